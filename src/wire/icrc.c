@@ -1,0 +1,139 @@
+/* icrc.c - see icrc.h. Owns the pseudo header that the ICRC covers and the algebra that recovers an IPv4 ID. */
+#include "wire/icrc.h"
+
+#include <isa-l/crc.h>
+
+enum {
+	IPV4_LEN = 20, IPV4_ID = 4, IPV6_LEN = 40, UDP_LEN = 8, PROTO_UDP = 17, IPV4_DF = 0x4000,
+	PSEUDO_MAX = IPV6_LEN + UDP_LEN + RPWI_HDR_MAX,
+	BTH_RESV8A = 4,
+};
+/* zlib's CRC-32 of 8 bytes 0xff, which stand for the LRH of InfiniBand (A17.3.3): its raw state is 0xdebb20e3, its value the complement.
+ * crc32_gzip_refl takes and gives values, so a run continues with what the last one returned. */
+static const uint32_t CRC_OF_LRH = ~0xdebb20e3u;
+
+static size_t put_ipv4(uint8_t *b, const struct rpwi_flow *flow, uint16_t ip_id, size_t udp_len)
+{
+	b[0] = 0x45;
+	b[1] = 0xff;
+	rpwi_put_be16(b + 2, (uint16_t)(IPV4_LEN + udp_len));
+	rpwi_put_be16(b + IPV4_ID, ip_id);
+	rpwi_put_be16(b + 6, IPV4_DF);
+	b[8] = 0xff;
+	b[9] = PROTO_UDP;
+	rpwi_put_be16(b + 10, 0xffff);
+	memcpy(b + 12, flow->src.bytes, 4);
+	memcpy(b + 16, flow->dst.bytes, 4);
+	return IPV4_LEN;
+}
+
+static size_t put_ipv6(uint8_t *b, const struct rpwi_flow *flow, size_t udp_len)
+{
+	rpwi_put_be32(b, 0x6fffffff);
+	rpwi_put_be16(b + 4, (uint16_t)udp_len);
+	b[6] = PROTO_UDP;
+	b[7] = 0xff;
+	memcpy(b + 8, flow->src.bytes, 16);
+	memcpy(b + 24, flow->dst.bytes, 16);
+	return IPV6_LEN;
+}
+
+/* IP, UDP and the packet's own headers as the ICRC sees them; returns their length. */
+static size_t put_pseudo(uint8_t *b, const struct rpwi_flow *flow, uint16_t ip_id, const uint8_t *hdr, size_t hdr_len, size_t payload_len)
+{
+	size_t udp_len = UDP_LEN + payload_len;
+	size_t n = flow->src.family == 6 ? put_ipv6(b, flow, udp_len) : put_ipv4(b, flow, ip_id, udp_len);
+	rpwi_put_be16(b + n, flow->sport);
+	rpwi_put_be16(b + n + 2, flow->dport);
+	rpwi_put_be16(b + n + 4, (uint16_t)udp_len);
+	rpwi_put_be16(b + n + 6, 0xffff);
+	n += UDP_LEN;
+	memcpy(b + n, hdr, hdr_len);
+	b[n + BTH_RESV8A] = 0xff;
+	return n + hdr_len;
+}
+
+uint32_t rpwi_icrc(const struct rpwi_flow *flow, uint16_t ip_id, const uint8_t *hdr, size_t hdr_len, const struct rpwi_iov *parts, unsigned nparts, unsigned pad)
+{
+	uint8_t b[PSEUDO_MAX];
+	static const uint8_t zero[4];
+	size_t payload_len = hdr_len + pad + RPWI_ICRC_LEN;
+	assert(hdr_len >= RPWI_BTH_LEN && hdr_len <= RPWI_HDR_MAX && pad < 4);
+	for (unsigned i = 0; i < nparts; i++)
+		payload_len += parts[i].len;
+	uint32_t crc = crc32_gzip_refl(CRC_OF_LRH, b, put_pseudo(b, flow, ip_id, hdr, hdr_len, payload_len));
+	for (unsigned i = 0; i < nparts; i++)
+		if (parts[i].len)
+			crc = crc32_gzip_refl(crc, parts[i].base, parts[i].len);
+	return pad ? crc32_gzip_refl(crc, zero, pad) : crc;
+}
+
+/* Polynomials modulo P = 0x104c11db7 over GF(2), bit-reversed as the CRC has them: bit 31 is x^0, bit 0 is x^31. */
+static const uint32_t POLY_REFLECTED = 0xedb88320;
+static const uint32_t POLY_ONE = 0x80000000u;
+
+static uint32_t poly_mul(uint32_t a, uint32_t b)
+{
+	uint32_t r = 0;
+	for (int i = 31; i >= 0; i--) {
+		r ^= b & -(a >> i & 1);
+		b = b >> 1 ^ (POLY_REFLECTED & -(b & 1)); /* b times x */
+	}
+	return r;
+}
+
+/* x^(-8n): what takes n zero bytes off the end of a CRC. The constant term of P is 1, so x has an inverse. */
+static uint32_t poly_unshift_bytes(size_t n)
+{
+	/* x^-1 = (P - 1) / x; reflected: a step of the CRC backwards from POLY_ONE. */
+	uint32_t base = POLY_ONE, r = POLY_ONE;
+	for (int i = 0; i < 8; i++)
+		base = base & 0x80000000u ? (base ^ POLY_REFLECTED) << 1 | 1 : base << 1;
+	for (; n; n >>= 1, base = poly_mul(base, base))
+		if (n & 1)
+			r = poly_mul(r, base);
+	return r;
+}
+
+/* A flow has few packet lengths; a multiplier costs a dozen multiplications. */
+static uint32_t unshift_cached(size_t n)
+{
+	enum { SLOTS = 8 };
+	static __thread struct { size_t n; uint32_t mul; } cache[SLOTS] __attribute__((tls_model("initial-exec")));
+	unsigned slot = (unsigned)(n >> 2) % SLOTS; /* lengths are multiples of four */
+	if (cache[slot].n != n) {
+		cache[slot].mul = poly_unshift_bytes(n);
+		cache[slot].n = n;
+	}
+	return cache[slot].mul;
+}
+
+/* Is `diff`, of the CRC received and the CRC computed, one that another ID makes? The CRC of two bytes d0 d1 and n zero bytes after them,
+ * from state 0, is the state d0 | d1 << 8 shifted by n + 2 bytes; so shift back, and what is left must be those two bytes. */
+static bool id_from_diff(uint32_t diff, size_t bytes_after_id, uint16_t *id_diff)
+{
+	uint32_t s = poly_mul(diff, unshift_cached(bytes_after_id + 2));
+	*id_diff = __builtin_bswap16((uint16_t)s);
+	return s <= UINT16_MAX;
+}
+
+enum rpwi_icrc_verdict rpwi_icrc_check(const struct rpwi_flow *flow, const uint8_t *data, size_t len, uint16_t *ip_id)
+{
+	uint8_t b[PSEUDO_MAX];
+	uint16_t id_diff;
+	if (len < RPWI_BTH_LEN + RPWI_ICRC_LEN || len > UINT16_MAX - IPV4_LEN - UDP_LEN)
+		return RPWI_ICRC_BAD;
+	size_t body = len - RPWI_BTH_LEN - RPWI_ICRC_LEN;
+	uint32_t crc = crc32_gzip_refl(CRC_OF_LRH, b, put_pseudo(b, flow, *ip_id, data, RPWI_BTH_LEN, len));
+	if (body)
+		crc = crc32_gzip_refl(crc, data + RPWI_BTH_LEN, body);
+	uint32_t diff = crc ^ rpwi_get_le32(data + len - RPWI_ICRC_LEN);
+	if (RPWI_LIKELY(!diff))
+		return RPWI_ICRC_OK;
+	if (flow->src.family == 6)
+		return RPWI_ICRC_BAD;
+	if (!id_from_diff(diff, IPV4_LEN - IPV4_ID - 2 + UDP_LEN + len - RPWI_ICRC_LEN, &id_diff))
+		return RPWI_ICRC_BAD;
+	*ip_id ^= id_diff;
+	return RPWI_ICRC_OK_ID;
+}

@@ -1,0 +1,247 @@
+/* packet.c - see packet.h. Owns the table of operations and the layout of every header; knows no connection and no state. */
+#include "wire/packet.h"
+
+/* Header sizes and field offsets (IB 9.2 and 9.3). */
+enum {
+	BTH_OPCODE = 0, BTH_FLAGS = 1, BTH_PKEY = 2, BTH_ECN = 4, BTH_DQPN = 5, BTH_ACKREQ = 8, BTH_PSN = 9,
+	BTH_SE = 0x80, BTH_M = 0x40, BTH_PAD_SHIFT = 4, BTH_PAD_MASK = 3, BTH_TVER_MASK = 0x0f,
+	BTH_FECN = 0x80, BTH_BECN = 0x40, BTH_A = 0x80,
+	DETH_LEN = 8, RETH_LEN = 16, ATOMICETH_LEN = 28, AETH_LEN = 4, ATOMICACK_LEN = 8, IMM_LEN = 4, IETH_LEN = 4,
+};
+_Static_assert(RPWI_BTH_LEN + ATOMICETH_LEN <= RPWI_HDR_MAX, "the longest header chain fits");
+_Static_assert(RPWI_BTH_LEN + RETH_LEN + IMM_LEN <= RPWI_HDR_MAX, "the longest header chain fits");
+_Static_assert(RPWI_BTH_LEN % 4 == 0 && RPWI_ICRC_LEN % 4 == 0, "whole packets are multiples of four bytes");
+
+/* Kinds shared by several rows below. */
+#define REQ (RPWI_F_VALID | RPWI_F_REQUEST)
+#define RESP (RPWI_F_VALID | RPWI_F_RESPONSE)
+#define SEND (REQ | RPWI_F_SEND | RPWI_F_PAYLOAD)
+#define WRITE (REQ | RPWI_F_WRITE | RPWI_F_PAYLOAD)
+#define READRESP (RESP | RPWI_F_READRESP | RPWI_F_PAYLOAD)
+#define FIRST RPWI_F_FIRST
+#define LAST RPWI_F_LAST
+#define ONLY (RPWI_F_FIRST | RPWI_F_LAST)
+
+/* IB table 38 (opcodes) and 9.4 (which headers follow). */
+const struct rpwi_op_info rpwi_op_info[RPWI_OP_COUNT] = {
+	[RPWI_OP_SEND_FIRST] = {"SEND_FIRST", SEND | FIRST},
+	[RPWI_OP_SEND_MIDDLE] = {"SEND_MIDDLE", SEND},
+	[RPWI_OP_SEND_LAST] = {"SEND_LAST", SEND | LAST},
+	[RPWI_OP_SEND_LAST_IMM] = {"SEND_LAST_IMM", SEND | LAST | RPWI_F_IMM},
+	[RPWI_OP_SEND_ONLY] = {"SEND_ONLY", SEND | ONLY},
+	[RPWI_OP_SEND_ONLY_IMM] = {"SEND_ONLY_IMM", SEND | ONLY | RPWI_F_IMM},
+	[RPWI_OP_WRITE_FIRST] = {"WRITE_FIRST", WRITE | FIRST | RPWI_F_RETH},
+	[RPWI_OP_WRITE_MIDDLE] = {"WRITE_MIDDLE", WRITE},
+	[RPWI_OP_WRITE_LAST] = {"WRITE_LAST", WRITE | LAST},
+	[RPWI_OP_WRITE_LAST_IMM] = {"WRITE_LAST_IMM", WRITE | LAST | RPWI_F_IMM},
+	[RPWI_OP_WRITE_ONLY] = {"WRITE_ONLY", WRITE | ONLY | RPWI_F_RETH},
+	[RPWI_OP_WRITE_ONLY_IMM] = {"WRITE_ONLY_IMM", WRITE | ONLY | RPWI_F_RETH | RPWI_F_IMM},
+	[RPWI_OP_READ_REQ] = {"READ_REQ", REQ | ONLY | RPWI_F_READ | RPWI_F_RETH},
+	[RPWI_OP_READ_RESP_FIRST] = {"READ_RESP_FIRST", READRESP | FIRST | RPWI_F_AETH},
+	[RPWI_OP_READ_RESP_MIDDLE] = {"READ_RESP_MIDDLE", READRESP},
+	[RPWI_OP_READ_RESP_LAST] = {"READ_RESP_LAST", READRESP | LAST | RPWI_F_AETH},
+	[RPWI_OP_READ_RESP_ONLY] = {"READ_RESP_ONLY", READRESP | ONLY | RPWI_F_AETH},
+	[RPWI_OP_ACK] = {"ACK", RESP | ONLY | RPWI_F_AETH},
+	[RPWI_OP_ATOMIC_ACK] = {"ATOMIC_ACK", RESP | ONLY | RPWI_F_AETH | RPWI_F_ATOMICACK},
+	[RPWI_OP_CMP_SWAP] = {"CMP_SWAP", REQ | ONLY | RPWI_F_ATOMIC | RPWI_F_ATOMICETH},
+	[RPWI_OP_FETCH_ADD] = {"FETCH_ADD", REQ | ONLY | RPWI_F_ATOMIC | RPWI_F_ATOMICETH},
+	[RPWI_OP_SEND_LAST_INV] = {"SEND_LAST_INV", SEND | LAST | RPWI_F_IETH},
+	[RPWI_OP_SEND_ONLY_INV] = {"SEND_ONLY_INV", SEND | ONLY | RPWI_F_IETH},
+};
+
+#define NAMES(svc) { \
+	svc " SEND_FIRST", svc " SEND_MIDDLE", svc " SEND_LAST", svc " SEND_LAST_IMM", svc " SEND_ONLY", svc " SEND_ONLY_IMM", \
+	svc " WRITE_FIRST", svc " WRITE_MIDDLE", svc " WRITE_LAST", svc " WRITE_LAST_IMM", svc " WRITE_ONLY", svc " WRITE_ONLY_IMM", \
+	svc " READ_REQ", svc " READ_RESP_FIRST", svc " READ_RESP_MIDDLE", svc " READ_RESP_LAST", svc " READ_RESP_ONLY", \
+	svc " ACK", svc " ATOMIC_ACK", svc " CMP_SWAP", svc " FETCH_ADD", NULL, svc " SEND_LAST_INV", svc " SEND_ONLY_INV" }
+static const char *const rc_names[RPWI_OP_COUNT] = NAMES("RC"), *const uc_names[RPWI_OP_COUNT] = NAMES("UC"), *const ud_names[RPWI_OP_COUNT] = NAMES("UD");
+
+const char *const rpwi_nak_name[RPWI_NAK_COUNT] = {
+	[RPWI_NAK_PSN_SEQ] = "PSN sequence error",
+	[RPWI_NAK_INV_REQ] = "invalid request",
+	[RPWI_NAK_REM_ACCESS] = "remote access error",
+	[RPWI_NAK_REM_OP] = "remote operational error",
+	[RPWI_NAK_INV_RD] = "invalid RD request",
+};
+
+/* Which operations a service has (IB table 38): UC neither reads, answers nor invalidates; UD sends single packets. */
+static bool service_has(unsigned svc, unsigned op)
+{
+	if (!rpwi_op_has(op, RPWI_F_VALID))
+		return false;
+	switch (svc) {
+	case RPWI_SVC_RC:
+		return true;
+	case RPWI_SVC_UC:
+		return rpwi_op_has(op, RPWI_F_SEND | RPWI_F_WRITE) && !rpwi_op_has(op, RPWI_F_IETH);
+	case RPWI_SVC_UD:
+		return op == RPWI_OP_SEND_ONLY || op == RPWI_OP_SEND_ONLY_IMM;
+	default:
+		return false;
+	}
+}
+
+const char *rpwi_opcode_name(uint8_t opcode)
+{
+	unsigned svc = opcode & RPWI_SVC_MASK, op = opcode & 0x1f;
+	if (!service_has(svc, op))
+		return "?";
+	return svc == RPWI_SVC_RC ? rc_names[op] : svc == RPWI_SVC_UC ? uc_names[op] : ud_names[op];
+}
+
+static size_t headers_len(unsigned svc, unsigned op)
+{
+	uint32_t f = rpwi_op_info[op].flags;
+	size_t n = RPWI_BTH_LEN;
+	n += svc == RPWI_SVC_UD ? DETH_LEN : 0;
+	n += f & RPWI_F_RETH ? RETH_LEN : 0;
+	n += f & RPWI_F_ATOMICETH ? ATOMICETH_LEN : 0;
+	n += f & RPWI_F_AETH ? AETH_LEN : 0;
+	n += f & RPWI_F_ATOMICACK ? ATOMICACK_LEN : 0;
+	n += f & RPWI_F_IMM ? IMM_LEN : 0;
+	n += f & RPWI_F_IETH ? IETH_LEN : 0;
+	return n;
+}
+
+static void decode_bth(const uint8_t *d, struct rpwi_pkt *p)
+{
+	p->opcode = d[BTH_OPCODE];
+	p->pad = d[BTH_FLAGS] >> BTH_PAD_SHIFT & BTH_PAD_MASK;
+	p->solicited = d[BTH_FLAGS] & BTH_SE;
+	p->migreq = d[BTH_FLAGS] & BTH_M;
+	p->pkey = rpwi_get_be16(d + BTH_PKEY);
+	p->fecn = d[BTH_ECN] & BTH_FECN;
+	p->becn = d[BTH_ECN] & BTH_BECN;
+	p->dqpn = rpwi_get_be24(d + BTH_DQPN);
+	p->ackreq = d[BTH_ACKREQ] & BTH_A;
+	p->psn = rpwi_get_be24(d + BTH_PSN);
+}
+
+/* The extended headers, in the order in which they follow each other. The caller has checked that they are all there. */
+static void decode_extended(const uint8_t *d, unsigned svc, uint32_t f, struct rpwi_pkt *p)
+{
+	if (svc == RPWI_SVC_UD) {
+		p->qkey = rpwi_get_be32(d);
+		p->sqpn = rpwi_get_be24(d + 5);
+		d += DETH_LEN;
+	}
+	if (f & RPWI_F_RETH) {
+		p->va = rpwi_get_be64(d);
+		p->rkey = rpwi_get_be32(d + 8);
+		p->dma_len = rpwi_get_be32(d + 12);
+		d += RETH_LEN;
+	}
+	if (f & RPWI_F_ATOMICETH) {
+		p->va = rpwi_get_be64(d);
+		p->rkey = rpwi_get_be32(d + 8);
+		p->swap_add = rpwi_get_be64(d + 12);
+		p->compare = rpwi_get_be64(d + 20);
+		d += ATOMICETH_LEN;
+	}
+	if (f & RPWI_F_AETH) {
+		p->syndrome = d[0];
+		p->msn = rpwi_get_be24(d + 1);
+		d += AETH_LEN;
+	}
+	if (f & RPWI_F_ATOMICACK) {
+		p->atomic_orig = rpwi_get_be64(d);
+		d += ATOMICACK_LEN;
+	}
+	if (f & RPWI_F_IMM) {
+		memcpy(&p->imm_be, d, IMM_LEN);
+		d += IMM_LEN;
+	}
+	if (f & RPWI_F_IETH)
+		p->inv_rkey = rpwi_get_be32(d);
+}
+
+int rpwi_pkt_decode(const uint8_t *data, size_t len, struct rpwi_pkt *out)
+{
+	memset(out, 0, sizeof(*out));
+	if (len < RPWI_BTH_LEN + RPWI_ICRC_LEN)
+		return RPWI_DECODE_SHORT;
+	if (data[BTH_FLAGS] & BTH_TVER_MASK) /* IB 9.2.5: transport header version 0 is the only one */
+		return RPWI_DECODE_VERSION;
+	decode_bth(data, out);
+	unsigned svc = rpwi_pkt_svc(out), op = rpwi_pkt_op(out);
+	if (!service_has(svc, op))
+		return RPWI_DECODE_OPCODE;
+	size_t hdr_len = headers_len(svc, op);
+	if (len < hdr_len + RPWI_ICRC_LEN)
+		return RPWI_DECODE_SHORT;
+	size_t rest = len - hdr_len - RPWI_ICRC_LEN;
+	if (rest < out->pad || len % 4) /* IB 9.2.4: the pad makes the packet a multiple of four bytes */
+		return RPWI_DECODE_PAD;
+	uint32_t f = rpwi_op_info[op].flags;
+	if (rest - out->pad > (f & RPWI_F_PAYLOAD ? RPWI_MTU_MAX : 0))
+		return RPWI_DECODE_TOO_LONG;
+	if (rest == out->pad && out->pad) /* nothing to pad: four minus nothing is not 1..3 */
+		return RPWI_DECODE_PAD;
+	decode_extended(data + RPWI_BTH_LEN, svc, f, out);
+	out->hdr_len = (uint16_t)hdr_len;
+	out->payload = data + hdr_len;
+	out->payload_len = (uint32_t)(rest - out->pad);
+	return RPWI_DECODE_OK;
+}
+
+int32_t rpwi_pkt_peek_qpn(const uint8_t *data, size_t len)
+{
+	return len < RPWI_BTH_LEN ? -1 : (int32_t)rpwi_get_be24(data + BTH_DQPN);
+}
+
+static void encode_bth(const struct rpwi_pkt *p, uint8_t *b)
+{
+	b[BTH_OPCODE] = p->opcode;
+	b[BTH_FLAGS] = (uint8_t)((p->solicited ? BTH_SE : 0) | BTH_M | (p->pad & BTH_PAD_MASK) << BTH_PAD_SHIFT);
+	rpwi_put_be16(b + BTH_PKEY, p->pkey);
+	b[BTH_ECN] = (uint8_t)((p->fecn ? BTH_FECN : 0) | (p->becn ? BTH_BECN : 0));
+	rpwi_put_be24(b + BTH_DQPN, p->dqpn);
+	b[BTH_ACKREQ] = p->ackreq ? BTH_A : 0;
+	rpwi_put_be24(b + BTH_PSN, p->psn);
+}
+
+size_t rpwi_pkt_encode(const struct rpwi_pkt *p, uint8_t *buf)
+{
+	unsigned svc = rpwi_pkt_svc(p), op = rpwi_pkt_op(p);
+	assert(service_has(svc, op));
+	assert((p->payload_len + p->pad) % 4 == 0);
+	uint32_t f = rpwi_op_info[op].flags;
+	uint8_t *b = buf + RPWI_BTH_LEN;
+	encode_bth(p, buf);
+	if (svc == RPWI_SVC_UD) {
+		rpwi_put_be32(b, p->qkey);
+		rpwi_put_be32(b + 4, p->sqpn & RPWI_QPN_MASK);
+		b += DETH_LEN;
+	}
+	if (f & RPWI_F_RETH) {
+		rpwi_put_be64(b, p->va);
+		rpwi_put_be32(b + 8, p->rkey);
+		rpwi_put_be32(b + 12, p->dma_len);
+		b += RETH_LEN;
+	}
+	if (f & RPWI_F_ATOMICETH) {
+		rpwi_put_be64(b, p->va);
+		rpwi_put_be32(b + 8, p->rkey);
+		rpwi_put_be64(b + 12, p->swap_add);
+		rpwi_put_be64(b + 20, p->compare);
+		b += ATOMICETH_LEN;
+	}
+	if (f & RPWI_F_AETH) {
+		b[0] = p->syndrome;
+		rpwi_put_be24(b + 1, p->msn);
+		b += AETH_LEN;
+	}
+	if (f & RPWI_F_ATOMICACK) {
+		rpwi_put_be64(b, p->atomic_orig);
+		b += ATOMICACK_LEN;
+	}
+	if (f & RPWI_F_IMM) {
+		memcpy(b, &p->imm_be, IMM_LEN);
+		b += IMM_LEN;
+	}
+	if (f & RPWI_F_IETH) {
+		rpwi_put_be32(b, p->inv_rkey);
+		b += IETH_LEN;
+	}
+	return (size_t)(b - buf);
+}
