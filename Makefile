@@ -1,0 +1,11 @@
+# For the hands that type make: every target forwards to script/.
+.PHONY: all rebuild clean test demo
+all:
+	@script/setup
+rebuild: clean all
+clean:
+	@rm -rf build build-*
+test:
+	@script/test
+demo:
+	@script/demo

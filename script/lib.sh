@@ -1,0 +1,67 @@
+# lib.sh - what the scripts here share: where the tree is, how they talk, which Debian packages which job needs. Sourced, never run.
+# shellcheck shell=bash
+
+ROOT=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
+CACHE=${XDG_CACHE_HOME:-${HOME:-/tmp}/.cache}/ropeway
+NPROC=$(nproc 2>/dev/null || echo 2)
+
+# To build, and for the demo.
+PACKAGES_BUILD="meson ninja-build gcc libc6-dev pkg-config libibverbs-dev libisal-dev libcmocka-dev gettext ibverbs-utils"
+# To run script/test and script/bench. libclang-rt-14-dev holds libFuzzer and the sanitizers of Debian 12's clang.
+PACKAGES_TEST="clang clang-format clang-tidy libclang-rt-14-dev librdmacm-dev perftest rdma-core rdmacm-utils python3-pyverbs
+	tshark python3-scapy qemu-system-x86 busybox-static iproute2 iperf3 kmod cpio strace gdb procps util-linux"
+
+say() { printf '%s\n' "$*"; }
+warn() { printf '%s: %s\n' "${0##*/}" "$*" >&2; }
+die() { warn "$*"; exit 1; }
+
+# The packages of the list that are not installed, on one line.
+packages_missing() {
+	local have
+	have=$(dpkg-query -W -f '${db:Status-Abbrev} ${Package}\n' 2>/dev/null | sed -n 's/^.i  *//p')
+	# shellcheck disable=SC2086 # the list is words
+	printf '%s\n' $1 | grep -vxF -f <(printf '%s\n' "$have") | tr '\n' ' ' | sed 's/ $//'
+}
+
+# How to become root without asking anything: "" as root, "sudo -n", or status 1. At a terminal sudo may ask for its password.
+root_prefix() {
+	if [ "$(id -u)" = 0 ]; then
+		echo ""
+	elif command -v sudo >/dev/null && sudo -n true 2>/dev/null; then
+		echo "sudo -n"
+	elif command -v sudo >/dev/null && [ -t 0 ] && [ -t 2 ]; then
+		echo "sudo"
+	else
+		return 1
+	fi
+}
+
+packages_install() {
+	local missing prefix
+	if ! command -v dpkg-query >/dev/null; then
+		warn "this is not a Debian system; what Debian calls these is needed: $(echo $1)"
+		return 0
+	fi
+	missing=$(packages_missing "$1")
+	[ -n "$missing" ] || return 0
+	if ! prefix=$(root_prefix); then
+		warn "missing packages, and neither root nor sudo is there to install them. Have someone run:"
+		say "apt-get update && apt-get install -y --no-install-recommends $missing" >&2
+		return 1
+	fi
+	say "installing $missing"
+	# noninteractive answers tshark's question (may ordinary users capture?) with its default, no; nothing here needs it.
+	$prefix env DEBIAN_FRONTEND=noninteractive apt-get update -qq || return 1
+	# shellcheck disable=SC2086
+	$prefix env DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends $missing </dev/null >/dev/null || return 1
+}
+
+# A build folder, configured once. build_dir DIR [meson options]: the options count only the first time.
+build_dir() {
+	local dir=$1 log
+	shift
+	if [ ! -f "$dir/build.ninja" ]; then
+		log=$(meson setup "$dir" "$ROOT" "$@" 2>&1) || { say "$log"; return 1; }
+	fi
+	ninja -C "$dir" --quiet -j "$NPROC"
+}

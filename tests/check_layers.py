@@ -1,0 +1,80 @@
+#!/usr/bin/python3
+"""Reads every #include "..." below src/ and learn/ and fails on an arrow that points up.
+
+Usage: check_layers.py [ROOT]. Prints one line for each wrong arrow, file:line first. Exit status 0 when there is none.
+"""
+import pathlib
+import re
+import sys
+
+# layer -> what it may include beside itself. An entry with a slash is one header, one without is a whole layer.
+MAY = {
+    "base": set(),
+    "wire": {"base"},
+    "rc": {"base", "wire"},
+    "io": {"base", "wire"},
+    "device": {"base", "wire", "rc", "io"},
+    "preload": {"base", "device"},
+    "cli": {"base", "preload/launch.h", "include"},
+    # The educational programs are pure verbs: the same source must build against rdma-core alone.
+    "learn": set(),
+}
+
+# Sans-I/O layers: no system call, no clock, no allocation behind the caller's back. The headers that would bring them.
+PURE = {"wire", "rc"}
+IMPURE_HEADERS = {"unistd.h", "sys/socket.h", "sys/epoll.h", "sys/mman.h", "sys/ioctl.h", "sys/uio.h", "netinet/in.h", "netinet/udp.h",
+                  "arpa/inet.h", "poll.h", "pthread.h", "signal.h", "fcntl.h", "time.h", "sys/time.h", "sys/random.h", "stdatomic.h"}
+
+INCLUDE = re.compile(r'^\s*#\s*include\s*(["<])([^">]+)[">]')
+
+
+def layer_of(root, source):
+    parts = source.relative_to(root).parts
+    return parts[1] if parts[0] == "src" and len(parts) > 2 else parts[0]
+
+
+def target_of(root, source, name):
+    """The path below the tree that an #include "..." names, or None if it names nothing here."""
+    for base in (source.parent, root / "src", root / "include", root):
+        path = (base / name).resolve()
+        if path.is_file() and root in path.parents:
+            return path
+    return None
+
+
+def wrong_arrows(root, source):
+    layer = layer_of(root, source)
+    if layer not in MAY:
+        yield 0, f"folder '{layer}' is not in the table of layers; add it to tests/check_layers.py with what it may include"
+        return
+    for number, line in enumerate(source.read_text(errors="replace").splitlines(), 1):
+        found = INCLUDE.match(line)
+        if not found:
+            continue
+        kind, name = found.groups()
+        if kind == "<":
+            if layer in PURE and name in IMPURE_HEADERS:
+                yield number, f"{layer} is sans-I/O and must not include <{name}>"
+            continue
+        path = target_of(root, source, name)
+        if path is None:
+            yield number, f'"{name}" is not in the tree (a system header is written with <>)'
+            continue
+        other = layer_of(root, path)
+        exact = "/".join(path.relative_to(root / "src").parts) if root / "src" in path.parents else ""
+        if other != layer and other not in MAY[layer] and exact not in MAY[layer]:
+            yield number, f'{layer} must not include "{name}" ({other}): it may include {", ".join(sorted(MAY[layer])) or "only itself"}'
+
+
+def main():
+    root = pathlib.Path(sys.argv[1] if len(sys.argv) > 1 else pathlib.Path(__file__).parent.parent).resolve()
+    sources = sorted(p for top in ("src", "learn") for p in (root / top).rglob("*.[ch]"))
+    wrong = [(s, n, why) for s in sources for n, why in wrong_arrows(root, s)]
+    for source, number, why in wrong:
+        print(f"{source.relative_to(root)}:{number}: {why}")
+    print(f"layers: {len(sources)} files, {len(wrong)} wrong arrows")
+    return 1 if wrong or not sources else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
