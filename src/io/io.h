@@ -50,6 +50,9 @@ int rpwi_steer_fd(const struct rpwi_steer *s);                       /* readable
  * host or publishes nothing); what is granted counts as sent. Never blocks. */
 unsigned rpwi_steer_room(struct rpwi_steer *s, uint32_t qpn, unsigned pkts, size_t bytes);
 
+/* Give back what rpwi_steer_room granted and was not sent. */
+void rpwi_steer_unused(struct rpwi_steer *s, uint32_t qpn, unsigned pkts, size_t bytes);
+
 /* ---- port.c: one local address on UDP port 4791. ---- */
 struct rpwi_port;
 /* Open (or reference, if this process has it open) the port for a local address. -EADDRINUSE when the port's holder is not ropeway and of nobody we can ask
@@ -72,6 +75,11 @@ int rpwi_port_recv(struct rpwi_port *p, struct rpwi_rx *rx);
 int rpwi_steer_recv(struct rpwi_steer *s, struct rpwi_rx *rx);
 /* A packet in our socket for a QPN that is not ours: give it to its owner; counts, and has the steering program renewed when that keeps happening. */
 void rpwi_port_hand_over(struct rpwi_port *p, const struct rpwi_rx *rx, const uint8_t *seg, size_t len, uint32_t qpn);
+/* Bytes (as SO_RCVBUF counts them, truesize) that a receiving socket gets on this machine: 425984 where rmem_max is the default. Cached. */
+size_t rpwi_rcvbuf_bytes(void);
+/* When delayed packets (fault injection) are to be sent, RPWI_NEVER if none; and send those whose time has come. */
+uint64_t rpwi_port_deadline(const struct rpwi_port *p);
+void rpwi_port_timer(struct rpwi_port *p, uint64_t now_ns);
 /* For tests and stats. */
 struct rpwi_port_stats { uint64_t tx_datagrams, tx_syscalls, rx_datagrams, rx_syscalls, tx_refused, handed_over, taken_over, resteered, rx_overflow; };
 void rpwi_port_stats(const struct rpwi_port *p, struct rpwi_port_stats *out);

@@ -144,4 +144,12 @@ bool rpwi_qp_blocked(const struct rpwi_qp *qp);
 uint64_t rpwi_qp_deadline(const struct rpwi_qp *qp);
 void rpwi_qp_timer(struct rpwi_qp *qp, uint64_t now_ns);
 
+/* For pacing by the device: where the next request goes (UD: the next WQE's; UC, RC: the peer), NULL/0 when there is none; and the bytes a full packet carries. */
+const struct rpwi_av *rpwi_qp_next_av(const struct rpwi_qp *qp);
+uint32_t rpwi_qp_next_dqpn(const struct rpwi_qp *qp);
+unsigned rpwi_qp_mtu(const struct rpwi_qp *qp);
+/* The batch's packet `index` could not be sent because its payload is not mapped any more: that request fails with IBV_WC_LOC_PROT_ERR (a response is
+ * never affected: it was copied), the QP goes to ERR (RC) or SQE (UC, UD). */
+void rpwi_qp_tx_fault(struct rpwi_qp *qp, const struct rpwi_txb *b, unsigned index, uint64_t now_ns);
+
 #endif

@@ -122,12 +122,13 @@ struct rpwi_av;
 struct rpwi_txb {
 	const struct rpwi_av *av;      /* destination; set by the first packet */
 	unsigned npkt, niov;
+	unsigned pkt_max;              /* append no more than this many (at most RPWI_TXB_PKTS) */
 	size_t scratch_used;
 	struct rpwi_txpkt pkt[RPWI_TXB_PKTS];
 	struct rpwi_iov iov[RPWI_TXB_IOVS];
 	uint8_t *scratch;              /* RPWI_TXB_SCRATCH bytes, owned by whoever made the batch: READ response snapshots, atomics */
 };
-static inline void rpwi_txb_reset(struct rpwi_txb *b) { b->av = NULL; b->npkt = b->niov = 0; b->scratch_used = 0; }
+static inline void rpwi_txb_reset(struct rpwi_txb *b) { b->av = NULL; b->npkt = b->niov = 0; b->scratch_used = 0; b->pkt_max = RPWI_TXB_PKTS; }
 
 /* An address vector, resolved: made by the device from ibv_ah_attr, read by rc (peer check) and io (sending). */
 struct rpwi_av {

@@ -1,0 +1,418 @@
+/* cq.c - completion queues, their channels, and the polls in which the program makes progress. */
+#include <errno.h>
+#include <fcntl.h>
+#include <poll.h>
+#include <sched.h>
+#include <stdlib.h>
+#include <sys/eventfd.h>
+#include <unistd.h>
+
+#include "device/hca.h"
+
+static inline void cq_lock(struct dcq *cq)
+{
+	for (unsigned spins = 0; atomic_flag_test_and_set_explicit(&cq->spin, memory_order_acquire); spins++)
+		if (spins > 100)
+			sched_yield();
+}
+static inline void cq_unlock(struct dcq *cq) { atomic_flag_clear_explicit(&cq->spin, memory_order_release); }
+
+/* ---- events ---- */
+
+/* Queue one event of the CQ on its channel. events_lock is not held. */
+static void cq_notify(struct dcq *cq)
+{
+	struct dchannel *ch = RPWI_CONTAINER_OF(cq->ibv.channel, struct dchannel, ibv);
+	uint64_t one = 1;
+	pthread_mutex_lock(&the_hca.events_lock);
+	bool first = rpwi_list_empty(&ch->cqs);
+	if (!cq->pending_events++)
+		rpwi_list_add_tail(&ch->cqs, &cq->link);
+	/* The descriptor is readable exactly while the list is not empty: programs poll it. */
+	if (first && write(ch->ibv.fd, &one, sizeof(one)) < 0)
+		rpwi_error("completion channel: cannot signal its descriptor: %s", strerror(errno));
+	pthread_mutex_unlock(&the_hca.events_lock);
+}
+
+static bool channel_take(struct dchannel *ch, struct ibv_cq **cq, void **ctx)
+{
+	bool got = false;
+	pthread_mutex_lock(&the_hca.events_lock);
+	if (!rpwi_list_empty(&ch->cqs)) {
+		struct dcq *q = RPWI_CONTAINER_OF(ch->cqs.next, struct dcq, link);
+		rpwi_list_del(&q->link);
+		if (--q->pending_events)
+			rpwi_list_add_tail(&ch->cqs, &q->link);
+		q->events_got++;
+		*cq = &q->ibv;
+		*ctx = q->ibv.cq_context;
+		got = true;
+		uint64_t n;
+		if (rpwi_list_empty(&ch->cqs) && read(ch->ibv.fd, &n, sizeof(n)) < 0)
+			rpwi_debug("completion channel: %s", strerror(errno));
+	}
+	pthread_mutex_unlock(&the_hca.events_lock);
+	return got;
+}
+
+struct ibv_comp_channel *rpwi_dev_create_comp_channel(struct ibv_context *c)
+{
+	struct dchannel *ch = calloc(1, sizeof(*ch));
+	if (!ch)
+		return NULL;
+	ch->ibv.context = c;
+	ch->ibv.fd = eventfd(0, EFD_CLOEXEC);
+	if (ch->ibv.fd < 0) {
+		free(ch);
+		return NULL;
+	}
+	rpwi_list_init(&ch->cqs);
+	hca_lock();
+	to_dctx(c)->objects++;
+	hca_unlock();
+	return &ch->ibv;
+}
+
+int rpwi_dev_destroy_comp_channel(struct ibv_comp_channel *ibv)
+{
+	struct dchannel *ch = RPWI_CONTAINER_OF(ibv, struct dchannel, ibv);
+	hca_lock();
+	if (ch->refs) {
+		hca_unlock();
+		return EBUSY;
+	}
+	to_dctx(ibv->context)->objects--;
+	hca_unlock();
+	close(ibv->fd);
+	free(ch);
+	return 0;
+}
+
+int rpwi_dev_get_cq_event(struct ibv_comp_channel *ibv, struct ibv_cq **cq, void **ctx)
+{
+	struct dchannel *ch = RPWI_CONTAINER_OF(ibv, struct dchannel, ibv);
+	if (channel_take(ch, cq, ctx))
+		return 0;
+	if (fcntl(ibv->fd, F_GETFL) & O_NONBLOCK) {
+		errno = EAGAIN;
+		return -1;
+	}
+	/* This thread has nothing else to do: it makes progress itself, so a completion needs no second thread to be woken. */
+	int rc = 0;
+	service_wait_begin();
+	while (!channel_take(ch, cq, ctx)) {
+		rc = progress_wait(ibv->fd);
+		if (rc) {
+			errno = -rc;
+			break;
+		}
+	}
+	service_wait_end();
+	return rc ? -1 : 0;
+}
+
+void rpwi_dev_ack_cq_events(struct ibv_cq *ibv, unsigned nevents)
+{
+	pthread_mutex_lock(&ibv->mutex);
+	ibv->comp_events_completed += nevents;
+	pthread_cond_signal(&ibv->cond);
+	pthread_mutex_unlock(&ibv->mutex);
+}
+
+int dev_req_notify_cq(struct ibv_cq *ibv, int solicited_only)
+{
+	struct dcq *cq = to_dcq(ibv);
+	cq_lock(cq);
+	int want = solicited_only ? NOTIFY_SOLICITED : NOTIFY_ALL;
+	if (want > cq->notify)
+		cq->notify = want;
+	cq_unlock(cq);
+	/* The program is about to sleep, perhaps on its own epoll: the service thread must watch the sockets soon. */
+	atomic_store_explicit(&the_hca.empty_polls, 0, memory_order_relaxed);
+	if (atomic_load_explicit(&the_hca.held_any, memory_order_relaxed)) {
+		hca_lock();
+		progress_flush_held(rpwi_now_ns());
+		hca_unlock();
+	}
+	return 0;
+}
+
+/* ---- the ring ---- */
+
+void cq_push(struct dcq *cq, const struct ibv_wc *wc, bool solicited)
+{
+	cq_lock(cq);
+	uint32_t tail = atomic_load_explicit(&cq->tail, memory_order_relaxed), head = atomic_load_explicit(&cq->head, memory_order_acquire);
+	if (RPWI_UNLIKELY(tail - head >= cq->cap)) {
+		bool first = !cq->overflowed;
+		cq->overflowed = true;
+		cq_unlock(cq);
+		the_hca.n.cq_overflows++;
+		if (first && !cq->ignore_overrun) {
+			rpwi_warn("CQ of %u entries overran: a completion of QP 0x%06x is lost; make the CQ as large as all its queues together", cq->cap, wc->qp_num);
+			struct ibv_async_event ev = {.element.cq = &cq->ibv, .event_type = IBV_EVENT_CQ_ERR};
+			dev_event(to_dctx(cq->ibv.context), &ev);
+		}
+		return;
+	}
+	cq->ring[tail & cq->mask] = *wc;
+	atomic_store_explicit(&cq->tail, tail + 1, memory_order_release);
+	bool fire = cq->notify == NOTIFY_ALL || (cq->notify == NOTIFY_SOLICITED && solicited);
+	if (fire)
+		cq->notify = NOTIFY_NONE;
+	cq_unlock(cq);
+	if (fire && cq->ibv.channel)
+		cq_notify(cq);
+}
+
+static int cq_pop(struct dcq *cq, int n, struct ibv_wc *wc)
+{
+	uint32_t head = atomic_load_explicit(&cq->head, memory_order_relaxed);
+	if (head == atomic_load_explicit(&cq->tail, memory_order_acquire))
+		return 0;
+	cq_lock(cq);
+	head = atomic_load_explicit(&cq->head, memory_order_relaxed);
+	uint32_t have = atomic_load_explicit(&cq->tail, memory_order_relaxed) - head;
+	int got = (int)RPWI_MIN((uint32_t)n, have);
+	for (int i = 0; i < got; i++)
+		wc[i] = cq->ring[(head + (uint32_t)i) & cq->mask];
+	atomic_store_explicit(&cq->head, head + (uint32_t)got, memory_order_release);
+	cq_unlock(cq);
+	return got;
+}
+
+/* One round of progress if nobody else is at it. Counts polls in vain, by which the service thread knows who owns the sockets. */
+static void poll_progress(void)
+{
+	struct hca *h = &the_hca;
+	atomic_store_explicit(&h->any_polls, atomic_load_explicit(&h->any_polls, memory_order_relaxed) + 1, memory_order_relaxed);
+	if (pthread_mutex_trylock(&h->lock)) {
+		sched_yield();
+		return;
+	}
+	if (RPWI_UNLIKELY(!h->service_running))
+		service_start();
+	h->n.inline_polls++;
+	if (!progress_run(false)) {
+		h->n.inline_empty++;
+		atomic_store_explicit(&h->empty_polls, atomic_load_explicit(&h->empty_polls, memory_order_relaxed) + 1, memory_order_relaxed);
+	}
+	hca_unlock();
+}
+
+int dev_poll_cq(struct ibv_cq *ibv, int n, struct ibv_wc *wc)
+{
+	struct dcq *cq = to_dcq(ibv);
+	if (n <= 0)
+		return 0;
+	if (atomic_load_explicit(&the_hca.held_any, memory_order_relaxed) && !pthread_mutex_trylock(&the_hca.lock)) {
+		progress_flush_held(rpwi_now_ns());
+		hca_unlock();
+	}
+	int got = cq_pop(cq, n, wc);
+	if (got)
+		return got;
+	if (RPWI_UNLIKELY(cq->overflowed && !cq->ignore_overrun))
+		return -EIO;
+	poll_progress();
+	return cq_pop(cq, n, wc);
+}
+
+/* Drop the completions of a QP that is destroyed or reset (IB 11.2.5.5); receive completions of a SRQ stay. */
+void cq_purge_qp(struct dcq *cq, uint32_t qpn, struct dsrq *srq)
+{
+	cq_lock(cq);
+	uint32_t head = atomic_load(&cq->head), tail = atomic_load(&cq->tail), to = head;
+	for (uint32_t i = head; i != tail; i++) {
+		struct ibv_wc *wc = &cq->ring[i & cq->mask];
+		if (wc->qp_num == qpn)
+			continue;
+		cq->ring[to++ & cq->mask] = *wc;
+	}
+	atomic_store(&cq->tail, to);
+	cq_unlock(cq);
+}
+
+/* ---- life ---- */
+
+static struct ibv_wc *ring_new(int cqe, uint32_t *mask)
+{
+	uint32_t cap = 1;
+	while (cap < (uint32_t)cqe)
+		cap *= 2;
+	*mask = cap - 1;
+	return malloc(cap * sizeof(struct ibv_wc));
+}
+
+static struct dcq *cq_new(struct ibv_context *c, int cqe, void *cq_context, struct ibv_comp_channel *ch, int comp_vector)
+{
+	if (cqe < 1 || cqe > DEV_CQE_MAX || comp_vector < 0 || comp_vector >= c->num_comp_vectors) {
+		errno = EINVAL;
+		return NULL;
+	}
+	struct dcq *cq = calloc(1, sizeof(*cq));
+	if (!cq || !(cq->ring = ring_new(cqe, &cq->mask))) {
+		free(cq);
+		errno = ENOMEM;
+		return NULL;
+	}
+	cq->cap = cq->mask + 1;
+	cq->ibv.context = c;
+	cq->ibv.channel = ch;
+	cq->ibv.cq_context = cq_context;
+	cq->ibv.cqe = (int)cq->cap;
+	pthread_mutex_init(&cq->ibv.mutex, NULL);
+	pthread_cond_init(&cq->ibv.cond, NULL);
+	rpwi_list_init(&cq->link);
+	hca_lock();
+	to_dctx(c)->objects++;
+	if (ch)
+		RPWI_CONTAINER_OF(ch, struct dchannel, ibv)->refs++;
+	hca_unlock();
+	return cq;
+}
+
+struct ibv_cq *rpwi_dev_create_cq(struct ibv_context *c, int cqe, void *cq_context, struct ibv_comp_channel *ch, int comp_vector)
+{
+	struct dcq *cq = cq_new(c, cqe, cq_context, ch, comp_vector);
+	return cq ? &cq->ibv : NULL;
+}
+
+int rpwi_dev_resize_cq(struct ibv_cq *ibv, int cqe)
+{
+	struct dcq *cq = to_dcq(ibv);
+	if (cqe < 1 || cqe > DEV_CQE_MAX)
+		return EINVAL;
+	uint32_t mask;
+	struct ibv_wc *ring = ring_new(cqe, &mask), *old;
+	if (!ring)
+		return ENOMEM;
+	cq_lock(cq);
+	uint32_t head = atomic_load(&cq->head), tail = atomic_load(&cq->tail);
+	if (tail - head > mask + 1) {
+		cq_unlock(cq);
+		free(ring);
+		return EINVAL;
+	}
+	for (uint32_t i = head; i != tail; i++)
+		ring[i & mask] = cq->ring[i & cq->mask];
+	old = cq->ring;
+	cq->ring = ring;
+	cq->mask = mask;
+	cq->cap = mask + 1;
+	ibv->cqe = (int)cq->cap;
+	cq_unlock(cq);
+	free(old);
+	return 0;
+}
+
+int rpwi_dev_destroy_cq(struct ibv_cq *ibv)
+{
+	struct dcq *cq = to_dcq(ibv);
+	hca_lock();
+	if (cq->refs) {
+		hca_unlock();
+		return EBUSY;
+	}
+	to_dctx(ibv->context)->objects--;
+	if (ibv->channel)
+		RPWI_CONTAINER_OF(ibv->channel, struct dchannel, ibv)->refs--;
+	hca_unlock();
+	pthread_mutex_lock(&the_hca.events_lock);
+	if (cq->pending_events) {
+		struct dchannel *ch = RPWI_CONTAINER_OF(ibv->channel, struct dchannel, ibv);
+		uint64_t n;
+		rpwi_list_del(&cq->link);
+		if (rpwi_list_empty(&ch->cqs) && read(ch->ibv.fd, &n, sizeof(n)) < 0)
+			rpwi_debug("completion channel: %s", strerror(errno));
+	}
+	unsigned got = cq->events_got;
+	pthread_mutex_unlock(&the_hca.events_lock);
+	/* As the man page says: wait until every event that was handed out is acknowledged. */
+	pthread_mutex_lock(&ibv->mutex);
+	while (ibv->comp_events_completed != got)
+		pthread_cond_wait(&ibv->cond, &ibv->mutex);
+	pthread_mutex_unlock(&ibv->mutex);
+	pthread_mutex_destroy(&ibv->mutex);
+	pthread_cond_destroy(&ibv->cond);
+	free(cq->ring);
+	free(cq);
+	return 0;
+}
+
+/* ---- extended CQs: the current completion is a copy, popped one at a time ---- */
+
+static int ex_next(struct ibv_cq_ex *ex)
+{
+	struct dcq *cq = RPWI_CONTAINER_OF(ex, struct dcq, ex);
+	if (!cq_pop(cq, 1, &cq->cur))
+		return ENOENT;
+	ex->wr_id = cq->cur.wr_id;
+	ex->status = cq->cur.status;
+	return 0;
+}
+
+static int ex_start(struct ibv_cq_ex *ex, struct ibv_poll_cq_attr *attr)
+{
+	struct dcq *cq = RPWI_CONTAINER_OF(ex, struct dcq, ex);
+	if (attr->comp_mask)
+		return EINVAL;
+	if (dev_poll_cq(&cq->ibv, 1, &cq->cur) < 1)
+		return ENOENT;
+	cq->cur_ts_ns = rpwi_now_ns();
+	ex->wr_id = cq->cur.wr_id;
+	ex->status = cq->cur.status;
+	return 0;
+}
+
+static void ex_end(struct ibv_cq_ex *ex) {}
+static const struct ibv_wc *ex_cur(struct ibv_cq_ex *ex) { return &RPWI_CONTAINER_OF(ex, struct dcq, ex)->cur; }
+static enum ibv_wc_opcode ex_opcode(struct ibv_cq_ex *ex) { return ex_cur(ex)->opcode; }
+static uint32_t ex_vendor_err(struct ibv_cq_ex *ex) { return ex_cur(ex)->vendor_err; }
+static uint32_t ex_byte_len(struct ibv_cq_ex *ex) { return ex_cur(ex)->byte_len; }
+static __be32 ex_imm(struct ibv_cq_ex *ex) { return ex_cur(ex)->imm_data; }
+static uint32_t ex_qp_num(struct ibv_cq_ex *ex) { return ex_cur(ex)->qp_num; }
+static uint32_t ex_src_qp(struct ibv_cq_ex *ex) { return ex_cur(ex)->src_qp; }
+static unsigned ex_flags(struct ibv_cq_ex *ex) { return ex_cur(ex)->wc_flags; }
+static uint32_t ex_slid(struct ibv_cq_ex *ex) { return ex_cur(ex)->slid; }
+static uint8_t ex_sl(struct ibv_cq_ex *ex) { return ex_cur(ex)->sl; }
+static uint8_t ex_path_bits(struct ibv_cq_ex *ex) { return ex_cur(ex)->dlid_path_bits; }
+static uint64_t ex_ts(struct ibv_cq_ex *ex) { return RPWI_CONTAINER_OF(ex, struct dcq, ex)->cur_ts_ns; }
+static uint64_t ex_wallclock(struct ibv_cq_ex *ex)
+{
+	struct timespec ts;
+	clock_gettime(CLOCK_REALTIME, &ts);
+	return (uint64_t)ts.tv_sec * RPWI_NS_PER_S + (uint64_t)ts.tv_nsec;
+}
+
+struct ibv_cq_ex *dev_create_cq_ex(struct ibv_context *c, struct ibv_cq_init_attr_ex *attr)
+{
+	const uint64_t known = IBV_WC_STANDARD_FLAGS | IBV_WC_EX_WITH_COMPLETION_TIMESTAMP | IBV_WC_EX_WITH_COMPLETION_TIMESTAMP_WALLCLOCK;
+	if ((attr->comp_mask & ~(uint32_t)(IBV_CQ_INIT_ATTR_MASK_FLAGS | IBV_CQ_INIT_ATTR_MASK_PD)) || (attr->wc_flags & ~known)) {
+		errno = EOPNOTSUPP;
+		return NULL;
+	}
+	struct dcq *cq = cq_new(c, (int)attr->cqe, attr->cq_context, attr->channel, (int)attr->comp_vector);
+	if (!cq)
+		return NULL;
+	cq->is_ex = true;
+	cq->ignore_overrun = (attr->comp_mask & IBV_CQ_INIT_ATTR_MASK_FLAGS) && (attr->flags & IBV_CREATE_CQ_ATTR_IGNORE_OVERRUN);
+	struct ibv_cq_ex *ex = &cq->ex;
+	ex->comp_mask = 0;
+	ex->start_poll = ex_start;
+	ex->next_poll = ex_next;
+	ex->end_poll = ex_end;
+	ex->read_opcode = ex_opcode;
+	ex->read_vendor_err = ex_vendor_err;
+	ex->read_byte_len = ex_byte_len;
+	ex->read_imm_data = ex_imm;
+	ex->read_qp_num = ex_qp_num;
+	ex->read_src_qp = ex_src_qp;
+	ex->read_wc_flags = ex_flags;
+	ex->read_slid = ex_slid;
+	ex->read_sl = ex_sl;
+	ex->read_dlid_path_bits = ex_path_bits;
+	ex->read_completion_ts = ex_ts;
+	ex->read_completion_wallclock_ns = ex_wallclock;
+	return ex;
+}

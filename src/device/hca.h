@@ -1,0 +1,260 @@
+/* hca.h - the objects of the software HCA and the lock they live under. Private to device/.
+ *
+ * One process has one `struct hca` (the name `the_hca`), whatever number of devices and contexts it opens: one service thread, one set of ports, one QPN space.
+ *
+ * The lock rule: `the_hca.lock` is held over everything that touches transport state (QPs, RQs, MRs, peers, ports, timers). The program's data path takes it in
+ * post_send, post_recv and in poll_cq when it makes progress there (try-lock: if somebody else is making progress, poll_cq only looks at its CQ).
+ * A CQ's ring has a spin lock of its own (producer: under the_hca.lock; consumers: the program), taken after the_hca.lock, never before it. A completion
+ * channel's and a context's event lists are under `events_lock`, innermost of all.
+ */
+#ifndef ROPEWAY_DEVICE_HCA_H
+#define ROPEWAY_DEVICE_HCA_H
+
+#include <pthread.h>
+#include <stdatomic.h>
+
+#include "device/device.h"
+#include "io/io.h"
+#include "rc/rc.h"
+
+enum {
+	DEV_VENDOR_ID = 0x726f70, /* "rop" */
+	DEV_VENDOR_PART_ID = 1,
+	DEV_HW_VER = 1,
+	DEV_QP_MAX = 65536,
+	DEV_QP_WR_MAX = RPWI_QP_WR_MAX,
+	DEV_CQE_MAX = 1 << 22,
+	DEV_MR_MAX = 1 << 20,
+	DEV_SRQ_WR_MAX = 32768,
+	DEV_PORTS_MAX = 64,
+};
+
+/* A device as listed: one for the life of the process; `net` is refreshed when addresses change. */
+struct dev {
+	union {
+		struct ibv_device ibv;
+		uint8_t room[1024]; /* programs that know verbs_device read past ibv_device */
+	};
+	struct rpwi_netdev net;
+	int index;
+	bool present;
+	struct dev *next;
+};
+static inline struct dev *to_dev(const struct ibv_device *d) { return (struct dev *)(uintptr_t)d; }
+
+struct event_node { struct rpwi_list link; struct ibv_async_event ev; };
+
+struct dctx {
+	struct verbs_context v; /* v.context is last but one: see to_dctx */
+	struct dev *dev;
+	struct rpwi_list link; /* the_hca.contexts */
+	struct rpwi_list events;
+	unsigned objects; /* PDs, CQs, channels that still hold it */
+};
+static inline struct dctx *to_dctx(const struct ibv_context *c) { return RPWI_CONTAINER_OF((struct ibv_context *)(uintptr_t)c, struct dctx, v.context); }
+
+struct dpd { struct ibv_pd ibv; struct dpd *parent; /* of a parent domain, else NULL */ unsigned refs; };
+static inline struct dpd *to_dpd(const struct ibv_pd *p)
+{
+	struct dpd *d = (struct dpd *)(uintptr_t)p;
+	return d->parent ? d->parent : d;
+}
+
+/* What a key leads to: a memory region or a memory window. The key is index << 8 | tag. */
+struct dkey {
+	uint32_t key;
+	bool is_mw, valid;
+	int access;
+	struct dpd *pd;
+	uint64_t iova, length;
+	uint8_t *addr; /* where iova lies in this process */
+	uint32_t refs; /* MWs bound to this MR; QPs bound to this MW */
+	uint32_t qpn;  /* type 2 MW: the QP it is bound to */
+	struct dkey *mr; /* MW: the MR under it */
+	bool zero_based;
+};
+struct dmr { struct ibv_mr ibv; struct dkey k; };
+struct dmw { struct ibv_mw ibv; struct dkey k; };
+
+struct dchannel {
+	struct ibv_comp_channel ibv; /* fd is an eventfd, readable while events wait */
+	struct rpwi_list cqs; /* CQs with events, in order */
+	unsigned refs;
+	bool waiter_inline; /* a thread is in get_cq_event making progress itself: it needs no write to the descriptor */
+};
+
+enum { NOTIFY_NONE, NOTIFY_SOLICITED, NOTIFY_ALL };
+struct dcq {
+	union { struct ibv_cq ibv; struct ibv_cq_ex ex; };
+	atomic_flag spin;
+	uint32_t mask, cap;
+	_Atomic uint32_t head, tail; /* free-running; tail - head wait */
+	struct ibv_wc *ring;
+	int notify;
+	unsigned pending_events, events_got; /* events queued now; events handed out */
+	struct rpwi_list link; /* in its channel */
+	unsigned refs; /* QPs */
+	bool overflowed, is_ex, ignore_overrun;
+	struct ibv_wc cur; /* start_poll..end_poll */
+	uint64_t cur_ts_ns;
+};
+static inline struct dcq *to_dcq(const struct ibv_cq *c) { return (struct dcq *)(uintptr_t)c; }
+
+struct dsrq { struct ibv_srq ibv; struct rpwi_rq rq; unsigned refs; uint32_t events_got; struct rpwi_list qps; };
+
+struct wr_build; /* the ibv_wr_* calls' list: qp.c */
+
+struct dqp {
+	union { struct ibv_qp ibv; struct ibv_qp_ex ex; };
+	struct rpwi_qp t;
+	struct rpwi_rq rq;
+	struct dcq *scq, *rcq;
+	struct dsrq *srq;
+	struct dpd *pd;
+	struct dctx *ctx;
+	struct ibv_qp_cap cap;
+	bool sq_sig_all;
+	struct wr_build *build;
+	struct rpwi_list tx_link;   /* the_hca.tx_list, or its peer's blocked list */
+	struct rpwi_list held_link; /* the_hca.held: an ACK waits for the next post or poll */
+	struct rpwi_list srq_link;
+	uint32_t heap_pos; uint64_t heap_key; /* timers; pos 0: not in the heap */
+	struct dport *ports[RPWI_GIDS_MAX]; unsigned nports; /* what it keeps open */
+	struct dpeer *peer;
+	bool rx_touched, rtr_seen;
+	struct rpwi_list rx_link;
+	struct dqp *mcast_next;
+};
+static inline struct dqp *to_dqp(const struct ibv_qp *q) { return (struct dqp *)(uintptr_t)q; }
+static inline struct dqp *dqp_of(struct rpwi_qp *t) { return RPWI_CONTAINER_OF(t, struct dqp, t); }
+
+struct dah { struct ibv_ah ibv; struct rpwi_av av; struct dport *port; struct dpeer *peer; struct dctx *ctx; };
+
+/* A peer address: the congestion window of all QPs towards it, and those that wait for it. */
+struct dpeer {
+	struct rpwi_cc cc;
+	struct rpwi_addr addr;
+	unsigned refs;
+	struct rpwi_list blocked;
+	struct rpwi_list link; /* the_hca.peers */
+};
+
+struct dport {
+	struct rpwi_port *io;
+	struct rpwi_addr addr;
+	unsigned refs;
+	unsigned quiet; /* empty polls in a row: a quiet port is polled less often when there are several */
+};
+
+struct hca_counters {
+	uint64_t icrc_errors, decode_errors, no_qp, handed_over, rx_batches, rx_packets, tx_batches;
+	uint64_t inline_polls, inline_empty, service_wakeups, cq_overflows, pace_stalls;
+};
+
+struct hca {
+	pthread_mutex_t lock;
+	pthread_mutex_t events_lock;
+	unsigned opens;
+	struct rpwi_list contexts;
+	struct rpwi_steer *steer;
+	int steer_fd, watch_fd, wake_fd;
+
+	/* QPNs */
+	uint16_t slots[64]; unsigned nslots;
+	struct dqp **qps[64]; /* RPWI_SLOT_QPNS each */
+	uint32_t next_idx;
+
+	/* keys */
+	struct dkey **keys; uint32_t keys_cap, keys_free_hint; uint8_t key_tag;
+
+	struct dport port[DEV_PORTS_MAX]; unsigned nports;
+	struct rpwi_list peers;
+	struct rpwi_list tx_list, held, touched;
+	struct dqp **heap; uint32_t heap_len, heap_cap; /* heap[1..heap_len] */
+	struct rpwi_txb txb;
+	struct dqp *mcast;
+
+	/* service thread */
+	pthread_t service; bool service_running; bool stop;
+	_Atomic uint32_t empty_polls;    /* counts up while the program polls in vain: then progress is its own */
+	_Atomic uint32_t any_polls;
+	_Atomic int waiters;             /* threads that make progress inside get_cq_event */
+	_Atomic bool held_any;
+	_Atomic bool service_sleeps;     /* in ppoll on the sockets */
+	uint64_t service_wake_ns;        /* when it will wake by itself */
+	uint32_t pollset_gen;
+	struct hca_counters n;
+	struct rpwi_qp_stats gone; /* counters of destroyed QPs */
+};
+extern struct hca the_hca;
+
+static inline void hca_lock(void) { pthread_mutex_lock(&the_hca.lock); }
+static inline void hca_unlock(void) { pthread_mutex_unlock(&the_hca.lock); }
+
+/* hca.c */
+int hca_get(void);              /* first open: steer, service thread. Lock held. 0 or -errno */
+void hca_put(void);
+void dev_event(struct dctx *c, const struct ibv_async_event *ev);
+void dev_refresh(void);         /* addresses changed: refresh the list, raise events */
+
+/* progress.c; the lock is held */
+struct dport *port_get(const struct rpwi_addr *a, char *why, size_t why_len, int *err);
+void port_put(struct dport *p);
+struct dpeer *peer_get(const struct rpwi_addr *a, unsigned mtu_bytes);
+void peer_put(struct dpeer *p);
+void progress_qp_kick(struct dqp *qp, bool hold_ack, uint64_t now_ns); /* send what it may now, keep its timer right */
+void progress_qp_forget(struct dqp *qp);
+void progress_flush_held(uint64_t now_ns);
+bool progress_run(bool all_ports);  /* one round: receive, send, timers. True if anything came. */
+/* For a thread that only waits: make progress until `fd` is readable or anything came. 0, or -EINTR when a signal handler ran. The lock is not held. */
+int progress_wait(int fd);
+void service_wait_begin(void); /* such a thread is there: the service thread leaves the sockets to it */
+void service_wait_end(void);
+int service_start(void);
+void service_stop(void);
+void service_wake(void);
+void service_atfork_child(void);
+
+/* qp.c */
+extern const struct rpwi_qp_ops device_qp_ops;
+struct dqp *qp_lookup(uint32_t qpn);
+int dev_post_send(struct ibv_qp *qp, struct ibv_send_wr *wr, struct ibv_send_wr **bad);
+int dev_post_recv(struct ibv_qp *qp, struct ibv_recv_wr *wr, struct ibv_recv_wr **bad);
+struct ibv_qp *dev_create_qp_ex(struct ibv_context *c, struct ibv_qp_init_attr_ex *attr);
+int dev_bind_mw(struct ibv_qp *qp, struct ibv_mw *mw, struct ibv_mw_bind *bind);
+
+/* mr.c; the lock is held for key_* */
+struct dkey *key_find(uint32_t key);
+int mem_check(struct rpwi_qp *qp, uint32_t key, uint64_t addr, uint64_t len, int access, bool remote);
+int mem_write(struct rpwi_qp *qp, uint32_t key, uint64_t addr, const void *src, uint32_t len, bool remote);
+int mem_read(struct rpwi_qp *qp, uint32_t key, uint64_t addr, void *dst, uint32_t len, bool remote);
+const void *mem_map(struct rpwi_qp *qp, uint32_t lkey, uint64_t addr, uint32_t len);
+int mem_atomic(struct rpwi_qp *qp, uint32_t rkey, uint64_t addr, bool cmp_swap, uint64_t compare, uint64_t swap_add, uint64_t *orig);
+int mem_invalidate(struct rpwi_qp *qp, uint32_t key, bool remote);
+int mem_bind_mw(struct rpwi_qp *qp, struct ibv_mw *mw, uint32_t rkey, const struct ibv_mw_bind_info *info);
+struct ibv_mw *dev_alloc_mw(struct ibv_pd *pd, enum ibv_mw_type type);
+int dev_dealloc_mw(struct ibv_mw *mw);
+
+/* cq.c */
+int dev_poll_cq(struct ibv_cq *cq, int n, struct ibv_wc *wc);
+int dev_req_notify_cq(struct ibv_cq *cq, int solicited_only);
+struct ibv_cq_ex *dev_create_cq_ex(struct ibv_context *c, struct ibv_cq_init_attr_ex *attr);
+void cq_push(struct dcq *cq, const struct ibv_wc *wc, bool solicited); /* the lock is held */
+void cq_purge_qp(struct dcq *cq, uint32_t qpn, struct dsrq *srq);
+
+/* srq.c */
+int dev_post_srq_recv(struct ibv_srq *srq, struct ibv_recv_wr *wr, struct ibv_recv_wr **bad);
+struct ibv_srq *dev_create_srq_ex(struct ibv_context *c, struct ibv_srq_init_attr_ex *attr);
+
+/* ah.c; the lock is held */
+/* Resolve an address vector: 0, or a positive errno (EINVAL: bad port, no GRH, GID index empty or not usable, families differ), with the reason in the log.
+ * On success *port and *peer are referenced for the caller. */
+int av_resolve(struct dctx *c, const struct ibv_ah_attr *attr, unsigned mtu_bytes, struct rpwi_av *av, struct dport **port, struct dpeer **peer);
+
+/* query.c */
+int dev_query_device_ex(struct ibv_context *c, const struct ibv_query_device_ex_input *in, struct ibv_device_attr_ex *a, size_t size);
+int dev_query_port_ops(struct ibv_context *c, uint8_t port, struct ibv_port_attr *a, size_t len);
+int dev_query_rt_values(struct ibv_context *c, struct ibv_values_ex *v);
+enum ibv_mtu dev_mtu(const struct dev *d);
+
+#endif

@@ -1,0 +1,291 @@
+/* mr.c - memory regions and windows: the key table, and every access that the transport makes to the program's memory.
+ * Nothing is pinned: a copy into memory that the program has unmapped is an error of that request (base/guard.h), never a crash. */
+#include <errno.h>
+#include <stdlib.h>
+
+#include "base/guard.h"
+#include "device/hca.h"
+
+enum { REMOTE_ACCESS = IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_READ | IBV_ACCESS_REMOTE_ATOMIC };
+
+/* ---- the key table; the lock is held ---- */
+
+struct dkey *key_find(uint32_t key)
+{
+	uint32_t i = key >> 8;
+	if (i >= the_hca.keys_cap)
+		return NULL;
+	struct dkey *k = the_hca.keys[i];
+	return k && k->key == key ? k : NULL;
+}
+
+static int key_add(struct dkey *k)
+{
+	struct hca *h = &the_hca;
+	for (uint32_t n = 0; n < h->keys_cap; n++) {
+		uint32_t i = (h->keys_free_hint + n) % h->keys_cap;
+		if (i && !h->keys[i]) {
+			h->keys[i] = k;
+			h->keys_free_hint = i + 1;
+			k->key = i << 8 | ++h->key_tag;
+			return 0;
+		}
+	}
+	if (h->keys_cap >= DEV_MR_MAX)
+		return -ENOMEM;
+	uint32_t cap = h->keys_cap ? h->keys_cap * 2 : 64;
+	struct dkey **t = realloc(h->keys, cap * sizeof(*t));
+	if (!t)
+		return -ENOMEM;
+	memset(t + h->keys_cap, 0, (cap - h->keys_cap) * sizeof(*t));
+	h->keys_free_hint = RPWI_MAX(h->keys_cap, 1u);
+	h->keys = t;
+	h->keys_cap = cap;
+	return key_add(k);
+}
+
+static void key_del(struct dkey *k) { the_hca.keys[k->key >> 8] = NULL; }
+
+/* ---- regions ---- */
+
+static bool access_sane(int access)
+{
+	return !(access & (IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_ATOMIC)) || (access & IBV_ACCESS_LOCAL_WRITE);
+}
+
+struct ibv_mr *rpwi_dev_reg_mr(struct ibv_pd *pd, void *addr, size_t len, uint64_t iova, int access)
+{
+	enum { KNOWN = IBV_ACCESS_LOCAL_WRITE | REMOTE_ACCESS | IBV_ACCESS_MW_BIND | IBV_ACCESS_ZERO_BASED | IBV_ACCESS_OPTIONAL_RANGE };
+	if (!access_sane(access) || (access & ~KNOWN) || (uintptr_t)addr + len < (uintptr_t)addr || iova + len < iova) {
+		errno = (access & ~KNOWN) ? EOPNOTSUPP : EINVAL;
+		return NULL;
+	}
+	struct dmr *mr = calloc(1, sizeof(*mr));
+	if (!mr)
+		return NULL;
+	if (access & IBV_ACCESS_ZERO_BASED)
+		iova = 0;
+	mr->k = (struct dkey){.valid = true, .access = access, .pd = to_dpd(pd), .iova = iova, .length = len, .addr = addr};
+	hca_lock();
+	int rc = key_add(&mr->k);
+	if (!rc)
+		to_dpd(pd)->refs++;
+	hca_unlock();
+	if (rc) {
+		free(mr);
+		errno = -rc;
+		return NULL;
+	}
+	mr->ibv = (struct ibv_mr){.context = pd->context, .pd = pd, .addr = addr, .length = len, .handle = mr->k.key >> 8, .lkey = mr->k.key, .rkey = mr->k.key};
+	return &mr->ibv;
+}
+
+int rpwi_dev_rereg_mr(struct ibv_mr *ibv, int flags, struct ibv_pd *pd, void *addr, size_t len, int access)
+{
+	struct dmr *mr = RPWI_CONTAINER_OF(ibv, struct dmr, ibv);
+	if (flags & ~(IBV_REREG_MR_CHANGE_TRANSLATION | IBV_REREG_MR_CHANGE_PD | IBV_REREG_MR_CHANGE_ACCESS) || !flags ||
+	    ((flags & IBV_REREG_MR_CHANGE_ACCESS) && !access_sane(access))) {
+		errno = EINVAL;
+		return IBV_REREG_MR_ERR_INPUT;
+	}
+	hca_lock();
+	if (mr->k.refs) {
+		hca_unlock();
+		errno = EBUSY;
+		return IBV_REREG_MR_ERR_CMD;
+	}
+	if (flags & IBV_REREG_MR_CHANGE_PD) {
+		mr->k.pd->refs--;
+		mr->k.pd = to_dpd(pd);
+		mr->k.pd->refs++;
+		ibv->pd = pd;
+	}
+	if (flags & IBV_REREG_MR_CHANGE_TRANSLATION) {
+		mr->k.addr = addr;
+		mr->k.iova = (uintptr_t)addr;
+		mr->k.length = len;
+		ibv->addr = addr;
+		ibv->length = len;
+	}
+	if (flags & IBV_REREG_MR_CHANGE_ACCESS)
+		mr->k.access = access;
+	/* A new key, so that a peer's old rkey stops working, as with hardware. */
+	mr->k.key = (mr->k.key & ~0xffu) | ++the_hca.key_tag;
+	ibv->lkey = ibv->rkey = mr->k.key;
+	hca_unlock();
+	return 0;
+}
+
+int rpwi_dev_dereg_mr(struct ibv_mr *ibv)
+{
+	struct dmr *mr = RPWI_CONTAINER_OF(ibv, struct dmr, ibv);
+	hca_lock();
+	if (mr->k.refs) {
+		hca_unlock();
+		return EBUSY;
+	}
+	key_del(&mr->k);
+	mr->k.pd->refs--;
+	hca_unlock();
+	free(mr);
+	return 0;
+}
+
+/* ---- windows ---- */
+
+struct ibv_mw *dev_alloc_mw(struct ibv_pd *pd, enum ibv_mw_type type)
+{
+	if (type != IBV_MW_TYPE_1 && type != IBV_MW_TYPE_2) {
+		errno = EINVAL;
+		return NULL;
+	}
+	struct dmw *mw = calloc(1, sizeof(*mw));
+	if (!mw)
+		return NULL;
+	mw->k = (struct dkey){.is_mw = true, .pd = to_dpd(pd)};
+	hca_lock();
+	int rc = key_add(&mw->k);
+	if (!rc)
+		to_dpd(pd)->refs++;
+	hca_unlock();
+	if (rc) {
+		free(mw);
+		errno = -rc;
+		return NULL;
+	}
+	mw->ibv = (struct ibv_mw){.context = pd->context, .pd = pd, .rkey = mw->k.key, .handle = mw->k.key >> 8, .type = type};
+	return &mw->ibv;
+}
+
+static void mw_unbind(struct dkey *k)
+{
+	if (k->mr)
+		k->mr->refs--;
+	k->mr = NULL;
+	k->valid = false;
+	k->qpn = 0;
+}
+
+int dev_dealloc_mw(struct ibv_mw *ibv)
+{
+	struct dmw *mw = RPWI_CONTAINER_OF(ibv, struct dmw, ibv);
+	hca_lock();
+	mw_unbind(&mw->k);
+	key_del(&mw->k);
+	mw->k.pd->refs--;
+	hca_unlock();
+	free(mw);
+	return 0;
+}
+
+/* IB 10.6.7.2.2: the window must lie in a region with MW_BIND of the same PD; remote write or atomic needs the region's local write. */
+int mem_bind_mw(struct rpwi_qp *qp, struct ibv_mw *ibv, uint32_t rkey, const struct ibv_mw_bind_info *info)
+{
+	struct dmw *mw = RPWI_CONTAINER_OF(ibv, struct dmw, ibv);
+	struct dqp *q = dqp_of(qp);
+	if (mw->k.pd != q->pd)
+		return -EACCES;
+	if (ibv->type == IBV_MW_TYPE_2 && mw->k.valid)
+		return -EINVAL; /* must be invalidated first */
+	if (ibv->type == IBV_MW_TYPE_2 && (rkey >> 8) != (mw->k.key >> 8))
+		return -EINVAL;
+	if (!info->length) {
+		if (ibv->type == IBV_MW_TYPE_2)
+			return -EINVAL;
+		mw_unbind(&mw->k);
+	} else {
+		struct dmr *mr = RPWI_CONTAINER_OF(info->mr, struct dmr, ibv);
+		int acc = (int)info->mw_access_flags;
+		bool zero = acc & IBV_ACCESS_ZERO_BASED;
+		if (key_find(info->mr->lkey) != &mr->k || mr->k.pd != q->pd || !(mr->k.access & IBV_ACCESS_MW_BIND) ||
+		    ((acc & (IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_ATOMIC)) && !(mr->k.access & IBV_ACCESS_LOCAL_WRITE)) || info->addr < mr->k.iova ||
+		    info->length > mr->k.length || info->addr - mr->k.iova > mr->k.length - info->length)
+			return -EACCES;
+		mw_unbind(&mw->k);
+		mw->k.mr = &mr->k;
+		mr->k.refs++;
+		mw->k.addr = mr->k.addr + (info->addr - mr->k.iova);
+		mw->k.iova = zero ? 0 : info->addr;
+		mw->k.length = info->length;
+		mw->k.access = acc;
+		mw->k.valid = true;
+		mw->k.qpn = ibv->type == IBV_MW_TYPE_2 ? qp->qpn : 0;
+	}
+	/* Type 2: the consumer chooses the key's tag; type 1: a new one at each bind, which ibv_bind_mw has put in `rkey`. */
+	mw->k.key = (mw->k.key & ~0xffu) | (rkey & 0xff);
+	return 0;
+}
+
+int mem_invalidate(struct rpwi_qp *qp, uint32_t key, bool remote)
+{
+	struct dkey *k = key_find(key);
+	if (!k || !k->is_mw || !k->valid || k->pd != dqp_of(qp)->pd || (k->qpn && k->qpn != qp->qpn))
+		return -EACCES;
+	mw_unbind(k);
+	return 0;
+}
+
+/* ---- the transport's accesses ---- */
+
+/* The place of [addr, addr+len) if `key` allows `access`, else NULL. */
+static uint8_t *resolve(struct rpwi_qp *qp, uint32_t key, uint64_t addr, uint64_t len, int access, bool remote)
+{
+	struct dkey *k = key_find(key);
+	if (RPWI_UNLIKELY(!k || !k->valid || k->pd != dqp_of(qp)->pd || (k->access & access) != access))
+		return NULL;
+	if (RPWI_UNLIKELY(k->is_mw && (!remote || (k->qpn && k->qpn != qp->qpn))))
+		return NULL;
+	if (RPWI_UNLIKELY(addr < k->iova || len > k->length || addr - k->iova > k->length - len))
+		return NULL;
+	return k->addr + (addr - k->iova);
+}
+
+int mem_check(struct rpwi_qp *qp, uint32_t key, uint64_t addr, uint64_t len, int access, bool remote)
+{
+	if (!len)
+		return 0;
+	return resolve(qp, key, addr, len, access, remote) ? 0 : -EACCES;
+}
+
+int mem_write(struct rpwi_qp *qp, uint32_t key, uint64_t addr, const void *src, uint32_t len, bool remote)
+{
+	if (!len)
+		return 0;
+	uint8_t *to = resolve(qp, key, addr, len, remote ? IBV_ACCESS_REMOTE_WRITE : IBV_ACCESS_LOCAL_WRITE, remote);
+	return to ? rpwi_guard_copy(to, src, len) : -EACCES;
+}
+
+int mem_read(struct rpwi_qp *qp, uint32_t key, uint64_t addr, void *dst, uint32_t len, bool remote)
+{
+	if (!len)
+		return 0;
+	const uint8_t *from = resolve(qp, key, addr, len, remote ? IBV_ACCESS_REMOTE_READ : 0, remote);
+	return from ? rpwi_guard_copy(dst, from, len) : -EACCES;
+}
+
+const void *mem_map(struct rpwi_qp *qp, uint32_t lkey, uint64_t addr, uint32_t len) { return resolve(qp, lkey, addr, len, 0, false); }
+
+struct atomic_job { uint64_t *at; bool cmp_swap; uint64_t compare, swap_add, orig; };
+
+static void atomic_do(void *arg)
+{
+	struct atomic_job *j = arg;
+	if (j->cmp_swap) {
+		uint64_t expect = j->compare;
+		__atomic_compare_exchange_n(j->at, &expect, j->swap_add, false, __ATOMIC_SEQ_CST, __ATOMIC_SEQ_CST);
+		j->orig = expect;
+	} else {
+		j->orig = __atomic_fetch_add(j->at, j->swap_add, __ATOMIC_SEQ_CST);
+	}
+}
+
+int mem_atomic(struct rpwi_qp *qp, uint32_t rkey, uint64_t addr, bool cmp_swap, uint64_t compare, uint64_t swap_add, uint64_t *orig)
+{
+	uint8_t *at = resolve(qp, rkey, addr, 8, IBV_ACCESS_REMOTE_ATOMIC, true);
+	if (!at || ((uintptr_t)at & 7))
+		return -EACCES;
+	struct atomic_job j = {.at = (uint64_t *)(void *)at, .cmp_swap = cmp_swap, .compare = compare, .swap_add = swap_add};
+	int rc = rpwi_guard_call(atomic_do, &j);
+	*orig = j.orig;
+	return rc;
+}

@@ -1,0 +1,617 @@
+/* progress.c - what moves packets: receive, dispatch, send, timers; and who does it.
+ *
+ * Progress is made in three places, always under the_hca.lock:
+ * - inline, in ibv_poll_cq, where the program polls (progress_run);
+ * - by a program's thread that blocks in ibv_get_cq_event (progress_wait);
+ * - by the service thread otherwise: it is what serves a passive RDMA target and a program that polls memory or its own epoll.
+ * The sockets have one owner at a time: while polls in vain show that the program spins, or a thread waits in get_cq_event, the service
+ * thread sleeps on a tick, not on the sockets, and takes over after a tick without polls.
+ */
+#include <errno.h>
+#include <poll.h>
+#include <signal.h>
+#include <stdlib.h>
+#include <sys/eventfd.h>
+#include <unistd.h>
+
+#include "device/hca.h"
+#include "wire/icrc.h"
+
+enum {
+	RX_BATCHES_MAX = 8,            /* in one round and port: then others get their turn */
+	SPIN_POLLS = 32,               /* so many polls in vain within a tick mean that the program spins */
+	QUIET_POLLS = 64,              /* after so many empty polls a port among several is polled every 16th time */
+	TICK_NS = 200000,
+	SERVICE_SLEEP_MAX_MS = 1000,
+	PACE_RETRY_NS = 100000,
+};
+
+/* ---- ports and peers ---- */
+
+struct dport *port_get(const struct rpwi_addr *a, char *why, size_t why_len, int *err)
+{
+	struct hca *h = &the_hca;
+	struct dport *p = NULL;
+	for (unsigned i = 0; i < h->nports; i++)
+		if (h->port[i].refs && rpwi_addr_eq(&h->port[i].addr, a)) {
+			h->port[i].refs++;
+			return &h->port[i];
+		}
+	for (unsigned i = 0; i < DEV_PORTS_MAX && !p; i++)
+		if (!h->port[i].refs)
+			p = &h->port[i];
+	if (!p) {
+		*err = -ENOSPC;
+		snprintf(why, why_len, "more than %d local addresses in use at once", DEV_PORTS_MAX);
+		return NULL;
+	}
+	int rc = rpwi_port_open(h->steer, a, &p->io, why, why_len);
+	if (rc) {
+		*err = rc;
+		return NULL;
+	}
+	p->addr = *a;
+	p->refs = 1;
+	p->quiet = 0;
+	h->nports = RPWI_MAX(h->nports, (unsigned)(p - h->port) + 1);
+	h->pollset_gen++;
+	service_wake();
+	return p;
+}
+
+void port_put(struct dport *p)
+{
+	if (!p || --p->refs)
+		return;
+	rpwi_port_close(p->io);
+	p->io = NULL;
+	the_hca.pollset_gen++;
+	service_wake();
+}
+
+/* How many packets may be under way to one peer: what a socket of the default size holds (measured: 6 batches of 60 KiB, 184 datagrams of 1 KiB, 512 small
+ * ones), in proportion where ours, and so probably the peer's, is larger. Loss makes it smaller. */
+static uint32_t window_max(unsigned mtu_bytes)
+{
+	static const struct { unsigned mtu; uint32_t pkts; } table[] = {{256, 400}, {512, 300}, {1024, 180}, {2048, 110}, {4096, 75}};
+	uint32_t pkts = 400;
+	for (size_t i = 0; i < RPWI_ARRAY_LEN(table); i++)
+		if (mtu_bytes >= table[i].mtu)
+			pkts = table[i].pkts;
+	return (uint32_t)RPWI_MIN((uint64_t)pkts * rpwi_rcvbuf_bytes() / 425984, 4096ull);
+}
+
+struct dpeer *peer_get(const struct rpwi_addr *a, unsigned mtu_bytes)
+{
+	struct hca *h = &the_hca;
+	uint32_t max = window_max(mtu_bytes);
+	for (struct rpwi_list *l = h->peers.next; l != &h->peers; l = l->next) {
+		struct dpeer *p = RPWI_CONTAINER_OF(l, struct dpeer, link);
+		if (rpwi_addr_eq(&p->addr, a)) {
+			p->refs++;
+			if (max < p->cc.cwnd_max) {
+				p->cc.cwnd_max = max;
+				p->cc.cwnd = RPWI_MIN(p->cc.cwnd, max);
+			}
+			return p;
+		}
+	}
+	struct dpeer *p = calloc(1, sizeof(*p));
+	if (!p)
+		return NULL;
+	rpwi_cc_init(&p->cc, RPWI_MIN(64u, max), max);
+	p->addr = *a;
+	p->refs = 1;
+	rpwi_list_init(&p->blocked);
+	rpwi_list_add_tail(&h->peers, &p->link);
+	return p;
+}
+
+void peer_put(struct dpeer *p)
+{
+	if (!p || --p->refs)
+		return;
+	rpwi_list_del(&p->link);
+	free(p);
+}
+
+/* ---- timers: a heap of QPs by deadline. A QP whose deadline moved later stays where it is until its old time comes. ---- */
+
+static void heap_set(uint32_t pos, struct dqp *q)
+{
+	the_hca.heap[pos] = q;
+	q->heap_pos = pos;
+}
+
+static void heap_up(uint32_t pos)
+{
+	struct dqp **heap = the_hca.heap, *q = heap[pos];
+	for (; pos > 1 && heap[pos / 2]->heap_key > q->heap_key; pos /= 2)
+		heap_set(pos, heap[pos / 2]);
+	heap_set(pos, q);
+}
+
+static void heap_down(uint32_t pos)
+{
+	struct dqp **heap = the_hca.heap, *q = heap[pos];
+	for (uint32_t kid; (kid = pos * 2) <= the_hca.heap_len; pos = kid) {
+		if (kid < the_hca.heap_len && heap[kid + 1]->heap_key < heap[kid]->heap_key)
+			kid++;
+		if (heap[kid]->heap_key >= q->heap_key)
+			break;
+		heap_set(pos, heap[kid]);
+	}
+	heap_set(pos, q);
+}
+
+static void heap_remove(struct dqp *q)
+{
+	uint32_t pos = q->heap_pos;
+	if (!pos)
+		return;
+	struct dqp *last = the_hca.heap[the_hca.heap_len--];
+	q->heap_pos = 0;
+	if (last == q)
+		return;
+	heap_set(pos, last);
+	heap_up(pos);
+	heap_down(last->heap_pos);
+}
+
+static void timer_update(struct dqp *q)
+{
+	struct hca *h = &the_hca;
+	uint64_t at = rpwi_qp_deadline(&q->t);
+	if (at == RPWI_NEVER || (q->heap_pos && q->heap_key <= at))
+		return;
+	if (!q->heap_pos) {
+		if (h->heap_len + 2 > h->heap_cap) {
+			uint32_t cap = h->heap_cap ? h->heap_cap * 2 : 64;
+			struct dqp **t = realloc(h->heap, cap * sizeof(*t));
+			if (!t) {
+				rpwi_error("no memory for the timer of QP 0x%06x: its retries stop", q->t.qpn);
+				return;
+			}
+			h->heap = t;
+			h->heap_cap = cap;
+		}
+		heap_set(++h->heap_len, q);
+	}
+	q->heap_key = at;
+	heap_up(q->heap_pos);
+	if (h->heap[1] == q && atomic_load_explicit(&h->service_sleeps, memory_order_relaxed) && at < h->service_wake_ns)
+		service_wake();
+}
+
+static void timers_run(uint64_t now_ns)
+{
+	struct hca *h = &the_hca;
+	while (h->heap_len && h->heap[1]->heap_key <= now_ns) {
+		struct dqp *q = h->heap[1];
+		uint64_t at = rpwi_qp_deadline(&q->t);
+		heap_remove(q);
+		if (at <= now_ns) {
+			rpwi_qp_timer(&q->t, now_ns);
+			progress_qp_kick(q, true, now_ns);
+		} else {
+			timer_update(q);
+		}
+	}
+}
+
+/* ---- sending ---- */
+
+static void held_add(struct dqp *q)
+{
+	if (rpwi_list_empty(&q->held_link)) {
+		rpwi_list_add_tail(&the_hca.held, &q->held_link);
+		atomic_store_explicit(&the_hca.held_any, true, memory_order_relaxed);
+	}
+}
+
+static void held_del(struct dqp *q)
+{
+	if (!rpwi_list_empty(&q->held_link)) {
+		rpwi_list_del(&q->held_link);
+		if (rpwi_list_empty(&the_hca.held))
+			atomic_store_explicit(&the_hca.held_any, false, memory_order_relaxed);
+	}
+}
+
+/* One batch of a QP onto the wire. False when there was nothing. */
+static bool tx_batch(struct dqp *q, bool hold_ack, uint64_t now_ns)
+{
+	struct rpwi_txb *b = &the_hca.txb;
+	rpwi_txb_reset(b);
+	b->pkt_max = RPWI_TXB_PKTS;
+	uint32_t to = 0;
+	unsigned room = RPWI_TXB_PKTS, mtu = 0;
+	bool paced = q->t.type != IBV_QPT_RC;
+	if (paced) {
+		/* No acknowledgement will tell that the peer cannot keep up: on this host, its receive counter does. */
+		to = rpwi_qp_next_dqpn(&q->t);
+		const struct rpwi_av *av = rpwi_qp_next_av(&q->t);
+		if (!av || !av->loopback_zone) {
+			paced = false;
+		} else {
+			mtu = rpwi_qp_mtu(&q->t);
+			room = rpwi_steer_room(the_hca.steer, to, RPWI_TXB_PKTS, (size_t)RPWI_TXB_PKTS * mtu);
+			if (!room) {
+				the_hca.n.pace_stalls++;
+				return false;
+			}
+			b->pkt_max = room;
+		}
+	}
+	rpwi_qp_tx(&q->t, b, hold_ack, now_ns);
+	if (paced && b->npkt < room)
+		rpwi_steer_unused(the_hca.steer, to, room - b->npkt, (size_t)(room - b->npkt) * mtu);
+	if (!b->npkt)
+		return false;
+	the_hca.n.tx_batches++;
+	unsigned sent = 0;
+	struct rpwi_port *port = b->av->port;
+	int rc = rpwi_port_send(port, b, &sent);
+	if (RPWI_UNLIKELY(rc == -EFAULT))
+		rpwi_qp_tx_fault(&q->t, b, sent, now_ns);
+	return true;
+}
+
+void progress_qp_kick(struct dqp *q, bool hold_ack, uint64_t now_ns)
+{
+	rpwi_list_del(&q->tx_link);
+	/* What it may send now, but bounded: a QP with more goes to the end of the list, so that all get their turn. */
+	bool more = true;
+	for (int i = 0; i < 4 && more; i++)
+		more = tx_batch(q, hold_ack, now_ns);
+	if (more || rpwi_qp_tx_ready(&q->t, true, now_ns))
+		rpwi_list_add_tail(&the_hca.tx_list, &q->tx_link);
+	else if (q->peer && rpwi_qp_blocked(&q->t))
+		rpwi_list_add_tail(&q->peer->blocked, &q->tx_link);
+	if (hold_ack && rpwi_qp_ack_owed(&q->t))
+		held_add(q);
+	else
+		held_del(q);
+	timer_update(q);
+}
+
+void progress_qp_forget(struct dqp *q)
+{
+	rpwi_list_del(&q->tx_link);
+	rpwi_list_del(&q->rx_link);
+	held_del(q);
+	heap_remove(q);
+}
+
+void progress_flush_held(uint64_t now_ns)
+{
+	while (!rpwi_list_empty(&the_hca.held)) {
+		struct dqp *q = RPWI_CONTAINER_OF(the_hca.held.next, struct dqp, held_link);
+		progress_qp_kick(q, false, now_ns);
+		held_del(q);
+	}
+}
+
+/* QPs that waited for the window, as far as it has room now; then everyone who has something to send, once. */
+static void tx_run(uint64_t now_ns)
+{
+	struct hca *h = &the_hca;
+	for (struct rpwi_list *l = h->peers.next; l != &h->peers; l = l->next) {
+		struct dpeer *p = RPWI_CONTAINER_OF(l, struct dpeer, link);
+		struct rpwi_list *last = p->blocked.prev;
+		while (!rpwi_list_empty(&p->blocked) && rpwi_cc_room(&p->cc)) {
+			struct rpwi_list *n = p->blocked.next;
+			progress_qp_kick(RPWI_CONTAINER_OF(n, struct dqp, tx_link), true, now_ns);
+			if (n == last)
+				break;
+		}
+	}
+	struct rpwi_list *last = h->tx_list.prev;
+	while (!rpwi_list_empty(&h->tx_list)) {
+		struct rpwi_list *n = h->tx_list.next;
+		progress_qp_kick(RPWI_CONTAINER_OF(n, struct dqp, tx_link), true, now_ns);
+		if (n == last)
+			break;
+	}
+}
+
+/* ---- receiving ---- */
+
+static void rx_mcast(const struct rpwi_pkt *pkt, const struct rpwi_rxmeta *meta, uint64_t now_ns)
+{
+	the_hca.n.no_qp++; /* multicast addresses are not joined: see RATIONALE */
+}
+
+static void rx_segment(struct dport *port, struct rpwi_rx *rx, const uint8_t *seg, size_t len, unsigned index, uint64_t now_ns)
+{
+	struct hca *h = &the_hca;
+	int32_t qpn = rpwi_pkt_peek_qpn(seg, len);
+	if (RPWI_UNLIKELY(qpn < 0)) {
+		h->n.decode_errors++;
+		return;
+	}
+	struct dqp *q = qp_lookup((uint32_t)qpn);
+	if (RPWI_UNLIKELY(!q && port && !rpwi_steer_owns(h->steer, (uint32_t)qpn))) {
+		h->n.handed_over++;
+		rpwi_port_hand_over(port->io, rx, seg, len, (uint32_t)qpn);
+		return;
+	}
+	uint16_t ip_id = (uint16_t)((rx->ip_id >= 0 ? (unsigned)rx->ip_id : 0) + index);
+	struct rpwi_pkt pkt;
+	if (RPWI_UNLIKELY(rpwi_pkt_decode(seg, len, &pkt))) {
+		h->n.decode_errors++;
+		return;
+	}
+	if (RPWI_UNLIKELY(rpwi_icrc_check(&rx->flow, seg, len, &ip_id) == RPWI_ICRC_BAD)) {
+		h->n.icrc_errors++;
+		rpwi_debug("packet for QP 0x%06x, PSN %u: bad ICRC, dropped", pkt.dqpn, pkt.psn);
+		return;
+	}
+	if (RPWI_UNLIKELY(rpwi_tap_enabled)) {
+		struct rpwi_iov part = {seg, len};
+		rpwi_tap(&rx->flow, ip_id, rx->ttl, rx->tos, false, &part, 1);
+	}
+	struct rpwi_rxmeta meta = {.flow = &rx->flow, .ttl = rx->ttl, .tos = rx->tos};
+	if (RPWI_UNLIKELY(!q)) {
+		if (pkt.dqpn == RPWI_QPN_MASK)
+			rx_mcast(&pkt, &meta, now_ns);
+		else
+			h->n.no_qp++;
+		return;
+	}
+	h->n.rx_packets++;
+	rpwi_qp_rx(&q->t, &pkt, &meta, now_ns);
+	if (rpwi_list_empty(&q->rx_link))
+		rpwi_list_add_tail(&h->touched, &q->rx_link);
+}
+
+static void rx_batch(struct dport *port, struct rpwi_rx *rx, uint64_t now_ns)
+{
+	the_hca.n.rx_batches++;
+	size_t seg_len = rx->seg_len ? rx->seg_len : rx->len;
+	unsigned index = 0;
+	for (size_t at = 0; at < rx->len; at += seg_len)
+		rx_segment(port, rx, rx->data + at, RPWI_MIN(seg_len, rx->len - at), index++, now_ns);
+}
+
+/* Whoever got packets answers now: responses, what the window lets go; plain ACKs wait for the next post or poll. */
+static void rx_answer(bool hold_ack, uint64_t now_ns)
+{
+	struct hca *h = &the_hca;
+	while (!rpwi_list_empty(&h->touched)) {
+		struct dqp *q = RPWI_CONTAINER_OF(h->touched.next, struct dqp, rx_link);
+		rpwi_list_del(&q->rx_link);
+		progress_qp_kick(q, hold_ack, now_ns);
+	}
+}
+
+static unsigned rx_port(struct dport *p, bool hold_ack, uint64_t *now_ns)
+{
+	struct rpwi_rx rx;
+	unsigned n = 0;
+	while (n < RX_BATCHES_MAX && rpwi_port_recv(p->io, &rx) > 0) {
+		if (!n++ && !*now_ns)
+			*now_ns = rpwi_now_ns();
+		/* A full batch behind this one: its ACK should not wait for the rest. */
+		rx_batch(p, &rx, *now_ns);
+		rx_answer(hold_ack && rx.len <= rx.seg_len, *now_ns);
+	}
+	return n;
+}
+
+static bool progress(bool all_ports, bool hold_ack)
+{
+	struct hca *h = &the_hca;
+	static unsigned round;
+	uint64_t now_ns = 0;
+	unsigned got = 0, open = 0;
+	round++;
+	for (unsigned i = 0; i < h->nports; i++) {
+		struct dport *p = &h->port[i];
+		if (!p->refs)
+			continue;
+		open++;
+		if (!all_ports && h->nports > 1 && p->quiet >= QUIET_POLLS && (round + i) % 16)
+			continue;
+		unsigned n = rx_port(p, hold_ack, &now_ns);
+		p->quiet = n ? 0 : p->quiet + 1;
+		got += n;
+	}
+	if (all_ports || !(round % 64) || (h->steer && !open)) {
+		struct rpwi_rx rx;
+		for (unsigned n = 0; n < RX_BATCHES_MAX && h->steer && rpwi_steer_recv(h->steer, &rx) > 0; n++, got++) {
+			now_ns = rpwi_now_ns();
+			rx_batch(NULL, &rx, now_ns);
+			rx_answer(false, now_ns);
+		}
+	}
+	/* Timers and what is left to send: after packets, and now and then. */
+	if (got || all_ports || !(round % 16) || !rpwi_list_empty(&h->tx_list)) {
+		if (!now_ns)
+			now_ns = rpwi_now_ns();
+		timers_run(now_ns);
+		for (unsigned i = 0; i < h->nports; i++)
+			if (h->port[i].refs && rpwi_port_deadline(h->port[i].io) <= now_ns)
+				rpwi_port_timer(h->port[i].io, now_ns);
+		tx_run(now_ns);
+	}
+	return got;
+}
+
+bool progress_run(bool all_ports) { return progress(all_ports, true); }
+
+/* ---- who waits where ---- */
+
+static uint64_t next_deadline(void)
+{
+	struct hca *h = &the_hca;
+	uint64_t at = h->heap_len ? h->heap[1]->heap_key : RPWI_NEVER;
+	for (unsigned i = 0; i < h->nports; i++)
+		if (h->port[i].refs)
+			at = RPWI_MIN(at, rpwi_port_deadline(h->port[i].io));
+	if (!rpwi_list_empty(&h->tx_list)) /* paced: try again soon */
+		at = RPWI_MIN(at, rpwi_now_ns() + PACE_RETRY_NS);
+	return at;
+}
+
+static unsigned fill_pollset(struct pollfd *fds)
+{
+	struct hca *h = &the_hca;
+	unsigned n = 0;
+	if (h->steer_fd >= 0)
+		fds[n++] = (struct pollfd){.fd = h->steer_fd, .events = POLLIN};
+	for (unsigned i = 0; i < h->nports; i++)
+		if (h->port[i].refs && rpwi_port_fd(h->port[i].io) >= 0)
+			fds[n++] = (struct pollfd){.fd = rpwi_port_fd(h->port[i].io), .events = POLLIN};
+	return n;
+}
+
+static struct timespec timeout_until(uint64_t at_ns, uint64_t max_ns)
+{
+	uint64_t now = rpwi_now_ns(), ns = at_ns > now ? RPWI_MIN(at_ns - now, max_ns) : 0;
+	return (struct timespec){.tv_sec = (time_t)(ns / RPWI_NS_PER_S), .tv_nsec = (long)(ns % RPWI_NS_PER_S)};
+}
+
+void service_wait_begin(void) { atomic_fetch_add(&the_hca.waiters, 1); }
+void service_wait_end(void) { atomic_fetch_sub(&the_hca.waiters, 1); }
+
+int progress_wait(int fd)
+{
+	struct hca *h = &the_hca;
+	struct pollfd fds[DEV_PORTS_MAX + 2];
+	hca_lock();
+	if (RPWI_UNLIKELY(!h->service_running))
+		service_start();
+	bool got = progress(true, false);
+	progress_flush_held(rpwi_now_ns());
+	unsigned n = fill_pollset(fds);
+	uint64_t until = next_deadline();
+	hca_unlock();
+	if (got)
+		return 0;
+	fds[n++] = (struct pollfd){.fd = fd, .events = POLLIN};
+	/* Bounded: what another thread posts meanwhile may set an earlier deadline. */
+	struct timespec ts = timeout_until(until, 10 * RPWI_NS_PER_MS);
+	if (ppoll(fds, n, &ts, NULL) < 0)
+		return -errno;
+	return 0;
+}
+
+void service_wake(void)
+{
+	uint64_t one = 1;
+	if (the_hca.wake_fd >= 0 && the_hca.service_running && write(the_hca.wake_fd, &one, sizeof(one)) < 0 && errno != EAGAIN)
+		rpwi_error("service thread: cannot wake it: %s", strerror(errno));
+}
+
+/* A tick of sleep while the program owns the sockets. True when it still does. */
+static bool tick(uint32_t *seen_polls)
+{
+	struct hca *h = &the_hca;
+	struct pollfd wake = {.fd = h->wake_fd, .events = POLLIN};
+	struct timespec ts = {.tv_nsec = TICK_NS};
+	ppoll(&wake, 1, &ts, NULL);
+	if (wake.revents) {
+		uint64_t n;
+		if (read(h->wake_fd, &n, sizeof(n)) < 0)
+			return false;
+	}
+	if (atomic_load_explicit(&h->waiters, memory_order_relaxed) > 0)
+		return true;
+	uint32_t polls = atomic_load_explicit(&h->any_polls, memory_order_relaxed);
+	bool polled = polls != *seen_polls;
+	*seen_polls = polls;
+	return polled && atomic_load_explicit(&h->empty_polls, memory_order_relaxed) >= SPIN_POLLS;
+}
+
+static bool program_owns(void)
+{
+	struct hca *h = &the_hca;
+	return atomic_load_explicit(&h->waiters, memory_order_relaxed) > 0 || atomic_load_explicit(&h->empty_polls, memory_order_relaxed) >= SPIN_POLLS;
+}
+
+static void *service_main(void *arg)
+{
+	struct hca *h = &the_hca;
+	struct pollfd fds[DEV_PORTS_MAX + 3];
+	uint32_t seen = atomic_load(&h->any_polls);
+	while (!h->stop) {
+		if (program_owns()) {
+			if (tick(&seen))
+				continue;
+			atomic_store_explicit(&h->empty_polls, 0, memory_order_relaxed);
+		}
+		hca_lock();
+		bool got = progress(true, false);
+		if (!rpwi_list_empty(&h->held))
+			progress_flush_held(rpwi_now_ns());
+		unsigned n = fill_pollset(fds);
+		fds[n++] = (struct pollfd){.fd = h->wake_fd, .events = POLLIN};
+		fds[n++] = (struct pollfd){.fd = h->watch_fd, .events = POLLIN};
+		uint64_t until = next_deadline();
+		h->service_wake_ns = until;
+		atomic_store(&h->service_sleeps, !got);
+		hca_unlock();
+		if (got)
+			continue;
+		struct timespec ts = timeout_until(until, SERVICE_SLEEP_MAX_MS * RPWI_NS_PER_MS);
+		ppoll(fds, n, &ts, NULL);
+		atomic_store(&h->service_sleeps, false);
+		h->n.service_wakeups++;
+		if (fds[n - 2].revents & POLLIN) {
+			uint64_t v;
+			if (read(h->wake_fd, &v, sizeof(v)) < 0)
+				rpwi_debug("service thread: %s", strerror(errno));
+		}
+		if ((fds[n - 1].revents & POLLIN) && rpwi_netdev_watch_read(h->watch_fd))
+			dev_refresh();
+	}
+	return NULL;
+}
+
+int service_start(void)
+{
+	struct hca *h = &the_hca;
+	sigset_t all, old;
+	/* The program's signals are not ours to take; faults of our own copies are. */
+	sigfillset(&all);
+	sigdelset(&all, SIGSEGV);
+	sigdelset(&all, SIGBUS);
+	pthread_sigmask(SIG_SETMASK, &all, &old);
+	h->stop = false;
+	pthread_attr_t attr;
+	pthread_attr_init(&attr);
+	pthread_attr_setstacksize(&attr, 256 * 1024);
+	int rc = pthread_create(&h->service, &attr, service_main, NULL);
+	pthread_attr_destroy(&attr);
+	pthread_sigmask(SIG_SETMASK, &old, NULL);
+	if (rc) {
+		rpwi_error("cannot start the service thread: %s; a passive RDMA target will not be served while the program does not poll", strerror(rc));
+		return -rc;
+	}
+	pthread_setname_np(h->service, "ropeway");
+	h->service_running = true;
+	return 0;
+}
+
+/* The lock is held on entry and on return, but not while the thread ends. */
+void service_stop(void)
+{
+	struct hca *h = &the_hca;
+	if (!h->service_running)
+		return;
+	h->stop = true;
+	service_wake();
+	h->service_running = false;
+	hca_unlock();
+	pthread_join(h->service, NULL);
+	hca_lock();
+}
+
+/* A thread does not survive fork: it is started again by the next call that makes progress. */
+void service_atfork_child(void)
+{
+	the_hca.service_running = false;
+	the_hca.waiters = 0;
+	the_hca.service_sleeps = false;
+}
