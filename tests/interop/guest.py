@@ -1,0 +1,320 @@
+#!/usr/bin/python3
+"""A QEMU guest with Debian's kernel and its rdma_rxe: the reference peer.
+
+The guest has no disk image. Its kernel comes from Debian's package (nothing is installed: the package is unpacked into a cache folder), its
+initramfs is static busybox and a dozen modules, and its root is the host's own root, read-only over 9p under a tmpfs: the host's
+programs run there as they are. Commands go to an agent in it (agent.py) over a virtio port, so the network is the test's alone.
+
+As a command, for looking around by hand:
+  guest.py prepare              fill the cache
+  guest.py run COMMAND...       boot a guest, run the commands in it one by one, print what they print
+"""
+import gzip
+import json
+import os
+import pathlib
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+
+HERE = pathlib.Path(__file__).resolve().parent
+CACHE = pathlib.Path(os.environ.get("XDG_CACHE_HOME") or pathlib.Path.home() / ".cache") / "ropeway" / "guest"
+
+# crc32: without it `rdma link add` fails with ENOENT. The rest: root, network, the control port, rxe and its user-space interface, loss.
+MODULES = ["crc32_generic", "crc32_pclmul", "crc32c_generic", "virtio_pci", "virtio_net", "virtio_console", "9pnet_virtio", "9p", "overlay", "rdma_rxe",
+           "rdma_ucm", "ib_uverbs", "rdma_cm", "ib_umad", "sch_netem", "veth", "dummy", "tun"]
+
+INIT = """#!/bin/busybox sh
+export PATH=/bin:/sbin
+/bin/busybox --install -s /bin
+mount -t proc proc /proc; mount -t sysfs sys /sys; mount -t devtmpfs dev /dev
+for m in $(cat /modules.order); do insmod /modules/$m 2>/tmp/insmod || echo "insmod $m: $(cat /tmp/insmod)"; done
+mount -t 9p -o trans=virtio,version=9p2000.L,msize=262144,cache=loose,ro hostroot /lower || echo "9p failed"
+mount -t tmpfs tmpfs /upper; mkdir /upper/u /upper/w
+mount -t overlay -o lowerdir=/lower,upperdir=/upper/u,workdir=/upper/w overlay /root || echo "overlay failed"
+for d in dev proc sys; do mkdir -p /root/$d; mount --move /$d /root/$d; done
+mkdir -p /root/run; mount -t tmpfs tmpfs /root/run; mkdir -p /root/run/netns
+mkdir -p /root/dev/shm; mount -t tmpfs tmpfs /root/dev/shm
+mount -t sysfs sys /root/sys 2>/dev/null
+for a in $(cat /root/proc/cmdline); do case $a in agent=*) agent=${a#agent=};; esac; done
+chroot /root /bin/sh -c 'export HOME=/tmp LANG=C.UTF-8 PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin
+ip link set lo up; ulimit -l unlimited; exec /usr/bin/python3 -u "$0" /dev/vport*p1' $agent
+echo "agent ended: $?"
+poweroff -f
+"""
+
+
+class Unavailable(Exception):
+    """There can be no guest here; the text says why."""
+
+
+def kernel_package():
+    """The real package behind linux-image-amd64."""
+    out = subprocess.run(["apt-cache", "depends", "linux-image-amd64"], capture_output=True, text=True).stdout
+    for line in out.splitlines():
+        if "Depends:" in line and "linux-image-" in line:
+            return line.split()[-1]
+    raise Unavailable("apt knows no linux-image-amd64 (apt-get update first?)")
+
+
+def unpack_kernel(into):
+    package = kernel_package()
+    with tempfile.TemporaryDirectory(dir=into.parent) as tmp:
+        got = subprocess.run(["apt-get", "download", package], cwd=tmp, capture_output=True, text=True)
+        debs = list(pathlib.Path(tmp).glob("*.deb"))
+        if got.returncode or not debs:
+            raise Unavailable(f"apt-get download {package}: {got.stderr.strip() or 'no file'}")
+        subprocess.run(["dpkg", "-x", str(debs[0]), f"{tmp}/x"], check=True)
+        tree = pathlib.Path(tmp) / "x"
+        version = next(tree.glob("boot/vmlinuz-*")).name[len("vmlinuz-"):]
+        subprocess.run(["depmod", "-b", str(tree), version], check=True, capture_output=True)
+        order, files = [], {}
+        for module in MODULES:
+            shown = subprocess.run(["modprobe", "-d", str(tree), "-S", version, "--show-depends", "--ignore-install", module],
+                                   capture_output=True, text=True).stdout
+            for line in shown.splitlines():
+                if line.startswith("insmod "):
+                    path = pathlib.Path(line.split()[1])
+                    if path.name not in files:
+                        order.append(path.name)
+                        files[path.name] = path
+        shutil.copy(next(tree.glob("boot/vmlinuz-*")), into / "vmlinuz")
+        (into / "modules").mkdir()
+        for name, path in files.items():
+            shutil.copy(path, into / "modules" / name)
+        (into / "modules.order").write_text("\n".join(order) + "\n")
+
+
+def build_initramfs(into):
+    busybox = shutil.which("busybox")
+    if not busybox:
+        raise Unavailable("no busybox (package busybox-static)")
+    with tempfile.TemporaryDirectory() as tmp:
+        tree = pathlib.Path(tmp)
+        for folder in ("bin", "sbin", "proc", "sys", "dev", "lower", "upper", "root", "tmp"):
+            (tree / folder).mkdir()
+        shutil.copy(busybox, tree / "bin" / "busybox")
+        shutil.copytree(into / "modules", tree / "modules")
+        shutil.copy(into / "modules.order", tree / "modules.order")
+        (tree / "init").write_text(INIT)
+        (tree / "init").chmod(0o755)
+        names = "\n".join(str(p.relative_to(tree)) for p in sorted(tree.rglob("*")))
+        archive = subprocess.run(["cpio", "-o", "-H", "newc", "-R", "0:0", "--quiet"], cwd=tree, input=names.encode(), capture_output=True, check=True).stdout
+        (into / "initramfs.gz").write_bytes(gzip.compress(archive, 1))
+
+
+def prepare():
+    """Fill the cache if need be; the folder that holds vmlinuz and initramfs.gz."""
+    for tool, package in (("qemu-system-x86_64", "qemu-system-x86"), ("cpio", "cpio"), ("depmod", "kmod"), ("dpkg", "dpkg"), ("ip", "iproute2")):
+        if not shutil.which(tool) and not shutil.which(tool, path="/usr/sbin:/sbin"):
+            raise Unavailable(f"no {tool} (package {package})")
+    recipe = f"{hash_text(INIT + ' '.join(MODULES))}"
+    done = CACHE / "done"
+    if done.exists() and done.read_text() == recipe:
+        return CACHE
+    CACHE.parent.mkdir(parents=True, exist_ok=True)
+    work = pathlib.Path(tempfile.mkdtemp(dir=CACHE.parent, prefix="guest."))
+    try:
+        unpack_kernel(work)
+        build_initramfs(work)
+        (work / "done").write_text(recipe)
+        shutil.rmtree(CACHE, ignore_errors=True)
+        work.rename(CACHE)
+    except (OSError, subprocess.CalledProcessError, StopIteration) as e:
+        raise Unavailable(f"cannot prepare the guest's kernel: {e}") from e
+    finally:
+        shutil.rmtree(work, ignore_errors=True)
+    return CACHE
+
+
+def hash_text(text):
+    import hashlib
+    return hashlib.sha256(text.encode()).hexdigest()
+
+
+class Command:
+    """A command that runs in the guest. `text` grows as it prints; rc is None until it ends."""
+
+    def __init__(self, guest, ident, what):
+        self.guest, self.ident, self.what = guest, ident, what
+        self.text, self.rc = "", None
+
+    def wait(self, timeout_s):
+        """The exit status; 124 after killing it when the time is over."""
+        with self.guest.changed:
+            if not self.guest.changed.wait_for(lambda: self.rc is not None or self.guest.dead, timeout_s):
+                self.guest.send(id=self.ident, kill=True)
+                self.guest.changed.wait_for(lambda: self.rc is not None or self.guest.dead, 10)
+                return 124
+        return 255 if self.rc is None else self.rc
+
+    def kill(self):
+        if self.rc is None and not self.guest.dead:
+            self.guest.send(id=self.ident, kill=True)
+            self.wait(10)
+
+
+class Guest:
+    """Boots at construction; `close` ends it. With `tap`, its eth0 is at the other end of that tap device of this network namespace.
+
+    number: 0..9, tells guests of one namespace apart: it gives the MAC address and the addresses 10.77.0.<2+n>, fd77::<2+n>.
+    """
+
+    def __init__(self, tap=None, number=0, mtu=1500, memory_mb=768, cpus=1, boot_timeout_s=180, verbose=False):
+        cache = prepare()
+        self.number, self.verbose, self.dead = number, verbose, False
+        self.ip4, self.ip6 = f"10.77.0.{2 + number}", f"fd77::{2 + number}"
+        self.changed = threading.Condition()
+        self.commands, self.next_id, self.console = {}, 0, []
+        self.tmp = tempfile.mkdtemp(prefix="ropeway-guest.")
+        self.process = None
+        try:
+            self._boot(cache, tap, mtu, memory_mb, cpus, boot_timeout_s)
+        except BaseException:
+            self.close()
+            raise
+
+    def _boot(self, cache, tap, mtu, memory_mb, cpus, boot_timeout_s):
+        path = f"{self.tmp}/port"
+        listener = socket.socket(socket.AF_UNIX)
+        listener.bind(path)
+        listener.listen(1)
+        nic = ["-nic", "none"] if tap is None else ["-netdev", f"tap,id=n0,ifname={tap},script=no,downscript=no", "-device",
+                                                    f"virtio-net-pci,netdev=n0,mac=52:54:00:77:00:{2 + self.number:02x},host_mtu={mtu}"]
+        qemu = ["qemu-system-x86_64", *accelerator(), "-m", str(memory_mb), "-smp", str(cpus), "-nodefaults", "-no-reboot", "-display", "none",
+                "-serial", "stdio", "-kernel", f"{cache}/vmlinuz", "-initrd", f"{cache}/initramfs.gz",
+                "-append", f"console=ttyS0 quiet panic=-1 net.ifnames=0 mitigations=off tsc=reliable agent={HERE}/agent.py",
+                "-virtfs", "local,path=/,mount_tag=hostroot,security_model=none,readonly=on,multidevs=remap",
+                "-device", "virtio-serial-pci", "-chardev", f"socket,id=port,path={path}", "-device", "virtserialport,chardev=port,nr=1,name=ropeway",
+                *nic]
+        self.process = subprocess.Popen(qemu, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, preexec_fn=die_with_parent)
+        threading.Thread(target=self._read_console, daemon=True).start()
+        listener.settimeout(boot_timeout_s)
+        deadline = time.monotonic() + boot_timeout_s
+        try:
+            self.port, _ = listener.accept()
+        except TimeoutError as e:
+            raise Unavailable("QEMU did not start: " + self.console_text()) from e
+        finally:
+            listener.close()
+        ready = self.commands[0] = Command(self, 0, "agent")
+        threading.Thread(target=self._read_port, daemon=True).start()
+        with self.changed:
+            self.changed.wait_for(lambda: ready.text or self.dead, max(1, deadline - time.monotonic()))
+        if not ready.text:
+            raise Unavailable("the guest did not come up; its console said:\n" + self.console_text())
+        if tap is not None:
+            self._network()
+
+    def _network(self):
+        self.check(f"ip addr add {self.ip4}/24 dev eth0 && ip -6 addr add {self.ip6}/64 dev eth0 nodad && ip link set eth0 up && "
+                   "for i in $(seq 100); do [ \"$(cat /sys/class/net/eth0/carrier 2>/dev/null)\" = 1 ] && break; sleep 0.1; done; "
+                   "rdma link add rxe0 type rxe netdev eth0")
+
+    def _read_console(self):
+        for line in self.process.stdout:
+            text = line.decode(errors="replace").rstrip()
+            self.console = (self.console + [text])[-200:]
+            if self.verbose:
+                print("guest:", text, flush=True)
+        with self.changed:
+            self.dead = True
+            self.changed.notify_all()
+
+    def _read_port(self):
+        pending = b""
+        while True:
+            try:
+                chunk = self.port.recv(65536)
+            except OSError:
+                chunk = b""
+            if not chunk:
+                break
+            pending += chunk
+            *lines, pending = pending.split(b"\n")
+            with self.changed:
+                for line in lines:
+                    message = json.loads(line)
+                    command = self.commands.get(message["id"])
+                    if command is None:
+                        continue
+                    command.text += message.get("out", "")
+                    if "rc" in message:
+                        command.rc = message["rc"]
+                self.changed.notify_all()
+        with self.changed:
+            self.dead = True
+            self.changed.notify_all()
+
+    def send(self, **message):
+        self.port.sendall((json.dumps(message) + "\n").encode())
+
+    def start(self, command):
+        self.next_id += 1
+        made = self.commands[self.next_id] = Command(self, self.next_id, command)
+        self.send(id=made.ident, run=command)
+        return made
+
+    def run(self, command, timeout_s=60):
+        """(exit status, what it printed)"""
+        made = self.start(command)
+        rc = made.wait(timeout_s)
+        return rc, made.text
+
+    def check(self, command, timeout_s=60):
+        rc, text = self.run(command, timeout_s)
+        if rc:
+            raise RuntimeError(f"in the guest, `{command}` ended with {rc}: {text}")
+        return text
+
+    def console_text(self):
+        return "\n".join(self.console)
+
+    def close(self):
+        if self.process is not None:
+            self.process.kill()
+            self.process.wait()
+        shutil.rmtree(self.tmp, ignore_errors=True)
+
+
+def accelerator():
+    """KVM only where a guest was seen to come up with it: a /dev/kvm that opens need not work (nested, or emulated)."""
+    if os.environ.get("ROPEWAY_TEST_KVM") == "1":
+        return ["-accel", "kvm", "-cpu", "host"]
+    return ["-accel", "tcg,thread=multi", "-cpu", "max"]
+
+
+def die_with_parent():
+    import ctypes
+    ctypes.CDLL(None).prctl(1, signal.SIGKILL)
+
+
+def main():
+    if len(sys.argv) < 2 or sys.argv[1] not in ("prepare", "run"):
+        print(__doc__)
+        return 2
+    try:
+        if sys.argv[1] == "prepare":
+            print(prepare())
+            return 0
+        started = time.monotonic()
+        guest = Guest(verbose="-v" in sys.argv)
+        print(f"up after {time.monotonic() - started:.1f} s")
+        rc = 0
+        for command in [a for a in sys.argv[2:] if a != "-v"]:
+            rc, text = guest.run(command, 600)
+            print(f"$ {command}\n{text}[{rc}]")
+        guest.close()
+        return rc
+    except Unavailable as e:
+        print("no guest:", e)
+        return 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())
