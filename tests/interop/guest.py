@@ -9,7 +9,9 @@ As a command, for looking around by hand:
   guest.py prepare              fill the cache
   guest.py run COMMAND...       boot a guest, run the commands in it one by one, print what they print
 """
+import ctypes
 import gzip
+import hashlib
 import json
 import os
 import pathlib
@@ -59,17 +61,27 @@ def kernel_package():
     for line in out.splitlines():
         if "Depends:" in line and "linux-image-" in line:
             return line.split()[-1]
-    raise Unavailable("apt knows no linux-image-amd64 (apt-get update first?)")
+    return "linux-image-amd64"  # not known yet: the download fails, the lists are renewed, and the next try knows it
+
+
+def download(package, folder):
+    """Fetch the package's file, with newer package lists if those at hand are missing or old and we may renew them."""
+    why = ""
+    for attempt in range(2):
+        got = subprocess.run(["apt-get", "download", package or kernel_package()], cwd=folder, capture_output=True, text=True)
+        debs = list(pathlib.Path(folder).glob("*.deb"))
+        if got.returncode == 0 and debs:
+            return debs[0]
+        why = got.stderr.strip() or "no file"
+        if attempt or os.geteuid():
+            break
+        subprocess.run(["apt-get", "update", "-qq"], capture_output=True)
+    raise Unavailable(f"apt-get download {package or 'linux-image'}: {why}")
 
 
 def unpack_kernel(into):
-    package = kernel_package()
     with tempfile.TemporaryDirectory(dir=into.parent) as tmp:
-        got = subprocess.run(["apt-get", "download", package], cwd=tmp, capture_output=True, text=True)
-        debs = list(pathlib.Path(tmp).glob("*.deb"))
-        if got.returncode or not debs:
-            raise Unavailable(f"apt-get download {package}: {got.stderr.strip() or 'no file'}")
-        subprocess.run(["dpkg", "-x", str(debs[0]), f"{tmp}/x"], check=True)
+        subprocess.run(["dpkg", "-x", str(download(None, tmp)), f"{tmp}/x"], check=True)
         tree = pathlib.Path(tmp) / "x"
         version = next(tree.glob("boot/vmlinuz-*")).name[len("vmlinuz-"):]
         subprocess.run(["depmod", "-b", str(tree), version], check=True, capture_output=True)
@@ -109,31 +121,40 @@ def build_initramfs(into):
 
 
 def prepare():
-    """Fill the cache if need be; the folder that holds vmlinuz and initramfs.gz."""
+    """Fill the cache if need be; the folder that holds vmlinuz and initramfs.gz. Needs the network the first time only."""
     for tool, package in (("qemu-system-x86_64", "qemu-system-x86"), ("cpio", "cpio"), ("depmod", "kmod"), ("dpkg", "dpkg"), ("ip", "iproute2")):
         if not shutil.which(tool) and not shutil.which(tool, path="/usr/sbin:/sbin"):
             raise Unavailable(f"no {tool} (package {package})")
-    recipe = f"{hash_text(INIT + ' '.join(MODULES))}"
-    done = CACHE / "done"
-    if done.exists() and done.read_text() == recipe:
-        return CACHE
-    CACHE.parent.mkdir(parents=True, exist_ok=True)
-    work = pathlib.Path(tempfile.mkdtemp(dir=CACHE.parent, prefix="guest."))
     try:
-        unpack_kernel(work)
-        build_initramfs(work)
-        (work / "done").write_text(recipe)
-        shutil.rmtree(CACHE, ignore_errors=True)
-        work.rename(CACHE)
+        if not cached("kernel", " ".join(MODULES)):
+            refill(unpack_kernel, "kernel", " ".join(MODULES))
+        if not cached("init", INIT):
+            build_initramfs(CACHE)
+            (CACHE / "init.recipe").write_text(hash_text(INIT))
     except (OSError, subprocess.CalledProcessError, StopIteration) as e:
         raise Unavailable(f"cannot prepare the guest's kernel: {e}") from e
-    finally:
-        shutil.rmtree(work, ignore_errors=True)
     return CACHE
 
 
+def cached(what, recipe):
+    done = CACHE / f"{what}.recipe"
+    return done.exists() and done.read_text() == hash_text(recipe)
+
+
+def refill(fill, what, recipe):
+    """Fill a new folder and put it in the cache's place whole, so that an interrupted run leaves nothing half made."""
+    CACHE.parent.mkdir(parents=True, exist_ok=True)
+    work = pathlib.Path(tempfile.mkdtemp(dir=CACHE.parent, prefix="guest."))
+    try:
+        fill(work)
+        (work / f"{what}.recipe").write_text(hash_text(recipe))
+        shutil.rmtree(CACHE, ignore_errors=True)
+        work.rename(CACHE)
+    finally:
+        shutil.rmtree(work, ignore_errors=True)
+
+
 def hash_text(text):
-    import hashlib
     return hashlib.sha256(text.encode()).hexdigest()
 
 
@@ -283,14 +304,15 @@ class Guest:
 
 
 def accelerator():
-    """KVM only where a guest was seen to come up with it: a /dev/kvm that opens need not work (nested, or emulated)."""
-    if os.environ.get("ROPEWAY_TEST_KVM") == "1":
+    """KVM only where the CPU says it can: a /dev/kvm that opens on a virtual machine without nesting never runs the guest."""
+    with open("/proc/cpuinfo") as f:
+        flags = next((line.split() for line in f if line.startswith("flags")), [])
+    if ("vmx" in flags or "svm" in flags) and os.access("/dev/kvm", os.R_OK | os.W_OK) and os.environ.get("ROPEWAY_TEST_KVM") != "0":
         return ["-accel", "kvm", "-cpu", "host"]
     return ["-accel", "tcg,thread=multi", "-cpu", "max"]
 
 
 def die_with_parent():
-    import ctypes
     ctypes.CDLL(None).prctl(1, signal.SIGKILL)
 
 
