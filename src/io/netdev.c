@@ -1,0 +1,475 @@
+/* netdev.c - which devices there are: links, addresses and default routes, asked of the kernel over rtnetlink (rtnetlink(7)).
+ * Reads only; keeps nothing between calls but the descriptor of a watch, which its caller owns.
+ */
+#include "io/io.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <linux/if.h>
+#include <linux/if_addr.h>
+#include <linux/netlink.h>
+#include <linux/rtnetlink.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+enum { LINKS_MAX = 4096, ADDRS_MAX = 16384, NAME_SUFFIX_MAX = 999 };
+
+struct link {
+	int ifindex;
+	char ifname[16];
+	uint32_t mtu;
+	bool up, loopback;
+	uint8_t mac[6];
+};
+struct ifaddr {
+	int ifindex;
+	struct rpwi_addr addr;
+	bool usable;
+};
+/* What the dumps have found so far. */
+struct scan {
+	struct link *link;
+	unsigned links, links_room;
+	struct ifaddr *addr;
+	unsigned addrs, addrs_room;
+	int default_ifindex; /* 0: none */
+	bool default_is_ipv4;
+	uint32_t default_metric;
+	bool no_memory;
+};
+
+/* ---- netlink ---- */
+
+static int nl_open(uint32_t groups)
+{
+	int fd = socket(AF_NETLINK, SOCK_RAW | SOCK_CLOEXEC | (groups ? SOCK_NONBLOCK : 0), NETLINK_ROUTE);
+	if (fd < 0)
+		return -errno;
+	struct sockaddr_nl sa = {.nl_family = AF_NETLINK, .nl_groups = groups};
+	if (bind(fd, (struct sockaddr *)&sa, sizeof(sa))) {
+		int rc = -errno;
+		close(fd);
+		return rc;
+	}
+	return fd;
+}
+
+/* Only the kernel (port 0) is believed: any process may send to a netlink socket of its own user. */
+static ssize_t nl_recv(int fd, void *buf, size_t room)
+{
+	for (;;) {
+		struct sockaddr_nl from;
+		struct iovec iov = {buf, room};
+		struct msghdr msg = {.msg_name = &from, .msg_namelen = sizeof(from), .msg_iov = &iov, .msg_iovlen = 1};
+		ssize_t n = recvmsg(fd, &msg, 0);
+		if (n < 0 && errno == EINTR)
+			continue;
+		if (n < 0)
+			return -errno;
+		if (msg.msg_flags & MSG_TRUNC)
+			return -EMSGSIZE;
+		if (msg.msg_namelen == sizeof(from) && from.nl_pid == 0)
+			return n;
+	}
+}
+
+typedef void (*nl_visit)(const struct nlmsghdr *h, void *arg);
+
+/* Visit each message of the answer. 0, or -errno (the kernel's own error for the request included). */
+static int nl_answers(int fd, uint32_t seq, nl_visit visit, void *arg)
+{
+	enum { ROOM = 64 * 1024 }; /* the kernel fills at most 32 KiB a read */
+	void *buf = malloc(ROOM);
+	int rc = buf ? 1 : -ENOMEM;
+	while (rc > 0) {
+		ssize_t n = nl_recv(fd, buf, ROOM);
+		if (n < 0)
+			rc = (int)n;
+		int left = n < 0 ? 0 : (int)n;
+		for (struct nlmsghdr *h = buf; NLMSG_OK(h, left) && rc > 0; h = NLMSG_NEXT(h, left)) {
+			if (h->nlmsg_seq != seq)
+				continue;
+			if (h->nlmsg_type == NLMSG_DONE)
+				rc = 0;
+			else if (h->nlmsg_type == NLMSG_ERROR)
+				rc = h->nlmsg_len >= NLMSG_LENGTH(sizeof(int)) ? ((struct nlmsgerr *)NLMSG_DATA(h))->error : -EPROTO;
+			else
+				visit(h, arg);
+			if (rc > 0 && !(h->nlmsg_flags & NLM_F_MULTI))
+				rc = 0;
+		}
+	}
+	free(buf);
+	return rc;
+}
+
+static int nl_dump(int fd, uint16_t type, uint32_t seq, nl_visit visit, void *arg)
+{
+	struct {
+		struct nlmsghdr h;
+		struct rtgenmsg g;
+	} req = {
+		.h = {.nlmsg_len = NLMSG_LENGTH(sizeof(struct rtgenmsg)), .nlmsg_type = type, .nlmsg_flags = NLM_F_REQUEST | NLM_F_DUMP, .nlmsg_seq = seq},
+		.g = {.rtgen_family = AF_UNSPEC},
+	};
+	if (send(fd, &req, req.h.nlmsg_len, 0) < 0)
+		return -errno;
+	return nl_answers(fd, seq, visit, arg);
+}
+
+/* The attributes after a family header of `hdr` bytes, by type; a later one of the same type wins. */
+static void attrs_of(const struct nlmsghdr *h, size_t hdr, const struct rtattr **at, unsigned max)
+{
+	memset(at, 0, sizeof(*at) * (max + 1));
+	if (h->nlmsg_len < NLMSG_SPACE(hdr))
+		return;
+	int left = (int)(h->nlmsg_len - NLMSG_SPACE(hdr));
+	const struct rtattr *a = (const struct rtattr *)((const char *)h + NLMSG_SPACE(hdr));
+	for (; RTA_OK(a, left); a = RTA_NEXT(a, left))
+		if ((a->rta_type & NLA_TYPE_MASK) <= max)
+			at[a->rta_type & NLA_TYPE_MASK] = a;
+}
+
+static bool attr_u32(const struct rtattr *a, uint32_t *out)
+{
+	if (!a || RTA_PAYLOAD(a) < sizeof(*out))
+		return false;
+	memcpy(out, RTA_DATA(a), sizeof(*out));
+	return true;
+}
+
+/* ---- what the dumps say ---- */
+
+/* Room for one more element, or NULL: at the bound, or without memory. */
+static void *grow(void **array, unsigned *count, unsigned *room, unsigned max, size_t size)
+{
+	if (*count == max)
+		return NULL;
+	if (*count == *room) {
+		unsigned want = RPWI_MAX(16u, *room * 2);
+		void *more = realloc(*array, want * size);
+		if (!more)
+			return NULL;
+		*array = more;
+		*room = want;
+	}
+	void *slot = (char *)*array + (size_t)*count * size;
+	memset(slot, 0, size);
+	++*count;
+	return slot;
+}
+
+static void visit_link(const struct nlmsghdr *h, void *arg)
+{
+	struct scan *s = arg;
+	const struct ifinfomsg *m = NLMSG_DATA(h);
+	const struct rtattr *at[IFLA_MTU + 1];
+	if (h->nlmsg_type != RTM_NEWLINK || h->nlmsg_len < NLMSG_LENGTH(sizeof(*m)))
+		return;
+	attrs_of(h, sizeof(*m), at, IFLA_MTU);
+	if (!at[IFLA_IFNAME])
+		return;
+	struct link *l = grow((void **)&s->link, &s->links, &s->links_room, LINKS_MAX, sizeof(*l));
+	if (!l) {
+		s->no_memory = true;
+		return;
+	}
+	l->ifindex = m->ifi_index;
+	snprintf(l->ifname, sizeof(l->ifname), "%.*s", (int)RTA_PAYLOAD(at[IFLA_IFNAME]), (const char *)RTA_DATA(at[IFLA_IFNAME]));
+	l->up = (m->ifi_flags & IFF_UP) && (m->ifi_flags & IFF_RUNNING);
+	l->loopback = m->ifi_flags & IFF_LOOPBACK;
+	attr_u32(at[IFLA_MTU], &l->mtu);
+	if (at[IFLA_ADDRESS] && RTA_PAYLOAD(at[IFLA_ADDRESS]) == sizeof(l->mac))
+		memcpy(l->mac, RTA_DATA(at[IFLA_ADDRESS]), sizeof(l->mac));
+}
+
+static bool is_link_local6(const uint8_t *b) { return b[0] == 0xfe && (b[1] & 0xc0) == 0x80; }
+
+static void visit_addr(const struct nlmsghdr *h, void *arg)
+{
+	struct scan *s = arg;
+	const struct ifaddrmsg *m = NLMSG_DATA(h);
+	const struct rtattr *at[IFA_FLAGS + 1];
+	if (h->nlmsg_type != RTM_NEWADDR || h->nlmsg_len < NLMSG_LENGTH(sizeof(*m)))
+		return;
+	attrs_of(h, sizeof(*m), at, IFA_FLAGS);
+	/* On a point-to-point link IFA_ADDRESS is the other end (rtnetlink(7)). */
+	const struct rtattr *a = at[IFA_LOCAL] ? at[IFA_LOCAL] : at[IFA_ADDRESS];
+	size_t want = m->ifa_family == AF_INET ? 4 : m->ifa_family == AF_INET6 ? 16 : 0;
+	if (!a || !want || RTA_PAYLOAD(a) != want)
+		return;
+	struct ifaddr *ia = grow((void **)&s->addr, &s->addrs, &s->addrs_room, ADDRS_MAX, sizeof(*ia));
+	if (!ia) {
+		s->no_memory = true;
+		return;
+	}
+	uint32_t flags = m->ifa_flags;
+	attr_u32(at[IFA_FLAGS], &flags);
+	ia->ifindex = (int)m->ifa_index;
+	ia->addr.family = want == 4 ? 4 : 6;
+	memcpy(ia->addr.bytes, RTA_DATA(a), want);
+	if (want == 16 && is_link_local6(ia->addr.bytes))
+		ia->addr.scope = m->ifa_index;
+	ia->usable = !(flags & IFA_F_DADFAILED) && (!(flags & IFA_F_TENTATIVE) || (flags & IFA_F_OPTIMISTIC));
+}
+
+static int route_oif(const struct rtattr *const *at)
+{
+	uint32_t oif = 0;
+	if (attr_u32(at[RTA_OIF], &oif))
+		return (int)oif;
+	if (at[RTA_MULTIPATH] && RTA_PAYLOAD(at[RTA_MULTIPATH]) >= sizeof(struct rtnexthop))
+		return ((const struct rtnexthop *)RTA_DATA(at[RTA_MULTIPATH]))->rtnh_ifindex;
+	return 0;
+}
+
+/* The default route that wins: IPv4 before IPv6, then the lowest metric. */
+static void visit_route(const struct nlmsghdr *h, void *arg)
+{
+	struct scan *s = arg;
+	const struct rtmsg *m = NLMSG_DATA(h);
+	const struct rtattr *at[RTA_MULTIPATH + 1];
+	if (h->nlmsg_type != RTM_NEWROUTE || h->nlmsg_len < NLMSG_LENGTH(sizeof(*m)))
+		return;
+	if (m->rtm_dst_len || m->rtm_table != RT_TABLE_MAIN || m->rtm_type != RTN_UNICAST)
+		return;
+	if (m->rtm_family != AF_INET && m->rtm_family != AF_INET6)
+		return;
+	attrs_of(h, sizeof(*m), at, RTA_MULTIPATH);
+	uint32_t metric = 0;
+	attr_u32(at[RTA_PRIORITY], &metric);
+	bool ipv4 = m->rtm_family == AF_INET;
+	int oif = route_oif(at);
+	if (!oif || (s->default_ifindex && s->default_is_ipv4 > ipv4))
+		return;
+	if (s->default_ifindex && s->default_is_ipv4 == ipv4 && s->default_metric <= metric)
+		return;
+	s->default_ifindex = oif;
+	s->default_is_ipv4 = ipv4;
+	s->default_metric = metric;
+}
+
+/* ---- GIDs (IB annex A17.4.1: a RoCEv2 GID is an IPv6 address, or an IPv4-mapped one) ---- */
+
+static struct rpwi_gid *gid_add(struct rpwi_netdev *d, const struct rpwi_addr *addr, bool usable)
+{
+	if (d->gid_count == RPWI_GIDS_MAX)
+		return NULL;
+	struct rpwi_gid *g = &d->gid[d->gid_count++];
+	g->addr = *addr;
+	g->usable = usable;
+	if (addr->family == 6) {
+		memcpy(g->raw, addr->bytes, 16);
+	} else {
+		g->raw[10] = g->raw[11] = 0xff;
+		memcpy(g->raw + 12, addr->bytes, 4);
+	}
+	return g;
+}
+
+/* The link-local address that the MAC makes (RFC 4291, appendix A), as rxe has it where the interface carries none. */
+static struct rpwi_addr made_up_link_local(const struct link *l)
+{
+	struct rpwi_addr a = {.family = 6, .scope = (uint32_t)l->ifindex};
+	const uint8_t *m = l->mac;
+	const uint8_t b[16] = {0xfe, 0x80, 0, 0, 0, 0, 0, 0, m[0] ^ 2, m[1], m[2], 0xff, 0xfe, m[3], m[4], m[5]};
+	memcpy(a.bytes, b, 16);
+	return a;
+}
+
+static const uint8_t loopback6[16] = {[15] = 1};
+
+static void gid_add_link_local(struct rpwi_netdev *d, const struct scan *s, const struct link *l)
+{
+	const struct ifaddr *carrier = NULL;
+	for (unsigned i = 0; i < s->addrs && !carrier; i++) {
+		const struct ifaddr *a = &s->addr[i];
+		if (a->ifindex != l->ifindex || a->addr.family != 6)
+			continue;
+		if (l->loopback ? !memcmp(a->addr.bytes, loopback6, 16) : is_link_local6(a->addr.bytes))
+			carrier = a;
+	}
+	struct rpwi_addr made_up = made_up_link_local(l);
+	struct rpwi_gid *g = gid_add(d, carrier ? &carrier->addr : &made_up, carrier && carrier->usable);
+	if (g && l->loopback)
+		memcpy(g->raw, made_up.bytes, 16);
+}
+
+static void gids_fill(struct rpwi_netdev *d, const struct scan *s, const struct link *l, const struct ifaddr *v4)
+{
+	gid_add_link_local(d, s, l);
+	if (v4)
+		gid_add(d, &v4->addr, v4->usable);
+	for (unsigned i = 0; i < s->addrs; i++) {
+		const struct ifaddr *a = &s->addr[i];
+		if (a->ifindex == l->ifindex && a->addr.family == 6 && memcmp(a->addr.bytes, d->gid[0].raw, 16))
+			gid_add(d, &a->addr, a->usable);
+	}
+}
+
+/* ---- the list ---- */
+
+static uint32_t speed_of(const char *ifname)
+{
+	char path[64], text[16];
+	snprintf(path, sizeof(path), "/sys/class/net/%s/speed", ifname);
+	int fd = open(path, O_RDONLY | O_CLOEXEC);
+	if (fd < 0)
+		return 0;
+	ssize_t n = read(fd, text, sizeof(text) - 1); /* EINVAL where the link has no speed */
+	close(fd);
+	if (n <= 0)
+		return 0;
+	text[n] = 0;
+	long mbps = strtol(text, NULL, 10);
+	return mbps > 0 && mbps < UINT32_MAX ? (uint32_t)mbps : 0;
+}
+
+static void device_fill(struct rpwi_netdev *d, const struct scan *s, const struct link *l, const struct ifaddr *v4, unsigned nth)
+{
+	memset(d, 0, sizeof(*d));
+	if (nth)
+		snprintf(d->name, sizeof(d->name), "rpw_%.15s_%u", l->ifname, nth);
+	else
+		snprintf(d->name, sizeof(d->name), "rpw_%.15s", l->ifname);
+	memcpy(d->ifname, l->ifname, sizeof(d->ifname));
+	d->ifindex = l->ifindex;
+	d->mtu = l->mtu;
+	d->up = l->up;
+	d->loopback = l->loopback;
+	memcpy(d->mac, l->mac, sizeof(d->mac));
+	d->speed_mbps = speed_of(l->ifname);
+	gids_fill(d, s, l, v4);
+}
+
+/* The devices of one interface: one for each IPv4 address, or one if it has IPv6 alone. */
+static unsigned devices_of(struct rpwi_netdev *out, const struct scan *s, const struct link *l)
+{
+	unsigned n = 0;
+	bool has_v6 = false;
+	for (unsigned i = 0; i < s->addrs; i++) {
+		const struct ifaddr *a = &s->addr[i];
+		if (a->ifindex != l->ifindex)
+			continue;
+		if (a->addr.family == 6)
+			has_v6 = true;
+		else if (n <= NAME_SUFFIX_MAX) {
+			device_fill(&out[n], s, l, a, n);
+			n++;
+		}
+	}
+	if (!n && has_v6)
+		device_fill(&out[n++], s, l, NULL, 0);
+	return n;
+}
+
+/* 0: the default route's interface, 1: others in the kernel's order, 2: loopback. */
+static int rank_of(const struct scan *s, const struct link *l)
+{
+	return l->loopback ? 2 : l->ifindex == s->default_ifindex ? 0 : 1;
+}
+
+static int scan_run(struct scan *s)
+{
+	static const struct { uint16_t type; nl_visit visit; } dumps[] = {
+		{RTM_GETLINK, visit_link}, {RTM_GETADDR, visit_addr}, {RTM_GETROUTE, visit_route},
+	};
+	int fd = nl_open(0);
+	if (fd < 0)
+		return fd;
+	int rc = 0;
+	for (unsigned i = 0; i < RPWI_ARRAY_LEN(dumps) && !rc; i++)
+		rc = nl_dump(fd, dumps[i].type, i + 1, dumps[i].visit, s);
+	close(fd);
+	return rc ? rc : s->no_memory ? -ENOMEM : 0;
+}
+
+int rpwi_netdev_list(struct rpwi_netdev **list)
+{
+	struct scan s = {0};
+	struct rpwi_netdev *out = NULL;
+	unsigned n = 0;
+	int rc = scan_run(&s);
+	*list = NULL;
+	if (rc)
+		goto out;
+	out = calloc((size_t)s.addrs + 1, sizeof(*out)); /* at most one device for each address */
+	if (!out) {
+		rc = -ENOMEM;
+		goto out;
+	}
+	for (int rank = 0; rank <= 2; rank++)
+		for (unsigned i = 0; i < s.links; i++)
+			if (rank_of(&s, &s.link[i]) == rank)
+				n += devices_of(&out[n], &s, &s.link[i]);
+	*list = out;
+	rc = (int)n;
+out:
+	free(s.link);
+	free(s.addr);
+	return rc;
+}
+
+/* ---- changes ---- */
+
+int rpwi_netdev_watch_open(void) { return nl_open(RTMGRP_LINK | RTMGRP_IPV4_IFADDR | RTMGRP_IPV6_IFADDR); }
+
+bool rpwi_netdev_watch_read(int fd)
+{
+	bool changed = false;
+	char buf[8192];
+	for (;;) {
+		ssize_t n = recv(fd, buf, sizeof(buf), MSG_DONTWAIT);
+		if (n < 0 && errno == EINTR)
+			continue;
+		if (n < 0 && errno == ENOBUFS) { /* the kernel had more to say than the socket holds: something changed */
+			changed = true;
+			continue;
+		}
+		if (n <= 0)
+			return changed;
+		changed = true;
+	}
+}
+
+static void visit_lookup(const struct nlmsghdr *h, void *arg)
+{
+	const struct rtmsg *m = NLMSG_DATA(h);
+	if (h->nlmsg_type == RTM_NEWROUTE && h->nlmsg_len >= NLMSG_LENGTH(sizeof(*m)))
+		*(bool *)arg = m->rtm_type == RTN_LOCAL;
+}
+
+/* The kernel's own routing decision: all of 127.0.0.0/8 is local too. */
+bool rpwi_netdev_is_local(const struct rpwi_addr *a)
+{
+	size_t alen = a->family == 4 ? 4 : 16;
+	struct {
+		struct nlmsghdr h;
+		struct rtmsg r;
+		uint8_t attrs[64];
+	} req = {
+		.h = {.nlmsg_type = RTM_GETROUTE, .nlmsg_flags = NLM_F_REQUEST, .nlmsg_seq = 1},
+		.r = {.rtm_family = a->family == 4 ? AF_INET : AF_INET6, .rtm_dst_len = (unsigned char)(alen * 8)},
+	};
+	struct rtattr at = {.rta_len = (unsigned short)RTA_LENGTH(alen), .rta_type = RTA_DST};
+	memcpy(req.attrs, &at, sizeof(at));
+	memcpy(req.attrs + RTA_LENGTH(0), a->bytes, alen);
+	size_t used = RTA_SPACE(alen);
+	if (a->scope) { /* a link-local address is looked up on its own interface */
+		at = (struct rtattr){.rta_len = RTA_LENGTH(4), .rta_type = RTA_OIF};
+		memcpy(req.attrs + used, &at, sizeof(at));
+		memcpy(req.attrs + used + RTA_LENGTH(0), &a->scope, 4);
+		used += RTA_SPACE(4);
+	}
+	req.h.nlmsg_len = (uint32_t)(NLMSG_LENGTH(sizeof(req.r)) + used);
+	bool local = false;
+	int fd = nl_open(0);
+	if (fd < 0)
+		return false;
+	if (send(fd, &req, req.h.nlmsg_len, 0) >= 0)
+		(void)nl_answers(fd, 1, visit_lookup, &local);
+	close(fd);
+	return local;
+}
