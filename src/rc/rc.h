@@ -47,6 +47,7 @@ void rpwi_cc_on_send(struct rpwi_cc *cc, uint32_t pkts);
 void rpwi_cc_on_ack(struct rpwi_cc *cc, uint32_t pkts, uint64_t now_ns);
 void rpwi_cc_on_forget(struct rpwi_cc *cc, uint32_t pkts);      /* no longer in flight, but not acknowledged: go-back, reset, error */
 void rpwi_cc_on_loss(struct rpwi_cc *cc, bool timeout, uint64_t now_ns);
+void rpwi_cc_on_rtt(struct rpwi_cc *cc, uint64_t sample_ns);
 
 /* ---- What a QP needs from its surroundings. All calls come from inside rpwi_qp_* calls, must not block, and must not call back into the QP. ---- */
 struct rpwi_qp_ops {
@@ -135,6 +136,11 @@ void rpwi_qp_rx(struct rpwi_qp *qp, const struct rpwi_pkt *pkt, const struct rpw
  * destination (a UD batch ends where the destination changes). Leaves what does not fit for the next call.
  * hold_ack: leave a plain ACK for later unless requests go out in this call (then it goes with them); NAKs and ACKs whose time has come are never held. */
 void rpwi_qp_tx(struct rpwi_qp *qp, struct rpwi_txb *b, bool hold_ack, uint64_t now_ns);
+/* The batch that rpwi_qp_tx filled has been handed to the kernel: the UC and UD WQEs in it complete now (until then their memory is being read). Nothing for RC. The
+ * next rpwi_qp_tx does it too, and rpwi_qp_tx_ready says true until one of them has been called. */
+void rpwi_qp_tx_done(struct rpwi_qp *qp);
+/* The payload of packet `index` of the last batch could not be read (rpwi_port_send said -EFAULT): its WQE fails with IBV_WC_LOC_PROT_ERR, after those before it. Instead of rpwi_qp_tx_done. */
+void rpwi_qp_tx_fault(struct rpwi_qp *qp, const struct rpwi_txb *b, unsigned index, uint64_t now_ns);
 /* Would rpwi_qp_tx append something now? With hold_ack: beside a plain ACK. False too when only the window is in the way: see rpwi_qp_blocked. */
 bool rpwi_qp_tx_ready(const struct rpwi_qp *qp, bool hold_ack, uint64_t now_ns);
 bool rpwi_qp_ack_owed(const struct rpwi_qp *qp);

@@ -99,6 +99,9 @@ static inline uint32_t rpwi_psn_add(uint32_t a, uint32_t n) { return (a + n) & R
 /* a - b as a signed 24-bit number: < 0 when a is before b. */
 static inline int32_t rpwi_psn_diff(uint32_t a, uint32_t b) { return (int32_t)((a - b) << 8) >> 8; }
 
+/* The same headers for another packet of the message: only its PSN and acknowledge request differ (IB 9.2.7, 9.2.8: A is the top bit of the word that ends in the PSN). */
+static inline void rpwi_pkt_set_psn(uint8_t *hdr, uint32_t psn, bool ackreq) { rpwi_put_be32(hdr + 8, (ackreq ? 1u << 31 : 0) | (psn & RPWI_PSN_MASK)); }
+
 /* Where a packet goes and where it comes from: the L3/L4 facts that the ICRC covers. Addresses are in network order; an IPv4
  * address is in the first four bytes, the rest 0, so two flows compare with memcmp. Ports in host order. */
 struct rpwi_addr { uint8_t family; /* 4 or 6 */ uint8_t bytes[16]; uint32_t scope; /* interface index for fe80::/10, else 0 */ };
