@@ -1,0 +1,311 @@
+/* common.c - options, language, printing, and the text of the messages. Nothing here knows RDMA.
+ * 命令行选项、语言、输出，以及消息的内容。这里与 RDMA 无关。
+ */
+#include <errno.h>
+#include <getopt.h>
+#include <locale.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "common.h"
+
+#ifndef ROPEWAY_VERSION
+#define ROPEWAY_VERSION "unversioned"
+#endif
+#ifndef LEARN_LOCALEDIR
+#define LEARN_LOCALEDIR "/usr/share/locale"
+#endif
+#define DOMAIN "ropeway"
+
+static enum role program_role; /* for the name at the beginning of an error line / 用于错误行开头的程序名 */
+
+const char *program_name(enum role role)
+{
+	return role == ROLE_SERVER ? "rdma_server" : "rdma_client";
+}
+
+uint64_t now_ms(void)
+{
+	struct timespec ts;
+
+	clock_gettime(CLOCK_MONOTONIC, &ts);
+	return (uint64_t)ts.tv_sec * 1000 + (uint64_t)ts.tv_nsec / 1000000;
+}
+
+/* ---- language / 语言 ---- */
+
+/* Where the translations are: $ROPEWAY_LOCALEDIR, else beside the program in a build tree, else where they are installed.
+ * 译文所在目录：$ROPEWAY_LOCALEDIR；否则是构建目录中程序旁边的 po；否则是安装目录。 */
+static const char *locale_dir(void)
+{
+	static char beside[4096 + 8];
+	const char *env = getenv("ROPEWAY_LOCALEDIR");
+	ssize_t n;
+	char *slash;
+
+	if (env && *env)
+		return env;
+	n = readlink("/proc/self/exe", beside, 4096);
+	if (n <= 0)
+		return LEARN_LOCALEDIR;
+	beside[n] = '\0';
+	slash = strrchr(beside, '/');
+	if (!slash)
+		return LEARN_LOCALEDIR;
+	strcpy(slash, "/po");
+	return access(beside, X_OK) ? LEARN_LOCALEDIR : beside;
+}
+
+/* The locale that the environment asks for messages in, by the precedence of POSIX. / 按 POSIX 的优先次序取得所要求的 locale。 */
+static const char *locale_wanted(void)
+{
+	static const char *const names[] = {"LC_ALL", "LC_MESSAGES", "LANG"};
+
+	for (size_t i = 0; i < sizeof(names) / sizeof(names[0]); i++) {
+		const char *value = getenv(names[i]);
+		if (value && *value)
+			return value;
+	}
+	return "C";
+}
+
+void language_start(void)
+{
+	/* Line by line, also into a pipe, so that a waiting reader sees each step when it happens. / 即使写入管道也逐行输出。 */
+	setvbuf(stdout, NULL, _IOLBF, 0);
+	if (!setlocale(LC_ALL, "")) {
+		/* A fresh machine often has no zh_CN locale generated. gettext needs only the name of the language, so
+		 * any UTF-8 locale will carry it. / 新装的机器往往没有生成 zh_CN locale；gettext 只需要语言名，借用任一 UTF-8 locale 即可。 */
+		const char *wanted = locale_wanted();
+		if (setlocale(LC_ALL, "C.UTF-8") || setlocale(LC_ALL, "en_US.UTF-8"))
+			setenv("LANGUAGE", wanted, 0);
+	}
+	bindtextdomain(DOMAIN, locale_dir());
+	textdomain(DOMAIN);
+}
+
+/* ---- printing / 输出 ---- */
+
+void say_step(const char *fmt, ...)
+{
+	static unsigned number;
+	va_list args;
+
+	printf(_("Step %u: "), ++number);
+	va_start(args, fmt);
+	vprintf(fmt, args);
+	va_end(args);
+	putchar('\n');
+}
+
+void say(const char *fmt, ...)
+{
+	va_list args;
+
+	printf("    ");
+	va_start(args, fmt);
+	vprintf(fmt, args);
+	va_end(args);
+	putchar('\n');
+}
+
+int fail(const char *fmt, ...)
+{
+	va_list args;
+
+	fflush(stdout);
+	fprintf(stderr, "%s: ", program_name(program_role));
+	va_start(args, fmt);
+	vfprintf(stderr, fmt, args);
+	va_end(args);
+	fputc('\n', stderr);
+	return -1;
+}
+
+/* ---- options / 命令行选项 ---- */
+
+static const struct option long_options[] = {
+	{"size", required_argument, NULL, 's'},
+	{"length", required_argument, NULL, 'l'},
+	{"qps", required_argument, NULL, 'n'},
+	{"mtu", required_argument, NULL, 'm'},
+	{"hop-limit", required_argument, NULL, 'H'},
+	{"bind", required_argument, NULL, 'b'},
+	{"help", no_argument, NULL, 'h'},
+	{"version", no_argument, NULL, 'V'},
+	{NULL, 0, NULL, 0},
+};
+
+static void print_help(enum role role)
+{
+	if (role == ROLE_SERVER)
+		printf(_("Usage: rdma_server [options] [device] [port] [gid_index]\n"
+			 "Wait for one rdma_client, receive its messages by RDMA and answer each, explaining every step.\n"));
+	else
+		printf(_("Usage: rdma_client [options] <server_ip> [device] [port] [gid_index]\n"
+			 "Send messages by RDMA to an rdma_server and receive its answers, explaining every step.\n"));
+	printf(_("\n"
+		 "  device            an RDMA device (ibv_devices lists them); - or nothing: the first one\n"
+		 "  port              TCP port on which both sides tell each other their addresses (%d)\n"
+		 "  gid_index         which of the device's GIDs to use (%d)\n"
+		 "\n"
+		 "  -s, --size N      bytes in each buffer, 1 to %d (%d)\n"
+		 "  -n, --qps N       queue pairs, 1 to %d, the same on both sides (1)\n"
+		 "  -m, --mtu N       256, 512, 1024, 2048 or 4096; the smaller of both sides is used (the port's)\n"
+		 "  -H, --hop-limit N routers that a packet may pass plus one, 1 to 255 (%d)\n"),
+	       TCP_PORT_DEFAULT, GID_INDEX_DEFAULT, BUFFER_BYTES_MAX, BUFFER_BYTES_DEFAULT, QPS_MAX, HOP_LIMIT_DEFAULT);
+	if (role == ROLE_SERVER)
+		printf(_("  -b, --bind ADDR   listen for TCP on this address alone (all)\n"));
+	else
+		printf(_("  -l, --length N    bytes in each message, at most the size of a buffer (all of it)\n"));
+	printf(_("      --help        this text\n"
+		 "      --version     the version\n"));
+}
+
+static int parse_number(const char *what, const char *text, unsigned min, unsigned max, unsigned *out)
+{
+	char *end;
+	unsigned long value;
+
+	errno = 0;
+	value = strtoul(text, &end, 10);
+	if (text[0] < '0' || text[0] > '9' || *end || errno || value < min || value > max)
+		return fail(_("%s is \"%s\", but must be a number from %u to %u (--help says more)"), what, text, min, max);
+	*out = (unsigned)value;
+	return 0;
+}
+
+static int parse_mtu(const char *text, unsigned *out)
+{
+	if (parse_number(_("the MTU (-m)"), text, 256, 4096, out))
+		return -1;
+	if (*out & (*out - 1))
+		return fail(_("an MTU of %u does not exist in RDMA: choose 256, 512, 1024, 2048 or 4096 (-m)"), *out);
+	return 0;
+}
+
+static int take_option(struct options *opt, int c, char **argv)
+{
+	switch (c) {
+	case 's':
+		return parse_number(_("the buffer size (-s)"), optarg, 1, BUFFER_BYTES_MAX, &opt->buffer_bytes);
+	case 'l':
+		return parse_number(_("the message length (-l)"), optarg, 1, BUFFER_BYTES_MAX, &opt->message_bytes);
+	case 'n':
+		return parse_number(_("the number of queue pairs (-n)"), optarg, 1, QPS_MAX, &opt->qps);
+	case 'm':
+		return parse_mtu(optarg, &opt->mtu_bytes);
+	case 'H':
+		return parse_number(_("the hop limit (-H)"), optarg, 1, 255, &opt->hop_limit);
+	case 'b':
+		opt->bind_address = optarg;
+		return 0;
+	case ':':
+		return fail(_("option %s needs a value after it (--help lists the options)"), argv[optind - 1]);
+	default:
+		return fail(_("there is no option %s (--help lists the options)"), argv[optind - 1]);
+	}
+}
+
+static int take_positionals(struct options *opt, int count, char **word)
+{
+	if (opt->role == ROLE_CLIENT) {
+		if (!count)
+			return fail(_("the server's address is missing: rdma_client <server_ip> [device] [port] [gid_index]"));
+		opt->server = *word++;
+		count--;
+	}
+	if (count > 3)
+		return fail(_("\"%s\" is one argument too many (--help shows the order)"), word[3]);
+	if (count > 0 && *word[0] && strcmp(word[0], "-"))
+		opt->device = word[0];
+	if (count > 1 && parse_number(_("the TCP port"), word[1], 1, 65535, &opt->tcp_port))
+		return -1;
+	if (count > 2 && parse_number(_("the GID index"), word[2], 0, 65535, &opt->gid_index))
+		return -1;
+	return 0;
+}
+
+int options_parse(struct options *opt, enum role role, int argc, char **argv)
+{
+	/* The leading ':' keeps getopt quiet: this program explains errors itself. / 开头的 ':' 让 getopt 不自行报错。 */
+	const char *letters = role == ROLE_SERVER ? ":s:n:m:H:b:hV" : ":s:l:n:m:H:hV";
+	int c;
+
+	program_role = role;
+	*opt = (struct options){
+		.role = role, .tcp_port = TCP_PORT_DEFAULT, .gid_index = GID_INDEX_DEFAULT,
+		.buffer_bytes = BUFFER_BYTES_DEFAULT, .qps = 1, .hop_limit = HOP_LIMIT_DEFAULT,
+	};
+	while ((c = getopt_long(argc, argv, letters, long_options, NULL)) != -1) {
+		if (c == 'h') {
+			print_help(role);
+			return 1;
+		}
+		if (c == 'V') {
+			printf("%s (ropeway) %s\n", program_name(role), ROPEWAY_VERSION);
+			return 1;
+		}
+		/* getopt_long knows the long names of both programs. / 长选项表由两个程序共用。 */
+		if ((c == 'l' && role == ROLE_SERVER) || (c == 'b' && role == ROLE_CLIENT))
+			c = '?';
+		if (take_option(opt, c, argv))
+			return -1;
+	}
+	if (take_positionals(opt, argc - optind, argv + optind))
+		return -1;
+	if (role == ROLE_CLIENT && !opt->message_bytes)
+		opt->message_bytes = opt->buffer_bytes;
+	if (opt->message_bytes > opt->buffer_bytes)
+		return fail(_("a message of %u bytes (-l) does not fit into a buffer of %u: make the buffer larger with -s %u"),
+			    opt->message_bytes, opt->buffer_bytes, opt->message_bytes);
+	return 0;
+}
+
+/* ---- messages / 消息 ---- */
+
+/* splitmix64: one step of a well-mixed sequence. / 一个混合良好的伪随机序列。 */
+static uint64_t mix(uint64_t *state)
+{
+	uint64_t z = *state += 0x9e3779b97f4a7c15ull;
+
+	z = (z ^ z >> 30) * 0xbf58476d1ce4e5b9ull;
+	z = (z ^ z >> 27) * 0x94d049bb133111ebull;
+	return z ^ z >> 31;
+}
+
+void message_write(char *buffer, size_t bytes, enum role role, unsigned qp, unsigned qps, uint32_t qpn, uint32_t psn)
+{
+	static const char letters[] = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789+-";
+	uint64_t state = (uint64_t)psn << 32 | qpn << 5 | qp << 1 | role;
+	char greeting[80];
+	int n;
+
+	for (size_t i = 0; i < bytes;) {
+		uint64_t bits = mix(&state);
+		for (unsigned k = 0; k < 10 && i < bytes; k++, bits >>= 6)
+			buffer[i++] = letters[bits & 63];
+	}
+	/* Not translated: both sides must write the same bytes. / 不翻译：双方必须写出相同的字节。 */
+	n = snprintf(greeting, sizeof(greeting), "Hello from %s, QP %u of %u! ", program_name(role), qp + 1, qps);
+	if (n > 0 && (size_t)n < sizeof(greeting) && (size_t)n + 16 <= bytes)
+		memcpy(buffer, greeting, (size_t)n);
+}
+
+int message_check(const char *got, const char *expected, size_t bytes, unsigned qp)
+{
+	int shown = bytes < 48 ? (int)bytes : 48;
+
+	for (size_t i = 0; i < bytes; i++)
+		if (got[i] != expected[i])
+			return fail(_("QP %u: byte %zu of %zu arrived as 0x%02x instead of 0x%02x: the network or the device changed it; "
+				      "run it again with a capture (ROPEWAY_PCAP=file.pcapng)"),
+				    qp + 1, i, bytes, (unsigned char)got[i], (unsigned char)expected[i]);
+	say(_("QP %u received %zu bytes, each one as it should be: \"%.*s%s\""), qp + 1, bytes, shown, expected,
+	    bytes > 48 ? "..." : "");
+	return 0;
+}

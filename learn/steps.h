@@ -1,0 +1,59 @@
+/* steps.h - the data path: what a verbs program does, one function for each step, in the order in which they are called.
+ *
+ *     device -> PD -> MR -> CQ -> QP: RESET -> INIT -> RTR -> RTS -> post, poll -> everything closed, in reverse order
+ *
+ * 数据通道：一个 verbs 程序要做的事，每一步一个函数，按调用顺序排列。
+ */
+#ifndef LEARN_STEPS_H
+#define LEARN_STEPS_H
+
+#include <infiniband/verbs.h>
+
+#include "common.h"
+#include "exchange.h"
+
+struct rdma {
+	struct ibv_context *context;    /* the opened device / 已打开的设备 */
+	struct ibv_port_attr port;
+	union ibv_gid gid;
+	enum ibv_mtu mtu;               /* this side's / 本端的 MTU */
+	struct ibv_pd *pd;              /* protection domain / 保护域 */
+	char *send_buffer, *receive_buffer; /* one after the other, `buffer_bytes` for each QP / 每个 QP 各占 buffer_bytes 字节 */
+	char *expected;                 /* what a message must be; not registered / 消息应有的内容，未注册 */
+	struct ibv_mr *send_mr, *receive_mr; /* memory regions / 内存区域 */
+	struct ibv_cq *cq;              /* completion queue / 完成队列 */
+	struct ibv_qp *qp[QPS_MAX];     /* queue pairs / 队列对 */
+	unsigned qps;
+	uint32_t buffer_bytes;
+};
+
+/* What a completion is for; it comes back in wr_id. / 完成事件的用途，由 wr_id 带回。 */
+enum work { WORK_RECEIVE, WORK_SEND };
+
+struct completion {
+	enum work work;
+	unsigned qp;
+	uint32_t bytes;                 /* of a receive / 接收的字节数 */
+};
+
+/* All return 0, or -1 after fail() has said why. / 均返回 0；出错时先用 fail() 说明原因，再返回 -1。 */
+int step_open_device(struct rdma *r, const struct options *opt);
+int step_allocate_pd(struct rdma *r);
+int step_register_memory(struct rdma *r, const struct options *opt);
+int step_create_cq(struct rdma *r, const struct options *opt);
+int step_create_qps(struct rdma *r, const struct options *opt);
+int step_to_init(struct rdma *r);
+int step_post_receives(struct rdma *r);
+void step_describe(const struct rdma *r, const struct options *opt, struct side *local);
+void step_show(const struct side *local, const struct side *remote);
+int step_to_rtr(struct rdma *r, const struct options *opt, const struct side *local, const struct side *remote);
+int step_to_rts(struct rdma *r, const struct side *local);
+/* Send the first `bytes` of the QP's send buffer. / 发送该 QP 发送缓冲区的前 bytes 个字节。 */
+int step_send(struct rdma *r, unsigned qp, uint32_t bytes);
+/* Poll until one operation is complete, 5 s at most, and look now and then whether the peer is still there.
+ * 轮询直到一个操作完成，最多 5 秒，期间不时查看对端是否还在。 */
+int step_wait(struct rdma *r, struct exchange *x, struct completion *c);
+/* Accepts what was made only in part. / 也接受只完成了一部分的对象。 */
+void step_close(struct rdma *r);
+
+#endif
