@@ -1,0 +1,154 @@
+#!/usr/bin/env python3
+"""Measures ropeway against its references, prints the table. script/bench calls this after building.
+
+In one guest (--guest) the figures come from a QEMU virtual machine: this program boots it (tests/interop/guest.py), runs itself in it with
+--inside, and prints what that found.
+"""
+import argparse
+import datetime
+import json
+import os
+import pathlib
+import platform
+import subprocess
+import sys
+
+import cases
+import measure
+import report
+from processes import RunFailed, Runner
+
+ROOT = pathlib.Path(__file__).resolve().parent.parent
+NETNS = "rpwbench"  # in the guest: ropeway's side, since rxe has port 4791 of the first namespace
+
+
+def options():
+    p = argparse.ArgumentParser(prog="script/bench", description="Measures ropeway, each figure as a ratio to a reference measured in the same run.")
+    p.add_argument("--quick", action="store_true", help="two short rounds: a look, not a result")
+    p.add_argument("--guest", action="store_true", help="against kernel rxe in one QEMU guest, instead of on loopback")
+    p.add_argument("--rounds", type=int, help="default 5")
+    p.add_argument("--only", metavar="TEXT", default="", help="only cases whose name has this in it")
+    p.add_argument("--json", metavar="FILE", help="write the figures there too (- for standard output, and no table)")
+    p.add_argument("--readme", action="store_true", help="put the table into README.md, between its markers")
+    p.add_argument("--check", action="store_true", help="exit 1 if a goal is not reached")
+    p.add_argument("--device", default="rpw_lo", help="default rpw_lo")
+    p.add_argument("--build", default=str(ROOT / "build"), help="build folder, default build")
+    p.add_argument("--no-setup", action="store_true", help="measure what is built")
+    p.add_argument("--verbose", action="store_true", help="show each command and what it prints")
+    p.add_argument("--inside", action="store_true", help=argparse.SUPPRESS)
+    o = p.parse_args()
+    o.rounds = o.rounds or (2 if o.quick else 5)
+    return o
+
+
+def tell(text):
+    print(text, file=sys.stderr, flush=True)
+
+
+def two_cores():
+    cores = sorted(os.sched_getaffinity(0))
+    if len(cores) < 2:
+        sys.exit("bench: two cores are needed, one for each process; this process may use one")
+    return cores[:2]
+
+
+def read_line(path, default="?"):
+    try:
+        return pathlib.Path(path).read_text().split("\n")[0].strip()
+    except OSError:
+        return default
+
+
+def machine(o):
+    cpu = next((line.split(":", 1)[1].strip() for line in open("/proc/cpuinfo") if line.startswith("model name")), platform.machine())
+    commit = subprocess.run(["git", "-C", str(ROOT), "describe", "--always", "--dirty"], capture_output=True, text=True).stdout.strip() if not o.inside else ""
+    return {"cpu": cpu, "cores": os.cpu_count(), "kernel": platform.release(), "rmem_max": read_line("/proc/sys/net/core/rmem_max"),
+            "load": os.getloadavg()[0], "rounds": o.rounds, "date": datetime.date.today().isoformat(), "commit": commit or "?"}
+
+
+def chosen(groups, only):
+    for group in groups:
+        group.cases = [case for case in group.cases if only in case.name]
+    return [group for group in groups if group.cases]
+
+
+def runner(o, preload=True, prefix=()):
+    library = str(pathlib.Path(o.build) / "libropeway-verbs.so")
+    if preload and not os.path.exists(library):
+        sys.exit(f"bench: no {library}; script/setup builds it")
+    return Runner(two_cores(), o.build, library if preload else None, prefix, deadline_s=120 if o.inside else 60, verbose=o.verbose)
+
+
+def on_loopback(o):
+    groups = cases.loopback(runner(o), runner(o, preload=False), o.device, 0.3 if o.quick else 1.0, o.quick)
+    return measure.measure(chosen(groups, o.only), o.rounds, tell)
+
+
+def inside_guest(o):
+    prefix = ("ip", "netns", "exec", NETNS)
+    for command in (["ip", "netns", "add", NETNS], ["ip", "-n", NETNS, "link", "set", "lo", "up"], ["ip", "link", "add", "bench0", "type", "dummy"],
+                    ["ip", "addr", "add", "10.78.0.1/24", "dev", "bench0"], ["ip", "link", "set", "bench0", "up"],
+                    ["rdma", "link", "add", "rxe_bench", "type", "rxe", "netdev", "bench0"]):
+        done = subprocess.run(command, capture_output=True, text=True)
+        if done.returncode:
+            sys.exit(f"bench: in the guest, {' '.join(command)}: {done.stderr.strip()}")
+    groups = cases.guest(runner(o, prefix=prefix), runner(o, preload=False, prefix=prefix), o.device, runner(o, preload=False), "rxe_bench", "10.78.0.1",
+                         0.5 if o.quick else 2.0, o.quick)
+    return measure.measure(chosen(groups, o.only), o.rounds, tell)
+
+
+def through_guest(o):
+    """Boot, run ourselves inside, take the JSON. The guest sees the host's files, so the build is there too."""
+    sys.path.insert(0, str(ROOT / "tests" / "interop"))
+    import guest
+
+    inside = [sys.executable, "-B", str(pathlib.Path(__file__).resolve()), "--inside", "--json", "/tmp/bench.json", "--rounds", str(o.rounds), "--device", o.device,
+              "--build", o.build, "--only", o.only] + ["--quick"] * o.quick + ["--verbose"] * o.verbose
+    try:
+        vm = guest.Guest(cpus=2, memory_mb=1536)
+    except guest.Unavailable as e:
+        sys.exit(f"bench: no guest: {e}")
+    try:
+        command = vm.start(" ".join("'" + a.replace("'", "'\\''") + "'" for a in inside))
+        rc = command.wait(3600)
+        tell(command.text)
+        if rc:
+            sys.exit(f"bench: in the guest: status {rc}")
+        found = json.loads(vm.check("cat /tmp/bench.json"))
+    finally:
+        vm.close()
+    found["machine"]["commit"] = machine(o)["commit"]
+    return found["rows"], found["machine"]
+
+
+def main():
+    o = options()
+    about = machine(o)
+    if about["load"] > 0.3 and not o.inside:
+        tell(f"bench: load is {about['load']:.2f}: something else uses the cores; figures move, ratios less")
+    try:
+        if o.inside:
+            rows = inside_guest(o)
+        elif o.guest:
+            rows, about = through_guest(o)
+        else:
+            rows = on_loopback(o)
+    except RunFailed as e:  # of a reference: without it there is no ratio
+        sys.exit(f"bench: a reference failed: {e}")
+    if o.json:
+        out = json.dumps({"machine": about, "rows": rows}, indent=1)
+        print(out) if o.json == "-" else pathlib.Path(o.json).write_text(out + "\n")
+    if o.json != "-":
+        print(report.text_table(rows))
+        print(report.machine_text(about))
+        for line in dict.fromkeys(f"{row['name']}: {row['why']}" for row in rows if row.get("why")):
+            print(line)
+    if o.readme and not report.write_readme(ROOT / "README.md", "guest" if o.guest else "loopback", rows, about):
+        sys.exit(f"bench: README.md has no {report.BEGIN} ... {report.END}")
+    if any(row["verdict"] == "failed" for row in rows):
+        return 1
+    return 1 if o.check and any(row["verdict"] == "short" for row in rows) else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

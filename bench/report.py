@@ -1,0 +1,51 @@
+"""The table, in three shapes: text for a terminal, Markdown for the README, JSON for programs."""
+import pathlib
+
+BEGIN, END = "<!-- bench:begin -->", "<!-- bench:end -->"
+COLUMNS = ("what", "ropeway", "reference", "", "ratio", "goal", "")
+
+
+def number(value, unit):
+    if value is None:
+        return "-"
+    return f"{value:,.2f}" if unit == "µs" else f"{value:,.0f}"
+
+
+def cells(row):
+    ratio = "-" if row["ratio"] is None else f"{row['ratio']:.2f}"
+    return (row["name"], f"{number(row['ours'], row['unit'])} {row['unit']}", row["reference_name"], number(row["reference"], row["unit"]), ratio, row["goal"],
+            row["verdict"])
+
+
+def text_table(rows):
+    lines = [COLUMNS] + [cells(row) for row in rows]
+    widths = [max(len(line[i]) for line in lines) for i in range(len(COLUMNS))]
+    right = (1, 3, 4)
+    return "\n".join("  ".join(cell.rjust(width) if i in right else cell.ljust(width) for i, (cell, width) in enumerate(zip(line, widths))).rstrip() for line in lines)
+
+
+def markdown_table(rows):
+    head = ["| What | ropeway | Reference | | Ratio | Goal | |", "|---|---:|---|---:|---:|---|---|"]
+    return "\n".join(head + ["| " + " | ".join(cells(row)) + " |" for row in rows])
+
+
+def machine_text(machine):
+    return (f"{machine['cpu']}, {machine['cores']} cores, Linux {machine['kernel']}, net.core.rmem_max {machine['rmem_max']}, load {machine['load']:.2f} at the start; "
+            f"medians of {machine['rounds']} rounds; {machine['date']}, {machine['commit']}.")
+
+
+def write_readme(path, section, rows, machine):
+    """Between the markers, in the section of this run (loopback or guest); all else is left as it is. False where there are no markers."""
+    path = pathlib.Path(path)
+    text = path.read_text()
+    begin, end = text.find(BEGIN), text.find(END)
+    if begin < 0 or end < begin:
+        return False
+    sections = dict(zip(("loopback", "guest"), ("", "")))
+    for part in text[begin + len(BEGIN):end].split("<!-- bench:")[1:]:
+        name, _, body = part.partition(" -->")
+        sections[name] = body.strip()
+    sections[section] = f"{markdown_table(rows)}\n\n{machine_text(machine)}"
+    block = "\n\n".join(f"<!-- bench:{name} -->\n{body}" for name, body in sections.items() if body)
+    path.write_text(f"{text[:begin]}{BEGIN}\n{block}\n{text[end:]}")
+    return True
