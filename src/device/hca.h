@@ -114,16 +114,15 @@ struct dqp {
 	struct dctx *ctx;
 	struct ibv_qp_cap cap;
 	bool sq_sig_all;
-	struct wr_build *build;
+	bool has_wr_ops; pthread_mutex_t build_lock; struct wr_build *build; /* between wr_start and wr_complete */
 	struct rpwi_list tx_link;   /* the_hca.tx_list, or its peer's blocked list */
 	struct rpwi_list held_link; /* the_hca.held: an ACK waits for the next post or poll */
 	struct rpwi_list srq_link;
 	uint32_t heap_pos; uint64_t heap_key; /* timers; pos 0: not in the heap */
 	struct dport *ports[RPWI_GIDS_MAX]; unsigned nports; /* what it keeps open */
 	struct dpeer *peer;
-	bool rx_touched, rtr_seen;
+	uint32_t events_got;
 	struct rpwi_list rx_link;
-	struct dqp *mcast_next;
 };
 static inline struct dqp *to_dqp(const struct ibv_qp *q) { return (struct dqp *)(uintptr_t)q; }
 static inline struct dqp *dqp_of(struct rpwi_qp *t) { return RPWI_CONTAINER_OF(t, struct dqp, t); }
@@ -172,7 +171,6 @@ struct hca {
 	struct rpwi_list tx_list, held, touched;
 	struct dqp **heap; uint32_t heap_len, heap_cap; /* heap[1..heap_len] */
 	struct rpwi_txb txb;
-	struct dqp *mcast;
 
 	/* service thread */
 	pthread_t service; bool service_running; bool stop;
@@ -195,6 +193,11 @@ static inline void hca_unlock(void) { pthread_mutex_unlock(&the_hca.lock); }
 int hca_get(void);              /* first open: steer, service thread. Lock held. 0 or -errno */
 void hca_put(void);
 void dev_event(struct dctx *c, const struct ibv_async_event *ev);
+void dev_events_forget(struct dctx *c, const void *object); /* an object goes away: its events that nobody took go too */
+void dev_stats_gone(const struct rpwi_qp_stats *s);
+struct ibv_td *dev_alloc_td(struct ibv_context *c, struct ibv_td_init_attr *attr);
+int dev_dealloc_td(struct ibv_td *td);
+struct ibv_pd *dev_alloc_parent_domain(struct ibv_context *c, struct ibv_parent_domain_init_attr *attr);
 void dev_refresh(void);         /* addresses changed: refresh the list, raise events */
 
 /* progress.c; the lock is held */
@@ -221,6 +224,7 @@ struct dqp *qp_lookup(uint32_t qpn);
 int dev_post_send(struct ibv_qp *qp, struct ibv_send_wr *wr, struct ibv_send_wr **bad);
 int dev_post_recv(struct ibv_qp *qp, struct ibv_recv_wr *wr, struct ibv_recv_wr **bad);
 struct ibv_qp *dev_create_qp_ex(struct ibv_context *c, struct ibv_qp_init_attr_ex *attr);
+void dev_qp_event_got(struct ibv_qp *qp); /* an async event of it was handed to the program: destroy waits for its acknowledgement */
 int dev_bind_mw(struct ibv_qp *qp, struct ibv_mw *mw, struct ibv_mw_bind *bind);
 
 /* mr.c; the lock is held for key_* */
@@ -244,6 +248,7 @@ void cq_purge_qp(struct dcq *cq, uint32_t qpn, struct dsrq *srq);
 
 /* srq.c */
 int dev_post_srq_recv(struct ibv_srq *srq, struct ibv_recv_wr *wr, struct ibv_recv_wr **bad);
+int dev_get_srq_num(struct ibv_srq *srq, uint32_t *num);
 struct ibv_srq *dev_create_srq_ex(struct ibv_context *c, struct ibv_srq_init_attr_ex *attr);
 
 /* ah.c; the lock is held */

@@ -55,7 +55,7 @@ static bool access_sane(int access)
 
 struct ibv_mr *rpwi_dev_reg_mr(struct ibv_pd *pd, void *addr, size_t len, uint64_t iova, int access)
 {
-	enum { KNOWN = IBV_ACCESS_LOCAL_WRITE | REMOTE_ACCESS | IBV_ACCESS_MW_BIND | IBV_ACCESS_ZERO_BASED | IBV_ACCESS_OPTIONAL_RANGE };
+	enum { KNOWN = IBV_ACCESS_LOCAL_WRITE | REMOTE_ACCESS | IBV_ACCESS_MW_BIND | IBV_ACCESS_ZERO_BASED | IBV_ACCESS_HUGETLB | IBV_ACCESS_OPTIONAL_RANGE };
 	if (!access_sane(access) || (access & ~KNOWN) || (uintptr_t)addr + len < (uintptr_t)addr || iova + len < iova) {
 		errno = (access & ~KNOWN) ? EOPNOTSUPP : EINVAL;
 		return NULL;

@@ -317,10 +317,6 @@ static void tx_run(uint64_t now_ns)
 
 /* ---- receiving ---- */
 
-static void rx_mcast(const struct rpwi_pkt *pkt, const struct rpwi_rxmeta *meta, uint64_t now_ns)
-{
-	the_hca.n.no_qp++; /* multicast addresses are not joined: see RATIONALE */
-}
 
 static void rx_segment(struct dport *port, struct rpwi_rx *rx, const uint8_t *seg, size_t len, unsigned index, uint64_t now_ns)
 {
@@ -353,10 +349,7 @@ static void rx_segment(struct dport *port, struct rpwi_rx *rx, const uint8_t *se
 	}
 	struct rpwi_rxmeta meta = {.flow = &rx->flow, .ttl = rx->ttl, .tos = rx->tos};
 	if (RPWI_UNLIKELY(!q)) {
-		if (pkt.dqpn == RPWI_QPN_MASK)
-			rx_mcast(&pkt, &meta, now_ns);
-		else
-			h->n.no_qp++;
+		h->n.no_qp++;
 		return;
 	}
 	h->n.rx_packets++;

@@ -1,0 +1,149 @@
+/* ah.c - from verbs address attributes to an address vector that can be sent to. */
+#include <arpa/inet.h>
+#include <errno.h>
+#include <stdlib.h>
+
+#include "device/hca.h"
+
+static const uint8_t v4_mapped[12] = {0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xff};
+
+static void gid_text(const uint8_t *raw, char *out) { inet_ntop(AF_INET6, raw, out, INET6_ADDRSTRLEN); }
+
+static struct rpwi_addr gid_to_addr(const union ibv_gid *gid, int ifindex)
+{
+	struct rpwi_addr a = {0};
+	if (!memcmp(gid->raw, v4_mapped, 12)) {
+		a.family = 4;
+		memcpy(a.bytes, gid->raw + 12, 4);
+	} else {
+		a.family = 6;
+		memcpy(a.bytes, gid->raw, 16);
+		if (gid->raw[0] == 0xfe && (gid->raw[1] & 0xc0) == 0x80)
+			a.scope = (uint32_t)ifindex;
+	}
+	return a;
+}
+
+/* The made-up link-local GID of lo is carried by another address: see io.h. */
+static void translate_own_gid(const struct dev *d, const union ibv_gid *gid, struct rpwi_addr *a)
+{
+	for (unsigned i = 0; i < d->net.gid_count; i++)
+		if (!memcmp(d->net.gid[i].raw, gid->raw, 16))
+			*a = d->net.gid[i].addr;
+}
+
+int av_resolve(struct dctx *c, const struct ibv_ah_attr *attr, unsigned mtu_bytes, struct rpwi_av *av, struct dport **port, struct dpeer **peer)
+{
+	const struct dev *d = c->dev;
+	char text[INET6_ADDRSTRLEN], text2[INET6_ADDRSTRLEN], why[256] = "";
+	if (attr->port_num != 1) {
+		rpwi_warn("%s: port %u asked for: there is port 1 only", d->net.name, attr->port_num);
+		return EINVAL;
+	}
+	if (!attr->is_global) {
+		rpwi_warn("%s: an address without a GID (LID %u) cannot be reached over RoCE: exchange GIDs (with the pingpong programs: -g 1)", d->net.name, attr->dlid);
+		return EINVAL;
+	}
+	unsigned gi = attr->grh.sgid_index;
+	if (gi >= d->net.gid_count || !d->net.gid[gi].usable) {
+		rpwi_warn("%s: GID index %u is %s: there are indexes 0 to %u, `ropeway devices` lists them", d->net.name, gi,
+			  gi >= d->net.gid_count ? "empty" : "not usable", d->net.gid_count ? d->net.gid_count - 1 : 0);
+		return EINVAL;
+	}
+	const struct rpwi_gid *own = &d->net.gid[gi];
+	*av = (struct rpwi_av){.hop_limit = attr->grh.hop_limit ? attr->grh.hop_limit : 64, .tclass = attr->grh.traffic_class, .sl = attr->sl,
+			       .sgid_index = (uint8_t)gi, .flow_label = attr->grh.flow_label};
+	av->flow.src = own->addr;
+	av->flow.dst = gid_to_addr(&attr->grh.dgid, d->net.ifindex);
+	translate_own_gid(d, &attr->grh.dgid, &av->flow.dst);
+	av->flow.dport = RPWI_UDP_PORT;
+	if (av->flow.src.family != av->flow.dst.family) {
+		gid_text(own->raw, text);
+		gid_text(attr->grh.dgid.raw, text2);
+		rpwi_warn("%s: own GID %u (%s) and the peer's (%s) are of different IP versions: choose the same GID index kind on both sides", d->net.name, gi, text, text2);
+		return EINVAL;
+	}
+	av->loopback_zone = rpwi_netdev_is_local(&av->flow.dst);
+	int err = 0;
+	*port = port_get(&av->flow.src, why, sizeof(why), &err);
+	if (!*port) {
+		rpwi_error("%s: cannot use UDP port 4791: %s", d->net.name, why);
+		return -err;
+	}
+	*peer = peer_get(&av->flow.dst, mtu_bytes);
+	if (!*peer) {
+		port_put(*port);
+		return ENOMEM;
+	}
+	av->port = (*port)->io;
+	av->cc = &(*peer)->cc;
+	return 0;
+}
+
+struct ibv_ah *rpwi_dev_create_ah(struct ibv_pd *pd, struct ibv_ah_attr *attr)
+{
+	struct dah *ah = calloc(1, sizeof(*ah));
+	if (!ah)
+		return NULL;
+	hca_lock();
+	int rc = av_resolve(to_dctx(pd->context), attr, RPWI_MTU_MAX, &ah->av, &ah->port, &ah->peer);
+	if (!rc)
+		to_dpd(pd)->refs++;
+	hca_unlock();
+	if (rc) {
+		free(ah);
+		errno = rc;
+		return NULL;
+	}
+	ah->ibv.context = pd->context;
+	ah->ibv.pd = pd;
+	return &ah->ibv;
+}
+
+int rpwi_dev_destroy_ah(struct ibv_ah *ibv)
+{
+	struct dah *ah = RPWI_CONTAINER_OF(ibv, struct dah, ibv);
+	hca_lock();
+	port_put(ah->port);
+	peer_put(ah->peer);
+	to_dpd(ibv->pd)->refs--;
+	hca_unlock();
+	free(ah);
+	return 0;
+}
+
+/* The GRH of a UD receive says who sent it and to which of our GIDs. For IPv4 the last 20
+ * of the 40 bytes are the IP header (annex A17.4.5.2). */
+int rpwi_dev_init_ah_from_wc(struct ibv_context *c, uint8_t port, struct ibv_wc *wc, struct ibv_grh *grh, struct ibv_ah_attr *attr)
+{
+	const struct dev *d = to_dctx(c)->dev;
+	union ibv_gid src, dst;
+	memset(attr, 0, sizeof(*attr));
+	if (!(wc->wc_flags & IBV_WC_GRH)) {
+		errno = EINVAL;
+		return -1;
+	}
+	const uint8_t *p = (const uint8_t *)grh;
+	if (p[0] >> 4 == 6) {
+		memcpy(src.raw, p + 8, 16);
+		memcpy(dst.raw, p + 24, 16);
+	} else {
+		memcpy(src.raw, v4_mapped, 12);
+		memcpy(src.raw + 12, p + 20 + 12, 4);
+		memcpy(dst.raw, v4_mapped, 12);
+		memcpy(dst.raw + 12, p + 20 + 16, 4);
+	}
+	for (unsigned i = 0; i < d->net.gid_count; i++) {
+		if (memcmp(d->net.gid[i].raw, dst.raw, 16))
+			continue;
+		attr->is_global = 1;
+		attr->port_num = port;
+		attr->sl = wc->sl & 7;
+		attr->grh.dgid = src;
+		attr->grh.sgid_index = (uint8_t)i;
+		attr->grh.hop_limit = 64;
+		return 0;
+	}
+	errno = ENOENT;
+	return -1;
+}

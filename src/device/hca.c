@@ -1,0 +1,579 @@
+/* hca.c - the process's one HCA: the list of devices, contexts, async events, and what lives as long as any context is open. */
+#include <errno.h>
+#include <fcntl.h>
+#include <poll.h>
+#include <stdlib.h>
+#include <sys/eventfd.h>
+#include <unistd.h>
+
+#include "base/guard.h"
+#include "device/hca.h"
+
+struct hca the_hca = {
+	.lock = PTHREAD_ADAPTIVE_MUTEX_INITIALIZER_NP,
+	.events_lock = PTHREAD_MUTEX_INITIALIZER,
+	.contexts = {&the_hca.contexts, &the_hca.contexts},
+	.peers = {&the_hca.peers, &the_hca.peers},
+	.tx_list = {&the_hca.tx_list, &the_hca.tx_list},
+	.held = {&the_hca.held, &the_hca.held},
+	.touched = {&the_hca.touched, &the_hca.touched},
+	.steer_fd = -1,
+	.watch_fd = -1,
+	.wake_fd = -1,
+};
+
+/* ---- the list ---- */
+
+static pthread_mutex_t list_lock = PTHREAD_MUTEX_INITIALIZER;
+static struct dev *devs; /* all that were ever seen, in the order seen; never freed: programs keep pointers */
+static int dev_count;
+
+static struct dev *dev_find(const char *name)
+{
+	for (struct dev *d = devs; d; d = d->next)
+		if (!strcmp(d->net.name, name))
+			return d;
+	return NULL;
+}
+
+static struct dev *dev_new(const struct rpwi_netdev *net)
+{
+	struct dev *d = calloc(1, sizeof(*d)), **end = &devs;
+	if (!d)
+		return NULL;
+	d->ibv.node_type = IBV_NODE_CA;
+	d->ibv.transport_type = IBV_TRANSPORT_IB;
+	d->index = 1000 + dev_count++;
+	snprintf(d->ibv.name, sizeof(d->ibv.name), "%s", net->name);
+	snprintf(d->ibv.dev_name, sizeof(d->ibv.dev_name), "uverbs_%s", net->name);
+	snprintf(d->ibv.dev_path, sizeof(d->ibv.dev_path), "/sys/class/infiniband_verbs/uverbs_%s", net->name);
+	snprintf(d->ibv.ibdev_path, sizeof(d->ibv.ibdev_path), "/sys/class/infiniband/%s", net->name);
+	while (*end)
+		end = &(*end)->next;
+	*end = d;
+	return d;
+}
+
+/* list_lock is held, and the_hca.lock, under which devices' addresses are read. */
+static int list_refresh(struct ibv_device ***out)
+{
+	struct rpwi_netdev *nets = NULL;
+	int n = rpwi_netdev_list(&nets);
+	if (n < 0)
+		return n;
+	struct ibv_device **list = calloc((size_t)n + 1, sizeof(*list));
+	if (!list) {
+		free(nets);
+		return -ENOMEM;
+	}
+	for (struct dev *d = devs; d; d = d->next)
+		d->present = false;
+	int have = 0;
+	for (int i = 0; i < n; i++) {
+		struct dev *d = dev_find(nets[i].name);
+		if (!d)
+			d = dev_new(&nets[i]);
+		if (!d)
+			continue;
+		d->net = nets[i];
+		d->present = true;
+		list[have++] = &d->ibv;
+	}
+	free(nets);
+	if (out)
+		*out = list;
+	else
+		free(list);
+	return have;
+}
+
+struct ibv_device **rpwi_dev_get_list(int *num)
+{
+	struct ibv_device **list = NULL;
+	pthread_mutex_lock(&list_lock);
+	hca_lock();
+	int n = list_refresh(&list);
+	hca_unlock();
+	pthread_mutex_unlock(&list_lock);
+	if (num)
+		*num = RPWI_MAX(n, 0);
+	if (n < 0)
+		errno = -n;
+	return list;
+}
+
+bool rpwi_dev_owns_device(const struct ibv_device *dev)
+{
+	bool ours = false;
+	pthread_mutex_lock(&list_lock);
+	for (struct dev *d = devs; d && !ours; d = d->next)
+		ours = &d->ibv == dev;
+	pthread_mutex_unlock(&list_lock);
+	return ours;
+}
+
+/* The context's abi_compat alone would be read from memory that may not be ours: the list says. */
+bool rpwi_dev_owns_context(const struct ibv_context *c)
+{
+	bool ours = false;
+	pthread_mutex_lock(&list_lock);
+	for (struct rpwi_list *l = the_hca.contexts.next; l != &the_hca.contexts && !ours; l = l->next)
+		ours = &RPWI_CONTAINER_OF(l, struct dctx, link)->v.context == c;
+	pthread_mutex_unlock(&list_lock);
+	return ours;
+}
+
+uint64_t rpwi_dev_get_guid(const struct ibv_device *dev)
+{
+	/* EUI-64 of the MAC, with the address in its place where there is none (lo), so that devices differ. */
+	const struct dev *d = to_dev(dev);
+	const uint8_t *m = d->net.mac;
+	uint8_t g[8] = {m[0] ^ 2, m[1], m[2], 0xff, 0xfe, m[3], m[4], m[5]};
+	if (d->net.gid_count > 1)
+		for (int i = 0; i < 4; i++)
+			g[4 + i] ^= d->net.gid[1].raw[12 + i];
+	uint64_t v;
+	memcpy(&v, g, 8);
+	return v;
+}
+
+int rpwi_dev_get_index(const struct ibv_device *d) { return to_dev(d)->index; }
+const char *rpwi_dev_ifname(const struct ibv_device *d) { return to_dev(d)->net.ifname; }
+
+/* ---- async events ---- */
+
+void dev_event(struct dctx *c, const struct ibv_async_event *ev)
+{
+	struct event_node *n = malloc(sizeof(*n));
+	uint64_t one = 1;
+	if (!n) {
+		rpwi_error("no memory for an async event of type %d: it is lost", ev->event_type);
+		return;
+	}
+	n->ev = *ev;
+	rpwi_list_init(&n->link);
+	pthread_mutex_lock(&the_hca.events_lock);
+	bool first = rpwi_list_empty(&c->events);
+	rpwi_list_add_tail(&c->events, &n->link);
+	if (first && write(c->v.context.async_fd, &one, sizeof(one)) < 0)
+		rpwi_error("cannot signal an async event: %s", strerror(errno));
+	pthread_mutex_unlock(&the_hca.events_lock);
+}
+
+static bool event_take(struct dctx *c, struct ibv_async_event *ev)
+{
+	bool got = false;
+	uint64_t n;
+	pthread_mutex_lock(&the_hca.events_lock);
+	if (!rpwi_list_empty(&c->events)) {
+		struct event_node *node = RPWI_CONTAINER_OF(c->events.next, struct event_node, link);
+		rpwi_list_del(&node->link);
+		*ev = node->ev;
+		free(node);
+		got = true;
+		if (rpwi_list_empty(&c->events) && read(c->v.context.async_fd, &n, sizeof(n)) < 0)
+			rpwi_debug("async descriptor: %s", strerror(errno));
+	}
+	pthread_mutex_unlock(&the_hca.events_lock);
+	return got;
+}
+
+static bool is_srq_event(enum ibv_event_type t) { return t == IBV_EVENT_SRQ_ERR || t == IBV_EVENT_SRQ_LIMIT_REACHED; }
+static bool is_qp_event(enum ibv_event_type t)
+{
+	return t == IBV_EVENT_QP_FATAL || t == IBV_EVENT_QP_REQ_ERR || t == IBV_EVENT_QP_ACCESS_ERR || t == IBV_EVENT_COMM_EST || t == IBV_EVENT_SQ_DRAINED ||
+	       t == IBV_EVENT_PATH_MIG || t == IBV_EVENT_PATH_MIG_ERR || t == IBV_EVENT_QP_LAST_WQE_REACHED;
+}
+
+/* An event that nobody will take: of an object that goes away. Those not handed out yet are dropped, as the kernel does. */
+static void events_forget(struct dctx *c, const void *object)
+{
+	uint64_t n;
+	pthread_mutex_lock(&the_hca.events_lock);
+	bool had = !rpwi_list_empty(&c->events);
+	for (struct rpwi_list *l = c->events.next, *next; l != &c->events; l = next) {
+		struct event_node *node = RPWI_CONTAINER_OF(l, struct event_node, link);
+		next = l->next;
+		if (!object || node->ev.element.qp == object) {
+			rpwi_list_del(l);
+			free(node);
+		}
+	}
+	if (had && rpwi_list_empty(&c->events) && read(c->v.context.async_fd, &n, sizeof(n)) < 0)
+		rpwi_debug("async descriptor: %s", strerror(errno));
+	pthread_mutex_unlock(&the_hca.events_lock);
+}
+
+void dev_events_forget(struct dctx *c, const void *object) { events_forget(c, object); }
+
+int rpwi_dev_get_async_event(struct ibv_context *ctx, struct ibv_async_event *ev)
+{
+	struct dctx *c = to_dctx(ctx);
+	while (!event_take(c, ev)) {
+		if (fcntl(ctx->async_fd, F_GETFL) & O_NONBLOCK) {
+			errno = EAGAIN;
+			return -1;
+		}
+		struct pollfd p = {.fd = ctx->async_fd, .events = POLLIN};
+		if (poll(&p, 1, -1) < 0)
+			return -1;
+	}
+	if (is_qp_event(ev->event_type))
+		dev_qp_event_got(ev->element.qp);
+	else if (is_srq_event(ev->event_type))
+		RPWI_CONTAINER_OF(ev->element.srq, struct dsrq, ibv)->events_got++;
+	return 0;
+}
+
+void rpwi_dev_ack_async_event(struct ibv_async_event *ev)
+{
+	if (is_qp_event(ev->event_type)) {
+		struct ibv_qp *qp = ev->element.qp;
+		pthread_mutex_lock(&qp->mutex);
+		qp->events_completed++;
+		pthread_cond_signal(&qp->cond);
+		pthread_mutex_unlock(&qp->mutex);
+	} else if (is_srq_event(ev->event_type)) {
+		struct ibv_srq *srq = ev->element.srq;
+		pthread_mutex_lock(&srq->mutex);
+		srq->events_completed++;
+		pthread_cond_signal(&srq->cond);
+		pthread_mutex_unlock(&srq->mutex);
+	}
+}
+
+/* An address or a link changed: the list is read anew, and whoever has a changed device open is told (IB 11.6.3). Called by the service thread, without locks. */
+void dev_refresh(void)
+{
+	enum { MAX = 64 };
+	struct { struct dev *d; struct rpwi_netdev was; bool present; } before[MAX];
+	int n = 0;
+	pthread_mutex_lock(&list_lock);
+	for (struct dev *d = devs; d && n < MAX; d = d->next, n++) {
+		before[n].d = d;
+		before[n].was = d->net;
+		before[n].present = d->present;
+	}
+	hca_lock();
+	list_refresh(NULL);
+	hca_unlock();
+	for (int i = 0; i < n; i++) {
+		struct dev *d = before[i].d;
+		bool was_up = before[i].present && before[i].was.up, is_up = d->present && d->net.up;
+		bool gids = before[i].was.gid_count != d->net.gid_count || memcmp(before[i].was.gid, d->net.gid, sizeof(d->net.gid));
+		for (struct rpwi_list *l = the_hca.contexts.next; l != &the_hca.contexts; l = l->next) {
+			struct dctx *c = RPWI_CONTAINER_OF(l, struct dctx, link);
+			struct ibv_async_event ev = {.element.port_num = 1};
+			if (c->dev != d)
+				continue;
+			if (was_up != is_up) {
+				ev.event_type = is_up ? IBV_EVENT_PORT_ACTIVE : IBV_EVENT_PORT_ERR;
+				dev_event(c, &ev);
+			}
+			if (gids) {
+				ev.event_type = IBV_EVENT_GID_CHANGE;
+				dev_event(c, &ev);
+			}
+		}
+	}
+	pthread_mutex_unlock(&list_lock);
+}
+
+/* ---- contexts ---- */
+
+static void before_fork(void)
+{
+	pthread_mutex_lock(&list_lock);
+	pthread_mutex_lock(&the_hca.lock);
+	pthread_mutex_lock(&the_hca.events_lock);
+}
+
+static void after_fork(void)
+{
+	pthread_mutex_unlock(&the_hca.events_lock);
+	pthread_mutex_unlock(&the_hca.lock);
+	pthread_mutex_unlock(&list_lock);
+}
+
+static void after_fork_child(void)
+{
+	service_atfork_child();
+	after_fork();
+}
+
+int hca_get(void)
+{
+	struct hca *h = &the_hca;
+	static bool forks_hooked;
+	int rc;
+	if (h->opens++)
+		return 0;
+	if (!h->txb.scratch && !(h->txb.scratch = malloc(RPWI_TXB_SCRATCH))) {
+		rc = -ENOMEM;
+		goto fail;
+	}
+	if (!forks_hooked) {
+		pthread_atfork(before_fork, after_fork, after_fork_child);
+		forks_hooked = true;
+	}
+	rpwi_tap_init();
+	rc = rpwi_guard_install();
+	if (rc)
+		goto fail;
+	rc = rpwi_steer_open(&h->steer);
+	if (rc) {
+		rpwi_error("cannot claim a place among the processes that share UDP port 4791: %s", strerror(-rc));
+		goto fail;
+	}
+	h->steer_fd = rpwi_steer_fd(h->steer);
+	h->nslots = rpwi_steer_slots(h->steer, h->slots, RPWI_ARRAY_LEN(h->slots));
+	h->wake_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+	h->watch_fd = rpwi_netdev_watch_open();
+	if (h->wake_fd < 0 || h->watch_fd < 0) {
+		rc = h->watch_fd < 0 ? h->watch_fd : -errno;
+		goto fail;
+	}
+	rc = service_start();
+	if (!rc)
+		return 0;
+fail:
+	hca_put();
+	return rc;
+}
+
+void hca_put(void)
+{
+	struct hca *h = &the_hca;
+	if (--h->opens)
+		return;
+	service_stop();
+	if (h->wake_fd >= 0)
+		close(h->wake_fd);
+	if (h->watch_fd >= 0)
+		close(h->watch_fd);
+	if (h->steer)
+		rpwi_steer_close(h->steer);
+	h->steer = NULL;
+	h->steer_fd = h->watch_fd = h->wake_fd = -1;
+	for (unsigned i = 0; i < h->nslots; i++) {
+		free(h->qps[i]);
+		h->qps[i] = NULL;
+	}
+	h->nslots = 0;
+	rpwi_tap_flush();
+}
+
+static void context_ops(struct dctx *c)
+{
+	struct ibv_context_ops *o = &c->v.context.ops;
+	o->alloc_mw = dev_alloc_mw;
+	o->bind_mw = dev_bind_mw;
+	o->dealloc_mw = dev_dealloc_mw;
+	o->poll_cq = dev_poll_cq;
+	o->req_notify_cq = dev_req_notify_cq;
+	o->post_srq_recv = dev_post_srq_recv;
+	o->post_send = dev_post_send;
+	o->post_recv = dev_post_recv;
+	c->v.sz = sizeof(c->v);
+	c->v.query_port = dev_query_port_ops;
+	c->v.query_device_ex = dev_query_device_ex;
+	c->v.query_rt_values = dev_query_rt_values;
+	c->v.create_cq_ex = dev_create_cq_ex;
+	c->v.create_qp_ex = dev_create_qp_ex;
+	c->v.create_srq_ex = dev_create_srq_ex;
+	c->v.alloc_td = dev_alloc_td;
+	c->v.dealloc_td = dev_dealloc_td;
+	c->v.alloc_parent_domain = dev_alloc_parent_domain;
+	c->v.get_srq_num = dev_get_srq_num;
+}
+
+struct ibv_context *rpwi_dev_open_device(struct ibv_device *dev)
+{
+	struct dev *d = to_dev(dev);
+	struct dctx *c = calloc(1, sizeof(*c));
+	if (!c)
+		return NULL;
+	rpwi_list_init(&c->events);
+	rpwi_list_init(&c->link);
+	c->dev = d;
+	c->v.context.device = dev;
+	c->v.context.cmd_fd = -1;
+	c->v.context.num_comp_vectors = 1;
+	c->v.context.abi_compat = (void *)UINTPTR_MAX; /* "this context has a verbs_context around it" */
+	pthread_mutex_init(&c->v.context.mutex, NULL);
+	context_ops(c);
+	c->v.context.async_fd = eventfd(0, EFD_CLOEXEC);
+	int rc = c->v.context.async_fd < 0 ? -errno : 0;
+	if (!rc) {
+		hca_lock();
+		rc = hca_get();
+		hca_unlock();
+	}
+	if (rc) {
+		if (c->v.context.async_fd >= 0)
+			close(c->v.context.async_fd);
+		free(c);
+		errno = -rc;
+		return NULL;
+	}
+	pthread_mutex_lock(&list_lock);
+	rpwi_list_add_tail(&the_hca.contexts, &c->link);
+	pthread_mutex_unlock(&list_lock);
+	return &c->v.context;
+}
+
+int rpwi_dev_close_device(struct ibv_context *ctx)
+{
+	struct dctx *c = to_dctx(ctx);
+	pthread_mutex_lock(&list_lock);
+	rpwi_list_del(&c->link);
+	pthread_mutex_unlock(&list_lock);
+	hca_lock();
+	hca_put();
+	hca_unlock();
+	events_forget(c, NULL);
+	close(ctx->async_fd);
+	pthread_mutex_destroy(&ctx->mutex);
+	free(c);
+	return 0;
+}
+
+int rpwi_dev_check(struct ibv_device *dev, char *why, size_t why_len)
+{
+	struct dev *d = to_dev(dev);
+	int rc = -ENODEV;
+	snprintf(why, why_len, "%s has no usable address", d->net.ifname);
+	if (!d->net.up) {
+		snprintf(why, why_len, "interface %s is down: ip link set %s up", d->net.ifname, d->net.ifname);
+		return -ENETDOWN;
+	}
+	hca_lock();
+	rc = hca_get();
+	if (rc) {
+		snprintf(why, why_len, "%s", strerror(-rc));
+		hca_unlock();
+		return rc;
+	}
+	rc = -EADDRNOTAVAIL;
+	for (unsigned i = 0; i < d->net.gid_count; i++) {
+		if (!d->net.gid[i].usable)
+			continue;
+		struct dport *p = port_get(&d->net.gid[i].addr, why, why_len, &rc);
+		if (!p)
+			break;
+		port_put(p);
+		rc = 0;
+		why[0] = 0;
+		break;
+	}
+	hca_put();
+	hca_unlock();
+	return rc;
+}
+
+/* ---- PDs ---- */
+
+struct ibv_pd *rpwi_dev_alloc_pd(struct ibv_context *c)
+{
+	struct dpd *pd = calloc(1, sizeof(*pd));
+	if (!pd)
+		return NULL;
+	pd->ibv.context = c;
+	hca_lock();
+	to_dctx(c)->objects++;
+	hca_unlock();
+	return &pd->ibv;
+}
+
+int rpwi_dev_dealloc_pd(struct ibv_pd *ibv)
+{
+	struct dpd *pd = RPWI_CONTAINER_OF(ibv, struct dpd, ibv);
+	hca_lock();
+	if (pd->refs) {
+		hca_unlock();
+		return EBUSY;
+	}
+	if (pd->parent)
+		pd->parent->refs--;
+	to_dctx(ibv->context)->objects--;
+	hca_unlock();
+	free(pd);
+	return 0;
+}
+
+/* Thread and parent domains are hints about locking; ours locks anyway. */
+struct ibv_td *dev_alloc_td(struct ibv_context *c, struct ibv_td_init_attr *attr)
+{
+	if (attr->comp_mask) {
+		errno = EINVAL;
+		return NULL;
+	}
+	struct ibv_td *td = calloc(1, sizeof(*td));
+	if (td)
+		td->context = c;
+	return td;
+}
+
+int dev_dealloc_td(struct ibv_td *td)
+{
+	free(td);
+	return 0;
+}
+
+struct ibv_pd *dev_alloc_parent_domain(struct ibv_context *c, struct ibv_parent_domain_init_attr *attr)
+{
+	if (!attr->pd || (attr->comp_mask & ~(uint32_t)(IBV_PARENT_DOMAIN_INIT_ATTR_ALLOCATORS | IBV_PARENT_DOMAIN_INIT_ATTR_PD_CONTEXT))) {
+		errno = attr->pd ? EOPNOTSUPP : EINVAL;
+		return NULL;
+	}
+	struct ibv_pd *ibv = rpwi_dev_alloc_pd(c);
+	if (!ibv)
+		return NULL;
+	hca_lock();
+	struct dpd *pd = RPWI_CONTAINER_OF(ibv, struct dpd, ibv);
+	pd->parent = to_dpd(attr->pd);
+	pd->parent->refs++;
+	hca_unlock();
+	return ibv;
+}
+
+/* ---- statistics ---- */
+
+static void qp_stats_add(struct rpwi_qp_stats *sum, const struct rpwi_qp_stats *s)
+{
+	uint64_t *to = (uint64_t *)(void *)sum;
+	const uint64_t *from = (const uint64_t *)(const void *)s;
+	for (size_t i = 0; i < sizeof(*s) / sizeof(uint64_t); i++)
+		to[i] += from[i];
+}
+_Static_assert(sizeof(struct rpwi_qp_stats) % sizeof(uint64_t) == 0, "counters only");
+
+void dev_stats_gone(const struct rpwi_qp_stats *s) { qp_stats_add(&the_hca.gone, s); }
+
+void rpwi_dev_stats_print(FILE *to)
+{
+	struct hca *h = &the_hca;
+	hca_lock();
+	struct rpwi_qp_stats s = h->gone;
+	for (unsigned i = 0; i < h->nslots; i++)
+		for (unsigned j = 0; h->qps[i] && j < RPWI_SLOT_QPNS; j++)
+			if (h->qps[i][j])
+				qp_stats_add(&s, &h->qps[i][j]->t.stats);
+	struct hca_counters n = h->n;
+	hca_unlock();
+	const struct { const char *name; uint64_t v; } rows[] = {
+		{"packets sent", s.tx_packets}, {"payload bytes sent", s.tx_bytes}, {"packets received", s.rx_packets}, {"payload bytes received", s.rx_bytes},
+		{"packets sent again", s.retransmits}, {"time-outs", s.timeouts}, {"RNR NAKs sent", s.rnr_nak_tx}, {"RNR NAKs received", s.rnr_nak_rx},
+		{"sequence NAKs sent", s.seq_nak_tx}, {"sequence NAKs received", s.seq_nak_rx}, {"duplicates received", s.rx_duplicate},
+		{"out of order received", s.rx_out_of_order}, {"from a wrong peer", s.rx_wrong_peer}, {"in a wrong state", s.rx_wrong_state},
+		{"bad opcode or length", s.rx_bad_opcode + s.rx_bad_length}, {"bad Q_Key", s.rx_bad_qkey}, {"no receive posted (UC, UD)", s.rx_no_rwqe},
+		{"ICRC errors", n.icrc_errors}, {"undecodable", n.decode_errors}, {"for an unknown QP", n.no_qp}, {"handed to another process", n.handed_over},
+		{"CQ overruns", n.cq_overflows}, {"pacing stalls (UC, UD)", n.pace_stalls}, {"receive batches", n.rx_batches}, {"send batches", n.tx_batches},
+		{"inline polls", n.inline_polls}, {"of them in vain", n.inline_empty}, {"service thread wake-ups", n.service_wakeups},
+	};
+	fprintf(to, "ropeway: statistics of process %d\n", (int)getpid());
+	for (size_t i = 0; i < RPWI_ARRAY_LEN(rows); i++)
+		fprintf(to, "  %-28s %llu\n", rows[i].name, (unsigned long long)rows[i].v);
+	for (int k = 1; k < RPWI_NAK_COUNT; k++)
+		fprintf(to, "  NAKs \"%s\": sent %llu, received %llu\n", rpwi_nak_name[k], (unsigned long long)s.nak_tx[k], (unsigned long long)s.nak_rx[k]);
+}

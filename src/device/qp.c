@@ -1,0 +1,621 @@
+/* qp.c - queue pairs of the device: QPNs, attributes, posting, and the ibv_wr_* calls; the transport itself is rc/. */
+#include <errno.h>
+#include <stdlib.h>
+
+#include "device/hca.h"
+
+/* ---- QPNs: slot << 12 | index; freed numbers are used again as late as possible, so that a late packet of an old peer finds nobody ---- */
+
+struct dqp *qp_lookup(uint32_t qpn)
+{
+	struct hca *h = &the_hca;
+	uint32_t slot = qpn >> RPWI_SLOT_SHIFT;
+	for (unsigned i = 0; i < h->nslots; i++)
+		if (h->slots[i] == slot)
+			return h->qps[i] ? h->qps[i][qpn & (RPWI_SLOT_QPNS - 1)] : NULL;
+	return NULL;
+}
+
+static int qpn_alloc(struct dqp *q, uint32_t *qpn)
+{
+	struct hca *h = &the_hca;
+	for (;;) {
+		uint32_t total = h->nslots * RPWI_SLOT_QPNS;
+		for (uint32_t n = 0; n < total; n++) {
+			uint32_t at = (h->next_idx + n) % total, i = at / RPWI_SLOT_QPNS, j = at % RPWI_SLOT_QPNS;
+			if (!h->qps[i] && !(h->qps[i] = calloc(RPWI_SLOT_QPNS, sizeof(struct dqp *))))
+				return -ENOMEM;
+			if (h->qps[i][j])
+				continue;
+			h->qps[i][j] = q;
+			h->next_idx = at + 1;
+			*qpn = (uint32_t)h->slots[i] << RPWI_SLOT_SHIFT | j;
+			return 0;
+		}
+		uint16_t slot;
+		if (h->nslots == RPWI_ARRAY_LEN(h->slots))
+			return -ENOSPC;
+		int rc = rpwi_steer_claim(h->steer, &slot);
+		if (rc)
+			return rc;
+		h->slots[h->nslots++] = slot;
+	}
+}
+
+static void qpn_free(uint32_t qpn)
+{
+	struct hca *h = &the_hca;
+	for (unsigned i = 0; i < h->nslots; i++)
+		if (h->slots[i] == qpn >> RPWI_SLOT_SHIFT && h->qps[i])
+			h->qps[i][qpn & (RPWI_SLOT_QPNS - 1)] = NULL;
+}
+
+/* ---- what the transport calls ---- */
+
+static void on_complete(struct rpwi_qp *t, bool recv, const struct ibv_wc *wc, bool solicited)
+{
+	struct dqp *q = dqp_of(t);
+	cq_push(recv ? q->rcq : q->scq, wc, solicited);
+}
+
+static void on_event(struct rpwi_qp *t, enum ibv_event_type type)
+{
+	struct dqp *q = dqp_of(t);
+	struct ibv_async_event ev = {.event_type = type};
+	if (type == IBV_EVENT_SRQ_LIMIT_REACHED) {
+		if (!q->srq)
+			return;
+		ev.element.srq = &q->srq->ibv;
+	} else {
+		ev.element.qp = &q->ibv;
+	}
+	dev_event(q->ctx, &ev);
+}
+
+const struct rpwi_qp_ops device_qp_ops = {
+	.mem_check = mem_check,
+	.mem_write = mem_write,
+	.mem_read = mem_read,
+	.mem_map = mem_map,
+	.mem_atomic = mem_atomic,
+	.invalidate = mem_invalidate,
+	.bind_mw = mem_bind_mw,
+	.complete = on_complete,
+	.event = on_event,
+};
+
+void dev_qp_event_got(struct ibv_qp *qp) { to_dqp(qp)->events_got++; }
+
+/* ---- life ---- */
+
+static void qp_free(struct dqp *q);
+static void wr_build_attach(struct dqp *q);
+
+static int caps_check(const struct ibv_qp_init_attr_ex *a)
+{
+	const struct ibv_qp_cap *c = &a->cap;
+	if (a->qp_type != IBV_QPT_RC && a->qp_type != IBV_QPT_UC && a->qp_type != IBV_QPT_UD)
+		return EOPNOTSUPP;
+	if (!a->send_cq || !a->recv_cq || !a->pd)
+		return EINVAL;
+	if (c->max_send_wr > DEV_QP_WR_MAX || c->max_send_sge > RPWI_SGE_MAX || c->max_inline_data > RPWI_INLINE_MAX)
+		return EINVAL;
+	if (!a->srq && (c->max_recv_wr > DEV_QP_WR_MAX || c->max_recv_sge > RPWI_SGE_MAX))
+		return EINVAL;
+	return 0;
+}
+
+static struct dqp *qp_new(struct ibv_context *c, struct ibv_qp_init_attr_ex *a)
+{
+	struct dqp *q = NULL;
+	int rc = caps_check(a);
+	if (rc)
+		goto fail;
+	rc = ENOMEM;
+	q = calloc(1, sizeof(*q));
+	if (!q)
+		goto fail;
+	rpwi_list_init(&q->tx_link);
+	rpwi_list_init(&q->held_link);
+	rpwi_list_init(&q->rx_link);
+	rpwi_list_init(&q->srq_link);
+	q->ctx = to_dctx(c);
+	q->pd = to_dpd(a->pd);
+	q->scq = to_dcq(a->send_cq);
+	q->rcq = to_dcq(a->recv_cq);
+	q->srq = a->srq ? RPWI_CONTAINER_OF(a->srq, struct dsrq, ibv) : NULL;
+	q->sq_sig_all = a->sq_sig_all;
+	if (a->srq)
+		a->cap.max_recv_wr = a->cap.max_recv_sge = 0;
+	q->cap = a->cap;
+	q->cap.max_send_wr = RPWI_MAX(a->cap.max_send_wr, 1u);
+	q->cap.max_send_sge = RPWI_MAX(a->cap.max_send_sge, 1u);
+	if (!q->srq) {
+		rc = -rpwi_rq_init(&q->rq, RPWI_MAX(a->cap.max_recv_wr, 1u), RPWI_MAX(a->cap.max_recv_sge, 1u), false);
+		if (rc)
+			goto fail;
+	}
+	hca_lock();
+	uint32_t qpn = 0;
+	rc = -qpn_alloc(q, &qpn);
+	if (!rc) {
+		struct rpwi_qp_init init = {.ops = &device_qp_ops, .user = q, .type = a->qp_type, .qpn = qpn, .cap = q->cap, .sq_sig_all = q->sq_sig_all,
+					    .rq = q->srq ? &q->srq->rq : &q->rq};
+		rc = -rpwi_qp_init(&q->t, &init);
+		if (rc)
+			qpn_free(qpn);
+	}
+	if (!rc) {
+		q->pd->refs++;
+		q->scq->refs++;
+		q->rcq->refs++;
+		if (q->srq)
+			q->srq->refs++;
+		q->ctx->objects++;
+	}
+	hca_unlock();
+	if (rc)
+		goto fail;
+	a->cap = q->cap;
+	q->ibv.context = c;
+	q->ibv.qp_context = a->qp_context;
+	q->ibv.pd = a->pd;
+	q->ibv.send_cq = a->send_cq;
+	q->ibv.recv_cq = a->recv_cq;
+	q->ibv.srq = a->srq;
+	q->ibv.handle = qpn;
+	q->ibv.qp_num = qpn;
+	q->ibv.qp_type = a->qp_type;
+	q->ibv.state = IBV_QPS_RESET;
+	pthread_mutex_init(&q->ibv.mutex, NULL);
+	pthread_cond_init(&q->ibv.cond, NULL);
+	return q;
+fail:
+	qp_free(q);
+	errno = rc;
+	return NULL;
+}
+
+static void qp_free(struct dqp *q)
+{
+	if (!q)
+		return;
+	rpwi_rq_fini(&q->rq);
+	free(q);
+}
+
+struct ibv_qp *rpwi_dev_create_qp(struct ibv_pd *pd, struct ibv_qp_init_attr *attr)
+{
+	struct ibv_qp_init_attr_ex ex = {.qp_context = attr->qp_context, .send_cq = attr->send_cq, .recv_cq = attr->recv_cq, .srq = attr->srq, .cap = attr->cap,
+					 .qp_type = attr->qp_type, .sq_sig_all = attr->sq_sig_all, .comp_mask = IBV_QP_INIT_ATTR_PD, .pd = pd};
+	struct dqp *q = qp_new(pd->context, &ex);
+	if (!q)
+		return NULL;
+	attr->cap = ex.cap;
+	return &q->ibv;
+}
+
+struct ibv_qp *dev_create_qp_ex(struct ibv_context *c, struct ibv_qp_init_attr_ex *attr)
+{
+	if (!(attr->comp_mask & IBV_QP_INIT_ATTR_PD) || (attr->comp_mask & ~(uint32_t)(IBV_QP_INIT_ATTR_PD | IBV_QP_INIT_ATTR_SEND_OPS_FLAGS |
+	    IBV_QP_INIT_ATTR_CREATE_FLAGS)) || ((attr->comp_mask & IBV_QP_INIT_ATTR_CREATE_FLAGS) && attr->create_flags)) {
+		errno = EOPNOTSUPP;
+		return NULL;
+	}
+	uint64_t ops = attr->comp_mask & IBV_QP_INIT_ATTR_SEND_OPS_FLAGS ? attr->send_ops_flags : 0;
+	const uint64_t known = IBV_QP_EX_WITH_RDMA_WRITE | IBV_QP_EX_WITH_RDMA_WRITE_WITH_IMM | IBV_QP_EX_WITH_SEND | IBV_QP_EX_WITH_SEND_WITH_IMM |
+			       IBV_QP_EX_WITH_RDMA_READ | IBV_QP_EX_WITH_ATOMIC_CMP_AND_SWP | IBV_QP_EX_WITH_ATOMIC_FETCH_AND_ADD | IBV_QP_EX_WITH_LOCAL_INV |
+			       IBV_QP_EX_WITH_BIND_MW | IBV_QP_EX_WITH_SEND_WITH_INV;
+	if (ops & ~known) {
+		errno = EOPNOTSUPP;
+		return NULL;
+	}
+	struct dqp *q = qp_new(c, attr);
+	if (!q)
+		return NULL;
+	if (attr->comp_mask & IBV_QP_INIT_ATTR_SEND_OPS_FLAGS)
+		wr_build_attach(q);
+	return &q->ibv;
+}
+
+static void ports_drop(struct dqp *q)
+{
+	for (unsigned i = 0; i < q->nports; i++)
+		port_put(q->ports[i]);
+	q->nports = 0;
+}
+
+int rpwi_dev_destroy_qp(struct ibv_qp *ibv)
+{
+	struct dqp *q = to_dqp(ibv);
+	hca_lock();
+	if (rpwi_qp_ack_owed(&q->t)) /* the peer may still wait for the last one */
+		progress_qp_kick(q, false, rpwi_now_ns());
+	progress_qp_forget(q);
+	qpn_free(q->t.qpn);
+	rpwi_qp_fini(&q->t);
+	dev_stats_gone(&q->t.stats);
+	ports_drop(q);
+	peer_put(q->peer);
+	cq_purge_qp(q->scq, q->t.qpn, NULL);
+	if (q->rcq != q->scq)
+		cq_purge_qp(q->rcq, q->t.qpn, q->srq);
+	q->pd->refs--;
+	q->scq->refs--;
+	q->rcq->refs--;
+	if (q->srq)
+		q->srq->refs--;
+	q->ctx->objects--;
+	hca_unlock();
+	dev_events_forget(q->ctx, ibv);
+	pthread_mutex_lock(&ibv->mutex);
+	while (ibv->events_completed != q->events_got)
+		pthread_cond_wait(&ibv->cond, &ibv->mutex);
+	pthread_mutex_unlock(&ibv->mutex);
+	pthread_mutex_destroy(&ibv->mutex);
+	pthread_cond_destroy(&ibv->cond);
+	qp_free(q);
+	return 0;
+}
+
+/* ---- attributes ---- */
+
+/* A UD QP receives on every address of its device. */
+static int ud_ports_open(struct dqp *q)
+{
+	const struct dev *d = q->ctx->dev;
+	char why[256] = "no usable GID";
+	int err = -EADDRNOTAVAIL;
+	for (unsigned i = 0; i < d->net.gid_count; i++) {
+		if (!d->net.gid[i].usable)
+			continue;
+		struct dport *p = port_get(&d->net.gid[i].addr, why, sizeof(why), &err);
+		if (p)
+			q->ports[q->nports++] = p;
+	}
+	if (q->nports)
+		return 0;
+	rpwi_error("%s: cannot use UDP port 4791: %s", d->net.name, why);
+	return -err;
+}
+
+static unsigned mtu_bytes(enum ibv_mtu m) { return m >= IBV_MTU_256 && m <= IBV_MTU_4096 ? 128u << m : RPWI_MTU_MAX; }
+
+int rpwi_dev_modify_qp(struct ibv_qp *ibv, struct ibv_qp_attr *attr, int mask)
+{
+	struct dqp *q = to_dqp(ibv);
+	struct rpwi_av av;
+	struct dport *port = NULL;
+	struct dpeer *peer = NULL;
+	int rc = 0;
+	hca_lock();
+	enum ibv_qp_state was = q->t.state;
+	if (((mask & IBV_QP_PORT) && attr->port_num != 1) || ((mask & IBV_QP_PKEY_INDEX) && attr->pkey_index)) {
+		rc = EINVAL;
+	} else if ((mask & IBV_QP_PATH_MTU) && attr->path_mtu > dev_mtu(q->ctx->dev)) {
+		rpwi_warn("%s: path MTU %u is larger than the %u bytes that interface %s allows", q->ctx->dev->net.name, mtu_bytes(attr->path_mtu),
+			  mtu_bytes(dev_mtu(q->ctx->dev)), q->ctx->dev->net.ifname);
+		rc = EINVAL;
+	} else if (mask & IBV_QP_AV) {
+		rc = av_resolve(q->ctx, &attr->ah_attr, mtu_bytes(mask & IBV_QP_PATH_MTU ? attr->path_mtu : q->t.attr.path_mtu), &av, &port, &peer);
+	} else if ((mask & IBV_QP_STATE) && attr->qp_state == IBV_QPS_RTR && q->t.type == IBV_QPT_UD && !q->nports) {
+		rc = ud_ports_open(q);
+	}
+	uint64_t now_ns = rpwi_now_ns();
+	if (!rc)
+		rc = rpwi_qp_modify(&q->t, attr, mask, mask & IBV_QP_AV ? &av : NULL, now_ns);
+	if (rc) {
+		port_put(port);
+		peer_put(peer);
+	} else {
+		if (port) {
+			/* The old one, if any, stays until the new one is there: the same port is not opened twice. */
+			ports_drop(q);
+			q->ports[q->nports++] = port;
+			rpwi_list_del(&q->tx_link);
+			peer_put(q->peer);
+			q->peer = peer;
+		}
+		if ((mask & IBV_QP_STATE) && attr->qp_state == IBV_QPS_RESET && was != IBV_QPS_RESET) {
+			progress_qp_forget(q);
+			cq_purge_qp(q->scq, q->t.qpn, NULL);
+			cq_purge_qp(q->rcq, q->t.qpn, q->srq);
+		} else {
+			progress_qp_kick(q, false, now_ns);
+		}
+		ibv->state = q->t.state;
+	}
+	hca_unlock();
+	return rc;
+}
+
+int rpwi_dev_query_qp(struct ibv_qp *ibv, struct ibv_qp_attr *attr, int mask, struct ibv_qp_init_attr *init)
+{
+	struct dqp *q = to_dqp(ibv);
+	hca_lock();
+	rpwi_qp_query(&q->t, attr);
+	attr->cap = q->cap;
+	ibv->state = q->t.state;
+	hca_unlock();
+	if (init)
+		*init = (struct ibv_qp_init_attr){.qp_context = ibv->qp_context, .send_cq = ibv->send_cq, .recv_cq = ibv->recv_cq, .srq = ibv->srq, .cap = q->cap,
+						  .qp_type = ibv->qp_type, .sq_sig_all = q->sq_sig_all};
+	return 0;
+}
+
+/* ---- posting ---- */
+
+static int post_list(struct dqp *q, struct ibv_send_wr *wr, struct ibv_send_wr **bad)
+{
+	int rc = 0;
+	for (; wr; wr = wr->next) {
+		const struct rpwi_av *av = NULL;
+		if (q->t.type == IBV_QPT_UD && wr->wr.ud.ah)
+			av = &RPWI_CONTAINER_OF(wr->wr.ud.ah, struct dah, ibv)->av;
+		rc = rpwi_qp_post_send(&q->t, wr, av);
+		if (rc) {
+			*bad = wr;
+			break;
+		}
+	}
+	return rc;
+}
+
+int dev_post_send(struct ibv_qp *ibv, struct ibv_send_wr *wr, struct ibv_send_wr **bad)
+{
+	struct dqp *q = to_dqp(ibv);
+	hca_lock();
+	if (RPWI_UNLIKELY(!the_hca.service_running))
+		service_start();
+	int rc = post_list(q, wr, bad);
+	/* At once; an ACK that is owed goes along. A QP that waits for the window needs no try. */
+	if (!rpwi_qp_blocked(&q->t) || rpwi_qp_ack_owed(&q->t) || rpwi_list_empty(&q->tx_link))
+		progress_qp_kick(q, false, rpwi_now_ns());
+	if (!rpwi_list_empty(&the_hca.held))
+		progress_flush_held(rpwi_now_ns());
+	hca_unlock();
+	return rc;
+}
+
+int dev_post_recv(struct ibv_qp *ibv, struct ibv_recv_wr *wr, struct ibv_recv_wr **bad)
+{
+	struct dqp *q = to_dqp(ibv);
+	int rc = 0;
+	hca_lock();
+	if (q->t.state == IBV_QPS_RESET || q->srq)
+		rc = EINVAL;
+	if (rc)
+		*bad = wr;
+	for (; wr && !rc; wr = wr->next) {
+		rc = -rpwi_rq_post(&q->rq, wr);
+		if (rc)
+			*bad = wr;
+	}
+	rpwi_qp_recv_posted(&q->t);
+	hca_unlock();
+	return rc;
+}
+
+int dev_bind_mw(struct ibv_qp *ibv, struct ibv_mw *mw, struct ibv_mw_bind *bind)
+{
+	if (mw->type != IBV_MW_TYPE_1 || (bind->bind_info.mr && bind->bind_info.mr->pd != mw->pd))
+		return EINVAL;
+	struct ibv_send_wr *bad, wr = {.wr_id = bind->wr_id, .opcode = IBV_WR_BIND_MW, .send_flags = bind->send_flags};
+	wr.bind_mw.mw = mw;
+	wr.bind_mw.bind_info = bind->bind_info;
+	wr.bind_mw.rkey = (mw->rkey & ~0xffu) | ((mw->rkey + 1) & 0xff);
+	int rc = dev_post_send(ibv, &wr, &bad);
+	if (!rc)
+		mw->rkey = wr.bind_mw.rkey;
+	return rc;
+}
+
+/* ---- the ibv_wr_* calls: a list is built between wr_start and wr_complete, then posted as one ---- */
+
+enum { BUILD_WRS = 256, BUILD_INLINE = 64 * 1024 };
+struct wr_build {
+	struct wr_build *next; /* in the pool: an idle QP holds none */
+	unsigned n; int err;
+	unsigned nsge; size_t inl_used;
+	struct ibv_send_wr wr[BUILD_WRS];
+	struct ibv_sge sge[BUILD_WRS * 4];
+	uint8_t inl[BUILD_INLINE];
+};
+
+static struct dqp *ex_qp(struct ibv_qp_ex *ex) { return RPWI_CONTAINER_OF(ex, struct dqp, ex); }
+
+static int build_flush(struct dqp *q)
+{
+	struct wr_build *b = q->build;
+	struct ibv_send_wr *bad;
+	if (b->err || !b->n)
+		return b->err;
+	for (unsigned i = 0; i + 1 < b->n; i++)
+		b->wr[i].next = &b->wr[i + 1];
+	b->wr[b->n - 1].next = NULL;
+	b->err = dev_post_send(&q->ibv, b->wr, &bad);
+	b->n = b->nsge = 0;
+	b->inl_used = 0;
+	return b->err;
+}
+
+static struct wr_build *build_pool;
+static pthread_mutex_t build_pool_lock = PTHREAD_MUTEX_INITIALIZER;
+
+static void wr_start(struct ibv_qp_ex *ex)
+{
+	struct dqp *q = ex_qp(ex);
+	pthread_mutex_lock(&q->build_lock); /* until wr_complete or wr_abort */
+	pthread_mutex_lock(&build_pool_lock);
+	struct wr_build *b = build_pool;
+	if (b)
+		build_pool = b->next;
+	pthread_mutex_unlock(&build_pool_lock);
+	if (!b)
+		b = malloc(sizeof(*b));
+	assert(b); /* wr_start cannot fail (its man page): the pool got one for each QP that builds at a time, or memory is gone */
+	q->build = b;
+	b->next = NULL;
+	b->n = b->nsge = 0;
+	b->inl_used = 0;
+	b->err = 0;
+}
+
+static void wr_abort(struct ibv_qp_ex *ex)
+{
+	struct dqp *q = ex_qp(ex);
+	pthread_mutex_lock(&build_pool_lock);
+	q->build->next = build_pool;
+	build_pool = q->build;
+	pthread_mutex_unlock(&build_pool_lock);
+	q->build = NULL;
+	pthread_mutex_unlock(&q->build_lock);
+}
+
+static int wr_complete(struct ibv_qp_ex *ex)
+{
+	int rc = build_flush(ex_qp(ex));
+	wr_abort(ex);
+	return rc;
+}
+
+static struct ibv_send_wr *wr_new(struct ibv_qp_ex *ex, enum ibv_wr_opcode op)
+{
+	struct wr_build *b = ex_qp(ex)->build;
+	if (b->n == BUILD_WRS) {
+		b->err = ENOMEM;
+		b->n--;
+	}
+	struct ibv_send_wr *wr = &b->wr[b->n++];
+	*wr = (struct ibv_send_wr){.wr_id = ex->wr_id, .opcode = op, .send_flags = ex->wr_flags};
+	return wr;
+}
+
+static struct ibv_send_wr *wr_cur(struct ibv_qp_ex *ex)
+{
+	struct wr_build *b = ex_qp(ex)->build;
+	return &b->wr[b->n ? b->n - 1 : 0];
+}
+
+static void wr_send(struct ibv_qp_ex *ex) { wr_new(ex, IBV_WR_SEND); }
+static void wr_send_imm(struct ibv_qp_ex *ex, __be32 imm) { wr_new(ex, IBV_WR_SEND_WITH_IMM)->imm_data = imm; }
+static void wr_send_inv(struct ibv_qp_ex *ex, uint32_t rkey) { wr_new(ex, IBV_WR_SEND_WITH_INV)->invalidate_rkey = rkey; }
+static void wr_local_inv(struct ibv_qp_ex *ex, uint32_t rkey) { wr_new(ex, IBV_WR_LOCAL_INV)->invalidate_rkey = rkey; }
+
+static struct ibv_send_wr *wr_rdma(struct ibv_qp_ex *ex, enum ibv_wr_opcode op, uint32_t rkey, uint64_t addr)
+{
+	struct ibv_send_wr *wr = wr_new(ex, op);
+	wr->wr.rdma.rkey = rkey;
+	wr->wr.rdma.remote_addr = addr;
+	return wr;
+}
+static void wr_rdma_read(struct ibv_qp_ex *ex, uint32_t rkey, uint64_t addr) { wr_rdma(ex, IBV_WR_RDMA_READ, rkey, addr); }
+static void wr_rdma_write(struct ibv_qp_ex *ex, uint32_t rkey, uint64_t addr) { wr_rdma(ex, IBV_WR_RDMA_WRITE, rkey, addr); }
+static void wr_rdma_write_imm(struct ibv_qp_ex *ex, uint32_t rkey, uint64_t addr, __be32 imm)
+{
+	wr_rdma(ex, IBV_WR_RDMA_WRITE_WITH_IMM, rkey, addr)->imm_data = imm;
+}
+
+static void wr_atomic(struct ibv_qp_ex *ex, enum ibv_wr_opcode op, uint32_t rkey, uint64_t addr, uint64_t compare_add, uint64_t swap)
+{
+	struct ibv_send_wr *wr = wr_new(ex, op);
+	wr->wr.atomic.rkey = rkey;
+	wr->wr.atomic.remote_addr = addr;
+	wr->wr.atomic.compare_add = compare_add;
+	wr->wr.atomic.swap = swap;
+}
+static void wr_cmp_swp(struct ibv_qp_ex *ex, uint32_t rkey, uint64_t addr, uint64_t compare, uint64_t swap)
+{
+	wr_atomic(ex, IBV_WR_ATOMIC_CMP_AND_SWP, rkey, addr, compare, swap);
+}
+static void wr_fetch_add(struct ibv_qp_ex *ex, uint32_t rkey, uint64_t addr, uint64_t add) { wr_atomic(ex, IBV_WR_ATOMIC_FETCH_AND_ADD, rkey, addr, add, 0); }
+
+static void wr_bind_mw(struct ibv_qp_ex *ex, struct ibv_mw *mw, uint32_t rkey, const struct ibv_mw_bind_info *info)
+{
+	struct ibv_send_wr *wr = wr_new(ex, IBV_WR_BIND_MW);
+	wr->bind_mw.mw = mw;
+	wr->bind_mw.rkey = rkey;
+	wr->bind_mw.bind_info = *info;
+}
+
+static void wr_set_ud_addr(struct ibv_qp_ex *ex, struct ibv_ah *ah, uint32_t qpn, uint32_t qkey)
+{
+	struct ibv_send_wr *wr = wr_cur(ex);
+	wr->wr.ud.ah = ah;
+	wr->wr.ud.remote_qpn = qpn;
+	wr->wr.ud.remote_qkey = qkey;
+}
+
+static void wr_set_sge_list(struct ibv_qp_ex *ex, size_t n, const struct ibv_sge *list)
+{
+	struct wr_build *b = ex_qp(ex)->build;
+	struct ibv_send_wr *wr = wr_cur(ex);
+	if (b->nsge + n > RPWI_ARRAY_LEN(b->sge)) {
+		b->err = ENOMEM;
+		return;
+	}
+	wr->sg_list = &b->sge[b->nsge];
+	wr->num_sge = (int)n;
+	memcpy(wr->sg_list, list, n * sizeof(*list));
+	b->nsge += (unsigned)n;
+}
+
+static void wr_set_sge(struct ibv_qp_ex *ex, uint32_t lkey, uint64_t addr, uint32_t length)
+{
+	struct ibv_sge sge = {.addr = addr, .length = length, .lkey = lkey};
+	wr_set_sge_list(ex, 1, &sge);
+}
+
+static void wr_set_inline_list(struct ibv_qp_ex *ex, size_t n, const struct ibv_data_buf *bufs)
+{
+	struct wr_build *b = ex_qp(ex)->build;
+	size_t at = b->inl_used, len = 0;
+	for (size_t i = 0; i < n; i++) {
+		if (bufs[i].length > sizeof(b->inl) - b->inl_used) {
+			b->err = ENOMEM;
+			return;
+		}
+		memcpy(b->inl + b->inl_used, bufs[i].addr, bufs[i].length);
+		b->inl_used += bufs[i].length;
+		len += bufs[i].length;
+	}
+	wr_set_sge(ex, 0, (uintptr_t)(b->inl + at), (uint32_t)len);
+	wr_cur(ex)->send_flags |= IBV_SEND_INLINE;
+}
+
+static void wr_set_inline(struct ibv_qp_ex *ex, void *addr, size_t length)
+{
+	struct ibv_data_buf buf = {.addr = addr, .length = length};
+	wr_set_inline_list(ex, 1, &buf);
+}
+
+static void wr_build_attach(struct dqp *q)
+{
+	pthread_mutex_init(&q->build_lock, NULL);
+	q->has_wr_ops = true;
+	struct ibv_qp_ex *ex = &q->ex;
+	ex->wr_start = wr_start;
+	ex->wr_complete = wr_complete;
+	ex->wr_abort = wr_abort;
+	ex->wr_send = wr_send;
+	ex->wr_send_imm = wr_send_imm;
+	ex->wr_send_inv = wr_send_inv;
+	ex->wr_local_inv = wr_local_inv;
+	ex->wr_rdma_read = wr_rdma_read;
+	ex->wr_rdma_write = wr_rdma_write;
+	ex->wr_rdma_write_imm = wr_rdma_write_imm;
+	ex->wr_atomic_cmp_swp = wr_cmp_swp;
+	ex->wr_atomic_fetch_add = wr_fetch_add;
+	ex->wr_bind_mw = wr_bind_mw;
+	ex->wr_set_ud_addr = wr_set_ud_addr;
+	ex->wr_set_sge = wr_set_sge;
+	ex->wr_set_sge_list = wr_set_sge_list;
+	ex->wr_set_inline_data = wr_set_inline;
+	ex->wr_set_inline_data_list = wr_set_inline_list;
+}
+
+struct ibv_qp_ex *rpwi_dev_qp_to_qp_ex(struct ibv_qp *ibv)
+{
+	struct dqp *q = to_dqp(ibv);
+	return q->has_wr_ops ? &q->ex : NULL;
+}

@@ -1,0 +1,114 @@
+/* srq.c - shared receive queues. */
+#include <errno.h>
+#include <stdlib.h>
+
+#include "device/hca.h"
+
+static struct dsrq *to_dsrq(struct ibv_srq *s) { return RPWI_CONTAINER_OF(s, struct dsrq, ibv); }
+
+struct ibv_srq *rpwi_dev_create_srq(struct ibv_pd *pd, struct ibv_srq_init_attr *attr)
+{
+	struct ibv_srq_attr *a = &attr->attr;
+	if (a->max_wr > DEV_SRQ_WR_MAX || a->max_sge > RPWI_SGE_MAX || !a->max_wr) {
+		errno = EINVAL;
+		return NULL;
+	}
+	struct dsrq *s = calloc(1, sizeof(*s));
+	if (!s)
+		return NULL;
+	a->max_sge = RPWI_MAX(a->max_sge, 1u);
+	int rc = rpwi_rq_init(&s->rq, a->max_wr, a->max_sge, true);
+	if (rc) {
+		free(s);
+		errno = -rc;
+		return NULL;
+	}
+	s->ibv.context = pd->context;
+	s->ibv.srq_context = attr->srq_context;
+	s->ibv.pd = pd;
+	pthread_mutex_init(&s->ibv.mutex, NULL);
+	pthread_cond_init(&s->ibv.cond, NULL);
+	hca_lock();
+	to_dpd(pd)->refs++;
+	hca_unlock();
+	return &s->ibv;
+}
+
+struct ibv_srq *dev_create_srq_ex(struct ibv_context *c, struct ibv_srq_init_attr_ex *attr)
+{
+	if (((attr->comp_mask & IBV_SRQ_INIT_ATTR_TYPE) && attr->srq_type != IBV_SRQT_BASIC) || !(attr->comp_mask & IBV_SRQ_INIT_ATTR_PD)) {
+		errno = EOPNOTSUPP;
+		return NULL;
+	}
+	struct ibv_srq_init_attr plain = {.srq_context = attr->srq_context, .attr = attr->attr};
+	struct ibv_srq *s = rpwi_dev_create_srq(attr->pd, &plain);
+	attr->attr = plain.attr;
+	return s;
+}
+
+int rpwi_dev_modify_srq(struct ibv_srq *ibv, struct ibv_srq_attr *attr, int mask)
+{
+	struct dsrq *s = to_dsrq(ibv);
+	int rc = 0;
+	if (mask & ~(IBV_SRQ_MAX_WR | IBV_SRQ_LIMIT))
+		return EINVAL;
+	hca_lock();
+	uint32_t wr_max = mask & IBV_SRQ_MAX_WR ? attr->max_wr : s->rq.wr_max;
+	if ((mask & IBV_SRQ_MAX_WR) && (!attr->max_wr || attr->max_wr > DEV_SRQ_WR_MAX))
+		rc = EINVAL;
+	else if ((mask & IBV_SRQ_LIMIT) && attr->srq_limit > wr_max)
+		rc = EINVAL;
+	else if (mask & IBV_SRQ_MAX_WR)
+		rc = -rpwi_rq_resize(&s->rq, attr->max_wr);
+	if (!rc && (mask & IBV_SRQ_LIMIT))
+		s->rq.limit = attr->srq_limit;
+	hca_unlock();
+	return rc;
+}
+
+int rpwi_dev_query_srq(struct ibv_srq *ibv, struct ibv_srq_attr *attr)
+{
+	struct dsrq *s = to_dsrq(ibv);
+	hca_lock();
+	*attr = (struct ibv_srq_attr){.max_wr = s->rq.wr_max, .max_sge = s->rq.sge_max, .srq_limit = s->rq.limit};
+	hca_unlock();
+	return 0;
+}
+
+int rpwi_dev_destroy_srq(struct ibv_srq *ibv)
+{
+	struct dsrq *s = to_dsrq(ibv);
+	hca_lock();
+	if (s->refs) {
+		hca_unlock();
+		return EBUSY;
+	}
+	to_dpd(ibv->pd)->refs--;
+	hca_unlock();
+	pthread_mutex_lock(&ibv->mutex);
+	while (ibv->events_completed != s->events_got)
+		pthread_cond_wait(&ibv->cond, &ibv->mutex);
+	pthread_mutex_unlock(&ibv->mutex);
+	rpwi_rq_fini(&s->rq);
+	free(s);
+	return 0;
+}
+
+int dev_post_srq_recv(struct ibv_srq *ibv, struct ibv_recv_wr *wr, struct ibv_recv_wr **bad)
+{
+	struct dsrq *s = to_dsrq(ibv);
+	int rc = 0;
+	hca_lock();
+	for (; wr; wr = wr->next) {
+		rc = -rpwi_rq_post(&s->rq, wr);
+		if (rc) {
+			*bad = wr;
+			break;
+		}
+	}
+	hca_unlock();
+	return rc;
+}
+
+/* SRQ numbers are for XRC only, which the device does not have; verbs still lets one ask. */
+int dev_get_srq_num(struct ibv_srq *srq, uint32_t *num) { return EOPNOTSUPP; }
