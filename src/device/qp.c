@@ -88,6 +88,8 @@ void dev_qp_event_got(struct ibv_qp *qp) { to_dqp(qp)->events_got++; }
 
 /* ---- life ---- */
 
+static unsigned mtu_bytes(enum ibv_mtu m) { return m >= IBV_MTU_256 && m <= IBV_MTU_4096 ? 128u << m : RPWI_MTU_MAX; }
+
 static void qp_free(struct dqp *q);
 static void wr_build_attach(struct dqp *q);
 
@@ -142,8 +144,13 @@ static struct dqp *qp_new(struct ibv_context *c, struct ibv_qp_init_attr_ex *a)
 		struct rpwi_qp_init init = {.ops = &device_qp_ops, .user = q, .type = a->qp_type, .qpn = qpn, .cap = q->cap, .sq_sig_all = q->sq_sig_all,
 					    .rq = q->srq ? &q->srq->rq : &q->rq};
 		rc = -rpwi_qp_init(&q->t, &init);
-		if (rc)
+		if (rc) {
 			qpn_free(qpn);
+		} else if (a->qp_type == IBV_QPT_UD) {
+			/* A UD message is one packet, of what the port carries. */
+			q->t.attr.path_mtu = dev_mtu(q->ctx->dev);
+			q->t.mtu = mtu_bytes(q->t.attr.path_mtu);
+		}
 	}
 	if (!rc) {
 		q->pd->refs++;
@@ -278,8 +285,6 @@ static int ud_ports_open(struct dqp *q)
 	rpwi_error("%s: cannot use UDP port 4791: %s", d->net.name, why);
 	return -err;
 }
-
-static unsigned mtu_bytes(enum ibv_mtu m) { return m >= IBV_MTU_256 && m <= IBV_MTU_4096 ? 128u << m : RPWI_MTU_MAX; }
 
 int rpwi_dev_modify_qp(struct ibv_qp *ibv, struct ibv_qp_attr *attr, int mask)
 {
