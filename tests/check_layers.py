@@ -15,7 +15,7 @@ MAY = {
     "io": {"base", "wire"},
     "device": {"base", "wire", "rc", "io"},
     "preload": {"base", "device"},
-    "cli": {"base", "preload/launch.h", "include"},
+    "cli": {"base", "io/io.h", "preload/launch.h", "include"},
     # The educational programs are pure verbs: the same source must build against rdma-core alone.
     "learn": set(),
 }

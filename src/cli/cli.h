@@ -1,0 +1,50 @@
+/* cli.h - what the files of the `ropeway` command share: subcommands, exit statuses, sizes and GIDs as people write them.
+ *
+ * The command is a verbs program like any other: it is linked with the drop-in, and sees devices through <infiniband/verbs.h>.
+ * Only `devices` asks the layers below, for what a verb has no words for: who holds UDP port 4791.
+ */
+#ifndef ROPEWAY_CLI_CLI_H
+#define ROPEWAY_CLI_CLI_H
+
+#include <infiniband/verbs.h>
+#include <netinet/in.h>
+
+#include "base/base.h"
+
+/* Exit statuses; 126 and 127 as env(1) and the shell have them. */
+enum { CLI_OK = 0, CLI_FAILED = 1, CLI_USAGE = 2, CLI_CANNOT_RUN = 126, CLI_NOT_FOUND = 127 };
+
+/* Subcommands: argv[0] is "ropeway <name>", so that getopt's own messages read well. Each returns an exit status. */
+int rpwi_cli_demo(int argc, char **argv);
+int rpwi_cli_devices(int argc, char **argv);
+int rpwi_cli_run(int argc, char **argv);
+/* One of the two processes of a demo; started by rpwi_cli_demo only (demo_peer.c). */
+int rpwi_cli_demo_peer(int argc, char **argv);
+
+/* One line to stderr, "ropeway <command>: ...", and the exit status to return. */
+int rpwi_cli_fail(int status, const char *command, const char *fmt, ...) __attribute__((format(printf, 3, 4)));
+/* After a wrong option: points at --help. Returns CLI_USAGE. */
+int rpwi_cli_usage(const char *command);
+
+/* ---- text.c ---- */
+/* "64", "8M", "1GiB", "2T" (powers of 1024). 0, or -EINVAL for anything else, 0 bytes and overflow included. */
+int rpwi_cli_parse_size(const char *text, uint64_t *bytes);
+/* "1 GiB", "8 MiB", "12345 bytes": exact if it can be, else with two decimals. Returns `out`. */
+enum { CLI_SIZE_LEN = 32 };
+const char *rpwi_cli_size(uint64_t bytes, char out[CLI_SIZE_LEN]);
+
+/* ---- gid.c ---- */
+enum { CLI_GIDS_MAX = 64, CLI_GID_LEN = INET6_ADDRSTRLEN };
+struct cli_gid { union ibv_gid gid; uint32_t index, type; /* enum ibv_gid_type */ uint32_t ifindex; };
+/* The GID table of a port, without its empty entries. Count, or -errno. */
+int rpwi_cli_gid_table(struct ibv_context *ctx, uint8_t port, struct cli_gid gids[CLI_GIDS_MAX]);
+/* Which entry a program should use: the first RoCE v2 one that is an IPv4 address, else a routable IPv6 one, else any.
+ * A position in gids, or -1 when there is none. */
+int rpwi_cli_gid_pick(const struct cli_gid *gids, int count);
+const char *rpwi_cli_gid_text(const union ibv_gid *gid, char out[CLI_GID_LEN]);
+const char *rpwi_cli_gid_type(uint32_t type);
+bool rpwi_cli_gid_is_ipv4(const union ibv_gid *gid);
+/* 256 .. 4096 for an enum ibv_mtu, 0 for none. */
+unsigned rpwi_cli_mtu_bytes(enum ibv_mtu mtu);
+
+#endif

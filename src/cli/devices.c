@@ -1,0 +1,279 @@
+/* devices.c - `ropeway devices`: what RDMA devices there are, software and real, which GID index to use, and why one cannot be used.
+ *
+ * What verbs can tell is asked with verbs, for all devices alike. A software device that cannot be opened still has an interface and addresses:
+ * those, and the reason, come from io, which verbs has no words for.
+ */
+#include "cli/cli.h"
+#include "io/io.h"
+
+#include <arpa/inet.h>
+#include <errno.h>
+#include <getopt.h>
+#include <jansson.h>
+#include <net/if.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+#define NAME "ropeway devices"
+enum { PORT = 1 };
+
+/* One device, as it is printed. */
+struct view {
+	char name[64], interface[IF_NAMESIZE], address[INET6_ADDRSTRLEN];
+	bool software, usable;
+	char reason[300];         /* why it is not usable, or what to know about it */
+	const char *state;
+	unsigned mtu_bytes;       /* of the IB path; 0 if unknown */
+	unsigned interface_mtu_bytes;
+	struct cli_gid gid[CLI_GIDS_MAX];
+	int gid_count, gid_index; /* -1: none to use */
+};
+
+/* ---- gathering ---- */
+
+static const struct rpwi_netdev *find_netdev(const struct rpwi_netdev *list, int count, const char *name)
+{
+	for (int i = 0; i < count; i++)
+		if (!strcmp(list[i].name, name))
+			return &list[i];
+	return NULL;
+}
+
+static void view_netdev(struct view *v, const struct rpwi_netdev *n)
+{
+	snprintf(v->interface, sizeof(v->interface), "%s", n->ifname);
+	v->interface_mtu_bytes = n->mtu;
+	v->state = n->up ? "ACTIVE" : "DOWN";
+	for (unsigned i = 0; i < n->gid_count; i++) {
+		struct cli_gid *g = &v->gid[v->gid_count++];
+		*g = (struct cli_gid){.index = i, .type = IBV_GID_TYPE_ROCE_V2, .ifindex = (uint32_t)n->ifindex};
+		memcpy(g->gid.raw, n->gid[i].raw, sizeof(g->gid.raw));
+	}
+}
+
+/* Could a program have UDP port 4791 on each address of the device now? Opens nothing for good. */
+static bool port_is_free(const struct rpwi_netdev *n, char *why, size_t why_len)
+{
+	struct rpwi_steer *steer;
+	int err = rpwi_steer_open(&steer);
+
+	if (err) {
+		snprintf(why, why_len, "no slot of QP numbers is to be had: %s", strerror(-err));
+		return false;
+	}
+	for (unsigned i = 0; !err && i < n->gid_count; i++) {
+		struct rpwi_port *port;
+		if (!n->gid[i].usable)
+			continue;
+		err = rpwi_port_open(steer, &n->gid[i].addr, &port, why, why_len);
+		if (!err)
+			rpwi_port_close(port);
+		else if (!why[0])
+			snprintf(why, why_len, "UDP port %d: %s", RPWI_UDP_PORT, strerror(-err));
+	}
+	rpwi_steer_close(steer);
+	return !err;
+}
+
+/* What a program would see after opening it. */
+static void view_opened(struct view *v, struct ibv_device *dev)
+{
+	struct ibv_context *ctx = ibv_open_device(dev);
+	struct ibv_port_attr port;
+
+	if (!ctx) {
+		v->usable = false;
+		if (!v->reason[0])
+			snprintf(v->reason, sizeof(v->reason), "cannot be opened: %s", strerror(errno));
+		return;
+	}
+	int err = ibv_query_port(ctx, PORT, &port);
+	if (err) {
+		v->usable = false;
+		snprintf(v->reason, sizeof(v->reason), "port %d cannot be queried: %s", PORT, strerror(err));
+	} else {
+		v->state = ibv_port_state_str(port.state);
+		if (!strncmp(v->state, "PORT_", 5))
+			v->state += 5;
+		v->mtu_bytes = rpwi_cli_mtu_bytes(port.active_mtu);
+		v->usable = port.state == IBV_PORT_ACTIVE;
+		if (!v->usable)
+			snprintf(v->reason, sizeof(v->reason), "its port is %s", v->state);
+	}
+	int count = rpwi_cli_gid_table(ctx, PORT, v->gid);
+	v->gid_count = RPWI_MAX(count, 0);
+	ibv_close_device(ctx);
+}
+
+static void view_finish(struct view *v)
+{
+	char text[CLI_GID_LEN];
+	int best = rpwi_cli_gid_pick(v->gid, v->gid_count);
+
+	v->gid_index = best < 0 ? -1 : (int)v->gid[best].index;
+	if (best < 0) {
+		if (v->usable)
+			snprintf(v->reason, sizeof(v->reason), "it has no GID: its interface has no address");
+		v->usable = false;
+		return;
+	}
+	if (!v->interface[0] && v->gid[best].ifindex && !if_indextoname(v->gid[best].ifindex, v->interface))
+		v->interface[0] = '\0';
+	rpwi_cli_gid_text(&v->gid[best].gid, text);
+	snprintf(v->address, sizeof(v->address), "%s", rpwi_cli_gid_is_ipv4(&v->gid[best].gid) ? text + strlen("::ffff:") : text);
+}
+
+static void view_fill(struct view *v, struct ibv_device *dev, const struct rpwi_netdev *netdevs, int count)
+{
+	*v = (struct view){.state = "UNKNOWN"};
+	snprintf(v->name, sizeof(v->name), "%s", ibv_get_device_name(dev));
+	const struct rpwi_netdev *netdev = find_netdev(netdevs, count, v->name);
+	v->software = netdev;
+	if (netdev)
+		view_netdev(v, netdev);
+	v->usable = !netdev || port_is_free(netdev, v->reason, sizeof(v->reason));
+	if (v->usable)
+		view_opened(v, dev);
+	view_finish(v);
+}
+
+/* ---- for people ---- */
+
+static const char *gid_note(const struct view *v, const struct cli_gid *g)
+{
+	if ((int)g->index == v->gid_index)
+		return v->usable ? "  <- use this one" : "";
+	return IN6_IS_ADDR_LINKLOCAL((const struct in6_addr *)g->gid.raw) ? "  link-local" : "";
+}
+
+static void print_view(const struct view *v)
+{
+	char text[CLI_GID_LEN];
+
+	printf("%s: %s device", v->name, v->software ? "software" : "real");
+	if (v->interface[0])
+		printf(" on %s", v->interface);
+	if (v->address[0])
+		printf(", %s", v->address);
+	printf(", %s", v->state);
+	if (v->mtu_bytes)
+		printf(", MTU %u", v->mtu_bytes);
+	if (v->interface_mtu_bytes)
+		printf(" (%u on the interface)", v->interface_mtu_bytes);
+	putchar('\n');
+	if (!v->usable)
+		printf("    CANNOT BE USED: %s\n", v->reason);
+	for (int i = 0; i < v->gid_count; i++)
+		printf("    GID %-2u %-39s %s%s\n", v->gid[i].index, rpwi_cli_gid_text(&v->gid[i].gid, text), rpwi_cli_gid_type(v->gid[i].type),
+		       gid_note(v, &v->gid[i]));
+}
+
+static void print_text(const struct view *views, int count)
+{
+	const struct view *first = NULL;
+
+	for (int i = 0; i < count; i++) {
+		print_view(&views[i]);
+		if (!first && views[i].usable && views[i].software)
+			first = &views[i];
+	}
+	if (!count)
+		puts("There is no device: no interface is up with an address (the loopback one would do: ip link set lo up).");
+	if (first)
+		printf("\nFor example:  ropeway run -- ibv_rc_pingpong -d %s -g %d\n", first->name, first->gid_index);
+}
+
+/* ---- for programs ---- */
+
+static json_t *json_or_null(const char *text) { return *text ? json_string(text) : json_null(); }
+static json_t *json_positive(unsigned n) { return n ? json_integer(n) : json_null(); }
+
+static json_t *view_json(const struct view *v)
+{
+	json_t *gids = json_array();
+	char text[CLI_GID_LEN];
+
+	for (int i = 0; i < v->gid_count; i++)
+		json_array_append_new(gids, json_pack("{s:i, s:s, s:s}", "index", (int)v->gid[i].index, "gid", rpwi_cli_gid_text(&v->gid[i].gid, text),
+						      "type", rpwi_cli_gid_type(v->gid[i].type)));
+	return json_pack("{s:s, s:s, s:o, s:o, s:s, s:o, s:o, s:o, s:o, s:b, s:o}", "name", v->name, "kind", v->software ? "software" : "hardware",
+			 "interface", json_or_null(v->interface), "address", json_or_null(v->address), "state", v->state,
+			 "mtu", json_positive(v->mtu_bytes), "interface_mtu", json_positive(v->interface_mtu_bytes), "gids", gids,
+			 "gid_index", v->gid_index < 0 ? json_null() : json_integer(v->gid_index), "usable", (int)v->usable,
+			 "reason", v->usable ? json_null() : json_or_null(v->reason));
+}
+
+static int print_json(const struct view *views, int count)
+{
+	json_t *devices = json_array();
+
+	for (int i = 0; i < count; i++)
+		json_array_append_new(devices, view_json(&views[i]));
+	json_t *root = json_pack("{s:o}", "devices", devices);
+	int err = root ? json_dumpf(root, stdout, JSON_INDENT(2)) : -1;
+	putchar('\n');
+	json_decref(root);
+	return err ? rpwi_cli_fail(CLI_FAILED, NAME, "cannot write JSON") : CLI_OK;
+}
+
+/* ---- options ---- */
+
+static void print_help(void)
+{
+	puts("Usage: ropeway devices [--json]\n\n"
+	     "Lists the RDMA devices of this machine, software and real: interface, address, state, MTU, GIDs, which GID index\n"
+	     "to give to programs (-g, -x), and why a device cannot be used, if so.\n\n"
+	     "  --json    an object whose `devices` have name, kind (software, hardware), interface, address, state, mtu,\n"
+	     "            interface_mtu, gids (index, gid, type), gid_index, usable, reason");
+}
+
+static const struct option long_options[] = {{"help", no_argument, NULL, 'h'}, {"json", no_argument, NULL, 'j'}, {NULL, 0, NULL, 0}};
+
+static int list_devices(bool json)
+{
+	struct rpwi_netdev *netdevs = NULL;
+	int num = 0, status = CLI_OK;
+
+	setenv("ROPEWAY_FIRST", "software", 0); /* the order in which programs under `ropeway run` see them */
+	struct ibv_device **list = ibv_get_device_list(&num);
+	if (!list)
+		return rpwi_cli_fail(CLI_FAILED, NAME, "cannot list devices: %s", strerror(errno));
+	int netdev_count = RPWI_MAX(rpwi_netdev_list(&netdevs), 0);
+	struct view *views = calloc((size_t)num + 1, sizeof(*views));
+	for (int i = 0; views && i < num; i++)
+		view_fill(&views[i], list[i], netdevs, netdev_count);
+	if (!views)
+		status = rpwi_cli_fail(CLI_FAILED, NAME, "out of memory");
+	else if (json)
+		status = print_json(views, num);
+	else
+		print_text(views, num);
+	free(views);
+	free(netdevs);
+	ibv_free_device_list(list);
+	return status;
+}
+
+int rpwi_cli_devices(int argc, char **argv)
+{
+	bool json = false;
+	int c;
+
+	while ((c = getopt_long(argc, argv, "hj", long_options, NULL)) != -1) {
+		switch (c) {
+		case 'h':
+			print_help();
+			return CLI_OK;
+		case 'j':
+			json = true;
+			break;
+		default:
+			return rpwi_cli_usage(NAME);
+		}
+	}
+	if (optind < argc) {
+		rpwi_cli_fail(CLI_USAGE, NAME, "unexpected argument '%s'", argv[optind]);
+		return rpwi_cli_usage(NAME);
+	}
+	return list_devices(json);
+}

@@ -1,0 +1,354 @@
+#!/usr/bin/python3
+"""The `ropeway` command as its users see it: arguments, exit statuses, output for programs, and the demo.
+
+Usage: cli_test.py BUILD_DIR TEST_CLASS. Exit status 77 where every test of the class was skipped.
+"""
+import json
+import os
+import pathlib
+import re
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import unittest
+
+BUILD = pathlib.Path(".")
+TIMEOUT_S = 120
+NOBODY = 65534
+
+
+def ropeway(*args, cwd=None, env=None, wrapper=(), **kwargs):
+    """Runs the command to its end; both streams as text."""
+    full = dict(os.environ, LC_ALL="C.UTF-8")
+    full.update(env or {})
+    return subprocess.run([*wrapper, BUILD / "ropeway", *map(str, args)], cwd=cwd, env=full, text=True, errors="replace",
+                          stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE, timeout=TIMEOUT_S, check=False, **kwargs)
+
+
+class Case(unittest.TestCase):
+    def setUp(self):
+        self.dir = pathlib.Path(tempfile.mkdtemp(prefix="ropeway-cli-"))
+        self.addCleanup(shutil.rmtree, self.dir, ignore_errors=True)
+
+    def assert_usage_error(self, *args, says=""):
+        got = ropeway(*args, cwd=self.dir)
+        self.assertEqual(got.returncode, 2, (args, got))
+        self.assertEqual(got.stdout, "", args)
+        self.assertIn(says, got.stderr, args)
+        self.assertIn("--help", got.stderr, args)
+
+
+class Usage(Case):
+    def test_version_is_one_line_with_the_version(self):
+        got = ropeway("--version")
+        self.assertEqual(got.returncode, 0)
+        self.assertRegex(got.stdout, r"\Aropeway \d+\.\d+\.\d+\n\Z")
+
+    def test_help_names_every_command_and_each_command_has_help(self):
+        top = ropeway("--help")
+        self.assertEqual((top.returncode, top.stderr), (0, ""))
+        for command in ("demo", "devices", "run"):
+            self.assertRegex(top.stdout, rf"(?m)^  {command} ")
+            got = ropeway(command, "--help")
+            self.assertEqual((got.returncode, got.stderr), (0, ""), command)
+            self.assertIn(f"Usage: ropeway {command}", got.stdout)
+
+    def test_no_command_and_wrong_ones_are_usage_errors(self):
+        got = ropeway()
+        self.assertEqual((got.returncode, got.stdout), (2, ""))
+        self.assertIn("Usage:", got.stderr)
+        self.assert_usage_error("dmeo", says="unknown command 'dmeo'")
+        self.assert_usage_error("--verison", says="unknown option '--verison'")
+
+    def test_wrong_options_name_the_option(self):
+        self.assert_usage_error("devices", "--jsno", says="--jsno")
+        self.assert_usage_error("devices", "rpw_lo", says="rpw_lo")
+        self.assert_usage_error("demo", "--sizes=1M", says="--sizes")
+        self.assert_usage_error("demo", "8M", says="8M")
+        self.assert_usage_error("demo", "--size", says="--size")
+        self.assert_usage_error("run", says="no program")
+        self.assert_usage_error("run", "--stat=1", "true", says="--stat")
+        self.assert_usage_error("run", "--pcap", "", "true", says="--pcap")
+
+    def test_wrong_sizes(self):
+        for text in ("", "0", "0M", "-1", "+1", " 1", "1.5G", "M", "1X", "1MM", "0x10", "18446744073709551616", "99999999999G"):
+            self.assert_usage_error("demo", "--size=" + text, says=f"--size '{text}'")
+
+    def test_wrong_seed(self):
+        for text in ("", "-1", "x", "1x"):
+            self.assert_usage_error("demo", "--seed=" + text, says=f"--seed '{text}'")
+
+    def test_a_full_standard_output_is_a_failure(self):
+        with open("/dev/full", "w", encoding="ascii") as full:
+            got = subprocess.run([BUILD / "ropeway", "--help"], stdout=full, stderr=subprocess.PIPE, text=True, timeout=TIMEOUT_S, check=False)
+        self.assertEqual(got.returncode, 1)
+        self.assertIn("standard output", got.stderr)
+
+
+class Run(Case):
+    def program(self, name, text, mode=0o755):
+        path = self.dir / name
+        path.write_text(text, encoding="ascii")
+        path.chmod(mode)
+        return path
+
+    def test_exit_status_is_the_programs(self):
+        for status in (0, 1, 7, 255):
+            self.assertEqual(ropeway("run", "--", "sh", "-c", f"exit {status}").returncode, status)
+        self.assertEqual(ropeway("run", "sh", "-c", "kill -TERM $$").returncode, -signal.SIGTERM)
+
+    def test_arguments_after_the_program_are_the_programs(self):
+        got = ropeway("run", "printf", "%s|", "--stats", "a b", "", "--", "--help")
+        self.assertEqual((got.returncode, got.stdout, got.stderr), (0, "--stats|a b||--|--help|", ""))
+
+    def test_standard_streams_go_through(self):
+        got = subprocess.run([BUILD / "ropeway", "run", "cat"], input="ping", capture_output=True, text=True, timeout=TIMEOUT_S, check=False)
+        self.assertEqual(got.stdout, "ping")
+
+    def test_program_is_not_found(self):
+        for name in ("no-such-program-anywhere", "/no/such/program", "./nothing"):
+            got = ropeway("run", "--", name, cwd=self.dir)
+            self.assertEqual(got.returncode, 127, got)
+            self.assertIn(name, got.stderr)
+            self.assertEqual(got.stderr.count("\n"), 1)
+
+    def test_program_cannot_be_run(self):
+        script = self.program("plain.txt", "no program\n", 0o644)
+        got = ropeway("run", "--", script)
+        self.assertEqual(got.returncode, 126, got)
+        self.assertIn("plain.txt", got.stderr)
+        got = ropeway("run", "--", self.dir)
+        self.assertEqual(got.returncode, 126, got)
+
+    def test_a_program_that_cannot_be_run_does_not_hide_one_further_down_the_path(self):
+        first, second = self.dir / "first", self.dir / "second"
+        first.mkdir(), second.mkdir()
+        self.program("first/tool", "", 0o644)
+        self.program("second/tool", "#!/bin/sh\necho second\n")
+        got = ropeway("run", "tool", env={"PATH": f"{first}:{second}:/usr/bin:/bin"})
+        self.assertEqual(got.stdout, "second\n", got)
+
+    def environment(self, *options, **env):
+        got = ropeway("run", *options, "--", "env", env=env, cwd=self.dir)
+        self.assertEqual(got.returncode, 0, got)
+        return dict(line.split("=", 1) for line in got.stdout.splitlines() if "=" in line)
+
+    def test_what_the_program_finds_in_its_environment(self):
+        env = self.environment()
+        self.assertEqual(pathlib.Path(env["LD_PRELOAD"]).name, "libropeway-verbs.so")
+        self.assertTrue(pathlib.Path(env["LD_PRELOAD"]).is_absolute())
+        self.assertEqual(env["ROPEWAY_FIRST"], "software")
+        for name in ("ROPEWAY_STATS", "ROPEWAY_PCAP", "ROPEWAY_FAULT"):
+            self.assertNotIn(name, env)
+        env = self.environment("--stats", "--pcap", "a.pcapng", "--fault", "drop=0.25,seed=3")
+        self.assertEqual(env["ROPEWAY_STATS"], "1")
+        self.assertEqual(env["ROPEWAY_PCAP"], str(self.dir / "a.pcapng"))
+        self.assertEqual(env["ROPEWAY_FAULT"], "drop=0.25,seed=3")
+
+    def test_a_preload_that_is_there_already_stays(self):
+        libm = next(pathlib.Path("/lib").glob("*-linux-gnu/libm.so.6"), None)
+        if not libm:
+            self.skipTest("no libm.so.6 to preload")
+        preload = re.split("[: ]", self.environment(LD_PRELOAD=str(libm))["LD_PRELOAD"])
+        self.assertIn(str(libm), preload)
+        self.assertEqual(sum(p.endswith("libropeway-verbs.so") for p in preload), 1)
+
+    def test_the_drop_in_is_preloaded_once_in_a_nested_run(self):
+        got = ropeway("run", BUILD / "ropeway", "run", "printenv", "LD_PRELOAD")
+        self.assertEqual(got.stdout.count("libropeway-verbs.so"), 1, got)
+
+    def test_a_wrong_fault_says_what_is_wrong(self):
+        for spec in ("", "drop", "drop=2", "drop=x", "lose=0.1", "drop=0.1,,"):
+            got = ropeway("run", "--fault", spec, "--", "true")
+            self.assertEqual(got.returncode, 2, (spec, got))
+            self.assertIn(f"--fault '{spec}'", got.stderr)
+
+    def test_a_capture_that_cannot_be_written_is_said_before_the_program_runs(self):
+        got = ropeway("run", "--pcap", "/no/such/folder/x.pcapng", "--", "echo", "ran")
+        self.assertEqual((got.returncode, got.stdout), (1, ""), got)
+        self.assertIn("/no/such/folder", got.stderr)
+
+    def test_a_static_program_is_warned_of_and_runs(self):
+        busybox = shutil.which("busybox")
+        if not busybox or b"statically linked" not in subprocess.run(["file", "-L", busybox], stdout=subprocess.PIPE, check=False).stdout:
+            busybox = None
+        if not busybox:
+            self.skipTest("no static program here (busybox-static)")
+        got = ropeway("run", "--", busybox, "true")
+        self.assertEqual(got.returncode, 0)
+        self.assertIn("statically linked", got.stderr)
+        self.assertNotIn("warning", ropeway("run", "--", "true").stderr)
+
+    def test_a_set_uid_program_is_warned_of(self):
+        if os.geteuid():
+            program = shutil.which("su")
+            if not program or not os.stat(program).st_mode & 0o4000 or os.stat(program).st_uid == os.geteuid():
+                self.skipTest("no set-uid program here")
+        else:
+            program = self.dir / "true"
+            shutil.copy(shutil.which("true"), program)
+            os.chown(program, NOBODY, -1)
+            program.chmod(0o4755)
+        self.assertIn("set-uid", ropeway("run", "--", program, "--version").stderr)
+
+
+class Devices(Case):
+    def devices(self):
+        got = ropeway("devices", "--json")
+        self.assertEqual((got.returncode, got.stderr), (0, ""), got)
+        return json.loads(got.stdout)["devices"]
+
+    def test_json_is_complete_and_consistent(self):
+        devices = self.devices()
+        self.assertTrue(devices)
+        self.assertEqual(len({d["name"] for d in devices}), len(devices))
+        for d in devices:
+            self.assertEqual(set(d), {"name", "kind", "interface", "address", "state", "mtu", "interface_mtu", "gids", "gid_index", "usable", "reason"})
+            self.assertIn(d["kind"], ("software", "hardware"))
+            self.assertEqual(d["reason"] is None, d["usable"])
+            if d["usable"]:
+                self.assertIn(d["gid_index"], [g["index"] for g in d["gids"]])
+                self.assertIn(d["mtu"], (256, 512, 1024, 2048, 4096))
+
+    def test_loopback_is_the_last_software_device_and_has_its_address_at_gid_1(self):
+        last = [d for d in self.devices() if d["kind"] == "software"][-1]
+        self.assertEqual((last["name"], last["interface"], last["address"], last["gid_index"]), ("rpw_lo", "lo", "127.0.0.1", 1))
+        self.assertEqual([g["gid"] for g in last["gids"] if g["index"] == 1], ["::ffff:127.0.0.1"])
+
+    def test_text_names_the_same_devices_and_the_gid_to_use(self):
+        text = ropeway("devices").stdout
+        for d in self.devices():
+            self.assertRegex(text, rf"(?m)^{re.escape(d['name'])}: {'software' if d['kind'] == 'software' else 'real'} device")
+        self.assertRegex(text, r"(?m)^    GID 1 +::ffff:127\.0\.0\.1 +RoCE v2  <- use this one$")
+
+
+class Demo(Case):
+    def demo(self, *args, **kwargs):
+        env = {"TMPDIR": str(self.dir / "tmp"), **kwargs.pop("env", {})}
+        (self.dir / "tmp").mkdir(exist_ok=True)
+        return ropeway("demo", *args, cwd=self.dir, env=env, **kwargs)
+
+    def left_behind(self):
+        return sorted(str(p.relative_to(self.dir)) for p in self.dir.rglob("*") if p.is_file())
+
+    def test_moves_verifies_and_leaves_a_capture(self):
+        got = self.demo("--size", "8M", "--seed", "5")
+        self.assertEqual((got.returncode, got.stderr), (0, ""), got)
+        for text in ("seed 5", "RESET -> INIT -> RTR -> RTS", "all 8388608 bytes are the same", "GB/s", "8 RDMA WRITEs of 1 MiB"):
+            self.assertIn(text, got.stdout)
+        self.assertIn("ropeway-demo.pcapng", "\n".join(got.stdout.splitlines()[-3:]))
+        self.assertEqual(self.left_behind(), ["ropeway-demo.pcapng"])
+
+    def test_tshark_reads_the_capture_and_finds_the_writes(self):
+        if not shutil.which("tshark"):
+            self.skipTest("no tshark")
+        self.assertEqual(self.demo("--size", "2M", "--pcap", "x.pcapng").returncode, 0)
+        out = subprocess.run(["tshark", "-r", self.dir / "x.pcapng", "-T", "fields", "-e", "infiniband.bth.opcode", "-e", "_ws.malformed"],
+                             stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True, timeout=TIMEOUT_S, check=True).stdout
+        rows = [line.split("\t") for line in out.splitlines()]
+        self.assertEqual([r for r in rows if len(r) > 1 and r[1]], [])
+        opcodes = [int(r[0]) for r in rows]
+        self.assertEqual(opcodes[0], 0x06, "the first packet is an RC RDMA WRITE FIRST")
+        self.assertEqual(opcodes.count(0x06), 2, "one FIRST for each MiB")
+        self.assertEqual((opcodes.count(0x08), opcodes.count(0x09)), (1, 1), "the last WRITE carries the immediate")
+        self.assertIn(0x11, opcodes, "acknowledgements are in it too")
+
+    def test_sizes_that_are_no_multiple_of_anything(self):
+        for size in ("1", "4095", "1048577", "3145727"):
+            got = self.demo("--size", size, "--no-pcap")
+            self.assertEqual(got.returncode, 0, got)
+            self.assertIn(f"all {size} bytes are the same", got.stdout)
+        self.assertEqual(self.left_behind(), [])
+
+    def test_the_seed_decides_the_contents_and_keep_keeps_them(self):
+        sums = []
+        for seed in ("7", "7", "8"):
+            got = self.demo("--size", "64K", "--no-pcap", "--keep", "--seed", seed)
+            sent, received = re.search(r"Kept: (\S+) and (\S+)", got.stdout).groups()
+            data = pathlib.Path(sent).read_bytes()
+            self.assertEqual(len(data), 65536)
+            self.assertEqual(data, pathlib.Path(received).read_bytes())
+            self.assertEqual(len({data[i:i + 8] for i in range(0, len(data), 8)}), 8192, "no 8 bytes of the file repeat")
+            sums.append(data)
+        self.assertEqual(sums[0], sums[1])
+        self.assertNotEqual(sums[0], sums[2])
+
+    def test_arrives_whole_where_packets_are_lost(self):
+        got = self.demo("--size", "2M", "--no-pcap", env={"ROPEWAY_FAULT": "drop=0.02,dup=0.02,reorder=0.02,seed=11"})
+        self.assertEqual(got.returncode, 0, got)
+        self.assertIn("all 2097152 bytes are the same", got.stdout)
+        self.assertIn("ROPEWAY_FAULT is set", got.stdout)
+
+    def test_no_such_device(self):
+        got = self.demo("--size", "1M", "--device", "rpw_none0")
+        self.assertEqual(got.returncode, 1, got)
+        self.assertIn("there is no device 'rpw_none0'", got.stderr)
+
+    def test_no_room(self):
+        got = self.demo("--size", "1000000T")
+        self.assertEqual(got.returncode, 1, got)
+        self.assertRegex(got.stderr, r"free; .* are needed")
+        self.assertIn("--size", got.stderr)
+
+    def test_a_capture_that_cannot_be_written(self):
+        got = self.demo("--size", "1M", "--pcap", "/no/such/folder/x.pcapng")
+        self.assertEqual(got.returncode, 1, got)
+        self.assertIn("/no/such/folder/x.pcapng", got.stderr)
+
+    def killed(self, role):
+        """Starts a demo whose packets are slow, kills one of its processes, returns its exit status and messages."""
+        env = dict(os.environ, TMPDIR=str(self.dir), ROPEWAY_FAULT="delay=20")
+        with subprocess.Popen([BUILD / "ropeway", "demo", "--size", "256M", "--no-pcap"], env=env, cwd=self.dir, text=True,
+                              stdout=subprocess.PIPE, stderr=subprocess.PIPE) as demo:
+            pids = {}
+            for line in demo.stdout:
+                opened = re.match(r"  (receiver|sender) +pid (\d+) opened", line)
+                if opened:
+                    pids[opened.group(1)] = int(opened.group(2))
+                if "RDMA WRITE" in line and "posts" in line:
+                    os.kill(pids[role], signal.SIGKILL)
+                    break
+            _, err = demo.communicate(timeout=TIMEOUT_S)
+            return demo.returncode, err
+
+    def test_a_killed_peer_is_said_and_nothing_is_left(self):
+        for role, survivor in (("receiver", "sender"), ("sender", "receiver")):
+            status, err = self.killed(role)
+            self.assertEqual(status, 1, err)
+            self.assertIn(f"the {role} was killed by signal 9", err)
+            self.assertRegex(err, rf"(?m)^ropeway demo: {survivor}: ", "the other one says what it saw")
+            self.assertEqual(self.left_behind(), [])
+
+    def test_an_unprivileged_user_in_a_folder_of_somebody_else(self):
+        if os.geteuid():
+            self.skipTest("the other tests have shown it: this user is not root")
+        if not shutil.which("setpriv"):
+            self.skipTest("no setpriv")
+        wrapper = ("setpriv", f"--reuid={NOBODY}", f"--regid={NOBODY}", "--clear-groups", "--inh-caps=-all")
+        if subprocess.run([*wrapper, "test", "-x", BUILD / "ropeway"], check=False).returncode:
+            self.skipTest(f"an unprivileged user cannot reach {BUILD}")
+        self.dir.chmod(0o755)
+        (self.dir / "tmp").mkdir()
+        (self.dir / "tmp").chmod(0o777)
+        got = self.demo("--size", "3M", wrapper=wrapper)
+        self.assertEqual((got.returncode, got.stderr), (0, ""), got)
+        capture = re.search(r"tshark -r (\S+\.pcapng)", got.stdout).group(1)
+        self.assertEqual(pathlib.Path(capture).parent, self.dir / "tmp")
+
+
+def main():
+    global BUILD
+    BUILD = pathlib.Path(sys.argv[1]).resolve()
+    suite = unittest.defaultTestLoader.loadTestsFromTestCase(globals()[sys.argv[2]])
+    result = unittest.TextTestRunner(verbosity=2).run(suite)
+    for test, why in result.skipped:
+        print(f"SKIPPED {test}: {why}", file=sys.stderr)
+    if not result.wasSuccessful():
+        return 1
+    return 77 if result.testsRun and len(result.skipped) == result.testsRun else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
