@@ -459,6 +459,8 @@ static int connect_failed(const struct exchange *x, const struct options *opt, i
 	if (error == ECONNREFUSED)
 		return fail(_("no rdma_server is running at %s: start it there first (rdma_server %s %u), then this program"), x->peer,
 			    opt->device ? opt->device : "-", opt->tcp_port);
+	if (error == ECONNRESET)
+		return peer_gone(x);
 	return fail(_("cannot reach %s (%s): check the address, and that no firewall blocks TCP port %u"), x->peer, strerror(error),
 		    opt->tcp_port);
 }
