@@ -33,7 +33,7 @@ int rpwi_cli_parse_size(const char *text, uint64_t *bytes);
 enum { CLI_SIZE_LEN = 32 };
 const char *rpwi_cli_size(uint64_t bytes, char out[CLI_SIZE_LEN]);
 
-/* ---- gid.c ---- */
+/* ---- port.c ---- */
 enum { CLI_GIDS_MAX = 64, CLI_GID_LEN = INET6_ADDRSTRLEN };
 struct cli_gid { union ibv_gid gid; uint32_t index, type; /* enum ibv_gid_type */ uint32_t ifindex; };
 /* The GID table of a port, without its empty entries. Count, or -errno. */
@@ -44,6 +44,8 @@ int rpwi_cli_gid_pick(const struct cli_gid *gids, int count);
 const char *rpwi_cli_gid_text(const union ibv_gid *gid, char out[CLI_GID_LEN]);
 const char *rpwi_cli_gid_type(uint32_t type);
 bool rpwi_cli_gid_is_ipv4(const union ibv_gid *gid);
+/* As ibv_devinfo says it, without PORT_: "ACTIVE". */
+const char *rpwi_cli_port_state(enum ibv_port_state state);
 /* 256 .. 4096 for an enum ibv_mtu, 0 for none. */
 unsigned rpwi_cli_mtu_bytes(enum ibv_mtu mtu);
 

@@ -17,6 +17,7 @@
 #include <stdlib.h>
 #include <sys/random.h>
 #include <sys/socket.h>
+#include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -326,8 +327,21 @@ static int captured_run(const struct options *o, const char *dir, const struct d
 	return 0;
 }
 
-static void print_capture(const char *pcap)
+static bool is_empty(const char *path)
 {
+	struct stat st;
+
+	return stat(path, &st) || !st.st_size;
+}
+
+static void print_capture(const struct options *o)
+{
+	const char *pcap = o->pcap;
+
+	if (is_empty(pcap)) {
+		printf("\nThere is no capture: %s is not a software device. For a real one, a switch or tcpdump has to do it.\n", o->device);
+		return;
+	}
 	printf("\nThe packets are in %s. Look at them with\n"
 	       "  wireshark %s\n"
 	       "  tshark -r %s | head -40\n", pcap, pcap, pcap);
@@ -341,8 +355,10 @@ static int run_demo(const struct options *o, const char *dir)
 
 	if (o->keep) {
 		snprintf(keep_dir, sizeof(keep_dir), "%.240s/ropeway-demo-XXXXXX", dir);
-		if (!mkdtemp(keep_dir))
-			return rpwi_cli_fail(-1, NAME, "cannot make a folder in %s: %s", dir, strerror(errno));
+		if (!mkdtemp(keep_dir)) {
+			rpwi_cli_fail(-1, NAME, "cannot make a folder in %s: %s", dir, strerror(errno));
+			goto out;
+		}
 	}
 	if (make_file(&from, o->keep ? keep_dir : dir, o->size, o->keep ? "sent" : NULL) ||
 	    make_file(&to, o->keep ? keep_dir : dir, o->size, o->keep ? "received" : NULL))
@@ -367,8 +383,10 @@ static int run_demo(const struct options *o, const char *dir)
 	if (!ret && o->keep)
 		printf("\nKept: %s and %s\n", from.name, to.name);
 	if (!ret && o->pcap)
-		print_capture(o->pcap);
+		print_capture(o);
 out:
+	if (o->pcap && is_empty(o->pcap))
+		unlink(o->pcap);
 	rpwi_demo_file_close(&from);
 	rpwi_demo_file_close(&to);
 	return ret;
@@ -475,9 +493,10 @@ static char *default_device(void)
 	return name;
 }
 
+/* Empties it too: what is in it afterwards is of this run. */
 static bool can_write(const char *path)
 {
-	int fd = open(path, O_WRONLY | O_CREAT | O_CLOEXEC, 0644);
+	int fd = open(path, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0644);
 
 	if (fd < 0)
 		return false;

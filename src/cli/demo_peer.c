@@ -167,13 +167,13 @@ static int open_device(struct peer *p, const char *name)
 	if (err)
 		return fail("cannot query port %d of %s: %s", PORT, name, strerror(err));
 	if (p->port.state != IBV_PORT_ACTIVE)
-		return fail("port %d of %s is %s, not active", PORT, name, ibv_port_state_str(p->port.state));
+		return fail("port %d of %s is %s, not active", PORT, name, rpwi_cli_port_state(p->port.state));
 	int count = rpwi_cli_gid_table(p->ctx, PORT, gids);
 	int best = rpwi_cli_gid_pick(gids, count);
 	if (best < 0)
 		return fail("%s has no GID: does its interface have an address?", name);
 	p->gid = gids[best];
-	step("pid %d opened %s: port %s, MTU %u, GID %u %s (%s)", getpid(), name, ibv_port_state_str(p->port.state),
+	step("pid %d opened %s: port %s, MTU %u, GID %u %s (%s)", getpid(), name, rpwi_cli_port_state(p->port.state),
 	     rpwi_cli_mtu_bytes(p->port.active_mtu), p->gid.index, rpwi_cli_gid_text(&p->gid.gid, gid), rpwi_cli_gid_type(p->gid.type));
 	return 0;
 }
@@ -188,8 +188,8 @@ static int register_file(struct peer *p)
 		return fail("the file: %s", strerror(errno));
 	if (!p->len || (uint64_t)st.st_size < p->len)
 		return fail("the file has %jd bytes, %" PRIu64 " are to be moved", (intmax_t)st.st_size, p->len);
-	int prot = p->sender ? PROT_READ : PROT_READ | PROT_WRITE;
-	void *map = mmap(NULL, p->len, prot, MAP_SHARED | MAP_POPULATE, DEMO_FD_FILE, 0);
+	/* The sender only reads; but kernel rxe 6.1 pins pages for writing whatever the access, and refuses a read-only mapping with EFAULT. */
+	void *map = mmap(NULL, p->len, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_POPULATE, DEMO_FD_FILE, 0);
 	if (map == MAP_FAILED)
 		return fail("cannot map the file: %s", strerror(errno));
 	p->file = map;

@@ -92,9 +92,7 @@ static void view_opened(struct view *v, struct ibv_device *dev)
 		v->usable = false;
 		snprintf(v->reason, sizeof(v->reason), "port %d cannot be queried: %s", PORT, strerror(err));
 	} else {
-		v->state = ibv_port_state_str(port.state);
-		if (!strncmp(v->state, "PORT_", 5))
-			v->state += 5;
+		v->state = rpwi_cli_port_state(port.state);
 		v->mtu_bytes = rpwi_cli_mtu_bytes(port.active_mtu);
 		v->usable = port.state == IBV_PORT_ACTIVE;
 		if (!v->usable)

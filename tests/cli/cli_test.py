@@ -160,7 +160,7 @@ class Run(Case):
         self.assertEqual(got.stdout.count("libropeway-verbs.so"), 1, got)
 
     def test_a_wrong_fault_says_what_is_wrong(self):
-        for spec in ("", "drop", "drop=2", "drop=x", "lose=0.1", "drop=0.1,,"):
+        for spec in ("drop", "drop=2", "drop=x", "lose=0.1", "drop=0.1,dup", "seed=-1"):
             got = ropeway("run", "--fault", spec, "--", "true")
             self.assertEqual(got.returncode, 2, (spec, got))
             self.assertIn(f"--fault '{spec}'", got.stderr)
@@ -172,9 +172,7 @@ class Run(Case):
 
     def test_a_static_program_is_warned_of_and_runs(self):
         busybox = shutil.which("busybox")
-        if not busybox or b"statically linked" not in subprocess.run(["file", "-L", busybox], stdout=subprocess.PIPE, check=False).stdout:
-            busybox = None
-        if not busybox:
+        if not busybox or b"/ld-linux" in pathlib.Path(busybox).read_bytes():
             self.skipTest("no static program here (busybox-static)")
         got = ropeway("run", "--", busybox, "true")
         self.assertEqual(got.returncode, 0)

@@ -1,4 +1,4 @@
-/* gid.c - the GID table of a port, read with verbs, and which entry to use. */
+/* port.c - a port as people read it: its GIDs, which of them to use, its state and MTU. */
 #include "cli/cli.h"
 
 #include <arpa/inet.h>
@@ -68,4 +68,14 @@ const char *rpwi_cli_gid_type(uint32_t type)
 unsigned rpwi_cli_mtu_bytes(enum ibv_mtu mtu)
 {
 	return mtu >= IBV_MTU_256 && mtu <= IBV_MTU_4096 ? 128u << mtu : 0;
+}
+
+const char *rpwi_cli_port_state(enum ibv_port_state state)
+{
+	static const char *const names[] = {
+		[IBV_PORT_NOP] = "UNKNOWN", [IBV_PORT_DOWN] = "DOWN", [IBV_PORT_INIT] = "INIT", [IBV_PORT_ARMED] = "ARMED", [IBV_PORT_ACTIVE] = "ACTIVE",
+		[IBV_PORT_ACTIVE_DEFER] = "ACTIVE_DEFER",
+	};
+
+	return (unsigned)state < RPWI_ARRAY_LEN(names) ? names[state] : "UNKNOWN";
 }
