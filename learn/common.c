@@ -188,6 +188,15 @@ static int parse_mtu(const char *text, unsigned *out)
 	return 0;
 }
 
+/* The option that getopt stumbled over, as the user knows it. / getopt 无法处理的选项，按用户熟悉的写法。 */
+static const char *option_text(char **argv)
+{
+	static char text[3] = "-";
+
+	text[1] = (char)optopt;
+	return optopt ? text : argv[optind - 1]; /* 0: an unknown long one / 0 表示未知的长选项 */
+}
+
 static int take_option(struct options *opt, int c, char **argv)
 {
 	switch (c) {
@@ -205,9 +214,9 @@ static int take_option(struct options *opt, int c, char **argv)
 		opt->bind_address = optarg;
 		return 0;
 	case ':':
-		return fail(_("option %s needs a value after it (--help lists the options)"), argv[optind - 1]);
+		return fail(_("option %s needs a value after it (--help lists the options)"), option_text(argv));
 	default:
-		return fail(_("there is no option %s (--help lists the options)"), argv[optind - 1]);
+		return fail(_("there is no option %s (--help lists the options)"), option_text(argv));
 	}
 }
 
@@ -251,8 +260,10 @@ int options_parse(struct options *opt, enum role role, int argc, char **argv)
 			return 1;
 		}
 		/* getopt_long knows the long names of both programs. / 长选项表由两个程序共用。 */
-		if ((c == 'l' && role == ROLE_SERVER) || (c == 'b' && role == ROLE_CLIENT))
+		if ((c == 'l' && role == ROLE_SERVER) || (c == 'b' && role == ROLE_CLIENT)) {
+			optopt = c;
 			c = '?';
+		}
 		if (take_option(opt, c, argv))
 			return -1;
 	}

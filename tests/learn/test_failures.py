@@ -43,14 +43,17 @@ class Failures(Case):
         self.both_fail("--fast", words=("--fast", "--help"))
         self.both_fail("-n", words=("-n", "needs a value"))
         self.server_fails(self.run_program(SERVER, "-l", "5"), "no option -l")
-        self.client_fails(self.run_program(CLIENT, "--bind", "127.0.0.1"), "no option")
+        self.both_fail("--qps", words=("needs a value",))
+        self.server_fails(self.run_program(SERVER, "--length", "5"), "no option -l")
+        self.client_fails(self.run_program(CLIENT, "--bind", "127.0.0.1"), "no option -b")
 
     def test_arguments(self):
         self.client_fails(self.run_program(CLIENT), "address is missing", "rdma_client <server_ip>")
         self.both_fail(DEVICE, "1", "1", "more", words=('"more"', "too many"))
         self.both_fail(DEVICE, "65536", words=("TCP port", "65535"))
         self.both_fail(DEVICE, "port", words=("TCP port", '"port"'))
-        self.both_fail(DEVICE, "18515", "-1x", words=("-1x",))
+        self.both_fail(DEVICE, "18515", "1x", words=("GID index", '"1x"'))
+        self.both_fail(DEVICE, "18515", "-1", words=("no option -1",))
 
     def test_message_longer_than_its_buffer(self):
         self.client_fails(self.run_program(CLIENT, "-l", "5000", "127.0.0.1"), "5000", "4096", "-s 5000")
