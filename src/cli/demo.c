@@ -327,18 +327,19 @@ static int captured_run(const struct options *o, const char *dir, const struct d
 	return 0;
 }
 
-static bool is_empty(const char *path)
+/* A file without contents; never a device or a pipe, which this process must not remove either. */
+static bool is_empty_file(const char *path)
 {
 	struct stat st;
 
-	return stat(path, &st) || !st.st_size;
+	return !lstat(path, &st) && S_ISREG(st.st_mode) && !st.st_size;
 }
 
 static void print_capture(const struct options *o)
 {
 	const char *pcap = o->pcap;
 
-	if (is_empty(pcap)) {
+	if (is_empty_file(pcap)) {
 		printf("\nThere is no capture: %s is not a software device. For a real one, a switch or tcpdump has to do it.\n", o->device);
 		return;
 	}
@@ -385,7 +386,7 @@ static int run_demo(const struct options *o, const char *dir)
 	if (!ret && o->pcap)
 		print_capture(o);
 out:
-	if (o->pcap && is_empty(o->pcap))
+	if (o->pcap && is_empty_file(o->pcap))
 		unlink(o->pcap);
 	rpwi_demo_file_close(&from);
 	rpwi_demo_file_close(&to);

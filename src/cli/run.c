@@ -6,9 +6,7 @@
 #include "io/io.h"
 #include "preload/launch.h"
 
-#include <elf.h>
 #include <errno.h>
-#include <fcntl.h>
 #include <getopt.h>
 #include <limits.h>
 #include <stdio.h>
@@ -31,79 +29,33 @@ static void print_help(void)
 	     "The same with environment variables: ROPEWAY_STATS=1, ROPEWAY_PCAP, ROPEWAY_PCAP_LIMIT, ROPEWAY_FAULT, ROPEWAY_LOG.");
 }
 
-/* ---- what will not work with a preload, said before it fails silently ---- */
+/* ---- what a preload cannot do, said before it fails silently ---- */
 
-static bool is_elf_without_loader(int fd, bool *other_class)
+/* The kernel sets AT_SECURE where privilege is gained, and then the loader takes no library from a path (ld.so(8)). */
+static bool gains_privilege(const char *path)
 {
-	Elf64_Ehdr eh;
+	struct stat st;
 
-	*other_class = false;
-	if (pread(fd, &eh, sizeof(eh), 0) != sizeof(eh) || memcmp(eh.e_ident, ELFMAG, SELFMAG))
+	if (stat(path, &st))
 		return false;
-	if (eh.e_ident[EI_CLASS] != ELFCLASS64) {
-		*other_class = true;
-		return false;
-	}
-	for (unsigned i = 0; i < eh.e_phnum; i++) {
-		Elf64_Phdr ph;
-		if (pread(fd, &ph, sizeof(ph), (off_t)(eh.e_phoff + (uint64_t)i * eh.e_phentsize)) != sizeof(ph))
-			return false;
-		if (ph.p_type == PT_INTERP)
-			return false;
-	}
-	return true;
-}
-
-/* The kernel sets AT_SECURE for it, and then the loader takes no library from a path of ours (ld.so(8)). */
-static bool gains_privilege(const char *path, const struct stat *st)
-{
-	if ((st->st_mode & S_ISUID && st->st_uid != geteuid()) || (st->st_mode & S_ISGID && st->st_gid != getegid()))
+	if ((st.st_mode & S_ISUID && st.st_uid != geteuid()) || (st.st_mode & S_ISGID && st.st_gid != getegid()))
 		return true;
 	return geteuid() && getxattr(path, "security.capability", NULL, 0) > 0;
 }
 
-static void warn_if_not_preloadable(const char *path)
+static void warn_if_not_preloadable(const struct rpwi_launch *l)
 {
-	struct stat st;
-	bool other_class = false;
-	int fd = open(path, O_RDONLY | O_CLOEXEC);
+	const char *why = NULL;
 
-	if (fd >= 0 && is_elf_without_loader(fd, &other_class))
-		fprintf(stderr, NAME ": warning: %s is statically linked: it will not see the software devices\n", path);
-	if (other_class)
-		fprintf(stderr, NAME ": warning: %s is not a 64-bit program: it will not see the software devices\n", path);
-	if (fd >= 0)
-		close(fd);
-	if (!stat(path, &st) && gains_privilege(path, &st))
-		fprintf(stderr, NAME ": warning: %s is set-uid, set-gid or has capabilities, so the loader ignores the preload: it will not see the "
-			"software devices; run it as the user whose rights it takes\n", path);
+	if (l->is_static)
+		why = "is statically linked";
+	else if (l->is_privileged && gains_privilege(l->program))
+		why = "is set-uid, set-gid or has capabilities that you do not, so the loader ignores the preload";
+	if (why)
+		fprintf(stderr, NAME ": warning: %s %s: it will not see the software devices\n", l->program, why);
 }
 
-/* ---- finding the program and the drop-in ---- */
-
-/* As execvp(3) would: a name with a slash is a path. 0, or an errno: ENOENT, or EACCES if one was found that cannot be run. */
-static int find_program(const char *name, char path[PATH_MAX])
-{
-	const char *search = getenv("PATH");
-	int err = ENOENT;
-
-	if (strchr(name, '/')) {
-		snprintf(path, PATH_MAX, "%s", name);
-		return access(path, F_OK) ? errno : 0;
-	}
-	for (const char *p = search ? search : "/usr/local/bin:/bin:/usr/bin"; *name && p; ) {
-		const char *end = strchrnul(p, ':');
-		struct stat st;
-		int n = snprintf(path, PATH_MAX, "%.*s%s%s", (int)(end - p), p, end > p ? "/" : "", name);
-		if (n < PATH_MAX && !stat(path, &st) && S_ISREG(st.st_mode)) {
-			if (!access(path, X_OK))
-				return 0;
-			err = EACCES;
-		}
-		p = *end ? end + 1 : NULL;
-	}
-	return err;
-}
+/* ---- the preload ---- */
 
 static bool path_of_self(char dir[PATH_MAX])
 {
@@ -131,6 +83,40 @@ static int find_dropin(char path[PATH_MAX])
 			return 0;
 	}
 	return -ENOENT;
+}
+
+/* `list` without `library`: a run within a run needs no second one. */
+static void without(const char *list, const char *library, char *out, size_t len)
+{
+	size_t used = 0;
+
+	out[0] = '\0';
+	while (list && *(list += strspn(list, " :"))) {
+		size_t n = strcspn(list, " :");
+		if ((n != strlen(library) || strncmp(list, library, n)) && used + n + 2 < len)
+			used += (size_t)snprintf(out + used, len - used, "%s%.*s", used ? ":" : "", (int)n, list);
+		list += n;
+	}
+}
+
+static int set_preload(const struct rpwi_launch *l)
+{
+	char library[PATH_MAX], value[4 * PATH_MAX], have[2 * PATH_MAX];
+
+	if (find_dropin(library))
+		return rpwi_cli_fail(CLI_FAILED, NAME, "libropeway-verbs.so is neither beside this command nor in its library folder; build or install it again");
+	without(getenv("LD_PRELOAD"), library, have, sizeof(have));
+	int err = rpwi_launch_preload(l, library, have, value, sizeof(value));
+	if (err == -EINVAL)
+		return rpwi_cli_fail(CLI_FAILED, NAME, "%s has a space or a colon in its path, where the loader would split it; put ropeway elsewhere", library);
+	if (err)
+		return rpwi_cli_fail(CLI_FAILED, NAME, "LD_PRELOAD is too long");
+	setenv("LD_PRELOAD", value, 1);
+	err = rpwi_launch_asan_options(getenv("ASAN_OPTIONS"), value, sizeof(value));
+	if (err)
+		return rpwi_cli_fail(CLI_FAILED, NAME, "ASAN_OPTIONS is too long");
+	setenv("ASAN_OPTIONS", value, 1);
+	return CLI_OK;
 }
 
 /* ---- options ---- */
@@ -222,10 +208,18 @@ static int set_environment(const struct options *o)
 	return status;
 }
 
+/* An errno of finding or starting a program, as the shell has it. */
+static int cannot_run(const char *program, int err)
+{
+	if (err == ENOENT || err == ENOTDIR)
+		return rpwi_cli_fail(CLI_NOT_FOUND, NAME, "%s: there is no such program (or its interpreter is missing)", program);
+	return rpwi_cli_fail(CLI_CANNOT_RUN, NAME, "cannot run %s: %s", program, strerror(err));
+}
+
 int rpwi_cli_run(int argc, char **argv)
 {
 	struct options o = {0};
-	char program[PATH_MAX], dropin[PATH_MAX];
+	struct rpwi_launch launch;
 	bool help = false;
 
 	int status = parse(argc, argv, &o, &help);
@@ -237,14 +231,14 @@ int rpwi_cli_run(int argc, char **argv)
 	if (status)
 		return status;
 	argv += optind;
-	int err = find_program(argv[0], program);
+	int err = rpwi_launch_inspect(argv[0], &launch);
 	if (err)
-		return rpwi_cli_fail(err == ENOENT ? CLI_NOT_FOUND : CLI_CANNOT_RUN, NAME, "%s: %s", argv[0],
-				     err == ENOENT ? "there is no such program" : strerror(err));
-	if (find_dropin(dropin))
-		return rpwi_cli_fail(CLI_FAILED, NAME, "libropeway-verbs.so is neither beside this command nor in its library folder; build or install it again");
-	warn_if_not_preloadable(program);
+		return cannot_run(argv[0], -err);
+	status = set_preload(&launch);
+	if (status)
+		return status;
+	warn_if_not_preloadable(&launch);
 	fflush(stdout);
-	execv(program, argv);
-	return rpwi_cli_fail(CLI_CANNOT_RUN, NAME, "cannot run %s: %s", program, strerror(errno));
+	execvp(argv[0], argv);
+	return cannot_run(argv[0], errno);
 }
