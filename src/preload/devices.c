@@ -1,0 +1,246 @@
+/* devices.c - the list of devices, real and software, and what is asked of a device before and when it is opened. */
+#include "preload/preload.h"
+
+#include <dlfcn.h>
+#include <fcntl.h>
+#include <limits.h>
+#include <pthread.h>
+#include <stdlib.h>
+#include <unistd.h>
+
+/* A list that we gave out, in front of the array that the program sees. It keeps the real library's list, which holds references to its devices, until it is freed itself. */
+struct merged {
+	struct merged *next;
+	struct ibv_device **real;
+	struct ibv_device *devices[];
+};
+static pthread_mutex_t lists_lock = PTHREAD_MUTEX_INITIALIZER;
+static struct merged *lists;
+
+static bool env_is_one(const char *name)
+{
+	const char *v = getenv(name);
+	return v && !strcmp(v, "1");
+}
+
+static bool software_first(void)
+{
+	const char *v = getenv("ROPEWAY_FIRST");
+	return v && !strcmp(v, "software");
+}
+
+/* The real librdmacm calls ibv_get_device_list through its PLT and arrives here; it could do nothing with a device that the kernel does not know. */
+static bool from_librdmacm(void *return_address)
+{
+	Dl_info where;
+	if (!dladdr(return_address, &where) || !where.dli_fname)
+		return false;
+	const char *base = strrchr(where.dli_fname, '/');
+	return !strncmp(base ? base + 1 : where.dli_fname, "librdmacm.so", 12);
+}
+
+static struct ibv_device **real_list(int *num)
+{
+	rpwi_inside_real++;
+	struct ibv_device **list = rpwi_real()->ibv_get_device_list(num);
+	rpwi_inside_real--;
+	return list;
+}
+
+static struct merged *merge(struct ibv_device **real, int nreal, struct ibv_device **soft, int nsoft)
+{
+	struct merged *m = calloc(1, sizeof(*m) + sizeof(m->devices[0]) * ((size_t)nreal + (size_t)nsoft + 1));
+	if (!m)
+		return NULL;
+	m->real = real;
+	int at_soft = software_first() ? 0 : nreal, at_real = software_first() ? nsoft : 0;
+	for (int i = 0; i < nreal; i++)
+		m->devices[at_real + i] = real[i];
+	for (int i = 0; i < nsoft; i++)
+		m->devices[at_soft + i] = soft[i];
+	return m;
+}
+
+RPWI_EXPORT struct ibv_device **ibv_get_device_list(int *num_devices)
+{
+	int nreal = 0, nsoft = 0;
+	if (rpwi_inside_real || env_is_one("ROPEWAY_DISABLE") || from_librdmacm(__builtin_return_address(0)))
+		return real_list(num_devices);
+	if (num_devices)
+		*num_devices = 0;
+	/* Without RDMA in the kernel the real call fails with ENOSYS; that is what we are here for. */
+	struct ibv_device **real = real_list(&nreal);
+	if (!real)
+		nreal = 0;
+	struct ibv_device **soft = rpwi_dev_get_list(&nsoft);
+	int err = errno;
+	if (!soft)
+		nsoft = 0;
+	struct merged *m = soft || real ? merge(real, nreal, soft, nsoft) : NULL;
+	if (soft || real)
+		err = ENOMEM;
+	free(soft);
+	if (!m) {
+		if (real)
+			rpwi_real()->ibv_free_device_list(real);
+		errno = err;
+		return NULL;
+	}
+	pthread_mutex_lock(&lists_lock);
+	m->next = lists;
+	lists = m;
+	pthread_mutex_unlock(&lists_lock);
+	if (num_devices)
+		*num_devices = nreal + nsoft;
+	return m->devices;
+}
+
+RPWI_EXPORT void ibv_free_device_list(struct ibv_device **list)
+{
+	struct merged **at, *m;
+	pthread_mutex_lock(&lists_lock);
+	for (at = &lists; (m = *at) && m->devices != list; at = &m->next)
+		;
+	if (m)
+		*at = m->next;
+	pthread_mutex_unlock(&lists_lock);
+	struct ibv_device **real = m ? m->real : list; /* not one of ours: librdmacm got it from the real library through us */
+	if (real)
+		rpwi_real()->ibv_free_device_list(real);
+	free(m);
+}
+
+RPWI_EXPORT const char *ibv_get_device_name(struct ibv_device *device)
+{
+	return device->name;
+}
+
+RPWI_EXPORT __be64 ibv_get_device_guid(struct ibv_device *device)
+{
+	if (rpwi_dev_owns_device(device))
+		return rpwi_dev_get_guid(device);
+	return rpwi_real()->ibv_get_device_guid(device);
+}
+
+RPWI_EXPORT int ibv_get_device_index(struct ibv_device *device)
+{
+	if (rpwi_dev_owns_device(device))
+		return rpwi_dev_get_index(device);
+	return rpwi_real()->ibv_get_device_index(device);
+}
+
+/* ROPEWAY_STATS=1: of the process that opened a device, not of a child that only inherited it. */
+static pid_t stats_pid;
+static void print_stats(void)
+{
+	if (stats_pid == getpid())
+		rpwi_dev_stats_print(stderr);
+}
+static void arm_print_stats(void)
+{
+	if (env_is_one("ROPEWAY_STATS"))
+		atexit(print_stats);
+}
+
+RPWI_EXPORT struct ibv_context *ibv_open_device(struct ibv_device *device)
+{
+	static pthread_once_t once = PTHREAD_ONCE_INIT;
+	struct ibv_context *c;
+	if (!rpwi_dev_owns_device(device)) {
+		rpwi_inside_real++;
+		c = rpwi_real()->ibv_open_device(device);
+		rpwi_inside_real--;
+		return c;
+	}
+	c = rpwi_dev_open_device(device);
+	if (c) {
+		stats_pid = getpid();
+		pthread_once(&once, arm_print_stats);
+	}
+	return c;
+}
+
+/* What mlx5dv_open_device and its like call after they have found the device to be theirs. */
+RPWI_EXPORT struct ibv_context *verbs_open_device(struct ibv_device *device, void *private_data)
+{
+	if (rpwi_dev_owns_device(device))
+		return ibv_open_device(device);
+	return rpwi_real()->verbs_open_device(device, private_data);
+}
+
+RPWI_EXPORT int ibv_close_device(struct ibv_context *context)
+{
+	if (rpwi_dev_owns_context(context))
+		return rpwi_dev_close_device(context);
+	return rpwi_real()->ibv_close_device(context);
+}
+
+/* A software device has no command descriptor that another process could use: only real ones can be imported. */
+RPWI_EXPORT struct ibv_context *ibv_import_device(int cmd_fd)
+{
+	rpwi_inside_real++;
+	struct ibv_context *c = rpwi_real()->ibv_import_device(cmd_fd);
+	rpwi_inside_real--;
+	return c;
+}
+
+/* Nothing is pinned here, so a fork needs no preparation. The real library's is made when it can be, and its failure counts only where there are real devices. */
+RPWI_EXPORT int ibv_fork_init(void)
+{
+	if (!rpwi_real()->found)
+		return 0;
+	int err = rpwi_real()->ibv_fork_init();
+	return err && !access("/sys/class/infiniband_verbs", F_OK) ? err : 0;
+}
+
+RPWI_EXPORT enum ibv_fork_status ibv_is_fork_initialized(void)
+{
+	return rpwi_real()->found ? rpwi_real()->ibv_is_fork_initialized() : IBV_FORK_UNNEEDED;
+}
+
+RPWI_EXPORT const char *ibv_get_sysfs_path(void)
+{
+	const char *path = rpwi_real()->ibv_get_sysfs_path();
+	return path ? path : "/sys";
+}
+
+/* A text file's contents without the last newline; the length, or -1 where there is no room for the terminating 0. */
+static int without_newline(char *buf, ssize_t len, size_t size)
+{
+	if (len > 0 && buf[len - 1] == '\n')
+		buf[--len] = '\0';
+	else if (len > 0 && (size_t)len < size)
+		buf[len] = '\0';
+	else if (len > 0)
+		return -1;
+	return (int)len;
+}
+
+RPWI_EXPORT int ibv_read_sysfs_file(const char *dir, const char *file, char *buf, size_t size)
+{
+	char path[PATH_MAX], text[RPWI_SYSFS_FILE_MAX];
+	size_t len = 0;
+	int n = snprintf(path, sizeof(path), "%s/%s", dir, file);
+	if (n < 0 || (size_t)n >= sizeof(path)) {
+		errno = ENAMETOOLONG;
+		return -1;
+	}
+	if (rpwi_sysfs_maybe(path)) {
+		int rc = rpwi_sysfs_lookup(path, text, &len);
+		if (rc != RPWI_PATH_FILE) {
+			errno = rc < 0 ? -rc : EISDIR;
+			return -1;
+		}
+		len = RPWI_MIN(len, size);
+		memcpy(buf, text, len);
+		return without_newline(buf, (ssize_t)len, size);
+	}
+	if (rpwi_real()->found)
+		return rpwi_real()->ibv_read_sysfs_file(dir, file, buf, size);
+	int fd = open(path, O_RDONLY | O_CLOEXEC);
+	if (fd < 0)
+		return -1;
+	ssize_t got = read(fd, buf, size);
+	close(fd);
+	return without_newline(buf, got, size);
+}

@@ -1,0 +1,206 @@
+/* launch.c - see launch.h. Reads ELF headers of whatever file the user names: every offset is checked. */
+#include "preload/launch.h"
+
+#include "base/base.h"
+
+#include <elf.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <link.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <sys/xattr.h>
+#include <unistd.h>
+
+/* Runtimes that intercept the C library. Where clang links its own statically (its default for ASan), nothing needs to come first. */
+static const char *const sanitizers[] = {"libasan.so", "libtsan.so", "liblsan.so", "libhwasan.so", "libclang_rt.asan", "libclang_rt.tsan", "libclang_rt.hwasan"};
+
+struct image {
+	const uint8_t *data;
+	size_t len;
+};
+
+static const void *at(const struct image *m, uint64_t off, uint64_t len)
+{
+	return off <= m->len && len <= m->len - off ? m->data + off : NULL;
+}
+
+/* A file offset for a virtual address; UINT64_MAX if no segment of the file holds it. */
+static uint64_t file_offset(const ElfW(Phdr) *ph, unsigned n, uint64_t vaddr)
+{
+	for (unsigned i = 0; i < n; i++)
+		if (ph[i].p_type == PT_LOAD && vaddr >= ph[i].p_vaddr && vaddr - ph[i].p_vaddr < ph[i].p_filesz)
+			return ph[i].p_offset + (vaddr - ph[i].p_vaddr);
+	return UINT64_MAX;
+}
+
+/* A string of the dynamic string table, if it ends within the file. */
+static const char *string_at(const struct image *m, uint64_t table, uint64_t off)
+{
+	if (table >= m->len || off >= m->len - table)
+		return NULL;
+	const char *s = (const char *)m->data + table + off;
+	return memchr(s, 0, m->len - (size_t)(table + off)) ? s : NULL;
+}
+
+static bool is_sanitizer(const char *soname)
+{
+	for (unsigned i = 0; i < RPWI_ARRAY_LEN(sanitizers); i++)
+		if (!strncmp(soname, sanitizers[i], strlen(sanitizers[i])))
+			return true;
+	return false;
+}
+
+static void read_dynamic(const struct image *m, const ElfW(Phdr) *ph, unsigned n, const ElfW(Phdr) *dynamic, struct rpwi_launch *out)
+{
+	size_t count = (size_t)(dynamic->p_filesz / sizeof(ElfW(Dyn)));
+	const ElfW(Dyn) *d = at(m, dynamic->p_offset, count * sizeof(*d));
+	uint64_t strings = UINT64_MAX;
+	for (size_t i = 0; d && i < count && d[i].d_tag != DT_NULL; i++)
+		if (d[i].d_tag == DT_STRTAB)
+			strings = file_offset(ph, n, d[i].d_un.d_ptr);
+	for (size_t i = 0; d && i < count && d[i].d_tag != DT_NULL; i++) {
+		if (d[i].d_tag != DT_NEEDED)
+			continue;
+		const char *soname = string_at(m, strings, d[i].d_un.d_val);
+		if (soname && is_sanitizer(soname) && strlen(soname) < sizeof(out->sanitizer)) {
+			strcpy(out->sanitizer, soname);
+			return;
+		}
+	}
+}
+
+static void read_elf(const struct image *m, struct rpwi_launch *out)
+{
+	const ElfW(Ehdr) *e = at(m, 0, sizeof(*e));
+	if (!e || memcmp(e->e_ident, ELFMAG, SELFMAG) || e->e_ident[EI_CLASS] != (sizeof(void *) == 8 ? ELFCLASS64 : ELFCLASS32))
+		return;
+	const ElfW(Phdr) *ph = e->e_phentsize == sizeof(*ph) ? at(m, e->e_phoff, (uint64_t)e->e_phnum * sizeof(*ph)) : NULL;
+	if (!ph || e->e_phoff % _Alignof(ElfW(Phdr)))
+		return;
+	const char *base = strrchr(out->program, '/');
+	bool is_loader = base && (!strncmp(base + 1, "ld-", 3) || !strncmp(base + 1, "ld.so", 5));
+	out->is_elf = true;
+	out->is_static = !is_loader;
+	for (unsigned i = 0; i < e->e_phnum; i++) {
+		if (ph[i].p_type == PT_INTERP)
+			out->is_static = false;
+		if (ph[i].p_type == PT_DYNAMIC && ph[i].p_offset % _Alignof(ElfW(Dyn)) == 0)
+			read_dynamic(m, ph, e->e_phnum, &ph[i], out);
+	}
+}
+
+/* "#!interpreter argument": the interpreter, or "" (execve(2): the line is cut at 255 bytes). */
+static void read_shebang(const struct image *m, char *out, size_t len)
+{
+	size_t i = 2, n = 0, end = RPWI_MIN(m->len, (size_t)256);
+	out[0] = '\0';
+	if (m->len < 2 || memcmp(m->data, "#!", 2))
+		return;
+	while (i < end && (m->data[i] == ' ' || m->data[i] == '\t'))
+		i++;
+	for (; i < end && n + 1 < len && !strchr(" \t\n", m->data[i]); i++)
+		out[n++] = (char)m->data[i];
+	out[n] = '\0';
+}
+
+/* Map the file; 0 or -errno. An empty file is one without contents. */
+static int map_file(const char *path, struct image *m, struct stat *st)
+{
+	*m = (struct image){0};
+	int fd = open(path, O_RDONLY | O_CLOEXEC);
+	if (fd < 0)
+		return -errno;
+	int rc = 0;
+	if (fstat(fd, st))
+		rc = -errno;
+	else if (!S_ISREG(st->st_mode))
+		rc = -EACCES;
+	else if (st->st_size > 0) {
+		void *p = mmap(NULL, (size_t)st->st_size, PROT_READ, MAP_PRIVATE, fd, 0);
+		if (p == MAP_FAILED)
+			rc = -errno;
+		else
+			*m = (struct image){p, (size_t)st->st_size};
+	}
+	close(fd);
+	return rc;
+}
+
+/* As execvp searches: a name with a slash is a path; else each folder of PATH, an empty one being the current. */
+static int find_program(const char *name, char *out, size_t len)
+{
+	int err = -ENOENT;
+	if (strchr(name, '/')) {
+		if ((size_t)snprintf(out, len, "%s", name) >= len)
+			return -ENAMETOOLONG;
+		return access(out, X_OK) ? -errno : 0;
+	}
+	const char *path = getenv("PATH");
+	for (const char *p = path && *path ? path : "/bin:/usr/bin"; p && *name; p = strchr(p, ':') ? strchr(p, ':') + 1 : NULL) {
+		int n = (int)strcspn(p, ":");
+		struct stat st;
+		if ((size_t)snprintf(out, len, "%.*s%s%s", n, p, n ? "/" : "./", name) >= len || stat(out, &st) || !S_ISREG(st.st_mode))
+			continue;
+		if (!access(out, X_OK))
+			return 0;
+		err = -EACCES;
+	}
+	return err;
+}
+
+int rpwi_launch_inspect(const char *program, struct rpwi_launch *out)
+{
+	memset(out, 0, sizeof(*out));
+	char interpreter[256];
+	int rc = find_program(program, out->program, sizeof(out->program));
+	/* An interpreter may be a script itself; the kernel follows four (BINPRM_MAX_RECURSION in fs/exec.c). */
+	for (int depth = 0; !rc && depth < 5; depth++) {
+		struct image m;
+		struct stat st;
+		int err = map_file(out->program, &m, &st);
+		if (err == -EACCES) /* executable, but not to be read: started all the same, with nothing known of it */
+			return 0;
+		if (err)
+			return err;
+		/* A file may be cut short while it is mapped; who does that to a program that is about to run gets SIGBUS, as the kernel would give it. */
+		read_shebang(&m, interpreter, sizeof(interpreter));
+		if (!interpreter[0]) {
+			read_elf(&m, out);
+			out->is_privileged = st.st_mode & (S_ISUID | S_ISGID) || getxattr(out->program, "security.capability", NULL, 0) > 0;
+		}
+		if (m.len)
+			munmap((void *)(uintptr_t)m.data, m.len);
+		if (!interpreter[0])
+			return 0;
+		strcpy(out->program, interpreter);
+		rc = access(out->program, X_OK) ? -errno : 0;
+	}
+	return rc ? rc : -ELOOP;
+}
+
+/* ASan accepts a library before it when told (rpwi_launch_asan_options): then what the program starts does not get ASan's runtime preloaded, which would report the leaks
+ * of every shell. The other runtimes must be initialized before anything that they intercept is called. */
+static bool must_be_first(const char *soname)
+{
+	return soname[0] && !strstr(soname, "libasan.") && !strstr(soname, "libclang_rt.asan");
+}
+
+int rpwi_launch_preload(const struct rpwi_launch *l, const char *library, const char *have, char *out, size_t len)
+{
+	const char *first = must_be_first(l->sanitizer) && !(have && strstr(have, l->sanitizer)) ? l->sanitizer : "";
+	const char *user = have ? have : "";
+	if (strpbrk(library, " :"))
+		return -EINVAL;
+	int n = snprintf(out, len, "%s%s%s%s%s", first, *first ? ":" : "", user, *user ? ":" : "", library);
+	return n < 0 || (size_t)n >= len ? -ENAMETOOLONG : 0;
+}
+
+int rpwi_launch_asan_options(const char *have, char *out, size_t len)
+{
+	/* The runtime takes the last of two: what the user says comes after ours. */
+	int n = snprintf(out, len, "verify_asan_link_order=0%s%s", have && *have ? ":" : "", have ? have : "");
+	return n < 0 || (size_t)n >= len ? -ENAMETOOLONG : 0;
+}

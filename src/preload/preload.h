@@ -1,0 +1,64 @@
+/* preload.h - what the files of the drop-in share: the real library's calls, the guard, and how to reach what a hook stands in front of.
+ *
+ * The drop-in defines libibverbs' calls. An object is ours only if its context is in the device's table (rpwi_dev_owns_context); everything else goes to the
+ * real library, which is opened when first needed. Nothing is opened, started or allocated before the program asks for a device.
+ */
+#ifndef ROPEWAY_PRELOAD_H
+#define ROPEWAY_PRELOAD_H
+
+#include "base/base.h"
+#include "device/device.h"
+#include "preload/calls.h"
+
+#include <errno.h>
+
+/* Inline wrappers of verbs.h that hide the exported calls of the same name. */
+#undef ibv_get_device_list
+#undef ibv_query_port
+#undef ibv_reg_mr
+#undef ibv_reg_mr_iova
+
+/* Exported by libibverbs, but declared in headers that Debian does not install, or only in later ones (rdma-core's driver.h; verbs.h of 57 and later). */
+enum ibv_gid_type_sysfs { IBV_GID_TYPE_SYSFS_IB_ROCE_V1, IBV_GID_TYPE_SYSFS_ROCE_V2 };
+struct ibv_mr_init_attr;
+int ibv_query_gid_type(struct ibv_context *context, uint8_t port_num, unsigned int index, enum ibv_gid_type_sysfs *type);
+int ibv_read_sysfs_file(const char *dir, const char *file, char *buf, size_t size);
+const char *ibv_get_sysfs_path(void);
+struct ibv_context *verbs_open_device(struct ibv_device *device, void *private_data);
+int ibv_query_port_speed(struct ibv_context *context, uint32_t port_num, uint64_t *port_speed);
+struct ibv_mr *ibv_reg_mr_ex(struct ibv_pd *pd, struct ibv_mr_init_attr *attr);
+
+/* For what runs before a sanitizer's runtime has started: see resolve.c. */
+#define RPWI_BARE __attribute__((no_sanitize("address", "undefined", "thread")))
+
+/* ---- real.c ---- */
+struct rpwi_real {
+	bool found; /* there is a libibverbs.so.1 */
+#define X(name, missing) __typeof__(&name) name;
+	RPWI_CALLS(X)
+#undef X
+};
+/* The real library's calls, all callable: what it lacks, or all of it where there is none, fails as calls.h says. Opens the library the first time. */
+const struct rpwi_real *rpwi_real(void);
+
+/* Set while this thread is inside a real library on our account: it sees real devices only, and its dlsym calls are left alone. */
+extern __thread int rpwi_inside_real __attribute__((tls_model("initial-exec")));
+
+/* A call of ours that stands for the real one: its place in the table, or -1. Calls nothing outside (a sanitizer runtime may not have started yet). */
+int rpwi_call_find(const char *name);
+void *rpwi_call_ours(int call);
+void *rpwi_call_real(int call);
+
+/* ---- resolve.c ---- */
+/* What `name` means to the libraries after this one: glibc's, or a sanitizer runtime's. */
+void *rpwi_next(const char *name);
+
+/* ---- sysfs.c ---- */
+enum { RPWI_SYSFS_FILE_MAX = 256 };
+enum rpwi_path { RPWI_PATH_OTHER, RPWI_PATH_FILE, RPWI_PATH_DIR, RPWI_PATH_CHARDEV };
+/* Could it be a path of a software device? A prefix comparison. */
+bool rpwi_sysfs_maybe(const char *path);
+/* What such a path is; for a file its contents too (no more than RPWI_SYSFS_FILE_MAX bytes, *len). A negative errno where the kernel would say so: -ENOENT, -EINVAL. */
+int rpwi_sysfs_lookup(const char *path, char *buf, size_t *len);
+
+#endif

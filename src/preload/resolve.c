@@ -1,0 +1,160 @@
+/* resolve.c - dlsym and dlvsym, so that programs which load libibverbs by hand (NCCL, ctypes, Rust, UCX) get our calls.
+ *
+ * The entry points are in trampoline.S: they ask rpwi_hook_dlsym or rpwi_hook_dlvsym for a replacement, and where there is none jump to glibc's function with the
+ * caller's return address still on the stack, because glibc finds out from it what RTLD_NEXT and RTLD_DEFAULT mean. (Another C library than glibc: no hooks.)
+ *
+ * These functions run before everything: a sanitizer's runtime looks up the functions it wraps while it starts. So they call nothing that could be wrapped, and
+ * are not instrumented themselves.
+ */
+#include "preload/preload.h"
+
+#include <dlfcn.h>
+#include <elf.h>
+#include <link.h>
+
+typedef void *dlsym_fn(void *handle, const char *name);
+typedef void *dlvsym_fn(void *handle, const char *name, const char *version);
+
+#if defined(__GLIBC__) && (defined(__x86_64__) || defined(__aarch64__))
+
+/* glibc's own, which trampoline.S jumps to. */
+extern dlsym_fn *rpwi_next_dlsym;
+extern dlvsym_fn *rpwi_next_dlvsym;
+dlsym_fn *rpwi_next_dlsym;
+dlvsym_fn *rpwi_next_dlvsym;
+
+void *rpwi_hook_dlsym(void *handle, const char *name);
+void *rpwi_hook_dlvsym(void *handle, const char *name, const char *version);
+
+/* The tables of one loaded object that a look-up needs. */
+struct object {
+	const ElfW(Sym) *symbols;
+	const char *strings;
+	const uint32_t *hash; /* DT_GNU_HASH */
+};
+
+RPWI_BARE static bool object_read(const struct link_map *m, struct object *o)
+{
+	*o = (struct object){0};
+	for (const ElfW(Dyn) *d = m->l_ld; d && d->d_tag != DT_NULL; d++) {
+		ElfW(Addr) at = d->d_un.d_ptr;
+		if (at < m->l_addr) /* the loader leaves some objects' addresses relative */
+			at += m->l_addr;
+		if (d->d_tag == DT_SYMTAB)
+			o->symbols = (const void *)at;
+		else if (d->d_tag == DT_STRTAB)
+			o->strings = (const void *)at;
+		else if (d->d_tag == DT_GNU_HASH)
+			o->hash = (const void *)at;
+	}
+	return o->symbols && o->strings && o->hash;
+}
+
+RPWI_BARE static bool starts_with(const char *s, const char *prefix)
+{
+	while (*prefix && *s == *prefix)
+		s++, prefix++;
+	return !*prefix;
+}
+
+RPWI_BARE static bool equal(const char *a, const char *b)
+{
+	while (*a && *a == *b)
+		a++, b++;
+	return *a == *b;
+}
+
+RPWI_BARE static const char *base_name(const char *path)
+{
+	const char *base = path;
+	for (; *path; path++)
+		if (*path == '/')
+			base = path + 1;
+	return base;
+}
+
+/* The GNU hash section: 4 words of header, a Bloom filter, buckets, then for each symbol its hash, the low bit set at the end of a chain. */
+RPWI_BARE static void *object_find(const struct link_map *m, const struct object *o, const char *name)
+{
+	uint32_t h = 5381;
+	for (const char *c = name; *c; c++)
+		h = h * 33 + (uint8_t)*c;
+	uint32_t nbuckets = o->hash[0], first = o->hash[1], bloom_words = o->hash[2];
+	const uint32_t *buckets = o->hash + 4 + bloom_words * (sizeof(ElfW(Addr)) / 4);
+	const uint32_t *chain = buckets + nbuckets;
+	uint32_t i = nbuckets ? buckets[h % nbuckets] : 0;
+	for (; i >= first && i; i++) {
+		uint32_t have = chain[i - first];
+		const ElfW(Sym) *s = &o->symbols[i];
+		if ((have | 1) == (h | 1) && s->st_shndx != SHN_UNDEF && ELF64_ST_TYPE(s->st_info) == STT_FUNC && equal(o->strings + s->st_name, name))
+			return (void *)(m->l_addr + s->st_value);
+		if (have & 1)
+			break;
+	}
+	return NULL;
+}
+
+/* glibc's dlsym cannot be asked for itself: our own definition of it would be found. It is in libc since 2.34, in libdl before. */
+RPWI_BARE static void *find_in_libc(const char *name)
+{
+	for (const struct link_map *m = _r_debug.r_map; m; m = m->l_next) {
+		struct object o;
+		const char *base = base_name(m->l_name);
+		if (!starts_with(base, "libc.so.") && !starts_with(base, "libdl.so."))
+			continue;
+		void *p = object_read(m, &o) ? object_find(m, &o, name) : NULL;
+		if (p)
+			return p;
+	}
+	return NULL;
+}
+
+RPWI_BARE static void find_next(void)
+{
+	if (__atomic_load_n(&rpwi_next_dlvsym, __ATOMIC_ACQUIRE))
+		return;
+	rpwi_next_dlsym = (dlsym_fn *)find_in_libc("dlsym");
+	__atomic_store_n(&rpwi_next_dlvsym, (dlvsym_fn *)find_in_libc("dlvsym"), __ATOMIC_RELEASE);
+	if (!rpwi_next_dlsym || !rpwi_next_dlvsym)
+		__builtin_trap(); /* a glibc without dlsym: the caller could not go on either */
+}
+
+/* RTLD_NEXT is about the caller, and RTLD_DEFAULT without a version finds our definitions by itself. */
+RPWI_BARE void *rpwi_hook_dlsym(void *handle, const char *name)
+{
+	find_next();
+	if (handle == RTLD_NEXT || handle == RTLD_DEFAULT || rpwi_inside_real)
+		return NULL;
+	int call = rpwi_call_find(name);
+	if (call < 0)
+		return NULL;
+	/* Whatever the handle is of: ours only where the answer would have been the real library's call. */
+	void *found = rpwi_next_dlsym(handle, name);
+	return found && found == rpwi_call_real(call) ? rpwi_call_ours(call) : NULL;
+}
+
+RPWI_BARE void *rpwi_hook_dlvsym(void *handle, const char *name, const char *version)
+{
+	find_next();
+	if (handle == RTLD_NEXT || rpwi_inside_real)
+		return NULL;
+	int call = rpwi_call_find(name);
+	if (call < 0)
+		return NULL;
+	/* Ours carry no version, so glibc does not find them when it is asked for one, even with RTLD_DEFAULT. Compatibility calls (IBVERBS_1.0) are not in our table. */
+	void *found = rpwi_next_dlvsym(handle, name, version);
+	return found && found == rpwi_call_real(call) ? rpwi_call_ours(call) : NULL;
+}
+
+/* Called from here, RTLD_NEXT is what follows the drop-in. */
+void *rpwi_next(const char *name)
+{
+	find_next();
+	return rpwi_next_dlsym(RTLD_NEXT, name);
+}
+
+#else
+
+void *rpwi_next(const char *name) { return dlsym(RTLD_NEXT, name); }
+
+#endif

@@ -1,0 +1,116 @@
+/* signals.c - keeps the guard's handler (base/guard.h) in front of the program's: once it is installed, what the program sets for SIGSEGV and SIGBUS becomes the
+ * handler that the guard passes faults on to. Before that, and for every other signal, the calls go straight on.
+ *
+ * The functions carry their public names as assembler names, so that no declaration of the C library (macros, attributes, aliases) is in their way.
+ */
+#include "preload/preload.h"
+
+#include "base/guard.h"
+
+#include <signal.h>
+
+typedef void handler_fn(int);
+
+RPWI_EXPORT int hook_sigaction(int signo, const struct sigaction *act, struct sigaction *old) __asm__("sigaction");
+RPWI_EXPORT handler_fn *hook_signal(int signo, handler_fn *handler) __asm__("signal");
+RPWI_EXPORT handler_fn *hook_bsd_signal(int signo, handler_fn *handler) __asm__("bsd_signal");
+RPWI_EXPORT handler_fn *hook_ssignal(int signo, handler_fn *handler) __asm__("ssignal");
+RPWI_EXPORT handler_fn *hook_sysv_signal(int signo, handler_fn *handler) __asm__("sysv_signal");
+RPWI_EXPORT handler_fn *hook_sysv_signal2(int signo, handler_fn *handler) __asm__("__sysv_signal");
+RPWI_EXPORT handler_fn *hook_sigset(int signo, handler_fn *disposition) __asm__("sigset");
+RPWI_EXPORT int hook_sigignore(int signo) __asm__("sigignore");
+
+static bool guarded(int signo) { return (signo == SIGSEGV || signo == SIGBUS) && rpwi_guard_installed(); }
+
+int hook_sigaction(int signo, const struct sigaction *act, struct sigaction *old)
+{
+	static int (*next)(int, const struct sigaction *, struct sigaction *);
+	if (guarded(signo)) {
+		int rc = rpwi_guard_sigaction(signo, act, old);
+		if (!rc)
+			return 0;
+		errno = -rc;
+		return -1;
+	}
+	if (!next)
+		next = (__typeof__(next))rpwi_next("sigaction");
+	return next(signo, act, old);
+}
+
+/* What a guarded signal() does: sigaction with the flags of that flavour; the handler before. */
+static handler_fn *set(int signo, handler_fn *handler, int flags)
+{
+	struct sigaction act = {.sa_handler = handler, .sa_flags = flags}, old;
+	sigemptyset(&act.sa_mask);
+	if (!(flags & SA_NODEFER))
+		sigaddset(&act.sa_mask, signo);
+	if (rpwi_guard_sigaction(signo, &act, &old)) {
+		errno = EINVAL;
+		return SIG_ERR;
+	}
+	return old.sa_handler;
+}
+
+typedef handler_fn *signal_fn(int signo, handler_fn *handler);
+
+static handler_fn *forward(signal_fn **next, const char *name, int signo, handler_fn *handler)
+{
+	if (!*next)
+		*next = (signal_fn *)rpwi_next(name);
+	return (*next)(signo, handler);
+}
+
+enum { BSD_FLAGS = SA_RESTART, SYSV_FLAGS = (int)(SA_RESETHAND | SA_NODEFER) };
+
+handler_fn *hook_signal(int signo, handler_fn *handler)
+{
+	static signal_fn *next;
+	return guarded(signo) ? set(signo, handler, BSD_FLAGS) : forward(&next, "signal", signo, handler);
+}
+
+handler_fn *hook_bsd_signal(int signo, handler_fn *handler)
+{
+	static signal_fn *next;
+	return guarded(signo) ? set(signo, handler, BSD_FLAGS) : forward(&next, "bsd_signal", signo, handler);
+}
+
+handler_fn *hook_ssignal(int signo, handler_fn *handler)
+{
+	static signal_fn *next;
+	return guarded(signo) ? set(signo, handler, BSD_FLAGS) : forward(&next, "ssignal", signo, handler);
+}
+
+handler_fn *hook_sysv_signal(int signo, handler_fn *handler)
+{
+	static signal_fn *next;
+	return guarded(signo) ? set(signo, handler, SYSV_FLAGS) : forward(&next, "sysv_signal", signo, handler);
+}
+
+handler_fn *hook_sysv_signal2(int signo, handler_fn *handler)
+{
+	static signal_fn *next;
+	return guarded(signo) ? set(signo, handler, SYSV_FLAGS) : forward(&next, "__sysv_signal", signo, handler);
+}
+
+/* POSIX.1-2001 sigset: SIG_HOLD blocks and leaves the disposition; anything else sets it and unblocks. Returns SIG_HOLD if the signal was blocked. */
+handler_fn *hook_sigset(int signo, handler_fn *disposition)
+{
+	static signal_fn *next;
+	if (!guarded(signo))
+		return forward(&next, "sigset", signo, disposition);
+	sigset_t one, had;
+	sigemptyset(&one);
+	sigaddset(&one, signo);
+	struct sigaction old;
+	rpwi_guard_sigaction(signo, NULL, &old);
+	if (disposition != SIG_HOLD)
+		set(signo, disposition, 0);
+	sigprocmask(disposition == SIG_HOLD ? SIG_BLOCK : SIG_UNBLOCK, &one, &had);
+	return sigismember(&had, signo) ? SIG_HOLD : old.sa_handler;
+}
+
+int hook_sigignore(int signo)
+{
+	struct sigaction ignore = {.sa_handler = SIG_IGN};
+	return hook_sigaction(signo, &ignore, NULL);
+}

@@ -1,0 +1,406 @@
+/* verbs.c - every call on an object of a context: to the software device if the context is its own, else to the real library. */
+#include "preload/preload.h"
+
+static inline bool ours(const struct ibv_context *c) { return rpwi_dev_owns_context(c); }
+
+/* What no software device can do: NULL, and why. */
+static void *unsupported(void)
+{
+	errno = EOPNOTSUPP;
+	return NULL;
+}
+
+/* ---- queries ---- */
+
+RPWI_EXPORT int ibv_query_device(struct ibv_context *context, struct ibv_device_attr *device_attr)
+{
+	if (ours(context))
+		return rpwi_dev_query_device(context, device_attr);
+	return rpwi_real()->ibv_query_device(context, device_attr);
+}
+
+/* The struct of libibverbs before 1.1.16 or so: ibv_port_attr up to `flags`. The exported call must not write beyond it, whatever it was compiled with;
+ * programs of today get the whole from the inline ibv_query_port, through the context's table. */
+struct _compat_ibv_port_attr {
+	uint8_t bytes[offsetof(struct ibv_port_attr, flags) + sizeof(((struct ibv_port_attr *)0)->flags)];
+};
+_Static_assert(sizeof(struct _compat_ibv_port_attr) == 48, "rdma-core's struct _compat_ibv_port_attr");
+
+RPWI_EXPORT int ibv_query_port(struct ibv_context *context, uint8_t port_num, struct _compat_ibv_port_attr *port_attr)
+{
+	if (!ours(context))
+		return rpwi_real()->ibv_query_port(context, port_num, port_attr);
+	struct ibv_port_attr all = {0};
+	int rc = rpwi_dev_query_port(context, port_num, &all);
+	if (!rc)
+		memcpy(port_attr, &all, sizeof(*port_attr));
+	return rc;
+}
+
+/* Since rdma-core 60: in units of 100 Mb/s. */
+RPWI_EXPORT int ibv_query_port_speed(struct ibv_context *context, uint32_t port_num, uint64_t *port_speed)
+{
+	return ours(context) ? EOPNOTSUPP : rpwi_real()->ibv_query_port_speed(context, port_num, port_speed);
+}
+
+RPWI_EXPORT int ibv_query_gid(struct ibv_context *context, uint8_t port_num, int index, union ibv_gid *gid)
+{
+	if (ours(context))
+		return rpwi_dev_query_gid(context, port_num, index, gid);
+	return rpwi_real()->ibv_query_gid(context, port_num, index, gid);
+}
+
+/* The program's ibv_gid_entry may be shorter or longer than ours; fields are only ever added at its end. */
+static void copy_gid_entry(struct ibv_gid_entry *to, const struct ibv_gid_entry *from, size_t to_size)
+{
+	memset(to, 0, to_size);
+	memcpy(to, from, RPWI_MIN(to_size, sizeof(*from)));
+}
+
+RPWI_EXPORT int _ibv_query_gid_ex(struct ibv_context *context, uint32_t port_num, uint32_t gid_index, struct ibv_gid_entry *entry, uint32_t flags, size_t entry_size)
+{
+	if (!ours(context))
+		return rpwi_real()->_ibv_query_gid_ex(context, port_num, gid_index, entry, flags, entry_size);
+	struct ibv_gid_entry e = {0};
+	int rc = rpwi_dev_query_gid_ex(context, port_num, gid_index, &e, flags);
+	if (!rc)
+		copy_gid_entry(entry, &e, entry_size);
+	return rc;
+}
+
+enum { GID_TABLE_MAX = 256 };
+
+RPWI_EXPORT ssize_t _ibv_query_gid_table(struct ibv_context *context, struct ibv_gid_entry *entries, size_t max_entries, uint32_t flags, size_t entry_size)
+{
+	if (!ours(context))
+		return rpwi_real()->_ibv_query_gid_table(context, entries, max_entries, flags, entry_size);
+	if (entry_size == sizeof(*entries))
+		return rpwi_dev_query_gid_table(context, entries, max_entries, flags);
+	struct ibv_gid_entry e[GID_TABLE_MAX];
+	ssize_t n = rpwi_dev_query_gid_table(context, e, RPWI_MIN(max_entries, (size_t)GID_TABLE_MAX), flags);
+	for (ssize_t i = 0; i < n; i++)
+		copy_gid_entry((struct ibv_gid_entry *)((char *)entries + (size_t)i * entry_size), &e[i], entry_size);
+	return n;
+}
+
+RPWI_EXPORT int ibv_query_gid_type(struct ibv_context *context, uint8_t port_num, unsigned int index, enum ibv_gid_type_sysfs *type)
+{
+	if (!ours(context))
+		return rpwi_real()->ibv_query_gid_type(context, port_num, index, type);
+	struct ibv_gid_entry e = {0};
+	int rc = rpwi_dev_query_gid_ex(context, port_num, index, &e, 0);
+	if (rc && rc != ENODATA)
+		return -1;
+	/* An empty entry is reported as the real library does: without an error, as version 1. */
+	*type = !rc && e.gid_type == IBV_GID_TYPE_ROCE_V2 ? IBV_GID_TYPE_SYSFS_ROCE_V2 : IBV_GID_TYPE_SYSFS_IB_ROCE_V1;
+	return 0;
+}
+
+RPWI_EXPORT int ibv_query_pkey(struct ibv_context *context, uint8_t port_num, int index, __be16 *pkey)
+{
+	if (ours(context))
+		return rpwi_dev_query_pkey(context, port_num, index, pkey);
+	return rpwi_real()->ibv_query_pkey(context, port_num, index, pkey);
+}
+
+RPWI_EXPORT int ibv_get_pkey_index(struct ibv_context *context, uint8_t port_num, __be16 pkey)
+{
+	if (!ours(context))
+		return rpwi_real()->ibv_get_pkey_index(context, port_num, pkey);
+	__be16 have;
+	for (int i = 0; !rpwi_dev_query_pkey(context, port_num, i, &have); i++)
+		if (have == pkey)
+			return i;
+	return -1;
+}
+
+/* ---- async events ---- */
+
+RPWI_EXPORT int ibv_get_async_event(struct ibv_context *context, struct ibv_async_event *event)
+{
+	if (ours(context))
+		return rpwi_dev_get_async_event(context, event);
+	return rpwi_real()->ibv_get_async_event(context, event);
+}
+
+/* Of the object that an event names; NULL for the events of a port or a device, which name none and whose acknowledgement counts nothing. */
+static const struct ibv_context *event_context(const struct ibv_async_event *event)
+{
+	switch (event->event_type) {
+	case IBV_EVENT_CQ_ERR:
+		return event->element.cq->context;
+	case IBV_EVENT_QP_FATAL:
+	case IBV_EVENT_QP_REQ_ERR:
+	case IBV_EVENT_QP_ACCESS_ERR:
+	case IBV_EVENT_COMM_EST:
+	case IBV_EVENT_SQ_DRAINED:
+	case IBV_EVENT_PATH_MIG:
+	case IBV_EVENT_PATH_MIG_ERR:
+	case IBV_EVENT_QP_LAST_WQE_REACHED:
+		return event->element.qp->context;
+	case IBV_EVENT_SRQ_ERR:
+	case IBV_EVENT_SRQ_LIMIT_REACHED:
+		return event->element.srq->context;
+	case IBV_EVENT_WQ_FATAL:
+		return event->element.wq->context;
+	default:
+		return NULL;
+	}
+}
+
+RPWI_EXPORT void ibv_ack_async_event(struct ibv_async_event *event)
+{
+	const struct ibv_context *c = event_context(event);
+	if (!c)
+		return;
+	if (ours(c))
+		rpwi_dev_ack_async_event(event);
+	else
+		rpwi_real()->ibv_ack_async_event(event);
+}
+
+/* ---- PD and MR ---- */
+
+RPWI_EXPORT struct ibv_pd *ibv_alloc_pd(struct ibv_context *context)
+{
+	return ours(context) ? rpwi_dev_alloc_pd(context) : rpwi_real()->ibv_alloc_pd(context);
+}
+
+RPWI_EXPORT int ibv_dealloc_pd(struct ibv_pd *pd)
+{
+	return ours(pd->context) ? rpwi_dev_dealloc_pd(pd) : rpwi_real()->ibv_dealloc_pd(pd);
+}
+
+RPWI_EXPORT struct ibv_pd *ibv_import_pd(struct ibv_context *context, uint32_t pd_handle)
+{
+	return ours(context) ? unsupported() : rpwi_real()->ibv_import_pd(context, pd_handle);
+}
+
+RPWI_EXPORT void ibv_unimport_pd(struct ibv_pd *pd)
+{
+	if (!ours(pd->context)) /* none of ours was imported */
+		rpwi_real()->ibv_unimport_pd(pd);
+}
+
+/* Access flags of the optional range are hints that a device may ignore, and a software device has no use for any. */
+static int without_optional(unsigned int access) { return (int)(access & ~(unsigned int)IBV_ACCESS_OPTIONAL_RANGE); }
+
+RPWI_EXPORT struct ibv_mr *ibv_reg_mr(struct ibv_pd *pd, void *addr, size_t length, int access)
+{
+	if (ours(pd->context))
+		return rpwi_dev_reg_mr(pd, addr, length, (uintptr_t)addr, without_optional((unsigned)access));
+	return rpwi_real()->ibv_reg_mr(pd, addr, length, access);
+}
+
+RPWI_EXPORT struct ibv_mr *ibv_reg_mr_iova(struct ibv_pd *pd, void *addr, size_t length, uint64_t iova, int access)
+{
+	if (ours(pd->context))
+		return rpwi_dev_reg_mr(pd, addr, length, iova, without_optional((unsigned)access));
+	return rpwi_real()->ibv_reg_mr_iova(pd, addr, length, iova, access);
+}
+
+RPWI_EXPORT struct ibv_mr *ibv_reg_mr_iova2(struct ibv_pd *pd, void *addr, size_t length, uint64_t iova, unsigned int access)
+{
+	if (ours(pd->context))
+		return rpwi_dev_reg_mr(pd, addr, length, iova, without_optional(access));
+	return rpwi_real()->ibv_reg_mr_iova2(pd, addr, length, iova, access);
+}
+
+/* Since rdma-core 58, for dma-buf and DMA handles; a program falls back to the calls above. */
+RPWI_EXPORT struct ibv_mr *ibv_reg_mr_ex(struct ibv_pd *pd, struct ibv_mr_init_attr *attr)
+{
+	return ours(pd->context) ? unsupported() : rpwi_real()->ibv_reg_mr_ex(pd, attr);
+}
+
+RPWI_EXPORT struct ibv_mr *ibv_reg_dmabuf_mr(struct ibv_pd *pd, uint64_t offset, size_t length, uint64_t iova, int fd, int access)
+{
+	return ours(pd->context) ? unsupported() : rpwi_real()->ibv_reg_dmabuf_mr(pd, offset, length, iova, fd, access);
+}
+
+RPWI_EXPORT int ibv_rereg_mr(struct ibv_mr *mr, int flags, struct ibv_pd *pd, void *addr, size_t length, int access)
+{
+	if (ours(mr->context))
+		return rpwi_dev_rereg_mr(mr, flags, pd, addr, length, access);
+	return rpwi_real()->ibv_rereg_mr(mr, flags, pd, addr, length, access);
+}
+
+RPWI_EXPORT int ibv_dereg_mr(struct ibv_mr *mr)
+{
+	return ours(mr->context) ? rpwi_dev_dereg_mr(mr) : rpwi_real()->ibv_dereg_mr(mr);
+}
+
+RPWI_EXPORT struct ibv_mr *ibv_import_mr(struct ibv_pd *pd, uint32_t mr_handle)
+{
+	return ours(pd->context) ? unsupported() : rpwi_real()->ibv_import_mr(pd, mr_handle);
+}
+
+RPWI_EXPORT void ibv_unimport_mr(struct ibv_mr *mr)
+{
+	if (!ours(mr->context))
+		rpwi_real()->ibv_unimport_mr(mr);
+}
+
+RPWI_EXPORT struct ibv_dm *ibv_import_dm(struct ibv_context *context, uint32_t dm_handle)
+{
+	return ours(context) ? unsupported() : rpwi_real()->ibv_import_dm(context, dm_handle);
+}
+
+RPWI_EXPORT void ibv_unimport_dm(struct ibv_dm *dm)
+{
+	if (!ours(dm->context))
+		rpwi_real()->ibv_unimport_dm(dm);
+}
+
+/* ---- CQ and channels ---- */
+
+RPWI_EXPORT struct ibv_comp_channel *ibv_create_comp_channel(struct ibv_context *context)
+{
+	return ours(context) ? rpwi_dev_create_comp_channel(context) : rpwi_real()->ibv_create_comp_channel(context);
+}
+
+RPWI_EXPORT int ibv_destroy_comp_channel(struct ibv_comp_channel *channel)
+{
+	return ours(channel->context) ? rpwi_dev_destroy_comp_channel(channel) : rpwi_real()->ibv_destroy_comp_channel(channel);
+}
+
+RPWI_EXPORT struct ibv_cq *ibv_create_cq(struct ibv_context *context, int cqe, void *cq_context, struct ibv_comp_channel *channel, int comp_vector)
+{
+	if (ours(context))
+		return rpwi_dev_create_cq(context, cqe, cq_context, channel, comp_vector);
+	return rpwi_real()->ibv_create_cq(context, cqe, cq_context, channel, comp_vector);
+}
+
+RPWI_EXPORT int ibv_resize_cq(struct ibv_cq *cq, int cqe)
+{
+	return ours(cq->context) ? rpwi_dev_resize_cq(cq, cqe) : rpwi_real()->ibv_resize_cq(cq, cqe);
+}
+
+RPWI_EXPORT int ibv_destroy_cq(struct ibv_cq *cq)
+{
+	return ours(cq->context) ? rpwi_dev_destroy_cq(cq) : rpwi_real()->ibv_destroy_cq(cq);
+}
+
+RPWI_EXPORT int ibv_get_cq_event(struct ibv_comp_channel *channel, struct ibv_cq **cq, void **cq_context)
+{
+	if (ours(channel->context))
+		return rpwi_dev_get_cq_event(channel, cq, cq_context);
+	return rpwi_real()->ibv_get_cq_event(channel, cq, cq_context);
+}
+
+RPWI_EXPORT void ibv_ack_cq_events(struct ibv_cq *cq, unsigned int nevents)
+{
+	if (ours(cq->context))
+		rpwi_dev_ack_cq_events(cq, nevents);
+	else
+		rpwi_real()->ibv_ack_cq_events(cq, nevents);
+}
+
+/* ---- SRQ ---- */
+
+RPWI_EXPORT struct ibv_srq *ibv_create_srq(struct ibv_pd *pd, struct ibv_srq_init_attr *attr)
+{
+	return ours(pd->context) ? rpwi_dev_create_srq(pd, attr) : rpwi_real()->ibv_create_srq(pd, attr);
+}
+
+RPWI_EXPORT int ibv_modify_srq(struct ibv_srq *srq, struct ibv_srq_attr *attr, int mask)
+{
+	return ours(srq->context) ? rpwi_dev_modify_srq(srq, attr, mask) : rpwi_real()->ibv_modify_srq(srq, attr, mask);
+}
+
+RPWI_EXPORT int ibv_query_srq(struct ibv_srq *srq, struct ibv_srq_attr *attr)
+{
+	return ours(srq->context) ? rpwi_dev_query_srq(srq, attr) : rpwi_real()->ibv_query_srq(srq, attr);
+}
+
+RPWI_EXPORT int ibv_destroy_srq(struct ibv_srq *srq)
+{
+	return ours(srq->context) ? rpwi_dev_destroy_srq(srq) : rpwi_real()->ibv_destroy_srq(srq);
+}
+
+/* ---- QP ---- */
+
+RPWI_EXPORT struct ibv_qp *ibv_create_qp(struct ibv_pd *pd, struct ibv_qp_init_attr *attr)
+{
+	return ours(pd->context) ? rpwi_dev_create_qp(pd, attr) : rpwi_real()->ibv_create_qp(pd, attr);
+}
+
+RPWI_EXPORT struct ibv_qp_ex *ibv_qp_to_qp_ex(struct ibv_qp *qp)
+{
+	return ours(qp->context) ? rpwi_dev_qp_to_qp_ex(qp) : rpwi_real()->ibv_qp_to_qp_ex(qp);
+}
+
+RPWI_EXPORT int ibv_modify_qp(struct ibv_qp *qp, struct ibv_qp_attr *attr, int mask)
+{
+	return ours(qp->context) ? rpwi_dev_modify_qp(qp, attr, mask) : rpwi_real()->ibv_modify_qp(qp, attr, mask);
+}
+
+RPWI_EXPORT int ibv_query_qp(struct ibv_qp *qp, struct ibv_qp_attr *attr, int mask, struct ibv_qp_init_attr *init)
+{
+	return ours(qp->context) ? rpwi_dev_query_qp(qp, attr, mask, init) : rpwi_real()->ibv_query_qp(qp, attr, mask, init);
+}
+
+/* 0: no promise. A retransmitted packet may be placed again behind later ones. */
+RPWI_EXPORT int ibv_query_qp_data_in_order(struct ibv_qp *qp, enum ibv_wr_opcode op, uint32_t flags)
+{
+	return ours(qp->context) ? 0 : rpwi_real()->ibv_query_qp_data_in_order(qp, op, flags);
+}
+
+/* Enhanced connection establishment is between NICs of one vendor; programs (librdmacm, NCCL) go on without it. */
+RPWI_EXPORT int ibv_query_ece(struct ibv_qp *qp, struct ibv_ece *ece)
+{
+	return ours(qp->context) ? EOPNOTSUPP : rpwi_real()->ibv_query_ece(qp, ece);
+}
+
+RPWI_EXPORT int ibv_set_ece(struct ibv_qp *qp, struct ibv_ece *ece)
+{
+	return ours(qp->context) ? EOPNOTSUPP : rpwi_real()->ibv_set_ece(qp, ece);
+}
+
+RPWI_EXPORT int ibv_destroy_qp(struct ibv_qp *qp)
+{
+	return ours(qp->context) ? rpwi_dev_destroy_qp(qp) : rpwi_real()->ibv_destroy_qp(qp);
+}
+
+/* ---- AH and multicast ---- */
+
+RPWI_EXPORT struct ibv_ah *ibv_create_ah(struct ibv_pd *pd, struct ibv_ah_attr *attr)
+{
+	return ours(pd->context) ? rpwi_dev_create_ah(pd, attr) : rpwi_real()->ibv_create_ah(pd, attr);
+}
+
+RPWI_EXPORT int ibv_init_ah_from_wc(struct ibv_context *context, uint8_t port_num, struct ibv_wc *wc, struct ibv_grh *grh, struct ibv_ah_attr *attr)
+{
+	if (ours(context))
+		return rpwi_dev_init_ah_from_wc(context, port_num, wc, grh, attr);
+	return rpwi_real()->ibv_init_ah_from_wc(context, port_num, wc, grh, attr);
+}
+
+RPWI_EXPORT struct ibv_ah *ibv_create_ah_from_wc(struct ibv_pd *pd, struct ibv_wc *wc, struct ibv_grh *grh, uint8_t port_num)
+{
+	if (!ours(pd->context))
+		return rpwi_real()->ibv_create_ah_from_wc(pd, wc, grh, port_num);
+	struct ibv_ah_attr attr = {0};
+	int rc = rpwi_dev_init_ah_from_wc(pd->context, port_num, wc, grh, &attr);
+	return rc ? NULL : rpwi_dev_create_ah(pd, &attr);
+}
+
+RPWI_EXPORT int ibv_destroy_ah(struct ibv_ah *ah)
+{
+	return ours(ah->context) ? rpwi_dev_destroy_ah(ah) : rpwi_real()->ibv_destroy_ah(ah);
+}
+
+/* For drivers that build Ethernet headers. Here the kernel does, and nobody above it knows the neighbour's address. */
+RPWI_EXPORT int ibv_resolve_eth_l2_from_gid(struct ibv_context *context, struct ibv_ah_attr *attr, uint8_t eth_mac[ETHERNET_LL_SIZE], uint16_t *vid)
+{
+	return ours(context) ? -EOPNOTSUPP : rpwi_real()->ibv_resolve_eth_l2_from_gid(context, attr, eth_mac, vid);
+}
+
+RPWI_EXPORT int ibv_attach_mcast(struct ibv_qp *qp, const union ibv_gid *gid, uint16_t lid)
+{
+	return ours(qp->context) ? rpwi_dev_attach_mcast(qp, gid, lid) : rpwi_real()->ibv_attach_mcast(qp, gid, lid);
+}
+
+RPWI_EXPORT int ibv_detach_mcast(struct ibv_qp *qp, const union ibv_gid *gid, uint16_t lid)
+{
+	return ours(qp->context) ? rpwi_dev_detach_mcast(qp, gid, lid) : rpwi_real()->ibv_detach_mcast(qp, gid, lid);
+}
