@@ -99,14 +99,14 @@ static void without(const char *list, const char *library, char *out, size_t len
 	}
 }
 
-static int set_preload(const struct rpwi_launch *l)
+static int set_preload(void)
 {
 	char library[PATH_MAX], value[4 * PATH_MAX], have[2 * PATH_MAX];
 
 	if (find_dropin(library))
 		return rpwi_cli_fail(CLI_FAILED, NAME, "libropeway-verbs.so is neither beside this command nor in its library folder; build or install it again");
 	without(getenv("LD_PRELOAD"), library, have, sizeof(have));
-	int err = rpwi_launch_preload(l, library, have, value, sizeof(value));
+	int err = rpwi_launch_preload(library, have, value, sizeof(value));
 	if (err == -EINVAL)
 		return rpwi_cli_fail(CLI_FAILED, NAME, "%s has a space or a colon in its path, where the loader would split it; put ropeway elsewhere", library);
 	if (err)
@@ -234,7 +234,7 @@ int rpwi_cli_run(int argc, char **argv)
 	int err = rpwi_launch_inspect(argv[0], &launch);
 	if (err)
 		return cannot_run(argv[0], -err);
-	status = set_preload(&launch);
+	status = set_preload();
 	if (status)
 		return status;
 	warn_if_not_preloadable(&launch);

@@ -14,9 +14,6 @@
 #include <sys/xattr.h>
 #include <unistd.h>
 
-/* Runtimes that intercept the C library. Where clang links its own statically (its default for ASan), nothing needs to come first. */
-static const char *const sanitizers[] = {"libasan.so", "libtsan.so", "liblsan.so", "libhwasan.so", "libclang_rt.asan", "libclang_rt.tsan", "libclang_rt.hwasan"};
-
 struct image {
 	const uint8_t *data;
 	size_t len;
@@ -25,51 +22,6 @@ struct image {
 static const void *at(const struct image *m, uint64_t off, uint64_t len)
 {
 	return off <= m->len && len <= m->len - off ? m->data + off : NULL;
-}
-
-/* A file offset for a virtual address; UINT64_MAX if no segment of the file holds it. */
-static uint64_t file_offset(const ElfW(Phdr) *ph, unsigned n, uint64_t vaddr)
-{
-	for (unsigned i = 0; i < n; i++)
-		if (ph[i].p_type == PT_LOAD && vaddr >= ph[i].p_vaddr && vaddr - ph[i].p_vaddr < ph[i].p_filesz)
-			return ph[i].p_offset + (vaddr - ph[i].p_vaddr);
-	return UINT64_MAX;
-}
-
-/* A string of the dynamic string table, if it ends within the file. */
-static const char *string_at(const struct image *m, uint64_t table, uint64_t off)
-{
-	if (table >= m->len || off >= m->len - table)
-		return NULL;
-	const char *s = (const char *)m->data + table + off;
-	return memchr(s, 0, m->len - (size_t)(table + off)) ? s : NULL;
-}
-
-static bool is_sanitizer(const char *soname)
-{
-	for (unsigned i = 0; i < RPWI_ARRAY_LEN(sanitizers); i++)
-		if (!strncmp(soname, sanitizers[i], strlen(sanitizers[i])))
-			return true;
-	return false;
-}
-
-static void read_dynamic(const struct image *m, const ElfW(Phdr) *ph, unsigned n, const ElfW(Phdr) *dynamic, struct rpwi_launch *out)
-{
-	size_t count = (size_t)(dynamic->p_filesz / sizeof(ElfW(Dyn)));
-	const ElfW(Dyn) *d = at(m, dynamic->p_offset, count * sizeof(*d));
-	uint64_t strings = UINT64_MAX;
-	for (size_t i = 0; d && i < count && d[i].d_tag != DT_NULL; i++)
-		if (d[i].d_tag == DT_STRTAB)
-			strings = file_offset(ph, n, d[i].d_un.d_ptr);
-	for (size_t i = 0; d && i < count && d[i].d_tag != DT_NULL; i++) {
-		if (d[i].d_tag != DT_NEEDED)
-			continue;
-		const char *soname = string_at(m, strings, d[i].d_un.d_val);
-		if (soname && is_sanitizer(soname) && strlen(soname) < sizeof(out->sanitizer)) {
-			strcpy(out->sanitizer, soname);
-			return;
-		}
-	}
 }
 
 static void read_elf(const struct image *m, struct rpwi_launch *out)
@@ -84,12 +36,9 @@ static void read_elf(const struct image *m, struct rpwi_launch *out)
 	bool is_loader = base && (!strncmp(base + 1, "ld-", 3) || !strncmp(base + 1, "ld.so", 5));
 	out->is_elf = true;
 	out->is_static = !is_loader;
-	for (unsigned i = 0; i < e->e_phnum; i++) {
+	for (unsigned i = 0; i < e->e_phnum; i++)
 		if (ph[i].p_type == PT_INTERP)
 			out->is_static = false;
-		if (ph[i].p_type == PT_DYNAMIC && ph[i].p_offset % _Alignof(ElfW(Dyn)) == 0)
-			read_dynamic(m, ph, e->e_phnum, &ph[i], out);
-	}
 }
 
 /* "#!interpreter argument": the interpreter, or "" (execve(2): the line is cut at 255 bytes). */
@@ -181,20 +130,11 @@ int rpwi_launch_inspect(const char *program, struct rpwi_launch *out)
 	return rc ? rc : -ELOOP;
 }
 
-/* ASan accepts a library before it when told (rpwi_launch_asan_options): then what the program starts does not get ASan's runtime preloaded, which would report the leaks
- * of every shell. The other runtimes must be initialized before anything that they intercept is called. */
-static bool must_be_first(const char *soname)
+int rpwi_launch_preload(const char *library, const char *have, char *out, size_t len)
 {
-	return soname[0] && !strstr(soname, "libasan.") && !strstr(soname, "libclang_rt.asan");
-}
-
-int rpwi_launch_preload(const struct rpwi_launch *l, const char *library, const char *have, char *out, size_t len)
-{
-	const char *first = must_be_first(l->sanitizer) && !(have && strstr(have, l->sanitizer)) ? l->sanitizer : "";
-	const char *user = have ? have : "";
 	if (strpbrk(library, " :"))
 		return -EINVAL;
-	int n = snprintf(out, len, "%s%s%s%s%s", first, *first ? ":" : "", user, *user ? ":" : "", library);
+	int n = have && *have ? snprintf(out, len, "%s:%s", have, library) : snprintf(out, len, "%s", library);
 	return n < 0 || (size_t)n >= len ? -ENAMETOOLONG : 0;
 }
 
