@@ -1,5 +1,9 @@
 /* io.h - the network as the device sees it: interfaces and GIDs, UDP port 4791 shared by all processes of the host, captures, fault injection.
  * Everything that makes a system call for packets is here; nothing here knows a QP.
+ *
+ * Threads: the caller serializes all rpwi_steer_* and rpwi_port_* calls of its process with one lock. Nothing blocks, but a send for a few ms while the
+ * socket is full, and opening a port that another user holds (half a second, to ask). Another process's questions are answered inside rpwi_steer_recv and rpwi_port_recv:
+ * whoever has a port open must call both when their descriptors are readable, and rpwi_port_timer when its deadline has come.
  */
 #ifndef ROPEWAY_IO_H
 #define ROPEWAY_IO_H
@@ -43,12 +47,18 @@ void rpwi_steer_close(struct rpwi_steer *s);
 unsigned rpwi_steer_slots(const struct rpwi_steer *s, uint16_t *slots, unsigned max);
 int rpwi_steer_claim(struct rpwi_steer *s, uint16_t *slot);          /* one more slot; -ENOSPC */
 bool rpwi_steer_owns(const struct rpwi_steer *s, uint32_t qpn);
+/* In the child of a fork, before anything else of io: closes the child's copies of all sockets (they are the parent's), and makes every open steer and port of this process a
+ * dead shell: sending gives -ENETDOWN, receiving nothing; close them as usual, and open anew. The device calls it from its pthread_atfork child handler; its prepare handler must
+ * hold the lock over io. */
+void rpwi_io_atfork_child(void);
 int rpwi_steer_fd(const struct rpwi_steer *s);                       /* readable when packets were handed over, or a member asks something */
 
 /* Same-host pacing for what has no acknowledgements (UC, UD). Every process publishes how much it has drained; a sender asks for room before it sends.
  * Returns how many of `pkts` packets of `bytes` bytes altogether may go to the process that owns `qpn` now (at least all of them if that process is not on this
  * host or publishes nothing); what is granted counts as sent. Never blocks. */
 unsigned rpwi_steer_room(struct rpwi_steer *s, uint32_t qpn, unsigned pkts, size_t bytes);
+/* Of what was granted, this much was not sent after all. */
+void rpwi_steer_unused(struct rpwi_steer *s, uint32_t qpn, unsigned pkts, size_t bytes);
 
 /* Give back what rpwi_steer_room granted and was not sent. */
 void rpwi_steer_unused(struct rpwi_steer *s, uint32_t qpn, unsigned pkts, size_t bytes);
@@ -59,18 +69,19 @@ struct rpwi_port;
  * (kernel rxe, say): `why` (at least 200 bytes) then says who holds it and what to do; another user's ropeway is fine: it hands our packets over. */
 int rpwi_port_open(struct rpwi_steer *s, const struct rpwi_addr *local, struct rpwi_port **out, char *why, size_t why_len);
 void rpwi_port_close(struct rpwi_port *p);
-int rpwi_port_fd(const struct rpwi_port *p);                         /* receiving socket, to poll for input; -1 where another user's process receives for us */
+int rpwi_port_fd(const struct rpwi_port *p);                         /* receiving socket, to poll for input; -1 while another user's process receives for us (ask again after rpwi_port_timer) */
 /* Send a batch: ICRCs added, equal sizes grouped for GSO, faults injected, captured. Packets that the kernel refuses are counted and lost, as on a wire; never blocks for more
  * than a few ms. 0, or -errno of the last refusal (-EFAULT: payload memory is not mapped: that packet and those after it were not sent, *sent says how many were). */
 int rpwi_port_send(struct rpwi_port *p, const struct rpwi_txb *b, unsigned *sent);
-/* One datagram, or one GRO batch. seg_len is the size of each segment but the last. */
+/* One datagram, or one GRO batch. seg_len is the size of each segment but the last (len, for one datagram). */
 struct rpwi_rx {
 	struct rpwi_flow flow;         /* src the peer, dst ours */
 	uint8_t ttl, tos;
 	uint8_t *data; size_t len; size_t seg_len; /* data is in the port's buffer, good until the next call */
 	int32_t ip_id;                 /* ID of the first segment when known, else -1 */
 };
-/* 1 with *rx filled, 0 nothing there, or -errno. Takes what was handed over too (rpwi_steer_recv). */
+/* 1 with *rx filled, 0 nothing there, or -errno. What other processes handed over comes from rpwi_steer_recv, for any address of this process; those are
+ * not handed over again. Received packets are captured by the caller (once the ICRC check has told their ID), sent ones here. */
 int rpwi_port_recv(struct rpwi_port *p, struct rpwi_rx *rx);
 int rpwi_steer_recv(struct rpwi_steer *s, struct rpwi_rx *rx);
 /* A packet in our socket for a QPN that is not ours: give it to its owner; counts, and has the steering program renewed when that keeps happening. */
@@ -80,6 +91,11 @@ size_t rpwi_rcvbuf_bytes(void);
 /* When delayed packets (fault injection) are to be sent, RPWI_NEVER if none; and send those whose time has come. */
 uint64_t rpwi_port_deadline(const struct rpwi_port *p);
 void rpwi_port_timer(struct rpwi_port *p, uint64_t now_ns);
+/* The port's own timers: injected delays, learning its place in the port group, what waits to be handed over. Call rpwi_port_timer when the deadline has come. */
+uint64_t rpwi_port_deadline(const struct rpwi_port *p);
+void rpwi_port_timer(struct rpwi_port *p, uint64_t now_ns);
+/* Fill rx->ttl and rx->tos from the packets (else 64 and 0): it costs a little for each receive, and only a UD receive's GRH shows it. */
+void rpwi_port_want_ttl(struct rpwi_port *p, bool want);
 /* For tests and stats. */
 struct rpwi_port_stats { uint64_t tx_datagrams, tx_syscalls, rx_datagrams, rx_syscalls, tx_refused, handed_over, taken_over, resteered, rx_overflow; };
 void rpwi_port_stats(const struct rpwi_port *p, struct rpwi_port_stats *out);

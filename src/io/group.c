@@ -1,0 +1,308 @@
+/* group.c - the SO_REUSEPORT group of one address: which member is at which place, and the classic BPF program that picks the member by the slot of a packet's QPN.
+ *
+ * The kernel tells nobody his place, and moves the last member into the hole when one leaves. So places are learned: a probe packet carries a place, the program has a rule
+ * that sends probes where they say, and whoever receives one tells the prober his slots over the Unix sockets. One process at a time does this, under a lock
+ * that is an abstract socket, so that it goes with its holder. A member that is stopped does not answer: its slots are left to the kernel's hash, and to handing over.
+ *
+ * When: after joining, after claiming a slot, and when packets keep landing at the wrong member. Nothing depends on the program but speed.
+ */
+#include "io/io_priv.h"
+
+#include <errno.h>
+#include <linux/filter.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <sys/random.h>
+#include <sys/un.h>
+#include <unistd.h>
+
+enum {
+	PLACES_MAX = 512,       /* more members than this are left to the hash */
+	ENTRIES_MAX = 1024,     /* slot -> place; two instructions each, of the 4096 that a program may have */
+	PROBE_NS = 100000000,   /* how long answers are awaited */
+	LOCKED_RETRY_NS = 30000000,
+	WRONG_PKTS = 32, WRONG_WINDOW_NS = 100000000,
+	PAUSE_MIN_NS = 100000000, CALM_NS = 1000000000,
+};
+static const uint64_t PAUSE_MAX_NS = 5 * RPWI_NS_PER_S;
+
+/* Looks like a BTH as far as the QPN, whose slot no QP has. The program reads the place at PROBE_PLACE. */
+enum { PROBE_PLACE = 12, PROBE_MAGIC = 16, PROBE_COOKIE = 24, PROBE_SLOT = 32, PROBE_LEN = 34 };
+static const uint64_t probe_magic = 0x726f70657761793full;
+
+struct entry { uint16_t slot, place; };
+
+struct rpwi_group {
+	struct rpwi_port *port;
+	struct rpwi_steer *steer;
+	struct entry entry[ENTRIES_MAX];
+	unsigned nentries;
+	uint64_t renewals;
+
+	/* while probing, and a while after: late answers still count */
+	int lock_fd;
+	uint64_t cookie, began_ns;
+	unsigned places, answered;
+	bool confused;          /* one member at two places: the probe rule is not installed */
+	bool again;             /* it was put in, and the probing repeated */
+	uint64_t seen[PLACES_MAX / 64];
+
+	uint64_t due_ns;        /* of the next attempt, or RPWI_NEVER */
+	uint64_t last_ns, pause_ns;
+	uint64_t wrong_since_ns;
+	unsigned wrong;
+};
+
+struct rpwi_group *rpwi_group_new(struct rpwi_port *p, struct rpwi_steer *s)
+{
+	struct rpwi_group *g = calloc(1, sizeof(*g));
+	if (!g)
+		return NULL;
+	g->port = p;
+	g->steer = s;
+	g->lock_fd = -1;
+	g->due_ns = RPWI_NEVER;
+	g->pause_ns = PAUSE_MIN_NS;
+	return g;
+}
+
+static void unlock(struct rpwi_group *g)
+{
+	if (g->lock_fd >= 0)
+		close(g->lock_fd);
+	g->lock_fd = -1;
+}
+
+void rpwi_group_free(struct rpwi_group *g)
+{
+	if (!g)
+		return;
+	unlock(g);
+	free(g);
+}
+
+/* One lock for each address in the network namespace. */
+static bool lock(struct rpwi_group *g)
+{
+	const struct rpwi_addr *a = rpwi_port_local(g->port);
+	char text[IO_ADDR_TEXT];
+	struct sockaddr_un un = {.sun_family = AF_UNIX};
+	int n = snprintf(un.sun_path + 1, sizeof(un.sun_path) - 1, "ropeway/group/%s%%%u", rpwi_addr_text(a, text), a->scope);
+	int fd = socket(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC, 0);
+	if (fd < 0)
+		return false;
+	if (bind(fd, (struct sockaddr *)&un, (socklen_t)(offsetof(struct sockaddr_un, sun_path) + 1 + (size_t)n))) {
+		close(fd);
+		return false;
+	}
+	g->lock_fd = fd;
+	return true;
+}
+
+/* ---- the program ---- */
+
+static void install(struct rpwi_group *g)
+{
+	static struct sock_filter code[8 + 2 * ENTRIES_MAX]; /* built under the caller's lock */
+	unsigned n = 0;
+	code[n++] = (struct sock_filter)BPF_STMT(BPF_LD | BPF_W | BPF_ABS, 4); /* the UDP payload begins at 0: reserved, QPN */
+	code[n++] = (struct sock_filter)BPF_STMT(BPF_ALU | BPF_AND | BPF_K, RPWI_QPN_MASK);
+	code[n++] = (struct sock_filter)BPF_STMT(BPF_ALU | BPF_RSH | BPF_K, RPWI_SLOT_SHIFT);
+	code[n++] = (struct sock_filter)BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, IO_PROBE_SLOT, 0, 2);
+	code[n++] = (struct sock_filter)BPF_STMT(BPF_LD | BPF_W | BPF_ABS, PROBE_PLACE);
+	code[n++] = (struct sock_filter)BPF_STMT(BPF_RET | BPF_A, 0);
+	for (unsigned i = 0; i < g->nentries; i++) {
+		code[n++] = (struct sock_filter)BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, g->entry[i].slot, 0, 1);
+		code[n++] = (struct sock_filter)BPF_STMT(BPF_RET | BPF_K, g->entry[i].place);
+	}
+	code[n++] = (struct sock_filter)BPF_STMT(BPF_RET | BPF_K, UINT32_MAX); /* no such place: the kernel takes its hash */
+	struct sock_fprog prog = {.len = (unsigned short)n, .filter = code};
+	if (setsockopt(rpwi_port_rx_fd(g->port), SOL_SOCKET, SO_ATTACH_REUSEPORT_CBPF, &prog, sizeof(prog)))
+		rpwi_debug("steering program refused: %s; packets are handed over instead", strerror(errno));
+}
+
+/* False: this process was already seen at another place. */
+static bool place_add(struct rpwi_group *g, unsigned place, const uint16_t *slots, unsigned n)
+{
+	for (unsigned k = 0; k < n; k++)
+		for (unsigned i = 0; i < g->nentries; i++)
+			if (g->entry[i].slot == slots[k])
+				return g->entry[i].place == place;
+	for (unsigned k = 0; k < n && g->nentries < ENTRIES_MAX; k++)
+		if (slots[k] >= 1 && slots[k] <= RPWI_SLOT_MAX)
+			g->entry[g->nentries++] = (struct entry){slots[k], (uint16_t)place};
+	return true;
+}
+
+/* ---- probing ---- */
+
+static void send_probes(struct rpwi_group *g)
+{
+	uint16_t slot = 0;
+	uint8_t b[PROBE_LEN] = {0xff};
+	rpwi_steer_slots(g->steer, &slot, 1);
+	rpwi_put_be24(b + 5, IO_PROBE_SLOT << RPWI_SLOT_SHIFT);
+	rpwi_put_be64(b + PROBE_MAGIC, probe_magic);
+	rpwi_put_be64(b + PROBE_COOKIE, g->cookie);
+	rpwi_put_be16(b + PROBE_SLOT, slot);
+	for (unsigned place = 0; place < g->places; place++) {
+		rpwi_put_be32(b + PROBE_PLACE, place);
+		rpwi_port_send_to_self(g->port, b, sizeof(b));
+	}
+}
+
+static void probe(struct rpwi_group *g, uint64_t now_ns)
+{
+	if (getrandom(&g->cookie, sizeof(g->cookie), GRND_NONBLOCK) != sizeof(g->cookie))
+		g->cookie = now_ns;
+	memset(g->seen, 0, sizeof(g->seen));
+	g->nentries = g->answered = 0;
+	g->confused = false;
+	g->began_ns = now_ns;
+	g->due_ns = now_ns + PROBE_NS;
+	send_probes(g);
+}
+
+static void finish(struct rpwi_group *g, uint64_t now_ns)
+{
+	bool had_rule = !g->confused && g->answered;
+	if (!had_rule && !g->again) {
+		/* No program there yet, or one without our rule. */
+		g->again = true;
+		g->nentries = 0;
+		install(g);
+		probe(g, now_ns);
+		return;
+	}
+	install(g);
+	unlock(g);
+	g->renewals++;
+	g->wrong = 0;
+	g->last_ns = now_ns;
+	g->due_ns = RPWI_NEVER;
+	rpwi_debug("port group: %u members, %u answered, %u slots steered", g->places, g->answered, g->nentries);
+}
+
+static void only_member(struct rpwi_group *g, uint64_t now_ns)
+{
+	uint16_t own[IO_SLOTS_MAX];
+	unsigned n = rpwi_steer_slots(g->steer, own, IO_SLOTS_MAX);
+	g->cookie = 0;
+	g->nentries = 0;
+	place_add(g, 0, own, RPWI_MIN(n, (unsigned)IO_SLOTS_MAX));
+	g->answered = 1;
+	g->again = true;
+	g->confused = false;
+	finish(g, now_ns);
+}
+
+void rpwi_group_renew(struct rpwi_group *g, uint64_t now_ns)
+{
+	struct io_holder h;
+	if (rpwi_port_rx_fd(g->port) < 0 || g->lock_fd >= 0)
+		return;
+	if (!lock(g)) {
+		g->due_ns = now_ns + LOCKED_RETRY_NS;
+		return;
+	}
+	if (rpwi_holder_find(rpwi_port_local(g->port), &h) || h.sockets > PLACES_MAX) {
+		unlock(g);
+		g->due_ns = RPWI_NEVER;
+		return;
+	}
+	g->places = h.sockets ? h.sockets : 1;
+	if (g->places == 1) {
+		only_member(g, now_ns);
+		return;
+	}
+	g->again = false;
+	probe(g, now_ns);
+}
+
+static void learned(struct rpwi_group *g, unsigned place, const uint16_t *slots, unsigned n)
+{
+	if (place >= g->places || (g->seen[place / 64] >> place % 64 & 1))
+		return;
+	g->seen[place / 64] |= 1ull << place % 64;
+	g->answered++;
+	if (!place_add(g, place, slots, n))
+		g->confused = true;
+	if (g->lock_fd < 0)
+		install(g); /* a late answer */
+	else if (g->answered == g->places)
+		finish(g, rpwi_now_ns());
+}
+
+/* Probes are of this host: from our own address, which the kernel lets nobody else send from. */
+bool rpwi_group_take_probe(struct rpwi_group *g, const struct rpwi_rx *rx)
+{
+	const uint8_t *b = rx->data;
+	uint16_t own[IO_SLOTS_MAX], first = 0;
+	unsigned n = rpwi_steer_slots(g->steer, own, IO_SLOTS_MAX);
+	if (rx->len != PROBE_LEN || rpwi_get_be64(b + PROBE_MAGIC) != probe_magic || !rpwi_addr_eq(&rx->flow.src, &rx->flow.dst))
+		return true; /* nobody's packet: there is no such QP */
+	n = RPWI_MIN(n, (unsigned)IO_SLOTS_MAX);
+	first = rpwi_get_be16(b + PROBE_SLOT);
+	uint64_t cookie = rpwi_get_be64(b + PROBE_COOKIE);
+	uint32_t place = rpwi_get_be32(b + PROBE_PLACE);
+	if (n && first == own[0]) {
+		if (cookie == g->cookie)
+			learned(g, place, own, n);
+		return true;
+	}
+	struct io_msg m = {.type = IO_MSG_PROBE_ANSWER, .cookie = cookie, .index = place, .nslots = (uint16_t)n};
+	memcpy(m.slots, own, n * sizeof(own[0]));
+	rpwi_steer_tell(g->steer, first, &m, NULL, 0, -1);
+	if (g->lock_fd < 0) {
+		/* Someone else is doing it, with us in it. */
+		g->due_ns = RPWI_NEVER;
+		g->last_ns = rpwi_now_ns();
+		g->wrong = 0;
+		g->cookie = 0;
+	}
+	return true;
+}
+
+void rpwi_group_answer(struct rpwi_group *g, const struct io_msg *m)
+{
+	if (!g->cookie || m->cookie != g->cookie || m->nslots > IO_SLOTS_MAX)
+		return;
+	if (g->lock_fd < 0 && rpwi_now_ns() - g->began_ns > CALM_NS)
+		return;
+	learned(g, m->index, m->slots, m->nslots);
+}
+
+/* ---- when ---- */
+
+void rpwi_group_wrong_member(struct rpwi_group *g, unsigned pkts)
+{
+	if (g->lock_fd >= 0 || g->due_ns != RPWI_NEVER)
+		return;
+	uint64_t now = rpwi_now_ns();
+	if (now - g->wrong_since_ns > WRONG_WINDOW_NS) {
+		g->wrong_since_ns = now;
+		g->wrong = 0;
+	}
+	g->wrong += pkts;
+	if (g->wrong < WRONG_PKTS)
+		return;
+	/* What renewing does not mend (another user's slots, mixed GRO batches) must not make us renew all the time. */
+	bool helped = now - g->last_ns > CALM_NS + g->pause_ns;
+	g->pause_ns = helped ? PAUSE_MIN_NS : RPWI_MIN(g->pause_ns * 2, PAUSE_MAX_NS);
+	g->due_ns = RPWI_MAX(now, g->last_ns + (helped ? 0 : g->pause_ns));
+}
+
+uint64_t rpwi_group_deadline(const struct rpwi_group *g) { return g->due_ns; }
+uint64_t rpwi_group_renewals(const struct rpwi_group *g) { return g->renewals; }
+
+void rpwi_group_timer(struct rpwi_group *g, uint64_t now_ns)
+{
+	if (g->due_ns > now_ns)
+		return;
+	if (g->lock_fd >= 0) {
+		finish(g, now_ns);
+		return;
+	}
+	g->due_ns = RPWI_NEVER;
+	rpwi_group_renew(g, now_ns);
+}

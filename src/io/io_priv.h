@@ -1,0 +1,112 @@
+/* io_priv.h - what the files of io/ share. Nobody above includes it.
+ *
+ * Threads: as io.h says, one caller at a time over a process's steer and ports; so nothing here locks.
+ */
+#ifndef ROPEWAY_IO_PRIV_H
+#define ROPEWAY_IO_PRIV_H
+
+#include <netinet/in.h>
+#include <sys/socket.h>
+#include <sys/types.h>
+
+#include "io/io.h"
+
+enum {
+	IO_SLOTS_MAX = 64,        /* of one process: 262,144 QPNs */
+	IO_GRO_BYTES_MAX = 65536, /* the most one receive can bring */
+	IO_GSO_SEGS_MAX = 64,     /* UDP_MAX_SEGMENTS of kernels before 6.9 */
+	IO_GSO_BYTES_MAX = 65507, /* 65535 less the IPv4 and UDP headers */
+	IO_PROBE_SLOT = 4095,     /* no QP has it: probes of the port group go there */
+	IO_TTL_UNKNOWN = 64,      /* a received TTL that nobody asked the kernel for */
+};
+
+static inline uint16_t rpwi_slot_of(uint32_t qpn) { return (uint16_t)((qpn & RPWI_QPN_MASK) >> RPWI_SLOT_SHIFT); }
+
+/* ---- sockaddr.c ---- */
+union io_sockaddr {
+	struct sockaddr sa;
+	struct sockaddr_in in;
+	struct sockaddr_in6 in6;
+};
+socklen_t rpwi_sockaddr_make(union io_sockaddr *sa, const struct rpwi_addr *a, uint16_t port);
+/* False when it is of another family, or too short. */
+bool rpwi_sockaddr_read(const union io_sockaddr *sa, socklen_t len, struct rpwi_addr *a, uint16_t *port);
+enum { IO_ADDR_TEXT = 64 };
+const char *rpwi_addr_text(const struct rpwi_addr *a, char text[IO_ADDR_TEXT]);
+
+/* ---- holder.c: who has (address, 4791), as /proc/net/udp tells ---- */
+struct io_holder {
+	unsigned sockets;     /* bound to just this address */
+	bool wildcard;        /* some socket is bound to all addresses */
+	uid_t uid;
+	unsigned long inode;
+};
+/* 0 (sockets may be 0), or -errno where /proc does not tell. */
+int rpwi_holder_find(const struct rpwi_addr *a, struct io_holder *h);
+/* One sentence on who holds it and what to do. */
+void rpwi_holder_explain(const struct rpwi_addr *a, char *why, size_t why_len);
+
+/* ---- steer.c, towards the other files ---- */
+enum io_msg_type { IO_MSG_PACKET = 1, IO_MSG_PROBE_ANSWER, IO_MSG_PAGE_ASK, IO_MSG_PAGE_ANSWER, IO_MSG_HOLD_ASK, IO_MSG_HOLD_ANSWER };
+/* What goes between ropeway processes of one host, in one datagram of an abstract Unix socket; a packet's bytes follow it. */
+struct io_msg {
+	uint32_t magic;
+	uint8_t version, type;
+	uint16_t slot;        /* the sender's first */
+	uint64_t cookie;      /* the asker's, returned in the answer */
+	uint32_t index;       /* PROBE_ANSWER: place in the port group */
+	uint32_t seg_len;     /* PACKET */
+	int32_t ip_id;        /* PACKET: expected ID of the first segment, or -1 */
+	uint8_t ttl, tos;
+	uint16_t nslots;      /* PROBE_ANSWER */
+	struct rpwi_flow flow; /* PACKET; HOLD_ASK: dst is the address asked about */
+	uint16_t slots[IO_SLOTS_MAX];
+};
+enum { IO_MSG_MAGIC = 0x72707769, IO_MSG_VERSION = 1 };
+struct io_port_list { struct rpwi_port *first; };
+extern struct io_port_list rpwi_ports; /* of this process */
+/* 0 or -errno; the sender's fields are filled in here. Never blocks. fd >= 0 goes along. */
+int rpwi_steer_tell(struct rpwi_steer *s, uint16_t slot, struct io_msg *m, const void *data, size_t len, int fd);
+/* As rpwi_steer_tell for packets, but what the owner has no room for now waits in a bounded queue. */
+void rpwi_steer_pass(struct rpwi_steer *s, uint16_t slot, struct io_msg *m, const void *data, size_t len);
+void rpwi_steer_retry(struct rpwi_steer *s);
+uint64_t rpwi_steer_retry_at(const struct rpwi_steer *s);
+/* Does a ropeway process of this host hold the port of `a`? Waits for an answer, up to timeout_ms. */
+bool rpwi_steer_ask_holder(const struct rpwi_addr *a, int timeout_ms);
+struct rpwi_pace *rpwi_steer_pace(struct rpwi_steer *s);
+uint64_t rpwi_steer_taken(const struct rpwi_steer *s); /* packets that others handed to us */
+
+/* ---- group.c: our place in the SO_REUSEPORT group ---- */
+struct rpwi_group;
+struct rpwi_group *rpwi_group_new(struct rpwi_port *p, struct rpwi_steer *s); /* NULL: no memory */
+void rpwi_group_free(struct rpwi_group *g);
+void rpwi_group_renew(struct rpwi_group *g, uint64_t now_ns);                  /* learn the places and install the program: begun now, finished by timer */
+void rpwi_group_wrong_member(struct rpwi_group *g, unsigned pkts);            /* packets landed here that were for others */
+bool rpwi_group_take_probe(struct rpwi_group *g, const struct rpwi_rx *rx);   /* true: it was one, and is dealt with */
+void rpwi_group_answer(struct rpwi_group *g, const struct io_msg *m);
+uint64_t rpwi_group_deadline(const struct rpwi_group *g);
+void rpwi_group_timer(struct rpwi_group *g, uint64_t now_ns);
+uint64_t rpwi_group_renewals(const struct rpwi_group *g);
+
+/* ---- port.c, towards group.c and steer.c ---- */
+int rpwi_port_rx_fd(const struct rpwi_port *p); /* -1 while another user's process holds the port */
+const struct rpwi_addr *rpwi_port_local(const struct rpwi_port *p);
+struct rpwi_port *rpwi_port_next(const struct rpwi_port *p);
+struct rpwi_group *rpwi_port_group(const struct rpwi_port *p);
+int rpwi_port_send_to_self(struct rpwi_port *p, const void *data, size_t len);
+void rpwi_port_forget(struct rpwi_port *p); /* in a fork's child: close what is the parent's */
+
+/* ---- pace.c: the page in which a process publishes what it has drained ---- */
+struct rpwi_pace;
+int rpwi_pace_new(struct rpwi_pace **out);
+void rpwi_pace_free(struct rpwi_pace *pc);
+int rpwi_pace_fd(const struct rpwi_pace *pc);
+void rpwi_pace_set_limit(struct rpwi_pace *pc, size_t rcvbuf_bytes);
+uint64_t rpwi_pace_snapshot(const struct rpwi_pace *pc);                      /* before a receive */
+void rpwi_pace_drained(struct rpwi_pace *pc, unsigned pkts, size_t bytes);
+void rpwi_pace_empty(struct rpwi_pace *pc, uint64_t snapshot);
+unsigned rpwi_pace_room(struct rpwi_pace *pc, struct rpwi_steer *s, uint16_t slot, bool own, unsigned pkts, size_t bytes);
+void rpwi_pace_unused(struct rpwi_pace *pc, uint16_t slot, bool own, unsigned pkts, size_t bytes);
+void rpwi_pace_answer(struct rpwi_pace *pc, uint16_t slot, uint64_t cookie, int fd); /* takes fd */
+
+#endif

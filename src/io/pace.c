@@ -1,0 +1,245 @@
+/* pace.c - same-host pacing of what has no acknowledgements. Each process publishes a page (a sealed memfd, passed over its slot's socket): senders add what they send, the
+ * owner says how much of that it has drained, and the difference is kept below what the owner's socket holds.
+ *
+ * A page is written by processes that need not trust each other. Its numbers are compared, never used as an address or a length; the worst that false ones do is
+ * to make a sender wait STALL_NS for each little batch, or not at all.
+ */
+#include "io/io_priv.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdatomic.h>
+#include <stdlib.h>
+#include <poll.h>
+#include <sys/mman.h>
+#include <sys/random.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+enum {
+	PAGE_BYTES = 4096,
+	PAGE_MAGIC = 0x70616365,
+	LIMIT_MIN = 32 << 10, LIMIT_MAX = 64 << 20,
+	ANSWER_NS = 3000000,    /* how long a sender waits for the page */
+	UNPACED_NS = 100000000, /* then it goes on without, and asks again after this */
+	STALL_NS = 20000000,    /* nothing drained for so long: something is granted anyway */
+	STALL_GRANT_PKTS = 4,
+	PORTS_POLLED_MAX = 64,
+};
+
+struct page {
+	_Atomic uint32_t magic;
+	_Atomic uint64_t limit;
+	_Alignas(64) _Atomic uint64_t sent; /* written by senders */
+	_Alignas(64) _Atomic uint64_t drained; /* written by the owner */
+};
+_Static_assert(sizeof(struct page) <= PAGE_BYTES, "the page is one page");
+
+/* What we know of the owner of another slot. */
+struct owner {
+	struct page *page;
+	uint64_t cookie, asked_at_ns, unpaced_until_ns, stalled_at_ns;
+};
+
+struct rpwi_pace {
+	int fd;
+	struct page *page;
+	uint64_t own_stalled_at_ns;
+	struct owner *owner[RPWI_SLOT_MAX + 2];
+};
+
+/* What a socket is charged for packets (sk_rmem_alloc counts truesize): measured on loopback, see RATIONALE. A lone 8-byte datagram costs 832 bytes, one of 1 KiB 2304, of
+ * 4 KiB 8.4 KiB, a GSO batch its length and an eighth. Linear, so that what is granted can be given back in parts; the limit leaves the rest of the room. */
+static uint64_t cost(uint64_t pkts, uint64_t bytes) { return pkts * 1024 + bytes + bytes / 4; }
+
+/* ---- the page ---- */
+
+static struct page *map_page(int fd, void *at)
+{
+	void *m = mmap(at, PAGE_BYTES, PROT_READ | PROT_WRITE, MAP_SHARED | (at ? MAP_FIXED : 0), fd, 0);
+	return m == MAP_FAILED ? NULL : m;
+}
+
+int rpwi_pace_new(struct rpwi_pace **out)
+{
+	struct rpwi_pace *pc = calloc(1, sizeof(*pc));
+	*out = pc;
+	if (!pc)
+		return -ENOMEM;
+	pc->fd = memfd_create("ropeway-pace", MFD_CLOEXEC | MFD_ALLOW_SEALING);
+	/* Sealed, so that no process can take the page from under another. */
+	if (pc->fd < 0 || ftruncate(pc->fd, PAGE_BYTES) || fcntl(pc->fd, F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL))
+		return -errno;
+	pc->page = map_page(pc->fd, NULL);
+	if (!pc->page)
+		return -errno;
+	pc->page->limit = LIMIT_MIN;
+	pc->page->magic = PAGE_MAGIC;
+	return 0;
+}
+
+void rpwi_pace_free(struct rpwi_pace *pc)
+{
+	if (!pc)
+		return;
+	for (unsigned i = 0; i < RPWI_ARRAY_LEN(pc->owner); i++) {
+		if (pc->owner[i] && pc->owner[i]->page)
+			munmap(pc->owner[i]->page, PAGE_BYTES);
+		free(pc->owner[i]);
+	}
+	if (pc->page)
+		munmap(pc->page, PAGE_BYTES);
+	if (pc->fd >= 0)
+		close(pc->fd);
+	free(pc);
+}
+
+int rpwi_pace_fd(const struct rpwi_pace *pc) { return pc->fd; }
+
+/* The smallest of our sockets decides; a quarter is left for what is granted but not yet sent, and for other hosts. */
+void rpwi_pace_set_limit(struct rpwi_pace *pc, size_t rcvbuf_bytes)
+{
+	uint64_t limit = RPWI_MAX((uint64_t)LIMIT_MIN, (uint64_t)rcvbuf_bytes * 3 / 4), have = pc->page->limit;
+	if (have == LIMIT_MIN || limit < have)
+		pc->page->limit = limit;
+}
+
+/* ---- the owner's side ---- */
+
+uint64_t rpwi_pace_snapshot(const struct rpwi_pace *pc) { return atomic_load_explicit(&pc->page->sent, memory_order_acquire); }
+
+static uint64_t drained_now(const struct rpwi_pace *pc) { return atomic_load_explicit(&pc->page->drained, memory_order_relaxed); }
+
+void rpwi_pace_drained(struct rpwi_pace *pc, unsigned pkts, size_t bytes)
+{
+	/* Packets of senders that do not ask (RC, other hosts) are counted too; so never beyond what was sent. */
+	uint64_t sent = rpwi_pace_snapshot(pc), now = drained_now(pc);
+	if ((int64_t)(sent - now) <= 0)
+		return;
+	now = RPWI_MIN(sent - now, cost(pkts, bytes)) + now;
+	atomic_store_explicit(&pc->page->drained, now, memory_order_release);
+}
+
+static bool all_ports_empty(void)
+{
+	struct pollfd f[PORTS_POLLED_MAX];
+	nfds_t n = 0;
+	for (struct rpwi_port *p = rpwi_ports.first; p && n < PORTS_POLLED_MAX; p = rpwi_port_next(p))
+		if (rpwi_port_rx_fd(p) >= 0)
+			f[n++] = (struct pollfd){.fd = rpwi_port_rx_fd(p), .events = POLLIN};
+	return n < 2 || poll(f, n, 0) == 0;
+}
+
+/* A receive found the socket empty: all that was sent before it is read, or lost. */
+void rpwi_pace_empty(struct rpwi_pace *pc, uint64_t snapshot)
+{
+	if (RPWI_LIKELY((int64_t)(snapshot - drained_now(pc)) <= 0) || !all_ports_empty())
+		return;
+	atomic_store_explicit(&pc->page->drained, snapshot, memory_order_release);
+}
+
+/* ---- the sender's side ---- */
+
+static void ask(struct owner *o, struct rpwi_steer *s, uint16_t slot, uint64_t now_ns)
+{
+	if (getrandom(&o->cookie, sizeof(o->cookie), GRND_NONBLOCK) != sizeof(o->cookie))
+		o->cookie = now_ns;
+	struct io_msg m = {.type = IO_MSG_PAGE_ASK, .index = slot, .cookie = o->cookie};
+	o->asked_at_ns = now_ns;
+	if (rpwi_steer_tell(s, slot, &m, NULL, 0, -1)) {
+		o->asked_at_ns = 0;
+		o->unpaced_until_ns = now_ns + UNPACED_NS;
+	}
+}
+
+/* Without a page: hold back for a moment while the owner is asked, then go on without. */
+static unsigned room_unknown(struct owner *o, struct rpwi_steer *s, uint16_t slot, unsigned pkts)
+{
+	uint64_t now = rpwi_now_ns();
+	if (now < o->unpaced_until_ns)
+		return pkts;
+	if (!o->asked_at_ns)
+		ask(o, s, slot, now);
+	else if (now - o->asked_at_ns >= ANSWER_NS) {
+		o->asked_at_ns = 0;
+		o->unpaced_until_ns = now + UNPACED_NS;
+	}
+	return now < o->unpaced_until_ns ? pkts : 0;
+}
+
+/* How many fit now; those count as sent. */
+static unsigned grant(struct page *pg, unsigned pkts, size_t bytes)
+{
+	uint64_t sent = atomic_load_explicit(&pg->sent, memory_order_relaxed);
+	uint64_t drained = atomic_load_explicit(&pg->drained, memory_order_acquire);
+	uint64_t limit = atomic_load_explicit(&pg->limit, memory_order_relaxed);
+	limit = RPWI_MIN(RPWI_MAX(limit, (uint64_t)LIMIT_MIN), (uint64_t)LIMIT_MAX);
+	int64_t out = (int64_t)(sent - drained);
+	uint64_t outstanding = out > 0 ? (uint64_t)out : 0, want = cost(pkts, bytes);
+	uint64_t room = outstanding < limit ? limit - outstanding : 0;
+	unsigned n = room >= want ? pkts : (unsigned)(room * pkts / want);
+	if (n)
+		atomic_fetch_add_explicit(&pg->sent, n == pkts ? want : cost(n, bytes / pkts * n), memory_order_release);
+	return n;
+}
+
+unsigned rpwi_pace_room(struct rpwi_pace *pc, struct rpwi_steer *s, uint16_t slot, bool own, unsigned pkts, size_t bytes)
+{
+	if (!pkts || !slot || slot > RPWI_SLOT_MAX)
+		return pkts;
+	struct owner *o = pc->owner[slot];
+	if (!own && !o) {
+		o = pc->owner[slot] = calloc(1, sizeof(*o));
+		if (!o)
+			return pkts;
+	}
+	if (!own && !o->page)
+		return room_unknown(o, s, slot, pkts);
+	uint64_t *stalled_at_ns = own ? &pc->own_stalled_at_ns : &o->stalled_at_ns;
+	unsigned n = grant(own ? pc->page : o->page, pkts, bytes);
+	if (RPWI_LIKELY(n)) {
+		*stalled_at_ns = 0;
+		return n;
+	}
+	uint64_t now = rpwi_now_ns();
+	if (!*stalled_at_ns)
+		*stalled_at_ns = now;
+	if (now - *stalled_at_ns < STALL_NS)
+		return 0;
+	*stalled_at_ns = now;
+	if (!own)
+		ask(o, s, slot, now); /* the slot may have a new owner */
+	return RPWI_MIN(pkts, (unsigned)STALL_GRANT_PKTS);
+}
+
+void rpwi_pace_unused(struct rpwi_pace *pc, uint16_t slot, bool own, unsigned pkts, size_t bytes)
+{
+	struct owner *o = slot <= RPWI_SLOT_MAX ? pc->owner[slot] : NULL;
+	struct page *pg = own ? pc->page : o ? o->page : NULL;
+	if (pg)
+		atomic_fetch_sub_explicit(&pg->sent, cost(pkts, bytes), memory_order_release);
+}
+
+/* Believed only if it is the answer to what we asked, and cannot shrink under us. */
+static bool page_is_sound(int fd)
+{
+	struct stat st;
+	int seals = fcntl(fd, F_GET_SEALS);
+	return seals >= 0 && (seals & F_SEAL_SHRINK) && !fstat(fd, &st) && st.st_size == PAGE_BYTES;
+}
+
+void rpwi_pace_answer(struct rpwi_pace *pc, uint16_t slot, uint64_t cookie, int fd)
+{
+	struct owner *o = slot <= RPWI_SLOT_MAX ? pc->owner[slot] : NULL;
+	if (o && o->asked_at_ns && o->cookie == cookie && page_is_sound(fd)) {
+		struct page *pg = map_page(fd, o->page);
+		if (pg && pg->magic == PAGE_MAGIC) {
+			o->page = pg;
+		} else if (pg) {
+			munmap(pg, PAGE_BYTES);
+			o->page = NULL;
+		}
+		o->asked_at_ns = 0;
+	}
+	close(fd);
+}

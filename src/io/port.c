@@ -1,0 +1,351 @@
+/* port.c - a local address on UDP port 4791: opening it, receiving, and what happens to packets that are another process's. Sending is in tx.c. */
+#include "io/port_priv.h"
+
+#include <errno.h>
+#include <linux/sock_diag.h>
+#include <netinet/udp.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <unistd.h>
+
+#ifndef UDP_NO_CHECK6_RX
+#define UDP_NO_CHECK6_RX 102
+#endif
+
+enum {
+	RCVBUF_BYTES = 8 << 20,
+	HOLDER_ANSWER_MS = 500,
+	REBIND_MS = 1000,
+	PROBES_A_CALL = 16, /* probes eaten before a receive gives up looking for a packet */
+};
+
+struct io_port_list rpwi_ports;
+
+/* ---- opening ---- */
+
+static int set_int(int fd, int level, int name, int value) { return setsockopt(fd, level, name, &value, sizeof(value)) ? -errno : 0; }
+
+static void set_rcvbuf(struct rpwi_port *p)
+{
+	int have = 0;
+	socklen_t len = sizeof(have);
+	if (set_int(p->rx_fd, SOL_SOCKET, SO_RCVBUFFORCE, RCVBUF_BYTES))
+		set_int(p->rx_fd, SOL_SOCKET, SO_RCVBUF, RCVBUF_BYTES);
+	if (!getsockopt(p->rx_fd, SOL_SOCKET, SO_RCVBUF, &have, &len) && have > 0)
+		rpwi_pace_set_limit(rpwi_steer_pace(p->steer), (size_t)have);
+}
+
+static int make_rx_socket(struct rpwi_port *p)
+{
+	bool v6 = p->local.family == 6;
+	p->rx_fd = socket(v6 ? AF_INET6 : AF_INET, SOCK_DGRAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
+	if (p->rx_fd < 0)
+		return -errno;
+	int rc = set_int(p->rx_fd, SOL_SOCKET, SO_REUSEPORT, 1);
+	if (rc)
+		return rc;
+	set_rcvbuf(p);
+	set_int(p->rx_fd, IPPROTO_UDP, UDP_GRO, 1); /* before Linux 5.0 there is none: then packets come one by one */
+	if (v6) {
+		set_int(p->rx_fd, IPPROTO_IPV6, IPV6_V6ONLY, 1);
+		set_int(p->rx_fd, IPPROTO_UDP, UDP_NO_CHECK6_RX, 1); /* kernel rxe and NICs send UDP checksum 0 on IPv6 too */
+	}
+	rpwi_port_want_ttl(p, rpwi_tap_enabled);
+	return 0;
+}
+
+static int bind_rx(struct rpwi_port *p)
+{
+	union io_sockaddr sa;
+	socklen_t len = rpwi_sockaddr_make(&sa, &p->local, RPWI_UDP_PORT);
+	if (bind(p->rx_fd, &sa.sa, len))
+		return -errno;
+	p->bound = true;
+	rpwi_group_renew(p->group, rpwi_now_ns());
+	return 0;
+}
+
+/* Port groups are of one user. Where another user's ropeway has the port, we live on what it hands over. */
+static int bind_or_share(struct rpwi_port *p, char *why, size_t why_len)
+{
+	char text[IO_ADDR_TEXT];
+	int rc = bind_rx(p);
+	if (rc == -EADDRINUSE) {
+		if (rpwi_steer_ask_holder(&p->local, HOLDER_ANSWER_MS)) {
+			rpwi_info("UDP port %d of %s is held by another user's ropeway, which hands our packets over", RPWI_UDP_PORT, rpwi_addr_text(&p->local, text));
+			p->rebind_at_ns = rpwi_now_ns() + REBIND_MS * RPWI_NS_PER_MS;
+			return 0;
+		}
+		rpwi_holder_explain(&p->local, why, why_len);
+	} else if (rc) {
+		snprintf(why, why_len, "cannot bind UDP port %d of %s: %s", RPWI_UDP_PORT, rpwi_addr_text(&p->local, text), strerror(-rc));
+	}
+	return rc;
+}
+
+static void port_free(struct rpwi_port *p)
+{
+	rpwi_tx_close(p);
+	if (p->rx_fd >= 0)
+		close(p->rx_fd);
+	rpwi_group_free(p->group);
+	free(p->buf);
+	free(p);
+}
+
+static struct rpwi_port *port_find(const struct rpwi_addr *local)
+{
+	for (struct rpwi_port *p = rpwi_ports.first; p; p = p->next)
+		if (rpwi_addr_eq(&p->local, local) && p->local.scope == local->scope)
+			return p;
+	return NULL;
+}
+
+int rpwi_port_open(struct rpwi_steer *s, const struct rpwi_addr *local, struct rpwi_port **out, char *why, size_t why_len)
+{
+	struct rpwi_port *p = port_find(local);
+	*out = NULL;
+	if (why_len)
+		*why = 0;
+	if (p) {
+		p->refs++;
+		*out = p;
+		return 0;
+	}
+	p = calloc(1, sizeof(*p));
+	if (!p)
+		return -ENOMEM;
+	p->refs = 1;
+	p->steer = s;
+	p->local = *local;
+	p->rx_fd = p->tx_fd = -1;
+	p->buf = aligned_alloc(4096, IO_GRO_BYTES_MAX);
+	p->group = rpwi_group_new(p, s);
+	int rc = p->buf && p->group ? rpwi_tap_init() : -ENOMEM;
+	if (!rc)
+		rc = rpwi_tx_open(p, why, why_len);
+	if (!rc)
+		rc = make_rx_socket(p);
+	if (!rc)
+		rc = bind_or_share(p, why, why_len);
+	if (rc) {
+		if (why_len && !*why)
+			snprintf(why, why_len, "cannot open UDP port %d: %s", RPWI_UDP_PORT, strerror(-rc));
+		port_free(p);
+		return rc;
+	}
+	p->next = rpwi_ports.first;
+	rpwi_ports.first = p;
+	*out = p;
+	return 0;
+}
+
+static void flush_over(struct rpwi_port *p)
+{
+	if (RPWI_LIKELY(!p->over.len))
+		return;
+	rpwi_steer_pass(p->steer, p->over.slot, &p->over.msg, p->over.at, p->over.len);
+	p->over.len = 0;
+}
+
+void rpwi_port_close(struct rpwi_port *p)
+{
+	if (!p || --p->refs)
+		return;
+	flush_over(p);
+	struct rpwi_port **at = &rpwi_ports.first;
+	while (*at && *at != p)
+		at = &(*at)->next;
+	if (*at)
+		*at = p->next;
+	port_free(p);
+}
+
+int rpwi_port_fd(const struct rpwi_port *p) { return p->bound ? p->rx_fd : -1; }
+int rpwi_port_rx_fd(const struct rpwi_port *p) { return p->bound ? p->rx_fd : -1; }
+const struct rpwi_addr *rpwi_port_local(const struct rpwi_port *p) { return &p->local; }
+struct rpwi_port *rpwi_port_next(const struct rpwi_port *p) { return p->next; }
+struct rpwi_group *rpwi_port_group(const struct rpwi_port *p) { return p->group; }
+
+void rpwi_port_want_ttl(struct rpwi_port *p, bool want)
+{
+	p->want_ttl = want || rpwi_tap_enabled;
+	if (p->rx_fd < 0)
+		return;
+	bool v6 = p->local.family == 6;
+	set_int(p->rx_fd, v6 ? IPPROTO_IPV6 : IPPROTO_IP, v6 ? IPV6_RECVHOPLIMIT : IP_RECVTTL, p->want_ttl);
+	set_int(p->rx_fd, v6 ? IPPROTO_IPV6 : IPPROTO_IP, v6 ? IPV6_RECVTCLASS : IP_RECVTOS, p->want_ttl);
+}
+
+/* ---- receiving ---- */
+
+static int cmsg_int(const struct cmsghdr *c)
+{
+	int v = 0;
+	size_t n = c->cmsg_len - CMSG_LEN(0);
+	if (n >= sizeof(int))
+		memcpy(&v, CMSG_DATA(c), sizeof(int));
+	else if (n >= 1)
+		v = *(const uint8_t *)CMSG_DATA(c); /* IP_TOS comes as a byte */
+	return v;
+}
+
+static void read_cmsgs(struct msghdr *m, struct rpwi_rx *rx)
+{
+	for (struct cmsghdr *c = CMSG_FIRSTHDR(m); c; c = CMSG_NXTHDR(m, c)) {
+		if (c->cmsg_level == SOL_UDP && c->cmsg_type == UDP_GRO)
+			rx->seg_len = (size_t)cmsg_int(c);
+		else if (c->cmsg_level == IPPROTO_IP && c->cmsg_type == IP_TTL)
+			rx->ttl = (uint8_t)cmsg_int(c);
+		else if (c->cmsg_level == IPPROTO_IP && c->cmsg_type == IP_TOS)
+			rx->tos = (uint8_t)cmsg_int(c);
+		else if (c->cmsg_level == IPPROTO_IPV6 && c->cmsg_type == IPV6_HOPLIMIT)
+			rx->ttl = (uint8_t)cmsg_int(c);
+		else if (c->cmsg_level == IPPROTO_IPV6 && c->cmsg_type == IPV6_TCLASS)
+			rx->tos = (uint8_t)cmsg_int(c);
+	}
+}
+
+/* 1, 0 empty, or -errno. */
+static int receive(struct rpwi_port *p, struct rpwi_rx *rx)
+{
+	union io_sockaddr from;
+	union {
+		char room[CMSG_SPACE(sizeof(int)) * 3];
+		struct cmsghdr align;
+	} control;
+	struct iovec iov = {p->buf, IO_GRO_BYTES_MAX};
+	struct msghdr m = {.msg_name = &from, .msg_namelen = sizeof(from), .msg_iov = &iov, .msg_iovlen = 1, .msg_control = &control, .msg_controllen = sizeof(control)};
+	ssize_t n = recvmsg(p->rx_fd, &m, MSG_DONTWAIT);
+	p->n.rx_syscalls++;
+	if (n < 0)
+		return errno == EAGAIN || errno == EINTR ? 0 : -errno;
+	rx->data = p->buf;
+	rx->len = (size_t)n;
+	rx->seg_len = 0;
+	rx->ttl = IO_TTL_UNKNOWN;
+	rx->tos = 0;
+	rx->ip_id = -1;
+	rx->flow.dst = p->local;
+	rx->flow.dport = RPWI_UDP_PORT;
+	read_cmsgs(&m, rx);
+	if (!rx->seg_len || rx->seg_len > rx->len)
+		rx->seg_len = rx->len;
+	return rpwi_sockaddr_read(&from, m.msg_namelen, &rx->flow.src, &rx->flow.sport) ? 1 : -EPROTO;
+}
+
+static unsigned segments(const struct rpwi_rx *rx) { return rx->seg_len ? (unsigned)((rx->len + rx->seg_len - 1) / rx->seg_len) : 1; }
+
+static bool is_probe(const struct rpwi_rx *rx)
+{
+	int32_t qpn = rpwi_pkt_peek_qpn(rx->data, rx->len);
+	return qpn >> RPWI_SLOT_SHIFT == IO_PROBE_SLOT;
+}
+
+int rpwi_port_recv(struct rpwi_port *p, struct rpwi_rx *rx)
+{
+	struct rpwi_pace *pace = rpwi_steer_pace(p->steer);
+	flush_over(p);
+	if (!p->bound)
+		return 0;
+	for (int i = 0; i < PROBES_A_CALL; i++) {
+		uint64_t snapshot = rpwi_pace_snapshot(pace);
+		int rc = receive(p, rx);
+		if (rc <= 0) {
+			if (!rc)
+				rpwi_pace_empty(pace, snapshot);
+			return rc;
+		}
+		if (is_probe(rx) && rpwi_group_take_probe(p->group, rx))
+			continue;
+		unsigned pkts = segments(rx);
+		p->n.rx_datagrams += pkts;
+		rpwi_pace_drained(pace, pkts, rx->len);
+		return 1;
+	}
+	return 0;
+}
+
+/* ---- for others ---- */
+
+void rpwi_port_hand_over(struct rpwi_port *p, const struct rpwi_rx *rx, const uint8_t *seg, size_t len, uint32_t qpn)
+{
+	uint16_t slot = rpwi_slot_of(qpn);
+	size_t seg_len = rx->seg_len ? rx->seg_len : rx->len;
+	p->n.handed_over++;
+	rpwi_group_wrong_member(p->group, 1);
+	if (slot < 1 || slot > RPWI_SLOT_MAX || !len)
+		return;
+	/* Neighbours for one owner go in one message: the owner's queue counts messages (net.unix.max_dgram_qlen, 10 by default). */
+	if (p->over.len && p->over.slot == slot && p->over.at + p->over.len == seg && p->over.len % seg_len == 0) {
+		p->over.len += len;
+		return;
+	}
+	flush_over(p);
+	p->over.at = seg;
+	p->over.len = len;
+	p->over.slot = slot;
+	p->over.msg = (struct io_msg){
+		.type = IO_MSG_PACKET,
+		.seg_len = (uint32_t)seg_len,
+		.ip_id = (rx->ip_id >= 0 ? rx->ip_id : 0) + (seg >= rx->data && seg_len ? (int32_t)((size_t)(seg - rx->data) / seg_len) : 0),
+		.ttl = rx->ttl,
+		.tos = rx->tos,
+		.flow = rx->flow,
+	};
+}
+
+/* ---- time ---- */
+
+uint64_t rpwi_port_deadline(const struct rpwi_port *p)
+{
+	uint64_t at = rpwi_tx_deadline(p);
+	at = RPWI_MIN(at, rpwi_steer_retry_at(p->steer));
+	if (p->rx_fd < 0)
+		return at;
+	return RPWI_MIN(at, p->bound ? rpwi_group_deadline(p->group) : p->rebind_at_ns);
+}
+
+void rpwi_port_timer(struct rpwi_port *p, uint64_t now_ns)
+{
+	flush_over(p);
+	rpwi_tx_timer(p, now_ns);
+	if (rpwi_steer_retry_at(p->steer) <= now_ns)
+		rpwi_steer_retry(p->steer);
+	if (p->rx_fd < 0)
+		return;
+	if (p->bound) {
+		rpwi_group_timer(p->group, now_ns);
+	} else if (p->rebind_at_ns <= now_ns) {
+		/* The holder may have gone, and then nobody receives for us. */
+		p->rebind_at_ns = now_ns + REBIND_MS * RPWI_NS_PER_MS;
+		if (!bind_rx(p))
+			rpwi_info("UDP port %d is free again and ours now", RPWI_UDP_PORT);
+	}
+}
+
+void rpwi_port_stats(const struct rpwi_port *p, struct rpwi_port_stats *out)
+{
+	uint32_t mem[SK_MEMINFO_VARS] = {0};
+	socklen_t len = sizeof(mem);
+	*out = p->n;
+	out->resteered = rpwi_group_renewals(p->group);
+	out->taken_over = rpwi_steer_taken(p->steer);
+	if (p->rx_fd >= 0 && !getsockopt(p->rx_fd, SOL_SOCKET, SO_MEMINFO, mem, &len))
+		out->rx_overflow = mem[SK_MEMINFO_DROPS];
+}
+
+/* ---- fork ---- */
+
+/* The child has copies of our sockets, and as long as it keeps them a port that the parent closes stays in its group, a slot stays claimed. */
+void rpwi_port_forget(struct rpwi_port *p)
+{
+	if (p->rx_fd >= 0)
+		close(p->rx_fd);
+	p->rx_fd = -1;
+	p->bound = false;
+	p->over.len = 0;
+	rpwi_group_free(p->group);
+	p->group = rpwi_group_new(p, p->steer);
+	rpwi_tx_close(p);
+}

@@ -1,0 +1,85 @@
+/* port_priv.h - struct rpwi_port, for port.c (opening, receiving) and tx.c (sending) alone. */
+#ifndef ROPEWAY_IO_PORT_PRIV_H
+#define ROPEWAY_IO_PORT_PRIV_H
+
+#include "io/io_priv.h"
+
+enum {
+	TX_COPY_MAX = 256, /* a payload up to this is copied beside its header: cheaper than an iovec of its own */
+	TX_STAGE_MAX = RPWI_TXB_PKTS * (RPWI_HDR_MAX + TX_COPY_MAX + 4 + RPWI_ICRC_LEN),
+	TX_IOVS_MAX = RPWI_TXB_IOVS + RPWI_TXB_PKTS + 1,
+	LATER_PKTS_MAX = 4096,
+};
+
+/* Consecutive packets that go to the kernel as one datagram, or one GSO batch. */
+struct tx_run {
+	unsigned first, npkt;
+	unsigned iov_first, niov;
+	uint32_t seg_len, len;
+};
+
+/* A batch on its way out: headers, small payloads and trailers lie in `stage`, in the order of the wire, so that a packet's ICRC and the next one's header
+ * are one piece; large payloads stay where they are. */
+struct tx_build {
+	const struct rpwi_txb *b;
+	struct rpwi_flow flow;
+	unsigned first;
+	bool gso;
+	/* As far as whole packets got: what a fault in the payload of the next one leaves to be sent. */
+	unsigned done, done_niov, done_runs;
+	size_t done_last_len;
+	unsigned niov, nruns;
+	size_t staged;
+	bool open; /* the last iovec ends at stage + staged, and may grow */
+	struct iovec iov[TX_IOVS_MAX];
+	struct tx_run run[RPWI_TXB_PKTS];
+	uint8_t stage[TX_STAGE_MAX];
+};
+
+/* A packet that an injected fault keeps back. */
+struct later {
+	struct later *next;
+	uint64_t due_ns;
+	bool held; /* goes after the next one, or when due */
+	union io_sockaddr to;
+	socklen_t to_len;
+	struct rpwi_flow flow;
+	uint8_t ttl, tos;
+	size_t len;
+	uint8_t data[];
+};
+
+struct rpwi_port {
+	struct rpwi_port *next; /* rpwi_ports */
+	unsigned refs;
+	struct rpwi_steer *steer;
+	struct rpwi_addr local;
+	struct rpwi_port_stats n;
+
+	/* receiving */
+	int rx_fd;
+	bool bound;            /* false while another user's process holds the port */
+	uint64_t rebind_at_ns;
+	bool want_ttl;
+	struct rpwi_group *group;
+	uint8_t *buf;          /* IO_GRO_BYTES_MAX */
+	/* Segments in a row for one other slot, in `buf`, not yet handed over. */
+	struct { const uint8_t *at; size_t len; uint16_t slot; struct io_msg msg; } over;
+
+	/* sending */
+	int tx_fd;
+	uint16_t sport;
+	bool gso_off;          /* the kernel or the NIC refuses it */
+	int ttl, tos;          /* what tx_fd has now, -1 unknown */
+	struct rpwi_fault *fault;
+	struct later *later;   /* by due_ns */
+	unsigned nlater;
+	struct tx_build tx;
+};
+
+int rpwi_tx_open(struct rpwi_port *p, char *why, size_t why_len);
+void rpwi_tx_close(struct rpwi_port *p);
+uint64_t rpwi_tx_deadline(const struct rpwi_port *p);
+void rpwi_tx_timer(struct rpwi_port *p, uint64_t now_ns);
+
+#endif
