@@ -174,6 +174,9 @@ class Command:
                 return 124
         return 255 if self.rc is None else self.rc
 
+    def ended(self):
+        return self.rc is not None or self.guest.dead
+
     def kill(self):
         if self.rc is None and not self.guest.dead:
             self.guest.send(id=self.ident, kill=True)

@@ -1,5 +1,6 @@
 """A network namespace of the test's own, with a bridge that guests' tap devices join. It vanishes with the last process in it."""
 import os
+import pathlib
 import shutil
 import subprocess
 import sys
@@ -38,5 +39,7 @@ def add_bridge(mtu=1500):
 def add_tap(number, mtu=1500):
     name = f"tap{number}"
     ip("tuntap", "add", "dev", name, "mode", "tap")
+    # A port of the bridge, not an interface of ours: without an address no device is listed for it.
+    pathlib.Path(f"/proc/sys/net/ipv6/conf/{name}/disable_ipv6").write_text("1")
     ip("link", "set", name, "mtu", str(mtu), "master", "br0", "up")
     return name

@@ -1,0 +1,247 @@
+#!/usr/bin/python3
+"""Interoperability with kernel rxe: stock verbs programs, one side in the QEMU guest on rxe, the other here on the software device.
+
+  interop.py [--only TEXT] [--lib SO] [--peer ropeway|rxe] [--list] [-v]
+
+One line a case, then 'N passed, N failed, N skipped'. --peer rxe puts a second guest in ropeway's place: it tests this harness. Exit status 77
+when there can be no guest here. Needs root, or user namespaces.
+
+What checks the bytes: verbs_verify compares a pattern that differs in every message, and rdma_client the text that the server returns. perftest checks
+nothing but its completions, and the pattern of `ibv_*_pingpong -c` is the same in every byte.
+"""
+import argparse
+import os
+import pathlib
+import shlex
+import subprocess
+import sys
+import threading
+import time
+
+from guest import Guest, Unavailable, die_with_parent, prepare
+from netns import HOST_IP4, HOST_IP6, add_bridge, add_tap, enter_namespace
+
+ROOT = pathlib.Path(__file__).resolve().parent.parent.parent
+BUILD = os.environ.get("ROPEWAY_BUILD", str(ROOT / "build"))
+
+# {d} device, {g} GID index, {p} TCP port, {a} the server's address, {b} build folder.
+# `loss` is what goes between program and device where packets are lost, None where the program has no retries (UD).
+PERFTEST = "{prog} -d {d} -x {g} -p {p} -F"
+CASES = [
+    # name, server, client adds to it, size with and without loss
+    ("ibv_rc_pingpong -c", "ibv_rc_pingpong -d {d} -g {g} -p {p} -c", "{a}", "-n 300", "-n 50"),
+    ("ib_send_bw", PERFTEST.replace("{prog}", "ib_send_bw"), "{a}", "-n 200 -s 65536", "-n 40 -s 16384"),
+    ("ib_write_bw", PERFTEST.replace("{prog}", "ib_write_bw"), "{a}", "-n 200 -s 65536", "-n 40 -s 16384"),
+    ("ib_read_bw", PERFTEST.replace("{prog}", "ib_read_bw"), "{a}", "-n 200 -s 65536", "-n 40 -s 16384"),
+    ("ib_atomic_lat", PERFTEST.replace("{prog}", "ib_atomic_lat"), "{a}", "-n 300", "-n 50"),
+    ("ibv_ud_pingpong -c", "ibv_ud_pingpong -d {d} -g {g} -p {p} -c", "{a}", "-n 300 -s 1024", None),
+    ("rdma_server", "{b}/rdma_server {d} {p} {g}", "{b}/rdma_client {a} {d} {p} {g}", "", ""),
+    ("verbs_verify", "{b}/tests/interop/verbs_verify -d {d} -g {g} -p {p}", "{a}", "", "-n 1"),
+]
+# What a program prints when the bytes were wrong though it exits with 0.
+BAD_WORDS = ("invalid data", "Data validation failed", "mismatch")
+
+
+class HostProcess:
+    """Like guest.Command, on this machine."""
+
+    def __init__(self, command, env):
+        self.text = ""
+        self.process = subprocess.Popen(["/bin/sh", "-c", "exec " + command], env=env, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
+                                        stderr=subprocess.STDOUT, preexec_fn=die_with_parent)
+        self.reader = threading.Thread(target=self._read, daemon=True)
+        self.reader.start()
+
+    def _read(self):
+        for chunk in iter(lambda: self.process.stdout.read1(4096), b""):
+            self.text += chunk.decode(errors="replace")
+
+    def wait(self, timeout_s):
+        try:
+            rc = self.process.wait(timeout_s)
+        except subprocess.TimeoutExpired:
+            self.process.kill()
+            self.process.wait()
+            rc = 124
+        self.reader.join(2)
+        return rc
+
+    def ended(self):
+        return self.process.poll() is not None
+
+    def kill(self):
+        self.process.kill()
+        self.wait(5)
+
+
+class HostPeer:
+    """ropeway: programs here, with the drop-in preloaded."""
+
+    def __init__(self, lib):
+        self.ip4, self.ip6, self.what = HOST_IP4, HOST_IP6, "ropeway"
+        self.env = dict(os.environ, LD_PRELOAD=lib, LC_ALL="C.UTF-8")
+        self.device, self.gid = find_gids(self)
+
+    def start(self, command):
+        return HostProcess(command, self.env)
+
+    def run(self, command, timeout_s=60):
+        process = self.start(command)
+        return process.wait(timeout_s), process.text
+
+    def is_listening(self, port):
+        return subprocess.run(["/bin/sh", "-c", listening(port)]).returncode == 0
+
+
+class GuestPeer:
+    """Kernel rxe: programs in the guest."""
+
+    def __init__(self, number, verbose):
+        self.number, self.verbose, self.what = number, verbose, "rxe"
+        self.tap = add_tap(number)
+        self.boot()
+
+    def boot(self):
+        self.guest = Guest(tap=self.tap, number=self.number, verbose=self.verbose)
+        self.ip4, self.ip6 = self.guest.ip4, self.guest.ip6
+        self.device, self.gid = find_gids(self)
+
+    def reboot_if_dead(self):
+        if self.guest.dead:
+            self.guest.close()
+            self.boot()
+
+    def start(self, command):
+        return self.guest.start("exec " + command)
+
+    def run(self, command, timeout_s=60):
+        return self.guest.run(command, timeout_s)
+
+    def is_listening(self, port):
+        return self.guest.run(listening(port), 60)[0] == 0
+
+    def loss(self, percent):
+        self.guest.run("tc qdisc del dev eth0 root 2>/dev/null; " + (f"tc qdisc add dev eth0 root netem loss {percent}%" if percent else "true"))
+
+
+def listening(port):
+    """A shell command that waits a second for something to listen on the TCP port."""
+    return f"for i in 1 2 3 4 5 6 7 8 9 10; do grep -qi ':{port:04X} 0*:0000 0A' /proc/net/tcp /proc/net/tcp6 && exit 0; sleep 0.1; done; exit 1"
+
+
+def wait_listening(peer, process, port, timeout_s=30):
+    """False when the process ended, or never listened."""
+    end = time.monotonic() + timeout_s
+    while time.monotonic() < end and not process.ended():
+        if peer.is_listening(port):
+            return True
+    return False
+
+
+def find_gids(peer):
+    """The device that has the peer's IPv4 address, and the GID index of each of its addresses, as ibv_devinfo tells them."""
+    rc, text = peer.run("ibv_devinfo -v")
+    device, found = None, {}
+    for line in text.splitlines():
+        words = line.replace(",", " ").split()
+        if words[:1] == ["hca_id:"]:
+            device = words[1]
+        elif words[:1] == ["GID["] and "RoCE v1" not in line:
+            found.setdefault(words[2].removeprefix("::ffff:"), (device, int(words[1].rstrip("]:"))))
+    if peer.ip4 not in found:
+        raise RuntimeError(f"{peer.what}: no device with the address {peer.ip4}; ibv_devinfo -v ended with {rc}:\n{text}")
+    device = found[peer.ip4][0]
+    return device, {family: found[a][1] for family, a in (("IPv4", peer.ip4), ("IPv6", peer.ip6)) if a in found and found[a][0] == device}
+
+
+def all_cases():
+    """(label, case, family, guest is server, with loss)"""
+    for with_loss in (False, True):
+        for case in CASES:
+            if with_loss and case[4] is None:
+                continue
+            for family in ("IPv4", "IPv6"):
+                for guest_serves in (True, False):
+                    label = f"{case[0]:20} {family} {'rxe server, ' if guest_serves else 'rxe client, '}{'2% loss' if with_loss else 'no loss'}"
+                    yield label, case, family, guest_serves, with_loss
+
+
+def run_case(guest, other, case, family, guest_serves, with_loss, port, timeout_s):
+    """None, or what went wrong."""
+    _, server_command, client_more, size, size_loss = case
+    server, client = (guest, other) if guest_serves else (other, guest)
+    if family not in server.gid or family not in client.gid:
+        return f"no {family} GID: rxe {guest.gid}, {other.what} {other.gid}"
+
+    def command(peer, text):
+        return text.format(d=peer.device, g=peer.gid[family], p=port, a=server.ip4, b=shlex.quote(BUILD)) + " " + (size_loss if with_loss else size)
+
+    client_command = client_more if "rdma_client" in client_more else server_command + " " + client_more
+    serving = server.start(command(server, server_command))
+    try:
+        if not wait_listening(server, serving, port):
+            serving.kill()
+            return f"the server ({server.what}) does not listen:\n{serving.text}"
+        running = client.start(command(client, client_command))
+        client_rc = running.wait(timeout_s)
+        server_rc = serving.wait(timeout_s if client_rc == 0 else 3)
+    finally:
+        serving.kill()
+    text = f"client ({client.what}) ended with {client_rc}:\n{running.text}\nserver ({server.what}) ended with {server_rc}:\n{serving.text}"
+    if client_rc or server_rc or any(word in text for word in BAD_WORDS):
+        return text
+    return None
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--only", default="", help="cases whose name contains all of these words")
+    parser.add_argument("--lib", default=f"{BUILD}/libropeway-verbs.so")
+    parser.add_argument("--peer", default="ropeway", choices=["ropeway", "rxe"])
+    parser.add_argument("--list", action="store_true")
+    parser.add_argument("--timeout", type=int, default=60, help="seconds for one case")
+    parser.add_argument("-v", action="store_true", help="show the guest's console and what each program prints")
+    args = parser.parse_args()
+    cases = [c for c in all_cases() if all(word in c[0] for word in args.only.split())]
+    if args.list:
+        print("\n".join(c[0] for c in cases))
+        return 0
+    if args.peer == "ropeway" and not os.path.exists(args.lib):
+        print(f"{args.lib} is not there: run script/setup")
+        return 1
+    try:
+        prepare()
+        enter_namespace()
+        add_bridge()
+        guest = GuestPeer(0, args.v)
+    except (Unavailable, PermissionError) as e:
+        print("=" * 100, f"INTEROP WITH KERNEL RXE IS SKIPPED: {e}", "=" * 100, sep="\n")
+        print(f"0 passed, 0 failed, {len(cases)} skipped")
+        return 77
+    other = HostPeer(args.lib) if args.peer == "ropeway" else GuestPeer(1, args.v)
+    return run_all(cases, guest, other, args)
+
+
+def run_all(cases, guest, other, args):
+    passed = failed = 0
+    losing = False
+    for i, (label, case, family, guest_serves, with_loss) in enumerate(cases):
+        guest.reboot_if_dead()
+        if with_loss != losing:
+            guest.loss(2 if with_loss else 0)
+            losing = with_loss
+        started = time.monotonic()
+        wrong = run_case(guest, other, case, family, guest_serves, with_loss, 18600 + i, args.timeout)
+        print(f"{'FAIL' if wrong else 'pass'} {label} ({time.monotonic() - started:.1f} s)", flush=True)
+        if wrong:
+            print("\n".join("    " + line for line in wrong.splitlines()[-60:]), flush=True)
+        failed, passed = failed + bool(wrong), passed + (not wrong)
+    guest.guest.close()
+    if args.peer == "rxe":
+        other.guest.close()
+    print(f"{passed} passed, {failed} failed, 0 skipped")
+    return 1 if failed else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
