@@ -1,6 +1,11 @@
 #!/usr/bin/python3
 """rdma_server and rdma_client with each other: messages of every size arrive and are answered, and the output tells what happened."""
+import os
+import pathlib
 import re
+import shutil
+import subprocess
+import tempfile
 import unittest
 
 from pair import CLIENT, DEVICE, Case, Program, client, run_pair, server, sides
@@ -64,6 +69,26 @@ class Messages(Case):
         s, c = self.exchange((), ("-H", 64))
         self.assertIn("hop limit 1.", s)
         self.assertIn("hop limit 64.", c)
+
+    @unittest.skipUnless(shutil.which("tshark") and "DROP_IN" in os.environ, "needs tshark, and the software device, which writes captures")
+    def test_hop_limit_on_the_wire(self):
+        for options, hops in (((), "1"), (("-H", 64), "64")):
+            with self.subTest(hops=hops), tempfile.TemporaryDirectory() as folder:
+                for result in run_pair(options, options, env={"ROPEWAY_PCAP": f"{folder}/%p.pcapng"}):
+                    self.check_success(result)
+                seen = set()
+                for capture in pathlib.Path(folder).glob("*.pcapng"):
+                    out = subprocess.run(["tshark", "-r", capture, "-Y", "infiniband", "-T", "fields", "-e", "ip.ttl", "-e", "ipv6.hlim"],
+                                         capture_output=True, text=True, check=True).stdout
+                    seen |= set(out.split())
+                self.assertEqual(seen, {hops})
+
+    @unittest.skipUnless("DROP_IN" in os.environ and "RDMA_SERVER_PLAIN" in os.environ, "needs the drop-in, and the programs without it")
+    def test_the_same_program_without_the_drop_in_takes_it_by_preload(self):
+        plain = os.environ["RDMA_SERVER_PLAIN"], os.environ["RDMA_CLIENT_PLAIN"]
+        for result in run_pair(env={"LD_PRELOAD": os.environ["DROP_IN"]}, path=plain):
+            self.check_success(result)
+            self.check_arrived(result[1], 4096)
 
     def test_options_after_the_arguments(self):
         with server() as (s, port), client(port) as c:
