@@ -71,7 +71,7 @@ struct rpwi_qp {
 	bool comm_est, last_wqe_told;
 	struct rpwi_rcv rcv;
 	uint64_t write_va;
-	uint32_t write_rkey, write_left;
+	uint32_t write_rkey, write_len, write_left;
 	struct rpwi_res *res;
 	uint32_t res_mask, res_cur, res_tail, res_count; /* res_count: of those in the ring that may be replayed */
 

@@ -139,8 +139,6 @@ void rpwi_qp_tx(struct rpwi_qp *qp, struct rpwi_txb *b, bool hold_ack, uint64_t 
 /* The batch that rpwi_qp_tx filled has been handed to the kernel: the UC and UD WQEs in it complete now (until then their memory is being read). Nothing for RC. The
  * next rpwi_qp_tx does it too, and rpwi_qp_tx_ready says true until one of them has been called. */
 void rpwi_qp_tx_done(struct rpwi_qp *qp);
-/* The payload of packet `index` of the last batch could not be read (rpwi_port_send said -EFAULT): its WQE fails with IBV_WC_LOC_PROT_ERR, after those before it. Instead of rpwi_qp_tx_done. */
-void rpwi_qp_tx_fault(struct rpwi_qp *qp, const struct rpwi_txb *b, unsigned index, uint64_t now_ns);
 /* Would rpwi_qp_tx append something now? With hold_ack: beside a plain ACK. False too when only the window is in the way: see rpwi_qp_blocked. */
 bool rpwi_qp_tx_ready(const struct rpwi_qp *qp, bool hold_ack, uint64_t now_ns);
 bool rpwi_qp_ack_owed(const struct rpwi_qp *qp);
@@ -155,7 +153,7 @@ const struct rpwi_av *rpwi_qp_next_av(const struct rpwi_qp *qp);
 uint32_t rpwi_qp_next_dqpn(const struct rpwi_qp *qp);
 unsigned rpwi_qp_mtu(const struct rpwi_qp *qp);
 /* The batch's packet `index` could not be sent because its payload is not mapped any more: that request fails with IBV_WC_LOC_PROT_ERR (a response is
- * never affected: it was copied), the QP goes to ERR (RC) or SQE (UC, UD). */
+ * never affected: it was copied), after those before it; the QP goes to ERR (RC) or SQE (UC, UD). Called instead of rpwi_qp_tx_done. */
 void rpwi_qp_tx_fault(struct rpwi_qp *qp, const struct rpwi_txb *b, unsigned index, uint64_t now_ns);
 
 #endif

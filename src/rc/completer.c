@@ -1,0 +1,306 @@
+/* completer.c - what comes back to an RC requester: ACKs, NAKs, READ and atomic responses (IB 9.7.5.1, 9.7.7, 9.9.2); retries and time-outs.
+ *
+ * Every loss is repaired by going back to una, the oldest PSN without an answer, and sending from there. What makes it go back:
+ *   - a sequence NAK: the responder saw a gap;
+ *   - an implied NAK: a response that passes over a READ or atomic whose own responses are missing (IB 9.7.5.1.4);
+ *   - the local ACK time-out;
+ *   - a RNR NAK: after the time that it names.
+ * The first three share retry_cnt, the last has rnr_retry; any progress gives them all back. With attr.timeout 0 (none) a packet that a socket lost
+ * would hold its share of the peer's window for ever: so it is sent again every half second, which is counted as no retry.
+ */
+#include "rc/internal.h"
+
+#include <errno.h>
+
+/* IB table 45: RNR NAK timer codes. */
+static const uint64_t rnr_wait_ns[32] = {
+	655360000, 10000, 20000, 30000, 40000, 60000, 80000, 120000, 160000, 240000, 320000, 480000, 640000, 960000, 1280000, 1920000,
+	2560000, 3840000, 5120000, 7680000, 10240000, 15360000, 20480000, 30720000, 40960000, 61440000, 81920000, 122880000, 163840000, 245760000,
+	327680000, 491520000,
+};
+
+static bool active(const struct rpwi_qp *qp)
+{
+	return qp->state == IBV_QPS_RTS || qp->state == IBV_QPS_SQD;
+}
+
+/* ---- progress ---- */
+
+static void retire_head(struct rpwi_qp *qp)
+{
+	rpwi_qp_complete_send(qp, rpwi_sq_at(qp, qp->sq_head), IBV_WC_SUCCESS);
+	qp->sq_cur += qp->sq_cur == qp->sq_head; /* after going back, an answer to the first attempt may overtake the second */
+	qp->sq_head++;
+}
+
+/* una went on from una0: the window, timers and retry counts. */
+static void account(struct rpwi_qp *qp, uint32_t una0, uint64_t now_ns)
+{
+	if (qp->una == una0)
+		return;
+	bool overtaken = rpwi_before(qp->nxt, qp->una);
+	uint32_t acked = (overtaken ? qp->nxt : qp->una) - una0;
+
+	if (overtaken)
+		qp->nxt = qp->una;
+	if (qp->cc) {
+		if (acked)
+			rpwi_cc_on_ack(qp->cc, acked, now_ns);
+		if (qp->rtt_running && rpwi_before(qp->rtt_psn, qp->una))
+			rpwi_cc_on_rtt(qp->cc, now_ns - qp->rtt_start_ns);
+	}
+	if (qp->rtt_running && rpwi_before(qp->rtt_psn, qp->una))
+		qp->rtt_running = false;
+	qp->retry_left = qp->attr.retry_cnt;
+	qp->rnr_left = qp->attr.rnr_retry;
+	qp->timeouts_in_row = 0;
+	qp->implied = qp->send_twice = false;
+	qp->ack_deadline_ns = now_ns + rpwi_req_ack_wait_ns(qp);
+}
+
+/* All before `upto` is acknowledged; but a READ or atomic is acknowledged by its own responses alone. False when one of them is in the way. */
+static bool advance(struct rpwi_qp *qp, uint32_t upto, uint64_t now_ns)
+{
+	uint32_t una0 = qp->una;
+	bool passed = true;
+
+	while (rpwi_before(qp->una, upto)) {
+		/* A WQE without PSNs can be at the head only when it has not run, and then nothing after it has been sent. */
+		const struct rpwi_swqe *w = rpwi_sq_at(qp, qp->sq_head);
+		if (w->phase == RPWI_SWQE_DONE) {
+			retire_head(qp);
+			continue;
+		}
+		if (rpwi_op_needs_response(w->opcode)) {
+			passed = false;
+			break;
+		}
+		uint32_t end = w->psn_first + w->npsn;
+
+		if (rpwi_before(upto, end)) {
+			qp->una = upto;
+			break;
+		}
+		qp->una = end;
+		retire_head(qp);
+	}
+	account(qp, una0, now_ns);
+	return passed;
+}
+
+/* ---- going back ---- */
+
+/* Once more from una, if retry_cnt allows. */
+static void retry(struct rpwi_qp *qp)
+{
+	if (!qp->retry_left) {
+		rpwi_qp_fail_send(qp, IBV_WC_RETRY_EXC_ERR);
+		return;
+	}
+	qp->retry_left--;
+	rpwi_req_go_back(qp);
+}
+
+/* `psn` came, and the responses of the READ or atomic at una did not. The rest of the answers to the same attempt are still arriving then, in order,
+ * and say nothing new; a PSN that is not above the last one belongs to the next attempt, and says that it has failed as well. */
+static void implied_nak(struct rpwi_qp *qp, uint32_t psn, uint64_t now_ns)
+{
+	if (qp->nxt == qp->una)
+		return;
+	bool same_attempt = qp->implied && rpwi_before(qp->implied_psn, psn);
+
+	qp->implied = true;
+	qp->implied_psn = psn;
+	if (same_attempt)
+		return;
+	if (qp->cc)
+		rpwi_cc_on_loss(qp->cc, false, now_ns);
+	retry(qp);
+}
+
+static void sequence_nak(struct rpwi_qp *qp, uint64_t now_ns)
+{
+	qp->stats.seq_nak_rx++;
+	if (qp->nxt == qp->una) /* has gone back already */
+		return;
+	if (qp->cc)
+		rpwi_cc_on_loss(qp->cc, false, now_ns);
+	retry(qp);
+}
+
+static void rnr_nak(struct rpwi_qp *qp, unsigned timer, uint64_t now_ns)
+{
+	qp->stats.rnr_nak_rx++;
+	if (qp->nxt == qp->una)
+		return;
+	if (qp->attr.rnr_retry != 7) { /* 7 is for ever (IB 9.7.5.2.8) */
+		if (!qp->rnr_left) {
+			rpwi_qp_fail_send(qp, IBV_WC_RNR_RETRY_EXC_ERR);
+			return;
+		}
+		qp->rnr_left--;
+	}
+	rpwi_req_go_back(qp);
+	qp->rnr_deadline_ns = now_ns + rnr_wait_ns[timer];
+}
+
+void rpwi_cpl_timeout(struct rpwi_qp *qp, uint64_t now_ns)
+{
+	qp->stats.timeouts++;
+	if (qp->cc)
+		rpwi_cc_on_loss(qp->cc, true, now_ns);
+	if (qp->timeouts_in_row < UINT8_MAX)
+		qp->timeouts_in_row++;
+	qp->implied = false;
+	qp->send_twice = qp->timeouts_in_row > 1;
+	if (qp->timeout_ns)
+		retry(qp);
+	else
+		rpwi_req_go_back(qp);
+}
+
+/* ---- responses ---- */
+
+static void nak(struct rpwi_qp *qp, unsigned code, uint64_t now_ns)
+{
+	if (code < RPWI_NAK_COUNT)
+		qp->stats.nak_rx[code]++;
+	switch (code) {
+	case RPWI_NAK_PSN_SEQ:
+		sequence_nak(qp, now_ns);
+		return;
+	case RPWI_NAK_INV_REQ:
+		rpwi_qp_fail_send(qp, IBV_WC_REM_INV_REQ_ERR);
+		return;
+	case RPWI_NAK_REM_ACCESS:
+		rpwi_qp_fail_send(qp, IBV_WC_REM_ACCESS_ERR);
+		return;
+	case RPWI_NAK_REM_OP:
+		rpwi_qp_fail_send(qp, IBV_WC_REM_OP_ERR);
+		return;
+	default: /* reserved, or of services that there are none of (IB 9.7.5.2.1): ignored */
+		rpwi_debug("QP %u: NAK with code %u ignored", qp->qpn, code);
+	}
+}
+
+/* An ACK acknowledges its own PSN too, a NAK all before it. */
+static void rx_ack(struct rpwi_qp *qp, const struct rpwi_pkt *p, uint32_t psn, uint64_t now_ns)
+{
+	enum rpwi_aeth_kind kind = rpwi_aeth_kind(p->syndrome);
+
+	if (kind == RPWI_AETH_RESERVED)
+		return;
+	bool passed = advance(qp, kind == RPWI_AETH_ACK ? psn + 1 : psn, now_ns);
+
+	rpwi_req_retired(qp);
+	if (!active(qp))
+		return;
+	if (!passed)
+		implied_nak(qp, psn, now_ns);
+	else if (kind == RPWI_AETH_RNR_NAK)
+		rnr_nak(qp, p->syndrome & 0x1f, now_ns);
+	else if (kind == RPWI_AETH_NAK)
+		nak(qp, p->syndrome & 0x1f, now_ns);
+}
+
+/* Response data into the WQE's SGEs, `off` bytes on. */
+static int scatter(struct rpwi_qp *qp, const struct rpwi_swqe *w, uint32_t off, const uint8_t *data, uint32_t len)
+{
+	for (uint32_t i = 0; i < w->nsge && len; i++) {
+		const struct ibv_sge *s = &w->sge[i];
+
+		if (off >= s->length) {
+			off -= s->length;
+			continue;
+		}
+		uint32_t n = RPWI_MIN(len, s->length - off);
+		int rc = qp->ops->mem_write(qp, s->lkey, s->addr + off, data, n, false);
+
+		if (rc)
+			return rc;
+		data += n;
+		len -= n;
+		off = 0;
+	}
+	return len ? -EACCES : 0;
+}
+
+/* Is this the response that the READ at the head waits for? In the middle of a request FIRST and MIDDLE are alike: a request that was resumed begins anew there. */
+static bool read_response_fits(const struct rpwi_qp *qp, const struct rpwi_swqe *w, const struct rpwi_pkt *p)
+{
+	unsigned op = rpwi_pkt_op(p);
+	bool last = qp->una + 1 == qp->rd_end[qp->rd_head % RPWI_RD_ATOMIC_MAX];
+	uint32_t left = w->len - (qp->una - w->psn_first) * qp->mtu;
+
+	return w->opcode == IBV_WR_RDMA_READ && rpwi_op_has(op, RPWI_F_READRESP) && rpwi_op_has(op, RPWI_F_LAST) == last &&
+	       p->payload_len == RPWI_MIN(left, qp->mtu);
+}
+
+static bool atomic_response_fits(const struct rpwi_swqe *w, const struct rpwi_pkt *p)
+{
+	return w->opcode != IBV_WR_RDMA_READ && rpwi_op_has(rpwi_pkt_op(p), RPWI_F_ATOMICACK);
+}
+
+static void rx_data(struct rpwi_qp *qp, const struct rpwi_pkt *p, uint32_t psn, uint64_t now_ns)
+{
+	if (rpwi_op_has(rpwi_pkt_op(p), RPWI_F_AETH) && rpwi_aeth_kind(p->syndrome) != RPWI_AETH_ACK) {
+		qp->stats.rx_bad_opcode++;
+		return;
+	}
+	advance(qp, psn, now_ns); /* a response acknowledges the SENDs and WRITEs before it (IB 9.7.5.1.2) */
+	rpwi_req_retired(qp);
+	if (!active(qp))
+		return;
+	if (qp->una != psn) {
+		implied_nak(qp, psn, now_ns);
+		return;
+	}
+
+	const struct rpwi_swqe *w = rpwi_sq_at(qp, qp->sq_head);
+	bool wants = qp->rd_head != qp->rd_tail && rpwi_op_needs_response(w->opcode);
+
+	if (!wants || (!read_response_fits(qp, w, p) && !atomic_response_fits(w, p))) {
+		qp->stats.rx_bad_opcode++;
+		rpwi_debug("QP %u: bad response %s of %u bytes at PSN %u", qp->qpn, rpwi_opcode_name(p->opcode), p->payload_len, p->psn);
+		rpwi_qp_fail_send(qp, IBV_WC_BAD_RESP_ERR);
+		return;
+	}
+	int rc = w->opcode == IBV_WR_RDMA_READ ? scatter(qp, w, (psn - w->psn_first) * qp->mtu, p->payload, p->payload_len) :
+						 scatter(qp, w, 0, (const uint8_t *)&p->atomic_orig, sizeof(p->atomic_orig));
+	if (rc) {
+		rpwi_qp_fail_send(qp, IBV_WC_LOC_PROT_ERR);
+		return;
+	}
+	qp->una = psn + 1;
+	if (qp->una == qp->rd_end[qp->rd_head % RPWI_RD_ATOMIC_MAX]) {
+		qp->rd_next += qp->rd_next == qp->rd_head;
+		qp->rd_head++;
+	}
+	if (qp->una == w->psn_first + w->npsn)
+		retire_head(qp);
+	account(qp, psn, now_ns);
+	rpwi_req_retired(qp);
+}
+
+void rpwi_cpl_rx(struct rpwi_qp *qp, const struct rpwi_pkt *p, uint64_t now_ns)
+{
+	if (!active(qp)) {
+		qp->stats.rx_wrong_state++;
+		return;
+	}
+	int32_t ahead = rpwi_psn_diff(p->psn, qp->una);
+	uint32_t psn = qp->una + (uint32_t)ahead;
+
+	if (ahead < 0) { /* answered already */
+		qp->stats.rx_duplicate++;
+		return;
+	}
+	if (!rpwi_before(psn, qp->psn_max)) { /* never asked (IB 9.9.2.4.1: a ghost is ignored) */
+		qp->stats.rx_out_of_order++;
+		return;
+	}
+	if (rpwi_pkt_op(p) == RPWI_OP_ACK)
+		rx_ack(qp, p, psn, now_ns);
+	else
+		rx_data(qp, p, psn, now_ns);
+}

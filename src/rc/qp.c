@@ -1,0 +1,661 @@
+/* qp.c - the queue pair: states and their attributes (IB 10.3, 11.2.5.2), posting, flushing (IB 10.8.2), and the entry points, which dispatch to requester,
+ * completer, responder and datagram.
+ */
+#include "rc/internal.h"
+
+#include <errno.h>
+#include <stdlib.h>
+
+/* IB 11.4.1.1: which operations a service type has. SEND with invalidate is RC's alone on the wire (IB table 38). */
+const struct rpwi_wr_info rpwi_wr_info[RPWI_WR_OPCODES] = {
+	[IBV_WR_SEND] = {.rc = true, .uc = true, .ud = true, .inline_ok = true, .wc_opcode = IBV_WC_SEND,
+		.first = RPWI_OP_SEND_FIRST, .middle = RPWI_OP_SEND_MIDDLE, .last = RPWI_OP_SEND_LAST, .only = RPWI_OP_SEND_ONLY},
+	[IBV_WR_SEND_WITH_IMM] = {.rc = true, .uc = true, .ud = true, .inline_ok = true, .wc_opcode = IBV_WC_SEND,
+		.first = RPWI_OP_SEND_FIRST, .middle = RPWI_OP_SEND_MIDDLE, .last = RPWI_OP_SEND_LAST_IMM, .only = RPWI_OP_SEND_ONLY_IMM},
+	[IBV_WR_SEND_WITH_INV] = {.rc = true, .inline_ok = true, .wc_opcode = IBV_WC_SEND,
+		.first = RPWI_OP_SEND_FIRST, .middle = RPWI_OP_SEND_MIDDLE, .last = RPWI_OP_SEND_LAST_INV, .only = RPWI_OP_SEND_ONLY_INV},
+	[IBV_WR_RDMA_WRITE] = {.rc = true, .uc = true, .inline_ok = true, .wc_opcode = IBV_WC_RDMA_WRITE,
+		.first = RPWI_OP_WRITE_FIRST, .middle = RPWI_OP_WRITE_MIDDLE, .last = RPWI_OP_WRITE_LAST, .only = RPWI_OP_WRITE_ONLY},
+	[IBV_WR_RDMA_WRITE_WITH_IMM] = {.rc = true, .uc = true, .inline_ok = true, .wc_opcode = IBV_WC_RDMA_WRITE,
+		.first = RPWI_OP_WRITE_FIRST, .middle = RPWI_OP_WRITE_MIDDLE, .last = RPWI_OP_WRITE_LAST_IMM, .only = RPWI_OP_WRITE_ONLY_IMM},
+	[IBV_WR_RDMA_READ] = {.rc = true, .wc_opcode = IBV_WC_RDMA_READ, .only = RPWI_OP_READ_REQ},
+	[IBV_WR_ATOMIC_CMP_AND_SWP] = {.rc = true, .wc_opcode = IBV_WC_COMP_SWAP, .only = RPWI_OP_CMP_SWAP},
+	[IBV_WR_ATOMIC_FETCH_AND_ADD] = {.rc = true, .wc_opcode = IBV_WC_FETCH_ADD, .only = RPWI_OP_FETCH_ADD},
+	[IBV_WR_LOCAL_INV] = {.rc = true, .uc = true, .local = true, .wc_opcode = IBV_WC_LOCAL_INV},
+	[IBV_WR_BIND_MW] = {.rc = true, .uc = true, .local = true, .wc_opcode = IBV_WC_BIND_MW},
+};
+
+/* ---- making and ending ---- */
+
+/* Everything a QP needs in one zeroed block: ring, rcv.sge, then for each send slot its SGEs, address vector (UD) and inline bytes. */
+static int alloc_arena(struct rpwi_qp *qp, const struct ibv_qp_cap *cap, uint32_t rcv_sge_max)
+{
+	size_t slots = 1;
+
+	while (slots < cap->max_send_wr)
+		slots <<= 1;
+	size_t sge_max = RPWI_MAX(cap->max_send_sge, 1);
+	size_t inl_max = (cap->max_inline_data + 7) & ~(size_t)7;
+	size_t av_size = qp->type == IBV_QPT_UD ? sizeof(struct rpwi_av) : 0;
+	size_t rcv_size = RPWI_MAX(rcv_sge_max, 1) * sizeof(struct ibv_sge);
+	uint8_t *p = calloc(1, rcv_size + slots * (sizeof(struct rpwi_swqe) + sge_max * sizeof(struct ibv_sge) + av_size + inl_max));
+
+	if (!p)
+		return -ENOMEM;
+	qp->arena = p;
+	qp->sq = (struct rpwi_swqe *)p;
+	p += slots * sizeof(struct rpwi_swqe);
+	qp->rcv.sge = (struct ibv_sge *)p;
+	p += rcv_size;
+	struct ibv_sge *sge = (struct ibv_sge *)p;
+	p += slots * sge_max * sizeof(*sge);
+	struct rpwi_av *av = (struct rpwi_av *)p;
+	p += slots * av_size;
+	for (size_t i = 0; i < slots; i++) {
+		qp->sq[i].sge = sge + i * sge_max;
+		qp->sq[i].av = av_size ? av + i : NULL;
+		qp->sq[i].inl = p + i * inl_max;
+	}
+	qp->sq_mask = (uint32_t)slots - 1;
+	qp->sq_max = cap->max_send_wr;
+	return 0;
+}
+_Static_assert(sizeof(struct rpwi_swqe) % 8 == 0 && sizeof(struct rpwi_av) % 8 == 0, "the pieces of the arena stay aligned");
+
+int rpwi_qp_init(struct rpwi_qp *qp, const struct rpwi_qp_init *init)
+{
+	const struct ibv_qp_cap *cap = &init->cap;
+
+	memset(qp, 0, sizeof(*qp));
+	if (init->type != IBV_QPT_RC && init->type != IBV_QPT_UC && init->type != IBV_QPT_UD)
+		return -EINVAL;
+	if (cap->max_send_wr > RPWI_QP_WR_MAX || cap->max_send_sge > RPWI_SGE_MAX || cap->max_inline_data > RPWI_INLINE_MAX || !init->rq)
+		return -EINVAL;
+	qp->ops = init->ops;
+	qp->user = init->user;
+	qp->type = init->type;
+	qp->qpn = init->qpn;
+	qp->rq = init->rq;
+	qp->sig_all = init->sq_sig_all;
+	qp->attr.cap = init->cap;
+	qp->state = IBV_QPS_RESET;
+	qp->read_chunk_pkts = RPWI_READ_CHUNK_PKTS;
+	qp->mtu = RPWI_MTU_MAX;
+	qp->attr.path_mtu = IBV_MTU_4096;
+	qp->rnr_deadline_ns = RPWI_NEVER;
+	return alloc_arena(qp, cap, init->rq->sge_max);
+}
+
+void rpwi_qp_fini(struct rpwi_qp *qp)
+{
+	rpwi_req_forget(qp);
+	free(qp->arena);
+	free(qp->res);
+	qp->arena = NULL;
+	qp->res = NULL;
+	qp->sq = NULL;
+	qp->sq_head = qp->sq_cur = qp->sq_tail = 0;
+	qp->state = IBV_QPS_RESET;
+}
+
+/* ---- completions ---- */
+
+void rpwi_qp_complete_send(struct rpwi_qp *qp, const struct rpwi_swqe *w, enum ibv_wc_status status)
+{
+	if (status == IBV_WC_SUCCESS && !qp->sig_all && !(w->flags & IBV_SEND_SIGNALED))
+		return;
+	struct ibv_wc wc = {
+		.wr_id = w->wr_id, .status = status, .opcode = rpwi_wr_info[w->opcode].wc_opcode, .byte_len = w->len, .qp_num = qp->qpn,
+	};
+	qp->ops->complete(qp, false, &wc, status != IBV_WC_SUCCESS);
+}
+
+void rpwi_qp_complete_recv(struct rpwi_qp *qp, struct ibv_wc *wc, bool solicited)
+{
+	wc->qp_num = qp->qpn;
+	qp->ops->complete(qp, true, wc, solicited || wc->status != IBV_WC_SUCCESS);
+}
+
+/* ---- ERR and SQE ---- */
+
+static void flush_sends(struct rpwi_qp *qp)
+{
+	rpwi_req_forget(qp);
+	for (; qp->sq_head != qp->sq_tail; qp->sq_head++)
+		rpwi_qp_complete_send(qp, rpwi_sq_at(qp, qp->sq_head), IBV_WC_WR_FLUSH_ERR);
+	qp->sq_cur = qp->sq_head;
+	qp->sq_failed = false;
+}
+
+static void flush_recv(struct rpwi_qp *qp, uint64_t wr_id)
+{
+	struct ibv_wc wc = {.wr_id = wr_id, .status = IBV_WC_WR_FLUSH_ERR, .opcode = IBV_WC_RECV};
+
+	rpwi_qp_complete_recv(qp, &wc, true);
+}
+
+/* The WQE being filled, then what the QP's own RQ holds. What a SRQ holds is for other QPs: the event says that this one takes no more (IB 10.2.9.3). */
+static void flush_recvs(struct rpwi_qp *qp)
+{
+	struct rpwi_rq *rq = qp->rq;
+
+	if (qp->rcv.have) {
+		qp->rcv.have = false;
+		flush_recv(qp, qp->rcv.wr_id);
+	}
+	if (!rq->shared) {
+		while (rpwi_rq_count(rq))
+			flush_recv(qp, rq->ring[rq->head++ & rq->mask].wr_id);
+	} else if (!qp->last_wqe_told) {
+		qp->last_wqe_told = true;
+		qp->ops->event(qp, IBV_EVENT_QP_LAST_WQE_REACHED);
+	}
+}
+
+void rpwi_qp_enter_err(struct rpwi_qp *qp, bool answer)
+{
+	qp->state = IBV_QPS_ERR;
+	qp->msg = RPWI_MSG_NONE;
+	if (!answer)
+		rpwi_resp_silence(qp);
+	qp->ack_owed = false;
+	flush_sends(qp);
+	flush_recvs(qp);
+}
+
+void rpwi_qp_fail_send(struct rpwi_qp *qp, enum ibv_wc_status status)
+{
+	rpwi_debug("QP %u: send WQE failed: %s", qp->qpn, ibv_wc_status_str(status));
+	rpwi_qp_complete_send(qp, rpwi_sq_at(qp, qp->sq_head), status);
+	qp->sq_head++;
+	if (rpwi_qp_is_rc(qp)) {
+		rpwi_qp_enter_err(qp, false);
+		return;
+	}
+	qp->state = IBV_QPS_SQE; /* IB 10.3.1: of UC and UD only the send side stops */
+	flush_sends(qp);
+}
+
+void rpwi_qp_recv_posted(struct rpwi_qp *qp)
+{
+	if (qp->state == IBV_QPS_ERR && !qp->rq->shared)
+		flush_recvs(qp);
+}
+
+static void reset(struct rpwi_qp *qp)
+{
+	struct ibv_qp_attr keep = {.cap = qp->attr.cap, .path_mtu = qp->attr.path_mtu};
+
+	rpwi_req_reset(qp, 0);
+	rpwi_resp_reset(qp, 0);
+	qp->sq_head = qp->sq_cur = qp->sq_tail = 0;
+	qp->rq->head = qp->rq->shared ? qp->rq->head : qp->rq->tail;
+	qp->comm_est = qp->last_wqe_told = qp->sqd_notify = false;
+	qp->cc = NULL;
+	qp->attr = keep;
+	qp->state = IBV_QPS_RESET;
+}
+
+/* ---- modify: the table of IB 11.2.5.2 (table 91) ---- */
+
+enum { T_RC, T_UC, T_UD, T_COUNT };
+struct transition { bool valid; int need[T_COUNT], may[T_COUNT]; };
+
+enum {
+	SET_INIT = IBV_QP_PKEY_INDEX | IBV_QP_PORT,
+	SET_PEER = IBV_QP_AV | IBV_QP_PATH_MTU | IBV_QP_DEST_QPN | IBV_QP_RQ_PSN,
+	SET_RETRY = IBV_QP_TIMEOUT | IBV_QP_RETRY_CNT | IBV_QP_RNR_RETRY | IBV_QP_MAX_QP_RD_ATOMIC,
+	SET_PATHS = IBV_QP_ALT_PATH | IBV_QP_PATH_MIG_STATE,
+};
+
+static const struct transition transitions[7][7] = {
+	[IBV_QPS_RESET] = {
+		[IBV_QPS_RESET] = {.valid = true},
+		[IBV_QPS_INIT] = {.valid = true,
+			.need = {[T_RC] = SET_INIT | IBV_QP_ACCESS_FLAGS, [T_UC] = SET_INIT | IBV_QP_ACCESS_FLAGS, [T_UD] = SET_INIT | IBV_QP_QKEY}},
+	},
+	[IBV_QPS_INIT] = {
+		[IBV_QPS_RESET] = {.valid = true}, [IBV_QPS_ERR] = {.valid = true},
+		[IBV_QPS_INIT] = {.valid = true,
+			.may = {[T_RC] = SET_INIT | IBV_QP_ACCESS_FLAGS, [T_UC] = SET_INIT | IBV_QP_ACCESS_FLAGS, [T_UD] = SET_INIT | IBV_QP_QKEY}},
+		[IBV_QPS_RTR] = {.valid = true,
+			.need = {[T_RC] = SET_PEER | IBV_QP_MAX_DEST_RD_ATOMIC | IBV_QP_MIN_RNR_TIMER, [T_UC] = SET_PEER},
+			.may = {[T_RC] = IBV_QP_ALT_PATH | IBV_QP_ACCESS_FLAGS | IBV_QP_PKEY_INDEX, [T_UC] = IBV_QP_ALT_PATH | IBV_QP_ACCESS_FLAGS | IBV_QP_PKEY_INDEX,
+				[T_UD] = IBV_QP_PKEY_INDEX | IBV_QP_QKEY}},
+	},
+	[IBV_QPS_RTR] = {
+		[IBV_QPS_RESET] = {.valid = true}, [IBV_QPS_ERR] = {.valid = true},
+		[IBV_QPS_RTS] = {.valid = true,
+			.need = {[T_RC] = SET_RETRY | IBV_QP_SQ_PSN, [T_UC] = IBV_QP_SQ_PSN, [T_UD] = IBV_QP_SQ_PSN},
+			.may = {[T_RC] = IBV_QP_CUR_STATE | SET_PATHS | IBV_QP_ACCESS_FLAGS | IBV_QP_MIN_RNR_TIMER,
+				[T_UC] = IBV_QP_CUR_STATE | SET_PATHS | IBV_QP_ACCESS_FLAGS, [T_UD] = IBV_QP_CUR_STATE | IBV_QP_QKEY}},
+	},
+	[IBV_QPS_RTS] = {
+		[IBV_QPS_RESET] = {.valid = true}, [IBV_QPS_ERR] = {.valid = true},
+		[IBV_QPS_RTS] = {.valid = true,
+			.may = {[T_RC] = IBV_QP_CUR_STATE | SET_PATHS | IBV_QP_ACCESS_FLAGS | IBV_QP_MIN_RNR_TIMER,
+				[T_UC] = IBV_QP_CUR_STATE | SET_PATHS | IBV_QP_ACCESS_FLAGS, [T_UD] = IBV_QP_CUR_STATE | IBV_QP_QKEY}},
+		[IBV_QPS_SQD] = {.valid = true,
+			.may = {[T_RC] = IBV_QP_EN_SQD_ASYNC_NOTIFY | IBV_QP_CUR_STATE, [T_UC] = IBV_QP_EN_SQD_ASYNC_NOTIFY | IBV_QP_CUR_STATE,
+				[T_UD] = IBV_QP_EN_SQD_ASYNC_NOTIFY | IBV_QP_CUR_STATE}},
+	},
+	[IBV_QPS_SQD] = {
+		[IBV_QPS_RESET] = {.valid = true}, [IBV_QPS_ERR] = {.valid = true},
+		[IBV_QPS_RTS] = {.valid = true,
+			.may = {[T_RC] = IBV_QP_CUR_STATE | SET_PATHS | IBV_QP_ACCESS_FLAGS | IBV_QP_MIN_RNR_TIMER,
+				[T_UC] = IBV_QP_CUR_STATE | SET_PATHS | IBV_QP_ACCESS_FLAGS, [T_UD] = IBV_QP_CUR_STATE | IBV_QP_QKEY}},
+		[IBV_QPS_SQD] = {.valid = true,
+			.may = {[T_RC] = SET_INIT | IBV_QP_AV | SET_RETRY | IBV_QP_MAX_DEST_RD_ATOMIC | SET_PATHS | IBV_QP_ACCESS_FLAGS | IBV_QP_MIN_RNR_TIMER,
+				[T_UC] = IBV_QP_AV | SET_PATHS | IBV_QP_ACCESS_FLAGS | IBV_QP_PKEY_INDEX, [T_UD] = IBV_QP_PKEY_INDEX | IBV_QP_QKEY}},
+	},
+	[IBV_QPS_SQE] = {
+		[IBV_QPS_RESET] = {.valid = true}, [IBV_QPS_ERR] = {.valid = true},
+		[IBV_QPS_RTS] = {.valid = true, .may = {[T_UC] = IBV_QP_CUR_STATE | IBV_QP_ACCESS_FLAGS, [T_UD] = IBV_QP_CUR_STATE | IBV_QP_QKEY}},
+	},
+	[IBV_QPS_ERR] = {
+		[IBV_QPS_RESET] = {.valid = true}, [IBV_QPS_ERR] = {.valid = true},
+	},
+};
+
+/* NULL when attributes and values are right for the transition, else what is wrong. */
+static const char *modify_refused(const struct rpwi_qp *qp, const struct ibv_qp_attr *a, int mask, enum ibv_qp_state to, const struct rpwi_av *av)
+{
+	int type = qp->type == IBV_QPT_RC ? T_RC : qp->type == IBV_QPT_UC ? T_UC : T_UD;
+
+	if ((unsigned)to > IBV_QPS_ERR || !transitions[qp->state][to].valid)
+		return "no such transition";
+	const struct transition *t = &transitions[qp->state][to];
+	if (to == IBV_QPS_RTS && qp->state == IBV_QPS_SQE && type == T_RC)
+		return "no such transition";
+	if (t->need[type] & ~mask)
+		return "a required attribute is missing";
+	if (mask & ~(IBV_QP_STATE | t->need[type] | t->may[type]))
+		return "an attribute is not allowed here";
+	if ((mask & IBV_QP_CUR_STATE) && a->cur_qp_state != qp->state)
+		return "the current state is another";
+	if ((mask & IBV_QP_PORT) && a->port_num != 1)
+		return "there is only port 1";
+	if ((mask & IBV_QP_PKEY_INDEX) && a->pkey_index != 0)
+		return "there is only P_Key index 0";
+	if ((mask & IBV_QP_ALT_PATH) || ((mask & IBV_QP_PATH_MIG_STATE) && a->path_mig_state != IBV_MIG_MIGRATED))
+		return "RoCE has no alternate paths";
+	if ((mask & IBV_QP_AV) && !av)
+		return "no address vector";
+	if ((mask & IBV_QP_PATH_MTU) && (a->path_mtu < IBV_MTU_256 || a->path_mtu > IBV_MTU_4096))
+		return "no such path MTU";
+	if ((mask & IBV_QP_DEST_QPN) && a->dest_qp_num > RPWI_QPN_MASK)
+		return "the destination QP number has more than 24 bits";
+	if (((mask & IBV_QP_TIMEOUT) && a->timeout > 31) || ((mask & IBV_QP_MIN_RNR_TIMER) && a->min_rnr_timer > 31))
+		return "a timer code is above 31";
+	if (((mask & IBV_QP_RETRY_CNT) && a->retry_cnt > 7) || ((mask & IBV_QP_RNR_RETRY) && a->rnr_retry > 7))
+		return "a retry count is above 7";
+	if (((mask & IBV_QP_MAX_QP_RD_ATOMIC) && a->max_rd_atomic > RPWI_RD_ATOMIC_MAX) ||
+	    ((mask & IBV_QP_MAX_DEST_RD_ATOMIC) && a->max_dest_rd_atomic > RPWI_RD_ATOMIC_MAX))
+		return "too many outstanding READs and atomics";
+	return NULL;
+}
+
+static void set_attributes(struct rpwi_qp *qp, const struct ibv_qp_attr *a, int mask)
+{
+	struct ibv_qp_attr *to = &qp->attr;
+
+	if (mask & IBV_QP_PKEY_INDEX)
+		to->pkey_index = a->pkey_index;
+	if (mask & IBV_QP_PORT)
+		to->port_num = a->port_num;
+	if (mask & IBV_QP_ACCESS_FLAGS)
+		to->qp_access_flags = a->qp_access_flags;
+	if (mask & IBV_QP_QKEY)
+		to->qkey = a->qkey;
+	if (mask & IBV_QP_AV)
+		to->ah_attr = a->ah_attr;
+	if (mask & IBV_QP_PATH_MTU)
+		to->path_mtu = a->path_mtu;
+	if (mask & IBV_QP_DEST_QPN)
+		to->dest_qp_num = a->dest_qp_num;
+	if (mask & IBV_QP_MIN_RNR_TIMER)
+		to->min_rnr_timer = a->min_rnr_timer;
+	if (mask & IBV_QP_MAX_QP_RD_ATOMIC)
+		to->max_rd_atomic = a->max_rd_atomic;
+	if (mask & IBV_QP_MAX_DEST_RD_ATOMIC)
+		to->max_dest_rd_atomic = a->max_dest_rd_atomic;
+	if (mask & IBV_QP_TIMEOUT) {
+		to->timeout = a->timeout;
+		qp->timeout_ns = a->timeout ? 4096ull << a->timeout : 0;
+	}
+	if (mask & IBV_QP_RETRY_CNT)
+		qp->retry_left = to->retry_cnt = a->retry_cnt;
+	if (mask & IBV_QP_RNR_RETRY)
+		qp->rnr_left = to->rnr_retry = a->rnr_retry;
+	if (mask & IBV_QP_PATH_MIG_STATE)
+		to->path_mig_state = a->path_mig_state;
+}
+
+/* The peer's address; what is in flight moves to the window of the new one. */
+static void set_av(struct rpwi_qp *qp, const struct rpwi_av *av)
+{
+	uint32_t inflight = qp->nxt - qp->una;
+
+	if (qp->cc)
+		rpwi_cc_on_forget(qp->cc, inflight);
+	qp->av = *av;
+	qp->cc = rpwi_qp_is_rc(qp) ? av->cc : NULL;
+	if (qp->cc)
+		rpwi_cc_on_send(qp->cc, inflight);
+}
+
+static void enter_state(struct rpwi_qp *qp, enum ibv_qp_state to, const struct ibv_qp_attr *a, int mask)
+{
+	enum ibv_qp_state from = qp->state;
+
+	qp->state = to;
+	if (to == IBV_QPS_RTR && from == IBV_QPS_INIT) {
+		rpwi_resp_reset(qp, a->rq_psn & RPWI_PSN_MASK);
+		qp->mtu = 128u << qp->attr.path_mtu;
+		qp->attr.path_mig_state = IBV_MIG_MIGRATED;
+	}
+	if (to == IBV_QPS_RTS && from == IBV_QPS_RTR)
+		rpwi_req_reset(qp, a->sq_psn & RPWI_PSN_MASK);
+	if (to == IBV_QPS_SQD && from == IBV_QPS_RTS) {
+		qp->sqd_notify = (mask & IBV_QP_EN_SQD_ASYNC_NOTIFY) && a->en_sqd_async_notify;
+		rpwi_req_retired(qp);
+	}
+}
+
+int rpwi_qp_modify(struct rpwi_qp *qp, const struct ibv_qp_attr *attr, int mask, const struct rpwi_av *av, uint64_t now_ns)
+{
+	enum ibv_qp_state to = mask & IBV_QP_STATE ? attr->qp_state : qp->state;
+	const char *why = modify_refused(qp, attr, mask, to, av);
+
+	if (why) {
+		rpwi_debug("QP %u: modify from state %d to %d with attributes 0x%x refused: %s", qp->qpn, qp->state, to, mask, why);
+		return EINVAL;
+	}
+	if (to == IBV_QPS_RESET) {
+		reset(qp);
+		return 0;
+	}
+	if (to == IBV_QPS_ERR) {
+		if (qp->state != IBV_QPS_ERR)
+			rpwi_qp_enter_err(qp, false);
+		return 0;
+	}
+	if ((mask & IBV_QP_MAX_DEST_RD_ATOMIC) && (qp->state == IBV_QPS_INIT || attr->max_dest_rd_atomic > qp->attr.max_dest_rd_atomic) &&
+	    rpwi_resp_alloc(qp, attr->max_dest_rd_atomic))
+		return ENOMEM;
+	set_attributes(qp, attr, mask);
+	if (mask & IBV_QP_AV)
+		set_av(qp, av);
+	enter_state(qp, to, attr, mask);
+	return 0;
+}
+
+void rpwi_qp_query(const struct rpwi_qp *qp, struct ibv_qp_attr *attr)
+{
+	*attr = qp->attr;
+	attr->qp_state = attr->cur_qp_state = qp->state;
+	attr->sq_psn = qp->nxt & RPWI_PSN_MASK;
+	attr->rq_psn = qp->epsn & RPWI_PSN_MASK;
+	attr->sq_draining = qp->state == IBV_QPS_SQD && (qp->sq_head != qp->sq_cur || rpwi_req_state(qp) != RPWI_REQ_IDLE);
+}
+
+/* ---- posting ---- */
+
+/* 0 or EINVAL: is this a WR for this QP? *len gets its length. */
+static int check_wr(const struct rpwi_qp *qp, const struct ibv_send_wr *wr, const struct rpwi_av *ud_av, uint64_t *len)
+{
+	if ((unsigned)wr->opcode >= RPWI_WR_OPCODES)
+		return EINVAL;
+	const struct rpwi_wr_info *info = &rpwi_wr_info[wr->opcode];
+	bool has = qp->type == IBV_QPT_RC ? info->rc : qp->type == IBV_QPT_UC ? info->uc : info->ud;
+	bool inl = wr->send_flags & IBV_SEND_INLINE;
+
+	if (!has || (qp->type == IBV_QPT_UD && !ud_av) || (inl && !info->inline_ok))
+		return EINVAL;
+	*len = 0;
+	if (info->local)
+		return 0;
+	if (wr->num_sge < 0 || (!inl && (uint32_t)wr->num_sge > qp->attr.cap.max_send_sge))
+		return EINVAL;
+	for (int i = 0; i < wr->num_sge; i++)
+		*len += wr->sg_list[i].length;
+	if (*len > RPWI_MSG_MAX || (inl && *len > qp->attr.cap.max_inline_data))
+		return EINVAL;
+	if (qp->type == IBV_QPT_UD && *len > qp->mtu)
+		return EINVAL;
+	if (info->wc_opcode == IBV_WC_COMP_SWAP || info->wc_opcode == IBV_WC_FETCH_ADD) {
+		if (*len < 8)
+			return EINVAL;
+		*len = 8;
+	}
+	return 0;
+}
+
+static void copy_data(struct rpwi_swqe *w, const struct ibv_send_wr *wr)
+{
+	uint8_t *to = w->inl;
+
+	w->nsge = 0;
+	if (rpwi_wr_info[wr->opcode].local)
+		return;
+	for (int i = 0; i < wr->num_sge; i++) {
+		const struct ibv_sge *s = &wr->sg_list[i];
+
+		if (!(wr->send_flags & IBV_SEND_INLINE)) {
+			w->sge[w->nsge++] = *s;
+		} else if (s->length) {
+			memcpy(to, (const void *)(uintptr_t)s->addr, s->length); /* inline: the lkey does not matter (ibv_post_send(3)) */
+			to += s->length;
+		}
+	}
+}
+
+static void copy_operands(struct rpwi_qp *qp, struct rpwi_swqe *w, const struct ibv_send_wr *wr, const struct rpwi_av *ud_av)
+{
+	switch (wr->opcode) {
+	case IBV_WR_ATOMIC_CMP_AND_SWP:
+	case IBV_WR_ATOMIC_FETCH_AND_ADD:
+		w->raddr = wr->wr.atomic.remote_addr;
+		w->rkey = wr->wr.atomic.rkey;
+		w->compare_add = wr->wr.atomic.compare_add;
+		w->swap = wr->wr.atomic.swap;
+		return;
+	case IBV_WR_SEND_WITH_INV:
+	case IBV_WR_LOCAL_INV:
+		w->inv_rkey = wr->invalidate_rkey;
+		return;
+	case IBV_WR_BIND_MW:
+		w->mw = wr->bind_mw.mw;
+		w->rkey = wr->bind_mw.rkey;
+		w->bind = wr->bind_mw.bind_info;
+		return;
+	default:
+		break;
+	}
+	w->imm_be = wr->imm_data;
+	if (qp->type == IBV_QPT_UD) {
+		*w->av = *ud_av;
+		w->dqpn = wr->wr.ud.remote_qpn & RPWI_QPN_MASK;
+		w->dqkey = wr->wr.ud.remote_qkey;
+	} else {
+		w->raddr = wr->wr.rdma.remote_addr;
+		w->rkey = wr->wr.rdma.rkey;
+	}
+}
+
+int rpwi_qp_post_send(struct rpwi_qp *qp, const struct ibv_send_wr *wr, const struct rpwi_av *ud_av)
+{
+	uint64_t len;
+
+	if (qp->state == IBV_QPS_RESET || qp->state == IBV_QPS_INIT || qp->state == IBV_QPS_RTR || check_wr(qp, wr, ud_av, &len))
+		return EINVAL;
+	if (qp->sq_tail - qp->sq_head >= qp->sq_max)
+		return ENOMEM;
+
+	struct rpwi_swqe *w = rpwi_sq_at(qp, qp->sq_tail);
+
+	w->wr_id = wr->wr_id;
+	w->opcode = (uint8_t)wr->opcode;
+	w->flags = (uint8_t)wr->send_flags;
+	w->phase = RPWI_SWQE_POSTED;
+	w->len = (uint32_t)len;
+	copy_operands(qp, w, wr, ud_av);
+	if (qp->state == IBV_QPS_ERR || qp->state == IBV_QPS_SQE) {
+		rpwi_qp_complete_send(qp, w, IBV_WC_WR_FLUSH_ERR);
+		return 0;
+	}
+	copy_data(w, wr);
+	qp->sq_tail++;
+	return 0;
+}
+
+/* ---- packets and time: dispatch ---- */
+
+/* RC and UC take packets of their peer and from nobody else (IB 9.6.1.5; RoCEv2: A17.4.5, the addresses of the IP header), in the default partition (IB 9.6.1.1.1). */
+static bool from_peer(const struct rpwi_qp *qp, const struct rpwi_flow *flow)
+{
+	return rpwi_addr_eq(&flow->src, &qp->av.flow.dst) && rpwi_addr_eq(&flow->dst, &qp->av.flow.src);
+}
+
+void rpwi_qp_rx(struct rpwi_qp *qp, const struct rpwi_pkt *p, const struct rpwi_rxmeta *meta, uint64_t now_ns)
+{
+	static const unsigned svc[] = {[IBV_QPT_RC] = RPWI_SVC_RC, [IBV_QPT_UC] = RPWI_SVC_UC, [IBV_QPT_UD] = RPWI_SVC_UD};
+
+	if (RPWI_UNLIKELY(!rpwi_qp_receives(qp))) {
+		qp->stats.rx_wrong_state++;
+		return;
+	}
+	if (RPWI_UNLIKELY(rpwi_pkt_svc(p) != svc[qp->type] || !rpwi_op_has(rpwi_pkt_op(p), RPWI_F_VALID))) {
+		qp->stats.rx_bad_opcode++;
+		return;
+	}
+	if (RPWI_UNLIKELY((p->pkey ^ RPWI_PKEY_DEFAULT) & 0x7fff) || (qp->type != IBV_QPT_UD && RPWI_UNLIKELY(!from_peer(qp, meta->flow)))) {
+		qp->stats.rx_wrong_peer++;
+		return;
+	}
+	qp->stats.rx_packets++;
+	qp->stats.rx_bytes += p->payload_len;
+	if (qp->type == IBV_QPT_UD)
+		rpwi_ud_rx(qp, p, meta);
+	else if (qp->type == IBV_QPT_UC)
+		rpwi_uc_rx(qp, p);
+	else if (rpwi_op_is_request(rpwi_pkt_op(p)))
+		rpwi_resp_rx(qp, p, now_ns);
+	else
+		rpwi_cpl_rx(qp, p, now_ns);
+}
+
+bool rpwi_txb_accepts(struct rpwi_txb *b, const struct rpwi_av *av)
+{
+	if (!b->av) {
+		b->av = av;
+		return true;
+	}
+	return b->av == av || (b->av->port == av->port && b->av->hop_limit == av->hop_limit && b->av->tclass == av->tclass &&
+			       b->av->flow_label == av->flow_label && !memcmp(&b->av->flow, &av->flow, sizeof(av->flow)));
+}
+
+static bool sends(const struct rpwi_qp *qp)
+{
+	return qp->state == IBV_QPS_RTS || qp->state == IBV_QPS_SQD;
+}
+
+void rpwi_qp_tx(struct rpwi_qp *qp, struct rpwi_txb *b, bool hold_ack, uint64_t now_ns)
+{
+	unsigned npkt = b->npkt;
+
+	rpwi_qp_tx_done(qp);
+	if (qp->type != IBV_QPT_UD && !rpwi_txb_accepts(b, &qp->av))
+		return;
+	if (rpwi_resp_has_answers(qp))
+		rpwi_resp_tx(qp, b, now_ns);
+	if (sends(qp)) {
+		unsigned room = rpwi_txb_room(b);
+
+		if (room && (qp->ack_owed || qp->nak_owed))
+			room--; /* requests never keep an ACK waiting */
+		if (room)
+			rpwi_req_tx(qp, b, room, now_ns);
+	}
+	if (rpwi_resp_ack_due(qp, hold_ack && b->npkt == npkt, now_ns) && rpwi_txb_room(b))
+		rpwi_resp_tx_ack(qp, b);
+	if (!b->npkt)
+		b->av = NULL;
+}
+
+void rpwi_qp_tx_done(struct rpwi_qp *qp)
+{
+	if (!rpwi_qp_is_rc(qp) && qp->sq_head != qp->sq_cur)
+		rpwi_req_sent(qp);
+}
+
+void rpwi_qp_tx_fault(struct rpwi_qp *qp, const struct rpwi_txb *b, unsigned index, uint64_t now_ns)
+{
+	struct rpwi_pkt p;
+	uint8_t raw[RPWI_HDR_MAX + 4 + RPWI_ICRC_LEN] = {0};
+
+	if (index >= b->npkt || !sends(qp))
+		return;
+	/* Only the headers are looked at, so four zero bytes stand for a payload and its pad. */
+	const struct rpwi_txpkt *t = &b->pkt[index];
+	size_t len = t->hdr_len + (t->payload_len ? 4u : 0) + RPWI_ICRC_LEN;
+
+	memcpy(raw, t->hdr, t->hdr_len);
+	if (!rpwi_pkt_decode(raw, len, &p) && rpwi_op_is_request(rpwi_pkt_op(&p)))
+		rpwi_req_fault(qp, p.psn);
+}
+
+bool rpwi_qp_tx_ready(const struct rpwi_qp *qp, bool hold_ack, uint64_t now_ns)
+{
+	if (rpwi_resp_has_answers(qp) || rpwi_resp_ack_due(qp, hold_ack, now_ns))
+		return true;
+	if (!rpwi_qp_is_rc(qp) && qp->sq_head != qp->sq_cur)
+		return true;
+	return sends(qp) && rpwi_req_state(qp) == RPWI_REQ_READY;
+}
+
+bool rpwi_qp_ack_owed(const struct rpwi_qp *qp)
+{
+	return qp->ack_owed || qp->nak_owed;
+}
+
+bool rpwi_qp_blocked(const struct rpwi_qp *qp)
+{
+	return sends(qp) && rpwi_req_state(qp) == RPWI_REQ_BLOCKED;
+}
+
+uint64_t rpwi_qp_deadline(const struct rpwi_qp *qp)
+{
+	if (!rpwi_qp_is_rc(qp))
+		return RPWI_NEVER;
+	return qp->nxt != qp->una ? RPWI_MIN(qp->ack_deadline_ns, qp->rnr_deadline_ns) : qp->rnr_deadline_ns;
+}
+
+void rpwi_qp_timer(struct rpwi_qp *qp, uint64_t now_ns)
+{
+	if (!rpwi_qp_is_rc(qp))
+		return;
+	if (now_ns >= qp->rnr_deadline_ns)
+		qp->rnr_deadline_ns = RPWI_NEVER;
+	if (qp->nxt != qp->una && now_ns >= qp->ack_deadline_ns)
+		rpwi_cpl_timeout(qp, now_ns);
+}
+
+const struct rpwi_av *rpwi_qp_next_av(const struct rpwi_qp *qp)
+{
+	if (qp->type != IBV_QPT_UD)
+		return qp->state == IBV_QPS_RTS || qp->state == IBV_QPS_SQD ? &qp->av : NULL;
+	return qp->sq_cur != qp->sq_tail ? rpwi_sq_at(qp, qp->sq_cur)->av : NULL;
+}
+
+uint32_t rpwi_qp_next_dqpn(const struct rpwi_qp *qp)
+{
+	if (qp->type != IBV_QPT_UD)
+		return qp->attr.dest_qp_num;
+	return qp->sq_cur != qp->sq_tail ? rpwi_sq_at(qp, qp->sq_cur)->dqpn : 0;
+}
+
+unsigned rpwi_qp_mtu(const struct rpwi_qp *qp)
+{
+	return qp->mtu;
+}

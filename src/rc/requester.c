@@ -1,0 +1,485 @@
+/* requester.c - sends requests: begins send WQEs, cuts messages into packets, keeps to the window and to the READs that may be outstanding. RC, UC and UD alike;
+ * what an RC requester gets back is completer.c's.
+ *
+ * Payload is sent from where it lies: the batch points into registered memory, found by ops->mem_map once for each run of packets.
+ */
+#include "rc/internal.h"
+
+#include <errno.h>
+
+#define ACK_WAIT_MIN_NS 4000000ull
+
+/* ---- state ---- */
+
+void rpwi_req_forget(struct rpwi_qp *qp)
+{
+	if (qp->cc)
+		rpwi_cc_on_forget(qp->cc, qp->nxt - qp->una);
+	qp->una = qp->nxt;
+	qp->psn_max = qp->nxt;
+	qp->rd_head = qp->rd_next = qp->rd_tail;
+	qp->rnr_deadline_ns = RPWI_NEVER;
+	qp->rtt_running = qp->implied = qp->send_twice = false;
+	qp->timeouts_in_row = 0;
+	qp->since_ackreq = 0;
+}
+
+void rpwi_req_reset(struct rpwi_qp *qp, uint32_t psn)
+{
+	rpwi_req_forget(qp);
+	qp->una = qp->nxt = qp->psn_max = psn;
+	qp->sq_failed = false;
+}
+
+void rpwi_req_go_back(struct rpwi_qp *qp)
+{
+	if (qp->cc)
+		rpwi_cc_on_forget(qp->cc, qp->nxt - qp->una);
+	qp->nxt = qp->una;
+	qp->sq_cur = qp->sq_head;
+	qp->rd_next = qp->rd_head;
+	qp->rtt_running = false; /* an ACK of what was sent twice times neither (Karn) */
+	qp->since_ackreq = 0;
+}
+
+/* How long to wait for an ACK. IB 9.7.6.1.3 lets the timer run out anywhere between T and 4 T: twice T at first; 4 T once it did run out, so that a peer that is stopped
+ * for a while, as a NIC never is, costs no connection. Never under 4 ms, whatever the code: a process is not always running. */
+uint64_t rpwi_req_ack_wait_ns(const struct rpwi_qp *qp)
+{
+	if (!qp->timeout_ns)
+		return RPWI_PROBE_NS;
+	return RPWI_MAX(qp->timeout_ns * (qp->timeouts_in_row ? 4 : 2), ACK_WAIT_MIN_NS);
+}
+
+static uint32_t window_room(const struct rpwi_qp *qp)
+{
+	if (qp->cc)
+		return rpwi_cc_room(qp->cc);
+	uint32_t inflight = qp->nxt - qp->una;
+	return inflight < RPWI_UNWINDOWED_PKTS ? RPWI_UNWINDOWED_PKTS - inflight : 0;
+}
+
+/* Response packets that the next READ request may ask for: what is asked for again keeps its old end, so that no request spans two of the
+ * responder's resources. */
+static uint32_t read_pkts_wanted(const struct rpwi_qp *qp, const struct rpwi_swqe *w)
+{
+	if (qp->rd_next != qp->rd_tail)
+		return qp->rd_end[qp->rd_next % RPWI_RD_ATOMIC_MAX] - qp->nxt;
+	uint32_t rest = w->phase == RPWI_SWQE_POSTED ? RPWI_MAX((uint32_t)(((uint64_t)w->len + qp->mtu - 1) / qp->mtu), 1) : w->psn_first + w->npsn - qp->nxt;
+	return RPWI_MIN(rest, qp->read_chunk_pkts);
+}
+
+/* Room for a READ: all of it, or at least half the window, lest it crumbles into requests of one packet. */
+static uint32_t read_pkts_least(const struct rpwi_qp *qp, uint32_t wanted)
+{
+	uint32_t half = qp->cc ? qp->cc->cwnd / 2 : RPWI_UNWINDOWED_PKTS;
+
+	return RPWI_MIN(wanted, RPWI_MAX(half, 1));
+}
+
+/* May a WQE not yet begun begin? */
+static bool may_begin(const struct rpwi_qp *qp, const struct rpwi_swqe *w)
+{
+	if (qp->state == IBV_QPS_SQD)
+		return false;
+	if ((w->flags & IBV_SEND_FENCE) && qp->rd_head != qp->rd_tail) /* IB 10.8.3.3: after all READs and atomics before it */
+		return false;
+	/* A key is taken back only when nothing before can need it for a resend. */
+	return w->opcode != IBV_WR_LOCAL_INV || qp->sq_head == qp->sq_cur;
+}
+
+enum rpwi_req_state rpwi_req_state(const struct rpwi_qp *qp)
+{
+	if (qp->sq_cur == qp->sq_tail || qp->rnr_deadline_ns != RPWI_NEVER)
+		return RPWI_REQ_IDLE;
+	const struct rpwi_swqe *w = rpwi_sq_at(qp, qp->sq_cur);
+
+	if (w->phase == RPWI_SWQE_FAILED || (w->phase == RPWI_SWQE_POSTED && !may_begin(qp, w)))
+		return RPWI_REQ_IDLE;
+	if (!rpwi_qp_is_rc(qp) || w->phase == RPWI_SWQE_DONE || rpwi_wr_info[w->opcode].local)
+		return RPWI_REQ_READY;
+
+	uint32_t need = 1;
+
+	if (rpwi_op_needs_response(w->opcode)) {
+		/* (With max_rd_atomic 0 it may begin, and fails.) */
+		if (qp->rd_next == qp->rd_tail && qp->attr.max_rd_atomic && qp->rd_tail - qp->rd_head >= qp->attr.max_rd_atomic)
+			return RPWI_REQ_IDLE;
+		if (w->opcode == IBV_WR_RDMA_READ)
+			need = read_pkts_least(qp, read_pkts_wanted(qp, w));
+	}
+	return window_room(qp) >= need ? RPWI_REQ_READY : RPWI_REQ_BLOCKED;
+}
+
+/* ---- WQEs: begin, fail, retire ---- */
+
+static void fail_later(struct rpwi_qp *qp, struct rpwi_swqe *w, enum ibv_wc_status status)
+{
+	w->phase = RPWI_SWQE_FAILED;
+	qp->sq_failed = true;
+	qp->sq_fail_status = (uint8_t)status;
+	rpwi_req_retired(qp);
+}
+
+void rpwi_req_retired(struct rpwi_qp *qp)
+{
+	while (qp->sq_head != qp->sq_tail && rpwi_sq_at(qp, qp->sq_head)->phase == RPWI_SWQE_DONE) {
+		rpwi_qp_complete_send(qp, rpwi_sq_at(qp, qp->sq_head), IBV_WC_SUCCESS);
+		qp->sq_cur += qp->sq_cur == qp->sq_head;
+		qp->sq_head++;
+	}
+	if (RPWI_LIKELY(!qp->sq_failed && !qp->sqd_notify) || qp->sq_head != qp->sq_cur)
+		return;
+
+	bool waiting = qp->sq_cur != qp->sq_tail;
+	unsigned phase = waiting ? rpwi_sq_at(qp, qp->sq_cur)->phase : RPWI_SWQE_POSTED;
+
+	if (waiting && phase == RPWI_SWQE_FAILED) {
+		rpwi_qp_fail_send(qp, (enum ibv_wc_status)qp->sq_fail_status);
+	} else if (qp->state == IBV_QPS_SQD && qp->sqd_notify && phase == RPWI_SWQE_POSTED) {
+		qp->sqd_notify = false;
+		qp->ops->event(qp, IBV_EVENT_SQ_DRAINED);
+	}
+}
+
+void rpwi_req_sent(struct rpwi_qp *qp)
+{
+	for (; qp->sq_head != qp->sq_cur; qp->sq_head++)
+		rpwi_qp_complete_send(qp, rpwi_sq_at(qp, qp->sq_head), IBV_WC_SUCCESS);
+	rpwi_req_retired(qp);
+}
+
+/* LOCAL_INV and BIND_MW: done here and now, completed in their turn. */
+static void run_local(struct rpwi_qp *qp, struct rpwi_swqe *w)
+{
+	int rc;
+
+	if (w->opcode == IBV_WR_LOCAL_INV) {
+		rc = qp->ops->invalidate(qp, w->inv_rkey, false);
+		if (rc) {
+			fail_later(qp, w, IBV_WC_LOC_QP_OP_ERR);
+			return;
+		}
+	} else {
+		rc = qp->ops->bind_mw(qp, w->mw, w->rkey, &w->bind);
+		if (rc) {
+			fail_later(qp, w, IBV_WC_MW_BIND_ERR);
+			return;
+		}
+	}
+	w->phase = RPWI_SWQE_DONE;
+	qp->sq_cur++;
+	rpwi_req_retired(qp);
+}
+
+/* Check a WQE's memory and give it its PSNs. False when it failed. */
+static bool begin(struct rpwi_qp *qp, struct rpwi_swqe *w)
+{
+	bool response = rpwi_op_needs_response(w->opcode);
+
+	if (response && !qp->attr.max_rd_atomic) {
+		fail_later(qp, w, IBV_WC_LOC_QP_OP_ERR);
+		return false;
+	}
+	if (!(w->flags & IBV_SEND_INLINE)) {
+		for (uint32_t i = 0; i < w->nsge; i++) {
+			const struct ibv_sge *s = &w->sge[i];
+
+			if (s->length && qp->ops->mem_check(qp, s->lkey, s->addr, s->length, response ? IBV_ACCESS_LOCAL_WRITE : 0, false)) {
+				fail_later(qp, w, IBV_WC_LOC_PROT_ERR);
+				return false;
+			}
+		}
+	}
+	bool one = w->len <= qp->mtu || (response && w->opcode != IBV_WR_RDMA_READ);
+
+	w->npsn = one ? 1 : (uint32_t)(((uint64_t)w->len + qp->mtu - 1) / qp->mtu);
+	w->psn_first = qp->nxt;
+	w->phase = RPWI_SWQE_STARTED;
+	return true;
+}
+
+void rpwi_req_fault(struct rpwi_qp *qp, uint32_t psn)
+{
+	for (uint32_t i = qp->sq_head; i != qp->sq_tail; i++) {
+		struct rpwi_swqe *w = rpwi_sq_at(qp, i);
+
+		if (w->phase == RPWI_SWQE_POSTED)
+			return;
+		if (w->phase != RPWI_SWQE_STARTED || ((psn - w->psn_first) & RPWI_PSN_MASK) >= w->npsn)
+			continue;
+		uint32_t back = rpwi_before(w->psn_first, qp->una) ? qp->una : w->psn_first;
+
+		if (rpwi_before(back, qp->nxt)) {
+			if (qp->cc)
+				rpwi_cc_on_forget(qp->cc, qp->nxt - back);
+			qp->nxt = back;
+		}
+		qp->sq_cur = i;
+		for (qp->rd_next = qp->rd_head; qp->rd_next != qp->rd_tail; qp->rd_next++)
+			if (rpwi_before(qp->nxt, qp->rd_end[qp->rd_next % RPWI_RD_ATOMIC_MAX]))
+				break;
+		if (!rpwi_qp_is_rc(qp)) {
+			qp->una = qp->psn_max = qp->nxt;
+			w->phase = RPWI_SWQE_FAILED;
+			qp->sq_failed = true;
+			qp->sq_fail_status = IBV_WC_LOC_PROT_ERR;
+			rpwi_req_sent(qp); /* those before it have been sent */
+			return;
+		}
+		fail_later(qp, w, IBV_WC_LOC_PROT_ERR);
+		return;
+	}
+}
+
+/* ---- payload: a walk over a WQE's memory ---- */
+
+struct walk {
+	const uint8_t *at;
+	uint32_t left;                 /* bytes mapped at `at` */
+	uint32_t sge, skip;            /* then from here on */
+	uint32_t budget;               /* bytes that this run wants mapped at most */
+};
+
+static void walk_open(struct walk *k, const struct rpwi_swqe *w, uint32_t off, uint32_t budget)
+{
+	*k = (struct walk){.budget = budget};
+	if (w->flags & IBV_SEND_INLINE) {
+		k->at = w->inl + off;
+		k->left = w->len - off;
+		return;
+	}
+	while (k->sge < w->nsge && off >= w->sge[k->sge].length)
+		off -= w->sge[k->sge++].length;
+	k->skip = off;
+}
+
+/* Put the next `len` bytes into the batch as iovs of packet t. False when the memory is gone. */
+static bool walk_take(struct walk *k, struct rpwi_qp *qp, const struct rpwi_swqe *w, struct rpwi_txb *b, struct rpwi_txpkt *t, uint32_t len)
+{
+	while (len) {
+		if (!k->left) {
+			if (RPWI_UNLIKELY(k->sge >= w->nsge))
+				return false;
+			const struct ibv_sge *s = &w->sge[k->sge++];
+			uint32_t n = RPWI_MIN(s->length - k->skip, k->budget);
+
+			if (!n)
+				continue;
+			k->at = qp->ops->mem_map(qp, s->lkey, s->addr + k->skip, n);
+			if (RPWI_UNLIKELY(!k->at))
+				return false;
+			k->left = n;
+			k->budget -= n;
+			k->skip = 0;
+		}
+		uint32_t n = RPWI_MIN(len, k->left);
+
+		b->iov[b->niov++] = (struct rpwi_iov){.base = k->at, .len = n};
+		t->iov_count++;
+		k->at += n;
+		k->left -= n;
+		len -= n;
+	}
+	return true;
+}
+
+/* ---- packets ---- */
+
+static void headers_init(const struct rpwi_qp *qp, const struct rpwi_swqe *w, struct rpwi_pkt *h)
+{
+	memset(h, 0, sizeof(*h));
+	h->pkey = RPWI_PKEY_DEFAULT;
+	h->dqpn = qp->attr.dest_qp_num;
+	h->imm_be = w->imm_be;
+	h->va = w->raddr;
+	h->rkey = w->rkey;
+	h->dma_len = w->len;
+	h->inv_rkey = w->inv_rkey;
+	if (qp->type == IBV_QPT_UD) {
+		h->dqpn = w->dqpn;
+		h->sqpn = qp->qpn;
+		h->qkey = w->dqkey >> 31 ? qp->attr.qkey : w->dqkey; /* IB 10.2.5: the high bit asks for the QP's own */
+	}
+}
+
+static uint8_t service_of(const struct rpwi_qp *qp)
+{
+	return qp->type == IBV_QPT_RC ? RPWI_SVC_RC : qp->type == IBV_QPT_UC ? RPWI_SVC_UC : RPWI_SVC_UD;
+}
+
+/* [nxt, nxt + pkts) is in the batch, in tx_pkts packets of `bytes` bytes together. */
+static void sent(struct rpwi_qp *qp, uint32_t pkts, uint32_t tx_pkts, uint64_t bytes, uint64_t now_ns)
+{
+	qp->stats.tx_packets += tx_pkts;
+	qp->stats.tx_bytes += bytes;
+	if (!rpwi_qp_is_rc(qp)) {
+		qp->nxt += pkts;
+		qp->una = qp->psn_max = qp->nxt;
+		return;
+	}
+	if (qp->nxt == qp->una)
+		qp->ack_deadline_ns = now_ns + rpwi_req_ack_wait_ns(qp);
+	if (RPWI_UNLIKELY(rpwi_before(qp->nxt, qp->psn_max)))
+		qp->stats.retransmits += tx_pkts;
+	else if (!qp->rtt_running) {
+		qp->rtt_running = true;
+		qp->rtt_psn = qp->nxt + pkts - 1;
+		qp->rtt_start_ns = now_ns;
+	}
+	qp->nxt += pkts;
+	if (rpwi_before(qp->psn_max, qp->nxt))
+		qp->psn_max = qp->nxt;
+	if (qp->cc)
+		rpwi_cc_on_send(qp->cc, pkts);
+}
+
+/* As many packets of a SEND or WRITE as there is room for. An ACK is asked for with the last packet of a message, every so many packets, and when the window
+ * is full. False when nothing went. */
+static bool tx_data(struct rpwi_qp *qp, struct rpwi_swqe *w, struct rpwi_txb *b, uint32_t pkts_max, uint64_t now_ns)
+{
+	const struct rpwi_wr_info *info = &rpwi_wr_info[w->opcode];
+	bool rc = rpwi_qp_is_rc(qp);
+	uint32_t mtu = qp->mtu, k = qp->nxt - w->psn_first, left = w->len - k * mtu, done = 0;
+	uint32_t window = rc ? window_room(qp) : UINT32_MAX;
+	uint32_t n = RPWI_MIN(RPWI_MIN(w->npsn - k, pkts_max), window);
+	const uint8_t *middle = NULL;
+	struct rpwi_pkt h;
+	struct walk walk;
+	bool lost = false;
+
+	headers_init(qp, w, &h);
+	walk_open(&walk, w, k * mtu, RPWI_MIN(left, n * mtu));
+	for (; done < n && b->niov + w->nsge + 1 <= RPWI_TXB_IOVS; done++, k++) {
+		bool last = k + 1 == w->npsn;
+		bool ackreq = rc && (last || ++qp->since_ackreq >= RPWI_ACKREQ_EVERY || done + 1 == window);
+		uint32_t len = RPWI_MIN(left, mtu);
+		unsigned niov = b->niov;
+		struct rpwi_txpkt *t = rpwi_txb_add(b);
+
+		if (RPWI_UNLIKELY(!walk_take(&walk, qp, w, b, t, len))) {
+			b->npkt--;
+			b->niov = niov;
+			lost = true;
+			break;
+		}
+		if (ackreq)
+			qp->since_ackreq = 0;
+		t->payload_len = len;
+		if (middle && !last) {
+			memcpy(t->hdr, middle, RPWI_BTH_LEN);
+			rpwi_pkt_set_psn(t->hdr, qp->nxt + done, ackreq);
+			t->hdr_len = RPWI_BTH_LEN;
+		} else {
+			h.opcode = service_of(qp) | (k ? (last ? info->last : info->middle) : last ? info->only : info->first);
+			h.psn = (qp->nxt + done) & RPWI_PSN_MASK;
+			h.ackreq = ackreq;
+			h.solicited = last && (w->flags & IBV_SEND_SOLICITED);
+			h.payload_len = len;
+			h.pad = t->pad = (uint8_t)(-len & 3);
+			t->hdr_len = (uint16_t)rpwi_pkt_encode(&h, t->hdr);
+			if (k && !last)
+				middle = t->hdr;
+		}
+		left -= len;
+	}
+	if (done)
+		sent(qp, done, done, w->len - (uint64_t)(qp->nxt - w->psn_first) * mtu - left, now_ns);
+	if (k == w->npsn)
+		qp->sq_cur++;
+	if (lost)
+		fail_later(qp, w, IBV_WC_LOC_PROT_ERR);
+	return done && !lost;
+}
+
+/* One READ request, for one of the pieces that a READ is cut into (see rpwi_qp.read_chunk_pkts): READ responses are not acknowledged, so the requester alone
+ * can keep them from overrunning its own socket. To the responder it is a READ like any. */
+static void tx_read(struct rpwi_qp *qp, struct rpwi_swqe *w, struct rpwi_txb *b, uint64_t now_ns)
+{
+	uint32_t n = read_pkts_wanted(qp, w), k = qp->nxt - w->psn_first;
+	uint64_t off = (uint64_t)k * qp->mtu;
+	struct rpwi_pkt h;
+
+	if (qp->rd_next == qp->rd_tail) {
+		n = RPWI_MIN(n, window_room(qp));
+		qp->rd_end[qp->rd_tail++ % RPWI_RD_ATOMIC_MAX] = qp->nxt + n;
+	}
+	qp->rd_next++;
+	headers_init(qp, w, &h);
+	h.opcode = RPWI_SVC_RC | RPWI_OP_READ_REQ;
+	h.psn = qp->nxt & RPWI_PSN_MASK;
+	h.va += off;
+	h.dma_len = (uint32_t)RPWI_MIN((uint64_t)n * qp->mtu, w->len - off);
+	h.ackreq = true;
+	struct rpwi_txpkt *t = rpwi_txb_add(b);
+
+	t->hdr_len = (uint16_t)rpwi_pkt_encode(&h, t->hdr);
+	sent(qp, n, 1, 0, now_ns);
+	if (k + n == w->npsn)
+		qp->sq_cur++;
+}
+
+static void tx_atomic(struct rpwi_qp *qp, struct rpwi_swqe *w, struct rpwi_txb *b, uint64_t now_ns)
+{
+	struct rpwi_pkt h;
+
+	if (qp->rd_next == qp->rd_tail)
+		qp->rd_end[qp->rd_tail++ % RPWI_RD_ATOMIC_MAX] = qp->nxt + 1;
+	qp->rd_next++;
+	headers_init(qp, w, &h);
+	h.opcode = RPWI_SVC_RC | rpwi_wr_info[w->opcode].only;
+	h.psn = qp->nxt & RPWI_PSN_MASK;
+	h.ackreq = true;
+	if (w->opcode == IBV_WR_ATOMIC_CMP_AND_SWP) {
+		h.compare = w->compare_add;
+		h.swap_add = w->swap;
+	} else {
+		h.swap_add = w->compare_add;
+	}
+	struct rpwi_txpkt *t = rpwi_txb_add(b);
+
+	t->hdr_len = (uint16_t)rpwi_pkt_encode(&h, t->hdr);
+	sent(qp, 1, 1, 0, now_ns);
+	qp->sq_cur++;
+}
+
+/* After time-outs in a row the first packet goes twice: the retries left are few, and on a bad path one copy more makes the difference. */
+static void repeat_first(struct rpwi_qp *qp, struct rpwi_txb *b, unsigned first)
+{
+	if (b->npkt == first || !rpwi_txb_room(b))
+		return;
+	b->pkt[b->npkt++] = b->pkt[first];
+	qp->send_twice = false;
+	qp->stats.tx_packets++;
+	qp->stats.retransmits++;
+}
+
+void rpwi_req_tx(struct rpwi_qp *qp, struct rpwi_txb *b, unsigned pkts_max, uint64_t now_ns)
+{
+	unsigned first = b->npkt, end = b->npkt + pkts_max;
+
+	while (b->npkt < end && rpwi_req_state(qp) == RPWI_REQ_READY) {
+		struct rpwi_swqe *w = rpwi_sq_at(qp, qp->sq_cur);
+
+		if (w->phase == RPWI_SWQE_DONE) {
+			qp->sq_cur++;
+			continue;
+		}
+		if (rpwi_wr_info[w->opcode].local) {
+			run_local(qp, w);
+			continue;
+		}
+		if (qp->type == IBV_QPT_UD && !rpwi_txb_accepts(b, w->av))
+			break;
+		if (w->phase == RPWI_SWQE_POSTED && !begin(qp, w))
+			continue;
+		if (w->opcode == IBV_WR_RDMA_READ)
+			tx_read(qp, w, b, now_ns);
+		else if (rpwi_op_needs_response(w->opcode))
+			tx_atomic(qp, w, b, now_ns);
+		else if (!tx_data(qp, w, b, end - b->npkt, now_ns))
+			break;
+	}
+	if (RPWI_UNLIKELY(qp->send_twice))
+		repeat_first(qp, b, first);
+}

@@ -1,0 +1,651 @@
+/* responder.c - takes the requests of an RC peer, executes them, and owes answers (IB 9.7.4, 9.7.5, 9.9.3). Also the receiving of messages into
+ * receive WQEs, which UC shares.
+ *
+ * Answers are owed, not sent: READ and atomic responses stand in the ring of resources, ACK and NAK are a flag each. rpwi_qp_tx sends what is owed by then, so
+ * one ACK covers a whole batch. A NAK that is fatal leaves the QP in ERR with that answer, and the responses before it, still to be sent.
+ */
+#include "rc/internal.h"
+
+#include <errno.h>
+#include <stdlib.h>
+
+/* ---- receive WQEs ---- */
+
+bool rpwi_rcv_take(struct rpwi_qp *qp)
+{
+	struct rpwi_rq *rq = qp->rq;
+	struct rpwi_rcv *r = &qp->rcv;
+
+	if (r->have)
+		return true;
+	if (!rpwi_rq_count(rq))
+		return false;
+
+	const struct rpwi_rwqe *w = &rq->ring[rq->head & rq->mask];
+
+	r->have = true;
+	r->wr_id = w->wr_id;
+	r->nsge = w->nsge;
+	r->len = w->len;
+	r->done = r->sge_i = r->sge_off = 0;
+	memcpy(r->sge, w->sge, w->nsge * sizeof(*r->sge));
+	rq->head++;
+	if (rq->limit && rpwi_rq_count(rq) < rq->limit) { /* IB 10.2.9.2: once, until armed again */
+		rq->limit = 0;
+		qp->ops->event(qp, IBV_EVENT_SRQ_LIMIT_REACHED);
+	}
+	return true;
+}
+
+int rpwi_rcv_scatter(struct rpwi_qp *qp, const void *data, uint32_t len)
+{
+	struct rpwi_rcv *r = &qp->rcv;
+	const uint8_t *from = data;
+
+	if (len > r->len - r->done)
+		return -EMSGSIZE;
+	r->done += len;
+	while (len) {
+		const struct ibv_sge *s = &r->sge[r->sge_i];
+		uint32_t n = RPWI_MIN(len, s->length - r->sge_off);
+
+		if (n) {
+			/* mem_write checks the bounds of this piece; that the whole SGE is writable is its key's affair */
+			int rc = qp->ops->mem_write(qp, s->lkey, s->addr + r->sge_off, from, n, false);
+			if (rc)
+				return rc;
+		}
+		from += n;
+		len -= n;
+		r->sge_off += n;
+		if (r->sge_off == s->length) {
+			r->sge_i++;
+			r->sge_off = 0;
+		}
+	}
+	return 0;
+}
+
+void rpwi_rcv_done(struct rpwi_qp *qp, const struct rpwi_pkt *p, uint32_t byte_len)
+{
+	unsigned op = rpwi_pkt_op(p);
+	struct ibv_wc wc = {
+		.wr_id = qp->rcv.wr_id, .status = IBV_WC_SUCCESS, .byte_len = byte_len,
+		.opcode = rpwi_op_has(op, RPWI_F_WRITE) ? IBV_WC_RECV_RDMA_WITH_IMM : IBV_WC_RECV,
+	};
+
+	if (rpwi_op_has(op, RPWI_F_IMM)) {
+		wc.wc_flags = IBV_WC_WITH_IMM;
+		wc.imm_data = p->imm_be;
+	} else if (rpwi_op_has(op, RPWI_F_IETH)) {
+		wc.wc_flags = IBV_WC_WITH_INV;
+		wc.invalidated_rkey = p->inv_rkey;
+	}
+	qp->rcv.have = false;
+	rpwi_qp_complete_recv(qp, &wc, p->solicited);
+}
+
+void rpwi_rcv_fail(struct rpwi_qp *qp, enum ibv_wc_status status)
+{
+	struct ibv_wc wc = {.wr_id = qp->rcv.wr_id, .status = status, .opcode = IBV_WC_RECV};
+
+	rpwi_debug("QP %u: receive failed: %s", qp->qpn, ibv_wc_status_str(status));
+	qp->rcv.have = false;
+	rpwi_qp_complete_recv(qp, &wc, true);
+}
+
+/* ---- checks that RC and UC share ---- */
+
+bool rpwi_rcv_length_ok(const struct rpwi_qp *qp, const struct rpwi_pkt *p)
+{
+	unsigned op = rpwi_pkt_op(p);
+
+	if (!rpwi_op_has(op, RPWI_F_PAYLOAD))
+		return !p->payload_len;
+	if (!rpwi_op_has(op, RPWI_F_LAST))
+		return p->payload_len == qp->mtu;
+	return p->payload_len <= qp->mtu && (p->payload_len || rpwi_op_has(op, RPWI_F_FIRST));
+}
+
+bool rpwi_rcv_follows(const struct rpwi_qp *qp, const struct rpwi_pkt *p)
+{
+	unsigned op = rpwi_pkt_op(p);
+
+	if (rpwi_op_has(op, RPWI_F_FIRST))
+		return qp->msg == RPWI_MSG_NONE;
+	return rpwi_op_has(op, RPWI_F_SEND) ? qp->msg == RPWI_MSG_SEND : qp->msg == RPWI_MSG_WRITE;
+}
+
+void rpwi_resp_comm_est(struct rpwi_qp *qp)
+{
+	if (RPWI_LIKELY(qp->comm_est))
+		return;
+	qp->comm_est = true;
+	if (qp->state == IBV_QPS_RTR)
+		qp->ops->event(qp, IBV_EVENT_COMM_EST);
+}
+
+/* ---- what is owed ---- */
+
+static bool nak_is_sequence(const struct rpwi_qp *qp)
+{
+	return qp->nak_syndrome == rpwi_aeth(RPWI_AETH_NAK, RPWI_NAK_PSN_SEQ);
+}
+
+static void owe_nak(struct rpwi_qp *qp, uint8_t syndrome, uint32_t psn)
+{
+	qp->nak_owed = true;
+	qp->nak_syndrome = syndrome;
+	qp->nak_psn = psn;
+}
+
+static void owe_ack(struct rpwi_qp *qp, uint64_t now_ns)
+{
+	if (!qp->ack_owed)
+		qp->ack_since_ns = now_ns;
+	qp->ack_owed = true;
+}
+
+/* The request is refused for good: NAK, ERR. `recv_status`: how the receive WQE being filled completes; where there is none, an event tells (IB table 58). */
+static void refuse(struct rpwi_qp *qp, enum rpwi_nak code, uint32_t psn, enum ibv_wc_status recv_status)
+{
+	rpwi_debug("QP %u: request at PSN %u refused: %s", qp->qpn, psn & RPWI_PSN_MASK, rpwi_nak_name[code]);
+	owe_nak(qp, rpwi_aeth(RPWI_AETH_NAK, code), psn);
+	if (recv_status != IBV_WC_SUCCESS && qp->rcv.have)
+		rpwi_rcv_fail(qp, recv_status);
+	else
+		qp->ops->event(qp, code == RPWI_NAK_REM_ACCESS ? IBV_EVENT_QP_ACCESS_ERR : IBV_EVENT_QP_REQ_ERR);
+	rpwi_qp_enter_err(qp, true);
+}
+
+/* No receive WQE: say so, and take nothing until the request comes again (IB 9.7.5.2.8). */
+static void not_ready(struct rpwi_qp *qp)
+{
+	qp->stats.rx_no_rwqe++;
+	owe_nak(qp, rpwi_aeth(RPWI_AETH_RNR_NAK, qp->attr.min_rnr_timer), qp->epsn);
+	qp->nak_sent = true;
+}
+
+/* A request packet is executed. */
+static void accept(struct rpwi_qp *qp, const struct rpwi_pkt *p, uint64_t now_ns)
+{
+	qp->epsn++;
+	qp->ack_pkts++;
+	if (rpwi_op_has(rpwi_pkt_op(p), RPWI_F_LAST))
+		qp->msn++;
+	if (p->ackreq)
+		owe_ack(qp, now_ns);
+}
+
+/* ---- SEND and WRITE ---- */
+
+static void rx_send(struct rpwi_qp *qp, const struct rpwi_pkt *p, uint64_t now_ns)
+{
+	unsigned op = rpwi_pkt_op(p);
+
+	if (!rpwi_rcv_take(qp)) {
+		not_ready(qp);
+		return;
+	}
+	int rc = rpwi_rcv_scatter(qp, p->payload, p->payload_len);
+
+	if (rc == -EMSGSIZE) {
+		refuse(qp, RPWI_NAK_INV_REQ, qp->epsn, IBV_WC_LOC_LEN_ERR);
+		return;
+	}
+	if (rc) {
+		refuse(qp, RPWI_NAK_REM_OP, qp->epsn, IBV_WC_LOC_PROT_ERR);
+		return;
+	}
+	if (rpwi_op_has(op, RPWI_F_IETH) && qp->ops->invalidate(qp, p->inv_rkey, true)) {
+		refuse(qp, RPWI_NAK_REM_ACCESS, qp->epsn, IBV_WC_LOC_QP_OP_ERR);
+		return;
+	}
+	bool last = rpwi_op_has(op, RPWI_F_LAST);
+
+	qp->msg = last ? RPWI_MSG_NONE : RPWI_MSG_SEND;
+	accept(qp, p, now_ns);
+	if (last)
+		rpwi_rcv_done(qp, p, qp->rcv.done);
+}
+
+/* The RETH of a WRITE. -1: refused. */
+static int begin_write(struct rpwi_qp *qp, const struct rpwi_pkt *p)
+{
+	if (!(qp->attr.qp_access_flags & IBV_ACCESS_REMOTE_WRITE) || p->dma_len > RPWI_MSG_MAX) {
+		refuse(qp, RPWI_NAK_INV_REQ, qp->epsn, IBV_WC_SUCCESS);
+		return -1;
+	}
+	/* IB 9.7.4.1.5: without data there is nothing that the R_Key could protect */
+	if (p->dma_len && qp->ops->mem_check(qp, p->rkey, p->va, p->dma_len, IBV_ACCESS_REMOTE_WRITE, true)) {
+		refuse(qp, RPWI_NAK_REM_ACCESS, qp->epsn, IBV_WC_SUCCESS);
+		return -1;
+	}
+	qp->write_va = p->va;
+	qp->write_rkey = p->rkey;
+	qp->write_len = qp->write_left = p->dma_len;
+	return 0;
+}
+
+static void rx_write(struct rpwi_qp *qp, const struct rpwi_pkt *p, uint64_t now_ns)
+{
+	unsigned op = rpwi_pkt_op(p);
+	bool last = rpwi_op_has(op, RPWI_F_LAST), imm = rpwi_op_has(op, RPWI_F_IMM);
+
+	if (rpwi_op_has(op, RPWI_F_FIRST) && begin_write(qp, p))
+		return;
+	if (last ? p->payload_len != qp->write_left : p->payload_len >= qp->write_left) { /* not what the RETH said (IB 9.7.4.1.6) */
+		refuse(qp, RPWI_NAK_INV_REQ, qp->epsn, IBV_WC_SUCCESS);
+		return;
+	}
+	if (imm && !rpwi_rcv_take(qp)) {
+		not_ready(qp);
+		return;
+	}
+	if (p->payload_len && qp->ops->mem_write(qp, qp->write_rkey, qp->write_va, p->payload, p->payload_len, true)) {
+		refuse(qp, RPWI_NAK_REM_ACCESS, qp->epsn, IBV_WC_SUCCESS);
+		return;
+	}
+	qp->write_va += p->payload_len;
+	qp->write_left -= p->payload_len;
+	qp->msg = last ? RPWI_MSG_NONE : RPWI_MSG_WRITE;
+	accept(qp, p, now_ns);
+	if (imm)
+		rpwi_rcv_done(qp, p, qp->write_len);
+}
+
+/* ---- READ and atomics: resources ---- */
+
+int rpwi_resp_alloc(struct rpwi_qp *qp, uint32_t max_dest_rd_atomic)
+{
+	uint32_t slots = 1;
+
+	while (slots < max_dest_rd_atomic)
+		slots <<= 1;
+	struct rpwi_res *res = calloc(slots, sizeof(*res));
+
+	if (!res)
+		return -ENOMEM;
+	if (qp->res) {
+		qp->res_count = RPWI_MIN(qp->res_count, slots);
+		for (uint32_t i = qp->res_tail - qp->res_count; i != qp->res_tail; i++)
+			res[i & (slots - 1)] = qp->res[i & qp->res_mask];
+		if (qp->res_tail - qp->res_cur > qp->res_count)
+			qp->res_cur = qp->res_tail - qp->res_count;
+	}
+	free(qp->res);
+	qp->res = res;
+	qp->res_mask = slots - 1;
+	return 0;
+}
+
+void rpwi_resp_silence(struct rpwi_qp *qp)
+{
+	qp->res_cur = qp->res_tail;
+	qp->ack_owed = qp->nak_owed = false;
+}
+
+void rpwi_resp_reset(struct rpwi_qp *qp, uint32_t psn)
+{
+	rpwi_resp_silence(qp);
+	qp->res_cur = qp->res_tail = qp->res_count = 0;
+	qp->epsn = psn;
+	qp->msn = 0;
+	qp->ack_pkts = 0;
+	qp->nak_sent = false;
+	qp->msg = RPWI_MSG_NONE;
+	qp->rcv.have = false;
+}
+
+/* A resource for a new request: the oldest one's. NULL when that one has still to be answered: more requests than the peer was told it may have outstanding. */
+static struct rpwi_res *res_new(struct rpwi_qp *qp)
+{
+	if (!qp->res || !qp->attr.max_dest_rd_atomic)
+		return NULL;
+	while (qp->res_tail - qp->res_cur > qp->res_mask) {
+		const struct rpwi_res *oldest = &qp->res[qp->res_cur & qp->res_mask];
+
+		/* A replay that is cut short here was asked for by a copy of a request that the network delayed: the peer has moved on. */
+		if (oldest->next != oldest->stop && !oldest->replay)
+			return NULL;
+		qp->res_cur++;
+	}
+	qp->res_count = RPWI_MIN(qp->res_count + 1, qp->res_mask + 1);
+	struct rpwi_res *r = &qp->res[qp->res_tail++ & qp->res_mask];
+
+	*r = (struct rpwi_res){.psn = qp->epsn, .begin = qp->epsn, .next = qp->epsn};
+	return r;
+}
+
+static uint32_t pkts_of(const struct rpwi_qp *qp, uint32_t len)
+{
+	return len <= qp->mtu ? 1 : (uint32_t)(((uint64_t)len + qp->mtu - 1) / qp->mtu);
+}
+
+static void rx_read(struct rpwi_qp *qp, const struct rpwi_pkt *p)
+{
+	struct rpwi_res *r = NULL;
+
+	if ((qp->attr.qp_access_flags & IBV_ACCESS_REMOTE_READ) && p->dma_len <= RPWI_MSG_MAX) {
+		if (p->dma_len && qp->ops->mem_check(qp, p->rkey, p->va, p->dma_len, IBV_ACCESS_REMOTE_READ, true)) {
+			refuse(qp, RPWI_NAK_REM_ACCESS, qp->epsn, IBV_WC_SUCCESS);
+			return;
+		}
+		r = res_new(qp);
+	}
+	if (!r) {
+		refuse(qp, RPWI_NAK_INV_REQ, qp->epsn, IBV_WC_SUCCESS);
+		return;
+	}
+	r->npsn = pkts_of(qp, p->dma_len);
+	r->stop = r->psn + r->npsn;
+	r->rkey = p->rkey;
+	r->va = r->next_va = p->va;
+	r->len = r->left = p->dma_len;
+	r->msn = ++qp->msn;
+	qp->epsn += r->npsn;
+}
+
+static void rx_atomic(struct rpwi_qp *qp, const struct rpwi_pkt *p)
+{
+	uint64_t orig = 0;
+
+	if (!(qp->attr.qp_access_flags & IBV_ACCESS_REMOTE_ATOMIC) || (p->va & 7)) { /* IB 9.7.4.1.4: misaligned is invalid, not a matter of access */
+		refuse(qp, RPWI_NAK_INV_REQ, qp->epsn, IBV_WC_SUCCESS);
+		return;
+	}
+	if (qp->ops->mem_check(qp, p->rkey, p->va, 8, IBV_ACCESS_REMOTE_ATOMIC, true)) {
+		refuse(qp, RPWI_NAK_REM_ACCESS, qp->epsn, IBV_WC_SUCCESS);
+		return;
+	}
+	struct rpwi_res *r = res_new(qp);
+
+	if (!r) {
+		refuse(qp, RPWI_NAK_INV_REQ, qp->epsn, IBV_WC_SUCCESS);
+		return;
+	}
+	r->stop = r->psn; /* nothing to say yet */
+	if (qp->ops->mem_atomic(qp, p->rkey, p->va, rpwi_pkt_op(p) == RPWI_OP_CMP_SWAP, p->compare, p->swap_add, &orig)) {
+		refuse(qp, RPWI_NAK_REM_ACCESS, qp->epsn, IBV_WC_SUCCESS);
+		return;
+	}
+	r->atomic = true;
+	r->atomic_orig = orig;
+	r->npsn = 1;
+	r->stop = r->psn + 1;
+	r->va = p->va;
+	r->rkey = p->rkey;
+	r->msn = ++qp->msn;
+	qp->epsn++;
+}
+
+/* ---- duplicates (IB 9.7.5.1.3, table 37) ---- */
+
+static struct rpwi_res *res_find(struct rpwi_qp *qp, uint32_t psn, uint32_t *index)
+{
+	for (uint32_t n = 1; n <= qp->res_count; n++) {
+		*index = qp->res_tail - n;
+		struct rpwi_res *r = &qp->res[*index & qp->res_mask];
+
+		if (psn - r->psn < r->npsn)
+			return r;
+	}
+	return NULL;
+}
+
+/* A READ again, or the end of one: from any PSN in it, if it asks for the same bytes. */
+static bool replay_read(struct rpwi_qp *qp, struct rpwi_res *r, const struct rpwi_pkt *p, uint32_t psn)
+{
+	uint32_t off = (psn - r->psn) * qp->mtu;
+
+	if (r->atomic || p->rkey != r->rkey || p->va != r->va + off || p->dma_len > r->len - off || pkts_of(qp, p->dma_len) > r->npsn - (psn - r->psn))
+		return false;
+	if (p->dma_len && qp->ops->mem_check(qp, p->rkey, p->va, p->dma_len, IBV_ACCESS_REMOTE_READ, true)) {
+		refuse(qp, RPWI_NAK_REM_ACCESS, psn, IBV_WC_SUCCESS);
+		return false;
+	}
+	r->stop = psn + pkts_of(qp, p->dma_len);
+	r->next_va = p->va;
+	r->left = p->dma_len;
+	return true;
+}
+
+static void rx_duplicate(struct rpwi_qp *qp, const struct rpwi_pkt *p, uint32_t psn, uint64_t now_ns)
+{
+	unsigned op = rpwi_pkt_op(p);
+	uint32_t index;
+
+	qp->stats.rx_duplicate++;
+	if (!rpwi_op_has(op, RPWI_F_READ | RPWI_F_ATOMIC)) {
+		owe_ack(qp, now_ns); /* of the newest that was executed: it tells the peer how far it got */
+		return;
+	}
+	struct rpwi_res *r = res_find(qp, psn, &index);
+
+	if (!r) /* older than what is kept: the peer cannot be waiting for it */
+		return;
+	bool was_done = r->next == r->stop;
+
+	if (rpwi_op_has(op, RPWI_F_ATOMIC)) {
+		if (!r->atomic || p->va != r->va || p->rkey != r->rkey)
+			return;
+		r->stop = r->psn + 1;
+	} else if (!replay_read(qp, r, p, psn)) {
+		return;
+	}
+	r->begin = r->next = psn;
+	r->replay = r->replay || was_done;
+	if (rpwi_before(index, qp->res_cur))
+		qp->res_cur = index;
+}
+
+/* ---- one request packet ---- */
+
+static void rx_expected(struct rpwi_qp *qp, const struct rpwi_pkt *p, uint64_t now_ns)
+{
+	unsigned op = rpwi_pkt_op(p);
+
+	qp->nak_sent = false;
+	if (RPWI_UNLIKELY(qp->nak_owed)) /* what came after the gap was thrown away, so the peer must still hear of it: at the PSN expected by then */
+		qp->nak_syndrome = rpwi_aeth(RPWI_AETH_NAK, RPWI_NAK_PSN_SEQ);
+	if (RPWI_UNLIKELY(!rpwi_rcv_follows(qp, p))) {
+		qp->stats.rx_bad_opcode++;
+		refuse(qp, RPWI_NAK_INV_REQ, qp->epsn, IBV_WC_SUCCESS);
+		return;
+	}
+	if (RPWI_UNLIKELY(!rpwi_rcv_length_ok(qp, p))) {
+		qp->stats.rx_bad_length++;
+		refuse(qp, RPWI_NAK_INV_REQ, qp->epsn, IBV_WC_SUCCESS);
+		return;
+	}
+	if (rpwi_op_has(op, RPWI_F_WRITE))
+		rx_write(qp, p, now_ns);
+	else if (rpwi_op_has(op, RPWI_F_SEND))
+		rx_send(qp, p, now_ns);
+	else if (rpwi_op_has(op, RPWI_F_READ))
+		rx_read(qp, p);
+	else
+		rx_atomic(qp, p);
+}
+
+void rpwi_resp_rx(struct rpwi_qp *qp, const struct rpwi_pkt *p, uint64_t now_ns)
+{
+	int32_t ahead = rpwi_psn_diff(p->psn, qp->epsn);
+
+	rpwi_resp_comm_est(qp);
+	if (RPWI_LIKELY(!ahead)) {
+		rx_expected(qp, p, now_ns);
+	} else if (ahead < 0) {
+		rx_duplicate(qp, p, qp->epsn + (uint32_t)ahead, now_ns);
+	} else {
+		qp->stats.rx_out_of_order++;
+		if (!qp->nak_sent) { /* one NAK for a gap (IB 9.7.5.1.1) */
+			qp->nak_sent = true;
+			owe_nak(qp, rpwi_aeth(RPWI_AETH_NAK, RPWI_NAK_PSN_SEQ), qp->epsn);
+		}
+	}
+}
+
+/* ---- answers ---- */
+
+bool rpwi_resp_has_answers(const struct rpwi_qp *qp)
+{
+	return qp->res_cur != qp->res_tail;
+}
+
+static void answer_init(const struct rpwi_qp *qp, struct rpwi_pkt *h, unsigned op, uint32_t psn, uint32_t msn)
+{
+	memset(h, 0, sizeof(*h));
+	h->opcode = (uint8_t)(RPWI_SVC_RC | op);
+	h->pkey = RPWI_PKEY_DEFAULT;
+	h->dqpn = qp->attr.dest_qp_num;
+	h->psn = psn & RPWI_PSN_MASK;
+	h->syndrome = rpwi_aeth(RPWI_AETH_ACK, RPWI_AETH_CREDITS_NONE);
+	h->msn = msn & RPWI_PSN_MASK;
+}
+
+static unsigned read_response_op(const struct rpwi_res *r, uint32_t psn)
+{
+	bool first = psn == r->begin, last = psn + 1 == r->stop;
+
+	return first ? last ? RPWI_OP_READ_RESP_ONLY : RPWI_OP_READ_RESP_FIRST : last ? RPWI_OP_READ_RESP_LAST : RPWI_OP_READ_RESP_MIDDLE;
+}
+
+/* Copy the next `*pkts` packets' worth of a READ into the batch's scratch memory: what is sent must not change under its ICRC. NULL when not one packet can be read. */
+static const uint8_t *snapshot(struct rpwi_qp *qp, struct rpwi_txb *b, const struct rpwi_res *r, uint32_t *pkts)
+{
+	uint8_t *to = b->scratch + b->scratch_used;
+
+	for (;; *pkts = 1) {
+		uint32_t bytes = (uint32_t)RPWI_MIN((uint64_t)*pkts * qp->mtu, r->left);
+
+		if (!bytes || !qp->ops->mem_read(qp, r->rkey, r->next_va, to, bytes, true)) {
+			b->scratch_used += (bytes + 63u) & ~63u;
+			return to;
+		}
+		if (*pkts == 1)
+			return NULL;
+	}
+}
+
+/* As many packets of a READ's response as fit. False when there was no room, or the memory is gone. */
+static bool tx_read_response(struct rpwi_qp *qp, struct rpwi_txb *b, struct rpwi_res *r)
+{
+	uint32_t room = (uint32_t)((RPWI_TXB_SCRATCH - RPWI_MIN(b->scratch_used, (size_t)RPWI_TXB_SCRATCH)) / qp->mtu);
+	uint32_t n = RPWI_MIN(RPWI_MIN(r->stop - r->next, rpwi_txb_room(b)), RPWI_MIN(room, (uint32_t)RPWI_TXB_IOVS - b->niov));
+	const uint8_t *middle = NULL;
+
+	if (!n)
+		return false;
+	const uint8_t *data = snapshot(qp, b, r, &n);
+
+	if (!data) {
+		uint32_t psn = r->next;
+		qp->res_cur = qp->res_tail; /* nothing after it is answered */
+		refuse(qp, RPWI_NAK_REM_ACCESS, psn, IBV_WC_SUCCESS);
+		return false;
+	}
+	for (uint32_t i = 0; i < n; i++, r->next++) {
+		unsigned op = read_response_op(r, r->next);
+		uint32_t len = RPWI_MIN(r->left, qp->mtu);
+		struct rpwi_txpkt *t = rpwi_txb_add(b);
+
+		t->payload_len = len;
+		if (middle && op == RPWI_OP_READ_RESP_MIDDLE) {
+			memcpy(t->hdr, middle, RPWI_BTH_LEN);
+			rpwi_pkt_set_psn(t->hdr, r->next, false);
+			t->hdr_len = RPWI_BTH_LEN;
+		} else {
+			struct rpwi_pkt h;
+
+			answer_init(qp, &h, op, r->next, r->msn);
+			h.payload_len = len;
+			h.pad = t->pad = (uint8_t)(-len & 3);
+			t->hdr_len = (uint16_t)rpwi_pkt_encode(&h, t->hdr);
+			if (op == RPWI_OP_READ_RESP_MIDDLE)
+				middle = t->hdr;
+		}
+		if (len) {
+			b->iov[b->niov++] = (struct rpwi_iov){.base = data, .len = len};
+			t->iov_count = 1;
+		}
+		data += len;
+		r->next_va += len;
+		r->left -= len;
+		qp->stats.tx_bytes += len;
+	}
+	qp->stats.tx_packets += n;
+	return true;
+}
+
+static void tx_atomic_response(struct rpwi_qp *qp, struct rpwi_txb *b, struct rpwi_res *r)
+{
+	struct rpwi_pkt h;
+
+	answer_init(qp, &h, RPWI_OP_ATOMIC_ACK, r->psn, r->msn);
+	h.atomic_orig = r->atomic_orig;
+	struct rpwi_txpkt *t = rpwi_txb_add(b);
+
+	t->hdr_len = (uint16_t)rpwi_pkt_encode(&h, t->hdr);
+	r->next = r->stop;
+	qp->stats.tx_packets++;
+}
+
+void rpwi_resp_tx(struct rpwi_qp *qp, struct rpwi_txb *b, uint64_t now_ns)
+{
+	while (qp->res_cur != qp->res_tail) {
+		struct rpwi_res *r = &qp->res[qp->res_cur & qp->res_mask];
+
+		if (r->next == r->stop) {
+			qp->res_cur++;
+			continue;
+		}
+		if (!rpwi_txb_room(b))
+			return;
+		if (r->atomic)
+			tx_atomic_response(qp, b, r);
+		else if (!tx_read_response(qp, b, r))
+			return;
+		if (r->next == qp->epsn) { /* it acknowledges all before it as well */
+			qp->ack_owed = false;
+			qp->ack_pkts = 0;
+		}
+	}
+}
+
+bool rpwi_resp_ack_due(const struct rpwi_qp *qp, bool hold_ack, uint64_t now_ns)
+{
+	if (qp->nak_owed)
+		return !rpwi_resp_has_answers(qp); /* never before the responses to what precedes it */
+	if (!qp->ack_owed || rpwi_resp_has_answers(qp))
+		return false;
+	return !hold_ack || qp->ack_pkts >= RPWI_ACK_PKTS_MAX || now_ns - qp->ack_since_ns >= RPWI_ACK_HOLD_NS;
+}
+
+static void count_nak(struct rpwi_qp *qp)
+{
+	if (rpwi_aeth_kind(qp->nak_syndrome) == RPWI_AETH_RNR_NAK) {
+		qp->stats.rnr_nak_tx++;
+		return;
+	}
+	qp->stats.nak_tx[qp->nak_syndrome & 0x1f]++;
+	qp->stats.seq_nak_tx += nak_is_sequence(qp);
+}
+
+void rpwi_resp_tx_ack(struct rpwi_qp *qp, struct rpwi_txb *b)
+{
+	struct rpwi_pkt h;
+
+	answer_init(qp, &h, RPWI_OP_ACK, qp->epsn - 1, qp->msn);
+	if (qp->nak_owed) {
+		h.psn = (nak_is_sequence(qp) ? qp->epsn : qp->nak_psn) & RPWI_PSN_MASK;
+		h.syndrome = qp->nak_syndrome;
+		count_nak(qp);
+	}
+	struct rpwi_txpkt *t = rpwi_txb_add(b);
+
+	t->hdr_len = (uint16_t)rpwi_pkt_encode(&h, t->hdr);
+	qp->ack_owed = qp->nak_owed = false;
+	qp->ack_pkts = 0;
+	qp->stats.tx_packets++;
+}
