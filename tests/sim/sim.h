@@ -1,0 +1,138 @@
+/* sim.h - the simulator: queue pairs of rc.h on two hosts, a link between them that harms packets, virtual time, one seed.
+ *
+ * sim.c     the settings that a seed stands for, the event loop, the command line
+ * link.c    packets under way: loss, duplication, reordering, delay, corruption
+ * memory.c  registered memory and what may be done to it when; patterns
+ * traffic.c what the programs on both sides post, and the check of every completion
+ */
+#ifndef ROPEWAY_SIM_H
+#define ROPEWAY_SIM_H
+
+#include "rc/rc.h"
+#include "wire/icrc.h"
+
+/* ---- Random numbers: splitmix64; one stream a purpose, so that a change of one leaves the others as they were. ---- */
+struct sim_rng { uint64_t s; };
+static inline uint64_t sim_mix(uint64_t x)
+{
+	x = (x ^ x >> 30) * 0xbf58476d1ce4e5b9;
+	x = (x ^ x >> 27) * 0x94d049bb133111eb;
+	return x ^ x >> 31;
+}
+static inline uint64_t sim_rand(struct sim_rng *r) { return sim_mix(r->s += 0x9e3779b97f4a7c15); }
+static inline uint64_t sim_below(struct sim_rng *r, uint64_t n) { return (uint64_t)((unsigned __int128)sim_rand(r) * n >> 64); }
+static inline uint64_t sim_between(struct sim_rng *r, uint64_t lo, uint64_t hi) { return lo + sim_below(r, hi - lo + 1); }
+static inline bool sim_chance(struct sim_rng *r, double p) { return (double)(sim_rand(r) >> 11) * 0x1p-53 < p; }
+
+/* What a seed stands for; each may be set on the command line instead. */
+struct sim_config {
+	uint64_t seed, messages;       /* messages: altogether, over all QPs */
+	double loss, dup, reorder, corrupt, late;
+	double stall;                  /* how often a program is slow to post receives: RNR */
+	uint64_t delay_ns, jitter_ns;
+	unsigned conns;
+	uint32_t mtu, size_max, sq_depth, rq_depth, sge_max, inline_max, cwnd_max, rd_atomic, queue_max;
+	uint8_t timeout, min_rnr_timer;
+	bool srq, one_way, sig_all, trace;
+};
+
+enum { SIM_CONNS_MAX = 4, SIM_ENDS_MAX = 2 * SIM_CONNS_MAX, SIM_SGE_MAX = 4, SIM_SLOT_GAP = 16, SIM_HOT_WORDS = 4, SIM_REGIONS_MAX = 4 };
+
+/* One message as its sender knows it. */
+struct sim_op {
+	uint64_t id, pattern;
+	enum ibv_wr_opcode opcode;
+	uint32_t len, imm, inv_key;
+	uint64_t remote_off;
+	uint64_t compare, swap_add, expect_orig;
+	bool signaled, solicited, is_inline, hot, executed;
+	unsigned nsge, slot;
+	struct { uint32_t off, len; } piece[SIM_SGE_MAX]; /* in the slot */
+};
+
+enum sim_use { SIM_LOCAL, SIM_RECV, SIM_REMOTE, SIM_USES };
+struct sim_region { uint8_t *bytes; uint32_t len; uint64_t iova; uint32_t lkey, rkey; int access; };
+
+struct sim_recv { bool posted; uint64_t serial; unsigned nsge; uint32_t total; uint8_t junk; struct { uint32_t off, len; } piece[SIM_SGE_MAX]; };
+
+struct sim_world;
+struct sim_host {
+	struct rpwi_cc cc;             /* towards the other host */
+	struct rpwi_addr addr;
+	struct rpwi_rq srq;
+	struct sim_region srq_region;
+	struct sim_recv *srq_recv;
+};
+
+/* One QP and the program behind it. */
+struct sim_end {
+	struct rpwi_qp qp;
+	struct sim_world *w;
+	struct sim_host *host;
+	struct sim_end *peer;
+	unsigned index;
+	struct rpwi_av av;
+	struct rpwi_rq own_rq, *rq;
+	struct sim_region own_recv_region, *recv_region;
+	struct sim_recv *own_recv, *recv;
+	struct sim_region region[SIM_USES]; /* SIM_RECV unused: own_recv_region */
+	uint8_t *shadow;               /* what region[SIM_REMOTE] has to hold, hot words as of the last post */
+	struct sim_op *ops;            /* ring: [op_head, op_tail) posted and not known complete */
+	uint64_t op_head, op_tail, op_exec; /* op_exec: next whose effect on the peer's receive queue is expected */
+	uint64_t to_post;
+	uint64_t recv_posted, recv_done; /* of the QP's own queue: first in, first out */
+	bool app_scheduled, held;
+	uint64_t hold_until_ns;
+	uint64_t last_arrival_ns;      /* at the peer, for the order of what is not reordered */
+	unsigned in_link;
+};
+
+struct sim_packet { struct sim_packet *next; struct sim_end *to; struct rpwi_flow flow; uint32_t len; uint8_t bytes[RPWI_PACKET_MAX]; };
+struct sim_event { uint64_t at_ns, order; struct sim_packet *packet; struct sim_end *app; };
+
+struct sim_counts { uint64_t packets, lost, duplicated, reordered, corrupted, late, overflowed, retransmits, timeouts, rnr, seq_naks, messages, bytes; };
+
+struct sim_world {
+	struct sim_config cfg;
+	struct sim_rng rng_link, rng_app, rng_setup;
+	uint64_t now_ns, order, last_progress_ns;
+	struct sim_host host[2];
+	struct sim_end *ends;          /* 2 * conns: 2i on host 0, 2i + 1 on host 1 */
+	unsigned nends;
+	struct sim_event *heap; size_t nheap, heap_cap;
+	struct sim_packet *free_packets;
+	struct rpwi_txb *txb;
+	uint32_t serial;               /* of regions */
+	struct sim_counts n;
+};
+
+/* End the run: prints what went wrong and how to replay it; does not return. */
+void sim_fail(struct sim_world *w, const char *fmt, ...) __attribute__((format(printf, 2, 3), noreturn));
+
+/* link.c */
+void sim_schedule(struct sim_world *w, uint64_t at_ns, struct sim_packet *p, struct sim_end *app);
+struct sim_event sim_next_event(struct sim_world *w);
+void sim_link_send(struct sim_end *from, const struct rpwi_txb *b);
+bool sim_link_receive(struct sim_end *to, struct sim_packet *p); /* false: it was bad and is dropped */
+void sim_packet_free(struct sim_world *w, struct sim_packet *p);
+
+/* memory.c */
+void *sim_alloc(size_t n);              /* zeroed, aligned to 64; all of it is given back by sim_alloc_reset */
+void sim_alloc_reset(void);
+void sim_fill(uint8_t *dst, uint64_t pattern, uint64_t off, size_t n);
+bool sim_matches(const uint8_t *p, uint64_t pattern, uint64_t off, size_t n);
+extern const struct rpwi_qp_ops sim_ops;
+struct sim_region sim_region_make(struct sim_world *w, unsigned host, uint32_t len, int access);
+
+/* traffic.c */
+void sim_app_step(struct sim_end *e);
+void sim_app_wake(struct sim_end *e);
+void sim_on_complete(struct rpwi_qp *qp, bool recv, const struct ibv_wc *wc, bool solicited);
+void sim_on_event(struct rpwi_qp *qp, enum ibv_event_type type);
+bool sim_end_done(const struct sim_end *e);
+uint8_t sim_junk_of(unsigned slot);     /* what a receive slot holds where nothing was received */
+static inline uint32_t sim_slot_size(const struct sim_config *c) { return c->size_max + (SIM_SGE_MAX + 1) * SIM_SLOT_GAP; }
+void sim_check_at_end(struct sim_world *w);
+static inline struct sim_op *sim_op_at(const struct sim_end *e, uint64_t i) { return &e->ops[i % e->w->cfg.sq_depth]; }
+
+#endif
