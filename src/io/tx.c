@@ -397,7 +397,16 @@ static void keep_for_later(struct rpwi_port *p, struct later *l)
 	p->nlater++;
 }
 
-/* Send and free the packets for which `go` holds. */
+static void keep_copy(struct rpwi_port *p, const struct later *l)
+{
+	struct later *copy = malloc(sizeof(*l) + l->len);
+	if (!copy)
+		return;
+	memcpy(copy, l, sizeof(*l) + l->len);
+	keep_for_later(p, copy);
+}
+
+/* Send and free what is due, or (`held`) what waited for the packet that has just gone. */
 static void release(struct rpwi_port *p, bool held, uint64_t now_ns)
 {
 	for (struct later **at = &p->later; *at;) {
@@ -443,7 +452,9 @@ static int send_or_harm(struct rpwi_port *p, struct later *l)
 		l->data[v.corrupt_bit / 8 % l->len] ^= (uint8_t)(1u << v.corrupt_bit % 8);
 	if (v.hold || v.delay_ns) {
 		l->held = v.hold && !v.delay_ns;
-		l->due_ns = rpwi_now_ns() + (v.delay_ns ? v.delay_ns : HOLD_NS);
+		l->due_ns = rpwi_now_ns() + v.delay_ns + (v.hold ? HOLD_NS : 0);
+		if (v.dup)
+			keep_copy(p, l);
 		keep_for_later(p, l);
 		return 0;
 	}
