@@ -55,8 +55,12 @@ static void view_netdev(struct view *v, const struct rpwi_netdev *n)
 static bool port_is_free(const struct rpwi_netdev *n, char *why, size_t why_len)
 {
 	struct rpwi_steer *steer;
-	int err = rpwi_steer_open(&steer);
 
+	if (!n->up) {
+		snprintf(why, why_len, "interface %s is down: ip link set %s up", n->ifname, n->ifname);
+		return false;
+	}
+	int err = rpwi_steer_open(&steer);
 	if (err) {
 		snprintf(why, why_len, "no slot of QP numbers is to be had: %s", strerror(-err));
 		return false;

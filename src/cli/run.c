@@ -73,13 +73,13 @@ static bool path_of_self(char dir[PATH_MAX])
 static int find_dropin(char path[PATH_MAX])
 {
 	static const char *const places[] = {"", "/" ROPEWAY_LIBDIR_FROM_BINDIR};
-	char dir[PATH_MAX], candidate[2 * PATH_MAX];
+	char self[PATH_MAX], place[2 * PATH_MAX], dir[PATH_MAX];
 
-	if (!path_of_self(dir))
+	if (!path_of_self(self))
 		return -errno;
 	for (size_t i = 0; i < RPWI_ARRAY_LEN(places); i++) {
-		snprintf(candidate, sizeof(candidate), "%s%s/libropeway-verbs.so", dir, places[i]);
-		if (realpath(candidate, path))
+		snprintf(place, sizeof(place), "%s%s", self, places[i]);
+		if (realpath(place, dir) && snprintf(path, PATH_MAX, "%s/libropeway-verbs.so", dir) < PATH_MAX && !access(path, R_OK))
 			return 0;
 	}
 	return -ENOENT;
