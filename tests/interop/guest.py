@@ -45,7 +45,7 @@ mkdir -p /root/dev/shm; mount -t tmpfs tmpfs /root/dev/shm
 mount -t sysfs sys /root/sys 2>/dev/null
 for a in $(cat /root/proc/cmdline); do case $a in agent=*) agent=${a#agent=};; esac; done
 chroot /root /bin/sh -c 'export HOME=/tmp LANG=C.UTF-8 PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin
-ip link set lo up; ulimit -l unlimited; exec /usr/bin/python3 -u "$0" /dev/vport*p1' $agent
+[ -e /dev/fd ] || ln -s /proc/self/fd /dev/fd; ip link set lo up; ulimit -l unlimited; exec /usr/bin/python3 -u "$0" /dev/vport*p1' $agent
 echo "agent ended: $?"
 poweroff -f
 """
