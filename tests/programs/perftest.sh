@@ -2,7 +2,7 @@
 # perftest.sh - Debian's perftest and ibv_*_pingpong, unmodified, two processes on loopback through the drop-in: every program with every option of the table
 # below that the stock program accepts. One line a case, then 'N passed, N failed, N skipped'.
 #
-#   perftest.sh [--lib SO | --no-lib] [--dev DEVICE] [--gid N] [--only TEXT] [--list] [--unprivileged] [-v]
+#   perftest.sh [--lib SO | --no-lib] [--dev DEVICE] [--gid N] [--only REGEX] [--list] [--unprivileged] [-v]
 #
 # --no-lib: a device of this machine's (kernel rxe in the guest, say) instead of the software device. --unprivileged, as root: drop to nobody without groups
 # and capabilities. Runs in a network namespace of its own, so that nothing else's port 4791 or TCP ports are in its way. Never judges a speed.
@@ -64,7 +64,7 @@ cases() {
 }
 
 say_case() {
-	[ -z "$only" ] || [[ "$1 $2" == *"$only"* ]] || return 0
+	[ -z "$only" ] || [[ "$1 $2" =~ $only ]] || return 0
 	printf '%s|%s\n' "$1" "$2"
 }
 
