@@ -63,11 +63,9 @@ static int map_file(const char *path, struct image *m, struct stat *st)
 	if (fd < 0)
 		return -errno;
 	int rc = 0;
-	if (fstat(fd, st))
+	if (fstat(fd, st)) {
 		rc = -errno;
-	else if (!S_ISREG(st->st_mode))
-		rc = -EACCES;
-	else if (st->st_size > 0) {
+	} else if (st->st_size > 0) {
 		void *p = mmap(NULL, (size_t)st->st_size, PROT_READ, MAP_PRIVATE, fd, 0);
 		if (p == MAP_FAILED)
 			rc = -errno;
@@ -78,6 +76,14 @@ static int map_file(const char *path, struct image *m, struct stat *st)
 	return rc;
 }
 
+static int check_executable(const char *path)
+{
+	struct stat st;
+	if (stat(path, &st) || access(path, X_OK))
+		return -errno;
+	return S_ISREG(st.st_mode) ? 0 : -EACCES;
+}
+
 /* As execvp searches: a name with a slash is a path; else each folder of PATH, an empty one being the current. */
 static int find_program(const char *name, char *out, size_t len)
 {
@@ -85,17 +91,18 @@ static int find_program(const char *name, char *out, size_t len)
 	if (strchr(name, '/')) {
 		if ((size_t)snprintf(out, len, "%s", name) >= len)
 			return -ENAMETOOLONG;
-		return access(out, X_OK) ? -errno : 0;
+		return check_executable(out);
 	}
 	const char *path = getenv("PATH");
 	for (const char *p = path && *path ? path : "/bin:/usr/bin"; p && *name; p = strchr(p, ':') ? strchr(p, ':') + 1 : NULL) {
 		int n = (int)strcspn(p, ":");
-		struct stat st;
-		if ((size_t)snprintf(out, len, "%.*s%s%s", n, p, n ? "/" : "./", name) >= len || stat(out, &st) || !S_ISREG(st.st_mode))
+		if ((size_t)snprintf(out, len, "%.*s%s%s", n, p, n ? "/" : "./", name) >= len)
 			continue;
-		if (!access(out, X_OK))
+		int rc = check_executable(out);
+		if (!rc)
 			return 0;
-		err = -EACCES;
+		if (rc == -EACCES)
+			err = rc;
 	}
 	return err;
 }
@@ -125,7 +132,7 @@ int rpwi_launch_inspect(const char *program, struct rpwi_launch *out)
 		if (!interpreter[0])
 			return 0;
 		strcpy(out->program, interpreter);
-		rc = access(out->program, X_OK) ? -errno : 0;
+		rc = check_executable(out->program);
 	}
 	return rc ? rc : -ELOOP;
 }

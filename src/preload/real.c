@@ -47,15 +47,14 @@ static void open_real(void)
 	void *library = dlopen("libibverbs.so.1", RTLD_NOW | RTLD_LOCAL);
 	real.found = library != NULL;
 	if (!library)
-		rpwi_debug("no libibverbs.so.1 here (%s): software devices only", dlerror());
+		rpwi_debug("no libibverbs.so.1 here: software devices only");
 	for (unsigned i = 0; i < RPWI_ARRAY_LEN(calls); i++) {
 		void *p = library ? real_symbol(library, calls[i].name) : NULL;
 		if (!p)
 			p = (void *)calls[i].missing;
 		memcpy((char *)&real + calls[i].slot, &p, sizeof(p));
 	}
-	if (library)
-		dlerror(); /* of calls that an older library lacks: not the program's business */
+	dlerror(); /* no library, or one that lacks newer calls: not the program's business */
 	rpwi_inside_real--;
 }
 

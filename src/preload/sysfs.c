@@ -1,4 +1,4 @@
-/* sysfs.c - the files that the kernel would have for a device: /sys/class/infiniband/rpw_<if>/..., and /dev/infiniband/rpw_<if>. No file is stored anywhere; each
+/* sysfs.c - the files that the kernel would have for a device: /sys/class/infiniband/rpw_<if>/..., and /dev/infiniband/uverbs_rpw_<if>. No file is stored anywhere; each
  * look-up asks the interfaces as they are now, as sysfs does, and whether or not a device is open.
  */
 #include "preload/preload.h"
@@ -13,18 +13,25 @@
 static const char class_dir[] = "/sys/class/infiniband/";
 static const char verbs_dir[] = "/sys/class/infiniband_verbs/";
 static const char char_dir[] = "/dev/infiniband/";
+static const char uverbs_prefix[] = "uverbs_"; /* ibv_device.dev_name is uverbs_<name> */
 static const char name_prefix[] = "rpw_";
 
 static const char *after(const char *path, const char *prefix, size_t len) { return strncmp(path, prefix, len) ? NULL : path + len; }
 #define AFTER(path, prefix) after((path), (prefix), sizeof(prefix) - 1)
 
-/* The part behind one of the folders, if it begins as our device names do. */
+/* The part behind one of the folders, from the device's name on, if that is one of ours by its beginning. */
 static const char *device_part(const char *path, bool *is_char)
 {
-	const char *p = AFTER(path, class_dir);
-	if (!p)
-		p = AFTER(path, verbs_dir);
-	*is_char = !p && (p = AFTER(path, char_dir));
+	const char *p = AFTER(path, class_dir), *behind;
+	*is_char = false;
+	if (!p) {
+		p = AFTER(path, char_dir);
+		*is_char = p != NULL;
+		if (!p)
+			p = AFTER(path, verbs_dir);
+		if (p && (behind = AFTER(p, uverbs_prefix)))
+			p = behind;
+	}
 	return p && AFTER(p, name_prefix) ? p : NULL;
 }
 
