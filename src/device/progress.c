@@ -78,7 +78,8 @@ static uint32_t window_max(unsigned mtu_bytes)
 	for (size_t i = 0; i < RPWI_ARRAY_LEN(table); i++)
 		if (mtu_bytes >= table[i].mtu)
 			pkts = table[i].pkts;
-	return (uint32_t)RPWI_MIN((uint64_t)pkts * rpwi_rcvbuf_bytes() / 425984, 4096ull);
+	/* Not more than twice that: what waits in a socket falls out of the cache. */
+	return (uint32_t)(pkts * (uint64_t)RPWI_MIN(rpwi_rcvbuf_bytes(), (size_t)2 * 425984) / 425984);
 }
 
 struct dpeer *peer_get(const struct rpwi_addr *a, unsigned mtu_bytes)

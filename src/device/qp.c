@@ -624,3 +624,7 @@ struct ibv_qp_ex *rpwi_dev_qp_to_qp_ex(struct ibv_qp *ibv)
 	struct dqp *q = to_dqp(ibv);
 	return q->has_wr_ops ? &q->ex : NULL;
 }
+
+/* Multicast over RoCEv2 needs IGMP and a group of sockets of its own; nothing asked for it yet: programs get the error of a device without it (max_mcast_grp is 0). */
+int rpwi_dev_attach_mcast(struct ibv_qp *qp, const union ibv_gid *gid, uint16_t lid) { return EOPNOTSUPP; }
+int rpwi_dev_detach_mcast(struct ibv_qp *qp, const union ibv_gid *gid, uint16_t lid) { return EOPNOTSUPP; }

@@ -349,3 +349,18 @@ void rpwi_port_forget(struct rpwi_port *p)
 	p->group = rpwi_group_new(p, p->steer);
 	rpwi_tx_close(p);
 }
+
+size_t rpwi_rcvbuf_bytes(void)
+{
+	static size_t cached;
+	if (cached)
+		return cached;
+	int fd = socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC, 0), have = 212992;
+	socklen_t len = sizeof(have);
+	if (fd >= 0) {
+		set_int(fd, SOL_SOCKET, SO_RCVBUF, RCVBUF_BYTES);
+		getsockopt(fd, SOL_SOCKET, SO_RCVBUF, &have, &len);
+		close(fd);
+	}
+	return cached = (size_t)have;
+}
