@@ -165,7 +165,7 @@ void rpwi_qp_enter_err(struct rpwi_qp *qp, bool answer)
 
 void rpwi_qp_fail_send(struct rpwi_qp *qp, enum ibv_wc_status status)
 {
-	rpwi_debug("QP %u: send WQE failed: %s", qp->qpn, ibv_wc_status_str(status));
+	rpwi_debug("QP %u: send WQE failed: status %d", qp->qpn, status);
 	rpwi_qp_complete_send(qp, rpwi_sq_at(qp, qp->sq_head), status);
 	qp->sq_head++;
 	if (rpwi_qp_is_rc(qp)) {
