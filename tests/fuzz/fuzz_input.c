@@ -1,0 +1,19 @@
+/* fuzz_input.c - reading the input of a fuzz target, and saying that something is broken. */
+#include "fuzz.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+
+uint8_t fuzz_u8(struct fuzz_input *in) { return in->left ? (in->left--, *in->p++) : 0; }
+
+uint16_t fuzz_u16(struct fuzz_input *in)
+{
+	uint8_t hi = fuzz_u8(in);
+	return (uint16_t)(hi << 8 | fuzz_u8(in));
+}
+
+void fuzz_broken(const char *what)
+{
+	fprintf(stderr, "fuzz: %s\n", what);
+	abort();
+}
