@@ -213,6 +213,13 @@ static size_t hello_pack(uint8_t *p, const struct side *s)
 	return HELLO_BYTES_MIN + 8 * (size_t)s->qps;
 }
 
+bool gid_empty(const union ibv_gid *gid)
+{
+	static const union ibv_gid zero;
+
+	return !memcmp(gid, &zero, sizeof(zero));
+}
+
 static bool mtu_exists(uint32_t bytes)
 {
 	return bytes >= 256 && bytes <= 4096 && !(bytes & (bytes - 1));
@@ -231,6 +238,8 @@ static bool hello_unpack(const uint8_t *p, size_t bytes, enum role from, struct 
 	if (s->buffer_bytes < 1 || s->buffer_bytes > BUFFER_BYTES_MAX || s->message_bytes > s->buffer_bytes)
 		return false;
 	if ((from == ROLE_CLIENT) != (s->message_bytes > 0))
+		return false;
+	if (s->link_layer == IBV_LINK_LAYER_ETHERNET && gid_empty(&s->gid)) /* RoCE has no other address / RoCE 没有别的地址 */
 		return false;
 	for (unsigned i = 0; i < s->qps; i++) {
 		s->qp[i].qpn = get32(p + HELLO_BYTES_MIN + 8 * i);
@@ -265,6 +274,14 @@ static int hello_receive(struct exchange *x, enum role from, struct side *remote
 	return hello_unpack(body, body_bytes, from, remote) ? 0 : broken(x);
 }
 
+/* An IPv4 address in a GID: ::ffff:a.b.c.d (RFC 4291, 2.5.5.2). / GID 中的 IPv4 地址。 */
+static bool is_ipv4(const struct side *s)
+{
+	static const uint8_t prefix[12] = {[10] = 0xff, [11] = 0xff};
+
+	return !memcmp(s->gid.raw, prefix, sizeof(prefix));
+}
+
 /* Both sides make the same comparison and come to the same end. / 双方做同样的比较，得出同样的结论。 */
 static int agree(const struct side *local, const struct side *remote)
 {
@@ -273,6 +290,9 @@ static int agree(const struct side *local, const struct side *remote)
 
 	if (local->link_layer != remote->link_layer)
 		return fail(_("one side is on InfiniBand and the other on Ethernet, they cannot reach each other: choose devices of one kind"));
+	if (local->link_layer == IBV_LINK_LAYER_ETHERNET && is_ipv4(local) != is_ipv4(remote))
+		return fail(_("this side's GID is an %s address, the other's an %s address: choose GID indexes of one kind on both sides (usually 1)"),
+			    is_ipv4(local) ? "IPv4" : "IPv6", is_ipv4(remote) ? "IPv4" : "IPv6");
 	if (local->qps != remote->qps)
 		return fail(_("this side has %u queue pairs, the other %u: start both with the same -n"), local->qps, remote->qps);
 	if (message_bytes > server_bytes)

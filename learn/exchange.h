@@ -53,4 +53,7 @@ int exchange_watch(struct exchange *x);
 /* Hang up. If `failed`, tell the peer first. Takes an exchange that was never connected, too. / 挂断；若 failed 则先告知对端。 */
 void exchange_close(struct exchange *x, bool failed);
 
+/* All zero: no address there. / 全零：没有地址。 */
+bool gid_empty(const union ibv_gid *gid);
+
 #endif

@@ -25,13 +25,6 @@ static const char *gid_text(const union ibv_gid *gid)
 	return inet_ntop(AF_INET6, gid->raw, text[turn], INET6_ADDRSTRLEN);
 }
 
-static bool gid_empty(const union ibv_gid *gid)
-{
-	static const union ibv_gid zero;
-
-	return !memcmp(gid, &zero, sizeof(zero));
-}
-
 static unsigned mtu_bytes(enum ibv_mtu mtu)
 {
 	return 128u << mtu; /* IBV_MTU_256 is 1, IBV_MTU_4096 is 5 / IBV_MTU_256 为 1，IBV_MTU_4096 为 5 */

@@ -5,7 +5,7 @@ import re
 import socket
 import unittest
 
-from pair import CLIENT, DEVICE, EMPTY_GID, SERVER, Case, Program, free_port, run_pair, server
+from pair import CLIENT, DEVICE, EMPTY_GID, SERVER, Case, Program, client, free_port, run_pair, server
 
 
 class Failures(Case):
@@ -69,6 +69,15 @@ class Failures(Case):
 
     def test_empty_gid_index(self):
         self.both_fail(DEVICE, "18515", EMPTY_GID, words=(f"GID index {EMPTY_GID} of ", "is empty", "in use: 0 ("))
+
+    def test_gids_of_different_kinds(self):
+        with server(gid_index=0) as (s, port), client(port) as c:
+            of_client = c.end()
+            of_server = s.end()
+        if "GID 1 is ::ffff:" not in of_client[1]:
+            self.skipTest("the device has no IPv4 address")
+        self.server_fails(of_server, "this side's GID is an IPv6 address, the other's an IPv4 address", "GID index")
+        self.client_fails(of_client, "this side's GID is an IPv4 address, the other's an IPv6 address", "GID index")
 
     @unittest.skipIf(os.path.isdir("/sys/class/infiniband") and os.listdir("/sys/class/infiniband"), "this machine has RDMA devices")
     @unittest.skipUnless(os.environ.get("RDMA_SERVER_PLAIN"), "no program without the drop-in was built")
