@@ -237,7 +237,8 @@ static int modify(struct peer *p, struct ibv_qp_attr *attr, int mask, const char
 {
 	int err = ibv_modify_qp(p->qp, attr, mask);
 
-	return err ? fail("QP 0x%06x does not go to %s: %s", p->qp->qp_num, state, strerror(err)) : 0;
+	return err ? fail("QP 0x%06x does not go to %s: %s%s", p->qp->qp_num, state, strerror(err),
+			  err == EADDRINUSE ? "; `ropeway devices` says who holds the port" : "") : 0;
 }
 
 static int connect_qp(struct peer *p)

@@ -12,6 +12,7 @@ import signal
 import subprocess
 import sys
 import tempfile
+import time
 import unittest
 
 BUILD = pathlib.Path(".")
@@ -222,6 +223,55 @@ class Devices(Case):
         self.assertRegex(text, r"(?m)^    GID 1 +::ffff:127\.0\.0\.1 +RoCE v2  <- use this one$")
 
 
+class Namespace(Case):
+    """In a network namespace of its own, where the test decides what there is. An unprivileged user namespace does."""
+
+    # What runs inside: brings loopback up (or not), holds the port (or not), then runs the command given.
+    INSIDE = """
+import socket, subprocess, sys
+loopback, hold, *command = sys.argv[1:]
+if loopback == "up":
+    subprocess.run(["ip", "link", "set", "lo", "up"], check=True)
+if hold == "hold":
+    holder = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+    holder.bind(("127.0.0.1", 4791))
+sys.exit(subprocess.run(command, check=False).returncode)
+"""
+
+    def setUp(self):
+        super().setUp()
+        self.unshare = ("unshare", "--map-root-user", "--net", "--kill-child")
+        if not shutil.which("unshare") or not shutil.which("ip") or subprocess.run([*self.unshare, "true"], stderr=subprocess.DEVNULL, check=False).returncode:
+            self.skipTest("no network namespace can be made here")
+
+    def inside(self, loopback, hold, *args):
+        return ropeway(*args, cwd=self.dir, wrapper=(*self.unshare, "/usr/bin/python3", "-c", self.INSIDE, loopback, hold))
+
+    def test_loopback_alone_is_enough(self):
+        got = self.inside("up", "-", "demo", "--size", "1M", "--no-pcap")
+        self.assertEqual((got.returncode, got.stderr), (0, ""), got)
+
+    def test_no_interface_is_up(self):
+        got = self.inside("down", "-", "devices", "--json")
+        self.assertEqual([d for d in json.loads(got.stdout)["devices"] if d["kind"] == "software" and d["usable"]], [])
+        got = self.inside("down", "-", "demo", "--size", "1M")
+        self.assertEqual(got.returncode, 1, got)
+        self.assertRegex(got.stderr, r"(?m)^ropeway demo: ")
+
+    def test_who_holds_the_port(self):
+        got = self.inside("up", "hold", "devices", "--json")
+        self.assertEqual(got.returncode, 0, got)
+        (device,) = [d for d in json.loads(got.stdout)["devices"] if d["kind"] == "software"]
+        self.assertFalse(device["usable"])
+        self.assertRegex(device["reason"], r"4791.*python3.*\d+")
+        self.assertEqual(device["gid_index"], 1)
+        self.assertIn("CANNOT BE USED", self.inside("up", "hold", "devices").stdout)
+        got = self.inside("up", "hold", "demo", "--size", "1M")
+        self.assertEqual(got.returncode, 1, got)
+        self.assertIn("4791", got.stderr)
+        self.assertEqual(list(self.dir.iterdir()), [], "no empty capture is left")
+
+
 class Demo(Case):
     def demo(self, *args, **kwargs):
         env = {"TMPDIR": str(self.dir / "tmp"), **kwargs.pop("env", {})}
@@ -295,8 +345,8 @@ class Demo(Case):
         self.assertEqual(got.returncode, 1, got)
         self.assertIn("/no/such/folder/x.pcapng", got.stderr)
 
-    def killed(self, role):
-        """Starts a demo whose packets are slow, kills one of its processes, returns its exit status and messages."""
+    def in_the_middle(self, action):
+        """Starts a demo whose packets are slow, calls action(the demo, pids by role) once data is under way; returns the demo's exit status and messages."""
         env = dict(os.environ, TMPDIR=str(self.dir), ROPEWAY_FAULT="delay=20")
         with subprocess.Popen([BUILD / "ropeway", "demo", "--size", "256M", "--no-pcap"], env=env, cwd=self.dir, text=True,
                               stdout=subprocess.PIPE, stderr=subprocess.PIPE) as demo:
@@ -306,18 +356,36 @@ class Demo(Case):
                 if opened:
                     pids[opened.group(1)] = int(opened.group(2))
                 if "RDMA WRITE" in line and "posts" in line:
-                    os.kill(pids[role], signal.SIGKILL)
+                    action(demo, pids)
                     break
             _, err = demo.communicate(timeout=TIMEOUT_S)
             return demo.returncode, err
 
     def test_a_killed_peer_is_said_and_nothing_is_left(self):
         for role, survivor in (("receiver", "sender"), ("sender", "receiver")):
-            status, err = self.killed(role)
+            status, err = self.in_the_middle(lambda _, pids, role=role: os.kill(pids[role], signal.SIGKILL))
             self.assertEqual(status, 1, err)
             self.assertIn(f"the {role} was killed by signal 9", err)
             self.assertRegex(err, rf"(?m)^ropeway demo: {survivor}: ", "the other one says what it saw")
             self.assertEqual(self.left_behind(), [])
+
+    def test_nothing_outlives_a_killed_demo(self):
+        seen = {}
+
+        def kill_all_but_peers(demo, pids):
+            seen.update(pids)
+            demo.kill()
+
+        status, _ = self.in_the_middle(kill_all_but_peers)  # communicate() inside returns when the peers have closed their standard error
+        self.assertEqual(status, -signal.SIGKILL)
+        self.assertEqual(len(seen), 2)
+        for role, pid in seen.items():
+            for _ in range(100):
+                if not pathlib.Path(f"/proc/{pid}/exe").exists():
+                    break
+                time.sleep(0.1)
+            self.assertFalse(pathlib.Path(f"/proc/{pid}/exe").exists(), f"the {role} is still there")
+        self.assertEqual(self.left_behind(), [])
 
     def test_an_unprivileged_user_in_a_folder_of_somebody_else(self):
         if os.geteuid():
