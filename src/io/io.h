@@ -55,9 +55,9 @@ int rpwi_steer_fd(const struct rpwi_steer *s);                       /* readable
 
 /* Same-host pacing for what has no acknowledgements (UC, UD). Every process publishes how much it has drained; a sender asks for room before it sends.
  * Returns how many of `pkts` packets of `bytes` bytes altogether may go to the process that owns `qpn` now (at least all of them if that process is not on this
- * host or publishes nothing); what is granted counts as sent. Never blocks. */
+ * host or publishes nothing); they are charged at the next rpwi_port_send, which must be the one that was asked for. Never blocks. */
 unsigned rpwi_steer_room(struct rpwi_steer *s, uint32_t qpn, unsigned pkts, size_t bytes);
-/* Of what was granted, this much was not sent after all. */
+/* Of the packets and bytes just granted, so many will not be sent after all; must be told when that is all of them. */
 void rpwi_steer_unused(struct rpwi_steer *s, uint32_t qpn, unsigned pkts, size_t bytes);
 
 /* Give back what rpwi_steer_room granted and was not sent. */

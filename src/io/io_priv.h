@@ -103,10 +103,13 @@ void rpwi_pace_free(struct rpwi_pace *pc);
 int rpwi_pace_fd(const struct rpwi_pace *pc);
 void rpwi_pace_set_limit(struct rpwi_pace *pc, size_t rcvbuf_bytes);
 uint64_t rpwi_pace_snapshot(const struct rpwi_pace *pc);                      /* before a receive */
-void rpwi_pace_drained(struct rpwi_pace *pc, unsigned pkts, size_t bytes);
+void rpwi_pace_progress(struct rpwi_pace *pc);                                /* after one that brought something */
 void rpwi_pace_empty(struct rpwi_pace *pc, uint64_t snapshot);
 unsigned rpwi_pace_room(struct rpwi_pace *pc, struct rpwi_steer *s, uint16_t slot, bool own, unsigned pkts, size_t bytes);
-void rpwi_pace_unused(struct rpwi_pace *pc, uint16_t slot, bool own, unsigned pkts, size_t bytes);
+void rpwi_pace_unused(struct rpwi_pace *pc, unsigned pkts);
+bool rpwi_pace_granted(const struct rpwi_pace *pc);                           /* the send to come has been granted room */
+void rpwi_pace_charge(struct rpwi_pace *pc, unsigned pkts, size_t bytes);     /* for each datagram or GSO batch of it */
+void rpwi_pace_charged(struct rpwi_pace *pc);                                 /* that was all of it */
 void rpwi_pace_answer(struct rpwi_pace *pc, uint16_t slot, uint64_t cookie, int fd); /* takes fd */
 
 #endif

@@ -8,6 +8,7 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <linux/sock_diag.h>
 #include <stdatomic.h>
 #include <stdlib.h>
 #include <poll.h>
@@ -20,7 +21,7 @@ enum {
 	PAGE_BYTES = 4096,
 	PAGE_MAGIC = 0x70616365,
 	LIMIT_MIN = 32 << 10, LIMIT_MAX = 64 << 20,
-	ANSWER_NS = 3000000,    /* how long a sender waits for the page */
+	ANSWER_NS = 50000000,   /* how long a sender waits for the page: the slot has an owner, who may have to be scheduled first */
 	UNPACED_NS = 100000000, /* then it goes on without, and asks again after this */
 	STALL_NS = 20000000,    /* nothing drained for so long: something is granted anyway */
 	STALL_GRANT_PKTS = 4,
@@ -44,13 +45,26 @@ struct owner {
 struct rpwi_pace {
 	int fd;
 	struct page *page;
+	uint64_t limit; /* ours: others can write to the page */
 	uint64_t own_stalled_at_ns;
+	struct page *granted; /* where the next send is charged; the one after is not */
+	unsigned granted_pkts;
 	struct owner *owner[RPWI_SLOT_MAX + 2];
 };
 
-/* What a socket is charged for packets (sk_rmem_alloc counts truesize): measured on loopback, see RATIONALE. A lone 8-byte datagram costs 832 bytes, one of 1 KiB 2304, of
- * 4 KiB 8.4 KiB, a GSO batch its length and an eighth. Linear, so that what is granted can be given back in parts; the limit leaves the rest of the room. */
-static uint64_t cost(uint64_t pkts, uint64_t bytes) { return pkts * 1024 + bytes + bytes / 4; }
+/* What the owner's socket is charged (truesize) for packets, as measured on loopback; never less than the truth. A GSO batch takes its length and a little; a lone datagram
+ * what the allocator rounds it to: 832 bytes when small, 2304 for 1 KiB, 8448 for 4 KiB. */
+static uint64_t cost_of_run(unsigned pkts, size_t bytes)
+{
+	size_t room = 512;
+	if (pkts > 1)
+		return bytes + bytes / 8 + 1024;
+	while (room < bytes + 448)
+		room *= 2;
+	return room + 320;
+}
+/* The same before it is known how they will be grouped. */
+static uint64_t cost_guess(uint64_t pkts, uint64_t bytes) { return 2560 + pkts * 64 + bytes + bytes / 8; }
 
 /* ---- the page ---- */
 
@@ -99,9 +113,9 @@ int rpwi_pace_fd(const struct rpwi_pace *pc) { return pc->fd; }
 /* The smallest of our sockets decides; a quarter is left for what is granted but not yet sent, and for other hosts. */
 void rpwi_pace_set_limit(struct rpwi_pace *pc, size_t rcvbuf_bytes)
 {
-	uint64_t limit = RPWI_MAX((uint64_t)LIMIT_MIN, (uint64_t)rcvbuf_bytes * 3 / 4), have = pc->page->limit;
-	if (have == LIMIT_MIN || limit < have)
-		pc->page->limit = limit;
+	uint64_t limit = RPWI_MAX((uint64_t)LIMIT_MIN, (uint64_t)rcvbuf_bytes * 3 / 4);
+	if (!pc->limit || limit < pc->limit)
+		pc->limit = pc->page->limit = limit;
 }
 
 /* ---- the owner's side ---- */
@@ -110,14 +124,33 @@ uint64_t rpwi_pace_snapshot(const struct rpwi_pace *pc) { return atomic_load_exp
 
 static uint64_t drained_now(const struct rpwi_pace *pc) { return atomic_load_explicit(&pc->page->drained, memory_order_relaxed); }
 
-void rpwi_pace_drained(struct rpwi_pace *pc, unsigned pkts, size_t bytes)
+static void publish(struct rpwi_pace *pc, uint64_t drained)
 {
-	/* Packets of senders that do not ask (RC, other hosts) are counted too; so never beyond what was sent. */
-	uint64_t sent = rpwi_pace_snapshot(pc), now = drained_now(pc);
-	if ((int64_t)(sent - now) <= 0)
+	if ((int64_t)(drained - drained_now(pc)) > 0)
+		atomic_store_explicit(&pc->page->drained, drained, memory_order_release);
+}
+
+/* What our sockets are charged for now. */
+static uint64_t occupied(void)
+{
+	uint64_t sum = 0;
+	for (struct rpwi_port *p = rpwi_ports.first; p; p = rpwi_port_next(p)) {
+		uint32_t mem[SK_MEMINFO_VARS] = {0};
+		socklen_t len = sizeof(mem);
+		if (rpwi_port_rx_fd(p) >= 0 && !getsockopt(rpwi_port_rx_fd(p), SOL_SOCKET, SO_MEMINFO, mem, &len))
+			sum += mem[SK_MEMINFO_RMEM_ALLOC];
+	}
+	return sum;
+}
+
+/* Something was received. What was sent up to now is drained but for what the sockets still hold: taken from the kernel, so that lost packets and wrong estimates do not
+ * add up. It costs a system call; so only when the senders may be running out of room. */
+void rpwi_pace_progress(struct rpwi_pace *pc)
+{
+	uint64_t sent = rpwi_pace_snapshot(pc);
+	if (RPWI_LIKELY((int64_t)(sent - drained_now(pc)) <= (int64_t)pc->limit / 4))
 		return;
-	now = RPWI_MIN(sent - now, cost(pkts, bytes)) + now;
-	atomic_store_explicit(&pc->page->drained, now, memory_order_release);
+	publish(pc, sent - occupied());
 }
 
 static bool all_ports_empty(void)
@@ -133,9 +166,8 @@ static bool all_ports_empty(void)
 /* A receive found the socket empty: all that was sent before it is read, or lost. */
 void rpwi_pace_empty(struct rpwi_pace *pc, uint64_t snapshot)
 {
-	if (RPWI_LIKELY((int64_t)(snapshot - drained_now(pc)) <= 0) || !all_ports_empty())
-		return;
-	atomic_store_explicit(&pc->page->drained, snapshot, memory_order_release);
+	if (RPWI_UNLIKELY((int64_t)(snapshot - drained_now(pc)) > 0) && all_ports_empty())
+		publish(pc, snapshot);
 }
 
 /* ---- the sender's side ---- */
@@ -167,24 +199,30 @@ static unsigned room_unknown(struct owner *o, struct rpwi_steer *s, uint16_t slo
 	return now < o->unpaced_until_ns ? pkts : 0;
 }
 
-/* How many fit now; those count as sent. */
-static unsigned grant(struct page *pg, unsigned pkts, size_t bytes)
+/* How many fit now. They are charged once they are sent (rpwi_pace_charge): what the owner reads in `sent` must already lie in its socket, or be read, or lost; else it would publish
+ * as drained what is still to come. So several senders may be granted the same room; the share of each is small enough for the quarter that the limit leaves. */
+static unsigned fitting(struct page *pg, unsigned pkts, size_t bytes)
 {
 	uint64_t sent = atomic_load_explicit(&pg->sent, memory_order_relaxed);
 	uint64_t drained = atomic_load_explicit(&pg->drained, memory_order_acquire);
 	uint64_t limit = atomic_load_explicit(&pg->limit, memory_order_relaxed);
 	limit = RPWI_MIN(RPWI_MAX(limit, (uint64_t)LIMIT_MIN), (uint64_t)LIMIT_MAX);
 	int64_t out = (int64_t)(sent - drained);
-	uint64_t outstanding = out > 0 ? (uint64_t)out : 0, want = cost(pkts, bytes);
-	uint64_t room = outstanding < limit ? limit - outstanding : 0;
-	unsigned n = room >= want ? pkts : (unsigned)(room * pkts / want);
-	if (n)
-		atomic_fetch_add_explicit(&pg->sent, n == pkts ? want : cost(n, bytes / pkts * n), memory_order_release);
+	uint64_t outstanding = out > 0 ? (uint64_t)out : 0, want = cost_guess(pkts, bytes);
+	uint64_t room = RPWI_MIN(outstanding < limit ? limit - outstanding : 0, limit / 4);
+	return room >= want ? pkts : (unsigned)(room * pkts / want);
+}
+
+static unsigned grant(struct rpwi_pace *pc, struct page *pg, unsigned n)
+{
+	pc->granted = pg;
+	pc->granted_pkts = n;
 	return n;
 }
 
 unsigned rpwi_pace_room(struct rpwi_pace *pc, struct rpwi_steer *s, uint16_t slot, bool own, unsigned pkts, size_t bytes)
 {
+	pc->granted = NULL;
 	if (!pkts || !slot || slot > RPWI_SLOT_MAX)
 		return pkts;
 	struct owner *o = pc->owner[slot];
@@ -196,10 +234,11 @@ unsigned rpwi_pace_room(struct rpwi_pace *pc, struct rpwi_steer *s, uint16_t slo
 	if (!own && !o->page)
 		return room_unknown(o, s, slot, pkts);
 	uint64_t *stalled_at_ns = own ? &pc->own_stalled_at_ns : &o->stalled_at_ns;
-	unsigned n = grant(own ? pc->page : o->page, pkts, bytes);
+	struct page *pg = own ? pc->page : o->page;
+	unsigned n = fitting(pg, pkts, bytes);
 	if (RPWI_LIKELY(n)) {
 		*stalled_at_ns = 0;
-		return n;
+		return grant(pc, pg, n);
 	}
 	uint64_t now = rpwi_now_ns();
 	if (!*stalled_at_ns)
@@ -209,16 +248,23 @@ unsigned rpwi_pace_room(struct rpwi_pace *pc, struct rpwi_steer *s, uint16_t slo
 	*stalled_at_ns = now;
 	if (!own)
 		ask(o, s, slot, now); /* the slot may have a new owner */
-	return RPWI_MIN(pkts, (unsigned)STALL_GRANT_PKTS);
+	return grant(pc, pg, RPWI_MIN(pkts, (unsigned)STALL_GRANT_PKTS));
 }
 
-void rpwi_pace_unused(struct rpwi_pace *pc, uint16_t slot, bool own, unsigned pkts, size_t bytes)
+void rpwi_pace_unused(struct rpwi_pace *pc, unsigned pkts)
 {
-	struct owner *o = slot <= RPWI_SLOT_MAX ? pc->owner[slot] : NULL;
-	struct page *pg = own ? pc->page : o ? o->page : NULL;
-	if (pg)
-		atomic_fetch_sub_explicit(&pg->sent, cost(pkts, bytes), memory_order_release);
+	if (pkts >= pc->granted_pkts)
+		pc->granted = NULL;
 }
+
+bool rpwi_pace_granted(const struct rpwi_pace *pc) { return pc->granted; }
+
+void rpwi_pace_charge(struct rpwi_pace *pc, unsigned pkts, size_t bytes)
+{
+	atomic_fetch_add_explicit(&pc->granted->sent, cost_of_run(pkts, bytes), memory_order_release);
+}
+
+void rpwi_pace_charged(struct rpwi_pace *pc) { pc->granted = NULL; }
 
 /* Believed only if it is the answer to what we asked, and cannot shrink under us. */
 static bool page_is_sound(int fd)
@@ -236,6 +282,8 @@ void rpwi_pace_answer(struct rpwi_pace *pc, uint16_t slot, uint64_t cookie, int 
 		if (pg && pg->magic == PAGE_MAGIC) {
 			o->page = pg;
 		} else if (pg) {
+			if (pc->granted == pg)
+				pc->granted = NULL;
 			munmap(pg, PAGE_BYTES);
 			o->page = NULL;
 		}

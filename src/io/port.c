@@ -258,9 +258,8 @@ int rpwi_port_recv(struct rpwi_port *p, struct rpwi_rx *rx)
 		}
 		if (is_probe(rx) && rpwi_group_take_probe(p->group, rx))
 			continue;
-		unsigned pkts = segments(rx);
-		p->n.rx_datagrams += pkts;
-		rpwi_pace_drained(pace, pkts, rx->len);
+		p->n.rx_datagrams += segments(rx);
+		rpwi_pace_progress(pace);
 		return 1;
 	}
 	return 0;

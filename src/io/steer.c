@@ -385,9 +385,7 @@ static bool take_packet(struct rpwi_steer *s, const struct heard *got, struct rp
 		return false;
 	}
 	*rx = (struct rpwi_rx){.flow = *f, .ttl = m->ttl, .tos = m->tos, .data = s->buf, .len = got->len, .seg_len = m->seg_len, .ip_id = m->ip_id};
-	unsigned pkts = (unsigned)((rx->len + rx->seg_len - 1) / rx->seg_len);
-	s->taken += pkts;
-	rpwi_pace_drained(s->pace, pkts, rx->len);
+	s->taken += (rx->len + rx->seg_len - 1) / rx->seg_len;
 	return true;
 }
 
@@ -533,8 +531,4 @@ unsigned rpwi_steer_room(struct rpwi_steer *s, uint32_t qpn, unsigned pkts, size
 	return rpwi_pace_room(s->pace, s, slot, owns_slot(s, slot), pkts, bytes);
 }
 
-void rpwi_steer_unused(struct rpwi_steer *s, uint32_t qpn, unsigned pkts, size_t bytes)
-{
-	uint16_t slot = rpwi_slot_of(qpn);
-	rpwi_pace_unused(s->pace, slot, owns_slot(s, slot), pkts, bytes);
-}
+void rpwi_steer_unused(struct rpwi_steer *s, uint32_t qpn, unsigned pkts, size_t bytes) { rpwi_pace_unused(s->pace, pkts); }

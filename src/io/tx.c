@@ -482,6 +482,15 @@ static int send_harmed(struct rpwi_port *p, const struct rpwi_txb *b, unsigned *
 	return fault ? fault : rc;
 }
 
+/* What the owner of the other end finds in its socket. */
+static void charge(struct rpwi_port *p)
+{
+	struct rpwi_pace *pace = rpwi_steer_pace(p->steer);
+	for (unsigned i = 0; i < p->tx.nruns; i++)
+		rpwi_pace_charge(pace, p->tx.run[i].npkt, p->tx.run[i].len);
+	rpwi_pace_charged(pace);
+}
+
 int rpwi_port_send(struct rpwi_port *p, const struct rpwi_txb *b, unsigned *sent)
 {
 	*sent = 0;
@@ -493,9 +502,10 @@ int rpwi_port_send(struct rpwi_port *p, const struct rpwi_txb *b, unsigned *sent
 		return p->tx_fd < 0 ? -ENETDOWN : -EAFNOSUPPORT;
 	}
 	set_hops(p, b->av->hop_limit, b->av->tclass);
-	if (RPWI_UNLIKELY(p->fault != NULL))
-		return send_harmed(p, b, sent);
-	return send_plain(p, b, 0, !p->gso_off, sent);
+	int rc = RPWI_UNLIKELY(p->fault != NULL) ? send_harmed(p, b, sent) : send_plain(p, b, 0, !p->gso_off, sent);
+	if (rpwi_pace_granted(rpwi_steer_pace(p->steer)))
+		charge(p);
+	return rc;
 }
 
 int rpwi_port_send_to_self(struct rpwi_port *p, const void *data, size_t len)

@@ -1,0 +1,591 @@
+/* steer_test.c - several processes on one port: every packet reaches the process that owns its QPN, exactly once, while processes join, stop, are killed, or
+ * belong to another user; and same-host pacing. Topology: one namespace, loopback, this process and its children all on port 4791 of one address. */
+#include "ns.h"
+
+#include <poll.h>
+#include <signal.h>
+#include <sys/un.h>
+
+enum { KIDS = 6, SEEN = 1 << 16 };
+
+/* One process's side, in memory that all share. Index 0 is the test itself. */
+struct member {
+	volatile int state; /* 1 ready, -1 failed */
+	volatile int quit, nap_us, rcvbuf;
+	volatile bool shares; /* the port is held by another user */
+	uint16_t slot;
+	pid_t pid;
+	volatile uint64_t arrived, bad, handed, taken, resteered, overflow;
+	uint8_t seen[SEEN]; /* by PSN */
+};
+static struct member *members;
+static struct rpwi_steer *steer;
+static struct rpwi_port *port;
+static struct rpwi_txb *txb;
+
+static uint32_t qpn_of(const struct member *m) { return (uint32_t)m->slot << RPWI_SLOT_SHIFT | 3; }
+
+static void take_segment(struct member *m, struct rpwi_port *p, struct rpwi_rx *rx, uint8_t *seg, size_t len, unsigned index)
+{
+	struct rpwi_pkt pkt;
+	int32_t qpn = rpwi_pkt_peek_qpn(seg, len);
+	if (qpn < 0) {
+		m->bad++;
+		return;
+	}
+	if (!rpwi_steer_owns(steer, (uint32_t)qpn)) {
+		if (p)
+			rpwi_port_hand_over(p, rx, seg, len, (uint32_t)qpn);
+		else
+			m->bad++;
+		return;
+	}
+	uint16_t id = (uint16_t)((rx->ip_id >= 0 ? rx->ip_id : 0) + (int)index);
+	bool good = rpwi_icrc_check(&rx->flow, seg, len, &id) == RPWI_ICRC_OK && !rpwi_pkt_decode(seg, len, &pkt) && pkt.dqpn == qpn_of(m) && pkt.psn < SEEN;
+	for (uint32_t i = 0; good && i < pkt.payload_len; i++)
+		good = pkt.payload[i] == pattern(m->slot, pkt.psn, i);
+	if (good)
+		m->seen[pkt.psn]++;
+	else
+		m->bad++;
+	m->arrived++;
+}
+
+static void take(struct member *m, struct rpwi_port *p, struct rpwi_rx *rx)
+{
+	unsigned index = 0;
+	for (size_t at = 0; at < rx->len; at += rx->seg_len)
+		take_segment(m, p, rx, rx->data + at, RPWI_MIN(rx->seg_len, rx->len - at), index++);
+}
+
+/* What a device's service thread does, once. */
+static void serve(struct member *m)
+{
+	struct rpwi_rx rx;
+	struct rpwi_port_stats st;
+	while (port && rpwi_port_recv(port, &rx) > 0) {
+		take(m, port, &rx);
+		if (m->nap_us)
+			usleep((useconds_t)m->nap_us);
+	}
+	while (rpwi_steer_recv(steer, &rx) > 0)
+		take(m, NULL, &rx);
+	if (!port)
+		return;
+	rpwi_port_timer(port, rpwi_now_ns());
+	rpwi_port_stats(port, &st);
+	m->handed = st.handed_over;
+	m->taken = st.taken_over;
+	m->resteered = st.resteered;
+	m->overflow = st.rx_overflow;
+	m->shares = rpwi_port_fd(port) < 0;
+}
+
+static bool open_all(struct member *m, const struct rpwi_addr *a)
+{
+	char why[256];
+	int rc = rpwi_steer_open(&steer);
+	if (!rc)
+		rc = rpwi_port_open(steer, a, &port, why, sizeof(why));
+	if (rc) {
+		fprintf(stderr, "member: %s: %s\n", strerror(-rc), why);
+		return false;
+	}
+	rpwi_steer_slots(steer, &m->slot, 1);
+	m->shares = rpwi_port_fd(port) < 0;
+	return true;
+}
+
+static void close_all(void)
+{
+	rpwi_port_close(port);
+	rpwi_steer_close(steer);
+	port = NULL;
+	steer = NULL;
+}
+
+static void kid_main(struct member *m, const struct rpwi_addr *a, uid_t uid)
+{
+	if (uid && (setresgid(uid, uid, uid) || setresuid(uid, uid, uid)))
+		_exit(3);
+	m->state = open_all(m, a) ? 1 : -1;
+	while (m->state == 1 && !m->quit) {
+		struct pollfd f[2] = {{.fd = rpwi_port_fd(port), .events = POLLIN}, {.fd = rpwi_steer_fd(steer), .events = POLLIN}};
+		poll(f, 2, 1);
+		if (m->rcvbuf) {
+			int bytes = m->rcvbuf;
+			setsockopt(rpwi_port_fd(port), SOL_SOCKET, SO_RCVBUF, &bytes, sizeof(bytes));
+			rpwi_pace_set_limit(rpwi_steer_pace(steer), 2 * (size_t)bytes); /* the kernel doubles it (socket(7)) */
+			m->rcvbuf = 0;
+		}
+		serve(m);
+	}
+	if (m->state == 1)
+		close_all();
+	_exit(0);
+}
+
+static void spawn_as(unsigned i, const struct rpwi_addr *a, uid_t uid)
+{
+	struct member *m = &members[i];
+	memset(m, 0, sizeof(*m));
+	pid_t pid = fork(); /* not into m at once: the child shares it */
+	assert_true(pid >= 0);
+	if (!pid) {
+		if (steer) {
+			rpwi_io_atfork_child();
+			close_all();
+		}
+		kid_main(m, a, uid);
+	}
+	m->pid = pid;
+	for (int k = 0; k < 5000 && !m->state; k++) {
+		if (steer)
+			serve(&members[0]);
+		usleep(1000);
+	}
+	assert_int_equal(m->state, 1);
+}
+static void spawn(unsigned i, const struct rpwi_addr *a) { spawn_as(i, a, 0); }
+
+static void end_kid(unsigned i, int signo)
+{
+	struct member *m = &members[i];
+	if (signo)
+		kill(m->pid, signo);
+	m->quit = 1;
+	assert_int_equal(waitpid(m->pid, NULL, 0), m->pid);
+	m->state = 0;
+}
+
+/* Send packets psn..psn+n-1 of `len` bytes to a member, serving ourselves. */
+static void send_to(const struct member *to, const struct rpwi_addr *a, uint32_t psn, unsigned n, uint32_t len)
+{
+	static uint8_t mem[RPWI_TXB_PKTS * 4096];
+	struct rpwi_av av = av_to(a, 1);
+	unsigned sent;
+	rpwi_txb_reset(txb);
+	txb->av = &av;
+	for (unsigned k = 0; k < n; k++) {
+		uint8_t *at = mem + (size_t)k * len;
+		for (uint32_t i = 0; i < len; i++)
+			at[i] = pattern(to->slot, psn + k, i);
+		add_packet(txb, qpn_of(to), psn + k, at, len);
+	}
+	assert_int_equal(rpwi_port_send(port, txb, &sent), 0);
+	serve(&members[0]);
+}
+
+/* All of psn 0..n-1 seen by each living member, once; gives them time to arrive. */
+static void expect_all(unsigned first, unsigned last, uint32_t n)
+{
+	for (unsigned i = first; i <= last; i++) {
+		struct member *m = &members[i];
+		for (int k = 0; m->state == 1 && m->arrived < n && k < 3000; k++) {
+			serve(&members[0]);
+			usleep(1000);
+		}
+	}
+	for (int k = 0; k < 20; k++, usleep(1000)) /* duplicates would come now */
+		serve(&members[0]);
+	for (unsigned i = first; i <= last; i++) {
+		struct member *m = &members[i];
+		if (m->state != 1)
+			continue;
+		if (m->arrived != n || m->bad)
+			fail_msg("member %u of slot %u: %lu packets of %u, %lu bad; handed over %lu, taken over %lu, overflows %lu, last size %u", i, m->slot, m->arrived, n, m->bad, m->handed, m->taken, m->overflow, txb->pkt[0].payload_len);
+		for (uint32_t psn = 0; psn < n; psn++)
+			assert_int_equal(m->seen[psn], 1);
+		m->arrived = 0;
+		memset(m->seen, 0, sizeof(m->seen));
+	}
+}
+
+/* Single packets and batches to everyone, and all of them arrive. */
+static void exchange(unsigned last, const struct rpwi_addr *a)
+{
+	static const struct { unsigned n; uint32_t len; } shape[] = {{1, 20}, {15, 4096}, {1, 1024}, {20, 300}, {3, 0}};
+	uint32_t psn = 0;
+	for (unsigned s = 0; s < RPWI_ARRAY_LEN(shape); s++) {
+		for (unsigned i = 0; i <= last; i++)
+			if (members[i].state == 1)
+				send_to(&members[i], a, psn, shape[s].n, shape[s].len);
+		psn += shape[s].n;
+	}
+	expect_all(0, last, psn);
+}
+
+static uint64_t handed_by_all(unsigned last)
+{
+	uint64_t n = 0;
+	for (unsigned i = 0; i <= last; i++)
+		if (members[i].state == 1)
+			n += members[i].handed;
+	return n;
+}
+
+/* Exchange until a round needs no handing over: the program steers. */
+static void until_steered(unsigned last, const struct rpwi_addr *a)
+{
+	for (int round = 0; round < 100; round++) {
+		uint64_t before = handed_by_all(last);
+		exchange(last, a);
+		if (handed_by_all(last) == before)
+			return;
+		usleep(10000);
+	}
+	fail_msg("packets still land at the wrong member");
+}
+
+static void open_self(const struct rpwi_addr *a)
+{
+	memset(&members[0], 0, sizeof(members[0]));
+	assert_true(open_all(&members[0], a));
+	members[0].state = 1;
+}
+
+static int reap(void **state)
+{
+	for (unsigned i = 1; i < KIDS; i++)
+		if (members[i].state) {
+			kill(members[i].pid, SIGKILL);
+			waitpid(members[i].pid, NULL, 0);
+			members[i].state = 0;
+		}
+	if (steer)
+		close_all();
+	return 0;
+}
+
+static void two_processes(void **state)
+{
+	open_self(&lo4);
+	spawn(1, &lo4);
+	assert_int_not_equal(members[0].slot, members[1].slot);
+	exchange(1, &lo4);
+	until_steered(1, &lo4);
+	end_kid(1, 0);
+	exchange(1, &lo4);
+}
+
+static void five_processes(const struct rpwi_addr *a)
+{
+	open_self(a);
+	for (unsigned i = 1; i <= 4; i++)
+		spawn(i, a);
+	exchange(4, a);
+	until_steered(4, a);
+	/* The last member moves into the hole: packets land wrong until the program is renewed. */
+	end_kid(1, SIGKILL);
+	exchange(4, a);
+	until_steered(4, a);
+	spawn(1, a);
+	exchange(4, a);
+	until_steered(4, a);
+	end_kid(2, 0);
+	end_kid(4, SIGKILL);
+	exchange(4, a);
+	until_steered(4, a);
+}
+static void five_processes_ipv4(void **state) { five_processes(&lo4); }
+static void five_processes_ipv6(void **state) { five_processes(&lo6); }
+
+/* A stopped member answers no probe; the others are steered all the same, and what is for it waits. */
+static void stopped_member(void **state)
+{
+	open_self(&lo4);
+	spawn(1, &lo4);
+	spawn(2, &lo4);
+	until_steered(2, &lo4);
+	kill(members[1].pid, SIGSTOP);
+	members[1].state = 2;
+	spawn(3, &lo4);
+	while (!members[3].resteered) /* until then the kernel's hash may put its packets before the stopped one */
+		serve(&members[0]);
+	until_steered(3, &lo4);
+	send_to(&members[1], &lo4, 0, 10, 100);
+	members[1].state = 1;
+	kill(members[1].pid, SIGCONT);
+	expect_all(1, 1, 10);
+	exchange(3, &lo4);
+}
+
+static void more_slots(void **state)
+{
+	uint16_t slot, first;
+	open_self(&lo4);
+	spawn(1, &lo4);
+	until_steered(1, &lo4);
+	first = members[0].slot;
+	assert_int_equal(rpwi_steer_claim(steer, &slot), 0);
+	assert_int_not_equal(slot, first);
+	assert_true(rpwi_steer_owns(steer, (uint32_t)slot << RPWI_SLOT_SHIFT | 77));
+	assert_false(rpwi_steer_owns(steer, qpn_of(&members[1])));
+	members[0].slot = slot;
+	exchange(1, &lo4);
+	until_steered(1, &lo4);
+	members[0].slot = first;
+	until_steered(1, &lo4);
+}
+
+/* A fork's child has nothing of the parent's; the parent keeps all. */
+static void fork_and_open_anew(void **state)
+{
+	open_self(&lo4);
+	exchange(0, &lo4);
+	for (unsigned i = 1; i <= 2; i++)
+		spawn(i, &lo4);
+	until_steered(2, &lo4);
+	assert_int_equal(members[1].pid > 0, 1);
+	close_all();
+	/* Were the parent's sockets still open in the children, its slot would be taken. */
+	struct sockaddr_un un = {.sun_family = AF_UNIX};
+	int n = snprintf(un.sun_path + 1, sizeof(un.sun_path) - 1, "ropeway/slot/%u", members[0].slot);
+	int fd = socket(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC, 0);
+	assert_int_equal(bind(fd, (struct sockaddr *)&un, (socklen_t)(sizeof(un.sun_family) + 1 + (size_t)n)), 0);
+	close(fd);
+	open_self(&lo4);
+	until_steered(2, &lo4);
+}
+
+static void dead_shell_after_fork(void **state)
+{
+	open_self(&lo4);
+	pid_t pid = fork();
+	if (!pid) {
+		struct rpwi_av av = av_to(&lo4, 1);
+		struct rpwi_rx rx;
+		unsigned sent;
+		rpwi_io_atfork_child();
+		rpwi_txb_reset(txb);
+		txb->av = &av;
+		add_packet(txb, qpn_of(&members[0]), 0, NULL, 0);
+		bool ok = rpwi_port_send(port, txb, &sent) == -ENETDOWN && rpwi_port_recv(port, &rx) == 0 && rpwi_steer_recv(steer, &rx) == 0 && rpwi_port_fd(port) == -1;
+		ok = ok && rpwi_port_deadline(port) == RPWI_NEVER;
+		rpwi_port_timer(port, rpwi_now_ns());
+		close_all();
+		_exit(ok ? 0 : 1);
+	}
+	int status;
+	assert_int_equal(waitpid(pid, &status, 0), pid);
+	assert_int_equal(status, 0);
+	exchange(0, &lo4);
+}
+
+/* ---- another user ---- */
+
+static bool can_be_others(void)
+{
+	char map[128] = "";
+	int fd = open("/proc/self/uid_map", O_RDONLY | O_CLOEXEC);
+	unsigned from, to, count = 0;
+	if (fd >= 0 && read(fd, map, sizeof(map) - 1) > 0)
+		sscanf(map, "%u %u %u", &from, &to, &count);
+	if (fd >= 0)
+		close(fd);
+	if (geteuid() == 0 && count > 60000)
+		return true;
+	fprintf(stderr, "SKIPPED: only root can be other users: sharing the port between users did not run\n");
+	return false;
+}
+
+static void other_users(void **state)
+{
+	if (!can_be_others())
+		skip();
+	open_self(&lo4);
+	spawn_as(1, &lo4, 1001);
+	assert_true(members[1].shares);
+	spawn_as(2, &lo4, 1002);
+	assert_true(members[2].shares);
+	spawn(3, &lo4);
+	for (int i = 0; i < 5; i++)
+		exchange(3, &lo4);
+	assert_true(members[1].taken > 0);
+	/* A user that is not the holder takes the port when the holders are gone. */
+	end_kid(3, 0);
+	rpwi_port_close(port);
+	port = NULL;
+	for (int i = 0; i < 5000 && members[1].shares && members[2].shares; i++)
+		usleep(1000);
+	assert_int_equal(members[1].shares + members[2].shares, 1);
+	char why[256];
+	assert_int_equal(rpwi_port_open(steer, &lo4, &port, why, sizeof(why)), 0);
+	assert_int_equal(rpwi_port_fd(port), -1);
+	for (int i = 0; i < 5; i++)
+		exchange(2, &lo4);
+}
+
+/* A message to our slot as some user; true if we took a packet from it. */
+static bool offered_by(uid_t uid, const struct io_msg *m, const uint8_t *data, size_t len)
+{
+	struct rpwi_rx rx;
+	pid_t pid = fork();
+	if (!pid) {
+		struct sockaddr_un un = {.sun_family = AF_UNIX};
+		if (uid && (setresgid(uid, uid, uid) || setresuid(uid, uid, uid)))
+			_exit(1);
+		int n = snprintf(un.sun_path + 1, sizeof(un.sun_path) - 1, "ropeway/slot/%u", members[0].slot);
+		int fd = socket(AF_UNIX, SOCK_DGRAM, 0);
+		struct iovec iov[2] = {{(void *)(uintptr_t)m, m ? sizeof(*m) : 0}, {(void *)(uintptr_t)data, len}};
+		struct msghdr h = {.msg_name = &un, .msg_namelen = (socklen_t)(sizeof(un.sun_family) + 1 + (size_t)n), .msg_iov = iov, .msg_iovlen = 2};
+		_exit(sendmsg(fd, &h, 0) < 0);
+	}
+	int status;
+	assert_int_equal(waitpid(pid, &status, 0), pid);
+	assert_int_equal(status, 0);
+	return rpwi_steer_recv(steer, &rx) == 1;
+}
+
+static void whom_to_trust(void **state)
+{
+	uint8_t data[64] = {RPWI_OP_SEND_ONLY};
+	struct io_msg m = {.magic = IO_MSG_MAGIC, .version = IO_MSG_VERSION, .type = IO_MSG_PACKET, .seg_len = sizeof(data), .ip_id = -1,
+		.flow = {.src = lo4, .dst = lo4, .sport = 50000, .dport = RPWI_UDP_PORT}};
+	open_self(&lo4);
+	assert_true(offered_by(0, &m, data, sizeof(data)));
+	struct io_msg broken = m;
+	broken.seg_len = 0;
+	assert_false(offered_by(0, &broken, data, sizeof(data)));
+	broken.seg_len = sizeof(data) + 1;
+	assert_false(offered_by(0, &broken, data, sizeof(data)));
+	broken = m;
+	broken.flow.src.family = 9;
+	assert_false(offered_by(0, &broken, data, sizeof(data)));
+	broken = m;
+	broken.version++;
+	assert_false(offered_by(0, &broken, data, sizeof(data)));
+	assert_false(offered_by(0, &m, NULL, 0));
+	assert_false(offered_by(0, NULL, data, 3));
+	for (unsigned type = 2; type < 256; type += type < 8 ? 1 : 31) { /* questions and answers that nobody asked for */
+		broken = m;
+		broken.type = (uint8_t)type;
+		broken.index = broken.nslots = 0xffff;
+		assert_false(offered_by(0, &broken, data, sizeof(data)));
+	}
+	exchange(0, &lo4);
+	if (!can_be_others())
+		return;
+	assert_false(offered_by(1001, &m, data, sizeof(data))); /* our own user holds the port, not that one */
+}
+
+/* ---- pacing ---- */
+
+/* Single packets to ourselves until there is no room. */
+static unsigned fill_up(struct rpwi_av *av)
+{
+	unsigned n = 0, sent;
+	for (; n < 100000 && rpwi_steer_room(steer, qpn_of(&members[0]), 1, 1024) == 1; n++) {
+		rpwi_txb_reset(txb);
+		txb->av = av;
+		add_packet(txb, qpn_of(&members[0]), n, NULL, 0);
+		assert_int_equal(rpwi_port_send(port, txb, &sent), 0);
+	}
+	return n;
+}
+
+static void pacing_own_slot(void **state)
+{
+	struct rpwi_av av = av_to(&lo4, 1);
+	open_self(&lo4);
+	unsigned first = fill_up(&av);
+	assert_in_range(first, 8, 100000 - 1);
+	assert_int_equal(rpwi_steer_room(steer, qpn_of(&members[0]), 1, 1024), 0);
+	expect_all(0, 0, first);
+	/* All of it is read: the same again, and nothing has leaked. */
+	for (int i = 0; i < 3; i++) {
+		assert_int_equal(fill_up(&av), first);
+		expect_all(0, 0, first);
+	}
+	/* What was granted and not sent is not charged. */
+	for (int i = 0; i < 100000; i++) {
+		assert_int_equal(rpwi_steer_room(steer, qpn_of(&members[0]), 8, 8192), 8);
+		rpwi_steer_unused(steer, qpn_of(&members[0]), 8, 8192);
+	}
+	assert_int_equal(fill_up(&av), first);
+	/* Nothing drains: still something is granted now and then. */
+	unsigned n = 0;
+	while (!n)
+		n = rpwi_steer_room(steer, qpn_of(&members[0]), 64, 64 * 1024);
+	assert_in_range(n, 1, 64);
+}
+
+/* A slow reader with the default rmem_max loses nothing, whatever the sizes: `batch` packets of `len` bytes at a time. */
+static void slow_reader(unsigned batch, const uint32_t *lens, unsigned nlens, uint32_t total)
+{
+	static uint8_t mem[RPWI_TXB_PKTS * 4096];
+	struct rpwi_av av = av_to(&lo4, 1);
+	struct member *m = &members[1];
+	open_self(&lo4);
+	spawn(1, &lo4);
+	until_steered(1, &lo4);
+	m->rcvbuf = 212992;
+	while (m->rcvbuf)
+		usleep(1000);
+	m->nap_us = 60;
+	uint32_t psn = 0;
+	bool waited = false;
+	for (unsigned turn = 0; psn < total; turn++) {
+		uint32_t len = lens[turn % nlens];
+		unsigned n = rpwi_steer_room(steer, qpn_of(m), batch, (size_t)batch * 4096), sent;
+		serve(&members[0]);
+		waited = waited || n < batch;
+		if (!n)
+			continue;
+		rpwi_txb_reset(txb);
+		txb->av = &av;
+		for (unsigned k = 0; k < n; k++, psn++) {
+			uint8_t *at = mem + (size_t)k * len;
+			for (uint32_t i = 0; i < len; i++)
+				at[i] = pattern(m->slot, psn, i);
+			add_packet(txb, qpn_of(m), psn, at, len);
+		}
+		assert_int_equal(rpwi_port_send(port, txb, &sent), 0);
+	}
+	m->nap_us = 0;
+	expect_all(1, 1, psn);
+	assert_int_equal(m->overflow, 0);
+	assert_true(waited);
+	reap(NULL);
+}
+
+static void pacing_slow_reader(void **state)
+{
+	static const uint32_t mixed[] = {8, 1024, 100, 4096, 0, 2048, 512}, small[] = {4}, kib[] = {1024}, two[] = {2048}, page[] = {4096};
+	slow_reader(1, mixed, RPWI_ARRAY_LEN(mixed), 4000);
+	slow_reader(1, small, 1, 4000);
+	slow_reader(1, kib, 1, 2000);
+	slow_reader(1, two, 1, 2000);
+	slow_reader(1, page, 1, 2000);
+	slow_reader(64, small, 1, 20000);
+	slow_reader(64, kib, 1, 20000);
+	slow_reader(15, page, 1, 10000);
+	slow_reader(64, page, 1, 10000);
+}
+
+/* Nobody owns the slot: nothing to wait for. A stopped owner: bounded waits. */
+static void pacing_no_answer(void **state)
+{
+	open_self(&lo4);
+	spawn(1, &lo4);
+	uint32_t nobody = (uint32_t)(members[0].slot % RPWI_SLOT_MAX + 1 == members[1].slot ? members[0].slot % RPWI_SLOT_MAX + 2 : members[0].slot % RPWI_SLOT_MAX + 1) << RPWI_SLOT_SHIFT;
+	assert_int_equal(rpwi_steer_room(steer, nobody, 64, 65536), 64);
+	kill(members[1].pid, SIGSTOP);
+	for (int grants = 0; grants < 3;)
+		grants += rpwi_steer_room(steer, qpn_of(&members[1]), 64, 65536) > 0;
+	kill(members[1].pid, SIGCONT);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test_teardown(two_processes, reap), cmocka_unit_test_teardown(five_processes_ipv4, reap), cmocka_unit_test_teardown(five_processes_ipv6, reap),
+		cmocka_unit_test_teardown(stopped_member, reap), cmocka_unit_test_teardown(more_slots, reap), cmocka_unit_test_teardown(fork_and_open_anew, reap),
+		cmocka_unit_test_teardown(dead_shell_after_fork, reap), cmocka_unit_test_teardown(other_users, reap), cmocka_unit_test_teardown(whom_to_trust, reap),
+		cmocka_unit_test_teardown(pacing_own_slot, reap), cmocka_unit_test_teardown(pacing_slow_reader, reap), cmocka_unit_test_teardown(pacing_no_answer, reap),
+	};
+	ns_enter();
+	members = mmap(NULL, KIDS * sizeof(*members), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+	txb = calloc(1, sizeof(*txb));
+	return members == MAP_FAILED || !txb ? 1 : cmocka_run_group_tests(tests, NULL, NULL);
+}
