@@ -110,10 +110,7 @@ RPWI_EXPORT void ibv_free_device_list(struct ibv_device **list)
 	free(m);
 }
 
-RPWI_EXPORT const char *ibv_get_device_name(struct ibv_device *device)
-{
-	return device->name;
-}
+RPWI_EXPORT const char *ibv_get_device_name(struct ibv_device *device) { return device->name; }
 
 RPWI_EXPORT __be64 ibv_get_device_guid(struct ibv_device *device)
 {
@@ -152,6 +149,7 @@ RPWI_EXPORT struct ibv_context *ibv_open_device(struct ibv_device *device)
 		rpwi_inside_real--;
 		return c;
 	}
+	rpwi_signals_arm();
 	c = rpwi_dev_open_device(device);
 	if (c) {
 		stats_pid = getpid();
@@ -193,10 +191,7 @@ RPWI_EXPORT int ibv_fork_init(void)
 	return err && !access("/sys/class/infiniband_verbs", F_OK) ? err : 0;
 }
 
-RPWI_EXPORT enum ibv_fork_status ibv_is_fork_initialized(void)
-{
-	return rpwi_real()->found ? rpwi_real()->ibv_is_fork_initialized() : IBV_FORK_UNNEEDED;
-}
+RPWI_EXPORT enum ibv_fork_status ibv_is_fork_initialized(void) { return rpwi_real()->found ? rpwi_real()->ibv_is_fork_initialized() : IBV_FORK_UNNEEDED; }
 
 RPWI_EXPORT const char *ibv_get_sysfs_path(void)
 {

@@ -19,10 +19,7 @@ struct image {
 	size_t len;
 };
 
-static const void *at(const struct image *m, uint64_t off, uint64_t len)
-{
-	return off <= m->len && len <= m->len - off ? m->data + off : NULL;
-}
+static const void *at(const struct image *m, uint64_t off, uint64_t len) { return off <= m->len && len <= m->len - off ? m->data + off : NULL; }
 
 static void read_elf(const struct image *m, struct rpwi_launch *out)
 {

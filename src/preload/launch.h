@@ -7,10 +7,10 @@
 
 /* What an executable is, as far as a preload is concerned. */
 struct rpwi_launch {
-	char program[4096];    /* the executable that the kernel starts: found in PATH; of a script its interpreter */
-	bool is_elf;           /* of this machine's word size; otherwise nothing below is known */
-	bool is_static;        /* no dynamic loader: a preload has no effect */
-	bool is_privileged;    /* set-user-ID, set-group-ID or with file capabilities: the loader ignores a preload whose path has a slash */
+	char program[4096]; /* the executable that the kernel starts: found in PATH; of a script its interpreter */
+	bool is_elf;        /* of this machine's word size; otherwise nothing below is known */
+	bool is_static;     /* no dynamic loader: a preload has no effect */
+	bool is_privileged; /* set-user-ID, set-group-ID or with file capabilities: the loader ignores a preload whose path has a slash */
 };
 /* Look at `program`, as execvp would find it. 0, or -errno (-ENOENT: no such program, -EACCES: not executable). */
 int rpwi_launch_inspect(const char *program, struct rpwi_launch *out);

@@ -28,8 +28,12 @@ struct ibv_context *verbs_open_device(struct ibv_device *device, void *private_d
 int ibv_query_port_speed(struct ibv_context *context, uint32_t port_num, uint64_t *port_speed);
 struct ibv_mr *ibv_reg_mr_ex(struct ibv_pd *pd, struct ibv_mr_init_attr *attr);
 
-/* For what runs before a sanitizer's runtime has started: see resolve.c. */
+/* For what may run before a sanitizer's runtime has started: see resolve.c. Such a function may call only its like. */
+#if defined(__has_attribute) && __has_attribute(disable_sanitizer_instrumentation)
+#define RPWI_BARE __attribute__((disable_sanitizer_instrumentation))
+#else
 #define RPWI_BARE __attribute__((no_sanitize("address", "undefined", "thread")))
+#endif
 
 /* ---- real.c ---- */
 struct rpwi_real {
@@ -52,6 +56,10 @@ void *rpwi_call_real(int call);
 /* ---- resolve.c ---- */
 /* What `name` means to the libraries after this one: glibc's, or a sanitizer runtime's. */
 void *rpwi_next(const char *name);
+
+/* ---- signals.c ---- */
+/* Called before the first device is opened, and with it the guard installed. */
+void rpwi_signals_arm(void);
 
 /* ---- sysfs.c ---- */
 enum { RPWI_SYSFS_FILE_MAX = 256 };

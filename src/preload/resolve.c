@@ -4,7 +4,7 @@
  * caller's return address still on the stack, because glibc finds out from it what RTLD_NEXT and RTLD_DEFAULT mean. (Another C library than glibc: no hooks.)
  *
  * These functions run before everything: a sanitizer's runtime looks up the functions it wraps while it starts. So they call nothing that could be wrapped, and
- * are not instrumented themselves.
+ * this file, like signals.c and files.c, is never instrumented itself (meson.build).
  */
 #include "preload/preload.h"
 
@@ -27,13 +27,14 @@ void *rpwi_hook_dlsym(void *handle, const char *name);
 void *rpwi_hook_dlvsym(void *handle, const char *name, const char *version);
 
 /* The tables of one loaded object that a look-up needs. */
+typedef ElfW(Sym) elf_symbol;
 struct object {
-	const ElfW(Sym) *symbols;
+	const elf_symbol *symbols;
 	const char *strings;
 	const uint32_t *hash; /* DT_GNU_HASH */
 };
 
-RPWI_BARE static bool object_read(const struct link_map *m, struct object *o)
+static bool object_read(const struct link_map *m, struct object *o)
 {
 	*o = (struct object){0};
 	for (const ElfW(Dyn) *d = m->l_ld; d && d->d_tag != DT_NULL; d++) {
@@ -50,21 +51,21 @@ RPWI_BARE static bool object_read(const struct link_map *m, struct object *o)
 	return o->symbols && o->strings && o->hash;
 }
 
-RPWI_BARE static bool starts_with(const char *s, const char *prefix)
+static bool starts_with(const char *s, const char *prefix)
 {
 	while (*prefix && *s == *prefix)
 		s++, prefix++;
 	return !*prefix;
 }
 
-RPWI_BARE static bool equal(const char *a, const char *b)
+static bool equal(const char *a, const char *b)
 {
 	while (*a && *a == *b)
 		a++, b++;
 	return *a == *b;
 }
 
-RPWI_BARE static const char *base_name(const char *path)
+static const char *base_name(const char *path)
 {
 	const char *base = path;
 	for (; *path; path++)
@@ -74,7 +75,7 @@ RPWI_BARE static const char *base_name(const char *path)
 }
 
 /* The GNU hash section: 4 words of header, a Bloom filter, buckets, then for each symbol its hash, the low bit set at the end of a chain. */
-RPWI_BARE static void *object_find(const struct link_map *m, const struct object *o, const char *name)
+static void *object_find(const struct link_map *m, const struct object *o, const char *name)
 {
 	uint32_t h = 5381;
 	for (const char *c = name; *c; c++)
@@ -85,7 +86,7 @@ RPWI_BARE static void *object_find(const struct link_map *m, const struct object
 	uint32_t i = nbuckets ? buckets[h % nbuckets] : 0;
 	for (; i >= first && i; i++) {
 		uint32_t have = chain[i - first];
-		const ElfW(Sym) *s = &o->symbols[i];
+		const elf_symbol *s = &o->symbols[i];
 		if ((have | 1) == (h | 1) && s->st_shndx != SHN_UNDEF && ELF64_ST_TYPE(s->st_info) == STT_FUNC && equal(o->strings + s->st_name, name))
 			return (void *)(m->l_addr + s->st_value);
 		if (have & 1)
@@ -95,7 +96,7 @@ RPWI_BARE static void *object_find(const struct link_map *m, const struct object
 }
 
 /* glibc's dlsym cannot be asked for itself: our own definition of it would be found. It is in libc since 2.34, in libdl before. */
-RPWI_BARE static void *find_in_libc(const char *name)
+static void *find_in_libc(const char *name)
 {
 	for (const struct link_map *m = _r_debug.r_map; m; m = m->l_next) {
 		struct object o;
@@ -109,7 +110,7 @@ RPWI_BARE static void *find_in_libc(const char *name)
 	return NULL;
 }
 
-RPWI_BARE static void find_next(void)
+static void find_next(void)
 {
 	if (__atomic_load_n(&rpwi_next_dlvsym, __ATOMIC_ACQUIRE))
 		return;
@@ -120,7 +121,7 @@ RPWI_BARE static void find_next(void)
 }
 
 /* RTLD_NEXT is about the caller, and RTLD_DEFAULT without a version finds our definitions by itself. */
-RPWI_BARE void *rpwi_hook_dlsym(void *handle, const char *name)
+void *rpwi_hook_dlsym(void *handle, const char *name)
 {
 	find_next();
 	if (handle == RTLD_NEXT || handle == RTLD_DEFAULT || rpwi_inside_real)
@@ -133,7 +134,7 @@ RPWI_BARE void *rpwi_hook_dlsym(void *handle, const char *name)
 	return found && found == rpwi_call_real(call) ? rpwi_call_ours(call) : NULL;
 }
 
-RPWI_BARE void *rpwi_hook_dlvsym(void *handle, const char *name, const char *version)
+void *rpwi_hook_dlvsym(void *handle, const char *name, const char *version)
 {
 	find_next();
 	if (handle == RTLD_NEXT || rpwi_inside_real)

@@ -20,7 +20,11 @@ RPWI_EXPORT handler_fn *hook_sysv_signal2(int signo, handler_fn *handler) __asm_
 RPWI_EXPORT handler_fn *hook_sigset(int signo, handler_fn *disposition) __asm__("sigset");
 RPWI_EXPORT int hook_sigignore(int signo) __asm__("sigignore");
 
-static bool guarded(int signo) { return (signo == SIGSEGV || signo == SIGBUS) && rpwi_guard_installed(); }
+/* A sanitizer's runtime sets its handlers here before it can be entered from instrumented code, such as the guard's in a sanitized build: the guard is not asked before a
+ * device is opened. */
+static bool armed;
+void rpwi_signals_arm(void) { __atomic_store_n(&armed, true, __ATOMIC_RELEASE); }
+static bool guarded(int signo) { return (signo == SIGSEGV || signo == SIGBUS) && __atomic_load_n(&armed, __ATOMIC_ACQUIRE) && rpwi_guard_installed(); }
 
 int hook_sigaction(int signo, const struct sigaction *act, struct sigaction *old)
 {

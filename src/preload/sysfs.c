@@ -16,26 +16,31 @@ static const char char_dir[] = "/dev/infiniband/";
 static const char uverbs_prefix[] = "uverbs_"; /* ibv_device.dev_name is uverbs_<name> */
 static const char name_prefix[] = "rpw_";
 
-static const char *after(const char *path, const char *prefix, size_t len) { return strncmp(path, prefix, len) ? NULL : path + len; }
-#define AFTER(path, prefix) after((path), (prefix), sizeof(prefix) - 1)
-
-/* The part behind one of the folders, from the device's name on, if that is one of ours by its beginning. */
-static const char *device_part(const char *path, bool *is_char)
+/* What follows a prefix, or NULL. */
+RPWI_BARE static const char *after(const char *path, const char *prefix)
 {
-	const char *p = AFTER(path, class_dir), *behind;
-	*is_char = false;
-	if (!p) {
-		p = AFTER(path, char_dir);
-		*is_char = p != NULL;
-		if (!p)
-			p = AFTER(path, verbs_dir);
-		if (p && (behind = AFTER(p, uverbs_prefix)))
-			p = behind;
-	}
-	return p && AFTER(p, name_prefix) ? p : NULL;
+	while (*prefix && *path == *prefix)
+		path++, prefix++;
+	return *prefix ? NULL : path;
 }
 
-bool rpwi_sysfs_maybe(const char *path)
+/* The part behind one of the folders, from the device's name on, if that is one of ours by its beginning. */
+RPWI_BARE static const char *device_part(const char *path, bool *is_char)
+{
+	const char *p = after(path, class_dir), *behind;
+	*is_char = false;
+	if (!p) {
+		p = after(path, char_dir);
+		*is_char = p != NULL;
+		if (!p)
+			p = after(path, verbs_dir);
+		if (p && (behind = after(p, uverbs_prefix)))
+			p = behind;
+	}
+	return p && after(p, name_prefix) ? p : NULL;
+}
+
+RPWI_BARE bool rpwi_sysfs_maybe(const char *path)
 {
 	bool is_char;
 	return path[0] == '/' && (path[1] == 's' || path[1] == 'd') && device_part(path, &is_char);
@@ -95,10 +100,7 @@ static int show_rate(const struct rpwi_netdev *d, unsigned index, struct file *f
 	return put(f, mbps % 1000 ? "%u.%u Gb/sec\n" : "%u Gb/sec\n", mbps / 1000, mbps % 1000 / 100);
 }
 
-static int show_pkey(const struct rpwi_netdev *d, unsigned index, struct file *f)
-{
-	return index == 0 ? put(f, "0xffff\n") : -ENOENT;
-}
+static int show_pkey(const struct rpwi_netdev *d, unsigned index, struct file *f) { return index == 0 ? put(f, "0xffff\n") : -ENOENT; }
 
 static int show_gid(const struct rpwi_netdev *d, unsigned index, struct file *f)
 {

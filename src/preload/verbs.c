@@ -57,7 +57,8 @@ static void copy_gid_entry(struct ibv_gid_entry *to, const struct ibv_gid_entry 
 	memcpy(to, from, RPWI_MIN(to_size, sizeof(*from)));
 }
 
-RPWI_EXPORT int _ibv_query_gid_ex(struct ibv_context *context, uint32_t port_num, uint32_t gid_index, struct ibv_gid_entry *entry, uint32_t flags, size_t entry_size)
+RPWI_EXPORT int _ibv_query_gid_ex(
+	struct ibv_context *context, uint32_t port_num, uint32_t gid_index, struct ibv_gid_entry *entry, uint32_t flags, size_t entry_size)
 {
 	if (!ours(context))
 		return rpwi_real()->_ibv_query_gid_ex(context, port_num, gid_index, entry, flags, entry_size);
@@ -161,15 +162,9 @@ RPWI_EXPORT void ibv_ack_async_event(struct ibv_async_event *event)
 
 /* ---- PD and MR ---- */
 
-RPWI_EXPORT struct ibv_pd *ibv_alloc_pd(struct ibv_context *context)
-{
-	return ours(context) ? rpwi_dev_alloc_pd(context) : rpwi_real()->ibv_alloc_pd(context);
-}
+RPWI_EXPORT struct ibv_pd *ibv_alloc_pd(struct ibv_context *context) { return ours(context) ? rpwi_dev_alloc_pd(context) : rpwi_real()->ibv_alloc_pd(context); }
 
-RPWI_EXPORT int ibv_dealloc_pd(struct ibv_pd *pd)
-{
-	return ours(pd->context) ? rpwi_dev_dealloc_pd(pd) : rpwi_real()->ibv_dealloc_pd(pd);
-}
+RPWI_EXPORT int ibv_dealloc_pd(struct ibv_pd *pd) { return ours(pd->context) ? rpwi_dev_dealloc_pd(pd) : rpwi_real()->ibv_dealloc_pd(pd); }
 
 RPWI_EXPORT struct ibv_pd *ibv_import_pd(struct ibv_context *context, uint32_t pd_handle)
 {
@@ -224,10 +219,7 @@ RPWI_EXPORT int ibv_rereg_mr(struct ibv_mr *mr, int flags, struct ibv_pd *pd, vo
 	return rpwi_real()->ibv_rereg_mr(mr, flags, pd, addr, length, access);
 }
 
-RPWI_EXPORT int ibv_dereg_mr(struct ibv_mr *mr)
-{
-	return ours(mr->context) ? rpwi_dev_dereg_mr(mr) : rpwi_real()->ibv_dereg_mr(mr);
-}
+RPWI_EXPORT int ibv_dereg_mr(struct ibv_mr *mr) { return ours(mr->context) ? rpwi_dev_dereg_mr(mr) : rpwi_real()->ibv_dereg_mr(mr); }
 
 RPWI_EXPORT struct ibv_mr *ibv_import_mr(struct ibv_pd *pd, uint32_t mr_handle)
 {
@@ -270,15 +262,9 @@ RPWI_EXPORT struct ibv_cq *ibv_create_cq(struct ibv_context *context, int cqe, v
 	return rpwi_real()->ibv_create_cq(context, cqe, cq_context, channel, comp_vector);
 }
 
-RPWI_EXPORT int ibv_resize_cq(struct ibv_cq *cq, int cqe)
-{
-	return ours(cq->context) ? rpwi_dev_resize_cq(cq, cqe) : rpwi_real()->ibv_resize_cq(cq, cqe);
-}
+RPWI_EXPORT int ibv_resize_cq(struct ibv_cq *cq, int cqe) { return ours(cq->context) ? rpwi_dev_resize_cq(cq, cqe) : rpwi_real()->ibv_resize_cq(cq, cqe); }
 
-RPWI_EXPORT int ibv_destroy_cq(struct ibv_cq *cq)
-{
-	return ours(cq->context) ? rpwi_dev_destroy_cq(cq) : rpwi_real()->ibv_destroy_cq(cq);
-}
+RPWI_EXPORT int ibv_destroy_cq(struct ibv_cq *cq) { return ours(cq->context) ? rpwi_dev_destroy_cq(cq) : rpwi_real()->ibv_destroy_cq(cq); }
 
 RPWI_EXPORT int ibv_get_cq_event(struct ibv_comp_channel *channel, struct ibv_cq **cq, void **cq_context)
 {
@@ -312,10 +298,7 @@ RPWI_EXPORT int ibv_query_srq(struct ibv_srq *srq, struct ibv_srq_attr *attr)
 	return ours(srq->context) ? rpwi_dev_query_srq(srq, attr) : rpwi_real()->ibv_query_srq(srq, attr);
 }
 
-RPWI_EXPORT int ibv_destroy_srq(struct ibv_srq *srq)
-{
-	return ours(srq->context) ? rpwi_dev_destroy_srq(srq) : rpwi_real()->ibv_destroy_srq(srq);
-}
+RPWI_EXPORT int ibv_destroy_srq(struct ibv_srq *srq) { return ours(srq->context) ? rpwi_dev_destroy_srq(srq) : rpwi_real()->ibv_destroy_srq(srq); }
 
 /* ---- QP ---- */
 
@@ -324,10 +307,7 @@ RPWI_EXPORT struct ibv_qp *ibv_create_qp(struct ibv_pd *pd, struct ibv_qp_init_a
 	return ours(pd->context) ? rpwi_dev_create_qp(pd, attr) : rpwi_real()->ibv_create_qp(pd, attr);
 }
 
-RPWI_EXPORT struct ibv_qp_ex *ibv_qp_to_qp_ex(struct ibv_qp *qp)
-{
-	return ours(qp->context) ? rpwi_dev_qp_to_qp_ex(qp) : rpwi_real()->ibv_qp_to_qp_ex(qp);
-}
+RPWI_EXPORT struct ibv_qp_ex *ibv_qp_to_qp_ex(struct ibv_qp *qp) { return ours(qp->context) ? rpwi_dev_qp_to_qp_ex(qp) : rpwi_real()->ibv_qp_to_qp_ex(qp); }
 
 RPWI_EXPORT int ibv_modify_qp(struct ibv_qp *qp, struct ibv_qp_attr *attr, int mask)
 {
@@ -346,20 +326,11 @@ RPWI_EXPORT int ibv_query_qp_data_in_order(struct ibv_qp *qp, enum ibv_wr_opcode
 }
 
 /* Enhanced connection establishment is between NICs of one vendor; programs (librdmacm, NCCL) go on without it. */
-RPWI_EXPORT int ibv_query_ece(struct ibv_qp *qp, struct ibv_ece *ece)
-{
-	return ours(qp->context) ? EOPNOTSUPP : rpwi_real()->ibv_query_ece(qp, ece);
-}
+RPWI_EXPORT int ibv_query_ece(struct ibv_qp *qp, struct ibv_ece *ece) { return ours(qp->context) ? EOPNOTSUPP : rpwi_real()->ibv_query_ece(qp, ece); }
 
-RPWI_EXPORT int ibv_set_ece(struct ibv_qp *qp, struct ibv_ece *ece)
-{
-	return ours(qp->context) ? EOPNOTSUPP : rpwi_real()->ibv_set_ece(qp, ece);
-}
+RPWI_EXPORT int ibv_set_ece(struct ibv_qp *qp, struct ibv_ece *ece) { return ours(qp->context) ? EOPNOTSUPP : rpwi_real()->ibv_set_ece(qp, ece); }
 
-RPWI_EXPORT int ibv_destroy_qp(struct ibv_qp *qp)
-{
-	return ours(qp->context) ? rpwi_dev_destroy_qp(qp) : rpwi_real()->ibv_destroy_qp(qp);
-}
+RPWI_EXPORT int ibv_destroy_qp(struct ibv_qp *qp) { return ours(qp->context) ? rpwi_dev_destroy_qp(qp) : rpwi_real()->ibv_destroy_qp(qp); }
 
 /* ---- AH and multicast ---- */
 
@@ -384,10 +355,7 @@ RPWI_EXPORT struct ibv_ah *ibv_create_ah_from_wc(struct ibv_pd *pd, struct ibv_w
 	return rc ? NULL : rpwi_dev_create_ah(pd, &attr);
 }
 
-RPWI_EXPORT int ibv_destroy_ah(struct ibv_ah *ah)
-{
-	return ours(ah->context) ? rpwi_dev_destroy_ah(ah) : rpwi_real()->ibv_destroy_ah(ah);
-}
+RPWI_EXPORT int ibv_destroy_ah(struct ibv_ah *ah) { return ours(ah->context) ? rpwi_dev_destroy_ah(ah) : rpwi_real()->ibv_destroy_ah(ah); }
 
 /* For drivers that build Ethernet headers. Here the kernel does, and nobody above it knows the neighbour's address. */
 RPWI_EXPORT int ibv_resolve_eth_l2_from_gid(struct ibv_context *context, struct ibv_ah_attr *attr, uint8_t eth_mac[ETHERNET_LL_SIZE], uint16_t *vid)

@@ -40,7 +40,12 @@ static int fault(void)
 }
 
 /* What the kernel has, whatever the library says. */
-struct kernel_sigaction { void *handler; unsigned long flags; void *restorer; unsigned long mask; };
+struct kernel_sigaction {
+	void *handler;
+	unsigned long flags;
+	void *restorer;
+	unsigned long mask;
+};
 static void *kernel_handler(int signo)
 {
 	struct kernel_sigaction k = {0};
