@@ -35,7 +35,11 @@ const char *rpwi_cli_size(uint64_t bytes, char out[CLI_SIZE_LEN]);
 
 /* ---- port.c ---- */
 enum { CLI_GIDS_MAX = 64, CLI_GID_LEN = INET6_ADDRSTRLEN };
-struct cli_gid { union ibv_gid gid; uint32_t index, type; /* enum ibv_gid_type */ uint32_t ifindex; };
+struct cli_gid {
+	union ibv_gid gid;
+	uint32_t index, type; /* enum ibv_gid_type */
+	uint32_t ifindex;
+};
 /* The GID table of a port, without its empty entries. Count, or -errno. */
 int rpwi_cli_gid_table(struct ibv_context *ctx, uint8_t port, struct cli_gid gids[CLI_GIDS_MAX]);
 /* Which entry a program should use: the first RoCE v2 one that is an IPv4 address, else a routable IPv6 one, else any.

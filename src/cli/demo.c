@@ -51,7 +51,7 @@ struct transfer {
 	uint64_t bar_ns, start_ns;
 	unsigned quarter; /* of the progress, where it is not drawn */
 	bool bar_open;
-	bool quiet;       /* the captured run: same steps, shown once is enough */
+	bool quiet; /* the captured run: same steps, shown once is enough */
 };
 
 /* ---- printing ---- */
@@ -285,8 +285,8 @@ static int make_file(struct demo_file *f, const char *dir, uint64_t size, const 
 
 	if (!err)
 		return 0;
-	return rpwi_cli_fail(-1, NAME, "cannot make a file of %s in %s: %s%s%s", rpwi_cli_size(size, text), dir, strerror(-err),
-			     err == -EEXIST ? ": " : "", err == -EEXIST ? f->name : "");
+	return rpwi_cli_fail(-1, NAME, "cannot make a file of %s in %s: %s%s%s", rpwi_cli_size(size, text), dir, strerror(-err), err == -EEXIST ? ": " : "",
+		err == -EEXIST ? f->name : "");
 }
 
 static int timed_run(const struct options *o, const struct demo_file *from, const struct demo_file *to)
@@ -301,7 +301,7 @@ static int timed_run(const struct options *o, const struct demo_file *from, cons
 	snprintf(line, sizeof(line), "all %" PRIu64 " bytes are the same in both files; CRC-32 %08x", o->size, crc);
 	print_step("verified", line);
 	snprintf(line, sizeof(line), "%s in %.3f s: %.2f GB/s, %.1f Gbit/s (first post to last completion)", rpwi_cli_size(o->size, size), s,
-		 s > 0 ? (double)o->size / s / 1e9 : 0.0, s > 0 ? (double)o->size * 8 / s / 1e9 : 0.0);
+		s > 0 ? (double)o->size / s / 1e9 : 0.0, s > 0 ? (double)o->size * 8 / s / 1e9 : 0.0);
 	print_step("speed", line);
 	return 0;
 }
@@ -322,7 +322,8 @@ static int captured_run(const struct options *o, const char *dir, const struct d
 	rpwi_demo_file_close(&to);
 	if (ret)
 		return ret;
-	snprintf(line, sizeof(line), "%s once more, with a capture at the sender (its first and last %d packets)", rpwi_cli_size(t.size, size), CAPTURED_PACKETS);
+	snprintf(line, sizeof(line), "%s once more, with a capture at the sender (its first and last %d packets)", rpwi_cli_size(t.size, size),
+		CAPTURED_PACKETS);
 	print_step("capture", line);
 	return 0;
 }
@@ -345,7 +346,8 @@ static void print_capture(const struct options *o)
 	}
 	printf("\nThe packets are in %s. Look at them with\n"
 	       "  wireshark %s\n"
-	       "  tshark -r %s | head -40\n", pcap, pcap, pcap);
+	       "  tshark -r %s | head -40\n",
+		pcap, pcap, pcap);
 }
 
 static int run_demo(const struct options *o, const char *dir)
@@ -362,7 +364,7 @@ static int run_demo(const struct options *o, const char *dir)
 		}
 	}
 	if (make_file(&from, o->keep ? keep_dir : dir, o->size, o->keep ? "sent" : NULL) ||
-	    make_file(&to, o->keep ? keep_dir : dir, o->size, o->keep ? "received" : NULL))
+		make_file(&to, o->keep ? keep_dir : dir, o->size, o->keep ? "received" : NULL))
 		goto out;
 	printf("ropeway demo: %s from one process to another by RDMA WRITE on device %s\n\n", rpwi_cli_size(o->size, size), o->device);
 	uint64_t start_ns = rpwi_now_ns();
@@ -372,7 +374,7 @@ static int run_demo(const struct options *o, const char *dir)
 		goto out;
 	}
 	snprintf(line, sizeof(line), "%s of bytes that repeat nowhere (seed %" PRIu64 "), made in %s in %.1f s", size, o->seed, dir,
-		 (double)(rpwi_now_ns() - start_ns) / (double)RPWI_NS_PER_S);
+		(double)(rpwi_now_ns() - start_ns) / (double)RPWI_NS_PER_S);
 	print_step("file", line);
 	if (getenv("ROPEWAY_FAULT")) {
 		snprintf(line, sizeof(line), "ROPEWAY_FAULT is set: packets are harmed on purpose (%.200s)", getenv("ROPEWAY_FAULT"));
@@ -412,9 +414,14 @@ static void print_help(void)
 
 enum { OPT_HELP = 'h', OPT_SIZE = 's', OPT_DEVICE = 'd', OPT_PCAP = 'p', OPT_NO_PCAP = 256, OPT_KEEP, OPT_SEED };
 static const struct option long_options[] = {
-	{"help", no_argument, NULL, OPT_HELP}, {"size", required_argument, NULL, OPT_SIZE}, {"device", required_argument, NULL, OPT_DEVICE},
-	{"pcap", required_argument, NULL, OPT_PCAP}, {"no-pcap", no_argument, NULL, OPT_NO_PCAP}, {"keep", no_argument, NULL, OPT_KEEP},
-	{"seed", required_argument, NULL, OPT_SEED}, {NULL, 0, NULL, 0},
+	{"help", no_argument, NULL, OPT_HELP},
+	{"size", required_argument, NULL, OPT_SIZE},
+	{"device", required_argument, NULL, OPT_DEVICE},
+	{"pcap", required_argument, NULL, OPT_PCAP},
+	{"no-pcap", no_argument, NULL, OPT_NO_PCAP},
+	{"keep", no_argument, NULL, OPT_KEEP},
+	{"seed", required_argument, NULL, OPT_SEED},
+	{NULL, 0, NULL, 0},
 };
 
 static int parse_seed(const char *text, uint64_t *seed)
@@ -482,7 +489,7 @@ static char *default_device(void)
 
 	for (int i = 0; list && i < num; i++) {
 		const char *have = ibv_get_device_name(list[i]);
-		if (strncmp(have, "rpw_", 4))
+		if (strncmp(have, "rpw_", 4) != 0)
 			continue;
 		free(name);
 		name = strdup(have);

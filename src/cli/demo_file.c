@@ -142,7 +142,7 @@ int rpwi_demo_file_compare(const struct demo_file *a, const struct demo_file *b,
 		const uint8_t *pa = (const uint8_t *)ma + off, *pb = (const uint8_t *)mb + off;
 		*crc_a = crc32_gzip_refl(*crc_a, pa, n);
 		*crc_b = crc32_gzip_refl(*crc_b, pb, n);
-		if (!ret && memcmp(pa, pb, n)) {
+		if (!ret && memcmp(pa, pb, n) != 0) {
 			*at = off + first_difference(pa, pb, n);
 			ret = 1;
 		}

@@ -132,8 +132,8 @@ static int exchange(struct peer *p)
 		return fail("the %s has a file of %" PRIu64 " bytes, not %" PRIu64, other(p), p->theirs.len, p->len);
 	union ibv_gid theirs;
 	memcpy(theirs.raw, p->theirs.gid, sizeof(theirs.raw));
-	step("told the %s: QPN 0x%06x, PSN 0x%06x; heard: QPN 0x%06x, PSN 0x%06x, GID %s", other(p), p->mine.qpn, p->mine.psn, p->theirs.qpn,
-	     p->theirs.psn, rpwi_cli_gid_text(&theirs, gid));
+	step("told the %s: QPN 0x%06x, PSN 0x%06x; heard: QPN 0x%06x, PSN 0x%06x, GID %s", other(p), p->mine.qpn, p->mine.psn, p->theirs.qpn, p->theirs.psn,
+		rpwi_cli_gid_text(&theirs, gid));
 	return 0;
 }
 
@@ -173,8 +173,8 @@ static int open_device(struct peer *p, const char *name)
 	if (best < 0)
 		return fail("%s has no GID: does its interface have an address?", name);
 	p->gid = gids[best];
-	step("pid %d opened %s: port %s, MTU %u, GID %u %s (%s)", getpid(), name, rpwi_cli_port_state(p->port.state),
-	     rpwi_cli_mtu_bytes(p->port.active_mtu), p->gid.index, rpwi_cli_gid_text(&p->gid.gid, gid), rpwi_cli_gid_type(p->gid.type));
+	step("pid %d opened %s: port %s, MTU %u, GID %u %s (%s)", getpid(), name, rpwi_cli_port_state(p->port.state), rpwi_cli_mtu_bytes(p->port.active_mtu),
+		p->gid.index, rpwi_cli_gid_text(&p->gid.gid, gid), rpwi_cli_gid_type(p->gid.type));
 	return 0;
 }
 
@@ -201,7 +201,7 @@ static int register_file(struct peer *p)
 	if (!p->mr)
 		return fail("ibv_reg_mr of %s: %s", rpwi_cli_size(p->len, size), strerror(errno));
 	step("mapped and registered its file: %s at %p, %s 0x%x", rpwi_cli_size(p->len, size), (void *)p->file, p->sender ? "lkey" : "rkey",
-	     p->sender ? p->mr->lkey : p->mr->rkey);
+		p->sender ? p->mr->lkey : p->mr->rkey);
 	return 0;
 }
 
@@ -215,7 +215,10 @@ static int make_qp(struct peer *p)
 	if (!p->cq)
 		return fail("ibv_create_cq: %s", strerror(errno));
 	struct ibv_qp_init_attr attr = {
-		.send_cq = p->cq, .recv_cq = p->cq, .qp_type = IBV_QPT_RC, .sq_sig_all = 1,
+		.send_cq = p->cq,
+		.recv_cq = p->cq,
+		.qp_type = IBV_QPT_RC,
+		.sq_sig_all = 1,
 		.cap = {.max_send_wr = OUTSTANDING, .max_recv_wr = 1, .max_send_sge = 1, .max_recv_sge = 1},
 	};
 	p->qp = ibv_create_qp(p->pd, &attr);
@@ -225,8 +228,14 @@ static int make_qp(struct peer *p)
 	if (getrandom(&psn, sizeof(psn), 0) != sizeof(psn))
 		return fail("getrandom: %s", strerror(errno));
 	p->mine = (struct hello){
-		.magic = HELLO_MAGIC, .version = HELLO_VERSION, .qpn = p->qp->qp_num, .psn = psn & 0xffffff, .mtu = p->port.active_mtu,
-		.rkey = p->sender ? 0 : p->mr->rkey, .addr = p->sender ? 0 : (uintptr_t)p->file, .len = p->len,
+		.magic = HELLO_MAGIC,
+		.version = HELLO_VERSION,
+		.qpn = p->qp->qp_num,
+		.psn = psn & 0xffffff,
+		.mtu = p->port.active_mtu,
+		.rkey = p->sender ? 0 : p->mr->rkey,
+		.addr = p->sender ? 0 : (uintptr_t)p->file,
+		.len = p->len,
 	};
 	memcpy(p->mine.gid, p->gid.gid.raw, sizeof(p->mine.gid));
 	return 0;
@@ -238,14 +247,18 @@ static int modify(struct peer *p, struct ibv_qp_attr *attr, int mask, const char
 	int err = ibv_modify_qp(p->qp, attr, mask);
 
 	return err ? fail("QP 0x%06x does not go to %s: %s%s", p->qp->qp_num, state, strerror(err),
-			  err == EADDRINUSE ? "; `ropeway devices` says who holds the port" : "") : 0;
+			     err == EADDRINUSE ? "; `ropeway devices` says who holds the port" : "")
+		   : 0;
 }
 
 static int connect_qp(struct peer *p)
 {
 	struct ibv_qp_attr init = {.qp_state = IBV_QPS_INIT, .port_num = PORT, .qp_access_flags = p->sender ? 0 : IBV_ACCESS_REMOTE_WRITE};
 	struct ibv_qp_attr rtr = {
-		.qp_state = IBV_QPS_RTR, .dest_qp_num = p->theirs.qpn, .rq_psn = p->theirs.psn, .min_rnr_timer = 12,
+		.qp_state = IBV_QPS_RTR,
+		.dest_qp_num = p->theirs.qpn,
+		.rq_psn = p->theirs.psn,
+		.min_rnr_timer = 12,
 		.path_mtu = RPWI_MIN((enum ibv_mtu)p->theirs.mtu, p->port.active_mtu),
 		.ah_attr = {.is_global = 1, .port_num = PORT, .grh = {.sgid_index = (uint8_t)p->gid.index, .hop_limit = 1}},
 	};
@@ -256,7 +269,7 @@ static int connect_qp(struct peer *p)
 	if (modify(p, &init, IBV_QP_STATE | IBV_QP_PKEY_INDEX | IBV_QP_PORT | IBV_QP_ACCESS_FLAGS, "INIT"))
 		return -1;
 	if (modify(p, &rtr, IBV_QP_STATE | IBV_QP_AV | IBV_QP_PATH_MTU | IBV_QP_DEST_QPN | IBV_QP_RQ_PSN | IBV_QP_MAX_DEST_RD_ATOMIC | IBV_QP_MIN_RNR_TIMER,
-		   "RTR"))
+		    "RTR"))
 		return -1;
 	if (modify(p, &rts, IBV_QP_STATE | IBV_QP_SQ_PSN | IBV_QP_TIMEOUT | IBV_QP_RETRY_CNT | IBV_QP_RNR_RETRY | IBV_QP_MAX_QP_RD_ATOMIC, "RTS"))
 		return -1;
@@ -302,11 +315,13 @@ static int post_write(struct peer *p, uint64_t index, uint64_t chunks)
 	bool last = index + 1 == chunks;
 	struct ibv_sge sge = {.addr = (uintptr_t)p->file + off, .length = (uint32_t)RPWI_MIN((uint64_t)CHUNK, p->len - off), .lkey = p->mr->lkey};
 	struct ibv_send_wr *bad, wr = {
-		.wr_id = index, .sg_list = &sge, .num_sge = 1,
-		.opcode = last ? IBV_WR_RDMA_WRITE_WITH_IMM : IBV_WR_RDMA_WRITE,
-		.imm_data = last ? htonl((uint32_t)chunks) : 0,
-		.wr.rdma = {.remote_addr = p->theirs.addr + off, .rkey = p->theirs.rkey},
-	};
+					 .wr_id = index,
+					 .sg_list = &sge,
+					 .num_sge = 1,
+					 .opcode = last ? IBV_WR_RDMA_WRITE_WITH_IMM : IBV_WR_RDMA_WRITE,
+					 .imm_data = last ? htonl((uint32_t)chunks) : 0,
+					 .wr.rdma = {.remote_addr = p->theirs.addr + off, .rkey = p->theirs.rkey},
+				 };
 	int err = ibv_post_send(p->qp, &wr, &bad);
 
 	return err ? fail("ibv_post_send of WRITE %" PRIu64 ": %s", index, strerror(err)) : 0;
@@ -363,7 +378,7 @@ static int run_sender(struct peer *p)
 	if (peer_recv(p, &c, 1, "ready"))
 		return -1;
 	step("posts %" PRIu64 " RDMA WRITE%s of %s, %d outstanding, the last with immediate %" PRIu64, chunks, chunks > 1 ? "s" : "",
-	     chunks > 1 ? "1 MiB" : "the whole file", (int)RPWI_MIN(chunks, (uint64_t)OUTSTANDING), chunks);
+		chunks > 1 ? "1 MiB" : "the whole file", (int)RPWI_MIN(chunks, (uint64_t)OUTSTANDING), chunks);
 	if (write_file(p, &elapsed_ns) || peer_recv(p, &c, 1, "confirmation") || peer_send(p, "d", 1))
 		return -1;
 	report(DEMO_DONE, elapsed_ns, "%s", "");

@@ -21,9 +21,9 @@ enum { PORT = 1 };
 struct view {
 	char name[64], interface[IF_NAMESIZE], address[INET6_ADDRSTRLEN];
 	bool software, usable;
-	char reason[300];         /* why it is not usable, or what to know about it */
+	char reason[300]; /* why it is not usable, or what to know about it */
 	const char *state;
-	unsigned mtu_bytes;       /* of the IB path; 0 if unknown */
+	unsigned mtu_bytes; /* of the IB path; 0 if unknown */
 	unsigned interface_mtu_bytes;
 	struct cli_gid gid[CLI_GIDS_MAX];
 	int gid_count, gid_index; /* -1: none to use */
@@ -167,7 +167,7 @@ static void print_view(const struct view *v)
 		printf("    CANNOT BE USED: %s\n", v->reason);
 	for (int i = 0; i < v->gid_count; i++)
 		printf("    GID %-2u %-39s %s%s\n", v->gid[i].index, rpwi_cli_gid_text(&v->gid[i].gid, text), rpwi_cli_gid_type(v->gid[i].type),
-		       gid_note(v, &v->gid[i]));
+			gid_note(v, &v->gid[i]));
 }
 
 static void print_text(const struct view *views, int count)
@@ -196,13 +196,12 @@ static json_t *view_json(const struct view *v)
 	char text[CLI_GID_LEN];
 
 	for (int i = 0; i < v->gid_count; i++)
-		json_array_append_new(gids, json_pack("{s:i, s:s, s:s}", "index", (int)v->gid[i].index, "gid", rpwi_cli_gid_text(&v->gid[i].gid, text),
-						      "type", rpwi_cli_gid_type(v->gid[i].type)));
-	return json_pack("{s:s, s:s, s:o, s:o, s:s, s:o, s:o, s:o, s:o, s:b, s:o}", "name", v->name, "kind", v->software ? "software" : "hardware",
-			 "interface", json_or_null(v->interface), "address", json_or_null(v->address), "state", v->state,
-			 "mtu", json_positive(v->mtu_bytes), "interface_mtu", json_positive(v->interface_mtu_bytes), "gids", gids,
-			 "gid_index", v->gid_index < 0 ? json_null() : json_integer(v->gid_index), "usable", (int)v->usable,
-			 "reason", v->usable ? json_null() : json_or_null(v->reason));
+		json_array_append_new(gids, json_pack("{s:i, s:s, s:s}", "index", (int)v->gid[i].index, "gid", rpwi_cli_gid_text(&v->gid[i].gid, text), "type",
+						    rpwi_cli_gid_type(v->gid[i].type)));
+	return json_pack("{s:s, s:s, s:o, s:o, s:s, s:o, s:o, s:o, s:o, s:b, s:o}", "name", v->name, "kind", v->software ? "software" : "hardware", "interface",
+		json_or_null(v->interface), "address", json_or_null(v->address), "state", v->state, "mtu", json_positive(v->mtu_bytes), "interface_mtu",
+		json_positive(v->interface_mtu_bytes), "gids", gids, "gid_index", v->gid_index < 0 ? json_null() : json_integer(v->gid_index), "usable",
+		(int)v->usable, "reason", v->usable ? json_null() : json_or_null(v->reason));
 }
 
 static int print_json(const struct view *views, int count)

@@ -21,13 +21,15 @@ static void print_help(FILE *to)
 	fputs("ropeway: a software RoCEv2 device; verbs programs run on it unmodified, without a NIC and without root\n\n"
 	      "Usage: ropeway COMMAND [OPTIONS]\n"
 	      "       ropeway --help | --version\n\n"
-	      "Commands:\n", to);
+	      "Commands:\n",
+		to);
 	for (size_t i = 0; i < RPWI_ARRAY_LEN(subcommands); i++)
 		if (subcommands[i].summary)
 			fprintf(to, "  %-9s %s\n", subcommands[i].name, subcommands[i].summary);
 	fputs("\n`ropeway COMMAND --help` says more about one of them; so does ropeway(1).\n"
 	      "Start here:  ropeway demo\n"
-	      "Then:        ropeway run -- ibv_rc_pingpong -g 1\n", to);
+	      "Then:        ropeway run -- ibv_rc_pingpong -g 1\n",
+		to);
 }
 
 int rpwi_cli_fail(int status, const char *command, const char *fmt, ...)
@@ -74,7 +76,7 @@ int main(int argc, char **argv)
 		return finish(CLI_OK);
 	}
 	for (size_t i = 0; i < RPWI_ARRAY_LEN(subcommands); i++) {
-		if (strcmp(name, subcommands[i].name))
+		if (strcmp(name, subcommands[i].name) != 0)
 			continue;
 		argv[1] = (char *)subcommands[i].full_name;
 		return finish(subcommands[i].run(argc - 1, argv + 1));

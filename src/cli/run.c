@@ -93,7 +93,7 @@ static void without(const char *list, const char *library, char *out, size_t len
 	out[0] = '\0';
 	while (list && *(list += strspn(list, " :"))) {
 		size_t n = strcspn(list, " :");
-		if ((n != strlen(library) || strncmp(list, library, n)) && used + n + 2 < len)
+		if ((n != strlen(library) || strncmp(list, library, n) != 0) && used + n + 2 < len)
 			used += (size_t)snprintf(out + used, len - used, "%s%.*s", used ? ":" : "", (int)n, list);
 		list += n;
 	}
@@ -104,11 +104,13 @@ static int set_preload(void)
 	char library[PATH_MAX], value[4 * PATH_MAX], have[2 * PATH_MAX];
 
 	if (find_dropin(library))
-		return rpwi_cli_fail(CLI_FAILED, NAME, "libropeway-verbs.so is neither beside this command nor in its library folder; build or install it again");
+		return rpwi_cli_fail(
+			CLI_FAILED, NAME, "libropeway-verbs.so is neither beside this command nor in its library folder; build or install it again");
 	without(getenv("LD_PRELOAD"), library, have, sizeof(have));
 	int err = rpwi_launch_preload(library, have, value, sizeof(value));
 	if (err == -EINVAL)
-		return rpwi_cli_fail(CLI_FAILED, NAME, "%s has a space or a colon in its path, where the loader would split it; put ropeway elsewhere", library);
+		return rpwi_cli_fail(
+			CLI_FAILED, NAME, "%s has a space or a colon in its path, where the loader would split it; put ropeway elsewhere", library);
 	if (err)
 		return rpwi_cli_fail(CLI_FAILED, NAME, "LD_PRELOAD is too long");
 	setenv("LD_PRELOAD", value, 1);
@@ -121,11 +123,17 @@ static int set_preload(void)
 
 /* ---- options ---- */
 
-struct options { const char *pcap, *fault; bool stats; };
+struct options {
+	const char *pcap, *fault;
+	bool stats;
+};
 
 static const struct option long_options[] = {
-	{"help", no_argument, NULL, 'h'}, {"stats", no_argument, NULL, 's'}, {"pcap", required_argument, NULL, 'p'},
-	{"fault", required_argument, NULL, 'f'}, {NULL, 0, NULL, 0},
+	{"help", no_argument, NULL, 'h'},
+	{"stats", no_argument, NULL, 's'},
+	{"pcap", required_argument, NULL, 'p'},
+	{"fault", required_argument, NULL, 'f'},
+	{NULL, 0, NULL, 0},
 };
 
 /* "+": what follows the program's name is the program's. */

@@ -10,8 +10,20 @@
 /* Twice it, and a little more, is still a number of bytes. */
 #define SIZE_MAX_BYTES (1ull << 60)
 
-static const struct { const char *suffix; unsigned shift; } units[] = {
-	{"", 0}, {"B", 0}, {"K", 10}, {"KiB", 10}, {"M", 20}, {"MiB", 20}, {"G", 30}, {"GiB", 30}, {"T", 40}, {"TiB", 40},
+static const struct {
+	const char *suffix;
+	unsigned shift;
+} units[] = {
+	{"", 0},
+	{"B", 0},
+	{"K", 10},
+	{"KiB", 10},
+	{"M", 20},
+	{"MiB", 20},
+	{"G", 30},
+	{"GiB", 30},
+	{"T", 40},
+	{"TiB", 40},
 };
 
 int rpwi_cli_parse_size(const char *text, uint64_t *bytes)
@@ -25,7 +37,7 @@ int rpwi_cli_parse_size(const char *text, uint64_t *bytes)
 	if (errno || !n)
 		return -EINVAL;
 	for (size_t i = 0; i < RPWI_ARRAY_LEN(units); i++) {
-		if (strcasecmp(end, units[i].suffix))
+		if (strcasecmp(end, units[i].suffix) != 0)
 			continue;
 		if (n > SIZE_MAX_BYTES >> units[i].shift)
 			return -EINVAL;
@@ -37,7 +49,10 @@ int rpwi_cli_parse_size(const char *text, uint64_t *bytes)
 
 const char *rpwi_cli_size(uint64_t bytes, char out[CLI_SIZE_LEN])
 {
-	static const struct { const char *name; unsigned shift; } scale[] = {{"TiB", 40}, {"GiB", 30}, {"MiB", 20}, {"KiB", 10}};
+	static const struct {
+		const char *name;
+		unsigned shift;
+	} scale[] = {{"TiB", 40}, {"GiB", 30}, {"MiB", 20}, {"KiB", 10}};
 
 	for (size_t i = 0; i < RPWI_ARRAY_LEN(scale); i++) {
 		uint64_t unit = 1ull << scale[i].shift;
