@@ -8,6 +8,7 @@
 #include <netinet/in.h>
 #include <sys/socket.h>
 #include <sys/types.h>
+#include <sys/uio.h>
 
 #include "io/io.h"
 
@@ -47,34 +48,47 @@ int rpwi_holder_find(const struct rpwi_addr *a, struct io_holder *h);
 void rpwi_holder_explain(const struct rpwi_addr *a, char *why, size_t why_len);
 
 /* ---- steer.c, towards the other files ---- */
-enum io_msg_type { IO_MSG_PACKET = 1, IO_MSG_PROBE_ANSWER, IO_MSG_PAGE_ASK, IO_MSG_PAGE_ANSWER, IO_MSG_HOLD_ASK, IO_MSG_HOLD_ANSWER };
-/* What goes between ropeway processes of one host, in one datagram of an abstract Unix socket; a packet's bytes follow it. */
+enum io_msg_type { IO_MSG_PACKETS = 1, IO_MSG_PROBE_ANSWER, IO_MSG_PAGE_ASK, IO_MSG_PAGE_ANSWER, IO_MSG_HOLD_ASK, IO_MSG_HOLD_ANSWER };
+/* What goes between ropeway processes of one host, in one datagram of an abstract Unix socket. */
 struct io_msg {
 	uint32_t magic;
 	uint8_t version, type;
-	uint16_t slot;        /* the sender's first */
-	uint64_t cookie;      /* the asker's, returned in the answer */
-	uint32_t index;       /* PROBE_ANSWER: place in the port group */
-	uint32_t seg_len;     /* PACKET */
-	int32_t ip_id;        /* PACKET: expected ID of the first segment, or -1 */
-	uint8_t ttl, tos;
-	uint16_t nslots;      /* PROBE_ANSWER */
-	struct rpwi_flow flow; /* PACKET; HOLD_ASK: dst is the address asked about */
+	uint16_t slot;         /* the sender's first */
+	uint64_t cookie;       /* the asker's, returned in the answer */
+	uint32_t index;        /* PROBE_ANSWER: place in the port group; PAGE_*: the slot asked about */
+	uint16_t nslots;       /* PROBE_ANSWER: in slots[] */
+	struct rpwi_addr addr; /* HOLD_ASK */
 	uint16_t slots[IO_SLOTS_MAX];
+};
+/* After a message of type PACKETS: records of this, each with its `len` bytes behind it. */
+struct io_packet {
+	struct rpwi_flow flow;
+	uint32_t len, seg_len;
+	int32_t ip_id;         /* expected ID of the first segment, or -1 */
+	uint8_t ttl, tos;
 };
 enum { IO_MSG_MAGIC = 0x72707769, IO_MSG_VERSION = 1 };
 struct io_port_list { struct rpwi_port *first; };
 extern struct io_port_list rpwi_ports; /* of this process */
 /* 0 or -errno; the sender's fields are filled in here. Never blocks. fd >= 0 goes along. */
-int rpwi_steer_tell(struct rpwi_steer *s, uint16_t slot, struct io_msg *m, const void *data, size_t len, int fd);
-/* As rpwi_steer_tell for packets, but what the owner has no room for now waits in a bounded queue. */
-void rpwi_steer_pass(struct rpwi_steer *s, uint16_t slot, struct io_msg *m, const void *data, size_t len);
-void rpwi_steer_retry(struct rpwi_steer *s);
-uint64_t rpwi_steer_retry_at(const struct rpwi_steer *s);
+int rpwi_steer_tell(struct rpwi_steer *s, uint16_t slot, struct io_msg *m, const struct iovec *data, unsigned parts, int fd);
+struct rpwi_handover *rpwi_steer_handover(struct rpwi_steer *s);
 /* Does a ropeway process of this host hold the port of `a`? Waits for an answer, up to timeout_ms. */
 bool rpwi_steer_ask_holder(const struct rpwi_addr *a, int timeout_ms);
 struct rpwi_pace *rpwi_steer_pace(struct rpwi_steer *s);
-uint64_t rpwi_steer_taken(const struct rpwi_steer *s); /* packets that others handed to us */
+
+/* ---- handover.c ---- */
+struct rpwi_handover;
+struct rpwi_handover *rpwi_handover_new(void);
+void rpwi_handover_free(struct rpwi_handover *h);
+void rpwi_handover_forget(struct rpwi_handover *h);
+void rpwi_handover_pass(struct rpwi_handover *h, struct rpwi_steer *s, uint16_t slot, const struct io_packet *pkt, const void *data);
+void rpwi_handover_retry(struct rpwi_handover *h, struct rpwi_steer *s);
+uint64_t rpwi_handover_retry_at(const struct rpwi_handover *h);
+uint8_t *rpwi_handover_buf(struct rpwi_handover *h, size_t *room);             /* where the records of a message are received */
+void rpwi_handover_arrived(struct rpwi_handover *h, uid_t uid, size_t len);    /* they are there */
+bool rpwi_handover_next(struct rpwi_handover *h, struct rpwi_rx *rx);          /* one of them; false: no more */
+uint64_t rpwi_handover_taken(const struct rpwi_handover *h);
 
 /* ---- group.c: our place in the SO_REUSEPORT group ---- */
 struct rpwi_group;

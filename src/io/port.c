@@ -142,10 +142,10 @@ int rpwi_port_open(struct rpwi_steer *s, const struct rpwi_addr *local, struct r
 
 static void flush_over(struct rpwi_port *p)
 {
-	if (RPWI_LIKELY(!p->over.len))
+	if (RPWI_LIKELY(!p->over.pkt.len))
 		return;
-	rpwi_steer_pass(p->steer, p->over.slot, &p->over.msg, p->over.at, p->over.len);
-	p->over.len = 0;
+	rpwi_handover_pass(rpwi_steer_handover(p->steer), p->steer, p->over.slot, &p->over.pkt, p->over.at);
+	p->over.pkt.len = 0;
 }
 
 void rpwi_port_close(struct rpwi_port *p)
@@ -275,18 +275,17 @@ void rpwi_port_hand_over(struct rpwi_port *p, const struct rpwi_rx *rx, const ui
 	rpwi_group_wrong_member(p->group, 1);
 	if (slot < 1 || slot > RPWI_SLOT_MAX || !len)
 		return;
-	/* Neighbours for one owner go in one message: the owner's queue counts messages (net.unix.max_dgram_qlen, 10 by default). */
-	if (p->over.len && p->over.slot == slot && p->over.at + p->over.len == seg && p->over.len % seg_len == 0) {
-		p->over.len += len;
+	/* Neighbours for one owner go as one. */
+	if (p->over.pkt.len && p->over.slot == slot && p->over.at + p->over.pkt.len == seg && p->over.pkt.len % seg_len == 0) {
+		p->over.pkt.len += (uint32_t)len;
 		return;
 	}
 	flush_over(p);
 	p->over.at = seg;
-	p->over.len = len;
 	p->over.slot = slot;
-	p->over.msg = (struct io_msg){
-		.type = IO_MSG_PACKET,
-		.seg_len = (uint32_t)seg_len,
+	p->over.pkt = (struct io_packet){
+		.len = (uint32_t)len,
+		.seg_len = (uint32_t)RPWI_MIN(seg_len, len),
 		.ip_id = (rx->ip_id >= 0 ? rx->ip_id : 0) + (seg >= rx->data && seg_len ? (int32_t)((size_t)(seg - rx->data) / seg_len) : 0),
 		.ttl = rx->ttl,
 		.tos = rx->tos,
@@ -299,7 +298,7 @@ void rpwi_port_hand_over(struct rpwi_port *p, const struct rpwi_rx *rx, const ui
 uint64_t rpwi_port_deadline(const struct rpwi_port *p)
 {
 	uint64_t at = rpwi_tx_deadline(p);
-	at = RPWI_MIN(at, rpwi_steer_retry_at(p->steer));
+	at = RPWI_MIN(at, rpwi_handover_retry_at(rpwi_steer_handover(p->steer)));
 	if (p->rx_fd < 0)
 		return at;
 	return RPWI_MIN(at, p->bound ? rpwi_group_deadline(p->group) : p->rebind_at_ns);
@@ -309,8 +308,8 @@ void rpwi_port_timer(struct rpwi_port *p, uint64_t now_ns)
 {
 	flush_over(p);
 	rpwi_tx_timer(p, now_ns);
-	if (rpwi_steer_retry_at(p->steer) <= now_ns)
-		rpwi_steer_retry(p->steer);
+	if (rpwi_handover_retry_at(rpwi_steer_handover(p->steer)) <= now_ns)
+		rpwi_handover_retry(rpwi_steer_handover(p->steer), p->steer);
 	if (p->rx_fd < 0)
 		return;
 	if (p->bound) {
@@ -329,7 +328,7 @@ void rpwi_port_stats(const struct rpwi_port *p, struct rpwi_port_stats *out)
 	socklen_t len = sizeof(mem);
 	*out = p->n;
 	out->resteered = rpwi_group_renewals(p->group);
-	out->taken_over = rpwi_steer_taken(p->steer);
+	out->taken_over = rpwi_handover_taken(rpwi_steer_handover(p->steer));
 	if (p->rx_fd >= 0 && !getsockopt(p->rx_fd, SOL_SOCKET, SO_MEMINFO, mem, &len))
 		out->rx_overflow = mem[SK_MEMINFO_DROPS];
 }
@@ -343,7 +342,7 @@ void rpwi_port_forget(struct rpwi_port *p)
 		close(p->rx_fd);
 	p->rx_fd = -1;
 	p->bound = false;
-	p->over.len = 0;
+	p->over.pkt.len = 0;
 	rpwi_group_free(p->group);
 	p->group = rpwi_group_new(p, p->steer);
 	rpwi_tx_close(p);

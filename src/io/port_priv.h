@@ -64,7 +64,7 @@ struct rpwi_port {
 	struct rpwi_group *group;
 	uint8_t *buf;          /* IO_GRO_BYTES_MAX */
 	/* Segments in a row for one other slot, in `buf`, not yet handed over. */
-	struct { const uint8_t *at; size_t len; uint16_t slot; struct io_msg msg; } over;
+	struct { const uint8_t *at; uint16_t slot; struct io_packet pkt; } over; /* pkt.len 0: none */
 
 	/* sending */
 	int tx_fd;

@@ -1,12 +1,8 @@
-/* steer.c - the slots of this process, and the abstract Unix sockets through which ropeway processes of one network namespace talk: packets handed to their owner,
- * and the questions of group.c, pace.c and port.c. Never touches a UDP socket.
+/* steer.c - the slots of this process, and the abstract Unix sockets through which ropeway processes of one network namespace talk. What they say is handed on: packets to
+ * handover.c (which says whom it trusts), answers to group.c and pace.c. Never touches a UDP socket.
  *
- * Trust. Anyone on this host can send to an abstract socket, as anyone can send UDP packets to port 4791; but a handed-over packet names its own source address.
- * So each message carries the kernel's word on its sender (SCM_CREDENTIALS, unix(7)), and a packet is taken only from
- *   - our own user and root, and
- *   - the user whose socket is bound to the packet's destination address: the kernel gives that user all packets for it anyway.
- * It is then trusted like one from the network: ICRC, peer and PSN are checked above. What steers (places in the port group) is believed of our own user alone,
- * because port groups are of one user.
+ * Each message carries the kernel's word on its sender (SCM_CREDENTIALS, unix(7)). What steers (places in the port group) is believed of our own user alone, because port
+ * groups are of one user; questions are answered to anyone: the answers are no secret.
  */
 #include "io/io_priv.h"
 
@@ -22,18 +18,8 @@
 enum {
 	MSGS_A_CALL = 64,       /* control messages dealt with in one rpwi_steer_recv */
 	SNDBUF_BYTES = 8 << 20, /* a message to a Unix socket is charged to its sender until it is read */
-	WAITING_MSGS_MAX = 1024, WAITING_BYTES_MAX = 8 << 20,
-	RETRY_NS = 200000,
-	HOLDER_FRESH_MS = 100,
 	SLOTS_LISTED_MAX = 256,
-};
-
-struct waiting {
-	struct waiting *next;
-	uint16_t slot;
-	size_t len;
-	struct io_msg msg;
-	uint8_t data[];
+	TOLD_PARTS_MAX = 2,
 };
 
 struct rpwi_steer {
@@ -42,13 +28,7 @@ struct rpwi_steer {
 	int epoll_fd;
 	uint64_t owned[64]; /* a bit for each slot */
 	struct rpwi_pace *pace;
-	struct waiting *first, **last;
-	unsigned nwaiting;
-	size_t waiting_bytes;
-	uint64_t retry_at_ns;
-	uint64_t taken, lost, distrusted;
-	struct { struct rpwi_addr addr; uid_t uid; uint64_t at_ns; bool known; } holder; /* the last that was asked about */
-	uint8_t *buf;
+	struct rpwi_handover *over;
 };
 static struct rpwi_steer *open_steers; /* one; for fork */
 
@@ -133,11 +113,9 @@ int rpwi_steer_open(struct rpwi_steer **out)
 	*out = NULL;
 	if (!s)
 		return -ENOMEM;
-	s->last = &s->first;
-	s->retry_at_ns = RPWI_NEVER;
-	s->buf = aligned_alloc(4096, IO_GRO_BYTES_MAX);
+	s->over = rpwi_handover_new();
 	s->epoll_fd = epoll_create1(EPOLL_CLOEXEC);
-	int rc = s->epoll_fd < 0 ? -errno : s->buf ? 0 : -ENOMEM;
+	int rc = s->epoll_fd < 0 ? -errno : s->over ? 0 : -ENOMEM;
 	if (!rc)
 		rc = rpwi_pace_new(&s->pace);
 	if (!rc)
@@ -160,15 +138,8 @@ static void close_sockets(struct rpwi_steer *s)
 	s->nslots = 0;
 	s->epoll_fd = -1;
 	memset(s->owned, 0, sizeof(s->owned));
-	while (s->first) {
-		struct waiting *w = s->first;
-		s->first = w->next;
-		free(w);
-	}
-	s->last = &s->first;
-	s->nwaiting = 0;
-	s->waiting_bytes = 0;
-	s->retry_at_ns = RPWI_NEVER;
+	if (s->over)
+		rpwi_handover_forget(s->over);
 }
 
 void rpwi_steer_close(struct rpwi_steer *s)
@@ -179,7 +150,7 @@ void rpwi_steer_close(struct rpwi_steer *s)
 		open_steers = NULL;
 	close_sockets(s);
 	rpwi_pace_free(s->pace);
-	free(s->buf);
+	rpwi_handover_free(s->over);
 	free(s);
 }
 
@@ -205,19 +176,22 @@ static bool owns_slot(const struct rpwi_steer *s, unsigned slot) { return s->own
 bool rpwi_steer_owns(const struct rpwi_steer *s, uint32_t qpn) { return owns_slot(s, rpwi_slot_of(qpn)); }
 int rpwi_steer_fd(const struct rpwi_steer *s) { return s->epoll_fd; }
 struct rpwi_pace *rpwi_steer_pace(struct rpwi_steer *s) { return s->pace; }
-uint64_t rpwi_steer_taken(const struct rpwi_steer *s) { return s->taken; }
+struct rpwi_handover *rpwi_steer_handover(struct rpwi_steer *s) { return s->over; }
 
 /* ---- telling ---- */
 
-static int tell_fd(int from_fd, uint16_t slot, const struct io_msg *m, const void *data, size_t len, int fd)
+static int tell_fd(int from_fd, uint16_t slot, const struct io_msg *m, const struct iovec *data, unsigned parts, int fd)
 {
 	struct sockaddr_un un;
 	union {
 		char room[CMSG_SPACE(sizeof(int))];
 		struct cmsghdr align;
 	} control;
-	struct iovec iov[2] = {{(void *)(uintptr_t)m, sizeof(*m)}, {(void *)(uintptr_t)data, len}};
-	struct msghdr h = {.msg_name = &un, .msg_namelen = slot_name(&un, slot), .msg_iov = iov, .msg_iovlen = len ? 2 : 1};
+	struct iovec iov[1 + TOLD_PARTS_MAX] = {{(void *)(uintptr_t)m, sizeof(*m)}};
+	struct msghdr h = {.msg_name = &un, .msg_namelen = slot_name(&un, slot), .msg_iov = iov, .msg_iovlen = 1 + parts};
+	assert(parts <= TOLD_PARTS_MAX);
+	for (unsigned i = 0; i < parts; i++)
+		iov[1 + i] = data[i];
 	if (fd >= 0) {
 		memset(&control, 0, sizeof(control));
 		h.msg_control = &control;
@@ -231,72 +205,15 @@ static int tell_fd(int from_fd, uint16_t slot, const struct io_msg *m, const voi
 	return sendmsg(from_fd, &h, MSG_DONTWAIT | MSG_NOSIGNAL) < 0 ? -errno : 0;
 }
 
-int rpwi_steer_tell(struct rpwi_steer *s, uint16_t slot, struct io_msg *m, const void *data, size_t len, int fd)
+int rpwi_steer_tell(struct rpwi_steer *s, uint16_t slot, struct io_msg *m, const struct iovec *data, unsigned parts, int fd)
 {
 	if (!s->nslots)
 		return -ENETDOWN;
 	m->magic = IO_MSG_MAGIC;
 	m->version = IO_MSG_VERSION;
 	m->slot = s->slot[0].no;
-	return tell_fd(s->slot[0].fd, slot, m, data, len, fd);
+	return tell_fd(s->slot[0].fd, slot, m, data, parts, fd);
 }
-
-static void wait_in_queue(struct rpwi_steer *s, uint16_t slot, const struct io_msg *m, const void *data, size_t len)
-{
-	struct waiting *w = NULL;
-	if (s->nwaiting < WAITING_MSGS_MAX && s->waiting_bytes + len <= WAITING_BYTES_MAX)
-		w = malloc(sizeof(*w) + len);
-	if (!w) {
-		s->lost++;
-		return;
-	}
-	w->next = NULL;
-	w->slot = slot;
-	w->len = len;
-	w->msg = *m;
-	memcpy(w->data, data, len);
-	*s->last = w;
-	s->last = &w->next;
-	s->nwaiting++;
-	s->waiting_bytes += len;
-	if (s->retry_at_ns == RPWI_NEVER)
-		s->retry_at_ns = rpwi_now_ns() + RETRY_NS;
-}
-
-void rpwi_steer_pass(struct rpwi_steer *s, uint16_t slot, struct io_msg *m, const void *data, size_t len)
-{
-	int rc = s->first ? -EAGAIN : rpwi_steer_tell(s, slot, m, data, len, -1);
-	if (rc == -EAGAIN || rc == -ENOBUFS)
-		wait_in_queue(s, slot, m, data, len);
-	else if (rc) {
-		s->lost++; /* ECONNREFUSED: no process has that slot */
-		rpwi_debug("packets for slot %u: nobody to hand them to: %s", slot, strerror(-rc));
-	}
-}
-
-/* In order, and one owner that does not read holds the others up no longer than a round. */
-void rpwi_steer_retry(struct rpwi_steer *s)
-{
-	uint64_t full[64] = {0};
-	struct waiting **at = &s->first;
-	while (*at) {
-		struct waiting *w = *at;
-		int rc = full[w->slot / 64] >> w->slot % 64 & 1 ? -EAGAIN : rpwi_steer_tell(s, w->slot, &w->msg, w->data, w->len, -1);
-		if (rc == -EAGAIN || rc == -ENOBUFS) {
-			full[w->slot / 64] |= 1ull << w->slot % 64;
-			at = &w->next;
-			continue;
-		}
-		*at = w->next;
-		s->nwaiting--;
-		s->waiting_bytes -= w->len;
-		free(w);
-	}
-	s->last = at;
-	s->retry_at_ns = s->first ? rpwi_now_ns() + RETRY_NS : RPWI_NEVER;
-}
-
-uint64_t rpwi_steer_retry_at(const struct rpwi_steer *s) { return s->retry_at_ns; }
 
 /* ---- listening ---- */
 
@@ -358,37 +275,6 @@ static int hear(int fd, struct heard *got, uint8_t *buf, size_t room)
 	return 1;
 }
 
-/* Who holds the port of `a` now, asked at most every 100 ms for one address. */
-static bool is_holder(struct rpwi_steer *s, const struct rpwi_addr *a, uid_t uid)
-{
-	uint64_t now = rpwi_now_ns();
-	if (!rpwi_addr_eq(&s->holder.addr, a) || now - s->holder.at_ns > HOLDER_FRESH_MS * RPWI_NS_PER_MS) {
-		struct io_holder h;
-		s->holder.known = !rpwi_holder_find(a, &h) && h.sockets;
-		s->holder.uid = s->holder.known ? h.uid : 0;
-		s->holder.addr = *a;
-		s->holder.at_ns = now;
-	}
-	return s->holder.known && s->holder.uid == uid;
-}
-
-static bool take_packet(struct rpwi_steer *s, const struct heard *got, struct rpwi_rx *rx)
-{
-	const struct io_msg *m = &got->msg;
-	const struct rpwi_flow *f = &m->flow;
-	bool shaped = got->len && m->seg_len && m->seg_len <= got->len && f->dport == RPWI_UDP_PORT && f->src.family == f->dst.family &&
-		(f->dst.family == 4 || f->dst.family == 6);
-	bool trusted = shaped && (got->uid == geteuid() || got->uid == 0 || is_holder(s, &f->dst, got->uid));
-	if (!trusted) {
-		s->distrusted++;
-		rpwi_debug("a packet handed over by user %u is not taken: %s", got->uid, shaped ? "that user does not hold our port" : "malformed");
-		return false;
-	}
-	*rx = (struct rpwi_rx){.flow = *f, .ttl = m->ttl, .tos = m->tos, .data = s->buf, .len = got->len, .seg_len = m->seg_len, .ip_id = m->ip_id};
-	s->taken += (rx->len + rx->seg_len - 1) / rx->seg_len;
-	return true;
-}
-
 /* Do we receive for that address? */
 static bool we_hold(const struct rpwi_addr *a)
 {
@@ -436,7 +322,7 @@ static void handle(struct rpwi_steer *s, struct heard *got)
 		break;
 	case IO_MSG_HOLD_ASK:
 		answer.type = IO_MSG_HOLD_ANSWER;
-		if (we_hold(&m->flow.dst))
+		if (we_hold(&m->addr))
 			rpwi_steer_tell(s, m->slot, &answer, NULL, 0, -1);
 		break;
 	default:
@@ -449,10 +335,14 @@ static void handle(struct rpwi_steer *s, struct heard *got)
 int rpwi_steer_recv(struct rpwi_steer *s, struct rpwi_rx *rx)
 {
 	struct heard got;
+	size_t room;
+	uint8_t *buf = rpwi_handover_buf(s->over, &room);
 	uint64_t snapshot = rpwi_pace_snapshot(s->pace);
 	unsigned empty = 0;
+	if (rpwi_handover_next(s->over, rx))
+		return 1;
 	for (unsigned i = 0; i < MSGS_A_CALL && empty < s->nslots; i++) {
-		int rc = hear(s->slot[s->turn % s->nslots].fd, &got, s->buf, IO_GRO_BYTES_MAX);
+		int rc = hear(s->slot[s->turn % s->nslots].fd, &got, buf, room);
 		if (rc == -EBADMSG)
 			continue;
 		if (rc <= 0) {
@@ -461,13 +351,14 @@ int rpwi_steer_recv(struct rpwi_steer *s, struct rpwi_rx *rx)
 			continue;
 		}
 		empty = 0;
-		if (got.msg.type != IO_MSG_PACKET) {
+		if (got.msg.type != IO_MSG_PACKETS) {
 			handle(s, &got);
 			continue;
 		}
 		if (got.fd >= 0)
 			close(got.fd);
-		if (take_packet(s, &got, rx))
+		rpwi_handover_arrived(s->over, got.uid, got.len);
+		if (rpwi_handover_next(s->over, rx))
 			return 1;
 	}
 	if (empty && empty == s->nslots && !holds_any())
@@ -504,7 +395,7 @@ bool rpwi_steer_ask_holder(const struct rpwi_addr *a, int timeout_ms)
 	if (no < 0)
 		return false;
 	struct io_msg m = {.magic = IO_MSG_MAGIC, .version = IO_MSG_VERSION, .type = IO_MSG_HOLD_ASK, .slot = (uint16_t)no, .cookie = rpwi_now_ns()};
-	m.flow.dst = *a;
+	m.addr = *a;
 	for (unsigned i = 0; i < n; i++)
 		(void)tell_fd(fd, slots[i], &m, NULL, 0, -1);
 	bool held = false;

@@ -416,9 +416,10 @@ static void other_users(void **state)
 		exchange(2, &lo4);
 }
 
-/* A message to our slot as some user; true if we took a packet from it. */
-static bool offered_by(uid_t uid, const struct io_msg *m, const uint8_t *data, size_t len)
+/* A message to our slot as some user: the first `parts` of message, record and data. True if we took a packet from it. */
+static bool offered_by(uid_t uid, const struct io_msg *m, const struct io_packet *k, unsigned parts)
 {
+	static const uint8_t data[64] = {RPWI_OP_SEND_ONLY};
 	struct rpwi_rx rx;
 	pid_t pid = fork();
 	if (!pid) {
@@ -427,46 +428,53 @@ static bool offered_by(uid_t uid, const struct io_msg *m, const uint8_t *data, s
 			_exit(1);
 		int n = snprintf(un.sun_path + 1, sizeof(un.sun_path) - 1, "ropeway/slot/%u", members[0].slot);
 		int fd = socket(AF_UNIX, SOCK_DGRAM, 0);
-		struct iovec iov[2] = {{(void *)(uintptr_t)m, m ? sizeof(*m) : 0}, {(void *)(uintptr_t)data, len}};
-		struct msghdr h = {.msg_name = &un, .msg_namelen = (socklen_t)(sizeof(un.sun_family) + 1 + (size_t)n), .msg_iov = iov, .msg_iovlen = 2};
+		struct iovec iov[4] = {{(void *)(uintptr_t)m, sizeof(*m)}, {(void *)(uintptr_t)k, sizeof(*k)}, {(void *)(uintptr_t)data, sizeof(data)}, {(void *)(uintptr_t)data, 5}};
+		struct msghdr h = {.msg_name = &un, .msg_namelen = (socklen_t)(sizeof(un.sun_family) + 1 + (size_t)n), .msg_iov = iov, .msg_iovlen = parts};
 		_exit(sendmsg(fd, &h, 0) < 0);
 	}
 	int status;
 	assert_int_equal(waitpid(pid, &status, 0), pid);
 	assert_int_equal(status, 0);
-	return rpwi_steer_recv(steer, &rx) == 1;
+	bool took = rpwi_steer_recv(steer, &rx) == 1;
+	while (rpwi_steer_recv(steer, &rx) == 1)
+		;
+	return took;
 }
 
 static void whom_to_trust(void **state)
 {
-	uint8_t data[64] = {RPWI_OP_SEND_ONLY};
-	struct io_msg m = {.magic = IO_MSG_MAGIC, .version = IO_MSG_VERSION, .type = IO_MSG_PACKET, .seg_len = sizeof(data), .ip_id = -1,
-		.flow = {.src = lo4, .dst = lo4, .sport = 50000, .dport = RPWI_UDP_PORT}};
+	const struct io_msg m = {.magic = IO_MSG_MAGIC, .version = IO_MSG_VERSION, .type = IO_MSG_PACKETS};
+	const struct io_packet k = {.len = 64, .seg_len = 64, .ip_id = -1, .flow = {.src = lo4, .dst = lo4, .sport = 50000, .dport = RPWI_UDP_PORT}};
+	struct io_msg odd;
+	struct io_packet broken;
 	open_self(&lo4);
-	assert_true(offered_by(0, &m, data, sizeof(data)));
-	struct io_msg broken = m;
-	broken.seg_len = 0;
-	assert_false(offered_by(0, &broken, data, sizeof(data)));
-	broken.seg_len = sizeof(data) + 1;
-	assert_false(offered_by(0, &broken, data, sizeof(data)));
-	broken = m;
+	assert_true(offered_by(0, &m, &k, 3));
+	assert_true(offered_by(0, &m, &k, 4)); /* and what follows it is no record */
+	for (unsigned parts = 0; parts < 3; parts++)
+		assert_false(offered_by(0, &m, &k, parts));
+	static const struct { uint32_t len, seg_len; } lengths[] = {{64, 0}, {64, 65}, {65, 64}, {0, 0}, {UINT32_MAX, 64}, {UINT32_MAX - 60, UINT32_MAX - 60}};
+	for (unsigned i = 0; i < RPWI_ARRAY_LEN(lengths); i++) {
+		broken = k;
+		broken.len = lengths[i].len;
+		broken.seg_len = lengths[i].seg_len;
+		assert_false(offered_by(0, &m, &broken, 3));
+	}
+	broken = k;
 	broken.flow.src.family = 9;
-	assert_false(offered_by(0, &broken, data, sizeof(data)));
-	broken = m;
-	broken.version++;
-	assert_false(offered_by(0, &broken, data, sizeof(data)));
-	assert_false(offered_by(0, &m, NULL, 0));
-	assert_false(offered_by(0, NULL, data, 3));
+	assert_false(offered_by(0, &m, &broken, 3));
+	odd = m;
+	odd.version++;
+	assert_false(offered_by(0, &odd, &k, 3));
 	for (unsigned type = 2; type < 256; type += type < 8 ? 1 : 31) { /* questions and answers that nobody asked for */
-		broken = m;
-		broken.type = (uint8_t)type;
-		broken.index = broken.nslots = 0xffff;
-		assert_false(offered_by(0, &broken, data, sizeof(data)));
+		odd = m;
+		odd.type = (uint8_t)type;
+		odd.index = odd.nslots = 0xffff;
+		assert_false(offered_by(0, &odd, &k, 3));
 	}
 	exchange(0, &lo4);
 	if (!can_be_others())
 		return;
-	assert_false(offered_by(1001, &m, data, sizeof(data))); /* our own user holds the port, not that one */
+	assert_false(offered_by(1001, &m, &k, 3)); /* our own user holds the port, not that one */
 }
 
 /* ---- pacing ---- */
