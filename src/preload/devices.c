@@ -49,7 +49,7 @@ static struct ibv_device **real_list(int *num)
 
 static struct merged *merge(struct ibv_device **real, int nreal, struct ibv_device **soft, int nsoft)
 {
-	struct merged *m = calloc(1, sizeof(*m) + sizeof(m->devices[0]) * ((size_t)nreal + (size_t)nsoft + 1));
+	struct merged *m = calloc(1, sizeof(*m) + sizeof(struct ibv_device *) * ((size_t)nreal + (size_t)nsoft + 1));
 	if (!m)
 		return NULL;
 	m->real = real;

@@ -24,7 +24,7 @@ static const void *at(const struct image *m, uint64_t off, uint64_t len) { retur
 static void read_elf(const struct image *m, struct rpwi_launch *out)
 {
 	const ElfW(Ehdr) *e = at(m, 0, sizeof(*e));
-	if (!e || memcmp(e->e_ident, ELFMAG, SELFMAG) || e->e_ident[EI_CLASS] != (sizeof(void *) == 8 ? ELFCLASS64 : ELFCLASS32))
+	if (!e || memcmp(e->e_ident, ELFMAG, SELFMAG) != 0 || e->e_ident[EI_CLASS] != (sizeof(void *) == 8 ? ELFCLASS64 : ELFCLASS32))
 		return;
 	const ElfW(Phdr) *ph = e->e_phentsize == sizeof(*ph) ? at(m, e->e_phoff, (uint64_t)e->e_phnum * sizeof(*ph)) : NULL;
 	if (!ph || e->e_phoff % _Alignof(ElfW(Phdr)))
@@ -43,7 +43,7 @@ static void read_shebang(const struct image *m, char *out, size_t len)
 {
 	size_t i = 2, n = 0, end = RPWI_MIN(m->len, (size_t)256);
 	out[0] = '\0';
-	if (m->len < 2 || memcmp(m->data, "#!", 2))
+	if (m->len < 2 || memcmp(m->data, "#!", 2) != 0)
 		return;
 	while (i < end && (m->data[i] == ' ' || m->data[i] == '\t'))
 		i++;
@@ -112,7 +112,7 @@ int rpwi_launch_inspect(const char *program, struct rpwi_launch *out)
 	/* An interpreter may be a script itself; the kernel follows four (BINPRM_MAX_RECURSION in fs/exec.c). */
 	for (int depth = 0; !rc && depth < 5; depth++) {
 		struct image m;
-		struct stat st;
+		struct stat st = {0};
 		int err = map_file(out->program, &m, &st);
 		if (err == -EACCES) /* executable, but not to be read: started all the same, with nothing known of it */
 			return 0;
@@ -128,7 +128,7 @@ int rpwi_launch_inspect(const char *program, struct rpwi_launch *out)
 			munmap((void *)(uintptr_t)m.data, m.len);
 		if (!interpreter[0])
 			return 0;
-		strcpy(out->program, interpreter);
+		memcpy(out->program, interpreter, strlen(interpreter) + 1);
 		rc = check_executable(out->program);
 	}
 	return rc ? rc : -ELOOP;

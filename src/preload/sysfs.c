@@ -6,7 +6,6 @@
 #include "io/io.h"
 
 #include <endian.h>
-#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 
@@ -51,18 +50,14 @@ struct file {
 	size_t len;
 };
 
-static int put(struct file *f, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
-static int put(struct file *f, const char *fmt, ...)
+static int put_done(struct file *f, int n)
 {
-	va_list ap;
-	va_start(ap, fmt);
-	int n = vsnprintf(f->buf, RPWI_SYSFS_FILE_MAX, fmt, ap);
-	va_end(ap);
 	if (n < 0 || n >= RPWI_SYSFS_FILE_MAX)
 		return -EINVAL;
 	f->len = (size_t)n;
 	return RPWI_PATH_FILE;
 }
+#define put(f, ...) put_done((f), snprintf((f)->buf, RPWI_SYSFS_FILE_MAX, __VA_ARGS__))
 
 /* What a file shows is asked with the interface, the file's number (gids/3) and where to put it. */
 typedef int show_fn(const struct rpwi_netdev *d, unsigned index, struct file *f);
@@ -120,7 +115,7 @@ static int gid_state(const struct rpwi_netdev *d, unsigned index)
 	static const uint8_t none[16];
 	if (index >= RPWI_GIDS_MAX)
 		return -ENOENT;
-	return index < d->gid_count && memcmp(d->gid[index].raw, none, sizeof(none)) ? 0 : -EINVAL;
+	return index < d->gid_count && memcmp(d->gid[index].raw, none, sizeof(none)) != 0 ? 0 : -EINVAL;
 }
 
 static int show_gid_type(const struct rpwi_netdev *d, unsigned index, struct file *f)
@@ -189,7 +184,7 @@ static int lookup_file(const struct rpwi_netdev *d, const char *rest, struct fil
 	for (unsigned i = 0; i < RPWI_ARRAY_LEN(files); i++) {
 		size_t len = strlen(files[i].path);
 		bool numbered = files[i].path[len - 1] == '/';
-		if (numbered ? strncmp(rest, files[i].path, len) || number(rest + len) < 0 : strcmp(rest, files[i].path))
+		if (numbered ? strncmp(rest, files[i].path, len) != 0 || number(rest + len) < 0 : strcmp(rest, files[i].path) != 0)
 			continue;
 		return files[i].show(d, numbered ? (unsigned)number(rest + len) : 0, f);
 	}
@@ -227,7 +222,7 @@ int rpwi_sysfs_lookup(const char *path, char *buf, size_t *len)
 	struct rpwi_netdev *list = NULL;
 	int rc = -ENOENT, n = rpwi_netdev_list(&list);
 	for (int i = 0; i < n; i++) {
-		if (strcmp(list[i].name, name))
+		if (strcmp(list[i].name, name) != 0)
 			continue;
 		struct file f = {.buf = buf};
 		if (is_char)
