@@ -12,6 +12,9 @@
 
 #include <errno.h>
 
+#define DEAF_MIN_NS 20000ull
+#define DEAF_UNKNOWN_NS RPWI_NS_PER_MS
+
 /* IB table 45: RNR NAK timer codes. */
 static const uint64_t rnr_wait_ns[32] = {
 	655360000, 10000, 20000, 30000, 40000, 60000, 80000, 120000, 160000, 240000, 320000, 480000, 640000, 960000, 1280000, 1920000,
@@ -33,6 +36,14 @@ static void retire_head(struct rpwi_qp *qp)
 	qp->sq_head++;
 }
 
+static void take_rtt(struct rpwi_qp *qp, uint64_t sample_ns)
+{
+	qp->rtt_running = false;
+	qp->rtt_ns = qp->rtt_ns ? qp->rtt_ns - qp->rtt_ns / 8 + sample_ns / 8 : sample_ns;
+	if (qp->cc)
+		rpwi_cc_on_rtt(qp->cc, sample_ns);
+}
+
 /* una went on from una0: the window, timers and retry counts. */
 static void account(struct rpwi_qp *qp, uint32_t una0, uint64_t now_ns)
 {
@@ -43,18 +54,15 @@ static void account(struct rpwi_qp *qp, uint32_t una0, uint64_t now_ns)
 
 	if (overtaken)
 		qp->nxt = qp->una;
-	if (qp->cc) {
-		if (acked)
-			rpwi_cc_on_ack(qp->cc, acked, now_ns);
-		if (qp->rtt_running && rpwi_before(qp->rtt_psn, qp->una))
-			rpwi_cc_on_rtt(qp->cc, now_ns - qp->rtt_start_ns);
-	}
+	if (qp->cc && acked)
+		rpwi_cc_on_ack(qp->cc, acked, now_ns);
 	if (qp->rtt_running && rpwi_before(qp->rtt_psn, qp->una))
-		qp->rtt_running = false;
+		take_rtt(qp, now_ns - qp->rtt_start_ns);
 	qp->retry_left = qp->attr.retry_cnt;
 	qp->rnr_left = qp->attr.rnr_retry;
 	qp->timeouts_in_row = 0;
 	qp->implied = qp->send_twice = false;
+	qp->deaf_until_ns = 0;
 	qp->ack_deadline_ns = now_ns + rpwi_req_ack_wait_ns(qp);
 }
 
@@ -101,31 +109,33 @@ static void retry(struct rpwi_qp *qp)
 	rpwi_req_go_back(qp);
 }
 
-/* `psn` came, and the responses of the READ or atomic at una did not. The rest of the answers to the same attempt are still arriving then, in order,
- * and say nothing new; a PSN that is not above the last one belongs to the next attempt, and says that it has failed as well. */
-static void implied_nak(struct rpwi_qp *qp, uint32_t psn, uint64_t now_ns)
+/* A loss was told of. What comes within a round trip of going back was sent before the peer saw any of it, and says nothing new. */
+static void go_back_once(struct rpwi_qp *qp, uint64_t now_ns)
 {
-	if (qp->nxt == qp->una)
+	if (qp->nxt == qp->una || now_ns < qp->deaf_until_ns)
 		return;
-	bool same_attempt = qp->implied && rpwi_before(qp->implied_psn, psn);
-
-	qp->implied = true;
-	qp->implied_psn = psn;
-	if (same_attempt)
-		return;
+	qp->deaf_until_ns = now_ns + (qp->rtt_ns ? RPWI_MAX(2 * qp->rtt_ns, DEAF_MIN_NS) : DEAF_UNKNOWN_NS);
 	if (qp->cc)
 		rpwi_cc_on_loss(qp->cc, false, now_ns);
 	retry(qp);
 }
 
+/* `psn` came, and the responses of the READ or atomic at una did not. The rest of the answers to the same attempt may still be arriving, in order; a PSN that is not above
+ * the last one belongs to the next attempt, and says that it has failed as well. */
+static void implied_nak(struct rpwi_qp *qp, uint32_t psn, uint64_t now_ns)
+{
+	bool same_attempt = qp->implied && rpwi_before(qp->implied_psn, psn);
+
+	qp->implied = true;
+	qp->implied_psn = psn;
+	if (!same_attempt)
+		go_back_once(qp, now_ns);
+}
+
 static void sequence_nak(struct rpwi_qp *qp, uint64_t now_ns)
 {
 	qp->stats.seq_nak_rx++;
-	if (qp->nxt == qp->una) /* has gone back already */
-		return;
-	if (qp->cc)
-		rpwi_cc_on_loss(qp->cc, false, now_ns);
-	retry(qp);
+	go_back_once(qp, now_ns);
 }
 
 static void rnr_nak(struct rpwi_qp *qp, unsigned timer, uint64_t now_ns)
@@ -152,6 +162,7 @@ void rpwi_cpl_timeout(struct rpwi_qp *qp, uint64_t now_ns)
 	if (qp->timeouts_in_row < UINT8_MAX)
 		qp->timeouts_in_row++;
 	qp->implied = false;
+	qp->deaf_until_ns = 0;
 	qp->send_twice = qp->timeouts_in_row > 1;
 	if (qp->timeout_ns)
 		retry(qp);

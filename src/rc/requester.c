@@ -22,6 +22,7 @@ void rpwi_req_forget(struct rpwi_qp *qp)
 	qp->rtt_running = qp->implied = qp->send_twice = false;
 	qp->timeouts_in_row = 0;
 	qp->since_ackreq = 0;
+	qp->deaf_until_ns = 0;
 }
 
 void rpwi_req_reset(struct rpwi_qp *qp, uint32_t psn)
