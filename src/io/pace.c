@@ -114,8 +114,10 @@ int rpwi_pace_fd(const struct rpwi_pace *pc) { return pc->fd; }
 void rpwi_pace_set_limit(struct rpwi_pace *pc, size_t rcvbuf_bytes)
 {
 	uint64_t limit = RPWI_MAX((uint64_t)LIMIT_MIN, (uint64_t)rcvbuf_bytes * 3 / 4);
-	if (!pc->limit || limit < pc->limit)
-		pc->limit = pc->page->limit = limit;
+	if (pc->limit && pc->limit <= limit)
+		return;
+	pc->limit = limit;
+	pc->page->limit = limit;
 }
 
 /* ---- the owner's side ---- */
