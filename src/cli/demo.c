@@ -88,6 +88,8 @@ static void show_progress(struct transfer *t, uint64_t moved)
 {
 	unsigned quarter = (unsigned)(moved * 4 / t->size);
 
+	if (t->moved == t->size) /* said already */
+		return;
 	if (!t->moved && !t->start_ns)
 		t->start_ns = rpwi_now_ns();
 	t->moved = moved;
