@@ -118,6 +118,7 @@ int rpwi_pace_fd(const struct rpwi_pace *pc);
 void rpwi_pace_set_limit(struct rpwi_pace *pc, size_t rcvbuf_bytes);
 uint64_t rpwi_pace_snapshot(const struct rpwi_pace *pc);                      /* before a receive */
 void rpwi_pace_progress(struct rpwi_pace *pc);                                /* after one that brought something */
+void rpwi_pace_arrived(struct rpwi_pace *pc, unsigned pkts, size_t bytes);    /* from the process that holds the port for us */
 void rpwi_pace_empty(struct rpwi_pace *pc, uint64_t snapshot);
 unsigned rpwi_pace_room(struct rpwi_pace *pc, struct rpwi_steer *s, uint16_t slot, bool own, unsigned pkts, size_t bytes);
 void rpwi_pace_unused(struct rpwi_pace *pc, unsigned pkts);

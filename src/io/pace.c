@@ -46,7 +46,7 @@ struct rpwi_pace {
 	int fd;
 	struct page *page;
 	uint64_t limit; /* ours: others can write to the page */
-	uint64_t own_stalled_at_ns;
+	uint64_t own_stalled_at_ns, arrived_at_ns;
 	struct page *granted; /* where the next send is charged; the one after is not */
 	unsigned granted_pkts;
 	struct owner *owner[RPWI_SLOT_MAX + 2];
@@ -153,6 +153,16 @@ void rpwi_pace_progress(struct rpwi_pace *pc)
 	if (RPWI_LIKELY((int64_t)(sent - drained_now(pc)) <= (int64_t)pc->limit / 4))
 		return;
 	publish(pc, sent - occupied());
+}
+
+/* For a process whose packets all come from another user's process, which holds the port: its sockets tell nothing of what is on the way. So what was charged is taken off as
+ * it arrives; and after a silence, all of it. */
+void rpwi_pace_arrived(struct rpwi_pace *pc, unsigned pkts, size_t bytes)
+{
+	uint64_t sent = rpwi_pace_snapshot(pc), had = drained_now(pc), now = rpwi_now_ns();
+	if ((int64_t)(sent - had) > 0)
+		publish(pc, now - pc->arrived_at_ns > STALL_NS ? sent : had + RPWI_MIN(sent - had, cost_of_run(pkts, bytes)));
+	pc->arrived_at_ns = now;
 }
 
 static bool all_ports_empty(void)

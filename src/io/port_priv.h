@@ -5,7 +5,7 @@
 #include "io/io_priv.h"
 
 enum {
-	TX_COPY_MAX = 256, /* a payload up to this is copied beside its header: cheaper than an iovec of its own */
+	TX_COPY_MAX = 1024, /* a payload up to this is copied beside its header: cheaper than two iovecs (9.8 against 8.5 us for 60 of 1 KiB); not so for 4 KiB */
 	TX_STAGE_MAX = RPWI_TXB_PKTS * (RPWI_HDR_MAX + TX_COPY_MAX + 4 + RPWI_ICRC_LEN),
 	TX_IOVS_MAX = RPWI_TXB_IOVS + RPWI_TXB_PKTS + 1,
 	LATER_PKTS_MAX = 4096,

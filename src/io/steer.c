@@ -332,14 +332,22 @@ static void handle(struct rpwi_steer *s, struct heard *got)
 		close(got->fd);
 }
 
+static bool next_taken(struct rpwi_steer *s, struct rpwi_rx *rx)
+{
+	if (!rpwi_handover_next(s->over, rx))
+		return false;
+	if (!holds_any())
+		rpwi_pace_arrived(s->pace, (unsigned)((rx->len + rx->seg_len - 1) / rx->seg_len), rx->len);
+	return true;
+}
+
 int rpwi_steer_recv(struct rpwi_steer *s, struct rpwi_rx *rx)
 {
 	struct heard got;
 	size_t room;
 	uint8_t *buf = rpwi_handover_buf(s->over, &room);
-	uint64_t snapshot = rpwi_pace_snapshot(s->pace);
 	unsigned empty = 0;
-	if (rpwi_handover_next(s->over, rx))
+	if (next_taken(s, rx))
 		return 1;
 	for (unsigned i = 0; i < MSGS_A_CALL && empty < s->nslots; i++) {
 		int rc = hear(s->slot[s->turn % s->nslots].fd, &got, buf, room);
@@ -358,11 +366,9 @@ int rpwi_steer_recv(struct rpwi_steer *s, struct rpwi_rx *rx)
 		if (got.fd >= 0)
 			close(got.fd);
 		rpwi_handover_arrived(s->over, got.uid, got.len);
-		if (rpwi_handover_next(s->over, rx))
+		if (next_taken(s, rx))
 			return 1;
 	}
-	if (empty && empty == s->nslots && !holds_any())
-		rpwi_pace_empty(s->pace, snapshot);
 	return 0;
 }
 
