@@ -7,8 +7,8 @@
 
 enum {
 	CWND_AFTER_TIMEOUT = 4,
-	CWND_FLOOR = 4,                /* of a halving: less would only wait for ACKs */
-	RECOVERY_MIN_NS = 50000,       /* where no round trip is known yet */
+	CWND_FLOOR = 4,          /* of a halving: less would only wait for ACKs */
+	RECOVERY_MIN_NS = 50000, /* where no round trip is known yet */
 };
 
 void rpwi_cc_init(struct rpwi_cc *cc, uint32_t cwnd_initial, uint32_t cwnd_max)
@@ -19,10 +19,7 @@ void rpwi_cc_init(struct rpwi_cc *cc, uint32_t cwnd_initial, uint32_t cwnd_max)
 	cc->ssthresh = cc->cwnd_max;
 }
 
-void rpwi_cc_on_send(struct rpwi_cc *cc, uint32_t pkts)
-{
-	cc->inflight += pkts;
-}
+void rpwi_cc_on_send(struct rpwi_cc *cc, uint32_t pkts) { cc->inflight += pkts; }
 
 void rpwi_cc_on_ack(struct rpwi_cc *cc, uint32_t pkts, uint64_t now_ns)
 {
@@ -48,10 +45,7 @@ void rpwi_cc_on_forget(struct rpwi_cc *cc, uint32_t pkts)
 	cc->inflight -= pkts;
 }
 
-void rpwi_cc_on_rtt(struct rpwi_cc *cc, uint64_t sample_ns)
-{
-	cc->srtt_ns = cc->srtt_ns ? cc->srtt_ns - cc->srtt_ns / 8 + sample_ns / 8 : sample_ns;
-}
+void rpwi_cc_on_rtt(struct rpwi_cc *cc, uint64_t sample_ns) { cc->srtt_ns = cc->srtt_ns ? cc->srtt_ns - cc->srtt_ns / 8 + sample_ns / 8 : sample_ns; }
 
 void rpwi_cc_on_loss(struct rpwi_cc *cc, bool timeout, uint64_t now_ns)
 {

@@ -17,15 +17,41 @@
 
 /* IB table 45: RNR NAK timer codes. */
 static const uint64_t rnr_wait_ns[32] = {
-	655360000, 10000, 20000, 30000, 40000, 60000, 80000, 120000, 160000, 240000, 320000, 480000, 640000, 960000, 1280000, 1920000,
-	2560000, 3840000, 5120000, 7680000, 10240000, 15360000, 20480000, 30720000, 40960000, 61440000, 81920000, 122880000, 163840000, 245760000,
-	327680000, 491520000,
+	655360000,
+	10000,
+	20000,
+	30000,
+	40000,
+	60000,
+	80000,
+	120000,
+	160000,
+	240000,
+	320000,
+	480000,
+	640000,
+	960000,
+	1280000,
+	1920000,
+	2560000,
+	3840000,
+	5120000,
+	7680000,
+	10240000,
+	15360000,
+	20480000,
+	30720000,
+	40960000,
+	61440000,
+	81920000,
+	122880000,
+	163840000,
+	245760000,
+	327680000,
+	491520000,
 };
 
-static bool active(const struct rpwi_qp *qp)
-{
-	return qp->state == IBV_QPS_RTS || qp->state == IBV_QPS_SQD;
-}
+static bool active(const struct rpwi_qp *qp) { return qp->state == IBV_QPS_RTS || qp->state == IBV_QPS_SQD; }
 
 /* ---- progress ---- */
 
@@ -61,7 +87,7 @@ static void account(struct rpwi_qp *qp, uint32_t una0, uint64_t now_ns)
 	qp->retry_left = qp->attr.retry_cnt;
 	qp->rnr_left = qp->attr.rnr_retry;
 	qp->timeouts_in_row = 0;
-	qp->implied = qp->send_twice = false;
+	qp->implied = qp->send_twice = qp->rnr_probe = false;
 	qp->deaf_until_ns = 0;
 	qp->ack_deadline_ns = now_ns + rpwi_req_ack_wait_ns(qp);
 }
@@ -151,6 +177,7 @@ static void rnr_nak(struct rpwi_qp *qp, unsigned timer, uint64_t now_ns)
 		qp->rnr_left--;
 	}
 	rpwi_req_go_back(qp);
+	qp->rnr_probe = true;
 	qp->rnr_deadline_ns = now_ns + rnr_wait_ns[timer];
 }
 
@@ -276,8 +303,8 @@ static void rx_data(struct rpwi_qp *qp, const struct rpwi_pkt *p, uint32_t psn, 
 		rpwi_qp_fail_send(qp, IBV_WC_BAD_RESP_ERR);
 		return;
 	}
-	int rc = w->opcode == IBV_WR_RDMA_READ ? scatter(qp, w, (psn - w->psn_first) * qp->mtu, p->payload, p->payload_len) :
-						 scatter(qp, w, 0, (const uint8_t *)&p->atomic_orig, sizeof(p->atomic_orig));
+	int rc = w->opcode == IBV_WR_RDMA_READ ? scatter(qp, w, (psn - w->psn_first) * qp->mtu, p->payload, p->payload_len)
+					       : scatter(qp, w, 0, (const uint8_t *)&p->atomic_orig, sizeof(p->atomic_orig));
 	if (rc) {
 		rpwi_qp_fail_send(qp, IBV_WC_LOC_PROT_ERR);
 		return;

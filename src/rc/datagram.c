@@ -43,7 +43,7 @@ static void uc_send(struct rpwi_qp *qp, const struct rpwi_pkt *p)
 static bool uc_begin_write(struct rpwi_qp *qp, const struct rpwi_pkt *p)
 {
 	if (!(qp->attr.qp_access_flags & IBV_ACCESS_REMOTE_WRITE) || p->dma_len > RPWI_MSG_MAX ||
-	    (p->dma_len && qp->ops->mem_check(qp, p->rkey, p->va, p->dma_len, IBV_ACCESS_REMOTE_WRITE, true))) {
+		(p->dma_len && qp->ops->mem_check(qp, p->rkey, p->va, p->dma_len, IBV_ACCESS_REMOTE_WRITE, true))) {
 		rpwi_debug("QP %u: UC WRITE to rkey 0x%x dropped", qp->qpn, p->rkey);
 		return false;
 	}
@@ -58,8 +58,7 @@ static void uc_write(struct rpwi_qp *qp, const struct rpwi_pkt *p)
 	unsigned op = rpwi_pkt_op(p);
 	bool last = rpwi_op_has(op, RPWI_F_LAST), imm = rpwi_op_has(op, RPWI_F_IMM);
 
-	if ((rpwi_op_has(op, RPWI_F_FIRST) && !uc_begin_write(qp, p)) ||
-	    (last ? p->payload_len != qp->write_left : p->payload_len >= qp->write_left)) {
+	if ((rpwi_op_has(op, RPWI_F_FIRST) && !uc_begin_write(qp, p)) || (last ? p->payload_len != qp->write_left : p->payload_len >= qp->write_left)) {
 		qp->stats.rx_bad_length++;
 		uc_abandon(qp);
 		return;
@@ -107,8 +106,11 @@ void rpwi_uc_rx(struct rpwi_qp *qp, const struct rpwi_pkt *p)
 /* ---- UD ---- */
 
 enum {
-	IPV4_LEN = 20, IPV6_LEN = 40, UDP_LEN = 8, PROTO_UDP = 17,
-	SL_ROCE_V2_IPV4 = 10,          /* wc.sl as mlx5 and rxe have it: bit 3 UDP, low bits 2 for IPv4; UCX reads the network type there */
+	IPV4_LEN = 20,
+	IPV6_LEN = 40,
+	UDP_LEN = 8,
+	PROTO_UDP = 17,
+	SL_ROCE_V2_IPV4 = 10, /* wc.sl as mlx5 and rxe have it: bit 3 UDP, low bits 2 for IPv4; UCX reads the network type there */
 };
 
 static uint16_t ipv4_checksum(const uint8_t *h)
@@ -118,7 +120,7 @@ static uint16_t ipv4_checksum(const uint8_t *h)
 	for (int i = 0; i < IPV4_LEN; i += 2)
 		sum += rpwi_get_be16(h + i);
 	sum = (sum & 0xffff) + (sum >> 16);
-	return (uint16_t)~(sum + (sum >> 16));
+	return (uint16_t) ~(sum + (sum >> 16));
 }
 
 /* The 40 bytes before a UD payload (IB A17.4.5.1): an IPv6 header, or 20 bytes and an IPv4 header, whose checksum ibv_init_ah_from_wc looks at. */
@@ -176,8 +178,13 @@ void rpwi_ud_rx(struct rpwi_qp *qp, const struct rpwi_pkt *p, const struct rpwi_
 		return;
 	}
 	struct ibv_wc wc = {
-		.wr_id = qp->rcv.wr_id, .status = IBV_WC_SUCCESS, .opcode = IBV_WC_RECV, .byte_len = RPWI_GRH_LEN + p->payload_len,
-		.src_qp = p->sqpn, .wc_flags = IBV_WC_GRH, .sl = meta->flow->src.family == 4 ? SL_ROCE_V2_IPV4 : 0,
+		.wr_id = qp->rcv.wr_id,
+		.status = IBV_WC_SUCCESS,
+		.opcode = IBV_WC_RECV,
+		.byte_len = RPWI_GRH_LEN + p->payload_len,
+		.src_qp = p->sqpn,
+		.wc_flags = IBV_WC_GRH,
+		.sl = meta->flow->src.family == 4 ? SL_ROCE_V2_IPV4 : 0,
 	};
 
 	if (rpwi_op_has(rpwi_pkt_op(p), RPWI_F_IMM)) {

@@ -12,14 +12,14 @@
 #include "rc/rc.h"
 
 enum { RPWI_READ_CHUNK_PKTS = 32, RPWI_ACKREQ_EVERY = 16, RPWI_ACK_PKTS_MAX = 32 };
-#define RPWI_ACK_HOLD_NS 20000ull                          /* an ACK is held so long at most, for a reply to take it along */
-#define RPWI_PROBE_NS 500000000ull                         /* attr.timeout 0: see completer.c */
-#define RPWI_MSG_MAX (1u << 31)                            /* IB 9.2.8 */
-enum { RPWI_UNWINDOWED_PKTS = 4096 };                      /* in flight at most where there is no window */
+#define RPWI_ACK_HOLD_NS 20000ull     /* an ACK is held so long at most, for a reply to take it along */
+#define RPWI_PROBE_NS 500000000ull    /* attr.timeout 0: see completer.c */
+#define RPWI_MSG_MAX (1u << 31)       /* IB 9.2.8 */
+enum { RPWI_UNWINDOWED_PKTS = 4096 }; /* in flight at most where there is no window */
 
-enum rpwi_msg { RPWI_MSG_NONE, RPWI_MSG_SEND, RPWI_MSG_WRITE };   /* qp->msg: what is being received */
+enum rpwi_msg { RPWI_MSG_NONE, RPWI_MSG_SEND, RPWI_MSG_WRITE }; /* qp->msg: what is being received */
 
-enum { RPWI_AETH_CREDITS_NONE = 0x1f };                    /* IB 9.7.7.2: no end-to-end flow control */
+enum { RPWI_AETH_CREDITS_NONE = 0x1f }; /* IB 9.7.7.2: no end-to-end flow control */
 static inline uint8_t rpwi_aeth(enum rpwi_aeth_kind kind, unsigned value) { return (uint8_t)(kind << 5 | (value & 0x1f)); }
 
 /* Free-running 32-bit numbers: PSNs as qp_struct.h keeps them, and ring indices. */
@@ -38,9 +38,9 @@ static inline bool rpwi_op_needs_response(unsigned wr_opcode)
 
 /* The facts about each work request opcode. */
 struct rpwi_wr_info {
-	bool rc, uc, ud, inline_ok, local;      /* local: LOCAL_INV, BIND_MW, which send nothing */
+	bool rc, uc, ud, inline_ok, local; /* local: LOCAL_INV, BIND_MW, which send nothing */
 	uint8_t wc_opcode;
-	uint8_t first, middle, last, only;      /* enum rpwi_op; READ and atomics use only `only` */
+	uint8_t first, middle, last, only; /* enum rpwi_op; READ and atomics use only `only` */
 };
 enum { RPWI_WR_OPCODES = IBV_WR_SEND_WITH_INV + 1 };
 extern const struct rpwi_wr_info rpwi_wr_info[RPWI_WR_OPCODES];
@@ -58,11 +58,11 @@ void rpwi_req_tx(struct rpwi_qp *qp, struct rpwi_txb *b, unsigned pkts_max, uint
 enum rpwi_req_state { RPWI_REQ_IDLE, RPWI_REQ_BLOCKED, RPWI_REQ_READY };
 enum rpwi_req_state rpwi_req_state(const struct rpwi_qp *qp);
 void rpwi_req_reset(struct rpwi_qp *qp, uint32_t psn);
-void rpwi_req_forget(struct rpwi_qp *qp);                  /* nothing is in flight any more */
-void rpwi_req_go_back(struct rpwi_qp *qp);                 /* to una */
+void rpwi_req_forget(struct rpwi_qp *qp);  /* nothing is in flight any more */
+void rpwi_req_go_back(struct rpwi_qp *qp); /* to una */
 /* sq_head went on: complete local operations, the WQE that failed before it was sent, a drain of SQD. */
 void rpwi_req_retired(struct rpwi_qp *qp);
-void rpwi_req_sent(struct rpwi_qp *qp);                    /* UC, UD: the batch is with the kernel */
+void rpwi_req_sent(struct rpwi_qp *qp); /* UC, UD: the batch is with the kernel */
 void rpwi_req_fault(struct rpwi_qp *qp, uint32_t psn);
 uint64_t rpwi_req_ack_wait_ns(const struct rpwi_qp *qp);
 
@@ -78,10 +78,10 @@ bool rpwi_resp_ack_due(const struct rpwi_qp *qp, bool hold_ack, uint64_t now_ns)
 void rpwi_resp_tx_ack(struct rpwi_qp *qp, struct rpwi_txb *b);
 int rpwi_resp_alloc(struct rpwi_qp *qp, uint32_t max_dest_rd_atomic);
 void rpwi_resp_reset(struct rpwi_qp *qp, uint32_t psn);
-void rpwi_resp_silence(struct rpwi_qp *qp);                /* forget the answers owed */
+void rpwi_resp_silence(struct rpwi_qp *qp); /* forget the answers owed */
 void rpwi_resp_comm_est(struct rpwi_qp *qp);
 /* Receiving, shared with UC and UD. */
-bool rpwi_rcv_take(struct rpwi_qp *qp);                    /* a receive WQE into qp->rcv, if it has none; false when there is none */
+bool rpwi_rcv_take(struct rpwi_qp *qp);                                   /* a receive WQE into qp->rcv, if it has none; false when there is none */
 int rpwi_rcv_scatter(struct rpwi_qp *qp, const void *data, uint32_t len); /* 0, -EMSGSIZE, -EACCES, -EFAULT */
 void rpwi_rcv_done(struct rpwi_qp *qp, const struct rpwi_pkt *p, uint32_t byte_len);
 void rpwi_rcv_fail(struct rpwi_qp *qp, enum ibv_wc_status status);

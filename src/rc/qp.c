@@ -8,16 +8,47 @@
 
 /* IB 11.4.1.1: which operations a service type has. SEND with invalidate is RC's alone on the wire (IB table 38). */
 const struct rpwi_wr_info rpwi_wr_info[RPWI_WR_OPCODES] = {
-	[IBV_WR_SEND] = {.rc = true, .uc = true, .ud = true, .inline_ok = true, .wc_opcode = IBV_WC_SEND,
-		.first = RPWI_OP_SEND_FIRST, .middle = RPWI_OP_SEND_MIDDLE, .last = RPWI_OP_SEND_LAST, .only = RPWI_OP_SEND_ONLY},
-	[IBV_WR_SEND_WITH_IMM] = {.rc = true, .uc = true, .ud = true, .inline_ok = true, .wc_opcode = IBV_WC_SEND,
-		.first = RPWI_OP_SEND_FIRST, .middle = RPWI_OP_SEND_MIDDLE, .last = RPWI_OP_SEND_LAST_IMM, .only = RPWI_OP_SEND_ONLY_IMM},
-	[IBV_WR_SEND_WITH_INV] = {.rc = true, .inline_ok = true, .wc_opcode = IBV_WC_SEND,
-		.first = RPWI_OP_SEND_FIRST, .middle = RPWI_OP_SEND_MIDDLE, .last = RPWI_OP_SEND_LAST_INV, .only = RPWI_OP_SEND_ONLY_INV},
-	[IBV_WR_RDMA_WRITE] = {.rc = true, .uc = true, .inline_ok = true, .wc_opcode = IBV_WC_RDMA_WRITE,
-		.first = RPWI_OP_WRITE_FIRST, .middle = RPWI_OP_WRITE_MIDDLE, .last = RPWI_OP_WRITE_LAST, .only = RPWI_OP_WRITE_ONLY},
-	[IBV_WR_RDMA_WRITE_WITH_IMM] = {.rc = true, .uc = true, .inline_ok = true, .wc_opcode = IBV_WC_RDMA_WRITE,
-		.first = RPWI_OP_WRITE_FIRST, .middle = RPWI_OP_WRITE_MIDDLE, .last = RPWI_OP_WRITE_LAST_IMM, .only = RPWI_OP_WRITE_ONLY_IMM},
+	[IBV_WR_SEND] = {.rc = true,
+		.uc = true,
+		.ud = true,
+		.inline_ok = true,
+		.wc_opcode = IBV_WC_SEND,
+		.first = RPWI_OP_SEND_FIRST,
+		.middle = RPWI_OP_SEND_MIDDLE,
+		.last = RPWI_OP_SEND_LAST,
+		.only = RPWI_OP_SEND_ONLY},
+	[IBV_WR_SEND_WITH_IMM] = {.rc = true,
+		.uc = true,
+		.ud = true,
+		.inline_ok = true,
+		.wc_opcode = IBV_WC_SEND,
+		.first = RPWI_OP_SEND_FIRST,
+		.middle = RPWI_OP_SEND_MIDDLE,
+		.last = RPWI_OP_SEND_LAST_IMM,
+		.only = RPWI_OP_SEND_ONLY_IMM},
+	[IBV_WR_SEND_WITH_INV] = {.rc = true,
+		.inline_ok = true,
+		.wc_opcode = IBV_WC_SEND,
+		.first = RPWI_OP_SEND_FIRST,
+		.middle = RPWI_OP_SEND_MIDDLE,
+		.last = RPWI_OP_SEND_LAST_INV,
+		.only = RPWI_OP_SEND_ONLY_INV},
+	[IBV_WR_RDMA_WRITE] = {.rc = true,
+		.uc = true,
+		.inline_ok = true,
+		.wc_opcode = IBV_WC_RDMA_WRITE,
+		.first = RPWI_OP_WRITE_FIRST,
+		.middle = RPWI_OP_WRITE_MIDDLE,
+		.last = RPWI_OP_WRITE_LAST,
+		.only = RPWI_OP_WRITE_ONLY},
+	[IBV_WR_RDMA_WRITE_WITH_IMM] = {.rc = true,
+		.uc = true,
+		.inline_ok = true,
+		.wc_opcode = IBV_WC_RDMA_WRITE,
+		.first = RPWI_OP_WRITE_FIRST,
+		.middle = RPWI_OP_WRITE_MIDDLE,
+		.last = RPWI_OP_WRITE_LAST_IMM,
+		.only = RPWI_OP_WRITE_ONLY_IMM},
 	[IBV_WR_RDMA_READ] = {.rc = true, .wc_opcode = IBV_WC_RDMA_READ, .only = RPWI_OP_READ_REQ},
 	[IBV_WR_ATOMIC_CMP_AND_SWP] = {.rc = true, .wc_opcode = IBV_WC_COMP_SWAP, .only = RPWI_OP_CMP_SWAP},
 	[IBV_WR_ATOMIC_FETCH_AND_ADD] = {.rc = true, .wc_opcode = IBV_WC_FETCH_ADD, .only = RPWI_OP_FETCH_ADD},
@@ -105,7 +136,11 @@ void rpwi_qp_complete_send(struct rpwi_qp *qp, const struct rpwi_swqe *w, enum i
 	if (status == IBV_WC_SUCCESS && !qp->sig_all && !(w->flags & IBV_SEND_SIGNALED))
 		return;
 	struct ibv_wc wc = {
-		.wr_id = w->wr_id, .status = status, .opcode = rpwi_wr_info[w->opcode].wc_opcode, .byte_len = w->len, .qp_num = qp->qpn,
+		.wr_id = w->wr_id,
+		.status = status,
+		.opcode = rpwi_wr_info[w->opcode].wc_opcode,
+		.byte_len = w->len,
+		.qp_num = qp->qpn,
 	};
 	qp->ops->complete(qp, false, &wc, status != IBV_WC_SUCCESS);
 }
@@ -199,7 +234,10 @@ static void reset(struct rpwi_qp *qp)
 /* ---- modify: the table of IB 11.2.5.2 (table 91) ---- */
 
 enum { T_RC, T_UC, T_UD, T_COUNT };
-struct transition { bool valid; int need[T_COUNT], may[T_COUNT]; };
+struct transition {
+	bool valid;
+	int need[T_COUNT], may[T_COUNT];
+};
 
 enum {
 	SET_INIT = IBV_QP_PKEY_INDEX | IBV_QP_PORT,
@@ -209,52 +247,73 @@ enum {
 };
 
 static const struct transition transitions[7][7] = {
-	[IBV_QPS_RESET] = {
-		[IBV_QPS_RESET] = {.valid = true},
-		[IBV_QPS_INIT] = {.valid = true,
-			.need = {[T_RC] = SET_INIT | IBV_QP_ACCESS_FLAGS, [T_UC] = SET_INIT | IBV_QP_ACCESS_FLAGS, [T_UD] = SET_INIT | IBV_QP_QKEY}},
-	},
-	[IBV_QPS_INIT] = {
-		[IBV_QPS_RESET] = {.valid = true}, [IBV_QPS_ERR] = {.valid = true},
-		[IBV_QPS_INIT] = {.valid = true,
-			.may = {[T_RC] = SET_INIT | IBV_QP_ACCESS_FLAGS, [T_UC] = SET_INIT | IBV_QP_ACCESS_FLAGS, [T_UD] = SET_INIT | IBV_QP_QKEY}},
-		[IBV_QPS_RTR] = {.valid = true,
-			.need = {[T_RC] = SET_PEER | IBV_QP_MAX_DEST_RD_ATOMIC | IBV_QP_MIN_RNR_TIMER, [T_UC] = SET_PEER},
-			.may = {[T_RC] = IBV_QP_ALT_PATH | IBV_QP_ACCESS_FLAGS | IBV_QP_PKEY_INDEX, [T_UC] = IBV_QP_ALT_PATH | IBV_QP_ACCESS_FLAGS | IBV_QP_PKEY_INDEX,
-				[T_UD] = IBV_QP_PKEY_INDEX | IBV_QP_QKEY}},
-	},
-	[IBV_QPS_RTR] = {
-		[IBV_QPS_RESET] = {.valid = true}, [IBV_QPS_ERR] = {.valid = true},
-		[IBV_QPS_RTS] = {.valid = true,
-			.need = {[T_RC] = SET_RETRY | IBV_QP_SQ_PSN, [T_UC] = IBV_QP_SQ_PSN, [T_UD] = IBV_QP_SQ_PSN},
-			.may = {[T_RC] = IBV_QP_CUR_STATE | SET_PATHS | IBV_QP_ACCESS_FLAGS | IBV_QP_MIN_RNR_TIMER,
-				[T_UC] = IBV_QP_CUR_STATE | SET_PATHS | IBV_QP_ACCESS_FLAGS, [T_UD] = IBV_QP_CUR_STATE | IBV_QP_QKEY}},
-	},
-	[IBV_QPS_RTS] = {
-		[IBV_QPS_RESET] = {.valid = true}, [IBV_QPS_ERR] = {.valid = true},
-		[IBV_QPS_RTS] = {.valid = true,
-			.may = {[T_RC] = IBV_QP_CUR_STATE | SET_PATHS | IBV_QP_ACCESS_FLAGS | IBV_QP_MIN_RNR_TIMER,
-				[T_UC] = IBV_QP_CUR_STATE | SET_PATHS | IBV_QP_ACCESS_FLAGS, [T_UD] = IBV_QP_CUR_STATE | IBV_QP_QKEY}},
-		[IBV_QPS_SQD] = {.valid = true,
-			.may = {[T_RC] = IBV_QP_EN_SQD_ASYNC_NOTIFY | IBV_QP_CUR_STATE, [T_UC] = IBV_QP_EN_SQD_ASYNC_NOTIFY | IBV_QP_CUR_STATE,
-				[T_UD] = IBV_QP_EN_SQD_ASYNC_NOTIFY | IBV_QP_CUR_STATE}},
-	},
-	[IBV_QPS_SQD] = {
-		[IBV_QPS_RESET] = {.valid = true}, [IBV_QPS_ERR] = {.valid = true},
-		[IBV_QPS_RTS] = {.valid = true,
-			.may = {[T_RC] = IBV_QP_CUR_STATE | SET_PATHS | IBV_QP_ACCESS_FLAGS | IBV_QP_MIN_RNR_TIMER,
-				[T_UC] = IBV_QP_CUR_STATE | SET_PATHS | IBV_QP_ACCESS_FLAGS, [T_UD] = IBV_QP_CUR_STATE | IBV_QP_QKEY}},
-		[IBV_QPS_SQD] = {.valid = true,
-			.may = {[T_RC] = SET_INIT | IBV_QP_AV | SET_RETRY | IBV_QP_MAX_DEST_RD_ATOMIC | SET_PATHS | IBV_QP_ACCESS_FLAGS | IBV_QP_MIN_RNR_TIMER,
-				[T_UC] = IBV_QP_AV | SET_PATHS | IBV_QP_ACCESS_FLAGS | IBV_QP_PKEY_INDEX, [T_UD] = IBV_QP_PKEY_INDEX | IBV_QP_QKEY}},
-	},
-	[IBV_QPS_SQE] = {
-		[IBV_QPS_RESET] = {.valid = true}, [IBV_QPS_ERR] = {.valid = true},
-		[IBV_QPS_RTS] = {.valid = true, .may = {[T_UC] = IBV_QP_CUR_STATE | IBV_QP_ACCESS_FLAGS, [T_UD] = IBV_QP_CUR_STATE | IBV_QP_QKEY}},
-	},
-	[IBV_QPS_ERR] = {
-		[IBV_QPS_RESET] = {.valid = true}, [IBV_QPS_ERR] = {.valid = true},
-	},
+	[IBV_QPS_RESET] =
+		{
+			[IBV_QPS_RESET] = {.valid = true},
+			[IBV_QPS_INIT] = {.valid = true,
+				.need = {[T_RC] = SET_INIT | IBV_QP_ACCESS_FLAGS, [T_UC] = SET_INIT | IBV_QP_ACCESS_FLAGS, [T_UD] = SET_INIT | IBV_QP_QKEY}},
+		},
+	[IBV_QPS_INIT] =
+		{
+			[IBV_QPS_RESET] = {.valid = true},
+			[IBV_QPS_ERR] = {.valid = true},
+			[IBV_QPS_INIT] = {.valid = true,
+				.may = {[T_RC] = SET_INIT | IBV_QP_ACCESS_FLAGS, [T_UC] = SET_INIT | IBV_QP_ACCESS_FLAGS, [T_UD] = SET_INIT | IBV_QP_QKEY}},
+			[IBV_QPS_RTR] = {.valid = true,
+				.need = {[T_RC] = SET_PEER | IBV_QP_MAX_DEST_RD_ATOMIC | IBV_QP_MIN_RNR_TIMER, [T_UC] = SET_PEER},
+				.may = {[T_RC] = IBV_QP_ALT_PATH | IBV_QP_ACCESS_FLAGS | IBV_QP_PKEY_INDEX,
+					[T_UC] = IBV_QP_ALT_PATH | IBV_QP_ACCESS_FLAGS | IBV_QP_PKEY_INDEX,
+					[T_UD] = IBV_QP_PKEY_INDEX | IBV_QP_QKEY}},
+		},
+	[IBV_QPS_RTR] =
+		{
+			[IBV_QPS_RESET] = {.valid = true},
+			[IBV_QPS_ERR] = {.valid = true},
+			[IBV_QPS_RTS] = {.valid = true,
+				.need = {[T_RC] = SET_RETRY | IBV_QP_SQ_PSN, [T_UC] = IBV_QP_SQ_PSN, [T_UD] = IBV_QP_SQ_PSN},
+				.may = {[T_RC] = IBV_QP_CUR_STATE | SET_PATHS | IBV_QP_ACCESS_FLAGS | IBV_QP_MIN_RNR_TIMER,
+					[T_UC] = IBV_QP_CUR_STATE | SET_PATHS | IBV_QP_ACCESS_FLAGS,
+					[T_UD] = IBV_QP_CUR_STATE | IBV_QP_QKEY}},
+		},
+	[IBV_QPS_RTS] =
+		{
+			[IBV_QPS_RESET] = {.valid = true},
+			[IBV_QPS_ERR] = {.valid = true},
+			[IBV_QPS_RTS] = {.valid = true,
+				.may = {[T_RC] = IBV_QP_CUR_STATE | SET_PATHS | IBV_QP_ACCESS_FLAGS | IBV_QP_MIN_RNR_TIMER,
+					[T_UC] = IBV_QP_CUR_STATE | SET_PATHS | IBV_QP_ACCESS_FLAGS,
+					[T_UD] = IBV_QP_CUR_STATE | IBV_QP_QKEY}},
+			[IBV_QPS_SQD] = {.valid = true,
+				.may = {[T_RC] = IBV_QP_EN_SQD_ASYNC_NOTIFY | IBV_QP_CUR_STATE,
+					[T_UC] = IBV_QP_EN_SQD_ASYNC_NOTIFY | IBV_QP_CUR_STATE,
+					[T_UD] = IBV_QP_EN_SQD_ASYNC_NOTIFY | IBV_QP_CUR_STATE}},
+		},
+	[IBV_QPS_SQD] =
+		{
+			[IBV_QPS_RESET] = {.valid = true},
+			[IBV_QPS_ERR] = {.valid = true},
+			[IBV_QPS_RTS] = {.valid = true,
+				.may = {[T_RC] = IBV_QP_CUR_STATE | SET_PATHS | IBV_QP_ACCESS_FLAGS | IBV_QP_MIN_RNR_TIMER,
+					[T_UC] = IBV_QP_CUR_STATE | SET_PATHS | IBV_QP_ACCESS_FLAGS,
+					[T_UD] = IBV_QP_CUR_STATE | IBV_QP_QKEY}},
+			[IBV_QPS_SQD] = {.valid = true,
+				.may =
+					{[T_RC] = SET_INIT | IBV_QP_AV | SET_RETRY | IBV_QP_MAX_DEST_RD_ATOMIC | SET_PATHS | IBV_QP_ACCESS_FLAGS |
+						  IBV_QP_MIN_RNR_TIMER,
+						[T_UC] = IBV_QP_AV | SET_PATHS | IBV_QP_ACCESS_FLAGS | IBV_QP_PKEY_INDEX,
+						[T_UD] = IBV_QP_PKEY_INDEX | IBV_QP_QKEY}},
+		},
+	[IBV_QPS_SQE] =
+		{
+			[IBV_QPS_RESET] = {.valid = true},
+			[IBV_QPS_ERR] = {.valid = true},
+			[IBV_QPS_RTS] = {.valid = true, .may = {[T_UC] = IBV_QP_CUR_STATE | IBV_QP_ACCESS_FLAGS, [T_UD] = IBV_QP_CUR_STATE | IBV_QP_QKEY}},
+		},
+	[IBV_QPS_ERR] =
+		{
+			[IBV_QPS_RESET] = {.valid = true},
+			[IBV_QPS_ERR] = {.valid = true},
+		},
 };
 
 /* NULL when attributes and values are right for the transition, else what is wrong. */
@@ -290,7 +349,7 @@ static const char *modify_refused(const struct rpwi_qp *qp, const struct ibv_qp_
 	if (((mask & IBV_QP_RETRY_CNT) && a->retry_cnt > 7) || ((mask & IBV_QP_RNR_RETRY) && a->rnr_retry > 7))
 		return "a retry count is above 7";
 	if (((mask & IBV_QP_MAX_QP_RD_ATOMIC) && a->max_rd_atomic > RPWI_RD_ATOMIC_MAX) ||
-	    ((mask & IBV_QP_MAX_DEST_RD_ATOMIC) && a->max_dest_rd_atomic > RPWI_RD_ATOMIC_MAX))
+		((mask & IBV_QP_MAX_DEST_RD_ATOMIC) && a->max_dest_rd_atomic > RPWI_RD_ATOMIC_MAX))
 		return "too many outstanding READs and atomics";
 	return NULL;
 }
@@ -381,7 +440,7 @@ int rpwi_qp_modify(struct rpwi_qp *qp, const struct ibv_qp_attr *attr, int mask,
 		return 0;
 	}
 	if ((mask & IBV_QP_MAX_DEST_RD_ATOMIC) && (qp->state == IBV_QPS_INIT || attr->max_dest_rd_atomic > qp->attr.max_dest_rd_atomic) &&
-	    rpwi_resp_alloc(qp, attr->max_dest_rd_atomic))
+		rpwi_resp_alloc(qp, attr->max_dest_rd_atomic))
 		return ENOMEM;
 	set_attributes(qp, attr, mask);
 	if (mask & IBV_QP_AV)
@@ -545,20 +604,20 @@ void rpwi_qp_rx(struct rpwi_qp *qp, const struct rpwi_pkt *p, const struct rpwi_
 		rpwi_cpl_rx(qp, p, now_ns);
 }
 
-bool rpwi_txb_accepts(struct rpwi_txb *b, const struct rpwi_av *av)
+static bool same_flow(const struct rpwi_flow *a, const struct rpwi_flow *b)
 {
-	if (!b->av) {
-		b->av = av;
-		return true;
-	}
-	return b->av == av || (b->av->port == av->port && b->av->hop_limit == av->hop_limit && b->av->tclass == av->tclass &&
-			       b->av->flow_label == av->flow_label && !memcmp(&b->av->flow, &av->flow, sizeof(av->flow)));
+	return rpwi_addr_eq(&a->dst, &b->dst) && rpwi_addr_eq(&a->src, &b->src) && a->dst.scope == b->dst.scope && a->sport == b->sport && a->dport == b->dport;
 }
 
-static bool sends(const struct rpwi_qp *qp)
+bool rpwi_txb_accepts(struct rpwi_txb *b, const struct rpwi_av *av)
 {
-	return qp->state == IBV_QPS_RTS || qp->state == IBV_QPS_SQD;
+	if (!b->av)
+		b->av = av;
+	return b->av == av || (b->av->port == av->port && b->av->hop_limit == av->hop_limit && b->av->tclass == av->tclass &&
+				      b->av->flow_label == av->flow_label && same_flow(&b->av->flow, &av->flow));
 }
+
+static bool sends(const struct rpwi_qp *qp) { return qp->state == IBV_QPS_RTS || qp->state == IBV_QPS_SQD; }
 
 void rpwi_qp_tx(struct rpwi_qp *qp, struct rpwi_txb *b, bool hold_ack, uint64_t now_ns)
 {
@@ -614,15 +673,9 @@ bool rpwi_qp_tx_ready(const struct rpwi_qp *qp, bool hold_ack, uint64_t now_ns)
 	return sends(qp) && rpwi_req_state(qp) == RPWI_REQ_READY;
 }
 
-bool rpwi_qp_ack_owed(const struct rpwi_qp *qp)
-{
-	return qp->ack_owed || qp->nak_owed;
-}
+bool rpwi_qp_ack_owed(const struct rpwi_qp *qp) { return qp->ack_owed || qp->nak_owed; }
 
-bool rpwi_qp_blocked(const struct rpwi_qp *qp)
-{
-	return sends(qp) && rpwi_req_state(qp) == RPWI_REQ_BLOCKED;
-}
+bool rpwi_qp_blocked(const struct rpwi_qp *qp) { return sends(qp) && rpwi_req_state(qp) == RPWI_REQ_BLOCKED; }
 
 uint64_t rpwi_qp_deadline(const struct rpwi_qp *qp)
 {
@@ -655,7 +708,4 @@ uint32_t rpwi_qp_next_dqpn(const struct rpwi_qp *qp)
 	return qp->sq_cur != qp->sq_tail ? rpwi_sq_at(qp, qp->sq_cur)->dqpn : 0;
 }
 
-unsigned rpwi_qp_mtu(const struct rpwi_qp *qp)
-{
-	return qp->mtu;
-}
+unsigned rpwi_qp_mtu(const struct rpwi_qp *qp) { return qp->mtu; }

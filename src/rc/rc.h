@@ -17,26 +17,32 @@
 struct rpwi_qp;
 
 /* ---- Receive queue (rq.c): a QP's own, or a SRQ shared by several QPs. A bounded ring of receive WQEs. ---- */
-struct rpwi_rwqe { uint64_t wr_id; uint32_t nsge; uint32_t len; /* sum of the SGEs */ struct ibv_sge *sge; };
+struct rpwi_rwqe {
+	uint64_t wr_id;
+	uint32_t nsge;
+	uint32_t len; /* sum of the SGEs */
+	struct ibv_sge *sge;
+};
 struct rpwi_rq {
-	uint32_t wr_max, sge_max;      /* wr_max is as given; the ring is the next power of two */
-	uint32_t mask, head, tail;     /* free-running: tail - head are posted */
-	struct rpwi_rwqe *ring; struct ibv_sge *sges;
-	bool shared;                   /* SRQ */
-	uint32_t limit;                /* SRQ limit, 0 not armed */
+	uint32_t wr_max, sge_max;  /* wr_max is as given; the ring is the next power of two */
+	uint32_t mask, head, tail; /* free-running: tail - head are posted */
+	struct rpwi_rwqe *ring;
+	struct ibv_sge *sges;
+	bool shared;    /* SRQ */
+	uint32_t limit; /* SRQ limit, 0 not armed */
 };
 int rpwi_rq_init(struct rpwi_rq *rq, uint32_t wr_max, uint32_t sge_max, bool shared); /* 0 or -ENOMEM/-EINVAL */
 void rpwi_rq_fini(struct rpwi_rq *rq);
-int rpwi_rq_resize(struct rpwi_rq *rq, uint32_t wr_max);                               /* keeps what is posted; -EINVAL if it would not fit */
-int rpwi_rq_post(struct rpwi_rq *rq, const struct ibv_recv_wr *wr);                    /* one WR; 0, -ENOMEM full, -EINVAL too many SGEs */
+int rpwi_rq_resize(struct rpwi_rq *rq, uint32_t wr_max);            /* keeps what is posted; -EINVAL if it would not fit */
+int rpwi_rq_post(struct rpwi_rq *rq, const struct ibv_recv_wr *wr); /* one WR; 0, -ENOMEM full, -EINVAL too many SGEs */
 static inline uint32_t rpwi_rq_count(const struct rpwi_rq *rq) { return rq->tail - rq->head; }
 
 /* ---- Congestion window (cc.c): one for each peer address, shared by all QPs towards it; in packets. ---- */
 struct rpwi_cc {
 	uint32_t cwnd, cwnd_max, ssthresh;
-	uint32_t inflight;             /* request packets, and READ response packets awaited, not yet acknowledged */
-	uint32_t acked_partial;        /* for additive increase */
-	uint64_t recovery_until_ns;    /* at most one reduction in a round trip */
+	uint32_t inflight;          /* request packets, and READ response packets awaited, not yet acknowledged */
+	uint32_t acked_partial;     /* for additive increase */
+	uint64_t recovery_until_ns; /* at most one reduction in a round trip */
 	uint64_t srtt_ns;
 	uint64_t losses;
 	uint64_t timeouts;
@@ -45,7 +51,7 @@ void rpwi_cc_init(struct rpwi_cc *cc, uint32_t cwnd_initial, uint32_t cwnd_max);
 static inline uint32_t rpwi_cc_room(const struct rpwi_cc *cc) { return cc->inflight < cc->cwnd ? cc->cwnd - cc->inflight : 0; }
 void rpwi_cc_on_send(struct rpwi_cc *cc, uint32_t pkts);
 void rpwi_cc_on_ack(struct rpwi_cc *cc, uint32_t pkts, uint64_t now_ns);
-void rpwi_cc_on_forget(struct rpwi_cc *cc, uint32_t pkts);      /* no longer in flight, but not acknowledged: go-back, reset, error */
+void rpwi_cc_on_forget(struct rpwi_cc *cc, uint32_t pkts); /* no longer in flight, but not acknowledged: go-back, reset, error */
 void rpwi_cc_on_loss(struct rpwi_cc *cc, bool timeout, uint64_t now_ns);
 void rpwi_cc_on_rtt(struct rpwi_cc *cc, uint64_t sample_ns);
 
@@ -62,29 +68,33 @@ struct rpwi_qp_ops {
 	const void *(*mem_map)(struct rpwi_qp *qp, uint32_t lkey, uint64_t addr, uint32_t len);
 	/* Atomic on 8 aligned bytes, atomic with respect to this host's CPU too; *orig gets the old value in host order. -EACCES/-EFAULT. */
 	int (*mem_atomic)(struct rpwi_qp *qp, uint32_t rkey, uint64_t addr, bool cmp_swap, uint64_t compare, uint64_t swap_add, uint64_t *orig);
-	int (*invalidate)(struct rpwi_qp *qp, uint32_t key, bool remote);  /* SEND with invalidate, IBV_WR_LOCAL_INV; 0 or -EINVAL/-EACCES */
+	int (*invalidate)(struct rpwi_qp *qp, uint32_t key, bool remote); /* SEND with invalidate, IBV_WR_LOCAL_INV; 0 or -EINVAL/-EACCES */
 	int (*bind_mw)(struct rpwi_qp *qp, struct ibv_mw *mw, uint32_t rkey, const struct ibv_mw_bind_info *info);
 	/* A completion; wc->qp_num and so on are filled. `solicited`: the message had its SE bit set, or this is an error. */
 	void (*complete)(struct rpwi_qp *qp, bool recv, const struct ibv_wc *wc, bool solicited);
-	void (*event)(struct rpwi_qp *qp, enum ibv_event_type type);       /* COMM_EST, QP_FATAL, QP_REQ_ERR, QP_ACCESS_ERR, SQ_DRAINED, QP_LAST_WQE_REACHED, SRQ_LIMIT_REACHED */
+	void (*event)(struct rpwi_qp *qp,
+		enum ibv_event_type type); /* COMM_EST, QP_FATAL, QP_REQ_ERR, QP_ACCESS_ERR, SQ_DRAINED, QP_LAST_WQE_REACHED, SRQ_LIMIT_REACHED */
 };
 
 /* ---- Send queue entry. ---- */
 struct rpwi_swqe {
 	uint64_t wr_id;
-	uint8_t opcode;                /* enum ibv_wr_opcode */
-	uint8_t flags;                 /* enum ibv_send_flags */
-	uint8_t phase;                 /* requester's own */
+	uint8_t opcode; /* enum ibv_wr_opcode */
+	uint8_t flags;  /* enum ibv_send_flags */
+	uint8_t phase;  /* requester's own */
 	uint16_t nsge;
 	uint32_t len;
 	uint32_t psn_first, psn_next, npsn;
 	uint32_t imm_be, inv_rkey;
-	uint64_t raddr; uint32_t rkey;
+	uint64_t raddr;
+	uint32_t rkey;
 	uint64_t compare_add, swap;
-	struct rpwi_av *av; uint32_t dqpn, dqkey; /* UD; av is copied into `ud_av` of the QP's ring */
-	struct ibv_mw *mw; struct ibv_mw_bind_info bind;
-	struct ibv_sge *sge;           /* sge_max of them in the QP's arena */
-	uint8_t *inl;                  /* inline_max bytes in the arena; used when flags has IBV_SEND_INLINE */
+	struct rpwi_av *av;
+	uint32_t dqpn, dqkey; /* UD; av is copied into `ud_av` of the QP's ring */
+	struct ibv_mw *mw;
+	struct ibv_mw_bind_info bind;
+	struct ibv_sge *sge; /* sge_max of them in the QP's arena */
+	uint8_t *inl;        /* inline_max bytes in the arena; used when flags has IBV_SEND_INLINE */
 };
 
 /* Counters, per QP and (by adding up) per device. Printed by `ropeway run --stats`. */
@@ -98,12 +108,13 @@ struct rpwi_qp_stats {
 enum rpwi_qp_limits { RPWI_RD_ATOMIC_MAX = 128, RPWI_SGE_MAX = 32, RPWI_INLINE_MAX = 1024, RPWI_QP_WR_MAX = 32768 };
 
 struct rpwi_qp_init {
-	const struct rpwi_qp_ops *ops; void *user;
-	enum ibv_qp_type type;         /* IBV_QPT_RC, UC, UD */
+	const struct rpwi_qp_ops *ops;
+	void *user;
+	enum ibv_qp_type type; /* IBV_QPT_RC, UC, UD */
 	uint32_t qpn;
-	struct ibv_qp_cap cap;         /* max_send_wr and so on, already rounded by the caller */
+	struct ibv_qp_cap cap; /* max_send_wr and so on, already rounded by the caller */
 	bool sq_sig_all;
-	struct rpwi_rq *rq;            /* the QP's own or the SRQ's; owned by the caller */
+	struct rpwi_rq *rq; /* the QP's own or the SRQ's; owned by the caller */
 };
 
 /* Private to rc/ beyond `user`, `qpn`, `type`, `state`, `stats`, `attr`; embed it in the device's QP, so that a QP is one allocation. */
@@ -129,7 +140,10 @@ void rpwi_qp_recv_posted(struct rpwi_qp *qp);
 
 /* One packet for this QP: decoded, ICRC checked, dqpn == qp->qpn. `from` is the flow as received (src the peer, dst ours); a packet
  * from another address than the QP's peer is counted and dropped (RC, UC). ttl/tos are for the GRH of a UD receive. */
-struct rpwi_rxmeta { const struct rpwi_flow *flow; uint8_t ttl, tos; };
+struct rpwi_rxmeta {
+	const struct rpwi_flow *flow;
+	uint8_t ttl, tos;
+};
 void rpwi_qp_rx(struct rpwi_qp *qp, const struct rpwi_pkt *pkt, const struct rpwi_rxmeta *meta, uint64_t now_ns);
 
 /* Append what the QP may send now to the batch: first READ and atomic responses, then requests (as the window allows), then the ACK or NAK owed, all to one

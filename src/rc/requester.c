@@ -19,7 +19,7 @@ void rpwi_req_forget(struct rpwi_qp *qp)
 	qp->psn_max = qp->nxt;
 	qp->rd_head = qp->rd_next = qp->rd_tail;
 	qp->rnr_deadline_ns = RPWI_NEVER;
-	qp->rtt_running = qp->implied = qp->send_twice = false;
+	qp->rtt_running = qp->implied = qp->send_twice = qp->rnr_probe = false;
 	qp->timeouts_in_row = 0;
 	qp->since_ackreq = 0;
 	qp->deaf_until_ns = 0;
@@ -100,6 +100,8 @@ enum rpwi_req_state rpwi_req_state(const struct rpwi_qp *qp)
 	if (!rpwi_qp_is_rc(qp) || w->phase == RPWI_SWQE_DONE || rpwi_wr_info[w->opcode].local)
 		return RPWI_REQ_READY;
 
+	if (RPWI_UNLIKELY(qp->rnr_probe) && qp->nxt != qp->una)
+		return RPWI_REQ_IDLE;
 	uint32_t need = 1;
 
 	if (rpwi_op_needs_response(w->opcode)) {
@@ -237,9 +239,9 @@ void rpwi_req_fault(struct rpwi_qp *qp, uint32_t psn)
 
 struct walk {
 	const uint8_t *at;
-	uint32_t left;                 /* bytes mapped at `at` */
-	uint32_t sge, skip;            /* then from here on */
-	uint32_t budget;               /* bytes that this run wants mapped at most */
+	uint32_t left;      /* bytes mapped at `at` */
+	uint32_t sge, skip; /* then from here on */
+	uint32_t budget;    /* bytes that this run wants mapped at most */
 };
 
 static void walk_open(struct walk *k, const struct rpwi_swqe *w, uint32_t off, uint32_t budget)
@@ -304,10 +306,7 @@ static void headers_init(const struct rpwi_qp *qp, const struct rpwi_swqe *w, st
 	}
 }
 
-static uint8_t service_of(const struct rpwi_qp *qp)
-{
-	return qp->type == IBV_QPT_RC ? RPWI_SVC_RC : qp->type == IBV_QPT_UC ? RPWI_SVC_UC : RPWI_SVC_UD;
-}
+static uint8_t service_of(const struct rpwi_qp *qp) { return qp->type == IBV_QPT_RC ? RPWI_SVC_RC : qp->type == IBV_QPT_UC ? RPWI_SVC_UC : RPWI_SVC_UD; }
 
 /* [nxt, nxt + pkts) is in the batch, in tx_pkts packets of `bytes` bytes together. */
 static void sent(struct rpwi_qp *qp, uint32_t pkts, uint32_t tx_pkts, uint64_t bytes, uint64_t now_ns)
@@ -342,7 +341,7 @@ static bool tx_data(struct rpwi_qp *qp, struct rpwi_swqe *w, struct rpwi_txb *b,
 	const struct rpwi_wr_info *info = &rpwi_wr_info[w->opcode];
 	bool rc = rpwi_qp_is_rc(qp);
 	uint32_t mtu = qp->mtu, k = qp->nxt - w->psn_first, left = w->len - k * mtu, done = 0;
-	uint32_t window = rc ? window_room(qp) : UINT32_MAX;
+	uint32_t window = !rc ? UINT32_MAX : qp->rnr_probe ? 1 : window_room(qp);
 	uint32_t n = RPWI_MIN(RPWI_MIN(w->npsn - k, pkts_max), window);
 	const uint8_t *middle = NULL;
 	struct rpwi_pkt h;

@@ -70,7 +70,9 @@ void rpwi_rcv_done(struct rpwi_qp *qp, const struct rpwi_pkt *p, uint32_t byte_l
 {
 	unsigned op = rpwi_pkt_op(p);
 	struct ibv_wc wc = {
-		.wr_id = qp->rcv.wr_id, .status = IBV_WC_SUCCESS, .byte_len = byte_len,
+		.wr_id = qp->rcv.wr_id,
+		.status = IBV_WC_SUCCESS,
+		.byte_len = byte_len,
 		.opcode = rpwi_op_has(op, RPWI_F_WRITE) ? IBV_WC_RECV_RDMA_WITH_IMM : IBV_WC_RECV,
 	};
 
@@ -127,10 +129,7 @@ void rpwi_resp_comm_est(struct rpwi_qp *qp)
 
 /* ---- what is owed ---- */
 
-static bool nak_is_sequence(const struct rpwi_qp *qp)
-{
-	return qp->nak_syndrome == rpwi_aeth(RPWI_AETH_NAK, RPWI_NAK_PSN_SEQ);
-}
+static bool nak_is_sequence(const struct rpwi_qp *qp) { return qp->nak_syndrome == rpwi_aeth(RPWI_AETH_NAK, RPWI_NAK_PSN_SEQ); }
 
 static void owe_nak(struct rpwi_qp *qp, uint8_t syndrome, uint32_t psn)
 {
@@ -153,7 +152,7 @@ static void refuse(struct rpwi_qp *qp, enum rpwi_nak code, uint32_t psn, enum ib
 	owe_nak(qp, rpwi_aeth(RPWI_AETH_NAK, code), psn);
 	if (recv_status != IBV_WC_SUCCESS && qp->rcv.have)
 		rpwi_rcv_fail(qp, recv_status);
-	else
+	else if (qp->state != IBV_QPS_ERR)
 		qp->ops->event(qp, code == RPWI_NAK_REM_ACCESS ? IBV_EVENT_QP_ACCESS_ERR : IBV_EVENT_QP_REQ_ERR);
 	rpwi_qp_enter_err(qp, true);
 }
@@ -317,10 +316,7 @@ static struct rpwi_res *res_new(struct rpwi_qp *qp)
 	return r;
 }
 
-static uint32_t pkts_of(const struct rpwi_qp *qp, uint32_t len)
-{
-	return len <= qp->mtu ? 1 : (uint32_t)(((uint64_t)len + qp->mtu - 1) / qp->mtu);
-}
+static uint32_t pkts_of(const struct rpwi_qp *qp, uint32_t len) { return len <= qp->mtu ? 1 : (uint32_t)(((uint64_t)len + qp->mtu - 1) / qp->mtu); }
 
 static void rx_read(struct rpwi_qp *qp, const struct rpwi_pkt *p)
 {
@@ -488,10 +484,7 @@ void rpwi_resp_rx(struct rpwi_qp *qp, const struct rpwi_pkt *p, uint64_t now_ns)
 
 /* ---- answers ---- */
 
-bool rpwi_resp_has_answers(const struct rpwi_qp *qp)
-{
-	return qp->res_cur != qp->res_tail;
-}
+bool rpwi_resp_has_answers(const struct rpwi_qp *qp) { return qp->res_cur != qp->res_tail; }
 
 static void answer_init(const struct rpwi_qp *qp, struct rpwi_pkt *h, unsigned op, uint32_t psn, uint32_t msn)
 {

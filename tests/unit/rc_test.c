@@ -9,7 +9,19 @@
 
 #include "rc/rc.h"
 
-enum { MEM = 1 << 20, WCS = 4096, EVENTS = 64, WIRE = 8192, KEY = 0x100, KEY_BAD = 0xbad, QPN0 = 0x11, QPN1 = 0x22, MTU = 1024, PSN0 = 0xffffe0, PSN1 = 0x000123 };
+enum {
+	MEM = 1 << 20,
+	WCS = 4096,
+	EVENTS = 64,
+	WIRE = 8192,
+	KEY = 0x100,
+	KEY_BAD = 0xbad,
+	QPN0 = 0x11,
+	QPN1 = 0x22,
+	MTU = 1024,
+	PSN0 = 0xffffe0,
+	PSN1 = 0x000123
+};
 
 struct side {
 	struct rpwi_qp qp;
@@ -17,9 +29,9 @@ struct side {
 	struct rpwi_cc cc;
 	struct rpwi_flow rx_flow;
 	uint8_t *mem;
-	int key_access;                /* of KEY, which covers mem */
-	uint64_t hole_at, hole_len;    /* addresses that are not mapped */
-	uint32_t inv_key;              /* last invalidated */
+	int key_access;             /* of KEY, which covers mem */
+	uint64_t hole_at, hole_len; /* addresses that are not mapped */
+	uint32_t inv_key;           /* last invalidated */
 	bool inv_remote;
 	int inv_rc, bind_rc, binds;
 	struct ibv_wc wc[WCS];
@@ -29,7 +41,11 @@ struct side {
 	unsigned nevent;
 };
 
-struct wpkt { int to; size_t len; uint8_t raw[RPWI_PACKET_MAX]; };
+struct wpkt {
+	int to;
+	size_t len;
+	uint8_t raw[RPWI_PACKET_MAX];
+};
 
 static struct side S[2];
 static struct wpkt *wire;
@@ -49,10 +65,7 @@ static bool in_mem(const struct side *s, uint64_t addr, uint64_t len)
 	return addr >= base && len <= MEM && addr - base <= MEM - len;
 }
 
-static bool in_hole(const struct side *s, uint64_t addr, uint64_t len)
-{
-	return s->hole_len && addr < s->hole_at + s->hole_len && s->hole_at < addr + len;
-}
+static bool in_hole(const struct side *s, uint64_t addr, uint64_t len) { return s->hole_len && addr < s->hole_at + s->hole_len && s->hole_at < addr + len; }
 
 static int mem_check(struct rpwi_qp *qp, uint32_t key, uint64_t addr, uint64_t len, int access, bool remote)
 {
@@ -128,8 +141,15 @@ static void event(struct rpwi_qp *qp, enum ibv_event_type type)
 }
 
 static const struct rpwi_qp_ops ops = {
-	.mem_check = mem_check, .mem_write = mem_write, .mem_read = mem_read, .mem_map = mem_map, .mem_atomic = mem_atomic,
-	.invalidate = invalidate, .bind_mw = bind_mw, .complete = complete, .event = event,
+	.mem_check = mem_check,
+	.mem_write = mem_write,
+	.mem_read = mem_read,
+	.mem_map = mem_map,
+	.mem_atomic = mem_atomic,
+	.invalidate = invalidate,
+	.bind_mw = bind_mw,
+	.complete = complete,
+	.event = event,
 };
 
 /* ---- making a pair ---- */
@@ -138,7 +158,9 @@ static void fill(struct side *s, uint32_t salt)
 {
 	uint64_t x = 0x9e3779b97f4a7c15ull * (salt + 1);
 	for (size_t i = 0; i < MEM; i += 8) {
-		x ^= x << 13; x ^= x >> 7; x ^= x << 17;
+		x ^= x << 13;
+		x ^= x >> 7;
+		x ^= x << 17;
 		memcpy(s->mem + i, &x, 8);
 	}
 }
@@ -153,13 +175,22 @@ static struct rpwi_av av_between(int me)
 	return av;
 }
 
-struct config { enum ibv_qp_type type; uint32_t send_wr, recv_wr, sge, inl, rd, cwnd; bool sig_all, srq; int timeout, retry, rnr_retry, rnr_timer, access; };
+struct config {
+	enum ibv_qp_type type;
+	uint32_t send_wr, recv_wr, sge, inl, rd, cwnd;
+	bool sig_all, srq;
+	int timeout, retry, rnr_retry, rnr_timer, access;
+};
 #pragma GCC diagnostic ignored "-Woverride-init" /* of the defaults, on purpose */
 #ifdef __clang__
 #pragma GCC diagnostic ignored "-Winitializer-overrides"
 #endif
-#define CONFIG(...) (struct config){.type = IBV_QPT_RC, .send_wr = 64, .recv_wr = 64, .sge = 4, .inl = 256, .rd = 4, .cwnd = 64, .timeout = 14, .retry = 7, .rnr_retry = 3, .rnr_timer = 12, \
-	.access = IBV_ACCESS_REMOTE_READ | IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_ATOMIC, __VA_ARGS__}
+#define CONFIG(...) \
+	(struct config) \
+	{ \
+		.type = IBV_QPT_RC, .send_wr = 64, .recv_wr = 64, .sge = 4, .inl = 256, .rd = 4, .cwnd = 64, .timeout = 14, .retry = 7, .rnr_retry = 3, \
+		.rnr_timer = 12, .access = IBV_ACCESS_REMOTE_READ | IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_ATOMIC, __VA_ARGS__ \
+	}
 
 static void make(int i, const struct config *c)
 {
@@ -173,7 +204,12 @@ static void make(int i, const struct config *c)
 	assert_int_equal(rpwi_rq_init(&s->rq, c->recv_wr, c->sge, c->srq), 0);
 	rpwi_cc_init(&s->cc, c->cwnd, c->cwnd);
 	struct rpwi_qp_init init = {
-		.ops = &ops, .user = s, .type = c->type, .qpn = i ? QPN1 : QPN0, .sq_sig_all = c->sig_all, .rq = &s->rq,
+		.ops = &ops,
+		.user = s,
+		.type = c->type,
+		.qpn = i ? QPN1 : QPN0,
+		.sq_sig_all = c->sig_all,
+		.rq = &s->rq,
 		.cap = {.max_send_wr = c->send_wr, .max_recv_wr = c->recv_wr, .max_send_sge = c->sge, .max_recv_sge = c->sge, .max_inline_data = c->inl},
 	};
 	assert_int_equal(rpwi_qp_init(&s->qp, &init), 0);
@@ -183,14 +219,19 @@ static void make(int i, const struct config *c)
 static int to_init(int i, const struct config *c)
 {
 	struct ibv_qp_attr a = {.qp_state = IBV_QPS_INIT, .port_num = 1, .qp_access_flags = (unsigned)c->access, .qkey = 0x5151 + (unsigned)i};
-	return rpwi_qp_modify(&S[i].qp, &a, IBV_QP_STATE | IBV_QP_PKEY_INDEX | IBV_QP_PORT | (c->type == IBV_QPT_UD ? IBV_QP_QKEY : IBV_QP_ACCESS_FLAGS), NULL, now);
+	return rpwi_qp_modify(
+		&S[i].qp, &a, IBV_QP_STATE | IBV_QP_PKEY_INDEX | IBV_QP_PORT | (c->type == IBV_QPT_UD ? IBV_QP_QKEY : IBV_QP_ACCESS_FLAGS), NULL, now);
 }
 
 static int to_rtr(int i, const struct config *c)
 {
 	struct rpwi_av av = av_between(i);
-	struct ibv_qp_attr a = {.qp_state = IBV_QPS_RTR, .path_mtu = IBV_MTU_1024, .dest_qp_num = i ? QPN0 : QPN1, .rq_psn = i ? PSN0 : PSN1,
-		.max_dest_rd_atomic = (uint8_t)c->rd, .min_rnr_timer = (uint8_t)c->rnr_timer};
+	struct ibv_qp_attr a = {.qp_state = IBV_QPS_RTR,
+		.path_mtu = IBV_MTU_1024,
+		.dest_qp_num = i ? QPN0 : QPN1,
+		.rq_psn = i ? PSN0 : PSN1,
+		.max_dest_rd_atomic = (uint8_t)c->rd,
+		.min_rnr_timer = (uint8_t)c->rnr_timer};
 	int mask = IBV_QP_STATE;
 
 	av.cc = &S[i].cc;
@@ -205,8 +246,12 @@ static int to_rtr(int i, const struct config *c)
 
 static int to_rts(int i, const struct config *c)
 {
-	struct ibv_qp_attr a = {.qp_state = IBV_QPS_RTS, .sq_psn = i ? PSN1 : PSN0, .timeout = (uint8_t)c->timeout, .retry_cnt = (uint8_t)c->retry,
-		.rnr_retry = (uint8_t)c->rnr_retry, .max_rd_atomic = (uint8_t)c->rd};
+	struct ibv_qp_attr a = {.qp_state = IBV_QPS_RTS,
+		.sq_psn = i ? PSN1 : PSN0,
+		.timeout = (uint8_t)c->timeout,
+		.retry_cnt = (uint8_t)c->retry,
+		.rnr_retry = (uint8_t)c->rnr_retry,
+		.max_rd_atomic = (uint8_t)c->rd};
 	int mask = IBV_QP_STATE | IBV_QP_SQ_PSN;
 
 	if (c->type == IBV_QPT_RC)
@@ -261,7 +306,8 @@ static int teardown(void **state)
 static int post(int i, enum ibv_wr_opcode op, uint64_t id, uint32_t off, uint32_t len, uint32_t roff, unsigned flags)
 {
 	struct ibv_sge sge = {.addr = (uintptr_t)S[i].mem + off, .length = len, .lkey = KEY};
-	struct ibv_send_wr wr = {.wr_id = id, .opcode = op, .sg_list = &sge, .num_sge = 1, .send_flags = flags, .imm_data = htobe32(0xabcd0000u | (uint32_t)id)};
+	struct ibv_send_wr wr = {
+		.wr_id = id, .opcode = op, .sg_list = &sge, .num_sge = 1, .send_flags = flags, .imm_data = htobe32(0xabcd0000u | (uint32_t)id)};
 	if (op == IBV_WR_SEND_WITH_INV || op == IBV_WR_LOCAL_INV)
 		wr.invalidate_rkey = 0x7000 + (uint32_t)id;
 	wr.wr.rdma.remote_addr = (uintptr_t)S[!i].mem + roff;
@@ -272,7 +318,11 @@ static int post(int i, enum ibv_wr_opcode op, uint64_t id, uint32_t off, uint32_
 static int post_atomic(int i, bool cas, uint64_t id, uint32_t off, uint32_t roff, uint64_t compare_add, uint64_t swap)
 {
 	struct ibv_sge sge = {.addr = (uintptr_t)S[i].mem + off, .length = 8, .lkey = KEY};
-	struct ibv_send_wr wr = {.wr_id = id, .opcode = cas ? IBV_WR_ATOMIC_CMP_AND_SWP : IBV_WR_ATOMIC_FETCH_AND_ADD, .sg_list = &sge, .num_sge = 1, .send_flags = IBV_SEND_SIGNALED};
+	struct ibv_send_wr wr = {.wr_id = id,
+		.opcode = cas ? IBV_WR_ATOMIC_CMP_AND_SWP : IBV_WR_ATOMIC_FETCH_AND_ADD,
+		.sg_list = &sge,
+		.num_sge = 1,
+		.send_flags = IBV_SEND_SIGNALED};
 	wr.wr.atomic.remote_addr = (uintptr_t)S[!i].mem + roff;
 	wr.wr.atomic.rkey = KEY;
 	wr.wr.atomic.compare_add = compare_add;
@@ -891,7 +941,72 @@ static void without_a_time_out_a_lost_packet_is_still_repaired(void **state)
 	unpair();
 }
 
+static void answers_to_the_first_attempt_cost_no_retries(void **state)
+{
+	pair(CONFIG(.rd = 2));
+	doom(RPWI_OP_READ_RESP_ONLY, UINT32_MAX, 1);
+	post(0, IBV_WR_RDMA_READ, 1, AT, 10, RAT, SIG);
+	post(0, IBV_WR_RDMA_WRITE, 2, AT + 64, 10, RAT + 64, SIG);
+	emit(0);
+	flush_wire();
+	emit(1);
+	struct rpwi_pkt ack = decoded(&wire[1]);
+	assert_int_equal(rpwi_pkt_op(&ack), RPWI_OP_ACK);
+	for (int k = 0; k < 20; k++) { /* as for a WRITE that arrived again and again */
+		rx(0, &ack);
+		for (unsigned n = emit(0); n; n--)
+			take_off(wire_n - 1);
+	}
+	assert_int_equal(S[0].qp.retry_left, 6);
+	wire_n = 0;
+	settle_timed();
+	assert_int_equal(S[0].nwc, 2);
+	expect_wc(0, 0, 1, IBV_WC_SUCCESS, IBV_WC_RDMA_READ);
+	/* the same for a sequence NAK that the network doubled */
+	post(0, IBV_WR_RDMA_WRITE, 3, AT, 4 * MTU, RAT, SIG);
+	emit(0);
+	take_off(0);
+	flush_wire();
+	emit(1);
+	struct rpwi_pkt nak = decoded(&wire[0]);
+	assert_int_equal(nak.syndrome, 0x60);
+	wire_n = 0;
+	for (int k = 0; k < 20; k++) {
+		rx(0, &nak);
+		emit(0);
+	}
+	assert_int_equal(S[0].qp.retry_left, 6);
+	assert_int_equal(wire_n, 4);
+	settle();
+	expect_wc(0, 2, 3, IBV_WC_SUCCESS, IBV_WC_RDMA_WRITE);
+	same(AT, RAT, 4 * MTU);
+	unpair();
+}
+
 /* ---- tests: receiver not ready ---- */
+
+static void after_rnr_one_packet_asks_whether_it_is_ready_now(void **state)
+{
+	pair(CONFIG(.rnr_retry = 7));
+	for (uint64_t k = 0; k < 20; k++)
+		post(0, IBV_WR_SEND, k, AT + 64 * (uint32_t)k, 10, 0, SIG);
+	settle();
+	for (int k = 0; k < 3; k++) {
+		assert_true(tick());
+		assert_int_equal(emit(0), 1);
+		assert_false(rpwi_qp_blocked(&S[0].qp));
+		assert_true(decoded(&wire[0]).ackreq);
+		settle();
+	}
+	for (uint64_t k = 0; k < 20; k++)
+		post_recv(1, k, RAT + 64 * (uint32_t)k, 64);
+	settle_timed();
+	assert_int_equal(S[0].nwc, 20);
+	for (uint32_t k = 0; k < 20; k++)
+		same(AT + 64 * k, RAT + 64 * k, 10);
+	assert_int_equal(S[1].qp.stats.rnr_nak_tx, 4);
+	unpair();
+}
 
 static void a_send_waits_for_a_receive(void **state)
 {
@@ -1110,15 +1225,27 @@ static void local_memory_that_goes_away_is_a_protection_error(void **state)
 /* Requests that no ropeway sends. */
 static struct rpwi_pkt forged(unsigned op, uint32_t psn, const uint8_t *payload, uint32_t len)
 {
-	return (struct rpwi_pkt){.opcode = (uint8_t)op, .pkey = RPWI_PKEY_DEFAULT, .dqpn = QPN1, .psn = psn, .ackreq = true, .payload = payload, .payload_len = len,
-		.va = (uintptr_t)S[1].mem + RAT, .rkey = KEY, .dma_len = len};
+	return (struct rpwi_pkt){.opcode = (uint8_t)op,
+		.pkey = RPWI_PKEY_DEFAULT,
+		.dqpn = QPN1,
+		.psn = psn,
+		.ackreq = true,
+		.payload = payload,
+		.payload_len = len,
+		.va = (uintptr_t)S[1].mem + RAT,
+		.rkey = KEY,
+		.dma_len = len};
 }
 
 static void invalid_requests_are_refused(void **state)
 {
 	uint8_t data[2 * MTU];
 	memset(data, 0x5a, sizeof(data));
-	struct { const char *what; struct rpwi_pkt p[2]; unsigned n; } bad[] = {
+	struct {
+		const char *what;
+		struct rpwi_pkt p[2];
+		unsigned n;
+	} bad[] = {
 		{"MIDDLE first", {forged(RPWI_OP_WRITE_MIDDLE, PSN0, data, MTU)}, 1},
 		{"SEND in a WRITE", {forged(RPWI_OP_WRITE_FIRST, PSN0, data, MTU), forged(RPWI_OP_SEND_LAST, psn_of(PSN0, 1), data, 10)}, 2},
 		{"FIRST in a WRITE", {forged(RPWI_OP_WRITE_FIRST, PSN0, data, MTU), forged(RPWI_OP_WRITE_FIRST, psn_of(PSN0, 1), data, MTU)}, 2},
@@ -1372,17 +1499,27 @@ static void the_first_packet_in_rtr_is_an_event(void **state)
 static int modify(int i, enum ibv_qp_state to, int mask)
 {
 	struct rpwi_av av = av_between(i);
-	struct ibv_qp_attr a = {.qp_state = to, .port_num = 1, .path_mtu = IBV_MTU_1024, .dest_qp_num = QPN1, .cur_qp_state = S[i].qp.state, .max_dest_rd_atomic = 1, .max_rd_atomic = 1};
+	struct ibv_qp_attr a = {.qp_state = to,
+		.port_num = 1,
+		.path_mtu = IBV_MTU_1024,
+		.dest_qp_num = QPN1,
+		.cur_qp_state = S[i].qp.state,
+		.max_dest_rd_atomic = 1,
+		.max_rd_atomic = 1};
 	return rpwi_qp_modify(&S[i].qp, &a, mask, &av, now);
 }
 
 static void every_required_attribute_is_required(void **state)
 {
-	static const struct { enum ibv_qp_type type; int need[3]; } rules[] = {
+	static const struct {
+		enum ibv_qp_type type;
+		int need[3];
+	} rules[] = {
 		{IBV_QPT_RC, {IBV_QP_PKEY_INDEX | IBV_QP_PORT | IBV_QP_ACCESS_FLAGS,
-			IBV_QP_AV | IBV_QP_PATH_MTU | IBV_QP_DEST_QPN | IBV_QP_RQ_PSN | IBV_QP_MAX_DEST_RD_ATOMIC | IBV_QP_MIN_RNR_TIMER,
-			IBV_QP_TIMEOUT | IBV_QP_RETRY_CNT | IBV_QP_RNR_RETRY | IBV_QP_SQ_PSN | IBV_QP_MAX_QP_RD_ATOMIC}},
-		{IBV_QPT_UC, {IBV_QP_PKEY_INDEX | IBV_QP_PORT | IBV_QP_ACCESS_FLAGS, IBV_QP_AV | IBV_QP_PATH_MTU | IBV_QP_DEST_QPN | IBV_QP_RQ_PSN, IBV_QP_SQ_PSN}},
+				     IBV_QP_AV | IBV_QP_PATH_MTU | IBV_QP_DEST_QPN | IBV_QP_RQ_PSN | IBV_QP_MAX_DEST_RD_ATOMIC | IBV_QP_MIN_RNR_TIMER,
+				     IBV_QP_TIMEOUT | IBV_QP_RETRY_CNT | IBV_QP_RNR_RETRY | IBV_QP_SQ_PSN | IBV_QP_MAX_QP_RD_ATOMIC}},
+		{IBV_QPT_UC,
+			{IBV_QP_PKEY_INDEX | IBV_QP_PORT | IBV_QP_ACCESS_FLAGS, IBV_QP_AV | IBV_QP_PATH_MTU | IBV_QP_DEST_QPN | IBV_QP_RQ_PSN, IBV_QP_SQ_PSN}},
 		{IBV_QPT_UD, {IBV_QP_PKEY_INDEX | IBV_QP_PORT | IBV_QP_QKEY, 0, IBV_QP_SQ_PSN}},
 	};
 	static const enum ibv_qp_state next[] = {IBV_QPS_INIT, IBV_QPS_RTR, IBV_QPS_RTS};
@@ -1689,11 +1826,17 @@ static void the_window_shrinks_on_loss_and_grows_again(void **state)
 static uint64_t rng;
 static uint32_t rnd(uint32_t n)
 {
-	rng ^= rng << 13; rng ^= rng >> 7; rng ^= rng << 17;
+	rng ^= rng << 13;
+	rng ^= rng >> 7;
+	rng ^= rng << 17;
 	return (uint32_t)((rng >> 11) % n);
 }
 
-struct want { enum ibv_wr_opcode op; uint32_t off, roff, len; uint64_t add; };
+struct want {
+	enum ibv_wr_opcode op;
+	uint32_t off, roff, len;
+	uint64_t add;
+};
 
 static void storm(uint64_t seed)
 {
@@ -1716,8 +1859,13 @@ static void storm(uint64_t seed)
 			fail_msg("seed %lu hangs", (unsigned long)seed);
 		for (int i = 0; i < 2; i++) {
 			if (posted[i] < OPS && rnd(3) == 0) {
-				static const enum ibv_wr_opcode all[] = {IBV_WR_SEND, IBV_WR_SEND_WITH_IMM, IBV_WR_RDMA_WRITE, IBV_WR_RDMA_WRITE_WITH_IMM, IBV_WR_RDMA_READ, IBV_WR_ATOMIC_FETCH_AND_ADD};
-				struct want w = {.op = all[rnd(6)], .off = posted[i] * 8192, .roff = MEM / 2 + posted[i] * 8192, .len = rnd(4) ? rnd(8192) : rnd(64), .add = 1 + rnd(1000)};
+				static const enum ibv_wr_opcode all[] = {IBV_WR_SEND, IBV_WR_SEND_WITH_IMM, IBV_WR_RDMA_WRITE, IBV_WR_RDMA_WRITE_WITH_IMM,
+					IBV_WR_RDMA_READ, IBV_WR_ATOMIC_FETCH_AND_ADD};
+				struct want w = {.op = all[rnd(6)],
+					.off = posted[i] * 8192,
+					.roff = MEM / 2 + posted[i] * 8192,
+					.len = rnd(4) ? rnd(8192) : rnd(64),
+					.add = 1 + rnd(1000)};
 				int rc;
 				if (w.op == IBV_WR_ATOMIC_FETCH_AND_ADD) {
 					rc = post_atomic(i, false, posted[i], MEM / 2 + OPS * 8192 + posted[i] * 8, MEM - 8, w.add, 0);
@@ -1743,7 +1891,9 @@ static void storm(uint64_t seed)
 				/* the k-th receive belongs to the k-th such operation: its slot */
 				unsigned seen = 0, k = 0;
 				for (; k < posted[!i]; k++)
-					if ((want[!i][k].op == IBV_WR_SEND || want[!i][k].op == IBV_WR_SEND_WITH_IMM || want[!i][k].op == IBV_WR_RDMA_WRITE_WITH_IMM) && seen++ == sends[i])
+					if ((want[!i][k].op == IBV_WR_SEND || want[!i][k].op == IBV_WR_SEND_WITH_IMM ||
+						    want[!i][k].op == IBV_WR_RDMA_WRITE_WITH_IMM) &&
+						seen++ == sends[i])
 						break;
 				post_recv(i, 1000 + k, MEM / 2 + k * 8192, 8192);
 				sends[i]++;
@@ -1761,7 +1911,8 @@ static void storm(uint64_t seed)
 			if (dice < PCT || dice >= 2 * PCT)
 				take_off(k);
 		}
-		bool done = posted[0] == OPS && posted[1] == OPS && S[0].nwc - S[0].nrecv == OPS && S[1].nwc - S[1].nrecv == OPS && S[0].nrecv == sends[0] && S[1].nrecv == sends[1];
+		bool done = posted[0] == OPS && posted[1] == OPS && S[0].nwc - S[0].nrecv == OPS && S[1].nwc - S[1].nrecv == OPS && S[0].nrecv == sends[0] &&
+			    S[1].nrecv == sends[1];
 		if (done && !wire_n && !rpwi_qp_ack_owed(&S[0].qp) && !rpwi_qp_ack_owed(&S[1].qp))
 			break;
 		if (!wire_n && rnd(4) == 0)
@@ -1837,6 +1988,8 @@ int main(void)
 		cmocka_unit_test(swapped_packets_are_put_right),
 		cmocka_unit_test(no_answer_at_all_ends_with_retry_exceeded),
 		cmocka_unit_test(without_a_time_out_a_lost_packet_is_still_repaired),
+		cmocka_unit_test(answers_to_the_first_attempt_cost_no_retries),
+		cmocka_unit_test(after_rnr_one_packet_asks_whether_it_is_ready_now),
 		cmocka_unit_test(a_send_waits_for_a_receive),
 		cmocka_unit_test(a_write_with_immediate_waits_at_its_last_packet),
 		cmocka_unit_test(rnr_retries_end),
