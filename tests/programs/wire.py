@@ -23,12 +23,15 @@ sys.path.insert(0, str(ROOT / "tests" / "interop"))
 from guest import die_with_parent  # noqa: E402
 from netns import enter_namespace, ip  # noqa: E402
 
+# tshark's guesses at what a payload may be: our payloads are patterns, in which it sees broken RPCs.
+GUESSES = ["smc", "smb_direct", "rpcordma", "nvme-rdma", "lnet", "iser", "ethertype", "infiniband.eoib", "infiniband_sdp", "fcoib"]
 SCAPY_PACKETS_MAX = 300  # Scapy takes a few ms for each
 PORT = 18700
 PERF = "-d {d} -x {g} -p {p} -F "
 PROGRAMS = [
     "{b}/tests/interop/verbs_verify -d {d} -g {g} -p {p} -n 1",
     "ibv_uc_pingpong -d {d} -g {g} -p {p} -n 20",
+    "ibv_uc_pingpong -d {d} -g {g} -p {p} -n 20 -s 200",
     "ibv_ud_pingpong -d {d} -g {g} -p {p} -n 20 -s 1024",
     "ibv_srq_pingpong -d {d} -g {g} -p {p} -n 20",
     "ib_write_bw -n 20 -s 10000 " + PERF,
@@ -188,11 +191,12 @@ def check_tshark(files, count, tally):
         tally.skipped += 1
         return
     dissected, malformed, first = 0, 0, ""
+    quiet = [word for guess in GUESSES for word in ("--disable-protocol", guess)]
     for path in files:
-        out = subprocess.run(["tshark", "-r", str(path), "-T", "fields", "-e", "infiniband.bth.opcode", "-e", "_ws.malformed", "-e", "_ws.expert.severity"],
+        out = subprocess.run(["tshark", "-r", str(path), *quiet, "-T", "fields", "-e", "infiniband.bth.opcode", "-e", "_ws.malformed"],
                              capture_output=True, text=True)
         for number, line in enumerate(out.stdout.splitlines(), 1):
-            code, bad, _ = (line.split("\t") + ["", ""])[:3]
+            code, bad = (line.split("\t") + [""])[:2]
             dissected += bool(code)
             if bad:
                 malformed += 1
