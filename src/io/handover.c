@@ -199,6 +199,8 @@ static bool is_holder(struct rpwi_handover *h, const struct rpwi_addr *a, uid_t 
 	return h->holder.known && h->holder.uid == uid;
 }
 
+bool rpwi_handover_pending(const struct rpwi_handover *h) { return h->at < h->end; }
+
 static bool well_formed(const struct io_packet *k)
 {
 	const struct rpwi_flow *f = &k->flow;

@@ -3,7 +3,8 @@
  *
  * Threads: the caller serializes all rpwi_steer_* and rpwi_port_* calls of its process with one lock. Nothing blocks, but a send for a few ms while the
  * socket is full, and opening a port that another user holds (half a second, to ask). Another process's questions are answered inside rpwi_steer_recv and rpwi_port_recv:
- * whoever has a port open must call both when their descriptors are readable, and rpwi_port_timer when its deadline has come.
+ * whoever has a port open must call both when their descriptors are readable (rpwi_steer_recv until it gives 0 before it sleeps: it may hold what is no longer in the
+ * socket), and rpwi_port_timer when its deadline has come.
  */
 #ifndef ROPEWAY_IO_H
 #define ROPEWAY_IO_H

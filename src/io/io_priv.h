@@ -72,6 +72,8 @@ struct io_port_list { struct rpwi_port *first; };
 extern struct io_port_list rpwi_ports; /* of this process */
 /* 0 or -errno; the sender's fields are filled in here. Never blocks. fd >= 0 goes along. */
 int rpwi_steer_tell(struct rpwi_steer *s, uint16_t slot, struct io_msg *m, const struct iovec *data, unsigned parts, int fd);
+/* Answer what others ask; packets that come meanwhile wait for rpwi_steer_recv. */
+void rpwi_steer_serve(struct rpwi_steer *s);
 struct rpwi_handover *rpwi_steer_handover(struct rpwi_steer *s);
 /* Does a ropeway process of this host hold the port of `a`? Waits for an answer, up to timeout_ms. */
 bool rpwi_steer_ask_holder(const struct rpwi_addr *a, int timeout_ms);
@@ -87,6 +89,7 @@ void rpwi_handover_retry(struct rpwi_handover *h, struct rpwi_steer *s);
 uint64_t rpwi_handover_retry_at(const struct rpwi_handover *h);
 uint8_t *rpwi_handover_buf(struct rpwi_handover *h, size_t *room);             /* where the records of a message are received */
 void rpwi_handover_arrived(struct rpwi_handover *h, uid_t uid, size_t len);    /* they are there */
+bool rpwi_handover_pending(const struct rpwi_handover *h);
 bool rpwi_handover_next(struct rpwi_handover *h, struct rpwi_rx *rx);          /* one of them; false: no more */
 uint64_t rpwi_handover_taken(const struct rpwi_handover *h);
 

@@ -205,6 +205,7 @@ static unsigned room_unknown(struct owner *o, struct rpwi_steer *s, uint16_t slo
 	if (!o->asked_at_ns)
 		ask(o, s, slot, now);
 	else if (now - o->asked_at_ns >= ANSWER_NS) {
+		rpwi_debug("the owner of slot %u does not say what it has drained: not paced for %u ms", slot, UNPACED_NS / 1000000);
 		o->asked_at_ns = 0;
 		o->unpaced_until_ns = now + UNPACED_NS;
 	}

@@ -16,6 +16,7 @@ enum {
 	RCVBUF_BYTES = 8 << 20,
 	HOLDER_ANSWER_MS = 500,
 	REBIND_MS = 1000,
+	SERVE_EVERY = 32,   /* receives between two looks at what others ask: a sender may wait for the answer */
 	PROBES_A_CALL = 16, /* probes eaten before a receive gives up looking for a packet */
 };
 
@@ -260,6 +261,8 @@ int rpwi_port_recv(struct rpwi_port *p, struct rpwi_rx *rx)
 			continue;
 		p->n.rx_datagrams += segments(rx);
 		rpwi_pace_progress(pace);
+		if (!(++p->receives % SERVE_EVERY))
+			rpwi_steer_serve(p->steer);
 		return 1;
 	}
 	return 0;

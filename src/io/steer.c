@@ -341,15 +341,13 @@ static bool next_taken(struct rpwi_steer *s, struct rpwi_rx *rx)
 	return true;
 }
 
-int rpwi_steer_recv(struct rpwi_steer *s, struct rpwi_rx *rx)
+/* Deal with what others ask, until a message brings packets (true: they wait in s->over) or nothing is there. */
+static bool serve(struct rpwi_steer *s)
 {
 	struct heard got;
 	size_t room;
 	uint8_t *buf = rpwi_handover_buf(s->over, &room);
-	unsigned empty = 0;
-	if (next_taken(s, rx))
-		return 1;
-	for (unsigned i = 0; i < MSGS_A_CALL && empty < s->nslots; i++) {
+	for (unsigned i = 0, empty = 0; i < MSGS_A_CALL && empty < s->nslots; i++) {
 		int rc = hear(s->slot[s->turn % s->nslots].fd, &got, buf, room);
 		if (rc == -EBADMSG)
 			continue;
@@ -366,9 +364,23 @@ int rpwi_steer_recv(struct rpwi_steer *s, struct rpwi_rx *rx)
 		if (got.fd >= 0)
 			close(got.fd);
 		rpwi_handover_arrived(s->over, got.uid, got.len);
+		return true;
+	}
+	return false;
+}
+
+void rpwi_steer_serve(struct rpwi_steer *s)
+{
+	if (!rpwi_handover_pending(s->over))
+		serve(s);
+}
+
+int rpwi_steer_recv(struct rpwi_steer *s, struct rpwi_rx *rx)
+{
+	do {
 		if (next_taken(s, rx))
 			return 1;
-	}
+	} while (serve(s));
 	return 0;
 }
 
