@@ -2026,5 +2026,6 @@ int main(void)
 		cmocka_unit_test(the_window_shrinks_on_loss_and_grows_again),
 		cmocka_unit_test(storms),
 	};
+	cmocka_set_message_output(CM_OUTPUT_TAP);
 	return cmocka_run_group_tests(tests, setup, teardown);
 }
