@@ -10,6 +10,7 @@ import json
 import os
 import pathlib
 import platform
+import signal
 import subprocess
 import sys
 
@@ -35,6 +36,7 @@ def options():
     p.add_argument("--build", default=str(ROOT / "build"), help="build folder, default build")
     p.add_argument("--no-setup", action="store_true", help="measure what is built")
     p.add_argument("--priority", action="store_true", help="as root, on a machine that others use: run everything measured, references too, at nice -20")
+    p.add_argument("--isolated", action="store_true", help="in a network namespace of its own (loopback too), away from other users of port 4791")
     p.add_argument("--verbose", action="store_true", help="show each command and what it prints")
     p.add_argument("--inside", action="store_true", help=argparse.SUPPRESS)
     o = p.parse_args()
@@ -125,6 +127,7 @@ def through_guest(o):
 
 def main():
     o = options()
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit("bench: terminated"))  # through the clean-up, as ^C does
     about = machine(o)
     if about["load"] > 0.3 and not o.inside:
         tell(f"bench: load is {about['load']:.2f}: something else uses the cores; figures move, ratios less")
@@ -140,7 +143,7 @@ def main():
     if o.json:
         out = json.dumps({"machine": about, "rows": rows}, indent=1)
         print(out) if o.json == "-" else pathlib.Path(o.json).write_text(out + "\n")
-    if o.json != "-":
+    if o.json != "-" and not o.inside:
         print(report.text_table(rows))
         print(report.machine_text(about))
         for line in dict.fromkeys(f"{row['name']}: {row['why']}" for row in rows if row.get("why")):
