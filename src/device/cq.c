@@ -193,6 +193,9 @@ static void poll_progress(void)
 	if (RPWI_UNLIKELY(!h->service_running))
 		service_start();
 	h->n.inline_polls++;
+	/* A poll in vain: no reply is about to take the ACK along. */
+	if (atomic_load_explicit(&h->held_any, memory_order_relaxed))
+		progress_flush_held(rpwi_now_ns());
 	if (!progress_run(false)) {
 		h->n.inline_empty++;
 		atomic_store_explicit(&h->empty_polls, atomic_load_explicit(&h->empty_polls, memory_order_relaxed) + 1, memory_order_relaxed);
@@ -205,10 +208,6 @@ int dev_poll_cq(struct ibv_cq *ibv, int n, struct ibv_wc *wc)
 	struct dcq *cq = to_dcq(ibv);
 	if (n <= 0)
 		return 0;
-	if (atomic_load_explicit(&the_hca.held_any, memory_order_relaxed) && !pthread_mutex_trylock(&the_hca.lock)) {
-		progress_flush_held(rpwi_now_ns());
-		hca_unlock();
-	}
 	int got = cq_pop(cq, n, wc);
 	if (got)
 		return got;

@@ -574,6 +574,13 @@ void rpwi_dev_stats_print(FILE *to)
 	fprintf(to, "ropeway: statistics of process %d\n", (int)getpid());
 	for (size_t i = 0; i < RPWI_ARRAY_LEN(rows); i++)
 		fprintf(to, "  %-28s %llu\n", rows[i].name, (unsigned long long)rows[i].v);
+	hca_lock();
+	for (struct rpwi_list *l = h->peers.next; l != &h->peers; l = l->next) {
+		const struct rpwi_cc *cc = &RPWI_CONTAINER_OF(l, struct dpeer, link)->cc;
+		fprintf(to, "  window of a peer: %u packets (at most %u), in flight %u, round trip %.1f us, halved %llu times\n", cc->cwnd, cc->cwnd_max, cc->inflight,
+			(double)cc->srtt_ns / 1000, (unsigned long long)(cc->losses + cc->timeouts));
+	}
+	hca_unlock();
 	for (int k = 1; k < RPWI_NAK_COUNT; k++)
 		fprintf(to, "  NAKs \"%s\": sent %llu, received %llu\n", rpwi_nak_name[k], (unsigned long long)s.nak_tx[k], (unsigned long long)s.nak_rx[k]);
 }

@@ -173,7 +173,7 @@ struct hca {
 	struct rpwi_txb txb;
 
 	/* service thread */
-	pthread_t service; bool service_running; bool stop;
+	pthread_t service; bool service_running; _Atomic bool stop;
 	_Atomic uint32_t empty_polls;    /* counts up while the program polls in vain: then progress is its own */
 	_Atomic uint32_t any_polls;
 	_Atomic int waiters;             /* threads that make progress inside get_cq_event */

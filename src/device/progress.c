@@ -12,6 +12,7 @@
 #include <signal.h>
 #include <stdlib.h>
 #include <sys/eventfd.h>
+#include <sys/prctl.h>
 #include <unistd.h>
 
 #include "device/hca.h"
@@ -20,8 +21,10 @@
 enum {
 	RX_BATCHES_MAX = 8,            /* in one round and port: then others get their turn */
 	SPIN_POLLS = 32,               /* so many polls in vain within a tick mean that the program spins */
+	LONE_BYTES = 2048,
 	QUIET_POLLS = 64,              /* after so many empty polls a port among several is polled every 16th time */
 	TICK_NS = 200000,
+	ACK_HOLD_NS = 20000,           /* at most, by the service thread; a few times that where the machine is busy */
 	SERVICE_SLEEP_MAX_MS = 1000,
 	PACE_RETRY_NS = 100000,
 };
@@ -239,6 +242,7 @@ static bool tx_batch(struct dqp *q, bool hold_ack, uint64_t now_ns)
 			room = rpwi_steer_room(the_hca.steer, to, RPWI_TXB_PKTS, (size_t)RPWI_TXB_PKTS * mtu);
 			if (!room) {
 				the_hca.n.pace_stalls++;
+				rpwi_qp_tx_done(&q->t);
 				return false;
 			}
 			b->pkt_max = room;
@@ -255,6 +259,8 @@ static bool tx_batch(struct dqp *q, bool hold_ack, uint64_t now_ns)
 	int rc = rpwi_port_send(port, b, &sent);
 	if (RPWI_UNLIKELY(rc == -EFAULT))
 		rpwi_qp_tx_fault(&q->t, b, sent, now_ns);
+	else
+		rpwi_qp_tx_done(&q->t);
 	return true;
 }
 
@@ -386,9 +392,13 @@ static unsigned rx_port(struct dport *p, bool hold_ack, uint64_t *now_ns)
 	while (n < RX_BATCHES_MAX && rpwi_port_recv(p->io, &rx) > 0) {
 		if (!n++ && !*now_ns)
 			*now_ns = rpwi_now_ns();
-		/* A full batch behind this one: its ACK should not wait for the rest. */
+		/* The ACK of a stream should not wait; that of what may be a request on its own rides with the answer. And after one datagram
+		 * of a lone request the socket is empty as a rule: looking again would cost as much as everything else here. */
+		bool lone = rx.len < LONE_BYTES;
 		rx_batch(p, &rx, *now_ns);
-		rx_answer(hold_ack && rx.len <= rx.seg_len, *now_ns);
+		rx_answer(hold_ack && lone, *now_ns);
+		if (lone)
+			break;
 	}
 	return n;
 }
@@ -528,25 +538,38 @@ static void *service_main(void *arg)
 {
 	struct hca *h = &the_hca;
 	struct pollfd fds[DEV_PORTS_MAX + 3];
-	uint32_t seen = atomic_load(&h->any_polls);
-	while (!h->stop) {
+	uint32_t seen = atomic_load(&h->any_polls), last_calls = seen;
+	prctl(PR_SET_TIMERSLACK, 1ul); /* 50 us by default: more than an ACK may wait */
+	while (!atomic_load_explicit(&h->stop, memory_order_relaxed)) {
 		if (program_owns()) {
 			if (tick(&seen))
 				continue;
 			atomic_store_explicit(&h->empty_polls, 0, memory_order_relaxed);
 		}
-		hca_lock();
-		bool got = progress(true, false);
+		/* Never queue for the lock: who has it makes progress or is about to, and would have to wake this thread at each unlock. */
+		if (pthread_mutex_trylock(&h->lock)) {
+			tick(&seen);
+			continue;
+		}
+		/* A program that polls memory answers soon: its reply takes the ACK along, and then the peer gets both where it polls. A program that has made
+		 * no call of late does not: its ACK goes at once. */
+		uint32_t calls = atomic_load_explicit(&h->any_polls, memory_order_relaxed);
+		bool active = calls != last_calls;
+		last_calls = calls;
 		if (!rpwi_list_empty(&h->held))
 			progress_flush_held(rpwi_now_ns());
+		bool got = progress(true, active);
 		unsigned n = fill_pollset(fds);
 		fds[n++] = (struct pollfd){.fd = h->wake_fd, .events = POLLIN};
 		fds[n++] = (struct pollfd){.fd = h->watch_fd, .events = POLLIN};
 		uint64_t until = next_deadline();
+		if (!rpwi_list_empty(&h->held))
+			until = RPWI_MIN(until, rpwi_now_ns() + ACK_HOLD_NS);
 		h->service_wake_ns = until;
-		atomic_store(&h->service_sleeps, !got);
+		bool sleep = !got || !rpwi_list_empty(&h->held);
+		atomic_store(&h->service_sleeps, sleep);
 		hca_unlock();
-		if (got)
+		if (!sleep)
 			continue;
 		struct timespec ts = timeout_until(until, SERVICE_SLEEP_MAX_MS * RPWI_NS_PER_MS);
 		ppoll(fds, n, &ts, NULL);
@@ -572,7 +595,7 @@ int service_start(void)
 	sigdelset(&all, SIGSEGV);
 	sigdelset(&all, SIGBUS);
 	pthread_sigmask(SIG_SETMASK, &all, &old);
-	h->stop = false;
+	atomic_store(&h->stop, false);
 	pthread_attr_t attr;
 	pthread_attr_init(&attr);
 	pthread_attr_setstacksize(&attr, 256 * 1024);
@@ -594,7 +617,7 @@ void service_stop(void)
 	struct hca *h = &the_hca;
 	if (!h->service_running)
 		return;
-	h->stop = true;
+	atomic_store(&h->stop, true);
 	service_wake();
 	h->service_running = false;
 	hca_unlock();

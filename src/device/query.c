@@ -164,7 +164,9 @@ ssize_t rpwi_dev_query_gid_table(struct ibv_context *c, struct ibv_gid_entry *en
 	const struct dev *d = to_dctx(c)->dev;
 	if (flags)
 		return -EINVAL;
-	unsigned n = (unsigned)RPWI_MIN((size_t)d->net.gid_count, max);
+	unsigned n = d->net.gid_count;
+	if (max < n)
+		return -EINVAL;
 	for (uint32_t i = 0; i < n; i++)
 		gid_entry(d, i, &entries[i]);
 	return (ssize_t)n;

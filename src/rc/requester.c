@@ -78,6 +78,13 @@ static uint32_t read_pkts_least(const struct rpwi_qp *qp, uint32_t wanted)
 	return RPWI_MIN(wanted, RPWI_MAX(half, 1));
 }
 
+/* Room for data: a quarter of the window at once. Sent as it opens, packet by packet, a stream would crumble into batches as small as the ACKs' steps
+ * (RFC 1122, 4.2.3.4, on the silly window), and each batch costs a system call on both sides. With nothing in flight there is always room. */
+static uint32_t data_pkts_least(const struct rpwi_qp *qp)
+{
+	return qp->cc ? RPWI_MAX(RPWI_MIN(qp->cc->cwnd / 4, 32u), 1u) : 1;
+}
+
 /* May a WQE not yet begun begin? */
 static bool may_begin(const struct rpwi_qp *qp, const struct rpwi_swqe *w)
 {
@@ -104,7 +111,9 @@ enum rpwi_req_state rpwi_req_state(const struct rpwi_qp *qp)
 		return RPWI_REQ_IDLE;
 	uint32_t need = 1;
 
-	if (rpwi_op_needs_response(w->opcode)) {
+	if (!rpwi_op_needs_response(w->opcode)) {
+		need = data_pkts_least(qp);
+	} else {
 		/* (With max_rd_atomic 0 it may begin, and fails.) */
 		if (qp->rd_next == qp->rd_tail && qp->attr.max_rd_atomic && qp->rd_tail - qp->rd_head >= qp->attr.max_rd_atomic)
 			return RPWI_REQ_IDLE;
