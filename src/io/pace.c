@@ -21,12 +21,14 @@ enum {
 	PAGE_BYTES = 4096,
 	PAGE_MAGIC = 0x70616365,
 	LIMIT_MIN = 32 << 10, LIMIT_MAX = 64 << 20,
-	ANSWER_NS = 50000000,   /* how long a sender waits for the page: the slot has an owner, who may have to be scheduled first */
-	UNPACED_NS = 100000000, /* then it goes on without, and asks again after this */
+	ASK_AGAIN_NS = 50000000, /* the owner may have to be scheduled first, and its queue may have been full */
+	UNPACED_NS = 100000000,  /* nobody has the slot: go on without, and ask again after this */
 	STALL_NS = 20000000,    /* nothing drained for so long: something is granted anyway */
 	STALL_GRANT_PKTS = 4,
 	PORTS_POLLED_MAX = 64,
 };
+
+static const uint64_t DEAF_NS = 2 * RPWI_NS_PER_S; /* an owner that says nothing for so long never will */
 
 struct page {
 	_Atomic uint32_t magic;
@@ -39,7 +41,7 @@ _Static_assert(sizeof(struct page) <= PAGE_BYTES, "the page is one page");
 /* What we know of the owner of another slot. */
 struct owner {
 	struct page *page;
-	uint64_t cookie, asked_at_ns, unpaced_until_ns, stalled_at_ns;
+	uint64_t cookie, asked_at_ns, first_asked_ns, unpaced_until_ns, stalled_at_ns; /* asked_at_ns 0: no answer is awaited */
 };
 
 struct rpwi_pace {
@@ -186,30 +188,45 @@ void rpwi_pace_empty(struct rpwi_pace *pc, uint64_t snapshot)
 
 static void ask(struct owner *o, struct rpwi_steer *s, uint16_t slot, uint64_t now_ns)
 {
-	if (getrandom(&o->cookie, sizeof(o->cookie), GRND_NONBLOCK) != sizeof(o->cookie))
+	/* A late answer to the last question is as good. */
+	if (!o->asked_at_ns && getrandom(&o->cookie, sizeof(o->cookie), GRND_NONBLOCK) != sizeof(o->cookie))
 		o->cookie = now_ns;
 	struct io_msg m = {.type = IO_MSG_PAGE_ASK, .index = slot, .cookie = o->cookie};
+	int rc = rpwi_steer_tell(s, slot, &m, NULL, 0, -1);
 	o->asked_at_ns = now_ns;
-	if (rpwi_steer_tell(s, slot, &m, NULL, 0, -1)) {
-		o->asked_at_ns = 0;
+	if (rc && rc != -EAGAIN && rc != -ENOBUFS) {
+		o->asked_at_ns = o->first_asked_ns = 0;
 		o->unpaced_until_ns = now_ns + UNPACED_NS;
 	}
 }
 
-/* Without a page: hold back for a moment while the owner is asked, then go on without. */
+/* So that every wait is bounded: a little is granted although nothing tells that there is room. */
+static unsigned stalled(uint64_t *since_ns, unsigned pkts, uint64_t now_ns)
+{
+	if (!*since_ns)
+		*since_ns = now_ns;
+	if (now_ns - *since_ns < STALL_NS)
+		return 0;
+	*since_ns = now_ns;
+	return RPWI_MIN(pkts, (unsigned)STALL_GRANT_PKTS);
+}
+
+/* Before the page has come. The slot has an owner, so it is a ropeway that will tell, unless it is stopped: and then it cannot receive either. */
 static unsigned room_unknown(struct owner *o, struct rpwi_steer *s, uint16_t slot, unsigned pkts)
 {
 	uint64_t now = rpwi_now_ns();
 	if (now < o->unpaced_until_ns)
 		return pkts;
-	if (!o->asked_at_ns)
+	if (!o->first_asked_ns)
+		o->first_asked_ns = now;
+	if (!o->asked_at_ns || now - o->asked_at_ns >= ASK_AGAIN_NS)
 		ask(o, s, slot, now);
-	else if (now - o->asked_at_ns >= ANSWER_NS) {
-		rpwi_debug("the owner of slot %u does not say what it has drained: not paced for %u ms", slot, UNPACED_NS / 1000000);
-		o->asked_at_ns = 0;
-		o->unpaced_until_ns = now + UNPACED_NS;
+	if (o->first_asked_ns && now - o->first_asked_ns >= DEAF_NS) {
+		rpwi_debug("the owner of slot %u does not say what it has drained: it is not paced", slot);
+		o->asked_at_ns = o->first_asked_ns = 0;
+		o->unpaced_until_ns = now + DEAF_NS;
 	}
-	return now < o->unpaced_until_ns ? pkts : 0;
+	return now < o->unpaced_until_ns ? pkts : stalled(&o->stalled_at_ns, pkts, now);
 }
 
 /* How many fit now. They are charged once they are sent (rpwi_pace_charge): what the owner reads in `sent` must already lie in its socket, or be read, or lost; else it would publish
@@ -228,7 +245,7 @@ static unsigned fitting(struct page *pg, unsigned pkts, size_t bytes)
 
 static unsigned grant(struct rpwi_pace *pc, struct page *pg, unsigned n)
 {
-	pc->granted = pg;
+	pc->granted = n ? pg : NULL;
 	pc->granted_pkts = n;
 	return n;
 }
@@ -254,14 +271,10 @@ unsigned rpwi_pace_room(struct rpwi_pace *pc, struct rpwi_steer *s, uint16_t slo
 		return grant(pc, pg, n);
 	}
 	uint64_t now = rpwi_now_ns();
-	if (!*stalled_at_ns)
-		*stalled_at_ns = now;
-	if (now - *stalled_at_ns < STALL_NS)
-		return 0;
-	*stalled_at_ns = now;
-	if (!own)
+	n = stalled(stalled_at_ns, pkts, now);
+	if (n && !own)
 		ask(o, s, slot, now); /* the slot may have a new owner */
-	return grant(pc, pg, RPWI_MIN(pkts, (unsigned)STALL_GRANT_PKTS));
+	return grant(pc, pg, n);
 }
 
 void rpwi_pace_unused(struct rpwi_pace *pc, unsigned pkts)
@@ -300,7 +313,7 @@ void rpwi_pace_answer(struct rpwi_pace *pc, uint16_t slot, uint64_t cookie, int 
 			munmap(pg, PAGE_BYTES);
 			o->page = NULL;
 		}
-		o->asked_at_ns = 0;
+		o->asked_at_ns = o->first_asked_ns = 0;
 	}
 	close(fd);
 }
