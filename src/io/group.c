@@ -17,12 +17,14 @@
 #include <unistd.h>
 
 enum {
-	PLACES_MAX = 512,       /* more members than this are left to the hash */
-	ENTRIES_MAX = 1024,     /* slot -> place; two instructions each, of the 4096 that a program may have */
-	PROBE_NS = 100000000,   /* how long answers are awaited */
+	PLACES_MAX = 512,     /* more members than this are left to the hash */
+	ENTRIES_MAX = 1024,   /* slot -> place; two instructions each, of the 4096 that a program may have */
+	PROBE_NS = 100000000, /* how long answers are awaited */
 	LOCKED_RETRY_NS = 30000000,
-	WRONG_PKTS = 32, WRONG_WINDOW_NS = 100000000,
-	PAUSE_MIN_NS = 100000000, CALM_NS = 1000000000,
+	WRONG_PKTS = 32,
+	WRONG_WINDOW_NS = 100000000,
+	PAUSE_MIN_NS = 100000000,
+	CALM_NS = 1000000000,
 };
 static const uint64_t PAUSE_MAX_NS = 5 * RPWI_NS_PER_S;
 
@@ -30,7 +32,9 @@ static const uint64_t PAUSE_MAX_NS = 5 * RPWI_NS_PER_S;
 enum { PROBE_PLACE = 12, PROBE_MAGIC = 16, PROBE_COOKIE = 24, PROBE_SLOT = 32, PROBE_LEN = 34 };
 static const uint64_t probe_magic = 0x726f70657761793full;
 
-struct entry { uint16_t slot, place; };
+struct entry {
+	uint16_t slot, place;
+};
 
 struct rpwi_group {
 	struct rpwi_port *port;
@@ -43,11 +47,11 @@ struct rpwi_group {
 	int lock_fd;
 	uint64_t cookie, began_ns;
 	unsigned places, answered;
-	bool confused;          /* one member at two places: the probe rule is not installed */
-	bool again;             /* it was put in, and the probing repeated */
+	bool confused; /* one member at two places: the probe rule is not installed */
+	bool again;    /* it was put in, and the probing repeated */
 	uint64_t seen[PLACES_MAX / 64];
 
-	uint64_t due_ns;        /* of the next attempt, or RPWI_NEVER */
+	uint64_t due_ns; /* of the next attempt, or RPWI_NEVER */
 	uint64_t last_ns, pause_ns;
 	uint64_t wrong_since_ns;
 	unsigned wrong;

@@ -41,7 +41,12 @@ struct rpwi_handover {
 	size_t at, end;
 	uid_t uid;
 	uint64_t taken, distrusted;
-	struct { struct rpwi_addr addr; uid_t uid; uint64_t at_ns; bool known; } holder; /* the last that was asked about */
+	struct {
+		struct rpwi_addr addr;
+		uid_t uid;
+		uint64_t at_ns;
+		bool known;
+	} holder; /* the last that was asked about */
 };
 
 struct rpwi_handover *rpwi_handover_new(void)
@@ -204,7 +209,8 @@ bool rpwi_handover_pending(const struct rpwi_handover *h) { return h->at < h->en
 static bool well_formed(const struct io_packet *k)
 {
 	const struct rpwi_flow *f = &k->flow;
-	return k->len && k->seg_len && k->seg_len <= k->len && f->dport == RPWI_UDP_PORT && f->src.family == f->dst.family && (f->dst.family == 4 || f->dst.family == 6);
+	return k->len && k->seg_len && k->seg_len <= k->len && f->dport == RPWI_UDP_PORT && f->src.family == f->dst.family &&
+	       (f->dst.family == 4 || f->dst.family == 6);
 }
 
 bool rpwi_handover_next(struct rpwi_handover *h, struct rpwi_rx *rx)

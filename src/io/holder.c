@@ -131,9 +131,11 @@ void rpwi_holder_explain(const struct rpwi_addr *a, char *why, size_t why_len)
 	else if (find_process(h.inode, who, sizeof(who)))
 		snprintf(why, why_len, "UDP port %d of %s is held by %s of user %u, which is no ropeway that answers: end it", RPWI_UDP_PORT, addr, who, h.uid);
 	else if (!h.uid && !access("/sys/module/rdma_rxe", F_OK))
-		snprintf(why, why_len, "UDP port %d of %s is held by the kernel's rdma_rxe: unload it (`rmmod rdma_rxe`), or use its device, or another network namespace",
+		snprintf(why, why_len,
+			"UDP port %d of %s is held by the kernel's rdma_rxe: unload it (`rmmod rdma_rxe`), or use its device, or another network namespace",
 			RPWI_UDP_PORT, addr);
 	else
-		snprintf(why, why_len, "UDP port %d of %s is held by a socket of user %u (inode %lu) that is no ropeway that answers, or is stopped: see `ss -ulnp` as root", RPWI_UDP_PORT,
-			addr, h.uid, h.inode);
+		snprintf(why, why_len,
+			"UDP port %d of %s is held by a socket of user %u (inode %lu) that is no ropeway that answers, or is stopped: see `ss -ulnp` as root",
+			RPWI_UDP_PORT, addr, h.uid, h.inode);
 }

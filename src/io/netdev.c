@@ -366,15 +366,17 @@ static unsigned devices_of(struct rpwi_netdev *out, const struct scan *s, const 
 }
 
 /* 0: the default route's interface, 1: others in the kernel's order, 2: loopback. */
-static int rank_of(const struct scan *s, const struct link *l)
-{
-	return l->loopback ? 2 : l->ifindex == s->default_ifindex ? 0 : 1;
-}
+static int rank_of(const struct scan *s, const struct link *l) { return l->loopback ? 2 : l->ifindex == s->default_ifindex ? 0 : 1; }
 
 static int scan_run(struct scan *s)
 {
-	static const struct { uint16_t type; nl_visit visit; } dumps[] = {
-		{RTM_GETLINK, visit_link}, {RTM_GETADDR, visit_addr}, {RTM_GETROUTE, visit_route},
+	static const struct {
+		uint16_t type;
+		nl_visit visit;
+	} dumps[] = {
+		{RTM_GETLINK, visit_link},
+		{RTM_GETADDR, visit_addr},
+		{RTM_GETROUTE, visit_route},
 	};
 	int fd = nl_open(0);
 	if (fd < 0)

@@ -20,10 +20,11 @@
 enum {
 	PAGE_BYTES = 4096,
 	PAGE_MAGIC = 0x70616365,
-	LIMIT_MIN = 32 << 10, LIMIT_MAX = 64 << 20,
+	LIMIT_MIN = 32 << 10,
+	LIMIT_MAX = 64 << 20,
 	ASK_AGAIN_NS = 50000000, /* the owner may have to be scheduled first, and its queue may have been full */
 	UNPACED_NS = 100000000,  /* nobody has the slot: go on without, and ask again after this */
-	STALL_NS = 20000000,    /* nothing drained for so long: something is granted anyway */
+	STALL_NS = 20000000,     /* nothing drained for so long: something is granted anyway */
 	STALL_GRANT_PKTS = 4,
 	PORTS_POLLED_MAX = 64,
 };
@@ -33,7 +34,7 @@ static const uint64_t DEAF_NS = 2 * RPWI_NS_PER_S; /* an owner that says nothing
 struct page {
 	_Atomic uint32_t magic;
 	_Atomic uint64_t limit;
-	_Alignas(64) _Atomic uint64_t sent; /* written by senders */
+	_Alignas(64) _Atomic uint64_t sent;    /* written by senders */
 	_Alignas(64) _Atomic uint64_t drained; /* written by the owner */
 };
 _Static_assert(sizeof(struct page) <= PAGE_BYTES, "the page is one page");

@@ -73,7 +73,8 @@ static int bind_or_share(struct rpwi_port *p, char *why, size_t why_len)
 	int rc = bind_rx(p);
 	if (rc == -EADDRINUSE) {
 		if (rpwi_steer_ask_holder(&p->local, HOLDER_ANSWER_MS)) {
-			rpwi_info("UDP port %d of %s is held by another user's ropeway, which hands our packets over", RPWI_UDP_PORT, rpwi_addr_text(&p->local, text));
+			rpwi_info("UDP port %d of %s is held by another user's ropeway, which hands our packets over", RPWI_UDP_PORT,
+				rpwi_addr_text(&p->local, text));
 			p->rebind_at_ns = rpwi_now_ns() + REBIND_MS * RPWI_NS_PER_MS;
 			return 0;
 		}
@@ -216,7 +217,8 @@ static int receive(struct rpwi_port *p, struct rpwi_rx *rx)
 		struct cmsghdr align;
 	} control;
 	struct iovec iov = {p->buf, IO_GRO_BYTES_MAX};
-	struct msghdr m = {.msg_name = &from, .msg_namelen = sizeof(from), .msg_iov = &iov, .msg_iovlen = 1, .msg_control = &control, .msg_controllen = sizeof(control)};
+	struct msghdr m = {
+		.msg_name = &from, .msg_namelen = sizeof(from), .msg_iov = &iov, .msg_iovlen = 1, .msg_control = &control, .msg_controllen = sizeof(control)};
 	ssize_t n = recvmsg(p->rx_fd, &m, MSG_DONTWAIT);
 	p->n.rx_syscalls++;
 	if (n < 0)

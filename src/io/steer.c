@@ -23,7 +23,10 @@ enum {
 };
 
 struct rpwi_steer {
-	struct { uint16_t no; int fd; } slot[IO_SLOTS_MAX];
+	struct {
+		uint16_t no;
+		int fd;
+	} slot[IO_SLOTS_MAX];
 	unsigned nslots, turn;
 	int epoll_fd;
 	uint64_t owned[64]; /* a bit for each slot */
@@ -221,7 +224,7 @@ struct heard {
 	struct io_msg msg;
 	uid_t uid;
 	bool has_uid;
-	int fd; /* that came along, or -1 */
+	int fd;     /* that came along, or -1 */
 	size_t len; /* of the data after the message */
 };
 

@@ -18,7 +18,8 @@
 
 enum {
 	SNDBUF_BYTES = 8 << 20,
-	SPORT_FIRST = 0xc000, SPORT_COUNT = 0x4000, /* A17.9.1.1 has the source port carry entropy, from the dynamic ports */
+	SPORT_FIRST = 0xc000,
+	SPORT_COUNT = 0x4000, /* A17.9.1.1 has the source port carry entropy, from the dynamic ports */
 	HOP_LIMIT_DEFAULT = 64,
 	WAIT_FOR_ROOM_MS = 2,
 	HOLD_NS = 5000000, /* a held packet goes when nothing follows it for so long */

@@ -49,8 +49,10 @@ static void links_and_addresses(void **state)
 		fprintf(stderr, "SKIPPED: no veth pairs here: the list of devices was tested with loopback alone\n");
 		skip();
 	}
-	assert_true(run("ip link set aa address 02:00:00:00:00:aa mtu 1400 addrgenmode none up && ip link set bb addrgenmode none up && ip link set cc addrgenmode none up"));
-	assert_true(run("ip addr add 10.1.0.1/24 dev aa && ip addr add 10.2.0.1/24 dev bb && ip addr add 10.2.0.2/24 dev bb && ip addr add 10.3.0.1/24 dev bb"));
+	assert_true(run("ip link set aa address 02:00:00:00:00:aa mtu 1400 addrgenmode none up && ip link set bb addrgenmode none up && ip link set cc "
+			"addrgenmode none up"));
+	assert_true(
+		run("ip addr add 10.1.0.1/24 dev aa && ip addr add 10.2.0.1/24 dev bb && ip addr add 10.2.0.2/24 dev bb && ip addr add 10.3.0.1/24 dev bb"));
 	assert_true(run("ip addr add fd00:3::1/64 dev cc nodad && ip addr add fd00:2::1/64 dev bb nodad && ip addr add fe80::b:b/64 dev bb nodad"));
 	assert_true(run("ip route add default via 10.2.0.9 dev bb"));
 	int n = rpwi_netdev_list(&l);

@@ -194,7 +194,9 @@ static void hop_limit_and_class(const struct rpwi_addr *a)
 {
 	uint8_t mem[64];
 	const uint32_t len = 40;
-	static const struct { uint8_t hop, tclass, seen; } cases[] = {{1, 0, 1}, {255, 0x20, 255}, {0, 0, 64}, {7, 0x2c, 7}};
+	static const struct {
+		uint8_t hop, tclass, seen;
+	} cases[] = {{1, 0, 1}, {255, 0x20, 255}, {0, 0, 64}, {7, 0x2c, 7}};
 	struct rpwi_port *p = open_port(a);
 	rpwi_port_want_ttl(p, true);
 	for (unsigned i = 0; i < RPWI_ARRAY_LEN(cases); i++) {
@@ -352,10 +354,21 @@ static void opened_twice(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(equal_sizes_ipv4), cmocka_unit_test(equal_sizes_ipv6), cmocka_unit_test(odd_sizes_ipv4), cmocka_unit_test(odd_sizes_ipv6),
-		cmocka_unit_test(without_gso), cmocka_unit_test(several_pieces), cmocka_unit_test(unmapped_payload), cmocka_unit_test(hop_limit_ipv4),
-		cmocka_unit_test(hop_limit_ipv6), cmocka_unit_test(faults), cmocka_unit_test(bad_fault_spec), cmocka_unit_test(refused), cmocka_unit_test(not_our_address),
-		cmocka_unit_test(held_by_another), cmocka_unit_test(opened_twice),
+		cmocka_unit_test(equal_sizes_ipv4),
+		cmocka_unit_test(equal_sizes_ipv6),
+		cmocka_unit_test(odd_sizes_ipv4),
+		cmocka_unit_test(odd_sizes_ipv6),
+		cmocka_unit_test(without_gso),
+		cmocka_unit_test(several_pieces),
+		cmocka_unit_test(unmapped_payload),
+		cmocka_unit_test(hop_limit_ipv4),
+		cmocka_unit_test(hop_limit_ipv6),
+		cmocka_unit_test(faults),
+		cmocka_unit_test(bad_fault_spec),
+		cmocka_unit_test(refused),
+		cmocka_unit_test(not_our_address),
+		cmocka_unit_test(held_by_another),
+		cmocka_unit_test(opened_twice),
 	};
 	ns_enter();
 	cmocka_set_message_output(CM_OUTPUT_TAP);

@@ -193,7 +193,8 @@ static void expect_all(unsigned first, unsigned last, uint32_t n)
 		if (m->state != 1)
 			continue;
 		if (m->arrived != n || m->bad)
-			fail_msg("member %u of slot %u: %lu packets of %u, %lu bad; handed over %lu, taken over %lu, overflows %lu, last size %u", i, m->slot, m->arrived, n, m->bad, m->handed, m->taken, m->overflow, txb->pkt[0].payload_len);
+			fail_msg("member %u of slot %u: %lu packets of %u, %lu bad; handed over %lu, taken over %lu, overflows %lu, last size %u", i, m->slot,
+				m->arrived, n, m->bad, m->handed, m->taken, m->overflow, txb->pkt[0].payload_len);
 		for (uint32_t psn = 0; psn < n; psn++)
 			assert_int_equal(m->seen[psn], 1);
 		m->arrived = 0;
@@ -204,7 +205,10 @@ static void expect_all(unsigned first, unsigned last, uint32_t n)
 /* Single packets and batches to everyone, and all of them arrive. */
 static void exchange(unsigned last, const struct rpwi_addr *a)
 {
-	static const struct { unsigned n; uint32_t len; } shape[] = {{1, 20}, {15, 4096}, {1, 1024}, {20, 300}, {3, 0}};
+	static const struct {
+		unsigned n;
+		uint32_t len;
+	} shape[] = {{1, 20}, {15, 4096}, {1, 1024}, {20, 300}, {3, 0}};
 	uint32_t psn = 0;
 	for (unsigned s = 0; s < RPWI_ARRAY_LEN(shape); s++) {
 		for (unsigned i = 0; i <= last; i++)
@@ -360,7 +364,8 @@ static void dead_shell_after_fork(void **state)
 		rpwi_txb_reset(txb);
 		txb->av = &av;
 		add_packet(txb, qpn_of(&members[0]), 0, NULL, 0);
-		bool ok = rpwi_port_send(port, txb, &sent) == -ENETDOWN && rpwi_port_recv(port, &rx) == 0 && rpwi_steer_recv(steer, &rx) == 0 && rpwi_port_fd(port) == -1;
+		bool ok = rpwi_port_send(port, txb, &sent) == -ENETDOWN && rpwi_port_recv(port, &rx) == 0 && rpwi_steer_recv(steer, &rx) == 0 &&
+			  rpwi_port_fd(port) == -1;
 		ok = ok && rpwi_port_deadline(port) == RPWI_NEVER;
 		rpwi_port_timer(port, rpwi_now_ns());
 		close_all();
@@ -428,7 +433,8 @@ static bool offered_by(uid_t uid, const struct io_msg *m, const struct io_packet
 			_exit(1);
 		int n = snprintf(un.sun_path + 1, sizeof(un.sun_path) - 1, "ropeway/slot/%u", members[0].slot);
 		int fd = socket(AF_UNIX, SOCK_DGRAM, 0);
-		struct iovec iov[4] = {{(void *)(uintptr_t)m, sizeof(*m)}, {(void *)(uintptr_t)k, sizeof(*k)}, {(void *)(uintptr_t)data, sizeof(data)}, {(void *)(uintptr_t)data, 5}};
+		struct iovec iov[4] = {{(void *)(uintptr_t)m, sizeof(*m)}, {(void *)(uintptr_t)k, sizeof(*k)}, {(void *)(uintptr_t)data, sizeof(data)},
+			{(void *)(uintptr_t)data, 5}};
 		struct msghdr h = {.msg_name = &un, .msg_namelen = (socklen_t)(sizeof(un.sun_family) + 1 + (size_t)n), .msg_iov = iov, .msg_iovlen = parts};
 		_exit(sendmsg(fd, &h, 0) < 0);
 	}
@@ -452,7 +458,9 @@ static void whom_to_trust(void **state)
 	assert_true(offered_by(0, &m, &k, 4)); /* and what follows it is no record */
 	for (unsigned parts = 0; parts < 3; parts++)
 		assert_false(offered_by(0, &m, &k, parts));
-	static const struct { uint32_t len, seg_len; } lengths[] = {{64, 0}, {64, 65}, {65, 64}, {0, 0}, {UINT32_MAX, 64}, {UINT32_MAX - 60, UINT32_MAX - 60}};
+	static const struct {
+		uint32_t len, seg_len;
+	} lengths[] = {{64, 0}, {64, 65}, {65, 64}, {0, 0}, {UINT32_MAX, 64}, {UINT32_MAX - 60, UINT32_MAX - 60}};
 	for (unsigned i = 0; i < RPWI_ARRAY_LEN(lengths); i++) {
 		broken = k;
 		broken.len = lengths[i].len;
@@ -583,7 +591,9 @@ static void pacing_no_answer(void **state)
 {
 	open_self(&lo4);
 	spawn(1, &lo4);
-	uint32_t nobody = (uint32_t)(members[0].slot % RPWI_SLOT_MAX + 1 == members[1].slot ? members[0].slot % RPWI_SLOT_MAX + 2 : members[0].slot % RPWI_SLOT_MAX + 1) << RPWI_SLOT_SHIFT;
+	uint32_t nobody =
+		(uint32_t)(members[0].slot % RPWI_SLOT_MAX + 1 == members[1].slot ? members[0].slot % RPWI_SLOT_MAX + 2 : members[0].slot % RPWI_SLOT_MAX + 1)
+		<< RPWI_SLOT_SHIFT;
 	assert_int_equal(rpwi_steer_room(steer, nobody, 64, 65536), 64);
 	kill(members[1].pid, SIGSTOP);
 	for (int grants = 0; grants < 3;)
@@ -594,10 +604,18 @@ static void pacing_no_answer(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test_teardown(two_processes, reap), cmocka_unit_test_teardown(five_processes_ipv4, reap), cmocka_unit_test_teardown(five_processes_ipv6, reap),
-		cmocka_unit_test_teardown(stopped_member, reap), cmocka_unit_test_teardown(more_slots, reap), cmocka_unit_test_teardown(fork_and_open_anew, reap),
-		cmocka_unit_test_teardown(dead_shell_after_fork, reap), cmocka_unit_test_teardown(other_users, reap), cmocka_unit_test_teardown(whom_to_trust, reap),
-		cmocka_unit_test_teardown(pacing_own_slot, reap), cmocka_unit_test_teardown(pacing_slow_reader, reap), cmocka_unit_test_teardown(pacing_no_answer, reap),
+		cmocka_unit_test_teardown(two_processes, reap),
+		cmocka_unit_test_teardown(five_processes_ipv4, reap),
+		cmocka_unit_test_teardown(five_processes_ipv6, reap),
+		cmocka_unit_test_teardown(stopped_member, reap),
+		cmocka_unit_test_teardown(more_slots, reap),
+		cmocka_unit_test_teardown(fork_and_open_anew, reap),
+		cmocka_unit_test_teardown(dead_shell_after_fork, reap),
+		cmocka_unit_test_teardown(other_users, reap),
+		cmocka_unit_test_teardown(whom_to_trust, reap),
+		cmocka_unit_test_teardown(pacing_own_slot, reap),
+		cmocka_unit_test_teardown(pacing_slow_reader, reap),
+		cmocka_unit_test_teardown(pacing_no_answer, reap),
 	};
 	ns_enter();
 	members = mmap(NULL, KIDS * sizeof(*members), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
