@@ -22,12 +22,25 @@
 enum { SIZE_MAX_BYTES = 256 * 1024, GUARD_BYTES = 4096, BURST = 16, BURST_BYTES = 5000, WAIT_S = 40 };
 enum op { OP_SEND, OP_SEND_IMM, OP_WRITE, OP_WRITE_IMM, OP_READ, OP_CAS, OP_FADD, OP_SEND_BURST, OP_WRITE_BURST, OP_READ_BURST, OP_COUNT };
 static const char *const op_name[OP_COUNT] = {
-	"SEND", "SEND_IMM", "WRITE", "WRITE_IMM", "READ", "CAS", "FETCH_ADD", "SEND burst", "WRITE burst", "READ burst",
+	"SEND",
+	"SEND_IMM",
+	"WRITE",
+	"WRITE_IMM",
+	"READ",
+	"CAS",
+	"FETCH_ADD",
+	"SEND burst",
+	"WRITE burst",
+	"READ burst",
 };
 static const uint32_t sizes[] = {0, 1, 3, 64, 1023, 1024, 1025, 4096, 4097, 65537, SIZE_MAX_BYTES};
 
 /* What each side tells the other, in network order. */
-struct hello { uint32_t qpn, psn, rkey_in, rkey_out; uint64_t addr_in, addr_out; uint8_t gid[16]; };
+struct hello {
+	uint32_t qpn, psn, rkey_in, rkey_out;
+	uint64_t addr_in, addr_out;
+	uint8_t gid[16];
+};
 
 struct side {
 	int tcp;
@@ -158,7 +171,8 @@ static struct ibv_mr *memory(struct side *s, uint8_t **mem, uint8_t **p)
 		die("no memory");
 	pattern_fill(*mem, SIZE_MAX_BYTES + 2 * GUARD_BYTES, SEED_GUARD);
 	*p = *mem + GUARD_BYTES;
-	struct ibv_mr *mr = ibv_reg_mr(s->pd, *p, SIZE_MAX_BYTES, IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_READ | IBV_ACCESS_REMOTE_ATOMIC);
+	struct ibv_mr *mr =
+		ibv_reg_mr(s->pd, *p, SIZE_MAX_BYTES, IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_READ | IBV_ACCESS_REMOTE_ATOMIC);
 	if (!mr)
 		die("ibv_reg_mr: %m");
 	return mr;
@@ -181,7 +195,9 @@ static void open_device(struct side *s, const char *name)
 	s->mr_in = memory(s, &s->mem_in, &s->in);
 	s->mr_out = memory(s, &s->mem_out, &s->out);
 	struct ibv_qp_init_attr init = {
-		.send_cq = s->cq, .recv_cq = s->cq, .qp_type = IBV_QPT_RC,
+		.send_cq = s->cq,
+		.recv_cq = s->cq,
+		.qp_type = IBV_QPT_RC,
 		.cap = {.max_send_wr = BURST, .max_recv_wr = BURST, .max_send_sge = 2, .max_recv_sge = 2},
 	};
 	s->qp = ibv_create_qp(s->pd, &init);
@@ -203,15 +219,21 @@ static void connect_qp(struct side *s)
 	if (ibv_query_port(s->ctx, 1, &port) || ibv_query_gid(s->ctx, 1, s->gid_index, &gid))
 		die("query of the port or GID %d: %m", s->gid_index);
 	uint32_t psn = (uint32_t)mix((uint64_t)getpid() << 32 ^ (uint64_t)time(NULL)) & 0xffffff;
-	struct hello mine = {htobe32(s->qp->qp_num), htobe32(psn), htobe32(s->mr_in->rkey), htobe32(s->mr_out->rkey), htobe64((uintptr_t)s->in), htobe64((uintptr_t)s->out), {0}};
+	struct hello mine = {htobe32(s->qp->qp_num), htobe32(psn), htobe32(s->mr_in->rkey), htobe32(s->mr_out->rkey), htobe64((uintptr_t)s->in),
+		htobe64((uintptr_t)s->out), {0}};
 	memcpy(mine.gid, gid.raw, 16);
 	tcp_move(s->tcp, &mine, sizeof(mine), true);
 	tcp_move(s->tcp, &s->peer, sizeof(s->peer), false);
-	struct ibv_qp_attr init = {.qp_state = IBV_QPS_INIT, .port_num = 1,
-		.qp_access_flags = IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_READ | IBV_ACCESS_REMOTE_ATOMIC};
+	struct ibv_qp_attr init = {
+		.qp_state = IBV_QPS_INIT, .port_num = 1, .qp_access_flags = IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_READ | IBV_ACCESS_REMOTE_ATOMIC};
 	modify(s, &init, IBV_QP_STATE | IBV_QP_PKEY_INDEX | IBV_QP_PORT | IBV_QP_ACCESS_FLAGS, "INIT");
-	struct ibv_qp_attr rtr = {.qp_state = IBV_QPS_RTR, .path_mtu = IBV_MTU_1024, .dest_qp_num = be32toh(s->peer.qpn), .rq_psn = be32toh(s->peer.psn),
-		.max_dest_rd_atomic = 4, .min_rnr_timer = 12, .ah_attr = {.is_global = 1, .port_num = 1, .grh = {.hop_limit = 64, .sgid_index = (uint8_t)s->gid_index}}};
+	struct ibv_qp_attr rtr = {.qp_state = IBV_QPS_RTR,
+		.path_mtu = IBV_MTU_1024,
+		.dest_qp_num = be32toh(s->peer.qpn),
+		.rq_psn = be32toh(s->peer.psn),
+		.max_dest_rd_atomic = 4,
+		.min_rnr_timer = 12,
+		.ah_attr = {.is_global = 1, .port_num = 1, .grh = {.hop_limit = 64, .sgid_index = (uint8_t)s->gid_index}}};
 	memcpy(rtr.ah_attr.grh.dgid.raw, s->peer.gid, 16);
 	modify(s, &rtr, IBV_QP_STATE | IBV_QP_AV | IBV_QP_PATH_MTU | IBV_QP_DEST_QPN | IBV_QP_RQ_PSN | IBV_QP_MAX_DEST_RD_ATOMIC | IBV_QP_MIN_RNR_TIMER, "RTR");
 	struct ibv_qp_attr rts = {.qp_state = IBV_QPS_RTS, .timeout = 14, .retry_cnt = 7, .rnr_retry = 7, .sq_psn = psn, .max_rd_atomic = 4};
@@ -242,13 +264,21 @@ static void post_recv(struct side *s, uint64_t id, size_t offset, uint32_t n)
 static void post(struct side *s, enum op op, uint64_t id, size_t offset, uint32_t n, uint32_t imm, uint64_t compare_add, uint64_t swap)
 {
 	static const enum ibv_wr_opcode code[OP_COUNT] = {
-		[OP_SEND] = IBV_WR_SEND, [OP_SEND_IMM] = IBV_WR_SEND_WITH_IMM, [OP_WRITE] = IBV_WR_RDMA_WRITE, [OP_WRITE_IMM] = IBV_WR_RDMA_WRITE_WITH_IMM,
-		[OP_READ] = IBV_WR_RDMA_READ, [OP_CAS] = IBV_WR_ATOMIC_CMP_AND_SWP, [OP_FADD] = IBV_WR_ATOMIC_FETCH_AND_ADD,
-		[OP_SEND_BURST] = IBV_WR_SEND, [OP_WRITE_BURST] = IBV_WR_RDMA_WRITE, [OP_READ_BURST] = IBV_WR_RDMA_READ,
+		[OP_SEND] = IBV_WR_SEND,
+		[OP_SEND_IMM] = IBV_WR_SEND_WITH_IMM,
+		[OP_WRITE] = IBV_WR_RDMA_WRITE,
+		[OP_WRITE_IMM] = IBV_WR_RDMA_WRITE_WITH_IMM,
+		[OP_READ] = IBV_WR_RDMA_READ,
+		[OP_CAS] = IBV_WR_ATOMIC_CMP_AND_SWP,
+		[OP_FADD] = IBV_WR_ATOMIC_FETCH_AND_ADD,
+		[OP_SEND_BURST] = IBV_WR_SEND,
+		[OP_WRITE_BURST] = IBV_WR_RDMA_WRITE,
+		[OP_READ_BURST] = IBV_WR_RDMA_READ,
 	};
 	bool fetches = op == OP_READ || op == OP_READ_BURST || op == OP_CAS || op == OP_FADD;
 	struct ibv_sge sge = {(uintptr_t)(fetches ? s->in : s->out) + offset, n, fetches ? s->mr_in->lkey : s->mr_out->lkey};
-	struct ibv_send_wr wr = {.wr_id = id, .sg_list = &sge, .num_sge = 1, .opcode = code[op], .send_flags = IBV_SEND_SIGNALED, .imm_data = htobe32(imm)}, *bad;
+	struct ibv_send_wr wr = {.wr_id = id, .sg_list = &sge, .num_sge = 1, .opcode = code[op], .send_flags = IBV_SEND_SIGNALED, .imm_data = htobe32(imm)},
+			   *bad;
 	if (op == OP_CAS || op == OP_FADD) {
 		wr.wr.atomic.remote_addr = be64toh(s->peer.addr_out) + offset;
 		wr.wr.atomic.rkey = be32toh(s->peer.rkey_out);
@@ -292,7 +322,8 @@ static void step_plain(struct side *s, enum op op, uint32_t n, bool acts, uint64
 		struct ibv_wc wc = wait_wc(s, op_name[op]);
 		bool has_imm = op != OP_SEND;
 		if (wc.wr_id != seed || wc.byte_len != n || !!(wc.wc_flags & IBV_WC_WITH_IMM) != has_imm || (has_imm && be32toh(wc.imm_data) != imm))
-			die("%s of %u bytes: mismatch in the completion: byte_len %u, flags %x, imm %x", op_name[op], n, wc.byte_len, wc.wc_flags, be32toh(wc.imm_data));
+			die("%s of %u bytes: mismatch in the completion: byte_len %u, flags %x, imm %x", op_name[op], n, wc.byte_len, wc.wc_flags,
+				be32toh(wc.imm_data));
 	}
 	meet(s, seed + 1);
 	pattern_check(s, s->in, n, seed, op_name[op]);
@@ -388,11 +419,20 @@ int main(int argc, char **argv)
 	int rounds = 2, c;
 	while ((c = getopt(argc, argv, "d:g:p:n:")) != -1) {
 		switch (c) {
-		case 'd': device = optarg; break;
-		case 'g': s.gid_index = atoi(optarg); break;
-		case 'p': port = optarg; break;
-		case 'n': rounds = atoi(optarg); break;
-		default: die("usage: verbs_verify -d DEVICE -g GID_INDEX -p TCP_PORT [-n ROUNDS] [SERVER_ADDRESS]");
+		case 'd':
+			device = optarg;
+			break;
+		case 'g':
+			s.gid_index = atoi(optarg);
+			break;
+		case 'p':
+			port = optarg;
+			break;
+		case 'n':
+			rounds = atoi(optarg);
+			break;
+		default:
+			die("usage: verbs_verify -d DEVICE -g GID_INDEX -p TCP_PORT [-n ROUNDS] [SERVER_ADDRESS]");
 		}
 	}
 	s.client = optind < argc;
