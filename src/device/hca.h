@@ -180,7 +180,7 @@ struct hca {
 	_Atomic bool held_any;
 	_Atomic bool service_sleeps;     /* in ppoll on the sockets */
 	uint64_t service_wake_ns;        /* when it will wake by itself */
-	uint32_t pollset_gen;
+	uint64_t stream_ns;              /* when a batch of a stream last came in */
 	struct hca_counters n;
 	struct rpwi_qp_stats gone; /* counters of destroyed QPs */
 };

@@ -9,6 +9,7 @@
  */
 #include <errno.h>
 #include <poll.h>
+#include <sched.h>
 #include <signal.h>
 #include <stdlib.h>
 #include <sys/eventfd.h>
@@ -22,7 +23,9 @@ enum {
 	RX_BATCHES_MAX = 8,            /* in one round and port: then others get their turn */
 	SPIN_POLLS = 32,               /* so many polls in vain within a tick mean that the program spins */
 	LONE_BYTES = 2048,
+	ACK_BATCHES = 2,               /* a stream is acknowledged once in so many, or when the socket is empty */
 	QUIET_POLLS = 64,              /* after so many empty polls a port among several is polled every 16th time */
+	STREAM_SPIN_NS = 50000,
 	TICK_NS = 200000,
 	ACK_HOLD_NS = 20000,           /* at most, by the service thread; a few times that where the machine is busy */
 	SERVICE_SLEEP_MAX_MS = 1000,
@@ -57,7 +60,6 @@ struct dport *port_get(const struct rpwi_addr *a, char *why, size_t why_len, int
 	p->refs = 1;
 	p->quiet = 0;
 	h->nports = RPWI_MAX(h->nports, (unsigned)(p - h->port) + 1);
-	h->pollset_gen++;
 	service_wake();
 	return p;
 }
@@ -68,7 +70,6 @@ void port_put(struct dport *p)
 		return;
 	rpwi_port_close(p->io);
 	p->io = NULL;
-	the_hca.pollset_gen++;
 	service_wake();
 }
 
@@ -389,17 +390,24 @@ static unsigned rx_port(struct dport *p, bool hold_ack, uint64_t *now_ns)
 {
 	struct rpwi_rx rx;
 	unsigned n = 0;
+	bool lone = false;
 	while (n < RX_BATCHES_MAX && rpwi_port_recv(p->io, &rx) > 0) {
 		if (!n++ && !*now_ns)
 			*now_ns = rpwi_now_ns();
 		/* The ACK of a stream should not wait; that of what may be a request on its own rides with the answer. And after one datagram
 		 * of a lone request the socket is empty as a rule: looking again would cost as much as everything else here. */
-		bool lone = rx.len < LONE_BYTES;
+		lone = rx.len < LONE_BYTES;
+		if (!lone)
+			the_hca.stream_ns = *now_ns;
 		rx_batch(p, &rx, *now_ns);
-		rx_answer(hold_ack && lone, *now_ns);
+		rx_answer(true, *now_ns);
 		if (lone)
 			break;
+		if (n % ACK_BATCHES == 0)
+			progress_flush_held(*now_ns);
 	}
+	if (n && !(lone && hold_ack))
+		progress_flush_held(*now_ns);
 	return n;
 }
 
@@ -566,11 +574,16 @@ static void *service_main(void *arg)
 		if (!rpwi_list_empty(&h->held))
 			until = RPWI_MIN(until, rpwi_now_ns() + ACK_HOLD_NS);
 		h->service_wake_ns = until;
-		bool sleep = !got || !rpwi_list_empty(&h->held);
+		bool held = !rpwi_list_empty(&h->held), sleep = !got || held;
 		atomic_store(&h->service_sleeps, sleep);
 		hca_unlock();
 		if (!sleep)
 			continue;
+		/* In the middle of a stream the next batch is microseconds away, and to sleep and be woken takes longer than that. */
+		if (!held && rpwi_now_ns() - h->stream_ns < STREAM_SPIN_NS) {
+			sched_yield();
+			continue;
+		}
 		struct timespec ts = timeout_until(until, SERVICE_SLEEP_MAX_MS * RPWI_NS_PER_MS);
 		ppoll(fds, n, &ts, NULL);
 		atomic_store(&h->service_sleeps, false);

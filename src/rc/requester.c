@@ -78,11 +78,11 @@ static uint32_t read_pkts_least(const struct rpwi_qp *qp, uint32_t wanted)
 	return RPWI_MIN(wanted, RPWI_MAX(half, 1));
 }
 
-/* Room for data: a quarter of the window at once. Sent as it opens, packet by packet, a stream would crumble into batches as small as the ACKs' steps
+/* Room for data: a GSO batch or two, at most a quarter of the window. Sent as it opens, packet by packet, a stream would crumble into batches as small as the ACKs' steps
  * (RFC 1122, 4.2.3.4, on the silly window), and each batch costs a system call on both sides. With nothing in flight there is always room. */
 static uint32_t data_pkts_least(const struct rpwi_qp *qp)
 {
-	return qp->cc ? RPWI_MAX(RPWI_MIN(qp->cc->cwnd / 4, 32u), 1u) : 1;
+	return qp->cc ? RPWI_MAX(RPWI_MIN(RPWI_MIN(qp->cc->cwnd / 4, RPWI_TXB_PKTS), 131072 / qp->mtu), 1u) : 1;
 }
 
 /* May a WQE not yet begun begin? */

@@ -118,7 +118,7 @@ static void unknown_opcode(struct pair *p, const uint8_t *evil)
 	struct rpwi_pkt w = next_write(p, 512);
 	w.opcode = RPWI_SVC_UC | RPWI_OP_WRITE_ONLY;
 	forge("127.0.0.1", &w, evil, 512, 0, 0);
-	w.opcode = RPWI_SVC_RD | RPWI_OP_WRITE_ONLY;
+	w.opcode = RPWI_SVC_UC | RPWI_OP_SEND_ONLY;
 	forge("127.0.0.1", &w, evil, 512, 0, 0);
 }
 static void unknown_qp(struct pair *p, const uint8_t *evil)
