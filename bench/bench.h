@@ -53,10 +53,7 @@ static inline void parse_cpus(const char *arg, int cpu[2])
 }
 
 /* A spinning child must not outlive its parent. */
-static inline void die_with_parent(void)
-{
-	prctl(PR_SET_PDEATHSIG, SIGKILL);
-}
+static inline void die_with_parent(void) { prctl(PR_SET_PDEATHSIG, SIGKILL); }
 
 static inline void relax(void)
 {

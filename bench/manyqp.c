@@ -73,10 +73,7 @@ static struct ibv_context *open_device(const char *name)
 	return ctx;
 }
 
-static uint8_t pattern(size_t i)
-{
-	return (uint8_t)(i * 131 + (i >> 8) * 29 + (i >> 16) * 7 + 3);
-}
+static uint8_t pattern(size_t i) { return (uint8_t)(i * 131 + (i >> 8) * 29 + (i >> 16) * 7 + 3); }
 
 static void open_side(struct side *s, const struct plan *p, bool filled)
 {
@@ -101,16 +98,15 @@ static void open_side(struct side *s, const struct plan *p, bool filled)
 	here.rkey = s->mr->rkey;
 }
 
-static unsigned queue_depth(const struct plan *p)
-{
-	return p->idle ? 1 : (p->window + p->qps - 1) / p->qps;
-}
+static unsigned queue_depth(const struct plan *p) { return p->idle ? 1 : (p->window + p->qps - 1) / p->qps; }
 
 static void create_qp(struct side *s, const struct plan *p, unsigned i)
 {
-	struct ibv_qp_init_attr init = { .send_cq = s->cq, .recv_cq = s->cq, .qp_type = IBV_QPT_RC,
-		.cap = { .max_send_wr = queue_depth(p), .max_recv_wr = 1, .max_send_sge = 1, .max_recv_sge = 1 } };
-	struct ibv_qp_attr attr = { .qp_state = IBV_QPS_INIT, .port_num = 1, .qp_access_flags = IBV_ACCESS_REMOTE_WRITE };
+	struct ibv_qp_init_attr init = {.send_cq = s->cq,
+		.recv_cq = s->cq,
+		.qp_type = IBV_QPT_RC,
+		.cap = {.max_send_wr = queue_depth(p), .max_recv_wr = 1, .max_send_sge = 1, .max_recv_sge = 1}};
+	struct ibv_qp_attr attr = {.qp_state = IBV_QPS_INIT, .port_num = 1, .qp_access_flags = IBV_ACCESS_REMOTE_WRITE};
 
 	s->qp[i] = ibv_create_qp(s->pd, &init);
 	if (!s->qp[i])
@@ -122,12 +118,18 @@ static void create_qp(struct side *s, const struct plan *p, unsigned i)
 
 static void connect_qp(struct side *s, const struct plan *p, unsigned i, uint32_t qpn, const union ibv_gid *gid)
 {
-	struct ibv_qp_attr attr = { .qp_state = IBV_QPS_RTR, .path_mtu = p->mtu, .dest_qp_num = qpn, .rq_psn = 0, .max_dest_rd_atomic = 1, .min_rnr_timer = 12,
-		.ah_attr = { .is_global = 1, .port_num = 1, .grh = { .dgid = *gid, .sgid_index = (uint8_t)p->gid_index, .hop_limit = 64 } } };
+	struct ibv_qp_attr attr = {.qp_state = IBV_QPS_RTR,
+		.path_mtu = p->mtu,
+		.dest_qp_num = qpn,
+		.rq_psn = 0,
+		.max_dest_rd_atomic = 1,
+		.min_rnr_timer = 12,
+		.ah_attr = {.is_global = 1, .port_num = 1, .grh = {.dgid = *gid, .sgid_index = (uint8_t)p->gid_index, .hop_limit = 64}}};
 
-	if (ibv_modify_qp(s->qp[i], &attr, IBV_QP_STATE | IBV_QP_AV | IBV_QP_PATH_MTU | IBV_QP_DEST_QPN | IBV_QP_RQ_PSN | IBV_QP_MAX_DEST_RD_ATOMIC | IBV_QP_MIN_RNR_TIMER))
+	if (ibv_modify_qp(s->qp[i], &attr,
+		    IBV_QP_STATE | IBV_QP_AV | IBV_QP_PATH_MTU | IBV_QP_DEST_QPN | IBV_QP_RQ_PSN | IBV_QP_MAX_DEST_RD_ATOMIC | IBV_QP_MIN_RNR_TIMER))
 		fail("to RTR");
-	attr = (struct ibv_qp_attr){ .qp_state = IBV_QPS_RTS, .timeout = 14, .retry_cnt = 7, .rnr_retry = 7, .sq_psn = 0, .max_rd_atomic = 1 };
+	attr = (struct ibv_qp_attr){.qp_state = IBV_QPS_RTS, .timeout = 14, .retry_cnt = 7, .rnr_retry = 7, .sq_psn = 0, .max_rd_atomic = 1};
 	if (ibv_modify_qp(s->qp[i], &attr, IBV_QP_STATE | IBV_QP_TIMEOUT | IBV_QP_RETRY_CNT | IBV_QP_RNR_RETRY | IBV_QP_SQ_PSN | IBV_QP_MAX_QP_RD_ATOMIC))
 		fail("to RTS");
 }
@@ -165,9 +167,13 @@ static void connect_sides(struct side *s, const struct plan *p, int fd)
 static void post(const struct side *s, const struct plan *p, uint64_t number)
 {
 	uint64_t offset = number % SLOTS * p->size;
-	struct ibv_sge sge = { .addr = (uintptr_t)s->mem + offset, .length = p->size, .lkey = s->mr->lkey };
-	struct ibv_send_wr *bad, wr = { .wr_id = number, .sg_list = &sge, .num_sge = 1, .opcode = IBV_WR_RDMA_WRITE, .send_flags = IBV_SEND_SIGNALED,
-		.wr.rdma = { .remote_addr = there.addr + offset, .rkey = there.rkey } };
+	struct ibv_sge sge = {.addr = (uintptr_t)s->mem + offset, .length = p->size, .lkey = s->mr->lkey};
+	struct ibv_send_wr *bad, wr = {.wr_id = number,
+					 .sg_list = &sge,
+					 .num_sge = 1,
+					 .opcode = IBV_WR_RDMA_WRITE,
+					 .send_flags = IBV_SEND_SIGNALED,
+					 .wr.rdma = {.remote_addr = there.addr + offset, .rkey = there.rkey}};
 
 	if (ibv_post_send(s->qp[number % p->qps], &wr, &bad))
 		fail("ibv_post_send");
@@ -237,8 +243,8 @@ static int write_to_peer(struct side *s, const struct plan *p, int fd)
 	connect_sides(s, p, fd);
 	rate = write_for(s, p, &messages);
 	put(fd, &messages, sizeof messages);
-	printf("{\"name\": \"manyqp\", \"qps\": %u, \"bytes\": %u, \"messages\": %llu, \"mib_per_s\": %.2f}\n", p->qps, p->size,
-	       (unsigned long long)messages, rate);
+	printf("{\"name\": \"manyqp\", \"qps\": %u, \"bytes\": %u, \"messages\": %llu, \"mib_per_s\": %.2f}\n", p->qps, p->size, (unsigned long long)messages,
+		rate);
 	fflush(stdout);
 	return 0;
 }
@@ -294,19 +300,38 @@ static void parse(int argc, char **argv, struct plan *p)
 {
 	int c;
 
-	*p = (struct plan){ .gid_index = 1, .qps = 1000, .size = 65536, .window = 128, .mtu = IBV_MTU_4096, .run_ns = 1000000000ull, .cpu = { -1, -1 } };
+	*p = (struct plan){.gid_index = 1, .qps = 1000, .size = 65536, .window = 128, .mtu = IBV_MTU_4096, .run_ns = 1000000000ull, .cpu = {-1, -1}};
 	while ((c = getopt(argc, argv, "d:x:q:s:w:m:t:c:i")) != -1) {
 		switch (c) {
-		case 'd': p->device = optarg; break;
-		case 'x': p->gid_index = atoi(optarg); break;
-		case 'q': p->qps = (unsigned)atoi(optarg); break;
-		case 's': p->size = (unsigned)atoi(optarg); break;
-		case 'w': p->window = (unsigned)atoi(optarg); break;
-		case 'm': p->mtu = mtu_of(optarg); break;
-		case 't': p->run_ns = (uint64_t)(atof(optarg) * 1e9); break;
-		case 'c': parse_cpus(optarg, p->cpu); break;
-		case 'i': p->idle = true; break;
-		default: usage();
+		case 'd':
+			p->device = optarg;
+			break;
+		case 'x':
+			p->gid_index = atoi(optarg);
+			break;
+		case 'q':
+			p->qps = (unsigned)atoi(optarg);
+			break;
+		case 's':
+			p->size = (unsigned)atoi(optarg);
+			break;
+		case 'w':
+			p->window = (unsigned)atoi(optarg);
+			break;
+		case 'm':
+			p->mtu = mtu_of(optarg);
+			break;
+		case 't':
+			p->run_ns = (uint64_t)(atof(optarg) * 1e9);
+			break;
+		case 'c':
+			parse_cpus(optarg, p->cpu);
+			break;
+		case 'i':
+			p->idle = true;
+			break;
+		default:
+			usage();
 		}
 	}
 	if (!p->qps || p->qps > QPS_MAX || !p->size || !p->window || optind != argc || (p->idle && (p->qps < 4 || p->qps % 2)))

@@ -26,8 +26,8 @@ struct plan {
 
 static void send_one(const struct end *e, const void *data, size_t len)
 {
-	ssize_t n = e->connected ? send(e->fd, data, len, MSG_DONTWAIT)
-				 : sendto(e->fd, data, len, MSG_DONTWAIT, (const struct sockaddr *)&e->peer, sizeof e->peer);
+	ssize_t n =
+		e->connected ? send(e->fd, data, len, MSG_DONTWAIT) : sendto(e->fd, data, len, MSG_DONTWAIT, (const struct sockaddr *)&e->peer, sizeof e->peer);
 
 	if (n != (ssize_t)len)
 		die("send");
@@ -59,7 +59,7 @@ static void answer(const struct end *e, const struct plan *p)
 
 static void ask(const struct end *e, const struct plan *p, uint64_t *round_ns)
 {
-	uint8_t out[LENGTH_MAX] = { 0 }, in[LENGTH_MAX];
+	uint8_t out[LENGTH_MAX] = {0}, in[LENGTH_MAX];
 	uint64_t before = now_ns();
 
 	for (unsigned i = 0; i < p->warm_up + p->iterations; i++) {
@@ -81,7 +81,7 @@ static void ask(const struct end *e, const struct plan *p, uint64_t *round_ns)
 
 static void open_ends(struct end ends[2], bool connected)
 {
-	struct sockaddr_in self = { .sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK) };
+	struct sockaddr_in self = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
 	socklen_t len = sizeof self;
 
 	for (int i = 0; i < 2; i++) {
@@ -107,14 +107,23 @@ static void parse(int argc, char **argv, struct plan *p)
 {
 	int c;
 
-	*p = (struct plan){ .iterations = 20000, .length = 8, .connected = true, .cpu = { -1, -1 } };
+	*p = (struct plan){.iterations = 20000, .length = 8, .connected = true, .cpu = {-1, -1}};
 	while ((c = getopt(argc, argv, "n:s:uc:")) != -1) {
 		switch (c) {
-		case 'n': p->iterations = (unsigned)atoi(optarg); break;
-		case 's': p->length = (unsigned)atoi(optarg); break;
-		case 'u': p->connected = false; break;
-		case 'c': parse_cpus(optarg, p->cpu); break;
-		default: usage();
+		case 'n':
+			p->iterations = (unsigned)atoi(optarg);
+			break;
+		case 's':
+			p->length = (unsigned)atoi(optarg);
+			break;
+		case 'u':
+			p->connected = false;
+			break;
+		case 'c':
+			parse_cpus(optarg, p->cpu);
+			break;
+		default:
+			usage();
 		}
 	}
 	if (!p->iterations || p->length < sizeof(unsigned) || p->length > LENGTH_MAX || optind != argc)
@@ -152,9 +161,9 @@ int main(int argc, char **argv)
 		return 1;
 	}
 	qsort(round_ns, p.iterations, sizeof *round_ns, compare_u64);
-	printf("{\"name\": \"udp_pingpong\", \"datagram_bytes\": %u, \"connected\": %s, \"iterations\": %u, \"median_us\": %.3f, \"p99_us\": %.3f}\n",
-	       p.length, p.connected ? "true" : "false", p.iterations, (double)round_ns[p.iterations / 2] / 2000.0,
-	       (double)round_ns[(uint64_t)p.iterations * 99 / 100] / 2000.0);
+	printf("{\"name\": \"udp_pingpong\", \"datagram_bytes\": %u, \"connected\": %s, \"iterations\": %u, \"median_us\": %.3f, \"p99_us\": %.3f}\n", p.length,
+		p.connected ? "true" : "false", p.iterations, (double)round_ns[p.iterations / 2] / 2000.0,
+		(double)round_ns[(uint64_t)p.iterations * 99 / 100] / 2000.0);
 	free(round_ns);
 	return 0;
 }

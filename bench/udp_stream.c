@@ -115,7 +115,7 @@ static void check_number(const uint8_t *data, uint64_t *expected)
 static void receive_all(int fd, const struct plan *p, struct shared *sh)
 {
 	static uint8_t data[1 << 16];
-	struct timeval tick = { .tv_usec = 100000 };
+	struct timeval tick = {.tv_usec = 100000};
 	uint64_t taken = 0, expected = 0, first_ns = 0, last_ns = 0, first_bytes = 0;
 	int flags = p->block ? 0 : MSG_DONTWAIT;
 
@@ -153,7 +153,8 @@ static void receive_all(int fd, const struct plan *p, struct shared *sh)
 
 static void usage(void)
 {
-	fprintf(stderr, "usage: udp_stream [-m mtu] [-t seconds] [-w batches in flight] [-s source bytes] [-c sender core,receiver core] [-B: block, do not poll]\n");
+	fprintf(stderr,
+		"usage: udp_stream [-m mtu] [-t seconds] [-w batches in flight] [-s source bytes] [-c sender core,receiver core] [-B: block, do not poll]\n");
 	exit(2);
 }
 
@@ -161,16 +162,29 @@ static void parse(int argc, char **argv, struct plan *p)
 {
 	int c;
 
-	*p = (struct plan){ .mtu = 4096, .window = 3, .run_ns = 1000000000ull, .cpu = { -1, -1 } };
+	*p = (struct plan){.mtu = 4096, .window = 3, .run_ns = 1000000000ull, .cpu = {-1, -1}};
 	while ((c = getopt(argc, argv, "m:t:w:s:c:B")) != -1) {
 		switch (c) {
-		case 'm': p->mtu = (unsigned)atoi(optarg); break;
-		case 't': p->run_ns = (uint64_t)(atof(optarg) * 1e9); break;
-		case 'w': p->window = (unsigned)atoi(optarg); break;
-		case 's': p->source = (unsigned)atoi(optarg); break;
-		case 'c': parse_cpus(optarg, p->cpu); break;
-		case 'B': p->block = true; break;
-		default: usage();
+		case 'm':
+			p->mtu = (unsigned)atoi(optarg);
+			break;
+		case 't':
+			p->run_ns = (uint64_t)(atof(optarg) * 1e9);
+			break;
+		case 'w':
+			p->window = (unsigned)atoi(optarg);
+			break;
+		case 's':
+			p->source = (unsigned)atoi(optarg);
+			break;
+		case 'c':
+			parse_cpus(optarg, p->cpu);
+			break;
+		case 'B':
+			p->block = true;
+			break;
+		default:
+			usage();
 		}
 	}
 	if (p->mtu < 64 || p->mtu > 32768 || !p->window || !p->run_ns || optind != argc)
@@ -182,7 +196,7 @@ static void parse(int argc, char **argv, struct plan *p)
 
 int main(int argc, char **argv)
 {
-	struct sockaddr_in any_port = { .sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK) };
+	struct sockaddr_in any_port = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
 	int tx, rx, on = 1, segment, status;
 	struct shared *sh;
 	struct plan p;
@@ -217,8 +231,9 @@ int main(int argc, char **argv)
 		fprintf(stderr, "udp_stream: the sender failed\n");
 		return 1;
 	}
-	printf("{\"name\": \"udp_stream\", \"mtu\": %u, \"segment_bytes\": %u, \"batch_bytes\": %u, \"payload_bytes\": %llu, \"seconds\": %.6f, \"mib_per_s\": %.2f}\n",
-	       p.mtu, p.segment, p.batch, (unsigned long long)sh->payload_bytes, (double)sh->elapsed_ns / 1e9,
-	       (double)sh->payload_bytes / 1048576.0 / ((double)sh->elapsed_ns / 1e9));
+	printf("{\"name\": \"udp_stream\", \"mtu\": %u, \"segment_bytes\": %u, \"batch_bytes\": %u, \"payload_bytes\": %llu, \"seconds\": %.6f, \"mib_per_s\": "
+	       "%.2f}\n",
+		p.mtu, p.segment, p.batch, (unsigned long long)sh->payload_bytes, (double)sh->elapsed_ns / 1e9,
+		(double)sh->payload_bytes / 1048576.0 / ((double)sh->elapsed_ns / 1e9));
 	return 0;
 }

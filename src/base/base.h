@@ -15,7 +15,7 @@
 #define RPWI_MIN(a, b) ((a) < (b) ? (a) : (b))
 #define RPWI_MAX(a, b) ((a) > (b) ? (a) : (b))
 #define RPWI_ARRAY_LEN(a) (sizeof(a) / sizeof((a)[0]))
-#define RPWI_CONTAINER_OF(p, type, member) ((type *)((char *)(p) - offsetof(type, member)))
+#define RPWI_CONTAINER_OF(p, type, member) ((type *)((char *)(p)-offsetof(type, member)))
 
 #define RPWI_NEVER UINT64_MAX /* a deadline that never comes */
 #define RPWI_NS_PER_MS 1000000ull
@@ -30,16 +30,53 @@ static inline uint64_t rpwi_now_ns(void)
 }
 
 /* Big-endian loads and stores at any alignment. */
-static inline uint16_t rpwi_get_be16(const void *p) { uint16_t v; memcpy(&v, p, 2); return __builtin_bswap16(v); }
-static inline uint32_t rpwi_get_be32(const void *p) { uint32_t v; memcpy(&v, p, 4); return __builtin_bswap32(v); }
-static inline uint64_t rpwi_get_be64(const void *p) { uint64_t v; memcpy(&v, p, 8); return __builtin_bswap64(v); }
-static inline uint32_t rpwi_get_le32(const void *p) { uint32_t v; memcpy(&v, p, 4); return v; }
-static inline void rpwi_put_be16(void *p, uint16_t v) { v = __builtin_bswap16(v); memcpy(p, &v, 2); }
-static inline void rpwi_put_be32(void *p, uint32_t v) { v = __builtin_bswap32(v); memcpy(p, &v, 4); }
-static inline void rpwi_put_be64(void *p, uint64_t v) { v = __builtin_bswap64(v); memcpy(p, &v, 8); }
+static inline uint16_t rpwi_get_be16(const void *p)
+{
+	uint16_t v;
+	memcpy(&v, p, 2);
+	return __builtin_bswap16(v);
+}
+static inline uint32_t rpwi_get_be32(const void *p)
+{
+	uint32_t v;
+	memcpy(&v, p, 4);
+	return __builtin_bswap32(v);
+}
+static inline uint64_t rpwi_get_be64(const void *p)
+{
+	uint64_t v;
+	memcpy(&v, p, 8);
+	return __builtin_bswap64(v);
+}
+static inline uint32_t rpwi_get_le32(const void *p)
+{
+	uint32_t v;
+	memcpy(&v, p, 4);
+	return v;
+}
+static inline void rpwi_put_be16(void *p, uint16_t v)
+{
+	v = __builtin_bswap16(v);
+	memcpy(p, &v, 2);
+}
+static inline void rpwi_put_be32(void *p, uint32_t v)
+{
+	v = __builtin_bswap32(v);
+	memcpy(p, &v, 4);
+}
+static inline void rpwi_put_be64(void *p, uint64_t v)
+{
+	v = __builtin_bswap64(v);
+	memcpy(p, &v, 8);
+}
 static inline void rpwi_put_le32(void *p, uint32_t v) { memcpy(p, &v, 4); }
 static inline uint32_t rpwi_get_be24(const uint8_t *p) { return (uint32_t)p[0] << 16 | (uint32_t)p[1] << 8 | p[2]; }
-static inline void rpwi_put_be24(uint8_t *p, uint32_t v) { p[0] = (uint8_t)(v >> 16); p[1] = (uint8_t)(v >> 8); p[2] = (uint8_t)v; }
+static inline void rpwi_put_be24(uint8_t *p, uint32_t v)
+{
+	p[0] = (uint8_t)(v >> 16);
+	p[1] = (uint8_t)(v >> 8);
+	p[2] = (uint8_t)v;
+}
 _Static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__, "the loads above are written for little-endian machines");
 
 /* Log. Level from ROPEWAY_LOG=error|warn|info|debug|trace (default warn), to stderr, one line each:
@@ -53,7 +90,11 @@ static inline bool rpwi_log_on(enum rpwi_log_level level)
 	int have = rpwi_log_level_cached;
 	return (have < 0 ? rpwi_log_level_load() : have) >= (int)level;
 }
-#define rpwi_log(level, ...) do { if (RPWI_UNLIKELY(rpwi_log_on(level))) rpwi_log_write(level, __VA_ARGS__); } while (0)
+#define rpwi_log(level, ...) \
+	do { \
+		if (RPWI_UNLIKELY(rpwi_log_on(level))) \
+			rpwi_log_write(level, __VA_ARGS__); \
+	} while (0)
 #define rpwi_error(...) rpwi_log(RPWI_LOG_ERROR, __VA_ARGS__)
 #define rpwi_warn(...) rpwi_log(RPWI_LOG_WARN, __VA_ARGS__)
 #define rpwi_info(...) rpwi_log(RPWI_LOG_INFO, __VA_ARGS__)
@@ -61,16 +102,23 @@ static inline bool rpwi_log_on(enum rpwi_log_level level)
 #define rpwi_trace(...) rpwi_log(RPWI_LOG_TRACE, __VA_ARGS__)
 
 /* A small intrusive doubly linked list; an unlinked node points to itself. */
-struct rpwi_list { struct rpwi_list *next, *prev; };
+struct rpwi_list {
+	struct rpwi_list *next, *prev;
+};
 static inline void rpwi_list_init(struct rpwi_list *l) { l->next = l->prev = l; }
 static inline bool rpwi_list_empty(const struct rpwi_list *l) { return l->next == l; }
 static inline void rpwi_list_add_tail(struct rpwi_list *l, struct rpwi_list *n)
 {
-	n->prev = l->prev; n->next = l; l->prev->next = n; l->prev = n;
+	n->prev = l->prev;
+	n->next = l;
+	l->prev->next = n;
+	l->prev = n;
 }
 static inline void rpwi_list_del(struct rpwi_list *n)
 {
-	n->prev->next = n->next; n->next->prev = n->prev; rpwi_list_init(n);
+	n->prev->next = n->next;
+	n->next->prev = n->prev;
+	rpwi_list_init(n);
 }
 
 #endif

@@ -41,18 +41,22 @@ int av_resolve(struct dctx *c, const struct ibv_ah_attr *attr, unsigned mtu_byte
 		return EINVAL;
 	}
 	if (!attr->is_global) {
-		rpwi_warn("%s: an address without a GID (LID %u) cannot be reached over RoCE: exchange GIDs (with the pingpong programs: -g 1)", d->net.name, attr->dlid);
+		rpwi_warn("%s: an address without a GID (LID %u) cannot be reached over RoCE: exchange GIDs (with the pingpong programs: -g 1)", d->net.name,
+			attr->dlid);
 		return EINVAL;
 	}
 	unsigned gi = attr->grh.sgid_index;
 	if (gi >= d->net.gid_count || !d->net.gid[gi].usable) {
 		rpwi_warn("%s: GID index %u is %s: there are indexes 0 to %u, `ropeway devices` lists them", d->net.name, gi,
-			  gi >= d->net.gid_count ? "empty" : "not usable", d->net.gid_count ? d->net.gid_count - 1 : 0);
+			gi >= d->net.gid_count ? "empty" : "not usable", d->net.gid_count ? d->net.gid_count - 1 : 0);
 		return EINVAL;
 	}
 	const struct rpwi_gid *own = &d->net.gid[gi];
-	*av = (struct rpwi_av){.hop_limit = attr->grh.hop_limit ? attr->grh.hop_limit : 64, .tclass = attr->grh.traffic_class, .sl = attr->sl,
-			       .sgid_index = (uint8_t)gi, .flow_label = attr->grh.flow_label};
+	*av = (struct rpwi_av){.hop_limit = attr->grh.hop_limit ? attr->grh.hop_limit : 64,
+		.tclass = attr->grh.traffic_class,
+		.sl = attr->sl,
+		.sgid_index = (uint8_t)gi,
+		.flow_label = attr->grh.flow_label};
 	av->flow.src = own->addr;
 	av->flow.dst = gid_to_addr(&attr->grh.dgid, d->net.ifindex);
 	translate_own_gid(d, &attr->grh.dgid, &av->flow.dst);
@@ -60,7 +64,8 @@ int av_resolve(struct dctx *c, const struct ibv_ah_attr *attr, unsigned mtu_byte
 	if (av->flow.src.family != av->flow.dst.family) {
 		gid_text(own->raw, text);
 		gid_text(attr->grh.dgid.raw, text2);
-		rpwi_warn("%s: own GID %u (%s) and the peer's (%s) are of different IP versions: choose the same GID index kind on both sides", d->net.name, gi, text, text2);
+		rpwi_warn("%s: own GID %u (%s) and the peer's (%s) are of different IP versions: choose the same GID index kind on both sides", d->net.name, gi,
+			text, text2);
 		return EINVAL;
 	}
 	av->loopback_zone = rpwi_netdev_is_local(&av->flow.dst);

@@ -149,7 +149,8 @@ void cq_push(struct dcq *cq, const struct ibv_wc *wc, bool solicited)
 		cq_unlock(cq);
 		the_hca.n.cq_overflows++;
 		if (first && !cq->ignore_overrun) {
-			rpwi_warn("CQ of %u entries overran: a completion of QP 0x%06x is lost; make the CQ as large as all its queues together", cq->cap, wc->qp_num);
+			rpwi_warn("CQ of %u entries overran: a completion of QP 0x%06x is lost; make the CQ as large as all its queues together", cq->cap,
+				wc->qp_num);
 			struct ibv_async_event ev = {.element.cq = &cq->ibv, .event_type = IBV_EVENT_CQ_ERR};
 			dev_event(to_dctx(cq->ibv.context), &ev);
 		}

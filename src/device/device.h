@@ -20,10 +20,10 @@
 struct ibv_device **rpwi_dev_get_list(int *num);
 bool rpwi_dev_owns_device(const struct ibv_device *d);
 bool rpwi_dev_owns_context(const struct ibv_context *c);
-uint64_t rpwi_dev_get_guid(const struct ibv_device *d);              /* network order, as ibv_get_device_guid */
+uint64_t rpwi_dev_get_guid(const struct ibv_device *d); /* network order, as ibv_get_device_guid */
 int rpwi_dev_get_index(const struct ibv_device *d);
 const char *rpwi_dev_ifname(const struct ibv_device *d);
-struct ibv_context *rpwi_dev_open_device(struct ibv_device *d);      /* NULL + errno; an error that a person must act on (port 4791 held) is logged once */
+struct ibv_context *rpwi_dev_open_device(struct ibv_device *d); /* NULL + errno; an error that a person must act on (port 4791 held) is logged once */
 int rpwi_dev_close_device(struct ibv_context *c);
 /* Can it be opened (is port 4791 to be had)? 0, or -errno with `why` filled. Opens nothing for good. */
 int rpwi_dev_check(struct ibv_device *d, char *why, size_t why_len);
@@ -63,7 +63,7 @@ struct ibv_qp *rpwi_dev_create_qp(struct ibv_pd *pd, struct ibv_qp_init_attr *at
 int rpwi_dev_modify_qp(struct ibv_qp *qp, struct ibv_qp_attr *attr, int mask);
 int rpwi_dev_query_qp(struct ibv_qp *qp, struct ibv_qp_attr *attr, int mask, struct ibv_qp_init_attr *init);
 int rpwi_dev_destroy_qp(struct ibv_qp *qp);
-struct ibv_qp_ex *rpwi_dev_qp_to_qp_ex(struct ibv_qp *qp);           /* NULL unless made with IBV_QP_INIT_ATTR_SEND_OPS_FLAGS */
+struct ibv_qp_ex *rpwi_dev_qp_to_qp_ex(struct ibv_qp *qp); /* NULL unless made with IBV_QP_INIT_ATTR_SEND_OPS_FLAGS */
 struct ibv_ah *rpwi_dev_create_ah(struct ibv_pd *pd, struct ibv_ah_attr *attr);
 int rpwi_dev_destroy_ah(struct ibv_ah *ah);
 int rpwi_dev_init_ah_from_wc(struct ibv_context *c, uint8_t port, struct ibv_wc *wc, struct ibv_grh *grh, struct ibv_ah_attr *attr);

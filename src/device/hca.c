@@ -242,11 +242,25 @@ void rpwi_dev_ack_async_event(struct ibv_async_event *ev)
 	}
 }
 
+static bool gids_differ(const struct rpwi_netdev *a, const struct rpwi_netdev *b)
+{
+	if (a->gid_count != b->gid_count)
+		return true;
+	for (unsigned i = 0; i < a->gid_count; i++)
+		if (memcmp(a->gid[i].raw, b->gid[i].raw, sizeof(a->gid[i].raw)) || a->gid[i].usable != b->gid[i].usable)
+			return true;
+	return false;
+}
+
 /* An address or a link changed: the list is read anew, and whoever has a changed device open is told (IB 11.6.3). Called by the service thread, without locks. */
 void dev_refresh(void)
 {
 	enum { MAX = 64 };
-	struct { struct dev *d; struct rpwi_netdev was; bool present; } before[MAX];
+	struct {
+		struct dev *d;
+		struct rpwi_netdev was;
+		bool present;
+	} before[MAX];
 	int n = 0;
 	pthread_mutex_lock(&list_lock);
 	for (struct dev *d = devs; d && n < MAX; d = d->next, n++) {
@@ -260,7 +274,7 @@ void dev_refresh(void)
 	for (int i = 0; i < n; i++) {
 		struct dev *d = before[i].d;
 		bool was_up = before[i].present && before[i].was.up, is_up = d->present && d->net.up;
-		bool gids = before[i].was.gid_count != d->net.gid_count || memcmp(before[i].was.gid, d->net.gid, sizeof(d->net.gid));
+		bool gids = gids_differ(&before[i].was, &d->net);
 		for (struct rpwi_list *l = the_hca.contexts.next; l != &the_hca.contexts; l = l->next) {
 			struct dctx *c = RPWI_CONTAINER_OF(l, struct dctx, link);
 			struct ibv_async_event ev = {.element.port_num = 1};
@@ -561,15 +575,38 @@ void rpwi_dev_stats_print(FILE *to)
 				qp_stats_add(&s, &h->qps[i][j]->t.stats);
 	struct hca_counters n = h->n;
 	hca_unlock();
-	const struct { const char *name; uint64_t v; } rows[] = {
-		{"packets sent", s.tx_packets}, {"payload bytes sent", s.tx_bytes}, {"packets received", s.rx_packets}, {"payload bytes received", s.rx_bytes},
-		{"packets sent again", s.retransmits}, {"time-outs", s.timeouts}, {"RNR NAKs sent", s.rnr_nak_tx}, {"RNR NAKs received", s.rnr_nak_rx},
-		{"sequence NAKs sent", s.seq_nak_tx}, {"sequence NAKs received", s.seq_nak_rx}, {"duplicates received", s.rx_duplicate},
-		{"out of order received", s.rx_out_of_order}, {"from a wrong peer", s.rx_wrong_peer}, {"in a wrong state", s.rx_wrong_state},
-		{"bad opcode or length", s.rx_bad_opcode + s.rx_bad_length}, {"bad Q_Key", s.rx_bad_qkey}, {"no receive posted (UC, UD)", s.rx_no_rwqe},
-		{"ICRC errors", n.icrc_errors}, {"undecodable", n.decode_errors}, {"for an unknown QP", n.no_qp}, {"handed to another process", n.handed_over},
-		{"CQ overruns", n.cq_overflows}, {"pacing stalls (UC, UD)", n.pace_stalls}, {"receive batches", n.rx_batches}, {"send batches", n.tx_batches},
-		{"inline polls", n.inline_polls}, {"of them in vain", n.inline_empty}, {"service thread wake-ups", n.service_wakeups},
+	const struct {
+		const char *name;
+		uint64_t v;
+	} rows[] = {
+		{"packets sent", s.tx_packets},
+		{"payload bytes sent", s.tx_bytes},
+		{"packets received", s.rx_packets},
+		{"payload bytes received", s.rx_bytes},
+		{"packets sent again", s.retransmits},
+		{"time-outs", s.timeouts},
+		{"RNR NAKs sent", s.rnr_nak_tx},
+		{"RNR NAKs received", s.rnr_nak_rx},
+		{"sequence NAKs sent", s.seq_nak_tx},
+		{"sequence NAKs received", s.seq_nak_rx},
+		{"duplicates received", s.rx_duplicate},
+		{"out of order received", s.rx_out_of_order},
+		{"from a wrong peer", s.rx_wrong_peer},
+		{"in a wrong state", s.rx_wrong_state},
+		{"bad opcode or length", s.rx_bad_opcode + s.rx_bad_length},
+		{"bad Q_Key", s.rx_bad_qkey},
+		{"no receive posted (UC, UD)", s.rx_no_rwqe},
+		{"ICRC errors", n.icrc_errors},
+		{"undecodable", n.decode_errors},
+		{"for an unknown QP", n.no_qp},
+		{"handed to another process", n.handed_over},
+		{"CQ overruns", n.cq_overflows},
+		{"pacing stalls (UC, UD)", n.pace_stalls},
+		{"receive batches", n.rx_batches},
+		{"send batches", n.tx_batches},
+		{"inline polls", n.inline_polls},
+		{"of them in vain", n.inline_empty},
+		{"service thread wake-ups", n.service_wakeups},
 	};
 	fprintf(to, "ropeway: statistics of process %d\n", (int)getpid());
 	for (size_t i = 0; i < RPWI_ARRAY_LEN(rows); i++)
@@ -577,8 +614,8 @@ void rpwi_dev_stats_print(FILE *to)
 	hca_lock();
 	for (struct rpwi_list *l = h->peers.next; l != &h->peers; l = l->next) {
 		const struct rpwi_cc *cc = &RPWI_CONTAINER_OF(l, struct dpeer, link)->cc;
-		fprintf(to, "  window of a peer: %u packets (at most %u), in flight %u, round trip %.1f us, halved %llu times\n", cc->cwnd, cc->cwnd_max, cc->inflight,
-			(double)cc->srtt_ns / 1000, (unsigned long long)(cc->losses + cc->timeouts));
+		fprintf(to, "  window of a peer: %u packets (at most %u), in flight %u, round trip %.1f us, halved %llu times\n", cc->cwnd, cc->cwnd_max,
+			cc->inflight, (double)cc->srtt_ns / 1000, (unsigned long long)cc->losses + (unsigned long long)cc->timeouts);
 	}
 	hca_unlock();
 	for (int k = 1; k < RPWI_NAK_COUNT; k++)

@@ -42,7 +42,10 @@ struct dev {
 };
 static inline struct dev *to_dev(const struct ibv_device *d) { return (struct dev *)(uintptr_t)d; }
 
-struct event_node { struct rpwi_list link; struct ibv_async_event ev; };
+struct event_node {
+	struct rpwi_list link;
+	struct ibv_async_event ev;
+};
 
 struct dctx {
 	struct verbs_context v; /* v.context is last but one: see to_dctx */
@@ -53,7 +56,11 @@ struct dctx {
 };
 static inline struct dctx *to_dctx(const struct ibv_context *c) { return RPWI_CONTAINER_OF((struct ibv_context *)(uintptr_t)c, struct dctx, v.context); }
 
-struct dpd { struct ibv_pd ibv; struct dpd *parent; /* of a parent domain, else NULL */ unsigned refs; };
+struct dpd {
+	struct ibv_pd ibv;
+	struct dpd *parent; /* of a parent domain, else NULL */
+	unsigned refs;
+};
 static inline struct dpd *to_dpd(const struct ibv_pd *p)
 {
 	struct dpd *d = (struct dpd *)(uintptr_t)p;
@@ -67,45 +74,63 @@ struct dkey {
 	int access;
 	struct dpd *pd;
 	uint64_t iova, length;
-	uint8_t *addr; /* where iova lies in this process */
-	uint32_t refs; /* MWs bound to this MR; QPs bound to this MW */
-	uint32_t qpn;  /* type 2 MW: the QP it is bound to */
+	uint8_t *addr;   /* where iova lies in this process */
+	uint32_t refs;   /* MWs bound to this MR; QPs bound to this MW */
+	uint32_t qpn;    /* type 2 MW: the QP it is bound to */
 	struct dkey *mr; /* MW: the MR under it */
 	bool zero_based;
 };
-struct dmr { struct ibv_mr ibv; struct dkey k; };
-struct dmw { struct ibv_mw ibv; struct dkey k; };
+struct dmr {
+	struct ibv_mr ibv;
+	struct dkey k;
+};
+struct dmw {
+	struct ibv_mw ibv;
+	struct dkey k;
+};
 
 struct dchannel {
 	struct ibv_comp_channel ibv; /* fd is an eventfd, readable while events wait */
-	struct rpwi_list cqs; /* CQs with events, in order */
+	struct rpwi_list cqs;        /* CQs with events, in order */
 	unsigned refs;
 	bool waiter_inline; /* a thread is in get_cq_event making progress itself: it needs no write to the descriptor */
 };
 
 enum { NOTIFY_NONE, NOTIFY_SOLICITED, NOTIFY_ALL };
 struct dcq {
-	union { struct ibv_cq ibv; struct ibv_cq_ex ex; };
+	union {
+		struct ibv_cq ibv;
+		struct ibv_cq_ex ex;
+	};
 	atomic_flag spin;
 	uint32_t mask, cap;
 	_Atomic uint32_t head, tail; /* free-running; tail - head wait */
 	struct ibv_wc *ring;
 	int notify;
 	unsigned pending_events, events_got; /* events queued now; events handed out */
-	struct rpwi_list link; /* in its channel */
-	unsigned refs; /* QPs */
+	struct rpwi_list link;               /* in its channel */
+	unsigned refs;                       /* QPs */
 	bool overflowed, is_ex, ignore_overrun;
 	struct ibv_wc cur; /* start_poll..end_poll */
 	uint64_t cur_ts_ns;
 };
 static inline struct dcq *to_dcq(const struct ibv_cq *c) { return (struct dcq *)(uintptr_t)c; }
 
-struct dsrq { struct ibv_srq ibv; struct rpwi_rq rq; unsigned refs; uint32_t events_got; struct rpwi_list qps; };
+struct dsrq {
+	struct ibv_srq ibv;
+	struct rpwi_rq rq;
+	unsigned refs;
+	uint32_t events_got;
+	struct rpwi_list qps;
+};
 
 struct wr_build; /* the ibv_wr_* calls' list: qp.c */
 
 struct dqp {
-	union { struct ibv_qp ibv; struct ibv_qp_ex ex; };
+	union {
+		struct ibv_qp ibv;
+		struct ibv_qp_ex ex;
+	};
 	struct rpwi_qp t;
 	struct rpwi_rq rq;
 	struct dcq *scq, *rcq;
@@ -114,12 +139,16 @@ struct dqp {
 	struct dctx *ctx;
 	struct ibv_qp_cap cap;
 	bool sq_sig_all;
-	bool has_wr_ops; pthread_mutex_t build_lock; struct wr_build *build; /* between wr_start and wr_complete */
+	bool has_wr_ops;
+	pthread_mutex_t build_lock;
+	struct wr_build *build;     /* between wr_start and wr_complete */
 	struct rpwi_list tx_link;   /* the_hca.tx_list, or its peer's blocked list */
 	struct rpwi_list held_link; /* the_hca.held: an ACK waits for the next post or poll */
 	struct rpwi_list srq_link;
-	uint32_t heap_pos; uint64_t heap_key; /* timers; pos 0: not in the heap */
-	struct dport *ports[RPWI_GIDS_MAX]; unsigned nports; /* what it keeps open */
+	uint32_t heap_pos;
+	uint64_t heap_key; /* timers; pos 0: not in the heap */
+	struct dport *ports[RPWI_GIDS_MAX];
+	unsigned nports; /* what it keeps open */
 	struct dpeer *peer;
 	uint32_t events_got;
 	struct rpwi_list rx_link;
@@ -127,7 +156,13 @@ struct dqp {
 static inline struct dqp *to_dqp(const struct ibv_qp *q) { return (struct dqp *)(uintptr_t)q; }
 static inline struct dqp *dqp_of(struct rpwi_qp *t) { return RPWI_CONTAINER_OF(t, struct dqp, t); }
 
-struct dah { struct ibv_ah ibv; struct rpwi_av av; struct dport *port; struct dpeer *peer; struct dctx *ctx; };
+struct dah {
+	struct ibv_ah ibv;
+	struct rpwi_av av;
+	struct dport *port;
+	struct dpeer *peer;
+	struct dctx *ctx;
+};
 
 /* A peer address: the congestion window of all QPs towards it, and those that wait for it. */
 struct dpeer {
@@ -159,28 +194,35 @@ struct hca {
 	int steer_fd, watch_fd, wake_fd;
 
 	/* QPNs */
-	uint16_t slots[64]; unsigned nslots;
+	uint16_t slots[64];
+	unsigned nslots;
 	struct dqp **qps[64]; /* RPWI_SLOT_QPNS each */
 	uint32_t next_idx;
 
 	/* keys */
-	struct dkey **keys; uint32_t keys_cap, keys_free_hint; uint8_t key_tag;
+	struct dkey **keys;
+	uint32_t keys_cap, keys_free_hint;
+	uint8_t key_tag;
 
-	struct dport port[DEV_PORTS_MAX]; unsigned nports;
+	struct dport port[DEV_PORTS_MAX];
+	unsigned nports;
 	struct rpwi_list peers;
 	struct rpwi_list tx_list, held, touched;
-	struct dqp **heap; uint32_t heap_len, heap_cap; /* heap[1..heap_len] */
+	struct dqp **heap;
+	uint32_t heap_len, heap_cap; /* heap[1..heap_len] */
 	struct rpwi_txb txb;
 
 	/* service thread */
-	pthread_t service; bool service_running; _Atomic bool stop;
-	_Atomic uint32_t empty_polls;    /* counts up while the program polls in vain: then progress is its own */
+	pthread_t service;
+	bool service_running;
+	_Atomic bool stop;
+	_Atomic uint32_t empty_polls; /* counts up while the program polls in vain: then progress is its own */
 	_Atomic uint32_t any_polls;
-	_Atomic int waiters;             /* threads that make progress inside get_cq_event */
+	_Atomic int waiters; /* threads that make progress inside get_cq_event */
 	_Atomic bool held_any;
-	_Atomic bool service_sleeps;     /* in ppoll on the sockets */
-	uint64_t service_wake_ns;        /* when it will wake by itself */
-	uint64_t stream_ns;              /* when a batch of a stream last came in */
+	_Atomic bool service_sleeps; /* in ppoll on the sockets */
+	uint64_t service_wake_ns;    /* when it will wake by itself */
+	uint64_t stream_ns;          /* when a batch of a stream last came in */
 	struct hca_counters n;
 	struct rpwi_qp_stats gone; /* counters of destroyed QPs */
 };
@@ -190,7 +232,7 @@ static inline void hca_lock(void) { pthread_mutex_lock(&the_hca.lock); }
 static inline void hca_unlock(void) { pthread_mutex_unlock(&the_hca.lock); }
 
 /* hca.c */
-int hca_get(void);              /* first open: steer, service thread. Lock held. 0 or -errno */
+int hca_get(void); /* first open: steer, service thread. Lock held. 0 or -errno */
 void hca_put(void);
 void dev_event(struct dctx *c, const struct ibv_async_event *ev);
 void dev_events_forget(struct dctx *c, const void *object); /* an object goes away: its events that nobody took go too */
@@ -198,7 +240,7 @@ void dev_stats_gone(const struct rpwi_qp_stats *s);
 struct ibv_td *dev_alloc_td(struct ibv_context *c, struct ibv_td_init_attr *attr);
 int dev_dealloc_td(struct ibv_td *td);
 struct ibv_pd *dev_alloc_parent_domain(struct ibv_context *c, struct ibv_parent_domain_init_attr *attr);
-void dev_refresh(void);         /* addresses changed: refresh the list, raise events */
+void dev_refresh(void); /* addresses changed: refresh the list, raise events */
 
 /* progress.c; the lock is held */
 struct dport *port_get(const struct rpwi_addr *a, char *why, size_t why_len, int *err);
@@ -208,7 +250,7 @@ void peer_put(struct dpeer *p);
 void progress_qp_kick(struct dqp *qp, bool hold_ack, uint64_t now_ns); /* send what it may now, keep its timer right */
 void progress_qp_forget(struct dqp *qp);
 void progress_flush_held(uint64_t now_ns);
-bool progress_run(bool all_ports);  /* one round: receive, send, timers. True if anything came. */
+bool progress_run(bool all_ports); /* one round: receive, send, timers. True if anything came. */
 /* For a thread that only waits: make progress until `fd` is readable or anything came. 0, or -EINTR when a signal handler ran. The lock is not held. */
 int progress_wait(int fd);
 void service_wait_begin(void); /* such a thread is there: the service thread leaves the sockets to it */

@@ -48,10 +48,7 @@ static void key_del(struct dkey *k) { the_hca.keys[k->key >> 8] = NULL; }
 
 /* ---- regions ---- */
 
-static bool access_sane(int access)
-{
-	return !(access & (IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_ATOMIC)) || (access & IBV_ACCESS_LOCAL_WRITE);
-}
+static bool access_sane(int access) { return !(access & (IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_ATOMIC)) || (access & IBV_ACCESS_LOCAL_WRITE); }
 
 struct ibv_mr *rpwi_dev_reg_mr(struct ibv_pd *pd, void *addr, size_t len, uint64_t iova, int access)
 {
@@ -76,7 +73,8 @@ struct ibv_mr *rpwi_dev_reg_mr(struct ibv_pd *pd, void *addr, size_t len, uint64
 		errno = -rc;
 		return NULL;
 	}
-	mr->ibv = (struct ibv_mr){.context = pd->context, .pd = pd, .addr = addr, .length = len, .handle = mr->k.key >> 8, .lkey = mr->k.key, .rkey = mr->k.key};
+	mr->ibv =
+		(struct ibv_mr){.context = pd->context, .pd = pd, .addr = addr, .length = len, .handle = mr->k.key >> 8, .lkey = mr->k.key, .rkey = mr->k.key};
 	return &mr->ibv;
 }
 
@@ -84,7 +82,7 @@ int rpwi_dev_rereg_mr(struct ibv_mr *ibv, int flags, struct ibv_pd *pd, void *ad
 {
 	struct dmr *mr = RPWI_CONTAINER_OF(ibv, struct dmr, ibv);
 	if (flags & ~(IBV_REREG_MR_CHANGE_TRANSLATION | IBV_REREG_MR_CHANGE_PD | IBV_REREG_MR_CHANGE_ACCESS) || !flags ||
-	    ((flags & IBV_REREG_MR_CHANGE_ACCESS) && !access_sane(access))) {
+		((flags & IBV_REREG_MR_CHANGE_ACCESS) && !access_sane(access))) {
 		errno = EINVAL;
 		return IBV_REREG_MR_ERR_INPUT;
 	}
@@ -198,8 +196,8 @@ int mem_bind_mw(struct rpwi_qp *qp, struct ibv_mw *ibv, uint32_t rkey, const str
 		int acc = (int)info->mw_access_flags;
 		bool zero = acc & IBV_ACCESS_ZERO_BASED;
 		if (key_find(info->mr->lkey) != &mr->k || mr->k.pd != q->pd || !(mr->k.access & IBV_ACCESS_MW_BIND) ||
-		    ((acc & (IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_ATOMIC)) && !(mr->k.access & IBV_ACCESS_LOCAL_WRITE)) || info->addr < mr->k.iova ||
-		    info->length > mr->k.length || info->addr - mr->k.iova > mr->k.length - info->length)
+			((acc & (IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_ATOMIC)) && !(mr->k.access & IBV_ACCESS_LOCAL_WRITE)) || info->addr < mr->k.iova ||
+			info->length > mr->k.length || info->addr - mr->k.iova > mr->k.length - info->length)
 			return -EACCES;
 		mw_unbind(&mw->k);
 		mw->k.mr = &mr->k;
@@ -265,7 +263,11 @@ int mem_read(struct rpwi_qp *qp, uint32_t key, uint64_t addr, void *dst, uint32_
 
 const void *mem_map(struct rpwi_qp *qp, uint32_t lkey, uint64_t addr, uint32_t len) { return resolve(qp, lkey, addr, len, 0, false); }
 
-struct atomic_job { uint64_t *at; bool cmp_swap; uint64_t compare, swap_add, orig; };
+struct atomic_job {
+	uint64_t *at;
+	bool cmp_swap;
+	uint64_t compare, swap_add, orig;
+};
 
 static void atomic_do(void *arg)
 {

@@ -20,14 +20,14 @@
 #include "wire/icrc.h"
 
 enum {
-	RX_BATCHES_MAX = 8,            /* in one round and port: then others get their turn */
-	SPIN_POLLS = 32,               /* so many polls in vain within a tick mean that the program spins */
+	RX_BATCHES_MAX = 8, /* in one round and port: then others get their turn */
+	SPIN_POLLS = 32,    /* so many polls in vain within a tick mean that the program spins */
 	LONE_BYTES = 2048,
-	ACK_BATCHES = 2,               /* a stream is acknowledged once in so many, or when the socket is empty */
-	QUIET_POLLS = 64,              /* after so many empty polls a port among several is polled every 16th time */
+	ACK_BATCHES = 2,  /* a stream is acknowledged once in so many, or when the socket is empty */
+	QUIET_POLLS = 64, /* after so many empty polls a port among several is polled every 16th time */
 	STREAM_SPIN_NS = 50000,
 	TICK_NS = 200000,
-	ACK_HOLD_NS = 20000,           /* at most, by the service thread; a few times that where the machine is busy */
+	ACK_HOLD_NS = 20000, /* at most, by the service thread; a few times that where the machine is busy */
 	SERVICE_SLEEP_MAX_MS = 1000,
 	PACE_RETRY_NS = 100000,
 };
@@ -77,7 +77,10 @@ void port_put(struct dport *p)
  * ones), in proportion where ours, and so probably the peer's, is larger. Loss makes it smaller. */
 static uint32_t window_max(unsigned mtu_bytes)
 {
-	static const struct { unsigned mtu; uint32_t pkts; } table[] = {{256, 400}, {512, 300}, {1024, 180}, {2048, 110}, {4096, 75}};
+	static const struct {
+		unsigned mtu;
+		uint32_t pkts;
+	} table[] = {{256, 400}, {512, 300}, {1024, 180}, {2048, 110}, {4096, 75}};
 	uint32_t pkts = 400;
 	for (size_t i = 0; i < RPWI_ARRAY_LEN(table); i++)
 		if (mtu_bytes >= table[i].mtu)
@@ -324,7 +327,6 @@ static void tx_run(uint64_t now_ns)
 }
 
 /* ---- receiving ---- */
-
 
 static void rx_segment(struct dport *port, struct rpwi_rx *rx, const uint8_t *seg, size_t len, unsigned index, uint64_t now_ns)
 {

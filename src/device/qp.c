@@ -141,8 +141,13 @@ static struct dqp *qp_new(struct ibv_context *c, struct ibv_qp_init_attr_ex *a)
 	uint32_t qpn = 0;
 	rc = -qpn_alloc(q, &qpn);
 	if (!rc) {
-		struct rpwi_qp_init init = {.ops = &device_qp_ops, .user = q, .type = a->qp_type, .qpn = qpn, .cap = q->cap, .sq_sig_all = q->sq_sig_all,
-					    .rq = q->srq ? &q->srq->rq : &q->rq};
+		struct rpwi_qp_init init = {.ops = &device_qp_ops,
+			.user = q,
+			.type = a->qp_type,
+			.qpn = qpn,
+			.cap = q->cap,
+			.sq_sig_all = q->sq_sig_all,
+			.rq = q->srq ? &q->srq->rq : &q->rq};
 		rc = -rpwi_qp_init(&q->t, &init);
 		if (rc) {
 			qpn_free(qpn);
@@ -193,8 +198,15 @@ static void qp_free(struct dqp *q)
 
 struct ibv_qp *rpwi_dev_create_qp(struct ibv_pd *pd, struct ibv_qp_init_attr *attr)
 {
-	struct ibv_qp_init_attr_ex ex = {.qp_context = attr->qp_context, .send_cq = attr->send_cq, .recv_cq = attr->recv_cq, .srq = attr->srq, .cap = attr->cap,
-					 .qp_type = attr->qp_type, .sq_sig_all = attr->sq_sig_all, .comp_mask = IBV_QP_INIT_ATTR_PD, .pd = pd};
+	struct ibv_qp_init_attr_ex ex = {.qp_context = attr->qp_context,
+		.send_cq = attr->send_cq,
+		.recv_cq = attr->recv_cq,
+		.srq = attr->srq,
+		.cap = attr->cap,
+		.qp_type = attr->qp_type,
+		.sq_sig_all = attr->sq_sig_all,
+		.comp_mask = IBV_QP_INIT_ATTR_PD,
+		.pd = pd};
 	struct dqp *q = qp_new(pd->context, &ex);
 	if (!q)
 		return NULL;
@@ -204,8 +216,9 @@ struct ibv_qp *rpwi_dev_create_qp(struct ibv_pd *pd, struct ibv_qp_init_attr *at
 
 struct ibv_qp *dev_create_qp_ex(struct ibv_context *c, struct ibv_qp_init_attr_ex *attr)
 {
-	if (!(attr->comp_mask & IBV_QP_INIT_ATTR_PD) || (attr->comp_mask & ~(uint32_t)(IBV_QP_INIT_ATTR_PD | IBV_QP_INIT_ATTR_SEND_OPS_FLAGS |
-	    IBV_QP_INIT_ATTR_CREATE_FLAGS)) || ((attr->comp_mask & IBV_QP_INIT_ATTR_CREATE_FLAGS) && attr->create_flags)) {
+	if (!(attr->comp_mask & IBV_QP_INIT_ATTR_PD) ||
+		(attr->comp_mask & ~(uint32_t)(IBV_QP_INIT_ATTR_PD | IBV_QP_INIT_ATTR_SEND_OPS_FLAGS | IBV_QP_INIT_ATTR_CREATE_FLAGS)) ||
+		((attr->comp_mask & IBV_QP_INIT_ATTR_CREATE_FLAGS) && attr->create_flags)) {
 		errno = EOPNOTSUPP;
 		return NULL;
 	}
@@ -299,7 +312,7 @@ int rpwi_dev_modify_qp(struct ibv_qp *ibv, struct ibv_qp_attr *attr, int mask)
 		rc = EINVAL;
 	} else if ((mask & IBV_QP_PATH_MTU) && attr->path_mtu > dev_mtu(q->ctx->dev)) {
 		rpwi_warn("%s: path MTU %u is larger than the %u bytes that interface %s allows", q->ctx->dev->net.name, mtu_bytes(attr->path_mtu),
-			  mtu_bytes(dev_mtu(q->ctx->dev)), q->ctx->dev->net.ifname);
+			mtu_bytes(dev_mtu(q->ctx->dev)), q->ctx->dev->net.ifname);
 		rc = EINVAL;
 	} else if (mask & IBV_QP_AV) {
 		rc = av_resolve(q->ctx, &attr->ah_attr, mtu_bytes(mask & IBV_QP_PATH_MTU ? attr->path_mtu : q->t.attr.path_mtu), &av, &port, &peer);
@@ -343,8 +356,13 @@ int rpwi_dev_query_qp(struct ibv_qp *ibv, struct ibv_qp_attr *attr, int mask, st
 	ibv->state = q->t.state;
 	hca_unlock();
 	if (init)
-		*init = (struct ibv_qp_init_attr){.qp_context = ibv->qp_context, .send_cq = ibv->send_cq, .recv_cq = ibv->recv_cq, .srq = ibv->srq, .cap = q->cap,
-						  .qp_type = ibv->qp_type, .sq_sig_all = q->sq_sig_all};
+		*init = (struct ibv_qp_init_attr){.qp_context = ibv->qp_context,
+			.send_cq = ibv->send_cq,
+			.recv_cq = ibv->recv_cq,
+			.srq = ibv->srq,
+			.cap = q->cap,
+			.qp_type = ibv->qp_type,
+			.sq_sig_all = q->sq_sig_all};
 	return 0;
 }
 
@@ -420,8 +438,10 @@ int dev_bind_mw(struct ibv_qp *ibv, struct ibv_mw *mw, struct ibv_mw_bind *bind)
 enum { BUILD_WRS = 256, BUILD_INLINE = 64 * 1024 };
 struct wr_build {
 	struct wr_build *next; /* in the pool: an idle QP holds none */
-	unsigned n; int err;
-	unsigned nsge; size_t inl_used;
+	unsigned n;
+	int err;
+	unsigned nsge;
+	size_t inl_used;
 	struct ibv_send_wr wr[BUILD_WRS];
 	struct ibv_sge sge[BUILD_WRS * 4];
 	uint8_t inl[BUILD_INLINE];

@@ -28,9 +28,9 @@ int rpwi_dev_query_device(struct ibv_context *c, struct ibv_device_attr *a)
 	a->hw_ver = DEV_HW_VER;
 	a->max_qp = DEV_QP_MAX;
 	a->max_qp_wr = DEV_QP_WR_MAX;
-	a->device_cap_flags = IBV_DEVICE_BAD_PKEY_CNTR | IBV_DEVICE_BAD_QKEY_CNTR | IBV_DEVICE_SRQ_RESIZE |
-			      IBV_DEVICE_RC_RNR_NAK_GEN | IBV_DEVICE_SYS_IMAGE_GUID | IBV_DEVICE_PORT_ACTIVE_EVENT | IBV_DEVICE_MEM_WINDOW |
-			      IBV_DEVICE_MEM_WINDOW_TYPE_2B | IBV_DEVICE_MEM_MGT_EXTENSIONS;
+	a->device_cap_flags = IBV_DEVICE_BAD_PKEY_CNTR | IBV_DEVICE_BAD_QKEY_CNTR | IBV_DEVICE_SRQ_RESIZE | IBV_DEVICE_RC_RNR_NAK_GEN |
+			      IBV_DEVICE_SYS_IMAGE_GUID | IBV_DEVICE_PORT_ACTIVE_EVENT | IBV_DEVICE_MEM_WINDOW | IBV_DEVICE_MEM_WINDOW_TYPE_2B |
+			      IBV_DEVICE_MEM_MGT_EXTENSIONS;
 	a->max_sge = RPWI_SGE_MAX;
 	a->max_sge_rd = RPWI_SGE_MAX;
 	a->max_cq = 65536;
@@ -83,8 +83,19 @@ int dev_query_rt_values(struct ibv_context *c, struct ibv_values_ex *v)
 /* Width and speed whose product comes nearest to the interface's speed from below (IB port attributes know no others). */
 static void port_speed(uint32_t mbps, struct ibv_port_attr *a)
 {
-	static const struct { uint32_t mbps; uint8_t width, speed; } table[] = {
-		{2500, 1, 1}, {10000, 2, 1}, {14000, 1, 16}, {25000, 1, 32}, {40000, 2, 4}, {50000, 1, 64}, {56000, 2, 16}, {100000, 2, 32}, {200000, 2, 64},
+	static const struct {
+		uint32_t mbps;
+		uint8_t width, speed;
+	} table[] = {
+		{2500, 1, 1},
+		{10000, 2, 1},
+		{14000, 1, 16},
+		{25000, 1, 32},
+		{40000, 2, 4},
+		{50000, 1, 64},
+		{56000, 2, 16},
+		{100000, 2, 32},
+		{200000, 2, 64},
 	};
 	a->active_width = 1;
 	a->active_speed = 1;

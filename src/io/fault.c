@@ -106,10 +106,7 @@ static uint64_t draw(const struct rpwi_fault *f, unsigned which)
 	return mix(mix(f->seed + 0x9e3779b97f4a7c15) + (f->count * 8 + which + 1) * 0x9e3779b97f4a7c15);
 }
 
-static bool happens(const struct rpwi_fault *f, enum fault_kind kind)
-{
-	return (double)(draw(f, kind) >> 11) * 0x1p-53 < f->probability[kind];
-}
+static bool happens(const struct rpwi_fault *f, enum fault_kind kind) { return (double)(draw(f, kind) >> 11) * 0x1p-53 < f->probability[kind]; }
 
 struct rpwi_fault_verdict rpwi_fault_next(struct rpwi_fault *f, size_t packet_len)
 {

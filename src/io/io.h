@@ -15,17 +15,17 @@
 /* ---- netdev.c: what devices there are (rtnetlink) ---- */
 enum { RPWI_GIDS_MAX = 16 };
 struct rpwi_gid {
-	uint8_t raw[16];               /* as ibv_gid */
-	struct rpwi_addr addr;         /* the address that carries it: the same, but ::1 for the made-up link-local GID of lo */
-	bool usable;                   /* the address is really there now (tentative or made-up ones are not) */
+	uint8_t raw[16];       /* as ibv_gid */
+	struct rpwi_addr addr; /* the address that carries it: the same, but ::1 for the made-up link-local GID of lo */
+	bool usable;           /* the address is really there now (tentative or made-up ones are not) */
 };
 struct rpwi_netdev {
-	char name[32];                 /* device name: rpw_<ifname>, a second IPv4 address of the interface rpw_<ifname>_1 */
+	char name[32]; /* device name: rpw_<ifname>, a second IPv4 address of the interface rpw_<ifname>_1 */
 	char ifname[16];
 	int ifindex;
-	uint32_t mtu;                  /* the interface's, bytes */
+	uint32_t mtu; /* the interface's, bytes */
 	bool up, loopback;
-	uint32_t speed_mbps;           /* 0 unknown */
+	uint32_t speed_mbps; /* 0 unknown */
 	uint8_t mac[6];
 	struct rpwi_gid gid[RPWI_GIDS_MAX]; /* 0 link-local, 1 the IPv4-mapped one (absent where there is no IPv4: then IPv6 follows), then IPv6 */
 	unsigned gid_count;
@@ -43,16 +43,16 @@ bool rpwi_netdev_is_local(const struct rpwi_addr *a);
  * delivered to the wrong member of the SO_REUSEPORT group (SO_PEERCRED-checked credentials on each: see steer.c). ---- */
 enum { RPWI_SLOT_SHIFT = 12, RPWI_SLOT_QPNS = 1 << 12, RPWI_SLOT_MAX = 4094 };
 struct rpwi_steer;
-int rpwi_steer_open(struct rpwi_steer **out);                        /* one a process, shared by all its devices; claims the first slot */
+int rpwi_steer_open(struct rpwi_steer **out); /* one a process, shared by all its devices; claims the first slot */
 void rpwi_steer_close(struct rpwi_steer *s);
 unsigned rpwi_steer_slots(const struct rpwi_steer *s, uint16_t *slots, unsigned max);
-int rpwi_steer_claim(struct rpwi_steer *s, uint16_t *slot);          /* one more slot; -ENOSPC */
+int rpwi_steer_claim(struct rpwi_steer *s, uint16_t *slot); /* one more slot; -ENOSPC */
 bool rpwi_steer_owns(const struct rpwi_steer *s, uint32_t qpn);
 /* In the child of a fork, before anything else of io: closes the child's copies of all sockets (they are the parent's), and makes every open steer and port of this process a
  * dead shell: sending gives -ENETDOWN, receiving nothing; close them as usual, and open anew. The device calls it from its pthread_atfork child handler; its prepare handler must
  * hold the lock over io. */
 void rpwi_io_atfork_child(void);
-int rpwi_steer_fd(const struct rpwi_steer *s);                       /* readable when packets were handed over, or a member asks something */
+int rpwi_steer_fd(const struct rpwi_steer *s); /* readable when packets were handed over, or a member asks something */
 
 /* Same-host pacing for what has no acknowledgements (UC, UD). Every process publishes how much it has drained; a sender asks for room before it sends.
  * Returns how many of `pkts` packets of `bytes` bytes altogether may go to the process that owns `qpn` now (at least all of them if that process is not on this
@@ -70,16 +70,19 @@ struct rpwi_port;
  * (kernel rxe, say): `why` (at least 200 bytes) then says who holds it and what to do; another user's ropeway is fine: it hands our packets over. */
 int rpwi_port_open(struct rpwi_steer *s, const struct rpwi_addr *local, struct rpwi_port **out, char *why, size_t why_len);
 void rpwi_port_close(struct rpwi_port *p);
-int rpwi_port_fd(const struct rpwi_port *p);                         /* receiving socket, to poll for input; -1 while another user's process receives for us (ask again after rpwi_port_timer) */
+int rpwi_port_fd(
+	const struct rpwi_port *p); /* receiving socket, to poll for input; -1 while another user's process receives for us (ask again after rpwi_port_timer) */
 /* Send a batch: ICRCs added, equal sizes grouped for GSO, faults injected, captured. Packets that the kernel refuses are counted and lost, as on a wire; never blocks for more
  * than a few ms. 0, or -errno of the last refusal (-EFAULT: payload memory is not mapped: that packet and those after it were not sent, *sent says how many were). */
 int rpwi_port_send(struct rpwi_port *p, const struct rpwi_txb *b, unsigned *sent);
 /* One datagram, or one GRO batch. seg_len is the size of each segment but the last (len, for one datagram). */
 struct rpwi_rx {
-	struct rpwi_flow flow;         /* src the peer, dst ours */
+	struct rpwi_flow flow; /* src the peer, dst ours */
 	uint8_t ttl, tos;
-	uint8_t *data; size_t len; size_t seg_len; /* data is in the port's buffer, good until the next call */
-	int32_t ip_id;                 /* ID of the first segment when known, else -1 */
+	uint8_t *data;
+	size_t len;
+	size_t seg_len; /* data is in the port's buffer, good until the next call */
+	int32_t ip_id;  /* ID of the first segment when known, else -1 */
 };
 /* 1 with *rx filled, 0 nothing there, or -errno. What other processes handed over comes from rpwi_steer_recv, for any address of this process; those are
  * not handed over again. Received packets are captured by the caller (once the ICRC check has told their ID), sent ones here. */
@@ -98,20 +101,27 @@ void rpwi_port_timer(struct rpwi_port *p, uint64_t now_ns);
 /* Fill rx->ttl and rx->tos from the packets (else 64 and 0): it costs a little for each receive, and only a UD receive's GRH shows it. */
 void rpwi_port_want_ttl(struct rpwi_port *p, bool want);
 /* For tests and stats. */
-struct rpwi_port_stats { uint64_t tx_datagrams, tx_syscalls, rx_datagrams, rx_syscalls, tx_refused, handed_over, taken_over, resteered, rx_overflow; };
+struct rpwi_port_stats {
+	uint64_t tx_datagrams, tx_syscalls, rx_datagrams, rx_syscalls, tx_refused, handed_over, taken_over, resteered, rx_overflow;
+};
 void rpwi_port_stats(const struct rpwi_port *p, struct rpwi_port_stats *out);
 
 /* ---- pcapng.c: ROPEWAY_PCAP=file (a %p in it is the pid) and ROPEWAY_PCAP_LIMIT=n. True IP headers, UDP, and the ICRC; DLT_RAW. ---- */
-extern bool rpwi_tap_enabled;                                         /* read once by rpwi_tap_init */
-int rpwi_tap_init(void);                                              /* idempotent; reads the environment */
+extern bool rpwi_tap_enabled; /* read once by rpwi_tap_init */
+int rpwi_tap_init(void);      /* idempotent; reads the environment */
 void rpwi_tap(const struct rpwi_flow *flow, uint16_t ip_id, uint8_t ttl, uint8_t tos, bool outbound, const struct rpwi_iov *parts, unsigned nparts);
-void rpwi_tap_flush(void);                                            /* also at exit, and after fork the child writes its own file or nothing */
+void rpwi_tap_flush(void); /* also at exit, and after fork the child writes its own file or nothing */
 
 /* ---- fault.c: ROPEWAY_FAULT=drop=0.01,dup=..,reorder=..,corrupt=..,delay=<ms>,seed=.. ; pure: decides, does not send. ---- */
 struct rpwi_fault;
 int rpwi_fault_parse(const char *spec, struct rpwi_fault **out, char *why, size_t why_len); /* -EINVAL: `why` says what was wrong and what is accepted */
 void rpwi_fault_free(struct rpwi_fault *f);
-struct rpwi_fault_verdict { bool drop, dup, corrupt; uint32_t corrupt_bit; bool hold; /* send after the next one */ uint64_t delay_ns; };
+struct rpwi_fault_verdict {
+	bool drop, dup, corrupt;
+	uint32_t corrupt_bit;
+	bool hold; /* send after the next one */
+	uint64_t delay_ns;
+};
 struct rpwi_fault_verdict rpwi_fault_next(struct rpwi_fault *f, size_t packet_len);
 
 #endif

@@ -37,8 +37,8 @@ const char *rpwi_addr_text(const struct rpwi_addr *a, char text[IO_ADDR_TEXT]);
 
 /* ---- holder.c: who has (address, 4791), as /proc/net/udp tells ---- */
 struct io_holder {
-	unsigned sockets;     /* bound to just this address */
-	bool wildcard;        /* some socket is bound to all addresses */
+	unsigned sockets; /* bound to just this address */
+	bool wildcard;    /* some socket is bound to all addresses */
 	uid_t uid;
 	unsigned long inode;
 };
@@ -64,11 +64,13 @@ struct io_msg {
 struct io_packet {
 	struct rpwi_flow flow;
 	uint32_t len, seg_len;
-	int32_t ip_id;         /* expected ID of the first segment, or -1 */
+	int32_t ip_id; /* expected ID of the first segment, or -1 */
 	uint8_t ttl, tos;
 };
 enum { IO_MSG_MAGIC = 0x72707769, IO_MSG_VERSION = 1 };
-struct io_port_list { struct rpwi_port *first; };
+struct io_port_list {
+	struct rpwi_port *first;
+};
 extern struct io_port_list rpwi_ports; /* of this process */
 /* 0 or -errno; the sender's fields are filled in here. Never blocks. fd >= 0 goes along. */
 int rpwi_steer_tell(struct rpwi_steer *s, uint16_t slot, struct io_msg *m, const struct iovec *data, unsigned parts, int fd);
@@ -87,19 +89,19 @@ void rpwi_handover_forget(struct rpwi_handover *h);
 void rpwi_handover_pass(struct rpwi_handover *h, struct rpwi_steer *s, uint16_t slot, const struct io_packet *pkt, const void *data);
 void rpwi_handover_retry(struct rpwi_handover *h, struct rpwi_steer *s);
 uint64_t rpwi_handover_retry_at(const struct rpwi_handover *h);
-uint8_t *rpwi_handover_buf(struct rpwi_handover *h, size_t *room);             /* where the records of a message are received */
-void rpwi_handover_arrived(struct rpwi_handover *h, uid_t uid, size_t len);    /* they are there */
+uint8_t *rpwi_handover_buf(struct rpwi_handover *h, size_t *room);          /* where the records of a message are received */
+void rpwi_handover_arrived(struct rpwi_handover *h, uid_t uid, size_t len); /* they are there */
 bool rpwi_handover_pending(const struct rpwi_handover *h);
-bool rpwi_handover_next(struct rpwi_handover *h, struct rpwi_rx *rx);          /* one of them; false: no more */
+bool rpwi_handover_next(struct rpwi_handover *h, struct rpwi_rx *rx); /* one of them; false: no more */
 uint64_t rpwi_handover_taken(const struct rpwi_handover *h);
 
 /* ---- group.c: our place in the SO_REUSEPORT group ---- */
 struct rpwi_group;
 struct rpwi_group *rpwi_group_new(struct rpwi_port *p, struct rpwi_steer *s); /* NULL: no memory */
 void rpwi_group_free(struct rpwi_group *g);
-void rpwi_group_renew(struct rpwi_group *g, uint64_t now_ns);                  /* learn the places and install the program: begun now, finished by timer */
-void rpwi_group_wrong_member(struct rpwi_group *g, unsigned pkts);            /* packets landed here that were for others */
-bool rpwi_group_take_probe(struct rpwi_group *g, const struct rpwi_rx *rx);   /* true: it was one, and is dealt with */
+void rpwi_group_renew(struct rpwi_group *g, uint64_t now_ns);               /* learn the places and install the program: begun now, finished by timer */
+void rpwi_group_wrong_member(struct rpwi_group *g, unsigned pkts);          /* packets landed here that were for others */
+bool rpwi_group_take_probe(struct rpwi_group *g, const struct rpwi_rx *rx); /* true: it was one, and is dealt with */
 void rpwi_group_answer(struct rpwi_group *g, const struct io_msg *m);
 uint64_t rpwi_group_deadline(const struct rpwi_group *g);
 void rpwi_group_timer(struct rpwi_group *g, uint64_t now_ns);
@@ -119,15 +121,15 @@ int rpwi_pace_new(struct rpwi_pace **out);
 void rpwi_pace_free(struct rpwi_pace *pc);
 int rpwi_pace_fd(const struct rpwi_pace *pc);
 void rpwi_pace_set_limit(struct rpwi_pace *pc, size_t rcvbuf_bytes);
-uint64_t rpwi_pace_snapshot(const struct rpwi_pace *pc);                      /* before a receive */
-void rpwi_pace_progress(struct rpwi_pace *pc);                                /* after one that brought something */
-void rpwi_pace_arrived(struct rpwi_pace *pc, unsigned pkts, size_t bytes);    /* from the process that holds the port for us */
+uint64_t rpwi_pace_snapshot(const struct rpwi_pace *pc);                   /* before a receive */
+void rpwi_pace_progress(struct rpwi_pace *pc);                             /* after one that brought something */
+void rpwi_pace_arrived(struct rpwi_pace *pc, unsigned pkts, size_t bytes); /* from the process that holds the port for us */
 void rpwi_pace_empty(struct rpwi_pace *pc, uint64_t snapshot);
 unsigned rpwi_pace_room(struct rpwi_pace *pc, struct rpwi_steer *s, uint16_t slot, bool own, unsigned pkts, size_t bytes);
 void rpwi_pace_unused(struct rpwi_pace *pc, unsigned pkts);
-bool rpwi_pace_granted(const struct rpwi_pace *pc);                           /* the send to come has been granted room */
-void rpwi_pace_charge(struct rpwi_pace *pc, unsigned pkts, size_t bytes);     /* for each datagram or GSO batch of it */
-void rpwi_pace_charged(struct rpwi_pace *pc);                                 /* that was all of it */
+bool rpwi_pace_granted(const struct rpwi_pace *pc);                                  /* the send to come has been granted room */
+void rpwi_pace_charge(struct rpwi_pace *pc, unsigned pkts, size_t bytes);            /* for each datagram or GSO batch of it */
+void rpwi_pace_charged(struct rpwi_pace *pc);                                        /* that was all of it */
 void rpwi_pace_answer(struct rpwi_pace *pc, uint16_t slot, uint64_t cookie, int fd); /* takes fd */
 
 #endif

@@ -26,32 +26,57 @@
 bool rpwi_tap_enabled;
 
 enum {
-	BLOCK_SHB = 0x0a0d0d0a, BLOCK_IDB = 1, BLOCK_EPB = 6, BYTE_ORDER_MAGIC = 0x1a2b3c4d, LINKTYPE_RAW = 101,
-	OPT_END = 0, OPT_COMMENT = 1, SHB_USERAPPL = 4, IF_NAME = 2, IF_TSRESOL = 9, EPB_FLAGS = 2,
-	FLAG_INBOUND = 1, FLAG_OUTBOUND = 2, /* epb_flags, bits 0 and 1 */
-	BUFFER_LEN = 1 << 18, BLOCK_MAX = 1 << 17, /* a block is at most a datagram of 64 KiB, its headers and options */
+	BLOCK_SHB = 0x0a0d0d0a,
+	BLOCK_IDB = 1,
+	BLOCK_EPB = 6,
+	BYTE_ORDER_MAGIC = 0x1a2b3c4d,
+	LINKTYPE_RAW = 101,
+	OPT_END = 0,
+	OPT_COMMENT = 1,
+	SHB_USERAPPL = 4,
+	IF_NAME = 2,
+	IF_TSRESOL = 9,
+	EPB_FLAGS = 2,
+	FLAG_INBOUND = 1,
+	FLAG_OUTBOUND = 2, /* epb_flags, bits 0 and 1 */
+	BUFFER_LEN = 1 << 18,
+	BLOCK_MAX = 1 << 17, /* a block is at most a datagram of 64 KiB, its headers and options */
 	LIMIT_MAX = 1000000,
-	IPV4_LEN = 20, IPV6_LEN = 40, UDP_LEN = 8, IP_PROTO_UDP = 17, IP_DF = 0x4000,
+	IPV4_LEN = 20,
+	IPV6_LEN = 40,
+	UDP_LEN = 8,
+	IP_PROTO_UDP = 17,
+	IP_DF = 0x4000,
 };
 static const uint64_t FLUSH_AFTER_NS = 50 * RPWI_NS_PER_MS; /* so that a killed process leaves all but its last moments */
 
-struct kept { uint64_t time_ns; uint32_t flags; uint32_t len, cap; uint8_t *bytes; };
+struct kept {
+	uint64_t time_ns;
+	uint32_t flags;
+	uint32_t len, cap;
+	uint8_t *bytes;
+};
 
 static struct tap {
 	pthread_mutex_t lock;
-	bool initialized, reopen;      /* reopen: we are a forked child that has to open its own file first */
+	bool initialized, reopen; /* reopen: we are a forked child that has to open its own file first */
 	int fd;
-	char name[4096];               /* as given, %p not replaced */
-	uint8_t *buf; size_t used;
+	char name[4096]; /* as given, %p not replaced */
+	uint8_t *buf;
+	size_t used;
 	uint64_t written_at_ns;
-	uint64_t limit, seen;          /* limit 0: none */
-	struct kept *ring;             /* limit entries, filled from `limit` packets on */
-	off_t tail_at;                 /* where the tail begins in the file; -1 when there is none yet */
+	uint64_t limit, seen; /* limit 0: none */
+	struct kept *ring;    /* limit entries, filled from `limit` packets on */
+	off_t tail_at;        /* where the tail begins in the file; -1 when there is none yet */
 } tap = {.lock = PTHREAD_MUTEX_INITIALIZER, .fd = -1, .tail_at = -1};
 
 /* ---- Blocks ---- */
 
-static uint8_t *put32(uint8_t *b, uint32_t v) { rpwi_put_le32(b, v); return b + 4; }
+static uint8_t *put32(uint8_t *b, uint32_t v)
+{
+	rpwi_put_le32(b, v);
+	return b + 4;
+}
 
 static uint8_t *put_padded(uint8_t *b, const void *data, size_t n)
 {
@@ -82,15 +107,15 @@ static size_t put_file_header(uint8_t *start)
 	static const uint8_t ns = 9; /* 10^-9 s */
 	uint8_t *b = put32(start, BLOCK_SHB) + 4;
 	b = put32(b, BYTE_ORDER_MAGIC);
-	b = put32(b, 1);                 /* version 1.0 */
-	b = put32(b, UINT32_MAX);        /* section length unknown */
+	b = put32(b, 1);          /* version 1.0 */
+	b = put32(b, UINT32_MAX); /* section length unknown */
 	b = put32(b, UINT32_MAX);
 	b = put_option(b, SHB_USERAPPL, app, sizeof(app) - 1);
 	b = end_block(start, b);
 	uint8_t *idb = b;
 	b = put32(b, BLOCK_IDB) + 4;
 	b = put32(b, LINKTYPE_RAW);
-	b = put32(b, 0);                 /* no snap length */
+	b = put32(b, 0); /* no snap length */
 	b = put_option(b, IF_NAME, ifname, sizeof(ifname) - 1);
 	b = put_option(b, IF_TSRESOL, &ns, 1);
 	return (size_t)(end_block(idb, b) - start);
@@ -99,7 +124,7 @@ static size_t put_file_header(uint8_t *start)
 static size_t put_packet(uint8_t *start, uint64_t time_ns, uint32_t flags, const uint8_t *bytes, uint32_t len, const char *comment)
 {
 	uint8_t *b = put32(start, BLOCK_EPB) + 4;
-	b = put32(b, 0);                 /* the interface */
+	b = put32(b, 0); /* the interface */
 	b = put32(b, (uint32_t)(time_ns >> 32));
 	b = put32(b, (uint32_t)time_ns);
 	b = put32(b, len);
@@ -326,7 +351,8 @@ static void put_udp_checksum(uint8_t *udp, size_t udp_len, const struct rpwi_flo
 }
 
 /* The whole packet from its parts into b; 0 when a part is not mapped (then it was not sent either). */
-static size_t put_whole(uint8_t *b, size_t room, const struct rpwi_flow *f, uint16_t ip_id, uint8_t ttl, uint8_t tos, const struct rpwi_iov *parts, unsigned nparts)
+static size_t put_whole(
+	uint8_t *b, size_t room, const struct rpwi_flow *f, uint16_t ip_id, uint8_t ttl, uint8_t tos, const struct rpwi_iov *parts, unsigned nparts)
 {
 	size_t at = (f->src.family == 6 ? IPV6_LEN : IPV4_LEN) + UDP_LEN;
 	uint8_t *udp = b + at - UDP_LEN;

@@ -5,7 +5,8 @@
 #include "io/io_priv.h"
 
 enum {
-	TX_COPY_MAX = 1024, /* a payload up to this is copied beside its header: cheaper than two iovecs (9.8 against 8.5 us for 60 of 1 KiB); not so for 4 KiB */
+	TX_COPY_MAX =
+		1024, /* a payload up to this is copied beside its header: cheaper than two iovecs (9.8 against 8.5 us for 60 of 1 KiB); not so for 4 KiB */
 	TX_STAGE_MAX = RPWI_TXB_PKTS * (RPWI_HDR_MAX + TX_COPY_MAX + 4 + RPWI_ICRC_LEN),
 	TX_IOVS_MAX = RPWI_TXB_IOVS + RPWI_TXB_PKTS + 1,
 	LATER_PKTS_MAX = 4096,
@@ -58,22 +59,26 @@ struct rpwi_port {
 
 	/* receiving */
 	int rx_fd;
-	bool bound;            /* false while another user's process holds the port */
+	bool bound; /* false while another user's process holds the port */
 	uint64_t rebind_at_ns;
 	bool want_ttl;
 	struct rpwi_group *group;
 	unsigned receives;
-	uint8_t *buf;          /* IO_GRO_BYTES_MAX */
+	uint8_t *buf; /* IO_GRO_BYTES_MAX */
 	/* Segments in a row for one other slot, in `buf`, not yet handed over. */
-	struct { const uint8_t *at; uint16_t slot; struct io_packet pkt; } over; /* pkt.len 0: none */
+	struct {
+		const uint8_t *at;
+		uint16_t slot;
+		struct io_packet pkt;
+	} over; /* pkt.len 0: none */
 
 	/* sending */
 	int tx_fd;
 	uint16_t sport;
-	bool gso_off;          /* the kernel or the NIC refuses it */
-	int ttl, tos;          /* what tx_fd has now, -1 unknown */
+	bool gso_off; /* the kernel or the NIC refuses it */
+	int ttl, tos; /* what tx_fd has now, -1 unknown */
 	struct rpwi_fault *fault;
-	struct later *later;   /* by due_ns */
+	struct later *later; /* by due_ns */
 	unsigned nlater;
 	struct tx_build tx;
 };

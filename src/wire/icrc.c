@@ -4,7 +4,12 @@
 #include <isa-l/crc.h>
 
 enum {
-	IPV4_LEN = 20, IPV4_ID = 4, IPV6_LEN = 40, UDP_LEN = 8, PROTO_UDP = 17, IPV4_DF = 0x4000,
+	IPV4_LEN = 20,
+	IPV4_ID = 4,
+	IPV6_LEN = 40,
+	UDP_LEN = 8,
+	PROTO_UDP = 17,
+	IPV4_DF = 0x4000,
 	PSEUDO_MAX = IPV6_LEN + UDP_LEN + RPWI_HDR_MAX,
 	BTH_RESV8A = 4,
 };
@@ -53,7 +58,8 @@ static size_t put_pseudo(uint8_t *b, const struct rpwi_flow *flow, uint16_t ip_i
 	return n + hdr_len;
 }
 
-uint32_t rpwi_icrc(const struct rpwi_flow *flow, uint16_t ip_id, const uint8_t *hdr, size_t hdr_len, const struct rpwi_iov *parts, unsigned nparts, unsigned pad)
+uint32_t rpwi_icrc(
+	const struct rpwi_flow *flow, uint16_t ip_id, const uint8_t *hdr, size_t hdr_len, const struct rpwi_iov *parts, unsigned nparts, unsigned pad)
 {
 	uint8_t b[PSEUDO_MAX];
 	static const uint8_t zero[4];
@@ -99,7 +105,10 @@ static uint32_t poly_unshift_bytes(size_t n)
 static uint32_t unshift_cached(size_t n)
 {
 	enum { SLOTS = 8 };
-	static __thread struct { size_t n; uint32_t mul; } cache[SLOTS] __attribute__((tls_model("initial-exec")));
+	static __thread struct {
+		size_t n;
+		uint32_t mul;
+	} cache[SLOTS] __attribute__((tls_model("initial-exec")));
 	unsigned slot = (unsigned)(n >> 2) % SLOTS; /* lengths are multiples of four */
 	if (cache[slot].n != n) {
 		cache[slot].mul = poly_unshift_bytes(n);

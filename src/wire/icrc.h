@@ -11,7 +11,8 @@
 #include "wire/packet.h"
 
 /* The ICRC of one packet: hdr (BTH and extended headers) then nparts pieces of payload then pad zero bytes. ip_id in host order, ignored on IPv6. */
-uint32_t rpwi_icrc(const struct rpwi_flow *flow, uint16_t ip_id, const uint8_t *hdr, size_t hdr_len, const struct rpwi_iov *parts, unsigned nparts, unsigned pad);
+uint32_t rpwi_icrc(
+	const struct rpwi_flow *flow, uint16_t ip_id, const uint8_t *hdr, size_t hdr_len, const struct rpwi_iov *parts, unsigned nparts, unsigned pad);
 
 enum rpwi_icrc_verdict { RPWI_ICRC_OK, RPWI_ICRC_OK_ID /* right with another ID than expected, see *ip_id */, RPWI_ICRC_BAD };
 /* Check a received UDP payload (BTH .. ICRC, len >= 16). *ip_id: in, the ID expected (0 from ropeway; the segment's index in a GRO

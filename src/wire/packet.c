@@ -3,10 +3,28 @@
 
 /* Header sizes and field offsets (IB 9.2 and 9.3). */
 enum {
-	BTH_OPCODE = 0, BTH_FLAGS = 1, BTH_PKEY = 2, BTH_ECN = 4, BTH_DQPN = 5, BTH_ACKREQ = 8, BTH_PSN = 9,
-	BTH_SE = 0x80, BTH_M = 0x40, BTH_PAD_SHIFT = 4, BTH_PAD_MASK = 3, BTH_TVER_MASK = 0x0f,
-	BTH_FECN = 0x80, BTH_BECN = 0x40, BTH_A = 0x80,
-	DETH_LEN = 8, RETH_LEN = 16, ATOMICETH_LEN = 28, AETH_LEN = 4, ATOMICACK_LEN = 8, IMM_LEN = 4, IETH_LEN = 4,
+	BTH_OPCODE = 0,
+	BTH_FLAGS = 1,
+	BTH_PKEY = 2,
+	BTH_ECN = 4,
+	BTH_DQPN = 5,
+	BTH_ACKREQ = 8,
+	BTH_PSN = 9,
+	BTH_SE = 0x80,
+	BTH_M = 0x40,
+	BTH_PAD_SHIFT = 4,
+	BTH_PAD_MASK = 3,
+	BTH_TVER_MASK = 0x0f,
+	BTH_FECN = 0x80,
+	BTH_BECN = 0x40,
+	BTH_A = 0x80,
+	DETH_LEN = 8,
+	RETH_LEN = 16,
+	ATOMICETH_LEN = 28,
+	AETH_LEN = 4,
+	ATOMICACK_LEN = 8,
+	IMM_LEN = 4,
+	IETH_LEN = 4,
 };
 _Static_assert(RPWI_BTH_LEN + ATOMICETH_LEN <= RPWI_HDR_MAX, "the longest header chain fits");
 _Static_assert(RPWI_BTH_LEN + RETH_LEN + IMM_LEN <= RPWI_HDR_MAX, "the longest header chain fits");
@@ -49,11 +67,13 @@ const struct rpwi_op_info rpwi_op_info[RPWI_OP_COUNT] = {
 	[RPWI_OP_SEND_ONLY_INV] = {"SEND_ONLY_INV", SEND | ONLY | RPWI_F_IETH},
 };
 
-#define NAMES(svc) { \
-	svc " SEND_FIRST", svc " SEND_MIDDLE", svc " SEND_LAST", svc " SEND_LAST_IMM", svc " SEND_ONLY", svc " SEND_ONLY_IMM", \
-	svc " WRITE_FIRST", svc " WRITE_MIDDLE", svc " WRITE_LAST", svc " WRITE_LAST_IMM", svc " WRITE_ONLY", svc " WRITE_ONLY_IMM", \
-	svc " READ_REQ", svc " READ_RESP_FIRST", svc " READ_RESP_MIDDLE", svc " READ_RESP_LAST", svc " READ_RESP_ONLY", \
-	svc " ACK", svc " ATOMIC_ACK", svc " CMP_SWAP", svc " FETCH_ADD", NULL, svc " SEND_LAST_INV", svc " SEND_ONLY_INV" }
+#define NAMES(svc) \
+	{ \
+		svc " SEND_FIRST", svc " SEND_MIDDLE", svc " SEND_LAST", svc " SEND_LAST_IMM", svc " SEND_ONLY", svc " SEND_ONLY_IMM", svc " WRITE_FIRST", \
+			svc " WRITE_MIDDLE", svc " WRITE_LAST", svc " WRITE_LAST_IMM", svc " WRITE_ONLY", svc " WRITE_ONLY_IMM", svc " READ_REQ", \
+			svc " READ_RESP_FIRST", svc " READ_RESP_MIDDLE", svc " READ_RESP_LAST", svc " READ_RESP_ONLY", svc " ACK", svc " ATOMIC_ACK", \
+			svc " CMP_SWAP", svc " FETCH_ADD", NULL, svc " SEND_LAST_INV", svc " SEND_ONLY_INV" \
+	}
 static const char *const rc_names[RPWI_OP_COUNT] = NAMES("RC"), *const uc_names[RPWI_OP_COUNT] = NAMES("UC"), *const ud_names[RPWI_OP_COUNT] = NAMES("UD");
 
 const char *const rpwi_nak_name[RPWI_NAK_COUNT] = {
@@ -184,10 +204,7 @@ int rpwi_pkt_decode(const uint8_t *data, size_t len, struct rpwi_pkt *out)
 	return RPWI_DECODE_OK;
 }
 
-int32_t rpwi_pkt_peek_qpn(const uint8_t *data, size_t len)
-{
-	return len < RPWI_BTH_LEN ? -1 : (int32_t)rpwi_get_be24(data + BTH_DQPN);
-}
+int32_t rpwi_pkt_peek_qpn(const uint8_t *data, size_t len) { return len < RPWI_BTH_LEN ? -1 : (int32_t)rpwi_get_be24(data + BTH_DQPN); }
 
 static void encode_bth(const struct rpwi_pkt *p, uint8_t *b)
 {

@@ -12,7 +12,7 @@
 #define RPWI_BTH_LEN 12
 #define RPWI_ICRC_LEN 4
 #define RPWI_GRH_LEN 40
-#define RPWI_HDR_MAX 64          /* more than the longest header chain we build (BTH 12 + RETH 16 + ImmDt 4, or BTH 12 + AtomicETH 28) */
+#define RPWI_HDR_MAX 64 /* more than the longest header chain we build (BTH 12 + RETH 16 + ImmDt 4, or BTH 12 + AtomicETH 28) */
 #define RPWI_MTU_MAX 4096
 #define RPWI_PACKET_MAX (RPWI_HDR_MAX + RPWI_MTU_MAX + RPWI_ICRC_LEN)
 #define RPWI_PKEY_DEFAULT 0xffff
@@ -21,33 +21,65 @@
 
 /* BTH opcodes: service in the top three bits, operation in the low five. */
 enum {
-	RPWI_SVC_RC = 0x00, RPWI_SVC_UC = 0x20, RPWI_SVC_RD = 0x40, RPWI_SVC_UD = 0x60, RPWI_SVC_CNP = 0x80, RPWI_SVC_XRC = 0xa0,
+	RPWI_SVC_RC = 0x00,
+	RPWI_SVC_UC = 0x20,
+	RPWI_SVC_RD = 0x40,
+	RPWI_SVC_UD = 0x60,
+	RPWI_SVC_CNP = 0x80,
+	RPWI_SVC_XRC = 0xa0,
 	RPWI_SVC_MASK = 0xe0,
 };
 enum rpwi_op {
-	RPWI_OP_SEND_FIRST = 0x00, RPWI_OP_SEND_MIDDLE = 0x01, RPWI_OP_SEND_LAST = 0x02, RPWI_OP_SEND_LAST_IMM = 0x03,
-	RPWI_OP_SEND_ONLY = 0x04, RPWI_OP_SEND_ONLY_IMM = 0x05,
-	RPWI_OP_WRITE_FIRST = 0x06, RPWI_OP_WRITE_MIDDLE = 0x07, RPWI_OP_WRITE_LAST = 0x08, RPWI_OP_WRITE_LAST_IMM = 0x09,
-	RPWI_OP_WRITE_ONLY = 0x0a, RPWI_OP_WRITE_ONLY_IMM = 0x0b,
+	RPWI_OP_SEND_FIRST = 0x00,
+	RPWI_OP_SEND_MIDDLE = 0x01,
+	RPWI_OP_SEND_LAST = 0x02,
+	RPWI_OP_SEND_LAST_IMM = 0x03,
+	RPWI_OP_SEND_ONLY = 0x04,
+	RPWI_OP_SEND_ONLY_IMM = 0x05,
+	RPWI_OP_WRITE_FIRST = 0x06,
+	RPWI_OP_WRITE_MIDDLE = 0x07,
+	RPWI_OP_WRITE_LAST = 0x08,
+	RPWI_OP_WRITE_LAST_IMM = 0x09,
+	RPWI_OP_WRITE_ONLY = 0x0a,
+	RPWI_OP_WRITE_ONLY_IMM = 0x0b,
 	RPWI_OP_READ_REQ = 0x0c,
-	RPWI_OP_READ_RESP_FIRST = 0x0d, RPWI_OP_READ_RESP_MIDDLE = 0x0e, RPWI_OP_READ_RESP_LAST = 0x0f, RPWI_OP_READ_RESP_ONLY = 0x10,
-	RPWI_OP_ACK = 0x11, RPWI_OP_ATOMIC_ACK = 0x12, RPWI_OP_CMP_SWAP = 0x13, RPWI_OP_FETCH_ADD = 0x14,
-	RPWI_OP_SEND_LAST_INV = 0x16, RPWI_OP_SEND_ONLY_INV = 0x17,
+	RPWI_OP_READ_RESP_FIRST = 0x0d,
+	RPWI_OP_READ_RESP_MIDDLE = 0x0e,
+	RPWI_OP_READ_RESP_LAST = 0x0f,
+	RPWI_OP_READ_RESP_ONLY = 0x10,
+	RPWI_OP_ACK = 0x11,
+	RPWI_OP_ATOMIC_ACK = 0x12,
+	RPWI_OP_CMP_SWAP = 0x13,
+	RPWI_OP_FETCH_ADD = 0x14,
+	RPWI_OP_SEND_LAST_INV = 0x16,
+	RPWI_OP_SEND_ONLY_INV = 0x17,
 	RPWI_OP_COUNT = 0x18,
 };
 
 /* Facts about each operation (low five bits), one table: which headers follow the BTH, and what kind of packet it is. */
 enum {
-	RPWI_F_RETH = 1 << 0, RPWI_F_ATOMICETH = 1 << 1, RPWI_F_AETH = 1 << 2, RPWI_F_ATOMICACK = 1 << 3, RPWI_F_IMM = 1 << 4, RPWI_F_IETH = 1 << 5,
-	RPWI_F_FIRST = 1 << 6,   /* begins a message (FIRST and ONLY) */
-	RPWI_F_LAST = 1 << 7,    /* ends a message (LAST and ONLY) */
+	RPWI_F_RETH = 1 << 0,
+	RPWI_F_ATOMICETH = 1 << 1,
+	RPWI_F_AETH = 1 << 2,
+	RPWI_F_ATOMICACK = 1 << 3,
+	RPWI_F_IMM = 1 << 4,
+	RPWI_F_IETH = 1 << 5,
+	RPWI_F_FIRST = 1 << 6, /* begins a message (FIRST and ONLY) */
+	RPWI_F_LAST = 1 << 7,  /* ends a message (LAST and ONLY) */
 	RPWI_F_PAYLOAD = 1 << 8,
-	RPWI_F_REQUEST = 1 << 9, RPWI_F_RESPONSE = 1 << 10,
-	RPWI_F_SEND = 1 << 11, RPWI_F_WRITE = 1 << 12, RPWI_F_READ = 1 << 13, RPWI_F_ATOMIC = 1 << 14,
+	RPWI_F_REQUEST = 1 << 9,
+	RPWI_F_RESPONSE = 1 << 10,
+	RPWI_F_SEND = 1 << 11,
+	RPWI_F_WRITE = 1 << 12,
+	RPWI_F_READ = 1 << 13,
+	RPWI_F_ATOMIC = 1 << 14,
 	RPWI_F_READRESP = 1 << 15,
 	RPWI_F_VALID = 1 << 16,
 };
-struct rpwi_op_info { const char *name; uint32_t flags; };
+struct rpwi_op_info {
+	const char *name;
+	uint32_t flags;
+};
 extern const struct rpwi_op_info rpwi_op_info[RPWI_OP_COUNT];
 
 /* Predicates, never raw masks: `op` is the low five bits. */
@@ -65,26 +97,34 @@ extern const char *const rpwi_nak_name[RPWI_NAK_COUNT];
 
 /* A packet's headers in host order. `payload` points into the caller's buffer. */
 struct rpwi_pkt {
-	uint8_t opcode;            /* service | operation */
-	uint8_t pad;               /* pad bytes after the payload, 0..3 */
+	uint8_t opcode; /* service | operation */
+	uint8_t pad;    /* pad bytes after the payload, 0..3 */
 	bool solicited, migreq, ackreq, fecn, becn;
 	uint16_t pkey;
 	uint32_t dqpn, psn;
-	uint64_t va; uint32_t rkey, dma_len;          /* RETH; va and rkey of AtomicETH too; rkey of IETH as `inv_rkey` */
-	uint64_t swap_add, compare;                   /* AtomicETH */
-	uint8_t syndrome; uint32_t msn;               /* AETH */
-	uint64_t atomic_orig;                         /* AtomicAckETH */
-	uint32_t imm_be;                              /* ImmDt as on the wire (network order, as struct ibv_wc has it) */
-	uint32_t inv_rkey;                            /* IETH */
-	uint32_t qkey, sqpn;                          /* DETH (UD) */
+	uint64_t va;
+	uint32_t rkey, dma_len;     /* RETH; va and rkey of AtomicETH too; rkey of IETH as `inv_rkey` */
+	uint64_t swap_add, compare; /* AtomicETH */
+	uint8_t syndrome;
+	uint32_t msn;         /* AETH */
+	uint64_t atomic_orig; /* AtomicAckETH */
+	uint32_t imm_be;      /* ImmDt as on the wire (network order, as struct ibv_wc has it) */
+	uint32_t inv_rkey;    /* IETH */
+	uint32_t qkey, sqpn;  /* DETH (UD) */
 	uint16_t hdr_len;
-	const uint8_t *payload; uint32_t payload_len; /* without pad and ICRC */
+	const uint8_t *payload;
+	uint32_t payload_len; /* without pad and ICRC */
 };
 static inline unsigned rpwi_pkt_op(const struct rpwi_pkt *p) { return p->opcode & 0x1f; }
 static inline unsigned rpwi_pkt_svc(const struct rpwi_pkt *p) { return p->opcode & RPWI_SVC_MASK; }
 
 enum rpwi_decode_err {
-	RPWI_DECODE_OK = 0, RPWI_DECODE_SHORT = -1, RPWI_DECODE_VERSION = -2, RPWI_DECODE_OPCODE = -3, RPWI_DECODE_PAD = -4, RPWI_DECODE_TOO_LONG = -5,
+	RPWI_DECODE_OK = 0,
+	RPWI_DECODE_SHORT = -1,
+	RPWI_DECODE_VERSION = -2,
+	RPWI_DECODE_OPCODE = -3,
+	RPWI_DECODE_PAD = -4,
+	RPWI_DECODE_TOO_LONG = -5,
 };
 /* Decode a whole UDP payload (BTH .. ICRC). Reads nothing outside data[0..len). 0 or a negative rpwi_decode_err. */
 int rpwi_pkt_decode(const uint8_t *data, size_t len, struct rpwi_pkt *out);
@@ -104,43 +144,58 @@ static inline void rpwi_pkt_set_psn(uint8_t *hdr, uint32_t psn, bool ackreq) { r
 
 /* Where a packet goes and where it comes from: the L3/L4 facts that the ICRC covers. Addresses are in network order; an IPv4
  * address is in the first four bytes, the rest 0, so two flows compare with memcmp. Ports in host order. */
-struct rpwi_addr { uint8_t family; /* 4 or 6 */ uint8_t bytes[16]; uint32_t scope; /* interface index for fe80::/10, else 0 */ };
-static inline bool rpwi_addr_eq(const struct rpwi_addr *a, const struct rpwi_addr *b)
-{
-	return a->family == b->family && !memcmp(a->bytes, b->bytes, 16);
-}
-struct rpwi_flow { struct rpwi_addr src, dst; uint16_t sport, dport; };
+struct rpwi_addr {
+	uint8_t family; /* 4 or 6 */
+	uint8_t bytes[16];
+	uint32_t scope; /* interface index for fe80::/10, else 0 */
+};
+static inline bool rpwi_addr_eq(const struct rpwi_addr *a, const struct rpwi_addr *b) { return a->family == b->family && !memcmp(a->bytes, b->bytes, 16); }
+struct rpwi_flow {
+	struct rpwi_addr src, dst;
+	uint16_t sport, dport;
+};
 
 /* A batch of packets that all go to one destination: the transport appends, io sends (as GSO where sizes allow) and adds the ICRCs.
  * A packet is header bytes, then iov[iov_first .. iov_first+iov_count), then `pad` zero bytes, then the ICRC. */
 struct rpwi_txpkt {
-	uint16_t hdr_len; uint8_t pad; uint8_t iov_count;
+	uint16_t hdr_len;
+	uint8_t pad;
+	uint8_t iov_count;
 	uint16_t iov_first;
 	uint32_t payload_len;
 	uint8_t hdr[RPWI_HDR_MAX];
 };
-struct rpwi_iov { const void *base; size_t len; }; /* same layout as struct iovec, const */
+struct rpwi_iov {
+	const void *base;
+	size_t len;
+}; /* same layout as struct iovec, const */
 enum { RPWI_TXB_PKTS = 64, RPWI_TXB_IOVS = 512, RPWI_TXB_SCRATCH = 64 * RPWI_MTU_MAX };
 struct rpwi_av;
 struct rpwi_txb {
-	const struct rpwi_av *av;      /* destination; set by the first packet */
+	const struct rpwi_av *av; /* destination; set by the first packet */
 	unsigned npkt, niov;
-	unsigned pkt_max;              /* append no more than this many (at most RPWI_TXB_PKTS) */
+	unsigned pkt_max; /* append no more than this many (at most RPWI_TXB_PKTS) */
 	size_t scratch_used;
 	struct rpwi_txpkt pkt[RPWI_TXB_PKTS];
 	struct rpwi_iov iov[RPWI_TXB_IOVS];
-	uint8_t *scratch;              /* RPWI_TXB_SCRATCH bytes, owned by whoever made the batch: READ response snapshots, atomics */
+	uint8_t *scratch; /* RPWI_TXB_SCRATCH bytes, owned by whoever made the batch: READ response snapshots, atomics */
 };
-static inline void rpwi_txb_reset(struct rpwi_txb *b) { b->av = NULL; b->npkt = b->niov = 0; b->scratch_used = 0; b->pkt_max = RPWI_TXB_PKTS; }
+static inline void rpwi_txb_reset(struct rpwi_txb *b)
+{
+	b->av = NULL;
+	b->npkt = b->niov = 0;
+	b->scratch_used = 0;
+	b->pkt_max = RPWI_TXB_PKTS;
+}
 
 /* An address vector, resolved: made by the device from ibv_ah_attr, read by rc (peer check) and io (sending). */
 struct rpwi_av {
-	struct rpwi_flow flow;         /* ours -> theirs; dport 4791 */
+	struct rpwi_flow flow; /* ours -> theirs; dport 4791 */
 	uint8_t hop_limit, tclass, sl, sgid_index;
 	uint32_t flow_label;
-	bool loopback_zone;            /* peer is one of this host's own addresses */
-	void *port;                    /* io's sending side for flow.src; opaque here */
-	void *cc;                      /* struct rpwi_cc of this peer address; opaque here */
+	bool loopback_zone; /* peer is one of this host's own addresses */
+	void *port;         /* io's sending side for flow.src; opaque here */
+	void *cc;           /* struct rpwi_cc of this peer address; opaque here */
 };
 
 #endif

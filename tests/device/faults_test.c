@@ -14,7 +14,10 @@
 
 #include "pair.h"
 
-struct info { uint32_t qpn, psn, rkey; uint64_t addr; };
+struct info {
+	uint32_t qpn, psn, rkey;
+	uint64_t addr;
+};
 
 struct end {
 	struct ibv_context *ctx;

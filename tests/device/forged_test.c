@@ -49,8 +49,15 @@ static void forge(const char *from, const struct rpwi_pkt *head, const void *pay
 /* The packet that the peer would send next, but for what each test changes. */
 static struct rpwi_pkt next_write(const struct pair *p, uint32_t len)
 {
-	return (struct rpwi_pkt){.opcode = RPWI_OP_WRITE_ONLY, .migreq = true, .ackreq = true, .pkey = RPWI_PKEY_DEFAULT, .dqpn = p->b.qp->qp_num, .psn = p->a.psn,
-				 .va = (uintptr_t)p->b.buf + TARGET, .rkey = p->b.mr->rkey, .dma_len = len};
+	return (struct rpwi_pkt){.opcode = RPWI_OP_WRITE_ONLY,
+		.migreq = true,
+		.ackreq = true,
+		.pkey = RPWI_PKEY_DEFAULT,
+		.dqpn = p->b.qp->qp_num,
+		.psn = p->a.psn,
+		.va = (uintptr_t)p->b.buf + TARGET,
+		.rkey = p->b.mr->rkey,
+		.dma_len = len};
 }
 
 static void settle(struct pair *p)
@@ -133,7 +140,8 @@ static void unknown_qp(struct pair *p, const uint8_t *evil)
 }
 static void stray_response(struct pair *p, const uint8_t *evil)
 {
-	struct rpwi_pkt r = {.opcode = RPWI_OP_READ_RESP_ONLY, .migreq = true, .pkey = RPWI_PKEY_DEFAULT, .dqpn = p->b.qp->qp_num, .psn = p->b.psn, .syndrome = 0x1f};
+	struct rpwi_pkt r = {
+		.opcode = RPWI_OP_READ_RESP_ONLY, .migreq = true, .pkey = RPWI_PKEY_DEFAULT, .dqpn = p->b.qp->qp_num, .psn = p->b.psn, .syndrome = 0x1f};
 	forge("127.0.0.1", &r, evil, 512, 0, 0);
 	r.opcode = RPWI_OP_ACK;
 	r.psn = rpwi_psn_add(p->b.psn, 5000);
@@ -142,7 +150,8 @@ static void stray_response(struct pair *p, const uint8_t *evil)
 	forge("127.0.0.1", &r, evil, 0, 0, 0);
 }
 
-#define ATTACK(name, fn) static void name(void **state) { untouched(fn); }
+#define ATTACK(name, fn) \
+	static void name(void **state) { untouched(fn); }
 ATTACK(a_stranger_changes_nothing, from_stranger)
 ATTACK(a_psn_ahead_changes_nothing, psn_ahead)
 ATTACK(a_psn_behind_changes_nothing, psn_behind)
