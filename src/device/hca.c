@@ -8,6 +8,7 @@
 
 #include "base/guard.h"
 #include "device/hca.h"
+#include "wire/icrc.h"
 
 struct hca the_hca = {
 	.lock = PTHREAD_ADAPTIVE_MUTEX_INITIALIZER_NP,
@@ -329,6 +330,8 @@ int hca_get(void)
 	if (!forks_hooked) {
 		pthread_atfork(before_fork, after_fork, after_fork_child);
 		forks_hooked = true;
+		const char *crc = rpwi_icrc_choose(rpwi_now_ns);
+		rpwi_debug("ICRCs are computed by %s", crc);
 	}
 	rpwi_tap_init();
 	rc = rpwi_guard_install();
