@@ -23,10 +23,7 @@
 
 static enum role program_role; /* for the name at the beginning of an error line / 用于错误行开头的程序名 */
 
-const char *program_name(enum role role)
-{
-	return role == ROLE_SERVER ? "rdma_server" : "rdma_client";
-}
+const char *program_name(enum role role) { return role == ROLE_SERVER ? "rdma_server" : "rdma_client"; }
 
 uint64_t now_ms(void)
 {
@@ -56,7 +53,7 @@ static const char *locale_dir(void)
 	slash = strrchr(beside, '/');
 	if (!slash)
 		return LEARN_LOCALEDIR;
-	strcpy(slash, "/po");
+	memcpy(slash, "/po", sizeof("/po"));
 	return access(beside, X_OK) ? LEARN_LOCALEDIR : beside;
 }
 
@@ -157,7 +154,7 @@ static void print_help(enum role role)
 		 "  -n, --qps N       queue pairs, 1 to %d, the same on both sides (1)\n"
 		 "  -m, --mtu N       256, 512, 1024, 2048 or 4096; the smaller of both sides is used (the port's)\n"
 		 "  -H, --hop-limit N routers that a packet may pass plus one, 1 to 255 (%d)\n"),
-	       TCP_PORT_DEFAULT, GID_INDEX_DEFAULT, BUFFER_BYTES_MAX, BUFFER_BYTES_DEFAULT, QPS_MAX, HOP_LIMIT_DEFAULT);
+		TCP_PORT_DEFAULT, GID_INDEX_DEFAULT, BUFFER_BYTES_MAX, BUFFER_BYTES_DEFAULT, QPS_MAX, HOP_LIMIT_DEFAULT);
 	if (role == ROLE_SERVER)
 		printf(_("  -b, --bind ADDR   listen for TCP on this address alone (all)\n"));
 	else
@@ -230,7 +227,7 @@ static int take_positionals(struct options *opt, int count, char **word)
 	}
 	if (count > 3)
 		return fail(_("\"%s\" is one argument too many (--help shows the order)"), word[3]);
-	if (count > 0 && *word[0] && strcmp(word[0], "-"))
+	if (count > 0 && *word[0] && strcmp(word[0], "-") != 0)
 		opt->device = word[0];
 	if (count > 1 && parse_number(_("the TCP port"), word[1], 1, 65535, &opt->tcp_port))
 		return -1;
@@ -247,8 +244,12 @@ int options_parse(struct options *opt, enum role role, int argc, char **argv)
 
 	program_role = role;
 	*opt = (struct options){
-		.role = role, .tcp_port = TCP_PORT_DEFAULT, .gid_index = GID_INDEX_DEFAULT,
-		.buffer_bytes = BUFFER_BYTES_DEFAULT, .qps = 1, .hop_limit = HOP_LIMIT_DEFAULT,
+		.role = role,
+		.tcp_port = TCP_PORT_DEFAULT,
+		.gid_index = GID_INDEX_DEFAULT,
+		.buffer_bytes = BUFFER_BYTES_DEFAULT,
+		.qps = 1,
+		.hop_limit = HOP_LIMIT_DEFAULT,
 	};
 	while ((c = getopt_long(argc, argv, letters, long_options, NULL)) != -1) {
 		if (c == 'h') {
@@ -272,8 +273,8 @@ int options_parse(struct options *opt, enum role role, int argc, char **argv)
 	if (role == ROLE_CLIENT && !opt->message_bytes)
 		opt->message_bytes = opt->buffer_bytes;
 	if (opt->message_bytes > opt->buffer_bytes)
-		return fail(_("a message of %u bytes (-l) does not fit into a buffer of %u: make the buffer larger with -s %u"),
-			    opt->message_bytes, opt->buffer_bytes, opt->message_bytes);
+		return fail(_("a message of %u bytes (-l) does not fit into a buffer of %u: make the buffer larger with -s %u"), opt->message_bytes,
+			opt->buffer_bytes, opt->message_bytes);
 	return 0;
 }
 
@@ -315,8 +316,7 @@ int message_check(const char *got, const char *expected, size_t bytes, unsigned 
 		if (got[i] != expected[i])
 			return fail(_("QP %u: byte %zu of %zu arrived as 0x%02x instead of 0x%02x: the network or the device changed it; "
 				      "run it again with a capture (ROPEWAY_PCAP=file.pcapng)"),
-				    qp + 1, i, bytes, (unsigned char)got[i], (unsigned char)expected[i]);
-	say(_("QP %u received %zu bytes, each one as it should be: \"%.*s%s\""), qp + 1, bytes, shown, expected,
-	    bytes > 48 ? "..." : "");
+				qp + 1, i, bytes, (unsigned char)got[i], (unsigned char)expected[i]);
+	say(_("QP %u received %zu bytes, each one as it should be: \"%.*s%s\""), qp + 1, bytes, shown, expected, bytes > 48 ? "..." : "");
 	return 0;
 }

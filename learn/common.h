@@ -15,27 +15,27 @@
 
 enum {
 	TCP_PORT_DEFAULT = 18515,
-	GID_INDEX_DEFAULT = 1,      /* on RoCE, usually the GID made from the IPv4 address / 在 RoCE 上通常是由 IPv4 地址生成的 GID */
+	GID_INDEX_DEFAULT = 1, /* on RoCE, usually the GID made from the IPv4 address / 在 RoCE 上通常是由 IPv4 地址生成的 GID */
 	BUFFER_BYTES_DEFAULT = 4096,
 	BUFFER_BYTES_MAX = 1 << 30,
 	QPS_MAX = 16,
 	HOP_LIMIT_DEFAULT = 1,
-	WAIT_MS = 5000,             /* nobody waits longer than this for a peer / 等待对端的最长时间 */
+	WAIT_MS = 5000, /* nobody waits longer than this for a peer / 等待对端的最长时间 */
 };
 
 enum role { ROLE_SERVER, ROLE_CLIENT };
 
 struct options {
 	enum role role;
-	const char *server;         /* client: whom to call / 客户端：要连接的服务器 */
-	const char *bind_address;   /* server: where to listen, NULL for everywhere / 服务器：监听地址，NULL 表示全部 */
-	const char *device;         /* NULL: the first one / NULL 表示第一个设备 */
+	const char *server;       /* client: whom to call / 客户端：要连接的服务器 */
+	const char *bind_address; /* server: where to listen, NULL for everywhere / 服务器：监听地址，NULL 表示全部 */
+	const char *device;       /* NULL: the first one / NULL 表示第一个设备 */
 	unsigned tcp_port;
 	unsigned gid_index;
-	uint32_t buffer_bytes;      /* of each send buffer and each receive buffer / 每个发送缓冲区和接收缓冲区的大小 */
-	uint32_t message_bytes;     /* client: of each message; 0 on the server, which answers with as many / 客户端：每条消息的长度 */
+	uint32_t buffer_bytes;  /* of each send buffer and each receive buffer / 每个发送缓冲区和接收缓冲区的大小 */
+	uint32_t message_bytes; /* client: of each message; 0 on the server, which answers with as many / 客户端：每条消息的长度 */
 	unsigned qps;
-	unsigned mtu_bytes;         /* 0: what the port allows / 0 表示使用端口允许的值 */
+	unsigned mtu_bytes; /* 0: what the port allows / 0 表示使用端口允许的值 */
 	unsigned hop_limit;
 };
 

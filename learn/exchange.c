@@ -50,15 +50,9 @@ static void put32(uint8_t *p, uint32_t v)
 	put16(p + 2, (uint16_t)v);
 }
 
-static uint16_t get16(const uint8_t *p)
-{
-	return (uint16_t)(p[0] << 8 | p[1]);
-}
+static uint16_t get16(const uint8_t *p) { return (uint16_t)(p[0] << 8 | p[1]); }
 
-static uint32_t get32(const uint8_t *p)
-{
-	return (uint32_t)get16(p) << 16 | get16(p + 2);
-}
+static uint32_t get32(const uint8_t *p) { return (uint32_t)get16(p) << 16 | get16(p + 2); }
 
 /* ---- whole reads and writes with a deadline / 带期限的完整读写 ---- */
 
@@ -79,14 +73,13 @@ static bool wait_for(int fd, short events, uint64_t deadline_ms)
 
 static int peer_gone(const struct exchange *x)
 {
-	return fail(_("%s at %s left before the work was done: look at what it printed, then start both again, the server first"),
-		    x->peer_program, x->peer);
+	return fail(_("%s at %s left before the work was done: look at what it printed, then start both again, the server first"), x->peer_program, x->peer);
 }
 
 static int peer_silent(const struct exchange *x)
 {
-	return fail(_("%s said nothing for %d s: check that it is %s and neither stopped nor cut off, then start both again"),
-		    x->peer, WAIT_MS / 1000, x->peer_program);
+	return fail(_("%s said nothing for %d s: check that it is %s and neither stopped nor cut off, then start both again"), x->peer, WAIT_MS / 1000,
+		x->peer_program);
 }
 
 static int read_whole(struct exchange *x, uint8_t *to, size_t bytes)
@@ -144,20 +137,19 @@ static int stranger(const struct exchange *x, const uint8_t *header)
 	for (unsigned i = 0; i < 8; i++)
 		shown[i] = isascii(header[i]) && isprint(header[i]) ? (char)header[i] : '.';
 	shown[8] = '\0';
-	return fail(_("%s is not %s (it began with \"%s\"): check the address and the port on both sides, then start both again"),
-		    x->peer, x->peer_program, shown);
+	return fail(
+		_("%s is not %s (it began with \"%s\"): check the address and the port on both sides, then start both again"), x->peer, x->peer_program, shown);
 }
 
 static int broken(const struct exchange *x)
 {
-	return fail(_("%s sent a message that makes no sense: check that it is %s of this version, then start both again"),
-		    x->peer, x->peer_program);
+	return fail(_("%s sent a message that makes no sense: check that it is %s of this version, then start both again"), x->peer, x->peer_program);
 }
 
 /* Read a header of the wanted kind. / 读取一个指定种类的消息头。 */
 static int read_header(struct exchange *x, enum kind wanted, uint32_t *body_bytes)
 {
-	uint8_t h[HEADER_BYTES];
+	uint8_t h[HEADER_BYTES] = {0};
 	uint16_t kind;
 
 	/* The magic comes first and is judged first: a stranger may never send a whole header. / 先读并先判断魔数：陌生者未必会发来完整的消息头。 */
@@ -166,8 +158,8 @@ static int read_header(struct exchange *x, enum kind wanted, uint32_t *body_byte
 	if (get32(h) != MAGIC)
 		return stranger(x, h);
 	if (get16(h + 4) != VERSION)
-		return fail(_("%s speaks version %u of the exchange, this program version %d: use rdma_server and rdma_client of the same release"),
-			    x->peer, get16(h + 4), VERSION);
+		return fail(_("%s speaks version %u of the exchange, this program version %d: use rdma_server and rdma_client of the same release"), x->peer,
+			get16(h + 4), VERSION);
 	if (read_whole(x, h + 8, 4))
 		return -1;
 	kind = get16(h + 6);
@@ -181,7 +173,7 @@ static int read_header(struct exchange *x, enum kind wanted, uint32_t *body_byte
 
 int exchange_tell(struct exchange *x, enum kind kind)
 {
-	uint8_t h[HEADER_BYTES];
+	uint8_t h[HEADER_BYTES] = {0};
 
 	put_header(h, kind, 0);
 	return write_whole(x, h, sizeof(h));
@@ -189,7 +181,7 @@ int exchange_tell(struct exchange *x, enum kind kind)
 
 int exchange_await(struct exchange *x, enum kind kind)
 {
-	uint32_t body_bytes;
+	uint32_t body_bytes = 0;
 
 	if (read_header(x, kind, &body_bytes))
 		return -1;
@@ -220,17 +212,18 @@ bool gid_empty(const union ibv_gid *gid)
 	return !memcmp(gid, &zero, sizeof(zero));
 }
 
-static bool mtu_exists(uint32_t bytes)
-{
-	return bytes >= 256 && bytes <= 4096 && !(bytes & (bytes - 1));
-}
+static bool mtu_exists(uint32_t bytes) { return bytes >= 256 && bytes <= 4096 && !(bytes & (bytes - 1)); }
 
 /* False if any field is out of its range. / 只要有字段超出范围就返回 false。 */
 static bool hello_unpack(const uint8_t *p, size_t bytes, enum role from, struct side *s)
 {
 	*s = (struct side){
-		.mtu_bytes = get32(p), .qps = get32(p + 4), .buffer_bytes = get32(p + 8), .message_bytes = get32(p + 12),
-		.link_layer = p[16], .lid = get16(p + 18),
+		.mtu_bytes = get32(p),
+		.qps = get32(p + 4),
+		.buffer_bytes = get32(p + 8),
+		.message_bytes = get32(p + 12),
+		.link_layer = p[16],
+		.lid = get16(p + 18),
 	};
 	memcpy(s->gid.raw, p + 20, 16);
 	if (!mtu_exists(s->mtu_bytes) || s->qps < 1 || s->qps > QPS_MAX || bytes != HELLO_BYTES_MIN + 8 * (size_t)s->qps)
@@ -262,8 +255,8 @@ static int hello_send(struct exchange *x, const struct side *local)
 
 static int hello_receive(struct exchange *x, enum role from, struct side *remote)
 {
-	uint8_t body[HELLO_BYTES_MAX];
-	uint32_t body_bytes;
+	uint8_t body[HELLO_BYTES_MAX] = {0};
+	uint32_t body_bytes = 0;
 
 	if (read_header(x, KIND_HELLO, &body_bytes))
 		return -1;
@@ -292,12 +285,12 @@ static int agree(const struct side *local, const struct side *remote)
 		return fail(_("one side is on InfiniBand and the other on Ethernet, they cannot reach each other: choose devices of one kind"));
 	if (local->link_layer == IBV_LINK_LAYER_ETHERNET && is_ipv4(local) != is_ipv4(remote))
 		return fail(_("this side's GID is an %s address, the other's an %s address: choose GID indexes of one kind on both sides (usually 1)"),
-			    is_ipv4(local) ? "IPv4" : "IPv6", is_ipv4(remote) ? "IPv4" : "IPv6");
+			is_ipv4(local) ? "IPv4" : "IPv6", is_ipv4(remote) ? "IPv4" : "IPv6");
 	if (local->qps != remote->qps)
 		return fail(_("this side has %u queue pairs, the other %u: start both with the same -n"), local->qps, remote->qps);
 	if (message_bytes > server_bytes)
-		return fail(_("the client's messages are %u bytes, but the server's buffers hold %u: start the server with -s %u"),
-			    message_bytes, server_bytes, message_bytes);
+		return fail(_("the client's messages are %u bytes, but the server's buffers hold %u: start the server with -s %u"), message_bytes, server_bytes,
+			message_bytes);
 	return 0;
 }
 
@@ -319,9 +312,9 @@ int exchange_hello(struct exchange *x, const struct options *opt, const struct s
 
 int exchange_watch(struct exchange *x)
 {
-	uint8_t h[HEADER_BYTES];
+	uint8_t h[HEADER_BYTES] = {0};
 	ssize_t n = recv(x->fd, h, sizeof(h), MSG_PEEK | MSG_DONTWAIT);
-	uint32_t body_bytes;
+	uint32_t body_bytes = 0;
 
 	if (n == 0 || (n < 0 && errno != EAGAIN && errno != EINTR))
 		return peer_gone(x);
@@ -332,7 +325,7 @@ int exchange_watch(struct exchange *x)
 
 void exchange_close(struct exchange *x, bool failed)
 {
-	uint8_t h[HEADER_BYTES];
+	uint8_t h[HEADER_BYTES] = {0};
 	uint8_t rest[256];
 	uint64_t deadline = now_ms() + 300;
 
@@ -376,8 +369,7 @@ static int resolve(const char *host, unsigned tcp_port, int flags, struct addrin
 	snprintf(port, sizeof(port), "%u", tcp_port);
 	rc = getaddrinfo(host, port, &hints, out);
 	if (rc)
-		return fail(_("\"%s\" is not an address that can be used (%s): give an IP address or a host name"), host ? host : "*",
-			    gai_strerror(rc));
+		return fail(_("\"%s\" is not an address that can be used (%s): give an IP address or a host name"), host ? host : "*", gai_strerror(rc));
 	return 0;
 }
 
@@ -407,7 +399,7 @@ static int listen_failed(const struct options *opt, int error)
 	if (error == EADDRINUSE)
 		return fail(_("TCP port %u is in use by another program: end it (ss -ltnp shows it) or choose another port on both sides, "
 			      "for example: rdma_server %s %u"),
-			    opt->tcp_port, opt->device ? opt->device : "-", opt->tcp_port < 65535 ? opt->tcp_port + 1 : 18515);
+			opt->tcp_port, opt->device ? opt->device : "-", opt->tcp_port < 65535 ? opt->tcp_port + 1 : 18515);
 	if (error == EACCES)
 		return fail(_("TCP port %u is reserved for the administrator: choose one above 1023 on both sides"), opt->tcp_port);
 	if (error == EADDRNOTAVAIL)
@@ -478,11 +470,10 @@ static int connect_failed(const struct exchange *x, const struct options *opt, i
 {
 	if (error == ECONNREFUSED)
 		return fail(_("no rdma_server is running at %s: start it there first (rdma_server %s %u), then this program"), x->peer,
-			    opt->device ? opt->device : "-", opt->tcp_port);
+			opt->device ? opt->device : "-", opt->tcp_port);
 	if (error == ECONNRESET)
 		return peer_gone(x);
-	return fail(_("cannot reach %s (%s): check the address, and that no firewall blocks TCP port %u"), x->peer, strerror(error),
-		    opt->tcp_port);
+	return fail(_("cannot reach %s (%s): check the address, and that no firewall blocks TCP port %u"), x->peer, strerror(error), opt->tcp_port);
 }
 
 int exchange_connect(struct exchange *x, const struct options *opt)

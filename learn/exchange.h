@@ -18,8 +18,8 @@ struct side {
 	uint32_t mtu_bytes;
 	uint32_t qps;
 	uint32_t buffer_bytes;
-	uint32_t message_bytes;     /* 0 from the server / 服务器为 0 */
-	uint8_t link_layer;         /* IBV_LINK_LAYER_... */
+	uint32_t message_bytes; /* 0 from the server / 服务器为 0 */
+	uint8_t link_layer;     /* IBV_LINK_LAYER_... */
 	uint16_t lid;
 	union ibv_gid gid;
 	struct {
@@ -29,15 +29,15 @@ struct side {
 
 /* The kinds of message on the TCP connection. / TCP 连接上的消息种类。 */
 enum kind {
-	KIND_HELLO = 1,             /* a struct side / 携带 struct side */
-	KIND_READY = 2,             /* the server has receives posted: send now / 服务器已准备好接收 */
-	KIND_DONE = 3,              /* I have all that I wait for: you may leave / 我已收到所需的一切，你可以离开 */
-	KIND_SORRY = 4,             /* I failed and am about to leave; my own line says why / 我出错了，即将退出 */
+	KIND_HELLO = 1, /* a struct side / 携带 struct side */
+	KIND_READY = 2, /* the server has receives posted: send now / 服务器已准备好接收 */
+	KIND_DONE = 3,  /* I have all that I wait for: you may leave / 我已收到所需的一切，你可以离开 */
+	KIND_SORRY = 4, /* I failed and am about to leave; my own line says why / 我出错了，即将退出 */
 };
 
 struct exchange {
-	int fd;                     /* -1: not connected / -1 表示未连接 */
-	char peer[96];              /* "127.0.0.1 port 18515", for messages / 用于输出 */
+	int fd;        /* -1: not connected / -1 表示未连接 */
+	char peer[96]; /* "127.0.0.1 port 18515", for messages / 用于输出 */
 	const char *peer_program;
 };
 

@@ -47,8 +47,8 @@ static int serve(struct rdma *r, struct exchange *x, const struct options *opt)
 	struct side local, remote;
 
 	/* Objects of this side alone. / 只涉及本端的对象。 */
-	if (step_open_device(r, opt) || step_allocate_pd(r) || step_register_memory(r, opt) || step_create_cq(r, opt) ||
-	    step_create_qps(r, opt) || step_to_init(r) || step_post_receives(r))
+	if (step_open_device(r, opt) || step_allocate_pd(r) || step_register_memory(r, opt) || step_create_cq(r, opt) || step_create_qps(r, opt) ||
+		step_to_init(r) || step_post_receives(r))
 		return -1;
 
 	/* Who is there? / 对端是谁？ */

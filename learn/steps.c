@@ -11,8 +11,8 @@
 #include "steps.h"
 
 enum {
-	PORT = 1,                 /* ports of a device count from 1 / 设备的端口从 1 开始编号 */
-	LIST_CHARS = 1024,        /* for a list of devices or GIDs in an error line / 错误行中设备或 GID 列表的长度 */
+	PORT = 1,          /* ports of a device count from 1 / 设备的端口从 1 开始编号 */
+	LIST_CHARS = 1024, /* for a list of devices or GIDs in an error line / 错误行中设备或 GID 列表的长度 */
 	WATCH_EVERY_MS = 20,
 };
 
@@ -25,10 +25,7 @@ static const char *gid_text(const union ibv_gid *gid)
 	return inet_ntop(AF_INET6, gid->raw, text[turn], INET6_ADDRSTRLEN);
 }
 
-static unsigned mtu_bytes(enum ibv_mtu mtu)
-{
-	return 128u << mtu; /* IBV_MTU_256 is 1, IBV_MTU_4096 is 5 / IBV_MTU_256 为 1，IBV_MTU_4096 为 5 */
-}
+static unsigned mtu_bytes(enum ibv_mtu mtu) { return 128u << mtu; /* IBV_MTU_256 is 1, IBV_MTU_4096 is 5 / IBV_MTU_256 为 1，IBV_MTU_4096 为 5 */ }
 
 static enum ibv_mtu mtu_from_bytes(unsigned bytes)
 {
@@ -52,7 +49,7 @@ static int no_device(void)
 {
 	return fail(_("this machine has no RDMA device: start this program with \"ropeway run -- %s\", which brings one in software, or as "
 		      "root make the kernel's (modprobe rdma_rxe; rdma link add rxe0 type rxe netdev eth0)"),
-		    program_invocation_name);
+		program_invocation_name);
 }
 
 static int device_missing(const char *name, struct ibv_device **list, int count)
@@ -77,16 +74,15 @@ static int open_device(struct rdma *r, const struct options *opt)
 			device = list[i];
 	if (!list || count == 0) {
 		rc = no_device();
-	} else if (!device) {
+	} else if (opt->device && !device) {
 		rc = device_missing(opt->device, list, count);
 	} else {
-		say_step(_("open the device %s and look at its port. All later calls go through the opened device."),
-			 ibv_get_device_name(device));
+		say_step(_("open the device %s and look at its port. All later calls go through the opened device."), ibv_get_device_name(device));
 		errno = 0;
 		r->context = ibv_open_device(device);
 		if (!r->context)
-			rc = fail(_("cannot open device %s (%s): see \"ropeway devices\" for the reason, or name another device"),
-				  ibv_get_device_name(device), strerror(errno));
+			rc = fail(_("cannot open device %s (%s): see \"ropeway devices\" for the reason, or name another device"), ibv_get_device_name(device),
+				strerror(errno));
 	}
 	/* The list may go once a device of it is open, not earlier. / 设备打开之后才能释放列表。 */
 	if (list)
@@ -94,15 +90,9 @@ static int open_device(struct rdma *r, const struct options *opt)
 	return rc;
 }
 
-static bool is_ethernet(const struct rdma *r)
-{
-	return r->port.link_layer == IBV_LINK_LAYER_ETHERNET;
-}
+static bool is_ethernet(const struct rdma *r) { return r->port.link_layer == IBV_LINK_LAYER_ETHERNET; }
 
-static const char *device_name(const struct rdma *r)
-{
-	return ibv_get_device_name(r->context->device);
-}
+static const char *device_name(const struct rdma *r) { return ibv_get_device_name(r->context->device); }
 
 static int query_port(struct rdma *r, const struct options *opt)
 {
@@ -111,18 +101,18 @@ static int query_port(struct rdma *r, const struct options *opt)
 	if (error)
 		return fail(_("cannot query port %d of %s (%s): name another device"), PORT, device_name(r), strerror(error));
 	if (r->port.state != IBV_PORT_ACTIVE)
-		return fail(_("port %d of %s is not active but %s: bring its network interface up (ip link set ... up) or connect its cable"),
-			    PORT, device_name(r), ibv_port_state_str(r->port.state));
+		return fail(_("port %d of %s is not active but %s: bring its network interface up (ip link set ... up) or connect its cable"), PORT,
+			device_name(r), ibv_port_state_str(r->port.state));
 	r->mtu = r->port.active_mtu;
 	if (opt->mtu_bytes > mtu_bytes(r->mtu))
-		return fail(_("an MTU of %u is more than the %u that port %d of %s allows: choose at most that (-m)"), opt->mtu_bytes,
-			    mtu_bytes(r->mtu), PORT, device_name(r));
+		return fail(_("an MTU of %u is more than the %u that port %d of %s allows: choose at most that (-m)"), opt->mtu_bytes, mtu_bytes(r->mtu), PORT,
+			device_name(r));
 	if (opt->mtu_bytes)
 		r->mtu = mtu_from_bytes(opt->mtu_bytes);
 	if (opt->buffer_bytes > r->port.max_msg_sz)
 		return fail(_("%s carries messages of at most %u bytes: choose a smaller size (-s)"), device_name(r), r->port.max_msg_sz);
-	say(_("port %d is active, MTU %u bytes, link layer %s, LID 0x%04x"), PORT, mtu_bytes(r->mtu),
-	    is_ethernet(r) ? "Ethernet (RoCE)" : "InfiniBand", r->port.lid);
+	say(_("port %d is active, MTU %u bytes, link layer %s, LID 0x%04x"), PORT, mtu_bytes(r->mtu), is_ethernet(r) ? "Ethernet (RoCE)" : "InfiniBand",
+		r->port.lid);
 	return 0;
 }
 
@@ -141,15 +131,14 @@ static int gid_wrong(struct rdma *r, unsigned index)
 	if (!*usable)
 		return fail(_("%s has no GID at all: give its network interface an IP address, or name another device"), device_name(r));
 	if (index >= (unsigned)r->port.gid_tbl_len)
-		return fail(_("GID index %u does not exist, %s has 0 to %d: choose one that is in use: %s"), index, device_name(r),
-			    r->port.gid_tbl_len - 1, usable);
+		return fail(_("GID index %u does not exist, %s has 0 to %d: choose one that is in use: %s"), index, device_name(r), r->port.gid_tbl_len - 1,
+			usable);
 	return fail(_("GID index %u of %s is empty: choose one that is in use: %s"), index, device_name(r), usable);
 }
 
 static int query_gid(struct rdma *r, const struct options *opt)
 {
-	bool found = opt->gid_index < (unsigned)r->port.gid_tbl_len &&
-		     !ibv_query_gid(r->context, PORT, (int)opt->gid_index, &r->gid) && !gid_empty(&r->gid);
+	bool found = opt->gid_index < (unsigned)r->port.gid_tbl_len && !ibv_query_gid(r->context, PORT, (int)opt->gid_index, &r->gid) && !gid_empty(&r->gid);
 
 	if (found) {
 		say(_("GID %u is %s: on RoCE, the address of this side"), opt->gid_index, gid_text(&r->gid));
@@ -173,8 +162,7 @@ int step_open_device(struct rdma *r, const struct options *opt)
 
 static int cannot(const char *what, int error)
 {
-	return fail(_("cannot %s (%s): ask for less with -s and -n, or raise the limit of locked memory (ulimit -l)"), what,
-		    strerror(error));
+	return fail(_("cannot %s (%s): ask for less with -s and -n, or raise the limit of locked memory (ulimit -l)"), what, strerror(error));
 }
 
 int step_allocate_pd(struct rdma *r)
@@ -258,16 +246,13 @@ static int modify(struct rdma *r, unsigned qp, struct ibv_qp_attr *attr, int mas
 		return 0;
 	return fail(_("QP %u cannot go to state %s (%s): check that the GID index suits the way to the peer (same IP version, same network) "
 		      "and that both sides use devices of one kind"),
-		    qp + 1, state, strerror(error > 0 ? error : errno));
+		qp + 1, state, strerror(error > 0 ? error : errno));
 }
 
 int step_to_init(struct rdma *r)
 {
 	struct ibv_qp_attr attr = {
-		.qp_state = IBV_QPS_INIT,
-		.pkey_index = 0,
-		.port_num = PORT,
-		.qp_access_flags = 0, /* the peer may only SEND / 对端只能 SEND */
+		.qp_state = IBV_QPS_INIT, .pkey_index = 0, .port_num = PORT, .qp_access_flags = 0, /* the peer may only SEND / 对端只能 SEND */
 	};
 
 	say_step(_("RESET -> INIT: the QP learns its port and what a peer may do. Now receives can be posted, but nothing arrives yet."));
@@ -277,10 +262,7 @@ int step_to_init(struct rdma *r)
 	return 0;
 }
 
-static uint64_t work_id(enum work work, unsigned qp)
-{
-	return (uint64_t)work << 32 | qp;
-}
+static uint64_t work_id(enum work work, unsigned qp) { return (uint64_t)work << 32 | qp; }
 
 int step_post_receives(struct rdma *r)
 {
@@ -314,8 +296,13 @@ static uint32_t random_psn(void)
 void step_describe(const struct rdma *r, const struct options *opt, struct side *local)
 {
 	*local = (struct side){
-		.mtu_bytes = mtu_bytes(r->mtu), .qps = r->qps, .buffer_bytes = r->buffer_bytes, .message_bytes = opt->message_bytes,
-		.link_layer = r->port.link_layer, .lid = r->port.lid, .gid = r->gid,
+		.mtu_bytes = mtu_bytes(r->mtu),
+		.qps = r->qps,
+		.buffer_bytes = r->buffer_bytes,
+		.message_bytes = opt->message_bytes,
+		.link_layer = r->port.link_layer,
+		.lid = r->port.lid,
+		.gid = r->gid,
 	};
 	for (unsigned i = 0; i < r->qps; i++) {
 		local->qp[i].qpn = r->qp[i]->qp_num;
@@ -344,20 +331,20 @@ int step_to_rtr(struct rdma *r, const struct options *opt, const struct side *lo
 		.path_mtu = mtu_from_bytes(mtu),
 		.max_dest_rd_atomic = 1,
 		.min_rnr_timer = 12, /* 0.64 ms */
-		.ah_attr = {
-			.dlid = remote->lid,
-			.port_num = PORT,
-			/* The global header carries the GIDs; RoCE always has it (on RoCE v2 it is the IP header).
+		.ah_attr =
+			{
+				.dlid = remote->lid,
+				.port_num = PORT,
+				/* The global header carries the GIDs; RoCE always has it (on RoCE v2 it is the IP header).
 			 * 全局路由头携带 GID；RoCE 总是需要它（在 RoCE v2 中就是 IP 头）。 */
-			.is_global = is_ethernet(r),
-			.grh = {.dgid = remote->gid, .sgid_index = (uint8_t)opt->gid_index, .hop_limit = (uint8_t)opt->hop_limit},
-		},
+				.is_global = is_ethernet(r),
+				.grh = {.dgid = remote->gid, .sgid_index = (uint8_t)opt->gid_index, .hop_limit = (uint8_t)opt->hop_limit},
+			},
 	};
-	int mask = IBV_QP_STATE | IBV_QP_AV | IBV_QP_PATH_MTU | IBV_QP_DEST_QPN | IBV_QP_RQ_PSN | IBV_QP_MAX_DEST_RD_ATOMIC |
-		   IBV_QP_MIN_RNR_TIMER;
+	int mask = IBV_QP_STATE | IBV_QP_AV | IBV_QP_PATH_MTU | IBV_QP_DEST_QPN | IBV_QP_RQ_PSN | IBV_QP_MAX_DEST_RD_ATOMIC | IBV_QP_MIN_RNR_TIMER;
 
-	say_step(_("INIT -> RTR (ready to receive): the QP learns its peer: address, QPN, first PSN, MTU %u, hop limit %u. It receives from now on."),
-		 mtu, opt->hop_limit);
+	say_step(_("INIT -> RTR (ready to receive): the QP learns its peer: address, QPN, first PSN, MTU %u, hop limit %u. It receives from now on."), mtu,
+		opt->hop_limit);
 	for (unsigned i = 0; i < r->qps; i++) {
 		attr.dest_qp_num = remote->qp[i].qpn;
 		attr.rq_psn = remote->qp[i].psn;
@@ -371,9 +358,9 @@ int step_to_rts(struct rdma *r, const struct side *local)
 {
 	struct ibv_qp_attr attr = {
 		.qp_state = IBV_QPS_RTS,
-		.timeout = 14,   /* 4.096 us * 2^14 = 67 ms until an unanswered packet is sent again / 67 毫秒未答复则重发 */
-		.retry_cnt = 7,  /* so many times / 重发次数 */
-		.rnr_retry = 7,  /* 7: wait for a receive without limit; the 5 s of polling end it / 7 表示无限等待，由 5 秒轮询期限终止 */
+		.timeout = 14,  /* 4.096 us * 2^14 = 67 ms until an unanswered packet is sent again / 67 毫秒未答复则重发 */
+		.retry_cnt = 7, /* so many times / 重发次数 */
+		.rnr_retry = 7, /* 7: wait for a receive without limit; the 5 s of polling end it / 7 表示无限等待，由 5 秒轮询期限终止 */
 		.max_rd_atomic = 1,
 	};
 	int mask = IBV_QP_STATE | IBV_QP_SQ_PSN | IBV_QP_TIMEOUT | IBV_QP_RETRY_CNT | IBV_QP_RNR_RETRY | IBV_QP_MAX_QP_RD_ATOMIC;
@@ -441,8 +428,8 @@ int step_wait(struct rdma *r, struct exchange *x, struct completion *c)
 		now = now_ms();
 		if (now - start >= WAIT_MS)
 			return fail(_("nothing was completed for %d s: check that the GIDs of both sides reach each other, that UDP port 4791 is "
-				      "not blocked, and use -H 64 if a router lies between"),
-				    WAIT_MS / 1000);
+				      "not blocked, use -H 64 if a router lies between, and a smaller -s if the network is too slow for the message"),
+				WAIT_MS / 1000);
 		if (now - watched < WATCH_EVERY_MS)
 			continue;
 		watched = now;

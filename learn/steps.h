@@ -13,16 +13,16 @@
 #include "exchange.h"
 
 struct rdma {
-	struct ibv_context *context;    /* the opened device / 已打开的设备 */
+	struct ibv_context *context; /* the opened device / 已打开的设备 */
 	struct ibv_port_attr port;
 	union ibv_gid gid;
-	enum ibv_mtu mtu;               /* this side's / 本端的 MTU */
-	struct ibv_pd *pd;              /* protection domain / 保护域 */
-	char *send_buffer, *receive_buffer; /* one after the other, `buffer_bytes` for each QP / 每个 QP 各占 buffer_bytes 字节 */
-	char *expected;                 /* what a message must be; not registered / 消息应有的内容，未注册 */
+	enum ibv_mtu mtu;                    /* this side's / 本端的 MTU */
+	struct ibv_pd *pd;                   /* protection domain / 保护域 */
+	char *send_buffer, *receive_buffer;  /* one after the other, `buffer_bytes` for each QP / 每个 QP 各占 buffer_bytes 字节 */
+	char *expected;                      /* what a message must be; not registered / 消息应有的内容，未注册 */
 	struct ibv_mr *send_mr, *receive_mr; /* memory regions / 内存区域 */
-	struct ibv_cq *cq;              /* completion queue / 完成队列 */
-	struct ibv_qp *qp[QPS_MAX];     /* queue pairs / 队列对 */
+	struct ibv_cq *cq;                   /* completion queue / 完成队列 */
+	struct ibv_qp *qp[QPS_MAX];          /* queue pairs / 队列对 */
 	unsigned qps;
 	uint32_t buffer_bytes;
 };
@@ -33,7 +33,7 @@ enum work { WORK_RECEIVE, WORK_SEND };
 struct completion {
 	enum work work;
 	unsigned qp;
-	uint32_t bytes;                 /* of a receive / 接收的字节数 */
+	uint32_t bytes; /* of a receive / 接收的字节数 */
 };
 
 /* All return 0, or -1 after fail() has said why. / 均返回 0；出错时先用 fail() 说明原因，再返回 -1。 */
