@@ -290,8 +290,10 @@ static int ud_ports_open(struct dqp *q)
 		if (!d->net.gid[i].usable)
 			continue;
 		struct dport *p = port_get(&d->net.gid[i].addr, why, sizeof(why), &err);
-		if (p)
+		if (p) {
+			rpwi_port_want_ttl(p->io, true); /* for the GRH of what is received */
 			q->ports[q->nports++] = p;
+		}
 	}
 	if (q->nports)
 		return 0;
