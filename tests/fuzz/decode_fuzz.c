@@ -23,7 +23,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t len)
 	uint16_t id = 0;
 	memcpy(copy, data, len);
 	int rc = rpwi_pkt_decode(copy, len, &p);
-	if (rpwi_pkt_peek_qpn(copy, len) >= 0 != (len >= RPWI_BTH_LEN))
+	if ((rpwi_pkt_peek_qpn(copy, len) >= 0) != (len >= RPWI_BTH_LEN))
 		fuzz_broken("peek");
 	rpwi_icrc_check(&flow, copy, len, &id);
 	if (!rc) {
