@@ -303,20 +303,32 @@ void progress_flush_held(uint64_t now_ns)
 	}
 }
 
-/* QPs that waited for the window, as far as it has room now; then everyone who has something to send, once. */
+/* QPs that waited for the window of a peer, in turn, as far as it has room now. The first one that still finds too little keeps its place, and nobody behind it
+ * is tried: with a thousand QPs in the list, to try them all at each ACK took longer than to send. */
+static void tx_blocked(struct dpeer *p, uint64_t now_ns)
+{
+	struct rpwi_list *last = p->blocked.prev;
+	while (!rpwi_list_empty(&p->blocked) && rpwi_cc_room(&p->cc)) {
+		struct rpwi_list *n = p->blocked.next;
+		struct dqp *q = RPWI_CONTAINER_OF(n, struct dqp, tx_link);
+		uint32_t inflight = p->cc.inflight;
+		progress_qp_kick(q, true, now_ns);
+		if (p->cc.inflight == inflight && rpwi_qp_blocked(&q->t)) {
+			rpwi_list_del(&q->tx_link);
+			rpwi_list_add_tail(p->blocked.next, &q->tx_link); /* before the first */
+			break;
+		}
+		if (n == last)
+			break;
+	}
+}
+
+/* Those who waited for a window; then everyone who has something to send, once. */
 static void tx_run(uint64_t now_ns)
 {
 	struct hca *h = &the_hca;
-	for (struct rpwi_list *l = h->peers.next; l != &h->peers; l = l->next) {
-		struct dpeer *p = RPWI_CONTAINER_OF(l, struct dpeer, link);
-		struct rpwi_list *last = p->blocked.prev;
-		while (!rpwi_list_empty(&p->blocked) && rpwi_cc_room(&p->cc)) {
-			struct rpwi_list *n = p->blocked.next;
-			progress_qp_kick(RPWI_CONTAINER_OF(n, struct dqp, tx_link), true, now_ns);
-			if (n == last)
-				break;
-		}
-	}
+	for (struct rpwi_list *l = h->peers.next; l != &h->peers; l = l->next)
+		tx_blocked(RPWI_CONTAINER_OF(l, struct dpeer, link), now_ns);
 	struct rpwi_list *last = h->tx_list.prev;
 	while (!rpwi_list_empty(&h->tx_list)) {
 		struct rpwi_list *n = h->tx_list.next;
