@@ -90,6 +90,8 @@ static void account(struct rpwi_qp *qp, uint32_t una0, uint64_t now_ns)
 	qp->implied = qp->send_twice = qp->rnr_probe = false;
 	qp->deaf_until_ns = 0;
 	qp->ack_deadline_ns = now_ns + rpwi_req_ack_wait_ns(qp);
+	qp->early_used = false;
+	rpwi_req_arm_early(qp, now_ns);
 }
 
 /* All before `upto` is acknowledged; but a READ or atomic is acknowledged by its own responses alone. False when one of them is in the way. */
@@ -195,6 +197,19 @@ void rpwi_cpl_timeout(struct rpwi_qp *qp, uint64_t now_ns)
 		retry(qp);
 	else
 		rpwi_req_go_back(qp);
+}
+
+/* Many round trips without a word, and the ACK timer, which is tens of milliseconds as programs set it, still runs: a lost tail, or a lost NAK (there is one for each gap).
+ * Once in such a silence the requester goes back by itself, with a few packets, at no charge to retry_cnt: a peer that was only slow sees duplicates. */
+void rpwi_cpl_early(struct rpwi_qp *qp)
+{
+	qp->early_used = true;
+	qp->early_deadline_ns = RPWI_NEVER;
+	if (qp->cc)
+		rpwi_cc_on_silence(qp->cc);
+	qp->implied = false;
+	qp->deaf_until_ns = 0;
+	rpwi_req_go_back(qp);
 }
 
 /* ---- responses ---- */

@@ -69,6 +69,8 @@ uint64_t rpwi_req_ack_wait_ns(const struct rpwi_qp *qp);
 /* completer.c */
 void rpwi_cpl_rx(struct rpwi_qp *qp, const struct rpwi_pkt *p, uint64_t now_ns);
 void rpwi_cpl_timeout(struct rpwi_qp *qp, uint64_t now_ns);
+void rpwi_cpl_early(struct rpwi_qp *qp);
+void rpwi_req_arm_early(struct rpwi_qp *qp, uint64_t now_ns);
 
 /* responder.c */
 void rpwi_resp_rx(struct rpwi_qp *qp, const struct rpwi_pkt *p, uint64_t now_ns);

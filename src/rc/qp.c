@@ -681,7 +681,9 @@ uint64_t rpwi_qp_deadline(const struct rpwi_qp *qp)
 {
 	if (!rpwi_qp_is_rc(qp))
 		return RPWI_NEVER;
-	return qp->nxt != qp->una ? RPWI_MIN(qp->ack_deadline_ns, qp->rnr_deadline_ns) : qp->rnr_deadline_ns;
+	if (qp->nxt == qp->una)
+		return qp->rnr_deadline_ns;
+	return RPWI_MIN(RPWI_MIN(qp->ack_deadline_ns, qp->early_deadline_ns), qp->rnr_deadline_ns);
 }
 
 void rpwi_qp_timer(struct rpwi_qp *qp, uint64_t now_ns)
@@ -692,6 +694,8 @@ void rpwi_qp_timer(struct rpwi_qp *qp, uint64_t now_ns)
 		qp->rnr_deadline_ns = RPWI_NEVER;
 	if (qp->nxt != qp->una && now_ns >= qp->ack_deadline_ns)
 		rpwi_cpl_timeout(qp, now_ns);
+	else if (qp->nxt != qp->una && now_ns >= qp->early_deadline_ns)
+		rpwi_cpl_early(qp);
 }
 
 const struct rpwi_av *rpwi_qp_next_av(const struct rpwi_qp *qp)

@@ -53,6 +53,7 @@ void rpwi_cc_on_send(struct rpwi_cc *cc, uint32_t pkts);
 void rpwi_cc_on_ack(struct rpwi_cc *cc, uint32_t pkts, uint64_t now_ns);
 void rpwi_cc_on_forget(struct rpwi_cc *cc, uint32_t pkts); /* no longer in flight, but not acknowledged: go-back, reset, error */
 void rpwi_cc_on_loss(struct rpwi_cc *cc, bool timeout, uint64_t now_ns);
+void rpwi_cc_on_silence(struct rpwi_cc *cc); /* nothing heard for long: begin anew with a few packets, and grow back fast if nothing was lost */
 void rpwi_cc_on_rtt(struct rpwi_cc *cc, uint64_t sample_ns);
 
 /* ---- What a QP needs from its surroundings. All calls come from inside rpwi_qp_* calls, must not block, and must not call back into the QP. ---- */

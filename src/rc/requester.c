@@ -8,6 +8,8 @@
 #include <errno.h>
 
 #define ACK_WAIT_MIN_NS 4000000ull
+#define EARLY_MIN_NS 4000000ull /* a process may not run for so long on a busy machine */
+#define EARLY_RTTS 16
 
 /* ---- state ---- */
 
@@ -50,6 +52,13 @@ uint64_t rpwi_req_ack_wait_ns(const struct rpwi_qp *qp)
 	if (!qp->timeout_ns)
 		return RPWI_PROBE_NS;
 	return RPWI_MAX(qp->timeout_ns * (qp->timeouts_in_row ? 4 : 2), ACK_WAIT_MIN_NS);
+}
+
+void rpwi_req_arm_early(struct rpwi_qp *qp, uint64_t now_ns)
+{
+	bool possible = qp->timeout_ns && qp->rtt_ns && !qp->early_used;
+
+	qp->early_deadline_ns = possible ? now_ns + RPWI_MAX(EARLY_RTTS * qp->rtt_ns, EARLY_MIN_NS) : RPWI_NEVER;
 }
 
 static uint32_t window_room(const struct rpwi_qp *qp)
@@ -327,8 +336,10 @@ static void sent(struct rpwi_qp *qp, uint32_t pkts, uint32_t tx_pkts, uint64_t b
 		qp->una = qp->psn_max = qp->nxt;
 		return;
 	}
-	if (qp->nxt == qp->una)
+	if (qp->nxt == qp->una) {
 		qp->ack_deadline_ns = now_ns + rpwi_req_ack_wait_ns(qp);
+		rpwi_req_arm_early(qp, now_ns);
+	}
 	if (RPWI_UNLIKELY(rpwi_before(qp->nxt, qp->psn_max)))
 		qp->stats.retransmits += tx_pkts;
 	else if (!qp->rtt_running) {
