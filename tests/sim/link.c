@@ -8,10 +8,7 @@
 
 /* ---- The heap, ordered by time, then by when it was scheduled. ---- */
 
-static bool before(const struct sim_event *a, const struct sim_event *b)
-{
-	return a->at_ns != b->at_ns ? a->at_ns < b->at_ns : a->order < b->order;
-}
+static bool before(const struct sim_event *a, const struct sim_event *b) { return a->at_ns != b->at_ns ? a->at_ns < b->at_ns : a->order < b->order; }
 
 void sim_schedule(struct sim_world *w, uint64_t at_ns, struct sim_packet *p, struct sim_end *app)
 {
@@ -68,7 +65,8 @@ static void trace(const struct sim_end *e, const struct sim_packet *p, const cha
 	if (!e->w->cfg.trace)
 		return;
 	int rc = rpwi_pkt_decode(p->bytes, p->len, &d);
-	fprintf(stderr, "%12llu ns  end %u %-9s %-22s psn %06x%s", (unsigned long long)e->w->now_ns, e->index, what, rc ? "?" : rpwi_opcode_name(d.opcode), d.psn, d.ackreq ? " A" : "");
+	fprintf(stderr, "%12llu ns  end %u %-9s %-22s psn %06x%s", (unsigned long long)e->w->now_ns, e->index, what, rc ? "?" : rpwi_opcode_name(d.opcode),
+		d.psn, d.ackreq ? " A" : "");
 	if (!rc && rpwi_op_has(rpwi_pkt_op(&d), RPWI_F_AETH))
 		fprintf(stderr, " syndrome %02x msn %06x", d.syndrome, d.msn);
 	if (!rc && rpwi_op_has(rpwi_pkt_op(&d), RPWI_F_RETH))
@@ -99,7 +97,8 @@ static void check_txpkt(struct sim_end *e, const struct rpwi_txb *b, const struc
 {
 	size_t sum = 0;
 	if (t->hdr_len < RPWI_BTH_LEN || t->hdr_len > RPWI_HDR_MAX || (unsigned)t->iov_first + t->iov_count > b->niov)
-		sim_fail(e->w, "end %u: a packet with %u header bytes and pieces %u..%u of %u", e->index, t->hdr_len, t->iov_first, t->iov_first + t->iov_count, b->niov);
+		sim_fail(e->w, "end %u: a packet with %u header bytes and pieces %u..%u of %u", e->index, t->hdr_len, t->iov_first, t->iov_first + t->iov_count,
+			b->niov);
 	for (unsigned i = 0; i < t->iov_count; i++)
 		sum += b->iov[t->iov_first + i].len;
 	if (sum != t->payload_len || sum > e->w->cfg.mtu || (sum + t->pad) % 4 || t->pad > 3)
@@ -107,7 +106,7 @@ static void check_txpkt(struct sim_end *e, const struct rpwi_txb *b, const struc
 }
 
 /* A QP gives up after retry_cnt time-outs in a row, as it should. To see whether a run ends well, the link spares a connection that is close to that. */
-static bool mercy(const struct sim_end *e) { return e->qp.retry_left <= 2 || e->peer->qp.retry_left <= 2; }
+static bool mercy(const struct sim_end *e) { return sim_is_rc(e->w) && (e->qp.retry_left <= 2 || e->peer->qp.retry_left <= 2); }
 
 static void deliver_at(struct sim_end *from, struct sim_packet *p, uint64_t at_ns)
 {
@@ -135,6 +134,11 @@ static void send_one(struct sim_end *e, struct sim_packet *p)
 	bool harm = sim_chance(&w->rng_link, c->corrupt), late = sim_chance(&w->rng_link, c->late);
 	uint64_t at_ns = w->now_ns + c->delay_ns + (c->jitter_ns ? sim_below(&w->rng_link, c->jitter_ns) : 0);
 	w->n.packets++;
+	if (e->dead || e->peer->dead) {
+		trace(e, p, "DEAD");
+		sim_packet_free(w, p);
+		return;
+	}
 	if (!spare && (lose || (c->queue_max && e->in_link >= c->queue_max))) {
 		lose ? w->n.lost++ : w->n.overflowed++;
 		trace(e, p, lose ? "LOST" : "OVERFLOW");
@@ -181,6 +185,8 @@ bool sim_link_receive(struct sim_end *to, struct sim_packet *p)
 	struct rpwi_pkt d;
 	uint16_t id = 0;
 	to->peer->in_link--;
+	if (to->dead || to->peer->dead)
+		return false;
 	if (rpwi_icrc_check(&p->flow, p->bytes, p->len, &id) != RPWI_ICRC_OK) {
 		trace(to, p, "BAD ICRC");
 		return false;

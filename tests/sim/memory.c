@@ -100,7 +100,7 @@ static int mem_check(struct rpwi_qp *qp, uint32_t key, uint64_t addr, uint64_t l
 /* The WRITE under way, posted by `by`, that [off, off + len) of the target belongs to. */
 static struct sim_op *write_under_way(struct sim_end *by, uint64_t off, uint32_t len)
 {
-	for (uint64_t i = by->op_head; i < by->op_tail; i++) {
+	for (uint64_t i = sim_op_oldest(by); i < by->op_tail; i++) {
 		struct sim_op *op = sim_op_at(by, i);
 		bool write = op->opcode == IBV_WR_RDMA_WRITE || op->opcode == IBV_WR_RDMA_WRITE_WITH_IMM;
 		if (write && off >= op->remote_off && off + len <= op->remote_off + op->len)
@@ -116,11 +116,12 @@ static int mem_write(struct rpwi_qp *qp, uint32_t key, uint64_t addr, const void
 	if (!r)
 		return remote && !len ? 0 : -EACCES;
 	if (remote && len) {
-		struct sim_op *op = write_under_way(e->peer, addr - r->iova, len);
+		struct sim_op *op = sim_is_rc(e->w) ? write_under_way(e->peer, addr - r->iova, len) : sim_datagram_write(e->peer, addr - r->iova, src, len);
 		if (!op)
 			sim_fail(e->w, "end %u: %u bytes written at %llu, where no WRITE is under way", e->index, len, (unsigned long long)(addr - r->iova));
 		if (!sim_matches(src, op->pattern, addr - r->iova - op->remote_off, len))
-			sim_fail(e->w, "end %u: WRITE %llu puts other bytes than were sent at %llu", e->index, (unsigned long long)op->id, (unsigned long long)(addr - r->iova));
+			sim_fail(e->w, "end %u: WRITE %llu puts other bytes than were sent at %llu", e->index, (unsigned long long)op->id,
+				(unsigned long long)(addr - r->iova));
 	}
 	memcpy(r->bytes + (addr - r->iova), src, len);
 	return 0;
@@ -144,7 +145,7 @@ static const void *mem_map(struct rpwi_qp *qp, uint32_t lkey, uint64_t addr, uin
 /* The oldest atomic posted by `by` and not yet executed: they execute in order and once. */
 static struct sim_op *next_atomic(struct sim_end *by)
 {
-	for (uint64_t i = by->op_head; i < by->op_tail; i++) {
+	for (uint64_t i = sim_op_oldest(by); i < by->op_tail; i++) {
 		struct sim_op *op = sim_op_at(by, i);
 		if ((op->opcode == IBV_WR_ATOMIC_CMP_AND_SWP || op->opcode == IBV_WR_ATOMIC_FETCH_AND_ADD) && !op->executed)
 			return op;
@@ -160,7 +161,8 @@ static int mem_atomic(struct rpwi_qp *qp, uint32_t rkey, uint64_t addr, bool cmp
 	uint64_t v;
 	if (!r)
 		return -EACCES;
-	if (!op || op->remote_off != addr - r->iova || op->swap_add != swap_add || (op->opcode == IBV_WR_ATOMIC_CMP_AND_SWP) != cmp_swap || (cmp_swap && op->compare != compare))
+	if (!op || op->remote_off != addr - r->iova || op->swap_add != swap_add || (op->opcode == IBV_WR_ATOMIC_CMP_AND_SWP) != cmp_swap ||
+		(cmp_swap && op->compare != compare))
 		sim_fail(e->w, "end %u: an atomic at %llu that is not the next one posted", e->index, (unsigned long long)(addr - r->iova));
 	op->executed = true;
 	memcpy(&v, r->bytes + (addr - r->iova), 8);
@@ -170,13 +172,15 @@ static int mem_atomic(struct rpwi_qp *qp, uint32_t rkey, uint64_t addr, bool cmp
 	else if (v == compare)
 		v = swap_add;
 	memcpy(r->bytes + (addr - r->iova), &v, 8);
+	if (sim_broken(e->peer)) /* its sender had given up hope */
+		memcpy(e->shadow + (addr - r->iova), &v, 8);
 	return 0;
 }
 
 static int invalidate(struct rpwi_qp *qp, uint32_t key, bool remote)
 {
 	struct sim_end *e = qp->user, *by = remote ? e->peer : e;
-	for (uint64_t i = by->op_head; i < by->op_tail; i++) {
+	for (uint64_t i = sim_op_oldest(by); i < by->op_tail; i++) {
 		struct sim_op *op = sim_op_at(by, i);
 		if (op->opcode != (remote ? IBV_WR_SEND_WITH_INV : IBV_WR_LOCAL_INV) || op->inv_key != key)
 			continue;

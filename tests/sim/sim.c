@@ -39,8 +39,9 @@ void sim_fail(struct sim_world *w, const char *fmt, ...)
 static void on_abort(int signo)
 {
 	char line[700];
-	int n = snprintf(line, sizeof(line), "FAIL seed %llu at %llu ns: signal %d\n     replay: sim --seed %llu --messages %llu%s --trace\n", (unsigned long long)world.cfg.seed,
-		(unsigned long long)world.now_ns, signo, (unsigned long long)world.cfg.seed, (unsigned long long)world.cfg.messages, overrides);
+	int n = snprintf(line, sizeof(line), "FAIL seed %llu at %llu ns: signal %d\n     replay: sim --seed %llu --messages %llu%s --trace\n",
+		(unsigned long long)world.cfg.seed, (unsigned long long)world.now_ns, signo, (unsigned long long)world.cfg.seed,
+		(unsigned long long)world.cfg.messages, overrides);
 	ssize_t ignored = write(1, line, (size_t)n);
 	(void)ignored;
 	signal(signo, SIG_DFL);
@@ -78,6 +79,8 @@ static void config_from_seed(struct sim_config *c, uint64_t seed)
 	c->srq = sim_chance(&r, 0.25);
 	c->one_way = sim_chance(&r, 0.3);
 	c->sig_all = sim_chance(&r, 0.3);
+	c->type = sim_chance(&r, 0.8) ? IBV_QPT_RC : sim_chance(&r, 0.5) ? IBV_QPT_UC : IBV_QPT_UD;
+	c->failure = sim_chance(&r, 0.2) ? (enum sim_failure)sim_between(&r, SIM_NO_FAILURE + 1, SIM_FAILURES - 1) : SIM_NO_FAILURE;
 }
 
 /* ---- Set-up ---- */
@@ -104,6 +107,8 @@ static void make_host(struct sim_world *w, unsigned h, bool v6)
 	}
 }
 
+static enum ibv_mtu mtu_enum(const struct sim_config *c) { return (enum ibv_mtu)(IBV_MTU_256 + __builtin_ctz(c->mtu / 256)); }
+
 static void make_end(struct sim_world *w, unsigned i)
 {
 	const struct sim_config *c = &w->cfg;
@@ -115,7 +120,8 @@ static void make_end(struct sim_world *w, unsigned i)
 	e->peer = &w->ends[i ^ 1];
 	e->ops = sim_alloc(c->sq_depth * sizeof(*e->ops));
 	e->region[SIM_LOCAL] = sim_region_make(w, h, c->sq_depth * sim_slot_size(c), IBV_ACCESS_LOCAL_WRITE);
-	e->region[SIM_REMOTE] = sim_region_make(w, h, 2 * c->size_max + 65536, IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_READ | IBV_ACCESS_REMOTE_ATOMIC);
+	e->region[SIM_REMOTE] = sim_region_make(
+		w, h, 2 * c->size_max + 65536, IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_READ | IBV_ACCESS_REMOTE_ATOMIC);
 	e->shadow = sim_alloc(e->region[SIM_REMOTE].len);
 	sim_fill(e->shadow, sim_rand(&w->rng_setup), 0, e->region[SIM_REMOTE].len);
 	memcpy(e->region[SIM_REMOTE].bytes, e->shadow, e->region[SIM_REMOTE].len);
@@ -127,10 +133,18 @@ static void make_end(struct sim_world *w, unsigned i)
 			sim_fail(w, "rpwi_rq_init");
 	}
 	e->recv = c->srq ? e->host->srq_recv : e->own_recv;
-	struct rpwi_qp_init init = {.ops = &sim_ops, .user = e, .type = IBV_QPT_RC, .qpn = 0x1000 + 17 * i, .sq_sig_all = c->sig_all, .rq = e->rq};
-	init.cap = (struct ibv_qp_cap){.max_send_wr = c->sq_depth, .max_recv_wr = c->rq_depth, .max_send_sge = c->sge_max, .max_recv_sge = c->sge_max, .max_inline_data = c->inline_max};
+	struct rpwi_qp_init init = {.ops = &sim_ops, .user = e, .type = c->type, .qpn = 0x1000 + 17 * i, .sq_sig_all = c->sig_all, .rq = e->rq};
+	init.cap = (struct ibv_qp_cap){.max_send_wr = c->sq_depth,
+		.max_recv_wr = c->rq_depth,
+		.max_send_sge = c->sge_max,
+		.max_recv_sge = c->sge_max,
+		.max_inline_data = c->inline_max};
 	if (rpwi_qp_init(&e->qp, &init))
 		sim_fail(w, "rpwi_qp_init");
+	e->qp.attr.path_mtu = mtu_enum(c);
+	e->history = sim_is_rc(w) ? NULL : sim_alloc(c->messages * sizeof(*e->history));
+	e->uncertain = sim_alloc(c->sq_depth * sizeof(*e->uncertain));
+	e->broken_at_ns = RPWI_NEVER;
 }
 
 static uint32_t first_psn(struct sim_world *w)
@@ -150,13 +164,26 @@ static void connect_end(struct sim_end *e, uint32_t sq_psn, uint32_t rq_psn)
 	const struct sim_config *c = &e->w->cfg;
 	e->av.flow = (struct rpwi_flow){.src = e->host->addr, .dst = e->peer->host->addr, .sport = (uint16_t)(0xc000 + e->index), .dport = RPWI_UDP_PORT};
 	e->av.cc = &e->host->cc;
-	struct ibv_qp_attr a = {.qp_state = IBV_QPS_INIT, .port_num = 1, .qp_access_flags = IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_READ | IBV_ACCESS_REMOTE_ATOMIC};
-	modify(e, &a, IBV_QP_STATE | IBV_QP_PKEY_INDEX | IBV_QP_PORT | IBV_QP_ACCESS_FLAGS, NULL);
-	a = (struct ibv_qp_attr){.qp_state = IBV_QPS_RTR, .path_mtu = (enum ibv_mtu)(IBV_MTU_256 + __builtin_ctz(c->mtu / 256)), .dest_qp_num = e->peer->qp.qpn, .rq_psn = rq_psn,
-		.max_dest_rd_atomic = (uint8_t)c->rd_atomic, .min_rnr_timer = c->min_rnr_timer, .ah_attr = {.is_global = 1, .port_num = 1}};
-	modify(e, &a, IBV_QP_STATE | IBV_QP_AV | IBV_QP_PATH_MTU | IBV_QP_DEST_QPN | IBV_QP_RQ_PSN | IBV_QP_MAX_DEST_RD_ATOMIC | IBV_QP_MIN_RNR_TIMER, &e->av);
-	a = (struct ibv_qp_attr){.qp_state = IBV_QPS_RTS, .sq_psn = sq_psn, .timeout = c->timeout, .retry_cnt = 7, .rnr_retry = 7, .max_rd_atomic = (uint8_t)c->rd_atomic};
-	modify(e, &a, IBV_QP_STATE | IBV_QP_TIMEOUT | IBV_QP_RETRY_CNT | IBV_QP_RNR_RETRY | IBV_QP_SQ_PSN | IBV_QP_MAX_QP_RD_ATOMIC, NULL);
+	bool rc = c->type == IBV_QPT_RC, ud = c->type == IBV_QPT_UD;
+	struct ibv_qp_attr a = {.qp_state = IBV_QPS_INIT,
+		.port_num = 1,
+		.qkey = SIM_QKEY,
+		.qp_access_flags = IBV_ACCESS_REMOTE_WRITE | (rc ? IBV_ACCESS_REMOTE_READ | IBV_ACCESS_REMOTE_ATOMIC : 0)};
+	modify(e, &a, IBV_QP_STATE | IBV_QP_PKEY_INDEX | IBV_QP_PORT | (ud ? IBV_QP_QKEY : IBV_QP_ACCESS_FLAGS), NULL);
+	a = (struct ibv_qp_attr){.qp_state = IBV_QPS_RTR,
+		.path_mtu = mtu_enum(c),
+		.dest_qp_num = e->peer->qp.qpn,
+		.rq_psn = rq_psn,
+		.max_dest_rd_atomic = (uint8_t)c->rd_atomic,
+		.min_rnr_timer = c->min_rnr_timer,
+		.ah_attr = {.is_global = 1, .port_num = 1}};
+	modify(e, &a,
+		IBV_QP_STATE | (ud ? 0 : IBV_QP_AV | IBV_QP_PATH_MTU | IBV_QP_DEST_QPN | IBV_QP_RQ_PSN) |
+			(rc ? IBV_QP_MAX_DEST_RD_ATOMIC | IBV_QP_MIN_RNR_TIMER : 0),
+		ud ? NULL : &e->av);
+	a = (struct ibv_qp_attr){
+		.qp_state = IBV_QPS_RTS, .sq_psn = sq_psn, .timeout = c->timeout, .retry_cnt = 7, .rnr_retry = 7, .max_rd_atomic = (uint8_t)c->rd_atomic};
+	modify(e, &a, IBV_QP_STATE | IBV_QP_SQ_PSN | (rc ? IBV_QP_TIMEOUT | IBV_QP_RETRY_CNT | IBV_QP_RNR_RETRY | IBV_QP_MAX_QP_RD_ATOMIC : 0), NULL);
 }
 
 static void set_up(struct sim_world *w)
@@ -176,6 +203,7 @@ static void set_up(struct sim_world *w)
 	}
 	for (uint64_t m = 0; m < c->messages; m++)
 		w->ends[c->one_way ? 2 * sim_below(&w->rng_setup, c->conns) : sim_below(&w->rng_setup, w->nends)].to_post++;
+	sim_failure_plan(w);
 	for (unsigned i = 0; i < w->nends; i++)
 		sim_app_wake(&w->ends[i]);
 }
@@ -206,8 +234,9 @@ static void tear_down(struct sim_world *w)
 /* Send all that a host's QPs may send. A plain ACK may be held for a while, as the device does. */
 static void pump(struct sim_world *w, struct sim_host *h)
 {
-	unsigned calls = 0;
-	for (unsigned i = 0; i < w->nends; i++) {
+	unsigned calls = 0, first = w->turn++; /* the window is the host's: each QP comes first in its turn */
+	for (unsigned k = 0; k < w->nends; k++) {
+		unsigned i = (first + k) % w->nends;
 		struct sim_end *e = &w->ends[i];
 		if (e->host != h)
 			continue;
@@ -219,6 +248,7 @@ static void pump(struct sim_world *w, struct sim_host *h)
 			rpwi_qp_tx(&e->qp, w->txb, hold, w->now_ns);
 			if (w->txb->npkt)
 				sim_link_send(e, w->txb);
+			rpwi_qp_tx_done(&e->qp);
 			if (++calls > CALLS_AT_ONE_TIME_MAX)
 				sim_fail(w, "end %u: has something to send, and sends nothing or for ever", i);
 		}
@@ -272,6 +302,7 @@ static bool step(struct sim_world *w, unsigned *still)
 	if (deadline == RPWI_NEVER && event == RPWI_NEVER)
 		return false;
 	w->now_ns = RPWI_MAX(w->now_ns, RPWI_MIN(deadline, event));
+	sim_failure_tick(w);
 	if (deadline < event) {
 		run_timers(w);
 	} else {
@@ -298,9 +329,10 @@ static const char *where_it_hangs(const struct sim_world *w)
 	size_t n = 0;
 	for (unsigned i = 0; i < w->nends && n < sizeof(text) - 200; i++) {
 		const struct sim_end *e = &w->ends[i];
-		n += (size_t)snprintf(text + n, sizeof(text) - n, "; end %u: %llu to post, [%llu, %llu) outstanding, una %x nxt %x, %u receives posted, blocked %d, ready %d", i, (unsigned long long)e->to_post,
-			(unsigned long long)e->op_head, (unsigned long long)e->op_tail, e->qp.una & RPWI_PSN_MASK, e->qp.nxt & RPWI_PSN_MASK, rpwi_rq_count(e->rq), rpwi_qp_blocked(&e->qp),
-			rpwi_qp_tx_ready(&e->qp, false, w->now_ns));
+		n += (size_t)snprintf(text + n, sizeof(text) - n,
+			"; end %u: %llu to post, [%llu, %llu) outstanding, una %x nxt %x, %u receives posted, blocked %d, ready %d", i,
+			(unsigned long long)e->to_post, (unsigned long long)e->op_head, (unsigned long long)e->op_tail, e->qp.una & RPWI_PSN_MASK,
+			e->qp.nxt & RPWI_PSN_MASK, rpwi_rq_count(e->rq), rpwi_qp_blocked(&e->qp), rpwi_qp_tx_ready(&e->qp, false, w->now_ns));
 	}
 	return text;
 }
@@ -339,17 +371,30 @@ static int run_seed(const struct sim_config *cfg)
 /* ---- The command line ---- */
 
 static const struct option options[] = {
-	{"seed", required_argument, NULL, 's'}, {"seeds", required_argument, NULL, 'n'}, {"messages", required_argument, NULL, 'm'},
-	{"loss", required_argument, NULL, 'l'}, {"dup", required_argument, NULL, 'd'}, {"reorder", required_argument, NULL, 'r'},
-	{"corrupt", required_argument, NULL, 'c'}, {"late", required_argument, NULL, 'L'}, {"stall", required_argument, NULL, 'S'},
-	{"mtu", required_argument, NULL, 'M'}, {"size-max", required_argument, NULL, 'z'}, {"conns", required_argument, NULL, 'C'},
-	{"keep-going", no_argument, NULL, 'k'}, {"trace", no_argument, NULL, 't'}, {"help", no_argument, NULL, 'h'}, {0},
+	{"seed", required_argument, NULL, 's'},
+	{"seeds", required_argument, NULL, 'n'},
+	{"messages", required_argument, NULL, 'm'},
+	{"loss", required_argument, NULL, 'l'},
+	{"dup", required_argument, NULL, 'd'},
+	{"reorder", required_argument, NULL, 'r'},
+	{"corrupt", required_argument, NULL, 'c'},
+	{"late", required_argument, NULL, 'L'},
+	{"stall", required_argument, NULL, 'S'},
+	{"mtu", required_argument, NULL, 'M'},
+	{"size-max", required_argument, NULL, 'z'},
+	{"conns", required_argument, NULL, 'C'},
+	{"type", required_argument, NULL, 'T'},
+	{"failure", required_argument, NULL, 'F'},
+	{"keep-going", no_argument, NULL, 'k'},
+	{"trace", no_argument, NULL, 't'},
+	{"help", no_argument, NULL, 'h'},
+	{0},
 };
 
-static const char usage[] =
-	"usage: sim [--seed N] [--seeds COUNT] [--messages M] [--keep-going] [--trace]\n"
-	"           [--loss P] [--dup P] [--reorder P] [--corrupt P] [--late P] [--stall P] [--mtu BYTES] [--size-max BYTES] [--conns N]\n"
-	"What is not given is drawn from the seed. Exits with 1 when a seed fails.\n";
+static const char usage[] = "usage: sim [--seed N] [--seeds COUNT] [--messages M] [--keep-going] [--trace]\n"
+			    "           [--loss P] [--dup P] [--reorder P] [--corrupt P] [--late P] [--stall P] [--mtu BYTES] [--size-max BYTES] [--conns N]\n"
+			    "           [--type rc|uc|ud] [--failure none|rkey|bounds|misaligned|lkey|long|death]\n"
+			    "What is not given is drawn from the seed. Exits with 1 when a seed fails.\n";
 
 static double rate(const char *text)
 {
@@ -373,7 +418,34 @@ static uint64_t number(const char *text, uint64_t min, uint64_t max)
 	return v;
 }
 
-struct given { uint64_t seed, seeds, messages; double loss, dup, reorder, corrupt, late, stall; uint64_t mtu, size_max, conns; bool keep_going, trace; };
+static const char *const type_names[] = {"rc", "uc", "ud"};
+static const int type_values[] = {IBV_QPT_RC, IBV_QPT_UC, IBV_QPT_UD};
+static const char *const failure_names[SIM_FAILURES] = {
+	[SIM_NO_FAILURE] = "none",
+	[SIM_BAD_RKEY] = "rkey",
+	[SIM_OUT_OF_BOUNDS] = "bounds",
+	[SIM_MISALIGNED] = "misaligned",
+	[SIM_BAD_LKEY] = "lkey",
+	[SIM_TOO_LONG] = "long",
+	[SIM_DEATH] = "death",
+};
+
+static int word(const char *text, const char *const *names, size_t n)
+{
+	for (size_t i = 0; i < n; i++)
+		if (!strcmp(text, names[i]))
+			return (int)i;
+	fprintf(stderr, "sim: \"%s\" is not known\n%s", text, usage);
+	exit(2);
+}
+
+struct given {
+	uint64_t seed, seeds, messages;
+	double loss, dup, reorder, corrupt, late, stall;
+	uint64_t mtu, size_max, conns;
+	int type, failure;
+	bool keep_going, trace;
+};
 
 static void apply(struct sim_config *c, const struct given *g)
 {
@@ -388,6 +460,8 @@ static void apply(struct sim_config *c, const struct given *g)
 	c->mtu = g->mtu ? (uint32_t)g->mtu : c->mtu;
 	c->size_max = g->size_max ? (uint32_t)g->size_max : c->size_max;
 	c->conns = g->conns ? (unsigned)g->conns : c->conns;
+	c->type = g->type >= 0 ? (enum ibv_qp_type)g->type : c->type;
+	c->failure = g->failure >= 0 ? (enum sim_failure)g->failure : c->failure;
 }
 
 static void remember_override(const char *name, const char *value)
@@ -398,24 +472,68 @@ static void remember_override(const char *name, const char *value)
 
 static struct given parse(int argc, char **argv)
 {
-	struct given g = {.seed = 1, .seeds = 1, .messages = 500, .loss = -1, .dup = -1, .reorder = -1, .corrupt = -1, .late = -1, .stall = -1};
+	struct given g = {.seed = 1,
+		.seeds = 1,
+		.messages = 500,
+		.loss = -1,
+		.dup = -1,
+		.reorder = -1,
+		.corrupt = -1,
+		.late = -1,
+		.stall = -1,
+		.type = -1,
+		.failure = -1};
 	int o, i = -1;
 	while ((o = getopt_long(argc, argv, "", options, &i)) != -1) {
 		switch (o) {
-		case 's': g.seed = number(optarg, 0, UINT64_MAX); continue;
-		case 'n': g.seeds = number(optarg, 1, UINT64_MAX); continue;
-		case 'm': g.messages = number(optarg, 1, UINT32_MAX); continue;
-		case 'l': g.loss = rate(optarg); break;
-		case 'd': g.dup = rate(optarg); break;
-		case 'r': g.reorder = rate(optarg); break;
-		case 'c': g.corrupt = rate(optarg); break;
-		case 'L': g.late = rate(optarg); break;
-		case 'S': g.stall = rate(optarg); break;
-		case 'M': g.mtu = 1ull << (63 - __builtin_clzll(number(optarg, 256, 4096))); break;
-		case 'z': g.size_max = number(optarg, 1, 1 << 20); break;
-		case 'C': g.conns = number(optarg, 1, SIM_CONNS_MAX); break;
-		case 'k': g.keep_going = true; continue;
-		case 't': g.trace = true; continue;
+		case 's':
+			g.seed = number(optarg, 0, UINT64_MAX);
+			continue;
+		case 'n':
+			g.seeds = number(optarg, 1, UINT64_MAX);
+			continue;
+		case 'm':
+			g.messages = number(optarg, 1, UINT32_MAX);
+			continue;
+		case 'l':
+			g.loss = rate(optarg);
+			break;
+		case 'd':
+			g.dup = rate(optarg);
+			break;
+		case 'r':
+			g.reorder = rate(optarg);
+			break;
+		case 'c':
+			g.corrupt = rate(optarg);
+			break;
+		case 'L':
+			g.late = rate(optarg);
+			break;
+		case 'S':
+			g.stall = rate(optarg);
+			break;
+		case 'M':
+			g.mtu = 1ull << (63 - __builtin_clzll(number(optarg, 256, 4096)));
+			break;
+		case 'z':
+			g.size_max = number(optarg, 1, 1 << 20);
+			break;
+		case 'C':
+			g.conns = number(optarg, 1, SIM_CONNS_MAX);
+			break;
+		case 'T':
+			g.type = type_values[word(optarg, type_names, RPWI_ARRAY_LEN(type_names))];
+			break;
+		case 'F':
+			g.failure = word(optarg, failure_names, SIM_FAILURES);
+			break;
+		case 'k':
+			g.keep_going = true;
+			continue;
+		case 't':
+			g.trace = true;
+			continue;
 		default:
 			fputs(usage, o == 'h' ? stdout : stderr);
 			exit(o == 'h' ? 0 : 2);
@@ -443,9 +561,13 @@ int main(int argc, char **argv)
 		failures += (uint64_t)run_seed(&c);
 	}
 	const struct sim_counts *n = &world.n;
-	printf("seeds %llu..%llu: %llu messages, %.1f MB, %llu packets (%llu lost, %llu duplicated, %llu reordered, %llu corrupted, %llu late, %llu overflowed), "
-		"%llu sent again, %llu time-outs, %llu RNR, %llu gaps; %llu seeds failed\n", (unsigned long long)g.seed, (unsigned long long)last, (unsigned long long)n->messages, (double)n->bytes / 1e6,
-		(unsigned long long)n->packets, (unsigned long long)n->lost, (unsigned long long)n->duplicated, (unsigned long long)n->reordered, (unsigned long long)n->corrupted, (unsigned long long)n->late,
-		(unsigned long long)n->overflowed, (unsigned long long)n->retransmits, (unsigned long long)n->timeouts, (unsigned long long)n->rnr, (unsigned long long)n->seq_naks, (unsigned long long)failures);
+	printf("seeds %llu..%llu: %llu messages, %.1f MB, %llu packets (%llu lost, %llu duplicated, %llu reordered, %llu corrupted, %llu late, %llu "
+	       "overflowed), "
+	       "%llu sent again, %llu time-outs, %llu RNR, %llu gaps; %llu requests failed as meant, %llu flushed, %llu datagrams lost; %llu seeds failed\n",
+		(unsigned long long)g.seed, (unsigned long long)last, (unsigned long long)n->messages, (double)n->bytes / 1e6, (unsigned long long)n->packets,
+		(unsigned long long)n->lost, (unsigned long long)n->duplicated, (unsigned long long)n->reordered, (unsigned long long)n->corrupted,
+		(unsigned long long)n->late, (unsigned long long)n->overflowed, (unsigned long long)n->retransmits, (unsigned long long)n->timeouts,
+		(unsigned long long)n->rnr, (unsigned long long)n->seq_naks, (unsigned long long)n->failures, (unsigned long long)n->flushed,
+		(unsigned long long)n->undelivered, (unsigned long long)failures);
 	return failures ? 1 : 0;
 }
