@@ -10,7 +10,10 @@
 
 enum { REGION_LEN = 9000, REGIONS = 4, STEPS_MAX = 4000, TX_CALLS_MAX = 64, SGES_MAX = 3 };
 
-struct region { uint8_t *bytes; bool gone; }; /* gone: unmapped under the registration */
+struct region {
+	uint8_t *bytes;
+	bool gone;
+}; /* gone: unmapped under the registration */
 
 static struct fuzz_run {
 	struct fuzz_input in;
@@ -34,8 +37,8 @@ static uint32_t u32(struct fuzz_input *in)
 
 /* ---- Memory: region i has lkey 0x100 + i, rkey 0x200 + i and begins at address (i + 1) << 32. ---- */
 
-static const int region_access[REGIONS] = {
-	IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_READ | IBV_ACCESS_REMOTE_ATOMIC, IBV_ACCESS_REMOTE_READ, IBV_ACCESS_LOCAL_WRITE, 0};
+static const int region_access[REGIONS] = {IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_READ | IBV_ACCESS_REMOTE_ATOMIC,
+	IBV_ACCESS_REMOTE_READ, IBV_ACCESS_LOCAL_WRITE, 0};
 
 static uint64_t region_base(unsigned i) { return (uint64_t)(i + 1) << 32; }
 
@@ -125,11 +128,18 @@ static void complete(struct rpwi_qp *qp, bool recv, const struct ibv_wc *wc, boo
 	++*done;
 }
 
-static void event(struct rpwi_qp *qp, enum ibv_event_type type) { }
+static void event(struct rpwi_qp *qp, enum ibv_event_type type) {}
 
 static const struct rpwi_qp_ops ops = {
-	.mem_check = mem_check, .mem_write = mem_write, .mem_read = mem_read, .mem_map = mem_map, .mem_atomic = mem_atomic,
-	.invalidate = invalidate, .bind_mw = bind_mw, .complete = complete, .event = event,
+	.mem_check = mem_check,
+	.mem_write = mem_write,
+	.mem_read = mem_read,
+	.mem_map = mem_map,
+	.mem_atomic = mem_atomic,
+	.invalidate = invalidate,
+	.bind_mw = bind_mw,
+	.complete = complete,
+	.event = event,
 };
 
 /* ---- What goes out ---- */
@@ -191,7 +201,8 @@ static uint8_t pick_opcode(struct fuzz_input *in)
 	if (b >= 0xe0) /* of another service */
 		svc = (uint8_t)(b << 3 & RPWI_SVC_MASK);
 	if (run.side == FUZZ_REQUESTER && b < 0xc0) {
-		static const uint8_t responses[] = {RPWI_OP_ACK, RPWI_OP_READ_RESP_FIRST, RPWI_OP_READ_RESP_MIDDLE, RPWI_OP_READ_RESP_LAST, RPWI_OP_READ_RESP_ONLY, RPWI_OP_ATOMIC_ACK};
+		static const uint8_t responses[] = {
+			RPWI_OP_ACK, RPWI_OP_READ_RESP_FIRST, RPWI_OP_READ_RESP_MIDDLE, RPWI_OP_READ_RESP_LAST, RPWI_OP_READ_RESP_ONLY, RPWI_OP_ATOMIC_ACK};
 		return (uint8_t)(svc | responses[b % sizeof(responses)]);
 	}
 	return (uint8_t)(svc | b % RPWI_OP_COUNT);
@@ -281,7 +292,8 @@ static void post_send(void)
 	struct ibv_sge sge[SGES_MAX];
 	uint8_t b = fuzz_u8(in), what = fuzz_u8(in);
 	static uint8_t inline_data[64];
-	struct ibv_send_wr wr = {.wr_id = run.sends_posted, .sg_list = sge, .opcode = (enum ibv_wr_opcode)(b % 16), .send_flags = what & (IBV_SEND_FENCE | IBV_SEND_SOLICITED)};
+	struct ibv_send_wr wr = {
+		.wr_id = run.sends_posted, .sg_list = sge, .opcode = (enum ibv_wr_opcode)(b % 16), .send_flags = what & (IBV_SEND_FENCE | IBV_SEND_SOLICITED)};
 	wr.num_sge = (int)make_sges(sge);
 	if (what & 1) {
 		wr.send_flags |= IBV_SEND_INLINE;
@@ -311,9 +323,21 @@ static void post_send(void)
 
 static int modify(enum ibv_qp_state to)
 {
-	struct ibv_qp_attr a = {.qp_state = to, .port_num = 1, .qkey = 0x1234, .dest_qp_num = 0x77, .timeout = 8, .retry_cnt = 3, .rnr_retry = 2, .max_rd_atomic = 4, .max_dest_rd_atomic = 4,
-		.min_rnr_timer = 12, .rq_psn = 0xfffff0, .sq_psn = 0xffffe0, .path_mtu = run.qp.attr.path_mtu ? run.qp.attr.path_mtu : IBV_MTU_1024,
-		.qp_access_flags = IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_READ | IBV_ACCESS_REMOTE_ATOMIC, .ah_attr = {.is_global = 1, .port_num = 1}};
+	struct ibv_qp_attr a = {.qp_state = to,
+		.port_num = 1,
+		.qkey = 0x1234,
+		.dest_qp_num = 0x77,
+		.timeout = 8,
+		.retry_cnt = 3,
+		.rnr_retry = 2,
+		.max_rd_atomic = 4,
+		.max_dest_rd_atomic = 4,
+		.min_rnr_timer = 12,
+		.rq_psn = 0xfffff0,
+		.sq_psn = 0xffffe0,
+		.path_mtu = run.qp.attr.path_mtu ? run.qp.attr.path_mtu : IBV_MTU_1024,
+		.qp_access_flags = IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_READ | IBV_ACCESS_REMOTE_ATOMIC,
+		.ah_attr = {.is_global = 1, .port_num = 1}};
 	bool rc = run.qp.type == IBV_QPT_RC, ud = run.qp.type == IBV_QPT_UD;
 	int mask = IBV_QP_STATE;
 	if (to == IBV_QPS_INIT)
@@ -362,12 +386,20 @@ static void set_up(void)
 		memcpy(run.region[i].bytes, initial(i), REGION_LEN);
 	}
 	rpwi_cc_init(&run.cc, 16, 1u + depth);
-	run.av.flow = (struct rpwi_flow){.src = {.family = 4, .bytes = {10, 0, 0, 1}}, .dst = {.family = 4, .bytes = {10, 0, 0, 2}}, .sport = 0xc001, .dport = RPWI_UDP_PORT};
+	run.av.flow = (struct rpwi_flow){
+		.src = {.family = 4, .bytes = {10, 0, 0, 1}}, .dst = {.family = 4, .bytes = {10, 0, 0, 2}}, .sport = 0xc001, .dport = RPWI_UDP_PORT};
 	run.av.cc = &run.cc;
 	run.other_av = run.av;
 	run.other_av.flow.dst.bytes[3] = 3;
-	struct rpwi_qp_init init = {.ops = &ops, .type = type < 0xc0 ? IBV_QPT_RC : type < 0xe0 ? IBV_QPT_UC : IBV_QPT_UD, .qpn = 0x1234, .sq_sig_all = true, .rq = &run.rq};
-	init.cap = (struct ibv_qp_cap){.max_send_wr = 1u + depth % 16, .max_recv_wr = 1u + depth / 16, .max_send_sge = SGES_MAX, .max_recv_sge = SGES_MAX, .max_inline_data = 64};
+	struct rpwi_qp_init init = {.ops = &ops,
+		.type = type < 0xc0   ? IBV_QPT_RC
+			: type < 0xe0 ? IBV_QPT_UC
+				      : IBV_QPT_UD,
+		.qpn = 0x1234,
+		.sq_sig_all = true,
+		.rq = &run.rq};
+	init.cap = (struct ibv_qp_cap){
+		.max_send_wr = 1u + depth % 16, .max_recv_wr = 1u + depth / 16, .max_send_sge = SGES_MAX, .max_recv_sge = SGES_MAX, .max_inline_data = 64};
 	if (rpwi_rq_init(&run.rq, init.cap.max_recv_wr, SGES_MAX, false) || rpwi_qp_init(&run.qp, &init))
 		fuzz_broken("set-up");
 	run.qp.attr.path_mtu = (enum ibv_mtu)(IBV_MTU_256 + mtu % 5);
@@ -381,15 +413,35 @@ static void one_command(void)
 	uint8_t c = fuzz_u8(&run.in);
 	run.now_ns += 100;
 	switch (c % 16) {
-	case 8: raw_packet(&from_peer); break;
-	case 9: post_recv(); break;
-	case 10: case 7: post_send(); break;
-	case 11: advance_time(); break;
-	case 12: case 6: transmit(); break;
-	case 13: change_state(); break;
-	case 14: structured_packet(&from_other); break;
-	case 15: run.region[c >> 4 & 3].gone = c >> 6 & 1; break;
-	default: structured_packet(&from_peer); break;
+	case 8:
+		raw_packet(&from_peer);
+		break;
+	case 9:
+		post_recv();
+		break;
+	case 10:
+	case 7:
+		post_send();
+		break;
+	case 11:
+		advance_time();
+		break;
+	case 12:
+	case 6:
+		transmit();
+		break;
+	case 13:
+		change_state();
+		break;
+	case 14:
+		structured_packet(&from_other);
+		break;
+	case 15:
+		run.region[c >> 4 & 3].gone = c >> 6 & 1;
+		break;
+	default:
+		structured_packet(&from_peer);
+		break;
 	}
 }
 

@@ -9,7 +9,10 @@
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t len);
 
 /* Bytes of the input, one after the other; zeros behind its end. */
-struct fuzz_input { const uint8_t *p; size_t left; };
+struct fuzz_input {
+	const uint8_t *p;
+	size_t left;
+};
 uint8_t fuzz_u8(struct fuzz_input *in);
 uint16_t fuzz_u16(struct fuzz_input *in);
 

@@ -19,7 +19,8 @@ static struct rpwi_fault *must_parse(const char *spec)
 
 static bool same(const struct rpwi_fault_verdict *a, const struct rpwi_fault_verdict *b)
 {
-	return a->drop == b->drop && a->dup == b->dup && a->corrupt == b->corrupt && a->hold == b->hold && a->corrupt_bit == b->corrupt_bit && a->delay_ns == b->delay_ns;
+	return a->drop == b->drop && a->dup == b->dup && a->corrupt == b->corrupt && a->hold == b->hold && a->corrupt_bit == b->corrupt_bit &&
+	       a->delay_ns == b->delay_ns;
 }
 
 static void a_seed_replays(void **state)
@@ -88,8 +89,22 @@ static void never_and_always(void **state)
 static void wrong_settings_are_named(void **state)
 {
 	static const char *const wrong[] = {
-		"drop=2", "drop=-0.1", "drop=", "drop", "drop=x", "drop=0.1x", "drop=nan", "lose=0.1", "delay=-1", "delay=10001", "delay=inf",
-		"seed=abc", "seed=-1", "seed=99999999999999999999", "dup=0.1,reorder=1.01", "=1",
+		"drop=2",
+		"drop=-0.1",
+		"drop=",
+		"drop",
+		"drop=x",
+		"drop=0.1x",
+		"drop=nan",
+		"lose=0.1",
+		"delay=-1",
+		"delay=10001",
+		"delay=inf",
+		"seed=abc",
+		"seed=-1",
+		"seed=99999999999999999999",
+		"dup=0.1,reorder=1.01",
+		"=1",
 	};
 	for (size_t i = 0; i < RPWI_ARRAY_LEN(wrong); i++) {
 		struct rpwi_fault *f = (void *)1;

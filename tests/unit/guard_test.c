@@ -95,7 +95,10 @@ static void truncated_file_is_efault(void **state)
 
 static void touch(void *arg) { *(volatile uint8_t *)arg = 1; }
 
-struct nested { uint8_t *bad; int inner; };
+struct nested {
+	uint8_t *bad;
+	int inner;
+};
 static void copy_inside(void *arg)
 {
 	struct nested *n = arg;

@@ -17,7 +17,12 @@ static const char *const scapy_packets[] = {
 	"4500003cfffe400007115baa0a0102030a010204c12312b7002800000c40ffff40abcdef80fffffe0011223344556677cafe123400001000013ee738",
 };
 
-struct parsed { struct rpwi_flow flow; uint16_t ip_id; uint8_t data[128]; size_t len; };
+struct parsed {
+	struct rpwi_flow flow;
+	uint16_t ip_id;
+	uint8_t data[128];
+	size_t len;
+};
 
 static struct parsed parse(const char *hex)
 {

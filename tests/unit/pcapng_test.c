@@ -19,8 +19,19 @@
 static char dir[] = "/tmp/ropeway-pcapng-XXXXXX";
 static char path[256];
 
-struct packet { bool outbound; uint64_t time_ns; uint32_t len; const uint8_t *bytes; char comment[128]; };
-struct capture { uint8_t *file; size_t len; unsigned count; struct packet *packets; };
+struct packet {
+	bool outbound;
+	uint64_t time_ns;
+	uint32_t len;
+	const uint8_t *bytes;
+	char comment[128];
+};
+struct capture {
+	uint8_t *file;
+	size_t len;
+	unsigned count;
+	struct packet *packets;
+};
 
 static void read_options(const uint8_t *b, const uint8_t *end, struct packet *p)
 {
@@ -79,10 +90,12 @@ static struct capture read_capture(const char *name)
 
 static void free_capture(struct capture *c) { free(c->file), free(c->packets); }
 
-static const struct rpwi_flow v4 = {.src = {.family = 4, .bytes = {192, 168, 7, 1}}, .dst = {.family = 4, .bytes = {10, 0, 0, 9}}, .sport = 0xc123, .dport = 4791};
-static const struct rpwi_flow v6 = {
-	.src = {.family = 6, .bytes = {0xfd, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15}},
-	.dst = {.family = 6, .bytes = {0xfe, 0x80, 0, 0, 0, 0, 0, 0, 1, 2, 3, 4, 5, 6, 7, 8}}, .sport = 0xd456, .dport = 4791};
+static const struct rpwi_flow v4 = {
+	.src = {.family = 4, .bytes = {192, 168, 7, 1}}, .dst = {.family = 4, .bytes = {10, 0, 0, 9}}, .sport = 0xc123, .dport = 4791};
+static const struct rpwi_flow v6 = {.src = {.family = 6, .bytes = {0xfd, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15}},
+	.dst = {.family = 6, .bytes = {0xfe, 0x80, 0, 0, 0, 0, 0, 0, 1, 2, 3, 4, 5, 6, 7, 8}},
+	.sport = 0xd456,
+	.dport = 4791};
 
 /* A valid packet, SEND ONLY number n of `len` payload bytes, tapped in pieces. */
 static void tap_one(const struct rpwi_flow *flow, uint32_t n, uint32_t len, bool outbound)

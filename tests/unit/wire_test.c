@@ -7,20 +7,49 @@
 #include "wire/packet.h"
 
 /* Written down apart from packet.c's table, from IB table 38 and the header sizes of 9.3. */
-static const struct { uint8_t opcode; uint16_t hdr_len; bool payload; const char *name; } expected[] = {
-	{0x00, 12, true, "RC SEND_FIRST"}, {0x01, 12, true, "RC SEND_MIDDLE"}, {0x02, 12, true, "RC SEND_LAST"},
-	{0x03, 16, true, "RC SEND_LAST_IMM"}, {0x04, 12, true, "RC SEND_ONLY"}, {0x05, 16, true, "RC SEND_ONLY_IMM"},
-	{0x06, 28, true, "RC WRITE_FIRST"}, {0x07, 12, true, "RC WRITE_MIDDLE"}, {0x08, 12, true, "RC WRITE_LAST"},
-	{0x09, 16, true, "RC WRITE_LAST_IMM"}, {0x0a, 28, true, "RC WRITE_ONLY"}, {0x0b, 32, true, "RC WRITE_ONLY_IMM"},
-	{0x0c, 28, false, "RC READ_REQ"}, {0x0d, 16, true, "RC READ_RESP_FIRST"}, {0x0e, 12, true, "RC READ_RESP_MIDDLE"},
-	{0x0f, 16, true, "RC READ_RESP_LAST"}, {0x10, 16, true, "RC READ_RESP_ONLY"}, {0x11, 16, false, "RC ACK"},
-	{0x12, 24, false, "RC ATOMIC_ACK"}, {0x13, 40, false, "RC CMP_SWAP"}, {0x14, 40, false, "RC FETCH_ADD"},
-	{0x16, 16, true, "RC SEND_LAST_INV"}, {0x17, 16, true, "RC SEND_ONLY_INV"},
-	{0x20, 12, true, "UC SEND_FIRST"}, {0x21, 12, true, "UC SEND_MIDDLE"}, {0x22, 12, true, "UC SEND_LAST"},
-	{0x23, 16, true, "UC SEND_LAST_IMM"}, {0x24, 12, true, "UC SEND_ONLY"}, {0x25, 16, true, "UC SEND_ONLY_IMM"},
-	{0x26, 28, true, "UC WRITE_FIRST"}, {0x27, 12, true, "UC WRITE_MIDDLE"}, {0x28, 12, true, "UC WRITE_LAST"},
-	{0x29, 16, true, "UC WRITE_LAST_IMM"}, {0x2a, 28, true, "UC WRITE_ONLY"}, {0x2b, 32, true, "UC WRITE_ONLY_IMM"},
-	{0x64, 20, true, "UD SEND_ONLY"}, {0x65, 24, true, "UD SEND_ONLY_IMM"},
+static const struct {
+	uint8_t opcode;
+	uint16_t hdr_len;
+	bool payload;
+	const char *name;
+} expected[] = {
+	{0x00, 12, true, "RC SEND_FIRST"},
+	{0x01, 12, true, "RC SEND_MIDDLE"},
+	{0x02, 12, true, "RC SEND_LAST"},
+	{0x03, 16, true, "RC SEND_LAST_IMM"},
+	{0x04, 12, true, "RC SEND_ONLY"},
+	{0x05, 16, true, "RC SEND_ONLY_IMM"},
+	{0x06, 28, true, "RC WRITE_FIRST"},
+	{0x07, 12, true, "RC WRITE_MIDDLE"},
+	{0x08, 12, true, "RC WRITE_LAST"},
+	{0x09, 16, true, "RC WRITE_LAST_IMM"},
+	{0x0a, 28, true, "RC WRITE_ONLY"},
+	{0x0b, 32, true, "RC WRITE_ONLY_IMM"},
+	{0x0c, 28, false, "RC READ_REQ"},
+	{0x0d, 16, true, "RC READ_RESP_FIRST"},
+	{0x0e, 12, true, "RC READ_RESP_MIDDLE"},
+	{0x0f, 16, true, "RC READ_RESP_LAST"},
+	{0x10, 16, true, "RC READ_RESP_ONLY"},
+	{0x11, 16, false, "RC ACK"},
+	{0x12, 24, false, "RC ATOMIC_ACK"},
+	{0x13, 40, false, "RC CMP_SWAP"},
+	{0x14, 40, false, "RC FETCH_ADD"},
+	{0x16, 16, true, "RC SEND_LAST_INV"},
+	{0x17, 16, true, "RC SEND_ONLY_INV"},
+	{0x20, 12, true, "UC SEND_FIRST"},
+	{0x21, 12, true, "UC SEND_MIDDLE"},
+	{0x22, 12, true, "UC SEND_LAST"},
+	{0x23, 16, true, "UC SEND_LAST_IMM"},
+	{0x24, 12, true, "UC SEND_ONLY"},
+	{0x25, 16, true, "UC SEND_ONLY_IMM"},
+	{0x26, 28, true, "UC WRITE_FIRST"},
+	{0x27, 12, true, "UC WRITE_MIDDLE"},
+	{0x28, 12, true, "UC WRITE_LAST"},
+	{0x29, 16, true, "UC WRITE_LAST_IMM"},
+	{0x2a, 28, true, "UC WRITE_ONLY"},
+	{0x2b, 32, true, "UC WRITE_ONLY_IMM"},
+	{0x64, 20, true, "UD SEND_ONLY"},
+	{0x65, 24, true, "UD SEND_ONLY_IMM"},
 };
 
 static int find(unsigned opcode)
@@ -35,10 +64,26 @@ static int find(unsigned opcode)
 static struct rpwi_pkt sample(uint8_t opcode, uint32_t payload_len)
 {
 	return (struct rpwi_pkt){
-		.opcode = opcode, .pad = (uint8_t)(-payload_len & 3), .solicited = true, .ackreq = true, .becn = true, .pkey = 0x9abc,
-		.dqpn = 0x123456, .psn = 0xfedcba, .va = 0x1122334455667788, .rkey = 0x99aabbcc, .dma_len = 0x0d0e0f10,
-		.swap_add = 0x0102030405060708, .compare = 0xf1f2f3f4f5f6f7f8, .syndrome = 0x63, .msn = 0x0a0b0c,
-		.atomic_orig = 0xa1a2a3a4a5a6a7a8, .imm_be = 0x44332211, .inv_rkey = 0x51525354, .qkey = 0x80010000, .sqpn = 0x00c0de,
+		.opcode = opcode,
+		.pad = (uint8_t)(-payload_len & 3),
+		.solicited = true,
+		.ackreq = true,
+		.becn = true,
+		.pkey = 0x9abc,
+		.dqpn = 0x123456,
+		.psn = 0xfedcba,
+		.va = 0x1122334455667788,
+		.rkey = 0x99aabbcc,
+		.dma_len = 0x0d0e0f10,
+		.swap_add = 0x0102030405060708,
+		.compare = 0xf1f2f3f4f5f6f7f8,
+		.syndrome = 0x63,
+		.msn = 0x0a0b0c,
+		.atomic_orig = 0xa1a2a3a4a5a6a7a8,
+		.imm_be = 0x44332211,
+		.inv_rkey = 0x51525354,
+		.qkey = 0x80010000,
+		.sqpn = 0x00c0de,
 		.payload_len = payload_len,
 	};
 }
@@ -94,22 +139,24 @@ static void every_opcode_round_trips(void **state)
 
 static void bytes_are_where_the_specification_has_them(void **state)
 {
-	static const uint8_t write_only_imm[] = {
-		0x0b, 0x80 | 0x40 | 0x10, 0x9a, 0xbc, 0x40, 0x12, 0x34, 0x56, 0x80, 0xfe, 0xdc, 0xba,
-		0x11, 0x22, 0x33, 0x44, 0x55, 0x66, 0x77, 0x88, 0x99, 0xaa, 0xbb, 0xcc, 0x0d, 0x0e, 0x0f, 0x10, 0x11, 0x22, 0x33, 0x44};
-	static const uint8_t cmp_swap[] = {
-		0x13, 0x80 | 0x40, 0x9a, 0xbc, 0x40, 0x12, 0x34, 0x56, 0x80, 0xfe, 0xdc, 0xba,
-		0x11, 0x22, 0x33, 0x44, 0x55, 0x66, 0x77, 0x88, 0x99, 0xaa, 0xbb, 0xcc,
-		0x01, 0x02, 0x03, 0x04, 0x05, 0x06, 0x07, 0x08, 0xf1, 0xf2, 0xf3, 0xf4, 0xf5, 0xf6, 0xf7, 0xf8};
-	static const uint8_t atomic_ack[] = {
-		0x12, 0x80 | 0x40, 0x9a, 0xbc, 0x40, 0x12, 0x34, 0x56, 0x80, 0xfe, 0xdc, 0xba,
-		0x63, 0x0a, 0x0b, 0x0c, 0xa1, 0xa2, 0xa3, 0xa4, 0xa5, 0xa6, 0xa7, 0xa8};
-	static const uint8_t ud_imm[] = {
-		0x65, 0x80 | 0x40, 0x9a, 0xbc, 0x40, 0x12, 0x34, 0x56, 0x80, 0xfe, 0xdc, 0xba,
-		0x80, 0x01, 0x00, 0x00, 0x00, 0x00, 0xc0, 0xde, 0x11, 0x22, 0x33, 0x44};
-	static const struct { uint8_t opcode; uint32_t payload; const uint8_t *bytes; size_t len; } rows[] = {
-		{0x0b, 7, write_only_imm, sizeof(write_only_imm)}, {0x13, 0, cmp_swap, sizeof(cmp_swap)},
-		{0x12, 0, atomic_ack, sizeof(atomic_ack)}, {0x65, 0, ud_imm, sizeof(ud_imm)},
+	static const uint8_t write_only_imm[] = {0x0b, 0x80 | 0x40 | 0x10, 0x9a, 0xbc, 0x40, 0x12, 0x34, 0x56, 0x80, 0xfe, 0xdc, 0xba, 0x11, 0x22, 0x33, 0x44,
+		0x55, 0x66, 0x77, 0x88, 0x99, 0xaa, 0xbb, 0xcc, 0x0d, 0x0e, 0x0f, 0x10, 0x11, 0x22, 0x33, 0x44};
+	static const uint8_t cmp_swap[] = {0x13, 0x80 | 0x40, 0x9a, 0xbc, 0x40, 0x12, 0x34, 0x56, 0x80, 0xfe, 0xdc, 0xba, 0x11, 0x22, 0x33, 0x44, 0x55, 0x66,
+		0x77, 0x88, 0x99, 0xaa, 0xbb, 0xcc, 0x01, 0x02, 0x03, 0x04, 0x05, 0x06, 0x07, 0x08, 0xf1, 0xf2, 0xf3, 0xf4, 0xf5, 0xf6, 0xf7, 0xf8};
+	static const uint8_t atomic_ack[] = {0x12, 0x80 | 0x40, 0x9a, 0xbc, 0x40, 0x12, 0x34, 0x56, 0x80, 0xfe, 0xdc, 0xba, 0x63, 0x0a, 0x0b, 0x0c, 0xa1, 0xa2,
+		0xa3, 0xa4, 0xa5, 0xa6, 0xa7, 0xa8};
+	static const uint8_t ud_imm[] = {0x65, 0x80 | 0x40, 0x9a, 0xbc, 0x40, 0x12, 0x34, 0x56, 0x80, 0xfe, 0xdc, 0xba, 0x80, 0x01, 0x00, 0x00, 0x00, 0x00,
+		0xc0, 0xde, 0x11, 0x22, 0x33, 0x44};
+	static const struct {
+		uint8_t opcode;
+		uint32_t payload;
+		const uint8_t *bytes;
+		size_t len;
+	} rows[] = {
+		{0x0b, 7, write_only_imm, sizeof(write_only_imm)},
+		{0x13, 0, cmp_swap, sizeof(cmp_swap)},
+		{0x12, 0, atomic_ack, sizeof(atomic_ack)},
+		{0x65, 0, ud_imm, sizeof(ud_imm)},
 	};
 	for (size_t i = 0; i < RPWI_ARRAY_LEN(rows); i++) {
 		uint8_t buf[RPWI_HDR_MAX];
@@ -161,8 +208,8 @@ static void garbled_packets_are_refused(void **state)
 {
 	for (uint8_t v = 1; v < 16; v++)
 		assert_int_equal(decode_one(0x04, v, 0), RPWI_DECODE_VERSION);
-	assert_int_equal(decode_one(0x04, 0x30, 0), RPWI_DECODE_PAD);   /* pad without anything to pad */
-	assert_int_equal(decode_one(0x04, 0x10, 1), RPWI_DECODE_PAD);   /* not a multiple of four */
+	assert_int_equal(decode_one(0x04, 0x30, 0), RPWI_DECODE_PAD); /* pad without anything to pad */
+	assert_int_equal(decode_one(0x04, 0x10, 1), RPWI_DECODE_PAD); /* not a multiple of four */
 	assert_int_equal(decode_one(0x04, 0x00, 5), RPWI_DECODE_PAD);
 	assert_int_equal(decode_one(0x04, 0x30, 4), RPWI_DECODE_OK);
 	assert_int_equal(decode_one(0x04, 0x00, 4096), RPWI_DECODE_OK);
