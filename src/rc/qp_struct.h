@@ -56,7 +56,7 @@ struct rpwi_qp {
 	uint64_t rtt_start_ns, rtt_ns; /* of the sample that is running; smoothed, 0 unknown */
 	uint64_t deaf_until_ns;        /* NAKs until then tell of a loss that has been gone back for */
 	uint64_t ack_deadline_ns;      /* means something while nxt != una */
-	uint64_t early_deadline_ns;            /* likewise: the silence after which it goes back by itself, once (completer.c) */
+	uint64_t early_deadline_ns;    /* likewise: the silence after which it goes back by itself, once (completer.c) */
 	uint64_t rnr_deadline_ns;      /* RPWI_NEVER: not waiting after a RNR NAK */
 	uint64_t timeout_ns;           /* 4.096 us * 2^attr.timeout; 0 none */
 	uint8_t retry_left, rnr_left, timeouts_in_row;
