@@ -184,7 +184,7 @@ static void recovers_every_id(void **state)
 	}
 }
 
-/* A packet garbled within 14 bits can never pass: no ID makes such a difference (a longer one passes once in 65,536: the 16 bits of strength). */
+/* No single flipped bit of this packet looks like another ID. (Errors at large do, once in 65,536: the 16 bits of strength that are left.) */
 static void flipped_bits_are_bad(void **state)
 {
 	uint8_t data[300];
