@@ -11,7 +11,7 @@
 
 #include "rc/rc.h"
 
-enum { RPWI_READ_CHUNK_PKTS = 32, RPWI_ACKREQ_EVERY = 16, RPWI_ACK_PKTS_MAX = 32 };
+enum { RPWI_READ_CHUNK_PKTS = 32, RPWI_READ_CHUNK_BYTES = 131072, RPWI_ACKREQ_EVERY = 16, RPWI_ACK_PKTS_MAX = 32 };
 #define RPWI_ACK_HOLD_NS 20000ull     /* an ACK is held so long at most, for a reply to take it along */
 #define RPWI_PROBE_NS 500000000ull    /* attr.timeout 0: see completer.c */
 #define RPWI_MSG_MAX (1u << 31)       /* IB 9.2.8 */

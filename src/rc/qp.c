@@ -411,6 +411,7 @@ static void enter_state(struct rpwi_qp *qp, enum ibv_qp_state to, const struct i
 	if (to == IBV_QPS_RTR && from == IBV_QPS_INIT) {
 		rpwi_resp_reset(qp, a->rq_psn & RPWI_PSN_MASK);
 		qp->mtu = 128u << qp->attr.path_mtu;
+		qp->read_chunk_pkts = RPWI_MAX(RPWI_READ_CHUNK_PKTS, RPWI_READ_CHUNK_BYTES / qp->mtu);
 		qp->attr.path_mig_state = IBV_MIG_MIGRATED;
 	}
 	if (to == IBV_QPS_RTS && from == IBV_QPS_RTR)

@@ -1206,6 +1206,7 @@ static void local_memory_that_goes_away_is_a_protection_error(void **state)
 	unpair();
 	/* and when only the send finds out */
 	pair(CONFIG());
+	S[0].qp.read_chunk_pkts = 32;
 	post(0, IBV_WR_RDMA_WRITE, 1, AT, 10, RAT, SIG);
 	post(0, IBV_WR_RDMA_READ, 2, AT, 40 * MTU, RAT, SIG);
 	post(0, IBV_WR_RDMA_WRITE, 3, AT, 10 * MTU, RAT, SIG);
