@@ -37,7 +37,7 @@ root_prefix() {
 }
 
 packages_install() {
-	local missing prefix
+	local missing prefix log
 	if ! command -v dpkg-query >/dev/null; then
 		warn "this is not a Debian system; what Debian calls these is needed: $(echo $1)"
 		return 0
@@ -49,19 +49,22 @@ packages_install() {
 		say "apt-get update && apt-get install -y --no-install-recommends $missing" >&2
 		return 1
 	fi
-	say "installing $missing"
+	say "installing from Debian:"
+	say "$missing" | fold -s -w 90 | sed 's/^/  /'
 	# noninteractive answers tshark's question (may ordinary users capture?) with its default, no; nothing here needs it.
 	$prefix env DEBIAN_FRONTEND=noninteractive apt-get update -qq || return 1
 	# shellcheck disable=SC2086
-	$prefix env DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends $missing </dev/null >/dev/null || return 1
+	log=$($prefix env DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends $missing </dev/null 2>&1) || { say "$log" >&2; return 1; }
 }
 
-# A build folder, configured once. build_dir DIR [meson options]: the options count only the first time.
+# A build folder, configured once. build_dir DIR [meson options]: the options count only the first time. Silent where all is up to date.
 build_dir() {
 	local dir=$1 log
 	shift
 	if [ ! -f "$dir/build.ninja" ]; then
+		say "building in $dir (a minute or so; once)"
 		log=$(meson setup "$dir" "$ROOT" "$@" 2>&1) || { say "$log"; return 1; }
 	fi
-	ninja -C "$dir" --quiet -j "$NPROC"
+	ninja -C "$dir" --quiet -j "$NPROC" | sed '/^ninja: no work to do\.$/d'
+	return "${PIPESTATUS[0]}"
 }

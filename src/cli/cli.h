@@ -1,7 +1,7 @@
 /* cli.h - what the files of the `ropeway` command share: subcommands, exit statuses, sizes and GIDs as people write them.
  *
  * The command is a verbs program like any other: it is linked with the drop-in, and sees devices through <infiniband/verbs.h>.
- * Only `devices` asks the layers below, for what a verb has no words for: who holds UDP port 4791.
+ * Only devices.c and run.c ask the layers below, for what a verb has no words for: interfaces, who holds UDP port 4791, what a fault may be.
  */
 #ifndef ROPEWAY_CLI_CLI_H
 #define ROPEWAY_CLI_CLI_H
@@ -25,6 +25,14 @@ int rpwi_cli_demo_peer(int argc, char **argv);
 int rpwi_cli_fail(int status, const char *command, const char *fmt, ...) __attribute__((format(printf, 3, 4)));
 /* After a wrong option: points at --help. Returns CLI_USAGE. */
 int rpwi_cli_usage(const char *command);
+
+/* ---- devices.c ---- */
+/* 0 if a program could open the device and, if it is a software one, have its UDP port now; else -errno, and `why` is a line for people. */
+int rpwi_cli_device_usable(const char *name, char *why, size_t why_len);
+
+/* ---- run.c ---- */
+/* 0, or -errno and `why` if the spec of --fault or ROPEWAY_FAULT is none. */
+int rpwi_cli_check_fault(const char *spec, char *why, size_t why_len);
 
 /* ---- text.c ---- */
 /* "64", "8M", "1GiB", "2T" (powers of 1024). 0, or -EINVAL for anything else, 0 bytes and overflow included. */

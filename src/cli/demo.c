@@ -526,6 +526,19 @@ static int check_pcap(struct options *o, char fallback[PATH_MAX], const char *di
 	return can_write(fallback) ? 0 : rpwi_cli_fail(-1, NAME, "cannot write a capture here, nor in %s; see --no-pcap", dir);
 }
 
+/* What both processes would stumble over, said once, and before the file is made. */
+static int check_environment(const struct options *o)
+{
+	const char *fault = getenv("ROPEWAY_FAULT");
+	char why[512];
+
+	if (fault && rpwi_cli_check_fault(fault, why, sizeof(why)))
+		return rpwi_cli_fail(CLI_USAGE, NAME, "%s", why);
+	if (rpwi_cli_device_usable(o->device, why, sizeof(why)))
+		return rpwi_cli_fail(CLI_FAILED, NAME, "%s", why);
+	return CLI_OK;
+}
+
 int rpwi_cli_demo(int argc, char **argv)
 {
 	struct options o = {.size = 1ull << 30, .pcap = PCAP_DEFAULT};
@@ -543,6 +556,11 @@ int rpwi_cli_demo(int argc, char **argv)
 	if (!device)
 		return rpwi_cli_fail(CLI_FAILED, NAME, "there is no software device: no interface is up with an address; see `ropeway devices`");
 	o.device = device;
+	status = check_environment(&o);
+	if (status) {
+		free(device);
+		return status;
+	}
 	const char *dir = rpwi_demo_dir(2 * o.size, why, sizeof(why));
 	if (!dir)
 		status = rpwi_cli_fail(CLI_FAILED, NAME, "%s; set TMPDIR to a folder with more room, or give a smaller --size", why);

@@ -79,6 +79,31 @@ static bool port_is_free(const struct rpwi_netdev *n, char *why, size_t why_len)
 	return !err;
 }
 
+int rpwi_cli_device_usable(const char *name, char *why, size_t why_len)
+{
+	struct rpwi_netdev *netdevs = NULL;
+	int num = 0, ret = -ENODEV;
+
+	struct ibv_device **list = ibv_get_device_list(&num);
+	for (int i = 0; i < num; i++)
+		if (!strcmp(ibv_get_device_name(list[i]), name))
+			ret = 0;
+	if (list)
+		ibv_free_device_list(list);
+	why[0] = '\0';
+	if (ret)
+		snprintf(why, why_len, "there is no device '%s'; `ropeway devices` lists them", name);
+	int count = RPWI_MAX(rpwi_netdev_list(&netdevs), 0);
+	const struct rpwi_netdev *netdev = find_netdev(netdevs, count, name);
+	char reason[300] = "";
+	if (!ret && netdev && !port_is_free(netdev, reason, sizeof(reason))) {
+		snprintf(why, why_len, "%s cannot be used: %s", name, reason);
+		ret = -EADDRINUSE;
+	}
+	free(netdevs);
+	return ret;
+}
+
 /* What a program would see after opening it. */
 static void view_opened(struct view *v, struct ibv_device *dev)
 {

@@ -55,6 +55,17 @@ static void warn_if_not_preloadable(const struct rpwi_launch *l)
 		fprintf(stderr, NAME ": warning: %s %s: it will not see the software devices\n", l->program, why);
 }
 
+/* The program's own words for it are "no device found" at best. */
+static void warn_if_no_interface(void)
+{
+	struct rpwi_netdev *list = NULL;
+	int count = rpwi_netdev_list(&list);
+
+	free(list);
+	if (!count)
+		fprintf(stderr, NAME ": warning: there is no software device, since no interface is up with an address: ip link set lo up\n");
+}
+
 /* ---- the preload ---- */
 
 static bool path_of_self(char dir[PATH_MAX])
@@ -165,17 +176,31 @@ static int parse(int argc, char **argv, struct options *o, bool *help)
 	return rpwi_cli_usage(NAME);
 }
 
-static int check_fault(const char *spec)
+int rpwi_cli_check_fault(const char *spec, char *why, size_t why_len)
 {
-	char why[256] = "";
 	struct rpwi_fault *f = NULL;
+	int err = rpwi_fault_parse(spec, &f, why, why_len);
 
-	if (!rpwi_fault_parse(spec, &f, why, sizeof(why))) {
+	if (!err)
 		rpwi_fault_free(f);
-		return CLI_OK;
+	return err;
+}
+
+/* Of --fault, else of the environment. The program would say it too, but as late as it needs the device. */
+static int set_fault(const char *spec)
+{
+	const char *inherited = getenv("ROPEWAY_FAULT");
+	char why[256] = "";
+
+	if (spec && rpwi_cli_check_fault(spec, why, sizeof(why))) {
+		rpwi_cli_fail(CLI_USAGE, NAME, "--fault '%s': %s", spec, why);
+		return rpwi_cli_usage(NAME);
 	}
-	rpwi_cli_fail(CLI_USAGE, NAME, "--fault '%s': %s", spec, why);
-	return rpwi_cli_usage(NAME);
+	if (spec)
+		setenv("ROPEWAY_FAULT", spec, 1);
+	else if (inherited && rpwi_cli_check_fault(inherited, why, sizeof(why)))
+		return rpwi_cli_fail(CLI_USAGE, NAME, "%s", why);
+	return CLI_OK;
 }
 
 /* The program may change its folder before it opens a device: the capture still goes where it was asked for. */
@@ -209,11 +234,7 @@ static int set_environment(const struct options *o)
 		setenv("ROPEWAY_STATS", "1", 1);
 	if (o->pcap)
 		status = set_pcap(o->pcap);
-	if (!status && o->fault) {
-		status = check_fault(o->fault);
-		setenv("ROPEWAY_FAULT", o->fault, 1);
-	}
-	return status;
+	return status ? status : set_fault(o->fault);
 }
 
 /* An errno of finding or starting a program, as the shell has it. */
@@ -246,6 +267,7 @@ int rpwi_cli_run(int argc, char **argv)
 	if (status)
 		return status;
 	warn_if_not_preloadable(&launch);
+	warn_if_no_interface();
 	fflush(stdout);
 	execvp(argv[0], argv);
 	return cannot_run(argv[0], errno);
