@@ -59,11 +59,13 @@ packages_install() {
 
 # A build folder, configured once. build_dir DIR [meson options]: the options count only the first time. Silent where all is up to date.
 build_dir() {
-	local dir=$1 log
+	local dir=$1 log multiarch
 	shift
 	if [ ! -f "$dir/build.ninja" ]; then
 		say "building in $dir (a minute or so; once)"
-		log=$(meson setup "$dir" "$ROOT" "$@" 2>&1) || { say "$log"; return 1; }
+		# Asked of the compiler: meson asks dpkg-dev, and where that is missing chooses lib64, in which Debian's pkg-config and loader do not look.
+		multiarch=$(cc -print-multiarch 2>/dev/null)
+		log=$(meson setup "$dir" "$ROOT" ${multiarch:+"-Dlibdir=lib/$multiarch"} "$@" 2>&1) || { say "$log"; return 1; }
 	fi
 	ninja -C "$dir" --quiet -j "$NPROC" | sed '/^ninja: no work to do\.$/d'
 	return "${PIPESTATUS[0]}"

@@ -93,7 +93,7 @@ int rpwi_cli_device_usable(const char *name, char *why, size_t why_len)
 	why[0] = '\0';
 	if (ret)
 		snprintf(why, why_len, "there is no device '%s'; `ropeway devices` lists them", name);
-	int count = RPWI_MAX(rpwi_netdev_list(&netdevs), 0);
+	int count = rpwi_netdev_list(&netdevs);
 	const struct rpwi_netdev *netdev = find_netdev(netdevs, count, name);
 	char reason[300] = "";
 	if (!ret && netdev && !port_is_free(netdev, reason, sizeof(reason))) {
@@ -264,7 +264,7 @@ static int list_devices(bool json)
 	struct ibv_device **list = ibv_get_device_list(&num);
 	if (!list)
 		return rpwi_cli_fail(CLI_FAILED, NAME, "cannot list devices: %s", strerror(errno));
-	int netdev_count = RPWI_MAX(rpwi_netdev_list(&netdevs), 0);
+	int netdev_count = rpwi_netdev_list(&netdevs); /* < 0: none is known */
 	struct view *views = calloc((size_t)num + 1, sizeof(*views));
 	for (int i = 0; views && i < num; i++)
 		view_fill(&views[i], list[i], netdevs, netdev_count);
