@@ -577,6 +577,10 @@ void rpwi_dev_stats_print(FILE *to)
 			if (h->qps[i][j])
 				qp_stats_add(&s, &h->qps[i][j]->t.stats);
 	struct hca_counters n = h->n;
+	struct rpwi_port_stats ports = h->ports_gone;
+	for (unsigned i = 0; i < h->nports; i++)
+		if (h->port[i].refs)
+			port_stats_add(h->port[i].io, &ports);
 	hca_unlock();
 	const struct {
 		const char *name;
@@ -603,6 +607,11 @@ void rpwi_dev_stats_print(FILE *to)
 		{"undecodable", n.decode_errors},
 		{"for an unknown QP", n.no_qp},
 		{"handed to another process", n.handed_over},
+		{"of them lost", ports.hand_over_lost},
+		{"handed to us by others", ports.taken_over},
+		{"port group learned anew", ports.resteered},
+		{"lost in a full socket", ports.rx_overflow},
+		{"refused when sent", ports.tx_refused},
 		{"CQ overruns", n.cq_overflows},
 		{"pacing stalls (UC, UD)", n.pace_stalls},
 		{"receive batches", n.rx_batches},

@@ -222,9 +222,10 @@ struct hca {
 	_Atomic bool held_any;
 	_Atomic bool service_sleeps; /* in ppoll on the sockets */
 	uint64_t service_wake_ns;    /* when it will wake by itself */
-	uint64_t stream_ns;          /* when a batch of a stream last came in */
+	_Atomic uint64_t stream_ns;  /* when a batch of a stream last came in */
 	struct hca_counters n;
-	struct rpwi_qp_stats gone; /* counters of destroyed QPs */
+	struct rpwi_qp_stats gone;         /* counters of destroyed QPs */
+	struct rpwi_port_stats ports_gone; /* and of closed ports */
 };
 extern struct hca the_hca;
 
@@ -245,6 +246,7 @@ void dev_refresh(void); /* addresses changed: refresh the list, raise events */
 /* progress.c; the lock is held */
 struct dport *port_get(const struct rpwi_addr *a, char *why, size_t why_len, int *err);
 void port_put(struct dport *p);
+void port_stats_add(const struct rpwi_port *io, struct rpwi_port_stats *sum);
 struct dpeer *peer_get(const struct rpwi_addr *a, unsigned mtu_bytes);
 void peer_put(struct dpeer *p);
 void progress_qp_kick(struct dqp *qp, bool hold_ack, uint64_t now_ns); /* send what it may now, keep its timer right */

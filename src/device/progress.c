@@ -64,10 +64,23 @@ struct dport *port_get(const struct rpwi_addr *a, char *why, size_t why_len, int
 	return p;
 }
 
+void port_stats_add(const struct rpwi_port *io, struct rpwi_port_stats *sum)
+{
+	struct rpwi_port_stats s;
+	rpwi_port_stats(io, &s);
+	sum->rx_overflow += s.rx_overflow;
+	sum->tx_refused += s.tx_refused;
+	sum->resteered += s.resteered;
+	/* Of the process, not of the port. */
+	sum->taken_over = s.taken_over;
+	sum->hand_over_lost = s.hand_over_lost;
+}
+
 void port_put(struct dport *p)
 {
 	if (!p || --p->refs)
 		return;
+	port_stats_add(p->io, &the_hca.ports_gone);
 	rpwi_port_close(p->io);
 	p->io = NULL;
 	service_wake();
@@ -412,7 +425,7 @@ static unsigned rx_port(struct dport *p, bool hold_ack, uint64_t *now_ns)
 		 * of a lone request the socket is empty as a rule: looking again would cost as much as everything else here. */
 		lone = rx.len < LONE_BYTES;
 		if (!lone)
-			the_hca.stream_ns = *now_ns;
+			atomic_store_explicit(&the_hca.stream_ns, *now_ns, memory_order_relaxed);
 		rx_batch(p, &rx, *now_ns);
 		rx_answer(true, *now_ns);
 		if (lone)
@@ -443,9 +456,13 @@ static bool progress(bool all_ports, bool hold_ack)
 		p->quiet = n ? 0 : p->quiet + 1;
 		got += n;
 	}
-	if (all_ports || !(round % 64) || (h->steer && !open)) {
+	/* What others hand over: now and then, and at once while it keeps coming, for their queue is short. */
+	static bool more_handed;
+	if (all_ports || more_handed || !(round % 64) || (h->steer && !open)) {
 		struct rpwi_rx rx;
+		more_handed = false;
 		for (unsigned n = 0; n < RX_BATCHES_MAX && h->steer && rpwi_steer_recv(h->steer, &rx) > 0; n++, got++) {
+			more_handed = true;
 			now_ns = rpwi_now_ns();
 			rx_batch(NULL, &rx, now_ns);
 			rx_answer(false, now_ns);
@@ -594,7 +611,7 @@ static void *service_main(void *arg)
 		if (!sleep)
 			continue;
 		/* In the middle of a stream the next batch is microseconds away, and to sleep and be woken takes longer than that. */
-		if (!held && rpwi_now_ns() - h->stream_ns < STREAM_SPIN_NS) {
+		if (!held && rpwi_now_ns() - atomic_load_explicit(&h->stream_ns, memory_order_relaxed) < STREAM_SPIN_NS) {
 			sched_yield();
 			continue;
 		}

@@ -144,7 +144,7 @@ void rpwi_handover_pass(struct rpwi_handover *h, struct rpwi_steer *s, uint16_t 
 		return;
 	uint8_t *at = is_full(rc) ? waiting_room(h, slot, sizeof(*pkt) + pkt->len) : NULL;
 	if (!at) {
-		h->lost++;
+		h->lost += (pkt->len + pkt->seg_len - 1) / pkt->seg_len;
 		rpwi_debug("packets for slot %u are lost: %s", slot, strerror(-rc)); /* ECONNREFUSED: no process has that slot */
 		return;
 	}
@@ -174,6 +174,7 @@ void rpwi_handover_retry(struct rpwi_handover *h, struct rpwi_steer *s)
 
 uint64_t rpwi_handover_retry_at(const struct rpwi_handover *h) { return h->retry_at_ns; }
 uint64_t rpwi_handover_taken(const struct rpwi_handover *h) { return h->taken; }
+uint64_t rpwi_handover_lost(const struct rpwi_handover *h) { return h->lost; }
 
 /* ---- in ---- */
 

@@ -102,7 +102,7 @@ void rpwi_port_timer(struct rpwi_port *p, uint64_t now_ns);
 void rpwi_port_want_ttl(struct rpwi_port *p, bool want);
 /* For tests and stats. */
 struct rpwi_port_stats {
-	uint64_t tx_datagrams, tx_syscalls, rx_datagrams, rx_syscalls, tx_refused, handed_over, taken_over, resteered, rx_overflow;
+	uint64_t tx_datagrams, tx_syscalls, rx_datagrams, rx_syscalls, tx_refused, handed_over, hand_over_lost, taken_over, resteered, rx_overflow;
 };
 void rpwi_port_stats(const struct rpwi_port *p, struct rpwi_port_stats *out);
 

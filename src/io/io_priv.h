@@ -94,6 +94,7 @@ void rpwi_handover_arrived(struct rpwi_handover *h, uid_t uid, size_t len); /* t
 bool rpwi_handover_pending(const struct rpwi_handover *h);
 bool rpwi_handover_next(struct rpwi_handover *h, struct rpwi_rx *rx); /* one of them; false: no more */
 uint64_t rpwi_handover_taken(const struct rpwi_handover *h);
+uint64_t rpwi_handover_lost(const struct rpwi_handover *h); /* packets */
 
 /* ---- group.c: our place in the SO_REUSEPORT group ---- */
 struct rpwi_group;

@@ -334,6 +334,7 @@ void rpwi_port_stats(const struct rpwi_port *p, struct rpwi_port_stats *out)
 	*out = p->n;
 	out->resteered = rpwi_group_renewals(p->group);
 	out->taken_over = rpwi_handover_taken(rpwi_steer_handover(p->steer));
+	out->hand_over_lost = rpwi_handover_lost(rpwi_steer_handover(p->steer));
 	if (p->rx_fd >= 0 && !getsockopt(p->rx_fd, SOL_SOCKET, SO_MEMINFO, mem, &len))
 		out->rx_overflow = mem[SK_MEMINFO_DROPS];
 }
