@@ -129,8 +129,8 @@ int dev_req_notify_cq(struct ibv_cq *ibv, int solicited_only)
 	cq_unlock(cq);
 	/* The program is about to sleep, perhaps on its own epoll: the service thread must watch the sockets soon. */
 	atomic_store_explicit(&the_hca.empty_polls, 0, memory_order_relaxed);
-	if (atomic_load_explicit(&the_hca.held_any, memory_order_relaxed)) {
-		hca_lock();
+	if (atomic_load_explicit(&the_hca.held_any, memory_order_relaxed) || !atomic_load_explicit(&the_hca.service_running, memory_order_relaxed)) {
+		hca_lock_serving();
 		progress_flush_held(rpwi_now_ns());
 		hca_unlock();
 	}

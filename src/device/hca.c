@@ -296,11 +296,14 @@ void dev_refresh(void)
 
 /* ---- contexts ---- */
 
+static pid_t forking;
+
 static void before_fork(void)
 {
 	pthread_mutex_lock(&list_lock);
 	pthread_mutex_lock(&the_hca.lock);
 	pthread_mutex_lock(&the_hca.events_lock);
+	forking = getpid();
 }
 
 static void after_fork(void)
@@ -313,7 +316,61 @@ static void after_fork(void)
 static void after_fork_child(void)
 {
 	service_atfork_child();
+	the_hca.forked_from = the_hca.opens ? forking : 0;
 	after_fork();
+}
+
+/* The process's place among those that share port 4791, its descriptors and its service thread. */
+static int place_take(void)
+{
+	struct hca *h = &the_hca;
+	int rc = rpwi_steer_open(&h->steer);
+	if (rc) {
+		rpwi_error("cannot claim a place among the processes that share UDP port 4791: %s", strerror(-rc));
+		return rc;
+	}
+	h->steer_fd = rpwi_steer_fd(h->steer);
+	h->nslots = rpwi_steer_slots(h->steer, h->slots, RPWI_ARRAY_LEN(h->slots));
+	h->wake_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+	if (h->wake_fd < 0)
+		return -errno;
+	h->watch_fd = rpwi_netdev_watch_open();
+	return h->watch_fd < 0 ? h->watch_fd : service_start();
+}
+
+static void descriptors_close(void)
+{
+	struct hca *h = &the_hca;
+	if (h->wake_fd >= 0)
+		close(h->wake_fd);
+	if (h->watch_fd >= 0)
+		close(h->watch_fd);
+	h->steer_fd = h->watch_fd = h->wake_fd = -1;
+}
+
+/* What fork means. Nobody can tell at fork which of the two goes on, so the child keeps its copies of the sockets, without a thread that would read from them:
+ * - it execs or ends: they close with it, and the parent has noticed nothing;
+ * - it calls verbs on what it inherited, as a daemon whose parent has ended: from the first such call on, packets are its own (service_start);
+ * - it opens a device while its parent lives: it is a process like any other, and this function gives it a place of its own. What it inherited stays the
+ *   parent's: the child's copies send nothing and get nothing, and may be destroyed.
+ * Both going on with the same QPs is what no device can do (ibv_fork_init(3)). */
+static int place_leave_to_parent(void)
+{
+	struct hca *h = &the_hca;
+	char why[256];
+	h->forked_from = 0;
+	rpwi_io_atfork_child();
+	descriptors_close();
+	/* Not freed: the copies of QPs and address handles point to the old ports, and those to the old steer. */
+	for (unsigned i = 0; i < h->nslots; i++)
+		h->qps[i] = NULL;
+	h->nslots = 0;
+	h->steer = NULL;
+	int rc = place_take();
+	for (unsigned i = 0; i < h->nports && !rc; i++)
+		if (h->port[i].refs && rpwi_port_open(h->steer, &h->port[i].addr, &h->port[i].io, why, sizeof(why)))
+			rpwi_warn("after a fork: %s", why);
+	return rc;
 }
 
 int hca_get(void)
@@ -321,8 +378,12 @@ int hca_get(void)
 	struct hca *h = &the_hca;
 	static bool forks_hooked;
 	int rc;
-	if (h->opens++)
+	if (h->opens++) {
+		rc = h->forked_from && h->forked_from == getppid() ? place_leave_to_parent() : 0;
+		if (rc)
+			goto fail;
 		return 0;
+	}
 	if (!h->txb.scratch && !(h->txb.scratch = malloc(RPWI_TXB_SCRATCH))) {
 		rc = -ENOMEM;
 		goto fail;
@@ -337,20 +398,7 @@ int hca_get(void)
 	rc = rpwi_guard_install();
 	if (rc)
 		goto fail;
-	rc = rpwi_steer_open(&h->steer);
-	if (rc) {
-		rpwi_error("cannot claim a place among the processes that share UDP port 4791: %s", strerror(-rc));
-		goto fail;
-	}
-	h->steer_fd = rpwi_steer_fd(h->steer);
-	h->nslots = rpwi_steer_slots(h->steer, h->slots, RPWI_ARRAY_LEN(h->slots));
-	h->wake_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
-	h->watch_fd = rpwi_netdev_watch_open();
-	if (h->wake_fd < 0 || h->watch_fd < 0) {
-		rc = h->watch_fd < 0 ? h->watch_fd : -errno;
-		goto fail;
-	}
-	rc = service_start();
+	rc = place_take();
 	if (!rc)
 		return 0;
 fail:
@@ -364,14 +412,11 @@ void hca_put(void)
 	if (--h->opens)
 		return;
 	service_stop();
-	if (h->wake_fd >= 0)
-		close(h->wake_fd);
-	if (h->watch_fd >= 0)
-		close(h->watch_fd);
+	descriptors_close();
 	if (h->steer)
 		rpwi_steer_close(h->steer);
 	h->steer = NULL;
-	h->steer_fd = h->watch_fd = h->wake_fd = -1;
+	h->forked_from = 0;
 	for (unsigned i = 0; i < h->nslots; i++) {
 		free(h->qps[i]);
 		h->qps[i] = NULL;

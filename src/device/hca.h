@@ -214,7 +214,8 @@ struct hca {
 
 	/* service thread */
 	pthread_t service;
-	bool service_running;
+	_Atomic bool service_running;
+	pid_t forked_from; /* this process is a child that has not yet shown whether it goes on with what it inherited; else 0 */
 	_Atomic bool stop;
 	_Atomic uint32_t empty_polls; /* counts up while the program polls in vain: then progress is its own */
 	_Atomic uint32_t any_polls;
@@ -259,6 +260,13 @@ void service_wait_begin(void); /* such a thread is there: the service thread lea
 void service_wait_end(void);
 int service_start(void);
 void service_stop(void);
+/* For calls of the data path: a child that goes on after a fork has no service thread yet. */
+static inline void hca_lock_serving(void)
+{
+	hca_lock();
+	if (RPWI_UNLIKELY(!the_hca.service_running))
+		service_start();
+}
 void service_wake(void);
 void service_atfork_child(void);
 

@@ -520,11 +520,8 @@ void service_wait_end(void) { atomic_fetch_sub(&the_hca.waiters, 1); }
 
 int progress_wait(int fd)
 {
-	struct hca *h = &the_hca;
 	struct pollfd fds[DEV_PORTS_MAX + 2];
-	hca_lock();
-	if (RPWI_UNLIKELY(!h->service_running))
-		service_start();
+	hca_lock_serving();
 	bool got = progress(true, false);
 	progress_flush_held(rpwi_now_ns());
 	unsigned n = fill_pollset(fds);
@@ -652,6 +649,7 @@ int service_start(void)
 	}
 	pthread_setname_np(h->service, "ropeway");
 	h->service_running = true;
+	h->forked_from = 0;
 	return 0;
 }
 
@@ -669,7 +667,7 @@ void service_stop(void)
 	hca_lock();
 }
 
-/* A thread does not survive fork: it is started again by the next call that makes progress. */
+/* A thread does not survive fork: it is started again by the next call on the data path. See place_leave_to_parent in hca.c for the sockets. */
 void service_atfork_child(void)
 {
 	the_hca.service_running = false;

@@ -389,9 +389,7 @@ static int post_list(struct dqp *q, struct ibv_send_wr *wr, struct ibv_send_wr *
 int dev_post_send(struct ibv_qp *ibv, struct ibv_send_wr *wr, struct ibv_send_wr **bad)
 {
 	struct dqp *q = to_dqp(ibv);
-	hca_lock();
-	if (RPWI_UNLIKELY(!the_hca.service_running))
-		service_start();
+	hca_lock_serving();
 	int rc = post_list(q, wr, bad);
 	/* At once; an ACK that is owed goes along. A QP that waits for the window needs no try. */
 	if (!rpwi_qp_blocked(&q->t) || rpwi_qp_ack_owed(&q->t) || rpwi_list_empty(&q->tx_link))
@@ -406,7 +404,7 @@ int dev_post_recv(struct ibv_qp *ibv, struct ibv_recv_wr *wr, struct ibv_recv_wr
 {
 	struct dqp *q = to_dqp(ibv);
 	int rc = 0;
-	hca_lock();
+	hca_lock_serving();
 	if (q->t.state == IBV_QPS_RESET || q->srq)
 		rc = EINVAL;
 	if (rc)

@@ -163,6 +163,7 @@ void rpwi_io_atfork_child(void)
 		next = rpwi_port_next(p);
 		rpwi_port_forget(p);
 	}
+	rpwi_ports.first = NULL; /* the next one to be opened for the same address is a new one */
 	if (open_steers)
 		close_sockets(open_steers);
 	open_steers = NULL;

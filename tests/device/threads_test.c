@@ -220,10 +220,8 @@ static void one_waits_while_others_post_and_destroy(void **state)
 	assert_int_equal(ibv_destroy_qp(p.b.qp), 0);
 	assert_int_equal(ibv_destroy_cq(plain), 0);
 	p.b.cq = w.cq = ibv_create_cq(p.ctx, 512, &w, w.channel, 0);
-	struct ibv_qp_init_attr init = {.send_cq = w.cq,
-		.recv_cq = w.cq,
-		.qp_type = IBV_QPT_RC,
-		.cap = {.max_send_wr = 16, .max_recv_wr = 512, .max_send_sge = 1, .max_recv_sge = 1}};
+	struct ibv_qp_init_attr init = {
+		.send_cq = w.cq, .recv_cq = w.cq, .qp_type = IBV_QPT_RC, .cap = {.max_send_wr = 16, .max_recv_wr = 512, .max_send_sge = 1, .max_recv_sge = 1}};
 	p.b.qp = ibv_create_qp(p.pd, &init);
 	assert_non_null(p.b.qp);
 	struct ibv_qp_attr a = {.qp_state = IBV_QPS_INIT, .port_num = 1, .qp_access_flags = IBV_ACCESS_REMOTE_WRITE};
@@ -332,29 +330,43 @@ static void the_parent_goes_on(void **state)
 	pair_free(&p);
 }
 
-/* A child that opens the device for itself while its parent has it open: neither takes the other's packets. */
+/* A child that opens the device for itself while its parent has it open: neither takes the other's packets, and no QPN is given out twice. */
 static void parent_and_child_each_have_a_device(void **state)
 {
 	struct pair p, own;
-	int status;
+	int status, tells[2];
+	uint32_t qpn;
 	pair_make(&p, 14, 7, 7);
 	assert_true(exchange(&p, 300));
+	assert_int_equal(pipe(tells), 0);
 	pid_t pid = fork();
 	if (!pid) {
 		prctl(PR_SET_PDEATHSIG, SIGKILL);
 		pair_make(&own, 14, 7, 7);
+		qpn = own.a.qp->qp_num;
+		if (write(tells[1], &qpn, sizeof(qpn)) != sizeof(qpn))
+			_exit(1);
 		for (uint64_t i = 0; i < 100; i++)
 			if (!exchange(&own, 400 + i))
 				_exit(1);
 		pair_free(&own);
+		pair_free(&p); /* the copies: the parent's pair lives on */
 		_exit(0);
 	}
-	for (uint64_t i = 0; i < 100; i++)
+	pair_make(&own, 14, 7, 7);
+	assert_int_equal(read(tells[0], &qpn, sizeof(qpn)), sizeof(qpn));
+	assert_int_not_equal(qpn, own.a.qp->qp_num);
+	for (uint64_t i = 0; i < 100; i++) {
 		assert_true(exchange(&p, 600 + i));
+		assert_true(exchange(&own, 700 + i));
+	}
 	assert_int_equal(waitpid(pid, &status, 0), pid);
 	assert_int_equal(status, 0);
 	assert_true(exchange(&p, 900));
+	pair_free(&own);
 	pair_free(&p);
+	close(tells[0]);
+	close(tells[1]);
 }
 
 /* ---- nothing stays behind ---- */
