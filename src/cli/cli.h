@@ -27,7 +27,7 @@ int rpwi_cli_fail(int status, const char *command, const char *fmt, ...) __attri
 int rpwi_cli_usage(const char *command);
 
 /* ---- devices.c ---- */
-/* 0 if a program could open the device and, if it is a software one, have its UDP port now; else -errno, and `why` is a line for people. */
+/* 0 if a program could open the device and, if it is a software one, have its UDP port, within a second; else -errno, and `why` is a line for people. */
 int rpwi_cli_device_usable(const char *name, char *why, size_t why_len);
 
 /* ---- run.c ---- */

@@ -13,6 +13,7 @@
 #include <net/if.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <unistd.h>
 
 #define NAME "ropeway devices"
 enum { PORT = 1 };
@@ -51,8 +52,9 @@ static void view_netdev(struct view *v, const struct rpwi_netdev *n)
 	}
 }
 
-/* Could a program have UDP port 4791 on each address of the device now? Opens nothing for good. */
-static bool port_is_free(const struct rpwi_netdev *n, char *why, size_t why_len)
+/* Could a program have UDP port 4791 on the address of that GID (ALL_GIDS: on each of the device) now? Opens nothing for good. */
+enum { ALL_GIDS = -1 };
+static bool port_is_free(const struct rpwi_netdev *n, int only, char *why, size_t why_len)
 {
 	struct rpwi_steer *steer;
 
@@ -67,7 +69,7 @@ static bool port_is_free(const struct rpwi_netdev *n, char *why, size_t why_len)
 	}
 	for (unsigned i = 0; !err && i < n->gid_count; i++) {
 		struct rpwi_port *port;
-		if (!n->gid[i].usable)
+		if (!n->gid[i].usable || (only != ALL_GIDS && (int)i != only))
 			continue;
 		err = rpwi_port_open(steer, &n->gid[i].addr, &port, why, why_len);
 		if (!err)
@@ -77,6 +79,23 @@ static bool port_is_free(const struct rpwi_netdev *n, char *why, size_t why_len)
 	}
 	rpwi_steer_close(steer);
 	return !err;
+}
+
+/* A ropeway of another user that just starts or ends holds the port for a moment and answers nothing: only what lasts is an error. */
+static int wait_for_port(const struct rpwi_netdev *n, char *why, size_t why_len)
+{
+	struct view v = {0};
+	char reason[300] = "";
+
+	view_netdev(&v, n);
+	int best = rpwi_cli_gid_pick(v.gid, v.gid_count);
+	for (int i = 0; i < 10; i++) {
+		if (best < 0 || port_is_free(n, best, reason, sizeof(reason)))
+			return 0;
+		usleep(100 * 1000);
+	}
+	snprintf(why, why_len, "%s cannot be used: %s", n->name, reason);
+	return -EADDRINUSE;
 }
 
 int rpwi_cli_device_usable(const char *name, char *why, size_t why_len)
@@ -95,11 +114,8 @@ int rpwi_cli_device_usable(const char *name, char *why, size_t why_len)
 		snprintf(why, why_len, "there is no device '%s'; `ropeway devices` lists them", name);
 	int count = rpwi_netdev_list(&netdevs);
 	const struct rpwi_netdev *netdev = find_netdev(netdevs, count, name);
-	char reason[300] = "";
-	if (!ret && netdev && !port_is_free(netdev, reason, sizeof(reason))) {
-		snprintf(why, why_len, "%s cannot be used: %s", name, reason);
-		ret = -EADDRINUSE;
-	}
+	if (!ret && netdev)
+		ret = wait_for_port(netdev, why, why_len);
 	free(netdevs);
 	return ret;
 }
@@ -158,7 +174,7 @@ static void view_fill(struct view *v, struct ibv_device *dev, const struct rpwi_
 	v->software = netdev;
 	if (netdev)
 		view_netdev(v, netdev);
-	v->usable = !netdev || port_is_free(netdev, v->reason, sizeof(v->reason));
+	v->usable = !netdev || port_is_free(netdev, ALL_GIDS, v->reason, sizeof(v->reason));
 	if (v->usable)
 		view_opened(v, dev);
 	view_finish(v);
