@@ -25,9 +25,10 @@ int main(int argc, char **argv)
 	fflush(stdout);
 	if (system("ls / >/dev/null"))
 		return 4;
-	volatile char *p = malloc(8);
+	volatile size_t beyond = 8; /* so that no compiler sees it coming */
+	volatile char *p = malloc(beyond);
 	if (argc > 1 && !strcmp(argv[1], "overflow"))
-		p[8] = 1;
+		p[beyond] = 1;
 	free((void *)p);
 	volatile char *volatile nowhere = NULL;
 	if (argc > 1 && !strcmp(argv[1], "null"))

@@ -67,7 +67,12 @@ static inline uint8_t pattern(unsigned tag, unsigned k, size_t i) { return (uint
 static inline void add_packet(struct rpwi_txb *b, uint32_t qpn, uint32_t psn, const void *payload, uint32_t len)
 {
 	struct rpwi_txpkt *t = &b->pkt[b->npkt++];
-	struct rpwi_pkt pkt = {.opcode = RPWI_SVC_RC | RPWI_OP_SEND_ONLY, .pkey = RPWI_PKEY_DEFAULT, .dqpn = qpn, .psn = psn, .pad = (uint8_t)((4 - len % 4) % 4), .payload_len = len};
+	struct rpwi_pkt pkt = {.opcode = RPWI_SVC_RC | RPWI_OP_SEND_ONLY,
+		.pkey = RPWI_PKEY_DEFAULT,
+		.dqpn = qpn,
+		.psn = psn,
+		.pad = (uint8_t)((4 - len % 4) % 4),
+		.payload_len = len};
 	t->hdr_len = (uint16_t)rpwi_pkt_encode(&pkt, t->hdr);
 	t->pad = pkt.pad;
 	t->payload_len = len;
