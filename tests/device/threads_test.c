@@ -22,6 +22,13 @@
 
 enum { THREADS = 4, MSG = 3000, MSGS = 150, WAIT_MS = 20000 };
 
+/* ThreadSanitizer cannot follow a child of fork that starts threads: it ends it ("dup thread with used id"). */
+#ifdef __SANITIZE_THREAD__
+#define SKIP_UNDER_TSAN() skip()
+#else
+#define SKIP_UNDER_TSAN() (void)0
+#endif
+
 static void *must(bool ok) { return ok ? NULL : (void *)1; }
 
 /* ---- each its own pair ---- */
@@ -271,6 +278,7 @@ static bool exchange(struct pair *p, uint64_t seed)
 static void the_child_goes_on(void **state)
 {
 	int status;
+	SKIP_UNDER_TSAN();
 	pid_t parent = fork();
 	if (!parent) {
 		struct pair p;
@@ -336,6 +344,7 @@ static void parent_and_child_each_have_a_device(void **state)
 	struct pair p, own;
 	int status, tells[2];
 	uint32_t qpn;
+	SKIP_UNDER_TSAN();
 	pair_make(&p, 14, 7, 7);
 	assert_true(exchange(&p, 300));
 	assert_int_equal(pipe(tells), 0);
@@ -353,6 +362,7 @@ static void parent_and_child_each_have_a_device(void **state)
 		pair_free(&p); /* the copies: the parent's pair lives on */
 		_exit(0);
 	}
+	close(tells[1]);
 	pair_make(&own, 14, 7, 7);
 	assert_int_equal(read(tells[0], &qpn, sizeof(qpn)), sizeof(qpn));
 	assert_int_not_equal(qpn, own.a.qp->qp_num);
@@ -366,7 +376,6 @@ static void parent_and_child_each_have_a_device(void **state)
 	pair_free(&own);
 	pair_free(&p);
 	close(tells[0]);
-	close(tells[1]);
 }
 
 /* ---- nothing stays behind ---- */
@@ -382,6 +391,14 @@ static int open_fds(void)
 	return n;
 }
 
+/* The service thread may have one open for a moment: to ask who holds the port, say. */
+static bool open_fds_at_most(int n)
+{
+	for (int i = 0; i < 5000 && open_fds() > n; i++)
+		usleep(1000);
+	return open_fds() <= n;
+}
+
 static void opening_and_closing_leaks_no_descriptor(void **state)
 {
 	struct pair p;
@@ -395,7 +412,7 @@ static void opening_and_closing_leaks_no_descriptor(void **state)
 	}
 	for (int i = 0; i < 150; i++)
 		assert_int_equal(ibv_close_device(pair_open_loopback()), 0);
-	assert_int_equal(open_fds(), before);
+	assert_true(open_fds_at_most(before));
 }
 
 static void a_thousand_objects_come_and_go(void **state)
@@ -429,7 +446,7 @@ static void a_thousand_objects_come_and_go(void **state)
 			assert_int_equal(ibv_destroy_cq(cq[k]), 0);
 			assert_int_equal(ibv_dereg_mr(mr[k]), 0);
 		}
-		assert_int_equal(open_fds(), before);
+		assert_true(open_fds_at_most(before));
 	}
 	free(buf);
 	assert_int_equal(ibv_dealloc_pd(pd), 0);
