@@ -18,7 +18,7 @@ static const struct subcommand {
 
 static void print_help(FILE *to)
 {
-	fputs("ropeway: a software RoCEv2 device; verbs programs run on it unmodified, without a NIC and without root\n\n"
+	fputs("ropeway: a software RoCEv2 device; verbs programs run on it unmodified, without a NIC or root\n\n"
 	      "Usage: ropeway COMMAND [OPTIONS]\n"
 	      "       ropeway --help | --version\n\n"
 	      "Commands:\n",

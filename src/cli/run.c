@@ -20,13 +20,14 @@
 static void print_help(void)
 {
 	puts("Usage: ropeway run [--stats] [--pcap FILE] [--fault SPEC] [--] PROGRAM [ARGUMENTS...]\n\n"
-	     "Runs PROGRAM, unmodified, with the software RoCEv2 devices in its list of RDMA devices: first, before real ones.\n"
+	     "Runs PROGRAM, unmodified, with the software RoCEv2 devices first in its list of RDMA devices.\n"
 	     "The exit status is PROGRAM's; 126 if it cannot be run, 127 if there is none.\n\n"
-	     "  --stats        print counters to standard error at the end: packets, retries, NAKs, RNR, ICRC errors\n"
+	     "  --stats        print counters to standard error at the end: packets, retries, NAKs, ICRC errors\n"
 	     "  --pcap FILE    capture every packet as pcapng (a %p in FILE becomes the process ID)\n"
-	     "  --fault SPEC   harm what is sent, reproducibly: drop=0.01,dup=0.01,reorder=0.01,corrupt=0.001,delay=2,seed=7\n"
-	     "                 (probabilities; delay in ms; any of them)\n\n"
-	     "The same with environment variables: ROPEWAY_STATS=1, ROPEWAY_PCAP, ROPEWAY_PCAP_LIMIT, ROPEWAY_FAULT, ROPEWAY_LOG.");
+	     "  --fault SPEC   harm what is sent, reproducibly; any of\n"
+	     "                 drop=0.01,dup=0.01,reorder=0.01,corrupt=0.001 (probabilities),delay=2 (ms),seed=7\n\n"
+	     "The same with environment variables: ROPEWAY_STATS=1, ROPEWAY_PCAP, ROPEWAY_PCAP_LIMIT,\n"
+	     "ROPEWAY_FAULT, ROPEWAY_LOG.");
 }
 
 /* ---- what a preload cannot do, said before it fails silently ---- */
