@@ -24,8 +24,8 @@ static void print_help(void)
 	     "The exit status is PROGRAM's; 126 if it cannot be run, 127 if there is none.\n\n"
 	     "  --stats        print counters to standard error at the end: packets, retries, NAKs, ICRC errors\n"
 	     "  --pcap FILE    capture every packet as pcapng (a %p in FILE becomes the process ID)\n"
-	     "  --fault SPEC   harm what is sent, reproducibly; any of\n"
-	     "                 drop=0.01,dup=0.01,reorder=0.01,corrupt=0.001 (probabilities),delay=2 (ms),seed=7\n\n"
+	     "  --fault SPEC   harm what is sent, reproducibly, for example drop=0.01,delay=2,seed=7\n"
+	     "                 (drop, dup, reorder, corrupt: probabilities; delay: ms; seed)\n\n"
 	     "The same with environment variables: ROPEWAY_STATS=1, ROPEWAY_PCAP, ROPEWAY_PCAP_LIMIT,\n"
 	     "ROPEWAY_FAULT, ROPEWAY_LOG.");
 }
