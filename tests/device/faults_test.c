@@ -77,8 +77,8 @@ static void a_killed_peer_ends_every_request(void **state)
 	struct end e;
 	struct ibv_wc wc;
 	int sock, done = 0, failed = 0, status;
-	pid_t pid = passive(&sock, 10, 3);
-	end_make(&e, sock, 10, 3);
+	pid_t pid = passive(&sock, 14, 2);
+	end_make(&e, sock, 14, 2);
 	enum { N = 100 };
 	int posted = 0;
 	for (int i = 0; i < N; i++, posted++)
@@ -116,6 +116,8 @@ static void a_stopped_peer_loses_no_connection(void **state)
 	end_make(&e, sock, 14, 7);
 	pair_fill(e.s.buf, 65536, 21);
 	assert_int_equal(kill(pid, SIGSTOP), 0);
+	assert_int_equal(waitpid(pid, &status, WUNTRACED), pid); /* it may run on for a moment */
+	assert_true(WIFSTOPPED(status));
 	assert_int_equal(pair_send(&e.s, IBV_WR_RDMA_WRITE, 0, 65536, e.peer.addr, e.peer.rkey), 0);
 	assert_false(pair_poll(e.s.cq, &wc, 400));
 	assert_int_equal(kill(pid, SIGCONT), 0);
@@ -145,9 +147,11 @@ static void a_passive_target_is_served(void **state)
 		pair_fill(e.s.buf, 10000, i);
 		assert_int_equal(pair_send(&e.s, IBV_WR_RDMA_WRITE, 0, 10000, e.peer.addr + i, e.peer.rkey), 0);
 		assert_true(pair_poll(e.s.cq, &wc, 5000));
+		assert_int_equal(wc.status, IBV_WC_SUCCESS);
 		memset(e.s.buf, 0, 10000);
 		assert_int_equal(pair_send(&e.s, IBV_WR_RDMA_READ, 0, 10000, e.peer.addr + i, e.peer.rkey), 0);
 		assert_true(pair_poll(e.s.cq, &wc, 5000));
+		assert_int_equal(wc.status, IBV_WC_SUCCESS);
 		assert_true(pair_holds(e.s.buf, 10000, i));
 	}
 	assert_int_equal(write(sock, "x", 1), 1);
