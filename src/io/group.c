@@ -24,6 +24,7 @@ enum {
 	WRONG_PKTS = 32,
 	WRONG_WINDOW_NS = 100000000,
 	PAUSE_MIN_NS = 100000000,
+	LOOK_MS = 400,
 	CALM_NS = 1000000000,
 };
 static const uint64_t PAUSE_MAX_NS = 5 * RPWI_NS_PER_S;
@@ -37,6 +38,8 @@ struct entry {
 };
 
 struct rpwi_group {
+	uint64_t look_ns;
+	unsigned members; /* when we looked last */
 	struct rpwi_port *port;
 	struct rpwi_steer *steer;
 	struct entry entry[ENTRIES_MAX];
@@ -296,11 +299,26 @@ void rpwi_group_wrong_member(struct rpwi_group *g, unsigned pkts)
 	g->due_ns = RPWI_MAX(now, g->last_ns + (helped ? 0 : g->pause_ns));
 }
 
-uint64_t rpwi_group_deadline(const struct rpwi_group *g) { return g->due_ns; }
+/* When a member leaves, the last one gets its place, and what goes to a wrong member is noticed there; but not by one that is stopped, and then it is lost.
+ * So everyone looks now and then whether somebody left: the first to do so puts it right. */
+static void look_who_left(struct rpwi_group *g, uint64_t now_ns)
+{
+	struct io_holder h;
+	g->look_ns = now_ns + LOOK_MS * RPWI_NS_PER_MS;
+	if (g->lock_fd >= 0 || rpwi_port_rx_fd(g->port) < 0 || rpwi_holder_find(rpwi_port_local(g->port), &h))
+		return;
+	if (h.sockets < g->members && g->due_ns == RPWI_NEVER)
+		g->due_ns = now_ns;
+	g->members = h.sockets;
+}
+
+uint64_t rpwi_group_deadline(const struct rpwi_group *g) { return RPWI_MIN(g->due_ns, g->look_ns); }
 uint64_t rpwi_group_renewals(const struct rpwi_group *g) { return g->renewals; }
 
 void rpwi_group_timer(struct rpwi_group *g, uint64_t now_ns)
 {
+	if (g->look_ns <= now_ns)
+		look_who_left(g, now_ns);
 	if (g->due_ns > now_ns)
 		return;
 	if (g->lock_fd >= 0) {
