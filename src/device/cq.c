@@ -67,9 +67,6 @@ struct ibv_comp_channel *rpwi_dev_create_comp_channel(struct ibv_context *c)
 		return NULL;
 	}
 	rpwi_list_init(&ch->cqs);
-	hca_lock();
-	to_dctx(c)->objects++;
-	hca_unlock();
 	return &ch->ibv;
 }
 
@@ -81,7 +78,6 @@ int rpwi_dev_destroy_comp_channel(struct ibv_comp_channel *ibv)
 		hca_unlock();
 		return EBUSY;
 	}
-	to_dctx(ibv->context)->objects--;
 	hca_unlock();
 	close(ibv->fd);
 	free(ch);
@@ -218,8 +214,8 @@ int dev_poll_cq(struct ibv_cq *ibv, int n, struct ibv_wc *wc)
 	return cq_pop(cq, n, wc);
 }
 
-/* Drop the completions of a QP that is destroyed or reset (IB 11.2.5.5); receive completions of a SRQ stay. */
-void cq_purge_qp(struct dcq *cq, uint32_t qpn, struct dsrq *srq)
+/* Drop the completions of a QP that is destroyed or reset (IB 11.2.5.5). */
+void cq_purge_qp(struct dcq *cq, uint32_t qpn)
 {
 	cq_lock(cq);
 	uint32_t head = atomic_load(&cq->head), tail = atomic_load(&cq->tail), to = head;
@@ -265,7 +261,6 @@ static struct dcq *cq_new(struct ibv_context *c, int cqe, void *cq_context, stru
 	pthread_cond_init(&cq->ibv.cond, NULL);
 	rpwi_list_init(&cq->link);
 	hca_lock();
-	to_dctx(c)->objects++;
 	if (ch)
 		RPWI_CONTAINER_OF(ch, struct dchannel, ibv)->refs++;
 	hca_unlock();
@@ -314,7 +309,6 @@ int rpwi_dev_destroy_cq(struct ibv_cq *ibv)
 		hca_unlock();
 		return EBUSY;
 	}
-	to_dctx(ibv->context)->objects--;
 	if (ibv->channel)
 		RPWI_CONTAINER_OF(ibv->channel, struct dchannel, ibv)->refs--;
 	hca_unlock();

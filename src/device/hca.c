@@ -541,9 +541,6 @@ struct ibv_pd *rpwi_dev_alloc_pd(struct ibv_context *c)
 	if (!pd)
 		return NULL;
 	pd->ibv.context = c;
-	hca_lock();
-	to_dctx(c)->objects++;
-	hca_unlock();
 	return &pd->ibv;
 }
 
@@ -557,7 +554,6 @@ int rpwi_dev_dealloc_pd(struct ibv_pd *ibv)
 	}
 	if (pd->parent)
 		pd->parent->refs--;
-	to_dctx(ibv->context)->objects--;
 	hca_unlock();
 	free(pd);
 	return 0;

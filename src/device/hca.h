@@ -52,7 +52,6 @@ struct dctx {
 	struct dev *dev;
 	struct rpwi_list link; /* the_hca.contexts */
 	struct rpwi_list events;
-	unsigned objects; /* PDs, CQs, channels that still hold it */
 };
 static inline struct dctx *to_dctx(const struct ibv_context *c) { return RPWI_CONTAINER_OF((struct ibv_context *)(uintptr_t)c, struct dctx, v.context); }
 
@@ -78,7 +77,6 @@ struct dkey {
 	uint32_t refs;   /* MWs bound to this MR; QPs bound to this MW */
 	uint32_t qpn;    /* type 2 MW: the QP it is bound to */
 	struct dkey *mr; /* MW: the MR under it */
-	bool zero_based;
 };
 struct dmr {
 	struct ibv_mr ibv;
@@ -296,7 +294,7 @@ int dev_poll_cq(struct ibv_cq *cq, int n, struct ibv_wc *wc);
 int dev_req_notify_cq(struct ibv_cq *cq, int solicited_only);
 struct ibv_cq_ex *dev_create_cq_ex(struct ibv_context *c, struct ibv_cq_init_attr_ex *attr);
 void cq_push(struct dcq *cq, const struct ibv_wc *wc, bool solicited); /* the lock is held */
-void cq_purge_qp(struct dcq *cq, uint32_t qpn, struct dsrq *srq);
+void cq_purge_qp(struct dcq *cq, uint32_t qpn);
 
 /* srq.c */
 int dev_post_srq_recv(struct ibv_srq *srq, struct ibv_recv_wr *wr, struct ibv_recv_wr **bad);

@@ -163,7 +163,6 @@ static struct dqp *qp_new(struct ibv_context *c, struct ibv_qp_init_attr_ex *a)
 		q->rcq->refs++;
 		if (q->srq)
 			q->srq->refs++;
-		q->ctx->objects++;
 	}
 	hca_unlock();
 	if (rc)
@@ -257,15 +256,14 @@ int rpwi_dev_destroy_qp(struct ibv_qp *ibv)
 	dev_stats_gone(&q->t.stats);
 	ports_drop(q);
 	peer_put(q->peer);
-	cq_purge_qp(q->scq, q->t.qpn, NULL);
+	cq_purge_qp(q->scq, q->t.qpn);
 	if (q->rcq != q->scq)
-		cq_purge_qp(q->rcq, q->t.qpn, q->srq);
+		cq_purge_qp(q->rcq, q->t.qpn);
 	q->pd->refs--;
 	q->scq->refs--;
 	q->rcq->refs--;
 	if (q->srq)
 		q->srq->refs--;
-	q->ctx->objects--;
 	hca_unlock();
 	dev_events_forget(q->ctx, ibv);
 	pthread_mutex_lock(&ibv->mutex);
@@ -338,8 +336,8 @@ int rpwi_dev_modify_qp(struct ibv_qp *ibv, struct ibv_qp_attr *attr, int mask)
 		}
 		if ((mask & IBV_QP_STATE) && attr->qp_state == IBV_QPS_RESET && was != IBV_QPS_RESET) {
 			progress_qp_forget(q);
-			cq_purge_qp(q->scq, q->t.qpn, NULL);
-			cq_purge_qp(q->rcq, q->t.qpn, q->srq);
+			cq_purge_qp(q->scq, q->t.qpn);
+			cq_purge_qp(q->rcq, q->t.qpn);
 		} else {
 			progress_qp_kick(q, false, now_ns);
 		}
