@@ -17,6 +17,7 @@
 
 enum {
 	MESSAGE_MAX = 2 * IO_GRO_BYTES_MAX,
+	FIRST_ROOM = 4096,
 	GATHER_MAX = IO_GRO_BYTES_MAX, /* a waiting message grows up to this */
 	WAITING_BYTES_MAX = 8 << 20,
 	RETRY_NS = 200000,
@@ -25,15 +26,20 @@ enum {
 
 struct waiting {
 	struct waiting *next;
-	uint16_t slot;
 	size_t len, room;
 	uint8_t *data;
 };
 
+/* What waits for one owner, in order. */
+struct queue {
+	struct queue *next;
+	struct io_dest to;
+	struct waiting *first, *last; /* never empty but while it is made */
+};
+
 struct rpwi_handover {
 	/* out */
-	struct waiting *first;
-	struct waiting **last;
+	struct queue *queues;
 	size_t waiting_bytes;
 	uint64_t retry_at_ns, lost;
 	/* in: records not yet taken lie in buf[at..end) */
@@ -54,7 +60,6 @@ struct rpwi_handover *rpwi_handover_new(void)
 	struct rpwi_handover *h = calloc(1, sizeof(*h));
 	if (!h)
 		return NULL;
-	h->last = &h->first;
 	h->retry_at_ns = RPWI_NEVER;
 	h->buf = malloc(MESSAGE_MAX);
 	if (!h->buf) {
@@ -64,15 +69,20 @@ struct rpwi_handover *rpwi_handover_new(void)
 	return h;
 }
 
-static void waiting_drop(struct rpwi_handover *h, struct waiting **at)
+/* The first of a queue. False: it was the last as well, and the queue is gone. */
+static bool waiting_drop(struct rpwi_handover *h, struct queue **at)
 {
-	struct waiting *w = *at;
-	*at = w->next;
-	if (h->last == &w->next)
-		h->last = at;
+	struct queue *q = *at;
+	struct waiting *w = q->first;
+	q->first = w->next;
 	h->waiting_bytes -= w->room;
 	free(w->data);
 	free(w);
+	if (q->first)
+		return true;
+	*at = q->next;
+	free(q);
+	return false;
 }
 
 void rpwi_handover_free(struct rpwi_handover *h)
@@ -86,8 +96,8 @@ void rpwi_handover_free(struct rpwi_handover *h)
 
 void rpwi_handover_forget(struct rpwi_handover *h)
 {
-	while (h->first)
-		waiting_drop(h, &h->first);
+	while (h->queues)
+		waiting_drop(h, &h->queues);
 	h->retry_at_ns = RPWI_NEVER;
 	h->at = h->end = 0;
 }
@@ -96,56 +106,81 @@ void rpwi_handover_forget(struct rpwi_handover *h)
 
 static bool is_full(int rc) { return rc == -EAGAIN || rc == -ENOBUFS; }
 
-static int send_message(struct rpwi_steer *s, uint16_t slot, const struct iovec *parts, unsigned n)
+static int send_message(struct rpwi_steer *s, const struct io_dest *to, const struct iovec *parts, unsigned n)
 {
 	struct io_msg m = {.type = IO_MSG_PACKETS};
-	return rpwi_steer_tell(s, slot, &m, parts, n, -1);
+	return rpwi_steer_tell_dest(s, to, &m, parts, n, -1);
 }
 
-/* Make room for one more record in a message that waits for that slot; the last one alone may grow, so that order is kept. */
-static uint8_t *waiting_room(struct rpwi_handover *h, uint16_t slot, size_t need)
+static struct queue *queue_of(const struct rpwi_handover *h, const struct io_dest *to)
 {
-	struct waiting *w = NULL;
-	for (struct waiting *i = h->first; i; i = i->next)
-		if (i->slot == slot)
-			w = i;
-	if (!w || w->len + need > w->room) {
-		size_t room = RPWI_MAX(need, (size_t)(w ? GATHER_MAX : 4096)); /* many wait: a large one */
-		if (h->waiting_bytes + room > WAITING_BYTES_MAX || !(w = calloc(1, sizeof(*w))))
-			return NULL;
-		w->data = malloc(room);
-		if (!w->data) {
-			free(w);
-			return NULL;
-		}
-		w->slot = slot;
-		w->room = room;
-		*h->last = w;
-		h->last = &w->next;
-		h->waiting_bytes += room;
+	for (struct queue *q = h->queues; q; q = q->next)
+		if (rpwi_dest_eq(&q->to, to))
+			return q;
+	return NULL;
+}
+
+static struct waiting *waiting_new(struct rpwi_handover *h, size_t room)
+{
+	struct waiting *w = h->waiting_bytes + room <= WAITING_BYTES_MAX ? calloc(1, sizeof(*w)) : NULL;
+	if (!w)
+		return NULL;
+	w->data = malloc(room);
+	if (!w->data) {
+		free(w);
+		return NULL;
 	}
-	w->len += need;
-	return w->data + w->len - need;
+	w->room = room;
+	h->waiting_bytes += room;
+	return w;
 }
 
-static bool waits(const struct rpwi_handover *h, uint16_t slot)
+static struct queue *queue_new(struct rpwi_handover *h, const struct io_dest *to, size_t room)
 {
-	for (const struct waiting *w = h->first; w; w = w->next)
-		if (w->slot == slot)
-			return true;
-	return false;
+	struct queue *q = calloc(1, sizeof(*q));
+	if (!q)
+		return NULL;
+	q->first = q->last = waiting_new(h, room);
+	if (!q->first) {
+		free(q);
+		return NULL;
+	}
+	q->to = *to;
+	q->next = h->queues;
+	h->queues = q;
+	return q;
 }
 
-void rpwi_handover_pass(struct rpwi_handover *h, struct rpwi_steer *s, uint16_t slot, const struct io_packet *pkt, const void *data)
+/* Make room for one more record in a message that waits for that owner; the last one alone may grow, so that order is kept. */
+static uint8_t *waiting_room(struct rpwi_handover *h, const struct io_dest *to, size_t need)
+{
+	struct queue *q = queue_of(h, to);
+	if (!q)
+		q = queue_new(h, to, RPWI_MAX(need, (size_t)FIRST_ROOM));
+	if (!q)
+		return NULL;
+	if (q->last->len + need > q->last->room) {
+		struct waiting *w = waiting_new(h, RPWI_MAX(need, (size_t)GATHER_MAX)); /* many wait: a large one */
+		if (!w)
+			return NULL;
+		q->last->next = w;
+		q->last = w;
+	}
+	q->last->len += need;
+	return q->last->data + q->last->len - need;
+}
+
+void rpwi_handover_pass(struct rpwi_handover *h, struct rpwi_steer *s, const struct io_dest *to, const struct io_packet *pkt, const void *data)
 {
 	const struct iovec parts[2] = {{(void *)(uintptr_t)pkt, sizeof(*pkt)}, {(void *)(uintptr_t)data, pkt->len}};
-	int rc = waits(h, slot) ? -EAGAIN : send_message(s, slot, parts, 2);
+	int rc = queue_of(h, to) ? -EAGAIN : send_message(s, to, parts, 2);
 	if (!rc)
 		return;
-	uint8_t *at = is_full(rc) ? waiting_room(h, slot, sizeof(*pkt) + pkt->len) : NULL;
+	uint8_t *at = is_full(rc) ? waiting_room(h, to, sizeof(*pkt) + pkt->len) : NULL;
 	if (!at) {
 		h->lost += (pkt->len + pkt->seg_len - 1) / pkt->seg_len;
-		rpwi_debug("packets for slot %u are lost: %s", slot, strerror(-rc)); /* ECONNREFUSED: no process has that slot */
+		/* ECONNREFUSED: no process has that slot, or that service any more. */
+		rpwi_debug("packets for slot %u (0: for service 0x%llx) are lost: %s", to->slot, (unsigned long long)to->service_id, strerror(-rc));
 		return;
 	}
 	memcpy(at, pkt, sizeof(*pkt));
@@ -154,22 +189,27 @@ void rpwi_handover_pass(struct rpwi_handover *h, struct rpwi_steer *s, uint16_t 
 		h->retry_at_ns = rpwi_now_ns() + RETRY_NS;
 }
 
-/* In order for each slot; an owner that does not read holds up nobody else. */
+/* False: nothing more goes to that owner now, or the queue is gone. */
+static bool retry_first(struct rpwi_handover *h, struct rpwi_steer *s, struct queue **at)
+{
+	struct queue *q = *at;
+	const struct iovec part = {q->first->data, q->first->len};
+	if (is_full(send_message(s, &q->to, &part, 1)))
+		return false;
+	return waiting_drop(h, at);
+}
+
+/* In order for each owner; one that does not read holds up nobody else. */
 void rpwi_handover_retry(struct rpwi_handover *h, struct rpwi_steer *s)
 {
-	uint64_t full[64] = {0};
-	for (struct waiting **at = &h->first; *at;) {
-		struct waiting *w = *at;
-		const struct iovec part = {w->data, w->len};
-		uint64_t bit = 1ull << w->slot % 64;
-		if ((full[w->slot / 64] & bit) || is_full(send_message(s, w->slot, &part, 1))) {
-			full[w->slot / 64] |= bit;
-			at = &w->next;
-		} else {
-			waiting_drop(h, at);
-		}
+	for (struct queue **at = &h->queues; *at;) {
+		struct queue *q = *at;
+		while (retry_first(h, s, at))
+			;
+		if (*at == q)
+			at = &q->next;
 	}
-	h->retry_at_ns = h->first ? rpwi_now_ns() + RETRY_NS : RPWI_NEVER;
+	h->retry_at_ns = h->queues ? rpwi_now_ns() + RETRY_NS : RPWI_NEVER;
 }
 
 uint64_t rpwi_handover_retry_at(const struct rpwi_handover *h) { return h->retry_at_ns; }

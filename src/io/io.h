@@ -54,6 +54,14 @@ bool rpwi_steer_owns(const struct rpwi_steer *s, uint32_t qpn);
 void rpwi_io_atfork_child(void);
 int rpwi_steer_fd(const struct rpwi_steer *s); /* readable when packets were handed over, or a member asks something */
 
+/* Service IDs of the communication manager, claimed for the network namespace like slots: a claim on one address and one on all (family 0) exclude each other, whoever
+ * has them. 0, -EADDRINUSE, or another -errno. The kernel releases what a process leaves behind. */
+int rpwi_steer_claim_service(struct rpwi_steer *s, uint64_t service_id, const struct rpwi_addr *addr);
+void rpwi_steer_unclaim_service(struct rpwi_steer *s, uint64_t service_id, const struct rpwi_addr *addr);
+bool rpwi_steer_owns_service(const struct rpwi_steer *s, uint64_t service_id, const struct rpwi_addr *local); /* by either kind of claim */
+/* Does a process of this network namespace have that slot now? Asked of the kernel; three system calls. */
+bool rpwi_steer_slot_exists(uint16_t slot);
+
 /* Same-host pacing for what has no acknowledgements (UC, UD). Every process publishes how much it has drained; a sender asks for room before it sends.
  * Returns how many of `pkts` packets of `bytes` bytes altogether may go to the process that owns `qpn` now (at least all of them if that process is not on this
  * host or publishes nothing); they are charged at the next rpwi_port_send, which must be the one that was asked for. Never blocks. */
@@ -90,6 +98,8 @@ int rpwi_port_recv(struct rpwi_port *p, struct rpwi_rx *rx);
 int rpwi_steer_recv(struct rpwi_steer *s, struct rpwi_rx *rx);
 /* A packet in our socket for a QPN that is not ours: give it to its owner; counts, and has the steering program renewed when that keeps happening. */
 void rpwi_port_hand_over(struct rpwi_port *p, const struct rpwi_rx *rx, const uint8_t *seg, size_t len, uint32_t qpn);
+/* The same for a request for a service that is not ours, to its claimant. False, and nothing done, when nobody has claimed it on that address. */
+bool rpwi_port_hand_over_service(struct rpwi_port *p, const struct rpwi_rx *rx, const uint8_t *seg, size_t len, uint64_t service_id);
 /* Bytes (as SO_RCVBUF counts them, truesize) that a receiving socket gets on this machine: 425984 where rmem_max is the default. Cached. */
 size_t rpwi_rcvbuf_bytes(void);
 /* When delayed packets (fault injection) are to be sent, RPWI_NEVER if none; and send those whose time has come. */

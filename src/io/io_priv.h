@@ -68,12 +68,19 @@ struct io_packet {
 	uint8_t ttl, tos;
 };
 enum { IO_MSG_MAGIC = 0x72707769, IO_MSG_VERSION = 1 };
+/* Who is meant: the owner of a slot; or (slot 0) the claimant of a service ID on an address, family 0: on all. */
+struct io_dest {
+	uint16_t slot;
+	uint64_t service_id;
+	struct rpwi_addr addr;
+};
 struct io_port_list {
 	struct rpwi_port *first;
 };
 extern struct io_port_list rpwi_ports; /* of this process */
 /* 0 or -errno; the sender's fields are filled in here. Never blocks. fd >= 0 goes along. */
 int rpwi_steer_tell(struct rpwi_steer *s, uint16_t slot, struct io_msg *m, const struct iovec *data, unsigned parts, int fd);
+int rpwi_steer_tell_dest(struct rpwi_steer *s, const struct io_dest *to, struct io_msg *m, const struct iovec *data, unsigned parts, int fd);
 /* Answer what others ask; packets that come meanwhile wait for rpwi_steer_recv. */
 void rpwi_steer_serve(struct rpwi_steer *s);
 struct rpwi_handover *rpwi_steer_handover(struct rpwi_steer *s);
@@ -81,12 +88,28 @@ struct rpwi_handover *rpwi_steer_handover(struct rpwi_steer *s);
 bool rpwi_steer_ask_holder(const struct rpwi_addr *a, int timeout_ms);
 struct rpwi_pace *rpwi_steer_pace(struct rpwi_steer *s);
 
+/* ---- dest.c: the abstract names of slots and services ---- */
+bool rpwi_dest_eq(const struct io_dest *a, const struct io_dest *b);
+int rpwi_dest_bind(const struct io_dest *d); /* a socket of that name that hears who sends; -EADDRINUSE: another has it; or another -errno */
+int rpwi_dest_send(int fd, const struct io_dest *to, struct msghdr *h); /* 0 or -errno */
+bool rpwi_dest_exists(const struct io_dest *d);                         /* is a socket bound to it now? */
+
+/* ---- claim.c: the services of this process ---- */
+struct rpwi_claims;
+struct rpwi_claims *rpwi_claims_new(void); /* NULL: no memory, or no descriptor */
+void rpwi_claims_free(struct rpwi_claims *c);
+int rpwi_claims_fd(const struct rpwi_claims *c);    /* readable when one of their sockets is */
+int rpwi_claims_ready(const struct rpwi_claims *c); /* one of them that has something to read, or -1 */
+int rpwi_claims_add(struct rpwi_claims *c, uint64_t service_id, const struct rpwi_addr *addr);
+void rpwi_claims_del(struct rpwi_claims *c, uint64_t service_id, const struct rpwi_addr *addr);
+bool rpwi_claims_cover(const struct rpwi_claims *c, uint64_t service_id, const struct rpwi_addr *addr);
+
 /* ---- handover.c ---- */
 struct rpwi_handover;
 struct rpwi_handover *rpwi_handover_new(void);
 void rpwi_handover_free(struct rpwi_handover *h);
 void rpwi_handover_forget(struct rpwi_handover *h);
-void rpwi_handover_pass(struct rpwi_handover *h, struct rpwi_steer *s, uint16_t slot, const struct io_packet *pkt, const void *data);
+void rpwi_handover_pass(struct rpwi_handover *h, struct rpwi_steer *s, const struct io_dest *to, const struct io_packet *pkt, const void *data);
 void rpwi_handover_retry(struct rpwi_handover *h, struct rpwi_steer *s);
 uint64_t rpwi_handover_retry_at(const struct rpwi_handover *h);
 uint8_t *rpwi_handover_buf(struct rpwi_handover *h, size_t *room);          /* where the records of a message are received */

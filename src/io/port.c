@@ -146,7 +146,7 @@ static void flush_over(struct rpwi_port *p)
 {
 	if (RPWI_LIKELY(!p->over.pkt.len))
 		return;
-	rpwi_handover_pass(rpwi_steer_handover(p->steer), p->steer, p->over.slot, &p->over.pkt, p->over.at);
+	rpwi_handover_pass(rpwi_steer_handover(p->steer), p->steer, &p->over.to, &p->over.pkt, p->over.at);
 	p->over.pkt.len = 0;
 }
 
@@ -272,22 +272,17 @@ int rpwi_port_recv(struct rpwi_port *p, struct rpwi_rx *rx)
 
 /* ---- for others ---- */
 
-void rpwi_port_hand_over(struct rpwi_port *p, const struct rpwi_rx *rx, const uint8_t *seg, size_t len, uint32_t qpn)
+static void hand_to(struct rpwi_port *p, const struct rpwi_rx *rx, const uint8_t *seg, size_t len, const struct io_dest *to)
 {
-	uint16_t slot = rpwi_slot_of(qpn);
 	size_t seg_len = rx->seg_len ? rx->seg_len : rx->len;
-	p->n.handed_over++;
-	rpwi_group_wrong_member(p->group, 1);
-	if (slot < 1 || slot > RPWI_SLOT_MAX || !len)
-		return;
 	/* Neighbours for one owner go as one. */
-	if (p->over.pkt.len && p->over.slot == slot && p->over.at + p->over.pkt.len == seg && p->over.pkt.len % seg_len == 0) {
+	if (p->over.pkt.len && rpwi_dest_eq(&p->over.to, to) && p->over.at + p->over.pkt.len == seg && p->over.pkt.len % seg_len == 0) {
 		p->over.pkt.len += (uint32_t)len;
 		return;
 	}
 	flush_over(p);
 	p->over.at = seg;
-	p->over.slot = slot;
+	p->over.to = *to;
 	p->over.pkt = (struct io_packet){
 		.len = (uint32_t)len,
 		.seg_len = (uint32_t)RPWI_MIN(seg_len, len),
@@ -296,6 +291,30 @@ void rpwi_port_hand_over(struct rpwi_port *p, const struct rpwi_rx *rx, const ui
 		.tos = rx->tos,
 		.flow = rx->flow,
 	};
+}
+
+void rpwi_port_hand_over(struct rpwi_port *p, const struct rpwi_rx *rx, const uint8_t *seg, size_t len, uint32_t qpn)
+{
+	struct io_dest to = {.slot = rpwi_slot_of(qpn)};
+	p->n.handed_over++;
+	rpwi_group_wrong_member(p->group, 1);
+	if (to.slot >= 1 && to.slot <= RPWI_SLOT_MAX && len)
+		hand_to(p, rx, seg, len, &to);
+}
+
+/* No steering program sends requests to their claimant, so a request here is not a sign that it is out of date. */
+bool rpwi_port_hand_over_service(struct rpwi_port *p, const struct rpwi_rx *rx, const uint8_t *seg, size_t len, uint64_t service_id)
+{
+	struct io_dest to = {.service_id = service_id, .addr = p->local};
+	if (!rpwi_dest_exists(&to)) {
+		to.addr = (struct rpwi_addr){0};
+		if (!rpwi_dest_exists(&to))
+			return false;
+	}
+	p->n.handed_over++;
+	if (len)
+		hand_to(p, rx, seg, len, &to);
+	return true;
 }
 
 /* ---- time ---- */

@@ -65,10 +65,10 @@ struct rpwi_port {
 	struct rpwi_group *group;
 	unsigned receives;
 	uint8_t *buf; /* IO_GRO_BYTES_MAX */
-	/* Segments in a row for one other slot, in `buf`, not yet handed over. */
+	/* Segments in a row for one other process, in `buf`, not yet handed over. */
 	struct {
 		const uint8_t *at;
-		uint16_t slot;
+		struct io_dest to;
 		struct io_packet pkt;
 	} over; /* pkt.len 0: none */
 

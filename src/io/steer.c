@@ -1,5 +1,5 @@
-/* steer.c - the slots of this process, and the abstract Unix sockets through which ropeway processes of one network namespace talk. What they say is handed on: packets to
- * handover.c (which says whom it trusts), answers to group.c and pace.c. Never touches a UDP socket.
+/* steer.c - the slots of this process, and the abstract Unix sockets through which ropeway processes of one network namespace talk (their names: dest.c). What they say is
+ * handed on: packets to handover.c (which says whom it trusts), answers to group.c and pace.c. Never touches a UDP socket.
  *
  * Each message carries the kernel's word on its sender (SCM_CREDENTIALS, unix(7)). What steers (places in the port group) is believed of our own user alone, because port
  * groups are of one user; questions are answered to anyone: the answers are no secret.
@@ -12,12 +12,10 @@
 #include <stdlib.h>
 #include <sys/epoll.h>
 #include <sys/random.h>
-#include <sys/un.h>
 #include <unistd.h>
 
 enum {
-	MSGS_A_CALL = 64,       /* control messages dealt with in one rpwi_steer_recv */
-	SNDBUF_BYTES = 8 << 20, /* a message to a Unix socket is charged to its sender until it is read */
+	MSGS_A_CALL = 64, /* control messages dealt with in one rpwi_steer_recv */
 	SLOTS_LISTED_MAX = 256,
 	TOLD_PARTS_MAX = 2,
 };
@@ -32,34 +30,9 @@ struct rpwi_steer {
 	uint64_t owned[64]; /* a bit for each slot */
 	struct rpwi_pace *pace;
 	struct rpwi_handover *over;
+	struct rpwi_claims *claims;
 };
 static struct rpwi_steer *open_steers; /* one; for fork */
-
-/* ---- names ---- */
-
-static socklen_t slot_name(struct sockaddr_un *un, unsigned slot)
-{
-	memset(un, 0, sizeof(*un));
-	un->sun_family = AF_UNIX;
-	int n = snprintf(un->sun_path + 1, sizeof(un->sun_path) - 1, "ropeway/slot/%u", slot);
-	return (socklen_t)(offsetof(struct sockaddr_un, sun_path) + 1 + (size_t)n);
-}
-
-static int bind_slot(unsigned slot)
-{
-	struct sockaddr_un un;
-	int one = 1, sndbuf = SNDBUF_BYTES;
-	int fd = socket(AF_UNIX, SOCK_DGRAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
-	if (fd < 0)
-		return -errno;
-	setsockopt(fd, SOL_SOCKET, SO_SNDBUF, &sndbuf, sizeof(sndbuf));
-	if (setsockopt(fd, SOL_SOCKET, SO_PASSCRED, &one, sizeof(one)) || bind(fd, (struct sockaddr *)&un, slot_name(&un, slot))) {
-		int rc = -errno;
-		close(fd);
-		return rc;
-	}
-	return fd;
-}
 
 /* ---- slots ---- */
 
@@ -77,7 +50,7 @@ static int claim_some(int *fd)
 	unsigned start = random_slot();
 	for (unsigned i = 0; i < RPWI_SLOT_MAX; i++) {
 		unsigned no = 1 + (start + i) % RPWI_SLOT_MAX;
-		*fd = bind_slot(no);
+		*fd = rpwi_dest_bind(&(struct io_dest){.slot = (uint16_t)no});
 		if (*fd >= 0)
 			return (int)no;
 		if (*fd != -EADDRINUSE)
@@ -109,6 +82,15 @@ int rpwi_steer_claim(struct rpwi_steer *s, uint16_t *slot)
 	return 0;
 }
 
+static int listen_to_claims(struct rpwi_steer *s)
+{
+	struct epoll_event ev = {.events = EPOLLIN};
+	s->claims = rpwi_claims_new();
+	if (!s->claims)
+		return -ENOMEM;
+	return epoll_ctl(s->epoll_fd, EPOLL_CTL_ADD, rpwi_claims_fd(s->claims), &ev) ? -errno : 0;
+}
+
 int rpwi_steer_open(struct rpwi_steer **out)
 {
 	uint16_t slot;
@@ -119,6 +101,8 @@ int rpwi_steer_open(struct rpwi_steer **out)
 	s->over = rpwi_handover_new();
 	s->epoll_fd = epoll_create1(EPOLL_CLOEXEC);
 	int rc = s->epoll_fd < 0 ? -errno : s->over ? 0 : -ENOMEM;
+	if (!rc)
+		rc = listen_to_claims(s);
 	if (!rc)
 		rc = rpwi_pace_new(&s->pace);
 	if (!rc)
@@ -136,6 +120,8 @@ static void close_sockets(struct rpwi_steer *s)
 {
 	for (unsigned i = 0; i < s->nslots; i++)
 		close(s->slot[i].fd);
+	rpwi_claims_free(s->claims);
+	s->claims = NULL;
 	if (s->epoll_fd >= 0)
 		close(s->epoll_fd);
 	s->nslots = 0;
@@ -181,18 +167,36 @@ bool rpwi_steer_owns(const struct rpwi_steer *s, uint32_t qpn) { return owns_slo
 int rpwi_steer_fd(const struct rpwi_steer *s) { return s->epoll_fd; }
 struct rpwi_pace *rpwi_steer_pace(struct rpwi_steer *s) { return s->pace; }
 struct rpwi_handover *rpwi_steer_handover(struct rpwi_steer *s) { return s->over; }
+bool rpwi_steer_slot_exists(uint16_t slot) { return slot >= 1 && slot <= RPWI_SLOT_MAX && rpwi_dest_exists(&(struct io_dest){.slot = slot}); }
+
+/* ---- services ---- */
+
+int rpwi_steer_claim_service(struct rpwi_steer *s, uint64_t service_id, const struct rpwi_addr *addr)
+{
+	return s->claims ? rpwi_claims_add(s->claims, service_id, addr) : -ENETDOWN;
+}
+
+void rpwi_steer_unclaim_service(struct rpwi_steer *s, uint64_t service_id, const struct rpwi_addr *addr)
+{
+	if (s->claims)
+		rpwi_claims_del(s->claims, service_id, addr);
+}
+
+bool rpwi_steer_owns_service(const struct rpwi_steer *s, uint64_t service_id, const struct rpwi_addr *local)
+{
+	return s->claims && rpwi_claims_cover(s->claims, service_id, local);
+}
 
 /* ---- telling ---- */
 
-static int tell_fd(int from_fd, uint16_t slot, const struct io_msg *m, const struct iovec *data, unsigned parts, int fd)
+static int tell_fd(int from_fd, const struct io_dest *to, const struct io_msg *m, const struct iovec *data, unsigned parts, int fd)
 {
-	struct sockaddr_un un;
 	union {
 		char room[CMSG_SPACE(sizeof(int))];
 		struct cmsghdr align;
 	} control;
 	struct iovec iov[1 + TOLD_PARTS_MAX] = {{(void *)(uintptr_t)m, sizeof(*m)}};
-	struct msghdr h = {.msg_name = &un, .msg_namelen = slot_name(&un, slot), .msg_iov = iov, .msg_iovlen = 1 + parts};
+	struct msghdr h = {.msg_iov = iov, .msg_iovlen = 1 + parts};
 	assert(parts <= TOLD_PARTS_MAX);
 	for (unsigned i = 0; i < parts; i++)
 		iov[1 + i] = data[i];
@@ -206,17 +210,22 @@ static int tell_fd(int from_fd, uint16_t slot, const struct io_msg *m, const str
 		c->cmsg_len = CMSG_LEN(sizeof(int));
 		memcpy(CMSG_DATA(c), &fd, sizeof(fd));
 	}
-	return sendmsg(from_fd, &h, MSG_DONTWAIT | MSG_NOSIGNAL) < 0 ? -errno : 0;
+	return rpwi_dest_send(from_fd, to, &h);
 }
 
-int rpwi_steer_tell(struct rpwi_steer *s, uint16_t slot, struct io_msg *m, const struct iovec *data, unsigned parts, int fd)
+int rpwi_steer_tell_dest(struct rpwi_steer *s, const struct io_dest *to, struct io_msg *m, const struct iovec *data, unsigned parts, int fd)
 {
 	if (!s->nslots)
 		return -ENETDOWN;
 	m->magic = IO_MSG_MAGIC;
 	m->version = IO_MSG_VERSION;
 	m->slot = s->slot[0].no;
-	return tell_fd(s->slot[0].fd, slot, m, data, parts, fd);
+	return tell_fd(s->slot[0].fd, to, m, data, parts, fd);
+}
+
+int rpwi_steer_tell(struct rpwi_steer *s, uint16_t slot, struct io_msg *m, const struct iovec *data, unsigned parts, int fd)
+{
+	return rpwi_steer_tell_dest(s, &(struct io_dest){.slot = slot}, m, data, parts, fd);
 }
 
 /* ---- listening ---- */
@@ -345,14 +354,21 @@ static bool next_taken(struct rpwi_steer *s, struct rpwi_rx *rx)
 	return true;
 }
 
+/* Place 0 to nslots - 1 is a slot's socket; the last, that of some claimed service which has something. */
+static int hear_at(struct rpwi_steer *s, unsigned place, struct heard *got, uint8_t *buf, size_t room)
+{
+	int fd = place < s->nslots ? s->slot[place].fd : rpwi_claims_ready(s->claims);
+	return fd < 0 ? 0 : hear(fd, got, buf, room);
+}
+
 /* Deal with what others ask, until a message brings packets (true: they wait in s->over) or nothing is there. */
 static bool serve(struct rpwi_steer *s)
 {
 	struct heard got;
 	size_t room;
 	uint8_t *buf = rpwi_handover_buf(s->over, &room);
-	for (unsigned i = 0, empty = 0; i < MSGS_A_CALL && empty < s->nslots; i++) {
-		int rc = hear(s->slot[s->turn % s->nslots].fd, &got, buf, room);
+	for (unsigned i = 0, empty = 0; i < MSGS_A_CALL && s->nslots && empty <= s->nslots; i++) {
+		int rc = hear_at(s, s->turn % (s->nslots + 1), &got, buf, room);
 		if (rc == -EBADMSG)
 			continue;
 		if (rc <= 0) {
@@ -367,6 +383,7 @@ static bool serve(struct rpwi_steer *s)
 		}
 		if (got.fd >= 0)
 			close(got.fd);
+		s->turn++; /* others have their turn before the next message from there */
 		rpwi_handover_arrived(s->over, got.uid, got.len);
 		return true;
 	}
@@ -419,7 +436,7 @@ bool rpwi_steer_ask_holder(const struct rpwi_addr *a, int timeout_ms)
 	struct io_msg m = {.magic = IO_MSG_MAGIC, .version = IO_MSG_VERSION, .type = IO_MSG_HOLD_ASK, .slot = (uint16_t)no, .cookie = rpwi_now_ns()};
 	m.addr = *a;
 	for (unsigned i = 0; i < n; i++)
-		(void)tell_fd(fd, slots[i], &m, NULL, 0, -1);
+		(void)tell_fd(fd, &(struct io_dest){.slot = slots[i]}, &m, NULL, 0, -1);
 	bool held = false;
 	uint64_t now = rpwi_now_ns(), until = now + (uint64_t)timeout_ms * RPWI_NS_PER_MS;
 	for (; !held && now < until; now = rpwi_now_ns()) {
