@@ -1,4 +1,5 @@
-/* group.c - the SO_REUSEPORT group of one address: which member is at which place, and the classic BPF program that picks the member by the slot of a packet's QPN.
+/* group.c - the SO_REUSEPORT group of one address: which member is at which place, and the classic BPF program that picks the member by the slot of a packet's QPN
+ * (of a CM message: of the communication ID that it is for).
  *
  * The kernel tells nobody his place, and moves the last member into the hole when one leaves. So places are learned: a probe packet carries a place, the program has a rule
  * that sends probes where they say, and whoever receives one tells the prober his slots over the Unix sockets. One process at a time does this, under a lock
@@ -7,6 +8,7 @@
  * When: after joining, after claiming a slot, and when packets keep landing at the wrong member. Nothing depends on the program but speed.
  */
 #include "io/io_priv.h"
+#include "wire/mad.h"
 
 #include <errno.h>
 #include <linux/filter.h>
@@ -108,21 +110,49 @@ static bool lock(struct rpwi_group *g)
 
 /* ---- the program ---- */
 
+/* Where a CM message has what steers it: MAD header 13.4.3, messages 12.6. */
+enum {
+	MAD_AT = RPWI_BTH_LEN + 8, /* after BTH and DETH */
+	ATTR_AT = MAD_AT + 16,
+	REQUEST_ID_AT = MAD_AT + RPWI_MAD_HDR_LEN,      /* SIDR_REP: the asker's */
+	RECEIVER_ID_AT = MAD_AT + RPWI_MAD_HDR_LEN + 4, /* of the others */
+	COMM_ID_SLOT_SHIFT = 20,
+	NO_PLACE = -1, /* the kernel takes its hash */
+};
+
+/* A is the slot of the packet's QPN, or, for QP 1, that of the receiver's communication ID; then comes what picks the place by A. A request has no such ID: it goes to any
+ * member, which knows whose service it names. */
+static const struct sock_filter find_slot[] = {
+	BPF_STMT(BPF_LD | BPF_W | BPF_ABS, 4), /* the UDP payload begins at 0: reserved, QPN */
+	BPF_STMT(BPF_ALU | BPF_AND | BPF_K, RPWI_QPN_MASK),
+	BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, RPWI_GSI_QPN, 0, 10), /* to "a QP" */
+	BPF_STMT(BPF_LD | BPF_H | BPF_ABS, ATTR_AT),
+	BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, RPWI_CM_REQ, 1, 0),
+	BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, RPWI_CM_SIDR_REQ, 0, 1),
+	BPF_STMT(BPF_RET | BPF_K, (uint32_t)NO_PLACE),
+	BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, RPWI_CM_SIDR_REP, 0, 2),
+	BPF_STMT(BPF_LD | BPF_W | BPF_ABS, REQUEST_ID_AT),
+	BPF_JUMP(BPF_JMP | BPF_JA, 1, 0, 0),
+	BPF_STMT(BPF_LD | BPF_W | BPF_ABS, RECEIVER_ID_AT),
+	BPF_STMT(BPF_ALU | BPF_RSH | BPF_K, COMM_ID_SLOT_SHIFT),
+	BPF_JUMP(BPF_JMP | BPF_JA, 4, 0, 0), /* past the probes */
+	/* a QP: */
+	BPF_STMT(BPF_ALU | BPF_RSH | BPF_K, RPWI_SLOT_SHIFT),
+	BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, IO_PROBE_SLOT, 0, 2),
+	BPF_STMT(BPF_LD | BPF_W | BPF_ABS, PROBE_PLACE),
+	BPF_STMT(BPF_RET | BPF_A, 0),
+};
+
 static void install(struct rpwi_group *g)
 {
-	static struct sock_filter code[8 + 2 * ENTRIES_MAX]; /* built under the caller's lock */
-	unsigned n = 0;
-	code[n++] = (struct sock_filter)BPF_STMT(BPF_LD | BPF_W | BPF_ABS, 4); /* the UDP payload begins at 0: reserved, QPN */
-	code[n++] = (struct sock_filter)BPF_STMT(BPF_ALU | BPF_AND | BPF_K, RPWI_QPN_MASK);
-	code[n++] = (struct sock_filter)BPF_STMT(BPF_ALU | BPF_RSH | BPF_K, RPWI_SLOT_SHIFT);
-	code[n++] = (struct sock_filter)BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, IO_PROBE_SLOT, 0, 2);
-	code[n++] = (struct sock_filter)BPF_STMT(BPF_LD | BPF_W | BPF_ABS, PROBE_PLACE);
-	code[n++] = (struct sock_filter)BPF_STMT(BPF_RET | BPF_A, 0);
+	static struct sock_filter code[RPWI_ARRAY_LEN(find_slot) + 1 + 2 * ENTRIES_MAX]; /* built under the caller's lock */
+	unsigned n = RPWI_ARRAY_LEN(find_slot);
+	memcpy(code, find_slot, sizeof(find_slot));
 	for (unsigned i = 0; i < g->nentries; i++) {
 		code[n++] = (struct sock_filter)BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, g->entry[i].slot, 0, 1);
 		code[n++] = (struct sock_filter)BPF_STMT(BPF_RET | BPF_K, g->entry[i].place);
 	}
-	code[n++] = (struct sock_filter)BPF_STMT(BPF_RET | BPF_K, UINT32_MAX); /* no such place: the kernel takes its hash */
+	code[n++] = (struct sock_filter)BPF_STMT(BPF_RET | BPF_K, (uint32_t)NO_PLACE);
 	struct sock_fprog prog = {.len = (unsigned short)n, .filter = code};
 	if (setsockopt(rpwi_port_rx_fd(g->port), SOL_SOCKET, SO_ATTACH_REUSEPORT_CBPF, &prog, sizeof(prog)))
 		rpwi_debug("steering program refused: %s; packets are handed over instead", strerror(errno));
