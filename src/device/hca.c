@@ -2,6 +2,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <poll.h>
+#include <sched.h>
 #include <stdlib.h>
 #include <sys/eventfd.h>
 #include <unistd.h>
@@ -87,6 +88,19 @@ static int list_refresh(struct ibv_device ***out)
 		free(list);
 	return have;
 }
+
+void dev_list_renew(void)
+{
+	pthread_mutex_lock(&list_lock);
+	hca_lock();
+	int n = list_refresh(NULL);
+	hca_unlock();
+	pthread_mutex_unlock(&list_lock);
+	if (n < 0)
+		rpwi_error("cannot read the interfaces: %s", strerror(-n));
+}
+
+struct dev *dev_first(void) { return devs; }
 
 struct ibv_device **rpwi_dev_get_list(int *num)
 {
@@ -292,6 +306,9 @@ void dev_refresh(void)
 		}
 	}
 	pthread_mutex_unlock(&list_lock);
+	hca_lock();
+	gsi_addresses_changed();
+	hca_unlock();
 }
 
 /* ---- contexts ---- */
@@ -370,6 +387,8 @@ static int place_leave_to_parent(void)
 	for (unsigned i = 0; i < h->nports && !rc; i++)
 		if (h->port[i].refs && rpwi_port_open(h->steer, &h->port[i].addr, &h->port[i].io, why, sizeof(why)))
 			rpwi_warn("after a fork: %s", why);
+	if (!rc)
+		gsi_left_to_parent();
 	return rc;
 }
 
@@ -378,6 +397,11 @@ int hca_get(void)
 	struct hca *h = &the_hca;
 	static bool forks_hooked;
 	int rc;
+	while (h->closing) {
+		hca_unlock();
+		sched_yield();
+		hca_lock();
+	}
 	if (h->opens++) {
 		rc = h->forked_from && h->forked_from == getppid() ? place_leave_to_parent() : 0;
 		if (rc)
@@ -411,7 +435,10 @@ void hca_put(void)
 	struct hca *h = &the_hca;
 	if (--h->opens)
 		return;
+	h->closing = true;
 	service_stop();
+	h->closing = false;
+	gsi_hca_gone();
 	descriptors_close();
 	if (h->steer)
 		rpwi_steer_close(h->steer);
@@ -670,6 +697,7 @@ void rpwi_dev_stats_print(FILE *to)
 		fprintf(to, "  window of a peer: %u packets (at most %u), in flight %u, round trip %.1f us, halved %llu times\n", cc->cwnd, cc->cwnd_max,
 			cc->inflight, (double)cc->srtt_ns / 1000, (unsigned long long)cc->losses + (unsigned long long)cc->timeouts);
 	}
+	gsi_stats_print(to);
 	hca_unlock();
 	for (int k = 1; k < RPWI_NAK_COUNT; k++)
 		fprintf(to, "  NAKs \"%s\": sent %llu, received %llu\n", rpwi_nak_name[k], (unsigned long long)s.nak_tx[k], (unsigned long long)s.nak_rx[k]);

@@ -181,6 +181,7 @@ struct dport {
 struct hca_counters {
 	uint64_t icrc_errors, decode_errors, no_qp, handed_over, rx_batches, rx_packets, tx_batches;
 	uint64_t inline_polls, inline_empty, service_wakeups, cq_overflows, pace_stalls;
+	uint64_t mads, mads_handed_over, mads_dropped, mads_unsent, qp0;
 };
 
 struct hca {
@@ -213,6 +214,7 @@ struct hca {
 	/* service thread */
 	pthread_t service;
 	_Atomic bool service_running;
+	bool closing;      /* the last user is on its way out, without the lock while it waits for the thread */
 	pid_t forked_from; /* this process is a child that has not yet shown whether it goes on with what it inherited; else 0 */
 	_Atomic bool stop;
 	_Atomic uint32_t empty_polls; /* counts up while the program polls in vain: then progress is its own */
@@ -240,7 +242,9 @@ void dev_stats_gone(const struct rpwi_qp_stats *s);
 struct ibv_td *dev_alloc_td(struct ibv_context *c, struct ibv_td_init_attr *attr);
 int dev_dealloc_td(struct ibv_td *td);
 struct ibv_pd *dev_alloc_parent_domain(struct ibv_context *c, struct ibv_parent_domain_init_attr *attr);
-void dev_refresh(void); /* addresses changed: refresh the list, raise events */
+void dev_refresh(void);     /* addresses changed: refresh the list, raise events */
+void dev_list_renew(void);  /* read the list of devices anew. The lock is not held */
+struct dev *dev_first(void); /* all that were ever seen, in that order. The lock is held */
 
 /* progress.c; the lock is held */
 struct dport *port_get(const struct rpwi_addr *a, char *why, size_t why_len, int *err);
@@ -305,6 +309,16 @@ struct ibv_srq *dev_create_srq_ex(struct ibv_context *c, struct ibv_srq_init_att
 /* Resolve an address vector: 0, or a positive errno (EINVAL: bad port, no GRH, GID index empty or not usable, families differ), with the reason in the log.
  * On success *port and *peer are referenced for the caller. */
 int av_resolve(struct dctx *c, const struct ibv_ah_attr *attr, unsigned mtu_bytes, struct rpwi_av *av, struct dport **port, struct dpeer **peer);
+
+/* gsi.c; the lock is held */
+bool gsi_pass_on(struct dport *port, const struct rpwi_rx *rx, const uint8_t *seg, size_t len, const struct rpwi_pkt *pkt); /* true: it was another process's */
+void gsi_rx(const struct rpwi_rx *rx, const struct rpwi_pkt *pkt, uint64_t now_ns);                                         /* a packet for QP 0 or 1 */
+uint64_t gsi_deadline(void);
+void gsi_timer(uint64_t now_ns); /* when the deadline has come */
+void gsi_left_to_parent(void);   /* after a fork, this process has a place of its own now */
+void gsi_hca_gone(void);         /* nobody uses the HCA any more */
+void gsi_addresses_changed(void);
+void gsi_stats_print(FILE *to);
 
 /* query.c */
 int dev_query_device_ex(struct ibv_context *c, const struct ibv_query_device_ex_input *in, struct ibv_device_attr_ex *a, size_t size);

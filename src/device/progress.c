@@ -18,6 +18,7 @@
 
 #include "device/hca.h"
 #include "wire/icrc.h"
+#include "wire/mad.h"
 
 enum {
 	RX_BATCHES_MAX = 8, /* in one round and port: then others get their turn */
@@ -362,7 +363,8 @@ static void rx_segment(struct dport *port, struct rpwi_rx *rx, const uint8_t *se
 		return;
 	}
 	struct dqp *q = qp_lookup((uint32_t)qpn);
-	if (RPWI_UNLIKELY(!q && port && !rpwi_steer_owns(h->steer, (uint32_t)qpn))) {
+	bool management = qpn <= RPWI_GSI_QPN; /* QPs 0 and 1 are every process's: what a packet says tells whose it is */
+	if (RPWI_UNLIKELY(!q && port && !management && !rpwi_steer_owns(h->steer, (uint32_t)qpn))) {
 		h->n.handed_over++;
 		rpwi_port_hand_over(port->io, rx, seg, len, (uint32_t)qpn);
 		return;
@@ -378,9 +380,15 @@ static void rx_segment(struct dport *port, struct rpwi_rx *rx, const uint8_t *se
 		rpwi_debug("packet for QP 0x%06x, PSN %u: bad ICRC, dropped", pkt.dqpn, pkt.psn);
 		return;
 	}
+	if (RPWI_UNLIKELY(management && port && gsi_pass_on(port, rx, seg, len, &pkt)))
+		return;
 	if (RPWI_UNLIKELY(rpwi_tap_enabled)) {
 		struct rpwi_iov part = {seg, len};
 		rpwi_tap(&rx->flow, ip_id, rx->ttl, rx->tos, false, &part, 1);
+	}
+	if (RPWI_UNLIKELY(management)) {
+		gsi_rx(rx, &pkt, now_ns);
+		return;
 	}
 	struct rpwi_rxmeta meta = {.flow = &rx->flow, .ttl = rx->ttl, .tos = rx->tos};
 	if (RPWI_UNLIKELY(!q)) {
@@ -476,6 +484,8 @@ static bool progress(bool all_ports, bool hold_ack)
 		for (unsigned i = 0; i < h->nports; i++)
 			if (h->port[i].refs && rpwi_port_deadline(h->port[i].io) <= now_ns)
 				rpwi_port_timer(h->port[i].io, now_ns);
+		if (gsi_deadline() <= now_ns)
+			gsi_timer(now_ns);
 		tx_run(now_ns);
 	}
 	return got;
@@ -492,6 +502,7 @@ static uint64_t next_deadline(void)
 	for (unsigned i = 0; i < h->nports; i++)
 		if (h->port[i].refs)
 			at = RPWI_MIN(at, rpwi_port_deadline(h->port[i].io));
+	at = RPWI_MIN(at, gsi_deadline());
 	if (!rpwi_list_empty(&h->tx_list)) /* paced: try again soon */
 		at = RPWI_MIN(at, rpwi_now_ns() + PACE_RETRY_NS);
 	return at;

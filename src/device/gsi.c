@@ -1,0 +1,584 @@
+/* gsi.c - QP 1 of the process: which process of this host a management datagram is for, the CM engine that it goes to, and the packets that the engine sends.
+ *
+ * Whose a datagram is. All but requests carry the receiver's communication ID, whose top 12 bits are the slot of the process that made it. A request names a service ID; it
+ * goes to the process that has claimed it. What nobody owns is answered where it landed: a request is rejected (REJ 8), a DREQ of a connection that is gone gets its
+ * DREP; so a peer learns at once what it would otherwise learn from a minute of silence. That needs an engine, so one is made for it in a process that has none.
+ *
+ * Peers that die without a word: a process of this host is known by its slot, whose name the kernel frees with it; looked at once a second, while there are connections
+ * to this host. A process that ends by exit() says so itself.
+ */
+#include <errno.h>
+#include <sched.h>
+#include <stdlib.h>
+#include <sys/random.h>
+
+#include "device/gsi.h"
+#include "device/hca.h"
+
+enum {
+	COMM_ID_SLOT_SHIFT = 20, /* communication ID: 12 bits of slot, then the engine's */
+	HOP_LIMIT = 64,
+	EXIT_LOCK_MS = 200,
+};
+static const uint64_t LOOK_NS = RPWI_NS_PER_S;
+
+_Static_assert(RPWI_SLOT_MAX < 1 << (32 - COMM_ID_SLOT_SHIFT), "a slot fits in a communication ID");
+
+/* A local address from which MADs go. */
+struct gport {
+	struct rpwi_addr addr;
+	struct dport *port; /* NULL: free */
+	unsigned refs;
+	bool on_demand; /* opened to answer a request that was handed over to us; stays until the engine goes */
+};
+
+static struct {
+	struct rpwi_gsi_user user;
+	struct rpwi_cm *cm;
+	unsigned refs;
+	uint16_t prefix;
+	struct gport port[DEV_PORTS_MAX];
+	unsigned depth; /* in the engine: a batch of some port may be being read, so none is closed */
+	bool sweep;     /* ports were released meanwhile */
+	uint32_t psn;
+	struct rpwi_txb txb;
+	uint64_t look_ns;     /* when peers are looked at, RPWI_NEVER if there are none to look at */
+	uint64_t parents[64]; /* slots of the process that this one was forked from: its connections are not ours to speak for */
+	bool exiting, exit_hooked;
+} gsi = {.look_ns = RPWI_NEVER};
+
+static bool bit_get(const uint64_t *set, unsigned i) { return set[i / 64] >> i % 64 & 1; }
+static void bit_set(uint64_t *set, unsigned i) { set[i / 64] |= 1ull << i % 64; }
+static unsigned slot_of_id(uint32_t comm_id) { return comm_id >> COMM_ID_SLOT_SHIFT; }
+
+void rpwi_gsi_lock(void)
+{
+	hca_lock();
+	if (the_hca.opens)
+		return; /* the service thread keeps the list of devices */
+	hca_unlock();
+	dev_list_renew();
+	hca_lock();
+}
+
+void rpwi_gsi_unlock(void) { hca_unlock(); }
+uint64_t rpwi_gsi_now(void) { return rpwi_now_ns(); }
+void rpwi_gsi_attach(const struct rpwi_gsi_user *u) { gsi.user = *u; }
+
+/* ---- addresses ---- */
+
+static bool same_addr(const struct rpwi_addr *a, const struct rpwi_addr *b) { return rpwi_addr_eq(a, b) && (!a->scope || !b->scope || a->scope == b->scope); }
+
+void rpwi_gsi_gid(const struct rpwi_addr *a, uint8_t gid[16])
+{
+	memset(gid, 0, 16);
+	if (a->family == 4) {
+		gid[10] = gid[11] = 0xff;
+		memcpy(gid + 12, a->bytes, 4);
+	} else {
+		memcpy(gid, a->bytes, 16);
+	}
+}
+
+/* A GID that is `a` itself is better than one that is carried by it (the made-up link-local one of lo). */
+static const struct dev *dev_of(const struct rpwi_addr *a, unsigned *index)
+{
+	const struct dev *carrier = NULL;
+	uint8_t raw[16];
+	rpwi_gsi_gid(a, raw);
+	for (const struct dev *d = dev_first(); d; d = d->next)
+		for (unsigned i = 0; d->present && i < d->net.gid_count; i++) {
+			const struct rpwi_gid *g = &d->net.gid[i];
+			if (!g->usable || !same_addr(&g->addr, a))
+				continue;
+			if (!memcmp(g->raw, raw, 16)) {
+				*index = i;
+				return d;
+			}
+			if (!carrier) {
+				carrier = d;
+				*index = i;
+			}
+		}
+	return carrier;
+}
+
+int rpwi_gsi_local(const struct rpwi_addr *local, struct rpwi_gsi_local *out)
+{
+	unsigned index = 0;
+	const struct dev *d = dev_of(local, &index);
+	if (!d)
+		return -EADDRNOTAVAIL;
+	*out = (struct rpwi_gsi_local){.device = (struct ibv_device *)(uintptr_t)&d->ibv,
+		.guid = rpwi_dev_get_guid(&d->ibv),
+		.index = d->index,
+		.gid_index = index,
+		.mtu = (uint8_t)dev_mtu(d),
+		.ifindex = d->net.ifindex};
+	memcpy(out->gid, d->net.gid[index].raw, 16);
+	return 0;
+}
+
+unsigned rpwi_gsi_addresses(struct rpwi_addr *out, unsigned max)
+{
+	unsigned n = 0;
+	for (const struct dev *d = dev_first(); d; d = d->next)
+		for (unsigned i = 0; d->present && i < d->net.gid_count && n < max; i++) {
+			const struct rpwi_gid *g = &d->net.gid[i];
+			bool known = !g->usable;
+			for (unsigned k = 0; k < n && !known; k++)
+				known = rpwi_addr_eq(&out[k], &g->addr) && out[k].scope == g->addr.scope;
+			if (!known)
+				out[n++] = g->addr;
+		}
+	return n;
+}
+
+static bool is_own(const struct rpwi_addr *a)
+{
+	unsigned index;
+	return (a->family == 4 && a->bytes[0] == 127) || dev_of(a, &index);
+}
+
+/* The made-up link-local GID of lo is carried by another address: see io.h. */
+static struct rpwi_addr carrier_of(const struct rpwi_addr *a)
+{
+	if (a->family == 6)
+		for (const struct dev *d = dev_first(); d; d = d->next)
+			for (unsigned i = 0; d->present && i < d->net.gid_count; i++)
+				if (!memcmp(d->net.gid[i].raw, a->bytes, 16) && (!a->scope || (int)a->scope == d->net.ifindex))
+					return d->net.gid[i].addr;
+	return *a;
+}
+
+/* ---- ports ---- */
+
+static struct gport *port_find(const struct rpwi_addr *a)
+{
+	for (unsigned i = 0; i < DEV_PORTS_MAX; i++)
+		if (gsi.port[i].port && same_addr(&gsi.port[i].addr, a))
+			return &gsi.port[i];
+	return NULL;
+}
+
+static struct gport *port_new(const struct rpwi_addr *a, char *why, size_t why_len, int *err)
+{
+	struct gport *p = gsi.port;
+	while (p < gsi.port + DEV_PORTS_MAX && p->port)
+		p++;
+	if (p == gsi.port + DEV_PORTS_MAX) {
+		*err = -ENOSPC;
+		snprintf(why, why_len, "more than %d local addresses in use at once", DEV_PORTS_MAX);
+		return NULL;
+	}
+	struct dport *d = port_get(a, why, why_len, err);
+	if (!d)
+		return NULL;
+	*p = (struct gport){.addr = *a, .port = d};
+	return p;
+}
+
+int rpwi_gsi_port_get(const struct rpwi_addr *local, char *why, size_t why_len)
+{
+	struct rpwi_addr a = carrier_of(local);
+	struct gport *p = port_find(&a);
+	int err = -ENETDOWN;
+	if (!the_hca.steer) {
+		snprintf(why, why_len, "no device is open");
+		return err;
+	}
+	if (!p)
+		p = port_new(&a, why, why_len, &err);
+	if (!p)
+		return err;
+	p->refs++;
+	return 0;
+}
+
+static void ports_sweep(bool all)
+{
+	for (unsigned i = 0; i < DEV_PORTS_MAX; i++) {
+		struct gport *p = &gsi.port[i];
+		if (!p->port || (!all && (p->refs || p->on_demand)))
+			continue;
+		port_put(p->port);
+		p->port = NULL;
+	}
+	gsi.sweep = false;
+}
+
+void rpwi_gsi_port_put(const struct rpwi_addr *local)
+{
+	struct rpwi_addr a = carrier_of(local);
+	struct gport *p = port_find(&a);
+	if (!p || !p->refs || --p->refs)
+		return;
+	gsi.sweep = true;
+	if (!gsi.depth)
+		ports_sweep(false);
+}
+
+/* Requests for a claim on all addresses come by hand-over for addresses that nobody here has opened. */
+static struct gport *port_to_send(const struct rpwi_addr *local)
+{
+	struct gport *p = port_find(local);
+	char why[256] = "";
+	int err = -EADDRNOTAVAIL;
+	if (p)
+		return p;
+	p = the_hca.steer && is_own(local) ? port_new(local, why, sizeof(why), &err) : NULL;
+	if (p)
+		p->on_demand = true;
+	else
+		rpwi_debug("a CM message cannot be sent: %s", *why ? why : strerror(-err));
+	return p;
+}
+
+/* ---- what the engine asks for ---- */
+
+static uint32_t random32(void *user)
+{
+	uint32_t r;
+	if (getrandom(&r, sizeof(r), GRND_NONBLOCK) != sizeof(r))
+		r = (uint32_t)(rpwi_now_ns() * 0x9e3779b97f4a7c15ull >> 32);
+	return r;
+}
+
+/* A message of a connection that this process has only a copy of. The first field of every message is the sender's communication ID (IB 12.6), but of SIDR_REP, which
+ * has the asker's. */
+static bool is_parents(const uint8_t *mad)
+{
+	uint16_t attr;
+	uint32_t id;
+	uint64_t service_id;
+	if (!rpwi_cm_peek(mad, RPWI_MAD_LEN, &attr, &id, &service_id) || attr == RPWI_CM_SIDR_REP)
+		return false;
+	return bit_get(gsi.parents, slot_of_id(rpwi_get_be32(mad + RPWI_MAD_HDR_LEN)));
+}
+
+static void add_mad(struct rpwi_txb *b, const uint8_t *mad)
+{
+	struct rpwi_txpkt *t = &b->pkt[b->npkt++];
+	struct rpwi_pkt pkt = {.opcode = RPWI_SVC_UD | RPWI_OP_SEND_ONLY,
+		.migreq = true,
+		.pkey = RPWI_PKEY_DEFAULT,
+		.dqpn = RPWI_GSI_QPN,
+		.psn = gsi.psn,
+		.qkey = RPWI_GSI_QKEY,
+		.sqpn = RPWI_GSI_QPN,
+		.payload_len = RPWI_MAD_LEN};
+	gsi.psn = rpwi_psn_add(gsi.psn, 1);
+	t->hdr_len = (uint16_t)rpwi_pkt_encode(&pkt, t->hdr);
+	t->pad = 0;
+	t->payload_len = RPWI_MAD_LEN;
+	t->iov_first = (uint16_t)b->niov;
+	t->iov_count = 1;
+	b->iov[b->niov++] = (struct rpwi_iov){mad, RPWI_MAD_LEN};
+}
+
+static void send_mad(void *user, const struct rpwi_cm_path *path, const uint8_t *mad)
+{
+	struct rpwi_av av = {.flow = {.src = carrier_of(&path->local), .dst = carrier_of(&path->remote), .dport = RPWI_UDP_PORT},
+		.hop_limit = path->hop_limit ? path->hop_limit : HOP_LIMIT,
+		.tclass = path->traffic_class,
+		.sl = path->sl,
+		.flow_label = path->flow_label};
+	unsigned sent;
+	if (is_parents(mad))
+		return;
+	struct gport *p = port_to_send(&av.flow.src);
+	if (!p) {
+		the_hca.n.mads_unsent++;
+		return;
+	}
+	av.loopback_zone = is_own(&av.flow.dst);
+	av.port = p->port->io;
+	rpwi_txb_reset(&gsi.txb);
+	gsi.txb.av = &av;
+	add_mad(&gsi.txb, mad);
+	int rc = rpwi_port_send(p->port->io, &gsi.txb, &sent);
+	if (rc) {
+		the_hca.n.mads_unsent++;
+		rpwi_debug("a CM message was not sent: %s", strerror(-rc));
+	}
+	if (gsi.look_ns == RPWI_NEVER && av.loopback_zone)
+		gsi.look_ns = rpwi_now_ns() + LOOK_NS;
+}
+
+static struct rpwi_cm_conn *request(void *user, const struct rpwi_cm_path *path, const struct rpwi_cm_msg *m, bool sidr, uint16_t *reason)
+{
+	enum { SIDR_UNSUPPORTED_SERVICE = 1 };
+	*reason = sidr ? SIDR_UNSUPPORTED_SERVICE : RPWI_REJ_INVALID_SERVICE_ID;
+	return gsi.refs && gsi.user.request ? gsi.user.request(NULL, path, m, sidr, reason) : NULL;
+}
+
+static void incoming(void *user, struct rpwi_cm_conn *c, const struct rpwi_cm_msg *m) { gsi.user.incoming(NULL, c, m); }
+static void event(void *user, struct rpwi_cm_conn *c, const struct rpwi_cm_event *ev) { gsi.user.event(NULL, c, ev); }
+
+static const struct rpwi_cm_ops cm_ops = {
+	.send = send_mad,
+	.request = request,
+	.incoming = incoming,
+	.event = event,
+	.random = random32,
+};
+
+/* ---- the engine ---- */
+
+static int engine_make(void)
+{
+	struct rpwi_cm *cm;
+	if (gsi.cm)
+		return 0;
+	gsi.prefix = the_hca.slots[0];
+	int rc = rpwi_cm_new(&cm, &cm_ops, NULL, gsi.prefix);
+	if (rc)
+		return rc;
+	gsi.cm = cm;
+	gsi.psn = random32(NULL) & RPWI_PSN_MASK;
+	return 0;
+}
+
+static void engine_free(void)
+{
+	if (!gsi.cm)
+		return;
+	rpwi_cm_free(gsi.cm);
+	gsi.cm = NULL;
+	gsi.look_ns = RPWI_NEVER;
+	ports_sweep(true);
+}
+
+/* The peers of a process that ends are told, while there is somebody to tell them. */
+static void destroy_one(struct rpwi_cm_conn *c, void *arg) { rpwi_cm_destroy(c, *(const uint64_t *)arg); }
+
+static void at_exit(void)
+{
+	struct timespec until;
+	clock_gettime(CLOCK_REALTIME, &until);
+	until.tv_nsec += EXIT_LOCK_MS * (long)RPWI_NS_PER_MS;
+	until.tv_sec += until.tv_nsec / (long)RPWI_NS_PER_S;
+	until.tv_nsec %= (long)RPWI_NS_PER_S;
+	/* Whoever holds the lock may never give it back: it may be this thread, that calls exit in a signal handler. */
+	if (pthread_mutex_timedlock(&the_hca.lock, &until))
+		return;
+	if (gsi.cm && gsi.refs && !the_hca.forked_from) {
+		uint64_t now = rpwi_now_ns();
+		gsi.depth++;
+		rpwi_cm_each(gsi.cm, destroy_one, &now);
+		gsi.depth--;
+		gsi.exiting = true;
+	}
+	hca_unlock();
+}
+
+int rpwi_gsi_get(struct rpwi_cm **out)
+{
+	int rc = hca_get();
+	if (rc)
+		return rc;
+	rc = engine_make();
+	if (rc) {
+		hca_put();
+		return rc;
+	}
+	gsi.refs++;
+	if (!gsi.exit_hooked)
+		gsi.exit_hooked = !atexit(at_exit);
+	*out = gsi.cm;
+	return 0;
+}
+
+void rpwi_gsi_put(void)
+{
+	if (!--gsi.refs)
+		engine_free();
+	hca_put();
+}
+
+void gsi_hca_gone(void) { engine_free(); }
+
+/* hca.c gave this process a place of its own, after a fork. */
+void gsi_left_to_parent(void)
+{
+	if (!gsi.cm)
+		return;
+	bit_set(gsi.parents, gsi.prefix);
+	gsi.prefix = the_hca.slots[0];
+	gsi.parents[gsi.prefix / 64] &= ~(1ull << gsi.prefix % 64);
+	rpwi_cm_set_prefix(gsi.cm, gsi.prefix);
+}
+
+void gsi_addresses_changed(void)
+{
+	if (!gsi.refs || gsi.exiting || !gsi.user.addresses_changed)
+		return;
+	gsi.depth++;
+	gsi.user.addresses_changed(NULL);
+	gsi.depth--;
+}
+
+/* ---- claims ---- */
+
+int rpwi_gsi_claim(uint64_t service_id, const struct rpwi_addr *addr)
+{
+	return the_hca.steer ? rpwi_steer_claim_service(the_hca.steer, service_id, addr) : -ENETDOWN;
+}
+
+void rpwi_gsi_unclaim(uint64_t service_id, const struct rpwi_addr *addr)
+{
+	if (the_hca.steer)
+		rpwi_steer_unclaim_service(the_hca.steer, service_id, addr);
+}
+
+/* ---- receiving ---- */
+
+/* IB 9.6.1.3 and 13.5.3: to QP 1 goes a UD SEND ONLY with its well-known Q_Key and the default P_Key, and MADs are of one size. */
+static bool well_formed(const struct rpwi_pkt *pkt)
+{
+	return pkt->opcode == (RPWI_SVC_UD | RPWI_OP_SEND_ONLY) && pkt->qkey == RPWI_GSI_QKEY && (pkt->pkey | 0x8000) == RPWI_PKEY_DEFAULT &&
+	       pkt->payload_len == RPWI_MAD_LEN;
+}
+
+static bool is_request(uint16_t attr) { return attr == RPWI_CM_REQ || attr == RPWI_CM_SIDR_REQ; }
+
+bool gsi_pass_on(struct dport *port, const struct rpwi_rx *rx, const uint8_t *seg, size_t len, const struct rpwi_pkt *pkt)
+{
+	struct hca *h = &the_hca;
+	uint16_t attr;
+	uint32_t id;
+	uint64_t service_id;
+	if (pkt->dqpn != RPWI_GSI_QPN || !well_formed(pkt) || !rpwi_cm_peek(pkt->payload, pkt->payload_len, &attr, &id, &service_id))
+		return false;
+	if (is_request(attr)) {
+		if (rpwi_steer_owns_service(h->steer, service_id, &rx->flow.dst) || !rpwi_port_hand_over_service(port->io, rx, seg, len, service_id))
+			return false;
+	} else {
+		uint32_t qpn = slot_of_id(id) << RPWI_SLOT_SHIFT;
+		if (rpwi_steer_owns(h->steer, qpn) || !rpwi_steer_slot_exists((uint16_t)slot_of_id(id)))
+			return false;
+		rpwi_port_hand_over(port->io, rx, seg, len, qpn);
+	}
+	h->n.mads_handed_over++;
+	return true;
+}
+
+void gsi_rx(const struct rpwi_rx *rx, const struct rpwi_pkt *pkt, uint64_t now_ns)
+{
+	struct hca *h = &the_hca;
+	struct rpwi_cm_path path = {.local = rx->flow.dst, .remote = rx->flow.src, .hop_limit = HOP_LIMIT};
+	if (pkt->dqpn != RPWI_GSI_QPN) {
+		h->n.qp0++; /* subnet management (IB 14.2): there is none on Ethernet */
+		return;
+	}
+	if (!well_formed(pkt)) {
+		h->n.mads_dropped++;
+		rpwi_debug("packet for QP 1 is no MAD (opcode 0x%02x, Q_Key 0x%08x, %u bytes): dropped", pkt->opcode, pkt->qkey, pkt->payload_len);
+		return;
+	}
+	if (gsi.exiting || engine_make()) {
+		h->n.mads_dropped++;
+		return;
+	}
+	h->n.mads++;
+	rpwi_gsi_gid(&path.local, path.local_gid);
+	rpwi_gsi_gid(&path.remote, path.remote_gid);
+	gsi.depth++;
+	rpwi_cm_rx(gsi.cm, &path, pkt->payload, pkt->payload_len, now_ns);
+	gsi.depth--;
+}
+
+/* ---- time ---- */
+
+struct look {
+	uint64_t asked[64], gone[64], now_ns;
+	bool any;
+};
+
+/* The slot of a peer on this host, or 0 where there is nothing to look at. */
+static unsigned slot_to_watch(const struct rpwi_cm_conn *c)
+{
+	unsigned slot = slot_of_id(c->remote_id);
+	bool over = c->state == RPWI_CM_IDLE || c->state == RPWI_CM_TIMEWAIT || c->sidr;
+	return over || slot > RPWI_SLOT_MAX || bit_get(gsi.parents, slot_of_id(c->local_id)) || !is_own(&c->path.remote) ? 0 : slot;
+}
+
+static void look_at(struct rpwi_cm_conn *c, void *arg)
+{
+	struct look *l = arg;
+	unsigned slot = slot_to_watch(c);
+	if (!slot)
+		return;
+	if (!bit_get(l->asked, slot)) {
+		bit_set(l->asked, slot);
+		if (!rpwi_steer_slot_exists((uint16_t)slot))
+			bit_set(l->gone, slot);
+	}
+	if (bit_get(l->gone, slot))
+		rpwi_cm_peer_gone(c, l->now_ns);
+	else
+		l->any = true;
+}
+
+uint64_t gsi_deadline(void)
+{
+	if (!gsi.cm || gsi.exiting)
+		return RPWI_NEVER;
+	return gsi.sweep ? 0 : RPWI_MIN(gsi.look_ns, rpwi_cm_deadline(gsi.cm));
+}
+
+void gsi_timer(uint64_t now_ns)
+{
+	gsi.depth++;
+	if (rpwi_cm_deadline(gsi.cm) <= now_ns)
+		rpwi_cm_timer(gsi.cm, now_ns);
+	if (gsi.look_ns <= now_ns) {
+		struct look l = {.now_ns = now_ns};
+		rpwi_cm_each(gsi.cm, look_at, &l);
+		gsi.look_ns = l.any ? now_ns + LOOK_NS : RPWI_NEVER;
+	}
+	gsi.depth--;
+	if (gsi.sweep)
+		ports_sweep(false);
+}
+
+void rpwi_gsi_kick(void)
+{
+	struct hca *h = &the_hca;
+	/* A child that goes on with what it inherited: see place_leave_to_parent. */
+	if (RPWI_UNLIKELY(h->opens && !h->service_running))
+		service_start();
+	if (atomic_load_explicit(&h->service_sleeps, memory_order_relaxed) && gsi_deadline() < h->service_wake_ns)
+		service_wake();
+}
+
+/* ---- statistics ---- */
+
+void gsi_stats_print(FILE *to)
+{
+	if (!gsi.cm)
+		return;
+	const struct rpwi_cm_stats *s = rpwi_cm_stats(gsi.cm);
+	const struct hca_counters *n = &the_hca.n;
+	const struct {
+		const char *name;
+		uint64_t v;
+	} rows[] = {
+		{"CM messages received", n->mads},
+		{"of them malformed", s->bad_mads},
+		{"of them for no connection", s->stray},
+		{"duplicates", s->duplicates},
+		{"requests for no service", s->no_service},
+		{"CM messages sent again", s->retries},
+		{"CM time-outs", s->timeouts},
+		{"not sent", n->mads_unsent},
+		{"handed to another process", n->mads_handed_over},
+		{"no MADs, dropped", n->mads_dropped},
+		{"for QP 0, ignored", n->qp0},
+	};
+	for (size_t i = 0; i < RPWI_ARRAY_LEN(rows); i++)
+		fprintf(to, "  cm: %-24s %llu\n", rows[i].name, (unsigned long long)rows[i].v);
+	for (unsigned a = 0; a < RPWI_ARRAY_LEN(s->tx); a++)
+		if (s->tx[a] || s->rx[a])
+			fprintf(to, "  cm: %-9s sent %llu, received %llu\n", rpwi_cm_attr_name(a), (unsigned long long)s->tx[a], (unsigned long long)s->rx[a]);
+}
