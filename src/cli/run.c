@@ -19,15 +19,17 @@
 
 static void print_help(void)
 {
-	puts("Usage: ropeway run [--stats] [--pcap FILE] [--fault SPEC] [--] PROGRAM [ARGUMENTS...]\n\n"
+	puts("Usage: ropeway run [--explain[=FILE]] [--stats] [--pcap FILE] [--fault SPEC] [--] PROGRAM [ARGUMENTS...]\n\n"
 	     "Runs PROGRAM, unmodified, with the software RoCEv2 devices first in its list of RDMA devices.\n"
 	     "The exit status is PROGRAM's; 126 if it cannot be run, 127 if there is none.\n\n"
+	     "  --explain[=FILE]  tell step by step what happens: calls, states, packets, completions, and at\n"
+	     "                 the end why; to standard error or FILE (a %p in FILE becomes the process ID)\n"
 	     "  --stats        print counters to standard error at the end: packets, retries, NAKs, ICRC errors\n"
 	     "  --pcap FILE    capture every packet as pcapng (a %p in FILE becomes the process ID)\n"
 	     "  --fault SPEC   harm what is sent, reproducibly, for example drop=0.01,delay=2,seed=7\n"
 	     "                 (drop, dup, reorder, corrupt: probabilities; delay: ms; seed)\n\n"
 	     "The same with environment variables: ROPEWAY_STATS=1, ROPEWAY_PCAP, ROPEWAY_PCAP_LIMIT,\n"
-	     "ROPEWAY_FAULT, ROPEWAY_LOG.");
+	     "ROPEWAY_FAULT, ROPEWAY_EXPLAIN (a file, or -), ROPEWAY_LOG.");
 }
 
 /* ---- what a preload cannot do, said before it fails silently ---- */
@@ -136,12 +138,13 @@ static int set_preload(void)
 /* ---- options ---- */
 
 struct options {
-	const char *pcap, *fault;
+	const char *pcap, *fault, *explain; /* explain "-": standard error */
 	bool stats;
 };
 
 static const struct option long_options[] = {
 	{"help", no_argument, NULL, 'h'},
+	{"explain", optional_argument, NULL, 'e'},
 	{"stats", no_argument, NULL, 's'},
 	{"pcap", required_argument, NULL, 'p'},
 	{"fault", required_argument, NULL, 'f'},
@@ -153,11 +156,14 @@ static int parse(int argc, char **argv, struct options *o, bool *help)
 {
 	int c;
 
-	while ((c = getopt_long(argc, argv, "+hsp:f:", long_options, NULL)) != -1) {
+	while ((c = getopt_long(argc, argv, "+he::sp:f:", long_options, NULL)) != -1) {
 		switch (c) {
 		case 'h':
 			*help = true;
 			return CLI_OK;
+		case 'e':
+			o->explain = optarg ? optarg : "-";
+			break;
 		case 's':
 			o->stats = true;
 			break;
@@ -204,13 +210,13 @@ static int set_fault(const char *spec)
 	return CLI_OK;
 }
 
-/* The program may change its folder before it opens a device: the capture still goes where it was asked for. */
-static int set_pcap(const char *file)
+/* The program may change its folder before it opens a device: what it leaves still goes where it was asked for. */
+static int set_file(const char *option, const char *what, const char *variable, const char *file)
 {
 	char cwd[PATH_MAX], path[2 * PATH_MAX];
 
 	if (!*file) {
-		rpwi_cli_fail(CLI_USAGE, NAME, "--pcap needs a file name");
+		rpwi_cli_fail(CLI_USAGE, NAME, "%s needs a file name", option);
 		return rpwi_cli_usage(NAME);
 	}
 	if (file[0] == '/' || !getcwd(cwd, sizeof(cwd)))
@@ -220,9 +226,9 @@ static int set_pcap(const char *file)
 	char *slash = strrchr(path, '/');
 	*slash = '\0';
 	if (access(*path ? path : "/", W_OK | X_OK))
-		return rpwi_cli_fail(CLI_FAILED, NAME, "cannot write a capture to %s: %s", *path ? path : "/", strerror(errno));
+		return rpwi_cli_fail(CLI_FAILED, NAME, "cannot write %s to %s: %s", what, *path ? path : "/", strerror(errno));
 	*slash = '/';
-	setenv("ROPEWAY_PCAP", path, 1);
+	setenv(variable, path, 1);
 	return CLI_OK;
 }
 
@@ -234,7 +240,11 @@ static int set_environment(const struct options *o)
 	if (o->stats)
 		setenv("ROPEWAY_STATS", "1", 1);
 	if (o->pcap)
-		status = set_pcap(o->pcap);
+		status = set_file("--pcap", "a capture", "ROPEWAY_PCAP", o->pcap);
+	if (o->explain && !strcmp(o->explain, "-"))
+		setenv("ROPEWAY_EXPLAIN", "-", 1);
+	else if (o->explain && !status)
+		status = set_file("--explain", "an account", "ROPEWAY_EXPLAIN", o->explain);
 	return status ? status : set_fault(o->fault);
 }
 

@@ -8,6 +8,7 @@
 #include <unistd.h>
 
 #include "device/hca.h"
+#include "device/narrate.h"
 
 static inline void cq_lock(struct dcq *cq)
 {
@@ -200,9 +201,8 @@ static void poll_progress(void)
 	hca_unlock();
 }
 
-int dev_poll_cq(struct ibv_cq *ibv, int n, struct ibv_wc *wc)
+static int poll_cq(struct dcq *cq, int n, struct ibv_wc *wc)
 {
-	struct dcq *cq = to_dcq(ibv);
 	if (n <= 0)
 		return 0;
 	int got = cq_pop(cq, n, wc);
@@ -212,6 +212,14 @@ int dev_poll_cq(struct ibv_cq *ibv, int n, struct ibv_wc *wc)
 		return -EIO;
 	poll_progress();
 	return cq_pop(cq, n, wc);
+}
+
+int dev_poll_cq(struct ibv_cq *ibv, int n, struct ibv_wc *wc)
+{
+	int got = poll_cq(to_dcq(ibv), n, wc);
+	if (RPWI_UNLIKELY(rpwi_account_on))
+		narrate_polled(wc, got);
+	return got;
 }
 
 /* Drop the completions of a QP that is destroyed or reset (IB 11.2.5.5). */
@@ -341,6 +349,8 @@ static int ex_next(struct ibv_cq_ex *ex)
 	struct dcq *cq = RPWI_CONTAINER_OF(ex, struct dcq, ex);
 	if (!cq_pop(cq, 1, &cq->cur))
 		return ENOENT;
+	if (RPWI_UNLIKELY(rpwi_account_on))
+		narrate_polled(&cq->cur, 1);
 	ex->wr_id = cq->cur.wr_id;
 	ex->status = cq->cur.status;
 	return 0;

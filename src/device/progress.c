@@ -17,6 +17,7 @@
 #include <unistd.h>
 
 #include "device/hca.h"
+#include "device/narrate.h"
 #include "wire/icrc.h"
 #include "wire/mad.h"
 
@@ -298,6 +299,8 @@ void progress_qp_kick(struct dqp *q, bool hold_ack, uint64_t now_ns)
 	else
 		held_del(q);
 	timer_update(q);
+	if (RPWI_UNLIKELY(rpwi_account_on))
+		narrate_state(q);
 }
 
 void progress_qp_forget(struct dqp *q)

@@ -3,6 +3,7 @@
 #include <stdlib.h>
 
 #include "device/hca.h"
+#include "device/narrate.h"
 
 /* ---- QPNs: slot << 12 | index; freed numbers are used again as late as possible, so that a late packet of an old peer finds nobody ---- */
 
@@ -55,6 +56,8 @@ static void qpn_free(uint32_t qpn)
 static void on_complete(struct rpwi_qp *t, bool recv, const struct ibv_wc *wc, bool solicited)
 {
 	struct dqp *q = dqp_of(t);
+	if (RPWI_UNLIKELY(rpwi_account_on))
+		narrate_complete(t->qpn, recv, wc);
 	cq_push(recv ? q->rcq : q->scq, wc, solicited);
 }
 
@@ -250,6 +253,8 @@ int rpwi_dev_destroy_qp(struct ibv_qp *ibv)
 	hca_lock();
 	if (rpwi_qp_ack_owed(&q->t)) /* the peer may still wait for the last one */
 		progress_qp_kick(q, false, rpwi_now_ns());
+	if (RPWI_UNLIKELY(rpwi_account_on))
+		narrate_state(q);
 	progress_qp_forget(q);
 	qpn_free(q->t.qpn);
 	rpwi_qp_fini(&q->t);
@@ -322,6 +327,8 @@ int rpwi_dev_modify_qp(struct ibv_qp *ibv, struct ibv_qp_attr *attr, int mask)
 	uint64_t now_ns = rpwi_now_ns();
 	if (!rc)
 		rc = rpwi_qp_modify(&q->t, attr, mask, mask & IBV_QP_AV ? &av : NULL, now_ns);
+	if (RPWI_UNLIKELY(rpwi_account_on))
+		narrate_modify(q, was, attr, mask, rc);
 	if (rc) {
 		port_put(port);
 		peer_put(peer);
@@ -388,6 +395,8 @@ int dev_post_send(struct ibv_qp *ibv, struct ibv_send_wr *wr, struct ibv_send_wr
 {
 	struct dqp *q = to_dqp(ibv);
 	hca_lock_serving();
+	if (RPWI_UNLIKELY(rpwi_account_on))
+		narrate_post_send(q, wr);
 	int rc = post_list(q, wr, bad);
 	/* At once; an ACK that is owed goes along. A QP that waits for the window needs no try. */
 	if (!rpwi_qp_blocked(&q->t) || rpwi_qp_ack_owed(&q->t) || rpwi_list_empty(&q->tx_link))
@@ -403,6 +412,8 @@ int dev_post_recv(struct ibv_qp *ibv, struct ibv_recv_wr *wr, struct ibv_recv_wr
 	struct dqp *q = to_dqp(ibv);
 	int rc = 0;
 	hca_lock_serving();
+	if (RPWI_UNLIKELY(rpwi_account_on))
+		narrate_post_recv(q, wr);
 	if (q->t.state == IBV_QPS_RESET || q->srq)
 		rc = EINVAL;
 	if (rc)

@@ -13,6 +13,7 @@
 #include "io/io.h"
 
 #include "base/guard.h"
+#include "io/narrate.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -145,7 +146,7 @@ static void give_up(const char *what)
 		close(tap.fd);
 	tap.fd = -1;
 	tap.used = 0;
-	rpwi_tap_enabled = false;
+	rpwi_tap_enabled = rpwi_account_on;
 }
 
 static void write_buffer(void)
@@ -382,7 +383,7 @@ static void record(uint32_t flags, const uint8_t *bytes, uint32_t len)
 	if (tap.reopen) {
 		tap.reopen = false;
 		if (open_file())
-			rpwi_tap_enabled = false;
+			rpwi_tap_enabled = rpwi_account_on;
 	}
 	if (tap.fd < 0)
 		return;
@@ -399,6 +400,10 @@ static void record(uint32_t flags, const uint8_t *bytes, uint32_t len)
 void rpwi_tap(const struct rpwi_flow *flow, uint16_t ip_id, uint8_t ttl, uint8_t tos, bool outbound, const struct rpwi_iov *parts, unsigned nparts)
 {
 	if (!rpwi_tap_enabled)
+		return;
+	if (rpwi_account_on && nparts == 1)
+		rpwi_io_narrate(flow, outbound ? RPWI_ACC_TX : RPWI_ACC_RX, parts[0].base, parts[0].len);
+	if (!tap.buf) /* nothing but the account wanted it */
 		return;
 	static uint8_t whole[UINT16_MAX + 1]; /* under the lock */
 	pthread_mutex_lock(&tap.lock);
@@ -421,7 +426,7 @@ static void after_fork_child(void)
 	tap.used = 0;
 	tap.seen = 0;
 	tap.reopen = rpwi_tap_enabled && strstr(tap.name, "%p");
-	rpwi_tap_enabled = tap.reopen;
+	rpwi_tap_enabled = tap.reopen || rpwi_account_on;
 	pthread_mutex_unlock(&tap.lock);
 }
 
@@ -442,6 +447,7 @@ static int parse_limit(const char *text)
 static int init_locked(void)
 {
 	const char *name = getenv("ROPEWAY_PCAP"), *limit = getenv("ROPEWAY_PCAP_LIMIT");
+	rpwi_tap_enabled = rpwi_account_on;
 	if (!name || !*name)
 		return 0;
 	if (strlen(name) >= sizeof(tap.name))
@@ -459,7 +465,7 @@ static int init_locked(void)
 	rc = -pthread_atfork(before_fork, after_fork_parent, after_fork_child);
 	if (!rc && atexit(rpwi_tap_flush))
 		rc = -ENOMEM;
-	rpwi_tap_enabled = !rc;
+	rpwi_tap_enabled = !rc || rpwi_account_on;
 	return rc;
 }
 

@@ -6,6 +6,7 @@
 #include "io/port_priv.h"
 
 #include "base/guard.h"
+#include "io/narrate.h"
 
 #include <errno.h>
 #include <linux/filter.h>
@@ -446,6 +447,8 @@ static int send_or_harm(struct rpwi_port *p, struct later *l)
 	struct rpwi_fault_verdict v = rpwi_fault_next(p->fault, l->len);
 	int rc = 0;
 	if (v.drop) {
+		if (rpwi_account_on)
+			rpwi_io_narrate(&l->flow, RPWI_ACC_LOST, l->data, l->len);
 		free(l);
 		return 0;
 	}

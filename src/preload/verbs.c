@@ -1,7 +1,12 @@
 /* verbs.c - every call on an object of a context: to the software device if the context is its own, else to the real library. */
 #include "preload/preload.h"
 
+#include "base/account.h"
+
 static inline bool ours(const struct ibv_context *c) { return rpwi_dev_owns_context(c); }
+
+/* The account (ROPEWAY_EXPLAIN) begins before the first call. */
+__attribute__((constructor)) static void begin_account(void) { rpwi_account_init(); }
 
 /* What no software device can do: NULL, and why. */
 static void *unsupported(void)
@@ -119,8 +124,12 @@ RPWI_EXPORT int ibv_get_pkey_index(struct ibv_context *context, uint8_t port_num
 
 RPWI_EXPORT int ibv_get_async_event(struct ibv_context *context, struct ibv_async_event *event)
 {
-	if (ours(context))
-		return rpwi_dev_get_async_event(context, event);
+	if (ours(context)) {
+		int rc = rpwi_dev_get_async_event(context, event);
+		if (!rc)
+			rpwi_account(RPWI_ACC_ASYNC, "%s", ibv_event_type_str(event->event_type));
+		return rc;
+	}
 	return rpwi_real()->ibv_get_async_event(context, event);
 }
 
@@ -162,7 +171,13 @@ RPWI_EXPORT void ibv_ack_async_event(struct ibv_async_event *event)
 
 /* ---- PD and MR ---- */
 
-RPWI_EXPORT struct ibv_pd *ibv_alloc_pd(struct ibv_context *context) { return ours(context) ? rpwi_dev_alloc_pd(context) : rpwi_real()->ibv_alloc_pd(context); }
+RPWI_EXPORT struct ibv_pd *ibv_alloc_pd(struct ibv_context *context)
+{
+	if (!ours(context))
+		return rpwi_real()->ibv_alloc_pd(context);
+	rpwi_account(RPWI_ACC_CALL, "ibv_alloc_pd");
+	return rpwi_dev_alloc_pd(context);
+}
 
 RPWI_EXPORT int ibv_dealloc_pd(struct ibv_pd *pd) { return ours(pd->context) ? rpwi_dev_dealloc_pd(pd) : rpwi_real()->ibv_dealloc_pd(pd); }
 
@@ -180,24 +195,35 @@ RPWI_EXPORT void ibv_unimport_pd(struct ibv_pd *pd)
 /* Access flags of the optional range are hints that a device may ignore, and a software device has no use for any. */
 static int without_optional(unsigned int access) { return (int)(access & ~(unsigned int)IBV_ACCESS_OPTIONAL_RANGE); }
 
+static struct ibv_mr *reg_mr(struct ibv_pd *pd, void *addr, size_t length, uint64_t iova, int access)
+{
+	struct ibv_mr *mr = rpwi_dev_reg_mr(pd, addr, length, iova, access);
+	if (mr)
+		rpwi_account(RPWI_ACC_CALL, "ibv_reg_mr %p, %zu bytes, %s: rkey 0x%x", addr, length,
+			access & IBV_ACCESS_REMOTE_WRITE ? "the peer may write" : access & IBV_ACCESS_REMOTE_READ ? "the peer may read" : "only for us", mr->rkey);
+	else
+		rpwi_account(RPWI_ACC_CALL, "ibv_reg_mr %p, %zu bytes: refused, %s", addr, length, strerror(errno));
+	return mr;
+}
+
 RPWI_EXPORT struct ibv_mr *ibv_reg_mr(struct ibv_pd *pd, void *addr, size_t length, int access)
 {
 	if (ours(pd->context))
-		return rpwi_dev_reg_mr(pd, addr, length, (uintptr_t)addr, without_optional((unsigned)access));
+		return reg_mr(pd, addr, length, (uintptr_t)addr, without_optional((unsigned)access));
 	return rpwi_real()->ibv_reg_mr(pd, addr, length, access);
 }
 
 RPWI_EXPORT struct ibv_mr *ibv_reg_mr_iova(struct ibv_pd *pd, void *addr, size_t length, uint64_t iova, int access)
 {
 	if (ours(pd->context))
-		return rpwi_dev_reg_mr(pd, addr, length, iova, without_optional((unsigned)access));
+		return reg_mr(pd, addr, length, iova, without_optional((unsigned)access));
 	return rpwi_real()->ibv_reg_mr_iova(pd, addr, length, iova, access);
 }
 
 RPWI_EXPORT struct ibv_mr *ibv_reg_mr_iova2(struct ibv_pd *pd, void *addr, size_t length, uint64_t iova, unsigned int access)
 {
 	if (ours(pd->context))
-		return rpwi_dev_reg_mr(pd, addr, length, iova, without_optional(access));
+		return reg_mr(pd, addr, length, iova, without_optional(access));
 	return rpwi_real()->ibv_reg_mr_iova2(pd, addr, length, iova, access);
 }
 
@@ -219,7 +245,13 @@ RPWI_EXPORT int ibv_rereg_mr(struct ibv_mr *mr, int flags, struct ibv_pd *pd, vo
 	return rpwi_real()->ibv_rereg_mr(mr, flags, pd, addr, length, access);
 }
 
-RPWI_EXPORT int ibv_dereg_mr(struct ibv_mr *mr) { return ours(mr->context) ? rpwi_dev_dereg_mr(mr) : rpwi_real()->ibv_dereg_mr(mr); }
+RPWI_EXPORT int ibv_dereg_mr(struct ibv_mr *mr)
+{
+	if (!ours(mr->context))
+		return rpwi_real()->ibv_dereg_mr(mr);
+	rpwi_account(RPWI_ACC_CALL, "ibv_dereg_mr");
+	return rpwi_dev_dereg_mr(mr);
+}
 
 RPWI_EXPORT struct ibv_mr *ibv_import_mr(struct ibv_pd *pd, uint32_t mr_handle)
 {
@@ -257,8 +289,10 @@ RPWI_EXPORT int ibv_destroy_comp_channel(struct ibv_comp_channel *channel)
 
 RPWI_EXPORT struct ibv_cq *ibv_create_cq(struct ibv_context *context, int cqe, void *cq_context, struct ibv_comp_channel *channel, int comp_vector)
 {
-	if (ours(context))
+	if (ours(context)) {
+		rpwi_account(RPWI_ACC_CALL, "ibv_create_cq for %d completions%s", cqe, channel ? ", with a channel" : "");
 		return rpwi_dev_create_cq(context, cqe, cq_context, channel, comp_vector);
+	}
 	return rpwi_real()->ibv_create_cq(context, cqe, cq_context, channel, comp_vector);
 }
 
@@ -268,8 +302,10 @@ RPWI_EXPORT int ibv_destroy_cq(struct ibv_cq *cq) { return ours(cq->context) ? r
 
 RPWI_EXPORT int ibv_get_cq_event(struct ibv_comp_channel *channel, struct ibv_cq **cq, void **cq_context)
 {
-	if (ours(channel->context))
+	if (ours(channel->context)) {
+		rpwi_account(RPWI_ACC_CALL, "ibv_get_cq_event: waits on the channel");
 		return rpwi_dev_get_cq_event(channel, cq, cq_context);
+	}
 	return rpwi_real()->ibv_get_cq_event(channel, cq, cq_context);
 }
 
@@ -304,7 +340,15 @@ RPWI_EXPORT int ibv_destroy_srq(struct ibv_srq *srq) { return ours(srq->context)
 
 RPWI_EXPORT struct ibv_qp *ibv_create_qp(struct ibv_pd *pd, struct ibv_qp_init_attr *attr)
 {
-	return ours(pd->context) ? rpwi_dev_create_qp(pd, attr) : rpwi_real()->ibv_create_qp(pd, attr);
+	if (!ours(pd->context))
+		return rpwi_real()->ibv_create_qp(pd, attr);
+	struct ibv_qp *qp = rpwi_dev_create_qp(pd, attr);
+	if (qp)
+		rpwi_account(RPWI_ACC_CALL, "ibv_create_qp %s: QP 0x%06x, room for %u sends and %u receives",
+			attr->qp_type == IBV_QPT_RC ? "RC" : attr->qp_type == IBV_QPT_UC ? "UC" : "UD", qp->qp_num, attr->cap.max_send_wr, attr->cap.max_recv_wr);
+	else
+		rpwi_account(RPWI_ACC_CALL, "ibv_create_qp: refused, %s", strerror(errno));
+	return qp;
 }
 
 RPWI_EXPORT struct ibv_qp_ex *ibv_qp_to_qp_ex(struct ibv_qp *qp) { return ours(qp->context) ? rpwi_dev_qp_to_qp_ex(qp) : rpwi_real()->ibv_qp_to_qp_ex(qp); }
@@ -330,7 +374,13 @@ RPWI_EXPORT int ibv_query_ece(struct ibv_qp *qp, struct ibv_ece *ece) { return o
 
 RPWI_EXPORT int ibv_set_ece(struct ibv_qp *qp, struct ibv_ece *ece) { return ours(qp->context) ? EOPNOTSUPP : rpwi_real()->ibv_set_ece(qp, ece); }
 
-RPWI_EXPORT int ibv_destroy_qp(struct ibv_qp *qp) { return ours(qp->context) ? rpwi_dev_destroy_qp(qp) : rpwi_real()->ibv_destroy_qp(qp); }
+RPWI_EXPORT int ibv_destroy_qp(struct ibv_qp *qp)
+{
+	if (!ours(qp->context))
+		return rpwi_real()->ibv_destroy_qp(qp);
+	rpwi_account(RPWI_ACC_CALL, "ibv_destroy_qp 0x%06x", qp->qp_num);
+	return rpwi_dev_destroy_qp(qp);
+}
 
 /* ---- AH and multicast ---- */
 

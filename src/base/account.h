@@ -1,0 +1,74 @@
+/* account.h - a step-by-step account of what a program does, for people (`ropeway run --explain`, ROPEWAY_EXPLAIN=file or "-" for standard error; a %p in it is the pid).
+ *
+ * One line an event, in columns: time | what the program calls | states | the wire. The first time that a concept appears (RTR, REQ, rkey, RNR...) a sentence explains it.
+ * What happens again and again is folded: the first few lines of a shape (the text without its numbers) are shown, then they are counted, and the count is told before the
+ * next line of another shape. At the end of the program stands a summary with diagnoses, from the facts that callers reported.
+ *
+ * Threads: any, with any lock held: inside is one lock, under which nothing is called but write(2). Nothing here may be called from a signal handler. While it is off, each
+ * hook costs one branch. Text is ASCII (English) or, where the locale of messages is Chinese, has sentences in Chinese (UTF-8).
+ */
+#ifndef ROPEWAY_BASE_ACCOUNT_H
+#define ROPEWAY_BASE_ACCOUNT_H
+
+#include "base/base.h"
+
+extern bool rpwi_account_on; /* set by rpwi_account_init, before the program's main */
+
+enum rpwi_account_kind {
+	RPWI_ACC_CALL,     /* a verbs call:               column "program" */
+	RPWI_ACC_CM_CALL,  /* an rdma_cm command:         column "program" */
+	RPWI_ACC_CM_EVENT, /* an rdma_cm event, taken:    column "program" */
+	RPWI_ACC_WC,       /* a completion, polled:       column "program" */
+	RPWI_ACC_ASYNC,    /* an asynchronous event:      column "program" */
+	RPWI_ACC_STATE,    /* of a QP or of a connection: column "state" */
+	RPWI_ACC_TX,       /* a packet sent:              column "wire" */
+	RPWI_ACC_RX,       /* a packet received:          column "wire" */
+	RPWI_ACC_LOST,     /* a packet lost on purpose (ROPEWAY_FAULT), sent by nobody */
+	RPWI_ACC_NOTE,     /* over all columns */
+	RPWI_ACC_KINDS,
+};
+
+/* Reads the environment; idempotent. The file is made when the first line is written, so programs that use no device leave none. */
+void rpwi_account_init(void);
+
+void rpwi_account_write(enum rpwi_account_kind kind, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
+#define rpwi_account(kind, ...) \
+	do { \
+		if (RPWI_UNLIKELY(rpwi_account_on)) \
+			rpwi_account_write(kind, __VA_ARGS__); \
+	} while (0)
+
+/* A poll that found nothing: only counted ("ibv_poll_cq 12,345 times in vain"). No lock is taken. */
+void rpwi_account_poll_in_vain(void);
+
+/* What the summary and its diagnoses are made of; `qpn` 0 where it is of no QP. Counted even where the line of the event is folded. */
+enum rpwi_account_fact {
+	RPWI_FACT_SEND_POSTED, /* sends, writes, reads, atomics; n of them */
+	RPWI_FACT_RECV_POSTED,
+	RPWI_FACT_SEND_DONE,     /* completed with success */
+	RPWI_FACT_RECV_DONE,     /* likewise; */
+	RPWI_FACT_SEND_FLUSHED,  /* completed with IBV_WC_WR_FLUSH_ERR */
+	RPWI_FACT_RECV_FLUSHED,  /* likewise */
+	RPWI_FACT_FAILED,        /* completed with another error: n is the enum ibv_wc_status. The first one of a QP is kept */
+	RPWI_FACT_CONNECTING,    /* REQ sent: this side is the active one */
+	RPWI_FACT_ACCEPTING,     /* REP sent: this side is the passive one */
+	RPWI_FACT_ESTABLISHED,   /* the connection that the QP serves is up */
+	RPWI_FACT_DISCONNECT,    /* the program asked for it (rdma_disconnect, also by destroying the id) */
+	RPWI_FACT_DISCONNECTED,  /* the peer asked for it (DREQ) */
+	RPWI_FACT_PEER_GONE,     /* the peer's process ended without a word */
+	RPWI_FACT_REJECTED,      /* the peer refused: n is the reason of REJ */
+	RPWI_FACT_UNREACHABLE,   /* no answer to REQ or REP */
+	RPWI_FACT_TO_ERROR,      /* the program itself moved the QP to ERR */
+	RPWI_FACT_RETRANSMITTED, /* n packets sent again */
+	RPWI_FACT_RNR_SEEN,      /* RNR NAKs received: the peer had no receive posted */
+	RPWI_FACT_NAK_SEEN,      /* NAKs received, of whatever reason */
+	RPWI_FACT_COUNT,
+};
+void rpwi_account_fact_write(enum rpwi_account_fact fact, uint32_t qpn, uint64_t n);
+#define rpwi_account_fact(fact, qpn, n) \
+	do { \
+		if (RPWI_UNLIKELY(rpwi_account_on)) \
+			rpwi_account_fact_write(fact, qpn, n); \
+	} while (0)
+
+#endif

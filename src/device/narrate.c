@@ -1,0 +1,182 @@
+/* narrate.c - see narrate.h. Only words: nothing of the device is changed here. */
+#include "device/narrate.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+
+static const char *const state_name[] = {
+	[IBV_QPS_RESET] = "RESET",
+	[IBV_QPS_INIT] = "INIT",
+	[IBV_QPS_RTR] = "RTR",
+	[IBV_QPS_RTS] = "RTS",
+	[IBV_QPS_SQD] = "SQD",
+	[IBV_QPS_SQE] = "SQE",
+	[IBV_QPS_ERR] = "ERR",
+};
+static const char *state(enum ibv_qp_state s) { return s < RPWI_ARRAY_LEN(state_name) && state_name[s] ? state_name[s] : "?"; }
+
+static const char *const wr_name[] = {
+	[IBV_WR_RDMA_WRITE] = "RDMA_WRITE",
+	[IBV_WR_RDMA_WRITE_WITH_IMM] = "RDMA_WRITE with immediate",
+	[IBV_WR_SEND] = "SEND",
+	[IBV_WR_SEND_WITH_IMM] = "SEND with immediate",
+	[IBV_WR_RDMA_READ] = "RDMA_READ",
+	[IBV_WR_ATOMIC_CMP_AND_SWP] = "ATOMIC_CMP_AND_SWP",
+	[IBV_WR_ATOMIC_FETCH_AND_ADD] = "ATOMIC_FETCH_AND_ADD",
+	[IBV_WR_LOCAL_INV] = "LOCAL_INV",
+	[IBV_WR_BIND_MW] = "BIND_MW",
+	[IBV_WR_SEND_WITH_INV] = "SEND with invalidate",
+};
+
+static const char *const status_name[] = {
+	[IBV_WC_SUCCESS] = "success",
+	[IBV_WC_LOC_LEN_ERR] = "local length error",
+	[IBV_WC_LOC_QP_OP_ERR] = "local QP operation error",
+	[IBV_WC_LOC_PROT_ERR] = "local protection error",
+	[IBV_WC_WR_FLUSH_ERR] = "flushed",
+	[IBV_WC_MW_BIND_ERR] = "memory window bind error",
+	[IBV_WC_BAD_RESP_ERR] = "bad response",
+	[IBV_WC_LOC_ACCESS_ERR] = "local access error",
+	[IBV_WC_REM_INV_REQ_ERR] = "remote invalid request",
+	[IBV_WC_REM_ACCESS_ERR] = "remote access error",
+	[IBV_WC_REM_OP_ERR] = "remote operation error",
+	[IBV_WC_RETRY_EXC_ERR] = "retries exceeded",
+	[IBV_WC_RNR_RETRY_EXC_ERR] = "RNR retries exceeded",
+};
+static const char *status(enum ibv_wc_status s) { return s < RPWI_ARRAY_LEN(status_name) && status_name[s] ? status_name[s] : "error"; }
+
+static const char *wc_op(const struct ibv_wc *wc)
+{
+	switch (wc->opcode) {
+	case IBV_WC_SEND:
+		return "SEND";
+	case IBV_WC_RDMA_WRITE:
+		return "RDMA_WRITE";
+	case IBV_WC_RDMA_READ:
+		return "RDMA_READ";
+	case IBV_WC_COMP_SWAP:
+		return "ATOMIC_CMP_AND_SWP";
+	case IBV_WC_FETCH_ADD:
+		return "ATOMIC_FETCH_AND_ADD";
+	case IBV_WC_BIND_MW:
+		return "BIND_MW";
+	case IBV_WC_LOCAL_INV:
+		return "LOCAL_INV";
+	case IBV_WC_RECV:
+		return "RECV";
+	case IBV_WC_RECV_RDMA_WITH_IMM:
+		return "RECV of RDMA_WRITE with immediate";
+	default:
+		return "?";
+	}
+}
+
+/* ---- posting ---- */
+
+static uint64_t bytes_of(const struct ibv_sge *sge, int n)
+{
+	uint64_t len = 0;
+	for (int i = 0; sge && i < n && i < RPWI_SGE_MAX; i++)
+		len += sge[i].length;
+	return len;
+}
+
+static bool is_remote(enum ibv_wr_opcode op) { return op == IBV_WR_RDMA_WRITE || op == IBV_WR_RDMA_WRITE_WITH_IMM || op == IBV_WR_RDMA_READ; }
+
+void narrate_post_send(const struct dqp *q, const struct ibv_send_wr *wr)
+{
+	for (; wr; wr = wr->next) {
+		const char *op = wr->opcode < RPWI_ARRAY_LEN(wr_name) && wr_name[wr->opcode] ? wr_name[wr->opcode] : "?";
+		char remote[64] = "";
+		if (is_remote(wr->opcode))
+			snprintf(remote, sizeof(remote), ", peer's 0x%" PRIx64 ", rkey 0x%x", wr->wr.rdma.remote_addr, wr->wr.rdma.rkey);
+		rpwi_account(RPWI_ACC_CALL, "ibv_post_send %s, wr_id %" PRIu64 ", %" PRIu64 " bytes%s", op, wr->wr_id, bytes_of(wr->sg_list, wr->num_sge), remote);
+		rpwi_account_fact(RPWI_FACT_SEND_POSTED, q->t.qpn, 1);
+	}
+}
+
+void narrate_post_recv(const struct dqp *q, const struct ibv_recv_wr *wr)
+{
+	for (; wr; wr = wr->next) {
+		rpwi_account(RPWI_ACC_CALL, "ibv_post_recv wr_id %" PRIu64 ", room for %" PRIu64 " bytes", wr->wr_id, bytes_of(wr->sg_list, wr->num_sge));
+		rpwi_account_fact(RPWI_FACT_RECV_POSTED, q->t.qpn, 1);
+	}
+}
+
+/* ---- completions ---- */
+
+void narrate_complete(uint32_t qpn, bool recv, const struct ibv_wc *wc)
+{
+	if (wc->status == IBV_WC_SUCCESS)
+		rpwi_account_fact(recv ? RPWI_FACT_RECV_DONE : RPWI_FACT_SEND_DONE, qpn, 1);
+	else if (wc->status == IBV_WC_WR_FLUSH_ERR)
+		rpwi_account_fact(recv ? RPWI_FACT_RECV_FLUSHED : RPWI_FACT_SEND_FLUSHED, qpn, 1);
+	else
+		rpwi_account_fact(RPWI_FACT_FAILED, qpn, wc->status);
+}
+
+void narrate_polled(const struct ibv_wc *wc, int got)
+{
+	if (got <= 0)
+		rpwi_account_poll_in_vain();
+	for (int i = 0; i < got; i++) {
+		/* opcode and byte_len mean something only in a success (ibv_poll_cq(3)). */
+		if (wc[i].status == IBV_WC_SUCCESS)
+			rpwi_account(RPWI_ACC_WC, "ibv_poll_cq: %s done, wr_id %" PRIu64 ", %u bytes", wc_op(&wc[i]), wc[i].wr_id, wc[i].byte_len);
+		else
+			rpwi_account(RPWI_ACC_WC, "ibv_poll_cq: wr_id %" PRIu64 " %s (status %d)", wc[i].wr_id, status(wc[i].status), wc[i].status);
+	}
+}
+
+/* ---- states ---- */
+
+enum { SEEN = 256 };
+static struct {
+	uint32_t qpn;
+	enum ibv_qp_state state;
+	uint64_t retransmits;
+} seen[SEEN]; /* by the low bits of the QPN: where two QPs meet, only words are lost. Under the_hca.lock */
+
+static void remember(const struct dqp *q)
+{
+	unsigned i = q->t.qpn % SEEN;
+	if (seen[i].qpn != q->t.qpn)
+		seen[i].retransmits = 0;
+	seen[i].qpn = q->t.qpn;
+	seen[i].state = q->t.state;
+}
+
+void narrate_state(const struct dqp *q)
+{
+	unsigned i = q->t.qpn % SEEN;
+	if (seen[i].qpn != q->t.qpn)
+		return;
+	if (q->t.stats.retransmits > seen[i].retransmits) {
+		rpwi_account_fact(RPWI_FACT_RETRANSMITTED, q->t.qpn, q->t.stats.retransmits - seen[i].retransmits);
+		seen[i].retransmits = q->t.stats.retransmits;
+	}
+	if (seen[i].state == q->t.state)
+		return;
+	rpwi_account(RPWI_ACC_STATE, "QP 0x%06x: %s -> %s by itself", q->t.qpn, state(seen[i].state), state(q->t.state));
+	remember(q);
+}
+
+void narrate_modify(const struct dqp *q, enum ibv_qp_state was, const struct ibv_qp_attr *attr, int mask, int rc)
+{
+	if (rc) {
+		rpwi_account(RPWI_ACC_CALL, "ibv_modify_qp: refused, %s", strerror(rc));
+		return;
+	}
+	if (!(mask & IBV_QP_STATE))
+		return;
+	rpwi_account(RPWI_ACC_CALL, "ibv_modify_qp to %s", state(attr->qp_state));
+	remember(q);
+	if (attr->qp_state == IBV_QPS_RTR && q->t.type != IBV_QPT_UD)
+		rpwi_account(RPWI_ACC_STATE, "QP 0x%06x: %s -> RTR, peer QPN 0x%06x, expects PSN %u", q->t.qpn, state(was), attr->dest_qp_num, attr->rq_psn);
+	else if (attr->qp_state == IBV_QPS_RTS && was == IBV_QPS_RTR)
+		rpwi_account(RPWI_ACC_STATE, "QP 0x%06x: RTR -> RTS, first PSN %u", q->t.qpn, attr->sq_psn);
+	else
+		rpwi_account(RPWI_ACC_STATE, "QP 0x%06x: %s -> %s", q->t.qpn, state(was), state(attr->qp_state));
+	if (attr->qp_state == IBV_QPS_ERR)
+		rpwi_account_fact(RPWI_FACT_TO_ERROR, q->t.qpn, 1);
+}
