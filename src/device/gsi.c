@@ -8,7 +8,6 @@
  * to this host. A process that ends by exit() says so itself.
  */
 #include <errno.h>
-#include <sched.h>
 #include <stdlib.h>
 #include <sys/random.h>
 
