@@ -1,17 +1,14 @@
-/* common.h - what rdma_server and rdma_client share apart from RDMA: options, language, printing, and the text of the messages.
- * 两个程序共用的、与 RDMA 无关的部分：命令行选项、语言、输出，以及消息的内容。
+/* common.h - what rdma_server and rdma_client share apart from RDMA: options, and the text of the messages.
+ * 两个程序共用的、与 RDMA 无关的部分：命令行选项，以及消息的内容。
  */
 #ifndef LEARN_COMMON_H
 #define LEARN_COMMON_H
 
-#include <libintl.h>
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
-/* _() looks a sentence up in the user's language. / _() 按用户的语言查找对应的句子。 */
-#define _(text) gettext(text)
-#define N_(text) text
+#include "language.h"
 
 enum {
 	TCP_PORT_DEFAULT = 18515,
@@ -39,23 +36,10 @@ struct options {
 	unsigned hop_limit;
 };
 
-/* Choose the language by the locale, before anything is printed. / 在输出任何内容之前，按 locale 选择语言。 */
-void language_start(void);
-
 /* 0: go on. 1: --help or --version was answered, end with status 0. -1: an option is wrong and was explained.
  * 0：继续。1：已回答 --help 或 --version。-1：选项有误，已说明。 */
 int options_parse(struct options *opt, enum role role, int argc, char **argv);
 const char *program_name(enum role role);
-
-/* The next numbered step, and a detail of it; to stdout. / 打印下一个步骤，以及步骤的细节。 */
-void say_step(const char *fmt, ...) __attribute__((format(printf, 1, 2)));
-void say(const char *fmt, ...) __attribute__((format(printf, 1, 2)));
-/* What went wrong and what to do, in one line to stderr. Always returns -1, so that callers can write `return fail(...)`.
- * 用一行说明出了什么错、该怎么办；总是返回 -1，调用者可以直接写 return fail(...)。 */
-int fail(const char *fmt, ...) __attribute__((format(printf, 1, 2)));
-
-/* Monotonic: a clock that nobody sets back. / 单调时钟，不会被调回。 */
-uint64_t now_ms(void);
 
 /* Write the message that `role` sends on its QP number `qp` (from 0) of `qps`. It depends on the QPN and the PSN, both drawn
  * anew for each run, so neither an old message nor one of another QP can be taken for it. Printable ASCII throughout.

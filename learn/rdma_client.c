@@ -86,7 +86,7 @@ int main(int argc, char **argv)
 	struct exchange x = {.fd = -1};
 	int rc;
 
-	language_start();
+	language_start(program_name(ROLE_CLIENT));
 	rc = options_parse(&opt, ROLE_CLIENT, argc, argv);
 	if (rc)
 		return rc < 0;

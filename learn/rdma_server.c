@@ -79,7 +79,7 @@ int main(int argc, char **argv)
 	struct exchange x = {.fd = -1};
 	int rc;
 
-	language_start();
+	language_start(program_name(ROLE_SERVER));
 	rc = options_parse(&opt, ROLE_SERVER, argc, argv);
 	if (rc)
 		return rc < 0;
