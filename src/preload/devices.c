@@ -1,7 +1,8 @@
 /* devices.c - the list of devices, real and software, and what is asked of a device before and when it is opened. */
 #include "preload/preload.h"
 
-#include <dlfcn.h>
+#include "base/account.h"
+
 #include <fcntl.h>
 #include <limits.h>
 #include <pthread.h>
@@ -29,16 +30,6 @@ static bool software_first(void)
 	return v && !strcmp(v, "software");
 }
 
-/* The real librdmacm calls ibv_get_device_list through its PLT and arrives here; it could do nothing with a device that the kernel does not know. */
-static bool from_librdmacm(void *return_address)
-{
-	Dl_info where;
-	if (!dladdr(return_address, &where) || !where.dli_fname)
-		return false;
-	const char *base = strrchr(where.dli_fname, '/');
-	return !strncmp(base ? base + 1 : where.dli_fname, "librdmacm.so", 12);
-}
-
 static struct ibv_device **real_list(int *num)
 {
 	rpwi_inside_real++;
@@ -64,7 +55,7 @@ static struct merged *merge(struct ibv_device **real, int nreal, struct ibv_devi
 RPWI_EXPORT struct ibv_device **ibv_get_device_list(int *num_devices)
 {
 	int nreal = 0, nsoft = 0;
-	if (rpwi_inside_real || env_is_one("ROPEWAY_DISABLE") || from_librdmacm(__builtin_return_address(0)))
+	if (rpwi_inside_real || env_is_one("ROPEWAY_DISABLE"))
 		return real_list(num_devices);
 	if (num_devices)
 		*num_devices = 0;
@@ -104,7 +95,7 @@ RPWI_EXPORT void ibv_free_device_list(struct ibv_device **list)
 	if (m)
 		*at = m->next;
 	pthread_mutex_unlock(&lists_lock);
-	struct ibv_device **real = m ? m->real : list; /* not one of ours: librdmacm got it from the real library through us */
+	struct ibv_device **real = m ? m->real : list; /* not one of ours: a real library's, made while this was inside it */
 	if (real)
 		rpwi_real()->ibv_free_device_list(real);
 	free(m);
@@ -154,6 +145,7 @@ RPWI_EXPORT struct ibv_context *ibv_open_device(struct ibv_device *device)
 	if (c) {
 		stats_pid = getpid();
 		pthread_once(&once, arm_print_stats);
+		rpwi_account(RPWI_ACC_CALL, "ibv_open_device %s", device->name);
 	}
 	return c;
 }
@@ -168,8 +160,10 @@ RPWI_EXPORT struct ibv_context *verbs_open_device(struct ibv_device *device, voi
 
 RPWI_EXPORT int ibv_close_device(struct ibv_context *context)
 {
-	if (rpwi_dev_owns_context(context))
+	if (rpwi_dev_owns_context(context)) {
+		rpwi_account(RPWI_ACC_CALL, "ibv_close_device");
 		return rpwi_dev_close_device(context);
+	}
 	return rpwi_real()->ibv_close_device(context);
 }
 

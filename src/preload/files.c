@@ -6,6 +6,7 @@
 #undef _FORTIFY_SOURCE
 #undef _FILE_OFFSET_BITS
 #include "preload/preload.h"
+#include "ucma/ucma.h"
 
 #include <fcntl.h>
 #include <stdarg.h>
@@ -18,7 +19,7 @@
 /* struct stat and stat64 are then the same, and so are open and open64. */
 _Static_assert(sizeof(void *) == 8 && sizeof(struct stat) == sizeof(struct stat64), "64-bit machines");
 
-enum { UVERBS_MAJOR = 231 }; /* Documentation/admin-guide/devices.txt */
+enum { UVERBS_MAJOR = 231, MISC_MAJOR = 10, RDMA_CM_MINOR = 0xff000 }; /* Documentation/admin-guide/devices.txt; a minor number that no real device has */
 
 /* The compiler may believe that a path is never NULL, since the C library declares so. The kernel says EFAULT. */
 static bool ours(const char *path)
@@ -43,6 +44,8 @@ static int open_ours(const char *path, int flags)
 		return fail(-what);
 	if (what == RPWI_PATH_CHARDEV)
 		return fail(ENXIO); /* there is no kernel driver behind it */
+	if (what == RPWI_PATH_RDMA_CM)
+		return rpwi_ucma_open(flags);
 	if (what == RPWI_PATH_DIR)
 		return fail(EACCES);
 	if ((flags & O_ACCMODE) != O_RDONLY || flags & (O_TRUNC | O_DIRECTORY))
@@ -212,6 +215,16 @@ FILE *hook_fopen64(const char *path, const char *mode)
 
 /* ---- stat and access ---- */
 
+/* Where the kernel has an rdma_cm device, librdmacm compares its number (which it learns by netlink) with that of the file it has opened. */
+dev_t rpwi_rdma_cm_rdev(void)
+{
+	struct stat st;
+	int (*next)(int, const char *, struct stat *, int) = (int (*)(int, const char *, struct stat *, int))rpwi_next("fstatat");
+	if (next && !next(AT_FDCWD, "/dev/infiniband/rdma_cm", &st, 0))
+		return st.st_rdev;
+	return makedev(MISC_MAJOR, RDMA_CM_MINOR);
+}
+
 static int stat_ours(const char *path, struct stat *st)
 {
 	char text[RPWI_SYSFS_FILE_MAX];
@@ -222,9 +235,9 @@ static int stat_ours(const char *path, struct stat *st)
 	if (what < 0)
 		return fail(-what);
 	*st = (struct stat){.st_nlink = 1, .st_blksize = 4096, .st_ino = 1};
-	if (what == RPWI_PATH_CHARDEV) {
+	if (what == RPWI_PATH_CHARDEV || what == RPWI_PATH_RDMA_CM) {
 		st->st_mode = S_IFCHR | 0666;
-		st->st_rdev = makedev(UVERBS_MAJOR, 0xff000); /* a minor number that no real device has */
+		st->st_rdev = what == RPWI_PATH_CHARDEV ? makedev(UVERBS_MAJOR, 0xff000) : rpwi_rdma_cm_rdev();
 	} else if (what == RPWI_PATH_DIR) {
 		st->st_mode = S_IFDIR | 0555;
 	} else {

@@ -11,6 +11,7 @@
 #include "preload/calls.h"
 
 #include <errno.h>
+#include <sys/types.h>
 
 /* Inline wrappers of verbs.h that hide the exported calls of the same name. */
 #undef ibv_get_device_list
@@ -61,10 +62,13 @@ void *rpwi_next(const char *name);
 /* Called before the first device is opened, and with it the guard installed. */
 void rpwi_signals_arm(void);
 
+/* ---- files.c ---- */
+dev_t rpwi_rdma_cm_rdev(void);
+
 /* ---- sysfs.c ---- */
 enum { RPWI_SYSFS_FILE_MAX = 256 };
-enum rpwi_path { RPWI_PATH_OTHER, RPWI_PATH_FILE, RPWI_PATH_DIR, RPWI_PATH_CHARDEV };
-/* Could it be a path of a software device? A prefix comparison. */
+enum rpwi_path { RPWI_PATH_OTHER, RPWI_PATH_FILE, RPWI_PATH_DIR, RPWI_PATH_CHARDEV, RPWI_PATH_RDMA_CM };
+/* Could it be a path of a software device, or of rdma_cm? A prefix comparison. */
 bool rpwi_sysfs_maybe(const char *path);
 /* What such a path is; for a file its contents too (no more than RPWI_SYSFS_FILE_MAX bytes, *len). A negative errno where the kernel would say so: -ENOENT, -EINVAL. */
 int rpwi_sysfs_lookup(const char *path, char *buf, size_t *len);

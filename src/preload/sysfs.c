@@ -6,6 +6,7 @@
 #include "io/io.h"
 
 #include <endian.h>
+#include <rdma/rdma_user_cm.h>
 #include <stdio.h>
 #include <stdlib.h>
 
@@ -14,6 +15,8 @@ static const char verbs_dir[] = "/sys/class/infiniband_verbs/";
 static const char char_dir[] = "/dev/infiniband/";
 static const char uverbs_prefix[] = "uverbs_"; /* ibv_device.dev_name is uverbs_<name> */
 static const char name_prefix[] = "rpw_";
+static const char rdma_cm_dev[] = "/dev/infiniband/rdma_cm";
+static const char rdma_cm_abi[] = "/sys/class/misc/rdma_cm/abi_version";
 
 /* What follows a prefix, or NULL. */
 RPWI_BARE static const char *after(const char *path, const char *prefix)
@@ -39,10 +42,24 @@ RPWI_BARE static const char *device_part(const char *path, bool *is_char)
 	return p && after(p, name_prefix) ? p : NULL;
 }
 
+RPWI_BARE static bool equal(const char *a, const char *b)
+{
+	const char *rest = after(a, b);
+	return rest && !*rest;
+}
+
+static bool disabled(void)
+{
+	const char *v = getenv("ROPEWAY_DISABLE");
+	return v && !strcmp(v, "1");
+}
+
 RPWI_BARE bool rpwi_sysfs_maybe(const char *path)
 {
 	bool is_char;
-	return path[0] == '/' && (path[1] == 's' || path[1] == 'd') && device_part(path, &is_char);
+	if (path[0] != '/' || (path[1] != 's' && path[1] != 'd'))
+		return false;
+	return device_part(path, &is_char) || ((equal(path, rdma_cm_dev) || equal(path, rdma_cm_abi)) && !disabled());
 }
 
 struct file {
@@ -213,6 +230,14 @@ int rpwi_sysfs_lookup(const char *path, char *buf, size_t *len)
 	char name[sizeof(((struct rpwi_netdev *)0)->name)], rest[64];
 	bool is_char;
 	const char *p = device_part(path, &is_char);
+	if (equal(path, rdma_cm_dev))
+		return RPWI_PATH_RDMA_CM;
+	if (equal(path, rdma_cm_abi)) {
+		struct file f = {.buf = buf};
+		int what = put(&f, "%d\n", RDMA_USER_CM_ABI_VERSION);
+		*len = f.len;
+		return what;
+	}
 	size_t name_len = p ? strcspn(p, "/") : 0;
 	if (!name_len || name_len >= sizeof(name) || !squeeze(p + name_len, rest, sizeof(rest)))
 		return -ENOENT;

@@ -10,15 +10,12 @@
 
 static int (*fake_references)(int device);
 static int (*fake_calls)(void);
-static int (*fake_rdmacm_count)(int *software);
 
 static int find_fakes(void)
 {
-	void *rdmacm = dlopen("librdmacm.so.1", RTLD_NOW);
 	fake_references = (int (*)(int))dlsym(RTLD_DEFAULT, "fake_references");
 	fake_calls = (int (*)(void))dlsym(RTLD_DEFAULT, "fake_calls");
-	fake_rdmacm_count = rdmacm ? (int (*)(int *))dlsym(rdmacm, "fake_rdmacm_count") : NULL;
-	return fake_references && fake_calls && fake_rdmacm_count;
+	return fake_references && fake_calls;
 }
 
 static int is_fake(const struct ibv_device *d) { return !strncmp(d->name, "fake_", 5); }
@@ -110,7 +107,6 @@ static void check_forwarding(int with_software)
 int main(int argc, char **argv)
 {
 	const char *want = argc > 1 ? argv[1] : "real-first";
-	int software = -1;
 	if (!find_fakes()) {
 		fprintf(stderr, "merged: the fake libraries are not in LD_LIBRARY_PATH\n");
 		return 99;
@@ -118,7 +114,6 @@ int main(int argc, char **argv)
 	check_order(want);
 	check_two_lists();
 	check_forwarding(strcmp(want, "disabled"));
-	CHECK(fake_rdmacm_count(&software) == 2 && software == 0, "librdmacm saw %d software devices", software);
 	CHECK(fake_references(0) == 0 && fake_references(1) == 0);
 	check_order(want); /* and the guard is off again */
 	CHECK_DONE();

@@ -1,0 +1,252 @@
+/* channel.c - event channels: descriptors, the queue of events behind each, and waiting for one. */
+#include "base/account.h"
+#include "ucma/ucma_priv.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdlib.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+const char *const cm_event_name[EV_COUNT] = {
+	[EV_ADDR_RESOLVED] = "ADDR_RESOLVED",
+	[EV_ADDR_ERROR] = "ADDR_ERROR",
+	[EV_ROUTE_RESOLVED] = "ROUTE_RESOLVED",
+	[EV_ROUTE_ERROR] = "ROUTE_ERROR",
+	[EV_CONNECT_REQUEST] = "CONNECT_REQUEST",
+	[EV_CONNECT_RESPONSE] = "CONNECT_RESPONSE",
+	[EV_CONNECT_ERROR] = "CONNECT_ERROR",
+	[EV_UNREACHABLE] = "UNREACHABLE",
+	[EV_REJECTED] = "REJECTED",
+	[EV_ESTABLISHED] = "ESTABLISHED",
+	[EV_DISCONNECTED] = "DISCONNECTED",
+	[EV_DEVICE_REMOVAL] = "DEVICE_REMOVAL",
+	[EV_MULTICAST_JOIN] = "MULTICAST_JOIN",
+	[EV_MULTICAST_ERROR] = "MULTICAST_ERROR",
+	[EV_ADDR_CHANGE] = "ADDR_CHANGE",
+	[EV_TIMEWAIT_EXIT] = "TIMEWAIT_EXIT",
+};
+
+/* ---- descriptors ---- */
+
+enum { FDS_MAX = 1 << 16 };
+bool rpwi_ucma_any;
+static struct channel *_Atomic channels[FDS_MAX];
+
+static ino_t inode_of(int fd)
+{
+	struct stat st;
+	return fstatat(fd, "", &st, AT_EMPTY_PATH) ? 0 : st.st_ino; /* fstat is hooked, and would ask us */
+}
+
+struct channel *channel_of(int fd) { return fd >= 0 && fd < FDS_MAX ? atomic_load_explicit(&channels[fd], memory_order_acquire) : NULL; }
+
+bool rpwi_ucma_owns(int fd)
+{
+	struct channel *ch = channel_of(fd);
+	if (!ch)
+		return false;
+	if (ch->ino == inode_of(fd))
+		return true;
+	rpwi_ucma_forget(fd); /* closed by close_range, dup2 or a raw system call */
+	return false;
+}
+
+int rpwi_ucma_open(int flags)
+{
+	static const struct rpwi_gsi_user user = {.request = cm_request, .incoming = cm_incoming, .event = cm_event, .addresses_changed = cm_addresses_changed};
+	int fds[2];
+	struct channel *ch = calloc(1, sizeof(*ch));
+	if (!ch)
+		return -1;
+	if (socketpair(AF_UNIX, SOCK_STREAM | (flags & O_CLOEXEC ? SOCK_CLOEXEC : 0) | (flags & O_NONBLOCK ? SOCK_NONBLOCK : 0), 0, fds)) {
+		free(ch);
+		return -1;
+	}
+	if (fds[0] >= FDS_MAX) {
+		rpwi_error("event channel: descriptor %d is above the %d that can be channels", fds[0], FDS_MAX);
+		close(fds[0]);
+		close(fds[1]);
+		free(ch);
+		errno = EMFILE;
+		return -1;
+	}
+	fcntl(fds[1], F_SETFD, FD_CLOEXEC);
+	ch->fd = fds[0];
+	ch->signal_fd = fds[1];
+	ch->ino = inode_of(ch->fd);
+	ch->pid = getpid();
+	ch->real_fd = -1;
+	rpwi_list_init(&ch->ids);
+	rpwi_list_init(&ch->events);
+	rpwi_gsi_lock();
+	rpwi_gsi_attach(&user);
+	rpwi_gsi_unlock();
+	atomic_store_explicit(&channels[ch->fd], ch, memory_order_release);
+	rpwi_ucma_any = true;
+	return ch->fd;
+}
+
+/* A thread may be inside GET_EVENT, as in the kernel, where it holds the file: the last to leave frees it. */
+static void channel_release(struct channel *ch)
+{
+	if (ch->closed && !ch->waiters)
+		free(ch);
+}
+
+void rpwi_ucma_forget(int fd)
+{
+	struct channel *ch = channel_of(fd);
+	if (!ch || !atomic_compare_exchange_strong(&channels[fd], &ch, NULL))
+		return;
+	if (ch->pid != getpid()) {
+		/* A fork's child closes what it inherited: the connections are its parent's. */
+		close(ch->signal_fd);
+		return;
+	}
+	rpwi_gsi_lock();
+	while (!rpwi_list_empty(&ch->ids))
+		id_free(RPWI_CONTAINER_OF(ch->ids.next, struct id, link));
+	assert(rpwi_list_empty(&ch->events));
+	real_close(ch);
+	shutdown(ch->signal_fd, SHUT_RDWR); /* who waits in GET_EVENT wakes */
+	close(ch->signal_fd);
+	ch->closed = true;
+	channel_release(ch);
+	rpwi_gsi_unlock();
+}
+
+ssize_t rpwi_ucma_write(int fd, const void *buf, size_t len)
+{
+	struct channel *ch = channel_of(fd);
+	if (!ch) {
+		errno = EBADF;
+		return -1;
+	}
+	ch->pid = getpid(); /* a child that uses what it inherited has taken it over */
+	ssize_t n = command(ch, buf, len);
+	if (n < 0) {
+		errno = (int)-n;
+		return -1;
+	}
+	return n;
+}
+
+/* ---- events ---- */
+
+/* Readable while events wait: one byte lies in the socket as long as the list is not empty. */
+void channel_signal(struct channel *ch)
+{
+	bool want = !rpwi_list_empty(&ch->events);
+	char byte = 1;
+	if (want == ch->signalled)
+		return;
+	if (want ? send(ch->signal_fd, &byte, 1, MSG_DONTWAIT | MSG_NOSIGNAL) < 0 : recv(ch->fd, &byte, 1, MSG_DONTWAIT) < 0)
+		rpwi_error("event channel %d: cannot signal: %s", ch->fd, strerror(errno));
+	ch->signalled = want;
+}
+
+struct event *event_new(struct id *id, enum cm_event type, int status)
+{
+	struct event *e = calloc(1, sizeof(*e));
+	if (!e) {
+		rpwi_error("no memory for the event %s of id %u: it is lost", cm_event_name[type], id->handle);
+		return NULL;
+	}
+	e->id = id;
+	e->resp.uid = id->uid;
+	e->resp.id = id->handle;
+	e->resp.event = type;
+	e->resp.status = (uint32_t)status;
+	rpwi_list_add_tail(&id->ch->events, &e->link);
+	channel_signal(id->ch);
+	rpwi_debug("cm id %u: event %s, status %d", id->handle, cm_event_name[type], status);
+	return e;
+}
+
+static void event_free(struct event *e)
+{
+	rpwi_list_del(&e->link);
+	free(e);
+}
+
+void events_of_id_drop(struct id *id)
+{
+	struct channel *ch = id->ch;
+	for (struct rpwi_list *l = ch->events.next, *next; l != &ch->events; l = next) {
+		struct event *e = RPWI_CONTAINER_OF(l, struct event, link);
+		next = l->next;
+		if (e->id != id && e->child != id)
+			continue;
+		struct id *child = e->child;
+		event_free(e);
+		if (child && child != id) {
+			id_free(child); /* it has no events: its program does not know it. But the list may have changed: */
+			next = ch->events.next;
+		}
+	}
+	channel_signal(ch);
+}
+
+void events_move(struct id *id, struct channel *from, struct channel *to)
+{
+	for (struct rpwi_list *l = from->events.next, *next; l != &from->events; l = next) {
+		struct event *e = RPWI_CONTAINER_OF(l, struct event, link);
+		next = l->next;
+		if (e->id != id)
+			continue;
+		rpwi_list_del(&e->link);
+		rpwi_list_add_tail(&to->events, &e->link);
+		if (e->child) {
+			e->child->ch = to;
+			rpwi_list_del(&e->child->link);
+			rpwi_list_add_tail(&to->ids, &e->child->link);
+		}
+	}
+	channel_signal(from);
+	channel_signal(to);
+}
+
+static bool event_take(struct channel *ch, struct rdma_ucm_event_resp *out)
+{
+	if (rpwi_list_empty(&ch->events))
+		return false;
+	struct event *e = RPWI_CONTAINER_OF(ch->events.next, struct event, link);
+	*out = e->resp;
+	if (e->resp.status)
+		rpwi_account(RPWI_ACC_CM_EVENT, "event %s, status %d", cm_event_name[e->resp.event], (int)e->resp.status);
+	else
+		rpwi_account(RPWI_ACC_CM_EVENT, "event %s", cm_event_name[e->resp.event]);
+	e->id->events_reported++;
+	if (e->child) {
+		e->child->listener = NULL;
+		e->id->backlog++;
+	}
+	event_free(e);
+	channel_signal(ch);
+	return true;
+}
+
+int channel_get_event(struct channel *ch, struct rdma_ucm_event_resp *out)
+{
+	int rc = 0;
+	rpwi_gsi_lock();
+	ch->waiters++;
+	while (!rc && !event_take(ch, out)) {
+		char byte;
+		if (ch->closed || fcntl(ch->fd, F_GETFL) & O_NONBLOCK) {
+			rc = ch->closed ? -EBADF : -EAGAIN;
+			break;
+		}
+		rpwi_gsi_unlock();
+		/* A receive begins anew after a signal handler that asked for it (SA_RESTART), as the kernel's wait in write does; poll never would. */
+		ssize_t n = recv(ch->fd, &byte, 1, MSG_PEEK);
+		if (n < 0 && errno != EAGAIN)
+			rc = -errno;
+		rpwi_gsi_lock();
+	}
+	ch->waiters--;
+	channel_release(ch);
+	rpwi_gsi_unlock();
+	return rc;
+}

@@ -1,0 +1,313 @@
+/* command.c - the commands of the rdma_cm device: sizes checked, arguments read, results written, names for the log. */
+#include "base/account.h"
+#include "ucma/ucma_priv.h"
+
+#include <errno.h>
+#include <stddef.h>
+
+/* The new end of an id's channel: which was it? */
+static int migrate(struct channel *to, struct id *none, const void *buf, void *out)
+{
+	const struct rdma_ucm_migrate_id *cmd = buf;
+	struct rdma_ucm_migrate_resp *resp = out;
+	struct channel *from = channel_of((int)cmd->fd);
+	int err;
+	if (!from)
+		return -EBADF;
+	struct id *id = id_find(from, cmd->id, &err);
+	if (!id)
+		return err;
+	int rc = real_migrate(id, from, to);
+	if (rc)
+		return rc;
+	if (from != to) {
+		events_move(id, from, to);
+		rpwi_list_del(&id->link);
+		rpwi_list_add_tail(&to->ids, &id->link);
+		id->ch = to;
+	}
+	resp->events_reported = id->events_reported;
+	return 0;
+}
+
+static int create_id(struct channel *ch, struct id *none, const void *buf, void *out)
+{
+	const struct rdma_ucm_create_id *cmd = buf;
+	struct rdma_ucm_create_id_resp *resp = out;
+	uint8_t qp_type = cmd->ps == RDMA_PS_TCP ? IBV_QPT_RC : cmd->ps == RDMA_PS_IB ? cmd->qp_type : IBV_QPT_UD;
+	if (cmd->ps != RDMA_PS_TCP && cmd->ps != RDMA_PS_UDP && cmd->ps != RDMA_PS_IPOIB && cmd->ps != RDMA_PS_IB)
+		return -EINVAL;
+	struct id *id = id_new(ch, cmd->ps, qp_type, cmd->uid);
+	if (!id)
+		return -ENOMEM;
+	resp->id = id->handle;
+	return 0;
+}
+
+static int destroy_id(struct channel *ch, struct id *id, const void *buf, void *out)
+{
+	struct rdma_ucm_destroy_id_resp *resp = out;
+	resp->events_reported = id->events_reported;
+	id_free(id);
+	return 0;
+}
+
+/* An address of a device that the kernel drives is the kernel's; all addresses are both's. */
+static int bind_where_it_is(struct id *id, const struct endpoint *e)
+{
+	bool any = addr_is_any(&e->addr);
+	int rc = any ? -ENODEV : real_bind(id, e);
+	if (rc != -ENODEV)
+		return rc;
+	rc = id_bind(id, e);
+	if (!rc && any)
+		real_bind_beside(id);
+	return rc;
+}
+
+static int bind_ip(struct channel *ch, struct id *id, const void *buf, void *out)
+{
+	const struct rdma_ucm_bind_ip *cmd = buf;
+	struct endpoint e;
+	int rc = endpoint_read(&cmd->addr, sizeof(cmd->addr), &e);
+	return rc ? rc : bind_where_it_is(id, &e);
+}
+
+static int bind_any(struct channel *ch, struct id *id, const void *buf, void *out)
+{
+	const struct rdma_ucm_bind *cmd = buf;
+	struct endpoint e;
+	int rc = endpoint_read(&cmd->addr, RPWI_MIN((size_t)cmd->addr_size, sizeof(cmd->addr)), &e);
+	return rc ? rc : bind_where_it_is(id, &e);
+}
+
+static int resolve(struct id *id, const void *src, size_t src_size, const void *dst, size_t dst_size)
+{
+	struct endpoint from, to;
+	sa_family_t family = AF_UNSPEC;
+	memset(&from, 0, sizeof(from));
+	memcpy(&family, src, sizeof(family));
+	int rc = src_size && family != AF_UNSPEC ? endpoint_read(src, src_size, &from) : 0;
+	if (!rc)
+		rc = endpoint_read(dst, dst_size, &to);
+	if (!rc && !real_resolve_addr(id, &from, &to))
+		return 0;
+	return rc ? rc : id_resolve_addr(id, &from, &to);
+}
+
+static int resolve_ip(struct channel *ch, struct id *id, const void *buf, void *out)
+{
+	const struct rdma_ucm_resolve_ip *cmd = buf;
+	return resolve(id, &cmd->src_addr, sizeof(cmd->src_addr), &cmd->dst_addr, sizeof(cmd->dst_addr));
+}
+
+static int resolve_addr(struct channel *ch, struct id *id, const void *buf, void *out)
+{
+	const struct rdma_ucm_resolve_addr *cmd = buf;
+	return resolve(id, &cmd->src_addr, RPWI_MIN((size_t)cmd->src_size, sizeof(cmd->src_addr)), &cmd->dst_addr,
+		RPWI_MIN((size_t)cmd->dst_size, sizeof(cmd->dst_addr)));
+}
+
+static int resolve_route(struct channel *ch, struct id *id, const void *buf, void *out) { return id_resolve_route(id); }
+
+static int query_route(struct channel *ch, struct id *id, const void *buf, void *out)
+{
+	id_query_route(id, out);
+	return 0;
+}
+
+static int connect_id(struct channel *ch, struct id *id, const void *buf, void *out)
+{
+	const struct rdma_ucm_connect *cmd = buf;
+	return id_connect(id, &cmd->conn_param);
+}
+
+static int listen_id(struct channel *ch, struct id *id, const void *buf, void *out)
+{
+	const struct rdma_ucm_listen *cmd = buf;
+	int rc = id_listen(id, (int)cmd->backlog);
+	if (!rc)
+		real_listen_beside(id, cmd->backlog);
+	return rc;
+}
+
+static int accept_id(struct channel *ch, struct id *id, const void *buf, void *out)
+{
+	const struct rdma_ucm_accept *cmd = buf;
+	if (!cmd->conn_param.valid)
+		return id_accept(id, NULL);
+	uint64_t was = id->uid;
+	id->uid = cmd->uid; /* events from now on are its */
+	int rc = id_accept(id, &cmd->conn_param);
+	if (rc)
+		id->uid = was;
+	return rc;
+}
+
+static int reject_id(struct channel *ch, struct id *id, const void *buf, void *out)
+{
+	const struct rdma_ucm_reject *cmd = buf;
+	return id_reject(id, cmd->reason, cmd->private_data, cmd->private_data_len);
+}
+
+static int disconnect_id(struct channel *ch, struct id *id, const void *buf, void *out) { return id_disconnect(id); }
+
+static int init_qp_attr(struct channel *ch, struct id *id, const void *buf, void *out)
+{
+	const struct rdma_ucm_init_qp_attr *cmd = buf;
+	return id_init_qp_attr(id, cmd->qp_state, out);
+}
+
+static int set_option(struct channel *ch, struct id *id, const void *buf, void *out)
+{
+	const struct rdma_ucm_set_option *cmd = buf;
+	return id_set_option(id, cmd->level, cmd->optname, (const void *)(uintptr_t)cmd->optval, cmd->optlen);
+}
+
+static int notify(struct channel *ch, struct id *id, const void *buf, void *out)
+{
+	const struct rdma_ucm_notify *cmd = buf;
+	return id_notify(id, cmd->event);
+}
+
+/* Multicast groups need a subnet administrator, or IGMP and a socket in the group. */
+static int join(struct channel *ch, struct id *id, const void *buf, void *out)
+{
+	rpwi_warn("rdma_join_multicast: multicast is not supported by the software device");
+	return -EOPNOTSUPP;
+}
+
+static int leave(struct channel *ch, struct id *id, const void *buf, void *out) { return -ENOENT; }
+
+enum { NO_ID = -1, NO_RESPONSE = -1 };
+
+/* Facts of each command: its size and where it names its id; of its response the size, the size that programs from before the latest addition have room for, and where the command says that it is to go
+ (NO_RESPONSE: nowhere). */
+static const struct {
+	const char *name;
+	int (*run)(struct channel *ch, struct id *id, const void *buf, void *out);
+	int16_t id_at;
+	uint16_t in, out, out_least;
+	int16_t response_at;
+} commands[] = {
+#define RESPONDS(command_struct, response_struct) \
+	offsetof(struct command_struct, id), sizeof(struct command_struct), sizeof(struct response_struct), sizeof(struct response_struct), \
+		offsetof(struct command_struct, response)
+#define SILENT(command_struct) offsetof(struct command_struct, id), sizeof(struct command_struct), 0, 0, NO_RESPONSE
+	[RDMA_USER_CM_CMD_CREATE_ID] = {"create_id", create_id, NO_ID, sizeof(struct rdma_ucm_create_id), sizeof(struct rdma_ucm_create_id_resp),
+		sizeof(struct rdma_ucm_create_id_resp), offsetof(struct rdma_ucm_create_id, response)},
+	[RDMA_USER_CM_CMD_DESTROY_ID] = {"destroy_id", destroy_id, RESPONDS(rdma_ucm_destroy_id, rdma_ucm_destroy_id_resp)},
+	[RDMA_USER_CM_CMD_BIND_IP] = {"bind_addr", bind_ip, SILENT(rdma_ucm_bind_ip)},
+	[RDMA_USER_CM_CMD_RESOLVE_IP] = {"resolve_addr", resolve_ip, SILENT(rdma_ucm_resolve_ip)},
+	[RDMA_USER_CM_CMD_RESOLVE_ROUTE] = {"resolve_route", resolve_route, SILENT(rdma_ucm_resolve_route)},
+	[RDMA_USER_CM_CMD_QUERY_ROUTE] = {"query_route", query_route, offsetof(struct rdma_ucm_query, id), sizeof(struct rdma_ucm_query),
+		sizeof(struct rdma_ucm_query_route_resp), offsetof(struct rdma_ucm_query_route_resp, ibdev_index), offsetof(struct rdma_ucm_query, response)},
+	[RDMA_USER_CM_CMD_CONNECT] = {"connect", connect_id, SILENT(rdma_ucm_connect)},
+	[RDMA_USER_CM_CMD_LISTEN] = {"listen", listen_id, SILENT(rdma_ucm_listen)},
+	[RDMA_USER_CM_CMD_ACCEPT] = {"accept", accept_id, SILENT(rdma_ucm_accept)},
+	[RDMA_USER_CM_CMD_REJECT] = {"reject", reject_id, SILENT(rdma_ucm_reject)},
+	[RDMA_USER_CM_CMD_DISCONNECT] = {"disconnect", disconnect_id, SILENT(rdma_ucm_disconnect)},
+	[RDMA_USER_CM_CMD_INIT_QP_ATTR] = {"init_qp_attr", init_qp_attr, RESPONDS(rdma_ucm_init_qp_attr, ib_uverbs_qp_attr)},
+	[RDMA_USER_CM_CMD_SET_OPTION] = {"set_option", set_option, SILENT(rdma_ucm_set_option)},
+	[RDMA_USER_CM_CMD_NOTIFY] = {"notify", notify, SILENT(rdma_ucm_notify)},
+	[RDMA_USER_CM_CMD_JOIN_IP_MCAST] = {"join_multicast", join, RESPONDS(rdma_ucm_join_ip_mcast, rdma_ucm_create_id_resp)},
+	[RDMA_USER_CM_CMD_LEAVE_MCAST] = {"leave_multicast", leave, NO_ID, sizeof(struct rdma_ucm_destroy_id), sizeof(struct rdma_ucm_destroy_id_resp),
+		sizeof(struct rdma_ucm_destroy_id_resp), offsetof(struct rdma_ucm_destroy_id, response)},
+	[RDMA_USER_CM_CMD_MIGRATE_ID] = {"migrate_id", migrate, NO_ID, sizeof(struct rdma_ucm_migrate_id), sizeof(struct rdma_ucm_migrate_resp),
+		sizeof(struct rdma_ucm_migrate_resp), offsetof(struct rdma_ucm_migrate_id, response)},
+	[RDMA_USER_CM_CMD_BIND] = {"bind_addr", bind_any, SILENT(rdma_ucm_bind)},
+	[RDMA_USER_CM_CMD_RESOLVE_ADDR] = {"resolve_addr", resolve_addr, SILENT(rdma_ucm_resolve_addr)},
+	[RDMA_USER_CM_CMD_JOIN_MCAST] = {"join_multicast", join, RESPONDS(rdma_ucm_join_mcast, rdma_ucm_create_id_resp)},
+#undef RESPONDS
+#undef SILENT
+};
+
+union any_command {
+	struct rdma_ucm_accept accept;
+	struct rdma_ucm_connect connect;
+	struct rdma_ucm_join_mcast join;
+	struct rdma_ucm_resolve_addr resolve_addr;
+	struct rdma_ucm_reject reject;
+	uint8_t bytes[1];
+};
+union any_response {
+	struct rdma_ucm_query_route_resp route;
+	struct ib_uverbs_qp_attr attr;
+	struct rdma_ucm_event_resp event;
+	uint8_t bytes[1];
+};
+
+static int get_event(struct channel *ch, const uint8_t *body, size_t body_len, size_t out_room)
+{
+	struct rdma_ucm_get_event cmd;
+	struct rdma_ucm_event_resp resp;
+	/* Programs built before ECE was added have room for less: the kernel's oldest accepted size. */
+	size_t least = offsetof(struct rdma_ucm_event_resp, reserved);
+	if (body_len < sizeof(cmd))
+		return -EINVAL;
+	if (out_room < least)
+		return -ENOSPC;
+	memcpy(&cmd, body, sizeof(cmd));
+	int rc = channel_get_event(ch, &resp);
+	if (!rc)
+		memcpy((void *)(uintptr_t)cmd.response, &resp, RPWI_MIN(sizeof(resp), out_room));
+	return rc;
+}
+
+static int run(struct channel *ch, uint32_t number, const union any_command *in, union any_response *out)
+{
+	uint32_t handle = 0;
+	struct id *id = NULL;
+	int rc = 0;
+	if (commands[number].id_at != NO_ID) {
+		memcpy(&handle, in->bytes + commands[number].id_at, sizeof(handle));
+		id = id_find(ch, handle, &rc);
+	}
+	if (!rc && id && id->real == REAL_ONLY && number != RDMA_USER_CM_CMD_DESTROY_ID)
+		rc = real_command(id, number, in, commands[number].in, commands[number].id_at, out, commands[number].out, commands[number].response_at);
+	else if (!rc)
+		rc = commands[number].run(ch, id, in, out);
+	rpwi_debug("rdma_cm: %s, id %u: %s", commands[number].name, handle, rc ? strerror(-rc) : "ok");
+	if (number != RDMA_USER_CM_CMD_QUERY_ROUTE && number != RDMA_USER_CM_CMD_INIT_QP_ATTR)
+		rpwi_account(RPWI_ACC_CM_CALL, rc ? "rdma_%s: %s" : "rdma_%s", commands[number].name, rc ? strerror(-rc) : "");
+	return rc;
+}
+
+ssize_t command(struct channel *ch, const void *buf, size_t len)
+{
+	struct rdma_ucm_cmd_hdr hdr;
+	union any_command in;
+	union any_response out;
+	if (len < sizeof(hdr))
+		return -EINVAL;
+	memcpy(&hdr, buf, sizeof(hdr));
+	const uint8_t *body = (const uint8_t *)buf + sizeof(hdr);
+	size_t body_len = len - sizeof(hdr);
+	if (hdr.in > body_len)
+		return -EINVAL;
+	if (hdr.cmd == RDMA_USER_CM_CMD_GET_EVENT) {
+		int rc = get_event(ch, body, body_len, hdr.out);
+		return rc ? rc : (ssize_t)len;
+	}
+	if (hdr.cmd >= RPWI_ARRAY_LEN(commands))
+		return -EINVAL;
+	if (!commands[hdr.cmd].run)
+		return -ENOSYS;
+	if (hdr.out < commands[hdr.cmd].out_least)
+		return -ENOSPC;
+	/* Later versions append to a command; earlier ones lack that: zeros stand for it. */
+	memset(&in, 0, sizeof(in));
+	memcpy(&in, body, RPWI_MIN(body_len, RPWI_MIN((size_t)commands[hdr.cmd].in, sizeof(in))));
+	memset(&out, 0, sizeof(out));
+	rpwi_gsi_lock();
+	int rc = run(ch, hdr.cmd, &in, &out);
+	rpwi_gsi_unlock();
+	if (rc)
+		return rc;
+	if (commands[hdr.cmd].response_at != NO_RESPONSE) {
+		uint64_t to;
+		memcpy(&to, in.bytes + commands[hdr.cmd].response_at, sizeof(to));
+		memcpy((void *)(uintptr_t)to, &out, RPWI_MIN(hdr.out, commands[hdr.cmd].out));
+	}
+	return (ssize_t)len;
+}

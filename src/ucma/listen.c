@@ -1,0 +1,258 @@
+/* listen.c - listeners: ports claimed, requests that come in. */
+#include "ucma/ucma_priv.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <sys/random.h>
+
+/* ---- ports ---- */
+
+enum { PORT_FIRST = 32768, PORT_LAST = 60999, PORT_TRIES = 200 }; /* Linux's default ip_local_port_range */
+
+/* A service ID that this process has claimed for one address, or all; shared only by ids that all said RDMA_OPTION_ID_REUSEADDR. */
+struct claim {
+	struct claim *next;
+	uint64_t service_id;
+	struct rpwi_addr addr; /* family 0: all */
+	unsigned refs;
+	bool shared;
+};
+static struct claim *claims;
+
+uint16_t port_ephemeral(void)
+{
+	static uint16_t next;
+	if (!next) {
+		uint16_t r;
+		if (getrandom(&r, sizeof(r), GRND_NONBLOCK) != sizeof(r))
+			r = (uint16_t)rpwi_gsi_now();
+		next = (uint16_t)(PORT_FIRST + r % (PORT_LAST - PORT_FIRST));
+	}
+	next = next >= PORT_LAST ? PORT_FIRST : (uint16_t)(next + 1);
+	return next;
+}
+
+static struct claim *claim_find(uint64_t service_id, const struct rpwi_addr *addr)
+{
+	for (struct claim *c = claims; c; c = c->next)
+		if (c->service_id == service_id && rpwi_addr_eq(&c->addr, addr))
+			return c;
+	return NULL;
+}
+
+static int claim_one(struct id *id, uint16_t port)
+{
+	struct rpwi_addr addr = {0};
+	if (!addr_is_any(&id->src.addr))
+		addr = id->src.addr;
+	uint64_t service = id_service(id, port);
+	struct claim *c = claim_find(service, &addr);
+	if (c && !(c->shared && id->reuseaddr))
+		return -EADDRINUSE;
+	if (!c) {
+		int rc = rpwi_gsi_claim(service, &addr);
+		if (rc)
+			return rc;
+		c = calloc(1, sizeof(*c));
+		if (!c) {
+			rpwi_gsi_unclaim(service, &addr);
+			return -ENOMEM;
+		}
+		c->service_id = service;
+		c->addr = addr;
+		c->shared = id->reuseaddr;
+		c->next = claims;
+		claims = c;
+	}
+	c->refs++;
+	id->claim = c;
+	id->src.port = port;
+	return 0;
+}
+
+int claim_take(struct id *id, uint16_t port)
+{
+	if (port)
+		return claim_one(id, port);
+	int rc = -EADDRNOTAVAIL;
+	for (int i = 0; i < PORT_TRIES && rc; i++) {
+		rc = claim_one(id, port_ephemeral());
+		if (rc && rc != -EADDRINUSE)
+			return rc;
+	}
+	return rc;
+}
+
+void claim_drop(struct id *id)
+{
+	struct claim *c = id->claim;
+	id->claim = NULL;
+	if (!c || --c->refs)
+		return;
+	rpwi_gsi_unclaim(c->service_id, &c->addr);
+	for (struct claim **at = &claims; *at; at = &(*at)->next)
+		if (*at == c) {
+			*at = c->next;
+			break;
+		}
+	free(c);
+}
+
+/* ---- listening ---- */
+
+static struct rpwi_list listeners = {&listeners, &listeners};
+
+static struct id *listener_find(uint64_t service_id, const struct rpwi_addr *local)
+{
+	struct id *found = NULL;
+	for (struct rpwi_list *l = listeners.next; l != &listeners; l = l->next) {
+		struct id *id = RPWI_CONTAINER_OF(l, struct id, listen_link);
+		if (id_service(id, id->src.port) != service_id)
+			continue;
+		if (rpwi_addr_eq(&id->src.addr, local))
+			return id;
+		if (addr_is_any(&id->src.addr) && (!id->afonly || id->src.addr.family == local->family))
+			found = id;
+	}
+	return found;
+}
+
+static bool has_port(const struct id *id, const struct rpwi_addr *a)
+{
+	for (unsigned i = 0; i < id->nports; i++)
+		if (rpwi_addr_eq(&id->ports[i], a))
+			return true;
+	return false;
+}
+
+/* Every local address that can be had, now; more when more come (cm_addresses_changed). One that cannot be opened does not keep the others from being listened on. */
+static int listen_on_all(struct id *id)
+{
+	struct rpwi_addr all[LISTENER_PORTS_MAX];
+	char why[256] = "no interface with an address is up";
+	unsigned n = rpwi_gsi_addresses(all, LISTENER_PORTS_MAX);
+	int rc = -EADDRNOTAVAIL;
+	if (!id->ports && !(id->ports = calloc(LISTENER_PORTS_MAX, sizeof(*id->ports))))
+		return -ENOMEM;
+	for (unsigned i = 0; i < n && id->nports < LISTENER_PORTS_MAX; i++) {
+		if (has_port(id, &all[i]) || (id->afonly && id->src.addr.family != all[i].family))
+			continue;
+		rc = rpwi_gsi_port_get(&all[i], why, sizeof(why));
+		if (rc)
+			rpwi_warn("rdma_listen on all addresses: not on one of them: %s", why);
+		else
+			id->ports[id->nports++] = all[i];
+	}
+	if (id->nports)
+		return 0;
+	rpwi_error("rdma_listen: %s", why);
+	return rc;
+}
+
+int id_listen(struct id *id, int backlog)
+{
+	struct endpoint any = {.addr = {.family = 4}};
+	if (id->state == ID_IDLE) {
+		int rc = id_bind(id, &any);
+		if (rc)
+			return rc;
+	}
+	if (id->state != ID_BOUND)
+		return -EINVAL;
+	/* Two that share an address may not both listen on it. */
+	for (struct rpwi_list *l = listeners.next; l != &listeners; l = l->next)
+		if (RPWI_CONTAINER_OF(l, struct id, listen_link)->claim == id->claim)
+			return -EADDRINUSE;
+	int rc = addr_is_any(&id->src.addr) ? listen_on_all(id) : id_use_port(id, &id->src.addr);
+	if (rc)
+		return rc;
+	id->backlog = backlog > 0 && backlog < BACKLOG_MAX ? backlog : BACKLOG_MAX;
+	id->state = ID_LISTEN;
+	rpwi_list_add_tail(&listeners, &id->listen_link);
+	return 0;
+}
+
+void listen_end(struct id *id)
+{
+	rpwi_list_del(&id->listen_link);
+	for (unsigned i = 0; i < id->nports; i++)
+		rpwi_gsi_port_put(&id->ports[i]);
+	free(id->ports);
+	id->ports = NULL;
+	id->nports = 0;
+}
+
+void cm_addresses_changed(void *user)
+{
+	for (struct rpwi_list *l = listeners.next; l != &listeners; l = l->next) {
+		struct id *id = RPWI_CONTAINER_OF(l, struct id, listen_link);
+		if (addr_is_any(&id->src.addr))
+			listen_on_all(id);
+	}
+}
+
+/* ---- requests ---- */
+
+enum { SIDR_UNSUPPORTED = 1, SIDR_REJECTED = 2 };
+
+struct rpwi_cm_conn *cm_request(void *user, const struct rpwi_cm_path *path, const struct rpwi_cm_msg *m, bool sidr, uint16_t *reason)
+{
+	struct rpwi_cma_hdr hdr;
+	uint64_t service = sidr ? m->sidr_req.service_id : m->req.service_id;
+	struct id *l = listener_find(service, &path->local);
+	bool ud_listener = l && l->qp_type == IBV_QPT_UD;
+	*reason = sidr ? SIDR_UNSUPPORTED : RPWI_REJ_INVALID_SERVICE_ID;
+	if (!l || ud_listener != sidr || rpwi_cma_hdr_decode(m->pdata, m->pdata_len, &hdr))
+		return NULL;
+	*reason = sidr ? SIDR_REJECTED : RPWI_REJ_CONSUMER_DEFINED;
+	if (!l->backlog) {
+		rpwi_debug("cm id %u: backlog is full: a request is refused", l->handle);
+		return NULL;
+	}
+	struct id *child = id_new(l->ch, l->ps, l->qp_type, 0);
+	if (!child || id_engine(child) || rpwi_gsi_local(&path->local, &child->dev) || id_use_port(child, &path->local)) {
+		if (child)
+			id_free(child);
+		return NULL;
+	}
+	l->backlog--;
+	child->listener = l;
+	child->state = ID_CONNECT;
+	child->has_conn = true;
+	child->tos = l->tos;
+	child->src = (struct endpoint){.addr = path->local, .port = l->src.port};
+	child->dst = (struct endpoint){.addr = path->remote, .port = hdr.src_port};
+	if (!sidr) {
+		/* Until the program says otherwise: what the peer asked for. */
+		child->responder_resources = m->req.initiator_depth;
+		child->initiator_depth = m->req.responder_resources;
+	}
+	return &child->conn;
+}
+
+void cm_incoming(void *user, struct rpwi_cm_conn *conn, const struct rpwi_cm_msg *m)
+{
+	struct id *child = RPWI_CONTAINER_OF(conn, struct id, conn);
+	struct event *e = event_new(child->listener, EV_CONNECT_REQUEST, 0);
+	if (!e)
+		return; /* the peer's request times out; the connection goes with its listener */
+	e->child = child;
+	e->resp.id = child->handle;
+	const uint8_t *pdata = m->pdata + RPWI_CMA_HDR_LEN;
+	uint8_t len = (uint8_t)(m->pdata_len - RPWI_CMA_HDR_LEN);
+	if (conn->sidr) {
+		memcpy(e->resp.param.ud.private_data, pdata, len);
+		e->resp.param.ud.private_data_len = len;
+		return;
+	}
+	struct rdma_ucm_conn_param *c = &e->resp.param.conn;
+	memcpy(c->private_data, pdata, len);
+	c->private_data_len = len;
+	c->responder_resources = conn->remote.initiator_depth;
+	c->initiator_depth = conn->remote.responder_resources;
+	c->flow_control = conn->remote.flow_control;
+	c->retry_count = conn->remote.retry_count;
+	c->rnr_retry_count = conn->remote.rnr_retry_count;
+	c->srq = conn->remote.srq;
+	c->qp_num = conn->remote.qpn;
+}
