@@ -95,6 +95,18 @@ struct rpwi_cm_ops {
 	void (*moved)(void *user, struct rpwi_cm_conn *conn, enum rpwi_cm_state from, enum rpwi_cm_state to);
 };
 
+/* Private to cm/: what the engine's tables hold of a connection; it may outlive it (linger.c). */
+struct rpwi_cm_node {
+	struct rpwi_list by_id, by_qp; /* chains of two hash tables, over the fields below; unlinked, they point to themselves */
+	uint64_t deadline_ns;
+	uint32_t heap_pos; /* 1 and more; 0 without a timer */
+	uint32_t local_id; /* 0: none */
+	uint32_t remote_id, remote_qpn;
+	uint8_t remote_ca_guid[8];
+	struct rpwi_addr remote;
+	bool sidr, lingers;
+};
+
 struct rpwi_cm_conn {
 	void *user; /* the caller's */
 	/* For everybody to read. */
@@ -107,12 +119,14 @@ struct rpwi_cm_conn {
 	uint8_t remote_ca_guid[8];
 	/* Private to cm/. */
 	struct rpwi_cm *cm;
-	struct rpwi_list timer_link, link;
-	uint64_t deadline_ns, rto_ns;
-	uint64_t tid;
-	uint16_t tries_left;
-	uint8_t max_cm_retries, remote_response_timeout;
-	uint32_t heap_pos;
+	struct rpwi_cm_node node;
+	struct rpwi_list link;
+	uint64_t tid, dreq_tid;
+	uint64_t timeout_ns;              /* how long the peer may take for an answer */
+	uint64_t interval_ns, give_up_ns; /* of the repetition that is going on */
+	uint16_t retries_max;
+	bool mra_seen;
+	uint8_t local_ca_guid[8];
 	uint8_t mad[RPWI_MAD_LEN]; /* the message to be repeated */
 };
 

@@ -1,0 +1,134 @@
+/* linger.c - what outlives a connection whose storage the program has taken back, or that has been refused: see enum cm_linger_kind. Bounded: the oldest makes room. */
+#include "cm/internal.h"
+
+enum {
+	DREQ_TRIES = 5, /* 0.25, 0.5, 1, 2 and 4 s: the program is gone, so nobody waits for more */
+	DREQ_FIRST_NS = 250 * 1000000,
+};
+/* A peer that has missed our answer asks again within its response time-out; kernel peers within 4.3 s. Twice that. */
+static const uint64_t answer_ns = 2 * (4096ull << RPWI_CM_RESPONSE_TIMEOUT);
+
+static struct cm_linger *linger_take(struct rpwi_cm *cm)
+{
+	if (rpwi_list_empty(&cm->lingers_free) && cm->lingers_made == CM_LINGERS_MAX)
+		rpwi_cm_linger_drop_oldest(cm);
+	if (rpwi_list_empty(&cm->lingers_free))
+		return &cm->linger[cm->lingers_made++];
+	struct cm_linger *l = RPWI_CONTAINER_OF(cm->lingers_free.next, struct cm_linger, link);
+	rpwi_list_del(&l->link);
+	return l;
+}
+
+static void linger_quiet(struct rpwi_cm *cm, struct cm_linger *l, uint64_t now_ns)
+{
+	l->kind = CM_LINGER_QUIET;
+	rpwi_cm_timer_set(cm, &l->node, now_ns + l->timewait_ns);
+}
+
+void rpwi_cm_linger_new(struct rpwi_cm_conn *c, enum cm_linger_kind kind, uint64_t now_ns)
+{
+	struct rpwi_cm *cm = c->cm;
+	struct cm_linger *l = linger_take(cm);
+
+	l->kind = kind;
+	l->path = c->path;
+	l->tid = c->tid;
+	l->timewait_ns = rpwi_cm_timewait_ns(c);
+	l->interval_ns = DREQ_FIRST_NS;
+	l->tries_left = DREQ_TRIES;
+	memcpy(l->mad, c->mad, sizeof(l->mad));
+
+	rpwi_cm_node_init(&l->node);
+	l->node.lingers = true;
+	l->node.sidr = c->sidr;
+	l->node.remote_id = c->node.remote_id;
+	l->node.remote_qpn = c->node.remote_qpn;
+	l->node.remote = c->node.remote;
+	memcpy(l->node.remote_ca_guid, c->node.remote_ca_guid, 8);
+	rpwi_cm_id_move(cm, &c->node, &l->node);
+	if (l->node.remote_id)
+		rpwi_cm_know_id(cm, &l->node);
+	/* A QP that was refused has never been connected: its owner may try again with it at once. */
+	if (kind == CM_LINGER_QUIET || kind == CM_LINGER_DREQ)
+		rpwi_cm_know_qp(cm, &l->node);
+	rpwi_list_add_tail(&cm->lingers, &l->link);
+
+	uint64_t wait_ns = kind == CM_LINGER_DREQ ? l->interval_ns : kind == CM_LINGER_ANSWER ? answer_ns : l->timewait_ns;
+	rpwi_cm_timer_set(cm, &l->node, now_ns + wait_ns);
+}
+
+void rpwi_cm_linger_drop(struct rpwi_cm *cm, struct cm_linger *l)
+{
+	rpwi_cm_timer_clear(cm, &l->node);
+	rpwi_cm_forget(&l->node);
+	rpwi_cm_id_free(cm, &l->node);
+	rpwi_list_del(&l->link);
+	rpwi_list_add_tail(&cm->lingers_free, &l->link);
+}
+
+bool rpwi_cm_linger_drop_oldest(struct rpwi_cm *cm)
+{
+	if (rpwi_list_empty(&cm->lingers))
+		return false;
+	rpwi_cm_linger_drop(cm, RPWI_CONTAINER_OF(cm->lingers.next, struct cm_linger, link));
+	return true;
+}
+
+void rpwi_cm_linger_timer(struct rpwi_cm *cm, struct cm_linger *l, uint64_t now_ns)
+{
+	if (l->kind != CM_LINGER_DREQ) {
+		rpwi_cm_linger_drop(cm, l);
+		return;
+	}
+	if (!l->tries_left--) {
+		cm->stats.timeouts++;
+		linger_quiet(cm, l, now_ns);
+		return;
+	}
+	cm->stats.retries++;
+	l->interval_ns *= 2;
+	rpwi_cm_timer_set(cm, &l->node, now_ns + l->interval_ns);
+	rpwi_cm_send(cm, &l->path, l->mad);
+}
+
+/* A REQ or SIDR_REQ again, or a REP or RTU by someone who thinks that there is a connection. */
+static void linger_asked(struct rpwi_cm *cm, struct cm_linger *l, const struct rpwi_cm_msg *m)
+{
+	struct rpwi_cm_msg rej;
+
+	if (l->kind == CM_LINGER_ANSWER) {
+		rpwi_cm_send(cm, &l->path, l->mad);
+	} else if (m->attr == RPWI_CM_REQ && l->kind != CM_LINGER_DEAF) {
+		rpwi_cm_build_rej(m, RPWI_REJ_STALE_CONN, CM_REJECTED_REQ, &rej);
+		rpwi_cm_send_msg(cm, &l->path, &rej);
+	}
+}
+
+/* The message is from this connection's peer: rx.c has checked. */
+void rpwi_cm_linger_rx(struct rpwi_cm *cm, struct cm_linger *l, const struct rpwi_cm_msg *m, uint64_t now_ns)
+{
+	struct rpwi_cm_msg drep;
+
+	cm->stats.duplicates++;
+	switch (m->attr) {
+	case RPWI_CM_DREQ:
+		rpwi_cm_build_drep(m, &drep);
+		rpwi_cm_send_msg(cm, &l->path, &drep);
+		if (l->kind == CM_LINGER_DREQ)
+			linger_quiet(cm, l, now_ns);
+		break;
+	case RPWI_CM_DREP:
+	case RPWI_CM_REJ:
+		if (l->kind == CM_LINGER_DREQ)
+			linger_quiet(cm, l, now_ns);
+		break;
+	case RPWI_CM_REQ:
+	case RPWI_CM_SIDR_REQ:
+	case RPWI_CM_REP:
+	case RPWI_CM_RTU:
+		linger_asked(cm, l, m);
+		break;
+	default:
+		break;
+	}
+}
