@@ -12,17 +12,21 @@ MAY = {
     "base": set(),
     "wire": {"base"},
     "rc": {"base", "wire"},
+    "cm": {"base", "wire"},
     "io": {"base", "wire"},
-    "device": {"base", "wire", "rc", "io"},
+    "device": {"base", "wire", "rc", "cm", "io"},
+    # The rdma_cm device: addresses and events of connections; packets and sockets are the device's.
+    "ucma": {"base", "wire", "cm", "device"},
     # io: the files under /sys/class/infiniband show the interfaces as they are, also while no device is open.
-    "preload": {"base", "io", "device"},
-    "cli": {"base", "io/io.h", "preload/launch.h", "include"},
+    "preload": {"base", "io", "device", "ucma"},
+    # wire: `explain` reads captures; it decodes, and speaks to nobody.
+    "cli": {"base", "wire", "io/io.h", "preload/launch.h", "include"},
     # The educational programs are pure verbs: the same source must build against rdma-core alone.
     "learn": set(),
 }
 
 # Sans-I/O layers: no system call, no clock, no allocation behind the caller's back. The headers that would bring them.
-PURE = {"wire", "rc"}
+PURE = {"wire", "rc", "cm"}
 IMPURE_HEADERS = {"unistd.h", "sys/socket.h", "sys/epoll.h", "sys/mman.h", "sys/ioctl.h", "sys/uio.h", "netinet/in.h", "netinet/udp.h",
                   "arpa/inet.h", "poll.h", "pthread.h", "signal.h", "fcntl.h", "time.h", "sys/time.h", "sys/random.h", "stdatomic.h"}
 
