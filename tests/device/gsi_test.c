@@ -1,0 +1,744 @@
+/* gsi_test.c - QP 1 between processes of one host: requests reach whoever has claimed the service, wherever they land; a service that nobody has is refused at once; nothing of
+ * a burst is lost; a peer that is killed or ends is noticed; strays and forgeries are counted and change nothing.
+ *
+ * Topology: a network namespace of the test's own with loopback; processes A and B, which do as the test tells them, all on port 4791. Addresses: 127.0.0.1 is everybody's;
+ * the others of 127/8 belong to whoever is told to open them, so that it is known where a packet lands.
+ */
+#include "../io/ns.h"
+
+#include <dirent.h>
+#include <signal.h>
+#include <stddef.h>
+
+#include "device/gsi.h"
+#include "device/hca.h"
+
+enum { CONNS = 512, SERVICE_A = 0x106aaaa, SERVICE_B = 0x106bbbb, SERVICE_NONE = 0x106cccc, WAIT_MS = 20000 };
+
+static const struct rpwi_addr all = {0};
+static const struct rpwi_addr addr2 = {.family = 4, .bytes = {127, 0, 0, 2}};
+
+/* What a process has seen: in memory that all share. */
+struct seen {
+	volatile unsigned requests, sidr_requests, active, passive, bad, event[RPWI_CM_EV_SIDR_REQ_ERROR + 1], rej_reason, sidr_status, sidr_qpn,
+		addresses_changed;
+};
+
+enum verb {
+	GET,
+	PUT,
+	PORT,
+	UNPORT,
+	CLAIM,
+	UNCLAIM,
+	CONNECT,
+	SIDR,
+	DISCONNECT,
+	STATE,
+	NAP,
+	OPEN_DEVICE_PORT,
+	FORK_EXIT,
+	FORK_OWN,
+	EXIT,
+	FILES,
+	COUNTER,
+	PREFIX,
+	LOCAL
+};
+struct order {
+	enum verb verb;
+	struct rpwi_addr from, to;
+	uint64_t service;
+	unsigned n;
+};
+struct proc {
+	pid_t pid;
+	int fd;
+	struct seen *seen;
+};
+static struct proc a, b;
+
+/* ---- a process: what ucma is, in short ---- */
+
+static struct seen *me;
+static struct rpwi_cm *cm;
+static struct rpwi_cm_conn conn[CONNS];
+static unsigned nconns, naps_ms;
+static uint64_t services[8];
+static unsigned nservices;
+static const uint8_t guid[8] = {2, 4, 6, 8, 10, 12, 14, 16};
+
+static uint8_t pdata_byte(uint32_t qpn, unsigned i) { return pattern(qpn, qpn >> 12, i); }
+static void pdata_fill(uint8_t *out, unsigned len, uint32_t qpn)
+{
+	for (unsigned i = 0; i < len; i++)
+		out[i] = pdata_byte(qpn, i);
+}
+static bool pdata_holds(const uint8_t *p, unsigned len, uint32_t qpn)
+{
+	for (unsigned i = 0; i < len; i++)
+		if (p[i] != pdata_byte(qpn, i))
+			return false;
+	return true;
+}
+
+static struct rpwi_cm_param param_new(void)
+{
+	uint16_t slot = the_hca.slots[0];
+	return (struct rpwi_cm_param){
+		.qpn = (uint32_t)slot << RPWI_SLOT_SHIFT | (nconns + 2), .starting_psn = nconns * 77, .retry_count = 7, .ack_timeout = 14};
+}
+
+static struct rpwi_cm_conn *conn_new(void)
+{
+	struct rpwi_cm_conn *c = nconns < CONNS ? &conn[nconns++] : NULL;
+	if (c)
+		rpwi_cm_conn_init(cm, c, c);
+	return c;
+}
+
+static struct rpwi_cm_conn *on_request(void *user, const struct rpwi_cm_path *path, const struct rpwi_cm_msg *m, bool sidr, uint16_t *reason)
+{
+	uint64_t wanted = sidr ? m->sidr_req.service_id : m->req.service_id;
+	for (unsigned i = 0; i < nservices; i++)
+		if (services[i] == wanted)
+			return conn_new();
+	return NULL;
+}
+
+static void on_incoming(void *user, struct rpwi_cm_conn *c, const struct rpwi_cm_msg *m)
+{
+	struct rpwi_cm_param p = param_new();
+	uint8_t pdata[RPWI_REP_PDATA];
+	pdata_fill(pdata, sizeof(pdata), p.qpn);
+	if (m->attr == RPWI_CM_SIDR_REQ) {
+		me->sidr_requests++;
+		rpwi_cm_sidr_reply(c, 0, 0x4242, 0x11111111, NULL, 0, rpwi_gsi_now());
+		return;
+	}
+	me->requests++;
+	if (!pdata_holds(m->pdata, RPWI_REQ_PDATA, m->req.qpn))
+		me->bad++;
+	if (rpwi_cm_accept(c, guid, &p, pdata, sizeof(pdata), rpwi_gsi_now()))
+		me->bad++;
+}
+
+static void on_event(void *user, struct rpwi_cm_conn *c, const struct rpwi_cm_event *ev)
+{
+	me->event[ev->type]++;
+	switch (ev->type) {
+	case RPWI_CM_EV_REP:
+		if (!pdata_holds(ev->pdata, RPWI_REP_PDATA, c->remote.qpn) || rpwi_cm_establish(c, NULL, 0, rpwi_gsi_now()))
+			me->bad++;
+		me->active++;
+		break;
+	case RPWI_CM_EV_ESTABLISHED:
+		me->passive++;
+		break;
+	case RPWI_CM_EV_REJ:
+		me->rej_reason = ev->reason;
+		break;
+	case RPWI_CM_EV_DREQ:
+		if (rpwi_cm_disconnect(c, rpwi_gsi_now()))
+			me->bad++;
+		break;
+	case RPWI_CM_EV_SIDR_REP:
+		me->sidr_status = ev->sidr.status;
+		me->sidr_qpn = ev->sidr.qpn;
+		break;
+	default:
+		break;
+	}
+}
+
+static void on_addresses(void *user) { me->addresses_changed++; }
+
+static const struct rpwi_gsi_user user = {.request = on_request, .incoming = on_incoming, .event = on_event, .addresses_changed = on_addresses};
+
+static struct rpwi_cm_path path_of(const struct order *o)
+{
+	struct rpwi_cm_path p = {.local = o->from, .remote = o->to, .mtu = 5, .hop_limit = 64};
+	rpwi_gsi_gid(&p.local, p.local_gid);
+	rpwi_gsi_gid(&p.remote, p.remote_gid);
+	return p;
+}
+
+static int do_connect(const struct order *o)
+{
+	struct rpwi_cm_path path = path_of(o);
+	for (unsigned i = 0; i < o->n; i++) {
+		struct rpwi_cm_conn *c = conn_new();
+		struct rpwi_cm_param p = param_new();
+		uint8_t pdata[RPWI_REQ_PDATA];
+		pdata_fill(pdata, sizeof(pdata), p.qpn);
+		int rc = c ? rpwi_cm_connect(c, &path, o->service, guid, &p, pdata, sizeof(pdata), rpwi_gsi_now()) : ENOMEM;
+		if (rc)
+			return -rc;
+	}
+	return 0;
+}
+
+static int do_sidr(const struct order *o)
+{
+	struct rpwi_cm_path path = path_of(o);
+	struct rpwi_cm_conn *c = conn_new();
+	return c ? -rpwi_cm_sidr_request(c, &path, o->service, NULL, 0, 2000, 5, rpwi_gsi_now()) : -ENOMEM;
+}
+
+static int do_disconnect(void)
+{
+	int n = 0;
+	for (unsigned i = 0; i < nconns; i++)
+		if (conn[i].state == RPWI_CM_ESTABLISHED && !rpwi_cm_disconnect(&conn[i], rpwi_gsi_now()))
+			n++;
+	return n;
+}
+
+static int count_state(unsigned state)
+{
+	int n = 0;
+	for (unsigned i = 0; i < nconns; i++)
+		n += conn[i].state == state;
+	return n;
+}
+
+static int do_put(void)
+{
+	for (unsigned i = 0; i < nconns; i++)
+		rpwi_cm_destroy(&conn[i], rpwi_gsi_now());
+	nconns = nservices = 0;
+	rpwi_gsi_put();
+	return 0;
+}
+
+/* A device with a port, but no engine: what a plain verbs program is. */
+static int open_device_port(const struct rpwi_addr *addr)
+{
+	char why[256];
+	int err = 0;
+	int rc = hca_get();
+	return rc ? rc : port_get(addr, why, sizeof(why), &err) ? 0 : err;
+}
+
+static int wait_for_child(pid_t pid)
+{
+	int status = -1;
+	return waitpid(pid, &status, 0) == pid ? status : -1;
+}
+
+/* A child that goes its own way: with a place and a prefix of its own. 0 if all is as it should be. */
+static int fork_own(const struct order *o)
+{
+	unsigned prefix = the_hca.slots[0];
+	pid_t pid = fork();
+	if (pid)
+		return wait_for_child(pid);
+	struct seen *s = me;
+	unsigned active = s->active;
+	rpwi_gsi_lock();
+	int rc = rpwi_gsi_get(&cm);
+	unsigned inherited = nconns;
+	if (!rc)
+		rc = the_hca.slots[0] == prefix ? 1 : do_connect(o);
+	rpwi_gsi_kick();
+	rpwi_gsi_unlock();
+	for (unsigned i = 0; !rc && s->active == active && i < WAIT_MS; i++)
+		usleep(1000);
+	rpwi_gsi_lock();
+	if (!rc && (conn[inherited].state != RPWI_CM_ESTABLISHED || conn[inherited].local_id >> 20 != the_hca.slots[0]))
+		rc = 2;
+	rpwi_gsi_unlock();
+	exit(rc ? 10 : 0); /* with all that exit does: only its own connection is taken down */
+}
+
+static int open_files(void)
+{
+	int n = 0;
+	DIR *d = opendir("/proc/self/fd");
+	while (d && readdir(d))
+		n++;
+	if (d)
+		closedir(d);
+	return n;
+}
+
+static int counter(unsigned offset) { return (int)*(const uint64_t *)(const void *)((const char *)&the_hca.n + offset); }
+
+static int obey_locked(const struct order *o)
+{
+	char why[256];
+	int rc = 0;
+	switch (o->verb) {
+	case GET:
+		return rpwi_gsi_get(&cm);
+	case PUT:
+		return do_put();
+	case PORT:
+		return rpwi_gsi_port_get(&o->from, why, sizeof(why));
+	case UNPORT:
+		rpwi_gsi_port_put(&o->from);
+		return 0;
+	case CLAIM:
+		rc = rpwi_gsi_claim(o->service, &o->from);
+		if (!rc)
+			services[nservices++] = o->service;
+		return rc;
+	case UNCLAIM:
+		nservices = 0;
+		rpwi_gsi_unclaim(o->service, &o->from);
+		return 0;
+	case CONNECT:
+		rc = do_connect(o);
+		break;
+	case SIDR:
+		rc = do_sidr(o);
+		break;
+	case DISCONNECT:
+		rc = do_disconnect();
+		break;
+	case STATE:
+		return count_state(o->n);
+	case NAP:
+		naps_ms = o->n;
+		return 0;
+	case OPEN_DEVICE_PORT:
+		return open_device_port(&o->from);
+	case COUNTER:
+		return counter(o->n);
+	case PREFIX:
+		return the_hca.slots[0];
+	case LOCAL: {
+		struct rpwi_gsi_local l;
+		return rpwi_gsi_local(&o->from, &l);
+	}
+	default:
+		return -EINVAL;
+	}
+	rpwi_gsi_kick();
+	return rc;
+}
+
+static int obey(const struct order *o)
+{
+	pid_t pid;
+	switch (o->verb) {
+	case FILES:
+		return open_files();
+	case FORK_OWN:
+		return fork_own(o);
+	case FORK_EXIT:
+		pid = fork();
+		if (!pid)
+			exit(0);
+		return wait_for_child(pid);
+	default:
+		rpwi_gsi_lock();
+		int rc = obey_locked(o);
+		rpwi_gsi_unlock();
+		return rc;
+	}
+}
+
+static void proc_main(int fd)
+{
+	struct order o;
+	rpwi_gsi_attach(&user);
+	while (read(fd, &o, sizeof(o)) == sizeof(o) && o.verb != EXIT) {
+		int answer = obey(&o);
+		if (write(fd, &answer, sizeof(answer)) != sizeof(answer))
+			break;
+		if (naps_ms) {
+			/* A program whose thread has the lock and does not come to read what arrives. */
+			rpwi_gsi_lock();
+			usleep(naps_ms * 1000);
+			rpwi_gsi_unlock();
+			naps_ms = 0;
+		}
+	}
+	exit(0);
+}
+
+/* ---- the test's side ---- */
+
+static void start(struct proc *p)
+{
+	int fd[2];
+	assert_int_equal(socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, fd), 0);
+	p->seen = mmap(NULL, sizeof(*p->seen), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+	assert_ptr_not_equal(p->seen, MAP_FAILED);
+	p->pid = fork();
+	assert_true(p->pid >= 0);
+	if (!p->pid) {
+		close(fd[0]);
+		me = p->seen;
+		proc_main(fd[1]);
+	}
+	close(fd[1]);
+	p->fd = fd[0];
+}
+
+static int tell(struct proc *p, struct order o)
+{
+	int answer = -1;
+	assert_int_equal(write(p->fd, &o, sizeof(o)), sizeof(o));
+	assert_int_equal(read(p->fd, &answer, sizeof(answer)), sizeof(answer));
+	return answer;
+}
+
+static void end(struct proc *p, int signo)
+{
+	struct order o = {.verb = EXIT};
+	if (!p->pid)
+		return;
+	if (signo)
+		kill(p->pid, signo);
+	else if (write(p->fd, &o, sizeof(o)) != sizeof(o))
+		fprintf(stderr, "a process of the test is gone\n");
+	waitpid(p->pid, NULL, 0);
+	p->pid = 0;
+	close(p->fd);
+}
+
+/* Waits until a count has come to n; how long is never judged, but a hang ends. */
+static void await(const volatile unsigned *count, unsigned n)
+{
+	for (int i = 0; *count < n && i < WAIT_MS; i++)
+		usleep(1000);
+	assert_int_equal(*count, n);
+}
+
+static void await_state(struct proc *p, unsigned state, int n)
+{
+	int have = -1;
+	for (int i = 0; i < WAIT_MS && (have = tell(p, (struct order){.verb = STATE, .n = state})) != n; i++)
+		usleep(1000);
+	assert_int_equal(have, n);
+}
+
+#define COUNTER_OF(p, name) tell(p, (struct order){.verb = COUNTER, .n = offsetof(struct hca_counters, name)})
+
+static void open_engine(struct proc *p, const struct rpwi_addr *addr)
+{
+	start(p);
+	assert_int_equal(tell(p, (struct order){.verb = GET}), 0);
+	assert_int_equal(tell(p, (struct order){.verb = PORT, .from = *addr}), 0);
+}
+
+static void claim(struct proc *p, uint64_t service, const struct rpwi_addr *addr)
+{
+	assert_int_equal(tell(p, (struct order){.verb = CLAIM, .service = service, .from = *addr}), 0);
+}
+
+static void connect_to(struct proc *p, uint64_t service, const struct rpwi_addr *from, const struct rpwi_addr *to, unsigned n)
+{
+	assert_int_equal(tell(p, (struct order){.verb = CONNECT, .service = service, .from = *from, .to = *to, .n = n}), 0);
+}
+
+static int end_both(void **state)
+{
+	end(&a, SIGKILL);
+	end(&b, SIGKILL);
+	return 0;
+}
+
+/* A and B with a connection from A to B. */
+static void connected_pair(void)
+{
+	open_engine(&a, &lo4);
+	open_engine(&b, &lo4);
+	claim(&b, SERVICE_B, &lo4);
+	connect_to(&a, SERVICE_B, &lo4, &lo4, 1);
+	await(&a.seen->active, 1);
+	await(&b.seen->passive, 1);
+}
+
+/* One flow lands at one process whatever it asks for; A asks for a service here and one there, so one of the two has to be handed over. */
+static void both_ways(const struct rpwi_addr *addr, const struct rpwi_addr *claimed)
+{
+	open_engine(&a, addr);
+	open_engine(&b, addr);
+	claim(&a, SERVICE_A, claimed);
+	claim(&b, SERVICE_B, claimed);
+	connect_to(&a, SERVICE_A, addr, addr, 1);
+	connect_to(&a, SERVICE_B, addr, addr, 1);
+	connect_to(&b, SERVICE_A, addr, addr, 1);
+	connect_to(&b, SERVICE_B, addr, addr, 1);
+	await(&a.seen->active, 2);
+	await(&b.seen->active, 2);
+	await(&a.seen->passive, 2);
+	await(&b.seen->passive, 2);
+	assert_int_equal(a.seen->requests, 2);
+	assert_int_equal(b.seen->requests, 2);
+	assert_int_equal(a.seen->bad + b.seen->bad, 0);
+	assert_true(COUNTER_OF(&a, mads_handed_over) + COUNTER_OF(&b, mads_handed_over) >= 2);
+	assert_int_equal(tell(&a, (struct order){.verb = SIDR, .service = SERVICE_B, .from = *addr, .to = *addr}), 0);
+	await(&a.seen->event[RPWI_CM_EV_SIDR_REP], 1);
+	assert_int_equal(a.seen->sidr_status, 0);
+	assert_int_equal(a.seen->sidr_qpn, 0x4242);
+	assert_int_equal(tell(&a, (struct order){.verb = DISCONNECT}), 4); /* of that with itself, both ends */
+	await_state(&a, RPWI_CM_ESTABLISHED, 0);
+	await_state(&b, RPWI_CM_ESTABLISHED, 2); /* its own with itself */
+}
+static void both_ways_ipv4(void **state) { both_ways(&lo4, &lo4); }
+static void both_ways_ipv6(void **state) { both_ways(&lo6, &lo6); }
+static void both_ways_wildcard(void **state) { both_ways(&lo4, &all); }
+
+static void refused(struct proc *p, const struct rpwi_addr *from, const struct rpwi_addr *to)
+{
+	unsigned before = p->seen->event[RPWI_CM_EV_REJ], sidr = p->seen->event[RPWI_CM_EV_SIDR_REP];
+	connect_to(p, SERVICE_NONE, from, to, 1);
+	await(&p->seen->event[RPWI_CM_EV_REJ], before + 1);
+	assert_int_equal(p->seen->rej_reason, RPWI_REJ_INVALID_SERVICE_ID);
+	assert_int_equal(tell(p, (struct order){.verb = SIDR, .service = SERVICE_NONE, .from = *from, .to = *to}), 0);
+	await(&p->seen->event[RPWI_CM_EV_SIDR_REP], sidr + 1);
+	assert_int_equal(p->seen->sidr_status, 1);
+	assert_int_equal(p->seen->event[RPWI_CM_EV_REQ_ERROR], 0);
+}
+
+static void nobody_listens(void **state)
+{
+	open_engine(&a, &lo4);
+	open_engine(&b, &lo4);
+	refused(&a, &lo4, &lo4);
+	refused(&b, &lo4, &lo4);
+	claim(&b, SERVICE_NONE, &addr2); /* not on the address that is asked */
+	refused(&a, &lo4, &lo4);
+	assert_int_equal(tell(&b, (struct order){.verb = UNCLAIM, .service = SERVICE_NONE, .from = addr2}), 0);
+	claim(&b, SERVICE_NONE, &lo4);
+	connect_to(&a, SERVICE_NONE, &lo4, &lo4, 1);
+	await(&a.seen->active, 1);
+	assert_int_equal(tell(&b, (struct order){.verb = UNCLAIM, .service = SERVICE_NONE, .from = lo4}), 0);
+	refused(&a, &lo4, &lo4);
+}
+
+/* A plain verbs program has the address: it answers for the host, though it never heard of connections. */
+static void no_engine_there(void **state)
+{
+	open_engine(&a, &lo4);
+	start(&b);
+	assert_int_equal(tell(&b, (struct order){.verb = OPEN_DEVICE_PORT, .from = addr2}), 0);
+	refused(&a, &lo4, &addr2);
+	assert_true(COUNTER_OF(&b, mads) > 0);
+	/* And it hands over what somebody else listens to: here, the one who asks. */
+	claim(&a, SERVICE_A, &all);
+	connect_to(&a, SERVICE_A, &lo4, &addr2, 1);
+	await(&a.seen->active, 1);
+	await(&a.seen->passive, 1);
+	assert_true(COUNTER_OF(&b, mads_handed_over) > 0);
+}
+
+/* All land at A, which has the address; B listens, and sleeps. */
+static void burst(void **state)
+{
+	enum { N = 300 };
+	open_engine(&a, &lo4);
+	assert_int_equal(tell(&a, (struct order){.verb = PORT, .from = addr2}), 0);
+	open_engine(&b, &lo4);
+	claim(&b, SERVICE_B, &all);
+	assert_int_equal(tell(&b, (struct order){.verb = NAP, .n = 500}), 0);
+	connect_to(&a, SERVICE_B, &lo4, &addr2, N);
+	await(&a.seen->active, N);
+	await(&b.seen->passive, N);
+	assert_int_equal(a.seen->bad + b.seen->bad, 0);
+	assert_true(COUNTER_OF(&a, mads_handed_over) >= N);
+	assert_int_equal(b.seen->requests, N);
+	assert_int_equal(tell(&b, (struct order){.verb = DISCONNECT}), N);
+	await(&a.seen->event[RPWI_CM_EV_DREQ], N);
+	await(&b.seen->event[RPWI_CM_EV_DREP], N);
+}
+
+static void killed_peer(void **state)
+{
+	connected_pair();
+	claim(&a, SERVICE_A, &lo4);
+	connect_to(&b, SERVICE_A, &lo4, &lo4, 3);
+	await(&a.seen->passive, 3);
+	connect_to(&a, SERVICE_A, &lo4, &lo4, 1); /* with itself: that peer lives */
+	await(&a.seen->active, 2);
+	end(&b, SIGKILL);
+	await(&a.seen->event[RPWI_CM_EV_PEER_GONE], 4);
+	assert_int_equal(tell(&a, (struct order){.verb = STATE, .n = RPWI_CM_ESTABLISHED}), 2);
+	assert_int_equal(a.seen->event[RPWI_CM_EV_DREQ], 0);
+}
+
+/* What is left of a killed process's connections is answered by whoever is there: nobody waits a minute for a DREP. */
+static void disconnect_from_killed(void **state)
+{
+	connected_pair();
+	end(&b, SIGKILL);
+	tell(&a, (struct order){.verb = DISCONNECT});
+	for (int i = 0; i < WAIT_MS && !a.seen->event[RPWI_CM_EV_DREP] && !a.seen->event[RPWI_CM_EV_PEER_GONE]; i++)
+		usleep(1000);
+	assert_int_equal(a.seen->event[RPWI_CM_EV_DREP] + a.seen->event[RPWI_CM_EV_PEER_GONE], 1);
+	assert_int_equal(tell(&a, (struct order){.verb = STATE, .n = RPWI_CM_TIMEWAIT}), 1);
+}
+
+static void exit_says_so(void **state)
+{
+	connected_pair();
+	end(&a, 0);
+	await(&b.seen->event[RPWI_CM_EV_DREQ], 1);
+	assert_int_equal(b.seen->event[RPWI_CM_EV_PEER_GONE], 0);
+}
+
+static void fork_child_exits(void **state)
+{
+	connected_pair();
+	assert_int_equal(tell(&a, (struct order){.verb = FORK_EXIT}), 0);
+	assert_int_equal(tell(&b, (struct order){.verb = FORK_EXIT}), 0);
+	/* The connection lives: a DREQ would have come before this answer, from the same socket. */
+	connect_to(&a, SERVICE_B, &lo4, &lo4, 1);
+	await(&b.seen->passive, 2);
+	assert_int_equal(b.seen->event[RPWI_CM_EV_DREQ], 0);
+	assert_int_equal(a.seen->event[RPWI_CM_EV_DREQ], 0);
+	assert_int_equal(tell(&b, (struct order){.verb = STATE, .n = RPWI_CM_ESTABLISHED}), 2);
+}
+
+static void fork_child_on_its_own(void **state)
+{
+	connected_pair();
+	assert_int_equal(tell(&a, (struct order){.verb = FORK_OWN, .service = SERVICE_B, .from = lo4, .to = lo4, .n = 1}), 0);
+	await(&b.seen->passive, 2);
+	await(&b.seen->event[RPWI_CM_EV_DREQ], 1); /* the child's, when it ended */
+	assert_int_equal(tell(&b, (struct order){.verb = STATE, .n = RPWI_CM_ESTABLISHED}), 1);
+	assert_int_equal(tell(&a, (struct order){.verb = STATE, .n = RPWI_CM_ESTABLISHED}), 1);
+	assert_int_equal(tell(&a, (struct order){.verb = DISCONNECT}), 1);
+	await(&a.seen->event[RPWI_CM_EV_DREP], 1);
+}
+
+/* ---- what nobody should send ---- */
+
+static void send_raw(const struct rpwi_pkt *head, const uint8_t *payload, uint32_t len, uint32_t icrc_xor)
+{
+	uint8_t out[RPWI_PACKET_MAX];
+	struct rpwi_pkt p = *head;
+	union io_sockaddr sa;
+	p.payload_len = len;
+	p.pad = (uint8_t)((4 - len % 4) % 4);
+	int fd = socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC, 0), one = IP_PMTUDISC_DO;
+	assert_int_equal(setsockopt(fd, IPPROTO_IP, IP_MTU_DISCOVER, &one, sizeof(one)), 0);
+	assert_int_equal(bind(fd, &sa.sa, rpwi_sockaddr_make(&sa, &lo4, 0)), 0);
+	socklen_t sl = sizeof(sa);
+	getsockname(fd, &sa.sa, &sl);
+	struct rpwi_flow flow = {.src = lo4, .dst = addr2, .sport = ntohs(sa.in.sin_port), .dport = RPWI_UDP_PORT};
+	size_t n = rpwi_pkt_encode(&p, out);
+	struct rpwi_iov part = {payload, len};
+	uint32_t icrc = rpwi_icrc(&flow, 0, out, n, &part, 1, p.pad) ^ icrc_xor;
+	memcpy(out + n, payload, len);
+	memset(out + n + len, 0, p.pad);
+	rpwi_put_le32(out + n + len + p.pad, icrc);
+	n += len + p.pad + RPWI_ICRC_LEN;
+	assert_int_equal(sendto(fd, out, n, 0, &sa.sa, rpwi_sockaddr_make(&sa, &addr2, RPWI_UDP_PORT)), n);
+	close(fd);
+}
+
+static void await_counter(struct proc *p, unsigned offset, int n)
+{
+	int have = -1;
+	for (int i = 0; i < WAIT_MS && (have = tell(p, (struct order){.verb = COUNTER, .n = offset})) < n; i++)
+		usleep(1000);
+	assert_int_equal(have, n);
+}
+
+static void not_for_qp1(void **state)
+{
+	static const struct {
+		uint8_t opcode;
+		uint16_t pkey;
+		uint32_t dqpn, qkey, len;
+	} bad[] = {
+		{RPWI_SVC_UD | RPWI_OP_SEND_ONLY, 0xffff, 1, 0x80010001, 256},
+		{RPWI_SVC_UD | RPWI_OP_SEND_ONLY, 0xffff, 1, 0x00010000, 256},
+		{RPWI_SVC_UD | RPWI_OP_SEND_ONLY, 0xffff, 1, RPWI_GSI_QKEY, 255},
+		{RPWI_SVC_UD | RPWI_OP_SEND_ONLY, 0xffff, 1, RPWI_GSI_QKEY, 0},
+		{RPWI_SVC_UD | RPWI_OP_SEND_ONLY, 0xffff, 1, RPWI_GSI_QKEY, 260},
+		{RPWI_SVC_UD | RPWI_OP_SEND_ONLY, 0x8001, 1, RPWI_GSI_QKEY, 256},
+		{RPWI_SVC_UD | RPWI_OP_SEND_ONLY_IMM, 0xffff, 1, RPWI_GSI_QKEY, 256},
+		{RPWI_SVC_RC | RPWI_OP_SEND_ONLY, 0xffff, 1, RPWI_GSI_QKEY, 256},
+	};
+	uint8_t mad[512];
+	struct rpwi_cm_msg req = {.attr = RPWI_CM_REQ, .tid = 99, .local_comm_id = 0xabcdef12};
+	open_engine(&a, &lo4);
+	open_engine(&b, &addr2);
+	claim(&b, SERVICE_B, &addr2);
+	connect_to(&a, SERVICE_B, &lo4, &addr2, 1);
+	await(&a.seen->active, 1);
+	await(&b.seen->passive, 1);
+	memset(mad, 0, sizeof(mad));
+	req.req.service_id = SERVICE_B;
+	req.req.qpn = 0x777777;
+	rpwi_cm_encode(&req, mad);
+	for (unsigned i = 0; i < RPWI_ARRAY_LEN(bad); i++) {
+		struct rpwi_pkt p = {.opcode = bad[i].opcode, .pkey = bad[i].pkey, .dqpn = bad[i].dqpn, .qkey = bad[i].qkey, .sqpn = 1, .migreq = true};
+		send_raw(&p, mad, bad[i].len, 0);
+	}
+	await_counter(&b, offsetof(struct hca_counters, mads_dropped), RPWI_ARRAY_LEN(bad));
+	struct rpwi_pkt good = {.opcode = RPWI_SVC_UD | RPWI_OP_SEND_ONLY, .pkey = 0xffff, .dqpn = 1, .qkey = RPWI_GSI_QKEY, .sqpn = 1, .migreq = true};
+	send_raw(&good, mad, 256, 0x5a5a5a5a);
+	await_counter(&b, offsetof(struct hca_counters, icrc_errors), 1);
+	good.dqpn = 0;
+	send_raw(&good, mad, 256, 0);
+	await_counter(&b, offsetof(struct hca_counters, qp0), 1);
+	/* Well-formed, for connections that are not, from somebody who is not their peer. */
+	int before = COUNTER_OF(&b, mads);
+	good.dqpn = 1;
+	for (unsigned attr = RPWI_CM_MRA; attr <= RPWI_CM_APR; attr++) {
+		struct rpwi_cm_msg m = {.attr = (uint16_t)attr, .tid = attr, .local_comm_id = 0x12345678, .remote_comm_id = 0x00000001};
+		if (attr == RPWI_CM_SIDR_REQ || attr == RPWI_CM_LAP || attr == RPWI_CM_APR)
+			continue;
+		rpwi_cm_encode(&m, mad);
+		send_raw(&good, mad, 256, 0);
+		before++;
+	}
+	await_counter(&b, offsetof(struct hca_counters, mads), before);
+	assert_int_equal(b.seen->requests, 1);
+	assert_int_equal(tell(&b, (struct order){.verb = STATE, .n = RPWI_CM_ESTABLISHED}), 1);
+	assert_int_equal(tell(&a, (struct order){.verb = DISCONNECT}), 1);
+	await(&a.seen->event[RPWI_CM_EV_DREP], 1);
+}
+
+/* ---- what is left behind ---- */
+
+static void nothing_is_left(void **state)
+{
+	start(&a);
+	assert_int_equal(tell(&a, (struct order){.verb = LOCAL, .from = lo4}), 0);
+	assert_int_equal(tell(&a, (struct order){.verb = LOCAL, .from = lo6}), 0);
+	assert_int_equal(tell(&a, (struct order){.verb = LOCAL, .from = addr2}), -EADDRNOTAVAIL);
+	int files = tell(&a, (struct order){.verb = FILES});
+	for (int round = 0; round < 3; round++) {
+		assert_int_equal(tell(&a, (struct order){.verb = GET}), 0);
+		assert_int_equal(tell(&a, (struct order){.verb = PORT, .from = lo4}), 0);
+		assert_int_equal(tell(&a, (struct order){.verb = PORT, .from = lo4}), 0);
+		claim(&a, SERVICE_A, &all);
+		connect_to(&a, SERVICE_A, &lo4, &lo4, 5);
+		await(&a.seen->active, 5 * (unsigned)(round + 1));
+		await(&a.seen->passive, 5 * (unsigned)(round + 1));
+		assert_int_equal(tell(&a, (struct order){.verb = UNCLAIM, .service = SERVICE_A, .from = all}), 0);
+		assert_int_equal(tell(&a, (struct order){.verb = UNPORT, .from = lo4}), 0);
+		assert_int_equal(tell(&a, (struct order){.verb = UNPORT, .from = lo4}), 0);
+		assert_int_equal(tell(&a, (struct order){.verb = PUT}), 0);
+		assert_int_equal(tell(&a, (struct order){.verb = FILES}), files);
+	}
+}
+
+int main(void)
+{
+	ns_enter();
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test_teardown(both_ways_ipv4, end_both),
+		cmocka_unit_test_teardown(both_ways_ipv6, end_both),
+		cmocka_unit_test_teardown(both_ways_wildcard, end_both),
+		cmocka_unit_test_teardown(nobody_listens, end_both),
+		cmocka_unit_test_teardown(no_engine_there, end_both),
+		cmocka_unit_test_teardown(burst, end_both),
+		cmocka_unit_test_teardown(killed_peer, end_both),
+		cmocka_unit_test_teardown(disconnect_from_killed, end_both),
+		cmocka_unit_test_teardown(exit_says_so, end_both),
+		cmocka_unit_test_teardown(fork_child_exits, end_both),
+		cmocka_unit_test_teardown(fork_child_on_its_own, end_both),
+		cmocka_unit_test_teardown(not_for_qp1, end_both),
+		cmocka_unit_test_teardown(nothing_is_left, end_both),
+	};
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}
