@@ -227,7 +227,7 @@ static void flushed(struct peer *p, const struct ibv_wc *wc, enum work work)
 	if (p->ended == ENDED_NOT)
 		peer_abort(p, _("%s was flushed, but no side has disconnected and nothing failed before: the device took the queue pair to the error state"),
 			work_text(work));
-	else if (!flush_is_normal(p->ended, !p->left_early))
+	else if (p->failed || !flush_is_normal(p->ended, !p->left_early))
 		say(_("%s was flushed, because: %s"), work_text(work), p->cause);
 }
 
@@ -383,15 +383,15 @@ static void end_is_late(struct peer *p)
 void peer_late(struct peer *p)
 {
 	static const char *const awaited[] = {
-		[PHASE_ADDRESS] = N_("RDMA_CM_EVENT_ADDR_RESOLVED: the device that leads there"),
-		[PHASE_ROUTE] = N_("RDMA_CM_EVENT_ROUTE_RESOLVED: the way there"),
-		[PHASE_CONNECT] = N_("RDMA_CM_EVENT_ESTABLISHED: an answer to our connection request"),
-		[PHASE_ACCEPT] = N_("RDMA_CM_EVENT_ESTABLISHED: the last step of the handshake, after we accepted"),
+		[PHASE_ADDRESS] = N_("the device that leads there (RDMA_CM_EVENT_ADDR_RESOLVED)"),
+		[PHASE_ROUTE] = N_("the route (RDMA_CM_EVENT_ROUTE_RESOLVED)"),
+		[PHASE_CONNECT] = N_("an answer to our connection request (RDMA_CM_EVENT_ESTABLISHED or REJECTED)"),
+		[PHASE_ACCEPT] = N_("the last step of the handshake, after we accepted (RDMA_CM_EVENT_ESTABLISHED)"),
 	};
 
 	if (p->phase == PHASE_END)
 		end_is_late(p);
 	else
-		peer_abort(p, _("within %u s there came nothing of what this side was waiting for: %s"), p->options->wait_s,
+		peer_abort(p, _("waited %u s in vain for %s"), p->options->wait_s,
 			p->phase == PHASE_TALK ? p->talk->waits_for(p) : _(awaited[p->phase]));
 }

@@ -129,7 +129,7 @@ static bool memory_may_leave(const struct peer *p) { return peer_may_leave(p->re
 static const char *memory_waits_for(const struct peer *p)
 {
 	static const char *const texts[] = {
-		[WAIT_NOTHING] = N_("RDMA_CM_EVENT_ESTABLISHED"),
+		[WAIT_NOTHING] = N_("the last step of the handshake (RDMA_CM_EVENT_ESTABLISHED)"),
 		[WAIT_OWN_MR] = N_("the completion of our MR message, which the peer has to acknowledge"),
 		[WAIT_PEER_MR] = N_("the peer's MR message"),
 		[WAIT_OWN_RDMA] = N_("the completion of our RDMA operation on the peer's memory"),

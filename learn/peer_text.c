@@ -57,7 +57,7 @@ static const char *text_waits_for(const struct peer *p)
 		return _("the completion of our text, which the peer has to acknowledge");
 	if (!p->text_received)
 		return p->options->server ? _("the client's text") : _("the server's greeting");
-	return p->options->server ? _("the client's disconnect") : _("RDMA_CM_EVENT_ESTABLISHED");
+	return p->options->server ? _("the client's disconnect") : _("the last step of the handshake (RDMA_CM_EVENT_ESTABLISHED)");
 }
 
 const struct talk text_talk = {
