@@ -304,11 +304,14 @@ static void send_mad(void *user, const struct rpwi_cm_path *path, const uint8_t 
 		gsi.look_ns = rpwi_now_ns() + LOOK_NS;
 }
 
+/* What landed here and nobody has claimed comes to this engine too: only the program's own services are the program's to decide on. */
 static struct rpwi_cm_conn *request(void *user, const struct rpwi_cm_path *path, const struct rpwi_cm_msg *m, bool sidr, uint16_t *reason)
 {
-	enum { SIDR_UNSUPPORTED_SERVICE = 1 };
+	enum { SIDR_UNSUPPORTED_SERVICE = 1 }; /* IB 12.11.2 */
+	uint64_t service_id = sidr ? m->sidr_req.service_id : m->req.service_id;
 	*reason = sidr ? SIDR_UNSUPPORTED_SERVICE : RPWI_REJ_INVALID_SERVICE_ID;
-	return gsi.refs && gsi.user.request ? gsi.user.request(NULL, path, m, sidr, reason) : NULL;
+	bool ours = gsi.refs && gsi.user.request && rpwi_steer_owns_service(the_hca.steer, service_id, &path->local);
+	return ours ? gsi.user.request(NULL, path, m, sidr, reason) : NULL;
 }
 
 static void incoming(void *user, struct rpwi_cm_conn *c, const struct rpwi_cm_msg *m) { gsi.user.incoming(NULL, c, m); }

@@ -226,6 +226,14 @@ static int wait_for_child(pid_t pid)
 	return waitpid(pid, &status, 0) == pid ? status : -1;
 }
 
+/* Runs after what ends connections at exit. Not for the leak checker of ASan that comes last: what such a child leaves to its parent is not freed (hca.c says why). */
+static int forked_status = -1;
+static void end_of_forked(void)
+{
+	if (forked_status >= 0)
+		_exit(forked_status);
+}
+
 /* A child that goes its own way: with a place and a prefix of its own. 0 if all is as it should be. */
 static int fork_own(const struct order *o)
 {
@@ -248,7 +256,8 @@ static int fork_own(const struct order *o)
 	if (!rc && (conn[inherited].state != RPWI_CM_ESTABLISHED || conn[inherited].local_id >> 20 != the_hca.slots[0]))
 		rc = 2;
 	rpwi_gsi_unlock();
-	exit(rc ? 10 : 0); /* with all that exit does: only its own connection is taken down */
+	forked_status = rc ? 10 : 0;
+	exit(0); /* with all that exit does: only its own connection is taken down */
 }
 
 static int open_files(void)
@@ -343,6 +352,7 @@ static void proc_main(int fd)
 {
 	struct order o;
 	rpwi_gsi_attach(&user);
+	atexit(end_of_forked);
 	while (read(fd, &o, sizeof(o)) == sizeof(o) && o.verb != EXIT) {
 		int answer = obey(&o);
 		if (write(fd, &answer, sizeof(answer)) != sizeof(answer))
@@ -596,6 +606,9 @@ static void fork_child_exits(void **state)
 
 static void fork_child_on_its_own(void **state)
 {
+#ifdef __SANITIZE_THREAD__
+	skip(); /* ThreadSanitizer ends a child that starts a thread */
+#endif
 	connected_pair();
 	assert_int_equal(tell(&a, (struct order){.verb = FORK_OWN, .service = SERVICE_B, .from = lo4, .to = lo4, .n = 1}), 0);
 	await(&b.seen->passive, 2);
@@ -722,9 +735,12 @@ static void nothing_is_left(void **state)
 	}
 }
 
-int main(void)
+/* An argument is a pattern of the names of tests to run. */
+int main(int argc, char **argv)
 {
 	ns_enter();
+	if (argc > 1)
+		cmocka_set_test_filter(argv[1]);
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test_teardown(both_ways_ipv4, end_both),
 		cmocka_unit_test_teardown(both_ways_ipv6, end_both),
