@@ -81,11 +81,13 @@ struct rpwi_cm_param {
 	bool flow_control, srq;
 };
 
+enum { RPWI_CM_NO_ANSWER = 0xffff };
 struct rpwi_cm_ops {
 	/* Send these 256 bytes to QP 1 at path->remote, from path->local. Loss is the engine's business. */
 	void (*send)(void *user, const struct rpwi_cm_path *path, const uint8_t *mad);
 	/* A REQ or SIDR_REQ nobody has seen yet (`sidr` tells which); path->local is where it arrived. Gives storage for the new connection (the engine initialises it, sets conn->remote and
-	 * conn->path, and then calls `incoming`), or NULL with *reason a REJ reason, or a SIDR status. */
+	 * conn->path, and then calls `incoming`), or NULL with *reason a REJ reason, or a SIDR status, or
+	 * RPWI_CM_NO_ANSWER: the peer will ask again. */
 	struct rpwi_cm_conn *(*request)(void *user, const struct rpwi_cm_path *path, const struct rpwi_cm_msg *m, bool sidr, uint16_t *reason);
 	/* The connection that `request` gave is in REQ_RCVD or SIDR_REQ_RCVD; m is the request, with its private data. */
 	void (*incoming)(void *user, struct rpwi_cm_conn *conn, const struct rpwi_cm_msg *m);

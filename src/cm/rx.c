@@ -113,6 +113,8 @@ static uint16_t begin(const struct rx *r, bool sidr)
 	if (!c) {
 		bool nobody = reason == (sidr ? CM_SIDR_NO_SERVICE : RPWI_REJ_INVALID_SERVICE_ID);
 		r->cm->stats.no_service += nobody;
+		if (reason == RPWI_CM_NO_ANSWER)
+			return 0;
 		return reason ? reason : sidr ? CM_SIDR_REJECTED : RPWI_REJ_CONSUMER_DEFINED;
 	}
 	rpwi_cm_conn_init(r->cm, c, c->user);

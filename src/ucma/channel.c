@@ -87,11 +87,13 @@ int rpwi_ucma_open(int flags)
 	return ch->fd;
 }
 
-/* A thread may be inside GET_EVENT, as in the kernel, where it holds the file: the last to leave frees it. */
+/* A thread may be inside GET_EVENT. In the kernel it holds the file then, and goes on waiting although the descriptor is gone (rping ends like that); so it does here. */
 static void channel_release(struct channel *ch)
 {
-	if (ch->closed && !ch->waiters)
-		free(ch);
+	if (!ch->closed || ch->waiters)
+		return;
+	close(ch->signal_fd);
+	free(ch);
 }
 
 void rpwi_ucma_forget(int fd)
@@ -109,8 +111,6 @@ void rpwi_ucma_forget(int fd)
 		id_free(RPWI_CONTAINER_OF(ch->ids.next, struct id, link));
 	assert(rpwi_list_empty(&ch->events));
 	real_close(ch);
-	shutdown(ch->signal_fd, SHUT_RDWR); /* who waits in GET_EVENT wakes */
-	close(ch->signal_fd);
 	ch->closed = true;
 	channel_release(ch);
 	rpwi_gsi_unlock();

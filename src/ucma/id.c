@@ -367,6 +367,7 @@ void cm_event(void *user, struct rpwi_cm_conn *conn, const struct rpwi_cm_event 
 		if (!e)
 			return;
 		event_conn(e, &conn->remote);
+		e->resp.param.conn.retry_count = 0; /* REP has none */
 		event_pdata(e->resp.param.conn.private_data, &e->resp.param.conn.private_data_len, ev);
 		break;
 	case RPWI_CM_EV_ESTABLISHED:
@@ -517,16 +518,9 @@ static bool knows_peer(const struct id *id)
 	}
 }
 
-/* What each side answers and asks for is the smaller of its own and what the peer said (IB 12.7.29, 12.7.30). */
-static uint8_t our_responder_resources(const struct id *id)
-{
-	return id->conn.passive ? id->responder_resources : RPWI_MIN(id->responder_resources, id->conn.remote.initiator_depth);
-}
-
-static uint8_t our_initiator_depth(const struct id *id)
-{
-	return id->conn.passive ? id->initiator_depth : RPWI_MIN(id->initiator_depth, id->conn.remote.responder_resources);
-}
+/* What the peer's reply grants counts, as the kernel has it; the program asked for it (IB 12.7.29, 12.7.30). */
+static uint8_t our_responder_resources(const struct id *id) { return id->conn.passive ? id->responder_resources : id->conn.remote.initiator_depth; }
+static uint8_t our_initiator_depth(const struct id *id) { return id->conn.passive ? id->initiator_depth : id->conn.remote.responder_resources; }
 
 static int init_attr_rtr(const struct id *id, struct ib_uverbs_qp_attr *a)
 {

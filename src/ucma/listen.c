@@ -46,6 +46,10 @@ static int claim_one(struct id *id, uint16_t port)
 	if (!addr_is_any(&id->src.addr))
 		addr = id->src.addr;
 	uint64_t service = id_service(id, port);
+	/* A claim on all addresses beside one on a single address: the kernel's word for that is another. */
+	for (const struct claim *o = claims; o; o = o->next)
+		if (o->service_id == service && !o->addr.family != !addr.family)
+			return -EADDRNOTAVAIL;
 	struct claim *c = claim_find(service, &addr);
 	if (c && !(c->shared && id->reuseaddr))
 		return -EADDRINUSE;
@@ -204,11 +208,13 @@ struct rpwi_cm_conn *cm_request(void *user, const struct rpwi_cm_path *path, con
 	*reason = sidr ? SIDR_UNSUPPORTED : RPWI_REJ_INVALID_SERVICE_ID;
 	if (!l || ud_listener != sidr || rpwi_cma_hdr_decode(m->pdata, m->pdata_len, &hdr))
 		return NULL;
-	*reason = sidr ? SIDR_REJECTED : RPWI_REJ_CONSUMER_DEFINED;
+	/* Not a rejection: the peer asks again, and by then there may be room. */
+	*reason = RPWI_CM_NO_ANSWER;
 	if (!l->backlog) {
-		rpwi_debug("cm id %u: backlog is full: a request is refused", l->handle);
+		rpwi_debug("cm id %u: the backlog is full: a request has to be repeated", l->handle);
 		return NULL;
 	}
+	*reason = sidr ? SIDR_REJECTED : RPWI_REJ_CONSUMER_DEFINED;
 	struct id *child = id_new(l->ch, l->ps, l->qp_type, 0);
 	if (!child || id_engine(child) || rpwi_gsi_local(&path->local, &child->dev) || id_use_port(child, &path->local)) {
 		if (child)
