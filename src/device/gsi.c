@@ -38,7 +38,7 @@ static struct {
 	uint16_t prefix;
 	struct gport port[DEV_PORTS_MAX];
 	unsigned depth; /* in the engine: a batch of some port may be being read, so none is closed */
-	bool sweep;     /* ports were released meanwhile */
+	bool sweep;     /* addresses changed: unused ports may be of some that are gone */
 	uint32_t psn;
 	struct rpwi_txb txb;
 	uint64_t look_ns;     /* when peers are looked at, RPWI_NEVER if there are none to look at */
@@ -206,15 +206,13 @@ static void ports_sweep(bool all)
 	gsi.sweep = false;
 }
 
+/* An unused one stays open: a program that connects again and again would otherwise leave and join the port group each time, and all members learn their places anew. */
 void rpwi_gsi_port_put(const struct rpwi_addr *local)
 {
 	struct rpwi_addr a = carrier_of(local);
 	struct gport *p = port_find(&a);
-	if (!p || !p->refs || --p->refs)
-		return;
-	gsi.sweep = true;
-	if (!gsi.depth)
-		ports_sweep(false);
+	if (p && p->refs)
+		p->refs--;
 }
 
 /* Requests for a claim on all addresses come by hand-over for addresses that nobody here has opened. */
@@ -393,8 +391,7 @@ int rpwi_gsi_get(struct rpwi_cm **out)
 
 void rpwi_gsi_put(void)
 {
-	if (!--gsi.refs)
-		engine_free();
+	gsi.refs--; /* the engine stays as long as a device is open: it knows who is in TIMEWAIT */
 	hca_put();
 }
 
@@ -413,6 +410,7 @@ void gsi_left_to_parent(void)
 
 void gsi_addresses_changed(void)
 {
+	gsi.sweep = true;
 	if (!gsi.refs || gsi.exiting || !gsi.user.addresses_changed)
 		return;
 	gsi.depth++;

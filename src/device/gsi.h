@@ -25,8 +25,8 @@ void rpwi_gsi_attach(const struct rpwi_gsi_user *u);
 
 /* The lock is held for all that follow. */
 
-/* The engine, with the service thread running and a reference on the HCA; the first call makes it. 0 or -errno. Balanced by rpwi_gsi_put. After the last put the engine goes,
- * and with it the thread, unless a device is open. */
+/* The engine, with the service thread running and a reference on the HCA; the first call makes it. 0 or -errno. Balanced by rpwi_gsi_put. The engine and its
+ * ports stay as long as a device is open. */
 int rpwi_gsi_get(struct rpwi_cm **out);
 void rpwi_gsi_put(void);
 

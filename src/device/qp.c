@@ -132,6 +132,8 @@ static struct dqp *qp_new(struct ibv_context *c, struct ibv_qp_init_attr_ex *a)
 	q->sq_sig_all = a->sq_sig_all;
 	if (a->srq)
 		a->cap.max_recv_wr = a->cap.max_recv_sge = 0;
+	/* Where SGEs fit inline data does too, asked for or not: programs (rdma_xclient) count on what hardware gives them. */
+	a->cap.max_inline_data = RPWI_MAX(a->cap.max_inline_data, RPWI_MIN(a->cap.max_send_sge * (uint32_t)sizeof(struct ibv_sge), (uint32_t)RPWI_INLINE_MAX));
 	q->cap = a->cap;
 	q->cap.max_send_wr = RPWI_MAX(a->cap.max_send_wr, 1u);
 	q->cap.max_send_sge = RPWI_MAX(a->cap.max_send_sge, 1u);
