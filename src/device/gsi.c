@@ -1,8 +1,7 @@
-/* gsi.c - QP 1 of the process: which process of this host a management datagram is for, the CM engine that it goes to, and the packets that the engine sends.
+/* gsi.c - QP 1 of the process: the CM engine, the packets that it sends and is given, and its time. Whose a management datagram is: gsi_whose.c.
  *
- * Whose a datagram is. All but requests carry the receiver's communication ID, whose top 12 bits are the slot of the process that made it. A request names a service ID; it
- * goes to the process that has claimed it. What nobody owns is answered where it landed: a request is rejected (REJ 8), a DREQ of a connection that is gone gets its
- * DREP; so a peer learns at once what it would otherwise learn from a minute of silence. That needs an engine, so one is made for it in a process that has none.
+ * A request for a service that nobody of this host has claimed is rejected (REJ 8) by whichever process it lands at, so that its sender learns at once what it would
+ * otherwise learn from a minute of silence. That needs an engine; in a process that has none, one is made for it.
  *
  * Peers that die without a word: a process of this host is known by its slot, whose name the kernel frees with it; looked at once a second, while there are connections
  * to this host. A process that ends by exit() says so itself.
@@ -15,13 +14,10 @@
 #include "device/hca.h"
 
 enum {
-	COMM_ID_SLOT_SHIFT = 20, /* communication ID: 12 bits of slot, then the engine's */
 	HOP_LIMIT = 64,
 	EXIT_LOCK_MS = 200,
 };
 static const uint64_t LOOK_NS = RPWI_NS_PER_S;
-
-_Static_assert(RPWI_SLOT_MAX < 1 << (32 - COMM_ID_SLOT_SHIFT), "a slot fits in a communication ID");
 
 /* A local address from which MADs go. */
 struct gport {
@@ -48,7 +44,6 @@ static struct {
 
 static bool bit_get(const uint64_t *set, unsigned i) { return set[i / 64] >> i % 64 & 1; }
 static void bit_set(uint64_t *set, unsigned i) { set[i / 64] |= 1ull << i % 64; }
-static unsigned slot_of_id(uint32_t comm_id) { return comm_id >> COMM_ID_SLOT_SHIFT; }
 
 void rpwi_gsi_lock(void)
 {
@@ -231,6 +226,13 @@ static struct gport *port_to_send(const struct rpwi_addr *local)
 	return p;
 }
 
+/* There may be a connection with that address: look after it. */
+static void look_later(const struct rpwi_addr *peer)
+{
+	if (gsi.look_ns == RPWI_NEVER && is_own(peer))
+		gsi.look_ns = rpwi_now_ns() + LOOK_NS;
+}
+
 /* ---- what the engine asks for ---- */
 
 static uint32_t random32(void *user)
@@ -250,7 +252,7 @@ static bool is_parents(const uint8_t *mad)
 	uint64_t service_id;
 	if (!rpwi_cm_peek(mad, RPWI_MAD_LEN, &attr, &id, &service_id) || attr == RPWI_CM_SIDR_REP)
 		return false;
-	return bit_get(gsi.parents, slot_of_id(rpwi_get_be32(mad + RPWI_MAD_HDR_LEN)));
+	return bit_get(gsi.parents, gsi_slot_of_id(rpwi_get_be32(mad + RPWI_MAD_HDR_LEN)));
 }
 
 static void add_mad(struct rpwi_txb *b, const uint8_t *mad)
@@ -273,7 +275,7 @@ static void add_mad(struct rpwi_txb *b, const uint8_t *mad)
 	b->iov[b->niov++] = (struct rpwi_iov){mad, RPWI_MAD_LEN};
 }
 
-static void send_mad(void *user, const struct rpwi_cm_path *path, const uint8_t *mad)
+void gsi_send(const struct rpwi_cm_path *path, const uint8_t *mad)
 {
 	struct rpwi_av av = {.flow = {.src = carrier_of(&path->local), .dst = carrier_of(&path->remote), .dport = RPWI_UDP_PORT},
 		.hop_limit = path->hop_limit ? path->hop_limit : HOP_LIMIT,
@@ -281,8 +283,6 @@ static void send_mad(void *user, const struct rpwi_cm_path *path, const uint8_t 
 		.sl = path->sl,
 		.flow_label = path->flow_label};
 	unsigned sent;
-	if (is_parents(mad))
-		return;
 	struct gport *p = port_to_send(&av.flow.src);
 	if (!p) {
 		the_hca.n.mads_unsent++;
@@ -298,8 +298,13 @@ static void send_mad(void *user, const struct rpwi_cm_path *path, const uint8_t 
 		the_hca.n.mads_unsent++;
 		rpwi_debug("a CM message was not sent: %s", strerror(-rc));
 	}
-	if (gsi.look_ns == RPWI_NEVER && av.loopback_zone)
-		gsi.look_ns = rpwi_now_ns() + LOOK_NS;
+	look_later(&av.flow.dst);
+}
+
+static void send_mad(void *user, const struct rpwi_cm_path *path, const uint8_t *mad)
+{
+	if (!is_parents(mad))
+		gsi_send(path, mad);
 }
 
 /* What landed here and nobody has claimed comes to this engine too: only the program's own services are the program's to decide on. */
@@ -433,36 +438,6 @@ void rpwi_gsi_unclaim(uint64_t service_id, const struct rpwi_addr *addr)
 
 /* ---- receiving ---- */
 
-/* IB 9.6.1.3 and 13.5.3: to QP 1 goes a UD SEND ONLY with its well-known Q_Key and the default P_Key, and MADs are of one size. */
-static bool well_formed(const struct rpwi_pkt *pkt)
-{
-	return pkt->opcode == (RPWI_SVC_UD | RPWI_OP_SEND_ONLY) && pkt->qkey == RPWI_GSI_QKEY && (pkt->pkey | 0x8000) == RPWI_PKEY_DEFAULT &&
-	       pkt->payload_len == RPWI_MAD_LEN;
-}
-
-static bool is_request(uint16_t attr) { return attr == RPWI_CM_REQ || attr == RPWI_CM_SIDR_REQ; }
-
-bool gsi_pass_on(struct dport *port, const struct rpwi_rx *rx, const uint8_t *seg, size_t len, const struct rpwi_pkt *pkt)
-{
-	struct hca *h = &the_hca;
-	uint16_t attr;
-	uint32_t id;
-	uint64_t service_id;
-	if (pkt->dqpn != RPWI_GSI_QPN || !well_formed(pkt) || !rpwi_cm_peek(pkt->payload, pkt->payload_len, &attr, &id, &service_id))
-		return false;
-	if (is_request(attr)) {
-		if (rpwi_steer_owns_service(h->steer, service_id, &rx->flow.dst) || !rpwi_port_hand_over_service(port->io, rx, seg, len, service_id))
-			return false;
-	} else {
-		uint32_t qpn = slot_of_id(id) << RPWI_SLOT_SHIFT;
-		if (rpwi_steer_owns(h->steer, qpn) || !rpwi_steer_slot_exists((uint16_t)slot_of_id(id)))
-			return false;
-		rpwi_port_hand_over(port->io, rx, seg, len, qpn);
-	}
-	h->n.mads_handed_over++;
-	return true;
-}
-
 void gsi_rx(const struct rpwi_rx *rx, const struct rpwi_pkt *pkt, uint64_t now_ns)
 {
 	struct hca *h = &the_hca;
@@ -471,7 +446,7 @@ void gsi_rx(const struct rpwi_rx *rx, const struct rpwi_pkt *pkt, uint64_t now_n
 		h->n.qp0++; /* subnet management (IB 14.2): there is none on Ethernet */
 		return;
 	}
-	if (!well_formed(pkt)) {
+	if (!gsi_well_formed(pkt)) {
 		h->n.mads_dropped++;
 		rpwi_debug("packet for QP 1 is no MAD (opcode 0x%02x, Q_Key 0x%08x, %u bytes): dropped", pkt->opcode, pkt->qkey, pkt->payload_len);
 		return;
@@ -483,9 +458,12 @@ void gsi_rx(const struct rpwi_rx *rx, const struct rpwi_pkt *pkt, uint64_t now_n
 	h->n.mads++;
 	rpwi_gsi_gid(&path.local, path.local_gid);
 	rpwi_gsi_gid(&path.remote, path.remote_gid);
+	if (gsi_answer_for_gone(&path, pkt->payload, pkt->payload_len))
+		return;
 	gsi.depth++;
 	rpwi_cm_rx(gsi.cm, &path, pkt->payload, pkt->payload_len, now_ns);
 	gsi.depth--;
+	look_later(&path.remote);
 }
 
 /* ---- time ---- */
@@ -498,9 +476,9 @@ struct look {
 /* The slot of a peer on this host, or 0 where there is nothing to look at. */
 static unsigned slot_to_watch(const struct rpwi_cm_conn *c)
 {
-	unsigned slot = slot_of_id(c->remote_id);
+	unsigned slot = gsi_slot_of_id(c->remote_id);
 	bool over = c->state == RPWI_CM_IDLE || c->state == RPWI_CM_TIMEWAIT || c->sidr;
-	return over || slot > RPWI_SLOT_MAX || bit_get(gsi.parents, slot_of_id(c->local_id)) || !is_own(&c->path.remote) ? 0 : slot;
+	return over || slot > RPWI_SLOT_MAX || bit_get(gsi.parents, gsi_slot_of_id(c->local_id)) || !is_own(&c->path.remote) ? 0 : slot;
 }
 
 static void look_at(struct rpwi_cm_conn *c, void *arg)
@@ -573,11 +551,12 @@ void gsi_stats_print(FILE *to)
 		{"CM time-outs", s->timeouts},
 		{"not sent", n->mads_unsent},
 		{"handed to another process", n->mads_handed_over},
+		{"answered for one that ended", n->mads_for_gone},
 		{"no MADs, dropped", n->mads_dropped},
 		{"for QP 0, ignored", n->qp0},
 	};
 	for (size_t i = 0; i < RPWI_ARRAY_LEN(rows); i++)
-		fprintf(to, "  cm: %-24s %llu\n", rows[i].name, (unsigned long long)rows[i].v);
+		fprintf(to, "  cm: %-28s %llu\n", rows[i].name, (unsigned long long)rows[i].v);
 	for (unsigned a = 0; a < RPWI_ARRAY_LEN(s->tx); a++)
 		if (s->tx[a] || s->rx[a])
 			fprintf(to, "  cm: %-9s sent %llu, received %llu\n", rpwi_cm_attr_name(a), (unsigned long long)s->tx[a], (unsigned long long)s->rx[a]);

@@ -13,6 +13,7 @@
 #include <pthread.h>
 #include <stdatomic.h>
 
+#include "cm/cm.h"
 #include "device/device.h"
 #include "io/io.h"
 #include "rc/rc.h"
@@ -181,7 +182,7 @@ struct dport {
 struct hca_counters {
 	uint64_t icrc_errors, decode_errors, no_qp, handed_over, rx_batches, rx_packets, tx_batches;
 	uint64_t inline_polls, inline_empty, service_wakeups, cq_overflows, pace_stalls;
-	uint64_t mads, mads_handed_over, mads_dropped, mads_unsent, qp0;
+	uint64_t mads, mads_handed_over, mads_dropped, mads_unsent, mads_for_gone, qp0;
 };
 
 struct hca {
@@ -311,7 +312,6 @@ struct ibv_srq *dev_create_srq_ex(struct ibv_context *c, struct ibv_srq_init_att
 int av_resolve(struct dctx *c, const struct ibv_ah_attr *attr, unsigned mtu_bytes, struct rpwi_av *av, struct dport **port, struct dpeer **peer);
 
 /* gsi.c; the lock is held */
-bool gsi_pass_on(struct dport *port, const struct rpwi_rx *rx, const uint8_t *seg, size_t len, const struct rpwi_pkt *pkt); /* true: it was another process's */
 void gsi_rx(const struct rpwi_rx *rx, const struct rpwi_pkt *pkt, uint64_t now_ns);                                         /* a packet for QP 0 or 1 */
 uint64_t gsi_deadline(void);
 void gsi_timer(uint64_t now_ns); /* when the deadline has come */
@@ -319,6 +319,13 @@ void gsi_left_to_parent(void);   /* after a fork, this process has a place of it
 void gsi_hca_gone(void);         /* nobody uses the HCA any more */
 void gsi_addresses_changed(void);
 void gsi_stats_print(FILE *to);
+void gsi_send(const struct rpwi_cm_path *path, const uint8_t *mad);
+
+/* gsi_whose.c; the lock is held */
+unsigned gsi_slot_of_id(uint32_t comm_id); /* of the process that made a communication ID */
+bool gsi_well_formed(const struct rpwi_pkt *pkt);
+bool gsi_pass_on(struct dport *port, const struct rpwi_rx *rx, const uint8_t *seg, size_t len, const struct rpwi_pkt *pkt); /* true: it was another process's */
+bool gsi_answer_for_gone(const struct rpwi_cm_path *path, const uint8_t *mad, size_t len);                                 /* true: it was for a process that has ended */
 
 /* query.c */
 int dev_query_device_ex(struct ibv_context *c, const struct ibv_query_device_ex_input *in, struct ibv_device_attr_ex *a, size_t size);
