@@ -167,7 +167,7 @@ uint64_t rpwi_cm_timewait_ns(const struct rpwi_cm_conn *c)
 	return RPWI_MIN(RPWI_MAX(ns, (uint64_t)TIMEWAIT_MIN_NS), timewait_max_ns);
 }
 
-/* Messages that may be repeated are kept; an MRA, or a REJ in TIMEWAIT, must not take their place. */
+/* What is sent is kept, for repetition. Where a state answers a duplicate with something else, nothing that was kept before is needed any more. */
 static void conn_send(struct rpwi_cm_conn *c, const struct action *act, const struct cm_args *a)
 {
 	struct rpwi_cm_msg m;
@@ -182,10 +182,6 @@ static void conn_send(struct rpwi_cm_conn *c, const struct action *act, const st
 	if (act->send == RPWI_CM_DREQ)
 		c->dreq_tid = (uint64_t)c->cm->ops->random(c->cm->user) << 32 | c->local_id;
 	rpwi_cm_build(c, act->send, &with, &m);
-	if (act->duplicate) {
-		rpwi_cm_send_msg(c->cm, &c->path, &m);
-		return;
-	}
 	rpwi_cm_encode(&m, c->mad);
 	rpwi_cm_send(c->cm, &c->path, c->mad);
 }
