@@ -143,11 +143,11 @@ static int listen_on_all(struct id *id)
 			continue;
 		rc = rpwi_gsi_port_get(&all[i], why, sizeof(why));
 		if (rc)
-			rpwi_warn("rdma_listen on all addresses: not on one of them: %s", why);
+			rpwi_info("rdma_listen on all addresses: not on one of them: %s", why);
 		else
 			id->ports[id->nports++] = all[i];
 	}
-	if (id->nports)
+	if (id->nports || id->real == REAL_BESIDE)
 		return 0;
 	rpwi_error("rdma_listen: %s", why);
 	return rc;
