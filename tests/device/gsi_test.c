@@ -44,7 +44,9 @@ enum verb {
 	COUNTER,
 	LOCAL,
 	HOLD,
-	DESTROY
+	DESTROY,
+	SLOT,
+	LOST
 };
 struct order {
 	enum verb verb;
@@ -275,6 +277,15 @@ static int open_files(void)
 
 static int counter(unsigned offset) { return (int)*(const uint64_t *)(const void *)((const char *)&the_hca.n + offset); }
 
+static int lost_handing_over(void)
+{
+	struct rpwi_port_stats sum = {0};
+	for (unsigned i = 0; i < the_hca.nports; i++)
+		if (the_hca.port[i].refs)
+			port_stats_add(the_hca.port[i].io, &sum);
+	return (int)sum.hand_over_lost;
+}
+
 static int obey_locked(const struct order *o)
 {
 	char why[256];
@@ -316,6 +327,10 @@ static int obey_locked(const struct order *o)
 		return open_device_port(&o->from);
 	case COUNTER:
 		return counter(o->n);
+	case LOST:
+		return lost_handing_over();
+	case SLOT:
+		return the_hca.slots[0];
 	case HOLD:
 		holding = true;
 		return 0;
@@ -621,6 +636,7 @@ static void burst(void **state)
 	await(&b.seen->passive, N);
 	assert_int_equal(a.seen->bad + b.seen->bad, 0);
 	assert_true(COUNTER_OF(&a, mads_handed_over) >= N);
+	assert_int_equal(tell(&a, (struct order){.verb = LOST}), 0);
 	assert_int_equal(b.seen->requests, N);
 	assert_int_equal(tell(&b, (struct order){.verb = DISCONNECT}), N);
 	await(&a.seen->event[RPWI_CM_EV_DREQ], N);
@@ -735,7 +751,7 @@ static void fork_child_on_its_own(void **state)
 
 /* ---- what nobody should send ---- */
 
-static void send_raw(const struct rpwi_pkt *head, const uint8_t *payload, uint32_t len, uint32_t icrc_xor)
+static void send_raw(const struct rpwi_addr *to, const struct rpwi_pkt *head, const uint8_t *payload, uint32_t len, uint32_t icrc_xor)
 {
 	uint8_t out[RPWI_PACKET_MAX];
 	struct rpwi_pkt p = *head;
@@ -747,7 +763,7 @@ static void send_raw(const struct rpwi_pkt *head, const uint8_t *payload, uint32
 	assert_int_equal(bind(fd, &sa.sa, rpwi_sockaddr_make(&sa, &lo4, 0)), 0);
 	socklen_t sl = sizeof(sa);
 	getsockname(fd, &sa.sa, &sl);
-	struct rpwi_flow flow = {.src = lo4, .dst = addr2, .sport = ntohs(sa.in.sin_port), .dport = RPWI_UDP_PORT};
+	struct rpwi_flow flow = {.src = lo4, .dst = *to, .sport = ntohs(sa.in.sin_port), .dport = RPWI_UDP_PORT};
 	size_t n = rpwi_pkt_encode(&p, out);
 	struct rpwi_iov part = {payload, len};
 	uint32_t icrc = rpwi_icrc(&flow, 0, out, n, &part, 1, p.pad) ^ icrc_xor;
@@ -755,7 +771,7 @@ static void send_raw(const struct rpwi_pkt *head, const uint8_t *payload, uint32
 	memset(out + n + len, 0, p.pad);
 	rpwi_put_le32(out + n + len + p.pad, icrc);
 	n += len + p.pad + RPWI_ICRC_LEN;
-	assert_int_equal(sendto(fd, out, n, 0, &sa.sa, rpwi_sockaddr_make(&sa, &addr2, RPWI_UDP_PORT)), n);
+	assert_int_equal(sendto(fd, out, n, 0, &sa.sa, rpwi_sockaddr_make(&sa, to, RPWI_UDP_PORT)), n);
 	close(fd);
 }
 
@@ -797,14 +813,14 @@ static void not_for_qp1(void **state)
 	rpwi_cm_encode(&req, mad);
 	for (unsigned i = 0; i < RPWI_ARRAY_LEN(bad); i++) {
 		struct rpwi_pkt p = {.opcode = bad[i].opcode, .pkey = bad[i].pkey, .dqpn = bad[i].dqpn, .qkey = bad[i].qkey, .sqpn = 1, .migreq = true};
-		send_raw(&p, mad, bad[i].len, 0);
+		send_raw(&addr2, &p, mad, bad[i].len, 0);
 	}
 	await_counter(&b, offsetof(struct hca_counters, mads_dropped), RPWI_ARRAY_LEN(bad));
 	struct rpwi_pkt good = {.opcode = RPWI_SVC_UD | RPWI_OP_SEND_ONLY, .pkey = 0xffff, .dqpn = 1, .qkey = RPWI_GSI_QKEY, .sqpn = 1, .migreq = true};
-	send_raw(&good, mad, 256, 0x5a5a5a5a);
+	send_raw(&addr2, &good, mad, 256, 0x5a5a5a5a);
 	await_counter(&b, offsetof(struct hca_counters, icrc_errors), 1);
 	good.dqpn = 0;
-	send_raw(&good, mad, 256, 0);
+	send_raw(&addr2, &good, mad, 256, 0);
 	await_counter(&b, offsetof(struct hca_counters, qp0), 1);
 	/* Well-formed, for connections that are not, from somebody who is not their peer. */
 	int before = COUNTER_OF(&b, mads);
@@ -814,7 +830,7 @@ static void not_for_qp1(void **state)
 		if (attr == RPWI_CM_SIDR_REQ || attr == RPWI_CM_LAP || attr == RPWI_CM_APR)
 			continue;
 		rpwi_cm_encode(&m, mad);
-		send_raw(&good, mad, 256, 0);
+		send_raw(&addr2, &good, mad, 256, 0);
 		before++;
 	}
 	await_counter(&b, offsetof(struct hca_counters, mads), before);
@@ -822,6 +838,36 @@ static void not_for_qp1(void **state)
 	assert_int_equal(tell(&b, (struct order){.verb = STATE, .n = RPWI_CM_ESTABLISHED}), 1);
 	assert_int_equal(tell(&a, (struct order){.verb = DISCONNECT}), 1);
 	await(&a.seen->event[RPWI_CM_EV_DREP], 1);
+}
+
+/* Messages with a communication ID come straight to whose it is, from whatever port they are sent, once the port group knows its members. */
+static void steered_by_the_kernel(void **state)
+{
+	enum { N = 40, ROUNDS = 100 };
+	uint8_t mad[RPWI_MAD_LEN];
+	const struct rpwi_pkt head = {.opcode = RPWI_SVC_UD | RPWI_OP_SEND_ONLY, .pkey = 0xffff, .dqpn = 1, .qkey = RPWI_GSI_QKEY, .sqpn = 1, .migreq = true};
+	open_engine(&a, &lo4);
+	open_engine(&b, &lo4);
+	uint32_t slot[2] = {(uint32_t)tell(&a, (struct order){.verb = SLOT}), (uint32_t)tell(&b, (struct order){.verb = SLOT})};
+	bool straight = false;
+	for (int round = 1; round <= ROUNDS && !straight; round++) {
+		int handed = COUNTER_OF(&a, mads_handed_over) + COUNTER_OF(&b, mads_handed_over);
+		for (unsigned i = 0; i < N; i++) {
+			static const uint16_t attr[] = {RPWI_CM_DREP, RPWI_CM_SIDR_REP, RPWI_CM_RTU, RPWI_CM_REJ};
+			uint32_t id = slot[i % 2] << 20 | 0xfff00 | i, other = slot[1 - i % 2] << 20 | i;
+			struct rpwi_cm_msg m = {.attr = attr[i / 2 % 4], .tid = i, .local_comm_id = other, .remote_comm_id = id};
+			if (m.attr == RPWI_CM_SIDR_REP) {
+				m.local_comm_id = id;
+				m.remote_comm_id = 0;
+			}
+			rpwi_cm_encode(&m, mad);
+			send_raw(&lo4, &head, mad, sizeof(mad), 0);
+		}
+		await_counter(&a, offsetof(struct hca_counters, mads), round * N / 2);
+		await_counter(&b, offsetof(struct hca_counters, mads), round * N / 2);
+		straight = COUNTER_OF(&a, mads_handed_over) + COUNTER_OF(&b, mads_handed_over) == handed;
+	}
+	assert_true(straight);
 }
 
 /* ---- what is left behind ---- */
@@ -873,6 +919,7 @@ int main(int argc, char **argv)
 		cmocka_unit_test_teardown(fork_child_exits, end_both),
 		cmocka_unit_test_teardown(fork_child_on_its_own, end_both),
 		cmocka_unit_test_teardown(not_for_qp1, end_both),
+		cmocka_unit_test_teardown(steered_by_the_kernel, end_both),
 		cmocka_unit_test_teardown(nothing_is_left, end_both),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
