@@ -400,7 +400,11 @@ void rpwi_gsi_put(void)
 	hca_put();
 }
 
-void gsi_hca_gone(void) { engine_free(); }
+void gsi_hca_gone(void)
+{
+	gsi_hold_forget();
+	engine_free();
+}
 
 /* hca.c gave this process a place of its own, after a fork. */
 void gsi_left_to_parent(void)
@@ -501,16 +505,17 @@ static void look_at(struct rpwi_cm_conn *c, void *arg)
 uint64_t gsi_deadline(void)
 {
 	if (!gsi.cm || gsi.exiting)
-		return RPWI_NEVER;
-	return gsi.sweep ? 0 : RPWI_MIN(gsi.look_ns, rpwi_cm_deadline(gsi.cm));
+		return gsi_hold_deadline();
+	return gsi.sweep ? 0 : RPWI_MIN(gsi_hold_deadline(), RPWI_MIN(gsi.look_ns, rpwi_cm_deadline(gsi.cm)));
 }
 
 void gsi_timer(uint64_t now_ns)
 {
 	gsi.depth++;
-	if (rpwi_cm_deadline(gsi.cm) <= now_ns)
+	gsi_hold_timer(now_ns);
+	if (gsi.cm && rpwi_cm_deadline(gsi.cm) <= now_ns)
 		rpwi_cm_timer(gsi.cm, now_ns);
-	if (gsi.look_ns <= now_ns) {
+	if (gsi.cm && gsi.look_ns <= now_ns) {
 		struct look l = {.now_ns = now_ns};
 		rpwi_cm_each(gsi.cm, look_at, &l);
 		gsi.look_ns = l.any ? now_ns + LOOK_NS : RPWI_NEVER;

@@ -327,6 +327,12 @@ bool gsi_well_formed(const struct rpwi_pkt *pkt);
 bool gsi_pass_on(struct dport *port, const struct rpwi_rx *rx, const uint8_t *seg, size_t len, const struct rpwi_pkt *pkt); /* true: it was another process's */
 bool gsi_answer_for_gone(const struct rpwi_cm_path *path, const uint8_t *mad, size_t len);                                 /* true: it was for a process that has ended */
 
+/* gsi_hold.c; the lock is held */
+bool gsi_hold(const struct rpwi_rx *rx, const uint8_t *seg, size_t len, const struct rpwi_pkt *pkt, uint64_t now_ns); /* true: kept for now */
+uint64_t gsi_hold_deadline(void);
+void gsi_hold_timer(uint64_t now_ns);
+void gsi_hold_forget(void);
+
 /* query.c */
 int dev_query_device_ex(struct ibv_context *c, const struct ibv_query_device_ex_input *in, struct ibv_device_attr_ex *a, size_t size);
 int dev_query_port_ops(struct ibv_context *c, uint8_t port, struct ibv_port_attr *a, size_t len);

@@ -390,7 +390,8 @@ static void rx_segment(struct dport *port, struct rpwi_rx *rx, const uint8_t *se
 		rpwi_tap(&rx->flow, ip_id, rx->ttl, rx->tos, false, &part, 1);
 	}
 	if (RPWI_UNLIKELY(management)) {
-		gsi_rx(rx, &pkt, now_ns);
+		if (!gsi_hold(rx, seg, len, &pkt, now_ns))
+			gsi_rx(rx, &pkt, now_ns);
 		return;
 	}
 	struct rpwi_rxmeta meta = {.flow = &rx->flow, .ttl = rx->ttl, .tos = rx->tos};

@@ -125,8 +125,12 @@ static int connect_id(struct channel *ch, struct id *id, const void *buf, void *
 static int listen_id(struct channel *ch, struct id *id, const void *buf, void *out)
 {
 	const struct rdma_ucm_listen *cmd = buf;
+	/* The kernel's devices first: whoever connects is not kept waiting while our ports are opened. */
+	bool bound = id->state == ID_BOUND;
+	if (bound)
+		real_listen_beside(id, cmd->backlog);
 	int rc = id_listen(id, (int)cmd->backlog);
-	if (!rc)
+	if (!rc && !bound)
 		real_listen_beside(id, cmd->backlog);
 	return rc;
 }
