@@ -6,12 +6,13 @@
  * Repetition. A message that wants an answer (REQ, REP, DREQ, SIDR_REQ) is repeated until it is given up, (retries + 1) response time-outs after it was first sent: the time
  * that the specification gives it. Its first repetitions come early, after 0.25, 0.5, 1 and 2 s, because a response time-out of 4.3 s is long for a program that
  * only lost a datagram; those are not charged. An MRA puts the next repetition off by its service time-out, and the end, once, by as much.
+ * A peer that has our MRA is patient, and would find out late that our answer was lost: so an RTU or REJ that follows an MRA is repeated a few times unasked.
  */
 #include "cm/internal.h"
 
 #include <errno.h>
 
-enum { EARLY_NS = 250 * 1000000, TIMEWAIT_MIN_NS = 100 * 1000000 };
+enum { EARLY_NS = 250 * 1000000, UNASKED_NS = 2000 * 1000000, TIMEWAIT_MIN_NS = 100 * 1000000 };
 static const uint64_t timewait_max_ns = 4 * RPWI_NS_PER_S;
 
 /* ---- The transitions ---- */
@@ -21,6 +22,7 @@ enum wait { /* what becomes of the connection's timer */
 	WAIT_NOTHING,
 	WAIT_ANSWER,  /* repeat the message just sent until it is answered */
 	WAIT_SERVICE, /* an MRA: the peer has the message, and asks for time */
+	WAIT_UNASKED, /* if the peer has an MRA of ours: repeat the message just sent a few times */
 	WAIT_TIMEWAIT,
 };
 enum { SEND_AGAIN = 0x80 }; /* not an attribute: the message that was sent last */
@@ -81,7 +83,7 @@ static const struct action actions[RPWI_CM_STATE_COUNT][CM_INPUTS] = {
 	[RPWI_CM_RTU_WAIT] = {AWAITING_RTU(RTU_WAIT)},
 	[RPWI_CM_REP_RCVD] = {
 		[CM_IN_REP] = STAY(REP_RCVD, SEND(MRA)),
-		[CM_IN_ESTABLISH] = TO(ESTABLISHED, SEND(RTU)),
+		[CM_IN_ESTABLISH] = TO(ESTABLISHED, SEND(RTU), WAIT(UNASKED)),
 		[CM_IN_REJECT] = TO(IDLE, SEND(REJ), LINGER(ANSWER)),
 		[CM_IN_REJ] = TO(TIMEWAIT, WAIT(TIMEWAIT), EV(REJ)),
 		[CM_IN_REJ_STALE] = TO(TIMEWAIT, WAIT(TIMEWAIT), EV(REJ)),
@@ -94,7 +96,7 @@ static const struct action actions[RPWI_CM_STATE_COUNT][CM_INPUTS] = {
 		[CM_IN_RTU] = STAY(ESTABLISHED),
 		[CM_IN_DISCONNECT] = TO(DREQ_SENT, SEND(DREQ), WAIT(ANSWER)),
 		[CM_IN_STALE] = TO(DREQ_SENT, SEND(DREQ), WAIT(ANSWER)),
-		[CM_IN_DREQ] = TO(DREQ_RCVD, EV(DREQ)),
+		[CM_IN_DREQ] = TO(DREQ_RCVD, WAIT(NOTHING), EV(DREQ)),
 		/* The passive side has given up waiting for an RTU, or has been destroyed before one came. */
 		[CM_IN_REJ] = TO(TIMEWAIT, WAIT(TIMEWAIT), EV(PEER_GONE)),
 		[CM_IN_REJ_STALE] = TO(TIMEWAIT, WAIT(TIMEWAIT), EV(PEER_GONE)),
@@ -181,6 +183,7 @@ static void conn_send(struct rpwi_cm_conn *c, const struct action *act, const st
 		with.reason = act->reason;
 	if (act->send == RPWI_CM_DREQ)
 		c->dreq_tid = (uint64_t)c->cm->ops->random(c->cm->user) << 32 | c->local_id;
+	c->mra_sent |= act->send == RPWI_CM_MRA;
 	rpwi_cm_build(c, act->send, &with, &m);
 	rpwi_cm_encode(&m, c->mad);
 	rpwi_cm_send(c->cm, &c->path, c->mad);
@@ -192,6 +195,15 @@ static void repeat_begin(struct rpwi_cm_conn *c, uint64_t now_ns)
 	c->give_up_ns = now_ns + (c->retries_max + 1) * c->timeout_ns;
 	c->mra_seen = false;
 	rpwi_cm_timer_set(c->cm, &c->node, RPWI_MIN(now_ns + c->interval_ns, c->give_up_ns));
+}
+
+static void repeat_unasked(struct rpwi_cm_conn *c, uint64_t now_ns)
+{
+	if (!c->mra_sent)
+		return;
+	c->interval_ns = EARLY_NS;
+	c->give_up_ns = now_ns + UNASKED_NS;
+	rpwi_cm_timer_set(c->cm, &c->node, now_ns + c->interval_ns);
 }
 
 static void repeat_put_off(struct rpwi_cm_conn *c, unsigned service_timeout, uint64_t now_ns)
@@ -215,6 +227,9 @@ static void conn_wait(struct rpwi_cm_conn *c, const struct action *act, const st
 		break;
 	case WAIT_SERVICE:
 		repeat_put_off(c, a->m->mra.service_timeout, now_ns);
+		break;
+	case WAIT_UNASKED:
+		repeat_unasked(c, now_ns);
 		break;
 	case WAIT_TIMEWAIT:
 		rpwi_cm_timer_set(c->cm, &c->node, now_ns + rpwi_cm_timewait_ns(c));
@@ -286,6 +301,8 @@ void rpwi_cm_conn_timer(struct rpwi_cm_conn *c, uint64_t now_ns)
 		return;
 	}
 	if (now_ns >= c->give_up_ns) {
+		if (c->state == RPWI_CM_ESTABLISHED)
+			return; /* RTUs enough; the peer asks if it has none */
 		c->cm->stats.timeouts++;
 		rpwi_cm_conn_input(c, CM_IN_TIMEOUT, &none, now_ns);
 		return;
@@ -337,6 +354,7 @@ static void conn_clear(struct rpwi_cm_conn *c, bool passive, bool sidr)
 {
 	c->passive = passive;
 	c->sidr = sidr;
+	c->mra_seen = c->mra_sent = false;
 	c->remote_id = c->node.remote_id = 0;
 	c->node.remote_qpn = 0;
 	memset(&c->remote, 0, sizeof(c->remote));

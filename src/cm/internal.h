@@ -36,7 +36,7 @@ struct cm_linger {
 	struct rpwi_list link; /* oldest first; or the free ones */
 	enum cm_linger_kind kind;
 	struct rpwi_cm_path path;
-	uint64_t tid, timewait_ns, interval_ns;
+	uint64_t tid, timewait_ns, interval_ns, expires_ns;
 	unsigned tries_left;
 	uint8_t mad[RPWI_MAD_LEN];
 };

@@ -2,10 +2,11 @@
 #include "cm/internal.h"
 
 enum {
-	DREQ_TRIES = 5, /* 0.25, 0.5, 1, 2 and 4 s: the program is gone, so nobody waits for more */
-	DREQ_FIRST_NS = 250 * 1000000,
+	DREQ_TRIES = 5,   /* after 0.25, 0.5, 1, 2 and 4 s: the program is gone, so nobody waits for more */
+	ANSWER_TRIES = 3, /* of an answer that the peer has been asked to wait for: see conn.c */
+	FIRST_NS = 250 * 1000000,
 };
-/* A peer that has missed our answer asks again within its response time-out; kernel peers within 4.3 s. Twice that. */
+/* A peer that has missed our answer asks again within its response time-out; kernel peers within 4.3 s. Twice that; and after an MRA, that much later. */
 static const uint64_t answer_ns = 2 * (4096ull << RPWI_CM_RESPONSE_TIMEOUT);
 
 static struct cm_linger *linger_take(struct rpwi_cm *cm)
@@ -22,7 +23,23 @@ static struct cm_linger *linger_take(struct rpwi_cm *cm)
 static void linger_quiet(struct rpwi_cm *cm, struct cm_linger *l, uint64_t now_ns)
 {
 	l->kind = CM_LINGER_QUIET;
-	rpwi_cm_timer_set(cm, &l->node, now_ns + l->timewait_ns);
+	l->tries_left = 0;
+	l->expires_ns = now_ns + l->timewait_ns;
+	rpwi_cm_timer_set(cm, &l->node, l->expires_ns);
+}
+
+/* How often it speaks unasked, and how long it stays. */
+static void linger_begin(struct rpwi_cm *cm, struct cm_linger *l, bool mra_sent, uint64_t now_ns)
+{
+	l->interval_ns = FIRST_NS;
+	if (l->kind == CM_LINGER_ANSWER) {
+		l->tries_left = mra_sent ? ANSWER_TRIES : 0;
+		l->expires_ns = now_ns + answer_ns + (mra_sent ? rpwi_cm_wait_ns(RPWI_CM_MRA_TIMEOUT) : 0);
+	} else {
+		l->tries_left = l->kind == CM_LINGER_DREQ ? DREQ_TRIES : 0;
+		l->expires_ns = l->kind == CM_LINGER_DREQ ? RPWI_NEVER : now_ns + l->timewait_ns;
+	}
+	rpwi_cm_timer_set(cm, &l->node, l->tries_left ? now_ns + l->interval_ns : l->expires_ns);
 }
 
 void rpwi_cm_linger_new(struct rpwi_cm_conn *c, enum cm_linger_kind kind, uint64_t now_ns)
@@ -34,8 +51,6 @@ void rpwi_cm_linger_new(struct rpwi_cm_conn *c, enum cm_linger_kind kind, uint64
 	l->path = c->path;
 	l->tid = c->tid;
 	l->timewait_ns = rpwi_cm_timewait_ns(c);
-	l->interval_ns = DREQ_FIRST_NS;
-	l->tries_left = DREQ_TRIES;
 	memcpy(l->mad, c->mad, sizeof(l->mad));
 
 	rpwi_cm_node_init(&l->node);
@@ -52,9 +67,7 @@ void rpwi_cm_linger_new(struct rpwi_cm_conn *c, enum cm_linger_kind kind, uint64
 	if (kind == CM_LINGER_QUIET || kind == CM_LINGER_DREQ)
 		rpwi_cm_know_qp(cm, &l->node);
 	rpwi_list_add_tail(&cm->lingers, &l->link);
-
-	uint64_t wait_ns = kind == CM_LINGER_DREQ ? l->interval_ns : kind == CM_LINGER_ANSWER ? answer_ns : l->timewait_ns;
-	rpwi_cm_timer_set(cm, &l->node, now_ns + wait_ns);
+	linger_begin(cm, l, c->mra_sent, now_ns);
 }
 
 void rpwi_cm_linger_drop(struct rpwi_cm *cm, struct cm_linger *l)
@@ -76,19 +89,18 @@ bool rpwi_cm_linger_drop_oldest(struct rpwi_cm *cm)
 
 void rpwi_cm_linger_timer(struct rpwi_cm *cm, struct cm_linger *l, uint64_t now_ns)
 {
-	if (l->kind != CM_LINGER_DREQ) {
-		rpwi_cm_linger_drop(cm, l);
-		return;
-	}
-	if (!l->tries_left--) {
+	if (l->tries_left) {
+		l->tries_left--;
+		l->interval_ns *= 2;
+		cm->stats.retries++;
+		rpwi_cm_timer_set(cm, &l->node, !l->tries_left && l->kind == CM_LINGER_ANSWER ? l->expires_ns : now_ns + l->interval_ns);
+		rpwi_cm_send(cm, &l->path, l->mad);
+	} else if (l->kind == CM_LINGER_DREQ) {
 		cm->stats.timeouts++;
 		linger_quiet(cm, l, now_ns);
-		return;
+	} else {
+		rpwi_cm_linger_drop(cm, l);
 	}
-	cm->stats.retries++;
-	l->interval_ns *= 2;
-	rpwi_cm_timer_set(cm, &l->node, now_ns + l->interval_ns);
-	rpwi_cm_send(cm, &l->path, l->mad);
 }
 
 /* A REQ or SIDR_REQ again, or a REP or RTU by someone who thinks that there is a connection. */

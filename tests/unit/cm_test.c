@@ -870,6 +870,41 @@ static void a_slow_program_asks_for_time_only_when_asked(void **state)
 	assert_int_equal(sent[0].mra.msg_mraed, 1);
 }
 
+/* After our MRA the peer waits a minute for the answer: a lost one would cost that minute. */
+static void an_answer_after_an_mra_is_repeated_unasked(void **state)
+{
+	struct rpwi_cm_conn *c = bring(RPWI_CM_REP_RCVD, false);
+	rx_attr(c, RPWI_CM_REP);
+	assert_int_equal(rpwi_cm_establish(c, "rtu", 4, now), 0);
+	run_until(now + 100 * SECOND);
+	assert_int_equal(nsent, 5); /* MRA, RTU, and three more */
+	assert_true(sent[4].attr == RPWI_CM_RTU && !memcmp(sent[4].pdata, "rtu", 4));
+	assert_int_equal(c->state, RPWI_CM_ESTABLISHED);
+	assert_int_equal(nevent, 0);
+	again();
+	c = bring(RPWI_CM_REP_RCVD, false);
+	assert_int_equal(rpwi_cm_establish(c, "rtu", 4, now), 0);
+	assert_true(rpwi_cm_deadline(cm) == RPWI_NEVER);
+	again();
+	c = bring(RPWI_CM_REP_RCVD, false);
+	rx_attr(c, RPWI_CM_REP);
+	assert_int_equal(rpwi_cm_establish(c, "rtu", 4, now), 0);
+	rx_attr(c, RPWI_CM_DREQ);
+	run_until(now + 100 * SECOND);
+	assert_int_equal(nsent, 2); /* the peer is there, and is done */
+	again();
+	c = bring(RPWI_CM_REQ_RCVD, true);
+	rx_attr(c, RPWI_CM_REQ);
+	assert_int_equal(rpwi_cm_reject(c, 28, NULL, 0, "why", 4, now), 0);
+	run_until(now + 60 * SECOND);
+	assert_int_equal(nsent, 5); /* MRA, REJ, and three more */
+	run_until(now + 10 * SECOND);
+	rx_attr(c, RPWI_CM_REQ); /* the peer's next try, when the MRA's time is over */
+	assert_int_equal(nsent, 6);
+	assert_true(sent[5].attr == RPWI_CM_REJ && !memcmp(sent[5].pdata, "why", 4));
+	assert_int_equal(nincoming, 1);
+}
+
 /* ---- disconnecting ---- */
 
 static void a_dreq_before_the_rtu_establishes_first(void **state)
@@ -1496,6 +1531,7 @@ int main(void)
 		TEST(the_peer_sets_the_pace_of_its_answers_within_bounds),
 		TEST(an_mra_gives_time_and_not_for_ever),
 		TEST(a_slow_program_asks_for_time_only_when_asked),
+		TEST(an_answer_after_an_mra_is_repeated_unasked),
 		TEST(a_dreq_before_the_rtu_establishes_first),
 		TEST(crossing_disconnects),
 		TEST(a_dreq_for_nobody_is_answered),
