@@ -121,7 +121,8 @@ enum {
 };
 
 /* A is the slot of the packet's QPN, or, for QP 1, that of the receiver's communication ID; then comes what picks the place by A. A request has no such ID: it goes to any
- * member, which knows whose service it names. */
+ * member, which knows whose service it names; but if a member did not answer and so may be stopped, to one that lives: us. */
+enum { REQUEST_RET = 6 };
 static const struct sock_filter find_slot[] = {
 	BPF_STMT(BPF_LD | BPF_W | BPF_ABS, 4), /* the UDP payload begins at 0: reserved, QPN */
 	BPF_STMT(BPF_ALU | BPF_AND | BPF_K, RPWI_QPN_MASK),
@@ -143,11 +144,22 @@ static const struct sock_filter find_slot[] = {
 	BPF_STMT(BPF_RET | BPF_A, 0),
 };
 
+static uint32_t place_of_requests(const struct rpwi_group *g)
+{
+	uint16_t own = 0;
+	rpwi_steer_slots(g->steer, &own, 1);
+	for (unsigned i = 0; i < g->nentries && g->answered < g->places; i++)
+		if (g->entry[i].slot == own)
+			return g->entry[i].place;
+	return (uint32_t)NO_PLACE;
+}
+
 static void install(struct rpwi_group *g)
 {
 	static struct sock_filter code[RPWI_ARRAY_LEN(find_slot) + 1 + 2 * ENTRIES_MAX]; /* built under the caller's lock */
 	unsigned n = RPWI_ARRAY_LEN(find_slot);
 	memcpy(code, find_slot, sizeof(find_slot));
+	code[REQUEST_RET].k = place_of_requests(g);
 	for (unsigned i = 0; i < g->nentries; i++) {
 		code[n++] = (struct sock_filter)BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, g->entry[i].slot, 0, 1);
 		code[n++] = (struct sock_filter)BPF_STMT(BPF_RET | BPF_K, g->entry[i].place);

@@ -46,7 +46,8 @@ enum verb {
 	HOLD,
 	DESTROY,
 	SLOT,
-	LOST
+	LOST,
+	REFUSED
 };
 struct order {
 	enum verb verb;
@@ -327,6 +328,8 @@ static int obey_locked(const struct order *o)
 		return open_device_port(&o->from);
 	case COUNTER:
 		return counter(o->n);
+	case REFUSED:
+		return (int)rpwi_cm_stats(cm)->no_service;
 	case LOST:
 		return lost_handing_over();
 	case SLOT:
@@ -870,6 +873,33 @@ static void steered_by_the_kernel(void **state)
 	assert_true(straight);
 }
 
+/* A stopped process keeps no requests from those that live: who joins after it stopped has them come to itself. */
+static void stopped_member(void **state)
+{
+	enum { N = 24, ROUNDS = 10 };
+	uint8_t mad[RPWI_MAD_LEN];
+	const struct rpwi_pkt head = {.opcode = RPWI_SVC_UD | RPWI_OP_SEND_ONLY, .pkey = 0xffff, .dqpn = 1, .qkey = RPWI_GSI_QKEY, .sqpn = 1, .migreq = true};
+	open_engine(&a, &lo4);
+	kill(a.pid, SIGSTOP);
+	open_engine(&b, &lo4);
+	bool all_came = false;
+	for (int round = 1; round <= ROUNDS && !all_came; round++) {
+		int before = tell(&b, (struct order){.verb = REFUSED});
+		for (unsigned i = 0; i < N; i++) {
+			struct rpwi_cm_msg m = {.attr = RPWI_CM_SIDR_REQ,
+				.tid = (uint64_t)round << 8 | i,
+				.local_comm_id = (uint32_t)round << 8 | i,
+				.sidr_req = {.pkey = 0xffff, .service_id = SERVICE_NONE}};
+			rpwi_cm_encode(&m, mad);
+			send_raw(&lo4, &head, mad, sizeof(mad), 0);
+		}
+		for (int i = 0; i < 1000 && tell(&b, (struct order){.verb = REFUSED}) < before + N; i++)
+			usleep(1000);
+		all_came = tell(&b, (struct order){.verb = REFUSED}) == before + N;
+	}
+	assert_true(all_came);
+}
+
 /* ---- what is left behind ---- */
 
 static void nothing_is_left(void **state)
@@ -920,6 +950,7 @@ int main(int argc, char **argv)
 		cmocka_unit_test_teardown(fork_child_on_its_own, end_both),
 		cmocka_unit_test_teardown(not_for_qp1, end_both),
 		cmocka_unit_test_teardown(steered_by_the_kernel, end_both),
+		cmocka_unit_test_teardown(stopped_member, end_both),
 		cmocka_unit_test_teardown(nothing_is_left, end_both),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
