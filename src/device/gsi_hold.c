@@ -52,7 +52,7 @@ bool gsi_hold(const struct rpwi_rx *rx, const uint8_t *seg, size_t len, const st
 		return false;
 	h->rx = *rx;
 	h->rx.len = h->rx.seg_len = len;
-	h->rx.data = NULL;
+	h->rx.data = h->seg;
 	memcpy(h->seg, seg, len);
 	if (!h->until_ns)
 		h->until_ns = now_ns + HOLD_NS;
@@ -77,8 +77,10 @@ static bool try_again(struct held *h, uint64_t now_ns)
 	struct dport *port = port_of(&h->rx.flow.dst);
 	if (rpwi_pkt_decode(h->seg, h->rx.len, &pkt) || !is_request_for(&pkt, &service_id))
 		return true;
-	if (port && gsi_pass_on(port, &h->rx, h->seg, h->rx.len, &pkt))
+	if (port && gsi_pass_on(port, &h->rx, h->seg, h->rx.len, &pkt)) {
+		rpwi_port_timer(port->io, now_ns); /* gone before this place is used again */
 		return true;
+	}
 	if (now_ns < h->until_ns && !rpwi_steer_owns_service(the_hca.steer, service_id, &h->rx.flow.dst))
 		return false;
 	gsi_rx(&h->rx, &pkt, now_ns);
