@@ -6,7 +6,7 @@
  * Repetition. A message that wants an answer (REQ, REP, DREQ, SIDR_REQ) is repeated until it is given up, (retries + 1) response time-outs after it was first sent: the time
  * that the specification gives it. Its first repetitions come early, after 0.25, 0.5, 1 and 2 s, because a response time-out of 4.3 s is long for a program that
  * only lost a datagram; those are not charged. An MRA puts the next repetition off by its service time-out, and the end, once, by as much.
- * A peer that has our MRA is patient, and would find out late that our answer was lost: so an RTU or REJ that follows an MRA is repeated a few times unasked.
+ * A peer that has our MRA is patient, and would find out late, or, with our REP, never, that our last word was lost: so an RTU or REJ that follows one is repeated a few times unasked.
  */
 #include "cm/internal.h"
 
@@ -22,7 +22,7 @@ enum wait { /* what becomes of the connection's timer */
 	WAIT_NOTHING,
 	WAIT_ANSWER,  /* repeat the message just sent until it is answered */
 	WAIT_SERVICE, /* an MRA: the peer has the message, and asks for time */
-	WAIT_UNASKED, /* if the peer has an MRA of ours: repeat the message just sent a few times */
+	WAIT_UNASKED, /* if the peer is patient: repeat the message just sent a few times */
 	WAIT_TIMEWAIT,
 };
 enum { SEND_AGAIN = 0x80 }; /* not an attribute: the message that was sent last */
@@ -183,7 +183,7 @@ static void conn_send(struct rpwi_cm_conn *c, const struct action *act, const st
 		with.reason = act->reason;
 	if (act->send == RPWI_CM_DREQ)
 		c->dreq_tid = (uint64_t)c->cm->ops->random(c->cm->user) << 32 | c->local_id;
-	c->mra_sent |= act->send == RPWI_CM_MRA;
+	c->peer_patient |= act->send == RPWI_CM_MRA || act->send == RPWI_CM_REP;
 	rpwi_cm_build(c, act->send, &with, &m);
 	rpwi_cm_encode(&m, c->mad);
 	rpwi_cm_send(c->cm, &c->path, c->mad);
@@ -199,7 +199,7 @@ static void repeat_begin(struct rpwi_cm_conn *c, uint64_t now_ns)
 
 static void repeat_unasked(struct rpwi_cm_conn *c, uint64_t now_ns)
 {
-	if (!c->mra_sent)
+	if (!c->peer_patient)
 		return;
 	c->interval_ns = EARLY_NS;
 	c->give_up_ns = now_ns + UNASKED_NS;
@@ -354,7 +354,7 @@ static void conn_clear(struct rpwi_cm_conn *c, bool passive, bool sidr)
 {
 	c->passive = passive;
 	c->sidr = sidr;
-	c->mra_seen = c->mra_sent = false;
+	c->mra_seen = c->peer_patient = false;
 	c->remote_id = c->node.remote_id = 0;
 	c->node.remote_qpn = 0;
 	memset(&c->remote, 0, sizeof(c->remote));

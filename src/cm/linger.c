@@ -6,8 +6,9 @@ enum {
 	ANSWER_TRIES = 3, /* of an answer that the peer has been asked to wait for: see conn.c */
 	FIRST_NS = 250 * 1000000,
 };
-/* A peer that has missed our answer asks again within its response time-out; kernel peers within 4.3 s. Twice that; and after an MRA, that much later. */
-static const uint64_t answer_ns = 2 * (4096ull << RPWI_CM_RESPONSE_TIMEOUT);
+/* A peer that has missed our answer asks again within its response time-out, kernel peers every 4.3 s. Eight such times, from when it asked last: then it is only
+ * once in 10^8 that one datagram in ten being lost makes a second request of a repetition. After an MRA the peer asks that much later. */
+static const uint64_t answer_ns = 8 * (4096ull << RPWI_CM_RESPONSE_TIMEOUT);
 
 static struct cm_linger *linger_take(struct rpwi_cm *cm)
 {
@@ -29,12 +30,12 @@ static void linger_quiet(struct rpwi_cm *cm, struct cm_linger *l, uint64_t now_n
 }
 
 /* How often it speaks unasked, and how long it stays. */
-static void linger_begin(struct rpwi_cm *cm, struct cm_linger *l, bool mra_sent, uint64_t now_ns)
+static void linger_begin(struct rpwi_cm *cm, struct cm_linger *l, bool peer_patient, uint64_t now_ns)
 {
 	l->interval_ns = FIRST_NS;
 	if (l->kind == CM_LINGER_ANSWER) {
-		l->tries_left = mra_sent ? ANSWER_TRIES : 0;
-		l->expires_ns = now_ns + answer_ns + (mra_sent ? rpwi_cm_wait_ns(RPWI_CM_MRA_TIMEOUT) : 0);
+		l->tries_left = peer_patient ? ANSWER_TRIES : 0;
+		l->expires_ns = now_ns + answer_ns + (peer_patient ? rpwi_cm_wait_ns(RPWI_CM_MRA_TIMEOUT) : 0);
 	} else {
 		l->tries_left = l->kind == CM_LINGER_DREQ ? DREQ_TRIES : 0;
 		l->expires_ns = l->kind == CM_LINGER_DREQ ? RPWI_NEVER : now_ns + l->timewait_ns;
@@ -67,7 +68,7 @@ void rpwi_cm_linger_new(struct rpwi_cm_conn *c, enum cm_linger_kind kind, uint64
 	if (kind == CM_LINGER_QUIET || kind == CM_LINGER_DREQ)
 		rpwi_cm_know_qp(cm, &l->node);
 	rpwi_list_add_tail(&cm->lingers, &l->link);
-	linger_begin(cm, l, c->mra_sent, now_ns);
+	linger_begin(cm, l, c->peer_patient, now_ns);
 }
 
 void rpwi_cm_linger_drop(struct rpwi_cm *cm, struct cm_linger *l)
@@ -104,11 +105,14 @@ void rpwi_cm_linger_timer(struct rpwi_cm *cm, struct cm_linger *l, uint64_t now_
 }
 
 /* A REQ or SIDR_REQ again, or a REP or RTU by someone who thinks that there is a connection. */
-static void linger_asked(struct rpwi_cm *cm, struct cm_linger *l, const struct rpwi_cm_msg *m)
+static void linger_asked(struct rpwi_cm *cm, struct cm_linger *l, const struct rpwi_cm_msg *m, uint64_t now_ns)
 {
 	struct rpwi_cm_msg rej;
 
 	if (l->kind == CM_LINGER_ANSWER) {
+		l->expires_ns = RPWI_MAX(l->expires_ns, now_ns + answer_ns);
+		if (!l->tries_left)
+			rpwi_cm_timer_set(cm, &l->node, l->expires_ns);
 		rpwi_cm_send(cm, &l->path, l->mad);
 	} else if (m->attr == RPWI_CM_REQ && l->kind != CM_LINGER_DEAF) {
 		rpwi_cm_build_rej(m, RPWI_REJ_STALE_CONN, CM_REJECTED_REQ, &rej);
@@ -138,7 +142,7 @@ void rpwi_cm_linger_rx(struct rpwi_cm *cm, struct cm_linger *l, const struct rpw
 	case RPWI_CM_SIDR_REQ:
 	case RPWI_CM_REP:
 	case RPWI_CM_RTU:
-		linger_asked(cm, l, m);
+		linger_asked(cm, l, m, now_ns);
 		break;
 	default:
 		break;
