@@ -15,7 +15,6 @@
 
 enum {
 	HOP_LIMIT = 64,
-	EXIT_LOCK_MS = 200,
 };
 static const uint64_t LOOK_NS = RPWI_NS_PER_S;
 
@@ -39,7 +38,7 @@ static struct {
 	struct rpwi_txb txb;
 	uint64_t look_ns;     /* when peers are looked at, RPWI_NEVER if there are none to look at */
 	uint64_t parents[64]; /* slots of the process that this one was forked from: its connections are not ours to speak for */
-	bool exiting, exit_hooked;
+	bool exiting;
 } gsi = {.look_ns = RPWI_NEVER};
 
 static bool bit_get(const uint64_t *set, unsigned i) { return set[i / 64] >> i % 64 & 1; }
@@ -357,24 +356,15 @@ static void engine_free(void)
 /* The peers of a process that ends are told, while there is somebody to tell them. */
 static void destroy_one(struct rpwi_cm_conn *c, void *arg) { rpwi_cm_destroy(c, *(const uint64_t *)arg); }
 
-static void at_exit(void)
+void gsi_exit(void)
 {
-	struct timespec until;
-	clock_gettime(CLOCK_REALTIME, &until);
-	until.tv_nsec += EXIT_LOCK_MS * (long)RPWI_NS_PER_MS;
-	until.tv_sec += until.tv_nsec / (long)RPWI_NS_PER_S;
-	until.tv_nsec %= (long)RPWI_NS_PER_S;
-	/* Whoever holds the lock may never give it back: it may be this thread, that calls exit in a signal handler. */
-	if (pthread_mutex_timedlock(&the_hca.lock, &until))
+	uint64_t now = rpwi_now_ns();
+	if (!gsi.cm || !gsi.refs)
 		return;
-	if (gsi.cm && gsi.refs && !the_hca.forked_from) {
-		uint64_t now = rpwi_now_ns();
-		gsi.depth++;
-		rpwi_cm_each(gsi.cm, destroy_one, &now);
-		gsi.depth--;
-		gsi.exiting = true;
-	}
-	hca_unlock();
+	gsi.depth++;
+	rpwi_cm_each(gsi.cm, destroy_one, &now);
+	gsi.depth--;
+	gsi.exiting = true;
 }
 
 int rpwi_gsi_get(struct rpwi_cm **out)
@@ -388,8 +378,6 @@ int rpwi_gsi_get(struct rpwi_cm **out)
 		return rc;
 	}
 	gsi.refs++;
-	if (!gsi.exit_hooked)
-		gsi.exit_hooked = !atexit(at_exit);
 	*out = gsi.cm;
 	return 0;
 }

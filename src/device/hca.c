@@ -392,6 +392,25 @@ static int place_leave_to_parent(void)
 	return rc;
 }
 
+/* What a device would do after its program's end: acknowledge what has come, and take leave of the peers of its connections. */
+static void at_exit(void)
+{
+	enum { LOCK_MS = 200 };
+	struct timespec until;
+	clock_gettime(CLOCK_REALTIME, &until);
+	until.tv_nsec += LOCK_MS * (long)RPWI_NS_PER_MS;
+	until.tv_sec += until.tv_nsec / (long)RPWI_NS_PER_S;
+	until.tv_nsec %= (long)RPWI_NS_PER_S;
+	/* Whoever holds the lock may never give it back: it may be this thread, that calls exit in a signal handler. */
+	if (pthread_mutex_timedlock(&the_hca.lock, &until))
+		return;
+	if (the_hca.opens && !the_hca.forked_from) {
+		progress_flush_held(rpwi_now_ns());
+		gsi_exit();
+	}
+	hca_unlock();
+}
+
 int hca_get(void)
 {
 	struct hca *h = &the_hca;
@@ -414,6 +433,7 @@ int hca_get(void)
 	}
 	if (!forks_hooked) {
 		pthread_atfork(before_fork, after_fork, after_fork_child);
+		atexit(at_exit);
 		forks_hooked = true;
 		const char *crc = rpwi_icrc_choose(rpwi_now_ns);
 		rpwi_debug("ICRCs are computed by %s", crc);

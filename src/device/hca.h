@@ -316,6 +316,7 @@ void gsi_rx(const struct rpwi_rx *rx, const struct rpwi_pkt *pkt, uint64_t now_n
 uint64_t gsi_deadline(void);
 void gsi_timer(uint64_t now_ns); /* when the deadline has come */
 void gsi_left_to_parent(void);   /* after a fork, this process has a place of its own now */
+void gsi_exit(void);             /* the process ends: its peers are told */
 void gsi_hca_gone(void);         /* nobody uses the HCA any more */
 void gsi_addresses_changed(void);
 void gsi_stats_print(FILE *to);

@@ -327,6 +327,9 @@ int rpwi_dev_modify_qp(struct ibv_qp *ibv, struct ibv_qp_attr *attr, int mask)
 		rc = ud_ports_open(q);
 	}
 	uint64_t now_ns = rpwi_now_ns();
+	bool ends = (mask & IBV_QP_STATE) && (attr->qp_state == IBV_QPS_ERR || attr->qp_state == IBV_QPS_RESET);
+	if (!rc && ends && rpwi_qp_ack_owed(&q->t)) /* as in destroy */
+		progress_qp_kick(q, false, now_ns);
 	if (!rc)
 		rc = rpwi_qp_modify(&q->t, attr, mask, mask & IBV_QP_AV ? &av : NULL, now_ns);
 	if (RPWI_UNLIKELY(rpwi_account_on))
