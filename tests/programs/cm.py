@@ -95,17 +95,17 @@ PROGRAMS = [
     Program("rdma_xserver -c r", "rdma_xserver -p {p} -c r", "rdma_xclient -s {a} -p {p} -c r", says="end 0", server_says="end 0"),
     # cmtime's server serves for ever.
     Program("cmtime -c 1000", "cmtime -b {a} -p {p}", "cmtime -s {a} -p {p} -c 1000", says=r"destroy\s+:", stays=True),
-    perftest("ib_send_bw", "-n 200", listens=TCP),
+    perftest("ib_send_bw", "-n 200"),
     perftest("ib_write_bw", "-n 200"),
     perftest("ib_read_lat", "-n 200"),
     perftest("ib_send_lat", "-n 200"),
     perftest("ib_write_bw", "-q 4 -n 100", twice=False),
-    perftest("ib_send_bw", "-c UD -s 1024 -n 200", listens=UDP),
-    Program("ib_send_bw -z", "ib_send_bw -z -F -p {p} -n 100", "ib_send_bw -z -F -p {p} -n 100 {a}", twice=False),
+    perftest("ib_send_bw", "-c UD -s 1024 -n 200"),
+    Program("ib_send_bw -z", "ib_send_bw -z -d {d} -x 1 -F -p {p} -n 100", "ib_send_bw -z -d {d} -x 1 -F -p {p} -n 100 {a}", twice=False),
     sockets("rstream", "-T v -S 65536 -C 20 -I 5", says="custom"),
-    sockets("rstream", "-T v -T a -S 4096 -C 50 -I 5", says="custom", twice=False),
+    # Not -T a: rstream takes POLLIN with POLLHUP for an error, which is what it gets when the last data and the disconnect are there together.
     sockets("rstream", "-T v -T n -S 4096 -C 50 -I 5", says="custom", twice=False),
-    sockets("rstream", "-T v -T f -S 4096 -C 50 -I 5", says="custom", twice=False, stays=True),
+    sockets("rstream", "-T v -T f -S 4096 -C 50 -I 5", says="custom", twice=False, listens=0),
     sockets("rstream", "-T v -T r -S 4096 -C 50 -I 5", says="custom", twice=False),
     sockets("riostream", "-T v -S 65536 -C 20 -I 5", says="custom"),
     sockets("riostream", "-T v -T n -S 4096 -C 50 -I 5", says="custom", twice=False),
@@ -119,9 +119,9 @@ PROGRAMS = [
     ucx("ucp_fadd", "-n 500 -w 10 -s 8", twice=False),
     Program("ucx_info -d shows rdmacm", "", "ucx_info -d", says="Connection manager: rdmacm", twice=False),
     # io_demo connects by address, which is the connection manager's part of UCX; -q compares what is read and written.
-    Program("io_demo over rdmacm", "io_demo -p {p} -q", "io_demo -q -i 200 -d 1:100000 -o read,write {a}:{p}", env=UCX_RDMACM, stays=True),
+    Program("io_demo over rdmacm", "io_demo -p {p} -q -d 1:100000", "io_demo -q -i 200 -d 1:100000 -o read,write {a}:{p}", env=UCX_RDMACM, stays=True),
     *[Program(f"fi_pingpong verbs {size}", f"fi_pingpong -p verbs -e msg -c -I 30 -S {size} -B {{p}}", f"fi_pingpong -p verbs -e msg -c -I 30 -S {size} -P {{p}} {{a}}",
-              listens=0, twice=size == "all", says=r"bytes\s+#sent") for size in ("64", "65536", "all")],
+              listens=0, twice=size == "65536", says=r"bytes\s+#sent") for size in ("64", "65536", "all")],
     Program("fi_pingpong verbs;ofi_rxm", "fi_pingpong -p verbs;ofi_rxm -e rdm -c -I 30 -S 4096 -B {p}", "fi_pingpong -p verbs;ofi_rxm -e rdm -c -I 30 -S 4096 -P {p} {a}",
             listens=0, twice=False, says=r"bytes\s+#sent"),
     mpi("UCX rc_v", "--mca pml ucx --mca osc ucx", {"UCX_TLS": "rc_v,self", "UCX_NET_DEVICES": "{d}:1"}),
@@ -397,7 +397,8 @@ def enter_namespace():
     sys.path.insert(0, str(INTEROP))
     import netns
     netns.enter_namespace()
-    for words in (["link", "set", "lo", "up"], ["link", "add", "cm0", "type", "dummy"], ["addr", "add", SECOND + "/24", "dev", "cm0"], ["link", "set", "cm0", "up"]):
+    for words in (["link", "set", "lo", "up"], ["link", "add", "cm0", "type", "veth", "peer", "name", "cm1"], ["addr", "add", SECOND + "/24", "dev", "cm0"],
+                  ["link", "set", "cm0", "up"], ["link", "set", "cm1", "up"]):
         netns.ip(*words)
 
 

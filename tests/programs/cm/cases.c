@@ -1,7 +1,10 @@
 /* cases.c - the table of cases. */
 #include "cases.h"
 
-#define CASE(name, what) {#name, what, name##_server, name##_client, false}
+#define CASE(name, what) \
+	{ \
+#name, what, name##_server, name##_client, false \
+	}
 
 const struct cm_case cm_cases[] = {
 	CASE(client_closes, "connect, a message each way, the client disconnects"),

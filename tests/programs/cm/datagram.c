@@ -21,7 +21,8 @@ static struct rdma_cm_id *listen_udp(struct side *s)
 
 static void ud_open(struct side *s, struct conn *c, struct rdma_cm_id *id)
 {
-	struct ibv_qp_init_attr attr = {.cap = {.max_send_wr = 8, .max_recv_wr = 8, .max_send_sge = 1, .max_recv_sge = 1}, .qp_type = IBV_QPT_UD, .sq_sig_all = 1};
+	struct ibv_qp_init_attr attr = {
+		.cap = {.max_send_wr = 8, .max_recv_wr = 8, .max_send_sge = 1, .max_recv_sge = 1}, .qp_type = IBV_QPT_UD, .sq_sig_all = 1};
 
 	*c = (struct conn){.id = id, .seed_out = 60 + s->is_server, .seed_in = 60 + !s->is_server, .buf = calloc(2, MESSAGE_BYTES)};
 	pattern_fill(c->buf, DATAGRAM, c->seed_out);

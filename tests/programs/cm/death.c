@@ -60,10 +60,7 @@ void server_dies_unseen_server(struct side *s)
 	die();
 }
 
-void server_dies_unseen_client(struct side *s)
-{
-	server_dies_asked_client(s);
-}
+void server_dies_unseen_client(struct side *s) { server_dies_asked_client(s); }
 
 void server_dies_accepted_server(struct side *s)
 {
@@ -217,15 +214,9 @@ void server_exits_server(struct side *s)
 	exit(0);
 }
 
-void server_exits_client(struct side *s)
-{
-	server_dies_connected_client(s);
-}
+void server_exits_client(struct side *s) { server_dies_connected_client(s); }
 
-void client_exits_server(struct side *s)
-{
-	client_dies_connected_server(s);
-}
+void client_exits_server(struct side *s) { client_dies_connected_server(s); }
 
 void client_exits_client(struct side *s)
 {

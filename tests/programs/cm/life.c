@@ -117,7 +117,8 @@ static void say_qp_attr(struct ibv_qp *qp)
 	struct ibv_qp_attr a;
 	struct ibv_qp_init_attr init;
 
-	MUST(ibv_query_qp(qp, &a, IBV_QP_STATE | IBV_QP_MAX_QP_RD_ATOMIC | IBV_QP_MAX_DEST_RD_ATOMIC | IBV_QP_RETRY_CNT | IBV_QP_RNR_RETRY | IBV_QP_MIN_RNR_TIMER, &init));
+	MUST(ibv_query_qp(qp, &a,
+		IBV_QP_STATE | IBV_QP_MAX_QP_RD_ATOMIC | IBV_QP_MAX_DEST_RD_ATOMIC | IBV_QP_RETRY_CNT | IBV_QP_RNR_RETRY | IBV_QP_MIN_RNR_TIMER, &init));
 	say("QP: state %d, max_rd_atomic %u, max_dest_rd_atomic %u, retry_cnt %u, rnr_retry %u", a.qp_state, a.max_rd_atomic, a.max_dest_rd_atomic, a.retry_cnt,
 		a.rnr_retry);
 }
@@ -146,8 +147,8 @@ void parameters_server(struct side *s)
 
 void parameters_client(struct side *s)
 {
-	struct rdma_conn_param param = {.responder_resources = 5, .initiator_depth = 3, .flow_control = 1, .retry_count = 6, .rnr_retry_count = 5,
-		.private_data = "ask for it"};
+	struct rdma_conn_param param = {
+		.responder_resources = 5, .initiator_depth = 3, .flow_control = 1, .retry_count = 6, .rnr_retry_count = 5, .private_data = "ask for it"};
 	struct conn c;
 	struct event e;
 
@@ -325,7 +326,8 @@ static void move_qp(struct rdma_cm_id *id, struct ibv_qp *qp, enum ibv_qp_state 
 
 static struct ibv_qp *make_own_qp(struct rdma_cm_id *id, struct ibv_cq **cq)
 {
-	struct ibv_qp_init_attr attr = {.cap = {.max_send_wr = 8, .max_recv_wr = 8, .max_send_sge = 1, .max_recv_sge = 1}, .qp_type = IBV_QPT_RC, .sq_sig_all = 1};
+	struct ibv_qp_init_attr attr = {
+		.cap = {.max_send_wr = 8, .max_recv_wr = 8, .max_send_sge = 1, .max_recv_sge = 1}, .qp_type = IBV_QPT_RC, .sq_sig_all = 1};
 	struct ibv_qp *qp;
 
 	*cq = ibv_create_cq(id->verbs, 16, NULL, NULL, 0);
@@ -542,10 +544,7 @@ void migrate_client(struct side *s)
 	rdma_destroy_event_channel(other);
 }
 
-void epoll_server(struct side *s)
-{
-	client_closes_server(s);
-}
+void epoll_server(struct side *s) { client_closes_server(s); }
 
 static bool readable(int epoll_fd, int ms)
 {
@@ -621,9 +620,13 @@ void wildcard_server(struct side *s)
 	MUST(rdma_listen(id, 4));
 	tell(s, ntohs(rdma_get_src_port(id)));
 	connect_as_server(s, &c, 9);
-	say("the connection's address is the client's target: %s", s->address.ss_family == AF_INET
-			? (((struct sockaddr_in *)rdma_get_local_addr(c.id))->sin_addr.s_addr == ((struct sockaddr_in *)&s->address)->sin_addr.s_addr ? "yes" : "no")
-			: (memcmp(&((struct sockaddr_in6 *)rdma_get_local_addr(c.id))->sin6_addr, &((struct sockaddr_in6 *)&s->address)->sin6_addr, 16) ? "no" : "yes"));
+	say("the connection's address is the client's target: %s",
+		s->address.ss_family == AF_INET
+			? (((struct sockaddr_in *)rdma_get_local_addr(c.id))->sin_addr.s_addr == ((struct sockaddr_in *)&s->address)->sin_addr.s_addr ? "yes"
+																		      : "no")
+			: (memcmp(&((struct sockaddr_in6 *)rdma_get_local_addr(c.id))->sin6_addr, &((struct sockaddr_in6 *)&s->address)->sin6_addr, 16)
+					  ? "no"
+					  : "yes"));
 	say("ports: own %s, peer %s", rdma_get_src_port(c.id) == rdma_get_src_port(id) ? "as bound" : "another",
 		ntohs(rdma_get_dst_port(c.id)) == hear(s) ? "right" : "wrong");
 	exchange(s, &c);
@@ -653,10 +656,7 @@ struct footprint {
 	size_t bytes;
 };
 
-static struct footprint measure(void)
-{
-	return (struct footprint){open_descriptors(), mallinfo2().uordblks};
-}
+static struct footprint measure(void) { return (struct footprint){open_descriptors(), mallinfo2().uordblks}; }
 
 /* Each connection's leavings in TIMEWAIT may be remembered for a while: hence some room. */
 static void say_growth(struct footprint before)
@@ -805,8 +805,8 @@ void at_once_client(struct side *s)
 
 /* ---- the synchronous calls ---- */
 
-static const struct ibv_qp_init_attr endpoint_attr = {.cap = {.max_send_wr = 8, .max_recv_wr = 8, .max_send_sge = 1, .max_recv_sge = 1, .max_inline_data = 16},
-	.qp_type = IBV_QPT_RC, .sq_sig_all = 1};
+static const struct ibv_qp_init_attr endpoint_attr = {
+	.cap = {.max_send_wr = 8, .max_recv_wr = 8, .max_send_sge = 1, .max_recv_sge = 1, .max_inline_data = 16}, .qp_type = IBV_QPT_RC, .sq_sig_all = 1};
 
 static struct rdma_addrinfo *endpoint_address(struct side *s, int port, int flags)
 {
@@ -860,7 +860,8 @@ void endpoints_server(struct side *s)
 	struct rdma_cm_id *listener;
 	struct conn c = {0};
 
-	say("passive: source %s, destination %s, QP type %d", address->ai_src_len ? "given" : "none", address->ai_dst_len ? "given" : "none", address->ai_qp_type);
+	say("passive: source %s, destination %s, QP type %d", address->ai_src_len ? "given" : "none", address->ai_dst_len ? "given" : "none",
+		address->ai_qp_type);
 	MUST(rdma_create_ep(&listener, address, NULL, &attr));
 	rdma_freeaddrinfo(address);
 	MUST(rdma_listen(listener, 0));
@@ -893,7 +894,8 @@ void endpoints_client(struct side *s)
 	struct rdma_conn_param param = {.responder_resources = 2, .initiator_depth = 2, .retry_count = 7, .rnr_retry_count = 7};
 	struct conn c = {0};
 
-	say("active: source %s, destination %s, QP type %d", address->ai_src_len ? "given" : "none", address->ai_dst_len ? "given" : "none", address->ai_qp_type);
+	say("active: source %s, destination %s, QP type %d", address->ai_src_len ? "given" : "none", address->ai_dst_len ? "given" : "none",
+		address->ai_qp_type);
 	MUST(rdma_create_ep(&c.id, address, NULL, &attr));
 	rdma_freeaddrinfo(address);
 	endpoint_memory(s, &c);
@@ -962,10 +964,7 @@ void fork_client(struct side *s)
 	}
 }
 
-void within_server(struct side *s)
-{
-	tell(s, 0);
-}
+void within_server(struct side *s) { tell(s, 0); }
 
 void within_client(struct side *s)
 {

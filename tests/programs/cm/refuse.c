@@ -59,10 +59,7 @@ static void try_resolve(struct side *s, const char *address)
 	MUST(rdma_destroy_id(id));
 }
 
-void no_route_server(struct side *s)
-{
-	tell(s, 0);
-}
+void no_route_server(struct side *s) { tell(s, 0); }
 
 void no_route_client(struct side *s)
 {
@@ -188,10 +185,7 @@ void reuse_server(struct side *s)
 	tell(s, 0);
 }
 
-void reuse_client(struct side *s)
-{
-	hear(s);
-}
+void reuse_client(struct side *s) { hear(s); }
 
 /* ---- who does not want ---- */
 
@@ -449,7 +443,7 @@ void wrong_state_server(struct side *s)
 void wrong_state_client(struct side *s)
 {
 	struct rdma_conn_param param = {.retry_count = 7};
-	
+
 	struct rdma_cm_id *id;
 	struct conn c;
 	int port = hear(s);
@@ -482,10 +476,7 @@ void wrong_state_client(struct side *s)
 	say_result("another port space", rdma_create_id(s->channel, &id, NULL, (enum rdma_port_space)0x7777));
 }
 
-void options_server(struct side *s)
-{
-	tell(s, 0);
-}
+void options_server(struct side *s) { tell(s, 0); }
 
 void options_client(struct side *s)
 {
@@ -507,10 +498,7 @@ void options_client(struct side *s)
 	MUST(rdma_destroy_id(id));
 }
 
-void multicast_server(struct side *s)
-{
-	tell(s, 0);
-}
+void multicast_server(struct side *s) { tell(s, 0); }
 
 void multicast_client(struct side *s)
 {

@@ -30,10 +30,7 @@ const char *errno_name(int code)
 	return name ? name : "?";
 }
 
-void say_result(const char *call, int rc)
-{
-	say("%s: %s", call, rc ? errno_name(errno) : "0");
-}
+void say_result(const char *call, int rc) { say("%s: %s", call, rc ? errno_name(errno) : "0"); }
 
 void give_up(const char *format, ...)
 {
@@ -74,10 +71,7 @@ void wait_for_death(struct side *s)
 		;
 }
 
-void die(void)
-{
-	kill(getpid(), SIGKILL);
-}
+void die(void) { kill(getpid(), SIGKILL); }
 
 struct sockaddr *server_address(struct side *s, int port)
 {
@@ -166,7 +160,8 @@ struct rdma_cm_id *resolved_id(struct side *s, int port, enum rdma_port_space ps
 
 void conn_open(struct side *s, struct conn *c, struct rdma_cm_id *id, unsigned number)
 {
-	struct ibv_qp_init_attr attr = {.cap = {.max_send_wr = 8, .max_recv_wr = 8, .max_send_sge = 1, .max_recv_sge = 1}, .qp_type = IBV_QPT_RC, .sq_sig_all = 1};
+	struct ibv_qp_init_attr attr = {
+		.cap = {.max_send_wr = 8, .max_recv_wr = 8, .max_send_sge = 1, .max_recv_sge = 1}, .qp_type = IBV_QPT_RC, .sq_sig_all = 1};
 
 	*c = (struct conn){.id = id, .seed_out = 2 * number + s->is_server, .seed_in = 2 * number + !s->is_server};
 	/* Pages of its own: with ibv_fork_init a child lacks the pages that are registered. */
@@ -193,10 +188,7 @@ void conn_close(struct conn *c)
 	*c = (struct conn){0};
 }
 
-void conn_post_receive(struct conn *c)
-{
-	MUST(rdma_post_recv(c->id, NULL, c->buf + MESSAGE_BYTES, MESSAGE_BYTES, c->mr));
-}
+void conn_post_receive(struct conn *c) { MUST(rdma_post_recv(c->id, NULL, c->buf + MESSAGE_BYTES, MESSAGE_BYTES, c->mr)); }
 
 static void take_completion(const char *what, int (*get)(struct rdma_cm_id *, struct ibv_wc *), struct rdma_cm_id *id)
 {
