@@ -367,11 +367,19 @@ void gsi_exit(void)
 	gsi.exiting = true;
 }
 
+/* A child of a fork that goes on with what it inherited: see place_leave_to_parent. */
+static void serve_again(void)
+{
+	if (RPWI_UNLIKELY(the_hca.opens && !the_hca.service_running))
+		service_start();
+}
+
 int rpwi_gsi_get(struct rpwi_cm **out)
 {
 	int rc = hca_get();
 	if (rc)
 		return rc;
+	serve_again();
 	rc = engine_make();
 	if (rc) {
 		hca_put();
@@ -516,9 +524,7 @@ void gsi_timer(uint64_t now_ns)
 void rpwi_gsi_kick(void)
 {
 	struct hca *h = &the_hca;
-	/* A child that goes on with what it inherited: see place_leave_to_parent. */
-	if (RPWI_UNLIKELY(h->opens && !h->service_running))
-		service_start();
+	serve_again();
 	if (atomic_load_explicit(&h->service_sleeps, memory_order_relaxed) && gsi_deadline() < h->service_wake_ns)
 		service_wake();
 }

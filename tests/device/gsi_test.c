@@ -47,7 +47,8 @@ enum verb {
 	DESTROY,
 	SLOT,
 	LOST,
-	REFUSED
+	REFUSED,
+	DAEMON
 };
 struct order {
 	enum verb verb;
@@ -360,6 +361,13 @@ static int obey(const struct order *o)
 		return open_files();
 	case FORK_OWN:
 		return fork_own(o);
+	case DAEMON:
+		pid = getpid();
+		if (fork())
+			_exit(0);
+		while (getppid() == pid)
+			usleep(1000);
+		return 0;
 	case FORK_EXIT:
 		pid = fork();
 		if (!pid)
@@ -494,10 +502,10 @@ static void connected_pair(void)
 }
 
 /* One flow lands at one process whatever it asks for; A asks for a service here and one there, so one of the two has to be handed over. */
-static void both_ways(const struct rpwi_addr *addr, const struct rpwi_addr *claimed, uid_t other_user)
+static void both_ways(const struct rpwi_addr *addr, const struct rpwi_addr *claimed, uid_t user_a, uid_t user_b)
 {
-	open_engine(&a, addr);
-	open_engine_as(&b, addr, other_user);
+	open_engine_as(&a, addr, user_a);
+	open_engine_as(&b, addr, user_b);
 	claim(&a, SERVICE_A, claimed);
 	claim(&b, SERVICE_B, claimed);
 	connect_to(&a, SERVICE_A, addr, addr, 1);
@@ -520,9 +528,9 @@ static void both_ways(const struct rpwi_addr *addr, const struct rpwi_addr *clai
 	await_state(&a, RPWI_CM_ESTABLISHED, 0);
 	await_state(&b, RPWI_CM_ESTABLISHED, 2); /* its own with itself */
 }
-static void both_ways_ipv4(void **state) { both_ways(&lo4, &lo4, 0); }
-static void both_ways_ipv6(void **state) { both_ways(&lo6, &lo6, 0); }
-static void both_ways_wildcard(void **state) { both_ways(&lo4, &all, 0); }
+static void both_ways_ipv4(void **state) { both_ways(&lo4, &lo4, 0, 0); }
+static void both_ways_ipv6(void **state) { both_ways(&lo6, &lo6, 0, 0); }
+static void both_ways_wildcard(void **state) { both_ways(&lo4, &all, 0, 0); }
 
 /* All packets land at A, whose user has the port; those of B are handed over. */
 static void both_ways_another_user(void **state)
@@ -537,7 +545,9 @@ static void both_ways_another_user(void **state)
 		fprintf(stderr, "SKIPPED: only root can be other users: connections between users were not tried\n");
 		skip();
 	}
-	both_ways(&lo4, &lo4, 1001);
+	both_ways(&lo4, &lo4, 0, 1001);
+	end_both(state);
+	both_ways(&lo4, &all, 1001, 1002);
 }
 
 static bool run(const char *command) { return system(command) == 0; }
@@ -551,7 +561,7 @@ static void both_ways_link_local(void **state)
 		skip();
 	}
 	struct rpwi_addr ll = {.family = 6, .bytes = {0xfe, 0x80, [13] = 7, [15] = 7}, .scope = if_nametoindex("ll0")};
-	both_ways(&ll, &ll, 0);
+	both_ways(&ll, &ll, 0, 0);
 	assert_int_equal(tell(&a, (struct order){.verb = LOCAL, .from = ll}), 0);
 	ll.scope++;
 	assert_int_equal(tell(&a, (struct order){.verb = LOCAL, .from = ll}), -EADDRNOTAVAIL);
@@ -752,6 +762,26 @@ static void fork_child_on_its_own(void **state)
 	await(&a.seen->event[RPWI_CM_EV_DREP], 1);
 }
 
+/* As daemon(3): the child goes on with the connections, the parent ends without a word. */
+static void fork_daemon(void **state)
+{
+#ifdef __SANITIZE_THREAD__
+	skip();
+#endif
+	connected_pair();
+	assert_int_equal(tell(&a, (struct order){.verb = DAEMON}), 0);
+	connect_to(&a, SERVICE_B, &lo4, &lo4, 1);
+	await(&b.seen->passive, 2);
+	await(&a.seen->active, 2);
+	claim(&a, SERVICE_A, &lo4);
+	connect_to(&b, SERVICE_A, &lo4, &lo4, 1);
+	await(&a.seen->passive, 1);
+	assert_int_equal(b.seen->event[RPWI_CM_EV_DREQ] + b.seen->event[RPWI_CM_EV_PEER_GONE], 0);
+	assert_int_equal(tell(&a, (struct order){.verb = DISCONNECT}), 3);
+	await(&b.seen->event[RPWI_CM_EV_DREQ], 3);
+	await(&a.seen->event[RPWI_CM_EV_DREP], 3);
+}
+
 /* ---- what nobody should send ---- */
 
 static void send_raw(const struct rpwi_addr *to, const struct rpwi_pkt *head, const uint8_t *payload, uint32_t len, uint32_t icrc_xor)
@@ -948,6 +978,7 @@ int main(int argc, char **argv)
 		cmocka_unit_test_teardown(exit_says_so, end_both),
 		cmocka_unit_test_teardown(fork_child_exits, end_both),
 		cmocka_unit_test_teardown(fork_child_on_its_own, end_both),
+		cmocka_unit_test_teardown(fork_daemon, end_both),
 		cmocka_unit_test_teardown(not_for_qp1, end_both),
 		cmocka_unit_test_teardown(steered_by_the_kernel, end_both),
 		cmocka_unit_test_teardown(stopped_member, end_both),
