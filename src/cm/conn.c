@@ -5,15 +5,16 @@
  *
  * Repetition. A message that wants an answer (REQ, REP, DREQ, SIDR_REQ) is repeated until it is given up, (retries + 1) response time-outs after it was first sent: the time
  * that the specification gives it. Its first repetitions come early, after 0.25, 0.5, 1 and 2 s, because a response time-out of 4.3 s is long for a program that
- * only lost a datagram; those are not charged. An MRA puts the next repetition off by its service time-out, and the end, once, by as much.
+ * only lost a datagram; those are not charged. An MRA puts the next repetition off by its service time-out, and the end, once, by as much; but a few tries remain at the end,
+ * since it may be the answer that was lost.
  * A peer that has our MRA is patient, and would find out late, or, with our REP, never, that our last word was lost: so an RTU or REJ that follows one is repeated a few times unasked.
  */
 #include "cm/internal.h"
 
 #include <errno.h>
 
-enum { EARLY_NS = 250 * 1000000, UNASKED_NS = 2000 * 1000000, TIMEWAIT_MIN_NS = 100 * 1000000 };
-static const uint64_t timewait_max_ns = 4 * RPWI_NS_PER_S;
+enum { EARLY_NS = 250 * 1000000, LAST_TRIES = 4, TIMEWAIT_MIN_NS = 100 * 1000000 };
+static const uint64_t timewait_max_ns = 4 * RPWI_NS_PER_S, unasked_ns = 8 * RPWI_NS_PER_S;
 
 /* ---- The transitions ---- */
 
@@ -202,7 +203,7 @@ static void repeat_unasked(struct rpwi_cm_conn *c, uint64_t now_ns)
 	if (!c->peer_patient)
 		return;
 	c->interval_ns = EARLY_NS;
-	c->give_up_ns = now_ns + UNASKED_NS;
+	c->give_up_ns = now_ns + unasked_ns;
 	rpwi_cm_timer_set(c->cm, &c->node, now_ns + c->interval_ns);
 }
 
@@ -213,7 +214,8 @@ static void repeat_put_off(struct rpwi_cm_conn *c, unsigned service_timeout, uin
 		c->give_up_ns += service_ns;
 	c->mra_seen = true;
 	c->interval_ns = c->timeout_ns;
-	rpwi_cm_timer_set(c->cm, &c->node, RPWI_MIN(now_ns + service_ns, c->give_up_ns));
+	uint64_t last_ns = c->give_up_ns - LAST_TRIES * c->timeout_ns, next_ns = RPWI_MIN(now_ns + service_ns, last_ns);
+	rpwi_cm_timer_set(c->cm, &c->node, RPWI_MIN(RPWI_MAX(next_ns, now_ns + c->timeout_ns), c->give_up_ns));
 }
 
 static void conn_wait(struct rpwi_cm_conn *c, const struct action *act, const struct cm_args *a, uint64_t now_ns)

@@ -2,8 +2,8 @@
 #include "cm/internal.h"
 
 enum {
-	DREQ_TRIES = 5,   /* after 0.25, 0.5, 1, 2 and 4 s: the program is gone, so nobody waits for more */
-	ANSWER_TRIES = 3, /* of an answer that the peer has been asked to wait for: see conn.c */
+	DREQ_TRIES = 8,   /* after 0.25, 0.5, 1, ... 32 s: about as long as a connection's own DREQ */
+	ANSWER_TRIES = 5, /* of an answer that the peer has been asked to wait for: see conn.c */
 	FIRST_NS = 250 * 1000000,
 };
 /* A peer that has missed our answer asks again within its response time-out, kernel peers every 4.3 s. Eight such times, from when it asked last: then it is only

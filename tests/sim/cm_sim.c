@@ -82,7 +82,9 @@ void cms_fail(const char *fmt, ...)
 	va_start(ap, fmt);
 	vfprintf(stderr, fmt, ap);
 	va_end(ap);
-	fprintf(stderr, "\nagain, with all that happens: cm-sim --seed %lu --conns %u --trace\n", (unsigned long)cms_config.seed, cms_config.conns);
+	fprintf(stderr, "\nagain, with all that happens: cm-sim --seed %lu --hosts %u --conns %u --spread %g --loss %g --dup %g --reorder %g --forge %g --trace\n",
+		(unsigned long)cms_config.seed, cms_config.hosts, cms_config.conns, (double)(cms_config.spread_ns - 1) / 1e9, cms_config.loss, cms_config.dup, cms_config.reorder,
+		cms_config.forge);
 	exit(1);
 }
 
@@ -239,7 +241,7 @@ int main(int argc, char **argv)
 	static const struct option options[] = {{"seed", 1, 0, 's'}, {"seeds", 1, 0, 'n'}, {"conns", 1, 0, 'c'}, {"hosts", 1, 0, 'h'}, {"spread", 1, 0, 'p'}, {"loss", 1, 0, 'l'},
 		{"dup", 1, 0, 'd'}, {"reorder", 1, 0, 'r'}, {"forge", 1, 0, 'f'}, {"trace", 0, 0, 't'}, {0}};
 	uint64_t first = 1, seeds = 1;
-	cms_config = (struct cms_config){.conns = 1000, .hosts = 3, .spread_ns = 2 * RPWI_NS_PER_S, .loss = 0.1, .dup = 0.1, .reorder = 0.1, .forge = 0.05};
+	cms_config = (struct cms_config){.conns = 1000, .hosts = 3, .spread_ns = 2 * RPWI_NS_PER_S + 1, .loss = 0.1, .dup = 0.1, .reorder = 0.1, .forge = 0.05};
 	for (int o; (o = getopt_long(argc, argv, "", options, NULL)) != -1;)
 		switch (o) {
 		case 's':
