@@ -13,7 +13,7 @@
 #include "device/gsi.h"
 #include "device/hca.h"
 
-enum { CONNS = 512, SERVICE_A = 0x106aaaa, SERVICE_B = 0x106bbbb, SERVICE_NONE = 0x106cccc, WAIT_MS = 20000 };
+enum { CONNS = 1100, SERVICE_A = 0x106aaaa, SERVICE_B = 0x106bbbb, SERVICE_NONE = 0x106cccc, WAIT_MS = 20000 };
 
 static const struct rpwi_addr all = {0};
 static const struct rpwi_addr addr2 = {.family = 4, .bytes = {127, 0, 0, 2}};
@@ -734,6 +734,23 @@ static void exit_says_so(void **state)
 	assert_int_equal(b.seen->event[RPWI_CM_EV_PEER_GONE], 0);
 }
 
+/* A thousand at once, more than a socket of the default size holds: each is told, by the end of the process or by its absence. */
+static void exit_with_many(void **state)
+{
+	enum { N = 1000 };
+	open_engine(&a, &lo4);
+	open_engine(&b, &lo4);
+	claim(&b, SERVICE_B, &lo4);
+	connect_to(&a, SERVICE_B, &lo4, &lo4, N);
+	await(&a.seen->active, N);
+	await(&b.seen->passive, N);
+	end(&a, 0);
+	for (int i = 0; i < WAIT_MS && b.seen->event[RPWI_CM_EV_DREQ] + b.seen->event[RPWI_CM_EV_PEER_GONE] < N; i++)
+		usleep(1000);
+	assert_int_equal(b.seen->event[RPWI_CM_EV_DREQ] + b.seen->event[RPWI_CM_EV_PEER_GONE], N);
+	assert_int_equal(tell(&b, (struct order){.verb = STATE, .n = RPWI_CM_ESTABLISHED}), 0);
+}
+
 static void fork_child_exits(void **state)
 {
 	connected_pair();
@@ -976,6 +993,7 @@ int main(int argc, char **argv)
 		cmocka_unit_test_teardown(taken_back, end_both),
 		cmocka_unit_test_teardown(killed_in_handshake, end_both),
 		cmocka_unit_test_teardown(exit_says_so, end_both),
+		cmocka_unit_test_teardown(exit_with_many, end_both),
 		cmocka_unit_test_teardown(fork_child_exits, end_both),
 		cmocka_unit_test_teardown(fork_child_on_its_own, end_both),
 		cmocka_unit_test_teardown(fork_daemon, end_both),
