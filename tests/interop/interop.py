@@ -6,12 +6,14 @@
 One line a case, then 'N passed, N failed, N skipped'. --peer rxe puts a second guest in ropeway's place: it tests this harness. Exit status 77
 when there can be no guest here. Needs root, or user namespaces.
 
-What checks the bytes: verbs_verify compares a pattern that differs in every message, and rdma_client the text that the server returns. perftest checks
-nothing but its completions, and the pattern of `ibv_*_pingpong -c` is the same in every byte.
+What checks the bytes: verbs_verify compares a pattern that differs in every message, rping -V its text, rdma_client and rdma-client what the server sends or writes. perftest,
+ucmatose and udaddy check nothing but their completions, and the pattern of `ibv_*_pingpong -c` is the same in every byte.
 """
 import argparse
+import dataclasses
 import os
 import pathlib
+import re
 import shlex
 import subprocess
 import sys
@@ -24,19 +26,39 @@ from netns import HOST_IP4, HOST_IP6, add_bridge, add_tap, enter_namespace
 ROOT = pathlib.Path(__file__).resolve().parent.parent.parent
 BUILD = os.environ.get("ROPEWAY_BUILD", str(ROOT / "build"))
 
-# {d} device, {g} GID index, {p} TCP port, {a} the server's address, {b} build folder.
-# `loss` is what goes between program and device where packets are lost, None where the program has no retries (UD).
+@dataclasses.dataclass
+class Case:
+    """{d} device, {g} GID index, {p} port, {a} the server's IPv4 address (where the GIDs are told by hand), {A} its address of the case's family, {b} build folder."""
+    name: str
+    server: str
+    client: str              # "+ X": the server's command and X
+    size: str = ""           # goes after both commands
+    size_loss: str = None    # the same where packets are lost; None where the program has no retries (UD)
+    listens: int = 0         # the port space of rdma_cm in which it listens, 0 for a TCP socket
+    port: int = 0            # it cannot be chosen
+    says: str = ""           # what the client has to say
+    families: tuple = ("IPv4", "IPv6")
+
+
+TCP, UDP = 0x106, 0x111
 PERFTEST = "{prog} -d {d} -x {g} -p {p} -F"
 CASES = [
-    # name, server, client adds to it, size with and without loss
-    ("ibv_rc_pingpong -c", "ibv_rc_pingpong -d {d} -g {g} -p {p} -c", "{a}", "-n 300", "-n 50"),
-    ("ib_send_bw", PERFTEST.replace("{prog}", "ib_send_bw"), "{a}", "-n 200 -s 65536", "-n 40 -s 16384"),
-    ("ib_write_bw", PERFTEST.replace("{prog}", "ib_write_bw"), "{a}", "-n 200 -s 65536", "-n 40 -s 16384"),
-    ("ib_read_bw", PERFTEST.replace("{prog}", "ib_read_bw"), "{a}", "-n 200 -s 65536", "-n 40 -s 16384"),
-    ("ib_atomic_lat", PERFTEST.replace("{prog}", "ib_atomic_lat"), "{a}", "-n 300", "-n 50"),
-    ("ibv_ud_pingpong -c", "ibv_ud_pingpong -d {d} -g {g} -p {p} -c", "{a}", "-n 300 -s 1024", None),
-    ("rdma_server", "{b}/rdma_server {d} {p} {g}", "{b}/rdma_client {a} {d} {p} {g}", "", ""),
-    ("verbs_verify", "{b}/tests/interop/verbs_verify -d {d} -g {g} -p {p}", "{a}", "", "-n 1"),
+    Case("ibv_rc_pingpong -c", "ibv_rc_pingpong -d {d} -g {g} -p {p} -c", "+ {a}", "-n 300", "-n 50"),
+    Case("ib_send_bw", PERFTEST.replace("{prog}", "ib_send_bw"), "+ {a}", "-n 200 -s 65536", "-n 40 -s 16384"),
+    Case("ib_write_bw", PERFTEST.replace("{prog}", "ib_write_bw"), "+ {a}", "-n 200 -s 65536", "-n 40 -s 16384"),
+    Case("ib_read_bw", PERFTEST.replace("{prog}", "ib_read_bw"), "+ {a}", "-n 200 -s 65536", "-n 40 -s 16384"),
+    Case("ib_atomic_lat", PERFTEST.replace("{prog}", "ib_atomic_lat"), "+ {a}", "-n 300", "-n 50"),
+    Case("ibv_ud_pingpong -c", "ibv_ud_pingpong -d {d} -g {g} -p {p} -c", "+ {a}", "-n 300 -s 1024"),
+    Case("rdma_server", "{b}/rdma_server {d} {p} {g}", "{b}/rdma_client {a} {d} {p} {g}", "", ""),
+    Case("verbs_verify", "{b}/tests/interop/verbs_verify -d {d} -g {g} -p {p}", "+ {a}", "", "-n 1"),
+    # Connected by rdma_cm.
+    Case("rping -V", "rping -s -a {A} -p {p} -V", "rping -c -a {A} -p {p} -V", "-C 100 -S 4000", "-C 30 -S 4000", TCP),
+    Case("ucmatose", "ucmatose -f {f} -b {A} -p {p}", "ucmatose -f {f} -s {A} -p {p}", "-c 10 -C 10", "-c 2 -C 5", TCP, says="return status 0"),
+    Case("udaddy", "udaddy -f {f} -b {A}", "udaddy -f {f} -s {A}", "-c 4 -C 10 -S 900", None, UDP, 7174, says="return status 0"),
+    # This perftest (4.5) asks for IPv4 addresses only where it connects by rdma_cm.
+    Case("ib_send_bw -R", "ib_send_bw -R -F -p {p}", "+ {A}", "-n 200 -s 65536", "-n 40 -s 16384", TCP, families=("IPv4",)),
+    *[Case(f"rdma-server {mode}", f"{{b}}/rdma-server -w 40 -n 1 {mode} {{p}}", f"{{b}}/rdma-client -w 40 {mode} {{A}} {{p}}", "", "", TCP, says="remote buffer: ")
+      for mode in ("write", "read")],
 ]
 # What a program prints when the bytes were wrong though it exits with 0.
 BAD_WORDS = ("invalid data", "Data validation failed", "mismatch")
@@ -89,7 +111,10 @@ class HostPeer:
         process = self.start(command)
         return process.wait(timeout_s), process.text
 
-    def is_listening(self, port):
+    def is_listening(self, space, port):
+        if space:  # the claim on the service ID is an abstract socket
+            time.sleep(0.1)
+            return f"@ropeway/service/{0x1000000 | space << 16 | port:x}/" in pathlib.Path("/proc/net/unix").read_text()
         return subprocess.run(["/bin/sh", "-c", listening(port)]).returncode == 0
 
 
@@ -118,7 +143,9 @@ class GuestPeer:
         """(exit status, what it printed)"""
         return self.guest.run(command, timeout_s)
 
-    def is_listening(self, port):
+    def is_listening(self, space, port):
+        if space:
+            return any("LISTEN" in line and re.search(rf"src-addr \S+:{port}\b", line) for line in self.guest.run("sleep 0.2; rdma resource show cm_id", 60)[1].splitlines())
         return self.guest.run(listening(port), 60)[0] == 0
 
     def loss(self, percent):
@@ -130,11 +157,11 @@ def listening(port):
     return f"for i in 1 2 3 4 5 6 7 8 9 10; do grep -qi ':{port:04X} 0*:0000 0A' /proc/net/tcp /proc/net/tcp6 && exit 0; sleep 0.1; done; exit 1"
 
 
-def wait_listening(peer, process, port, timeout_s=30):
+def wait_listening(peer, process, space, port, timeout_s=30):
     """False when the process ended, or never listened."""
     end = time.monotonic() + timeout_s
     while time.monotonic() < end and not process.ended():
-        if peer.is_listening(port):
+        if peer.is_listening(space, port):
             return True
     return False
 
@@ -159,28 +186,30 @@ def all_cases():
     """(label, case, family, guest is server, with loss)"""
     for with_loss in (False, True):
         for case in CASES:
-            if with_loss and case[4] is None:
+            if with_loss and case.size_loss is None:
                 continue
-            for family in ("IPv4", "IPv6"):
+            for family in case.families:
                 for guest_serves in (True, False):
-                    label = f"{case[0]:20} {family} {'rxe server, ' if guest_serves else 'rxe client, '}{'2% loss' if with_loss else 'no loss'}"
+                    label = f"{case.name:20} {family} {'rxe server, ' if guest_serves else 'rxe client, '}{'2% loss' if with_loss else 'no loss'}"
                     yield label, case, family, guest_serves, with_loss
 
 
 def run_case(guest, other, case, family, guest_serves, with_loss, port, timeout_s):
     """None, or what went wrong."""
-    _, server_command, client_more, size, size_loss = case
     server, client = (guest, other) if guest_serves else (other, guest)
+    port = case.port or port
     if family not in server.gid or family not in client.gid:
         return f"no {family} GID: rxe {guest.gid}, {other.what} {other.gid}"
 
     def command(peer, text):
-        return text.format(d=peer.device, g=peer.gid[family], p=port, a=server.ip4, b=shlex.quote(BUILD)) + " " + (size_loss if with_loss else size)
+        words = {"d": peer.device, "g": peer.gid[family], "p": port, "a": server.ip4, "A": server.ip6 if family == "IPv6" else server.ip4, "b": shlex.quote(BUILD),
+                 "f": "ipv6" if family == "IPv6" else "ip"}
+        return text.format(**words) + " " + (case.size_loss if with_loss else case.size)
 
-    client_command = client_more if "rdma_client" in client_more else server_command + " " + client_more
-    serving = server.start(command(server, server_command))
+    client_command = case.server + case.client[1:] if case.client.startswith("+") else case.client
+    serving = server.start(command(server, case.server))
     try:
-        if not wait_listening(server, serving, port):
+        if not wait_listening(server, serving, case.listens, port):
             serving.kill()
             return f"the server ({server.what}) does not listen:\n{serving.text}"
         running = client.start(command(client, client_command))
@@ -189,7 +218,7 @@ def run_case(guest, other, case, family, guest_serves, with_loss, port, timeout_
     finally:
         serving.kill()
     text = f"client ({client.what}) ended with {client_rc}:\n{running.text}\nserver ({server.what}) ended with {server_rc}:\n{serving.text}"
-    if client_rc or server_rc or any(word in text for word in BAD_WORDS):
+    if client_rc or server_rc or case.says not in running.text or any(word in text for word in BAD_WORDS):
         return text
     return None
 

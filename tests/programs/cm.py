@@ -397,7 +397,9 @@ def enter_namespace():
     sys.path.insert(0, str(INTEROP))
     import netns
     netns.enter_namespace()
+    # The other end of cm0 is there only so that cm0 has a carrier.
     for words in (["link", "set", "lo", "up"], ["link", "add", "cm0", "type", "veth", "peer", "name", "cm1"], ["addr", "add", SECOND + "/24", "dev", "cm0"],
+                  ["-6", "addr", "add", "fd78::2/64", "dev", "cm0", "nodad"],  # without a global one getaddrinfo knows no ::1 (AI_ADDRCONFIG)
                   ["link", "set", "cm0", "up"], ["link", "set", "cm1", "up"]):
         netns.ip(*words)
 

@@ -1,0 +1,95 @@
+#!/usr/bin/python3
+"""Real devices beside the drop-in: in a guest whose kernel drives an RDMA device (rxe), programs with the drop-in preloaded use that device for its addresses, through
+the kernel's own rdma_cm, and meet programs that know nothing of ropeway.
+
+  beside.py [--lib SO] [-v]
+
+One line a case, then 'N passed, N failed, N skipped'. Exit status 77 when there can be no guest here.
+"""
+import argparse
+import os
+import pathlib
+import sys
+import time
+
+from guest import Guest, Unavailable, prepare
+
+ROOT = pathlib.Path(__file__).resolve().parent.parent.parent
+BUILD = os.environ.get("ROPEWAY_BUILD", str(ROOT / "build"))
+ADDRESS = "10.9.0.1"
+
+# name, server, client, what the client's (or the server's) output must say. {b} build folder, {p} port.
+PAIRS = [
+    ("rping -V", "rping -s -C 3 -V -v -p {p}", "rping -c -a {a} -C 3 -V -v -p {p}", "rdma-ping-2"),
+    ("ucmatose", "ucmatose -p {p}", "ucmatose -s {a} -p {p}", "test complete"),
+    ("udaddy", "udaddy -b {a} -p {p}", "udaddy -s {a} -p {p}", "test complete"),
+    ("rdma_server", "rdma_server -s {a} -p {p}", "rdma_client -s {a} -p {p}", "end 0"),
+    ("ib_send_bw -R", "ib_send_bw -R -n 50 -p {p}", "ib_send_bw -R -n 50 {a} -p {p}", "BW average"),
+]
+# The educational programs are linked with the drop-in: the same binaries, on the kernel's device.
+LINKED = [
+    ("rdma-server write", "{b}/rdma-server write {p}", "{b}/rdma-client write {a} {p}", "disconnected"),
+    ("rdma-server read", "{b}/rdma-server read {p}", "{b}/rdma-client read {a} {p}", "disconnected"),
+    ("rdma-send-recv-server", "{b}/rdma-send-recv-server {p}", "{b}/rdma-send-recv-client {a} {p}", "disconnected"),
+]
+
+
+def cases(lib):
+    preload = f"env LD_PRELOAD={lib} "
+    for name, server, client, want in PAIRS:
+        for who, s, c in (("both preloaded", preload, preload), ("server preloaded", preload, ""), ("client preloaded", "", preload)):
+            yield f"{name}, {who}", s + server, c + client, want, False
+    for name, server, client, want in LINKED:
+        yield f"{name}, linked", server, client, want, True
+
+
+def run_case(guest, server, client, want, serves_on, port, verbose):
+    fill = {"a": ADDRESS, "b": BUILD, "p": port}
+    s = guest.start(server.format(**fill))
+    time.sleep(2.5)
+    c = guest.start(client.format(**fill))
+    rc = c.wait(40)
+    if serves_on:  # it serves until it is told to stop
+        s.kill()
+        server_rc = 0
+    else:
+        server_rc = s.wait(20)
+    text = f"--- server {server_rc}\n{s.text}\n--- client {rc}\n{c.text}"
+    if verbose:
+        print(text)
+    if rc or server_rc:
+        return f"client ended with {rc}, server with {server_rc}\n{text}"
+    return "" if want in s.text + c.text else f"'{want}' was not said\n{text}"
+
+
+def main():
+    ap = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    ap.add_argument("--lib", default=f"{BUILD}/libropeway-verbs.so")
+    ap.add_argument("--only", default="")
+    ap.add_argument("-v", action="store_true")
+    args = ap.parse_args()
+    try:
+        prepare()
+        guest = Guest()
+    except Unavailable as why:
+        print(f"no guest here: {why}")
+        return 77
+    passed = failed = 0
+    try:
+        for command in ("ip link set dummy0 up", f"ip addr add {ADDRESS}/24 dev dummy0", "rdma link add rxe0 type rxe netdev dummy0"):
+            guest.check(command)
+        time.sleep(1)
+        for port, (label, server, client, want, serves_on) in enumerate(cases(args.lib), 17100):
+            if args.only not in label:
+                continue
+            wrong = run_case(guest, server, client, want, serves_on, port, args.v)
+            print(f"{'FAIL' if wrong else 'ok  '} beside rxe: {label}" + (f": {wrong}" if wrong else ""), flush=True)
+            passed, failed = passed + (not wrong), failed + bool(wrong)
+    finally:
+        guest.close()
+    print(f"{passed} passed, {failed} failed, 0 skipped")
+    return 1 if failed else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
