@@ -42,7 +42,7 @@ static const struct {
 } kinds[RPWI_ACC_KINDS] = {
 	[RPWI_ACC_CALL] = {COL_PROGRAM, "", ""},
 	[RPWI_ACC_CM_CALL] = {COL_PROGRAM, "", ""},
-	[RPWI_ACC_CM_EVENT] = {COL_PROGRAM, "\033[35m", "event "},
+	[RPWI_ACC_CM_EVENT] = {COL_PROGRAM, "\033[35m", ""},
 	[RPWI_ACC_WC] = {COL_PROGRAM, "\033[32m", ""},
 	[RPWI_ACC_ASYNC] = {COL_PROGRAM, "\033[35m", "async event "},
 	[RPWI_ACC_STATE] = {COL_STATE, "\033[33m", ""},
@@ -539,7 +539,7 @@ void rpwi_account_fact_write(enum rpwi_account_fact fact, uint32_t qpn, uint64_t
 	} else if ((fact == RPWI_FACT_DISCONNECT || fact == RPWI_FACT_TO_ERROR) && (f->n[RPWI_FACT_DISCONNECTED] || f->n[RPWI_FACT_PEER_GONE])) {
 		; /* only the answer to the peer's */
 	} else {
-		f->n[fact] += n;
+		f->n[fact] += n ? n : 1;
 	}
 	pthread_mutex_unlock(&acc.lock);
 }
@@ -557,14 +557,24 @@ static bool never_answered(const struct qp_facts *f)
 	return count(f, RPWI_FACT_RECV_FLUSHED) && !count(f, RPWI_FACT_RECV_DONE) && !count(f, RPWI_FACT_DISCONNECT) &&
 	       (count(f, RPWI_FACT_DISCONNECTED) || count(f, RPWI_FACT_PEER_GONE));
 }
+static bool waits_in_vain(const struct qp_facts *f)
+{
+	return count(f, RPWI_FACT_RECV_POSTED) && !count(f, RPWI_FACT_RECV_DONE) && !count(f, RPWI_FACT_RECV_FLUSHED) && !count(f, RPWI_FACT_DISCONNECT) &&
+	       (count(f, RPWI_FACT_DISCONNECTED) || count(f, RPWI_FACT_PEER_GONE));
+}
 static bool peer_died(const struct qp_facts *f) { return count(f, RPWI_FACT_PEER_GONE); }
+static bool stopped_waiting(const struct qp_facts *f)
+{
+	return count(f, RPWI_FACT_RECV_FLUSHED) && !count(f, RPWI_FACT_RECV_DONE) && count(f, RPWI_FACT_ESTABLISHED) && count(f, RPWI_FACT_DISCONNECT) && !f->failed;
+}
 static bool sent_nothing(const struct qp_facts *f)
 {
 	return count(f, RPWI_FACT_ACCEPTING) && count(f, RPWI_FACT_ESTABLISHED) && !count(f, RPWI_FACT_SEND_POSTED) && over(f);
 }
 static bool flushed_on_purpose(const struct qp_facts *f)
 {
-	return (count(f, RPWI_FACT_RECV_FLUSHED) || count(f, RPWI_FACT_SEND_FLUSHED)) && (count(f, RPWI_FACT_DISCONNECT) || count(f, RPWI_FACT_TO_ERROR)) && !f->failed;
+	return (count(f, RPWI_FACT_RECV_FLUSHED) || count(f, RPWI_FACT_SEND_FLUSHED)) && (count(f, RPWI_FACT_DISCONNECT) || count(f, RPWI_FACT_TO_ERROR)) && !f->failed &&
+	       !stopped_waiting(f);
 }
 static bool flushed_at_the_end(const struct qp_facts *f)
 {
@@ -600,6 +610,14 @@ static const struct {
 		"receives were flushed because the peer disconnected before it had sent anything: it accepted the connection, but never sent the answer that this "
 		"program waits for. Look at the peer's account: it posted no send between ESTABLISHED and disconnect",
 		"接收请求被冲刷，因为对端在发送任何数据之前就断开了连接：它接受了连接，却从未发送本程序等待的回答。请看对端的记录：它在 ESTABLISHED 与断开之间没有投递任何发送请求"},
+	{waits_in_vain,
+		"the peer disconnected before it had sent anything, and this program still waits: it does not answer DISCONNECTED with rdma_disconnect, which would flush its "
+		"receives. It accepted the connection, but never sent the answer that this program waits for",
+		"对端在发送任何数据之前就断开了连接，而本程序仍在等待：它没有用 rdma_disconnect 响应 DISCONNECTED 事件（那样会冲刷其接收请求）。对端接受了连接，却从未发送本程序等待的回答"},
+	{stopped_waiting,
+		"this program disconnected before the peer had sent anything, and so its own receives were flushed (status 5). If it waited for an answer: the peer accepted the "
+		"connection, but never sent the answer that this program waits for",
+		"本程序在对端发送任何数据之前就断开了连接，自己的接收请求因此被冲刷（状态 5）。如果它在等待回答：对端接受了连接，却从未发送本程序等待的回答"},
 	{sent_nothing,
 		"this side accepted the connection, and posted no send between ESTABLISHED and disconnect: a client that waits for an answer gets none, and its "
 		"receives are flushed (status 5)",

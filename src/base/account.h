@@ -41,7 +41,7 @@ void rpwi_account_write(enum rpwi_account_kind kind, const char *fmt, ...) __att
 /* A poll that found nothing: only counted ("ibv_poll_cq 12,345 times in vain"). No lock is taken. */
 void rpwi_account_poll_in_vain(void);
 
-/* What the summary and its diagnoses are made of; `qpn` 0 where it is of no QP. Counted even where the line of the event is folded. */
+/* What the summary and its diagnoses are made of; `qpn` 0 where it is of no QP, n 0 as good as 1. Counted even where the line of the event is folded. */
 enum rpwi_account_fact {
 	RPWI_FACT_SEND_POSTED, /* sends, writes, reads, atomics; n of them */
 	RPWI_FACT_RECV_POSTED,

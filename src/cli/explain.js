@@ -357,4 +357,5 @@ let stored = null;
 try { stored = localStorage.getItem("ropeway-lang"); } catch (e) { /* as above */ }
 const asked = /[#&]lang=(en|zh)/.exec(location.hash);
 zh = (asked ? asked[1] : stored || (navigator.language || "en").slice(0, 2)) === "zh" ? 1 : 0;
-setTalk(0);
+// The longest conversation first: what is short beside it is a probe as a rule.
+setTalk(DATA.talks.reduce((best, t, i) => (t.rows.length > DATA.talks[best].rows.length ? i : best), 0));

@@ -46,10 +46,10 @@ static void cm_detail(const struct rpwi_cm_msg *m, char *out, size_t len)
 {
 	switch (m->attr) {
 	case RPWI_CM_REQ:
-		snprintf(out, len, "port %u, QPN 0x%06x, PSN %u", (unsigned)(m->req.service_id & 0xffff), m->req.qpn, m->req.starting_psn);
+		snprintf(out, len, "port %u, QPN 0x%06x", (unsigned)(m->req.service_id & 0xffff), m->req.qpn);
 		break;
 	case RPWI_CM_REP:
-		snprintf(out, len, "QPN 0x%06x, PSN %u", m->rep.qpn, m->rep.starting_psn);
+		snprintf(out, len, "QPN 0x%06x", m->rep.qpn);
 		break;
 	case RPWI_CM_REJ:
 		snprintf(out, len, "reason %u: %s", m->rej.reason, rpwi_cm_rej_name(m->rej.reason));

@@ -155,8 +155,9 @@ static void take_req(struct ex_talk *t, const struct rpwi_cm_msg *m)
 	t->kind = m->req.transport == 1 ? EX_UC : EX_RC;
 	t->port = (uint16_t)m->req.service_id;
 	t->port_space = (uint8_t)(m->req.service_id >> 16);
-	t->first_psn[0] = m->req.starting_psn;
-	t->has_psn[0] = true;
+	/* "Starting PSN" is the one with which the other side shall begin (IB 12.7.31). */
+	t->first_psn[1] = m->req.starting_psn;
+	t->has_psn[1] = true;
 	if (m->req.path_mtu >= 1 && m->req.path_mtu <= 5)
 		t->mtu = 128u << m->req.path_mtu;
 }
@@ -166,7 +167,7 @@ static void on_connection(struct search *s, struct ex_pkt *k, const struct rpwi_
 	uint32_t id;
 	int side = find_connection(s, k, m, &id);
 	/* A communication ID that is used again, for another QP, is another connection. */
-	if (m->attr == RPWI_CM_REQ && side >= 0 && (side != 0 || s->m->talk[id].end[0].qpn != m->req.qpn || s->m->talk[id].first_psn[0] != m->req.starting_psn))
+	if (m->attr == RPWI_CM_REQ && side >= 0 && (side != 0 || s->m->talk[id].end[0].qpn != m->req.qpn || s->m->talk[id].first_psn[1] != m->req.starting_psn))
 		side = -1;
 	if (side < 0) {
 		struct ex_talk *t = talk_new(s->m, EX_RC, &k->flow, &id);
@@ -185,8 +186,8 @@ static void on_connection(struct search *s, struct ex_pkt *k, const struct rpwi_
 		set_qpn(s, id, 0, m->req.qpn);
 	} else if (m->attr == RPWI_CM_REP) {
 		set_qpn(s, id, (uint8_t)side, m->rep.qpn);
-		s->m->talk[id].first_psn[side] = m->rep.starting_psn;
-		s->m->talk[id].has_psn[side] = true;
+		s->m->talk[id].first_psn[1 - side] = m->rep.starting_psn;
+		s->m->talk[id].has_psn[1 - side] = true;
 	}
 }
 

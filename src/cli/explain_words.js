@@ -110,10 +110,10 @@ const OPS = {
   CNP: [["A congestion notification packet.", "拥塞通知包。"], ["A packet arrived with the congestion mark of a switch; its sender shall slow down.", "收到带有交换机拥塞标记的包；要求发送方降速。"], "IB A17.9.3"],
 };
 const CMS = {
-  REQ: [["Connect request: the client's QPN, first PSN, retries, path, and private data.", "连接请求：客户端的 QPN、起始 PSN、重试次数、路径和私有数据。"], ["rdma_connect: the client wants a connection to this service ID (port space and port).", "rdma_connect：客户端请求连接到该服务 ID（端口空间和端口）。"], "IB 12.6.5, 12.9.7, A11"],
+  REQ: [["Connect request: the client's QPN, the PSN that it expects first, retries, path, and private data.", "连接请求：客户端的 QPN、期望的起始 PSN、重试次数、路径和私有数据。"], ["rdma_connect: the client wants a connection to this service ID (port space and port).", "rdma_connect：客户端请求连接到该服务 ID（端口空间和端口）。"], "IB 12.6.5, 12.9.7, A11"],
   MRA: [["Message receipt acknowledgement.", "消息接收确认。"], ["The message has arrived, but its answer takes longer than expected: do not send it again yet.", "消息已到达，但应答需要更长时间：暂勿重发。"], "IB 12.6.6"],
   REJ: [["Reject: there will be no connection; the reason is in it.", "拒绝：不建立连接，原因见其中。"], ["Nobody listens, the program refused, or the request could not be met.", "无人监听、程序拒绝，或请求无法满足。"], "IB 12.6.7"],
-  REP: [["Connect reply: the server's QPN and first PSN.", "连接应答：服务器的 QPN 和起始 PSN。"], ["rdma_accept: the server's QP is in RTS now, and its side is ready.", "rdma_accept：服务器的 QP 已进入 RTS，本端就绪。"], "IB 12.6.8"],
+  REP: [["Connect reply: the server's QPN, and the PSN that it expects first.", "连接应答：服务器的 QPN 和期望的起始 PSN。"], ["rdma_accept: the server's QP is in RTS now, and its side is ready.", "rdma_accept：服务器的 QP 已进入 RTS，本端就绪。"], "IB 12.6.8"],
   RTU: [["Ready to use.", "可用。"], ["The client has the REP, and its QP is in RTS. When it comes, the server's program gets ESTABLISHED.", "客户端已收到 REP，其 QP 进入 RTS。到达后服务器程序得到 ESTABLISHED 事件。"], "IB 12.6.9"],
   DREQ: [["Disconnect request.", "断开请求。"], ["rdma_disconnect, or the end of the program. The sender's QP is in ERR now; the peer's program gets DISCONNECTED.", "rdma_disconnect，或程序结束。发送方的 QP 已进入 ERR；对端程序得到 DISCONNECTED 事件。"], "IB 12.6.10"],
   DREP: [["Disconnect reply.", "断开应答。"], ["It answers DREQ; both sides rest in TIMEWAIT, so that no late packet meets a new connection.", "应答 DREQ；双方进入 TIMEWAIT，以免迟到的包遇到新连接。"], "IB 12.6.11, 12.9.8.4"],
@@ -152,7 +152,7 @@ const FIELDS = {
   syndrome: ["ACK, NAK or RNR NAK, and why", "ACK、NAK 或 RNR NAK 及原因"], msn: ["messages that the responder has finished", "响应方已完成的消息数"], imm: ["4 bytes for the peer's completion", "放入对端完成项的 4 字节"], inv_rkey: ["this rkey of the receiver ends now", "接收方的此 rkey 从此失效"],
   mad_class: ["management class", "管理类别"], mad_attr: ["which message", "消息类型"], mad_tid: ["transaction: the same in a message that is sent again", "事务号：重发时不变"],
   comm_id: ["the sender's number for this connection", "发送方对此连接的编号"], peer_comm_id: ["the receiver's number for it", "接收方对此连接的编号"], service_id: ["port space and port of rdma_cm", "rdma_cm 的端口空间与端口"],
-  ca_guid: ["the sender's device", "发送方设备"], cm_qpn: ["the QP that will carry the data", "将传输数据的 QP"], start_psn: ["PSN of the sender's first request", "发送方首个请求的 PSN"], transport: ["transport service", "传输服务"],
+  ca_guid: ["the sender's device", "发送方设备"], cm_qpn: ["the QP that will carry the data", "将传输数据的 QP"], start_psn: ["with which PSN the receiver of this message shall begin", "本消息接收方应使用的起始 PSN"], transport: ["transport service", "传输服务"],
   resp_res: ["READs and atomics that the sender serves at a time", "发送方可同时服务的 READ 与原子操作数"], init_depth: ["READs and atomics that the sender has under way at a time", "发送方可同时发出的 READ 与原子操作数"],
   retry: ["tries before a send fails with status 12", "发送以状态 12 失败前的重试次数"], rnr_retry: ["tries after RNR; 7 is without end", "RNR 后的重试次数；7 为无限"], cm_retries: ["how often CM messages are sent again", "CM 消息的重发次数"],
   cm_timeout: ["how long the peer's CM may take to answer", "对端 CM 应答的时限"], path_mtu: ["bytes of payload in a packet, at most", "每包最大数据字节数"], cm_pkey: ["partition", "分区"], gid_local: ["the sender's GID", "发送方 GID"], gid_remote: ["the receiver's GID", "接收方 GID"],

@@ -61,11 +61,11 @@ static void cm_detail(const struct rpwi_cm_msg *m, char *out, size_t len)
 {
 	switch (m->attr) {
 	case RPWI_CM_REQ:
-		snprintf(out, len, " port %u, QPN 0x%06x, first PSN %u, path MTU %d", (unsigned)(m->req.service_id & 0xffff), m->req.qpn, m->req.starting_psn,
+		snprintf(out, len, " port %u, QPN 0x%06x, expects PSN %u, path MTU %d", (unsigned)(m->req.service_id & 0xffff), m->req.qpn, m->req.starting_psn,
 			mtu_bytes(m->req.path_mtu));
 		break;
 	case RPWI_CM_REP:
-		snprintf(out, len, " QPN 0x%06x, first PSN %u", m->rep.qpn, m->rep.starting_psn);
+		snprintf(out, len, " QPN 0x%06x, expects PSN %u", m->rep.qpn, m->rep.starting_psn);
 		break;
 	case RPWI_CM_REJ:
 		snprintf(out, len, " reason %u, %s", m->rej.reason, rpwi_cm_rej_name(m->rej.reason));

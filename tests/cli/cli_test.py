@@ -50,7 +50,7 @@ class Usage(Case):
     def test_help_names_every_command_and_each_command_has_help(self):
         top = ropeway("--help")
         self.assertEqual((top.returncode, top.stderr), (0, ""))
-        for command in ("demo", "devices", "run"):
+        for command in ("demo", "devices", "explain", "run"):
             self.assertRegex(top.stdout, rf"(?m)^  {command} ")
             got = ropeway(command, "--help")
             self.assertEqual((got.returncode, got.stderr), (0, ""), command)
