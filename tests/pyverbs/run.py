@@ -27,7 +27,6 @@ ROOT = HERE.parent.parent
 CACHE = pathlib.Path(os.environ.get("XDG_CACHE_HOME") or pathlib.Path.home() / ".cache") / "ropeway"
 DOC = pathlib.Path("/usr/share/doc/rdma-core/tests")
 PASS_LIST, EXCEPTIONS = HERE / "rxe_pass.txt", HERE / "exceptions.txt"
-LATER = {"tests.test_rdmacm": "rdma_cm: with the next issue"}
 # Suites for one vendor's hardware; they skip everything elsewhere.
 VENDOR = ("test_mlx5", "test_efa", "test_cuda")
 
@@ -69,6 +68,7 @@ def child_main(folder, module, dev, gid, skip):
     package.__path__ = [folder]
     sys.modules["tests"] = package
     report = os.fdopen(3, "w", buffering=1)
+    find_interfaces_by_gid(importlib.import_module("tests.base").RDMATestCase)
 
     class Result(unittest.TestResult):
         def tell(self, test, status, reason=""):
@@ -113,6 +113,20 @@ def child_main(folder, module, dev, gid, skip):
     for test in flat(loaded):
         if test.id() not in skip and (only is None or test.id() in only):
             test(result)
+
+
+def find_interfaces_by_gid(case):
+    """rdma_cm's tests need an address of the device's interface, and look for its name in /sys/class/infiniband/<dev>/device/net, which only hardware has: rxe and the
+    software device have none. What every RoCE device has is the interface of each GID."""
+    def get_ip_mac(self, dev, port, idx):
+        try:
+            name = pathlib.Path(f"/sys/class/infiniband/{dev}/ports/{port}/gid_attrs/ndevs/{idx}").read_text().strip()
+            address, mac = self.get_ip_mac_address(name)
+        except (OSError, KeyError, IndexError):
+            address, mac = None, None
+        self.args.append([dev, port, idx, address, mac])
+
+    case._get_ip_mac = get_ip_mac
 
 
 def run_module(folder, module, dev, gid, env, timeout_s, only, log):
@@ -212,21 +226,20 @@ def listed(path):
 def compare(args):
     reference = listed(PASS_LIST)
     reasons = dict(line.split(": ", 1) for line in listed(EXCEPTIONS))
-    later = {t: why for t in reference for prefix, why in LATER.items() if t.startswith(prefix + ".")}
-    want = [t for t in reference if t not in later and (not args.k or args.k in t)]
+    want = [t for t in reference if not args.k or args.k in t]
     env = dict(os.environ, LD_PRELOAD=args.lib)
     log = open(args.log, "w") if args.log else subprocess.DEVNULL
     results = {r["test"]: r for r in run_suite(args.dev, args.gid, env, args.timeout, None if args.all else want, log)}
     missing = {"status": "MISSED", "reason": "the run never came to it"}
     counts = {"passed": 0, "failed": 0, "skipped": 0}
     print(f"{'test':78} {'rxe':5} {'ropeway':8} reason")
-    for test in sorted(set(want) | set(results) | (set() if args.k else set(later))):
+    for test in sorted(set(want) | set(results)):
         on_rxe = "ok" if test in reference else "-"
-        r = results.get(test, {"status": "later", "reason": later[test]} if test in later else missing)
+        r = results.get(test, missing)
         reason = r["reason"]
         if r["status"] == "ok":
             counts["passed"] += 1
-        elif test in later or test in reasons or on_rxe == "-":
+        elif test in reasons or on_rxe == "-":
             counts["skipped"] += 1
             reason = reasons.get(test, reason)
         else:
