@@ -51,7 +51,7 @@ int rpwi_gsi_port_get(const struct rpwi_addr *local, char *why, size_t why_len);
 void rpwi_gsi_port_put(const struct rpwi_addr *local);
 
 /* Claim a service ID for this network namespace, on one local address or (family 0) on all: requests that land at another process of this host are handed over to the claimant.
- * 0; -EADDRINUSE when another process, or another claim of this one, has it (a claim on all addresses excludes those on one, and the other way round). The claim is
+ * 0; -EADDRINUSE when another process, or another claim of this one, has it; -EADDRNOTAVAIL when it is claimed on all addresses and asked for on one, or the other way round. The claim is
  * released by unclaim, or by the kernel when the process ends. */
 int rpwi_gsi_claim(uint64_t service_id, const struct rpwi_addr *addr);
 void rpwi_gsi_unclaim(uint64_t service_id, const struct rpwi_addr *addr);

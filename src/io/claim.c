@@ -105,7 +105,7 @@ int rpwi_claims_add(struct rpwi_claims *c, uint64_t service_id, const struct rpw
 		return k.fd;
 	ev.data.fd = k.fd;
 	if (other_kind_claimed(&k.name))
-		rc = -EADDRINUSE;
+		rc = -EADDRNOTAVAIL; /* as the kernel calls it */
 	else if (epoll_ctl(c->epoll_fd, EPOLL_CTL_ADD, k.fd, &ev))
 		rc = -errno;
 	if (rc)

@@ -55,7 +55,7 @@ void rpwi_io_atfork_child(void);
 int rpwi_steer_fd(const struct rpwi_steer *s); /* readable when packets were handed over, or a member asks something */
 
 /* Service IDs of the communication manager, claimed for the network namespace like slots: a claim on one address and one on all (family 0) exclude each other, whoever
- * has them. 0, -EADDRINUSE, or another -errno. The kernel releases what a process leaves behind. */
+ * has them. 0, -EADDRINUSE, -EADDRNOTAVAIL (claimed on all addresses, or on one, where the other is asked for), or another -errno. The kernel releases what a process leaves behind. */
 int rpwi_steer_claim_service(struct rpwi_steer *s, uint64_t service_id, const struct rpwi_addr *addr);
 void rpwi_steer_unclaim_service(struct rpwi_steer *s, uint64_t service_id, const struct rpwi_addr *addr);
 bool rpwi_steer_owns_service(const struct rpwi_steer *s, uint64_t service_id, const struct rpwi_addr *local); /* by either kind of claim */

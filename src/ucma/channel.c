@@ -87,6 +87,9 @@ int rpwi_ucma_open(int flags)
 	return ch->fd;
 }
 
+/* Until the channel is closed: a program that opens one listener after the other does not take the whole device down in between. */
+int channel_engine(struct channel *ch) { return ch->cm ? 0 : rpwi_gsi_get(&ch->cm); }
+
 /* A thread may be inside GET_EVENT. In the kernel it holds the file then, and goes on waiting although the descriptor is gone (rping ends like that); so it does here. */
 static void channel_release(struct channel *ch)
 {
@@ -111,6 +114,8 @@ void rpwi_ucma_forget(int fd)
 		id_free(RPWI_CONTAINER_OF(ch->ids.next, struct id, link));
 	assert(rpwi_list_empty(&ch->events));
 	real_close(ch);
+	if (ch->cm)
+		rpwi_gsi_put();
 	ch->closed = true;
 	channel_release(ch);
 	rpwi_gsi_unlock();

@@ -17,7 +17,9 @@ static int migrate(struct channel *to, struct id *none, const void *buf, void *o
 	struct id *id = id_find(from, cmd->id, &err);
 	if (!id)
 		return err;
-	int rc = real_migrate(id, from, to);
+	int rc = from->cm ? channel_engine(to) : 0;
+	if (!rc)
+		rc = real_migrate(id, from, to);
 	if (rc)
 		return rc;
 	if (from != to) {

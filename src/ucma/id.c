@@ -75,16 +75,12 @@ void id_free(struct id *id)
 	claim_drop(id);
 	if (id->port.family)
 		rpwi_gsi_port_put(&id->port);
-	if (id->cm)
-		rpwi_gsi_put();
 	rpwi_list_del(&id->link);
 	ids[id->handle] = NULL;
 	if (id->handle < ids_hint)
 		ids_hint = id->handle;
 	free(id);
 }
-
-int id_engine(struct id *id) { return id->cm ? 0 : rpwi_gsi_get(&id->cm); }
 
 int id_use_port(struct id *id, const struct rpwi_addr *local)
 {
@@ -112,7 +108,7 @@ static int id_take_device(struct id *id, const struct rpwi_addr *local)
 {
 	int rc = rpwi_gsi_local(local, &id->dev);
 	if (!rc)
-		rc = id_engine(id);
+		rc = channel_engine(id->ch);
 	return rc ? rc : id_use_port(id, local);
 }
 
@@ -121,7 +117,7 @@ int id_bind(struct id *id, const struct endpoint *e)
 	if (id->state != ID_IDLE)
 		return -EINVAL;
 	struct endpoint was = id->src;
-	int rc = addr_is_any(&e->addr) ? id_engine(id) : id_take_device(id, &e->addr);
+	int rc = addr_is_any(&e->addr) ? channel_engine(id->ch) : id_take_device(id, &e->addr);
 	if (rc)
 		return rc;
 	id->src = *e;
@@ -222,7 +218,7 @@ int id_connect(struct id *id, const struct rdma_ucm_conn_param *p)
 	memcpy(guid, &id->dev.guid, sizeof(guid));
 	conn_param_take(id, p, &param);
 	if (!id->has_conn)
-		rpwi_cm_conn_init(id->cm, &id->conn, id);
+		rpwi_cm_conn_init(id->ch->cm, &id->conn, id);
 	id->has_conn = true;
 	int rc = is_ud(id) ? rpwi_cm_sidr_request(&id->conn, &path, id_service(id, id->dst.port), pdata, len, SIDR_TIMEOUT_MS, RPWI_CM_RETRIES, rpwi_gsi_now())
 			   : rpwi_cm_connect(&id->conn, &path, id_service(id, id->dst.port), guid, &param, pdata, len, rpwi_gsi_now());
@@ -413,7 +409,7 @@ int id_set_option(struct id *id, unsigned level, unsigned name, const void *valu
 	uint8_t byte;
 	int number;
 	if (level != RDMA_OPTION_ID)
-		return -ENOSYS; /* RDMA_OPTION_IB_PATH: paths that a subnet manager gave, which RoCE has none of */
+		return level == RDMA_OPTION_IB ? -EINVAL : -ENOSYS; /* paths that a subnet manager gave: RoCE has none */
 	bool wants_byte = name == RDMA_OPTION_ID_TOS || name == RDMA_OPTION_ID_ACK_TIMEOUT;
 	if (name > RDMA_OPTION_ID_ACK_TIMEOUT)
 		return -ENOSYS;

@@ -46,10 +46,6 @@ static int claim_one(struct id *id, uint16_t port)
 	if (!addr_is_any(&id->src.addr))
 		addr = id->src.addr;
 	uint64_t service = id_service(id, port);
-	/* A claim on all addresses beside one on a single address: the kernel's word for that is another. */
-	for (const struct claim *o = claims; o; o = o->next)
-		if (o->service_id == service && !o->addr.family != !addr.family)
-			return -EADDRNOTAVAIL;
 	struct claim *c = claim_find(service, &addr);
 	if (c && !(c->shared && id->reuseaddr))
 		return -EADDRINUSE;
@@ -81,7 +77,7 @@ int claim_take(struct id *id, uint16_t port)
 	int rc = -EADDRNOTAVAIL;
 	for (int i = 0; i < PORT_TRIES && rc; i++) {
 		rc = claim_one(id, port_ephemeral());
-		if (rc && rc != -EADDRINUSE)
+		if (rc && rc != -EADDRINUSE && rc != -EADDRNOTAVAIL)
 			return rc;
 	}
 	return rc;
@@ -216,7 +212,7 @@ struct rpwi_cm_conn *cm_request(void *user, const struct rpwi_cm_path *path, con
 	}
 	*reason = sidr ? SIDR_REJECTED : RPWI_REJ_CONSUMER_DEFINED;
 	struct id *child = id_new(l->ch, l->ps, l->qp_type, 0);
-	if (!child || id_engine(child) || rpwi_gsi_local(&path->local, &child->dev) || id_use_port(child, &path->local)) {
+	if (!child || channel_engine(child->ch) || rpwi_gsi_local(&path->local, &child->dev) || id_use_port(child, &path->local)) {
 		if (child)
 			id_free(child);
 		return NULL;

@@ -65,7 +65,8 @@ struct channel {
 	bool signalled;
 	unsigned waiters; /* threads inside GET_EVENT */
 	bool closed;
-	int real_fd; /* the kernel's channel behind this one, or -1 */
+	int real_fd;        /* the kernel's channel behind this one, or -1 */
+	struct rpwi_cm *cm; /* NULL before an id of it needs the engine; then a reference on it is held */
 };
 
 struct id {
@@ -78,7 +79,6 @@ struct id {
 	uint8_t qp_type;
 	struct endpoint src, dst;
 	struct rpwi_gsi_local dev; /* valid when dev.device */
-	struct rpwi_cm *cm;        /* NULL before it needs the engine; then a reference on it is held */
 	struct rpwi_addr port;     /* whose UDP port it keeps open; family 0: none */
 	struct claim *claim;
 	uint32_t events_reported;
@@ -124,6 +124,7 @@ void events_of_id_drop(struct id *id); /* destroys the connections of requests t
 void events_move(struct id *id, struct channel *from, struct channel *to);
 void channel_signal(struct channel *ch);                                    /* after its list of events changed */
 int channel_get_event(struct channel *ch, struct rdma_ucm_event_resp *out); /* takes the lock itself; 0 or -errno */
+int channel_engine(struct channel *ch);                                     /* make sure of ch->cm */
 extern const char *const cm_event_name[EV_COUNT];
 
 /* command.c */
@@ -133,7 +134,6 @@ ssize_t command(struct channel *ch, const void *buf, size_t len); /* takes the l
 struct id *id_new(struct channel *ch, uint16_t ps, uint8_t qp_type, uint64_t uid); /* NULL: no memory, or too many */
 struct id *id_find(struct channel *ch, uint32_t handle, int *err);                 /* NULL: -ENOENT, or -EINVAL: another channel's */
 void id_free(struct id *id);                                                       /* with all that it holds */
-int id_engine(struct id *id);                                                      /* make sure of id->cm */
 int id_use_port(struct id *id, const struct rpwi_addr *local);
 int id_bind(struct id *id, const struct endpoint *e);
 int id_resolve_addr(struct id *id, const struct endpoint *src, const struct endpoint *dst);

@@ -21,8 +21,8 @@ ADDRESS = "10.9.0.1"
 # name, server, client, what the client's (or the server's) output must say. {b} build folder, {p} port.
 PAIRS = [
     ("rping -V", "rping -s -C 3 -V -v -p {p}", "rping -c -a {a} -C 3 -V -v -p {p}", "rdma-ping-2"),
-    ("ucmatose", "ucmatose -p {p}", "ucmatose -s {a} -p {p}", "test complete"),
-    ("udaddy", "udaddy -b {a} -p {p}", "udaddy -s {a} -p {p}", "test complete"),
+    ("ucmatose", "ucmatose", "ucmatose -s {a}", "test complete"),
+    ("udaddy", "udaddy -b {a}", "udaddy -s {a}", "test complete"),
     ("rdma_server", "rdma_server -s {a} -p {p}", "rdma_client -s {a} -p {p}", "end 0"),
     ("ib_send_bw -R", "ib_send_bw -R -n 50 -p {p}", "ib_send_bw -R -n 50 {a} -p {p}", "BW average"),
 ]

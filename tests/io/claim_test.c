@@ -143,17 +143,17 @@ static void within_one_process(void **state)
 {
 	assert_int_equal(claim(&one), 0);
 	assert_int_equal(claim(&one), -EADDRINUSE);
-	assert_int_equal(claim(&all), -EADDRINUSE);
+	assert_int_equal(claim(&all), -EADDRNOTAVAIL);
 	assert_int_equal(claim(&two), 0);
 	assert_int_equal(claim(&six), 0);
 	assert_int_equal(rpwi_steer_claim_service(steer, OTHER_SERVICE, &all), 0);
-	assert_int_equal(rpwi_steer_claim_service(steer, OTHER_SERVICE, &one), -EADDRINUSE);
+	assert_int_equal(rpwi_steer_claim_service(steer, OTHER_SERVICE, &one), -EADDRNOTAVAIL);
 	unclaim(&one);
-	assert_int_equal(claim(&all), -EADDRINUSE);
+	assert_int_equal(claim(&all), -EADDRNOTAVAIL);
 	unclaim(&two);
 	unclaim(&six);
 	assert_int_equal(claim(&all), 0);
-	assert_int_equal(claim(&one), -EADDRINUSE);
+	assert_int_equal(claim(&one), -EADDRNOTAVAIL);
 	assert_int_equal(claim(&all), -EADDRINUSE);
 	unclaim(&all);
 	assert_int_equal(claim(&one), 0);
@@ -182,7 +182,7 @@ static void link_local(void **state)
 	assert_int_equal(claim(&link2), 0);
 	assert_int_equal(claim(&link3), 0);
 	assert_int_equal(claim(&link2), -EADDRINUSE);
-	assert_int_equal(claim(&all), -EADDRINUSE);
+	assert_int_equal(claim(&all), -EADDRNOTAVAIL);
 	unclaim(&link3);
 	assert_true(rpwi_steer_owns_service(steer, SERVICE, &link2));
 	assert_false(rpwi_steer_owns_service(steer, SERVICE, &link3));
@@ -193,14 +193,14 @@ static void two_processes(void **state)
 	struct other o = start();
 	assert_int_equal(order(&o, CLAIM, SERVICE, &one, 0), 0);
 	assert_int_equal(claim(&one), -EADDRINUSE);
-	assert_int_equal(claim(&all), -EADDRINUSE);
+	assert_int_equal(claim(&all), -EADDRNOTAVAIL);
 	assert_false(rpwi_steer_owns_service(steer, SERVICE, &one));
 	assert_int_equal(claim(&two), 0);
-	assert_int_equal(order(&o, CLAIM, SERVICE, &all, 0), -EADDRINUSE);
+	assert_int_equal(order(&o, CLAIM, SERVICE, &all, 0), -EADDRNOTAVAIL);
 	assert_int_equal(order(&o, UNCLAIM, SERVICE, &one, 0), 0);
 	unclaim(&two);
 	assert_int_equal(claim(&all), 0);
-	assert_int_equal(order(&o, CLAIM, SERVICE, &one, 0), -EADDRINUSE);
+	assert_int_equal(order(&o, CLAIM, SERVICE, &one, 0), -EADDRNOTAVAIL);
 	assert_int_equal(order(&o, CLAIM, SERVICE, &all, 0), -EADDRINUSE);
 	assert_int_equal(order(&o, CLAIM, OTHER_SERVICE, &all, 0), 0);
 	end(&o, 0);
@@ -222,7 +222,7 @@ static void race(void **state)
 		for (unsigned i = 0; i < RACERS; i++) {
 			int answer;
 			assert_int_equal(read(o[i].fd, &answer, sizeof(answer)), sizeof(answer));
-			assert_true(answer == 0 || answer == -EADDRINUSE);
+			assert_true(answer == 0 || answer == -EADDRINUSE || answer == -EADDRNOTAVAIL);
 			if (!answer && i % 2)
 				winners_all++;
 			else if (!answer)
@@ -242,7 +242,7 @@ static void released_by_death(void **state)
 	struct other o = start();
 	int slot = order(&o, SLOT, 0, &all, 0);
 	assert_int_equal(order(&o, CLAIM, SERVICE, &all, 0), 0);
-	assert_int_equal(claim(&one), -EADDRINUSE);
+	assert_int_equal(claim(&one), -EADDRNOTAVAIL);
 	assert_true(rpwi_steer_slot_exists((uint16_t)slot));
 	end(&o, SIGKILL);
 	assert_false(rpwi_steer_slot_exists((uint16_t)slot));
@@ -334,7 +334,7 @@ static void burst_to(const struct rpwi_addr *addr, uid_t uid)
 	struct other o = start_as(uid), idle = start();
 	assert_false(hand_over(p, 1)); /* to nobody */
 	assert_int_equal(order(&o, CLAIM, SERVICE, addr, 0), 0);
-	assert_int_equal(order(&idle, CLAIM, SERVICE, &two, 0), addr->family ? 0 : -EADDRINUSE);
+	assert_int_equal(order(&idle, CLAIM, SERVICE, &two, 0), addr->family ? 0 : -EADDRNOTAVAIL);
 	/* The claimant reads nothing yet: its queue holds ten or so. */
 	assert_true(hand_over(p, BURST));
 	assert_int_equal(serve_until_answered(p, &o, BURST), BURST);
@@ -390,9 +390,9 @@ static void another_user(void **state)
 	struct other o = start_as(1001);
 	assert_int_equal(order(&o, CLAIM, SERVICE, &one, 0), 0);
 	assert_int_equal(claim(&one), -EADDRINUSE);
-	assert_int_equal(claim(&all), -EADDRINUSE);
+	assert_int_equal(claim(&all), -EADDRNOTAVAIL);
 	assert_int_equal(claim(&two), 0);
-	assert_int_equal(order(&o, CLAIM, SERVICE, &all, 0), -EADDRINUSE);
+	assert_int_equal(order(&o, CLAIM, SERVICE, &all, 0), -EADDRNOTAVAIL);
 	end(&o, SIGKILL);
 	assert_int_equal(claim(&one), 0);
 	unclaim(&one);
