@@ -136,8 +136,8 @@ struct rpwi_cm_conn {
 struct rpwi_cm_stats {
 	uint64_t tx[0x20], rx[0x20]; /* by attribute */
 	uint64_t retries, duplicates, timeouts;
-	uint64_t bad_mads;  /* truncated, another class or version, fields out of range */
-	uint64_t stray;     /* well-formed, for no connection of ours, or from another address than its peer's, or in a state that has no use for it */
+	uint64_t bad_mads;   /* truncated, another class or version, fields out of range */
+	uint64_t stray;      /* well-formed, for no connection of ours, or from another address than its peer's, or in a state that has no use for it */
 	uint64_t no_service; /* requests for a service ID that nobody listens on */
 };
 
@@ -160,8 +160,9 @@ void rpwi_cm_conn_init(struct rpwi_cm *cm, struct rpwi_cm_conn *c, void *user);
 /* The verbs-like calls give 0, or a positive errno: EINVAL wrong state, or private data longer than its room; ENOMEM no communication ID left. pdata includes the CMA header where there is one. */
 int rpwi_cm_connect(struct rpwi_cm_conn *c, const struct rpwi_cm_path *path, uint64_t service_id, const uint8_t ca_guid[8], const struct rpwi_cm_param *local,
 	const void *pdata, size_t pdata_len, uint64_t now_ns);
-int rpwi_cm_accept(struct rpwi_cm_conn *c, const uint8_t ca_guid[8], const struct rpwi_cm_param *local, const void *pdata, size_t pdata_len, uint64_t now_ns); /* REP */
-int rpwi_cm_establish(struct rpwi_cm_conn *c, const void *pdata, size_t pdata_len, uint64_t now_ns);                                                         /* RTU */
+int rpwi_cm_accept(
+	struct rpwi_cm_conn *c, const uint8_t ca_guid[8], const struct rpwi_cm_param *local, const void *pdata, size_t pdata_len, uint64_t now_ns); /* REP */
+int rpwi_cm_establish(struct rpwi_cm_conn *c, const void *pdata, size_t pdata_len, uint64_t now_ns);                                                /* RTU */
 int rpwi_cm_comm_established(struct rpwi_cm_conn *c, uint64_t now_ns); /* passive: data came before the RTU (IB 12.9.6): as if it had come */
 int rpwi_cm_reject(struct rpwi_cm_conn *c, uint16_t reason, const void *ari, size_t ari_len, const void *pdata, size_t pdata_len, uint64_t now_ns);
 int rpwi_cm_disconnect(struct rpwi_cm_conn *c, uint64_t now_ns); /* DREQ; after EV_DREQ: DREP */

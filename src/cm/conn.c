@@ -37,6 +37,7 @@ struct action {
 	uint8_t linger;
 	uint16_t reason; /* of a REJ that the engine decides on, and of the event that tells of it */
 };
+/* clang-format off */
 #define EV(name) .event = 1 + RPWI_CM_EV_##name
 #define SEND(name) .send = RPWI_CM_##name
 #define WAIT(what) .wait = WAIT_##what
@@ -151,6 +152,7 @@ static const struct action actions[RPWI_CM_STATE_COUNT][CM_INPUTS] = {
 		[CM_IN_DESTROY] = TO(IDLE, SEND(SIDR_REP), LINGER(ANSWER)),
 	},
 };
+/* clang-format on */
 
 /* The one transition function: where an input leads, and by which row of the table. */
 static enum rpwi_cm_state cm_step(enum rpwi_cm_state from, enum cm_input in, const struct action **act)
@@ -334,7 +336,10 @@ static int call_check(const struct rpwi_cm_conn *c, enum cm_input in, size_t pda
 	return act && pdata_len <= pdata_max ? 0 : EINVAL;
 }
 
-static int call(struct rpwi_cm_conn *c, enum cm_input in, const struct cm_args *a, uint64_t now_ns) { return rpwi_cm_conn_input(c, in, a, now_ns) ? 0 : EINVAL; }
+static int call(struct rpwi_cm_conn *c, enum cm_input in, const struct cm_args *a, uint64_t now_ns)
+{
+	return rpwi_cm_conn_input(c, in, a, now_ns) ? 0 : EINVAL;
+}
 
 /* An ID, and a place among the connections. */
 static bool conn_begin(struct rpwi_cm_conn *c, const struct rpwi_cm_path *path)
@@ -463,7 +468,8 @@ void rpwi_cm_conn_requested(struct rpwi_cm_conn *c, const struct rpwi_cm_path *p
 	c->tid = m->tid;
 	rpwi_cm_know_id(cm, &c->node);
 	if (!sidr) {
-		unsigned exponent = RPWI_MIN(RPWI_MAX((unsigned)m->req.local_cm_response_timeout, (unsigned)CM_RESPONSE_SHIFT_MIN), (unsigned)CM_RESPONSE_SHIFT_MAX);
+		unsigned exponent =
+			RPWI_MIN(RPWI_MAX((unsigned)m->req.local_cm_response_timeout, (unsigned)CM_RESPONSE_SHIFT_MIN), (unsigned)CM_RESPONSE_SHIFT_MAX);
 		param_of_req(m, &c->remote);
 		c->timeout_ns = rpwi_cm_wait_ns(exponent);
 		c->retries_max = m->req.max_cm_retries;

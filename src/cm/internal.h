@@ -26,8 +26,8 @@ _Static_assert(CM_ID_LOCAL_BITS == 20, "the prefix has 12 bits");
 /* ---- linger.c: a record that stays when its connection has gone, bounded in number (the oldest goes first) and in time. ---- */
 enum cm_linger_kind {
 	CM_LINGER_NONE,
-	CM_LINGER_QUIET,  /* TIMEWAIT: a DREQ gets its DREP, a REQ is stale */
-	CM_LINGER_DREQ,   /* likewise, and our DREQ is repeated a few times until it is answered: the peer must not go on for ever because one datagram was lost */
+	CM_LINGER_QUIET, /* TIMEWAIT: a DREQ gets its DREP, a REQ is stale */
+	CM_LINGER_DREQ, /* likewise, and our DREQ is repeated a few times until it is answered: the peer must not go on for ever because one datagram was lost */
 	CM_LINGER_ANSWER, /* we have answered for good (REJ, SIDR_REP): whoever asks again gets that answer again, not a second connection */
 	CM_LINGER_DEAF,   /* the peer itself has given the request up: a late copy of it must not become a second one */
 };
@@ -133,7 +133,7 @@ void rpwi_cm_conn_replied(struct rpwi_cm_conn *c, const struct rpwi_cm_msg *m, u
 uint64_t rpwi_cm_timewait_ns(const struct rpwi_cm_conn *c);
 
 /* msg.c */
-enum { CM_RESPONSE_SHIFT_MIN = 16, CM_RESPONSE_SHIFT_MAX = 22 }; /* of the response time-out that a peer may ask for: 0.27 s to 17 s */
+enum { CM_RESPONSE_SHIFT_MIN = 16, CM_RESPONSE_SHIFT_MAX = 22 };                          /* of the response time-out that a peer may ask for: 0.27 s to 17 s */
 static inline uint64_t rpwi_cm_wait_ns(unsigned exponent) { return 4096ull << exponent; } /* IB 12.7: 4.096 us * 2^n */
 void rpwi_cm_build(const struct rpwi_cm_conn *c, uint16_t attr, const struct cm_args *a, struct rpwi_cm_msg *m);
 /* Answers without a connection, from the request that they answer. */

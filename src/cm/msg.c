@@ -2,7 +2,7 @@
 #include "cm/internal.h"
 
 enum {
-	HOP_LIMIT = 64,       /* where the caller has no opinion; 0 and 1 would mean that the peer is on this subnet (IB 12.7.21) */
+	HOP_LIMIT = 64,          /* where the caller has no opinion; 0 and 1 would mean that the peer is on this subnet (IB 12.7.21) */
 	LID_PERMISSIVE = 0xffff, /* RoCE has no LIDs */
 	RATE_10_GBPS = 3,
 	TARGET_ACK_DELAY = 15, /* 4.096 us * 2^15 = 134 ms: a program's process, not a card, acknowledges */

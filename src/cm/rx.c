@@ -233,7 +233,8 @@ static void rx_rej(const struct rx *r)
 /* The first REP of a connection names QP and ID of a peer that we may know as another's. */
 static bool rep_is_stale(const struct rx *r)
 {
-	return rpwi_cm_find_id(r->cm, r->m->local_comm_id, &r->path->remote, false) || rpwi_cm_find_qp(r->cm, r->m->rep.qpn, r->m->rep.ca_guid, &r->path->remote);
+	return rpwi_cm_find_id(r->cm, r->m->local_comm_id, &r->path->remote, false) ||
+	       rpwi_cm_find_qp(r->cm, r->m->rep.qpn, r->m->rep.ca_guid, &r->path->remote);
 }
 
 static void rx_rep(const struct rx *r)

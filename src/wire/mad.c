@@ -23,14 +23,23 @@ struct field {
 	uint8_t size;             /* of the member */
 };
 #define MEMBER(name) offsetof(struct rpwi_cm_msg, name), sizeof(((struct rpwi_cm_msg *)0)->name)
-#define BITS(byte, bit, width, name) {byte, bit, width, 0, MEMBER(name)}
-#define PIECE(byte, shift, name) {byte, 0, 8, shift, MEMBER(name)}
-#define BYTES(byte, name) {byte, 0, 0, 0, MEMBER(name)}
+#define BITS(byte, bit, width, name) \
+	{ \
+		byte, bit, width, 0, MEMBER(name) \
+	}
+#define PIECE(byte, shift, name) \
+	{ \
+		byte, 0, 8, shift, MEMBER(name) \
+	}
+#define BYTES(byte, name) \
+	{ \
+		byte, 0, 0, 0, MEMBER(name) \
+	}
 #define BOTH_IDS BITS(0, 0, 32, local_comm_id), BITS(4, 0, 32, remote_comm_id)
 #define PATH(at, p) \
-	BITS(at, 0, 16, p.local_lid), BITS(at + 2, 0, 16, p.remote_lid), BYTES(at + 4, p.local_gid), BYTES(at + 20, p.remote_gid), BITS(at + 36, 0, 20, p.flow_label), \
-		BITS(at + 39, 2, 6, p.packet_rate), BITS(at + 40, 0, 8, p.traffic_class), BITS(at + 41, 0, 8, p.hop_limit), BITS(at + 42, 0, 4, p.sl), \
-		BITS(at + 42, 4, 1, p.subnet_local), BITS(at + 43, 0, 5, p.local_ack_timeout)
+	BITS(at, 0, 16, p.local_lid), BITS(at + 2, 0, 16, p.remote_lid), BYTES(at + 4, p.local_gid), BYTES(at + 20, p.remote_gid), \
+		BITS(at + 36, 0, 20, p.flow_label), BITS(at + 39, 2, 6, p.packet_rate), BITS(at + 40, 0, 8, p.traffic_class), \
+		BITS(at + 41, 0, 8, p.hop_limit), BITS(at + 42, 0, 4, p.sl), BITS(at + 42, 4, 1, p.subnet_local), BITS(at + 43, 0, 5, p.local_ack_timeout)
 
 /* IB 12.6.5. The vendor ID is of later editions. */
 static const struct field req_fields[] = {
@@ -60,7 +69,8 @@ static const struct field req_fields[] = {
 	PATH(96, req.alternate),
 };
 static const struct field mra_fields[] = {BOTH_IDS, BITS(8, 0, 2, mra.msg_mraed), BITS(9, 0, 5, mra.service_timeout)}; /* 12.6.6 */
-static const struct field rej_fields[] = {BOTH_IDS, BITS(8, 0, 2, rej.msg_rejected), BITS(9, 0, 7, rej.ari_len), BITS(10, 0, 16, rej.reason), BYTES(12, rej.ari)}; /* 12.6.7 */
+static const struct field rej_fields[] = {
+	BOTH_IDS, BITS(8, 0, 2, rej.msg_rejected), BITS(9, 0, 7, rej.ari_len), BITS(10, 0, 16, rej.reason), BYTES(12, rej.ari)}; /* 12.6.7 */
 /* IB 12.6.8; the vendor ID in what was reserved between the others. */
 static const struct field rep_fields[] = {
 	BOTH_IDS,
@@ -80,14 +90,26 @@ static const struct field rep_fields[] = {
 	BITS(27, 3, 1, rep.srq),
 	BYTES(28, rep.ca_guid),
 };
-static const struct field id_fields[] = {BOTH_IDS};                                                                                     /* RTU, DREP (12.6.9, 12.6.11), the IDs of LAP, APR */
-static const struct field dreq_fields[] = {BOTH_IDS, BITS(8, 0, 24, dreq.remote_qpn)};                                                  /* 12.6.10 */
-static const struct field sidr_req_fields[] = {BITS(0, 0, 32, local_comm_id), BITS(4, 0, 16, sidr_req.pkey), BITS(8, 0, 64, sidr_req.service_id)}; /* 12.11.2.1 */
-static const struct field sidr_rep_fields[] = {/* 12.11.2.2 */
+static const struct field id_fields[] = {BOTH_IDS};                                    /* RTU, DREP (12.6.9, 12.6.11), the IDs of LAP, APR */
+static const struct field dreq_fields[] = {BOTH_IDS, BITS(8, 0, 24, dreq.remote_qpn)}; /* 12.6.10 */
+static const struct field sidr_req_fields[] = {
+	BITS(0, 0, 32, local_comm_id), BITS(4, 0, 16, sidr_req.pkey), BITS(8, 0, 64, sidr_req.service_id)}; /* 12.11.2.1 */
+static const struct field sidr_rep_fields[] = {                                                             /* 12.11.2.2 */
 	BITS(0, 0, 32, local_comm_id), BITS(4, 0, 8, sidr_rep.status), BITS(5, 0, 8, sidr_rep.info_len), BITS(8, 0, 24, sidr_rep.qpn),
 	BITS(12, 0, 64, sidr_rep.service_id), BITS(20, 0, 32, sidr_rep.qkey)};
 
-enum { PDATA_REQ = 140, PDATA_MRA = 10, PDATA_REJ = 84, PDATA_REP = 36, PDATA_IDS = 8, PDATA_DREQ = 12, PDATA_SIDR_REQ = 16, PDATA_SIDR_REP = 96, ATTRS = 0x20, INFO_MAX = 72 };
+enum {
+	PDATA_REQ = 140,
+	PDATA_MRA = 10,
+	PDATA_REJ = 84,
+	PDATA_REP = 36,
+	PDATA_IDS = 8,
+	PDATA_DREQ = 12,
+	PDATA_SIDR_REQ = 16,
+	PDATA_SIDR_REP = 96,
+	ATTRS = 0x20,
+	INFO_MAX = 72
+};
 /* Private data fills each message up to the end of the MAD. */
 _Static_assert(RPWI_MAD_HDR_LEN + PDATA_REQ + RPWI_REQ_PDATA == RPWI_MAD_LEN, "REQ");
 _Static_assert(RPWI_MAD_HDR_LEN + PDATA_MRA + RPWI_MRA_PDATA == RPWI_MAD_LEN, "MRA");
@@ -222,7 +244,8 @@ static int header_check(const uint8_t *mad, size_t len)
 {
 	if (len != RPWI_MAD_LEN)
 		return -EMSGSIZE;
-	if (mad[MAD_BASE_VERSION] != BASE_VERSION || mad[MAD_CLASS] != RPWI_CM_CLASS || mad[MAD_CLASS_VERSION] != RPWI_CM_CLASS_VERSION || mad[MAD_METHOD] != METHOD_SEND)
+	if (mad[MAD_BASE_VERSION] != BASE_VERSION || mad[MAD_CLASS] != RPWI_CM_CLASS || mad[MAD_CLASS_VERSION] != RPWI_CM_CLASS_VERSION ||
+		mad[MAD_METHOD] != METHOD_SEND)
 		return -EPROTONOSUPPORT;
 	return message_of(rpwi_get_be16(mad + MAD_ATTR)) ? 0 : -ENOMSG;
 }

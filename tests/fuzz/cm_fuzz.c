@@ -30,7 +30,10 @@ static uint32_t u32(struct fuzz_input *in)
 }
 
 static struct rpwi_addr addr(unsigned i) { return (struct rpwi_addr){.family = 4, .bytes = {10, 0, 0, (uint8_t)(1 + i % PEERS)}}; }
-static struct rpwi_cm_path path_to(unsigned peer) { return (struct rpwi_cm_path){.local = {.family = 4, .bytes = {10, 0, 1, 1}}, .remote = addr(peer), .mtu = 3}; }
+static struct rpwi_cm_path path_to(unsigned peer)
+{
+	return (struct rpwi_cm_path){.local = {.family = 4, .bytes = {10, 0, 1, 1}}, .remote = addr(peer), .mtu = 3};
+}
 static const uint8_t guid[8] = {0x52, 1, 2, 3, 4, 5, 6, 7};
 
 static struct conn *slot_of(const struct rpwi_cm_conn *c)

@@ -27,14 +27,14 @@ static struct plan {
 	uint16_t reason;
 	bool comm_established, destroys_for_answer;
 	uint8_t ack_timeout;
-} *plans;
+} * plans;
 
 static struct end {
 	struct rpwi_cm_conn conn;
 	bool used, destroyed, self_ended, accepted, gave_up_peer;
 	unsigned established, told_end, exits, sidr_answers;
 	uint16_t refused; /* by this end's program, with this reason */
-} *ends;
+} * ends;
 
 static struct plan *plan_of(unsigned e) { return &plans[e / 2]; }
 static struct end *other(unsigned e) { return &ends[e ^ 1]; }
@@ -71,16 +71,22 @@ static void guid_of(unsigned host, uint8_t guid[8])
 
 static struct rpwi_cm_param param_of(unsigned e)
 {
-	return (struct rpwi_cm_param){.qpn = 2 + e, .starting_psn = (e * 2654435761u) & 0xffffff, .responder_resources = (uint8_t)(e % 17), .initiator_depth = (uint8_t)(e % 13),
-		.retry_count = 7, .rnr_retry_count = (uint8_t)(e % 8), .ack_timeout = plan_of(e)->ack_timeout, .srq = e % 3 == 0};
+	return (struct rpwi_cm_param){.qpn = 2 + e,
+		.starting_psn = (e * 2654435761u) & 0xffffff,
+		.responder_resources = (uint8_t)(e % 17),
+		.initiator_depth = (uint8_t)(e % 13),
+		.retry_count = 7,
+		.rnr_retry_count = (uint8_t)(e % 8),
+		.ack_timeout = plan_of(e)->ack_timeout,
+		.srq = e % 3 == 0};
 }
 
 static void check_param(const struct rpwi_cm_conn *c, unsigned of)
 {
 	struct rpwi_cm_param want = param_of(of);
 	const struct rpwi_cm_param *got = &c->remote;
-	if (got->qpn != want.qpn || got->starting_psn != want.starting_psn || got->responder_resources != want.responder_resources || got->initiator_depth != want.initiator_depth ||
-		got->rnr_retry_count != want.rnr_retry_count || got->srq != want.srq)
+	if (got->qpn != want.qpn || got->starting_psn != want.starting_psn || got->responder_resources != want.responder_resources ||
+		got->initiator_depth != want.initiator_depth || got->rnr_retry_count != want.rnr_retry_count || got->srq != want.srq)
 		cms_fail("end %u is not described as it described itself", of);
 }
 
@@ -168,10 +174,20 @@ static void ended(unsigned e)
 /* Both sides know of the connection's end by a plan; which of them does what. */
 static void plan_the_end(unsigned e)
 {
-	static const int first[ENDINGS] = {[ACTIVE_DISCONNECTS] = ACT_DISCONNECT, [BOTH_DISCONNECT] = ACT_DISCONNECT, [ACTIVE_DESTROYS] = ACT_DESTROY, [ACTIVE_GONE] = ACT_GONE,
-		[PASSIVE_GONE] = ACT_DESTROY, [PASSIVE_DISCONNECTS] = -1, [PASSIVE_ENDS] = -1};
-	static const int second[ENDINGS] = {[PASSIVE_DISCONNECTS] = ACT_DISCONNECT, [BOTH_DISCONNECT] = ACT_DISCONNECT, [PASSIVE_ENDS] = ACT_DESTROY, [PASSIVE_GONE] = ACT_GONE,
-		[ACTIVE_GONE] = ACT_DESTROY, [ACTIVE_DISCONNECTS] = -1, [ACTIVE_DESTROYS] = -1};
+	static const int first[ENDINGS] = {[ACTIVE_DISCONNECTS] = ACT_DISCONNECT,
+		[BOTH_DISCONNECT] = ACT_DISCONNECT,
+		[ACTIVE_DESTROYS] = ACT_DESTROY,
+		[ACTIVE_GONE] = ACT_GONE,
+		[PASSIVE_GONE] = ACT_DESTROY,
+		[PASSIVE_DISCONNECTS] = -1,
+		[PASSIVE_ENDS] = -1};
+	static const int second[ENDINGS] = {[PASSIVE_DISCONNECTS] = ACT_DISCONNECT,
+		[BOTH_DISCONNECT] = ACT_DISCONNECT,
+		[PASSIVE_ENDS] = ACT_DESTROY,
+		[PASSIVE_GONE] = ACT_GONE,
+		[ACTIVE_GONE] = ACT_DESTROY,
+		[ACTIVE_DISCONNECTS] = -1,
+		[ACTIVE_DESTROYS] = -1};
 	struct plan *p = plan_of(e);
 	int what = is_passive(e) ? second[p->ending] : first[p->ending];
 	if (what >= 0)

@@ -82,9 +82,10 @@ void cms_fail(const char *fmt, ...)
 	va_start(ap, fmt);
 	vfprintf(stderr, fmt, ap);
 	va_end(ap);
-	fprintf(stderr, "\nagain, with all that happens: cm-sim --seed %lu --hosts %u --conns %u --spread %g --loss %g --dup %g --reorder %g --forge %g --trace\n",
-		(unsigned long)cms_config.seed, cms_config.hosts, cms_config.conns, (double)(cms_config.spread_ns - 1) / 1e9, cms_config.loss, cms_config.dup, cms_config.reorder,
-		cms_config.forge);
+	fprintf(stderr,
+		"\nagain, with all that happens: cm-sim --seed %lu --hosts %u --conns %u --spread %g --loss %g --dup %g --reorder %g --forge %g --trace\n",
+		(unsigned long)cms_config.seed, cms_config.hosts, cms_config.conns, (double)(cms_config.spread_ns - 1) / 1e9, cms_config.loss, cms_config.dup,
+		cms_config.reorder, cms_config.forge);
 	exit(1);
 }
 
@@ -142,7 +143,8 @@ static void op_send(void *user, const struct rpwi_cm_path *path, const uint8_t *
 	bool lost = cms_chance(&link_rng, cms_config.loss);
 	link_count.sent++;
 	link_count.lost += lost;
-	cms_trace("host %u -> %u %s 0x%08x 0x%08x%s", (unsigned)(h - hosts), to, rpwi_cm_attr_name(mad[17]), rpwi_get_be32(mad + 24), rpwi_get_be32(mad + 28), lost ? " (lost)" : "");
+	cms_trace("host %u -> %u %s 0x%08x 0x%08x%s", (unsigned)(h - hosts), to, rpwi_cm_attr_name(mad[17]), rpwi_get_be32(mad + 24), rpwi_get_be32(mad + 28),
+		lost ? " (lost)" : "");
 	forge(to, mad);
 	if (lost)
 		return;
@@ -229,17 +231,19 @@ static void run(uint64_t seed)
 	}
 	printf("seed %lu: %lu MADs, %lu lost, %lu doubled, %lu late, %lu forged; %lu retries, %lu duplicates, %lu stray, %lu time-outs; "
 	       "%lu established, %lu rejected, %lu disconnected, %lu destroyed, %lu gone, %lu SIDR; %.1f s\n",
-		(unsigned long)seed, link_count.sent, link_count.lost, link_count.doubled, link_count.late, link_count.forged, sum.retries, sum.duplicates, sum.stray, sum.timeouts,
-		cms_tally.established, cms_tally.rejected, cms_tally.disconnected, cms_tally.destroyed, cms_tally.gone, cms_tally.sidr, (double)cms_now / 1e9);
+		(unsigned long)seed, link_count.sent, link_count.lost, link_count.doubled, link_count.late, link_count.forged, sum.retries, sum.duplicates,
+		sum.stray, sum.timeouts, cms_tally.established, cms_tally.rejected, cms_tally.disconnected, cms_tally.destroyed, cms_tally.gone, cms_tally.sidr,
+		(double)cms_now / 1e9);
 }
 
-static const char usage[] = "cm-sim [--seed N] [--seeds COUNT] [--conns N] [--hosts N] [--spread SECONDS] [--loss P] [--dup P] [--reorder P] [--forge P] [--trace]\n"
-			    "Connections between simulated hosts, each ended in one of many ways; every seed is another run. Exit status 1 with the seed that failed.\n";
+static const char usage[] =
+	"cm-sim [--seed N] [--seeds COUNT] [--conns N] [--hosts N] [--spread SECONDS] [--loss P] [--dup P] [--reorder P] [--forge P] [--trace]\n"
+	"Connections between simulated hosts, each ended in one of many ways; every seed is another run. Exit status 1 with the seed that failed.\n";
 
 int main(int argc, char **argv)
 {
-	static const struct option options[] = {{"seed", 1, 0, 's'}, {"seeds", 1, 0, 'n'}, {"conns", 1, 0, 'c'}, {"hosts", 1, 0, 'h'}, {"spread", 1, 0, 'p'}, {"loss", 1, 0, 'l'},
-		{"dup", 1, 0, 'd'}, {"reorder", 1, 0, 'r'}, {"forge", 1, 0, 'f'}, {"trace", 0, 0, 't'}, {0}};
+	static const struct option options[] = {{"seed", 1, 0, 's'}, {"seeds", 1, 0, 'n'}, {"conns", 1, 0, 'c'}, {"hosts", 1, 0, 'h'}, {"spread", 1, 0, 'p'},
+		{"loss", 1, 0, 'l'}, {"dup", 1, 0, 'd'}, {"reorder", 1, 0, 'r'}, {"forge", 1, 0, 'f'}, {"trace", 0, 0, 't'}, {0}};
 	uint64_t first = 1, seeds = 1;
 	cms_config = (struct cms_config){.conns = 1000, .hosts = 3, .spread_ns = 2 * RPWI_NS_PER_S + 1, .loss = 0.1, .dup = 0.1, .reorder = 0.1, .forge = 0.05};
 	for (int o; (o = getopt_long(argc, argv, "", options, NULL)) != -1;)

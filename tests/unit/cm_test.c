@@ -16,7 +16,7 @@ static struct rpwi_cm *cm;
 static uint64_t now;
 static struct rpwi_cm_conn pool[POOL]; /* what `request` gives out */
 static unsigned pool_used;
-static struct rpwi_cm_conn mine;    /* what the test connects with */
+static struct rpwi_cm_conn mine;     /* what the test connects with */
 static struct rpwi_cm_conn *passive; /* the last that came */
 static struct rpwi_cm_msg sent[SENT_MAX];
 static struct rpwi_cm_path sent_path[SENT_MAX];
@@ -36,8 +36,14 @@ static const uint64_t *due_first; /* when set: conn->user points to when its eve
 static const uint8_t our_guid[8] = "OURGUID", their_guid[8] = "THRGUID";
 static const struct rpwi_addr our_addr = {.family = 4, .bytes = {10, 0, 0, 1}}, their_addr = {.family = 4, .bytes = {10, 0, 0, 2}};
 static const uint64_t service = RPWI_SERVICE_ID(6, 7471);
-static const struct rpwi_cm_param our_param = {.qpn = 0x0a0b0c, .starting_psn = 0x111111, .responder_resources = 3, .initiator_depth = 4, .retry_count = 6, .rnr_retry_count = 5,
-	.ack_timeout = 18, .srq = true};
+static const struct rpwi_cm_param our_param = {.qpn = 0x0a0b0c,
+	.starting_psn = 0x111111,
+	.responder_resources = 3,
+	.initiator_depth = 4,
+	.retry_count = 6,
+	.rnr_retry_count = 5,
+	.ack_timeout = 18,
+	.srq = true};
 
 /* ---- surroundings of the engine ---- */
 
@@ -297,9 +303,10 @@ struct expected {
 	int side; /* SIDES: either */
 	int input;
 	enum rpwi_cm_state next;
-	int send; /* attribute or NO */
+	int send;  /* attribute or NO */
 	int event; /* or NONE */
 };
+/* clang-format off */
 #define S(x) RPWI_CM_##x
 #define E(x) RPWI_CM_EV_##x
 static const struct expected expected[] = {
@@ -407,6 +414,7 @@ static const struct expected expected[] = {
 	{S(SIDR_REQ_RCVD), PASSIVE, IN_GONE, S(IDLE), NO, E(PEER_GONE)},
 	{S(SIDR_REQ_RCVD), PASSIVE, IN_DESTROY, S(IDLE), S(SIDR_REP), NONE},
 };
+/* clang-format on */
 
 static const struct expected *expected_of(enum rpwi_cm_state state, int side, int input)
 {
@@ -475,18 +483,20 @@ static void check_one(enum rpwi_cm_state state, int side, int input)
 	int rc = feed(c, input);
 	bool is_call = input >= IN_ACCEPT, is_message = input < IN_ACCEPT || input == IN_REJ_STALE;
 	char what[64];
-	snprintf(what, sizeof(what), "%s %s + %s/%d", side == PASSIVE ? "passive" : "active", rpwi_cm_state_name[state], rpwi_cm_attr_name((unsigned)input), input);
+	snprintf(what, sizeof(what), "%s %s + %s/%d", side == PASSIVE ? "passive" : "active", rpwi_cm_state_name[state], rpwi_cm_attr_name((unsigned)input),
+		input);
 
 	enum rpwi_cm_state next = e ? e->next : state;
 	int send = e ? e->send : NO, ev = e ? e->event : NONE;
 	unsigned events = ev == NONE ? 0 : e->input == RPWI_CM_DREQ && state != RPWI_CM_ESTABLISHED && state != RPWI_CM_DREQ_SENT ? 2 : 1;
-	bool right = c->state == next && nsent == (send != NO) && nevent == events && (send == NO || sent[0].attr == send) && (ev == NONE || (int)event[events - 1].ev.type == ev) &&
-		     nincoming == incoming_before && (next == state ? nmoved == moved_before : nmoved == moved_before + (events ? events : 1));
+	bool right = c->state == next && nsent == (send != NO) && nevent == events && (send == NO || sent[0].attr == send) &&
+		     (ev == NONE || (int)event[events - 1].ev.type == ev) && nincoming == incoming_before &&
+		     (next == state ? nmoved == moved_before : nmoved == moved_before + (events ? events : 1));
 	right = right && rc == (!e && is_call && !is_message && input != IN_GONE && input != IN_DESTROY ? EINVAL : 0);
 	right = right && st->stray == stray_before + (!e && is_message);
 	if (!right)
-		fail_msg("%s: now %s, rc %d, sent %u (%s), events %u (%d), stray +%u", what, rpwi_cm_state_name[c->state], rc, nsent, nsent ? rpwi_cm_attr_name(sent[0].attr) : "-", nevent,
-			nevent ? (int)event[0].ev.type : -1, (unsigned)(st->stray - stray_before));
+		fail_msg("%s: now %s, rc %d, sent %u (%s), events %u (%d), stray +%u", what, rpwi_cm_state_name[c->state], rc, nsent,
+			nsent ? rpwi_cm_attr_name(sent[0].attr) : "-", nevent, nevent ? (int)event[0].ev.type : -1, (unsigned)(st->stray - stray_before));
 }
 
 static void every_state_with_everything(void **state)
@@ -495,9 +505,23 @@ static void every_state_with_everything(void **state)
 		enum rpwi_cm_state state;
 		int side;
 	} places[] = {
-		{S(IDLE), ACTIVE}, {S(REQ_SENT), ACTIVE}, {S(REP_WAIT), ACTIVE}, {S(REQ_RCVD), PASSIVE}, {S(REP_SENT), PASSIVE}, {S(RTU_WAIT), PASSIVE}, {S(REP_RCVD), ACTIVE},
-		{S(ESTABLISHED), ACTIVE}, {S(ESTABLISHED), PASSIVE}, {S(DREQ_SENT), ACTIVE}, {S(DREQ_SENT), PASSIVE}, {S(DREQ_RCVD), ACTIVE}, {S(DREQ_RCVD), PASSIVE},
-		{S(TIMEWAIT), ACTIVE}, {S(TIMEWAIT), PASSIVE}, {S(SIDR_REQ_SENT), ACTIVE}, {S(SIDR_REQ_RCVD), PASSIVE},
+		{S(IDLE), ACTIVE},
+		{S(REQ_SENT), ACTIVE},
+		{S(REP_WAIT), ACTIVE},
+		{S(REQ_RCVD), PASSIVE},
+		{S(REP_SENT), PASSIVE},
+		{S(RTU_WAIT), PASSIVE},
+		{S(REP_RCVD), ACTIVE},
+		{S(ESTABLISHED), ACTIVE},
+		{S(ESTABLISHED), PASSIVE},
+		{S(DREQ_SENT), ACTIVE},
+		{S(DREQ_SENT), PASSIVE},
+		{S(DREQ_RCVD), ACTIVE},
+		{S(DREQ_RCVD), PASSIVE},
+		{S(TIMEWAIT), ACTIVE},
+		{S(TIMEWAIT), PASSIVE},
+		{S(SIDR_REQ_SENT), ACTIVE},
+		{S(SIDR_REQ_RCVD), PASSIVE},
 	};
 	for (size_t p = 0; p < RPWI_ARRAY_LEN(places); p++) {
 		for (int input = RPWI_CM_REQ; input <= RPWI_CM_APR; input++)
@@ -938,7 +962,7 @@ static void crossing_disconnects(void **state)
 		assert_int_equal(sent[0].attr, RPWI_CM_DREP);
 		assert_true(sent[0].tid == 0x777);
 		rx_attr(c, RPWI_CM_DREP); /* the answer to ours: nothing more */
-		rx(&dreq);            /* their DREQ again: the DREP was lost */
+		rx(&dreq);                /* their DREQ again: the DREP was lost */
 		assert_int_equal(nevent, 1);
 		assert_int_equal(nsent, 2);
 		assert_int_equal(sent[1].attr, RPWI_CM_DREP);
@@ -1024,9 +1048,23 @@ static void a_callback_may_destroy(void **state)
 		bool passive;
 		int input; /* or 0: time */
 	} cases[] = {
-		{S(REQ_SENT), 0, S(REP)}, {S(REQ_SENT), 0, S(REJ)}, {S(REQ_SENT), 0, IN_GONE}, {S(REQ_SENT), 0, 0}, {S(REQ_RCVD), 1, S(REJ)}, {S(REP_SENT), 1, S(RTU)},
-		{S(REP_SENT), 1, IN_COMM_ESTABLISHED}, {S(REP_SENT), 1, 0}, {S(ESTABLISHED), 0, S(DREQ)}, {S(ESTABLISHED), 1, S(DREQ)}, {S(ESTABLISHED), 1, IN_GONE},
-		{S(DREQ_SENT), 0, S(DREP)}, {S(DREQ_SENT), 0, S(DREQ)}, {S(DREQ_SENT), 1, 0}, {S(TIMEWAIT), 0, 0}, {S(SIDR_REQ_SENT), 0, S(SIDR_REP)}, {S(SIDR_REQ_SENT), 0, 0},
+		{S(REQ_SENT), 0, S(REP)},
+		{S(REQ_SENT), 0, S(REJ)},
+		{S(REQ_SENT), 0, IN_GONE},
+		{S(REQ_SENT), 0, 0},
+		{S(REQ_RCVD), 1, S(REJ)},
+		{S(REP_SENT), 1, S(RTU)},
+		{S(REP_SENT), 1, IN_COMM_ESTABLISHED},
+		{S(REP_SENT), 1, 0},
+		{S(ESTABLISHED), 0, S(DREQ)},
+		{S(ESTABLISHED), 1, S(DREQ)},
+		{S(ESTABLISHED), 1, IN_GONE},
+		{S(DREQ_SENT), 0, S(DREP)},
+		{S(DREQ_SENT), 0, S(DREQ)},
+		{S(DREQ_SENT), 1, 0},
+		{S(TIMEWAIT), 0, 0},
+		{S(SIDR_REQ_SENT), 0, S(SIDR_REP)},
+		{S(SIDR_REQ_SENT), 0, 0},
 		{S(REQ_SENT), 0, IN_REJ_STALE},
 	};
 	for (size_t i = 0; i < RPWI_ARRAY_LEN(cases); i++) {
