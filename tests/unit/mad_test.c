@@ -396,7 +396,7 @@ static void peek_tells_whose_it_is(void **state)
 static void cma_headers(void **state)
 {
 	uint8_t raw[RPWI_CMA_HDR_LEN];
-	struct rpwi_cma_hdr h = {.src = {6, {0xfd, [15] = 9}}, .dst = {6, {0xfe, [15] = 8}}, .src_port = 0xbeef}, out;
+	struct rpwi_cma_hdr h = {.src = {.family = 6, .bytes = {0xfd, [15] = 9}}, .dst = {.family = 6, .bytes = {0xfe, [15] = 8}}, .src_port = 0xbeef}, out;
 	struct rpwi_cm_msg m = decoded(rxe_req);
 	assert_int_equal(rpwi_cma_hdr_decode(m.pdata, 36, &out), 0);
 	rpwi_cma_hdr_encode(&out, raw);
