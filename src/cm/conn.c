@@ -230,6 +230,7 @@ static void conn_wait(struct rpwi_cm_conn *c, const struct action *act, const st
 		repeat_begin(c, now_ns);
 		break;
 	case WAIT_SERVICE:
+		assert(a->m);
 		repeat_put_off(c, a->m->mra.service_timeout, now_ns);
 		break;
 	case WAIT_UNASKED:
@@ -267,6 +268,7 @@ static void conn_event(struct rpwi_cm_conn *c, const struct action *act, const s
 			ev.reason = a->m->rej.reason;
 	}
 	if (ev.type == RPWI_CM_EV_SIDR_REP) {
+		assert(a->m);
 		ev.sidr.status = a->m->sidr_rep.status;
 		ev.sidr.qpn = a->m->sidr_rep.qpn;
 		ev.sidr.qkey = a->m->sidr_rep.qkey;
