@@ -22,28 +22,33 @@ const char *const rpwi_cm_state_name[RPWI_CM_STATE_COUNT] = {
 
 /* ---- Communication IDs ---- */
 
-/* A peer takes a known ID from a known address for a repetition, so an ID must not come back soon: the ring gives out what was freed longest ago, with a new
- * generation. The first index and generation are random, for the next process that gets this prefix. */
+/* A peer takes a known ID from a known address for a repetition, so an ID must not come back soon. The first index and generation are random, for the next process that
+ * gets this prefix. */
 static void ids_init(struct rpwi_cm *cm)
 {
-	uint32_t start = cm->ops->random(cm->user), gen = cm->ops->random(cm->user);
-	for (uint32_t i = 0; i < CM_IDS - 1; i++)
-		cm->free_ring[i] = (uint16_t)(1 + (start + i) % (CM_IDS - 1));
-	cm->free_count = CM_IDS - 1;
-	memset(cm->gen, (int)(gen & 0xff), CM_IDS);
+	cm->first_index = cm->ops->random(cm->user);
+	cm->first_gen = cm->ops->random(cm->user);
 }
 
 static uint32_t index_of(uint32_t id) { return id >> CM_ID_GEN_BITS & (CM_IDS - 1); }
 
+static uint32_t index_take(struct rpwi_cm *cm)
+{
+	if (cm->indices_used < CM_IDS - 1)
+		return 1 + (cm->first_index + (uint64_t)cm->indices_used++) % (CM_IDS - 1);
+	cm->free_count--;
+	return cm->free_ring[cm->free_head++ % CM_IDS];
+}
+
+bool rpwi_cm_id_left(struct rpwi_cm *cm) { return cm->indices_used < CM_IDS - 1 || cm->free_count || rpwi_cm_linger_drop_oldest(cm); }
+
 bool rpwi_cm_id_new(struct rpwi_cm *cm, struct rpwi_cm_node *n)
 {
-	if (!cm->free_count && !rpwi_cm_linger_drop_oldest(cm))
+	if (!rpwi_cm_id_left(cm))
 		return false;
-	uint32_t i = cm->free_ring[cm->free_head % CM_IDS];
-	cm->free_head++;
-	cm->free_count--;
+	uint32_t i = index_take(cm), gen = (cm->first_gen + ++cm->gen[i]) & ((1u << CM_ID_GEN_BITS) - 1);
 	cm->node[i] = n;
-	n->local_id = (uint32_t)cm->prefix << CM_ID_LOCAL_BITS | i << CM_ID_GEN_BITS | (++cm->gen[i] & ((1u << CM_ID_GEN_BITS) - 1));
+	n->local_id = (uint32_t)cm->prefix << CM_ID_LOCAL_BITS | i << CM_ID_GEN_BITS | gen;
 	return true;
 }
 
@@ -93,7 +98,7 @@ int rpwi_cm_new(struct rpwi_cm **out, const struct rpwi_cm_ops *ops, void *user,
 	rpwi_list_init(&cm->lingers);
 	rpwi_list_init(&cm->lingers_free);
 	cm->node = calloc(CM_IDS, sizeof(*cm->node));
-	cm->gen = malloc(CM_IDS);
+	cm->gen = calloc(CM_IDS, 1);
 	cm->free_ring = calloc(CM_IDS, sizeof(*cm->free_ring));
 	cm->heap = calloc(CM_IDS + 1, sizeof(*cm->heap));
 	cm->linger = calloc(CM_LINGERS_MAX, sizeof(*cm->linger));

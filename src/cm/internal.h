@@ -49,9 +49,10 @@ struct rpwi_cm {
 	struct rpwi_cm_stats stats;
 	struct rpwi_list conns; /* with a communication ID */
 
-	/* Communication IDs: prefix, index, generation. The ring holds the free indices, the one that was freed longest ago first. */
+	/* Communication IDs: prefix, index, generation. First every index once; then the ring gives them again, the one that was freed longest ago first. */
 	struct rpwi_cm_node **node; /* by index */
 	uint8_t *gen;
+	uint32_t first_index, first_gen, indices_used;
 	uint16_t *free_ring;
 	uint32_t free_head, free_count;
 
@@ -65,7 +66,8 @@ struct rpwi_cm {
 };
 
 /* cm.c */
-bool rpwi_cm_id_new(struct rpwi_cm *cm, struct rpwi_cm_node *n); /* false: none left */
+bool rpwi_cm_id_left(struct rpwi_cm *cm); /* there is one, or room has been made for one */
+bool rpwi_cm_id_new(struct rpwi_cm *cm, struct rpwi_cm_node *n);
 void rpwi_cm_id_free(struct rpwi_cm *cm, struct rpwi_cm_node *n);
 void rpwi_cm_id_move(struct rpwi_cm *cm, struct rpwi_cm_node *from, struct rpwi_cm_node *to);
 struct rpwi_cm_node *rpwi_cm_id_find(const struct rpwi_cm *cm, uint32_t id);

@@ -99,15 +99,13 @@ static struct rpwi_cm_path requested_path(const struct rx *r, bool sidr)
 	return p;
 }
 
-static bool id_is_left(struct rpwi_cm *cm) { return cm->free_count || rpwi_cm_linger_drop_oldest(cm); }
-
 /* Ask for storage, and begin. Gives 0, or the reason (a SIDR status) to refuse. */
 static uint16_t begin(const struct rx *r, bool sidr)
 {
 	uint16_t reason = sidr ? CM_SIDR_NO_SERVICE : RPWI_REJ_INVALID_SERVICE_ID;
 	struct rpwi_cm_path path = requested_path(r, sidr);
 
-	if (!id_is_left(r->cm))
+	if (!rpwi_cm_id_left(r->cm))
 		return sidr ? CM_SIDR_REJECTED : RPWI_REJ_NO_RESOURCES;
 	struct rpwi_cm_conn *c = r->cm->ops->request(r->cm->user, &path, r->m, sidr, &reason);
 	if (!c) {
