@@ -274,7 +274,9 @@ static int run(struct channel *ch, uint32_t number, const union any_command *in,
 	else if (!rc)
 		rc = commands[number].run(ch, id, in, out);
 	rpwi_debug("rdma_cm: %s, id %u: %s", commands[number].name, handle, rc ? strerror(-rc) : "ok");
-	if (number != RDMA_USER_CM_CMD_QUERY_ROUTE && number != RDMA_USER_CM_CMD_INIT_QP_ATTR)
+	if (rc == -EAFNOSUPPORT && number == RDMA_USER_CM_CMD_BIND)
+		rpwi_account(RPWI_ACC_CM_CALL, "(librdmacm asks whether AF_IB addresses are known: no)");
+	else if (number != RDMA_USER_CM_CMD_QUERY_ROUTE && number != RDMA_USER_CM_CMD_INIT_QP_ATTR)
 		rpwi_account(RPWI_ACC_CM_CALL, rc ? "rdma_%s: %s" : "rdma_%s", commands[number].name, rc ? strerror(-rc) : "");
 	return rc;
 }
