@@ -23,9 +23,9 @@ enum {
 	TEXT_MAX = 320,
 	LINE_MAX_BYTES = 2048,
 	SHAPES = 256,
-	SHOWN_MAX = 4,      /* lines of one shape before it is folded */
-	VAIN_WORTH = 100,   /* polls in vain that are worth a line */
-	QPS_MAX = 64,       /* in the summary by themselves; more are added up */
+	SHOWN_MAX = 4,    /* lines of one shape before it is folded */
+	VAIN_WORTH = 100, /* polls in vain that are worth a line */
+	QPS_MAX = 64,     /* in the summary by themselves; more are added up */
 	QPS_TOLD = 8,
 	TIME_WIDTH = 11,
 	WIDTH_DEFAULT = 132,
@@ -57,7 +57,7 @@ struct shape {
 	uint64_t hash; /* 0: free */
 	uint8_t kind;
 	unsigned shown;
-	uint64_t folded, folded_at; /* folded_at: which line was the first of them */
+	uint64_t folded, folded_at;           /* folded_at: which line was the first of them */
 	char first[TEXT_MAX], last[TEXT_MAX]; /* of the folded ones */
 };
 
@@ -69,7 +69,7 @@ struct qp_facts {
 
 static struct account {
 	pthread_mutex_t lock;
-	bool begun, forked, ended, chinese, colours;
+	bool begun, ended, chinese, colours;
 	int fd;
 	unsigned col[COLS], width[COLS], line_width;
 	uint64_t start_ns;
@@ -254,7 +254,9 @@ static void put_heading(void)
 		program[n > 1 ? n - 1 : 0] = '\0';
 		close(fd);
 	}
-	snprintf(text, sizeof(text), sentence("account of %s, pid %d. Times are in ms since %02d:%02d:%02d.%06ld", "%s（进程 %d）的执行记录。时间以毫秒计，起点 %02d:%02d:%02d.%06ld"),
+	snprintf(text, sizeof(text),
+		sentence("account of %s, pid %d. Times are in ms since %02d:%02d:%02d.%06ld",
+			"%s（进程 %d）的执行记录。时间以毫秒计，起点 %02d:%02d:%02d.%06ld"),
 		program, (int)getpid(), tm.tm_hour, tm.tm_min, tm.tm_sec, ts.tv_nsec / 1000);
 	put_in_column("", COL_ALL, kinds[RPWI_ACC_NOTE].colour, text, 0);
 	struct line l = {.len = 0};
@@ -295,7 +297,6 @@ static void after_fork_child(void)
 		close(acc.fd);
 	acc.fd = -1;
 	acc.begun = acc.ended = false;
-	acc.forked = true;
 	acc.events = acc.nshapes = acc.nfolded = acc.nqp = 0;
 	memset(acc.shape, 0, sizeof(acc.shape));
 	memset(acc.qp, 0, sizeof(acc.qp));
@@ -547,10 +548,7 @@ void rpwi_account_fact_write(enum rpwi_account_fact fact, uint32_t qpn, uint64_t
 /* ---- the summary ---- */
 
 static uint64_t count(const struct qp_facts *f, enum rpwi_account_fact fact) { return f->n[fact]; }
-static bool over(const struct qp_facts *f)
-{
-	return count(f, RPWI_FACT_DISCONNECT) || count(f, RPWI_FACT_DISCONNECTED) || count(f, RPWI_FACT_PEER_GONE);
-}
+static bool over(const struct qp_facts *f) { return count(f, RPWI_FACT_DISCONNECT) || count(f, RPWI_FACT_DISCONNECTED) || count(f, RPWI_FACT_PEER_GONE); }
 
 static bool never_answered(const struct qp_facts *f)
 {
@@ -565,7 +563,8 @@ static bool waits_in_vain(const struct qp_facts *f)
 static bool peer_died(const struct qp_facts *f) { return count(f, RPWI_FACT_PEER_GONE); }
 static bool stopped_waiting(const struct qp_facts *f)
 {
-	return count(f, RPWI_FACT_RECV_FLUSHED) && !count(f, RPWI_FACT_RECV_DONE) && count(f, RPWI_FACT_ESTABLISHED) && count(f, RPWI_FACT_DISCONNECT) && !f->failed;
+	return count(f, RPWI_FACT_RECV_FLUSHED) && !count(f, RPWI_FACT_RECV_DONE) && count(f, RPWI_FACT_ESTABLISHED) && count(f, RPWI_FACT_DISCONNECT) &&
+	       !f->failed;
 }
 static bool sent_nothing(const struct qp_facts *f)
 {
@@ -573,12 +572,13 @@ static bool sent_nothing(const struct qp_facts *f)
 }
 static bool flushed_on_purpose(const struct qp_facts *f)
 {
-	return (count(f, RPWI_FACT_RECV_FLUSHED) || count(f, RPWI_FACT_SEND_FLUSHED)) && (count(f, RPWI_FACT_DISCONNECT) || count(f, RPWI_FACT_TO_ERROR)) && !f->failed &&
-	       !stopped_waiting(f);
+	return (count(f, RPWI_FACT_RECV_FLUSHED) || count(f, RPWI_FACT_SEND_FLUSHED)) && (count(f, RPWI_FACT_DISCONNECT) || count(f, RPWI_FACT_TO_ERROR)) &&
+	       !f->failed && !stopped_waiting(f);
 }
 static bool flushed_at_the_end(const struct qp_facts *f)
 {
-	return count(f, RPWI_FACT_RECV_FLUSHED) && count(f, RPWI_FACT_RECV_DONE) && !count(f, RPWI_FACT_DISCONNECT) && count(f, RPWI_FACT_DISCONNECTED) && !f->failed;
+	return count(f, RPWI_FACT_RECV_FLUSHED) && count(f, RPWI_FACT_RECV_DONE) && !count(f, RPWI_FACT_DISCONNECT) && count(f, RPWI_FACT_DISCONNECTED) &&
+	       !f->failed;
 }
 static bool sends_cut_off(const struct qp_facts *f)
 {
@@ -607,19 +607,25 @@ static const struct {
 	const char *en, *zh;
 } diagnoses[] = {
 	{never_answered,
-		"receives were flushed because the peer disconnected before it had sent anything: it accepted the connection, but never sent the answer that this "
+		"receives were flushed because the peer disconnected before it had sent anything: it accepted the connection, but never sent the answer that "
+		"this "
 		"program waits for. Look at the peer's account: it posted no send between ESTABLISHED and disconnect",
-		"接收请求被冲刷，因为对端在发送任何数据之前就断开了连接：它接受了连接，却从未发送本程序等待的回答。请看对端的记录：它在 ESTABLISHED 与断开之间没有投递任何发送请求"},
+		"接收请求被冲刷，因为对端在发送任何数据之前就断开了连接：它接受了连接，却从未发送本程序等待的回答。请看对端的记录：它在 ESTABLISHED "
+		"与断开之间没有投递任何发送请求"},
 	{waits_in_vain,
-		"the peer disconnected before it had sent anything, and this program still waits: it does not answer DISCONNECTED with rdma_disconnect, which would flush its "
+		"the peer disconnected before it had sent anything, and this program still waits: it does not answer DISCONNECTED with rdma_disconnect, which "
+		"would flush its "
 		"receives. It accepted the connection, but never sent the answer that this program waits for",
-		"对端在发送任何数据之前就断开了连接，而本程序仍在等待：它没有用 rdma_disconnect 响应 DISCONNECTED 事件（那样会冲刷其接收请求）。对端接受了连接，却从未发送本程序等待的回答"},
+		"对端在发送任何数据之前就断开了连接，而本程序仍在等待：它没有用 rdma_disconnect 响应 DISCONNECTED "
+		"事件（那样会冲刷其接收请求）。对端接受了连接，却从未发送本程序等待的回答"},
 	{stopped_waiting,
-		"this program disconnected before the peer had sent anything, and so its own receives were flushed (status 5). If it waited for an answer: the peer accepted the "
+		"this program disconnected before the peer had sent anything, and so its own receives were flushed (status 5). If it waited for an answer: the "
+		"peer accepted the "
 		"connection, but never sent the answer that this program waits for",
 		"本程序在对端发送任何数据之前就断开了连接，自己的接收请求因此被冲刷（状态 5）。如果它在等待回答：对端接受了连接，却从未发送本程序等待的回答"},
 	{sent_nothing,
-		"this side accepted the connection, and posted no send between ESTABLISHED and disconnect: a client that waits for an answer gets none, and its "
+		"this side accepted the connection, and posted no send between ESTABLISHED and disconnect: a client that waits for an answer gets none, and "
+		"its "
 		"receives are flushed (status 5)",
 		"本端接受了连接，但在 ESTABLISHED 与断开之间没有投递任何发送请求：等待回答的客户端得不到回答，其接收请求将被冲刷（状态 5）"},
 	{peer_died, "the peer's process ended without disconnecting", "对端进程没有断开连接就结束了"},
@@ -629,7 +635,9 @@ static const struct {
 		"对端断开时冲刷了剩余的接收请求：如果对端已无数据要发，这是正常结束"},
 	{sends_cut_off, "sends were flushed because the peer disconnected before it had acknowledged them: it went too early, or this side sent too late",
 		"发送请求被冲刷，因为对端在确认之前就断开了：对端断开过早，或本端发送过晚"},
-	{retry_exc, "the peer acknowledged nothing, however often it was tried (status 12): it is gone, or its address or QPN is wrong, or its QP is not in RTR yet",
+	{retry_exc,
+		"the peer acknowledged nothing, however often it was tried (status 12): it is gone, or its address or QPN is wrong, or its QP is not in RTR "
+		"yet",
 		"无论重试多少次，对端都没有确认（状态 12）：对端已退出，或地址/QPN 有误，或其 QP 尚未进入 RTR"},
 	{rnr_exc, "the peer had no receive posted when a SEND came, nor after all retries (status 13): post receives before the peer sends",
 		"SEND 到达时对端没有接收请求，重试后仍没有（状态 13）：应在对端发送之前投递接收请求"},
@@ -684,7 +692,8 @@ static void tell_qp(const struct qp_facts *f)
 		comma = ", ";
 	}
 	if (count(f, RPWI_FACT_CONNECTING) || count(f, RPWI_FACT_ACCEPTING))
-		add(&l, "%s%s", comma, count(f, RPWI_FACT_CONNECTING) ? sentence("connected as client", "作为客户端连接") : sentence("accepted as server", "作为服务器接受"));
+		add(&l, "%s%s", comma,
+			count(f, RPWI_FACT_CONNECTING) ? sentence("connected as client", "作为客户端连接") : sentence("accepted as server", "作为服务器接受"));
 	put_in_column("", COL_ALL, "", l.text, 4);
 }
 

@@ -202,8 +202,8 @@ static int by_time(const void *a, const void *b)
 
 static bool can_be_one(const struct ex_pkt *a, const struct ex_pkt *b)
 {
-	return a->key == b->key && a->file != b->file && !a->seen_ns && b->time_ns - a->time_ns < MERGE_WINDOW_NS && a->p.opcode == b->p.opcode && a->p.psn == b->p.psn &&
-	       a->p.dqpn == b->p.dqpn && (a->direction == EX_UNKNOWN || a->direction != b->direction);
+	return a->key == b->key && a->file != b->file && !a->seen_ns && b->time_ns - a->time_ns < MERGE_WINDOW_NS && a->p.opcode == b->p.opcode &&
+	       a->p.psn == b->p.psn && a->p.dqpn == b->p.dqpn && (a->direction == EX_UNKNOWN || a->direction != b->direction);
 }
 
 static void pkt_free(struct ex_pkt *k)
@@ -269,7 +269,8 @@ static int load(struct ex_model *m, char **files, unsigned count)
 	if (m->out_of_memory)
 		return rpwi_cli_fail(CLI_FAILED, NAME, "out of memory");
 	if (!m->pkts)
-		return rpwi_cli_fail(CLI_FAILED, NAME, "there are no RoCEv2 packets (UDP port %d) in %s%s", RPWI_UDP_PORT, files[0], count > 1 ? " and the others" : "");
+		return rpwi_cli_fail(
+			CLI_FAILED, NAME, "there are no RoCEv2 packets (UDP port %d) in %s%s", RPWI_UDP_PORT, files[0], count > 1 ? " and the others" : "");
 	qsort(m->pkt, m->pkts, sizeof(*m->pkt), by_time);
 	if (count > 1 && merge(m))
 		return rpwi_cli_fail(CLI_FAILED, NAME, "out of memory");

@@ -67,7 +67,19 @@ enum ex_mark {
 extern const char *const rpwi_explain_mark_name[EX_MARKS]; /* keys: "again" */
 
 /* States as far as packets show them. QP states are those of enum ibv_qp_state with UNKNOWN before them. */
-enum ex_cm { EX_CM_NONE, EX_CM_REQ_SENT, EX_CM_REQ_RCVD, EX_CM_REP_SENT, EX_CM_REP_RCVD, EX_CM_ESTABLISHED, EX_CM_DREQ_SENT, EX_CM_DREQ_RCVD, EX_CM_TIMEWAIT, EX_CM_REJECTED, EX_CM_STATES };
+enum ex_cm {
+	EX_CM_NONE,
+	EX_CM_REQ_SENT,
+	EX_CM_REQ_RCVD,
+	EX_CM_REP_SENT,
+	EX_CM_REP_RCVD,
+	EX_CM_ESTABLISHED,
+	EX_CM_DREQ_SENT,
+	EX_CM_DREQ_RCVD,
+	EX_CM_TIMEWAIT,
+	EX_CM_REJECTED,
+	EX_CM_STATES
+};
 enum ex_qp { EX_QP_NONE, EX_QP_INIT, EX_QP_RTR, EX_QP_RTS, EX_QP_ERR, EX_QP_STATES };
 extern const char *const rpwi_explain_cm_name[EX_CM_STATES], *const rpwi_explain_qp_name[EX_QP_STATES];
 struct ex_state {
@@ -92,8 +104,8 @@ struct ex_pkt {
 	uint32_t key;      /* of the bytes: the same packet in another capture has the same */
 	uint8_t *raw;      /* EX_KEEP_BYTES, or a whole management datagram */
 	uint16_t raw_len;
-	const char *why;  /* key of the reason why it was sent, NULL: what its kind says */
-	uint32_t gap_to;  /* EX_GAP: PSNs p.psn .. gap_to */
+	const char *why; /* key of the reason why it was sent, NULL: what its kind says */
+	uint32_t gap_to; /* EX_GAP: PSNs p.psn .. gap_to */
 	char *comment;
 };
 static inline bool ex_is_cm(const struct ex_pkt *k) { return !k->undecoded && k->p.dqpn == RPWI_GSI_QPN && rpwi_pkt_svc(&k->p) == RPWI_SVC_UD; }
@@ -127,7 +139,19 @@ struct ex_talk {
 	struct ex_fold *fold;
 	uint32_t folds;
 };
-enum ex_diagnosis { EX_NEVER_ANSWERED, EX_WAS_LOSSY, EX_WAS_RNR, EX_WAS_ACCESS, EX_WAS_INVALID, EX_WAS_OPERATION, EX_GAVE_UP, EX_NO_ANSWER, EX_NO_LISTENER, EX_ONE_SIDED, EX_DIAGNOSES };
+enum ex_diagnosis {
+	EX_NEVER_ANSWERED,
+	EX_WAS_LOSSY,
+	EX_WAS_RNR,
+	EX_WAS_ACCESS,
+	EX_WAS_INVALID,
+	EX_WAS_OPERATION,
+	EX_GAVE_UP,
+	EX_NO_ANSWER,
+	EX_NO_LISTENER,
+	EX_ONE_SIDED,
+	EX_DIAGNOSES
+};
 extern const char *const rpwi_explain_diagnosis_name[EX_DIAGNOSES];
 
 /* Rows from..to of a talk (positions, not packets) are shown as one line until they are unfolded. */

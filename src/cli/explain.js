@@ -125,7 +125,7 @@ function packetRow(row, i) {
   mid.append(lab, make("span", "line"));
   const a = about().ends;
   e.setAttribute("aria-label", `${(row.t / 1000).toFixed(3)} ms, ${a[row.d].addr} → ${a[1 - row.d].addr}, ${name} ${row.x} ${marks.map((m) => pick(MARKS[m])).join(" ")}`);
-  e.append(make("span", "time", (row.t / 1000).toFixed(3)));
+  e.append(make("span", "time", (row.t / 1000).toFixed(row.t < 1e6 ? 3 : 1)));
   return frame(e, row.s, mid);
 }
 
@@ -249,14 +249,15 @@ function showRow(i) {
   chosen = i;
   for (const m of marks) content.push(paragraph("mk", `${pick(MARKS[m])}: ${pick(MARKS[m], 2)}`));
   if (w) content.push(paragraph("", pick(w[0])));
-  if (row.w || w) content.push(paragraph("", `${say("why")}: ${pick(row.w ? WHYS[row.w] : w[1])}`));
+  if (row.w || w) content.push(paragraph("", `${marks.includes("gap") ? "" : say("why") + (zh ? "：" : ": ")}${pick(row.w ? WHYS[row.w] : w[1])}`));
   if (w) content.push(paragraph("ib", w[2]));
   if (row.c) content.push(paragraph("sub", row.c));
   if (row.t2 !== undefined) content.push(paragraph("sub", say("seen", { us: (row.t2 - row.t).toFixed(0) })));
   content.push(...fieldTables(row.h));
   const ends = about().ends, file = row.n === undefined ? "" : ` · ${say("file", { n: row.n, f: DATA.head.files[row.f].name })}`;
-  openPanel(`${marks.includes("gap") ? say("not_captured") : row.l} ${row.x}`, `${(row.t / 1000).toFixed(3)} ms · ${ends[row.d].addr} → ${ends[1 - row.d].addr}${file}`, content, true);
-  mark(i);
+  openPanel(`${marks.includes("gap") ? say("not_captured") + ":" : row.l} ${row.x}`, `${(row.t / 1000).toFixed(3)} ms · ${ends[row.d].addr} → ${ends[1 - row.d].addr}${file}`, content, true);
+  const e = mark(i);
+  if (e && innerWidth <= 820) e.scrollIntoView({ block: "start" }); // the panel covers the lower half
 }
 function showState(name) {
   const s = STATES[name];

@@ -37,8 +37,8 @@ const char *rpwi_explain_label(const struct ex_pkt *k, char out[64])
 /* The time-out codes of RNR NAKs, in units of 10 us (IB table 45). */
 static double rnr_ms(unsigned code)
 {
-	static const uint32_t units[32] = {65536, 1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64, 96, 128, 192, 256, 384, 512, 768, 1024, 1536, 2048, 3072, 4096, 6144, 8192,
-		12288, 16384, 24576, 32768, 49152};
+	static const uint32_t units[32] = {65536, 1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64, 96, 128, 192, 256, 384, 512, 768, 1024, 1536, 2048, 3072, 4096,
+		6144, 8192, 12288, 16384, 24576, 32768, 49152};
 	return units[code & 31] / 100.0;
 }
 
@@ -233,7 +233,10 @@ static void extended_fields(struct out *o, const struct rpwi_pkt *p)
 	}
 }
 
-static void put_timeout(const struct out *o, const char *key, unsigned code) { put(o, key, code ? "%u (%.3f ms)" : "%u", code, 0.004096 * (double)(1ull << (code & 31))); }
+static void put_timeout(const struct out *o, const char *key, unsigned code)
+{
+	put(o, key, code ? "%u (%.3f ms)" : "%u", code, 0.004096 * (double)(1ull << (code & 31)));
+}
 
 static unsigned mtu_of(unsigned code) { return code >= 1 && code <= 5 ? 128u << code : 0; }
 

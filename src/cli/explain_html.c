@@ -42,7 +42,10 @@ static json_t *text(const char *s)
 
 /* ---- rows ---- */
 
-static void add_field(void *arg, const char *group, const char *key, const char *value) { json_array_append_new(arg, json_pack("[s, s, o]", group, key, text(value))); }
+static void add_field(void *arg, const char *group, const char *key, const char *value)
+{
+	json_array_append_new(arg, json_pack("[s, s, o]", group, key, text(value)));
+}
 
 static json_t *marks(const struct ex_pkt *k)
 {
@@ -60,8 +63,9 @@ static json_t *row(const struct ex_model *m, const struct ex_pkt *k, int fold)
 	char label[64], detail[160];
 	json_t *fields = json_array();
 	rpwi_explain_fields(k, add_field, fields);
-	json_t *j = json_pack("{s:f, s:i, s:s, s:s, s:[iiii], s:o}", "t", us_since(m, k->time_ns), "d", k->side, "l", k->marks & EX_GAP ? "" : rpwi_explain_label(k, label), "x",
-		rpwi_explain_detail(k, detail), "s", k->state[0].cm, k->state[0].qp, k->state[1].cm, k->state[1].qp, "h", fields);
+	json_t *j = json_pack("{s:f, s:i, s:s, s:s, s:[iiii], s:o}", "t", us_since(m, k->time_ns), "d", k->side, "l",
+		k->marks & EX_GAP ? "" : rpwi_explain_label(k, label), "x", rpwi_explain_detail(k, detail), "s", k->state[0].cm, k->state[0].qp, k->state[1].cm,
+		k->state[1].qp, "h", fields);
 	if (!j)
 		return NULL;
 	if (!(k->marks & EX_GAP)) {
@@ -117,8 +121,8 @@ static json_t *end(const struct ex_end *e)
 {
 	char addr[CLI_GID_LEN];
 	json_t *j = json_pack("{s:s, s:I, s:I, s:I, s:I, s:I, s:I, s:I}", "addr", rpwi_explain_addr(&e->addr, addr), "packets", (json_int_t)e->packets, "bytes",
-		(json_int_t)e->bytes, "messages", (json_int_t)e->messages, "resent", (json_int_t)e->resent, "naks", (json_int_t)e->naks, "rnrs", (json_int_t)e->rnrs, "lost",
-		(json_int_t)e->lost);
+		(json_int_t)e->bytes, "messages", (json_int_t)e->messages, "resent", (json_int_t)e->resent, "naks", (json_int_t)e->naks, "rnrs",
+		(json_int_t)e->rnrs, "lost", (json_int_t)e->lost);
 	if (j && e->has_qpn)
 		json_object_set_new(j, "qpn", json_integer(e->qpn));
 	if (j && e->has_comm_id)
@@ -134,9 +138,12 @@ static json_t *talk(const struct ex_model *m, const struct ex_talk *t)
 		if (t->diagnoses >> i & 1)
 			json_array_append_new(diagnoses, json_string(rpwi_explain_diagnosis_name[i]));
 	const struct ex_pkt *first = &m->pkt[t->row[0]], *last = &m->pkt[t->row[t->rows - 1]];
-	return json_pack("{s:s, s:b, s:i, s:i, s:[oo], s:s, s:i, s:i, s:s, s:o, s:i, s:f, s:f}", "kind", kind[t->kind], "cm", t->has_cm, "port", t->port, "mtu", (int)t->mtu,
-		"ends", end(&t->end[0]), end(&t->end[1]), "outcome", t->outcome ? t->outcome : "open", "outcome_side", t->outcome_side, "outcome_number",
-		(int)t->outcome_number, "outcome_text", t->outcome && !strcmp(t->outcome, "rejected") ? rpwi_cm_rej_name(t->outcome_number) : t->outcome && !strcmp(t->outcome, "nak") && t->outcome_number < RPWI_NAK_COUNT ? rpwi_nak_name[t->outcome_number] : "",
+	return json_pack("{s:s, s:b, s:i, s:i, s:[oo], s:s, s:i, s:i, s:s, s:o, s:i, s:f, s:f}", "kind", kind[t->kind], "cm", t->has_cm, "port", t->port, "mtu",
+		(int)t->mtu, "ends", end(&t->end[0]), end(&t->end[1]), "outcome", t->outcome ? t->outcome : "open", "outcome_side", t->outcome_side,
+		"outcome_number", (int)t->outcome_number, "outcome_text",
+		t->outcome && !strcmp(t->outcome, "rejected")                                    ? rpwi_cm_rej_name(t->outcome_number)
+		: t->outcome && !strcmp(t->outcome, "nak") && t->outcome_number < RPWI_NAK_COUNT ? rpwi_nak_name[t->outcome_number]
+												 : "",
 		"diag", diagnoses, "cm_retries", (int)t->cm_retries, "t", us_since(m, first->time_ns), "t_end", us_since(m, last->time_ns));
 }
 
@@ -163,15 +170,17 @@ static json_t *files(const struct ex_model *m)
 {
 	json_t *list = json_array();
 	for (unsigned i = 0; i < m->files; i++)
-		json_array_append_new(list, json_pack("{s:o, s:I, s:b}", "name", text(m->file_name[i]), "packets", (json_int_t)m->file_packets[i], "cut", m->file_cut[i]));
+		json_array_append_new(
+			list, json_pack("{s:o, s:I, s:b}", "name", text(m->file_name[i]), "packets", (json_int_t)m->file_packets[i], "cut", m->file_cut[i]));
 	return list;
 }
 
 static json_t *head(const struct ex_model *m)
 {
-	return json_pack("{s:s, s:o, s:o, s:o, s:I, s:I, s:I, s:I, s:I}", "version", ROPEWAY_VERSION, "files", files(m), "cm_states", names(rpwi_explain_cm_name, EX_CM_STATES),
-		"qp_states", names(rpwi_explain_qp_name, EX_QP_STATES), "packets", (json_int_t)m->pkts, "other", (json_int_t)m->other_frames, "beyond", (json_int_t)m->beyond,
-		"talks", (json_int_t)m->talks, "start_ms", (json_int_t)(m->start_ns / RPWI_NS_PER_MS));
+	return json_pack("{s:s, s:o, s:o, s:o, s:I, s:I, s:I, s:I, s:I}", "version", ROPEWAY_VERSION, "files", files(m), "cm_states",
+		names(rpwi_explain_cm_name, EX_CM_STATES), "qp_states", names(rpwi_explain_qp_name, EX_QP_STATES), "packets", (json_int_t)m->pkts, "other",
+		(json_int_t)m->other_frames, "beyond", (json_int_t)m->beyond, "talks", (json_int_t)m->talks, "start_ms",
+		(json_int_t)(m->start_ns / RPWI_NS_PER_MS));
 }
 
 int rpwi_explain_html(const struct ex_model *m, FILE *to)

@@ -15,7 +15,8 @@ enum {
 	READ_CHUNK_UNKNOWN = 256,
 };
 
-const char *const rpwi_explain_mark_name[EX_MARKS] = {"again", "lost", "maybe_lost", "out_of_order", "nak", "rnr", "refused", "bad_icrc", "malformed", "timeout", "gap"};
+const char *const rpwi_explain_mark_name[EX_MARKS] = {
+	"again", "lost", "maybe_lost", "out_of_order", "nak", "rnr", "refused", "bad_icrc", "malformed", "timeout", "gap"};
 const char *const rpwi_explain_cm_name[EX_CM_STATES] = {
 	"", "REQ_SENT", "REQ_RCVD", "REP_SENT", "REP_RCVD", "ESTABLISHED", "DREQ_SENT", "DREQ_RCVD", "TIMEWAIT", "REJECTED"};
 const char *const rpwi_explain_qp_name[EX_QP_STATES] = {"", "INIT", "RTR", "RTS", "ERR"};
@@ -28,7 +29,7 @@ struct way {
 	uint32_t next, una;
 	bool acked;
 	enum { HEARD_NOTHING, HEARD_SEQ, HEARD_RNR } heard;
-	const char *burst; /* why the packets now being sent again are */
+	const char *burst;            /* why the packets now being sent again are */
 	uint32_t burst_next, repeats; /* repeats: times that the oldest unacknowledged one was sent again since anything was heard */
 	bool resp_begun;
 	uint32_t resp_next; /* READ responses towards this side */
@@ -40,9 +41,10 @@ struct walk {
 	uint32_t id;
 	struct way way[2];
 	struct ex_state now[2];
-	bool both_seen[2]; /* the receiver's own capture shows what this side sent */
-	uint32_t *slot[2]; /* by PSN: row's packet + 1 */
-	uint32_t *row;     /* the new rows, with gaps */
+	bool both_seen[2];       /* the receiver's own capture shows what this side sent */
+	uint64_t from[2], to[2]; /* while the capture of a side ran, as far as its packets show */
+	uint32_t *slot[2];       /* by PSN: row's packet + 1 */
+	uint32_t *row;           /* the new rows, with gaps */
 	uint32_t rows, rows_room;
 	uint32_t cm_last[2][16]; /* by attribute: packet + 1 of the last such message of a side */
 	bool rtu, req, rep, over, rdma, fatal;
@@ -344,10 +346,12 @@ static void on_cm(struct walk *w, uint32_t i)
 	uint32_t *last = &w->cm_last[k->side][m.attr & 15];
 	if (*last) {
 		k->marks |= EX_AGAIN;
-		k->why = "again_cm";
+		bool answers = m.attr == RPWI_CM_REP || m.attr == RPWI_CM_RTU || m.attr == RPWI_CM_DREP || m.attr == RPWI_CM_MRA || m.attr == RPWI_CM_SIDR_REP;
+		k->why = answers ? "again_cm_answer" : "again_cm";
 		w->t->cm_retries++;
 		w->t->end[k->side].resent++;
-		mark_lost(pkt(w, *last - 1), EX_MAYBE_LOST);
+		if (!answers)
+			mark_lost(pkt(w, *last - 1), EX_MAYBE_LOST);
 	}
 	*last = i + 1;
 	/* A duplicate does not lead back to a state that was left (IB 12.9.8). */
@@ -377,7 +381,7 @@ static int on_packet(struct walk *w, uint32_t i)
 	int rc = 0;
 	e->packets++;
 	e->bytes += k->p.payload_len;
-	if (w->both_seen[k->side] && !k->seen_ns && k->direction != EX_IN)
+	if (w->both_seen[k->side] && !k->seen_ns && k->direction != EX_IN && k->time_ns > w->from[1 - k->side] && k->time_ns < w->to[1 - k->side])
 		k->marks |= EX_LOST;
 	if (k->undecoded) {
 		k->marks |= EX_MALFORMED;
@@ -430,7 +434,7 @@ static void conclude(struct walk *w)
 	}
 	if (w->rtu && w->over && !t->end[1].messages && !w->rdma)
 		t->diagnoses |= 1u << EX_NEVER_ANSWERED;
-	if (t->end[0].resent + t->end[1].resent)
+	if (t->end[0].resent + t->end[1].resent > t->cm_retries)
 		t->diagnoses |= 1u << EX_WAS_LOSSY;
 	if (t->end[0].rnrs + t->end[1].rnrs)
 		t->diagnoses |= 1u << EX_WAS_RNR;
@@ -473,6 +477,16 @@ static int make_folds(const struct ex_model *m, struct ex_talk *t)
 
 /* ---- all of them ---- */
 
+/* A packet was seen where `side` is, at that time. */
+static void ran_at(struct walk *w, unsigned side, uint64_t time_ns)
+{
+	if (!time_ns)
+		return;
+	if (!w->from[side] || time_ns < w->from[side])
+		w->from[side] = time_ns;
+	w->to[side] = RPWI_MAX(w->to[side], time_ns);
+}
+
 static int tell(struct walk *w)
 {
 	struct ex_talk *t = w->t;
@@ -481,6 +495,8 @@ static int tell(struct walk *w)
 	for (uint32_t n = 0; n < t->rows; n++) {
 		const struct ex_pkt *k = pkt(w, t->row[n]);
 		w->both_seen[k->side] |= k->seen_ns != 0;
+		ran_at(w, k->side, k->direction == EX_IN ? 0 : k->time_ns);
+		ran_at(w, 1 - k->side, k->seen_ns);
 	}
 	for (uint32_t n = 0; n < t->rows; n++) {
 		int rc = on_packet(w, t->row[n]);

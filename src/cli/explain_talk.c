@@ -47,7 +47,7 @@ static int index_add(struct index *x, uint64_t key, uint32_t talk, uint8_t side)
 }
 static const struct node *index_next(const struct index *x, uint64_t key, uint32_t at)
 {
-	for (unsigned n = 0; at && n < CHAIN_MAX; n++, at = x->node[at - 1].next)
+	for (unsigned n = 0; at && x->node && n < CHAIN_MAX; n++, at = x->node[at - 1].next)
 		if (x->node[at - 1].key == key)
 			return &x->node[at - 1];
 	return NULL;
@@ -133,7 +133,8 @@ static int find_connection(struct search *s, const struct ex_pkt *k, const struc
 		const struct rpwi_addr *addr, *other;
 		uint32_t comm_id, others;
 		bool is_sender;
-	} ways[] = {{&k->flow.dst, &k->flow.src, m->remote_comm_id, m->local_comm_id, false}, {&k->flow.src, &k->flow.dst, m->local_comm_id, m->remote_comm_id, true}};
+	} ways[] = {{&k->flow.dst, &k->flow.src, m->remote_comm_id, m->local_comm_id, false},
+		{&k->flow.src, &k->flow.dst, m->local_comm_id, m->remote_comm_id, true}};
 	for (size_t w = 0; w < RPWI_ARRAY_LEN(ways); w++) {
 		uint64_t key = key_of(TAG_COMM, ways[w].addr, ways[w].comm_id);
 		if (!ways[w].comm_id)
@@ -224,7 +225,7 @@ static struct flow *flow_of(struct search *s, const struct ex_pkt *k, uint32_t *
 {
 	unsigned svc = rpwi_pkt_svc(&k->p);
 	uint64_t key = mix(mix(mix_addr(mix_addr(mix(0, TAG_FLOW), &k->flow.src), &k->flow.dst), k->p.dqpn), svc);
-	for (const struct node *n = index_find(&s->index, key); n; n = index_next(&s->index, key, n->next)) {
+	for (const struct node *n = index_find(&s->index, key); n && s->flow; n = index_next(&s->index, key, n->next)) {
 		struct flow *f = &s->flow[n->talk];
 		*id = n->talk;
 		if (f->dqpn == k->p.dqpn && f->svc == svc && rpwi_addr_eq(&f->src, &k->flow.src) && rpwi_addr_eq(&f->dst, &k->flow.dst))
@@ -299,7 +300,8 @@ static void on_data(struct search *s, struct ex_pkt *k)
 	uint64_t key = key_of(TAG_QP, &k->flow.dst, k->p.dqpn);
 	for (const struct node *n = index_find(&s->index, key); n; n = index_next(&s->index, key, n->next)) {
 		const struct ex_talk *t = &s->m->talk[n->talk];
-		if (t->end[n->side].qpn != k->p.dqpn || !rpwi_addr_eq(&t->end[n->side].addr, &k->flow.dst) || !rpwi_addr_eq(&t->end[1 - n->side].addr, &k->flow.src))
+		if (t->end[n->side].qpn != k->p.dqpn || !rpwi_addr_eq(&t->end[n->side].addr, &k->flow.dst) ||
+			!rpwi_addr_eq(&t->end[1 - n->side].addr, &k->flow.src))
 			continue;
 		k->talk = n->talk;
 		k->side = 1 - n->side;
@@ -434,6 +436,8 @@ int rpwi_explain_talks(struct ex_model *m)
 	for (uint32_t i = 0; i < m->pkts && !m->out_of_memory; i++) {
 		struct ex_pkt *k = &m->pkt[i];
 		if (k->talk != EX_NO_TALK && k->talk & FLOW_BIT) {
+			if (!s->flow)
+				continue;
 			const struct flow *f = &s->flow[k->talk & ~(uint32_t)FLOW_BIT];
 			k->talk = f->talk;
 			k->side = f->side;

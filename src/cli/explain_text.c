@@ -43,7 +43,8 @@ static void arrow(char *out, unsigned width, const char *text, bool right, bool 
 	memset(out + (right ? 0 : width - reach), '-', reach);
 	char *at = out + (right ? 0 : width - reach) + before;
 	at[0] = ' ';
-	memcpy(at + 1, text, len);
+	for (size_t i = 0; i < len; i++)
+		at[1 + i] = text[i];
 	at[1 + len] = ' ';
 	if (right)
 		out[reach - 1] = lost ? 'x' : '>';
@@ -126,7 +127,7 @@ static void put_outcome(const struct page *p, const struct ex_talk *t)
 {
 	static const char *const side_name[] = {"left", "right"};
 	static const char *const diagnosis[EX_DIAGNOSES] = {
-		"the right side accepted, but sent no message between RTU and DREQ: receives that the left side had posted for an answer end flushed (status 5)",
+		"the right side accepted, but sent no message between RTU and DREQ: a receive that waits for an answer ends flushed (status 5)",
 		"packets were lost or late, and sent again",
 		"a SEND came before a receive was posted (RNR), and had to be tried again",
 		"an access was refused: wrong rkey, outside of the region, or not allowed by its flags",
@@ -139,8 +140,9 @@ static void put_outcome(const struct page *p, const struct ex_talk *t)
 	};
 	const struct ex_end *e = t->end;
 	for (unsigned side = 0; side < 2; side++)
-		fprintf(p->to, "  %-5s sent %" PRIu64 " packets, %" PRIu64 " messages, %" PRIu64 " bytes; %" PRIu64 " again, %" PRIu64 " NAKs, %" PRIu64 " RNRs\n", side_name[side],
-			e[side].packets, e[side].messages, e[side].bytes, e[side].resent, e[side].naks, e[side].rnrs);
+		fprintf(p->to,
+			"  %-5s sent %" PRIu64 " packets, %" PRIu64 " messages, %" PRIu64 " bytes; %" PRIu64 " again, %" PRIu64 " NAKs, %" PRIu64 " RNRs\n",
+			side_name[side], e[side].packets, e[side].messages, e[side].bytes, e[side].resent, e[side].naks, e[side].rnrs);
 	const char *who = side_name[t->outcome_side];
 	const char *how = t->outcome ? t->outcome : "open";
 	fputs("  end:  ", p->to);
@@ -171,7 +173,8 @@ static void put_talk(const struct page *p, const struct ex_talk *t, uint32_t num
 	struct ex_state before[2] = {{0, 0}, {0, 0}};
 	char a[80], b[80];
 	paint(p, "\033[1m");
-	fprintf(p->to, "%s%u/%u  %s  %s  <->  %s", number ? "\n" : "", number + 1, p->m->talks, kind[t->kind], end_text(&t->end[0], a), end_text(&t->end[1], b));
+	fprintf(p->to, "%s%u/%u  %s  %s  <->  %s", number ? "\n" : "", number + 1, p->m->talks, kind[t->kind], end_text(&t->end[0], a),
+		end_text(&t->end[1], b));
 	paint(p, "\033[0m");
 	if (t->has_cm && t->port)
 		fprintf(p->to, "  port %u", t->port);

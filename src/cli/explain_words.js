@@ -75,6 +75,7 @@ const WHYS = {
   again_timeout: ["No acknowledgement came in time, so the sender goes back to the oldest packet that is not acknowledged (IB 9.7.6.1.3).", "未按时收到确认，发送方退回到最早未确认的包（IB 9.7.6.1.3）。"],
   again_rnr: ["The peer had no receive posted and asked to wait; the wait is over, so the message comes again (IB 9.7.5.2.8).", "对端没有接收请求并要求等待；等待结束，消息重发（IB 9.7.5.2.8）。"],
   again_cm: ["No answer to the same message came in time; it is sent again, up to Max CM Retries times (IB 12.9.8.1).", "同一消息未按时得到应答，因此重发，最多重试 Max CM Retries 次（IB 12.9.8.1）。"],
+  again_cm_answer: ["It answers again: the message that it answers came again, or both sides disconnected at once (IB 12.9.8.3).", "再次应答：所应答的消息又到了一次，或双方同时断开（IB 12.9.8.3）。"],
   again_response: ["The requester asked again for what it missed; READ responses are given anew (IB 9.7.5.1.5).", "请求方重新索取缺失的部分；READ 应答重新给出（IB 9.7.5.1.5）。"],
   gap: ["Somewhere before this point of the capture they were lost: on a wire, in a full socket, or on purpose (ropeway run --fault).", "它们在捕获点之前丢失：可能在线路上、因套接字已满，或为故意（ropeway run --fault）。"],
   left_out: ["The capture was limited to its first and last packets (ROPEWAY_PCAP_LIMIT).", "捕获只保留了最先和最后的包（ROPEWAY_PCAP_LIMIT）。"],

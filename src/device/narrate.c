@@ -90,7 +90,8 @@ void narrate_post_send(const struct dqp *q, const struct ibv_send_wr *wr)
 		char remote[64] = "";
 		if (is_remote(wr->opcode))
 			snprintf(remote, sizeof(remote), ", peer's 0x%" PRIx64 ", rkey 0x%x", wr->wr.rdma.remote_addr, wr->wr.rdma.rkey);
-		rpwi_account(RPWI_ACC_CALL, "ibv_post_send %s, wr_id %" PRIu64 ", %" PRIu64 " bytes%s", op, wr->wr_id, bytes_of(wr->sg_list, wr->num_sge), remote);
+		rpwi_account(
+			RPWI_ACC_CALL, "ibv_post_send %s, wr_id %" PRIu64 ", %" PRIu64 " bytes%s", op, wr->wr_id, bytes_of(wr->sg_list, wr->num_sge), remote);
 		rpwi_account_fact(RPWI_FACT_SEND_POSTED, q->t.qpn, 1);
 	}
 }

@@ -200,7 +200,10 @@ static struct ibv_mr *reg_mr(struct ibv_pd *pd, void *addr, size_t length, uint6
 	struct ibv_mr *mr = rpwi_dev_reg_mr(pd, addr, length, iova, access);
 	if (mr)
 		rpwi_account(RPWI_ACC_CALL, "ibv_reg_mr %p, %zu bytes, %s: rkey 0x%x", addr, length,
-			access & IBV_ACCESS_REMOTE_WRITE ? "the peer may write" : access & IBV_ACCESS_REMOTE_READ ? "the peer may read" : "only for us", mr->rkey);
+			access & IBV_ACCESS_REMOTE_WRITE  ? "the peer may write"
+			: access & IBV_ACCESS_REMOTE_READ ? "the peer may read"
+							  : "only for us",
+			mr->rkey);
 	else
 		rpwi_account(RPWI_ACC_CALL, "ibv_reg_mr %p, %zu bytes: refused, %s", addr, length, strerror(errno));
 	return mr;
@@ -345,7 +348,10 @@ RPWI_EXPORT struct ibv_qp *ibv_create_qp(struct ibv_pd *pd, struct ibv_qp_init_a
 	struct ibv_qp *qp = rpwi_dev_create_qp(pd, attr);
 	if (qp)
 		rpwi_account(RPWI_ACC_CALL, "ibv_create_qp %s: QP 0x%06x, room for %u sends and %u receives",
-			attr->qp_type == IBV_QPT_RC ? "RC" : attr->qp_type == IBV_QPT_UC ? "UC" : "UD", qp->qp_num, attr->cap.max_send_wr, attr->cap.max_recv_wr);
+			attr->qp_type == IBV_QPT_RC   ? "RC"
+			: attr->qp_type == IBV_QPT_UC ? "UC"
+						      : "UD",
+			qp->qp_num, attr->cap.max_send_wr, attr->cap.max_recv_wr);
 	else
 		rpwi_account(RPWI_ACC_CALL, "ibv_create_qp: refused, %s", strerror(errno));
 	return qp;
