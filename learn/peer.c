@@ -320,7 +320,11 @@ static void begin_end(struct peer *p, enum ended who)
 	rdma_disconnect(p->id);
 }
 
-void peer_leave(struct peer *p) { begin_end(p, ENDED_BY_US); }
+void peer_leave(struct peer *p)
+{
+	if (!p->talk->conclude(p))
+		begin_end(p, ENDED_BY_US);
+}
 
 int peer_abort(struct peer *p, const char *fmt, ...)
 {
@@ -349,17 +353,25 @@ static const char *end_text(const struct peer *p)
 	return by_us ? _("disconnected.") : _("peer disconnected.");
 }
 
+/* The peer was faster. Either it had all that it wanted of us, and then so have we of it; or it broke off.
+ * 对端先行断开：要么双方都已完成，要么它中途退出。 */
+static void peer_has_left(struct peer *p)
+{
+	p->ended = ENDED_BY_PEER;
+	p->left_early = !p->talk->may_leave(p);
+	if (p->left_early)
+		peer_abort(p, _("the peer disconnected too early (RDMA_CM_EVENT_DISCONNECTED): this side was waiting for %s"), p->talk->waits_for(p));
+	else
+		p->talk->conclude(p);
+}
+
 void peer_disconnected(struct peer *p)
 {
 	/* What was completed before counts, though its note may still lie in the queue. / 此前已完成的仍然有效，尽管通知可能还在队列中。 */
 	peer_completions(p);
 	p->disconnected = true;
-	if (p->phase != PHASE_END) {
-		p->left_early = !p->talk->may_leave(p);
-		p->ended = ENDED_BY_PEER;
-		if (p->left_early)
-			peer_abort(p, _("the peer disconnected too early (RDMA_CM_EVENT_DISCONNECTED): this side was waiting for %s"), p->talk->waits_for(p));
-	}
+	if (p->phase != PHASE_END)
+		peer_has_left(p);
 	printf("%s\n", end_text(p));
 	begin_end(p, ENDED_BY_PEER);
 	peer_look_for_end(p);
@@ -392,6 +404,5 @@ void peer_late(struct peer *p)
 	if (p->phase == PHASE_END)
 		end_is_late(p);
 	else
-		peer_abort(p, _("waited %u s in vain for %s"), p->options->wait_s,
-			p->phase == PHASE_TALK ? p->talk->waits_for(p) : _(awaited[p->phase]));
+		peer_abort(p, _("waited %u s in vain for %s"), p->options->wait_s, p->phase == PHASE_TALK ? p->talk->waits_for(p) : _(awaited[p->phase]));
 }

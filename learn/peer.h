@@ -60,6 +60,8 @@ struct talk {
 	int (*received)(struct peer *p, const struct message *m);
 	/* May the peer leave now, with nothing missing? / 对端此时可以离开而不缺什么吗？ */
 	bool (*may_leave)(const struct peer *p);
+	/* All is done: look at what the peer left here. 0 or -1. / 全部完成：检查对端留下的内容。 */
+	int (*conclude)(struct peer *p);
 	/* What advance() waits for, translated. / 正在等待什么（已翻译）。 */
 	const char *(*waits_for)(const struct peer *p);
 };

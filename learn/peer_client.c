@@ -90,6 +90,8 @@ static const char *rejection_text(int status)
 	switch (status) {
 	case 8: /* Invalid Service ID */
 		return N_("nobody listens on that port there: start the server first");
+	case 10: /* Stale Connection */
+		return N_("it takes our queue pair for one of an old connection: start the client again");
 	case 28: /* Consumer Reject */
 		return N_("the program there refused, and did not say why in words that this one knows");
 	default:

@@ -252,7 +252,8 @@ static void stop_if_asked(struct loop *loop)
 	}
 	loop->stopping = loop->asked = true;
 	for (struct peer *p = loop->peers; p; p = p->next)
-		peer_abort(p, _("is left alone: this program was asked to end"));
+		if (p->phase != PHASE_END) /* whoever is about to end does so by itself / 正在结束的连接会自行结束 */
+			peer_abort(p, _("is left alone: this program was asked to end"));
 }
 
 static bool nothing_left(const struct loop *loop)

@@ -55,7 +55,7 @@ static int post_done(struct peer *p)
 
 /* Both are done. In mode write the peer's DONE came behind its data on the same queue pair, so the data is here (IB 9.5, ordering rules);
  * in mode read our own completion says so. / 写模式下，对端的 DONE 在同一队列对上跟在数据之后，因此数据已到；读模式下由我方的完成事件保证。 */
-static int look_and_leave(struct peer *p)
+static int memory_conclude(struct peer *p)
 {
 	uint64_t checksum;
 
@@ -66,7 +66,6 @@ static int look_and_leave(struct peer *p)
 			checksum);
 	printf(_("remote buffer: %s\n"), region_text(p->target));
 	say(_("all %d bytes are as they should be, checksum %016" PRIx64), REGION_BYTES, checksum);
-	peer_leave(p);
 	return 0;
 }
 
@@ -80,7 +79,8 @@ static int memory_advance(struct peer *p)
 	case ACTION_POST_DONE:
 		return post_done(p);
 	case ACTION_DISCONNECT:
-		return look_and_leave(p);
+		peer_leave(p);
+		break;
 	case ACTION_WAIT:
 		break;
 	}
@@ -145,5 +145,6 @@ const struct talk memory_talk = {
 	.sent = memory_sent,
 	.received = memory_received,
 	.may_leave = memory_may_leave,
+	.conclude = memory_conclude,
 	.waits_for = memory_waits_for,
 };

@@ -51,6 +51,13 @@ static int text_received(struct peer *p, const struct message *m)
  * 我方文本投递之后即可：客户端收到后就离开，其确认可能丢失。 */
 static bool text_may_leave(const struct peer *p) { return (p->text_posted || p->options->silent) && p->text_received; }
 
+/* The text was printed when it came. / 文本在收到时已经打印。 */
+static int text_conclude(struct peer *p)
+{
+	(void)p;
+	return 0;
+}
+
 static const char *text_waits_for(const struct peer *p)
 {
 	if (p->text_posted && !p->text_sent)
@@ -65,5 +72,6 @@ const struct talk text_talk = {
 	.sent = text_sent,
 	.received = text_received,
 	.may_leave = text_may_leave,
+	.conclude = text_conclude,
 	.waits_for = text_waits_for,
 };

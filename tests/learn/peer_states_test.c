@@ -158,7 +158,7 @@ static void every_order_ends_well(void **state)
 	w.side[0].established = true; /* the side that connects learns it before the other */
 	act(&w.side[0]);
 	explore(w);
-	print_message("%lu orders of both sides together\n", paths);
+	print_message("# %lu orders of both sides together\n", paths);
 	assert_true(paths > 100);
 	assert_true(seen_before_established);
 	for (int who = 0; who < 2; who++) {
@@ -238,5 +238,6 @@ int main(void)
 		cmocka_unit_test(states_have_their_names),
 	};
 
+	cmocka_set_message_output(CM_OUTPUT_TAP);
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -203,5 +203,6 @@ int main(void)
 		cmocka_unit_test(a_region_with_control_characters_is_refused),
 	};
 
+	cmocka_set_message_output(CM_OUTPUT_TAP);
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -8,9 +8,10 @@ From the environment (tests/learn/meson.build sets it):
 import contextlib
 import os
 import re
+import select
 import time
 
-from pair import Case, Program
+from pair import END_S, Case, Program
 
 PROGRAMS = os.environ["PEER_PROGRAMS"]
 STRANGE = os.environ["STRANGE_PEER"]
@@ -81,6 +82,18 @@ def wait_until(condition, limit_s=60):
             return False
         time.sleep(0.02)
     return True
+
+
+def wait_for_count(process, text, count):
+    """Read stdout until it holds the text so often."""
+    end = time.monotonic() + END_S
+    while process.seen.count(text.encode()) < count:
+        ready, _, _ = select.select([process.process.stdout], [], [], max(0, end - time.monotonic()))
+        chunk = os.read(process.process.stdout.fileno(), 65536) if ready else b""
+        process.seen += chunk
+        if not chunk:
+            process.process.kill()
+            raise AssertionError(f"{text!r} came {process.seen.count(text.encode())} times, not {count}: {process.seen.decode()}\n{process.end()}")
 
 
 def local_buffers(out):

@@ -6,7 +6,7 @@ import unittest
 
 from pair import Program
 from peers import (ADDRESS, ADDRESS6, C_LOCALE, FLUSHED, PeerCase, client, descriptors, local_buffers, program, remote_buffers, server, stop,
-                   text_client, text_server, wait_until)
+                   text_client, text_server, wait_for_count, wait_until)
 
 
 class WriteRead(PeerCase):
@@ -30,11 +30,14 @@ class WriteRead(PeerCase):
                 self.check_line_order(s, "received connection request.", "connected. posting send...", doing, "peer disconnected.")
                 self.check_line_order(c, "address resolved.", "route resolved.", "connected. posting send...", doing, "disconnected.")
                 for out in (s, c):
-                    self.assertEqual(out.count("send completed successfully.\n"), 2, out)  # MR and DONE
+                    # MR, DONE, and the receive that nothing comes for. A peer that has our DONE may leave before our device knows that
+                    # it has: then our DONE is flushed, too.
+                    sends = out.count("send completed successfully.\n")
+                    self.assertIn(sends, (1, 2), out)
+                    self.assertEqual(sends + out.count(FLUSHED + "\n"), 3, out)
                     self.assertRegex(out, r"(?m)^received message: MR, address 0x[0-9a-f]+, rkey 0x[0-9a-f]+, length 4096$")
                     self.assertIn("\nreceived message: DONE\n", out)
                     self.assertRegex(out, r"(?m)^remote buffer: message from (server|client) \d+, number 1, seed [0-9a-f]{16}$")
-                    self.assertEqual(out.count(FLUSHED + "\n"), 1, out)  # the receive that nothing came for
 
     def test_texts_tell_who_wrote_them(self):
         with server("-n", 1, "write") as (s, port), client(port, "write") as c:
@@ -81,6 +84,7 @@ class WriteRead(PeerCase):
                     wait_until(lambda: descriptors(s) <= self.quiet(s))
                     before = descriptors(s)
             self.assertTrue(wait_until(lambda: descriptors(s) <= before), f"{descriptors(s)} descriptors, {before} before")
+            wait_for_count(s, "peer disconnected.", 6)
             status, out, err = stop(s)
         self.assertEqual((status, err), (0, ""))
         self.assertEqual(len(remote_buffers(out)), 6)
@@ -127,8 +131,9 @@ class SendRecv(PeerCase):
                 self.assertIn(f"\nreceived message: message from client {c.process.pid}\n", of_server[1])
                 self.assertIn(f"\nreceived message: greeting from server {s.process.pid} to its client number 1\n", of_client[1])
                 for out in (of_client[1], of_server[1]):
-                    self.assertEqual(out.count("send completed successfully.\n"), 1, out)
-                    self.assertEqual(out.count(FLUSHED + "\n"), 1, out)
+                    sends = out.count("send completed successfully.\n")
+                    self.assertIn(sends, (0, 1) if out == of_server[1] else (1,), out)
+                    self.assertEqual(sends + out.count(FLUSHED + "\n"), 2, out)
 
     def test_many_clients_at_once(self):
         many = 20
