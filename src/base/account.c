@@ -308,6 +308,7 @@ void rpwi_account_init(void)
 	const char *name = getenv("ROPEWAY_EXPLAIN");
 	if (rpwi_account_on || !name || !*name || strlen(name) >= sizeof(acc.name))
 		return;
+	assert(rpwi_account_word_count <= 8 * sizeof(acc.words_told));
 	strcpy(acc.name, name);
 	if (pthread_atfork(before_fork, after_fork_parent, after_fork_child) || atexit(at_exit))
 		return;

@@ -68,8 +68,17 @@ function drawTalks() {
   const nav = $("talks");
   nav.replaceChildren();
   if (DATA.talks.length < 2) return;
+  const name = (t, i) => `${i + 1}. ${t.about.kind} ${endName(t.about.ends[0])} ⇄ ${endName(t.about.ends[1])}`;
+  if (DATA.talks.length > 12) {
+    const list = make("select");
+    list.id = "talk";
+    list.setAttribute("aria-label", say("talk"));
+    DATA.talks.forEach((t, i) => list.append(new Option(`${name(t, i)}${t.about.diag.length ? " ●" : ""}`, i, i === talk, i === talk)));
+    nav.append(list);
+    return;
+  }
   DATA.talks.forEach((t, i) => {
-    const b = make("button", t.about.diag.length ? "hot" : "", `${i + 1}. ${t.about.kind} ${endName(t.about.ends[0])} ⇄ ${endName(t.about.ends[1])}`);
+    const b = make("button", t.about.diag.length ? "hot" : "", name(t, i));
     b.type = "button";
     b.dataset.talk = i;
     if (i === talk) b.setAttribute("aria-current", "true");
@@ -344,6 +353,11 @@ document.addEventListener("click", (event) => {
   else if (e.dataset.step) step(Number(e.dataset.step));
   else if (e.dataset.state) { opener = e; showState(e.dataset.state); }
   else if (e.dataset.row) { opener = e; showRow(Number(e.dataset.row)); }
+});
+document.addEventListener("change", (event) => {
+  if (event.target.id !== "talk") return;
+  setTalk(Number(event.target.value));
+  $("talk").focus();
 });
 document.addEventListener("keydown", (event) => {
   const here = document.activeElement;

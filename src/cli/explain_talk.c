@@ -343,17 +343,25 @@ static void on_ud(struct search *s, struct ex_pkt *k)
 		s->m->out_of_memory = true;
 }
 
+/* The one flow without a mate that goes the other way; false where there is none, or more. */
+static bool only_reverse(const struct search *s, uint32_t i, uint32_t *found)
+{
+	unsigned candidates = 0;
+	for (uint32_t j = 0; j < s->flows; j++) {
+		if (s->flow[j].mate || !is_reverse(&s->flow[i], &s->flow[j]))
+			continue;
+		*found = j;
+		candidates++;
+	}
+	return candidates == 1;
+}
+
 /* What no acknowledgement has paired: if each is the only one that the other can belong to. */
 static void pair_leftovers(struct search *s)
 {
 	for (uint32_t i = 0; i < s->flows && s->flows <= FLOW_SCAN; i++) {
-		uint32_t found = 0, candidates = 0;
-		for (uint32_t j = 0; j < s->flows && !s->flow[i].mate; j++)
-			if (!s->flow[j].mate && is_reverse(&s->flow[i], &s->flow[j])) {
-				found = j;
-				candidates++;
-			}
-		if (candidates == 1)
+		uint32_t found, back;
+		if (!s->flow[i].mate && only_reverse(s, i, &found) && only_reverse(s, found, &back) && back == i)
 			mate(s, i, found);
 	}
 }

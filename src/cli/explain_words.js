@@ -15,6 +15,7 @@ const UI = {
   wait: ["{t} without a packet", "{t} 内没有数据包"],
   not_captured: ["not in the capture", "不在捕获中"],
   state_after: ["states after it", "此后的状态"],
+  talk: ["Conversation", "会话"],
   file: ["packet {n} of {f}", "{f} 的第 {n} 个包"],
   seen: ["received {us} µs later, says the other capture", "另一份捕获显示 {us} 微秒后收到"],
   field: ["Field", "字段"], value: ["Value", "值"],

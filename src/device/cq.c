@@ -400,6 +400,7 @@ struct ibv_cq_ex *dev_create_cq_ex(struct ibv_context *c, struct ibv_cq_init_att
 	if (!cq)
 		return NULL;
 	cq->is_ex = true;
+	rpwi_account(RPWI_ACC_CALL, "ibv_create_cq_ex for %u completions", attr->cqe);
 	cq->ignore_overrun = (attr->comp_mask & IBV_CQ_INIT_ATTR_MASK_FLAGS) && (attr->flags & IBV_CREATE_CQ_ATTR_IGNORE_OVERRUN);
 	struct ibv_cq_ex *ex = &cq->ex;
 	ex->comp_mask = 0;

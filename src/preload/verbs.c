@@ -324,7 +324,10 @@ RPWI_EXPORT void ibv_ack_cq_events(struct ibv_cq *cq, unsigned int nevents)
 
 RPWI_EXPORT struct ibv_srq *ibv_create_srq(struct ibv_pd *pd, struct ibv_srq_init_attr *attr)
 {
-	return ours(pd->context) ? rpwi_dev_create_srq(pd, attr) : rpwi_real()->ibv_create_srq(pd, attr);
+	if (!ours(pd->context))
+		return rpwi_real()->ibv_create_srq(pd, attr);
+	rpwi_account(RPWI_ACC_CALL, "ibv_create_srq for %u receives", attr->attr.max_wr);
+	return rpwi_dev_create_srq(pd, attr);
 }
 
 RPWI_EXPORT int ibv_modify_srq(struct ibv_srq *srq, struct ibv_srq_attr *attr, int mask)
@@ -392,7 +395,10 @@ RPWI_EXPORT int ibv_destroy_qp(struct ibv_qp *qp)
 
 RPWI_EXPORT struct ibv_ah *ibv_create_ah(struct ibv_pd *pd, struct ibv_ah_attr *attr)
 {
-	return ours(pd->context) ? rpwi_dev_create_ah(pd, attr) : rpwi_real()->ibv_create_ah(pd, attr);
+	if (!ours(pd->context))
+		return rpwi_real()->ibv_create_ah(pd, attr);
+	rpwi_account(RPWI_ACC_CALL, "ibv_create_ah");
+	return rpwi_dev_create_ah(pd, attr);
 }
 
 RPWI_EXPORT int ibv_init_ah_from_wc(struct ibv_context *context, uint8_t port_num, struct ibv_wc *wc, struct ibv_grh *grh, struct ibv_ah_attr *attr)

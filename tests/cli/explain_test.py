@@ -420,6 +420,18 @@ class Page(Case):
         self.assertNotEqual(page.js("document.querySelector('#summary').innerText"), first)
         self.assertEqual(page.complaints(), [])
 
+    def test_many_conversations_are_chosen_from_a_list(self):
+        head, packets = blocks((story("datagrams") / "client.pcapng").read_bytes())
+        # The same datagrams, between other QPs: the last bytes of both QPNs differ.
+        many = b"".join(bytes(other_qpns(p, n)) for n in range(30) for p in packets[:2])
+        (self.dir / "many.pcapng").write_bytes(head + many)
+        page = self.opened(self.dir / "many.pcapng")
+        self.assertEqual(page.js("document.querySelector('#talk').options.length"), 30)
+        page.js("(() => { const e = document.querySelector('#talk'); e.value = 7; e.dispatchEvent(new Event('change', { bubbles: true })); })()")
+        self.assertEqual(page.js("talk"), 7)
+        self.assertEqual(page.js("document.activeElement.id"), "talk")
+        self.assertEqual(page.complaints(), [])
+
     def test_nothing_in_a_capture_or_a_name_becomes_script(self):
         evil = "<img src=x onerror=window.evil=1>&amp;"
         capture = self.dir / f"{evil}.pcapng".replace("/", "_")
@@ -456,6 +468,14 @@ def blocks(data):
             head += data[at:at + length]
         at += length
     return head, packets
+
+
+def other_qpns(block, n):
+    block = bytearray(block)
+    bth = 28 + 20 + 8  # behind the block's header, IPv4 and UDP
+    for at in (bth + 6, bth + 12 + 6):  # the middle bytes of BTH's and DETH's QPNs
+        block[at] = n
+    return block
 
 
 def with_comment(data, comment):
