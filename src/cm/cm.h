@@ -43,11 +43,11 @@ enum rpwi_cm_event_type {
 	RPWI_CM_EV_ESTABLISHED, /* passive: RTU, or rpwi_cm_comm_established */
 	RPWI_CM_EV_REJ,         /* reason, and the peer's private data */
 	RPWI_CM_EV_REQ_ERROR,   /* no answer to REQ in max_cm_retries + 1 tries: unreachable */
-	RPWI_CM_EV_REP_ERROR,   /* no answer to REP */
+	RPWI_CM_EV_REP_ERROR,   /* no answer to REP; TIMEWAIT begins */
 	RPWI_CM_EV_DREQ,        /* the peer disconnects; rpwi_cm_disconnect answers with DREP */
-	RPWI_CM_EV_DREP,        /* answer to our DREQ; TIMEWAIT begins */
-	RPWI_CM_EV_DREQ_ERROR,  /* no answer to our DREQ; TIMEWAIT begins */
-	RPWI_CM_EV_PEER_GONE,   /* rpwi_cm_peer_gone: the peer's process has ended without a word */
+	RPWI_CM_EV_DREP, /* answer to our DREQ, or the peer's DREQ has crossed it; TIMEWAIT begins. Also without a rpwi_cm_disconnect: the engine itself disconnects what is stale */
+	RPWI_CM_EV_DREQ_ERROR, /* no answer to our DREQ; TIMEWAIT begins */
+	RPWI_CM_EV_PEER_GONE, /* rpwi_cm_peer_gone: the peer's process has ended without a word; or an established connection was rejected: its peer has given up on it */
 	RPWI_CM_EV_TIMEWAIT_EXIT,
 	RPWI_CM_EV_SIDR_REP,       /* status, qpn, qkey in `sidr` */
 	RPWI_CM_EV_SIDR_REQ_ERROR, /* no answer */
@@ -83,9 +83,9 @@ struct rpwi_cm_param {
 
 enum { RPWI_CM_NO_ANSWER = 0xffff };
 struct rpwi_cm_ops {
-	/* Send these 256 bytes to QP 1 at path->remote, from path->local. Loss is the engine's business. */
+	/* Send these 256 bytes to QP 1 at path->remote, from path->local. Loss is the engine's business. Must not call rpwi_cm_rx. */
 	void (*send)(void *user, const struct rpwi_cm_path *path, const uint8_t *mad);
-	/* A REQ or SIDR_REQ nobody has seen yet (`sidr` tells which); path->local is where it arrived. Gives storage for the new connection (the engine initialises it, sets conn->remote and
+	/* A REQ or SIDR_REQ nobody has seen yet (`sidr` tells which); path->local is where it arrived. Gives storage for the new connection (the engine initialises it but for conn->user, sets conn->remote and
 	 * conn->path, and then calls `incoming`), or NULL with *reason a REJ reason, or a SIDR status, or
 	 * RPWI_CM_NO_ANSWER: the peer will ask again. */
 	struct rpwi_cm_conn *(*request)(void *user, const struct rpwi_cm_path *path, const struct rpwi_cm_msg *m, bool sidr, uint16_t *reason);
@@ -171,8 +171,9 @@ int rpwi_cm_sidr_request(struct rpwi_cm_conn *c, const struct rpwi_cm_path *path
 int rpwi_cm_sidr_reply(struct rpwi_cm_conn *c, uint8_t status, uint32_t qpn, uint32_t qkey, const void *pdata, size_t pdata_len, uint64_t now_ns);
 /* The peer's process is known to have ended: a connection that was established goes to TIMEWAIT, one in its handshake to IDLE; EV_PEER_GONE. */
 void rpwi_cm_peer_gone(struct rpwi_cm_conn *c, uint64_t now_ns);
-/* Forget it, whatever its state; the peer is told once, where it has something to be told (REJ 4 for REQ_SENT, REJ 28 where a program had yet to decide, DREQ, DREP).
- * No event afterwards; the storage is the caller's again. What has to outlive it (the peer's QPN in TIMEWAIT) is kept inside, bounded. */
+/* Forget it, whatever its state; the peer is told, where it has something to be told (REJ 4 for REQ_SENT, REJ 28 where a program had yet to decide, DREQ, DREP).
+ * No event afterwards; the storage is the caller's again. What has to outlive it is kept inside, bounded in number and time (linger.c): the peer's QPN in TIMEWAIT, a DREQ until it
+ * is answered, a refusal for who asks again. So the engine may have a deadline while it has no connection; freeing it then is no error, only less sure to be heard. */
 void rpwi_cm_destroy(struct rpwi_cm_conn *c, uint64_t now_ns);
 
 /* One MAD that came to QP 1 of path->local from path->remote (GIDs filled in). Hostile until checked. */
