@@ -15,6 +15,7 @@ import subprocess
 import sys
 
 import cases
+import cm
 import measure
 import report
 from processes import RunFailed, Runner
@@ -27,6 +28,7 @@ def options():
     p = argparse.ArgumentParser(prog="script/bench", description="Measures ropeway, each figure as a ratio to a reference measured in the same run.")
     p.add_argument("--quick", action="store_true", help="two short rounds: a look, not a result")
     p.add_argument("--guest", action="store_true", help="against kernel rxe in one QEMU guest, instead of on loopback")
+    p.add_argument("--cm", action="store_true", help="connections per second by rdma_cm, against kernel rxe in one QEMU guest")
     p.add_argument("--rounds", type=int, help="default 5")
     p.add_argument("--only", metavar="TEXT", default="", help="only cases whose name has this in it")
     p.add_argument("--json", metavar="FILE", help="write the figures there too (- for standard output, and no table)")
@@ -96,6 +98,9 @@ def inside_guest(o):
         done = subprocess.run(command, capture_output=True, text=True)
         if done.returncode:
             sys.exit(f"bench: in the guest, {' '.join(command)}: {done.stderr.strip()}")
+    if o.cm:
+        os.environ["ROPEWAY_FIRST"] = "software"  # the kernel binds 127.0.0.1 to any device that it has, rxe here
+        return measure.measure(chosen(cm.groups(runner(o, prefix=prefix), runner(o, preload=False), "10.78.0.1", o.quick), o.only), o.rounds, tell)
     groups = cases.guest(runner(o, prefix=prefix), runner(o, preload=False, prefix=prefix), o.device, runner(o, preload=False), "rxe_bench", "10.78.0.1",
                          0.5 if o.quick else 2.0, o.quick)
     return measure.measure(chosen(groups, o.only), o.rounds, tell)
@@ -107,7 +112,7 @@ def through_guest(o):
     import guest
 
     inside = [sys.executable, "-B", str(pathlib.Path(__file__).resolve()), "--inside", "--json", "/tmp/bench.json", "--rounds", str(o.rounds), "--device", o.device,
-              "--build", o.build, "--only", o.only] + ["--quick"] * o.quick + ["--verbose"] * o.verbose
+              "--build", o.build, "--only", o.only] + ["--quick"] * o.quick + ["--cm"] * o.cm + ["--verbose"] * o.verbose
     try:
         vm = guest.Guest(cpus=2, memory_mb=1536)
     except guest.Unavailable as e:
@@ -134,7 +139,7 @@ def main():
     try:
         if o.inside:
             rows = inside_guest(o)
-        elif o.guest:
+        elif o.guest or o.cm:
             rows, about = through_guest(o)
         else:
             rows = on_loopback(o)
@@ -148,7 +153,7 @@ def main():
         print(report.machine_text(about))
         for line in dict.fromkeys(f"{row['name']}: {row['why']}" for row in rows if row.get("why")):
             print(line)
-    if o.readme and not report.write_readme(ROOT / "README.md", "guest" if o.guest else "loopback", rows, about):
+    if o.readme and not report.write_readme(ROOT / "README.md", "cm" if o.cm else "guest" if o.guest else "loopback", rows, about):
         sys.exit(f"bench: README.md has no {report.BEGIN} ... {report.END}")
     if any(row["verdict"] == "failed" for row in rows):
         return 1
