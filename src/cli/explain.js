@@ -23,6 +23,7 @@ function make(tag, className, text) {
 const about = () => DATA.talks[talk].about;
 function role(side) { return say(about().cm ? (side ? "server" : "client") : side ? "side1" : "side0"); }
 function endName(end) { return end.qpn === undefined ? end.addr : `${end.addr} QP 0x${end.qpn.toString(16).padStart(6, "0")}`; }
+const detail = (row) => (zh ? DETAILS.reduce((text, [from, to]) => text.replace(from, to), row.x) : row.x);
 const operation = (row) => row.l.replace(/^(RC|UC|UD|CM) /, "");
 const words = (row) => (row.k === "cm" ? CMS : OPS)[operation(row)];
 const isBad = (row) => (row.m || []).some((m) => ["lost", "gap", "nak", "bad_icrc", "malformed"].includes(m));
@@ -129,11 +130,11 @@ function packetRow(row, i) {
   e.dataset.row = i;
   e.setAttribute("aria-pressed", "false");
   const mid = make("span", "arrow"), lab = make("span", "lab"), name = gap ? say("not_captured") : row.l;
-  lab.append(make("b", "", name), make("span", "x", row.x ? ` ${row.x}` : ""));
+  lab.append(make("b", "", name), make("span", "x", row.x ? ` ${detail(row)}` : ""));
   for (const m of marks) if (!["nak", "rnr", "gap"].includes(m)) lab.append(make("span", "tag", pick(MARKS[m])));
   mid.append(lab, make("span", "line"));
   const a = about().ends;
-  e.setAttribute("aria-label", `${(row.t / 1000).toFixed(3)} ms, ${a[row.d].addr} → ${a[1 - row.d].addr}, ${name} ${row.x} ${marks.map((m) => pick(MARKS[m])).join(" ")}`);
+  e.setAttribute("aria-label", `${(row.t / 1000).toFixed(3)} ms, ${a[row.d].addr} → ${a[1 - row.d].addr}, ${name} ${detail(row)} ${marks.map((m) => pick(MARKS[m])).join(" ")}`);
   e.append(make("span", "time", (row.t / 1000).toFixed(row.t < 1e6 ? 3 : 1)));
   return frame(e, row.s, mid);
 }
@@ -264,7 +265,7 @@ function showRow(i) {
   if (row.t2 !== undefined) content.push(paragraph("sub", say("seen", { us: (row.t2 - row.t).toFixed(0) })));
   content.push(...fieldTables(row.h));
   const ends = about().ends, file = row.n === undefined ? "" : ` · ${say("file", { n: row.n, f: DATA.head.files[row.f].name })}`;
-  openPanel(`${marks.includes("gap") ? say("not_captured") + ":" : row.l} ${row.x}`, `${(row.t / 1000).toFixed(3)} ms · ${ends[row.d].addr} → ${ends[1 - row.d].addr}${file}`, content, true);
+  openPanel(`${marks.includes("gap") ? say("not_captured") + ":" : row.l} ${detail(row)}`, `${(row.t / 1000).toFixed(3)} ms · ${ends[row.d].addr} → ${ends[1 - row.d].addr}${file}`, content, true);
   const e = mark(i);
   if (e && innerWidth <= 820) e.scrollIntoView({ block: "start" }); // the panel covers the lower half
 }

@@ -139,6 +139,8 @@ const STATES = {
   RTS: ["RTS, ready to send: all works.", "RTS（可发送）：完全可用。", "IB 10.3.1.4"],
   ERR: ["ERR: nothing moves any more; all that is posted completes as flushed (status 5).", "ERR：不再收发；已投递的请求都以“已冲刷”（状态 5）完成。", "IB 10.3.1.7"],
 };
+// What a packet's first facts say in English, in Chinese; names of the specification stay as they are.
+const DETAILS = [[/(\d+) B wanted/, "请求 $1 B"], [/wait (\S+) ms/, "等待 $1 毫秒"], [/^reason (\d+)/, "原因 $1"], [/^port /, "端口 "], [/ B of (\d+) B/, " B（共 $1 B）"], [/^status /, "状态 "]];
 const INFERRED = ["Inferred from the packets: a capture does not show states themselves.", "由数据包推断：捕获本身不显示状态。"];
 const FIELDS = {
   ip_src: ["the sender's address", "发送方地址"], ip_dst: ["the receiver's address", "接收方地址"], ip_ttl: ["hops that are left; not covered by the ICRC", "剩余跳数；不受 ICRC 保护"],

@@ -345,7 +345,7 @@ class Page(Case):
         page.click('.lang [data-lang="zh"]')
         chinese = page.js("document.body.innerText")
         self.assertEqual(page.js("document.documentElement.lang"), "zh-CN")
-        for part in ("连接请求", "服务器接受了连接", "客户端", "为什么发送"):
+        for part in ("连接请求", "服务器接受了连接", "客户端", "为什么发送", "端口 7471"):
             self.assertIn(part, chinese)
         self.assertTrue(self.visible(page), "what was open stays open")
         page.click('.lang [data-lang="en"]')
