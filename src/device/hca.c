@@ -395,7 +395,7 @@ static int place_leave_to_parent(void)
 /* What a device would do after its program's end: acknowledge what has come, and take leave of the peers of its connections. */
 static void at_exit(void)
 {
-	enum { LOCK_MS = 200 };
+	enum { LOCK_MS = 200, ROUNDS = 8 };
 	struct timespec until;
 	clock_gettime(CLOCK_REALTIME, &until);
 	until.tv_nsec += LOCK_MS * (long)RPWI_NS_PER_MS;
@@ -407,6 +407,9 @@ static void at_exit(void)
 	if (the_hca.opens && !the_hca.forked_from) {
 		progress_flush_held(rpwi_now_ns());
 		gsi_exit();
+		/* What lies in our sockets for other processes of this host goes to them, and not down with us. */
+		for (int i = 0; i < ROUNDS && progress_run(true); i++)
+			;
 	}
 	hca_unlock();
 }
