@@ -5,6 +5,10 @@
 #include <errno.h>
 #include <stddef.h>
 
+#ifndef AF_IB
+#define AF_IB 27 /* as the kernel numbers it */
+#endif
+
 /* The new end of an id's channel: which was it? */
 static int migrate(struct channel *to, struct id *none, const void *buf, void *out)
 {
@@ -260,6 +264,20 @@ static int get_event(struct channel *ch, const uint8_t *body, size_t body_len, s
 	return rc;
 }
 
+/* For an account: what the program called, as far as the command tells. Before it is run, since packets follow from it. */
+static void account_call(uint32_t number, const union any_command *in)
+{
+	bool probe = number == RDMA_USER_CM_CMD_BIND && ((const struct rdma_ucm_bind *)(const void *)in)->addr.ss_family == AF_IB;
+	if (number == RDMA_USER_CM_CMD_QUERY_ROUTE || number == RDMA_USER_CM_CMD_INIT_QP_ATTR)
+		return;
+	if (probe)
+		rpwi_account(RPWI_ACC_CM_CALL, "(librdmacm asks whether AF_IB addresses are known: no)");
+	else if (number == RDMA_USER_CM_CMD_ACCEPT && !in->accept.conn_param.valid)
+		rpwi_account(RPWI_ACC_CM_CALL, "(rdma_connect, continued by librdmacm: the reply is good, confirm it)");
+	else
+		rpwi_account(RPWI_ACC_CM_CALL, "rdma_%s", commands[number].name);
+}
+
 static int run(struct channel *ch, uint32_t number, const union any_command *in, union any_response *out)
 {
 	uint32_t handle = 0;
@@ -269,15 +287,15 @@ static int run(struct channel *ch, uint32_t number, const union any_command *in,
 		memcpy(&handle, in->bytes + commands[number].id_at, sizeof(handle));
 		id = id_find(ch, handle, &rc);
 	}
+	if (RPWI_UNLIKELY(rpwi_account_on))
+		account_call(number, in);
 	if (!rc && id && id->real == REAL_ONLY && number != RDMA_USER_CM_CMD_DESTROY_ID)
 		rc = real_command(id, number, in, commands[number].in, commands[number].id_at, out, commands[number].out, commands[number].response_at);
 	else if (!rc)
 		rc = commands[number].run(ch, id, in, out);
 	rpwi_debug("rdma_cm: %s, id %u: %s", commands[number].name, handle, rc ? strerror(-rc) : "ok");
-	if (rc == -EAFNOSUPPORT && number == RDMA_USER_CM_CMD_BIND)
-		rpwi_account(RPWI_ACC_CM_CALL, "(librdmacm asks whether AF_IB addresses are known: no)");
-	else if (number != RDMA_USER_CM_CMD_QUERY_ROUTE && number != RDMA_USER_CM_CMD_INIT_QP_ATTR)
-		rpwi_account(RPWI_ACC_CM_CALL, rc ? "rdma_%s: %s" : "rdma_%s", commands[number].name, rc ? strerror(-rc) : "");
+	if (rc && rc != -EAFNOSUPPORT)
+		rpwi_account(RPWI_ACC_CM_CALL, "rdma_%s failed: %s", commands[number].name, strerror(-rc));
 	return rc;
 }
 
