@@ -16,7 +16,7 @@
 enum {
 	HOP_LIMIT = 64,
 };
-static const uint64_t LOOK_NS = RPWI_NS_PER_S;
+static const uint64_t LOOK_NS = RPWI_NS_PER_S, LIST_FRESH_NS = 200 * RPWI_NS_PER_MS;
 
 /* A local address from which MADs go. */
 struct gport {
@@ -46,15 +46,24 @@ static void bit_set(uint64_t *set, unsigned i) { set[i / 64] |= 1ull << i % 64; 
 
 void rpwi_gsi_lock(void)
 {
+	static uint64_t renewed_ns;
+	atomic_fetch_add_explicit(&the_hca.commands, 1, memory_order_relaxed);
 	hca_lock();
-	if (the_hca.opens)
-		return; /* the service thread keeps the list of devices */
+	uint64_t now = the_hca.opens ? 0 : rpwi_now_ns();
+	if (the_hca.opens || (renewed_ns && now - renewed_ns < LIST_FRESH_NS))
+		return; /* the service thread keeps the list of devices, or it was read a moment ago: it takes longer than most commands */
+	renewed_ns = now;
 	hca_unlock();
 	dev_list_renew();
 	hca_lock();
 }
 
-void rpwi_gsi_unlock(void) { hca_unlock(); }
+void rpwi_gsi_unlock(void)
+{
+	hca_unlock();
+	atomic_fetch_sub_explicit(&the_hca.commands, 1, memory_order_relaxed);
+}
+
 uint64_t rpwi_gsi_now(void) { return rpwi_now_ns(); }
 void rpwi_gsi_attach(const struct rpwi_gsi_user *u) { gsi.user = *u; }
 

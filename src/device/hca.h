@@ -220,6 +220,7 @@ struct hca {
 	_Atomic bool stop;
 	_Atomic uint32_t empty_polls; /* counts up while the program polls in vain: then progress is its own */
 	_Atomic uint32_t any_polls;
+	_Atomic int commands; /* of the CM, that have the lock or wait for it */
 	_Atomic int waiters; /* threads that make progress inside get_cq_event */
 	_Atomic bool held_any;
 	_Atomic bool service_sleeps; /* in ppoll on the sockets */

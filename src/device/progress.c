@@ -32,6 +32,7 @@ enum {
 	ACK_HOLD_NS = 20000, /* at most, by the service thread; a few times that where the machine is busy */
 	SERVICE_SLEEP_MAX_MS = 1000,
 	PACE_RETRY_NS = 100000,
+	ALL_ROUNDS = 8,
 };
 
 /* ---- ports and peers ---- */
@@ -450,7 +451,15 @@ static unsigned rx_port(struct dport *p, bool hold_ack, uint64_t *now_ns)
 	return n;
 }
 
-static bool progress(bool all_ports, bool hold_ack)
+/* Which descriptors are worth a receive: a bit for each port, and whether other processes may have sent something. */
+struct ready {
+	uint64_t ports;
+	bool steer;
+};
+static const struct ready all_ready = {.ports = ~0ull, .steer = true};
+_Static_assert(DEV_PORTS_MAX <= 64, "a bit for each port");
+
+static bool progress(bool all_ports, bool hold_ack, struct ready ready)
 {
 	struct hca *h = &the_hca;
 	static unsigned round;
@@ -462,6 +471,8 @@ static bool progress(bool all_ports, bool hold_ack)
 		if (!p->refs)
 			continue;
 		open++;
+		if (!(ready.ports >> i & 1) && rpwi_port_fd(p->io) >= 0)
+			continue;
 		if (!all_ports && h->nports > 1 && p->quiet >= QUIET_POLLS && (round + i) % 16)
 			continue;
 		unsigned n = rx_port(p, hold_ack, &now_ns);
@@ -470,7 +481,7 @@ static bool progress(bool all_ports, bool hold_ack)
 	}
 	/* What others hand over: now and then, and at once while it keeps coming, for their queue is short. */
 	static bool more_handed;
-	if (all_ports || more_handed || !(round % 64) || (h->steer && !open)) {
+	if ((all_ports && ready.steer) || more_handed || !(round % 64) || (h->steer && !open)) {
 		struct rpwi_rx rx;
 		more_handed = false;
 		for (unsigned n = 0; n < RX_BATCHES_MAX && h->steer && rpwi_steer_recv(h->steer, &rx) > 0; n++, got++) {
@@ -495,7 +506,7 @@ static bool progress(bool all_ports, bool hold_ack)
 	return got;
 }
 
-bool progress_run(bool all_ports) { return progress(all_ports, true); }
+bool progress_run(bool all_ports) { return progress(all_ports, true, all_ready); }
 
 /* ---- who waits where ---- */
 
@@ -524,6 +535,23 @@ static unsigned fill_pollset(struct pollfd *fds)
 	return n;
 }
 
+/* What such a set says after poll. The lock is held again, and ports may have come and gone: those that the set does not have are read. */
+static struct ready read_pollset(const struct pollfd *fds, unsigned n)
+{
+	struct hca *h = &the_hca;
+	struct ready r = all_ready;
+	for (unsigned k = 0; k < n; k++) {
+		if (fds[k].revents)
+			continue;
+		if (fds[k].fd == h->steer_fd)
+			r.steer = false;
+		for (unsigned i = 0; i < h->nports; i++)
+			if (h->port[i].refs && rpwi_port_fd(h->port[i].io) == fds[k].fd)
+				r.ports &= ~(1ull << i);
+	}
+	return r;
+}
+
 static struct timespec timeout_until(uint64_t at_ns, uint64_t max_ns)
 {
 	uint64_t now = rpwi_now_ns(), ns = at_ns > now ? RPWI_MIN(at_ns - now, max_ns) : 0;
@@ -537,7 +565,7 @@ int progress_wait(int fd)
 {
 	struct pollfd fds[DEV_PORTS_MAX + 2];
 	hca_lock_serving();
-	bool got = progress(true, false);
+	bool got = progress(true, false, all_ready);
 	progress_flush_held(rpwi_now_ns());
 	unsigned n = fill_pollset(fds);
 	uint64_t until = next_deadline();
@@ -589,19 +617,35 @@ static void *service_main(void *arg)
 {
 	struct hca *h = &the_hca;
 	struct pollfd fds[DEV_PORTS_MAX + 3];
+	/* After poll only what it found is read, until that is empty; but now and then everything, for a stream may go on for long. */
+	struct ready ready = all_ready;
+	unsigned polled = 0 /* descriptors that poll has just looked at; 0: it has not */, rounds = 0;
 	uint32_t seen = atomic_load(&h->any_polls), last_calls = seen;
 	prctl(PR_SET_TIMERSLACK, 1ul); /* 50 us by default: more than an ACK may wait */
 	while (!atomic_load_explicit(&h->stop, memory_order_relaxed)) {
 		if (program_owns()) {
+			ready = all_ready;
+			polled = 0;
 			if (tick(&seen))
 				continue;
 			atomic_store_explicit(&h->empty_polls, 0, memory_order_relaxed);
 		}
-		/* Never queue for the lock: who has it makes progress or is about to, and would have to wake this thread at each unlock. */
+		/* Never queue for the lock: who has it makes progress or is about to, and would have to wake this thread at each unlock. Commands to the CM do not,
+		 * and are short. */
 		if (pthread_mutex_trylock(&h->lock)) {
-			tick(&seen);
-			continue;
+			if (!atomic_load_explicit(&h->commands, memory_order_relaxed)) {
+				ready = all_ready;
+				polled = 0;
+				tick(&seen);
+				continue;
+			}
+			pthread_mutex_lock(&h->lock);
 		}
+		if (polled)
+			ready = read_pollset(fds, polled);
+		if (++rounds % ALL_ROUNDS == 0)
+			ready = all_ready;
+		polled = 0;
 		/* A program that polls memory answers soon: its reply takes the ACK along, and then the peer gets both where it polls. A program that has made
 		 * no call of late does not: its ACK goes at once. */
 		uint32_t calls = atomic_load_explicit(&h->any_polls, memory_order_relaxed);
@@ -609,7 +653,7 @@ static void *service_main(void *arg)
 		last_calls = calls;
 		if (!rpwi_list_empty(&h->held))
 			progress_flush_held(rpwi_now_ns());
-		bool got = progress(true, active);
+		bool got = progress(true, active, ready);
 		unsigned n = fill_pollset(fds);
 		fds[n++] = (struct pollfd){.fd = h->wake_fd, .events = POLLIN};
 		fds[n++] = (struct pollfd){.fd = h->watch_fd, .events = POLLIN};
@@ -628,7 +672,8 @@ static void *service_main(void *arg)
 			continue;
 		}
 		struct timespec ts = timeout_until(until, SERVICE_SLEEP_MAX_MS * RPWI_NS_PER_MS);
-		ppoll(fds, n, &ts, NULL);
+		if (ppoll(fds, n, &ts, NULL) >= 0)
+			polled = n - 2;
 		atomic_store(&h->service_sleeps, false);
 		h->n.service_wakeups++;
 		if (fds[n - 2].revents & POLLIN) {
@@ -686,6 +731,6 @@ void service_stop(void)
 void service_atfork_child(void)
 {
 	the_hca.service_running = false;
-	the_hca.waiters = 0;
+	the_hca.waiters = the_hca.commands = 0;
 	the_hca.service_sleeps = false;
 }

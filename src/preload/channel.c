@@ -23,7 +23,7 @@ static bool ours(int fd) { return RPWI_UNLIKELY(rpwi_ucma_any) && rpwi_ucma_owns
 ssize_t hook_write(int fd, const void *buf, size_t len)
 {
 	static write_fn *next;
-	if (ours(fd))
+	if (RPWI_UNLIKELY(rpwi_ucma_any) && rpwi_ucma_is_command(fd, buf, len))
 		return rpwi_ucma_write(fd, buf, len);
 	if (!next)
 		next = (write_fn *)rpwi_next("write");

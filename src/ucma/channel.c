@@ -4,6 +4,7 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <pthread.h>
 #include <stdlib.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -41,6 +42,18 @@ static ino_t inode_of(int fd)
 
 struct channel *channel_of(int fd) { return fd >= 0 && fd < FDS_MAX ? atomic_load_explicit(&channels[fd], memory_order_acquire) : NULL; }
 
+bool rpwi_ucma_is_command(int fd, const void *buf, size_t len)
+{
+	struct rdma_ucm_cmd_hdr hdr;
+	if (!channel_of(fd))
+		return false;
+	if (len < sizeof(hdr))
+		return rpwi_ucma_owns(fd);
+	memcpy(&hdr, buf, sizeof(hdr));
+	/* What looks like one in all three fields is one: to ask the kernel whose descriptor it is would cost more than most commands. */
+	return (hdr.cmd <= RDMA_USER_CM_CMD_JOIN_MCAST && hdr.in + sizeof(hdr) == len) || rpwi_ucma_owns(fd);
+}
+
 bool rpwi_ucma_owns(int fd)
 {
 	struct channel *ch = channel_of(fd);
@@ -52,8 +65,18 @@ bool rpwi_ucma_owns(int fd)
 	return false;
 }
 
+/* getpid is a system call, and commands are many. */
+static pid_t own_pid;
+static void note_pid(void) { own_pid = getpid(); }
+static void watch_forks(void)
+{
+	note_pid();
+	pthread_atfork(NULL, NULL, note_pid);
+}
+
 int rpwi_ucma_open(int flags)
 {
+	static pthread_once_t once = PTHREAD_ONCE_INIT;
 	static const struct rpwi_gsi_user user = {.request = cm_request, .incoming = cm_incoming, .event = cm_event, .addresses_changed = cm_addresses_changed};
 	int fds[2];
 	struct channel *ch = calloc(1, sizeof(*ch));
@@ -75,7 +98,8 @@ int rpwi_ucma_open(int flags)
 	ch->fd = fds[0];
 	ch->signal_fd = fds[1];
 	ch->ino = inode_of(ch->fd);
-	ch->pid = getpid();
+	pthread_once(&once, watch_forks);
+	ch->pid = own_pid;
 	ch->real_fd = -1;
 	rpwi_list_init(&ch->ids);
 	rpwi_list_init(&ch->events);
@@ -104,7 +128,7 @@ void rpwi_ucma_forget(int fd)
 	struct channel *ch = channel_of(fd);
 	if (!ch || !atomic_compare_exchange_strong(&channels[fd], &ch, NULL))
 		return;
-	if (ch->pid != getpid()) {
+	if (ch->pid != own_pid) {
 		/* A fork's child closes what it inherited: the connections are its parent's. */
 		close(ch->signal_fd);
 		return;
@@ -128,7 +152,7 @@ ssize_t rpwi_ucma_write(int fd, const void *buf, size_t len)
 		errno = EBADF;
 		return -1;
 	}
-	ch->pid = getpid(); /* a child that uses what it inherited has taken it over */
+	ch->pid = own_pid; /* a child that uses what it inherited has taken it over */
 	ssize_t n = command(ch, buf, len);
 	if (n < 0) {
 		errno = (int)-n;
@@ -146,7 +170,8 @@ void channel_signal(struct channel *ch)
 	char byte = 1;
 	if (want == ch->signalled)
 		return;
-	if (want ? send(ch->signal_fd, &byte, 1, MSG_DONTWAIT | MSG_NOSIGNAL) < 0 : recv(ch->fd, &byte, 1, MSG_DONTWAIT) < 0)
+	/* Nothing to take back (EAGAIN): a thread that waits has the byte, and is about to find the list empty. */
+	if (want ? send(ch->signal_fd, &byte, 1, MSG_DONTWAIT | MSG_NOSIGNAL) < 0 : recv(ch->fd, &byte, 1, MSG_DONTWAIT) < 0 && errno != EAGAIN)
 		rpwi_error("event channel %d: cannot signal: %s", ch->fd, strerror(errno));
 	ch->signalled = want;
 }
@@ -235,6 +260,7 @@ static bool event_take(struct channel *ch, struct rdma_ucm_event_resp *out)
 int channel_get_event(struct channel *ch, struct rdma_ucm_event_resp *out)
 {
 	int rc = 0;
+	bool taken = false;
 	rpwi_gsi_lock();
 	ch->waiters++;
 	while (!rc && !event_take(ch, out)) {
@@ -244,12 +270,20 @@ int channel_get_event(struct channel *ch, struct rdma_ucm_event_resp *out)
 			break;
 		}
 		rpwi_gsi_unlock();
-		/* A receive begins anew after a signal handler that asked for it (SA_RESTART), as the kernel's wait in write does; poll never would. */
-		ssize_t n = recv(ch->fd, &byte, 1, MSG_PEEK);
-		if (n < 0 && errno != EAGAIN)
-			rc = -errno;
+		/* A receive begins anew after a signal handler that asked for it (SA_RESTART), as the kernel's wait in write does; poll never would. It takes the byte that
+		 * says that there are events: */
+		ssize_t n = recv(ch->fd, &byte, 1, 0);
+		int err = errno;
 		rpwi_gsi_lock();
+		if (n == 1) {
+			ch->signalled = false;
+			taken = true;
+		} else if (n < 0 && err != EAGAIN) {
+			rc = -err;
+		}
 	}
+	if (taken && !ch->closed)
+		channel_signal(ch); /* and is put back if there are more */
 	ch->waiters--;
 	channel_release(ch);
 	rpwi_gsi_unlock();

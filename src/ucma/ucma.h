@@ -17,7 +17,8 @@
 extern bool rpwi_ucma_any; /* a channel has been opened: look closer at descriptors */
 /* A channel: its descriptor (O_CLOEXEC if flags say so), or -1 with errno. */
 int rpwi_ucma_open(int flags);
-bool rpwi_ucma_owns(int fd);
+bool rpwi_ucma_owns(int fd);                                    /* asks the kernel, lest a number that was closed behind our back be taken for ours */
+bool rpwi_ucma_is_command(int fd, const void *buf, size_t len); /* to one of our channels? */
 /* One command: the number of bytes taken, or -1 with errno, as write(2) to the kernel's device. */
 ssize_t rpwi_ucma_write(int fd, const void *buf, size_t len);
 /* The descriptor is about to be closed: its ids end as at rdma_destroy_id, without waiting for anyone. */
