@@ -31,6 +31,7 @@ import time
 HERE = pathlib.Path(__file__).resolve().parent
 READY = re.compile(rb"listening on port|waiting for rdma_client")
 WAIT_S = 30  # far more than any command of the tour takes
+TRIES = 3
 OWN_BLOCKS = "<!-- blocks of its own -->"
 INSIDE = "ROPEWAY_TOUR_NAMESPACE"
 
@@ -204,6 +205,22 @@ def check_twin(path):
             yield f"{twin.name} has {len(theirs)} blocks, {path.name} {len(ours)}"
 
 
+def tell(texts):
+    print("".join(f"    {line}\n" for text in texts for line in text.splitlines()), end="", flush=True)
+
+
+def run_chapter(path, build, work, verbose):
+    """What was wrong at the last try."""
+    for number in range(1, TRIES + 1):
+        wrong = Chapter(path, build, work / f"{path.stem}.{number}", verbose).check()
+        if not wrong:
+            break
+        if number < TRIES:
+            print(f"{path.name}: once more, since")
+            tell(wrong)
+    return wrong
+
+
 def enter_namespace():
     """Only comes back inside of one."""
     if os.environ.get(INSIDE):
@@ -211,7 +228,7 @@ def enter_namespace():
         return
     words = ["unshare", "--net"] + ([] if os.geteuid() == 0 else ["--map-root-user"])
     if subprocess.run([*words, "true"], stderr=subprocess.DEVNULL).returncode:
-        print("SKIPPED: no network namespace can be made here (unshare --net)")
+        print("SKIPPED: no network namespace can be made here (unshare --net)\n0 passed, 0 failed, 1 skipped")
         sys.exit(77)
     os.execvpe("unshare", [*words, sys.executable, str(HERE / "check.py"), *sys.argv[1:]], {**os.environ, INSIDE: "1"})
 
@@ -236,12 +253,12 @@ def main():
         began, is_twin = time.monotonic(), path.name.endswith(".zh.md")
         wrong = list(check_links(path)) + ([] if is_twin else list(check_twin(path)))
         if not is_twin or OWN_BLOCKS in path.read_text():
-            wrong += Chapter(path, build, work / path.stem, args.v).check()
+            wrong += run_chapter(path, build, work, args.v)
         print(f"{'FAIL' if wrong else 'pass'} {path.name} ({time.monotonic() - began:.1f} s)", flush=True)
-        print("".join(f"    {line}\n" for text in wrong for line in text.splitlines()), end="", flush=True)
+        tell(wrong)
         passed, failed = passed + (not wrong), failed + bool(wrong)
-    if args.keep:
-        print(f"all is in {work}")
+    if args.keep or failed:
+        print(f"captures, pages and what was printed (NAME.output) are in {work}")
     else:
         shutil.rmtree(work)
     print(f"{passed} passed, {failed} failed")
