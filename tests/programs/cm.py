@@ -282,6 +282,72 @@ def program_tests(args):
             yield f"{program.name}{', two at a time' if pairs > 1 else ''}", lambda place, program=program, pairs=pairs: run_program(place, program, pairs, args.limit)
 
 
+# ---- a peer that speaks by hand (cm/raw_peer.py), in a namespace of its own behind cm0 ----
+
+class RawPeer:
+    """`index` tells those apart that run at one time: each has an interface pair of its own."""
+
+    def __init__(self, index, mode, *reasons):
+        ours, theirs, net = f"raw{index}", f"peer{index}", f"10.79.{index}"
+        self.address = f"{net}.3"
+        self.process = subprocess.Popen(["unshare", "-n", "/usr/bin/python3", "-B", str(HERE / "cm" / "raw_peer.py"), theirs, f"{self.address}/24", mode, *map(str, reasons)],
+                                        stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+        while not os.path.exists(f"/proc/{self.process.pid}/ns/net") or os.stat(f"/proc/{self.process.pid}/ns/net").st_ino == os.stat("/proc/self/ns/net").st_ino:
+            time.sleep(0.01)
+        for words in (["link", "add", ours, "type", "veth", "peer", "name", theirs, "netns", str(self.process.pid)], ["addr", "add", f"{net}.2/24", "dev", ours],
+                      ["link", "set", ours, "up"]):
+            subprocess.run(["ip", *words], check=True)
+        self.process.stdin.write("go\n")
+        self.process.stdin.flush()
+        if self.process.stdout.readline() != "ready\n":
+            raise Failed("the raw peer did not come up")
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        self.process.kill()
+        self.process.wait()
+
+
+def ask_raw_peer(place, peer, limit_s):
+    """The event that a stock client's request ends with: "REJECTED, error 28"."""
+    command = ["timeout", "-k", "1", str(limit_s), *place.prefix, "rping", "-c", "-a", peer.address, "-C", "1"]
+    done = subprocess.run(command, capture_output=True, text=True, stdin=subprocess.DEVNULL)
+    events = re.findall(r"cma event RDMA_CM_EVENT_(\w+, error -?\d+)", done.stdout + done.stderr)
+    return events[0] if events else f"no event; it ended with {done.returncode}: {done.stdout}{done.stderr}"
+
+
+REASONS = range(1, 36)
+
+
+def every_reason(place):
+    with RawPeer(1, "reject", *REASONS) as peer:
+        got = {reason: ask_raw_peer(place, peer, 20) for reason in REASONS}
+    wrong = {reason: said for reason, said in got.items() if said != f"REJECTED, error {reason}"}
+    if wrong:
+        raise Failed("\n".join(f"reason {reason}: {said}" for reason, said in wrong.items()))
+
+
+def strange_answers(place):
+    with RawPeer(2, "strange", 12) as peer:
+        said = ask_raw_peer(place, peer, 20)
+    if said != "REJECTED, error 12":
+        raise Failed(f"among strays and forgeries the peer's own REJ has reason 12; the client said: {said}")
+
+
+def no_answer(place):
+    """What rdma_cm asks with: 16 tries, 4.3 s each."""
+    with RawPeer(3, "silent") as peer:
+        said = ask_raw_peer(place, peer, 150)
+        requests = peer.process.stdout.readline()
+    if said != "UNREACHABLE, error -110" or requests != "request 1\n":
+        raise Failed(f"the client said: {said}; the peer: {requests}")
+
+
+RAW_TESTS = [("raw peer: no answer", no_answer), ("raw peer: REJ of every reason", every_reason), ("raw peer: stray, forged and truncated answers", strange_answers)]
+
+
 def missing(program):
     name = program.needs or (program.client or program.server).split()[0]
     return None if shutil.which(name) else name
@@ -358,14 +424,22 @@ def run_all(args):
             skipped += 1 + program.twice
     programs = [(name, test) for name, test in program_tests(args) if re.search(args.only, name) and not any(missing(p) and name.startswith(p.name) for p in PROGRAMS)]
     cases = [(name, test) for name, test in case_tests(args) if re.search(args.only, name)]
+    raw = [(name, test) for name, test in RAW_TESTS if re.search(args.only, name) and not args.no_lib]
     if args.list:
-        print("\n".join(name for name, _ in programs + cases))
+        print("\n".join(name for name, _ in programs + cases + raw))
         return 0
     passed = failed = 0
-    # Cases wait more than they work; programs keep both cores busy.
-    for tests, jobs in ((programs, 1), (cases, args.jobs)):
-        with concurrent.futures.ThreadPoolExecutor(jobs) as pool:
-            for done in [pool.submit(run_one, place, name, test) for name, test in tests]:
+    # Cases and raw peers wait more than they work (the one that never answers for more than a minute, so it begins first); programs keep both cores busy.
+    with contextlib.ExitStack() as pools:
+        running = []
+        for tests, jobs in ((raw, len(RAW_TESTS)), (programs, 1)):
+            pool = pools.enter_context(concurrent.futures.ThreadPoolExecutor(jobs))
+            running.append([pool.submit(run_one, place, name, test) for name, test in tests])
+        for batch in (running[1], None, running[0]):
+            if batch is None:
+                pool = pools.enter_context(concurrent.futures.ThreadPoolExecutor(args.jobs))
+                batch = [pool.submit(run_one, place, name, test) for name, test in cases]
+            for done in batch:
                 name, wrong, took = done.result()
                 failed, passed = failed + bool(wrong), passed + (not wrong)
                 tell(name, wrong, took)
