@@ -95,6 +95,7 @@ int rpwi_cm_new(struct rpwi_cm **out, const struct rpwi_cm_ops *ops, void *user,
 	cm->user = user;
 	rpwi_cm_set_prefix(cm, id_prefix);
 	rpwi_list_init(&cm->conns);
+	rpwi_list_init(&cm->window_waiting);
 	rpwi_list_init(&cm->lingers);
 	rpwi_list_init(&cm->lingers_free);
 	cm->node = calloc(CM_IDS, sizeof(*cm->node));

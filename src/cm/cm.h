@@ -127,6 +127,8 @@ struct rpwi_cm_conn {
 	uint64_t timeout_ns;              /* how long the peer may take for an answer */
 	uint64_t interval_ns, give_up_ns; /* of the repetition that is going on */
 	uint16_t retries_max;
+	struct rpwi_list window_link; /* waits to be sent for the first time */
+	bool in_window;               /* sent, and neither answered nor repeated yet */
 	bool mra_seen;
 	bool peer_patient; /* it has an MRA or a REP of ours, and will not ask again soon */
 	uint8_t local_ca_guid[8];

@@ -13,7 +13,7 @@
 
 #include <errno.h>
 
-enum { EARLY_NS = 250 * 1000000, LAST_TRIES = 4, TIMEWAIT_MIN_NS = 100 * 1000000 };
+enum { WINDOW = 64, EARLY_NS = 250 * 1000000, LAST_TRIES = 4, TIMEWAIT_MIN_NS = 100 * 1000000 };
 static const uint64_t timewait_max_ns = 4 * RPWI_NS_PER_S, unasked_ns = 8 * RPWI_NS_PER_S;
 
 /* ---- The transitions ---- */
@@ -172,6 +172,37 @@ uint64_t rpwi_cm_timewait_ns(const struct rpwi_cm_conn *c)
 	return RPWI_MIN(RPWI_MAX(ns, (uint64_t)TIMEWAIT_MIN_NS), timewait_max_ns);
 }
 
+/* ---- The window ---- */
+
+/* May it go out now? If not it waits for others to be answered, until its first repetition at the latest. */
+static bool window_enter(struct rpwi_cm_conn *c)
+{
+	if (c->cm->in_window >= WINDOW) {
+		rpwi_list_add_tail(&c->cm->window_waiting, &c->window_link);
+		return false;
+	}
+	c->in_window = true;
+	c->cm->in_window++;
+	return true;
+}
+
+static void window_leave(struct rpwi_cm_conn *c, uint64_t now_ns)
+{
+	struct rpwi_cm *cm = c->cm;
+	rpwi_list_del(&c->window_link);
+	if (!c->in_window)
+		return;
+	c->in_window = false;
+	cm->in_window--;
+	if (rpwi_list_empty(&cm->window_waiting))
+		return;
+	struct rpwi_cm_conn *next = RPWI_CONTAINER_OF(cm->window_waiting.next, struct rpwi_cm_conn, window_link);
+	rpwi_list_del(&next->window_link);
+	window_enter(next);
+	rpwi_cm_timer_set(cm, &next->node, RPWI_MIN(now_ns + next->interval_ns, next->give_up_ns));
+	rpwi_cm_send(cm, &next->path, next->mad);
+}
+
 /* What is sent is kept, for repetition. Where a state answers a duplicate with something else, nothing that was kept before is needed any more. */
 static void conn_send(struct rpwi_cm_conn *c, const struct action *act, const struct cm_args *a)
 {
@@ -189,7 +220,8 @@ static void conn_send(struct rpwi_cm_conn *c, const struct action *act, const st
 	c->peer_patient |= act->send == RPWI_CM_MRA || act->send == RPWI_CM_REP;
 	rpwi_cm_build(c, act->send, &with, &m);
 	rpwi_cm_encode(&m, c->mad);
-	rpwi_cm_send(c->cm, &c->path, c->mad);
+	if (act->wait != WAIT_ANSWER || window_enter(c))
+		rpwi_cm_send(c->cm, &c->path, c->mad);
 }
 
 static void repeat_begin(struct rpwi_cm_conn *c, uint64_t now_ns)
@@ -249,6 +281,7 @@ static void conn_release(struct rpwi_cm_conn *c, enum cm_linger_kind linger, uin
 {
 	if (!c->node.local_id)
 		return;
+	window_leave(c, now_ns);
 	if (linger != CM_LINGER_NONE)
 		rpwi_cm_linger_new(c, linger, now_ns);
 	rpwi_cm_timer_clear(c->cm, &c->node);
@@ -285,6 +318,8 @@ bool rpwi_cm_conn_input(struct rpwi_cm_conn *c, enum cm_input in, const struct c
 	if (!act)
 		return false;
 	cm->stats.duplicates += act->duplicate;
+	if (act->wait != WAIT_KEEP)
+		window_leave(c, now_ns);
 	if (act->send)
 		conn_send(c, act, a);
 	conn_wait(c, act, a, now_ns);
@@ -313,6 +348,7 @@ void rpwi_cm_conn_timer(struct rpwi_cm_conn *c, uint64_t now_ns)
 		rpwi_cm_conn_input(c, CM_IN_TIMEOUT, &none, now_ns);
 		return;
 	}
+	window_leave(c, now_ns);
 	c->cm->stats.retries++;
 	c->interval_ns = RPWI_MIN(2 * c->interval_ns, c->timeout_ns);
 	rpwi_cm_timer_set(c->cm, &c->node, RPWI_MIN(now_ns + c->interval_ns, c->give_up_ns));
@@ -327,6 +363,7 @@ void rpwi_cm_conn_init(struct rpwi_cm *cm, struct rpwi_cm_conn *c, void *user)
 	c->cm = cm;
 	c->user = user;
 	rpwi_list_init(&c->link);
+	rpwi_list_init(&c->window_link);
 	rpwi_cm_node_init(&c->node);
 }
 

@@ -63,6 +63,11 @@ struct rpwi_cm {
 	struct cm_linger *linger;
 	uint32_t lingers_made; /* of the array, so far */
 	struct rpwi_list lingers, lingers_free;
+
+	/* Messages that want an answer and were sent once. Beyond a number of them others wait for their turn: a socket of the default size holds some 500 datagrams, and a
+	 * program that connects a thousand times at once would lose what it sends, and what it is answered. */
+	uint32_t in_window;
+	struct rpwi_list window_waiting;
 };
 
 /* cm.c */

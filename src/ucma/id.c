@@ -347,7 +347,7 @@ static void account_event(const struct rpwi_cm_conn *conn, const struct rpwi_cm_
 		[RPWI_CM_EV_PEER_GONE] = {true, RPWI_FACT_PEER_GONE},
 	};
 	if (ev->type < RPWI_ARRAY_LEN(facts) && facts[ev->type].set)
-		rpwi_account_fact(facts[ev->type].fact, conn->local.qpn, ev->reason);
+		rpwi_account_fact(facts[ev->type].fact, conn->local.qpn, ev->type == RPWI_CM_EV_REJ ? ev->reason : 1u);
 }
 
 void cm_event(void *user, struct rpwi_cm_conn *conn, const struct rpwi_cm_event *ev)

@@ -1527,6 +1527,30 @@ static void storage_may_be_used_again(void **state)
 	assert_int_equal(c->state, RPWI_CM_REP_RCVD);
 }
 
+/* A program that connects a thousand times at once: so many requests go out as a socket can hold, the next with each answer, the rest when their first repetition is due. */
+static void a_burst_waits_its_turn(void **state)
+{
+	enum { BURST = 300, WINDOW = 64 };
+	static struct rpwi_cm_conn burst[BURST];
+	for (unsigned i = 0; i < BURST; i++) {
+		rpwi_cm_conn_init(cm, &burst[i], NULL);
+		assert_int_equal(connect_with(&burst[i], 0x100 + i), 0);
+	}
+	assert_int_equal(sent_total, WINDOW);
+	rx_attr(&burst[0], RPWI_CM_REJ);
+	assert_int_equal(sent_total, WINDOW + 1);
+	rpwi_cm_destroy(&burst[BURST - 1], now); /* never sent: tells only that it has gone */
+	rx_attr(&burst[1], RPWI_CM_REP);
+	assert_int_equal(burst[1].state, RPWI_CM_REP_RCVD);
+	unsigned before = sent_total;
+	run_until(now + SECOND / 4);
+	assert_int_equal(before, WINDOW + 3);
+	/* By then each of them has gone out at least once; those of the window a second time. */
+	assert_true(sent_total >= before + BURST - 3 - (WINDOW + 2));
+	for (unsigned i = 2; i < BURST - 1; i++)
+		assert_int_equal(burst[i].state, RPWI_CM_REQ_SENT);
+}
+
 static void many_timers_fire_in_time(void **state)
 {
 	enum { N = 3000 };
@@ -1603,6 +1627,7 @@ int main(void)
 		TEST(sidr),
 		TEST(timewait_follows_the_ack_timeout),
 		TEST(storage_may_be_used_again),
+		TEST(a_burst_waits_its_turn),
 		TEST(many_timers_fire_in_time),
 		TEST(names),
 	};
