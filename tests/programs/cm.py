@@ -1,8 +1,8 @@
 #!/usr/bin/python3
 """Programs on librdmacm and what stands on it, unmodified, on the software device: two processes on one host through `ropeway run`, and two such pairs at a time.
 
-  cm.py [--build DIR] [--only REGEX] [--list] [--jobs N] [-v]
-        Stock programs (table PROGRAMS below), then the cases of tests/programs/cm: what rdma_cm does, event by event, held against kernel rxe's account
+  cm.py [--build DIR] [--only REGEX] [--list] [--jobs N]
+        Stock programs (table PROGRAMS below), raw peers (cm/raw_peer.py), then the cases of tests/programs/cm: what rdma_cm does, event by event, held against kernel rxe's account
         of the same cases (cm/rxe.txt; where ropeway's own is right as well, cm/own.txt has it with the reason).
   cm.py --no-lib ...              the same on a device of this machine's: kernel rxe in the guest, as a test of this table
   cm.py --measure-rxe             boots the guest, runs the cases of tests/programs/cm there and writes cm/rxe.txt
@@ -490,7 +490,6 @@ def main():
     parser.add_argument("--device", default="rpw_lo")
     parser.add_argument("--jobs", type=int, default=4)
     parser.add_argument("--limit", type=int, default=40, help="seconds for one program, and for a silence within a case")
-    parser.add_argument("-v", action="store_true")
     args = parser.parse_args()
     if not os.path.exists(f"{args.build}/tests/programs/cm/cm_cases") or not (args.no_lib or os.path.exists(f"{args.build}/ropeway")):
         print(f"{args.build}/tests/programs/cm/cm_cases or {args.build}/ropeway is not there: run script/setup")
