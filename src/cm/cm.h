@@ -119,6 +119,8 @@ struct rpwi_cm_conn {
 	struct rpwi_cm_path path;
 	struct rpwi_cm_param local, remote;
 	uint8_t remote_ca_guid[8];
+	/* Set before connecting: until then a rejection because nobody listens (REJ 8) means "not yet": the request is sent again a little later. 0: it is final. */
+	uint64_t patient_until_ns;
 	/* Private to cm/. */
 	struct rpwi_cm *cm;
 	struct rpwi_cm_node node;

@@ -13,7 +13,7 @@
 
 #include <errno.h>
 
-enum { WINDOW = 64, EARLY_NS = 250 * 1000000, LAST_TRIES = 4, TIMEWAIT_MIN_NS = 100 * 1000000 };
+enum { WINDOW = 64, ASK_AGAIN_NS = 50 * 1000000, EARLY_NS = 250 * 1000000, LAST_TRIES = 4, TIMEWAIT_MIN_NS = 100 * 1000000 };
 static const uint64_t timewait_max_ns = 4 * RPWI_NS_PER_S, unasked_ns = 8 * RPWI_NS_PER_S;
 
 /* ---- The transitions ---- */
@@ -330,6 +330,16 @@ bool rpwi_cm_conn_input(struct rpwi_cm_conn *c, enum cm_input in, const struct c
 		cm->ops->moved(cm->user, c, from, next);
 	if (act->event)
 		conn_event(c, act, a);
+	return true;
+}
+
+bool rpwi_cm_conn_asks_again(struct rpwi_cm_conn *c, uint16_t reason, uint64_t now_ns)
+{
+	bool asking = c->state == RPWI_CM_REQ_SENT || c->state == RPWI_CM_REP_WAIT || c->state == RPWI_CM_SIDR_REQ_SENT;
+	if (!asking || reason != RPWI_REJ_INVALID_SERVICE_ID || now_ns >= c->patient_until_ns)
+		return false;
+	c->interval_ns = RPWI_MIN(c->interval_ns, (uint64_t)EARLY_NS);
+	rpwi_cm_timer_set(c->cm, &c->node, now_ns + ASK_AGAIN_NS);
 	return true;
 }
 

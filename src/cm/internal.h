@@ -133,6 +133,8 @@ struct cm_args {
 };
 /* False: the state has no use for it, nothing has happened. After true the connection may be gone: an event's callback may destroy it. */
 bool rpwi_cm_conn_input(struct rpwi_cm_conn *c, enum cm_input in, const struct cm_args *a, uint64_t now_ns);
+/* A REJ that is not final, since the program knows that there was a listener a moment ago. */
+bool rpwi_cm_conn_asks_again(struct rpwi_cm_conn *c, uint16_t reason, uint64_t now_ns);
 void rpwi_cm_conn_timer(struct rpwi_cm_conn *c, uint64_t now_ns);
 /* A REQ or SIDR_REQ that begins this connection; a REP that is the first for it. */
 void rpwi_cm_conn_requested(struct rpwi_cm_conn *c, const struct rpwi_cm_path *path, const struct rpwi_cm_msg *m, uint64_t now_ns);

@@ -224,7 +224,7 @@ static void rx_rej(const struct rx *r)
 		unknown = true;
 	if (unknown)
 		stray(r, "no such connection");
-	if (c)
+	if (c && !rpwi_cm_conn_asks_again(c, r->m->rej.reason, r->now_ns))
 		conn_take(r, c, r->m->rej.reason == RPWI_REJ_STALE_CONN ? CM_IN_REJ_STALE : CM_IN_REJ);
 }
 
@@ -314,10 +314,12 @@ static void rx_drep(const struct rx *r)
 static void rx_sidr_rep(const struct rx *r)
 {
 	struct rpwi_cm_node *n = receiver(r, r->m->local_comm_id);
-	if (n && n->sidr && !n->lingers)
-		conn_take(r, rpwi_cm_node_conn(n), CM_IN_SIDR_REP);
-	else
+	struct rpwi_cm_conn *c = n && n->sidr && !n->lingers ? rpwi_cm_node_conn(n) : NULL;
+	uint16_t reason = r->m->sidr_rep.status == CM_SIDR_NO_SERVICE ? RPWI_REJ_INVALID_SERVICE_ID : 0;
+	if (!c)
 		stray(r, "no such request");
+	else if (!rpwi_cm_conn_asks_again(c, reason, r->now_ns))
+		conn_take(r, c, CM_IN_SIDR_REP);
 }
 
 static void rx_unspoken(const struct rx *r) { stray(r, "path migration is not spoken here"); }

@@ -185,6 +185,32 @@ int id_resolve_route(struct id *id)
 
 /* ---- connecting ---- */
 
+/* Services that took a connection of ours a moment ago. Their programs may close a listener and open it anew between two connections of ours (perftest does), and be slower at it than
+ * we are: see gsi_hold.c for the other side of this. */
+enum { RECENT_MAX = 16 };
+static const uint64_t recent_ns = 2 * RPWI_NS_PER_S, patience_ns = RPWI_NS_PER_S;
+static struct {
+	struct rpwi_addr addr;
+	uint64_t service_id, at_ns;
+} recent[RECENT_MAX];
+
+static void recent_add(const struct rpwi_cm_conn *c)
+{
+	static unsigned next;
+	recent[next].addr = c->path.remote;
+	recent[next].service_id = c->service_id;
+	recent[next].at_ns = rpwi_gsi_now();
+	next = (next + 1) % RECENT_MAX;
+}
+
+static bool recent_has(const struct rpwi_addr *addr, uint64_t service_id)
+{
+	for (unsigned i = 0; i < RECENT_MAX; i++)
+		if (recent[i].service_id == service_id && rpwi_addr_eq(&recent[i].addr, addr) && rpwi_gsi_now() - recent[i].at_ns < recent_ns)
+			return true;
+	return false;
+}
+
 static void conn_param_take(struct id *id, const struct rdma_ucm_conn_param *p, struct rpwi_cm_param *out)
 {
 	id->retry_count = RPWI_MIN(p->retry_count, (uint8_t)7);
@@ -220,6 +246,7 @@ int id_connect(struct id *id, const struct rdma_ucm_conn_param *p)
 	if (!id->has_conn)
 		rpwi_cm_conn_init(id->ch->cm, &id->conn, id);
 	id->has_conn = true;
+	id->conn.patient_until_ns = recent_has(&id->dst.addr, id_service(id, id->dst.port)) ? rpwi_gsi_now() + patience_ns : 0;
 	int rc = is_ud(id) ? rpwi_cm_sidr_request(&id->conn, &path, id_service(id, id->dst.port), pdata, len, SIDR_TIMEOUT_MS, RPWI_CM_RETRIES, rpwi_gsi_now())
 			   : rpwi_cm_connect(&id->conn, &path, id_service(id, id->dst.port), guid, &param, pdata, len, rpwi_gsi_now());
 	if (rc)
@@ -240,8 +267,10 @@ int id_accept(struct id *id, const struct rdma_ucm_conn_param *p)
 	memcpy(guid, &id->dev.guid, sizeof(guid));
 	if (!p) {
 		rc = rpwi_cm_establish(&id->conn, NULL, 0, rpwi_gsi_now());
-		if (!rc)
+		if (!rc) {
+			recent_add(&id->conn);
 			rpwi_account_fact(RPWI_FACT_ESTABLISHED, id->conn.local.qpn, 1);
+		}
 	} else if (is_ud(id)) {
 		if (p->qkey)
 			id->qkey = p->qkey;

@@ -1527,6 +1527,34 @@ static void storage_may_be_used_again(void **state)
 	assert_int_equal(c->state, RPWI_CM_REP_RCVD);
 }
 
+/* A listener that was there a moment ago may be there again in a moment. */
+static void nobody_listens_yet(void **state)
+{
+	rpwi_cm_conn_init(cm, &mine, NULL);
+	mine.patient_until_ns = now + SECOND;
+	assert_int_equal(connect_with(&mine, 0x100), 0);
+	struct rpwi_cm_msg rej = within(&mine, RPWI_CM_REJ);
+	rej.rej.reason = RPWI_REJ_INVALID_SERVICE_ID;
+	rx(&rej);
+	assert_int_equal(mine.state, RPWI_CM_REQ_SENT);
+	assert_int_equal(nevent, 0);
+	run_until(now + 50 * RPWI_NS_PER_MS);
+	assert_int_equal(sent_total, 2);
+	assert_int_equal(sent[1].attr, RPWI_CM_REQ);
+	assert_int_equal(sent[1].tid, sent[0].tid);
+	run_until(now + SECOND);
+	rx(&rej);
+	assert_int_equal(mine.state, RPWI_CM_IDLE);
+	assert_int_equal(event[0].ev.reason, RPWI_REJ_INVALID_SERVICE_ID);
+	/* Any other reason is final at once. */
+	mine.patient_until_ns = now + SECOND;
+	assert_int_equal(connect_with(&mine, 0x100), 0);
+	rej = within(&mine, RPWI_CM_REJ);
+	rej.rej.reason = RPWI_REJ_CONSUMER_DEFINED;
+	rx(&rej);
+	assert_int_equal(mine.state, RPWI_CM_IDLE);
+}
+
 /* A program that connects a thousand times at once: so many requests go out as a socket can hold, the next with each answer, the rest when their first repetition is due. */
 static void a_burst_waits_its_turn(void **state)
 {
@@ -1627,6 +1655,7 @@ int main(void)
 		TEST(sidr),
 		TEST(timewait_follows_the_ack_timeout),
 		TEST(storage_may_be_used_again),
+		TEST(nobody_listens_yet),
 		TEST(a_burst_waits_its_turn),
 		TEST(many_timers_fire_in_time),
 		TEST(names),
