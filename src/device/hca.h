@@ -221,7 +221,7 @@ struct hca {
 	_Atomic uint32_t empty_polls; /* counts up while the program polls in vain: then progress is its own */
 	_Atomic uint32_t any_polls;
 	_Atomic int commands; /* of the CM, that have the lock or wait for it */
-	_Atomic int waiters; /* threads that make progress inside get_cq_event */
+	_Atomic int waiters;  /* threads that make progress inside get_cq_event */
 	_Atomic bool held_any;
 	_Atomic bool service_sleeps; /* in ppoll on the sockets */
 	uint64_t service_wake_ns;    /* when it will wake by itself */
@@ -244,8 +244,8 @@ void dev_stats_gone(const struct rpwi_qp_stats *s);
 struct ibv_td *dev_alloc_td(struct ibv_context *c, struct ibv_td_init_attr *attr);
 int dev_dealloc_td(struct ibv_td *td);
 struct ibv_pd *dev_alloc_parent_domain(struct ibv_context *c, struct ibv_parent_domain_init_attr *attr);
-void dev_refresh(void);     /* addresses changed: refresh the list, raise events */
-void dev_list_renew(void);  /* read the list of devices anew. The lock is not held */
+void dev_refresh(void);      /* addresses changed: refresh the list, raise events */
+void dev_list_renew(void);   /* read the list of devices anew. The lock is not held */
 struct dev *dev_first(void); /* all that were ever seen, in that order. The lock is held */
 
 /* progress.c; the lock is held */
@@ -313,7 +313,7 @@ struct ibv_srq *dev_create_srq_ex(struct ibv_context *c, struct ibv_srq_init_att
 int av_resolve(struct dctx *c, const struct ibv_ah_attr *attr, unsigned mtu_bytes, struct rpwi_av *av, struct dport **port, struct dpeer **peer);
 
 /* gsi.c; the lock is held */
-void gsi_rx(const struct rpwi_rx *rx, const struct rpwi_pkt *pkt, uint64_t now_ns);                                         /* a packet for QP 0 or 1 */
+void gsi_rx(const struct rpwi_rx *rx, const struct rpwi_pkt *pkt, uint64_t now_ns); /* a packet for QP 0 or 1 */
 uint64_t gsi_deadline(void);
 void gsi_timer(uint64_t now_ns); /* when the deadline has come */
 void gsi_left_to_parent(void);   /* after a fork, this process has a place of its own now */
@@ -327,7 +327,7 @@ void gsi_send(const struct rpwi_cm_path *path, const uint8_t *mad);
 unsigned gsi_slot_of_id(uint32_t comm_id); /* of the process that made a communication ID */
 bool gsi_well_formed(const struct rpwi_pkt *pkt);
 bool gsi_pass_on(struct dport *port, const struct rpwi_rx *rx, const uint8_t *seg, size_t len, const struct rpwi_pkt *pkt); /* true: it was another process's */
-bool gsi_answer_for_gone(const struct rpwi_cm_path *path, const uint8_t *mad, size_t len);                                 /* true: it was for a process that has ended */
+bool gsi_answer_for_gone(const struct rpwi_cm_path *path, const uint8_t *mad, size_t len); /* true: it was for a process that has ended */
 
 /* gsi_hold.c; the lock is held */
 bool gsi_hold(const struct rpwi_rx *rx, const uint8_t *seg, size_t len, const struct rpwi_pkt *pkt, uint64_t now_ns); /* true: kept for now */

@@ -638,7 +638,7 @@ static void no_engine_there(void **state)
 /* All land at A, which has the address; B listens, and sleeps. */
 static void burst(void **state)
 {
-	enum { N = 300 };
+	enum { N = 300, AT_ONCE = 64 };
 	open_engine(&a, &lo4);
 	assert_int_equal(tell(&a, (struct order){.verb = PORT, .from = addr2}), 0);
 	open_engine(&b, &lo4);
@@ -648,7 +648,8 @@ static void burst(void **state)
 	await(&a.seen->active, N);
 	await(&b.seen->passive, N);
 	assert_int_equal(a.seen->bad + b.seen->bad, 0);
-	assert_true(COUNTER_OF(&a, mads_handed_over) >= N);
+	/* At least what was sent before B first answered: to answer, B opens the address too, and gets a part of the rest itself. */
+	assert_true(COUNTER_OF(&a, mads_handed_over) >= AT_ONCE);
 	assert_int_equal(tell(&a, (struct order){.verb = LOST}), 0);
 	assert_int_equal(b.seen->requests, N);
 	assert_int_equal(tell(&b, (struct order){.verb = DISCONNECT}), N);

@@ -176,7 +176,9 @@ class Process:
         self.out, self.command = out, command
         self.file = open(out, "w+")
         words = command.split()
-        self.process = subprocess.Popen(place.prefix + words, stdin=subprocess.DEVNULL, stdout=self.file, stderr=subprocess.STDOUT, start_new_session=True,
+        # A shell that started us in the background has SIGINT ignored, and a server is told by it to end.
+        preexec = lambda: signal.signal(signal.SIGINT, signal.SIG_DFL)
+        self.process = subprocess.Popen(place.prefix + words, preexec_fn=preexec, stdin=subprocess.DEVNULL, stdout=self.file, stderr=subprocess.STDOUT, start_new_session=True,
                                         env=dict(os.environ, LC_ALL="C.UTF-8", **env), cwd=os.path.dirname(out))
 
     def wait(self, timeout_s):
