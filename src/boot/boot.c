@@ -1,5 +1,5 @@
 /* boot.c - the set of descriptors, deadlines, and who is freed when; see boot_priv.h. */
-#include "boot/boot_priv.h"
+#include "boot/tls.h"
 
 #include <errno.h>
 #include <pthread.h>
@@ -68,9 +68,10 @@ int boot_new(const struct boot_up *up, void *user, const struct tran_facts *own,
 		boot_free(b);
 		return rpwi_fail(RPW_ERR_SYSTEM, "the control path cannot be set up: %s", strerror(-rc));
 	}
-	if (key_file) {
+	rc = key_file ? boot_key_load(key_file, &b->key) : 0;
+	if (rc) {
 		boot_free(b);
-		return rpwi_fail(RPW_ERR_NOT_SUPPORTED, "key file %s: this build has no TLS", key_file);
+		return rc;
 	}
 	*out = b;
 	return 0;
@@ -99,6 +100,7 @@ void boot_free(struct boot *b)
 		boot_conn_bury(RPWI_CONTAINER_OF(b->conns.next, struct boot_conn, link));
 	bury_the_dead(b);
 	boot_names_free(b->names, boot_is_ours(b));
+	boot_key_free(b->key);
 	if (b->epoll_fd >= 0)
 		close(b->epoll_fd);
 	free(b);

@@ -145,6 +145,8 @@ void boot_conn_flush(struct boot_conn *c);
 void boot_conn_take(struct boot_conn *c, const uint8_t *p, size_t len);
 /* The connection cannot go on; what that means depends on its state: another try, a stranger that left, the end. */
 void boot_conn_broken(struct boot_conn *c, int status, const char *fmt, ...) __attribute__((format(printf, 3, 4)));
+void boot_conn_lost(struct boot_conn *c, int err); /* 0: its end; else errno */
+void boot_conn_not_ropeway(struct boot_conn *c, const uint8_t *p, size_t len);
 void boot_conn_linger(struct boot_conn *c);
 void boot_conn_bury(struct boot_conn *c);
 void boot_conn_free(struct boot_conn *c);

@@ -1,7 +1,7 @@
 /* conn.c - a connection once it has a socket: from bytes to whole messages and back, and how it ends. What the peer sent is kept only while a message is incomplete, and never more than one of it;
  * an idle connection has no buffers.
  */
-#include "boot/boot_priv.h"
+#include "boot/tls.h"
 
 #include <errno.h>
 #include <netinet/in.h>
@@ -131,6 +131,8 @@ void boot_conn_detach(struct boot_conn *c)
 	c->finished = false;
 	c->in.len = 0;
 	bytes_free(&c->out);
+	boot_tls_free(c->tls);
+	c->tls = NULL;
 }
 
 void boot_conn_timer(struct boot_conn *c, uint64_t deadline_ns)
@@ -212,22 +214,30 @@ void boot_conn_flush(struct boot_conn *c)
 	interest(c, EPOLLIN | (c->out.len ? EPOLLOUT : 0));
 }
 
+/* Bytes of ours, to be encrypted where there is a key. */
+static int say(struct boot_conn *c, const void *p, size_t len) { return c->tls ? boot_tls_send(c, p, len) : boot_conn_put(c, p, len); }
+
 int boot_send(struct boot_conn *c, unsigned type, const void *data, size_t len)
 {
-	uint8_t head[BOOT_FRAME_HEAD];
+	uint8_t message[BOOT_FRAME_HEAD + BOOT_MESSAGE_MAX];
 	if (c->state == CONN_ENDED || c->send_errno || !boot_is_ours(c->b))
 		return rpwi_fail(RPW_ERR_PEER_GONE, "%s: the control connection has ended", c->text);
 	if (c->state != CONN_OPEN)
 		return rpwi_fail(RPW_ERR_INVALID, "%s: a control message before the connection stands", c->text);
 	if (len > BOOT_MESSAGE_MAX)
 		return rpwi_fail(RPW_ERR_INVALID, "%s: a control message of %zu bytes; %d are the most", c->text, len, BOOT_MESSAGE_MAX);
-	if (c->out.len + sizeof(head) + len > BOOT_QUEUE_MAX)
+	if (c->out.len + BOOT_FRAME_HEAD + len + (c->tls ? BOOT_TLS_OVERHEAD : 0) > BOOT_QUEUE_MAX)
 		return rpwi_fail(RPW_ERR_LIMIT, "%s: %zu bytes of control messages wait, the peer takes none: is its process stopped?", c->text, c->out.len);
-	rpwi_put_be32(head, (uint32_t)len);
-	rpwi_put_be32(head + 4, type);
+	rpwi_put_be32(message, (uint32_t)len);
+	rpwi_put_be32(message + 4, type);
+	memcpy(message + BOOT_FRAME_HEAD, data, len);
 	size_t before = c->out.len;
-	if (boot_conn_put(c, head, sizeof(head)) || boot_conn_put(c, data, len)) {
+	if (say(c, message, BOOT_FRAME_HEAD + len)) {
 		c->out.len = before;
+		if (c->tls) { /* its records are numbered: with one missing the connection is of no more use */
+			c->send_errno = ENOMEM;
+			boot_conn_timer(c, rpwi_now_ns());
+		}
 		return rpwi_fail(RPW_ERR_NO_MEMORY, "%s: no memory for a control message", c->text);
 	}
 	if (!before)
@@ -239,6 +249,12 @@ int boot_send(struct boot_conn *c, unsigned type, const void *data, size_t len)
 
 void boot_conn_begin(struct boot_conn *c)
 {
+	if (c->b->key) {
+		boot_conn_move(c, CONN_TLS);
+		if (boot_tls_start(c))
+			boot_conn_broken(c, RPW_ERR_NO_MEMORY, "no memory for TLS");
+		return;
+	}
 	boot_conn_move(c, CONN_HELLO);
 	if (c->dial)
 		boot_conn_hello(c);
@@ -248,7 +264,7 @@ void boot_conn_hello(struct boot_conn *c)
 {
 	uint8_t hello[BOOT_HELLO_MAX];
 	size_t len = boot_hello_encode(c->dial ? BOOT_HELLO_CONNECTOR : BOOT_HELLO_LISTENER, &c->b->own, hello);
-	if (boot_conn_put(c, hello, len))
+	if (say(c, hello, len))
 		boot_conn_broken(c, RPW_ERR_NO_MEMORY, "no memory for a hello");
 	else
 		boot_conn_flush(c);
@@ -258,7 +274,7 @@ static void refuse(struct boot_conn *c, enum boot_refusal reason, const char *wh
 {
 	uint8_t refusal[BOOT_HELLO_MAX];
 	boot_stranger_count(c, true, why);
-	if (!boot_conn_put(c, refusal, boot_refusal_encode(reason, refusal)))
+	if (!say(c, refusal, boot_refusal_encode(reason, refusal)))
 		boot_conn_flush(c);
 	boot_conn_linger(c);
 }
@@ -278,7 +294,7 @@ static void mismatch(struct boot_conn *c, enum boot_refusal reason, const char *
 		refuse(c, reason, why);
 }
 
-static void not_ropeway(struct boot_conn *c, const uint8_t *p, size_t len)
+void boot_conn_not_ropeway(struct boot_conn *c, const uint8_t *p, size_t len)
 {
 	const char *what = boot_protocol_guess(p, len);
 	char why[200], bytes[3 * 8 + 1] = "";
@@ -296,6 +312,20 @@ static void not_ropeway(struct boot_conn *c, const uint8_t *p, size_t len)
 	boot_conn_bury(c);
 }
 
+/* This side has no key. A peer with one is told so, by an alert, which it understands; it does not learn more. */
+static void speaks_tls(struct boot_conn *c)
+{
+	static const char why[] = "it speaks TLS: is that a ropeway with a key? This side has none (ROPEWAY_KEY_FILE); both need the same, or neither has one";
+	if (c->dial) {
+		boot_dial_refused(c, RPW_ERR_REFUSED, why);
+		return;
+	}
+	boot_stranger_count(c, false, why);
+	if (!boot_conn_put(c, boot_tls_no_key_alert, sizeof(boot_tls_no_key_alert)))
+		boot_conn_flush(c);
+	boot_conn_linger(c);
+}
+
 /* Is the beginning of a hello acceptable? Its length so far known, or -1 when it was dealt with. */
 static ssize_t hello_len(struct boot_conn *c, const uint8_t *p, size_t len)
 {
@@ -304,7 +334,10 @@ static ssize_t hello_len(struct boot_conn *c, const uint8_t *p, size_t len)
 	case BOOT_PRELUDE_MORE:
 		return BOOT_PRELUDE_LEN;
 	case BOOT_PRELUDE_STRANGER:
-		not_ropeway(c, p, len);
+		if (!c->tls && len >= 2 && (p[0] == 0x15 || p[0] == 0x16) && p[1] == 0x03)
+			speaks_tls(c);
+		else
+			boot_conn_not_ropeway(c, p, len);
 		return -1;
 	case BOOT_PRELUDE_BAD:
 		mismatch(c, BOOT_REFUSED_HELLO, "its hello begins like ropeway's and goes on otherwise");
@@ -431,7 +464,7 @@ void boot_conn_take(struct boot_conn *c, const uint8_t *p, size_t len)
 	}
 }
 
-static void lost(struct boot_conn *c, int err)
+void boot_conn_lost(struct boot_conn *c, int err)
 {
 	if (err)
 		boot_conn_broken(c, RPW_ERR_PEER_GONE, "the connection broke: %s", strerror(err));
@@ -447,11 +480,14 @@ unsigned boot_conn_read(struct boot_conn *c)
 	for (int i = 0; i < READS_MAX && reads(c); i++) {
 		ssize_t n = recv(c->fd, c->b->scratch, sizeof(c->b->scratch), MSG_DONTWAIT);
 		if (n > 0) {
-			boot_conn_take(c, c->b->scratch, (size_t)n);
+			if (c->tls)
+				boot_tls_feed(c, c->b->scratch, (size_t)n);
+			else
+				boot_conn_take(c, c->b->scratch, (size_t)n);
 			if ((size_t)n < sizeof(c->b->scratch))
 				break;
 		} else if (n == 0 || (errno != EAGAIN && errno != EINTR)) {
-			lost(c, n ? errno : 0);
+			boot_conn_lost(c, n ? errno : 0);
 			break;
 		} else if (errno == EAGAIN) {
 			break;
@@ -483,7 +519,7 @@ unsigned boot_conn_timeout(struct boot_conn *c, uint64_t now_ns)
 	if (c->state == CONN_OPEN && c->send_errno) {
 		boot_conn_read(c); /* what came before the end comes first */
 		if (c->state == CONN_OPEN)
-			lost(c, c->send_errno);
+			boot_conn_lost(c, c->send_errno);
 	} else if (c->state == CONN_LINGER) {
 		boot_conn_bury(c);
 	} else if (c->listener) {
@@ -522,10 +558,13 @@ void boot_conn_broken(struct boot_conn *c, int status, const char *fmt, ...)
 /* Ours is sent, and then the peer's end awaited: closing while something is unread would be a reset, which may overtake what we sent. */
 void boot_conn_linger(struct boot_conn *c)
 {
+	bool was_open = c->state == CONN_OPEN;
 	if (c->state != CONN_LINGER) {
 		boot_conn_move(c, CONN_LINGER);
 		boot_conn_timer(c, rpwi_now_ns() + LINGER_MS * RPWI_NS_PER_MS);
 	}
+	if (c->tls && was_open)
+		boot_tls_bye(c), boot_conn_flush(c);
 	if (!c->out.len && !c->finished) {
 		c->finished = true;
 		shutdown(c->fd, SHUT_WR);
