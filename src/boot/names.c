@@ -56,7 +56,6 @@ int boot_names_new(struct boot *b, struct boot_names **out)
 
 static void names_destroy(struct boot_names *n)
 {
-	close(n->fd);
 	pthread_cond_destroy(&n->answered);
 	pthread_mutex_destroy(&n->lock);
 	free(n);
@@ -83,6 +82,7 @@ void boot_names_free(struct boot_names *n, bool ours)
 	n->closed = true;
 	throw_away(&n->asked);
 	throw_away(&n->done);
+	close(n->fd);
 	bool last = n->threads == 0;
 	pthread_mutex_unlock(&n->lock);
 	if (last)
