@@ -26,8 +26,10 @@ enum boot_prelude boot_prelude_decode(const uint8_t *p, size_t len, struct boot_
 	if (len < BOOT_PRELUDE_LEN)
 		return BOOT_PRELUDE_MORE;
 	*out = (struct boot_prelude_fields){p[8], p[9], rpwi_get_be16(p + 10), rpwi_get_be32(p + 12)};
+	/* Another version may say more before it is refused by name: none of it is read. */
+	bool others_hello = out->version != BOOT_VERSION && out->kind != BOOT_HELLO_REFUSAL;
 	bool good = (out->byte_order == BOOT_LITTLE_ENDIAN || out->byte_order == BOOT_BIG_ENDIAN) && out->kind >= BOOT_HELLO_CONNECTOR &&
-		    out->kind <= BOOT_HELLO_REFUSAL && out->version && out->body_len <= BOOT_HELLO_BODY_MAX;
+		    out->kind <= BOOT_HELLO_REFUSAL && out->version && (out->body_len <= BOOT_HELLO_BODY_MAX || others_hello);
 	return good ? BOOT_PRELUDE_GOOD : BOOT_PRELUDE_BAD;
 }
 
