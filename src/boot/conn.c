@@ -512,8 +512,19 @@ unsigned boot_conn_event(struct boot_conn *c, uint32_t events)
 	return 1;
 }
 
+/* This side may be late itself: what has come counts, before anybody is judged. */
+static bool came_in_time(struct boot_conn *c)
+{
+	if (c->state != CONN_TLS && c->state != CONN_HELLO)
+		return false;
+	boot_conn_read(c);
+	return c->state != CONN_TLS && c->state != CONN_HELLO;
+}
+
 unsigned boot_conn_timeout(struct boot_conn *c, uint64_t now_ns)
 {
+	if (came_in_time(c))
+		return 1;
 	if (c->dial)
 		return boot_dial_timeout(c, now_ns);
 	if (c->state == CONN_OPEN && c->send_errno) {

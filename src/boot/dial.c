@@ -14,7 +14,7 @@
 #include "base/fail.h"
 #include "ropeway.h"
 
-enum { BACKOFF_MIN_MS = 10, BACKOFF_MAX_MS = 1000, ASK_AGAIN_MS = 320 };
+enum { BACKOFF_MIN_MS = 10, BACKOFF_MAX_MS = 1000, ASK_AGAIN_MS = 320, FIRST_CONNECT_MS = 1000, CONNECT_MS = 3000 };
 
 void boot_dial_free(struct boot_dial *d)
 {
@@ -88,8 +88,16 @@ static int status_of(int err)
 
 static void timer(struct boot_conn *c, uint64_t deadline_ns) { boot_conn_timer(c, RPWI_MIN(deadline_ns, c->dial->give_up_ns)); }
 
-/* With one address only, nothing is gained by hanging up and calling again; with several, the next one may answer. */
-static void try_timer(struct boot_conn *c) { timer(c, c->dial->addrs.n > 1 ? rpwi_now_ns() + BOOT_HELLO_TIMEOUT_MS * RPWI_NS_PER_MS : RPWI_NEVER); }
+/* TCP that is not answered is asked anew, sooner where there is another address to ask. */
+static void connect_timer(struct boot_conn *c)
+{
+	const struct boot_dial *d = c->dial;
+	unsigned ms = d->addrs.n > 1 && d->backoff_ms == BACKOFF_MIN_MS ? FIRST_CONNECT_MS : CONNECT_MS;
+	timer(c, rpwi_now_ns() + ms * RPWI_NS_PER_MS);
+}
+
+/* Once somebody has answered and there is one address only, nothing is gained by hanging up and calling again; with several, the next one may be the right one. */
+static void hello_timer(struct boot_conn *c) { timer(c, c->dial->addrs.n > 1 ? rpwi_now_ns() + BOOT_HELLO_TIMEOUT_MS * RPWI_NS_PER_MS : RPWI_NEVER); }
 
 /* 0: under way. */
 static int try_address(struct boot_conn *c, const struct boot_addr *a)
@@ -108,7 +116,7 @@ static int try_address(struct boot_conn *c, const struct boot_addr *a)
 	if (rc)
 		return rc;
 	boot_conn_move(c, CONN_CONNECTING);
-	try_timer(c);
+	connect_timer(c);
 	return 0;
 }
 
@@ -210,6 +218,7 @@ void boot_dial_established(struct boot_conn *c)
 		boot_dial_failed(c, status_of(err), strerror(err));
 		return;
 	}
+	hello_timer(c);
 	boot_conn_begin(c);
 }
 
@@ -220,24 +229,24 @@ static const char *const silent[CONN_STATES] = {
 	[CONN_HELLO] = "it took the connection and says no hello: is that ropeway? Is its process stopped, or not calling rpw_progress?",
 };
 
+/* TCP itself was not answered: nobody is there. Behind TCP somebody is, who says nothing. */
+static int silent_status(enum boot_conn_state state) { return state == CONN_TLS || state == CONN_HELLO ? RPW_ERR_TIMEOUT : RPW_ERR_UNREACHABLE; }
+
 unsigned boot_dial_timeout(struct boot_conn *c, uint64_t now_ns)
 {
 	struct boot_dial *d = c->dial;
-	if (c->send_errno) {
-		int err = c->send_errno;
-		boot_conn_read(c); /* what it said before the end */
-		if (c->dial == d && c->send_errno)
-			boot_dial_failed(c, RPW_ERR_UNREACHABLE, strerror(err));
+	if (c->send_errno && now_ns < d->give_up_ns) {
+		boot_dial_failed(c, RPW_ERR_UNREACHABLE, strerror(c->send_errno));
 		return 1;
 	}
 	if (c->state != CONN_WAITING)
-		note(c, RPW_ERR_TIMEOUT, silent[c->state]);
+		note(c, silent_status(c->state), silent[c->state]);
 	if (now_ns >= d->give_up_ns)
 		give_up(c);
 	else if (c->state == CONN_WAITING)
 		start_round(c);
 	else
-		boot_dial_failed(c, RPW_ERR_TIMEOUT, silent[c->state]);
+		boot_dial_failed(c, silent_status(c->state), silent[c->state]);
 	return 1;
 }
 

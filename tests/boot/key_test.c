@@ -77,8 +77,13 @@ static void test_other_key(void **state)
 {
 	char why[512];
 	uint64_t strangers;
-	assert_int_equal(meet(one, two, why, &strangers), RPW_ERR_REFUSED);
-	assert_non_null(strstr(why, one));
+	log_begin(RPWI_LOG_WARN);
+	int status = meet(one, two, why, &strangers);
+	const char *log = log_end();
+	assert_int_equal(status, RPW_ERR_REFUSED);
+	assert_non_null(strstr(why, one)); /* each side names its own file */
+	assert_non_null(strstr(log, two));
+	assert_null(strchr(strchr(log, '\n') + 1, '\n')); /* one line */
 	assert_non_null(strstr(why, "refused the key"));
 	assert_int_equal(strangers, 1);
 }
@@ -136,6 +141,33 @@ static void test_key_files(void **state)
 	assert_non_null(strstr(rpwi_fail_text(), made));
 }
 
+/* The other way round: what the connecting side says to whoever answers at that port. */
+static void test_connecting_side_says_nothing_in_the_clear(void **state)
+{
+	struct sockaddr_in at = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
+	socklen_t len = sizeof(at);
+	uint8_t got[4096];
+	int l = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+	assert_int_equal(bind(l, (struct sockaddr *)&at, sizeof(at)) | listen(l, 5) | getsockname(l, (struct sockaddr *)&at, &len), 0);
+	struct side *a = side_new(one);
+	struct peer *pa = side_connect(a, "127.0.0.1", ntohs(at.sin_port), 20000);
+	for (int i = 0; i < 50; i++, usleep(1000))
+		boot_progress(a->b);
+	int fd = accept(l, NULL, NULL);
+	ssize_t n = recv(fd, got, sizeof(got), 0);
+	assert_true(n > 50);
+	assert_memory_equal(got, "\x16\x03", 2);
+	assert_null(memmem(got, (size_t)n, "\x93ropeway", 8));
+	assert_null(memmem(got, (size_t)n, a->own.hostname, strlen(a->own.hostname)));
+	assert_true(raw_send(fd, "HTTP/1.1 400 Bad Request\r\n", 26));
+	while (!pa->gone)
+		boot_progress(a->b);
+	assert_int_equal(pa->status, RPW_ERR_PROTOCOL);
+	close(fd);
+	close(l);
+	side_free(a);
+}
+
 /* Strangers of all kinds at a listener with a key: none is given a hello. */
 static void test_strangers_learn_nothing(void **state)
 {
@@ -170,6 +202,7 @@ int main(void)
 		cmocka_unit_test(test_other_key),
 		cmocka_unit_test(test_key_on_one_side),
 		cmocka_unit_test(test_key_files),
+		cmocka_unit_test(test_connecting_side_says_nothing_in_the_clear),
 		cmocka_unit_test(test_strangers_learn_nothing),
 	};
 	ns_enter();

@@ -7,6 +7,7 @@
 #include <poll.h>
 #include <sched.h>
 #include <sys/ioctl.h>
+#include <sys/mman.h>
 
 static void put(const char *path, const char *text)
 {
@@ -32,14 +33,43 @@ void ns_enter(void)
 		put("/proc/self/uid_map", uid);
 		put("/proc/self/gid_map", gid);
 	}
-	struct ifreq ifr = {.ifr_flags = IFF_UP | IFF_RUNNING};
+	loopback_set(true);
+}
+
+void loopback_set(bool up)
+{
+	struct ifreq ifr = {.ifr_flags = (short)(up ? IFF_UP | IFF_RUNNING : 0)};
 	strcpy(ifr.ifr_name, "lo");
 	int fd = socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC, 0);
 	if (fd < 0 || ioctl(fd, SIOCSIFFLAGS, &ifr)) {
-		fprintf(stderr, "SKIPPED: loopback does not come up in a new network namespace (%s)\n", strerror(errno));
+		fprintf(stderr, "SKIPPED: loopback cannot be set in a new network namespace (%s)\n", strerror(errno));
 		exit(77);
 	}
 	close(fd);
+}
+
+static int log_fd = -1, log_stderr = -1, log_level;
+
+void log_begin(enum rpwi_log_level level)
+{
+	fflush(stderr);
+	log_fd = memfd_create("log", MFD_CLOEXEC);
+	log_stderr = fcntl(STDERR_FILENO, F_DUPFD_CLOEXEC, 3);
+	log_level = rpwi_log_level_cached;
+	rpwi_log_level_cached = (int)level;
+	dup2(log_fd, STDERR_FILENO);
+}
+
+const char *log_end(void)
+{
+	static char text[65536];
+	dup2(log_stderr, STDERR_FILENO);
+	close(log_stderr);
+	rpwi_log_level_cached = log_level;
+	ssize_t n = pread(log_fd, text, sizeof(text) - 1, 0);
+	close(log_fd);
+	text[RPWI_MAX(n, 0)] = 0;
+	return text;
 }
 
 /* ---- up-calls ---- */

@@ -55,6 +55,10 @@ struct boot_listener *side_listen(struct side *s, const char *address);
 bool until(struct side *a, struct side *b, bool (*what)(void *), void *arg);
 int send_pattern(struct boot_conn *c, unsigned type, size_t len);
 unsigned descriptors(void);
+/* What the log says from one to the other; gives the text, valid until the next. */
+void log_begin(enum rpwi_log_level level);
+const char *log_end(void);
+void loopback_set(bool up);
 
 int raw_connect(int port);
 /* Sent whole; false when the other side has closed. */

@@ -3,6 +3,7 @@
 #include "pair.h"
 
 #include <netinet/in.h>
+#include <sys/resource.h>
 
 static struct side *a, *b;
 static struct boot_listener *l;
@@ -117,6 +118,63 @@ static void test_other_protocols(void **state)
 		good_peers(1);
 	}
 	assert_int_equal(boot_strangers(b->b), RPWI_ARRAY_LEN(say));
+}
+
+static unsigned lines(const char *text)
+{
+	unsigned n = 0;
+	for (; *text; text++)
+		n += *text == '\n';
+	return n;
+}
+
+/* A line for each, but no flood of them. */
+static void test_lines_of_the_log(void **state)
+{
+	enum { FLOOD = 60 };
+	uint8_t got[64];
+	log_begin(RPWI_LOG_INFO);
+	for (unsigned i = 0; i < 3; i++) {
+		int fd = raw_connect(boot_listener_port(l));
+		raw_send(fd, "GET \x1b[2J\n", 10);
+		raw_drain(fd, b, got, sizeof(got));
+		close(fd);
+	}
+	const char *log = log_end();
+	assert_int_equal(lines(log), 3);
+	assert_null(strchr(log, 27)); /* what strangers send is not written to terminals */
+	assert_non_null(strstr(log, "HTTP"));
+	log_begin(RPWI_LOG_INFO);
+	uint64_t begun = rpwi_now_ns();
+	for (unsigned i = 0; i < FLOOD; i++)
+		close(raw_connect(boot_listener_port(l)));
+	wait_for_strangers(3 + FLOOD);
+	unsigned n = lines(log_end()), seconds = (unsigned)((rpwi_now_ns() - begun) / RPWI_NS_PER_S);
+	assert_true(n >= 7 && n <= 10 * (seconds + 2));
+}
+
+/* No descriptor is left for a while: the listener is still there afterwards. */
+static void test_no_descriptor_left(void **state)
+{
+	struct rlimit was, few;
+	int fd[40];
+	unsigned n = 0;
+	getrlimit(RLIMIT_NOFILE, &was);
+	for (; n < 10; n++)
+		fd[n] = raw_connect(boot_listener_port(l));
+	int top = fcntl(0, F_DUPFD_CLOEXEC, 3);
+	few = (struct rlimit){(rlim_t)top + 3, was.rlim_max};
+	close(top);
+	setrlimit(RLIMIT_NOFILE, &few);
+	log_begin(RPWI_LOG_ERROR); /* it warns */
+	for (uint64_t end = rpwi_now_ns() + 300 * RPWI_NS_PER_MS; rpwi_now_ns() < end; usleep(1000))
+		boot_progress(b->b);
+	log_end();
+	setrlimit(RLIMIT_NOFILE, &was);
+	good_peers(5);
+	while (n)
+		close(fd[--n]);
+	wait_for_strangers(10);
 }
 
 /* Silent ones, more than a listener bears, and some that say a byte now and then: all are gone after a time, and good peers come in at every moment. */
@@ -262,6 +320,8 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		TEST(test_hellos_that_are_refused),
 		TEST(test_other_protocols),
+		TEST(test_lines_of_the_log),
+		TEST(test_no_descriptor_left),
 		TEST(test_silence_and_slowness),
 		TEST(test_hostile_messages),
 		TEST(test_services_that_are_not_ropeway),

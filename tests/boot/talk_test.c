@@ -8,6 +8,7 @@ static unsigned before;
 
 static int begin(void **state)
 {
+	loopback_set(true);
 	before = descriptors();
 	a = side_new(NULL);
 	b = side_new(NULL);
@@ -409,6 +410,47 @@ static void test_peer_stopped(void **state)
 	munmap(s, sizeof(*s));
 }
 
+/* The host is gone, or the cable: nothing comes, not even an end. Idle, and with something sent; and who connects meanwhile. */
+static void test_host_dead(void **state)
+{
+	struct peer *pa, *pb, *pc, *pd;
+	connect_pair(&pa, &pb);
+	connect_pair(&pc, &pd);
+	loopback_set(false);
+	send_pattern(pc->c, 1, 100);
+	struct peer *late = side_connect(a, "127.0.0.1", 9, 300);
+	wait_for(&a->connected, 3);
+	assert_int_equal(late->status, RPW_ERR_UNREACHABLE);
+	wait_for(&a->ended, 3);
+	wait_for(&b->ended, 2);
+	loopback_set(true);
+	assert_int_equal(pa->status, RPW_ERR_PEER_GONE);
+	assert_int_equal(pb->status, RPW_ERR_PEER_GONE);
+	assert_int_equal(pc->status, RPW_ERR_PEER_GONE);
+	assert_int_equal(pd->status, RPW_ERR_PEER_GONE);
+	assert_int_equal(pd->messages, 0);
+}
+
+static void ports_set(const char *range)
+{
+	int fd = open("/proc/sys/net/ipv4/ip_local_port_range", O_WRONLY | O_CLOEXEC);
+	if (fd < 0 || write(fd, range, strlen(range)) < 0)
+		fail_msg("the port range of the namespace cannot be set: %s", strerror(errno));
+	close(fd);
+}
+
+/* Nobody listens at a port that sockets get when they connect: TCP lets one meet itself. */
+static void test_no_meeting_with_itself(void **state)
+{
+	ports_set("41000 41001");
+	struct peer *p[2] = {side_connect(a, "127.0.0.1", 41000, 300), side_connect(a, "127.0.0.1", 41001, 300)};
+	wait_for(&a->connected, 2);
+	ports_set("32768 60999");
+	for (int i = 0; i < 2; i++)
+		if (p[i]->status != RPW_ERR_UNREACHABLE)
+			fail_msg("%d: %s", p[i]->status, p[i]->why);
+}
+
 /* Nothing is inherited by a program that is executed. */
 static void test_descriptors_do_not_leak_into_programs(void **state)
 {
@@ -442,6 +484,8 @@ int main(void)
 		TEST(test_free_at_any_moment),
 		TEST(test_peer_killed),
 		TEST(test_peer_stopped),
+		TEST(test_host_dead),
+		TEST(test_no_meeting_with_itself),
 		TEST(test_descriptors_do_not_leak_into_programs),
 	};
 	ns_enter();
