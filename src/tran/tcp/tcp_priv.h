@@ -74,9 +74,9 @@ struct tcp_stream {
 	enum tcp_stream_state state;
 	int fd;
 	uint16_t index;
-	bool hot, wants_out, blocked, heard; /* heard: something came since we sent last */
-	int send_errno;                      /* sending is over; what the peer sent before is still to be read */
-	unsigned idle_polls;
+	bool hot, unwatched, wants_out, blocked, heard; /* unwatched: not in the epoll set; heard: something came since we sent last */
+	int send_errno;                                 /* sending is over; what the peer sent before is still to be read */
+	unsigned idle_polls, hot_reads;
 	uint64_t deadline_ns; /* of a stranger */
 	uint64_t sent_ns;     /* when we last sent on our own account */
 
@@ -227,6 +227,8 @@ unsigned tcp_stream_read(struct tcp_stream *s);
 /* Take apart what is in rx. For tests too. */
 unsigned tcp_stream_parse(struct tcp_stream *s);
 void tcp_stream_watch_out(struct tcp_stream *s, bool on);
+/* In the epoll set, or not: then only progress looks at it. */
+void tcp_stream_watch(struct tcp_stream *s, bool on);
 void tcp_stream_forget_mem(struct tcp_stream *s, struct tcp_mem *m);
 int tcp_send(struct tran_ep *ep, const void *head, size_t head_len, const struct iovec *iov, int iovcnt, size_t body_len);
 

@@ -68,8 +68,19 @@ void tcp_stream_watch_out(struct tcp_stream *s, bool on)
 	if (s->fd < 0 || s->wants_out == on)
 		return;
 	s->wants_out = on;
+	if (s->unwatched)
+		return;
 	struct epoll_event e = {.events = on ? EPOLLIN | EPOLLOUT : EPOLLIN, .data.ptr = s};
 	epoll_ctl(s->t->epoll, EPOLL_CTL_MOD, s->fd, &e);
+}
+
+void tcp_stream_watch(struct tcp_stream *s, bool on)
+{
+	if (s->fd < 0 || s->unwatched != on)
+		return;
+	struct epoll_event e = {.events = s->wants_out ? EPOLLIN | EPOLLOUT : EPOLLIN, .data.ptr = s};
+	if (epoll_ctl(s->t->epoll, on ? EPOLL_CTL_ADD : EPOLL_CTL_DEL, s->fd, &e) == 0)
+		s->unwatched = !on;
 }
 
 static void item_release_mem(struct tcp_item *i)
