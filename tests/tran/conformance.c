@@ -26,6 +26,7 @@
 	} while (0)
 
 static int the_side;
+enum { BODY_MAX = 1 << 20 };
 
 /* ---- frames ---- */
 
@@ -36,11 +37,14 @@ static const size_t head_sizes[] = {0, 1, 8, 16, 20, 24, 40, 55, 56, 57, 64, 100
 
 /* The n-th frame of a stream; both sides know it. The head begins with n, where it is long enough. */
 static size_t nth_head(uint64_t n) { return head_sizes[n % RPWI_ARRAY_LEN(head_sizes)]; }
-static size_t nth_body(uint64_t n, size_t frame_max) { return RPWI_MIN(body_sizes[(n / 3) % RPWI_ARRAY_LEN(body_sizes)], frame_max); }
+static size_t nth_body(uint64_t n, const struct end *e)
+{
+	size_t most = RPWI_MIN(e->ep->limits.frame_max, (size_t)BODY_MAX);
+	return RPWI_MIN(body_sizes[(n / 3) % RPWI_ARRAY_LEN(body_sizes)], most);
+}
 
 struct stream {
 	uint64_t seed, next;
-	size_t frame_max;
 };
 
 static void stream_frame(struct end *e, const uint8_t *head, size_t head_len, const uint8_t *body, size_t body_len)
@@ -48,7 +52,7 @@ static void stream_frame(struct end *e, const uint8_t *head, size_t head_len, co
 	struct stream *st = e->arg;
 	uint64_t n = st->next++;
 	REQUIRE(head_len == nth_head(n), "frame %llu: head of %zu bytes, sent %zu", (unsigned long long)n, head_len, nth_head(n));
-	REQUIRE(body_len == nth_body(n, st->frame_max), "frame %llu: body of %zu bytes, sent %zu", (unsigned long long)n, body_len, nth_body(n, st->frame_max));
+	REQUIRE(body_len == nth_body(n, e), "frame %llu: body of %zu bytes, sent %zu", (unsigned long long)n, body_len, nth_body(n, e));
 	REQUIRE(pattern_check(head, head_len, st->seed + 2 * n, 0) < 0, "frame %llu: head differs", (unsigned long long)n);
 	ssize_t at = pattern_check(body, body_len, st->seed + 2 * n + 1, 0);
 	REQUIRE(at < 0, "frame %llu: body of %zu differs at %zd", (unsigned long long)n, body_len, at);
@@ -56,8 +60,8 @@ static void stream_frame(struct end *e, const uint8_t *head, size_t head_len, co
 
 static void stream_send(struct end *e, uint64_t seed, uint64_t n)
 {
-	static uint8_t head[TRAN_HEAD_MAX], body[1 << 20];
-	size_t head_len = nth_head(n), body_len = nth_body(n, RPWI_MIN(e->ep->limits.frame_max, sizeof body));
+	static uint8_t head[TRAN_HEAD_MAX], body[BODY_MAX];
+	size_t head_len = nth_head(n), body_len = nth_body(n, e);
 	pattern_fill(head, head_len, seed + 2 * n, 0);
 	pattern_fill(body, body_len, seed + 2 * n + 1, 0);
 	REQUIRE(pair_send(e, head, head_len, body, body_len), "%s", e->why);
@@ -68,11 +72,10 @@ static void case_order(struct side *s)
 {
 	enum { FRAMES = 3000 };
 	struct end e = {.frame = stream_frame};
-	struct stream st = {.seed = 1000000 * (uint64_t)!s->which, .frame_max = 1 << 20};
+	struct stream st = {.seed = 1000000 * (uint64_t)!s->which};
 	e.arg = &st;
 	REQUIRE(pair_connect(s, &e), "%s", e.why);
 	REQUIRE(e.ep->limits.frame_max >= 4096 && e.ep->path[0]);
-	st.frame_max = RPWI_MIN(st.frame_max, e.ep->limits.frame_max);
 	for (uint64_t n = 0; n < FRAMES; n++) {
 		stream_send(&e, 1000000 * (uint64_t)s->which, n);
 		if (n % 7 == 0)
@@ -117,13 +120,12 @@ static void case_room(struct side *s)
 	uint64_t sent = 0;
 	e.arg = &st;
 	REQUIRE(pair_connect(s, &e), "%s", e.why);
-	st.frame_max = e.ep->limits.frame_max;
 	if (s->which == 0) {
-		static uint8_t head[TRAN_HEAD_MAX], body[1 << 20];
+		static uint8_t head[TRAN_HEAD_MAX], body[BODY_MAX];
 		int rc = 0;
 		struct iovec iov = {body, 0};
 		for (; sent < 1000000; sent++) {
-			size_t head_len = nth_head(sent), body_len = nth_body(sent, RPWI_MIN(st.frame_max, sizeof body));
+			size_t head_len = nth_head(sent), body_len = nth_body(sent, &e);
 			pattern_fill(head, head_len, 2 * sent, 0);
 			pattern_fill(body, body_len, 2 * sent + 1, 0);
 			iov.iov_len = body_len;
@@ -132,7 +134,7 @@ static void case_room(struct side *s)
 				break;
 		}
 		REQUIRE(rc == -EAGAIN, "%llu frames, then %d: nothing bounds what a sender may queue", (unsigned long long)sent, rc);
-		REQUIRE(s->ops->send(e.ep, head, sizeof head, &iov, 1, st.frame_max + 1) < 0);
+		REQUIRE(s->ops->send(e.ep, head, sizeof head, &iov, 1, e.ep->limits.frame_max + 1) < 0);
 		REQUIRE(pair_say(s, &sent, sizeof sent));
 		REQUIRE(pair_until(s, &e.has_room));
 		for (int i = 0; i < 500; i++)
@@ -289,7 +291,6 @@ static void case_rma_mixed(struct side *s)
 	size_t len;
 	e.arg = &st;
 	REQUIRE(pair_connect(s, &e), "%s", e.why);
-	st.frame_max = RPWI_MIN(e.ep->limits.frame_max, (size_t)1 << 20);
 	uint8_t *region = malloc(LEN + 8), *out = malloc(LEN), *in = malloc(LEN);
 	memset(region, 0, LEN + 8);
 	REQUIRE(!s->ops->mem_add(s->t, region, LEN + 8, TRAN_READ | TRAN_WRITE | TRAN_ATOMIC, &m));
@@ -613,8 +614,8 @@ static void case_sleep(struct side *s)
 			}
 			REQUIRE(!rc);
 		}
-		while (!pair_sleep(s, 50) || s->ops->progress(s->t))
-			; /* what is still queued on our side goes out */
+		while (pair_sleep(s, 50)) /* what is still queued on our side goes out */
+			s->ops->progress(s->t);
 	} else {
 		while (e.frames < 2000) {
 			s->ops->progress(s->t);
@@ -770,7 +771,6 @@ static void case_same_process(struct side *s)
 			s->ops->progress(tb);
 		}
 		REQUIRE(x.is_ready && y.is_ready && !x.status && !y.status, "%s %s", x.why, y.why);
-		to_x.frame_max = to_y.frame_max = RPWI_MIN(x.ep->limits.frame_max, (size_t)1 << 20);
 		for (uint64_t n = 0; n < 500; n++) {
 			stream_send(&x, 1000000, n);
 			stream_send(&y, 2000000, n);
