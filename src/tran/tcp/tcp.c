@@ -99,7 +99,7 @@ static int tcp_open(const struct tran_up *up, const struct tran_facts *own, stru
 	t->listener = -1;
 	t->streams_max = streams_wanted();
 	t->deadline_ns = t->accept_again_ns = RPWI_NEVER;
-	struct rpwi_list *lists[] = {&t->sending, &t->strangers, &t->starting, &t->failing, &t->dead_streams, &t->dead_eps, &t->op_free};
+	struct rpwi_list *lists[] = {&t->sending, &t->strangers, &t->lingering, &t->starting, &t->failing, &t->dead_streams, &t->dead_eps, &t->op_free};
 	for (unsigned i = 0; i < RPWI_ARRAY_LEN(lists); i++)
 		rpwi_list_init(lists[i]);
 	t->epoll = epoll_create1(EPOLL_CLOEXEC);
@@ -115,8 +115,10 @@ static int tcp_open(const struct tran_up *up, const struct tran_facts *own, stru
 static void tcp_close(struct tran *tran)
 {
 	struct tcp *t = tcp_of(tran);
-	while (!rpwi_list_empty(&t->strangers))
-		tcp_stream_close(RPWI_CONTAINER_OF(t->strangers.next, struct tcp_stream, link));
+	struct rpwi_list *lists[] = {&t->strangers, &t->lingering};
+	for (unsigned i = 0; i < RPWI_ARRAY_LEN(lists); i++)
+		while (!rpwi_list_empty(lists[i]))
+			tcp_stream_close(RPWI_CONTAINER_OF(lists[i]->next, struct tcp_stream, link));
 	if (t->listener >= 0)
 		close(t->listener);
 	close(t->epoll);
@@ -156,6 +158,12 @@ static unsigned on_event(struct tcp_stream *s, uint32_t events)
 		n = tcp_stream_read(s);
 		if (s->state == TCP_UP)
 			tcp_hot_add(s);
+		break;
+	case TCP_LINGERING:
+		if (events & (EPOLLIN | EPOLLERR | EPOLLHUP))
+			tcp_stream_linger_read(s);
+		if (s->state == TCP_LINGERING && (events & EPOLLOUT))
+			tcp_stream_watch_out(s, false);
 		break;
 	case TCP_DEAD: /* closed by an up-call a moment ago */
 		return 0;
@@ -224,6 +232,7 @@ static void on_time(struct tcp *t)
 	t->deadline_ns = RPWI_NEVER;
 	tcp_listen_time(t, now);
 	tcp_ep_time(t, now);
+	tcp_stream_time(t, now);
 }
 
 static void bury(struct tcp *t)
@@ -268,6 +277,13 @@ static int tcp_arm(struct tran *tran, int *fd, uint64_t *deadline_ns)
 	for (struct rpwi_list *l = t->sending.next, *next; l != &t->sending; l = next) {
 		struct tcp_stream *s = RPWI_CONTAINER_OF(l, struct tcp_stream, sending);
 		next = l->next;
+		if (s->state == TCP_LINGERING) {
+			if (tcp_stream_flush(s, true))
+				tcp_stream_watch_out(s, true);
+			else
+				rpwi_list_del(&s->sending);
+			continue;
+		}
 		tcp_stream_send(s);
 		if (s->send_errno || (s->ep->want_room && !s->blocked))
 			return 1; /* progress has something to tell */

@@ -16,7 +16,7 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-enum { ATTEMPT_MS_MIN = 1000, EAGER_MAX = 64 * 1024, ENDPOINTS_MAX = 1 << 20 };
+enum { ATTEMPT_MS_MIN = 1000, END_MS = 500, EAGER_MAX = 64 * 1024, ENDPOINTS_MAX = 1 << 20 };
 
 static struct tcp_ep *ep_of(struct tran_ep *ep) { return (struct tcp_ep *)ep; }
 
@@ -321,6 +321,21 @@ void tcp_ep_fail(struct tcp_ep *ep, int status, const char *why)
 	rpwi_list_add_tail(&tcp_of(ep->base.tran)->failing, &ep->failing);
 }
 
+/* A stream for bulk data has ended. Mostly the peer has closed all of them: the frames that it sent before are taken from stream 0 first. */
+static void end_soon(struct tcp_ep *ep, int status, const char *why)
+{
+	struct tcp *t = tcp_of(ep->base.tran);
+	if (ep->fail_status)
+		return;
+	ep->fail_status = status;
+	snprintf(ep->fail_why, sizeof ep->fail_why, "%s", why);
+	ep->deadline_ns = rpwi_now_ns() + END_MS * RPWI_NS_PER_MS;
+	ep->attempt_ns = RPWI_NEVER;
+	rpwi_list_del(&ep->link);
+	rpwi_list_add_tail(&t->starting, &ep->link);
+	tcp_deadline_lower(t, ep->deadline_ns);
+}
+
 void tcp_ep_stream_lost(struct tcp_stream *s, int status, const char *fmt, ...)
 {
 	struct tcp_ep *ep = s->ep;
@@ -331,14 +346,18 @@ void tcp_ep_stream_lost(struct tcp_stream *s, int status, const char *fmt, ...)
 	va_end(args);
 	rpwi_debug("tcp: endpoint %u, stream %u: %s", ep->slot, s->index, why);
 	bool was_up = s->state == TCP_UP;
-	if (was_up) {
+	unsigned index = s->index;
+	if (was_up && (index == 0 || status == RPW_ERR_PROTOCOL)) {
 		tcp_ep_fail(ep, status, why);
 		return; /* its streams are closed when that is reported: somebody up the stack reads this one */
 	}
-	unsigned index = s->index;
 	tcp_stream_close(s);
 	if (index)
 		ep->more_failed = true; /* one stream does it, too */
+	if (was_up)
+		end_soon(ep, status, why);
+	else if (index)
+		return;
 	else if (!connect_next(ep))
 		tcp_ep_fail(ep, status, why);
 }
@@ -370,6 +389,12 @@ void tcp_ep_time(struct tcp *t, uint64_t now_ns)
 	for (struct rpwi_list *l = t->starting.next; l != &t->starting; l = next) {
 		struct tcp_ep *ep = RPWI_CONTAINER_OF(l, struct tcp_ep, link);
 		next = l->next;
+		if (now_ns >= ep->deadline_ns && ep->state == TCP_EP_UP) {
+			char bulk[sizeof ep->fail_why];
+			memcpy(bulk, ep->fail_why, sizeof bulk);
+			tcp_ep_fail(ep, ep->fail_status, bulk);
+			continue;
+		}
 		if (now_ns >= ep->deadline_ns) {
 			char why[160];
 			snprintf(why, sizeof why,
@@ -381,7 +406,7 @@ void tcp_ep_time(struct tcp *t, uint64_t now_ns)
 		}
 		if (now_ns >= ep->attempt_ns && ep->stream[0])
 			tcp_ep_stream_lost(ep->stream[0], RPW_ERR_TIMEOUT, "the peer's last address did not answer by tcp");
-		if (ep->state == TCP_EP_STARTED)
+		if (ep->state == TCP_EP_STARTED || ep->state == TCP_EP_UP)
 			tcp_deadline_lower(t, RPWI_MIN(ep->deadline_ns, ep->attempt_ns));
 	}
 }
@@ -390,11 +415,8 @@ void tcp_ep_close(struct tran_ep *tran_ep)
 {
 	struct tcp_ep *ep = ep_of(tran_ep);
 	struct tcp *t = tcp_of(ep->base.tran);
-	/* What was taken goes out, if the socket takes it now. */
-	if (ep->state == TCP_EP_UP)
-		for (unsigned i = 0; i < TCP_STREAMS_MAX; i++)
-			if (ep->stream[i])
-				tcp_stream_send(ep->stream[i]);
+	if (ep->state == TCP_EP_UP && ep->stream[0] && !ep->stream[0]->send_errno)
+		tcp_stream_linger(ep->stream[0]);
 	ep->state = TCP_EP_CLOSED;
 	close_streams(ep);
 	tcp_rma_drop(ep);

@@ -1,8 +1,9 @@
-/* tcp_mem.c - registered memory: a slot and a random key, which a peer must name. Nothing is pinned or mapped; the kernel copies in and out when a transfer comes. */
+/* tcp_mem.c - registered memory: a slot and a random key, which a peer must name. Nothing is pinned; the kernel copies in and out when a transfer comes. */
 #include "tran/tcp/tcp_priv.h"
 
 #include <errno.h>
 #include <stdlib.h>
+#include <sys/mman.h>
 
 static int make_room(struct tcp *t)
 {
@@ -26,13 +27,19 @@ static int make_room(struct tcp *t)
 int tcp_mem_add(struct tran *tran, void *addr, size_t len, unsigned access, struct tran_mem **out)
 {
 	struct tcp *t = tcp_of(tran);
-	if (!addr)
-		return -EOPNOTSUPP; /* no TRAN_MAPS: the program's memory is as good as any */
 	if (!t->mem_free_count && make_room(t))
 		return -ENOMEM;
 	struct tcp_mem *m = calloc(1, sizeof *m);
 	if (!m)
 		return -ENOMEM;
+	if (!addr && len) {
+		addr = mmap(NULL, len, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+		m->own = addr != MAP_FAILED;
+		if (!m->own) {
+			free(m);
+			return -ENOMEM;
+		}
+	}
 	m->base = (struct tran_mem){.addr = addr, .len = len, .access = access};
 	m->slot = t->mem_free[--t->mem_free_count];
 	m->key = tcp_random(t);
@@ -54,6 +61,8 @@ void tcp_mem_del(struct tran *tran, struct tran_mem *base)
 	assert(!m->users);
 	t->mem[m->slot] = NULL;
 	t->mem_free[t->mem_free_count++] = m->slot;
+	if (m->own)
+		munmap(m->base.addr, m->base.len);
 	free(m);
 }
 

@@ -34,6 +34,7 @@ struct tcp_mem {
 	uint32_t slot;
 	uint64_t key;
 	unsigned users; /* bodies under way into or out of it */
+	bool own;       /* allocated here */
 };
 
 /* A bulk body that waits to be sent: the data of a get that the peer asked for, or a put of ours. */
@@ -63,6 +64,7 @@ enum tcp_stream_state {
 	TCP_HELD,       /* greeted, but our side of the endpoint was not started yet */
 	TCP_GREETED,    /* our greeting is out, the peer's not here */
 	TCP_UP,
+	TCP_LINGERING, /* its endpoint was closed here: what was taken is still sent, for a moment */
 	TCP_DEAD,
 };
 
@@ -77,7 +79,7 @@ struct tcp_stream {
 	bool hot, unwatched, wants_out, blocked, heard; /* unwatched: not in the epoll set; heard: something came since we sent last */
 	int send_errno;                                 /* sending is over; what the peer sent before is still to be read */
 	unsigned idle_polls, hot_reads;
-	uint64_t deadline_ns; /* of a stranger */
+	uint64_t deadline_ns; /* of a stranger, of one that lingers */
 	uint64_t sent_ns;     /* when we last sent on our own account */
 
 	/* received and not yet taken apart */
@@ -95,6 +97,7 @@ struct tcp_stream {
 	uint8_t *tx;
 	size_t tx_start, tx_end;
 	size_t item_sent;
+	char *item_copy; /* of one that lingers: the rest of a half sent body */
 	unsigned item_first, item_count, gets_owed;
 	struct tcp_item item[2 * TCP_WINDOW];
 
@@ -125,7 +128,7 @@ enum tcp_ep_state { TCP_EP_MADE, TCP_EP_STARTED, TCP_EP_UP, TCP_EP_FAILED, TCP_E
 
 struct tcp_ep {
 	struct tran_ep base;
-	struct rpwi_list link;    /* t->starting, or the dead */
+	struct rpwi_list link;    /* t->starting (has a deadline), or the dead */
 	struct rpwi_list failing; /* up->failed or up->ready(status) is owed */
 	enum tcp_ep_state state;
 	bool active, want_room, was_up;
@@ -156,7 +159,7 @@ struct tcp {
 	uint64_t deadline_ns, accept_again_ns;
 	struct tcp_stream *hot[TCP_HOT_MAX];
 	unsigned hot_count;
-	struct rpwi_list sending, strangers, starting, failing, dead_streams, dead_eps;
+	struct rpwi_list sending, strangers, lingering, starting, failing, dead_streams, dead_eps;
 	unsigned stranger_count;
 	uint64_t strangers_refused;
 	struct tcp_ep **ep;
@@ -214,6 +217,10 @@ void tcp_ep_open(struct tcp_ep *ep);
 struct tcp_stream *tcp_stream_new(struct tcp *t, int fd, enum tcp_stream_state state, uint32_t events);
 void tcp_stream_set_options(int fd);
 void tcp_stream_close(struct tcp_stream *s);
+/* Leave the endpoint: what waits in tx, and the rest of what is half sent, still goes out, and then the peer's end is waited for. */
+void tcp_stream_linger(struct tcp_stream *s);
+void tcp_stream_linger_read(struct tcp_stream *s);
+void tcp_stream_time(struct tcp *t, uint64_t now_ns);
 /* Bytes at the end of what waits to be sent; NULL: no room. */
 uint8_t *tcp_stream_reserve(struct tcp_stream *s, size_t len);
 struct tcp_item *tcp_stream_item(struct tcp_stream *s);

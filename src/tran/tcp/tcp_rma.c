@@ -171,13 +171,13 @@ static int post(
 	struct tcp_key key;
 	if (ep->state != TCP_EP_UP)
 		return -EPIPE;
-	if (tcp_get_desc(remote, &key))
-		return -EINVAL;
 	if (ep->ops >= TCP_OPS_MAX)
 		return -ENOBUFS;
 	struct tcp_op *op = op_new(ep, kind, cookie);
 	if (!op)
 		return -ENOMEM;
+	if (tcp_get_desc(remote, &key))
+		key = (struct tcp_key){.slot = UINT32_MAX}; /* garbled: the peer will not find it, either */
 	op->target = (struct tcp_target){.slot = key.slot, .key = key.key, .offset = offset};
 	op->local = local;
 	op->len = len;

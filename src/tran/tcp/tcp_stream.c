@@ -28,6 +28,7 @@ enum {
 	BOUNCE_MAX = 4096,
 	READS_MAX = 8,      /* in one progress */
 	ANSWER_ROOM = 4096, /* of tx, which frames leave free: more than answers to all that a peer may ask */
+	LINGER_MS = 1000,
 	SILENCE_MS = 25000, /* unacknowledged for so long: the path is gone */
 };
 _Static_assert(ANSWER_ROOM > TCP_WINDOW * (TCP_HEADER_LEN + TCP_TARGET_LEN) * 2, "answers and requests fit where frames do not");
@@ -107,6 +108,8 @@ void tcp_stream_close(struct tcp_stream *s)
 	s->body_mem = NULL;
 	tcp_buffer_put(t, s->rx);
 	tcp_buffer_put(t, s->tx);
+	free(s->item_copy);
+	s->item_copy = NULL;
 	s->rx = s->tx = NULL;
 	close(s->fd); /* and out of the epoll set */
 	s->fd = -1;
@@ -249,14 +252,15 @@ static ssize_t send_some(struct tcp_stream *s, struct iovec *iov, int n)
 		item_release_mem(i);
 		i->body = NULL;
 		i->answer = TCP_NO_ACCESS;
-		struct tcp_op *op = i->is_data ? NULL : s->chunk[i->id % TCP_WINDOW].op;
+		struct tcp_op *op = i->is_data || s->state != TCP_UP ? NULL : s->chunk[i->id % TCP_WINDOW].op;
 		if (op)
 			op->status = RPW_ERR_INVALID;
 		return 0;
 	} else {
 		/* What the peer sent before it went is still to be read; reading ends with the reason. */
 		s->send_errno = errno;
-		tcp_hot_add(s);
+		if (s->state == TCP_UP)
+			tcp_hot_add(s);
 	}
 	return -1;
 }
@@ -266,7 +270,7 @@ static bool has_to_send(const struct tcp_stream *s) { return tx_used(s) || s->it
 void tcp_stream_send(struct tcp_stream *s)
 {
 	s->blocked = false;
-	while (s->state == TCP_UP && !s->send_errno && has_to_send(s)) {
+	while ((s->state == TCP_UP || s->state == TCP_LINGERING) && !s->send_errno && has_to_send(s)) {
 		struct iovec iov[4], tx = {s->tx + s->tx_start, tx_used(s)};
 		uint8_t tail[TCP_HEADER_LEN];
 		int n = 0;
@@ -317,6 +321,12 @@ void tcp_stream_kick(struct tcp_stream *s)
 
 bool tcp_stream_flush(struct tcp_stream *s, bool now)
 {
+	if (s->state == TCP_LINGERING) {
+		tcp_stream_send(s);
+		if (!has_to_send(s))
+			shutdown(s->fd, SHUT_WR);
+		return has_to_send(s) && !s->send_errno;
+	}
 	if (s->state != TCP_UP || s->send_errno)
 		return false;
 	if (has_to_send(s) && (now || s->blocked || due(s, 0)))
@@ -327,6 +337,71 @@ bool tcp_stream_flush(struct tcp_stream *s, bool now)
 		s->t->base.up->room(ep->base.user);
 	}
 	return s->state == TCP_UP && !s->send_errno && has_to_send(s);
+}
+
+/* ---- lingering ---- */
+
+/* The rest of a half sent body: its memory is the program's again. Frames behind it can only follow when it is complete. */
+static void copy_half_sent(struct tcp_stream *s)
+{
+	struct tcp_item *i = item_at(s, 0);
+	size_t sent = s->item_sent > i->head_len ? s->item_sent - i->head_len : 0;
+	item_release_mem(i);
+	if (sent >= i->len)
+		return;
+	if (i->is_data) { /* zeros, and never a word that they are good */
+		i->body = NULL;
+		i->is_data = false;
+		return;
+	}
+	s->item_copy = i->body ? malloc(i->len) : NULL;
+	if (!s->item_copy || rpwi_guard_copy(s->item_copy + sent, i->body + sent, i->len - sent))
+		s->send_errno = ENOMEM; /* nothing more goes out */
+	i->body = s->item_copy;
+}
+
+void tcp_stream_linger(struct tcp_stream *s)
+{
+	struct tcp *t = s->t;
+	for (unsigned i = s->item_sent ? 1 : 0; i < s->item_count; i++)
+		item_release_mem(item_at(s, i));
+	s->item_count = s->item_sent ? 1 : 0;
+	if (s->item_count)
+		copy_half_sent(s);
+	if (s->body_mem)
+		s->body_mem->users--;
+	s->body_mem = NULL;
+	s->body = NULL;
+	tcp_hot_del(s);
+	s->ep->stream[s->index] = NULL;
+	s->ep = NULL;
+	s->state = TCP_LINGERING;
+	s->deadline_ns = rpwi_now_ns() + LINGER_MS * RPWI_NS_PER_MS;
+	rpwi_list_add_tail(&t->lingering, &s->link);
+	tcp_deadline_lower(t, s->deadline_ns);
+	if (tcp_stream_flush(s, true) && rpwi_list_empty(&s->sending))
+		rpwi_list_add_tail(&t->sending, &s->sending);
+	if (s->unwatched)
+		tcp_stream_close(s); /* nobody would hear its end */
+}
+
+void tcp_stream_linger_read(struct tcp_stream *s)
+{
+	ssize_t r = recv(s->fd, NULL, TCP_BUFFER_LEN, MSG_DONTWAIT | MSG_TRUNC); /* tcp(7): thrown away by the kernel */
+	if (r == 0 || (r < 0 && errno != EAGAIN && errno != EINTR))
+		tcp_stream_close(s);
+}
+
+void tcp_stream_time(struct tcp *t, uint64_t now_ns)
+{
+	while (!rpwi_list_empty(&t->lingering)) {
+		struct tcp_stream *s = RPWI_CONTAINER_OF(t->lingering.next, struct tcp_stream, link);
+		if (s->deadline_ns > now_ns) {
+			tcp_deadline_lower(t, s->deadline_ns);
+			return;
+		}
+		tcp_stream_close(s);
+	}
 }
 
 static void append(struct tcp_stream *s, const struct iovec *iov, int n, size_t skip)
