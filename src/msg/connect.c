@@ -251,11 +251,9 @@ static bool path_try(rpw_endpoint *ep, int i)
 	ep->attempt++;
 	deadline_set(ep, rpwi_now_ns() + path_timeout_ms(ep) * RPWI_NS_PER_MS);
 	int rc = say_path(ep, SAY_CHOICE, 0, tran_all[i]->name, ep->why, handle, len);
-	if (!rc)
-		return true;
-	reason_add(ep, tran_all[i]->name, "the control path takes no more");
-	connect_path_close(ep);
-	return false;
+	if (rc) /* its end is about to be told; with that, or with the deadline, this ends */
+		rpwi_debug("%s: a choice of path could not be said: %s", ep->peer, rpw_status_name(rc));
+	return true;
 }
 
 /* What is left of a path that is of no use is closed; the connecting side goes on with the next one. */

@@ -122,12 +122,10 @@ static void early_end(rpw_endpoint *ep, bool all)
 	}
 }
 
-static void control_close(rpw_endpoint *ep, const char *why)
+static void control_close(rpw_endpoint *ep)
 {
 	if (!ep->boot)
 		return;
-	if (!ep->gone_heard)
-		connect_bye(ep, why);
 	boot_close(ep->boot);
 	ep->boot = NULL;
 }
@@ -151,8 +149,10 @@ void ep_fail(rpw_endpoint *ep, int status, const char *why)
 	bool known = ep->active || ep->accepted;
 	state_leave(ep);
 	ep->status = status;
+	if (ep->boot && !ep->gone_heard)
+		connect_bye(ep, text ? text : "");
 	connect_path_close(ep);
-	control_close(ep, text ? text : "");
+	control_close(ep);
 	rpwi_fail(status, "%s", text ? text : "");
 	if (text)
 		ep_say_why(ep, text);

@@ -38,6 +38,8 @@ static struct logged *log_new(
 
 static void logged_drop(rpw_endpoint *ep, struct logged *l)
 {
+	if (ep->resending == &l->link)
+		ep->resending = l->link.next == &ep->log ? NULL : l->link.next;
 	rpwi_list_del(&l->link);
 	ep->log_bytes -= l->len;
 	ep->log_frames--;
@@ -403,7 +405,7 @@ static bool acknowledge(rpw_endpoint *ep, const struct frame_head *h, size_t len
 		ep_breach(ep, "it acknowledges %llu frames, %llu were sent", (unsigned long long)count, (unsigned long long)ep->tx_count);
 		return false;
 	}
-	if (count != ep->acked && !ep->resending)
+	if (count != ep->acked)
 		path_acknowledged(ep, count);
 	if (!counted(h->type))
 		return true;

@@ -303,6 +303,8 @@ static struct rts *rts_find(rpw_endpoint *ep, uint64_t number, rpw_request **fet
 
 void rndv_described(rpw_endpoint *ep, const void *body, size_t len)
 {
+	if (!len)
+		return; /* its FIN, sent on an earlier path, crossed this description: nothing is left to describe */
 	rpw_request *fetching = NULL;
 	struct rts *now = rndv_parse(body, len), *have = now ? rts_find(ep, now->number, &fetching) : NULL;
 	if (!now || (have && (now->len != have->len || now->pieces != have->pieces)))

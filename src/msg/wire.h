@@ -22,7 +22,7 @@ enum frame_type {
 	FRAME_RTS,         /* flags: enum rts_kind; tag: the tag, 0, or am_word; body: struct rts_body */
 	FRAME_FIN,         /* flags: -status; tag: the number that RTS or OBJECT had */
 	FRAME_WITHDRAW,    /* tag: the number of an RTS or an OBJECT that its sender wants to cancel */
-	FRAME_DESCRIBE,    /* a new path: the RTS of that number, described for it; body: struct rts_body */
+	FRAME_DESCRIBE,    /* a new path: the RTS of that number, described for it; body: struct rts_body, or nothing when it has been taken meanwhile */
 	FRAME_NOTIFY,      /* tag: the program's 64 bits; body: u64, how long the put was */
 	FRAME_FLUSH,       /* tag: a number; answered by FLUSHED */
 	FRAME_FLUSHED,     /* tag: that number */

@@ -22,6 +22,7 @@ struct boot_conn {
 	struct boot_listener *arrived_at;
 	struct boot_conn *peer;
 	void *user;
+	struct tran_facts facts;
 	bool told, gone, killed;
 	int port;
 };
@@ -103,11 +104,7 @@ int boot_connect(struct boot *b, const char *address, unsigned timeout_ms, void 
 	return 0;
 }
 void boot_set_user(struct boot_conn *c, void *conn_user) { c->user = conn_user; }
-const struct tran_facts *boot_peer(const struct boot_conn *c)
-{
-	static struct tran_facts gone;
-	return c->peer ? &c->peer->b->own : &gone;
-}
+const struct tran_facts *boot_peer(const struct boot_conn *c) { return &c->facts; }
 const char *boot_peer_text(const struct boot_conn *c) { return "fakehost:1 memory"; }
 
 int boot_send(struct boot_conn *c, unsigned type, const void *data, size_t len)
@@ -146,6 +143,8 @@ static void dial(struct boot_conn *c)
 		p->told = true;
 		p->peer = c;
 		c->peer = p;
+		c->facts = p->b->own;
+		p->facts = c->b->own;
 		l->b->up->accepted(l->b->user, l->user, p);
 		c->b->up->connected(c->user, 0, "");
 		return;

@@ -33,7 +33,7 @@ struct fep {
 	struct rpwi_list all, in, dones;
 	struct fep *peer;
 	uint64_t number;
-	bool started, told, wants_room, broken, told_broken;
+	bool started, told, wants_room, broken, told_broken, peer_closed;
 };
 struct ftran {
 	struct tran t;
@@ -137,6 +137,8 @@ static unsigned ep_progress(struct fep *e)
 		free(i);
 		n++;
 	}
+	if (e->peer_closed && rpwi_list_empty(&e->in))
+		e->broken = true;
 	if (e->wants_room && !e->broken) {
 		e->wants_room = false;
 		up->room(e->ep.user);
@@ -208,7 +210,7 @@ static void fep_close(struct tran_ep *ep)
 		if (g->ep->peer == e) {
 			g->ep->peer = NULL;
 			if (is_b(e) && !e->broken)
-				g->ep->broken = true, items_free(&g->ep->dones);
+				g->ep->peer_closed = true; /* what was sent before still comes */
 		}
 		if (g->ep == e) {
 			rpwi_list_del(n);
