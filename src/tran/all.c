@@ -3,4 +3,4 @@
 
 #include <stddef.h>
 
-const struct tran_ops *const tran_all[] = {&tran_shm, &tran_tcp, NULL};
+const struct tran_ops *const tran_all[] = {&tran_shm, &tran_verbs, &tran_tcp, NULL};
