@@ -13,7 +13,14 @@ static void *cookie(void *p, unsigned what) { return (void *)((uintptr_t)p | wha
 
 enum { ATOMICS_MAX = 4096 }; /* as frames, under way: well below what a peer may owe in answers */
 
-static rpw_endpoint *endpoint_of(const rpw_request *r) { return r->kind == REQ_RMA ? r->ep : r->done.from; }
+/* A receive may be posted for any endpoint: then it is the sender's. */
+static rpw_endpoint *endpoint_of(const rpw_request *r)
+{
+	return r->kind == REQ_RECV || r->kind == REQ_RECV_OBJECT || r->kind == REQ_RECV_AM ? r->done.from : r->ep;
+}
+
+/* The transport has no room now: -EAGAIN of the contract, and -ENOBUFS of its table of operations. */
+static bool later(int rc) { return rc == -EAGAIN || rc == -ENOBUFS; }
 
 /* ---- pieces ---- */
 
@@ -76,8 +83,10 @@ void rma_go(rpw_request *r)
 		r->under_way--;
 		r->at_xfer -= last;
 		r->at_byte = at;
-		if (rc == -EAGAIN) {
-			msg_todo(ep, TODO_SEND);
+		/* Later; or on the next path, for which the loss of this one makes everything begin anew. */
+		bool lost = ep->breakable && msg_status_of_errno(rc) == RPW_ERR_PEER_GONE;
+		if (later(rc) || lost) {
+			msg_todo(ep, lost ? TODO_PATH : TODO_SEND);
 			break;
 		}
 		r->worst = msg_status_of_errno(rc);
@@ -124,10 +133,7 @@ void rma_settle(rpw_endpoint *ep)
 	if (!rc)
 		return;
 	ep->settle_under_way = 0;
-	if (rc == -EAGAIN)
-		msg_todo(ep, TODO_SEND);
-	else
-		msg_todo(ep, TODO_PATH);
+	msg_todo(ep, later(rc) ? TODO_SEND : TODO_PATH);
 }
 
 static void settled(rpw_endpoint *ep, int status)
@@ -216,11 +222,11 @@ int rma_atomic_begin(rpw_request *r)
 	r->under_way = 1;
 	ep->rma_dirty = true;
 	int rc = ep->ops->atomic(ep->te, r->op, &r->key->desc[ep->tran], r->one.offset, r->operand, r->compare, r->before, cookie(r, COOKIE_PIECE));
-	if (rc == -EAGAIN) {
+	if (later(rc)) {
 		r->where = AT_NONE;
 		r->under_way = 0;
 		msg_todo(ep, TODO_SEND);
-		return rc;
+		return -EAGAIN;
 	}
 	if (rc)
 		req_complete(r, msg_status_of_errno(rc));
@@ -289,7 +295,7 @@ static bool transport_flushed(rpw_endpoint *ep, rpw_request *r)
 		if (rc) {
 			r->settle_sent = false;
 			ep->rma_dirty = true;
-			msg_todo(ep, rc == -EAGAIN ? TODO_SEND : TODO_PATH);
+			msg_todo(ep, later(rc) ? TODO_SEND : TODO_PATH);
 		}
 	}
 	return r->settled;
