@@ -128,6 +128,27 @@ static unsigned lines(const char *text)
 	return n;
 }
 
+/* One that was refused and stays, until others push it out, was one stranger. */
+static void test_counted_once(void **state)
+{
+	uint8_t hello[BOOT_HELLO_MAX], got[64];
+	int fd[BOOT_STRANGERS_MAX], refused = raw_connect(boot_listener_port(l));
+	assert_true(raw_send(refused, hello, changed_hello(&changes[0], BOOT_HELLO_CONNECTOR, hello)));
+	wait_for_strangers(1);
+	for (unsigned i = 0; i < BOOT_STRANGERS_MAX; i++)
+		fd[i] = raw_connect(boot_listener_port(l));
+	for (int i = 0; i < 100; i++) /* they are many: accepted in turns */
+		boot_progress(b->b);
+	assert_int_equal(boot_strangers(b->b), 1);
+	assert_true(raw_drain(refused, b, got, sizeof(got)) > 0);
+	close(refused);
+	for (unsigned i = 0; i < BOOT_STRANGERS_MAX; i++)
+		close(fd[i]);
+	wait_for_strangers(1 + BOOT_STRANGERS_MAX);
+	good_peers(1);
+	assert_int_equal(boot_strangers(b->b), 1 + BOOT_STRANGERS_MAX);
+}
+
 /* A line for each, but no flood of them. */
 static void test_lines_of_the_log(void **state)
 {
@@ -320,6 +341,7 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		TEST(test_hellos_that_are_refused),
 		TEST(test_other_protocols),
+		TEST(test_counted_once),
 		TEST(test_lines_of_the_log),
 		TEST(test_no_descriptor_left),
 		TEST(test_silence_and_slowness),
