@@ -9,7 +9,7 @@
 #include "ropeway.h"
 #include "shm.h"
 
-enum { HANDLE_MAGIC = 0x48534d52, EAGER_MAX = 8 * 1024 };
+enum { HANDLE_MAGIC = 0x48534d52, EAGER_MAX = SHM_FRAME_MAX };
 
 static uint64_t handle_check(const struct shm_handle *h)
 {

@@ -19,7 +19,7 @@
 #include "ropeway.h"
 #include "shm.h"
 
-enum { PIECE_COPY = 4 << 20, PIECE_VM = 512 * 1024, SPARE = RING_BULK / 4, BEAT_LOOKS = 32 };
+enum { PIECE_COPY = 4 << 20, PIECE_VM = 512 * 1024, SPARE = RING_BULK / 4, BEAT_LOOKS = 32, JOB_TURN = 8 };
 
 static void pause_briefly(void)
 {
@@ -218,7 +218,7 @@ static bool peer_beats(const struct shm_link *l)
 
 static int put_chunk(struct shm_op *op)
 {
-	size_t left = op->len - op->done, n = RPWI_MIN(left, op->len > 8 * SHM_CHUNK_SMALL ? (size_t)SHM_CHUNK : (size_t)SHM_CHUNK_SMALL);
+	size_t left = op->len - op->done, n = RPWI_MIN(left, op->len > SHM_SMALL_MAX ? (size_t)SHM_CHUNK : (size_t)SHM_CHUNK_SMALL);
 	struct shm_ctl ctl = {.id = slot_id(op), .index = op->desc.index, .nonce = op->desc.nonce, .offset = op->offset + op->done, .a = left - n};
 	int rc = rpwi_shm_link_ctl(op->link, SHM_PUT, 0, &ctl, op->local + op->done, n, SPARE);
 	if (rc)
@@ -396,7 +396,7 @@ static bool serve_atomic(struct shm_link *l, const struct ring_frame *f, const s
 static int job_chunk(struct shm_link *l, unsigned which)
 {
 	struct shm_job *j = &l->jobs[which];
-	size_t n = RPWI_MIN(j->left, j->len > 8 * SHM_CHUNK_SMALL ? (uint64_t)SHM_CHUNK : (uint64_t)SHM_CHUNK_SMALL);
+	size_t n = RPWI_MIN(j->left, j->len > SHM_SMALL_MAX ? (uint64_t)SHM_CHUNK : (uint64_t)SHM_CHUNK_SMALL);
 	const uint8_t *from = rpwi_shm_mem_own(l->t, j->index, j->nonce, j->offset, n, TRAN_READ);
 	struct shm_ctl ctl = {.id = j->id};
 	if (from) {
@@ -482,8 +482,9 @@ static unsigned pump(struct shm_link *l)
 	unsigned n = 0;
 	for (; n < SHM_PUMP_BATCH && (l->job_count || !rpwi_list_empty(&l->puts)); n++) {
 		if (l->job_count && (n % 2 || rpwi_list_empty(&l->puts))) {
-			if (job_chunk(l, l->job_next++ % l->job_count))
+			if (job_chunk(l, l->job_next / JOB_TURN % l->job_count))
 				break;
+			l->job_next++;
 		} else {
 			struct shm_op *op = RPWI_CONTAINER_OF(l->puts.next, struct shm_op, in_link);
 			if (put_chunk(op))

@@ -27,7 +27,8 @@ enum {
 	SHM_POLL_BATCH = 64, /* frames taken from one link in one round */
 	SHM_COLD_SLICE = 16, /* links without traffic that are looked at in one round */
 	SHM_CONTROL_NS = 1000000,
-	SHM_CHUNK_SMALL = 16 * 1024,
+	SHM_CHUNK_SMALL = 8 * 1024, /* of transfers of up to SHM_SMALL_MAX: the second core starts early; measured */
+	SHM_SMALL_MAX = 128 * 1024,
 	SHM_CHUNK = 32 * 1024,
 	SHM_PUMP_BATCH = 4,         /* chunks sent for one link in one round */
 	SHM_INLINE_COPY = 16 << 20, /* up to here a plain copy is made inside of the call */
