@@ -48,7 +48,10 @@ static int verbs_open(const struct tran_up *up, const struct tran_facts *own, st
 	t->own = *own;
 	if (getrandom(&t->nonce, sizeof(t->nonce), GRND_NONBLOCK) != sizeof(t->nonce))
 		t->nonce = (uint32_t)rpwi_now_ns() ^ (uint32_t)getpid() << 16;
+	rpwi_list_init(&t->all);
 	rpwi_list_init(&t->starting);
+	rpwi_list_init(&t->lingering);
+	rpwi_list_init(&t->peers);
 	rpwi_list_init(&t->todo);
 	rpwi_list_init(&t->mems);
 	t->epoll_fd = epoll_create1(EPOLL_CLOEXEC);
@@ -64,6 +67,8 @@ static int verbs_open(const struct tran_up *up, const struct tran_facts *own, st
 static void verbs_close(struct tran *base)
 {
 	struct verbs *t = verbs_of(base);
+	while (!rpwi_list_empty(&t->lingering))
+		rpwi_verbs_ep_free(RPWI_CONTAINER_OF(t->lingering.next, struct verbs_ep, in_starting));
 	rpwi_verbs_planes_close(t);
 	rpwi_verbs_ops_free(t);
 	close(t->epoll_fd);
@@ -72,10 +77,11 @@ static void verbs_close(struct tran *base)
 
 /* ---- completions ---- */
 
-static void retire(struct verbs_ep *ep, uint32_t to)
+static void retire(struct verbs_sq *q, uint32_t to)
 {
-	while (ep->sq_head != to && ep->state != VERBS_EP_FAILED) {
-		struct verbs_sqe e = ep->sq[ep->sq_head++ % VERBS_SQ_DEPTH];
+	struct verbs_ep *ep = q->ep;
+	while (q->head != to && ep->state != VERBS_EP_FAILED) {
+		struct verbs_sqe e = q->sqe[q->head++ % VERBS_SQ_DEPTH];
 		if (e.kind == VERBS_SQE_SLOT)
 			verbs_slot_put(&ep->p->tx, e.p);
 		else if (e.kind == VERBS_SQE_OP)
@@ -83,32 +89,50 @@ static void retire(struct verbs_ep *ep, uint32_t to)
 	}
 }
 
-static void send_done(struct verbs_ep *ep, const struct ibv_wc *wc)
+/* The lane's queue pair is in the error state: the peer's device refused an access of ours, or ours one of the peer's. */
+static void lane_error(struct verbs_ep *ep, struct verbs_sq *q, const struct ibv_wc *wc)
 {
-	uint32_t seq = (uint32_t)(wc->wr_id >> 1);
-	if (ep->state == VERBS_EP_FAILED || seq - ep->sq_head >= ep->sq_tail - ep->sq_head)
-		return;
-	retire(ep, seq);
-	if (ep->state == VERBS_EP_FAILED)
-		return;
-	if (RPWI_LIKELY(wc->status == IBV_WC_SUCCESS)) {
-		retire(ep, seq + 1);
-		if (ep->want_room || !rpwi_list_empty(&ep->ops) || ep->received_data)
-			verbs_todo(ep);
+	bool refused = wc->status == IBV_WC_REM_ACCESS_ERR || wc->status == IBV_WC_REM_OP_ERR || wc->status == IBV_WC_REM_INV_REQ_ERR ||
+		       wc->status == IBV_WC_LOC_PROT_ERR;
+	if (!refused && wc->status != IBV_WC_WR_FLUSH_ERR) {
+		rpwi_verbs_ep_fail_wc(ep, wc, "an operation on remote memory");
 		return;
 	}
-	struct verbs_sqe e = ep->sq[ep->sq_head % VERBS_SQ_DEPTH];
-	bool is_op = e.kind == VERBS_SQE_OP;
-	/* Of this one it is known what became of it; of those behind it, nothing. */
-	if (is_op && (wc->status == IBV_WC_REM_ACCESS_ERR || wc->status == IBV_WC_REM_OP_ERR || wc->status == IBV_WC_LOC_PROT_ERR)) {
-		ep->sq[ep->sq_head++ % VERBS_SQ_DEPTH].kind = VERBS_SQE_PLAIN;
-		rpwi_verbs_op_retired(ep, e.p, RPW_ERR_ACCESS);
+	/* Of this one it is known what became of it; those behind it were not begun. */
+	if (refused) {
+		struct verbs_op *op = q->sqe[q->head++ % VERBS_SQ_DEPTH].p;
+		rpwi_debug("verbs: %s: an access to the peer's memory was refused: %s", ep->base.path, ep->p->v->ibv_wc_status_str(wc->status));
+		rpwi_fail(RPW_ERR_ACCESS, "verbs: the device refused the access (%s): outside of what is registered, or the memory was released",
+			ep->p->v->ibv_wc_status_str(wc->status));
+		rpwi_verbs_lane_broke(ep, op, true);
+		return;
 	}
-	rpwi_verbs_ep_fail_wc(ep, wc, is_op ? "an operation on remote memory" : "a frame");
+	rpwi_verbs_lane_broke(ep, NULL, false);
 }
 
-static void recv_done(struct verbs_plane *p, struct verbs_ep *ep, const struct ibv_wc *wc)
+static void send_done(struct verbs_sq *q, const struct ibv_wc *wc)
 {
+	struct verbs_ep *ep = q->ep;
+	uint32_t seq = (uint32_t)(wc->wr_id >> 1);
+	if (ep->state == VERBS_EP_FAILED || seq - q->head >= q->tail - q->head)
+		return;
+	bool good = wc->status == IBV_WC_SUCCESS;
+	retire(q, good ? seq + 1 : seq);
+	if (ep->state == VERBS_EP_FAILED)
+		return;
+	if (RPWI_UNLIKELY(!good)) {
+		if (q == &ep->sq)
+			rpwi_verbs_ep_fail_wc(ep, wc, "a frame");
+		else
+			lane_error(ep, q, wc);
+	} else if (ep->state == VERBS_EP_UP && (ep->want_room || !rpwi_list_empty(&ep->ops) || ep->received_data || (ep->lane && ep->lane->say))) {
+		verbs_todo(ep);
+	}
+}
+
+static void recv_done(struct verbs_plane *p, struct verbs_sq *q, const struct ibv_wc *wc)
+{
+	struct verbs_ep *ep = q && q == &q->ep->sq ? q->ep : NULL; /* nobody sends into a lane, and what does is dropped */
 	struct verbs_slot *s = (struct verbs_slot *)(uintptr_t)wc->wr_id;
 	p->rx_posted--;
 	if (ep && ep->state != VERBS_EP_FAILED) {
@@ -129,12 +153,12 @@ static unsigned handle_polled(struct verbs_plane *p)
 		struct ibv_wc wc = p->wc[p->wc_at++];
 		if (!wc.wr_id)
 			continue;
-		struct verbs_ep *ep = rpwi_verbs_map_find(p, wc.qp_num);
+		struct verbs_sq *q = rpwi_verbs_map_find(p, wc.qp_num);
 		n++;
 		if (!(wc.wr_id & 1))
-			recv_done(p, ep, &wc);
-		else if (ep)
-			send_done(ep, &wc);
+			recv_done(p, q, &wc);
+		else if (q)
+			send_done(q, &wc);
 		else
 			p->t->stale_completions++;
 	}
@@ -204,6 +228,51 @@ static unsigned starting_progress(struct verbs *t)
 	return n;
 }
 
+/* Closed endpoints go when all that they had to say has been acknowledged, or nobody is left to hear it. */
+static void lingering_progress(struct verbs *t)
+{
+	uint64_t now_ns = rpwi_now_ns();
+	for (struct rpwi_list *at = t->lingering.next, *next; at != &t->lingering; at = next) {
+		next = at->next;
+		struct verbs_ep *ep = RPWI_CONTAINER_OF(at, struct verbs_ep, in_starting);
+		if (!ep->bye_said && ep->state == VERBS_EP_CLOSING)
+			ep->bye_said = rpwi_verbs_control(ep, VERBS_FRAME_BYE);
+		if (ep->state == VERBS_EP_FAILED || ep->bye_heard || now_ns >= ep->deadline_ns || (ep->bye_said && ep->sq.head == ep->sq.tail))
+			rpwi_verbs_ep_free(ep);
+	}
+}
+
+/* Each time from the beginning: the up-call may close others. */
+static struct verbs_ep *next_orphan(struct verbs *t)
+{
+	for (struct rpwi_list *at = t->all.next; at != &t->all; at = at->next) {
+		struct verbs_ep *ep = RPWI_CONTAINER_OF(at, struct verbs_ep, in_all);
+		if (ep->state != VERBS_EP_FAILED && ep->peer && ep->peer->ended)
+			return ep;
+	}
+	return NULL;
+}
+
+static unsigned peers_progress(struct verbs *t)
+{
+	struct verbs_ep *ep;
+	unsigned ended = 0, n = 0;
+	t->look_at_peers = false;
+	t->idle_rounds = 0;
+	for (struct rpwi_list *at = t->peers.next; at != &t->peers; at = at->next) {
+		struct verbs_peer *peer = RPWI_CONTAINER_OF(at, struct verbs_peer, link);
+		if (peer->ended || !rpwi_verbs_peer_ended(peer))
+			continue;
+		epoll_ctl(t->epoll_fd, EPOLL_CTL_DEL, peer->fd, NULL); /* it stays readable */
+		ended++;
+	}
+	while (ended && (ep = next_orphan(t))) {
+		rpwi_verbs_ep_fail(ep, RPW_ERR_PEER_GONE, "the peer's process %u of this host has ended", ep->peer_pid);
+		n++;
+	}
+	return n;
+}
+
 static unsigned verbs_progress(struct tran *base)
 {
 	struct verbs *t = verbs_of(base);
@@ -212,8 +281,13 @@ static unsigned verbs_progress(struct tran *base)
 		if (t->plane[i]->eps)
 			n += plane_progress(t->plane[i]);
 	n += todo_progress(t);
-	if (!rpwi_list_empty(&t->starting))
+	if (RPWI_UNLIKELY(!rpwi_list_empty(&t->starting)))
 		n += starting_progress(t);
+	if (RPWI_UNLIKELY(!rpwi_list_empty(&t->lingering)))
+		lingering_progress(t);
+	/* Whatever a process sent before it ended comes first. */
+	if (!n && !rpwi_list_empty(&t->peers) && (t->look_at_peers || ++t->idle_rounds >= VERBS_PEERS_LOOK))
+		n += peers_progress(t);
 	return n;
 }
 
@@ -240,6 +314,7 @@ static int verbs_arm(struct tran *base, int *fd, uint64_t *deadline_ns)
 {
 	struct verbs *t = verbs_of(base);
 	*fd = t->epoll_fd;
+	t->look_at_peers = true; /* one of them may be what ends the sleep */
 	if (!rpwi_list_empty(&t->todo))
 		return 1;
 	for (unsigned i = 0; i < t->planes; i++)
@@ -247,6 +322,8 @@ static int verbs_arm(struct tran *base, int *fd, uint64_t *deadline_ns)
 			return 1;
 	for (struct rpwi_list *at = t->starting.next; at != &t->starting; at = at->next)
 		*deadline_ns = RPWI_MIN(*deadline_ns, RPWI_CONTAINER_OF(at, struct verbs_ep, in_starting)->deadline_ns);
+	if (!rpwi_list_empty(&t->lingering)) /* the oldest is the first */
+		*deadline_ns = RPWI_MIN(*deadline_ns, RPWI_CONTAINER_OF(t->lingering.next, struct verbs_ep, in_starting)->deadline_ns);
 	return 0;
 }
 

@@ -2,14 +2,10 @@
 #include "tran/verbs/verbs_priv.h"
 
 #include <errno.h>
-#include <limits.h>
-#include <poll.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <sys/random.h>
-#include <sys/syscall.h>
-#include <unistd.h>
 
 enum {
 	PSN_MASK = 0xffffff,
@@ -21,17 +17,17 @@ enum {
 	EAGER_MAX = 4096, /* measured on the software device: see RATIONALE */
 };
 
-static uint32_t random32(void)
+uint32_t rpwi_verbs_psn(void)
 {
 	uint32_t v;
 	if (getrandom(&v, sizeof(v), GRND_NONBLOCK) != sizeof(v))
 		v = (uint32_t)rpwi_now_ns() * 2654435761u;
-	return v;
+	return v & PSN_MASK;
 }
 
 /* ---- making ---- */
 
-static struct ibv_qp *qp_new(struct verbs_plane *p)
+struct ibv_qp *rpwi_verbs_qp_new(struct verbs_plane *p)
 {
 	/* What inline data a device can take is found by asking: less each time. */
 	unsigned inlines = RPWI_MIN(p->inline_max, (unsigned)VERBS_INLINE_MAX);
@@ -104,13 +100,15 @@ int rpwi_verbs_ep_make(struct tran *base, const struct tran_facts *peer, bool ac
 	ep->same_host = !memcmp(t->own.host_id, peer->host_id, sizeof(peer->host_id));
 	ep->peer_pid = peer->pid;
 	rpwi_verbs_gid_of_address(peer->address, ep->own_sees);
+	ep->sq.ep = ep;
+	rpwi_list_init(&ep->in_all);
 	rpwi_list_init(&ep->in_starting);
 	rpwi_list_init(&ep->in_todo);
 	rpwi_list_init(&ep->ops);
 	rpwi_list_init(&ep->inflight);
 	for (unsigned i = 0; i < t->planes; i++) {
-		ep->made[i] = qp_new(t->plane[i]);
-		ep->psn[i] = random32() & PSN_MASK;
+		ep->made[i] = rpwi_verbs_qp_new(t->plane[i]);
+		ep->psn[i] = rpwi_verbs_psn();
 		made += ep->made[i] != NULL;
 	}
 	if (!made) {
@@ -125,9 +123,9 @@ int rpwi_verbs_ep_make(struct tran *base, const struct tran_facts *peer, bool ac
 
 /* ---- RESET -> INIT -> RTR -> RTS ---- */
 
-static int modify(struct verbs_ep *ep, struct ibv_qp_attr *a, int mask, const char *state)
+static int modify(struct verbs_ep *ep, struct ibv_qp *qp, struct ibv_qp_attr *a, int mask, const char *state)
 {
-	int rc = ep->p->v->ibv_modify_qp(ep->qp, a, mask);
+	int rc = ep->p->v->ibv_modify_qp(qp, a, mask);
 	if (!rc)
 		return 0;
 	rc = rc > 0 ? rc : errno; /* some libraries give -1 */
@@ -135,37 +133,46 @@ static int modify(struct verbs_ep *ep, struct ibv_qp_attr *a, int mask, const ch
 		strerror(rc));
 }
 
-static int to_init(struct verbs_ep *ep, const struct verbs_port *own)
+static int to_init(struct verbs_ep *ep, struct ibv_qp *qp)
 {
 	struct ibv_qp_attr a = {.qp_state = IBV_QPS_INIT,
-		.port_num = own->port,
+		.port_num = ep->own_port,
 		.qp_access_flags = IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_READ | (ep->p->atomics ? IBV_ACCESS_REMOTE_ATOMIC : 0)};
-	return modify(ep, &a, IBV_QP_STATE | IBV_QP_PKEY_INDEX | IBV_QP_PORT | IBV_QP_ACCESS_FLAGS, "INIT");
+	return modify(ep, qp, &a, IBV_QP_STATE | IBV_QP_PKEY_INDEX | IBV_QP_PORT | IBV_QP_ACCESS_FLAGS, "INIT");
 }
 
-static int to_rtr(struct verbs_ep *ep, const struct verbs_port *own, const struct verbs_gid *gid)
+static int to_rtr(struct verbs_ep *ep, struct ibv_qp *qp, uint32_t peer_qpn, uint32_t peer_psn)
 {
 	struct ibv_qp_attr a = {.qp_state = IBV_QPS_RTR,
-		.path_mtu = (enum ibv_mtu)RPWI_MIN(own->mtu, ep->remote.mtu),
-		.dest_qp_num = ep->remote.qpn,
-		.rq_psn = ep->remote.psn,
+		.path_mtu = (enum ibv_mtu)ep->mtu,
+		.dest_qp_num = peer_qpn,
+		.rq_psn = peer_psn,
 		.max_dest_rd_atomic = ep->p->rd_in,
 		.min_rnr_timer = RNR_TIMER,
-		.ah_attr = {.dlid = ep->remote.lid, .port_num = own->port, .is_global = 1, .grh = {.sgid_index = gid->index, .hop_limit = HOP_LIMIT}}};
+		.ah_attr = {
+			.dlid = ep->remote.lid, .port_num = ep->own_port, .is_global = 1, .grh = {.sgid_index = ep->own_gid_index, .hop_limit = HOP_LIMIT}}};
 	memcpy(a.ah_attr.grh.dgid.raw, ep->remote_gid, 16);
-	return modify(
-		ep, &a, IBV_QP_STATE | IBV_QP_AV | IBV_QP_PATH_MTU | IBV_QP_DEST_QPN | IBV_QP_RQ_PSN | IBV_QP_MAX_DEST_RD_ATOMIC | IBV_QP_MIN_RNR_TIMER, "RTR");
+	return modify(ep, qp, &a,
+		IBV_QP_STATE | IBV_QP_AV | IBV_QP_PATH_MTU | IBV_QP_DEST_QPN | IBV_QP_RQ_PSN | IBV_QP_MAX_DEST_RD_ATOMIC | IBV_QP_MIN_RNR_TIMER, "RTR");
 }
 
-static int to_rts(struct verbs_ep *ep)
+static int to_rts(struct verbs_ep *ep, struct ibv_qp *qp, uint32_t psn)
 {
 	struct ibv_qp_attr a = {.qp_state = IBV_QPS_RTS,
 		.timeout = TIMEOUT,
 		.retry_cnt = RETRIES,
 		.rnr_retry = RNR_FOREVER,
-		.sq_psn = ep->psn[ep->p->index],
+		.sq_psn = psn,
 		.max_rd_atomic = RPWI_MIN(ep->p->rd_out, RPWI_MAX(ep->remote.rd_in, 1))};
-	return modify(ep, &a, IBV_QP_STATE | IBV_QP_SQ_PSN | IBV_QP_TIMEOUT | IBV_QP_RETRY_CNT | IBV_QP_RNR_RETRY | IBV_QP_MAX_QP_RD_ATOMIC, "RTS");
+	return modify(ep, qp, &a, IBV_QP_STATE | IBV_QP_SQ_PSN | IBV_QP_TIMEOUT | IBV_QP_RETRY_CNT | IBV_QP_RNR_RETRY | IBV_QP_MAX_QP_RD_ATOMIC, "RTS");
+}
+
+int rpwi_verbs_qp_connect(struct verbs_ep *ep, struct ibv_qp *qp, uint32_t psn, uint32_t peer_qpn, uint32_t peer_psn)
+{
+	int rc = to_init(ep, qp);
+	if (!rc)
+		rc = to_rtr(ep, qp, peer_qpn, peer_psn);
+	return rc ? rc : to_rts(ep, qp, psn);
 }
 
 /* ---- starting ---- */
@@ -187,7 +194,7 @@ static void path_text(struct verbs_ep *ep, const struct verbs_port *own, const s
 {
 	char text[VERBS_GID_TEXT];
 	snprintf(ep->base.path, sizeof(ep->base.path), "%s, GID %u %s, MTU %u", own->name, gid->index, rpwi_verbs_gid_text(gid->raw, text, sizeof(text)),
-		128u << RPWI_MIN(own->mtu, ep->remote.mtu));
+		128u << ep->mtu);
 }
 
 /* The pair is chosen: the other planes' queue pairs go. */
@@ -200,22 +207,23 @@ static int take(struct verbs_ep *ep, const struct verbs_offer *own, const struct
 	memcpy(ep->remote_gid, ep->remote.gid[c->peer_gid].raw, 16);
 	ep->peer_nonce = peer->nonce;
 	ep->p = p;
-	ep->qp = ep->made[p->index];
+	ep->own_port = port->port;
+	ep->own_gid_index = gid->index;
+	ep->mtu = RPWI_MIN(port->mtu, ep->remote.mtu);
+	ep->sq.qp = ep->made[p->index];
 	ep->made[p->index] = NULL;
 	made_free(ep);
+	p->eps++;
+	rpwi_list_add_tail(&ep->t->all, &ep->in_all);
 	ep->window = ep->granted = VERBS_WINDOW_IDLE;
 	ep->peer_granted = peer->window;
 	path_text(ep, port, gid);
-	int rc = rpwi_verbs_map_add(p, ep);
-	if (rc)
+	if (rpwi_verbs_map_add(p, &ep->sq))
 		return rpwi_fail(RPW_ERR_NO_MEMORY, "no memory for one more endpoint");
-	ep->mapped = true;
-	p->eps++;
 	rpwi_verbs_rx_fill(p);
-	rc = to_init(ep, port);
-	if (!rc)
-		rc = to_rtr(ep, port, gid);
-	return rc ? rc : to_rts(ep);
+	if (ep->same_host)
+		ep->peer = rpwi_verbs_peer_get(ep->t, ep->peer_pid);
+	return rpwi_verbs_qp_connect(ep, ep->sq.qp, ep->psn[p->index], ep->remote.qpn, ep->remote.psn);
 }
 
 int rpwi_verbs_ep_start(struct tran_ep *base, const uint8_t *handle, size_t len, unsigned timeout_ms)
@@ -263,31 +271,19 @@ void rpwi_verbs_ep_fail(struct verbs_ep *ep, int status, const char *fmt, ...)
 	vsnprintf(why, sizeof(why), fmt, args);
 	va_end(args);
 	ep->state = VERBS_EP_FAILED;
+	rpwi_debug("verbs: %s: %s", ep->base.path, why);
+	if (was == VERBS_EP_CLOSING)
+		return; /* nobody wants to know; it is freed by the next progress */
 	rpwi_list_del(&ep->in_starting);
 	rpwi_list_del(&ep->in_todo);
-	rpwi_debug("verbs: %s: %s", ep->base.path, why);
-	/* What is posted comes back, and the peer's requests are not answered any more. */
-	if (ep->qp)
-		ep->p->v->ibv_modify_qp(ep->qp, &(struct ibv_qp_attr){.qp_state = IBV_QPS_ERR}, IBV_QP_STATE);
+	/* What is posted comes back, and the peer's requests are not answered any more; one who said good-bye still waits for the answer to that. */
+	if (ep->sq.qp && !ep->bye_heard)
+		ep->p->v->ibv_modify_qp(ep->sq.qp, &(struct ibv_qp_attr){.qp_state = IBV_QPS_ERR}, IBV_QP_STATE);
 	rpwi_fail(status, "verbs: %s", why);
 	if (was == VERBS_EP_UP)
 		ep->t->base.up->failed(ep->base.user, status, why);
 	else
 		ep->t->base.up->ready(ep->base.user, status, why);
-}
-
-/* Only of a process of this host, and only then is it certain. A zombie has ended, too. */
-static bool peer_has_ended(const struct verbs_ep *ep)
-{
-	if (!ep->same_host || !ep->peer_pid || ep->peer_pid > INT_MAX)
-		return false;
-	int fd = (int)syscall(SYS_pidfd_open, (pid_t)ep->peer_pid, 0);
-	if (fd < 0)
-		return errno == ESRCH;
-	struct pollfd p = {.fd = fd, .events = POLLIN};
-	bool ended = poll(&p, 1, 0) > 0;
-	close(fd);
-	return ended;
 }
 
 /* What a completion's status means for people; for the peer's side, what it refused. */
@@ -312,9 +308,9 @@ static const struct {
 static void fail_retries(struct verbs_ep *ep, const char *what)
 {
 	char to[VERBS_GID_TEXT];
-	bool ended = peer_has_ended(ep);
+	bool ended = ep->peer && rpwi_verbs_peer_ended(ep->peer);
 	rpwi_verbs_ep_fail(ep, ended ? RPW_ERR_PEER_GONE : RPW_ERR_UNREACHABLE,
-		"%s from QPN 0x%06x (%s) to QPN 0x%06x (%s, GID %s) was acknowledged by nobody: %s", what, ep->qp->qp_num, ep->base.path, ep->remote.qpn,
+		"%s from QPN 0x%06x (%s) to QPN 0x%06x (%s, GID %s) was acknowledged by nobody: %s", what, ep->sq.qp->qp_num, ep->base.path, ep->remote.qpn,
 		ep->remote.name, rpwi_verbs_gid_text(ep->remote_gid, to, sizeof(to)),
 		ended ? "the peer's process has ended"
 		      : "the peer's process ended or is stopped, its interface is down, or UDP port 4791 is blocked on the way");
@@ -355,39 +351,58 @@ static void wcs_forget(struct verbs_plane *p, struct ibv_wc *wc, int n, uint32_t
 	}
 }
 
-static void sq_drop(struct verbs_ep *ep)
+void rpwi_verbs_sq_free(struct verbs_ep *ep, struct verbs_sq *q)
 {
-	for (; ep->sq_head != ep->sq_tail; ep->sq_head++) {
-		struct verbs_sqe *e = &ep->sq[ep->sq_head % VERBS_SQ_DEPTH];
-		if (e->kind == VERBS_SQE_SLOT)
-			verbs_slot_put(&ep->p->tx, e->p);
+	struct verbs_plane *p = ep->p;
+	uint32_t qpn = q->qp->qp_num;
+	/* Unknown from here on: what is polled of it later is dropped, and its receives are posted again. */
+	if (q->mapped)
+		rpwi_verbs_map_del(p, q);
+	p->v->ibv_modify_qp(q->qp, &(struct ibv_qp_attr){.qp_state = IBV_QPS_ERR}, IBV_QP_STATE);
+	qp_free(p, q->qp);
+	wcs_forget(p, p->wc + p->wc_at, p->wc_count - p->wc_at, qpn);
+	for (; q->head != q->tail; q->head++)
+		if (q->sqe[q->head % VERBS_SQ_DEPTH].kind == VERBS_SQE_SLOT)
+			verbs_slot_put(&p->tx, q->sqe[q->head % VERBS_SQ_DEPTH].p);
+	q->qp = NULL;
+	q->mapped = false;
+	q->unsignalled = 0;
+}
+
+void rpwi_verbs_ep_free(struct verbs_ep *ep)
+{
+	struct verbs_plane *p = ep->p;
+	rpwi_list_del(&ep->in_all);
+	rpwi_list_del(&ep->in_starting);
+	rpwi_list_del(&ep->in_todo);
+	made_free(ep);
+	if (p) {
+		rpwi_verbs_lane_free(ep);
+		rpwi_verbs_ops_drop(ep);
+		rpwi_verbs_peer_put(ep->t, ep->peer);
+		rpwi_verbs_sq_free(ep, &ep->sq);
+		p->eps--;
+		p->rx_busy -= ep->window - VERBS_WINDOW_IDLE;
+		rpwi_verbs_events_drain(p);
 	}
+	free(ep);
 }
 
 void rpwi_verbs_ep_close(struct tran_ep *base)
 {
 	struct verbs_ep *ep = verbs_ep_of(base);
-	struct verbs_plane *p = ep->p;
-	rpwi_list_del(&ep->in_starting);
-	rpwi_list_del(&ep->in_todo);
-	made_free(ep);
-	if (p) {
-		uint32_t qpn = ep->qp->qp_num;
-		if (ep->state == VERBS_EP_UP || ep->state == VERBS_EP_STARTING)
-			rpwi_verbs_control(ep, VERBS_FRAME_BYE);
-		/* Unknown from here on: what is polled of it is dropped, and its receives are posted again. */
-		if (ep->mapped)
-			rpwi_verbs_map_del(p, ep);
-		p->v->ibv_modify_qp(ep->qp, &(struct ibv_qp_attr){.qp_state = IBV_QPS_ERR}, IBV_QP_STATE);
-		qp_free(p, ep->qp);
-		wcs_forget(p, p->wc + p->wc_at, p->wc_count - p->wc_at, qpn);
-		sq_drop(ep);
-		rpwi_verbs_ops_drop(ep);
-		if (ep->mapped) {
-			p->eps--;
-			p->rx_busy -= ep->window - VERBS_WINDOW_IDLE;
-		}
-		rpwi_verbs_events_drain(p);
+	if (ep->state == VERBS_EP_STARTING)
+		rpwi_verbs_control(ep, VERBS_FRAME_BYE);
+	if (ep->state != VERBS_EP_UP) {
+		rpwi_verbs_ep_free(ep);
+		return;
 	}
-	free(ep);
+	/* Operations on memory end now. Frames that were taken are still delivered, and then the good-bye. */
+	ep->state = VERBS_EP_CLOSING;
+	rpwi_list_del(&ep->in_todo);
+	rpwi_verbs_lane_free(ep);
+	rpwi_verbs_ops_drop(ep);
+	ep->bye_said = rpwi_verbs_control(ep, VERBS_FRAME_BYE);
+	ep->deadline_ns = rpwi_now_ns() + VERBS_LINGER_MS * RPWI_NS_PER_MS;
+	rpwi_list_add_tail(&ep->t->lingering, &ep->in_starting);
 }

@@ -8,26 +8,26 @@
 #include <errno.h>
 
 enum { WINDOW_STEP_MAX = 1024, ROOM_FOR_CONTROL = 2, HELLO_BYTES = 8 };
+_Static_assert((int)HELLO_BYTES <= (int)VERBS_LANE_BYTES, "the longest of our own frames");
 
 /* ---- posting ---- */
 
-int rpwi_verbs_post(struct verbs_ep *ep, struct ibv_send_wr *wr, enum verbs_sqe_kind kind, void *what)
+int rpwi_verbs_post(struct verbs_sq *q, struct ibv_send_wr *wr, enum verbs_sqe_kind kind, void *what)
 {
 	struct ibv_send_wr *bad;
-	if (!verbs_sq_room(ep))
+	if (!verbs_sq_room(q))
 		return -EAGAIN;
-	bool signal = kind != VERBS_SQE_PLAIN || ep->sq_unsignalled + 1 >= VERBS_SQ_SIGNAL;
-	wr->wr_id = (uint64_t)ep->sq_tail << 1 | 1;
-	if (signal)
+	if (kind != VERBS_SQE_PLAIN || q->unsignalled + 1 >= VERBS_SQ_SIGNAL)
 		wr->send_flags |= IBV_SEND_SIGNALED;
-	int rc = ibv_post_send(ep->qp, wr, &bad);
+	wr->wr_id = (uint64_t)q->tail << 1 | 1;
+	int rc = ibv_post_send(q->qp, wr, &bad);
 	if (RPWI_UNLIKELY(rc)) {
 		rc = rc > 0 ? rc : errno;
-		rpwi_fail(RPW_ERR_SYSTEM, "verbs: %s takes no work request: %s", ep->base.path, strerror(rc));
-		return -rc;
+		rpwi_fail(RPW_ERR_SYSTEM, "verbs: %s takes no work request: %s", q->ep->base.path, strerror(rc));
+		return rc == EAGAIN ? -EIO : -rc;
 	}
-	ep->sq[ep->sq_tail++ % VERBS_SQ_DEPTH] = (struct verbs_sqe){what, kind};
-	ep->sq_unsignalled = signal ? 0 : ep->sq_unsignalled + 1;
+	q->sqe[q->tail++ % VERBS_SQ_DEPTH] = (struct verbs_sqe){what, kind};
+	q->unsignalled = wr->send_flags & IBV_SEND_SIGNALED ? 0 : q->unsignalled + 1;
 	return 0;
 }
 
@@ -67,7 +67,7 @@ static uint32_t grant(struct verbs_ep *ep)
 /* Not for frames of our own kinds alone, or two sides would thank each other for ever. */
 static bool grant_due(const struct verbs_ep *ep) { return ep->received_data && owed(ep) >= ep->window / 2; }
 
-static bool can_send(const struct verbs_ep *ep) { return credits(ep) >= 2 && verbs_sq_room(ep) > ROOM_FOR_CONTROL; }
+static bool can_send(const struct verbs_ep *ep) { return credits(ep) >= 2 && verbs_sq_room(&ep->sq) > ROOM_FOR_CONTROL; }
 
 /* ---- sending ---- */
 
@@ -80,18 +80,18 @@ static void header_write(struct verbs_ep *ep, uint8_t *out, enum verbs_frame_typ
 	rpwi_put_le32(out + 4, grant(ep));
 }
 
-static int post_inline(struct verbs_ep *ep, const uint8_t *buf, size_t len)
+static int post_inline(struct verbs_ep *ep, const uint8_t *buf, size_t len, bool signal)
 {
 	struct ibv_sge sge = {.addr = (uintptr_t)buf, .length = (uint32_t)len};
-	struct ibv_send_wr wr = {.sg_list = &sge, .num_sge = 1, .opcode = IBV_WR_SEND, .send_flags = IBV_SEND_INLINE};
-	return rpwi_verbs_post(ep, &wr, VERBS_SQE_PLAIN, NULL);
+	struct ibv_send_wr wr = {.sg_list = &sge, .num_sge = 1, .opcode = IBV_WR_SEND, .send_flags = IBV_SEND_INLINE | (signal ? IBV_SEND_SIGNALED : 0)};
+	return rpwi_verbs_post(&ep->sq, &wr, VERBS_SQE_PLAIN, NULL);
 }
 
 static int post_slot(struct verbs_ep *ep, struct verbs_slot *s, size_t len)
 {
 	struct ibv_sge sge = {.addr = (uintptr_t)s->buf, .length = (uint32_t)len, .lkey = s->lkey};
 	struct ibv_send_wr wr = {.sg_list = &sge, .num_sge = 1, .opcode = IBV_WR_SEND};
-	int rc = rpwi_verbs_post(ep, &wr, VERBS_SQE_SLOT, s);
+	int rc = rpwi_verbs_post(&ep->sq, &wr, VERBS_SQE_SLOT, s);
 	if (rc)
 		verbs_slot_put(&ep->p->tx, s);
 	return rc;
@@ -136,26 +136,29 @@ int rpwi_verbs_send(struct tran_ep *base, const void *head, size_t head_len, con
 	uint8_t *out = inlined ? small : s->buf;
 	header_write(ep, out, VERBS_FRAME_DATA, head_len);
 	gather(out + VERBS_HEADER_BYTES, head, head_len, iov, iovcnt);
-	int rc = inlined ? post_inline(ep, out, len) : post_slot(ep, s, len);
+	int rc = inlined ? post_inline(ep, out, len, false) : post_slot(ep, s, len);
 	ep->sent += !rc;
 	return rc;
 }
 
 bool rpwi_verbs_control(struct verbs_ep *ep, enum verbs_frame_type type)
 {
-	uint8_t buf[VERBS_HEADER_BYTES + HELLO_BYTES];
+	uint8_t buf[VERBS_HEADER_BYTES + VERBS_LANE_BYTES];
 	size_t len = VERBS_HEADER_BYTES;
-	if (!credits(ep) || !verbs_sq_room(ep))
+	if (!credits(ep) || !verbs_sq_room(&ep->sq))
 		return false;
 	header_write(ep, buf, type, 0);
 	if (type == VERBS_FRAME_HELLO) {
 		rpwi_put_le32(buf + len, ep->peer_nonce);
 		rpwi_put_le32(buf + len + 4, ep->t->nonce);
 		len += HELLO_BYTES;
+	} else if (type == VERBS_FRAME_LANE) {
+		rpwi_verbs_lane_body(ep, buf + len);
+		len += VERBS_LANE_BYTES;
 	}
 	int rc;
 	if (len <= ep->p->inline_max) {
-		rc = post_inline(ep, buf, len);
+		rc = post_inline(ep, buf, len, type == VERBS_FRAME_BYE); /* its completion ends the endpoint */
 	} else {
 		struct verbs_slot *s = rpwi_verbs_slot_get(ep->p, &ep->p->tx, VERBS_TX_SLOTS_MAX);
 		if (!s)
@@ -213,6 +216,10 @@ void rpwi_verbs_frame_came(struct verbs_ep *ep, const uint8_t *buf, size_t len)
 		return;
 	}
 	ep->peer_granted = granted;
+	if (ep->state == VERBS_EP_CLOSING) { /* only its credits count */
+		ep->bye_heard |= buf[0] == VERBS_FRAME_BYE;
+		return;
+	}
 	switch (buf[0]) {
 	case VERBS_FRAME_HELLO:
 		hello_came(ep, buf + VERBS_HEADER_BYTES, len - VERBS_HEADER_BYTES);
@@ -222,13 +229,18 @@ void rpwi_verbs_frame_came(struct verbs_ep *ep, const uint8_t *buf, size_t len)
 		break;
 	case VERBS_FRAME_CREDIT:
 		break;
+	case VERBS_FRAME_LANE:
+		if (ep->state == VERBS_EP_UP)
+			rpwi_verbs_lane_came(ep, buf + VERBS_HEADER_BYTES, len - VERBS_HEADER_BYTES);
+		break;
 	case VERBS_FRAME_BYE:
+		ep->bye_heard = true;
 		rpwi_verbs_ep_fail(ep, RPW_ERR_PEER_GONE, "the peer closed its endpoint");
 		break;
 	default:
 		rpwi_verbs_ep_fail(ep, RPW_ERR_PROTOCOL, "a frame of type %u came, which there is not", buf[0]);
 	}
-	if (ep->state == VERBS_EP_UP && (ep->want_room || grant_due(ep)))
+	if (ep->state == VERBS_EP_UP && (ep->want_room || grant_due(ep) || (ep->lane && ep->lane->say)))
 		verbs_todo(ep);
 }
 
@@ -236,6 +248,8 @@ void rpwi_verbs_ep_work(struct verbs_ep *ep)
 {
 	if (ep->state != VERBS_EP_UP)
 		return;
+	if (ep->lane && ep->lane->say && rpwi_verbs_control(ep, VERBS_FRAME_LANE))
+		ep->lane->say = false;
 	if (grant_due(ep))
 		rpwi_verbs_control(ep, VERBS_FRAME_CREDIT); /* without room: when some is retired, or credits come */
 	rpwi_verbs_ops_pump(ep);

@@ -8,7 +8,7 @@
 #include "base/fail.h"
 #include "ropeway.h"
 
-enum { VERSION = 1, HEAD_BYTES = 28, PORT_BYTES = 24 + VERBS_NAME_BYTES, GID_BYTES = 19, MTU_MIN = 1, MTU_MAX = 5, WINDOW_LIMIT = 1024 };
+enum { VERSION = 1, HEAD_BYTES = 32, CHECK_AT = 28, PORT_BYTES = 24 + VERBS_NAME_BYTES, GID_BYTES = 19, MTU_MIN = 1, MTU_MAX = 5, WINDOW_LIMIT = 1024 };
 _Static_assert(HEAD_BYTES + VERBS_PORTS_MAX * (PORT_BYTES + VERBS_GIDS_MAX * GID_BYTES) <= TRAN_HANDLE_MAX, "a full offer is a handle");
 static const char magic[4] = {'R', 'P', 'W', 'V'};
 
@@ -63,6 +63,14 @@ static bool same_prefix(const uint8_t *a, const uint8_t *b, unsigned bits)
 
 /* ---- the handle ---- */
 
+uint32_t rpwi_verbs_check(const uint8_t *bytes, size_t len)
+{
+	uint32_t h = 2166136261u; /* FNV-1a: against accidents, not against forgers */
+	for (size_t i = 0; i < len; i++)
+		h = (h ^ bytes[i]) * 16777619u;
+	return h;
+}
+
 size_t rpwi_verbs_offer_write(const struct verbs_offer *o, uint8_t *out, size_t room)
 {
 	uint8_t *p = out;
@@ -97,6 +105,8 @@ size_t rpwi_verbs_offer_write(const struct verbs_offer *o, uint8_t *out, size_t 
 			memcpy(p + 3, t->gid[g].raw, 16);
 		}
 	}
+	memset(out + CHECK_AT, 0, 4);
+	rpwi_put_le32(out + CHECK_AT, rpwi_verbs_check(out, (size_t)(p - out)));
 	return (size_t)(p - out);
 }
 
@@ -151,7 +161,12 @@ int rpwi_verbs_offer_read(struct verbs_offer *o, const uint8_t *in, size_t len)
 	o->window = get_le16(in + 6);
 	o->nonce = rpwi_get_le32(in + 8);
 	memcpy(o->sees, in + 12, 16);
-	bool good = o->ports && o->ports <= VERBS_PORTS_MAX && o->window >= 2 && o->window <= WINDOW_LIMIT;
+	uint32_t check = rpwi_verbs_check(in, CHECK_AT);
+	for (size_t i = 0; i < 4; i++)
+		check *= 16777619u; /* the four bytes of the check count as zeros */
+	for (size_t i = HEAD_BYTES; i < len; i++)
+		check = (check ^ in[i]) * 16777619u;
+	bool good = check == rpwi_get_le32(in + CHECK_AT) && o->ports && o->ports <= VERBS_PORTS_MAX && o->window >= 2 && o->window <= WINDOW_LIMIT;
 	for (unsigned i = 0; good && i < o->ports; i++)
 		good = port_read(&o->port[i], &p, end);
 	if (good && p == end)

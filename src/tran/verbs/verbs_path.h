@@ -49,6 +49,8 @@ int rpwi_verbs_offer_read(struct verbs_offer *o, const uint8_t *in, size_t len);
 /* Both sides come to the same pair. False: no two of them reach each other. */
 bool rpwi_verbs_choose(const struct verbs_offer *own, const struct verbs_offer *peer, bool own_active, bool same_host, struct verbs_choice *out);
 
+/* A check sum of handles and descriptions. */
+uint32_t rpwi_verbs_check(const uint8_t *bytes, size_t len);
 bool rpwi_verbs_gid_is_ipv4(const uint8_t *gid);
 const char *rpwi_verbs_gid_text(const uint8_t *gid, char *out, size_t room);
 /* A numeric address as a GID; zero when it is none. */

@@ -358,24 +358,24 @@ void rpwi_verbs_events_drain(struct verbs_plane *p)
 	}
 }
 
-/* ---- QPN -> endpoint ---- */
+/* ---- QPN -> queue ---- */
 
 static uint32_t map_hash(uint32_t qpn) { return (qpn * 2654435761u) >> 8; }
 
-static void map_put(struct verbs_plane *p, struct verbs_ep *ep)
+static void map_put(struct verbs_plane *p, struct verbs_sq *q)
 {
-	uint32_t i = map_hash(ep->qp->qp_num) & p->map_mask;
+	uint32_t i = map_hash(q->qp->qp_num) & p->map_mask;
 	while (p->map[i])
 		i = (i + 1) & p->map_mask;
-	p->map[i] = ep;
+	p->map[i] = q;
 }
 
-int rpwi_verbs_map_add(struct verbs_plane *p, struct verbs_ep *ep)
+int rpwi_verbs_map_add(struct verbs_plane *p, struct verbs_sq *q)
 {
 	if (!p->map || p->map_used * 2 >= p->map_mask) {
-		struct verbs_ep **old = p->map;
+		struct verbs_sq **old = p->map;
 		uint32_t old_size = old ? p->map_mask + 1 : 0, size = old ? old_size * 2 : 16;
-		struct verbs_ep **map = calloc(size, sizeof(struct verbs_ep *));
+		struct verbs_sq **map = calloc(size, sizeof(struct verbs_sq *));
 		if (!map)
 			return -ENOMEM;
 		p->map = map;
@@ -385,30 +385,28 @@ int rpwi_verbs_map_add(struct verbs_plane *p, struct verbs_ep *ep)
 				map_put(p, old[i]);
 		free(old);
 	}
-	map_put(p, ep);
+	map_put(p, q);
 	p->map_used++;
+	q->mapped = true;
 	return 0;
 }
 
-void rpwi_verbs_map_del(struct verbs_plane *p, const struct verbs_ep *ep)
+void rpwi_verbs_map_del(struct verbs_plane *p, const struct verbs_sq *q)
 {
-	uint32_t i = map_hash(ep->qp->qp_num) & p->map_mask;
-	for (; p->map && p->map[i] != ep; i = (i + 1) & p->map_mask)
-		if (!p->map[i])
-			return;
-	if (!p->map)
-		return;
+	uint32_t i = map_hash(q->qp->qp_num) & p->map_mask;
+	while (p->map[i] != q)
+		i = (i + 1) & p->map_mask;
 	p->map[i] = NULL;
 	p->map_used--;
 	/* What follows it may have been pushed on by it. */
 	for (i = (i + 1) & p->map_mask; p->map[i]; i = (i + 1) & p->map_mask) {
-		struct verbs_ep *e = p->map[i];
+		struct verbs_sq *moved = p->map[i];
 		p->map[i] = NULL;
-		map_put(p, e);
+		map_put(p, moved);
 	}
 }
 
-struct verbs_ep *rpwi_verbs_map_find(const struct verbs_plane *p, uint32_t qpn)
+struct verbs_sq *rpwi_verbs_map_find(const struct verbs_plane *p, uint32_t qpn)
 {
 	if (!p->map)
 		return NULL;

@@ -1,7 +1,7 @@
 /* verbs_rma.c - registered memory, and operations on the peer's: RDMA READ and WRITE, atomics, flush.
  *
  * A description of memory has its address, length, rights, the nonce of the process's context and a key for each device: the endpoint's is taken. What lies outside is refused here and,
- * since a description can be forged, by the peer's device; then the queue pair is broken, and with it the endpoint.
+ * since a description can be forged or out of date, by the peer's device; then the lane is broken, and made anew (verbs_lane.c).
  *
  * Local memory needs a key, too. Short transfers go through a buffer of ours. For longer ones a registration that the program holds (mem_add) is used where it covers the buffer; else
  * the buffer is registered for this one operation. Keeping such registrations would be wrong on a NIC: the program may unmap the pages without telling us, and the device would go on
@@ -13,14 +13,16 @@
 
 #include <errno.h>
 #include <stdlib.h>
+#include <sys/mman.h>
 
-enum { DESC_VERSION = 1, DESC_HEAD = 24, DESC_KEY = 5, MEMS_LOOKED_AT = 16 };
+enum { DESC_VERSION = 1, DESC_HEAD = 28, DESC_CHECK_AT = 24, DESC_KEY = 5, MEMS_LOOKED_AT = 16 };
 _Static_assert(DESC_HEAD + DESC_KEY * VERBS_PLANES_MAX < TRAN_DESC_MAX, "a key for each device");
 
 struct verbs_mem {
 	struct tran_mem base;
 	struct rpwi_list link;
 	struct ibv_mr *mr[VERBS_PLANES_MAX];
+	bool ours; /* its pages, too */
 };
 
 enum op_kind { OP_GET, OP_PUT, OP_ADD, OP_SWAP, OP_FLUSH };
@@ -48,6 +50,12 @@ static uint64_t get_le64(const uint8_t *p)
 
 /* ---- registered memory ---- */
 
+/* Of all but itself. */
+static uint32_t desc_check_sum(const struct tran_desc *desc)
+{
+	return rpwi_verbs_check(desc->bytes, DESC_CHECK_AT) ^ rpwi_verbs_check(desc->bytes + DESC_HEAD, desc->len - DESC_HEAD) * 3;
+}
+
 static void desc_write(struct verbs *t, struct verbs_mem *m)
 {
 	uint8_t *d = m->base.desc.bytes, *key = d + DESC_HEAD;
@@ -65,6 +73,7 @@ static void desc_write(struct verbs *t, struct verbs_mem *m)
 		d[1]++;
 	}
 	m->base.desc.len = (uint8_t)(key - d);
+	rpwi_put_le32(d + DESC_CHECK_AT, desc_check_sum(&m->base.desc));
 }
 
 static int access_flags(unsigned access, bool atomics)
@@ -81,14 +90,20 @@ int rpwi_verbs_mem_add(struct tran *base, void *addr, size_t len, unsigned acces
 {
 	struct verbs *t = verbs_of(base);
 	bool any = !len; /* of nothing there is no key, and none is needed */
-	if (!addr && len)
-		return -EOPNOTSUPP;
 	int rc = t->planes ? 0 : rpwi_verbs_planes_open(t);
 	if (rc)
 		return rc;
 	struct verbs_mem *m = calloc(1, sizeof(*m));
 	if (!m)
 		return -ENOMEM;
+	if (!addr && len) {
+		addr = mmap(NULL, len, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+		if (addr == MAP_FAILED) {
+			free(m);
+			return -ENOMEM;
+		}
+		m->ours = true;
+	}
 	m->base = (struct tran_mem){.addr = addr, .len = len, .access = access};
 	rc = -ENOMEM;
 	for (unsigned i = 0; len && i < t->planes; i++) {
@@ -104,6 +119,8 @@ int rpwi_verbs_mem_add(struct tran *base, void *addr, size_t len, unsigned acces
 		}
 	}
 	if (!any) {
+		if (m->ours)
+			munmap(addr, len);
 		free(m);
 		return rc;
 	}
@@ -121,6 +138,8 @@ void rpwi_verbs_mem_del(struct tran *base, struct tran_mem *mem)
 		if (m->mr[i])
 			t->plane[i]->v->ibv_dereg_mr(m->mr[i]);
 	rpwi_list_del(&m->link);
+	if (m->ours)
+		munmap(m->base.addr, m->base.len);
 	free(m);
 }
 
@@ -213,8 +232,30 @@ static void op_done(struct verbs_ep *ep, struct verbs_op *op, int status)
 void rpwi_verbs_op_retired(struct verbs_ep *ep, struct verbs_op *op, int status)
 {
 	op->out--;
+	if (status != RPW_OK)
+		op->out = 0;
 	if (status != RPW_OK || (!op->out && op->posted == op->len))
 		op_done(ep, op, status);
+}
+
+bool rpwi_verbs_ops_again(struct verbs_ep *ep, bool certain)
+{
+	struct verbs_op *op = rpwi_list_empty(&ep->ops) ? NULL : RPWI_CONTAINER_OF(ep->ops.next, struct verbs_op, link);
+	if (op)
+		op->posted = op->out = 0; /* the first may have been posted in part */
+	while (!rpwi_list_empty(&ep->inflight)) {
+		op = RPWI_CONTAINER_OF(ep->inflight.prev, struct verbs_op, link);
+		if (!certain && (op->kind == OP_ADD || op->kind == OP_SWAP)) {
+			rpwi_verbs_ep_fail(ep, RPW_ERR_SYSTEM,
+				"the peer broke the queue pair with an access that was refused, and whether an atomic operation of ours took effect is not "
+				"known");
+			return false;
+		}
+		op->posted = op->out = 0;
+		rpwi_list_del(&op->link);
+		rpwi_list_add_tail(ep->ops.next, &op->link); /* before the first one */
+	}
+	return true;
 }
 
 /* ---- operations: posting ---- */
@@ -254,7 +295,7 @@ static int post_transfer(struct verbs_ep *ep, struct verbs_op *op)
 		.opcode = op->kind == OP_GET ? IBV_WR_RDMA_READ : IBV_WR_RDMA_WRITE,
 		.send_flags = inlined ? IBV_SEND_INLINE : 0,
 		.wr.rdma = {.remote_addr = op->remote + op->posted, .rkey = op->rkey}};
-	int rc = rpwi_verbs_post(ep, &wr, VERBS_SQE_OP, op);
+	int rc = rpwi_verbs_post(&ep->lane->sq, &wr, VERBS_SQE_OP, op);
 	op->posted += rc ? 0 : n;
 	return rc;
 }
@@ -269,7 +310,7 @@ static int post_atomic(struct verbs_ep *ep, struct verbs_op *op)
 			.compare_add = op->kind == OP_ADD ? op->operand : op->compare,
 			.swap = op->kind == OP_ADD ? 0 : op->operand,
 			.rkey = op->rkey}};
-	int rc = rpwi_verbs_post(ep, &wr, VERBS_SQE_OP, op);
+	int rc = rpwi_verbs_post(&ep->lane->sq, &wr, VERBS_SQE_OP, op);
 	op->posted += rc ? 0 : 8;
 	return rc;
 }
@@ -277,7 +318,7 @@ static int post_atomic(struct verbs_ep *ep, struct verbs_op *op)
 static int post_flush(struct verbs_ep *ep, struct verbs_op *op)
 {
 	struct ibv_send_wr wr = {.opcode = IBV_WR_RDMA_READ};
-	return rpwi_verbs_post(ep, &wr, VERBS_SQE_OP, op);
+	return rpwi_verbs_post(&ep->lane->sq, &wr, VERBS_SQE_OP, op);
 }
 
 /* One work request. 0; -EAGAIN; another -errno: the device refuses it. */
@@ -296,7 +337,7 @@ static int op_post(struct verbs_ep *ep, struct verbs_op *op)
 
 void rpwi_verbs_ops_pump(struct verbs_ep *ep)
 {
-	while (ep->state == VERBS_EP_UP && !rpwi_list_empty(&ep->ops) && verbs_sq_room(ep) > VERBS_SQ_FRAMES) {
+	while (ep->state == VERBS_EP_UP && !rpwi_list_empty(&ep->ops) && rpwi_verbs_lane_ready(ep) && verbs_sq_room(&ep->lane->sq)) {
 		struct verbs_op *op = RPWI_CONTAINER_OF(ep->ops.next, struct verbs_op, link);
 		int status = op->kind == OP_GET || op->kind == OP_PUT ? op_local(ep, op) : RPW_OK;
 		if (status) {
@@ -332,7 +373,8 @@ static const char *desc_check(
 	const struct verbs_ep *ep, const struct tran_desc *desc, unsigned access, uint64_t offset, uint64_t len, uint64_t *addr, uint32_t *rkey)
 {
 	const uint8_t *d = desc->bytes, *key = d + DESC_HEAD;
-	if (desc->len < DESC_HEAD || desc->len > sizeof(desc->bytes) || d[0] != DESC_VERSION || desc->len != DESC_HEAD + d[1] * DESC_KEY)
+	if (desc->len < DESC_HEAD || desc->len > sizeof(desc->bytes) || d[0] != DESC_VERSION || desc->len != DESC_HEAD + d[1] * DESC_KEY ||
+		desc_check_sum(desc) != rpwi_get_le32(d + DESC_CHECK_AT))
 		return "the description of the remote memory is garbled";
 	if (rpwi_get_le32(d + 4) != ep->peer_nonce)
 		return "the remote memory is not this peer's";
