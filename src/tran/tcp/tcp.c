@@ -9,6 +9,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <sys/epoll.h>
+#include <sys/mman.h>
 #include <sys/random.h>
 #include <sys/socket.h>
 #include <unistd.h>
@@ -23,14 +24,21 @@ enum {
 
 /* ---- what all share ---- */
 
-uint8_t *tcp_buffer_get(struct tcp *t) { return t->buffer_count ? t->buffer[--t->buffer_count] : malloc(TCP_BUFFER_LEN); }
+/* Mapped, not malloc'ed: what is not kept goes back to the system at once. */
+uint8_t *tcp_buffer_get(struct tcp *t)
+{
+	if (t->buffer_count)
+		return t->buffer[--t->buffer_count];
+	void *b = mmap(NULL, TCP_BUFFER_LEN, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+	return b == MAP_FAILED ? NULL : b;
+}
 
 void tcp_buffer_put(struct tcp *t, uint8_t *b)
 {
 	if (b && t->buffer_count < TCP_BUFFERS_KEPT)
 		t->buffer[t->buffer_count++] = b;
-	else
-		free(b);
+	else if (b)
+		munmap(b, TCP_BUFFER_LEN);
 }
 
 uint64_t tcp_random(struct tcp *t)
@@ -96,6 +104,7 @@ static int tcp_open(const struct tran_up *up, const struct tran_facts *own, stru
 	if (!t)
 		return -ENOMEM;
 	t->base = (struct tran){.ops = &tran_tcp, .up = up};
+	t->pid = getpid();
 	t->listener = -1;
 	t->streams_max = streams_wanted();
 	t->deadline_ns = t->accept_again_ns = RPWI_NEVER;
@@ -124,7 +133,7 @@ static void tcp_close(struct tran *tran)
 	close(t->epoll);
 	tcp_rma_free_ops(t);
 	while (t->buffer_count)
-		free(t->buffer[--t->buffer_count]);
+		munmap(t->buffer[--t->buffer_count], TCP_BUFFER_LEN);
 	free(t->ep);
 	free(t->mem);
 	free(t->mem_free);

@@ -14,6 +14,8 @@
 #ifndef ROPEWAY_TRAN_TCP_PRIV_H
 #define ROPEWAY_TRAN_TCP_PRIV_H
 
+#include <sys/types.h>
+
 #include "ropeway.h"
 #include "tran/tcp/tcp_wire.h"
 
@@ -150,6 +152,7 @@ struct tcp_ep {
 struct tcp {
 	struct tran base;
 	struct tran_facts own;
+	pid_t pid;
 	int epoll;
 	int listener;
 	uint16_t port;
