@@ -40,7 +40,7 @@ unsigned boot_progress(struct boot *b);
 int boot_fd(struct boot *b); /* an epoll set: readable when progress has something to do */
 uint64_t boot_deadline(const struct boot *b);
 
-/* "host:port", "[v6]:port", ":port", "host:0". 0 or enum rpw_status. */
+/* "host:port", "[v6]:port", ":port" (IPv4 and IPv6), "host:0". 0 or enum rpw_status. A host that is a name is looked up here, which may take 5 s. */
 int boot_listen(struct boot *b, const char *address, void *listener_user, struct boot_listener **out);
 int boot_listener_port(const struct boot_listener *l);
 void boot_listener_free(struct boot_listener *l);
@@ -51,11 +51,11 @@ int boot_connect(struct boot *b, const char *address, unsigned timeout_ms, void 
 void boot_set_user(struct boot_conn *c, void *conn_user);
 const struct tran_facts *boot_peer(const struct boot_conn *c);
 const char *boot_peer_text(const struct boot_conn *c); /* "host:pid 10.0.0.2:4711" */
-/* Queued, in order. 0, or RPW_ERR_LIMIT beyond BOOT_QUEUE_MAX, RPW_ERR_PEER_GONE. */
+/* Queued, in order, once accepted or connected was called. 0, or RPW_ERR_LIMIT beyond BOOT_QUEUE_MAX, RPW_ERR_PEER_GONE, RPW_ERR_INVALID (too long, or too early). */
 int boot_send(struct boot_conn *c, unsigned type, const void *data, size_t len);
 void boot_close(struct boot_conn *c); /* what is queued is sent first, for a moment */
 
-/* The facts of this process (host ID, PID, ...). */
+/* The facts of this process (host ID, PID, ...); `transports` is left to the caller. Those of a peer are what it says: well-formed, not proven. */
 void boot_own_facts(struct tran_facts *out);
 
 #endif

@@ -21,6 +21,7 @@ enum {
 	LINGER_MS = 1000,   /* how long boot_close goes on sending */
 	ACCEPTS_MAX = 32,   /* new connections a round: those that are there say their hello first */
 	PAUSE_MS = 100,     /* when no descriptor is left, until the listener tries again */
+	GRACE_MS = 200,     /* so long the oldest stranger stays, however many come after it */
 	LOG_LINES_MAX = 10, /* about strangers, each second */
 };
 

@@ -186,7 +186,10 @@ void boot_stranger_leaves(struct boot_conn *c)
 {
 	if (!c->listener)
 		return;
-	c->listener->nstrangers--;
+	if (c->listener->nstrangers-- == BOOT_STRANGERS_MAX && c->listener->paused_until_ns != RPWI_NEVER) {
+		c->listener->paused_until_ns = 0; /* a place is free: accept again */
+		boot_deadline_lower(c->b, 0);
+	}
 	c->listener = NULL;
 	rpwi_list_del(&c->stranger);
 }
@@ -218,18 +221,36 @@ static void stranger_comes(struct boot_listener *l, int fd, const struct boot_ad
 	boot_conn_read(c); /* a good peer's hello is often there already */
 }
 
+static void look_away(struct boot_listener *l, uint64_t until_ns)
+{
+	for (unsigned i = 0; i < l->nsockets; i++) {
+		struct epoll_event ev = {.events = 0, .data.ptr = &l->socket[i].source};
+		epoll_ctl(l->b->epoll_fd, EPOLL_CTL_MOD, l->socket[i].fd, &ev);
+	}
+	l->paused_until_ns = until_ns;
+	boot_deadline_lower(l->b, until_ns);
+}
+
+/* A thousand good peers may come at once: while all places are taken, the next wait in the kernel's backlog until one is free, or the oldest had the time that a good peer needs. */
+static bool waits_for_a_place(struct boot_listener *l)
+{
+	if (l->nstrangers < BOOT_STRANGERS_MAX)
+		return false;
+	const struct boot_conn *oldest = RPWI_CONTAINER_OF(l->strangers.next, struct boot_conn, stranger);
+	uint64_t until_ns = oldest->deadline_ns - (BOOT_HELLO_TIMEOUT_MS - GRACE_MS) * RPWI_NS_PER_MS;
+	if (oldest->state == CONN_LINGER || until_ns <= rpwi_now_ns())
+		return false;
+	look_away(l, until_ns);
+	return true;
+}
+
 /* No descriptor or memory is left: level-triggered, the listener would be reported again and again. It looks away for a moment, and the oldest stranger goes. */
 static void pause_listener(struct boot_listener *l, int err)
 {
 	unsigned left_out;
 	if (boot_may_log(l->b, &left_out))
 		rpwi_warn("port %d takes no connection for now: %s (ulimit -n says how many descriptors a process may have)", l->port, strerror(err));
-	for (unsigned i = 0; i < l->nsockets; i++) {
-		struct epoll_event ev = {.events = 0, .data.ptr = &l->socket[i].source};
-		epoll_ctl(l->b->epoll_fd, EPOLL_CTL_MOD, l->socket[i].fd, &ev);
-	}
-	l->paused_until_ns = rpwi_now_ns() + PAUSE_MS * RPWI_NS_PER_MS;
-	boot_deadline_lower(l->b, l->paused_until_ns);
+	look_away(l, rpwi_now_ns() + PAUSE_MS * RPWI_NS_PER_MS);
 	if (rpwi_list_empty(&l->strangers))
 		return;
 	struct boot_conn *oldest = RPWI_CONTAINER_OF(l->strangers.next, struct boot_conn, stranger);
@@ -258,7 +279,7 @@ static bool nothing_left(int err) { return err == EMFILE || err == ENFILE || err
 unsigned boot_listener_accept(struct boot_listener_socket *s)
 {
 	unsigned did = 0;
-	while (did < ACCEPTS_MAX && !s->l->dead) {
+	while (did < ACCEPTS_MAX && !s->l->dead && !waits_for_a_place(s->l)) {
 		struct boot_addr from = {.len = sizeof(from.ss)};
 		int fd = accept4(s->fd, (struct sockaddr *)&from.ss, &from.len, SOCK_NONBLOCK | SOCK_CLOEXEC);
 		if (fd >= 0) {

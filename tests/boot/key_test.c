@@ -141,6 +141,23 @@ static void test_key_files(void **state)
 	assert_non_null(strstr(rpwi_fail_text(), made));
 }
 
+/* More at once than a listener has places for strangers, each with several turns of a handshake: all come in. */
+static void test_many_at_once(void **state)
+{
+	enum { MANY = 300 };
+	struct side *a = side_new(one), *b = side_new(same);
+	struct boot_listener *l = side_listen(b, "127.0.0.1:0");
+	for (int i = 0; i < MANY; i++)
+		side_connect(a, "127.0.0.1", boot_listener_port(l), 60000);
+	for (int i = 0; i < 60000 && (a->connected < MANY || b->accepted < MANY); i++)
+		if (!(boot_progress(a->b) + boot_progress(b->b)))
+			usleep(1000);
+	assert_int_equal(a->connected, MANY);
+	assert_int_equal(a->ended, 0);
+	side_free(a);
+	side_free(b);
+}
+
 /* The other way round: what the connecting side says to whoever answers at that port. */
 static void test_connecting_side_says_nothing_in_the_clear(void **state)
 {
@@ -202,6 +219,7 @@ int main(void)
 		cmocka_unit_test(test_other_key),
 		cmocka_unit_test(test_key_on_one_side),
 		cmocka_unit_test(test_key_files),
+		cmocka_unit_test(test_many_at_once),
 		cmocka_unit_test(test_connecting_side_says_nothing_in_the_clear),
 		cmocka_unit_test(test_strangers_learn_nothing),
 	};
