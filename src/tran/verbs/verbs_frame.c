@@ -64,8 +64,8 @@ static uint32_t grant(struct verbs_ep *ep)
 	return ep->granted;
 }
 
-/* Not for frames of our own kinds alone, or two sides would thank each other for ever. */
-static bool grant_due(const struct verbs_ep *ep) { return ep->received_data && owed(ep) >= ep->window / 2; }
+/* Half a window of data; or so many of all kinds that the peer is about to have no credit to send with. Not for frames of our own kinds alone, or two sides would thank each other for ever. */
+static bool grant_due(const struct verbs_ep *ep) { return ep->received_data >= ep->window / 2 || (ep->received_data && owed(ep) + 1 >= ep->window); }
 
 static bool can_send(const struct verbs_ep *ep) { return credits(ep) >= 2 && verbs_sq_room(&ep->sq) > ROOM_FOR_CONTROL; }
 
