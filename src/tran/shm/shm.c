@@ -20,7 +20,7 @@
 #include "ropeway.h"
 #include "shm.h"
 
-enum { ROUNDS_A_CLOCK = 64, ROUNDS_A_LOOK_HURRY = 4, HURRY_ROUNDS = 1 << 20 };
+enum { PAUSE = 0, ROUNDS_A_CLOCK = 64, ROUNDS_A_LOOK_HURRY = 4, HURRY_ROUNDS = 1 << 20 };
 
 uint64_t rpwi_shm_nonce(struct shm *t)
 {
@@ -249,6 +249,11 @@ static void link_swap(struct shm *t, unsigned a, unsigned b)
 static unsigned links_round(struct shm *t)
 {
 	unsigned n = 0;
+	if (RPWI_LIKELY(t->link_count <= SHM_COLD_SLICE)) {
+		for (unsigned i = 0; i < t->link_count; i++)
+			n += link_round(t->links[i]);
+		return n;
+	}
 	for (unsigned i = 0; i < t->hot_count; i++)
 		n += link_round(t->links[i]);
 	unsigned cold = t->link_count - t->hot_count;
