@@ -109,7 +109,8 @@ static struct tcp_chunk *chunk_new(struct tcp_stream *s, struct tcp_op *op, size
 			continue;
 		s->chunk_count++;
 		op->chunks++;
-		*c = (struct tcp_chunk){.op = op, .id = ++s->chunk_seq * TCP_WINDOW + i, .len = (uint32_t)len, .local = op->local + op->issued};
+		*c = (struct tcp_chunk){
+			.op = op, .id = ++s->chunk_seq * TCP_WINDOW + i, .len = (uint32_t)len, .local = op->local ? op->local + op->issued : NULL};
 		return c;
 	}
 	return NULL;

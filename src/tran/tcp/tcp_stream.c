@@ -145,6 +145,8 @@ void tcp_stream_forget_mem(struct tcp_stream *s, struct tcp_mem *m)
 
 static size_t tx_used(const struct tcp_stream *s) { return s->tx_end - s->tx_start; }
 
+static struct iovec tx_iov(const struct tcp_stream *s) { return s->tx ? (struct iovec){s->tx + s->tx_start, tx_used(s)} : (struct iovec){0}; }
+
 static bool tx_room(struct tcp_stream *s, size_t len)
 {
 	if (!s->tx) {
@@ -271,7 +273,7 @@ void tcp_stream_send(struct tcp_stream *s)
 {
 	s->blocked = false;
 	while ((s->state == TCP_UP || s->state == TCP_LINGERING) && !s->send_errno && has_to_send(s)) {
-		struct iovec iov[4], tx = {s->tx + s->tx_start, tx_used(s)};
+		struct iovec iov[4], tx = tx_iov(s);
 		uint8_t tail[TCP_HEADER_LEN];
 		int n = 0;
 		bool item_first = s->item_sent > 0;
@@ -418,7 +420,7 @@ static void append(struct tcp_stream *s, const struct iovec *iov, int n, size_t 
 static void send_direct(struct tcp_stream *s, struct iovec *iov, int n, size_t frame_len)
 {
 	size_t before = tx_used(s);
-	iov[0] = (struct iovec){s->tx + s->tx_start, before};
+	iov[0] = tx_iov(s);
 	ssize_t r = send_some(s, before ? iov : iov + 1, before ? n : n - 1);
 	size_t sent = r > 0 ? (size_t)r : 0;
 	if (sent < before + frame_len) {
