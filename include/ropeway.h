@@ -126,12 +126,14 @@ RPW_API void rpw_endpoint_on_close(rpw_endpoint *ep, rpw_closed_fn fn, void *arg
 RPW_API int rpw_flush(rpw_endpoint *ep, rpw_request **req);
 /* What is posted after it takes effect at the peer after what was posted before: for puts, atomics and notifications. */
 RPW_API int rpw_fence(rpw_endpoint *ep);
-/* Close. What is still under way completes with RPW_ERR_CANCELED, the peer's with RPW_ERR_PEER_GONE: flush first where that matters. */
+/* Close. What is still under way completes with RPW_ERR_CANCELED, the peer's with RPW_ERR_PEER_GONE: flush first where that matters. What the peer had sent whole can be received
+ * until then, also after it has gone. Inside a callback the endpoint closes when the callback's rpw_progress returns. Its remote keys are the caller's to destroy. */
 RPW_API void rpw_endpoint_close(rpw_endpoint *ep);
 
 /* ---- requests ----
  * A call that posts gives RPW_OK when it is complete already: then *req is NULL. RPW_IN_PROGRESS: *req is the request, to be freed by the caller. Negative: nothing was posted.
- * With `req` NULL the request frees itself when complete. */
+ * With `req` NULL the request frees itself when complete. Receives (rpw_recv, rpw_recv_obj) give a request whenever one is asked for, complete or not: its completion says length, tag and sender.
+ * A request may be tested, waited on and freed after its endpoint was closed, but not after its context was destroyed. Callbacks of requests that rpw_endpoint_close ends run in the next rpw_progress. */
 typedef struct {
 	int status;         /* RPW_OK, RPW_IN_PROGRESS or an error */
 	size_t length;      /* of the message */
@@ -186,7 +188,7 @@ RPW_API void rpw_memory_release(rpw_memory *m);
 /* What a peer needs to reach it: opaque bytes, at most RPW_RKEY_BYTES_MAX. Gives their number. */
 enum { RPW_RKEY_BYTES_MAX = 512 };
 RPW_API int rpw_memory_pack(const rpw_memory *m, void *out, size_t room);
-/* Refused by name when it is garbled, of another version, or of memory that this endpoint's peer does not have. */
+/* Refused by name when it is garbled, of another version, or of memory that this endpoint's peer does not have. The endpoint has to be connected. */
 RPW_API int rpw_rkey_unpack(rpw_endpoint *ep, const void *packed, size_t len, rpw_rkey **out);
 RPW_API void rpw_rkey_destroy(rpw_rkey *k);
 
@@ -214,8 +216,11 @@ RPW_API void rpw_on_notify(rpw_context *c, rpw_notify_fn fn, void *arg);
 
 typedef struct {
 	size_t size;
-	uint64_t sent, received, bytes_sent, bytes_received, unexpected, unexpected_bytes, waited_for_room, strangers_refused, path_changes;
-	unsigned endpoints, listeners, requests;
+	uint64_t sent, received, bytes_sent, bytes_received; /* messages of all kinds */
+	uint64_t unexpected, unexpected_bytes;               /* messages that came before their receive; how many bytes of them are held now */
+	uint64_t waited_for_room;                            /* sends that the peer had no room for at first */
+	uint64_t strangers_refused, path_changes;
+	unsigned endpoints, listeners, requests; /* now */
 } rpw_statistics;
 RPW_API int rpw_context_statistics(rpw_context *c, rpw_statistics *s /* size filled in */);
 

@@ -222,9 +222,12 @@ static void deadline_set(rpw_endpoint *ep, uint64_t deadline_ns)
 	ep->c->timers_next_ns = RPWI_MIN(ep->c->timers_next_ns, deadline_ns);
 }
 
+/* A path may take its share of the time that is left, so that there is some for those after it. */
 static unsigned path_timeout_ms(rpw_endpoint *ep)
 {
 	uint64_t now = rpwi_now_ns(), left = ep->until_ns > now ? (ep->until_ns - now) / RPWI_NS_PER_MS : 0;
+	if (ep->candidate < ep->orders)
+		left /= (uint64_t)(ep->orders - ep->candidate + 1);
 	return (unsigned)RPWI_MAX(RPWI_MIN(left, (uint64_t)PATH_MS), (uint64_t)200);
 }
 
@@ -305,6 +308,8 @@ static void path_is_up(rpw_endpoint *ep)
 {
 	rpw_context *c = ep->c;
 	bool first = !ep->was_up;
+	if (first && !ep->active && !ep->listener)
+		return; /* its listener was just destroyed; what is to do knows */
 	ep->state = EP_UP;
 	ep->was_up = true;
 	c->connecting--;

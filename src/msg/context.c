@@ -46,7 +46,9 @@ static const struct {
 	{ERANGE, RPW_ERR_ACCESS},
 	{EINVAL, RPW_ERR_INVALID},
 	{EOPNOTSUPP, RPW_ERR_NOT_SUPPORTED},
-	{EPIPE, RPW_ERR_PEER_GONE}, {ENOTCONN, RPW_ERR_PEER_GONE}, {ESHUTDOWN, RPW_ERR_PEER_GONE},
+	{EPIPE, RPW_ERR_PEER_GONE},
+	{ENOTCONN, RPW_ERR_PEER_GONE},
+	{ESHUTDOWN, RPW_ERR_PEER_GONE},
 	{ECONNRESET, RPW_ERR_PEER_GONE},
 	{ESRCH, RPW_ERR_PEER_GONE},
 	{ETIMEDOUT, RPW_ERR_TIMEOUT},
@@ -345,7 +347,8 @@ int rpw_progress(rpw_context *c)
 	for (int i = 0; i < c->tn; i++)
 		if (c->t[i].endpoints)
 			n += (int)c->t[i].ops->progress(c->t[i].tran);
-	if (RPWI_UNLIKELY(!(++c->polls & 63) || c->connecting))
+	/* The control path is looked after more often while nothing else happens. */
+	if (RPWI_UNLIKELY(!(++c->polls & (n ? 63 : 7)) || c->connecting))
 		n += progress_control(c);
 	if (RPWI_UNLIKELY(!rpwi_list_empty(&c->work)))
 		n += work_do(c);

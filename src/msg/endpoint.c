@@ -146,10 +146,10 @@ void ep_fail(rpw_endpoint *ep, int status, const char *why)
 	if (ep->state == EP_FAILED)
 		return;
 	char *text = strdup(why && *why ? why : "no reason was recorded"); /* `why` may be what ep_say_why replaces */
-	bool known = ep->active || ep->accepted;
+	bool known = ep->active || ep->accepted, talked = ep->state != EP_BOOT;
 	state_leave(ep);
 	ep->status = status;
-	if (ep->boot && !ep->gone_heard)
+	if (ep->boot && talked && !ep->gone_heard)
 		connect_bye(ep, text ? text : "");
 	connect_path_close(ep);
 	control_close(ep);

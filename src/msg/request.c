@@ -234,6 +234,7 @@ int rpw_cancel(rpw_request *r)
 	default: /* bytes are moving: it ends as it would have */
 		if (r->kind == REQ_CONNECT) {
 			r->ep->status = RPW_ERR_CANCELED;
+			ep_say_why(r->ep, "connecting was canceled");
 			msg_todo(r->ep, TODO_FAIL);
 		}
 		break;

@@ -18,7 +18,8 @@ struct fake_knobs {
 };
 extern struct fake_knobs fake;
 uint64_t fake_random(void);
-/* Frames that a peer of bad will sends: into the endpoint that is the `nth` made. */
-void fake_inject(unsigned nth, const void *head, unsigned head_len, const void *body, unsigned body_len);
+/* Frames that a peer of bad will sends, into the endpoint of that number. */
+uint64_t fake_last_made(void);
+void fake_inject(uint64_t nth, const void *head, unsigned head_len, const void *body, unsigned body_len);
 
 #endif

@@ -1,5 +1,7 @@
 /* msg_test.c - every public call's contract, both sides in one thread. Linked twice: with the fakes (transports in memory, which can be made to misbehave) and with the real ones;
  * MSG_TRANSPORTS names what to go over. */
+#include <sys/resource.h>
+
 #include "pair.h"
 
 #ifdef MSG_FAKE
@@ -686,6 +688,157 @@ static void a_wait_times_out_and_goes_on(void **state)
 	pair_close(&p);
 }
 
+/* The one that listens is the last made. A peer of bad will may fail its endpoint, and nothing else. */
+#ifdef MSG_FAKE
+#include "msg/wire.h"
+static void hostile_frames(void **state)
+{
+	static char region[4096];
+	for (int round = 0; round < 400; round++) {
+		struct pair p;
+		fake.seed = (uint64_t)round * 7919 + 3;
+		pair_open(&p, transport);
+		rpw_memory *m;
+		rpw_memory_register(p.b, region, sizeof(region), RPW_MEMORY_HOST, 7, &m);
+		rpw_request *r[8];
+		static char in[8][64];
+		void *obj = NULL;
+		size_t obj_len;
+		for (int i = 0; i < 8; i++)
+			rpw_recv(p.b, p.eb, in[i], sizeof(in[i]), (uint64_t)i, 7, &r[i]);
+		if (round & 1)
+			rpw_recv_obj(p.eb, NULL, NULL, &obj, &obj_len, NULL);
+		rpw_send_obj(p.eb, region, sizeof(region), NULL);
+		rpw_send(p.eb, region, sizeof(region), 1, NULL);
+		rpw_flush(p.eb, NULL);
+		for (int i = 0; i < 30; i++) {
+			struct frame_head h = {(uint8_t)(fake_random() % (FRAME_TYPES + 2)), (uint8_t)(fake_random() % 4), (uint16_t)(fake_random() % 3),
+				(uint32_t)fake_random(), fake_random() % 4 ? fake_random() % 8 : (uint64_t)1 << 32 | fake_random() % 4};
+			uint8_t body[600];
+			size_t len = fake_random() % 3 ? fake_random() % 64 : fake_random() % sizeof(body);
+			for (size_t k = 0; k < len; k++)
+				body[k] = fake_random() % 2 ? 0 : (uint8_t)fake_random();
+			struct rts_body *rts = (struct rts_body *)(void *)body;
+			if ((h.type == FRAME_RTS || h.type == FRAME_DESCRIBE) && fake_random() % 4) {
+				uint64_t piece = fake_random() % 3 ? 5000 : fake_random();
+				*rts = (struct rts_body){.number = fake_random() % 8, .len = piece, .pieces = 1, .am_header_len = fake_random() % 8 ? 0 : 4};
+				memcpy(body + 24, &piece, 8);
+				body[32] = 8;
+				len = 24 + 9 + 8 + rts->am_header_len;
+				h.tag &= 0xff;
+			}
+			if (h.type == FRAME_ATOMIC)
+				len = sizeof(struct atomic_body);
+			if (h.type == FRAME_NOTIFY)
+				len = 8;
+			fake_inject(fake_last_made(), &h, fake_random() % 16 ? sizeof(h) : (unsigned)(fake_random() % sizeof(h)), body, (unsigned)len);
+			both(&p);
+		}
+		for (int i = 0; i < 20; i++)
+			both(&p);
+		for (int i = 0; i < 8; i++)
+			rpw_request_free(r[i]);
+		rpw_memory_release(m);
+		pair_close(&p);
+		free(obj);
+	}
+}
+#endif
+
+static void the_next_path_when_one_does_not_come_up(void **state)
+{
+#ifdef MSG_FAKE
+	for (int how = 0; how < 2; how++) {
+		struct pair p;
+		fake.no_ready = how == 0;
+		fake.refuse_make = how == 1;
+		pair_timeout_ms = 1000; /* of which the first path gets a part */
+		pair_open(&p, NULL);
+		pair_timeout_ms = 0;
+		rpw_endpoint_information a = {.size = sizeof(a)};
+		rpw_endpoint_info(p.ea, &a);
+		assert_string_equal(a.transport, "fake_b");
+		assert_non_null(strstr(a.why, "fake_a"));
+		pair_close(&p);
+	}
+	/* None left: refused by name. */
+	fake.refuse_make = true;
+	struct pair p = {0};
+	rpw_context_options o = {.size = sizeof(o), .transports = "fake_a"};
+	rpw_context_create(&o, &p.a);
+	rpw_context_create(&o, &p.b);
+	rpw_listener_create(p.b, ":0", pair_accept, &p, &p.l);
+	char address[64];
+	snprintf(address, sizeof(address), "127.0.0.1:%d", rpw_listener_port(p.l));
+	rpw_request *r;
+	rpw_connect(p.a, address, NULL, &p.ea, &r);
+	assert_int_equal(finish(&p, r, NULL), RPW_ERR_UNREACHABLE);
+	rpw_endpoint_information a = {.size = sizeof(a)};
+	rpw_endpoint_info(p.ea, &a);
+	assert_int_equal(a.status, RPW_ERR_UNREACHABLE);
+	assert_non_null(strstr(a.why, "fake_a"));
+	pair_close(&p);
+#endif
+}
+
+static struct {
+	rpw_endpoint *ep[1000];
+	int n;
+} crowd;
+static void crowd_accept(rpw_listener *l, rpw_endpoint *ep, void *arg) { crowd.ep[crowd.n++] = ep; }
+
+static void a_thousand_endpoints(void **state)
+{
+	enum { N = 1000 };
+	if (!strcmp(transport, "tcp"))
+		return; /* both ends in one process: more descriptors than a test may have */
+	struct rlimit files;
+	getrlimit(RLIMIT_NOFILE, &files);
+	files.rlim_cur = files.rlim_max;
+	setrlimit(RLIMIT_NOFILE, &files);
+	struct pair p = {0};
+	rpw_context_options o = {.size = sizeof(o), .transports = transport};
+	assert_int_equal(rpw_context_create(&o, &p.a), 0);
+	assert_int_equal(rpw_context_create(&o, &p.b), 0);
+	crowd.n = 0;
+	assert_int_equal(rpw_listener_create(p.b, "127.0.0.1:0", crowd_accept, NULL, &p.l), 0);
+	char address[64];
+	snprintf(address, sizeof(address), "127.0.0.1:%d", rpw_listener_port(p.l));
+	static rpw_endpoint *ep[N];
+	static rpw_request *r[N];
+	for (int i = 0; i < N; i++) {
+		assert_int_equal(rpw_connect(p.a, address, NULL, &ep[i], &r[i]), RPW_IN_PROGRESS);
+		if (i % 50 == 49)
+			for (int k = i - 49; k <= i; k++)
+				assert_int_equal(finish(&p, r[k], NULL), RPW_OK);
+	}
+	for (long i = 0; i < 20000000 && crowd.n < N; i++)
+		both(&p);
+	assert_int_equal(crowd.n, N);
+	static uint64_t in[N];
+	for (int i = 0; i < N; i++) {
+		uint64_t v = mix((uint64_t)i);
+		rpw_request *s;
+		assert_true(rpw_send(ep[i], &v, 8, 7, &s) >= 0);
+		assert_int_equal(finish(&p, s, NULL), RPW_OK);
+	}
+	/* From each its own, whatever the order in which they are asked. */
+	for (int i = N - 1; i >= 0; i--) {
+		rpw_completion done;
+		assert_int_equal(rpw_recv(p.b, crowd.ep[i], &in[i], 8, 7, ALL, &r[i]), RPW_IN_PROGRESS);
+		assert_int_equal(finish(&p, r[i], &done), RPW_OK);
+		assert_ptr_equal(done.from, crowd.ep[i]);
+	}
+	uint64_t sum = 0, expect = 0;
+	for (int i = 0; i < N; i++) {
+		sum += in[i];
+		expect += mix((uint64_t)i);
+	}
+	assert_int_equal(sum, expect);
+	rpw_context_destroy(p.a);
+	rpw_context_destroy(p.b);
+}
+
 #include "soak.h"
 
 int main(int argc, char **argv)
@@ -708,8 +861,11 @@ int main(int argc, char **argv)
 		cmocka_unit_test_setup(many_posted_receives, quiet),
 		cmocka_unit_test_setup(arguments_are_checked, quiet),
 		cmocka_unit_test_setup(a_wait_times_out_and_goes_on, quiet),
+		cmocka_unit_test_setup(the_next_path_when_one_does_not_come_up, quiet),
+		cmocka_unit_test_setup(a_thousand_endpoints, quiet),
 		cmocka_unit_test_setup(soak, quiet),
 #ifdef MSG_FAKE
+		cmocka_unit_test_setup(hostile_frames, quiet),
 		cmocka_unit_test_setup(soak_with_misbehaviour, quiet),
 		cmocka_unit_test_setup(soak_with_broken_paths, quiet),
 #endif

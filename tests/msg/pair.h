@@ -19,6 +19,8 @@ struct pair {
 	rpw_endpoint *ea, *eb;
 };
 
+static unsigned pair_timeout_ms; /* 0: the default */
+
 static inline uint64_t mix(uint64_t x)
 {
 	x = (x ^ x >> 30) * 0xbf58476d1ce4e5b9ull;
@@ -75,7 +77,8 @@ static inline void pair_open_with(struct pair *p, const char *transports, const 
 	char address[64];
 	snprintf(address, sizeof(address), "127.0.0.1:%d", rpw_listener_port(p->l));
 	rpw_request *r;
-	assert_int_equal(rpw_connect(p->a, address, NULL, &p->ea, &r), RPW_IN_PROGRESS);
+	rpw_connect_options co = {.size = sizeof(co), .timeout_ms = pair_timeout_ms};
+	assert_int_equal(rpw_connect(p->a, address, &co, &p->ea, &r), RPW_IN_PROGRESS);
 	assert_int_equal(finish(p, r, NULL), RPW_OK);
 	for (long i = 0; i < 20000000 && !p->eb; i++)
 		both(p);
