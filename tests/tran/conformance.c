@@ -277,6 +277,46 @@ static void case_rma(struct side *s) { rma_case(s, false, false); }
 static void case_rma_allocated(struct side *s) { rma_case(s, true, false); }
 static void case_rma_sleeping(struct side *s) { rma_case(s, false, true); }
 
+/* The passive side progresses now and then only: what began with its help goes on without, or waits; the bytes are right either way. */
+static void case_rma_stops(struct side *s)
+{
+	enum { LEN = 3 << 20, ROUNDS = 24 };
+	struct end e = {.done = rma_done};
+	struct tran_mem *m = NULL;
+	struct tran_desc d;
+	size_t len;
+	uint8_t *mine = malloc(LEN);
+	REQUIRE(pair_connect(s, &e), "%s", e.why);
+	if (s->which == 1) {
+		char c;
+		REQUIRE(!s->ops->mem_add(s->t, mine, LEN, TRAN_READ | TRAN_WRITE, &m));
+		pattern_fill(mine, LEN, 42, 0);
+		REQUIRE(pair_say(s, &m->desc, sizeof m->desc));
+		for (unsigned i = 0; recv(s->talk, &c, 1, MSG_DONTWAIT) < 0; i++) {
+			uint64_t end = rpwi_now_ns() + 1000 * (20 + i * 37 % 300);
+			while (rpwi_now_ns() < end)
+				s->ops->progress(s->t);
+			usleep(i % 4 ? 300 : 8000);
+		}
+		REQUIRE(pattern_check(mine, LEN, ROUNDS - 1, 0) < 0);
+		s->ops->mem_del(s->t, m);
+	} else {
+		REQUIRE(pair_hear(s, &d, sizeof d, &len));
+		for (uint64_t i = 0; i < ROUNDS; i++) {
+			memset(mine, 0, LEN);
+			REQUIRE(rma(&e, false, &d, 0, mine, LEN) == RPW_OK);
+			ssize_t wrong = pattern_check(mine, LEN, i ? i - 1 : 42, 0);
+			REQUIRE(wrong < 0, "get %llu: byte %zd", (unsigned long long)i, wrong);
+			pattern_fill(mine, LEN, i, 0);
+			REQUIRE(rma(&e, true, &d, 0, mine, LEN) == RPW_OK && flush(&e) == RPW_OK);
+		}
+		REQUIRE(pair_say(s, "x", 1));
+	}
+	REQUIRE(pair_sync(s));
+	free(mine);
+	s->ops->ep_close(e.ep);
+}
+
 /* Both sides put into, get from and add to each other's memory, with frames in between: as many operations as the transport takes. */
 static void mixed_frame(struct end *e, const uint8_t *head, size_t head_len, const uint8_t *body, size_t body_len)
 {
@@ -673,6 +713,70 @@ static void case_many(struct side *s)
 	REQUIRE(pair_sync(s));
 }
 
+/* One context with endpoints to many others: all are heard, however many there are, and each end is told to its own endpoint only. */
+struct other {
+	struct side side;
+	struct end end;
+};
+static void contexts_frame(struct end *e, const uint8_t *head, size_t head_len, const uint8_t *body, size_t body_len)
+{
+	uint64_t which = (uint64_t)(uintptr_t)e->arg;
+	REQUIRE(head_len == 16 && pattern_check(head, 16, which, 0) < 0 && pattern_check(body, body_len, which, 16) < 0, "context %llu",
+		(unsigned long long)which);
+}
+static void case_contexts(struct side *s)
+{
+	enum { CONTEXTS = 40, FRAMES = 60 };
+	struct other *o = calloc(CONTEXTS, sizeof *o);
+	uint8_t text[600], a[TRAN_HANDLE_MAX], b[TRAN_HANDLE_MAX];
+	for (uint64_t i = 0; i < CONTEXTS; i++) {
+		size_t len, their_len;
+		o[i].side = *s;
+		struct side *mine = &o[i].side;
+		if (s->which)
+			REQUIRE(!s->ops->open(s->t->up, &s->facts, &mine->t));
+		o[i].end = (struct end){.side = mine, .frame = contexts_frame, .arg = (void *)(uintptr_t)i};
+		REQUIRE(!s->ops->ep_make(mine->t, &s->peer_facts, s->which == 0, &o[i].end, &o[i].end.ep, a, &len));
+		REQUIRE(pair_say(mine, a, len) && pair_hear(mine, b, sizeof b, &their_len) && !s->ops->ep_start(o[i].end.ep, b, their_len, PAIR_DEADLINE_MS));
+		REQUIRE(pair_until(mine, &o[i].end.is_ready) && !o[i].end.status, "context %llu: %s", (unsigned long long)i, o[i].end.why);
+	}
+	for (uint64_t f = 0; f < FRAMES; f++)
+		for (uint64_t i = 0; i < CONTEXTS; i++) {
+			if (f % 3 == 0 && i % 4)
+				continue; /* some are quiet for a while */
+			pattern_fill(text, sizeof text, i, 0);
+			REQUIRE(pair_send(&o[i].end, text, 16, text + 16, f * 8 % 500));
+			s->ops->progress(o[i].side.t);
+		}
+	for (uint64_t i = 0; i < CONTEXTS; i++)
+		REQUIRE(pair_until_count(&o[i].side, &o[i].end.frames, i % 4 ? FRAMES - FRAMES / 3 : FRAMES), "context %llu has %llu", (unsigned long long)i,
+			(unsigned long long)o[i].end.frames);
+	REQUIRE(pair_sync(s));
+	/* Every other context goes. */
+	for (uint64_t i = 0; i < CONTEXTS && s->which; i += 2) {
+		s->ops->ep_close(o[i].end.ep);
+		s->ops->close(o[i].side.t);
+	}
+	for (uint64_t i = 0; i < CONTEXTS && !s->which; i += 2) {
+		REQUIRE(pair_until(s, &o[i].end.is_failed) && o[i].end.status < 0, "the end of context %llu", (unsigned long long)i);
+		s->ops->ep_close(o[i].end.ep);
+	}
+	REQUIRE(pair_sync(s));
+	for (uint64_t i = 1; i < CONTEXTS; i += 2) {
+		pattern_fill(text, sizeof text, i, 0);
+		REQUIRE(pair_send(&o[i].end, text, 16, text + 16, 99) && pair_until_count(&o[i].side, &o[i].end.frames, FRAMES - FRAMES / 3 + 1) &&
+				!o[i].end.is_failed,
+			"context %llu: %s", (unsigned long long)i, o[i].end.why);
+	}
+	REQUIRE(pair_sync(s));
+	for (uint64_t i = 1; i < CONTEXTS; i += 2) {
+		s->ops->ep_close(o[i].end.ep);
+		if (s->which)
+			s->ops->close(o[i].side.t);
+	}
+	free(o);
+}
+
 static unsigned count_entries(const char *path)
 {
 	unsigned n = 0;
@@ -749,6 +853,7 @@ static void case_no_permission(struct side *s)
 	REQUIRE(pair_sync(s) && !pair_open(s));
 	rma_case(s, false, false);
 	rma_case(s, true, true);
+	case_rma_stops(s);
 	case_rma_mixed(s);
 	case_access(s);
 	case_close(s);
@@ -816,6 +921,7 @@ static const struct {
 	{"rma", case_rma, false},
 	{"rma-allocated", case_rma_allocated, false},
 	{"rma-sleeping", case_rma_sleeping, false},
+	{"rma-stops", case_rma_stops, false},
 	{"rma-mixed", case_rma_mixed, false},
 	{"atomic", case_atomic, false},
 	{"access", case_access, false},
@@ -825,6 +931,7 @@ static const struct {
 	{"killed", case_killed, true},
 	{"sleep", case_sleep, false},
 	{"many", case_many, false},
+	{"contexts", case_contexts, false},
 	{"leaks", case_leaks, false},
 	{"same-process", case_same_process, false},
 	{"no-permission", case_no_permission, false},

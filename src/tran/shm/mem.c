@@ -51,7 +51,6 @@ static int mem_publish(struct shm *t, struct shm_mem *m)
 	atomic_store_explicit(&e->addr, (uint64_t)(uintptr_t)m->base.addr, memory_order_relaxed);
 	atomic_store_explicit(&e->len, m->base.len, memory_order_relaxed);
 	atomic_store_explicit(&e->access, m->base.access, memory_order_relaxed);
-	atomic_store_explicit(&e->mappable, m->fd >= 0, memory_order_relaxed);
 	atomic_store_explicit(&e->nonce, m->nonce, memory_order_release);
 	struct shm_desc d = {.version = SHM_VERSION, .mappable = m->fd >= 0, .index = m->index, .nonce = m->nonce};
 	memcpy(d.context, t->context, sizeof d.context);

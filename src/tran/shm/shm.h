@@ -80,7 +80,7 @@ _Static_assert(sizeof(struct shm_desc) <= TRAN_DESC_MAX - 1, "fits");
 struct shm_entry {
 	_Atomic uint64_t nonce; /* 0: none */
 	_Atomic uint64_t addr, len;
-	_Atomic uint32_t access, mappable;
+	_Atomic uint32_t access;
 };
 struct shm_board {
 	_Alignas(64) _Atomic uint32_t sleeping; /* not 0: sleeps, the how-manieth time */
