@@ -84,8 +84,10 @@ static void retire(struct verbs_sq *q, uint32_t to)
 		struct verbs_sqe e = q->sqe[q->head++ % VERBS_SQ_DEPTH];
 		if (e.kind == VERBS_SQE_SLOT)
 			verbs_slot_put(&ep->p->tx, e.p);
-		else if (e.kind == VERBS_SQE_OP)
-			rpwi_verbs_op_retired(ep, e.p, RPW_OK);
+		if (e.kind != VERBS_SQE_OP)
+			continue;
+		ep->lane->reading -= e.reading;
+		rpwi_verbs_op_retired(ep, e.p, RPW_OK);
 	}
 }
 

@@ -26,7 +26,7 @@ int rpwi_verbs_post(struct verbs_sq *q, struct ibv_send_wr *wr, enum verbs_sqe_k
 		rpwi_fail(RPW_ERR_SYSTEM, "verbs: %s takes no work request: %s", q->ep->base.path, strerror(rc));
 		return rc == EAGAIN ? -EIO : -rc;
 	}
-	q->sqe[q->tail++ % VERBS_SQ_DEPTH] = (struct verbs_sqe){what, kind};
+	q->sqe[q->tail++ % VERBS_SQ_DEPTH] = (struct verbs_sqe){.p = what, .kind = kind};
 	q->unsignalled = wr->send_flags & IBV_SEND_SIGNALED ? 0 : q->unsignalled + 1;
 	return 0;
 }

@@ -16,6 +16,7 @@ static void qp_drop(struct verbs_ep *ep)
 	if (l->sq.qp)
 		rpwi_verbs_sq_free(ep, &l->sq);
 	l->state = VERBS_LANE_NONE;
+	l->reading = 0;
 }
 
 /* Our side of that epoch. False: it cannot be, and the endpoint has failed. */

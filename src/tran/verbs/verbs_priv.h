@@ -37,9 +37,11 @@ enum {
 	VERBS_OPS_MAX = 65536, /* remote-memory operations that wait, for each endpoint */
 	VERBS_OPS_KEPT = 256,  /* of those that are done, for later ones */
 	VERBS_RD_ATOMIC = 16,
-	VERBS_MESSAGE_MAX = 1 << 30,
-	VERBS_LINGER_MS = 3000,  /* what a closed endpoint still has to send */
-	VERBS_PEERS_LOOK = 1024, /* of progress in vain, between two looks at the processes of this host */
+	VERBS_PUT_PIECE = 1 << 30,
+	VERBS_GET_PIECE = 256 << 10,   /* READs have no flow control but this: what all answer at once overruns a socket or a switch, */
+	VERBS_READING_MAX = 512 << 10, /* and two pieces keep the peer's device busy */
+	VERBS_LINGER_MS = 3000,        /* what a closed endpoint still has to send */
+	VERBS_PEERS_LOOK = 1024,       /* of progress in vain, between two looks at the processes of this host */
 };
 
 /* ---- buffers (verbs_plane.c) ---- */
@@ -124,6 +126,7 @@ enum verbs_sqe_kind { VERBS_SQE_PLAIN, VERBS_SQE_SLOT, VERBS_SQE_OP };
 struct verbs_sqe {
 	void *p; /* slot or operation */
 	enum verbs_sqe_kind kind;
+	uint32_t reading; /* bytes that it asks the peer's device for */
 };
 
 /* A queue pair, and what is posted on it: wr_id counts. */
@@ -142,6 +145,7 @@ struct verbs_lane {
 	enum verbs_lane_state state;
 	bool say; /* our state is to be told */
 	uint32_t epoch, psn;
+	uint32_t reading; /* bytes asked for and not here yet */
 };
 
 /* A process of this host that endpoints lead to; its end is noticed without asking it. */

@@ -287,7 +287,10 @@ static int op_local(struct verbs_ep *ep, struct verbs_op *op)
 
 static int post_transfer(struct verbs_ep *ep, struct verbs_op *op)
 {
-	uint64_t n = RPWI_MIN(op->len - op->posted, (uint64_t)VERBS_MESSAGE_MAX);
+	uint64_t n = RPWI_MIN(op->len - op->posted, op->kind == OP_GET ? (uint64_t)VERBS_GET_PIECE : (uint64_t)VERBS_PUT_PIECE);
+	struct verbs_lane *l = ep->lane;
+	if (op->kind == OP_GET && l->reading + n > VERBS_READING_MAX)
+		return -EAGAIN; /* until one of those is done */
 	bool inlined = op->kind == OP_PUT && op->len <= ep->p->inline_max;
 	struct ibv_sge sge = {.addr = (uintptr_t)(op->slot ? op->slot->buf : op->local) + op->posted, .length = (uint32_t)n, .lkey = op->lkey};
 	struct ibv_send_wr wr = {.sg_list = &sge,
@@ -295,9 +298,15 @@ static int post_transfer(struct verbs_ep *ep, struct verbs_op *op)
 		.opcode = op->kind == OP_GET ? IBV_WR_RDMA_READ : IBV_WR_RDMA_WRITE,
 		.send_flags = inlined ? IBV_SEND_INLINE : 0,
 		.wr.rdma = {.remote_addr = op->remote + op->posted, .rkey = op->rkey}};
-	int rc = rpwi_verbs_post(&ep->lane->sq, &wr, VERBS_SQE_OP, op);
-	op->posted += rc ? 0 : n;
-	return rc;
+	int rc = rpwi_verbs_post(&l->sq, &wr, VERBS_SQE_OP, op);
+	if (rc)
+		return rc;
+	op->posted += n;
+	if (op->kind == OP_GET) {
+		l->sq.sqe[(l->sq.tail - 1) % VERBS_SQ_DEPTH].reading = (uint32_t)n;
+		l->reading += (uint32_t)n;
+	}
+	return 0;
 }
 
 static int post_atomic(struct verbs_ep *ep, struct verbs_op *op)
