@@ -19,6 +19,10 @@ MAY = {
     "ucma": {"base", "wire", "cm", "device"},
     # io: the files under /sys/class/infiniband show the interfaces as they are, also while no device is open.
     "preload": {"base", "io", "device", "ucma"},
+    # Above, ropeway.h: statuses and limits. A transport sees of msg/ only the up-calls of tran.h.
+    "tran": {"base", "include"},
+    "boot": {"base", "tran/tran.h", "include"},
+    "msg": {"base", "tran/tran.h", "boot/boot.h", "include"},
     # wire: `explain` reads captures; it decodes, and speaks to nobody.
     "cli": {"base", "wire", "io/io.h", "preload/launch.h", "include"},
     # The educational programs are pure verbs: the same source must build against rdma-core alone.

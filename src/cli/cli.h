@@ -18,6 +18,7 @@ enum { CLI_OK = 0, CLI_FAILED = 1, CLI_USAGE = 2, CLI_CANNOT_RUN = 126, CLI_NOT_
 int rpwi_cli_demo(int argc, char **argv);
 int rpwi_cli_devices(int argc, char **argv);
 int rpwi_cli_explain(int argc, char **argv);
+int rpwi_cli_perf(int argc, char **argv);
 int rpwi_cli_run(int argc, char **argv);
 /* One of the two processes of a demo; started by rpwi_cli_demo only (demo_peer.c). */
 int rpwi_cli_demo_peer(int argc, char **argv);

@@ -13,6 +13,7 @@ static const struct subcommand {
 	{"demo", "ropeway demo", rpwi_cli_demo, "move a file between two processes by RDMA, and show each step"},
 	{"devices", "ropeway devices", rpwi_cli_devices, "list RDMA devices, software and real, and which GID index to use"},
 	{"explain", "ropeway explain", rpwi_cli_explain, "show captures as a ladder, and explain each packet and state"},
+	{"perf", "ropeway perf", rpwi_cli_perf, "measure messages and remote memory between two processes, beside UCX if wanted"},
 	{"run", "ropeway run", rpwi_cli_run, "run an unmodified verbs program on the software device"},
 	{"demo-peer", "ropeway demo-peer", rpwi_cli_demo_peer, NULL},
 };

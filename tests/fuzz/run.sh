@@ -6,7 +6,7 @@ seconds=${1:?usage: run.sh SECONDS [BUILD_DIR]}
 here=$(cd "$(dirname "$0")" && pwd)
 root=$(cd "$here/../.." && pwd)
 build=${2:-$root/build-fuzz}
-targets="decode responder requester cm"
+targets="decode responder requester cm boot tcp"
 
 if [ ! -f "$build/build.ninja" ]; then
 	CC=clang meson setup "$build" "$root" -Dfuzz=true --buildtype=debugoptimized -Db_lundef=false >&2
@@ -15,7 +15,7 @@ for t in $targets; do
 	ninja -C "$build" "tests/fuzz/${t}_fuzz" >&2
 done
 
-each=$((seconds / 4))
+each=$((seconds / $(echo "$targets" | wc -w)))
 [ "$each" -ge 1 ] || each=1
 failed=
 for t in $targets; do

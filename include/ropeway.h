@@ -1,0 +1,230 @@
+/* ropeway.h - messages and remote memory between two processes, on the best path there is between them, and the reason why it was chosen.
+ *
+ * A context holds everything of one thread: listeners, endpoints, requests. Two contexts share nothing. A side listens on host:port, the other connects; each connection is an
+ * endpoint on both. Over an endpoint go tagged messages of any size (matched like MPI's and UCX's: by a 64-bit tag and mask, in order for each endpoint and tag),
+ * objects, active messages, and access to registered remote memory. The path is shared memory, verbs (a NIC, kernel rxe, the software device) or TCP; it is
+ * chosen from both sides' facts when they connect, and rpw_endpoint_info tells which and why.
+ *
+ * Threads: a context and all that belongs to it is used by one thread at a time. Callbacks run inside rpw_progress (and calls that wait); they may post, but may not
+ * progress, wait or destroy.
+ *
+ * Errors: every call that can fail gives an int, >= 0 or one of enum rpw_status (negative). rpw_last_error says what was expected, what came, from whom, and what to do.
+ * Completions carry a status of their own.
+ *
+ * Memory: buffers given to a call belong to it until its request is complete. Strings given out live as long as the object that they are about.
+ */
+#ifndef ROPEWAY_H
+#define ROPEWAY_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <sys/uio.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+#if defined(__GNUC__)
+#define RPW_API __attribute__((visibility("default")))
+#else
+#define RPW_API
+#endif
+
+#define RPW_VERSION_MAJOR 0
+#define RPW_VERSION_MINOR 1
+
+/* ---- types ---- */
+
+typedef struct rpw_context rpw_context;
+typedef struct rpw_listener rpw_listener;
+typedef struct rpw_endpoint rpw_endpoint;
+typedef struct rpw_request rpw_request; /* an operation under way */
+typedef struct rpw_memory rpw_memory;   /* registered local memory */
+typedef struct rpw_rkey rpw_rkey;       /* a peer's registered memory, as seen through one endpoint */
+
+enum rpw_status {
+	RPW_OK = 0,
+	RPW_IN_PROGRESS = 1,  /* not an error: the request is not complete yet */
+	RPW_ERR_INVALID = -1, /* an argument, or a call at a time when it makes no sense */
+	RPW_ERR_NO_MEMORY = -2,
+	RPW_ERR_TIMEOUT = -3,
+	RPW_ERR_CANCELED = -4,
+	RPW_ERR_TRUNCATED = -5,   /* the message was longer than the receive's buffer; as much as fits was written, `length` is the message's */
+	RPW_ERR_UNREACHABLE = -6, /* nobody answers at that address, or no path is left */
+	RPW_ERR_REFUSED = -7,     /* the peer answered and said no: key, version, a listener that is closing */
+	RPW_ERR_PEER_GONE = -8,   /* the peer's process ended, or its endpoint was closed, before the operation was done */
+	RPW_ERR_ACCESS = -9,      /* outside of the registered memory, or a right that its registration did not give */
+	RPW_ERR_PROTOCOL = -10,   /* the peer sent what it must not */
+	RPW_ERR_NOT_SUPPORTED = -11,
+	RPW_ERR_LIMIT = -12,  /* a bound of the options was reached */
+	RPW_ERR_SYSTEM = -13, /* a system call failed: rpw_last_error has its errno */
+};
+RPW_API const char *rpw_status_name(int status);
+/* A sentence on the last error of this thread's calls; never NULL. */
+RPW_API const char *rpw_last_error(void);
+/* "0.1.0" of the library that runs; compare with RPW_VERSION_* of the header. */
+RPW_API const char *rpw_version(void);
+
+/* ---- contexts ---- */
+
+/* Option structs begin with their size, so that later versions can append; zero in a field means its default. */
+typedef struct {
+	size_t size;                 /* sizeof(rpw_context_options) */
+	const char *transports;      /* "shm,verbs,tcp" in order of preference; NULL: $ROPEWAY_TRANSPORT, or all */
+	const char *key_file;        /* pre-shared key; NULL: $ROPEWAY_KEY_FILE, or none. Both sides need the same */
+	size_t unexpected_bytes_max; /* of messages that came before their receive, for all endpoints; default 64 MiB. Beyond it senders wait */
+	size_t eager_bytes_max;      /* 0: as measured for each transport */
+} rpw_context_options;
+RPW_API int rpw_context_create(const rpw_context_options *options /* may be NULL */, rpw_context **out);
+/* Closes what is left in it without waiting for anybody. */
+RPW_API void rpw_context_destroy(rpw_context *c);
+
+/* Move things on: deliver what has come, send what waits, call callbacks. How many things happened; 0: nothing. Never blocks. */
+RPW_API int rpw_progress(rpw_context *c);
+/* A descriptor for epoll or poll: after rpw_context_arm has said 0, it becomes readable when rpw_progress has something to do.
+ * arm: 0 armed; RPW_IN_PROGRESS: there is something to do already, progress first. */
+RPW_API int rpw_context_fd(rpw_context *c);
+RPW_API int rpw_context_arm(rpw_context *c);
+
+/* ---- listeners and endpoints ---- */
+
+/* Called for each connection that was made; the endpoint is usable at once, and the callee's to close. */
+typedef void (*rpw_accept_fn)(rpw_listener *l, rpw_endpoint *ep, void *arg);
+/* `address` is "host:port", "[v6]:port", ":port" (all addresses) or "host:0" (any free port). */
+RPW_API int rpw_listener_create(rpw_context *c, const char *address, rpw_accept_fn fn, void *arg, rpw_listener **out);
+RPW_API int rpw_listener_port(const rpw_listener *l);
+RPW_API void rpw_listener_destroy(rpw_listener *l);
+
+typedef struct {
+	size_t size;
+	unsigned timeout_ms;    /* default 10,000: until then connecting is tried again and again, with back-off */
+	const char *transports; /* as of the context, for this endpoint */
+} rpw_connect_options;
+/* Begin to connect. The endpoint is there at once; what is posted on it waits until it is connected, and fails if it is not. *req completes when the connection stands or has failed; req may be NULL. */
+RPW_API int rpw_connect(rpw_context *c, const char *address, const rpw_connect_options *options /* may be NULL */, rpw_endpoint **out, rpw_request **req);
+
+typedef struct {
+	size_t size;
+	const char *transport;             /* "shm", "verbs", "tcp" */
+	const char *path;                  /* "rpw_eth0, GID 1 ::ffff:10.0.0.1, MTU 1024", "4 streams to 10.0.0.2" */
+	const char *why;                   /* "same host: shared memory is the fastest; verbs (rpw_lo) and tcp would do" */
+	const char *peer;                  /* "host:pid 10.0.0.2:4711" */
+	uint64_t message_tag, control_tag; /* unique to this endpoint; exchanged at connect */
+	uint64_t peer_message_tag, peer_control_tag;
+	bool connected;
+	int status; /* why it failed, when it has */
+	size_t eager_bytes_max;
+} rpw_endpoint_information;
+RPW_API int rpw_endpoint_info(rpw_endpoint *ep, rpw_endpoint_information *info /* size filled in */);
+RPW_API void rpw_endpoint_set_user(rpw_endpoint *ep, void *user);
+RPW_API void *rpw_endpoint_user(const rpw_endpoint *ep);
+/* Called once, when the endpoint has failed or the peer has closed it. */
+typedef void (*rpw_closed_fn)(rpw_endpoint *ep, int status, void *arg);
+RPW_API void rpw_endpoint_on_close(rpw_endpoint *ep, rpw_closed_fn fn, void *arg);
+/* flush: everything posted before is done, on the peer's side too. */
+RPW_API int rpw_flush(rpw_endpoint *ep, rpw_request **req);
+/* What is posted after it takes effect at the peer after what was posted before: for puts, atomics and notifications. */
+RPW_API int rpw_fence(rpw_endpoint *ep);
+/* Close. What is still under way completes with RPW_ERR_CANCELED, the peer's with RPW_ERR_PEER_GONE: flush first where that matters. What the peer had sent whole can be received
+ * until then, also after it has gone. Inside a callback the endpoint closes when the callback's rpw_progress returns. Its remote keys are the caller's to destroy. */
+RPW_API void rpw_endpoint_close(rpw_endpoint *ep);
+
+/* ---- requests ----
+ * A call that posts gives RPW_OK when it is complete already: then *req is NULL. RPW_IN_PROGRESS: *req is the request, to be freed by the caller. Negative: nothing was posted.
+ * With `req` NULL the request frees itself when complete. Receives (rpw_recv, rpw_recv_obj) give a request whenever one is asked for, complete or not: its completion says length, tag and sender.
+ * A request may be tested, waited on and freed after its endpoint was closed, but not after its context was destroyed. Callbacks of requests that rpw_endpoint_close ends run in the next rpw_progress. */
+typedef struct {
+	int status;         /* RPW_OK, RPW_IN_PROGRESS or an error */
+	size_t length;      /* of the message */
+	uint64_t tag;       /* of a received message */
+	rpw_endpoint *from; /* of a received message */
+} rpw_completion;
+RPW_API int rpw_test(rpw_request *r, rpw_completion *done /* may be NULL */); /* its status; does not progress */
+RPW_API int rpw_wait(rpw_request *r, int timeout_ms /* -1: no limit */,
+	rpw_completion *done); /* progresses; spins briefly, then sleeps. RPW_ERR_TIMEOUT: it is still under way */
+RPW_API int rpw_wait_all(rpw_context *c, rpw_request **r, size_t n, int timeout_ms);
+/* Ask it to end. It completes, with RPW_ERR_CANCELED or, when it was too late, as it would have. */
+RPW_API int rpw_cancel(rpw_request *r);
+RPW_API void rpw_request_free(rpw_request *r); /* complete or not: then it goes on by itself */
+typedef void (*rpw_done_fn)(rpw_request *r, const rpw_completion *done, void *arg);
+/* Called when it completes; at once if it has. */
+RPW_API void rpw_on_done(rpw_request *r, rpw_done_fn fn, void *arg);
+
+/* ---- tagged messages ---- */
+
+RPW_API int rpw_send(rpw_endpoint *ep, const void *buf, size_t len, uint64_t tag, rpw_request **req);
+RPW_API int rpw_send_iov(rpw_endpoint *ep, const struct iovec *iov, int iovcnt, uint64_t tag, rpw_request **req);
+/* Matches a message whose tag is equal in the bits that mask has. ep NULL: from any endpoint of the context. */
+RPW_API int rpw_recv(rpw_context *c, rpw_endpoint *ep, void *buf, size_t len, uint64_t tag, uint64_t mask, rpw_request **req);
+RPW_API int rpw_recv_iov(rpw_context *c, rpw_endpoint *ep, const struct iovec *iov, int iovcnt, uint64_t tag, uint64_t mask, rpw_request **req);
+/* Is there a message for such a receive? RPW_OK with *what filled, or RPW_IN_PROGRESS. It stays. Does not progress. */
+RPW_API int rpw_probe(rpw_context *c, rpw_endpoint *ep, uint64_t tag, uint64_t mask, rpw_completion *what);
+
+/* Objects: a size, then the payload, into memory that the receiver's allocator gives. */
+typedef void *(*rpw_alloc_fn)(size_t len, void *arg); /* NULL: the object is refused, and its sender told (RPW_ERR_NO_MEMORY) */
+RPW_API int rpw_send_obj(rpw_endpoint *ep, const void *buf, size_t len, rpw_request **req);
+/* *buf and *len are filled on completion. alloc NULL: malloc. */
+RPW_API int rpw_recv_obj(rpw_endpoint *ep, rpw_alloc_fn alloc, void *arg, void **buf, size_t *len, rpw_request **req);
+
+/* ---- active messages ---- */
+
+/* `data` is valid during the call. Runs in rpw_progress, in the order sent on each endpoint. */
+typedef void (*rpw_am_fn)(rpw_endpoint *ep, const void *header, size_t header_len, const void *data, size_t len, void *arg);
+enum { RPW_AM_IDS = 256, RPW_AM_HEADER_MAX = 256 };
+RPW_API int rpw_am_handle(rpw_context *c, unsigned id, rpw_am_fn fn, void *arg);
+RPW_API int rpw_am_send(rpw_endpoint *ep, unsigned id, const void *header, size_t header_len, const void *buf, size_t len, rpw_request **req);
+
+/* ---- remote memory ---- */
+
+enum rpw_memory_kind { RPW_MEMORY_HOST = 0, RPW_MEMORY_CUDA = 1 };
+enum rpw_access { RPW_REMOTE_WRITE = 1, RPW_REMOTE_READ = 2, RPW_REMOTE_ATOMIC = 4 };
+RPW_API int rpw_memory_register(rpw_context *c, void *addr, size_t len, enum rpw_memory_kind kind, unsigned access, rpw_memory **out);
+/* Memory of ropeway's own, which peers on this host can map: put and get are then plain copies. Freed by rpw_memory_release. */
+RPW_API int rpw_memory_allocate(rpw_context *c, size_t len, unsigned access, rpw_memory **out);
+RPW_API void *rpw_memory_address(const rpw_memory *m);
+RPW_API size_t rpw_memory_length(const rpw_memory *m);
+RPW_API void rpw_memory_release(rpw_memory *m);
+/* What a peer needs to reach it: opaque bytes, at most RPW_RKEY_BYTES_MAX. Gives their number. */
+enum { RPW_RKEY_BYTES_MAX = 512 };
+RPW_API int rpw_memory_pack(const rpw_memory *m, void *out, size_t room);
+/* Refused by name when it is garbled, of another version, or of memory that this endpoint's peer does not have. The endpoint has to be connected. */
+RPW_API int rpw_rkey_unpack(rpw_endpoint *ep, const void *packed, size_t len, rpw_rkey **out);
+RPW_API void rpw_rkey_destroy(rpw_rkey *k);
+
+/* Offsets are from the beginning of the registered memory. A put is complete when its buffer can be used again; flush says when it has taken effect. */
+RPW_API int rpw_put(rpw_endpoint *ep, const void *buf, size_t len, const rpw_rkey *key, uint64_t offset, rpw_request **req);
+RPW_API int rpw_get(rpw_endpoint *ep, void *buf, size_t len, const rpw_rkey *key, uint64_t offset, rpw_request **req);
+/* On 8 aligned bytes; *before gets the value that was there. */
+RPW_API int rpw_fetch_add(rpw_endpoint *ep, uint64_t add, const rpw_rkey *key, uint64_t offset, uint64_t *before, rpw_request **req);
+RPW_API int rpw_compare_swap(rpw_endpoint *ep, uint64_t compare, uint64_t swap, const rpw_rkey *key, uint64_t offset, uint64_t *before, rpw_request **req);
+/* Several transfers with one completion. */
+typedef struct {
+	bool is_get;
+	void *buf;
+	size_t len;
+	const rpw_rkey *key;
+	uint64_t offset;
+} rpw_transfer;
+RPW_API int rpw_transfer_batch(rpw_endpoint *ep, const rpw_transfer *t, size_t n, rpw_request **req);
+/* A put whose arrival the peer is told, after its bytes are there, with 64 bits of the program's. */
+RPW_API int rpw_put_notify(rpw_endpoint *ep, const void *buf, size_t len, const rpw_rkey *key, uint64_t offset, uint64_t data, rpw_request **req);
+typedef void (*rpw_notify_fn)(rpw_endpoint *ep, uint64_t data, size_t len, void *arg);
+RPW_API void rpw_on_notify(rpw_context *c, rpw_notify_fn fn, void *arg);
+
+/* ---- statistics ---- */
+
+typedef struct {
+	size_t size;
+	uint64_t sent, received, bytes_sent, bytes_received; /* messages of all kinds */
+	uint64_t unexpected, unexpected_bytes;               /* messages that came before their receive; how many bytes of them are held now */
+	uint64_t waited_for_room;                            /* sends that the peer had no room for at first */
+	uint64_t strangers_refused, path_changes;
+	unsigned endpoints, listeners, requests; /* now */
+} rpw_statistics;
+RPW_API int rpw_context_statistics(rpw_context *c, rpw_statistics *s /* size filled in */);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

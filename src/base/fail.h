@@ -1,0 +1,9 @@
+/* fail.h - the last error of a thread, in words: what rpw_last_error gives. The function that decides an error records it, with both sides' facts and what to do. */
+#ifndef ROPEWAY_BASE_FAIL_H
+#define ROPEWAY_BASE_FAIL_H
+
+/* Records the sentence (at most 511 bytes) and gives `status` back: return rpwi_fail(RPW_ERR_REFUSED, "...", ...). */
+int rpwi_fail(int status, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
+const char *rpwi_fail_text(void); /* never NULL; "no error" at first */
+
+#endif

@@ -1,0 +1,278 @@
+/* dial.c - the connecting side until the hello. A round tries each address in turn; after a round it waits, 10 ms at first, twice as long each time, a second at most, a quarter more or less by
+ * chance so that a thousand who start together do not come together. Rounds go on until the deadline, for what may yet come right: nobody listens yet, the host is not up yet, a
+ * listener that is just ending. What another try cannot change (another version, another key, no ropeway at all) ends it at once.
+ */
+#include "boot/boot_priv.h"
+
+#include <errno.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <sys/epoll.h>
+#include <unistd.h>
+
+#include "base/fail.h"
+#include "ropeway.h"
+
+enum { BACKOFF_MIN_MS = 10, BACKOFF_MAX_MS = 1000, ASK_AGAIN_MS = 320, FIRST_CONNECT_MS = 1000, CONNECT_MS = 3000 };
+
+void boot_dial_free(struct boot_dial *d)
+{
+	if (d && d->lookup)
+		boot_names_forget(d->lookup);
+	free(d);
+}
+
+void boot_dial_done(struct boot_conn *c)
+{
+	if (c->dial && !boot_is_ours(c->b))
+		c->dial->lookup = NULL; /* its lock is the parent's */
+	boot_dial_free(c->dial);
+	c->dial = NULL;
+}
+
+static void end(struct boot_conn *c, int status, const char *fmt, ...) __attribute__((format(printf, 3, 4)));
+static void end(struct boot_conn *c, int status, const char *fmt, ...)
+{
+	char why[512];
+	va_list ap;
+	va_start(ap, fmt);
+	vsnprintf(why, sizeof(why), fmt, ap);
+	va_end(ap);
+	boot_conn_detach(c);
+	boot_conn_timer(c, RPWI_NEVER);
+	boot_dial_done(c);
+	boot_conn_move(c, CONN_ENDED);
+	rpwi_debug("boot: %s", why);
+	c->b->up->connected(c->user, status, why);
+}
+
+void boot_dial_refused(struct boot_conn *c, int status, const char *why)
+{
+	struct boot_dial *d = c->dial;
+	if (strcmp(d->text, c->where))
+		end(c, status, "%s (%s): %s", d->text, c->where, why);
+	else
+		end(c, status, "%s: %s", d->text, why);
+}
+
+static void give_up(struct boot_conn *c)
+{
+	struct boot_dial *d = c->dial;
+	const char *what = d->status == RPW_ERR_UNREACHABLE ? ": is the program there started, and does it listen on this port?" : "";
+	end(c, d->status, "%s: no connection within %u ms, %u tries; the last: %s%s", d->text, d->timeout_ms, d->tries, d->why, what);
+}
+
+static void note(struct boot_conn *c, int status, const char *why)
+{
+	struct boot_dial *d = c->dial;
+	d->status = status;
+	snprintf(d->why, sizeof(d->why), "%s%s%s", c->where[0] ? c->where : "", c->where[0] ? ": " : "", why);
+	rpwi_trace("boot: %s: %s", d->text, d->why);
+}
+
+static int status_of(int err)
+{
+	switch (err) {
+	case EMFILE:
+	case ENFILE:
+	case ENOBUFS:
+	case ENOMEM:
+	case EACCES:
+	case EPERM:
+		return RPW_ERR_SYSTEM;
+	default:
+		return RPW_ERR_UNREACHABLE;
+	}
+}
+
+static void timer(struct boot_conn *c, uint64_t deadline_ns) { boot_conn_timer(c, RPWI_MIN(deadline_ns, c->dial->give_up_ns)); }
+
+/* TCP that is not answered is asked anew, sooner where there is another address to ask. */
+static void connect_timer(struct boot_conn *c)
+{
+	const struct boot_dial *d = c->dial;
+	unsigned ms = d->addrs.n > 1 && d->backoff_ms == BACKOFF_MIN_MS ? FIRST_CONNECT_MS : CONNECT_MS;
+	timer(c, rpwi_now_ns() + ms * RPWI_NS_PER_MS);
+}
+
+/* Once somebody has answered and there is one address only, nothing is gained by hanging up and calling again; with several, the next one may be the right one. */
+static void hello_timer(struct boot_conn *c) { timer(c, c->dial->addrs.n > 1 ? rpwi_now_ns() + BOOT_HELLO_TIMEOUT_MS * RPWI_NS_PER_MS : RPWI_NEVER); }
+
+/* 0: under way. */
+static int try_address(struct boot_conn *c, const struct boot_addr *a)
+{
+	boot_conn_where(c, a);
+	c->dial->tries++;
+	int fd = socket(a->ss.ss_family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
+	if (fd < 0)
+		return -errno;
+	if (connect(fd, (const struct sockaddr *)&a->ss, a->len) && errno != EINPROGRESS) {
+		int err = errno;
+		close(fd);
+		return -err;
+	}
+	int rc = boot_conn_attach(c, fd, EPOLLOUT);
+	if (rc)
+		return rc;
+	boot_conn_move(c, CONN_CONNECTING);
+	connect_timer(c);
+	return 0;
+}
+
+static void wait_for_next_round(struct boot_conn *c)
+{
+	struct boot_dial *d = c->dial;
+	c->b->random = c->b->random * 1664525 + 1013904223;
+	uint64_t ns = d->backoff_ms * RPWI_NS_PER_MS;
+	ns = RPWI_MIN(ns - ns / 4 + ns / 2 * (c->b->random >> 16) / 65536, BACKOFF_MAX_MS * RPWI_NS_PER_MS);
+	d->backoff_ms = RPWI_MIN(2 * d->backoff_ms, (unsigned)BACKOFF_MAX_MS);
+	d->next = 0;
+	timer(c, rpwi_now_ns() + ns);
+}
+
+static void try_from_here(struct boot_conn *c)
+{
+	struct boot_dial *d = c->dial;
+	for (; d->next < d->addrs.n; d->next++) {
+		int rc = try_address(c, &d->addrs.at[d->next]);
+		if (!rc)
+			return;
+		note(c, status_of(-rc), strerror(-rc));
+	}
+	wait_for_next_round(c);
+}
+
+static void look_up(struct boot_conn *c)
+{
+	struct boot_dial *d = c->dial;
+	d->lookup = boot_names_ask(c->b->names, d->host, d->port, c);
+	if (!d->lookup) {
+		note(c, RPW_ERR_NO_MEMORY, "no memory or no thread to look its name up");
+		wait_for_next_round(c);
+		return;
+	}
+	boot_conn_move(c, CONN_LOOKUP);
+	timer(c, RPWI_NEVER);
+}
+
+static void start_round(struct boot_conn *c)
+{
+	struct boot_dial *d = c->dial;
+	if (boot_addr_numeric(d->host, d->port, false, &d->addrs) || (d->addrs.n && d->backoff_ms < ASK_AGAIN_MS))
+		try_from_here(c);
+	else
+		look_up(c);
+}
+
+void boot_dial_resolved(struct boot_conn *c, const struct boot_addrs *addrs, int gai_error)
+{
+	struct boot_dial *d = c->dial;
+	d->lookup = NULL;
+	boot_conn_move(c, CONN_WAITING);
+	if (gai_error == EAI_NONAME || gai_error == EAI_FAIL) {
+		end(c, RPW_ERR_UNREACHABLE, "%s: there is no host of this name (%s): is it spelled right, and known to this host's name service?", d->text,
+			gai_strerror(gai_error));
+		return;
+	}
+	if (gai_error) {
+		note(c, RPW_ERR_UNREACHABLE, gai_strerror(gai_error));
+		wait_for_next_round(c);
+		return;
+	}
+	d->addrs = *addrs;
+	d->next = 0;
+	try_from_here(c);
+}
+
+void boot_dial_failed(struct boot_conn *c, int status, const char *why)
+{
+	note(c, status, why);
+	boot_conn_detach(c);
+	boot_conn_move(c, CONN_WAITING);
+	c->dial->next++;
+	try_from_here(c);
+}
+
+/* Both ends of a socket can be the same: TCP lets a socket that connects to a port of its own range meet itself when nobody listens there. */
+static bool is_itself(int fd)
+{
+	struct boot_addr own = {.len = sizeof(own.ss)}, peer = {.len = sizeof(peer.ss)};
+	if (getsockname(fd, (struct sockaddr *)&own.ss, &own.len) || getpeername(fd, (struct sockaddr *)&peer.ss, &peer.len))
+		return false;
+	char a[BOOT_WHERE_MAX], b[BOOT_WHERE_MAX], host[BOOT_WHERE_MAX];
+	boot_addr_text(&own, host, sizeof(host), a, sizeof(a));
+	boot_addr_text(&peer, host, sizeof(host), b, sizeof(b));
+	return !strcmp(a, b);
+}
+
+void boot_dial_established(struct boot_conn *c)
+{
+	int err = 0;
+	socklen_t len = sizeof(err);
+	if (getsockopt(c->fd, SOL_SOCKET, SO_ERROR, &err, &len))
+		err = errno;
+	if (!err && is_itself(c->fd))
+		err = ECONNREFUSED;
+	if (err) {
+		boot_dial_failed(c, status_of(err), strerror(err));
+		return;
+	}
+	hello_timer(c);
+	boot_conn_begin(c);
+}
+
+static const char *const silent[CONN_STATES] = {
+	[CONN_LOOKUP] = "its name service does not answer",
+	[CONN_CONNECTING] = "no answer: no such host, or a firewall that drops what it does not like",
+	[CONN_TLS] = "it took the connection and is silent: is that ropeway, and does it have a key? Is its process stopped, or not calling rpw_progress?",
+	[CONN_HELLO] = "it took the connection and says no hello: is that ropeway? Is its process stopped, or not calling rpw_progress?",
+};
+
+/* TCP itself was not answered: nobody is there. Behind TCP somebody is, who says nothing. */
+static int silent_status(enum boot_conn_state state) { return state == CONN_TLS || state == CONN_HELLO ? RPW_ERR_TIMEOUT : RPW_ERR_UNREACHABLE; }
+
+unsigned boot_dial_timeout(struct boot_conn *c, uint64_t now_ns)
+{
+	struct boot_dial *d = c->dial;
+	if (c->send_errno && now_ns < d->give_up_ns) {
+		boot_dial_failed(c, RPW_ERR_UNREACHABLE, strerror(c->send_errno));
+		return 1;
+	}
+	if (c->state != CONN_WAITING)
+		note(c, silent_status(c->state), silent[c->state]);
+	if (now_ns >= d->give_up_ns)
+		give_up(c);
+	else if (c->state == CONN_WAITING)
+		start_round(c);
+	else
+		boot_dial_failed(c, silent_status(c->state), silent[c->state]);
+	return 1;
+}
+
+int boot_connect(struct boot *b, const char *address, unsigned timeout_ms, void *conn_user, struct boot_conn **out)
+{
+	struct boot_dial *d = calloc(1, sizeof(*d));
+	if (!d)
+		return rpwi_fail(RPW_ERR_NO_MEMORY, "%.200s: no memory for a connection", address);
+	int rc = boot_addr_split(address, d->host, &d->port);
+	if (!rc && !d->port)
+		rc = rpwi_fail(RPW_ERR_INVALID, "\"%.300s\": port 0 is for listeners, which then get a free one; connect to the one that it got", address);
+	struct boot_conn *c = rc ? NULL : boot_conn_new(b, conn_user);
+	if (!c) {
+		free(d);
+		return rc ? rc : rpwi_fail(RPW_ERR_NO_MEMORY, "%.200s: no memory for a connection", address);
+	}
+	snprintf(d->text, sizeof(d->text), "%s", address);
+	snprintf(c->text, sizeof(c->text), "%.180s", address);
+	snprintf(d->why, sizeof(d->why), "not tried yet");
+	d->status = RPW_ERR_TIMEOUT;
+	d->backoff_ms = BACKOFF_MIN_MS;
+	d->timeout_ms = timeout_ms;
+	d->give_up_ns = rpwi_now_ns() + timeout_ms * RPWI_NS_PER_MS;
+	c->dial = d;
+	c->state = CONN_WAITING;
+	boot_conn_timer(c, rpwi_now_ns()); /* from progress: an up-call could not name it before this returns */
+	*out = c;
+	return 0;
+}

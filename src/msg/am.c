@@ -1,0 +1,195 @@
+/* am.c - active messages: a handler of the program's runs for each, in the order sent on each endpoint. Small ones run out of the transport's memory. Large ones are fetched first,
+ * one at a time for each endpoint (those behind wait for their turn), into memory that is bounded over all endpoints by unexpected_bytes_max. */
+#include "msg/msg.h"
+
+#include <errno.h>
+#include <stdlib.h>
+
+int rpw_am_handle(rpw_context *c, unsigned id, rpw_am_fn fn, void *arg)
+{
+	if (!c || id >= RPW_AM_IDS)
+		return rpwi_fail(RPW_ERR_INVALID, "rpw_am_handle: id %u; they are 0 to %d", id, RPW_AM_IDS - 1);
+	c->am[id].fn = fn;
+	c->am[id].arg = arg;
+	return RPW_OK;
+}
+
+static bool run(rpw_endpoint *ep, uint64_t word, const void *header, size_t header_len, const void *data, size_t len)
+{
+	rpw_context *c = ep->c;
+	unsigned id = word & 0xff;
+	c->stat.received++;
+	c->stat.bytes_received += len;
+	trace_recv(ep, id, len);
+	if (!c->am[id].fn) {
+		rpwi_debug("%s: an active message with id %u, which has no handler here", ep->peer, id);
+		return false;
+	}
+	c->am[id].fn(ep, header, header_len, data, len, c->am[id].arg);
+	return true;
+}
+
+static void refuse(rpw_endpoint *ep, struct rts *rts, int status)
+{
+	path_reply(ep, FRAME_FIN, (unsigned)-status, rts->number, NULL, 0);
+	free(rts);
+}
+
+void am_arrived(rpw_endpoint *ep, uint64_t word, const void *header, size_t header_len, const void *body, size_t len)
+{
+	if (header_len > RPW_AM_HEADER_MAX || header_len != word >> 8) {
+		ep_breach(ep, "an active message with a header of %zu bytes", header_len);
+		return;
+	}
+	if (RPWI_LIKELY(rpwi_list_empty(&ep->ams) && !ep->am_fetch)) {
+		run(ep, word, header, header_len, body, len);
+		credit_return(ep, credit_units(len));
+		return;
+	}
+	struct unexpected *u = early_new(ep, header_len + len);
+	if (!u) {
+		ep->status = RPW_ERR_NO_MEMORY;
+		ep_say_why(ep, "no memory for an active message that has to wait for its turn");
+		msg_todo(ep, TODO_FAIL);
+		return;
+	}
+	u->tag = word;
+	u->units = credit_units(len);
+	u->head_len = (uint32_t)header_len;
+	memcpy(u->body, header, header_len);
+	if (len)
+		memcpy(u->body + header_len, body, len);
+	rpwi_list_add_tail(&ep->ams, &u->in_endpoint);
+}
+
+void am_offered(rpw_endpoint *ep, uint64_t word, struct rts *rts, uint32_t units)
+{
+	struct unexpected *u = rts->am_header_len == word >> 8 ? early_new(ep, 0) : NULL;
+	if (!u) {
+		refuse(ep, rts, RPW_ERR_NO_MEMORY);
+		return;
+	}
+	u->tag = word;
+	u->rts = rts;
+	u->units = units;
+	rpwi_list_add_tail(&ep->ams, &u->in_endpoint);
+	am_turn(ep);
+}
+
+void am_early_free(struct unexpected *u) { early_release(u); }
+
+/* Fetch the first of the queue. false: there is no room for it now. */
+static bool fetch(rpw_endpoint *ep, struct unexpected *u)
+{
+	rpw_context *c = ep->c;
+	struct rts *rts = u->rts;
+	if (rts->len > c->unexpected_max) {
+		u->rts = NULL;
+		refuse(ep, rts, RPW_ERR_LIMIT);
+		return true;
+	}
+	if (c->am_bytes && rts->len > c->unexpected_max - RPWI_MIN(c->am_bytes, c->unexpected_max))
+		return false;
+	rpw_request *r = req_new(c, ep, REQ_RECV_AM, false);
+	char *buf = r ? malloc(rts->len) : NULL;
+	u->rts = NULL;
+	if (!buf) {
+		if (r)
+			req_drop(r);
+		refuse(ep, rts, RPW_ERR_NO_MEMORY);
+		return true;
+	}
+	r->buf = buf;
+	r->len = rts->len;
+	r->tag = r->done.tag = u->tag;
+	c->am_bytes += rts->len;
+	ep->am_fetch = r;
+	rndv_fetch(r, ep, rts, rts->len);
+	return true;
+}
+
+void am_turn(rpw_endpoint *ep)
+{
+	while (!rpwi_list_empty(&ep->ams) && !ep->am_fetch && ep->state == EP_UP) {
+		struct unexpected *u = RPWI_CONTAINER_OF(ep->ams.next, struct unexpected, in_endpoint);
+		uint32_t units = u->units;
+		if (u->rts) {
+			if (!fetch(ep, u))
+				return;
+		} else
+			run(ep, u->tag, u->body, u->head_len, u->body + u->head_len, u->len - u->head_len);
+		early_release(u);
+		credit_return(ep, units);
+	}
+}
+
+void am_fetched(rpw_request *r, int status)
+{
+	rpw_endpoint *ep = r->done.from;
+	rpw_context *c = ep->c;
+	if (!status)
+		run(ep, r->tag, r->rts->am_header, r->rts->am_header_len, r->buf, r->len);
+	c->am_bytes -= r->len;
+	free(r->buf);
+	ep->am_fetch = NULL;
+	req_complete(r, status);
+	for (struct rpwi_list *n = c->endpoints.next; n != &c->endpoints; n = n->next) {
+		rpw_endpoint *other = RPWI_CONTAINER_OF(n, rpw_endpoint, all);
+		if (!rpwi_list_empty(&other->ams))
+			msg_todo(other, TODO_AM);
+	}
+}
+
+int am_send_begin(rpw_request *r)
+{
+	rpw_endpoint *ep = r->ep;
+	uint32_t units;
+	r->done.length = r->len;
+	if (tag_eager(ep, r->len, &units)) {
+		struct iovec iov = {r->buf, r->len};
+		int rc = path_frame(ep, FRAME_AM, 0, r->tag, r->am_header ? r->am_header : "", r->am_header_len, &iov, r->len ? 1 : 0, r->len, r);
+		if (rc == -EAGAIN)
+			return rc;
+		if (!rc) {
+			ep->tx_used += units;
+			ep->c->stat.sent++;
+			ep->c->stat.bytes_sent += r->len;
+			trace_send(ep, r->tag & 0xff, r->len);
+		}
+		if (rc || r->where != AT_LOG)
+			req_complete(r, rc ? RPW_ERR_NO_MEMORY : RPW_OK);
+		return 0;
+	}
+	if (r->len <= ep->eager_max)
+		credit_need(ep, units);
+	if (r->len <= EAGER_SMALL && r->len <= ep->eager_max)
+		return -EAGAIN;
+	int rc = rndv_offer(r, RTS_AM, r->tag);
+	if (!rc && !r->complete) {
+		ep->c->stat.sent++;
+		ep->c->stat.bytes_sent += r->len;
+		trace_send(ep, r->tag & 0xff, r->len);
+	}
+	return rc;
+}
+
+int rpw_am_send(rpw_endpoint *ep, unsigned id, const void *header, size_t header_len, const void *buf, size_t len, rpw_request **req)
+{
+	if (!ep || id >= RPW_AM_IDS || header_len > RPW_AM_HEADER_MAX || (header_len && !header) || (len && !buf))
+		return rpwi_fail(
+			RPW_ERR_INVALID, "rpw_am_send: id %u (0 to %d), a header of %zu bytes (at most %d)", id, RPW_AM_IDS - 1, header_len, RPW_AM_HEADER_MAX);
+	rpw_request *r = req_new(ep->c, ep, REQ_AM, req != NULL);
+	if (!r)
+		return RPW_ERR_NO_MEMORY;
+	r->buf = (void *)buf;
+	r->len = len;
+	r->tag = r->done.tag = am_word(id, header_len);
+	r->am_header_len = header_len;
+	if (header_len && !(r->am_header = malloc(header_len))) {
+		req_drop(r);
+		return rpwi_fail(RPW_ERR_NO_MEMORY, "no memory for the header of an active message");
+	}
+	if (header_len)
+		memcpy(r->am_header, header, header_len);
+	return ep_post(ep, r, req);
+}

@@ -1,0 +1,711 @@
+/* connect.c - how two sides get a path: what is said over boot, by whom, and when the next path is tried.
+ *
+ * The connecting side chooses: it walks its list of transports, of those that both sides' facts allow it makes an endpoint, and says CHOICE (which, why, its handle, its tags). The
+ * listening side makes its end and says ANSWER with its handle, or why not. Both bring the path up and say READY; either may say BROKEN, now or any time later: then the connecting
+ * side tries the next path (the transport that broke comes last, and is tried again). Words about an earlier attempt are told by its number, and ignored. The control path
+ * stays open: its end is the peer's end, and BYE says how many frames were sent, so that all of them are delivered first.
+ *
+ * Each side chooses a message tag and a control tag at random; they go in CHOICE and ANSWER, which end with a CRC-32. */
+#include "msg/msg.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <zlib.h>
+
+/* ---- words ---- */
+
+struct text {
+	char s[1024];
+};
+static void text_add(struct text *t, const char *sep, const char *name, const char *what)
+{
+	size_t n = strlen(t->s);
+	snprintf(t->s + n, sizeof(t->s) - n, "%s%s%s%s", n ? sep : "", name, *name && *what ? ": " : "", what);
+}
+
+static void keep(char **where, const char *text)
+{
+	char *copy = strdup(text);
+	if (copy) {
+		free(*where);
+		*where = copy;
+	}
+}
+
+static int say(rpw_endpoint *ep, enum boot_type type, uint8_t *m, size_t n)
+{
+	uint32_t crc = (uint32_t)crc32(0, m, (uInt)n);
+	memcpy(m + n, &crc, 4);
+	return boot_send(ep->boot, type, m, n + 4);
+}
+
+static int say_word(rpw_endpoint *ep, enum boot_type type, const char *text)
+{
+	uint8_t m[BOOT_MESSAGE_MAX];
+	size_t n = RPWI_MIN(strlen(text), (size_t)1000);
+	struct say_word w = {.version = SAY_VERSION, .attempt = ep->attempt, .text_len = (uint16_t)n, .sent = ep->tx_count};
+	memcpy(m, &w, sizeof(w));
+	memcpy(m + sizeof(w), text, n);
+	return say(ep, type, m, sizeof(w) + n);
+}
+
+void connect_bye(rpw_endpoint *ep, const char *why) { say_word(ep, SAY_BYE, why); }
+
+static int say_path(rpw_endpoint *ep, enum boot_type type, int status, const char *name, const char *text, const uint8_t *handle, size_t handle_len)
+{
+	uint8_t m[BOOT_MESSAGE_MAX];
+	size_t n = RPWI_MIN(strlen(text), (size_t)1000);
+	struct say_path p = {.version = SAY_VERSION,
+		.attempt = ep->attempt,
+		.status = status,
+		.message_tag = ep->message_tag,
+		.control_tag = ep->control_tag,
+		.domain = ep->c->domain,
+		.received = ep->rx_count,
+		.credit = ep->rx_limit,
+		.text_len = (uint16_t)n,
+		.handle_len = (uint16_t)handle_len};
+	snprintf(p.transport, sizeof(p.transport), "%s", name);
+	memcpy(m, &p, sizeof(p));
+	memcpy(m + sizeof(p), text, n);
+	if (handle_len)
+		memcpy(m + sizeof(p) + n, handle, handle_len);
+	ep->rx_told = ep->rx_limit;
+	return say(ep, type, m, sizeof(p) + n + handle_len);
+}
+
+/* ---- the list of transports ---- */
+
+static int tran_index(const char *name, size_t len)
+{
+	for (int i = 0; tran_all[i] && i < TRANSPORTS_MAX; i++)
+		if (strlen(tran_all[i]->name) == len && !memcmp(tran_all[i]->name, name, len))
+			return i;
+	return -1;
+}
+
+int connect_transports_parse(const char *list, int *order, char *why, size_t why_len)
+{
+	int n = 0;
+	if (!list || !*list) {
+		while (n < TRANSPORTS_MAX && tran_all[n]) {
+			order[n] = n;
+			n++;
+		}
+		return n;
+	}
+	struct text known = {""};
+	for (int i = 0; tran_all[i]; i++)
+		text_add(&known, ", ", tran_all[i]->name, "");
+	for (const char *p = list; *p;) {
+		size_t len = strcspn(p, ", ");
+		int i = tran_index(p, len);
+		if (len && i < 0) {
+			snprintf(why, why_len, "there is no transport '%.*s' in \"%.80s\": this ropeway has %.80s", (int)RPWI_MIN(len, (size_t)40), p, list,
+				known.s);
+			return RPW_ERR_INVALID;
+		}
+		bool twice = false;
+		for (int k = 0; k < n; k++)
+			twice |= order[k] == i;
+		if (len && !twice)
+			order[n++] = i;
+		p += len + (p[len] ? 1 : 0);
+	}
+	if (!n) {
+		snprintf(why, why_len, "the list of transports \"%.80s\" is empty: this ropeway has %.80s", list, known.s);
+		return RPW_ERR_INVALID;
+	}
+	return n;
+}
+
+static bool list_has(const char *list, const char *name)
+{
+	size_t len = strlen(name);
+	for (const char *p = list; *p;) {
+		size_t n = strcspn(p, ",");
+		if (n == len && !memcmp(p, name, n))
+			return true;
+		p += n + (p[n] ? 1 : 0);
+	}
+	return false;
+}
+
+/* ---- paths ---- */
+
+void connect_path_close(rpw_endpoint *ep)
+{
+	ep->self_ready = ep->peer_ready = ep->path_broken = false;
+	ep->fast = false;
+	if (!ep->te)
+		return;
+	ep->ops->ep_close(ep->te);
+	ep->te = NULL;
+	ep->c->t[ep->tran].endpoints--;
+	ep->resending = NULL;
+	rndv_path_gone(ep);
+}
+
+static bool peer_is_here(const rpw_endpoint *ep) { return !memcmp(boot_peer(ep->boot)->host_id, ep->c->own.host_id, sizeof(ep->c->own.host_id)); }
+
+/* Why not, or "". */
+static void why_not(rpw_endpoint *ep, int i, char *why, size_t why_len)
+{
+	const struct tran_facts *peer = boot_peer(ep->boot);
+	*why = 0;
+	if (!list_has(ep->c->transports, tran_all[i]->name))
+		snprintf(why, why_len, "not usable on this side");
+	else if (!list_has(peer->transports, tran_all[i]->name))
+		snprintf(why, why_len, "the peer has only %.60s", peer->transports);
+	else if ((tran_all[i]->caps & TRAN_SAME_HOST) && !peer_is_here(ep))
+		snprintf(why, why_len, "the peer is on another host (%.60s)", peer->hostname);
+	else if (tran_all[i]->usable(&ep->c->own, peer, why, why_len) && !*why)
+		snprintf(why, why_len, "not usable between these two");
+}
+
+static const struct {
+	const char *name, *because;
+} reasons_table[] = {
+	{"shm", "same host: shared memory is the fastest"},
+	{"verbs", "an RDMA device reaches the peer"},
+	{"tcp", "TCP reaches the peer"},
+};
+
+static void compose_why(rpw_endpoint *ep, int chosen)
+{
+	struct text t = {""};
+	char why[256];
+	if (ep->orders == 1)
+		snprintf(t.s, sizeof(t.s), "only %s was asked for", tran_all[chosen]->name);
+	else {
+		const char *because = "it was the first that came up";
+		for (size_t i = 0; i < RPWI_ARRAY_LEN(reasons_table); i++)
+			if (!strcmp(reasons_table[i].name, tran_all[chosen]->name))
+				because = reasons_table[i].because;
+		text_add(&t, "", "", because);
+	}
+	for (int k = 0; k < ep->orders; k++) {
+		int i = ep->order[k];
+		if (i == chosen)
+			continue;
+		why_not(ep, i, why, sizeof(why));
+		text_add(&t, "; ", tran_all[i]->name, *why ? why : "would do");
+	}
+	if (ep->reasons && *ep->reasons)
+		text_add(&t, "; tried before: ", "", ep->reasons);
+	keep(&ep->why, t.s);
+}
+
+static int path_make(rpw_endpoint *ep, int i, uint8_t *handle, size_t *handle_len, char *why, size_t why_len)
+{
+	struct tran *t = msg_tran(ep->c, i, why, why_len);
+	if (!t)
+		return RPW_ERR_SYSTEM;
+	*handle_len = TRAN_HANDLE_MAX;
+	int rc = tran_all[i]->ep_make(t, boot_peer(ep->boot), ep->active, ep, &ep->te, handle, handle_len);
+	if (rc) {
+		ep->te = NULL;
+		snprintf(why, why_len, "no endpoint could be made: %s", strerror(-rc));
+		return msg_status_of_errno(rc);
+	}
+	ep->tran = i;
+	ep->ops = tran_all[i];
+	ep->breakable = ep->ops->caps & TRAN_CAN_BREAK;
+	ep->c->t[i].endpoints++;
+	return 0;
+}
+
+static void deadline_set(rpw_endpoint *ep, uint64_t deadline_ns)
+{
+	ep->deadline_ns = deadline_ns;
+	ep->c->timers_next_ns = RPWI_MIN(ep->c->timers_next_ns, deadline_ns);
+}
+
+/* A path may take its share of the time that is left, so that there is some for those after it. */
+static unsigned path_timeout_ms(rpw_endpoint *ep)
+{
+	uint64_t now = rpwi_now_ns(), left = ep->until_ns > now ? (ep->until_ns - now) / RPWI_NS_PER_MS : 0;
+	if (ep->candidate < ep->orders)
+		left /= (uint64_t)(ep->orders - ep->candidate + 1);
+	return (unsigned)RPWI_MAX(RPWI_MIN(left, (uint64_t)PATH_MS), (uint64_t)200);
+}
+
+static void reason_add(rpw_endpoint *ep, const char *name, const char *why)
+{
+	struct text t = {""};
+	if (ep->reasons)
+		snprintf(t.s, sizeof(t.s), "%s", ep->reasons);
+	text_add(&t, "; ", name, why);
+	keep(&ep->reasons, t.s);
+}
+
+static bool path_try(rpw_endpoint *ep, int i)
+{
+	char why[256];
+	uint8_t handle[TRAN_HANDLE_MAX];
+	size_t len;
+	why_not(ep, i, why, sizeof(why));
+	if (*why || path_make(ep, i, handle, &len, why, sizeof(why))) {
+		reason_add(ep, tran_all[i]->name, why);
+		return false;
+	}
+	compose_why(ep, i);
+	ep->attempt++;
+	deadline_set(ep, rpwi_now_ns() + path_timeout_ms(ep) * RPWI_NS_PER_MS);
+	int rc = say_path(ep, SAY_CHOICE, 0, tran_all[i]->name, ep->why, handle, len);
+	if (rc) /* its end is about to be told; with that, or with the deadline, this ends */
+		rpwi_debug("%s: a choice of path could not be said: %s", ep->peer, rpw_status_name(rc));
+	return true;
+}
+
+/* What is left of a path that is of no use is closed; the connecting side goes on with the next one. */
+static void path_abandon(rpw_endpoint *ep)
+{
+	if (ep->state == EP_UP) {
+		ep->state = EP_CHOOSING;
+		ep->c->connecting++;
+		ep->c->stat.path_changes++;
+		ep->candidate = 0;
+		ep->until_ns = rpwi_now_ns() + SILENT_MS * RPWI_NS_PER_MS;
+		free(ep->reasons);
+		ep->reasons = NULL;
+		for (int k = 0; k < ep->orders; k++)
+			if (ep->order[k] == ep->tran)
+				ep->first = k + 1;
+	}
+	connect_path_close(ep);
+}
+
+void connect_next_path(rpw_endpoint *ep)
+{
+	if (ep->state == EP_FAILED || ep->state == EP_BOOT)
+		return;
+	if (ep->state == EP_UP && !ep->breakable) {
+		ep_fail(ep, RPW_ERR_PEER_GONE, "the path broke, and its kind cannot be resumed: the peer's process has probably ended");
+		return;
+	}
+	bool was_up = ep->state == EP_UP;
+	path_abandon(ep);
+	if (!ep->active) {
+		say_word(ep, SAY_BROKEN, "the listening side's end of the path failed");
+		deadline_set(ep, rpwi_now_ns() + SILENT_MS * RPWI_NS_PER_MS);
+		return;
+	}
+	if (!was_up && ep->attempt && ep->tran >= 0)
+		reason_add(ep, tran_all[ep->tran]->name, ep->last_why[0] ? ep->last_why : "it did not come up");
+	ep->last_why[0] = 0;
+	while (ep->candidate < ep->orders * (ep->was_up ? 2 : 1) && rpwi_now_ns() < ep->until_ns)
+		if (path_try(ep, ep->order[(ep->first + ep->candidate++) % ep->orders]))
+			return;
+	struct text t = {""};
+	snprintf(t.s, sizeof(t.s), "no path to %s: %s", ep->peer, ep->reasons ? ep->reasons : "time is up");
+	say_word(ep, SAY_NO_PATH, t.s);
+	ep_fail(ep, ep->refusal ? ep->refusal : RPW_ERR_UNREACHABLE, t.s);
+}
+
+static void path_is_up(rpw_endpoint *ep)
+{
+	rpw_context *c = ep->c;
+	bool first = !ep->was_up;
+	if (first && !ep->active && !ep->listener)
+		return; /* its listener was just destroyed; what is to do knows */
+	ep->state = EP_UP;
+	ep->was_up = true;
+	c->connecting--;
+	ep->deadline_ns = ep->until_ns = RPWI_NEVER;
+	size_t most = RPWI_MIN(ep->te->limits.frame_max, (size_t)1 << 30);
+	ep->eager_max = RPWI_MIN(c->eager_option ? c->eager_option : ep->te->limits.eager_max, most);
+	keep(&ep->path_text, ep->te->path);
+	ep_refresh(ep);
+	rpwi_info("%s %s by %s (%s), because %s", first ? "connected with" : "goes on with", ep->peer, ep->ops->name, ep->path_text,
+		ep->why ? ep->why : "the peer chose it");
+	msg_todo(ep, TODO_SEND);
+	if (!first) {
+		path_resume(ep, ep->peer_received);
+		return;
+	}
+	if (ep->connecting) {
+		rpw_request *r = ep->connecting;
+		ep->connecting = NULL;
+		req_complete(r, RPW_OK);
+	}
+	if (!ep->active) {
+		ep->accepted = true;
+		c->arriving--;
+		ep->listener->fn(ep->listener, ep, ep->listener->arg);
+	}
+}
+
+/* The peer's frames came before its word that it is ready. */
+void connect_peer_talks(rpw_endpoint *ep)
+{
+	ep->peer_ready = true;
+	path_is_up(ep);
+}
+
+void connect_ready(void *user, int status, const char *why)
+{
+	rpw_endpoint *ep = user;
+	if (ep->state != EP_CHOOSING)
+		return;
+	if (status) {
+		snprintf(ep->last_why, sizeof(ep->last_why), "%s", why);
+		msg_todo(ep, TODO_PATH);
+		return;
+	}
+	ep->self_ready = true;
+	say_word(ep, SAY_READY, "");
+	if (ep->peer_ready)
+		path_is_up(ep);
+}
+
+/* ---- boot's up-calls ---- */
+
+static void boot_accepted(void *user, void *listener_user, struct boot_conn *conn)
+{
+	rpw_context *c = user;
+	rpw_listener *l = listener_user;
+	rpw_endpoint *ep = ep_new(c);
+	if (!ep) {
+		rpwi_warn("no memory for an endpoint; the peer is turned away");
+		boot_set_user(conn, NULL);
+		boot_close(conn);
+		return;
+	}
+	ep->boot = conn;
+	ep->listener = l;
+	ep->state = EP_CHOOSING;
+	c->connecting++;
+	c->arriving++;
+	keep(&ep->peer, boot_peer_text(conn));
+	boot_set_user(conn, ep);
+	deadline_set(ep, rpwi_now_ns() + SILENT_MS * RPWI_NS_PER_MS);
+	if (c->arriving > ARRIVING_MAX) {
+		ep->status = RPW_ERR_LIMIT;
+		ep_say_why(ep, "too many peers are connecting at once");
+		msg_todo(ep, TODO_FAIL);
+	}
+}
+
+static void boot_connected(void *user, int status, const char *why)
+{
+	rpw_endpoint *ep = user;
+	if (!ep || ep->state != EP_BOOT)
+		return;
+	if (status) {
+		ep->status = status;
+		ep->gone_heard = true;
+		ep_say_why(ep, why);
+		msg_todo(ep, TODO_FAIL);
+		return;
+	}
+	keep(&ep->peer, boot_peer_text(ep->boot));
+	ep->state = EP_CHOOSING;
+	ep->until_ns = RPWI_MAX(ep->until_ns, rpwi_now_ns() + RPWI_NS_PER_S);
+	msg_todo(ep, TODO_PATH);
+}
+
+static void facts_take(rpw_endpoint *ep, const struct say_path *p)
+{
+	ep->peer_message_tag = p->message_tag;
+	ep->peer_control_tag = p->control_tag;
+	ep->peer_domain = p->domain;
+	ep->peer_received = p->received;
+	if (!ep->was_up || (int32_t)(p->credit - ep->tx_limit) > 0)
+		ep->tx_limit = p->credit;
+}
+
+static bool counts_right(rpw_endpoint *ep, const struct say_path *p)
+{
+	if (p->received <= ep->tx_count && p->received >= ep->acked && p->received - ep->acked <= ep->log_frames + (ep->was_up ? 0 : UINT32_MAX))
+		return true;
+	ep_breach(ep, "it says that %llu frames came; %llu were sent, %llu of them acknowledged", (unsigned long long)p->received,
+		(unsigned long long)ep->tx_count, (unsigned long long)ep->acked);
+	return false;
+}
+
+/* The connecting side wants this path; our end of it, or why not. */
+static void on_choice(rpw_endpoint *ep, const struct say_path *p, const char *text, const uint8_t *handle)
+{
+	if (ep->active || (ep->state == EP_UP && !ep->breakable)) {
+		ep_breach(ep, "it chose a path when it was not to");
+		return;
+	}
+	path_abandon(ep);
+	ep->attempt = p->attempt;
+	if (!counts_right(ep, p))
+		return;
+	facts_take(ep, p);
+	deadline_set(ep, rpwi_now_ns() + SILENT_MS * RPWI_NS_PER_MS);
+	char why[256] = "";
+	uint8_t own[TRAN_HANDLE_MAX];
+	size_t own_len = 0;
+	int status = RPW_ERR_REFUSED, i = tran_index(p->transport, strlen(p->transport));
+	if (!ep->listener && !ep->accepted)
+		snprintf(why, sizeof(why), "the listener is closing");
+	else if (!ep->window && !credit_open(ep)) {
+		status = RPW_ERR_LIMIT;
+		snprintf(why, sizeof(why), "no room for one more endpoint in unexpected_bytes_max (%zu bytes)", ep->c->unexpected_max);
+	} else if (i < 0)
+		snprintf(why, sizeof(why), "no such transport here: %s", p->transport);
+	else {
+		why_not(ep, i, why, sizeof(why));
+		if (!*why)
+			status = path_make(ep, i, own, &own_len, why, sizeof(why));
+	}
+	if (*why) {
+		say_path(ep, SAY_ANSWER, status, p->transport, why, NULL, 0);
+		return;
+	}
+	keep(&ep->why, text);
+	if (say_path(ep, SAY_ANSWER, 0, p->transport, "", own, own_len)) {
+		msg_todo(ep, TODO_PATH);
+		return;
+	}
+	int rc = ep->ops->ep_start(ep->te, handle, p->handle_len, PATH_MS);
+	if (rc)
+		msg_todo(ep, TODO_PATH);
+}
+
+static void on_answer(rpw_endpoint *ep, const struct say_path *p, const char *text, const uint8_t *handle)
+{
+	if (!ep->active || ep->state != EP_CHOOSING || p->attempt != ep->attempt || !ep->te)
+		return; /* late */
+	if (p->status) {
+		snprintf(ep->last_why, sizeof(ep->last_why), "the peer said no: %.200s", text);
+		ep->refusal = p->status == RPW_ERR_LIMIT || p->status == RPW_ERR_REFUSED ? RPW_ERR_REFUSED : 0;
+		msg_todo(ep, TODO_PATH);
+		return;
+	}
+	if (!counts_right(ep, p))
+		return;
+	facts_take(ep, p);
+	int rc = ep->ops->ep_start(ep->te, handle, p->handle_len, path_timeout_ms(ep));
+	if (rc) {
+		snprintf(ep->last_why, sizeof(ep->last_why), "the peer's handle does not do: %s", strerror(-rc));
+		msg_todo(ep, TODO_PATH);
+	}
+}
+
+static void on_bye(rpw_endpoint *ep, const struct say_word *w, const char *text)
+{
+	char why[512];
+	snprintf(why, sizeof(why), "peer %s closed the endpoint: %.300s", ep->peer, text);
+	ep_say_why(ep, why);
+	ep->status = ep->was_up ? RPW_ERR_PEER_GONE : RPW_ERR_REFUSED;
+	ep->bye_heard = true;
+	ep->peer_sent = w->sent;
+	if (ep->state == EP_UP && ep->rx_count < w->sent && !ep->path_broken)
+		deadline_set(ep, rpwi_now_ns() + DRAIN_MS * RPWI_NS_PER_MS);
+	else
+		msg_todo(ep, TODO_FAIL);
+}
+
+static void on_word(rpw_endpoint *ep, unsigned type, const struct say_word *w, const char *text)
+{
+	if (type == SAY_BYE) {
+		on_bye(ep, w, text);
+		return;
+	}
+	if (type == SAY_NO_PATH) {
+		ep->status = RPW_ERR_UNREACHABLE;
+		ep_say_why(ep, text);
+		msg_todo(ep, TODO_FAIL);
+		return;
+	}
+	if (w->attempt != ep->attempt)
+		return; /* about an earlier path */
+	if (type == SAY_READY && ep->state == EP_CHOOSING) {
+		ep->peer_ready = true;
+		if (ep->self_ready)
+			path_is_up(ep);
+	} else if (type == SAY_BROKEN && ep->active) {
+		snprintf(ep->last_why, sizeof(ep->last_why), "%.200s", text);
+		msg_todo(ep, TODO_PATH);
+	}
+}
+
+static void boot_message(void *user, unsigned type, const uint8_t *m, size_t n)
+{
+	rpw_endpoint *ep = user;
+	if (!ep || ep->state == EP_FAILED || (ep->todo & (TODO_FAIL | TODO_CLOSE)))
+		return;
+	bool path = type == SAY_CHOICE || type == SAY_ANSWER;
+	size_t head = path ? sizeof(struct say_path) : sizeof(struct say_word);
+	uint32_t crc = 0;
+	if (n >= head + 4)
+		memcpy(&crc, m + n - 4, 4);
+	if (type < SAY_CHOICE || type > SAY_BYE || n < head + 4 || crc != (uint32_t)crc32(0, m, (uInt)(n - 4))) {
+		ep_breach(ep, "a control message (type %u, %zu bytes) that is garbled", type, n);
+		return;
+	}
+	struct say_path p = {0};
+	struct say_word w = {0};
+	memcpy(path ? (void *)&p : (void *)&w, m, head);
+	size_t text_len = path ? p.text_len : w.text_len, handle_len = path ? p.handle_len : 0;
+	unsigned version = path ? p.version : w.version;
+	if (version != SAY_VERSION || head + text_len + handle_len + 4 != n || text_len > 1000 || handle_len > TRAN_HANDLE_MAX ||
+		p.transport[sizeof(p.transport) - 1]) {
+		ep_breach(ep, "a control message of version %u (this side speaks %d), %zu bytes", version, SAY_VERSION, n);
+		return;
+	}
+	char text[1001];
+	memcpy(text, m + head, text_len);
+	text[text_len] = 0;
+	for (char *s = text; *s; s++)
+		if ((unsigned char)*s < ' ')
+			*s = '?';
+	if (type == SAY_CHOICE)
+		on_choice(ep, &p, text, m + head + text_len);
+	else if (type == SAY_ANSWER)
+		on_answer(ep, &p, text, m + head + text_len);
+	else
+		on_word(ep, type, &w, text);
+}
+
+static void boot_gone(void *user, int status, const char *why)
+{
+	rpw_endpoint *ep = user;
+	if (!ep || ep->state == EP_FAILED)
+		return;
+	ep->gone_heard = true;
+	if (ep->bye_heard)
+		return;
+	char text[512];
+	snprintf(text, sizeof(text), "the control path to %s ended: %.300s", ep->peer ? ep->peer : "the peer", why);
+	ep_say_why(ep, text);
+	ep->status = status;
+	/* What it had sent before is taken first. */
+	if (ep->state == EP_UP && !ep->path_broken)
+		deadline_set(ep, rpwi_now_ns() + 5 * RPWI_NS_PER_MS);
+	else
+		msg_todo(ep, TODO_FAIL);
+}
+
+const struct boot_up connect_boot_up = {boot_accepted, boot_connected, boot_message, boot_gone};
+
+/* ---- deadlines ---- */
+
+static void deadline_passed(rpw_endpoint *ep)
+{
+	ep->deadline_ns = RPWI_NEVER;
+	if (ep->bye_heard || ep->gone_heard)
+		msg_todo(ep, TODO_FAIL);
+	else if (ep->state == EP_CHOOSING && ep->active) {
+		snprintf(ep->last_why, sizeof(ep->last_why), "it was not up in time");
+		msg_todo(ep, TODO_PATH);
+	} else if (ep->state == EP_CHOOSING) {
+		ep->status = RPW_ERR_TIMEOUT;
+		ep_say_why(ep, "the peer connected and chose no path");
+		msg_todo(ep, TODO_FAIL);
+	}
+}
+
+void connect_timers(rpw_context *c, uint64_t now_ns)
+{
+	uint64_t next = RPWI_NEVER;
+	for (struct rpwi_list *n = c->endpoints.next; n != &c->endpoints; n = n->next) {
+		rpw_endpoint *ep = RPWI_CONTAINER_OF(n, rpw_endpoint, all);
+		if (now_ns >= ep->deadline_ns)
+			deadline_passed(ep);
+		next = RPWI_MIN(next, ep->deadline_ns);
+	}
+	c->timers_next_ns = next;
+}
+
+/* ---- the calls ---- */
+
+int rpw_listener_create(rpw_context *c, const char *address, rpw_accept_fn fn, void *arg, rpw_listener **out)
+{
+	if (!c || !address || !fn || !out)
+		return rpwi_fail(RPW_ERR_INVALID, "rpw_listener_create: context, address, callback and out are needed");
+	rpw_listener *l = calloc(1, sizeof(*l));
+	if (!l)
+		return rpwi_fail(RPW_ERR_NO_MEMORY, "no memory for a listener");
+	*l = (rpw_listener){.c = c, .fn = fn, .arg = arg};
+	int rc = boot_listen(c->boot, address, l, &l->boot);
+	if (rc) {
+		free(l);
+		return rc;
+	}
+	rpwi_list_add_tail(&c->listeners, &l->all);
+	c->stat.listeners++;
+	*out = l;
+	return RPW_OK;
+}
+
+int rpw_listener_port(const rpw_listener *l) { return boot_listener_port(l->boot); }
+
+void rpw_listener_destroy(rpw_listener *l)
+{
+	if (!l)
+		return;
+	rpw_context *c = l->c;
+	for (struct rpwi_list *n = c->endpoints.next; n != &c->endpoints; n = n->next) {
+		rpw_endpoint *ep = RPWI_CONTAINER_OF(n, rpw_endpoint, all);
+		if (ep->listener != l)
+			continue;
+		ep->listener = NULL;
+		if (!ep->accepted && ep->state != EP_FAILED) {
+			ep->status = RPW_ERR_REFUSED;
+			ep_say_why(ep, "the listener is closing");
+			msg_todo(ep, TODO_FAIL);
+		}
+	}
+	boot_listener_free(l->boot);
+	rpwi_list_del(&l->all);
+	c->stat.listeners--;
+	free(l);
+}
+
+static int connect_begin(rpw_endpoint *ep, const char *address, const rpw_connect_options *o)
+{
+	char why[256];
+	const char *list = o->transports ? o->transports : ep->c->listed;
+	ep->orders = connect_transports_parse(list, ep->order, why, sizeof(why));
+	if (ep->orders < 0)
+		return rpwi_fail(ep->orders, "%s", why);
+	if (!credit_open(ep))
+		return rpwi_fail(RPW_ERR_LIMIT, "no room for one more endpoint in unexpected_bytes_max (%zu bytes): raise it", ep->c->unexpected_max);
+	unsigned ms = o->timeout_ms ? o->timeout_ms : CONNECT_MS;
+	ep->until_ns = rpwi_now_ns() + ms * RPWI_NS_PER_MS;
+	keep(&ep->peer, address);
+	return boot_connect(ep->c->boot, address, ms, ep, &ep->boot);
+}
+
+int rpw_connect(rpw_context *c, const char *address, const rpw_connect_options *given, rpw_endpoint **out, rpw_request **req)
+{
+	if (!c || !address || !out)
+		return rpwi_fail(RPW_ERR_INVALID, "rpw_connect: context, address and out are needed");
+	rpw_connect_options o = {0};
+	if (given) {
+		if (given->size < sizeof(size_t))
+			return rpwi_fail(RPW_ERR_INVALID, "rpw_connect_options.size is %zu: set it to sizeof(rpw_connect_options)", given->size);
+		memcpy(&o, given, RPWI_MIN(given->size, sizeof(o)));
+	}
+	rpw_endpoint *ep = ep_new(c);
+	rpw_request *r = ep ? req_new(c, ep, REQ_CONNECT, req != NULL) : NULL;
+	if (!r) {
+		if (ep) {
+			ep->state = EP_FAILED;
+			ep_free(ep);
+		}
+		return rpwi_fail(RPW_ERR_NO_MEMORY, "no memory for an endpoint");
+	}
+	ep->active = true;
+	ep->state = EP_BOOT;
+	int rc = connect_begin(ep, address, &o);
+	if (rc < 0) {
+		ep->state = EP_FAILED;
+		req_drop(r);
+		ep_free(ep);
+		return rc;
+	}
+	c->connecting++;
+	ep->connecting = r;
+	*out = ep;
+	if (req)
+		*req = r;
+	return RPW_IN_PROGRESS;
+}

@@ -1,0 +1,484 @@
+/* context.c - contexts: what they open, how they make progress, what they sleep on. Progress is transports first, then (now and then) the control path, then what up-calls left to do. */
+#include "msg/msg.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <sys/epoll.h>
+#include <sys/random.h>
+#include <sys/timerfd.h>
+#include <unistd.h>
+
+static const char *const status_names[] = {
+	[-RPW_OK] = "RPW_OK",
+	[-RPW_ERR_INVALID] = "RPW_ERR_INVALID",
+	[-RPW_ERR_NO_MEMORY] = "RPW_ERR_NO_MEMORY",
+	[-RPW_ERR_TIMEOUT] = "RPW_ERR_TIMEOUT",
+	[-RPW_ERR_CANCELED] = "RPW_ERR_CANCELED",
+	[-RPW_ERR_TRUNCATED] = "RPW_ERR_TRUNCATED",
+	[-RPW_ERR_UNREACHABLE] = "RPW_ERR_UNREACHABLE",
+	[-RPW_ERR_REFUSED] = "RPW_ERR_REFUSED",
+	[-RPW_ERR_PEER_GONE] = "RPW_ERR_PEER_GONE",
+	[-RPW_ERR_ACCESS] = "RPW_ERR_ACCESS",
+	[-RPW_ERR_PROTOCOL] = "RPW_ERR_PROTOCOL",
+	[-RPW_ERR_NOT_SUPPORTED] = "RPW_ERR_NOT_SUPPORTED",
+	[-RPW_ERR_LIMIT] = "RPW_ERR_LIMIT",
+	[-RPW_ERR_SYSTEM] = "RPW_ERR_SYSTEM",
+};
+
+const char *rpw_status_name(int status)
+{
+	if (status == RPW_IN_PROGRESS)
+		return "RPW_IN_PROGRESS";
+	return status <= 0 && status > -(int)RPWI_ARRAY_LEN(status_names) ? status_names[-status] : "unknown status";
+}
+
+const char *rpw_last_error(void) { return rpwi_fail_text(); }
+const char *rpw_version(void) { return ROPEWAY_VERSION; }
+
+static const struct {
+	int error, status;
+} errno_table[] = {
+	{ENOMEM, RPW_ERR_NO_MEMORY},
+	{EACCES, RPW_ERR_ACCESS},
+	{EPERM, RPW_ERR_ACCESS},
+	{EFAULT, RPW_ERR_ACCESS},
+	{ERANGE, RPW_ERR_ACCESS},
+	{EINVAL, RPW_ERR_INVALID},
+	{EOPNOTSUPP, RPW_ERR_NOT_SUPPORTED},
+	{EPIPE, RPW_ERR_PEER_GONE},
+	{ENOTCONN, RPW_ERR_PEER_GONE},
+	{ESHUTDOWN, RPW_ERR_PEER_GONE},
+	{ECONNRESET, RPW_ERR_PEER_GONE},
+	{ESRCH, RPW_ERR_PEER_GONE},
+	{ETIMEDOUT, RPW_ERR_TIMEOUT},
+	{EPROTO, RPW_ERR_PROTOCOL},
+	{ENOSPC, RPW_ERR_LIMIT},
+	{EMFILE, RPW_ERR_LIMIT},
+	{EMSGSIZE, RPW_ERR_LIMIT},
+};
+int msg_status_of_errno(int rc)
+{
+	for (size_t i = 0; i < RPWI_ARRAY_LEN(errno_table); i++)
+		if (errno_table[i].error == -rc)
+			return errno_table[i].status;
+	return RPW_ERR_SYSTEM;
+}
+
+uint64_t msg_random(void)
+{
+	uint64_t v = 0;
+	while (!v)
+		if (getrandom(&v, sizeof(v), 0) != sizeof(v))
+			v = 0;
+	return v;
+}
+
+/* ---- numbers given to peers ---- */
+
+uint64_t slots_add(struct slots *s, void *what)
+{
+	if (!s->free_head) {
+		uint32_t n = s->n ? s->n * 2 : 64;
+		struct slot *v = n > 1u << 28 ? NULL : realloc(s->v, n * sizeof(*v));
+		if (!v)
+			return 0;
+		s->v = v;
+		for (uint32_t i = s->n; i < n; i++)
+			v[i] = (struct slot){.generation = 1, .next_free = i + 1 < n ? i + 2 : 0};
+		s->free_head = s->n + 1;
+		s->n = n;
+	}
+	uint32_t i = s->free_head - 1;
+	s->free_head = s->v[i].next_free;
+	s->v[i].what = what;
+	s->used++;
+	return (uint64_t)s->v[i].generation << 32 | (i + 1);
+}
+
+void *slots_get(const struct slots *s, uint64_t number)
+{
+	uint32_t i = (uint32_t)number - 1;
+	return i < s->n && s->v[i].generation == number >> 32 ? s->v[i].what : NULL;
+}
+
+void slots_del(struct slots *s, uint64_t number)
+{
+	if (!slots_get(s, number))
+		return;
+	uint32_t i = (uint32_t)number - 1;
+	s->v[i].what = NULL;
+	s->v[i].generation++;
+	s->v[i].next_free = s->free_head;
+	s->free_head = i + 1;
+	s->used--;
+}
+
+/* ---- create and destroy ---- */
+
+static int transports_set(rpw_context *c, const char *wanted)
+{
+	char why[256];
+	const char *env = getenv("ROPEWAY_TRANSPORT");
+	const char *list = wanted ? wanted : env && *env ? env : NULL;
+	if (list && !(c->listed = strdup(list)))
+		return rpwi_fail(RPW_ERR_NO_MEMORY, "no memory for a context");
+	int order[TRANSPORTS_MAX], n = connect_transports_parse(list, order, why, sizeof(why));
+	if (n < 0)
+		return rpwi_fail(n, "%s%s", why, wanted ? "" : " (from ROPEWAY_TRANSPORT)");
+	for (int i = 0; i < n; i++) {
+		const struct tran_ops *ops = tran_all[order[i]];
+		int rc = ops->usable(&c->own, NULL, why, sizeof(why));
+		if (rc)
+			rpwi_debug("transport %s is not used: %s", ops->name, why);
+		else {
+			size_t at = strlen(c->transports);
+			snprintf(c->transports + at, sizeof(c->transports) - at, "%s%s", at ? "," : "", ops->name);
+		}
+	}
+	if (!*c->transports)
+		return rpwi_fail(RPW_ERR_UNREACHABLE, "none of the transports (%s) can be used here; the last said: %s", list ? list : "all",
+			n ? why : "none is built in");
+	memcpy(c->own.transports, c->transports, sizeof(c->own.transports));
+	return 0;
+}
+
+static int descriptors_open(rpw_context *c)
+{
+	c->epfd = epoll_create1(EPOLL_CLOEXEC);
+	c->timerfd = timerfd_create(CLOCK_MONOTONIC, TFD_CLOEXEC | TFD_NONBLOCK);
+	int fds[] = {c->timerfd, boot_fd(c->boot)};
+	for (int i = 0; i < 2; i++) {
+		struct epoll_event ev = {.events = EPOLLIN, .data.fd = fds[i]};
+		if (c->epfd < 0 || fds[i] < 0 || epoll_ctl(c->epfd, EPOLL_CTL_ADD, fds[i], &ev))
+			return rpwi_fail(RPW_ERR_SYSTEM, "no descriptor to wait on: %s; `ulimit -n` says how many this process may have", strerror(errno));
+	}
+	return 0;
+}
+
+int rpw_context_create(const rpw_context_options *given, rpw_context **out)
+{
+	if (!out)
+		return rpwi_fail(RPW_ERR_INVALID, "rpw_context_create: out is NULL");
+	rpw_context_options o = {0};
+	if (given) {
+		if (given->size < sizeof(size_t))
+			return rpwi_fail(RPW_ERR_INVALID, "rpw_context_options.size is %zu: set it to sizeof(rpw_context_options)", given->size);
+		memcpy(&o, given, RPWI_MIN(given->size, sizeof(o)));
+	}
+	rpw_context *c = calloc(1, sizeof(*c));
+	if (!c)
+		return rpwi_fail(RPW_ERR_NO_MEMORY, "no memory for a context");
+	struct rpwi_list *lists[] = {&c->free_requests, &c->chunks, &c->endpoints, &c->listeners, &c->memories, &c->work, &c->callbacks, &c->any_receives,
+		&c->early_list, &c->small_free};
+	for (size_t i = 0; i < RPWI_ARRAY_LEN(lists); i++)
+		rpwi_list_init(lists[i]);
+	c->epfd = c->timerfd = -1;
+	c->debug = rpwi_log_on(RPWI_LOG_DEBUG);
+	c->classes = 1;
+	c->class[0].mask = UINT64_MAX;
+	c->unexpected_max = o.unexpected_bytes_max ? o.unexpected_bytes_max : 64 << 20;
+	c->pool = c->pool_free = (uint32_t)RPWI_MIN(RPWI_MAX(c->unexpected_max / UNIT_BYTES, (size_t)WINDOW_LEAST), (size_t)1 << 30);
+	c->eager_option = o.eager_bytes_max;
+	c->domain = msg_random();
+	c->boot_next_ns = 0;
+	c->timers_next_ns = RPWI_NEVER;
+	c->up = (struct tran_up){connect_ready, path_up_frame, path_up_room, rma_up_done, path_up_failed};
+	for (const struct tran_ops *const *p = tran_all; *p && c->tn < TRANSPORTS_MAX; p++)
+		c->t[c->tn++] = (typeof(c->t[0])){.ops = *p, .fd = -1};
+	boot_own_facts(&c->own);
+	snprintf(c->host, sizeof(c->host), "%s", c->own.hostname);
+	int status = transports_set(c, o.transports);
+	if (status)
+		goto fail;
+	status = RPW_ERR_NO_MEMORY;
+	if (!match_init(&c->posted, msg_random()) || !match_init(&c->early, msg_random())) {
+		rpwi_fail(status, "no memory for the tables of a context");
+		goto fail;
+	}
+	const char *key = o.key_file ? o.key_file : getenv("ROPEWAY_KEY_FILE");
+	status = boot_new(&connect_boot_up, c, &c->own, key && *key ? key : NULL, &c->boot);
+	if (!status)
+		status = descriptors_open(c);
+	if (status)
+		goto fail;
+	*out = c;
+	return RPW_OK;
+fail:
+	rpw_context_destroy(c);
+	return status;
+}
+
+void rpw_context_destroy(rpw_context *c)
+{
+	if (!c)
+		return;
+	if (c->in_progress) {
+		rpwi_error("rpw_context_destroy from inside a callback: nothing was destroyed; do it after rpw_progress has returned");
+		return;
+	}
+	while (!rpwi_list_empty(&c->endpoints))
+		ep_free(RPWI_CONTAINER_OF(c->endpoints.next, rpw_endpoint, all));
+	while (!rpwi_list_empty(&c->listeners))
+		rpw_listener_destroy(RPWI_CONTAINER_OF(c->listeners.next, rpw_listener, all));
+	while (!rpwi_list_empty(&c->any_receives)) {
+		rpw_request *r = RPWI_CONTAINER_OF(c->any_receives.next, rpw_request, active);
+		tag_unpost(r);
+		req_complete(r, RPW_ERR_CANCELED);
+	}
+	c->in_progress = true;
+	msg_deliver_callbacks(c);
+	c->in_progress = false;
+	while (!rpwi_list_empty(&c->memories))
+		rpw_memory_release(RPWI_CONTAINER_OF(c->memories.next, rpw_memory, all));
+	if (c->boot)
+		boot_free(c->boot);
+	for (int i = 0; i < c->tn; i++)
+		if (c->t[i].tran)
+			c->t[i].ops->close(c->t[i].tran);
+	while (!rpwi_list_empty(&c->small_free)) {
+		struct unexpected *u = RPWI_CONTAINER_OF(c->small_free.next, struct unexpected, in_context);
+		rpwi_list_del(&u->in_context);
+		free(u);
+	}
+	match_fini(&c->posted);
+	match_fini(&c->early);
+	req_chunks_free(c);
+	free(c->numbers.v);
+	free(c->listed);
+	free(c->regions.v);
+	if (c->epfd >= 0)
+		close(c->epfd);
+	if (c->timerfd >= 0)
+		close(c->timerfd);
+	free(c);
+}
+
+struct tran *msg_tran(rpw_context *c, int i, char *why, size_t why_len)
+{
+	if (c->t[i].tran)
+		return c->t[i].tran;
+	int rc = c->t[i].ops->open(&c->up, &c->own, &c->t[i].tran);
+	if (rc) {
+		c->t[i].tran = NULL;
+		snprintf(why, why_len, "it could not be opened: %s", strerror(-rc));
+	}
+	return c->t[i].tran;
+}
+
+/* ---- progress ---- */
+
+void msg_todo(rpw_endpoint *ep, unsigned what)
+{
+	if (!ep->todo)
+		rpwi_list_add_tail(&ep->c->work, &ep->work);
+	ep->todo |= (uint8_t)what;
+}
+
+static void todo_do(rpw_endpoint *ep)
+{
+	unsigned todo = ep->todo;
+	ep->todo = 0;
+	rpwi_list_del(&ep->work);
+	if (todo & TODO_CLOSE) {
+		ep_free(ep);
+		return;
+	}
+	if (todo & TODO_FAIL) {
+		ep_fail(ep, ep->status, ep->fail_text);
+		return;
+	}
+	if (todo & TODO_PATH)
+		connect_next_path(ep);
+	if (todo & TODO_AM)
+		am_turn(ep);
+	if (ep->state == EP_UP)
+		path_work(ep);
+}
+
+/* What is left to do now; what that leaves is for the next round. */
+static int work_do(rpw_context *c)
+{
+	struct rpwi_list now = c->work;
+	now.next->prev = now.prev->next = &now;
+	rpwi_list_init(&c->work);
+	int n = 0;
+	for (; !rpwi_list_empty(&now); n++)
+		todo_do(RPWI_CONTAINER_OF(now.next, rpw_endpoint, work));
+	return n;
+}
+
+int msg_deliver_callbacks(rpw_context *c)
+{
+	int n = 0;
+	for (; !rpwi_list_empty(&c->callbacks); n++) {
+		rpw_request *r = RPWI_CONTAINER_OF(c->callbacks.next, rpw_request, link);
+		rpwi_list_del(&r->link);
+		rpw_done_fn fn = r->fn;
+		r->fn = NULL;
+		bool held = r->held;
+		rpw_completion done = r->done;
+		fn(r, &done, r->arg);
+		if (!held)
+			req_drop(r);
+	}
+	return n;
+}
+
+static int progress_control(rpw_context *c)
+{
+	uint64_t now = rpwi_now_ns();
+	int n = 0;
+	if (now >= c->boot_next_ns || c->connecting) {
+		n = (int)boot_progress(c->boot);
+		c->boot_next_ns = now + BOOT_EVERY_NS;
+	}
+	if (now >= c->timers_next_ns)
+		connect_timers(c, now);
+	return n;
+}
+
+int rpw_progress(rpw_context *c)
+{
+	if (RPWI_UNLIKELY(c->in_progress))
+		return rpwi_fail(RPW_ERR_INVALID, "rpw_progress from inside a callback: it is under way already");
+	c->in_progress = true;
+	int n = 0;
+	for (int i = 0; i < c->tn; i++)
+		if (c->t[i].endpoints)
+			n += (int)c->t[i].ops->progress(c->t[i].tran);
+	/* The control path is looked after more often while nothing else happens. */
+	if (RPWI_UNLIKELY(!(++c->polls & (n ? 63 : 7)) || c->connecting))
+		n += progress_control(c);
+	if (RPWI_UNLIKELY(!rpwi_list_empty(&c->work)))
+		n += work_do(c);
+	if (RPWI_UNLIKELY(!rpwi_list_empty(&c->callbacks)))
+		n += msg_deliver_callbacks(c);
+	c->in_progress = false;
+	return n;
+}
+
+int rpw_context_fd(rpw_context *c) { return c->epfd; }
+
+static void timer_set(rpw_context *c, uint64_t deadline_ns)
+{
+	if (deadline_ns == c->timer_set_ns && deadline_ns == RPWI_NEVER)
+		return;
+	c->timer_set_ns = deadline_ns;
+	struct itimerspec at = {0};
+	if (deadline_ns != RPWI_NEVER) {
+		deadline_ns = RPWI_MAX(deadline_ns, 1);
+		at.it_value.tv_sec = (time_t)(deadline_ns / RPWI_NS_PER_S);
+		at.it_value.tv_nsec = (long)(deadline_ns % RPWI_NS_PER_S);
+	}
+	timerfd_settime(c->timerfd, TFD_TIMER_ABSTIME, &at, NULL);
+}
+
+int rpw_context_arm(rpw_context *c)
+{
+	if (!rpwi_list_empty(&c->work) || !rpwi_list_empty(&c->callbacks))
+		return RPW_IN_PROGRESS;
+	uint64_t deadline = RPWI_MIN(boot_deadline(c->boot), c->timers_next_ns);
+	for (int i = 0; i < c->tn; i++) {
+		if (!c->t[i].endpoints)
+			continue;
+		int fd = -1, rc = c->t[i].ops->arm(c->t[i].tran, &fd, &deadline);
+		if (rc > 0)
+			return RPW_IN_PROGRESS;
+		if (rc < 0)
+			return rpwi_fail(msg_status_of_errno(rc), "transport %s cannot be waited for: %s", c->t[i].ops->name, strerror(-rc));
+		if (fd >= 0 && c->t[i].fd != fd) {
+			struct epoll_event ev = {.events = EPOLLIN, .data.fd = fd};
+			if (epoll_ctl(c->epfd, EPOLL_CTL_ADD, fd, &ev) && errno != EEXIST)
+				return rpwi_fail(RPW_ERR_SYSTEM, "transport %s: its descriptor cannot be waited for: %s", c->t[i].ops->name, strerror(errno));
+			c->t[i].fd = fd;
+		}
+	}
+	timer_set(c, deadline);
+	c->boot_next_ns = 0; /* what wakes us may be the control path */
+	c->polls = 63;
+	return 0;
+}
+
+/* ---- waiting ---- */
+
+static bool all_done(rpw_request **r, size_t *n)
+{
+	while (*n && (!r[*n - 1] || r[*n - 1]->complete))
+		--*n;
+	return !*n;
+}
+
+/* Sleep until there is something to do, at most until the deadline. */
+static int doze(rpw_context *c, uint64_t now, uint64_t deadline)
+{
+	int rc = rpw_context_arm(c);
+	if (rc)
+		return rc < 0 ? rc : 0;
+	int ms = deadline == RPWI_NEVER ? -1 : (int)RPWI_MIN((deadline - now + RPWI_NS_PER_MS - 1) / RPWI_NS_PER_MS, 1u << 30);
+	struct epoll_event ev;
+	if (epoll_wait(c->epfd, &ev, 1, ms) < 0 && errno != EINTR)
+		return rpwi_fail(RPW_ERR_SYSTEM, "waiting failed: %s", strerror(errno));
+	return 0;
+}
+
+static int wait_for(rpw_context *c, rpw_request **r, size_t n, int timeout_ms)
+{
+	if (c->in_progress)
+		return rpwi_fail(RPW_ERR_INVALID, "waiting from inside a callback: return from it first");
+	uint64_t now = rpwi_now_ns(), deadline = timeout_ms < 0 ? RPWI_NEVER : now + (uint64_t)timeout_ms * RPWI_NS_PER_MS, spin_until = now + SPIN_NS;
+	for (unsigned polls = 0; !all_done(r, &n);) {
+		if (rpw_progress(c) > 0) {
+			if (!(++polls & 31)) {
+				now = rpwi_now_ns();
+				spin_until = now + SPIN_NS;
+			}
+			if (timeout_ms < 0 || now < deadline || (polls & 31))
+				continue;
+		} else if (++polls & 15)
+			continue;
+		now = rpwi_now_ns();
+		if (now >= deadline)
+			return all_done(r, &n) ? RPW_OK : rpwi_fail(RPW_ERR_TIMEOUT, "not done within %d ms; the operation is still under way", timeout_ms);
+		if (now < spin_until)
+			continue;
+		int rc = doze(c, now, deadline);
+		if (rc)
+			return rc;
+		spin_until = rpwi_now_ns() + SPIN_NS;
+	}
+	return RPW_OK;
+}
+
+int rpw_wait(rpw_request *r, int timeout_ms, rpw_completion *done)
+{
+	if (!r)
+		return rpwi_fail(RPW_ERR_INVALID, "rpw_wait: the request is NULL (a call that gave RPW_OK was complete already)");
+	if (!r->complete) {
+		int rc = wait_for(r->c, &r, 1, timeout_ms);
+		if (rc)
+			return rc;
+	}
+	return rpw_test(r, done);
+}
+
+int rpw_wait_all(rpw_context *c, rpw_request **r, size_t n, int timeout_ms)
+{
+	if (n && !r)
+		return rpwi_fail(RPW_ERR_INVALID, "rpw_wait_all: no requests were given");
+	int rc = wait_for(c, r, n, timeout_ms);
+	for (size_t i = 0; !rc && i < n; i++)
+		rc = r[i] ? r[i]->done.status : RPW_OK;
+	return rc;
+}
+
+int rpw_context_statistics(rpw_context *c, rpw_statistics *s)
+{
+	if (!s || s->size < sizeof(size_t))
+		return rpwi_fail(RPW_ERR_INVALID, "rpw_statistics.size is not set: set it to sizeof(rpw_statistics)");
+	rpw_statistics now = c->stat;
+	now.size = s->size;
+	now.strangers_refused = boot_strangers(c->boot);
+	memcpy(s, &now, RPWI_MIN(s->size, sizeof(now)));
+	return RPW_OK;
+}

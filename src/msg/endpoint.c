@@ -1,0 +1,266 @@
+/* endpoint.c - endpoints: made, posted on, failed, closed. How they get a path is connect.c; what goes over it path.c. */
+#include "msg/msg.h"
+
+#include <errno.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+static uint64_t next_id(void)
+{
+	static _Atomic uint64_t id; /* only to tell endpoints apart in a table; contexts share nothing else */
+	return ++id;
+}
+
+rpw_endpoint *ep_new(rpw_context *c)
+{
+	rpw_endpoint *ep = calloc(1, sizeof(*ep));
+	if (!ep)
+		return NULL;
+	struct rpwi_list *lists[] = {&ep->queue, &ep->active_list, &ep->replies, &ep->log, &ep->fetching, &ep->settling, &ep->unexpected, &ep->objects,
+		&ep->ams, &ep->receives, &ep->object_receives, &ep->work};
+	for (size_t i = 0; i < RPWI_ARRAY_LEN(lists); i++)
+		rpwi_list_init(lists[i]);
+	ep->c = c;
+	ep->id = next_id() * (CLASSES_MAX * 2); /* the class of a receive goes into the low bits: tag.c */
+	ep->tran = -1;
+	ep->message_tag = msg_random();
+	ep->control_tag = msg_random();
+	ep->deadline_ns = ep->until_ns = RPWI_NEVER;
+	rpwi_list_add_tail(&c->endpoints, &ep->all);
+	c->stat.endpoints++;
+	return ep;
+}
+
+void ep_refresh(rpw_endpoint *ep)
+{
+	ep->fast = ep->state == EP_UP && !ep->breakable && !ep->resending && rpwi_list_empty(&ep->queue) && rpwi_list_empty(&ep->replies) && !ep->c->debug;
+}
+
+void ep_say_why(rpw_endpoint *ep, const char *why)
+{
+	char *copy = strdup(why ? why : "");
+	if (copy) {
+		free(ep->fail_text);
+		ep->fail_text = copy;
+	}
+}
+
+void ep_breach(rpw_endpoint *ep, const char *fmt, ...)
+{
+	char what[256], text[480];
+	va_list ap;
+	va_start(ap, fmt);
+	vsnprintf(what, sizeof(what), fmt, ap);
+	va_end(ap);
+	snprintf(text, sizeof(text), "peer %s broke the protocol by %s: %s", ep->peer ? ep->peer : "?", ep->ops ? ep->ops->name : "the control path", what);
+	ep->status = RPW_ERR_PROTOCOL;
+	ep_say_why(ep, text);
+	rpwi_fail(RPW_ERR_PROTOCOL, "%s", text);
+	msg_todo(ep, TODO_FAIL);
+}
+
+/* ---- the end of what is under way ---- */
+
+static void request_end(rpw_request *r, int status)
+{
+	if (r->where == AT_QUEUE || r->where == AT_FETCH || r->where == AT_SETTLE)
+		rpwi_list_del(&r->link);
+	req_complete(r, status);
+}
+
+static void fetch_end(rpw_request *r, int status)
+{
+	rpwi_list_del(&r->link);
+	r->where = AT_NONE;
+	r->worst = status;
+	r->peer_lost = true;
+	rndv_fetched(r);
+}
+
+void ep_end_requests(rpw_endpoint *ep, int status)
+{
+	path_log_free(ep);
+	while (!rpwi_list_empty(&ep->active_list))
+		request_end(RPWI_CONTAINER_OF(ep->active_list.next, rpw_request, active), status);
+	while (!rpwi_list_empty(&ep->fetching))
+		fetch_end(RPWI_CONTAINER_OF(ep->fetching.next, rpw_request, link), status);
+	while (!rpwi_list_empty(&ep->receives)) {
+		rpw_request *r = RPWI_CONTAINER_OF(ep->receives.next, rpw_request, active);
+		tag_unpost(r);
+		req_complete(r, status);
+	}
+	while (!rpwi_list_empty(&ep->object_receives)) {
+		rpw_request *r = RPWI_CONTAINER_OF(ep->object_receives.next, rpw_request, active);
+		rpwi_list_del(&r->active);
+		req_complete(r, status);
+	}
+	while (!rpwi_list_empty(&ep->replies)) {
+		struct rpwi_list *n = ep->replies.next;
+		rpwi_list_del(n);
+		free(RPWI_CONTAINER_OF(n, struct reply, link));
+	}
+	ep->reply_count = 0;
+}
+
+/* Messages that came whole can still be received; those that would have to be fetched cannot. */
+static void early_end(rpw_endpoint *ep, bool all)
+{
+	for (struct rpwi_list *n = ep->unexpected.next, *next; n != &ep->unexpected; n = next) {
+		next = n->next;
+		struct unexpected *u = RPWI_CONTAINER_OF(n, struct unexpected, in_endpoint);
+		if (all || u->rts)
+			tag_early_free(u, false);
+	}
+	for (struct rpwi_list *n = ep->objects.next, *next; n != &ep->objects; n = next) {
+		next = n->next;
+		object_early_free(RPWI_CONTAINER_OF(n, struct unexpected, in_endpoint));
+	}
+	for (struct rpwi_list *n = ep->ams.next, *next; n != &ep->ams; n = next) {
+		next = n->next;
+		am_early_free(RPWI_CONTAINER_OF(n, struct unexpected, in_endpoint));
+	}
+}
+
+static void control_close(rpw_endpoint *ep)
+{
+	if (!ep->boot)
+		return;
+	boot_close(ep->boot);
+	ep->boot = NULL;
+}
+
+static void state_leave(rpw_endpoint *ep)
+{
+	rpw_context *c = ep->c;
+	if (ep->state == EP_BOOT || ep->state == EP_CHOOSING)
+		c->connecting--;
+	if (!ep->active && !ep->accepted)
+		c->arriving--;
+	ep->state = EP_FAILED;
+	ep->fast = false;
+}
+
+void ep_fail(rpw_endpoint *ep, int status, const char *why)
+{
+	if (ep->state == EP_FAILED)
+		return;
+	char *text = strdup(why && *why ? why : "no reason was recorded"); /* `why` may be what ep_say_why replaces */
+	bool known = ep->active || ep->accepted, talked = ep->state != EP_BOOT;
+	state_leave(ep);
+	ep->status = status;
+	if (ep->boot && talked && !ep->gone_heard)
+		connect_bye(ep, text ? text : "");
+	connect_path_close(ep);
+	control_close(ep);
+	rpwi_fail(status, "%s", text ? text : "");
+	if (text)
+		ep_say_why(ep, text);
+	free(text);
+	rpw_request *connecting = ep->connecting;
+	ep->connecting = NULL;
+	if (connecting)
+		req_complete(connecting, status);
+	ep_end_requests(ep, status);
+	early_end(ep, false);
+	if (!known) {
+		ep_free(ep);
+		return;
+	}
+	if (ep->closed_fn) {
+		rpw_closed_fn fn = ep->closed_fn;
+		ep->closed_fn = NULL;
+		fn(ep, status, ep->closed_arg);
+	}
+}
+
+void ep_free(rpw_endpoint *ep)
+{
+	rpw_context *c = ep->c;
+	if (ep->state != EP_FAILED) {
+		if (!ep->active && !ep->accepted)
+			ep->accepted = true, c->arriving--;
+		ep->closed_fn = NULL;
+		ep_fail(ep, RPW_ERR_CANCELED, "the endpoint was closed by this side");
+	}
+	early_end(ep, true);
+	credit_close(ep);
+	if (ep->todo)
+		rpwi_list_del(&ep->work);
+	rpwi_list_del(&ep->all);
+	c->stat.endpoints--;
+	free(ep->why);
+	free(ep->reasons);
+	free(ep->peer);
+	free(ep->path_text);
+	free(ep->fail_text);
+	free(ep);
+}
+
+void rpw_endpoint_close(rpw_endpoint *ep)
+{
+	if (!ep)
+		return;
+	ep->closed_fn = NULL;
+	if (ep->c->in_progress)
+		msg_todo(ep, TODO_CLOSE);
+	else
+		ep_free(ep);
+}
+
+/* ---- posting ---- */
+
+int ep_post(rpw_endpoint *ep, rpw_request *r, rpw_request **out)
+{
+	if (RPWI_UNLIKELY(ep->state == EP_FAILED)) {
+		rpwi_fail(ep->status, "endpoint to %s has ended: %s", ep->peer ? ep->peer : "?", ep->fail_text ? ep->fail_text : "closed");
+		r->complete = true;
+		ep->c->stat.requests--;
+		req_drop(r);
+		return ep->status;
+	}
+	r->held = true;
+	rpwi_list_add_tail(&ep->active_list, &r->active);
+	if (ep->state != EP_UP || !rpwi_list_empty(&ep->queue) || !rpwi_list_empty(&ep->replies) || path_begin(r) == -EAGAIN) {
+		r->where = AT_QUEUE;
+		rpwi_list_add_tail(&ep->queue, &r->link);
+		ep->fast = false;
+	}
+	return req_return(r, out);
+}
+
+/* ---- what is known of it ---- */
+
+int rpw_endpoint_info(rpw_endpoint *ep, rpw_endpoint_information *info)
+{
+	if (!ep || !info || info->size < sizeof(size_t))
+		return rpwi_fail(RPW_ERR_INVALID, "rpw_endpoint_information.size is not set: set it to sizeof(rpw_endpoint_information)");
+	bool has = ep->tran >= 0;
+	rpw_endpoint_information now = {
+		.size = info->size,
+		.transport = has ? ep->ops->name : "",
+		.path = ep->path_text ? ep->path_text : "",
+		.why = ep->state == EP_FAILED && ep->fail_text ? ep->fail_text
+		       : ep->why                               ? ep->why
+							       : "",
+		.peer = ep->peer ? ep->peer : "",
+		.message_tag = ep->message_tag,
+		.control_tag = ep->control_tag,
+		.peer_message_tag = ep->peer_message_tag,
+		.peer_control_tag = ep->peer_control_tag,
+		.connected = ep->state == EP_UP,
+		.status = ep->state == EP_FAILED ? ep->status : RPW_OK,
+		.eager_bytes_max = ep->eager_max,
+	};
+	memcpy(info, &now, RPWI_MIN(info->size, sizeof(now)));
+	return RPW_OK;
+}
+
+void rpw_endpoint_set_user(rpw_endpoint *ep, void *user) { ep->user = user; }
+void *rpw_endpoint_user(const rpw_endpoint *ep) { return ep->user; }
+
+void rpw_endpoint_on_close(rpw_endpoint *ep, rpw_closed_fn fn, void *arg)
+{
+	ep->closed_fn = fn;
+	ep->closed_arg = arg;
+}

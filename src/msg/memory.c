@@ -1,0 +1,224 @@
+/* memory.c - registered memory, and remote keys. A region is registered with each transport of the context when it is packed; the packed key has the description for each, so that it is
+ * good for every path that an endpoint may have or get.
+ *
+ * What guards memory is not the key but the transport (what is registered is what it reaches) and, for atomics as frames, the table of regions. The key's checks are there to refuse
+ * by name what is garbled, of another version, or of somebody else. */
+#include "msg/msg.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <sys/mman.h>
+#include <zlib.h>
+
+static const struct {
+	unsigned remote, tran;
+} access_table[] = {{RPW_REMOTE_WRITE, TRAN_WRITE}, {RPW_REMOTE_READ, TRAN_READ}, {RPW_REMOTE_ATOMIC, TRAN_ATOMIC}};
+static unsigned tran_access(unsigned access)
+{
+	unsigned t = 0;
+	for (size_t i = 0; i < RPWI_ARRAY_LEN(access_table); i++)
+		t |= access & access_table[i].remote ? access_table[i].tran : 0;
+	return t;
+}
+
+static int memory_new(rpw_context *c, size_t len, unsigned access, rpw_memory **out)
+{
+	if (!c || !out || !len || access & ~(unsigned)(RPW_REMOTE_WRITE | RPW_REMOTE_READ | RPW_REMOTE_ATOMIC))
+		return rpwi_fail(RPW_ERR_INVALID, "memory of %zu bytes with access 0x%x: a context, a length and RPW_REMOTE_* are needed", len, access);
+	rpw_memory *m = calloc(1, sizeof(*m));
+	if (!m || !(m->number = slots_add(&c->regions, m))) {
+		free(m);
+		return rpwi_fail(RPW_ERR_NO_MEMORY, "no memory to register memory");
+	}
+	m->c = c;
+	m->len = len;
+	m->access = access;
+	m->owner = -1;
+	rpwi_list_add_tail(&c->memories, &m->all);
+	*out = m;
+	return 0;
+}
+
+int rpw_memory_register(rpw_context *c, void *addr, size_t len, enum rpw_memory_kind kind, unsigned access, rpw_memory **out)
+{
+	if (kind == RPW_MEMORY_CUDA)
+		return rpwi_fail(RPW_ERR_NOT_SUPPORTED, "memory of a GPU cannot be registered by this version: copy it to host memory first");
+	if (!addr || kind != RPW_MEMORY_HOST)
+		return rpwi_fail(RPW_ERR_INVALID, "rpw_memory_register: address %p, kind %d", addr, (int)kind);
+	rpw_memory *m;
+	int rc = memory_new(c, len, access, &m);
+	if (rc)
+		return rc;
+	m->addr = addr;
+	*out = m;
+	return RPW_OK;
+}
+
+static bool transport_wanted(rpw_context *c, int i)
+{
+	int order[TRANSPORTS_MAX];
+	char why[128];
+	if (!strstr(c->transports, c->t[i].ops->name))
+		return false;
+	int n = connect_transports_parse(c->listed, order, why, sizeof(why));
+	for (int k = 0; k < n; k++)
+		if (order[k] == i)
+			return true;
+	return false;
+}
+
+int rpw_memory_allocate(rpw_context *c, size_t len, unsigned access, rpw_memory **out)
+{
+	rpw_memory *m;
+	char why[256];
+	int rc = memory_new(c, len, access, &m);
+	if (rc)
+		return rc;
+	for (int i = 0; i < c->tn && !m->addr; i++) {
+		struct tran *t = (c->t[i].ops->caps & TRAN_MAPS) && transport_wanted(c, i) ? msg_tran(c, i, why, sizeof(why)) : NULL;
+		if (!t || c->t[i].ops->mem_add(t, NULL, len, tran_access(access), &m->mem[i])) {
+			m->mem[i] = NULL;
+			continue;
+		}
+		m->addr = m->mem[i]->addr;
+		m->owner = i;
+	}
+	if (!m->addr) {
+		void *p = mmap(NULL, len, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+		m->addr = p == MAP_FAILED ? NULL : p;
+		m->allocated = m->addr != NULL;
+	}
+	if (!m->addr) {
+		rpw_memory_release(m);
+		return rpwi_fail(RPW_ERR_NO_MEMORY, "%zu bytes could not be allocated: %s", len, strerror(errno));
+	}
+	*out = m;
+	return RPW_OK;
+}
+
+void *rpw_memory_address(const rpw_memory *m) { return m->addr; }
+size_t rpw_memory_length(const rpw_memory *m) { return m->len; }
+
+void rpw_memory_release(rpw_memory *m)
+{
+	if (!m)
+		return;
+	rpw_context *c = m->c;
+	for (int i = 0; i < c->tn; i++)
+		if (m->mem[i] && i != m->owner)
+			c->t[i].ops->mem_del(c->t[i].tran, m->mem[i]);
+	if (m->owner >= 0)
+		c->t[m->owner].ops->mem_del(c->t[m->owner].tran, m->mem[m->owner]);
+	if (m->allocated)
+		munmap(m->addr, m->len);
+	slots_del(&c->regions, m->number);
+	rpwi_list_del(&m->all);
+	free(m);
+}
+
+/* With each transport that an endpoint of this context may use. Those that cannot are left out of the key. */
+static int register_all(rpw_memory *m)
+{
+	rpw_context *c = m->c;
+	char why[256] = "";
+	int have = 0;
+	for (int i = 0; i < c->tn; i++) {
+		if (!m->mem[i] && transport_wanted(c, i)) {
+			struct tran *t = msg_tran(c, i, why, sizeof(why));
+			int rc = t ? c->t[i].ops->mem_add(t, m->addr, m->len, tran_access(m->access), &m->mem[i]) : -ENODEV;
+			if (rc) {
+				m->mem[i] = NULL;
+				rpwi_debug("%zu bytes at %p are not reachable by %s: %s", m->len, m->addr, c->t[i].ops->name, t ? strerror(-rc) : why);
+			}
+		}
+		have += m->mem[i] != NULL;
+	}
+	return have;
+}
+
+int rpw_memory_pack(const rpw_memory *given, void *out, size_t room)
+{
+	rpw_memory *m = (rpw_memory *)given;
+	if (!m || !out)
+		return rpwi_fail(RPW_ERR_INVALID, "rpw_memory_pack: memory and room are needed");
+	uint8_t key[RPW_RKEY_BYTES_MAX], *p = key + sizeof(struct rkey_head);
+	struct rkey_head h = {
+		.magic = RKEY_MAGIC, .version = RKEY_VERSION, .access = (uint8_t)m->access, .domain = m->c->domain, .region = m->number, .len = m->len};
+	if (!register_all(m))
+		return rpwi_fail(RPW_ERR_NOT_SUPPORTED, "no transport of this context can give peers access to %zu bytes at %p", m->len, m->addr);
+	for (int i = 0; i < m->c->tn; i++) {
+		if (!m->mem[i])
+			continue;
+		const struct tran_desc *d = &m->mem[i]->desc;
+		memset(p, 0, 8);
+		memcpy(p, m->c->t[i].ops->name, RPWI_MIN(strlen(m->c->t[i].ops->name), (size_t)8));
+		p[8] = d->len;
+		memcpy(p + 9, d->bytes, d->len);
+		p += 9 + d->len;
+		h.descs++;
+	}
+	memcpy(key, &h, sizeof(h));
+	uint32_t crc = (uint32_t)crc32(0, key, (uInt)(p - key));
+	memcpy(p, &crc, 4);
+	size_t n = (size_t)(p - key) + 4;
+	if (n > room)
+		return rpwi_fail(RPW_ERR_LIMIT, "a packed key of %zu bytes does not fit into %zu: give it RPW_RKEY_BYTES_MAX", n, room);
+	memcpy(out, key, n);
+	return (int)n;
+}
+
+static int key_parse(rpw_rkey *k, const uint8_t *packed, size_t len, const struct rkey_head *h)
+{
+	const uint8_t *p = packed + sizeof(*h), *end = packed + len - 4;
+	for (unsigned i = 0; i < h->descs; i++) {
+		if (end - p < 9 || p[8] >= TRAN_DESC_MAX || end - p < 9 + p[8])
+			return rpwi_fail(RPW_ERR_PROTOCOL, "a remote key whose description %u of %u does not fit into its %zu bytes", i + 1, h->descs, len);
+		for (int t = 0; t < k->ep->c->tn; t++)
+			if (!strncmp(k->ep->c->t[t].ops->name, (const char *)p, 8)) {
+				k->has[t] = true;
+				k->desc[t] = (struct tran_desc){.len = p[8]};
+				memcpy(k->desc[t].bytes, p + 9, p[8]);
+			}
+		p += 9 + p[8];
+	}
+	return p == end ? 0 : rpwi_fail(RPW_ERR_PROTOCOL, "a remote key with %zu bytes too many", (size_t)(end - p));
+}
+
+int rpw_rkey_unpack(rpw_endpoint *ep, const void *packed, size_t len, rpw_rkey **out)
+{
+	if (!ep || !packed || !out)
+		return rpwi_fail(RPW_ERR_INVALID, "rpw_rkey_unpack: an endpoint, a packed key and out are needed");
+	struct rkey_head h;
+	if (len < sizeof(h) + 4 || len > RPW_RKEY_BYTES_MAX)
+		return rpwi_fail(RPW_ERR_PROTOCOL, "a remote key of %zu bytes: they have %zu to %d", len, sizeof(h) + 4, RPW_RKEY_BYTES_MAX);
+	memcpy(&h, packed, sizeof(h));
+	if (h.magic != RKEY_MAGIC)
+		return rpwi_fail(RPW_ERR_PROTOCOL, "these %zu bytes are no remote key: they begin with 0x%08x", len, h.magic);
+	if (h.version != RKEY_VERSION)
+		return rpwi_fail(
+			RPW_ERR_NOT_SUPPORTED, "a remote key of version %u; this side reads version %d: use the same ropeway on both", h.version, RKEY_VERSION);
+	uint32_t crc;
+	memcpy(&crc, (const uint8_t *)packed + len - 4, 4);
+	if (crc != (uint32_t)crc32(0, packed, (uInt)(len - 4)))
+		return rpwi_fail(RPW_ERR_PROTOCOL, "the remote key is garbled: its checksum is wrong");
+	if (!ep->was_up)
+		return rpwi_fail(RPW_ERR_INVALID, "the endpoint is not connected yet: wait for its connect request, then unpack");
+	if (h.domain != ep->peer_domain)
+		return rpwi_fail(RPW_ERR_ACCESS, "the remote key is not of memory that %s has: it was packed by another context", ep->peer);
+	rpw_rkey *k = calloc(1, sizeof(*k));
+	if (!k)
+		return rpwi_fail(RPW_ERR_NO_MEMORY, "no memory for a remote key");
+	k->ep = ep;
+	k->region = h.region;
+	k->len = h.len;
+	k->access = h.access;
+	int rc = key_parse(k, packed, len, &h);
+	if (rc) {
+		free(k);
+		return rc;
+	}
+	*out = k;
+	return RPW_OK;
+}
+
+void rpw_rkey_destroy(rpw_rkey *k) { free(k); }

@@ -1,0 +1,433 @@
+/* msg.h - what the files of msg/ share: the objects behind ropeway.h, and each file's calls for the others. The design is told in DESIGN.md.
+ *
+ * Locks: none, a context belongs to one thread at a time. Up-calls of transports and boot never free anything: they leave `todo` at the endpoint, which the end of rpw_progress does. */
+#ifndef ROPEWAY_MSG_H
+#define ROPEWAY_MSG_H
+
+#include "ropeway.h"
+
+#include "base/base.h"
+#include "base/fail.h"
+#include "boot/boot.h"
+#include "msg/match.h"
+#include "msg/wire.h"
+#include "tran/tran.h"
+
+enum {
+	TRANSPORTS_MAX = 4,
+	CLASSES_MAX = 16,        /* different masks of posted receives with a table of their own; further ones share the last */
+	UNIT_BYTES = 64,         /* of unexpected memory, in which senders pay */
+	WINDOW_FIRST = 256,      /* units an endpoint may have at first: 16 KiB */
+	WINDOW_LEAST = 32,       /* fits any RTS */
+	WINDOW_MOST = 64 * 1024, /* 4 MiB */
+	EAGER_SMALL = 1024,      /* up to here a message waits for credit rather than going as RTS, which would cost as much */
+	PIECE_BYTES = 1 << 20,   /* of a large transfer, of which several are under way */
+	PIECES_UNDER_WAY = 8,    /* of one request */
+	LOG_COPY_MAX = 4096,     /* a breakable path: bodies up to here are copied, longer ones stay with their request until acknowledged */
+	LOG_BYTES_MAX = 4 << 20, /* unacknowledged copies of one endpoint; beyond it sends wait */
+	LOG_FRAMES_MAX = 16384,  /* ... well below 2^16, the modulus of acknowledgements */
+	ACK_FRAMES = 256,        /* at the latest after so many frames ... */
+	ACK_BYTES = 256 * 1024,  /* ... or bytes, the receiver acknowledges */
+	REPLIES_MAX = 8192,      /* owed to a peer that does not take them; then it is in breach */
+	IOV_MAX_COUNT = 1024,    /* pieces of a scatter list */
+	CONNECT_MS = 10000,      /* default of rpw_connect */
+	PATH_MS = 5000,          /* a path that is not up by then is given up */
+	SILENT_MS = 10000,       /* a peer that came to a listener and does not say which path it wants */
+	ARRIVING_MAX = 1024,     /* such peers at once, for each context */
+	DRAIN_MS = 500,          /* after a peer's goodbye, for what it sent before */
+	BOOT_EVERY_NS = 50000,   /* a busy context looks after the control path so often */
+	SPIN_NS = 30000,         /* rpw_wait polls so long before it sleeps */
+};
+
+/* ---- requests ---- */
+
+enum req_kind { REQ_CONNECT, REQ_SEND, REQ_OBJECT, REQ_AM, REQ_RECV, REQ_RECV_OBJECT, REQ_RECV_AM, REQ_RMA, REQ_ATOMIC, REQ_FLUSH, REQ_FENCE };
+enum req_where {
+	AT_NONE,   /* complete, or held by its maker */
+	AT_POSTED, /* a receive without a message */
+	AT_QUEUE,  /* in ep->queue: not begun */
+	AT_PEER,   /* an RTS, an object, an atomic: the peer has the word */
+	AT_FETCH,  /* transfers under way, or about to be */
+	AT_SETTLE, /* puts done here, waiting for the transport's flush */
+	AT_LOG,    /* sent, buffer in use until acknowledged */
+};
+
+/* One stretch of a transfer. */
+struct xfer {
+	char *local;
+	uint64_t offset;
+	size_t len;
+	const struct rpw_rkey *key;   /* the peer's memory: by key, or ... */
+	const struct tran_desc *desc; /* ... as an RTS described it */
+	bool is_put;
+};
+
+struct rpw_request {
+	struct match_node match; /* receives, posted */
+	struct rpwi_list link;   /* by `where` */
+	uint64_t order;          /* receives: which was posted first */
+	rpw_context *c;
+	rpw_endpoint *ep; /* receives: the one asked for, or NULL */
+	uint8_t kind, where, class;
+	bool held; /* by the program: it frees it */
+	bool complete, issuing, canceled, peer_lost, notify, flush_sent, answered, settle_sent, settled, describe;
+	bool iov_owned; /* iov was allocated */
+	rpw_completion done;
+	uint64_t tag, mask;
+	char *buf; /* iovcnt 1 */
+	size_t len;
+	struct iovec *iov; /* iovcnt > 1 */
+	int iovcnt;
+	rpw_done_fn fn;
+	void *arg;
+	struct rpwi_list active; /* ep->active, in the order posted: what flush waits for and close ends */
+	/* what only long operations need */
+	uint64_t number;   /* with the peer, 0: none */
+	struct rts *rts;   /* what is fetched */
+	struct rndv *rndv; /* what the peer fetches */
+	struct xfer *xfer; /* &one, or allocated */
+	struct xfer one;
+	unsigned xfers, at_xfer, under_way;
+	size_t at_byte;
+	int worst; /* of the transfers */
+	uint64_t operand, compare, *before;
+	uint8_t op;
+	size_t am_header_len;
+	void *am_header; /* allocated */
+	const struct rpw_rkey *key;
+	rpw_alloc_fn alloc;
+	void *arg_alloc;
+	struct logged *logged; /* the frame in the log that refers to it */
+	void **obj_buf;
+	size_t *obj_len;
+};
+
+/* What a peer offers to be fetched. */
+struct rts {
+	uint64_t number, len;
+	unsigned pieces, am_header_len;
+	bool stale; /* described for a path that is gone */
+	uint8_t am_header[RPW_AM_HEADER_MAX];
+	struct {
+		uint64_t len;
+		struct tran_desc desc;
+	} piece[];
+};
+
+/* What a peer may fetch from us. */
+struct rndv {
+	unsigned n;
+	int tran; /* whose registrations */
+	uint8_t kind;
+	void *bounce; /* more pieces than an RTS can describe: packed here */
+	struct iovec iov[RTS_PIECES_MAX];
+	struct tran_mem *mem[RTS_PIECES_MAX];
+};
+
+/* A message that came before its receive (tagged ones), or before its turn (active messages). */
+struct unexpected {
+	struct match_node of_endpoint, of_any;
+	struct rpwi_list in_endpoint, in_context;
+	uint64_t order, tag;
+	rpw_endpoint *ep;
+	struct rts *rts; /* or NULL: the body is here */
+	uint64_t number; /* objects: owed an answer */
+	uint32_t len, units;
+	uint32_t head_len; /* active messages: of the program's header, before the body */
+	uint8_t body[];
+};
+
+/* ---- endpoints ---- */
+
+enum ep_state { EP_BOOT, EP_CHOOSING, EP_UP, EP_FAILED };
+enum ep_todo {
+	TODO_SEND = 1,  /* the queue, answers, credit: something may go now */
+	TODO_PATH = 2,  /* the path is of no use (any more): the next one */
+	TODO_FAIL = 4,  /* with ep->status */
+	TODO_CLOSE = 8, /* rpw_endpoint_close from a callback, or a peer that never became an endpoint */
+	TODO_AM = 16,   /* active messages wait for their turn */
+};
+
+/* A counted frame on a breakable path, until the peer has acknowledged it. */
+struct logged {
+	struct rpwi_list link;
+	struct frame_head head;
+	uint16_t extra; /* of the head, beyond frame_head: the first bytes of body */
+	uint32_t len;   /* of body here; 0 with a request */
+	rpw_request *r; /* the body is its buffer; NULL: copied, or the request has been canceled */
+	uint8_t body[];
+};
+
+/* An answer that did not go at once. */
+struct reply {
+	struct rpwi_list link;
+	uint8_t type, flags;
+	uint64_t tag;
+	uint32_t len;
+	uint8_t body[44];
+};
+
+struct rpw_endpoint {
+	/* what each message needs */
+	const struct tran_ops *ops; /* of the path */
+	struct tran_ep *te;
+	rpw_context *c;
+	bool fast; /* up, nothing queued, path unbreakable: a message may go straight away */
+	bool breakable, active, accepted, rma_dirty, describe, needy, ack_owed, credit_owed, need_said, bye_heard, gone_heard, peer_ready, self_ready;
+	uint8_t state, todo;
+	size_t eager_max;
+	uint32_t tx_used, tx_limit;          /* units: charged, and granted by the peer */
+	uint32_t rx_used, rx_limit, rx_told; /* by the peer; granted; said to be granted */
+	uint32_t window, needed;             /* needed: the peer waits for so many */
+	uint64_t tx_count, rx_count;         /* counted frames */
+	uint64_t acked;                      /* of ours, by the peer */
+	uint64_t ack_said;                   /* of theirs, by us */
+	size_t unacked_bytes;
+	unsigned settle_under_way, atomics;
+	struct rpwi_list queue, active_list, replies, log, fetching, settling, unexpected, objects, ams, receives, object_receives, work;
+	size_t log_bytes, log_frames, reply_count, posted;
+	uint64_t id;
+	/* the rest */
+	struct rpwi_list *resending; /* the next of log to be sent again */
+	bool path_broken, was_up;
+	int refusal; /* what to say when no path is left: the peer refused by name */
+	uint64_t peer_received;
+	char last_why[256];
+	struct boot_conn *boot;
+	rpw_listener *listener;
+	struct rpwi_list all; /* c->endpoints */
+	rpw_request *connecting, *am_fetch;
+	int tran;      /* index of the path's transport; -1 none */
+	int candidate; /* the next to try, counted from `first` */
+	int first;
+	int order[TRANSPORTS_MAX], orders; /* what to try, indices of tran_all */
+	uint16_t attempt;
+	uint64_t deadline_ns, until_ns;
+	uint64_t message_tag, control_tag, peer_message_tag, peer_control_tag, peer_domain, peer_sent, flush_number;
+	uint32_t reclaim;
+	int status;
+	char *why, *reasons, *peer, *path_text, *fail_text;
+	rpw_closed_fn closed_fn;
+	void *closed_arg, *user;
+};
+
+struct rpw_listener {
+	rpw_context *c;
+	struct boot_listener *boot;
+	rpw_accept_fn fn;
+	void *arg;
+	struct rpwi_list all;
+};
+
+struct rpw_memory {
+	struct rpwi_list all;
+	rpw_context *c;
+	void *addr;
+	size_t len;
+	unsigned access;
+	uint64_t number;
+	struct tran_mem *mem[TRANSPORTS_MAX];
+	bool allocated; /* by transport `owner`, or (owner -1) by us */
+	int owner;
+};
+
+struct rpw_rkey {
+	rpw_endpoint *ep;
+	uint64_t region, len;
+	unsigned access;
+	bool has[TRANSPORTS_MAX];
+	struct tran_desc desc[TRANSPORTS_MAX];
+};
+
+/* ---- contexts ---- */
+
+struct slot {
+	void *what;
+	uint32_t generation, next_free;
+};
+/* Numbers given to peers: an index and a generation, so that a late or forged one names nothing. */
+struct slots {
+	struct slot *v;
+	uint32_t n, used, free_head;
+};
+
+struct recv_class {
+	uint64_t mask;
+	size_t of_endpoint, of_any; /* posted */
+};
+
+struct rpw_context {
+	bool in_progress, debug;
+	unsigned polls;
+	size_t unexpected_count; /* tagged messages waiting */
+	uint64_t next_order;
+	struct match_table posted, early; /* receives without a message; messages without a receive */
+	struct recv_class class[CLASSES_MAX];
+	unsigned classes;
+	struct rpwi_list free_requests, chunks;
+	struct {
+		const struct tran_ops *ops;
+		struct tran *tran; /* opened when first needed */
+		unsigned endpoints;
+		int fd;
+	} t[TRANSPORTS_MAX];
+	int tn;
+	struct boot *boot;
+	int epfd, timerfd;
+	uint64_t boot_next_ns, timers_next_ns, timer_set_ns;
+	unsigned connecting;
+	struct rpwi_list endpoints, listeners, memories, work, callbacks, any_receives, early_list, small_free;
+	unsigned small_count;
+	struct tran_facts own;
+	struct tran_up up;
+	uint64_t domain;
+	char transports[64];      /* usable here */
+	char *listed;             /* what options or ROPEWAY_TRANSPORT ask for, or NULL */
+	uint32_t pool, pool_free; /* units of unexpected memory: in all, and not yet granted to an endpoint */
+	size_t am_bytes;          /* being fetched for active messages */
+	size_t unexpected_max, eager_option;
+	struct slots numbers, regions;
+	struct {
+		rpw_am_fn fn;
+		void *arg;
+	} am[RPW_AM_IDS];
+	rpw_notify_fn notify_fn;
+	void *notify_arg;
+	rpw_statistics stat;
+	unsigned arriving;
+	char host[64];
+};
+
+/* context.c */
+void msg_todo(rpw_endpoint *ep, unsigned what);
+int msg_deliver_callbacks(rpw_context *c);
+struct tran *msg_tran(rpw_context *c, int i, char *why, size_t why_len);
+uint64_t msg_random(void);
+uint64_t slots_add(struct slots *s, void *what); /* 0: no memory */
+void *slots_get(const struct slots *s, uint64_t number);
+void slots_del(struct slots *s, uint64_t number);
+
+/* request.c */
+rpw_request *req_new(rpw_context *c, rpw_endpoint *ep, enum req_kind kind, bool held);
+void req_complete(rpw_request *r, int status);
+void req_drop(rpw_request *r); /* was never posted */
+int req_set_local(rpw_request *r, const struct iovec *iov, int iovcnt);
+void req_chunks_free(rpw_context *c);
+/* Give what was posted to the program: RPW_OK, RPW_IN_PROGRESS or its status. */
+int req_return(rpw_request *r, rpw_request **out);
+/* What `iov` has from `skip` on, at most n bytes, to or from `flat`. */
+size_t iov_scatter(const struct iovec *iov, int iovcnt, size_t skip, const void *flat, size_t n);
+int iov_total(const struct iovec *iov, int iovcnt, size_t *total);
+static inline struct iovec *req_iov(rpw_request *r, struct iovec *one)
+{
+	if (r->iovcnt != 1)
+		return r->iov;
+	*one = (struct iovec){r->buf, r->len};
+	return one;
+}
+
+/* endpoint.c */
+rpw_endpoint *ep_new(rpw_context *c);
+void ep_free(rpw_endpoint *ep); /* everything of it ends, requests with CANCELED */
+void ep_end_requests(rpw_endpoint *ep, int status);
+void ep_breach(rpw_endpoint *ep, const char *fmt, ...) __attribute__((format(printf, 2, 3))); /* the peer sent what it must not */
+int ep_post(rpw_endpoint *ep, rpw_request *r, rpw_request **out);                             /* queue it, and begin what can begin */
+void ep_fail(rpw_endpoint *ep, int status, const char *why);
+void ep_say_why(rpw_endpoint *ep, const char *why); /* keeps a copy as the reason of a failure */
+void ep_refresh(rpw_endpoint *ep);                  /* ep->fast, from everything that it depends on */
+
+/* connect.c */
+extern const struct boot_up connect_boot_up;
+int connect_transports_parse(const char *list, int *order, char *why, size_t why_len); /* how many, or a status */
+void connect_next_path(rpw_endpoint *ep);
+void connect_ready(void *user, int status, const char *why);
+void connect_peer_talks(rpw_endpoint *ep);
+void connect_timers(rpw_context *c, uint64_t now_ns);
+void connect_path_close(rpw_endpoint *ep);
+void connect_bye(rpw_endpoint *ep, const char *why);
+uint64_t connect_deadline(rpw_context *c);
+
+/* path.c */
+int path_frame(rpw_endpoint *ep, enum frame_type type, unsigned flags, uint64_t tag, const void *extra, size_t extra_len, const struct iovec *iov, int iovcnt,
+	size_t len, rpw_request *keeper);
+void path_reply(rpw_endpoint *ep, enum frame_type type, unsigned flags, uint64_t tag, const void *body, size_t len);
+void path_up_frame(void *user, const void *head, size_t head_len, const void *body, size_t body_len);
+void path_up_room(void *user);
+void path_up_failed(void *user, int status, const char *why);
+void path_work(rpw_endpoint *ep);
+int path_begin(rpw_request *r); /* 0: begun (and perhaps complete); -EAGAIN: later */
+void path_resume(rpw_endpoint *ep, uint64_t peer_received);
+void path_acknowledged(rpw_endpoint *ep, uint64_t count);
+void path_log_free(rpw_endpoint *ep);
+void path_uncounted(rpw_endpoint *ep, enum frame_type type, uint64_t tag);
+
+/* credit.c */
+static inline uint32_t credit_units(size_t body_len) { return 2 + (uint32_t)((body_len + UNIT_BYTES - 1) / UNIT_BYTES); }
+static inline bool credit_has(const rpw_endpoint *ep, uint32_t units) { return (int32_t)(ep->tx_limit - ep->tx_used - units) >= 0; }
+bool credit_open(rpw_endpoint *ep);
+void credit_close(rpw_endpoint *ep);
+void credit_tell(rpw_endpoint *ep);
+void credit_need(rpw_endpoint *ep, uint32_t units);
+void credit_needed(rpw_endpoint *ep, uint64_t units);
+/* The memory of a frame is free again, or never was used. */
+static inline void credit_return(rpw_endpoint *ep, uint32_t units)
+{
+	ep->rx_limit += units;
+	if (RPWI_UNLIKELY(ep->rx_limit - ep->rx_told >= ep->window / 2 || ep->needed))
+		credit_tell(ep);
+}
+
+/* tag.c, object.c, am.c */
+void tag_arrived(rpw_endpoint *ep, uint64_t tag, const void *body, size_t len);
+void tag_offered(rpw_endpoint *ep, uint64_t tag, struct rts *rts, uint32_t units);
+void tag_unpost(rpw_request *r);
+void tag_early_free(struct unexpected *u, bool credit);
+struct unexpected *early_new(rpw_endpoint *ep, size_t body_len);
+void early_release(struct unexpected *u);
+int tag_send_begin(rpw_request *r);
+bool tag_eager(rpw_endpoint *ep, size_t len, uint32_t *units);
+void object_arrived(rpw_endpoint *ep, uint64_t number, const void *body, size_t len);
+void object_offered(rpw_endpoint *ep, struct rts *rts, uint32_t units);
+void object_fetched(rpw_request *r, int status);
+void object_early_free(struct unexpected *u);
+int object_send_begin(rpw_request *r);
+void am_arrived(rpw_endpoint *ep, uint64_t word, const void *header, size_t header_len, const void *body, size_t len);
+void am_offered(rpw_endpoint *ep, uint64_t word, struct rts *rts, uint32_t units);
+void am_fetched(rpw_request *r, int status);
+void am_turn(rpw_endpoint *ep);
+void am_early_free(struct unexpected *u);
+int am_send_begin(rpw_request *r);
+
+/* rendezvous.c */
+int rndv_offer(rpw_request *r, enum rts_kind kind, uint64_t tag); /* -EAGAIN: later */
+size_t rndv_describe(rpw_request *r, uint8_t *body);              /* for the path of now */
+void rndv_describe_all(rpw_endpoint *ep);
+bool rndv_describe_go(rpw_endpoint *ep);
+void rndv_path_gone(rpw_endpoint *ep);
+void rndv_end(rpw_request *r);
+struct rts *rndv_parse(const void *body, size_t len);
+void rndv_fetch(rpw_request *r, rpw_endpoint *ep, struct rts *rts, size_t room);
+void rndv_fetched(rpw_request *r);
+void rndv_finished(rpw_endpoint *ep, uint64_t number, unsigned flags);
+void rndv_withdrawn(rpw_endpoint *ep, uint64_t number);
+void rndv_described(rpw_endpoint *ep, const void *body, size_t len);
+
+/* rma.c */
+void rma_go(rpw_request *r);
+void rma_up_done(void *user, void *cookie, int status);
+int rma_begin(rpw_request *r);
+int rma_atomic_begin(rpw_request *r);
+int rma_flush_begin(rpw_request *r);
+int rma_fence_begin(rpw_request *r);
+void rma_flush_look(rpw_endpoint *ep);
+void rma_settle(rpw_endpoint *ep);
+void rma_restart(rpw_request *r);
+void rma_atomic_arrived(rpw_endpoint *ep, uint64_t number, const void *body, size_t len);
+void rma_atomic_done(rpw_endpoint *ep, uint64_t number, unsigned flags, const void *body, size_t len);
+int msg_status_of_errno(int rc);
+
+/* trace.c: lines for people */
+void trace_send(rpw_endpoint *ep, uint64_t tag, size_t len);
+void trace_recv(rpw_endpoint *ep, uint64_t tag, size_t len);
+
+#endif

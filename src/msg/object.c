@@ -1,0 +1,203 @@
+/* object.c - objects: the receiver learns the size, asks the program's allocator for memory, and answers; so a send of an object is complete when the other side has taken it, or has
+ * refused it. They have an order of their own on each endpoint, apart from tagged messages. */
+#include "msg/msg.h"
+
+#include <errno.h>
+#include <stdlib.h>
+
+static rpw_request *waiting(rpw_endpoint *ep)
+{
+	if (rpwi_list_empty(&ep->object_receives))
+		return NULL;
+	rpw_request *r = RPWI_CONTAINER_OF(ep->object_receives.next, rpw_request, active);
+	rpwi_list_del(&r->active);
+	r->where = AT_NONE;
+	return r;
+}
+
+/* Memory of the program's for it; NULL: refused. */
+static bool room_make(rpw_request *r, size_t len)
+{
+	r->buf = r->alloc ? r->alloc(len, r->arg_alloc) : malloc(len ? len : 1);
+	r->len = len;
+	r->done.length = len;
+	if (!r->buf)
+		return rpwi_fail(RPW_ERR_NO_MEMORY, "an object of %zu bytes was refused: its receiver's allocator gave no memory", len), false;
+	*r->obj_buf = r->buf;
+	*r->obj_len = len;
+	return true;
+}
+
+static void taken(rpw_endpoint *ep, size_t len)
+{
+	ep->c->stat.received++;
+	ep->c->stat.bytes_received += len;
+	trace_recv(ep, ep->peer_message_tag, len);
+}
+
+static void deliver(rpw_request *r, rpw_endpoint *ep, uint64_t number, const void *body, size_t len)
+{
+	int status = room_make(r, len) ? RPW_OK : RPW_ERR_NO_MEMORY;
+	if (!status && len)
+		memcpy(r->buf, body, len);
+	r->done.from = ep;
+	taken(ep, len);
+	path_reply(ep, FRAME_FIN, (unsigned)-status, number, NULL, 0);
+	req_complete(r, status);
+}
+
+static void fetch(rpw_request *r, rpw_endpoint *ep, struct rts *rts)
+{
+	taken(ep, rts->len);
+	if (room_make(r, rts->len)) {
+		rndv_fetch(r, ep, rts, rts->len);
+		return;
+	}
+	path_reply(ep, FRAME_FIN, -RPW_ERR_NO_MEMORY, rts->number, NULL, 0);
+	free(rts);
+	r->done.from = ep;
+	req_complete(r, RPW_ERR_NO_MEMORY);
+}
+
+void object_fetched(rpw_request *r, int status)
+{
+	if (status) {
+		if (!r->alloc)
+			free(r->buf); /* memory of the program's allocator is the program's */
+		*r->obj_buf = r->alloc ? r->buf : NULL;
+		*r->obj_len = 0;
+	}
+	req_complete(r, status);
+}
+
+void object_arrived(rpw_endpoint *ep, uint64_t number, const void *body, size_t len)
+{
+	rpw_request *r = waiting(ep);
+	if (r) {
+		deliver(r, ep, number, body, len);
+		credit_return(ep, credit_units(len));
+		return;
+	}
+	struct unexpected *u = early_new(ep, len);
+	if (!u) {
+		path_reply(ep, FRAME_FIN, -RPW_ERR_NO_MEMORY, number, NULL, 0);
+		return;
+	}
+	u->number = number;
+	if (len)
+		memcpy(u->body, body, len);
+	rpwi_list_add_tail(&ep->objects, &u->in_endpoint);
+}
+
+void object_offered(rpw_endpoint *ep, struct rts *rts, uint32_t units)
+{
+	rpw_request *r = waiting(ep);
+	if (r) {
+		fetch(r, ep, rts);
+		credit_return(ep, units);
+		return;
+	}
+	struct unexpected *u = early_new(ep, 0);
+	if (!u) {
+		path_reply(ep, FRAME_FIN, -RPW_ERR_NO_MEMORY, rts->number, NULL, 0);
+		free(rts);
+		return;
+	}
+	u->rts = rts;
+	u->units = units;
+	rpwi_list_add_tail(&ep->objects, &u->in_endpoint);
+}
+
+void object_early_free(struct unexpected *u) { early_release(u); }
+
+static bool early_take(rpw_request *r)
+{
+	rpw_endpoint *ep = r->ep;
+	if (rpwi_list_empty(&ep->objects))
+		return false;
+	struct unexpected *u = RPWI_CONTAINER_OF(ep->objects.next, struct unexpected, in_endpoint);
+	uint32_t units = u->units;
+	struct rts *rts = u->rts;
+	u->rts = NULL;
+	if (rts)
+		fetch(r, ep, rts);
+	else
+		deliver(r, ep, u->number, u->body, u->len);
+	early_release(u);
+	credit_return(ep, units);
+	return true;
+}
+
+int rpw_recv_obj(rpw_endpoint *ep, rpw_alloc_fn alloc, void *arg, void **buf, size_t *len, rpw_request **req)
+{
+	if (!ep || !buf || !len)
+		return rpwi_fail(RPW_ERR_INVALID, "rpw_recv_obj: an endpoint, buf and len are needed");
+	if (ep->state == EP_FAILED)
+		return rpwi_fail(ep->status, "endpoint to %s has ended: %s", ep->peer ? ep->peer : "?", ep->fail_text ? ep->fail_text : "");
+	rpw_request *r = req_new(ep->c, ep, REQ_RECV_OBJECT, req != NULL);
+	if (!r)
+		return RPW_ERR_NO_MEMORY;
+	*buf = NULL;
+	*len = 0;
+	r->alloc = alloc;
+	r->arg_alloc = arg;
+	r->obj_buf = buf;
+	r->obj_len = len;
+	r->held = true;
+	if (!early_take(r)) {
+		r->where = AT_POSTED;
+		rpwi_list_add_tail(&ep->object_receives, &r->active);
+	}
+	if (!req)
+		return req_return(r, NULL);
+	*req = r;
+	return RPW_IN_PROGRESS;
+}
+
+int object_send_begin(rpw_request *r)
+{
+	rpw_endpoint *ep = r->ep;
+	uint32_t units;
+	r->done.length = r->len;
+	int rc;
+	if (tag_eager(ep, r->len, &units)) {
+		if (!r->number && !(r->number = slots_add(&r->c->numbers, r))) {
+			req_complete(r, RPW_ERR_NO_MEMORY);
+			return 0;
+		}
+		struct iovec iov = {r->buf, r->len};
+		rc = path_frame(ep, FRAME_OBJECT, 0, r->number, "", 0, &iov, r->len ? 1 : 0, r->len, r);
+		if (rc == -ENOMEM) {
+			req_complete(r, RPW_ERR_NO_MEMORY);
+			return 0;
+		}
+		if (rc)
+			return rc;
+		ep->tx_used += units;
+		r->where = AT_PEER;
+	} else {
+		if (r->len <= ep->eager_max)
+			credit_need(ep, units);
+		if (r->len <= EAGER_SMALL && r->len <= ep->eager_max)
+			return -EAGAIN;
+		rc = rndv_offer(r, RTS_OBJECT, 0);
+		if (rc || r->complete)
+			return rc;
+	}
+	ep->c->stat.sent++;
+	ep->c->stat.bytes_sent += r->len;
+	trace_send(ep, ep->message_tag, r->len);
+	return 0;
+}
+
+int rpw_send_obj(rpw_endpoint *ep, const void *buf, size_t len, rpw_request **req)
+{
+	if (!ep || (len && !buf))
+		return rpwi_fail(RPW_ERR_INVALID, "rpw_send_obj: an endpoint and a buffer are needed");
+	rpw_request *r = req_new(ep->c, ep, REQ_OBJECT, req != NULL);
+	if (!r)
+		return RPW_ERR_NO_MEMORY;
+	r->buf = (void *)buf;
+	r->len = len;
+	return ep_post(ep, r, req);
+}

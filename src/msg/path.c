@@ -1,0 +1,484 @@
+/* path.c - frames on the path that an endpoint has: numbered, logged where the path may break, sent again on the next one, acknowledged, dispatched.
+ *
+ * Exactly once: both sides count the frames of each direction. A breakable path's sender keeps each counted frame until the peer has said that it came (16 bits in every head, or an
+ * ACK). When the path has broken both sides close it, tell each other over boot how many have come, and the sender goes on with the first that has not. Small bodies are copied for
+ * that; longer ones stay in the program's buffer, and their request completes with the acknowledgement. */
+#include "msg/msg.h"
+
+#include <errno.h>
+#include <stdlib.h>
+
+static bool counted(enum frame_type type) { return type <= FRAME_COUNTED_LAST; }
+static bool described(enum frame_type type) { return type == FRAME_RTS || type == FRAME_DESCRIBE; } /* the body is made anew for each path */
+
+/* ---- sending ---- */
+
+static void path_lost(rpw_endpoint *ep, int rc)
+{
+	rpwi_debug("%s: the path by %s took no frame: %s", ep->peer ? ep->peer : "peer", ep->ops->name, strerror(-rc));
+	msg_todo(ep, TODO_PATH);
+}
+
+static struct logged *log_new(
+	const struct frame_head *h, const void *extra, size_t extra_len, const struct iovec *iov, int iovcnt, size_t len, rpw_request *keeper)
+{
+	size_t copied = keeper ? 0 : len;
+	struct logged *l = malloc(sizeof(*l) + extra_len + copied);
+	if (!l)
+		return NULL;
+	l->head = *h;
+	l->extra = (uint16_t)extra_len;
+	l->len = (uint32_t)copied;
+	l->r = keeper;
+	memcpy(l->body, extra, extra_len);
+	for (int i = 0, at = 0; i < iovcnt && copied; at += (int)iov[i].iov_len, i++)
+		memcpy(l->body + extra_len + at, iov[i].iov_base, iov[i].iov_len);
+	return l;
+}
+
+static void logged_drop(rpw_endpoint *ep, struct logged *l)
+{
+	if (ep->resending == &l->link)
+		ep->resending = l->link.next == &ep->log ? NULL : l->link.next;
+	rpwi_list_del(&l->link);
+	ep->log_bytes -= l->len;
+	ep->log_frames--;
+	rpw_request *r = l->r;
+	if (r)
+		r->logged = NULL;
+	if (r && r->where == AT_LOG)
+		req_complete(r, RPW_OK);
+	free(l);
+}
+
+void path_log_free(rpw_endpoint *ep)
+{
+	while (!rpwi_list_empty(&ep->log)) {
+		struct logged *l = RPWI_CONTAINER_OF(ep->log.next, struct logged, link);
+		if (l->r)
+			l->r->logged = NULL;
+		l->r = NULL;
+		logged_drop(ep, l);
+	}
+}
+
+/* keeper: its buffer holds the body until it is acknowledged; then it becomes AT_LOG. An RTS has a keeper too, since it is described anew when it is sent again. */
+int path_frame(rpw_endpoint *ep, enum frame_type type, unsigned flags, uint64_t tag, const void *extra, size_t extra_len, const struct iovec *iov, int iovcnt,
+	size_t len, rpw_request *keeper)
+{
+	if (ep->state != EP_UP || ep->resending)
+		return -EAGAIN;
+	struct {
+		struct frame_head h;
+		uint8_t extra[RPW_AM_HEADER_MAX];
+	} f;
+	f.h = (struct frame_head){(uint8_t)type, (uint8_t)flags, (uint16_t)ep->rx_count, ep->rx_limit, tag};
+	memcpy(f.extra, extra, extra_len);
+	struct logged *l = NULL;
+	bool keeps = false;
+	if (ep->breakable && counted(type)) {
+		if (ep->log_bytes >= LOG_BYTES_MAX || ep->log_frames >= LOG_FRAMES_MAX)
+			return -EAGAIN; /* an acknowledgement is due: it comes each ACK_FRAMES or ACK_BYTES */
+		keeps = keeper && (len > LOG_COPY_MAX || described(type));
+		if (keeps && !described(type))
+			f.h.flags |= FRAME_ACK_SOON;
+		l = log_new(&f.h, extra, extra_len, iov, iovcnt, len, keeps ? keeper : NULL);
+		if (!l)
+			return -ENOMEM;
+	}
+	int rc = ep->ops->send(ep->te, &f, sizeof(f.h) + extra_len, iov, iovcnt, len);
+	if (RPWI_UNLIKELY(rc)) {
+		free(l);
+		if (rc != -EAGAIN)
+			path_lost(ep, rc);
+		return -EAGAIN;
+	}
+	ep->rx_told = f.h.credit;
+	ep->ack_said = ep->rx_count;
+	ep->unacked_bytes = 0;
+	if (counted(type))
+		ep->tx_count++;
+	if (l) {
+		rpwi_list_add_tail(&ep->log, &l->link);
+		ep->log_bytes += l->len;
+		ep->log_frames++;
+		if (keeps)
+			keeper->logged = l;
+		if (keeps && !described(type))
+			keeper->where = AT_LOG;
+	}
+	return 0;
+}
+
+void path_uncounted(rpw_endpoint *ep, enum frame_type type, uint64_t tag)
+{
+	static const struct iovec nothing;
+	if (ep->ops && !path_frame(ep, type, 0, tag, "", 0, &nothing, 0, 0, NULL))
+		return;
+	if (type == FRAME_ACK)
+		ep->ack_owed = true;
+	else if (type == FRAME_CREDIT)
+		ep->credit_owed = true;
+	else
+		ep->need_said = false; /* whoever waits asks again */
+}
+
+void path_reply(rpw_endpoint *ep, enum frame_type type, unsigned flags, uint64_t tag, const void *body, size_t len)
+{
+	if (ep->state == EP_FAILED)
+		return;
+	struct iovec iov = {(void *)body, len};
+	if (ep->ops && rpwi_list_empty(&ep->replies) && !path_frame(ep, type, flags, tag, "", 0, &iov, len ? 1 : 0, len, NULL))
+		return;
+	struct reply *p = ep->reply_count < REPLIES_MAX ? malloc(sizeof(*p)) : NULL;
+	if (!p) {
+		ep_breach(ep, "it asks, and takes no answers: %zu are owed to it", ep->reply_count);
+		return;
+	}
+	p->type = (uint8_t)type;
+	p->flags = (uint8_t)flags;
+	p->tag = tag;
+	p->len = (uint32_t)len;
+	if (len)
+		memcpy(p->body, body, len);
+	rpwi_list_add_tail(&ep->replies, &p->link);
+	ep->reply_count++;
+	ep->fast = false;
+}
+
+static bool replies_go(rpw_endpoint *ep)
+{
+	while (!rpwi_list_empty(&ep->replies)) {
+		struct reply *p = RPWI_CONTAINER_OF(ep->replies.next, struct reply, link);
+		struct iovec iov = {p->body, p->len};
+		if (path_frame(ep, p->type, p->flags, p->tag, "", 0, &iov, p->len ? 1 : 0, p->len, NULL))
+			return false;
+		rpwi_list_del(&p->link);
+		ep->reply_count--;
+		free(p);
+	}
+	return true;
+}
+
+/* ---- the next path: what did not arrive goes again ---- */
+
+static int resend(rpw_endpoint *ep, struct logged *l)
+{
+	struct {
+		struct frame_head h;
+		uint8_t extra[RPW_AM_HEADER_MAX];
+	} f;
+	uint8_t rts[RTS_BODY_MAX];
+	f.h = l->head;
+	f.h.ack = (uint16_t)ep->rx_count;
+	f.h.credit = ep->rx_limit;
+	memcpy(f.extra, l->body, l->extra);
+	struct iovec one = {l->body + l->extra, l->len}, *iov = &one;
+	int iovcnt = l->len ? 1 : 0;
+	size_t len = l->len;
+	if (described(l->head.type) && l->r) {
+		len = rndv_describe(l->r, rts);
+		one = (struct iovec){rts, len};
+		iovcnt = 1;
+	} else if (l->r) {
+		iov = req_iov(l->r, &one);
+		iovcnt = l->r->iovcnt;
+		len = l->r->len;
+	}
+	int rc = ep->ops->send(ep->te, &f, sizeof(f.h) + l->extra, iov, iovcnt, len);
+	if (rc && rc != -EAGAIN)
+		path_lost(ep, rc);
+	return rc;
+}
+
+static bool resends_go(rpw_endpoint *ep)
+{
+	while (ep->resending) {
+		struct logged *l = RPWI_CONTAINER_OF(ep->resending, struct logged, link);
+		if (resend(ep, l))
+			return false;
+		ep->resending = l->link.next == &ep->log ? NULL : l->link.next;
+	}
+	/* A path that does not break does not acknowledge either. */
+	if (!ep->breakable && !rpwi_list_empty(&ep->log))
+		path_acknowledged(ep, ep->tx_count);
+	return true;
+}
+
+void path_resume(rpw_endpoint *ep, uint64_t peer_received)
+{
+	path_acknowledged(ep, peer_received);
+	ep->resending = rpwi_list_empty(&ep->log) ? NULL : ep->log.next;
+	ep->ack_owed = ep->credit_owed = true;
+	ep->need_said = false;
+	uint64_t in_log = ep->log_frames;
+	/* What the peer already knows as an RTS, it can fetch by the new path only if it is described for it. Those still in the log are, when they are sent again. */
+	rndv_describe_all(ep);
+	rpwi_debug("%s: goes on by %s; %llu frames are sent again", ep->peer, ep->ops->name, (unsigned long long)in_log);
+	msg_todo(ep, TODO_SEND);
+}
+
+void path_acknowledged(rpw_endpoint *ep, uint64_t count)
+{
+	while (ep->acked < count && !rpwi_list_empty(&ep->log)) {
+		ep->acked++;
+		logged_drop(ep, RPWI_CONTAINER_OF(ep->log.next, struct logged, link));
+	}
+	ep->acked = count;
+	if (!rpwi_list_empty(&ep->queue) || !rpwi_list_empty(&ep->replies))
+		msg_todo(ep, TODO_SEND);
+}
+
+/* ---- everything that may go now ---- */
+
+static int begin(rpw_request *r)
+{
+	static int (*const begin_of[])(rpw_request *) = {
+		[REQ_SEND] = tag_send_begin,
+		[REQ_OBJECT] = object_send_begin,
+		[REQ_AM] = am_send_begin,
+		[REQ_RMA] = rma_begin,
+		[REQ_ATOMIC] = rma_atomic_begin,
+		[REQ_FLUSH] = rma_flush_begin,
+		[REQ_FENCE] = rma_fence_begin,
+	};
+	return begin_of[r->kind](r);
+}
+
+int path_begin(rpw_request *r) { return begin(r); }
+
+static void queue_go(rpw_endpoint *ep)
+{
+	while (!rpwi_list_empty(&ep->queue)) {
+		rpw_request *r = RPWI_CONTAINER_OF(ep->queue.next, rpw_request, link);
+		rpwi_list_del(&r->link);
+		r->where = AT_NONE;
+		int rc = begin(r);
+		if (rc == -EAGAIN) {
+			r->where = AT_QUEUE;
+			r->link.next = ep->queue.next;
+			r->link.prev = &ep->queue;
+			ep->queue.next->prev = &r->link;
+			ep->queue.next = &r->link;
+			return;
+		}
+	}
+}
+
+static void fetches_go(rpw_endpoint *ep)
+{
+	for (struct rpwi_list *n = ep->fetching.next, *next; n != &ep->fetching; n = next) {
+		next = n->next;
+		rma_go(RPWI_CONTAINER_OF(n, rpw_request, link));
+	}
+}
+
+void path_work(rpw_endpoint *ep)
+{
+	if (!resends_go(ep) || !rndv_describe_go(ep))
+		return;
+	if (ep->credit_owed) {
+		ep->credit_owed = false;
+		path_uncounted(ep, FRAME_CREDIT, 0);
+	}
+	if (ep->ack_owed) {
+		ep->ack_owed = false;
+		path_uncounted(ep, FRAME_ACK, 0);
+	}
+	if (replies_go(ep)) {
+		fetches_go(ep);
+		queue_go(ep);
+	}
+	rma_settle(ep);
+	rma_flush_look(ep);
+	ep_refresh(ep);
+}
+
+/* ---- what comes ---- */
+
+static void on_tag(rpw_endpoint *ep, const struct frame_head *h, const uint8_t *extra, size_t extra_len, const void *body, size_t len)
+{
+	tag_arrived(ep, h->tag, body, len);
+}
+static void on_object(rpw_endpoint *ep, const struct frame_head *h, const uint8_t *extra, size_t extra_len, const void *body, size_t len)
+{
+	object_arrived(ep, h->tag, body, len);
+}
+static void on_am(rpw_endpoint *ep, const struct frame_head *h, const uint8_t *extra, size_t extra_len, const void *body, size_t len)
+{
+	am_arrived(ep, h->tag, extra, extra_len, body, len);
+}
+static void on_rts(rpw_endpoint *ep, const struct frame_head *h, const uint8_t *extra, size_t extra_len, const void *body, size_t len)
+{
+	struct rts *rts = rndv_parse(body, len);
+	if (!rts) {
+		ep_breach(ep, "an RTS of %zu bytes that does not add up", len);
+		return;
+	}
+	if (h->flags == RTS_TAG)
+		tag_offered(ep, h->tag, rts, credit_units(len));
+	else if (h->flags == RTS_OBJECT)
+		object_offered(ep, rts, credit_units(len));
+	else if (h->flags == RTS_AM)
+		am_offered(ep, h->tag, rts, credit_units(len));
+	else {
+		free(rts);
+		ep_breach(ep, "an RTS of kind %u", h->flags);
+	}
+}
+static void on_fin(rpw_endpoint *ep, const struct frame_head *h, const uint8_t *extra, size_t extra_len, const void *body, size_t len)
+{
+	rndv_finished(ep, h->tag, h->flags);
+}
+static void on_withdraw(rpw_endpoint *ep, const struct frame_head *h, const uint8_t *extra, size_t extra_len, const void *body, size_t len)
+{
+	rndv_withdrawn(ep, h->tag);
+}
+static void on_describe(rpw_endpoint *ep, const struct frame_head *h, const uint8_t *extra, size_t extra_len, const void *body, size_t len)
+{
+	rndv_described(ep, body, len);
+}
+static void on_notify(rpw_endpoint *ep, const struct frame_head *h, const uint8_t *extra, size_t extra_len, const void *body, size_t len)
+{
+	uint64_t n;
+	if (len != sizeof(n)) {
+		ep_breach(ep, "a notification with %zu bytes", len);
+		return;
+	}
+	memcpy(&n, body, sizeof(n));
+	if (ep->c->notify_fn) {
+		ep->c->notify_fn(ep, h->tag, (size_t)n, ep->c->notify_arg);
+	}
+}
+static void on_flush(rpw_endpoint *ep, const struct frame_head *h, const uint8_t *extra, size_t extra_len, const void *body, size_t len)
+{
+	path_reply(ep, FRAME_FLUSHED, 0, h->tag, NULL, 0);
+}
+static void on_flushed(rpw_endpoint *ep, const struct frame_head *h, const uint8_t *extra, size_t extra_len, const void *body, size_t len)
+{
+	rpw_request *r = slots_get(&ep->c->numbers, h->tag);
+	if (r && r->ep == ep && r->kind == REQ_FLUSH) {
+		r->answered = true;
+		msg_todo(ep, TODO_SEND);
+	}
+}
+static void on_atomic(rpw_endpoint *ep, const struct frame_head *h, const uint8_t *extra, size_t extra_len, const void *body, size_t len)
+{
+	rma_atomic_arrived(ep, h->tag, body, len);
+}
+static void on_atomic_done(rpw_endpoint *ep, const struct frame_head *h, const uint8_t *extra, size_t extra_len, const void *body, size_t len)
+{
+	rma_atomic_done(ep, h->tag, h->flags, body, len);
+}
+static void on_head_only(rpw_endpoint *ep, const struct frame_head *h, const uint8_t *extra, size_t extra_len, const void *body, size_t len) {}
+static void on_need(rpw_endpoint *ep, const struct frame_head *h, const uint8_t *extra, size_t extra_len, const void *body, size_t len)
+{
+	credit_needed(ep, h->tag);
+}
+
+static const struct {
+	void (*fn)(rpw_endpoint *ep, const struct frame_head *h, const uint8_t *extra, size_t extra_len, const void *body, size_t len);
+	bool pays; /* uses credit */
+} handlers[FRAME_TYPES] = {
+	[FRAME_TAG] = {on_tag, true},
+	[FRAME_OBJECT] = {on_object, true},
+	[FRAME_AM] = {on_am, true},
+	[FRAME_RTS] = {on_rts, true},
+	[FRAME_FIN] = {on_fin},
+	[FRAME_WITHDRAW] = {on_withdraw},
+	[FRAME_DESCRIBE] = {on_describe},
+	[FRAME_NOTIFY] = {on_notify},
+	[FRAME_FLUSH] = {on_flush},
+	[FRAME_FLUSHED] = {on_flushed},
+	[FRAME_ATOMIC] = {on_atomic},
+	[FRAME_ATOMIC_DONE] = {on_atomic_done},
+	[FRAME_CREDIT] = {on_head_only},
+	[FRAME_NEED] = {on_need},
+	[FRAME_ACK] = {on_head_only},
+};
+
+/* Breakable paths: what the peer has, and whether to tell it what we have. */
+static bool acknowledge(rpw_endpoint *ep, const struct frame_head *h, size_t len)
+{
+	uint64_t count = ep->acked + (uint16_t)(h->ack - (uint16_t)ep->acked);
+	if (count > ep->tx_count) {
+		ep_breach(ep, "it acknowledges %llu frames, %llu were sent", (unsigned long long)count, (unsigned long long)ep->tx_count);
+		return false;
+	}
+	if (count != ep->acked)
+		path_acknowledged(ep, count);
+	if (!counted(h->type))
+		return true;
+	ep->unacked_bytes += len;
+	if (ep->rx_count - ep->ack_said >= ACK_FRAMES || ep->unacked_bytes >= ACK_BYTES || ((h->flags & FRAME_ACK_SOON) && h->type != FRAME_RTS)) {
+		ep->ack_owed = true;
+		msg_todo(ep, TODO_SEND);
+	}
+	return true;
+}
+
+void path_up_frame(void *user, const void *head, size_t head_len, const void *body, size_t body_len)
+{
+	rpw_endpoint *ep = user;
+	struct frame_head h;
+	if (RPWI_UNLIKELY(ep->state != EP_UP)) {
+		if (ep->state != EP_CHOOSING || !ep->self_ready)
+			return;
+		connect_peer_talks(ep);
+	}
+	if (RPWI_UNLIKELY(ep->todo & (TODO_FAIL | TODO_CLOSE)))
+		return;
+	if (RPWI_UNLIKELY(head_len < sizeof(h))) {
+		ep_breach(ep, "a frame with a head of %zu bytes", head_len);
+		return;
+	}
+	memcpy(&h, head, sizeof(h));
+	if (RPWI_UNLIKELY(h.type >= FRAME_TYPES || !handlers[h.type].fn)) {
+		ep_breach(ep, "a frame of type %u", h.type);
+		return;
+	}
+	if (counted(h.type))
+		ep->rx_count++;
+	if ((int32_t)(h.credit - ep->tx_limit) > 0) {
+		ep->tx_limit = h.credit;
+		ep->need_said = false;
+		if (RPWI_UNLIKELY(!rpwi_list_empty(&ep->queue)))
+			msg_todo(ep, TODO_SEND);
+	}
+	if (ep->breakable && !acknowledge(ep, &h, body_len))
+		return;
+	if (handlers[h.type].pays) {
+		ep->rx_used += credit_units(body_len);
+		if (RPWI_UNLIKELY((int32_t)(ep->rx_limit - ep->rx_used) < 0)) {
+			ep_breach(ep, "it sent more than it was granted (%u units)", ep->window);
+			return;
+		}
+	}
+	if (RPWI_LIKELY(h.type == FRAME_TAG))
+		tag_arrived(ep, h.tag, body, body_len);
+	else
+		handlers[h.type].fn(ep, &h, (const uint8_t *)head + sizeof(h), head_len - sizeof(h), body, body_len);
+	if (RPWI_UNLIKELY(ep->bye_heard) && ep->rx_count >= ep->peer_sent)
+		msg_todo(ep, TODO_FAIL);
+}
+
+void path_up_room(void *user)
+{
+	rpw_endpoint *ep = user;
+	msg_todo(ep, TODO_SEND);
+}
+
+void path_up_failed(void *user, int status, const char *why)
+{
+	rpw_endpoint *ep = user;
+	rpwi_debug("%s: the path by %s broke: %s", ep->peer ? ep->peer : "peer", ep->ops->name, why);
+	ep->path_broken = true;
+	if (status == RPW_ERR_PEER_GONE && !ep->breakable) {
+		ep->status = status;
+		ep_say_why(ep, why);
+		msg_todo(ep, TODO_FAIL);
+	} else if (ep->bye_heard || ep->gone_heard)
+		msg_todo(ep, TODO_FAIL);
+	else
+		msg_todo(ep, TODO_PATH);
+}

@@ -1,0 +1,342 @@
+/* rendezvous.c - large messages: an RTS says where the sender's memory is, the receiver fetches it into the user's buffer, a FIN says that the sender's buffer is free.
+ *
+ * Memory is registered with the path's transport for as long as the offer stands; whether registrations are kept is the transport's business, which alone knows what they cost and when
+ * they go stale. After a change of path offers are described anew: by the RTS itself when it has to be sent again, else by DESCRIBE; until then the receiver's fetch is stale and waits. */
+#include "msg/msg.h"
+
+#include <errno.h>
+#include <stdlib.h>
+
+/* ---- the sender's side ---- */
+
+static void registrations_drop(rpw_request *r)
+{
+	struct rndv *v = r->rndv;
+	for (unsigned i = 0; i < v->n; i++)
+		if (v->mem[i]) {
+			r->c->t[v->tran].ops->mem_del(r->c->t[v->tran].tran, v->mem[i]);
+			v->mem[i] = NULL;
+		}
+}
+
+void rndv_end(rpw_request *r)
+{
+	registrations_drop(r);
+	free(r->rndv->bounce);
+	free(r->rndv);
+	r->rndv = NULL;
+}
+
+static int registrations_make(rpw_request *r)
+{
+	struct rndv *v = r->rndv;
+	rpw_endpoint *ep = r->ep;
+	v->tran = ep->tran;
+	for (unsigned i = 0; i < v->n; i++) {
+		if (v->mem[i])
+			continue;
+		int rc = ep->ops->mem_add(r->c->t[v->tran].tran, v->iov[i].iov_base, v->iov[i].iov_len, TRAN_READ, &v->mem[i]);
+		if (rc) {
+			v->mem[i] = NULL;
+			registrations_drop(r);
+			return rpwi_fail(msg_status_of_errno(rc), "%zu bytes at %p cannot be given to the peer by %s: %s; is `ulimit -l` large enough?",
+				v->iov[i].iov_len, v->iov[i].iov_base, ep->ops->name, strerror(-rc));
+		}
+	}
+	return 0;
+}
+
+static int rndv_make(rpw_request *r, enum rts_kind kind)
+{
+	struct iovec one, *iov = req_iov(r, &one);
+	struct rndv *v = r->rndv = calloc(1, sizeof(*v));
+	r->number = slots_add(&r->c->numbers, r);
+	if (!v || !r->number)
+		return RPW_ERR_NO_MEMORY;
+	v->kind = (uint8_t)kind;
+	unsigned n = 0;
+	for (int i = 0; i < r->iovcnt; i++)
+		n += iov[i].iov_len > 0;
+	if (n <= RTS_PIECES_MAX) {
+		for (int i = 0; i < r->iovcnt; i++)
+			if (iov[i].iov_len)
+				v->iov[v->n++] = iov[i];
+		return 0;
+	}
+	v->bounce = malloc(r->len);
+	if (!v->bounce)
+		return RPW_ERR_NO_MEMORY;
+	size_t at = 0;
+	for (int i = 0; i < r->iovcnt; at += iov[i].iov_len, i++)
+		memcpy((char *)v->bounce + at, iov[i].iov_base, iov[i].iov_len);
+	v->iov[0] = (struct iovec){v->bounce, r->len};
+	v->n = 1;
+	return 0;
+}
+
+/* The body of an RTS for the path of now; 0: its memory could not be registered. */
+size_t rndv_describe(rpw_request *r, uint8_t *body)
+{
+	struct rndv *v = r->rndv;
+	if (registrations_make(r))
+		return 0;
+	struct rts_body h = {.number = r->number, .len = r->len, .pieces = (uint16_t)v->n, .am_header_len = v->kind == RTS_AM ? r->am_header_len : 0};
+	uint8_t *p = body;
+	memcpy(p, &h, sizeof(h));
+	p += sizeof(h);
+	for (unsigned i = 0; i < v->n; i++) {
+		uint64_t len = v->iov[i].iov_len;
+		const struct tran_desc *d = &v->mem[i]->desc;
+		memcpy(p, &len, 8);
+		p[8] = d->len;
+		memcpy(p + 9, d->bytes, d->len);
+		p += 9 + d->len;
+	}
+	if (h.am_header_len)
+		memcpy(p, r->am_header, h.am_header_len);
+	return (size_t)(p - body) + h.am_header_len;
+}
+
+int rndv_offer(rpw_request *r, enum rts_kind kind, uint64_t tag)
+{
+	rpw_endpoint *ep = r->ep;
+	uint8_t body[RTS_BODY_MAX];
+	int status = r->rndv ? 0 : rndv_make(r, kind);
+	size_t len = status ? 0 : rndv_describe(r, body);
+	if (!len) {
+		req_complete(r, status ? status : RPW_ERR_SYSTEM);
+		return 0;
+	}
+	uint32_t units = credit_units(len);
+	if (!credit_has(ep, units)) {
+		credit_need(ep, units);
+		return -EAGAIN;
+	}
+	struct iovec iov = {body, len};
+	int rc = path_frame(ep, FRAME_RTS, kind, tag, "", 0, &iov, 1, len, r);
+	if (rc == -ENOMEM) {
+		req_complete(r, RPW_ERR_NO_MEMORY);
+		return 0;
+	}
+	if (rc)
+		return rc;
+	ep->tx_used += units;
+	r->where = AT_PEER;
+	return 0;
+}
+
+void rndv_finished(rpw_endpoint *ep, uint64_t number, unsigned flags)
+{
+	rpw_request *r = slots_get(&ep->c->numbers, number);
+	if (!r || r->ep != ep || r->where != AT_PEER || (r->kind != REQ_SEND && r->kind != REQ_OBJECT && r->kind != REQ_AM)) {
+		rpwi_debug("%s: a FIN for number 0x%llx, which is none of its messages", ep->peer, (unsigned long long)number);
+		return;
+	}
+	req_complete(r, flags > (unsigned)-RPW_ERR_SYSTEM ? RPW_ERR_PROTOCOL : -(int)flags);
+}
+
+void rndv_describe_all(rpw_endpoint *ep)
+{
+	for (struct rpwi_list *n = ep->active_list.next; n != &ep->active_list; n = n->next) {
+		rpw_request *r = RPWI_CONTAINER_OF(n, rpw_request, active);
+		if (r->rndv && r->where == AT_PEER && !r->logged) {
+			r->describe = true;
+			ep->describe = true;
+		}
+	}
+}
+
+bool rndv_describe_go(rpw_endpoint *ep)
+{
+	for (struct rpwi_list *n = ep->active_list.next; ep->describe && n != &ep->active_list; n = n->next) {
+		rpw_request *r = RPWI_CONTAINER_OF(n, rpw_request, active);
+		uint8_t body[RTS_BODY_MAX];
+		if (!r->describe)
+			continue;
+		size_t len = rndv_describe(r, body);
+		struct iovec iov = {body, len};
+		if (!len || path_frame(ep, FRAME_DESCRIBE, r->rndv->kind, r->number, "", 0, &iov, 1, len, r))
+			return false;
+		r->describe = false;
+	}
+	ep->describe = false;
+	return true;
+}
+
+/* ---- the receiver's side ---- */
+
+struct rts *rndv_parse(const void *body, size_t len)
+{
+	struct rts_body h;
+	if (len < sizeof(h))
+		return NULL;
+	memcpy(&h, body, sizeof(h));
+	if (!h.pieces || h.pieces > RTS_PIECES_MAX || h.am_header_len > RPW_AM_HEADER_MAX || h.len > SIZE_MAX / 2)
+		return NULL;
+	struct rts *t = malloc(sizeof(*t) + h.pieces * sizeof(t->piece[0]));
+	if (!t)
+		return NULL;
+	*t = (struct rts){.number = h.number, .len = h.len, .pieces = h.pieces, .am_header_len = h.am_header_len};
+	const uint8_t *p = (const uint8_t *)body + sizeof(h), *end = (const uint8_t *)body + len;
+	uint64_t sum = 0;
+	for (unsigned i = 0; i < h.pieces; i++) {
+		if (end - p < 9 || p[8] >= TRAN_DESC_MAX || end - p < 9 + p[8])
+			goto bad;
+		memcpy(&t->piece[i].len, p, 8);
+		t->piece[i].desc = (struct tran_desc){.len = p[8]};
+		memcpy(t->piece[i].desc.bytes, p + 9, p[8]);
+		p += 9 + p[8];
+		if (t->piece[i].len > h.len - sum)
+			goto bad;
+		sum += t->piece[i].len;
+	}
+	if (sum != h.len || (size_t)(end - p) != h.am_header_len)
+		goto bad;
+	memcpy(t->am_header, p, h.am_header_len);
+	return t;
+bad:
+	free(t);
+	return NULL;
+}
+
+/* The stretches in which both the sender's pieces and ours are contiguous. */
+static bool stretches_make(rpw_request *r, struct rts *rts, size_t want)
+{
+	struct iovec one, *iov = req_iov(r, &one);
+	size_t most = rts->pieces + (size_t)r->iovcnt;
+	r->xfer = most == 2 ? &r->one : malloc(most * sizeof(*r->xfer));
+	if (!r->xfer)
+		return false;
+	unsigned remote = 0;
+	int local = 0;
+	for (size_t at_remote = 0, at_local = 0; want && remote < rts->pieces && local < r->iovcnt;) {
+		size_t n = RPWI_MIN(RPWI_MIN(rts->piece[remote].len - at_remote, iov[local].iov_len - at_local), want);
+		if (n)
+			r->xfer[r->xfers++] =
+				(struct xfer){.local = (char *)iov[local].iov_base + at_local, .offset = at_remote, .len = n, .desc = &rts->piece[remote].desc};
+		want -= n;
+		at_remote += n;
+		at_local += n;
+		if (at_remote == rts->piece[remote].len) {
+			remote++;
+			at_remote = 0;
+		}
+		if (at_local == iov[local].iov_len) {
+			local++;
+			at_local = 0;
+		}
+	}
+	return true;
+}
+
+/* r gets the message, rts is its; done.tag is the caller's. */
+void rndv_fetch(rpw_request *r, rpw_endpoint *ep, struct rts *rts, size_t room)
+{
+	r->rts = rts;
+	r->done.length = rts->len;
+	r->done.from = ep;
+	r->worst = 0;
+	if (!stretches_make(r, rts, RPWI_MIN(rts->len, room)))
+		r->worst = RPW_ERR_NO_MEMORY;
+	r->where = AT_FETCH;
+	rpwi_list_add_tail(&ep->fetching, &r->link);
+	rma_go(r);
+}
+
+/* All of it is here, or it failed (worst). */
+void rndv_fetched(rpw_request *r)
+{
+	rpw_endpoint *ep = r->done.from;
+	if (!r->peer_lost)
+		path_reply(ep, FRAME_FIN, (unsigned)-r->worst, r->rts->number, NULL, 0);
+	if (r->kind == REQ_RECV_OBJECT)
+		object_fetched(r, r->worst);
+	else if (r->kind == REQ_RECV_AM)
+		am_fetched(r, r->worst);
+	else
+		req_complete(r, r->worst ? r->worst : r->rts->len > r->len ? RPW_ERR_TRUNCATED : RPW_OK);
+}
+
+static struct unexpected *early_find(rpw_endpoint *ep, uint64_t number, struct rpwi_list **list)
+{
+	struct rpwi_list *lists[] = {&ep->unexpected, &ep->objects, &ep->ams};
+	for (size_t k = 0; k < RPWI_ARRAY_LEN(lists); k++)
+		for (struct rpwi_list *n = lists[k]->next; n != lists[k]; n = n->next) {
+			struct unexpected *u = RPWI_CONTAINER_OF(n, struct unexpected, in_endpoint);
+			if (u->rts ? u->rts->number == number : u->number && u->number == number) {
+				*list = lists[k];
+				return u;
+			}
+		}
+	return NULL;
+}
+
+/* Its sender wants it back: if nobody has begun to take it, it never came. */
+void rndv_withdrawn(rpw_endpoint *ep, uint64_t number)
+{
+	struct rpwi_list *list;
+	struct unexpected *u = early_find(ep, number, &list);
+	if (!u)
+		return;
+	uint32_t units = u->units;
+	if (list == &ep->unexpected)
+		tag_early_free(u, false);
+	else
+		early_release(u);
+	path_reply(ep, FRAME_FIN, -RPW_ERR_CANCELED, number, NULL, 0);
+	credit_return(ep, units);
+}
+
+static struct rts *rts_find(rpw_endpoint *ep, uint64_t number, rpw_request **fetching)
+{
+	for (struct rpwi_list *n = ep->fetching.next; n != &ep->fetching; n = n->next) {
+		rpw_request *r = RPWI_CONTAINER_OF(n, rpw_request, link);
+		if (r->rts && r->rts->number == number) {
+			*fetching = r;
+			return r->rts;
+		}
+	}
+	struct rpwi_list *list;
+	struct unexpected *u = early_find(ep, number, &list);
+	return u ? u->rts : NULL;
+}
+
+void rndv_described(rpw_endpoint *ep, const void *body, size_t len)
+{
+	if (!len)
+		return; /* its FIN, sent on an earlier path, crossed this description: nothing is left to describe */
+	rpw_request *fetching = NULL;
+	struct rts *now = rndv_parse(body, len), *have = now ? rts_find(ep, now->number, &fetching) : NULL;
+	if (!now || (have && (now->len != have->len || now->pieces != have->pieces)))
+		ep_breach(ep, "a description of %zu bytes that does not fit its message", len);
+	else if (have) {
+		for (unsigned i = 0; i < have->pieces; i++)
+			have->piece[i] = now->piece[i];
+		have->stale = false;
+		if (fetching)
+			rma_go(fetching);
+	}
+	free(now);
+}
+
+/* ---- both: the path is closed, nothing of it moves any more ---- */
+
+void rndv_path_gone(rpw_endpoint *ep)
+{
+	for (struct rpwi_list *n = ep->active_list.next; n != &ep->active_list; n = n->next) {
+		rpw_request *r = RPWI_CONTAINER_OF(n, rpw_request, active);
+		if (r->rndv)
+			registrations_drop(r);
+		rma_restart(r);
+	}
+	for (struct rpwi_list *n = ep->fetching.next; n != &ep->fetching; n = n->next)
+		rma_restart(RPWI_CONTAINER_OF(n, rpw_request, link));
+	struct rpwi_list *lists[] = {&ep->unexpected, &ep->objects, &ep->ams};
+	for (size_t k = 0; k < RPWI_ARRAY_LEN(lists); k++)
+		for (struct rpwi_list *n = lists[k]->next; n != lists[k]; n = n->next) {
+			struct unexpected *u = RPWI_CONTAINER_OF(n, struct unexpected, in_endpoint);
+			if (u->rts)
+				u->rts->stale = true;
+		}
+	ep->settle_under_way = 0;
+}

@@ -1,0 +1,243 @@
+/* request.c - requests: made from a free list, completed once, freed when both sides of them (the program, the operation) are done with them. */
+#include "msg/msg.h"
+
+#include <stdlib.h>
+
+enum { CHUNK = 64 };
+struct chunk {
+	struct rpwi_list all;
+	rpw_request r[CHUNK];
+};
+
+static bool chunk_add(rpw_context *c)
+{
+	struct chunk *k = malloc(sizeof(*k));
+	if (!k)
+		return false;
+	rpwi_list_add_tail(&c->chunks, &k->all);
+	for (int i = CHUNK - 1; i >= 0; i--)
+		rpwi_list_add_tail(&c->free_requests, &k->r[i].link);
+	return true;
+}
+
+void req_chunks_free(rpw_context *c)
+{
+	while (!rpwi_list_empty(&c->chunks)) {
+		struct chunk *k = RPWI_CONTAINER_OF(c->chunks.next, struct chunk, all);
+		rpwi_list_del(&k->all);
+		free(k);
+	}
+}
+
+rpw_request *req_new(rpw_context *c, rpw_endpoint *ep, enum req_kind kind, bool held)
+{
+	if (RPWI_UNLIKELY(rpwi_list_empty(&c->free_requests)) && !chunk_add(c)) {
+		rpwi_fail(RPW_ERR_NO_MEMORY, "no memory for a request");
+		return NULL;
+	}
+	rpw_request *r = RPWI_CONTAINER_OF(c->free_requests.prev, rpw_request, link); /* the one used last is warm */
+	rpwi_list_del(&r->link);
+	rpwi_list_init(&r->active);
+	r->c = c;
+	r->ep = ep;
+	r->kind = (uint8_t)kind;
+	r->where = AT_NONE;
+	r->held = held;
+	r->peer_lost = r->complete = r->issuing = r->canceled = r->notify = r->flush_sent = r->answered = r->iov_owned = false;
+	r->done = (rpw_completion){.status = RPW_IN_PROGRESS};
+	r->fn = NULL;
+	r->iovcnt = 1;
+	r->number = 0;
+	r->rts = NULL;
+	r->rndv = NULL;
+	r->xfer = NULL;
+	r->xfers = r->at_xfer = r->under_way = 0;
+	r->at_byte = 0;
+	r->worst = 0;
+	r->am_header = NULL;
+	r->logged = NULL;
+	r->describe = false;
+	c->stat.requests++;
+	return r;
+}
+
+void req_drop(rpw_request *r)
+{
+	if (!r->complete)
+		r->c->stat.requests--;
+	if (r->iov_owned)
+		free(r->iov);
+	free(r->am_header);
+	rpwi_list_del(&r->active);
+	rpwi_list_add_tail(&r->c->free_requests, &r->link);
+}
+
+/* What only an operation under way has. */
+static void long_parts_free(rpw_request *r)
+{
+	if (r->logged)
+		r->logged->r = NULL;
+	r->logged = NULL;
+	if (r->rndv)
+		rndv_end(r);
+	if (r->number)
+		slots_del(&r->c->numbers, r->number);
+	if (r->xfer && r->xfer != &r->one)
+		free(r->xfer);
+	free(r->rts);
+	r->number = 0;
+	r->xfer = NULL;
+	r->rts = NULL;
+}
+
+void req_complete(rpw_request *r, int status)
+{
+	rpw_context *c = r->c;
+	r->complete = true;
+	r->done.status = status;
+	r->where = AT_NONE;
+	if (RPWI_UNLIKELY(r->rndv || r->number || r->xfer || r->rts || r->logged))
+		long_parts_free(r);
+	if (!rpwi_list_empty(&r->active)) {
+		rpwi_list_del(&r->active);
+		if (r->ep && !rpwi_list_empty(&r->ep->active_list) && RPWI_CONTAINER_OF(r->ep->active_list.next, rpw_request, active)->kind == REQ_FLUSH)
+			msg_todo(r->ep, TODO_SEND);
+	}
+	c->stat.requests--;
+	if (RPWI_UNLIKELY(r->fn))
+		rpwi_list_add_tail(&c->callbacks, &r->link);
+	else if (!r->held)
+		req_drop(r);
+}
+
+int req_return(rpw_request *r, rpw_request **out)
+{
+	if (r->complete) {
+		int status = r->done.status;
+		if (out)
+			*out = NULL;
+		req_drop(r);
+		return status;
+	}
+	if (out)
+		*out = r;
+	else
+		r->held = false;
+	return RPW_IN_PROGRESS;
+}
+
+int iov_total(const struct iovec *iov, int iovcnt, size_t *total)
+{
+	if (iovcnt < 0 || iovcnt > IOV_MAX_COUNT || (iovcnt && !iov))
+		return rpwi_fail(RPW_ERR_INVALID, "a scatter list of %d pieces: 0 to %d can be given", iovcnt, IOV_MAX_COUNT);
+	*total = 0;
+	for (int i = 0; i < iovcnt; i++) {
+		if (iov[i].iov_len > SIZE_MAX / 2 - *total || (iov[i].iov_len && !iov[i].iov_base))
+			return rpwi_fail(RPW_ERR_INVALID, "piece %d of the scatter list has %zu bytes at %p", i, iov[i].iov_len, iov[i].iov_base);
+		*total += iov[i].iov_len;
+	}
+	return 0;
+}
+
+/* The list is copied: the program may forget it when the call returns. */
+int req_set_local(rpw_request *r, const struct iovec *iov, int iovcnt)
+{
+	int rc = iov_total(iov, iovcnt, &r->len);
+	if (rc)
+		return rc;
+	r->iovcnt = iovcnt;
+	if (iovcnt <= 1) {
+		r->buf = iovcnt ? iov->iov_base : NULL;
+		r->iovcnt = 1;
+		return 0;
+	}
+	r->iov = malloc((size_t)iovcnt * sizeof(*iov));
+	if (!r->iov)
+		return rpwi_fail(RPW_ERR_NO_MEMORY, "no memory for a scatter list of %d pieces", iovcnt);
+	memcpy(r->iov, iov, (size_t)iovcnt * sizeof(*iov));
+	r->iov_owned = true;
+	return 0;
+}
+
+size_t iov_scatter(const struct iovec *iov, int iovcnt, size_t skip, const void *flat, size_t n)
+{
+	size_t done = 0;
+	for (int i = 0; i < iovcnt && done < n; i++) {
+		if (skip >= iov[i].iov_len) {
+			skip -= iov[i].iov_len;
+			continue;
+		}
+		size_t m = RPWI_MIN(iov[i].iov_len - skip, n - done);
+		memcpy((char *)iov[i].iov_base + skip, (const char *)flat + done, m);
+		done += m;
+		skip = 0;
+	}
+	return done;
+}
+
+int rpw_test(rpw_request *r, rpw_completion *done)
+{
+	if (!r)
+		return rpwi_fail(RPW_ERR_INVALID, "rpw_test: the request is NULL (a call that gave RPW_OK was complete already)");
+	if (done)
+		*done = r->done;
+	return r->done.status;
+}
+
+void rpw_request_free(rpw_request *r)
+{
+	if (!r)
+		return;
+	r->held = false;
+	if (r->complete && !r->fn)
+		req_drop(r);
+}
+
+void rpw_on_done(rpw_request *r, rpw_done_fn fn, void *arg)
+{
+	if (!r)
+		return;
+	if (!r->complete) {
+		r->fn = fn;
+		r->arg = arg;
+	} else if (fn) {
+		rpw_completion done = r->done;
+		fn(r, &done, arg);
+	}
+}
+
+static void cancel_at_peer(rpw_request *r)
+{
+	if (!r->canceled && r->number && (r->kind == REQ_SEND || r->kind == REQ_OBJECT || r->kind == REQ_AM))
+		path_reply(r->ep, FRAME_WITHDRAW, 0, r->number, NULL, 0);
+	r->canceled = true;
+}
+
+int rpw_cancel(rpw_request *r)
+{
+	if (!r)
+		return rpwi_fail(RPW_ERR_INVALID, "rpw_cancel: the request is NULL");
+	if (r->complete)
+		return RPW_OK;
+	switch (r->where) {
+	case AT_POSTED:
+		tag_unpost(r);
+		req_complete(r, RPW_ERR_CANCELED);
+		break;
+	case AT_QUEUE:
+		rpwi_list_del(&r->link);
+		req_complete(r, RPW_ERR_CANCELED);
+		break;
+	case AT_PEER:
+		cancel_at_peer(r);
+		break;
+	default: /* bytes are moving: it ends as it would have */
+		if (r->kind == REQ_CONNECT) {
+			r->ep->status = RPW_ERR_CANCELED;
+			ep_say_why(r->ep, "connecting was canceled");
+			msg_todo(r->ep, TODO_FAIL);
+		}
+		break;
+	}
+	return RPW_OK;
+}

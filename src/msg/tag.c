@@ -1,0 +1,433 @@
+/* tag.c - tagged messages: which receive gets which message. MPI's rule: of the receives that match, the one posted first; of the messages that match, the one that came first; and
+ * messages of one endpoint come in the order sent.
+ *
+ * Posted receives are in one table under (tag & mask, class of their mask, endpoint or any): a message looks once into each class that has receives, usually one. Masks beyond CLASSES_MAX - 1
+ * different ones share the last class, which is searched in order. Messages without a receive are in a table by (tag, endpoint) and by (tag, any), and in lists for masks. */
+#include "msg/msg.h"
+
+#include <errno.h>
+#include <stdlib.h>
+
+enum { OTHER = CLASSES_MAX - 1, SMALL_BODY = 64, SMALL_KEPT_MAX = 4096, SEND_IOV_MAX = 8 };
+
+/* ---- posted receives ---- */
+
+static uint64_t whom(const rpw_endpoint *ep, unsigned class) { return ep ? ep->id + class * 2 : class * 2 + 1; }
+
+static unsigned class_of(rpw_context *c, uint64_t mask)
+{
+	unsigned spare = 0;
+	for (unsigned i = 0; i < RPWI_MIN(c->classes, (unsigned)OTHER); i++) {
+		if (c->class[i].mask == mask)
+			return i;
+		if (i && !c->class[i].of_any && !c->class[i].of_endpoint)
+			spare = i;
+	}
+	if (!spare && c->classes < OTHER)
+		spare = c->classes++;
+	if (!spare) {
+		c->classes = CLASSES_MAX;
+		return OTHER;
+	}
+	c->class[spare].mask = mask;
+	return spare;
+}
+
+static void post(rpw_request *r)
+{
+	rpw_context *c = r->c;
+	r->class = (uint8_t)(RPWI_LIKELY(r->mask == UINT64_MAX) ? 0 : class_of(c, r->mask));
+	r->order = c->next_order++;
+	r->where = AT_POSTED;
+	match_add(&c->posted, &r->match, r->class == OTHER ? 0 : r->tag & r->mask, whom(r->ep, r->class));
+	if (r->ep) {
+		c->class[r->class].of_endpoint++;
+		rpwi_list_add_tail(&r->ep->receives, &r->active);
+	} else {
+		c->class[r->class].of_any++;
+		rpwi_list_add_tail(&c->any_receives, &r->active);
+	}
+}
+
+void tag_unpost(rpw_request *r)
+{
+	rpwi_list_del(&r->active);
+	r->where = AT_NONE;
+	if (r->kind != REQ_RECV)
+		return;
+	match_del(&r->c->posted, &r->match);
+	if (r->ep)
+		r->c->class[r->class].of_endpoint--;
+	else
+		r->c->class[r->class].of_any--;
+}
+
+static rpw_request *older(rpw_request *a, struct match_node *n)
+{
+	rpw_request *b = n ? RPWI_CONTAINER_OF(n, rpw_request, match) : NULL;
+	return !a || (b && b->order < a->order) ? b : a;
+}
+
+static struct match_node *first_of_others(rpw_context *c, rpw_endpoint *ep, uint64_t tag)
+{
+	struct match_node *first = match_first(&c->posted, 0, whom(ep, OTHER)), *n = first;
+	if (!n)
+		return NULL;
+	do {
+		const rpw_request *r = RPWI_CONTAINER_OF(n, rpw_request, match);
+		if (!((r->tag ^ tag) & r->mask))
+			return n;
+		n = n->next;
+	} while (n != first);
+	return NULL;
+}
+
+/* The receive that gets this message, taken out of the table; or NULL. */
+static rpw_request *posted_for(rpw_endpoint *ep, uint64_t tag)
+{
+	rpw_context *c = ep->c;
+	rpw_request *best = NULL;
+	for (unsigned i = 0; i < c->classes; i++) {
+		const struct recv_class *k = &c->class[i];
+		if (k->of_endpoint)
+			best = older(best, i == OTHER ? first_of_others(c, ep, tag) : match_first(&c->posted, tag & k->mask, whom(ep, i)));
+		if (k->of_any)
+			best = older(best, i == OTHER ? first_of_others(c, NULL, tag) : match_first(&c->posted, tag & k->mask, whom(NULL, i)));
+	}
+	if (best)
+		tag_unpost(best);
+	return best;
+}
+
+/* ---- messages without a receive ---- */
+
+struct unexpected *early_new(rpw_endpoint *ep, size_t body_len)
+{
+	rpw_context *c = ep->c;
+	struct unexpected *u;
+	if (body_len <= SMALL_BODY && !rpwi_list_empty(&c->small_free)) {
+		u = RPWI_CONTAINER_OF(c->small_free.next, struct unexpected, in_context);
+		rpwi_list_del(&u->in_context);
+		c->small_count--;
+	} else
+		u = malloc(sizeof(*u) + RPWI_MAX(body_len, (size_t)SMALL_BODY));
+	if (!u)
+		return NULL;
+	u->ep = ep;
+	u->rts = NULL;
+	u->number = 0;
+	u->head_len = 0;
+	u->len = (uint32_t)body_len;
+	u->units = credit_units(body_len);
+	rpwi_list_init(&u->in_context);
+	rpwi_list_init(&u->in_endpoint);
+	c->stat.unexpected++;
+	c->stat.unexpected_bytes += body_len;
+	return u;
+}
+
+void early_release(struct unexpected *u)
+{
+	rpw_context *c = u->ep->c;
+	c->stat.unexpected_bytes -= u->len;
+	rpwi_list_del(&u->in_endpoint);
+	rpwi_list_del(&u->in_context);
+	free(u->rts);
+	if (u->len <= SMALL_BODY && c->small_count < SMALL_KEPT_MAX) {
+		c->small_count++;
+		rpwi_list_add_tail(&c->small_free, &u->in_context);
+	} else
+		free(u);
+}
+
+/* credit: give it back to the peer (it may be gone). */
+void tag_early_free(struct unexpected *u, bool credit)
+{
+	rpw_context *c = u->ep->c;
+	match_del(&c->early, &u->of_endpoint);
+	match_del(&c->early, &u->of_any);
+	c->unexpected_count--;
+	rpw_endpoint *ep = u->ep;
+	uint32_t units = u->units;
+	early_release(u);
+	if (credit && ep->state != EP_FAILED)
+		credit_return(ep, units);
+}
+
+static void early_add(rpw_endpoint *ep, struct unexpected *u, uint64_t tag)
+{
+	rpw_context *c = ep->c;
+	u->tag = tag;
+	match_add(&c->early, &u->of_endpoint, tag, ep->id);
+	match_add(&c->early, &u->of_any, tag, 1);
+	rpwi_list_add_tail(&ep->unexpected, &u->in_endpoint);
+	rpwi_list_add_tail(&c->early_list, &u->in_context);
+	c->unexpected_count++;
+}
+
+static struct unexpected *early_for(rpw_context *c, rpw_endpoint *ep, uint64_t tag, uint64_t mask)
+{
+	if (mask == UINT64_MAX) {
+		struct match_node *n = match_first(&c->early, tag, ep ? ep->id : 1);
+		return !n ? NULL : ep ? RPWI_CONTAINER_OF(n, struct unexpected, of_endpoint) : RPWI_CONTAINER_OF(n, struct unexpected, of_any);
+	}
+	struct rpwi_list *list = ep ? &ep->unexpected : &c->early_list;
+	for (struct rpwi_list *n = list->next; n != list; n = n->next) {
+		struct unexpected *u = ep ? RPWI_CONTAINER_OF(n, struct unexpected, in_endpoint) : RPWI_CONTAINER_OF(n, struct unexpected, in_context);
+		if (!((u->tag ^ tag) & mask))
+			return u;
+	}
+	return NULL;
+}
+
+/* ---- delivery ---- */
+
+static inline void deliver(rpw_request *r, rpw_endpoint *ep, uint64_t tag, const void *body, size_t len)
+{
+	rpw_context *c = ep->c;
+	size_t n = RPWI_MIN(len, r->len);
+	if (RPWI_LIKELY(r->iovcnt == 1)) {
+		if (n)
+			memcpy(r->buf, body, n);
+	} else
+		iov_scatter(r->iov, r->iovcnt, 0, body, n);
+	r->done.length = len;
+	r->done.tag = tag;
+	r->done.from = ep;
+	c->stat.received++;
+	c->stat.bytes_received += len;
+	trace_recv(ep, tag, len);
+	req_complete(r, RPWI_LIKELY(len <= r->len) ? RPW_OK : RPW_ERR_TRUNCATED);
+}
+
+static void fetch(rpw_request *r, rpw_endpoint *ep, uint64_t tag, struct rts *rts)
+{
+	r->done.tag = tag;
+	ep->c->stat.received++;
+	ep->c->stat.bytes_received += rts->len;
+	trace_recv(ep, tag, rts->len);
+	rndv_fetch(r, ep, rts, r->len);
+}
+
+void tag_arrived(rpw_endpoint *ep, uint64_t tag, const void *body, size_t len)
+{
+	rpw_request *r = posted_for(ep, tag);
+	if (RPWI_LIKELY(r != NULL)) {
+		deliver(r, ep, tag, body, len);
+		credit_return(ep, credit_units(len));
+		return;
+	}
+	struct unexpected *u = early_new(ep, len);
+	if (!u) {
+		ep->status = RPW_ERR_NO_MEMORY;
+		ep_say_why(ep, "no memory for a message that came before its receive");
+		msg_todo(ep, TODO_FAIL);
+		return;
+	}
+	if (len)
+		memcpy(u->body, body, len);
+	early_add(ep, u, tag);
+}
+
+void tag_offered(rpw_endpoint *ep, uint64_t tag, struct rts *rts, uint32_t units)
+{
+	rpw_request *r = posted_for(ep, tag);
+	if (r) {
+		fetch(r, ep, tag, rts);
+		credit_return(ep, units);
+		return;
+	}
+	struct unexpected *u = early_new(ep, 0);
+	if (!u) {
+		path_reply(ep, FRAME_FIN, -RPW_ERR_NO_MEMORY, rts->number, NULL, 0);
+		free(rts);
+		return;
+	}
+	u->rts = rts;
+	u->units = units;
+	early_add(ep, u, tag);
+}
+
+/* ---- receive ---- */
+
+static int recv_with(rpw_request *r, rpw_request **req)
+{
+	rpw_context *c = r->c;
+	r->held = true;
+	struct unexpected *u = RPWI_UNLIKELY(c->unexpected_count) ? early_for(c, r->ep, r->tag, r->mask) : NULL;
+	if (u && u->rts) {
+		struct rts *rts = u->rts;
+		rpw_endpoint *from = u->ep;
+		uint64_t tag = u->tag;
+		u->rts = NULL;
+		tag_early_free(u, true);
+		fetch(r, from, tag, rts);
+	} else if (u) {
+		deliver(r, u->ep, u->tag, u->body, u->len);
+		tag_early_free(u, true);
+	} else if (r->ep && r->ep->state == EP_FAILED) {
+		int status = r->ep->status;
+		rpwi_fail(status, "no message of that tag is left, and endpoint to %s has ended: %s", r->ep->peer ? r->ep->peer : "?",
+			r->ep->fail_text ? r->ep->fail_text : "");
+		req_drop(r);
+		return status;
+	} else
+		post(r);
+	/* A receive always gives its request, when one is asked for: its completion says length, tag and sender. */
+	if (!req)
+		return req_return(r, NULL);
+	*req = r;
+	return RPW_IN_PROGRESS;
+}
+
+int rpw_recv(rpw_context *c, rpw_endpoint *ep, void *buf, size_t len, uint64_t tag, uint64_t mask, rpw_request **req)
+{
+	if (RPWI_UNLIKELY(!c || (ep && ep->c != c) || (!buf && len)))
+		return rpwi_fail(RPW_ERR_INVALID, "rpw_recv: a context, an endpoint of it (or NULL), and a buffer are needed");
+	rpw_request *r = req_new(c, ep, REQ_RECV, req != NULL);
+	if (RPWI_UNLIKELY(!r))
+		return RPW_ERR_NO_MEMORY;
+	r->buf = buf;
+	r->len = len;
+	r->tag = tag;
+	r->mask = mask;
+	return recv_with(r, req);
+}
+
+int rpw_recv_iov(rpw_context *c, rpw_endpoint *ep, const struct iovec *iov, int iovcnt, uint64_t tag, uint64_t mask, rpw_request **req)
+{
+	if (!c || (ep && ep->c != c))
+		return rpwi_fail(RPW_ERR_INVALID, "rpw_recv_iov: a context, and an endpoint of it (or NULL) are needed");
+	rpw_request *r = req_new(c, ep, REQ_RECV, req != NULL);
+	if (!r)
+		return RPW_ERR_NO_MEMORY;
+	int rc = req_set_local(r, iov, iovcnt);
+	if (rc) {
+		req_drop(r);
+		return rc;
+	}
+	r->tag = tag;
+	r->mask = mask;
+	return recv_with(r, req);
+}
+
+int rpw_probe(rpw_context *c, rpw_endpoint *ep, uint64_t tag, uint64_t mask, rpw_completion *what)
+{
+	if (!c || (ep && ep->c != c))
+		return rpwi_fail(RPW_ERR_INVALID, "rpw_probe: a context, and an endpoint of it (or NULL) are needed");
+	struct unexpected *u = early_for(c, ep, tag, mask);
+	if (!u)
+		return RPW_IN_PROGRESS;
+	if (what)
+		*what = (rpw_completion){.status = RPW_OK, .length = u->rts ? u->rts->len : u->len, .tag = u->tag, .from = u->ep};
+	return RPW_OK;
+}
+
+/* ---- send ---- */
+
+static void sent(rpw_endpoint *ep, uint64_t tag, size_t len)
+{
+	ep->c->stat.sent++;
+	ep->c->stat.bytes_sent += len;
+	trace_send(ep, tag, len);
+}
+
+/* Eager while there is credit; beyond EAGER_SMALL some of it is left over, so that an RTS can still go. */
+bool tag_eager(rpw_endpoint *ep, size_t len, uint32_t *units)
+{
+	*units = credit_units(len);
+	return len <= ep->eager_max && credit_has(ep, *units + (len > EAGER_SMALL ? WINDOW_LEAST : 0));
+}
+
+static int eager(rpw_request *r, uint32_t units)
+{
+	rpw_endpoint *ep = r->ep;
+	struct iovec one, *iov = req_iov(r, &one);
+	int iovcnt = r->iovcnt;
+	void *flat = NULL;
+	if (iovcnt > SEND_IOV_MAX) {
+		flat = malloc(r->len ? r->len : 1);
+		if (!flat) {
+			req_complete(r, RPW_ERR_NO_MEMORY);
+			return 0;
+		}
+		for (int i = 0, at = 0; i < iovcnt; at += (int)iov[i].iov_len, i++)
+			memcpy((char *)flat + at, iov[i].iov_base, iov[i].iov_len);
+		one = (struct iovec){flat, r->len};
+		iov = &one;
+		iovcnt = 1;
+	}
+	int rc = path_frame(ep, FRAME_TAG, 0, r->tag, "", 0, iov, iovcnt, r->len, r);
+	free(flat);
+	if (rc == -EAGAIN)
+		return rc;
+	if (!rc) {
+		ep->tx_used += units;
+		sent(ep, r->tag, r->len);
+	}
+	if (rc || r->where != AT_LOG)
+		req_complete(r, rc ? RPW_ERR_NO_MEMORY : RPW_OK);
+	return 0;
+}
+
+int tag_send_begin(rpw_request *r)
+{
+	rpw_endpoint *ep = r->ep;
+	uint32_t units;
+	r->done.length = r->len;
+	if (tag_eager(ep, r->len, &units))
+		return eager(r, units);
+	if (r->len <= ep->eager_max)
+		credit_need(ep, units);
+	if (r->len <= EAGER_SMALL && r->len <= ep->eager_max)
+		return -EAGAIN;
+	int rc = rndv_offer(r, RTS_TAG, r->tag);
+	if (!rc && !r->complete)
+		sent(ep, r->tag, r->len);
+	return rc;
+}
+
+static int send_slow(rpw_endpoint *ep, const struct iovec *iov, int iovcnt, uint64_t tag, rpw_request **req)
+{
+	rpw_request *r = req_new(ep->c, ep, REQ_SEND, req != NULL);
+	if (!r)
+		return RPW_ERR_NO_MEMORY;
+	int rc = req_set_local(r, iov, iovcnt);
+	if (rc) {
+		req_drop(r);
+		return rc;
+	}
+	r->tag = tag;
+	r->done.tag = tag;
+	return ep_post(ep, r, req);
+}
+
+int rpw_send(rpw_endpoint *ep, const void *buf, size_t len, uint64_t tag, rpw_request **req)
+{
+	if (RPWI_LIKELY(ep && ep->fast && len <= RPWI_MIN(ep->eager_max, (size_t)EAGER_SMALL) && (buf || !len))) {
+		uint32_t units = credit_units(len);
+		if (RPWI_LIKELY(credit_has(ep, units))) {
+			struct frame_head h = {FRAME_TAG, 0, (uint16_t)ep->rx_count, ep->rx_limit, tag};
+			struct iovec iov = {(void *)buf, len};
+			if (RPWI_LIKELY(!ep->ops->send(ep->te, &h, sizeof(h), &iov, 1, len))) {
+				ep->rx_told = ep->rx_limit;
+				ep->tx_used += units;
+				ep->tx_count++;
+				ep->c->stat.sent++;
+				ep->c->stat.bytes_sent += len;
+				if (req)
+					*req = NULL;
+				return RPW_OK;
+			}
+		}
+	}
+	struct iovec iov = {(void *)buf, len};
+	return rpw_send_iov(ep, &iov, 1, tag, req);
+}
+
+int rpw_send_iov(rpw_endpoint *ep, const struct iovec *iov, int iovcnt, uint64_t tag, rpw_request **req)
+{
+	if (!ep)
+		return rpwi_fail(RPW_ERR_INVALID, "a send needs an endpoint");
+	return send_slow(ep, iov, iovcnt, tag, req);
+}

@@ -1,0 +1,32 @@
+/* trace.c - ROPEWAY_LOG=debug: a line for each message, made to be read by people and compared between the two sides. */
+#include "msg/msg.h"
+
+#include <stdio.h>
+#include <unistd.h>
+
+static void line(rpw_endpoint *ep, const char *what, uint64_t number, uint64_t tag, size_t len)
+{
+	struct timespec now;
+	struct tm tm;
+	char when[32], text[320];
+	clock_gettime(CLOCK_REALTIME, &now);
+	localtime_r(&now.tv_sec, &tm);
+	strftime(when, sizeof(when), "%Y-%m-%d %H:%M:%S", &tm);
+	int n = snprintf(text, sizeof(text), "[%s.%06ld] [%s:%d] ROPEWAY DEBUG [%s #%03llu] ep: 0x%llx, tag: 0x%llx, nbytes: %zu, via: %s\n", when,
+		now.tv_nsec / 1000, ep->c->host, getpid(), what, (unsigned long long)number, (unsigned long long)(uintptr_t)ep, (unsigned long long)tag, len,
+		ep->ops ? ep->ops->name : "(no path yet)");
+	ssize_t ignored = write(STDERR_FILENO, text, (size_t)RPWI_MIN(n, (int)sizeof(text) - 1));
+	(void)ignored;
+}
+
+void trace_send(rpw_endpoint *ep, uint64_t tag, size_t len)
+{
+	if (RPWI_UNLIKELY(ep->c->debug))
+		line(ep, "Send", ep->c->stat.sent, tag, len);
+}
+
+void trace_recv(rpw_endpoint *ep, uint64_t tag, size_t len)
+{
+	if (RPWI_UNLIKELY(ep->c->debug))
+		line(ep, "Recv", ep->c->stat.received, tag, len);
+}

@@ -1,0 +1,88 @@
+/* wire.h - what msg puts on a path: the head of each frame, and the bodies that have a form. Little-endian (boot's hello refuses another byte order).
+ *
+ * Frames of one direction are numbered by counting (a path keeps order and loses nothing); only CREDIT, NEED and ACK are not counted, since sending them twice or not at all
+ * does no harm. A frame that costs memory at the receiver until it is matched is paid for in units: see credit.c. */
+#ifndef ROPEWAY_MSG_WIRE_H
+#define ROPEWAY_MSG_WIRE_H
+
+#include "tran/tran.h"
+
+struct frame_head {
+	uint8_t type, flags;
+	uint16_t ack;    /* how many counted frames have come, modulo 2^16 */
+	uint32_t credit; /* up to which unit the receiver of this frame may send */
+	uint64_t tag;    /* what it is, by type: below */
+};
+_Static_assert(sizeof(struct frame_head) == 16, "two 8-byte messages fit into a cache line");
+
+enum frame_type {
+	FRAME_TAG = 1,     /* a tagged message: tag; body */
+	FRAME_OBJECT,      /* tag: the sender's number of it; body */
+	FRAME_AM,          /* tag: am_word; the head goes on with the program's header; body */
+	FRAME_RTS,         /* flags: enum rts_kind; tag: the tag, 0, or am_word; body: struct rts_body */
+	FRAME_FIN,         /* flags: -status; tag: the number that RTS or OBJECT had */
+	FRAME_WITHDRAW,    /* tag: the number of an RTS or an OBJECT that its sender wants to cancel */
+	FRAME_DESCRIBE,    /* a new path: the RTS of that number, described for it; body: struct rts_body, or nothing when it has been taken meanwhile */
+	FRAME_NOTIFY,      /* tag: the program's 64 bits; body: u64, how long the put was */
+	FRAME_FLUSH,       /* tag: a number; answered by FLUSHED */
+	FRAME_FLUSHED,     /* tag: that number */
+	FRAME_ATOMIC,      /* tag: the sender's number; body: struct atomic_body */
+	FRAME_ATOMIC_DONE, /* flags: -status; tag: that number; body: u64, the value before */
+	FRAME_COUNTED_LAST = FRAME_ATOMIC_DONE,
+	FRAME_CREDIT, /* nothing but its head */
+	FRAME_NEED,   /* tag: so many units are waited for */
+	FRAME_ACK,    /* nothing but its head */
+	FRAME_TYPES,
+};
+enum { FRAME_ACK_SOON = 0x80 }; /* flag of TAG and AM: the sender's buffer is in use until it is acknowledged */
+enum rts_kind { RTS_TAG, RTS_OBJECT, RTS_AM, RTS_KINDS };
+
+/* An active message's id and the length of its header, in a tag. */
+static inline uint64_t am_word(unsigned id, size_t header_len) { return id | (uint64_t)header_len << 8; }
+
+enum { RTS_PIECES_MAX = 16, RTS_BODY_MAX = 24 + RTS_PIECES_MAX * (9 + TRAN_DESC_MAX) + 256 };
+/* Followed by `pieces` times: u64 length, u8 n, n bytes of the description; then am_header_len bytes. */
+struct rts_body {
+	uint64_t number, len;
+	uint16_t pieces, am_header_len;
+	uint32_t zero;
+};
+_Static_assert(sizeof(struct rts_body) == 24, "no padding on the wire");
+
+struct atomic_body {
+	uint64_t region, offset, operand, compare;
+	uint32_t op, zero;
+};
+_Static_assert(sizeof(struct atomic_body) == 40, "no padding on the wire");
+
+/* Over boot. Each message ends with the CRC-32 of what is before. `attempt` tells late words about an earlier path from those about this one. */
+enum boot_type { SAY_CHOICE = 1, SAY_ANSWER, SAY_READY, SAY_BROKEN, SAY_NO_PATH, SAY_BYE };
+enum { SAY_VERSION = 1 };
+struct say_path { /* CHOICE, ANSWER; followed by text (why, or why not) and the transport's handle */
+	uint16_t version, attempt;
+	int32_t status; /* ANSWER: 0 or why not */
+	uint64_t message_tag, control_tag, domain;
+	uint64_t received; /* counted frames so far */
+	uint32_t credit;
+	uint16_t text_len, handle_len;
+	char transport[16];
+};
+_Static_assert(sizeof(struct say_path) == 64, "no padding on the wire");
+struct say_word { /* READY, BROKEN, NO_PATH, BYE; followed by text */
+	uint16_t version, attempt;
+	uint16_t text_len, zero;
+	uint64_t sent; /* BYE: so many counted frames were sent */
+};
+_Static_assert(sizeof(struct say_word) == 16, "no padding on the wire");
+
+/* A packed remote key: followed by `descs` times: char name[8], u8 n, n bytes; then the CRC-32 of it all. */
+enum { RKEY_MAGIC = 0x4b575052, RKEY_VERSION = 1 };
+struct rkey_head {
+	uint32_t magic;
+	uint16_t version;
+	uint8_t descs, access;
+	uint64_t domain, region, len;
+};
+_Static_assert(sizeof(struct rkey_head) == 32, "no padding on the wire");
+
+#endif

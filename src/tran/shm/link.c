@@ -1,0 +1,660 @@
+/* link.c - how two contexts come to share a segment, and how they notice that the other has ended.
+ *
+ * The context with the smaller ID dials the other's door, an abstract Unix socket named by its ID (from the endpoint's handle). Both check by SO_PEERCRED that the process at the other end is the one that the
+ * handle came from; the hello shows that the dialer was given a handle of ours, by the nonce of the endpoint in it. With the hello come the segment and the dialer's board, with the
+ * welcome the other board: memfds, whose seals and sizes are checked before they are mapped, so that no peer can make us fault.
+ * The connection stays: a byte in it wakes a sleeper, its end (or the process's, by pidfd: a forked child may hold the socket) is the peer's end.
+ */
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <sys/epoll.h>
+#include <sys/mman.h>
+#include <sys/socket.h>
+#include <sys/syscall.h>
+#include <sys/un.h>
+#include <unistd.h>
+
+#include "base/fail.h"
+#include "ropeway.h"
+#include "shm.h"
+
+enum { NOTE_MAGIC = 0x4d485352, NOTE_FDS = 2, NOTES_A_ROUND = 64 };
+enum note_type { NOTE_HELLO = 1, NOTE_WELCOME, NOTE_MEMORY };
+
+/* What goes over the socket; a single byte is a wake-up. */
+struct note {
+	uint32_t magic;
+	uint16_t version, type;
+	uint8_t context[16];
+	uint32_t index, writable; /* HELLO: the endpoint of yours whose handle I have. MEMORY: which */
+	uint64_t nonce;
+	uint64_t addr, value; /* HELLO, WELCOME: where `value` can be read if process_vm is allowed. MEMORY: value is the length */
+};
+
+static void fds_close(const int *fds, int n)
+{
+	for (int i = 0; i < n; i++)
+		if (fds[i] >= 0)
+			close(fds[i]);
+}
+
+static int note_send(int fd, const struct note *n, const int *fds, int fd_count)
+{
+	struct iovec iov = {(void *)n, sizeof *n};
+	union {
+		struct cmsghdr align;
+		char bytes[CMSG_SPACE(NOTE_FDS * sizeof(int))];
+	} control;
+	memset(&control, 0, sizeof control);
+	struct msghdr msg = {.msg_iov = &iov, .msg_iovlen = 1};
+	if (fd_count) {
+		msg.msg_control = control.bytes;
+		msg.msg_controllen = CMSG_SPACE((size_t)fd_count * sizeof(int));
+		struct cmsghdr *c = CMSG_FIRSTHDR(&msg);
+		c->cmsg_level = SOL_SOCKET;
+		c->cmsg_type = SCM_RIGHTS;
+		c->cmsg_len = CMSG_LEN((size_t)fd_count * sizeof(int));
+		memcpy(CMSG_DATA(c), fds, (size_t)fd_count * sizeof(int));
+	}
+	return sendmsg(fd, &msg, MSG_NOSIGNAL | MSG_DONTWAIT) == sizeof *n ? 0 : -errno;
+}
+
+/* One message. Its length, 0 at the end, -errno. fds are the caller's to close; absent ones are -1. */
+static ssize_t note_receive(int fd, struct note *n, int fds[NOTE_FDS])
+{
+	struct iovec iov = {n, sizeof *n};
+	union {
+		struct cmsghdr align;
+		char bytes[CMSG_SPACE(NOTE_FDS * sizeof(int))];
+	} control;
+	struct msghdr msg = {.msg_iov = &iov, .msg_iovlen = 1, .msg_control = control.bytes, .msg_controllen = sizeof control.bytes};
+	fds[0] = fds[1] = -1;
+	ssize_t got = recvmsg(fd, &msg, MSG_DONTWAIT | MSG_CMSG_CLOEXEC);
+	if (got < 0)
+		return -errno;
+	for (struct cmsghdr *c = CMSG_FIRSTHDR(&msg); c; c = CMSG_NXTHDR(&msg, c))
+		if (c->cmsg_level == SOL_SOCKET && c->cmsg_type == SCM_RIGHTS)
+			memcpy(fds, CMSG_DATA(c), RPWI_MIN(c->cmsg_len - CMSG_LEN(0), NOTE_FDS * sizeof(int)));
+	return got;
+}
+
+static void door_name(const uint8_t context[16], struct sockaddr_un *sa, socklen_t *len)
+{
+	memset(sa, 0, sizeof *sa);
+	sa->sun_family = AF_UNIX;
+	int at = snprintf(sa->sun_path + 1, sizeof sa->sun_path - 1, "ropeway-shm-");
+	for (int i = 0; i < 16; i++)
+		at += snprintf(sa->sun_path + 1 + at, sizeof sa->sun_path - 1 - (size_t)at, "%02x", context[i]);
+	*len = (socklen_t)(offsetof(struct sockaddr_un, sun_path) + 1 + (size_t)at);
+}
+
+static pid_t socket_pid(int fd)
+{
+	struct ucred cred;
+	socklen_t len = sizeof cred;
+	return getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &cred, &len) ? -1 : cred.pid;
+}
+
+static int source_watch(struct shm *t, struct shm_source *s)
+{
+	struct epoll_event ev = {.events = EPOLLIN, .data.ptr = s};
+	return epoll_ctl(t->epoll_fd, EPOLL_CTL_ADD, s->fd, &ev) ? -errno : 0;
+}
+
+static void source_close(struct shm_source *s)
+{
+	if (s->fd >= 0)
+		close(s->fd); /* which takes it out of the epoll set, unless a forked child holds it */
+	s->fd = -1;
+}
+
+static void source_end(struct shm *t, struct shm_source *s)
+{
+	if (s->fd >= 0)
+		epoll_ctl(t->epoll_fd, EPOLL_CTL_DEL, s->fd, NULL);
+	source_close(s);
+}
+
+int rpwi_shm_listen(struct shm *t)
+{
+	struct sockaddr_un sa;
+	socklen_t len;
+	door_name(t->context, &sa, &len);
+	t->listener = (struct shm_source){SHM_SOURCE_LISTENER, socket(AF_UNIX, SOCK_SEQPACKET | SOCK_NONBLOCK | SOCK_CLOEXEC, 0)};
+	if (t->listener.fd < 0 || bind(t->listener.fd, (struct sockaddr *)&sa, len) || listen(t->listener.fd, 4096))
+		return -errno;
+	return source_watch(t, &t->listener);
+}
+
+static void embryo_free(struct shm *t, struct shm_embryo *e)
+{
+	rpwi_list_del(&e->in);
+	t->embryo_count--;
+	source_end(t, &e->source);
+	free(e);
+}
+
+void rpwi_shm_unlisten(struct shm *t)
+{
+	while (!rpwi_list_empty(&t->embryos))
+		embryo_free(t, RPWI_CONTAINER_OF(t->embryos.next, struct shm_embryo, in));
+	source_close(&t->listener);
+}
+
+/* ---- a link as an object ---- */
+
+static struct shm_link *link_new(struct shm *t, const uint8_t context[16], pid_t pid)
+{
+	if (t->link_count == t->link_room) {
+		unsigned room = t->link_room ? t->link_room * 2 : 8;
+		struct shm_link **bigger = realloc(t->links, room * sizeof(struct shm_link *));
+		if (!bigger)
+			return NULL;
+		t->links = bigger;
+		t->link_room = room;
+	}
+	struct shm_link *l = aligned_alloc(64, (sizeof *l + 63) & ~(size_t)63);
+	if (!l)
+		return NULL;
+	memset(l, 0, sizeof *l);
+	l->t = t;
+	l->pid = pid;
+	l->local = pid == getpid();
+	memcpy(l->context, context, sizeof l->context);
+	l->socket = (struct shm_source){SHM_SOURCE_LINK, -1};
+	l->process = (struct shm_source){SHM_SOURCE_PROCESS, -1};
+	l->wake_fd = -1;
+	l->free_slots = UINT64_MAX;
+	rpwi_list_init(&l->eps);
+	rpwi_list_init(&l->owing);
+	rpwi_list_init(&l->rooms);
+	rpwi_list_init(&l->work);
+	rpwi_list_init(&l->waiting);
+	rpwi_list_init(&l->puts);
+	l->position = t->link_count;
+	t->links[t->link_count++] = l;
+	return l;
+}
+
+static void link_sockets_close(struct shm_link *l)
+{
+	if (l->wake_fd != l->socket.fd && l->wake_fd >= 0)
+		close(l->wake_fd);
+	l->wake_fd = -1;
+	source_end(l->t, &l->socket);
+	source_end(l->t, &l->process);
+}
+
+void rpwi_shm_link_free(struct shm_link *l)
+{
+	struct shm *t = l->t;
+	rpwi_shm_rma_link_end(l);
+	rpwi_shm_mem_unmap_all(l);
+	link_sockets_close(l);
+	if (l->segment)
+		munmap(l->segment, sizeof *l->segment);
+	if (l->board && !l->self)
+		munmap(l->board, sizeof *l->board);
+	free(l->replies);
+	if (l->position < t->hot_count) { /* the last hot one takes its place, and the last of all that one's */
+		t->links[l->position] = t->links[--t->hot_count];
+		t->links[l->position]->position = l->position;
+		l->position = t->hot_count;
+	}
+	t->links[l->position] = t->links[--t->link_count];
+	t->links[l->position]->position = l->position;
+	free(l);
+}
+
+struct shm_link *rpwi_shm_link_find(struct shm *t, const uint8_t context[16], pid_t pid)
+{
+	for (unsigned i = 0; i < t->link_count; i++) {
+		struct shm_link *l = t->links[i];
+		if (l->state != SHM_LINK_DEAD && !l->dead_soon && l->pid == pid && !memcmp(l->context, context, 16))
+			return l;
+	}
+	return NULL;
+}
+
+/* `side` 0: the dialer, who produces into ring 0. A link to itself has only ring 0. */
+static void link_rings(struct shm_link *l, int side)
+{
+	struct shm_segment *s = l->segment;
+	int in = l->self ? 0 : !side;
+	l->tx = (struct ring_tx){.cells = s->cells[side], .bulk = s->bulk[side], .shared = &s->shared[side]};
+	l->rx = (struct ring_rx){.cells = s->cells[in], .bulk = s->bulk[in], .shared = &s->shared[in]};
+}
+
+void rpwi_shm_link_fail(struct shm_link *l, int status, const char *why)
+{
+	if (l->state == SHM_LINK_DEAD)
+		return;
+	rpwi_debug("shm: link to process %d ends: %s (status %d)", (int)l->pid, why, status);
+	l->state = SHM_LINK_DEAD;
+	l->t->dead_count++;
+	l->t->ending_count -= l->dead_soon;
+	link_sockets_close(l);
+	rpwi_shm_rma_link_end(l);
+	/* The list turns while it is walked: an up-call may close any of them. */
+	size_t count = 0;
+	for (struct rpwi_list *n = l->eps.next; n != &l->eps; n = n->next)
+		count++;
+	for (; count && !rpwi_list_empty(&l->eps); count--) {
+		struct shm_ep *ep = RPWI_CONTAINER_OF(l->eps.next, struct shm_ep, in_link);
+		rpwi_list_del(&ep->in_link);
+		rpwi_list_add_tail(&l->eps, &ep->in_link);
+		if (ep->state == SHM_EP_CLOSED)
+			rpwi_shm_ep_free(ep);
+		else
+			rpwi_shm_ep_fail(ep, status, why);
+	}
+}
+
+void rpwi_shm_link_end(struct shm_link *l, int status)
+{
+	if (l->dead_soon || l->state == SHM_LINK_DEAD)
+		return;
+	l->dead_soon = true;
+	l->dead_status = status;
+	l->t->ending_count++;
+	link_sockets_close(l);
+}
+
+void rpwi_shm_link_wake(struct shm_link *l)
+{
+	/* When the socket is full, it holds wake-ups enough. */
+	if (l->wake_fd >= 0 && send(l->wake_fd, "w", 1, MSG_NOSIGNAL | MSG_DONTWAIT) < 0 && errno != EAGAIN)
+		rpwi_debug("shm: process %d can not be woken: %s", (int)l->pid, strerror(errno));
+}
+
+int rpwi_shm_link_pass(struct shm_link *l, const struct shm_mem *m)
+{
+	struct note n = {.magic = NOTE_MAGIC, .version = SHM_VERSION, .type = NOTE_MEMORY, .index = m->index, .nonce = m->nonce, .value = m->base.len};
+	n.writable = !!(m->base.access & (TRAN_WRITE | TRAN_ATOMIC));
+	return note_send(l->socket.fd, &n, &m->fd, 1);
+}
+
+/* ---- dialing ---- */
+
+static void link_probe(struct shm_link *l, const struct note *n)
+{
+	uint64_t value = 0;
+	struct iovec local = {&value, sizeof value}, remote = {(void *)(uintptr_t)n->addr, sizeof value};
+	if (l->local) {
+		l->pvm = false;
+		return;
+	}
+	ssize_t got = process_vm_readv(l->pid, &local, 1, &remote, 1, 0);
+	l->pvm = got == sizeof value && value == n->value;
+	snprintf(l->pvm_why, sizeof l->pvm_why, "%s", got < 0 ? strerror(errno) : "the probe read something else");
+}
+
+static int link_watch(struct shm_link *l)
+{
+	struct shm *t = l->t;
+	int rc = source_watch(t, &l->socket);
+	if (rc)
+		return rc;
+	l->process.fd = (int)syscall(SYS_pidfd_open, l->pid, 0);
+	if (l->process.fd >= 0)
+		return source_watch(t, &l->process);
+	return errno == ESRCH ? -ESRCH : 0; /* old kernels: the socket alone tells */
+}
+
+static void link_up(struct shm_link *l, const struct note *n)
+{
+	l->state = SHM_LINK_UP;
+	link_probe(l, n);
+	rpwi_debug("shm: link to process %d stands: %s", (int)l->pid, rpwi_shm_rma_path(l));
+	for (struct rpwi_list *at = l->eps.next, *next; at != &l->eps; at = next) {
+		next = at->next;
+		struct shm_ep *ep = RPWI_CONTAINER_OF(at, struct shm_ep, in_link);
+		if (ep->state == SHM_EP_STARTING)
+			rpwi_shm_ep_attach(ep, l);
+	}
+}
+
+static void note_fill(struct shm *t, struct note *n, enum note_type type)
+{
+	*n = (struct note){.magic = NOTE_MAGIC, .version = SHM_VERSION, .type = (uint16_t)type, .addr = (uint64_t)(uintptr_t)&t->secret, .value = t->secret};
+	memcpy(n->context, t->context, sizeof n->context);
+}
+
+static int dial(struct shm_link *l)
+{
+	struct shm *t = l->t;
+	struct shm_ep *ep = l->dialing_for;
+	struct sockaddr_un sa;
+	socklen_t len;
+	door_name(l->context, &sa, &len);
+	if (l->socket.fd < 0)
+		l->socket.fd = l->wake_fd = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
+	if (l->socket.fd < 0 || connect(l->socket.fd, (struct sockaddr *)&sa, len))
+		return -errno;
+	if (socket_pid(l->socket.fd) != l->pid)
+		return -EPERM;
+	void *at;
+	int segment_fd = rpwi_shm_memfd("ropeway-link", sizeof *l->segment, &at, 0);
+	if (segment_fd < 0)
+		return segment_fd;
+	l->segment = at;
+	link_rings(l, 0);
+	struct note n;
+	note_fill(t, &n, NOTE_HELLO);
+	n.index = ep->peer.endpoint;
+	n.nonce = ep->peer.nonce;
+	int rc = note_send(l->socket.fd, &n, (int[]){segment_fd, t->board_fd}, 2);
+	close(segment_fd);
+	if (!rc)
+		rc = link_watch(l);
+	l->state = SHM_LINK_GREETED;
+	rpwi_shm_hurry(t);
+	return rc;
+}
+
+/* A refused hello: another endpoint's nonce may do. */
+static void link_redial(struct shm_link *l, int status, const char *why)
+{
+	struct shm_ep *ep = l->dialing_for;
+	link_sockets_close(l);
+	if (l->segment)
+		munmap(l->segment, sizeof *l->segment);
+	l->segment = NULL;
+	l->state = SHM_LINK_DIALING;
+	l->dialing_for = NULL;
+	if (ep)
+		rpwi_shm_ep_fail(ep, status, why);
+	for (struct rpwi_list *at = l->eps.next; at != &l->eps; at = at->next) {
+		struct shm_ep *other = RPWI_CONTAINER_OF(at, struct shm_ep, in_link);
+		if (other->state == SHM_EP_STARTING) {
+			l->dialing_for = other;
+			return; /* the next round dials */
+		}
+	}
+	rpwi_shm_link_fail(l, status, why);
+}
+
+void rpwi_shm_link_dial_on(struct shm_link *l)
+{
+	int rc = l->dialing_for ? dial(l) : -ECANCELED;
+	char why[128];
+	if (!rc || rc == -EAGAIN) /* its queue of connections is full: again in the next round */
+		return;
+	snprintf(why, sizeof why, rc == -EPERM ? "the door of its context belongs to another process" : "its context can not be reached: %s", strerror(-rc));
+	link_redial(l, rc == -ECONNREFUSED ? RPW_ERR_PEER_GONE : RPW_ERR_UNREACHABLE, why);
+}
+
+/* The endpoint whose nonce the hello has is being closed. */
+void rpwi_shm_link_forsake(struct shm_link *l)
+{
+	if (l->state == SHM_LINK_DIALING || l->state == SHM_LINK_GREETED) {
+		l->dialing_for = NULL;
+		link_redial(l, RPW_ERR_CANCELED, "the endpoint was closed");
+	}
+}
+
+static int link_self(struct shm *t, struct shm_link *l)
+{
+	int pair[2];
+	void *at = mmap(NULL, sizeof *l->segment, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+	if (at == MAP_FAILED)
+		return -errno;
+	l->segment = at;
+	l->board = t->board;
+	l->self = true;
+	link_rings(l, 0);
+	if (socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_NONBLOCK | SOCK_CLOEXEC, 0, pair))
+		return -errno;
+	l->socket.fd = pair[0];
+	l->wake_fd = pair[1];
+	l->state = SHM_LINK_UP;
+	return source_watch(t, &l->socket);
+}
+
+int rpwi_shm_link_dial(struct shm *t, struct shm_ep *ep, struct shm_link **out)
+{
+	struct shm_link *l = link_new(t, ep->peer.context, (pid_t)ep->peer.pid);
+	if (!l)
+		return -ENOMEM;
+	if (!memcmp(t->context, ep->peer.context, 16)) {
+		int rc = link_self(t, l);
+		if (rc) {
+			rpwi_shm_link_free(l);
+			return rc;
+		}
+	} else {
+		l->dialing_for = ep;
+		l->state = SHM_LINK_DIALING;
+		rpwi_shm_hurry(t);
+	}
+	*out = l;
+	return 0;
+}
+
+/* ---- what comes over the sockets ---- */
+
+static bool note_sound(const struct note *n, ssize_t len) { return len == sizeof *n && n->magic == NOTE_MAGIC && n->version == SHM_VERSION; }
+
+static struct shm_board *board_map(int fd)
+{
+	if (fd < 0 || !rpwi_shm_memfd_sound(fd, sizeof(struct shm_board), true))
+		return NULL;
+	void *at = mmap(NULL, sizeof(struct shm_board), PROT_READ, MAP_SHARED, fd, 0);
+	return at == MAP_FAILED ? NULL : at;
+}
+
+/* A hello from somebody at the door. 0: it has become a link. */
+static int greet(struct shm *t, struct shm_embryo *e, const struct note *n, const int fds[NOTE_FDS])
+{
+	struct shm_ep *ep = rpwi_shm_ep_find(t, n->index);
+	pid_t pid = socket_pid(e->source.fd);
+	if (n->type != NOTE_HELLO || !ep || ep->state == SHM_EP_CLOSED || ep->nonce != n->nonce || pid <= 0 || (ep->pid_expected && ep->pid_expected != pid))
+		return -EACCES;
+	if (rpwi_shm_link_find(t, n->context, pid) || !memcmp(n->context, t->context, 16))
+		return -EEXIST;
+	if (fds[0] < 0 || !rpwi_shm_memfd_sound(fds[0], sizeof(struct shm_segment), true))
+		return -EBADF;
+	struct shm_link *l = link_new(t, n->context, pid);
+	if (!l)
+		return -ENOMEM;
+	void *at = mmap(NULL, sizeof *l->segment, PROT_READ | PROT_WRITE, MAP_SHARED, fds[0], 0);
+	l->segment = at == MAP_FAILED ? NULL : at;
+	l->board = board_map(fds[1]);
+	struct note welcome;
+	note_fill(t, &welcome, NOTE_WELCOME);
+	int rc = l->segment && l->board ? note_send(e->source.fd, &welcome, &t->board_fd, 1) : -EBADF;
+	if (!rc) {
+		epoll_ctl(t->epoll_fd, EPOLL_CTL_DEL, e->source.fd, NULL);
+		l->socket.fd = l->wake_fd = e->source.fd;
+		e->source.fd = -1;
+		rc = link_watch(l);
+	}
+	if (rc) {
+		rpwi_shm_link_free(l);
+		return rc;
+	}
+	link_rings(l, 1);
+	link_up(l, n);
+	rpwi_shm_ep_adopt(t, l);
+	return 0;
+}
+
+static void embryo_ready(struct shm *t, struct shm_embryo *e)
+{
+	struct note n;
+	int fds[NOTE_FDS];
+	ssize_t got = note_receive(e->source.fd, &n, fds);
+	if (got == -EAGAIN || got == -EINTR)
+		return;
+	int rc = got > 0 && note_sound(&n, got) ? greet(t, e, &n, fds) : -EPROTO;
+	fds_close(fds, NOTE_FDS);
+	if (rc) {
+		t->strangers++;
+		rpwi_debug("shm: process %d at the door was sent away: %s", (int)socket_pid(e->source.fd), strerror(-rc));
+	}
+	e->dead = true;
+}
+
+static void door_ready(struct shm *t)
+{
+	for (int i = 0; i < 64; i++) {
+		int fd = accept4(t->listener.fd, NULL, NULL, SOCK_NONBLOCK | SOCK_CLOEXEC);
+		if (fd < 0)
+			return;
+		if (t->embryo_count == SHM_EMBRYOS_MAX)
+			RPWI_CONTAINER_OF(t->embryos.next, struct shm_embryo, in)->dead = true; /* the oldest */
+		struct shm_embryo *e = calloc(1, sizeof *e);
+		if (!e) {
+			close(fd);
+			return;
+		}
+		e->source = (struct shm_source){SHM_SOURCE_EMBRYO, fd};
+		e->deadline_ns = rpwi_now_ns() + SHM_EMBRYO_MS * RPWI_NS_PER_MS;
+		rpwi_list_add_tail(&t->embryos, &e->in);
+		t->embryo_count++;
+		if (source_watch(t, &e->source))
+			e->dead = true;
+		else
+			embryo_ready(t, e); /* its hello mostly is there already */
+	}
+}
+
+void rpwi_shm_embryos_tick(struct shm *t, uint64_t now_ns)
+{
+	for (struct rpwi_list *at = t->embryos.next, *after; at != &t->embryos; at = after) {
+		struct shm_embryo *e = RPWI_CONTAINER_OF(at, struct shm_embryo, in);
+		after = at->next;
+		if (e->dead || e->deadline_ns <= now_ns)
+			embryo_free(t, e);
+	}
+}
+
+uint64_t rpwi_shm_embryos_next(const struct shm *t)
+{
+	/* They are in the order in which they came, and all have the same time. */
+	return rpwi_list_empty(&t->embryos) ? RPWI_NEVER : RPWI_CONTAINER_OF(t->embryos.next, struct shm_embryo, in)->deadline_ns;
+}
+
+static bool welcomed(struct shm_link *l, const struct note *n, const int fds[NOTE_FDS])
+{
+	if (n->type != NOTE_WELCOME || memcmp(n->context, l->context, 16))
+		return false;
+	l->board = board_map(fds[0]);
+	if (!l->board)
+		return false;
+	l->dialing_for = NULL;
+	link_up(l, n);
+	return true;
+}
+
+static void link_ready(struct shm_link *l)
+{
+	for (int i = 0; i < NOTES_A_ROUND && l->socket.fd >= 0; i++) {
+		struct note n;
+		int fds[NOTE_FDS];
+		ssize_t got = note_receive(l->socket.fd, &n, fds);
+		if (got == -EAGAIN || got == -EINTR)
+			return;
+		bool fine = got > 0;
+		if (got == 1 && l->state == SHM_LINK_UP)
+			; /* a wake-up */
+		else if (fine && !note_sound(&n, got))
+			fine = false;
+		else if (fine && l->state == SHM_LINK_GREETED)
+			fine = welcomed(l, &n, fds);
+		else if (fine && n.type == NOTE_MEMORY && fds[0] >= 0)
+			rpwi_shm_mem_mapped(l, n.index, n.nonce, fds[0], n.value, n.writable);
+		fds_close(fds, NOTE_FDS);
+		if (fine)
+			continue;
+		if (l->state == SHM_LINK_GREETED)
+			link_redial(l, RPW_ERR_REFUSED,
+				"the other process did not accept the handle: its endpoint is closed, or the handle is of another connection");
+		else
+			rpwi_shm_link_end(l, got > 0 ? RPW_ERR_PROTOCOL : RPW_ERR_PEER_GONE);
+		return;
+	}
+}
+
+static void process_ended(struct shm_link *l)
+{
+	if (l->state == SHM_LINK_GREETED)
+		rpwi_shm_link_fail(l, RPW_ERR_PEER_GONE, "the other process ended");
+	else
+		rpwi_shm_link_end(l, RPW_ERR_PEER_GONE);
+}
+
+unsigned rpwi_shm_control(struct shm *t)
+{
+	struct epoll_event events[32];
+	int n = epoll_wait(t->epoll_fd, events, RPWI_ARRAY_LEN(events), 0);
+	for (int i = 0; i < n; i++) {
+		struct shm_source *s = events[i].data.ptr;
+		if (s->fd < 0)
+			continue; /* ended by an earlier one of this round */
+		switch (s->kind) {
+		case SHM_SOURCE_LISTENER:
+			door_ready(t);
+			break;
+		case SHM_SOURCE_EMBRYO:
+			embryo_ready(t, RPWI_CONTAINER_OF(s, struct shm_embryo, source));
+			break;
+		case SHM_SOURCE_LINK:
+			link_ready(RPWI_CONTAINER_OF(s, struct shm_link, socket));
+			break;
+		case SHM_SOURCE_PROCESS:
+			process_ended(RPWI_CONTAINER_OF(s, struct shm_link, process));
+			break;
+		}
+	}
+	/* Those that wait to be dialed belong to endpoints that start. By index: up-calls may add links. */
+	for (unsigned i = 0; !rpwi_list_empty(&t->starting) && i < t->link_count; i++)
+		if (t->links[i]->state == SHM_LINK_DIALING)
+			rpwi_shm_link_dial_on(t->links[i]);
+	return n > 0 ? (unsigned)n : 0;
+}
+
+/* ---- control frames ---- */
+
+int rpwi_shm_link_ctl(struct shm_link *l, enum shm_kind kind, uint32_t endpoint, const struct shm_ctl *ctl, const void *body, size_t body_len, size_t spare)
+{
+	if (body_len > RING_BODY_MAX)
+		return -EMSGSIZE;
+	int rc = ring_tx_room(&l->tx, ring_bulk_need(sizeof *ctl, body_len), spare);
+	if (rc)
+		return rc;
+	uint8_t *head_at, *body_at;
+	ring_tx_place(&l->tx, sizeof *ctl, body_len, &head_at, &body_at);
+	memcpy(head_at, ctl, sizeof *ctl);
+	if (body_len)
+		memcpy(body_at, body, body_len);
+	ring_tx_publish(&l->tx, kind, endpoint, sizeof *ctl, body_len);
+	shm_link_kick(l);
+	return 0;
+}
+
+bool rpwi_shm_link_reply(struct shm_link *l, enum shm_kind kind, uint32_t endpoint, const struct shm_ctl *ctl)
+{
+	if (!l->reply_count && !rpwi_shm_link_ctl(l, kind, endpoint, ctl, NULL, 0, 0))
+		return true;
+	if (!l->replies && !(l->replies = calloc(SHM_REPLIES, sizeof *l->replies)))
+		return false;
+	if (l->reply_count == SHM_REPLIES)
+		return false;
+	l->replies[(l->reply_head + l->reply_count++) % SHM_REPLIES] = (struct shm_reply){(uint8_t)kind, endpoint, *ctl};
+	return true;
+}
+
+unsigned rpwi_shm_link_replies(struct shm_link *l)
+{
+	unsigned n = 0;
+	for (; l->reply_count; n++) {
+		struct shm_reply *r = &l->replies[l->reply_head];
+		if (rpwi_shm_link_ctl(l, r->kind, r->endpoint, &r->ctl, NULL, 0, 0))
+			break;
+		l->reply_head = (l->reply_head + 1) % SHM_REPLIES;
+		l->reply_count--;
+	}
+	return n;
+}

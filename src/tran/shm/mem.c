@@ -1,0 +1,233 @@
+/* mem.c - registered memory: our own (a table, and its image on the board that peers can read), and the peers' (checked by their boards, mapped where it is a memfd). */
+#include <fcntl.h>
+#include <stdlib.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "base/fail.h"
+#include "ropeway.h"
+#include "shm.h"
+
+int rpwi_shm_memfd(const char *name, size_t len, void **at, unsigned seals)
+{
+	int fd = memfd_create(name, MFD_CLOEXEC | MFD_ALLOW_SEALING), error;
+	if (fd < 0)
+		return -errno;
+	*at = MAP_FAILED;
+	if (ftruncate(fd, (off_t)len))
+		goto fail;
+	*at = mmap(NULL, len, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+	/* The seal against future writing comes after our own mapping, which it leaves alone. */
+	if (*at == MAP_FAILED || fcntl(fd, F_ADD_SEALS, F_SEAL_GROW | F_SEAL_SHRINK | seals) || fcntl(fd, F_ADD_SEALS, F_SEAL_SEAL))
+		goto fail;
+	return fd;
+fail:
+	error = errno;
+	if (*at != MAP_FAILED)
+		munmap(*at, len);
+	close(fd);
+	return -error;
+}
+
+bool rpwi_shm_memfd_sound(int fd, size_t len, bool exactly)
+{
+	struct stat st;
+	int seals = fcntl(fd, F_GET_SEALS);
+	return seals >= 0 && (seals & F_SEAL_SHRINK) && !fstat(fd, &st) && st.st_size >= 0 && (exactly ? (size_t)st.st_size == len : (size_t)st.st_size >= len);
+}
+
+static int mem_publish(struct shm *t, struct shm_mem *m)
+{
+	if (!t->mem_free_count) {
+		int rc = rpwi_shm_table_grow((void ***)&t->mems, &t->mem_free, &t->mem_room, &t->mem_free_count, SHM_MEMS_MAX);
+		if (rc)
+			return rc;
+	}
+	m->index = t->mem_free[--t->mem_free_count];
+	m->nonce = rpwi_shm_nonce(t);
+	t->mems[m->index] = m;
+	struct shm_entry *e = &t->board->entries[m->index];
+	atomic_store_explicit(&e->addr, (uint64_t)(uintptr_t)m->base.addr, memory_order_relaxed);
+	atomic_store_explicit(&e->len, m->base.len, memory_order_relaxed);
+	atomic_store_explicit(&e->access, m->base.access, memory_order_relaxed);
+	atomic_store_explicit(&e->nonce, m->nonce, memory_order_release);
+	struct shm_desc d = {.version = SHM_VERSION, .mappable = m->fd >= 0, .index = m->index, .nonce = m->nonce};
+	memcpy(d.context, t->context, sizeof d.context);
+	m->base.desc.len = sizeof d;
+	memcpy(m->base.desc.bytes, &d, sizeof d);
+	return 0;
+}
+
+int rpwi_shm_mem_add(struct tran *tran, void *addr, size_t len, unsigned access, struct tran_mem **out)
+{
+	struct shm *t = shm_of(tran);
+	struct shm_mem *m = calloc(1, sizeof *m);
+	if (!m)
+		return -ENOMEM;
+	m->t = t;
+	m->fd = -1;
+	m->base.addr = addr;
+	m->base.len = len;
+	m->base.access = access;
+	int rc = 0;
+	if (!addr && len) {
+		m->fd = rpwi_shm_memfd("ropeway", len, &m->base.addr, access & (TRAN_WRITE | TRAN_ATOMIC) ? 0 : F_SEAL_FUTURE_WRITE);
+		rc = m->fd < 0 ? m->fd : 0;
+	}
+	if (!rc)
+		rc = mem_publish(t, m);
+	if (rc) {
+		if (m->fd >= 0) {
+			munmap(m->base.addr, len);
+			close(m->fd);
+		}
+		free(m);
+		return rc;
+	}
+	*out = &m->base;
+	return 0;
+}
+
+void rpwi_shm_mem_del(struct tran *tran, struct tran_mem *base)
+{
+	struct shm *t = shm_of(tran);
+	struct shm_mem *m = RPWI_CONTAINER_OF(base, struct shm_mem, base);
+	atomic_store_explicit(&t->board->entries[m->index].nonce, 0, memory_order_release);
+	t->mems[m->index] = NULL;
+	t->mem_free[t->mem_free_count++] = m->index;
+	if (m->fd >= 0) {
+		/* Peers that have it mapped can let go of the pages. One that misses this does so when its table of mappings is full. */
+		struct shm_ctl ctl = {.index = m->index, .nonce = m->nonce};
+		for (unsigned i = 0; i < t->link_count; i++)
+			if (t->links[i]->state == SHM_LINK_UP && !t->links[i]->self)
+				rpwi_shm_link_reply(t->links[i], SHM_UNMAP, 0, &ctl);
+		munmap(m->base.addr, m->base.len);
+		close(m->fd);
+	}
+	free(m);
+}
+
+struct shm_mem *rpwi_shm_mem_find(struct shm *t, uint32_t index, uint64_t nonce)
+{
+	struct shm_mem *m = index < t->mem_room ? t->mems[index] : NULL;
+	return m && m->nonce == nonce ? m : NULL;
+}
+
+uint8_t *rpwi_shm_mem_own(struct shm *t, uint32_t index, uint64_t nonce, uint64_t offset, uint64_t len, unsigned access)
+{
+	struct shm_mem *m = rpwi_shm_mem_find(t, index, nonce);
+	if (!m || (m->base.access & access) != access || offset > m->base.len || len > m->base.len - offset)
+		return NULL;
+	return (uint8_t *)m->base.addr + offset;
+}
+
+int rpwi_shm_mem_remote(struct shm_link *l, const struct shm_desc *d, uint64_t offset, uint64_t len, unsigned access, uint64_t *addr)
+{
+	if (d->version != SHM_VERSION || d->zero || memcmp(d->context, l->context, sizeof l->context) || d->index >= SHM_MEMS_MAX || !d->nonce)
+		return rpwi_fail(RPW_ERR_ACCESS, "shm: the key is not of memory of process %d, which this endpoint leads to: use the key that this peer packed",
+			(int)l->pid);
+	const struct shm_entry *e = &l->board->entries[d->index];
+	uint64_t nonce = atomic_load_explicit(&e->nonce, memory_order_acquire);
+	uint64_t base = atomic_load_explicit(&e->addr, memory_order_relaxed), room = atomic_load_explicit(&e->len, memory_order_relaxed);
+	unsigned rights = atomic_load_explicit(&e->access, memory_order_relaxed);
+	atomic_thread_fence(memory_order_acquire);
+	if (nonce != d->nonce || atomic_load_explicit(&e->nonce, memory_order_relaxed) != nonce)
+		return rpwi_fail(
+			RPW_ERR_ACCESS, "shm: process %d has no such memory registered (any more): was it released before the last access?", (int)l->pid);
+	if ((rights & access) != access)
+		return rpwi_fail(RPW_ERR_ACCESS, "shm: process %d registered that memory with access 0x%x, this needs 0x%x: register it with that right",
+			(int)l->pid, rights, access);
+	if (offset > room || len > room - offset)
+		return rpwi_fail(RPW_ERR_ACCESS, "shm: bytes %llu to %llu of memory of process %d that has %llu", (unsigned long long)offset,
+			(unsigned long long)(offset + len), (int)l->pid, (unsigned long long)room);
+	*addr = base + offset;
+	return RPW_OK;
+}
+
+static struct shm_map *map_find(struct shm_link *l, uint32_t index)
+{
+	for (unsigned i = 0; i < l->map_count; i++)
+		if (l->maps[i].index == index)
+			return &l->maps[i];
+	return NULL;
+}
+
+static void map_drop(struct shm_link *l, struct shm_map *m)
+{
+	if (m->at)
+		munmap(m->at, m->len);
+	*m = l->maps[--l->map_count];
+}
+
+static void map_ask(struct shm_link *l, const struct shm_desc *d)
+{
+	if (!l->maps && !(l->maps = calloc(SHM_MAPS_MAX, sizeof *l->maps)))
+		return;
+	struct shm_ctl ctl = {.index = d->index, .nonce = d->nonce};
+	if (rpwi_shm_link_ctl(l, SHM_MAP, 0, &ctl, NULL, 0, 0))
+		return; /* no room now: the next access asks again */
+	if (l->map_count == SHM_MAPS_MAX) {
+		struct shm_map *oldest = l->maps;
+		for (unsigned i = 1; i < l->map_count; i++)
+			if (l->maps[i].used < oldest->used)
+				oldest = &l->maps[i];
+		map_drop(l, oldest);
+	}
+	l->maps[l->map_count++] = (struct shm_map){.index = d->index, .nonce = d->nonce, .used = ++l->map_clock};
+	rpwi_shm_hurry(l->t);
+}
+
+uint8_t *rpwi_shm_mem_reach(struct shm_link *l, const struct shm_desc *d, uint64_t addr, uint64_t offset, uint64_t len, bool write)
+{
+	if (l->local)
+		return (uint8_t *)(uintptr_t)addr;
+	if (!d->mappable)
+		return NULL;
+	struct shm_map *m = map_find(l, d->index);
+	if (m && m->nonce != d->nonce) {
+		map_drop(l, m);
+		m = NULL;
+	}
+	if (!m) {
+		map_ask(l, d);
+		return NULL;
+	}
+	m->used = ++l->map_clock;
+	return m->at && offset <= m->len && len <= m->len - offset && (m->writable || !write) ? m->at + offset : NULL;
+}
+
+void rpwi_shm_mem_mapped(struct shm_link *l, uint32_t index, uint64_t nonce, int fd, uint64_t len, bool writable)
+{
+	struct shm_map *m = map_find(l, index);
+	if (!m || m->nonce != nonce || m->at)
+		return; /* not asked for, or no longer */
+	if (!len || len > SIZE_MAX / 2 || !rpwi_shm_memfd_sound(fd, len, false)) {
+		rpwi_debug("shm: process %d passed a descriptor that is not the sealed memory of %llu bytes that it spoke of", (int)l->pid,
+			(unsigned long long)len);
+		return;
+	}
+	void *at = mmap(NULL, len, writable ? PROT_READ | PROT_WRITE : PROT_READ, MAP_SHARED, fd, 0);
+	if (at == MAP_FAILED) {
+		rpwi_debug("shm: memory of process %d can not be mapped: %s", (int)l->pid, strerror(errno));
+		return; /* it stays "asked for": accesses go the other way */
+	}
+	m->at = at;
+	m->len = len;
+	m->writable = writable;
+}
+
+void rpwi_shm_mem_unmap(struct shm_link *l, uint32_t index, uint64_t nonce)
+{
+	struct shm_map *m = map_find(l, index);
+	if (m && m->nonce == nonce)
+		map_drop(l, m);
+}
+
+void rpwi_shm_mem_unmap_all(struct shm_link *l)
+{
+	while (l->map_count)
+		map_drop(l, &l->maps[0]);
+	free(l->maps);
+	l->maps = NULL;
+}

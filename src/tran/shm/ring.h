@@ -1,0 +1,216 @@
+/* ring.h - one direction of a link: a single-producer, single-consumer ring of 64-byte cells, and a second ring of bytes for what does not fit into a cell.
+ *
+ * A cell is one cache line. Its first word is written last, with release, and says everything that the consumer must know: the lap (so the consumer needs no tail), the kind, the
+ * lengths, the endpoint. A frame of up to RING_INLINE bytes lies wholly in its cell: one line moves from core to core. Longer ones have their body, and a head that is too long as well,
+ * in the bulk ring, contiguous; where is not written down, since both sides compute it from the lengths of all frames before. So the consumer trusts nothing but one word,
+ * which it reads once and checks. It tells the producer only now and then how far it is (a line of its own), because every such store costs both sides a transfer of that line.
+ *
+ * The memory may be written by a hostile peer at any time: a wrong length or position gives -EPROTO, and the caller fails the link.
+ */
+#ifndef ROPEWAY_TRAN_SHM_RING_H
+#define ROPEWAY_TRAN_SHM_RING_H
+
+#include <errno.h>
+#include <stdatomic.h>
+
+#include "tran/tran.h"
+
+enum {
+	RING_CELLS = 1024, /* 64 KiB: in the L2 cache of both cores; measured, see bench_tran */
+	RING_INLINE = 56,
+	RING_BULK = 512 * 1024,
+	RING_BODY_MAX = 64 * 1024, /* at most RING_BULK / 4, so that what is skipped at the end of the ring never blocks */
+	RING_CELLS_LAZY = RING_CELLS / 4,
+	RING_BULK_LAZY = RING_BULK / 8,
+};
+_Static_assert(RING_BODY_MAX + TRAN_HEAD_MAX + 64 <= RING_BULK / 4, "a frame, and the skip before it, fit beside what the consumer has not told yet");
+
+struct ring_cell {
+	_Alignas(64) _Atomic uint64_t word; /* lap:8 kind:4 head:9 body:23 endpoint:20, from the top */
+	uint8_t bytes[RING_INLINE];
+};
+_Static_assert(sizeof(struct ring_cell) == 64, "a cell is a cache line");
+
+/* What the two sides say to each other besides: written by the consumer, and by the producer. */
+struct ring_shared {
+	_Alignas(64) _Atomic uint64_t cells_done; /* consumed, counted from the beginning */
+	_Atomic uint64_t bulk_done;
+	_Alignas(64) _Atomic uint32_t producer_waits; /* the producer sleeps until there is room */
+};
+
+struct ring_tx {
+	struct ring_cell *cells;
+	uint8_t *bulk;
+	struct ring_shared *shared;
+	uint64_t tail, bulk_tail;       /* produced */
+	uint64_t cells_done, bulk_done; /* what the consumer said last */
+};
+
+struct ring_rx {
+	struct ring_cell *cells;
+	uint8_t *bulk;
+	struct ring_shared *shared;
+	uint64_t head, bulk_head;      /* consumed */
+	uint64_t told_head, told_bulk; /* as the producer knows it */
+};
+
+/* A frame as the consumer sees it. `line` is a copy of the cell, which the peer can not change any more. */
+struct ring_frame {
+	unsigned kind, endpoint;
+	size_t head_len, body_len;
+	const uint8_t *head, *body;
+	size_t bulk_used;
+	_Alignas(16) uint8_t line[64];
+	uint8_t long_head[TRAN_HEAD_MAX];
+};
+
+static inline uint64_t ring_word(uint64_t position, unsigned kind, size_t head_len, size_t body_len, unsigned endpoint)
+{
+	uint64_t lap = position / RING_CELLS % 255 + 1;
+	return lap << 56 | (uint64_t)kind << 52 | (uint64_t)head_len << 43 | (uint64_t)body_len << 20 | endpoint;
+}
+
+/* Bytes of the bulk ring for a frame: whole lines, the head in front when it is too long for the cell. */
+static inline size_t ring_bulk_need(size_t head_len, size_t body_len)
+{
+	if (head_len + body_len <= RING_INLINE)
+		return 0;
+	size_t head = head_len > RING_INLINE ? (head_len + 63) & ~(size_t)63 : 0;
+	return head + ((body_len + 63) & ~(size_t)63);
+}
+
+static inline size_t ring_bulk_skip(uint64_t position, size_t need)
+{
+	size_t at = position % RING_BULK;
+	return at + need > RING_BULK ? RING_BULK - at : 0;
+}
+
+/* Short copies, without a call: the two ends overlap. */
+static inline void ring_copy_small(void *dst, const void *src, size_t n)
+{
+	uint8_t *d = dst;
+	const uint8_t *s = src;
+	if (n >= 16) {
+		for (size_t i = 0; i + 16 < n; i += 16)
+			__builtin_memcpy(d + i, s + i, 16);
+		__builtin_memcpy(d + n - 16, s + n - 16, 16);
+	} else if (n >= 8) {
+		uint64_t a, b;
+		__builtin_memcpy(&a, s, 8);
+		__builtin_memcpy(&b, s + n - 8, 8);
+		__builtin_memcpy(d, &a, 8);
+		__builtin_memcpy(d + n - 8, &b, 8);
+	} else {
+		for (size_t i = 0; i < n; i++)
+			d[i] = s[i];
+	}
+}
+
+/* Ask how far the consumer is. -EPROTO: it says what cannot be. */
+static inline int ring_tx_refresh(struct ring_tx *tx)
+{
+	uint64_t cells = atomic_load_explicit(&tx->shared->cells_done, memory_order_acquire);
+	uint64_t bulk = atomic_load_explicit(&tx->shared->bulk_done, memory_order_acquire);
+	if (cells < tx->cells_done || cells > tx->tail || bulk < tx->bulk_done || bulk > tx->bulk_tail)
+		return -EPROTO;
+	tx->cells_done = cells;
+	tx->bulk_done = bulk;
+	return 0;
+}
+
+static inline bool ring_tx_fits(const struct ring_tx *tx, size_t need, size_t spare)
+{
+	return tx->tail - tx->cells_done < RING_CELLS &&
+	       (!need || tx->bulk_tail + ring_bulk_skip(tx->bulk_tail, need) + need + spare - tx->bulk_done <= RING_BULK);
+}
+
+/* Is there room for a frame that needs so much of the bulk ring, and `spare` bytes beside? 0, -EAGAIN, -EPROTO. */
+static inline int ring_tx_room(struct ring_tx *tx, size_t need, size_t spare)
+{
+	if (RPWI_LIKELY(ring_tx_fits(tx, need, spare)))
+		return 0;
+	if (ring_tx_refresh(tx))
+		return -EPROTO;
+	return ring_tx_fits(tx, need, spare) ? 0 : -EAGAIN;
+}
+
+/* After ring_tx_room said 0: where head and body go; then write them, then ring_tx_publish with the same lengths. */
+static inline void ring_tx_place(struct ring_tx *tx, size_t head_len, size_t body_len, uint8_t **head, uint8_t **body)
+{
+	struct ring_cell *cell = &tx->cells[tx->tail % RING_CELLS];
+	*head = cell->bytes;
+	*body = cell->bytes + head_len;
+	size_t need = ring_bulk_need(head_len, body_len);
+	if (!need)
+		return;
+	uint64_t at = tx->bulk_tail + ring_bulk_skip(tx->bulk_tail, need);
+	*body = tx->bulk + at % RING_BULK;
+	if (head_len > RING_INLINE) {
+		*head = *body;
+		*body += (head_len + 63) & ~(size_t)63;
+	}
+}
+
+static inline void ring_tx_publish(struct ring_tx *tx, unsigned kind, unsigned endpoint, size_t head_len, size_t body_len)
+{
+	size_t need = ring_bulk_need(head_len, body_len);
+	if (need)
+		tx->bulk_tail += ring_bulk_skip(tx->bulk_tail, need) + need;
+	struct ring_cell *cell = &tx->cells[tx->tail % RING_CELLS];
+	atomic_store_explicit(&cell->word, ring_word(tx->tail, kind, head_len, body_len, endpoint), memory_order_release);
+	tx->tail++;
+}
+
+static inline bool ring_rx_waiting(const struct ring_rx *rx)
+{
+	uint64_t word = atomic_load_explicit(&rx->cells[rx->head % RING_CELLS].word, memory_order_acquire);
+	return word >> 56 == rx->head / RING_CELLS % 255 + 1;
+}
+
+/* The next frame: 1, 0 when there is none, -EPROTO. */
+static inline int ring_rx_next(struct ring_rx *rx, struct ring_frame *f)
+{
+	struct ring_cell *cell = &rx->cells[rx->head % RING_CELLS];
+	uint64_t word = atomic_load_explicit(&cell->word, memory_order_acquire);
+	if (word >> 56 != rx->head / RING_CELLS % 255 + 1)
+		return 0;
+	__builtin_memcpy(f->line, cell, 64);
+	f->kind = word >> 52 & 15;
+	f->head_len = word >> 43 & 511;
+	f->body_len = word >> 20 & 0x7fffff;
+	f->endpoint = word & 0xfffff;
+	f->head = f->line + 8;
+	f->bulk_used = 0;
+	if (RPWI_LIKELY(f->head_len + f->body_len <= RING_INLINE)) {
+		f->body = f->head + f->head_len;
+		return 1;
+	}
+	if (f->head_len > TRAN_HEAD_MAX || f->body_len > RING_BODY_MAX)
+		return -EPROTO;
+	size_t need = ring_bulk_need(f->head_len, f->body_len);
+	size_t skip = ring_bulk_skip(rx->bulk_head, need);
+	f->bulk_used = skip + need;
+	f->body = rx->bulk + (rx->bulk_head + skip) % RING_BULK;
+	if (f->head_len > RING_INLINE) {
+		memcpy(f->long_head, f->body, f->head_len);
+		f->head = f->long_head;
+		f->body += (f->head_len + 63) & ~(size_t)63;
+	}
+	return 1;
+}
+
+/* The frame has been dealt with. True when the producer was told (and may have to be woken). */
+static inline bool ring_rx_release(struct ring_rx *rx, const struct ring_frame *f)
+{
+	rx->head++;
+	rx->bulk_head += f->bulk_used;
+	if (RPWI_LIKELY(rx->head - rx->told_head < RING_CELLS_LAZY && rx->bulk_head - rx->told_bulk < RING_BULK_LAZY))
+		return false;
+	rx->told_head = rx->head;
+	rx->told_bulk = rx->bulk_head;
+	atomic_store_explicit(&rx->shared->bulk_done, rx->bulk_head, memory_order_release);
+	atomic_store_explicit(&rx->shared->cells_done, rx->head, memory_order_release);
+	return true;
+}
+
+#endif

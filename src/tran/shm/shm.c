@@ -1,0 +1,418 @@
+/* shm.c - the context: open and close, rounds of progress, sleep.
+ *
+ * A round looks at every link while there are few, else at those that had traffic lately and a slice of the others, so that a thousand idle ones do not slow down one that is busy.
+ * The sockets are asked once in a millisecond, or in each round while something is expected there.
+ *
+ * Sleep: the sleeper writes `sleeping` on its board, makes every sender's stores visible with one membarrier, and looks at the rings again. Thus a sender needs no fence: it publishes a
+ * frame, and reads a line that is in its cache. Only where the kernel has no membarrier do senders fence.
+ */
+#include <fcntl.h>
+#include <linux/membarrier.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <sys/epoll.h>
+#include <sys/mman.h>
+#include <sys/random.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include "base/fail.h"
+#include "ropeway.h"
+#include "shm.h"
+
+enum { PAUSE = 0, ROUNDS_A_CLOCK = 64, ROUNDS_A_LOOK_HURRY = 4, HURRY_ROUNDS = 1 << 20 };
+
+uint64_t rpwi_shm_nonce(struct shm *t)
+{
+	for (;;) {
+		if (!t->nonces_left) {
+			/* Without the kernel's random bytes there is nothing to trust a peer by: there is no second best. */
+			if (getrandom(t->nonces, sizeof t->nonces, 0) != sizeof t->nonces)
+				continue;
+			t->nonces_left = RPWI_ARRAY_LEN(t->nonces);
+		}
+		uint64_t nonce = t->nonces[--t->nonces_left];
+		if (nonce)
+			return nonce;
+	}
+}
+
+void rpwi_shm_hurry(struct shm *t) { t->hurry_rounds = HURRY_ROUNDS; }
+
+int rpwi_shm_table_grow(void ***table, uint32_t **free_list, uint32_t *room, uint32_t *free_count, uint32_t max)
+{
+	uint32_t more = *room ? *room * 2 : 16;
+	if (*room >= max)
+		return -EMFILE;
+	more = RPWI_MIN(more, max);
+	void **bigger = realloc(*table, more * sizeof *bigger);
+	if (!bigger)
+		return -ENOMEM;
+	*table = bigger;
+	uint32_t *stack = realloc(*free_list, more * sizeof *stack);
+	if (!stack)
+		return -ENOMEM;
+	*free_list = stack;
+	for (uint32_t i = more; i-- > *room;) {
+		bigger[i] = NULL;
+		stack[(*free_count)++] = i;
+	}
+	*room = more;
+	return 0;
+}
+
+static int shm_usable(const struct tran_facts *own, const struct tran_facts *peer, char *why, size_t why_len)
+{
+	if (peer && memcmp(own->host_id, peer->host_id, sizeof own->host_id)) {
+		snprintf(why, why_len, "%s and %s are different hosts (or containers that share no processes)", own->hostname, peer->hostname);
+		return -EHOSTUNREACH;
+	}
+	int fd = memfd_create("ropeway-probe", MFD_CLOEXEC | MFD_ALLOW_SEALING);
+	if (fd < 0) {
+		int error = errno;
+		snprintf(why, why_len, "memfd_create: %s", strerror(error));
+		return -error;
+	}
+	close(fd);
+	return 0;
+}
+
+static bool membarrier_ready(void) { return !syscall(SYS_membarrier, MEMBARRIER_CMD_REGISTER_GLOBAL_EXPEDITED, 0, 0); }
+
+/* All stores that were done anywhere before are visible to what we read next. */
+static void barrier_everywhere(const struct shm *t)
+{
+	atomic_thread_fence(memory_order_seq_cst);
+	if (t->membarrier)
+		syscall(SYS_membarrier, MEMBARRIER_CMD_GLOBAL_EXPEDITED, 0, 0);
+}
+
+static void shm_free(struct shm *t)
+{
+	rpwi_shm_unlisten(t);
+	if (t->epoll_fd >= 0)
+		close(t->epoll_fd);
+	if (t->board_fd >= 0) {
+		close(t->board_fd);
+		munmap(t->board, sizeof *t->board);
+	}
+	while (!rpwi_list_empty(&t->ops_free)) {
+		struct shm_op *op = RPWI_CONTAINER_OF(t->ops_free.next, struct shm_op, in_ep);
+		rpwi_list_del(&op->in_ep);
+		free(op);
+	}
+	free(t->links);
+	free(t->eps);
+	free(t->ep_free);
+	free(t->mems);
+	free(t->mem_free);
+	free(t);
+}
+
+static int shm_open_context(const struct tran_up *up, const struct tran_facts *own, struct tran **out)
+{
+	struct shm *t = calloc(1, sizeof *t);
+	if (!t)
+		return -ENOMEM;
+	t->base = (struct tran){&tran_shm, up};
+	t->listener.fd = -1;
+	rpwi_list_init(&t->starting);
+	rpwi_list_init(&t->embryos);
+	rpwi_list_init(&t->ops_free);
+	for (unsigned i = 0; i < 2; i++)
+		memcpy(t->context + i * 8, &(uint64_t){rpwi_shm_nonce(t)}, 8);
+	t->secret = rpwi_shm_nonce(t);
+	t->membarrier = membarrier_ready();
+	void *at = NULL;
+	t->board_fd = rpwi_shm_memfd("ropeway-board", sizeof *t->board, &at, F_SEAL_FUTURE_WRITE);
+	t->board = at;
+	int rc = t->board_fd < 0 ? t->board_fd : 0;
+	if (!rc)
+		t->board->fence = !t->membarrier;
+	t->epoll_fd = epoll_create1(EPOLL_CLOEXEC);
+	if (!rc && t->epoll_fd < 0)
+		rc = -errno;
+	if (!rc)
+		rc = rpwi_shm_listen(t);
+	if (rc) {
+		rpwi_fail(RPW_ERR_SYSTEM, "shm: no memory to share, or no door for peers to come in: %s", strerror(-rc));
+		shm_free(t);
+		return rc;
+	}
+	*out = &t->base;
+	return 0;
+}
+
+static void shm_close(struct tran *tran)
+{
+	struct shm *t = shm_of(tran);
+	for (unsigned i = 0; i < t->link_count; i++) /* what their peers wait for: CLOSE of the last endpoints */
+		if (t->links[i]->state == SHM_LINK_UP)
+			rpwi_shm_ep_owed(t->links[i]);
+	while (t->link_count) {
+		struct shm_link *l = t->links[t->link_count - 1];
+		while (!rpwi_list_empty(&l->eps)) /* closed ones, whose peers have not answered */
+			rpwi_shm_ep_free(RPWI_CONTAINER_OF(l->eps.next, struct shm_ep, in_link));
+		rpwi_shm_link_free(l);
+	}
+	shm_free(t);
+}
+
+/* ---- rounds ---- */
+
+static bool dispatch(struct shm_link *l, const struct ring_frame *f)
+{
+	struct shm *t = l->t;
+	if (RPWI_LIKELY(f->kind == SHM_FRAME)) {
+		struct shm_ep *ep = rpwi_shm_ep_find(t, f->endpoint);
+		if (RPWI_LIKELY(ep && ep->link == l && ep->state == SHM_EP_READY))
+			t->base.up->frame(ep->base.user, f->head, f->head_len, f->body, f->body_len);
+		return true;
+	}
+	struct shm_ctl ctl;
+	if (f->head_len != sizeof ctl)
+		return false;
+	memcpy(&ctl, f->head, sizeof ctl);
+	if (f->kind == SHM_OPEN || f->kind == SHM_CLOSE || f->kind == SHM_REFUSE) {
+		rpwi_shm_ep_ctl(l, f, &ctl);
+		return true;
+	}
+	return rpwi_shm_rma_ctl(l, f, &ctl);
+}
+
+/* The peer was told how far we are. If it sleeps until there is room, it is woken. */
+static void room_told(struct shm_link *l)
+{
+	if (l->t->membarrier)
+		atomic_signal_fence(memory_order_seq_cst);
+	else
+		atomic_thread_fence(memory_order_seq_cst);
+	if (atomic_load_explicit(&l->rx.shared->producer_waits, memory_order_relaxed))
+		shm_link_kick(l);
+}
+
+static unsigned link_poll(struct shm_link *l)
+{
+	struct ring_frame f;
+	unsigned n = 0;
+	for (; n < SHM_POLL_BATCH; n++) {
+		int rc = ring_rx_next(&l->rx, &f);
+		if (!rc)
+			break;
+		if (RPWI_UNLIKELY(rc < 0 || !dispatch(l, &f))) {
+			rpwi_debug(
+				"shm: process %d wrote a frame of kind %u, %zu and %zu bytes that makes no sense", (int)l->pid, f.kind, f.head_len, f.body_len);
+			rpwi_shm_link_end(l, RPW_ERR_PROTOCOL);
+			break;
+		}
+		if (RPWI_UNLIKELY(ring_rx_release(&l->rx, &f)))
+			room_told(l);
+	}
+	l->busy |= n > 0;
+	return n;
+}
+
+static bool link_open(const struct shm_link *l) { return l->state == SHM_LINK_UP && !(l->dead_soon && l->dead_status == RPW_ERR_PROTOCOL); }
+
+/* What waits for room, or for its turn. */
+static unsigned link_push(struct shm_link *l)
+{
+	unsigned n = rpwi_shm_link_replies(l);
+	n += rpwi_shm_ep_owed(l);
+	n += rpwi_shm_rma_round(l);
+	n += rpwi_shm_ep_rooms(l);
+	if (ring_tx_refresh(&l->tx))
+		rpwi_shm_link_end(l, RPW_ERR_PROTOCOL);
+	l->todo = l->reply_count || !rpwi_list_empty(&l->owing) || !rpwi_list_empty(&l->rooms) || rpwi_shm_rma_pending(l);
+	return n;
+}
+
+static unsigned link_round(struct shm_link *l)
+{
+	if (RPWI_UNLIKELY(!link_open(l)))
+		return 0;
+	unsigned n = link_poll(l);
+	if (RPWI_UNLIKELY(l->todo) && link_open(l))
+		n += link_push(l);
+	return n;
+}
+
+static void link_swap(struct shm *t, unsigned a, unsigned b)
+{
+	struct shm_link *l = t->links[a];
+	t->links[a] = t->links[b];
+	t->links[b] = l;
+	t->links[a]->position = a;
+	t->links[b]->position = b;
+}
+
+static unsigned links_round(struct shm *t)
+{
+	unsigned n = 0;
+	if (RPWI_LIKELY(t->link_count <= SHM_COLD_SLICE)) {
+		for (unsigned i = 0; i < t->link_count; i++)
+			n += link_round(t->links[i]);
+		return n;
+	}
+	for (unsigned i = 0; i < t->hot_count; i++)
+		n += link_round(t->links[i]);
+	unsigned cold = t->link_count - t->hot_count;
+	for (unsigned i = 0; i < RPWI_MIN(cold, (unsigned)SHM_COLD_SLICE) && t->link_count > t->hot_count; i++) {
+		if (t->cold_next < t->hot_count || t->cold_next >= t->link_count)
+			t->cold_next = t->hot_count;
+		struct shm_link *l = t->links[t->cold_next++];
+		n += link_round(l);
+		if (l->busy || l->todo)
+			link_swap(t, l->position, t->hot_count++);
+	}
+	return n;
+}
+
+static void links_fail(struct shm *t)
+{
+	for (unsigned i = 0; i < t->link_count; i++) {
+		struct shm_link *l = t->links[i];
+		if (!l->dead_soon || l->state == SHM_LINK_DEAD || (link_open(l) && ring_rx_waiting(&l->rx)))
+			continue;
+		rpwi_shm_link_fail(
+			l, l->dead_status, l->dead_status == RPW_ERR_PROTOCOL ? "it wrote what makes no sense into the shared memory" : "the process ended");
+	}
+}
+
+static void links_sweep(struct shm *t)
+{
+	for (unsigned i = t->link_count; i-- > 0;)
+		if (t->links[i]->state == SHM_LINK_DEAD && rpwi_list_empty(&t->links[i]->eps)) {
+			t->dead_count--;
+			rpwi_shm_link_free(t->links[i]);
+		}
+}
+
+static void links_tick(struct shm *t)
+{
+	for (unsigned i = t->link_count; i-- > 0;) {
+		struct shm_link *l = t->links[i];
+		rpwi_shm_rma_tick(l);
+		if (l->position < t->hot_count && !l->busy && !l->todo)
+			link_swap(t, l->position, --t->hot_count);
+		l->busy = false;
+	}
+}
+
+static unsigned tick(struct shm *t, uint64_t now_ns)
+{
+	unsigned n = rpwi_shm_control(t);
+	t->control_ns = now_ns;
+	if (now_ns - t->tick_ns < SHM_CONTROL_NS)
+		return n;
+	t->tick_ns = now_ns;
+	if (!rpwi_list_empty(&t->starting))
+		rpwi_shm_ep_tick(t, now_ns);
+	rpwi_shm_embryos_tick(t, now_ns);
+	links_tick(t);
+	return n;
+}
+
+static unsigned shm_progress(struct tran *tran)
+{
+	struct shm *t = shm_of(tran);
+	unsigned n = 0;
+	atomic_store_explicit(&t->board->beat, ++t->beat, memory_order_relaxed);
+	t->rounds++;
+	if (RPWI_UNLIKELY(t->armed)) {
+		t->armed = false;
+		atomic_store_explicit(&t->board->sleeping, 0, memory_order_relaxed);
+		n += tick(t, rpwi_now_ns());
+	} else if (RPWI_UNLIKELY(t->hurry_rounds)) {
+		t->hurry_rounds--;
+		if (t->rounds % ROUNDS_A_LOOK_HURRY == 0)
+			n += tick(t, rpwi_now_ns());
+	} else if (RPWI_UNLIKELY(t->rounds % ROUNDS_A_CLOCK == 0)) {
+		uint64_t now_ns = rpwi_now_ns();
+		if (now_ns - t->control_ns >= SHM_CONTROL_NS)
+			n += tick(t, now_ns);
+	}
+	n += links_round(t);
+	if (RPWI_UNLIKELY(t->ending_count))
+		links_fail(t);
+	if (RPWI_UNLIKELY(t->dead_count))
+		links_sweep(t);
+	return n;
+}
+
+/* ---- sleep ---- */
+
+static void disarm(struct shm *t)
+{
+	t->armed = false;
+	atomic_store_explicit(&t->board->sleeping, 0, memory_order_relaxed);
+}
+
+static bool link_has_work(struct shm_link *l)
+{
+	if (!link_open(l))
+		return false;
+	if (ring_rx_waiting(&l->rx))
+		return true;
+	if (!l->todo)
+		return false;
+	bool cell = l->reply_count || !rpwi_list_empty(&l->owing);
+	if (cell && ring_tx_room(&l->tx, 0, 0) != -EAGAIN)
+		return true;
+	if (!rpwi_list_empty(&l->rooms) && ring_tx_room(&l->tx, ring_bulk_need(TRAN_HEAD_MAX, SHM_FRAME_MAX), SHM_FRAME_MAX) != -EAGAIN)
+		return true;
+	return rpwi_shm_rma_can_go(l);
+}
+
+static int shm_arm(struct tran *tran, int *fd, uint64_t *deadline_ns)
+{
+	struct shm *t = shm_of(tran);
+	*fd = t->epoll_fd;
+	if (t->ending_count)
+		return 1;
+	if (!++t->sleeps)
+		t->sleeps = 1;
+	atomic_store_explicit(&t->board->sleeping, t->sleeps, memory_order_relaxed);
+	bool needs_tick = false;
+	for (unsigned i = 0; i < t->link_count; i++) {
+		struct shm_link *l = t->links[i];
+		if (!link_open(l))
+			continue;
+		atomic_store_explicit(&l->tx.shared->producer_waits, l->todo, memory_order_relaxed);
+		needs_tick |= rpwi_shm_rma_needs_tick(l);
+	}
+	barrier_everywhere(t);
+	for (unsigned i = 0; i < t->link_count; i++)
+		if (link_has_work(t->links[i])) {
+			disarm(t);
+			return 1;
+		}
+	t->armed = true;
+	uint64_t now_ns = rpwi_now_ns();
+	uint64_t next = RPWI_MIN(rpwi_shm_ep_next(t), rpwi_shm_embryos_next(t));
+	for (unsigned i = 0; i < t->link_count && !rpwi_list_empty(&t->starting); i++)
+		needs_tick |= t->links[i]->state == SHM_LINK_DIALING;
+	if (needs_tick)
+		next = RPWI_MIN(next, now_ns + SHM_CONTROL_NS);
+	*deadline_ns = RPWI_MIN(*deadline_ns, next);
+	return 0;
+}
+
+const struct tran_ops tran_shm = {
+	.name = "shm",
+	.caps = TRAN_SAME_HOST | TRAN_MAPS,
+	.usable = shm_usable,
+	.open = shm_open_context,
+	.close = shm_close,
+	.progress = shm_progress,
+	.arm = shm_arm,
+	.ep_make = rpwi_shm_ep_make,
+	.ep_start = rpwi_shm_ep_start,
+	.ep_close = rpwi_shm_ep_close,
+	.send = rpwi_shm_ep_send,
+	.mem_add = rpwi_shm_mem_add,
+	.mem_del = rpwi_shm_mem_del,
+	.rma = rpwi_shm_rma,
+	.atomic = rpwi_shm_atomic,
+	.flush = rpwi_shm_flush,
+};

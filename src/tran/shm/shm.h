@@ -1,0 +1,347 @@
+/* shm.h - the shared-memory transport, private to src/tran/shm.
+ *
+ * A context has one link with each context that it has endpoints with: a segment of memory (memfd) with a ring for each direction, and a Unix socket, over which the segment was passed and
+ * which wakes a sleeper, passes descriptors of memory later, and ends when the peer does. All endpoints between the two share them: an endpoint is a number in the cell.
+ * So an idle endpoint costs no descriptor and no page, and a thousand of them poll as one.
+ *
+ * Files: ring.h one direction; link.c how links come to be, sockets, their end; ep.c endpoints and frames; mem.c registered memory, own and the peers'; rma.c access to it;
+ * shm.c the context: open, progress, sleep.
+ */
+#ifndef ROPEWAY_TRAN_SHM_SHM_H
+#define ROPEWAY_TRAN_SHM_SHM_H
+
+#include <sys/types.h>
+
+#include "ring.h"
+
+enum {
+	SHM_VERSION = 1,
+	SHM_EPS_MAX = 1 << 20, /* the width of the field in the cell */
+	SHM_MEMS_MAX = 256 * 1024,
+	SHM_FRAME_MAX = 32 * 1024,
+	SHM_SLOTS = 64,       /* operations under way that a link's peer has to answer */
+	SHM_REPLIES = 128,    /* answers that wait for room: SHM_SLOTS, and refusals */
+	SHM_MAPS_MAX = 64,    /* pieces of the peer's memory mapped, for each link; the least recently used goes */
+	SHM_EMBRYOS_MAX = 64, /* connections that have not said a valid hello yet */
+	SHM_EMBRYO_MS = 2000,
+	SHM_POLL_BATCH = 64, /* frames taken from one link in one round */
+	SHM_COLD_SLICE = 16, /* links without traffic that are looked at in one round */
+	SHM_CONTROL_NS = 1000000,
+	SHM_CHUNK_SMALL = 8 * 1024, /* of transfers of up to SHM_SMALL_MAX: the second core starts early; measured */
+	SHM_SMALL_MAX = 128 * 1024,
+	SHM_CHUNK = 32 * 1024,
+	SHM_PUMP_BATCH = 4,         /* chunks sent for one link in one round */
+	SHM_INLINE_COPY = 16 << 20, /* up to here a plain copy is made inside of the call */
+	SHM_INLINE_VM = 256 * 1024, /* likewise by process_vm */
+};
+
+enum shm_kind {
+	SHM_FRAME,
+	SHM_OPEN,   /* index: the sender's endpoint; nonce: of the receiver's, from its handle */
+	SHM_CLOSE,  /* index: the sender's endpoint. Nothing comes for the receiver's after it */
+	SHM_REFUSE, /* the endpoint of your OPEN is not there */
+	SHM_GET,    /* a: length. Answered by DATA, or ACK */
+	SHM_DATA,
+	SHM_PUT,  /* body; a: bytes that follow. Answered by ACK after the last, or when refused */
+	SHM_ADD,  /* a: operand */
+	SHM_SWAP, /* a: operand, b: compare */
+	SHM_ACK,  /* a: status, b: value before */
+	SHM_MAP,  /* asks for the descriptor of memory: comes over the socket */
+	SHM_UNMAP,
+	SHM_KINDS,
+};
+
+/* The head of every frame but SHM_FRAME; it fits into a cell. */
+struct shm_ctl {
+	uint32_t id, index;
+	uint64_t nonce, offset, a, b;
+};
+_Static_assert(sizeof(struct shm_ctl) <= RING_INLINE, "control frames are one cell");
+
+struct shm_handle {
+	uint32_t magic;
+	uint16_t version, len;
+	uint8_t context[16];
+	uint32_t pid, endpoint;
+	uint64_t nonce;
+	uint64_t check; /* over what is before it: a garbled handle is told from a wrong one */
+};
+
+struct shm_desc {
+	uint8_t version, mappable;
+	uint16_t zero;
+	uint32_t index;
+	uint64_t nonce;
+	uint8_t context[16];
+};
+_Static_assert(sizeof(struct shm_desc) <= TRAN_DESC_MAX - 1, "fits");
+
+/* What each context shows to its peers, who can not write it (sealed): whether it sleeps, and what it has registered. */
+struct shm_entry {
+	_Atomic uint64_t nonce; /* 0: none */
+	_Atomic uint64_t addr, len;
+	_Atomic uint32_t access;
+};
+struct shm_board {
+	_Alignas(64) _Atomic uint32_t sleeping; /* not 0: sleeps, the how-manieth time */
+	_Atomic uint32_t fence;                 /* its kernel has no membarrier: senders must fence */
+	_Alignas(64) _Atomic uint32_t beat;     /* counts rounds of progress */
+	_Alignas(4096) struct shm_entry entries[SHM_MEMS_MAX];
+};
+
+struct shm_segment {
+	struct ring_shared shared[2];
+	_Alignas(4096) struct ring_cell cells[2][RING_CELLS];
+	_Alignas(4096) uint8_t bulk[2][RING_BULK];
+};
+
+struct shm;
+struct shm_link;
+struct shm_ep;
+
+/* Something in the epoll set. */
+enum shm_source_kind { SHM_SOURCE_LISTENER, SHM_SOURCE_EMBRYO, SHM_SOURCE_LINK, SHM_SOURCE_PROCESS };
+struct shm_source {
+	enum shm_source_kind kind;
+	int fd;
+};
+
+struct shm_embryo {
+	struct shm_source source;
+	struct rpwi_list in;
+	uint64_t deadline_ns;
+	bool dead;
+};
+
+struct shm_mem {
+	struct tran_mem base;
+	struct shm *t;
+	uint32_t index;
+	uint64_t nonce;
+	int fd; /* -1: the program's own memory */
+};
+
+/* Memory of the peer's that we have mapped, or asked for. */
+struct shm_map {
+	uint32_t index;
+	uint64_t nonce;
+	uint8_t *at; /* NULL: asked for */
+	size_t len;
+	bool writable;
+	uint64_t used; /* for choosing the least recent */
+};
+
+enum shm_op_kind { SHM_OP_GET, SHM_OP_PUT, SHM_OP_ADD, SHM_OP_SWAP, SHM_OP_FLUSH };
+enum shm_op_how {
+	SHM_HOW_NONE,
+	SHM_HOW_COPY, /* into a mapping, a piece in each round */
+	SHM_HOW_VM,   /* by process_vm, a piece in each round */
+	SHM_HOW_WAIT, /* for a slot */
+	SHM_HOW_PEER, /* the peer answers; slot taken */
+};
+struct shm_op {
+	struct rpwi_list in_ep;   /* in the order posted */
+	struct rpwi_list in_link; /* work, waiting or puts, as `how` says */
+	struct shm_ep *ep;        /* NULL: closed; the answer still owed holds the slot */
+	struct shm_link *link;
+	enum shm_op_kind kind;
+	enum shm_op_how how;
+	struct shm_desc desc;
+	uint64_t offset, operand, compare, addr;
+	uint64_t *before;
+	uint8_t *local, *direct;
+	size_t len, done;
+	void *cookie;
+	uint32_t slot;
+	bool sent;      /* of a GET or atomic: the request; of a PUT: the last piece */
+	size_t seen;    /* `done` at the last tick */
+	unsigned ticks; /* in which it did not grow */
+};
+
+/* A GET of the peer's, which we answer. */
+struct shm_job {
+	uint32_t id, index;
+	uint64_t nonce, offset, left, len;
+};
+
+struct shm_reply {
+	uint8_t kind;
+	uint32_t endpoint;
+	struct shm_ctl ctl;
+};
+
+enum shm_link_state { SHM_LINK_DIALING, SHM_LINK_GREETED, SHM_LINK_UP, SHM_LINK_DEAD };
+struct shm_link {
+	struct shm *t;
+	enum shm_link_state state;
+	struct ring_rx rx;
+	struct ring_tx tx;
+	struct shm_board *board; /* the peer's */
+	uint32_t woken;          /* the sleep that we have ended */
+	bool todo;               /* something waits for room, or for its turn */
+	bool busy;               /* frames since the last tick */
+	bool local;              /* of the same process: its addresses are ours */
+	bool self;               /* of the same context */
+	bool pvm;                /* process_vm works towards the peer */
+	bool dead_soon;          /* the socket has ended: when the ring is empty, so has the link */
+	int dead_status, wake_fd;
+	unsigned position; /* in t->links */
+	struct shm_source socket, process;
+	uint8_t context[16];
+	pid_t pid;
+	struct shm_segment *segment;
+	struct rpwi_list eps;   /* attached */
+	struct rpwi_list owing; /* endpoints that have OPEN or CLOSE to send */
+	struct rpwi_list rooms; /* endpoints that were told -EAGAIN */
+	struct rpwi_list work, waiting, puts;
+	struct shm_ep *dialing_for; /* whose nonce the hello has */
+	uint64_t free_slots;
+	uint32_t generation[SHM_SLOTS];
+	struct shm_op *slots[SHM_SLOTS];
+	struct shm_job *jobs; /* SHM_SLOTS, made when the first comes */
+	unsigned job_count, job_next;
+	struct shm_reply *replies; /* SHM_REPLIES, likewise */
+	unsigned reply_head, reply_count;
+	struct shm_map *maps;
+	unsigned map_count;
+	uint64_t map_clock;
+	char pvm_why[64];
+};
+
+enum shm_ep_state { SHM_EP_MADE, SHM_EP_STARTING, SHM_EP_READY, SHM_EP_FAILED, SHM_EP_CLOSED };
+struct shm_ep {
+	struct tran_ep base;
+	struct shm *t;
+	struct shm_link *link;
+	enum shm_ep_state state;
+	uint32_t index, peer_index;
+	bool started, open_owed, open_sent, open_got, close_owed, close_sent, close_got;
+	uint64_t nonce;
+	struct shm_handle peer; /* valid when started */
+	pid_t pid_expected;     /* of boot's facts; 0: none */
+	struct rpwi_list in_link, in_owing, in_rooms, in_starting, ops;
+	uint64_t deadline_ns;
+};
+
+struct shm {
+	struct tran base;
+	uint8_t context[16];
+	uint64_t secret; /* answered to who may read our memory: see link.c */
+	int board_fd, epoll_fd;
+	struct shm_board *board;
+	struct shm_source listener;
+	bool membarrier, armed;
+	uint32_t sleeps, beat;
+	unsigned rounds, hurry_rounds; /* of progress; those to come in which the sockets are asked often */
+	uint64_t control_ns, tick_ns;
+	unsigned dead_count;   /* links to be freed when their endpoints are closed */
+	unsigned ending_count; /* links to fail when their rings are empty */
+	struct shm_link **links;
+	unsigned link_count, link_room, hot_count, cold_next;
+	struct shm_ep **eps;
+	uint32_t *ep_free;
+	uint32_t ep_room, ep_free_count;
+	struct shm_mem **mems;
+	uint32_t *mem_free;
+	uint32_t mem_room, mem_free_count;
+	uint64_t nonces[64];
+	unsigned nonces_left;
+	struct rpwi_list starting, embryos, ops_free;
+	unsigned embryo_count;
+	uint64_t strangers;
+};
+
+static inline struct shm *shm_of(struct tran *t) { return RPWI_CONTAINER_OF(t, struct shm, base); }
+static inline struct shm_ep *shm_ep_of(struct tran_ep *ep) { return RPWI_CONTAINER_OF(ep, struct shm_ep, base); }
+
+/* shm.c */
+uint64_t rpwi_shm_nonce(struct shm *t); /* never 0, not to be guessed */
+void rpwi_shm_hurry(struct shm *t);     /* something is expected on a socket */
+/* Grow an array of pointers and the stack of its free indices. 0 or -ENOMEM, -EMFILE at `max`. */
+int rpwi_shm_table_grow(void ***table, uint32_t **free_list, uint32_t *room, uint32_t *free_count, uint32_t max);
+
+/* link.c */
+int rpwi_shm_listen(struct shm *t); /* the context's door; 0 or -errno */
+void rpwi_shm_unlisten(struct shm *t);
+unsigned rpwi_shm_control(struct shm *t); /* all sockets, without waiting */
+void rpwi_shm_embryos_tick(struct shm *t, uint64_t now_ns);
+uint64_t rpwi_shm_embryos_next(const struct shm *t);
+struct shm_link *rpwi_shm_link_find(struct shm *t, const uint8_t context[16], pid_t pid);
+/* For an endpoint that is the first to need it; 0 or -errno. It is up at once when it leads to ourselves. */
+int rpwi_shm_link_dial(struct shm *t, struct shm_ep *ep, struct shm_link **out);
+void rpwi_shm_link_dial_on(struct shm_link *l);
+void rpwi_shm_link_forsake(struct shm_link *l); /* dialing_for is being closed */
+void rpwi_shm_link_fail(struct shm_link *l, int status, const char *why);
+void rpwi_shm_link_end(struct shm_link *l, int status); /* it fails in the next round, when its ring is empty; at once when the peer broke the rules */
+void rpwi_shm_link_free(struct shm_link *l);
+void rpwi_shm_link_wake(struct shm_link *l);
+int rpwi_shm_link_pass(struct shm_link *l, const struct shm_mem *m);
+/* After frames were published. The peer may sleep: then it is woken, once. */
+static inline void shm_link_kick(struct shm_link *l)
+{
+	if (RPWI_UNLIKELY(!l->t->membarrier || atomic_load_explicit(&l->board->fence, memory_order_relaxed)))
+		atomic_thread_fence(memory_order_seq_cst);
+	else
+		atomic_signal_fence(memory_order_seq_cst); /* the peer's membarrier does the rest */
+	uint32_t sleep = atomic_load_explicit(&l->board->sleeping, memory_order_relaxed);
+	if (RPWI_UNLIKELY(sleep && sleep != l->woken)) {
+		l->woken = sleep;
+		rpwi_shm_link_wake(l);
+	}
+}
+/* One control frame; 0, -EAGAIN, -EPROTO. */
+int rpwi_shm_link_ctl(struct shm_link *l, enum shm_kind kind, uint32_t endpoint, const struct shm_ctl *ctl, const void *body, size_t body_len, size_t spare);
+/* An answer that waits when there is no room. false: too many, the peer broke the rules. */
+bool rpwi_shm_link_reply(struct shm_link *l, enum shm_kind kind, uint32_t endpoint, const struct shm_ctl *ctl);
+unsigned rpwi_shm_link_replies(struct shm_link *l);
+
+/* ep.c */
+int rpwi_shm_ep_make(struct tran *t, const struct tran_facts *peer, bool active, void *user, struct tran_ep **out, uint8_t *handle, size_t *handle_len);
+int rpwi_shm_ep_start(struct tran_ep *ep, const uint8_t *handle, size_t len, unsigned timeout_ms);
+void rpwi_shm_ep_close(struct tran_ep *ep);
+int rpwi_shm_ep_send(struct tran_ep *ep, const void *head, size_t head_len, const struct iovec *iov, int iovcnt, size_t body_len);
+struct shm_ep *rpwi_shm_ep_find(struct shm *t, uint32_t index);
+void rpwi_shm_ep_attach(struct shm_ep *ep, struct shm_link *l); /* the link stands */
+void rpwi_shm_ep_adopt(struct shm *t, struct shm_link *l);      /* a peer dialed: endpoints may have waited for it */
+void rpwi_shm_ep_fail(struct shm_ep *ep, int status, const char *why);
+void rpwi_shm_ep_free(struct shm_ep *ep);
+void rpwi_shm_ep_ctl(struct shm_link *l, const struct ring_frame *f, const struct shm_ctl *ctl); /* OPEN, CLOSE, REFUSE */
+unsigned rpwi_shm_ep_owed(struct shm_link *l);
+unsigned rpwi_shm_ep_rooms(struct shm_link *l);
+void rpwi_shm_ep_tick(struct shm *t, uint64_t now_ns);
+uint64_t rpwi_shm_ep_next(const struct shm *t); /* the earliest deadline of those that start */
+
+/* mem.c */
+int rpwi_shm_mem_add(struct tran *t, void *addr, size_t len, unsigned access, struct tran_mem **out);
+void rpwi_shm_mem_del(struct tran *t, struct tran_mem *m);
+int rpwi_shm_memfd(const char *name, size_t len, void **at, unsigned seals); /* sealed against resizing; fd or -errno */
+/* Does a descriptor that came from the peer have at least that size, and can it not shrink? */
+bool rpwi_shm_memfd_sound(int fd, size_t len, bool exactly);
+/* Our memory for the peer: NULL when it may not. */
+uint8_t *rpwi_shm_mem_own(struct shm *t, uint32_t index, uint64_t nonce, uint64_t offset, uint64_t len, unsigned access);
+struct shm_mem *rpwi_shm_mem_find(struct shm *t, uint32_t index, uint64_t nonce);
+/* The peer's, by its board: RPW_OK with its address there, or RPW_ERR_ACCESS. */
+int rpwi_shm_mem_remote(struct shm_link *l, const struct shm_desc *d, uint64_t offset, uint64_t len, unsigned access, uint64_t *addr);
+/* Where we can reach it ourselves, or NULL (then a mapping has been asked for, if there can be one). */
+uint8_t *rpwi_shm_mem_reach(struct shm_link *l, const struct shm_desc *d, uint64_t addr, uint64_t offset, uint64_t len, bool write);
+void rpwi_shm_mem_mapped(struct shm_link *l, uint32_t index, uint64_t nonce, int fd, uint64_t len, bool writable);
+void rpwi_shm_mem_unmap(struct shm_link *l, uint32_t index, uint64_t nonce);
+void rpwi_shm_mem_unmap_all(struct shm_link *l);
+
+/* rma.c */
+int rpwi_shm_rma(struct tran_ep *ep, bool is_put, const struct tran_desc *remote, uint64_t offset, void *local, size_t len, void *cookie);
+int rpwi_shm_atomic(struct tran_ep *ep, enum tran_atomic op, const struct tran_desc *remote, uint64_t offset, uint64_t operand, uint64_t compare,
+	uint64_t *before, void *cookie);
+int rpwi_shm_flush(struct tran_ep *ep, void *cookie);
+/* GET, DATA, PUT, ADD, SWAP, ACK, MAP, UNMAP. false: the peer broke the rules. */
+bool rpwi_shm_rma_ctl(struct shm_link *l, const struct ring_frame *f, const struct shm_ctl *ctl);
+unsigned rpwi_shm_rma_round(struct shm_link *l);     /* move transfers on */
+bool rpwi_shm_rma_pending(const struct shm_link *l); /* there are transfers for rounds to come */
+bool rpwi_shm_rma_can_go(struct shm_link *l);        /* would a round do something now? */
+void rpwi_shm_rma_tick(struct shm_link *l);
+bool rpwi_shm_rma_needs_tick(const struct shm_link *l);
+void rpwi_shm_rma_ep_close(struct shm_ep *ep);
+void rpwi_shm_rma_link_end(struct shm_link *l);
+const char *rpwi_shm_rma_path(const struct shm_link *l);
+
+#endif

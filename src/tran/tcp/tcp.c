@@ -1,0 +1,334 @@
+/* tcp.c - tran_tcp: frames and remote memory over TCP, between any two processes that can reach each other. The table of operations, progress, and sleeping.
+ *
+ * Progress reads the few streams that had something to say lately ("hot") straight away: for them it costs one recv and no epoll. All others are asked about by epoll, when
+ * nothing is hot each time, else every so many rounds.
+ */
+#include "tran/tcp/tcp_priv.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <sys/epoll.h>
+#include <sys/mman.h>
+#include <sys/random.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+enum {
+	EVENTS_MAX = 64,
+	POLLS_BETWEEN_EPOLLS = 64,
+	UNWATCH_READS = 32,    /* so often read while hot: out of the epoll set, whose bookkeeping costs 0.2 us a packet, until the program sleeps */
+	IDLE_POLLS_MAX = 4096, /* a hot stream that was asked so often in vain has cooled down */
+	STREAMS_DEFAULT = 2,   /* one for frames, one for bulk data */
+};
+
+/* ---- what all share ---- */
+
+/* Mapped, not malloc'ed: what is not kept goes back to the system at once. */
+uint8_t *tcp_buffer_get(struct tcp *t)
+{
+	if (t->buffer_count)
+		return t->buffer[--t->buffer_count];
+	void *b = mmap(NULL, TCP_BUFFER_LEN, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+	return b == MAP_FAILED ? NULL : b;
+}
+
+void tcp_buffer_put(struct tcp *t, uint8_t *b)
+{
+	if (b && t->buffer_count < TCP_BUFFERS_KEPT)
+		t->buffer[t->buffer_count++] = b;
+	else if (b)
+		munmap(b, TCP_BUFFER_LEN);
+}
+
+uint64_t tcp_random(struct tcp *t)
+{
+	while (!t->random_left)
+		if (getrandom(t->random, sizeof t->random, 0) == (ssize_t)sizeof t->random) /* at most 256 bytes come whole */
+			t->random_left = RPWI_ARRAY_LEN(t->random);
+	return t->random[--t->random_left];
+}
+
+void tcp_deadline_lower(struct tcp *t, uint64_t ns) { t->deadline_ns = RPWI_MIN(t->deadline_ns, ns); }
+
+void tcp_hot_add(struct tcp_stream *s)
+{
+	struct tcp *t = s->t;
+	s->idle_polls = 0;
+	s->hot_reads = 0;
+	if (s->hot || t->hot_count == TCP_HOT_MAX)
+		return;
+	s->hot = true;
+	t->hot[t->hot_count++] = s;
+}
+
+void tcp_hot_del(struct tcp_stream *s)
+{
+	struct tcp *t = s->t;
+	if (!s->hot)
+		return;
+	s->hot = false;
+	tcp_stream_watch(s, true);
+	for (unsigned i = 0; i < t->hot_count; i++)
+		if (t->hot[i] == s)
+			t->hot[i--] = t->hot[--t->hot_count];
+}
+
+/* ---- opening ---- */
+
+static int tcp_usable(const struct tran_facts *own, const struct tran_facts *peer, char *why, size_t why_len)
+{
+	if (peer && !strstr(peer->transports, "tcp")) {
+		snprintf(why, why_len, "the peer offers %s, not tcp", peer->transports[0] ? peer->transports : "nothing");
+		return -EOPNOTSUPP;
+	}
+	return 0;
+}
+
+static unsigned streams_wanted(void)
+{
+	const char *e = getenv("ROPEWAY_TCP_STREAMS");
+	char *end;
+	long n = e ? strtol(e, &end, 10) : 0;
+	if (!e || !*e)
+		return STREAMS_DEFAULT;
+	if (!*end && n >= 1 && n <= TCP_STREAMS_MAX)
+		return (unsigned)n;
+	rpwi_warn("ROPEWAY_TCP_STREAMS=%s is not a number from 1 to %d: %d are used", e, TCP_STREAMS_MAX, STREAMS_DEFAULT);
+	return STREAMS_DEFAULT;
+}
+
+static int tcp_open(const struct tran_up *up, const struct tran_facts *own, struct tran **out)
+{
+	struct tcp *t = calloc(1, sizeof *t);
+	if (!t)
+		return -ENOMEM;
+	t->base = (struct tran){.ops = &tran_tcp, .up = up};
+	t->pid = getpid();
+	t->listener = -1;
+	t->streams_max = streams_wanted();
+	t->deadline_ns = t->accept_again_ns = RPWI_NEVER;
+	struct rpwi_list *lists[] = {&t->sending, &t->strangers, &t->lingering, &t->starting, &t->failing, &t->dead_streams, &t->dead_eps, &t->op_free};
+	for (unsigned i = 0; i < RPWI_ARRAY_LEN(lists); i++)
+		rpwi_list_init(lists[i]);
+	t->epoll = epoll_create1(EPOLL_CLOEXEC);
+	if (t->epoll < 0) {
+		int err = -errno;
+		free(t);
+		return err;
+	}
+	*out = &t->base;
+	return 0;
+}
+
+static void tcp_close(struct tran *tran)
+{
+	struct tcp *t = tcp_of(tran);
+	struct rpwi_list *lists[] = {&t->strangers, &t->lingering};
+	for (unsigned i = 0; i < RPWI_ARRAY_LEN(lists); i++)
+		while (!rpwi_list_empty(lists[i]))
+			tcp_stream_close(RPWI_CONTAINER_OF(lists[i]->next, struct tcp_stream, link));
+	if (t->listener >= 0)
+		close(t->listener);
+	close(t->epoll);
+	tcp_rma_free_ops(t);
+	while (t->buffer_count)
+		munmap(t->buffer[--t->buffer_count], TCP_BUFFER_LEN);
+	free(t->ep);
+	free(t->mem);
+	free(t->mem_free);
+	free(t);
+}
+
+/* ---- progress ---- */
+
+static unsigned on_event(struct tcp_stream *s, uint32_t events)
+{
+	unsigned n = 1;
+	switch (s->state) {
+	case TCP_CONNECTING:
+		if (events & (EPOLLOUT | EPOLLERR | EPOLLHUP))
+			tcp_ep_connected(s);
+		break;
+	case TCP_STRANGER:
+		tcp_listen_heard(s);
+		break;
+	case TCP_HELD:
+	case TCP_GREETED:
+		tcp_ep_greeted(s);
+		break;
+	case TCP_UP:
+		if (s->wants_out && (events & EPOLLOUT)) {
+			tcp_stream_watch_out(s, false);
+			s->blocked = false;
+		}
+		if (!(events & (EPOLLIN | EPOLLERR | EPOLLHUP)) || s->hot)
+			return 0; /* writing is tried in any case; a hot one has been read */
+		n = tcp_stream_read(s);
+		if (s->state == TCP_UP)
+			tcp_hot_add(s);
+		break;
+	case TCP_LINGERING:
+		if (events & (EPOLLIN | EPOLLERR | EPOLLHUP))
+			tcp_stream_linger_read(s);
+		if (s->state == TCP_LINGERING && (events & EPOLLOUT))
+			tcp_stream_watch_out(s, false);
+		break;
+	case TCP_DEAD: /* closed by an up-call a moment ago */
+		return 0;
+	}
+	return n;
+}
+
+static unsigned ask_epoll(struct tcp *t)
+{
+	struct epoll_event e[EVENTS_MAX];
+	unsigned things = 0;
+	int n = epoll_wait(t->epoll, e, EVENTS_MAX, 0);
+	for (int i = 0; i < n; i++) {
+		if (e[i].data.ptr == t) {
+			tcp_listen_accept(t);
+			things++;
+		} else {
+			things += on_event(e[i].data.ptr, e[i].events);
+		}
+	}
+	return things;
+}
+
+static unsigned read_hot(struct tcp *t)
+{
+	struct tcp_stream *hot[TCP_HOT_MAX];
+	unsigned things = 0, count = t->hot_count;
+	memcpy(hot, t->hot, sizeof hot);
+	for (unsigned i = 0; i < count; i++) {
+		if (hot[i]->state != TCP_UP)
+			continue;
+		unsigned n = tcp_stream_read(hot[i]);
+		things += n;
+		if (hot[i]->state != TCP_UP)
+			continue;
+		if (hot[i]->idle_polls > IDLE_POLLS_MAX)
+			tcp_hot_del(hot[i]);
+		else if (n && ++hot[i]->hot_reads == UNWATCH_READS)
+			tcp_stream_watch(hot[i], false);
+	}
+	return things;
+}
+
+static void send_waiting(struct tcp *t, bool now)
+{
+	struct rpwi_list todo;
+	rpwi_list_init(&todo);
+	while (!rpwi_list_empty(&t->sending)) { /* an up-call may close any of them: the lists are looked at anew each time */
+		struct rpwi_list *l = t->sending.next;
+		rpwi_list_del(l);
+		rpwi_list_add_tail(&todo, l);
+	}
+	while (!rpwi_list_empty(&todo)) {
+		struct tcp_stream *s = RPWI_CONTAINER_OF(todo.next, struct tcp_stream, sending);
+		rpwi_list_del(&s->sending);
+		if (tcp_stream_flush(s, now) && rpwi_list_empty(&s->sending))
+			rpwi_list_add_tail(&t->sending, &s->sending);
+	}
+}
+
+static void on_time(struct tcp *t)
+{
+	uint64_t now = rpwi_now_ns();
+	if (now < t->deadline_ns)
+		return;
+	t->deadline_ns = RPWI_NEVER;
+	tcp_listen_time(t, now);
+	tcp_ep_time(t, now);
+	tcp_stream_time(t, now);
+}
+
+static void bury(struct tcp *t)
+{
+	while (!rpwi_list_empty(&t->dead_streams)) {
+		struct tcp_stream *s = RPWI_CONTAINER_OF(t->dead_streams.next, struct tcp_stream, link);
+		rpwi_list_del(&s->link);
+		free(s);
+	}
+	while (!rpwi_list_empty(&t->dead_eps)) {
+		struct tcp_ep *ep = RPWI_CONTAINER_OF(t->dead_eps.next, struct tcp_ep, link);
+		rpwi_list_del(&ep->link);
+		free(ep);
+	}
+}
+
+static unsigned tcp_progress(struct tran *tran)
+{
+	struct tcp *t = tcp_of(tran);
+	t->in_progress++;
+	unsigned things = read_hot(t);
+	if (!t->hot_count || t->others_talk || ++t->polls >= POLLS_BETWEEN_EPOLLS) {
+		t->polls = 0;
+		unsigned others = ask_epoll(t);
+		t->others_talk = others > 0;
+		things += others;
+		if (t->deadline_ns != RPWI_NEVER)
+			on_time(t);
+	}
+	if (!rpwi_list_empty(&t->sending))
+		send_waiting(t, false);
+	if (!rpwi_list_empty(&t->failing))
+		tcp_ep_report(t);
+	t->in_progress--;
+	bury(t);
+	return things;
+}
+
+static int tcp_arm(struct tran *tran, int *fd, uint64_t *deadline_ns)
+{
+	struct tcp *t = tcp_of(tran);
+	for (struct rpwi_list *l = t->sending.next, *next; l != &t->sending; l = next) {
+		struct tcp_stream *s = RPWI_CONTAINER_OF(l, struct tcp_stream, sending);
+		next = l->next;
+		if (s->state == TCP_LINGERING) {
+			if (tcp_stream_flush(s, true))
+				tcp_stream_watch_out(s, true);
+			else
+				rpwi_list_del(&s->sending);
+			continue;
+		}
+		tcp_stream_send(s);
+		if (s->send_errno || (s->ep->want_room && !s->blocked))
+			return 1; /* progress has something to tell */
+		if (s->blocked)
+			tcp_stream_watch_out(s, true);
+		else
+			rpwi_list_del(&s->sending);
+	}
+	if (!rpwi_list_empty(&t->failing))
+		return 1;
+	for (unsigned i = 0; i < t->hot_count; i++) {
+		t->hot[i]->hot_reads = 0;
+		tcp_stream_watch(t->hot[i], true);
+		if (t->hot[i]->unwatched)
+			return 1;
+	}
+	*fd = t->epoll;
+	*deadline_ns = RPWI_MIN(*deadline_ns, t->deadline_ns);
+	return 0;
+}
+
+const struct tran_ops tran_tcp = {
+	.name = "tcp",
+	.caps = TRAN_CAN_BREAK,
+	.usable = tcp_usable,
+	.open = tcp_open,
+	.close = tcp_close,
+	.progress = tcp_progress,
+	.arm = tcp_arm,
+	.ep_make = tcp_ep_make,
+	.ep_start = tcp_ep_start,
+	.ep_close = tcp_ep_close,
+	.send = tcp_send,
+	.mem_add = tcp_mem_add,
+	.mem_del = tcp_mem_del,
+	.rma = tcp_rma,
+	.atomic = tcp_atomic,
+	.flush = tcp_flush,
+};

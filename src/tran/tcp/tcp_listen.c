@@ -1,0 +1,174 @@
+/* tcp_listen.c - the listening socket of a transport, and who comes to it. Whoever connects is a stranger until a good greeting came: one with the slot and the nonce of an endpoint of
+ * ours, which only boot's peer was told. Strangers cost a slot of a bounded table for TCP_STRANGER_MS, and a count.
+ */
+#include "tran/tcp/tcp_priv.h"
+
+#include <errno.h>
+#include <ifaddrs.h>
+#include <net/if.h>
+#include <netinet/in.h>
+#include <sys/epoll.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+enum { ACCEPTS_MAX = 64, ACCEPT_PAUSE_MS = 100 };
+
+static int bound_socket(int family, uint16_t *port)
+{
+	union {
+		struct sockaddr any;
+		struct sockaddr_in v4;
+		struct sockaddr_in6 v6;
+	} a = {.any.sa_family = (sa_family_t)family}; /* all addresses, any port */
+	socklen_t len = family == AF_INET ? sizeof a.v4 : sizeof a.v6;
+	int fd = socket(family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
+	if (fd < 0)
+		return -errno;
+	if (family == AF_INET6)
+		setsockopt(fd, IPPROTO_IPV6, IPV6_V6ONLY, &(int){0}, sizeof(int));
+	if (bind(fd, &a.any, len) || listen(fd, SOMAXCONN) || getsockname(fd, &a.any, &len)) {
+		int err = -errno;
+		close(fd);
+		return err;
+	}
+	*port = ntohs(family == AF_INET ? a.v4.sin_port : a.v6.sin6_port);
+	return fd;
+}
+
+int tcp_listen_start(struct tcp *t)
+{
+	if (t->listener >= 0)
+		return 0;
+	int fd = bound_socket(AF_INET6, &t->port);
+	if (fd < 0)
+		fd = bound_socket(AF_INET, &t->port); /* a kernel without IPv6 */
+	if (fd < 0)
+		return fd;
+	if (epoll_ctl(t->epoll, EPOLL_CTL_ADD, fd, &(struct epoll_event){.events = EPOLLIN, .data.ptr = t})) {
+		int err = -errno;
+		close(fd);
+		return err;
+	}
+	t->listener = fd;
+	return 0;
+}
+
+unsigned tcp_listen_addresses(struct tcp_address *out, unsigned max)
+{
+	struct ifaddrs *all;
+	unsigned n = 0;
+	if (getifaddrs(&all))
+		return 0;
+	for (struct ifaddrs *a = all; a && n < max; a = a->ifa_next) {
+		if (!a->ifa_addr || !(a->ifa_flags & IFF_UP) || (a->ifa_flags & IFF_LOOPBACK))
+			continue;
+		if (a->ifa_addr->sa_family == AF_INET) {
+			out[n] = (struct tcp_address){.family = 4};
+			memcpy(out[n++].bytes, &((struct sockaddr_in *)(void *)a->ifa_addr)->sin_addr, 4);
+		} else if (a->ifa_addr->sa_family == AF_INET6) {
+			const struct in6_addr *six = &((struct sockaddr_in6 *)(void *)a->ifa_addr)->sin6_addr;
+			if (IN6_IS_ADDR_LINKLOCAL(six))
+				continue; /* of no meaning without the peer's interface */
+			out[n] = (struct tcp_address){.family = 6};
+			memcpy(out[n++].bytes, six, 16);
+		}
+	}
+	freeifaddrs(all);
+	return n;
+}
+
+void tcp_listen_refuse(struct tcp_stream *s, const char *why)
+{
+	struct tcp *t = s->t;
+	t->strangers_refused++;
+	t->stranger_count--;
+	rpwi_debug("tcp: a stranger at port %u was dropped: %s (%llu so far)", t->port, why, (unsigned long long)t->strangers_refused);
+	tcp_stream_close(s);
+}
+
+static void pause_accepting(struct tcp *t, bool on)
+{
+	t->accept_paused = on;
+	epoll_ctl(t->epoll, EPOLL_CTL_MOD, t->listener, &(struct epoll_event){.events = on ? 0 : EPOLLIN, .data.ptr = t});
+	t->accept_again_ns = on ? rpwi_now_ns() + ACCEPT_PAUSE_MS * RPWI_NS_PER_MS : RPWI_NEVER;
+	tcp_deadline_lower(t, t->accept_again_ns);
+}
+
+void tcp_listen_accept(struct tcp *t)
+{
+	for (int i = 0; i < ACCEPTS_MAX; i++) {
+		int fd = accept4(t->listener, NULL, NULL, SOCK_NONBLOCK | SOCK_CLOEXEC);
+		if (fd < 0) {
+			if (errno == EMFILE || errno == ENFILE || errno == ENOMEM || errno == ENOBUFS) {
+				rpwi_warn("tcp: cannot accept connections now: %s", strerror(errno));
+				pause_accepting(t, true);
+			}
+			return;
+		}
+		tcp_stream_set_options(fd);
+		if (t->stranger_count == TCP_STRANGERS_MAX)
+			tcp_listen_refuse(RPWI_CONTAINER_OF(t->strangers.next, struct tcp_stream, link), "too many others came");
+		struct tcp_stream *s = tcp_stream_new(t, fd, TCP_STRANGER, EPOLLIN);
+		if (!s) {
+			close(fd);
+			continue;
+		}
+		s->deadline_ns = rpwi_now_ns() + TCP_STRANGER_MS * RPWI_NS_PER_MS;
+		rpwi_list_add_tail(&t->strangers, &s->link);
+		t->stranger_count++;
+		tcp_deadline_lower(t, s->deadline_ns);
+		tcp_listen_heard(s); /* the greeting is mostly there already */
+	}
+}
+
+void tcp_listen_heard(struct tcp_stream *s)
+{
+	struct tcp *t = s->t;
+	ssize_t r = recv(s->fd, s->greeting + s->greeting_len, TCP_GREETING_LEN - s->greeting_len, MSG_DONTWAIT);
+	if (r < 0 && (errno == EAGAIN || errno == EINTR))
+		return;
+	if (r <= 0) {
+		tcp_listen_refuse(s, "it went away without a greeting");
+		return;
+	}
+	s->greeting_len += (size_t)r;
+	if (memcmp(s->greeting, "RPTG", RPWI_MIN(s->greeting_len, (size_t)4))) {
+		tcp_listen_refuse(s, "it speaks something else");
+		return;
+	}
+	if (s->greeting_len < TCP_GREETING_LEN)
+		return;
+	struct tcp_greeting g;
+	const char *why = "its greeting is of another version";
+	if (tcp_get_greeting(s->greeting, &g) == 0) {
+		struct tcp_ep *ep = g.slot < t->ep_room ? t->ep[g.slot] : NULL;
+		unsigned wrong = 0; /* in constant time: what is wrong in it tells nothing of what is right */
+		for (unsigned i = 0; ep && i < TCP_NONCE_LEN; i++)
+			wrong |= ep->nonce[i] ^ g.nonce[i];
+		why = "it names no endpoint that waits for it";
+		if (ep && !wrong && !ep->active) {
+			rpwi_list_del(&s->link);
+			if (tcp_ep_attach(ep, s, g.stream, &why) == 0) {
+				t->stranger_count--;
+				return;
+			}
+		}
+	}
+	tcp_listen_refuse(s, why);
+}
+
+void tcp_listen_time(struct tcp *t, uint64_t now_ns)
+{
+	while (!rpwi_list_empty(&t->strangers)) {
+		struct tcp_stream *s = RPWI_CONTAINER_OF(t->strangers.next, struct tcp_stream, link);
+		if (s->deadline_ns > now_ns) {
+			tcp_deadline_lower(t, s->deadline_ns);
+			break;
+		}
+		tcp_listen_refuse(s, "it did not greet in time");
+	}
+	if (t->accept_paused && now_ns >= t->accept_again_ns)
+		pause_accepting(t, false);
+	else if (t->accept_paused)
+		tcp_deadline_lower(t, t->accept_again_ns);
+}

@@ -1,0 +1,378 @@
+/* tcp_rma.c - gets, puts, atomics and flush.
+ *
+ * An operation is asked for in chunks of at most TCP_CHUNK_MAX bytes, each by itself on the stream that has the fewest unanswered; at most TCP_WINDOW are unanswered on a stream, the
+ * rest of the operation waits. Small operations and atomics go by stream 0, large ones by the streams for bulk data, so that frames need not queue behind megabytes.
+ * A put is done when the peer has said that the bytes are in place; so flush needs nothing on the wire, it waits for what was posted before.
+ */
+#include "tran/tcp/tcp_priv.h"
+
+#include <errno.h>
+#include <stdlib.h>
+
+#include "base/guard.h"
+
+enum {
+	BULK_MIN = 128 * 1024, /* from here on by a stream for bulk data */
+	OPS_KEPT = 256,
+};
+
+/* ---- the side that asks ---- */
+
+static struct tcp_op *op_new(struct tcp_ep *ep, enum tcp_op_kind kind, void *cookie)
+{
+	struct tcp *t = tcp_of(ep->base.tran);
+	struct tcp_op *op;
+	if (!rpwi_list_empty(&t->op_free)) {
+		op = RPWI_CONTAINER_OF(t->op_free.next, struct tcp_op, waiting);
+		rpwi_list_del(&op->waiting);
+		t->op_free_count--;
+	} else if (!(op = malloc(sizeof *op))) {
+		return NULL;
+	}
+	*op = (struct tcp_op){.kind = kind, .cookie = cookie};
+	rpwi_list_init(&op->waiting);
+	rpwi_list_init(&op->posted);
+	ep->ops++;
+	return op;
+}
+
+static void op_free(struct tcp_ep *ep, struct tcp_op *op)
+{
+	struct tcp *t = tcp_of(ep->base.tran);
+	rpwi_list_del(&op->waiting);
+	rpwi_list_del(&op->posted);
+	ep->ops--;
+	if (t->op_free_count >= OPS_KEPT) {
+		free(op);
+		return;
+	}
+	rpwi_list_add_tail(&t->op_free, &op->waiting);
+	t->op_free_count++;
+}
+
+void tcp_rma_free_ops(struct tcp *t)
+{
+	while (!rpwi_list_empty(&t->op_free)) {
+		struct tcp_op *op = RPWI_CONTAINER_OF(t->op_free.next, struct tcp_op, waiting);
+		rpwi_list_del(&op->waiting);
+		free(op);
+	}
+}
+
+void tcp_rma_drop(struct tcp_ep *ep)
+{
+	struct rpwi_list *lists[] = {&ep->gets, &ep->ordered};
+	for (unsigned i = 0; i < RPWI_ARRAY_LEN(lists); i++)
+		while (!rpwi_list_empty(lists[i]))
+			op_free(ep, RPWI_CONTAINER_OF(lists[i]->next, struct tcp_op, posted));
+}
+
+static void op_done(struct tcp_ep *ep, struct tcp_op *op)
+{
+	void *cookie = op->cookie;
+	int status = op->status;
+	op_free(ep, op);
+	ep->base.tran->up->done(ep->base.user, cookie, status);
+}
+
+static void op_check_done(struct tcp_ep *ep, struct tcp_op *op)
+{
+	if (op->chunks || !rpwi_list_empty(&op->waiting))
+		return;
+	op_done(ep, op);
+	while (!rpwi_list_empty(&ep->ordered)) {
+		struct tcp_op *first = RPWI_CONTAINER_OF(ep->ordered.next, struct tcp_op, posted);
+		if (first->kind != TCP_OP_FLUSH)
+			break;
+		op_done(ep, first);
+	}
+}
+
+static struct tcp_stream *choose_stream(struct tcp_ep *ep, bool bulk)
+{
+	struct tcp_stream *best = NULL;
+	for (unsigned i = 1; bulk && i < TCP_STREAMS_MAX; i++) {
+		struct tcp_stream *s = ep->stream[i];
+		if (s && s->state == TCP_UP && (!best || s->chunk_count < best->chunk_count))
+			best = s;
+	}
+	if (!best)
+		best = ep->stream[0];
+	return best->chunk_count < TCP_WINDOW ? best : NULL;
+}
+
+static struct tcp_chunk *chunk_new(struct tcp_stream *s, struct tcp_op *op, size_t len)
+{
+	for (unsigned i = 0; i < TCP_WINDOW; i++) {
+		struct tcp_chunk *c = &s->chunk[i];
+		if (c->op)
+			continue;
+		s->chunk_count++;
+		op->chunks++;
+		*c = (struct tcp_chunk){
+			.op = op, .id = ++s->chunk_seq * TCP_WINDOW + i, .len = (uint32_t)len, .local = op->local ? op->local + op->issued : NULL};
+		return c;
+	}
+	return NULL;
+}
+
+static size_t put_request(uint8_t *p, const struct tcp_op *op, const struct tcp_chunk *c, enum tcp_kind kind)
+{
+	tcp_put_header(p, &(struct tcp_header){.kind = (uint8_t)kind, .id = c->id, .len = c->len});
+	tcp_put_target(p + TCP_HEADER_LEN, &(struct tcp_target){.slot = op->target.slot, .key = op->target.key, .offset = op->target.offset + op->issued});
+	return TCP_HEADER_LEN + TCP_TARGET_LEN;
+}
+
+/* Ask for one part. False: there is no room for it on any stream now. */
+static bool issue(struct tcp_ep *ep, struct tcp_op *op, bool bulk)
+{
+	enum { REQUEST_MAX = TCP_HEADER_LEN + TCP_ATOMIC_LEN };
+	struct tcp_stream *s = choose_stream(ep, bulk);
+	if (!s)
+		return false;
+	bool is_atomic = op->kind == TCP_OP_ADD || op->kind == TCP_OP_SWAP;
+	uint8_t *p = NULL;
+	if (op->kind != TCP_OP_PUT && !(p = tcp_stream_reserve(s, TCP_HEADER_LEN + (is_atomic ? TCP_ATOMIC_LEN : TCP_TARGET_LEN))))
+		return false;
+	size_t len = RPWI_MIN(op->len - op->issued, (size_t)TCP_CHUNK_MAX);
+	struct tcp_chunk *c = chunk_new(s, op, len);
+	if (op->kind == TCP_OP_PUT) {
+		struct tcp_item *i = tcp_stream_item(s);
+		i->id = c->id;
+		i->body = c->local;
+		i->len = len;
+		i->head_len = (uint8_t)put_request(i->head, op, c, TCP_PUT);
+	} else if (op->kind == TCP_OP_GET) {
+		put_request(p, op, c, TCP_GET);
+	} else {
+		p += put_request(p, op, c, op->kind == TCP_OP_ADD ? TCP_ADD : TCP_SWAP);
+		rpwi_put_be64(p, op->operand);
+		rpwi_put_be64(p + 8, op->compare);
+	}
+	op->issued += len;
+	if (op->issued == op->len)
+		rpwi_list_del(&op->waiting);
+	tcp_stream_kick(s);
+	return true;
+}
+
+void tcp_rma_pump(struct tcp_ep *ep)
+{
+	for (unsigned bulk = 0; bulk < 2; bulk++) {
+		struct rpwi_list *l = &ep->waiting[bulk];
+		while (ep->state == TCP_EP_UP && !rpwi_list_empty(l))
+			if (!issue(ep, RPWI_CONTAINER_OF(l->next, struct tcp_op, waiting), bulk))
+				break;
+	}
+}
+
+static int post(
+	struct tcp_ep *ep, enum tcp_op_kind kind, const struct tran_desc *remote, uint64_t offset, void *local, size_t len, void *cookie, struct tcp_op **out)
+{
+	struct tcp_key key;
+	if (ep->state != TCP_EP_UP)
+		return -EPIPE;
+	if (ep->ops >= TCP_OPS_MAX)
+		return -ENOBUFS;
+	struct tcp_op *op = op_new(ep, kind, cookie);
+	if (!op)
+		return -ENOMEM;
+	if (tcp_get_desc(remote, &key))
+		key = (struct tcp_key){.slot = UINT32_MAX}; /* garbled: the peer will not find it, either */
+	op->target = (struct tcp_target){.slot = key.slot, .key = key.key, .offset = offset};
+	op->local = local;
+	op->len = len;
+	rpwi_list_add_tail(kind == TCP_OP_GET ? &ep->gets : &ep->ordered, &op->posted);
+	rpwi_list_add_tail(&ep->waiting[len >= BULK_MIN], &op->waiting);
+	if (len >= BULK_MIN)
+		tcp_ep_more_streams(ep);
+	*out = op;
+	return 0;
+}
+
+int tcp_rma(struct tran_ep *tran_ep, bool is_put, const struct tran_desc *remote, uint64_t offset, void *local, size_t len, void *cookie)
+{
+	struct tcp_ep *ep = (struct tcp_ep *)tran_ep;
+	struct tcp_op *op;
+	int err = post(ep, is_put ? TCP_OP_PUT : TCP_OP_GET, remote, offset, local, len, cookie, &op);
+	if (!err)
+		tcp_rma_pump(ep);
+	return err;
+}
+
+int tcp_atomic(struct tran_ep *tran_ep, enum tran_atomic kind, const struct tran_desc *remote, uint64_t offset, uint64_t operand, uint64_t compare,
+	uint64_t *before, void *cookie)
+{
+	struct tcp_ep *ep = (struct tcp_ep *)tran_ep;
+	struct tcp_op *op;
+	int err = post(ep, kind == TRAN_FETCH_ADD ? TCP_OP_ADD : TCP_OP_SWAP, remote, offset, NULL, 8, cookie, &op);
+	if (err)
+		return err;
+	op->operand = operand;
+	op->compare = compare;
+	op->before = before;
+	tcp_rma_pump(ep);
+	return 0;
+}
+
+int tcp_flush(struct tran_ep *tran_ep, void *cookie)
+{
+	struct tcp_ep *ep = (struct tcp_ep *)tran_ep;
+	if (ep->state != TCP_EP_UP)
+		return -EPIPE;
+	if (rpwi_list_empty(&ep->ordered)) {
+		ep->base.tran->up->done(ep->base.user, cookie, RPW_OK);
+		return 0;
+	}
+	if (ep->ops >= TCP_OPS_MAX)
+		return -ENOBUFS;
+	struct tcp_op *op = op_new(ep, TCP_OP_FLUSH, cookie);
+	if (!op)
+		return -ENOMEM;
+	rpwi_list_add_tail(&ep->ordered, &op->posted);
+	return 0;
+}
+
+static struct tcp_chunk *chunk_of(struct tcp_stream *s, uint32_t id)
+{
+	struct tcp_chunk *c = &s->chunk[id % TCP_WINDOW];
+	return c->op && c->id == id ? c : NULL;
+}
+
+int tcp_rma_on_data(struct tcp_stream *s, const struct tcp_header *h, const char **why)
+{
+	struct tcp_chunk *c = chunk_of(s, h->id);
+	if (!c || c->op->kind != TCP_OP_GET || c->have_all || c->len != h->len) {
+		*why = "data that nobody asked for";
+		return -1;
+	}
+	s->body = c->local;
+	s->body_left = c->len;
+	s->body_id = c->id;
+	s->body_kind = TCP_DATA;
+	return 0;
+}
+
+int tcp_rma_on_done(struct tcp_stream *s, const struct tcp_header *h, const char **why)
+{
+	struct tcp_chunk *c = chunk_of(s, h->id);
+	/* A put that is said to be done before it was sent would let its buffer be used again while we still read it. */
+	if (!c || (c->op->kind == TCP_OP_PUT && !c->have_all) || (c->op->kind == TCP_OP_GET && !c->have_all && h->answer == TCP_OK)) {
+		*why = "an answer to what was not asked, or not all sent";
+		return -1;
+	}
+	struct tcp_op *op = c->op;
+	struct tcp_ep *ep = s->ep;
+	*c = (struct tcp_chunk){0};
+	s->chunk_count--;
+	op->chunks--;
+	if (h->answer == TCP_OK && op->before) {
+		*op->before = h->value;
+	} else if (h->answer != TCP_OK) {
+		if (!op->status)
+			op->status = RPW_ERR_ACCESS;
+		rpwi_list_del(&op->waiting); /* no use in asking for the rest */
+	}
+	op_check_done(ep, op);
+	tcp_rma_pump(ep);
+	return 0;
+}
+
+/* ---- the side that answers ---- */
+
+static int answer(struct tcp_stream *s, uint32_t id, enum tcp_answer a, uint64_t value, const char **why)
+{
+	uint8_t *p = tcp_stream_reserve(s, TCP_HEADER_LEN);
+	if (!p) {
+		*why = "more requests than answers were read";
+		return -1;
+	}
+	tcp_put_header(p, &(struct tcp_header){.kind = TCP_DONE, .answer = (uint8_t)a, .id = id, .value = value});
+	tcp_stream_kick(s);
+	return 0;
+}
+
+int tcp_rma_on_get(struct tcp_stream *s, const struct tcp_header *h, const uint8_t *more, const char **why)
+{
+	struct tcp_target at = tcp_get_target(more);
+	struct tcp_mem *m = tcp_mem_find(s->t, &at, h->len, TRAN_READ);
+	if (!m)
+		return answer(s, h->id, TCP_NO_ACCESS, 0, why);
+	if (s->gets_owed == TCP_WINDOW) {
+		*why = "more gets at a time than allowed";
+		return -1;
+	}
+	s->gets_owed++;
+	m->users++;
+	struct tcp_item *i = tcp_stream_item(s);
+	*i = (struct tcp_item){.head_len = TCP_HEADER_LEN, .is_data = true, .id = h->id, .body = (char *)m->base.addr + at.offset, .len = h->len, .mem = m};
+	tcp_put_header(i->head, &(struct tcp_header){.kind = TCP_DATA, .id = h->id, .len = h->len});
+	tcp_stream_kick(s);
+	return 0;
+}
+
+int tcp_rma_on_put(struct tcp_stream *s, const struct tcp_header *h, const uint8_t *more, const char **why)
+{
+	struct tcp_target at = tcp_get_target(more);
+	struct tcp_mem *m = tcp_mem_find(s->t, &at, h->len, TRAN_WRITE);
+	s->body_mem = m;
+	s->body = m ? (char *)m->base.addr + at.offset : NULL;
+	s->body_left = h->len;
+	s->body_id = h->id;
+	s->body_kind = TCP_PUT;
+	s->body_answer = m ? TCP_OK : TCP_NO_ACCESS;
+	if (m)
+		m->users++;
+	return 0;
+}
+
+int tcp_rma_body_end(struct tcp_stream *s, const char **why)
+{
+	s->body = NULL;
+	if (s->body_kind == TCP_DATA) {
+		s->chunk[s->body_id % TCP_WINDOW].have_all = true;
+		return 0;
+	}
+	if (s->body_mem)
+		s->body_mem->users--;
+	s->body_mem = NULL;
+	return answer(s, s->body_id, s->body_answer, 0, why);
+}
+
+void tcp_rma_body_fault(struct tcp_stream *s)
+{
+	s->body = NULL;
+	if (s->body_kind == TCP_DATA) {
+		s->chunk[s->body_id % TCP_WINDOW].op->status = RPW_ERR_INVALID; /* our own program's buffer is not mapped */
+		return;
+	}
+	s->body_answer = TCP_NO_ACCESS;
+}
+
+struct atomic {
+	uint64_t *at, operand, compare, before;
+	bool is_add;
+};
+
+static void do_atomic(void *arg)
+{
+	struct atomic *a = arg;
+	if (a->is_add) {
+		a->before = __atomic_fetch_add(a->at, a->operand, __ATOMIC_SEQ_CST);
+		return;
+	}
+	a->before = a->compare;
+	__atomic_compare_exchange_n(a->at, &a->before, a->operand, false, __ATOMIC_SEQ_CST, __ATOMIC_SEQ_CST);
+}
+
+int tcp_rma_on_atomic(struct tcp_stream *s, const struct tcp_header *h, const uint8_t *more, const char **why)
+{
+	struct tcp_target target = tcp_get_target(more);
+	struct tcp_mem *m = tcp_mem_find(s->t, &target, 8, TRAN_ATOMIC);
+	struct atomic a = {.operand = rpwi_get_be64(more + TCP_TARGET_LEN), .compare = rpwi_get_be64(more + TCP_TARGET_LEN + 8), .is_add = h->kind == TCP_ADD};
+	if (m)
+		a.at = (uint64_t *)((char *)m->base.addr + target.offset);
+	if (!m || (uintptr_t)a.at % 8 || rpwi_guard_call(do_atomic, &a))
+		return answer(s, h->id, TCP_NO_ACCESS, 0, why);
+	return answer(s, h->id, TCP_OK, a.before, why);
+}

@@ -1,0 +1,664 @@
+/* tcp_stream.c - one socket: what waits to be sent, and what was received and has to be taken apart.
+ *
+ * Sending. Small frames and answers are copied to `tx`; bulk bodies are items that point to the memory itself. tx goes out before the items, but never into the middle of one. A frame
+ * that comes alone is written at once. One that follows our last write within COALESCE_NS, with nothing heard from the peer in between, is one of many: it waits in tx for
+ * progress, so that a stream of small frames costs one system call for dozens of them, while a ping-pong never waits.
+ *
+ * Receiving. Frames are read by the buffer, many at a time, and handed up where they lie. Bulk bodies are read straight into their place; so that little of them passes the buffer,
+ * at most BOUNCE_MAX bytes are asked for where a bulk body may begin.
+ */
+#include "tran/tcp/tcp_priv.h"
+
+#include <errno.h>
+#include <netinet/in.h>
+#include <netinet/tcp.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <sys/epoll.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include "base/guard.h"
+
+enum {
+	COALESCE_NS = 5000,
+	COALESCE_LEN = 16 * 1024, /* enough for one write: waiting longer saves nothing */
+	DIRECT_MIN = 16 * 1024,   /* bodies from here on are written from where they lie */
+	DIRECT_IOV_MAX = 64,
+	BOUNCE_MAX = 4096,
+	READS_MAX = 8,      /* in one progress */
+	ANSWER_ROOM = 4096, /* of tx, which frames leave free: more than answers to all that a peer may ask */
+	LINGER_MS = 1000,
+	SILENCE_MS = 25000, /* unacknowledged for so long: the path is gone */
+};
+_Static_assert(ANSWER_ROOM > TCP_WINDOW * (TCP_HEADER_LEN + TCP_TARGET_LEN) * 2, "answers and requests fit where frames do not");
+_Static_assert(TCP_BUFFER_LEN - ANSWER_ROOM > 3 * (TCP_HEADER_LEN + TRAN_HEAD_MAX + TCP_FRAME_MAX), "half of a buffer takes a frame");
+
+static const char zeros[4096];
+
+void tcp_stream_set_options(int fd)
+{
+	setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &(int){1}, sizeof(int));
+	setsockopt(fd, SOL_SOCKET, SO_KEEPALIVE, &(int){1}, sizeof(int));
+	setsockopt(fd, IPPROTO_TCP, TCP_KEEPIDLE, &(int){10}, sizeof(int));
+	setsockopt(fd, IPPROTO_TCP, TCP_KEEPINTVL, &(int){5}, sizeof(int));
+	setsockopt(fd, IPPROTO_TCP, TCP_KEEPCNT, &(int){3}, sizeof(int));
+	setsockopt(fd, IPPROTO_TCP, TCP_USER_TIMEOUT, &(int){SILENCE_MS}, sizeof(int));
+}
+
+struct tcp_stream *tcp_stream_new(struct tcp *t, int fd, enum tcp_stream_state state, uint32_t events)
+{
+	struct tcp_stream *s = calloc(1, sizeof *s);
+	if (!s)
+		return NULL;
+	s->t = t;
+	s->fd = fd;
+	s->state = state;
+	rpwi_list_init(&s->link);
+	rpwi_list_init(&s->sending);
+	if (epoll_ctl(t->epoll, EPOLL_CTL_ADD, fd, &(struct epoll_event){.events = events, .data.ptr = s})) {
+		free(s);
+		return NULL;
+	}
+	s->wants_out = events & EPOLLOUT;
+	return s;
+}
+
+void tcp_stream_watch_out(struct tcp_stream *s, bool on)
+{
+	if (s->fd < 0 || s->wants_out == on)
+		return;
+	s->wants_out = on;
+	if (s->unwatched)
+		return;
+	struct epoll_event e = {.events = on ? EPOLLIN | EPOLLOUT : EPOLLIN, .data.ptr = s};
+	epoll_ctl(s->t->epoll, EPOLL_CTL_MOD, s->fd, &e);
+}
+
+void tcp_stream_watch(struct tcp_stream *s, bool on)
+{
+	if (s->fd < 0 || s->unwatched != on)
+		return;
+	struct epoll_event e = {.events = s->wants_out ? EPOLLIN | EPOLLOUT : EPOLLIN, .data.ptr = s};
+	if (epoll_ctl(s->t->epoll, on ? EPOLL_CTL_ADD : EPOLL_CTL_DEL, s->fd, &e) == 0)
+		s->unwatched = !on;
+}
+
+static void item_release_mem(struct tcp_item *i)
+{
+	if (i->mem)
+		i->mem->users--;
+	i->mem = NULL;
+}
+
+static struct tcp_item *item_at(struct tcp_stream *s, unsigned n) { return &s->item[(s->item_first + n) % RPWI_ARRAY_LEN(s->item)]; }
+
+void tcp_stream_close(struct tcp_stream *s)
+{
+	if (s->state == TCP_DEAD)
+		return;
+	struct tcp *t = s->t;
+	tcp_hot_del(s);
+	rpwi_list_del(&s->sending);
+	rpwi_list_del(&s->link);
+	for (unsigned i = 0; i < s->item_count; i++)
+		item_release_mem(item_at(s, i));
+	if (s->body_mem)
+		s->body_mem->users--;
+	s->body_mem = NULL;
+	tcp_buffer_put(t, s->rx);
+	tcp_buffer_put(t, s->tx);
+	free(s->item_copy);
+	s->item_copy = NULL;
+	s->rx = s->tx = NULL;
+	close(s->fd); /* and out of the epoll set */
+	s->fd = -1;
+	if (s->ep && s->ep->stream[s->index] == s)
+		s->ep->stream[s->index] = NULL;
+	s->ep = NULL;
+	s->state = TCP_DEAD;
+	if (t->in_progress)
+		rpwi_list_add_tail(&t->dead_streams, &s->link);
+	else
+		free(s);
+}
+
+void tcp_stream_forget_mem(struct tcp_stream *s, struct tcp_mem *m)
+{
+	for (unsigned i = 0; i < s->item_count; i++) {
+		struct tcp_item *item = item_at(s, i);
+		if (item->mem != m)
+			continue;
+		item_release_mem(item);
+		item->body = NULL;
+		item->answer = TCP_NO_ACCESS;
+	}
+	if (s->body_mem == m) {
+		m->users--;
+		s->body_mem = NULL;
+		s->body = NULL;
+		s->body_answer = TCP_NO_ACCESS;
+	}
+}
+
+/* ---- sending ---- */
+
+static size_t tx_used(const struct tcp_stream *s) { return s->tx_end - s->tx_start; }
+
+static struct iovec tx_iov(const struct tcp_stream *s) { return s->tx ? (struct iovec){s->tx + s->tx_start, tx_used(s)} : (struct iovec){0}; }
+
+static bool tx_room(struct tcp_stream *s, size_t len)
+{
+	if (!s->tx) {
+		s->tx = tcp_buffer_get(s->t);
+		s->tx_start = s->tx_end = 0;
+		if (!s->tx)
+			return false;
+	}
+	if (s->tx_end + len <= TCP_BUFFER_LEN)
+		return true;
+	if (tx_used(s) + len > TCP_BUFFER_LEN)
+		return false;
+	memmove(s->tx, s->tx + s->tx_start, tx_used(s));
+	s->tx_end = tx_used(s);
+	s->tx_start = 0;
+	return true;
+}
+
+uint8_t *tcp_stream_reserve(struct tcp_stream *s, size_t len)
+{
+	if (!tx_room(s, len))
+		return NULL;
+	uint8_t *p = s->tx + s->tx_end;
+	s->tx_end += len;
+	return p;
+}
+
+struct tcp_item *tcp_stream_item(struct tcp_stream *s)
+{
+	assert(s->item_count < RPWI_ARRAY_LEN(s->item)); /* the windows of both sides together */
+	struct tcp_item *i = item_at(s, s->item_count++);
+	memset(i, 0, sizeof *i);
+	return i;
+}
+
+static size_t item_len(const struct tcp_item *i) { return i->head_len + i->len + (i->is_data ? TCP_HEADER_LEN : 0); }
+
+/* The rest of the first item, as one to three pieces. `tail` is storage for its last. */
+static int item_iov(const struct tcp_stream *s, const struct tcp_item *i, struct iovec *iov, uint8_t *tail)
+{
+	size_t sent = s->item_sent;
+	int n = 0;
+	if (sent < i->head_len) {
+		iov[n++] = (struct iovec){(void *)(i->head + sent), i->head_len - sent};
+		sent = i->head_len;
+	}
+	sent -= i->head_len;
+	if (sent < i->len) {
+		size_t len = i->body ? i->len - sent : RPWI_MIN(i->len - sent, sizeof zeros);
+		iov[n++] = (struct iovec){i->body ? (void *)(i->body + sent) : (void *)zeros, len};
+		if (sent + len < i->len)
+			return n;
+		sent = i->len;
+	}
+	sent -= i->len;
+	if (i->is_data) {
+		tcp_put_header(tail, &(struct tcp_header){.kind = TCP_DONE, .answer = i->answer, .id = i->id});
+		iov[n++] = (struct iovec){tail + sent, TCP_HEADER_LEN - sent};
+	}
+	return n;
+}
+
+static void item_sent(struct tcp_stream *s, struct tcp_item *i, size_t n)
+{
+	s->item_sent += n;
+	if (s->item_sent >= i->head_len + i->len)
+		item_release_mem(i); /* the kernel has it all: what happens to the memory now is nobody's harm */
+	if (s->item_sent < item_len(i))
+		return;
+	if (i->is_data)
+		s->gets_owed--;
+	else
+		s->chunk[i->id % TCP_WINDOW].have_all = true;
+	s->item_sent = 0;
+	s->item_first = (s->item_first + 1) % RPWI_ARRAY_LEN(s->item);
+	s->item_count--;
+}
+
+static void tx_sent(struct tcp_stream *s, size_t n)
+{
+	s->tx_start += n;
+	if (s->tx_start < s->tx_end)
+		return;
+	tcp_buffer_put(s->t, s->tx);
+	s->tx = NULL;
+	s->tx_start = s->tx_end = 0;
+}
+
+static ssize_t send_some(struct tcp_stream *s, struct iovec *iov, int n)
+{
+	struct msghdr m = {.msg_iov = iov, .msg_iovlen = (size_t)n};
+	ssize_t r;
+	do
+		r = n == 1 ? send(s->fd, iov[0].iov_base, iov[0].iov_len, MSG_DONTWAIT | MSG_NOSIGNAL) : sendmsg(s->fd, &m, MSG_DONTWAIT | MSG_NOSIGNAL);
+	while (r < 0 && errno == EINTR);
+	if (r >= 0) {
+		s->heard = false;
+		s->sent_ns = rpwi_now_ns();
+		return r;
+	}
+	if (errno == EAGAIN) {
+		s->blocked = true;
+	} else if (errno == EFAULT && s->item_count) { /* registered, but not mapped any more */
+		struct tcp_item *i = item_at(s, 0);
+		item_release_mem(i);
+		i->body = NULL;
+		i->answer = TCP_NO_ACCESS;
+		struct tcp_op *op = i->is_data || s->state != TCP_UP ? NULL : s->chunk[i->id % TCP_WINDOW].op;
+		if (op)
+			op->status = RPW_ERR_INVALID;
+		return 0;
+	} else {
+		/* What the peer sent before it went is still to be read; reading ends with the reason. */
+		s->send_errno = errno;
+		if (s->state == TCP_UP)
+			tcp_hot_add(s);
+	}
+	return -1;
+}
+
+static bool has_to_send(const struct tcp_stream *s) { return tx_used(s) || s->item_count; }
+
+void tcp_stream_send(struct tcp_stream *s)
+{
+	s->blocked = false;
+	while ((s->state == TCP_UP || s->state == TCP_LINGERING) && !s->send_errno && has_to_send(s)) {
+		struct iovec iov[4], tx = tx_iov(s);
+		uint8_t tail[TCP_HEADER_LEN];
+		int n = 0;
+		bool item_first = s->item_sent > 0;
+		struct tcp_item *item = s->item_count ? item_at(s, 0) : NULL;
+		if (!item_first && tx.iov_len)
+			iov[n++] = tx;
+		size_t item_left = 0, asked = n ? tx.iov_len : 0;
+		if (item) {
+			int k = item_iov(s, item, iov + n, tail);
+			for (int i = 0; i < k; i++)
+				item_left += iov[n + i].iov_len;
+			n += k;
+		}
+		asked += item_left;
+		ssize_t r = send_some(s, iov, n);
+		if (r < 0)
+			return;
+		if (r == 0)
+			continue;
+		size_t of_tx = item_first ? 0 : RPWI_MIN((size_t)r, tx.iov_len);
+		if (of_tx)
+			tx_sent(s, of_tx);
+		if ((size_t)r > of_tx)
+			item_sent(s, item, (size_t)r - of_tx);
+		if ((size_t)r < asked) {
+			s->blocked = true;
+			return;
+		}
+	}
+}
+
+/* One write for what waits now? */
+static bool due(const struct tcp_stream *s, size_t more)
+{
+	if (s->heard || s->item_count || tx_used(s) + more >= COALESCE_LEN)
+		return true;
+	return rpwi_now_ns() - s->sent_ns >= COALESCE_NS;
+}
+
+void tcp_stream_kick(struct tcp_stream *s)
+{
+	if (rpwi_list_empty(&s->sending))
+		rpwi_list_add_tail(&s->t->sending, &s->sending);
+	if (!s->blocked && (s->t->in_progress ? tx_used(s) >= 4 * COALESCE_LEN : due(s, 0)))
+		tcp_stream_send(s);
+}
+
+bool tcp_stream_flush(struct tcp_stream *s, bool now)
+{
+	if (s->state == TCP_LINGERING) {
+		tcp_stream_send(s);
+		if (!has_to_send(s))
+			shutdown(s->fd, SHUT_WR);
+		return has_to_send(s) && !s->send_errno;
+	}
+	if (s->state != TCP_UP || s->send_errno)
+		return false;
+	if (has_to_send(s) && (now || s->blocked || due(s, 0)))
+		tcp_stream_send(s);
+	struct tcp_ep *ep = s->ep;
+	if (ep->want_room && s->index == 0 && tx_used(s) <= TCP_BUFFER_LEN / 2) {
+		ep->want_room = false;
+		s->t->base.up->room(ep->base.user);
+	}
+	return s->state == TCP_UP && !s->send_errno && has_to_send(s);
+}
+
+/* ---- lingering ---- */
+
+/* The rest of a half sent body: its memory is the program's again. Frames behind it can only follow when it is complete. */
+static void copy_half_sent(struct tcp_stream *s)
+{
+	struct tcp_item *i = item_at(s, 0);
+	size_t sent = s->item_sent > i->head_len ? s->item_sent - i->head_len : 0;
+	item_release_mem(i);
+	if (sent >= i->len)
+		return;
+	if (i->is_data) { /* zeros, and never a word that they are good */
+		i->body = NULL;
+		i->is_data = false;
+		return;
+	}
+	s->item_copy = i->body ? malloc(i->len) : NULL;
+	if (!s->item_copy || rpwi_guard_copy(s->item_copy + sent, i->body + sent, i->len - sent))
+		s->send_errno = ENOMEM; /* nothing more goes out */
+	i->body = s->item_copy;
+}
+
+void tcp_stream_linger(struct tcp_stream *s)
+{
+	struct tcp *t = s->t;
+	for (unsigned i = s->item_sent ? 1 : 0; i < s->item_count; i++)
+		item_release_mem(item_at(s, i));
+	s->item_count = s->item_sent ? 1 : 0;
+	if (s->item_count)
+		copy_half_sent(s);
+	if (s->body_mem)
+		s->body_mem->users--;
+	s->body_mem = NULL;
+	s->body = NULL;
+	tcp_hot_del(s);
+	s->ep->stream[s->index] = NULL;
+	s->ep = NULL;
+	s->state = TCP_LINGERING;
+	s->deadline_ns = rpwi_now_ns() + LINGER_MS * RPWI_NS_PER_MS;
+	rpwi_list_add_tail(&t->lingering, &s->link);
+	tcp_deadline_lower(t, s->deadline_ns);
+	if (tcp_stream_flush(s, true) && rpwi_list_empty(&s->sending))
+		rpwi_list_add_tail(&t->sending, &s->sending);
+	if (s->unwatched)
+		tcp_stream_close(s); /* nobody would hear its end */
+}
+
+void tcp_stream_linger_read(struct tcp_stream *s)
+{
+	ssize_t r = recv(s->fd, NULL, TCP_BUFFER_LEN, MSG_DONTWAIT | MSG_TRUNC); /* tcp(7): thrown away by the kernel */
+	if (r == 0 || (r < 0 && errno != EAGAIN && errno != EINTR))
+		tcp_stream_close(s);
+}
+
+void tcp_stream_time(struct tcp *t, uint64_t now_ns)
+{
+	while (!rpwi_list_empty(&t->lingering)) {
+		struct tcp_stream *s = RPWI_CONTAINER_OF(t->lingering.next, struct tcp_stream, link);
+		if (s->deadline_ns > now_ns) {
+			tcp_deadline_lower(t, s->deadline_ns);
+			return;
+		}
+		tcp_stream_close(s);
+	}
+}
+
+static void append(struct tcp_stream *s, const struct iovec *iov, int n, size_t skip)
+{
+	for (int i = 0; i < n; i++) {
+		size_t cut = RPWI_MIN(skip, iov[i].iov_len);
+		skip -= cut;
+		memcpy(s->tx + s->tx_end, (const char *)iov[i].iov_base + cut, iov[i].iov_len - cut);
+		s->tx_end += iov[i].iov_len - cut;
+	}
+}
+
+/* Everything that waits and this frame in one write; what the kernel does not take is copied. iov[0] is free for what waits. */
+static void send_direct(struct tcp_stream *s, struct iovec *iov, int n, size_t frame_len)
+{
+	size_t before = tx_used(s);
+	iov[0] = tx_iov(s);
+	ssize_t r = send_some(s, before ? iov : iov + 1, before ? n : n - 1);
+	size_t sent = r > 0 ? (size_t)r : 0;
+	if (sent < before + frame_len) {
+		s->blocked = true;
+		tx_room(s, frame_len);
+		append(s, iov + 1, n - 1, sent > before ? sent - before : 0);
+		if (rpwi_list_empty(&s->sending))
+			rpwi_list_add_tail(&s->t->sending, &s->sending);
+	}
+	if (before && sent)
+		tx_sent(s, RPWI_MIN(sent, before));
+	else if (s->tx && !tx_used(s))
+		tx_sent(s, 0);
+}
+
+int tcp_send(struct tran_ep *tran_ep, const void *head, size_t head_len, const struct iovec *body, int bodycnt, size_t body_len)
+{
+	struct tcp_ep *ep = (struct tcp_ep *)tran_ep;
+	if (ep->state != TCP_EP_UP)
+		return -EPIPE;
+	if (head_len > TRAN_HEAD_MAX || body_len > TCP_FRAME_MAX)
+		return -EMSGSIZE;
+	struct tcp_stream *s = ep->stream[0];
+	size_t len = TCP_HEADER_LEN + head_len + body_len;
+	if (tx_used(s) + len > TCP_BUFFER_LEN - ANSWER_ROOM) {
+		if (!s->blocked)
+			tcp_stream_send(s);
+		if (tx_used(s) + len > TCP_BUFFER_LEN - ANSWER_ROOM) {
+			ep->want_room = true;
+			return -EAGAIN;
+		}
+	}
+	uint8_t header[TCP_HEADER_LEN];
+	tcp_put_header(header, &(struct tcp_header){.kind = TCP_FRAME, .head_len = (uint16_t)head_len, .len = (uint32_t)body_len});
+	struct iovec iov[DIRECT_IOV_MAX + 3] = {[1] = {header, sizeof header}, [2] = {(void *)head, head_len}};
+	/* Room first: a frame that was taken is never lost. */
+	if (body_len >= DIRECT_MIN && bodycnt <= DIRECT_IOV_MAX && !s->item_count && !s->blocked && !s->send_errno && tx_room(s, len)) {
+		memcpy(iov + 3, body, (size_t)bodycnt * sizeof *body);
+		send_direct(s, iov, 3 + bodycnt, len);
+		return 0;
+	}
+	if (!tx_room(s, len))
+		return -ENOMEM;
+	append(s, iov + 1, 2, 0);
+	append(s, body, bodycnt, 0);
+	tcp_stream_kick(s);
+	return 0;
+}
+
+/* ---- receiving ---- */
+
+static int on_frame(struct tcp_stream *s, const struct tcp_header *h, const uint8_t *more, const char **why)
+{
+	if (s->index) {
+		*why = "a frame on a stream for bulk data";
+		return -1;
+	}
+	uint64_t aligned[TRAN_HEAD_MAX / 8]; /* who reads the head may do so by structs */
+	const void *head = more;
+	if ((uintptr_t)more % 8)
+		head = memcpy(aligned, more, h->head_len);
+	s->t->base.up->frame(s->ep->base.user, head, h->head_len, more + h->head_len, h->len);
+	return 0;
+}
+
+static int on_header(struct tcp_stream *s, const struct tcp_header *h, const uint8_t *more, const char **why)
+{
+	switch (h->kind) {
+	case TCP_FRAME:
+		return on_frame(s, h, more, why);
+	case TCP_GET:
+		return tcp_rma_on_get(s, h, more, why);
+	case TCP_PUT:
+		return tcp_rma_on_put(s, h, more, why);
+	case TCP_ADD:
+	case TCP_SWAP:
+		return tcp_rma_on_atomic(s, h, more, why);
+	case TCP_DATA:
+		return tcp_rma_on_data(s, h, why);
+	case TCP_DONE:
+		return tcp_rma_on_done(s, h, why);
+	default: /* TCP_OPEN: tcp_get_header lets nothing else through */
+		tcp_ep_open(s->ep);
+		return 0;
+	}
+}
+
+/* Into registered memory that the program may have unmapped: the kernel copies, and says so; memcpy would crash. Our own operations' buffers are the program's word. */
+static bool place(struct tcp_stream *s, size_t n)
+{
+	struct iovec from = {s->rx + s->rx_start, n}, to = {s->body, n};
+	if (s->body_kind == TCP_PUT) {
+		ssize_t r = process_vm_writev(s->t->pid, &from, 1, &to, 1, 0);
+		if (r == (ssize_t)n)
+			return true;
+		if (r >= 0 || errno == EFAULT)
+			return false;
+	}
+	memcpy(s->body, from.iov_base, n); /* also where a sandbox forbids that call */
+	return true;
+}
+
+static int body_from_rx(struct tcp_stream *s, const char **why)
+{
+	size_t n = RPWI_MIN(s->body_left, s->rx_end - s->rx_start);
+	if (s->body && n && !place(s, n))
+		tcp_rma_body_fault(s);
+	if (s->body)
+		s->body += n;
+	s->rx_start += n;
+	s->body_left -= n;
+	return s->body_left ? 0 : tcp_rma_body_end(s, why);
+}
+
+/* Bytes from rx_start on that the next step needs; 0: rx is empty, or the step could be made. */
+static size_t parse_step(struct tcp_stream *s, unsigned *things, const char **why)
+{
+	size_t have = s->rx_end - s->rx_start;
+	if (s->body_left) {
+		body_from_rx(s, why);
+		return 0;
+	}
+	if (have < TCP_HEADER_LEN)
+		return TCP_HEADER_LEN;
+	struct tcp_header h;
+	const uint8_t *p = s->rx + s->rx_start;
+	if (tcp_get_header(p, &h, why))
+		return 0;
+	size_t need = TCP_HEADER_LEN + tcp_more_len(&h);
+	if (have < need)
+		return need;
+	s->rx_start += need;
+	++*things;
+	if (on_header(s, &h, p + TCP_HEADER_LEN, why) == 0 && (h.kind == TCP_DATA || h.kind == TCP_PUT) && !s->body_left)
+		tcp_rma_body_end(s, why);
+	return 0;
+}
+
+unsigned tcp_stream_parse(struct tcp_stream *s)
+{
+	unsigned things = 0;
+	size_t need = 0;
+	const char *why = NULL;
+	while (s->rx_start < s->rx_end && !need && s->state == TCP_UP && s->ep->state == TCP_EP_UP) {
+		need = parse_step(s, &things, &why);
+		if (why) {
+			tcp_ep_stream_lost(s, RPW_ERR_PROTOCOL, "the peer sent what the tcp transport does not allow: %s", why);
+			return things;
+		}
+	}
+	if (s->state != TCP_UP)
+		return things;
+	s->rx_need = need;
+	if (s->rx_start == s->rx_end) {
+		s->rx_start = s->rx_end = 0;
+	} else if (s->rx_start + RPWI_MAX(need, BOUNCE_MAX) > TCP_BUFFER_LEN) {
+		memmove(s->rx, s->rx + s->rx_start, s->rx_end - s->rx_start);
+		s->rx_end -= s->rx_start;
+		s->rx_start = 0;
+	}
+	return things;
+}
+
+/* One read. What was asked for in *asked. */
+static ssize_t read_some(struct tcp_stream *s, size_t *asked)
+{
+	if (s->body_left && !s->body) {
+		*asked = s->body_left;
+		return recv(s->fd, NULL, s->body_left, MSG_DONTWAIT | MSG_TRUNC); /* tcp(7): thrown away by the kernel */
+	}
+	size_t have = s->rx_end - s->rx_start, room = TCP_BUFFER_LEN - s->rx_end;
+	if (s->index || s->chunk_count || s->body_left)
+		room = RPWI_MIN(room, RPWI_MAX(BOUNCE_MAX, s->rx_need > have ? s->rx_need - have : 0));
+	if (!s->body_left) {
+		*asked = room;
+		return recv(s->fd, s->rx + s->rx_end, room, MSG_DONTWAIT);
+	}
+	struct iovec iov[2] = {{s->body, s->body_left}, {s->rx + s->rx_end, room}};
+	struct msghdr m = {.msg_iov = iov, .msg_iovlen = 2};
+	*asked = s->body_left + room;
+	return recvmsg(s->fd, &m, MSG_DONTWAIT);
+}
+
+static void took(struct tcp_stream *s, size_t n)
+{
+	s->heard = true;
+	s->idle_polls = 0;
+	size_t of_body = RPWI_MIN(n, s->body_left);
+	if (s->body)
+		s->body += of_body;
+	s->body_left -= of_body;
+	s->rx_end += n - of_body;
+	const char *why = NULL;
+	if (of_body && !s->body_left && tcp_rma_body_end(s, &why))
+		tcp_ep_stream_lost(s, RPW_ERR_PROTOCOL, "the peer sent what the tcp transport does not allow: %s", why);
+}
+
+static void read_ended(struct tcp_stream *s, ssize_t r)
+{
+	if (r == 0)
+		tcp_ep_stream_lost(s, RPW_ERR_UNREACHABLE, "the peer's side closed the tcp stream");
+	else
+		tcp_ep_stream_lost(s, RPW_ERR_UNREACHABLE, "the tcp stream broke: %s", strerror(errno));
+}
+
+unsigned tcp_stream_read(struct tcp_stream *s)
+{
+	unsigned things = 0;
+	for (int i = 0; i < READS_MAX && s->state == TCP_UP && s->ep->state == TCP_EP_UP; i++) {
+		if (!s->rx && !(s->rx = tcp_buffer_get(s->t)))
+			break; /* no memory now: the bytes stay in the socket */
+		size_t asked;
+		ssize_t r = read_some(s, &asked);
+		if (r < 0 && errno == EINTR)
+			continue;
+		if (r < 0 && errno == EFAULT && s->body_left) {
+			tcp_rma_body_fault(s);
+			continue;
+		}
+		if (r < 0 && errno == EAGAIN && s->send_errno)
+			errno = s->send_errno;
+		if (r <= 0 && !(r < 0 && errno == EAGAIN)) {
+			read_ended(s, r);
+			break;
+		}
+		if (r < 0)
+			break;
+		things++;
+		took(s, (size_t)r);
+		things += tcp_stream_parse(s);
+		if ((size_t)r < asked)
+			break;
+	}
+	if (!things)
+		s->idle_polls++;
+	if (s->rx && s->rx_start == s->rx_end) {
+		tcp_buffer_put(s->t, s->rx);
+		s->rx = NULL;
+	}
+	return things;
+}

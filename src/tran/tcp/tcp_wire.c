@@ -1,0 +1,89 @@
+/* tcp_wire.c - handles, greetings, descriptors: what is too rare to be inline. */
+#include "tran/tcp/tcp_wire.h"
+
+#include <stdio.h>
+
+enum { DESC_LEN = 4 + 2 + 2 + 4 + 8 + 8 };
+_Static_assert(DESC_LEN < sizeof(((struct tran_desc *)0)->bytes), "a descriptor fits");
+
+size_t tcp_put_handle(uint8_t *p, const struct tcp_handle *h)
+{
+	memcpy(p, "RPTH", 4);
+	rpwi_put_be16(p + 4, TCP_VERSION);
+	rpwi_put_be16(p + 6, 0);
+	rpwi_put_be16(p + 8, h->port);
+	rpwi_put_be32(p + 10, h->slot);
+	memcpy(p + 14, h->nonce, TCP_NONCE_LEN);
+	rpwi_put_be16(p + 30, (uint16_t)h->count);
+	uint8_t *at = p + TCP_HANDLE_FIXED;
+	for (unsigned i = 0; i < h->count; i++, at += TCP_ADDRESS_LEN) {
+		at[0] = h->address[i].family;
+		memcpy(at + 1, h->address[i].bytes, 16);
+	}
+	return (size_t)(at - p);
+}
+
+int tcp_get_handle(const uint8_t *p, size_t len, struct tcp_handle *h, char *why, size_t why_len)
+{
+	if (len < TCP_HANDLE_FIXED || memcmp(p, "RPTH", 4)) {
+		snprintf(why, why_len, "the peer's handle of %zu bytes is not one of the tcp transport", len);
+		return -1;
+	}
+	if (rpwi_get_be16(p + 4) != TCP_VERSION) {
+		snprintf(why, why_len, "the peer's tcp transport speaks version %u, this one %u", rpwi_get_be16(p + 4), (unsigned)TCP_VERSION);
+		return -1;
+	}
+	*h = (struct tcp_handle){.port = rpwi_get_be16(p + 8), .slot = rpwi_get_be32(p + 10), .count = rpwi_get_be16(p + 30)};
+	memcpy(h->nonce, p + 14, TCP_NONCE_LEN);
+	if (h->count > TCP_ADDRESSES_MAX || len != TCP_HANDLE_FIXED + (size_t)h->count * TCP_ADDRESS_LEN) {
+		snprintf(why, why_len, "the peer's tcp handle names %u addresses in %zu bytes", h->count, len);
+		return -1;
+	}
+	const uint8_t *at = p + TCP_HANDLE_FIXED;
+	for (unsigned i = 0; i < h->count; i++, at += TCP_ADDRESS_LEN) {
+		if (at[0] != 4 && at[0] != 6) {
+			snprintf(why, why_len, "the peer's tcp handle has an address of family %u", at[0]);
+			return -1;
+		}
+		h->address[i].family = at[0];
+		memcpy(h->address[i].bytes, at + 1, 16);
+	}
+	return 0;
+}
+
+void tcp_put_greeting(uint8_t *p, const struct tcp_greeting *g)
+{
+	memcpy(p, "RPTG", 4);
+	rpwi_put_be16(p + 4, TCP_VERSION);
+	rpwi_put_be16(p + 6, g->stream);
+	rpwi_put_be32(p + 8, g->slot);
+	memcpy(p + 12, g->nonce, TCP_NONCE_LEN);
+}
+
+int tcp_get_greeting(const uint8_t *p, struct tcp_greeting *g)
+{
+	if (memcmp(p, "RPTG", 4) || rpwi_get_be16(p + 4) != TCP_VERSION)
+		return -1;
+	*g = (struct tcp_greeting){.stream = rpwi_get_be16(p + 6), .slot = rpwi_get_be32(p + 8)};
+	memcpy(g->nonce, p + 12, TCP_NONCE_LEN);
+	return g->stream < TCP_STREAMS_MAX ? 0 : -1;
+}
+
+void tcp_put_desc(struct tran_desc *d, const struct tcp_key *k)
+{
+	d->len = DESC_LEN;
+	memcpy(d->bytes, "RPTM", 4);
+	rpwi_put_be16(d->bytes + 4, TCP_VERSION);
+	rpwi_put_be16(d->bytes + 6, 0);
+	rpwi_put_be32(d->bytes + 8, k->slot);
+	rpwi_put_be64(d->bytes + 12, k->key);
+	rpwi_put_be64(d->bytes + 20, k->len);
+}
+
+int tcp_get_desc(const struct tran_desc *d, struct tcp_key *k)
+{
+	if (d->len != DESC_LEN || memcmp(d->bytes, "RPTM", 4) || rpwi_get_be16(d->bytes + 4) != TCP_VERSION)
+		return -1;
+	*k = (struct tcp_key){.slot = rpwi_get_be32(d->bytes + 8), .key = rpwi_get_be64(d->bytes + 12), .len = rpwi_get_be64(d->bytes + 20)};
+	return 0;
+}

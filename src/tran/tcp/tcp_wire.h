@@ -1,0 +1,177 @@
+/* tcp_wire.h - the bytes of tran_tcp: the handle that boot carries, the greeting of each stream, and the header before everything that follows. Pure: encode, decode, check.
+ *
+ * All numbers are big-endian. A stream begins with a greeting from the side that connected and one from the side that listened, each with the nonce that only boot's handles told;
+ * then, in both directions, headers of 16 bytes, each followed by what its kind says. One stream is enough for everything; others carry parts of large transfers, each by itself:
+ * whatever answers a request comes on the stream of the request, in any order, with the request's id.
+ *
+ *   handle    "RPTH" version flags port slot nonce[16] count address[count][17]   an address: family 4 or 6, 16 bytes
+ *   greeting  "RPTG" version stream slot nonce[16]                                from the side that connected: slot and nonce of the other's handle
+ *   frame     header, head[head_len], body[len]
+ *   get       header, target                                            answer: data, or done with the reason why not
+ *   data      header, body[len], header of a done                       its status says whether the memory was still there when the last byte left
+ *   put       header, target, body[target.len]                          answer: done, when the bytes are in place
+ *   add, swap header, target, operand, compare                          answer: done with the value before
+ *   open      header                                                    please connect one more stream (to the side that connects)
+ */
+#ifndef ROPEWAY_TRAN_TCP_WIRE_H
+#define ROPEWAY_TRAN_TCP_WIRE_H
+
+#include "base/base.h"
+#include "tran/tran.h"
+
+enum {
+	TCP_VERSION = 1,
+	TCP_NONCE_LEN = 16,
+	TCP_ADDRESSES_MAX = 16,
+	TCP_HANDLE_FIXED = 4 + 2 + 2 + 2 + 4 + TCP_NONCE_LEN + 2,
+	TCP_ADDRESS_LEN = 17,
+	TCP_GREETING_LEN = 4 + 2 + 2 + 4 + TCP_NONCE_LEN,
+	TCP_HEADER_LEN = 16,
+	TCP_TARGET_LEN = 24,
+	TCP_ATOMIC_LEN = TCP_TARGET_LEN + 16,
+	TCP_FRAME_MAX = 128 * 1024, /* body of a frame */
+	TCP_CHUNK_MAX = 512 * 1024, /* one get or put; larger transfers are several */
+	TCP_WINDOW = 16,            /* requests of one side that are not answered yet, on one stream */
+	TCP_STREAMS_MAX = 4,
+};
+_Static_assert(TCP_HANDLE_FIXED + TCP_ADDRESSES_MAX * TCP_ADDRESS_LEN <= TRAN_HANDLE_MAX, "a handle fits");
+
+enum tcp_kind {
+	TCP_FRAME = 0xa1,
+	TCP_GET = 0xa2,
+	TCP_DATA = 0xa3,
+	TCP_PUT = 0xa4,
+	TCP_ADD = 0xa5,
+	TCP_SWAP = 0xa6,
+	TCP_DONE = 0xa7,
+	TCP_OPEN = 0xa8,
+};
+
+/* The answer that a done gives: not enum rpw_status, whose values may grow. */
+enum tcp_answer { TCP_OK = 0, TCP_NO_ACCESS = 1 };
+
+struct tcp_header {
+	uint8_t kind;
+	uint8_t answer;    /* of a done */
+	uint16_t head_len; /* of a frame */
+	uint32_t id;       /* of a request, and of what answers it */
+	union {
+		uint32_t len;   /* frame: body; data: body; get, put: bytes to transfer */
+		uint64_t value; /* done of an atomic: what was there before */
+	};
+};
+
+/* Where a request reads or writes. */
+struct tcp_target {
+	uint32_t slot;
+	uint64_t key, offset;
+};
+
+static inline void tcp_put_header(uint8_t *p, const struct tcp_header *h)
+{
+	p[0] = h->kind;
+	p[1] = h->answer;
+	rpwi_put_be16(p + 2, h->head_len);
+	rpwi_put_be32(p + 4, h->id);
+	rpwi_put_be64(p + 8, h->kind == TCP_DONE ? h->value : h->len);
+}
+
+/* 0, or -1 with *why: nothing like this comes from a peer that keeps to the rules. */
+static inline int tcp_get_header(const uint8_t *p, struct tcp_header *h, const char **why)
+{
+	uint64_t value = rpwi_get_be64(p + 8);
+	*h = (struct tcp_header){.kind = p[0], .answer = p[1], .head_len = rpwi_get_be16(p + 2), .id = rpwi_get_be32(p + 4), .value = value};
+	static const struct limit {
+		uint16_t head_max;
+		uint8_t answer_max;
+		bool id;
+		uint64_t value_max;
+	} limits[] = {
+		{TRAN_HEAD_MAX, 0, false, TCP_FRAME_MAX},
+		{0, 0, true, TCP_CHUNK_MAX},
+		{0, 0, true, TCP_CHUNK_MAX},
+		{0, 0, true, TCP_CHUNK_MAX},
+		{0, 0, true, 8},
+		{0, 0, true, 8},
+		{0, TCP_NO_ACCESS, true, UINT64_MAX},
+		{0, 0, false, 0},
+	};
+	_Static_assert(RPWI_ARRAY_LEN(limits) == TCP_OPEN - TCP_FRAME + 1, "one row for each kind");
+	if (h->kind < TCP_FRAME || h->kind > TCP_OPEN) {
+		*why = "an unknown kind of header";
+		return -1;
+	}
+	const struct limit *l = &limits[h->kind - TCP_FRAME];
+	*why = h->head_len > l->head_max   ? "a head longer than any"
+	       : h->answer > l->answer_max ? "an unknown answer"
+	       : value > l->value_max      ? "a length beyond the limit"
+	       : h->id && !l->id           ? "an id where none belongs"
+					   : NULL;
+	if (*why)
+		return -1;
+	if (h->kind != TCP_DONE)
+		h->len = (uint32_t)value;
+	return 0;
+}
+
+static inline void tcp_put_target(uint8_t *p, const struct tcp_target *t)
+{
+	rpwi_put_be32(p, t->slot);
+	rpwi_put_be32(p + 4, 0);
+	rpwi_put_be64(p + 8, t->key);
+	rpwi_put_be64(p + 16, t->offset);
+}
+static inline struct tcp_target tcp_get_target(const uint8_t *p)
+{
+	return (struct tcp_target){.slot = rpwi_get_be32(p), .key = rpwi_get_be64(p + 8), .offset = rpwi_get_be64(p + 16)};
+}
+
+/* Bytes that follow the header and must be there before it can be acted on; the body of a frame is not among them. */
+static inline size_t tcp_more_len(const struct tcp_header *h)
+{
+	switch (h->kind) {
+	case TCP_FRAME:
+		return (size_t)h->head_len + h->len;
+	case TCP_GET:
+	case TCP_PUT:
+		return TCP_TARGET_LEN;
+	case TCP_ADD:
+	case TCP_SWAP:
+		return TCP_ATOMIC_LEN;
+	default:
+		return 0;
+	}
+}
+
+struct tcp_address {
+	uint8_t family; /* 4 or 6 */
+	uint8_t bytes[16];
+};
+struct tcp_handle {
+	uint16_t port; /* 0: this side connects */
+	uint32_t slot;
+	uint8_t nonce[TCP_NONCE_LEN];
+	unsigned count;
+	struct tcp_address address[TCP_ADDRESSES_MAX];
+};
+struct tcp_greeting {
+	uint16_t stream; /* 0 is the one that carries frames */
+	uint32_t slot;
+	uint8_t nonce[TCP_NONCE_LEN];
+};
+
+size_t tcp_put_handle(uint8_t *p, const struct tcp_handle *h);
+/* 0, or -1 with a sentence. */
+int tcp_get_handle(const uint8_t *p, size_t len, struct tcp_handle *h, char *why, size_t why_len);
+void tcp_put_greeting(uint8_t *p, const struct tcp_greeting *g);
+int tcp_get_greeting(const uint8_t *p, struct tcp_greeting *g);
+
+/* What a tran_desc of this transport holds. */
+struct tcp_key {
+	uint32_t slot;
+	uint64_t key, len;
+};
+void tcp_put_desc(struct tran_desc *d, const struct tcp_key *k);
+int tcp_get_desc(const struct tran_desc *d, struct tcp_key *k);
+
+#endif

@@ -1,0 +1,121 @@
+/* tran.h - what a transport is: a reliable, ordered channel of frames between two endpoints, and access to the peer's registered memory. One table of operations, one conformance
+ * suite for all (tests/tran). msg/ sees nothing else of a transport; a transport sees nothing of msg/ but struct tran_up.
+ *
+ * Threads: a transport belongs to one context, and is used by one thread at a time. Up-calls come from inside `progress` (and, where said, from inside other calls); from inside an
+ * up-call everything may be called but `progress`, `close` and `ep_close` of the endpoint that it is about.
+ * Nothing here blocks.
+ */
+#ifndef ROPEWAY_TRAN_H
+#define ROPEWAY_TRAN_H
+
+#include <sys/uio.h>
+
+#include "base/base.h"
+
+struct tran;
+struct tran_ep;
+
+enum {
+	TRAN_HANDLE_MAX = 4096, /* what ep_make may give */
+	TRAN_DESC_MAX = 64,     /* how a piece of memory is described to peers */
+	TRAN_HEAD_MAX = 320,    /* a frame's head: msg's header, and an active message's */
+};
+
+/* What the two sides know of each other before a path is chosen: from boot's hello. */
+struct tran_facts {
+	uint8_t host_id[16]; /* equal on both sides: the same host (boot ID and network and PID namespaces) */
+	uint32_t pid, uid;
+	char hostname[64];
+	char address[64];    /* the peer's as boot sees it, numeric, without port; "" for our own */
+	char transports[64]; /* "shm,verbs,tcp": what that side can */
+};
+
+/* Up-calls. `user` is what ep_make was given. All are set. */
+struct tran_up {
+	/* The endpoint can carry frames, or (status < 0: enum rpw_status) cannot be brought up: then it is of no more use but to be closed. */
+	void (*ready)(void *user, int status, const char *why);
+	/* A frame came, whole; both pieces are valid during the call. */
+	void (*frame)(void *user, const void *head, size_t head_len, const void *body, size_t body_len);
+	/* After -EAGAIN from send: there is room again. */
+	void (*room)(void *user);
+	/* A get, put, atomic or flush is done; status as enum rpw_status. */
+	void (*done)(void *user, void *cookie, int status);
+	/* The path broke: no further up-calls for it; pending operations are not reported one by one. RPW_ERR_PEER_GONE when the peer's process is known to have ended. */
+	void (*failed)(void *user, int status, const char *why);
+};
+
+enum tran_caps {
+	TRAN_SAME_HOST = 1, /* works between processes of one host only */
+	TRAN_CAN_BREAK = 2, /* the path can be lost while both processes live: msg keeps what is not acknowledged */
+	TRAN_MAPS = 4,      /* mem_alloc gives memory that peers can map */
+};
+
+struct tran_limits {
+	size_t frame_max; /* body bytes that one send takes */
+	size_t eager_max; /* above it, the receiver fetching (get) is faster: measured, see RATIONALE */
+};
+
+enum tran_access { TRAN_READ = 1, TRAN_WRITE = 2, TRAN_ATOMIC = 4 };
+
+struct tran_mem; /* registered memory; `desc` is what peers need, opaque to all but the transport */
+struct tran_desc {
+	uint8_t len, bytes[TRAN_DESC_MAX - 1];
+};
+
+enum tran_atomic { TRAN_FETCH_ADD, TRAN_COMPARE_SWAP };
+
+/* At most 15 operations; absent ones are filled with stubs that say -EOPNOTSUPP. Those that give an int: 0 or -errno. */
+struct tran_ops {
+	const char *name; /* "shm" */
+	unsigned caps;
+	/* Can it be used here at all, and between these two? 0, or -errno with `why` filled (a sentence). Side-effect free. peer NULL: here at all. */
+	int (*usable)(const struct tran_facts *own, const struct tran_facts *peer, char *why, size_t why_len);
+	int (*open)(const struct tran_up *up, const struct tran_facts *own, struct tran **out);
+	void (*close)(struct tran *t); /* all its endpoints and memory have been given back */
+	/* Deliver what has come, send what waits. How many things happened. */
+	unsigned (*progress)(struct tran *t);
+	/* Before sleeping: 0 with *fd a descriptor (the same each time) that becomes readable when progress has something to do; 1: there is something already. *deadline_ns (CLOCK_MONOTONIC) may be lowered. */
+	int (*arm)(struct tran *t, int *fd, uint64_t *deadline_ns);
+	/* An endpoint, and the handle that the peer's ep_start needs: at most TRAN_HANDLE_MAX bytes, versioned, checked by whoever gets it. */
+	int (*ep_make)(struct tran *t, const struct tran_facts *peer, bool active, void *user, struct tran_ep **out, uint8_t *handle, size_t *handle_len);
+	/* With the peer's handle (hostile until checked). up->ready follows, at the latest after timeout_ms; may come from inside. */
+	int (*ep_start)(struct tran_ep *ep, const uint8_t *handle, size_t len, unsigned timeout_ms);
+	/* No up-calls any more. Operations under way end; memory of theirs is not touched after this returns. */
+	void (*ep_close)(struct tran_ep *ep);
+	/* One frame: taken whole and copied (0), or not at all (-EAGAIN: up->room follows). head_len <= TRAN_HEAD_MAX, body <= limits.frame_max. In order with all frames before it. */
+	int (*send)(struct tran_ep *ep, const void *head, size_t head_len, const struct iovec *iov, int iovcnt, size_t body_len);
+	/* Registered memory of this process. alloc: addr NULL; memory that peers of this host may map. */
+	int (*mem_add)(struct tran *t, void *addr, size_t len, unsigned access, struct tran_mem **out);
+	void (*mem_del)(struct tran *t, struct tran_mem *m);
+	/* [offset, offset+len) of the peer's memory to or from ours; checked by the peer's side (or the kernel) against what was registered: RPW_ERR_ACCESS. `cookie` comes back in up->done,
+	 * also from inside. Unordered among each other and towards frames, until tran_flush. */
+	int (*rma)(struct tran_ep *ep, bool is_put, const struct tran_desc *remote, uint64_t offset, void *local, size_t len, void *cookie);
+	int (*atomic)(struct tran_ep *ep, enum tran_atomic op, const struct tran_desc *remote, uint64_t offset, uint64_t operand, uint64_t compare,
+		uint64_t *before, void *cookie);
+	/* up->done(cookie) when all puts and atomics before it have taken effect at the peer. */
+	int (*flush)(struct tran_ep *ep, void *cookie);
+};
+
+/* Each transport embeds these at the beginning of its own structs. */
+struct tran {
+	const struct tran_ops *ops;
+	const struct tran_up *up;
+};
+struct tran_ep {
+	struct tran *tran;
+	void *user;
+	struct tran_limits limits;
+	char path[160]; /* for people: "4 streams to 10.0.0.2", "rpw_eth0, GID 1 ..., MTU 1024" */
+};
+struct tran_mem {
+	void *addr;
+	size_t len;
+	unsigned access;
+	struct tran_desc desc;
+};
+
+extern const struct tran_ops tran_shm, tran_tcp, tran_verbs;
+/* All of them, in order of preference; ends with NULL. */
+extern const struct tran_ops *const tran_all[];
+
+#endif

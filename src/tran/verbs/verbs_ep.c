@@ -1,0 +1,408 @@
+/* verbs_ep.c - endpoints: queue pairs, their states, how they end and why. */
+#include "tran/verbs/verbs_priv.h"
+
+#include <errno.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <sys/random.h>
+
+enum {
+	PSN_MASK = 0xffffff,
+	TIMEOUT = 14,    /* 4.096 us * 2^14 = 67 ms until an unanswered packet is sent again, */
+	RETRIES = 7,     /* so often */
+	RNR_FOREVER = 7, /* a receive will be there: see VERBS_RX_RESERVE */
+	RNR_TIMER = 12,  /* 0.64 ms */
+	HOP_LIMIT = 64,
+	EAGER_MAX = VERBS_FRAME_MAX, /* measured on the software device: at 8 KiB fetching still takes a quarter longer */
+};
+
+uint32_t rpwi_verbs_psn(void)
+{
+	uint32_t v;
+	if (getrandom(&v, sizeof(v), GRND_NONBLOCK) != sizeof(v))
+		v = (uint32_t)rpwi_now_ns() * 2654435761u;
+	return v & PSN_MASK;
+}
+
+/* ---- making ---- */
+
+struct ibv_qp *rpwi_verbs_qp_new(struct verbs_plane *p)
+{
+	/* What inline data a device can take is found by asking: less each time. */
+	unsigned inlines = RPWI_MIN(p->inline_max, (unsigned)VERBS_INLINE_MAX);
+	if (rpwi_verbs_cq_reserve(p))
+		return NULL;
+	for (;;) {
+		struct ibv_qp_init_attr a = {.send_cq = p->cq,
+			.recv_cq = p->cq,
+			.srq = p->srq,
+			.cap = {.max_send_wr = VERBS_SQ_DEPTH, .max_send_sge = 1, .max_inline_data = inlines},
+			.qp_type = IBV_QPT_RC};
+		struct ibv_qp *qp = p->v->ibv_create_qp(p->pd, &a);
+		if (qp) {
+			p->inline_max = RPWI_MIN(inlines, a.cap.max_inline_data);
+			p->qps++;
+			return qp;
+		}
+		if (!inlines || errno == ENOMEM) {
+			rpwi_fail(RPW_ERR_SYSTEM, "verbs: %s gives no queue pair beside its %u: %s", p->name, p->qps, strerror(errno));
+			return NULL;
+		}
+		inlines = inlines > 32 ? inlines / 2 : 0;
+	}
+}
+
+static void qp_free(struct verbs_plane *p, struct ibv_qp *qp)
+{
+	p->v->ibv_destroy_qp(qp);
+	p->qps--;
+}
+
+static void made_free(struct verbs_ep *ep)
+{
+	for (unsigned i = 0; i < ep->t->planes; i++)
+		if (ep->made[i])
+			qp_free(ep->t->plane[i], ep->made[i]);
+	memset(ep->made, 0, sizeof(ep->made));
+}
+
+static void offer_fill(const struct verbs_ep *ep, struct verbs_offer *o)
+{
+	const struct verbs *t = ep->t;
+	memset(o, 0, sizeof(*o));
+	o->window = VERBS_WINDOW_IDLE;
+	o->nonce = t->nonce;
+	memcpy(o->sees, ep->own_sees, 16);
+	for (unsigned i = 0; i < t->planes; i++)
+		for (unsigned n = 0; ep->made[i] && n < t->plane[i]->ports && o->ports < VERBS_PORTS_MAX; n++) {
+			struct verbs_port *port = &o->port[o->ports++];
+			*port = t->plane[i]->port[n];
+			port->qpn = ep->made[i]->qp_num;
+			port->psn = ep->psn[i];
+		}
+}
+
+int rpwi_verbs_ep_make(struct tran *base, const struct tran_facts *peer, bool active, void *user, struct tran_ep **out, uint8_t *handle, size_t *handle_len)
+{
+	struct verbs *t = verbs_of(base);
+	struct verbs_offer offer;
+	unsigned made = 0;
+	int rc = t->planes ? 0 : rpwi_verbs_planes_open(t);
+	if (rc)
+		return rc;
+	struct verbs_ep *ep = calloc(1, sizeof(*ep));
+	if (!ep)
+		return -ENOMEM;
+	ep->base = (struct tran_ep){.tran = base, .user = user, .limits = {.frame_max = VERBS_FRAME_MAX, .eager_max = EAGER_MAX}};
+	ep->t = t;
+	ep->active = active;
+	ep->same_host = !memcmp(t->own.host_id, peer->host_id, sizeof(peer->host_id));
+	ep->peer_pid = peer->pid;
+	rpwi_verbs_gid_of_address(peer->address, ep->own_sees);
+	ep->sq.ep = ep;
+	rpwi_list_init(&ep->in_all);
+	rpwi_list_init(&ep->in_starting);
+	rpwi_list_init(&ep->in_todo);
+	rpwi_list_init(&ep->ops);
+	rpwi_list_init(&ep->inflight);
+	for (unsigned i = 0; i < t->planes; i++) {
+		ep->made[i] = rpwi_verbs_qp_new(t->plane[i]);
+		ep->psn[i] = rpwi_verbs_psn();
+		made += ep->made[i] != NULL;
+	}
+	if (!made) {
+		free(ep);
+		return -ENOSPC;
+	}
+	offer_fill(ep, &offer);
+	*handle_len = rpwi_verbs_offer_write(&offer, handle, TRAN_HANDLE_MAX);
+	*out = &ep->base;
+	return 0;
+}
+
+/* ---- RESET -> INIT -> RTR -> RTS ---- */
+
+static int modify(struct verbs_ep *ep, struct ibv_qp *qp, struct ibv_qp_attr *a, int mask, const char *state)
+{
+	int rc = ep->p->v->ibv_modify_qp(qp, a, mask);
+	if (!rc)
+		return 0;
+	rc = rc > 0 ? rc : errno; /* some libraries give -1 */
+	return rpwi_fail(RPW_ERR_UNREACHABLE, "the queue pair on %s cannot go to %s: %s; is there a route between the two addresses?", ep->base.path, state,
+		strerror(rc));
+}
+
+static int to_init(struct verbs_ep *ep, struct ibv_qp *qp)
+{
+	struct ibv_qp_attr a = {.qp_state = IBV_QPS_INIT,
+		.port_num = ep->own_port,
+		.qp_access_flags = IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_READ | (ep->p->atomics ? IBV_ACCESS_REMOTE_ATOMIC : 0)};
+	return modify(ep, qp, &a, IBV_QP_STATE | IBV_QP_PKEY_INDEX | IBV_QP_PORT | IBV_QP_ACCESS_FLAGS, "INIT");
+}
+
+static int to_rtr(struct verbs_ep *ep, struct ibv_qp *qp, uint32_t peer_qpn, uint32_t peer_psn)
+{
+	struct ibv_qp_attr a = {.qp_state = IBV_QPS_RTR,
+		.path_mtu = (enum ibv_mtu)ep->mtu,
+		.dest_qp_num = peer_qpn,
+		.rq_psn = peer_psn,
+		.max_dest_rd_atomic = ep->p->rd_in,
+		.min_rnr_timer = RNR_TIMER,
+		.ah_attr = {
+			.dlid = ep->remote.lid, .port_num = ep->own_port, .is_global = 1, .grh = {.sgid_index = ep->own_gid_index, .hop_limit = HOP_LIMIT}}};
+	memcpy(a.ah_attr.grh.dgid.raw, ep->remote_gid, 16);
+	return modify(ep, qp, &a,
+		IBV_QP_STATE | IBV_QP_AV | IBV_QP_PATH_MTU | IBV_QP_DEST_QPN | IBV_QP_RQ_PSN | IBV_QP_MAX_DEST_RD_ATOMIC | IBV_QP_MIN_RNR_TIMER, "RTR");
+}
+
+static int to_rts(struct verbs_ep *ep, struct ibv_qp *qp, uint32_t psn)
+{
+	struct ibv_qp_attr a = {.qp_state = IBV_QPS_RTS,
+		.timeout = TIMEOUT,
+		.retry_cnt = RETRIES,
+		.rnr_retry = RNR_FOREVER,
+		.sq_psn = psn,
+		.max_rd_atomic = RPWI_MIN(ep->p->rd_out, RPWI_MAX(ep->remote.rd_in, 1))};
+	return modify(ep, qp, &a, IBV_QP_STATE | IBV_QP_SQ_PSN | IBV_QP_TIMEOUT | IBV_QP_RETRY_CNT | IBV_QP_RNR_RETRY | IBV_QP_MAX_QP_RD_ATOMIC, "RTS");
+}
+
+int rpwi_verbs_qp_connect(struct verbs_ep *ep, struct ibv_qp *qp, uint32_t psn, uint32_t peer_qpn, uint32_t peer_psn)
+{
+	int rc = to_init(ep, qp);
+	if (!rc)
+		rc = to_rtr(ep, qp, peer_qpn, peer_psn);
+	return rc ? rc : to_rts(ep, qp, psn);
+}
+
+/* ---- starting ---- */
+
+static int no_pair(const struct verbs_offer *own, const struct verbs_offer *peer)
+{
+	char a[VERBS_GID_TEXT] = "none", b[VERBS_GID_TEXT] = "none";
+	if (own->port[0].gids)
+		rpwi_verbs_gid_text(own->port[0].gid[0].raw, a, sizeof(a));
+	if (peer->port[0].gids)
+		rpwi_verbs_gid_text(peer->port[0].gid[0].raw, b, sizeof(b));
+	return rpwi_fail(RPW_ERR_UNREACHABLE,
+		"no device here reaches one of the peer's: ours begin with %s (GID %s), the peer's with %s (GID %s); both need RoCE v2 GIDs of one IP version, "
+		"or one InfiniBand subnet",
+		own->port[0].name, a, peer->port[0].name, b);
+}
+
+static void path_text(struct verbs_ep *ep, const struct verbs_port *own, const struct verbs_gid *gid)
+{
+	char text[VERBS_GID_TEXT];
+	snprintf(ep->base.path, sizeof(ep->base.path), "%s, GID %u %s, MTU %u", own->name, gid->index, rpwi_verbs_gid_text(gid->raw, text, sizeof(text)),
+		128u << ep->mtu);
+}
+
+/* The pair is chosen: the other planes' queue pairs go. */
+static int take(struct verbs_ep *ep, const struct verbs_offer *own, const struct verbs_offer *peer, const struct verbs_choice *c)
+{
+	const struct verbs_port *port = &own->port[c->own_port];
+	const struct verbs_gid *gid = &port->gid[c->own_gid];
+	struct verbs_plane *p = ep->t->plane[port->dev];
+	ep->remote = peer->port[c->peer_port];
+	memcpy(ep->remote_gid, ep->remote.gid[c->peer_gid].raw, 16);
+	ep->peer_nonce = peer->nonce;
+	ep->p = p;
+	ep->own_port = port->port;
+	ep->own_gid_index = gid->index;
+	ep->mtu = RPWI_MIN(port->mtu, ep->remote.mtu);
+	ep->sq.qp = ep->made[p->index];
+	ep->made[p->index] = NULL;
+	made_free(ep);
+	p->eps++;
+	rpwi_list_add_tail(&ep->t->all, &ep->in_all);
+	ep->window = ep->granted = VERBS_WINDOW_IDLE;
+	ep->peer_granted = peer->window;
+	path_text(ep, port, gid);
+	if (rpwi_verbs_map_add(p, &ep->sq))
+		return rpwi_fail(RPW_ERR_NO_MEMORY, "no memory for one more endpoint");
+	rpwi_verbs_rx_fill(p);
+	if (ep->same_host)
+		ep->peer = rpwi_verbs_peer_get(ep->t, ep->peer_pid);
+	return rpwi_verbs_qp_connect(ep, ep->sq.qp, ep->psn[p->index], ep->remote.qpn, ep->remote.psn);
+}
+
+int rpwi_verbs_ep_start(struct tran_ep *base, const uint8_t *handle, size_t len, unsigned timeout_ms)
+{
+	struct verbs_ep *ep = verbs_ep_of(base);
+	struct verbs_offer own, peer;
+	struct verbs_choice choice;
+	if (ep->state != VERBS_EP_MADE)
+		return -EALREADY;
+	int rc = rpwi_verbs_offer_read(&peer, handle, len);
+	if (rc)
+		return rc;
+	offer_fill(ep, &own);
+	ep->state = VERBS_EP_STARTING;
+	int status = rpwi_verbs_choose(&own, &peer, ep->active, ep->same_host, &choice) ? take(ep, &own, &peer, &choice) : no_pair(&own, &peer);
+	if (status) {
+		rpwi_verbs_ep_fail(ep, status, "%s", rpwi_fail_text());
+		return 0;
+	}
+	ep->deadline_ns = rpwi_now_ns() + timeout_ms * RPWI_NS_PER_MS;
+	rpwi_list_add_tail(&ep->t->starting, &ep->in_starting);
+	/* The peer may not be there yet: then this one waits to be repeated, and the peer's own, which finds us, brings the peer's next one at once (a gap: NAK). */
+	rpwi_verbs_control(ep, VERBS_FRAME_HELLO);
+	return 0;
+}
+
+void rpwi_verbs_ep_up(struct verbs_ep *ep)
+{
+	ep->state = VERBS_EP_UP;
+	rpwi_list_del(&ep->in_starting);
+	rpwi_debug("verbs: %s to QPN 0x%06x is up", ep->base.path, ep->remote.qpn);
+	ep->t->base.up->ready(ep->base.user, RPW_OK, "");
+}
+
+/* ---- the end ---- */
+
+void rpwi_verbs_ep_fail(struct verbs_ep *ep, int status, const char *fmt, ...)
+{
+	char why[400];
+	enum verbs_ep_state was = ep->state;
+	va_list args;
+	if (was == VERBS_EP_FAILED)
+		return;
+	va_start(args, fmt);
+	vsnprintf(why, sizeof(why), fmt, args);
+	va_end(args);
+	ep->state = VERBS_EP_FAILED;
+	rpwi_debug("verbs: %s: %s", ep->base.path, why);
+	if (was == VERBS_EP_CLOSING)
+		return; /* nobody wants to know; it is freed by the next progress */
+	rpwi_list_del(&ep->in_starting);
+	rpwi_list_del(&ep->in_todo);
+	/* What is posted comes back, and the peer's requests are not answered any more; one who said good-bye still waits for the answer to that. */
+	if (ep->sq.qp && !ep->bye_heard)
+		ep->p->v->ibv_modify_qp(ep->sq.qp, &(struct ibv_qp_attr){.qp_state = IBV_QPS_ERR}, IBV_QP_STATE);
+	rpwi_fail(status, "verbs: %s", why);
+	if (was == VERBS_EP_UP)
+		ep->t->base.up->failed(ep->base.user, status, why);
+	else
+		ep->t->base.up->ready(ep->base.user, status, why);
+}
+
+/* What a completion's status means for people; for the peer's side, what it refused. */
+static const struct {
+	enum ibv_wc_status status;
+	int rpw;
+	const char *text;
+} meanings[] = {
+	{IBV_WC_LOC_LEN_ERR, RPW_ERR_PROTOCOL, "the peer sent a frame that is longer than the receive's buffer"},
+	{IBV_WC_LOC_QP_OP_ERR, RPW_ERR_SYSTEM, "the device found a work request of this side inconsistent"},
+	{IBV_WC_LOC_PROT_ERR, RPW_ERR_ACCESS, "a local buffer is not accessible any more: was it unmapped or released before its operation was done?"},
+	{IBV_WC_WR_FLUSH_ERR, RPW_ERR_SYSTEM, "the queue pair was taken to the error state"},
+	{IBV_WC_BAD_RESP_ERR, RPW_ERR_PROTOCOL, "the peer's device answered what was not asked"},
+	{IBV_WC_LOC_ACCESS_ERR, RPW_ERR_ACCESS, "the peer asked for memory that is not open to it"},
+	{IBV_WC_REM_INV_REQ_ERR, RPW_ERR_PROTOCOL, "the peer's device refused a request as invalid"},
+	{IBV_WC_REM_ACCESS_ERR, RPW_ERR_ACCESS, "the peer's device refused the access: outside of what the peer registered, or the memory was released"},
+	{IBV_WC_REM_OP_ERR, RPW_ERR_ACCESS, "the peer's device could not carry it out: was the memory unmapped there?"},
+	{IBV_WC_RNR_RETRY_EXC_ERR, RPW_ERR_UNREACHABLE, "the peer had no receive for too long: its process makes no progress"},
+	{IBV_WC_FATAL_ERR, RPW_ERR_SYSTEM, "the device failed"},
+};
+
+static void fail_retries(struct verbs_ep *ep, const char *what)
+{
+	char to[VERBS_GID_TEXT];
+	bool ended = ep->peer && rpwi_verbs_peer_ended(ep->peer);
+	rpwi_verbs_ep_fail(ep, ended ? RPW_ERR_PEER_GONE : RPW_ERR_UNREACHABLE,
+		"%s from QPN 0x%06x (%s) to QPN 0x%06x (%s, GID %s) was acknowledged by nobody: %s", what, ep->sq.qp->qp_num, ep->base.path, ep->remote.qpn,
+		ep->remote.name, rpwi_verbs_gid_text(ep->remote_gid, to, sizeof(to)),
+		ended ? "the peer's process has ended"
+		      : "the peer's process ended or is stopped, its interface is down, or UDP port 4791 is blocked on the way");
+}
+
+void rpwi_verbs_ep_fail_wc(struct verbs_ep *ep, const struct ibv_wc *wc, const char *what)
+{
+	if (wc->status == IBV_WC_RETRY_EXC_ERR || wc->status == IBV_WC_RESP_TIMEOUT_ERR) {
+		fail_retries(ep, what);
+		return;
+	}
+	const char *text = "see the peer's log";
+	int status = RPW_ERR_SYSTEM;
+	for (size_t i = 0; i < RPWI_ARRAY_LEN(meanings); i++)
+		if (meanings[i].status == wc->status) {
+			text = meanings[i].text;
+			status = meanings[i].rpw;
+		}
+	rpwi_verbs_ep_fail(
+		ep, status, "%s on %s failed (%s, vendor 0x%x): %s", what, ep->base.path, ep->p->v->ibv_wc_status_str(wc->status), wc->vendor_err, text);
+}
+
+static bool wc_is_recv(const struct ibv_wc *wc) { return !(wc->wr_id & 1); }
+
+/* Completions of a QP number that may be used again soon: the receives among them give their buffer back. */
+static void wcs_forget(struct verbs_plane *p, struct ibv_wc *wc, int n, uint32_t qpn)
+{
+	for (int i = 0; i < n; i++) {
+		if (wc[i].qp_num != qpn || !wc[i].wr_id)
+			continue;
+		if (wc_is_recv(&wc[i])) {
+			struct verbs_slot *s = (struct verbs_slot *)(uintptr_t)wc[i].wr_id;
+			s->next = p->repost;
+			p->repost = s;
+			p->rx_posted--;
+		}
+		wc[i].wr_id = 0;
+	}
+}
+
+void rpwi_verbs_sq_free(struct verbs_ep *ep, struct verbs_sq *q)
+{
+	struct verbs_plane *p = ep->p;
+	uint32_t qpn = q->qp->qp_num;
+	/* Unknown from here on: what is polled of it later is dropped, and its receives are posted again. */
+	if (q->mapped)
+		rpwi_verbs_map_del(p, q);
+	p->v->ibv_modify_qp(q->qp, &(struct ibv_qp_attr){.qp_state = IBV_QPS_ERR}, IBV_QP_STATE);
+	qp_free(p, q->qp);
+	wcs_forget(p, p->wc + p->wc_at, p->wc_count - p->wc_at, qpn);
+	for (; q->head != q->tail; q->head++)
+		if (q->sqe[q->head % VERBS_SQ_DEPTH].kind == VERBS_SQE_SLOT)
+			verbs_slot_put(&p->tx, q->sqe[q->head % VERBS_SQ_DEPTH].p);
+	q->qp = NULL;
+	q->mapped = false;
+	q->unsignalled = 0;
+}
+
+void rpwi_verbs_ep_free(struct verbs_ep *ep)
+{
+	struct verbs_plane *p = ep->p;
+	rpwi_list_del(&ep->in_all);
+	rpwi_list_del(&ep->in_starting);
+	rpwi_list_del(&ep->in_todo);
+	made_free(ep);
+	if (p) {
+		rpwi_verbs_lane_free(ep);
+		rpwi_verbs_ops_drop(ep);
+		rpwi_verbs_peer_put(ep->t, ep->peer);
+		rpwi_verbs_sq_free(ep, &ep->sq);
+		p->eps--;
+		p->rx_busy -= ep->window - VERBS_WINDOW_IDLE;
+		rpwi_verbs_events_drain(p);
+	}
+	free(ep);
+}
+
+void rpwi_verbs_ep_close(struct tran_ep *base)
+{
+	struct verbs_ep *ep = verbs_ep_of(base);
+	if (ep->state == VERBS_EP_STARTING)
+		rpwi_verbs_control(ep, VERBS_FRAME_BYE);
+	if (ep->state != VERBS_EP_UP) {
+		rpwi_verbs_ep_free(ep);
+		return;
+	}
+	/* Operations on memory end now. Frames that were taken are still delivered, and then the good-bye. */
+	ep->state = VERBS_EP_CLOSING;
+	rpwi_list_del(&ep->in_todo);
+	rpwi_verbs_lane_free(ep);
+	rpwi_verbs_ops_drop(ep);
+	ep->bye_said = rpwi_verbs_control(ep, VERBS_FRAME_BYE);
+	ep->deadline_ns = rpwi_now_ns() + VERBS_LINGER_MS * RPWI_NS_PER_MS;
+	rpwi_list_add_tail(&ep->t->lingering, &ep->in_starting);
+}

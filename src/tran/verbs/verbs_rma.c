@@ -1,0 +1,490 @@
+/* verbs_rma.c - registered memory, and operations on the peer's: RDMA READ and WRITE, atomics, flush.
+ *
+ * A description of memory has its address, length, rights, the nonce of the process's context and a key for each device: the endpoint's is taken. What lies outside is refused here and,
+ * since a description can be forged or out of date, by the peer's device; then the lane is broken, and made anew (verbs_lane.c).
+ *
+ * Local memory needs a key, too. Short transfers go through a buffer of ours. For longer ones a registration that the program holds (mem_add) is used where it covers the buffer; else
+ * the buffer is registered for this one operation. Keeping such registrations would be wrong on a NIC: the program may unmap the pages without telling us, and the device would go on
+ * writing into the old ones.
+ *
+ * flush is a READ of no bytes: the peer's device answers requests in order, so its answer says that all before it have taken effect.
+ */
+#include "tran/verbs/verbs_priv.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <sys/mman.h>
+
+enum { DESC_VERSION = 1, DESC_HEAD = 28, DESC_CHECK_AT = 24, DESC_KEY = 5, MEMS_LOOKED_AT = 16 };
+_Static_assert(DESC_HEAD + DESC_KEY * VERBS_PLANES_MAX < TRAN_DESC_MAX, "a key for each device");
+
+struct verbs_mem {
+	struct tran_mem base;
+	struct rpwi_list link;
+	struct ibv_mr *mr[VERBS_PLANES_MAX];
+	bool ours; /* its pages, too */
+};
+
+enum op_kind { OP_GET, OP_PUT, OP_ADD, OP_SWAP, OP_FLUSH };
+struct verbs_op {
+	struct rpwi_list link;
+	enum op_kind kind;
+	void *cookie;
+	uint8_t *local;
+	uint64_t remote, len, posted;
+	uint32_t rkey, lkey;
+	struct ibv_mr *mr; /* of this operation only */
+	struct verbs_slot *slot;
+	unsigned out; /* work requests under way */
+	uint64_t operand, compare, *before;
+	uint64_t changes; /* of a flush: what it covers */
+};
+
+static void put_le64(uint8_t *p, uint64_t v) { memcpy(p, &v, 8); }
+static uint64_t get_le64(const uint8_t *p)
+{
+	uint64_t v;
+	memcpy(&v, p, 8);
+	return v;
+}
+
+/* ---- registered memory ---- */
+
+/* Of all but itself. */
+static uint32_t desc_check_sum(const struct tran_desc *desc)
+{
+	return rpwi_verbs_check(desc->bytes, DESC_CHECK_AT) ^ rpwi_verbs_check(desc->bytes + DESC_HEAD, desc->len - DESC_HEAD) * 3;
+}
+
+static void desc_write(struct verbs *t, struct verbs_mem *m)
+{
+	uint8_t *d = m->base.desc.bytes, *key = d + DESC_HEAD;
+	d[0] = DESC_VERSION;
+	d[2] = (uint8_t)m->base.access;
+	rpwi_put_le32(d + 4, t->nonce);
+	put_le64(d + 8, (uintptr_t)m->base.addr);
+	put_le64(d + 16, m->base.len);
+	for (unsigned i = 0; i < t->planes; i++) {
+		if (!m->mr[i])
+			continue;
+		key[0] = (uint8_t)i;
+		rpwi_put_le32(key + 1, m->mr[i]->rkey);
+		key += DESC_KEY;
+		d[1]++;
+	}
+	m->base.desc.len = (uint8_t)(key - d);
+	rpwi_put_le32(d + DESC_CHECK_AT, desc_check_sum(&m->base.desc));
+}
+
+static int access_flags(unsigned access, bool atomics)
+{
+	int flags = access & TRAN_READ ? IBV_ACCESS_REMOTE_READ : 0;
+	if (access & TRAN_WRITE)
+		flags |= IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE;
+	if (access & TRAN_ATOMIC)
+		flags |= IBV_ACCESS_LOCAL_WRITE | (atomics ? IBV_ACCESS_REMOTE_ATOMIC : 0);
+	return flags;
+}
+
+int rpwi_verbs_mem_add(struct tran *base, void *addr, size_t len, unsigned access, struct tran_mem **out)
+{
+	struct verbs *t = verbs_of(base);
+	bool any = !len; /* of nothing there is no key, and none is needed */
+	int rc = t->planes ? 0 : rpwi_verbs_planes_open(t);
+	if (rc)
+		return rc;
+	struct verbs_mem *m = calloc(1, sizeof(*m));
+	if (!m)
+		return -ENOMEM;
+	if (!addr && len) {
+		addr = mmap(NULL, len, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+		if (addr == MAP_FAILED) {
+			free(m);
+			return -ENOMEM;
+		}
+		m->ours = true;
+	}
+	m->base = (struct tran_mem){.addr = addr, .len = len, .access = access};
+	rc = -ENOMEM;
+	for (unsigned i = 0; len && i < t->planes; i++) {
+		struct verbs_plane *p = t->plane[i];
+		m->mr[i] = p->v->ibv_reg_mr(p->pd, addr, len, access_flags(access, p->atomics));
+		any |= m->mr[i] != NULL;
+		if (!m->mr[i]) {
+			rc = -errno;
+			rpwi_fail(RPW_ERR_SYSTEM,
+				"verbs: %zu bytes at %p cannot be registered with %s: %s; is all of it mapped, and the limit of locked memory (ulimit -l) high "
+				"enough?",
+				len, addr, p->name, strerror(errno));
+		}
+	}
+	if (!any) {
+		if (m->ours)
+			munmap(addr, len);
+		free(m);
+		return rc;
+	}
+	desc_write(t, m);
+	rpwi_list_add_tail(&t->mems, &m->link);
+	*out = &m->base;
+	return 0;
+}
+
+void rpwi_verbs_mem_del(struct tran *base, struct tran_mem *mem)
+{
+	struct verbs *t = verbs_of(base);
+	struct verbs_mem *m = RPWI_CONTAINER_OF(mem, struct verbs_mem, base);
+	for (unsigned i = 0; i < t->planes; i++)
+		if (m->mr[i])
+			t->plane[i]->v->ibv_dereg_mr(m->mr[i]);
+	rpwi_list_del(&m->link);
+	if (m->ours)
+		munmap(m->base.addr, m->base.len);
+	free(m);
+}
+
+/* The key of a registration that the program holds; those used last are in front. */
+static bool held_lkey(struct verbs_plane *p, const uint8_t *addr, uint64_t len, bool write, uint32_t *lkey)
+{
+	struct verbs *t = p->t;
+	unsigned looked = 0;
+	for (struct rpwi_list *at = t->mems.next; at != &t->mems && looked < MEMS_LOOKED_AT; at = at->next, looked++) {
+		struct verbs_mem *m = RPWI_CONTAINER_OF(at, struct verbs_mem, link);
+		uint64_t offset = (uint64_t)(uintptr_t)addr - (uint64_t)(uintptr_t)m->base.addr;
+		if ((uintptr_t)addr < (uintptr_t)m->base.addr || len > m->base.len || offset > m->base.len - len || !m->mr[p->index])
+			continue;
+		if (write && !(m->base.access & (TRAN_WRITE | TRAN_ATOMIC)))
+			continue;
+		*lkey = m->mr[p->index]->lkey;
+		rpwi_list_del(&m->link);
+		rpwi_list_add_tail(t->mems.next, &m->link); /* before the first one: in front */
+		return true;
+	}
+	return false;
+}
+
+/* ---- operations: life ---- */
+
+static struct verbs_op *op_new(struct verbs_ep *ep, enum op_kind kind, void *cookie)
+{
+	struct verbs *t = ep->t;
+	struct verbs_op *op = t->free_ops;
+	if (op) {
+		t->free_ops = (struct verbs_op *)(void *)op->link.next;
+		t->free_op_count--;
+	} else if (!(op = malloc(sizeof(*op)))) {
+		return NULL;
+	}
+	*op = (struct verbs_op){.kind = kind, .cookie = cookie};
+	rpwi_list_add_tail(&ep->ops, &op->link);
+	ep->op_count++;
+	return op;
+}
+
+static void op_free(struct verbs_ep *ep, struct verbs_op *op)
+{
+	struct verbs *t = ep->t;
+	rpwi_list_del(&op->link);
+	ep->op_count--;
+	if (op->mr)
+		ep->p->v->ibv_dereg_mr(op->mr);
+	if (op->slot)
+		verbs_slot_put(&ep->p->tx, op->slot);
+	if (t->free_op_count >= VERBS_OPS_KEPT) {
+		free(op);
+		return;
+	}
+	op->link.next = (struct rpwi_list *)(void *)t->free_ops;
+	t->free_ops = op;
+	t->free_op_count++;
+}
+
+void rpwi_verbs_ops_free(struct verbs *t)
+{
+	while (t->free_ops) {
+		struct verbs_op *op = t->free_ops;
+		t->free_ops = (struct verbs_op *)(void *)op->link.next;
+		free(op);
+	}
+}
+
+void rpwi_verbs_ops_drop(struct verbs_ep *ep)
+{
+	struct rpwi_list *lists[] = {&ep->ops, &ep->inflight};
+	for (size_t i = 0; i < RPWI_ARRAY_LEN(lists); i++)
+		while (!rpwi_list_empty(lists[i]))
+			op_free(ep, RPWI_CONTAINER_OF(lists[i]->next, struct verbs_op, link));
+}
+
+static void op_done(struct verbs_ep *ep, struct verbs_op *op, int status)
+{
+	void *cookie = op->cookie;
+	if (status == RPW_OK && op->slot && op->kind == OP_GET)
+		memcpy(op->local, op->slot->buf, op->len);
+	if (status == RPW_OK && op->before)
+		memcpy(op->before, op->slot->buf, 8);
+	if (status == RPW_OK && op->kind == OP_FLUSH)
+		ep->flushed = op->changes;
+	op_free(ep, op);
+	ep->t->base.up->done(ep->base.user, cookie, status);
+}
+
+void rpwi_verbs_op_retired(struct verbs_ep *ep, struct verbs_op *op, int status)
+{
+	op->out--;
+	if (status != RPW_OK)
+		op->out = 0;
+	if (status != RPW_OK || (!op->out && op->posted == op->len))
+		op_done(ep, op, status);
+}
+
+bool rpwi_verbs_ops_again(struct verbs_ep *ep, bool certain)
+{
+	struct verbs_op *op = rpwi_list_empty(&ep->ops) ? NULL : RPWI_CONTAINER_OF(ep->ops.next, struct verbs_op, link);
+	if (op)
+		op->posted = op->out = 0; /* the first may have been posted in part */
+	while (!rpwi_list_empty(&ep->inflight)) {
+		op = RPWI_CONTAINER_OF(ep->inflight.prev, struct verbs_op, link);
+		if (!certain && (op->kind == OP_ADD || op->kind == OP_SWAP)) {
+			rpwi_verbs_ep_fail(ep, RPW_ERR_SYSTEM,
+				"the peer broke the queue pair with an access that was refused, and whether an atomic operation of ours took effect is not "
+				"known");
+			return false;
+		}
+		op->posted = op->out = 0;
+		rpwi_list_del(&op->link);
+		rpwi_list_add_tail(ep->ops.next, &op->link); /* before the first one */
+	}
+	return true;
+}
+
+/* ---- operations: posting ---- */
+
+/* Where the device finds or puts our bytes. 0, or an enum rpw_status; VERBS_COPY_MAX decides between copying and registering. */
+static int op_local(struct verbs_ep *ep, struct verbs_op *op)
+{
+	struct verbs_plane *p = ep->p;
+	bool is_get = op->kind == OP_GET;
+	if (op->slot || op->mr || op->lkey || (op->kind == OP_PUT && op->len <= p->inline_max))
+		return RPW_OK;
+	if (op->len <= VERBS_COPY_MAX && (op->slot = rpwi_verbs_slot_get(p, &p->tx, VERBS_TX_SLOTS_MAX))) {
+		if (op->kind == OP_PUT)
+			memcpy(op->slot->buf, op->local, op->len);
+		op->lkey = op->slot->lkey;
+		return RPW_OK;
+	}
+	if (held_lkey(p, op->local, op->len, is_get, &op->lkey))
+		return RPW_OK;
+	op->mr = p->v->ibv_reg_mr(p->pd, op->local, op->len, is_get ? IBV_ACCESS_LOCAL_WRITE : 0);
+	if (!op->mr)
+		return rpwi_fail(errno == EFAULT || errno == EACCES ? RPW_ERR_ACCESS : RPW_ERR_NO_MEMORY,
+			"verbs: the buffer of %llu bytes cannot be registered with %s: %s; is all of it mapped, and the limit of locked memory (ulimit -l) "
+			"high enough?",
+			(unsigned long long)op->len, p->name, strerror(errno));
+	op->lkey = op->mr->lkey;
+	return RPW_OK;
+}
+
+static int post_transfer(struct verbs_ep *ep, struct verbs_op *op)
+{
+	uint64_t n = RPWI_MIN(op->len - op->posted, op->kind == OP_GET ? (uint64_t)VERBS_GET_PIECE : (uint64_t)VERBS_PUT_PIECE);
+	struct verbs_lane *l = ep->lane;
+	if (op->kind == OP_GET && l->reading + n > VERBS_READING_MAX)
+		return -EAGAIN; /* until one of those is done */
+	bool inlined = op->kind == OP_PUT && op->len <= ep->p->inline_max;
+	struct ibv_sge sge = {.addr = (uintptr_t)(op->slot ? op->slot->buf : op->local) + op->posted, .length = (uint32_t)n, .lkey = op->lkey};
+	struct ibv_send_wr wr = {.sg_list = &sge,
+		.num_sge = 1,
+		.opcode = op->kind == OP_GET ? IBV_WR_RDMA_READ : IBV_WR_RDMA_WRITE,
+		.send_flags = inlined ? IBV_SEND_INLINE : 0,
+		.wr.rdma = {.remote_addr = op->remote + op->posted, .rkey = op->rkey}};
+	int rc = rpwi_verbs_post(&l->sq, &wr, VERBS_SQE_OP, op);
+	if (rc)
+		return rc;
+	op->posted += n;
+	if (op->kind == OP_GET) {
+		l->sq.sqe[(l->sq.tail - 1) % VERBS_SQ_DEPTH].reading = (uint32_t)n;
+		l->reading += (uint32_t)n;
+	}
+	return 0;
+}
+
+static int post_atomic(struct verbs_ep *ep, struct verbs_op *op)
+{
+	struct ibv_sge sge = {.addr = (uintptr_t)op->slot->buf, .length = 8, .lkey = op->slot->lkey};
+	struct ibv_send_wr wr = {.sg_list = &sge,
+		.num_sge = 1,
+		.opcode = op->kind == OP_ADD ? IBV_WR_ATOMIC_FETCH_AND_ADD : IBV_WR_ATOMIC_CMP_AND_SWP,
+		.wr.atomic = {.remote_addr = op->remote,
+			.compare_add = op->kind == OP_ADD ? op->operand : op->compare,
+			.swap = op->kind == OP_ADD ? 0 : op->operand,
+			.rkey = op->rkey}};
+	int rc = rpwi_verbs_post(&ep->lane->sq, &wr, VERBS_SQE_OP, op);
+	op->posted += rc ? 0 : 8;
+	return rc;
+}
+
+static int post_flush(struct verbs_ep *ep, struct verbs_op *op)
+{
+	struct ibv_send_wr wr = {.opcode = IBV_WR_RDMA_READ};
+	return rpwi_verbs_post(&ep->lane->sq, &wr, VERBS_SQE_OP, op);
+}
+
+/* One work request. 0; -EAGAIN; another -errno: the device refuses it. */
+static int op_post(struct verbs_ep *ep, struct verbs_op *op)
+{
+	if (op->kind == OP_FLUSH)
+		return post_flush(ep, op);
+	if (op->kind == OP_GET || op->kind == OP_PUT)
+		return post_transfer(ep, op);
+	if (!op->slot && !(op->slot = rpwi_verbs_slot_get(ep->p, &ep->p->tx, VERBS_TX_SLOTS_MAX))) {
+		verbs_todo(ep);
+		return -EAGAIN;
+	}
+	return post_atomic(ep, op);
+}
+
+void rpwi_verbs_ops_pump(struct verbs_ep *ep)
+{
+	while (ep->state == VERBS_EP_UP && !rpwi_list_empty(&ep->ops) && rpwi_verbs_lane_ready(ep) && verbs_sq_room(&ep->lane->sq)) {
+		struct verbs_op *op = RPWI_CONTAINER_OF(ep->ops.next, struct verbs_op, link);
+		int status = op->kind == OP_GET || op->kind == OP_PUT ? op_local(ep, op) : RPW_OK;
+		if (status) {
+			op_done(ep, op, status);
+			continue;
+		}
+		int rc = op_post(ep, op);
+		if (rc == -EAGAIN)
+			return;
+		if (rc) {
+			rpwi_verbs_ep_fail(ep, RPW_ERR_SYSTEM, "the device takes no work request: %s", strerror(-rc));
+			return;
+		}
+		op->out++;
+		if (op->posted == op->len) {
+			rpwi_list_del(&op->link);
+			rpwi_list_add_tail(&ep->inflight, &op->link);
+		}
+	}
+}
+
+/* ---- what msg asks for ---- */
+
+static int refuse(struct verbs_ep *ep, void *cookie, const char *what)
+{
+	int status = rpwi_fail(RPW_ERR_ACCESS, "verbs: %s", what);
+	ep->t->base.up->done(ep->base.user, cookie, status);
+	return 0;
+}
+
+/* NULL, or why not. */
+static const char *desc_check(
+	const struct verbs_ep *ep, const struct tran_desc *desc, unsigned access, uint64_t offset, uint64_t len, uint64_t *addr, uint32_t *rkey)
+{
+	const uint8_t *d = desc->bytes, *key = d + DESC_HEAD;
+	if (desc->len < DESC_HEAD || desc->len > sizeof(desc->bytes) || d[0] != DESC_VERSION || desc->len != DESC_HEAD + d[1] * DESC_KEY ||
+		desc_check_sum(desc) != rpwi_get_le32(d + DESC_CHECK_AT))
+		return "the description of the remote memory is garbled";
+	if (rpwi_get_le32(d + 4) != ep->peer_nonce)
+		return "the remote memory is not this peer's";
+	if ((d[2] & access) != access)
+		return "the peer's registration does not give the right to do that";
+	uint64_t size = get_le64(d + 16);
+	if (len > size || offset > size - len)
+		return "outside of the memory that the peer registered";
+	*addr = get_le64(d + 8) + offset;
+	for (unsigned i = 0; i < d[1]; i++, key += DESC_KEY)
+		if (key[0] == ep->remote.dev) {
+			*rkey = rpwi_get_le32(key + 1);
+			return NULL;
+		}
+	return len ? "the peer could not register that memory with the device of this endpoint" : NULL;
+}
+
+/* 0: an operation may be queued. */
+static int admit(struct verbs_ep *ep)
+{
+	if (ep->state != VERBS_EP_UP)
+		return -ENOTCONN;
+	if (ep->op_count < VERBS_OPS_MAX)
+		return 0;
+	ep->want_room = true;
+	return -EAGAIN;
+}
+
+int rpwi_verbs_rma(struct tran_ep *base, bool is_put, const struct tran_desc *remote, uint64_t offset, void *local, size_t len, void *cookie)
+{
+	struct verbs_ep *ep = verbs_ep_of(base);
+	uint64_t addr = 0;
+	uint32_t rkey = 0;
+	int rc = admit(ep);
+	if (rc)
+		return rc;
+	const char *why = desc_check(ep, remote, is_put ? TRAN_WRITE : TRAN_READ, offset, len, &addr, &rkey);
+	if (why)
+		return refuse(ep, cookie, why);
+	if (!len) {
+		ep->t->base.up->done(ep->base.user, cookie, RPW_OK);
+		return 0;
+	}
+	struct verbs_op *op = op_new(ep, is_put ? OP_PUT : OP_GET, cookie);
+	if (!op)
+		return -ENOMEM;
+	op->local = local;
+	op->remote = addr;
+	op->rkey = rkey;
+	op->len = len;
+	ep->changes += is_put;
+	rpwi_verbs_ops_pump(ep);
+	return 0;
+}
+
+int rpwi_verbs_atomic(struct tran_ep *base, enum tran_atomic kind, const struct tran_desc *remote, uint64_t offset, uint64_t operand, uint64_t compare,
+	uint64_t *before, void *cookie)
+{
+	struct verbs_ep *ep = verbs_ep_of(base);
+	uint64_t addr = 0;
+	uint32_t rkey = 0;
+	int rc = admit(ep);
+	if (rc)
+		return rc;
+	if (!ep->p->atomics || !ep->remote.atomics) {
+		rpwi_fail(RPW_ERR_NOT_SUPPORTED, "verbs: the device %s has no atomic operations", ep->p->atomics ? ep->remote.name : ep->p->name);
+		return -EOPNOTSUPP;
+	}
+	const char *why = desc_check(ep, remote, TRAN_ATOMIC, offset, 8, &addr, &rkey);
+	if (!why && addr & 7)
+		why = "atomic operations need an address that is a multiple of 8";
+	if (why)
+		return refuse(ep, cookie, why);
+	struct verbs_op *op = op_new(ep, kind == TRAN_FETCH_ADD ? OP_ADD : OP_SWAP, cookie);
+	if (!op)
+		return -ENOMEM;
+	op->remote = addr;
+	op->rkey = rkey;
+	op->len = 8;
+	op->operand = operand;
+	op->compare = compare;
+	op->before = before;
+	ep->changes++;
+	rpwi_verbs_ops_pump(ep);
+	return 0;
+}
+
+int rpwi_verbs_flush(struct tran_ep *base, void *cookie)
+{
+	struct verbs_ep *ep = verbs_ep_of(base);
+	int rc = admit(ep);
+	if (rc)
+		return rc;
+	if (ep->flushed == ep->changes) {
+		ep->t->base.up->done(ep->base.user, cookie, RPW_OK);
+		return 0;
+	}
+	struct verbs_op *op = op_new(ep, OP_FLUSH, cookie);
+	if (!op)
+		return -ENOMEM;
+	op->changes = ep->changes;
+	rpwi_verbs_ops_pump(ep);
+	return 0;
+}

@@ -1,0 +1,127 @@
+/* verbs_table.c - finding the two libraries. A library that was opened stays open: its devices have threads and handlers of their own. */
+#include "tran/verbs/verbs_table.h"
+
+#include <dlfcn.h>
+#include <errno.h>
+#include <limits.h>
+#include <pthread.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+enum need { NEEDED, OPTIONAL };
+
+static const struct {
+	const char *name;
+	enum need need;
+	size_t slot;
+} calls[] = {
+#define X(n, need) {#n, need, offsetof(struct verbs_table, n)},
+	VERBS_CALLS(X)
+#undef X
+};
+
+static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+static struct verbs_table tables[VERBS_SOURCES];
+static bool loaded[VERBS_SOURCES];
+
+/* The structs of verbs.h are those of IBVERBS_1.1; 1.0 has calls of the same name for older ones. The software device's calls carry no version. */
+static void *symbol(void *library, const char *name)
+{
+	void *p = dlvsym(library, name, "IBVERBS_1.1");
+	return p ? p : dlsym(library, name);
+}
+
+static bool fill(struct verbs_table *v, void *library, const char *source, char *why, size_t why_len)
+{
+	struct verbs_table t = {.source = source, .library = library};
+	for (size_t i = 0; i < RPWI_ARRAY_LEN(calls); i++) {
+		void *p = symbol(library, calls[i].name);
+		if (!p && calls[i].need == NEEDED) {
+			snprintf(why, why_len, "%s has no %s: it is older than what is needed (rdma-core 15)", source, calls[i].name);
+			return false;
+		}
+		memcpy((char *)&t + calls[i].slot, &p, sizeof(p));
+	}
+	*v = t;
+	return true;
+}
+
+static const char *env_library(void)
+{
+	const char *v = getenv("ROPEWAY_VERBS_LIB");
+	return v && *v ? v : NULL;
+}
+
+/* Beside the object that this code is in: libropeway.so, or a program. */
+static void *open_beside(const char *name)
+{
+	char path[PATH_MAX];
+	Dl_info info;
+	if (!dladdr((void *)rpwi_verbs_table, &info) || !info.dli_fname)
+		return NULL;
+	const char *slash = strrchr(info.dli_fname, '/');
+	int dir = slash ? (int)(slash - info.dli_fname) : 0;
+	if (!slash || snprintf(path, sizeof(path), "%.*s/%s", dir, info.dli_fname, name) >= (int)sizeof(path))
+		return NULL;
+	return dlopen(path, RTLD_NOW | RTLD_LOCAL);
+}
+
+static void *open_software(char *why, size_t why_len)
+{
+	static const char *const names[] = {"libropeway-verbs.so.0", "libropeway-verbs.so"};
+	void *library = NULL;
+	if (env_library()) {
+		library = dlopen(env_library(), RTLD_NOW | RTLD_LOCAL);
+		if (!library)
+			snprintf(why, why_len, "$ROPEWAY_VERBS_LIB cannot be loaded: %s", dlerror());
+		return library;
+	}
+	for (size_t i = 0; i < RPWI_ARRAY_LEN(names) && !library; i++)
+		library = open_beside(names[i]);
+	if (!library)
+		library = dlopen(names[0], RTLD_NOW | RTLD_LOCAL);
+	if (!library)
+		snprintf(why, why_len,
+			"there is no RDMA device (libibverbs shows none), and the software device cannot be loaded (%s): install libropeway-verbs.so.0, or set "
+			"ROPEWAY_VERBS_LIB",
+			dlerror());
+	return library;
+}
+
+static bool load(enum verbs_source source, char *why, size_t why_len)
+{
+	if (source == VERBS_SOFTWARE) {
+		void *library = open_software(why, why_len);
+		return library && fill(&tables[source], library, "libropeway-verbs.so", why, why_len);
+	}
+	void *library = dlopen("libibverbs.so.1", RTLD_NOW | RTLD_LOCAL);
+	if (!library) {
+		snprintf(why, why_len, "there is no libibverbs.so.1 here");
+		return false;
+	}
+	return fill(&tables[source], library, "libibverbs.so.1", why, why_len);
+}
+
+const struct verbs_table *rpwi_verbs_table(enum verbs_source source, char *why, size_t why_len)
+{
+	if (source == VERBS_REAL && env_library()) {
+		snprintf(why, why_len, "ROPEWAY_VERBS_LIB asks for the software device");
+		return NULL;
+	}
+	pthread_mutex_lock(&lock);
+	if (!loaded[source])
+		loaded[source] = load(source, why, why_len);
+	bool have = loaded[source];
+	pthread_mutex_unlock(&lock);
+	return have ? &tables[source] : NULL;
+}
+
+int rpwi_verbs_devices(const struct verbs_table *v)
+{
+	int n = 0;
+	struct ibv_device **list = v->ibv_get_device_list(&n);
+	if (!list)
+		return 0;
+	v->ibv_free_device_list(list);
+	return n;
+}

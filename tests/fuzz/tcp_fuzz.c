@@ -1,0 +1,295 @@
+/* tcp_fuzz.c - an endpoint of tran_tcp in the hands of its peer: the input is what the peer sends on one or two streams, raw or as headers with some sense (ids that were asked for, keys
+ * that are right), and what the program does meanwhile. Checked all along: each operation is told once, and its buffer not touched after (ASan); frames within bounds; memory
+ * around what was registered as it was; one failure at most, and nothing after it.
+ */
+#include "fuzz.h"
+
+#include <netinet/in.h>
+#include <stdlib.h>
+#include <sys/epoll.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include "tran/tcp/tcp_priv.h"
+
+enum { COMMANDS_MAX = 400, OPS_MAX = 64, REGION = 4096, GUARD = 64, LOCAL_MAX = 600 * 1024 };
+
+struct op {
+	bool posted, done;
+	uint8_t *local;
+	uint64_t before;
+};
+static struct fuzz_run {
+	struct fuzz_input in;
+	struct tran *t;
+	struct tran_ep *ep;
+	struct tran_mem *mem;
+	uint8_t *region; /* of the registered memory, with guards around it */
+	int peer[2];
+	bool failed;
+	unsigned ops;
+	struct op op[OPS_MAX];
+} run;
+
+static void on_ready(void *user, int status, const char *why) { fuzz_broken("ready, but it was up"); }
+static void on_frame(void *user, const void *head, size_t head_len, const void *body, size_t body_len)
+{
+	if (run.failed || !run.ep)
+		fuzz_broken("a frame after the end");
+	if (head_len > TRAN_HEAD_MAX || body_len > TCP_FRAME_MAX || (uintptr_t)head % 8)
+		fuzz_broken("a frame beyond its limits");
+	const volatile uint8_t *h = head, *b = body;
+	for (size_t i = 0; i < head_len; i++)
+		(void)h[i]; /* all of it can be read */
+	for (size_t i = 0; i < body_len; i += 61)
+		(void)b[i];
+	if (fuzz_u8(&run.in) < 32)
+		tran_tcp.send(run.ep, head, head_len, &(struct iovec){(void *)body, body_len}, 1, body_len);
+}
+static void on_room(void *user) {}
+static void on_done(void *user, void *cookie, int status)
+{
+	struct op *op = cookie;
+	if (run.failed || !op->posted || op->done)
+		fuzz_broken("an operation was told twice, or after the end");
+	if (status != RPW_OK && status != RPW_ERR_ACCESS)
+		fuzz_broken("a status that no peer can cause");
+	op->done = true;
+	free(op->local);
+	op->local = NULL;
+}
+static void on_failed(void *user, int status, const char *why)
+{
+	if (run.failed || status >= 0 || !why[0])
+		fuzz_broken("failed twice, or without a reason");
+	run.failed = true;
+}
+static const struct tran_up up = {on_ready, on_frame, on_room, on_done, on_failed};
+
+static void tcp_pair(int fd[2])
+{
+	static int listener = -1;
+	static struct sockaddr_in a = {.sin_family = AF_INET};
+	socklen_t len = sizeof a;
+	if (listener < 0) {
+		a.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+		listener = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+		if (bind(listener, (struct sockaddr *)&a, sizeof a) || listen(listener, 8) || getsockname(listener, (struct sockaddr *)&a, &len))
+			abort();
+	}
+	fd[0] = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+	if (connect(fd[0], (struct sockaddr *)&a, sizeof a) || (fd[1] = accept(listener, NULL, NULL)) < 0)
+		abort();
+	/* A reset leaves nothing in TIME_WAIT: thousands of these come a second. */
+	setsockopt(fd[1], SOL_SOCKET, SO_LINGER, &(struct linger){1, 0}, sizeof(struct linger));
+	tcp_stream_set_options(fd[0]);
+}
+
+static void mem_add(void)
+{
+	run.region = malloc(REGION + 2 * GUARD);
+	memset(run.region, 0xa5, REGION + 2 * GUARD);
+	if (tran_tcp.mem_add(run.t, run.region + GUARD, REGION, 1 + fuzz_u8(&run.in) % 7, &run.mem))
+		abort();
+}
+static void mem_del(void)
+{
+	for (int i = 0; i < GUARD; i++)
+		if (run.region[i] != 0xa5 || run.region[GUARD + REGION + i] != 0xa5)
+			fuzz_broken("bytes beside the registered memory were written");
+	tran_tcp.mem_del(run.t, run.mem);
+	free(run.region);
+}
+
+static void begin(void)
+{
+	struct tran_facts facts = {.transports = "tcp", .address = "127.0.0.1"};
+	uint8_t handle[TRAN_HANDLE_MAX];
+	size_t len;
+	bool active = fuzz_u8(&run.in) & 1;
+	if (tran_tcp.open(&up, &facts, &run.t) || tran_tcp.ep_make(run.t, &facts, active, &run, &run.ep, handle, &len))
+		abort();
+	struct tcp *t = tcp_of(run.t);
+	struct tcp_ep *ep = (struct tcp_ep *)run.ep;
+	t->streams_max = 2;
+	for (uint16_t i = 0; i < 2; i++) {
+		int fd[2];
+		tcp_pair(fd);
+		run.peer[i] = fd[1];
+		ep->stream[i] = tcp_stream_new(t, fd[0], TCP_UP, EPOLLIN);
+		ep->stream[i]->ep = ep;
+		ep->stream[i]->index = i;
+	}
+	ep->state = TCP_EP_UP;
+	ep->was_up = true;
+	mem_add();
+}
+
+static void say(unsigned stream, const void *p, size_t len)
+{
+	while (len) {
+		ssize_t r = send(run.peer[stream], p, len, MSG_DONTWAIT | MSG_NOSIGNAL);
+		if (r <= 0)
+			return;
+		p = (const char *)p + r;
+		len -= (size_t)r;
+	}
+}
+
+static uint32_t some_id(unsigned stream)
+{
+	struct tcp_ep *ep = (struct tcp_ep *)run.ep;
+	uint8_t n = fuzz_u8(&run.in);
+	struct tcp_stream *s = run.ep ? ep->stream[stream] : NULL;
+	return s && n < 240 ? s->chunk[n % TCP_WINDOW].id : n;
+}
+static uint32_t some_len(unsigned stream, uint32_t id)
+{
+	struct tcp_ep *ep = (struct tcp_ep *)run.ep;
+	uint8_t n = fuzz_u8(&run.in);
+	struct tcp_stream *s = run.ep ? ep->stream[stream] : NULL;
+	if (s && n < 160)
+		return s->chunk[id % TCP_WINDOW].len;
+	return n < 240 ? n : fuzz_u16(&run.in) * (uint32_t)n;
+}
+
+/* A header with what follows it, all of which may be wrong in one place. */
+static void say_sense(unsigned stream)
+{
+	static uint8_t bytes[TCP_HEADER_LEN + TCP_ATOMIC_LEN + LOCAL_MAX];
+	struct tcp_header h = {.kind = (uint8_t)(TCP_FRAME + fuzz_u8(&run.in) % 9)};
+	struct tcp_key key = {0};
+	bool frame = h.kind == TCP_FRAME, open = h.kind == TCP_OPEN;
+	tcp_get_desc(&run.mem->desc, &key);
+	h.id = frame || open ? 0 : some_id(stream);
+	h.head_len = frame ? fuzz_u8(&run.in) : 0;
+	if (h.kind == TCP_DONE)
+		h.answer = fuzz_u8(&run.in) % 16 == 0;
+	else
+		h.len = open ? 0 : h.kind == TCP_ADD || h.kind == TCP_SWAP ? 8 : some_len(stream, h.id);
+	tcp_put_header(bytes, &h);
+	size_t len = TCP_HEADER_LEN;
+	size_t more = h.kind == TCP_DATA ? h.len : tcp_more_len(&h);
+	if (h.kind == TCP_GET || h.kind == TCP_PUT || h.kind == TCP_ADD || h.kind == TCP_SWAP) {
+		uint8_t where = fuzz_u8(&run.in);
+		uint64_t offset = where < 128 ? where * 32u : where < 250 ? REGION - (where - 128u) : UINT64_MAX - where;
+		memset(bytes + len, where, TCP_ATOMIC_LEN);
+		tcp_put_target(bytes + len, &(struct tcp_target){.slot = key.slot, .key = key.key, .offset = offset});
+		if (h.kind == TCP_PUT)
+			more += h.len;
+	}
+	len += RPWI_MIN(more, sizeof bytes - len);
+	uint16_t change = fuzz_u16(&run.in);
+	if (change & 0x8000)
+		bytes[(change >> 3 & 0xfff) % RPWI_MIN(len, (size_t)64)] ^= (uint8_t)(1u << (change & 7));
+	say(stream, bytes, len);
+}
+
+static void post(void)
+{
+	uint8_t what = fuzz_u8(&run.in);
+	if (!run.ep || run.ops == OPS_MAX)
+		return;
+	struct op *op = &run.op[run.ops];
+	struct tran_desc d;
+	tcp_put_desc(&d, &(struct tcp_key){.slot = 1, .key = 2, .len = LOCAL_MAX});
+	size_t len = what & 0x40 ? fuzz_u8(&run.in) * 2300u : fuzz_u8(&run.in);
+	op->posted = true;
+	op->local = calloc(1, len + 1);
+	run.ops++;
+	int rc;
+	if (what % 8 == 0)
+		rc = tran_tcp.flush(run.ep, op);
+	else if (what % 8 == 1)
+		rc = tran_tcp.atomic(run.ep, what & 0x80 ? TRAN_FETCH_ADD : TRAN_COMPARE_SWAP, &d, len, 1, 2, &op->before, op);
+	else
+		rc = tran_tcp.rma(run.ep, what & 0x80, &d, 7, op->local, len, op);
+	if (rc && op->posted && !op->done) {
+		free(op->local);
+		op->local = NULL;
+		op->done = true;
+	}
+}
+
+static void drain(void)
+{
+	static uint8_t sink[1 << 16];
+	for (int i = 0; i < 2; i++)
+		while (recv(run.peer[i], sink, sizeof sink, MSG_DONTWAIT) > 0)
+			;
+}
+
+static void close_ep(void)
+{
+	if (!run.ep)
+		return;
+	tran_tcp.ep_close(run.ep);
+	run.ep = NULL;
+	for (unsigned i = 0; i < run.ops; i++)
+		free(run.op[i].local); /* nobody may touch them from now on */
+	run.ops = 0;
+}
+
+static void command(void)
+{
+	uint8_t raw[64], n;
+	uint8_t what = fuzz_u8(&run.in);
+	unsigned stream = what >> 7;
+	switch (what & 15) {
+	case 0:
+		n = fuzz_u8(&run.in) % sizeof raw;
+		for (unsigned i = 0; i < n; i++)
+			raw[i] = fuzz_u8(&run.in);
+		say(stream, raw, n);
+		break;
+	case 1 ... 5:
+		say_sense(stream);
+		break;
+	case 6:
+	case 7:
+		post();
+		break;
+	case 8:
+		mem_del();
+		mem_add();
+		break;
+	case 9:
+		drain();
+		break;
+	case 10:
+		if (run.ep)
+			tran_tcp.send(run.ep, raw, 0, &(struct iovec){run.region, REGION}, 1, REGION);
+		break;
+	case 11:
+		if (fuzz_u8(&run.in) < 16)
+			shutdown(run.peer[stream], SHUT_RDWR);
+		break;
+	case 12:
+		if (fuzz_u8(&run.in) < 16)
+			close_ep();
+		break;
+	default:
+		tran_tcp.progress(run.t);
+	}
+}
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t len)
+{
+	memset(&run, 0, sizeof run);
+	run.in = (struct fuzz_input){data, len};
+	begin();
+	for (unsigned i = 0; run.in.left && i < COMMANDS_MAX; i++)
+		command();
+	for (int i = 0; i < 4; i++) {
+		tran_tcp.progress(run.t);
+		drain();
+	}
+	close_ep();
+	mem_del();
+	for (int i = 0; i < 2; i++)
+		close(run.peer[i]);
+	for (int i = 0; i < 2; i++)
+		tran_tcp.progress(run.t);
+	tran_tcp.close(run.t);
+	return 0;
+}

@@ -1,0 +1,25 @@
+/* fake.h - a transport and a bootstrap in memory, for both sides of a connection in one thread: everything that a contract allows can be made to happen, by a seed. */
+#ifndef TESTS_MSG_FAKE_H
+#define TESTS_MSG_FAKE_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+struct fake_knobs {
+	uint64_t seed;
+	unsigned again_percent;  /* send, rma and flush say -EAGAIN */
+	unsigned late_percent;   /* a frame or an operation stays for another round of progress */
+	unsigned break_permille; /* "fake_b": a round of progress breaks the path; what was under way is lost */
+	bool no_ready;           /* "fake_a": paths never come up */
+	bool refuse_make;        /* "fake_a": ep_make fails */
+	unsigned eager_max, frame_max;
+	/* What happened */
+	unsigned breaks, agains, made;
+};
+extern struct fake_knobs fake;
+uint64_t fake_random(void);
+/* Frames that a peer of bad will sends, into the endpoint of that number. */
+uint64_t fake_last_made(void);
+void fake_inject(uint64_t nth, const void *head, unsigned head_len, const void *body, unsigned body_len);
+
+#endif

@@ -1,0 +1,372 @@
+/* fake_tran.c - "fake_a" (same host, unbreakable, maps memory) and "fake_b" (breakable), see fake.h. */
+#include "fake.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+#include "ropeway.h"
+#include "tran/tran.h"
+
+struct fake_knobs fake = {.seed = 1, .eager_max = 2048, .frame_max = 8192};
+
+uint64_t fake_random(void)
+{
+	fake.seed ^= fake.seed << 13;
+	fake.seed ^= fake.seed >> 7;
+	fake.seed ^= fake.seed << 17;
+	return fake.seed;
+}
+static bool chance(unsigned percent) { return percent && fake_random() % 100 < percent; }
+
+enum what { IS_FRAME, IS_DONE };
+struct item {
+	struct rpwi_list link;
+	enum what what;
+	size_t head_len, len;
+	void *cookie;
+	int status;
+	uint8_t bytes[];
+};
+struct fep {
+	struct tran_ep ep;
+	struct rpwi_list all, in, dones;
+	struct fep *peer;
+	uint64_t number;
+	bool started, told, wants_room, broken, told_broken, peer_closed;
+};
+struct ftran {
+	struct tran t;
+	struct rpwi_list eps;
+};
+struct handle {
+	uint64_t magic, number;
+};
+
+static struct rpwi_list everyone = {&everyone, &everyone};
+struct global_ep {
+	struct rpwi_list link;
+	struct fep *ep;
+};
+static uint64_t numbers, last_made;
+
+static struct fep *find(uint64_t number)
+{
+	for (struct rpwi_list *n = everyone.next; n != &everyone; n = n->next) {
+		struct fep *e = RPWI_CONTAINER_OF(n, struct global_ep, link)->ep;
+		if (e->number == number)
+			return e;
+	}
+	return NULL;
+}
+
+static int fusable(const struct tran_facts *own, const struct tran_facts *peer, char *why, size_t why_len) { return 0; }
+
+static int fopen_ops(const struct tran_ops *ops, const struct tran_up *up, struct tran **out)
+{
+	struct ftran *t = calloc(1, sizeof(*t));
+	t->t = (struct tran){ops, up};
+	rpwi_list_init(&t->eps);
+	*out = &t->t;
+	return 0;
+}
+static int fopen_a(const struct tran_up *up, const struct tran_facts *own, struct tran **out);
+static int fopen_b(const struct tran_up *up, const struct tran_facts *own, struct tran **out);
+
+static void fclose_(struct tran *t)
+{
+	assert(rpwi_list_empty(&((struct ftran *)t)->eps));
+	free(t);
+}
+
+static void items_free(struct rpwi_list *l)
+{
+	while (!rpwi_list_empty(l)) {
+		struct rpwi_list *n = l->next;
+		rpwi_list_del(n);
+		free(RPWI_CONTAINER_OF(n, struct item, link));
+	}
+}
+
+static void break_path(struct fep *e)
+{
+	fake.breaks++;
+	struct fep *both[] = {e, e->peer};
+	for (int i = 0; i < 2; i++)
+		if (both[i]) {
+			both[i]->broken = true;
+			items_free(&both[i]->in);
+			items_free(&both[i]->dones);
+		}
+}
+
+static bool is_b(const struct fep *e) { return e->ep.tran->ops->caps & TRAN_CAN_BREAK; }
+
+static unsigned ep_progress(struct fep *e)
+{
+	const struct tran_up *up = e->ep.tran->up;
+	unsigned n = 0;
+	if (e->started && !e->told && e->peer && (is_b(e) || !fake.no_ready)) {
+		e->told = true;
+		up->ready(e->ep.user, 0, "");
+		n++;
+	}
+	if (!e->told)
+		return n;
+	if (is_b(e) && !e->broken && e->peer && e->peer->told && fake.break_permille && fake_random() % 1000 < fake.break_permille)
+		break_path(e);
+	if (e->broken) {
+		if (!e->told_broken) {
+			e->told_broken = true;
+			up->failed(e->ep.user, RPW_ERR_UNREACHABLE, "broken on purpose");
+			n++;
+		}
+		return n;
+	}
+	while (!rpwi_list_empty(&e->dones) && !chance(fake.late_percent) && !e->broken) {
+		struct item *i = RPWI_CONTAINER_OF(e->dones.next, struct item, link);
+		rpwi_list_del(&i->link);
+		up->done(e->ep.user, i->cookie, i->status);
+		free(i);
+		n++;
+	}
+	while (!rpwi_list_empty(&e->in) && !chance(fake.late_percent) && !e->broken) {
+		struct item *i = RPWI_CONTAINER_OF(e->in.next, struct item, link);
+		rpwi_list_del(&i->link);
+		up->frame(e->ep.user, i->bytes, i->head_len, i->bytes + i->head_len, i->len);
+		free(i);
+		n++;
+	}
+	if (e->peer_closed && rpwi_list_empty(&e->in))
+		e->broken = true;
+	if (e->wants_room && !e->broken) {
+		e->wants_room = false;
+		up->room(e->ep.user);
+		n++;
+	}
+	return n;
+}
+
+static unsigned fprogress(struct tran *t)
+{
+	unsigned n = 0;
+	struct ftran *f = (struct ftran *)t;
+	for (struct rpwi_list *l = f->eps.next; l != &f->eps; l = l->next)
+		n += ep_progress(RPWI_CONTAINER_OF(l, struct fep, all));
+	return n;
+}
+
+static int farm(struct tran *t, int *fd, uint64_t *deadline_ns)
+{
+	*deadline_ns = 0; /* nobody wakes anybody here: the clock does */
+	return 1;
+}
+
+static int fmake(struct tran *t, const struct tran_facts *peer, bool active, void *user, struct tran_ep **out, uint8_t *handle, size_t *handle_len)
+{
+	if (fake.refuse_make && !(t->ops->caps & TRAN_CAN_BREAK))
+		return -ENOSPC;
+	struct fep *e = calloc(1, sizeof(*e));
+	struct global_ep *g = malloc(sizeof(*g));
+	e->ep = (struct tran_ep){.tran = t, .user = user, .limits = {fake.frame_max, fake.eager_max}};
+	snprintf(e->ep.path, sizeof(e->ep.path), "in memory");
+	e->number = last_made = ++numbers;
+	fake.made++;
+	rpwi_list_init(&e->in);
+	rpwi_list_init(&e->dones);
+	rpwi_list_add_tail(&((struct ftran *)t)->eps, &e->all);
+	g->ep = e;
+	rpwi_list_add_tail(&everyone, &g->link);
+	struct handle h = {0xfa4e, e->number};
+	memcpy(handle, &h, sizeof(h));
+	*handle_len = sizeof(h);
+	*out = &e->ep;
+	return 0;
+}
+
+static int fstart(struct tran_ep *ep, const uint8_t *handle, size_t len, unsigned timeout_ms)
+{
+	struct fep *e = (struct fep *)ep;
+	struct handle h;
+	if (len != sizeof(h))
+		return -EPROTO;
+	memcpy(&h, handle, sizeof(h));
+	struct fep *p = find(h.number);
+	if (h.magic != 0xfa4e)
+		return -EPROTO;
+	e->started = true;
+	e->peer = p;
+	if (p)
+		p->peer = e;
+	return 0;
+}
+
+static void fep_close(struct tran_ep *ep)
+{
+	struct fep *e = (struct fep *)ep;
+	for (struct rpwi_list *n = everyone.next, *next; n != &everyone; n = next) {
+		next = n->next;
+		struct global_ep *g = RPWI_CONTAINER_OF(n, struct global_ep, link);
+		if (g->ep->peer == e) {
+			g->ep->peer = NULL;
+			if (is_b(e) && !e->broken)
+				g->ep->peer_closed = true; /* what was sent before still comes */
+		}
+		if (g->ep == e) {
+			rpwi_list_del(n);
+			free(g);
+		}
+	}
+	items_free(&e->in);
+	items_free(&e->dones);
+	rpwi_list_del(&e->all);
+	free(e);
+}
+
+static int fsend(struct tran_ep *ep, const void *head, size_t head_len, const struct iovec *iov, int iovcnt, size_t body_len)
+{
+	struct fep *e = (struct fep *)ep;
+	assert(head_len <= TRAN_HEAD_MAX && body_len <= e->ep.limits.frame_max);
+	if (chance(fake.again_percent)) {
+		fake.agains++;
+		e->wants_room = true;
+		return -EAGAIN;
+	}
+	if (e->broken || !e->peer)
+		return -EPIPE;
+	struct item *i = malloc(sizeof(*i) + head_len + body_len);
+	*i = (struct item){.what = IS_FRAME, .head_len = head_len, .len = body_len};
+	memcpy(i->bytes, head, head_len);
+	size_t at = 0;
+	for (int k = 0; k < iovcnt; at += iov[k].iov_len, k++)
+		if (iov[k].iov_len)
+			memcpy(i->bytes + head_len + at, iov[k].iov_base, iov[k].iov_len);
+	assert(at == body_len);
+	rpwi_list_add_tail(&e->peer->in, &i->link);
+	return 0;
+}
+
+/* What is registered, so that a stale or forged description is refused. */
+struct fmem {
+	struct tran_mem m;
+	struct rpwi_list all;
+	uint64_t number;
+	const struct tran *of;
+	bool owned;
+};
+static struct rpwi_list memories = {&memories, &memories};
+
+static int fmem_add(struct tran *t, void *addr, size_t len, unsigned access, struct tran_mem **out)
+{
+	struct fmem *m = calloc(1, sizeof(*m));
+	m->owned = !addr;
+	m->m = (struct tran_mem){.addr = addr ? addr : calloc(1, len), .len = len, .access = access};
+	m->number = ++numbers;
+	m->of = t;
+	m->m.desc.len = sizeof(m->number);
+	memcpy(m->m.desc.bytes, &m->number, sizeof(m->number));
+	rpwi_list_add_tail(&memories, &m->all);
+	*out = &m->m;
+	return 0;
+}
+static void fmem_del(struct tran *t, struct tran_mem *mem)
+{
+	struct fmem *m = (struct fmem *)mem;
+	assert(m->of == t);
+	rpwi_list_del(&m->all);
+	if (m->owned)
+		free(m->m.addr);
+	free(m);
+}
+
+static struct fmem *described(struct fep *e, const struct tran_desc *d)
+{
+	uint64_t number;
+	if (d->len != sizeof(number) || !e->peer)
+		return NULL;
+	memcpy(&number, d->bytes, sizeof(number));
+	for (struct rpwi_list *n = memories.next; n != &memories; n = n->next) {
+		struct fmem *m = RPWI_CONTAINER_OF(n, struct fmem, all);
+		if (m->number == number && m->of == e->peer->ep.tran)
+			return m;
+	}
+	return NULL;
+}
+
+static int done(struct fep *e, void *cookie, int status)
+{
+	if (!fake.late_percent || !chance(50)) {
+		e->ep.tran->up->done(e->ep.user, cookie, status);
+		return 0;
+	}
+	struct item *i = malloc(sizeof(*i));
+	*i = (struct item){.what = IS_DONE, .cookie = cookie, .status = status};
+	rpwi_list_add_tail(&e->dones, &i->link);
+	return 0;
+}
+
+static int frma(struct tran_ep *ep, bool is_put, const struct tran_desc *remote, uint64_t offset, void *local, size_t len, void *cookie)
+{
+	struct fep *e = (struct fep *)ep;
+	if (chance(fake.again_percent))
+		return -EAGAIN;
+	if (e->broken || !e->peer)
+		return -EPIPE;
+	struct fmem *m = described(e, remote);
+	if (!m || offset > m->m.len || len > m->m.len - offset || !(m->m.access & (is_put ? TRAN_WRITE : TRAN_READ)))
+		return done(e, cookie, RPW_ERR_ACCESS);
+	memcpy(is_put ? (char *)m->m.addr + offset : local, is_put ? local : (char *)m->m.addr + offset, len);
+	return done(e, cookie, 0);
+}
+
+static int fatomic(struct tran_ep *ep, enum tran_atomic op, const struct tran_desc *remote, uint64_t offset, uint64_t operand, uint64_t compare,
+	uint64_t *before, void *cookie)
+{
+	struct fep *e = (struct fep *)ep;
+	if (chance(fake.again_percent))
+		return -EAGAIN;
+	struct fmem *m = described(e, remote);
+	if (!m || offset > m->m.len || 8 > m->m.len - offset || !(m->m.access & TRAN_ATOMIC))
+		return done(e, cookie, RPW_ERR_ACCESS);
+	uint64_t *at = (uint64_t *)((char *)m->m.addr + offset);
+	*before = *at;
+	if (op == TRAN_FETCH_ADD)
+		*at += operand;
+	else if (*at == compare)
+		*at = operand;
+	return done(e, cookie, 0);
+}
+
+static int fflush_(struct tran_ep *ep, void *cookie)
+{
+	if (chance(fake.again_percent))
+		return -EAGAIN;
+	return done((struct fep *)ep, cookie, 0);
+}
+
+uint64_t fake_last_made(void) { return last_made; }
+
+void fake_inject(uint64_t nth, const void *head, unsigned head_len, const void *body, unsigned body_len)
+{
+	struct fep *e = find(nth);
+	if (!e)
+		return; /* it has been closed for what came before */
+	struct item *i = malloc(sizeof(*i) + head_len + body_len);
+	*i = (struct item){.what = IS_FRAME, .head_len = head_len, .len = body_len};
+	memcpy(i->bytes, head, head_len);
+	if (body_len)
+		memcpy(i->bytes + head_len, body, body_len);
+	rpwi_list_add_tail(&e->in, &i->link);
+}
+
+#define OPS(n, c, o) \
+	{ \
+		.name = n, .caps = c, .usable = fusable, .open = o, .close = fclose_, .progress = fprogress, .arm = farm, .ep_make = fmake, \
+		.ep_start = fstart, .ep_close = fep_close, .send = fsend, .mem_add = fmem_add, .mem_del = fmem_del, .rma = frma, .atomic = fatomic, \
+		.flush = fflush_, \
+	}
+static const struct tran_ops fake_a = OPS("fake_a", TRAN_SAME_HOST | TRAN_MAPS, fopen_a);
+static const struct tran_ops fake_b = OPS("fake_b", TRAN_CAN_BREAK, fopen_b);
+static int fopen_a(const struct tran_up *up, const struct tran_facts *own, struct tran **out) { return fopen_ops(&fake_a, up, out); }
+static int fopen_b(const struct tran_up *up, const struct tran_facts *own, struct tran **out) { return fopen_ops(&fake_b, up, out); }
+const struct tran_ops *const tran_all[] = {&fake_a, &fake_b, NULL};

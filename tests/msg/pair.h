@@ -1,0 +1,98 @@
+/* pair.h - two contexts in one thread, connected; patterns that tell every byte of every message apart. */
+#ifndef TESTS_MSG_PAIR_H
+#define TESTS_MSG_PAIR_H
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include "ropeway.h"
+
+struct pair {
+	rpw_context *a, *b; /* a connects, b listens */
+	rpw_listener *l;
+	rpw_endpoint *ea, *eb;
+};
+
+static unsigned pair_timeout_ms; /* 0: the default */
+
+static inline uint64_t mix(uint64_t x)
+{
+	x = (x ^ x >> 30) * 0xbf58476d1ce4e5b9ull;
+	x = (x ^ x >> 27) * 0x94d049bb133111ebull;
+	return x ^ x >> 31;
+}
+static inline void pattern_fill(void *buf, size_t len, uint64_t seed)
+{
+	uint8_t *p = buf;
+	for (size_t i = 0; i < len; i++)
+		p[i] = (uint8_t)(mix(seed * 0x9e3779b97f4a7c15ull + (i >> 3)) >> (i & 7) * 8);
+}
+/* The first byte that is wrong, or len. */
+static inline size_t pattern_wrong(const void *buf, size_t len, uint64_t seed)
+{
+	const uint8_t *p = buf;
+	for (size_t i = 0; i < len; i++)
+		if (p[i] != (uint8_t)(mix(seed * 0x9e3779b97f4a7c15ull + (i >> 3)) >> (i & 7) * 8))
+			return i;
+	return len;
+}
+
+static inline void pair_accept(rpw_listener *l, rpw_endpoint *ep, void *arg) { ((struct pair *)arg)->eb = ep; }
+
+static inline void both(struct pair *p)
+{
+	rpw_progress(p->a);
+	rpw_progress(p->b);
+}
+
+/* Progress both sides until r is complete; its status. */
+static inline int finish(struct pair *p, rpw_request *r, rpw_completion *done)
+{
+	if (!r)
+		return RPW_OK;
+	for (long i = 0; i < 20000000 && rpw_test(r, NULL) == RPW_IN_PROGRESS; i++)
+		both(p);
+	int status = rpw_test(r, done);
+	assert_int_not_equal(status, RPW_IN_PROGRESS);
+	rpw_request_free(r);
+	return status;
+}
+
+static inline void pair_open_with(struct pair *p, const char *transports, const rpw_context_options *given)
+{
+	memset(p, 0, sizeof(*p));
+	rpw_context_options o = {.size = sizeof(o)};
+	if (given)
+		o = *given;
+	o.transports = transports;
+	assert_int_equal(rpw_context_create(&o, &p->a), 0);
+	assert_int_equal(rpw_context_create(&o, &p->b), 0);
+	assert_int_equal(rpw_listener_create(p->b, "127.0.0.1:0", pair_accept, p, &p->l), 0);
+	char address[64];
+	snprintf(address, sizeof(address), "127.0.0.1:%d", rpw_listener_port(p->l));
+	rpw_request *r;
+	rpw_connect_options co = {.size = sizeof(co), .timeout_ms = pair_timeout_ms};
+	assert_int_equal(rpw_connect(p->a, address, &co, &p->ea, &r), RPW_IN_PROGRESS);
+	assert_int_equal(finish(p, r, NULL), RPW_OK);
+	for (long i = 0; i < 20000000 && !p->eb; i++)
+		both(p);
+	assert_non_null(p->eb);
+}
+static inline void pair_open(struct pair *p, const char *transports) { pair_open_with(p, transports, NULL); }
+
+static inline void pair_close(struct pair *p)
+{
+	rpw_endpoint_close(p->ea);
+	rpw_endpoint_close(p->eb);
+	rpw_listener_destroy(p->l);
+	rpw_context_destroy(p->a);
+	rpw_context_destroy(p->b);
+}
+
+#endif

@@ -1,0 +1,342 @@
+/* two_test.c - two processes: what they do to each other while both sleep, work, or die. */
+#include <poll.h>
+#include <signal.h>
+#include <sys/prctl.h>
+#include <sys/socket.h>
+#include <sys/wait.h>
+#include <netinet/in.h>
+#include <unistd.h>
+
+#include "pair.h"
+
+#define ALL UINT64_MAX
+enum { PATIENCE_MS = 30000 };
+
+static const char *transport;
+
+struct here {
+	rpw_context *c;
+	rpw_endpoint *ep;
+};
+static void accepted(rpw_listener *l, rpw_endpoint *ep, void *arg) { *(rpw_endpoint **)arg = ep; }
+
+static void expect(int ok, const char *what)
+{
+	if (!ok) {
+		fprintf(stderr, "pid %d: %s: %s\n", getpid(), what, rpw_last_error());
+		_exit(1);
+	}
+}
+
+/* Forks; the child connects to the parent and runs fn. The child's PID. */
+static pid_t two(struct here *h, void (*child)(struct here *h))
+{
+	int port[2];
+	assert_int_equal(pipe(port), 0);
+	fflush(NULL);
+	pid_t pid = fork();
+	rpw_context_options o = {.size = sizeof(o), .transports = transport};
+	int n = 0;
+	if (!pid) {
+		prctl(PR_SET_PDEATHSIG, SIGKILL);
+		char address[64];
+		rpw_request *r;
+		expect(read(port[0], &n, sizeof(n)) == sizeof(n), "port");
+		snprintf(address, sizeof(address), "127.0.0.1:%d", n);
+		expect(!rpw_context_create(&o, &h->c), "context");
+		expect(rpw_connect(h->c, address, NULL, &h->ep, &r) == RPW_IN_PROGRESS, "connect");
+		expect(rpw_wait(r, PATIENCE_MS, NULL) == RPW_OK, "connected");
+		rpw_request_free(r);
+		child(h);
+		rpw_context_destroy(h->c);
+		_exit(0);
+	}
+	rpw_listener *l;
+	assert_int_equal(rpw_context_create(&o, &h->c), 0);
+	h->ep = NULL;
+	assert_int_equal(rpw_listener_create(h->c, "127.0.0.1:0", accepted, &h->ep, &l), 0);
+	n = rpw_listener_port(l);
+	assert_int_equal(write(port[1], &n, sizeof(n)), sizeof(n));
+	close(port[0]);
+	close(port[1]);
+	while (!h->ep) {
+		struct pollfd p = {rpw_context_fd(h->c), POLLIN, 0};
+		if (rpw_context_arm(h->c) == 0)
+			assert_int_equal(poll(&p, 1, PATIENCE_MS), 1);
+		rpw_progress(h->c);
+	}
+	rpw_listener_destroy(l);
+	return pid;
+}
+
+static void ended_well(pid_t pid)
+{
+	int status;
+	assert_int_equal(waitpid(pid, &status, 0), pid);
+	assert_true(WIFEXITED(status));
+	assert_int_equal(WEXITSTATUS(status), 0);
+}
+
+/* ---- both sleep between messages: each wait is longer than any spinning ---- */
+
+enum { ROUNDS = 60 };
+static void slow_pong(struct here *h)
+{
+	for (uint64_t i = 0; i < ROUNDS; i++) {
+		uint64_t in = 0;
+		rpw_request *r;
+		rpw_recv(h->c, h->ep, &in, 8, i, ALL, &r);
+		expect(rpw_wait(r, PATIENCE_MS, NULL) == RPW_OK, "pong");
+		expect(in == mix(i), "what came");
+		rpw_request_free(r);
+		if (i % 3 == 0)
+			usleep(2000);
+		in = ~in;
+		int rc = rpw_send(h->ep, &in, 8, i, &r);
+		expect(rc >= 0 && (!r || rpw_wait(r, PATIENCE_MS, NULL) == RPW_OK), "send");
+		rpw_request_free(r);
+	}
+	rpw_request *f;
+	rpw_flush(h->ep, &f);
+	expect(!f || rpw_wait(f, PATIENCE_MS, NULL) == RPW_OK, "flush");
+	rpw_request_free(f);
+}
+static void sleepers_are_woken(void **state)
+{
+	struct here h;
+	pid_t pid = two(&h, slow_pong);
+	for (uint64_t i = 0; i < ROUNDS; i++) {
+		uint64_t out = mix(i), in = 0;
+		rpw_request *r, *s;
+		rpw_recv(h.c, NULL, &in, 8, i, ALL, &r);
+		if (i % 4 == 0)
+			usleep(3000);
+		assert_true(rpw_send(h.ep, &out, 8, i, &s) >= 0);
+		/* By epoll, as a program with a loop of its own does. */
+		for (int idle = 0; rpw_test(r, NULL) == RPW_IN_PROGRESS && idle < 100;) {
+			struct pollfd p = {rpw_context_fd(h.c), POLLIN, 0};
+			if (rpw_context_arm(h.c) == 0 && !poll(&p, 1, PATIENCE_MS))
+				idle = 100;
+			rpw_progress(h.c);
+		}
+		assert_int_equal(rpw_test(r, NULL), RPW_OK);
+		assert_int_equal(in, ~out);
+		rpw_request_free(r);
+		rpw_request_free(s);
+	}
+	for (rpw_endpoint_information i = {.size = sizeof(i), .connected = true}; i.connected; rpw_endpoint_info(h.ep, &i)) {
+		struct pollfd p = {rpw_context_fd(h.c), POLLIN, 0};
+		if (rpw_context_arm(h.c) == 0)
+			poll(&p, 1, 100);
+		rpw_progress(h.c);
+	}
+	ended_well(pid);
+	rpw_context_destroy(h.c);
+}
+
+/* ---- both send and receive all sizes at once, a window of each under way ---- */
+
+enum { STREAM = 1500, WINDOW = 16 };
+static size_t size_of(uint64_t side, uint64_t i)
+{
+	uint64_t x = mix(side * 1000003 + i);
+	return x % 5 == 0 ? x % 300000 : x % 5 == 1 ? x % 10000 : x % 200;
+}
+static void stream(struct here *h, uint64_t own)
+{
+	static char *out[WINDOW], *in[WINDOW];
+	rpw_request *s[WINDOW] = {0}, *r[WINDOW] = {0};
+	for (uint64_t i = 0; i < STREAM + WINDOW; i++) {
+		uint64_t k = i % WINDOW;
+		if (i >= WINDOW) {
+			uint64_t was = i - WINDOW;
+			rpw_completion done;
+			expect(rpw_wait(r[k], PATIENCE_MS, &done) == RPW_OK, "receive");
+			expect(done.length == size_of(!own, was), "its length");
+			expect(pattern_wrong(in[k], done.length, mix(was) + !own) == done.length, "its bytes");
+			expect(!s[k] || rpw_wait(s[k], PATIENCE_MS, NULL) == RPW_OK, "send");
+			rpw_request_free(r[k]);
+			rpw_request_free(s[k]);
+			free(in[k]);
+			free(out[k]);
+		}
+		if (i >= STREAM)
+			continue;
+		out[k] = malloc(300000);
+		in[k] = malloc(300000);
+		pattern_fill(out[k], size_of(own, i), mix(i) + own);
+		expect(rpw_recv(h->c, h->ep, in[k], 300000, i % 3, 3, &r[k]) == RPW_IN_PROGRESS, "post");
+		expect(rpw_send(h->ep, out[k], size_of(own, i), i % 3, &s[k]) >= 0, "send");
+	}
+	rpw_request *f;
+	expect(rpw_flush(h->ep, &f) >= 0 && (!f || rpw_wait(f, PATIENCE_MS, NULL) == RPW_OK), "flush");
+	rpw_request_free(f);
+}
+static void stream_child(struct here *h)
+{
+	stream(h, 1);
+	/* The other side's flush needs us until it is done. */
+	char bye;
+	rpw_request *r;
+	rpw_recv(h->c, h->ep, &bye, 1, 99, ALL, &r);
+	rpw_wait(r, PATIENCE_MS, NULL);
+	rpw_request_free(r);
+}
+static void streams_both_ways(void **state)
+{
+	struct here h;
+	pid_t pid = two(&h, stream_child);
+	stream(&h, 0);
+	rpw_request *s;
+	rpw_send(h.ep, "b", 1, 99, &s);
+	if (s)
+		rpw_wait(s, PATIENCE_MS, NULL);
+	rpw_request_free(s);
+	ended_well(pid);
+	rpw_context_destroy(h.c);
+}
+
+/* ---- the peer is killed in the middle of everything: each operation ends, and says so ---- */
+
+static void doomed(struct here *h)
+{
+	static char region[1 << 20], sink[1 << 20];
+	rpw_memory *m;
+	rpw_memory_register(h->c, region, sizeof(region), RPW_MEMORY_HOST, 7, &m);
+	uint8_t key[RPW_RKEY_BYTES_MAX];
+	int n = rpw_memory_pack(m, key, sizeof(key));
+	expect(n > 0, "pack");
+	rpw_send(h->ep, key, (size_t)n, 1, NULL);
+	for (int i = 0;; i++) {
+		rpw_request *r;
+		rpw_recv(h->c, h->ep, sink, sizeof(sink), 2, ALL, &r);
+		rpw_wait(r, 100, NULL);
+		rpw_cancel(r);
+		rpw_request_free(r);
+	}
+}
+static void a_peer_is_killed(void **state)
+{
+	struct here h;
+	pid_t pid = two(&h, doomed);
+	uint8_t key[RPW_RKEY_BYTES_MAX];
+	rpw_request *r;
+	rpw_completion done;
+	rpw_recv(h.c, h.ep, key, sizeof(key), 1, ALL, &r);
+	assert_int_equal(rpw_wait(r, PATIENCE_MS, &done), RPW_OK);
+	rpw_request_free(r);
+	rpw_rkey *k;
+	assert_int_equal(rpw_rkey_unpack(h.ep, key, done.length, &k), RPW_OK);
+	static char big[1 << 20], in[64][8];
+	static uint64_t before[64];
+	pattern_fill(big, sizeof(big), 5);
+	enum { N = 64 };
+	rpw_request *all[N * 5];
+	size_t n = 0;
+	for (int i = 0; i < N; i++) {
+		if (i == N / 2)
+			kill(pid, SIGKILL);
+		rpw_request *got[5] = {0};
+		rpw_send(h.ep, big, sizeof(big), 2, &got[0]);
+		rpw_put(h.ep, big, sizeof(big), k, 0, &got[1]);
+		rpw_fetch_add(h.ep, 1, k, 0, &before[i], &got[2]);
+		rpw_recv(h.c, h.ep, in[i], 8, 3, ALL, &got[3]);
+		rpw_flush(h.ep, &got[4]);
+		for (int q = 0; q < 5; q++)
+			if (got[q])
+				all[n++] = got[q];
+		rpw_progress(h.c);
+	}
+	int status;
+	waitpid(pid, &status, 0);
+	rpw_wait_all(h.c, all, n, PATIENCE_MS);
+	int failed = 0;
+	for (size_t i = 0; i < n; i++) {
+		status = rpw_test(all[i], NULL);
+		assert_int_not_equal(status, RPW_IN_PROGRESS);
+		failed += status != RPW_OK;
+		rpw_request_free(all[i]);
+	}
+	assert_true(failed > 0);
+	rpw_endpoint_information info = {.size = sizeof(info)};
+	rpw_endpoint_info(h.ep, &info);
+	assert_false(info.connected);
+	assert_true(strlen(info.why) > 0);
+	rpw_rkey_destroy(k);
+	rpw_context_destroy(h.c);
+}
+
+/* ---- strangers at the listener: a real peer gets through all the same ---- */
+
+static void strangers(void **state)
+{
+	rpw_context_options o = {.size = sizeof(o), .transports = transport};
+	rpw_context *a, *b;
+	rpw_listener *l;
+	rpw_endpoint *ep = NULL, *mine;
+	assert_int_equal(rpw_context_create(&o, &a), 0);
+	assert_int_equal(rpw_context_create(&o, &b), 0);
+	assert_int_equal(rpw_listener_create(b, "127.0.0.1:0", accepted, &ep, &l), 0);
+	struct sockaddr_in to = {.sin_family = AF_INET, .sin_port = htons((uint16_t)rpw_listener_port(l)), .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
+	int fd[20];
+	for (int i = 0; i < 20; i++) {
+		fd[i] = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+		assert_int_equal(connect(fd[i], (struct sockaddr *)&to, sizeof(to)), 0);
+		if (i % 3)
+			assert_int_equal(send(fd[i], "GET / HTTP/1.0\r\n\r\n", 18, MSG_NOSIGNAL), 18);
+		rpw_progress(b);
+	}
+	char address[64];
+	snprintf(address, sizeof(address), "127.0.0.1:%d", rpw_listener_port(l));
+	rpw_request *r;
+	rpw_connect(a, address, NULL, &mine, &r);
+	while (rpw_test(r, NULL) == RPW_IN_PROGRESS) {
+		rpw_progress(a);
+		rpw_progress(b);
+	}
+	assert_int_equal(rpw_test(r, NULL), RPW_OK);
+	rpw_request_free(r);
+	rpw_statistics s = {.size = sizeof(s)};
+	rpw_context_statistics(b, &s);
+	assert_true(s.strangers_refused > 0);
+	for (int i = 0; i < 20; i++)
+		close(fd[i]);
+	rpw_context_destroy(a);
+	rpw_context_destroy(b);
+}
+
+static void nobody_listens(void **state)
+{
+	rpw_context *c;
+	rpw_endpoint *ep;
+	rpw_request *r;
+	assert_int_equal(rpw_context_create(NULL, &c), 0);
+	rpw_connect_options o = {.size = sizeof(o), .timeout_ms = 300};
+	assert_int_equal(rpw_connect(c, "127.0.0.1:9", &o, &ep, &r), RPW_IN_PROGRESS);
+	int status = rpw_wait(r, PATIENCE_MS, NULL);
+	assert_true(status == RPW_ERR_UNREACHABLE || status == RPW_ERR_TIMEOUT);
+	rpw_request_free(r);
+	rpw_context_destroy(c);
+}
+
+int main(void)
+{
+	static const struct CMUnitTest tests[] = {
+		cmocka_unit_test(sleepers_are_woken),
+		cmocka_unit_test(streams_both_ways),
+		cmocka_unit_test(a_peer_is_killed),
+		cmocka_unit_test(strangers),
+		cmocka_unit_test(nobody_listens),
+	};
+	static const char *const transports[] = {"shm", "tcp"};
+	const char *only = getenv("MSG_TRANSPORT"), *filter = getenv("MSG_TEST");
+	if (filter)
+		cmocka_set_test_filter(filter);
+	int failed = 0;
+	for (size_t i = 0; i < 2; i++) {
+		transport = transports[i];
+		if (!only || !strcmp(only, transport))
+			failed += cmocka_run_group_tests_name(transport, tests, NULL, NULL);
+	}
+	return failed ? 1 : 0;
+}

@@ -1,0 +1,234 @@
+#include "pair.h"
+
+#include <errno.h>
+#include <poll.h>
+#include <sched.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+void pair_facts(struct tran_facts *f)
+{
+	memset(f, 0, sizeof *f);
+	memcpy(f->host_id, "the same host...", 16);
+	f->pid = (uint32_t)getpid();
+	f->uid = (uint32_t)getuid();
+	snprintf(f->hostname, sizeof f->hostname, "testhost");
+	for (size_t i = 0; tran_all[i]; i++)
+		snprintf(f->transports + strlen(f->transports), sizeof f->transports - strlen(f->transports), "%s%s", i ? "," : "", tran_all[i]->name);
+}
+
+int pair_fork(struct side *s, const struct tran_ops *ops)
+{
+	int fds[2];
+	memset(s, 0, sizeof *s);
+	s->ops = ops;
+	if (socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, fds))
+		return -1;
+	fflush(NULL);
+	pid_t pid = fork();
+	if (pid < 0)
+		return -1;
+	s->which = pid ? 0 : 1;
+	s->child = pid;
+	s->talk = fds[s->which];
+	close(fds[!s->which]);
+	return 0;
+}
+
+static void up_ready(void *user, int status, const char *why)
+{
+	struct end *e = user;
+	e->is_ready = true;
+	e->status = status;
+	snprintf(e->why, sizeof e->why, "%s", why ? why : "");
+}
+
+static void up_frame(void *user, const void *head, size_t head_len, const void *body, size_t body_len)
+{
+	struct end *e = user;
+	e->frames++;
+	if (e->frame)
+		e->frame(e, head, head_len, body, body_len);
+}
+
+static void up_room(void *user)
+{
+	struct end *e = user;
+	e->has_room = true;
+	e->rooms++;
+}
+
+static void up_done(void *user, void *cookie, int status)
+{
+	struct end *e = user;
+	e->dones++;
+	if (e->done)
+		e->done(e, cookie, status);
+}
+
+static void up_failed(void *user, int status, const char *why)
+{
+	struct end *e = user;
+	e->is_failed = true;
+	e->status = status;
+	snprintf(e->why, sizeof e->why, "%s", why ? why : "");
+}
+
+static const struct tran_up the_up = {up_ready, up_frame, up_room, up_done, up_failed};
+
+int pair_open(struct side *s)
+{
+	size_t len;
+	pair_facts(&s->facts);
+	int rc = s->ops->open(&the_up, &s->facts, &s->t);
+	if (rc)
+		return rc;
+	if (!pair_say(s, &s->facts, sizeof s->facts) || !pair_hear(s, &s->peer_facts, sizeof s->peer_facts, &len))
+		return -EPIPE;
+	snprintf(s->peer_facts.address, sizeof s->peer_facts.address, "127.0.0.1"); /* as boot sees the peer */
+	return 0;
+}
+
+void pair_close(struct side *s)
+{
+	if (s->t)
+		s->ops->close(s->t);
+	s->t = NULL;
+	close(s->talk);
+}
+
+bool pair_say(struct side *s, const void *data, size_t len) { return send(s->talk, data, len, MSG_NOSIGNAL) == (ssize_t)len; }
+
+bool pair_hear(struct side *s, void *data, size_t room, size_t *len)
+{
+	uint64_t end = rpwi_now_ns() + PAIR_DEADLINE_MS * RPWI_NS_PER_MS;
+	while (rpwi_now_ns() < end) {
+		ssize_t got = recv(s->talk, data, room, MSG_DONTWAIT);
+		if (got >= 0) {
+			*len = (size_t)got;
+			return got > 0;
+		}
+		if (errno != EAGAIN && errno != EINTR)
+			return false;
+		if (!s->t || !s->ops->progress(s->t))
+			usleep(100);
+	}
+	return false;
+}
+
+bool pair_sync(struct side *s)
+{
+	char c = 's';
+	size_t len;
+	return pair_say(s, &c, 1) && pair_hear(s, &c, 1, &len);
+}
+
+bool pair_until(struct side *s, const bool *flag)
+{
+	uint64_t end = rpwi_now_ns() + PAIR_DEADLINE_MS * RPWI_NS_PER_MS;
+	for (unsigned idle = 0; !*flag;) {
+		idle = s->ops->progress(s->t) ? 0 : idle + 1;
+		if (idle > 1000) { /* two cores, many processes */
+			sched_yield();
+			if (rpwi_now_ns() > end)
+				return false;
+		}
+	}
+	return true;
+}
+
+bool pair_until_count(struct side *s, const uint64_t *count, uint64_t at_least)
+{
+	uint64_t end = rpwi_now_ns() + PAIR_DEADLINE_MS * RPWI_NS_PER_MS;
+	for (unsigned idle = 0; *count < at_least;) {
+		idle = s->ops->progress(s->t) ? 0 : idle + 1;
+		if (idle > 1000) {
+			sched_yield();
+			if (rpwi_now_ns() > end)
+				return false;
+		}
+	}
+	return true;
+}
+
+bool pair_connect(struct side *s, struct end *e)
+{
+	uint8_t handle[TRAN_HANDLE_MAX], theirs[TRAN_HANDLE_MAX];
+	size_t len = 0, their_len = 0;
+	e->side = s;
+	if (s->ops->ep_make(s->t, &s->peer_facts, s->which == 0, e, &e->ep, handle, &len))
+		return false;
+	if (!pair_say(s, handle, len) || !pair_hear(s, theirs, sizeof theirs, &their_len))
+		return false;
+	return !s->ops->ep_start(e->ep, theirs, their_len, PAIR_DEADLINE_MS) && pair_until(s, &e->is_ready) && e->status == RPW_OK;
+}
+
+bool pair_send(struct end *e, const void *head, size_t head_len, const void *body, size_t body_len)
+{
+	struct iovec iov = {(void *)body, body_len};
+	for (;;) {
+		e->has_room = false;
+		int rc = e->side->ops->send(e->ep, head, head_len, &iov, 1, body_len);
+		if (!rc)
+			return true;
+		if (rc != -EAGAIN || !pair_until(e->side, &e->has_room))
+			return false;
+	}
+}
+
+bool pair_sleep(struct side *s, int ms)
+{
+	int fd = -1;
+	uint64_t now_ns = rpwi_now_ns(), end = now_ns + (uint64_t)ms * RPWI_NS_PER_MS, deadline = end;
+	if (s->ops->arm(s->t, &fd, &deadline))
+		return true;
+	struct pollfd p = {fd, POLLIN, 0};
+	struct timespec ts = {.tv_nsec = deadline > now_ns ? (long)((deadline - now_ns) % RPWI_NS_PER_S) : 0,
+		.tv_sec = deadline > now_ns ? (time_t)((deadline - now_ns) / RPWI_NS_PER_S) : 0};
+	return ppoll(&p, 1, &ts, NULL) > 0 || deadline < end;
+}
+
+/* splitmix64 of the place: no two streams, and no two offsets of one, look alike. */
+static uint64_t pattern_word(uint64_t seed, uint64_t word)
+{
+	uint64_t x = (seed + 1) * 0x9e3779b97f4a7c15ull + word * 0xbf58476d1ce4e5b9ull;
+	x = (x ^ x >> 30) * 0xbf58476d1ce4e5b9ull;
+	x = (x ^ x >> 27) * 0x94d049bb133111ebull;
+	return x ^ x >> 31;
+}
+
+static uint8_t pattern_byte(uint64_t seed, uint64_t at) { return (uint8_t)(pattern_word(seed, at / 8) >> at % 8 * 8); }
+
+void pattern_fill(void *buf, size_t len, uint64_t seed, uint64_t offset)
+{
+	uint8_t *p = buf;
+	size_t i = 0;
+	for (; i < len && (offset + i) % 8; i++)
+		p[i] = pattern_byte(seed, offset + i);
+	for (; i + 8 <= len; i += 8) {
+		uint64_t w = pattern_word(seed, (offset + i) / 8);
+		memcpy(p + i, &w, 8);
+	}
+	for (; i < len; i++)
+		p[i] = pattern_byte(seed, offset + i);
+}
+
+ssize_t pattern_check(const void *buf, size_t len, uint64_t seed, uint64_t offset)
+{
+	const uint8_t *p = buf;
+	for (size_t i = 0; i < len;) {
+		if ((offset + i) % 8 == 0 && i + 8 <= len) {
+			uint64_t w = pattern_word(seed, (offset + i) / 8);
+			if (!memcmp(p + i, &w, 8)) {
+				i += 8;
+				continue;
+			}
+		}
+		if (p[i] != pattern_byte(seed, offset + i))
+			return (ssize_t)i;
+		i++;
+	}
+	return -1;
+}

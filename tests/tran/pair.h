@@ -1,0 +1,58 @@
+/* pair.h - what the suite and the benchmark of transports share: one side of an endpoint, in a process of its own, and a socket pair over which the two exchange handles. */
+#ifndef ROPEWAY_TESTS_TRAN_PAIR_H
+#define ROPEWAY_TESTS_TRAN_PAIR_H
+
+#include <sys/types.h>
+
+#include "ropeway.h"
+#include "tran/tran.h"
+
+enum { PAIR_DEADLINE_MS = 20000 };
+
+/* What an operation or a message needs to be told, by `user` of its endpoint. */
+struct end {
+	struct side *side;
+	struct tran_ep *ep;
+	bool is_ready, is_failed, has_room;
+	int status; /* of ready or failed */
+	char why[200];
+	void (*frame)(struct end *e, const uint8_t *head, size_t head_len, const uint8_t *body, size_t body_len);
+	void (*done)(struct end *e, void *cookie, int status);
+	void *arg;
+	uint64_t frames, rooms, dones;
+};
+
+struct side {
+	const struct tran_ops *ops;
+	struct tran *t;
+	struct tran_facts facts, peer_facts;
+	int talk;  /* to the other process: whole packets */
+	int which; /* 0: the parent, who connects */
+	pid_t child;
+};
+
+void pair_facts(struct tran_facts *f);
+/* Fork; both come back with a side. -1: fork failed. */
+int pair_fork(struct side *s, const struct tran_ops *ops);
+int pair_open(struct side *s); /* the transport; 0 or -errno. The child says it to the parent: see pair_sync */
+void pair_close(struct side *s);
+/* Packets between the two processes; while waiting, progress goes on. False: the other is gone, or it took too long. */
+bool pair_say(struct side *s, const void *data, size_t len);
+bool pair_hear(struct side *s, void *data, size_t room, size_t *len);
+bool pair_sync(struct side *s); /* both are here */
+/* An endpoint: make, exchange handles, start, ready. */
+bool pair_connect(struct side *s, struct end *e);
+/* Progress until *flag, or the deadline. */
+bool pair_until(struct side *s, const bool *flag);
+bool pair_until_count(struct side *s, const uint64_t *count, uint64_t at_least);
+/* A frame, waiting for room as long as it takes. */
+bool pair_send(struct end *e, const void *head, size_t head_len, const void *body, size_t body_len);
+/* Wait as a program would that sleeps: arm, poll. False: nothing to be done within ms. */
+bool pair_sleep(struct side *s, int ms);
+
+/* Bytes that tell where they belong: of stream `seed`, at `offset`. */
+void pattern_fill(void *buf, size_t len, uint64_t seed, uint64_t offset);
+/* The offset of the first wrong byte, or -1. */
+ssize_t pattern_check(const void *buf, size_t len, uint64_t seed, uint64_t offset);
+
+#endif

@@ -1,0 +1,481 @@
+/* shm_hostile_test.c - a peer that is up to no good: shm_hostile_test [SEED].
+ *
+ * It has a link like any other peer, and then writes what it likes into the shared memory, or sends what it likes to the door. The victim may lose that link, and nothing else: it does
+ * not crash, waits for nobody, writes no byte outside of what it registered for writing, leaks no descriptor, and its link to a well-behaved context goes on.
+ */
+#include "pair.h"
+
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <sys/mman.h>
+#include <sys/prctl.h>
+#include <sys/socket.h>
+#include <sys/un.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "tran/shm/shm.h"
+
+#define REQUIRE(x, ...) \
+	do { \
+		if (!(x)) { \
+			fprintf(stderr, "# %s:%d (seed %llu): %s.", __FILE__, __LINE__, (unsigned long long)the_seed, #x); \
+			fprintf(stderr, " " __VA_ARGS__); \
+			fprintf(stderr, "\n"); \
+			_exit(1); \
+		} \
+	} while (0)
+
+static uint64_t the_seed, the_state;
+
+static uint64_t roll(void)
+{
+	uint64_t x = the_state += 0x9e3779b97f4a7c15ull;
+	x = (x ^ x >> 30) * 0xbf58476d1ce4e5b9ull;
+	x = (x ^ x >> 27) * 0x94d049bb133111ebull;
+	return x ^ x >> 31;
+}
+
+/* Numbers that programs trip over. */
+static uint64_t odd_number(void)
+{
+	static const uint64_t odd[] = {
+		0, 1, 2, 7, 8, 63, 64, 255, 4095, 4096, 8192, 65535, 65536, 1 << 20, INT32_MAX, UINT32_MAX, 1ull << 32, INT64_MAX, UINT64_MAX, UINT64_MAX - 7};
+	return roll() % 4 ? odd[roll() % RPWI_ARRAY_LEN(odd)] : roll();
+}
+
+/* ---- the victim ---- */
+
+enum { REGION = 64 * 1024 };
+struct victim {
+	struct side *s, good_side;
+	struct end bad[3], here, there;
+	uint8_t *memory; /* REGION bytes to write, between as many that are not */
+	struct tran_mem *writable, *readable;
+};
+
+static void good_frame(struct end *e, const uint8_t *head, size_t head_len, const uint8_t *body, size_t body_len)
+{
+	REQUIRE(head_len == 8 && body_len == 500 && pattern_check(body, 500, e->frames, 0) < 0, "a frame of the good link is not what was sent");
+}
+
+/* What a peer writes is read to its last byte, as a program would. */
+static void any_frame(struct end *e, const uint8_t *head, size_t head_len, const uint8_t *body, size_t body_len)
+{
+	volatile uint8_t sum = 0;
+	REQUIRE(head_len <= TRAN_HEAD_MAX && body_len <= RING_BODY_MAX);
+	for (size_t i = 0; i < head_len; i++)
+		sum = (uint8_t)(sum + head[i]);
+	for (size_t i = 0; i < body_len; i++)
+		sum = (uint8_t)(sum + body[i]);
+}
+
+static void any_done(struct end *e, void *cookie, int status) {}
+
+/* A second context in this process, with an endpoint to the first. */
+static void good_link(struct victim *v)
+{
+	struct tran_ops const *ops = v->s->ops;
+	uint8_t a[TRAN_HANDLE_MAX], b[TRAN_HANDLE_MAX];
+	size_t a_len, b_len;
+	v->good_side = *v->s;
+	REQUIRE(!ops->open(v->s->t->up, &v->s->facts, &v->good_side.t));
+	v->here = (struct end){.side = v->s, .frame = good_frame};
+	v->there = (struct end){.side = &v->good_side, .frame = good_frame};
+	REQUIRE(!ops->ep_make(v->s->t, &v->s->facts, true, &v->here, &v->here.ep, a, &a_len));
+	REQUIRE(!ops->ep_make(v->good_side.t, &v->s->facts, false, &v->there, &v->there.ep, b, &b_len));
+	REQUIRE(!ops->ep_start(v->here.ep, b, b_len, 5000) && !ops->ep_start(v->there.ep, a, a_len, 5000));
+	for (int i = 0; i < 1000000 && !(v->here.is_ready && v->there.is_ready); i++) {
+		ops->progress(v->s->t);
+		ops->progress(v->good_side.t);
+	}
+	REQUIRE(v->here.is_ready && v->there.is_ready && !v->here.status && !v->there.status, "%s", v->here.why);
+}
+
+static void good_round(struct victim *v)
+{
+	uint8_t body[500];
+	uint64_t n = v->there.frames;
+	pattern_fill(body, sizeof body, n + 1, 0);
+	REQUIRE(pair_send(&v->here, "goodgood", 8, body, sizeof body));
+	for (int i = 0; i < 100000 && v->there.frames == n; i++) {
+		v->s->ops->progress(v->s->t);
+		v->s->ops->progress(v->good_side.t);
+	}
+	REQUIRE(v->there.frames == n + 1 && !v->there.is_failed && !v->here.is_failed, "the good link suffers: %s", v->here.why);
+}
+
+static void victim_setup(struct victim *v, struct side *s)
+{
+	memset(v, 0, sizeof *v);
+	v->s = s;
+	v->memory = mmap(NULL, 3 * REGION, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+	pattern_fill(v->memory, 3 * REGION, 8, 0);
+	REQUIRE(!s->ops->mem_add(s->t, v->memory + REGION, REGION, TRAN_READ | TRAN_WRITE | TRAN_ATOMIC, &v->writable));
+	REQUIRE(!s->ops->mem_add(s->t, v->memory, 3 * REGION, TRAN_READ, &v->readable));
+	good_link(v);
+	struct tran_desc d[2] = {v->writable->desc, v->readable->desc};
+	REQUIRE(pair_say(s, d, sizeof d));
+}
+
+static void victim_end(struct victim *v)
+{
+	const struct tran_ops *ops = v->s->ops;
+	REQUIRE(pattern_check(v->memory, REGION, 8, 0) < 0 && pattern_check(v->memory + 2 * REGION, REGION, 8, 2 * REGION) < 0,
+		"memory was written that was not registered for writing");
+	for (size_t i = 0; i < RPWI_ARRAY_LEN(v->bad); i++)
+		if (v->bad[i].ep)
+			ops->ep_close(v->bad[i].ep);
+	good_round(v);
+	ops->ep_close(v->here.ep);
+	ops->ep_close(v->there.ep);
+	ops->mem_del(v->s->t, v->writable);
+	ops->mem_del(v->s->t, v->readable);
+	ops->close(v->good_side.t);
+	munmap(v->memory, 3 * REGION);
+}
+
+/* Its own use of the bad link meanwhile: frames, gets and puts of the peer's memory. */
+static void victim_uses(struct victim *v, const struct tran_desc *theirs, uint8_t *local)
+{
+	struct end *e = &v->bad[roll() % RPWI_ARRAY_LEN(v->bad)];
+	struct iovec iov = {local, roll() % 2000};
+	if (e->is_failed)
+		return;
+	v->s->ops->send(e->ep, "head", 4, &iov, 1, iov.iov_len);
+	v->s->ops->rma(e->ep, roll() % 2, theirs, roll() % 1000, local, 1 + roll() % 40000, NULL);
+	v->s->ops->atomic(e->ep, TRAN_FETCH_ADD, theirs, 8 * (roll() % 100), 1, 0, NULL, NULL);
+}
+
+static void victim_main(struct side *s)
+{
+	struct victim v;
+	struct tran_desc theirs;
+	size_t len;
+	static uint8_t local[65536];
+	victim_setup(&v, s);
+	for (size_t i = 0; i < RPWI_ARRAY_LEN(v.bad); i++) {
+		v.bad[i] = (struct end){.frame = any_frame, .done = any_done};
+		REQUIRE(pair_connect(s, &v.bad[i]), "%s", v.bad[i].why);
+	}
+	REQUIRE(pair_hear(s, &theirs, sizeof theirs, &len) && pair_sync(s));
+	char c;
+	uint64_t end = rpwi_now_ns() + 20 * RPWI_NS_PER_S;
+	while (recv(s->talk, &c, 1, MSG_DONTWAIT) < 0) {
+		REQUIRE(rpwi_now_ns() < end);
+		good_round(&v);
+		if (roll() % 4 == 0)
+			victim_uses(&v, &theirs, local);
+		if (roll() % 32 == 0)
+			pair_sleep(s, 1);
+	}
+	for (int i = 0; i < 100; i++)
+		good_round(&v);
+	if (getenv("HOSTILE_TELL"))
+		printf("# seed %llu, style %llu: %llu good rounds, %llu bad frames, then %s\n", (unsigned long long)the_seed, (unsigned long long)the_seed % 5,
+			(unsigned long long)v.there.frames, (unsigned long long)(v.bad[0].frames + v.bad[1].frames + v.bad[2].frames),
+			v.bad[0].is_failed ? v.bad[0].why : "no end");
+	victim_end(&v);
+}
+
+/* ---- the other ---- */
+
+static struct shm_link *bad_link(struct side *s) { return shm_of(s->t)->links[0]; }
+
+/* Anything anywhere, as bytes. */
+static void scribble(struct shm_link *l)
+{
+	uint8_t *at = (uint8_t *)l->segment;
+	for (uint64_t n = roll() % 64; n; n--) {
+		size_t where = roll() % (roll() % 2 ? sizeof(struct ring_shared) * 2 : sizeof *l->segment);
+		at[where] = (uint8_t)roll();
+	}
+}
+
+/* A cell whose lap is right, and nothing else. */
+static void forge_cell(struct shm_link *l)
+{
+	struct ring_tx *tx = &l->tx;
+	struct ring_cell *cell = &tx->cells[tx->tail % RING_CELLS];
+	for (size_t i = 0; i < sizeof cell->bytes; i++)
+		cell->bytes[i] = (uint8_t)roll();
+	uint64_t word = (roll() & ~(0xffull << 56)) | (tx->tail / RING_CELLS % 255 + 1) << 56;
+	atomic_store_explicit(&cell->word, word, memory_order_release);
+	tx->tail++;
+}
+
+/* A control frame that is one, with numbers that are not. The descriptions are right often enough to get past the first checks. */
+static void forge_ctl(struct shm_link *l, const struct tran_desc d[2])
+{
+	static const uint8_t body[RING_BODY_MAX];
+	struct shm_desc desc;
+	memcpy(&desc, d[roll() % 2].bytes, sizeof desc);
+	struct shm_ctl ctl = {.id = (uint32_t)odd_number(),
+		.index = roll() % 4 ? desc.index : (uint32_t)odd_number(),
+		.nonce = roll() % 4 ? desc.nonce : odd_number(),
+		.offset = odd_number(),
+		.a = odd_number(),
+		.b = odd_number()};
+	ring_tx_refresh(&l->tx);
+	rpwi_shm_link_ctl(l, (enum shm_kind)(roll() % 16), roll() % 2 ? (uint32_t)(roll() % 8) : (uint32_t)(odd_number() & 0xfffff), &ctl, body,
+		roll() % 2 ? 0 : odd_number() % (RING_BODY_MAX + 1), 0);
+}
+
+/* Many of one kind, well formed: what has a bound must have it. */
+static void flood(struct shm_link *l, const struct tran_desc d[2])
+{
+	static const uint8_t kinds[] = {SHM_GET, SHM_ADD, SHM_MAP, SHM_OPEN, SHM_PUT};
+	struct shm_desc desc;
+	memcpy(&desc, d[0].bytes, sizeof desc);
+	enum shm_kind kind = kinds[roll() % RPWI_ARRAY_LEN(kinds)];
+	for (uint32_t i = 0; i < 900; i++) {
+		struct shm_ctl ctl = {.id = i, .index = desc.index, .nonce = desc.nonce, .offset = 0, .a = 32768};
+		ring_tx_refresh(&l->tx);
+		if (rpwi_shm_link_ctl(l, kind, i, &ctl, NULL, 0, 0))
+			return;
+	}
+}
+
+static void hostile_main(struct side *s)
+{
+	struct end e[3];
+	struct tran_desc d[2];
+	struct tran_mem *m;
+	size_t len;
+	REQUIRE(pair_hear(s, d, sizeof d, &len));
+	for (size_t i = 0; i < RPWI_ARRAY_LEN(e); i++) {
+		e[i] = (struct end){0};
+		REQUIRE(pair_connect(s, &e[i]));
+	}
+	REQUIRE(!s->ops->mem_add(s->t, NULL, 65536, TRAN_READ | TRAN_WRITE | TRAN_ATOMIC, &m));
+	REQUIRE(pair_say(s, &m->desc, sizeof m->desc) && pair_sync(s));
+	struct shm_link *l = bad_link(s);
+	unsigned style = (unsigned)(the_seed % 5);
+	for (int i = 0; i < 400 && !l->dead_soon; i++) {
+		if (style == 0 || (style == 4 && roll() % 8 == 0))
+			scribble(l);
+		if (style == 1 || (style == 4 && roll() % 8 == 0))
+			forge_cell(l);
+		if (style == 2 || style == 4)
+			forge_ctl(l, d);
+		if (style == 3)
+			flood(l, d);
+		if (roll() % 8 == 0)
+			usleep(roll() % 200);
+		char c;
+		while (recv(l->socket.fd, &c, 1, MSG_DONTWAIT) > 0)
+			; /* what the victim says is not read by the transport: this side makes no progress */
+		if (roll() % 64 == 0)
+			rpwi_shm_link_wake(l);
+	}
+	REQUIRE(pair_say(s, "x", 1));
+	usleep(2000);
+}
+
+/* ---- the door ---- */
+
+static int door_connect(const uint8_t context[16])
+{
+	struct sockaddr_un sa = {.sun_family = AF_UNIX};
+	int at = snprintf(sa.sun_path + 1, sizeof sa.sun_path - 1, "ropeway-shm-");
+	for (int i = 0; i < 16; i++)
+		at += snprintf(sa.sun_path + 1 + at, sizeof sa.sun_path - 1 - (size_t)at, "%02x", context[i]);
+	int fd = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
+	if (fd >= 0 && connect(fd, (struct sockaddr *)&sa, (socklen_t)(offsetof(struct sockaddr_un, sun_path) + 1 + (size_t)at))) {
+		close(fd);
+		return -1;
+	}
+	return fd;
+}
+
+/* A hello as link.c has it, from its bytes: magic, version, type, context, endpoint, flag, nonce, two words. */
+static size_t hello_bytes(uint8_t *out, const struct shm_handle *h)
+{
+	uint32_t magic = 0x4d485352, endpoint = h->endpoint, zero = 0;
+	uint16_t version = SHM_VERSION, type = 1;
+	uint64_t words[2] = {roll(), roll()}, context[2] = {roll(), roll()};
+	size_t at = 0;
+	memcpy(out + at, &magic, 4), at += 4;
+	memcpy(out + at, &version, 2), at += 2;
+	memcpy(out + at, &type, 2), at += 2;
+	memcpy(out + at, context, 16), at += 16;
+	memcpy(out + at, &endpoint, 4), at += 4;
+	memcpy(out + at, &zero, 4), at += 4;
+	memcpy(out + at, &h->nonce, 8), at += 8;
+	memcpy(out + at, words, 16), at += 16;
+	return at;
+}
+
+static void door_send(int fd, const uint8_t *bytes, size_t len, const int *fds, unsigned fd_count)
+{
+	struct iovec iov = {(void *)bytes, len};
+	union {
+		struct cmsghdr align;
+		char bytes[CMSG_SPACE(8 * sizeof(int))];
+	} control;
+	memset(&control, 0, sizeof control);
+	struct msghdr msg = {.msg_iov = &iov, .msg_iovlen = 1};
+	if (fd_count) {
+		msg.msg_control = control.bytes;
+		msg.msg_controllen = CMSG_SPACE(fd_count * sizeof(int));
+		struct cmsghdr *c = CMSG_FIRSTHDR(&msg);
+		c->cmsg_level = SOL_SOCKET;
+		c->cmsg_type = SCM_RIGHTS;
+		c->cmsg_len = CMSG_LEN(fd_count * sizeof(int));
+		memcpy(CMSG_DATA(c), fds, fd_count * sizeof(int));
+	}
+	sendmsg(fd, &msg, MSG_NOSIGNAL);
+}
+
+/* Memory that would make the victim fault, if it mapped it: too short, or free to shrink. */
+static int bad_memfd(size_t len, bool sealed)
+{
+	int fd = memfd_create("bad", MFD_CLOEXEC | MFD_ALLOW_SEALING);
+	REQUIRE(fd >= 0 && !ftruncate(fd, (off_t)len));
+	if (sealed)
+		fcntl(fd, F_ADD_SEALS, F_SEAL_GROW | F_SEAL_SHRINK);
+	return fd;
+}
+
+static unsigned descriptors(void)
+{
+	unsigned n = 0;
+	DIR *d = opendir("/proc/self/fd");
+	while (d && readdir(d))
+		n++;
+	closedir(d);
+	return n;
+}
+
+static void door_victim(struct side *s)
+{
+	struct victim v;
+	struct end e = {.side = s};
+	uint8_t handle[TRAN_HANDLE_MAX];
+	size_t len;
+	char c;
+	victim_setup(&v, s);
+	good_round(&v);
+	REQUIRE(!s->ops->ep_make(s->t, &s->peer_facts, true, &e, &e.ep, handle, &len) && pair_say(s, handle, len));
+	unsigned before = descriptors();
+	while (recv(s->talk, &c, 1, MSG_DONTWAIT) < 0)
+		good_round(&v);
+	uint64_t end = rpwi_now_ns() + 10 * RPWI_NS_PER_S;
+	while (descriptors() > before && rpwi_now_ns() < end) /* those who said nothing are sent away in time */
+		good_round(&v);
+	REQUIRE(descriptors() == before, "%u descriptors, %u before", descriptors(), before);
+	REQUIRE(shm_of(s->t)->link_count == 1, "a stranger has become a link");
+	REQUIRE(shm_of(s->t)->strangers > 0);
+	s->ops->ep_close(e.ep);
+	victim_end(&v);
+}
+
+static void door_hostile(struct side *s)
+{
+	struct tran_desc d[2];
+	struct shm_handle h;
+	uint8_t handle[TRAN_HANDLE_MAX], bytes[256];
+	size_t len;
+	int silent[100];
+	REQUIRE(pair_hear(s, d, sizeof d, &len) && pair_hear(s, handle, sizeof handle, &len) && len == sizeof h);
+	memcpy(&h, handle, sizeof h);
+	for (size_t i = 0; i < RPWI_ARRAY_LEN(silent); i++)
+		silent[i] = door_connect(h.context);
+	for (int i = 0; i < 300; i++) {
+		int fd = door_connect(h.context), fds[8];
+		if (fd < 0) {
+			usleep(100);
+			continue;
+		}
+		size_t n = hello_bytes(bytes, &h);
+		unsigned fd_count = 0;
+		switch (i % 7) {
+		case 0: /* noise */
+			n = roll() % sizeof bytes;
+			for (size_t k = 0; k < n; k++)
+				bytes[k] = (uint8_t)roll();
+			break;
+		case 1: /* nothing to map */
+			break;
+		case 2: /* a wrong nonce */
+			bytes[32 + roll() % 8] ^= 1;
+			fds[fd_count++] = bad_memfd(sizeof(struct shm_segment), true);
+			fds[fd_count++] = bad_memfd(sizeof(struct shm_board), true);
+			break;
+		case 3: /* memory that can shrink */
+			fds[fd_count++] = bad_memfd(sizeof(struct shm_segment), false);
+			fds[fd_count++] = bad_memfd(sizeof(struct shm_board), true);
+			break;
+		case 4: /* too short */
+			fds[fd_count++] = bad_memfd(sizeof(struct shm_segment), true);
+			fds[fd_count++] = bad_memfd(4096, true);
+			break;
+		case 5: /* not memory at all, and more of it than is asked for */
+			for (; fd_count < 8; fd_count++)
+				fds[fd_count] = dup(s->talk);
+			break;
+		case 6: /* any bit turned, but those of the context and of the probe, which may be anything */
+			n = 24 + 1 + roll() % (n - 26);
+			break;
+		}
+		door_send(fd, bytes, n, fds, fd_count);
+		for (unsigned k = 0; k < fd_count; k++)
+			close(fds[k]);
+		if (i % 3)
+			usleep(50);
+		close(fd);
+	}
+	REQUIRE(pair_say(s, "x", 1));
+	usleep(2500000); /* the silent ones stay */
+	for (size_t i = 0; i < RPWI_ARRAY_LEN(silent); i++)
+		if (silent[i] >= 0)
+			close(silent[i]);
+}
+
+static bool run(uint64_t seed, void (*victim)(struct side *), void (*hostile)(struct side *))
+{
+	fflush(NULL);
+	pid_t runner = fork();
+	if (!runner) {
+		struct side s;
+		the_seed = seed;
+		if (pair_fork(&s, &tran_shm))
+			_exit(1);
+		alarm(60);
+		if (s.which)
+			prctl(PR_SET_PDEATHSIG, SIGKILL);
+		the_state = seed * 2 + (uint64_t)s.which;
+		if (pair_open(&s))
+			_exit(1);
+		(s.which ? hostile : victim)(&s);
+		if (s.which)
+			_exit(0); /* it does not clean up, either */
+		pair_close(&s);
+		kill(s.child, SIGKILL); /* what became of it does not matter */
+		waitpid(s.child, NULL, 0);
+		exit(0);
+	}
+	int status = 1;
+	waitpid(runner, &status, 0);
+	if (WIFSIGNALED(status))
+		fprintf(stderr, "# the victim of seed %llu ended by signal %d\n", (unsigned long long)seed, WTERMSIG(status));
+	return status == 0;
+}
+
+int main(int argc, char **argv)
+{
+	bool one = argc > 1;
+	uint64_t first = one ? strtoull(argv[1], NULL, 0) : rpwi_now_ns() % 1000000007, last = one ? first : first + 600;
+	int failed = 0;
+	printf("# seeds %llu to %llu\n", (unsigned long long)first, (unsigned long long)last);
+	for (uint64_t seed = first; seed <= last; seed++)
+		failed += !run(seed, victim_main, hostile_main);
+	printf("%sok 1 - a peer that writes nonsense loses its own link and nothing else\n", failed ? "not " : "");
+	bool door = run(first, door_victim, door_hostile);
+	printf("%sok 2 - strangers at the door\n1..2\n", door ? "" : "not ");
+	return failed || !door;
+}
