@@ -194,8 +194,10 @@ static int watch_more(struct watch *w)
 	peers = realloc(w->peers, room * sizeof(*peers));
 	if (peers)
 		w->peers = peers;
-	if (!fds || !peers)
-		return fail(_("there is no memory for one more connection"));
+	if (!fds || !peers) {
+		fail(_("there is no memory for one more connection"));
+		return -1;
+	}
 	w->room = room;
 	return 0;
 }

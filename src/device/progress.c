@@ -641,6 +641,10 @@ static void *service_main(void *arg)
 			}
 			pthread_mutex_lock(&h->lock);
 		}
+		if (atomic_load_explicit(&h->stop, memory_order_relaxed)) {
+			hca_unlock(); /* a tick may have taken the wake-up that was meant for poll */
+			break;
+		}
 		if (polled)
 			ready = read_pollset(fds, polled);
 		if (++rounds % ALL_ROUNDS == 0)

@@ -189,25 +189,25 @@ void rpwi_handover_pass(struct rpwi_handover *h, struct rpwi_steer *s, const str
 		h->retry_at_ns = rpwi_now_ns() + RETRY_NS;
 }
 
-/* False: nothing more goes to that owner now, or the queue is gone. */
-static bool retry_first(struct rpwi_handover *h, struct rpwi_steer *s, struct queue **at)
+/* What goes to that owner now. True: there is more; false: the queue is gone. */
+static bool retry_queue(struct rpwi_handover *h, struct rpwi_steer *s, struct queue **at)
 {
-	struct queue *q = *at;
-	const struct iovec part = {q->first->data, q->first->len};
-	if (is_full(send_message(s, &q->to, &part, 1)))
-		return false;
-	return waiting_drop(h, at);
+	for (;;) {
+		const struct queue *q = *at;
+		const struct iovec part = {q->first->data, q->first->len};
+		if (is_full(send_message(s, &q->to, &part, 1)))
+			return true;
+		if (!waiting_drop(h, at))
+			return false;
+	}
 }
 
 /* In order for each owner; one that does not read holds up nobody else. */
 void rpwi_handover_retry(struct rpwi_handover *h, struct rpwi_steer *s)
 {
 	for (struct queue **at = &h->queues; *at;) {
-		struct queue *q = *at;
-		while (retry_first(h, s, at))
-			;
-		if (*at == q)
-			at = &q->next;
+		if (retry_queue(h, s, at))
+			at = &(*at)->next;
 	}
 	h->retry_at_ns = h->queues ? rpwi_now_ns() + RETRY_NS : RPWI_NEVER;
 }

@@ -200,20 +200,25 @@ static void event_free(struct event *e)
 	free(e);
 }
 
+static struct event *first_event_of(const struct channel *ch, const struct id *id)
+{
+	for (struct rpwi_list *l = ch->events.next; l != &ch->events; l = l->next) {
+		struct event *e = RPWI_CONTAINER_OF(l, struct event, link);
+		if (e->id == id || e->child == id) /* NOLINT(clang-analyzer-unix.Malloc): the analyser takes no notice of rpwi_list_del */
+			return e;
+	}
+	return NULL;
+}
+
 void events_of_id_drop(struct id *id)
 {
 	struct channel *ch = id->ch;
-	for (struct rpwi_list *l = ch->events.next, *next; l != &ch->events; l = next) {
-		struct event *e = RPWI_CONTAINER_OF(l, struct event, link);
-		next = l->next;
-		if (e->id != id && e->child != id)
-			continue;
+	struct event *e;
+	while ((e = first_event_of(ch, id))) {
 		struct id *child = e->child;
 		event_free(e);
-		if (child && child != id) {
-			id_free(child); /* it has no events: its program does not know it. But the list may have changed: */
-			next = ch->events.next;
-		}
+		if (child && child != id)
+			id_free(child); /* its program does not know it */
 	}
 	channel_signal(ch);
 }
