@@ -23,10 +23,11 @@ enum {
 	VERBS_INLINE_MAX = 128, /* asked for; a device may give less */
 	VERBS_SQ_DEPTH = 32,    /* an endpoint's share of memory, so small */
 	VERBS_SQ_SIGNAL = 8,    /* of frames that hold no buffer one in so many asks for a completion */
-	VERBS_WINDOW_IDLE = 4,  /* credits of an endpoint at first, */
-	VERBS_WINDOW_MAX = 32,  /* and of one that is busy */
-	VERBS_RX_RESERVE =
-		64, /* receives beside one for each endpoint and what busy ones add: idle ones do not all speak at once. If they did, the device would ask them to repeat (RNR) */
+	VERBS_WINDOW_IDLE = 16, /* credits of an endpoint at first, */
+	VERBS_WINDOW_MAX = 64,  /* and of one that is busy */
+	/* Receives beside one for each endpoint and what busy ones add. Idle endpoints hold more credits than there are receives for them: should they all speak at once, the device
+	 * asks those to repeat that find none (RNR), for ever. */
+	VERBS_RX_RESERVE = 64,
 	VERBS_RX_BUSY_MAX = 512, /* receives that all busy endpoints of a plane add */
 	VERBS_SRQ_MAX = 16384,
 	VERBS_TX_SLOTS_MAX = 1024,
