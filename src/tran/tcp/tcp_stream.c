@@ -415,6 +415,8 @@ static void append(struct tcp_stream *s, const struct iovec *iov, int n, size_t 
 	for (int i = 0; i < n; i++) {
 		size_t cut = RPWI_MIN(skip, iov[i].iov_len);
 		skip -= cut;
+		if (iov[i].iov_len == cut)
+			continue; /* an empty piece may have no address */
 		memcpy(s->tx + s->tx_end, (const char *)iov[i].iov_base + cut, iov[i].iov_len - cut);
 		s->tx_end += iov[i].iov_len - cut;
 	}
