@@ -31,7 +31,7 @@ enum {
 	SHM_SMALL_MAX = 128 * 1024,
 	SHM_CHUNK = 32 * 1024,
 	SHM_PUMP_BATCH = 4,         /* chunks sent for one link in one round */
-	SHM_INLINE_COPY = 16 << 20, /* up to here a plain copy is made inside of the call */
+	SHM_INLINE_COPY = 8 << 20,  /* up to here a plain copy is made inside of the call */
 	SHM_INLINE_VM = 256 * 1024, /* likewise by process_vm */
 };
 
