@@ -26,7 +26,7 @@ enum {
 	LOG_COPY_MAX = 4096,     /* a breakable path: bodies up to here are copied, longer ones stay with their request until acknowledged */
 	LOG_BYTES_MAX = 4 << 20, /* unacknowledged copies of one endpoint; beyond it sends wait */
 	LOG_FRAMES_MAX = 16384,  /* ... well below 2^16, the modulus of acknowledgements */
-	ACK_FRAMES = 256,        /* at the latest after so many frames ... */
+	ACK_FRAMES = 64,         /* at the latest after so many frames ... */
 	ACK_BYTES = 256 * 1024,  /* ... or bytes, the receiver acknowledges */
 	REPLIES_MAX = 8192,      /* owed to a peer that does not take them; then it is in breach */
 	IOV_MAX_COUNT = 1024,    /* pieces of a scatter list */
