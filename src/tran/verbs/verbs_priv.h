@@ -20,7 +20,7 @@ enum {
 	VERBS_SLOT_BYTES = 8704, /* of a buffer: frame header, head, body */
 	VERBS_HEADER_BYTES = 8,
 	VERBS_FRAME_MAX = VERBS_SLOT_BYTES - VERBS_HEADER_BYTES - TRAN_HEAD_MAX,
-	VERBS_INLINE_MAX = 128, /* asked for; a device may give less */
+	VERBS_INLINE_MAX = 64,  /* asked for; a device may give less. More would make each idle queue pair larger */
 	VERBS_SQ_DEPTH = 32,    /* an endpoint's share of memory, so small */
 	VERBS_SQ_SIGNAL = 8,    /* of frames that hold no buffer one in so many asks for a completion */
 	VERBS_WINDOW_IDLE = 16, /* credits of an endpoint at first, */
