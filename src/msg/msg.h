@@ -398,6 +398,13 @@ void am_turn(rpw_endpoint *ep);
 void am_early_free(struct unexpected *u);
 int am_send_begin(rpw_request *r);
 
+/* A small frame may go at once, without a request: nothing is before it, and the log would copy it. */
+static inline bool path_is_free(const rpw_endpoint *ep, size_t len, uint32_t units)
+{
+	return ep->state == EP_UP && len <= EAGER_SMALL && len <= ep->eager_max && rpwi_list_empty(&ep->queue) && rpwi_list_empty(&ep->replies) &&
+	       credit_has(ep, units);
+}
+
 /* rendezvous.c */
 int rndv_offer(rpw_request *r, enum rts_kind kind, uint64_t tag); /* -EAGAIN: later */
 size_t rndv_describe(rpw_request *r, uint8_t *body);              /* for the path of now */
