@@ -369,7 +369,6 @@ static void case_released(struct side *s)
 	struct tran_desc d;
 	size_t len;
 	uint8_t *mine = malloc(LEN);
-	unsigned refused = 0;
 	pattern_fill(mine, LEN, 6, 0);
 	REQUIRE(pair_connect(s, &e), "%s", e.why);
 	for (int round = 0; round < ROUNDS; round++) {
@@ -389,7 +388,6 @@ static void case_released(struct side *s)
 			REQUIRE(pair_send(&e, "go", 2, NULL, 0));
 			for (size_t i = 0; i < 3; i++) {
 				REQUIRE(pair_until(s, &r[i].done) && (r[i].status == RPW_OK || r[i].status == RPW_ERR_ACCESS), "%d", r[i].status);
-				refused += r[i].status != RPW_OK;
 				if (!r[i].status)
 					REQUIRE(pattern_check(mine + i * (LEN / 4), LEN / 4, 6, i * (LEN / 4)) < 0);
 			}

@@ -186,6 +186,15 @@ static void link_sockets_close(struct shm_link *l)
 	source_end(l->t, &l->process);
 }
 
+void rpwi_shm_link_swap(struct shm *t, unsigned a, unsigned b)
+{
+	struct shm_link *l = t->links[a];
+	t->links[a] = t->links[b];
+	t->links[b] = l;
+	t->links[a]->position = a;
+	t->links[b]->position = b;
+}
+
 void rpwi_shm_link_free(struct shm_link *l)
 {
 	struct shm *t = l->t;
@@ -197,13 +206,10 @@ void rpwi_shm_link_free(struct shm_link *l)
 	if (l->board && !l->self)
 		munmap(l->board, sizeof *l->board);
 	free(l->replies);
-	if (l->position < t->hot_count) { /* the last hot one takes its place, and the last of all that one's */
-		t->links[l->position] = t->links[--t->hot_count];
-		t->links[l->position]->position = l->position;
-		l->position = t->hot_count;
-	}
-	t->links[l->position] = t->links[--t->link_count];
-	t->links[l->position]->position = l->position;
+	/* The last hot one takes its place, and the last of all that one's. */
+	if (l->position < t->hot_count)
+		rpwi_shm_link_swap(t, l->position, --t->hot_count);
+	rpwi_shm_link_swap(t, l->position, --t->link_count);
 	free(l);
 }
 

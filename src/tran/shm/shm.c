@@ -237,15 +237,6 @@ static unsigned link_round(struct shm_link *l)
 	return n;
 }
 
-static void link_swap(struct shm *t, unsigned a, unsigned b)
-{
-	struct shm_link *l = t->links[a];
-	t->links[a] = t->links[b];
-	t->links[b] = l;
-	t->links[a]->position = a;
-	t->links[b]->position = b;
-}
-
 static unsigned links_round(struct shm *t)
 {
 	unsigned n = 0;
@@ -263,7 +254,7 @@ static unsigned links_round(struct shm *t)
 		struct shm_link *l = t->links[t->cold_next++];
 		n += link_round(l);
 		if (l->busy || l->todo)
-			link_swap(t, l->position, t->hot_count++);
+			rpwi_shm_link_swap(t, l->position, t->hot_count++);
 	}
 	return n;
 }
@@ -294,7 +285,7 @@ static void links_tick(struct shm *t)
 		struct shm_link *l = t->links[i];
 		rpwi_shm_rma_tick(l);
 		if (l->position < t->hot_count && !l->busy && !l->todo)
-			link_swap(t, l->position, --t->hot_count);
+			rpwi_shm_link_swap(t, l->position, --t->hot_count);
 		l->busy = false;
 	}
 }

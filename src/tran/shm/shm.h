@@ -272,7 +272,8 @@ int rpwi_shm_link_dial(struct shm *t, struct shm_ep *ep, struct shm_link **out);
 void rpwi_shm_link_dial_on(struct shm_link *l);
 void rpwi_shm_link_forsake(struct shm_link *l); /* dialing_for is being closed */
 void rpwi_shm_link_fail(struct shm_link *l, int status, const char *why);
-void rpwi_shm_link_end(struct shm_link *l, int status); /* it fails in the next round, when its ring is empty; at once when the peer broke the rules */
+void rpwi_shm_link_end(struct shm_link *l, int status);         /* it fails in the next round, when its ring is empty; at once when the peer broke the rules */
+void rpwi_shm_link_swap(struct shm *t, unsigned a, unsigned b); /* two places in t->links: those below hot_count have traffic */
 void rpwi_shm_link_free(struct shm_link *l);
 void rpwi_shm_link_wake(struct shm_link *l);
 int rpwi_shm_link_pass(struct shm_link *l, const struct shm_mem *m);
