@@ -91,8 +91,8 @@ struct verbs_plane {
 	unsigned rx_posted, rx_busy;
 	struct verbs_pool rx, tx;
 	struct verbs_slot *repost;
-	struct ibv_wc wc[VERBS_POLL_BATCH]; /* polled; from wc_at on not yet handled */
-	int wc_count, wc_at;
+	struct ibv_wc *wc; /* polled; from wc_at on not yet handled */
+	int wc_size, wc_count, wc_at;
 	bool armed; /* a completion will make the channel readable */
 	/* QPN -> queue: open addressing, a power of two, at most half full */
 	struct verbs_sq **map;
