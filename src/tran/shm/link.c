@@ -355,7 +355,6 @@ static int dial(struct shm_link *l)
 	if (!rc)
 		rc = link_watch(l);
 	l->state = SHM_LINK_GREETED;
-	rpwi_shm_hurry(t);
 	return rc;
 }
 
@@ -432,7 +431,6 @@ int rpwi_shm_link_dial(struct shm *t, struct shm_ep *ep, struct shm_link **out)
 	} else {
 		l->dialing_for = ep;
 		l->state = SHM_LINK_DIALING;
-		rpwi_shm_hurry(t);
 	}
 	*out = l;
 	return 0;
@@ -648,8 +646,15 @@ bool rpwi_shm_link_reply(struct shm_link *l, enum shm_kind kind, uint32_t endpoi
 		return false;
 	if (l->reply_count == SHM_REPLIES)
 		return false;
+	l->todo = true;
 	l->replies[(l->reply_head + l->reply_count++) % SHM_REPLIES] = (struct shm_reply){(uint8_t)kind, endpoint, *ctl};
 	return true;
+}
+
+void rpwi_shm_link_hint(struct shm_link *l, enum shm_kind kind, uint32_t endpoint, const struct shm_ctl *ctl)
+{
+	if (l->reply_count < SHM_HINTS)
+		rpwi_shm_link_reply(l, kind, endpoint, ctl);
 }
 
 unsigned rpwi_shm_link_replies(struct shm_link *l)

@@ -20,7 +20,7 @@
 #include "ropeway.h"
 #include "shm.h"
 
-enum { PAUSE = 0, ROUNDS_A_CLOCK = 64, ROUNDS_A_LOOK_HURRY = 4, HURRY_ROUNDS = 1 << 20 };
+enum { PAUSE = 0, ROUNDS_A_CLOCK = 64, ROUNDS_A_LOOK_HURRY = 4, HURRY_ROUNDS = 4096 };
 
 uint64_t rpwi_shm_nonce(struct shm *t)
 {
@@ -314,8 +314,8 @@ static unsigned shm_progress(struct tran *tran)
 		t->armed = false;
 		atomic_store_explicit(&t->board->sleeping, 0, memory_order_relaxed);
 		n += tick(t, rpwi_now_ns());
-	} else if (RPWI_UNLIKELY(t->hurry_rounds)) {
-		t->hurry_rounds--;
+	} else if (RPWI_UNLIKELY(t->hurry_rounds || !rpwi_list_empty(&t->starting))) {
+		t->hurry_rounds -= t->hurry_rounds > 0;
 		if (t->rounds % ROUNDS_A_LOOK_HURRY == 0)
 			n += tick(t, rpwi_now_ns());
 	} else if (RPWI_UNLIKELY(t->rounds % ROUNDS_A_CLOCK == 0)) {
