@@ -496,6 +496,56 @@ static void case_atomic(struct side *s)
 	s->ops->ep_close(e.ep);
 }
 
+/* The passive side has no room for its answers, since the active one does not look; then it does. */
+static void case_answers_wait(struct side *s)
+{
+	enum { ADDS = 200 };
+	struct end e = {.done = rma_done, .frame = stream_frame};
+	struct stream st = {.seed = 0};
+	struct tran_mem *m = NULL;
+	struct tran_desc d;
+	uint64_t sent = 0;
+	size_t len;
+	static uint8_t head[TRAN_HEAD_MAX], body[BODY_MAX];
+	_Alignas(8) static uint8_t region[64];
+	e.arg = &st;
+	REQUIRE(pair_connect(s, &e), "%s", e.why);
+	if (s->which == 1) {
+		REQUIRE(!s->ops->mem_add(s->t, region, sizeof region, TRAN_READ | TRAN_ATOMIC, &m) && pair_say(s, &m->desc, sizeof m->desc));
+		REQUIRE(pair_hear(s, body, sizeof body, &len)); /* the requests are under way */
+		for (; sent < 1000000; sent++) {
+			struct iovec iov = {body, nth_body(sent, &e)};
+			pattern_fill(head, nth_head(sent), 2 * sent, 0);
+			pattern_fill(body, iov.iov_len, 2 * sent + 1, 0);
+			if (s->ops->send(e.ep, head, nth_head(sent), &iov, 1, iov.iov_len))
+				break;
+		}
+		for (int i = 0; i < 2000; i++)
+			s->ops->progress(s->t);
+		REQUIRE(pair_say(s, &sent, sizeof sent));
+		REQUIRE(pair_sync(s));
+		s->ops->mem_del(s->t, m);
+	} else {
+		struct result r[ADDS] = {0};
+		uint64_t before[ADDS], seen = 0;
+		REQUIRE(pair_hear(s, &d, sizeof d, &len));
+		for (int i = 0; i < ADDS; i++)
+			REQUIRE(!s->ops->atomic(e.ep, TRAN_FETCH_ADD, &d, 8, 1, 0, &before[i], &r[i]));
+		struct tran *t = s->t;
+		s->t = NULL; /* no progress */
+		REQUIRE(pair_say(s, "go", 2) && pair_hear(s, &sent, sizeof sent, &len));
+		s->t = t;
+		for (int i = 0; i < ADDS; i++) {
+			REQUIRE(pair_until(s, &r[i].done) && !r[i].status, "add %d", i);
+			seen += before[i];
+		}
+		REQUIRE(seen == ADDS * (ADDS - 1) / 2);
+		REQUIRE(pair_until_count(s, &e.frames, sent));
+		REQUIRE(pair_sync(s));
+	}
+	s->ops->ep_close(e.ep);
+}
+
 /* Outside, without the right, forged, released: RPW_ERR_ACCESS, not a byte moved, and the endpoint lives on. */
 static void case_access(struct side *s)
 {
@@ -1109,6 +1159,7 @@ static const struct {
 	{"released", case_released, false},
 	{"rma-mixed", case_rma_mixed, false},
 	{"atomic", case_atomic, false},
+	{"answers-wait", case_answers_wait, false},
 	{"access", case_access, false},
 	{"garbage", case_garbage, false},
 	{"never-started", case_never_started, false},
