@@ -28,6 +28,7 @@ enum {
 	/* Receives beside one for each endpoint and what busy ones add. Idle endpoints hold more credits than there are receives for them: should they all speak at once, the device
 	 * asks those to repeat that find none (RNR), for ever. */
 	VERBS_RX_RESERVE = 64,
+	VERBS_RX_BATCH = 16,     /* so many are posted again at once; far fewer than the reserve */
 	VERBS_RX_BUSY_MAX = 512, /* receives that all busy endpoints of a plane add */
 	VERBS_SRQ_MAX = 16384,
 	VERBS_TX_SLOTS_MAX = 1024,
