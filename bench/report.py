@@ -2,13 +2,14 @@
 import pathlib
 
 BEGIN, END = "<!-- bench:begin -->", "<!-- bench:end -->"
+MSG_BEGIN, MSG_END = "<!-- bench-msg:begin -->", "<!-- bench-msg:end -->"
 COLUMNS = ("what", "ropeway", "reference", "", "ratio", "goal", "")
 
 
 def number(value, unit):
     if value is None:
         return "-"
-    return f"{value:,.2f}" if unit == "µs" else f"{value:,.0f}"
+    return f"{value:,.2f}" if unit in ("µs", "M/s") else f"{value:,.0f}"
 
 
 def cells(row):
@@ -48,4 +49,15 @@ def write_readme(path, section, rows, machine):
     sections[section] = f"{markdown_table(rows)}\n\n{machine_text(machine)}"
     block = "\n\n".join(f"<!-- bench:{name} -->\n{body}" for name, body in sections.items() if body)
     path.write_text(f"{text[:begin]}{BEGIN}\n{block}\n{text[end:]}")
+    return True
+
+
+def write_between(path, begin_mark, end_mark, body):
+    """A table with markers of its own. False where there are none."""
+    path = pathlib.Path(path)
+    text = path.read_text()
+    begin, end = text.find(begin_mark), text.find(end_mark)
+    if begin < 0 or end < begin:
+        return False
+    path.write_text(f"{text[:begin]}{begin_mark}\n{body}\n{text[end:]}")
     return True

@@ -19,7 +19,9 @@ int rpwi_cli_demo(int argc, char **argv);
 int rpwi_cli_devices(int argc, char **argv);
 int rpwi_cli_explain(int argc, char **argv);
 int rpwi_cli_perf(int argc, char **argv);
+int rpwi_cli_recv(int argc, char **argv);
 int rpwi_cli_run(int argc, char **argv);
+int rpwi_cli_send(int argc, char **argv);
 /* One of the two processes of a demo; started by rpwi_cli_demo only (demo_peer.c). */
 int rpwi_cli_demo_peer(int argc, char **argv);
 

@@ -14,7 +14,9 @@ static const struct subcommand {
 	{"devices", "ropeway devices", rpwi_cli_devices, "list RDMA devices, software and real, and which GID index to use"},
 	{"explain", "ropeway explain", rpwi_cli_explain, "show captures as a ladder, and explain each packet and state"},
 	{"perf", "ropeway perf", rpwi_cli_perf, "measure messages and remote memory between two processes, beside UCX if wanted"},
+	{"recv", "ropeway recv", rpwi_cli_recv, "receive files and directories of `ropeway send`"},
 	{"run", "ropeway run", rpwi_cli_run, "run an unmodified verbs program on the software device"},
+	{"send", "ropeway send", rpwi_cli_send, "send files and directories to a `ropeway recv`"},
 	{"demo-peer", "ropeway demo-peer", rpwi_cli_demo_peer, NULL},
 };
 

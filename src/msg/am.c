@@ -140,6 +140,13 @@ void am_fetched(rpw_request *r, int status)
 	}
 }
 
+static void sent(rpw_endpoint *ep, uint64_t word, size_t len)
+{
+	ep->c->stat.sent++;
+	ep->c->stat.bytes_sent += len;
+	trace_send(ep, word & 0xff, len);
+}
+
 int am_send_begin(rpw_request *r)
 {
 	rpw_endpoint *ep = r->ep;
@@ -152,9 +159,7 @@ int am_send_begin(rpw_request *r)
 			return rc;
 		if (!rc) {
 			ep->tx_used += units;
-			ep->c->stat.sent++;
-			ep->c->stat.bytes_sent += r->len;
-			trace_send(ep, r->tag & 0xff, r->len);
+			sent(ep, r->tag, r->len);
 		}
 		if (rc || r->where != AT_LOG)
 			req_complete(r, rc ? RPW_ERR_NO_MEMORY : RPW_OK);
@@ -165,11 +170,8 @@ int am_send_begin(rpw_request *r)
 	if (r->len <= EAGER_SMALL && r->len <= ep->eager_max)
 		return -EAGAIN;
 	int rc = rndv_offer(r, RTS_AM, r->tag);
-	if (!rc && !r->complete) {
-		ep->c->stat.sent++;
-		ep->c->stat.bytes_sent += r->len;
-		trace_send(ep, r->tag & 0xff, r->len);
-	}
+	if (!rc && !r->complete)
+		sent(ep, r->tag, r->len);
 	return rc;
 }
 
@@ -178,12 +180,22 @@ int rpw_am_send(rpw_endpoint *ep, unsigned id, const void *header, size_t header
 	if (!ep || id >= RPW_AM_IDS || header_len > RPW_AM_HEADER_MAX || (header_len && !header) || (len && !buf))
 		return rpwi_fail(
 			RPW_ERR_INVALID, "rpw_am_send: id %u (0 to %d), a header of %zu bytes (at most %d)", id, RPW_AM_IDS - 1, header_len, RPW_AM_HEADER_MAX);
+	struct iovec iov = {(void *)buf, len};
+	uint64_t word = am_word(id, header_len);
+	uint32_t units = credit_units(len);
+	if (path_is_free(ep, len, units) && !path_frame(ep, FRAME_AM, 0, word, header ? header : "", header_len, &iov, len ? 1 : 0, len, NULL)) {
+		ep->tx_used += units;
+		sent(ep, word, len);
+		if (req)
+			*req = NULL;
+		return RPW_OK;
+	}
 	rpw_request *r = req_new(ep->c, ep, REQ_AM, req != NULL);
 	if (!r)
 		return RPW_ERR_NO_MEMORY;
 	r->buf = (void *)buf;
 	r->len = len;
-	r->tag = r->done.tag = am_word(id, header_len);
+	r->tag = r->done.tag = word;
 	r->am_header_len = header_len;
 	if (header_len && !(r->am_header = malloc(header_len))) {
 		req_drop(r);

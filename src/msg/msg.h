@@ -26,7 +26,7 @@ enum {
 	LOG_COPY_MAX = 4096,     /* a breakable path: bodies up to here are copied, longer ones stay with their request until acknowledged */
 	LOG_BYTES_MAX = 4 << 20, /* unacknowledged copies of one endpoint; beyond it sends wait */
 	LOG_FRAMES_MAX = 16384,  /* ... well below 2^16, the modulus of acknowledgements */
-	ACK_FRAMES = 256,        /* at the latest after so many frames ... */
+	ACK_FRAMES = 64,         /* at the latest after so many frames ... */
 	ACK_BYTES = 256 * 1024,  /* ... or bytes, the receiver acknowledges */
 	REPLIES_MAX = 8192,      /* owed to a peer that does not take them; then it is in breach */
 	IOV_MAX_COUNT = 1024,    /* pieces of a scatter list */
@@ -397,6 +397,13 @@ void am_fetched(rpw_request *r, int status);
 void am_turn(rpw_endpoint *ep);
 void am_early_free(struct unexpected *u);
 int am_send_begin(rpw_request *r);
+
+/* A small frame may go at once, without a request: nothing is before it, and the log would copy it. */
+static inline bool path_is_free(const rpw_endpoint *ep, size_t len, uint32_t units)
+{
+	return ep->state == EP_UP && len <= EAGER_SMALL && len <= ep->eager_max && rpwi_list_empty(&ep->queue) && rpwi_list_empty(&ep->replies) &&
+	       credit_has(ep, units);
+}
 
 /* rendezvous.c */
 int rndv_offer(rpw_request *r, enum rts_kind kind, uint64_t tag); /* -EAGAIN: later */

@@ -422,6 +422,14 @@ int rpw_send(rpw_endpoint *ep, const void *buf, size_t len, uint64_t tag, rpw_re
 		}
 	}
 	struct iovec iov = {(void *)buf, len};
+	uint32_t units = credit_units(len);
+	if (ep && (buf || !len) && path_is_free(ep, len, units) && !path_frame(ep, FRAME_TAG, 0, tag, "", 0, &iov, 1, len, NULL)) {
+		ep->tx_used += units;
+		sent(ep, tag, len);
+		if (req)
+			*req = NULL;
+		return RPW_OK;
+	}
 	return rpw_send_iov(ep, &iov, 1, tag, req);
 }
 

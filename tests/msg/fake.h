@@ -21,5 +21,7 @@ uint64_t fake_random(void);
 /* Frames that a peer of bad will sends, into the endpoint of that number. */
 uint64_t fake_last_made(void);
 void fake_inject(uint64_t nth, const void *head, unsigned head_len, const void *body, unsigned body_len);
+/* A control message that a peer of bad will sends, over the connection accepted last. */
+void fake_say(bool to_listener, unsigned type, const void *data, unsigned len);
 
 #endif

@@ -745,6 +745,55 @@ static void hostile_frames(void **state)
 }
 #endif
 
+#ifdef MSG_FAKE
+#include <zlib.h>
+/* Well-formed words at the wrong time, with wrong counts, and garbled ones. */
+static void hostile_words(void **state)
+{
+	for (int round = 0; round < 400; round++) {
+		struct pair p;
+		fake.seed = (uint64_t)round * 104729 + 11;
+		pair_open(&p, transport);
+		rpw_request *r;
+		rpw_recv(p.b, p.eb, &(uint64_t){0}, 8, 1, ALL, &r);
+		rpw_send(p.ea, "eight..", 8, 2, NULL);
+		for (int i = 0; i < 10; i++) {
+			uint8_t m[400] = {0};
+			unsigned type = (unsigned)(fake_random() % 9);
+			size_t text = fake_random() % 50, n;
+			if (type <= SAY_ANSWER) {
+				struct say_path w = {.version = fake_random() % 8 ? SAY_VERSION : 9,
+					.attempt = (uint16_t)(fake_random() % 4),
+					.status = -(int)(fake_random() % 3),
+					.received = fake_random() % 3,
+					.credit = (uint32_t)fake_random(),
+					.text_len = (uint16_t)text,
+					.handle_len = (uint16_t)(fake_random() % 3 * 8)};
+				memcpy(w.transport, fake_random() % 3 ? transport : "pigeon", 6);
+				memcpy(m, &w, sizeof(w));
+				n = sizeof(w) + text + w.handle_len;
+			} else {
+				struct say_word w = {.version = SAY_VERSION,
+					.attempt = (uint16_t)(fake_random() % 4),
+					.text_len = (uint16_t)text,
+					.sent = fake_random() % 4};
+				memcpy(m, &w, sizeof(w));
+				n = sizeof(w) + text;
+			}
+			n -= fake_random() % 10 ? 0 : 3;
+			uint32_t crc = (uint32_t)crc32(0, m, (uInt)n) ^ (fake_random() % 10 ? 0 : 1);
+			memcpy(m + n, &crc, 4);
+			fake_say(fake_random() % 2, type, m, (unsigned)n + 4);
+			both(&p);
+		}
+		for (int i = 0; i < 20; i++)
+			both(&p);
+		rpw_request_free(r);
+		pair_close(&p);
+	}
+}
+#endif
+
 static void the_next_path_when_one_does_not_come_up(void **state)
 {
 #ifdef MSG_FAKE
@@ -866,6 +915,7 @@ int main(int argc, char **argv)
 		cmocka_unit_test_setup(soak, quiet),
 #ifdef MSG_FAKE
 		cmocka_unit_test_setup(hostile_frames, quiet),
+		cmocka_unit_test_setup(hostile_words, quiet),
 		cmocka_unit_test_setup(soak_with_misbehaviour, quiet),
 		cmocka_unit_test_setup(soak_with_broken_paths, quiet),
 #endif

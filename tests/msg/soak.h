@@ -240,6 +240,7 @@ static void soak_with_broken_paths(void **state)
 {
 	if (strcmp(transport, "fake_b"))
 		return;
+	unsigned breaks = 0;
 	for (uint64_t seed = soak_seed_given(); seed < soak_seed_given() + 10; seed++) {
 		struct pair p;
 		fake = (struct fake_knobs){.seed = seed, .again_percent = 10, .late_percent = 30, .eager_max = 6000, .frame_max = 8192};
@@ -247,9 +248,10 @@ static void soak_with_broken_paths(void **state)
 		fake.break_permille = 5;
 		soak_run(&p, seed, 1500);
 		fake.break_permille = 0;
-		assert_true(fake.breaks > 3);
+		breaks += fake.breaks;
 		pair_close(&p);
 	}
+	assert_true(breaks > 20);
 }
 #endif
 

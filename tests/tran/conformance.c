@@ -317,6 +317,88 @@ static void case_rma_stops(struct side *s)
 	s->ops->ep_close(e.ep);
 }
 
+/* More regions than a transport may keep at hand, and others in their places. */
+static void case_regions(struct side *s)
+{
+	enum { REGIONS = 150, LEN = 5000 };
+	struct end e = {.done = rma_done};
+	struct tran_mem *m[REGIONS];
+	static struct tran_desc d[REGIONS];
+	uint8_t local[LEN];
+	size_t len;
+	REQUIRE(pair_connect(s, &e), "%s", e.why);
+	for (uint64_t round = 0; round < 3; round++) {
+		for (uint64_t i = 0; s->which == 1 && i < REGIONS; i++) {
+			REQUIRE(!s->ops->mem_add(s->t, NULL, LEN, TRAN_READ | (i % 2 ? TRAN_WRITE : 0), &m[i]));
+			pattern_fill(m[i]->addr, LEN, round * REGIONS + i, 0);
+			d[i] = m[i]->desc;
+		}
+		if (s->which == 1) {
+			REQUIRE(pair_say(s, d, sizeof d) && pair_sync(s));
+			for (uint64_t i = 0; i < REGIONS; i++) {
+				REQUIRE(pattern_check(m[i]->addr, LEN, round * REGIONS + i + (i % 2 ? 1000 : 0), 0) < 0, "region %llu", (unsigned long long)i);
+				s->ops->mem_del(s->t, m[i]);
+			}
+			REQUIRE(pair_sync(s));
+			continue;
+		}
+		REQUIRE(pair_hear(s, d, sizeof d, &len) && len == sizeof d);
+		for (int again = 0; again < 3; again++) {
+			for (uint64_t i = 0; i < REGIONS; i++) {
+				REQUIRE(rma(&e, false, &d[i], 0, local, LEN) == RPW_OK);
+				REQUIRE(pattern_check(local, LEN, round * REGIONS + i + (i % 2 && again ? 1000 : 0), 0) < 0, "region %llu",
+					(unsigned long long)i);
+				pattern_fill(local, LEN, round * REGIONS + i + 1000, 0);
+				REQUIRE(rma(&e, true, &d[i], 0, local, LEN) == (i % 2 ? RPW_OK : RPW_ERR_ACCESS));
+			}
+		}
+		REQUIRE(flush(&e) == RPW_OK && pair_sync(s) && pair_sync(s));
+		for (uint64_t i = 0; i < REGIONS; i++)
+			REQUIRE(rma(&e, false, &d[i], 0, local, LEN) == RPW_ERR_ACCESS, "region %llu was released", (unsigned long long)i);
+	}
+	REQUIRE(pair_sync(s));
+	s->ops->ep_close(e.ep);
+}
+
+/* Memory is released while it is read: done or refused, and the endpoint goes on. */
+static void case_released(struct side *s)
+{
+	enum { LEN = 4 << 20, ROUNDS = 40 };
+	struct end e = {.done = rma_done};
+	struct tran_mem *m = NULL;
+	struct tran_desc d;
+	size_t len;
+	uint8_t *mine = malloc(LEN);
+	pattern_fill(mine, LEN, 6, 0);
+	REQUIRE(pair_connect(s, &e), "%s", e.why);
+	for (int round = 0; round < ROUNDS; round++) {
+		if (s->which == 1) {
+			REQUIRE(!s->ops->mem_add(s->t, mine, LEN, TRAN_READ, &m) && pair_say(s, &m->desc, sizeof m->desc));
+			uint64_t frames = (uint64_t)round + 1;
+			REQUIRE(pair_until_count(s, &e.frames, frames)); /* it has begun */
+			for (int i = 0; i < round; i++)
+				s->ops->progress(s->t);
+			s->ops->mem_del(s->t, m);
+		} else {
+			struct result r[3] = {0};
+			REQUIRE(pair_hear(s, &d, sizeof d, &len));
+			memset(mine, 0, LEN);
+			for (int i = 0; i < 3; i++)
+				REQUIRE(!s->ops->rma(e.ep, false, &d, (uint64_t)i * (LEN / 4), mine + i * (LEN / 4), LEN / 4, &r[i]));
+			REQUIRE(pair_send(&e, "go", 2, NULL, 0));
+			for (size_t i = 0; i < 3; i++) {
+				REQUIRE(pair_until(s, &r[i].done) && (r[i].status == RPW_OK || r[i].status == RPW_ERR_ACCESS), "%d", r[i].status);
+				if (!r[i].status)
+					REQUIRE(pattern_check(mine + i * (LEN / 4), LEN / 4, 6, i * (LEN / 4)) < 0);
+			}
+			REQUIRE(!e.is_failed, "%s", e.why);
+		}
+		REQUIRE(pair_sync(s));
+	}
+	free(mine);
+	s->ops->ep_close(e.ep);
+}
+
 /* Both sides put into, get from and add to each other's memory, with frames in between: as many operations as the transport takes. */
 static void mixed_frame(struct end *e, const uint8_t *head, size_t head_len, const uint8_t *body, size_t body_len)
 {
@@ -409,6 +491,56 @@ static void case_atomic(struct side *s)
 		REQUIRE(atomic(&e, TRAN_COMPARE_SWAP, &d, 16, 3 * ADDS + 1000, 3 * ADDS, &status) == 3 * ADDS && status == RPW_OK);
 		REQUIRE(atomic(&e, TRAN_FETCH_ADD, &d, 16, 0, 0, &status) == 3 * ADDS + 1000 && status == RPW_OK);
 		REQUIRE(pair_sync(s));
+		REQUIRE(pair_sync(s));
+	}
+	s->ops->ep_close(e.ep);
+}
+
+/* The passive side has no room for its answers, since the active one does not look; then it does. */
+static void case_answers_wait(struct side *s)
+{
+	enum { ADDS = 200 };
+	struct end e = {.done = rma_done, .frame = stream_frame};
+	struct stream st = {.seed = 0};
+	struct tran_mem *m = NULL;
+	struct tran_desc d;
+	uint64_t sent = 0;
+	size_t len;
+	static uint8_t head[TRAN_HEAD_MAX], body[BODY_MAX];
+	_Alignas(8) static uint8_t region[64];
+	e.arg = &st;
+	REQUIRE(pair_connect(s, &e), "%s", e.why);
+	if (s->which == 1) {
+		REQUIRE(!s->ops->mem_add(s->t, region, sizeof region, TRAN_READ | TRAN_ATOMIC, &m) && pair_say(s, &m->desc, sizeof m->desc));
+		REQUIRE(pair_hear(s, body, sizeof body, &len)); /* the requests are under way */
+		for (; sent < 1000000; sent++) {
+			struct iovec iov = {body, nth_body(sent, &e)};
+			pattern_fill(head, nth_head(sent), 2 * sent, 0);
+			pattern_fill(body, iov.iov_len, 2 * sent + 1, 0);
+			if (s->ops->send(e.ep, head, nth_head(sent), &iov, 1, iov.iov_len))
+				break;
+		}
+		for (int i = 0; i < 2000; i++)
+			s->ops->progress(s->t);
+		REQUIRE(pair_say(s, &sent, sizeof sent));
+		REQUIRE(pair_sync(s));
+		s->ops->mem_del(s->t, m);
+	} else {
+		struct result r[ADDS] = {0};
+		uint64_t before[ADDS], seen = 0;
+		REQUIRE(pair_hear(s, &d, sizeof d, &len));
+		for (int i = 0; i < ADDS; i++)
+			REQUIRE(!s->ops->atomic(e.ep, TRAN_FETCH_ADD, &d, 8, 1, 0, &before[i], &r[i]));
+		struct tran *t = s->t;
+		s->t = NULL; /* no progress */
+		REQUIRE(pair_say(s, "go", 2) && pair_hear(s, &sent, sizeof sent, &len));
+		s->t = t;
+		for (int i = 0; i < ADDS; i++) {
+			REQUIRE(pair_until(s, &r[i].done) && !r[i].status, "add %d", i);
+			seen += before[i];
+		}
+		REQUIRE(seen == ADDS * (ADDS - 1) / 2);
+		REQUIRE(pair_until_count(s, &e.frames, sent));
 		REQUIRE(pair_sync(s));
 	}
 	s->ops->ep_close(e.ep);
@@ -538,6 +670,62 @@ static void case_never_started(struct side *s)
 	s->ops->ep_close(e.ep);
 }
 
+static void handles_swap(struct side *s, struct end *e, uint8_t *theirs, size_t *their_len)
+{
+	uint8_t handle[TRAN_HANDLE_MAX];
+	size_t len;
+	e->side = s;
+	REQUIRE(!s->ops->ep_make(s->t, &s->peer_facts, s->which == 0, e, &e->ep, handle, &len));
+	REQUIRE(pair_say(s, handle, len) && pair_hear(s, theirs, TRAN_HANDLE_MAX, their_len));
+}
+
+/* The sides start at different times, or one closes instead: both orders, over a path that is there already and over none. */
+static void case_late(struct side *s)
+{
+	uint8_t theirs[TRAN_HANDLE_MAX];
+	size_t len;
+	for (int round = 0; round < 8; round++) {
+		struct end e = {.frame = stream_frame};
+		struct stream st = {.seed = 0};
+		bool early = s->which == round % 2;
+		e.arg = &st;
+		handles_swap(s, &e, theirs, &len);
+		if (round < 6 && early)
+			REQUIRE(!s->ops->ep_start(e.ep, theirs, len, 5000));
+		uint64_t end = rpwi_now_ns() + 30 * RPWI_NS_PER_MS;
+		while (rpwi_now_ns() < end)
+			s->ops->progress(s->t);
+		if (round < 4) {
+			REQUIRE(!e.is_ready, "ready before the other side has started");
+			REQUIRE(pair_sync(s));
+			if (!early)
+				REQUIRE(!s->ops->ep_start(e.ep, theirs, len, 5000));
+			REQUIRE(pair_until(s, &e.is_ready) && !e.status, "round %d: %s", round, e.why);
+			for (uint64_t i = 0; i < 50; i++)
+				stream_send(&e, 0, i);
+			REQUIRE(pair_until_count(s, &e.frames, 50));
+		} else if (early) { /* the other closes, and never starts (4, 5), or before we do (6, 7) */
+			REQUIRE(pair_sync(s));
+			if (round >= 6) {
+				int rc = s->ops->ep_start(e.ep, theirs, len, 300);
+				REQUIRE(rc || pair_until(s, &e.is_ready));
+				e.status = rc ? rc : e.status;
+			} else {
+				REQUIRE(pair_until(s, &e.is_ready));
+			}
+			REQUIRE(e.status < 0, "round %d: ready, and nobody is there", round);
+		} else {
+			s->ops->ep_close(e.ep);
+			e.ep = NULL;
+			REQUIRE(pair_sync(s));
+		}
+		REQUIRE(pair_sync(s));
+		if (e.ep)
+			s->ops->ep_close(e.ep);
+		REQUIRE(pair_sync(s));
+	}
+}
+
 static void count_only(struct end *e, const uint8_t *head, size_t head_len, const uint8_t *body, size_t body_len) {}
 
 /* One side closes with transfers under way: the other is told, once, and no byte of the closed one's buffers changes after. */
@@ -586,6 +774,47 @@ static void case_close(struct side *s)
 	free(region);
 }
 
+/* Closed while nothing more fits: the other gets a beginning of what was sent, in order, and then the end. */
+static void case_close_full(struct side *s)
+{
+	for (int round = 0; round < 3; round++) {
+		struct end e[4];
+		struct stream st[4];
+		for (int i = 0; i < 4; i++) {
+			st[i] = (struct stream){.seed = 0};
+			e[i] = (struct end){.frame = stream_frame, .arg = &st[i]};
+			REQUIRE(pair_connect(s, &e[i]), "%s", e[i].why);
+		}
+		REQUIRE(pair_sync(s));
+		if (s->which == 0) {
+			static uint8_t head[TRAN_HEAD_MAX], body[BODY_MAX];
+			for (uint64_t n = 0; n < 100000; n++) {
+				uint64_t nth = n / 4;
+				struct iovec iov = {body, nth_body(nth, &e[n % 4])};
+				pattern_fill(head, nth_head(nth), 2 * nth, 0);
+				pattern_fill(body, iov.iov_len, 2 * nth + 1, 0);
+				if (s->ops->send(e[n % 4].ep, head, nth_head(nth), &iov, 1, iov.iov_len))
+					break;
+			}
+			for (int i = 0; i < 4; i++)
+				s->ops->ep_close(e[i].ep);
+			REQUIRE(pair_say(s, "closed", 6));
+		} else {
+			char text[8];
+			size_t len;
+			struct tran *t = s->t;
+			s->t = NULL; /* no progress until the other has closed */
+			REQUIRE(pair_hear(s, text, sizeof text, &len));
+			s->t = t;
+			for (int i = 0; i < 4; i++) {
+				REQUIRE(pair_until(s, &e[i].is_failed) && e[i].status < 0, "the end of %d was not told", i);
+				s->ops->ep_close(e[i].ep);
+			}
+		}
+		REQUIRE(pair_sync(s));
+	}
+}
+
 /* The peer is killed, in the middle of everything. */
 static void case_killed(struct side *s)
 {
@@ -598,6 +827,10 @@ static void case_killed(struct side *s)
 	REQUIRE(!s->ops->mem_add(s->t, region, sizeof region, TRAN_READ | TRAN_WRITE, &m));
 	REQUIRE(pair_say(s, &m->desc, sizeof m->desc) && pair_hear(s, &d, sizeof d, &len));
 	if (s->which == 1) {
+		if (s->ops->caps & TRAN_SAME_HOST && !fork()) { /* a child that holds its descriptors for a while does not hide its end */
+			sleep(6);
+			_exit(0);
+		}
 		for (;;) { /* until the signal comes */
 			struct iovec iov = {region, 1000};
 			s->ops->send(e.ep, "flood", 5, &iov, 1, 1000);
@@ -610,7 +843,7 @@ static void case_killed(struct side *s)
 	kill(s->child, SIGKILL);
 	uint64_t began = rpwi_now_ns();
 	REQUIRE(pair_until(s, &e.is_failed) && pair_until(s, &second.is_failed), "the end of the peer was not noticed");
-	REQUIRE(rpwi_now_ns() - began < 10 * RPWI_NS_PER_S);
+	REQUIRE(rpwi_now_ns() - began < (s->ops->caps & TRAN_SAME_HOST ? 5 : 10) * RPWI_NS_PER_S);
 	if (s->ops->caps & TRAN_SAME_HOST)
 		REQUIRE(e.status == RPW_ERR_PEER_GONE && second.status == RPW_ERR_PEER_GONE, "%d: %s", e.status, e.why);
 	REQUIRE(s->ops->send(e.ep, "x", 1, NULL, 0, 0) < 0 && s->ops->rma(e.ep, true, &d, 0, local, 8, NULL) < 0);
@@ -922,12 +1155,17 @@ static const struct {
 	{"rma-allocated", case_rma_allocated, false},
 	{"rma-sleeping", case_rma_sleeping, false},
 	{"rma-stops", case_rma_stops, false},
+	{"regions", case_regions, false},
+	{"released", case_released, false},
 	{"rma-mixed", case_rma_mixed, false},
 	{"atomic", case_atomic, false},
+	{"answers-wait", case_answers_wait, false},
 	{"access", case_access, false},
 	{"garbage", case_garbage, false},
 	{"never-started", case_never_started, false},
+	{"late", case_late, false},
 	{"close", case_close, false},
+	{"close-full", case_close_full, false},
 	{"killed", case_killed, true},
 	{"sleep", case_sleep, false},
 	{"many", case_many, false},

@@ -217,9 +217,7 @@ int rpwi_shm_ep_start(struct tran_ep *base, const uint8_t *handle, size_t len, u
 		}
 	}
 	if (l)
-		rpwi_shm_ep_attach(ep, l);
-	else
-		rpwi_shm_hurry(t); /* the peer dials */
+		rpwi_shm_ep_attach(ep, l); /* else the peer dials */
 	return 0;
 }
 
@@ -316,7 +314,7 @@ static void ep_opened(struct shm_link *l, const struct ring_frame *f, const stru
 		(!ep->pid_expected || ep->pid_expected == l->pid);
 	if (!fits) {
 		struct shm_ctl no = {.index = f->endpoint};
-		rpwi_shm_link_reply(l, SHM_REFUSE, ctl->index & (SHM_EPS_MAX - 1), &no);
+		rpwi_shm_link_hint(l, SHM_REFUSE, ctl->index & (SHM_EPS_MAX - 1), &no);
 		return;
 	}
 	ep->open_got = true;

@@ -186,6 +186,15 @@ static void link_sockets_close(struct shm_link *l)
 	source_end(l->t, &l->process);
 }
 
+void rpwi_shm_link_swap(struct shm *t, unsigned a, unsigned b)
+{
+	struct shm_link *l = t->links[a];
+	t->links[a] = t->links[b];
+	t->links[b] = l;
+	t->links[a]->position = a;
+	t->links[b]->position = b;
+}
+
 void rpwi_shm_link_free(struct shm_link *l)
 {
 	struct shm *t = l->t;
@@ -197,13 +206,10 @@ void rpwi_shm_link_free(struct shm_link *l)
 	if (l->board && !l->self)
 		munmap(l->board, sizeof *l->board);
 	free(l->replies);
-	if (l->position < t->hot_count) { /* the last hot one takes its place, and the last of all that one's */
-		t->links[l->position] = t->links[--t->hot_count];
-		t->links[l->position]->position = l->position;
-		l->position = t->hot_count;
-	}
-	t->links[l->position] = t->links[--t->link_count];
-	t->links[l->position]->position = l->position;
+	/* The last hot one takes its place, and the last of all that one's. */
+	if (l->position < t->hot_count)
+		rpwi_shm_link_swap(t, l->position, --t->hot_count);
+	rpwi_shm_link_swap(t, l->position, --t->link_count);
 	free(l);
 }
 
@@ -349,7 +355,6 @@ static int dial(struct shm_link *l)
 	if (!rc)
 		rc = link_watch(l);
 	l->state = SHM_LINK_GREETED;
-	rpwi_shm_hurry(t);
 	return rc;
 }
 
@@ -426,7 +431,6 @@ int rpwi_shm_link_dial(struct shm *t, struct shm_ep *ep, struct shm_link **out)
 	} else {
 		l->dialing_for = ep;
 		l->state = SHM_LINK_DIALING;
-		rpwi_shm_hurry(t);
 	}
 	*out = l;
 	return 0;
@@ -642,8 +646,15 @@ bool rpwi_shm_link_reply(struct shm_link *l, enum shm_kind kind, uint32_t endpoi
 		return false;
 	if (l->reply_count == SHM_REPLIES)
 		return false;
+	l->todo = true;
 	l->replies[(l->reply_head + l->reply_count++) % SHM_REPLIES] = (struct shm_reply){(uint8_t)kind, endpoint, *ctl};
 	return true;
+}
+
+void rpwi_shm_link_hint(struct shm_link *l, enum shm_kind kind, uint32_t endpoint, const struct shm_ctl *ctl)
+{
+	if (l->reply_count < SHM_HINTS)
+		rpwi_shm_link_reply(l, kind, endpoint, ctl);
 }
 
 unsigned rpwi_shm_link_replies(struct shm_link *l)

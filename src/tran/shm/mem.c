@@ -101,7 +101,7 @@ void rpwi_shm_mem_del(struct tran *tran, struct tran_mem *base)
 		struct shm_ctl ctl = {.index = m->index, .nonce = m->nonce};
 		for (unsigned i = 0; i < t->link_count; i++)
 			if (t->links[i]->state == SHM_LINK_UP && !t->links[i]->self)
-				rpwi_shm_link_reply(t->links[i], SHM_UNMAP, 0, &ctl);
+				rpwi_shm_link_hint(t->links[i], SHM_UNMAP, 0, &ctl);
 		munmap(m->base.addr, m->base.len);
 		close(m->fd);
 	}

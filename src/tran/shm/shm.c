@@ -20,7 +20,7 @@
 #include "ropeway.h"
 #include "shm.h"
 
-enum { PAUSE = 0, ROUNDS_A_CLOCK = 64, ROUNDS_A_LOOK_HURRY = 4, HURRY_ROUNDS = 1 << 20 };
+enum { PAUSE = 0, ROUNDS_A_CLOCK = 64, ROUNDS_A_LOOK_HURRY = 4, HURRY_ROUNDS = 4096 };
 
 uint64_t rpwi_shm_nonce(struct shm *t)
 {
@@ -237,15 +237,6 @@ static unsigned link_round(struct shm_link *l)
 	return n;
 }
 
-static void link_swap(struct shm *t, unsigned a, unsigned b)
-{
-	struct shm_link *l = t->links[a];
-	t->links[a] = t->links[b];
-	t->links[b] = l;
-	t->links[a]->position = a;
-	t->links[b]->position = b;
-}
-
 static unsigned links_round(struct shm *t)
 {
 	unsigned n = 0;
@@ -263,7 +254,7 @@ static unsigned links_round(struct shm *t)
 		struct shm_link *l = t->links[t->cold_next++];
 		n += link_round(l);
 		if (l->busy || l->todo)
-			link_swap(t, l->position, t->hot_count++);
+			rpwi_shm_link_swap(t, l->position, t->hot_count++);
 	}
 	return n;
 }
@@ -294,7 +285,7 @@ static void links_tick(struct shm *t)
 		struct shm_link *l = t->links[i];
 		rpwi_shm_rma_tick(l);
 		if (l->position < t->hot_count && !l->busy && !l->todo)
-			link_swap(t, l->position, --t->hot_count);
+			rpwi_shm_link_swap(t, l->position, --t->hot_count);
 		l->busy = false;
 	}
 }
@@ -323,8 +314,8 @@ static unsigned shm_progress(struct tran *tran)
 		t->armed = false;
 		atomic_store_explicit(&t->board->sleeping, 0, memory_order_relaxed);
 		n += tick(t, rpwi_now_ns());
-	} else if (RPWI_UNLIKELY(t->hurry_rounds)) {
-		t->hurry_rounds--;
+	} else if (RPWI_UNLIKELY(t->hurry_rounds || !rpwi_list_empty(&t->starting))) {
+		t->hurry_rounds -= t->hurry_rounds > 0;
 		if (t->rounds % ROUNDS_A_LOOK_HURRY == 0)
 			n += tick(t, rpwi_now_ns());
 	} else if (RPWI_UNLIKELY(t->rounds % ROUNDS_A_CLOCK == 0)) {

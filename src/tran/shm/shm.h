@@ -20,7 +20,8 @@ enum {
 	SHM_MEMS_MAX = 256 * 1024,
 	SHM_FRAME_MAX = 32 * 1024,
 	SHM_SLOTS = 64,       /* operations under way that a link's peer has to answer */
-	SHM_REPLIES = 128,    /* answers that wait for room: SHM_SLOTS, and refusals */
+	SHM_REPLIES = 192,    /* answers that wait for room: to SHM_SLOTS operations, to the refused pieces in the ring, and a few hints */
+	SHM_HINTS = 16,       /* of those, what the peer does not wait for */
 	SHM_MAPS_MAX = 64,    /* pieces of the peer's memory mapped, for each link; the least recently used goes */
 	SHM_EMBRYOS_MAX = 64, /* connections that have not said a valid hello yet */
 	SHM_EMBRYO_MS = 2000,
@@ -31,7 +32,7 @@ enum {
 	SHM_SMALL_MAX = 128 * 1024,
 	SHM_CHUNK = 32 * 1024,
 	SHM_PUMP_BATCH = 4,         /* chunks sent for one link in one round */
-	SHM_INLINE_COPY = 16 << 20, /* up to here a plain copy is made inside of the call */
+	SHM_INLINE_COPY = 8 << 20,  /* up to here a plain copy is made inside of the call */
 	SHM_INLINE_VM = 256 * 1024, /* likewise by process_vm */
 };
 
@@ -232,7 +233,7 @@ struct shm {
 	struct shm_source listener;
 	bool membarrier, armed;
 	uint32_t sleeps, beat;
-	unsigned rounds, hurry_rounds; /* of progress; those to come in which the sockets are asked often */
+	unsigned rounds, hurry_rounds; /* of progress; those to come in which the sockets are asked often, as they are while endpoints start */
 	uint64_t control_ns, tick_ns;
 	unsigned dead_count;   /* links to be freed when their endpoints are closed */
 	unsigned ending_count; /* links to fail when their rings are empty */
@@ -272,7 +273,8 @@ int rpwi_shm_link_dial(struct shm *t, struct shm_ep *ep, struct shm_link **out);
 void rpwi_shm_link_dial_on(struct shm_link *l);
 void rpwi_shm_link_forsake(struct shm_link *l); /* dialing_for is being closed */
 void rpwi_shm_link_fail(struct shm_link *l, int status, const char *why);
-void rpwi_shm_link_end(struct shm_link *l, int status); /* it fails in the next round, when its ring is empty; at once when the peer broke the rules */
+void rpwi_shm_link_end(struct shm_link *l, int status);         /* it fails in the next round, when its ring is empty; at once when the peer broke the rules */
+void rpwi_shm_link_swap(struct shm *t, unsigned a, unsigned b); /* two places in t->links: those below hot_count have traffic */
 void rpwi_shm_link_free(struct shm_link *l);
 void rpwi_shm_link_wake(struct shm_link *l);
 int rpwi_shm_link_pass(struct shm_link *l, const struct shm_mem *m);
@@ -293,6 +295,8 @@ static inline void shm_link_kick(struct shm_link *l)
 int rpwi_shm_link_ctl(struct shm_link *l, enum shm_kind kind, uint32_t endpoint, const struct shm_ctl *ctl, const void *body, size_t body_len, size_t spare);
 /* An answer that waits when there is no room. false: too many, the peer broke the rules. */
 bool rpwi_shm_link_reply(struct shm_link *l, enum shm_kind kind, uint32_t endpoint, const struct shm_ctl *ctl);
+/* What helps the peer, and is dropped when there is no room. */
+void rpwi_shm_link_hint(struct shm_link *l, enum shm_kind kind, uint32_t endpoint, const struct shm_ctl *ctl);
 unsigned rpwi_shm_link_replies(struct shm_link *l);
 
 /* ep.c */

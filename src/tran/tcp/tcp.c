@@ -258,12 +258,21 @@ static void bury(struct tcp *t)
 	}
 }
 
+/* Is it time to ask about all sockets? Where there is no endpoint at all, a context that lives by another transport must not pay for this one. */
+static bool epoll_is_due(struct tcp *t)
+{
+	bool nobody = !t->ep_count && rpwi_list_empty(&t->strangers) && rpwi_list_empty(&t->lingering);
+	if ((!t->hot_count && !nobody) || t->others_talk)
+		return true;
+	return ++t->polls >= POLLS_BETWEEN_EPOLLS;
+}
+
 static unsigned tcp_progress(struct tran *tran)
 {
 	struct tcp *t = tcp_of(tran);
 	t->in_progress++;
 	unsigned things = read_hot(t);
-	if (!t->hot_count || t->others_talk || ++t->polls >= POLLS_BETWEEN_EPOLLS) {
+	if (epoll_is_due(t)) {
 		t->polls = 0;
 		unsigned others = ask_epoll(t);
 		t->others_talk = others > 0;
@@ -309,6 +318,7 @@ static int tcp_arm(struct tran *tran, int *fd, uint64_t *deadline_ns)
 		if (t->hot[i]->unwatched)
 			return 1;
 	}
+	t->polls = POLLS_BETWEEN_EPOLLS; /* who has slept asks at once */
 	*fd = t->epoll;
 	*deadline_ns = RPWI_MIN(*deadline_ns, t->deadline_ns);
 	return 0;

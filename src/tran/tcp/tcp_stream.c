@@ -6,6 +6,10 @@
  *
  * Receiving. Frames are read by the buffer, many at a time, and handed up where they lie. Bulk bodies are read straight into their place; so that little of them passes the buffer,
  * at most BOUNCE_MAX bytes are asked for where a bulk body may begin.
+ *
+ * Measured on loopback, 2 cores, 8 MiB gets one after the other, best twentieth of the runs: plain sendmsg 7.3 GB/s, a bare loop of send and recv 7.6. Two streams for bulk data and
+ * more were not faster (6.3 to 7.1). vmsplice and splice in place of send: 7.7 to 10.5, not used, because the peer's socket would still refer to pages that the program has got back
+ * when an endpoint is closed. MSG_ZEROCOPY: the kernel copies on loopback all the same (its msg_zerocopy.rst).
  */
 #include "tran/tcp/tcp_priv.h"
 
@@ -411,6 +415,8 @@ static void append(struct tcp_stream *s, const struct iovec *iov, int n, size_t 
 	for (int i = 0; i < n; i++) {
 		size_t cut = RPWI_MIN(skip, iov[i].iov_len);
 		skip -= cut;
+		if (iov[i].iov_len == cut)
+			continue; /* an empty piece may have no address */
 		memcpy(s->tx + s->tx_end, (const char *)iov[i].iov_base + cut, iov[i].iov_len - cut);
 		s->tx_end += iov[i].iov_len - cut;
 	}

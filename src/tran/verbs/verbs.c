@@ -186,7 +186,7 @@ static unsigned plane_progress(struct verbs_plane *p)
 		if (!full)
 			break;
 	}
-	if (p->repost)
+	if (p->repost && p->rx_posted + VERBS_RX_BATCH <= p->eps + VERBS_RX_RESERVE + p->rx_busy)
 		rpwi_verbs_rx_fill(p);
 	return n;
 }

@@ -349,6 +349,26 @@ static void wcs_forget(struct verbs_plane *p, struct ibv_wc *wc, int n, uint32_t
 		}
 		wc[i].wr_id = 0;
 	}
+	while (p->wc_count > p->wc_at && !p->wc[p->wc_count - 1].wr_id)
+		p->wc_count--;
+}
+
+/* To destroy a queue pair drops its completions, and with them the receive that a message half came into: so they are taken before. */
+static void wcs_take(struct verbs_plane *p)
+{
+	for (unsigned i = 0; i < VERBS_SQ_DEPTH; i++) {
+		if (p->wc_count + VERBS_POLL_BATCH > p->wc_size) {
+			struct ibv_wc *more = realloc(p->wc, sizeof(*more) * (size_t)p->wc_size * 2);
+			if (!more)
+				return;
+			p->wc = more;
+			p->wc_size *= 2;
+		}
+		int n = ibv_poll_cq(p->cq, VERBS_POLL_BATCH, p->wc + p->wc_count);
+		if (n <= 0)
+			return;
+		p->wc_count += n;
+	}
 }
 
 void rpwi_verbs_sq_free(struct verbs_ep *ep, struct verbs_sq *q)
@@ -359,6 +379,7 @@ void rpwi_verbs_sq_free(struct verbs_ep *ep, struct verbs_sq *q)
 	if (q->mapped)
 		rpwi_verbs_map_del(p, q);
 	p->v->ibv_modify_qp(q->qp, &(struct ibv_qp_attr){.qp_state = IBV_QPS_ERR}, IBV_QP_STATE);
+	wcs_take(p);
 	qp_free(p, q->qp);
 	wcs_forget(p, p->wc + p->wc_at, p->wc_count - p->wc_at, qpn);
 	for (; q->head != q->tail; q->head++)

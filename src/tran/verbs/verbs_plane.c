@@ -164,6 +164,7 @@ static void plane_free(struct verbs_plane *p)
 	if (p->ctx)
 		v->ibv_close_device(p->ctx);
 	free(p->map);
+	free(p->wc);
 	free(p);
 }
 
@@ -174,6 +175,9 @@ static bool plane_objects(struct verbs_plane *p)
 	const struct verbs_table *v = p->v;
 	struct epoll_event ev = {.events = EPOLLIN, .data.u32 = p->index};
 	struct ibv_srq_init_attr srq = {.attr = {.max_wr = p->srq_max, .max_sge = 1}};
+	if (!(p->wc = calloc(VERBS_POLL_BATCH, sizeof(*p->wc))))
+		return false;
+	p->wc_size = VERBS_POLL_BATCH;
 	if (!(p->pd = v->ibv_alloc_pd(p->ctx)) || !(p->channel = v->ibv_create_comp_channel(p->ctx)))
 		return false;
 	p->cq_size = VERBS_CQ_MIN;

@@ -20,13 +20,15 @@ enum {
 	VERBS_SLOT_BYTES = 8704, /* of a buffer: frame header, head, body */
 	VERBS_HEADER_BYTES = 8,
 	VERBS_FRAME_MAX = VERBS_SLOT_BYTES - VERBS_HEADER_BYTES - TRAN_HEAD_MAX,
-	VERBS_INLINE_MAX = 128, /* asked for; a device may give less */
+	VERBS_INLINE_MAX = 64,  /* asked for; a device may give less. More would make each idle queue pair larger */
 	VERBS_SQ_DEPTH = 32,    /* an endpoint's share of memory, so small */
 	VERBS_SQ_SIGNAL = 8,    /* of frames that hold no buffer one in so many asks for a completion */
-	VERBS_WINDOW_IDLE = 4,  /* credits of an endpoint at first, */
-	VERBS_WINDOW_MAX = 32,  /* and of one that is busy */
-	VERBS_RX_RESERVE =
-		64, /* receives beside one for each endpoint and what busy ones add: idle ones do not all speak at once. If they did, the device would ask them to repeat (RNR) */
+	VERBS_WINDOW_IDLE = 16, /* credits of an endpoint at first, */
+	VERBS_WINDOW_MAX = 64,  /* and of one that is busy */
+	/* Receives beside one for each endpoint and what busy ones add. Idle endpoints hold more credits than there are receives for them: should they all speak at once, the device
+	 * asks those to repeat that find none (RNR), for ever. */
+	VERBS_RX_RESERVE = 64,
+	VERBS_RX_BATCH = 16,     /* so many are posted again at once; far fewer than the reserve */
 	VERBS_RX_BUSY_MAX = 512, /* receives that all busy endpoints of a plane add */
 	VERBS_SRQ_MAX = 16384,
 	VERBS_TX_SLOTS_MAX = 1024,
@@ -90,8 +92,8 @@ struct verbs_plane {
 	unsigned rx_posted, rx_busy;
 	struct verbs_pool rx, tx;
 	struct verbs_slot *repost;
-	struct ibv_wc wc[VERBS_POLL_BATCH]; /* polled; from wc_at on not yet handled */
-	int wc_count, wc_at;
+	struct ibv_wc *wc; /* polled; from wc_at on not yet handled */
+	int wc_size, wc_count, wc_at;
 	bool armed; /* a completion will make the channel readable */
 	/* QPN -> queue: open addressing, a power of two, at most half full */
 	struct verbs_sq **map;
