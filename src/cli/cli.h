@@ -17,6 +17,7 @@ enum { CLI_OK = 0, CLI_FAILED = 1, CLI_USAGE = 2, CLI_CANNOT_RUN = 126, CLI_NOT_
 /* Subcommands: argv[0] is "ropeway <name>", so that getopt's own messages read well. Each returns an exit status. */
 int rpwi_cli_demo(int argc, char **argv);
 int rpwi_cli_devices(int argc, char **argv);
+int rpwi_cli_doctor(int argc, char **argv);
 int rpwi_cli_explain(int argc, char **argv);
 int rpwi_cli_perf(int argc, char **argv);
 int rpwi_cli_recv(int argc, char **argv);

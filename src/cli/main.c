@@ -12,6 +12,7 @@ static const struct subcommand {
 } subcommands[] = {
 	{"demo", "ropeway demo", rpwi_cli_demo, "move a file between two processes by RDMA, and show each step"},
 	{"devices", "ropeway devices", rpwi_cli_devices, "list RDMA devices, software and real, and which GID index to use"},
+	{"doctor", "ropeway doctor", rpwi_cli_doctor, "what is in the way of fast transfers, here or to a peer, and the remedy"},
 	{"explain", "ropeway explain", rpwi_cli_explain, "show captures as a ladder, and explain each packet and state"},
 	{"perf", "ropeway perf", rpwi_cli_perf, "measure messages and remote memory between two processes, beside UCX if wanted"},
 	{"recv", "ropeway recv", rpwi_cli_recv, "receive files and directories of `ropeway send`"},

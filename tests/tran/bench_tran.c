@@ -340,6 +340,17 @@ static void waking(struct side *s, struct end *e, uint64_t *count)
 	pair_sync(s);
 }
 
+static double resident_kib(void)
+{
+	long pages = 0, resident = 0;
+	FILE *f = fopen("/proc/self/statm", "r");
+	if (!f || fscanf(f, "%ld %ld", &pages, &resident) != 2)
+		resident = 0;
+	if (f)
+		fclose(f);
+	return (double)resident * (double)sysconf(_SC_PAGESIZE) / 1024;
+}
+
 int main(int argc, char **argv)
 {
 	const struct tran_ops *ops = NULL;
@@ -396,12 +407,15 @@ int main(int argc, char **argv)
 	transfer(&s, &ends[0], true, true, false, 65536, 1);
 	transfer(&s, &ends[0], true, true, false, 8 << 20, 1);
 	transfer(&s, &ends[0], true, true, true, 8 << 20, 1);
+	double kib = resident_kib();
 	uint64_t began = rpwi_now_ns();
 	for (unsigned i = 1; i < many; i++)
 		if (!pair_connect(&s, &ends[i]))
 			die(ends[i].why);
 	if (!s.which)
 		printf("%-44s %9.3f ms\n", "connecting the other endpoints", (double)(rpwi_now_ns() - began) / 1e6);
+	if (!s.which && many > 1)
+		printf("%-44s %9.3f KiB\n", "resident memory of each of them", (resident_kib() - kib) / (many - 1));
 	rate(&s, ends, many, &count, 8);
 	for (unsigned i = 0; i < many; i++)
 		s.ops->ep_close(ends[i].ep);

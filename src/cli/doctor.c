@@ -1,0 +1,205 @@
+/* doctor.c - `ropeway doctor`: what is in the way of fast transfers on this machine, or between it and another, and what to do about it. */
+#include "cli/doctor.h"
+
+#include <getopt.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <unistd.h>
+
+#define NAME "ropeway doctor"
+
+static const char *const level_names[] = {[DOCTOR_OK] = "ok", [DOCTOR_WARN] = "warn", [DOCTOR_FAIL] = "FAIL"};
+
+/* What a peer says goes to a terminal. */
+static void printable(char *text)
+{
+	for (; *text; text++)
+		if ((uint8_t)*text < 0x20 || *text == 0x7f)
+			*text = ' ';
+}
+
+void doctor_add(struct doctor_report *r, enum doctor_level level, const char *what, const char *remedy, const char *fmt, ...)
+{
+	struct doctor_verdict *v = &r->verdict[r->count];
+	va_list ap;
+
+	if (r->count == DOCTOR_VERDICTS_MAX)
+		return;
+	r->count++;
+	*v = (struct doctor_verdict){.level = level};
+	snprintf(v->what, sizeof(v->what), "%s", what);
+	snprintf(v->remedy, sizeof(v->remedy), "%s", remedy ? remedy : "");
+	va_start(ap, fmt);
+	vsnprintf(v->text, sizeof(v->text), fmt, ap);
+	va_end(ap);
+	printable(v->text);
+}
+
+json_t *doctor_json(const struct doctor_report *r)
+{
+	json_t *list = json_array();
+
+	for (unsigned i = 0; i < r->count; i++) {
+		const struct doctor_verdict *v = &r->verdict[i];
+		json_array_append_new(list, json_pack("{s:s, s:s, s:s, s:s, s:o}", "verdict", level_names[v->level], "side", v->of_peer ? "peer" : "local",
+						    "what", v->what, "text", v->text, "remedy", v->remedy[0] ? json_string(v->remedy) : json_null()));
+	}
+	return list;
+}
+
+int doctor_take_json(struct doctor_report *r, const json_t *verdicts)
+{
+	const char *level, *what, *text;
+	json_t *remedy, *v;
+	size_t i;
+
+	if (!json_is_array(verdicts))
+		return -1;
+	json_array_foreach(verdicts, i, v)
+	{
+		if (json_unpack(v, "{s:s, s:s, s:s, s:o}", "verdict", &level, "what", &what, "text", &text, "remedy", &remedy))
+			return -1;
+		int n = 0;
+		while (n < (int)RPWI_ARRAY_LEN(level_names) && strcmp(level_names[n], level) != 0)
+			n++;
+		if (n == (int)RPWI_ARRAY_LEN(level_names) || r->count == DOCTOR_VERDICTS_MAX)
+			return -1;
+		doctor_add(r, n, what, json_string_value(remedy), "%s", text);
+		struct doctor_verdict *last = &r->verdict[r->count - 1];
+		last->of_peer = true;
+		printable(last->what);
+		printable(last->remedy);
+	}
+	return 0;
+}
+
+static void print_text(const struct doctor_report *r)
+{
+	unsigned warnings = 0, failures = 0;
+
+	for (unsigned i = 0; i < r->count; i++) {
+		const struct doctor_verdict *v = &r->verdict[i];
+		printf("%-4s  %s%s: %s%s%s\n", level_names[v->level], v->of_peer ? "peer: " : "", v->what, v->text, v->remedy[0] ? ". Remedy: " : "",
+			v->remedy);
+		warnings += v->level == DOCTOR_WARN;
+		failures += v->level == DOCTOR_FAIL;
+	}
+	printf("%u verdicts, %u warnings, %u failures\n", r->count, warnings, failures);
+}
+
+static int finish(const struct doctor_report *r, bool json)
+{
+	if (json) {
+		json_t *root = json_pack("{s:s, s:o}", "version", rpw_version(), "verdicts", doctor_json(r));
+		int err = root ? json_dumpf(root, stdout, JSON_INDENT(2)) : -1;
+		putchar('\n');
+		json_decref(root);
+		if (err)
+			return rpwi_cli_fail(CLI_FAILED, NAME, "cannot write JSON");
+	} else {
+		print_text(r);
+	}
+	for (unsigned i = 0; i < r->count; i++)
+		if (r->verdict[i].level == DOCTOR_FAIL)
+			return CLI_FAILED;
+	return CLI_OK;
+}
+
+/* "host", "host:port", "[v6]", "[v6]:port", "v6": the host alone, and what rpw_connect takes. */
+static int split(const char *peer, char host[256], char address[300])
+{
+	const char *end = *peer == '[' ? strchr(peer, ']') : NULL, *colon = strchr(peer, ':');
+	bool is_bare_v6 = *peer != '[' && colon && strchr(colon + 1, ':');
+
+	if (*peer == '[' && !end)
+		return -1;
+	const char *port = end ? (end[1] == ':' ? end + 2 : NULL) : colon && !is_bare_v6 ? colon + 1 : NULL;
+	size_t len = end ? (size_t)(end - peer - 1) : colon && !is_bare_v6 ? (size_t)(colon - peer) : strlen(peer);
+	if (!len || len >= 256)
+		return -1;
+	snprintf(host, 256, "%.*s", (int)len, peer + (end ? 1 : 0));
+	bool brackets = strchr(host, ':');
+	char number[16];
+	snprintf(number, sizeof(number), "%d", DOCTOR_PORT);
+	snprintf(address, 300, "%s%s%s:%.15s", brackets ? "[" : "", host, brackets ? "]" : "", port ? port : number);
+	return 0;
+}
+
+static void print_help(void)
+{
+	printf("Usage: ropeway doctor [--json] [--key-file FILE] [PEER[:PORT]]\n"
+	       "       ropeway doctor --serve [--once] [--listen ADDRESS] [--key-file FILE]\n\n"
+	       "Looks at this machine, and with PEER at the way to a `ropeway doctor --serve` there and back; a line each:\n"
+	       "ok, warn or FAIL, with the remedy. Devices and GIDs, what may be locked, UDP port 4791, single-copy shared memory,\n"
+	       "transports, versions, MTU.\n\n"
+	       "  -j, --json            an object: version, verdicts (verdict, side, what, text, remedy)\n"
+	       "  -k, --key-file FILE   the pre-shared key of both sides\n"
+	       "  -s, --serve           be the other side\n"
+	       "  -l, --listen ADDRESS  host:port or :port; :%d unless given\n"
+	       "  -1, --once            end after the first client\n\n"
+	       "Exit status 1 if there was a FAIL.\n",
+		DOCTOR_PORT);
+}
+
+static int examine(const char *peer, const char *key_file, bool json)
+{
+	struct doctor_report *r = calloc(1, sizeof(*r));
+	char host[256], address[300];
+
+	if (peer && split(peer, host, address)) {
+		free(r);
+		rpwi_cli_fail(CLI_USAGE, NAME, "'%s' is no HOST or HOST:PORT", peer);
+		return rpwi_cli_usage(NAME);
+	}
+	if (!r)
+		return rpwi_cli_fail(CLI_FAILED, NAME, "out of memory");
+	doctor_local(r);
+	if (peer)
+		doctor_peer(r, host, address, key_file);
+	int status = finish(r, json);
+	free(r);
+	return status;
+}
+
+static const struct option long_options[] = {{"help", no_argument, NULL, 'h'}, {"json", no_argument, NULL, 'j'}, {"key-file", required_argument, NULL, 'k'},
+	{"listen", required_argument, NULL, 'l'}, {"once", no_argument, NULL, '1'}, {"serve", no_argument, NULL, 's'}, {NULL, 0, NULL, 0}};
+
+int rpwi_cli_doctor(int argc, char **argv)
+{
+	const char *key_file = NULL, *listen = NULL;
+	bool json = false, serve = false, once = false;
+	char address[32];
+	int c;
+
+	while ((c = getopt_long(argc, argv, "hjk:l:1s", long_options, NULL)) != -1) {
+		switch (c) {
+		case 'h':
+			print_help();
+			return CLI_OK;
+		case 'j':
+			json = true;
+			break;
+		case 'k':
+			key_file = optarg;
+			break;
+		case 'l':
+			listen = optarg;
+			break;
+		case '1':
+			once = true;
+			break;
+		case 's':
+			serve = true;
+			break;
+		default:
+			return rpwi_cli_usage(NAME);
+		}
+	}
+	if (argc - optind > (serve ? 0 : 1) || (serve && json) || (!serve && (listen || once))) {
+		rpwi_cli_fail(CLI_USAGE, NAME, "one PEER at most and --json, or --serve with --listen and --once");
+		return rpwi_cli_usage(NAME);
+	}
+	snprintf(address, sizeof(address), ":%d", DOCTOR_PORT);
+	return serve ? doctor_serve(listen ? listen : address, key_file, once) : examine(argv[optind], key_file, json);
+}
