@@ -45,7 +45,7 @@ int rpw_memory_register(rpw_context *c, void *addr, size_t len, enum rpw_memory_
 		return rpwi_fail(RPW_ERR_NOT_SUPPORTED, "memory of a GPU cannot be registered by this version: copy it to host memory first");
 	if (!addr || kind != RPW_MEMORY_HOST)
 		return rpwi_fail(RPW_ERR_INVALID, "rpw_memory_register: address %p, kind %d", addr, (int)kind);
-	rpw_memory *m;
+	rpw_memory *m = NULL;
 	int rc = memory_new(c, len, access, &m);
 	if (rc)
 		return rc;
@@ -69,7 +69,7 @@ static bool transport_wanted(rpw_context *c, int i)
 
 int rpw_memory_allocate(rpw_context *c, size_t len, unsigned access, rpw_memory **out)
 {
-	rpw_memory *m;
+	rpw_memory *m = NULL;
 	char why[256];
 	int rc = memory_new(c, len, access, &m);
 	if (rc)
