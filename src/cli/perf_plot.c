@@ -78,14 +78,16 @@ static void axes(FILE *f, const struct perf_panel *p, const struct range *x, con
 {
 	double x1 = x0 + PANEL_W - LEFT - RIGHT, y1 = y0 + PANEL_H - TOP - BELOW;
 	char text[32];
-	for (double d = ceil(y->low); d <= y->high + 1e-9; d++) {
+	for (int tick = (int)ceil(y->low); tick <= (int)floor(y->high + 1e-9); tick++) {
+		double d = tick;
 		double at = place(y, d, y1, y0);
 		tick_text(text, sizeof(text), pow(10, d), p->is_bytes);
 		fprintf(f, "<path class=\"g\" d=\"M%.1f %.1fH%.1f\"/><text class=\"q\" x=\"%.1f\" y=\"%.1f\" text-anchor=\"end\">%s</text>\n", x0, at, x1,
 			x0 - 6, at + 4, text);
 	}
-	double step = x->high - x->low > 12 ? 4 : 2;
-	for (double d = ceil(x->low); d <= x->high + 1e-9; d += step) {
+	int step = x->high - x->low > 12 ? 4 : 2;
+	for (int tick = (int)ceil(x->low); tick <= (int)floor(x->high + 1e-9); tick += step) {
+		double d = tick;
 		double at = place(x, d, x0, x1);
 		size_text(text, sizeof(text), (uint64_t)pow(2, d));
 		fprintf(f, "<path class=\"g\" d=\"M%.1f %.1fV%.1f\"/><text class=\"q\" x=\"%.1f\" y=\"%.1f\" text-anchor=\"middle\">%s</text>\n", at, y0, y1,

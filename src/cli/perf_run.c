@@ -99,11 +99,11 @@ static void check(struct perf_side *s, const char *buf, uint64_t message, bool f
 {
 	const struct perf_job *j = &s->job;
 	bool wrong = false;
-	for (uint64_t at = 0; at < j->size; at += every) {
+	for (uint64_t at = 0; buf && at < j->size; at += every) {
 		uint64_t w = word_of(j, message, from_client, at / 8);
 		wrong |= memcmp(buf + at, &w, RPWI_MIN(j->size - at, (uint64_t)8)) != 0;
 	}
-	if (j->size > 8) {
+	if (buf && j->size > 8) {
 		uint64_t at = (j->size - 1) / 8 * 8, w = word_of(j, message, from_client, at / 8);
 		wrong |= memcmp(buf + at, &w, j->size - at) != 0;
 	}
@@ -122,6 +122,8 @@ static uint64_t slot_of(const struct perf_side *s, uint64_t message)
 	if (j->verify)
 		return 1 + message % j->window;
 	uint64_t stride = (j->n + few(j) - 1) / few(j);
+	if (!stride)
+		return 0;
 	return message % stride ? 0 : 1 + message / stride;
 }
 
@@ -710,10 +712,10 @@ static int side_make(const char *transport, struct perf_side **out)
 
 int rpwi_perf_connect(const char *address, const char *transport, struct perf_side **out)
 {
-	struct perf_side *s;
+	struct perf_side *s = NULL;
 	rpw_request *r = NULL;
 	int rc = side_make(transport, &s);
-	if (rc)
+	if (rc || !s)
 		return rc;
 	s->client = true;
 	rc = rpw_connect(s->c, address, NULL, &s->ep, &r);
@@ -857,7 +859,7 @@ int rpwi_perf_serve(const char *address, const char *transport, bool once, int r
 {
 	struct server v = {0};
 	rpw_listener *l;
-	if (side_make(transport, &v.s))
+	if (side_make(transport, &v.s) || !v.s)
 		return CLI_FAILED;
 	int rc = rpw_listener_create(v.s->c, address, on_accept, &v, &l);
 	if (rc) {
