@@ -427,11 +427,28 @@ static void control_listen(struct recv_session *s)
 
 /* ---- beginning and end ---- */
 
+/* When all places are taken, those who are refused already, or have not said hello, have to give up theirs: the one that has been silent for longest. */
+static void make_room(struct receiver *r)
+{
+	struct recv_session *oldest = NULL;
+
+	for (int i = 0; i < RECV_SESSIONS_MAX; i++) {
+		struct recv_session *s = r->session[i];
+		if (s && (s->state == LEAVING || !s->is_greeted) && (!oldest || s->heard_ns < oldest->heard_ns))
+			oldest = s;
+	}
+	if (!oldest)
+		return;
+	session_close(oldest);
+	session_put(oldest);
+}
+
 void recv_session_begin(struct receiver *r, rpw_endpoint *ep)
 {
 	rpw_endpoint_information info = {.size = sizeof(info)};
+	if (r->sessions == RECV_SESSIONS_MAX)
+		make_room(r);
 	struct recv_session *s = r->sessions < RECV_SESSIONS_MAX ? calloc(1, sizeof(*s)) : NULL;
-
 	if (!s) {
 		rpwi_cli_fail(CLI_FAILED, "ropeway recv", "a sender was turned away: %u are served already", r->sessions);
 		rpw_endpoint_close(ep);
@@ -458,9 +475,9 @@ void recv_session_timers(struct receiver *r, uint64_t now_ns)
 	for (int i = 0; i < RECV_SESSIONS_MAX; i++) {
 		struct recv_session *s = r->session[i];
 		uint64_t silent_ms = s && now_ns > s->heard_ns ? (now_ns - s->heard_ns) / RPWI_NS_PER_MS : 0;
-		if (!s || silent_ms < (s->state == LEAVING ? RECV_LEAVING_MS : RECV_SILENT_MS))
+		if (!s || silent_ms < (s->state == LEAVING || !s->is_greeted ? RECV_LEAVING_MS : RECV_SILENT_MS))
 			continue;
-		if (s->state != LEAVING)
+		if (s->state != LEAVING && s->is_greeted)
 			rpwi_cli_fail(CLI_FAILED, "ropeway recv", "%s has said nothing for %d s: it is let go", s->peer, RECV_SILENT_MS / 1000);
 		session_close(s);
 		session_put(s);

@@ -480,6 +480,15 @@ class Hostile(Case):
                 break
         self.assertLessEqual(kinds, {DONE, REFUSED, None})
 
+    def test_who_was_refused_or_says_nothing_keeps_nobody_out(self):
+        for i in range(24):  # none of these ever closes
+            if i % 2:
+                self.addCleanup(Library(self.port).close)
+            else:
+                t = self.talk()
+                t.say(FILE, b"/")
+                self.assert_refused(t, "absolute")
+
     def test_too_many_at_once_are_turned_away(self):
         talks = [self.talk() for _ in range(16)]
         t = Library(self.port)

@@ -10,7 +10,7 @@
 #include "pair.h"
 
 #define ALL UINT64_MAX
-enum { PATIENCE_MS = 30000 };
+enum { PATIENCE_MS = 5000 };
 
 static const char *transport;
 
@@ -77,6 +77,17 @@ static void ended_well(pid_t pid)
 	assert_int_equal(WEXITSTATUS(status), 0);
 }
 
+/* A process that stops to progress answers nobody: so it goes on until the peer has closed. */
+static void until_closed(struct here *h)
+{
+	for (rpw_endpoint_information i = {.size = sizeof(i), .connected = true}; i.connected; rpw_endpoint_info(h->ep, &i)) {
+		struct pollfd p = {rpw_context_fd(h->c), POLLIN, 0};
+		if (rpw_context_arm(h->c) == 0)
+			poll(&p, 1, 100);
+		rpw_progress(h->c);
+	}
+}
+
 /* ---- both sleep between messages: each wait is longer than any spinning ---- */
 
 enum { ROUNDS = 60 };
@@ -124,12 +135,7 @@ static void sleepers_are_woken(void **state)
 		rpw_request_free(r);
 		rpw_request_free(s);
 	}
-	for (rpw_endpoint_information i = {.size = sizeof(i), .connected = true}; i.connected; rpw_endpoint_info(h.ep, &i)) {
-		struct pollfd p = {rpw_context_fd(h.c), POLLIN, 0};
-		if (rpw_context_arm(h.c) == 0)
-			poll(&p, 1, 100);
-		rpw_progress(h.c);
-	}
+	until_closed(&h);
 	ended_well(pid);
 	rpw_context_destroy(h.c);
 }
@@ -187,11 +193,8 @@ static void streams_both_ways(void **state)
 	struct here h;
 	pid_t pid = two(&h, stream_child);
 	stream(&h, 0);
-	rpw_request *s;
-	rpw_send(h.ep, "b", 1, 99, &s);
-	if (s)
-		rpw_wait(s, PATIENCE_MS, NULL);
-	rpw_request_free(s);
+	assert_true(rpw_send(h.ep, "b", 1, 99, NULL) >= 0);
+	until_closed(&h); /* its flush needs our answer */
 	ended_well(pid);
 	rpw_context_destroy(h.c);
 }
