@@ -272,13 +272,14 @@ class Library:
     class Done(ctypes.Structure):
         _fields_ = [("status", ctypes.c_int), ("length", ctypes.c_size_t), ("tag", ctypes.c_uint64), ("ep", ctypes.c_void_p)]
 
-    def __init__(self, port):
+    def __init__(self, port, may_fail=False):
         self.l = ctypes.CDLL(str(BUILD / "libropeway.so.0"))
         self.l.rpw_last_error.restype = ctypes.c_char_p
         self.c, self.ep, req = ctypes.c_void_p(), ctypes.c_void_p(), ctypes.c_void_p()
         assert self.l.rpw_context_create(None, ctypes.byref(self.c)) == 0
         assert self.l.rpw_connect(self.c, f"127.0.0.1:{port}".encode(), None, ctypes.byref(self.ep), ctypes.byref(req)) == 1
-        assert self.wait(req).status == 0, self.l.rpw_last_error()
+        self.connected = self.wait(req).status == 0
+        assert self.connected or may_fail, self.l.rpw_last_error()
         self.kept = []
 
     def wait(self, req):
@@ -491,9 +492,11 @@ class Hostile(Case):
 
     def test_too_many_at_once_are_turned_away(self):
         talks = [self.talk() for _ in range(16)]
-        t = Library(self.port)
-        t.say(HELLO)
-        self.assertIsNone(t.hear()[0])
+        # The 17th is closed at once: it learns so while it connects, or when it waits for an answer.
+        t = Library(self.port, may_fail=True)
+        if t.connected:
+            t.say(HELLO)
+            self.assertIsNone(t.hear()[0])
         t.close()
         for talk in talks:
             talk.say(BYE)
