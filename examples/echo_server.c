@@ -6,6 +6,8 @@
  * With CLIENTS it ends when so many have come and gone. */
 #include "example.h"
 
+enum { OBJECT_BYTES_MAX = 1 << 30 };
+
 /* One client: the object that it sent last. One operation is under way at any time, so its end with an error is how we learn that the client has gone. */
 struct client {
 	rpw_endpoint *ep;
@@ -57,11 +59,17 @@ static void came(rpw_request *req, const rpw_completion *done, void *arg)
 		leave(c, status);
 }
 
-/* No allocator is given: objects come into memory of malloc, which is ours to free. */
+/* Memory for an object of which only the size is known yet. Clients may say any size: what we do not want to hold for one of them is refused. */
+static void *room(size_t len, void *arg)
+{
+	(void)arg;
+	return len <= OBJECT_BYTES_MAX ? malloc(len ? len : 1) : NULL;
+}
+
 static void receive(struct client *c)
 {
 	rpw_request *req;
-	int status = rpw_recv_obj(c->ep, NULL, NULL, &c->object, &c->len, &req);
+	int status = rpw_recv_obj(c->ep, room, NULL, &c->object, &c->len, &req);
 
 	if (status == RPW_IN_PROGRESS)
 		rpw_on_done(req, came, c);

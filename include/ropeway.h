@@ -11,7 +11,8 @@
  * Errors: every call that can fail gives an int, >= 0 or one of enum rpw_status (negative). rpw_last_error says what was expected, what came, from whom, and what to do.
  * Completions carry a status of their own.
  *
- * Memory: buffers given to a call belong to it until its request is complete. Strings given out live as long as the object that they are about.
+ * Memory: buffers given to a call belong to it until its request is complete. Strings given out live as long as the object that they are about, those of an endpoint until its path changes:
+ * copy what is to be kept.
  */
 #ifndef ROPEWAY_H
 #define ROPEWAY_H
