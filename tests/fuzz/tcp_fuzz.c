@@ -82,7 +82,7 @@ static void tcp_pair(int fd[2])
 		abort();
 	/* A reset leaves nothing in TIME_WAIT: thousands of these come a second. */
 	setsockopt(fd[1], SOL_SOCKET, SO_LINGER, &(struct linger){1, 0}, sizeof(struct linger));
-	tcp_stream_set_options(fd[0]);
+	tcp_stream_set_options(fd[0], true);
 }
 
 static void mem_add(void)

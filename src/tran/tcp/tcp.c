@@ -104,6 +104,7 @@ static int tcp_open(const struct tran_up *up, const struct tran_facts *own, stru
 	if (!t)
 		return -ENOMEM;
 	t->base = (struct tran){.ops = &tran_tcp, .up = up};
+	t->own = *own;
 	t->pid = getpid();
 	t->listener = -1;
 	t->streams_max = streams_wanted();

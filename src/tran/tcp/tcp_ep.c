@@ -64,6 +64,7 @@ int tcp_ep_make(struct tran *tran, const struct tran_facts *peer, bool active, v
 		uint64_t r = tcp_random(t);
 		memcpy(ep->nonce + i, &r, 8);
 	}
+	ep->same_host = !memcmp(peer->host_id, t->own.host_id, sizeof peer->host_id);
 	snprintf(ep->peer_address, sizeof ep->peer_address, "%.63s", peer->address);
 	snprintf(ep->base.path, sizeof ep->base.path, "tcp to %.63s", peer->address);
 	struct tcp_handle h = {.port = active ? 0 : t->port, .slot = ep->slot};
@@ -201,7 +202,7 @@ static struct tcp_stream *connect_to(struct tcp_ep *ep, unsigned index, const st
 	int fd = socket(a->ss_family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
 	if (fd < 0)
 		return NULL;
-	tcp_stream_set_options(fd);
+	tcp_stream_set_options(fd, ep->same_host);
 	struct tcp_stream *s = NULL;
 	if (connect(fd, (const struct sockaddr *)a, len) == 0 || errno == EINPROGRESS)
 		s = tcp_stream_new(tcp_of(ep->base.tran), fd, TCP_CONNECTING, EPOLLIN | EPOLLOUT);

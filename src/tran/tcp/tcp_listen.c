@@ -7,6 +7,7 @@
 #include <ifaddrs.h>
 #include <net/if.h>
 #include <netinet/in.h>
+#include <netinet/tcp.h>
 #include <sys/epoll.h>
 #include <sys/socket.h>
 #include <unistd.h>
@@ -44,6 +45,11 @@ int tcp_listen_start(struct tcp *t)
 		fd = bound_socket(AF_INET, &t->port); /* a kernel without IPv6 */
 	if (fd < 0)
 		return fd;
+	/* Of the same host, until an address says otherwise: BBR, once begun, paces a socket for good. */
+	socklen_t len = sizeof t->congestion;
+	if (getsockopt(fd, IPPROTO_TCP, TCP_CONGESTION, t->congestion, &len))
+		t->congestion[0] = '\0';
+	tcp_stream_set_options(fd, true);
 	if (epoll_ctl(t->epoll, EPOLL_CTL_ADD, fd, &(struct epoll_event){.events = EPOLLIN, .data.ptr = t})) {
 		int err = -errno;
 		close(fd);
@@ -94,6 +100,18 @@ static void pause_accepting(struct tcp *t, bool on)
 	tcp_deadline_lower(t, t->accept_again_ns);
 }
 
+/* The kernel gives a connection within one host the same address at both ends, unless the program asks otherwise. */
+static bool both_ends_here(int fd)
+{
+	struct sockaddr_in6 own = {0}, peer = {0};
+	socklen_t own_len = sizeof own, peer_len = sizeof peer;
+	if (getsockname(fd, (struct sockaddr *)&own, &own_len) || getpeername(fd, (struct sockaddr *)&peer, &peer_len) || own.sin6_family != peer.sin6_family)
+		return false;
+	if (own.sin6_family == AF_INET6)
+		return !memcmp(&own.sin6_addr, &peer.sin6_addr, sizeof own.sin6_addr);
+	return ((struct sockaddr_in *)(void *)&own)->sin_addr.s_addr == ((struct sockaddr_in *)(void *)&peer)->sin_addr.s_addr;
+}
+
 void tcp_listen_accept(struct tcp *t)
 {
 	for (int i = 0; i < ACCEPTS_MAX; i++) {
@@ -105,7 +123,8 @@ void tcp_listen_accept(struct tcp *t)
 			}
 			return;
 		}
-		tcp_stream_set_options(fd);
+		if (t->congestion[0] && !both_ends_here(fd)) /* all other options are the listener's */
+			setsockopt(fd, IPPROTO_TCP, TCP_CONGESTION, t->congestion, (socklen_t)strnlen(t->congestion, sizeof t->congestion));
 		if (t->stranger_count == TCP_STRANGERS_MAX)
 			tcp_listen_refuse(RPWI_CONTAINER_OF(t->strangers.next, struct tcp_stream, link), "too many others came");
 		struct tcp_stream *s = tcp_stream_new(t, fd, TCP_STRANGER, EPOLLIN);

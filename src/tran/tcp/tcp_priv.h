@@ -137,6 +137,7 @@ struct tcp_ep {
 	uint32_t slot;
 	uint8_t nonce[TCP_NONCE_LEN];
 	char peer_address[64];
+	bool same_host;
 	struct tcp_handle peer;
 	unsigned next_address; /* of the peer: 0 is the one that boot uses */
 	uint64_t deadline_ns, attempt_ns;
@@ -156,6 +157,7 @@ struct tcp {
 	int epoll;
 	int listener;
 	uint16_t port;
+	char congestion[16]; /* what the system gives to sockets of other hosts */
 	bool accept_paused, others_talk;
 	unsigned in_progress;
 	unsigned polls, streams_max;
@@ -218,7 +220,8 @@ void tcp_ep_open(struct tcp_ep *ep);
 
 /* tcp_stream.c */
 struct tcp_stream *tcp_stream_new(struct tcp *t, int fd, enum tcp_stream_state state, uint32_t events);
-void tcp_stream_set_options(int fd);
+/* same_host: both ends of it are here. */
+void tcp_stream_set_options(int fd, bool same_host);
 void tcp_stream_close(struct tcp_stream *s);
 /* Leave the endpoint: what waits in tx, and the rest of what is half sent, still goes out, and then the peer's end is waited for. */
 void tcp_stream_linger(struct tcp_stream *s);

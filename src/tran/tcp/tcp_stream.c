@@ -40,8 +40,10 @@ _Static_assert(TCP_BUFFER_LEN - ANSWER_ROOM > 3 * (TCP_HEADER_LEN + TRAN_HEAD_MA
 
 static const char zeros[4096];
 
-void tcp_stream_set_options(int fd)
+void tcp_stream_set_options(int fd, bool same_host)
 {
+	if (same_host) /* within one host nothing is congested; BBR, a system's default here and there, would still pace every write by a timer */
+		setsockopt(fd, IPPROTO_TCP, TCP_CONGESTION, "reno", 4);
 	setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &(int){1}, sizeof(int));
 	setsockopt(fd, SOL_SOCKET, SO_KEEPALIVE, &(int){1}, sizeof(int));
 	setsockopt(fd, IPPROTO_TCP, TCP_KEEPIDLE, &(int){10}, sizeof(int));
