@@ -86,10 +86,13 @@ int rpwi_ucma_open(int flags)
 		free(ch);
 		return -1;
 	}
-	if (fds[0] >= FDS_MAX) {
-		rpwi_error("event channel: descriptor %d is above the %d that can be channels", fds[0], FDS_MAX);
+	ch->wait_fd = fcntl(fds[0], F_DUPFD_CLOEXEC, 0);
+	if (ch->wait_fd < 0 || fds[0] >= FDS_MAX) {
+		rpwi_error("event channel: descriptor %d cannot be a channel: %s", fds[0], ch->wait_fd < 0 ? strerror(errno) : "it is above 65,536");
 		close(fds[0]);
 		close(fds[1]);
+		if (ch->wait_fd >= 0)
+			close(ch->wait_fd);
 		free(ch);
 		errno = EMFILE;
 		return -1;
@@ -101,6 +104,7 @@ int rpwi_ucma_open(int flags)
 	pthread_once(&once, watch_forks);
 	ch->pid = own_pid;
 	ch->real_fd = -1;
+	ch->users = 1; /* the descriptor */
 	rpwi_list_init(&ch->ids);
 	rpwi_list_init(&ch->events);
 	rpwi_gsi_lock();
@@ -114,23 +118,46 @@ int rpwi_ucma_open(int flags)
 /* Until the channel is closed: a program that opens one listener after the other does not take the whole device down in between. */
 int channel_engine(struct channel *ch) { return ch->cm ? 0 : rpwi_gsi_get(&ch->cm); }
 
-/* A thread may be inside GET_EVENT. In the kernel it holds the file then, and goes on waiting although the descriptor is gone (rping ends like that); so it does here. */
+/* Who uses a channel: a lock of its own, held for a few instructions only. Between the end of one command and this count of the next a thread has nothing that keeps its channel open, and
+ * the HCA's lock may be busy for long: a program that closes the channel then (rping's main thread) would make its own other thread fail. */
+static pthread_mutex_t users_lock = PTHREAD_MUTEX_INITIALIZER;
+
+static struct channel *channel_hold(int fd)
+{
+	pthread_mutex_lock(&users_lock);
+	struct channel *ch = channel_of(fd);
+	if (ch)
+		ch->users++;
+	pthread_mutex_unlock(&users_lock);
+	return ch;
+}
+
+/* A thread may be inside GET_EVENT. In the kernel it holds the file then, and goes on waiting although the descriptor is gone (rping ends like that); so it does here,
+ * on a descriptor of its own, since the number of the program's may be another file's by now. */
 static void channel_release(struct channel *ch)
 {
-	if (!ch->closed || ch->waiters)
+	pthread_mutex_lock(&users_lock);
+	bool used = --ch->users;
+	pthread_mutex_unlock(&users_lock);
+	if (used)
 		return;
 	close(ch->signal_fd);
+	close(ch->wait_fd);
 	free(ch);
 }
 
 void rpwi_ucma_forget(int fd)
 {
 	struct channel *ch = channel_of(fd);
-	if (!ch || !atomic_compare_exchange_strong(&channels[fd], &ch, NULL))
+	pthread_mutex_lock(&users_lock);
+	bool mine = ch && atomic_compare_exchange_strong(&channels[fd], &ch, NULL);
+	pthread_mutex_unlock(&users_lock);
+	if (!mine)
 		return;
 	if (ch->pid != own_pid) {
 		/* A fork's child closes what it inherited: the connections are its parent's. */
 		close(ch->signal_fd);
+		close(ch->wait_fd);
 		return;
 	}
 	rpwi_gsi_lock();
@@ -141,19 +168,20 @@ void rpwi_ucma_forget(int fd)
 	if (ch->cm)
 		rpwi_gsi_put();
 	ch->closed = true;
-	channel_release(ch);
 	rpwi_gsi_unlock();
+	channel_release(ch);
 }
 
 ssize_t rpwi_ucma_write(int fd, const void *buf, size_t len)
 {
-	struct channel *ch = channel_of(fd);
+	struct channel *ch = channel_hold(fd);
 	if (!ch) {
 		errno = EBADF;
 		return -1;
 	}
 	ch->pid = own_pid; /* a child that uses what it inherited has taken it over */
 	ssize_t n = command(ch, buf, len);
+	channel_release(ch);
 	if (n < 0) {
 		errno = (int)-n;
 		return -1;
@@ -171,7 +199,7 @@ void channel_signal(struct channel *ch)
 	if (want == ch->signalled)
 		return;
 	/* Nothing to take back (EAGAIN): a thread that waits has the byte, and is about to find the list empty. */
-	if (want ? send(ch->signal_fd, &byte, 1, MSG_DONTWAIT | MSG_NOSIGNAL) < 0 : recv(ch->fd, &byte, 1, MSG_DONTWAIT) < 0 && errno != EAGAIN)
+	if (want ? send(ch->signal_fd, &byte, 1, MSG_DONTWAIT | MSG_NOSIGNAL) < 0 : recv(ch->wait_fd, &byte, 1, MSG_DONTWAIT) < 0 && errno != EAGAIN)
 		rpwi_error("event channel %d: cannot signal: %s", ch->fd, strerror(errno));
 	ch->signalled = want;
 }
@@ -267,17 +295,16 @@ int channel_get_event(struct channel *ch, struct rdma_ucm_event_resp *out)
 	int rc = 0;
 	bool taken = false;
 	rpwi_gsi_lock();
-	ch->waiters++;
 	while (!rc && !event_take(ch, out)) {
 		char byte;
-		if (ch->closed || fcntl(ch->fd, F_GETFL) & O_NONBLOCK) {
-			rc = ch->closed ? -EBADF : -EAGAIN;
+		if (fcntl(ch->wait_fd, F_GETFL) & O_NONBLOCK) {
+			rc = -EAGAIN;
 			break;
 		}
 		rpwi_gsi_unlock();
 		/* A receive begins anew after a signal handler that asked for it (SA_RESTART), as the kernel's wait in write does; poll never would. It takes the byte that
 		 * says that there are events: */
-		ssize_t n = recv(ch->fd, &byte, 1, 0);
+		ssize_t n = recv(ch->wait_fd, &byte, 1, 0);
 		int err = errno;
 		rpwi_gsi_lock();
 		if (n == 1) {
@@ -289,8 +316,6 @@ int channel_get_event(struct channel *ch, struct rdma_ucm_event_resp *out)
 	}
 	if (taken && !ch->closed)
 		channel_signal(ch); /* and is put back if there are more */
-	ch->waiters--;
-	channel_release(ch);
 	rpwi_gsi_unlock();
 	return rc;
 }

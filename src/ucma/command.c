@@ -326,7 +326,7 @@ ssize_t command(struct channel *ch, const void *buf, size_t len)
 	memcpy(&in, body, RPWI_MIN(body_len, RPWI_MIN((size_t)commands[hdr.cmd].in, sizeof(in))));
 	memset(&out, 0, sizeof(out));
 	rpwi_gsi_lock();
-	int rc = run(ch, hdr.cmd, &in, &out);
+	int rc = ch->closed ? -EBADF : run(ch, hdr.cmd, &in, &out);
 	rpwi_gsi_unlock();
 	if (rc)
 		return rc;

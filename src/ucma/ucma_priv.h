@@ -59,11 +59,12 @@ struct endpoint {
 
 struct channel {
 	int fd, signal_fd; /* the program's end, ours */
+	int wait_fd;       /* the program's end once more: for whoever waits while the program closes fd */
 	ino_t ino;         /* of fd: a number that was closed behind our back may be another file's by now */
 	pid_t pid;
 	struct rpwi_list ids, events;
 	bool signalled;
-	unsigned waiters; /* threads inside GET_EVENT */
+	unsigned users; /* the descriptor, and threads inside a command; under users_lock */
 	bool closed;
 	int real_fd;        /* the kernel's channel behind this one, or -1 */
 	struct rpwi_cm *cm; /* NULL before an id of it needs the engine; then a reference on it is held */

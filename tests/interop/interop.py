@@ -38,6 +38,7 @@ class Case:
     port: int = 0            # it cannot be chosen
     says: str = ""           # what the client has to say
     families: tuple = ("IPv4", "IPv6")
+    leaves_unheard: bool = False  # its client ends without waiting for the answer to its DREQ: see GOODBYE_TRIES
 
 
 TCP, UDP = 0x106, 0x111
@@ -52,7 +53,7 @@ CASES = [
     Case("rdma_server", "{b}/rdma_server {d} {p} {g}", "{b}/rdma_client {a} {d} {p} {g}", "", ""),
     Case("verbs_verify", "{b}/tests/interop/verbs_verify -d {d} -g {g} -p {p}", "+ {a}", "", "-n 1"),
     # Connected by rdma_cm.
-    Case("rping -V", "rping -s -a {A} -p {p} -V", "rping -c -a {A} -p {p} -V", "-C 100 -S 4000", "-C 30 -S 4000", TCP),
+    Case("rping -V", "rping -s -a {A} -p {p} -V", "rping -c -a {A} -p {p} -V", "-C 100 -S 4000", "-C 30 -S 4000", TCP, leaves_unheard=True),
     Case("ucmatose", "ucmatose -f {f} -b {A} -p {p}", "ucmatose -f {f} -s {A} -p {p}", "-c 10 -C 10", "-c 2 -C 5", TCP, says="return status 0"),
     Case("udaddy", "udaddy -f {f} -b {A}", "udaddy -f {f} -s {A}", "-c 4 -C 10 -S 900", None, UDP, 7174, says="return status 0"),
     # This perftest (4.5) asks for IPv4 addresses only where it connects by rdma_cm.
@@ -60,6 +61,9 @@ CASES = [
     *[Case(f"rdma-server {mode}", f"{{b}}/rdma-server -w 40 -n 1 {mode} {{p}}", f"{{b}}/rdma-client -w 40 {mode} {{A}} {{p}}", "", "", TCP, says="remote buffer: ")
       for mode in ("write", "read")],
 ]
+# A kernel client that ends takes its connection with it, also when its DREQ was lost: nobody repeats it (cm_destroy_id, IB_CM_DREQ_SENT), and a server that only listens waits on, whoever
+# it is. That is no failure of this side; with 2% loss it happens to one run in fifty, so then the case runs again.
+GOODBYE_TRIES = 3
 # What a program prints when the bytes were wrong though it exits with 0.
 BAD_WORDS = ("invalid data", "Data validation failed", "mismatch")
 
@@ -195,11 +199,11 @@ def all_cases():
 
 
 def run_case(guest, other, case, family, guest_serves, with_loss, port, timeout_s):
-    """None, or what went wrong."""
+    """None, or what went wrong; and whether all that can be wrong is a lost goodbye."""
     server, client = (guest, other) if guest_serves else (other, guest)
     port = case.port or port
     if family not in server.gid or family not in client.gid:
-        return f"no {family} GID: rxe {guest.gid}, {other.what} {other.gid}"
+        return f"no {family} GID: rxe {guest.gid}, {other.what} {other.gid}", False
 
     def command(peer, text):
         words = {"d": peer.device, "g": peer.gid[family], "p": port, "a": server.ip4, "A": server.ip6 if family == "IPv6" else server.ip4, "b": shlex.quote(BUILD),
@@ -211,16 +215,17 @@ def run_case(guest, other, case, family, guest_serves, with_loss, port, timeout_
     try:
         if not wait_listening(server, serving, case.listens, port):
             serving.kill()
-            return f"the server ({server.what}) does not listen:\n{serving.text}"
+            return f"the server ({server.what}) does not listen:\n{serving.text}", False
         running = client.start(command(client, client_command))
         client_rc = running.wait(timeout_s)
-        server_rc = serving.wait(timeout_s if client_rc == 0 else 3)
+        may_be_lost = case.leaves_unheard and with_loss and client.what == "rxe" and client_rc == 0
+        server_rc = serving.wait(10 if may_be_lost else timeout_s if client_rc == 0 else 3)
     finally:
         serving.kill()
     text = f"client ({client.what}) ended with {client_rc}:\n{running.text}\nserver ({server.what}) ended with {server_rc}:\n{serving.text}"
     if client_rc or server_rc or case.says not in running.text or any(word in text for word in BAD_WORDS):
-        return text
-    return None
+        return text, may_be_lost and server_rc == 124
+    return None, False
 
 
 # In the guest rmem_max is the kernel's default, and nobody has no privilege: what ropeway alone must manage there.
@@ -298,7 +303,11 @@ def run_all(cases, guest, other, args):
             guest.loss(2 if with_loss else 0)
             losing = with_loss
         started = time.monotonic()
-        wrong = run_case(guest, other, case, family, guest_serves, with_loss, 18600 + i, args.timeout)
+        for _ in range(GOODBYE_TRIES):
+            wrong, goodbye_lost = run_case(guest, other, case, family, guest_serves, with_loss, 18600 + i, args.timeout)
+            if not goodbye_lost:
+                break
+            print(f"     {label}: the client is done, its goodbye seems lost: once more", flush=True)
         tell(f"{label} ({time.monotonic() - started:.1f} s)", wrong)
     if args.peer == "ropeway" and all(word in ALONE for word in args.only.split()):
         guest.reboot_if_dead()
