@@ -32,15 +32,15 @@ int main(int argc, char **argv)
 	must(rpw_recv_obj(ep, NULL, NULL, &echo, &echo_len, &req), "rpw_recv_obj");
 	finish(rpw_send_obj(ep, object, len, &send), &send, "rpw_send_obj");
 	finish(RPW_IN_PROGRESS, &req, "rpw_recv_obj");
-	if (echo_len != len || memcmp(echo, object, len) != 0) {
+	bool same = echo_len == len && memcmp(echo, object, len) == 0;
+	if (same)
+		printf("%zu bytes came back as they went\n", echo_len);
+	else
 		fprintf(stderr, "%zu bytes went, %zu came back, and they are not the same\n", len, echo_len);
-		return 1;
-	}
-	printf("%zu bytes came back as they went\n", echo_len);
 
 	free(echo); /* malloc'ed, since no allocator was given */
 	free(object);
 	rpw_endpoint_close(ep);
 	rpw_context_destroy(c);
-	return 0;
+	return same ? 0 : 1;
 }

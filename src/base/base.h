@@ -120,5 +120,14 @@ static inline void rpwi_list_del(struct rpwi_list *n)
 	n->next->prev = n->prev;
 	rpwi_list_init(n);
 }
+/* The first of a list that has one, taken out. */
+static inline struct rpwi_list *rpwi_list_pop(struct rpwi_list *l)
+{
+	struct rpwi_list *n = l->next;
+	l->next = n->next;
+	n->next->prev = l;
+	rpwi_list_init(n);
+	return n;
+}
 
 #endif

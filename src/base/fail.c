@@ -8,7 +8,8 @@
 
 static __thread char text[512] = "no error";
 
-int rpwi_fail(int status, const char *fmt, ...)
+/* In brackets: fail.h has a macro of that name for analysers. */
+int(rpwi_fail)(int status, const char *fmt, ...)
 {
 	va_list ap;
 	va_start(ap, fmt);

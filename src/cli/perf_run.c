@@ -120,7 +120,7 @@ static uint64_t slot_of(const struct perf_side *s, uint64_t message)
 {
 	const struct perf_job *j = &s->job;
 	if (j->verify)
-		return 1 + message % j->window;
+		return 1 + message % RPWI_MAX(j->window, 1u);
 	uint64_t stride = (j->n + few(j) - 1) / few(j);
 	if (!stride)
 		return 0;

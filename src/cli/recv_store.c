@@ -83,7 +83,7 @@ static int open_parent(int root, const char *name, char leaf[FILES_COMPONENT_MAX
 int store_dir(int root, const struct files_message *m, struct store_why *why)
 {
 	char leaf[FILES_COMPONENT_MAX + 1];
-	struct stat st;
+	struct stat st = {0};
 	int parent = open_parent(root, m->name, leaf, why), ret = 0;
 
 	if (parent < 0)
@@ -179,7 +179,7 @@ static int open_plain(int parent, const char *leaf, uint64_t flags, struct stat 
 /* The file is there, and looks like the one that is offered: its checksum will tell. */
 static bool open_complete(struct store_file *f)
 {
-	struct stat st;
+	struct stat st = {0};
 	int fd = open_plain(f->parent, f->leaf, O_RDONLY, &st);
 
 	if (fd < 0)
@@ -194,7 +194,7 @@ static bool open_complete(struct store_file *f)
 
 static int open_part(struct store_file *f, const char *name, uint64_t *there, struct store_why *why)
 {
-	struct stat st, named;
+	struct stat st = {0}, named;
 
 	part_name(f->leaf, f->part);
 	int fd = open_plain(f->parent, f->part, O_RDWR | O_CREAT, &st);

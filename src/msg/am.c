@@ -91,7 +91,7 @@ static bool fetch(rpw_endpoint *ep, struct unexpected *u)
 	if (c->am_bytes && rts->len > c->unexpected_max - RPWI_MIN(c->am_bytes, c->unexpected_max))
 		return false;
 	rpw_request *r = req_new(c, ep, REQ_RECV_AM, false);
-	char *buf = r ? malloc(rts->len) : NULL;
+	char *buf = r ? malloc(rts->len ? rts->len : 1) : NULL;
 	u->rts = NULL;
 	if (!buf) {
 		if (r)

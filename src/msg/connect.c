@@ -43,7 +43,7 @@ static int say(rpw_endpoint *ep, enum boot_type type, uint8_t *m, size_t n)
 static int say_word(rpw_endpoint *ep, enum boot_type type, const char *text)
 {
 	uint8_t m[BOOT_MESSAGE_MAX];
-	size_t n = RPWI_MIN(strlen(text), (size_t)1000);
+	size_t n = strnlen(text, 1000);
 	struct say_word w = {.version = SAY_VERSION, .attempt = ep->attempt, .text_len = (uint16_t)n, .sent = ep->tx_count};
 	memcpy(m, &w, sizeof(w));
 	memcpy(m + sizeof(w), text, n);
@@ -55,7 +55,7 @@ void connect_bye(rpw_endpoint *ep, const char *why) { say_word(ep, SAY_BYE, why)
 static int say_path(rpw_endpoint *ep, enum boot_type type, int status, const char *name, const char *text, const uint8_t *handle, size_t handle_len)
 {
 	uint8_t m[BOOT_MESSAGE_MAX];
-	size_t n = RPWI_MIN(strlen(text), (size_t)1000);
+	size_t n = strnlen(text, 1000);
 	struct say_path p = {.version = SAY_VERSION,
 		.attempt = ep->attempt,
 		.status = status,

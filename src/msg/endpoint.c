@@ -95,11 +95,8 @@ void ep_end_requests(rpw_endpoint *ep, int status)
 		rpwi_list_del(&r->active);
 		req_complete(r, status);
 	}
-	while (!rpwi_list_empty(&ep->replies)) {
-		struct rpwi_list *n = ep->replies.next;
-		rpwi_list_del(n);
-		free(RPWI_CONTAINER_OF(n, struct reply, link));
-	}
+	while (!rpwi_list_empty(&ep->replies))
+		free(RPWI_CONTAINER_OF(rpwi_list_pop(&ep->replies), struct reply, link));
 	ep->reply_count = 0;
 }
 

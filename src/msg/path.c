@@ -36,11 +36,12 @@ static struct logged *log_new(
 	return l;
 }
 
-static void logged_drop(rpw_endpoint *ep, struct logged *l)
+/* The first of the log. */
+static void logged_drop(rpw_endpoint *ep)
 {
+	struct logged *l = RPWI_CONTAINER_OF(rpwi_list_pop(&ep->log), struct logged, link);
 	if (ep->resending == &l->link)
-		ep->resending = l->link.next == &ep->log ? NULL : l->link.next;
-	rpwi_list_del(&l->link);
+		ep->resending = rpwi_list_empty(&ep->log) ? NULL : ep->log.next;
 	ep->log_bytes -= l->len;
 	ep->log_frames--;
 	rpw_request *r = l->r;
@@ -58,7 +59,7 @@ void path_log_free(rpw_endpoint *ep)
 		if (l->r)
 			l->r->logged = NULL;
 		l->r = NULL;
-		logged_drop(ep, l);
+		logged_drop(ep);
 	}
 }
 
@@ -153,9 +154,8 @@ static bool replies_go(rpw_endpoint *ep)
 		struct iovec iov = {p->body, p->len};
 		if (path_frame(ep, p->type, p->flags, p->tag, "", 0, &iov, p->len ? 1 : 0, p->len, NULL))
 			return false;
-		rpwi_list_del(&p->link);
+		free(RPWI_CONTAINER_OF(rpwi_list_pop(&ep->replies), struct reply, link));
 		ep->reply_count--;
-		free(p);
 	}
 	return true;
 }
@@ -222,7 +222,7 @@ void path_acknowledged(rpw_endpoint *ep, uint64_t count)
 {
 	while (ep->acked < count && !rpwi_list_empty(&ep->log)) {
 		ep->acked++;
-		logged_drop(ep, RPWI_CONTAINER_OF(ep->log.next, struct logged, link));
+		logged_drop(ep);
 	}
 	ep->acked = count;
 	if (!rpwi_list_empty(&ep->queue) || !rpwi_list_empty(&ep->replies))

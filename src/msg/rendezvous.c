@@ -27,7 +27,7 @@ void rndv_end(rpw_request *r)
 	r->rndv = NULL;
 }
 
-static int registrations_make(rpw_request *r)
+static bool registrations_make(rpw_request *r)
 {
 	struct rndv *v = r->rndv;
 	rpw_endpoint *ep = r->ep;
@@ -39,26 +39,28 @@ static int registrations_make(rpw_request *r)
 		if (rc) {
 			v->mem[i] = NULL;
 			registrations_drop(r);
-			return rpwi_fail(msg_status_of_errno(rc), "%zu bytes at %p cannot be given to the peer by %s: %s; is `ulimit -l` large enough?",
+			rpwi_fail(msg_status_of_errno(rc), "%zu bytes at %p cannot be given to the peer by %s: %s; is `ulimit -l` large enough?",
 				v->iov[i].iov_len, v->iov[i].iov_base, ep->ops->name, strerror(-rc));
+			return false;
 		}
 	}
-	return 0;
+	return true;
 }
 
 static int rndv_make(rpw_request *r, enum rts_kind kind)
 {
 	struct iovec one, *iov = req_iov(r, &one);
+	int iovcnt = r->iovcnt;
 	struct rndv *v = r->rndv = calloc(1, sizeof(*v));
 	r->number = slots_add(&r->c->numbers, r);
 	if (!v || !r->number)
 		return RPW_ERR_NO_MEMORY;
 	v->kind = (uint8_t)kind;
 	unsigned n = 0;
-	for (int i = 0; i < r->iovcnt; i++)
+	for (int i = 0; i < iovcnt; i++)
 		n += iov[i].iov_len > 0;
 	if (n <= RTS_PIECES_MAX) {
-		for (int i = 0; i < r->iovcnt; i++)
+		for (int i = 0; i < iovcnt; i++)
 			if (iov[i].iov_len)
 				v->iov[v->n++] = iov[i];
 		return 0;
@@ -67,7 +69,7 @@ static int rndv_make(rpw_request *r, enum rts_kind kind)
 	if (!v->bounce)
 		return RPW_ERR_NO_MEMORY;
 	size_t at = 0;
-	for (int i = 0; i < r->iovcnt; at += iov[i].iov_len, i++)
+	for (int i = 0; i < iovcnt; at += iov[i].iov_len, i++)
 		memcpy((char *)v->bounce + at, iov[i].iov_base, iov[i].iov_len);
 	v->iov[0] = (struct iovec){v->bounce, r->len};
 	v->n = 1;
@@ -78,7 +80,7 @@ static int rndv_make(rpw_request *r, enum rts_kind kind)
 size_t rndv_describe(rpw_request *r, uint8_t *body)
 {
 	struct rndv *v = r->rndv;
-	if (registrations_make(r))
+	if (!registrations_make(r))
 		return 0;
 	struct rts_body h = {.number = r->number, .len = r->len, .pieces = (uint16_t)v->n, .am_header_len = v->kind == RTS_AM ? r->am_header_len : 0};
 	uint8_t *p = body;

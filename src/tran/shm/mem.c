@@ -140,7 +140,7 @@ int rpwi_shm_mem_remote(struct shm_link *l, const struct shm_desc *d, uint64_t o
 			(int)l->pid, rights, access);
 	if (offset > room || len > room - offset)
 		return rpwi_fail(RPW_ERR_ACCESS, "shm: bytes %llu to %llu of memory of process %d that has %llu", (unsigned long long)offset,
-			(unsigned long long)(offset + len), (int)l->pid, (unsigned long long)room);
+			(unsigned long long)offset + len, (int)l->pid, (unsigned long long)room);
 	*addr = base + offset;
 	return RPW_OK;
 }

@@ -172,7 +172,7 @@ static void vm_piece(struct shm_op *op, size_t n)
 		op_queue(op, SHM_HOW_WAIT);
 	} else if (error != EINTR && error != ENOMEM) {
 		op_finish(op, rpwi_fail(RPW_ERR_ACCESS, "shm: %zu bytes at 0x%llx of process %d can not be %s (%s): has that process unmapped them?", n,
-				      (unsigned long long)(op->addr + op->done), (int)l->pid, op->kind == SHM_OP_PUT ? "written" : "read", strerror(error)));
+				      (unsigned long long)op->addr + op->done, (int)l->pid, op->kind == SHM_OP_PUT ? "written" : "read", strerror(error)));
 	}
 }
 

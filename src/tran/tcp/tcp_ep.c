@@ -226,7 +226,7 @@ static bool connect_next(struct tcp_ep *ep)
 		socklen_t len = address_of(ep, ep->next_address++, &a);
 		if (!len || !connect_to(ep, 0, &a, len))
 			continue;
-		uint64_t share = ep->deadline_ns > now ? (ep->deadline_ns - now) / left : 0;
+		uint64_t share = ep->deadline_ns > now ? (ep->deadline_ns - now) / RPWI_MAX(left, 1u) : 0;
 		ep->attempt_ns = now + RPWI_MAX(share, ATTEMPT_MS_MIN * RPWI_NS_PER_MS);
 		tcp_deadline_lower(tcp_of(ep->base.tran), RPWI_MIN(ep->attempt_ns, ep->deadline_ns));
 		return true;
@@ -285,7 +285,7 @@ void tcp_ep_more_streams(struct tcp_ep *ep)
 	if (ep->more_failed || ep->state != TCP_EP_UP)
 		return;
 	for (unsigned i = 1; i < t->streams_max; i++) {
-		struct sockaddr_storage a;
+		struct sockaddr_storage a = {0};
 		socklen_t len = sizeof a;
 		if (ep->stream[i])
 			continue;
