@@ -213,6 +213,8 @@ int ep_post(rpw_endpoint *ep, rpw_request *r, rpw_request **out)
 		rpwi_fail(ep->status, "endpoint to %s has ended: %s", ep->peer ? ep->peer : "?", ep->fail_text ? ep->fail_text : "closed");
 		r->complete = true;
 		ep->c->stat.requests--;
+		if (r->xfer != &r->one)
+			free(r->xfer);
 		req_drop(r);
 		return ep->status;
 	}

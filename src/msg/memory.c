@@ -33,6 +33,7 @@ static int memory_new(rpw_context *c, size_t len, unsigned access, rpw_memory **
 	m->c = c;
 	m->len = len;
 	m->access = access;
+	m->secret = msg_random();
 	m->owner = -1;
 	rpwi_list_add_tail(&c->memories, &m->all);
 	*out = m;
@@ -142,8 +143,13 @@ int rpw_memory_pack(const rpw_memory *given, void *out, size_t room)
 	if (!m || !out)
 		return rpwi_fail(RPW_ERR_INVALID, "rpw_memory_pack: memory and room are needed");
 	uint8_t key[RPW_RKEY_BYTES_MAX], *p = key + sizeof(struct rkey_head);
-	struct rkey_head h = {
-		.magic = RKEY_MAGIC, .version = RKEY_VERSION, .access = (uint8_t)m->access, .domain = m->c->domain, .region = m->number, .len = m->len};
+	struct rkey_head h = {.magic = RKEY_MAGIC,
+		.version = RKEY_VERSION,
+		.access = (uint8_t)m->access,
+		.domain = m->c->domain,
+		.region = m->number,
+		.secret = m->secret,
+		.len = m->len};
 	if (!register_all(m))
 		return rpwi_fail(RPW_ERR_NOT_SUPPORTED, "no transport of this context can give peers access to %zu bytes at %p", m->len, m->addr);
 	for (int i = 0; i < m->c->tn; i++) {
@@ -210,6 +216,7 @@ int rpw_rkey_unpack(rpw_endpoint *ep, const void *packed, size_t len, rpw_rkey *
 		return rpwi_fail(RPW_ERR_NO_MEMORY, "no memory for a remote key");
 	k->ep = ep;
 	k->region = h.region;
+	k->secret = h.secret;
 	k->len = h.len;
 	k->access = h.access;
 	int rc = key_parse(k, packed, len, &h);

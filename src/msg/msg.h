@@ -225,7 +225,7 @@ struct rpw_memory {
 	void *addr;
 	size_t len;
 	unsigned access;
-	uint64_t number;
+	uint64_t number, secret; /* the number finds it; who does not know the secret, too, was not given its key */
 	struct tran_mem *mem[TRANSPORTS_MAX];
 	bool allocated; /* by transport `owner`, or (owner -1) by us */
 	int owner;
@@ -233,7 +233,7 @@ struct rpw_memory {
 
 struct rpw_rkey {
 	rpw_endpoint *ep;
-	uint64_t region, len;
+	uint64_t region, secret, len;
 	unsigned access;
 	bool has[TRANSPORTS_MAX];
 	struct tran_desc desc[TRANSPORTS_MAX];

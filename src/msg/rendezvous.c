@@ -167,19 +167,22 @@ bool rndv_describe_go(rpw_endpoint *ep)
 
 /* ---- the receiver's side ---- */
 
+/* On shared memory the peer can still write what is parsed here: so it is copied first, and each byte is the same whenever it is looked at. */
 struct rts *rndv_parse(const void *body, size_t len)
 {
 	struct rts_body h;
-	if (len < sizeof(h))
+	uint8_t copy[RTS_BODY_MAX];
+	if (len < sizeof(h) || len > sizeof(copy))
 		return NULL;
-	memcpy(&h, body, sizeof(h));
+	memcpy(copy, body, len);
+	memcpy(&h, copy, sizeof(h));
 	if (!h.pieces || h.pieces > RTS_PIECES_MAX || h.am_header_len > RPW_AM_HEADER_MAX || h.len > SIZE_MAX / 2)
 		return NULL;
 	struct rts *t = malloc(sizeof(*t) + h.pieces * sizeof(t->piece[0]));
 	if (!t)
 		return NULL;
 	*t = (struct rts){.number = h.number, .len = h.len, .pieces = h.pieces, .am_header_len = h.am_header_len};
-	const uint8_t *p = (const uint8_t *)body + sizeof(h), *end = (const uint8_t *)body + len;
+	const uint8_t *p = copy + sizeof(h), *end = copy + len;
 	uint64_t sum = 0;
 	for (unsigned i = 0; i < h.pieces; i++) {
 		if (end - p < 9 || p[8] >= TRAN_DESC_MAX || end - p < 9 + p[8])

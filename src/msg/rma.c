@@ -199,7 +199,8 @@ static int atomic_as_frame(rpw_request *r)
 		req_complete(r, RPW_ERR_NO_MEMORY);
 		return 0;
 	}
-	struct atomic_body b = {.region = r->key->region, .offset = r->one.offset, .operand = r->operand, .compare = r->compare, .op = r->op};
+	struct atomic_body b = {
+		.region = r->key->region, .secret = r->key->secret, .offset = r->one.offset, .operand = r->operand, .compare = r->compare, .op = r->op};
 	struct iovec iov = {&b, sizeof(b)};
 	int rc = path_frame(ep, FRAME_ATOMIC, 0, r->number, "", 0, &iov, 1, sizeof(b), NULL);
 	if (rc)
@@ -242,7 +243,7 @@ void rma_atomic_arrived(rpw_endpoint *ep, uint64_t number, const void *body, siz
 	}
 	memcpy(&b, body, sizeof(b));
 	struct rpw_memory *m = slots_get(&ep->c->regions, b.region);
-	uint64_t *at = m && b.offset <= m->len && m->len - b.offset >= 8 ? (uint64_t *)((char *)m->addr + b.offset) : NULL, before = 0;
+	uint64_t *at = m && m->secret == b.secret && b.offset <= m->len && m->len - b.offset >= 8 ? (uint64_t *)((char *)m->addr + b.offset) : NULL, before = 0;
 	int status = RPW_ERR_ACCESS;
 	if (at && !((uintptr_t)at & 7) && (m->access & RPW_REMOTE_ATOMIC) && b.op <= TRAN_COMPARE_SWAP) {
 		status = RPW_OK;

@@ -50,10 +50,10 @@ struct rts_body {
 _Static_assert(sizeof(struct rts_body) == 24, "no padding on the wire");
 
 struct atomic_body {
-	uint64_t region, offset, operand, compare;
+	uint64_t region, secret, offset, operand, compare; /* region and secret: from the remote key */
 	uint32_t op, zero;
 };
-_Static_assert(sizeof(struct atomic_body) == 40, "no padding on the wire");
+_Static_assert(sizeof(struct atomic_body) == 48, "no padding on the wire");
 
 /* Over boot. Each message ends with the CRC-32 of what is before. `attempt` tells late words about an earlier path from those about this one. */
 enum boot_type { SAY_CHOICE = 1, SAY_ANSWER, SAY_READY, SAY_BROKEN, SAY_NO_PATH, SAY_BYE };
@@ -81,8 +81,8 @@ struct rkey_head {
 	uint32_t magic;
 	uint16_t version;
 	uint8_t descs, access;
-	uint64_t domain, region, len;
+	uint64_t domain, region, secret, len;
 };
-_Static_assert(sizeof(struct rkey_head) == 32, "no padding on the wire");
+_Static_assert(sizeof(struct rkey_head) == 40, "no padding on the wire");
 
 #endif

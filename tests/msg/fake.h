@@ -20,6 +20,8 @@ extern struct fake_knobs fake;
 uint64_t fake_random(void);
 /* Frames that a peer of bad will sends, into the endpoint of that number. */
 uint64_t fake_last_made(void);
+uint64_t fake_made_by(bool active);          /* the one that the connecting or the listening side made last */
+uint64_t fake_number_of(const void *memory); /* what describes memory that is registered, the last time; 0: it is not */
 void fake_inject(uint64_t nth, const void *head, unsigned head_len, const void *body, unsigned body_len);
 /* A control message that a peer of bad will sends, over the connection accepted last. */
 void fake_say(bool to_listener, unsigned type, const void *data, unsigned len);

@@ -48,7 +48,7 @@ struct global_ep {
 	struct rpwi_list link;
 	struct fep *ep;
 };
-static uint64_t numbers, last_made;
+static uint64_t numbers, last_made, made_by[2];
 
 static struct fep *find(uint64_t number)
 {
@@ -170,7 +170,7 @@ static int fmake(struct tran *t, const struct tran_facts *peer, bool active, voi
 	struct global_ep *g = malloc(sizeof(*g));
 	e->ep = (struct tran_ep){.tran = t, .user = user, .limits = {fake.frame_max, fake.eager_max}};
 	snprintf(e->ep.path, sizeof(e->ep.path), "in memory");
-	e->number = last_made = ++numbers;
+	e->number = last_made = made_by[active] = ++numbers;
 	fake.made++;
 	rpwi_list_init(&e->in);
 	rpwi_list_init(&e->dones);
@@ -345,6 +345,17 @@ static int fflush_(struct tran_ep *ep, void *cookie)
 }
 
 uint64_t fake_last_made(void) { return last_made; }
+uint64_t fake_made_by(bool active) { return made_by[active]; }
+
+uint64_t fake_number_of(const void *memory)
+{
+	for (struct rpwi_list *n = memories.prev; n != &memories; n = n->prev) {
+		struct fmem *m = RPWI_CONTAINER_OF(n, struct fmem, all);
+		if (m->m.addr == memory)
+			return m->number;
+	}
+	return 0;
+}
 
 void fake_inject(uint64_t nth, const void *head, unsigned head_len, const void *body, unsigned body_len)
 {

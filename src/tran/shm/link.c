@@ -455,7 +455,8 @@ static int greet(struct shm *t, struct shm_embryo *e, const struct note *n, cons
 	pid_t pid = socket_pid(e->source.fd);
 	if (n->type != NOTE_HELLO || !ep || ep->state == SHM_EP_CLOSED || ep->nonce != n->nonce || pid <= 0 || (ep->pid_expected && ep->pid_expected != pid))
 		return -EACCES;
-	if (rpwi_shm_link_find(t, n->context, pid) || !memcmp(n->context, t->context, 16))
+	/* A nonce opens the door once: with one handle there is no coming again and again under other names. */
+	if (ep->greeted || rpwi_shm_link_find(t, n->context, pid) || !memcmp(n->context, t->context, 16))
 		return -EEXIST;
 	if (fds[0] < 0 || !rpwi_shm_memfd_sound(fds[0], sizeof(struct shm_segment), true))
 		return -EBADF;
@@ -478,6 +479,7 @@ static int greet(struct shm *t, struct shm_embryo *e, const struct note *n, cons
 		rpwi_shm_link_free(l);
 		return rc;
 	}
+	ep->greeted = true;
 	link_rings(l, 1);
 	link_up(l, n);
 	rpwi_shm_ep_adopt(t, l);

@@ -1,8 +1,10 @@
 /* mem.c - registered memory: our own (a table, and its image on the board that peers can read), and the peers' (checked by their boards, mapped where it is a memfd). */
 #include <fcntl.h>
+#include <linux/magic.h>
 #include <stdlib.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
+#include <sys/vfs.h>
 #include <unistd.h>
 
 #include "base/fail.h"
@@ -33,8 +35,11 @@ fail:
 bool rpwi_shm_memfd_sound(int fd, size_t len, bool exactly)
 {
 	struct stat st;
+	struct statfs fs;
 	int seals = fcntl(fd, F_GET_SEALS);
-	return seals >= 0 && (seals & F_SEAL_SHRINK) && !fstat(fd, &st) && st.st_size >= 0 && (exactly ? (size_t)st.st_size == len : (size_t)st.st_size >= len);
+	/* Of huge pages a peer can take back those that it has touched for us, and then there may be none left to fault in. */
+	return seals >= 0 && !fstatfs(fd, &fs) && fs.f_type == TMPFS_MAGIC && (seals & F_SEAL_SHRINK) && !fstat(fd, &st) && st.st_size >= 0 &&
+	       (exactly ? (size_t)st.st_size == len : (size_t)st.st_size >= len);
 }
 
 static int mem_publish(struct shm *t, struct shm_mem *m)

@@ -145,11 +145,12 @@ static inline int ring_tx_room(struct ring_tx *tx, size_t need, size_t spare)
 static inline void ring_tx_place(struct ring_tx *tx, size_t head_len, size_t body_len, uint8_t **head, uint8_t **body)
 {
 	struct ring_cell *cell = &tx->cells[tx->tail % RING_CELLS];
-	*head = cell->bytes;
-	*body = cell->bytes + head_len;
 	size_t need = ring_bulk_need(head_len, body_len);
-	if (!need)
+	*head = cell->bytes;
+	if (!need) {
+		*body = cell->bytes + head_len;
 		return;
+	}
 	uint64_t at = tx->bulk_tail + ring_bulk_skip(tx->bulk_tail, need);
 	*body = tx->bulk + at % RING_BULK;
 	if (head_len > RING_INLINE) {

@@ -216,7 +216,7 @@ struct shm_ep {
 	struct shm_link *link;
 	enum shm_ep_state state;
 	uint32_t index, peer_index;
-	bool started, open_owed, open_sent, open_got, close_owed, close_sent, close_got;
+	bool started, greeted, open_owed, open_sent, open_got, close_owed, close_sent, close_got;
 	uint64_t nonce;
 	struct shm_handle peer; /* valid when started */
 	pid_t pid_expected;     /* of boot's facts; 0: none */
