@@ -142,7 +142,7 @@ def main():
         if o.inside:
             rows = inside_guest(o)
         elif o.msg:
-            rows = msg.measure(o.build, o.rounds, o.quick, o.only, o.verbose)
+            rows = msg.measure(o.build, o.rounds, o.quick, o.only, o.verbose) + msg.measure_verbs(runner(o), o.build, o.device, o.rounds, o.quick, o.only, tell)
         elif o.guest or o.cm:
             rows, about = through_guest(o)
         else:

@@ -1,16 +1,21 @@
-"""script/bench --msg: the messaging library beside UCX and libfabric, as `ropeway perf --against ucx` measures them: both on the same two cores, in turn."""
+"""script/bench --msg: the messaging library beside UCX and libfabric, as `ropeway perf --against ucx` measures them: both on the same two cores, in turn. Over verbs on the software device the
+reference is what perftest does on that device."""
 import json
 import pathlib
 import subprocess
 import sys
 
+import measure as interleaved
 import report
+from cases import MIB, Case, Goal, Group, Iterations
+from processes import RunFailed
 
 GOAL_SIGN = {"lower": "≤", "higher": "≥"}
 WHAT = {
     "shm_lat_8": "shared memory, 8 B latency", "shm_rate_8": "shared memory, 8 B rate", "shm_bw_64k": "shared memory, 64 KiB bandwidth",
     "shm_bw_8m": "shared memory, 8 MiB bandwidth", "shm_put_8m": "shared memory, 8 MiB put", "tcp_lat_8": "TCP, 8 B latency", "tcp_lat_4k": "TCP, 4 KiB latency",
     "tcp_rate_8": "TCP, 8 B rate", "tcp_bw_64k": "TCP, 64 KiB bandwidth", "tcp_bw_8m": "TCP, 8 MiB bandwidth", "tcp_put_8m": "TCP, 8 MiB put",
+    "verbs_bw_1m": "verbs, software device, 1 MiB bandwidth", "verbs_lat_8": "verbs, software device, 8 B latency",
     "bare_cache_line": "a cache line between the two cores", "bare_tcp_8": "TCP polled by both sides, 8 B", "bare_tcp_4k": "TCP polled by both sides, 4 KiB",
 }
 
@@ -43,6 +48,37 @@ def measure(build, rounds, quick, only, verbose=False):
     except ValueError:
         sys.exit(f"bench: {' '.join(command)} ended with {done.returncode} and printed no figures")
     return [table_row(row) for row in rows]
+
+
+def perf_figure(runner, build, size, mode, seconds, pick):
+    """One run of ours: `ropeway perf` starts its own server, and takes the same two cores."""
+    command = [str(pathlib.Path(build) / "ropeway"), "perf", "--transport", "verbs", "--sizes", str(size), "--measure", mode, "--duration", str(seconds), "--json", "--no-bare"]
+    process = runner.start(command, None, preload=False)
+    try:
+        return pick(json.loads(runner.finish(process))["rows"][0])
+    except (ValueError, LookupError) as e:
+        raise RunFailed(f"ropeway perf printed no figure: {e}") from e
+    finally:
+        runner.end(process)
+
+
+def verbs_groups(runner, build, device, seconds):
+    """`runner` preloads the device into perftest; ropeway opens it by itself."""
+    write, count = Iterations(MIB, seconds, 512 * MIB, 200), 20000
+    return [
+        Group("verbs bandwidth", {"ib_write_bw 1 MiB": lambda: write.saw(runner.perftest_bandwidth("ib_write_bw", device, 4096, MIB, write.count))},
+              [Case("verbs_bw_1m", "MiB/s", lambda: perf_figure(runner, build, MIB, "bw", seconds, lambda row: row["bytes_per_second"] / MIB), [Goal("ib_write_bw 1 MiB", 0.9)])]),
+        Group("verbs latency", {"ib_send_lat 8 B": lambda: runner.perftest_latency("ib_send_lat", device, 4096, 8, count)},
+              [Case("verbs_lat_8", "µs", lambda: perf_figure(runner, build, 8, "lat", seconds, lambda row: row["latency_us"]["p50"]),
+                    [Goal("ib_send_lat 8 B", 1.3, at_least=False)])]),
+    ]
+
+
+def measure_verbs(runner, build, device, rounds, quick, only, tell):
+    groups = verbs_groups(runner, build, device, 0.3 if quick else 1.0)
+    for group in groups:
+        group.cases = [case for case in group.cases if only in case.name]
+    return [dict(row, name=WHAT[row["name"]]) for row in interleaved.measure([g for g in groups if g.cases], rounds, tell)]
 
 
 def write_readme(path, rows, machine):

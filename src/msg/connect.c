@@ -138,6 +138,9 @@ void connect_path_close(rpw_endpoint *ep)
 {
 	ep->self_ready = ep->peer_ready = ep->path_broken = false;
 	ep->fast = false;
+	/* That it broke may still be to be dealt with, when the peer's choice of the next path has come already: that one is not broken. */
+	if (ep->todo & TODO_PATH)
+		ep->todo = (uint8_t)((ep->todo & ~TODO_PATH) | TODO_SEND);
 	if (!ep->te)
 		return;
 	ep->ops->ep_close(ep->te);
@@ -202,11 +205,14 @@ static int path_make(rpw_endpoint *ep, int i, uint8_t *handle, size_t *handle_le
 	struct tran *t = msg_tran(ep->c, i, why, why_len);
 	if (!t)
 		return RPW_ERR_SYSTEM;
+	char before[64];
+	snprintf(before, sizeof(before), "%s", rpwi_fail_text());
 	*handle_len = TRAN_HANDLE_MAX;
 	int rc = tran_all[i]->ep_make(t, boot_peer(ep->boot), ep->active, ep, &ep->te, handle, handle_len);
 	if (rc) {
 		ep->te = NULL;
-		snprintf(why, why_len, "no endpoint could be made: %s", strerror(-rc));
+		bool said = strncmp(before, rpwi_fail_text(), sizeof(before) - 1) != 0;
+		snprintf(why, why_len, "no endpoint could be made: %s", said ? rpwi_fail_text() : strerror(-rc));
 		return msg_status_of_errno(rc);
 	}
 	ep->tran = i;

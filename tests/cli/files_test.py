@@ -102,7 +102,7 @@ class Whole(Case):
         src = self.tree()
         p, port = self.recv("--once")
         out = self.send(port, src).stdout
-        self.assertRegex(out, r"^9 files, .* by (shm|tcp): ")
+        self.assertRegex(out, r"^9 files, .* by (shm|tcp|verbs): ")
         self.assertIn("14 entries", self.end(p))
         self.assert_same(src, self.dst / "tree")
 
@@ -189,6 +189,11 @@ class WholeTcp(Whole):
     transport = "tcp"
 
 
+class WholeVerbs(Whole):
+    """On the software device; run in a network namespace of its own, where UDP port 4791 is free."""
+    transport = "verbs"
+
+
 class Broken(Case):
     def half(self, seed=5, size=64 * CHUNK + 5):
         """A file of which a part has arrived; the part."""
@@ -264,6 +269,10 @@ class Broken(Case):
             self.assertIn("no room", self.end(p, 1))
             return
         self.skipTest("no tmpfs can be mounted here")
+
+
+class BrokenVerbs(Broken):
+    transport = "verbs"
 
 
 class Library:

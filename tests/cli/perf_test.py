@@ -57,7 +57,7 @@ class Case(unittest.TestCase):
         return got.stdout
 
 
-class Alone(Case):
+class Rows(Case):
     def check_rows(self, found, transport, verify):
         self.assertEqual(found["transport"], transport)
         self.assertEqual([(r["op"], r["size"]) for r in found["rows"]], [(op, size) for op in ("tag", "put", "get", "am") for size in (0, 8, 4097, 1 << 20)])
@@ -68,6 +68,8 @@ class Alone(Case):
             self.assertAlmostEqual(row["bytes_per_second"], row["messages_per_second"] * row["size"], delta=row["bytes_per_second"] * 1e-4)
             self.assertGreaterEqual(row["checked"], 40 if verify else 2, row)
 
+
+class Alone(Rows):
     def test_every_operation_over_each_transport_with_every_byte_checked(self):
         for transport in ("shm", "tcp"):
             out = self.good("-t", transport, "-o", "all", "-s", "0,8,4097,1M", "-n", 40, "--verify", "--json", "--no-bare")
@@ -108,6 +110,29 @@ class Alone(Case):
             self.assertEqual((got.returncode, got.stdout), (2, ""), (args, got))
             self.assertIn("--help", got.stderr, args)
         self.assertIn("Usage: ropeway perf", self.good("--help"))
+
+
+class Verbs(Rows):
+    """Over the software device, which the library opens by itself. Run in a network namespace of its own: UDP port 4791 has to be free."""
+
+    def test_every_operation_with_every_byte_checked(self):
+        for more in ((), ("-n", 7, "-w", 3)):
+            found = json.loads(self.good("-t", "verbs", "-o", "all", "-s", "0,8,4097,1M", "-n", 40, "--verify", "--json", "--no-bare", *more))
+            self.assertRegex(found["path"], r"^rpw_lo, GID \d+ ::ffff:127\.0\.0\.1, MTU 4096")
+            if not more:
+                self.check_rows(found, "verbs", True)
+
+    def test_a_wrong_byte_is_seen_in_each_operation(self):
+        if not SPOIL:
+            self.skipTest("no spoiling library was built")
+        for op in ("tag", "put", "get", "am"):
+            got = perf("-t", "verbs", "-o", op, "-m", "bw", "-s", 4096, "-n", 30, "--no-bare", "--verify", LD_PRELOAD=SPOIL)
+            self.assertEqual(got.returncode, 1, (op, got))
+            self.assertIn("are not what was sent", got.stderr, op)
+
+    def test_a_lossy_network_loses_nothing(self):
+        out = self.good("-t", "verbs", "-o", "all", "-s", "8,4097,1M", "-n", 40, "--verify", "--json", "--no-bare", ROPEWAY_FAULT="drop=0.02,dup=0.01,reorder=0.02,corrupt=0.01,seed=5")
+        self.assertEqual(json.loads(out)["transport"], "verbs")
 
 
 class Server(Case):

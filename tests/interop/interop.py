@@ -37,6 +37,7 @@ class Case:
     listens: int = 0         # the port space of rdma_cm in which it listens, 0 for a TCP socket
     port: int = 0            # it cannot be chosen
     says: str = ""           # what the client has to say
+    serves_on: bool = False  # the server ends when it is told to
     families: tuple = ("IPv4", "IPv6")
     leaves_unheard: bool = False  # its client ends without waiting for the answer to its DREQ: see GOODBYE_TRIES
 
@@ -60,6 +61,9 @@ CASES = [
     Case("ib_send_bw -R", "ib_send_bw -R -F -p {p}", "+ {A}", "-n 200 -s 65536", "-n 40 -s 16384", TCP, families=("IPv4",)),
     *[Case(f"rdma-server {mode}", f"{{b}}/rdma-server -w 40 -n 1 {mode} {{p}}", f"{{b}}/rdma-client -w 40 {mode} {{A}} {{p}}", "", "", TCP, says="remote buffer: ")
       for mode in ("write", "read")],
+    # The messaging library: boot over TCP, frames and rendezvous over this side's device, every byte checked.
+    *[Case(f"ropeway perf {op}", "{b}/ropeway perf --serve {a}:{p} -t verbs", f"{{b}}/ropeway perf {{a}}:{{p}} -t verbs -o {op} -s 0,8,5000,300000 -n 20 -w 4 -v --json --no-bare",
+           says='"path": "{d}, GID {g} ::ffff:', serves_on=True, families=("IPv4",)) for op in ("tag", "put", "get")],
 ]
 # A kernel client that ends takes its connection with it, also when its DREQ was lost: nobody repeats it (cm_destroy_id, IB_CM_DREQ_SENT), and a server that only listens waits on, whoever
 # it is. That is no failure of this side; with 2% loss it happens to one run in fifty, so then the case runs again.
@@ -210,6 +214,7 @@ def run_case(guest, other, case, family, guest_serves, with_loss, port, timeout_
                  "f": "ipv6" if family == "IPv6" else "ip"}
         return text.format(**words) + " " + (case.size_loss if with_loss else case.size)
 
+    says = case.says.replace("{d}", client.device).replace("{g}", str(client.gid[family]))
     client_command = case.server + case.client[1:] if case.client.startswith("+") else case.client
     serving = server.start(command(server, case.server))
     try:
@@ -219,11 +224,12 @@ def run_case(guest, other, case, family, guest_serves, with_loss, port, timeout_
         running = client.start(command(client, client_command))
         client_rc = running.wait(timeout_s)
         may_be_lost = case.leaves_unheard and with_loss and client.what == "rxe" and client_rc == 0
-        server_rc = serving.wait(10 if may_be_lost else timeout_s if client_rc == 0 else 3)
+        serves_on = case.serves_on and not serving.ended()
+        server_rc = 0 if serves_on else serving.wait(10 if may_be_lost else timeout_s if client_rc == 0 else 3)
     finally:
         serving.kill()
     text = f"client ({client.what}) ended with {client_rc}:\n{running.text}\nserver ({server.what}) ended with {server_rc}:\n{serving.text}"
-    if client_rc or server_rc or case.says not in running.text or any(word in text for word in BAD_WORDS):
+    if client_rc or server_rc or says not in running.text or any(word in text for word in BAD_WORDS):
         return text, may_be_lost and server_rc == 124
     return None, False
 

@@ -920,14 +920,12 @@ int main(int argc, char **argv)
 		cmocka_unit_test_setup(soak_with_broken_paths, quiet),
 #endif
 	};
-	const char *only = getenv("MSG_TRANSPORT"), *filter = getenv("MSG_TEST");
+	const char *filter = getenv("MSG_TEST"), *const named[] = {getenv("MSG_TRANSPORT"), NULL};
 	if (filter)
 		cmocka_set_test_filter(filter);
 	int failed = 0;
-	for (int i = 0; default_transports[i]; i++) {
-		transport = default_transports[i];
-		if (only && strcmp(only, transport))
-			continue;
+	for (const char *const *t = named[0] ? named : default_transports; *t; t++) {
+		transport = *t;
 		failed += cmocka_run_group_tests_name(transport, tests, NULL, NULL);
 	}
 	return failed ? 1 : 0;

@@ -331,15 +331,14 @@ int main(void)
 		cmocka_unit_test(strangers),
 		cmocka_unit_test(nobody_listens),
 	};
-	static const char *const transports[] = {"shm", "tcp"};
-	const char *only = getenv("MSG_TRANSPORT"), *filter = getenv("MSG_TEST");
+	static const char *const transports[] = {"shm", "tcp", NULL};
+	const char *filter = getenv("MSG_TEST"), *const named[] = {getenv("MSG_TRANSPORT"), NULL};
 	if (filter)
 		cmocka_set_test_filter(filter);
 	int failed = 0;
-	for (size_t i = 0; i < 2; i++) {
-		transport = transports[i];
-		if (!only || !strcmp(only, transport))
-			failed += cmocka_run_group_tests_name(transport, tests, NULL, NULL);
+	for (const char *const *t = named[0] ? named : transports; *t; t++) {
+		transport = *t;
+		failed += cmocka_run_group_tests_name(transport, tests, NULL, NULL);
 	}
 	return failed ? 1 : 0;
 }

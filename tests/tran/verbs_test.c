@@ -81,6 +81,42 @@ static void choice_prefers(void **state)
 	assert_string_equal(chosen(&a, &b, false), "a1 ::ffff:10.1.0.1 b1 ::ffff:10.1.9.2");
 }
 
+/* A peer that is reached over IPv4 is not looked for at a link-local IPv6 address, however fast that seems. */
+static void choice_follows_the_control_path(void **state)
+{
+	struct verbs_offer a = offer(), b = offer();
+	char text[160];
+	struct verbs_choice c;
+	add_port(&a, "fast", 400000, 5);
+	add_gid(&a, gid("fe80::1", VERBS_GID_ROCE_V2, 64));
+	add_port(&a, "eth0", 1000, 3);
+	add_gid(&a, gid("fe80::2", VERBS_GID_ROCE_V2, 64));
+	add_gid(&a, gid("10.77.0.1", VERBS_GID_ROCE_V2, 0)); /* its subnet is not known */
+	add_port(&b, "rxe0", 1000, 5);
+	add_gid(&b, gid("fe80::3", VERBS_GID_ROCE_V2, 64));
+	add_gid(&b, gid("10.77.0.2", VERBS_GID_ROCE_V2, 120));
+	assert_string_equal(chosen(&a, &b, false), "eth0 ::ffff:10.77.0.1 rxe0 ::ffff:10.77.0.2");
+	rpwi_verbs_gid_of_address("10.77.0.2", a.sees);
+	rpwi_verbs_gid_of_address("10.77.0.1", b.sees);
+	assert_string_equal(chosen(&a, &b, false), "eth0 ::ffff:10.77.0.1 rxe0 ::ffff:10.77.0.2");
+	assert_true(rpwi_verbs_choose(&a, &b, true, false, &c));
+	rpwi_verbs_choice_text(&a, &b, &c, text, sizeof(text));
+	assert_string_equal(text, "eth0, GID 1 ::ffff:10.77.0.1, MTU 1024, to rxe0 ::ffff:10.77.0.2 on one subnet, the best of 3 ways");
+	assert_true(rpwi_verbs_choose(&b, &a, false, false, &c));
+	rpwi_verbs_choice_text(&b, &a, &c, text, sizeof(text));
+	assert_string_equal(text, "rxe0, GID 1 ::ffff:10.77.0.2, MTU 1024, to eth0 ::ffff:10.77.0.1 on one subnet, the best of 3 ways");
+	/* Rails: two of equal worth on both sides. The first of the active side's wins, on both. */
+	add_port(&a, "eth1", 1000, 3);
+	add_gid(&a, gid("10.77.0.3", VERBS_GID_ROCE_V2, 120));
+	add_port(&b, "rxe1", 1000, 5);
+	add_gid(&b, gid("10.77.0.4", VERBS_GID_ROCE_V2, 120));
+	for (unsigned i = 0; i < 3; i++)
+		assert_string_equal(chosen(&a, &b, false), "eth0 ::ffff:10.77.0.1 rxe0 ::ffff:10.77.0.2");
+	/* A NIC comes before a software device. */
+	a.port[1].software = b.port[0].software = true;
+	assert_string_equal(chosen(&a, &b, false), "eth1 ::ffff:10.77.0.3 rxe1 ::ffff:10.77.0.4");
+}
+
 static void choice_loopback_and_twins(void **state)
 {
 	struct verbs_offer a = offer(), b = offer();
@@ -130,6 +166,7 @@ static struct verbs_offer random_offer(void)
 		add_port(&o, "r", 1000u << rnd(4), 1 + rnd(5));
 		o.port[p].dev = (uint8_t)rnd(VERBS_PLANES_MAX);
 		o.port[p].ethernet = rnd(4) > 0;
+		o.port[p].software = rnd(2);
 		for (unsigned g = 0, n = rnd(VERBS_GIDS_MAX + 1); g < n; g++) {
 			snprintf(text, sizeof(text), rnd(2) ? "10.0.%u.%u" : "2001:db8:%u::%u", rnd(3), rnd(3));
 			add_gid(&o, gid(text, (enum verbs_gid_type)rnd(3), rnd(2) * 120));
@@ -280,6 +317,7 @@ int main(int argc, char **argv)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(choice_prefers),
+		cmocka_unit_test(choice_follows_the_control_path),
 		cmocka_unit_test(choice_loopback_and_twins),
 		cmocka_unit_test(choice_is_the_same_on_both_sides),
 		cmocka_unit_test(handle_is_read_as_written_and_nothing_else),

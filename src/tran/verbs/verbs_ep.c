@@ -141,13 +141,16 @@ static int to_init(struct verbs_ep *ep, struct ibv_qp *qp)
 	return modify(ep, qp, &a, IBV_QP_STATE | IBV_QP_PKEY_INDEX | IBV_QP_PORT | IBV_QP_ACCESS_FLAGS, "INIT");
 }
 
+/* Frames need no READs: each one that a device is to answer at a time costs memory there. */
+static uint8_t reads_max(const struct verbs_ep *ep, const struct ibv_qp *qp, uint8_t of_lane) { return qp == ep->sq.qp ? 1 : of_lane; }
+
 static int to_rtr(struct verbs_ep *ep, struct ibv_qp *qp, uint32_t peer_qpn, uint32_t peer_psn)
 {
 	struct ibv_qp_attr a = {.qp_state = IBV_QPS_RTR,
 		.path_mtu = (enum ibv_mtu)ep->mtu,
 		.dest_qp_num = peer_qpn,
 		.rq_psn = peer_psn,
-		.max_dest_rd_atomic = ep->p->rd_in,
+		.max_dest_rd_atomic = reads_max(ep, qp, ep->p->rd_in),
 		.min_rnr_timer = RNR_TIMER,
 		.ah_attr = {
 			.dlid = ep->remote.lid, .port_num = ep->own_port, .is_global = 1, .grh = {.sgid_index = ep->own_gid_index, .hop_limit = HOP_LIMIT}}};
@@ -163,7 +166,7 @@ static int to_rts(struct verbs_ep *ep, struct ibv_qp *qp, uint32_t psn)
 		.retry_cnt = RETRIES,
 		.rnr_retry = RNR_FOREVER,
 		.sq_psn = psn,
-		.max_rd_atomic = RPWI_MIN(ep->p->rd_out, RPWI_MAX(ep->remote.rd_in, 1))};
+		.max_rd_atomic = reads_max(ep, qp, RPWI_MIN(ep->p->rd_out, RPWI_MAX(ep->remote.rd_in, 1)))};
 	return modify(ep, qp, &a, IBV_QP_STATE | IBV_QP_SQ_PSN | IBV_QP_TIMEOUT | IBV_QP_RETRY_CNT | IBV_QP_RNR_RETRY | IBV_QP_MAX_QP_RD_ATOMIC, "RTS");
 }
 
@@ -190,25 +193,17 @@ static int no_pair(const struct verbs_offer *own, const struct verbs_offer *peer
 		own->port[0].name, a, peer->port[0].name, b);
 }
 
-static void path_text(struct verbs_ep *ep, const struct verbs_port *own, const struct verbs_gid *gid)
-{
-	char text[VERBS_GID_TEXT];
-	snprintf(ep->base.path, sizeof(ep->base.path), "%s, GID %u %s, MTU %u", own->name, gid->index, rpwi_verbs_gid_text(gid->raw, text, sizeof(text)),
-		128u << ep->mtu);
-}
-
 /* The pair is chosen: the other planes' queue pairs go. */
 static int take(struct verbs_ep *ep, const struct verbs_offer *own, const struct verbs_offer *peer, const struct verbs_choice *c)
 {
 	const struct verbs_port *port = &own->port[c->own_port];
-	const struct verbs_gid *gid = &port->gid[c->own_gid];
 	struct verbs_plane *p = ep->t->plane[port->dev];
 	ep->remote = peer->port[c->peer_port];
 	memcpy(ep->remote_gid, ep->remote.gid[c->peer_gid].raw, 16);
 	ep->peer_nonce = peer->nonce;
 	ep->p = p;
 	ep->own_port = port->port;
-	ep->own_gid_index = gid->index;
+	ep->own_gid_index = port->gid[c->own_gid].index;
 	ep->mtu = RPWI_MIN(port->mtu, ep->remote.mtu);
 	ep->sq.qp = ep->made[p->index];
 	ep->made[p->index] = NULL;
@@ -217,7 +212,7 @@ static int take(struct verbs_ep *ep, const struct verbs_offer *own, const struct
 	rpwi_list_add_tail(&ep->t->all, &ep->in_all);
 	ep->window = ep->granted = VERBS_WINDOW_IDLE;
 	ep->peer_granted = peer->window;
-	path_text(ep, port, gid);
+	rpwi_verbs_choice_text(own, peer, c, ep->base.path, sizeof(ep->base.path));
 	if (rpwi_verbs_map_add(p, &ep->sq))
 		return rpwi_fail(RPW_ERR_NO_MEMORY, "no memory for one more endpoint");
 	rpwi_verbs_rx_fill(p);

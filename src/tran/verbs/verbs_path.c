@@ -36,7 +36,7 @@ static bool gid_is_loopback(const uint8_t *gid)
 	return !memcmp(gid, one, 16) || (rpwi_verbs_gid_is_ipv4(gid) && gid[12] == 127);
 }
 
-static bool gid_is_link_local(const uint8_t *gid) { return gid[0] == 0xfe && (gid[1] & 0xc0) == 0x80; }
+bool rpwi_verbs_gid_is_link_local(const uint8_t *gid) { return gid[0] == 0xfe && (gid[1] & 0xc0) == 0x80; }
 
 const char *rpwi_verbs_gid_text(const uint8_t *gid, char *out, size_t room)
 {
@@ -91,7 +91,7 @@ size_t rpwi_verbs_offer_write(const struct verbs_offer *o, uint8_t *out, size_t 
 		p[2] = t->mtu;
 		p[3] = t->gids;
 		p[4] = t->rd_in;
-		p[5] = (uint8_t)(t->ethernet | t->atomics << 1);
+		p[5] = (uint8_t)(t->ethernet | t->atomics << 1 | t->software << 2);
 		put_le16(p + 6, t->lid);
 		rpwi_put_le32(p + 8, t->mbps);
 		rpwi_put_le32(p + 12, t->qpn);
@@ -122,6 +122,7 @@ static bool port_read(struct verbs_port *t, const uint8_t **in, const uint8_t *e
 		.rd_in = p[4],
 		.ethernet = p[5] & 1,
 		.atomics = p[5] >> 1 & 1,
+		.software = p[5] >> 2 & 1,
 		.lid = get_le16(p + 6),
 		.mbps = rpwi_get_le32(p + 8),
 		.qpn = rpwi_get_le32(p + 12),
@@ -177,38 +178,35 @@ int rpwi_verbs_offer_read(struct verbs_offer *o, const uint8_t *in, size_t len)
 
 /* ---- the choice ---- */
 
-/* How two GIDs may reach each other, best last. */
-enum reach { REACH_NOT, REACH_LINK_LOCAL, REACH_ROUTED, REACH_SUBNET, REACH_SAME };
-
-static enum reach reach_of(const struct verbs_gid *a, const struct verbs_gid *b, const uint8_t *a_seen, const uint8_t *b_seen, bool same_host)
+static enum verbs_reach reach_of(const struct verbs_gid *a, const struct verbs_gid *b, const uint8_t *a_seen, const uint8_t *b_seen, bool same_host)
 {
 	bool same = !memcmp(a->raw, b->raw, 16);
 	if (a->type != b->type || rpwi_verbs_gid_is_ipv4(a->raw) != rpwi_verbs_gid_is_ipv4(b->raw))
-		return REACH_NOT;
+		return VERBS_REACH_NOT;
 	if (gid_is_loopback(a->raw) || gid_is_loopback(b->raw))
-		return same && same_host ? REACH_SAME : REACH_NOT;
+		return same && same_host ? VERBS_REACH_SAME : VERBS_REACH_NOT;
 	/* Two hosts with one address are not on one network: bridges of containers, say. */
 	if (same)
-		return same_host ? REACH_SAME : REACH_NOT;
-	if (gid_is_link_local(a->raw) != gid_is_link_local(b->raw))
-		return REACH_NOT;
+		return same_host ? VERBS_REACH_SAME : VERBS_REACH_NOT;
+	if (rpwi_verbs_gid_is_link_local(a->raw) != rpwi_verbs_gid_is_link_local(b->raw))
+		return VERBS_REACH_NOT;
 	if (a->type == VERBS_GID_IB)
-		return same_prefix(a->raw, b->raw, 64) ? REACH_SUBNET : REACH_ROUTED;
-	if (gid_is_link_local(a->raw))
-		return REACH_LINK_LOCAL; /* perhaps on one link: nobody can tell */
+		return same_prefix(a->raw, b->raw, 64) ? VERBS_REACH_SUBNET : VERBS_REACH_ROUTED;
+	if (rpwi_verbs_gid_is_link_local(a->raw))
+		return VERBS_REACH_LINK_LOCAL; /* perhaps on one link: nobody can tell */
 	/* The way that the control path goes is known to work. */
 	if (!gid_is_zero(a_seen) && !memcmp(a->raw, a_seen, 16) && !memcmp(b->raw, b_seen, 16))
-		return REACH_SUBNET;
+		return VERBS_REACH_SUBNET;
 	unsigned bits = RPWI_MIN(a->prefix, b->prefix);
-	return bits && same_prefix(a->raw, b->raw, bits) ? REACH_SUBNET : REACH_ROUTED;
+	return bits && same_prefix(a->raw, b->raw, bits) ? VERBS_REACH_SUBNET : VERBS_REACH_ROUTED;
 }
 
-/* Higher is better: reach, RoCE v2, the slower side's speed, the smaller MTU, IPv4-mapped. */
-static uint64_t score(const struct verbs_port *ap, const struct verbs_gid *a, const struct verbs_port *bp, const struct verbs_gid *b, enum reach reach)
+/* Higher is better: reach, RoCE v2, hardware (or the kernel) on as many sides as there can be, the slower side's speed, the smaller MTU, IPv4-mapped. */
+static uint64_t score(const struct verbs_port *ap, const struct verbs_gid *a, const struct verbs_port *bp, enum verbs_reach reach)
 {
-	uint64_t mbps = RPWI_MIN(ap->mbps, bp->mbps);
-	return (uint64_t)reach << 48 | (uint64_t)(a->type == VERBS_GID_ROCE_V2) << 44 | RPWI_MIN(mbps, 0xffffffffull) << 8 |
-	       (uint64_t)RPWI_MIN(ap->mtu, bp->mtu) << 4 | rpwi_verbs_gid_is_ipv4(a->raw);
+	uint64_t mbps = RPWI_MIN(ap->mbps, bp->mbps), real = !ap->software + !bp->software;
+	return (uint64_t)reach << 48 | (uint64_t)(a->type == VERBS_GID_ROCE_V2) << 44 | real << 40 | mbps << 8 | (uint64_t)RPWI_MIN(ap->mtu, bp->mtu) << 4 |
+	       rpwi_verbs_gid_is_ipv4(a->raw);
 }
 
 bool rpwi_verbs_choose(const struct verbs_offer *own, const struct verbs_offer *peer, bool own_active, bool same_host, struct verbs_choice *out)
@@ -217,6 +215,7 @@ bool rpwi_verbs_choose(const struct verbs_offer *own, const struct verbs_offer *
 	const struct verbs_offer *a = own_active ? own : peer, *b = own_active ? peer : own;
 	struct verbs_choice best = {0};
 	uint64_t best_score = 0;
+	unsigned ways = 0;
 	for (unsigned i = 0; i < a->ports; i++)
 		for (unsigned g = 0; g < a->port[i].gids; g++)
 			for (unsigned j = 0; j < b->ports; j++)
@@ -224,13 +223,32 @@ bool rpwi_verbs_choose(const struct verbs_offer *own, const struct verbs_offer *
 					const struct verbs_gid *x = &a->port[i].gid[g], *y = &b->port[j].gid[h];
 					if (a->port[i].ethernet != b->port[j].ethernet)
 						continue;
-					enum reach reach = reach_of(x, y, b->sees, a->sees, same_host);
-					uint64_t s = reach == REACH_NOT ? 0 : score(&a->port[i], x, &b->port[j], y, reach);
+					enum verbs_reach reach = reach_of(x, y, b->sees, a->sees, same_host);
+					uint64_t s = reach == VERBS_REACH_NOT ? 0 : score(&a->port[i], x, &b->port[j], reach);
+					ways += s != 0;
 					if (s > best_score) {
 						best_score = s;
-						best = (struct verbs_choice){i, g, j, h};
+						best = (struct verbs_choice){i, g, j, h, reach, 0};
 					}
 				}
-	*out = own_active ? best : (struct verbs_choice){best.peer_port, best.peer_gid, best.own_port, best.own_gid};
+	best.ways = ways;
+	*out = own_active ? best : (struct verbs_choice){best.peer_port, best.peer_gid, best.own_port, best.own_gid, best.reach, ways};
 	return best_score != 0;
+}
+
+void rpwi_verbs_choice_text(const struct verbs_offer *own, const struct verbs_offer *peer, const struct verbs_choice *c, char *out, size_t room)
+{
+	static const char *const where[VERBS_REACHES] = {
+		[VERBS_REACH_LINK_LOCAL] = "perhaps on one link",
+		[VERBS_REACH_ROUTED] = "by a router",
+		[VERBS_REACH_SUBNET] = "on one subnet",
+		[VERBS_REACH_SAME] = "on this host",
+	};
+	const struct verbs_port *a = &own->port[c->own_port], *b = &peer->port[c->peer_port];
+	const struct verbs_gid *x = &a->gid[c->own_gid], *y = &b->gid[c->peer_gid];
+	char from[VERBS_GID_TEXT], to[VERBS_GID_TEXT], ways[40] = "";
+	if (c->ways > 1)
+		snprintf(ways, sizeof(ways), ", the best of %u ways", c->ways);
+	snprintf(out, room, "%s, GID %u %s, MTU %u, to %s %s %s%s", a->name, x->index, rpwi_verbs_gid_text(x->raw, from, sizeof(from)),
+		128u << RPWI_MIN(a->mtu, b->mtu), b->name, rpwi_verbs_gid_text(y->raw, to, sizeof(to)), where[c->reach], ways);
 }

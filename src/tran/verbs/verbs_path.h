@@ -25,7 +25,7 @@ struct verbs_gid {
 struct verbs_port {
 	uint8_t dev, port, mtu /* enum ibv_mtu */, gids;
 	uint8_t rd_in; /* READs and atomics that it answers at a time */
-	bool ethernet, atomics;
+	bool ethernet, atomics, software;
 	uint16_t lid;
 	uint32_t mbps, qpn, psn;
 	char name[VERBS_NAME_BYTES];
@@ -38,8 +38,12 @@ struct verbs_offer {
 	unsigned ports;
 	struct verbs_port port[VERBS_PORTS_MAX];
 };
+/* How two GIDs may reach each other, best last. */
+enum verbs_reach { VERBS_REACH_NOT, VERBS_REACH_LINK_LOCAL, VERBS_REACH_ROUTED, VERBS_REACH_SUBNET, VERBS_REACH_SAME, VERBS_REACHES };
 struct verbs_choice {
 	unsigned own_port, own_gid, peer_port, peer_gid; /* indices into the offers */
+	enum verbs_reach reach;
+	unsigned ways; /* pairs of GIDs that would do */
 };
 
 /* Gives the length. */
@@ -49,9 +53,13 @@ int rpwi_verbs_offer_read(struct verbs_offer *o, const uint8_t *in, size_t len);
 /* Both sides come to the same pair. False: no two of them reach each other. */
 bool rpwi_verbs_choose(const struct verbs_offer *own, const struct verbs_offer *peer, bool own_active, bool same_host, struct verbs_choice *out);
 
+/* The choice for people: "rpw_eth0, GID 1 ::ffff:10.0.0.1, MTU 1024, to rxe0 ::ffff:10.0.0.2 on one subnet, the best of 3 ways". */
+void rpwi_verbs_choice_text(const struct verbs_offer *own, const struct verbs_offer *peer, const struct verbs_choice *c, char *out, size_t room);
+
 /* A check sum of handles and descriptions. */
 uint32_t rpwi_verbs_check(const uint8_t *bytes, size_t len);
 bool rpwi_verbs_gid_is_ipv4(const uint8_t *gid);
+bool rpwi_verbs_gid_is_link_local(const uint8_t *gid);
 const char *rpwi_verbs_gid_text(const uint8_t *gid, char *out, size_t room);
 /* A numeric address as a GID; zero when it is none. */
 void rpwi_verbs_gid_of_address(const char *text, uint8_t *gid);

@@ -12,6 +12,8 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
+enum { SOFTWARE_VENDOR_ID = 0x726f70 }; /* "rop": src/device */
+
 /* ---- what a port offers ---- */
 
 /* Width and speed of an active port, in the units of the specification (PortInfo), in Mbit/s. */
@@ -84,20 +86,55 @@ static uint8_t gid_prefix(const struct ifaddrs *all, const uint8_t *gid)
 	return 0;
 }
 
+/* An address that a device of the other kind, listed before this one, has: where the drop-in shows its devices beside real ones, the kernel holds UDP port 4791 of those addresses. */
+static bool gid_taken(const struct verbs_plane *p, const uint8_t *gid)
+{
+	for (unsigned i = 0; i < p->t->planes; i++) {
+		const struct verbs_plane *q = p->t->plane[i];
+		for (unsigned n = 0; q->software != p->software && n < q->ports; n++)
+			for (unsigned g = 0; g < q->port[n].gids; g++)
+				if (!memcmp(q->port[n].gid[g].raw, gid, 16))
+					return true;
+	}
+	return false;
+}
+
+/* Where the table has more than an offer takes: an entry that a better one replaces. Of RoCE v1 nobody has need who has v2. */
+static bool gid_spare(const struct verbs_gid *g) { return g->type == VERBS_GID_ROCE_V1 || rpwi_verbs_gid_is_link_local(g->raw); }
+
+static struct verbs_gid *gid_place(struct verbs_port *port, const struct verbs_gid *g)
+{
+	if (port->gids < VERBS_GIDS_MAX)
+		return &port->gid[port->gids++];
+	for (unsigned i = VERBS_GIDS_MAX; i-- && !gid_spare(g);)
+		if (gid_spare(&port->gid[i]))
+			return &port->gid[i];
+	return NULL;
+}
+
 static void gids_query(const struct verbs_plane *p, struct verbs_port *port, int table_len)
 {
 	struct ifaddrs *all = NULL;
+	bool taken = false;
 	if (getifaddrs(&all))
 		all = NULL;
-	for (unsigned i = 0; i < (unsigned)RPWI_MIN(table_len, 256) && port->gids < VERBS_GIDS_MAX; i++) {
-		struct verbs_gid *g = &port->gid[port->gids];
-		if (!gid_query(p, port, i, g))
+	for (unsigned i = 0; i < (unsigned)RPWI_MIN(table_len, 256); i++) {
+		struct verbs_gid g, *place;
+		if (!gid_query(p, port, i, &g))
 			continue;
-		g->prefix = port->ethernet ? gid_prefix(all, g->raw) : 64;
-		port->gids++;
+		if (gid_taken(p, g.raw)) {
+			taken = true;
+			continue;
+		}
+		g.prefix = port->ethernet ? gid_prefix(all, g.raw) : 64;
+		place = gid_place(port, &g);
+		if (place)
+			*place = g;
 	}
 	if (all)
 		freeifaddrs(all);
+	if (taken && port->gids == 1 && rpwi_verbs_gid_is_link_local(port->gid[0].raw))
+		port->gids = 0; /* of the same interface */
 }
 
 static bool port_query(struct verbs_plane *p, uint8_t number, struct verbs_port *port)
@@ -112,6 +149,7 @@ static bool port_query(struct verbs_plane *p, uint8_t number, struct verbs_port 
 		.rd_in = p->rd_in,
 		.ethernet = a.link_layer == IBV_LINK_LAYER_ETHERNET,
 		.atomics = p->atomics,
+		.software = p->software,
 		.lid = a.lid,
 		.mbps = port_mbps(&a)};
 	memcpy(port->name, p->name, sizeof(port->name));
@@ -125,6 +163,7 @@ static bool device_query(struct verbs_plane *p)
 	memset(&a, 0, sizeof(a));
 	if (p->v->ibv_query_device(p->ctx, &a) || a.max_srq < 1 || a.max_qp_wr < VERBS_SQ_DEPTH)
 		return false;
+	p->software = a.vendor_id == SOFTWARE_VENDOR_ID;
 	p->atomics = a.atomic_cap != IBV_ATOMIC_NONE;
 	p->rd_in = (uint8_t)RPWI_MAX(RPWI_MIN(a.max_qp_rd_atom, (int)VERBS_RD_ATOMIC), 1);
 	p->rd_out = (uint8_t)RPWI_MAX(RPWI_MIN(a.max_qp_init_rd_atom, (int)VERBS_RD_ATOMIC), 1);
@@ -201,7 +240,7 @@ static struct verbs_plane *plane_new(struct verbs *t, const struct verbs_table *
 	if (!p->ctx) {
 		rpwi_fail(RPW_ERR_SYSTEM, "verbs: device %s cannot be opened: %s", p->name, strerror(errno));
 	} else if (!device_query(p)) {
-		rpwi_fail(RPW_ERR_SYSTEM, "verbs: device %s has no active port with a GID: bring its interface up and give it an address", p->name);
+		rpwi_fail(RPW_ERR_SYSTEM, "verbs: device %s has no active port with a GID of its own: bring its interface up and give it an address", p->name);
 	} else if (!plane_objects(p)) {
 		rpwi_fail(RPW_ERR_SYSTEM, "verbs: device %s gives no queues: %s (with ENOMEM: raise the limit of locked memory, ulimit -l)", p->name,
 			strerror(errno));

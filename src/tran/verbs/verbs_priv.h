@@ -81,7 +81,7 @@ struct verbs_plane {
 	struct ibv_srq *srq;
 	struct verbs_port port[VERBS_DEV_PORTS_MAX]; /* QPN and PSN are an endpoint's */
 	unsigned ports;
-	bool atomics;
+	bool atomics, software;
 	uint8_t rd_in, rd_out; /* READs and atomics at a time, as responder and requester */
 	unsigned srq_max;
 	unsigned inline_max; /* what its QPs gave; UINT_MAX before the first */
