@@ -64,7 +64,7 @@ void tcp_rma_drop(struct tcp_ep *ep)
 	struct rpwi_list *lists[] = {&ep->gets, &ep->ordered};
 	for (unsigned i = 0; i < RPWI_ARRAY_LEN(lists); i++)
 		while (!rpwi_list_empty(lists[i]))
-			op_free(ep, RPWI_CONTAINER_OF(lists[i]->next, struct tcp_op, posted));
+			op_free(ep, RPWI_CONTAINER_OF(rpwi_list_pop(lists[i]), struct tcp_op, posted));
 }
 
 static void op_done(struct tcp_ep *ep, struct tcp_op *op)
@@ -80,12 +80,8 @@ static void op_check_done(struct tcp_ep *ep, struct tcp_op *op)
 	if (op->chunks || !rpwi_list_empty(&op->waiting))
 		return;
 	op_done(ep, op);
-	while (!rpwi_list_empty(&ep->ordered)) {
-		struct tcp_op *first = RPWI_CONTAINER_OF(ep->ordered.next, struct tcp_op, posted);
-		if (first->kind != TCP_OP_FLUSH)
-			break;
-		op_done(ep, first);
-	}
+	while (!rpwi_list_empty(&ep->ordered) && RPWI_CONTAINER_OF(ep->ordered.next, struct tcp_op, posted)->kind == TCP_OP_FLUSH)
+		op_done(ep, RPWI_CONTAINER_OF(rpwi_list_pop(&ep->ordered), struct tcp_op, posted));
 }
 
 static struct tcp_stream *choose_stream(struct tcp_ep *ep, bool bulk)
@@ -130,13 +126,13 @@ static bool issue(struct tcp_ep *ep, struct tcp_op *op, bool bulk)
 	struct tcp_stream *s = choose_stream(ep, bulk);
 	if (!s)
 		return false;
-	bool is_atomic = op->kind == TCP_OP_ADD || op->kind == TCP_OP_SWAP;
+	bool is_put = op->kind == TCP_OP_PUT, is_atomic = op->kind == TCP_OP_ADD || op->kind == TCP_OP_SWAP;
 	uint8_t *p = NULL;
-	if (op->kind != TCP_OP_PUT && !(p = tcp_stream_reserve(s, TCP_HEADER_LEN + (is_atomic ? TCP_ATOMIC_LEN : TCP_TARGET_LEN))))
+	if (!is_put && !(p = tcp_stream_reserve(s, TCP_HEADER_LEN + (is_atomic ? TCP_ATOMIC_LEN : TCP_TARGET_LEN))))
 		return false;
 	size_t len = RPWI_MIN(op->len - op->issued, (size_t)TCP_CHUNK_MAX);
 	struct tcp_chunk *c = chunk_new(s, op, len);
-	if (op->kind == TCP_OP_PUT) {
+	if (is_put) {
 		struct tcp_item *i = tcp_stream_item(s);
 		i->id = c->id;
 		i->body = c->local;

@@ -302,7 +302,7 @@ void tcp_stream_send(struct tcp_stream *s)
 		size_t of_tx = item_first ? 0 : RPWI_MIN((size_t)r, tx.iov_len);
 		if (of_tx)
 			tx_sent(s, of_tx);
-		if ((size_t)r > of_tx)
+		if (item && (size_t)r > of_tx)
 			item_sent(s, item, (size_t)r - of_tx);
 		if ((size_t)r < asked) {
 			s->blocked = true;
@@ -403,12 +403,12 @@ void tcp_stream_linger_read(struct tcp_stream *s)
 void tcp_stream_time(struct tcp *t, uint64_t now_ns)
 {
 	while (!rpwi_list_empty(&t->lingering)) {
-		struct tcp_stream *s = RPWI_CONTAINER_OF(t->lingering.next, struct tcp_stream, link);
+		const struct tcp_stream *s = RPWI_CONTAINER_OF(t->lingering.next, struct tcp_stream, link);
 		if (s->deadline_ns > now_ns) {
 			tcp_deadline_lower(t, s->deadline_ns);
 			return;
 		}
-		tcp_stream_close(s);
+		tcp_stream_close(RPWI_CONTAINER_OF(rpwi_list_pop(&t->lingering), struct tcp_stream, link));
 	}
 }
 

@@ -6,9 +6,11 @@
 enum { DESC_LEN = 4 + 2 + 2 + 4 + 8 + 8 };
 _Static_assert(DESC_LEN < sizeof(((struct tran_desc *)0)->bytes), "a descriptor fits");
 
+static const uint8_t handle_magic[4] = {'R', 'P', 'T', 'H'}, greeting_magic[4] = {'R', 'P', 'T', 'G'}, desc_magic[4] = {'R', 'P', 'T', 'M'};
+
 size_t tcp_put_handle(uint8_t *p, const struct tcp_handle *h)
 {
-	memcpy(p, "RPTH", 4);
+	memcpy(p, handle_magic, 4);
 	rpwi_put_be16(p + 4, TCP_VERSION);
 	rpwi_put_be16(p + 6, 0);
 	rpwi_put_be16(p + 8, h->port);
@@ -25,7 +27,7 @@ size_t tcp_put_handle(uint8_t *p, const struct tcp_handle *h)
 
 int tcp_get_handle(const uint8_t *p, size_t len, struct tcp_handle *h, char *why, size_t why_len)
 {
-	if (len < TCP_HANDLE_FIXED || memcmp(p, "RPTH", 4)) {
+	if (len < TCP_HANDLE_FIXED || memcmp(p, handle_magic, 4)) {
 		snprintf(why, why_len, "the peer's handle of %zu bytes is not one of the tcp transport", len);
 		return -1;
 	}
@@ -53,7 +55,7 @@ int tcp_get_handle(const uint8_t *p, size_t len, struct tcp_handle *h, char *why
 
 void tcp_put_greeting(uint8_t *p, const struct tcp_greeting *g)
 {
-	memcpy(p, "RPTG", 4);
+	memcpy(p, greeting_magic, 4);
 	rpwi_put_be16(p + 4, TCP_VERSION);
 	rpwi_put_be16(p + 6, g->stream);
 	rpwi_put_be32(p + 8, g->slot);
@@ -62,7 +64,7 @@ void tcp_put_greeting(uint8_t *p, const struct tcp_greeting *g)
 
 int tcp_get_greeting(const uint8_t *p, struct tcp_greeting *g)
 {
-	if (memcmp(p, "RPTG", 4) || rpwi_get_be16(p + 4) != TCP_VERSION)
+	if (memcmp(p, greeting_magic, 4) || rpwi_get_be16(p + 4) != TCP_VERSION)
 		return -1;
 	*g = (struct tcp_greeting){.stream = rpwi_get_be16(p + 6), .slot = rpwi_get_be32(p + 8)};
 	memcpy(g->nonce, p + 12, TCP_NONCE_LEN);
@@ -72,7 +74,7 @@ int tcp_get_greeting(const uint8_t *p, struct tcp_greeting *g)
 void tcp_put_desc(struct tran_desc *d, const struct tcp_key *k)
 {
 	d->len = DESC_LEN;
-	memcpy(d->bytes, "RPTM", 4);
+	memcpy(d->bytes, desc_magic, 4);
 	rpwi_put_be16(d->bytes + 4, TCP_VERSION);
 	rpwi_put_be16(d->bytes + 6, 0);
 	rpwi_put_be32(d->bytes + 8, k->slot);
@@ -82,7 +84,7 @@ void tcp_put_desc(struct tran_desc *d, const struct tcp_key *k)
 
 int tcp_get_desc(const struct tran_desc *d, struct tcp_key *k)
 {
-	if (d->len != DESC_LEN || memcmp(d->bytes, "RPTM", 4) || rpwi_get_be16(d->bytes + 4) != TCP_VERSION)
+	if (d->len != DESC_LEN || memcmp(d->bytes, desc_magic, 4) || rpwi_get_be16(d->bytes + 4) != TCP_VERSION)
 		return -1;
 	*k = (struct tcp_key){.slot = rpwi_get_be32(d->bytes + 8), .key = rpwi_get_be64(d->bytes + 12), .len = rpwi_get_be64(d->bytes + 20)};
 	return 0;

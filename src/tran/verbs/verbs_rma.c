@@ -213,7 +213,7 @@ void rpwi_verbs_ops_drop(struct verbs_ep *ep)
 	struct rpwi_list *lists[] = {&ep->ops, &ep->inflight};
 	for (size_t i = 0; i < RPWI_ARRAY_LEN(lists); i++)
 		while (!rpwi_list_empty(lists[i]))
-			op_free(ep, RPWI_CONTAINER_OF(lists[i]->next, struct verbs_op, link));
+			op_free(ep, RPWI_CONTAINER_OF(rpwi_list_pop(lists[i]), struct verbs_op, link));
 }
 
 static void op_done(struct verbs_ep *ep, struct verbs_op *op, int status)
@@ -221,7 +221,7 @@ static void op_done(struct verbs_ep *ep, struct verbs_op *op, int status)
 	void *cookie = op->cookie;
 	if (status == RPW_OK && op->slot && op->kind == OP_GET)
 		memcpy(op->local, op->slot->buf, op->len);
-	if (status == RPW_OK && op->before)
+	if (status == RPW_OK && op->slot && op->before)
 		memcpy(op->before, op->slot->buf, 8);
 	if (status == RPW_OK && op->kind == OP_FLUSH)
 		ep->flushed = op->changes;
@@ -240,11 +240,12 @@ void rpwi_verbs_op_retired(struct verbs_ep *ep, struct verbs_op *op, int status)
 
 bool rpwi_verbs_ops_again(struct verbs_ep *ep, bool certain)
 {
-	struct verbs_op *op = rpwi_list_empty(&ep->ops) ? NULL : RPWI_CONTAINER_OF(ep->ops.next, struct verbs_op, link);
-	if (op)
-		op->posted = op->out = 0; /* the first may have been posted in part */
+	if (!rpwi_list_empty(&ep->ops)) {
+		struct verbs_op *first = RPWI_CONTAINER_OF(ep->ops.next, struct verbs_op, link);
+		first->posted = first->out = 0; /* it may have been posted in part */
+	}
 	while (!rpwi_list_empty(&ep->inflight)) {
-		op = RPWI_CONTAINER_OF(ep->inflight.prev, struct verbs_op, link);
+		struct verbs_op *op = RPWI_CONTAINER_OF(ep->inflight.prev, struct verbs_op, link);
 		if (!certain && (op->kind == OP_ADD || op->kind == OP_SWAP)) {
 			rpwi_verbs_ep_fail(ep, RPW_ERR_SYSTEM,
 				"the peer broke the queue pair with an access that was refused, and whether an atomic operation of ours took effect is not "
