@@ -72,7 +72,9 @@ UCX_RDMACM = {"UCX_TLS": "rc_v,self", "UCX_NET_DEVICES": "{d}:1", "UCX_SOCKADDR_
 
 
 def mpi(name, more, env, arguments=""):
-    command = f"mpirun --allow-run-as-root --oversubscribe -n 2 {more} {{m}}/mpi_pattern {arguments}"
+    # Not bound to cores, and waiting without sched_yield: since Linux 6.18 who yields to a spinning process of the same core gives a whole slice away each time, so one of two pairs got
+    # a thousandth of the processor, and its queue pairs ran out of retries.
+    command = f"mpirun --allow-run-as-root --oversubscribe --bind-to none --mca mpi_yield_when_idle 0 -n 2 {more} {{m}}/mpi_pattern {arguments}"
     return Program(f"Open MPI, {name}", "", command, says=r"all \d+ messages as sent", env={"OMPI_MCA_btl_base_warn_component_unused": "0", **env}, needs="mpicc")
 
 
@@ -493,6 +495,7 @@ def main():
     parser.add_argument("--jobs", type=int, default=4)
     parser.add_argument("--limit", type=int, default=40, help="seconds for one program, and for a silence within a case")
     args = parser.parse_args()
+    args.build = os.path.abspath(args.build)
     if not os.path.exists(f"{args.build}/tests/programs/cm/cm_cases") or not (args.no_lib or os.path.exists(f"{args.build}/ropeway")):
         print(f"{args.build}/tests/programs/cm/cm_cases or {args.build}/ropeway is not there: run script/setup")
         return 1
