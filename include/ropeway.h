@@ -5,11 +5,13 @@
  * objects, active messages, and access to registered remote memory. The path is shared memory, verbs (a NIC, kernel rxe, the software device) or TCP; it is
  * chosen from both sides' facts when they connect, and rpw_endpoint_info tells which and why.
  *
- * Threads: a context and all that belongs to it is used by one thread at a time. Callbacks run inside rpw_progress (and calls that wait); they may post, but may not
- * progress, wait or destroy.
+ * Threads: a context and all that belongs to it is used by one thread at a time. Callbacks run inside rpw_progress, calls that wait and rpw_context_destroy; rpw_on_done, rpw_endpoint_on_close
+ * and rpw_recv_obj call theirs at once when what it is about is there already. They may post, cancel, free, close endpoints, release memory and destroy listeners, but may not progress, wait or
+ * destroy the context: that is RPW_ERR_INVALID.
  *
  * Errors: every call that can fail gives an int, >= 0 or one of enum rpw_status (negative). rpw_last_error says what was expected, what came, from whom, and what to do.
- * Completions carry a status of their own.
+ * Completions carry a status of their own. On an error nothing is created and *out is left alone. NULL where an object is needed is RPW_ERR_INVALID; calls without a status do nothing then, or
+ * give NULL or 0.
  *
  * Memory: buffers given to a call belong to it until its request is complete. Strings given out live as long as the object that they are about, those of an endpoint until its path changes:
  * copy what is to be kept.
@@ -69,7 +71,7 @@ RPW_API const char *rpw_version(void);
 
 /* ---- contexts ---- */
 
-/* Option structs begin with their size, so that later versions can append; zero in a field means its default. */
+/* Option structs begin with their size, so that later versions can append; zero in a field means its default. What lies beyond the size, or beyond what this version knows, is left alone. */
 typedef struct {
 	size_t size;                 /* sizeof(rpw_context_options) */
 	const char *transports;      /* "shm,verbs,tcp" in order of preference; NULL: $ROPEWAY_TRANSPORT, or all */
@@ -78,7 +80,7 @@ typedef struct {
 	size_t eager_bytes_max;      /* 0: as measured for each transport */
 } rpw_context_options;
 RPW_API int rpw_context_create(const rpw_context_options *options /* may be NULL */, rpw_context **out);
-/* Closes what is left in it without waiting for anybody. */
+/* Closes what is left in it without waiting for anybody; callbacks of the requests that this ends still run, those of what is posted in them do not. */
 RPW_API void rpw_context_destroy(rpw_context *c);
 
 /* Move things on: deliver what has come, send what waits, call callbacks. How many things happened; 0: nothing. Never blocks. */
@@ -120,7 +122,7 @@ typedef struct {
 RPW_API int rpw_endpoint_info(rpw_endpoint *ep, rpw_endpoint_information *info /* size filled in */);
 RPW_API void rpw_endpoint_set_user(rpw_endpoint *ep, void *user);
 RPW_API void *rpw_endpoint_user(const rpw_endpoint *ep);
-/* Called once, when the endpoint has failed or the peer has closed it. */
+/* Called once, when the endpoint has failed or the peer has closed it, after everything else that there is to hear of it; at once if that has happened. Not for rpw_endpoint_close of this side. */
 typedef void (*rpw_closed_fn)(rpw_endpoint *ep, int status, void *arg);
 RPW_API void rpw_endpoint_on_close(rpw_endpoint *ep, rpw_closed_fn fn, void *arg);
 /* flush: everything posted before is done, on the peer's side too. */
@@ -144,12 +146,13 @@ typedef struct {
 RPW_API int rpw_test(rpw_request *r, rpw_completion *done /* may be NULL */); /* its status; does not progress */
 RPW_API int rpw_wait(rpw_request *r, int timeout_ms /* -1: no limit */,
 	rpw_completion *done); /* progresses; spins briefly, then sleeps. RPW_ERR_TIMEOUT: it is still under way */
+/* NULL in r counts as complete. RPW_OK, or, when all are complete, the first status that is an error. */
 RPW_API int rpw_wait_all(rpw_context *c, rpw_request **r, size_t n, int timeout_ms);
 /* Ask it to end. It completes, with RPW_ERR_CANCELED or, when it was too late, as it would have. */
 RPW_API int rpw_cancel(rpw_request *r);
 RPW_API void rpw_request_free(rpw_request *r); /* complete or not: then it goes on by itself */
 typedef void (*rpw_done_fn)(rpw_request *r, const rpw_completion *done, void *arg);
-/* Called when it completes; at once if it has. */
+/* Called when it completes; at once if it has. Takes the place of an earlier one that has not been called; fn NULL: nobody is. */
 RPW_API void rpw_on_done(rpw_request *r, rpw_done_fn fn, void *arg);
 
 /* ---- tagged messages ---- */
@@ -159,7 +162,7 @@ RPW_API int rpw_send_iov(rpw_endpoint *ep, const struct iovec *iov, int iovcnt, 
 /* Matches a message whose tag is equal in the bits that mask has. ep NULL: from any endpoint of the context. */
 RPW_API int rpw_recv(rpw_context *c, rpw_endpoint *ep, void *buf, size_t len, uint64_t tag, uint64_t mask, rpw_request **req);
 RPW_API int rpw_recv_iov(rpw_context *c, rpw_endpoint *ep, const struct iovec *iov, int iovcnt, uint64_t tag, uint64_t mask, rpw_request **req);
-/* Is there a message for such a receive? RPW_OK with *what filled, or RPW_IN_PROGRESS. It stays. Does not progress. */
+/* Is there a message for such a receive? RPW_OK with *what filled, or RPW_IN_PROGRESS. It stays. Does not progress. When the endpoint has ended and has none left: its status. */
 RPW_API int rpw_probe(rpw_context *c, rpw_endpoint *ep, uint64_t tag, uint64_t mask, rpw_completion *what);
 
 /* Objects: a size, then the payload, into memory that the receiver's allocator gives. */
@@ -173,6 +176,7 @@ RPW_API int rpw_recv_obj(rpw_endpoint *ep, rpw_alloc_fn alloc, void *arg, void *
 /* `data` is valid during the call. Runs in rpw_progress, in the order sent on each endpoint. */
 typedef void (*rpw_am_fn)(rpw_endpoint *ep, const void *header, size_t header_len, const void *data, size_t len, void *arg);
 enum { RPW_AM_IDS = 256, RPW_AM_HEADER_MAX = 256 };
+/* fn NULL: none; messages without a handler are dropped. */
 RPW_API int rpw_am_handle(rpw_context *c, unsigned id, rpw_am_fn fn, void *arg);
 RPW_API int rpw_am_send(rpw_endpoint *ep, unsigned id, const void *header, size_t header_len, const void *buf, size_t len, rpw_request **req);
 
@@ -211,6 +215,7 @@ RPW_API int rpw_transfer_batch(rpw_endpoint *ep, const rpw_transfer *t, size_t n
 /* A put whose arrival the peer is told, after its bytes are there, with 64 bits of the program's. */
 RPW_API int rpw_put_notify(rpw_endpoint *ep, const void *buf, size_t len, const rpw_rkey *key, uint64_t offset, uint64_t data, rpw_request **req);
 typedef void (*rpw_notify_fn)(rpw_endpoint *ep, uint64_t data, size_t len, void *arg);
+/* fn NULL: none; notifications that come without one are dropped, so call it before peers can put. */
 RPW_API void rpw_on_notify(rpw_context *c, rpw_notify_fn fn, void *arg);
 
 /* ---- statistics ---- */

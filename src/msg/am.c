@@ -178,8 +178,9 @@ int am_send_begin(rpw_request *r)
 int rpw_am_send(rpw_endpoint *ep, unsigned id, const void *header, size_t header_len, const void *buf, size_t len, rpw_request **req)
 {
 	if (!ep || id >= RPW_AM_IDS || header_len > RPW_AM_HEADER_MAX || (header_len && !header) || (len && !buf))
-		return rpwi_fail(
-			RPW_ERR_INVALID, "rpw_am_send: id %u (0 to %d), a header of %zu bytes (at most %d)", id, RPW_AM_IDS - 1, header_len, RPW_AM_HEADER_MAX);
+		return rpwi_fail(RPW_ERR_INVALID,
+			"rpw_am_send: an endpoint, id %u (0 to %d), a header of %zu bytes (at most %d), and what they have are needed", id, RPW_AM_IDS - 1,
+			header_len, RPW_AM_HEADER_MAX);
 	struct iovec iov = {(void *)buf, len};
 	uint64_t word = am_word(id, header_len);
 	uint32_t units = credit_units(len);

@@ -641,7 +641,7 @@ int rpw_listener_create(rpw_context *c, const char *address, rpw_accept_fn fn, v
 	return RPW_OK;
 }
 
-int rpw_listener_port(const rpw_listener *l) { return boot_listener_port(l->boot); }
+int rpw_listener_port(const rpw_listener *l) { return l ? boot_listener_port(l->boot) : rpwi_fail(RPW_ERR_INVALID, "rpw_listener_port: the listener is NULL"); }
 
 void rpw_listener_destroy(rpw_listener *l)
 {

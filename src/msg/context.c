@@ -209,14 +209,8 @@ fail:
 	return status;
 }
 
-void rpw_context_destroy(rpw_context *c)
+static void all_end(rpw_context *c)
 {
-	if (!c)
-		return;
-	if (c->in_progress) {
-		rpwi_error("rpw_context_destroy from inside a callback: nothing was destroyed; do it after rpw_progress has returned");
-		return;
-	}
 	while (!rpwi_list_empty(&c->endpoints))
 		ep_free(RPWI_CONTAINER_OF(c->endpoints.next, rpw_endpoint, all));
 	while (!rpwi_list_empty(&c->listeners))
@@ -226,9 +220,22 @@ void rpw_context_destroy(rpw_context *c)
 		tag_unpost(r);
 		req_complete(r, RPW_ERR_CANCELED);
 	}
+}
+
+void rpw_context_destroy(rpw_context *c)
+{
+	if (!c)
+		return;
+	if (c->in_progress) {
+		rpwi_fail(RPW_ERR_INVALID, "rpw_context_destroy from inside a callback: nothing was destroyed; do it after rpw_progress has returned");
+		rpwi_error("%s", rpw_last_error());
+		return;
+	}
+	all_end(c);
 	c->in_progress = true;
 	msg_deliver_callbacks(c);
 	c->in_progress = false;
+	all_end(c); /* what these callbacks posted; nobody is called any more */
 	while (!rpwi_list_empty(&c->memories))
 		rpw_memory_release(RPWI_CONTAINER_OF(c->memories.next, rpw_memory, all));
 	if (c->boot)
@@ -340,8 +347,8 @@ static int progress_control(rpw_context *c)
 
 int rpw_progress(rpw_context *c)
 {
-	if (RPWI_UNLIKELY(c->in_progress))
-		return rpwi_fail(RPW_ERR_INVALID, "rpw_progress from inside a callback: it is under way already");
+	if (RPWI_UNLIKELY(!c || c->in_progress))
+		return rpwi_fail(RPW_ERR_INVALID, c ? "rpw_progress from inside a callback: it is under way already" : "rpw_progress: the context is NULL");
 	c->in_progress = true;
 	int n = 0;
 	for (int i = 0; i < c->tn; i++)
@@ -358,7 +365,7 @@ int rpw_progress(rpw_context *c)
 	return n;
 }
 
-int rpw_context_fd(rpw_context *c) { return c->epfd; }
+int rpw_context_fd(rpw_context *c) { return c ? c->epfd : rpwi_fail(RPW_ERR_INVALID, "rpw_context_fd: the context is NULL"); }
 
 static void timer_set(rpw_context *c, uint64_t deadline_ns)
 {
@@ -376,6 +383,8 @@ static void timer_set(rpw_context *c, uint64_t deadline_ns)
 
 int rpw_context_arm(rpw_context *c)
 {
+	if (!c)
+		return rpwi_fail(RPW_ERR_INVALID, "rpw_context_arm: the context is NULL");
 	if (!rpwi_list_empty(&c->work) || !rpwi_list_empty(&c->callbacks))
 		return RPW_IN_PROGRESS;
 	uint64_t deadline = RPWI_MIN(boot_deadline(c->boot), c->timers_next_ns);
@@ -464,8 +473,8 @@ int rpw_wait(rpw_request *r, int timeout_ms, rpw_completion *done)
 
 int rpw_wait_all(rpw_context *c, rpw_request **r, size_t n, int timeout_ms)
 {
-	if (n && !r)
-		return rpwi_fail(RPW_ERR_INVALID, "rpw_wait_all: no requests were given");
+	if (!c || (n && !r))
+		return rpwi_fail(RPW_ERR_INVALID, "rpw_wait_all: a context and %zu requests are needed", n);
 	int rc = wait_for(c, r, n, timeout_ms);
 	for (size_t i = 0; !rc && i < n; i++)
 		rc = r[i] ? r[i]->done.status : RPW_OK;
@@ -474,8 +483,8 @@ int rpw_wait_all(rpw_context *c, rpw_request **r, size_t n, int timeout_ms)
 
 int rpw_context_statistics(rpw_context *c, rpw_statistics *s)
 {
-	if (!s || s->size < sizeof(size_t))
-		return rpwi_fail(RPW_ERR_INVALID, "rpw_statistics.size is not set: set it to sizeof(rpw_statistics)");
+	if (!c || !s || s->size < sizeof(size_t))
+		return rpwi_fail(RPW_ERR_INVALID, "rpw_context_statistics: a context and rpw_statistics are needed, its size set to sizeof(rpw_statistics)");
 	rpw_statistics now = c->stat;
 	now.size = s->size;
 	now.strangers_refused = boot_strangers(c->boot);

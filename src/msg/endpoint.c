@@ -164,6 +164,9 @@ void ep_fail(rpw_endpoint *ep, int status, const char *why)
 		ep_free(ep);
 		return;
 	}
+	/* Whoever hears of the end has heard of everything else. */
+	if (ep->closed_fn)
+		msg_deliver_callbacks(ep->c);
 	if (ep->closed_fn) {
 		rpw_closed_fn fn = ep->closed_fn;
 		ep->closed_fn = NULL;
@@ -233,7 +236,8 @@ int ep_post(rpw_endpoint *ep, rpw_request *r, rpw_request **out)
 int rpw_endpoint_info(rpw_endpoint *ep, rpw_endpoint_information *info)
 {
 	if (!ep || !info || info->size < sizeof(size_t))
-		return rpwi_fail(RPW_ERR_INVALID, "rpw_endpoint_information.size is not set: set it to sizeof(rpw_endpoint_information)");
+		return rpwi_fail(RPW_ERR_INVALID,
+			"rpw_endpoint_info: an endpoint and rpw_endpoint_information are needed, its size set to sizeof(rpw_endpoint_information)");
 	bool has = ep->tran >= 0;
 	rpw_endpoint_information now = {
 		.size = info->size,
@@ -255,11 +259,23 @@ int rpw_endpoint_info(rpw_endpoint *ep, rpw_endpoint_information *info)
 	return RPW_OK;
 }
 
-void rpw_endpoint_set_user(rpw_endpoint *ep, void *user) { ep->user = user; }
-void *rpw_endpoint_user(const rpw_endpoint *ep) { return ep->user; }
+void rpw_endpoint_set_user(rpw_endpoint *ep, void *user)
+{
+	if (ep)
+		ep->user = user;
+}
+void *rpw_endpoint_user(const rpw_endpoint *ep) { return ep ? ep->user : NULL; }
 
 void rpw_endpoint_on_close(rpw_endpoint *ep, rpw_closed_fn fn, void *arg)
 {
-	ep->closed_fn = fn;
+	if (!ep)
+		return;
+	bool late = ep->state == EP_FAILED;
+	ep->closed_fn = late ? NULL : fn;
 	ep->closed_arg = arg;
+	if (late && fn) {
+		bool outer = msg_callback_begin(ep->c);
+		fn(ep, ep->status, arg);
+		ep->c->in_progress = outer;
+	}
 }

@@ -21,10 +21,10 @@ static unsigned tran_access(unsigned access)
 	return t;
 }
 
-static int memory_new(rpw_context *c, size_t len, unsigned access, rpw_memory **out)
+static int memory_new(rpw_context *c, size_t len, unsigned access, bool has_out, rpw_memory **out)
 {
-	if (!c || !out || !len || access & ~(unsigned)(RPW_REMOTE_WRITE | RPW_REMOTE_READ | RPW_REMOTE_ATOMIC))
-		return rpwi_fail(RPW_ERR_INVALID, "memory of %zu bytes with access 0x%x: a context, a length and RPW_REMOTE_* are needed", len, access);
+	if (!c || !has_out || !len || access & ~(unsigned)(RPW_REMOTE_WRITE | RPW_REMOTE_READ | RPW_REMOTE_ATOMIC))
+		return rpwi_fail(RPW_ERR_INVALID, "memory of %zu bytes with access 0x%x: a context, a length, RPW_REMOTE_* and out are needed", len, access);
 	rpw_memory *m = calloc(1, sizeof(*m));
 	if (!m || !(m->number = slots_add(&c->regions, m))) {
 		free(m);
@@ -46,8 +46,10 @@ int rpw_memory_register(rpw_context *c, void *addr, size_t len, enum rpw_memory_
 		return rpwi_fail(RPW_ERR_NOT_SUPPORTED, "memory of a GPU cannot be registered by this version: copy it to host memory first");
 	if (!addr || kind != RPW_MEMORY_HOST)
 		return rpwi_fail(RPW_ERR_INVALID, "rpw_memory_register: address %p, kind %d", addr, (int)kind);
+	if (len > UINTPTR_MAX - (uintptr_t)addr)
+		return rpwi_fail(RPW_ERR_INVALID, "rpw_memory_register: %zu bytes from %p on reach beyond the address space", len, addr);
 	rpw_memory *m = NULL;
-	int rc = memory_new(c, len, access, &m);
+	int rc = memory_new(c, len, access, out != NULL, &m);
 	if (rc)
 		return rc;
 	m->addr = addr;
@@ -72,7 +74,7 @@ int rpw_memory_allocate(rpw_context *c, size_t len, unsigned access, rpw_memory 
 {
 	rpw_memory *m = NULL;
 	char why[256];
-	int rc = memory_new(c, len, access, &m);
+	int rc = memory_new(c, len, access, out != NULL, &m);
 	if (rc)
 		return rc;
 	for (int i = 0; i < c->tn && !m->addr; i++) {
@@ -97,8 +99,8 @@ int rpw_memory_allocate(rpw_context *c, size_t len, unsigned access, rpw_memory 
 	return RPW_OK;
 }
 
-void *rpw_memory_address(const rpw_memory *m) { return m->addr; }
-size_t rpw_memory_length(const rpw_memory *m) { return m->len; }
+void *rpw_memory_address(const rpw_memory *m) { return m ? m->addr : NULL; }
+size_t rpw_memory_length(const rpw_memory *m) { return m ? m->len : 0; }
 
 void rpw_memory_release(rpw_memory *m)
 {

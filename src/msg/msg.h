@@ -301,6 +301,13 @@ struct rpw_context {
 /* context.c */
 void msg_todo(rpw_endpoint *ep, unsigned what);
 int msg_deliver_callbacks(rpw_context *c);
+/* Around a callback that is not called by rpw_progress, so that what it must not do is refused, and what it closes is closed later. Gives what in_progress is to be afterwards. */
+static inline bool msg_callback_begin(rpw_context *c)
+{
+	bool outer = c->in_progress;
+	c->in_progress = true;
+	return outer;
+}
 struct tran *msg_tran(rpw_context *c, int i, char *why, size_t why_len);
 uint64_t msg_random(void);
 uint64_t slots_add(struct slots *s, void *what); /* 0: no memory */

@@ -18,7 +18,9 @@ static rpw_request *waiting(rpw_endpoint *ep)
 /* Memory of the program's for it; NULL: refused. */
 static bool room_make(rpw_request *r, size_t len)
 {
+	bool outer = msg_callback_begin(r->c); /* rpw_recv_obj itself may be what calls it */
 	r->buf = r->alloc ? r->alloc(len, r->arg_alloc) : malloc(len ? len : 1);
+	r->c->in_progress = outer;
 	r->len = len;
 	r->done.length = len;
 	if (!r->buf)
@@ -119,6 +121,8 @@ static bool early_take(rpw_request *r)
 	uint32_t units = u->units;
 	struct rts *rts = u->rts;
 	u->rts = NULL;
+	rpwi_list_del(&u->in_endpoint); /* the allocator may post the next receive */
+	rpwi_list_init(&u->in_endpoint);
 	if (rts)
 		fetch(r, ep, rts);
 	else

@@ -15,9 +15,22 @@ static bool chunk_add(rpw_context *c)
 	if (!k)
 		return false;
 	rpwi_list_add_tail(&c->chunks, &k->all);
-	for (int i = CHUNK - 1; i >= 0; i--)
+	for (int i = CHUNK - 1; i >= 0; i--) {
+		k->r[i].iov_owned = false;
+		k->r[i].am_header = NULL;
 		rpwi_list_add_tail(&c->free_requests, &k->r[i].link);
+	}
 	return true;
+}
+
+/* What a request has copied for as long as it is there. */
+static void copies_free(rpw_request *r)
+{
+	if (r->iov_owned)
+		free(r->iov);
+	r->iov_owned = false;
+	free(r->am_header);
+	r->am_header = NULL;
 }
 
 void req_chunks_free(rpw_context *c)
@@ -25,6 +38,8 @@ void req_chunks_free(rpw_context *c)
 	while (!rpwi_list_empty(&c->chunks)) {
 		struct chunk *k = RPWI_CONTAINER_OF(c->chunks.next, struct chunk, all);
 		rpwi_list_del(&k->all);
+		for (int i = 0; i < CHUNK; i++)
+			copies_free(&k->r[i]); /* of those that the program has not freed */
 		free(k);
 	}
 }
@@ -65,9 +80,7 @@ void req_drop(rpw_request *r)
 {
 	if (!r->complete)
 		r->c->stat.requests--;
-	if (r->iov_owned)
-		free(r->iov);
-	free(r->am_header);
+	copies_free(r);
 	rpwi_list_del(&r->active);
 	rpwi_list_add_tail(&r->c->free_requests, &r->link);
 }
@@ -200,9 +213,17 @@ void rpw_on_done(rpw_request *r, rpw_done_fn fn, void *arg)
 	if (!r->complete) {
 		r->fn = fn;
 		r->arg = arg;
-	} else if (fn) {
+		return;
+	}
+	if (r->fn)
+		rpwi_list_del(&r->link); /* the one that was to be called in the next progress: this one takes its place */
+	r->fn = NULL;
+	if (fn) {
+		rpw_context *c = r->c; /* the request may be freed in there */
 		rpw_completion done = r->done;
+		bool outer = msg_callback_begin(c);
 		fn(r, &done, arg);
+		c->in_progress = outer;
 	}
 }
 
@@ -226,6 +247,7 @@ int rpw_cancel(rpw_request *r)
 		break;
 	case AT_QUEUE:
 		rpwi_list_del(&r->link);
+		msg_todo(r->ep, TODO_SEND); /* what was behind it */
 		req_complete(r, RPW_ERR_CANCELED);
 		break;
 	case AT_PEER:

@@ -480,6 +480,8 @@ int rpw_compare_swap(rpw_endpoint *ep, uint64_t compare, uint64_t swap, const rp
 
 void rpw_on_notify(rpw_context *c, rpw_notify_fn fn, void *arg)
 {
+	if (!c)
+		return;
 	c->notify_fn = fn;
 	c->notify_arg = arg;
 }

@@ -250,6 +250,12 @@ void tag_offered(rpw_endpoint *ep, uint64_t tag, struct rts *rts, uint32_t units
 
 /* ---- receive ---- */
 
+static int none_left(const rpw_endpoint *ep)
+{
+	return rpwi_fail(
+		ep->status, "no message of that tag is left, and endpoint to %s has ended: %s", ep->peer ? ep->peer : "?", ep->fail_text ? ep->fail_text : "");
+}
+
 static int recv_with(rpw_request *r, rpw_request **req)
 {
 	rpw_context *c = r->c;
@@ -266,9 +272,7 @@ static int recv_with(rpw_request *r, rpw_request **req)
 		deliver(r, u->ep, u->tag, u->body, u->len);
 		tag_early_free(u, true);
 	} else if (r->ep && r->ep->state == EP_FAILED) {
-		int status = r->ep->status;
-		rpwi_fail(status, "no message of that tag is left, and endpoint to %s has ended: %s", r->ep->peer ? r->ep->peer : "?",
-			r->ep->fail_text ? r->ep->fail_text : "");
+		int status = none_left(r->ep);
 		req_drop(r);
 		return status;
 	} else
@@ -317,7 +321,7 @@ int rpw_probe(rpw_context *c, rpw_endpoint *ep, uint64_t tag, uint64_t mask, rpw
 		return rpwi_fail(RPW_ERR_INVALID, "rpw_probe: a context, and an endpoint of it (or NULL) are needed");
 	struct unexpected *u = early_for(c, ep, tag, mask);
 	if (!u)
-		return RPW_IN_PROGRESS;
+		return ep && ep->state == EP_FAILED ? none_left(ep) : RPW_IN_PROGRESS;
 	if (what)
 		*what = (rpw_completion){.status = RPW_OK, .length = u->rts ? u->rts->len : u->len, .tag = u->tag, .from = u->ep};
 	return RPW_OK;
