@@ -1,5 +1,5 @@
-/* tcp_fuzz.c - an endpoint of tran_tcp in the hands of its peer: the input is what the peer sends on one or two streams, raw or as headers with some sense (ids that were asked for, keys
- * that are right), and what the program does meanwhile. Checked all along: each operation is told once, and its buffer not touched after (ASan); frames within bounds; memory
+/* tcp_fuzz.c - endpoints of tran_tcp in the hands of their peer: one is attached, another one waits for that on the same bundle. The input is what the peer sends on one or two
+ * streams, raw or as headers with some sense (ids that were asked for, numbers, nonces and keys that are right), and what the program does meanwhile. Checked all along: each operation is told once, and its buffer not touched after (ASan); frames within bounds; memory
  * around what was registered as it was; one failure at most, and nothing after it.
  */
 #include "fuzz.h"
@@ -22,20 +22,31 @@ struct op {
 static struct fuzz_run {
 	struct fuzz_input in;
 	struct tran *t;
-	struct tran_ep *ep;
+	struct tran_ep *ep, *second;
+	struct end {
+		bool ready, failed;
+	} first_end, second_end;
 	struct tran_mem *mem;
 	uint8_t *region; /* of the registered memory, with guards around it */
 	int peer[2];
-	bool failed;
 	unsigned ops;
 	struct op op[OPS_MAX];
 } run;
 
-static void on_ready(void *user, int status, const char *why) { fuzz_broken("ready, but it was up"); }
+static void on_ready(void *user, int status, const char *why)
+{
+	struct end *e = user;
+	if (e->ready || e->failed)
+		fuzz_broken("ready twice");
+	e->ready = status == 0;
+	e->failed = status < 0;
+}
 static void on_frame(void *user, const void *head, size_t head_len, const void *body, size_t body_len)
 {
-	if (run.failed || !run.ep)
-		fuzz_broken("a frame after the end");
+	struct end *e = user;
+	struct tran_ep *ep = e == &run.first_end ? run.ep : run.second;
+	if (!e->ready || e->failed || !ep)
+		fuzz_broken("a frame after the end, or before the beginning");
 	if (head_len > TRAN_HEAD_MAX || body_len > TCP_FRAME_MAX || (uintptr_t)head % 8)
 		fuzz_broken("a frame beyond its limits");
 	const volatile uint8_t *h = head, *b = body;
@@ -44,13 +55,13 @@ static void on_frame(void *user, const void *head, size_t head_len, const void *
 	for (size_t i = 0; i < body_len; i += 61)
 		(void)b[i];
 	if (fuzz_u8(&run.in) < 32)
-		tran_tcp.send(run.ep, head, head_len, &(struct iovec){(void *)body, body_len}, 1, body_len);
+		tran_tcp.send(ep, head, head_len, &(struct iovec){(void *)body, body_len}, 1, body_len);
 }
 static void on_room(void *user) {}
 static void on_done(void *user, void *cookie, int status)
 {
 	struct op *op = cookie;
-	if (run.failed || !op->posted || op->done)
+	if (run.first_end.failed || !op->posted || op->done)
 		fuzz_broken("an operation was told twice, or after the end");
 	if (status != RPW_OK && status != RPW_ERR_ACCESS)
 		fuzz_broken("a status that no peer can cause");
@@ -60,9 +71,10 @@ static void on_done(void *user, void *cookie, int status)
 }
 static void on_failed(void *user, int status, const char *why)
 {
-	if (run.failed || status >= 0 || !why[0])
+	struct end *e = user;
+	if (!e->ready || e->failed || status >= 0 || !why[0])
 		fuzz_broken("failed twice, or without a reason");
-	run.failed = true;
+	e->failed = true;
 }
 static const struct tran_up up = {on_ready, on_frame, on_room, on_done, on_failed};
 
@@ -107,21 +119,36 @@ static void begin(void)
 	uint8_t handle[TRAN_HANDLE_MAX];
 	size_t len;
 	bool active = fuzz_u8(&run.in) & 1;
-	if (tran_tcp.open(&up, &facts, &run.t) || tran_tcp.ep_make(run.t, &facts, active, &run, &run.ep, handle, &len))
+	if (tran_tcp.open(&up, &facts, &run.t) || tran_tcp.ep_make(run.t, &facts, active, &run.first_end, &run.ep, handle, &len) ||
+		tran_tcp.ep_make(run.t, &facts, active, &run.second_end, &run.second, handle, &len))
 		abort();
 	struct tcp *t = tcp_of(run.t);
-	struct tcp_ep *ep = (struct tcp_ep *)run.ep;
+	struct tcp_ep *ep = (struct tcp_ep *)run.ep, *second = (struct tcp_ep *)run.second;
+	struct tcp_bundle *b = tcp_bundle_new(t);
 	t->streams_max = 2;
 	for (uint16_t i = 0; i < 2; i++) {
 		int fd[2];
 		tcp_pair(fd);
 		run.peer[i] = fd[1];
-		ep->stream[i] = tcp_stream_new(t, fd[0], TCP_UP, EPOLLIN);
-		ep->stream[i]->ep = ep;
-		ep->stream[i]->index = i;
+		b->stream[i] = tcp_stream_new(t, fd[0], TCP_UP, EPOLLIN);
+		b->stream[i]->bundle = b;
+		b->stream[i]->index = i;
 	}
+	b->state = TCP_BUNDLE_UP;
+	b->connector = active;
+	b->founder[0].number = b->founder[1].number = ep->number;
 	ep->state = TCP_EP_UP;
-	ep->was_up = true;
+	ep->was_up = run.first_end.ready = true;
+	second->state = TCP_EP_STARTED;
+	second->deadline_ns = RPWI_NEVER;
+	ep->peer.number = ep->number;
+	second->peer.number = second->number;
+	ep->bundle = b;
+	rpwi_list_add_tail(&b->members, &ep->member);
+	if (active) {
+		second->bundle = b;
+		rpwi_list_add_tail(&b->members, &second->member);
+	}
 	mem_add();
 }
 
@@ -140,14 +167,14 @@ static uint32_t some_id(unsigned stream)
 {
 	struct tcp_ep *ep = (struct tcp_ep *)run.ep;
 	uint8_t n = fuzz_u8(&run.in);
-	struct tcp_stream *s = run.ep ? ep->stream[stream] : NULL;
+	struct tcp_stream *s = run.ep && ep->bundle ? ep->bundle->stream[stream] : NULL;
 	return s && n < 240 ? s->chunk[n % TCP_WINDOW].id : n;
 }
 static uint32_t some_len(unsigned stream, uint32_t id)
 {
 	struct tcp_ep *ep = (struct tcp_ep *)run.ep;
 	uint8_t n = fuzz_u8(&run.in);
-	struct tcp_stream *s = run.ep ? ep->stream[stream] : NULL;
+	struct tcp_stream *s = run.ep && ep->bundle ? ep->bundle->stream[stream] : NULL;
 	if (s && n < 160)
 		return s->chunk[id % TCP_WINDOW].len;
 	return n < 240 ? n : fuzz_u16(&run.in) * (uint32_t)n;
@@ -157,19 +184,25 @@ static uint32_t some_len(unsigned stream, uint32_t id)
 static void say_sense(unsigned stream)
 {
 	static uint8_t bytes[TCP_HEADER_LEN + TCP_ATOMIC_LEN + LOCAL_MAX];
-	struct tcp_header h = {.kind = (uint8_t)(TCP_FRAME + fuzz_u8(&run.in) % 9)};
+	struct tcp_header h = {.kind = (uint8_t)(TCP_FRAME + fuzz_u8(&run.in) % 12)};
+	const struct tcp_ep *to = (const struct tcp_ep *)(run.second && fuzz_u8(&run.in) & 1 ? run.second : run.ep);
+	bool word = h.kind >= TCP_ATTACH && h.kind <= TCP_LEAVE;
 	struct tcp_key key = {0};
 	bool frame = h.kind == TCP_FRAME, open = h.kind == TCP_OPEN;
 	tcp_get_desc(&run.mem->desc, &key);
-	h.id = frame || open ? 0 : some_id(stream);
+	h.id = (frame || word) && to ? to->number : open ? 0 : some_id(stream);
 	h.head_len = frame ? fuzz_u8(&run.in) : 0;
 	if (h.kind == TCP_DONE)
 		h.answer = fuzz_u8(&run.in) % 16 == 0;
 	else
-		h.len = open ? 0 : h.kind == TCP_ADD || h.kind == TCP_SWAP ? 8 : some_len(stream, h.id);
+		h.len = open || word ? 0 : h.kind == TCP_ADD || h.kind == TCP_SWAP ? 8 : some_len(stream, h.id);
 	tcp_put_header(bytes, &h);
 	size_t len = TCP_HEADER_LEN;
 	size_t more = h.kind == TCP_DATA ? h.len : tcp_more_len(&h);
+	if (word && to) {
+		rpwi_put_be32(bytes + len, to->number);
+		memcpy(bytes + len + (h.kind == TCP_ATTACH ? 4 : 0), to->nonce, TCP_NONCE_LEN);
+	}
 	if (h.kind == TCP_GET || h.kind == TCP_PUT || h.kind == TCP_ADD || h.kind == TCP_SWAP) {
 		uint8_t where = fuzz_u8(&run.in);
 		uint64_t offset = where < 128 ? where * 32u : where < 250 ? REGION - (where - 128u) : UINT64_MAX - where;
@@ -219,6 +252,13 @@ static void drain(void)
 			;
 }
 
+static void close_second(void)
+{
+	if (run.second)
+		tran_tcp.ep_close(run.second);
+	run.second = NULL;
+}
+
 static void close_ep(void)
 {
 	if (!run.ep)
@@ -265,8 +305,11 @@ static void command(void)
 			shutdown(run.peer[stream], SHUT_RDWR);
 		break;
 	case 12:
-		if (fuzz_u8(&run.in) < 16)
+		n = fuzz_u8(&run.in);
+		if (n < 16)
 			close_ep();
+		else if (n < 32)
+			close_second();
 		break;
 	default:
 		tran_tcp.progress(run.t);
@@ -285,6 +328,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t len)
 		drain();
 	}
 	close_ep();
+	close_second();
 	mem_del();
 	for (int i = 0; i < 2; i++)
 		close(run.peer[i]);

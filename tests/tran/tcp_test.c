@@ -168,7 +168,7 @@ static void strangers_are_dropped_and_counted(void **state)
 	uint8_t good[TCP_GREETING_LEN], bad[TCP_GREETING_LEN];
 	make(0);
 	make(1);
-	struct tcp_greeting g = {.slot = ep(1)->slot};
+	struct tcp_greeting g = {.number = ep(1)->number};
 	memcpy(g.nonce, ep(1)->nonce, TCP_NONCE_LEN);
 	tcp_put_greeting(good, &g);
 	uint64_t refused = 0;
@@ -176,9 +176,10 @@ static void strangers_are_dropped_and_counted(void **state)
 		const char *what;
 		unsigned at, len;
 		uint8_t change;
-	} rows[] = {{"another protocol", 0, 4, 0x20}, {"another version", 5, TCP_GREETING_LEN, 3}, {"a slot that is not there", 8, TCP_GREETING_LEN, 0x7f},
-		{"a wrong nonce, first byte", 12, TCP_GREETING_LEN, 1}, {"a wrong nonce, last byte", TCP_GREETING_LEN - 1, TCP_GREETING_LEN, 0x80},
-		{"a stream that cannot be", 7, TCP_GREETING_LEN, TCP_STREAMS_MAX}, {"a bulk stream too early", 7, TCP_GREETING_LEN, 1}};
+	} rows[] = {{"another protocol", 0, 4, 0x20}, {"another version", 5, TCP_GREETING_LEN, 3}, {"a number that is not there", 8, TCP_GREETING_LEN, 0x7f},
+		{"an earlier endpoint of that slot", 9, TCP_GREETING_LEN, 0x10}, {"a wrong nonce, first byte", 12, TCP_GREETING_LEN, 1},
+		{"a wrong nonce, last byte", TCP_GREETING_LEN - 1, TCP_GREETING_LEN, 0x80}, {"a stream that cannot be", 7, TCP_GREETING_LEN, TCP_STREAMS_MAX},
+		{"a bulk stream too early", 7, TCP_GREETING_LEN, 1}};
 	for (size_t i = 0; i < RPWI_ARRAY_LEN(rows); i++) {
 		memcpy(bad, good, sizeof bad);
 		bad[rows[i].at] ^= rows[i].change;
@@ -220,7 +221,7 @@ static void a_nonce_that_is_in_use_lets_nobody_in(void **state)
 {
 	uint8_t good[TCP_GREETING_LEN];
 	connect_both();
-	struct tcp_greeting g = {.slot = ep(1)->slot};
+	struct tcp_greeting g = {.number = ep(1)->number};
 	memcpy(g.nonce, ep(1)->nonce, TCP_NONCE_LEN);
 	tcp_put_greeting(good, &g);
 	int fd = bare_connect(tcp(1)->port);
@@ -257,7 +258,10 @@ static void an_impostor_is_no_peer(void **state)
 
 static void handles_are_checked(void **state)
 {
-	struct tcp_handle h = {.port = 7, .slot = 3, .count = 2, .address = {{.family = 4, .bytes = {10, 0, 0, 1}}, {.family = 6, .bytes = {0xfd, [15] = 9}}}},
+	struct tcp_handle h = {.port = 7,
+				  .number = 3,
+				  .count = 2,
+				  .address = {{.family = 4, .bytes = {10, 0, 0, 1}}, {.family = 6, .bytes = {0xfd, [15] = 9}}}},
 			  back;
 	for (unsigned i = 0; i < TCP_NONCE_LEN; i++)
 		h.nonce[i] = (uint8_t)(i * 17 + 3);
@@ -278,23 +282,6 @@ static void handles_are_checked(void **state)
 
 /* ---- peers that break the rules ---- */
 
-/* The peer of side 1, as a bare socket that has greeted; side 1 is up. */
-static int bare_peer(void)
-{
-	uint8_t bytes[TCP_GREETING_LEN];
-	make(0);
-	make(1);
-	start(1, 5000);
-	struct tcp_greeting g = {.slot = ep(1)->slot};
-	memcpy(g.nonce, ep(1)->nonce, TCP_NONCE_LEN);
-	tcp_put_greeting(bytes, &g);
-	int fd = bare_connect(tcp(1)->port);
-	assert_int_equal(send(fd, bytes, sizeof bytes, 0), sizeof bytes);
-	UNTIL(side[1].ready);
-	assert_int_equal(side[1].status, 0);
-	UNTIL(recv(fd, bytes, sizeof bytes, MSG_DONTWAIT) == sizeof bytes);
-	return fd;
-}
 static void send_header(int fd, struct tcp_header h, const void *more, size_t more_len)
 {
 	uint8_t bytes[TCP_HEADER_LEN];
@@ -313,7 +300,35 @@ static struct tcp_header hear_header(int fd)
 	assert_int_equal(tcp_get_header(bytes, &h, &why), 0);
 	return h;
 }
+static void say_attach(int fd, int to, uint32_t claim)
+{
+	uint8_t more[TCP_ATTACH_LEN];
+	rpwi_put_be32(more, claim);
+	memcpy(more + 4, ep(to)->nonce, TCP_NONCE_LEN);
+	send_header(fd, (struct tcp_header){.kind = TCP_ATTACH, .id = ep(to)->number}, more, sizeof more);
+}
 
+/* The peer of side 1, as a bare socket that has greeted; side 1 is up. */
+static int bare_peer(void)
+{
+	uint8_t bytes[TCP_GREETING_LEN];
+	make(0);
+	make(1);
+	start(1, 5000);
+	struct tcp_greeting g = {.number = ep(1)->number};
+	memcpy(g.nonce, ep(1)->nonce, TCP_NONCE_LEN);
+	tcp_put_greeting(bytes, &g);
+	int fd = bare_connect(tcp(1)->port);
+	assert_int_equal(send(fd, bytes, TCP_GREETING_LEN, 0), TCP_GREETING_LEN);
+	say_attach(fd, 1, ep(0)->number);
+	UNTIL(side[1].ready);
+	assert_int_equal(side[1].status, 0);
+	struct tcp_header h = hear_header(fd);
+	assert_true(h.kind == TCP_ATTACHED && h.id == ep(0)->number);
+	assert_int_equal(recv(fd, bytes, TCP_NONCE_LEN, MSG_WAITALL), TCP_NONCE_LEN);
+	assert_memory_equal(bytes, ep(0)->nonce, TCP_NONCE_LEN);
+	return fd;
+}
 static void what_is_against_the_rules_fails_the_endpoint_with_a_sentence(void **state)
 {
 	static const struct {
@@ -321,10 +336,9 @@ static void what_is_against_the_rules_fails_the_endpoint_with_a_sentence(void **
 		const char *why;
 	} rows[] = {
 		{{.kind = 0}, "unknown kind"},
-		{{.kind = TCP_OPEN + 1}, "unknown kind"},
+		{{.kind = TCP_LEAVE + 1}, "unknown kind"},
 		{{.kind = TCP_FRAME, .head_len = TRAN_HEAD_MAX + 1}, "head longer"},
 		{{.kind = TCP_FRAME, .len = TCP_FRAME_MAX + 1}, "length beyond"},
-		{{.kind = TCP_FRAME, .id = 1}, "an id where"},
 		{{.kind = TCP_GET, .len = UINT32_MAX}, "length beyond"},
 		{{.kind = TCP_GET, .head_len = 1}, "head longer"},
 		{{.kind = TCP_PUT, .len = TCP_CHUNK_MAX + 1}, "length beyond"},
@@ -332,10 +346,14 @@ static void what_is_against_the_rules_fails_the_endpoint_with_a_sentence(void **
 		{{.kind = TCP_DONE, .id = 16}, "what was not asked"},
 		{{.kind = TCP_DONE, .id = 16, .answer = 2}, "unknown answer"},
 		{{.kind = TCP_OPEN, .len = 1}, "length beyond"},
+		{{.kind = TCP_OPEN, .id = 1}, "an id where"},
+		{{.kind = TCP_LEAVE, .id = 1, .answer = 2}, "unknown answer"},
+		{{.kind = TCP_ATTACHED, .id = 1}, "does not ask"},
 	};
 	for (size_t i = 0; i < RPWI_ARRAY_LEN(rows); i++) {
 		int fd = bare_peer();
-		send_header(fd, rows[i].h, NULL, 0);
+		static const uint8_t zeros[TCP_NONCE_LEN];
+		send_header(fd, rows[i].h, zeros, rows[i].h.kind == TCP_ATTACHED ? sizeof zeros : 0);
 		UNTIL(side[1].failures);
 		assert_int_equal(side[1].status, RPW_ERR_PROTOCOL);
 		if (!strstr(side[1].why, rows[i].why))
@@ -434,15 +452,147 @@ static void an_answer_before_the_data_is_against_the_rules(void **state)
 	tcp_put_desc(&d, &(struct tcp_key){.slot = 1, .key = 2, .len = LARGE});
 	uint8_t *local = malloc(LARGE);
 	pattern_fill(local, LARGE, 1, 0);
-	setsockopt(ep(1)->stream[0]->fd, SOL_SOCKET, SO_SNDBUF, &(int){4608}, sizeof(int));
+	setsockopt(ep(1)->bundle->stream[0]->fd, SOL_SOCKET, SO_SNDBUF, &(int){4608}, sizeof(int));
 	setsockopt(fd, SOL_SOCKET, SO_RCVBUF, &(int){4608}, sizeof(int));
 	assert_int_equal(tran_tcp.rma(side[1].ep, true, &d, 0, local, LARGE, &op), 0);
 	progress();
-	send_header(fd, (struct tcp_header){.kind = TCP_DONE, .id = ep(1)->stream[0]->chunk[1].id}, NULL, 0);
+	send_header(fd, (struct tcp_header){.kind = TCP_DONE, .id = ep(1)->bundle->stream[0]->chunk[1].id}, NULL, 0);
 	UNTIL(side[1].failures);
 	assert_int_equal(side[1].status, RPW_ERR_PROTOCOL);
 	assert_false(op.done);
 	free(local);
+	close(fd);
+}
+
+/* ---- endpoints that share their streams ---- */
+
+enum { SHARERS = 50 };
+
+static unsigned count(struct rpwi_list *list)
+{
+	unsigned n = 0;
+	for (struct rpwi_list *l = list->next; l != list; l = l->next)
+		n++;
+	return n;
+}
+
+/* A further pair between the two; its halves are at h[0] and h[1]. */
+static void connect_more(struct half *h)
+{
+	struct half were[2] = {side[0], side[1]};
+	connect_both();
+	for (int i = 0; i < 2; i++) {
+		h[i] = side[i];
+		((struct tcp_ep *)h[i].ep)->base.user = &h[i];
+		side[i] = were[i];
+	}
+}
+
+static void send_from(struct half *h, int from)
+{
+	static uint8_t body[70000];
+	uint8_t head[24];
+	unsigned n = h[!from].frames;
+	pattern_fill(head, sizeof head, h[!from].seed + 2 * (uint64_t)n, 0);
+	pattern_fill(body, nth_len(n), h[!from].seed + 2 * (uint64_t)n + 1, 0);
+	struct iovec iov = {body, nth_len(n)};
+	assert_int_equal(tran_tcp.send(h[from].ep, head, sizeof head, &iov, 1, nth_len(n)), 0);
+	UNTIL(h[!from].frames == n + 1);
+}
+
+/* One socket for all of them; each has its frames; one that is closed leaves the others theirs, and its slot to another one. */
+static void endpoints_between_two_contexts_share_a_stream(void **state)
+{
+	static struct half h[SHARERS][2];
+	connect_both();
+	for (int i = 0; i < SHARERS; i++)
+		connect_more(h[i]);
+	for (int i = 0; i < 2; i++)
+		assert_int_equal(count(&tcp(i)->bundles), 1);
+	assert_int_equal(count(&ep(0)->bundle->members), SHARERS + 1);
+	for (int round = 0; round < 3; round++)
+		for (int i = 0; i < SHARERS; i++)
+			send_from(h[i], (i + round) % 2);
+	for (int i = 0; i < SHARERS; i += 2) {
+		int closer = i / 2 % 2;
+		tran_tcp.ep_close(h[i][closer].ep);
+		UNTIL(h[i][!closer].failures == 1);
+		assert_int_equal(h[i][!closer].status, RPW_ERR_UNREACHABLE);
+		assert_non_null(strstr(h[i][!closer].why, "closed"));
+		tran_tcp.ep_close(h[i][!closer].ep);
+		connect_more(h[i]);
+	}
+	for (int i = 0; i < SHARERS; i++) {
+		send_from(h[i], i % 2);
+		assert_int_equal(h[i][0].failures + h[i][1].failures, 0);
+	}
+	assert_int_equal(count(&tcp(0)->bundles), 1);
+	close_both();
+	for (int i = 0; i < SHARERS; i++)
+		for (int k = 0; k < 2; k++)
+			tran_tcp.ep_close(h[i][k].ep);
+	for (int i = 0; i < 2; i++)
+		assert_int_equal(count(&tcp(i)->bundles), 0);
+}
+
+/* When the stream breaks, all are told, once; and whoever connects next has a new one. */
+static void a_shared_stream_that_breaks_fails_all(void **state)
+{
+	static struct half h[SHARERS][2];
+	connect_both();
+	for (int i = 0; i < SHARERS; i++)
+		connect_more(h[i]);
+	connect(ep(0)->bundle->stream[0]->fd, &(struct sockaddr){.sa_family = AF_UNSPEC}, sizeof(struct sockaddr));
+	for (int i = 0; i < SHARERS; i++)
+		UNTIL(h[i][0].failures && h[i][1].failures);
+	UNTIL(side[0].failures && side[1].failures);
+	close_both();
+	connect_both();
+	assert_true(send_nth(0, 0));
+	UNTIL(side[1].frames == 1);
+	for (int i = 0; i < SHARERS; i++)
+		for (int k = 0; k < 2; k++) {
+			assert_int_equal(h[i][k].failures, 1);
+			tran_tcp.ep_close(h[i][k].ep);
+		}
+}
+
+/* Who is in by one endpoint's nonce gets no other endpoint without its own; nor does it see the frames of one that is not its own. */
+static void a_shared_stream_lets_nobody_in_twice(void **state)
+{
+	static struct half h[2];
+	uint8_t zeros[TCP_NONCE_LEN] = {0}, more[TCP_ATTACH_LEN];
+	struct tcp_header answer;
+	int fd = bare_peer();
+	struct half were[2] = {side[0], side[1]};
+	make(0);
+	make(1);
+	start(1, 5000);
+	rpwi_put_be32(more, 4711);
+	memcpy(more + 4, ep(1)->nonce, TCP_NONCE_LEN);
+	more[TCP_ATTACH_LEN - 1] ^= 1;
+	send_header(fd, (struct tcp_header){.kind = TCP_ATTACH, .id = ep(1)->number}, more, sizeof more);
+	answer = hear_header(fd);
+	assert_true(answer.kind == TCP_LEAVE && answer.id == 4711 && answer.answer == TCP_NO_ACCESS);
+	/* The right nonce, but not for the endpoint that boot's handle told of. */
+	more[TCP_ATTACH_LEN - 1] ^= 1;
+	send_header(fd, (struct tcp_header){.kind = TCP_ATTACH, .id = ep(1)->number}, more, sizeof more);
+	answer = hear_header(fd);
+	assert_true(answer.kind == TCP_LEAVE && answer.id == 4711);
+	assert_false(side[1].ready);
+	/* Frames to one that is not attached find nobody. */
+	send_header(fd, (struct tcp_header){.kind = TCP_FRAME, .id = ep(1)->number, .len = sizeof zeros}, zeros, sizeof zeros);
+	say_attach(fd, 1, ep(0)->number);
+	answer = hear_header(fd);
+	assert_true(answer.kind == TCP_ATTACHED && answer.id == ep(0)->number && side[1].ready && !side[1].status);
+	assert_int_equal(side[1].frames, 0);
+	close_both();
+	for (int i = 0; i < 2; i++) {
+		h[i] = were[i];
+		((struct tcp_ep *)h[i].ep)->base.user = &h[i];
+		assert_int_equal(h[i].failures, 0);
+		tran_tcp.ep_close(h[i].ep);
+	}
 	close(fd);
 }
 
@@ -468,8 +618,10 @@ static void resets_are_told_once_and_nothing_wrong_is_done(void **state)
 			sent[1] += send_nth(1, sent[1]);
 			progress();
 		}
-		unsigned which = round / 2 % 2;
-		struct tcp_stream *s = ep(round % 2)->stream[which] ? ep(round % 2)->stream[which] : ep(round % 2)->stream[0];
+		unsigned which = round / 2 % 2; /* the bulk stream only once it is up: before, one can do without it */
+		if (which)
+			UNTIL(ep(0)->bundle->stream[1] && ep(0)->bundle->stream[1]->state == TCP_UP && ep(1)->bundle->stream[1]);
+		struct tcp_stream *s = ep(round % 2)->bundle->stream[which] ? ep(round % 2)->bundle->stream[which] : ep(round % 2)->bundle->stream[0];
 		connect(s->fd, &(struct sockaddr){.sa_family = AF_UNSPEC}, sizeof(struct sockaddr)); /* ip(7): dissolves it, by a reset */
 		UNTIL(side[0].failures && side[1].failures);
 		for (int i = 0; i < 50; i++)
@@ -506,8 +658,8 @@ static void partial_writes_lose_nothing(void **state)
 	for (unsigned i = 0; sent[0] < FRAMES || sent[1] < FRAMES || side[0].frames < FRAMES || side[1].frames < FRAMES; i++) {
 		for (int k = 0; k < 2; k++) {
 			for (unsigned n = 0; n < TCP_STREAMS_MAX; n++)
-				if (ep(k)->stream[n])
-					setsockopt(ep(k)->stream[n]->fd, SOL_SOCKET, SO_SNDBUF, &(int){4608}, sizeof(int));
+				if (ep(k)->bundle->stream[n])
+					setsockopt(ep(k)->bundle->stream[n]->fd, SOL_SOCKET, SO_SNDBUF, &(int){4608}, sizeof(int));
 			if (sent[k] < FRAMES)
 				sent[k] += send_nth(k, sent[k]);
 		}
@@ -580,7 +732,7 @@ static void bulk_has_a_stream_of_its_own(void **state)
 		for (int i = 0; i < 2; i++) {
 			struct op op = {0};
 			assert_int_equal(tran_tcp.rma(side[asks].ep, false, &m->desc, 0, local, LARGE, &op), 0);
-			UNTIL(op.done && ep(0)->stream[1] && ep(0)->stream[1]->state == TCP_UP);
+			UNTIL(op.done && ep(0)->bundle->stream[1] && ep(0)->bundle->stream[1]->state == TCP_UP);
 			assert_true(op.status == RPW_OK && pattern_check(local, LARGE, 3, 0) < 0);
 		}
 		assert_string_equal(side[0].ep->path, "2 streams to 127.0.0.1");
@@ -603,6 +755,9 @@ int main(void)
 		TEST(a_forged_target_gets_no_access),
 		TEST(a_peer_that_only_asks_is_stopped),
 		TEST(an_answer_before_the_data_is_against_the_rules),
+		TEST(endpoints_between_two_contexts_share_a_stream),
+		TEST(a_shared_stream_that_breaks_fails_all),
+		TEST(a_shared_stream_lets_nobody_in_twice),
 		TEST(resets_are_told_once_and_nothing_wrong_is_done),
 		TEST(partial_writes_lose_nothing),
 		TEST(memory_that_goes_away_fails_its_transfers_only),

@@ -109,7 +109,8 @@ static int tcp_open(const struct tran_up *up, const struct tran_facts *own, stru
 	t->listener = -1;
 	t->streams_max = streams_wanted();
 	t->deadline_ns = t->accept_again_ns = RPWI_NEVER;
-	struct rpwi_list *lists[] = {&t->sending, &t->strangers, &t->lingering, &t->starting, &t->failing, &t->dead_streams, &t->dead_eps, &t->op_free};
+	struct rpwi_list *lists[] = {&t->bundles, &t->sending, &t->strangers, &t->lingering, &t->starting, &t->opening, &t->failing, &t->failing_bundles,
+		&t->dead_streams, &t->dead_bundles, &t->op_free};
 	for (unsigned i = 0; i < RPWI_ARRAY_LEN(lists); i++)
 		rpwi_list_init(lists[i]);
 	t->epoll = epoll_create1(EPOLL_CLOEXEC);
@@ -125,6 +126,7 @@ static int tcp_open(const struct tran_up *up, const struct tran_facts *own, stru
 static void tcp_close(struct tran *tran)
 {
 	struct tcp *t = tcp_of(tran);
+	tcp_bundle_close_all(t); /* those that nobody was attached to yet */
 	struct rpwi_list *lists[] = {&t->strangers, &t->lingering};
 	for (unsigned i = 0; i < RPWI_ARRAY_LEN(lists); i++)
 		while (!rpwi_list_empty(lists[i]))
@@ -149,14 +151,13 @@ static unsigned on_event(struct tcp_stream *s, uint32_t events)
 	switch (s->state) {
 	case TCP_CONNECTING:
 		if (events & (EPOLLOUT | EPOLLERR | EPOLLHUP))
-			tcp_ep_connected(s);
+			tcp_bundle_connected(s);
 		break;
 	case TCP_STRANGER:
 		tcp_listen_heard(s);
 		break;
-	case TCP_HELD:
 	case TCP_GREETED:
-		tcp_ep_greeted(s);
+		tcp_bundle_greeted(s);
 		break;
 	case TCP_UP:
 		if (s->wants_out && (events & EPOLLOUT)) {
@@ -241,6 +242,7 @@ static void on_time(struct tcp *t)
 		return;
 	t->deadline_ns = RPWI_NEVER;
 	tcp_listen_time(t, now);
+	tcp_bundle_time(t, now);
 	tcp_ep_time(t, now);
 	tcp_stream_time(t, now);
 }
@@ -252,10 +254,10 @@ static void bury(struct tcp *t)
 		rpwi_list_del(&s->link);
 		free(s);
 	}
-	while (!rpwi_list_empty(&t->dead_eps)) {
-		struct tcp_ep *ep = RPWI_CONTAINER_OF(t->dead_eps.next, struct tcp_ep, link);
-		rpwi_list_del(&ep->link);
-		free(ep);
+	while (!rpwi_list_empty(&t->dead_bundles)) {
+		struct tcp_bundle *b = RPWI_CONTAINER_OF(t->dead_bundles.next, struct tcp_bundle, link);
+		rpwi_list_del(&b->link);
+		free(b);
 	}
 }
 
@@ -283,6 +285,8 @@ static unsigned tcp_progress(struct tran *tran)
 	}
 	if (!rpwi_list_empty(&t->sending))
 		send_waiting(t, false);
+	if (!rpwi_list_empty(&t->failing_bundles))
+		tcp_bundle_report(t);
 	if (!rpwi_list_empty(&t->failing))
 		tcp_ep_report(t);
 	t->in_progress--;
@@ -304,14 +308,14 @@ static int tcp_arm(struct tran *tran, int *fd, uint64_t *deadline_ns)
 			continue;
 		}
 		tcp_stream_send(s);
-		if (s->send_errno || (s->ep->want_room && !s->blocked))
+		if (s->send_errno || (tcp_stream_owes_room(s) && !s->blocked))
 			return 1; /* progress has something to tell */
 		if (s->blocked)
 			tcp_stream_watch_out(s, true);
 		else
 			rpwi_list_del(&s->sending);
 	}
-	if (!rpwi_list_empty(&t->failing))
+	if (!rpwi_list_empty(&t->failing) || !rpwi_list_empty(&t->failing_bundles))
 		return 1;
 	for (unsigned i = 0; i < t->hot_count; i++) {
 		t->hot[i]->hot_reads = 0;

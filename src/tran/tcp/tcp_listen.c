@@ -1,4 +1,4 @@
-/* tcp_listen.c - the listening socket of a transport, and who comes to it. Whoever connects is a stranger until a good greeting came: one with the slot and the nonce of an endpoint of
+/* tcp_listen.c - the listening socket of a transport, and who comes to it. Whoever connects is a stranger until a good greeting came: one with the number and the nonce of an endpoint of
  * ours, which only boot's peer was told. Strangers cost a slot of a bounded table for TCP_STRANGER_MS, and a count.
  */
 #include "tran/tcp/tcp_priv.h"
@@ -159,19 +159,10 @@ void tcp_listen_heard(struct tcp_stream *s)
 		return;
 	struct tcp_greeting g;
 	const char *why = "its greeting is of another version";
-	if (tcp_get_greeting(s->greeting, &g) == 0) {
-		struct tcp_ep *ep = g.slot < t->ep_room ? t->ep[g.slot] : NULL;
-		unsigned wrong = 0; /* in constant time: what is wrong in it tells nothing of what is right */
-		for (unsigned i = 0; ep && i < TCP_NONCE_LEN; i++)
-			wrong |= ep->nonce[i] ^ g.nonce[i];
-		why = "it names no endpoint that waits for it";
-		if (ep && !wrong && !ep->active) {
-			rpwi_list_del(&s->link);
-			if (tcp_ep_attach(ep, s, g.stream, &why) == 0) {
-				t->stranger_count--;
-				return;
-			}
-		}
+	if (tcp_get_greeting(s->greeting, &g) == 0 && tcp_bundle_accept(t, s, &g, &why) == 0) {
+		rpwi_list_del(&s->link);
+		t->stranger_count--;
+		return;
 	}
 	tcp_listen_refuse(s, why);
 }

@@ -54,10 +54,12 @@ void tcp_mem_del(struct tran *tran, struct tran_mem *base)
 	struct tcp *t = tcp_of(tran);
 	struct tcp_mem *m = (struct tcp_mem *)base;
 	/* Transfers of it that are under way go on without it, and fail. */
-	for (unsigned i = 0; m->users && i < t->ep_room; i++)
-		for (unsigned k = 0; t->ep[i] && k < TCP_STREAMS_MAX; k++)
-			if (t->ep[i]->stream[k])
-				tcp_stream_forget_mem(t->ep[i]->stream[k], m);
+	for (struct rpwi_list *l = t->bundles.next; m->users && l != &t->bundles; l = l->next) {
+		struct tcp_bundle *b = RPWI_CONTAINER_OF(l, struct tcp_bundle, link);
+		for (unsigned k = 0; k < TCP_STREAMS_MAX; k++)
+			if (b->stream[k])
+				tcp_stream_forget_mem(b->stream[k], m);
+	}
 	assert(!m->users);
 	t->mem[m->slot] = NULL;
 	t->mem_free[t->mem_free_count++] = m->slot;

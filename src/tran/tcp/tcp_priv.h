@@ -1,19 +1,21 @@
 /* tcp_priv.h - the structs of tran_tcp, and what its files call in each other.
  *
  *   tcp.c         the table of operations, progress, sleeping, time
- *   tcp_ep.c      endpoints: handles, connecting, greeting, failing, closing
+ *   tcp_ep.c      endpoints: numbers, handles, addresses, failing, closing
+ *   tcp_bundle.c  the streams that all endpoints between two contexts share: connecting, greeting, attaching, failing, closing
  *   tcp_listen.c  the listening socket, and strangers until they have shown a nonce
  *   tcp_stream.c  one socket: sending what waits, receiving, taking the received bytes apart
  *   tcp_rma.c     gets, puts, atomics, flush: the side that asks, and the side that answers
  *   tcp_mem.c     registered memory
  *   tcp_wire.[ch] bytes
  *
- * Who may fail what: the code that reads or writes a stream only notes a failure (tcp_ep_fail); up->failed is called at the end of progress, so that no caller finds an endpoint gone
+ * Who may fail what: the code that reads or writes a stream only notes a failure (tcp_bundle_fail, tcp_ep_fail); up->failed is called at the end of progress, so that no caller finds an endpoint gone
  * under its hands. For the same reason what is closed is freed at the end of progress.
  */
 #ifndef ROPEWAY_TRAN_TCP_PRIV_H
 #define ROPEWAY_TRAN_TCP_PRIV_H
 
+#include <sys/socket.h>
 #include <sys/types.h>
 
 #include "ropeway.h"
@@ -25,10 +27,12 @@ enum {
 	TCP_HOT_MAX = 4,             /* streams that progress reads without asking epoll */
 	TCP_STRANGERS_MAX = 128,
 	TCP_STRANGER_MS = 3000,
+	TCP_ENDPOINTS_MAX = 1 << 20,
 	TCP_OPS_MAX = 65536, /* rma, atomics and flushes of an endpoint that are not done */
 };
 
 struct tcp_ep;
+struct tcp_bundle;
 struct tcp_op;
 
 struct tcp_mem {
@@ -53,7 +57,8 @@ struct tcp_item {
 
 /* A request of ours that is not answered yet. */
 struct tcp_chunk {
-	struct tcp_op *op; /* NULL: free */
+	struct tcp_op *op; /* NULL: free, or its endpoint was closed meanwhile: what comes is thrown away */
+	uint8_t kind;      /* TCP_GET, TCP_PUT, TCP_ADD, TCP_SWAP; 0: free */
 	uint32_t id;
 	uint32_t len;
 	char *local;   /* where data goes */
@@ -63,18 +68,17 @@ struct tcp_chunk {
 enum tcp_stream_state {
 	TCP_CONNECTING, /* connect() is under way */
 	TCP_STRANGER,   /* accepted; has not said a good greeting */
-	TCP_HELD,       /* greeted, but our side of the endpoint was not started yet */
 	TCP_GREETED,    /* our greeting is out, the peer's not here */
 	TCP_UP,
-	TCP_LINGERING, /* its endpoint was closed here: what was taken is still sent, for a moment */
+	TCP_LINGERING, /* its bundle was closed here: what was taken is still sent, for a moment */
 	TCP_DEAD,
 };
 
 struct tcp_stream {
 	struct tcp *t;
-	struct tcp_ep *ep;        /* NULL: a stranger */
-	struct rpwi_list link;    /* strangers, or the dead */
-	struct rpwi_list sending; /* of t->sending */
+	struct tcp_bundle *bundle; /* NULL: a stranger, or one that lingers */
+	struct rpwi_list link;     /* strangers, or the dead */
+	struct rpwi_list sending;  /* of t->sending */
 	enum tcp_stream_state state;
 	int fd;
 	uint16_t index;
@@ -99,7 +103,7 @@ struct tcp_stream {
 	uint8_t *tx;
 	size_t tx_start, tx_end;
 	size_t item_sent;
-	char *item_copy; /* of one that lingers: the rest of a half sent body */
+	char *item_copy; /* the rest of a half sent body whose memory is the program's again */
 	unsigned item_first, item_count, gets_owed;
 	struct tcp_item item[2 * TCP_WINDOW];
 
@@ -116,6 +120,7 @@ enum tcp_op_kind { TCP_OP_GET, TCP_OP_PUT, TCP_OP_ADD, TCP_OP_SWAP, TCP_OP_FLUSH
 struct tcp_op {
 	struct rpwi_list waiting; /* has parts that are not asked for yet */
 	struct rpwi_list posted;  /* of ep->gets or ep->ordered */
+	struct tcp_ep *ep;
 	enum tcp_op_kind kind;
 	int status;
 	unsigned chunks; /* asked for, not answered */
@@ -130,24 +135,60 @@ enum tcp_ep_state { TCP_EP_MADE, TCP_EP_STARTED, TCP_EP_UP, TCP_EP_FAILED, TCP_E
 
 struct tcp_ep {
 	struct tran_ep base;
-	struct rpwi_list link;    /* t->starting (has a deadline), or the dead */
-	struct rpwi_list failing; /* up->failed or up->ready(status) is owed */
+	struct tcp_bundle *bundle; /* asked to attach it, or attached; NULL: none yet, or no more */
 	enum tcp_ep_state state;
-	bool active, want_room, was_up;
-	uint32_t slot;
+	uint32_t number; /* generation and slot: frames to one that was closed find nobody */
+	bool active, was_up, peer_left, same_host;
+	uint32_t claim;                               /* of a passive one: the number of the endpoint that asked */
+	struct rpwi_list member, rooming, pumping[2]; /* of the bundle: members; wait for room; have parts to be asked for */
+	struct rpwi_list waiting[2];                  /* ops with parts to be asked for: small ones, large ones */
+	struct rpwi_list gets, ordered;               /* all that is not done; ordered: puts, atomics and flushes, as they were posted */
+	unsigned ops;
+	unsigned next_address;    /* of the peer: 0 is the one that boot uses */
+	struct rpwi_list link;    /* t->starting: has a deadline */
+	struct rpwi_list failing; /* up->failed or up->ready(status) is owed */
+	uint64_t deadline_ns;
+	int fail_status;
+	char *fail_why;
 	uint8_t nonce[TCP_NONCE_LEN];
 	char peer_address[64];
-	bool same_host;
 	struct tcp_handle peer;
-	unsigned next_address; /* of the peer: 0 is the one that boot uses */
-	uint64_t deadline_ns, attempt_ns;
+};
+
+enum tcp_bundle_state { TCP_BUNDLE_CONNECTING, TCP_BUNDLE_UP, TCP_BUNDLE_FAILED, TCP_BUNDLE_CLOSED };
+
+/* The endpoint that was attached first: by its nonces the two sides know each other on further streams. */
+struct tcp_founder {
+	uint32_t number;
+	uint8_t nonce[TCP_NONCE_LEN];
+};
+
+struct tcp_bundle {
+	struct tcp *t;
+	struct rpwi_list link;    /* t->bundles, or the dead */
+	struct rpwi_list opening; /* has a deadline */
+	struct rpwi_list failing; /* its members are to be told */
+	enum tcp_bundle_state state;
+	bool connector, same_host, open_asked, more_failed;
 	struct tcp_stream *stream[TCP_STREAMS_MAX];
-	bool open_asked, more_failed;
-	struct rpwi_list waiting[2];    /* ops with parts to be asked for: small ones, large ones */
-	struct rpwi_list gets, ordered; /* all that is not done; ordered: puts, atomics and flushes, as they were posted */
-	unsigned ops;
-	int fail_status;
-	char fail_why[256];
+	struct rpwi_list members;
+	struct rpwi_list rooming;    /* those that wait for room, the longest first */
+	struct rpwi_list pumping[2]; /* those with parts of transfers to be asked for, in turn: small ones, large ones */
+	struct rpwi_list words;      /* about endpoints, which found no room */
+	unsigned word_count;
+	struct tcp_founder founder[2]; /* on the side that connected, on the other; number 0: none yet */
+	uint32_t greeter;              /* whose peer's nonce was the greeting */
+	struct sockaddr_storage to;    /* where it was connected to */
+	socklen_t to_len;
+	uint64_t deadline_ns;
+	int fail_status; /* while UP: a stream for bulk data is gone, and the end of the others is waited for */
+	char fail_why[256], path[160];
+};
+
+/* An endpoint's place in t->ep. */
+struct tcp_slot {
+	struct tcp_ep *ep;
+	uint32_t generation;
 };
 
 struct tcp {
@@ -164,10 +205,10 @@ struct tcp {
 	uint64_t deadline_ns, accept_again_ns;
 	struct tcp_stream *hot[TCP_HOT_MAX];
 	unsigned hot_count;
-	struct rpwi_list sending, strangers, lingering, starting, failing, dead_streams, dead_eps;
+	struct rpwi_list bundles, sending, strangers, lingering, starting, opening, failing, failing_bundles, dead_streams, dead_bundles;
 	unsigned stranger_count;
 	uint64_t strangers_refused;
-	struct tcp_ep **ep;
+	struct tcp_slot *ep;
 	unsigned ep_room, ep_count, ep_hint;
 	struct tcp_mem **mem;
 	unsigned mem_room, mem_free_count;
@@ -204,37 +245,67 @@ void tcp_listen_refuse(struct tcp_stream *s, const char *why);
 int tcp_ep_make(struct tran *t, const struct tran_facts *peer, bool active, void *user, struct tran_ep **out, uint8_t *handle, size_t *handle_len);
 int tcp_ep_start(struct tran_ep *ep, const uint8_t *handle, size_t len, unsigned timeout_ms);
 void tcp_ep_close(struct tran_ep *ep);
-/* A stranger showed the nonce of this endpoint: it is a stream of it now, or refused. */
-int tcp_ep_attach(struct tcp_ep *ep, struct tcp_stream *s, unsigned index, const char **why);
-/* connect() has ended, or the greeting has come. */
-void tcp_ep_connected(struct tcp_stream *s);
-void tcp_ep_greeted(struct tcp_stream *s);
-/* The stream is of no more use: while connecting, the next address; else the endpoint fails. */
-void tcp_ep_stream_lost(struct tcp_stream *s, int status, const char *fmt, ...) __attribute__((format(printf, 3, 4)));
+struct tcp_ep *tcp_ep_find(struct tcp *t, uint32_t number); /* or NULL */
+/* Is it (not NULL) a passive one that waits for its peer, and this its nonce? */
+bool tcp_ep_waits(const struct tcp_ep *ep, const uint8_t *nonce);
+/* Both sides of it are attached: ready. */
+void tcp_ep_up(struct tcp_ep *ep);
 void tcp_ep_fail(struct tcp_ep *ep, int status, const char *why);
+/* Its bundle has failed, and it is no member any more: the next address, or the end. */
+void tcp_ep_bundle_lost(struct tcp_ep *ep, bool try_again, int status, const char *why);
+void tcp_ep_closed_by_peer(struct tcp_ep *ep);
 void tcp_ep_report(struct tcp *t);
 void tcp_ep_time(struct tcp *t, uint64_t now_ns);
-void tcp_ep_more_streams(struct tcp_ep *ep);
-/* The peer would like one more; only the side that connects can. */
-void tcp_ep_open(struct tcp_ep *ep);
+
+/* tcp_bundle.c */
+struct tcp_bundle *tcp_bundle_new(struct tcp *t); /* here for tests */
+/* Join the bundle to that address, or begin one. False: it cannot be. */
+bool tcp_bundle_connect(struct tcp_ep *ep, const struct sockaddr_storage *to, socklen_t len, uint64_t attempt_ns);
+/* A stranger greeted: it is stream 0 of a new bundle, or a further one of its bundle, or refused. */
+int tcp_bundle_accept(struct tcp *t, struct tcp_stream *s, const struct tcp_greeting *g, const char **why);
+/* connect() has ended, or the greeting has come. */
+void tcp_bundle_connected(struct tcp_stream *s);
+void tcp_bundle_greeted(struct tcp_stream *s);
+/* A passive endpoint that was asked for has been started. */
+void tcp_bundle_answer(struct tcp_ep *ep);
+/* Words; -1: against the rules, *why says which. */
+int tcp_bundle_on_attach(struct tcp_stream *s, const struct tcp_header *h, const uint8_t *more, const char **why);
+int tcp_bundle_on_attached(struct tcp_stream *s, const struct tcp_header *h, const uint8_t *more, const char **why);
+int tcp_bundle_on_close(struct tcp_stream *s, const struct tcp_header *h, const char **why);
+/* Send the words that waited for room. */
+void tcp_bundle_words(struct tcp_bundle *b);
+/* Its operations end, its peer is told; the last member's end is the bundle's. */
+void tcp_bundle_leave(struct tcp_ep *ep);
+void tcp_bundle_fail(struct tcp_bundle *b, int status, const char *why);
+/* The stream is of no more use: without it the bundle fails, at once or soon. */
+void tcp_bundle_lost(struct tcp_stream *s, int status, const char *fmt, ...) __attribute__((format(printf, 3, 4)));
+void tcp_bundle_report(struct tcp *t);
+void tcp_bundle_time(struct tcp *t, uint64_t now_ns);
+/* Connect one more stream, or ask the side that can; that side was asked. */
+void tcp_bundle_more_streams(struct tcp_bundle *b);
+void tcp_bundle_close_all(struct tcp *t);
 
 /* tcp_stream.c */
 struct tcp_stream *tcp_stream_new(struct tcp *t, int fd, enum tcp_stream_state state, uint32_t events);
 /* same_host: both ends of it are here. */
 void tcp_stream_set_options(int fd, bool same_host);
 void tcp_stream_close(struct tcp_stream *s);
-/* Leave the endpoint: what waits in tx, and the rest of what is half sent, still goes out, and then the peer's end is waited for. */
+/* Leave the bundle: what waits in tx, and the rest of what is half sent, still goes out, and then the peer's end is waited for. */
 void tcp_stream_linger(struct tcp_stream *s);
 void tcp_stream_linger_read(struct tcp_stream *s);
 void tcp_stream_time(struct tcp *t, uint64_t now_ns);
 /* Bytes at the end of what waits to be sent; NULL: no room. */
 uint8_t *tcp_stream_reserve(struct tcp_stream *s, size_t len);
+/* The same, but the room for answers stays free. */
+uint8_t *tcp_stream_reserve_word(struct tcp_stream *s, size_t len);
 struct tcp_item *tcp_stream_item(struct tcp_stream *s);
 /* Something was added: send it soon, or at once. */
 void tcp_stream_kick(struct tcp_stream *s);
 void tcp_stream_send(struct tcp_stream *s);
 /* In progress: send what is due, or everything (now); tell of room. True: something is left. */
 bool tcp_stream_flush(struct tcp_stream *s, bool now);
+/* Somebody waits for room on it. */
+bool tcp_stream_owes_room(const struct tcp_stream *s);
 /* How many things happened. */
 unsigned tcp_stream_read(struct tcp_stream *s);
 /* Take apart what is in rx. For tests too. */
@@ -242,6 +313,8 @@ unsigned tcp_stream_parse(struct tcp_stream *s);
 void tcp_stream_watch_out(struct tcp_stream *s, bool on);
 /* In the epoll set, or not: then only progress looks at it. */
 void tcp_stream_watch(struct tcp_stream *s, bool on);
+/* A chunk's memory is the program's again: of a put what is not begun is not sent, and the rest of one that is, is copied; data is thrown away. True: nothing of it is under way. */
+bool tcp_stream_forget_chunk(struct tcp_stream *s, struct tcp_chunk *c);
 void tcp_stream_forget_mem(struct tcp_stream *s, struct tcp_mem *m);
 int tcp_send(struct tran_ep *ep, const void *head, size_t head_len, const struct iovec *iov, int iovcnt, size_t body_len);
 
@@ -250,7 +323,8 @@ int tcp_rma(struct tran_ep *ep, bool is_put, const struct tran_desc *remote, uin
 int tcp_atomic(struct tran_ep *ep, enum tran_atomic op, const struct tran_desc *remote, uint64_t offset, uint64_t operand, uint64_t compare, uint64_t *before,
 	void *cookie);
 int tcp_flush(struct tran_ep *ep, void *cookie);
-void tcp_rma_pump(struct tcp_ep *ep);
+/* Ask for parts of transfers while there is room, each endpoint in its turn. */
+void tcp_rma_pump(struct tcp_bundle *b);
 void tcp_rma_drop(struct tcp_ep *ep);
 void tcp_rma_free_ops(struct tcp *t);
 /* Requests of the peer, and answers to ours; -1: against the rules, *why says which. */

@@ -2,6 +2,7 @@
  *
  * An operation is asked for in chunks of at most TCP_CHUNK_MAX bytes, each by itself on the stream that has the fewest unanswered; at most TCP_WINDOW are unanswered on a stream, the
  * rest of the operation waits. Small operations and atomics go by stream 0, large ones by the streams for bulk data, so that frames need not queue behind megabytes.
+ * Where several endpoints of a bundle have parts to be asked for, each gets one in its turn: none waits for more than TCP_WINDOW chunks and one of each other.
  * A put is done when the peer has said that the bytes are in place; so flush needs nothing on the wire, it waits for what was posted before.
  */
 #include "tran/tcp/tcp_priv.h"
@@ -29,7 +30,7 @@ static struct tcp_op *op_new(struct tcp_ep *ep, enum tcp_op_kind kind, void *coo
 	} else if (!(op = malloc(sizeof *op))) {
 		return NULL;
 	}
-	*op = (struct tcp_op){.kind = kind, .cookie = cookie};
+	*op = (struct tcp_op){.ep = ep, .kind = kind, .cookie = cookie};
 	rpwi_list_init(&op->waiting);
 	rpwi_list_init(&op->posted);
 	ep->ops++;
@@ -50,6 +51,12 @@ static void op_free(struct tcp_ep *ep, struct tcp_op *op)
 	t->op_free_count++;
 }
 
+static void chunk_free(struct tcp_stream *s, struct tcp_chunk *c)
+{
+	*c = (struct tcp_chunk){0};
+	s->chunk_count--;
+}
+
 void tcp_rma_free_ops(struct tcp *t)
 {
 	while (!rpwi_list_empty(&t->op_free)) {
@@ -59,8 +66,26 @@ void tcp_rma_free_ops(struct tcp *t)
 	}
 }
 
+/* What is under way of this endpoint's operations: its memory is not touched any more, and the answers will find nobody. */
+static void chunks_forget(struct tcp_ep *ep)
+{
+	for (unsigned n = 0; n < TCP_STREAMS_MAX; n++) {
+		struct tcp_stream *s = ep->bundle->stream[n];
+		for (unsigned i = 0; s && i < TCP_WINDOW; i++) {
+			struct tcp_chunk *c = &s->chunk[i];
+			if (!c->op || c->op->ep != ep)
+				continue;
+			c->op = NULL;
+			if (tcp_stream_forget_chunk(s, c))
+				chunk_free(s, c);
+		}
+	}
+}
+
 void tcp_rma_drop(struct tcp_ep *ep)
 {
+	if (ep->ops)
+		chunks_forget(ep);
 	struct rpwi_list *lists[] = {&ep->gets, &ep->ordered};
 	for (unsigned i = 0; i < RPWI_ARRAY_LEN(lists); i++)
 		while (!rpwi_list_empty(lists[i]))
@@ -84,46 +109,50 @@ static void op_check_done(struct tcp_ep *ep, struct tcp_op *op)
 		op_done(ep, RPWI_CONTAINER_OF(rpwi_list_pop(&ep->ordered), struct tcp_op, posted));
 }
 
-static struct tcp_stream *choose_stream(struct tcp_ep *ep, bool bulk)
+static struct tcp_stream *choose_stream(struct tcp_bundle *b, bool bulk)
 {
 	struct tcp_stream *best = NULL;
 	for (unsigned i = 1; bulk && i < TCP_STREAMS_MAX; i++) {
-		struct tcp_stream *s = ep->stream[i];
+		struct tcp_stream *s = b->stream[i];
 		if (s && s->state == TCP_UP && (!best || s->chunk_count < best->chunk_count))
 			best = s;
 	}
 	if (!best)
-		best = ep->stream[0];
+		best = b->stream[0];
 	return best->chunk_count < TCP_WINDOW ? best : NULL;
 }
 
 static struct tcp_chunk *chunk_new(struct tcp_stream *s, struct tcp_op *op, size_t len)
 {
+	static const uint8_t kinds[] = {[TCP_OP_GET] = TCP_GET, [TCP_OP_PUT] = TCP_PUT, [TCP_OP_ADD] = TCP_ADD, [TCP_OP_SWAP] = TCP_SWAP};
 	for (unsigned i = 0; i < TCP_WINDOW; i++) {
 		struct tcp_chunk *c = &s->chunk[i];
-		if (c->op)
+		if (c->kind)
 			continue;
 		s->chunk_count++;
 		op->chunks++;
-		*c = (struct tcp_chunk){
-			.op = op, .id = ++s->chunk_seq * TCP_WINDOW + i, .len = (uint32_t)len, .local = op->local ? op->local + op->issued : NULL};
+		*c = (struct tcp_chunk){.op = op,
+			.kind = kinds[op->kind],
+			.id = ++s->chunk_seq * TCP_WINDOW + i,
+			.len = (uint32_t)len,
+			.local = op->local ? op->local + op->issued : NULL};
 		return c;
 	}
 	return NULL;
 }
 
-static size_t put_request(uint8_t *p, const struct tcp_op *op, const struct tcp_chunk *c, enum tcp_kind kind)
+static size_t put_request(uint8_t *p, const struct tcp_op *op, const struct tcp_chunk *c)
 {
-	tcp_put_header(p, &(struct tcp_header){.kind = (uint8_t)kind, .id = c->id, .len = c->len});
+	tcp_put_header(p, &(struct tcp_header){.kind = c->kind, .id = c->id, .len = c->len});
 	tcp_put_target(p + TCP_HEADER_LEN, &(struct tcp_target){.slot = op->target.slot, .key = op->target.key, .offset = op->target.offset + op->issued});
 	return TCP_HEADER_LEN + TCP_TARGET_LEN;
 }
 
 /* Ask for one part. False: there is no room for it on any stream now. */
-static bool issue(struct tcp_ep *ep, struct tcp_op *op, bool bulk)
+static bool issue(struct tcp_bundle *b, struct tcp_op *op, bool bulk)
 {
 	enum { REQUEST_MAX = TCP_HEADER_LEN + TCP_ATOMIC_LEN };
-	struct tcp_stream *s = choose_stream(ep, bulk);
+	struct tcp_stream *s = choose_stream(b, bulk);
 	if (!s)
 		return false;
 	bool is_put = op->kind == TCP_OP_PUT, is_atomic = op->kind == TCP_OP_ADD || op->kind == TCP_OP_SWAP;
@@ -137,11 +166,11 @@ static bool issue(struct tcp_ep *ep, struct tcp_op *op, bool bulk)
 		i->id = c->id;
 		i->body = c->local;
 		i->len = len;
-		i->head_len = (uint8_t)put_request(i->head, op, c, TCP_PUT);
+		i->head_len = (uint8_t)put_request(i->head, op, c);
 	} else if (op->kind == TCP_OP_GET) {
-		put_request(p, op, c, TCP_GET);
+		put_request(p, op, c);
 	} else {
-		p += put_request(p, op, c, op->kind == TCP_OP_ADD ? TCP_ADD : TCP_SWAP);
+		p += put_request(p, op, c);
 		rpwi_put_be64(p, op->operand);
 		rpwi_put_be64(p + 8, op->compare);
 	}
@@ -152,13 +181,18 @@ static bool issue(struct tcp_ep *ep, struct tcp_op *op, bool bulk)
 	return true;
 }
 
-void tcp_rma_pump(struct tcp_ep *ep)
+void tcp_rma_pump(struct tcp_bundle *b)
 {
 	for (unsigned bulk = 0; bulk < 2; bulk++) {
-		struct rpwi_list *l = &ep->waiting[bulk];
-		while (ep->state == TCP_EP_UP && !rpwi_list_empty(l))
-			if (!issue(ep, RPWI_CONTAINER_OF(l->next, struct tcp_op, waiting), bulk))
+		while (b->state == TCP_BUNDLE_UP && !rpwi_list_empty(&b->pumping[bulk])) {
+			struct tcp_ep *ep = RPWI_CONTAINER_OF(b->pumping[bulk].next - bulk, struct tcp_ep, pumping);
+			bool more = !rpwi_list_empty(&ep->waiting[bulk]);
+			if (more && !issue(b, RPWI_CONTAINER_OF(ep->waiting[bulk].next, struct tcp_op, waiting), bulk))
 				break;
+			rpwi_list_del(&ep->pumping[bulk]);
+			if (!rpwi_list_empty(&ep->waiting[bulk]))
+				rpwi_list_add_tail(&b->pumping[bulk], &ep->pumping[bulk]);
+		}
 	}
 }
 
@@ -179,9 +213,12 @@ static int post(
 	op->local = local;
 	op->len = len;
 	rpwi_list_add_tail(kind == TCP_OP_GET ? &ep->gets : &ep->ordered, &op->posted);
-	rpwi_list_add_tail(&ep->waiting[len >= BULK_MIN], &op->waiting);
-	if (len >= BULK_MIN)
-		tcp_ep_more_streams(ep);
+	bool bulk = len >= BULK_MIN;
+	rpwi_list_add_tail(&ep->waiting[bulk], &op->waiting);
+	if (rpwi_list_empty(&ep->pumping[bulk]))
+		rpwi_list_add_tail(&ep->bundle->pumping[bulk], &ep->pumping[bulk]);
+	if (bulk)
+		tcp_bundle_more_streams(ep->bundle);
 	*out = op;
 	return 0;
 }
@@ -192,7 +229,7 @@ int tcp_rma(struct tran_ep *tran_ep, bool is_put, const struct tran_desc *remote
 	struct tcp_op *op;
 	int err = post(ep, is_put ? TCP_OP_PUT : TCP_OP_GET, remote, offset, local, len, cookie, &op);
 	if (!err)
-		tcp_rma_pump(ep);
+		tcp_rma_pump(ep->bundle);
 	return err;
 }
 
@@ -207,7 +244,7 @@ int tcp_atomic(struct tran_ep *tran_ep, enum tran_atomic kind, const struct tran
 	op->operand = operand;
 	op->compare = compare;
 	op->before = before;
-	tcp_rma_pump(ep);
+	tcp_rma_pump(ep->bundle);
 	return 0;
 }
 
@@ -232,13 +269,13 @@ int tcp_flush(struct tran_ep *tran_ep, void *cookie)
 static struct tcp_chunk *chunk_of(struct tcp_stream *s, uint32_t id)
 {
 	struct tcp_chunk *c = &s->chunk[id % TCP_WINDOW];
-	return c->op && c->id == id ? c : NULL;
+	return c->kind && c->id == id ? c : NULL;
 }
 
 int tcp_rma_on_data(struct tcp_stream *s, const struct tcp_header *h, const char **why)
 {
 	struct tcp_chunk *c = chunk_of(s, h->id);
-	if (!c || c->op->kind != TCP_OP_GET || c->have_all || c->len != h->len) {
+	if (!c || c->kind != TCP_GET || c->have_all || c->len != h->len) {
 		*why = "data that nobody asked for";
 		return -1;
 	}
@@ -253,24 +290,26 @@ int tcp_rma_on_done(struct tcp_stream *s, const struct tcp_header *h, const char
 {
 	struct tcp_chunk *c = chunk_of(s, h->id);
 	/* A put that is said to be done before it was sent would let its buffer be used again while we still read it. */
-	if (!c || (c->op->kind == TCP_OP_PUT && !c->have_all) || (c->op->kind == TCP_OP_GET && !c->have_all && h->answer == TCP_OK)) {
+	if (!c || (c->kind == TCP_PUT && !c->have_all) || (c->kind == TCP_GET && !c->have_all && h->answer == TCP_OK)) {
 		*why = "an answer to what was not asked, or not all sent";
 		return -1;
 	}
 	struct tcp_op *op = c->op;
-	struct tcp_ep *ep = s->ep;
-	*c = (struct tcp_chunk){0};
-	s->chunk_count--;
-	op->chunks--;
-	if (h->answer == TCP_OK && op->before) {
-		*op->before = h->value;
-	} else if (h->answer != TCP_OK) {
-		if (!op->status)
-			op->status = RPW_ERR_ACCESS;
-		rpwi_list_del(&op->waiting); /* no use in asking for the rest */
+	struct tcp_bundle *b = s->bundle;
+	chunk_free(s, c);
+	if (op) {
+		op->chunks--;
+		if (h->answer == TCP_OK && op->before) {
+			*op->before = h->value;
+		} else if (h->answer != TCP_OK) {
+			if (!op->status)
+				op->status = RPW_ERR_ACCESS;
+			rpwi_list_del(&op->waiting); /* no use in asking for the rest */
+		}
+		op_check_done(op->ep, op);
 	}
-	op_check_done(ep, op);
-	tcp_rma_pump(ep);
+	if (s->state == TCP_UP)
+		tcp_rma_pump(b);
 	return 0;
 }
 
@@ -339,7 +378,9 @@ void tcp_rma_body_fault(struct tcp_stream *s)
 {
 	s->body = NULL;
 	if (s->body_kind == TCP_DATA) {
-		s->chunk[s->body_id % TCP_WINDOW].op->status = RPW_ERR_INVALID; /* our own program's buffer is not mapped */
+		struct tcp_op *op = s->chunk[s->body_id % TCP_WINDOW].op;
+		if (op)
+			op->status = RPW_ERR_INVALID; /* our own program's buffer is not mapped */
 		return;
 	}
 	s->body_answer = TCP_NO_ACCESS;

@@ -119,9 +119,9 @@ void tcp_stream_close(struct tcp_stream *s)
 	s->rx = s->tx = NULL;
 	close(s->fd); /* and out of the epoll set */
 	s->fd = -1;
-	if (s->ep && s->ep->stream[s->index] == s)
-		s->ep->stream[s->index] = NULL;
-	s->ep = NULL;
+	if (s->bundle && s->bundle->stream[s->index] == s)
+		s->bundle->stream[s->index] = NULL;
+	s->bundle = NULL;
 	s->state = TCP_DEAD;
 	if (t->in_progress)
 		rpwi_list_add_tail(&t->dead_streams, &s->link);
@@ -180,6 +180,11 @@ uint8_t *tcp_stream_reserve(struct tcp_stream *s, size_t len)
 	return p;
 }
 
+uint8_t *tcp_stream_reserve_word(struct tcp_stream *s, size_t len)
+{
+	return tx_used(s) + len <= TCP_BUFFER_LEN - ANSWER_ROOM ? tcp_stream_reserve(s, len) : NULL;
+}
+
 struct tcp_item *tcp_stream_item(struct tcp_stream *s)
 {
 	assert(s->item_count < RPWI_ARRAY_LEN(s->item)); /* the windows of both sides together */
@@ -226,6 +231,8 @@ static void item_sent(struct tcp_stream *s, struct tcp_item *i, size_t n)
 		s->gets_owed--;
 	else
 		s->chunk[i->id % TCP_WINDOW].have_all = true;
+	free(s->item_copy);
+	s->item_copy = NULL;
 	s->item_sent = 0;
 	s->item_first = (s->item_first + 1) % RPWI_ARRAY_LEN(s->item);
 	s->item_count--;
@@ -327,6 +334,20 @@ void tcp_stream_kick(struct tcp_stream *s)
 		tcp_stream_send(s);
 }
 
+bool tcp_stream_owes_room(const struct tcp_stream *s) { return !s->index && s->bundle && (!rpwi_list_empty(&s->bundle->rooming) || s->bundle->word_count); }
+
+/* To those that wait, the longest first; who takes all of it leaves nothing to the others, and waits behind them the next time. */
+static void tell_room(struct tcp_stream *s)
+{
+	struct tcp_bundle *b = s->bundle;
+	tcp_bundle_words(b);
+	while (s->state == TCP_UP && tx_used(s) <= TCP_BUFFER_LEN / 2 && !rpwi_list_empty(&b->rooming)) {
+		struct tcp_ep *ep = RPWI_CONTAINER_OF(b->rooming.next, struct tcp_ep, rooming);
+		rpwi_list_del(&ep->rooming);
+		s->t->base.up->room(ep->base.user);
+	}
+}
+
 bool tcp_stream_flush(struct tcp_stream *s, bool now)
 {
 	if (s->state == TCP_LINGERING) {
@@ -339,23 +360,20 @@ bool tcp_stream_flush(struct tcp_stream *s, bool now)
 		return false;
 	if (has_to_send(s) && (now || s->blocked || due(s, 0)))
 		tcp_stream_send(s);
-	struct tcp_ep *ep = s->ep;
-	if (ep->want_room && s->index == 0 && tx_used(s) <= TCP_BUFFER_LEN / 2) {
-		ep->want_room = false;
-		s->t->base.up->room(ep->base.user);
-	}
+	if (tcp_stream_owes_room(s))
+		tell_room(s);
 	return s->state == TCP_UP && !s->send_errno && has_to_send(s);
 }
 
 /* ---- lingering ---- */
 
-/* The rest of a half sent body: its memory is the program's again. Frames behind it can only follow when it is complete. */
+/* The rest of a half sent body: its memory is the program's again. What is behind it can only follow when it is complete. */
 static void copy_half_sent(struct tcp_stream *s)
 {
 	struct tcp_item *i = item_at(s, 0);
 	size_t sent = s->item_sent > i->head_len ? s->item_sent - i->head_len : 0;
 	item_release_mem(i);
-	if (sent >= i->len)
+	if (sent >= i->len || (s->item_copy && i->body == s->item_copy))
 		return;
 	if (i->is_data) { /* zeros, and never a word that they are good */
 		i->body = NULL;
@@ -366,6 +384,27 @@ static void copy_half_sent(struct tcp_stream *s)
 	if (!s->item_copy || rpwi_guard_copy(s->item_copy + sent, i->body + sent, i->len - sent))
 		s->send_errno = ENOMEM; /* nothing more goes out */
 	i->body = s->item_copy;
+}
+
+bool tcp_stream_forget_chunk(struct tcp_stream *s, struct tcp_chunk *c)
+{
+	c->local = NULL;
+	if (s->body_left && s->body_kind == TCP_DATA && s->body_id == c->id)
+		s->body = NULL;
+	if (c->kind != TCP_PUT || c->have_all)
+		return false;
+	if (s->item_sent && !item_at(s, 0)->is_data && item_at(s, 0)->id == c->id) {
+		copy_half_sent(s);
+		return false;
+	}
+	for (unsigned n = 0, found = 0; n < s->item_count; n++) {
+		if (!found && !item_at(s, n)->is_data && item_at(s, n)->id == c->id)
+			found = 1;
+		else if (found)
+			*item_at(s, n - 1) = *item_at(s, n);
+	}
+	s->item_count--;
+	return true;
 }
 
 void tcp_stream_linger(struct tcp_stream *s)
@@ -381,8 +420,8 @@ void tcp_stream_linger(struct tcp_stream *s)
 	s->body_mem = NULL;
 	s->body = NULL;
 	tcp_hot_del(s);
-	s->ep->stream[s->index] = NULL;
-	s->ep = NULL;
+	s->bundle->stream[s->index] = NULL;
+	s->bundle = NULL;
 	s->state = TCP_LINGERING;
 	s->deadline_ns = rpwi_now_ns() + LINGER_MS * RPWI_NS_PER_MS;
 	rpwi_list_add_tail(&t->lingering, &s->link);
@@ -451,18 +490,22 @@ int tcp_send(struct tran_ep *tran_ep, const void *head, size_t head_len, const s
 		return -EPIPE;
 	if (head_len > TRAN_HEAD_MAX || body_len > TCP_FRAME_MAX)
 		return -EMSGSIZE;
-	struct tcp_stream *s = ep->stream[0];
+	struct tcp_bundle *b = ep->bundle;
+	struct tcp_stream *s = b->stream[0];
 	size_t len = TCP_HEADER_LEN + head_len + body_len;
-	if (tx_used(s) + len > TCP_BUFFER_LEN - ANSWER_ROOM) {
+	if (b->state != TCP_BUNDLE_UP)
+		return -EPIPE;
+	if (tx_used(s) + len > TCP_BUFFER_LEN - ANSWER_ROOM || b->word_count) {
 		if (!s->blocked)
 			tcp_stream_send(s);
-		if (tx_used(s) + len > TCP_BUFFER_LEN - ANSWER_ROOM) {
-			ep->want_room = true;
+		if (tx_used(s) + len > TCP_BUFFER_LEN - ANSWER_ROOM || b->word_count) {
+			if (rpwi_list_empty(&ep->rooming))
+				rpwi_list_add_tail(&b->rooming, &ep->rooming);
 			return -EAGAIN;
 		}
 	}
 	uint8_t header[TCP_HEADER_LEN];
-	tcp_put_header(header, &(struct tcp_header){.kind = TCP_FRAME, .head_len = (uint16_t)head_len, .len = (uint32_t)body_len});
+	tcp_put_header(header, &(struct tcp_header){.kind = TCP_FRAME, .head_len = (uint16_t)head_len, .id = ep->peer.number, .len = (uint32_t)body_len});
 	struct iovec iov[DIRECT_IOV_MAX + 3] = {[1] = {header, sizeof header}, [2] = {(void *)head, head_len}};
 	/* Room first: a frame that was taken is never lost. */
 	if (body_len >= DIRECT_MIN && bodycnt <= DIRECT_IOV_MAX && !s->item_count && !s->blocked && !s->send_errno && tx_room(s, len)) {
@@ -486,16 +529,26 @@ static int on_frame(struct tcp_stream *s, const struct tcp_header *h, const uint
 		*why = "a frame on a stream for bulk data";
 		return -1;
 	}
+	struct tcp_ep *ep = tcp_ep_find(s->t, h->id);
+	if (!ep || ep->bundle != s->bundle || ep->state != TCP_EP_UP)
+		return 0;                    /* closed meanwhile */
 	uint64_t aligned[TRAN_HEAD_MAX / 8]; /* who reads the head may do so by structs */
 	const void *head = more;
 	if ((uintptr_t)more % 8)
 		head = memcpy(aligned, more, h->head_len);
-	s->t->base.up->frame(s->ep->base.user, head, h->head_len, more + h->head_len, h->len);
+	s->t->base.up->frame(ep->base.user, head, h->head_len, more + h->head_len, h->len);
 	return 0;
 }
 
+/* Nobody has shown our nonce on this stream yet: only who does may say more. */
+static bool is_unknown(const struct tcp_bundle *b) { return b->connector && !b->founder[0].number; }
+
 static int on_header(struct tcp_stream *s, const struct tcp_header *h, const uint8_t *more, const char **why)
 {
+	if (RPWI_UNLIKELY(is_unknown(s->bundle)) && h->kind != TCP_ATTACHED && h->kind != TCP_LEAVE) {
+		*why = "it does not begin with an answer";
+		return -1;
+	}
 	switch (h->kind) {
 	case TCP_FRAME:
 		return on_frame(s, h, more, why);
@@ -510,8 +563,15 @@ static int on_header(struct tcp_stream *s, const struct tcp_header *h, const uin
 		return tcp_rma_on_data(s, h, why);
 	case TCP_DONE:
 		return tcp_rma_on_done(s, h, why);
+	case TCP_ATTACH:
+		return tcp_bundle_on_attach(s, h, more, why);
+	case TCP_ATTACHED:
+		return tcp_bundle_on_attached(s, h, more, why);
+	case TCP_LEAVE:
+		return tcp_bundle_on_close(s, h, why);
 	default: /* TCP_OPEN: tcp_get_header lets nothing else through */
-		tcp_ep_open(s->ep);
+		if (s->bundle->connector)
+			tcp_bundle_more_streams(s->bundle);
 		return 0;
 	}
 }
@@ -567,15 +627,23 @@ static size_t parse_step(struct tcp_stream *s, unsigned *things, const char **wh
 	return 0;
 }
 
+static void against_the_rules(struct tcp_stream *s, const char *why)
+{
+	tcp_bundle_lost(s, RPW_ERR_PROTOCOL,
+		is_unknown(s->bundle) ? "what answers at the peer's tcp port is not the peer, it has not shown our nonce: %s"
+				      : "the peer sent what the tcp transport does not allow: %s",
+		why);
+}
+
 unsigned tcp_stream_parse(struct tcp_stream *s)
 {
 	unsigned things = 0;
 	size_t need = 0;
 	const char *why = NULL;
-	while (s->rx_start < s->rx_end && !need && s->state == TCP_UP && s->ep->state == TCP_EP_UP) {
+	while (s->rx_start < s->rx_end && !need && s->state == TCP_UP && s->bundle->state == TCP_BUNDLE_UP) {
 		need = parse_step(s, &things, &why);
 		if (why) {
-			tcp_ep_stream_lost(s, RPW_ERR_PROTOCOL, "the peer sent what the tcp transport does not allow: %s", why);
+			against_the_rules(s, why);
 			return things;
 		}
 	}
@@ -623,21 +691,23 @@ static void took(struct tcp_stream *s, size_t n)
 	s->rx_end += n - of_body;
 	const char *why = NULL;
 	if (of_body && !s->body_left && tcp_rma_body_end(s, &why))
-		tcp_ep_stream_lost(s, RPW_ERR_PROTOCOL, "the peer sent what the tcp transport does not allow: %s", why);
+		against_the_rules(s, why);
 }
 
 static void read_ended(struct tcp_stream *s, ssize_t r)
 {
-	if (r == 0)
-		tcp_ep_stream_lost(s, RPW_ERR_UNREACHABLE, "the peer's side closed the tcp stream");
+	if (is_unknown(s->bundle))
+		tcp_bundle_lost(s, RPW_ERR_REFUSED, "the peer's tcp port answered, but closed the connection before it showed our nonce");
+	else if (r == 0)
+		tcp_bundle_lost(s, RPW_ERR_UNREACHABLE, "the peer's side closed the tcp stream");
 	else
-		tcp_ep_stream_lost(s, RPW_ERR_UNREACHABLE, "the tcp stream broke: %s", strerror(errno));
+		tcp_bundle_lost(s, RPW_ERR_UNREACHABLE, "the tcp stream broke: %s", strerror(errno));
 }
 
 unsigned tcp_stream_read(struct tcp_stream *s)
 {
 	unsigned things = 0;
-	for (int i = 0; i < READS_MAX && s->state == TCP_UP && s->ep->state == TCP_EP_UP; i++) {
+	for (int i = 0; i < READS_MAX && s->state == TCP_UP && s->bundle->state == TCP_BUNDLE_UP; i++) {
 		if (!s->rx && !(s->rx = tcp_buffer_get(s->t)))
 			break; /* no memory now: the bytes stay in the socket */
 		size_t asked;

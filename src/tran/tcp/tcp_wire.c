@@ -14,7 +14,7 @@ size_t tcp_put_handle(uint8_t *p, const struct tcp_handle *h)
 	rpwi_put_be16(p + 4, TCP_VERSION);
 	rpwi_put_be16(p + 6, 0);
 	rpwi_put_be16(p + 8, h->port);
-	rpwi_put_be32(p + 10, h->slot);
+	rpwi_put_be32(p + 10, h->number);
 	memcpy(p + 14, h->nonce, TCP_NONCE_LEN);
 	rpwi_put_be16(p + 30, (uint16_t)h->count);
 	uint8_t *at = p + TCP_HANDLE_FIXED;
@@ -35,7 +35,7 @@ int tcp_get_handle(const uint8_t *p, size_t len, struct tcp_handle *h, char *why
 		snprintf(why, why_len, "the peer's tcp transport speaks version %u, this one %u", rpwi_get_be16(p + 4), (unsigned)TCP_VERSION);
 		return -1;
 	}
-	*h = (struct tcp_handle){.port = rpwi_get_be16(p + 8), .slot = rpwi_get_be32(p + 10), .count = rpwi_get_be16(p + 30)};
+	*h = (struct tcp_handle){.port = rpwi_get_be16(p + 8), .number = rpwi_get_be32(p + 10), .count = rpwi_get_be16(p + 30)};
 	memcpy(h->nonce, p + 14, TCP_NONCE_LEN);
 	if (h->count > TCP_ADDRESSES_MAX || len != TCP_HANDLE_FIXED + (size_t)h->count * TCP_ADDRESS_LEN) {
 		snprintf(why, why_len, "the peer's tcp handle names %u addresses in %zu bytes", h->count, len);
@@ -58,7 +58,7 @@ void tcp_put_greeting(uint8_t *p, const struct tcp_greeting *g)
 	memcpy(p, greeting_magic, 4);
 	rpwi_put_be16(p + 4, TCP_VERSION);
 	rpwi_put_be16(p + 6, g->stream);
-	rpwi_put_be32(p + 8, g->slot);
+	rpwi_put_be32(p + 8, g->number);
 	memcpy(p + 12, g->nonce, TCP_NONCE_LEN);
 }
 
@@ -66,7 +66,7 @@ int tcp_get_greeting(const uint8_t *p, struct tcp_greeting *g)
 {
 	if (memcmp(p, greeting_magic, 4) || rpwi_get_be16(p + 4) != TCP_VERSION)
 		return -1;
-	*g = (struct tcp_greeting){.stream = rpwi_get_be16(p + 6), .slot = rpwi_get_be32(p + 8)};
+	*g = (struct tcp_greeting){.stream = rpwi_get_be16(p + 6), .number = rpwi_get_be32(p + 8)};
 	memcpy(g->nonce, p + 12, TCP_NONCE_LEN);
 	return g->stream < TCP_STREAMS_MAX ? 0 : -1;
 }

@@ -1,17 +1,20 @@
 /* tcp_wire.h - the bytes of tran_tcp: the handle that boot carries, the greeting of each stream, and the header before everything that follows. Pure: encode, decode, check.
  *
- * All numbers are big-endian. A stream begins with a greeting from the side that connected and one from the side that listened, each with the nonce that only boot's handles told;
- * then, in both directions, headers of 16 bytes, each followed by what its kind says. One stream is enough for everything; others carry parts of large transfers, each by itself:
- * whatever answers a request comes on the stream of the request, in any order, with the request's id.
+ * All numbers are big-endian. A stream begins with a greeting from the side that connected; then, in both directions, come headers of 16 bytes, each followed by what its kind says.
+ * Stream 0 carries the frames of all endpoints between two contexts, told apart by their numbers, and words about endpoints; one stream is enough for everything. Others carry parts
+ * of large transfers, each by itself: whatever answers a request comes on the stream of the request, in any order, with the request's id. They are greeted back.
  *
- *   handle    "RPTH" version flags port slot nonce[16] count address[count][17]   an address: family 4 or 6, 16 bytes
- *   greeting  "RPTG" version stream slot nonce[16]                                from the side that connected: slot and nonce of the other's handle
- *   frame     header, head[head_len], body[len]
- *   get       header, target                                            answer: data, or done with the reason why not
- *   data      header, body[len], header of a done                       its status says whether the memory was still there when the last byte left
- *   put       header, target, body[target.len]                          answer: done, when the bytes are in place
- *   add, swap header, target, operand, compare                          answer: done with the value before
- *   open      header                                                    please connect one more stream (to the side that connects)
+ *   handle    "RPTH" version flags port number nonce[16] count address[count][17]   an address: family 4 or 6, 16 bytes
+ *   greeting  "RPTG" version stream number nonce[16]    of an endpoint of the side that listens: on stream 0 one that waits, else the founder. Back: the founder's on the other side
+ *   attach    header, own number, nonce[16]             id: the endpoint at the receiver whose nonce this is; from the side that connected
+ *   attached  header, nonce[16]                         id and nonce: of the endpoint that asked. Whoever was attached first on this stream is the founder
+ *   leave     header                                    id: the endpoint at the receiver; of the sender's side nothing more will come, or (answer 1) it does not wait for that one
+ *   frame     header, head[head_len], body[len]         id: the endpoint at the receiver. Frames to one that was closed are of no meaning
+ *   get       header, target                            answer: data, or done with the reason why not
+ *   data      header, body[len], header of a done       its status says whether the memory was still there when the last byte left
+ *   put       header, target, body[target.len]          answer: done, when the bytes are in place
+ *   add, swap header, target, operand, compare          answer: done with the value before
+ *   open      header                                    please connect one more stream (to the side that connects)
  */
 #ifndef ROPEWAY_TRAN_TCP_WIRE_H
 #define ROPEWAY_TRAN_TCP_WIRE_H
@@ -20,7 +23,7 @@
 #include "tran/tran.h"
 
 enum {
-	TCP_VERSION = 1,
+	TCP_VERSION = 2,
 	TCP_NONCE_LEN = 16,
 	TCP_ADDRESSES_MAX = 16,
 	TCP_HANDLE_FIXED = 4 + 2 + 2 + 2 + 4 + TCP_NONCE_LEN + 2,
@@ -29,6 +32,7 @@ enum {
 	TCP_HEADER_LEN = 16,
 	TCP_TARGET_LEN = 24,
 	TCP_ATOMIC_LEN = TCP_TARGET_LEN + 16,
+	TCP_ATTACH_LEN = 4 + TCP_NONCE_LEN,
 	TCP_FRAME_MAX = 128 * 1024, /* body of a frame */
 	TCP_CHUNK_MAX = 512 * 1024, /* one get or put; larger transfers are several */
 	TCP_WINDOW = 16,            /* requests of one side that are not answered yet, on one stream */
@@ -45,16 +49,19 @@ enum tcp_kind {
 	TCP_SWAP = 0xa6,
 	TCP_DONE = 0xa7,
 	TCP_OPEN = 0xa8,
+	TCP_ATTACH = 0xa9,
+	TCP_ATTACHED = 0xaa,
+	TCP_LEAVE = 0xab,
 };
 
-/* The answer that a done gives: not enum rpw_status, whose values may grow. */
+/* The answer that a done gives, or a close: not enum rpw_status, whose values may grow. */
 enum tcp_answer { TCP_OK = 0, TCP_NO_ACCESS = 1 };
 
 struct tcp_header {
 	uint8_t kind;
-	uint8_t answer;    /* of a done */
+	uint8_t answer;    /* of a done, of a close */
 	uint16_t head_len; /* of a frame */
-	uint32_t id;       /* of a request, and of what answers it */
+	uint32_t id;       /* of a request, and of what answers it; of frames and words the endpoint's number at the receiver */
 	union {
 		uint32_t len;   /* frame: body; data: body; get, put: bytes to transfer */
 		uint64_t value; /* done of an atomic: what was there before */
@@ -87,7 +94,7 @@ static inline int tcp_get_header(const uint8_t *p, struct tcp_header *h, const c
 		bool id;
 		uint64_t value_max;
 	} limits[] = {
-		{TRAN_HEAD_MAX, 0, false, TCP_FRAME_MAX},
+		{TRAN_HEAD_MAX, 0, true, TCP_FRAME_MAX},
 		{0, 0, true, TCP_CHUNK_MAX},
 		{0, 0, true, TCP_CHUNK_MAX},
 		{0, 0, true, TCP_CHUNK_MAX},
@@ -95,9 +102,12 @@ static inline int tcp_get_header(const uint8_t *p, struct tcp_header *h, const c
 		{0, 0, true, 8},
 		{0, TCP_NO_ACCESS, true, UINT64_MAX},
 		{0, 0, false, 0},
+		{0, 0, true, 0},
+		{0, 0, true, 0},
+		{0, TCP_NO_ACCESS, true, 0},
 	};
-	_Static_assert(RPWI_ARRAY_LEN(limits) == TCP_OPEN - TCP_FRAME + 1, "one row for each kind");
-	if (h->kind < TCP_FRAME || h->kind > TCP_OPEN) {
+	_Static_assert(RPWI_ARRAY_LEN(limits) == TCP_LEAVE - TCP_FRAME + 1, "one row for each kind");
+	if (h->kind < TCP_FRAME || h->kind > TCP_LEAVE) {
 		*why = "an unknown kind of header";
 		return -1;
 	}
@@ -138,6 +148,10 @@ static inline size_t tcp_more_len(const struct tcp_header *h)
 	case TCP_ADD:
 	case TCP_SWAP:
 		return TCP_ATOMIC_LEN;
+	case TCP_ATTACH:
+		return TCP_ATTACH_LEN;
+	case TCP_ATTACHED:
+		return TCP_NONCE_LEN;
 	default:
 		return 0;
 	}
@@ -149,16 +163,25 @@ struct tcp_address {
 };
 struct tcp_handle {
 	uint16_t port; /* 0: this side connects */
-	uint32_t slot;
+	uint32_t number;
 	uint8_t nonce[TCP_NONCE_LEN];
 	unsigned count;
 	struct tcp_address address[TCP_ADDRESSES_MAX];
 };
 struct tcp_greeting {
 	uint16_t stream; /* 0 is the one that carries frames */
-	uint32_t slot;
+	uint32_t number;
 	uint8_t nonce[TCP_NONCE_LEN];
 };
+
+/* In constant time: what is wrong in it tells nothing of what is right. */
+static inline bool tcp_nonce_differs(const uint8_t *a, const uint8_t *b)
+{
+	unsigned wrong = 0;
+	for (unsigned i = 0; i < TCP_NONCE_LEN; i++)
+		wrong |= a[i] ^ b[i];
+	return wrong;
+}
 
 size_t tcp_put_handle(uint8_t *p, const struct tcp_handle *h);
 /* 0, or -1 with a sentence. */
