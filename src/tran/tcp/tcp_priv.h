@@ -4,7 +4,8 @@
  *   tcp_ep.c      endpoints: numbers, handles, addresses, failing, closing
  *   tcp_bundle.c  the streams that all endpoints between two contexts share: connecting, greeting, attaching, failing, closing
  *   tcp_listen.c  the listening socket, and strangers until they have shown a nonce
- *   tcp_stream.c  one socket: sending what waits, receiving, taking the received bytes apart
+ *   tcp_stream.c  one socket: receiving, taking the received bytes apart
+ *   tcp_send.c    what a stream has to send
  *   tcp_rma.c     gets, puts, atomics, flush: the side that asks, and the side that answers
  *   tcp_mem.c     registered memory
  *   tcp_wire.[ch] bytes
@@ -82,8 +83,8 @@ struct tcp_stream {
 	enum tcp_stream_state state;
 	int fd;
 	uint16_t index;
-	bool hot, unwatched, wants_out, blocked, heard; /* unwatched: not in the epoll set; heard: something came since we sent last */
-	int send_errno;                                 /* sending is over; what the peer sent before is still to be read */
+	bool hot, unwatched, wants_out, blocked, heard, one_by_one; /* unwatched: not in the epoll set; heard: something came since we sent last */
+	int send_errno;                                             /* sending is over; what the peer sent before is still to be read */
 	unsigned idle_polls, hot_reads;
 	uint64_t deadline_ns; /* of a stranger, of one that lingers */
 	uint64_t sent_ns;     /* when we last sent on our own account */
@@ -316,6 +317,8 @@ void tcp_stream_watch(struct tcp_stream *s, bool on);
 /* A chunk's memory is the program's again: of a put what is not begun is not sent, and the rest of one that is, is copied; data is thrown away. True: nothing of it is under way. */
 bool tcp_stream_forget_chunk(struct tcp_stream *s, struct tcp_chunk *c);
 void tcp_stream_forget_mem(struct tcp_stream *s, struct tcp_mem *m);
+/* All of it is forgotten: the stream is closed. */
+void tcp_send_drop(struct tcp_stream *s);
 int tcp_send(struct tran_ep *ep, const void *head, size_t head_len, const struct iovec *iov, int iovcnt, size_t body_len);
 
 /* tcp_rma.c */
