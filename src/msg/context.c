@@ -170,7 +170,7 @@ int rpw_context_create(const rpw_context_options *given, rpw_context **out)
 	if (!c)
 		return rpwi_fail(RPW_ERR_NO_MEMORY, "no memory for a context");
 	struct rpwi_list *lists[] = {&c->free_requests, &c->chunks, &c->endpoints, &c->listeners, &c->memories, &c->work, &c->callbacks, &c->any_receives,
-		&c->early_list, &c->small_free};
+		&c->early_list, &c->small_free, &c->late};
 	for (size_t i = 0; i < RPWI_ARRAY_LEN(lists); i++)
 		rpwi_list_init(lists[i]);
 	c->epfd = c->timerfd = -1;
@@ -351,12 +351,15 @@ int rpw_progress(rpw_context *c)
 		return rpwi_fail(RPW_ERR_INVALID, c ? "rpw_progress from inside a callback: it is under way already" : "rpw_progress: the context is NULL");
 	c->in_progress = true;
 	int n = 0;
+	bool all = (c->polls & 7) == 7; /* also those without endpoints now and then: what was closed may still have something to say, or to hear */
 	for (int i = 0; i < c->tn; i++)
-		if (c->t[i].endpoints)
+		if (c->t[i].endpoints || (all && c->t[i].tran))
 			n += (int)c->t[i].ops->progress(c->t[i].tran);
 	/* The control path is looked after more often while nothing else happens. */
 	if (RPWI_UNLIKELY(!(++c->polls & (n ? 63 : 7)) || c->connecting))
 		n += progress_control(c);
+	if (!n && RPWI_UNLIKELY(!rpwi_list_empty(&c->late)))
+		n += path_late_acks(c);
 	if (RPWI_UNLIKELY(!rpwi_list_empty(&c->work)))
 		n += work_do(c);
 	if (RPWI_UNLIKELY(!rpwi_list_empty(&c->callbacks)))
@@ -385,11 +388,11 @@ int rpw_context_arm(rpw_context *c)
 {
 	if (!c)
 		return rpwi_fail(RPW_ERR_INVALID, "rpw_context_arm: the context is NULL");
-	if (!rpwi_list_empty(&c->work) || !rpwi_list_empty(&c->callbacks))
+	if (!rpwi_list_empty(&c->work) || !rpwi_list_empty(&c->callbacks) || !rpwi_list_empty(&c->late))
 		return RPW_IN_PROGRESS;
 	uint64_t deadline = RPWI_MIN(boot_deadline(c->boot), c->timers_next_ns);
 	for (int i = 0; i < c->tn; i++) {
-		if (!c->t[i].endpoints)
+		if (!c->t[i].tran)
 			continue;
 		int fd = -1, rc = c->t[i].ops->arm(c->t[i].tran, &fd, &deadline);
 		if (rc > 0)

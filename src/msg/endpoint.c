@@ -18,7 +18,7 @@ rpw_endpoint *ep_new(rpw_context *c)
 	if (!ep)
 		return NULL;
 	struct rpwi_list *lists[] = {&ep->queue, &ep->active_list, &ep->replies, &ep->log, &ep->fetching, &ep->settling, &ep->unexpected, &ep->objects,
-		&ep->ams, &ep->receives, &ep->object_receives, &ep->work};
+		&ep->ams, &ep->receives, &ep->object_receives, &ep->work, &ep->late};
 	for (size_t i = 0; i < RPWI_ARRAY_LEN(lists); i++)
 		rpwi_list_init(lists[i]);
 	ep->c = c;
@@ -181,12 +181,15 @@ void ep_free(rpw_endpoint *ep)
 		if (!ep->active && !ep->accepted)
 			ep->accepted = true, c->arriving--;
 		ep->closed_fn = NULL;
+		if (!ep->path_broken)
+			path_ack_now(ep); /* what came last, came: its sender shall know */
 		ep_fail(ep, RPW_ERR_CANCELED, "the endpoint was closed by this side");
 	}
 	early_end(ep, true);
 	credit_close(ep);
 	if (ep->todo)
 		rpwi_list_del(&ep->work);
+	rpwi_list_del(&ep->late);
 	rpwi_list_del(&ep->all);
 	c->stat.endpoints--;
 	free(ep->why);

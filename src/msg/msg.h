@@ -184,7 +184,7 @@ struct rpw_endpoint {
 	uint64_t ack_said;                   /* of theirs, by us */
 	size_t unacked_bytes;
 	unsigned settle_under_way, atomics;
-	struct rpwi_list queue, active_list, replies, log, fetching, settling, unexpected, objects, ams, receives, object_receives, work;
+	struct rpwi_list queue, active_list, replies, log, fetching, settling, unexpected, objects, ams, receives, object_receives, work, late;
 	size_t log_bytes, log_frames, reply_count, posted;
 	uint64_t id;
 	/* the rest */
@@ -276,7 +276,7 @@ struct rpw_context {
 	int epfd, timerfd;
 	uint64_t boot_next_ns, timers_next_ns, timer_set_ns;
 	unsigned connecting;
-	struct rpwi_list endpoints, listeners, memories, work, callbacks, any_receives, early_list, small_free;
+	struct rpwi_list endpoints, listeners, memories, work, callbacks, any_receives, early_list, small_free, late;
 	unsigned small_count;
 	struct tran_facts own;
 	struct tran_up up;
@@ -367,6 +367,8 @@ void path_resume(rpw_endpoint *ep, uint64_t peer_received);
 void path_acknowledged(rpw_endpoint *ep, uint64_t count);
 void path_log_free(rpw_endpoint *ep);
 void path_uncounted(rpw_endpoint *ep, enum frame_type type, uint64_t tag);
+void path_ack_now(rpw_endpoint *ep); /* if anything came that the peer has not been told of */
+int path_late_acks(rpw_context *c);  /* those that no frame has carried meanwhile */
 
 /* credit.c */
 static inline uint32_t credit_units(size_t body_len) { return 2 + (uint32_t)((body_len + UNIT_BYTES - 1) / UNIT_BYTES); }

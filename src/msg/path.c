@@ -124,6 +124,21 @@ void path_uncounted(rpw_endpoint *ep, enum frame_type type, uint64_t tag)
 		ep->need_said = false; /* whoever waits asks again */
 }
 
+void path_ack_now(rpw_endpoint *ep)
+{
+	rpwi_list_del(&ep->late);
+	if (ep->breakable && ep->state == EP_UP && ep->rx_count != ep->ack_said)
+		path_uncounted(ep, FRAME_ACK, 0);
+}
+
+int path_late_acks(rpw_context *c)
+{
+	int n = 0;
+	for (; !rpwi_list_empty(&c->late); n++)
+		path_ack_now(RPWI_CONTAINER_OF(c->late.next, rpw_endpoint, late));
+	return n;
+}
+
 void path_reply(rpw_endpoint *ep, enum frame_type type, unsigned flags, uint64_t tag, const void *body, size_t len)
 {
 	if (ep->state == EP_FAILED)
@@ -410,10 +425,11 @@ static bool acknowledge(rpw_endpoint *ep, const struct frame_head *h, size_t len
 	if (!counted(h->type))
 		return true;
 	ep->unacked_bytes += len;
-	if (ep->rx_count - ep->ack_said >= ACK_FRAMES || ep->unacked_bytes >= ACK_BYTES || ((h->flags & FRAME_ACK_SOON) && h->type != FRAME_RTS)) {
+	if (ep->rx_count - ep->ack_said >= ACK_FRAMES || ep->unacked_bytes >= ACK_BYTES) {
 		ep->ack_owed = true;
 		msg_todo(ep, TODO_SEND);
-	}
+	} else if ((h->flags & FRAME_ACK_SOON) && h->type != FRAME_RTS && rpwi_list_empty(&ep->late))
+		rpwi_list_add_tail(&ep->c->late, &ep->late); /* an answer of the program's may carry it for nothing */
 	return true;
 }
 

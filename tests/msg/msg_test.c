@@ -1,5 +1,6 @@
 /* msg_test.c - every public call's contract, both sides in one thread. Linked twice: with the fakes (transports in memory, which can be made to misbehave) and with the real ones;
  * MSG_TRANSPORTS names what to go over. */
+#include <poll.h>
 #include <sys/resource.h>
 
 #include "pair.h"
@@ -504,6 +505,37 @@ static void the_end_of_an_endpoint(void **state)
 	pair_close(&p);
 }
 
+#ifndef MSG_FAKE
+/* Progress, arm, poll, as a program that sleeps does: true when at last nothing wakes it any more. */
+static bool falls_asleep(rpw_context *c, rpw_context *other)
+{
+	for (int i = 0; i < 2000; i++) {
+		struct pollfd fd = {.fd = rpw_context_fd(c), .events = POLLIN};
+		rpw_progress(other);
+		if (rpw_progress(c) > 0 || rpw_context_arm(c) == RPW_IN_PROGRESS)
+			continue;
+		if (poll(&fd, 1, 50) == 0)
+			return true;
+	}
+	return false;
+}
+
+/* Where the last endpoint was closed nothing is left that keeps a sleeper awake. */
+static void a_context_without_endpoints_sleeps(void **state)
+{
+	for (int first = 0; first < 2; first++) {
+		struct pair p;
+		pair_open(&p, transport);
+		rpw_endpoint_close(first ? p.eb : p.ea);
+		assert_true(falls_asleep(p.a, p.b) && falls_asleep(p.b, p.a));
+		rpw_endpoint_close(first ? p.ea : p.eb);
+		p.ea = p.eb = NULL;
+		assert_true(falls_asleep(p.a, p.b) && falls_asleep(p.b, p.a));
+		pair_close(&p);
+	}
+}
+#endif
+
 /* Callbacks may post and close, and may not progress, wait or destroy. */
 static void in_callback(rpw_request *r, const rpw_completion *done, void *arg)
 {
@@ -904,6 +936,9 @@ int main(int argc, char **argv)
 		cmocka_unit_test_setup(remote_memory, quiet),
 		cmocka_unit_test_setup(what_is_known_of_an_endpoint, quiet),
 		cmocka_unit_test_setup(the_end_of_an_endpoint, quiet),
+#ifndef MSG_FAKE
+		cmocka_unit_test_setup(a_context_without_endpoints_sleeps, quiet),
+#endif
 		cmocka_unit_test_setup(calls_from_inside_callbacks, quiet),
 		cmocka_unit_test_setup(posted_before_connected, quiet),
 		cmocka_unit_test_setup(unexpected_memory_is_bounded, quiet),

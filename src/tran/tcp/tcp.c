@@ -130,7 +130,7 @@ static void tcp_close(struct tran *tran)
 	struct rpwi_list *lists[] = {&t->strangers, &t->lingering};
 	for (unsigned i = 0; i < RPWI_ARRAY_LEN(lists); i++)
 		while (!rpwi_list_empty(lists[i]))
-			tcp_stream_close(RPWI_CONTAINER_OF(lists[i]->next, struct tcp_stream, link));
+			tcp_stream_close(RPWI_CONTAINER_OF(rpwi_list_pop(lists[i]), struct tcp_stream, link));
 	if (t->listener >= 0)
 		close(t->listener);
 	close(t->epoll);
@@ -250,14 +250,10 @@ static void on_time(struct tcp *t)
 static void bury(struct tcp *t)
 {
 	while (!rpwi_list_empty(&t->dead_streams)) {
-		struct tcp_stream *s = RPWI_CONTAINER_OF(t->dead_streams.next, struct tcp_stream, link);
-		rpwi_list_del(&s->link);
-		free(s);
+		free(RPWI_CONTAINER_OF(rpwi_list_pop(&t->dead_streams), struct tcp_stream, link));
 	}
 	while (!rpwi_list_empty(&t->dead_bundles)) {
-		struct tcp_bundle *b = RPWI_CONTAINER_OF(t->dead_bundles.next, struct tcp_bundle, link);
-		rpwi_list_del(&b->link);
-		free(b);
+		free(RPWI_CONTAINER_OF(rpwi_list_pop(&t->dead_bundles), struct tcp_bundle, link));
 	}
 }
 

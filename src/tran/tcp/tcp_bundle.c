@@ -56,8 +56,7 @@ static void bundle_free(struct tcp_bundle *b)
 {
 	struct tcp *t = b->t;
 	while (!rpwi_list_empty(&b->words)) {
-		struct word *w = RPWI_CONTAINER_OF(b->words.next, struct word, link);
-		rpwi_list_del(&w->link);
+		struct word *w = RPWI_CONTAINER_OF(rpwi_list_pop(&b->words), struct word, link);
 		free(w);
 	}
 	rpwi_list_del(&b->opening);
@@ -114,11 +113,9 @@ static void say(struct tcp_bundle *b, const struct word *word)
 void tcp_bundle_words(struct tcp_bundle *b)
 {
 	while (!rpwi_list_empty(&b->words)) {
-		struct word *w = RPWI_CONTAINER_OF(b->words.next, struct word, link);
-		if (!word_put(b, w))
+		if (!word_put(b, RPWI_CONTAINER_OF(b->words.next, struct word, link)))
 			return;
-		rpwi_list_del(&w->link);
-		free(w);
+		free(RPWI_CONTAINER_OF(rpwi_list_pop(&b->words), struct word, link));
 		b->word_count--;
 	}
 }
@@ -176,7 +173,7 @@ void tcp_bundle_leave(struct tcp_ep *ep)
 
 static void describe(struct tcp_bundle *b)
 {
-	struct sockaddr_storage a;
+	struct sockaddr_storage a = {0};
 	socklen_t len = sizeof a;
 	char host[64] = "a peer that is gone";
 	unsigned n = 0;
@@ -511,8 +508,7 @@ void tcp_bundle_lost(struct tcp_stream *s, int status, const char *fmt, ...)
 void tcp_bundle_report(struct tcp *t)
 {
 	while (!rpwi_list_empty(&t->failing_bundles)) {
-		struct tcp_bundle *b = RPWI_CONTAINER_OF(t->failing_bundles.next, struct tcp_bundle, failing);
-		rpwi_list_del(&b->failing);
+		struct tcp_bundle *b = RPWI_CONTAINER_OF(rpwi_list_pop(&t->failing_bundles), struct tcp_bundle, failing);
 		close_streams(b);
 		while (!rpwi_list_empty(&b->members)) {
 			struct tcp_ep *ep = RPWI_CONTAINER_OF(b->members.next, struct tcp_ep, member);
@@ -544,7 +540,7 @@ void tcp_bundle_time(struct tcp *t, uint64_t now_ns)
 void tcp_bundle_close_all(struct tcp *t)
 {
 	while (!rpwi_list_empty(&t->bundles)) {
-		struct tcp_bundle *b = RPWI_CONTAINER_OF(t->bundles.next, struct tcp_bundle, link);
+		struct tcp_bundle *b = RPWI_CONTAINER_OF(rpwi_list_pop(&t->bundles), struct tcp_bundle, link);
 		close_streams(b);
 		bundle_free(b);
 	}

@@ -218,8 +218,7 @@ void tcp_ep_closed_by_peer(struct tcp_ep *ep)
 void tcp_ep_report(struct tcp *t)
 {
 	while (!rpwi_list_empty(&t->failing)) {
-		struct tcp_ep *ep = RPWI_CONTAINER_OF(t->failing.next, struct tcp_ep, failing);
-		rpwi_list_del(&ep->failing);
+		struct tcp_ep *ep = RPWI_CONTAINER_OF(rpwi_list_pop(&t->failing), struct tcp_ep, failing);
 		tcp_bundle_leave(ep);
 		const char *why = ep->fail_why ? ep->fail_why : "";
 		if (ep->was_up)

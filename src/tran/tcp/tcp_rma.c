@@ -60,9 +60,7 @@ static void chunk_free(struct tcp_stream *s, struct tcp_chunk *c)
 void tcp_rma_free_ops(struct tcp *t)
 {
 	while (!rpwi_list_empty(&t->op_free)) {
-		struct tcp_op *op = RPWI_CONTAINER_OF(t->op_free.next, struct tcp_op, waiting);
-		rpwi_list_del(&op->waiting);
-		free(op);
+		free(RPWI_CONTAINER_OF(rpwi_list_pop(&t->op_free), struct tcp_op, waiting));
 	}
 }
 
