@@ -408,15 +408,13 @@ void tcp_stream_linger_read(struct tcp_stream *s)
 
 void tcp_stream_time(struct tcp *t, uint64_t now_ns)
 {
-	struct rpwi_list *next;
-	for (struct rpwi_list *l = t->lingering.next; l != &t->lingering; l = next) {
-		struct tcp_stream *s = RPWI_CONTAINER_OF(l, struct tcp_stream, link);
-		next = l->next;
-		if (now_ns < s->deadline_ns) {
+	while (!rpwi_list_empty(&t->lingering)) {
+		const struct tcp_stream *s = RPWI_CONTAINER_OF(t->lingering.next, struct tcp_stream, link);
+		if (s->deadline_ns > now_ns) {
 			tcp_deadline_lower(t, s->deadline_ns);
 			return;
 		}
-		tcp_stream_close(s);
+		tcp_stream_close(RPWI_CONTAINER_OF(rpwi_list_pop(&t->lingering), struct tcp_stream, link));
 	}
 }
 
