@@ -24,6 +24,9 @@ enum {
 	PIECE_BYTES = 1 << 20,   /* of a large transfer, of which several are under way */
 	PIECES_UNDER_WAY = 8,    /* of one request */
 	LOG_COPY_MAX = 4096,     /* a breakable path: bodies up to here are copied, longer ones stay with their request until acknowledged */
+	STREAM_BYTES =
+		32 *
+		1024, /* a breakable path: from here on messages that come one behind the other are fetched, which saves a copy; alone, eager is a round trip faster */
 	LOG_BYTES_MAX = 4 << 20, /* unacknowledged copies of one endpoint; beyond it sends wait */
 	LOG_FRAMES_MAX = 16384,  /* ... well below 2^16, the modulus of acknowledgements */
 	ACK_FRAMES = 64,         /* at the latest after so many frames ... */
@@ -153,6 +156,7 @@ struct logged {
 	struct rpwi_list link;
 	struct frame_head head;
 	uint16_t extra; /* of the head, beyond frame_head: the first bytes of body */
+	bool kept;      /* the body is, or was, a request's buffer */
 	uint32_t len;   /* of body here; 0 with a request */
 	rpw_request *r; /* the body is its buffer; NULL: copied, or the request has been canceled */
 	uint8_t body[];
@@ -185,7 +189,7 @@ struct rpw_endpoint {
 	size_t unacked_bytes;
 	unsigned settle_under_way, atomics;
 	struct rpwi_list queue, active_list, replies, log, fetching, settling, unexpected, objects, ams, receives, object_receives, work, late;
-	size_t log_bytes, log_frames, reply_count, posted;
+	size_t log_bytes, log_frames, log_kept, reply_count, posted;
 	uint64_t id;
 	/* the rest */
 	struct rpwi_list *resending; /* the next of log to be sent again */

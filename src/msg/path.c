@@ -30,6 +30,7 @@ static struct logged *log_new(
 	l->extra = (uint16_t)extra_len;
 	l->len = (uint32_t)copied;
 	l->r = keeper;
+	l->kept = keeper && !described(h->type);
 	memcpy(l->body, extra, extra_len);
 	for (int i = 0, at = 0; i < iovcnt && copied; at += (int)iov[i].iov_len, i++)
 		memcpy(l->body + extra_len + at, iov[i].iov_base, iov[i].iov_len);
@@ -44,6 +45,7 @@ static void logged_drop(rpw_endpoint *ep)
 		ep->resending = rpwi_list_empty(&ep->log) ? NULL : ep->log.next;
 	ep->log_bytes -= l->len;
 	ep->log_frames--;
+	ep->log_kept -= l->kept;
 	rpw_request *r = l->r;
 	if (r)
 		r->logged = NULL;
@@ -103,6 +105,7 @@ int path_frame(rpw_endpoint *ep, enum frame_type type, unsigned flags, uint64_t 
 		rpwi_list_add_tail(&ep->log, &l->link);
 		ep->log_bytes += l->len;
 		ep->log_frames++;
+		ep->log_kept += l->kept;
 		if (keeps)
 			keeper->logged = l;
 		if (keeps && !described(type))

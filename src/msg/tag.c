@@ -379,9 +379,10 @@ int tag_send_begin(rpw_request *r)
 	rpw_endpoint *ep = r->ep;
 	uint32_t units;
 	r->done.length = r->len;
-	if (tag_eager(ep, r->len, &units))
+	bool one_of_many = r->len >= STREAM_BYTES && ep->log_kept > 1;
+	if (!one_of_many && tag_eager(ep, r->len, &units))
 		return eager(r, units);
-	if (r->len <= ep->eager_max)
+	if (!one_of_many && r->len <= ep->eager_max)
 		credit_need(ep, units);
 	if (r->len <= EAGER_SMALL && r->len <= ep->eager_max)
 		return -EAGAIN;
