@@ -358,7 +358,7 @@ int rpw_progress(rpw_context *c)
 	/* The control path is looked after more often while nothing else happens. */
 	if (RPWI_UNLIKELY(!(++c->polls & (n ? 63 : 7)) || c->connecting))
 		n += progress_control(c);
-	if (!n && RPWI_UNLIKELY(!rpwi_list_empty(&c->late)))
+	if (RPWI_UNLIKELY(!rpwi_list_empty(&c->late)) && (!n || !(c->polls & 15)))
 		n += path_late_acks(c);
 	if (RPWI_UNLIKELY(!rpwi_list_empty(&c->work)))
 		n += work_do(c);
