@@ -182,6 +182,8 @@ RPW_API int rpw_am_send(rpw_endpoint *ep, unsigned id, const void *header, size_
 
 /* ---- remote memory ---- */
 
+/* CUDA: device memory of an NVIDIA GPU. Once it is registered it can be given to every call that takes a buffer (in one piece, not in a scatter list), and peers can put to it and get from it as
+ * from host memory, but for atomics. What is sent has to be there (synchronize its stream first); received bytes are there when the request is complete. */
 enum rpw_memory_kind { RPW_MEMORY_HOST = 0, RPW_MEMORY_CUDA = 1 };
 enum rpw_access { RPW_REMOTE_WRITE = 1, RPW_REMOTE_READ = 2, RPW_REMOTE_ATOMIC = 4 };
 RPW_API int rpw_memory_register(rpw_context *c, void *addr, size_t len, enum rpw_memory_kind kind, unsigned access, rpw_memory **out);

@@ -1,6 +1,7 @@
 /* am.c - active messages: a handler of the program's runs for each, in the order sent on each endpoint. Small ones run out of the transport's memory. Large ones are fetched first,
  * one at a time for each endpoint (those behind wait for their turn), into memory that is bounded over all endpoints by unexpected_bytes_max. */
 #include "msg/msg.h"
+#include "msg/stage.h"
 
 #include <errno.h>
 #include <stdlib.h>
@@ -150,9 +151,9 @@ static void sent(rpw_endpoint *ep, uint64_t word, size_t len)
 int am_send_begin(rpw_request *r)
 {
 	rpw_endpoint *ep = r->ep;
-	uint32_t units;
+	uint32_t units = 0;
 	r->done.length = r->len;
-	if (tag_eager(ep, r->len, &units)) {
+	if (!r->gpu && tag_eager(ep, r->len, &units)) {
 		struct iovec iov = {r->buf, r->len};
 		int rc = path_frame(ep, FRAME_AM, 0, r->tag, r->am_header ? r->am_header : "", r->am_header_len, &iov, r->len ? 1 : 0, r->len, r);
 		if (rc == -EAGAIN)
@@ -165,7 +166,7 @@ int am_send_begin(rpw_request *r)
 			req_complete(r, rc ? RPW_ERR_NO_MEMORY : RPW_OK);
 		return 0;
 	}
-	if (r->len <= ep->eager_max)
+	if (units && r->len <= ep->eager_max)
 		credit_need(ep, units);
 	if (r->len <= EAGER_SMALL && r->len <= ep->eager_max)
 		return -EAGAIN;
@@ -198,6 +199,11 @@ int rpw_am_send(rpw_endpoint *ep, unsigned id, const void *header, size_t header
 	r->len = len;
 	r->tag = r->done.tag = word;
 	r->am_header_len = header_len;
+	int rc = RPWI_UNLIKELY(!rpwi_list_empty(&ep->c->gpus)) ? stage_outgoing(r) : 0;
+	if (rc) {
+		req_drop(r);
+		return rc;
+	}
 	if (header_len && !(r->am_header = malloc(header_len))) {
 		req_drop(r);
 		return rpwi_fail(RPW_ERR_NO_MEMORY, "no memory for the header of an active message");

@@ -1,5 +1,6 @@
 /* context.c - contexts: what they open, how they make progress, what they sleep on. Progress is transports first, then (now and then) the control path, then what up-calls left to do. */
 #include "msg/msg.h"
+#include "msg/stage.h"
 
 #include <errno.h>
 #include <stdio.h>
@@ -170,7 +171,7 @@ int rpw_context_create(const rpw_context_options *given, rpw_context **out)
 	if (!c)
 		return rpwi_fail(RPW_ERR_NO_MEMORY, "no memory for a context");
 	struct rpwi_list *lists[] = {&c->free_requests, &c->chunks, &c->endpoints, &c->listeners, &c->memories, &c->work, &c->callbacks, &c->any_receives,
-		&c->early_list, &c->small_free, &c->late};
+		&c->early_list, &c->small_free, &c->late, &c->gpus, &c->stagings};
 	for (size_t i = 0; i < RPWI_ARRAY_LEN(lists); i++)
 		rpwi_list_init(lists[i]);
 	c->epfd = c->timerfd = -1;
@@ -236,8 +237,10 @@ void rpw_context_destroy(rpw_context *c)
 	msg_deliver_callbacks(c);
 	c->in_progress = false;
 	all_end(c); /* what these callbacks posted; nobody is called any more */
+	stage_end(c);
 	while (!rpwi_list_empty(&c->memories))
 		rpw_memory_release(RPWI_CONTAINER_OF(c->memories.next, rpw_memory, all));
+	stage_gpus_free(c);
 	if (c->boot)
 		boot_free(c->boot);
 	for (int i = 0; i < c->tn; i++)
@@ -355,6 +358,8 @@ int rpw_progress(rpw_context *c)
 	for (int i = 0; i < c->tn; i++)
 		if (c->t[i].endpoints || (all && c->t[i].tran))
 			n += (int)c->t[i].ops->progress(c->t[i].tran);
+	if (RPWI_UNLIKELY(!rpwi_list_empty(&c->stagings)))
+		n += stage_progress(c);
 	/* The control path is looked after more often while nothing else happens. */
 	if (RPWI_UNLIKELY(!(++c->polls & (n ? 63 : 7)) || c->connecting))
 		n += progress_control(c);
@@ -388,7 +393,7 @@ int rpw_context_arm(rpw_context *c)
 {
 	if (!c)
 		return rpwi_fail(RPW_ERR_INVALID, "rpw_context_arm: the context is NULL");
-	if (!rpwi_list_empty(&c->work) || !rpwi_list_empty(&c->callbacks) || !rpwi_list_empty(&c->late))
+	if (!rpwi_list_empty(&c->work) || !rpwi_list_empty(&c->callbacks) || !rpwi_list_empty(&c->late) || stage_copying(c))
 		return RPW_IN_PROGRESS;
 	uint64_t deadline = RPWI_MIN(boot_deadline(c->boot), c->timers_next_ns);
 	for (int i = 0; i < c->tn; i++) {

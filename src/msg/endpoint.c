@@ -1,5 +1,6 @@
 /* endpoint.c - endpoints: made, posted on, failed, closed. How they get a path is connect.c; what goes over it path.c. */
 #include "msg/msg.h"
+#include "msg/stage.h"
 
 #include <errno.h>
 #include <stdarg.h>
@@ -34,7 +35,8 @@ rpw_endpoint *ep_new(rpw_context *c)
 
 void ep_refresh(rpw_endpoint *ep)
 {
-	ep->fast = ep->state == EP_UP && !ep->breakable && !ep->resending && rpwi_list_empty(&ep->queue) && rpwi_list_empty(&ep->replies) && !ep->c->debug;
+	ep->fast = ep->state == EP_UP && !ep->breakable && !ep->resending && rpwi_list_empty(&ep->queue) && rpwi_list_empty(&ep->replies) && !ep->c->debug &&
+		   rpwi_list_empty(&ep->c->gpus);
 }
 
 void ep_say_why(rpw_endpoint *ep, const char *why)
@@ -187,6 +189,7 @@ void ep_free(rpw_endpoint *ep)
 	}
 	early_end(ep, true);
 	credit_close(ep);
+	stage_endpoint_gone(ep);
 	if (ep->todo)
 		rpwi_list_del(&ep->work);
 	rpwi_list_del(&ep->late);

@@ -4,6 +4,7 @@
  * What guards memory is not the key but the transport (what is registered is what it reaches) and, for atomics as frames, the table of regions. The key's checks are there to refuse
  * by name what is garbled, of another version, or of somebody else. */
 #include "msg/msg.h"
+#include "msg/stage.h"
 
 #include <errno.h>
 #include <stdlib.h>
@@ -42,9 +43,7 @@ static int memory_new(rpw_context *c, size_t len, unsigned access, bool has_out,
 
 int rpw_memory_register(rpw_context *c, void *addr, size_t len, enum rpw_memory_kind kind, unsigned access, rpw_memory **out)
 {
-	if (kind == RPW_MEMORY_CUDA)
-		return rpwi_fail(RPW_ERR_NOT_SUPPORTED, "memory of a GPU cannot be registered by this version: copy it to host memory first");
-	if (!addr || kind != RPW_MEMORY_HOST)
+	if (!addr || (kind != RPW_MEMORY_HOST && kind != RPW_MEMORY_CUDA))
 		return rpwi_fail(RPW_ERR_INVALID, "rpw_memory_register: address %p, kind %d", addr, (int)kind);
 	if (len > UINTPTR_MAX - (uintptr_t)addr)
 		return rpwi_fail(RPW_ERR_INVALID, "rpw_memory_register: %zu bytes from %p on reach beyond the address space", len, addr);
@@ -53,6 +52,13 @@ int rpw_memory_register(rpw_context *c, void *addr, size_t len, enum rpw_memory_
 	if (rc)
 		return rc;
 	m->addr = addr;
+	rc = kind == RPW_MEMORY_CUDA ? gpu_of(&c->gpus, addr, len, &m->gpu) : 0;
+	if (rc) {
+		rpw_memory_release(m);
+		return rc;
+	}
+	for (struct rpwi_list *n = c->endpoints.next; m->gpu && n != &c->endpoints; n = n->next)
+		RPWI_CONTAINER_OF(n, rpw_endpoint, all)->fast = false; /* from now on each buffer is looked at */
 	*out = m;
 	return RPW_OK;
 }
@@ -107,6 +113,8 @@ void rpw_memory_release(rpw_memory *m)
 	if (!m)
 		return;
 	rpw_context *c = m->c;
+	if (m->gpu)
+		stage_memory_gone(m);
 	for (int i = 0; i < c->tn; i++)
 		if (m->mem[i] && i != m->owner)
 			c->t[i].ops->mem_del(c->t[i].tran, m->mem[i]);
@@ -152,7 +160,9 @@ int rpw_memory_pack(const rpw_memory *given, void *out, size_t room)
 		.region = m->number,
 		.secret = m->secret,
 		.len = m->len};
-	if (!register_all(m))
+	if (m->gpu)
+		h.access |= RKEY_DEVICE;
+	else if (!register_all(m))
 		return rpwi_fail(RPW_ERR_NOT_SUPPORTED, "no transport of this context can give peers access to %zu bytes at %p", m->len, m->addr);
 	for (int i = 0; i < m->c->tn; i++) {
 		if (!m->mem[i])
@@ -220,7 +230,8 @@ int rpw_rkey_unpack(rpw_endpoint *ep, const void *packed, size_t len, rpw_rkey *
 	k->region = h.region;
 	k->secret = h.secret;
 	k->len = h.len;
-	k->access = h.access;
+	k->access = h.access & ~(unsigned)RKEY_DEVICE;
+	k->device = h.access & RKEY_DEVICE;
 	int rc = key_parse(k, packed, len, &h);
 	if (rc) {
 		free(k);

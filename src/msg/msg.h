@@ -44,7 +44,24 @@ enum {
 
 /* ---- requests ---- */
 
-enum req_kind { REQ_CONNECT, REQ_SEND, REQ_OBJECT, REQ_AM, REQ_RECV, REQ_RECV_OBJECT, REQ_RECV_AM, REQ_RMA, REQ_ATOMIC, REQ_FLUSH, REQ_FENCE };
+enum req_kind {
+	REQ_CONNECT,
+	REQ_SEND,
+	REQ_OBJECT,
+	REQ_AM,
+	REQ_RECV,
+	REQ_RECV_OBJECT,
+	REQ_RECV_AM,
+	REQ_RMA,
+	REQ_ATOMIC,
+	REQ_FLUSH,
+	REQ_FENCE,
+	/* Our own, on behalf of memory in a GPU: stage.c. */
+	REQ_CHUNK,
+	REQ_RECV_CHUNK,
+	REQ_SERVE_PUT,
+	REQ_SERVE_GET,
+};
 enum req_where {
 	AT_NONE,   /* complete, or held by its maker */
 	AT_POSTED, /* a receive without a message */
@@ -74,6 +91,8 @@ struct rpw_request {
 	uint8_t kind, where, class;
 	bool held; /* by the program: it frees it */
 	bool complete, issuing, canceled, peer_lost, notify, flush_sent, answered, settle_sent, settled, describe;
+	bool parked;    /* on ep->fetching, but moved by a stage */
+	bool asked;     /* counted by the staging as a question to the peer */
 	bool iov_owned; /* iov was allocated */
 	rpw_completion done;
 	uint64_t tag, mask;
@@ -101,6 +120,10 @@ struct rpw_request {
 	rpw_alloc_fn alloc;
 	void *arg_alloc;
 	struct logged *logged; /* the frame in the log that refers to it */
+	struct gpu *gpu;       /* whose memory the buffer is; NULL: the host's */
+	struct stage *stage;   /* what moves it, then */
+	rpw_memory *serves;    /* a peer's put or get of it */
+	void *bounce;          /* a small buffer of a GPU's, copied; ours */
 	void **obj_buf;
 	size_t *obj_len;
 };
@@ -211,6 +234,7 @@ struct rpw_endpoint {
 	uint32_t reclaim;
 	int status;
 	char *why, *reasons, *peer, *path_text, *fail_text;
+	struct staging *staging;
 	rpw_closed_fn closed_fn;
 	void *closed_arg, *user;
 };
@@ -231,7 +255,8 @@ struct rpw_memory {
 	unsigned access;
 	uint64_t number, secret; /* the number finds it; who does not know the secret, too, was not given its key */
 	struct tran_mem *mem[TRANSPORTS_MAX];
-	bool allocated; /* by transport `owner`, or (owner -1) by us */
+	struct gpu *gpu; /* CUDA memory */
+	bool allocated;  /* by transport `owner`, or (owner -1) by us */
 	int owner;
 };
 
@@ -239,6 +264,7 @@ struct rpw_rkey {
 	rpw_endpoint *ep;
 	uint64_t region, secret, len;
 	unsigned access;
+	bool device; /* in a GPU: its side has to help */
 	bool has[TRANSPORTS_MAX];
 	struct tran_desc desc[TRANSPORTS_MAX];
 };
@@ -280,6 +306,7 @@ struct rpw_context {
 	int epfd, timerfd;
 	uint64_t boot_next_ns, timers_next_ns, timer_set_ns;
 	unsigned connecting;
+	struct rpwi_list gpus, stagings; /* empty where no memory of a GPU is met */
 	struct rpwi_list endpoints, listeners, memories, work, callbacks, any_receives, early_list, small_free, late;
 	unsigned small_count;
 	struct tran_facts own;
@@ -415,16 +442,20 @@ int am_send_begin(rpw_request *r);
 static inline bool path_is_free(const rpw_endpoint *ep, size_t len, uint32_t units)
 {
 	return ep->state == EP_UP && len <= EAGER_SMALL && len <= ep->eager_max && rpwi_list_empty(&ep->queue) && rpwi_list_empty(&ep->replies) &&
-	       credit_has(ep, units);
+	       credit_has(ep, units) && rpwi_list_empty(&ep->c->gpus);
 }
 
 /* rendezvous.c */
 int rndv_offer(rpw_request *r, enum rts_kind kind, uint64_t tag); /* -EAGAIN: later */
-size_t rndv_describe(rpw_request *r, uint8_t *body);              /* for the path of now */
+int rndv_offer_as(rpw_request *r, enum frame_type type, enum rts_kind kind, uint64_t tag, const void *extra, size_t extra_len);
+void *rndv_flatten(rpw_request *r); /* a list of pieces, in one; NULL: no memory */
+void rndv_fetch_parked(rpw_request *r, size_t room);
+size_t rndv_describe(rpw_request *r, uint8_t *body); /* for the path of now */
 void rndv_describe_all(rpw_endpoint *ep);
 bool rndv_describe_go(rpw_endpoint *ep);
 void rndv_path_gone(rpw_endpoint *ep);
 void rndv_end(rpw_request *r);
+void rndv_unregister(rpw_request *r); /* what it offers, with the path that is gone */
 struct rts *rndv_parse(const void *body, size_t len);
 void rndv_fetch(rpw_request *r, rpw_endpoint *ep, struct rts *rts, size_t room);
 void rndv_fetched(rpw_request *r);
@@ -442,6 +473,8 @@ int rma_fence_begin(rpw_request *r);
 void rma_flush_look(rpw_endpoint *ep);
 void rma_settle(rpw_endpoint *ep);
 void rma_restart(rpw_request *r);
+void rma_staged(rpw_request *r); /* done, the peer has said */
+void rma_transfers_done(rpw_request *r);
 void rma_atomic_arrived(rpw_endpoint *ep, uint64_t number, const void *body, size_t len);
 void rma_atomic_done(rpw_endpoint *ep, uint64_t number, unsigned flags, const void *body, size_t len);
 int msg_status_of_errno(int rc);

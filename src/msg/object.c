@@ -1,6 +1,7 @@
 /* object.c - objects: the receiver learns the size, asks the program's allocator for memory, and answers; so a send of an object is complete when the other side has taken it, or has
  * refused it. They have an order of their own on each endpoint, apart from tagged messages. */
 #include "msg/msg.h"
+#include "msg/stage.h"
 
 #include <errno.h>
 #include <stdlib.h>
@@ -25,6 +26,8 @@ static bool room_make(rpw_request *r, size_t len)
 	r->done.length = len;
 	if (!r->buf)
 		return rpwi_fail(RPW_ERR_NO_MEMORY, "an object of %zu bytes was refused: its receiver's allocator gave no memory", len), false;
+	if (RPWI_UNLIKELY(!rpwi_list_empty(&r->c->gpus)))
+		r->gpu = stage_gpu_of(r->c, r->buf, len);
 	*r->obj_buf = r->buf;
 	*r->obj_len = len;
 	return true;
@@ -40,7 +43,9 @@ static void taken(rpw_endpoint *ep, size_t len)
 static void deliver(rpw_request *r, rpw_endpoint *ep, uint64_t number, const void *body, size_t len)
 {
 	int status = room_make(r, len) ? RPW_OK : RPW_ERR_NO_MEMORY;
-	if (!status && len)
+	if (!status && RPWI_UNLIKELY(r->gpu != NULL))
+		status = gpu_copy(r->gpu, GPU_IN, r->buf, (void *)body, len);
+	else if (!status && len)
 		memcpy(r->buf, body, len);
 	r->done.from = ep;
 	taken(ep, len);
@@ -161,10 +166,10 @@ int rpw_recv_obj(rpw_endpoint *ep, rpw_alloc_fn alloc, void *arg, void **buf, si
 int object_send_begin(rpw_request *r)
 {
 	rpw_endpoint *ep = r->ep;
-	uint32_t units;
+	uint32_t units = 0;
 	r->done.length = r->len;
 	int rc;
-	if (tag_eager(ep, r->len, &units)) {
+	if (!r->gpu && tag_eager(ep, r->len, &units)) {
 		if (!r->number && !(r->number = slots_add(&r->c->numbers, r))) {
 			req_complete(r, RPW_ERR_NO_MEMORY);
 			return 0;
@@ -180,7 +185,7 @@ int object_send_begin(rpw_request *r)
 		ep->tx_used += units;
 		r->where = AT_PEER;
 	} else {
-		if (r->len <= ep->eager_max)
+		if (units && r->len <= ep->eager_max)
 			credit_need(ep, units);
 		if (r->len <= EAGER_SMALL && r->len <= ep->eager_max)
 			return -EAGAIN;
@@ -203,5 +208,10 @@ int rpw_send_obj(rpw_endpoint *ep, const void *buf, size_t len, rpw_request **re
 		return RPW_ERR_NO_MEMORY;
 	r->buf = (void *)buf;
 	r->len = len;
+	int rc = RPWI_UNLIKELY(!rpwi_list_empty(&ep->c->gpus)) ? stage_outgoing(r) : 0;
+	if (rc) {
+		req_drop(r);
+		return rc;
+	}
 	return ep_post(ep, r, req);
 }

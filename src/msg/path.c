@@ -4,12 +4,17 @@
  * ACK). When the path has broken both sides close it, tell each other over boot how many have come, and the sender goes on with the first that has not. Small bodies are copied for
  * that; longer ones stay in the program's buffer, and their request completes with the acknowledgement. */
 #include "msg/msg.h"
+#include "msg/stage.h"
 
 #include <errno.h>
 #include <stdlib.h>
 
 static bool counted(enum frame_type type) { return type <= FRAME_COUNTED_LAST; }
-static bool described(enum frame_type type) { return type == FRAME_RTS || type == FRAME_DESCRIBE; } /* the body is made anew for each path */
+/* The body is made anew for each path. */
+static bool described(enum frame_type type)
+{
+	return type == FRAME_RTS || type == FRAME_DESCRIBE || type == FRAME_CHUNK || type == FRAME_PUT || type == FRAME_GOT;
+}
 
 /* ---- sending ---- */
 
@@ -259,6 +264,8 @@ static int begin(rpw_request *r)
 		[REQ_ATOMIC] = rma_atomic_begin,
 		[REQ_FLUSH] = rma_flush_begin,
 		[REQ_FENCE] = rma_fence_begin,
+		[REQ_CHUNK] = stage_chunk_begin,
+		[REQ_SERVE_GET] = stage_got_begin,
 	};
 	return begin_of[r->kind](r);
 }
@@ -305,6 +312,7 @@ void path_work(rpw_endpoint *ep)
 	}
 	if (replies_go(ep)) {
 		fetches_go(ep);
+		stage_work(ep);
 		queue_go(ep);
 	}
 	rma_settle(ep);
@@ -343,6 +351,31 @@ static void on_rts(rpw_endpoint *ep, const struct frame_head *h, const uint8_t *
 		free(rts);
 		ep_breach(ep, "an RTS of kind %u", h->flags);
 	}
+}
+/* The other offers: those of stage.c. */
+static void on_offer(rpw_endpoint *ep, const struct frame_head *h, const uint8_t *extra, size_t extra_len, const void *body, size_t len)
+{
+	struct rts *rts = rndv_parse(body, len);
+	if (!rts)
+		ep_breach(ep, "an offer of %zu bytes that does not add up", len);
+	else if (h->type == FRAME_CHUNK)
+		stage_chunk(ep, h->tag, rts);
+	else if (h->type == FRAME_PUT)
+		stage_put_arrived(ep, extra, extra_len, rts);
+	else
+		stage_got(ep, h->tag, rts);
+}
+static void on_pull(rpw_endpoint *ep, const struct frame_head *h, const uint8_t *extra, size_t extra_len, const void *body, size_t len)
+{
+	stage_pulled(ep, h->tag);
+}
+static void on_stop(rpw_endpoint *ep, const struct frame_head *h, const uint8_t *extra, size_t extra_len, const void *body, size_t len)
+{
+	stage_stopped(ep, h->tag, h->flags);
+}
+static void on_get(rpw_endpoint *ep, const struct frame_head *h, const uint8_t *extra, size_t extra_len, const void *body, size_t len)
+{
+	stage_get_arrived(ep, h->tag, body, len);
 }
 static void on_fin(rpw_endpoint *ep, const struct frame_head *h, const uint8_t *extra, size_t extra_len, const void *body, size_t len)
 {
@@ -410,6 +443,12 @@ static const struct {
 	[FRAME_FLUSHED] = {on_flushed, false},
 	[FRAME_ATOMIC] = {on_atomic, false},
 	[FRAME_ATOMIC_DONE] = {on_atomic_done, false},
+	[FRAME_PULL] = {on_pull, false},
+	[FRAME_CHUNK] = {on_offer, false},
+	[FRAME_STOP] = {on_stop, false},
+	[FRAME_PUT] = {on_offer, false},
+	[FRAME_GET] = {on_get, false},
+	[FRAME_GOT] = {on_offer, false},
 	[FRAME_CREDIT] = {on_head_only, false},
 	[FRAME_NEED] = {on_need, false},
 	[FRAME_ACK] = {on_head_only, false},

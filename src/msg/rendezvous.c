@@ -3,13 +3,14 @@
  * Memory is registered with the path's transport for as long as the offer stands; whether registrations are kept is the transport's business, which alone knows what they cost and when
  * they go stale. After a change of path offers are described anew: by the RTS itself when it has to be sent again, else by DESCRIBE; until then the receiver's fetch is stale and waits. */
 #include "msg/msg.h"
+#include "msg/stage.h"
 
 #include <errno.h>
 #include <stdlib.h>
 
 /* ---- the sender's side ---- */
 
-static void registrations_drop(rpw_request *r)
+void rndv_unregister(rpw_request *r)
 {
 	struct rndv *v = r->rndv;
 	for (unsigned i = 0; i < v->n; i++)
@@ -21,7 +22,7 @@ static void registrations_drop(rpw_request *r)
 
 void rndv_end(rpw_request *r)
 {
-	registrations_drop(r);
+	rndv_unregister(r);
 	free(r->rndv->bounce);
 	free(r->rndv);
 	r->rndv = NULL;
@@ -38,13 +39,25 @@ static bool registrations_make(rpw_request *r)
 		int rc = ep->ops->mem_add(r->c->t[v->tran].tran, v->iov[i].iov_base, v->iov[i].iov_len, TRAN_READ, &v->mem[i]);
 		if (rc) {
 			v->mem[i] = NULL;
-			registrations_drop(r);
+			rndv_unregister(r);
 			rpwi_fail(msg_status_of_errno(rc), "%zu bytes at %p cannot be given to the peer by %s: %s; is `ulimit -l` large enough?",
 				v->iov[i].iov_len, v->iov[i].iov_base, ep->ops->name, strerror(-rc));
 			return false;
 		}
 	}
 	return true;
+}
+
+void *rndv_flatten(rpw_request *r)
+{
+	struct iovec one, *iov = req_iov(r, &one);
+	struct rndv *v = r->rndv;
+	if (v->bounce)
+		return v->bounce;
+	v->bounce = malloc(r->len);
+	for (size_t i = 0, at = 0; v->bounce && i < (size_t)r->iovcnt; at += iov[i].iov_len, i++)
+		memcpy((char *)v->bounce + at, iov[i].iov_base, iov[i].iov_len);
+	return v->bounce;
 }
 
 static int rndv_make(rpw_request *r, enum rts_kind kind)
@@ -56,6 +69,8 @@ static int rndv_make(rpw_request *r, enum rts_kind kind)
 	if (!v || !r->number)
 		return RPW_ERR_NO_MEMORY;
 	v->kind = (uint8_t)kind;
+	if (r->gpu)
+		return 0; /* nothing that the peer could fetch: it has to pull */
 	unsigned n = 0;
 	for (int i = 0; i < iovcnt; i++)
 		n += iov[i].iov_len > 0;
@@ -65,12 +80,8 @@ static int rndv_make(rpw_request *r, enum rts_kind kind)
 				v->iov[v->n++] = iov[i];
 		return 0;
 	}
-	v->bounce = malloc(r->len);
-	if (!v->bounce)
+	if (!rndv_flatten(r))
 		return RPW_ERR_NO_MEMORY;
-	size_t at = 0;
-	for (int i = 0; i < iovcnt; at += iov[i].iov_len, i++)
-		memcpy((char *)v->bounce + at, iov[i].iov_base, iov[i].iov_len);
 	v->iov[0] = (struct iovec){v->bounce, r->len};
 	v->n = 1;
 	return 0;
@@ -99,7 +110,8 @@ size_t rndv_describe(rpw_request *r, uint8_t *body)
 	return (size_t)(p - body) + h.am_header_len;
 }
 
-int rndv_offer(rpw_request *r, enum rts_kind kind, uint64_t tag)
+/* The frame types beside RTS cost no credit. */
+int rndv_offer_as(rpw_request *r, enum frame_type type, enum rts_kind kind, uint64_t tag, const void *extra, size_t extra_len)
 {
 	rpw_endpoint *ep = r->ep;
 	uint8_t body[RTS_BODY_MAX];
@@ -109,13 +121,13 @@ int rndv_offer(rpw_request *r, enum rts_kind kind, uint64_t tag)
 		req_complete(r, status ? status : RPW_ERR_SYSTEM);
 		return 0;
 	}
-	uint32_t units = credit_units(len);
-	if (!credit_has(ep, units)) {
+	uint32_t units = type == FRAME_RTS ? credit_units(len) : 0;
+	if (units && !credit_has(ep, units)) {
 		credit_need(ep, units);
 		return -EAGAIN;
 	}
 	struct iovec iov = {body, len};
-	int rc = path_frame(ep, FRAME_RTS, kind, tag, "", 0, &iov, 1, len, r);
+	int rc = path_frame(ep, type, kind, tag, extra, extra_len, &iov, 1, len, r);
 	if (rc == -ENOMEM) {
 		req_complete(r, RPW_ERR_NO_MEMORY);
 		return 0;
@@ -127,14 +139,29 @@ int rndv_offer(rpw_request *r, enum rts_kind kind, uint64_t tag)
 	return 0;
 }
 
+int rndv_offer(rpw_request *r, enum rts_kind kind, uint64_t tag) { return rndv_offer_as(r, FRAME_RTS, kind, tag, "", 0); }
+
+/* May a FIN be the answer to it? */
+static bool offers(const rpw_request *r)
+{
+	return r->kind == REQ_SEND || r->kind == REQ_OBJECT || r->kind == REQ_AM || r->kind == REQ_CHUNK || r->kind == REQ_SERVE_GET ||
+	       (r->kind == REQ_RMA && r->asked);
+}
+
 void rndv_finished(rpw_endpoint *ep, uint64_t number, unsigned flags)
 {
 	rpw_request *r = slots_get(&ep->c->numbers, number);
-	if (!r || r->ep != ep || r->where != AT_PEER || (r->kind != REQ_SEND && r->kind != REQ_OBJECT && r->kind != REQ_AM)) {
+	if (!r || r->ep != ep || r->where != AT_PEER || !offers(r)) {
 		rpwi_debug("%s: a FIN for number 0x%llx, which is none of its messages", ep->peer, (unsigned long long)number);
 		return;
 	}
-	req_complete(r, flags > (unsigned)-RPW_ERR_SYSTEM ? RPW_ERR_PROTOCOL : -(int)flags);
+	int rc = flags > (unsigned)-RPW_ERR_SYSTEM ? RPW_ERR_PROTOCOL : -(int)flags;
+	if (r->kind != REQ_RMA) {
+		req_complete(r, rc);
+		return;
+	}
+	r->worst = rc;
+	rma_staged(r);
 }
 
 void rndv_describe_all(rpw_endpoint *ep)
@@ -176,7 +203,7 @@ struct rts *rndv_parse(const void *body, size_t len)
 		return NULL;
 	memcpy(copy, body, len);
 	memcpy(&h, copy, sizeof(h));
-	if (!h.pieces || h.pieces > RTS_PIECES_MAX || h.am_header_len > RPW_AM_HEADER_MAX || h.len > SIZE_MAX / 2)
+	if (h.pieces > RTS_PIECES_MAX || (!h.pieces && !h.len) || h.am_header_len > RPW_AM_HEADER_MAX || h.len > SIZE_MAX / 2)
 		return NULL;
 	struct rts *t = malloc(sizeof(*t) + h.pieces * sizeof(t->piece[0]));
 	if (!t)
@@ -195,7 +222,7 @@ struct rts *rndv_parse(const void *body, size_t len)
 			goto bad;
 		sum += t->piece[i].len;
 	}
-	if (sum != h.len || (size_t)(end - p) != h.am_header_len)
+	if ((h.pieces && sum != h.len) || (size_t)(end - p) != h.am_header_len)
 		goto bad;
 	memcpy(t->am_header, p, h.am_header_len);
 	return t;
@@ -241,10 +268,20 @@ void rndv_fetch(rpw_request *r, rpw_endpoint *ep, struct rts *rts, size_t room)
 	r->done.length = rts->len;
 	r->done.from = ep;
 	r->worst = 0;
-	if (!stretches_make(r, rts, RPWI_MIN(rts->len, room)))
-		r->worst = RPW_ERR_NO_MEMORY;
 	r->where = AT_FETCH;
 	rpwi_list_add_tail(&ep->fetching, &r->link);
+	if (RPWI_UNLIKELY(r->gpu || !rts->pieces))
+		stage_fetch(r, ep, room);
+	else
+		rndv_fetch_parked(r, room);
+}
+
+/* It is on the list already. */
+void rndv_fetch_parked(rpw_request *r, size_t room)
+{
+	r->parked = false;
+	if (!stretches_make(r, r->rts, RPWI_MIN(r->rts->len, room)))
+		r->worst = RPW_ERR_NO_MEMORY;
 	rma_go(r);
 }
 
@@ -328,10 +365,11 @@ void rndv_described(rpw_endpoint *ep, const void *body, size_t len)
 
 void rndv_path_gone(rpw_endpoint *ep)
 {
+	stage_path_gone(ep);
 	for (struct rpwi_list *n = ep->active_list.next; n != &ep->active_list; n = n->next) {
 		rpw_request *r = RPWI_CONTAINER_OF(n, rpw_request, active);
 		if (r->rndv)
-			registrations_drop(r);
+			rndv_unregister(r);
 		rma_restart(r);
 	}
 	for (struct rpwi_list *n = ep->fetching.next; n != &ep->fetching; n = n->next)

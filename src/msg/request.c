@@ -1,5 +1,6 @@
 /* request.c - requests: made from a free list, completed once, freed when both sides of them (the program, the operation) are done with them. */
 #include "msg/msg.h"
+#include "msg/stage.h"
 
 #include <stdlib.h>
 
@@ -17,7 +18,7 @@ static bool chunk_add(rpw_context *c)
 	rpwi_list_add_tail(&c->chunks, &k->all);
 	for (int i = CHUNK - 1; i >= 0; i--) {
 		k->r[i].iov_owned = false;
-		k->r[i].am_header = NULL;
+		k->r[i].am_header = k->r[i].bounce = NULL;
 		rpwi_list_add_tail(&c->free_requests, &k->r[i].link);
 	}
 	return true;
@@ -31,6 +32,8 @@ static void copies_free(rpw_request *r)
 	r->iov_owned = false;
 	free(r->am_header);
 	r->am_header = NULL;
+	free(r->bounce);
+	r->bounce = NULL;
 }
 
 void req_chunks_free(rpw_context *c)
@@ -71,7 +74,11 @@ rpw_request *req_new(rpw_context *c, rpw_endpoint *ep, enum req_kind kind, bool 
 	r->worst = 0;
 	r->am_header = NULL;
 	r->logged = NULL;
-	r->describe = false;
+	r->describe = r->parked = r->asked = false;
+	r->gpu = NULL;
+	r->stage = NULL;
+	r->serves = NULL;
+	r->bounce = NULL;
 	c->stat.requests++;
 	return r;
 }
@@ -98,6 +105,12 @@ static void long_parts_free(rpw_request *r)
 	if (r->xfer && r->xfer != &r->one)
 		free(r->xfer);
 	free(r->rts);
+	if (r->stage)
+		stage_request_ends(r);
+	if (r->asked)
+		stage_answered(r);
+	if (r->serves)
+		stage_served(r);
 	r->number = 0;
 	r->xfer = NULL;
 	r->rts = NULL;
@@ -109,7 +122,7 @@ void req_complete(rpw_request *r, int status)
 	r->complete = true;
 	r->done.status = status;
 	r->where = AT_NONE;
-	if (RPWI_UNLIKELY(r->rndv || r->number || r->xfer || r->rts || r->logged))
+	if (RPWI_UNLIKELY(r->rndv || r->number || r->xfer || r->rts || r->logged || r->stage || r->serves))
 		long_parts_free(r);
 	if (!rpwi_list_empty(&r->active)) {
 		rpwi_list_del(&r->active);

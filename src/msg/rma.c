@@ -3,6 +3,7 @@
  * A transfer goes in pieces, several under way, as the path takes them. On a path that may break a put is complete only when the transport has flushed it (it "settles"), since until then
  * it may have to be repeated from the program's buffer; and atomics go as counted frames, which happen once, rather than as the transport's, of which nobody could tell whether they did. */
 #include "msg/msg.h"
+#include "msg/stage.h"
 
 #include <errno.h>
 #include <stdlib.h>
@@ -13,23 +14,20 @@ static void *cookie(void *p, unsigned what) { return (void *)((uintptr_t)p | wha
 
 enum { ATOMICS_MAX = 4096 }; /* as frames, under way: well below what a peer may owe in answers */
 
-/* A receive may be posted for any endpoint: then it is the sender's. */
-static rpw_endpoint *endpoint_of(const rpw_request *r)
-{
-	return r->kind == REQ_RECV || r->kind == REQ_RECV_OBJECT || r->kind == REQ_RECV_AM ? r->done.from : r->ep;
-}
+/* A receive may be posted for any endpoint: then it is that of what it fetches. */
+static rpw_endpoint *endpoint_of(const rpw_request *r) { return r->rts ? r->done.from : r->ep; }
 
 /* The transport has no room now: -EAGAIN of the contract, and -ENOBUFS of its table of operations. */
 static bool later(int rc) { return rc == -EAGAIN || rc == -ENOBUFS; }
 
 /* ---- pieces ---- */
 
-static void transfers_done(rpw_request *r)
+void rma_transfers_done(rpw_request *r)
 {
 	rpw_endpoint *ep = endpoint_of(r);
 	rpwi_list_del(&r->link);
 	r->where = AT_NONE;
-	if (r->kind != REQ_RMA) {
+	if (r->rts) {
 		rndv_fetched(r);
 		return;
 	}
@@ -65,7 +63,7 @@ static int piece_go(rpw_endpoint *ep, rpw_request *r, const struct xfer *x, size
 void rma_go(rpw_request *r)
 {
 	rpw_endpoint *ep = endpoint_of(r);
-	if (r->issuing || ep->state != EP_UP || (r->rts && r->rts->stale))
+	if (r->issuing || r->parked || ep->state != EP_UP || (r->rts && r->rts->stale))
 		return;
 	r->issuing = true;
 	while (r->at_xfer < r->xfers && r->under_way < PIECES_UNDER_WAY && !r->worst) {
@@ -93,7 +91,7 @@ void rma_go(rpw_request *r)
 	}
 	r->issuing = false;
 	if (!r->under_way && (r->worst || r->at_xfer == r->xfers))
-		transfers_done(r);
+		rma_transfers_done(r);
 }
 
 /* The path is gone: from the beginning again, on the next one. Puts and gets may be repeated. */
@@ -181,9 +179,22 @@ void rma_up_done(void *user, void *what, int status)
 
 /* ---- begin what was posted ---- */
 
+void rma_staged(rpw_request *r)
+{
+	if (r->notify && !r->worst) {
+		uint64_t len = r->len;
+		path_reply(r->ep, FRAME_NOTIFY, 0, r->operand, &len, sizeof(len));
+	}
+	req_complete(r, r->worst);
+	if (!rpwi_list_empty(&r->ep->queue))
+		msg_todo(r->ep, TODO_SEND); /* a fence may wait for it */
+}
+
 int rma_begin(rpw_request *r)
 {
 	r->worst = 0;
+	if (RPWI_UNLIKELY(stage_wants(r)))
+		return stage_rma_begin(r);
 	r->where = AT_FETCH;
 	rpwi_list_add_tail(&r->ep->fetching, &r->link);
 	rma_go(r);
@@ -243,7 +254,8 @@ void rma_atomic_arrived(rpw_endpoint *ep, uint64_t number, const void *body, siz
 	}
 	memcpy(&b, body, sizeof(b));
 	struct rpw_memory *m = slots_get(&ep->c->regions, b.region);
-	uint64_t *at = m && m->secret == b.secret && b.offset <= m->len && m->len - b.offset >= 8 ? (uint64_t *)((char *)m->addr + b.offset) : NULL, before = 0;
+	uint64_t *at = m && !m->gpu && m->secret == b.secret && b.offset <= m->len && m->len - b.offset >= 8 ? (uint64_t *)((char *)m->addr + b.offset) : NULL,
+		 before = 0;
 	int status = RPW_ERR_ACCESS;
 	if (at && !((uintptr_t)at & 7) && (m->access & RPW_REMOTE_ATOMIC) && b.op <= TRAN_COMPARE_SWAP) {
 		status = RPW_OK;
@@ -330,7 +342,7 @@ static bool transfers_of_ours(const rpw_endpoint *ep)
 	for (const struct rpwi_list *n = ep->fetching.next; n != &ep->fetching; n = n->next)
 		if (RPWI_CONTAINER_OF(n, rpw_request, link)->kind == REQ_RMA)
 			return true;
-	return !rpwi_list_empty(&ep->settling) || ep->atomics;
+	return !rpwi_list_empty(&ep->settling) || ep->atomics || stage_asks(ep);
 }
 
 /* Stays at the head of the queue until everything before it has taken effect. */
@@ -395,6 +407,8 @@ static int one_transfer(rpw_endpoint *ep, bool is_put, void *buf, size_t len, co
 	if (!r)
 		return RPW_ERR_NO_MEMORY;
 	r->one = (struct xfer){.local = buf, .offset = offset, .len = len, .key = key, .is_put = is_put};
+	if (RPWI_UNLIKELY(!rpwi_list_empty(&ep->c->gpus)))
+		r->gpu = stage_gpu_of(ep->c, buf, len);
 	r->xfer = &r->one;
 	r->xfers = 1;
 	r->len = r->done.length = len;
@@ -451,6 +465,8 @@ static int atomic(
 	int rc = access_check(ep, key, offset, 8, RPW_REMOTE_ATOMIC, "atomic");
 	if (rc)
 		return rc;
+	if (key->device)
+		return rpwi_fail(RPW_ERR_NOT_SUPPORTED, "atomic: the peer's memory is in a GPU, where neither transports nor its CPU can do atomics");
 	if (offset & 7)
 		return rpwi_fail(RPW_ERR_INVALID, "atomic at offset %llu: it has to be a multiple of 8", (unsigned long long)offset);
 	if (!before)

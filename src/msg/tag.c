@@ -4,6 +4,7 @@
  * Posted receives are in one table under (tag & mask, class of their mask, endpoint or any): a message looks once into each class that has receives, usually one. Masks beyond CLASSES_MAX - 1
  * different ones share the last class, which is searched in order. Messages without a receive are in a table by (tag, endpoint) and by (tag, any), and in lists for masks. */
 #include "msg/msg.h"
+#include "msg/stage.h"
 
 #include <errno.h>
 #include <stdlib.h>
@@ -186,7 +187,11 @@ static inline void deliver(rpw_request *r, rpw_endpoint *ep, uint64_t tag, const
 {
 	rpw_context *c = ep->c;
 	size_t n = RPWI_MIN(len, r->len);
-	if (RPWI_LIKELY(r->iovcnt == 1)) {
+	int status = len <= r->len ? RPW_OK : RPW_ERR_TRUNCATED;
+	if (RPWI_UNLIKELY(r->gpu != NULL)) {
+		int rc = gpu_copy(r->gpu, GPU_IN, r->buf, (void *)body, n);
+		status = rc ? rc : status;
+	} else if (RPWI_LIKELY(r->iovcnt == 1)) {
 		if (n)
 			memcpy(r->buf, body, n);
 	} else
@@ -197,7 +202,7 @@ static inline void deliver(rpw_request *r, rpw_endpoint *ep, uint64_t tag, const
 	c->stat.received++;
 	c->stat.bytes_received += len;
 	trace_recv(ep, tag, len);
-	req_complete(r, RPWI_LIKELY(len <= r->len) ? RPW_OK : RPW_ERR_TRUNCATED);
+	req_complete(r, status);
 }
 
 static void fetch(rpw_request *r, rpw_endpoint *ep, uint64_t tag, struct rts *rts)
@@ -259,6 +264,13 @@ static int none_left(const rpw_endpoint *ep)
 static int recv_with(rpw_request *r, rpw_request **req)
 {
 	rpw_context *c = r->c;
+	if (RPWI_UNLIKELY(!rpwi_list_empty(&c->gpus))) {
+		int rc = stage_local(r);
+		if (rc) {
+			req_drop(r);
+			return rc;
+		}
+	}
 	r->held = true;
 	struct unexpected *u = RPWI_UNLIKELY(c->unexpected_count) ? early_for(c, r->ep, r->tag, r->mask) : NULL;
 	if (u && u->rts) {
@@ -377,12 +389,12 @@ static int eager(rpw_request *r, uint32_t units)
 int tag_send_begin(rpw_request *r)
 {
 	rpw_endpoint *ep = r->ep;
-	uint32_t units;
+	uint32_t units = 0;
 	r->done.length = r->len;
-	bool one_of_many = r->len >= STREAM_BYTES && ep->log_kept > 1;
-	if (!one_of_many && tag_eager(ep, r->len, &units))
+	bool to_fetch = r->gpu || (r->len >= STREAM_BYTES && ep->log_kept > 1);
+	if (!to_fetch && tag_eager(ep, r->len, &units))
 		return eager(r, units);
-	if (!one_of_many && r->len <= ep->eager_max)
+	if (!to_fetch && r->len <= ep->eager_max)
 		credit_need(ep, units);
 	if (r->len <= EAGER_SMALL && r->len <= ep->eager_max)
 		return -EAGAIN;
@@ -398,6 +410,8 @@ static int send_slow(rpw_endpoint *ep, const struct iovec *iov, int iovcnt, uint
 	if (!r)
 		return RPW_ERR_NO_MEMORY;
 	int rc = req_set_local(r, iov, iovcnt);
+	if (!rc && RPWI_UNLIKELY(!rpwi_list_empty(&ep->c->gpus)))
+		rc = stage_outgoing(r);
 	if (rc) {
 		req_drop(r);
 		return rc;

@@ -28,7 +28,14 @@ enum frame_type {
 	FRAME_FLUSHED,     /* tag: that number */
 	FRAME_ATOMIC,      /* tag: the sender's number; body: struct atomic_body */
 	FRAME_ATOMIC_DONE, /* flags: -status; tag: that number; body: u64, the value before */
-	FRAME_COUNTED_LAST = FRAME_ATOMIC_DONE,
+	/* Of memory in GPUs: stage.c. */
+	FRAME_PULL,  /* tag: the number of an RTS (or PUT, GOT) that is to come as chunks */
+	FRAME_CHUNK, /* tag: that number; body: struct rts_body, of the next stretch */
+	FRAME_STOP,  /* flags: -status; tag: that number: no more chunks */
+	FRAME_PUT,   /* the head goes on with struct ask_body; body: struct rts_body, of what is to get there; answered by FIN */
+	FRAME_GET,   /* tag: the asker's number; body: struct ask_body; answered by GOT or FIN */
+	FRAME_GOT,   /* tag: that number; body: struct rts_body */
+	FRAME_COUNTED_LAST = FRAME_GOT,
 	FRAME_CREDIT, /* nothing but its head */
 	FRAME_NEED,   /* tag: so many units are waited for */
 	FRAME_ACK,    /* nothing but its head */
@@ -41,13 +48,18 @@ enum rts_kind { RTS_TAG, RTS_OBJECT, RTS_AM, RTS_KINDS };
 static inline uint64_t am_word(unsigned id, size_t header_len) { return id | (uint64_t)header_len << 8; }
 
 enum { RTS_PIECES_MAX = 16, RTS_BODY_MAX = 24 + RTS_PIECES_MAX * (9 + TRAN_DESC_MAX) + 256 };
-/* Followed by `pieces` times: u64 length, u8 n, n bytes of the description; then am_header_len bytes. */
+/* Without pieces: it cannot be fetched, only pulled. Followed by `pieces` times: u64 length, u8 n, n bytes of the description; then am_header_len bytes. */
 struct rts_body {
 	uint64_t number, len;
 	uint16_t pieces, am_header_len;
 	uint32_t zero;
 };
 _Static_assert(sizeof(struct rts_body) == 24, "no padding on the wire");
+
+struct ask_body {
+	uint64_t region, secret, offset, len; /* region and secret: from the remote key */
+};
+_Static_assert(sizeof(struct ask_body) == 32, "no padding on the wire");
 
 struct atomic_body {
 	uint64_t region, secret, offset, operand, compare; /* region and secret: from the remote key */
@@ -76,7 +88,7 @@ struct say_word { /* READY, BROKEN, NO_PATH, BYE; followed by text */
 _Static_assert(sizeof(struct say_word) == 16, "no padding on the wire");
 
 /* A packed remote key: followed by `descs` times: char name[8], u8 n, n bytes; then the CRC-32 of it all. */
-enum { RKEY_MAGIC = 0x4b575052, RKEY_VERSION = 1 };
+enum { RKEY_MAGIC = 0x4b575052, RKEY_VERSION = 1, RKEY_DEVICE = 0x80 /* of access: in a GPU; then there are no descriptions */ };
 struct rkey_head {
 	uint32_t magic;
 	uint16_t version;

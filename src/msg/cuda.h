@@ -1,0 +1,30 @@
+/* cuda.h - memory of NVIDIA GPUs, through the driver library (libcuda.so.1), which is opened at run time: nothing of CUDA is needed to build ropeway or to run it without a GPU.
+ * ROPEWAY_CUDA_LIBRARY names another file (tests). Threads: as the context that uses it. */
+#ifndef ROPEWAY_MSG_CUDA_H
+#define ROPEWAY_MSG_CUDA_H
+
+#include "base/base.h"
+
+/* One CUDA context, and two streams of ours in it: copies to the host, copies to the device. */
+struct gpu {
+	struct rpwi_list all; /* of the rpw_context */
+	void *context;
+	void *stream[2]; /* enum gpu_way */
+};
+enum gpu_way { GPU_OUT, GPU_IN };
+
+/* The GPU whose memory this is, found in `gpus` or added to it. 0 or enum rpw_status, said by rpwi_fail. */
+int gpu_of(struct rpwi_list *gpus, const void *addr, size_t len, struct gpu **out);
+void gpu_free(struct gpu *g);
+/* Page-locked memory that all GPUs can copy from and to. NULL: none. */
+void *gpu_pinned_new(struct gpu *g, size_t len);
+void gpu_pinned_free(struct gpu *g, void *p);
+/* Begin a copy between device and page-locked memory; *event (made when NULL) tells when it is done. 0 or enum rpw_status. */
+int gpu_copy_begin(struct gpu *g, enum gpu_way way, void *device, void *host, size_t len, void **event);
+int gpu_copy_look(struct gpu *g, void *event); /* 0 done, 1 under way, or enum rpw_status */
+void gpu_copy_wait(struct gpu *g, enum gpu_way way);
+void gpu_event_free(struct gpu *g, void *event);
+/* A copy that is done on return. 0 or enum rpw_status. */
+int gpu_copy(struct gpu *g, enum gpu_way way, void *device, void *host, size_t len);
+
+#endif

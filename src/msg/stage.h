@@ -1,0 +1,47 @@
+/* stage.h - memory of GPUs in messages and transfers: stage.c's calls for the other files of msg/. */
+#ifndef ROPEWAY_MSG_STAGE_H
+#define ROPEWAY_MSG_STAGE_H
+
+#include "msg/cuda.h"
+#include "msg/msg.h"
+
+/* The GPU that has (the first byte of) this memory, as registered; NULL: none. */
+struct gpu *stage_gpu_of(rpw_context *c, const void *p, size_t len);
+/* Nobody is called any more: what has ended comes home all the same. */
+void stage_end(rpw_context *c);
+void stage_gpus_free(rpw_context *c);
+/* Where a request's buffer is: r->gpu. Of an outgoing one, small ones are copied to host memory at once. 0 or a status. */
+int stage_local(rpw_request *r);
+int stage_outgoing(rpw_request *r);
+
+/* r->rts is to be fetched, and cannot be as it is described. */
+void stage_fetch(rpw_request *r, rpw_endpoint *ep, size_t room);
+/* Does this put, get or batch need what is here? Then begin it. */
+bool stage_wants(const rpw_request *r);
+int stage_rma_begin(rpw_request *r);
+int stage_chunk_begin(rpw_request *r);
+int stage_got_begin(rpw_request *r);
+
+/* What comes. */
+void stage_pulled(rpw_endpoint *ep, uint64_t number);
+void stage_chunk(rpw_endpoint *ep, uint64_t number, struct rts *rts);
+void stage_stopped(rpw_endpoint *ep, uint64_t number, unsigned flags);
+void stage_put_arrived(rpw_endpoint *ep, const void *extra, size_t extra_len, struct rts *rts);
+void stage_get_arrived(rpw_endpoint *ep, uint64_t number, const void *body, size_t len);
+void stage_got(rpw_endpoint *ep, uint64_t number, struct rts *rts);
+
+/* Progress: of copies in the context; of what waited for room on the endpoint. */
+int stage_progress(rpw_context *c);
+bool stage_copying(const rpw_context *c);
+void stage_work(rpw_endpoint *ep);
+
+/* Ends: of a request that is a stage's, that asked a peer, that serves one; of an endpoint; of registered memory. */
+void stage_request_ends(rpw_request *r);
+void stage_answered(rpw_request *r);
+void stage_served(rpw_request *r);
+bool stage_asks(const rpw_endpoint *ep);
+void stage_path_gone(rpw_endpoint *ep);
+void stage_endpoint_gone(rpw_endpoint *ep);
+void stage_memory_gone(rpw_memory *m);
+
+#endif

@@ -1,0 +1,443 @@
+/* cuda_test.c - messages and transfers between memory of GPUs and of hosts, all ways round, over a fake driver (fake_cuda.c) whose memory the CPU cannot touch and whose copies are late. */
+#include <dlfcn.h>
+
+#include "pair.h"
+
+#ifdef MSG_FAKE
+#include "fake.h"
+static const char *const transports[] = {"fake_a", "fake_b,fake_a", NULL};
+#else
+static const char *const transports[] = {"shm", "tcp", NULL};
+#endif
+#define ALL UINT64_MAX
+enum { ROOM = 5 << 20 };
+
+static struct {
+	int (*alloc)(unsigned long long *, size_t);
+	int (*free)(unsigned long long);
+	void *(*bytes)(unsigned long long, size_t);
+	unsigned long *copies, *pinned, *streams, *events;
+	long *fail_after;
+} cuda;
+static const char *transport;
+
+/* A buffer, on the GPU or not. */
+struct buffer {
+	char *at;
+	bool device;
+	rpw_memory *m;
+};
+
+static char *bytes(const struct buffer *b, size_t len) { return b->device ? cuda.bytes((uintptr_t)b->at, len) : b->at; }
+static struct buffer buffer_new(rpw_context *c, bool device, unsigned access)
+{
+	struct buffer b = {.device = device};
+	if (device) {
+		unsigned long long p;
+		assert_int_equal(cuda.alloc(&p, ROOM), 0);
+		b.at = (char *)(uintptr_t)p;
+	} else
+		b.at = malloc(ROOM);
+	if (device || access)
+		assert_int_equal(rpw_memory_register(c, b.at, ROOM, device ? RPW_MEMORY_CUDA : RPW_MEMORY_HOST, access, &b.m), RPW_OK);
+	return b;
+}
+static void buffer_free(struct buffer *b)
+{
+	rpw_memory_release(b->m);
+	if (b->device)
+		cuda.free((uintptr_t)b->at);
+	else
+		free(b->at);
+}
+
+static int quiet(void **state)
+{
+#ifdef MSG_FAKE
+	fake = (struct fake_knobs){.seed = 0x5eed, .eager_max = 2048, .frame_max = 8192};
+#endif
+	*cuda.fail_after = -1;
+	return 0;
+}
+static int nothing_left(void **state)
+{
+	assert_int_equal(*cuda.pinned, 0);
+	assert_int_equal(*cuda.streams, 0);
+	assert_int_equal(*cuda.events, 0);
+	return 0;
+}
+
+static const size_t sizes[] = {1, 8, 2048, 4096, 4097, 65536, (512 << 10) - 1, 512 << 10, (512 << 10) + 1, (4 << 20) + 77};
+enum { NSIZES = sizeof(sizes) / sizeof(*sizes) };
+
+static void messages_of_all_sizes(void **state)
+{
+	struct pair p;
+	pair_open(&p, transport);
+	for (int ways = 1; ways < 4; ways++) { /* bit 0: from a GPU, bit 1: into one */
+		struct buffer out = buffer_new(p.a, ways & 1, 0), in = buffer_new(p.b, ways & 2, 0);
+		for (unsigned i = 0; i < NSIZES; i++)
+			for (int early = 0; early < 2; early++) {
+				size_t n = sizes[i];
+				uint64_t tag = i * 8 + (unsigned)ways * 2 + (unsigned)early;
+				rpw_request *s = NULL, *r = NULL;
+				rpw_completion done;
+				pattern_fill(bytes(&out, n), n, tag);
+				memset(bytes(&in, n + 16), 0x5a, n + 16);
+				if (!early)
+					assert_int_equal(rpw_recv(p.b, p.eb, in.at, ROOM, tag, ALL, &r), RPW_IN_PROGRESS);
+				assert_true(rpw_send(p.ea, out.at, n, tag, &s) >= 0);
+				if (early) {
+					while (rpw_probe(p.b, NULL, tag, ALL, &done) == RPW_IN_PROGRESS)
+						both(&p);
+					assert_int_equal(done.length, n);
+					assert_int_equal(rpw_recv(p.b, NULL, in.at, ROOM, tag, ALL, &r), RPW_IN_PROGRESS);
+				}
+				assert_int_equal(finish(&p, r, &done), RPW_OK);
+				assert_int_equal(done.length, n);
+				assert_int_equal(pattern_wrong(bytes(&in, n), n, tag), n);
+				assert_int_equal((uint8_t)bytes(&in, n + 1)[n], 0x5a);
+				assert_int_equal(finish(&p, s, NULL), RPW_OK);
+			}
+		buffer_free(&out);
+		buffer_free(&in);
+	}
+	pair_close(&p);
+}
+
+static void many_at_once_and_too_long(void **state)
+{
+	struct pair p;
+	pair_open(&p, transport);
+	enum { N = 6, LEN = 700001 };
+	struct buffer out = buffer_new(p.a, true, 0), in = buffer_new(p.b, true, 0);
+	rpw_request *s[N], *r[N];
+	for (int i = 0; i < N; i++) {
+		pattern_fill(bytes(&out, ROOM) + (size_t)i * LEN, LEN, (uint64_t)i);
+		memset(bytes(&in, ROOM) + (size_t)i * LEN, 0x5a, LEN);
+		/* The third is longer than its receive. */
+		rpw_recv(p.b, NULL, in.at + (size_t)i * LEN, i == 2 ? LEN / 2 : LEN, (uint64_t)i, ALL, &r[i]);
+	}
+	for (int i = N; i-- > 0;)
+		assert_true(rpw_send(p.ea, out.at + (size_t)i * LEN, LEN, (uint64_t)i, &s[i]) >= 0);
+	for (int i = 0; i < N; i++) {
+		rpw_completion done;
+		assert_int_equal(finish(&p, r[i], &done), i == 2 ? RPW_ERR_TRUNCATED : RPW_OK);
+		assert_int_equal(done.length, LEN);
+		assert_int_equal(finish(&p, s[i], NULL), RPW_OK);
+		size_t right = i == 2 ? LEN / 2 : LEN;
+		assert_int_equal(pattern_wrong(bytes(&in, ROOM) + (size_t)i * LEN, right, (uint64_t)i), right);
+		for (size_t k = right; k < LEN; k++)
+			assert_int_equal((uint8_t)bytes(&in, ROOM)[(size_t)i * LEN + k], 0x5a);
+	}
+	buffer_free(&out);
+	buffer_free(&in);
+	pair_close(&p);
+}
+
+static struct buffer object_memory;
+static void *object_alloc(size_t len, void *arg) { return len <= ROOM ? object_memory.at : NULL; }
+static uint64_t am_wrong;
+static unsigned am_came;
+static void am_take(rpw_endpoint *ep, const void *header, size_t header_len, const void *data, size_t len, void *arg)
+{
+	uint64_t seed;
+	memcpy(&seed, header, 8);
+	am_wrong += pattern_wrong(data, len, seed) != len;
+	am_came++;
+}
+
+static void objects_and_active_messages(void **state)
+{
+	struct pair p;
+	pair_open(&p, transport);
+	struct buffer out = buffer_new(p.a, true, 0);
+	object_memory = buffer_new(p.b, true, 0);
+	rpw_am_handle(p.b, 7, am_take, NULL);
+	am_wrong = am_came = 0;
+	for (unsigned i = 0; i < NSIZES; i++) {
+		size_t n = sizes[i], len;
+		uint64_t seed = 500 + i;
+		void *got;
+		rpw_request *s = NULL, *r = NULL;
+		pattern_fill(bytes(&out, n), n, seed);
+		memset(bytes(&object_memory, n), 0, n);
+		assert_int_equal(rpw_recv_obj(p.eb, object_alloc, NULL, &got, &len, &r), RPW_IN_PROGRESS);
+		assert_true(rpw_send_obj(p.ea, out.at, n, &s) >= 0);
+		assert_int_equal(finish(&p, r, NULL), RPW_OK);
+		assert_int_equal(finish(&p, s, NULL), RPW_OK);
+		assert_ptr_equal(got, object_memory.at);
+		assert_int_equal(len, n);
+		assert_int_equal(pattern_wrong(bytes(&object_memory, n), n, seed), n);
+		assert_true(rpw_am_send(p.ea, 7, &seed, 8, out.at, n, &s) >= 0);
+		assert_int_equal(finish(&p, s, NULL), RPW_OK);
+		for (long k = 0; k < 20000000 && am_came <= i; k++)
+			both(&p);
+	}
+	assert_int_equal(am_came, NSIZES);
+	assert_int_equal(am_wrong, 0);
+	buffer_free(&out);
+	buffer_free(&object_memory);
+	pair_close(&p);
+}
+
+static uint64_t told, told_len;
+static void note(rpw_endpoint *ep, uint64_t data, size_t len, void *arg)
+{
+	told = data;
+	told_len = len;
+}
+
+static void puts_and_gets(void **state)
+{
+	struct pair p;
+	pair_open(&p, transport);
+	rpw_on_notify(p.b, note, NULL);
+	for (int ways = 1; ways < 4; ways++) {
+		struct buffer here = buffer_new(p.a, ways & 1, 0), there = buffer_new(p.b, ways & 2, RPW_REMOTE_READ | RPW_REMOTE_WRITE);
+		uint8_t packed[RPW_RKEY_BYTES_MAX];
+		rpw_rkey *k;
+		int len = rpw_memory_pack(there.m, packed, sizeof(packed));
+		assert_true(len > 0);
+		assert_int_equal(rpw_rkey_unpack(p.ea, packed, (size_t)len, &k), RPW_OK);
+		for (unsigned i = 0; i < NSIZES; i++) {
+			size_t n = sizes[i];
+			uint64_t seed = (unsigned)ways * 100 + i;
+			rpw_request *r = NULL;
+			pattern_fill(bytes(&here, n), n, seed);
+			memset(bytes(&there, ROOM), 0x5a, ROOM);
+			told = 0;
+			assert_true(rpw_put_notify(p.ea, here.at, n, k, 5, seed, &r) >= 0);
+			assert_int_equal(finish(&p, r, NULL), RPW_OK);
+			assert_true(rpw_flush(p.ea, &r) >= 0);
+			assert_int_equal(finish(&p, r, NULL), RPW_OK);
+			assert_int_equal(told, seed);
+			assert_int_equal(told_len, n);
+			assert_int_equal(pattern_wrong(bytes(&there, ROOM) + 5, n, seed), n);
+			assert_int_equal((uint8_t)bytes(&there, ROOM)[4], 0x5a);
+			assert_int_equal((uint8_t)bytes(&there, ROOM)[5 + n], 0x5a);
+			memset(bytes(&here, n), 0, n);
+			assert_true(rpw_get(p.ea, here.at, n, k, 5, &r) >= 0);
+			assert_int_equal(finish(&p, r, NULL), RPW_OK);
+			assert_int_equal(pattern_wrong(bytes(&here, n), n, seed), n);
+		}
+		/* A batch, of both kinds, one of them fenced off from a put to the same place. */
+		rpw_request *r = NULL;
+		pattern_fill(bytes(&here, ROOM), 3 << 20, 77);
+		rpw_transfer t[] = {
+			{false, here.at, 1 << 20, k, 0}, {false, here.at + (1 << 20), 1 << 20, k, 1 << 20}, {false, here.at + (2 << 20), 1 << 20, k, 2 << 20}};
+		assert_true(rpw_transfer_batch(p.ea, t, 3, &r) >= 0);
+		assert_int_equal(rpw_fence(p.ea), RPW_OK);
+		rpw_request *last = NULL;
+		assert_true(rpw_put(p.ea, here.at + (1 << 20), 1 << 20, k, 0, &last) >= 0);
+		assert_int_equal(finish(&p, r, NULL), RPW_OK);
+		assert_int_equal(finish(&p, last, NULL), RPW_OK);
+		assert_true(rpw_flush(p.ea, &r) >= 0);
+		assert_int_equal(finish(&p, r, NULL), RPW_OK);
+		assert_memory_equal(bytes(&there, ROOM), bytes(&here, ROOM) + (1 << 20), 1 << 20);
+		assert_memory_equal(bytes(&there, ROOM) + (1 << 20), bytes(&here, ROOM) + (1 << 20), 2 << 20);
+		rpw_rkey_destroy(k);
+		buffer_free(&here);
+		buffer_free(&there);
+	}
+	pair_close(&p);
+}
+
+static void refused_by_name(void **state)
+{
+	struct pair p;
+	pair_open(&p, transport);
+	rpw_memory *m;
+	char host[64];
+	assert_int_equal(rpw_memory_register(p.a, host, sizeof(host), RPW_MEMORY_CUDA, 0, &m), RPW_ERR_INVALID);
+	assert_non_null(strstr(rpw_last_error(), "is not memory of a GPU"));
+	struct buffer d = buffer_new(p.b, true, RPW_REMOTE_READ | RPW_REMOTE_ATOMIC), mine = buffer_new(p.a, true, 0);
+	assert_int_equal(rpw_memory_register(p.b, d.at + 8, ROOM, RPW_MEMORY_CUDA, 0, &m), RPW_ERR_INVALID);
+	assert_non_null(strstr(rpw_last_error(), "more than the GPU's allocation has"));
+	uint8_t packed[RPW_RKEY_BYTES_MAX];
+	rpw_rkey *k;
+	int len = rpw_memory_pack(d.m, packed, sizeof(packed));
+	assert_int_equal(rpw_rkey_unpack(p.ea, packed, (size_t)len, &k), RPW_OK);
+	uint64_t before;
+	rpw_request *r = NULL;
+	assert_int_equal(rpw_fetch_add(p.ea, 1, k, 0, &before, &r), RPW_ERR_NOT_SUPPORTED);
+	assert_int_equal(rpw_put(p.ea, host, sizeof(host), k, 0, &r), RPW_ERR_ACCESS);
+	struct iovec two[] = {{host, 8}, {mine.at, 8}};
+	assert_int_equal(rpw_send_iov(p.ea, two, 2, 1, &r), RPW_ERR_NOT_SUPPORTED);
+	assert_int_equal(rpw_recv_iov(p.a, NULL, two, 2, 1, ALL, &r), RPW_ERR_NOT_SUPPORTED);
+	/* Memory that is released is reached no more. */
+	rpw_memory_release(d.m);
+	d.m = NULL;
+	assert_true(rpw_get(p.ea, mine.at, 100000, k, 0, &r) >= 0);
+	assert_int_equal(finish(&p, r, NULL), RPW_ERR_ACCESS);
+	rpw_rkey_destroy(k);
+	buffer_free(&d);
+	buffer_free(&mine);
+	pair_close(&p);
+}
+
+/* A list of many pieces of the host goes into a GPU. */
+static void lists_of_the_host(void **state)
+{
+	struct pair p;
+	pair_open(&p, transport);
+	enum { N = 40, EACH = 30001 };
+	struct buffer in = buffer_new(p.b, true, 0);
+	char *out = malloc((size_t)N * EACH);
+	struct iovec iov[N];
+	for (int count = 5; count <= N; count += N - 5) {
+		pattern_fill(out, (size_t)N * EACH, (uint64_t)count);
+		for (int i = 0; i < count; i++)
+			iov[i] = (struct iovec){out + (size_t)i * EACH, EACH};
+		rpw_request *s = NULL, *r = NULL;
+		rpw_recv(p.b, NULL, in.at, ROOM, 3, ALL, &r);
+		assert_true(rpw_send_iov(p.ea, iov, count, 3, &s) >= 0);
+		assert_int_equal(finish(&p, r, NULL), RPW_OK);
+		assert_int_equal(finish(&p, s, NULL), RPW_OK);
+		assert_int_equal(pattern_wrong(bytes(&in, ROOM), (size_t)count * EACH, (uint64_t)count), (size_t)count * EACH);
+	}
+	free(out);
+	buffer_free(&in);
+	pair_close(&p);
+}
+
+/* The GPU fails in the middle, on either side: both learn it, nobody hangs, and the endpoint goes on. */
+static void a_gpu_that_fails(void **state)
+{
+	for (int side = 0; side < 2; side++)
+		for (long after = 0; after < 12; after += 3) {
+			struct pair p;
+			pair_open(&p, transport);
+			struct buffer out = buffer_new(p.a, !side, 0), in = buffer_new(p.b, side, 0);
+			rpw_request *s = NULL, *r = NULL;
+			size_t n = 4 << 20;
+			pattern_fill(bytes(&out, n), n, 1);
+			*cuda.fail_after = after;
+			rpw_recv(p.b, NULL, in.at, ROOM, 3, ALL, &r);
+			assert_true(rpw_send(p.ea, out.at, n, 3, &s) >= 0);
+			int there = finish(&p, r, NULL), here = finish(&p, s, NULL);
+			*cuda.fail_after = -1;
+			if (after < 8) {
+				assert_int_equal(there, RPW_ERR_SYSTEM);
+				assert_int_equal(here, RPW_ERR_SYSTEM);
+			} else
+				assert_int_equal(there, RPW_OK);
+			char small[8] = "alive", got[8] = "";
+			rpw_recv(p.b, NULL, got, 8, 4, ALL, &r);
+			assert_true(rpw_send(p.ea, small, 8, 4, &s) >= 0);
+			assert_int_equal(finish(&p, r, NULL), RPW_OK);
+			assert_int_equal(finish(&p, s, NULL), RPW_OK);
+			assert_string_equal(got, "alive");
+			buffer_free(&out);
+			buffer_free(&in);
+			pair_close(&p);
+		}
+}
+
+/* Closed in the middle, at every point: what was posted ends, and no memory is touched afterwards. */
+static void closed_in_the_middle(void **state)
+{
+	for (int rounds = 0; rounds < 60; rounds++) {
+		struct pair p;
+		pair_open(&p, transport);
+		struct buffer out = buffer_new(p.a, true, 0), in = buffer_new(p.b, true, 0);
+		rpw_request *s = NULL, *r = NULL;
+		size_t n = 4 << 20;
+		rpw_recv(p.b, NULL, in.at, ROOM, 3, ALL, &r);
+		assert_true(rpw_send(p.ea, out.at, n, 3, &s) >= 0);
+		for (int i = 0; i < rounds; i++)
+			both(&p);
+		rpw_endpoint_close(rounds & 1 ? p.ea : p.eb);
+		*(rounds & 1 ? &p.ea : &p.eb) = NULL;
+		memset(bytes(&in, ROOM), 0x5a, ROOM);
+		for (long i = 0; i < 20000000 && s && rpw_test(s, NULL) == RPW_IN_PROGRESS; i++)
+			both(&p);
+		rpw_request_free(s);
+		for (long i = 0; i < 20000000 && rpw_test(r, NULL) == RPW_IN_PROGRESS && (p.eb || rounds & 1) && i < 200000; i++)
+			both(&p);
+		rpw_request_free(r);
+		if (!(rounds & 1))
+			for (size_t i = 0; i < ROOM; i++)
+				assert_int_equal((uint8_t)bytes(&in, ROOM)[i], 0x5a);
+		buffer_free(&out);
+		buffer_free(&in);
+		pair_close(&p);
+	}
+}
+
+#ifdef MSG_FAKE
+/* The path breaks again and again: nothing is lost or comes twice. */
+static void over_a_path_that_breaks(void **state)
+{
+	unsigned breaks = 0;
+	for (uint64_t seed = 1; seed <= 40; seed++) {
+		fake = (struct fake_knobs){.seed = seed, .eager_max = 2048, .frame_max = 8192, .again_percent = 10, .late_percent = 30, .break_permille = 40};
+		struct pair p;
+		pair_open(&p, "fake_b,fake_a");
+		struct buffer out = buffer_new(p.a, true, 0), in = buffer_new(p.b, true, RPW_REMOTE_WRITE | RPW_REMOTE_READ);
+		enum { N = 3, LEN = 1400000 };
+		rpw_request *s[N], *r[N], *put = NULL;
+		uint8_t packed[RPW_RKEY_BYTES_MAX];
+		rpw_rkey *k;
+		int len = rpw_memory_pack(in.m, packed, sizeof(packed));
+		assert_int_equal(rpw_rkey_unpack(p.ea, packed, (size_t)len, &k), RPW_OK);
+		for (int i = 0; i < N; i++) {
+			pattern_fill(bytes(&out, ROOM) + (size_t)i * LEN, LEN, seed * 10 + (uint64_t)i);
+			rpw_recv(p.b, NULL, in.at + (size_t)i * LEN, LEN, (uint64_t)i, ALL, &r[i]);
+			assert_true(rpw_send(p.ea, out.at + (size_t)i * LEN, LEN, (uint64_t)i, &s[i]) >= 0);
+		}
+		assert_true(rpw_put(p.ea, out.at, 500000, k, (uint64_t)N * LEN, &put) >= 0);
+		for (int i = 0; i < N; i++) {
+			assert_int_equal(finish(&p, r[i], NULL), RPW_OK);
+			assert_int_equal(finish(&p, s[i], NULL), RPW_OK);
+			assert_int_equal(pattern_wrong(bytes(&in, ROOM) + (size_t)i * LEN, LEN, seed * 10 + (uint64_t)i), LEN);
+		}
+		breaks += fake.breaks;
+		assert_int_equal(finish(&p, put, NULL), RPW_OK);
+		assert_int_equal(pattern_wrong(bytes(&in, ROOM) + (size_t)N * LEN, 500000, seed * 10), 500000);
+		rpw_rkey_destroy(k);
+		buffer_free(&out);
+		buffer_free(&in);
+		pair_close(&p);
+	}
+	assert_true(breaks > 12); /* so it was tried */
+}
+#endif
+
+int main(void)
+{
+	void *l = dlopen(getenv("ROPEWAY_CUDA_LIBRARY"), RTLD_NOW);
+	if (!l) {
+		fprintf(stderr, "ROPEWAY_CUDA_LIBRARY: %s\n", dlerror());
+		return 1;
+	}
+	cuda.alloc = (int (*)(unsigned long long *, size_t))dlsym(l, "cuMemAlloc_v2");
+	cuda.free = (int (*)(unsigned long long))dlsym(l, "cuMemFree_v2");
+	cuda.bytes = (void *(*)(unsigned long long, size_t))dlsym(l, "fake_bytes");
+	cuda.copies = dlsym(l, "fake_copies");
+	cuda.pinned = dlsym(l, "fake_pinned");
+	cuda.streams = dlsym(l, "fake_streams");
+	cuda.events = dlsym(l, "fake_events");
+	cuda.fail_after = dlsym(l, "fake_fail_after");
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test_setup_teardown(messages_of_all_sizes, quiet, nothing_left),
+		cmocka_unit_test_setup_teardown(many_at_once_and_too_long, quiet, nothing_left),
+		cmocka_unit_test_setup_teardown(objects_and_active_messages, quiet, nothing_left),
+		cmocka_unit_test_setup_teardown(puts_and_gets, quiet, nothing_left),
+		cmocka_unit_test_setup_teardown(refused_by_name, quiet, nothing_left),
+		cmocka_unit_test_setup_teardown(lists_of_the_host, quiet, nothing_left),
+		cmocka_unit_test_setup_teardown(a_gpu_that_fails, quiet, nothing_left),
+		cmocka_unit_test_setup_teardown(closed_in_the_middle, quiet, nothing_left),
+#ifdef MSG_FAKE
+		cmocka_unit_test_setup_teardown(over_a_path_that_breaks, quiet, nothing_left),
+#endif
+	};
+	int failed = 0;
+	for (int i = 0; transports[i]; i++) {
+		transport = transports[i];
+		failed += cmocka_run_group_tests_name(transport, tests, NULL, NULL);
+	}
+	if (!*cuda.copies)
+		return fprintf(stderr, "nothing was copied by the driver\n"), 1;
+	return failed ? 1 : 0;
+}
