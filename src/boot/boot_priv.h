@@ -78,6 +78,7 @@ struct boot_dial {
 	struct boot_lookup *lookup;
 	int status; /* of the last try */
 	char why[200];
+	const char *hint; /* what to do about it; NULL: `why` says it */
 };
 
 struct boot_conn {

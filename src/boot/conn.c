@@ -301,9 +301,9 @@ void boot_conn_not_ropeway(struct boot_conn *c, const uint8_t *p, size_t len)
 	for (size_t i = 0; i < RPWI_MIN(len, 8u); i++)
 		snprintf(bytes + 3 * i, 4, "%02x ", p[i]);
 	if (what)
-		snprintf(why, sizeof(why), "it speaks %s, not ropeway", what);
+		snprintf(why, sizeof(why), "it speaks %s, not ropeway: is the port right?", what);
 	else
-		snprintf(why, sizeof(why), "it does not speak ropeway (its first bytes: %s)", bytes);
+		snprintf(why, sizeof(why), "it does not speak ropeway (its first bytes: %s): is the port right?", bytes);
 	if (c->dial) {
 		boot_dial_refused(c, RPW_ERR_PROTOCOL, why);
 		return;

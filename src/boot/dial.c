@@ -51,22 +51,49 @@ void boot_dial_refused(struct boot_conn *c, int status, const char *why)
 {
 	struct boot_dial *d = c->dial;
 	if (strcmp(d->text, c->where))
-		end(c, status, "%s (%s): %s", d->text, c->where, why);
+		end(c, status, "connecting to %s (%s): %s", d->text, c->where, why);
 	else
-		end(c, status, "%s: %s", d->text, why);
+		end(c, status, "connecting to %s: %s", d->text, why);
 }
 
 static void give_up(struct boot_conn *c)
 {
 	struct boot_dial *d = c->dial;
-	const char *what = d->status == RPW_ERR_UNREACHABLE ? ": is the program there started, and does it listen on this port?" : "";
-	end(c, d->status, "%s: no connection within %u ms, %u tries; the last: %s%s", d->text, d->timeout_ms, d->tries, d->why, what);
+	const char *sep = d->hint ? ": " : "", *hint = d->hint ? d->hint : "";
+	if (d->tries)
+		end(c, d->status, "connecting to %s: no connection within %u ms, %u tries; the last: %s%s%s", d->text, d->timeout_ms, d->tries, d->why, sep,
+			hint);
+	else
+		end(c, d->status, "connecting to %s: its address is not known after %u ms: %s%s%s", d->text, d->timeout_ms, d->why, sep, hint);
 }
 
-static void note(struct boot_conn *c, int status, const char *why)
+static const struct {
+	int error;
+	const char *hint;
+} hints[] = {
+	{ECONNREFUSED, "is the program there started, and does it listen on this port?"},
+	{ECONNRESET, "is it ropeway that listens there?"},
+	{ENETUNREACH, "has this host a route to it (ip route get ADDRESS)?"},
+	{EHOSTUNREACH, "is that host up, and has this one a route to it (ip route get ADDRESS)?"},
+	{ETIMEDOUT, "is that host up, and does a firewall let the port pass?"},
+	{EACCES, "a firewall of this host forbids it"},
+	{EPERM, "a firewall of this host forbids it"},
+	{EMFILE, "ulimit -n says how many descriptors this process may have"},
+	{EADDRNOTAVAIL, "this host has no address, or no free port, to connect from"},
+};
+static const char *hint_of(int err)
+{
+	for (size_t i = 0; i < RPWI_ARRAY_LEN(hints); i++)
+		if (hints[i].error == err)
+			return hints[i].hint;
+	return NULL;
+}
+
+static void note(struct boot_conn *c, int status, const char *why, const char *hint)
 {
 	struct boot_dial *d = c->dial;
 	d->status = status;
+	d->hint = hint;
 	snprintf(d->why, sizeof(d->why), "%s%s%s", c->where[0] ? c->where : "", c->where[0] ? ": " : "", why);
 	rpwi_trace("boot: %s: %s", d->text, d->why);
 }
@@ -138,7 +165,7 @@ static void try_from_here(struct boot_conn *c)
 		int rc = try_address(c, &d->addrs.at[d->next]);
 		if (!rc)
 			return;
-		note(c, status_of(-rc), strerror(-rc));
+		note(c, status_of(-rc), strerror(-rc), hint_of(-rc));
 	}
 	wait_for_next_round(c);
 }
@@ -148,7 +175,7 @@ static void look_up(struct boot_conn *c)
 	struct boot_dial *d = c->dial;
 	d->lookup = boot_names_ask(c->b->names, d->host, d->port, c);
 	if (!d->lookup) {
-		note(c, RPW_ERR_NO_MEMORY, "no memory or no thread to look its name up");
+		note(c, RPW_ERR_NO_MEMORY, "no memory or no thread to look its name up", NULL);
 		wait_for_next_round(c);
 		return;
 	}
@@ -171,12 +198,12 @@ void boot_dial_resolved(struct boot_conn *c, const struct boot_addrs *addrs, int
 	d->lookup = NULL;
 	boot_conn_move(c, CONN_WAITING);
 	if (gai_error == EAI_NONAME || gai_error == EAI_FAIL) {
-		end(c, RPW_ERR_UNREACHABLE, "%s: there is no host of this name (%s): is it spelled right, and known to this host's name service?", d->text,
-			gai_strerror(gai_error));
+		end(c, RPW_ERR_UNREACHABLE, "connecting to %s: there is no host of this name (%s): is it spelled right, and known to this host's name service?",
+			d->text, gai_strerror(gai_error));
 		return;
 	}
 	if (gai_error) {
-		note(c, RPW_ERR_UNREACHABLE, gai_strerror(gai_error));
+		note(c, RPW_ERR_UNREACHABLE, gai_strerror(gai_error), "does this host reach its name service (/etc/resolv.conf)?");
 		wait_for_next_round(c);
 		return;
 	}
@@ -185,13 +212,18 @@ void boot_dial_resolved(struct boot_conn *c, const struct boot_addrs *addrs, int
 	try_from_here(c);
 }
 
-void boot_dial_failed(struct boot_conn *c, int status, const char *why)
+static void failed(struct boot_conn *c, int status, const char *why, const char *hint)
 {
-	note(c, status, why);
+	note(c, status, why, hint);
 	boot_conn_detach(c);
 	boot_conn_move(c, CONN_WAITING);
 	c->dial->next++;
 	try_from_here(c);
+}
+
+void boot_dial_failed(struct boot_conn *c, int status, const char *why)
+{
+	failed(c, status, why, status == RPW_ERR_UNREACHABLE ? "is it ropeway that listens there?" : NULL);
 }
 
 /* Both ends of a socket can be the same: TCP lets a socket that connects to a port of its own range meet itself when nobody listens there. */
@@ -215,7 +247,7 @@ void boot_dial_established(struct boot_conn *c)
 	if (!err && is_itself(c->fd))
 		err = ECONNREFUSED;
 	if (err) {
-		boot_dial_failed(c, status_of(err), strerror(err));
+		failed(c, status_of(err), strerror(err), hint_of(err));
 		return;
 	}
 	hello_timer(c);
@@ -236,11 +268,11 @@ unsigned boot_dial_timeout(struct boot_conn *c, uint64_t now_ns)
 {
 	struct boot_dial *d = c->dial;
 	if (c->send_errno && now_ns < d->give_up_ns) {
-		boot_dial_failed(c, RPW_ERR_UNREACHABLE, strerror(c->send_errno));
+		failed(c, RPW_ERR_UNREACHABLE, strerror(c->send_errno), hint_of(c->send_errno));
 		return 1;
 	}
 	if (c->state != CONN_WAITING)
-		note(c, silent_status(c->state), silent[c->state]);
+		note(c, silent_status(c->state), silent[c->state], NULL);
 	if (now_ns >= d->give_up_ns)
 		give_up(c);
 	else if (c->state == CONN_WAITING)

@@ -104,7 +104,9 @@ static int addresses(struct boot *b, const char *address, const char *host, uint
 	if (boot_addr_numeric(host, port, true, out))
 		return 0;
 	int rc = boot_names_wait(b->names, host, port, LOOKUP_MS, out);
-	return rc ? rpwi_fail(RPW_ERR_INVALID, "cannot listen at %.200s: looking its name up: %s", address, gai_strerror(rc)) : 0;
+	return rc ? rpwi_fail(RPW_ERR_INVALID, "cannot listen at %.200s: looking its name up: %s: is it spelled right, and a name of this host?", address,
+			    gai_strerror(rc))
+		  : 0;
 }
 
 int boot_listen(struct boot *b, const char *address, void *listener_user, struct boot_listener **out)

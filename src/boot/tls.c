@@ -120,7 +120,7 @@ static void connecting_failed(struct boot_conn *c, int rc)
 	if (rc == GNUTLS_E_FATAL_ALERT_RECEIVED && gnutls_alert_get(t->session) == GNUTLS_A_ACCESS_DENIED)
 		snprintf(why, sizeof(why), "it has no key, this side has one (%.150s): both need the same, or neither has one", file);
 	else if (rc == GNUTLS_E_FATAL_ALERT_RECEIVED)
-		snprintf(why, sizeof(why), "it refused the key in %.150s: the listening side has another one (TLS alert: %s)", file,
+		snprintf(why, sizeof(why), "it refused the key in %.150s: the listening side has another one, both need the same (TLS alert: %s)", file,
 			gnutls_alert_get_name(gnutls_alert_get(t->session)));
 	else
 		snprintf(why, sizeof(why), "TLS with the key in %.150s fails: %s", file, gnutls_strerror(rc));

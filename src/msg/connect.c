@@ -305,7 +305,8 @@ void connect_next_path(rpw_endpoint *ep)
 		if (path_try(ep, ep->order[(ep->first + ep->candidate++) % ep->orders]))
 			return;
 	struct text t = {""};
-	snprintf(t.s, sizeof(t.s), "no path to %s: %s", ep->peer, ep->reasons ? ep->reasons : "time is up");
+	snprintf(t.s, sizeof(t.s), "no path to %s: %s (ropeway doctor, here and there, looks for what is in the way)", ep->peer,
+		ep->reasons ? ep->reasons : "time is up");
 	say_word(ep, SAY_NO_PATH, t.s);
 	ep_fail(ep, ep->refusal ? ep->refusal : RPW_ERR_UNREACHABLE, t.s);
 }
