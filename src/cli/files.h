@@ -24,6 +24,7 @@ enum {
 	FILES_HEAD_BYTES = 56,
 	FILES_MESSAGE_MAX = FILES_HEAD_BYTES + 2 * FILES_TEXT_MAX,
 	FILES_HASH_BYTES = 16,
+	FILES_SPIN_NS = 30000, /* so long both sides look for more before they sleep: to sleep and be woken takes longer than a piece of a chunk */
 };
 #define FILES_MAGIC 0x52505746u /* "RPWF" */
 #define FILES_TAG_CONTROL (1ull << 63)

@@ -12,6 +12,7 @@
 #include <poll.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <sys/mman.h>
 #include <unistd.h>
 
 #include "cli/cli.h"
@@ -63,6 +64,7 @@ struct perf_side {
 	int closed_status;
 	struct perf_job job;
 	uint64_t slots, pitch; /* buffers beside the plain one, and bytes from one to the next */
+	unsigned few_shift;    /* of the messages, each 2^few_shift-th has such a buffer: no division while the clock runs */
 	char *out, *in;        /* of our own */
 	rpw_memory *memory;    /* what the peer writes and reads */
 	rpw_rkey *key;         /* the peer's */
@@ -121,17 +123,19 @@ static uint64_t slot_of(const struct perf_side *s, uint64_t message)
 	const struct perf_job *j = &s->job;
 	if (j->verify)
 		return 1 + message % RPWI_MAX(j->window, 1u);
-	uint64_t stride = (j->n + few(j) - 1) / few(j);
-	if (!stride)
-		return 0;
-	return message % stride ? 0 : 1 + message / stride;
+	return message & ((1ull << s->few_shift) - 1) ? 0 : 1 + (message >> s->few_shift);
 }
 
 static char *buffer(const struct perf_side *s, char *base, uint64_t slot) { return base + slot * s->pitch; }
 
+/* As the peers' programs have them: in huge pages, where the kernel gives any. */
 static char *pages(uint64_t bytes)
 {
-	char *p = aligned_alloc(4096, (bytes + 4095) & ~4095ull);
+	enum { HUGE = 2 << 20 };
+	uint64_t align = bytes >= HUGE ? HUGE : 4096, len = (bytes + align - 1) & ~(align - 1);
+	char *p = aligned_alloc(align, len);
+	if (p && align == HUGE)
+		madvise(p, len, MADV_HUGEPAGE);
 	if (p)
 		memset(p, 0x5a, bytes); /* no page faults while the clock runs */
 	return p;
@@ -159,6 +163,8 @@ static int buffers_make(struct perf_side *s)
 {
 	const struct perf_job *j = &s->job;
 	s->slots = j->verify ? j->window : few(j);
+	for (s->few_shift = 0; few(j) << s->few_shift < j->n;)
+		s->few_shift++;
 	s->pitch = (j->size + 4159) & ~4095ull; /* a page of its own, and room between: nothing is shared, nothing is written beyond unseen */
 	if (j->size <= 64)
 		s->pitch = 64;
@@ -208,8 +214,7 @@ static void arrived(struct perf_side *s, char *base, uint64_t message)
 static void check_few(struct perf_side *s, const char *base, bool from_client)
 {
 	const struct perf_job *j = &s->job;
-	uint64_t stride = (j->n + few(j) - 1) / few(j);
-	for (uint64_t message = 0; message < j->n && !j->verify; message += stride) {
+	for (uint64_t message = 0; message < j->n && !j->verify; message += 1ull << s->few_shift) {
 		uint64_t slot = slot_of(s, message);
 		check(s, base + slot * s->pitch, slot, from_client, 8);
 	}
@@ -229,9 +234,11 @@ static int wait_for(struct perf_side *s, rpw_request *r)
 			rpw_progress(s->c);
 			rc = rpw_test(r, NULL);
 		}
+		if (rc != RPW_IN_PROGRESS)
+			break;
 		uint64_t now = rpwi_now_ns();
 		until = until ? until : now + SPIN_NS;
-		if (rc == RPW_IN_PROGRESS && now > until) {
+		if (now > until) {
 			rc = rpw_wait(r, PERF_DEADLINE_MS, NULL);
 			break;
 		}

@@ -19,9 +19,15 @@ static void accepted(rpw_listener *l, rpw_endpoint *ep, void *arg) { recv_sessio
 static int serve(struct receiver *r, bool once)
 {
 	struct pollfd p = {.fd = rpw_context_fd(r->c), .events = POLLIN};
+	uint64_t moved_ns = 0;
 
 	while (!once || !(r->good + r->bad)) {
-		if (rpw_progress(r->c) > 0)
+		uint64_t now_ns = rpwi_now_ns();
+		if (rpw_progress(r->c) > 0) {
+			moved_ns = now_ns;
+			continue;
+		}
+		if (now_ns - moved_ns < FILES_SPIN_NS)
 			continue;
 		int rc = rpw_context_arm(r->c);
 		if (rc < 0)

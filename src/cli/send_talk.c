@@ -75,6 +75,8 @@ static int wait_either(struct sender *s, rpw_request *a, rpw_request *b)
 			last_ns = rpwi_now_ns();
 			continue;
 		}
+		if (rpwi_now_ns() - last_ns < FILES_SPIN_NS)
+			continue;
 		int rc = rpw_context_arm(s->c);
 		if (rc < 0)
 			return fail("%s", rpw_last_error());

@@ -80,7 +80,7 @@ int path_frame(rpw_endpoint *ep, enum frame_type type, unsigned flags, uint64_t 
 		struct frame_head h;
 		uint8_t extra[RPW_AM_HEADER_MAX];
 	} f;
-	f.h = (struct frame_head){(uint8_t)type, (uint8_t)flags, (uint16_t)ep->rx_count, ep->rx_limit, tag};
+	f.h = frame_head_make(type, flags, ep->rx_count, ep->rx_limit, tag);
 	memcpy(f.extra, extra, extra_len);
 	struct logged *l = NULL;
 	bool keeps = false;

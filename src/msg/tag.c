@@ -426,7 +426,7 @@ int rpw_send(rpw_endpoint *ep, const void *buf, size_t len, uint64_t tag, rpw_re
 	if (RPWI_LIKELY(ep && ep->fast && len <= RPWI_MIN(ep->eager_max, (size_t)EAGER_SMALL) && (buf || !len))) {
 		uint32_t units = credit_units(len);
 		if (RPWI_LIKELY(credit_has(ep, units))) {
-			struct frame_head h = {FRAME_TAG, 0, (uint16_t)ep->rx_count, ep->rx_limit, tag};
+			struct frame_head h = frame_head_make(FRAME_TAG, 0, ep->rx_count, ep->rx_limit, tag);
 			struct iovec iov = {(void *)buf, len};
 			if (RPWI_LIKELY(!ep->ops->send(ep->te, &h, sizeof(h), &iov, 1, len))) {
 				ep->rx_told = ep->rx_limit;

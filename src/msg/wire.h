@@ -5,6 +5,8 @@
 #ifndef ROPEWAY_MSG_WIRE_H
 #define ROPEWAY_MSG_WIRE_H
 
+#include <string.h>
+
 #include "tran/tran.h"
 
 struct frame_head {
@@ -14,6 +16,15 @@ struct frame_head {
 	uint64_t tag;    /* what it is, by type: below */
 };
 _Static_assert(sizeof(struct frame_head) == 16, "two 8-byte messages fit into a cache line");
+
+/* Made in two registers: a transport copies it 8 bytes at a time, and a load that straddles smaller stores waits for them (src/tran/shm/ring.h). */
+static inline struct frame_head frame_head_make(unsigned type, unsigned flags, uint64_t ack, uint32_t credit, uint64_t tag)
+{
+	const uint64_t words[2] = {(type & 0xff) | (uint64_t)(flags & 0xff) << 8 | (ack & 0xffff) << 16 | (uint64_t)credit << 32, tag};
+	struct frame_head h;
+	memcpy(&h, words, sizeof(h));
+	return h;
+}
 
 enum frame_type {
 	FRAME_TAG = 1,     /* a tagged message: tag; body */

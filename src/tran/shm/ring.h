@@ -54,13 +54,13 @@ struct ring_rx {
 	uint64_t told_head, told_bulk; /* as the producer knows it */
 };
 
-/* A frame as the consumer sees it. `line` is a copy of the cell, which the peer can not change any more. */
+/* A frame as the consumer sees it. `line` is a copy of the cell behind its word, which the peer can not change any more; aligned so that a head of 16 bytes is within one of the stores that made it. */
 struct ring_frame {
 	unsigned kind, endpoint;
 	size_t head_len, body_len;
 	const uint8_t *head, *body;
 	size_t bulk_used;
-	_Alignas(16) uint8_t line[64];
+	_Alignas(16) uint8_t line[RING_INLINE];
 	uint8_t long_head[TRAN_HEAD_MAX];
 };
 
@@ -85,33 +85,29 @@ static inline size_t ring_bulk_skip(uint64_t position, size_t need)
 	return at + need > RING_BULK ? RING_BULK - at : 0;
 }
 
-/* Short copies, without a call: the two ends overlap. (gcc 12 sees a path that `n` rules out.) */
-#ifndef __clang__
-#pragma GCC diagnostic push
-#pragma GCC diagnostic ignored "-Wstringop-overflow"
-#endif
+/* Short copies, 8 bytes at a time and never wider: what is copied was mostly just written, by stores of 8 bytes. A load that straddles two of them has to wait until both are in the cache, which is
+ * behind the stores to earlier cells, each of which the other core has: the sender then goes no faster than one such line after the other. */
+static inline void ring_copy_8(uint8_t *d, const uint8_t *s)
+{
+	uint64_t word;
+	__builtin_memcpy(&word, s, 8);
+	__asm__("" : "+r"(word)); /* not to be merged into wider ones */
+	__builtin_memcpy(d, &word, 8);
+}
+
 static inline void ring_copy_small(void *dst, const void *src, size_t n)
 {
 	uint8_t *d = dst;
 	const uint8_t *s = src;
-	if (n >= 16) {
-		for (size_t i = 0; i + 16 < n; i += 16)
-			__builtin_memcpy(d + i, s + i, 16);
-		__builtin_memcpy(d + n - 16, s + n - 16, 16);
-	} else if (n >= 8) {
-		uint64_t a, b;
-		__builtin_memcpy(&a, s, 8);
-		__builtin_memcpy(&b, s + n - 8, 8);
-		__builtin_memcpy(d, &a, 8);
-		__builtin_memcpy(d + n - 8, &b, 8);
-	} else {
+	if (n < 8) {
 		for (size_t i = 0; i < n; i++)
 			d[i] = s[i];
+		return;
 	}
+	for (size_t i = 0; i + 8 < n; i += 8)
+		ring_copy_8(d + i, s + i);
+	ring_copy_8(d + n - 8, s + n - 8);
 }
-#ifndef __clang__
-#pragma GCC diagnostic pop
-#endif
 
 /* Ask how far the consumer is. -EPROTO: it says what cannot be. */
 static inline int ring_tx_refresh(struct ring_tx *tx)
@@ -182,12 +178,12 @@ static inline int ring_rx_next(struct ring_rx *rx, struct ring_frame *f)
 	uint64_t word = atomic_load_explicit(&cell->word, memory_order_acquire);
 	if (word >> 56 != rx->head / RING_CELLS % 255 + 1)
 		return 0;
-	__builtin_memcpy(f->line, cell, 64);
+	__builtin_memcpy(f->line, cell->bytes, RING_INLINE);
 	f->kind = word >> 52 & 15;
 	f->head_len = word >> 43 & 511;
 	f->body_len = word >> 20 & 0x7fffff;
 	f->endpoint = word & 0xfffff;
-	f->head = f->line + 8;
+	f->head = f->line;
 	f->bulk_used = 0;
 	if (RPWI_LIKELY(f->head_len + f->body_len <= RING_INLINE)) {
 		f->body = f->head + f->head_len;

@@ -18,7 +18,7 @@ enum {
 	SHM_VERSION = 1,
 	SHM_EPS_MAX = 1 << 20, /* the width of the field in the cell */
 	SHM_MEMS_MAX = 256 * 1024,
-	SHM_FRAME_MAX = 32 * 1024,
+	SHM_FRAME_MAX = RING_BODY_MAX,
 	SHM_SLOTS = 64,       /* operations under way that a link's peer has to answer */
 	SHM_REPLIES = 192,    /* answers that wait for room: to SHM_SLOTS operations, to the refused pieces in the ring, and a few hints */
 	SHM_HINTS = 16,       /* of those, what the peer does not wait for */
@@ -34,6 +34,7 @@ enum {
 	SHM_PUMP_BATCH = 4,         /* chunks sent for one link in one round */
 	SHM_INLINE_COPY = 8 << 20,  /* up to here a plain copy is made inside of the call */
 	SHM_INLINE_VM = 256 * 1024, /* likewise by process_vm */
+	SHM_HUGE = 2 << 20,         /* allocated memory from here on asks for huge pages */
 };
 
 enum shm_kind {

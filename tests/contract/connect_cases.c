@@ -1,0 +1,502 @@
+/* connect_cases.c - the contract of listeners, of connecting, and of what is known of an endpoint. */
+#include "contract.h"
+
+#include <arpa/inet.h>
+#include <netinet/in.h>
+#include <stddef.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+static void take(rpw_listener *l, rpw_endpoint *ep, void *arg)
+{
+	(void)l;
+	*(rpw_endpoint **)arg = ep;
+}
+
+static const struct {
+	const char *address, *says;
+} malformed[] = {{"", "has no port"}, {"localhost", "has no port"}, {"127.0.0.1", "has no port"}, {"127.0.0.1:", "is no port"},
+	{"127.0.0.1:http", "is no port"}, {"127.0.0.1:65536", "is no port"}, {"127.0.0.1:-1", "is no port"}, {"127.0.0.1:80x", "is no port"},
+	{"::1:80", "[v6]:port"}, {"[::1:80", "bracket"}};
+
+static void addresses_that_are_none(void)
+{
+	rpw_context *c = context_open();
+	rpw_listener *none = (rpw_listener *)&none, *l = none;
+	rpw_endpoint *nobody = (rpw_endpoint *)&nobody, *ep = nobody;
+	for (size_t i = 0; i < sizeof(malformed) / sizeof(*malformed); i++) {
+		rpw_request *r = NULL;
+		REFUSED(rpw_listener_create(c, malformed[i].address, take, NULL, &l), RPW_ERR_INVALID, malformed[i].says);
+		REFUSED(rpw_connect(c, malformed[i].address, NULL, &ep, &r), RPW_ERR_INVALID, malformed[i].says);
+		CHECK(!r);
+	}
+	char longest[400];
+	memset(longest, 'a', sizeof(longest));
+	memcpy(longest + sizeof(longest) - 4, ":80", 4);
+	REFUSED(rpw_listener_create(c, longest, take, NULL, &l), RPW_ERR_INVALID, "characters");
+	REFUSED(rpw_connect(c, longest, NULL, &ep, NULL), RPW_ERR_INVALID, "characters");
+	REFUSED(rpw_connect(c, "127.0.0.1:0", NULL, &ep, NULL), RPW_ERR_INVALID, "port 0");
+	CHECK(l == none);
+	CHECK(ep == nobody);
+	IS(statistics_of(c).endpoints, 0);
+	IS(statistics_of(c).listeners, 0);
+	IS(statistics_of(c).requests, 0);
+	rpw_context_destroy(c);
+}
+
+static void arguments_of_listeners(void)
+{
+	rpw_context *c = context_open();
+	rpw_listener *l = NULL, *second = NULL;
+	rpw_endpoint *ep = NULL;
+	char address[64];
+	REFUSED(rpw_listener_create(c, NULL, take, NULL, &l), RPW_ERR_INVALID, "address");
+	REFUSED(rpw_listener_create(c, ":0", NULL, NULL, &l), RPW_ERR_INVALID, "callback");
+	REFUSED(rpw_listener_create(c, ":0", take, NULL, NULL), RPW_ERR_INVALID, "out");
+	REFUSED(rpw_listener_create(c, "192.0.2.1:0", take, NULL, &l), RPW_ERR_SYSTEM, "192.0.2.1:0");
+	SAYS("no interface"); /* of this host's */
+	REFUSED(rpw_listener_port(NULL), RPW_ERR_INVALID, "rpw_listener_port");
+	rpw_listener_destroy(NULL);
+	l = listener_open(c, &ep, address);
+	int port = rpw_listener_port(l);
+	REFUSED(rpw_listener_create(c, address, take, NULL, &second), RPW_ERR_SYSTEM, "in use");
+	SAYS("ss -ltnp");
+	IS(statistics_of(c).listeners, 1);
+	rpw_listener_destroy(l);
+	IS(statistics_of(c).listeners, 0);
+	/* The port is free again, at once. */
+	IS(rpw_listener_create(c, address, take, &ep, &l), RPW_OK);
+	IS(rpw_listener_port(l), port);
+	rpw_listener_destroy(l);
+	/* All addresses. */
+	IS(rpw_listener_create(c, ":0", take, &ep, &l), RPW_OK);
+	CHECK(rpw_listener_port(l) > 0);
+	rpw_context_destroy(c); /* with what is left */
+}
+
+static void every_form_of_address_connects(void)
+{
+	static const char *const listens[] = {"127.0.0.1:0", "localhost:0", ":0", "[::1]:0", ":0"}, *const connects[] = {"127.0.0.1", "localhost", "127.0.0.1",
+													    "[::1]", "[::1]"};
+	for (int i = 0; i < 5; i++) {
+		struct pair p;
+		rpw_request *r = NULL;
+		char address[64];
+		memset(&p, 0, sizeof(p));
+		p.a = context_open();
+		p.b = context_open();
+		int rc = rpw_listener_create(p.b, listens[i], take, &p.eb, &p.l);
+		if (rc && strchr(connects[i], ':')) {
+			printf("# no IPv6 here: %s\n", rpw_last_error());
+			pair_close(&p);
+			continue;
+		}
+		IS(rc, RPW_OK);
+		snprintf(address, sizeof(address), "%s:%d", connects[i], rpw_listener_port(p.l));
+		IS(rpw_connect(p.a, address, NULL, &p.ea, &r), RPW_IN_PROGRESS);
+		IS(finish(&p, r, NULL), RPW_OK);
+		UNTIL(&p, p.eb);
+		pair_close(&p);
+	}
+}
+
+static void what_options_a_connection_takes(void)
+{
+	struct pair p;
+	rpw_request *r = NULL;
+	rpw_endpoint *nobody = (rpw_endpoint *)&nobody, *ep = nobody;
+	char address[64];
+	rpw_connect_options o;
+	pair_open(&p);
+	snprintf(address, sizeof(address), "127.0.0.1:%d", rpw_listener_port(p.l));
+	memset(&o, 0, sizeof(o));
+	REFUSED(rpw_connect(p.a, address, &o, &ep, &r), RPW_ERR_INVALID, "sizeof(rpw_connect_options)");
+	o.size = sizeof(o);
+	o.transports = "tcp,pigeon";
+	REFUSED(rpw_connect(p.a, address, &o, &ep, &r), RPW_ERR_INVALID, "'pigeon'");
+	SAYS("shm");
+	REFUSED(rpw_connect(p.a, NULL, NULL, &ep, &r), RPW_ERR_INVALID, "address");
+	REFUSED(rpw_connect(p.a, address, NULL, NULL, &r), RPW_ERR_INVALID, "out");
+	CHECK(ep == nobody);
+	/* Of an earlier version, without the last field. */
+	rpw_endpoint_close(p.eb);
+	p.eb = NULL;
+	o.size = offsetof(rpw_connect_options, transports);
+	IS(rpw_connect(p.a, address, &o, &ep, &r), RPW_IN_PROGRESS);
+	IS(finish(&p, r, NULL), RPW_OK);
+	UNTIL(&p, p.eb);
+	rpw_endpoint_close(ep);
+	pair_close(&p);
+}
+
+static void the_transport_that_was_asked_for(void)
+{
+	struct pair p;
+	rpw_context_options every = options_of(NULL);
+	rpw_connect_options o;
+	rpw_request *r = NULL;
+	char address[64];
+	memset(&p, 0, sizeof(p));
+	memset(&o, 0, sizeof(o));
+	o.size = sizeof(o);
+	o.transports = contract_transport;
+	IS(rpw_context_create(&every, &p.a), RPW_OK);
+	IS(rpw_context_create(&every, &p.b), RPW_OK);
+	p.l = listener_open(p.b, &p.eb, address);
+	IS(rpw_connect(p.a, address, &o, &p.ea, &r), RPW_IN_PROGRESS);
+	IS(finish(&p, r, NULL), RPW_OK);
+	UNTIL(&p, p.eb);
+	rpw_endpoint_information a = information_of(p.ea), b = information_of(p.eb);
+	IS(strcmp(a.transport, contract_transport), 0);
+	IS(strcmp(b.transport, contract_transport), 0);
+	HAS(a.why, contract_transport);
+	HAS(b.why, contract_transport);
+	pair_close(&p);
+}
+
+static void what_is_known_before_and_after(void)
+{
+	struct pair p;
+	rpw_request *r = NULL;
+	char address[64];
+	memset(&p, 0, sizeof(p));
+	p.a = context_open();
+	p.b = context_open();
+	p.l = listener_open(p.b, &p.eb, address);
+	IS(rpw_connect(p.a, address, NULL, &p.ea, &r), RPW_IN_PROGRESS);
+	rpw_endpoint_information i = information_of(p.ea);
+	CHECK(!i.connected);
+	IS(i.status, RPW_OK);
+	CHECK(i.transport && i.path && i.why && i.peer); /* never NULL: they can be printed */
+	IS(strcmp(i.peer, address), 0);
+	uint64_t tag = i.message_tag;
+	CHECK(tag);
+	IS(finish(&p, r, NULL), RPW_OK);
+	UNTIL(&p, p.eb);
+	rpw_endpoint_information j = information_of(p.eb);
+	i = information_of(p.ea);
+	CHECK(i.connected);
+	CHECK(j.connected);
+	IS(i.size, sizeof(i));
+	CHECK(*i.path && *i.why);
+	IS(i.message_tag, tag);
+	IS(i.message_tag, j.peer_message_tag);
+	IS(i.control_tag, j.peer_control_tag);
+	IS(j.message_tag, i.peer_message_tag);
+	IS(j.control_tag, i.peer_control_tag);
+	char pid[32];
+	snprintf(pid, sizeof(pid), ":%d ", (int)getpid());
+	HAS(i.peer, pid);
+	HAS(i.peer, address);
+	/* A struct of an earlier version; none. */
+	memset(&i, 0x5a, sizeof(i));
+	i.size = offsetof(rpw_endpoint_information, peer);
+	IS(rpw_endpoint_info(p.ea, &i), RPW_OK);
+	HAS(i.transport, contract_transport);
+	IS(i.control_tag, 0x5a5a5a5a5a5a5a5aLL);
+	i.size = 0;
+	REFUSED(rpw_endpoint_info(p.ea, &i), RPW_ERR_INVALID, "sizeof(rpw_endpoint_information)");
+	REFUSED(rpw_endpoint_info(p.ea, NULL), RPW_ERR_INVALID, "rpw_endpoint_information");
+	i.size = sizeof(i);
+	REFUSED(rpw_endpoint_info(NULL, &i), RPW_ERR_INVALID, "endpoint");
+	pair_close(&p);
+}
+
+static void the_pointer_of_the_user(void)
+{
+	struct pair p;
+	int mine = 0;
+	pair_open(&p);
+	CHECK(!rpw_endpoint_user(p.ea));
+	rpw_endpoint_set_user(p.ea, &mine);
+	CHECK(rpw_endpoint_user(p.ea) == &mine);
+	CHECK(!rpw_endpoint_user(p.eb));
+	rpw_endpoint_set_user(p.ea, NULL);
+	CHECK(!rpw_endpoint_user(p.ea));
+	rpw_endpoint_set_user(NULL, &mine);
+	CHECK(!rpw_endpoint_user(NULL));
+	pair_close(&p);
+}
+
+/* ---- connections that do not come to stand ---- */
+
+static int closed_status, closed_times;
+static void on_closed(rpw_endpoint *ep, int status, void *arg)
+{
+	(void)ep;
+	(void)arg;
+	closed_status = status;
+	closed_times++;
+}
+
+/* A port of loopback where nobody listens. */
+static int dead_port(void)
+{
+	struct sockaddr_in at;
+	socklen_t len = sizeof(at);
+	int s = socket(AF_INET, SOCK_STREAM, 0);
+	memset(&at, 0, sizeof(at));
+	at.sin_family = AF_INET;
+	at.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+	IS(bind(s, (struct sockaddr *)&at, sizeof(at)), 0);
+	IS(getsockname(s, (struct sockaddr *)&at, &len), 0);
+	close(s);
+	return ntohs(at.sin_port);
+}
+
+static void nobody_answers(void)
+{
+	struct pair p;
+	rpw_connect_options o;
+	rpw_request *r = NULL, *posted[POSTINGS];
+	char address[64];
+	memset(&p, 0, sizeof(p));
+	memset(&o, 0, sizeof(o));
+	o.size = sizeof(o);
+	o.timeout_ms = 200;
+	p.a = context_open();
+	snprintf(address, sizeof(address), "127.0.0.1:%d", dead_port());
+	IS(rpw_connect(p.a, address, &o, &p.ea, &r), RPW_IN_PROGRESS);
+	rpw_endpoint_on_close(p.ea, on_closed, NULL);
+	/* What is posted waits until it is connected, and fails if it is not. */
+	for (int what = 0; what < POSTINGS; what++) {
+		posted[what] = NULL;
+		if (!posting_needs_key(what))
+			IS(post(&p, what, p.ea, &posted[what]), RPW_IN_PROGRESS);
+	}
+	IS(rpw_fence(p.ea), RPW_OK);
+	IS(finish(&p, r, NULL), RPW_ERR_UNREACHABLE);
+	for (int what = 0; what < POSTINGS; what++)
+		if (posted[what])
+			IS(finish(&p, posted[what], NULL), RPW_ERR_UNREACHABLE);
+	IS(closed_times, 1);
+	IS(closed_status, RPW_ERR_UNREACHABLE);
+	rpw_endpoint_information i = information_of(p.ea);
+	IS(i.status, RPW_ERR_UNREACHABLE);
+	CHECK(!i.connected);
+	HAS(i.why, address);
+	HAS(i.why, "refused");
+	/* Without a request, and without anybody who looks: no harm. */
+	rpw_endpoint *ep = NULL;
+	IS(rpw_connect(p.a, address, &o, &ep, NULL), RPW_IN_PROGRESS);
+	while (information_of(ep).status == RPW_OK)
+		rpw_progress(p.a);
+	IS(information_of(ep).status, RPW_ERR_UNREACHABLE);
+	IS(statistics_of(p.a).requests, 0);
+	rpw_endpoint_close(ep);
+	pair_close(&p);
+}
+
+static void a_listener_that_comes_later(void)
+{
+	struct pair p;
+	rpw_request *r = NULL;
+	char address[64];
+	memset(&p, 0, sizeof(p));
+	p.a = context_open();
+	p.b = context_open();
+	snprintf(address, sizeof(address), "127.0.0.1:%d", dead_port());
+	IS(rpw_connect(p.a, address, NULL, &p.ea, &r), RPW_IN_PROGRESS);
+	for (int i = 0; i < 1000; i++)
+		rpw_progress(p.a);
+	IS(rpw_test(r, NULL), RPW_IN_PROGRESS);
+	IS(rpw_listener_create(p.b, address, take, &p.eb, &p.l), RPW_OK);
+	IS(finish(&p, r, NULL), RPW_OK);
+	UNTIL(&p, p.eb);
+	pair_close(&p);
+}
+
+static void connecting_can_be_canceled_or_closed(void)
+{
+	struct pair p;
+	rpw_request *r = NULL;
+	char address[64];
+	memset(&p, 0, sizeof(p));
+	p.a = context_open();
+	snprintf(address, sizeof(address), "127.0.0.1:%d", dead_port());
+	IS(rpw_connect(p.a, address, NULL, &p.ea, &r), RPW_IN_PROGRESS);
+	IS(rpw_cancel(r), RPW_OK);
+	IS(finish(&p, r, NULL), RPW_ERR_CANCELED);
+	IS(information_of(p.ea).status, RPW_ERR_CANCELED);
+	rpw_endpoint_close(p.ea);
+	/* Closed while it connects: the request completes. */
+	IS(rpw_connect(p.a, address, NULL, &p.ea, &r), RPW_IN_PROGRESS);
+	rpw_endpoint_close(p.ea);
+	IS(rpw_test(r, NULL), RPW_ERR_CANCELED);
+	rpw_request_free(r);
+	p.ea = NULL;
+	pair_close(&p);
+}
+
+static void a_listener_that_closes_says_no(void)
+{
+	struct pair p;
+	rpw_request *r = NULL, *again = NULL;
+	rpw_endpoint *late = NULL;
+	char address[64];
+	memset(&p, 0, sizeof(p));
+	p.a = context_open();
+	p.b = context_open();
+	p.l = listener_open(p.b, &p.eb, address);
+	IS(rpw_connect(p.a, address, NULL, &p.ea, &r), RPW_IN_PROGRESS);
+	IS(finish(&p, r, NULL), RPW_OK);
+	UNTIL(&p, p.eb);
+	/* Endpoints outlive their listener. */
+	rpw_listener_destroy(p.l);
+	p.l = NULL;
+	rpw_request *s = NULL;
+	IS(rpw_recv(p.b, p.eb, incoming, sizeof(incoming), 1, ALL, &r), RPW_IN_PROGRESS);
+	int rc = post(&p, SEND, p.ea, &s);
+	IS(finish(&p, r, NULL), RPW_OK);
+	IS(ended(&p, rc, s), RPW_OK);
+	/* Nobody listens any more. */
+	rpw_connect_options o;
+	memset(&o, 0, sizeof(o));
+	o.size = sizeof(o);
+	o.timeout_ms = 100;
+	IS(rpw_connect(p.a, address, &o, &late, &again), RPW_IN_PROGRESS);
+	IS(finish(&p, again, NULL), RPW_ERR_UNREACHABLE);
+	rpw_endpoint_close(late);
+	pair_close(&p);
+}
+
+/* ---- what the accept callback may do ---- */
+
+struct host {
+	rpw_context *c;
+	rpw_endpoint *ep;
+	int times;
+	bool refuse, leave;
+};
+static void host_accept(rpw_listener *l, rpw_endpoint *ep, void *arg)
+{
+	struct host *h = (struct host *)arg;
+	h->times++;
+	CHECK(rpw_listener_port(l) > 0);
+	CHECK(information_of(ep).connected);
+	REFUSED(rpw_progress(h->c), RPW_ERR_INVALID, "callback");
+	/* Usable at once. */
+	CHECK(rpw_send(ep, "welcome", 8, 7, NULL) >= 0);
+	if (h->leave)
+		rpw_listener_destroy(l);
+	if (h->refuse)
+		rpw_endpoint_close(ep);
+	else
+		h->ep = ep;
+}
+
+static void an_accept_callback_may_post_close_and_stop_listening(void)
+{
+	for (int how = 0; how < 3; how++) {
+		struct pair p;
+		struct host h;
+		rpw_request *r = NULL;
+		char address[64], in[8] = "";
+		memset(&p, 0, sizeof(p));
+		memset(&h, 0, sizeof(h));
+		p.a = context_open();
+		h.c = p.b = context_open();
+		h.leave = how == 1;
+		h.refuse = how == 2;
+		IS(rpw_listener_create(p.b, "127.0.0.1:0", host_accept, &h, &p.l), RPW_OK);
+		snprintf(address, sizeof(address), "127.0.0.1:%d", rpw_listener_port(p.l));
+		IS(rpw_connect(p.a, address, NULL, &p.ea, NULL), RPW_IN_PROGRESS);
+		IS(rpw_recv(p.a, p.ea, in, sizeof(in), 7, ALL, &r), RPW_IN_PROGRESS);
+		int status = finish(&p, r, NULL);
+		IS(h.times, 1);
+		if (!h.refuse) {
+			IS(status, RPW_OK);
+			IS(strcmp(in, "welcome"), 0);
+		} else { /* the welcome may have come before the close */
+			CHECK(status == RPW_OK || status == RPW_ERR_PEER_GONE || status == RPW_ERR_REFUSED);
+			UNTIL(&p, information_of(p.ea).status != RPW_OK);
+			settle(&p);
+			IS(statistics_of(p.b).endpoints, 0);
+		}
+		IS(statistics_of(p.b).listeners, how != 1);
+		p.eb = h.ep;
+		p.l = how == 1 ? NULL : p.l;
+		pair_close(&p);
+	}
+}
+
+/* ---- keys ---- */
+
+static void key_write(char *path, const char *text)
+{
+	strcpy(path, "/tmp/contract-key-XXXXXX");
+	int fd = mkstemp(path); /* mode 0600 */
+	CHECK(fd >= 0);
+	CHECK(write(fd, text, strlen(text)) == (ssize_t)strlen(text));
+	close(fd);
+}
+
+static int connected_with(const char *key_a, const char *key_b, char *why, size_t why_len)
+{
+	struct pair p;
+	rpw_context_options a = options_of("tcp"), b = options_of("tcp");
+	rpw_request *r = NULL;
+	char address[64];
+	rpw_connect_options o;
+	memset(&o, 0, sizeof(o));
+	o.size = sizeof(o);
+	memset(&p, 0, sizeof(p));
+	a.key_file = key_a;
+	b.key_file = key_b;
+	IS(rpw_context_create(&a, &p.a), RPW_OK);
+	IS(rpw_context_create(&b, &p.b), RPW_OK);
+	p.l = listener_open(p.b, &p.eb, address);
+	IS(rpw_connect(p.a, address, &o, &p.ea, &r), RPW_IN_PROGRESS);
+	int status = finish(&p, r, NULL);
+	snprintf(why, why_len, "%s", information_of(p.ea).why);
+	if (!status)
+		UNTIL(&p, p.eb);
+	else
+		CHECK(!p.eb);
+	pair_close(&p);
+	return status;
+}
+
+static void both_sides_need_the_same_key(void)
+{
+	char one[64], other[64], why[512];
+	rpw_context *c = NULL;
+	key_write(one, "0123456789abcdef0123456789abcdef\n");
+	key_write(other, "a passphrase of sixteen or more\n");
+	IS(connected_with(one, one, why, sizeof(why)), RPW_OK);
+	IS(connected_with(one, other, why, sizeof(why)), RPW_ERR_REFUSED);
+	HAS(why, "key");
+	IS(connected_with(one, NULL, why, sizeof(why)), RPW_ERR_REFUSED);
+	HAS(why, "key");
+	IS(connected_with(NULL, one, why, sizeof(why)), RPW_ERR_REFUSED);
+	HAS(why, "key");
+	/* A key that others can read is none. */
+	rpw_context_options o = options_of("tcp");
+	o.key_file = one;
+	IS(chmod(one, 0644), 0);
+	REFUSED(rpw_context_create(&o, &c), RPW_ERR_INVALID, one);
+	SAYS("chmod 600");
+	o.key_file = "/nonexistent/key";
+	REFUSED(rpw_context_create(&o, &c), RPW_ERR_SYSTEM, "/nonexistent/key");
+	unlink(one);
+	unlink(other);
+}
+
+const struct contract_case connect_cases[] = {
+	{"addresses_that_are_none", addresses_that_are_none, false, "rpw_listener_create rpw_connect"},
+	{"arguments_of_listeners", arguments_of_listeners, false, "rpw_listener_create rpw_listener_port rpw_listener_destroy"},
+	{"every_form_of_address_connects", every_form_of_address_connects, false, "rpw_listener_create rpw_connect"},
+	{"what_options_a_connection_takes", what_options_a_connection_takes, false, "rpw_connect"},
+	{"the_transport_that_was_asked_for", the_transport_that_was_asked_for, true, "rpw_connect rpw_endpoint_info"},
+	{"what_is_known_before_and_after", what_is_known_before_and_after, true, "rpw_endpoint_info"},
+	{"the_pointer_of_the_user", the_pointer_of_the_user, false, "rpw_endpoint_set_user rpw_endpoint_user"},
+	{"nobody_answers", nobody_answers, false, "rpw_connect rpw_endpoint_info rpw_endpoint_on_close rpw_fence " POSTED},
+	{"a_listener_that_comes_later", a_listener_that_comes_later, false, "rpw_connect"},
+	{"connecting_can_be_canceled_or_closed", connecting_can_be_canceled_or_closed, false, "rpw_connect rpw_cancel rpw_endpoint_close"},
+	{"a_listener_that_closes_says_no", a_listener_that_closes_says_no, false, "rpw_listener_destroy"},
+	{"an_accept_callback_may_post_close_and_stop_listening", an_accept_callback_may_post_close_and_stop_listening, true,
+		"rpw_listener_create rpw_listener_destroy rpw_endpoint_close"},
+	{"both_sides_need_the_same_key", both_sides_need_the_same_key, false, "rpw_context_create rpw_connect"},
+	{NULL, NULL, false, NULL},
+};

@@ -1,0 +1,334 @@
+/* end_cases.c - the contract of the end: closing, the peer's closing, the peer's death; what can still be done, and in which order one hears of it. */
+#include "contract.h"
+
+#include <signal.h>
+#include <sys/socket.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+/* What was called, in its order. */
+static char order[4096];
+static void note(const char *what)
+{
+	size_t n = strlen(order);
+	snprintf(order + n, sizeof(order) - n, "%s ", what);
+}
+static int closed_status;
+static void on_closed(rpw_endpoint *ep, int status, void *arg)
+{
+	CHECK(!information_of(ep).connected);
+	IS(information_of(ep).status, status);
+	closed_status = status;
+	note((const char *)arg);
+}
+static void on_done(rpw_request *r, const rpw_completion *done, void *arg)
+{
+	(void)r, (void)done;
+	note((const char *)arg);
+}
+static void on_am(rpw_endpoint *ep, const void *header, size_t header_len, const void *data, size_t len, void *arg)
+{
+	(void)ep, (void)header, (void)header_len, (void)data, (void)len, (void)arg;
+	note("am");
+}
+static void on_notify(rpw_endpoint *ep, uint64_t data, size_t len, void *arg)
+{
+	(void)ep, (void)data, (void)len, (void)arg;
+	note("notify");
+}
+
+static void all_posted(struct pair *p, rpw_request *r[POSTINGS])
+{
+	for (int what = 0; what < POSTINGS; what++) {
+		r[what] = NULL;
+		CHECK(post(p, what, p->ea, &r[what]) >= 0);
+	}
+}
+
+static void this_side_closes(void)
+{
+	struct pair p;
+	rpw_request *r[POSTINGS], *peers = NULL;
+	static unsigned char big[1 << 20];
+	pair_open(&p);
+	pair_memory(&p);
+	*order = 0;
+	rpw_endpoint_on_close(p.ea, on_closed, (void *)"a");
+	rpw_endpoint_on_close(p.eb, on_closed, (void *)"b");
+	IS(rpw_recv(p.b, p.eb, incoming, sizeof(incoming), 99, ALL, &peers), RPW_IN_PROGRESS);
+	for (int i = 0; i < 8; i++)
+		CHECK(rpw_send(p.ea, big, sizeof(big), 98, NULL) >= 0);
+	all_posted(&p, r);
+	rpw_rkey_destroy(p.k);
+	p.k = NULL;
+	rpw_endpoint_close(p.ea);
+	/* All that was under way is over now, and can be asked and freed still. */
+	for (int what = 0; what < POSTINGS; what++)
+		if (r[what]) {
+			int status = rpw_test(r[what], NULL);
+			CHECK(status == RPW_OK || status == RPW_ERR_CANCELED);
+			CHECK(what < RECV || status == RPW_ERR_CANCELED);
+			IS(rpw_wait(r[what], -1, NULL), status);
+			IS(rpw_cancel(r[what]), RPW_OK);
+			rpw_request_free(r[what]);
+		}
+	IS(statistics_of(p.a).requests, 0);
+	IS(statistics_of(p.a).endpoints, 0);
+	/* The peer is told; the one who closed is not. */
+	IS(finish(&p, peers, NULL), RPW_ERR_PEER_GONE);
+	UNTIL(&p, *order);
+	settle(&p);
+	IS(strcmp(order, "b "), 0);
+	IS(closed_status, RPW_ERR_PEER_GONE);
+	p.ea = NULL;
+	pair_close(&p);
+}
+
+static void what_the_peer_had_sent_can_be_received(void)
+{
+	struct pair p;
+	enum { N = 40 };
+	unsigned char word[8];
+	pair_open(&p);
+	for (int i = 0; i < N; i++) {
+		pattern_fill(word, 8, (uint64_t)i);
+		rpw_request *s = NULL;
+		int rc = rpw_send(p.eb, word, 8, (uint64_t)i, &s);
+		IS(ended(&p, rc, s), RPW_OK);
+	}
+	rpw_endpoint_close(p.eb);
+	p.eb = NULL;
+	UNTIL(&p, information_of(p.ea).status != RPW_OK);
+	IS(information_of(p.ea).status, RPW_ERR_PEER_GONE);
+	HAS(information_of(p.ea).why, "closed");
+	/* From it, from any, by probe, in any order. */
+	for (int i = N - 1; i >= 0; i--) {
+		rpw_completion done;
+		rpw_request *r = NULL;
+		IS(rpw_probe(p.a, i & 1 ? p.ea : NULL, (uint64_t)i, ALL, &done), RPW_OK);
+		IS(done.length, 8);
+		IS(rpw_recv(p.a, i & 2 ? p.ea : NULL, word, 8, (uint64_t)i, ALL, &r), RPW_IN_PROGRESS);
+		IS(rpw_test(r, &done), RPW_OK);
+		CHECK(done.from == p.ea);
+		CHECK(pattern_right(word, 8, (uint64_t)i));
+		rpw_request_free(r);
+	}
+	/* No more of it will come: that is said, rather than waited for. */
+	REFUSED(rpw_probe(p.a, p.ea, 0, 0, NULL), RPW_ERR_PEER_GONE, "closed");
+	IS(rpw_probe(p.a, NULL, 0, 0, NULL), RPW_IN_PROGRESS);
+	pair_close(&p);
+}
+
+static void nothing_can_be_posted_after_the_end(void)
+{
+	struct pair p;
+	pair_open(&p);
+	pair_memory(&p);
+	rpw_endpoint_close(p.eb);
+	p.eb = NULL;
+	UNTIL(&p, information_of(p.ea).status != RPW_OK);
+	for (int what = 0; what < POSTINGS; what++) {
+		rpw_request *r = NULL;
+		REFUSED(post(&p, what, p.ea, &r), RPW_ERR_PEER_GONE, "has ended");
+		SAYS("closed"); /* why */
+		CHECK(!r);
+		REFUSED(post(&p, what, p.ea, NULL), RPW_ERR_PEER_GONE, "has ended");
+	}
+	REFUSED(rpw_fence(p.ea), RPW_ERR_PEER_GONE, "has ended");
+	IS(statistics_of(p.a).requests, 0);
+	/* What is known of it, is known still. */
+	HAS(information_of(p.ea).transport, contract_transport);
+	CHECK(*information_of(p.ea).peer);
+	pair_close(&p);
+}
+
+static void the_end_comes_last(void)
+{
+	/* Whoever hears of the end has heard of everything else: messages, notifications, the ends of requests. */
+	struct pair p;
+	rpw_request *r = NULL;
+	pair_open(&p);
+	pair_memory(&p);
+	*order = 0;
+	rpw_am_handle(p.b, 1, on_am, NULL);
+	rpw_on_notify(p.b, on_notify, NULL);
+	rpw_endpoint_on_close(p.eb, on_closed, (void *)"closed");
+	IS(rpw_recv(p.b, p.eb, incoming, sizeof(incoming), 1, ALL, &r), RPW_IN_PROGRESS);
+	rpw_on_done(r, on_done, (void *)"received");
+	rpw_request_free(r);
+	IS(rpw_recv(p.b, p.eb, incoming, sizeof(incoming), 2, ALL, &r), RPW_IN_PROGRESS);
+	rpw_on_done(r, on_done, (void *)"ended");
+	rpw_request_free(r);
+	/* a sends and closes while b looks away. */
+	CHECK(rpw_put_notify(p.ea, outgoing, sizeof(outgoing), p.k, 0, 1, NULL) >= 0);
+	UNTIL(&p, statistics_of(p.a).requests == 0);
+	CHECK(rpw_send(p.ea, outgoing, 8, 1, NULL) >= 0);
+	CHECK(rpw_am_send(p.ea, 1, NULL, 0, outgoing, 8, NULL) >= 0);
+	rpw_rkey_destroy(p.k);
+	p.k = NULL;
+	rpw_endpoint_close(p.ea);
+	p.ea = NULL;
+	UNTIL(&p, strstr(order, "closed"));
+	settle(&p);
+	printf("# %s\n", order);
+	CHECK(strstr(order, "notify"));
+	CHECK(strstr(order, "received"));
+	CHECK(strstr(order, "am"));
+	CHECK(strstr(order, "ended closed "));
+	IS(strlen(strstr(order, "closed ")), 7); /* last, and once */
+	pair_close(&p);
+}
+
+static void closes_it(rpw_endpoint *ep, int status, void *arg)
+{
+	struct pair *p = (struct pair *)arg;
+	IS(status, RPW_ERR_PEER_GONE);
+	REFUSED(rpw_send(ep, outgoing, 8, 1, NULL), RPW_ERR_PEER_GONE, "has ended");
+	REFUSED(rpw_progress(p->b), RPW_ERR_INVALID, "callback");
+	rpw_endpoint_close(ep);
+	note("closes");
+	p->eb = NULL;
+}
+
+static void an_end_may_be_answered_by_closing(void)
+{
+	struct pair p;
+	rpw_request *r = NULL;
+	pair_open(&p);
+	*order = 0;
+	rpw_endpoint_on_close(p.eb, on_closed, (void *)"replaced");
+	rpw_endpoint_on_close(p.eb, closes_it, &p);
+	IS(rpw_recv(p.b, p.eb, incoming, sizeof(incoming), 2, ALL, &r), RPW_IN_PROGRESS);
+	rpw_endpoint_close(p.ea);
+	p.ea = NULL;
+	UNTIL(&p, !p.eb);
+	settle(&p);
+	IS(strcmp(order, "closes "), 0);
+	IS(statistics_of(p.b).endpoints, 0);
+	IS(rpw_test(r, NULL), RPW_ERR_PEER_GONE);
+	rpw_request_free(r);
+	pair_close(&p);
+}
+
+static void who_asks_after_the_end_is_told_at_once(void)
+{
+	struct pair p;
+	pair_open(&p);
+	*order = 0;
+	rpw_endpoint_close(p.ea);
+	p.ea = NULL;
+	UNTIL(&p, information_of(p.eb).status != RPW_OK);
+	rpw_endpoint_on_close(p.eb, on_closed, (void *)"late");
+	IS(strcmp(order, "late "), 0);
+	settle(&p);
+	IS(strcmp(order, "late "), 0);
+	/* Taken back before it happens. */
+	pair_close(&p);
+	pair_open(&p);
+	rpw_endpoint_on_close(p.eb, on_closed, (void *)"never");
+	rpw_endpoint_on_close(p.eb, NULL, NULL);
+	rpw_endpoint_close(p.ea);
+	p.ea = NULL;
+	UNTIL(&p, information_of(p.eb).status != RPW_OK);
+	settle(&p);
+	IS(strcmp(order, "late "), 0);
+	pair_close(&p);
+}
+
+static void flush_before_close_loses_nothing(void)
+{
+	struct pair p;
+	rpw_request *f = NULL, *r = NULL;
+	static unsigned char big[300000], into[300000];
+	pair_open(&p);
+	pair_memory(&p);
+	pattern_fill(big, sizeof(big), 8);
+	CHECK(rpw_send(p.ea, big, sizeof(big), 1, NULL) >= 0);
+	CHECK(rpw_put(p.ea, big, REGION, p.k, 0, NULL) >= 0);
+	IS(rpw_recv(p.b, NULL, into, sizeof(into), 1, ALL, &r), RPW_IN_PROGRESS);
+	int rc = rpw_flush(p.ea, &f);
+	IS(ended(&p, rc, f), RPW_OK);
+	rpw_rkey_destroy(p.k);
+	p.k = NULL;
+	rpw_endpoint_close(p.ea);
+	p.ea = NULL;
+	IS(finish(&p, r, NULL), RPW_OK);
+	CHECK(pattern_right(into, sizeof(into), 8));
+	CHECK(pattern_right(p.region, REGION, 8));
+	pair_close(&p);
+}
+
+/* ---- the peer's death ---- */
+
+static void doomed(int port_pipe)
+{
+	rpw_context *c = context_open();
+	rpw_endpoint *ep = NULL;
+	char address[64];
+	listener_open(c, &ep, address);
+	CHECK(write(port_pipe, address, sizeof(address)) == sizeof(address));
+	while (!ep)
+		rpw_progress(c);
+	rpw_send(ep, "last words", 11, 5, NULL);
+	for (;;)
+		rpw_progress(c);
+}
+
+static void the_peer_dies(void)
+{
+	struct pair p;
+	rpw_request *r[POSTINGS], *words = NULL;
+	int pipes[2];
+	char address[64], in[16] = "";
+	static unsigned char big[1 << 20];
+	memset(&p, 0, sizeof(p));
+	IS(pipe(pipes), 0);
+	pid_t pid = fork();
+	if (!pid)
+		doomed(pipes[1]);
+	CHECK(read(pipes[0], address, sizeof(address)) == sizeof(address));
+	p.a = context_open();
+	*order = 0;
+	IS(rpw_connect(p.a, address, NULL, &p.ea, NULL), RPW_IN_PROGRESS);
+	rpw_endpoint_on_close(p.ea, on_closed, (void *)"gone");
+	IS(rpw_recv(p.a, p.ea, in, sizeof(in), 5, ALL, &words), RPW_IN_PROGRESS);
+	IS(rpw_wait(words, -1, NULL), RPW_OK);
+	IS(strcmp(in, "last words"), 0);
+	rpw_request_free(words);
+	for (int what = 0; what < POSTINGS; what++) {
+		r[what] = NULL;
+		if (!posting_needs_key(what))
+			CHECK(post(&p, what, p.ea, &r[what]) >= 0);
+	}
+	for (int i = 0; i < 4; i++)
+		CHECK(rpw_send(p.ea, big, sizeof(big), 98, NULL) >= 0);
+	kill(pid, SIGKILL);
+	/* Every operation ends; a wait without limit comes back. */
+	for (int what = 0; what < POSTINGS; what++)
+		if (r[what]) {
+			int status = rpw_wait(r[what], -1, NULL);
+			CHECK(status == RPW_OK || status == RPW_ERR_PEER_GONE);
+			CHECK(what < RECV || status == RPW_ERR_PEER_GONE);
+			rpw_request_free(r[what]);
+		}
+	UNTIL(&p, *order);
+	IS(closed_status, RPW_ERR_PEER_GONE);
+	IS(strcmp(order, "gone "), 0);
+	IS(information_of(p.ea).status, RPW_ERR_PEER_GONE);
+	CHECK(*information_of(p.ea).why);
+	IS(statistics_of(p.a).requests, 0);
+	waitpid(pid, NULL, 0);
+	pair_close(&p);
+}
+
+const struct contract_case end_cases[] = {
+	{"this_side_closes", this_side_closes, true, "rpw_endpoint_close rpw_endpoint_on_close rpw_test rpw_wait rpw_cancel rpw_request_free " POSTED},
+	{"what_the_peer_had_sent_can_be_received", what_the_peer_had_sent_can_be_received, true, "rpw_endpoint_close rpw_recv rpw_probe rpw_endpoint_info"},
+	{"nothing_can_be_posted_after_the_end", nothing_can_be_posted_after_the_end, true, "rpw_fence " POSTED},
+	{"the_end_comes_last", the_end_comes_last, true, "rpw_endpoint_on_close rpw_on_notify rpw_on_done rpw_am_handle"},
+	{"an_end_may_be_answered_by_closing", an_end_may_be_answered_by_closing, true, "rpw_endpoint_on_close rpw_endpoint_close"},
+	{"who_asks_after_the_end_is_told_at_once", who_asks_after_the_end_is_told_at_once, true, "rpw_endpoint_on_close"},
+	{"flush_before_close_loses_nothing", flush_before_close_loses_nothing, true, "rpw_flush rpw_endpoint_close"},
+	{"the_peer_dies", the_peer_dies, true, "rpw_wait rpw_endpoint_on_close rpw_endpoint_info"},
+	{NULL, NULL, false, NULL},
+};
