@@ -392,6 +392,7 @@ static void boot_accepted(void *user, void *listener_user, struct boot_conn *con
 	keep(&ep->peer, boot_peer_text(conn));
 	boot_set_user(conn, ep);
 	deadline_set(ep, rpwi_now_ns() + SILENT_MS * RPWI_NS_PER_MS);
+	ep->until_ns = rpwi_now_ns() + ARRIVE_MS * RPWI_NS_PER_MS;
 	if (c->arriving > ARRIVING_MAX) {
 		ep->status = RPW_ERR_LIMIT;
 		ep_say_why(ep, "too many peers are connecting at once");
@@ -448,7 +449,7 @@ static void on_choice(rpw_endpoint *ep, const struct say_path *p, const char *te
 	if (!counts_right(ep, p))
 		return;
 	facts_take(ep, p);
-	deadline_set(ep, rpwi_now_ns() + SILENT_MS * RPWI_NS_PER_MS);
+	deadline_set(ep, ep->was_up ? rpwi_now_ns() + SILENT_MS * RPWI_NS_PER_MS : RPWI_MIN(rpwi_now_ns() + SILENT_MS * RPWI_NS_PER_MS, ep->until_ns));
 	char why[256] = "";
 	uint8_t own[TRAN_HANDLE_MAX];
 	size_t own_len = 0;
