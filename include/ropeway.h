@@ -173,7 +173,8 @@ RPW_API int rpw_recv_obj(rpw_endpoint *ep, rpw_alloc_fn alloc, void *arg, void *
 
 /* ---- active messages ---- */
 
-/* `data` is valid during the call. Runs in rpw_progress, in the order sent on each endpoint. */
+/* `data` is valid during the call; it may lie where the peer can still write (shared memory): what has to be checked is copied before. Runs in rpw_progress, in the order sent on each
+ * endpoint. */
 typedef void (*rpw_am_fn)(rpw_endpoint *ep, const void *header, size_t header_len, const void *data, size_t len, void *arg);
 enum { RPW_AM_IDS = 256, RPW_AM_HEADER_MAX = 256 };
 /* fn NULL: none; messages without a handler are dropped. */

@@ -152,8 +152,8 @@ void connect_path_close(rpw_endpoint *ep)
 
 static bool peer_is_here(const rpw_endpoint *ep) { return !memcmp(boot_peer(ep->boot)->host_id, ep->c->own.host_id, sizeof(ep->c->own.host_id)); }
 
-/* Why not, or "". */
-static void why_not(rpw_endpoint *ep, int i, char *why, size_t why_len)
+/* Why not, or "". True: it would do, but in software. */
+static bool why_not(rpw_endpoint *ep, int i, char *why, size_t why_len)
 {
 	const struct tran_facts *peer = boot_peer(ep->boot);
 	*why = 0;
@@ -163,8 +163,13 @@ static void why_not(rpw_endpoint *ep, int i, char *why, size_t why_len)
 		snprintf(why, why_len, "the peer has only %.60s", peer->transports);
 	else if ((tran_all[i]->caps & TRAN_SAME_HOST) && !peer_is_here(ep))
 		snprintf(why, why_len, "the peer is on another host (%.60s)", peer->hostname);
-	else if (tran_all[i]->usable(&ep->c->own, peer, why, why_len) && !*why)
-		snprintf(why, why_len, "not usable between these two");
+	else {
+		int rc = tran_all[i]->usable(&ep->c->own, peer, why, why_len);
+		if (rc < 0 && !*why)
+			snprintf(why, why_len, "not usable between these two");
+		return rc > 0;
+	}
+	return false;
 }
 
 static const struct {
@@ -192,8 +197,8 @@ static void compose_why(rpw_endpoint *ep, int chosen)
 		int i = ep->order[k];
 		if (i == chosen)
 			continue;
-		why_not(ep, i, why, sizeof(why));
-		text_add(&t, "; ", tran_all[i]->name, *why ? why : "would do");
+		bool in_software = why_not(ep, i, why, sizeof(why));
+		text_add(&t, "; ", tran_all[i]->name, *why ? why : in_software ? "would do, in software" : "would do");
 	}
 	if (ep->reasons && *ep->reasons)
 		text_add(&t, "; tried before: ", "", ep->reasons);
@@ -388,6 +393,7 @@ static void boot_accepted(void *user, void *listener_user, struct boot_conn *con
 	keep(&ep->peer, boot_peer_text(conn));
 	boot_set_user(conn, ep);
 	deadline_set(ep, rpwi_now_ns() + SILENT_MS * RPWI_NS_PER_MS);
+	ep->until_ns = rpwi_now_ns() + ARRIVE_MS * RPWI_NS_PER_MS;
 	if (c->arriving > ARRIVING_MAX) {
 		ep->status = RPW_ERR_LIMIT;
 		ep_say_why(ep, "too many peers are connecting at once");
@@ -444,7 +450,7 @@ static void on_choice(rpw_endpoint *ep, const struct say_path *p, const char *te
 	if (!counts_right(ep, p))
 		return;
 	facts_take(ep, p);
-	deadline_set(ep, rpwi_now_ns() + SILENT_MS * RPWI_NS_PER_MS);
+	deadline_set(ep, ep->was_up ? rpwi_now_ns() + SILENT_MS * RPWI_NS_PER_MS : RPWI_MIN(rpwi_now_ns() + SILENT_MS * RPWI_NS_PER_MS, ep->until_ns));
 	char why[256] = "";
 	uint8_t own[TRAN_HANDLE_MAX];
 	size_t own_len = 0;
@@ -666,6 +672,20 @@ void rpw_listener_destroy(rpw_listener *l)
 	free(l);
 }
 
+/* Nobody said an order: what imitates a device comes last, since TCP is the faster of the two (RATIONALE). */
+static void order_by_worth(rpw_context *c, int *order, int n)
+{
+	int last[TRANSPORTS_MAX], lasts = 0, firsts = 0;
+	char why[256];
+	for (int k = 0; k < n; k++) {
+		if (tran_all[order[k]]->usable(&c->own, NULL, why, sizeof(why)) > 0)
+			last[lasts++] = order[k];
+		else
+			order[firsts++] = order[k];
+	}
+	memcpy(order + firsts, last, (size_t)lasts * sizeof(*order));
+}
+
 static int connect_begin(rpw_endpoint *ep, const char *address, const rpw_connect_options *o)
 {
 	char why[256];
@@ -673,6 +693,8 @@ static int connect_begin(rpw_endpoint *ep, const char *address, const rpw_connec
 	ep->orders = connect_transports_parse(list, ep->order, why, sizeof(why));
 	if (ep->orders < 0)
 		return rpwi_fail(ep->orders, "%s", why);
+	if (!list)
+		order_by_worth(ep->c, ep->order, ep->orders);
 	if (!credit_open(ep))
 		return rpwi_fail(RPW_ERR_LIMIT, "no room for one more endpoint in unexpected_bytes_max (%zu bytes): raise it", ep->c->unexpected_max);
 	unsigned ms = o->timeout_ms ? o->timeout_ms : CONNECT_MS;

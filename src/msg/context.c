@@ -130,7 +130,7 @@ static int transports_set(rpw_context *c, const char *wanted)
 	for (int i = 0; i < n; i++) {
 		const struct tran_ops *ops = tran_all[order[i]];
 		int rc = ops->usable(&c->own, NULL, why, sizeof(why));
-		if (rc)
+		if (rc < 0)
 			rpwi_debug("transport %s is not used: %s", ops->name, why);
 		else {
 			size_t at = strlen(c->transports);

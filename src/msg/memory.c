@@ -218,11 +218,14 @@ int rpw_rkey_unpack(rpw_endpoint *ep, const void *packed, size_t len, rpw_rkey *
 	uint32_t crc;
 	memcpy(&crc, (const uint8_t *)packed + len - 4, 4);
 	if (crc != (uint32_t)crc32(0, packed, (uInt)(len - 4)))
-		return rpwi_fail(RPW_ERR_PROTOCOL, "the remote key is garbled: its checksum is wrong");
+		return rpwi_fail(RPW_ERR_PROTOCOL,
+			"the remote key for %s is garbled: its checksum is 0x%08x, its %zu bytes have 0x%08x; let the peer pack it anew", ep->peer, crc, len,
+			(uint32_t)crc32(0, packed, (uInt)(len - 4)));
 	if (!ep->was_up)
 		return rpwi_fail(RPW_ERR_INVALID, "the endpoint is not connected yet: wait for its connect request, then unpack");
 	if (h.domain != ep->peer_domain)
-		return rpwi_fail(RPW_ERR_ACCESS, "the remote key is not of memory that %s has: it was packed by another context", ep->peer);
+		return rpwi_fail(
+			RPW_ERR_ACCESS, "the remote key is not of memory that %s has: it was packed by another context; use what this peer packed", ep->peer);
 	rpw_rkey *k = calloc(1, sizeof(*k));
 	if (!k)
 		return rpwi_fail(RPW_ERR_NO_MEMORY, "no memory for a remote key");

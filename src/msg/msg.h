@@ -36,6 +36,7 @@ enum {
 	CONNECT_MS = 10000,      /* default of rpw_connect */
 	PATH_MS = 5000,          /* a path that is not up by then is given up */
 	SILENT_MS = 10000,       /* a peer that came to a listener and does not say which path it wants */
+	ARRIVE_MS = 30000,       /* ... nor comes up with any, however often it chooses */
 	ARRIVING_MAX = 1024,     /* such peers at once, for each context */
 	DRAIN_MS = 500,          /* after a peer's goodbye, for what it sent before */
 	BOOT_EVERY_NS = 50000,   /* a busy context looks after the control path so often */
@@ -132,8 +133,8 @@ struct rpw_request {
 struct rts {
 	uint64_t number, len;
 	unsigned pieces, am_header_len;
-	bool stale; /* described for a path that is gone */
-	uint8_t am_header[RPW_AM_HEADER_MAX];
+	bool stale;         /* described for a path that is gone */
+	uint8_t *am_header; /* behind the pieces */
 	struct {
 		uint64_t len;
 		struct tran_desc desc;

@@ -205,10 +205,11 @@ struct rts *rndv_parse(const void *body, size_t len)
 	memcpy(&h, copy, sizeof(h));
 	if (h.pieces > RTS_PIECES_MAX || (!h.pieces && !h.len) || h.am_header_len > RPW_AM_HEADER_MAX || h.len > SIZE_MAX / 2)
 		return NULL;
-	struct rts *t = malloc(sizeof(*t) + h.pieces * sizeof(t->piece[0]));
+	struct rts *t = malloc(sizeof(*t) + h.pieces * sizeof(t->piece[0]) + h.am_header_len);
 	if (!t)
 		return NULL;
 	*t = (struct rts){.number = h.number, .len = h.len, .pieces = h.pieces, .am_header_len = h.am_header_len};
+	t->am_header = (uint8_t *)&t->piece[h.pieces];
 	const uint8_t *p = copy + sizeof(h), *end = copy + len;
 	uint64_t sum = 0;
 	for (unsigned i = 0; i < h.pieces; i++) {

@@ -280,6 +280,11 @@ void rma_atomic_done(rpw_endpoint *ep, uint64_t number, unsigned flags, const vo
 	ep->atomics--;
 	if (!flags && r->before)
 		memcpy(r->before, body, 8);
+	if (flags == (unsigned)-RPW_ERR_ACCESS)
+		rpwi_fail(RPW_ERR_ACCESS,
+			"%s refused an atomic on 8 bytes at offset %llu: it has no such memory registered (any more), or not for this; use the key that it "
+			"packed",
+			ep->peer, (unsigned long long)r->one.offset);
 	req_complete(r, flags > (unsigned)-RPW_ERR_SYSTEM ? RPW_ERR_PROTOCOL : -(int)flags);
 	if (!rpwi_list_empty(&ep->queue))
 		msg_todo(ep, TODO_SEND);
@@ -386,10 +391,10 @@ static int access_check(rpw_endpoint *ep, const rpw_rkey *key, uint64_t offset, 
 	if (key->ep != ep)
 		return rpwi_fail(RPW_ERR_INVALID, "%s: the remote key was unpacked for another endpoint; unpack it for this one", what);
 	if (offset > key->len || len > key->len - offset)
-		return rpwi_fail(RPW_ERR_ACCESS, "%s of %zu bytes at offset %llu: the peer registered %llu bytes", what, len, (unsigned long long)offset,
-			(unsigned long long)key->len);
+		return rpwi_fail(RPW_ERR_ACCESS, "%s of %zu bytes at offset %llu: %s registered %llu bytes; stay within them", what, len,
+			(unsigned long long)offset, ep->peer, (unsigned long long)key->len);
 	if ((key->access & need) != need)
-		return rpwi_fail(RPW_ERR_ACCESS, "%s: the peer registered this memory without RPW_REMOTE_%s", what,
+		return rpwi_fail(RPW_ERR_ACCESS, "%s: %s registered this memory without RPW_REMOTE_%s: it has to be registered with that right", what, ep->peer,
 			need == RPW_REMOTE_WRITE  ? "WRITE"
 			: need == RPW_REMOTE_READ ? "READ"
 						  : "ATOMIC");

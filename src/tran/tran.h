@@ -68,7 +68,8 @@ enum tran_atomic { TRAN_FETCH_ADD, TRAN_COMPARE_SWAP };
 struct tran_ops {
 	const char *name; /* "shm" */
 	unsigned caps;
-	/* Can it be used here at all, and between these two? 0, or -errno with `why` filled (a sentence). Side-effect free. peer NULL: here at all. */
+	/* Can it be used here at all, and between these two? 0; 1: yes, but by software that imitates a device, so the automatic choice takes it last; or -errno with `why` filled (a
+	 * sentence). Side-effect free. peer NULL: here at all. */
 	int (*usable)(const struct tran_facts *own, const struct tran_facts *peer, char *why, size_t why_len);
 	int (*open)(const struct tran_up *up, const struct tran_facts *own, struct tran **out);
 	void (*close)(struct tran *t); /* all its endpoints and memory have been given back */

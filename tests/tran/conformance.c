@@ -1269,7 +1269,7 @@ int main(int argc, char **argv)
 	for (size_t i = 0; argc > 1 && tran_all[i]; i++)
 		if (!strcmp(tran_all[i]->name, argv[1]))
 			ops = tran_all[i];
-	if (!ops || ops->usable(&own, NULL, why, sizeof why) || ops->usable(&own, &own, why, sizeof why)) {
+	if (!ops || ops->usable(&own, NULL, why, sizeof why) < 0 || ops->usable(&own, &own, why, sizeof why) < 0) {
 		printf("1..0 # SKIP %s can not be used here: %s\n", argc > 1 ? argv[1] : "(no name)", why);
 		return 77;
 	}

@@ -361,9 +361,12 @@ static void door_victim(struct side *s)
 	victim_setup(&v, s);
 	good_round(&v);
 	REQUIRE(!s->ops->ep_make(s->t, &s->peer_facts, true, &e, &e.ep, handle, &len) && pair_say(s, handle, len));
-	unsigned before = descriptors();
-	while (recv(s->talk, &c, 1, MSG_DONTWAIT) < 0)
+	unsigned before = descriptors(), most = 0;
+	while (recv(s->talk, &c, 1, MSG_DONTWAIT) < 0) {
 		good_round(&v);
+		most = RPWI_MAX(most, shm_of(s->t)->link_count);
+	}
+	REQUIRE(most <= 2, "one handle made %u links", most);
 	uint64_t end = rpwi_now_ns() + 10 * RPWI_NS_PER_S;
 	while (descriptors() > before && rpwi_now_ns() < end) /* those who said nothing are sent away in time */
 		good_round(&v);
@@ -380,7 +383,8 @@ static void door_hostile(struct side *s)
 	struct shm_handle h;
 	uint8_t handle[TRAN_HANDLE_MAX], bytes[256];
 	size_t len;
-	int silent[100];
+	int silent[100], named[50];
+	unsigned names = 0;
 	REQUIRE(pair_hear(s, d, sizeof d, &len) && pair_hear(s, handle, sizeof handle, &len) && len == sizeof h);
 	memcpy(&h, handle, sizeof h);
 	for (size_t i = 0; i < RPWI_ARRAY_LEN(silent); i++)
@@ -393,7 +397,7 @@ static void door_hostile(struct side *s)
 		}
 		size_t n = hello_bytes(bytes, &h);
 		unsigned fd_count = 0;
-		switch (i % 7) {
+		switch (i % 8) {
 		case 0: /* noise */
 			n = roll() % sizeof bytes;
 			for (size_t k = 0; k < n; k++)
@@ -421,19 +425,28 @@ static void door_hostile(struct side *s)
 		case 6: /* any bit turned, but those of the context and of the probe, which may be anything */
 			n = 24 + 1 + roll() % (n - 26);
 			break;
+		case 7: /* a good one: but each has another name, and one handle opens the door once */
+			fds[fd_count++] = bad_memfd(sizeof(struct shm_segment), true);
+			fds[fd_count++] = bad_memfd(sizeof(struct shm_board), true);
+			break;
 		}
 		door_send(fd, bytes, n, fds, fd_count);
 		for (unsigned k = 0; k < fd_count; k++)
 			close(fds[k]);
 		if (i % 3)
 			usleep(50);
-		close(fd);
+		if (i % 8 == 7 && names < RPWI_ARRAY_LEN(named))
+			named[names++] = fd;
+		else
+			close(fd);
 	}
 	REQUIRE(pair_say(s, "x", 1));
 	usleep(2500000); /* the silent ones stay */
 	for (size_t i = 0; i < RPWI_ARRAY_LEN(silent); i++)
 		if (silent[i] >= 0)
 			close(silent[i]);
+	for (unsigned i = 0; i < names; i++)
+		close(named[i]);
 }
 
 static bool run(uint64_t seed, void (*victim)(struct side *), void (*hostile)(struct side *))

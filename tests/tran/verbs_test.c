@@ -218,8 +218,8 @@ static void say_unusable(int to)
 	struct tran_facts f;
 	pair_facts(&f);
 	int rc = tran_verbs.usable(&f, &f, why, sizeof(why));
-	if (!rc)
-		snprintf(why, sizeof(why), "usable");
+	if (rc >= 0)
+		snprintf(why, sizeof(why), rc ? "usable, in software" : "usable");
 	if (write(to, why, strlen(why) + 1) < 0)
 		_exit(1);
 	_exit(0);
@@ -252,7 +252,7 @@ static void without_a_device_a_sentence_says_so(void **state)
 {
 	assert_non_null(strstr(unusable("/nowhere/libropeway-verbs.so", false), "/nowhere/libropeway-verbs.so"));
 	assert_non_null(strstr(unusable(NULL, true), "shows no RDMA device"));
-	assert_string_equal(unusable(NULL, false), "usable");
+	assert_string_equal(unusable(NULL, false), "usable, in software");
 	struct tran_facts own, peer;
 	char why[200];
 	pair_facts(&own);

@@ -37,7 +37,7 @@ bool rpwi_shm_memfd_sound(int fd, size_t len, bool exactly)
 	struct stat st;
 	struct statfs fs;
 	int seals = fcntl(fd, F_GET_SEALS);
-	/* Of huge pages a peer can take back those that it has touched for us, and then there may be none left to fault in. */
+	/* Of hugetlbfs a peer can take back the pages that it has touched for us, and then there may be none left to fault in. */
 	return seals >= 0 && !fstatfs(fd, &fs) && fs.f_type == TMPFS_MAGIC && (seals & F_SEAL_SHRINK) && !fstat(fd, &st) && st.st_size >= 0 &&
 	       (exactly ? (size_t)st.st_size == len : (size_t)st.st_size >= len);
 }
@@ -153,8 +153,8 @@ int rpwi_shm_mem_remote(struct shm_link *l, const struct shm_desc *d, uint64_t o
 		return rpwi_fail(RPW_ERR_ACCESS, "shm: process %d registered that memory with access 0x%x, this needs 0x%x: register it with that right",
 			(int)l->pid, rights, access);
 	if (offset > room || len > room - offset)
-		return rpwi_fail(RPW_ERR_ACCESS, "shm: bytes %llu to %llu of memory of process %d that has %llu", (unsigned long long)offset,
-			(unsigned long long)offset + len, (int)l->pid, (unsigned long long)room);
+		return rpwi_fail(RPW_ERR_ACCESS, "shm: %llu bytes at offset %llu of memory of which process %d registered %llu: stay within them",
+			(unsigned long long)len, (unsigned long long)offset, (int)l->pid, (unsigned long long)room);
 	*addr = base + offset;
 	return RPW_OK;
 }

@@ -19,7 +19,7 @@
 #include "ropeway.h"
 #include "shm.h"
 
-enum { PIECE_COPY = 4 << 20, PIECE_VM = 512 * 1024, SPARE = RING_BULK / 4, BEAT_LOOKS = 32, JOB_TURN = 8 };
+enum { PIECE_COPY = 4 << 20, PIECE_VM = 512 * 1024, WORK_BYTES = 2 << 20, SPARE = RING_BULK / 4, BEAT_LOOKS = 32, JOB_TURN = 8 };
 
 static void pause_briefly(void)
 {
@@ -176,28 +176,28 @@ static void vm_piece(struct shm_op *op, size_t n)
 	}
 }
 
-static void work_step(struct shm_op *op)
+/* The next piece; how many bytes it had at most. By vm only as long as there is no mapping: it may have come since. */
+static size_t work_step(struct shm_op *op)
 {
 	uint64_t addr;
 	int status = rpwi_shm_mem_remote(op->link, &op->desc, op->offset, op->len, op_access(op), &addr);
 	if (status) {
 		op_finish(op, status);
-		return;
+		return 0;
 	}
-	if (op->how == SHM_HOW_VM) {
-		vm_piece(op, RPWI_MIN(op->len - op->done, (size_t)PIECE_VM));
-		return;
-	}
-	size_t n = RPWI_MIN(op->len - op->done, (size_t)PIECE_COPY);
 	uint8_t *at = rpwi_shm_mem_reach(op->link, &op->desc, addr, op->offset, op->len, op_writes(op));
-	if (!at) { /* it was unmapped to make room for another */
+	size_t n = RPWI_MIN(op->len - op->done, at ? (size_t)PIECE_COPY : (size_t)PIECE_VM);
+	if (at) {
+		copy_piece(op, at + op->done, n);
+		if (op->done == op->len)
+			op_finish(op, RPW_OK);
+	} else if (op->how == SHM_HOW_VM) {
+		vm_piece(op, n);
+	} else { /* it was unmapped to make room for another */
 		rpwi_list_del(&op->in_link);
 		op_begin(op);
-		return;
 	}
-	copy_piece(op, at + op->done, n);
-	if (op->done == op->len)
-		op_finish(op, RPW_OK);
+	return n;
 }
 
 /* ---- by the peer's ---- */
@@ -502,15 +502,15 @@ unsigned rpwi_shm_rma_round(struct shm_link *l)
 			break;
 		n++;
 	}
-	/* Each of those that are there now, once: what is done posts more. */
+	/* Each of those that are there now, once at most: what is done posts more. A round has a bound, so that nobody else waits for many large ones, nor a descriptor that would speed them up. */
 	size_t count = 0;
 	for (struct rpwi_list *at = l->work.next; at != &l->work; at = at->next)
 		count++;
-	for (; count && !rpwi_list_empty(&l->work); count--, n++) {
+	for (size_t bytes = 0; count && bytes < WORK_BYTES && !rpwi_list_empty(&l->work); count--, n++) {
 		struct shm_op *op = RPWI_CONTAINER_OF(l->work.next, struct shm_op, in_link);
 		rpwi_list_del(&op->in_link);
 		rpwi_list_add_tail(&l->work, &op->in_link);
-		work_step(op);
+		bytes += work_step(op);
 	}
 	return n;
 }

@@ -10,6 +10,7 @@
 #include <errno.h>
 #include <stdlib.h>
 
+#include "base/fail.h"
 #include "base/guard.h"
 
 enum {
@@ -301,7 +302,10 @@ int tcp_rma_on_done(struct tcp_stream *s, const struct tcp_header *h, const char
 			*op->before = h->value;
 		} else if (h->answer != TCP_OK) {
 			if (!op->status)
-				op->status = RPW_ERR_ACCESS;
+				op->status = rpwi_fail(RPW_ERR_ACCESS,
+					"tcp: %s refused the access to %zu bytes at offset %llu: it has no such memory registered (any more), or not for this, or not "
+					"that much; use the key that it packed",
+					op->ep->peer_address, op->len, (unsigned long long)op->target.offset);
 			rpwi_list_del(&op->waiting); /* no use in asking for the rest */
 		}
 		op_check_done(op->ep, op);

@@ -2,6 +2,7 @@
 #include "tran/verbs/verbs_priv.h"
 
 #include <errno.h>
+#include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <sys/epoll.h>
@@ -19,24 +20,47 @@ static bool lists_verbs(const char *transports)
 	return false;
 }
 
-static int verbs_usable(const struct tran_facts *own, const struct tran_facts *peer, char *why, size_t why_len)
+/* As `usable` gives it. */
+static int devices_look(char *why, size_t why_len)
 {
 	bool any = false;
+	int software = 0, n = 0;
+	for (int source = VERBS_REAL; source < VERBS_SOURCES && !any; source++) {
+		const struct verbs_table *v = rpwi_verbs_table((enum verbs_source)source, why, why_len);
+		n = v ? rpwi_verbs_devices(v, &software) : 0;
+		any = n > 0;
+		if (v && !any)
+			snprintf(why, why_len, "%s shows no RDMA device: the software device needs an interface that is up and has an address", v->source);
+	}
+	return !any ? -ENODEV : n == software;
+}
+
+/* Is there any device now? To look takes netlink and /sys, and each endpoint asks several times while it connects: so what was seen holds for a second. */
+static int devices_here(char *why, size_t why_len)
+{
+	static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+	static uint64_t looked_ns;
+	static char said[256];
+	static int rc;
+	pthread_mutex_lock(&lock);
+	uint64_t now_ns = rpwi_now_ns();
+	if (!looked_ns || now_ns - looked_ns > RPWI_NS_PER_S) {
+		rc = devices_look(said, sizeof(said));
+		looked_ns = now_ns;
+	}
+	int found = rc;
+	snprintf(why, why_len, "%s", found < 0 ? said : "");
+	pthread_mutex_unlock(&lock);
+	return found;
+}
+
+static int verbs_usable(const struct tran_facts *own, const struct tran_facts *peer, char *why, size_t why_len)
+{
 	if (peer && !lists_verbs(peer->transports)) {
 		snprintf(why, why_len, "%s has no verbs device", peer->hostname);
 		return -ENODEV;
 	}
-	for (int source = VERBS_REAL; source < VERBS_SOURCES && !any; source++) {
-		const struct verbs_table *v = rpwi_verbs_table((enum verbs_source)source, why, why_len);
-		any = v && rpwi_verbs_devices(v) > 0;
-		if (v && !any)
-			snprintf(why, why_len, "%s shows no RDMA device: the software device needs an interface that is up and has an address", v->source);
-	}
-	if (!any)
-		return -ENODEV;
-	if (why_len)
-		why[0] = '\0';
-	return 0;
+	return devices_here(why, why_len);
 }
 
 static int verbs_open(const struct tran_up *up, const struct tran_facts *own, struct tran **out)
@@ -186,7 +210,7 @@ static unsigned plane_progress(struct verbs_plane *p)
 		if (!full)
 			break;
 	}
-	if (p->repost && p->rx_posted + VERBS_RX_BATCH <= p->eps + VERBS_RX_RESERVE + p->rx_busy)
+	if (p->repost && p->rx_posted + VERBS_RX_BATCH <= verbs_rx_of(p, p->eps))
 		rpwi_verbs_rx_fill(p);
 	return n;
 }

@@ -44,8 +44,7 @@ static uint32_t owed(const struct verbs_ep *ep)
 static void window_adapt(struct verbs_ep *ep)
 {
 	struct verbs_plane *p = ep->p;
-	if (ep->window < VERBS_WINDOW_MAX && p->rx_busy + ep->window <= VERBS_RX_BUSY_MAX &&
-		p->eps + VERBS_RX_RESERVE + p->rx_busy + ep->window <= p->srq_max) {
+	if (ep->window < VERBS_WINDOW_MAX && p->rx_busy + ep->window <= VERBS_RX_BUSY_MAX && verbs_rx_of(p, p->eps) + ep->window <= p->srq_max) {
 		p->rx_busy += ep->window;
 		ep->window *= 2;
 		rpwi_verbs_rx_fill(p);

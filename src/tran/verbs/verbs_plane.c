@@ -325,7 +325,7 @@ struct verbs_slot *rpwi_verbs_slot_get(struct verbs_plane *p, struct verbs_pool 
 	return s;
 }
 
-static unsigned rx_wanted(const struct verbs_plane *p) { return RPWI_MIN(p->srq_max, p->eps ? p->eps + VERBS_RX_RESERVE + p->rx_busy : 0); }
+static unsigned rx_wanted(const struct verbs_plane *p) { return p->eps ? RPWI_MIN(p->srq_max, verbs_rx_of(p, p->eps)) : 0; }
 
 static struct verbs_slot *rx_next(struct verbs_plane *p)
 {

@@ -21,13 +21,14 @@ enum {
 	VERBS_HEADER_BYTES = 8,
 	VERBS_FRAME_MAX = VERBS_SLOT_BYTES - VERBS_HEADER_BYTES - TRAN_HEAD_MAX,
 	VERBS_INLINE_MAX = 64,  /* asked for; a device may give less. More would make each idle queue pair larger */
-	VERBS_SQ_DEPTH = 32,    /* an endpoint's share of memory, so small */
+	VERBS_SQ_DEPTH = 16,    /* an endpoint's share of memory, so small */
 	VERBS_SQ_SIGNAL = 8,    /* of frames that hold no buffer one in so many asks for a completion */
 	VERBS_WINDOW_IDLE = 16, /* credits of an endpoint at first, */
 	VERBS_WINDOW_MAX = 64,  /* and of one that is busy */
-	/* Receives beside one for each endpoint and what busy ones add. Idle endpoints hold more credits than there are receives for them: should they all speak at once, the device
-	 * asks those to repeat that find none (RNR), for ever. */
+	/* Receives: one for each two endpoints, these, and what busy ones add. A queue that is shared goes through all its buffers in turn, so each costs its first page. Idle
+	 * endpoints hold more credits than there are receives for them: should they all speak at once, the device asks those to repeat that find none (RNR), for ever. */
 	VERBS_RX_RESERVE = 64,
+	VERBS_RX_SHARE = 2,
 	VERBS_RX_BATCH = 16,     /* so many are posted again at once; far fewer than the reserve */
 	VERBS_RX_BUSY_MAX = 512, /* receives that all busy endpoints of a plane add */
 	VERBS_SRQ_MAX = 16384,
@@ -199,6 +200,7 @@ static inline void verbs_todo(struct verbs_ep *ep)
 }
 
 /* ---- verbs_plane.c ---- */
+static inline unsigned verbs_rx_of(const struct verbs_plane *p, unsigned eps) { return eps / VERBS_RX_SHARE + VERBS_RX_RESERVE + p->rx_busy; }
 /* Opens the devices, once. 0, or -errno with the reason by rpwi_fail. */
 int rpwi_verbs_planes_open(struct verbs *t);
 void rpwi_verbs_planes_close(struct verbs *t);

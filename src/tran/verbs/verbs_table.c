@@ -116,12 +116,15 @@ const struct verbs_table *rpwi_verbs_table(enum verbs_source source, char *why, 
 	return have ? &tables[source] : NULL;
 }
 
-int rpwi_verbs_devices(const struct verbs_table *v)
+int rpwi_verbs_devices(const struct verbs_table *v, int *software)
 {
 	int n = 0;
 	struct ibv_device **list = v->ibv_get_device_list(&n);
+	*software = 0;
 	if (!list)
 		return 0;
+	for (int i = 0; i < n; i++)
+		*software += !strncmp(v->ibv_get_device_name(list[i]), "rpw_", 4);
 	v->ibv_free_device_list(list);
 	return n;
 }

@@ -55,7 +55,7 @@ enum verbs_source { VERBS_REAL, VERBS_SOFTWARE, VERBS_SOURCES };
 /* The table of that source, loaded at the first call that finds it; NULL: `why` says what was looked for. $ROPEWAY_VERBS_LIB names the software device's library, and leaves the
  * real one out. */
 const struct verbs_table *rpwi_verbs_table(enum verbs_source source, char *why, size_t why_len);
-/* How many devices it shows now. */
-int rpwi_verbs_devices(const struct verbs_table *v);
+/* How many devices it shows now; the software devices among them, by their names. */
+int rpwi_verbs_devices(const struct verbs_table *v, int *software);
 
 #endif
