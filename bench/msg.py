@@ -1,5 +1,5 @@
 """script/bench --msg: the messaging library beside UCX and libfabric, as `ropeway perf --against ucx` measures them: both on the same two cores, in turn. Over verbs on the software device the
-reference is what perftest does on that device."""
+reference is what perftest does on that device. And what many endpoints and many receives cost (grow.c)."""
 import json
 import pathlib
 import subprocess
@@ -17,6 +17,13 @@ WHAT = {
     "tcp_rate_8": "TCP, 8 B rate", "tcp_bw_64k": "TCP, 64 KiB bandwidth", "tcp_bw_8m": "TCP, 8 MiB bandwidth", "tcp_put_8m": "TCP, 8 MiB put",
     "verbs_bw_1m": "verbs, software device, 1 MiB bandwidth", "verbs_lat_8": "verbs, software device, 8 B latency",
     "bare_cache_line": "a cache line between the two cores", "bare_tcp_8": "TCP polled by both sides, 8 B", "bare_tcp_4k": "TCP polled by both sides, 4 KiB",
+    "shm_1000_connect": "shared memory, 1,000 endpoints connect", "shm_1000_bytes": "shared memory, an idle endpoint of 1,000",
+    "shm_1000_rate": "shared memory, 8 B rate, 1,000 endpoints in turn", "shm_key_1000_connect": "shared memory, 1,000 connect with a key",
+    "shm_key_1000_bytes": "shared memory, an idle endpoint with a key", "tcp_1000_connect": "TCP, 1,000 endpoints connect", "tcp_1000_bytes": "TCP, an idle endpoint of 1,000",
+    "tcp_1000_rate": "TCP, 8 B rate, 1,000 endpoints in turn", "tcp_key_1000_connect": "TCP, 1,000 connect with a key", "tcp_key_1000_bytes": "TCP, an idle endpoint with a key",
+    "match_posted_100k": "a message, 100,000 receives posted", "match_wild_100k": "a message, 100,000 with masks posted",
+    "match_mixed_100k": "a message, 100,000 with another mask posted", "match_early_100k": "a message, 100,000 wait for a receive",
+    "match_early_wild_100k": "a receive with a mask, 100,000 messages wait",
 }
 
 
@@ -35,19 +42,23 @@ def table_row(row):
             "reference": row["peer"], "ratio": row["ratio"], "goal": goal, "verdict": verdict(row)}
 
 
-def measure(build, rounds, quick, only, verbose=False):
-    """The rows of the table; the command's own output is JSON."""
-    command = [str(pathlib.Path(build) / "ropeway"), "perf", "--against", "ucx", "--json", "--rounds", str(rounds), "--duration", "0.1" if quick else "0.5"]
-    if only:
-        command += ["--only", only]
+def rows_of(command, verbose):
+    """What a program that prints an array of rows found."""
     if verbose:
         print("$", " ".join(command), file=sys.stderr, flush=True)
     done = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=False)
     try:
-        rows = json.loads(done.stdout)
+        return [table_row(row) for row in json.loads(done.stdout)]
     except ValueError:
         sys.exit(f"bench: {' '.join(command)} ended with {done.returncode} and printed no figures")
-    return [table_row(row) for row in rows]
+
+
+def measure(build, rounds, quick, only, verbose=False):
+    """The rows of the table."""
+    build = pathlib.Path(build)
+    choice = ["--only", only] if only else []
+    rows = rows_of([str(build / "ropeway"), "perf", "--against", "ucx", "--json", "--rounds", str(rounds), "--duration", "0.1" if quick else "0.5"] + choice, verbose)
+    return rows + rows_of([str(build / "bench" / "grow"), "-j", "-r", str(rounds), "-s", "0.1" if quick else "0.3"] + (["-o", only] if only else []), verbose)
 
 
 def perf_figure(runner, build, size, mode, seconds, pick):

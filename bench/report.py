@@ -9,7 +9,7 @@ COLUMNS = ("what", "ropeway", "reference", "", "ratio", "goal", "")
 def number(value, unit):
     if value is None:
         return "-"
-    return f"{value:,.2f}" if unit in ("µs", "M/s") else f"{value:,.0f}"
+    return f"{value:,.2f}" if unit in ("µs", "M/s", "s") else f"{value:,.0f}"
 
 
 def cells(row):

@@ -125,7 +125,8 @@ RPW_API void *rpw_endpoint_user(const rpw_endpoint *ep);
 /* Called once, when the endpoint has failed or the peer has closed it, after everything else that there is to hear of it; at once if that has happened. Not for rpw_endpoint_close of this side. */
 typedef void (*rpw_closed_fn)(rpw_endpoint *ep, int status, void *arg);
 RPW_API void rpw_endpoint_on_close(rpw_endpoint *ep, rpw_closed_fn fn, void *arg);
-/* flush: everything posted before is done, on the peer's side too. */
+/* flush: everything posted before is done, on the peer's side too. It is RPW_OK, too, when the peer has closed meanwhile, but had taken everything before it did (taken: by its library; a message may
+ * have been in want of a receive); RPW_ERR_PEER_GONE when it had not. */
 RPW_API int rpw_flush(rpw_endpoint *ep, rpw_request **req);
 /* What is posted after it takes effect at the peer after what was posted before: for puts, atomics and notifications. */
 RPW_API int rpw_fence(rpw_endpoint *ep);

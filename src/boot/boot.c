@@ -62,6 +62,8 @@ int boot_new(const struct boot_up *up, void *user, const struct tran_facts *own,
 	rpwi_list_init(&b->listeners);
 	rpwi_list_init(&b->dead_conns);
 	rpwi_list_init(&b->dead_listeners);
+	rpwi_list_init(&b->turns);
+	rpwi_list_init(&b->turn_queue);
 	b->epoll_fd = epoll_create1(EPOLL_CLOEXEC);
 	int rc = b->epoll_fd < 0 ? -errno : boot_names_new(b, &b->names);
 	if (rc) {
@@ -165,6 +167,8 @@ unsigned boot_progress(struct boot *b)
 		if (b->deadline_ns <= now)
 			did += run_timers(b, now);
 	}
+	if (!rpwi_list_empty(&b->turn_queue))
+		boot_dial_turns(b);
 	b->busy = false;
 	bury_the_dead(b);
 	return did;

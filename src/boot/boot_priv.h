@@ -6,7 +6,7 @@
  * listen.c   the listening side until the hello: strangers
  * names.c    look-ups in threads of their own
  * hello.c, addr.c, facts.c, key.c   without sockets
- * tls.c      a filter between the socket's bytes and the messages'
+ * tls.c      a filter between the socket's bytes and the messages': the handshake; tls_record.c after it
  *
  * Up-calls may close any connection and free any listener: what dies during boot_progress is unlinked and its socket closed at once, its memory freed when progress returns.
  */
@@ -23,6 +23,8 @@ enum {
 	PAUSE_MS = 100,     /* when no descriptor is left, until the listener tries again */
 	GRACE_MS = 200,     /* so long the oldest stranger stays, however many come after it */
 	LOG_LINES_MAX = 10, /* about strangers, each second */
+	TURNS_MAX = 64,     /* handshakes with a key that we are in at once, each at most TURN_MS: a session takes 19 KB while it is made */
+	TURN_MS = 50,
 };
 
 enum boot_source_kind { SOURCE_NAMES, SOURCE_LISTENER, SOURCE_CONN };
@@ -58,6 +60,8 @@ struct boot {
 	unsigned generation; /* of the process: a forked child leaves its parent's connections alone */
 	uint64_t deadline_ns;
 	struct rpwi_list conns, timed, listeners, dead_conns, dead_listeners;
+	struct rpwi_list turns, turn_queue; /* dials: those that have a turn, oldest first, and those that wait for one */
+	unsigned nturns;
 	struct boot_names *names;
 	struct boot_key *key; /* NULL: none */
 	uint64_t strangers;
@@ -67,7 +71,13 @@ struct boot {
 	uint8_t scratch[32 * 1024]; /* what one recv takes */
 };
 
+enum boot_turn { TURN_NONE, TURN_WAITS, TURN_HAS };
+
 struct boot_dial {
+	struct boot_conn *c;
+	struct rpwi_list turn_link;
+	enum boot_turn turn;
+	uint64_t turn_until_ns;
 	char text[BOOT_HOST_MAX + 8];
 	char host[BOOT_HOST_MAX];
 	uint16_t port;
@@ -127,6 +137,8 @@ void boot_deadline_lower(struct boot *b, uint64_t deadline_ns);
 bool boot_may_log(struct boot *b, unsigned *left_out);
 
 /* ---- conn.c ---- */
+int boot_bytes_add(struct boot_bytes *b, const void *p, size_t len); /* 0 or -ENOMEM */
+void boot_bytes_free(struct boot_bytes *b);
 struct boot_conn *boot_conn_new(struct boot *b, void *user);
 void boot_conn_move(struct boot_conn *c, enum boot_conn_state to);
 /* Its socket, with the options that all have. 0 or -errno (the socket is closed). */
@@ -162,6 +174,7 @@ void boot_dial_failed(struct boot_conn *c, int status, const char *why);
 /* No try can do better: the callee is told. */
 void boot_dial_refused(struct boot_conn *c, int status, const char *why);
 void boot_dial_done(struct boot_conn *c);
+void boot_dial_turns(struct boot *b); /* those that wait for a turn, as far as there are any */
 void boot_dial_free(struct boot_dial *d);
 
 /* ---- listen.c ---- */

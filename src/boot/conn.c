@@ -42,7 +42,7 @@ void boot_conn_move(struct boot_conn *c, enum boot_conn_state to)
 
 /* ---- buffers ---- */
 
-static int bytes_add(struct boot_bytes *b, const void *p, size_t len)
+int boot_bytes_add(struct boot_bytes *b, const void *p, size_t len)
 {
 	if (b->room - b->len < len) {
 		uint8_t *more = realloc(b->p, b->len + len);
@@ -56,7 +56,7 @@ static int bytes_add(struct boot_bytes *b, const void *p, size_t len)
 	return 0;
 }
 
-static void bytes_free(struct boot_bytes *b)
+void boot_bytes_free(struct boot_bytes *b)
 {
 	free(b->p);
 	*b = (struct boot_bytes){0};
@@ -84,8 +84,8 @@ struct boot_conn *boot_conn_new(struct boot *b, void *user)
 void boot_conn_free(struct boot_conn *c)
 {
 	rpwi_list_del(&c->link);
-	bytes_free(&c->in);
-	bytes_free(&c->out);
+	boot_bytes_free(&c->in);
+	boot_bytes_free(&c->out);
 	free(c);
 }
 
@@ -130,7 +130,7 @@ void boot_conn_detach(struct boot_conn *c)
 	c->send_errno = 0;
 	c->finished = false;
 	c->in.len = 0;
-	bytes_free(&c->out);
+	boot_bytes_free(&c->out);
 	boot_tls_free(c->tls);
 	c->tls = NULL;
 }
@@ -184,7 +184,7 @@ static void interest(struct boot_conn *c, uint32_t events)
 	epoll_ctl(c->b->epoll_fd, EPOLL_CTL_MOD, c->fd, &ev);
 }
 
-int boot_conn_put(struct boot_conn *c, const void *p, size_t len) { return bytes_add(&c->out, p, len); }
+int boot_conn_put(struct boot_conn *c, const void *p, size_t len) { return boot_bytes_add(&c->out, p, len); }
 
 void boot_conn_flush(struct boot_conn *c)
 {
@@ -203,10 +203,10 @@ void boot_conn_flush(struct boot_conn *c)
 	}
 	if (c->send_errno) {
 		/* Never told from here: the callee may be in the middle of something. */
-		bytes_free(&c->out);
+		boot_bytes_free(&c->out);
 		boot_conn_timer(c, rpwi_now_ns());
 	} else if (sent == c->out.len) {
-		bytes_free(&c->out);
+		boot_bytes_free(&c->out);
 	} else {
 		memmove(c->out.p, c->out.p + sent, c->out.len - sent);
 		c->out.len -= sent;
@@ -447,7 +447,7 @@ void boot_conn_take(struct boot_conn *c, const uint8_t *p, size_t len)
 		if (have >= (size_t)need) {
 			item_came(c, at, (size_t)need); /* may close it: its memory stays until the end of progress */
 			if (kept)
-				bytes_free(&c->in);
+				boot_bytes_free(&c->in);
 			p += kept ? 0 : need;
 			len -= kept ? 0 : (size_t)need;
 			continue;
@@ -455,7 +455,7 @@ void boot_conn_take(struct boot_conn *c, const uint8_t *p, size_t len)
 		size_t more = kept ? RPWI_MIN(len, (size_t)need - have) : len;
 		if (!more)
 			return;
-		if (bytes_add(&c->in, p, more)) {
+		if (boot_bytes_add(&c->in, p, more)) {
 			boot_conn_broken(c, RPW_ERR_NO_MEMORY, "no memory for its control message");
 			return;
 		}

@@ -16,9 +16,47 @@
 
 enum { BACKOFF_MIN_MS = 10, BACKOFF_MAX_MS = 1000, ASK_AGAIN_MS = 320, FIRST_CONNECT_MS = 1000, CONNECT_MS = 3000 };
 
+/* ---- turns: a thousand who connect at once do it a few at a time where each costs memory; who gets no answer keeps nobody waiting for long ---- */
+
+static void turn_end(struct boot_dial *d)
+{
+	d->c->b->nturns -= d->turn == TURN_HAS;
+	d->turn = TURN_NONE;
+	rpwi_list_del(&d->turn_link);
+}
+
+static bool turn_is_free(struct boot *b, uint64_t now_ns)
+{
+	if (b->nturns < TURNS_MAX)
+		return true;
+	struct boot_dial *oldest = RPWI_CONTAINER_OF(b->turns.next, struct boot_dial, turn_link);
+	if (oldest->turn_until_ns > now_ns)
+		return false;
+	turn_end(oldest);
+	return true;
+}
+
+/* False: it waits for one. */
+static bool turn_take(struct boot_dial *d)
+{
+	struct boot *b = d->c->b;
+	uint64_t now_ns = rpwi_now_ns();
+	turn_end(d);
+	if (!b->key)
+		return true;
+	d->turn = turn_is_free(b, now_ns) ? TURN_HAS : TURN_WAITS;
+	d->turn_until_ns = now_ns + TURN_MS * RPWI_NS_PER_MS;
+	b->nturns += d->turn == TURN_HAS;
+	rpwi_list_add_tail(d->turn == TURN_HAS ? &b->turns : &b->turn_queue, &d->turn_link);
+	return d->turn == TURN_HAS;
+}
+
 void boot_dial_free(struct boot_dial *d)
 {
-	if (d && d->lookup)
+	if (!d)
+		return;
+	turn_end(d);
+	if (d->lookup)
 		boot_names_forget(d->lookup);
 	free(d);
 }
@@ -155,6 +193,7 @@ static void wait_for_next_round(struct boot_conn *c)
 	ns = RPWI_MIN(ns - ns / 4 + ns / 2 * (c->b->random >> 16) / 65536, BACKOFF_MAX_MS * RPWI_NS_PER_MS);
 	d->backoff_ms = RPWI_MIN(2 * d->backoff_ms, (unsigned)BACKOFF_MAX_MS);
 	d->next = 0;
+	turn_end(d);
 	timer(c, rpwi_now_ns() + ns);
 }
 
@@ -186,10 +225,23 @@ static void look_up(struct boot_conn *c)
 static void start_round(struct boot_conn *c)
 {
 	struct boot_dial *d = c->dial;
+	if (!turn_take(d)) {
+		timer(c, RPWI_NEVER);
+		return;
+	}
 	if (boot_addr_numeric(d->host, d->port, false, &d->addrs) || (d->addrs.n && d->backoff_ms < ASK_AGAIN_MS))
 		try_from_here(c);
 	else
 		look_up(c);
+}
+
+void boot_dial_turns(struct boot *b)
+{
+	uint64_t now_ns = rpwi_now_ns();
+	while (!rpwi_list_empty(&b->turn_queue) && turn_is_free(b, now_ns))
+		start_round(RPWI_CONTAINER_OF(b->turn_queue.next, struct boot_dial, turn_link)->c);
+	if (!rpwi_list_empty(&b->turn_queue))
+		boot_deadline_lower(b, RPWI_CONTAINER_OF(b->turns.next, struct boot_dial, turn_link)->turn_until_ns);
 }
 
 void boot_dial_resolved(struct boot_conn *c, const struct boot_addrs *addrs, int gai_error)
@@ -287,6 +339,7 @@ int boot_connect(struct boot *b, const char *address, unsigned timeout_ms, void 
 	struct boot_dial *d = calloc(1, sizeof(*d));
 	if (!d)
 		return rpwi_fail(RPW_ERR_NO_MEMORY, "%.200s: no memory for a connection", address);
+	rpwi_list_init(&d->turn_link);
 	int rc = boot_addr_split(address, d->host, &d->port);
 	if (!rc && !d->port)
 		rc = rpwi_fail(RPW_ERR_INVALID, "\"%.300s\": port 0 is for listeners, which then get a free one; connect to the one that it got", address);
@@ -302,6 +355,7 @@ int boot_connect(struct boot *b, const char *address, unsigned timeout_ms, void 
 	d->backoff_ms = BACKOFF_MIN_MS;
 	d->timeout_ms = timeout_ms;
 	d->give_up_ns = rpwi_now_ns() + timeout_ms * RPWI_NS_PER_MS;
+	d->c = c;
 	c->dial = d;
 	c->state = CONN_WAITING;
 	boot_conn_timer(c, rpwi_now_ns()); /* from progress: an up-call could not name it before this returns */

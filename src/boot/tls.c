@@ -16,7 +16,9 @@ enum { HANDSHAKE_MAX = 4096 };
 const uint8_t boot_tls_no_key_alert[7] = {0x15, 0x03, 0x03, 0, 2, GNUTLS_AL_FATAL, GNUTLS_A_ACCESS_DENIED};
 
 struct boot_tls {
-	gnutls_session_t session;
+	gnutls_session_t session;  /* until the handshake is over */
+	struct boot_tls_keys keys; /* since then */
+	struct boot_bytes record;  /* of which a part has come */
 	struct boot_conn *c;
 	const uint8_t *in; /* what boot_tls_feed was given and GnuTLS has not taken */
 	size_t in_len;
@@ -106,7 +108,10 @@ void boot_tls_free(struct boot_tls *t)
 {
 	if (!t)
 		return;
-	gnutls_deinit(t->session);
+	if (t->session)
+		gnutls_deinit(t->session);
+	boot_bytes_free(&t->record);
+	explicit_bzero(&t->keys, sizeof(t->keys));
 	free(t);
 }
 
@@ -169,9 +174,13 @@ static void handshake(struct boot_conn *c)
 	while (rc < 0 && rc != GNUTLS_E_AGAIN && !gnutls_error_is_fatal(rc));
 	if (!rc && (gnutls_protocol_get_version(t->session) != GNUTLS_TLS1_3 || gnutls_auth_get_type(t->session) != GNUTLS_CRD_PSK))
 		rc = GNUTLS_E_INSUFFICIENT_CREDENTIALS; /* PRIORITIES leave nothing else; were it otherwise, it must not pass */
+	if (!rc && !boot_tls_keys_take(t->session, &t->keys))
+		rc = GNUTLS_E_INTERNAL_ERROR;
 	if (rc == GNUTLS_E_AGAIN) {
 		boot_conn_flush(c);
 	} else if (!rc) {
+		gnutls_deinit(t->session);
+		t->session = NULL;
 		boot_conn_move(c, CONN_HELLO);
 		if (c->dial)
 			boot_conn_hello(c);
@@ -190,23 +199,50 @@ static bool lives(const struct boot_conn *c, const struct boot_tls *t)
 	return c->tls == t && (c->state == CONN_TLS || c->state == CONN_HELLO || c->state == CONN_OPEN);
 }
 
+static int record_take(struct boot_conn *c, struct boot_tls *t, const uint8_t *p, size_t len)
+{
+	int rc = boot_tls_record_take(c, &t->keys, p, len);
+	if (rc)
+		boot_conn_broken(c, rc == -ENOMEM ? RPW_ERR_NO_MEMORY : RPW_ERR_PROTOCOL, "TLS: a record %s",
+			rc == -EBADMSG ? "that is not of the peer's making, or was changed on its way"
+				       : "cannot be opened: the keys are used up, or no memory is left");
+	return rc;
+}
+
+/* Whole records are opened where they lie; only a part of one is kept. */
 static void records(struct boot_conn *c)
 {
 	struct boot_tls *t = c->tls;
-	uint8_t plain[16 * 1024];
 	while (lives(c, t)) {
-		ssize_t n = gnutls_record_recv(t->session, plain, sizeof(plain));
-		if (n > 0)
-			boot_conn_take(c, plain, (size_t)n);
-		else if (n == GNUTLS_E_AGAIN)
-			break;
-		else if (n == 0)
-			boot_conn_lost(c, 0);
-		else if (gnutls_error_is_fatal((int)n))
-			boot_conn_broken(c, RPW_ERR_PROTOCOL, "TLS: %s", gnutls_strerror((int)n));
+		bool kept = t->record.len > 0;
+		const uint8_t *at = kept ? t->record.p : t->in;
+		size_t have = kept ? t->record.len : t->in_len;
+		ssize_t need = boot_tls_record_need(at, have);
+		if (need < 0) {
+			boot_conn_broken(c, RPW_ERR_PROTOCOL, "TLS: what came is no record of TLS 1.3");
+			return;
+		}
+		if (have >= (size_t)need) {
+			struct boot_bytes whole = t->record;
+			t->record = (struct boot_bytes){0};
+			t->in += kept ? 0 : need;
+			t->in_len -= kept ? 0 : (size_t)need;
+			int rc = record_take(c, t, at, (size_t)need); /* t may be gone after it */
+			boot_bytes_free(&whole);
+			if (rc)
+				return;
+			continue;
+		}
+		size_t more = kept ? RPWI_MIN(t->in_len, (size_t)need - have) : t->in_len;
+		if (!more)
+			return;
+		if (boot_bytes_add(&t->record, t->in, more)) {
+			boot_conn_broken(c, RPW_ERR_NO_MEMORY, "no memory for its control message");
+			return;
+		}
+		t->in += more;
+		t->in_len -= more;
 	}
-	if (lives(c, t) && c->out.len) /* GnuTLS may have answered: a key update, say */
-		boot_conn_flush(c);
 }
 
 void boot_tls_feed(struct boot_conn *c, const uint8_t *p, size_t len)
@@ -227,10 +263,6 @@ void boot_tls_feed(struct boot_conn *c, const uint8_t *p, size_t len)
 		records(c);
 }
 
-int boot_tls_send(struct boot_conn *c, const void *p, size_t len)
-{
-	ssize_t n = gnutls_record_send(c->tls->session, p, len);
-	return n == (ssize_t)len ? 0 : -ENOMEM;
-}
+int boot_tls_send(struct boot_conn *c, const void *p, size_t len) { return boot_tls_record_send(c, &c->tls->keys, p, len); }
 
-void boot_tls_bye(struct boot_conn *c) { gnutls_bye(c->tls->session, GNUTLS_SHUT_WR); }
+void boot_tls_bye(struct boot_conn *c) { boot_tls_record_bye(c, &c->tls->keys); }

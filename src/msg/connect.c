@@ -44,7 +44,7 @@ static int say_word(rpw_endpoint *ep, enum boot_type type, const char *text)
 {
 	uint8_t m[BOOT_MESSAGE_MAX];
 	size_t n = strnlen(text, 1000);
-	struct say_word w = {.version = SAY_VERSION, .attempt = ep->attempt, .text_len = (uint16_t)n, .sent = ep->tx_count};
+	struct say_word w = {.version = SAY_VERSION, .attempt = ep->attempt, .text_len = (uint16_t)n, .sent = ep->tx_count, .received = ep->rx_count};
 	memcpy(m, &w, sizeof(w));
 	memcpy(m + sizeof(w), text, n);
 	return say(ep, type, m, sizeof(w) + n);
@@ -150,6 +150,21 @@ void connect_path_close(rpw_endpoint *ep)
 	rndv_path_gone(ep);
 }
 
+static void deadline_set(rpw_endpoint *ep, uint64_t deadline_ns)
+{
+	ep->deadline_ns = deadline_ns;
+	ep->c->timers_next_ns = RPWI_MIN(ep->c->timers_next_ns, deadline_ns);
+}
+
+void connect_await_word(rpw_endpoint *ep)
+{
+	ep->fast = false;
+	if (ep->bye_heard || ep->gone_heard || ep->state != EP_UP)
+		msg_todo(ep, TODO_FAIL);
+	else
+		deadline_set(ep, rpwi_now_ns() + DRAIN_MS * RPWI_NS_PER_MS);
+}
+
 static bool peer_is_here(const rpw_endpoint *ep) { return !memcmp(boot_peer(ep->boot)->host_id, ep->c->own.host_id, sizeof(ep->c->own.host_id)); }
 
 /* Why not, or "". True: it would do, but in software. */
@@ -227,12 +242,6 @@ static int path_make(rpw_endpoint *ep, int i, uint8_t *handle, size_t *handle_le
 	return 0;
 }
 
-static void deadline_set(rpw_endpoint *ep, uint64_t deadline_ns)
-{
-	ep->deadline_ns = deadline_ns;
-	ep->c->timers_next_ns = RPWI_MIN(ep->c->timers_next_ns, deadline_ns);
-}
-
 /* A path may take its share of the time that is left, so that there is some for those after it. */
 static unsigned path_timeout_ms(rpw_endpoint *ep)
 {
@@ -292,6 +301,8 @@ void connect_next_path(rpw_endpoint *ep)
 {
 	if (ep->state == EP_FAILED || ep->state == EP_BOOT)
 		return;
+	if (ep->state == EP_UP && ep->path_broken && !ep->breakable && ep->deadline_ns != RPWI_NEVER)
+		return; /* the word on it is on its way */
 	if (ep->state == EP_UP && !ep->breakable) {
 		ep_fail(ep, RPW_ERR_PEER_GONE, "the path broke, and its kind cannot be resumed: the peer's process has probably ended");
 		return;
@@ -506,6 +517,13 @@ static void on_bye(rpw_endpoint *ep, const struct say_word *w, const char *text)
 	char why[512];
 	snprintf(why, sizeof(why), "peer %s closed the endpoint: %.300s", ep->peer, text);
 	ep_say_why(ep, why);
+	if (w->received > ep->tx_count || w->received < ep->acked) {
+		ep_breach(ep, "its goodbye says that %llu frames came; %llu were sent, %llu of them acknowledged", (unsigned long long)w->received,
+			(unsigned long long)ep->tx_count, (unsigned long long)ep->acked);
+		return;
+	}
+	path_acknowledged(ep, w->received);
+	rma_flush_bye(ep, w->received);
 	ep->status = ep->was_up ? RPW_ERR_PEER_GONE : RPW_ERR_REFUSED;
 	ep->bye_heard = true;
 	ep->peer_sent = w->sent;
@@ -603,7 +621,7 @@ const struct boot_up connect_boot_up = {boot_accepted, boot_connected, boot_mess
 static void deadline_passed(rpw_endpoint *ep)
 {
 	ep->deadline_ns = RPWI_NEVER;
-	if (ep->bye_heard || ep->gone_heard)
+	if (ep->bye_heard || ep->gone_heard || (ep->state == EP_UP && ep->path_broken))
 		msg_todo(ep, TODO_FAIL);
 	else if (ep->state == EP_CHOOSING && ep->active) {
 		snprintf(ep->last_why, sizeof(ep->last_why), "it was not up in time");

@@ -253,6 +253,7 @@ void rpw_context_destroy(rpw_context *c)
 	}
 	match_fini(&c->posted);
 	match_fini(&c->early);
+	early_indexes_free(c);
 	req_chunks_free(c);
 	free(c->numbers.v);
 	free(c->listed);
@@ -294,7 +295,7 @@ static void todo_do(rpw_endpoint *ep)
 		ep_free(ep);
 		return;
 	}
-	if (todo & TODO_FAIL) {
+	if ((todo & TODO_FAIL) && ep->state != EP_FAILED) {
 		ep_fail(ep, ep->status, ep->fail_text);
 		return;
 	}

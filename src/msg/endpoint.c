@@ -35,8 +35,8 @@ rpw_endpoint *ep_new(rpw_context *c)
 
 void ep_refresh(rpw_endpoint *ep)
 {
-	ep->fast = ep->state == EP_UP && !ep->breakable && !ep->resending && rpwi_list_empty(&ep->queue) && rpwi_list_empty(&ep->replies) && !ep->c->debug &&
-		   rpwi_list_empty(&ep->c->gpus);
+	ep->fast = ep->state == EP_UP && !ep->path_broken && !ep->breakable && !ep->resending && rpwi_list_empty(&ep->queue) && rpwi_list_empty(&ep->replies) &&
+		   !ep->c->debug && rpwi_list_empty(&ep->c->gpus);
 }
 
 void ep_say_why(rpw_endpoint *ep, const char *why)
@@ -138,6 +138,7 @@ static void state_leave(rpw_endpoint *ep)
 		c->arriving--;
 	ep->state = EP_FAILED;
 	ep->fast = false;
+	ep->deadline_ns = RPWI_NEVER;
 }
 
 void ep_fail(rpw_endpoint *ep, int status, const char *why)

@@ -18,19 +18,25 @@ void match_fini(struct match_table *t)
 	t->buckets = NULL;
 }
 
+static void push(struct match_bucket *b, struct match_node *n, uint64_t key)
+{
+	n->next_key = b->first;
+	n->below = b->key;
+	b->key = key | (b->first ? MATCH_MORE : 0);
+	b->first = n;
+}
+
 /* More buckets, if there is memory; without, chains grow longer, and nothing else happens. */
 static void grow(struct match_table *t)
 {
-	struct match_table bigger = {.bits = t->bits + 2, .secret = t->secret, .leaders = t->leaders};
+	struct match_table bigger = {.bits = t->bits + 1, .secret = t->secret, .leaders = t->leaders};
 	bigger.buckets = calloc((size_t)1 << bigger.bits, sizeof(*bigger.buckets));
 	if (!bigger.buckets)
 		return;
 	for (size_t i = 0; i < (size_t)1 << t->bits; i++)
-		for (struct match_node *n = t->buckets[i], *next; n; n = next) {
-			next = n->next_key;
-			struct match_node **b = match_bucket(&bigger, n->tag, n->whom);
-			n->next_key = *b;
-			*b = n;
+		for (struct match_bucket at = t->buckets[i], next; at.first; at = next) {
+			next = (struct match_bucket){at.first->below, at.first->next_key};
+			push(match_bucket(&bigger, at.key), at.first, at.key & ~MATCH_MORE);
 		}
 	free(t->buckets);
 	*t = bigger;
@@ -40,9 +46,7 @@ void match_add(struct match_table *t, struct match_node *n, uint64_t tag, uint64
 {
 	n->tag = tag;
 	n->whom = whom;
-	struct match_node **b = match_bucket(t, tag, whom), *leader = *b;
-	while (leader && (leader->tag != tag || leader->whom != whom))
-		leader = leader->next_key;
+	struct match_node *leader = match_first(t, tag, whom);
 	n->leads = !leader;
 	if (leader) {
 		n->next = leader;
@@ -52,9 +56,9 @@ void match_add(struct match_table *t, struct match_node *n, uint64_t tag, uint64
 		return;
 	}
 	n->next = n->prev = n;
-	n->next_key = *b;
-	*b = n;
-	if (RPWI_UNLIKELY(++t->leaders > (size_t)1 << t->bits) && t->bits < BITS_MAX)
+	uint64_t key = match_key(t, tag, whom);
+	push(match_bucket(t, key), n, key);
+	if (RPWI_UNLIKELY(++t->leaders > (size_t)1 << t->bits >> 1) && t->bits < BITS_MAX)
 		grow(t);
 }
 
@@ -65,15 +69,24 @@ void match_del(struct match_table *t, struct match_node *n)
 	n->next->prev = n->prev;
 	if (!n->leads)
 		return;
-	struct match_node **at = match_bucket(t, n->tag, n->whom);
-	while (*at != n)
-		at = &(*at)->next_key;
+	struct match_bucket *b = match_bucket(t, match_key(t, n->tag, n->whom));
+	struct match_node **at = &b->first, *above = NULL;
+	for (; *at != n; at = &(*at)->next_key)
+		above = *at;
 	if (heir) {
 		heir->leads = true;
 		heir->next_key = n->next_key;
+		heir->below = n->below;
 		*at = heir;
-	} else {
-		*at = n->next_key;
-		t->leaders--;
+		return;
 	}
+	*at = n->next_key;
+	t->leaders--;
+	if (!above) {
+		b->key = n->below;
+		return;
+	}
+	above->below = n->below;
+	if (above == b->first && !above->next_key)
+		b->key &= ~MATCH_MORE;
 }

@@ -1,19 +1,29 @@
 /* match.h - a table of queues by key: who has (tag, whom) and was first. Costs the same with 1 entry and with 100,000, whether their keys differ or are all the same: a bucket holds
- * one leader for each key, the others of that key queue behind their leader. */
+ * one leader for each key, the others of that key queue behind their leader.
+ *
+ * With 100,000 entries neither table nor entries fit into a core's cache, so what counts are the lines touched. The key of a leader is beside the pointer to it, too: to see that it is not the one
+ * wanted, or to take away what was before it in its bucket, takes no look at it. And tags that follow each other are in buckets that do, so a program that counts its tags finds the next bucket in the line of the last. */
 #ifndef ROPEWAY_MSG_MATCH_H
 #define ROPEWAY_MSG_MATCH_H
 
 #include "base/base.h"
 
 struct match_node {
-	struct match_node *next_key;    /* leaders: the next leader of the bucket */
+	struct match_node *next_key;    /* leaders: the next leader of the bucket ... */
+	uint64_t below;                 /* ... and its key, as a bucket has it of its first */
 	struct match_node *next, *prev; /* of the same key, in order; circular */
 	uint64_t tag, whom;
 	bool leads;
 };
 
+#define MATCH_MORE (1ull << 63)
+struct match_bucket {
+	uint64_t key; /* of `first`; and MATCH_MORE when it has a next_key */
+	struct match_node *first;
+};
+
 struct match_table {
-	struct match_node **buckets;
+	struct match_bucket *buckets;
 	unsigned bits;
 	size_t leaders;
 	uint64_t secret; /* odd: a peer that picks tags cannot make them meet in one bucket */
@@ -21,16 +31,28 @@ struct match_table {
 
 bool match_init(struct match_table *t, uint64_t secret);
 void match_fini(struct match_table *t);
-static inline struct match_node **match_bucket(const struct match_table *t, uint64_t tag, uint64_t whom)
+
+/* The lowest bits of a tag move within a run of buckets; where that begins, all the others decide. */
+enum { MATCH_RUN_BITS = 5 };
+static inline uint64_t match_key(const struct match_table *t, uint64_t tag, uint64_t whom)
 {
-	uint64_t x = (tag ^ (whom * 0x9e3779b97f4a7c15ull)) * t->secret;
-	return &t->buckets[(x ^ x >> 32) * t->secret >> (64 - t->bits)];
+	uint64_t run = tag >> MATCH_RUN_BITS, low = tag & ((1u << MATCH_RUN_BITS) - 1);
+	uint64_t x = (run ^ (whom * 0x9e3779b97f4a7c15ull)) * t->secret;
+	x = (x ^ x >> 32) * t->secret;
+	return ((x ^ x >> 32) + low) & ~MATCH_MORE;
 }
+static inline struct match_bucket *match_bucket(const struct match_table *t, uint64_t key) { return &t->buckets[key & (((size_t)1 << t->bits) - 1)]; }
+static inline bool match_is(const struct match_node *n, uint64_t tag, uint64_t whom) { return n->tag == tag && n->whom == whom; }
+
 /* The oldest of that key, or NULL. */
 static inline struct match_node *match_first(const struct match_table *t, uint64_t tag, uint64_t whom)
 {
-	struct match_node *n = *match_bucket(t, tag, whom);
-	while (n && (n->tag != tag || n->whom != whom))
+	uint64_t key = match_key(t, tag, whom);
+	const struct match_bucket *b = match_bucket(t, key);
+	struct match_node *n = b->first;
+	if (!n || ((b->key ^ key) & ~MATCH_MORE && !(b->key & MATCH_MORE)))
+		return NULL;
+	while (n && !match_is(n, tag, whom))
 		n = n->next_key;
 	return n;
 }

@@ -86,7 +86,7 @@ struct xfer {
 struct rpw_request {
 	struct match_node match; /* receives, posted */
 	struct rpwi_list link;   /* by `where` */
-	uint64_t order;          /* receives: which was posted first */
+	uint64_t order;          /* receives: which was posted first; flushes: the counted frames before theirs */
 	rpw_context *c;
 	rpw_endpoint *ep; /* receives: the one asked for, or NULL */
 	uint8_t kind, where, class;
@@ -157,8 +157,9 @@ struct unexpected {
 	struct rpwi_list in_endpoint, in_context;
 	uint64_t order, tag;
 	rpw_endpoint *ep;
-	struct rts *rts; /* or NULL: the body is here */
-	uint64_t number; /* objects: owed an answer */
+	struct rts *rts;        /* or NULL: the body is here */
+	struct early_ref *refs; /* in the indexes by mask */
+	uint64_t number;        /* objects: owed an answer */
 	uint32_t len, units;
 	uint32_t head_len; /* active messages: of the program's header, before the body */
 	uint8_t body[];
@@ -218,7 +219,8 @@ struct rpw_endpoint {
 	/* the rest */
 	struct rpwi_list *resending; /* the next of log to be sent again */
 	bool path_broken, was_up;
-	int refusal; /* what to say when no path is left: the peer refused by name */
+	bool all_taken; /* the peer closed when it had taken everything: there is nothing to flush */
+	int refusal;    /* what to say when no path is left: the peer refused by name */
 	uint64_t peer_received;
 	char last_why[256];
 	struct boot_conn *boot;
@@ -292,7 +294,8 @@ struct rpw_context {
 	unsigned polls;
 	size_t unexpected_count; /* tagged messages waiting */
 	uint64_t next_order;
-	struct match_table posted, early; /* receives without a message; messages without a receive */
+	struct match_table posted, early;  /* receives without a message; messages without a receive */
+	struct early_index *early_indexes; /* of masks */
 	struct recv_class class[CLASSES_MAX];
 	unsigned classes;
 	struct rpwi_list free_requests, chunks;
@@ -383,6 +386,8 @@ void connect_ready(void *user, int status, const char *why);
 void connect_peer_talks(rpw_endpoint *ep);
 void connect_timers(rpw_context *c, uint64_t now_ns);
 void connect_path_close(rpw_endpoint *ep);
+/* A path that cannot break has ended, and the control path has not said why yet: it will in a moment, and what a goodbye says may complete what waits. */
+void connect_await_word(rpw_endpoint *ep);
 void connect_bye(rpw_endpoint *ep, const char *why);
 uint64_t connect_deadline(rpw_context *c);
 
@@ -418,13 +423,18 @@ static inline void credit_return(rpw_endpoint *ep, uint32_t units)
 		credit_tell(ep);
 }
 
+/* early.c */
+struct unexpected *early_new(rpw_endpoint *ep, size_t body_len);
+void early_release(struct unexpected *u);
+void early_add(rpw_endpoint *ep, struct unexpected *u, uint64_t tag);
+struct unexpected *early_for(rpw_context *c, rpw_endpoint *ep, uint64_t tag, uint64_t mask); /* the oldest, or NULL; it stays */
+void early_indexes_free(rpw_context *c);
+
 /* tag.c, object.c, am.c */
 void tag_arrived(rpw_endpoint *ep, uint64_t tag, const void *body, size_t len);
 void tag_offered(rpw_endpoint *ep, uint64_t tag, struct rts *rts, uint32_t units);
 void tag_unpost(rpw_request *r);
 void tag_early_free(struct unexpected *u, bool credit);
-struct unexpected *early_new(rpw_endpoint *ep, size_t body_len);
-void early_release(struct unexpected *u);
 int tag_send_begin(rpw_request *r);
 bool tag_eager(rpw_endpoint *ep, size_t len, uint32_t *units);
 void object_arrived(rpw_endpoint *ep, uint64_t number, const void *body, size_t len);
@@ -472,6 +482,7 @@ int rma_atomic_begin(rpw_request *r);
 int rma_flush_begin(rpw_request *r);
 int rma_fence_begin(rpw_request *r);
 void rma_flush_look(rpw_endpoint *ep);
+void rma_flush_bye(rpw_endpoint *ep, uint64_t received); /* the peer has closed; so many of our frames had come */
 void rma_settle(rpw_endpoint *ep);
 void rma_restart(rpw_request *r);
 void rma_staged(rpw_request *r); /* done, the peer has said */

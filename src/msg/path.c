@@ -74,7 +74,7 @@ void path_log_free(rpw_endpoint *ep)
 int path_frame(rpw_endpoint *ep, enum frame_type type, unsigned flags, uint64_t tag, const void *extra, size_t extra_len, const struct iovec *iov, int iovcnt,
 	size_t len, rpw_request *keeper)
 {
-	if (ep->state != EP_UP || ep->resending)
+	if (ep->state != EP_UP || ep->resending || ep->path_broken)
 		return -EAGAIN;
 	struct {
 		struct frame_head h;
@@ -534,7 +534,7 @@ void path_up_failed(void *user, int status, const char *why)
 	if (status == RPW_ERR_PEER_GONE && !ep->breakable) {
 		ep->status = status;
 		ep_say_why(ep, why);
-		msg_todo(ep, TODO_FAIL);
+		connect_await_word(ep);
 	} else if (ep->bye_heard || ep->gone_heard)
 		msg_todo(ep, TODO_FAIL);
 	else

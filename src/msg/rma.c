@@ -332,6 +332,7 @@ void rma_flush_look(rpw_endpoint *ep)
 				req_complete(r, RPW_ERR_NO_MEMORY);
 				continue;
 			}
+			r->order = ep->tx_count;
 			if (!rpwi_list_empty(&ep->replies) || path_frame(ep, FRAME_FLUSH, 0, r->number, "", 0, &nothing, 0, 0, NULL))
 				return;
 			r->flush_sent = true;
@@ -340,6 +341,20 @@ void rma_flush_look(rpw_endpoint *ep)
 			return;
 		req_complete(r, r->worst);
 	}
+}
+
+void rma_flush_bye(rpw_endpoint *ep, uint64_t received)
+{
+	while (!rpwi_list_empty(&ep->active_list)) {
+		rpw_request *r = RPWI_CONTAINER_OF(ep->active_list.next, rpw_request, active);
+		bool done = r->flush_sent ? received >= r->order : received == ep->tx_count && !ep->rma_dirty;
+		if (r->kind != REQ_FLUSH || !done)
+			return;
+		if (r->where == AT_QUEUE)
+			rpwi_list_del(&r->link);
+		req_complete(r, r->worst);
+	}
+	ep->all_taken = received == ep->tx_count && !ep->rma_dirty;
 }
 
 static bool transfers_of_ours(const rpw_endpoint *ep)
@@ -363,6 +378,11 @@ int rpw_flush(rpw_endpoint *ep, rpw_request **req)
 {
 	if (!ep)
 		return rpwi_fail(RPW_ERR_INVALID, "rpw_flush: no endpoint");
+	if (ep->state == EP_FAILED && ep->all_taken) {
+		if (req)
+			*req = NULL;
+		return RPW_OK;
+	}
 	rpw_request *r = req_new(ep->c, ep, REQ_FLUSH, req != NULL);
 	return r ? ep_post(ep, r, req) : RPW_ERR_NO_MEMORY;
 }
@@ -444,7 +464,11 @@ int rpw_transfer_batch(rpw_endpoint *ep, const rpw_transfer *t, size_t n, rpw_re
 		return rpwi_fail(RPW_ERR_INVALID, "rpw_transfer_batch: an endpoint and %zu transfers are needed", n);
 	struct xfer *x = malloc((n ? n : 1) * sizeof(*x));
 	rpw_request *r = x ? req_new(ep->c, ep, REQ_RMA, req != NULL) : NULL;
-	int rc = r ? 0 : rpwi_fail(RPW_ERR_NO_MEMORY, "no memory for a batch of %zu transfers", n);
+	if (!r) {
+		free(x);
+		return rpwi_fail(RPW_ERR_NO_MEMORY, "no memory for a batch of %zu transfers", n);
+	}
+	int rc = 0;
 	size_t total = 0;
 	for (size_t i = 0; !rc && i < n; total += t[i].len, i++) {
 		rc = access_check(ep, t[i].key, t[i].offset, t[i].len, t[i].is_get ? RPW_REMOTE_READ : RPW_REMOTE_WRITE, t[i].is_get ? "get" : "put");
@@ -454,8 +478,7 @@ int rpw_transfer_batch(rpw_endpoint *ep, const rpw_transfer *t, size_t n, rpw_re
 	}
 	if (rc) {
 		free(x);
-		if (r)
-			req_drop(r);
+		req_drop(r);
 		return rc;
 	}
 	r->xfer = x;

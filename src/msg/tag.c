@@ -2,14 +2,14 @@
  * messages of one endpoint come in the order sent.
  *
  * Posted receives are in one table under (tag & mask, class of their mask, endpoint or any): a message looks once into each class that has receives, usually one. Masks beyond CLASSES_MAX - 1
- * different ones share the last class, which is searched in order. Messages without a receive are in a table by (tag, endpoint) and by (tag, any), and in lists for masks. */
+ * different ones share the last class, which is searched in order. Messages without a receive: early.c. */
 #include "msg/msg.h"
 #include "msg/stage.h"
 
 #include <errno.h>
 #include <stdlib.h>
 
-enum { OTHER = CLASSES_MAX - 1, SMALL_BODY = 64, SMALL_KEPT_MAX = 4096, SEND_IOV_MAX = 8 };
+enum { OTHER = CLASSES_MAX - 1, SEND_IOV_MAX = 8 };
 
 /* ---- posted receives ---- */
 
@@ -98,87 +98,6 @@ static rpw_request *posted_for(rpw_endpoint *ep, uint64_t tag)
 	if (best)
 		tag_unpost(best);
 	return best;
-}
-
-/* ---- messages without a receive ---- */
-
-struct unexpected *early_new(rpw_endpoint *ep, size_t body_len)
-{
-	rpw_context *c = ep->c;
-	struct unexpected *u;
-	if (body_len <= SMALL_BODY && !rpwi_list_empty(&c->small_free)) {
-		u = RPWI_CONTAINER_OF(c->small_free.next, struct unexpected, in_context);
-		rpwi_list_del(&u->in_context);
-		c->small_count--;
-	} else
-		u = malloc(sizeof(*u) + RPWI_MAX(body_len, (size_t)SMALL_BODY));
-	if (!u)
-		return NULL;
-	u->ep = ep;
-	u->rts = NULL;
-	u->number = 0;
-	u->head_len = 0;
-	u->len = (uint32_t)body_len;
-	u->units = credit_units(body_len);
-	rpwi_list_init(&u->in_context);
-	rpwi_list_init(&u->in_endpoint);
-	c->stat.unexpected++;
-	c->stat.unexpected_bytes += body_len;
-	return u;
-}
-
-void early_release(struct unexpected *u)
-{
-	rpw_context *c = u->ep->c;
-	c->stat.unexpected_bytes -= u->len;
-	rpwi_list_del(&u->in_endpoint);
-	rpwi_list_del(&u->in_context);
-	free(u->rts);
-	if (u->len <= SMALL_BODY && c->small_count < SMALL_KEPT_MAX) {
-		c->small_count++;
-		rpwi_list_add_tail(&c->small_free, &u->in_context);
-	} else
-		free(u);
-}
-
-/* credit: give it back to the peer (it may be gone). */
-void tag_early_free(struct unexpected *u, bool credit)
-{
-	rpw_context *c = u->ep->c;
-	match_del(&c->early, &u->of_endpoint);
-	match_del(&c->early, &u->of_any);
-	c->unexpected_count--;
-	rpw_endpoint *ep = u->ep;
-	uint32_t units = u->units;
-	early_release(u);
-	if (credit && ep->state != EP_FAILED)
-		credit_return(ep, units);
-}
-
-static void early_add(rpw_endpoint *ep, struct unexpected *u, uint64_t tag)
-{
-	rpw_context *c = ep->c;
-	u->tag = tag;
-	match_add(&c->early, &u->of_endpoint, tag, ep->id);
-	match_add(&c->early, &u->of_any, tag, 1);
-	rpwi_list_add_tail(&ep->unexpected, &u->in_endpoint);
-	rpwi_list_add_tail(&c->early_list, &u->in_context);
-	c->unexpected_count++;
-}
-
-static struct unexpected *early_for(rpw_context *c, rpw_endpoint *ep, uint64_t tag, uint64_t mask)
-{
-	if (mask == UINT64_MAX) {
-		struct match_node *n = match_first(&c->early, tag, ep ? ep->id : 1);
-		return !n ? NULL : ep ? RPWI_CONTAINER_OF(n, struct unexpected, of_endpoint) : RPWI_CONTAINER_OF(n, struct unexpected, of_any);
-	}
-	struct rpwi_list *list = ep ? &ep->unexpected : &c->early_list;
-	for (struct rpwi_list *n = list->next; n != list; n = n->next) {
-		struct unexpected *u = ep ? RPWI_CONTAINER_OF(n, struct unexpected, in_endpoint) : RPWI_CONTAINER_OF(n, struct unexpected, in_context);
-		if (!((u->tag ^ tag) & mask))
-			return u;
-	}
-	return NULL;
 }
 
 /* ---- delivery ---- */

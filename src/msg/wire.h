@@ -80,7 +80,7 @@ _Static_assert(sizeof(struct atomic_body) == 48, "no padding on the wire");
 
 /* Over boot. Each message ends with the CRC-32 of what is before. `attempt` tells late words about an earlier path from those about this one. */
 enum boot_type { SAY_CHOICE = 1, SAY_ANSWER, SAY_READY, SAY_BROKEN, SAY_NO_PATH, SAY_BYE };
-enum { SAY_VERSION = 1 };
+enum { SAY_VERSION = 2 };
 struct say_path { /* CHOICE, ANSWER; followed by text (why, or why not) and the transport's handle */
 	uint16_t version, attempt;
 	int32_t status; /* ANSWER: 0 or why not */
@@ -94,9 +94,9 @@ _Static_assert(sizeof(struct say_path) == 64, "no padding on the wire");
 struct say_word { /* READY, BROKEN, NO_PATH, BYE; followed by text */
 	uint16_t version, attempt;
 	uint16_t text_len, zero;
-	uint64_t sent; /* BYE: so many counted frames were sent */
+	uint64_t sent, received; /* BYE: so many counted frames were sent, and have come */
 };
-_Static_assert(sizeof(struct say_word) == 16, "no padding on the wire");
+_Static_assert(sizeof(struct say_word) == 24, "no padding on the wire");
 
 /* A packed remote key: followed by `descs` times: char name[8], u8 n, n bytes; then the CRC-32 of it all. */
 enum { RKEY_MAGIC = 0x4b575052, RKEY_VERSION = 1, RKEY_DEVICE = 0x80 /* of access: in a GPU; then there are no descriptions */ };

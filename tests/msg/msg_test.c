@@ -445,13 +445,13 @@ static void what_is_known_of_an_endpoint(void **state)
 	pair_close(&p);
 }
 
-static int closed_status;
+static int closed_status, completions, completions_at_close;
 static void on_close(rpw_endpoint *ep, int status, void *arg)
 {
 	closed_status = status;
+	completions_at_close = completions;
 	++*(int *)arg;
 }
-static int completions;
 static void on_done(rpw_request *r, const rpw_completion *done, void *arg)
 {
 	completions++;
@@ -482,9 +482,11 @@ static void the_end_of_an_endpoint(void **state)
 	assert_int_equal(finish(&p, ra, NULL), RPW_ERR_PEER_GONE);
 	assert_int_equal(finish(&p, sa, NULL), RPW_ERR_PEER_GONE);
 	both(&p);
+	both(&p);
 	assert_int_equal(closes, 1);
 	assert_int_equal(closed_status, RPW_ERR_PEER_GONE);
 	assert_int_equal(completions, 2);
+	assert_int_equal(completions_at_close, 2); /* the last word */
 	assert_int_equal(status_a, RPW_ERR_PEER_GONE);
 	assert_int_equal(status_b, RPW_ERR_CANCELED);
 	rpw_request_free(rb);
@@ -535,6 +537,38 @@ static void a_context_without_endpoints_sleeps(void **state)
 	}
 }
 #endif
+
+/* The peer has taken everything, and closes before it answers the flush, or before there is one: that is no failure. What it had not taken is one. */
+static void a_flush_and_the_peers_close(void **state)
+{
+	for (int early = 0; early < 3; early++) {
+		struct pair p;
+		char in[8];
+		rpw_request *r, *s, *f = NULL;
+		pair_open(&p, transport);
+		rpw_recv(p.b, p.eb, in, 8, 1, ALL, &r);
+		assert_true(rpw_send(p.ea, "answer!", 8, 1, &s) >= 0);
+		assert_int_equal(finish(&p, r, NULL), RPW_OK);
+		finish(&p, s, NULL);
+		if (early == 2) { /* never looked at by the peer */
+			assert_true(rpw_send(p.ea, "another", 8, 2, NULL) >= 0);
+		}
+		if (early != 1)
+			assert_int_equal(rpw_flush(p.ea, &f), RPW_IN_PROGRESS);
+		rpw_endpoint_close(p.eb);
+		rpw_endpoint_information info = {.size = sizeof(info), .connected = true};
+		for (long i = 0; i < 20000000 && info.connected; i++) {
+			both(&p);
+			rpw_endpoint_info(p.ea, &info);
+		}
+		assert_false(info.connected);
+		if (early == 1)
+			assert_true(rpw_flush(p.ea, &f) >= 0);
+		assert_int_equal(finish(&p, f, NULL), early == 2 ? RPW_ERR_PEER_GONE : RPW_OK);
+		p.eb = NULL;
+		pair_close(&p);
+	}
+}
 
 /* Callbacks may post and close, and may not progress, wait or destroy. */
 static void in_callback(rpw_request *r, const rpw_completion *done, void *arg)
@@ -939,6 +973,7 @@ int main(int argc, char **argv)
 #ifndef MSG_FAKE
 		cmocka_unit_test_setup(a_context_without_endpoints_sleeps, quiet),
 #endif
+		cmocka_unit_test_setup(a_flush_and_the_peers_close, quiet),
 		cmocka_unit_test_setup(calls_from_inside_callbacks, quiet),
 		cmocka_unit_test_setup(posted_before_connected, quiet),
 		cmocka_unit_test_setup(unexpected_memory_is_bounded, quiet),

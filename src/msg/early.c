@@ -1,0 +1,178 @@
+/* early.c - messages that came before their receive: kept, and found. A table has them by (tag, endpoint) and by (tag, any). A receive with a mask looks through the list, in the order in which
+ * they came; when that was long, they are put into a table by (tag & mask), too, which is kept up to date until no message is left. So a receive costs with 100,000 waiting what it costs with one. */
+#include "msg/msg.h"
+
+#include <stdlib.h>
+
+enum { SMALL_BODY = 64, SMALL_KEPT_MAX = 4096, SEARCH_LONG = 64, INDEXES_MAX = 4 };
+
+/* ---- by mask ---- */
+
+/* A message in the index of one mask. */
+struct early_ref {
+	struct match_node of_endpoint, of_any;
+	struct early_ref *next; /* the same message's, in another index */
+	struct early_index *index;
+	struct unexpected *u;
+};
+
+struct early_index {
+	struct early_index *next;
+	uint64_t mask;
+	struct match_table table;
+	bool lacks; /* a message, for want of memory: of no use any more */
+};
+
+static void index_add(struct early_index *x, struct unexpected *u)
+{
+	struct early_ref *ref = x->lacks ? NULL : malloc(sizeof(*ref));
+	if (!ref) {
+		x->lacks = true;
+		return;
+	}
+	ref->u = u;
+	ref->index = x;
+	ref->next = u->refs;
+	u->refs = ref;
+	match_add(&x->table, &ref->of_endpoint, u->tag & x->mask, u->ep->id);
+	match_add(&x->table, &ref->of_any, u->tag & x->mask, 1);
+}
+
+static void refs_free(struct unexpected *u)
+{
+	for (struct early_ref *ref = u->refs, *next; ref; ref = next) {
+		next = ref->next;
+		match_del(&ref->index->table, &ref->of_endpoint);
+		match_del(&ref->index->table, &ref->of_any);
+		free(ref);
+	}
+	u->refs = NULL;
+}
+
+static void index_make(rpw_context *c, uint64_t mask)
+{
+	unsigned n = 0;
+	for (const struct early_index *x = c->early_indexes; x; x = x->next)
+		n++;
+	struct early_index *x = n < INDEXES_MAX ? calloc(1, sizeof(*x)) : NULL;
+	if (!x || !match_init(&x->table, msg_random())) {
+		free(x);
+		return;
+	}
+	x->mask = mask;
+	x->next = c->early_indexes;
+	c->early_indexes = x;
+	for (struct rpwi_list *l = c->early_list.next; l != &c->early_list; l = l->next)
+		index_add(x, RPWI_CONTAINER_OF(l, struct unexpected, in_context));
+}
+
+void early_indexes_free(rpw_context *c)
+{
+	for (struct early_index *x = c->early_indexes, *next; x; x = next) {
+		next = x->next;
+		match_fini(&x->table);
+		free(x);
+	}
+	c->early_indexes = NULL;
+}
+
+static struct unexpected *search(rpw_context *c, rpw_endpoint *ep, uint64_t tag, uint64_t mask)
+{
+	struct rpwi_list *list = ep ? &ep->unexpected : &c->early_list;
+	struct unexpected *found = NULL;
+	unsigned looked = 0;
+	for (struct rpwi_list *n = list->next; n != list && !found; n = n->next, looked++) {
+		struct unexpected *u = ep ? RPWI_CONTAINER_OF(n, struct unexpected, in_endpoint) : RPWI_CONTAINER_OF(n, struct unexpected, in_context);
+		if (!((u->tag ^ tag) & mask))
+			found = u;
+	}
+	if (RPWI_UNLIKELY(looked > SEARCH_LONG))
+		index_make(c, mask);
+	return found;
+}
+
+/* ---- kept ---- */
+
+struct unexpected *early_new(rpw_endpoint *ep, size_t body_len)
+{
+	rpw_context *c = ep->c;
+	struct unexpected *u;
+	if (body_len <= SMALL_BODY && !rpwi_list_empty(&c->small_free)) {
+		u = RPWI_CONTAINER_OF(c->small_free.next, struct unexpected, in_context);
+		rpwi_list_del(&u->in_context);
+		c->small_count--;
+	} else
+		u = malloc(sizeof(*u) + RPWI_MAX(body_len, (size_t)SMALL_BODY));
+	if (!u)
+		return NULL;
+	u->ep = ep;
+	u->rts = NULL;
+	u->number = 0;
+	u->head_len = 0;
+	u->len = (uint32_t)body_len;
+	u->units = credit_units(body_len);
+	u->refs = NULL;
+	rpwi_list_init(&u->in_context);
+	rpwi_list_init(&u->in_endpoint);
+	c->stat.unexpected++;
+	c->stat.unexpected_bytes += body_len;
+	return u;
+}
+
+void early_release(struct unexpected *u)
+{
+	rpw_context *c = u->ep->c;
+	c->stat.unexpected_bytes -= u->len;
+	rpwi_list_del(&u->in_endpoint);
+	rpwi_list_del(&u->in_context);
+	free(u->rts);
+	if (u->len <= SMALL_BODY && c->small_count < SMALL_KEPT_MAX) {
+		c->small_count++;
+		rpwi_list_add_tail(&c->small_free, &u->in_context);
+	} else
+		free(u);
+}
+
+/* credit: give it back to the peer (it may be gone). */
+void tag_early_free(struct unexpected *u, bool credit)
+{
+	rpw_context *c = u->ep->c;
+	match_del(&c->early, &u->of_endpoint);
+	match_del(&c->early, &u->of_any);
+	if (RPWI_UNLIKELY(u->refs != NULL))
+		refs_free(u);
+	if (!--c->unexpected_count && RPWI_UNLIKELY(c->early_indexes != NULL))
+		early_indexes_free(c);
+	rpw_endpoint *ep = u->ep;
+	uint32_t units = u->units;
+	early_release(u);
+	if (credit && ep->state != EP_FAILED)
+		credit_return(ep, units);
+}
+
+void early_add(rpw_endpoint *ep, struct unexpected *u, uint64_t tag)
+{
+	rpw_context *c = ep->c;
+	u->tag = tag;
+	match_add(&c->early, &u->of_endpoint, tag, ep->id);
+	match_add(&c->early, &u->of_any, tag, 1);
+	rpwi_list_add_tail(&ep->unexpected, &u->in_endpoint);
+	rpwi_list_add_tail(&c->early_list, &u->in_context);
+	c->unexpected_count++;
+	for (struct early_index *x = c->early_indexes; RPWI_UNLIKELY(x != NULL); x = x->next)
+		index_add(x, u);
+}
+
+struct unexpected *early_for(rpw_context *c, rpw_endpoint *ep, uint64_t tag, uint64_t mask)
+{
+	if (mask == UINT64_MAX) {
+		struct match_node *n = match_first(&c->early, tag, ep ? ep->id : 1);
+		return !n ? NULL : ep ? RPWI_CONTAINER_OF(n, struct unexpected, of_endpoint) : RPWI_CONTAINER_OF(n, struct unexpected, of_any);
+	}
+	for (const struct early_index *x = c->early_indexes; x; x = x->next)
+		if (x->mask == mask && !x->lacks) {
+			struct match_node *n = match_first(&x->table, tag & mask, ep ? ep->id : 1);
+			return n ? (ep ? RPWI_CONTAINER_OF(n, struct early_ref, of_endpoint) : RPWI_CONTAINER_OF(n, struct early_ref, of_any))->u : NULL;
+		}
+	return search(c, ep, tag, mask);
+}
