@@ -228,7 +228,7 @@ static int send_again(rpw_endpoint *ep, const struct frame_head *h, const struct
 /* A body that was made for a path with larger frames goes in parts, the last of them with the frame itself. */
 static int resend(rpw_endpoint *ep, struct logged *l)
 {
-	size_t len = described(l->head.type) ? 0 : l->r ? l->r->len : l->len, most = ep->te->limits.frame_max;
+	size_t len = !l->r ? l->len : described(l->head.type) ? 0 : l->r->len, most = ep->te->limits.frame_max;
 	struct frame_head h = {.type = FRAME_PART};
 	int rc = 0;
 	for (; !rc && len - ep->resent > most; ep->resent += rc ? 0 : most) {

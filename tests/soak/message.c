@@ -264,7 +264,7 @@ static void *object_alloc(size_t len, void *arg)
 	struct op *o = arg;
 	if (o->obj_mem)
 		wrong("the allocator of an object was called twice");
-	o->refuse = chance(12);
+	o->refuse = len >= 16 && chance(12); /* smaller ones cannot be told from the next */
 	if (o->refuse)
 		return NULL;
 	o->obj_len = len;

@@ -300,6 +300,20 @@ static void flushed(struct op *o)
 			o->p->out->put[i].state = STATE_OK;
 }
 
+static void got(const struct op *o, unsigned i)
+{
+	const uint8_t *is = (const uint8_t *)o->t[i].local, *want = o->t[i].want;
+	size_t len = o->t[i].len, k = 0, bad = 0;
+	if (!len || !memcmp(is, want, len))
+		return;
+	while (is[k] == want[k])
+		k++;
+	for (size_t m = k; m < len; m++)
+		bad += is[m] != want[m];
+	wrong("a get of %zu bytes at %zu of side %u: byte %zu is 0x%02x, 0x%02x was there; %zu are wrong, from there on", len, o->t[i].offset, o->p->id, k,
+		is[k], want[k], bad);
+}
+
 void remote_done(struct op *o)
 {
 	if (o->kind == OP_FLUSH) {
@@ -315,10 +329,8 @@ void remote_done(struct op *o)
 		return;
 	}
 	for (unsigned i = 0; i < o->transfers; i++)
-		for (size_t k = 0; o->t[i].is_get && memcmp(o->t[i].local, o->t[i].want, o->t[i].len); k++)
-			if ((uint8_t)o->t[i].local[k] != o->t[i].want[k])
-				wrong("a get of %zu bytes at %zu of side %u: byte %zu is 0x%02x, 0x%02x was there", o->t[i].len, o->t[i].offset, o->p->id, k,
-					(uint8_t)o->t[i].local[k], o->t[i].want[k]);
+		if (o->t[i].is_get)
+			got(o, i);
 }
 
 void remote_random(struct peer *p)

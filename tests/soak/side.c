@@ -647,6 +647,7 @@ static bool close_in_flight(void)
 		rpw_context_destroy(me.c);
 		me.c = NULL;
 		me.memory = NULL;
+		EACH_PEER(p) p->ep = NULL;
 		remote_close();
 		for (struct op *o = me.op; o < me.op + OPS_MAX; o++)
 			if (o->used)

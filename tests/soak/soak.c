@@ -38,7 +38,7 @@ static const struct {
 	[MUTANT_LOSE] = {"lose", "never came"},
 	[MUTANT_DUPLICATE] = {"duplicate", "came twice"},
 	[MUTANT_REORDER] = {"reorder", "to the later receive"},
-	[MUTANT_OVERRUN] = {"overrun", " was put there"},
+	[MUTANT_OVERRUN] = {"overrun", " there"},
 	[MUTANT_ADD_TWICE] = {"add-twice", "word "},
 	[MUTANT_NOTIFY_TWICE] = {"notify-twice", "came twice"},
 	[MUTANT_LEAK] = {"leak", "descriptors before the session"},
