@@ -302,7 +302,7 @@ static void object_received(struct op *o)
 		wrong("an object of %zu bytes: %zu were told, at %p; its memory is at %p", o->done.length, o->obj_len, o->obj, o->obj_mem);
 	unsigned i = p->next[KIND_OBJECT], n = p->in->messages[KIND_OBJECT];
 	while (i < n && !object_is(p, i, o)) {
-		bool certain = !p->in->message[KIND_OBJECT][i].cancel_asked && !p->lost;
+		bool certain = !p->in->message[KIND_OBJECT][i].cancel_asked && !excused(p);
 		if (certain && !p->refused)
 			break;
 		p->refused -= certain;
