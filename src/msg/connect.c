@@ -147,6 +147,7 @@ void connect_path_close(rpw_endpoint *ep)
 	ep->te = NULL;
 	ep->c->t[ep->tran].endpoints--;
 	ep->resending = NULL;
+	path_parts_free(ep);
 	rndv_path_gone(ep);
 }
 

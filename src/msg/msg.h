@@ -217,7 +217,12 @@ struct rpw_endpoint {
 	size_t log_bytes, log_frames, log_kept, reply_count, posted;
 	uint64_t id;
 	/* the rest */
-	struct rpwi_list *resending; /* the next of log to be sent again */
+	struct rpwi_list *resending; /* the next of log to be sent again, */
+	size_t resent;               /* of whose body so much has gone in parts */
+	struct {
+		uint8_t *p;
+		size_t len;
+	} parts; /* of a body, from the peer */
 	bool path_broken, was_up;
 	bool all_taken; /* the peer closed when it had taken everything: there is nothing to flush */
 	int refusal;    /* what to say when no path is left: the peer refused by name */
@@ -357,8 +362,9 @@ int req_set_local(rpw_request *r, const struct iovec *iov, int iovcnt);
 void req_chunks_free(rpw_context *c);
 /* Give what was posted to the program: RPW_OK, RPW_IN_PROGRESS or its status. */
 int req_return(rpw_request *r, rpw_request **out);
-/* What `iov` has from `skip` on, at most n bytes, to or from `flat`. */
+/* What `iov` has from `skip` on, at most n bytes, to or from `flat`. How many. */
 size_t iov_scatter(const struct iovec *iov, int iovcnt, size_t skip, const void *flat, size_t n);
+size_t iov_gather(const struct iovec *iov, int iovcnt, size_t skip, void *flat, size_t n);
 int iov_total(const struct iovec *iov, int iovcnt, size_t *total);
 static inline struct iovec *req_iov(rpw_request *r, struct iovec *one)
 {
@@ -403,6 +409,7 @@ int path_begin(rpw_request *r); /* 0: begun (and perhaps complete); -EAGAIN: lat
 void path_resume(rpw_endpoint *ep, uint64_t peer_received);
 void path_acknowledged(rpw_endpoint *ep, uint64_t count);
 void path_log_free(rpw_endpoint *ep);
+void path_parts_free(rpw_endpoint *ep);
 void path_uncounted(rpw_endpoint *ep, enum frame_type type, uint64_t tag);
 void path_ack_now(rpw_endpoint *ep); /* if anything came that the peer has not been told of */
 int path_late_acks(rpw_context *c);  /* those that no frame has carried meanwhile */

@@ -37,8 +37,7 @@ static struct logged *log_new(
 	l->r = keeper;
 	l->kept = keeper && !described(h->type);
 	memcpy(l->body, extra, extra_len);
-	for (int i = 0, at = 0; i < iovcnt && copied; at += (int)iov[i].iov_len, i++)
-		memcpy(l->body + extra_len + at, iov[i].iov_base, iov[i].iov_len);
+	iov_gather(iov, iovcnt, 0, l->body + extra_len, copied);
 	return l;
 }
 
@@ -185,31 +184,68 @@ static bool replies_go(rpw_endpoint *ep)
 
 /* ---- the next path: what did not arrive goes again ---- */
 
-static int resend(rpw_endpoint *ep, struct logged *l)
+/* n bytes of a logged body, from `at` on, in one piece. The memory to be freed, if any was needed. */
+static bool logged_piece(const struct logged *l, size_t at, size_t n, struct iovec *one, void **flat)
+{
+	*flat = NULL;
+	if (!l->r) {
+		*one = (struct iovec){(uint8_t *)l->body + l->extra + at, n};
+		return true;
+	}
+	if (l->r->iovcnt == 1) {
+		*one = (struct iovec){l->r->buf + at, n};
+		return true;
+	}
+	*flat = malloc(n ? n : 1);
+	*one = (struct iovec){*flat, n};
+	return *flat && iov_gather(l->r->iov, l->r->iovcnt, at, *flat, n) == n;
+}
+
+static int send_again(rpw_endpoint *ep, const struct frame_head *h, const struct logged *l, size_t at, size_t n)
 {
 	struct {
 		struct frame_head h;
 		uint8_t extra[RPW_AM_HEADER_MAX];
 	} f;
+	size_t extra = h->type == FRAME_PART ? 0 : l->extra;
 	uint8_t rts[RTS_BODY_MAX];
-	f.h = l->head;
+	struct iovec one;
+	void *flat = NULL;
+	f.h = *h;
 	f.h.ack = (uint16_t)ep->rx_count;
 	f.h.credit = ep->rx_limit;
-	memcpy(f.extra, l->body, l->extra);
-	struct iovec one = {l->body + l->extra, l->len}, *iov = &one;
-	int iovcnt = l->len ? 1 : 0;
-	size_t len = l->len;
-	if (described(l->head.type) && l->r) {
-		len = rndv_describe(l->r, rts);
-		one = (struct iovec){rts, len};
-		iovcnt = 1;
-	} else if (l->r) {
-		iov = req_iov(l->r, &one);
-		iovcnt = l->r->iovcnt;
-		len = l->r->len;
+	memcpy(f.extra, l->body, extra);
+	if (described(h->type) && l->r) {
+		n = rndv_describe(l->r, rts);
+		one = (struct iovec){rts, n};
+	} else if (!logged_piece(l, at, n, &one, &flat))
+		return -ENOMEM;
+	int rc = ep->ops->send(ep->te, &f, sizeof(f.h) + extra, &one, n ? 1 : 0, n);
+	free(flat);
+	return rc;
+}
+
+/* A body that was made for a path with larger frames goes in parts, the last of them with the frame itself. */
+static int resend(rpw_endpoint *ep, struct logged *l)
+{
+	size_t len = !l->r ? l->len : described(l->head.type) ? 0 : l->r->len, most = ep->te->limits.frame_max;
+	struct frame_head h = {.type = FRAME_PART};
+	int rc = 0;
+	for (; !rc && len - ep->resent > most; ep->resent += rc ? 0 : most) {
+		h.tag = ep->resent;
+		rc = send_again(ep, &h, l, ep->resent, most);
 	}
-	int rc = ep->ops->send(ep->te, &f, sizeof(f.h) + l->extra, iov, iovcnt, len);
-	if (rc && rc != -EAGAIN)
+	h = l->head;
+	h.flags |= ep->resent ? FRAME_PARTED : 0;
+	if (!rc)
+		rc = send_again(ep, &h, l, ep->resent, len - ep->resent);
+	if (!rc)
+		ep->resent = 0;
+	else if (rc == -ENOMEM) {
+		ep->status = RPW_ERR_NO_MEMORY;
+		ep_say_why(ep, "no memory to send again what the path before has not delivered");
+		msg_todo(ep, TODO_FAIL);
+	} else if (rc != -EAGAIN)
 		path_lost(ep, rc);
 	return rc;
 }
@@ -231,6 +267,7 @@ static bool resends_go(rpw_endpoint *ep)
 void path_resume(rpw_endpoint *ep, uint64_t peer_received)
 {
 	path_acknowledged(ep, peer_received);
+	ep->resent = 0;
 	ep->resending = rpwi_list_empty(&ep->log) ? NULL : ep->log.next;
 	ep->ack_owed = ep->credit_owed = true;
 	ep->need_said = false;
@@ -422,6 +459,26 @@ static void on_atomic_done(rpw_endpoint *ep, const struct frame_head *h, const u
 	rma_atomic_done(ep, h->tag, h->flags, body, len);
 }
 static void on_head_only(rpw_endpoint *ep, const struct frame_head *h, const uint8_t *extra, size_t extra_len, const void *body, size_t len) {}
+/* Bounded by what the peer may have waiting here: the frame that follows pays for it. */
+static void on_part(rpw_endpoint *ep, const struct frame_head *h, const uint8_t *extra, size_t extra_len, const void *body, size_t len)
+{
+	size_t now = ep->parts.len;
+	if (h->tag != now || !len || (int32_t)(ep->rx_limit - ep->rx_used - credit_units(now + len)) < 0) {
+		ep_breach(ep, "part of a body, %zu bytes at %llu behind %zu, which is out of order or more than it was granted", len,
+			(unsigned long long)h->tag, now);
+		return;
+	}
+	uint8_t *p = realloc(ep->parts.p, now + len);
+	if (!p) {
+		ep->status = RPW_ERR_NO_MEMORY;
+		ep_say_why(ep, "no memory for a message that came in parts");
+		msg_todo(ep, TODO_FAIL);
+		return;
+	}
+	memcpy(p + now, body, len);
+	ep->parts.p = p;
+	ep->parts.len = now + len;
+}
 static void on_need(rpw_endpoint *ep, const struct frame_head *h, const uint8_t *extra, size_t extra_len, const void *body, size_t len)
 {
 	credit_needed(ep, h->tag);
@@ -452,6 +509,7 @@ static const struct {
 	[FRAME_CREDIT] = {on_head_only, false},
 	[FRAME_NEED] = {on_need, false},
 	[FRAME_ACK] = {on_head_only, false},
+	[FRAME_PART] = {on_part, false},
 };
 
 /* Breakable paths: what the peer has, and whether to tell it what we have. */
@@ -473,6 +531,43 @@ static bool acknowledge(rpw_endpoint *ep, const struct frame_head *h, size_t len
 	} else if ((h->flags & FRAME_ACK_SOON) && h->type != FRAME_RTS && rpwi_list_empty(&ep->late))
 		rpwi_list_add_tail(&ep->c->late, &ep->late); /* an answer of the program's may carry it for nothing */
 	return true;
+}
+
+static inline void frame_came(rpw_endpoint *ep, const struct frame_head *h, const uint8_t *extra, size_t extra_len, const void *body, size_t len)
+{
+	if (handlers[h->type].pays) {
+		ep->rx_used += credit_units(len);
+		if (RPWI_UNLIKELY((int32_t)(ep->rx_limit - ep->rx_used) < 0)) {
+			ep_breach(ep, "it sent more than it was granted (%u units)", ep->window);
+			return;
+		}
+	}
+	if (RPWI_LIKELY(h->type == FRAME_TAG))
+		tag_arrived(ep, h->tag, body, len);
+	else
+		handlers[h->type].fn(ep, h, extra, extra_len, body, len);
+}
+
+void path_parts_free(rpw_endpoint *ep)
+{
+	free(ep->parts.p);
+	ep->parts.p = NULL;
+	ep->parts.len = 0;
+}
+
+/* The last bytes of a body that came in parts. */
+static void whole_frame_came(rpw_endpoint *ep, const struct frame_head *h, const uint8_t *extra, size_t extra_len, const void *body, size_t len)
+{
+	if (h->type > FRAME_AM || !(h->flags & FRAME_PARTED)) {
+		ep_breach(ep, "a frame of type %u between the parts of a body", h->type);
+		return;
+	}
+	struct frame_head part = {.type = FRAME_PART, .tag = ep->parts.len};
+	if (len)
+		on_part(ep, &part, NULL, 0, body, len);
+	if (!(ep->todo & TODO_FAIL))
+		frame_came(ep, h, extra, extra_len, ep->parts.p, ep->parts.len);
+	path_parts_free(ep);
 }
 
 void path_up_frame(void *user, const void *head, size_t head_len, const void *body, size_t body_len)
@@ -505,17 +600,10 @@ void path_up_frame(void *user, const void *head, size_t head_len, const void *bo
 	}
 	if (ep->breakable && !acknowledge(ep, &h, body_len))
 		return;
-	if (handlers[h.type].pays) {
-		ep->rx_used += credit_units(body_len);
-		if (RPWI_UNLIKELY((int32_t)(ep->rx_limit - ep->rx_used) < 0)) {
-			ep_breach(ep, "it sent more than it was granted (%u units)", ep->window);
-			return;
-		}
-	}
-	if (RPWI_LIKELY(h.type == FRAME_TAG))
-		tag_arrived(ep, h.tag, body, body_len);
+	if (RPWI_UNLIKELY(ep->parts.p && h.type != FRAME_PART))
+		whole_frame_came(ep, &h, (const uint8_t *)head + sizeof(h), head_len - sizeof(h), body, body_len);
 	else
-		handlers[h.type].fn(ep, &h, (const uint8_t *)head + sizeof(h), head_len - sizeof(h), body, body_len);
+		frame_came(ep, &h, (const uint8_t *)head + sizeof(h), head_len - sizeof(h), body, body_len);
 	if (RPWI_UNLIKELY(ep->bye_heard) && ep->rx_count >= ep->peer_sent)
 		msg_todo(ep, TODO_FAIL);
 }

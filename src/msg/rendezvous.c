@@ -290,6 +290,9 @@ void rndv_fetch_parked(rpw_request *r, size_t room)
 void rndv_fetched(rpw_request *r)
 {
 	rpw_endpoint *ep = r->done.from;
+	/* An offer stands until our FIN: when its memory is not there any more, the sender has just closed, and its word of that is on the way. */
+	if (r->worst == RPW_ERR_ACCESS)
+		r->worst = RPW_ERR_PEER_GONE;
 	if (!r->peer_lost)
 		path_reply(ep, FRAME_FIN, (unsigned)-r->worst, r->rts->number, NULL, 0);
 	if (r->kind == REQ_RECV_OBJECT)

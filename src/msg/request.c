@@ -185,7 +185,7 @@ int req_set_local(rpw_request *r, const struct iovec *iov, int iovcnt)
 	return 0;
 }
 
-size_t iov_scatter(const struct iovec *iov, int iovcnt, size_t skip, const void *flat, size_t n)
+static size_t iov_copy(const struct iovec *iov, int iovcnt, size_t skip, char *flat, size_t n, bool gather)
 {
 	size_t done = 0;
 	for (int i = 0; i < iovcnt && done < n; i++) {
@@ -194,12 +194,15 @@ size_t iov_scatter(const struct iovec *iov, int iovcnt, size_t skip, const void 
 			continue;
 		}
 		size_t m = RPWI_MIN(iov[i].iov_len - skip, n - done);
-		memcpy((char *)iov[i].iov_base + skip, (const char *)flat + done, m);
+		char *piece = (char *)iov[i].iov_base + skip;
+		memcpy(gather ? flat + done : piece, gather ? piece : flat + done, m);
 		done += m;
 		skip = 0;
 	}
 	return done;
 }
+size_t iov_scatter(const struct iovec *iov, int iovcnt, size_t skip, const void *flat, size_t n) { return iov_copy(iov, iovcnt, skip, (char *)flat, n, false); }
+size_t iov_gather(const struct iovec *iov, int iovcnt, size_t skip, void *flat, size_t n) { return iov_copy(iov, iovcnt, skip, flat, n, true); }
 
 int rpw_test(rpw_request *r, rpw_completion *done)
 {

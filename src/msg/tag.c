@@ -286,8 +286,7 @@ static int eager(rpw_request *r, uint32_t units)
 			req_complete(r, RPW_ERR_NO_MEMORY);
 			return 0;
 		}
-		for (int i = 0, at = 0; i < iovcnt; at += (int)iov[i].iov_len, i++)
-			memcpy((char *)flat + at, iov[i].iov_base, iov[i].iov_len);
+		iov_gather(iov, iovcnt, 0, flat, r->len);
 		one = (struct iovec){flat, r->len};
 		iov = &one;
 		iovcnt = 1;

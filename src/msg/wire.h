@@ -1,6 +1,6 @@
 /* wire.h - what msg puts on a path: the head of each frame, and the bodies that have a form. Little-endian (boot's hello refuses another byte order).
  *
- * Frames of one direction are numbered by counting (a path keeps order and loses nothing); only CREDIT, NEED and ACK are not counted, since sending them twice or not at all
+ * Frames of one direction are numbered by counting (a path keeps order and loses nothing); only CREDIT, NEED, ACK and PART are not counted, since sending them twice or not at all
  * does no harm. A frame that costs memory at the receiver until it is matched is paid for in units: see credit.c. */
 #ifndef ROPEWAY_MSG_WIRE_H
 #define ROPEWAY_MSG_WIRE_H
@@ -50,9 +50,14 @@ enum frame_type {
 	FRAME_CREDIT, /* nothing but its head */
 	FRAME_NEED,   /* tag: so many units are waited for */
 	FRAME_ACK,    /* nothing but its head */
+	FRAME_PART, /* the beginning of a body that this path does not take whole, since it was made for another: the frame that it is of follows. tag: at which byte of the body */
 	FRAME_TYPES,
 };
-enum { FRAME_ACK_SOON = 0x80 }; /* flag of TAG and AM: the sender's buffer is in use until it is acknowledged */
+/* Flags of TAG, OBJECT and AM. */
+enum {
+	FRAME_ACK_SOON = 0x80, /* the sender's buffer is in use until it is acknowledged */
+	FRAME_PARTED = 0x40,   /* the first bytes of the body came before, in PARTs */
+};
 enum rts_kind { RTS_TAG, RTS_OBJECT, RTS_AM, RTS_KINDS };
 
 /* An active message's id and the length of its header, in a tag. */

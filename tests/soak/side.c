@@ -1,0 +1,811 @@
+/* side.c - one process of the soak: sessions (a context, endpoints to all others), each of some rounds. A round is random operations until enough were posted, then draining until nothing is
+ * on its way, then checks of everything that can only be known then. Stages are announced in the arena; a side that is killed or closes is not waited for. */
+#include "soak.h"
+
+#include <dirent.h>
+#include <malloc.h>
+#include <poll.h>
+#include <sched.h>
+#include <stdarg.h>
+#include <time.h>
+#include <unistd.h>
+
+struct side me;
+struct totals *totals;
+
+enum { IN_USE_SLACK = 256 * 1024 }; /* bytes that the allocator's accounts may differ by between two sessions */
+
+void wrong(const char *fmt, ...)
+{
+	char text[600];
+	va_list ap;
+	va_start(ap, fmt);
+	vsnprintf(text, sizeof(text), fmt, ap);
+	va_end(ap);
+	fprintf(stderr, "soak: side %u, session %u, round %u: %s\n", me.id, me.session, me.round, text);
+	for (unsigned i = 0; i < config.sides; i++) {
+		const struct public *s = &arena->side[i];
+		const struct peer *p = &me.peer[i];
+		fprintf(stderr, "soak:   side %u: session %u, round %u, stage %u%s%s%s\n", i, (unsigned)(s->stage / STAGES >> 32),
+			(unsigned)(s->stage / STAGES), (unsigned)(s->stage % STAGES), s->dying ? ", killed" : "", s->closed > me.session ? ", closing" : "",
+			p->lost ? ", lost" : "");
+		for (int k = 0; p->in && k < KINDS; k++)
+			for (unsigned m = 0; m < p->in->messages[k]; m++)
+				if (p->in->message[k][m].state == STATE_POSTED || (p->in->message[k][m].state == STATE_OK && !p->came[k][m]))
+					fprintf(stderr, "soak:     kind %d, %u of %u: %u bytes, state %u, %s%s\n", k, m, (unsigned)p->in->messages[k],
+						p->in->message[k][m].len, p->in->message[k][m].state, p->came[k][m] ? "came" : "did not come",
+						p->in->message[k][m].cancel_asked ? ", to be canceled" : "");
+	}
+	for (const struct op *o = me.op; o < me.op + OPS_MAX; o++)
+		if (o->used && (o->kind != OP_RECV || o->all || o->cancel_asked))
+			fprintf(stderr, "soak:     under way: kind %d, index %u, side %d%s%s%s, since %.1f s\n", (int)o->kind, o->index,
+				o->p ? (int)o->p->id : -1, o->orphan ? ", orphan" : "", o->cancel_asked ? ", canceled" : "",
+				o->with_callback && !o->calls ? ", with callback" : "", (double)(now_ns() - o->began_ns) / 1e9);
+	fflush(stderr);
+	arena->failed = true;
+	if (getenv("SOAK_ABORT"))
+		abort();
+	_exit(1);
+}
+
+uint64_t rnd(uint64_t below)
+{
+	me.random += 0x9e3779b97f4a7c15ull;
+	return below ? mix(me.random) % below : 0;
+}
+bool chance(unsigned one_in) { return !rnd(one_in); }
+
+uint64_t now_ns(void)
+{
+	struct timespec ts;
+	clock_gettime(CLOCK_MONOTONIC, &ts);
+	return (uint64_t)ts.tv_sec * 1000000000ull + (uint64_t)ts.tv_nsec;
+}
+
+uint64_t way_key(unsigned from, unsigned to, unsigned what, uint64_t index)
+{
+	return mix2(mix2(mix2(config.seed, config.life), (uint64_t)me.session << 32 | me.round),
+		(uint64_t)from << 60 | (uint64_t)to << 56 | (uint64_t)what << 48 | index);
+}
+
+/* Log-uniform, from 0; most of them up to 64 KiB. */
+size_t size_of(uint64_t key)
+{
+	uint64_t k = mix(key);
+	size_t most = k & 3 ? 64 << 10 : config.len_max;
+	unsigned bits = 0;
+	while (most >> bits > 1)
+		bits++;
+	unsigned shift = (unsigned)((k >> 8) % (bits + 2));
+	size_t top = (size_t)1 << (shift ? shift - 1 : 0);
+	size_t len = shift ? top + (k >> 16) % top : 0;
+	/* Often the edges of what is treated alike. */
+	if ((k >> 60) == 0)
+		len = top - (k >> 59 & 1);
+	return len < config.len_max ? len : config.len_max;
+}
+
+/* ---- buffers ---- */
+
+void spread_make(struct spread *s, size_t len, int pieces)
+{
+	enum { GAP = 16 };
+	*s = (struct spread){.room = len + (size_t)(pieces + 1) * GAP, .len = len, .poison = mix2(me.random, 77), .n = pieces};
+	s->mem = malloc(s->room);
+	if (!s->mem)
+		wrong("no memory for a buffer of %zu bytes", s->room);
+	pattern_fill(s->mem, s->room, s->poison, 0);
+	size_t at = GAP, left = len;
+	for (int i = 0; i < pieces; i++) {
+		size_t n = i + 1 == pieces ? left : chance(4) ? rnd(left + 1) : rnd(2 * left / (size_t)(pieces - i) + 1);
+		n = n < left ? n : left;
+		s->v[i] = (struct iovec){s->mem + at, n};
+		at += n + GAP;
+		left -= n;
+	}
+	me.under_way += s->room;
+}
+
+void spread_free(struct spread *s)
+{
+	if (!s->mem)
+		return;
+	/* Whoever still reads it sends rubbish; whoever still writes it is seen by ASan, or hits unmapped memory. */
+	pattern_fill(s->mem, s->room, ~s->poison, 0);
+	free(s->mem);
+	me.under_way -= s->room;
+	s->mem = NULL;
+}
+
+void spread_fill(struct spread *s, uint64_t key)
+{
+	size_t at = 0;
+	for (int i = 0; i < s->n; at += s->v[i].iov_len, i++)
+		pattern_fill(s->v[i].iov_base, s->v[i].iov_len, key, at);
+}
+
+const char *spread_wrong(const struct spread *s, size_t len, uint64_t key)
+{
+	static char text[160];
+	size_t at = 0;
+	const char *end = s->mem;
+	for (int i = 0; i <= s->n; i++) {
+		size_t gap = (size_t)((i < s->n ? (char *)s->v[i].iov_base : s->mem + s->room) - end),
+		       bad = pattern_wrong(end, gap, s->poison, (size_t)(end - s->mem));
+		if (bad != gap) {
+			snprintf(text, sizeof(text), "byte %zu between pieces %d and %d (of %d) of its buffer was overwritten", bad, i - 1, i, s->n);
+			return text;
+		}
+		if (i == s->n)
+			break;
+		char *p = s->v[i].iov_base;
+		size_t n = s->v[i].iov_len, valid = at >= len ? 0 : len - at < n ? len - at : n;
+		bad = pattern_wrong(p, valid, key, at);
+		if (bad != valid) {
+			snprintf(text, sizeof(text), "byte %zu of %zu is 0x%02x; 0x%02x was sent", at + bad, len, (uint8_t)p[bad], pattern_byte(key, at + bad));
+			return text;
+		}
+		bad = pattern_wrong(p + valid, n - valid, s->poison, (size_t)(p + valid - s->mem));
+		if (bad != n - valid) {
+			snprintf(text, sizeof(text), "byte %zu was overwritten, beyond the %zu of the message", at + valid + bad, len);
+			return text;
+		}
+		at += n;
+		end = p + n;
+	}
+	return NULL;
+}
+
+/* ---- operations under way ---- */
+
+/* For people: " with side 1", or nothing. */
+static const char *with_whom(const struct op *o)
+{
+	static char text[24];
+	snprintf(text, sizeof(text), o->p ? " with side %u" : "", o->p ? o->p->id : 0);
+	return text;
+}
+
+static const char *const op_names[OP_KINDS] = {
+	"send", "receive", "send of an object", "receive of an object", "active message", "put", "get", "atomic", "flush"};
+
+struct op *op_new(enum op_kind kind, struct peer *p)
+{
+	if (me.ops >= OPS_MAX)
+		return NULL;
+	struct op *o = me.op;
+	while (o->used)
+		o++;
+	*o = (struct op){.used = true, .kind = kind, .p = p, .began_ns = now_ns(), .order = me.next_order++};
+	me.ops++;
+	atomic_fetch_add(&totals->operations, 1);
+	return o;
+}
+
+void op_free(struct op *o)
+{
+	spread_free(&o->s);
+	for (unsigned i = 0; i < o->transfers; i++)
+		free(o->t[i].want);
+	free(o->obj_mem);
+	o->used = false;
+	me.ops--;
+}
+
+/* Its endpoint ends soon, if it has not. */
+static bool must_end(const struct peer *p)
+{
+	const struct public *s = &arena->side[p->id];
+	return s->dying || s->closed > me.session || arena->cut[me.id][p->id];
+}
+bool excused(const struct peer *p) { return me.closing || must_end(p); }
+
+bool ended_with_endpoint(const struct op *o, int status)
+{
+	if (status == RPW_ERR_CANCELED && (o->cancel_asked || me.closing))
+		return true;
+	bool explained = o->p && excused(o->p);
+	for (unsigned i = 0; !o->p && i < config.sides; i++)
+		explained |= i != me.id && excused(&me.peer[i]);
+	/* Whoever closes may release its memory, too. */
+	if (explained && status == RPW_ERR_ACCESS && (o->kind == OP_PUT || o->kind == OP_GET || o->kind == OP_CHANGE))
+		return true;
+	if (explained && (status == RPW_ERR_PEER_GONE || status == RPW_ERR_UNREACHABLE || status == RPW_ERR_TIMEOUT))
+		return true;
+	wrong("a %s%s ended with %s: %s", op_names[o->kind], with_whom(o), rpw_status_name(status), rpw_last_error());
+}
+
+static void on_done(rpw_request *r, const rpw_completion *done, void *arg)
+{
+	struct op *o = arg;
+	if (o->calls++)
+		wrong("the callback of a %s was called %u times", op_names[o->kind], o->calls);
+	o->done = *done;
+	close_here();
+}
+
+bool op_posted(struct op *o, int rc, const char *what)
+{
+	if (rc == RPW_IN_PROGRESS && !o->r) {
+		o->orphan = true;
+		return true;
+	}
+	if (rc == RPW_IN_PROGRESS) {
+		if (chance(5)) {
+			o->with_callback = true;
+			rpw_on_done(o->r, on_done, o);
+		} else if (o->kind != OP_FLUSH && o->kind != OP_CHANGE && o->kind != OP_GET && o->kind != OP_RECV && o->kind != OP_RECV_OBJECT &&
+			   o->kind != OP_OBJECT && chance(40)) {
+			rpw_request_free(o->r); /* it goes on by itself */
+			o->r = NULL;
+			o->orphan = true;
+		}
+		return true;
+	}
+	if (rc < 0)
+		ended_with_endpoint(o, rc);
+	if (rc < 0)
+		return false;
+	if (o->r)
+		wrong("%s was complete at once, and gave a request", what);
+	o->done.status = RPW_OK;
+	return true;
+}
+
+static void op_done(struct op *o)
+{
+	if (o->kind == OP_PUT || o->kind == OP_GET || o->kind == OP_CHANGE || o->kind == OP_FLUSH)
+		remote_done(o);
+	else
+		message_done(o);
+	op_free(o);
+}
+
+static bool is_receive(const struct op *o) { return o->kind == OP_RECV || o->kind == OP_RECV_OBJECT; }
+
+/* Objects come in the order of their receives, and have nothing else to be told by. */
+static bool has_turn(const struct op *o)
+{
+	for (const struct op *b = me.op; o->kind == OP_RECV_OBJECT && b < me.op + OPS_MAX; b++)
+		if (b->used && b->kind == OP_RECV_OBJECT && b->p == o->p && b->order < o->order)
+			return false;
+	return true;
+}
+
+/* Complete: what comes of it. */
+static void look(struct op *o)
+{
+	if (o->orphan || !has_turn(o))
+		return;
+	if (o->r) {
+		rpw_completion done;
+		int status = rpw_test(o->r, &done);
+		if (status == RPW_IN_PROGRESS || (o->with_callback && !o->calls)) {
+			if (now_ns() - o->began_ns < config.deadline_s * 1000000000ull || (is_receive(o) && !o->cancel_asked && !(o->p && o->p->lost)))
+				return;
+			wrong("a %s%s has not ended in %u s%s%s", op_names[o->kind], with_whom(o), config.deadline_s,
+				o->cancel_asked ? ", although it was canceled" : "", o->p && o->p->lost ? ", although its endpoint has" : "");
+		}
+		if (o->with_callback && (o->done.status != status || o->done.length != done.length || o->done.tag != done.tag))
+			wrong("the callback of a %s was told otherwise than rpw_test", op_names[o->kind]);
+		o->done = done;
+		rpw_request_free(o->r);
+		o->r = NULL;
+	}
+	op_done(o);
+}
+
+/* ---- progress ---- */
+
+static void doze(void)
+{
+	int rc = rpw_context_arm(me.c);
+	if (rc < 0)
+		wrong("rpw_context_arm: %s", rpw_last_error());
+	if (rc == RPW_IN_PROGRESS)
+		return;
+	struct pollfd p = {rpw_context_fd(me.c), POLLIN, 0};
+	int ms = chance(10) ? 200 : (int)rnd(5) + 1;
+	uint64_t began = now_ns();
+	/* Whoever is stopped meanwhile is no evidence. */
+	if (!poll(&p, 1, ms) && ms == 200 && now_ns() - began < 250000000 && rpw_progress(me.c))
+		atomic_fetch_add(&totals->late_wakes, 1);
+}
+
+static void turn(bool idle)
+{
+	atomic_fetch_add(&arena->side[me.id].heartbeat, 1);
+	if (arena->failed)
+		_exit(2);
+	if (me.c) {
+		if (idle && chance(4))
+			doze();
+		if (rpw_progress(me.c) == 0 && idle)
+			sched_yield();
+	} else
+		usleep(1000);
+	for (struct op *o = me.op; o < me.op + OPS_MAX && me.ops; o++)
+		if (o->used)
+			look(o);
+}
+
+static bool disturbed(void)
+{
+	bool d = me.closing;
+	for (unsigned i = 0; i < config.sides; i++) {
+		d |= arena->side[i].dying || arena->side[i].closed > me.session;
+		for (unsigned k = 0; k < config.sides; k++)
+			d |= arena->cut[i][k];
+	}
+	return d;
+}
+
+static uint64_t round_number(void) { return (uint64_t)me.session << 32 | me.round; }
+bool current(const struct peer *p) { return p->in->when == round_number(); }
+static uint64_t stage_number(enum stage stage) { return round_number() * STAGES + stage; }
+static void stage_say(enum stage stage) { arena->side[me.id].stage = stage_number(stage); }
+static bool others_reached(enum stage stage)
+{
+	EACH_PEER(p)
+	if (arena->side[p->id].stage < stage_number(stage) && !excused(p))
+		return false;
+	return true;
+}
+
+/* Until it is so; how long it may take is what an operation may take. */
+#define UNTIL(condition, what) \
+	for (uint64_t until = now_ns() + 2 * config.deadline_s * 1000000000ull; !(condition);) { \
+		turn(true); \
+		if (now_ns() > until) \
+			wrong("waited too long for %s", what); \
+	}
+
+static void stage_meet(enum stage stage)
+{
+	stage_say(stage);
+	UNTIL(others_reached(stage), "the other sides to come this far")
+}
+
+/* ---- endpoints ---- */
+
+static void closed(rpw_endpoint *ep, int status, void *arg)
+{
+	struct peer *p = arg;
+	if (!excused(p))
+		wrong("the endpoint to side %u ended with %s: %s", p->id, rpw_status_name(status), rpw_last_error());
+	if (p->lost)
+		wrong("the endpoint to side %u ended twice", p->id);
+	p->lost = true;
+	atomic_fetch_add(&totals->endings, 1);
+}
+
+static void endpoint_is(struct peer *p, rpw_endpoint *ep)
+{
+	p->ep = ep;
+	rpw_endpoint_set_user(ep, p);
+	rpw_endpoint_on_close(ep, closed, p);
+}
+
+static void accepted(rpw_listener *l, rpw_endpoint *ep, void *arg)
+{
+	rpw_endpoint_information info = {.size = sizeof(info)};
+	rpw_endpoint_info(ep, &info);
+	EACH_PEER(p)
+	if (arena->side[p->id].tag_to[me.id] == info.peer_message_tag) {
+		if (p->ep)
+			wrong("side %u connected twice", p->id);
+		if (p->lost)
+			rpw_endpoint_close(ep); /* too late: it was not waited for */
+		else
+			endpoint_is(p, ep);
+		return;
+	}
+	wrong("somebody connected whose message tag none of the sides has");
+}
+
+static void connect_to(struct peer *p)
+{
+	UNTIL(arena->side[p->id].stage >= stage_number(STAGE_LISTEN) || excused(p), "a listener")
+	if (excused(p)) {
+		p->lost = true;
+		return;
+	}
+	char address[64];
+	snprintf(address, sizeof(address), "127.0.0.1:%d", (int)arena->side[p->id].port);
+	rpw_request *r = NULL;
+	rpw_endpoint *ep = NULL;
+	rpw_endpoint_information info = {.size = sizeof(info)};
+	rpw_connect_options o = {.size = sizeof(o), .timeout_ms = config.mode == MODE_KILLS ? 2000 : 20000};
+	if (rpw_connect(me.c, address, &o, &ep, &r) != RPW_IN_PROGRESS)
+		wrong("rpw_connect: %s", rpw_last_error());
+	rpw_endpoint_info(ep, &info);
+	arena->side[me.id].tag_to[p->id] = info.message_tag;
+	endpoint_is(p, ep);
+	UNTIL(rpw_test(r, NULL) != RPW_IN_PROGRESS, "a connection")
+	if (rpw_test(r, NULL) && !excused(p))
+		wrong("the connection to side %u failed: %s", p->id, rpw_last_error());
+	rpw_request_free(r);
+}
+
+static void context_open(void)
+{
+	uint64_t k = way_key(0, 0, 99, 0);
+	rpw_context_options o = {.size = sizeof(o),
+		.transports = config.transports,
+		.unexpected_bytes_max = k & 3 ? 0 : 1 << 20,
+		.eager_bytes_max = k & 12 ? 0 : 1 + (k >> 8) % 20000};
+	if (rpw_context_create(&o, &me.c) || rpw_listener_create(me.c, "127.0.0.1:0", accepted, NULL, &me.l))
+		wrong("a context with a listener: %s", rpw_last_error());
+	arena->side[me.id].port = rpw_listener_port(me.l);
+	message_handle();
+	stage_say(STAGE_LISTEN);
+	EACH_PEER(p)
+	if (p->id < me.id)
+		connect_to(p);
+	EACH_PEER(p)
+	UNTIL(p->ep || excused(p), "the others to connect")
+	EACH_PEER(p)
+	p->lost |= !p->ep;
+	remote_open();
+	stage_meet(STAGE_KEYS);
+}
+
+/* ---- a round ---- */
+
+static void cancel(struct op *o)
+{
+	bool message = o->kind == OP_SEND || o->kind == OP_OBJECT || o->kind == OP_AM;
+	if (!o->r || o->cancel_asked || (!message && !is_receive(o)))
+		return;
+	if (message && o->s.len < 16 && o->kind != OP_SEND)
+		return; /* too small to be told from the next */
+	enum kind kind = o->kind == OP_SEND ? KIND_TAG : o->kind == OP_OBJECT ? KIND_OBJECT : KIND_AM;
+	o->cancel_asked = true;
+	if (message)
+		o->p->out->message[kind][o->index].cancel_asked = true;
+	o->began_ns = now_ns();
+	if (rpw_cancel(o->r))
+		wrong("rpw_cancel: %s", rpw_last_error());
+}
+
+static void operation(void)
+{
+	struct peer *p = &me.peer[rnd(config.sides)];
+	if (p->id == me.id || p->lost || me.ops >= OPS_MAX - OPS_RESERVE)
+		return;
+	unsigned what = (unsigned)rnd(100);
+	if (what < 32)
+		message_send(p);
+	else if (what < 56)
+		message_recv(chance(3) ? NULL : p, false);
+	else if (what < 61)
+		message_object(p);
+	else if (what < 66)
+		message_recv_object(p);
+	else if (what < 74)
+		message_am(p);
+	else if (what < 95)
+		remote_random(p);
+	else if (what < 98)
+		message_probe(p);
+	else
+		remote_flush(p);
+}
+
+static void run(void)
+{
+	unsigned turns = (unsigned)rnd(500) + 20;
+	uint64_t until = now_ns() + (20 + rnd(800)) * 1000000;
+	while (turns-- && now_ns() < until && !disturbed() && !arena->side[me.id].please_close) {
+		for (unsigned burst = chance(8) ? (unsigned)rnd(64) : (unsigned)rnd(5); burst; burst--)
+			operation();
+		if (chance(6)) {
+			struct op *o = &me.op[rnd(OPS_MAX)];
+			if (o->used)
+				cancel(o);
+		}
+		turn(chance(6));
+	}
+}
+
+static bool own_left(bool receives)
+{
+	for (struct op *o = me.op; o < me.op + OPS_MAX; o++)
+		if (o->used && !o->orphan && (receives || !is_receive(o)))
+			return true;
+	return false;
+}
+
+static unsigned open_receives(const struct peer *p, enum op_kind kind)
+{
+	unsigned n = 0;
+	for (struct op *o = me.op; o < me.op + OPS_MAX; o++)
+		n += o->used && o->kind == kind && o->p == p && !o->cancel_asked && (kind != OP_RECV || o->all);
+	return n;
+}
+
+static bool still_coming(void)
+{
+	bool any = own_left(false);
+	EACH_PEER(p)
+	{
+		if (p->lost)
+			continue;
+		any |= must_end(p) || message_missing(p) || remote_missing(p);
+	}
+	return any || !others_reached(STAGE_DRAIN);
+}
+
+/* Orphans of ours: a flush has told that they are done, or their endpoint's end that they never will be. */
+static void orphans_end(void)
+{
+	for (struct op *o = me.op; o < me.op + OPS_MAX; o++)
+		if (o->used && o->orphan) {
+			o->orphan = false;
+			o->done.status = o->p->lost ? RPW_ERR_PEER_GONE : RPW_OK;
+			op_done(o);
+		}
+}
+
+static void drain(void)
+{
+	stage_say(STAGE_DRAIN);
+	for (uint64_t until = now_ns() + 2 * config.deadline_s * 1000000000ull; still_coming();) {
+		EACH_PEER(p)
+		{
+			if (p->lost)
+				continue;
+			if (message_missing(p) && open_receives(p, OP_RECV) < 8)
+				message_recv(p, true);
+			if (open_receives(p, OP_RECV_OBJECT) < 1)
+				message_recv_object(p);
+		}
+		turn(true);
+		if (now_ns() > until) {
+			EACH_PEER(p)
+			if (!p->lost && (message_missing(p) || remote_missing(p)))
+				wrong("a %s of side %u never came", message_missing(p) ? "message" : "notification", p->id);
+			wrong("waited too long for the end of the round");
+		}
+	}
+	EACH_PEER(p)
+	if (!p->lost)
+		remote_flush(p);
+	UNTIL(!own_left(false), "the last flush")
+	/* Lost while the last flush was under way: what it ends has ended by now. */
+	EACH_PEER(p)
+	if (!p->lost && must_end(p))
+		UNTIL(p->lost, "the end of an endpoint")
+	orphans_end();
+	stage_meet(STAGE_FLUSHED);
+}
+
+static void receives_end(void)
+{
+	for (struct op *o = me.op; o < me.op + OPS_MAX; o++)
+		if (o->used)
+			cancel(o);
+	UNTIL(!me.ops, "canceled receives to end")
+}
+
+static void check(void)
+{
+	receives_end();
+	EACH_PEER(p)
+	{
+		message_check(p);
+		remote_check(p);
+	}
+	remote_check_words();
+}
+
+static void round_begin(void)
+{
+	me.random = way_key(me.id, me.id, 98, 0);
+	EACH_PEER(p)
+	{
+		message_round(p);
+		remote_round(p);
+		p->out->when = round_number();
+	}
+}
+
+/* ---- the end of a session ---- */
+
+void close_here(void)
+{
+	if (!me.close_in_callback)
+		return;
+	me.close_in_callback = false;
+	EACH_PEER(p)
+	if (p->ep) {
+		rpw_endpoint_close(p->ep);
+		p->ep = NULL;
+		p->lost = true;
+	}
+}
+
+static void endpoints_close(void)
+{
+	EACH_PEER(p)
+	{
+		if (p->ep)
+			rpw_endpoint_close(p->ep);
+		p->ep = NULL;
+		p->lost = true;
+	}
+}
+
+/* Everything is closed in mid-flight: what is under way ends, at once. True: the context went with it, and its requests. */
+static bool close_in_flight(void)
+{
+	me.closing = true;
+	arena->side[me.id].closed = me.session + 1;
+	for (unsigned k = 0; k < 8; k++)
+		operation();
+	if (chance(4)) {
+		rpw_context_destroy(me.c);
+		me.c = NULL;
+		me.memory = NULL;
+		EACH_PEER(p) p->ep = NULL;
+		remote_close();
+		for (struct op *o = me.op; o < me.op + OPS_MAX; o++)
+			if (o->used)
+				op_free(o);
+		return true;
+	}
+	if (chance(2)) {
+		me.close_in_callback = true;
+		for (unsigned k = 0; k < 50 && me.close_in_callback; k++)
+			turn(true);
+		me.close_in_callback = false;
+	}
+	endpoints_close();
+	orphans_end();
+	receives_end();
+	return false;
+}
+
+static void statistics(void)
+{
+	rpw_statistics s = {.size = sizeof(s)};
+	rpw_context_statistics(me.c, &s);
+	if (s.requests || s.endpoints || s.unexpected_bytes)
+		wrong("when all is closed the context still counts %u requests, %u endpoints, %llu bytes of messages without a receive", s.requests,
+			s.endpoints, (unsigned long long)s.unexpected_bytes);
+	atomic_fetch_add(&totals->path_changes, s.path_changes);
+	atomic_fetch_add(&totals->waited_for_room, s.waited_for_room);
+}
+
+static void session(void)
+{
+	for (unsigned i = 0; i < config.sides; i++)
+		me.peer[i] = (struct peer){.id = i, .in = &arena->way[i][me.id], .out = &arena->way[me.id][i]};
+	me.round = 0;
+	me.closing = me.close_in_callback = false;
+	round_begin();
+	context_open();
+	unsigned rounds = (unsigned)(1 + way_key(0, 0, 97, 0) % 4);
+	bool gone = false;
+	for (; !gone && me.round < rounds; me.round++) {
+		if (me.round)
+			round_begin();
+		stage_meet(STAGE_RUN);
+		run();
+		if (arena->side[me.id].please_close) {
+			gone = close_in_flight();
+			break;
+		}
+		drain();
+		check();
+		stage_meet(STAGE_CHECKED);
+		atomic_fetch_add(&totals->rounds, 1);
+		if (disturbed())
+			break;
+	}
+	arena->side[me.id].closed = me.session + 1;
+	endpoints_close();
+	if (!gone) {
+		statistics();
+		remote_close();
+		if (chance(2))
+			rpw_listener_destroy(me.l);
+		rpw_context_destroy(me.c);
+	}
+	me.c = NULL;
+	for (unsigned i = 0; i < config.sides; i++) {
+		free(me.peer[i].image);
+		free(me.peer[i].expect);
+		free(me.peer[i].known);
+	}
+	if (me.ops || me.under_way)
+		wrong("the soak itself has lost count: %u operations, %zu bytes", me.ops, me.under_way);
+	atomic_fetch_add(&totals->sessions, 1);
+}
+
+/* ---- what is left behind ---- */
+
+static unsigned entries(const char *path)
+{
+	unsigned n = 0;
+	DIR *d = opendir(path);
+	for (struct dirent *e; d && (e = readdir(d));)
+		n++;
+	if (d)
+		closedir(d);
+	return n;
+}
+
+/* Threads and descriptors that end on their own may take a moment. */
+static void not_more(const char *path, unsigned before, const char *what)
+{
+	unsigned now = entries(path);
+	for (unsigned ms = 0; now > before && ms < config.deadline_s * 1000; ms++, now = entries(path))
+		usleep(1000);
+	if (now > before)
+		wrong("%u %s before the session, %u after it", before, what, now);
+}
+
+static size_t bytes_in_use(void)
+{
+	struct mallinfo2 m = mallinfo2();
+	return m.uordblks + m.hblkhd;
+}
+
+/* A pair of contexts in this process, so that what is opened once and kept is there before anything is counted. */
+static void warm_accept(rpw_listener *l, rpw_endpoint *ep, void *arg) { *(rpw_endpoint **)arg = ep; }
+static void warm_up(void)
+{
+	rpw_context *a, *b;
+	rpw_listener *l;
+	rpw_endpoint *ep, *other = NULL;
+	rpw_request *r;
+	char address[64];
+	rpw_context_options o = {.size = sizeof(o), .transports = config.transports};
+	if (rpw_context_create(&o, &a) || rpw_context_create(&o, &b) || rpw_listener_create(b, "127.0.0.1:0", warm_accept, &other, &l))
+		wrong("warming up: %s", rpw_last_error());
+	snprintf(address, sizeof(address), "127.0.0.1:%d", rpw_listener_port(l));
+	rpw_connect(a, address, NULL, &ep, &r);
+	for (uint64_t until = now_ns() + config.deadline_s * 1000000000ull; (rpw_test(r, NULL) == RPW_IN_PROGRESS || !other) && now_ns() < until;) {
+		rpw_progress(a);
+		rpw_progress(b);
+	}
+	if (rpw_test(r, NULL))
+		wrong("warming up: no connection: %s", rpw_last_error());
+	rpw_request_free(r);
+	rpw_context_destroy(a);
+	rpw_context_destroy(b);
+}
+
+int side_run(unsigned id)
+{
+	me.id = id;
+	totals = &arena->side[id].totals;
+	me.random = config.seed;
+	if (config.rings)
+		fault_no_vm();
+	mallopt(M_MMAP_THRESHOLD, 128 << 10); /* large buffers come and go as mappings: whoever caches registrations meets stale ones */
+	warm_up();
+	size_t in_use = 0;
+	for (me.session = 0;; me.session++) {
+		unsigned descriptors = entries("/proc/self/fd"), threads = entries("/proc/self/task");
+		session();
+		if (config.mutant == MUTANT_LEAK && !id && dup(0) < 0)
+			wrong("dup");
+		not_more("/proc/self/fd", descriptors, "descriptors");
+		not_more("/proc/self/task", threads, "threads");
+		size_t now = bytes_in_use();
+		if (me.session == 1)
+			in_use = now;
+		else if (me.session > 1 && now > in_use + IN_USE_SLACK)
+			wrong("%zu bytes allocated after session 1, %zu now: something leaks", in_use, now);
+		if (config.mode == MODE_KILLS)
+			return 0;
+		/* All sides do the same number of sessions: side 0 says. */
+		if (!id)
+			*(arena->stop ? &arena->sessions_end : &arena->sessions) = me.session + 1;
+		UNTIL(arena->sessions > me.session || arena->sessions_end, "the word to go on")
+		if (arena->sessions_end)
+			return 0;
+	}
+}
