@@ -141,12 +141,10 @@ static void state_leave(rpw_endpoint *ep)
 	ep->deadline_ns = RPWI_NEVER;
 }
 
-void ep_fail(rpw_endpoint *ep, int status, const char *why)
+static void end(rpw_endpoint *ep, int status, const char *why)
 {
-	if (ep->state == EP_FAILED)
-		return;
 	char *text = strdup(why && *why ? why : "no reason was recorded"); /* `why` may be what ep_say_why replaces */
-	bool known = ep->active || ep->accepted, talked = ep->state != EP_BOOT;
+	bool talked = ep->state != EP_BOOT;
 	state_leave(ep);
 	ep->status = status;
 	if (ep->boot && talked && !ep->gone_heard)
@@ -163,6 +161,14 @@ void ep_fail(rpw_endpoint *ep, int status, const char *why)
 		req_complete(connecting, status);
 	ep_end_requests(ep, status);
 	early_end(ep, false);
+}
+
+void ep_fail(rpw_endpoint *ep, int status, const char *why)
+{
+	if (ep->state == EP_FAILED)
+		return;
+	bool known = ep->active || ep->accepted;
+	end(ep, status, why);
 	if (!known) {
 		ep_free(ep);
 		return;
@@ -181,12 +187,9 @@ void ep_free(rpw_endpoint *ep)
 {
 	rpw_context *c = ep->c;
 	if (ep->state != EP_FAILED) {
-		if (!ep->active && !ep->accepted)
-			ep->accepted = true, c->arriving--;
-		ep->closed_fn = NULL;
 		if (!ep->path_broken)
 			path_ack_now(ep); /* what came last, came: its sender shall know */
-		ep_fail(ep, RPW_ERR_CANCELED, "the endpoint was closed by this side");
+		end(ep, RPW_ERR_CANCELED, "the endpoint was closed by this side");
 	}
 	early_end(ep, true);
 	credit_close(ep);

@@ -299,6 +299,17 @@ static unsigned peers_progress(struct verbs *t)
 	return n;
 }
 
+/* The channel is readable from the first completion after a request to notify until its event is taken. */
+static void plane_disarm(struct verbs_plane *p)
+{
+	struct ibv_cq *cq;
+	void *arg;
+	while (p->armed && !p->v->ibv_get_cq_event(p->channel, &cq, &arg)) {
+		p->v->ibv_ack_cq_events(cq, 1);
+		p->armed = false;
+	}
+}
+
 static unsigned verbs_progress(struct tran *base)
 {
 	struct verbs *t = verbs_of(base);
@@ -306,6 +317,8 @@ static unsigned verbs_progress(struct tran *base)
 	for (unsigned i = 0; i < t->planes; i++)
 		if (t->plane[i]->eps)
 			n += plane_progress(t->plane[i]);
+		else
+			plane_disarm(t->plane[i]);
 	n += todo_progress(t);
 	if (RPWI_UNLIKELY(!rpwi_list_empty(&t->starting)))
 		n += starting_progress(t);
@@ -319,15 +332,9 @@ static unsigned verbs_progress(struct tran *base)
 
 /* ---- sleeping ---- */
 
-/* The channel is readable from the first completion after a request to notify until its event is taken. */
 static int plane_arm(struct verbs_plane *p)
 {
-	struct ibv_cq *cq;
-	void *arg;
-	while (p->armed && !p->v->ibv_get_cq_event(p->channel, &cq, &arg)) {
-		p->v->ibv_ack_cq_events(cq, 1);
-		p->armed = false;
-	}
+	plane_disarm(p);
 	if (!p->armed && !ibv_req_notify_cq(p->cq, 0))
 		p->armed = true;
 	/* What came before the request raises no event. */
