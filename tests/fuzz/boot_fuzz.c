@@ -108,6 +108,8 @@ static void connection(struct boot_listener *l, int fd)
 		c->dial = calloc(1, sizeof(*c->dial));
 		if (!c->dial)
 			fuzz_broken("no memory");
+		c->dial->c = c;
+		rpwi_list_init(&c->dial->turn_link);
 		strcpy(c->dial->text, "host:4711");
 		c->dial->backoff_ms = 1000; /* not within this run */
 		c->dial->give_up_ns = RPWI_NEVER;

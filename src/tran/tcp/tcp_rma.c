@@ -303,7 +303,8 @@ int tcp_rma_on_done(struct tcp_stream *s, const struct tcp_header *h, const char
 		} else if (h->answer != TCP_OK) {
 			if (!op->status)
 				op->status = rpwi_fail(RPW_ERR_ACCESS,
-					"tcp: %s refused the access to %zu bytes at offset %llu: it has no such memory registered (any more), or not for this, or not "
+					"tcp: %s refused the access to %zu bytes at offset %llu: it has no such memory registered (any more), or not for this, "
+					"or not "
 					"that much; use the key that it packed",
 					op->ep->peer_address, op->len, (unsigned long long)op->target.offset);
 			rpwi_list_del(&op->waiting); /* no use in asking for the rest */
