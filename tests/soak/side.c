@@ -162,7 +162,9 @@ const char *spread_wrong(const struct spread *s, size_t len, uint64_t key)
 static const char *with_whom(const struct op *o)
 {
 	static char text[24];
-	snprintf(text, sizeof(text), o->p ? " with side %u" : "", o->p ? o->p->id : 0);
+	if (!o->p)
+		return "";
+	snprintf(text, sizeof(text), " with side %u", o->p->id);
 	return text;
 }
 
