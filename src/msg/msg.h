@@ -29,7 +29,9 @@ enum {
 		1024, /* a breakable path: from here on messages that come one behind the other are fetched, which saves a copy; alone, eager is a round trip faster */
 	LOG_BYTES_MAX = 4 << 20, /* unacknowledged copies of one endpoint; beyond it sends wait */
 	LOG_FRAMES_MAX = 16384,  /* ... well below 2^16, the modulus of acknowledgements */
-	ACK_FRAMES = 64,         /* at the latest after so many frames ... */
+	ACK_FRAMES = 64,         /* at the latest after so many frames, */
+	ACK_FRAMES_LEAST = 8,    /* ... fewer with many endpoints, so that the frames that all their peers keep */
+	ACK_FRAMES_ALL = 4096,   /* ... for each other stay in their caches, */
 	ACK_BYTES = 256 * 1024,  /* ... or bytes, the receiver acknowledges */
 	REPLIES_MAX = 8192,      /* owed to a peer that does not take them; then it is in breach */
 	IOV_MAX_COUNT = 1024,    /* pieces of a scatter list */

@@ -512,6 +512,12 @@ static const struct {
 	[FRAME_PART] = {on_part, false},
 };
 
+static uint64_t ack_frames(const rpw_context *c)
+{
+	unsigned share = ACK_FRAMES_ALL / RPWI_MAX(c->stat.endpoints, 1u);
+	return RPWI_MAX(RPWI_MIN(share, (unsigned)ACK_FRAMES), (unsigned)ACK_FRAMES_LEAST);
+}
+
 /* Breakable paths: what the peer has, and whether to tell it what we have. */
 static bool acknowledge(rpw_endpoint *ep, const struct frame_head *h, size_t len)
 {
@@ -525,7 +531,7 @@ static bool acknowledge(rpw_endpoint *ep, const struct frame_head *h, size_t len
 	if (!counted(h->type))
 		return true;
 	ep->unacked_bytes += len;
-	if (ep->rx_count - ep->ack_said >= ACK_FRAMES || ep->unacked_bytes >= ACK_BYTES) {
+	if (ep->rx_count - ep->ack_said >= ack_frames(ep->c) || ep->unacked_bytes >= ACK_BYTES) {
 		ep->ack_owed = true;
 		msg_todo(ep, TODO_SEND);
 	} else if ((h->flags & FRAME_ACK_SOON) && h->type != FRAME_RTS && rpwi_list_empty(&ep->late))
