@@ -521,7 +521,9 @@ static uint64_t ack_frames(const rpw_context *c)
 /* Breakable paths: what the peer has, and whether to tell it what we have. */
 static bool acknowledge(rpw_endpoint *ep, const struct frame_head *h, size_t len)
 {
-	uint64_t count = ep->acked + (uint16_t)(h->ack - (uint16_t)ep->acked);
+	/* What the control path said (at a change of path, in a BYE) may be ahead of frames that are still under way. Fewer than 2^15 frames are unacknowledged. */
+	int16_t more = (int16_t)(h->ack - (uint16_t)ep->acked);
+	uint64_t count = ep->acked + (uint64_t)RPWI_MAX(more, 0);
 	if (count > ep->tx_count) {
 		ep_breach(ep, "it acknowledges %llu frames, %llu were sent", (unsigned long long)count, (unsigned long long)ep->tx_count);
 		return false;
