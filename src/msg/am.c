@@ -65,14 +65,14 @@ void am_arrived(rpw_endpoint *ep, uint64_t word, const void *header, size_t head
 
 void am_offered(rpw_endpoint *ep, uint64_t word, struct rts *rts, uint32_t units)
 {
-	struct unexpected *u = rts->am_header_len == word >> 8 ? early_new(ep, 0) : NULL;
-	if (!u) {
+	if (rts->am_header_len != word >> 8) {
 		refuse(ep, rts, RPW_ERR_NO_MEMORY);
 		return;
 	}
+	struct unexpected *u = early_offered(ep, rts, units);
+	if (!u)
+		return;
 	u->tag = word;
-	u->rts = rts;
-	u->units = units;
 	rpwi_list_add_tail(&ep->ams, &u->in_endpoint);
 	am_turn(ep);
 }

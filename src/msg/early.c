@@ -119,6 +119,20 @@ struct unexpected *early_new(rpw_endpoint *ep, size_t body_len)
 	return u;
 }
 
+/* Of what a peer offers to be fetched; NULL: there was no memory, and the peer has been told. */
+struct unexpected *early_offered(rpw_endpoint *ep, struct rts *rts, uint32_t units)
+{
+	struct unexpected *u = early_new(ep, 0);
+	if (!u) {
+		path_reply(ep, FRAME_FIN, -RPW_ERR_NO_MEMORY, rts->number, NULL, 0);
+		free(rts);
+		return NULL;
+	}
+	u->rts = rts;
+	u->units = units;
+	return u;
+}
+
 void early_release(struct unexpected *u)
 {
 	rpw_context *c = u->ep->c;

@@ -434,6 +434,7 @@ static inline void credit_return(rpw_endpoint *ep, uint32_t units)
 
 /* early.c */
 struct unexpected *early_new(rpw_endpoint *ep, size_t body_len);
+struct unexpected *early_offered(rpw_endpoint *ep, struct rts *rts, uint32_t units);
 void early_release(struct unexpected *u);
 void early_add(rpw_endpoint *ep, struct unexpected *u, uint64_t tag);
 struct unexpected *early_for(rpw_context *c, rpw_endpoint *ep, uint64_t tag, uint64_t mask); /* the oldest, or NULL; it stays */

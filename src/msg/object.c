@@ -104,15 +104,9 @@ void object_offered(rpw_endpoint *ep, struct rts *rts, uint32_t units)
 		credit_return(ep, units);
 		return;
 	}
-	struct unexpected *u = early_new(ep, 0);
-	if (!u) {
-		path_reply(ep, FRAME_FIN, -RPW_ERR_NO_MEMORY, rts->number, NULL, 0);
-		free(rts);
-		return;
-	}
-	u->rts = rts;
-	u->units = units;
-	rpwi_list_add_tail(&ep->objects, &u->in_endpoint);
+	struct unexpected *u = early_offered(ep, rts, units);
+	if (u)
+		rpwi_list_add_tail(&ep->objects, &u->in_endpoint);
 }
 
 void object_early_free(struct unexpected *u) { early_release(u); }

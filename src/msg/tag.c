@@ -161,15 +161,9 @@ void tag_offered(rpw_endpoint *ep, uint64_t tag, struct rts *rts, uint32_t units
 		credit_return(ep, units);
 		return;
 	}
-	struct unexpected *u = early_new(ep, 0);
-	if (!u) {
-		path_reply(ep, FRAME_FIN, -RPW_ERR_NO_MEMORY, rts->number, NULL, 0);
-		free(rts);
-		return;
-	}
-	u->rts = rts;
-	u->units = units;
-	early_add(ep, u, tag);
+	struct unexpected *u = early_offered(ep, rts, units);
+	if (u)
+		early_add(ep, u, tag);
 }
 
 /* ---- receive ---- */

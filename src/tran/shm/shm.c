@@ -20,7 +20,7 @@
 #include "ropeway.h"
 #include "shm.h"
 
-enum { PAUSE = 0, ROUNDS_A_CLOCK = 64, ROUNDS_A_LOOK_HURRY = 4, HURRY_ROUNDS = 4096 };
+enum { ROUNDS_A_CLOCK = 64, ROUNDS_A_LOOK_HURRY = 4, HURRY_ROUNDS = 4096 };
 
 uint64_t rpwi_shm_nonce(struct shm *t)
 {
