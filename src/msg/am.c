@@ -199,7 +199,7 @@ int rpw_am_send(rpw_endpoint *ep, unsigned id, const void *header, size_t header
 	r->len = len;
 	r->tag = r->done.tag = word;
 	r->am_header_len = header_len;
-	int rc = RPWI_UNLIKELY(!rpwi_list_empty(&ep->c->gpus)) ? stage_outgoing(r) : 0;
+	int rc = stage_outgoing(r);
 	if (rc) {
 		req_drop(r);
 		return rc;

@@ -26,8 +26,7 @@ static bool room_make(rpw_request *r, size_t len)
 	r->done.length = len;
 	if (!r->buf)
 		return rpwi_fail(RPW_ERR_NO_MEMORY, "an object of %zu bytes was refused: its receiver's allocator gave no memory", len), false;
-	if (RPWI_UNLIKELY(!rpwi_list_empty(&r->c->gpus)))
-		r->gpu = stage_gpu_of(r->c, r->buf, len);
+	r->gpu = stage_gpu_of(r->c, r->buf, len);
 	*r->obj_buf = r->buf;
 	*r->obj_len = len;
 	return true;
@@ -202,7 +201,7 @@ int rpw_send_obj(rpw_endpoint *ep, const void *buf, size_t len, rpw_request **re
 		return RPW_ERR_NO_MEMORY;
 	r->buf = (void *)buf;
 	r->len = len;
-	int rc = RPWI_UNLIKELY(!rpwi_list_empty(&ep->c->gpus)) ? stage_outgoing(r) : 0;
+	int rc = stage_outgoing(r);
 	if (rc) {
 		req_drop(r);
 		return rc;

@@ -389,7 +389,7 @@ static void on_rts(rpw_endpoint *ep, const struct frame_head *h, const uint8_t *
 		ep_breach(ep, "an RTS of kind %u", h->flags);
 	}
 }
-/* The other offers: those of stage.c. */
+/* The other offers: those of staging. */
 static void on_offer(rpw_endpoint *ep, const struct frame_head *h, const uint8_t *extra, size_t extra_len, const void *body, size_t len)
 {
 	struct rts *rts = rndv_parse(body, len);

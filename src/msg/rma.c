@@ -432,8 +432,7 @@ static int one_transfer(rpw_endpoint *ep, bool is_put, void *buf, size_t len, co
 	if (!r)
 		return RPW_ERR_NO_MEMORY;
 	r->one = (struct xfer){.local = buf, .offset = offset, .len = len, .key = key, .is_put = is_put};
-	if (RPWI_UNLIKELY(!rpwi_list_empty(&ep->c->gpus)))
-		r->gpu = stage_gpu_of(ep->c, buf, len);
+	r->gpu = stage_gpu_of(ep->c, buf, len);
 	r->xfer = &r->one;
 	r->xfers = 1;
 	r->len = r->done.length = len;

@@ -1,5 +1,5 @@
 /* stage.c - memory of GPUs: what transports cannot reach goes through page-locked host memory, in pieces, so that the copies of one side, the transport, and the copies of the other
- * side overlap.
+ * side overlap. Here is how stretches move; stage_ask.c has what this side wants to have moved, stage_serve.c what its peers want.
  *
  * A message from or to a GPU is offered by an RTS as any large one is; one from a GPU describes no memory. Whoever cannot fetch it as described (it is in a GPU, or is to get there)
  * answers PULL. Then the sender sends CHUNKs, each an offer of STAGE_BYTES that the receiver fetches: out of page-locked memory or out of the program's, into page-locked memory or
@@ -11,38 +11,14 @@
  *
  * Page-locked pieces belong to an endpoint and a direction: a peer that does not fetch holds up itself only. Pieces for receiving are taken when a chunk has come, so that those who wait
  * for each other never hold what the other needs. */
-#include "msg/stage.h"
+#include "msg/stage_priv.h"
 
 #include <errno.h>
 #include <stdlib.h>
 
 enum {
-	STAGE_BYTES = 512 << 10, /* of one chunk */
-	PIECES = 4,              /* page-locked, of an endpoint and direction */
-	CHUNKS_UNDER_WAY = 8,    /* of one message; a peer that sends more without having had their FINs is in breach */
-	SMALL_BYTES = 4096,      /* up to here a copy at once is cheaper than the conversation */
-	ASKED_MAX = 64,          /* PUTs and GETs that an endpoint has under way; a peer that asks for more is in breach */
-};
-
-enum stage_way { STAGE_SEND, STAGE_RECV, STAGE_PUT, STAGE_GET, STAGE_BATCH };
-
-struct stage {
-	struct rpwi_list all; /* of the staging */
-	struct staging *of;
-	rpw_request *r; /* NULL: it has ended; what is under way comes home */
-	enum stage_way way;
-	struct gpu *gpu; /* of the memory here; NULL: host */
-	char *base;
-	size_t len, room; /* of the message; of it, how much there is memory for */
-	size_t at;        /* begun up to here */
-	size_t landed, announced;
-	const struct rpw_rkey *key; /* PUT, GET: the peer's memory */
-	uint64_t offset;
-	unsigned under_way;
-	int worst;
-	bool stopped;
-	struct rpwi_list ready;  /* requests of ours that could not begin yet, by `active` */
-	struct rpwi_list parked; /* RECV: requests of chunks that have come and are not being fetched yet, by `active` */
+	PIECES = 4,         /* page-locked, of an endpoint and direction */
+	SMALL_BYTES = 4096, /* up to here a copy at once is cheaper than the conversation */
 };
 
 /* A stretch of memory that is being moved: page-locked (`mine`), or of the program. */
@@ -57,20 +33,6 @@ struct piece {
 	void *event;
 };
 
-/* What an endpoint has for all this; outlives it while something is under way. */
-struct staging {
-	struct rpwi_list in_context;
-	rpw_context *c;
-	rpw_endpoint *ep; /* NULL: closed */
-	struct rpwi_list stages, free[2], copying[2];
-	unsigned made[2];
-	unsigned busy; /* stages that exist, ended or not */
-	unsigned asked, serving;
-};
-
-static void stage_go(struct stage *s);
-static void member_done(rpw_request *child, const rpw_completion *done, void *arg);
-
 /* ---- what is a GPU's ---- */
 
 void stage_gpus_free(rpw_context *c)
@@ -79,7 +41,7 @@ void stage_gpus_free(rpw_context *c)
 		gpu_free(RPWI_CONTAINER_OF(c->gpus.next, struct gpu, all));
 }
 
-struct gpu *stage_gpu_of(rpw_context *c, const void *p, size_t len)
+struct gpu *stage_gpu_find(rpw_context *c, const void *p, size_t len)
 {
 	for (struct rpwi_list *n = c->memories.next; n != &c->memories; n = n->next) {
 		const rpw_memory *m = RPWI_CONTAINER_OF(n, rpw_memory, all);
@@ -90,20 +52,20 @@ struct gpu *stage_gpu_of(rpw_context *c, const void *p, size_t len)
 	return NULL;
 }
 
-int stage_local(rpw_request *r)
+int stage_local_find(rpw_request *r)
 {
 	rpw_context *c = r->c;
 	for (int i = 0; r->iovcnt != 1 && i < r->iovcnt; i++)
-		if (stage_gpu_of(c, r->iov[i].iov_base, r->iov[i].iov_len))
+		if (stage_gpu_find(c, r->iov[i].iov_base, r->iov[i].iov_len))
 			return rpwi_fail(RPW_ERR_NOT_SUPPORTED, "piece %d of the scatter list is in a GPU: send or receive GPU memory in one piece", i);
 	if (r->iovcnt == 1)
-		r->gpu = stage_gpu_of(c, r->buf, r->len);
+		r->gpu = stage_gpu_find(c, r->buf, r->len);
 	return 0;
 }
 
-int stage_outgoing(rpw_request *r)
+int stage_outgoing_find(rpw_request *r)
 {
-	int rc = stage_local(r);
+	int rc = stage_local_find(r);
 	if (rc || !r->gpu || r->len > SMALL_BYTES)
 		return rc;
 	r->bounce = malloc(r->len);
@@ -117,7 +79,7 @@ int stage_outgoing(rpw_request *r)
 
 /* ---- the endpoint's share ---- */
 
-static struct staging *staging_of(rpw_endpoint *ep)
+struct staging *stage_staging(rpw_endpoint *ep)
 {
 	if (ep->staging)
 		return ep->staging;
@@ -214,8 +176,6 @@ static struct piece *piece_of_program(struct stage *s, char *host)
 	return p;
 }
 
-static enum gpu_way way_of(const struct stage *s) { return s->way == STAGE_RECV || s->way == STAGE_GET ? GPU_IN : GPU_OUT; }
-
 static void piece_put(struct piece *p)
 {
 	struct stage *s = p->s;
@@ -225,16 +185,16 @@ static void piece_put(struct piece *p)
 		free(p);
 		return;
 	}
-	rpwi_list_add_tail(&s->of->free[way_of(s)], &p->link);
+	rpwi_list_add_tail(&s->of->free[stage_way_of(s)], &p->link);
 	if (s->of->ep && s->of->stages.next != s->of->stages.prev)
 		msg_todo(s->of->ep, TODO_SEND); /* another may wait for it */
 }
 
 /* ---- the life of a stage ---- */
 
-static struct stage *stage_new(rpw_endpoint *ep, rpw_request *r, enum stage_way way, char *base, size_t len, size_t room)
+struct stage *stage_new(rpw_endpoint *ep, rpw_request *r, enum stage_way way, char *base, size_t len, size_t room)
 {
-	struct staging *g = staging_of(ep);
+	struct staging *g = stage_staging(ep);
 	struct stage *s = g ? calloc(1, sizeof(*s)) : NULL;
 	if (!s)
 		return NULL;
@@ -254,7 +214,7 @@ static struct stage *stage_new(rpw_endpoint *ep, rpw_request *r, enum stage_way 
 }
 
 /* Nothing of it is under way any more, and its request has ended. */
-static bool stage_release(struct stage *s)
+bool stage_release(struct stage *s)
 {
 	if (s->r || s->under_way)
 		return false;
@@ -269,7 +229,7 @@ static bool stage_release(struct stage *s)
 /* The copies of s are waited for: the program may do with its memory what it likes from now on. */
 static void copies_end(struct stage *s)
 {
-	struct rpwi_list *list = &s->of->copying[way_of(s)];
+	struct rpwi_list *list = &s->of->copying[stage_way_of(s)];
 	bool waited = false;
 	for (struct rpwi_list *n = list->next, *next; n != list; n = next) {
 		next = n->next;
@@ -277,7 +237,7 @@ static void copies_end(struct stage *s)
 		if (p->s != s)
 			continue;
 		if (!waited)
-			gpu_copy_wait(s->gpu, way_of(s));
+			gpu_copy_wait(s->gpu, stage_way_of(s));
 		waited = true;
 		s->under_way--;
 		piece_put(p);
@@ -339,7 +299,7 @@ static void child_done(rpw_request *child, const rpw_completion *done, void *arg
 	struct stage *s = p->s;
 	(void)child;
 	int status = done->status == RPW_ERR_TRUNCATED ? RPW_OK : done->status; /* what there is no room for is dropped on purpose */
-	if (!status && s->r && !s->worst && p->device && way_of(s) == GPU_IN) {
+	if (!status && s->r && !s->worst && p->device && stage_way_of(s) == GPU_IN) {
 		status = gpu_copy_begin(s->gpu, GPU_IN, p->device, p->host, p->len, &p->event);
 		if (!status) {
 			rpwi_list_add_tail(&s->of->copying[GPU_IN], &p->link);
@@ -409,7 +369,7 @@ static void out_go(struct stage *s)
 {
 	while (!s->worst && s->at < s->len && s->under_way < CHUNKS_UNDER_WAY) {
 		size_t n = RPWI_MIN(s->len - s->at, (size_t)STAGE_BYTES);
-		struct piece *p = s->gpu ? piece_take(s, way_of(s)) : piece_of_program(s, s->base + s->at);
+		struct piece *p = s->gpu ? piece_take(s, stage_way_of(s)) : piece_of_program(s, s->base + s->at);
 		if (!p)
 			return;
 		p->len = p->counts = n;
@@ -456,7 +416,7 @@ static void recv_go(struct stage *s)
 	}
 }
 
-static void stage_go(struct stage *s)
+void stage_go(struct stage *s)
 {
 	rpw_endpoint *ep = s->of->ep;
 	if (!s->r || !ep || ep->state != EP_UP)
@@ -515,7 +475,7 @@ void stage_end(rpw_context *c)
 	for (struct rpwi_list *l = c->callbacks.next, *next; l != &c->callbacks; l = next) {
 		rpw_request *r = RPWI_CONTAINER_OF(l, rpw_request, link);
 		next = l->next;
-		if (r->fn != child_done && r->fn != member_done)
+		if (r->fn != child_done && r->fn != stage_member_done)
 			continue;
 		rpwi_list_del(l);
 		rpw_completion done = r->done;
@@ -558,338 +518,6 @@ void stage_path_gone(rpw_endpoint *ep)
 			rpw_request *child = RPWI_CONTAINER_OF(n, rpw_request, active);
 			if (child->rndv)
 				rndv_unregister(child);
-		}
-	}
-}
-
-/* ---- messages ---- */
-
-void stage_fetch(rpw_request *r, rpw_endpoint *ep, size_t room)
-{
-	r->parked = true;
-	struct stage *s = stage_new(ep, r, STAGE_RECV, r->buf, r->rts->len, room);
-	if (!s) {
-		r->worst = RPW_ERR_NO_MEMORY;
-		rpwi_list_del(&r->link);
-		r->where = AT_NONE;
-		rndv_fetched(r);
-		return;
-	}
-	path_reply(ep, FRAME_PULL, 0, r->rts->number, NULL, 0);
-}
-
-void stage_pulled(rpw_endpoint *ep, uint64_t number)
-{
-	rpw_request *r = slots_get(&ep->c->numbers, number);
-	if (!r || r->ep != ep || r->where != AT_PEER || !r->rndv || r->stage || r->kind == REQ_CHUNK) {
-		rpwi_debug("%s: a PULL for number 0x%llx, which is none of its messages", ep->peer, (unsigned long long)number);
-		return;
-	}
-	char *base = r->iovcnt == 1 ? r->buf : rndv_flatten(r);
-	bool released = r->kind == REQ_SERVE_GET && !r->serves;
-	struct stage *s = base && !released ? stage_new(ep, r, STAGE_SEND, base, r->len, r->len) : NULL;
-	if (s)
-		stage_go(s);
-	else if (released)
-		path_reply(ep, FRAME_STOP, -RPW_ERR_ACCESS, number, NULL, 0);
-	else
-		path_reply(ep, FRAME_STOP, -RPW_ERR_NO_MEMORY, number, NULL, 0);
-}
-
-static struct stage *receiving(rpw_endpoint *ep, uint64_t number)
-{
-	for (struct rpwi_list *l = ep->staging ? ep->staging->stages.next : NULL; l && l != &ep->staging->stages; l = l->next) {
-		struct stage *s = RPWI_CONTAINER_OF(l, struct stage, all);
-		if (s->way == STAGE_RECV && s->r && s->r->rts->number == number)
-			return s;
-	}
-	return NULL;
-}
-
-void stage_chunk(rpw_endpoint *ep, uint64_t number, struct rts *rts)
-{
-	struct stage *s = receiving(ep, number);
-	unsigned waiting = 0;
-	for (struct rpwi_list *l = s ? s->parked.next : NULL; l && l != &s->parked; l = l->next)
-		waiting++;
-	if (!s) { /* its receive has ended: the sender shall not wait */
-		path_reply(ep, FRAME_FIN, -RPW_ERR_CANCELED, rts->number, NULL, 0);
-		free(rts);
-		return;
-	}
-	rpw_request *child = NULL;
-	if (s->stopped || !rts->pieces || rts->len > STAGE_BYTES || rts->len > s->len - s->announced || waiting >= CHUNKS_UNDER_WAY)
-		ep_breach(ep, "a chunk of %llu bytes, %u waiting, %zu of %zu bytes announced", (unsigned long long)rts->len, waiting, s->announced, s->len);
-	else
-		child = req_new(ep->c, ep, REQ_RECV_CHUNK, false);
-	if (!child) {
-		free(rts);
-		return;
-	}
-	s->announced += rts->len;
-	child->rts = rts;
-	child->done.from = ep;
-	child->parked = true;
-	child->where = AT_FETCH;
-	rpwi_list_add_tail(&ep->fetching, &child->link);
-	rpwi_list_add_tail(&s->parked, &child->active);
-	stage_go(s);
-}
-
-void stage_stopped(rpw_endpoint *ep, uint64_t number, unsigned flags)
-{
-	struct stage *s = receiving(ep, number);
-	if (!s || s->stopped)
-		return;
-	s->stopped = true;
-	if (!s->worst)
-		s->worst = flags && flags <= (unsigned)-RPW_ERR_SYSTEM ? -(int)flags : RPW_ERR_PROTOCOL;
-	stage_go(s);
-}
-
-/* ---- puts and gets ---- */
-
-static int ask_put(rpw_request *r)
-{
-	struct ask_body b = {r->xfer->key->region, r->xfer->key->secret, r->xfer->offset, r->xfer->len};
-	r->buf = r->xfer->local;
-	r->len = r->xfer->len;
-	return rndv_offer_as(r, FRAME_PUT, 0, 0, &b, sizeof(b));
-}
-
-static int ask_get(rpw_request *r)
-{
-	struct ask_body b = {r->xfer->key->region, r->xfer->key->secret, r->xfer->offset, r->xfer->len};
-	struct iovec iov = {&b, sizeof(b)};
-	if (!r->number && !(r->number = slots_add(&r->c->numbers, r))) {
-		req_complete(r, RPW_ERR_NO_MEMORY);
-		return 0;
-	}
-	r->buf = r->xfer->local;
-	r->len = r->xfer->len;
-	int rc = path_frame(r->ep, FRAME_GET, 0, r->number, "", 0, &iov, 1, sizeof(b), NULL);
-	if (!rc)
-		r->where = AT_PEER;
-	return rc ? -EAGAIN : 0;
-}
-
-/* The peer's memory is in a GPU: its side has to help. */
-static int ask(rpw_request *r)
-{
-	struct staging *g = staging_of(r->ep);
-	if (!g || g->asked >= ASKED_MAX)
-		return -EAGAIN;
-	if (!r->xfer->len) {
-		rma_staged(r);
-		return 0;
-	}
-	int rc = r->xfer->is_put ? ask_put(r) : ask_get(r);
-	if (!rc && !r->complete) {
-		r->asked = true;
-		g->asked++;
-	}
-	return rc;
-}
-
-void stage_answered(rpw_request *r)
-{
-	r->asked = false;
-	if (!r->ep->staging)
-		return;
-	r->ep->staging->asked--;
-	msg_todo(r->ep, TODO_SEND);
-}
-
-bool stage_asks(const rpw_endpoint *ep) { return ep->staging && ep->staging->asked; }
-
-static void member_done(rpw_request *child, const rpw_completion *done, void *arg)
-{
-	struct stage *s = arg;
-	(void)child;
-	if (done->status && !s->worst)
-		s->worst = done->status;
-	s->under_way--;
-	s->landed++;
-	if (!stage_release(s))
-		stage_go(s);
-}
-
-/* Each transfer a request of its own, since some need help and some do not. */
-static int batch(rpw_request *r)
-{
-	struct stage *s = stage_new(r->ep, r, STAGE_BATCH, NULL, r->xfers, 0);
-	if (!s) {
-		req_complete(r, RPW_ERR_NO_MEMORY);
-		return 0;
-	}
-	for (unsigned i = 0; i < r->xfers; i++) {
-		rpw_request *child = req_new(r->c, r->ep, REQ_RMA, false);
-		if (!child) {
-			s->worst = RPW_ERR_NO_MEMORY;
-			break;
-		}
-		child->one = r->xfer[i];
-		child->gpu = stage_gpu_of(r->c, child->one.local, child->one.len);
-		child->xfer = &child->one;
-		child->xfers = 1;
-		child->len = child->one.len;
-		child->fn = member_done;
-		child->arg = s;
-		s->under_way++;
-		rpwi_list_add_tail(&s->ready, &child->active);
-	}
-	r->gpu = NULL;
-	r->parked = true;
-	r->where = AT_FETCH;
-	rpwi_list_add_tail(&r->ep->fetching, &r->link);
-	stage_go(s);
-	return 0;
-}
-
-bool stage_wants(const rpw_request *r)
-{
-	bool wants = r->gpu != NULL;
-	for (unsigned i = 0; i < r->xfers && !wants; i++)
-		wants = r->xfer[i].key->device || (r->xfers > 1 && stage_gpu_of(r->c, r->xfer[i].local, r->xfer[i].len));
-	return wants;
-}
-
-int stage_rma_begin(rpw_request *r)
-{
-	if (r->xfers != 1)
-		return batch(r);
-	if (r->xfer->key->device)
-		return ask(r);
-	struct stage *s = stage_new(r->ep, r, r->xfer->is_put ? STAGE_PUT : STAGE_GET, r->xfer->local, r->xfer->len, r->xfer->len);
-	if (!s) {
-		req_complete(r, RPW_ERR_NO_MEMORY);
-		return 0;
-	}
-	s->key = r->xfer->key;
-	s->offset = r->xfer->offset;
-	r->parked = true;
-	r->where = AT_FETCH;
-	rpwi_list_add_tail(&r->ep->fetching, &r->link);
-	stage_go(s);
-	return 0;
-}
-
-/* ---- what peers ask for ---- */
-
-static rpw_memory *region_of(rpw_endpoint *ep, const struct ask_body *b, unsigned need)
-{
-	rpw_memory *m = slots_get(&ep->c->regions, b->region);
-	if (m && m->gpu && m->secret == b->secret && (m->access & need) && b->len && b->offset <= m->len && b->len <= m->len - b->offset)
-		return m;
-	rpwi_debug("%s: %llu bytes at %llu of region 0x%llx, which is not registered for that", ep->peer, (unsigned long long)b->len,
-		(unsigned long long)b->offset, (unsigned long long)b->region);
-	return NULL;
-}
-
-static rpw_request *serve_new(rpw_endpoint *ep, rpw_memory *m, const struct ask_body *b, enum req_kind kind)
-{
-	struct staging *g = staging_of(ep);
-	if (!g || g->serving >= ASKED_MAX) {
-		ep_breach(ep, "it has %d puts and gets under way already", ASKED_MAX);
-		return NULL;
-	}
-	rpw_request *r = req_new(ep->c, ep, kind, false);
-	if (!r)
-		return NULL;
-	r->gpu = m->gpu;
-	r->buf = (char *)m->addr + b->offset;
-	r->len = r->done.length = b->len;
-	r->serves = m;
-	g->serving++;
-	return r;
-}
-
-void stage_served(rpw_request *r)
-{
-	r->serves = NULL;
-	if (r->ep->staging)
-		r->ep->staging->serving--;
-}
-
-void stage_put_arrived(rpw_endpoint *ep, const void *extra, size_t extra_len, struct rts *rts)
-{
-	struct ask_body b = {0};
-	if (extra_len == sizeof(b))
-		memcpy(&b, extra, sizeof(b));
-	rpw_memory *m = b.len == rts->len ? region_of(ep, &b, RPW_REMOTE_WRITE) : NULL;
-	rpw_request *r = m ? serve_new(ep, m, &b, REQ_SERVE_PUT) : NULL;
-	if (r) {
-		rndv_fetch(r, ep, rts, r->len);
-		return;
-	}
-	path_reply(ep, FRAME_FIN, (unsigned)-(m ? RPW_ERR_NO_MEMORY : RPW_ERR_ACCESS), rts->number, NULL, 0);
-	free(rts);
-}
-
-void stage_get_arrived(rpw_endpoint *ep, uint64_t number, const void *body, size_t len)
-{
-	struct ask_body b;
-	if (len != sizeof(b)) {
-		ep_breach(ep, "a GET of %zu bytes", len);
-		return;
-	}
-	memcpy(&b, body, sizeof(b));
-	rpw_memory *m = region_of(ep, &b, RPW_REMOTE_READ);
-	rpw_request *r = m ? serve_new(ep, m, &b, REQ_SERVE_GET) : NULL;
-	if (!r) {
-		path_reply(ep, FRAME_FIN, (unsigned)-(m ? RPW_ERR_NO_MEMORY : RPW_ERR_ACCESS), number, NULL, 0);
-		return;
-	}
-	r->tag = number;
-	rpwi_list_add_tail(&ep->active_list, &r->active);
-	if (path_begin(r) == -EAGAIN) {
-		r->where = AT_QUEUE;
-		rpwi_list_add_tail(&ep->queue, &r->link);
-		ep->fast = false;
-		msg_todo(ep, TODO_SEND);
-	}
-}
-
-int stage_got_begin(rpw_request *r) { return rndv_offer_as(r, FRAME_GOT, 0, r->tag, "", 0); }
-
-void stage_got(rpw_endpoint *ep, uint64_t number, struct rts *rts)
-{
-	rpw_request *r = slots_get(&ep->c->numbers, number);
-	if (!r || r->ep != ep || r->kind != REQ_RMA || r->where != AT_PEER || r->xfer->is_put || r->rts || rts->len != r->len) {
-		rpwi_debug("%s: %llu bytes for number 0x%llx, which did not ask for them", ep->peer, (unsigned long long)rts->len, (unsigned long long)number);
-		path_reply(ep, FRAME_FIN, -RPW_ERR_CANCELED, rts->number, NULL, 0);
-		free(rts);
-		return;
-	}
-	free(r->xfer == &r->one ? NULL : r->xfer);
-	r->xfer = NULL; /* from here on it is a message to be fetched */
-	r->xfers = 0;
-	rndv_fetch(r, ep, rts, r->len);
-}
-
-/* The memory is being released: nothing more goes to it or comes from it. */
-void stage_memory_gone(rpw_memory *m)
-{
-	for (struct rpwi_list *l = m->c->stagings.next; l != &m->c->stagings; l = l->next) {
-		struct staging *g = RPWI_CONTAINER_OF(l, struct staging, in_context);
-		for (struct rpwi_list *n = g->stages.next; n != &g->stages; n = n->next) {
-			struct stage *s = RPWI_CONTAINER_OF(n, struct stage, all);
-			if (!s->r || s->r->serves != m)
-				continue;
-			gpu_copy_wait(s->gpu, way_of(s));
-			s->worst = RPW_ERR_ACCESS;
-			if (g->ep)
-				msg_todo(g->ep, TODO_SEND);
-		}
-		for (struct rpwi_list *n = g->ep ? g->ep->active_list.next : NULL; n && n != &g->ep->active_list; n = n->next) {
-			rpw_request *r = RPWI_CONTAINER_OF(n, rpw_request, active);
-			if (r->serves == m)
-				stage_served(r);
-		}
-		for (struct rpwi_list *n = g->ep ? g->ep->fetching.next : NULL; n && n != &g->ep->fetching; n = n->next) {
-			rpw_request *r = RPWI_CONTAINER_OF(n, rpw_request, link);
-			if (r->serves == m)
-				stage_served(r);
 		}
 	}
 }

@@ -1,18 +1,25 @@
-/* stage.h - memory of GPUs in messages and transfers: stage.c's calls for the other files of msg/. */
+/* stage.h - memory of GPUs in messages and transfers: what stage.c, stage_ask.c and stage_serve.c do for the other files of msg/. */
 #ifndef ROPEWAY_MSG_STAGE_H
 #define ROPEWAY_MSG_STAGE_H
 
 #include "msg/cuda.h"
 #include "msg/msg.h"
 
-/* The GPU that has (the first byte of) this memory, as registered; NULL: none. */
-struct gpu *stage_gpu_of(rpw_context *c, const void *p, size_t len);
+/* The GPU that has (the first byte of) this memory, as registered; NULL: none. For contexts that never met a GPU this and the next two are the test of an empty list. */
+struct gpu *stage_gpu_find(rpw_context *c, const void *p, size_t len);
+static inline struct gpu *stage_gpu_of(rpw_context *c, const void *p, size_t len)
+{
+	return RPWI_UNLIKELY(!rpwi_list_empty(&c->gpus)) ? stage_gpu_find(c, p, len) : NULL;
+}
+/* Where a request's buffer is: r->gpu. 0 or a status. */
+int stage_local_find(rpw_request *r);
+static inline int stage_local(rpw_request *r) { return RPWI_UNLIKELY(!rpwi_list_empty(&r->c->gpus)) ? stage_local_find(r) : 0; }
+/* The same of what is to be sent; if it is small it is copied to host memory at once. */
+int stage_outgoing_find(rpw_request *r);
+static inline int stage_outgoing(rpw_request *r) { return RPWI_UNLIKELY(!rpwi_list_empty(&r->c->gpus)) ? stage_outgoing_find(r) : 0; }
 /* Nobody is called any more: what has ended comes home all the same. */
 void stage_end(rpw_context *c);
 void stage_gpus_free(rpw_context *c);
-/* Where a request's buffer is: r->gpu. Of an outgoing one, small ones are copied to host memory at once. 0 or a status. */
-int stage_local(rpw_request *r);
-int stage_outgoing(rpw_request *r);
 
 /* r->rts is to be fetched, and cannot be as it is described. */
 void stage_fetch(rpw_request *r, rpw_endpoint *ep, size_t room);

@@ -177,12 +177,10 @@ static int none_left(const rpw_endpoint *ep)
 static int recv_with(rpw_request *r, rpw_request **req)
 {
 	rpw_context *c = r->c;
-	if (RPWI_UNLIKELY(!rpwi_list_empty(&c->gpus))) {
-		int rc = stage_local(r);
-		if (rc) {
-			req_drop(r);
-			return rc;
-		}
+	int local = stage_local(r);
+	if (RPWI_UNLIKELY(local)) {
+		req_drop(r);
+		return local;
 	}
 	r->held = true;
 	struct unexpected *u = RPWI_UNLIKELY(c->unexpected_count) ? early_for(c, r->ep, r->tag, r->mask) : NULL;
@@ -322,7 +320,7 @@ static int send_slow(rpw_endpoint *ep, const struct iovec *iov, int iovcnt, uint
 	if (!r)
 		return RPW_ERR_NO_MEMORY;
 	int rc = req_set_local(r, iov, iovcnt);
-	if (!rc && RPWI_UNLIKELY(!rpwi_list_empty(&ep->c->gpus)))
+	if (!rc)
 		rc = stage_outgoing(r);
 	if (rc) {
 		req_drop(r);

@@ -1,0 +1,215 @@
+/* stage_ask.c - what this side wants to have moved that a GPU has to do with: it fetches messages that cannot be fetched as they are described, and puts into and gets out of GPUs,
+ * here and at the peer. */
+#include "msg/stage_priv.h"
+
+#include <errno.h>
+#include <stdlib.h>
+
+/* ---- messages ---- */
+
+void stage_fetch(rpw_request *r, rpw_endpoint *ep, size_t room)
+{
+	r->parked = true;
+	struct stage *s = stage_new(ep, r, STAGE_RECV, r->buf, r->rts->len, room);
+	if (!s) {
+		r->worst = RPW_ERR_NO_MEMORY;
+		rpwi_list_del(&r->link);
+		r->where = AT_NONE;
+		rndv_fetched(r);
+		return;
+	}
+	path_reply(ep, FRAME_PULL, 0, r->rts->number, NULL, 0);
+}
+
+static struct stage *receiving(rpw_endpoint *ep, uint64_t number)
+{
+	for (struct rpwi_list *l = ep->staging ? ep->staging->stages.next : NULL; l && l != &ep->staging->stages; l = l->next) {
+		struct stage *s = RPWI_CONTAINER_OF(l, struct stage, all);
+		if (s->way == STAGE_RECV && s->r && s->r->rts->number == number)
+			return s;
+	}
+	return NULL;
+}
+
+void stage_chunk(rpw_endpoint *ep, uint64_t number, struct rts *rts)
+{
+	struct stage *s = receiving(ep, number);
+	unsigned waiting = 0;
+	for (struct rpwi_list *l = s ? s->parked.next : NULL; l && l != &s->parked; l = l->next)
+		waiting++;
+	if (!s) { /* its receive has ended: the sender shall not wait */
+		path_reply(ep, FRAME_FIN, -RPW_ERR_CANCELED, rts->number, NULL, 0);
+		free(rts);
+		return;
+	}
+	rpw_request *child = NULL;
+	if (s->stopped || !rts->pieces || rts->len > STAGE_BYTES || rts->len > s->len - s->announced || waiting >= CHUNKS_UNDER_WAY)
+		ep_breach(ep, "a chunk of %llu bytes, %u waiting, %zu of %zu bytes announced", (unsigned long long)rts->len, waiting, s->announced, s->len);
+	else
+		child = req_new(ep->c, ep, REQ_RECV_CHUNK, false);
+	if (!child) {
+		free(rts);
+		return;
+	}
+	s->announced += rts->len;
+	child->rts = rts;
+	child->done.from = ep;
+	child->parked = true;
+	child->where = AT_FETCH;
+	rpwi_list_add_tail(&ep->fetching, &child->link);
+	rpwi_list_add_tail(&s->parked, &child->active);
+	stage_go(s);
+}
+
+void stage_stopped(rpw_endpoint *ep, uint64_t number, unsigned flags)
+{
+	struct stage *s = receiving(ep, number);
+	if (!s || s->stopped)
+		return;
+	s->stopped = true;
+	if (!s->worst)
+		s->worst = flags && flags <= (unsigned)-RPW_ERR_SYSTEM ? -(int)flags : RPW_ERR_PROTOCOL;
+	stage_go(s);
+}
+
+/* ---- puts and gets ---- */
+
+static int ask_put(rpw_request *r)
+{
+	struct ask_body b = {r->xfer->key->region, r->xfer->key->secret, r->xfer->offset, r->xfer->len};
+	r->buf = r->xfer->local;
+	r->len = r->xfer->len;
+	return rndv_offer_as(r, FRAME_PUT, 0, 0, &b, sizeof(b));
+}
+
+static int ask_get(rpw_request *r)
+{
+	struct ask_body b = {r->xfer->key->region, r->xfer->key->secret, r->xfer->offset, r->xfer->len};
+	struct iovec iov = {&b, sizeof(b)};
+	if (!r->number && !(r->number = slots_add(&r->c->numbers, r))) {
+		req_complete(r, RPW_ERR_NO_MEMORY);
+		return 0;
+	}
+	r->buf = r->xfer->local;
+	r->len = r->xfer->len;
+	int rc = path_frame(r->ep, FRAME_GET, 0, r->number, "", 0, &iov, 1, sizeof(b), NULL);
+	if (!rc)
+		r->where = AT_PEER;
+	return rc ? -EAGAIN : 0;
+}
+
+/* The peer's memory is in a GPU: its side has to help. */
+static int ask(rpw_request *r)
+{
+	struct staging *g = stage_staging(r->ep);
+	if (!g || g->asked >= ASKED_MAX)
+		return -EAGAIN;
+	if (!r->xfer->len) {
+		rma_staged(r);
+		return 0;
+	}
+	int rc = r->xfer->is_put ? ask_put(r) : ask_get(r);
+	if (!rc && !r->complete) {
+		r->asked = true;
+		g->asked++;
+	}
+	return rc;
+}
+
+void stage_got(rpw_endpoint *ep, uint64_t number, struct rts *rts)
+{
+	rpw_request *r = slots_get(&ep->c->numbers, number);
+	if (!r || r->ep != ep || r->kind != REQ_RMA || r->where != AT_PEER || r->xfer->is_put || r->rts || rts->len != r->len) {
+		rpwi_debug("%s: %llu bytes for number 0x%llx, which did not ask for them", ep->peer, (unsigned long long)rts->len, (unsigned long long)number);
+		path_reply(ep, FRAME_FIN, -RPW_ERR_CANCELED, rts->number, NULL, 0);
+		free(rts);
+		return;
+	}
+	free(r->xfer == &r->one ? NULL : r->xfer);
+	r->xfer = NULL; /* from here on it is a message to be fetched */
+	r->xfers = 0;
+	rndv_fetch(r, ep, rts, r->len);
+}
+
+void stage_answered(rpw_request *r)
+{
+	r->asked = false;
+	if (!r->ep->staging)
+		return;
+	r->ep->staging->asked--;
+	msg_todo(r->ep, TODO_SEND);
+}
+
+bool stage_asks(const rpw_endpoint *ep) { return ep->staging && ep->staging->asked; }
+
+void stage_member_done(rpw_request *child, const rpw_completion *done, void *arg)
+{
+	struct stage *s = arg;
+	(void)child;
+	if (done->status && !s->worst)
+		s->worst = done->status;
+	s->under_way--;
+	s->landed++;
+	if (!stage_release(s))
+		stage_go(s);
+}
+
+/* Each transfer a request of its own, since some need help and some do not. */
+static int batch(rpw_request *r)
+{
+	struct stage *s = stage_new(r->ep, r, STAGE_BATCH, NULL, r->xfers, 0);
+	if (!s) {
+		req_complete(r, RPW_ERR_NO_MEMORY);
+		return 0;
+	}
+	for (unsigned i = 0; i < r->xfers; i++) {
+		rpw_request *child = req_new(r->c, r->ep, REQ_RMA, false);
+		if (!child) {
+			s->worst = RPW_ERR_NO_MEMORY;
+			break;
+		}
+		child->one = r->xfer[i];
+		child->gpu = stage_gpu_of(r->c, child->one.local, child->one.len);
+		child->xfer = &child->one;
+		child->xfers = 1;
+		child->len = child->one.len;
+		child->fn = stage_member_done;
+		child->arg = s;
+		s->under_way++;
+		rpwi_list_add_tail(&s->ready, &child->active);
+	}
+	r->gpu = NULL;
+	r->parked = true;
+	r->where = AT_FETCH;
+	rpwi_list_add_tail(&r->ep->fetching, &r->link);
+	stage_go(s);
+	return 0;
+}
+
+bool stage_wants(const rpw_request *r)
+{
+	bool wants = r->gpu != NULL;
+	for (unsigned i = 0; i < r->xfers && !wants; i++)
+		wants = r->xfer[i].key->device || (r->xfers > 1 && stage_gpu_of(r->c, r->xfer[i].local, r->xfer[i].len));
+	return wants;
+}
+
+int stage_rma_begin(rpw_request *r)
+{
+	if (r->xfers != 1)
+		return batch(r);
+	if (r->xfer->key->device)
+		return ask(r);
+	struct stage *s = stage_new(r->ep, r, r->xfer->is_put ? STAGE_PUT : STAGE_GET, r->xfer->local, r->xfer->len, r->xfer->len);
+	if (!s) {
+		req_complete(r, RPW_ERR_NO_MEMORY);
+		return 0;
+	}
+	s->key = r->xfer->key;
+	s->offset = r->xfer->offset;
+	r->parked = true;
+	r->where = AT_FETCH;
+	rpwi_list_add_tail(&r->ep->fetching, &r->link);
+	stage_go(s);
+	return 0;
+}

@@ -1,0 +1,127 @@
+/* stage_serve.c - what the side that holds the memory does for its peer: it answers PULL with chunks of a message, PUT by fetching into a GPU, GET by offering what is in one. Peers
+ * are let into nothing but what is registered, and only as long as it is. */
+#include "msg/stage_priv.h"
+
+#include <errno.h>
+#include <stdlib.h>
+
+void stage_pulled(rpw_endpoint *ep, uint64_t number)
+{
+	rpw_request *r = slots_get(&ep->c->numbers, number);
+	if (!r || r->ep != ep || r->where != AT_PEER || !r->rndv || r->stage || r->kind == REQ_CHUNK) {
+		rpwi_debug("%s: a PULL for number 0x%llx, which is none of its messages", ep->peer, (unsigned long long)number);
+		return;
+	}
+	char *base = r->iovcnt == 1 ? r->buf : rndv_flatten(r);
+	bool released = r->kind == REQ_SERVE_GET && !r->serves;
+	struct stage *s = base && !released ? stage_new(ep, r, STAGE_SEND, base, r->len, r->len) : NULL;
+	if (s)
+		stage_go(s);
+	else if (released)
+		path_reply(ep, FRAME_STOP, -RPW_ERR_ACCESS, number, NULL, 0);
+	else
+		path_reply(ep, FRAME_STOP, -RPW_ERR_NO_MEMORY, number, NULL, 0);
+}
+
+static rpw_memory *region_of(rpw_endpoint *ep, const struct ask_body *b, unsigned need)
+{
+	rpw_memory *m = slots_get(&ep->c->regions, b->region);
+	if (m && m->gpu && m->secret == b->secret && (m->access & need) && b->len && b->offset <= m->len && b->len <= m->len - b->offset)
+		return m;
+	rpwi_debug("%s: %llu bytes at %llu of region 0x%llx, which is not registered for that", ep->peer, (unsigned long long)b->len,
+		(unsigned long long)b->offset, (unsigned long long)b->region);
+	return NULL;
+}
+
+static rpw_request *serve_new(rpw_endpoint *ep, rpw_memory *m, const struct ask_body *b, enum req_kind kind)
+{
+	struct staging *g = stage_staging(ep);
+	if (!g || g->serving >= ASKED_MAX) {
+		ep_breach(ep, "it has %d puts and gets under way already", ASKED_MAX);
+		return NULL;
+	}
+	rpw_request *r = req_new(ep->c, ep, kind, false);
+	if (!r)
+		return NULL;
+	r->gpu = m->gpu;
+	r->buf = (char *)m->addr + b->offset;
+	r->len = r->done.length = b->len;
+	r->serves = m;
+	g->serving++;
+	return r;
+}
+
+void stage_served(rpw_request *r)
+{
+	r->serves = NULL;
+	if (r->ep->staging)
+		r->ep->staging->serving--;
+}
+
+void stage_put_arrived(rpw_endpoint *ep, const void *extra, size_t extra_len, struct rts *rts)
+{
+	struct ask_body b = {0};
+	if (extra_len == sizeof(b))
+		memcpy(&b, extra, sizeof(b));
+	rpw_memory *m = b.len == rts->len ? region_of(ep, &b, RPW_REMOTE_WRITE) : NULL;
+	rpw_request *r = m ? serve_new(ep, m, &b, REQ_SERVE_PUT) : NULL;
+	if (r) {
+		rndv_fetch(r, ep, rts, r->len);
+		return;
+	}
+	path_reply(ep, FRAME_FIN, (unsigned)-(m ? RPW_ERR_NO_MEMORY : RPW_ERR_ACCESS), rts->number, NULL, 0);
+	free(rts);
+}
+
+void stage_get_arrived(rpw_endpoint *ep, uint64_t number, const void *body, size_t len)
+{
+	struct ask_body b;
+	if (len != sizeof(b)) {
+		ep_breach(ep, "a GET of %zu bytes", len);
+		return;
+	}
+	memcpy(&b, body, sizeof(b));
+	rpw_memory *m = region_of(ep, &b, RPW_REMOTE_READ);
+	rpw_request *r = m ? serve_new(ep, m, &b, REQ_SERVE_GET) : NULL;
+	if (!r) {
+		path_reply(ep, FRAME_FIN, (unsigned)-(m ? RPW_ERR_NO_MEMORY : RPW_ERR_ACCESS), number, NULL, 0);
+		return;
+	}
+	r->tag = number;
+	rpwi_list_add_tail(&ep->active_list, &r->active);
+	if (path_begin(r) == -EAGAIN) {
+		r->where = AT_QUEUE;
+		rpwi_list_add_tail(&ep->queue, &r->link);
+		ep->fast = false;
+		msg_todo(ep, TODO_SEND);
+	}
+}
+
+int stage_got_begin(rpw_request *r) { return rndv_offer_as(r, FRAME_GOT, 0, r->tag, "", 0); }
+
+/* The memory is being released: nothing more goes to it or comes from it. */
+void stage_memory_gone(rpw_memory *m)
+{
+	for (struct rpwi_list *l = m->c->stagings.next; l != &m->c->stagings; l = l->next) {
+		struct staging *g = RPWI_CONTAINER_OF(l, struct staging, in_context);
+		for (struct rpwi_list *n = g->stages.next; n != &g->stages; n = n->next) {
+			struct stage *s = RPWI_CONTAINER_OF(n, struct stage, all);
+			if (!s->r || s->r->serves != m)
+				continue;
+			gpu_copy_wait(s->gpu, stage_way_of(s));
+			s->worst = RPW_ERR_ACCESS;
+			if (g->ep)
+				msg_todo(g->ep, TODO_SEND);
+		}
+		for (struct rpwi_list *n = g->ep ? g->ep->active_list.next : NULL; n && n != &g->ep->active_list; n = n->next) {
+			rpw_request *r = RPWI_CONTAINER_OF(n, rpw_request, active);
+			if (r->serves == m)
+				stage_served(r);
+		}
+		for (struct rpwi_list *n = g->ep ? g->ep->fetching.next : NULL; n && n != &g->ep->fetching; n = n->next) {
+			rpw_request *r = RPWI_CONTAINER_OF(n, rpw_request, link);
+			if (r->serves == m)
+				stage_served(r);
+		}
+	}
+}
