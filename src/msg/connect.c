@@ -15,24 +15,6 @@
 
 /* ---- words ---- */
 
-struct text {
-	char s[1024];
-};
-static void text_add(struct text *t, const char *sep, const char *name, const char *what)
-{
-	size_t n = strlen(t->s);
-	snprintf(t->s + n, sizeof(t->s) - n, "%s%s%s%s", n ? sep : "", name, *name && *what ? ": " : "", what);
-}
-
-static void keep(char **where, const char *text)
-{
-	char *copy = strdup(text);
-	if (copy) {
-		free(*where);
-		*where = copy;
-	}
-}
-
 static int say(rpw_endpoint *ep, enum boot_type type, uint8_t *m, size_t n)
 {
 	uint32_t crc = (uint32_t)crc32(0, m, (uInt)n);
@@ -75,63 +57,6 @@ static int say_path(rpw_endpoint *ep, enum boot_type type, int status, const cha
 	return say(ep, type, m, sizeof(p) + n + handle_len);
 }
 
-/* ---- the list of transports ---- */
-
-static int tran_index(const char *name, size_t len)
-{
-	for (int i = 0; tran_all[i] && i < TRANSPORTS_MAX; i++)
-		if (strlen(tran_all[i]->name) == len && !memcmp(tran_all[i]->name, name, len))
-			return i;
-	return -1;
-}
-
-int connect_transports_parse(const char *list, int *order, char *why, size_t why_len)
-{
-	int n = 0;
-	if (!list || !*list) {
-		while (n < TRANSPORTS_MAX && tran_all[n]) {
-			order[n] = n;
-			n++;
-		}
-		return n;
-	}
-	struct text known = {""};
-	for (int i = 0; tran_all[i]; i++)
-		text_add(&known, ", ", tran_all[i]->name, "");
-	for (const char *p = list; *p;) {
-		size_t len = strcspn(p, ", ");
-		int i = tran_index(p, len);
-		if (len && i < 0) {
-			snprintf(why, why_len, "there is no transport '%.*s' in \"%.80s\": this ropeway has %.80s", (int)RPWI_MIN(len, (size_t)40), p, list,
-				known.s);
-			return RPW_ERR_INVALID;
-		}
-		bool twice = false;
-		for (int k = 0; k < n; k++)
-			twice |= order[k] == i;
-		if (len && !twice)
-			order[n++] = i;
-		p += len + (p[len] ? 1 : 0);
-	}
-	if (!n) {
-		snprintf(why, why_len, "the list of transports \"%.80s\" is empty: this ropeway has %.80s", list, known.s);
-		return RPW_ERR_INVALID;
-	}
-	return n;
-}
-
-static bool list_has(const char *list, const char *name)
-{
-	size_t len = strlen(name);
-	for (const char *p = list; *p;) {
-		size_t n = strcspn(p, ",");
-		if (n == len && !memcmp(p, name, n))
-			return true;
-		p += n + (p[n] ? 1 : 0);
-	}
-	return false;
-}
-
 /* ---- paths ---- */
 
 void connect_path_close(rpw_endpoint *ep)
@@ -166,61 +91,6 @@ void connect_await_word(rpw_endpoint *ep)
 		deadline_set(ep, rpwi_now_ns() + DRAIN_MS * RPWI_NS_PER_MS);
 }
 
-static bool peer_is_here(const rpw_endpoint *ep) { return !memcmp(boot_peer(ep->boot)->host_id, ep->c->own.host_id, sizeof(ep->c->own.host_id)); }
-
-/* Why not, or "". True: it would do, but in software. */
-static bool why_not(rpw_endpoint *ep, int i, char *why, size_t why_len)
-{
-	const struct tran_facts *peer = boot_peer(ep->boot);
-	*why = 0;
-	if (!list_has(ep->c->transports, tran_all[i]->name))
-		snprintf(why, why_len, "not usable on this side");
-	else if (!list_has(peer->transports, tran_all[i]->name))
-		snprintf(why, why_len, "the peer has only %.60s", peer->transports);
-	else if ((tran_all[i]->caps & TRAN_SAME_HOST) && !peer_is_here(ep))
-		snprintf(why, why_len, "the peer is on another host (%.60s)", peer->hostname);
-	else {
-		int rc = tran_all[i]->usable(&ep->c->own, peer, why, why_len);
-		if (rc < 0 && !*why)
-			snprintf(why, why_len, "not usable between these two");
-		return rc > 0;
-	}
-	return false;
-}
-
-static const struct {
-	const char *name, *because;
-} reasons_table[] = {
-	{"shm", "same host: shared memory is the fastest"},
-	{"verbs", "an RDMA device reaches the peer"},
-	{"tcp", "TCP reaches the peer"},
-};
-
-static void compose_why(rpw_endpoint *ep, int chosen)
-{
-	struct text t = {""};
-	char why[256];
-	if (ep->orders == 1)
-		snprintf(t.s, sizeof(t.s), "only %s was asked for", tran_all[chosen]->name);
-	else {
-		const char *because = "it was the first that came up";
-		for (size_t i = 0; i < RPWI_ARRAY_LEN(reasons_table); i++)
-			if (!strcmp(reasons_table[i].name, tran_all[chosen]->name))
-				because = reasons_table[i].because;
-		text_add(&t, "", "", because);
-	}
-	for (int k = 0; k < ep->orders; k++) {
-		int i = ep->order[k];
-		if (i == chosen)
-			continue;
-		bool in_software = why_not(ep, i, why, sizeof(why));
-		text_add(&t, "; ", tran_all[i]->name, *why ? why : in_software ? "would do, in software" : "would do");
-	}
-	if (ep->reasons && *ep->reasons)
-		text_add(&t, "; tried before: ", "", ep->reasons);
-	keep(&ep->why, t.s);
-}
-
 static int path_make(rpw_endpoint *ep, int i, uint8_t *handle, size_t *handle_len, char *why, size_t why_len)
 {
 	struct tran *t = msg_tran(ep->c, i, why, why_len);
@@ -252,26 +122,17 @@ static unsigned path_timeout_ms(rpw_endpoint *ep)
 	return (unsigned)RPWI_MAX(RPWI_MIN(left, (uint64_t)PATH_MS), (uint64_t)200);
 }
 
-static void reason_add(rpw_endpoint *ep, const char *name, const char *why)
-{
-	struct text t = {""};
-	if (ep->reasons)
-		snprintf(t.s, sizeof(t.s), "%s", ep->reasons);
-	text_add(&t, "; ", name, why);
-	keep(&ep->reasons, t.s);
-}
-
 static bool path_try(rpw_endpoint *ep, int i)
 {
 	char why[256];
 	uint8_t handle[TRAN_HANDLE_MAX];
 	size_t len;
-	why_not(ep, i, why, sizeof(why));
+	choice_why_not(ep, i, why, sizeof(why));
 	if (*why || path_make(ep, i, handle, &len, why, sizeof(why))) {
-		reason_add(ep, tran_all[i]->name, why);
+		choice_reason_add(ep, tran_all[i]->name, why);
 		return false;
 	}
-	compose_why(ep, i);
+	choice_explain(ep, i);
 	ep->attempt++;
 	deadline_set(ep, rpwi_now_ns() + path_timeout_ms(ep) * RPWI_NS_PER_MS);
 	int rc = say_path(ep, SAY_CHOICE, 0, tran_all[i]->name, ep->why, handle, len);
@@ -316,16 +177,16 @@ void connect_next_path(rpw_endpoint *ep)
 		return;
 	}
 	if (!was_up && ep->attempt && ep->tran >= 0)
-		reason_add(ep, tran_all[ep->tran]->name, ep->last_why[0] ? ep->last_why : "it did not come up");
+		choice_reason_add(ep, tran_all[ep->tran]->name, ep->last_why[0] ? ep->last_why : "it did not come up");
 	ep->last_why[0] = 0;
 	while (ep->candidate < ep->orders * (ep->was_up ? 2 : 1) && rpwi_now_ns() < ep->until_ns)
 		if (path_try(ep, ep->order[(ep->first + ep->candidate++) % ep->orders]))
 			return;
-	struct text t = {""};
-	snprintf(t.s, sizeof(t.s), "no path to %s: %s (ropeway doctor, here and there, looks for what is in the way)", ep->peer,
+	char text[1024];
+	snprintf(text, sizeof(text), "no path to %s: %s (ropeway doctor, here and there, looks for what is in the way)", ep->peer,
 		ep->reasons ? ep->reasons : "time is up");
-	say_word(ep, SAY_NO_PATH, t.s);
-	ep_fail(ep, ep->refusal ? ep->refusal : RPW_ERR_UNREACHABLE, t.s);
+	say_word(ep, SAY_NO_PATH, text);
+	ep_fail(ep, ep->refusal ? ep->refusal : RPW_ERR_UNREACHABLE, text);
 }
 
 static void path_is_up(rpw_endpoint *ep)
@@ -340,7 +201,7 @@ static void path_is_up(rpw_endpoint *ep)
 	ep->deadline_ns = ep->until_ns = RPWI_NEVER;
 	size_t most = RPWI_MIN(ep->te->limits.frame_max, (size_t)1 << 30);
 	ep->eager_max = RPWI_MIN(c->eager_option ? c->eager_option : ep->te->limits.eager_max, most);
-	keep(&ep->path_text, ep->te->path);
+	ep_keep(&ep->path_text, ep->te->path);
 	ep_refresh(ep);
 	rpwi_info("%s %s by %s (%s), because %s", first ? "connected with" : "goes on with", ep->peer, ep->ops->name, ep->path_text,
 		ep->why ? ep->why : "the peer chose it");
@@ -402,7 +263,7 @@ static void boot_accepted(void *user, void *listener_user, struct boot_conn *con
 	ep->state = EP_CHOOSING;
 	c->connecting++;
 	c->arriving++;
-	keep(&ep->peer, boot_peer_text(conn));
+	ep_keep(&ep->peer, boot_peer_text(conn));
 	boot_set_user(conn, ep);
 	deadline_set(ep, rpwi_now_ns() + SILENT_MS * RPWI_NS_PER_MS);
 	ep->until_ns = rpwi_now_ns() + ARRIVE_MS * RPWI_NS_PER_MS;
@@ -425,7 +286,7 @@ static void boot_connected(void *user, int status, const char *why)
 		msg_todo(ep, TODO_FAIL);
 		return;
 	}
-	keep(&ep->peer, boot_peer_text(ep->boot));
+	ep_keep(&ep->peer, boot_peer_text(ep->boot));
 	ep->state = EP_CHOOSING;
 	ep->until_ns = RPWI_MAX(ep->until_ns, rpwi_now_ns() + RPWI_NS_PER_S);
 	msg_todo(ep, TODO_PATH);
@@ -466,7 +327,7 @@ static void on_choice(rpw_endpoint *ep, const struct say_path *p, const char *te
 	char why[256] = "";
 	uint8_t own[TRAN_HANDLE_MAX];
 	size_t own_len = 0;
-	int status = RPW_ERR_REFUSED, i = tran_index(p->transport, strlen(p->transport));
+	int status = RPW_ERR_REFUSED, i = choice_index(p->transport, strlen(p->transport));
 	if (!ep->listener && !ep->accepted)
 		snprintf(why, sizeof(why), "the listener is closing");
 	else if (!ep->window && !credit_open(ep)) {
@@ -475,7 +336,7 @@ static void on_choice(rpw_endpoint *ep, const struct say_path *p, const char *te
 	} else if (i < 0)
 		snprintf(why, sizeof(why), "no such transport here: %s", p->transport);
 	else {
-		why_not(ep, i, why, sizeof(why));
+		choice_why_not(ep, i, why, sizeof(why));
 		if (!*why)
 			status = path_make(ep, i, own, &own_len, why, sizeof(why));
 	}
@@ -483,7 +344,7 @@ static void on_choice(rpw_endpoint *ep, const struct say_path *p, const char *te
 		say_path(ep, SAY_ANSWER, status, p->transport, why, NULL, 0);
 		return;
 	}
-	keep(&ep->why, text);
+	ep_keep(&ep->why, text);
 	if (say_path(ep, SAY_ANSWER, 0, p->transport, "", own, own_len)) {
 		msg_todo(ep, TODO_PATH);
 		return;
@@ -691,34 +552,20 @@ void rpw_listener_destroy(rpw_listener *l)
 	free(l);
 }
 
-/* Nobody said an order: what imitates a device comes last, since TCP is the faster of the two (RATIONALE). */
-static void order_by_worth(rpw_context *c, int *order, int n)
-{
-	int last[TRANSPORTS_MAX], lasts = 0, firsts = 0;
-	char why[256];
-	for (int k = 0; k < n; k++) {
-		if (tran_all[order[k]]->usable(&c->own, NULL, why, sizeof(why)) > 0)
-			last[lasts++] = order[k];
-		else
-			order[firsts++] = order[k];
-	}
-	memcpy(order + firsts, last, (size_t)lasts * sizeof(*order));
-}
-
 static int connect_begin(rpw_endpoint *ep, const char *address, const rpw_connect_options *o)
 {
 	char why[256];
 	const char *list = o->transports ? o->transports : ep->c->listed;
-	ep->orders = connect_transports_parse(list, ep->order, why, sizeof(why));
+	ep->orders = choice_parse(list, ep->order, why, sizeof(why));
 	if (ep->orders < 0)
 		return rpwi_fail(ep->orders, "%s", why);
 	if (!list)
-		order_by_worth(ep->c, ep->order, ep->orders);
+		choice_order_by_worth(ep->c, ep->order, ep->orders);
 	if (!credit_open(ep))
 		return rpwi_fail(RPW_ERR_LIMIT, "no room for one more endpoint in unexpected_bytes_max (%zu bytes): raise it", ep->c->unexpected_max);
 	unsigned ms = o->timeout_ms ? o->timeout_ms : CONNECT_MS;
 	ep->until_ns = rpwi_now_ns() + ms * RPWI_NS_PER_MS;
-	keep(&ep->peer, address);
+	ep_keep(&ep->peer, address);
 	return boot_connect(ep->c->boot, address, ms, ep, &ep->boot);
 }
 

@@ -124,7 +124,7 @@ static int transports_set(rpw_context *c, const char *wanted)
 	const char *list = wanted ? wanted : env && *env ? env : NULL;
 	if (list && !(c->listed = strdup(list)))
 		return rpwi_fail(RPW_ERR_NO_MEMORY, "no memory for a context");
-	int order[TRANSPORTS_MAX], n = connect_transports_parse(list, order, why, sizeof(why));
+	int order[TRANSPORTS_MAX], n = choice_parse(list, order, why, sizeof(why));
 	if (n < 0)
 		return rpwi_fail(n, "%s%s", why, wanted ? "" : " (from ROPEWAY_TRANSPORT)");
 	for (int i = 0; i < n; i++) {

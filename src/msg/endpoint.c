@@ -39,14 +39,16 @@ void ep_refresh(rpw_endpoint *ep)
 		   !ep->c->debug && rpwi_list_empty(&ep->c->gpus);
 }
 
-void ep_say_why(rpw_endpoint *ep, const char *why)
+void ep_keep(char **where, const char *text)
 {
-	char *copy = strdup(why ? why : "");
+	char *copy = strdup(text);
 	if (copy) {
-		free(ep->fail_text);
-		ep->fail_text = copy;
+		free(*where);
+		*where = copy;
 	}
 }
+
+void ep_say_why(rpw_endpoint *ep, const char *why) { ep_keep(&ep->fail_text, why ? why : ""); }
 
 void ep_breach(rpw_endpoint *ep, const char *fmt, ...)
 {

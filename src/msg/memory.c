@@ -69,7 +69,7 @@ static bool transport_wanted(rpw_context *c, int i)
 	char why[128];
 	if (!strstr(c->transports, c->t[i].ops->name))
 		return false;
-	int n = connect_transports_parse(c->listed, order, why, sizeof(why));
+	int n = choice_parse(c->listed, order, why, sizeof(why));
 	for (int k = 0; k < n; k++)
 		if (order[k] == i)
 			return true;

@@ -383,12 +383,22 @@ void ep_end_requests(rpw_endpoint *ep, int status);
 void ep_breach(rpw_endpoint *ep, const char *fmt, ...) __attribute__((format(printf, 2, 3))); /* the peer sent what it must not */
 int ep_post(rpw_endpoint *ep, rpw_request *r, rpw_request **out);                             /* queue it, and begin what can begin */
 void ep_fail(rpw_endpoint *ep, int status, const char *why);
+void ep_keep(char **where, const char *text);       /* a copy, for the one that is there */
 void ep_say_why(rpw_endpoint *ep, const char *why); /* keeps a copy as the reason of a failure */
 void ep_refresh(rpw_endpoint *ep);                  /* ep->fast, from everything that it depends on */
 
+/* choice.c */
+int choice_index(const char *name, size_t len);                            /* of tran_all, or -1 */
+int choice_parse(const char *list, int *order, char *why, size_t why_len); /* how many, or a status */
+/* Nobody said an order: what imitates a device comes last, since TCP is the faster of the two (RATIONALE). */
+void choice_order_by_worth(rpw_context *c, int *order, int n);
+/* Why not, or "". True: it would do, but in software. */
+bool choice_why_not(rpw_endpoint *ep, int i, char *why, size_t why_len);
+void choice_explain(rpw_endpoint *ep, int chosen);                           /* in ep->why */
+void choice_reason_add(rpw_endpoint *ep, const char *name, const char *why); /* to ep->reasons: tried in vain */
+
 /* connect.c */
 extern const struct boot_up connect_boot_up;
-int connect_transports_parse(const char *list, int *order, char *why, size_t why_len); /* how many, or a status */
 void connect_next_path(rpw_endpoint *ep);
 void connect_ready(void *user, int status, const char *why);
 void connect_peer_talks(rpw_endpoint *ep);

@@ -65,7 +65,7 @@ static rpw_endpoint *some_ep(const struct side *s)
 	return NULL;
 }
 
-static void ep_keep(struct side *s, rpw_endpoint *ep)
+static void side_keep(struct side *s, rpw_endpoint *ep)
 {
 	for (unsigned i = 0; i < EPS_MAX; i++)
 		if (!s->ep[i]) {
@@ -335,7 +335,7 @@ static void do_connect(struct side *s)
 		return;
 	int rc = rpw_connect(s->c, address, &o, &ep, &r);
 	if (rc >= 0)
-		ep_keep(s, ep);
+		side_keep(s, ep);
 	op_posted(op, rc, &r);
 }
 
@@ -365,7 +365,7 @@ static void on_am(rpw_endpoint *ep, const void *header, size_t header_len, const
 static void on_notify(rpw_endpoint *ep, uint64_t data, size_t len, void *arg) { act(side_of(ep)); }
 static void on_accept(rpw_listener *l, rpw_endpoint *ep, void *arg)
 {
-	ep_keep(&run.side[1], ep);
+	side_keep(&run.side[1], ep);
 	act(&run.side[1]);
 }
 

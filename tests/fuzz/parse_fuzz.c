@@ -80,7 +80,7 @@ static void transports(const char *text)
 {
 	int order[TRANSPORTS_MAX];
 	char why[64] = "";
-	int n = connect_transports_parse(text, order, why, sizeof(why));
+	int n = choice_parse(text, order, why, sizeof(why));
 	if (n > TRANSPORTS_MAX || (n <= 0 && !why[0]))
 		fuzz_broken("a list of transports without an end, or a reason");
 }

@@ -1,0 +1,144 @@
+/* choice.c - which transports there are, which of them do between two processes, in which order, and the words for it: why this one, why not the others. */
+#include "msg/msg.h"
+
+#include <stdio.h>
+
+struct text {
+	char s[1024];
+};
+static void text_add(struct text *t, const char *sep, const char *name, const char *what)
+{
+	size_t n = strlen(t->s);
+	snprintf(t->s + n, sizeof(t->s) - n, "%s%s%s%s", n ? sep : "", name, *name && *what ? ": " : "", what);
+}
+
+int choice_index(const char *name, size_t len)
+{
+	for (int i = 0; tran_all[i] && i < TRANSPORTS_MAX; i++)
+		if (strlen(tran_all[i]->name) == len && !memcmp(tran_all[i]->name, name, len))
+			return i;
+	return -1;
+}
+
+int choice_parse(const char *list, int *order, char *why, size_t why_len)
+{
+	int n = 0;
+	if (!list || !*list) {
+		while (n < TRANSPORTS_MAX && tran_all[n]) {
+			order[n] = n;
+			n++;
+		}
+		return n;
+	}
+	struct text known = {""};
+	for (int i = 0; tran_all[i]; i++)
+		text_add(&known, ", ", tran_all[i]->name, "");
+	for (const char *p = list; *p;) {
+		size_t len = strcspn(p, ", ");
+		int i = choice_index(p, len);
+		if (len && i < 0) {
+			snprintf(why, why_len, "there is no transport '%.*s' in \"%.80s\": this ropeway has %.80s", (int)RPWI_MIN(len, (size_t)40), p, list,
+				known.s);
+			return RPW_ERR_INVALID;
+		}
+		bool twice = false;
+		for (int k = 0; k < n; k++)
+			twice |= order[k] == i;
+		if (len && !twice)
+			order[n++] = i;
+		p += len + (p[len] ? 1 : 0);
+	}
+	if (!n) {
+		snprintf(why, why_len, "the list of transports \"%.80s\" is empty: this ropeway has %.80s", list, known.s);
+		return RPW_ERR_INVALID;
+	}
+	return n;
+}
+
+static bool list_has(const char *list, const char *name)
+{
+	size_t len = strlen(name);
+	for (const char *p = list; *p;) {
+		size_t n = strcspn(p, ",");
+		if (n == len && !memcmp(p, name, n))
+			return true;
+		p += n + (p[n] ? 1 : 0);
+	}
+	return false;
+}
+
+void choice_order_by_worth(rpw_context *c, int *order, int n)
+{
+	int last[TRANSPORTS_MAX], lasts = 0, firsts = 0;
+	char why[256];
+	for (int k = 0; k < n; k++) {
+		if (tran_all[order[k]]->usable(&c->own, NULL, why, sizeof(why)) > 0)
+			last[lasts++] = order[k];
+		else
+			order[firsts++] = order[k];
+	}
+	memcpy(order + firsts, last, (size_t)lasts * sizeof(*order));
+}
+
+static bool peer_is_here(const rpw_endpoint *ep) { return !memcmp(boot_peer(ep->boot)->host_id, ep->c->own.host_id, sizeof(ep->c->own.host_id)); }
+
+bool choice_why_not(rpw_endpoint *ep, int i, char *why, size_t why_len)
+{
+	const struct tran_facts *peer = boot_peer(ep->boot);
+	*why = 0;
+	if (!list_has(ep->c->transports, tran_all[i]->name))
+		snprintf(why, why_len, "not usable on this side");
+	else if (!list_has(peer->transports, tran_all[i]->name))
+		snprintf(why, why_len, "the peer has only %.60s", peer->transports);
+	else if ((tran_all[i]->caps & TRAN_SAME_HOST) && !peer_is_here(ep))
+		snprintf(why, why_len, "the peer is on another host (%.60s)", peer->hostname);
+	else {
+		int rc = tran_all[i]->usable(&ep->c->own, peer, why, why_len);
+		if (rc < 0 && !*why)
+			snprintf(why, why_len, "not usable between these two");
+		return rc > 0;
+	}
+	return false;
+}
+
+static const struct {
+	const char *name, *because;
+} reasons_table[] = {
+	{"shm", "same host: shared memory is the fastest"},
+	{"verbs", "an RDMA device reaches the peer"},
+	{"tcp", "TCP reaches the peer"},
+};
+
+void choice_explain(rpw_endpoint *ep, int chosen)
+{
+	struct text t = {""};
+	char why[256];
+	if (ep->orders == 1)
+		snprintf(t.s, sizeof(t.s), "only %s was asked for", tran_all[chosen]->name);
+	else {
+		const char *because = "it was the first that came up";
+		for (size_t i = 0; i < RPWI_ARRAY_LEN(reasons_table); i++)
+			if (!strcmp(reasons_table[i].name, tran_all[chosen]->name))
+				because = reasons_table[i].because;
+		text_add(&t, "", "", because);
+	}
+	for (int k = 0; k < ep->orders; k++) {
+		int i = ep->order[k];
+		if (i == chosen)
+			continue;
+		bool in_software = choice_why_not(ep, i, why, sizeof(why));
+		text_add(&t, "; ", tran_all[i]->name, *why ? why : in_software ? "would do, in software" : "would do");
+	}
+	if (ep->reasons && *ep->reasons)
+		text_add(&t, "; tried before: ", "", ep->reasons);
+	ep_keep(&ep->why, t.s);
+}
+
+void choice_reason_add(rpw_endpoint *ep, const char *name, const char *why)
+{
+	struct text t = {""};
+	if (ep->reasons)
+		snprintf(t.s, sizeof(t.s), "%s", ep->reasons);
+	text_add(&t, "; ", name, why);
+	ep_keep(&ep->reasons, t.s);
+}
