@@ -45,8 +45,10 @@ static struct logged *log_new(
 static void logged_drop(rpw_endpoint *ep)
 {
 	struct logged *l = RPWI_CONTAINER_OF(rpwi_list_pop(&ep->log), struct logged, link);
-	if (ep->resending == &l->link)
+	if (ep->resending == &l->link) {
 		ep->resending = rpwi_list_empty(&ep->log) ? NULL : ep->log.next;
+		ep->resent = 0;
+	}
 	ep->log_bytes -= l->len;
 	ep->log_frames--;
 	ep->log_kept -= l->kept;
@@ -188,6 +190,9 @@ static bool replies_go(rpw_endpoint *ep)
 static bool logged_piece(const struct logged *l, size_t at, size_t n, struct iovec *one, void **flat)
 {
 	*flat = NULL;
+	*one = (struct iovec){0};
+	if (!n)
+		return true;
 	if (!l->r) {
 		*one = (struct iovec){(uint8_t *)l->body + l->extra + at, n};
 		return true;
@@ -196,7 +201,7 @@ static bool logged_piece(const struct logged *l, size_t at, size_t n, struct iov
 		*one = (struct iovec){l->r->buf + at, n};
 		return true;
 	}
-	*flat = malloc(n ? n : 1);
+	*flat = malloc(n);
 	*one = (struct iovec){*flat, n};
 	return *flat && iov_gather(l->r->iov, l->r->iovcnt, at, *flat, n) == n;
 }
@@ -231,6 +236,7 @@ static int resend(rpw_endpoint *ep, struct logged *l)
 	size_t len = !l->r ? l->len : described(l->head.type) ? 0 : l->r->len, most = ep->te->limits.frame_max;
 	struct frame_head h = {.type = FRAME_PART};
 	int rc = 0;
+	len = RPWI_MAX(len, ep->resent); /* a peer that says FIN between the parts of an object has ended its request, and nothing of it is left */
 	for (; !rc && len - ep->resent > most; ep->resent += rc ? 0 : most) {
 		h.tag = ep->resent;
 		rc = send_again(ep, &h, l, ep->resent, most);

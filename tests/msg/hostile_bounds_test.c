@@ -247,6 +247,63 @@ static void answers_that_nobody_takes(void **state)
 	}
 }
 
+/* ---- what goes again on the next path, whose frames are smaller: in parts, between which its peer talks ---- */
+
+enum { LONG_BODY = 8000 };
+
+static void inject_fin(struct pair *p, uint64_t number)
+{
+	struct frame_head h = {.type = FRAME_FIN, .tag = number, .ack = (uint16_t)p->ea->acked, .credit = p->ea->tx_limit};
+	fake_inject(fake_made_by(true), &h, sizeof(h), NULL, 0);
+}
+static void inject_ack(struct pair *p, uint64_t number)
+{
+	struct frame_head h = {.type = FRAME_ACK, .ack = (uint16_t)(p->ea->acked + 1), .credit = p->ea->tx_limit};
+	fake_inject(fake_made_by(true), &h, sizeof(h), NULL, 0);
+}
+
+/* An object and a short message are lost with their path. While the object goes again its peer says something of it that cannot be so: this side must not send what is behind the bodies. */
+static void talks_between_parts(uint64_t seed, void (*talk)(struct pair *p, uint64_t number))
+{
+	static uint8_t body[LONG_BODY], short_body[32];
+	struct pair p;
+	rpw_request *r[2] = {NULL, NULL};
+	bool talked = false;
+	pattern_fill(body, sizeof(body), seed);
+	fake = (struct fake_knobs){.seed = seed, .eager_max = 8192, .frame_max = 8192};
+	pair_open_with(&p, "fake_b", NULL);
+	fake.late_percent = 100;
+	assert_int_equal(rpw_send_obj(p.ea, body, sizeof(body), &r[0]), RPW_IN_PROGRESS);
+	assert_true(rpw_send(p.ea, short_body, sizeof(short_body), 1, &r[1]) >= 0);
+	fake.frame_max = 512;
+	fake.break_permille = 1000;
+	rpw_progress(p.a);
+	fake.break_permille = fake.late_percent = 0;
+	fake.again_percent = 40;
+	for (int i = 0; i < 4000; i++) {
+		assert_in_range(p.ea->resent, 0, sizeof(body));
+		if (p.ea->resent && !talked) {
+			talk(&p, r[0]->number);
+			talked = true;
+		}
+		both(&p);
+	}
+	assert_true(talked);
+	assert_int_not_equal(rpw_test(r[0], NULL), RPW_IN_PROGRESS);
+	for (int i = 0; i < 2; i++)
+		rpw_request_free(r[i]);
+	fake.again_percent = 0;
+	pair_close(&p);
+}
+
+static void words_between_the_parts_of_a_body(void **state)
+{
+	for (uint64_t seed = 1; seed <= 20; seed++) {
+		talks_between_parts(seed, inject_fin);
+		talks_between_parts(seed, inject_ack);
+	}
+}
+
 /* ---- peers that connect, and choose no path ---- */
 
 static unsigned told_too_many, told_gone;
@@ -384,6 +441,7 @@ int main(void)
 		cmocka_unit_test_setup(announced_sizes_cost_nothing, quiet),
 		cmocka_unit_test_setup(objects_of_a_huge_announced_size, quiet),
 		cmocka_unit_test_setup(answers_that_nobody_takes, quiet),
+		cmocka_unit_test_setup(words_between_the_parts_of_a_body, quiet),
 		cmocka_unit_test_setup(peers_that_choose_no_path, quiet),
 		cmocka_unit_test_setup(endpoints_beyond_the_pool, quiet),
 		cmocka_unit_test_setup(words_of_another_version, quiet),
