@@ -131,7 +131,8 @@ RPW_API int rpw_flush(rpw_endpoint *ep, rpw_request **req);
 /* What is posted after it takes effect at the peer after what was posted before: for puts, atomics and notifications. */
 RPW_API int rpw_fence(rpw_endpoint *ep);
 /* Close. What is still under way completes with RPW_ERR_CANCELED, the peer's with RPW_ERR_PEER_GONE: flush first where that matters. What the peer had sent whole can be received
- * until then, also after it has gone. Inside a callback the endpoint closes when the callback's rpw_progress returns. Its remote keys are the caller's to destroy. */
+ * until then, also after it has gone. Inside a callback the endpoint closes before the rpw_progress that called back returns; where another call called back, before the next one does. Its
+ * remote keys are the caller's to destroy. */
 RPW_API void rpw_endpoint_close(rpw_endpoint *ep);
 
 /* ---- requests ----

@@ -319,6 +319,18 @@ static int work_do(rpw_context *c)
 	return n;
 }
 
+/* What callbacks have closed. */
+static void closes_do(rpw_context *c)
+{
+	c->closes = false;
+	for (struct rpwi_list *n = c->work.next, *next; n != &c->work; n = next) {
+		next = n->next;
+		rpw_endpoint *ep = RPWI_CONTAINER_OF(n, rpw_endpoint, work);
+		if (ep->todo & TODO_CLOSE)
+			ep_free(ep);
+	}
+}
+
 int msg_deliver_callbacks(rpw_context *c)
 {
 	int n = 0;
@@ -370,6 +382,8 @@ int rpw_progress(rpw_context *c)
 		n += work_do(c);
 	if (RPWI_UNLIKELY(!rpwi_list_empty(&c->callbacks)))
 		n += msg_deliver_callbacks(c);
+	if (RPWI_UNLIKELY(c->closes))
+		closes_do(c);
 	c->in_progress = false;
 	return n;
 }

@@ -214,10 +214,12 @@ void rpw_endpoint_close(rpw_endpoint *ep)
 	if (!ep)
 		return;
 	ep->closed_fn = NULL;
-	if (ep->c->in_progress)
-		msg_todo(ep, TODO_CLOSE);
-	else
+	if (!ep->c->in_progress) {
 		ep_free(ep);
+		return;
+	}
+	ep->c->closes = true;
+	msg_todo(ep, TODO_CLOSE);
 }
 
 /* ---- posting ---- */

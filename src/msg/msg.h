@@ -297,7 +297,7 @@ struct recv_class {
 };
 
 struct rpw_context {
-	bool in_progress, debug;
+	bool in_progress, debug, closes; /* closes: an endpoint has TODO_CLOSE */
 	unsigned polls;
 	size_t unexpected_count; /* tagged messages waiting */
 	uint64_t next_order;
