@@ -361,6 +361,7 @@ rpw_request *req_new(rpw_context *c, rpw_endpoint *ep, enum req_kind kind, bool 
 void req_complete(rpw_request *r, int status);
 void req_drop(rpw_request *r); /* was never posted */
 int req_set_local(rpw_request *r, const struct iovec *iov, int iovcnt);
+int req_set_slice(rpw_request *slice, const rpw_request *r, size_t skip, size_t len); /* a stretch (len > 0) of r's buffers */
 void req_chunks_free(rpw_context *c);
 /* Give what was posted to the program: RPW_OK, RPW_IN_PROGRESS or its status. */
 int req_return(rpw_request *r, rpw_request **out);

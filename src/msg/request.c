@@ -185,6 +185,34 @@ int req_set_local(rpw_request *r, const struct iovec *iov, int iovcnt)
 	return 0;
 }
 
+int req_set_slice(rpw_request *slice, const rpw_request *r, size_t skip, size_t len)
+{
+	slice->len = len;
+	if (r->iovcnt == 1) {
+		slice->buf = r->buf + skip;
+		return 0;
+	}
+	slice->iov = malloc((size_t)r->iovcnt * sizeof(*slice->iov));
+	if (!slice->iov)
+		return RPW_ERR_NO_MEMORY;
+	slice->iov_owned = true;
+	slice->iovcnt = 0;
+	for (int i = 0; i < r->iovcnt && len; i++) {
+		const struct iovec *v = &r->iov[i];
+		if (skip >= v->iov_len) {
+			skip -= v->iov_len;
+			continue;
+		}
+		size_t n = RPWI_MIN(v->iov_len - skip, len);
+		if (!slice->iovcnt)
+			slice->buf = (char *)v->iov_base + skip; /* where one piece is looked for */
+		slice->iov[slice->iovcnt++] = (struct iovec){(char *)v->iov_base + skip, n};
+		len -= n;
+		skip = 0;
+	}
+	return 0;
+}
+
 static size_t iov_copy(const struct iovec *iov, int iovcnt, size_t skip, char *flat, size_t n, bool gather)
 {
 	size_t done = 0;

@@ -396,11 +396,15 @@ static void recv_go(struct stage *s)
 	while (!rpwi_list_empty(&s->parked)) {
 		rpw_request *child = RPWI_CONTAINER_OF(s->parked.next, rpw_request, active);
 		size_t n = child->rts->len, fit = s->worst || s->at >= s->room ? 0 : RPWI_MIN(n, s->room - s->at);
-		struct piece *p = s->gpu && fit ? piece_take(s, GPU_IN) : piece_of_program(s, fit ? s->base + s->at : NULL);
+		struct piece *p = s->gpu && fit ? piece_take(s, GPU_IN) : piece_of_program(s, NULL);
 		if (!p) {
 			if (fit && s->worst)
 				continue; /* to be dropped, then */
 			return;
+		}
+		if (fit && !s->gpu && req_set_slice(child, s->r, s->at, fit)) {
+			s->worst = RPW_ERR_NO_MEMORY;
+			fit = 0;
 		}
 		rpwi_list_del(&child->active);
 		p->len = fit;
@@ -408,7 +412,8 @@ static void recv_go(struct stage *s)
 		p->device = s->gpu && fit ? s->base + s->at : NULL;
 		s->at += n;
 		s->under_way++;
-		child->buf = p->host;
+		if (p->host)
+			child->buf = p->host;
 		child->len = fit;
 		child->fn = child_done;
 		child->arg = p;

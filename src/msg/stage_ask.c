@@ -31,20 +31,29 @@ static struct stage *receiving(rpw_endpoint *ep, uint64_t number)
 	return NULL;
 }
 
+/* Chunks of that message that have had no FIN. */
+static unsigned chunks_of(const rpw_endpoint *ep, uint64_t number)
+{
+	unsigned n = 0;
+	for (const struct rpwi_list *l = ep->fetching.next; l != &ep->fetching; l = l->next) {
+		const rpw_request *r = RPWI_CONTAINER_OF(l, rpw_request, link);
+		n += r->kind == REQ_RECV_CHUNK && r->tag == number;
+	}
+	return n;
+}
+
 void stage_chunk(rpw_endpoint *ep, uint64_t number, struct rts *rts)
 {
 	struct stage *s = receiving(ep, number);
-	unsigned waiting = 0;
-	for (struct rpwi_list *l = s ? s->parked.next : NULL; l && l != &s->parked; l = l->next)
-		waiting++;
+	unsigned under_way = chunks_of(ep, number);
 	if (!s) { /* its receive has ended: the sender shall not wait */
 		path_reply(ep, FRAME_FIN, -RPW_ERR_CANCELED, rts->number, NULL, 0);
 		free(rts);
 		return;
 	}
 	rpw_request *child = NULL;
-	if (s->stopped || !rts->pieces || rts->len > STAGE_BYTES || rts->len > s->len - s->announced || waiting >= CHUNKS_UNDER_WAY)
-		ep_breach(ep, "a chunk of %llu bytes, %u waiting, %zu of %zu bytes announced", (unsigned long long)rts->len, waiting, s->announced, s->len);
+	if (s->stopped || !rts->pieces || rts->len > STAGE_BYTES || rts->len > s->len - s->announced || under_way >= CHUNKS_UNDER_WAY)
+		ep_breach(ep, "a chunk of %llu bytes, %u under way, %zu of %zu bytes announced", (unsigned long long)rts->len, under_way, s->announced, s->len);
 	else
 		child = req_new(ep->c, ep, REQ_RECV_CHUNK, false);
 	if (!child) {
@@ -53,6 +62,7 @@ void stage_chunk(rpw_endpoint *ep, uint64_t number, struct rts *rts)
 	}
 	s->announced += rts->len;
 	child->rts = rts;
+	child->tag = number;
 	child->done.from = ep;
 	child->parked = true;
 	child->where = AT_FETCH;

@@ -36,11 +36,11 @@ static rpw_memory *region_of(rpw_endpoint *ep, const struct ask_body *b, unsigne
 static rpw_request *serve_new(rpw_endpoint *ep, rpw_memory *m, const struct ask_body *b, enum req_kind kind)
 {
 	struct staging *g = stage_staging(ep);
-	if (!g || g->serving >= ASKED_MAX) {
+	if (g && g->serving >= ASKED_MAX) {
 		ep_breach(ep, "it has %d puts and gets under way already", ASKED_MAX);
 		return NULL;
 	}
-	rpw_request *r = req_new(ep->c, ep, kind, false);
+	rpw_request *r = g ? req_new(ep->c, ep, kind, false) : NULL;
 	if (!r)
 		return NULL;
 	r->gpu = m->gpu;

@@ -5,50 +5,22 @@
  * Checked all along: each operation ends once, with a status that there is, and its buffer is not touched after (ASan); registered memory that is not for writing keeps its bytes, and so does
  * what is around the rest; what waits for a receive is within the bound; and everything can be closed, and is then freed.
  */
-#include "fuzz.h"
+#include <dlfcn.h>
+
+#include "msg_fuzz.h"
 
 #include <stdio.h>
 #include <stdlib.h>
 #include <zlib.h>
 
-#include "../msg/fake.h"
-#include "msg/msg.h"
-
-enum { COMMANDS_MAX = 300, OPS_MAX = 40, EPS_MAX = 4, KEYS_MAX = 8, REGION = 4096, GUARD = 64, POOL = 256 * 1024, OBJECT_MAX = 1 << 20 };
-enum { WRITABLE, READABLE, REGIONS };
-
-struct op {
-	bool used;
-	rpw_request *r; /* NULL: the program has let go of it */
-	uint8_t *buf;
-	size_t len;
-	uint64_t before;
-	void *obj;
-	size_t obj_len;
-	bool is_recv;
-};
-struct side {
-	rpw_context *c;
-	rpw_listener *l;
-	rpw_endpoint *ep[EPS_MAX];
-	uint8_t *region[REGIONS]; /* each with guards around it */
-	rpw_memory *memory[REGIONS];
-	rpw_rkey *key[KEYS_MAX];
-	unsigned keys;
-};
-static struct fuzz_run {
-	struct fuzz_input in;
-	struct side side[2]; /* 0 connects, 1 listens */
-	struct op op[OPS_MAX];
-} run;
+struct fuzz_run run;
 
 static uint64_t fuzz_u64(void)
 {
 	return (uint64_t)fuzz_u16(&run.in) << 48 | (uint64_t)fuzz_u16(&run.in) << 32 | (uint32_t)fuzz_u16(&run.in) << 16 | fuzz_u16(&run.in);
 }
 
-/* Small numbers mostly, and the ones that programs trip over. */
-static uint64_t some_number(void)
+uint64_t fuzz_some_number(void)
 {
 	static const uint64_t odd[] = {
 		UINT64_MAX, UINT64_MAX - 7, INT64_MAX, 1ull << 32, UINT32_MAX, INT32_MAX, 65536, 65535, POOL, REGION, REGION - 7, REGION + 1};
@@ -56,7 +28,7 @@ static uint64_t some_number(void)
 	return b < 224 ? b % 32 : b < 248 ? odd[b % RPWI_ARRAY_LEN(odd)] : fuzz_u64();
 }
 
-static rpw_endpoint *some_ep(const struct side *s)
+rpw_endpoint *fuzz_some_ep(const struct side *s)
 {
 	uint8_t b = fuzz_u8(&run.in);
 	for (unsigned i = 0; i < EPS_MAX; i++)
@@ -77,18 +49,96 @@ static void side_keep(struct side *s, rpw_endpoint *ep)
 
 static void ep_close(struct side *s)
 {
-	rpw_endpoint *ep = some_ep(s);
+	rpw_endpoint *ep = fuzz_some_ep(s);
 	for (unsigned i = 0; i < EPS_MAX; i++)
 		if (s->ep[i] == ep)
 			s->ep[i] = NULL;
 	rpw_endpoint_close(ep);
 }
 
+/* ---- a GPU: buffers of operations, and a region of each side, that the CPU cannot touch where the library sees them (tests/msg/fake_cuda.c) ---- */
+
+int cuMemAlloc_v2(unsigned long long *out, size_t len);
+void *fake_bytes(unsigned long long p, size_t len);
+extern unsigned long fake_pinned, fake_streams, fake_events;
+static struct {
+	uint8_t *rooms, *region[2];
+	size_t left[OPS_MAX]; /* so much of an operation's room is as it was left when that ended */
+} gpu;
+
+static uint8_t *gpu_alloc(size_t len)
+{
+	unsigned long long p;
+	if (cuMemAlloc_v2(&p, len))
+		abort();
+	return (uint8_t *)(uintptr_t)p;
+}
+
+static void gpu_open(void)
+{
+	Dl_info driver;
+	if (gpu.rooms)
+		return;
+	if (!dladdr((void *)fake_bytes, &driver))
+		abort();
+	setenv("ROPEWAY_CUDA_LIBRARY", driver.dli_fname, 1);
+	gpu.rooms = gpu_alloc((size_t)GPU_ROOM * OPS_MAX);
+	for (int i = 0; i < 2; i++)
+		gpu.region[i] = gpu_alloc(REGION);
+}
+
+static void gpu_left(unsigned i)
+{
+	const uint8_t *p = fake_bytes((uintptr_t)gpu.rooms + (size_t)i * GPU_ROOM, GPU_ROOM);
+	for (size_t k = 0; k < gpu.left[i]; k++)
+		if (p[k] != 0x5a)
+			fuzz_broken("memory of a GPU was written after its operation had ended");
+	gpu.left[i] = 0;
+}
+
+static void gpu_enter(struct op *op, size_t len)
+{
+	unsigned i = (unsigned)(op - run.op);
+	gpu_left(i);
+	op->buf = gpu.rooms + (size_t)i * GPU_ROOM;
+	op->gpu = fake_bytes((uintptr_t)op->buf, GPU_ROOM);
+	memset(op->gpu, (int)i, len);
+}
+
+static void gpu_leave(struct op *op)
+{
+	memset(op->gpu, 0x5a, op->len);
+	gpu.left[op - run.op] = op->len;
+}
+
+static void gpu_begin(struct side *s)
+{
+	gpu_open();
+	s->gpu_region = gpu.region[s == &run.side[1]];
+	if (rpw_memory_register(s->c, gpu.rooms, (size_t)GPU_ROOM * OPS_MAX, RPW_MEMORY_CUDA, 0, &s->gpu_memory[0]) ||
+		rpw_memory_register(s->c, s->gpu_region, REGION, RPW_MEMORY_CUDA, RPW_REMOTE_READ | RPW_REMOTE_WRITE, &s->gpu_memory[1]))
+		fuzz_broken("memory of a GPU cannot be registered");
+}
+
+/* Both sides have ended. */
+static void gpu_end(void)
+{
+	if (!gpu.rooms)
+		return;
+	if (fake_pinned || fake_streams || fake_events)
+		fuzz_broken("something of a GPU's was not given back");
+	for (unsigned i = 0; i < OPS_MAX; i++)
+		gpu_left(i);
+}
+
 /* ---- what the programs do ---- */
 
 static void op_end(struct op *op)
 {
-	free(op->buf);
+	if (op->gpu)
+		gpu_leave(op);
+	else
+		free(op->buf);
 	if (op->obj)
 		free(op->obj);
 	*op = (struct op){0};
@@ -111,14 +161,21 @@ static void on_done(rpw_request *r, const rpw_completion *done, void *arg)
 	op_end(op);
 }
 
-static struct op *op_new(size_t len)
+/* Its buffer is in the GPU, or not, where side s knows one. */
+static struct op *op_new(const struct side *s, size_t len)
 {
+	uint8_t where = s && s->gpu_region ? fuzz_u8(&run.in) : 0;
 	for (unsigned i = 0; i < OPS_MAX; i++) {
 		struct op *op = &run.op[i];
 		if (op->used)
 			continue;
-		*op = (struct op){.used = true, .len = len, .buf = malloc(len ? len : 1)};
-		memset(op->buf, (int)i, len);
+		*op = (struct op){.used = true, .len = where > 240 ? len * 64 : len};
+		if (where & 1) {
+			gpu_enter(op, op->len);
+			return op;
+		}
+		op->buf = malloc(op->len ? op->len : 1);
+		memset(op->buf, (int)i, op->len);
 		return op;
 	}
 	return NULL;
@@ -135,7 +192,7 @@ static void op_posted(struct op *op, int rc, rpw_request **r)
 	rpw_on_done(*r, on_done, op);
 }
 
-static size_t some_len(void)
+size_t fuzz_some_len(void)
 {
 	uint8_t b = fuzz_u8(&run.in);
 	return b < 128 ? b : b < 192 ? fuzz_u16(&run.in) % 3000 : fuzz_u16(&run.in) % 20000;
@@ -149,12 +206,12 @@ static uint64_t some_mask(void)
 
 static void post_recv(struct side *s)
 {
-	struct op *op = op_new(some_len());
+	struct op *op = op_new(s, fuzz_some_len());
 	rpw_request *r;
 	if (!op)
 		return;
 	uint8_t how = fuzz_u8(&run.in);
-	rpw_endpoint *ep = how & 1 ? some_ep(s) : NULL;
+	rpw_endpoint *ep = how & 1 ? fuzz_some_ep(s) : NULL;
 	uint64_t tag = fuzz_u8(&run.in) % 8;
 	op->is_recv = true;
 	if (how & 2) {
@@ -171,8 +228,8 @@ static void post_recv(struct side *s)
 
 static void post_send(struct side *s)
 {
-	rpw_endpoint *ep = some_ep(s);
-	struct op *op = ep ? op_new(some_len()) : NULL;
+	rpw_endpoint *ep = fuzz_some_ep(s);
+	struct op *op = ep ? op_new(s, fuzz_some_len()) : NULL;
 	rpw_request *r;
 	if (!op)
 		return;
@@ -203,8 +260,8 @@ static void *object_room(size_t len, void *arg)
 
 static void post_recv_obj(struct side *s)
 {
-	rpw_endpoint *ep = some_ep(s);
-	struct op *op = ep ? op_new(0) : NULL;
+	rpw_endpoint *ep = fuzz_some_ep(s);
+	struct op *op = ep ? op_new(NULL, 0) : NULL;
 	rpw_request *r;
 	void *unused;
 	if (!op)
@@ -219,14 +276,14 @@ static const rpw_rkey *some_key(const struct side *s) { return s->keys ? s->key[
 
 static void post_rma(struct side *s)
 {
-	rpw_endpoint *ep = some_ep(s);
+	rpw_endpoint *ep = fuzz_some_ep(s);
 	const rpw_rkey *k = some_key(s);
-	struct op *op = ep && k ? op_new(some_len()) : NULL;
+	struct op *op = ep && k ? op_new(s, fuzz_some_len()) : NULL;
 	rpw_request *r;
 	if (!op)
 		return;
 	uint8_t how = fuzz_u8(&run.in);
-	uint64_t offset = some_number();
+	uint64_t offset = fuzz_some_number();
 	switch (how % 8) {
 	case 0:
 	case 1:
@@ -255,8 +312,8 @@ static void post_rma(struct side *s)
 
 static void post_flush(struct side *s)
 {
-	rpw_endpoint *ep = some_ep(s);
-	struct op *op = ep ? op_new(0) : NULL;
+	rpw_endpoint *ep = fuzz_some_ep(s);
+	struct op *op = ep ? op_new(NULL, 0) : NULL;
 	rpw_request *r;
 	if (!op)
 		return;
@@ -286,9 +343,9 @@ static void let_go_or_cancel(void)
 /* A packed key, spoilt or not; with a checksum that is right mostly. */
 static void unpack(struct side *s, struct side *peer)
 {
-	rpw_endpoint *ep = some_ep(s);
+	rpw_endpoint *ep = fuzz_some_ep(s);
 	uint8_t packed[RPW_RKEY_BYTES_MAX], how = fuzz_u8(&run.in);
-	rpw_memory *m = peer->memory[how & 1];
+	rpw_memory *m = peer->gpu_memory[1] && how & 0x80 ? peer->gpu_memory[1] : peer->memory[how & 1];
 	int n = m ? rpw_memory_pack(m, packed, sizeof(packed)) : -1;
 	if (!ep || n < 0 || s->keys == KEYS_MAX)
 		return;
@@ -312,8 +369,14 @@ static const unsigned region_access[REGIONS] = {RPW_REMOTE_READ | RPW_REMOTE_WRI
 
 static void memory_turn(struct side *s)
 {
-	unsigned i = fuzz_u8(&run.in) % REGIONS;
-	if (s->memory[i]) {
+	uint8_t b = fuzz_u8(&run.in);
+	unsigned i = b % REGIONS;
+	if (b >= 128 && s->gpu_memory[1]) {
+		rpw_memory_release(s->gpu_memory[1]);
+		if (rpw_memory_register(
+			    s->c, s->gpu_region, REGION, RPW_MEMORY_CUDA, b & 2 ? RPW_REMOTE_READ : RPW_REMOTE_READ | RPW_REMOTE_WRITE, &s->gpu_memory[1]))
+			fuzz_broken("memory of a GPU cannot be registered again");
+	} else if (s->memory[i]) {
 		rpw_memory_release(s->memory[i]);
 		s->memory[i] = NULL;
 	} else if (rpw_memory_register(s->c, s->region[i] + GUARD, REGION, RPW_MEMORY_HOST, region_access[i], &s->memory[i])) {
@@ -329,7 +392,7 @@ static void do_connect(struct side *s)
 	if (!run.side[1].l)
 		return;
 	snprintf(address, sizeof(address), "h:%d", rpw_listener_port(run.side[1].l));
-	struct op *op = op_new(0);
+	struct op *op = op_new(NULL, 0);
 	rpw_request *r;
 	if (!op)
 		return;
@@ -367,188 +430,6 @@ static void on_accept(rpw_listener *l, rpw_endpoint *ep, void *arg)
 {
 	side_keep(&run.side[1], ep);
 	act(&run.side[1]);
-}
-
-/* ---- what a peer of bad will sends ---- */
-
-static size_t put_piece(uint8_t *p, uint64_t len, uint64_t number)
-{
-	memcpy(p, &len, 8);
-	p[8] = 8;
-	memcpy(p + 9, &number, 8);
-	return 17;
-}
-
-/* The number of something that the other side has under way. */
-static uint64_t their_number(const rpw_endpoint *ep)
-{
-	uint8_t b = fuzz_u8(&run.in);
-	for (const struct rpwi_list *n = ep->active_list.next; b < 224 && n != &ep->active_list; n = n->next) {
-		const rpw_request *r = RPWI_CONTAINER_OF(n, rpw_request, active);
-		if (r->number && b-- % 4 == 0)
-			return r->number;
-	}
-	return b < 240 ? 1ull << 32 | (b & 7) : some_number();
-}
-
-/* The number of what was offered to it. */
-static uint64_t our_number(const rpw_endpoint *ep)
-{
-	const struct rpwi_list *lists[] = {&ep->unexpected, &ep->objects, &ep->ams};
-	uint8_t b = fuzz_u8(&run.in);
-	for (const struct rpwi_list *n = ep->fetching.next; b >= 64 && n != &ep->fetching; n = n->next) {
-		const rpw_request *r = RPWI_CONTAINER_OF(n, rpw_request, link);
-		if (r->rts && b % 2)
-			return r->rts->number;
-	}
-	const struct rpwi_list *list = lists[b % 3];
-	if (b < 192 && list->next != list) {
-		const struct unexpected *u = RPWI_CONTAINER_OF(list->next, struct unexpected, in_endpoint);
-		return u->rts ? u->rts->number : u->number;
-	}
-	return b % 8;
-}
-
-static size_t rts_make(uint8_t *body, const rpw_endpoint *ep, const struct side *from, bool describe)
-{
-	uint8_t b = fuzz_u8(&run.in);
-	struct rts_body h = {.number = describe ? our_number(ep) : fuzz_u8(&run.in) % 16, .pieces = (uint16_t)(1 + b % 3), .am_header_len = b & 0x80 ? 4 : 0};
-	uint8_t *p = body + sizeof(h);
-	for (unsigned i = 0; i < h.pieces; i++) {
-		uint8_t c = fuzz_u8(&run.in);
-		uint64_t len = c < 128 ? c * 16u : c < 192 ? REGION : some_number();
-		p += put_piece(p, len, c & 1 ? fake_number_of(from->region[c >> 1 & 1] + GUARD) : some_number());
-		h.len += len;
-	}
-	if (b & 0x40)
-		h.len = some_number();
-	memcpy(body, &h, sizeof(h));
-	memset(p, 7, h.am_header_len);
-	return (size_t)(p - body) + h.am_header_len;
-}
-
-static void inject(unsigned to)
-{
-	struct side *s = &run.side[to], *from = &run.side[!to];
-	const rpw_endpoint *ep = some_ep(s);
-	struct {
-		struct frame_head h;
-		uint8_t extra[RPW_AM_HEADER_MAX];
-	} f = {0};
-	static uint8_t body[8192];
-	size_t len = 0, head_len = sizeof(f.h);
-	if (!ep)
-		return;
-	uint8_t type = fuzz_u8(&run.in), b = fuzz_u8(&run.in);
-	f.h.type = (uint8_t)(type % (FRAME_TYPES + 1));
-	f.h.ack = (uint16_t)(b & 1 ? ep->tx_count : ep->acked);
-	f.h.credit = ep->tx_limit + (b & 2 ? 1000 : 0);
-	f.h.tag = b >> 5;
-	memset(body, b, sizeof(body));
-	switch (f.h.type) {
-	case FRAME_TAG:
-	case FRAME_OBJECT:
-		len = some_len() % 8192;
-		break;
-	case FRAME_AM:
-		len = some_len() % 8192;
-		f.h.tag = am_word(b % 4, b & 4 ? b : 0);
-		head_len += b & 4 ? b : 0;
-		break;
-	case FRAME_RTS:
-		f.h.flags = (uint8_t)(b % (RTS_KINDS + 1));
-		len = rts_make(body, ep, from, false);
-		if (f.h.flags == RTS_AM)
-			f.h.tag = am_word(b % 4, body[18]);
-		break;
-	case FRAME_DESCRIBE:
-		len = b < 16 ? 0 : rts_make(body, ep, from, true);
-		break;
-	case FRAME_FIN:
-	case FRAME_ATOMIC_DONE:
-		f.h.flags = b & 4 ? (uint8_t)some_number() : 0;
-		f.h.tag = their_number(ep);
-		len = f.h.type == FRAME_FIN ? 0 : 8;
-		break;
-	case FRAME_WITHDRAW:
-		f.h.tag = our_number(ep);
-		break;
-	case FRAME_NOTIFY:
-		len = 8;
-		break;
-	case FRAME_FLUSHED:
-		f.h.tag = their_number(ep);
-		break;
-	case FRAME_ATOMIC: {
-		struct atomic_body a = {.region = 1ull << 32 | (1 + b % 4), .offset = some_number(), .operand = 1, .compare = b, .op = b >> 7};
-		for (unsigned i = 0; i < REGIONS; i++)
-			if (s->memory[i] && b & (1u << i)) {
-				a.region = s->memory[i]->number;
-				a.secret = s->memory[i]->secret;
-			}
-		memcpy(body, &a, sizeof(a));
-		len = sizeof(a);
-		break;
-	}
-	case FRAME_NEED:
-		f.h.tag = some_number();
-		break;
-	default:
-		break;
-	}
-	/* Then one thing of it is wrong, or not. */
-	uint8_t spoil = fuzz_u8(&run.in);
-	if (spoil < 16)
-		head_len = spoil;
-	else if (spoil < 48)
-		len = some_len() % 8192;
-	else if (spoil < 80 && len)
-		body[fuzz_u8(&run.in) % RPWI_MIN(len, (size_t)128)] = fuzz_u8(&run.in);
-	else if (spoil < 96)
-		((uint8_t *)&f)[fuzz_u8(&run.in) % sizeof(f.h)] = fuzz_u8(&run.in);
-	else if (spoil < 104)
-		f.h.tag = some_number();
-	fake_inject(fake_made_by(!to), &f, (unsigned)head_len, body, (unsigned)len);
-}
-
-static void say(bool to_listener)
-{
-	const rpw_endpoint *ep = some_ep(&run.side[to_listener]);
-	static uint8_t m[BOOT_MESSAGE_MAX];
-	uint8_t b = fuzz_u8(&run.in), spoil = fuzz_u8(&run.in);
-	unsigned type = b % 8;
-	size_t text = b >> 5, n;
-	uint16_t attempt = (uint16_t)((ep ? ep->attempt : 0) + (spoil & 3 ? 0 : b >> 6));
-	if (type == SAY_CHOICE || type == SAY_ANSWER) {
-		struct say_path p = {.version = SAY_VERSION,
-			.attempt = attempt,
-			.status = spoil & 4 ? -(int)(b >> 4) : 0,
-			.received = (ep ? ep->tx_count : 0) + (spoil & 8 ? some_number() : 0),
-			.credit = (uint32_t)(ep ? ep->tx_limit : 0) + b,
-			.text_len = (uint16_t)text,
-			.handle_len = 16};
-		uint64_t handle[2] = {0xfa4e, fake_made_by(!to_listener) + (spoil & 16 ? some_number() : 0)};
-		memcpy(p.transport, spoil & 32 ? "fake_a" : "fake_b", 7);
-		memcpy(m, &p, sizeof(p));
-		memset(m + sizeof(p), 'x', text);
-		memcpy(m + sizeof(p) + text, handle, 16);
-		n = sizeof(p) + text + 16;
-	} else {
-		struct say_word w = {.version = SAY_VERSION,
-			.attempt = attempt,
-			.text_len = (uint16_t)text,
-			.sent = (ep ? ep->rx_count : 0) + (spoil & 4 ? some_number() : 0)};
-		memcpy(m, &w, sizeof(w));
-		memset(m + sizeof(w), 'y', text);
-		n = sizeof(w) + text;
-	}
-	if (spoil >= 224)
-		m[fuzz_u8(&run.in) % n] = fuzz_u8(&run.in);
-	if (spoil >= 250)
-		n -= fuzz_u8(&run.in) % n;
-	uint32_t crc = (uint32_t)crc32(0, m, (uInt)n) + (spoil == 255);
-	memcpy(m + n, &crc, 4);
-	fake_say(to_listener, type, m, (unsigned)n + 4);
 }
 
 /* ---- the run ---- */
@@ -607,7 +488,7 @@ static void command(void)
 		break;
 	case 13: {
 		rpw_completion what;
-		rpw_probe(s->c, some_ep(s), fuzz_u8(&run.in) % 8, some_mask(), &what);
+		rpw_probe(s->c, fuzz_some_ep(s), fuzz_u8(&run.in) % 8, some_mask(), &what);
 		break;
 	}
 	case 14:
@@ -617,10 +498,15 @@ static void command(void)
 		}
 		break;
 	case 15 ... 22:
-		inject(which);
+		fuzz_inject(which);
 		break;
 	case 23 ... 24:
-		say(which);
+		fuzz_say(which);
+		break;
+	case 25: /* of the next path */
+		b = fuzz_u8(&run.in);
+		fake.frame_max = b & 1 ? 600 : 8192;
+		fake.eager_max = b & 2 ? 8000 : 2048;
 		break;
 	default:
 		rpw_progress(run.side[0].c);
@@ -644,6 +530,8 @@ static void side_begin(struct side *s)
 	for (unsigned i = 0; i < 3; i++)
 		rpw_am_handle(s->c, i, on_am, NULL);
 	rpw_on_notify(s->c, on_notify, NULL);
+	if (how % 4 == 3)
+		gpu_begin(s);
 }
 
 static void check(const struct side *s)
@@ -695,5 +583,6 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t len)
 	for (unsigned i = 0; i < OPS_MAX; i++)
 		if (run.op[i].used)
 			fuzz_broken("an operation that never ended");
+	gpu_end();
 	return 0;
 }

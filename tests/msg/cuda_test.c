@@ -301,6 +301,37 @@ static void lists_of_the_host(void **state)
 	pair_close(&p);
 }
 
+static void into_lists_of_the_host(void **state)
+{
+	struct pair p;
+	pair_open(&p, transport);
+	enum { N = 40, EACH = 30001 };
+	struct buffer out = buffer_new(p.a, true, 0);
+	char *in = malloc((size_t)N * EACH + 1);
+	struct iovec iov[N];
+	for (int count = 2; count <= N; count += 19) {
+		size_t room = (size_t)count * EACH;
+		pattern_fill(bytes(&out, ROOM), room + 100, (uint64_t)count);
+		memset(in, 0x5a, room + 1);
+		for (int i = 0; i < count; i++)
+			iov[i] = (struct iovec){in + (size_t)i * EACH, EACH};
+		for (size_t len = 7000; len <= room + 100; len += (room + 100 - 7000) / 2) { /* the last is longer than the lists */
+			rpw_request *s = NULL, *r = NULL;
+			rpw_recv_iov(p.b, NULL, iov, count, 3, ALL, &r);
+			assert_true(rpw_send(p.ea, out.at, len, 3, &s) >= 0);
+			assert_int_equal(finish(&p, r, NULL), len > room ? RPW_ERR_TRUNCATED : RPW_OK);
+			assert_int_equal(finish(&p, s, NULL), RPW_OK);
+			size_t right = len > room ? room : len;
+			assert_int_equal(pattern_wrong(in, right, (uint64_t)count), right);
+			assert_int_equal((uint8_t)in[right], 0x5a);
+			memset(in, 0x5a, room + 1);
+		}
+	}
+	free(in);
+	buffer_free(&out);
+	pair_close(&p);
+}
+
 /* The GPU fails in the middle, on either side: both learn it, nobody hangs, and the endpoint goes on. */
 static void a_gpu_that_fails(void **state)
 {
@@ -426,6 +457,7 @@ int main(void)
 		cmocka_unit_test_setup_teardown(puts_and_gets, quiet, nothing_left),
 		cmocka_unit_test_setup_teardown(refused_by_name, quiet, nothing_left),
 		cmocka_unit_test_setup_teardown(lists_of_the_host, quiet, nothing_left),
+		cmocka_unit_test_setup_teardown(into_lists_of_the_host, quiet, nothing_left),
 		cmocka_unit_test_setup_teardown(a_gpu_that_fails, quiet, nothing_left),
 		cmocka_unit_test_setup_teardown(closed_in_the_middle, quiet, nothing_left),
 #ifdef MSG_FAKE

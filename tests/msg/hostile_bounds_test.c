@@ -247,6 +247,40 @@ static void answers_that_nobody_takes(void **state)
 	}
 }
 
+/* A message that cannot be fetched as it is described is pulled, and comes as chunks; of which it sends ever more, each of a byte, and lets none of them be fetched. */
+static void chunks_that_nobody_can_fetch(void **state)
+{
+	static char room[1 << 20];
+	struct pair p;
+	rpw_request *r;
+	int status = RPW_OK;
+	uint64_t n = 0;
+	open_pair(&p);
+	assert_int_equal(rpw_recv(p.b, p.eb, room, sizeof(room), 1, ALL, &r), RPW_IN_PROGRESS);
+	struct rts_body offer = {.number = 5, .len = sizeof(room)};
+	struct frame_head h = {.type = FRAME_RTS, .flags = RTS_TAG, .tag = 1};
+	fake_inject(fake_made_by(false), &h, sizeof(h), &offer, sizeof(offer));
+	rpw_progress(p.b);
+	size_t before = allocated(), most = 0;
+	fake.again_percent = 100;
+	for (; n < 20000 && !status; n++) {
+		uint8_t body[64];
+		h = (struct frame_head){.type = FRAME_CHUNK, .tag = 5};
+		size_t len = put_rts(body, 100 + n, 1);
+		fake_inject(fake_made_by(false), &h, sizeof(h), body, (unsigned)len);
+		rpw_progress(p.b);
+		most = RPWI_MAX(most, grown(before));
+		why_of(p.eb, &status);
+	}
+	fake.again_percent = 0;
+	assert_int_equal(status, RPW_ERR_PROTOCOL);
+	assert_non_null(strstr(why_of(p.eb, &status), "a chunk of 1 bytes"));
+	if (most > 64 * KIB)
+		fail_msg("%zu bytes for %llu chunks", most, (unsigned long long)n);
+	assert_int_equal(finish(&p, r, NULL), RPW_ERR_PROTOCOL);
+	pair_close(&p);
+}
+
 /* ---- what goes again on the next path, whose frames are smaller: in parts, between which its peer talks ---- */
 
 enum { LONG_BODY = 8000 };
@@ -441,6 +475,7 @@ int main(void)
 		cmocka_unit_test_setup(announced_sizes_cost_nothing, quiet),
 		cmocka_unit_test_setup(objects_of_a_huge_announced_size, quiet),
 		cmocka_unit_test_setup(answers_that_nobody_takes, quiet),
+		cmocka_unit_test_setup(chunks_that_nobody_can_fetch, quiet),
 		cmocka_unit_test_setup(words_between_the_parts_of_a_body, quiet),
 		cmocka_unit_test_setup(peers_that_choose_no_path, quiet),
 		cmocka_unit_test_setup(endpoints_beyond_the_pool, quiet),
