@@ -1,10 +1,14 @@
 /* two_test.c - two processes: what they do to each other while both sleep, work, or die. */
 #include <poll.h>
+#include <sched.h>
 #include <signal.h>
+#include <stdatomic.h>
+#include <sys/mman.h>
 #include <sys/prctl.h>
 #include <sys/socket.h>
 #include <sys/wait.h>
 #include <netinet/in.h>
+#include <time.h>
 #include <unistd.h>
 
 #include "pair.h"
@@ -322,6 +326,85 @@ static void nobody_listens(void **state)
 	rpw_context_destroy(c);
 }
 
+/* ---- the owner of memory takes it back while the other side, with its own hands maybe, reads or writes it ---- */
+
+enum { TAKEN_LEN = 1 << 20, TAKEN_ROUNDS = 200 };
+static struct {
+	_Atomic uint64_t ready, began, over; /* rounds */
+	char key[RPW_RKEY_BYTES_MAX];
+	int key_len;
+} * taken;
+
+static uint64_t now_ms(void)
+{
+	struct timespec ts;
+	clock_gettime(CLOCK_MONOTONIC, &ts);
+	return (uint64_t)ts.tv_sec * 1000 + (uint64_t)ts.tv_nsec / 1000000;
+}
+static void spin_until(_Atomic uint64_t *what, uint64_t n, struct here *progressing)
+{
+	for (uint64_t end = now_ms() + PATIENCE_MS; *what < n;) {
+		expect(now_ms() < end, "the other side is late");
+		if (progressing)
+			rpw_progress(progressing->c);
+		else
+			sched_yield();
+	}
+}
+static void takes_back(struct here *h)
+{
+	char *buf = malloc(TAKEN_LEN);
+	for (uint64_t i = 1; i <= TAKEN_ROUNDS; i++) {
+		rpw_memory *m;
+		pattern_fill(buf, TAKEN_LEN, i);
+		expect(!rpw_memory_register(h->c, buf, TAKEN_LEN, RPW_MEMORY_HOST, RPW_REMOTE_READ | RPW_REMOTE_WRITE, &m), "register");
+		taken->key_len = rpw_memory_pack(m, taken->key, sizeof(taken->key));
+		expect(taken->key_len > 0, "pack");
+		taken->ready = i;
+		spin_until(&taken->began, i, NULL);
+		for (uint64_t spins = mix(i) % 40000; spins; spins--) {
+			atomic_signal_fence(memory_order_seq_cst);
+			if (i & 2 && !(spins % 128))
+				rpw_progress(h->c);
+		}
+		rpw_memory_release(m);
+		pattern_fill(buf, TAKEN_LEN, i + TAKEN_ROUNDS);
+		spin_until(&taken->over, i, h);
+		expect(pattern_wrong(buf, TAKEN_LEN, i + TAKEN_ROUNDS) == TAKEN_LEN, "memory that was taken back is as its owner left it");
+	}
+	free(buf);
+}
+static void memory_is_taken_back(void **state)
+{
+	struct here h;
+	taken = mmap(NULL, sizeof(*taken), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+	assert_true(taken != MAP_FAILED);
+	pid_t pid = two(&h, takes_back);
+	char *buf = malloc(TAKEN_LEN);
+	for (uint64_t i = 1; i <= TAKEN_ROUNDS; i++) {
+		rpw_rkey *key;
+		rpw_request *r = NULL;
+		spin_until(&taken->ready, i, &h);
+		assert_int_equal(rpw_rkey_unpack(h.ep, taken->key, (size_t)taken->key_len, &key), RPW_OK);
+		pattern_fill(buf, TAKEN_LEN, 3 * TAKEN_ROUNDS + i);
+		taken->began = i;
+		int rc = i & 1 ? rpw_get(h.ep, buf, TAKEN_LEN, key, 0, &r) : rpw_put(h.ep, buf, TAKEN_LEN, key, 0, &r);
+		rc = rc == RPW_IN_PROGRESS ? rpw_wait(r, PATIENCE_MS, NULL) : rc;
+		if (rc != RPW_ERR_ACCESS)
+			assert_int_equal(rc, RPW_OK);
+		if (!rc && i & 1)
+			assert_int_equal(pattern_wrong(buf, TAKEN_LEN, i), TAKEN_LEN);
+		taken->over = i;
+		rpw_request_free(r);
+		rpw_rkey_destroy(key);
+	}
+	free(buf);
+	until_closed(&h);
+	ended_well(pid);
+	rpw_context_destroy(h.c);
+	munmap(taken, sizeof(*taken));
+}
+
 int main(void)
 {
 	static const struct CMUnitTest tests[] = {
@@ -330,6 +413,7 @@ int main(void)
 		cmocka_unit_test(a_peer_is_killed),
 		cmocka_unit_test(strangers),
 		cmocka_unit_test(nobody_listens),
+		cmocka_unit_test(memory_is_taken_back),
 	};
 	static const char *const transports[] = {"shm", "tcp", NULL};
 	const char *filter = getenv("MSG_TEST"), *const named[] = {getenv("MSG_TRANSPORT"), NULL};

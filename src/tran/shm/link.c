@@ -161,6 +161,7 @@ static struct shm_link *link_new(struct shm *t, const uint8_t context[16], pid_t
 	l->t = t;
 	l->pid = pid;
 	l->local = pid == getpid();
+	t->local_count += l->local;
 	memcpy(l->context, context, sizeof l->context);
 	l->socket = (struct shm_source){SHM_SOURCE_LINK, -1};
 	l->process = (struct shm_source){SHM_SOURCE_PROCESS, -1};
@@ -210,6 +211,7 @@ void rpwi_shm_link_free(struct shm_link *l)
 	if (l->position < t->hot_count)
 		rpwi_shm_link_swap(t, l->position, --t->hot_count);
 	rpwi_shm_link_swap(t, l->position, --t->link_count);
+	t->local_count -= l->local;
 	free(l);
 }
 

@@ -1,6 +1,7 @@
 /* mem.c - registered memory: our own (a table, and its image on the board that peers can read), and the peers' (checked by their boards, mapped where it is a memfd). */
 #include <fcntl.h>
 #include <linux/magic.h>
+#include <sched.h>
 #include <stdlib.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
@@ -10,6 +11,8 @@
 #include "base/fail.h"
 #include "ropeway.h"
 #include "shm.h"
+
+enum { TOUCH_MS = 100 };
 
 int rpwi_shm_memfd(const char *name, size_t len, void **at, unsigned seals)
 {
@@ -103,11 +106,30 @@ int rpwi_shm_mem_add(struct tran *tran, void *addr, size_t len, unsigned access,
 	return 0;
 }
 
+/* A peer that has begun to access memory with its own hands, before it could see that it is not registered any more: for as long as a piece takes. */
+static void touches_await(const struct shm *t, const struct shm_mem *m)
+{
+	if (!(m->base.access & (TRAN_WRITE | TRAN_ATOMIC)) && !t->local_count)
+		return; /* reading is harmless to us, and its reader looks again afterwards */
+	uint64_t deadline_ns = 0;
+	for (unsigned i = 0; i < t->link_count; i++) {
+		const struct shm_link *l = t->links[i];
+		while (l->board && !l->self && atomic_load_explicit(&l->board->touching, memory_order_seq_cst) == m->nonce) {
+			uint64_t now = rpwi_now_ns();
+			deadline_ns = deadline_ns ? deadline_ns : now + TOUCH_MS * RPWI_NS_PER_MS;
+			if (now > deadline_ns)
+				return; /* it was killed or stopped there, or lies */
+			sched_yield();
+		}
+	}
+}
+
 void rpwi_shm_mem_del(struct tran *tran, struct tran_mem *base)
 {
 	struct shm *t = shm_of(tran);
 	struct shm_mem *m = RPWI_CONTAINER_OF(base, struct shm_mem, base);
-	atomic_store_explicit(&t->board->entries[m->index].nonce, 0, memory_order_release);
+	atomic_store_explicit(&t->board->entries[m->index].nonce, 0, memory_order_seq_cst);
+	touches_await(t, m);
 	t->mems[m->index] = NULL;
 	t->mem_free[t->mem_free_count++] = m->index;
 	if (m->fd >= 0) {

@@ -140,23 +140,70 @@ static void atomic_here(const struct shm_op *op, uint8_t *at)
 		*op->before = before;
 }
 
+static int still_there(struct shm_op *op)
+{
+	uint64_t addr;
+	return rpwi_shm_mem_remote(op->link, &op->desc, op->offset, op->len, op_access(op), &addr);
+}
+
+/* Around an access to memory that its owner may give back to its program, or unmap, at any time: it waits until we are done (mem_del). A status; the operation is to be finished with it. */
+static int touch_begin(struct shm_op *op)
+{
+	atomic_store_explicit(&op->link->t->board->touching, op->desc.nonce, memory_order_seq_cst);
+	return still_there(op);
+}
+static void touch_end(struct shm_op *op) { atomic_store_explicit(&op->link->t->board->touching, 0, memory_order_release); }
+/* What another context of this process has registered, maybe in another thread; in mappings of a memfd nobody else is harmed, nor gone. */
+static bool touches(const struct shm_op *op) { return op->link->local && !op->link->self; }
+
 static void op_begin(struct shm_op *op);
 
-/* A piece by plain copy; the mapping may have gone since the last one. */
-static void copy_piece(struct shm_op *op, uint8_t *at, size_t n)
+/* A piece by plain copy, or an atomic. */
+static void piece_here(struct shm_op *op, uint8_t *at, size_t n)
 {
-	if (op->kind == SHM_OP_PUT)
-		memcpy(at, op->local + op->done, n);
-	else
-		memcpy(op->local + op->done, at, n);
+	bool is_atomic = op->kind == SHM_OP_ADD || op->kind == SHM_OP_SWAP;
+	int status = touches(op) ? touch_begin(op) : RPW_OK;
+	if (!status && is_atomic)
+		atomic_here(op, at);
+	else if (!status && op->kind == SHM_OP_PUT)
+		memcpy(at + op->done, op->local + op->done, n);
+	else if (!status)
+		memcpy(op->local + op->done, at + op->done, n);
+	if (touches(op))
+		touch_end(op);
 	op->done += n;
+	if (status || op->done == op->len)
+		op_finish(op, status);
+}
+
+static ssize_t vm_move(struct shm_op *op, size_t n, int *status)
+{
+	struct iovec local = {op->local + op->done, n}, remote = {(void *)(uintptr_t)(op->addr + op->done), n};
+	ssize_t got = 0;
+	if (op->kind == SHM_OP_GET) {
+		got = process_vm_readv(op->link->pid, &local, 1, &remote, 1, 0);
+		int error = errno;
+		atomic_thread_fence(memory_order_acquire);
+		*status = still_there(op); /* else the program may have written there already, or unmapped it */
+		errno = error;
+		return got;
+	}
+	*status = touch_begin(op);
+	if (!*status)
+		got = process_vm_writev(op->link->pid, &local, 1, &remote, 1, 0);
+	touch_end(op);
+	return got;
 }
 
 static void vm_piece(struct shm_op *op, size_t n)
 {
-	struct iovec local = {op->local + op->done, n}, remote = {(void *)(uintptr_t)(op->addr + op->done), n};
 	struct shm_link *l = op->link;
-	ssize_t got = op->kind == SHM_OP_PUT ? process_vm_writev(l->pid, &local, 1, &remote, 1, 0) : process_vm_readv(l->pid, &local, 1, &remote, 1, 0);
+	int status;
+	ssize_t got = vm_move(op, n, &status);
+	if (status) {
+		op_finish(op, status);
+		return;
+	}
 	if (got > 0) {
 		op->done += (size_t)got;
 		if (op->done == op->len)
@@ -188,9 +235,7 @@ static size_t work_step(struct shm_op *op)
 	uint8_t *at = rpwi_shm_mem_reach(op->link, &op->desc, addr, op->offset, op->len, op_writes(op));
 	size_t n = RPWI_MIN(op->len - op->done, at ? (size_t)PIECE_COPY : (size_t)PIECE_VM);
 	if (at) {
-		copy_piece(op, at + op->done, n);
-		if (op->done == op->len)
-			op_finish(op, RPW_OK);
+		piece_here(op, at, n);
 	} else if (op->how == SHM_HOW_VM) {
 		vm_piece(op, n);
 	} else { /* it was unmapped to make room for another */
@@ -274,12 +319,8 @@ static void op_begin(struct shm_op *op)
 		return;
 	}
 	uint8_t *at = rpwi_shm_mem_reach(l, &op->desc, op->addr, op->offset, op->len, op_writes(op));
-	if (at && is_atomic) {
-		atomic_here(op, at);
-		op_finish(op, RPW_OK);
-	} else if (at && op->len - op->done <= SHM_INLINE_COPY) {
-		copy_piece(op, at + op->done, op->len - op->done);
-		op_finish(op, RPW_OK);
+	if (at && (is_atomic || op->len - op->done <= SHM_INLINE_COPY)) {
+		piece_here(op, at, op->len - op->done);
 	} else if (at) {
 		op_queue(op, SHM_HOW_COPY);
 	} else if (l->pvm && !is_atomic && !~l->free_slots && !peer_beats(l)) {

@@ -88,6 +88,7 @@ struct shm_board {
 	_Alignas(64) _Atomic uint32_t sleeping; /* not 0: sleeps, the how-manieth time */
 	_Atomic uint32_t fence;                 /* its kernel has no membarrier: senders must fence */
 	_Alignas(64) _Atomic uint32_t beat;     /* counts rounds of progress */
+	_Alignas(64) _Atomic uint64_t touching; /* the nonce of memory of a peer's that is accessed now without the peer's help, or 0 */
 	_Alignas(4096) struct shm_entry entries[SHM_MEMS_MAX];
 };
 
@@ -239,7 +240,7 @@ struct shm {
 	unsigned dead_count;   /* links to be freed when their endpoints are closed */
 	unsigned ending_count; /* links to fail when their rings are empty */
 	struct shm_link **links;
-	unsigned link_count, link_room, hot_count, cold_next;
+	unsigned link_count, link_room, hot_count, cold_next, local_count /* links within this process */;
 	struct shm_ep **eps;
 	uint32_t *ep_free;
 	uint32_t ep_room, ep_free_count;
