@@ -429,6 +429,11 @@ int path_late_acks(rpw_context *c);  /* those that no frame has carried meanwhil
 
 /* credit.c */
 static inline uint32_t credit_units(size_t body_len) { return 2 + (uint32_t)((body_len + UNIT_BYTES - 1) / UNIT_BYTES); }
+/* Of an RTS: what it costs must not depend on how this path's transport describes memory, since it may go again on another, which describes it otherwise. */
+static inline uint32_t credit_units_rts(unsigned pieces, size_t am_header_len)
+{
+	return credit_units(sizeof(struct rts_body) + pieces * sizeof(struct tran_desc) + am_header_len);
+}
 static inline bool credit_has(const rpw_endpoint *ep, uint32_t units) { return (int32_t)(ep->tx_limit - ep->tx_used - units) >= 0; }
 bool credit_open(rpw_endpoint *ep);
 void credit_close(rpw_endpoint *ep);

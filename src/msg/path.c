@@ -377,6 +377,14 @@ static void on_am(rpw_endpoint *ep, const struct frame_head *h, const uint8_t *e
 {
 	am_arrived(ep, h->tag, extra, extra_len, body, len);
 }
+static bool pays(rpw_endpoint *ep, uint32_t units)
+{
+	ep->rx_used += units;
+	if (RPWI_LIKELY((int32_t)(ep->rx_limit - ep->rx_used) >= 0))
+		return true;
+	ep_breach(ep, "it sent more than it was granted (%u units)", ep->window);
+	return false;
+}
 static void on_rts(rpw_endpoint *ep, const struct frame_head *h, const uint8_t *extra, size_t extra_len, const void *body, size_t len)
 {
 	struct rts *rts = rndv_parse(body, len);
@@ -384,12 +392,15 @@ static void on_rts(rpw_endpoint *ep, const struct frame_head *h, const uint8_t *
 		ep_breach(ep, "an RTS of %zu bytes that does not add up", len);
 		return;
 	}
-	if (h->flags == RTS_TAG)
-		tag_offered(ep, h->tag, rts, credit_units(len));
+	uint32_t units = credit_units_rts(rts->pieces, rts->am_header_len);
+	if (!pays(ep, units))
+		free(rts);
+	else if (h->flags == RTS_TAG)
+		tag_offered(ep, h->tag, rts, units);
 	else if (h->flags == RTS_OBJECT)
-		object_offered(ep, rts, credit_units(len));
+		object_offered(ep, rts, units);
 	else if (h->flags == RTS_AM)
-		am_offered(ep, h->tag, rts, credit_units(len));
+		am_offered(ep, h->tag, rts, units);
 	else {
 		free(rts);
 		ep_breach(ep, "an RTS of kind %u", h->flags);
@@ -492,12 +503,12 @@ static void on_need(rpw_endpoint *ep, const struct frame_head *h, const uint8_t 
 
 static const struct {
 	void (*fn)(rpw_endpoint *ep, const struct frame_head *h, const uint8_t *extra, size_t extra_len, const void *body, size_t len);
-	bool pays; /* uses credit */
+	bool pays; /* for its body */
 } handlers[FRAME_TYPES] = {
 	[FRAME_TAG] = {on_tag, true},
 	[FRAME_OBJECT] = {on_object, true},
 	[FRAME_AM] = {on_am, true},
-	[FRAME_RTS] = {on_rts, true},
+	[FRAME_RTS] = {on_rts, false},
 	[FRAME_FIN] = {on_fin, false},
 	[FRAME_WITHDRAW] = {on_withdraw, false},
 	[FRAME_DESCRIBE] = {on_describe, false},
@@ -549,13 +560,8 @@ static bool acknowledge(rpw_endpoint *ep, const struct frame_head *h, size_t len
 
 static inline void frame_came(rpw_endpoint *ep, const struct frame_head *h, const uint8_t *extra, size_t extra_len, const void *body, size_t len)
 {
-	if (handlers[h->type].pays) {
-		ep->rx_used += credit_units(len);
-		if (RPWI_UNLIKELY((int32_t)(ep->rx_limit - ep->rx_used) < 0)) {
-			ep_breach(ep, "it sent more than it was granted (%u units)", ep->window);
-			return;
-		}
-	}
+	if (handlers[h->type].pays && !pays(ep, credit_units(len)))
+		return;
 	if (RPWI_LIKELY(h->type == FRAME_TAG))
 		tag_arrived(ep, h->tag, body, len);
 	else

@@ -121,7 +121,7 @@ int rndv_offer_as(rpw_request *r, enum frame_type type, enum rts_kind kind, uint
 		req_complete(r, status ? status : RPW_ERR_SYSTEM);
 		return 0;
 	}
-	uint32_t units = type == FRAME_RTS ? credit_units(len) : 0;
+	uint32_t units = type == FRAME_RTS ? credit_units_rts(r->rndv->n, kind == RTS_AM ? r->am_header_len : 0) : 0;
 	if (units && !credit_has(ep, units)) {
 		credit_need(ep, units);
 		return -EAGAIN;

@@ -263,7 +263,8 @@ static int fmem_add(struct tran *t, void *addr, size_t len, unsigned access, str
 	m->m = (struct tran_mem){.addr = addr ? addr : calloc(1, len), .len = len, .access = access};
 	m->number = ++numbers;
 	m->of = t;
-	m->m.desc.len = sizeof(m->number);
+	m->m.desc.len =
+		(uint8_t)(sizeof(m->number) + m->number % (sizeof(m->m.desc.bytes) - sizeof(m->number))); /* each transport describes memory in its own way */
 	memcpy(m->m.desc.bytes, &m->number, sizeof(m->number));
 	rpwi_list_add_tail(&memories, &m->all);
 	*out = &m->m;
@@ -279,12 +280,17 @@ static void fmem_del(struct tran *t, struct tran_mem *mem)
 	free(m);
 }
 
-static struct fmem *described(struct fep *e, const struct tran_desc *d)
+static uint64_t number_of(const struct tran_desc *d)
 {
 	uint64_t number;
-	if (d->len != sizeof(number) || !e->peer)
-		return NULL;
 	memcpy(&number, d->bytes, sizeof(number));
+	return number;
+}
+static struct fmem *described(struct fep *e, const struct tran_desc *d)
+{
+	uint64_t number = number_of(d);
+	if (d->len < sizeof(number) || d->len != sizeof(number) + number % (sizeof(d->bytes) - sizeof(number)) || !e->peer)
+		return NULL;
 	for (struct rpwi_list *n = memories.next; n != &memories; n = n->next) {
 		struct fmem *m = RPWI_CONTAINER_OF(n, struct fmem, all);
 		if (m->number == number && m->of == e->peer->ep.tran)

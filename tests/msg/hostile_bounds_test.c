@@ -124,8 +124,7 @@ static void what_one_peer_can_fill(void **state)
 			struct frame_head need = {.type = FRAME_NEED, .tag = 64};
 			fake_inject(fake_made_by(false), &need, sizeof(need), NULL, 0);
 			rpw_progress(p.b);
-			uint8_t body[64];
-			uint32_t units = credit_units(floods[k].type == FRAME_RTS ? put_rts(body, 1, 1) : floods[k].len);
+			uint32_t units = floods[k].type == FRAME_RTS ? credit_units_rts(1, 0) : credit_units(floods[k].len);
 			while ((int32_t)(p.eb->rx_limit - p.eb->rx_used - units) >= 0) {
 				one_of(&floods[k], n++);
 				rpw_progress(p.b);
