@@ -170,8 +170,8 @@ int rpw_context_create(const rpw_context_options *given, rpw_context **out)
 	rpw_context *c = calloc(1, sizeof(*c));
 	if (!c)
 		return rpwi_fail(RPW_ERR_NO_MEMORY, "no memory for a context");
-	struct rpwi_list *lists[] = {&c->free_requests, &c->chunks, &c->endpoints, &c->listeners, &c->memories, &c->work, &c->callbacks, &c->any_receives,
-		&c->early_list, &c->small_free, &c->late, &c->gpus, &c->stagings};
+	struct rpwi_list *lists[] = {&c->chunks, &c->endpoints, &c->listeners, &c->memories, &c->work, &c->callbacks, &c->any_receives, &c->early_list,
+		&c->small_free, &c->late, &c->gpus, &c->stagings};
 	for (size_t i = 0; i < RPWI_ARRAY_LEN(lists); i++)
 		rpwi_list_init(lists[i]);
 	c->epfd = c->timerfd = -1;

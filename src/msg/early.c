@@ -183,7 +183,7 @@ struct unexpected *early_for(rpw_context *c, rpw_endpoint *ep, uint64_t tag, uin
 		struct match_node *n = match_first(&c->early, tag, ep ? ep->id : 1);
 		return !n ? NULL : ep ? RPWI_CONTAINER_OF(n, struct unexpected, of_endpoint) : RPWI_CONTAINER_OF(n, struct unexpected, of_any);
 	}
-	for (const struct early_index *x = c->early_indexes; x; x = x->next)
+	for (struct early_index *x = c->early_indexes; x; x = x->next)
 		if (x->mask == mask && !x->lacks) {
 			struct match_node *n = match_first(&x->table, tag & mask, ep ? ep->id : 1);
 			return n ? (ep ? RPWI_CONTAINER_OF(n, struct early_ref, of_endpoint) : RPWI_CONTAINER_OF(n, struct early_ref, of_any))->u : NULL;

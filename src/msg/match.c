@@ -9,6 +9,8 @@ bool match_init(struct match_table *t, uint64_t secret)
 {
 	*t = (struct match_table){.bits = BITS_FIRST, .secret = secret | 1};
 	t->buckets = calloc(1u << BITS_FIRST, sizeof(*t->buckets));
+	t->last.key = match_key(t, 0, 0);
+	t->last.bucket = match_bucket(t, t->last.key);
 	return t->buckets;
 }
 
@@ -29,7 +31,7 @@ static void push(struct match_bucket *b, struct match_node *n, uint64_t key)
 /* More buckets, if there is memory; without, chains grow longer, and nothing else happens. */
 static void grow(struct match_table *t)
 {
-	struct match_table bigger = {.bits = t->bits + 1, .secret = t->secret, .leaders = t->leaders};
+	struct match_table bigger = {.bits = t->bits + 1, .secret = t->secret, .leaders = t->leaders, .last = t->last};
 	bigger.buckets = calloc((size_t)1 << bigger.bits, sizeof(*bigger.buckets));
 	if (!bigger.buckets)
 		return;
@@ -40,40 +42,43 @@ static void grow(struct match_table *t)
 		}
 	free(t->buckets);
 	*t = bigger;
+	t->last.bucket = match_bucket(t, t->last.key);
 }
 
-void match_add(struct match_table *t, struct match_node *n, uint64_t tag, uint64_t whom)
+void match_look(struct match_table *t, uint64_t tag, uint64_t whom)
 {
-	n->tag = tag;
-	n->whom = whom;
-	struct match_node *leader = match_first(t, tag, whom);
-	n->leads = !leader;
-	if (leader) {
-		n->next = leader;
-		n->prev = leader->prev;
-		leader->prev->next = n;
-		leader->prev = n;
-		return;
-	}
-	n->next = n->prev = n;
 	uint64_t key = match_key(t, tag, whom);
-	push(match_bucket(t, key), n, key);
+	struct match_bucket *b = match_bucket(t, key);
+	struct match_node *n = b->first;
+	if (n && (b->key ^ key) & ~MATCH_MORE && !(b->key & MATCH_MORE))
+		n = NULL;
+	while (n && !match_is(n, tag, whom))
+		n = n->next_key;
+	t->last.tag = tag;
+	t->last.whom = whom;
+	t->last.key = key;
+	t->last.bucket = b;
+	t->last.leader = n;
+}
+
+void match_lead(struct match_table *t, struct match_node *n)
+{
+	n->next = n->prev = n;
+	push(t->last.bucket, n, t->last.key);
+	t->last.leader = n;
 	if (RPWI_UNLIKELY(++t->leaders > (size_t)1 << t->bits >> 1) && t->bits < BITS_MAX)
 		grow(t);
 }
 
-void match_del(struct match_table *t, struct match_node *n)
+void match_yield(struct match_table *t, struct match_node *n)
 {
 	struct match_node *heir = n->next == n ? NULL : n->next;
-	n->prev->next = n->next;
-	n->next->prev = n->prev;
-	if (!n->leads)
-		return;
-	struct match_bucket *b = match_bucket(t, match_key(t, n->tag, n->whom));
+	struct match_bucket *b = t->last.bucket;
 	struct match_node **at = &b->first, *above = NULL;
 	for (; *at != n; at = &(*at)->next_key)
 		above = *at;
-	if (heir) {
+	t->last.leader = heir;
+	if (RPWI_LIKELY(heir != NULL)) {
 		heir->leads = true;
 		heir->next_key = n->next_key;
 		heir->below = n->below;

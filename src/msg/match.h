@@ -2,7 +2,10 @@
  * one leader for each key, the others of that key queue behind their leader.
  *
  * With 100,000 entries neither table nor entries fit into a core's cache, so what counts are the lines touched. The key of a leader is beside the pointer to it, too: to see that it is not the one
- * wanted, or to take away what was before it in its bucket, takes no look at it. And tags that follow each other are in buckets that do, so a program that counts its tags finds the next bucket in the line of the last. */
+ * wanted, or to take away what was before it in its bucket, takes no look at it. And tags that follow each other are in buckets that do, so a program that counts its tags finds the next bucket in the line of the last.
+ *
+ * With few entries what counts are instructions: who was asked for last, and what was found, is kept. So nothing is computed twice for the message that takes what it found, nor for programs that stay with
+ * one tag for a while. */
 #ifndef ROPEWAY_MSG_MATCH_H
 #define ROPEWAY_MSG_MATCH_H
 
@@ -27,6 +30,11 @@ struct match_table {
 	unsigned bits;
 	size_t leaders;
 	uint64_t secret; /* odd: a peer that picks tags cannot make them meet in one bucket */
+	struct {
+		uint64_t tag, whom, key;
+		struct match_bucket *bucket; /* where `key` is, or would be */
+		struct match_node *leader;   /* or NULL */
+	} last;                              /* always true: whatever changes a bucket asks for its key before */
 };
 
 bool match_init(struct match_table *t, uint64_t secret);
@@ -44,19 +52,42 @@ static inline uint64_t match_key(const struct match_table *t, uint64_t tag, uint
 static inline struct match_bucket *match_bucket(const struct match_table *t, uint64_t key) { return &t->buckets[key & (((size_t)1 << t->bits) - 1)]; }
 static inline bool match_is(const struct match_node *n, uint64_t tag, uint64_t whom) { return n->tag == tag && n->whom == whom; }
 
+void match_look(struct match_table *t, uint64_t tag, uint64_t whom); /* sets t->last */
+void match_lead(struct match_table *t, struct match_node *n);        /* the first of the key of t->last */
+void match_yield(struct match_table *t, struct match_node *n);       /* t->last.leader goes, and who is behind it leads, if anybody is */
+
 /* The oldest of that key, or NULL. */
-static inline struct match_node *match_first(const struct match_table *t, uint64_t tag, uint64_t whom)
+static inline struct match_node *match_first(struct match_table *t, uint64_t tag, uint64_t whom)
 {
-	uint64_t key = match_key(t, tag, whom);
-	const struct match_bucket *b = match_bucket(t, key);
-	struct match_node *n = b->first;
-	if (!n || ((b->key ^ key) & ~MATCH_MORE && !(b->key & MATCH_MORE)))
-		return NULL;
-	while (n && !match_is(n, tag, whom))
-		n = n->next_key;
-	return n;
+	if (RPWI_UNLIKELY(t->last.tag != tag || t->last.whom != whom))
+		match_look(t, tag, whom);
+	return t->last.leader;
 }
-void match_add(struct match_table *t, struct match_node *n, uint64_t tag, uint64_t whom);
-void match_del(struct match_table *t, struct match_node *n);
+
+static inline void match_add(struct match_table *t, struct match_node *n, uint64_t tag, uint64_t whom)
+{
+	struct match_node *leader = match_first(t, tag, whom);
+	n->tag = tag;
+	n->whom = whom;
+	n->leads = !leader;
+	if (RPWI_UNLIKELY(!leader)) {
+		match_lead(t, n);
+		return;
+	}
+	n->next = leader;
+	n->prev = leader->prev;
+	leader->prev->next = n;
+	leader->prev = n;
+}
+
+static inline void match_del(struct match_table *t, struct match_node *n)
+{
+	if (n->leads) {
+		match_first(t, n->tag, n->whom);
+		match_yield(t, n);
+	}
+	n->prev->next = n->next;
+	n->next->prev = n->prev;
+}
 
 #endif

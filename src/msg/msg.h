@@ -85,28 +85,34 @@ struct xfer {
 	bool is_put;
 };
 
+/* The first three lines are all that a receive of a small message touches. */
 struct rpw_request {
-	struct match_node match; /* receives, posted */
-	struct rpwi_list link;   /* by `where` */
-	uint64_t order;          /* receives: which was posted first; flushes: the counted frames before theirs */
-	rpw_context *c;
-	rpw_endpoint *ep; /* receives: the one asked for, or NULL */
+	_Alignas(64) struct match_node match; /* receives, posted */
 	uint8_t kind, where, class;
-	bool held; /* by the program: it frees it */
-	bool complete, issuing, canceled, peer_lost, notify, flush_sent, answered, settle_sent, settled, describe;
+	bool held;  /* by the program: it frees it */
+	bool plain; /* a receive into one piece of the host's memory, that has met nothing long: everything below `mask` is blank */
+	bool complete;
+	rpw_context *c;
+	rpw_endpoint *ep;        /* receives: the one asked for, or NULL */
+	struct rpwi_list active; /* ep->active_list, or receives, in the order posted: what flush waits for and close ends; self-linked when not in a list */
+	union {
+		struct rpwi_list link;  /* by `where` */
+		rpw_request *next_free; /* of c->free_requests */
+	};
+	uint64_t order; /* receives: which was posted first; flushes: the counted frames before theirs */
+	rpw_completion done;
+	char *buf; /* iovcnt 1 */
+	size_t len;
+	rpw_done_fn fn;
+	void *arg;
+	uint64_t tag, mask;
+	/* what only long operations need: blank when a request is made */
+	bool issuing, canceled, peer_lost, notify, flush_sent, answered, settle_sent, settled, describe;
 	bool parked;    /* on ep->fetching, but moved by a stage */
 	bool asked;     /* counted by the staging as a question to the peer */
 	bool iov_owned; /* iov was allocated */
-	rpw_completion done;
-	uint64_t tag, mask;
-	char *buf; /* iovcnt 1 */
-	size_t len;
-	struct iovec *iov; /* iovcnt > 1 */
 	int iovcnt;
-	rpw_done_fn fn;
-	void *arg;
-	struct rpwi_list active; /* ep->active, in the order posted: what flush waits for and close ends */
-	/* what only long operations need */
+	struct iovec *iov; /* iovcnt > 1 */
 	uint64_t number;   /* with the peer, 0: none */
 	struct rts *rts;   /* what is fetched */
 	struct rndv *rndv; /* what the peer fetches */
@@ -130,6 +136,7 @@ struct rpw_request {
 	void **obj_buf;
 	size_t *obj_len;
 };
+_Static_assert(offsetof(struct rpw_request, issuing) <= 4 * 64, "what is hot is together");
 
 /* What a peer offers to be fetched. */
 struct rts {
@@ -305,7 +312,8 @@ struct rpw_context {
 	struct early_index *early_indexes; /* of masks */
 	struct recv_class class[CLASSES_MAX];
 	unsigned classes;
-	struct rpwi_list free_requests, chunks;
+	rpw_request *free_requests; /* the one used last is warm, and first */
+	struct rpwi_list chunks;
 	struct {
 		const struct tran_ops *ops;
 		struct tran *tran; /* opened when first needed */
@@ -358,6 +366,35 @@ void slots_del(struct slots *s, uint64_t number);
 
 /* request.c */
 rpw_request *req_new(rpw_context *c, rpw_endpoint *ep, enum req_kind kind, bool held);
+rpw_request *req_more(rpw_context *c); /* there is no free one: NULL, no memory */
+void req_blank(rpw_request *r);
+/* For a receive into one piece: blank, with nothing written that is so already. */
+static inline rpw_request *req_new_plain(rpw_context *c, rpw_endpoint *ep, bool held)
+{
+	rpw_request *r = c->free_requests;
+	if (RPWI_UNLIKELY(!r) && !(r = req_more(c)))
+		return NULL;
+	c->free_requests = r->next_free;
+	if (RPWI_UNLIKELY(!r->plain)) {
+		req_blank(r);
+		r->plain = true;
+	}
+	r->c = c;
+	r->ep = ep;
+	r->kind = REQ_RECV;
+	r->where = AT_NONE;
+	r->held = held;
+	r->complete = false;
+	r->done = (rpw_completion){.status = RPW_IN_PROGRESS};
+	r->fn = NULL;
+	c->stat.requests++;
+	return r;
+}
+static inline void req_give_back(rpw_request *r)
+{
+	r->next_free = r->c->free_requests;
+	r->c->free_requests = r;
+}
 void req_complete(rpw_request *r, int status);
 void req_drop(rpw_request *r); /* was never posted */
 int req_set_local(rpw_request *r, const struct iovec *iov, int iovcnt);
@@ -518,7 +555,16 @@ void rma_atomic_done(rpw_endpoint *ep, uint64_t number, unsigned flags, const vo
 int msg_status_of_errno(int rc);
 
 /* trace.c: lines for people */
-void trace_send(rpw_endpoint *ep, uint64_t tag, size_t len);
-void trace_recv(rpw_endpoint *ep, uint64_t tag, size_t len);
+void trace_line(rpw_endpoint *ep, const char *what, uint64_t number, uint64_t tag, size_t len);
+static inline void trace_send(rpw_endpoint *ep, uint64_t tag, size_t len)
+{
+	if (RPWI_UNLIKELY(ep->c->debug))
+		trace_line(ep, "Send", ep->c->stat.sent, tag, len);
+}
+static inline void trace_recv(rpw_endpoint *ep, uint64_t tag, size_t len)
+{
+	if (RPWI_UNLIKELY(ep->c->debug))
+		trace_line(ep, "Recv", ep->c->stat.received, tag, len);
+}
 
 #endif

@@ -558,14 +558,14 @@ static bool acknowledge(rpw_endpoint *ep, const struct frame_head *h, size_t len
 	return true;
 }
 
-static inline void frame_came(rpw_endpoint *ep, const struct frame_head *h, const uint8_t *extra, size_t extra_len, const void *body, size_t len)
+static inline void frame_came(rpw_endpoint *ep, const struct frame_head *h, unsigned type, const uint8_t *extra, size_t extra_len, const void *body, size_t len)
 {
-	if (handlers[h->type].pays && !pays(ep, credit_units(len)))
+	if ((type == FRAME_TAG || handlers[type].pays) && !pays(ep, credit_units(len)))
 		return;
-	if (RPWI_LIKELY(h->type == FRAME_TAG))
+	if (type == FRAME_TAG)
 		tag_arrived(ep, h->tag, body, len);
 	else
-		handlers[h->type].fn(ep, h, extra, extra_len, body, len);
+		handlers[type].fn(ep, h, extra, extra_len, body, len);
 }
 
 void path_parts_free(rpw_endpoint *ep)
@@ -586,8 +586,30 @@ static void whole_frame_came(rpw_endpoint *ep, const struct frame_head *h, const
 	if (len)
 		on_part(ep, &part, NULL, 0, body, len);
 	if (!(ep->todo & TODO_FAIL))
-		frame_came(ep, h, extra, extra_len, ep->parts.p, ep->parts.len);
+		frame_came(ep, h, h->type, extra, extra_len, ep->parts.p, ep->parts.len);
 	path_parts_free(ep);
+}
+
+/* `type` is the head's; where it is known when this is compiled, little is left. */
+static inline __attribute__((always_inline)) void take(
+	rpw_endpoint *ep, const struct frame_head *h, unsigned type, const uint8_t *extra, size_t extra_len, const void *body, size_t len)
+{
+	if (counted(type))
+		ep->rx_count++;
+	if ((int32_t)(h->credit - ep->tx_limit) > 0) {
+		ep->tx_limit = h->credit;
+		ep->need_said = false;
+		if (RPWI_UNLIKELY(!rpwi_list_empty(&ep->queue)))
+			msg_todo(ep, TODO_SEND);
+	}
+	if (ep->breakable && !acknowledge(ep, h, len))
+		return;
+	if (RPWI_UNLIKELY(ep->parts.p && type != FRAME_PART))
+		whole_frame_came(ep, h, extra, extra_len, body, len);
+	else
+		frame_came(ep, h, type, extra, extra_len, body, len);
+	if (RPWI_UNLIKELY(ep->bye_heard) && ep->rx_count >= ep->peer_sent)
+		msg_todo(ep, TODO_FAIL);
 }
 
 void path_up_frame(void *user, const void *head, size_t head_len, const void *body, size_t body_len)
@@ -606,26 +628,13 @@ void path_up_frame(void *user, const void *head, size_t head_len, const void *bo
 		return;
 	}
 	memcpy(&h, head, sizeof(h));
-	if (RPWI_UNLIKELY(h.type >= FRAME_TYPES || !handlers[h.type].fn)) {
+	const uint8_t *extra = (const uint8_t *)head + sizeof(h);
+	if (RPWI_LIKELY(h.type == FRAME_TAG))
+		take(ep, &h, FRAME_TAG, extra, head_len - sizeof(h), body, body_len);
+	else if (RPWI_UNLIKELY(h.type >= FRAME_TYPES || !handlers[h.type].fn))
 		ep_breach(ep, "a frame of type %u", h.type);
-		return;
-	}
-	if (counted(h.type))
-		ep->rx_count++;
-	if ((int32_t)(h.credit - ep->tx_limit) > 0) {
-		ep->tx_limit = h.credit;
-		ep->need_said = false;
-		if (RPWI_UNLIKELY(!rpwi_list_empty(&ep->queue)))
-			msg_todo(ep, TODO_SEND);
-	}
-	if (ep->breakable && !acknowledge(ep, &h, body_len))
-		return;
-	if (RPWI_UNLIKELY(ep->parts.p && h.type != FRAME_PART))
-		whole_frame_came(ep, &h, (const uint8_t *)head + sizeof(h), head_len - sizeof(h), body, body_len);
 	else
-		frame_came(ep, &h, (const uint8_t *)head + sizeof(h), head_len - sizeof(h), body, body_len);
-	if (RPWI_UNLIKELY(ep->bye_heard) && ep->rx_count >= ep->peer_sent)
-		msg_todo(ep, TODO_FAIL);
+		take(ep, &h, h.type, extra, head_len - sizeof(h), body, body_len);
 }
 
 void path_up_room(void *user)

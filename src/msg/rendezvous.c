@@ -265,6 +265,7 @@ static bool stretches_make(rpw_request *r, struct rts *rts, size_t want)
 /* r gets the message, rts is its; done.tag is the caller's. */
 void rndv_fetch(rpw_request *r, rpw_endpoint *ep, struct rts *rts, size_t room)
 {
+	r->plain = false;
 	r->rts = rts;
 	r->done.length = rts->len;
 	r->done.from = ep;

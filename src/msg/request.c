@@ -10,18 +10,23 @@ struct chunk {
 	rpw_request r[CHUNK];
 };
 
-static bool chunk_add(rpw_context *c)
+rpw_request *req_more(rpw_context *c)
 {
-	struct chunk *k = malloc(sizeof(*k));
-	if (!k)
-		return false;
+	struct chunk *k = aligned_alloc(_Alignof(struct chunk), sizeof(*k));
+	if (!k) {
+		rpwi_fail(RPW_ERR_NO_MEMORY, "no memory for a request");
+		return NULL;
+	}
 	rpwi_list_add_tail(&c->chunks, &k->all);
 	for (int i = CHUNK - 1; i >= 0; i--) {
-		k->r[i].iov_owned = false;
-		k->r[i].am_header = k->r[i].bounce = NULL;
-		rpwi_list_add_tail(&c->free_requests, &k->r[i].link);
+		rpw_request *r = &k->r[i];
+		r->c = c;
+		r->plain = r->iov_owned = false;
+		r->am_header = r->bounce = NULL;
+		rpwi_list_init(&r->active);
+		req_give_back(r);
 	}
-	return true;
+	return c->free_requests;
 }
 
 /* What a request has copied for as long as it is there. */
@@ -47,39 +52,19 @@ void req_chunks_free(rpw_context *c)
 	}
 }
 
+void req_blank(rpw_request *r)
+{
+	memset((char *)r + offsetof(rpw_request, issuing), 0, sizeof(*r) - offsetof(rpw_request, issuing));
+	r->iovcnt = 1;
+}
+
 rpw_request *req_new(rpw_context *c, rpw_endpoint *ep, enum req_kind kind, bool held)
 {
-	if (RPWI_UNLIKELY(rpwi_list_empty(&c->free_requests)) && !chunk_add(c)) {
-		rpwi_fail(RPW_ERR_NO_MEMORY, "no memory for a request");
+	rpw_request *r = req_new_plain(c, ep, held);
+	if (!r)
 		return NULL;
-	}
-	rpw_request *r = RPWI_CONTAINER_OF(c->free_requests.prev, rpw_request, link); /* the one used last is warm */
-	rpwi_list_del(&r->link);
-	rpwi_list_init(&r->active);
-	r->c = c;
-	r->ep = ep;
 	r->kind = (uint8_t)kind;
-	r->where = AT_NONE;
-	r->held = held;
-	r->peer_lost = r->complete = r->issuing = r->canceled = r->notify = r->flush_sent = r->answered = r->iov_owned = false;
-	r->done = (rpw_completion){.status = RPW_IN_PROGRESS};
-	r->fn = NULL;
-	r->iovcnt = 1;
-	r->number = 0;
-	r->rts = NULL;
-	r->rndv = NULL;
-	r->xfer = NULL;
-	r->xfers = r->at_xfer = r->under_way = 0;
-	r->at_byte = 0;
-	r->worst = 0;
-	r->am_header = NULL;
-	r->logged = NULL;
-	r->describe = r->parked = r->asked = false;
-	r->gpu = NULL;
-	r->stage = NULL;
-	r->serves = NULL;
-	r->bounce = NULL;
-	c->stat.requests++;
+	r->plain = false;
 	return r;
 }
 
@@ -89,7 +74,7 @@ void req_drop(rpw_request *r)
 		r->c->stat.requests--;
 	copies_free(r);
 	rpwi_list_del(&r->active);
-	rpwi_list_add_tail(&r->c->free_requests, &r->link);
+	req_give_back(r);
 }
 
 /* What only an operation under way has. */
@@ -246,7 +231,11 @@ void rpw_request_free(rpw_request *r)
 	if (!r)
 		return;
 	r->held = false;
-	if (r->complete && !r->fn)
+	if (!r->complete || RPWI_UNLIKELY(r->fn != NULL))
+		return;
+	if (RPWI_LIKELY(r->plain))
+		req_give_back(r);
+	else
 		req_drop(r);
 }
 
@@ -284,6 +273,7 @@ int rpw_cancel(rpw_request *r)
 		return rpwi_fail(RPW_ERR_INVALID, "rpw_cancel: the request is NULL");
 	if (r->complete)
 		return RPW_OK;
+	r->plain = false;
 	switch (r->where) {
 	case AT_POSTED:
 		tag_unpost(r);

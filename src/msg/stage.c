@@ -58,6 +58,7 @@ int stage_local_find(rpw_request *r)
 	for (int i = 0; r->iovcnt != 1 && i < r->iovcnt; i++)
 		if (stage_gpu_find(c, r->iov[i].iov_base, r->iov[i].iov_len))
 			return rpwi_fail(RPW_ERR_NOT_SUPPORTED, "piece %d of the scatter list is in a GPU: send or receive GPU memory in one piece", i);
+	r->plain = false;
 	if (r->iovcnt == 1)
 		r->gpu = stage_gpu_find(c, r->buf, r->len);
 	return 0;

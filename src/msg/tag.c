@@ -50,17 +50,24 @@ static void post(rpw_request *r)
 	}
 }
 
-void tag_unpost(rpw_request *r)
+static inline void taken(rpw_request *r)
 {
+	struct recv_class *k = &r->c->class[r->class];
 	rpwi_list_del(&r->active);
-	r->where = AT_NONE;
-	if (r->kind != REQ_RECV)
-		return;
 	match_del(&r->c->posted, &r->match);
 	if (r->ep)
-		r->c->class[r->class].of_endpoint--;
+		k->of_endpoint--;
 	else
-		r->c->class[r->class].of_any--;
+		k->of_any--;
+}
+
+void tag_unpost(rpw_request *r)
+{
+	if (r->kind == REQ_RECV)
+		taken(r);
+	else
+		rpwi_list_del(&r->active);
+	r->where = AT_NONE;
 }
 
 static rpw_request *older(rpw_request *a, struct match_node *n)
@@ -83,8 +90,7 @@ static struct match_node *first_of_others(rpw_context *c, rpw_endpoint *ep, uint
 	return NULL;
 }
 
-/* The receive that gets this message, taken out of the table; or NULL. */
-static rpw_request *posted_for(rpw_endpoint *ep, uint64_t tag)
+static rpw_request *oldest_for(rpw_endpoint *ep, uint64_t tag)
 {
 	rpw_context *c = ep->c;
 	rpw_request *best = NULL;
@@ -95,33 +101,70 @@ static rpw_request *posted_for(rpw_endpoint *ep, uint64_t tag)
 		if (k->of_any)
 			best = older(best, i == OTHER ? first_of_others(c, NULL, tag) : match_first(&c->posted, tag & k->mask, whom(NULL, i)));
 	}
-	if (best)
-		tag_unpost(best);
 	return best;
 }
 
+/* The receive that gets this message, taken out of the table; or NULL. */
+static inline rpw_request *posted_for(rpw_endpoint *ep, uint64_t tag)
+{
+	rpw_context *c = ep->c;
+	rpw_request *best = NULL;
+	if (RPWI_LIKELY(c->classes == 1 && !c->class[0].of_any)) { /* no masks, no wildcards */
+		if (c->class[0].of_endpoint)
+			best = older(NULL, match_first(&c->posted, tag, whom(ep, 0)));
+	} else
+		best = oldest_for(ep, tag);
+	if (best)
+		taken(best);
+	return best;
+}
 /* ---- delivery ---- */
+
+/* One that does not lie in one piece of the host's memory. */
+static int put_into(rpw_request *r, const void *body, size_t n)
+{
+	if (r->gpu)
+		return gpu_copy(r->gpu, GPU_IN, r->buf, (void *)body, n);
+	struct iovec one;
+	iov_scatter(req_iov(r, &one), r->iovcnt, 0, body, n);
+	return 0;
+}
+
+/* Short ones without a call: of up to 16 bytes both ends, which may be the same. */
+static inline void copy_body(char *to, const char *body, size_t n)
+{
+	uint64_t first, last;
+	if (n - 8 > 8) {
+		memcpy(to, body, n);
+		return;
+	}
+	memcpy(&first, body, 8);
+	memcpy(&last, body + n - 8, 8);
+	memcpy(to, &first, 8);
+	memcpy(to + n - 8, &last, 8);
+}
 
 static inline void deliver(rpw_request *r, rpw_endpoint *ep, uint64_t tag, const void *body, size_t len)
 {
 	rpw_context *c = ep->c;
 	size_t n = RPWI_MIN(len, r->len);
 	int status = len <= r->len ? RPW_OK : RPW_ERR_TRUNCATED;
-	if (RPWI_UNLIKELY(r->gpu != NULL)) {
-		int rc = gpu_copy(r->gpu, GPU_IN, r->buf, (void *)body, n);
-		status = rc ? rc : status;
-	} else if (RPWI_LIKELY(r->iovcnt == 1)) {
+	if (RPWI_LIKELY(r->plain)) {
 		if (n)
-			memcpy(r->buf, body, n);
+			copy_body(r->buf, body, n);
 	} else
-		iov_scatter(r->iov, r->iovcnt, 0, body, n);
-	r->done.length = len;
-	r->done.tag = tag;
-	r->done.from = ep;
+		status = put_into(r, body, n) ?: status;
 	c->stat.received++;
 	c->stat.bytes_received += len;
 	trace_recv(ep, tag, len);
-	req_complete(r, status);
+	r->done = (rpw_completion){.status = status, .length = len, .tag = tag, .from = ep};
+	if (RPWI_UNLIKELY(!r->plain || r->fn || !r->held)) {
+		req_complete(r, status);
+		return;
+	}
+	r->where = AT_NONE;
+	r->complete = true;
+	c->stat.requests--;
 }
 
 static void fetch(rpw_request *r, rpw_endpoint *ep, uint64_t tag, struct rts *rts)
@@ -211,7 +254,7 @@ int rpw_recv(rpw_context *c, rpw_endpoint *ep, void *buf, size_t len, uint64_t t
 {
 	if (RPWI_UNLIKELY(!c || (ep && ep->c != c) || (!buf && len)))
 		return rpwi_fail(RPW_ERR_INVALID, "rpw_recv: a context, an endpoint of it (or NULL), and a buffer are needed");
-	rpw_request *r = req_new(c, ep, REQ_RECV, req != NULL);
+	rpw_request *r = req_new_plain(c, ep, req != NULL);
 	if (RPWI_UNLIKELY(!r))
 		return RPW_ERR_NO_MEMORY;
 	r->buf = buf;

@@ -4,7 +4,7 @@
 #include <stdio.h>
 #include <unistd.h>
 
-static void line(rpw_endpoint *ep, const char *what, uint64_t number, uint64_t tag, size_t len)
+void trace_line(rpw_endpoint *ep, const char *what, uint64_t number, uint64_t tag, size_t len)
 {
 	struct timespec now;
 	struct tm tm;
@@ -17,16 +17,4 @@ static void line(rpw_endpoint *ep, const char *what, uint64_t number, uint64_t t
 		ep->ops ? ep->ops->name : "(no path yet)");
 	ssize_t ignored = write(STDERR_FILENO, text, (size_t)RPWI_MIN(n, (int)sizeof(text) - 1));
 	(void)ignored;
-}
-
-void trace_send(rpw_endpoint *ep, uint64_t tag, size_t len)
-{
-	if (RPWI_UNLIKELY(ep->c->debug))
-		line(ep, "Send", ep->c->stat.sent, tag, len);
-}
-
-void trace_recv(rpw_endpoint *ep, uint64_t tag, size_t len)
-{
-	if (RPWI_UNLIKELY(ep->c->debug))
-		line(ep, "Recv", ep->c->stat.received, tag, len);
 }

@@ -314,8 +314,8 @@ static void forge_cell(void)
 	uint32_t endpoint = how & 64 ? fuzz_u8(&run.in) % 8 : (uint32_t)some_number() & 0xfffff;
 	for (unsigned i = 0; i < 8; i++)
 		cell->bytes[fuzz_u8(&run.in) % RING_INLINE] = (uint8_t)i;
-	atomic_store_explicit(&cell->word, ring_word(tx->tail, kind, head, body, endpoint), memory_order_release);
-	tx->tail++;
+	atomic_store_explicit(&cell->word, ring_word(tx->lap, kind, head, body, endpoint), memory_order_release);
+	ring_tx_step(tx);
 	if (how & 128)
 		tx->bulk_tail += (size_t)ring_bulk_skip(tx->bulk_tail, ring_bulk_need(head, body)) + ring_bulk_need(head, body);
 }

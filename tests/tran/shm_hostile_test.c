@@ -203,9 +203,9 @@ static void forge_cell(struct shm_link *l)
 	struct ring_cell *cell = &tx->cells[tx->tail % RING_CELLS];
 	for (size_t i = 0; i < sizeof cell->bytes; i++)
 		cell->bytes[i] = (uint8_t)roll();
-	uint64_t word = (roll() & ~(0xffull << 56)) | (tx->tail / RING_CELLS % 255 + 1) << 56;
+	uint64_t word = (roll() & ~(0xffull << 56)) | (uint64_t)(tx->lap + 1) << 56;
 	atomic_store_explicit(&cell->word, word, memory_order_release);
-	tx->tail++;
+	ring_tx_step(tx);
 }
 
 /* A control frame that is one, with numbers that are not. The descriptions are right often enough to get past the first checks. */

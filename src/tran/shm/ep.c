@@ -20,8 +20,6 @@ static uint64_t handle_check(const struct shm_handle *h)
 	return sum;
 }
 
-struct shm_ep *rpwi_shm_ep_find(struct shm *t, uint32_t index) { return index < t->ep_room ? t->eps[index] : NULL; }
-
 static const struct tran_up *up_of(const struct shm_ep *ep) { return ep->t->base.up; }
 
 int rpwi_shm_ep_make(struct tran *tran, const struct tran_facts *peer, bool active, void *user, struct tran_ep **out, uint8_t *handle, size_t *handle_len)

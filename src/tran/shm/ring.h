@@ -43,6 +43,7 @@ struct ring_tx {
 	uint8_t *bulk;
 	struct ring_shared *shared;
 	uint64_t tail, bulk_tail;       /* produced */
+	unsigned lap;                   /* of `tail`: how often it has come round */
 	uint64_t cells_done, bulk_done; /* what the consumer said last */
 };
 
@@ -51,6 +52,7 @@ struct ring_rx {
 	uint8_t *bulk;
 	struct ring_shared *shared;
 	uint64_t head, bulk_head;      /* consumed */
+	unsigned lap;                  /* of `head` */
 	uint64_t told_head, told_bulk; /* as the producer knows it */
 };
 
@@ -64,10 +66,18 @@ struct ring_frame {
 	uint8_t long_head[TRAN_HEAD_MAX];
 };
 
-static inline uint64_t ring_word(uint64_t position, unsigned kind, size_t head_len, size_t body_len, unsigned endpoint)
+/* Laps are counted modulo 255, and a cell says one more: never 0, which is what is there at first. */
+enum { RING_LAPS = 255 };
+static inline unsigned ring_lap_after(uint64_t position, unsigned lap)
 {
-	uint64_t lap = position / RING_CELLS % 255 + 1;
-	return lap << 56 | (uint64_t)kind << 52 | (uint64_t)head_len << 43 | (uint64_t)body_len << 20 | endpoint;
+	if (RPWI_LIKELY(position % RING_CELLS))
+		return lap;
+	return lap + 1 == RING_LAPS ? 0 : lap + 1;
+}
+
+static inline uint64_t ring_word(unsigned lap, unsigned kind, size_t head_len, size_t body_len, unsigned endpoint)
+{
+	return (uint64_t)(lap + 1) << 56 | (uint64_t)kind << 52 | (uint64_t)head_len << 43 | (uint64_t)body_len << 20 | endpoint;
 }
 
 /* Bytes of the bulk ring for a frame: whole lines, the head in front when it is too long for the cell. */
@@ -155,20 +165,22 @@ static inline void ring_tx_place(struct ring_tx *tx, size_t head_len, size_t bod
 	}
 }
 
+static inline void ring_tx_step(struct ring_tx *tx) { tx->lap = ring_lap_after(++tx->tail, tx->lap); }
+
 static inline void ring_tx_publish(struct ring_tx *tx, unsigned kind, unsigned endpoint, size_t head_len, size_t body_len)
 {
 	size_t need = ring_bulk_need(head_len, body_len);
 	if (need)
 		tx->bulk_tail += ring_bulk_skip(tx->bulk_tail, need) + need;
 	struct ring_cell *cell = &tx->cells[tx->tail % RING_CELLS];
-	atomic_store_explicit(&cell->word, ring_word(tx->tail, kind, head_len, body_len, endpoint), memory_order_release);
-	tx->tail++;
+	atomic_store_explicit(&cell->word, ring_word(tx->lap, kind, head_len, body_len, endpoint), memory_order_release);
+	ring_tx_step(tx);
 }
 
 static inline bool ring_rx_waiting(const struct ring_rx *rx)
 {
 	uint64_t word = atomic_load_explicit(&rx->cells[rx->head % RING_CELLS].word, memory_order_acquire);
-	return word >> 56 == rx->head / RING_CELLS % 255 + 1;
+	return word >> 56 == rx->lap + 1;
 }
 
 /* The next frame: 1, 0 when there is none, -EPROTO. */
@@ -176,7 +188,7 @@ static inline int ring_rx_next(struct ring_rx *rx, struct ring_frame *f)
 {
 	struct ring_cell *cell = &rx->cells[rx->head % RING_CELLS];
 	uint64_t word = atomic_load_explicit(&cell->word, memory_order_acquire);
-	if (word >> 56 != rx->head / RING_CELLS % 255 + 1)
+	if (word >> 56 != rx->lap + 1)
 		return 0;
 	__builtin_memcpy(f->line, cell->bytes, RING_INLINE);
 	f->kind = word >> 52 & 15;
@@ -206,7 +218,7 @@ static inline int ring_rx_next(struct ring_rx *rx, struct ring_frame *f)
 /* The frame has been dealt with. True when the producer was told (and may have to be woken). */
 static inline bool ring_rx_release(struct ring_rx *rx, const struct ring_frame *f)
 {
-	rx->head++;
+	rx->lap = ring_lap_after(++rx->head, rx->lap);
 	rx->bulk_head += f->bulk_used;
 	if (RPWI_LIKELY(rx->head - rx->told_head < RING_CELLS_LAZY && rx->bulk_head - rx->told_bulk < RING_BULK_LAZY))
 		return false;

@@ -306,7 +306,7 @@ int rpwi_shm_ep_make(struct tran *t, const struct tran_facts *peer, bool active,
 int rpwi_shm_ep_start(struct tran_ep *ep, const uint8_t *handle, size_t len, unsigned timeout_ms);
 void rpwi_shm_ep_close(struct tran_ep *ep);
 int rpwi_shm_ep_send(struct tran_ep *ep, const void *head, size_t head_len, const struct iovec *iov, int iovcnt, size_t body_len);
-struct shm_ep *rpwi_shm_ep_find(struct shm *t, uint32_t index);
+static inline struct shm_ep *rpwi_shm_ep_find(const struct shm *t, uint32_t index) { return index < t->ep_room ? t->eps[index] : NULL; }
 void rpwi_shm_ep_attach(struct shm_ep *ep, struct shm_link *l); /* the link stands */
 void rpwi_shm_ep_adopt(struct shm *t, struct shm_link *l);      /* a peer dialed: endpoints may have waited for it */
 void rpwi_shm_ep_fail(struct shm_ep *ep, int status, const char *why);
