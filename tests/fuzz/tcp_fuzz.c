@@ -1,10 +1,12 @@
-/* tcp_fuzz.c - endpoints of tran_tcp in the hands of their peer: one is attached, another one waits for that on the same bundle. The input is what the peer sends on one or two
- * streams, raw or as headers with some sense (ids that were asked for, numbers, nonces and keys that are right), and what the program does meanwhile. Checked all along: each operation is told once, and its buffer not touched after (ASan); frames within bounds; memory
- * around what was registered as it was; one failure at most, and nothing after it.
+/* tcp_fuzz.c - endpoints of tran_tcp in the hands of their peer: one is attached, another one waits for that on the same bundle; or both are just started, and the peer comes to their port,
+ * or is come to, greets, and asks for them or answers. The input is what the peer sends on one or two streams, raw or as headers with some sense (ids that were asked for, numbers, nonces
+ * and keys that are right), and what the program does meanwhile. Checked all along: each operation is told once, and its buffer not touched after (ASan); frames within bounds; memory around
+ * what was registered as it was; one failure at most, and nothing after it; and who did not show an endpoint's nonce does not get it.
  */
 #include "fuzz.h"
 
 #include <netinet/in.h>
+#include <poll.h>
 #include <stdlib.h>
 #include <sys/epoll.h>
 #include <sys/socket.h>
@@ -28,6 +30,8 @@ static struct fuzz_run {
 	} first_end, second_end;
 	struct tran_mem *mem;
 	uint8_t *region; /* of the registered memory, with guards around it */
+	bool strangers;  /* nobody has greeted yet */
+	bool shown;      /* an endpoint's nonce has been, in a word that asks for it or answers */
 	int peer[2];
 	unsigned ops;
 	struct op op[OPS_MAX];
@@ -38,6 +42,8 @@ static void on_ready(void *user, int status, const char *why)
 	struct end *e = user;
 	if (e->ready || e->failed)
 		fuzz_broken("ready twice");
+	if (!status && run.strangers && !run.shown)
+		fuzz_broken("ready for a peer that showed no nonce");
 	e->ready = status == 0;
 	e->failed = status < 0;
 }
@@ -78,22 +84,43 @@ static void on_failed(void *user, int status, const char *why)
 }
 static const struct tran_up up = {on_ready, on_frame, on_room, on_done, on_failed};
 
+static int listener = -1;
+static struct sockaddr_in listener_at = {.sin_family = AF_INET};
+
+static void listen_here(void)
+{
+	socklen_t len = sizeof listener_at;
+	if (listener >= 0)
+		return;
+	listener_at.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+	listener = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+	if (bind(listener, (struct sockaddr *)&listener_at, len) || listen(listener, 8) || getsockname(listener, (struct sockaddr *)&listener_at, &len))
+		abort();
+}
+
+/* A reset leaves nothing in TIME_WAIT: thousands of these come a second. */
+static int ends_by_reset(int fd)
+{
+	if (fd >= 0)
+		setsockopt(fd, SOL_SOCKET, SO_LINGER, &(struct linger){1, 0}, sizeof(struct linger));
+	return fd;
+}
+
+static int connect_to(const struct sockaddr_in *a)
+{
+	int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+	if (connect(fd, (const struct sockaddr *)a, sizeof *a))
+		abort();
+	return fd;
+}
+
 static void tcp_pair(int fd[2])
 {
-	static int listener = -1;
-	static struct sockaddr_in a = {.sin_family = AF_INET};
-	socklen_t len = sizeof a;
-	if (listener < 0) {
-		a.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
-		listener = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
-		if (bind(listener, (struct sockaddr *)&a, sizeof a) || listen(listener, 8) || getsockname(listener, (struct sockaddr *)&a, &len))
-			abort();
-	}
-	fd[0] = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
-	if (connect(fd[0], (struct sockaddr *)&a, sizeof a) || (fd[1] = accept(listener, NULL, NULL)) < 0)
+	fd[0] = connect_to(&listener_at);
+	poll(&(struct pollfd){.fd = listener, .events = POLLIN}, 1, 10000);
+	fd[1] = ends_by_reset(accept(listener, NULL, NULL));
+	if (fd[1] < 0)
 		abort();
-	/* A reset leaves nothing in TIME_WAIT: thousands of these come a second. */
-	setsockopt(fd[1], SOL_SOCKET, SO_LINGER, &(struct linger){1, 0}, sizeof(struct linger));
 	tcp_stream_set_options(fd[0], true);
 }
 
@@ -113,19 +140,22 @@ static void mem_del(void)
 	free(run.region);
 }
 
-static void begin(void)
+/* Both are one side of an endpoint whose other side has the same number, and a nonce of its own. */
+static void start(struct tran_ep *tran_ep, bool active)
 {
-	struct tran_facts facts = {.transports = "tcp", .address = "127.0.0.1"};
+	const struct tcp_ep *ep = (const struct tcp_ep *)tran_ep;
 	uint8_t handle[TRAN_HANDLE_MAX];
-	size_t len;
-	bool active = fuzz_u8(&run.in) & 1;
-	if (tran_tcp.open(&up, &facts, &run.t) || tran_tcp.ep_make(run.t, &facts, active, &run.first_end, &run.ep, handle, &len) ||
-		tran_tcp.ep_make(run.t, &facts, active, &run.second_end, &run.second, handle, &len))
+	struct tcp_handle h = {.number = ep->number, .port = active ? ntohs(listener_at.sin_port) : 0};
+	memset(h.nonce, 0x11, sizeof h.nonce);
+	if (tran_tcp.ep_start(tran_ep, handle, tcp_put_handle(handle, &h), 60000))
 		abort();
+}
+
+static void attach_first(bool active)
+{
 	struct tcp *t = tcp_of(run.t);
 	struct tcp_ep *ep = (struct tcp_ep *)run.ep, *second = (struct tcp_ep *)run.second;
 	struct tcp_bundle *b = tcp_bundle_new(t);
-	t->streams_max = 2;
 	for (uint16_t i = 0; i < 2; i++) {
 		int fd[2];
 		tcp_pair(fd);
@@ -148,6 +178,29 @@ static void begin(void)
 	if (active) {
 		second->bundle = b;
 		rpwi_list_add_tail(&b->members, &second->member);
+	}
+}
+
+static void begin(void)
+{
+	struct tran_facts facts = {.transports = "tcp", .address = "127.0.0.1"};
+	uint8_t handle[TRAN_HANDLE_MAX];
+	size_t len;
+	uint8_t how = fuzz_u8(&run.in);
+	bool active = how & 1;
+	listen_here();
+	if (tran_tcp.open(&up, &facts, &run.t) || tran_tcp.ep_make(run.t, &facts, active, &run.first_end, &run.ep, handle, &len) ||
+		tran_tcp.ep_make(run.t, &facts, active, &run.second_end, &run.second, handle, &len))
+		abort();
+	tcp_of(run.t)->streams_max = 2;
+	run.peer[0] = run.peer[1] = -1;
+	run.strangers = (how & 6) == 6;
+	if (!run.strangers) {
+		attach_first(active);
+	} else {
+		start(run.ep, active);
+		if (how & 8) /* or it is asked for before it is started */
+			start(run.second, active);
 	}
 	mem_add();
 }
@@ -178,6 +231,30 @@ static uint32_t some_len(unsigned stream, uint32_t id)
 	if (s && n < 160)
 		return s->chunk[id % TCP_WINDOW].len;
 	return n < 240 ? n : fuzz_u16(&run.in) * (uint32_t)n;
+}
+
+/* The peer comes, or is come to, once more: a greeting that may be wrong in one place. */
+static void knock(unsigned stream)
+{
+	const struct tcp_ep *ep = (const struct tcp_ep *)(run.second && fuzz_u8(&run.in) & 1 ? run.second : run.ep);
+	struct sockaddr_in to = {.sin_family = AF_INET, .sin_port = htons(tcp_of(run.t)->port), .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
+	uint8_t bytes[TCP_GREETING_LEN];
+	if (!ep || !run.strangers)
+		return;
+	int fd = ends_by_reset(ep->active ? accept(listener, NULL, NULL) : connect_to(&to));
+	if (fd < 0)
+		return;
+	if (run.peer[stream] >= 0)
+		close(run.peer[stream]);
+	run.peer[stream] = fd;
+	struct tcp_greeting g = {.stream = (uint16_t)stream, .number = ep->number};
+	memcpy(g.nonce, ep->nonce, sizeof g.nonce);
+	tcp_put_greeting(bytes, &g);
+	uint16_t change = fuzz_u16(&run.in);
+	if (change & 0x8000)
+		bytes[(change >> 3 & 0xfff) % sizeof bytes] ^= (uint8_t)(1u << (change & 7));
+	if (!ep->active || stream) /* who was connected to greets back on streams for bulk data */
+		say(stream, bytes, change & 0x4000 ? change % sizeof bytes : sizeof bytes);
 }
 
 /* A header with what follows it, all of which may be wrong in one place. */
@@ -215,13 +292,15 @@ static void say_sense(unsigned stream)
 	uint16_t change = fuzz_u16(&run.in);
 	if (change & 0x8000)
 		bytes[(change >> 3 & 0xfff) % RPWI_MIN(len, (size_t)64)] ^= (uint8_t)(1u << (change & 7));
+	else
+		run.shown |= h.kind == TCP_ATTACHED || h.kind == TCP_ATTACH;
 	say(stream, bytes, len);
 }
 
 static void post(void)
 {
 	uint8_t what = fuzz_u8(&run.in);
-	if (!run.ep || run.ops == OPS_MAX)
+	if (!run.ep || run.ops == OPS_MAX || !run.first_end.ready)
 		return;
 	struct op *op = &run.op[run.ops];
 	struct tran_desc d;
@@ -297,7 +376,7 @@ static void command(void)
 		drain();
 		break;
 	case 10:
-		if (run.ep)
+		if (run.ep && run.first_end.ready)
 			tran_tcp.send(run.ep, raw, 0, &(struct iovec){run.region, REGION}, 1, REGION);
 		break;
 	case 11:
@@ -310,6 +389,13 @@ static void command(void)
 			close_ep();
 		else if (n < 32)
 			close_second();
+		break;
+	case 13:
+		if (run.strangers && fuzz_u8(&run.in) < 128)
+			knock(stream);
+		else if (run.second && ((const struct tcp_ep *)run.second)->state == TCP_EP_MADE)
+			start(run.second, ((const struct tcp_ep *)run.second)->active);
+		tran_tcp.progress(run.t);
 		break;
 	default:
 		tran_tcp.progress(run.t);
@@ -332,6 +418,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t len)
 	mem_del();
 	for (int i = 0; i < 2; i++)
 		close(run.peer[i]);
+	for (int fd; (fd = ends_by_reset(accept(listener, NULL, NULL))) >= 0;)
+		close(fd);
 	for (int i = 0; i < 2; i++)
 		tran_tcp.progress(run.t);
 	tran_tcp.close(run.t);
