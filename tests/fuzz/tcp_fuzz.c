@@ -5,8 +5,10 @@
  */
 #include "fuzz.h"
 
+#include <errno.h>
 #include <netinet/in.h>
 #include <poll.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <sys/epoll.h>
 #include <sys/socket.h>
@@ -106,11 +108,18 @@ static int ends_by_reset(int fd)
 	return fd;
 }
 
+static void cannot(const char *what)
+{
+	perror(what);
+	abort();
+}
+
 static int connect_to(const struct sockaddr_in *a)
 {
-	int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
-	if (connect(fd, (const struct sockaddr *)a, sizeof *a))
-		abort();
+	int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0), tries = 0;
+	while (connect(fd, (const struct sockaddr *)a, sizeof *a)) /* thousands a second may use up the ports for a moment */
+		if (errno != EADDRNOTAVAIL || ++tries > 1000 || poll(NULL, 0, 10))
+			cannot("connect");
 	return fd;
 }
 
@@ -120,7 +129,7 @@ static void tcp_pair(int fd[2])
 	poll(&(struct pollfd){.fd = listener, .events = POLLIN}, 1, 10000);
 	fd[1] = ends_by_reset(accept(listener, NULL, NULL));
 	if (fd[1] < 0)
-		abort();
+		cannot("accept");
 	tcp_stream_set_options(fd[0], true);
 }
 
