@@ -45,6 +45,9 @@ int rpwi_cli_parse_size(const char *text, uint64_t *bytes);
 /* "1 GiB", "8 MiB", "12345 bytes": exact if it can be, else with two decimals. Returns `out`. */
 enum { CLI_SIZE_LEN = 32 };
 const char *rpwi_cli_size(uint64_t bytes, char out[CLI_SIZE_LEN]);
+/* What others wrote, for a terminal or a log: UTF-8 as it is; '?' for what is none, for control characters (C0, DEL and C1, which has an escape of one character), and for those that turn the
+ * direction of writing. Cut, if need be, between characters. `out` may be `text`. Returns it. */
+const char *rpwi_cli_printable(const char *text, char *out, size_t out_len);
 
 /* ---- port.c ---- */
 enum { CLI_GIDS_MAX = 64, CLI_GID_LEN = INET6_ADDRSTRLEN };

@@ -132,16 +132,6 @@ const char *files_link_check(const char *name, const char *target)
 	return NULL;
 }
 
-const char *files_printable(const char *name, char *out, size_t out_len)
-{
-	size_t i = 0;
-
-	for (; name[i] && i + 1 < out_len; i++)
-		out[i] = (uint8_t)name[i] < 0x20 || name[i] == 0x7f ? '?' : name[i];
-	out[i] = '\0';
-	return out;
-}
-
 int files_hash_prefix(int fd, uint64_t len, XXH3_state_t *state)
 {
 	enum { STEP = 1 << 20 };

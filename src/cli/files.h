@@ -67,8 +67,6 @@ int files_unpack(const uint8_t *bytes, size_t len, struct files_message *m, char
 const char *files_name_check(const char *name);
 /* The same for a link there: relative, ".." only at its beginning and never above the directory. Then it stays inside, whatever it leads through, if all other links do. */
 const char *files_link_check(const char *name, const char *target);
-/* For the terminal: control characters of a name that a peer sent must not reach it. Returns `out`. */
-const char *files_printable(const char *name, char *out, size_t out_len);
 /* The first `len` bytes of a file into a checksum. 0 or -errno; -ENODATA if it is shorter. */
 int files_hash_prefix(int fd, uint64_t len, XXH3_state_t *state);
 void files_hash_end(const XXH3_state_t *state, uint8_t hash[FILES_HASH_BYTES]);

@@ -46,7 +46,7 @@ int rpwi_cli_fail(int status, const char *command, const char *fmt, ...)
 	vsnprintf(line, sizeof(line), fmt, ap);
 	va_end(ap);
 	fflush(stdout);
-	fprintf(stderr, "%s: %s\n", command, line);
+	fprintf(stderr, "%s: %s\n", command, rpwi_cli_printable(line, line, sizeof(line)));
 	return status;
 }
 

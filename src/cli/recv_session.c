@@ -459,7 +459,7 @@ void recv_session_begin(struct receiver *r, rpw_endpoint *ep)
 		return;
 	}
 	rpw_endpoint_info(ep, &info);
-	files_printable(info.peer ? info.peer : "?", s->peer, sizeof(s->peer));
+	rpwi_cli_printable(info.peer ? info.peer : "?", s->peer, sizeof(s->peer));
 	s->r = r;
 	s->ep = ep;
 	s->file = (struct store_file){.fd = -1, .parent = -1};

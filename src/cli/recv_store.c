@@ -25,7 +25,7 @@ static int fail(struct store_why *why, const char *name, const char *fmt, ...)
 	va_start(ap, fmt);
 	vsnprintf(reason, sizeof(reason), fmt, ap);
 	va_end(ap);
-	snprintf(why->text, sizeof(why->text), "'%s': %s", files_printable(name, shown, sizeof(shown)), reason);
+	snprintf(why->text, sizeof(why->text), "'%s': %s", rpwi_cli_printable(name, shown, sizeof(shown)), reason);
 	return -1;
 }
 

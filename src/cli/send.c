@@ -23,7 +23,7 @@ static int skip(struct sender *s, const char *name, const char *fmt, ...)
 	vsnprintf(reason, sizeof(reason), fmt, ap);
 	va_end(ap);
 	s->skipped++;
-	rpwi_cli_fail(CLI_FAILED, NAME, "'%s' is left out: %s", files_printable(name, shown, sizeof(shown)), reason);
+	rpwi_cli_fail(CLI_FAILED, NAME, "'%s' is left out: %s", rpwi_cli_printable(name, shown, sizeof(shown)), reason);
 	return 0;
 }
 

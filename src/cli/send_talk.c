@@ -50,7 +50,7 @@ static void bar_draw(struct sender *s, const char *name, uint64_t at, uint64_t s
 		bar[i] = i < (int)(part * WIDTH) ? '#' : '.';
 	bar[WIDTH] = '\0';
 	const char *slash = strrchr(name, '/');
-	fprintf(stderr, "\r\033[K%-39s [%s] %3.0f%%  %s  %.2f GB/s", files_printable(slash ? slash + 1 : name, shown, sizeof(shown)), bar, part * 100,
+	fprintf(stderr, "\r\033[K%-39s [%s] %3.0f%%  %s  %.2f GB/s", rpwi_cli_printable(slash ? slash + 1 : name, shown, sizeof(shown)), bar, part * 100,
 		rpwi_cli_size(at, done), (double)s->bytes / 1e9 / (seconds > 0 ? seconds : 1));
 	fflush(stderr);
 }
@@ -105,7 +105,7 @@ static int hear(struct sender *s, enum files_type want)
 	if (files_unpack(s->control, done.length, &s->heard, why, sizeof(why)))
 		return fail("the receiver is not one that this side can talk to: %s", why);
 	if (s->heard.type == FILES_REFUSED)
-		return fail("the receiver refused: %s", files_printable(s->heard.text, shown, sizeof(shown)));
+		return fail("the receiver refused: %s", rpwi_cli_printable(s->heard.text, shown, sizeof(shown)));
 	if (s->heard.type != want)
 		return fail("the receiver said something of type %d where %d was due", s->heard.type, want);
 	return 0;

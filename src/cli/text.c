@@ -1,4 +1,4 @@
-/* text.c - sizes as people write them. */
+/* text.c - sizes as people write them, and what others wrote as a terminal may have it. */
 #include "cli/cli.h"
 
 #include <errno.h>
@@ -65,5 +65,55 @@ const char *rpwi_cli_size(uint64_t bytes, char out[CLI_SIZE_LEN])
 		return out;
 	}
 	snprintf(out, CLI_SIZE_LEN, "%" PRIu64 " byte%s", bytes, bytes == 1 ? "" : "s");
+	return out;
+}
+
+/* How many bytes a character of UTF-8 has, and which one it is; 0: there is none at s (RFC 3629, 3: neither overlong forms nor surrogates). s ends with a zero byte. */
+static size_t character(const uint8_t *s, uint32_t *code)
+{
+	static const uint32_t least[] = {0, 0, 0x80, 0x800, 0x10000};
+	size_t len = *s < 0x80 ? 1 : *s >> 5 == 6 ? 2 : *s >> 4 == 14 ? 3 : *s >> 3 == 30 ? 4 : 0;
+
+	*code = len == 1 ? *s : *s & (0x7fu >> len);
+	for (size_t i = 1; i < len; i++) {
+		if (s[i] >> 6 != 2)
+			return 0;
+		*code = *code << 6 | (s[i] & 0x3f);
+	}
+	return *code < least[len] || *code > 0x10ffff || *code >> 11 == 0xd800 >> 11 ? 0 : len;
+}
+
+static bool is_harmless(uint32_t code)
+{
+	static const struct {
+		uint32_t first, last;
+	} harmful[] = {{0, 0x1f}, {0x7f, 0x9f}, {0x200e, 0x200f}, {0x2028, 0x202e}, {0x2066, 0x2069}};
+
+	for (size_t i = 0; i < RPWI_ARRAY_LEN(harmful); i++)
+		if (code >= harmful[i].first && code <= harmful[i].last)
+			return false;
+	return true;
+}
+
+const char *rpwi_cli_printable(const char *text, char *out, size_t out_len)
+{
+	const uint8_t *p = (const uint8_t *)text;
+	uint32_t code;
+	size_t n = 0;
+
+	while (*p) {
+		size_t len = character(p, &code);
+		bool shown = len && is_harmless(code);
+		size_t added = shown ? len : 1;
+		if (n + added >= out_len)
+			break;
+		if (shown)
+			memmove(out + n, p, len);
+		else
+			out[n] = '?';
+		n += added;
+		p += len ? len : 1;
+	}
+	out[n] = '\0';
 	return out;
 }

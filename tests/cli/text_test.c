@@ -1,0 +1,74 @@
+/* What others wrote, as a terminal may have it: rpwi_cli_printable. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <string.h>
+#include <cmocka.h>
+
+#include "cli/cli.h"
+
+static void assert_shown(const char *text, const char *expected)
+{
+	char out[64], same[64];
+
+	assert_string_equal(rpwi_cli_printable(text, out, sizeof(out)), expected);
+	snprintf(same, sizeof(same), "%s", text);
+	assert_string_equal(rpwi_cli_printable(same, same, sizeof(same)), expected);
+}
+
+static void what_can_be_read_stays(void **state)
+{
+	assert_shown("", "");
+	assert_shown("a file, 100% ~", "a file, 100% ~");
+	assert_shown("\xc2\xa0 Gr\xc3\xbc\xc3\x9f \xe7\xbb\xb3 \xf0\x9f\xaa\xa2 \xf4\x8f\xbf\xbf",
+		"\xc2\xa0 Gr\xc3\xbc\xc3\x9f \xe7\xbb\xb3 \xf0\x9f\xaa\xa2 \xf4\x8f\xbf\xbf");
+}
+
+static void controls_do_not(void **state)
+{
+	assert_shown("a\x1b[31mb\nc\td\x7f"
+		     "e",
+		"a?[31mb?c?d?e");
+	assert_shown("\xc2\x80 \xc2\x9b"
+		     "31m \xc2\x9f",
+		"? ?31m ?"); /* C1: U+009B is CSI */
+	assert_shown("\x9b"
+		     "31m",
+		"?31m"); /* and to a terminal of Latin-1 it is one byte */
+	assert_shown("a\xe2\x80\xaegpj.exe \xe2\x81\xa6 \xe2\x80\xa8", "a?gpj.exe ? ?");
+}
+
+static void what_is_not_utf8_does_not(void **state)
+{
+	assert_shown("\xc0\x9b \xc1\xbf \xe0\x82\x9b \xf0\x80\x82\x9b", "?? ?? ??? ????"); /* overlong */
+	assert_shown("\xed\xa0\x80 \xf4\x90\x80\x80 \xf8\x88", "??? ???? ??");             /* a surrogate, beyond U+10FFFF, no first byte */
+	assert_shown("\xe7\xbb"
+		     "a \xe7",
+		"??a ?"); /* cut short */
+}
+
+static void it_is_cut_between_characters(void **state)
+{
+	char out[8];
+
+	for (size_t len = 1; len <= sizeof(out); len++) {
+		memset(out, 'x', sizeof(out));
+		rpwi_cli_printable("\xe7\xbb\xb3\xe7\xbb\xb3\xe7\xbb\xb3", out, len);
+		assert_int_equal(strlen(out), (len - 1) / 3 * 3);
+		assert_memory_equal(out, "\xe7\xbb\xb3\xe7\xbb\xb3", strlen(out));
+	}
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(what_can_be_read_stays),
+		cmocka_unit_test(controls_do_not),
+		cmocka_unit_test(what_is_not_utf8_does_not),
+		cmocka_unit_test(it_is_cut_between_characters),
+	};
+	cmocka_set_message_output(CM_OUTPUT_TAP);
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}
