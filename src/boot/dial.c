@@ -99,8 +99,8 @@ static void give_up(struct boot_conn *c)
 	struct boot_dial *d = c->dial;
 	const char *sep = d->hint ? ": " : "", *hint = d->hint ? d->hint : "";
 	if (d->tries)
-		end(c, d->status, "connecting to %s: no connection within %u ms, %u tries; the last: %s%s%s", d->text, d->timeout_ms, d->tries, d->why, sep,
-			hint);
+		end(c, d->status, "connecting to %s: no connection within %u ms, %u %s: %s%s%s", d->text, d->timeout_ms, d->tries,
+			d->tries == 1 ? "try" : "tries; the last", d->why, sep, hint);
 	else
 		end(c, d->status, "connecting to %s: its address is not known after %u ms: %s%s%s", d->text, d->timeout_ms, d->why, sep, hint);
 }

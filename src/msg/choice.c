@@ -129,7 +129,7 @@ void choice_explain(rpw_endpoint *ep, int chosen)
 		bool in_software = choice_why_not(ep, i, why, sizeof(why));
 		text_add(&t, "; ", tran_all[i]->name, *why ? why : in_software ? "would do, in software" : "would do");
 	}
-	if (ep->reasons && *ep->reasons)
+	if (ep->attempt && ep->reasons && *ep->reasons)
 		text_add(&t, "; tried before: ", "", ep->reasons);
 	ep_keep(&ep->why, t.s);
 }

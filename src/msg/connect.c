@@ -172,7 +172,9 @@ void connect_next_path(rpw_endpoint *ep)
 	bool was_up = ep->state == EP_UP;
 	path_abandon(ep);
 	if (!ep->active) {
-		say_word(ep, SAY_BROKEN, "the listening side's end of the path failed");
+		char why[480];
+		snprintf(why, sizeof(why), "the listening side's end of the path failed%s%s", ep->last_why[0] ? ": " : "", ep->last_why);
+		say_word(ep, SAY_BROKEN, why);
 		deadline_set(ep, rpwi_now_ns() + SILENT_MS * RPWI_NS_PER_MS);
 		return;
 	}
@@ -377,7 +379,7 @@ static void on_answer(rpw_endpoint *ep, const struct say_path *p, const char *te
 static void on_bye(rpw_endpoint *ep, const struct say_word *w, const char *text)
 {
 	char why[512];
-	snprintf(why, sizeof(why), "peer %s closed the endpoint: %.300s", ep->peer, text);
+	snprintf(why, sizeof(why), "peer %s closed the endpoint%s%.300s", ep->peer, *text ? ": " : "", text);
 	ep_say_why(ep, why);
 	if (w->received > ep->tx_count || w->received < ep->acked) {
 		ep_breach(ep, "its goodbye says that %llu frames came; %llu were sent, %llu of them acknowledged", (unsigned long long)w->received,
@@ -414,7 +416,7 @@ static void on_word(rpw_endpoint *ep, unsigned type, const struct say_word *w, c
 		if (ep->self_ready)
 			path_is_up(ep);
 	} else if (type == SAY_BROKEN && ep->active) {
-		snprintf(ep->last_why, sizeof(ep->last_why), "%.200s", text);
+		snprintf(ep->last_why, sizeof(ep->last_why), "%.390s", text);
 		msg_todo(ep, TODO_PATH);
 	}
 }
@@ -446,8 +448,8 @@ static void boot_message(void *user, unsigned type, const uint8_t *m, size_t n)
 	char text[1001];
 	memcpy(text, m + head, text_len);
 	text[text_len] = 0;
-	for (char *s = text; *s; s++)
-		if ((unsigned char)*s < ' ')
+	for (char *s = text; *s; s++) /* it goes to logs, and so to terminals, where also bytes over 0x7f may be controls */
+		if ((unsigned char)*s < ' ' || (unsigned char)*s > '~')
 			*s = '?';
 	if (type == SAY_CHOICE)
 		on_choice(ep, &p, text, m + head + text_len);

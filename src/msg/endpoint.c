@@ -150,7 +150,7 @@ static void end(rpw_endpoint *ep, int status, const char *why)
 	state_leave(ep);
 	ep->status = status;
 	if (ep->boot && talked && !ep->gone_heard)
-		connect_bye(ep, text ? text : "");
+		connect_bye(ep, text && status != RPW_ERR_CANCELED ? text : ""); /* that it was this side's will goes without saying */
 	connect_path_close(ep);
 	control_close(ep);
 	rpwi_fail(status, "%s", text ? text : "");

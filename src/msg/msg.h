@@ -236,7 +236,7 @@ struct rpw_endpoint {
 	bool all_taken; /* the peer closed when it had taken everything: there is nothing to flush */
 	int refusal;    /* what to say when no path is left: the peer refused by name */
 	uint64_t peer_received;
-	char last_why[256];
+	char last_why[400];
 	struct boot_conn *boot;
 	rpw_listener *listener;
 	struct rpwi_list all; /* c->endpoints */
