@@ -11,13 +11,7 @@
 
 static const char *const level_names[] = {[DOCTOR_OK] = "ok", [DOCTOR_WARN] = "warn", [DOCTOR_FAIL] = "FAIL"};
 
-/* What a peer says goes to a terminal. */
-static void printable(char *text)
-{
-	for (; *text; text++)
-		if ((uint8_t)*text < 0x20 || *text == 0x7f)
-			*text = ' ';
-}
+static const char *const side_names[] = {[DOCTOR_HERE] = "local", [DOCTOR_THERE] = "peer", [DOCTOR_BETWEEN] = "between"};
 
 void doctor_add(struct doctor_report *r, enum doctor_level level, const char *what, const char *remedy, const char *fmt, ...)
 {
@@ -27,13 +21,13 @@ void doctor_add(struct doctor_report *r, enum doctor_level level, const char *wh
 	if (r->count == DOCTOR_VERDICTS_MAX)
 		return;
 	r->count++;
-	*v = (struct doctor_verdict){.level = level};
-	snprintf(v->what, sizeof(v->what), "%s", what);
-	snprintf(v->remedy, sizeof(v->remedy), "%s", remedy ? remedy : "");
+	*v = (struct doctor_verdict){.level = level, .side = r->side};
+	rpwi_cli_printable(what, v->what, sizeof(v->what)); /* a peer may have said any of the three */
+	rpwi_cli_printable(remedy ? remedy : "", v->remedy, sizeof(v->remedy));
 	va_start(ap, fmt);
 	vsnprintf(v->text, sizeof(v->text), fmt, ap);
 	va_end(ap);
-	printable(v->text);
+	rpwi_cli_printable(v->text, v->text, sizeof(v->text));
 }
 
 json_t *doctor_json(const struct doctor_report *r)
@@ -42,8 +36,8 @@ json_t *doctor_json(const struct doctor_report *r)
 
 	for (unsigned i = 0; i < r->count; i++) {
 		const struct doctor_verdict *v = &r->verdict[i];
-		json_array_append_new(list, json_pack("{s:s, s:s, s:s, s:s, s:o}", "verdict", level_names[v->level], "side", v->of_peer ? "peer" : "local",
-						    "what", v->what, "text", v->text, "remedy", v->remedy[0] ? json_string(v->remedy) : json_null()));
+		json_array_append_new(list, json_pack("{s:s, s:s, s:s, s:s, s:o}", "verdict", level_names[v->level], "side", side_names[v->side], "what",
+						    v->what, "text", v->text, "remedy", v->remedy[0] ? json_string(v->remedy) : json_null()));
 	}
 	return list;
 }
@@ -66,26 +60,54 @@ int doctor_take_json(struct doctor_report *r, const json_t *verdicts)
 		if (n == (int)RPWI_ARRAY_LEN(level_names) || r->count == DOCTOR_VERDICTS_MAX)
 			return -1;
 		doctor_add(r, n, what, json_string_value(remedy), "%s", text);
-		struct doctor_verdict *last = &r->verdict[r->count - 1];
-		last->of_peer = true;
-		printable(last->what);
-		printable(last->remedy);
 	}
 	return 0;
+}
+
+const char *doctor_last_error(char out[DOCTOR_ERROR_LEN])
+{
+	snprintf(out, DOCTOR_ERROR_LEN, "%s", rpw_last_error());
+	char *advice = strstr(out, " (ropeway doctor");
+	if (advice)
+		*advice = '\0';
+	return out;
+}
+
+static void print_side(const struct doctor_report *r, enum doctor_side side, int width)
+{
+	bool headed = !r->host; /* where there is one machine, nobody asks which it is */
+
+	for (unsigned i = 0; i < r->count; i++) {
+		const struct doctor_verdict *v = &r->verdict[i];
+		if (v->side != side)
+			continue;
+		if (!headed)
+			printf("%s%s%s:\n", i ? "\n" : "",
+				side == DOCTOR_HERE    ? "this machine"
+				: side == DOCTOR_THERE ? ""
+						       : "this machine and ",
+				side == DOCTOR_HERE ? "" : r->host);
+		headed = true;
+		printf("%-4s  %-*s  %s\n", level_names[v->level], width, v->what, v->text);
+		if (v->remedy[0])
+			printf("      %-*s  remedy: %s\n", width, "", v->remedy);
+	}
 }
 
 static void print_text(const struct doctor_report *r)
 {
 	unsigned warnings = 0, failures = 0;
+	int width = 0;
 
 	for (unsigned i = 0; i < r->count; i++) {
-		const struct doctor_verdict *v = &r->verdict[i];
-		printf("%-4s  %s%s: %s%s%s\n", level_names[v->level], v->of_peer ? "peer: " : "", v->what, v->text, v->remedy[0] ? ". Remedy: " : "",
-			v->remedy);
-		warnings += v->level == DOCTOR_WARN;
-		failures += v->level == DOCTOR_FAIL;
+		warnings += r->verdict[i].level == DOCTOR_WARN;
+		failures += r->verdict[i].level == DOCTOR_FAIL;
+		width = RPWI_MAX(width, (int)strlen(r->verdict[i].what));
 	}
-	printf("%u verdicts, %u warnings, %u failures\n", r->count, warnings, failures);
+	for (enum doctor_side side = DOCTOR_HERE; side <= DOCTOR_BETWEEN; side++)
+		print_side(r, side, width);
+	printf("%s%u verdict%s, %u warning%s, %u failure%s\n", r->host ? "\n" : "", r->count, r->count == 1 ? "" : "s", warnings, warnings == 1 ? "" : "s",
+		failures, failures == 1 ? "" : "s");
 }
 
 static int finish(const struct doctor_report *r, bool json)
@@ -131,8 +153,8 @@ static void print_help(void)
 	printf("Usage: ropeway doctor [--json] [--key-file FILE] [PEER[:PORT]]\n"
 	       "       ropeway doctor --serve [--once] [--listen ADDRESS] [--key-file FILE]\n\n"
 	       "Looks at this machine, and with PEER at the way to a `ropeway doctor --serve` there and back; a line each:\n"
-	       "ok, warn or FAIL, with the remedy. Devices and GIDs, what may be locked, UDP port 4791, single-copy shared memory,\n"
-	       "transports, versions, MTU.\n\n"
+	       "ok, warn or FAIL, with the remedy. Devices and GIDs, what may be locked, buffers of sockets, single-copy shared memory,\n"
+	       "transports, versions; with PEER also its TCP port, UDP port 4791 and the MTU, there and back.\n\n"
 	       "  -j, --json            an object: version, verdicts (verdict, side, what, text, remedy)\n"
 	       "  -k, --key-file FILE   the pre-shared key of both sides\n"
 	       "  -s, --serve           be the other side\n"
@@ -155,8 +177,9 @@ static int examine(const char *peer, const char *key_file, bool json)
 	if (!r)
 		return rpwi_cli_fail(CLI_FAILED, NAME, "out of memory");
 	doctor_local(r);
+	r->host = peer ? host : NULL;
 	if (peer)
-		doctor_peer(r, host, address, key_file);
+		doctor_peer(r, address, key_file);
 	int status = finish(r, json);
 	free(r);
 	return status;

@@ -2,6 +2,7 @@
 #include "cli/doctor.h"
 
 #include <errno.h>
+#include <netinet/in.h>
 #include <poll.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -51,7 +52,8 @@ static void look_at_device(struct doctor_report *r, struct ibv_device *dev, bool
 	snprintf(what, sizeof(what), "device %.40s", name);
 	*hardware |= strncmp(name, "rpw_", 4) != 0;
 	if (rpwi_cli_device_usable(name, why, sizeof(why))) {
-		doctor_add(r, DOCTOR_FAIL, what, "as that says; UDP port 4791 is RoCE's, and each device needs it on its address", "%s", why);
+		doctor_add(r, DOCTOR_FAIL, what, "a device needs UDP port 4791 of its address: `ss -uanp sport = :4791` says who has it; end that program",
+			"%s", why);
 		return;
 	}
 	struct ibv_context *ctx = ibv_open_device(dev);
@@ -142,6 +144,47 @@ static void look_at_ptrace(struct doctor_report *r)
 			"process_vm_readv of another process: %s (%s); large messages by shared memory are copied twice", strerror(err), told);
 }
 
+/* ---- sockets ---- */
+
+/* What the software device asks for, too (src/io/port.c). */
+static void look_at_buffers(struct doctor_report *r)
+{
+	enum { WANTED = 8 << 20, ENOUGH = 2 << 20 };
+	int fd = socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC, 0), want = WANTED, have = 0;
+	socklen_t len = sizeof(have);
+	char size[CLI_SIZE_LEN];
+
+	if (fd < 0) {
+		doctor_add(r, DOCTOR_FAIL, "socket buffers", "`ulimit -n` says how many descriptors a process may have", "no socket: %s", strerror(errno));
+		return;
+	}
+	if (setsockopt(fd, SOL_SOCKET, SO_RCVBUFFORCE, &want, sizeof(want)))
+		setsockopt(fd, SOL_SOCKET, SO_RCVBUF, &want, sizeof(want));
+	getsockopt(fd, SOL_SOCKET, SO_RCVBUF, &have, &len);
+	close(fd);
+	have /= 2; /* the kernel doubles it, for its own use: socket(7) */
+	if (have >= ENOUGH)
+		doctor_add(r, DOCTOR_OK, "socket buffers", NULL, "a UDP socket can hold %s", rpwi_cli_size((uint64_t)have, size));
+	else
+		doctor_add(r, DOCTOR_WARN, "socket buffers", "`sysctl -w net.core.rmem_max=8388608`, as root",
+			"a UDP socket can hold %s: under load the software device loses packets, and sends them again", rpwi_cli_size((uint64_t)have, size));
+}
+
+/* Without it nothing that is tried within this machine could come up, and each would be told of for itself. */
+static bool look_at_loopback(struct doctor_report *r)
+{
+	struct sockaddr_in a = {.sin_family = AF_INET, .sin_port = htons(DOCTOR_PORT), .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
+	int fd = socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC, 0), err = 0;
+
+	if (fd < 0 || connect(fd, (struct sockaddr *)&a, sizeof(a)))
+		err = errno;
+	if (fd >= 0)
+		close(fd);
+	if (err)
+		doctor_add(r, DOCTOR_FAIL, "loopback", "`ip link set lo up`", "127.0.0.1: %s: no transport can be tried", strerror(err));
+	return !err;
+}
+
 /* ---- transports: a message from this process to itself over each ---- */
 
 struct both {
@@ -194,30 +237,52 @@ static int exchange(struct both *b, const char *transport)
 	return rc < 0 ? rc : arrived ? arrived : memcmp(in, out, sizeof(in)) ? RPW_ERR_PROTOCOL : RPW_OK;
 }
 
-static void look_at_transport(struct doctor_report *r, const char *transport, bool needed)
-{
-	rpw_endpoint_information info = {.size = sizeof(info)};
-	struct both b = {0};
-	char what[64];
+static const struct transport {
+	const char *name;
+	enum doctor_level level; /* where it cannot be used */
+	const char *remedy;
+} transports[] = {
+	{"shm", DOCTOR_FAIL, "let processes call memfd_create (a container's seccomp profile may forbid it)"},
+	{"tcp", DOCTOR_FAIL, "let TCP pass on lo (`nft list ruleset` shows what a firewall does)"},
+	{"verbs", DOCTOR_WARN, "see the devices above; without it the others are used"},
+};
 
-	snprintf(what, sizeof(what), "transport %s", transport);
-	int rc = exchange(&b, transport);
-	if (!rc && !rpw_endpoint_info(b.ep[0], &info))
-		doctor_add(r, DOCTOR_OK, what, NULL, "a message came over it as it was (%s)", info.path);
+static void look_at_transport(struct doctor_report *r, const struct transport *t)
+{
+	struct both b = {0};
+	char what[64], error[DOCTOR_ERROR_LEN];
+
+	snprintf(what, sizeof(what), "transport %s", t->name);
+	int rc = exchange(&b, t->name);
+	if (!rc)
+		doctor_add(r, DOCTOR_OK, what, NULL, "a message from this process to itself came through");
 	else
-		doctor_add(r, needed ? DOCTOR_FAIL : DOCTOR_WARN, what, needed ? "is lo up, and /dev/shm writable?" : "the others are used instead", "%s: %s",
-			rpw_status_name(rc), rpw_last_error());
+		doctor_add(r, t->level, what, t->remedy, "%s: %s", rpw_status_name(rc),
+			rc == RPW_ERR_TIMEOUT ? "a message from this process to itself took more than 5 s" : doctor_last_error(error));
 	for (int i = 0; i < 2; i++)
 		if (b.c[i])
 			rpw_context_destroy(b.c[i]);
 }
 
+/* Of what reaches into each program without a word in it. */
+static void look_at_environment(struct doctor_report *r)
+{
+	const char *transport = getenv("ROPEWAY_TRANSPORT");
+
+	if (transport && *transport)
+		doctor_add(r, DOCTOR_WARN, "environment", "if that is not wanted: `unset ROPEWAY_TRANSPORT`",
+			"ROPEWAY_TRANSPORT=%.64s: no other transport is tried", transport);
+}
+
 void doctor_local(struct doctor_report *r)
 {
 	look_at_version(r);
+	look_at_environment(r);
 	look_at_memlock(r, look_at_devices(r));
 	look_at_ptrace(r);
-	look_at_transport(r, "shm", true);
-	look_at_transport(r, "tcp", true);
-	look_at_transport(r, "verbs", false);
+	look_at_buffers(r);
+	if (!look_at_loopback(r))
+		return;
+	for (size_t i = 0; i < RPWI_ARRAY_LEN(transports); i++)
+		look_at_transport(r, &transports[i]);
 }

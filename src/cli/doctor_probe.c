@@ -8,50 +8,61 @@
 #include <poll.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <sys/random.h>
 #include <unistd.h>
 
 enum { HEAD_BYTES = DOCTOR_NONCE_BYTES + 1 + 2, LARGEST = 9000, TRIES = 3, WAIT_MS = 300, ROCE_HEADERS = 80 };
 
-int doctor_echo_open(unsigned port, unsigned *got)
+#define PORT_WHAT "UDP port 4791"
+
+int doctor_echo_open(struct doctor_echo *e)
 {
-	struct sockaddr_in6 a = {.sin6_family = AF_INET6, .sin6_port = htons((uint16_t)port)};
-	int both = 0, discover = IPV6_PMTUDISC_PROBE, discover4 = IP_PMTUDISC_PROBE, fd = socket(AF_INET6, SOCK_DGRAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+	struct sockaddr_in6 a = {.sin6_family = AF_INET6, .sin6_port = htons(DOCTOR_ROCE_PORT)};
+	int both = 0, discover = IPV6_PMTUDISC_PROBE, discover4 = IP_PMTUDISC_PROBE;
 	socklen_t len = sizeof(a);
 
-	if (fd < 0)
+	if (getrandom(e->nonce, sizeof(e->nonce), 0) != sizeof(e->nonce))
+		return -EIO;
+	e->fd = socket(AF_INET6, SOCK_DGRAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+	if (e->fd < 0)
 		return -errno;
-	setsockopt(fd, IPPROTO_IPV6, IPV6_V6ONLY, &both, sizeof(both));
-	setsockopt(fd, IPPROTO_IPV6, IPV6_MTU_DISCOVER, &discover, sizeof(discover));
-	setsockopt(fd, IPPROTO_IP, IP_MTU_DISCOVER, &discover4, sizeof(discover4));
-	if (bind(fd, (struct sockaddr *)&a, sizeof(a))) {
-		a.sin6_port = 0;
-		if (bind(fd, (struct sockaddr *)&a, sizeof(a))) {
-			int err = errno;
-			close(fd);
-			return -err;
-		}
+	setsockopt(e->fd, IPPROTO_IPV6, IPV6_V6ONLY, &both, sizeof(both));
+	setsockopt(e->fd, IPPROTO_IPV6, IPV6_MTU_DISCOVER, &discover, sizeof(discover));
+	setsockopt(e->fd, IPPROTO_IP, IP_MTU_DISCOVER, &discover4, sizeof(discover4));
+	int rc = bind(e->fd, (struct sockaddr *)&a, sizeof(a));
+	a.sin6_port = 0;
+	if ((rc && bind(e->fd, (struct sockaddr *)&a, sizeof(a))) || getsockname(e->fd, (struct sockaddr *)&a, &len)) {
+		int err = errno;
+		doctor_echo_close(e);
+		return -err;
 	}
-	getsockname(fd, (struct sockaddr *)&a, &len);
-	*got = ntohs(a.sin6_port);
-	return fd;
+	e->port = ntohs(a.sin6_port);
+	return 0;
 }
 
-void doctor_echo(int fd, const uint8_t nonce[DOCTOR_NONCE_BYTES])
+void doctor_echo_close(struct doctor_echo *e)
+{
+	if (e->fd >= 0)
+		close(e->fd);
+	e->fd = -1;
+}
+
+void doctor_echo_answer(const struct doctor_echo *e)
 {
 	uint8_t bytes[LARGEST];
 	struct sockaddr_in6 from;
 	socklen_t len = sizeof(from);
 
 	for (int i = 0; i < 64; i++, len = sizeof(from)) {
-		ssize_t n = recvfrom(fd, bytes, sizeof(bytes), 0, (struct sockaddr *)&from, &len);
+		ssize_t n = recvfrom(e->fd, bytes, sizeof(bytes), 0, (struct sockaddr *)&from, &len);
 		if (n < 0)
 			return;
-		if (n < HEAD_BYTES || memcmp(bytes, nonce, DOCTOR_NONCE_BYTES) != 0 || bytes[DOCTOR_NONCE_BYTES] != 'p')
+		if (n < HEAD_BYTES || memcmp(bytes, e->nonce, DOCTOR_NONCE_BYTES) != 0 || bytes[DOCTOR_NONCE_BYTES] != 'p')
 			continue;
 		bytes[DOCTOR_NONCE_BYTES] = 's';
-		sendto(fd, bytes, HEAD_BYTES, 0, (struct sockaddr *)&from, len);
+		sendto(e->fd, bytes, HEAD_BYTES, 0, (struct sockaddr *)&from, len);
 		bytes[DOCTOR_NONCE_BYTES] = 'f';
-		sendto(fd, bytes, (size_t)n, 0, (struct sockaddr *)&from, len);
+		sendto(e->fd, bytes, (size_t)n, 0, (struct sockaddr *)&from, len);
 	}
 }
 
@@ -112,46 +123,108 @@ static int open_to(const char *host, unsigned port, unsigned *headers)
 	return err;
 }
 
-static void judge_mtu(struct doctor_report *r, int fd, const uint8_t *nonce, unsigned headers)
+/* The largest packets that arrive both ways, of at least `least` bytes (which do) and fewer than `most` (which do not). */
+static unsigned largest(int fd, const uint8_t *nonce, unsigned headers, unsigned least, unsigned most)
+{
+	while (most - least > 1) {
+		unsigned middle = least + (most - least) / 2;
+		struct way w = try_size(fd, nonce, middle - headers);
+		if (w.there && w.back)
+			least = middle;
+		else
+			most = middle;
+	}
+	return least;
+}
+
+static unsigned mtu_of(int fd, unsigned headers)
 {
 	int mtu = 0;
 	socklen_t len = sizeof(mtu);
-	unsigned roce = 4096;
 
 	if (getsockopt(fd, headers == 48 ? IPPROTO_IPV6 : IPPROTO_IP, headers == 48 ? IPV6_MTU : IP_MTU, &mtu, &len) || mtu < 576)
-		mtu = 1280;
-	mtu = RPWI_MIN(mtu, LARGEST);
-	while (roce > 256 && roce + ROCE_HEADERS > (unsigned)mtu)
-		roce /= 2;
-	struct way w = try_size(fd, nonce, (size_t)mtu - headers);
-	if (w.there && w.back) {
-		doctor_add(r, DOCTOR_OK, "MTU", NULL, "packets of %d bytes arrive both ways: RoCE can use an MTU of %u", mtu, roce);
-		return;
-	}
-	doctor_add(r, DOCTOR_FAIL, "MTU",
-		"set the interfaces of both sides to what every link between them carries (`ip link set ... mtu N`), jumbo frames in the switches too",
-		"packets of %d bytes, which this side's route takes, do not arrive %s: larger messages hang", mtu, w.there ? "on the way back" : "at the peer");
+		return 1280;
+	return (unsigned)RPWI_MIN(mtu, LARGEST);
 }
 
-void doctor_probe(struct doctor_report *r, const char *host, unsigned port, const uint8_t nonce[DOCTOR_NONCE_BYTES])
+unsigned doctor_route_mtu(const char *host)
 {
-	unsigned headers;
-	int fd = open_to(host, port, &headers);
-	char what[64];
+	unsigned headers, mtu = 0;
+	int fd = open_to(host, DOCTOR_ROCE_PORT, &headers);
 
-	snprintf(what, sizeof(what), "UDP port %u", port);
-	if (fd < 0) {
-		doctor_add(r, DOCTOR_FAIL, what, "check the route to it", "no socket to %s: %s", host, strerror(-fd));
+	if (fd >= 0) {
+		mtu = mtu_of(fd, headers);
+		close(fd);
+	}
+	return mtu;
+}
+
+/* Both sides agree on an MTU of RoCE that fits the interfaces of both, and its packets have up to 80 bytes more: those have to arrive. If they do and longer ones do not, it is others that
+ * may hang. */
+static void judge_mtu(struct doctor_report *r, int fd, const struct doctor_echo *there, unsigned headers, const char *what)
+{
+	unsigned mtu = mtu_of(fd, headers), both = there->mtu && there->mtu < mtu ? there->mtu : mtu, roce = 4096;
+	char remedy[300];
+
+	while (roce > 256 && roce + ROCE_HEADERS > both)
+		roce /= 2;
+	struct way w = try_size(fd, there->nonce, mtu - headers);
+	if (w.there && w.back) {
+		doctor_add(r, DOCTOR_OK, what, NULL, "packets of %u bytes arrive, and their answers: RoCE can use an MTU of %u", mtu, roce);
 		return;
 	}
-	struct way w = try_size(fd, nonce, 64);
-	if (!w.back)
-		doctor_add(r, DOCTOR_FAIL, what, "let UDP port 4791 pass in the firewalls of both sides, and between them",
-			"a small datagram got no answer from %s", host);
+	unsigned most = largest(fd, there->nonce, headers, headers + 64, mtu);
+	bool is_enough = most >= roce + ROCE_HEADERS;
+	snprintf(remedy, sizeof(remedy), "one MTU for all interfaces and switches between the two: here `ip link set ... mtu %u`, or more where it is less",
+		most);
+	doctor_add(r, is_enough ? DOCTOR_WARN : DOCTOR_FAIL, what, remedy, "packets of %u bytes, as the route takes, %s; up to %u they do%s", mtu,
+		w.there ? "arrive, but their answers do not" : "do not arrive", most, is_enough ? "" : ": larger messages hang");
+}
+
+static void judge_port(struct doctor_report *r, const char *host, bool is_roce, bool answered, const char *what)
+{
+	char remedy[300];
+
+	snprintf(remedy, sizeof(remedy), "let UDP port 4791 in at %.64s and pass in the firewalls between (`nft list ruleset`, security groups of a cloud)",
+		host);
+	if (is_roce && answered)
+		doctor_add(r, DOCTOR_OK, what, NULL, "reachable at %s", host);
+	else if (is_roce)
+		doctor_add(r, DOCTOR_FAIL, what, remedy, "a datagram to %s gets no answer: verbs cannot be used", host);
 	else
-		doctor_add(r, DOCTOR_OK, what, NULL, "reachable at %s%s", host,
-			port == 4791 ? "" : " (4791 is in use there, so another one was tried in its place)");
+		doctor_add(r, DOCTOR_WARN, what, "if verbs is wanted: `ss -uanp sport = :4791` there says who; end that program",
+			"another program at %s has it", host);
+}
+
+void doctor_probe(struct doctor_report *r, const char *host, const struct doctor_echo *there, bool back)
+{
+	const char *port_what = back ? PORT_WHAT " back" : PORT_WHAT, *mtu_what = back ? "MTU back" : "MTU";
+	bool is_roce = there->port == DOCTOR_ROCE_PORT;
+	unsigned headers;
+	int fd = open_to(host, there->port, &headers);
+
+	if (fd < 0) {
+		doctor_add(r, DOCTOR_FAIL, port_what, "check the route to it: `ip route get`", "no socket to %s: %s", host, strerror(-fd));
+		return;
+	}
+	struct way w = try_size(fd, there->nonce, 64);
+	judge_port(r, host, is_roce, w.back, port_what);
 	if (w.back)
-		judge_mtu(r, fd, nonce, headers);
+		judge_mtu(r, fd, there, headers, mtu_what);
+	else
+		doctor_add(r, DOCTOR_WARN, mtu_what, is_roce ? "as for " PORT_WHAT : "let UDP pass between the two",
+			"not known: UDP port %u at %s does not answer", there->port, host);
 	close(fd);
+}
+
+void doctor_port_is_proven(struct doctor_report *r)
+{
+	for (unsigned i = 0; i < r->count; i++) {
+		struct doctor_verdict *v = &r->verdict[i];
+		if (v->side != DOCTOR_BETWEEN || v->level == DOCTOR_OK || strncmp(v->what, PORT_WHAT, strlen(PORT_WHAT)) != 0)
+			continue;
+		v->level = DOCTOR_OK;
+		v->remedy[0] = '\0';
+		snprintf(v->text, sizeof(v->text), "a path by verbs goes by it");
+	}
 }
