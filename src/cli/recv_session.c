@@ -159,7 +159,7 @@ static void refuse(struct recv_session *s, const char *fmt, ...)
 	va_start(ap, fmt);
 	vsnprintf(m.text, 1024, fmt, ap);
 	va_end(ap);
-	files_printable(m.text, m.text, 1024); /* names are the sender's */
+	rpwi_cli_printable(m.text, m.text, 1024); /* names are the sender's */
 	store_file_close(&s->file);            /* before the sender hears of it, and comes again */
 	rpwi_cli_fail(CLI_FAILED, "ropeway recv", "%s: %s", s->peer, m.text);
 	answer(s, &m);
@@ -172,7 +172,7 @@ static void lost(struct recv_session *s, int status)
 
 	if (s->state < LEAVING && s->is_greeted && s->file.fd >= 0 && s->file.written && !s->file.is_there)
 		rpwi_cli_fail(CLI_FAILED, "ropeway recv", "%s has gone (%s) in the middle of '%s': %llu of %llu bytes are kept, sending it again goes on there",
-			s->peer, rpw_status_name(status), files_printable(s->file.leaf, shown, sizeof(shown)), (unsigned long long)s->file.written,
+			s->peer, rpw_status_name(status), rpwi_cli_printable(s->file.leaf, shown, sizeof(shown)), (unsigned long long)s->file.written,
 			(unsigned long long)s->file.size);
 	else if (s->state < LEAVING && s->is_greeted)
 		rpwi_cli_fail(CLI_FAILED, "ropeway recv", "%s has gone (%s) before it said goodbye", s->peer, rpw_status_name(status));
