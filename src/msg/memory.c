@@ -89,6 +89,7 @@ int rpw_memory_allocate(rpw_context *c, size_t len, unsigned access, rpw_memory 
 			m->mem[i] = NULL;
 			continue;
 		}
+		m->mem[i]->kept = true;
 		m->addr = m->mem[i]->addr;
 		m->owner = i;
 	}
@@ -140,6 +141,8 @@ static int register_all(rpw_memory *m)
 			if (rc) {
 				m->mem[i] = NULL;
 				rpwi_debug("%zu bytes at %p are not reachable by %s: %s", m->len, m->addr, c->t[i].ops->name, t ? strerror(-rc) : why);
+			} else {
+				m->mem[i]->kept = true;
 			}
 		}
 		have += m->mem[i] != NULL;

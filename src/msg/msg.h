@@ -82,6 +82,7 @@ struct xfer {
 	size_t len;
 	const struct rpw_rkey *key;   /* the peer's memory: by key, or ... */
 	const struct tran_desc *desc; /* ... as an RTS described it */
+	const struct tran_mem *mem;   /* that `local` is in, or NULL */
 	bool is_put;
 };
 
@@ -108,15 +109,18 @@ struct rpw_request {
 	uint64_t tag, mask;
 	/* what only long operations need: blank when a request is made */
 	bool issuing, canceled, peer_lost, notify, flush_sent, answered, settle_sent, settled, describe;
-	bool parked;    /* on ep->fetching, but moved by a stage */
-	bool asked;     /* counted by the staging as a question to the peer */
-	bool iov_owned; /* iov was allocated */
+	bool parked;                                   /* on ep->fetching, but moved by a stage */
+	bool asked;                                    /* counted by the staging as a question to the peer */
+	bool iov_owned;                                /* iov was allocated */
+	bool invited, was_invited, put_failed, placed; /* of receives: landing.c */
+	int landing_tran;
 	int iovcnt;
-	struct iovec *iov; /* iovcnt > 1 */
-	uint64_t number;   /* with the peer, 0: none */
-	struct rts *rts;   /* what is fetched */
-	struct rndv *rndv; /* what the peer fetches */
-	struct xfer *xfer; /* &one, or allocated */
+	struct iovec *iov;        /* iovcnt > 1 */
+	uint64_t number;          /* with the peer, 0: none */
+	struct rts *rts;          /* what is fetched */
+	struct rndv *rndv;        /* what the peer fetches */
+	struct tran_mem *landing; /* where the peer puts */
+	struct xfer *xfer;        /* &one, or allocated */
 	struct xfer one;
 	unsigned xfers, at_xfer, under_way;
 	size_t at_byte;
@@ -155,7 +159,8 @@ struct rndv {
 	unsigned n;
 	int tran; /* whose registrations */
 	uint8_t kind;
-	void *bounce; /* more pieces than an RTS can describe: packed here */
+	void *bounce;   /* more pieces than an RTS can describe: packed here */
+	struct rts *to; /* where it is being put, invited by the peer */
 	struct iovec iov[RTS_PIECES_MAX];
 	struct tran_mem *mem[RTS_PIECES_MAX];
 };
@@ -536,6 +541,17 @@ void rndv_fetched(rpw_request *r);
 void rndv_finished(rpw_endpoint *ep, uint64_t number, unsigned flags);
 void rndv_withdrawn(rpw_endpoint *ep, uint64_t number);
 void rndv_described(rpw_endpoint *ep, const void *body, size_t len);
+/* The body of a description of one piece. Its length. */
+size_t rndv_describe_one(uint8_t *body, uint64_t number, uint64_t len, const struct tran_desc *desc);
+
+/* landing.c */
+bool landing_invite(rpw_request *r); /* a receive that is to be fetched: false when it has to be, indeed */
+void landing_drop(rpw_request *r);
+void landing_placed(rpw_endpoint *ep, uint64_t number, unsigned flags);
+void landing_invited(rpw_endpoint *ep, uint64_t number, const void *body, size_t len);
+void landing_put_over(rpw_request *r, int status);
+void landing_path_gone(rpw_request *r);
+static inline bool landing_put(const rpw_request *r) { return r->rndv && r->rndv->to; } /* a send that is being put */
 
 /* rma.c */
 void rma_go(rpw_request *r);

@@ -443,6 +443,14 @@ static void on_describe(rpw_endpoint *ep, const struct frame_head *h, const uint
 {
 	rndv_described(ep, body, len);
 }
+static void on_invite(rpw_endpoint *ep, const struct frame_head *h, const uint8_t *extra, size_t extra_len, const void *body, size_t len)
+{
+	landing_invited(ep, h->tag, body, len);
+}
+static void on_placed(rpw_endpoint *ep, const struct frame_head *h, const uint8_t *extra, size_t extra_len, const void *body, size_t len)
+{
+	landing_placed(ep, h->tag, h->flags);
+}
 static void on_notify(rpw_endpoint *ep, const struct frame_head *h, const uint8_t *extra, size_t extra_len, const void *body, size_t len)
 {
 	uint64_t n;
@@ -523,6 +531,8 @@ static const struct {
 	[FRAME_PUT] = {on_offer, false},
 	[FRAME_GET] = {on_get, false},
 	[FRAME_GOT] = {on_offer, false},
+	[FRAME_PLACED] = {on_placed, false},
+	[FRAME_INVITE] = {on_invite, false},
 	[FRAME_CREDIT] = {on_head_only, false},
 	[FRAME_NEED] = {on_need, false},
 	[FRAME_ACK] = {on_head_only, false},

@@ -1,4 +1,5 @@
 /* rendezvous.c - large messages: an RTS says where the sender's memory is, the receiver fetches it into the user's buffer, a FIN says that the sender's buffer is free.
+ * Where the path writes faster than it reads, the sender puts the message instead: landing.c.
  *
  * Memory is registered with the path's transport for as long as the offer stands; whether registrations are kept is the transport's business, which alone knows what they cost and when
  * they go stale. After a change of path offers are described anew: by the RTS itself when it has to be sent again, else by DESCRIBE; until then the receiver's fetch is stale and waits. */
@@ -24,6 +25,7 @@ void rndv_end(rpw_request *r)
 {
 	rndv_unregister(r);
 	free(r->rndv->bounce);
+	free(r->rndv->to);
 	free(r->rndv);
 	r->rndv = NULL;
 }
@@ -87,6 +89,21 @@ static int rndv_make(rpw_request *r, enum rts_kind kind)
 	return 0;
 }
 
+static size_t put_piece(uint8_t *p, uint64_t len, const struct tran_desc *d)
+{
+	memcpy(p, &len, 8);
+	p[8] = d->len;
+	memcpy(p + 9, d->bytes, d->len);
+	return 9u + d->len;
+}
+
+size_t rndv_describe_one(uint8_t *body, uint64_t number, uint64_t len, const struct tran_desc *desc)
+{
+	struct rts_body h = {.number = number, .len = len, .pieces = 1};
+	memcpy(body, &h, sizeof(h));
+	return sizeof(h) + put_piece(body + sizeof(h), len, desc);
+}
+
 /* The body of an RTS for the path of now; 0: its memory could not be registered. */
 size_t rndv_describe(rpw_request *r, uint8_t *body)
 {
@@ -97,14 +114,8 @@ size_t rndv_describe(rpw_request *r, uint8_t *body)
 	uint8_t *p = body;
 	memcpy(p, &h, sizeof(h));
 	p += sizeof(h);
-	for (unsigned i = 0; i < v->n; i++) {
-		uint64_t len = v->iov[i].iov_len;
-		const struct tran_desc *d = &v->mem[i]->desc;
-		memcpy(p, &len, 8);
-		p[8] = d->len;
-		memcpy(p + 9, d->bytes, d->len);
-		p += 9 + d->len;
-	}
+	for (unsigned i = 0; i < v->n; i++)
+		p += put_piece(p, v->iov[i].iov_len, &v->mem[i]->desc);
 	if (h.am_header_len)
 		memcpy(p, r->am_header, h.am_header_len);
 	return (size_t)(p - body) + h.am_header_len;
@@ -294,7 +305,7 @@ void rndv_fetched(rpw_request *r)
 	/* An offer stands until our FIN: when its memory is not there any more, the sender has just closed, and its word of that is on the way. */
 	if (r->worst == RPW_ERR_ACCESS)
 		r->worst = RPW_ERR_PEER_GONE;
-	if (!r->peer_lost)
+	if (!r->peer_lost && !r->placed)
 		path_reply(ep, FRAME_FIN, (unsigned)-r->worst, r->rts->number, NULL, 0);
 	if (r->kind == REQ_RECV_OBJECT)
 		object_fetched(r, r->worst);
@@ -373,12 +384,16 @@ void rndv_path_gone(rpw_endpoint *ep)
 	stage_path_gone(ep);
 	for (struct rpwi_list *n = ep->active_list.next; n != &ep->active_list; n = n->next) {
 		rpw_request *r = RPWI_CONTAINER_OF(n, rpw_request, active);
+		landing_path_gone(r);
 		if (r->rndv)
 			rndv_unregister(r);
 		rma_restart(r);
 	}
-	for (struct rpwi_list *n = ep->fetching.next; n != &ep->fetching; n = n->next)
-		rma_restart(RPWI_CONTAINER_OF(n, rpw_request, link));
+	for (struct rpwi_list *n = ep->fetching.next; n != &ep->fetching; n = n->next) {
+		rpw_request *r = RPWI_CONTAINER_OF(n, rpw_request, link);
+		landing_drop(r);
+		rma_restart(r);
+	}
 	struct rpwi_list *lists[] = {&ep->unexpected, &ep->objects, &ep->ams};
 	for (size_t k = 0; k < RPWI_ARRAY_LEN(lists); k++)
 		for (struct rpwi_list *n = lists[k]->next; n != lists[k]; n = n->next) {

@@ -34,7 +34,9 @@ void rma_transfers_done(rpw_request *r)
 	bool has_put = false;
 	for (unsigned i = 0; i < r->xfers; i++)
 		has_put |= r->xfer[i].is_put;
-	if (r->worst || !has_put || (!r->notify && !ep->breakable))
+	if (landing_put(r) && r->worst)
+		landing_put_over(r, r->worst);
+	else if (r->worst || !has_put || (!r->notify && !ep->breakable && !landing_put(r)))
 		req_complete(r, r->worst);
 	else {
 		r->where = AT_SETTLE;
@@ -57,13 +59,19 @@ static int piece_go(rpw_endpoint *ep, rpw_request *r, const struct xfer *x, size
 		d = &x->key->desc[ep->tran];
 	}
 	ep->rma_dirty |= x->is_put;
-	return ep->ops->rma(ep->te, x->is_put, d, x->offset + at, x->local + at, n, cookie(r, COOKIE_PIECE));
+	struct tran_ep *te = ep->te;
+	te->local = x->mem;
+	int rc = ep->ops->rma(te, x->is_put, d, x->offset + at, x->local + at, n, cookie(r, COOKIE_PIECE));
+	te->local = NULL;
+	return rc;
 }
 
 void rma_go(rpw_request *r)
 {
 	rpw_endpoint *ep = endpoint_of(r);
 	if (r->issuing || r->parked || ep->state != EP_UP || (r->rts && r->rts->stale))
+		return;
+	if (r->rts && landing_invite(r))
 		return;
 	r->issuing = true;
 	while (r->at_xfer < r->xfers && r->under_way < PIECES_UNDER_WAY && !r->worst) {
@@ -144,7 +152,10 @@ static void settled(rpw_endpoint *ep, int status)
 			uint64_t len = r->len;
 			path_reply(ep, FRAME_NOTIFY, 0, r->operand, &len, sizeof(len));
 		}
-		req_complete(r, status);
+		if (landing_put(r))
+			landing_put_over(r, status);
+		else
+			req_complete(r, status);
 	}
 	ep->settle_under_way = 0;
 	if (!rpwi_list_empty(&ep->settling) || !rpwi_list_empty(&ep->queue))

@@ -1,6 +1,6 @@
 /* wire.h - what msg puts on a path: the head of each frame, and the bodies that have a form. Little-endian (boot's hello refuses another byte order).
  *
- * Frames of one direction are numbered by counting (a path keeps order and loses nothing); only CREDIT, NEED, ACK and PART are not counted, since sending them twice or not at all
+ * Frames of one direction are numbered by counting (a path keeps order and loses nothing); only CREDIT, NEED, ACK, PART and INVITE are not counted, since sending them twice or not at all
  * does no harm. A frame that costs memory at the receiver until it is matched is paid for in units: see credit.c. */
 #ifndef ROPEWAY_MSG_WIRE_H
 #define ROPEWAY_MSG_WIRE_H
@@ -40,17 +40,19 @@ enum frame_type {
 	FRAME_ATOMIC,      /* tag: the sender's number; body: struct atomic_body */
 	FRAME_ATOMIC_DONE, /* flags: -status; tag: that number; body: u64, the value before */
 	/* Of memory in GPUs: stage.c. */
-	FRAME_PULL,  /* tag: the number of an RTS (or PUT, GOT) that is to come as chunks */
-	FRAME_CHUNK, /* tag: that number; body: struct rts_body, of the next stretch */
-	FRAME_STOP,  /* flags: -status; tag: that number: no more chunks */
-	FRAME_PUT,   /* the head goes on with struct ask_body; body: struct rts_body, of what is to get there; answered by FIN */
-	FRAME_GET,   /* tag: the asker's number; body: struct ask_body; answered by GOT or FIN */
-	FRAME_GOT,   /* tag: that number; body: struct rts_body */
-	FRAME_COUNTED_LAST = FRAME_GOT,
+	FRAME_PULL,   /* tag: the number of an RTS (or PUT, GOT) that is to come as chunks */
+	FRAME_CHUNK,  /* tag: that number; body: struct rts_body, of the next stretch */
+	FRAME_STOP,   /* flags: -status; tag: that number: no more chunks */
+	FRAME_PUT,    /* the head goes on with struct ask_body; body: struct rts_body, of what is to get there; answered by FIN */
+	FRAME_GET,    /* tag: the asker's number; body: struct ask_body; answered by GOT or FIN */
+	FRAME_GOT,    /* tag: that number; body: struct rts_body */
+	FRAME_PLACED, /* flags: -status; tag: the number in an INVITE: the message is there, or has to be fetched */
+	FRAME_COUNTED_LAST = FRAME_PLACED,
 	FRAME_CREDIT, /* nothing but its head */
 	FRAME_NEED,   /* tag: so many units are waited for */
 	FRAME_ACK,    /* nothing but its head */
 	FRAME_PART, /* the beginning of a body that this path does not take whole, since it was made for another: the frame that it is of follows. tag: at which byte of the body */
+	FRAME_INVITE, /* tag: the number of an RTS whose message may be put; body: struct rts_body, of where to, with the receiver's number */
 	FRAME_TYPES,
 };
 /* Flags of TAG, OBJECT and AM. */
@@ -85,7 +87,7 @@ _Static_assert(sizeof(struct atomic_body) == 48, "no padding on the wire");
 
 /* Over boot. Each message ends with the CRC-32 of what is before. `attempt` tells late words about an earlier path from those about this one. */
 enum boot_type { SAY_CHOICE = 1, SAY_ANSWER, SAY_READY, SAY_BROKEN, SAY_NO_PATH, SAY_BYE };
-enum { SAY_VERSION = 2 };
+enum { SAY_VERSION = 3 };
 struct say_path { /* CHOICE, ANSWER; followed by text (why, or why not) and the transport's handle */
 	uint16_t version, attempt;
 	int32_t status; /* ANSWER: 0 or why not */

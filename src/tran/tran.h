@@ -53,6 +53,7 @@ enum tran_caps {
 struct tran_limits {
 	size_t frame_max; /* body bytes that one send takes */
 	size_t eager_max; /* above it, the receiver fetching (get) is faster: measured, see RATIONALE */
+	size_t put_min;   /* from here on, the sender putting where the receiver says is faster still; 0: nowhere */
 };
 
 enum tran_access { TRAN_READ = 1, TRAN_WRITE = 2, TRAN_ATOMIC = 4 };
@@ -106,12 +107,14 @@ struct tran_ep {
 	struct tran *tran;
 	void *user;
 	struct tran_limits limits;
-	char path[160]; /* for people: "4 streams to 10.0.0.2", "rpw_eth0, GID 1 ..., MTU 1024" */
+	const struct tran_mem *local; /* set for an rma: registered memory that has its local side in it and outlives it, or NULL */
+	char path[160];               /* for people: "4 streams to 10.0.0.2", "rpw_eth0, GID 1 ..., MTU 1024" */
 };
 struct tran_mem {
 	void *addr;
 	size_t len;
 	unsigned access;
+	bool kept; /* the program's: set by who added it. It outlives all that uses it, and may serve as the local side of any operation */
 	struct tran_desc desc;
 };
 

@@ -23,6 +23,18 @@ static uint64_t their_number(const rpw_endpoint *ep)
 	return b < 240 ? 1ull << 32 | (b & 7) : fuzz_some_number();
 }
 
+/* The number of a receive that it was told where to put, perhaps. */
+static uint64_t invited_number(const rpw_endpoint *ep)
+{
+	uint8_t b = fuzz_u8(&run.in);
+	for (const struct rpwi_list *n = ep->fetching.next; b < 240 && n != &ep->fetching; n = n->next) {
+		const rpw_request *r = RPWI_CONTAINER_OF(n, rpw_request, link);
+		if (r->rts && r->number && b-- % 4 == 0)
+			return r->number;
+	}
+	return 1ull << 32 | (b & 7);
+}
+
 /* The number of what was offered to it. */
 static uint64_t our_number(const rpw_endpoint *ep)
 {
@@ -108,6 +120,14 @@ void fuzz_inject(unsigned to)
 		len = rts_make(body, ep, from, false);
 		if (f.h.flags == RTS_AM)
 			f.h.tag = am_word(b % 4, body[18]);
+		break;
+	case FRAME_INVITE:
+		f.h.tag = their_number(ep);
+		len = rts_make(body, ep, from, false);
+		break;
+	case FRAME_PLACED:
+		f.h.tag = invited_number(ep);
+		f.h.flags = b & 4 ? (uint8_t)fuzz_some_number() : 0;
 		break;
 	case FRAME_DESCRIBE:
 		len = b < 16 ? 0 : rts_make(body, ep, from, true);

@@ -168,7 +168,9 @@ static int fmake(struct tran *t, const struct tran_facts *peer, bool active, voi
 		return -ENOSPC;
 	struct fep *e = calloc(1, sizeof(*e));
 	struct global_ep *g = malloc(sizeof(*g));
-	e->ep = (struct tran_ep){.tran = t, .user = user, .limits = {fake.frame_max, fake.eager_max}};
+	e->ep = (struct tran_ep){.tran = t, .user = user, .limits = {.frame_max = fake.frame_max, .eager_max = fake.eager_max}};
+	if (is_b(e))
+		e->ep.limits.put_min = 4 * (size_t)fake.eager_max;
 	snprintf(e->ep.path, sizeof(e->ep.path), "in memory");
 	e->number = last_made = made_by[active] = ++numbers;
 	fake.made++;

@@ -3,7 +3,7 @@
  * A description of memory has its address, length, rights, the nonce of the process's context and a key for each device: the endpoint's is taken. What lies outside is refused here and,
  * since a description can be forged or out of date, by the peer's device; then the lane is broken, and made anew (verbs_lane.c).
  *
- * Local memory needs a key, too. Short transfers go through a buffer of ours. For longer ones a registration that the program holds (mem_add) is used where it covers the buffer; else
+ * Local memory needs a key, too. Short transfers go through a buffer of ours. For longer ones a registration that the caller names or the program keeps is used where it covers the buffer; else
  * the buffer is registered for this one operation. Keeping such registrations would be wrong on a NIC: the program may unmap the pages without telling us, and the device would go on
  * writing into the old ones.
  *
@@ -151,7 +151,7 @@ static bool held_lkey(struct verbs_plane *p, const uint8_t *addr, uint64_t len, 
 	for (struct rpwi_list *at = t->mems.next; at != &t->mems && looked < MEMS_LOOKED_AT; at = at->next, looked++) {
 		struct verbs_mem *m = RPWI_CONTAINER_OF(at, struct verbs_mem, link);
 		uint64_t offset = (uint64_t)(uintptr_t)addr - (uint64_t)(uintptr_t)m->base.addr;
-		if ((uintptr_t)addr < (uintptr_t)m->base.addr || len > m->base.len || offset > m->base.len - len || !m->mr[p->index])
+		if ((uintptr_t)addr < (uintptr_t)m->base.addr || len > m->base.len || offset > m->base.len - len || !m->mr[p->index] || !m->base.kept)
 			continue;
 		if (write && !(m->base.access & (TRAN_WRITE | TRAN_ATOMIC)))
 			continue;
@@ -161,6 +161,12 @@ static bool held_lkey(struct verbs_plane *p, const uint8_t *addr, uint64_t len, 
 		return true;
 	}
 	return false;
+}
+
+static uint32_t given_lkey(const struct verbs_ep *ep, uint64_t len)
+{
+	const struct verbs_mem *m = ep->base.local ? RPWI_CONTAINER_OF(ep->base.local, struct verbs_mem, base) : NULL;
+	return m && len > VERBS_COPY_MAX && m->mr[ep->p->index] ? m->mr[ep->p->index]->lkey : 0;
 }
 
 /* ---- operations: life ---- */
@@ -435,6 +441,7 @@ int rpwi_verbs_rma(struct tran_ep *base, bool is_put, const struct tran_desc *re
 	op->remote = addr;
 	op->rkey = rkey;
 	op->len = len;
+	op->lkey = given_lkey(ep, len);
 	ep->changes += is_put;
 	rpwi_verbs_ops_pump(ep);
 	return 0;

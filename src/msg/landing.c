@@ -1,0 +1,133 @@
+/* landing.c - large messages where the path writes them faster than it reads them (limits.put_min): the receiver says where the message is to land (INVITE), the sender puts it there, lets the transport
+ * flush that, and says PLACED, which is counted. All else is as in rendezvous.c: the RTS still describes the sender's memory, and the receiver fetches what it cannot invite: short
+ * messages, those that do not fit one piece into one, what the sender could not put.
+ *
+ * The receiver's memory is registered from the INVITE to PLACED, or to the end of the path. An INVITE is not counted: one that a path loses is followed by a new description of the message
+ * for the next path, and the receiver then invites anew, or fetches. A PLACED that a path loses goes again on the next one. */
+#include "msg/msg.h"
+#include "msg/stage.h"
+
+#include <stdlib.h>
+
+/* ---- the receiver's side ---- */
+
+void landing_drop(rpw_request *r)
+{
+	if (r->landing)
+		r->c->t[r->landing_tran].ops->mem_del(r->c->t[r->landing_tran].tran, r->landing);
+	r->landing = NULL;
+}
+
+static bool may_invite(const rpw_request *r, const rpw_endpoint *ep)
+{
+	size_t put_min = ep->te->limits.put_min;
+	bool begun = r->at_xfer || r->at_byte || r->under_way;
+	bool receive = r->kind == REQ_RECV || r->kind == REQ_RECV_OBJECT || r->kind == REQ_RECV_AM;
+	return put_min && receive && !begun && !r->put_failed && r->rts->pieces == 1 && r->xfers == 1 && r->xfer->len == r->rts->len && r->rts->len >= put_min;
+}
+
+static bool landing_make(rpw_request *r, rpw_endpoint *ep)
+{
+	if (!r->number)
+		r->number = slots_add(&r->c->numbers, r);
+	r->landing_tran = ep->tran;
+	if (!r->number || ep->ops->mem_add(r->c->t[ep->tran].tran, r->xfer->local, r->xfer->len, TRAN_WRITE, &r->landing)) {
+		r->landing = NULL;
+		r->put_failed = true; /* fetching may do with less */
+		return false;
+	}
+	r->invited = false;
+	return true;
+}
+
+bool landing_invite(rpw_request *r)
+{
+	rpw_endpoint *ep = r->done.from;
+	uint8_t body[RTS_BODY_MAX];
+	if (!r->landing && (!may_invite(r, ep) || !landing_make(r, ep)))
+		return false;
+	if (r->invited)
+		return true;
+	struct iovec iov = {body, rndv_describe_one(body, r->number, r->rts->len, &r->landing->desc)};
+	/* No room now: fetches are looked at again when there is. */
+	r->invited = !path_frame(ep, FRAME_INVITE, 0, r->rts->number, "", 0, &iov, 1, iov.iov_len, NULL);
+	r->was_invited |= r->invited;
+	return true;
+}
+
+void landing_placed(rpw_endpoint *ep, uint64_t number, unsigned flags)
+{
+	rpw_request *r = slots_get(&ep->c->numbers, number);
+	if (!r || !r->rts || r->done.from != ep || r->where != AT_FETCH || !r->was_invited) {
+		rpwi_debug("%s: a PLACED for number 0x%llx, which is nothing that it was invited to", ep->peer, (unsigned long long)number);
+		return;
+	}
+	landing_drop(r);
+	if (flags) {
+		r->put_failed = true;
+		rma_go(r);
+		return;
+	}
+	rpwi_list_del(&r->link);
+	r->where = AT_NONE;
+	r->placed = true;
+	rndv_fetched(r);
+}
+
+/* ---- the sender's side ---- */
+
+void landing_invited(rpw_endpoint *ep, uint64_t number, const void *body, size_t len)
+{
+	struct rts *to = rndv_parse(body, len);
+	rpw_request *r = slots_get(&ep->c->numbers, number);
+	if (!to || to->pieces != 1) {
+		ep_breach(ep, "an invitation of %zu bytes that does not add up", len);
+		free(to);
+		return;
+	}
+	bool sends = r && r->ep == ep && r->where == AT_PEER && r->rndv && !r->stage && (r->kind == REQ_SEND || r->kind == REQ_OBJECT || r->kind == REQ_AM);
+	struct rndv *v = sends ? r->rndv : NULL;
+	if (!v || v->n != 1 || !v->mem[0] || v->tran != ep->tran || to->len != v->iov[0].iov_len) {
+		rpwi_debug("%s: an invitation of number 0x%llx, which is none of its messages", ep->peer, (unsigned long long)number);
+		path_reply(ep, FRAME_PLACED, -RPW_ERR_NOT_SUPPORTED, to->number, NULL, 0);
+		free(to);
+		return;
+	}
+	v->to = to;
+	r->xfer = &r->one;
+	r->one = (struct xfer){.local = v->iov[0].iov_base, .len = to->len, .desc = &to->piece[0].desc, .mem = v->mem[0], .is_put = true};
+	r->xfers = 1;
+	r->at_xfer = r->under_way = 0;
+	r->at_byte = 0;
+	r->worst = 0;
+	r->where = AT_FETCH;
+	rpwi_list_add_tail(&ep->fetching, &r->link);
+	rma_go(r);
+}
+
+/* It is on offer again. */
+static void put_forget(rpw_request *r)
+{
+	free(r->rndv->to);
+	r->rndv->to = NULL;
+	r->xfer = NULL;
+	r->xfers = 0;
+	r->where = AT_PEER;
+}
+
+void landing_put_over(rpw_request *r, int status)
+{
+	uint64_t number = r->rndv->to->number;
+	put_forget(r);
+	path_reply(r->ep, FRAME_PLACED, (unsigned)-status, number, NULL, 0);
+	if (!status)
+		req_complete(r, RPW_OK);
+}
+
+void landing_path_gone(rpw_request *r)
+{
+	if (!r->rndv || !r->rndv->to)
+		return;
+	rpwi_list_del(&r->link);
+	put_forget(r);
+}
