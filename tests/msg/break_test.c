@@ -16,7 +16,7 @@ enum {
 	ROUNDS = 300,
 	DEAF_AT = 100,
 	SLOTS = 8,
-	BYTES_MAX = 300000,
+	BYTES_MAX = 900000,
 	REGION_BYTES = 64 + SLOTS * BYTES_MAX,
 	PATIENCE_MS = 60000,
 	TAG = 7,
@@ -74,9 +74,9 @@ static void go_deaf(void)
 static uint64_t seed_of(enum who who, uint64_t n) { return (uint64_t)who << 32 | n; }
 static size_t size_of(enum who who, uint64_t n)
 {
-	static const size_t most[] = {1, 64, 4096, 20000, BYTES_MAX};
+	static const size_t most[] = {1, 64, 4096, 20000, 300000, BYTES_MAX};
 	uint64_t r = mix(seed_of(who, n) + 99);
-	return (size_t)(mix(r) % most[r % 5]);
+	return (size_t)(mix(r) % most[r % 6]);
 }
 
 static void on_am(rpw_endpoint *ep, const void *header, size_t header_len, const void *data, size_t len, void *arg)

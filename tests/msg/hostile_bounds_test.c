@@ -454,7 +454,7 @@ static void words_of_another_version(void **state)
 			both(&p);
 		const char *why = why_of(p.eb, &status);
 		assert_int_equal(status, RPW_ERR_PROTOCOL);
-		assert_non_null(strstr(why, garbled ? "garbled" : "version 9 (this side speaks 2)"));
+		assert_non_null(strstr(why, garbled ? "garbled" : "version 9 (this side speaks 3)"));
 		assert_non_null(strstr(why, "fakehost"));
 		pair_close(&p);
 	}
