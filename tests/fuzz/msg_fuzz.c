@@ -505,7 +505,7 @@ static void command(void)
 		break;
 	case 25: /* of the next path */
 		b = fuzz_u8(&run.in);
-		fake.frame_max = b & 1 ? 600 : 8192;
+		fake.frame_max = b & 1 ? RTS_BODY_MAX : 8192;
 		fake.eager_max = b & 2 ? 8000 : 2048;
 		break;
 	default:

@@ -250,9 +250,13 @@ static void knock(unsigned stream)
 	uint8_t bytes[TCP_GREETING_LEN];
 	if (!ep || !run.strangers)
 		return;
-	int fd = ends_by_reset(ep->active ? accept(listener, NULL, NULL) : connect_to(&to));
+	int fd = ends_by_reset(ep->active ? accept(listener, NULL, NULL) : socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
 	if (fd < 0)
 		return;
+	if (!ep->active && connect(fd, (const struct sockaddr *)&to, sizeof to) && poll(&(struct pollfd){.fd = fd, .events = POLLOUT}, 1, 0) != 1) {
+		close(fd); /* too many wait to be accepted */
+		return;
+	}
 	if (run.peer[stream] >= 0)
 		close(run.peer[stream]);
 	run.peer[stream] = fd;
