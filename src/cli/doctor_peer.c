@@ -56,11 +56,12 @@ struct client {
 	struct doctor_talk talk;
 	rpw_endpoint *ep;
 	const char *address, *key_file;
+	bool narrow; /* packets are lost for their size: what is long may never come */
 };
 
-static int wait_for(const struct doctor_talk *t, rpw_request *req)
+static int wait_for(const struct doctor_talk *t, rpw_request *req, unsigned wait_ms)
 {
-	uint64_t until_ns = rpwi_now_ns() + DOCTOR_WAIT_MS * RPWI_NS_PER_MS;
+	uint64_t until_ns = rpwi_now_ns() + wait_ms * RPWI_NS_PER_MS;
 	int rc = 0;
 
 	while (!rc && rpw_test(req, NULL) == RPW_IN_PROGRESS && rpwi_now_ns() < until_ns)
@@ -92,6 +93,7 @@ static json_t *ask(struct doctor_report *r, struct client *k, json_t *question)
 	static void *bytes; /* one that is given up still writes there until its context ends */
 	static size_t len;
 	rpw_request *sending = NULL, *receiving;
+	unsigned wait_ms = k->narrow ? DOCTOR_WAIT_MS / 5 : DOCTOR_WAIT_MS;
 	char *text = question ? json_dumps(question, JSON_COMPACT) : NULL;
 
 	bytes = NULL;
@@ -101,8 +103,8 @@ static json_t *ask(struct doctor_report *r, struct client *k, json_t *question)
 	if (rc >= 0) {
 		rc = rpw_send_obj(k->ep, text, strlen(text), &sending);
 		if (rc == RPW_IN_PROGRESS)
-			rc = wait_for(&k->talk, sending);
-		int got = wait_for(&k->talk, receiving);
+			rc = wait_for(&k->talk, sending, wait_ms);
+		int got = wait_for(&k->talk, receiving, wait_ms);
 		rc = rc < 0 ? rc : got;
 	}
 	json_t *root = rc ? NULL : json_loadb(bytes, len, 0, NULL);
@@ -182,13 +184,13 @@ static bool is_too_narrow(const struct doctor_report *r)
 
 static void take_report(struct doctor_report *r, struct client *k)
 {
-	bool narrow = is_too_narrow(r);
 	unsigned before = r->count;
-	json_t *root = ask(r, k, json_pack("{s:i}", "doctor", DOCTOR_PROTOCOL));
 
+	k->narrow = is_too_narrow(r);
+	json_t *root = ask(r, k, json_pack("{s:i}", "doctor", DOCTOR_PROTOCOL));
 	if (root)
 		take_verdicts(r, root, DOCTOR_THERE);
-	else if (narrow && r->count > before)
+	else if (k->narrow && r->count > before)
 		snprintf(r->verdict[before].remedy, sizeof(r->verdict[before].remedy), "as for MTU: its report is longer than what arrives");
 	json_decref(root);
 }
@@ -224,7 +226,7 @@ static int join(const struct client *k, const char *transports, rpw_context **c,
 
 	if (!rc)
 		rc = rpw_connect(*c, k->address, &co, ep, &req);
-	return rc == RPW_IN_PROGRESS ? wait_for(&(struct doctor_talk){.c = *c, .echo.fd = -1}, req) : rc;
+	return rc == RPW_IN_PROGRESS ? wait_for(&(struct doctor_talk){.c = *c, .echo.fd = -1}, req, DOCTOR_WAIT_MS) : rc;
 }
 
 /* The path that is chosen, or the one by `transports`. Was it verbs? */

@@ -11,7 +11,7 @@
 #include <sys/random.h>
 #include <unistd.h>
 
-enum { HEAD_BYTES = DOCTOR_NONCE_BYTES + 1 + 2, LARGEST = 9000, TRIES = 3, WAIT_MS = 300, ROCE_HEADERS = 80 };
+enum { HEAD_BYTES = DOCTOR_NONCE_BYTES + 1 + 2, LARGEST = 9000, TRIES = 3, TRIES_SEARCHING = 2, WAIT_MS = 300, ROCE_HEADERS = 80 };
 
 #define PORT_WHAT "UDP port 4791"
 
@@ -71,7 +71,7 @@ struct way {
 };
 
 /* Several times, since datagrams may be lost for other reasons. */
-static struct way try_size(int fd, const uint8_t *nonce, size_t size)
+static struct way try_size(int fd, const uint8_t *nonce, size_t size, int tries)
 {
 	uint8_t out[LARGEST] = {0}, in[LARGEST];
 	struct way w = {false, false};
@@ -79,7 +79,7 @@ static struct way try_size(int fd, const uint8_t *nonce, size_t size)
 	memcpy(out, nonce, DOCTOR_NONCE_BYTES);
 	out[DOCTOR_NONCE_BYTES] = 'p';
 	rpwi_put_be16(out + DOCTOR_NONCE_BYTES + 1, (uint16_t)size);
-	for (int i = 0; i < TRIES && !w.back; i++) {
+	for (int i = 0; i < tries && !w.back; i++) {
 		if (send(fd, out, size, 0) < 0 && errno == EMSGSIZE)
 			return w;
 		uint64_t until_ns = rpwi_now_ns() + WAIT_MS * RPWI_NS_PER_MS, now;
@@ -128,7 +128,7 @@ static unsigned largest(int fd, const uint8_t *nonce, unsigned headers, unsigned
 {
 	while (most - least > 1) {
 		unsigned middle = least + (most - least) / 2;
-		struct way w = try_size(fd, nonce, middle - headers);
+		struct way w = try_size(fd, nonce, middle - headers, TRIES_SEARCHING);
 		if (w.there && w.back)
 			least = middle;
 		else
@@ -168,7 +168,7 @@ static void judge_mtu(struct doctor_report *r, int fd, const struct doctor_echo 
 
 	while (roce > 256 && roce + ROCE_HEADERS > both)
 		roce /= 2;
-	struct way w = try_size(fd, there->nonce, mtu - headers);
+	struct way w = try_size(fd, there->nonce, mtu - headers, TRIES);
 	if (w.there && w.back) {
 		doctor_add(r, DOCTOR_OK, what, NULL, "packets of %u bytes arrive, and their answers: RoCE can use an MTU of %u", mtu, roce);
 		return;
@@ -207,7 +207,7 @@ void doctor_probe(struct doctor_report *r, const char *host, const struct doctor
 		doctor_add(r, DOCTOR_FAIL, port_what, "check the route to it: `ip route get`", "no socket to %s: %s", host, strerror(-fd));
 		return;
 	}
-	struct way w = try_size(fd, there->nonce, 64);
+	struct way w = try_size(fd, there->nonce, 64, TRIES);
 	judge_port(r, host, is_roce, w.back, port_what);
 	if (w.back)
 		judge_mtu(r, fd, there, headers, mtu_what);

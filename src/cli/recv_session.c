@@ -160,7 +160,7 @@ static void refuse(struct recv_session *s, const char *fmt, ...)
 	vsnprintf(m.text, 1024, fmt, ap);
 	va_end(ap);
 	rpwi_cli_printable(m.text, m.text, 1024); /* names are the sender's */
-	store_file_close(&s->file);            /* before the sender hears of it, and comes again */
+	store_file_close(&s->file);               /* before the sender hears of it, and comes again */
 	rpwi_cli_fail(CLI_FAILED, "ropeway recv", "%s: %s", s->peer, m.text);
 	answer(s, &m);
 	leave(s);
@@ -353,8 +353,8 @@ static void on_bye(struct recv_session *s, const struct files_message *m)
 
 	rpw_endpoint_info(s->ep, &info);
 	if (!s->r->quiet)
-		printf("%s: %u entries, %s in %.2f s (%.2f GB/s) by %s\n", s->peer, s->entries, rpwi_cli_size(s->bytes, size), seconds,
-			(double)s->bytes / 1e9 / (seconds > 0 ? seconds : 1), info.transport);
+		printf("%s: %u %s, %s in %.2f s (%.2f GB/s) by %s\n", s->peer, s->entries, s->entries == 1 ? "entry" : "entries", rpwi_cli_size(s->bytes, size),
+			seconds, (double)s->bytes / 1e9 / (seconds > 0 ? seconds : 1), info.transport);
 	fflush(stdout);
 	s->is_good = true;
 	answer_type(s, FILES_DONE);

@@ -163,7 +163,7 @@ static void print_end(const struct sender *s)
 	double seconds = (double)(rpwi_now_ns() - s->begin_ns) / 1e9;
 
 	rpw_endpoint_info(s->ep, &info);
-	printf("%u files, %s sent in %.2f s (%.2f GB/s) by %s: %s\n", s->files, rpwi_cli_size(s->bytes, sent), seconds,
+	printf("%u file%s, %s sent in %.2f s (%.2f GB/s) by %s: %s\n", s->files, s->files == 1 ? "" : "s", rpwi_cli_size(s->bytes, sent), seconds,
 		(double)s->bytes / 1e9 / (seconds > 0 ? seconds : 1), info.transport, info.why);
 	if (s->resumed)
 		printf("%s were there already\n", rpwi_cli_size(s->resumed, there));
