@@ -550,6 +550,22 @@ static int get_many(struct perf_side *s)
 
 static int nothing(struct perf_side *s) { return 0; }
 
+/* Before the clock runs, as ucx_perftest -w: the peer's memory is mapped, and its pages are touched. Once to have it mapped, once by that mapping. What is put here is not what is checked later. */
+static int warm_up(struct perf_side *s)
+{
+	int rc = 0;
+	for (uint64_t i = 0; i < 2 * (s->slots + 1) && !rc; i++) {
+		uint64_t at = i % (s->slots + 1) * s->pitch;
+		if (s->job.op == PERF_PUT)
+			rc = posted(rpw_put(s->ep, s->out, s->job.size, s->key, at, &s->flight->req));
+		else
+			rc = posted(rpw_get(s->ep, s->in, s->job.size, s->key, at, &s->flight->req));
+		rc = rc ? rc : finish(s, s->flight);
+	}
+	rc = rc ? rc : posted(rpw_flush(s->ep, &s->flight->req));
+	return rc ? rc : finish(s, s->flight);
+}
+
 static const struct {
 	int (*client)(struct perf_side *s), (*server)(struct perf_side *s);
 } runs[PERF_OPS][PERF_MODES] = {
@@ -621,6 +637,8 @@ static int job_client(struct perf_side *s, uint64_t *took_ns, uint64_t *took_tic
 	s->got = s->wrong = s->checked = 0;
 	int rc = buffers_make(s);
 	rc = rc ? rc : job_asked(s, &answer);
+	if (!rc && one_sided(&s->job) && s->job.mode == PERF_BW)
+		rc = warm_up(s);
 	if (rc)
 		return rc;
 	uint64_t begin_ns = rpwi_now_ns(), begin_ticks = ticks_now();

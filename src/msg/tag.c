@@ -34,7 +34,7 @@ static unsigned class_of(rpw_context *c, uint64_t mask)
 	return spare;
 }
 
-static void post(rpw_request *r)
+static inline void post(rpw_request *r)
 {
 	rpw_context *c = r->c;
 	r->class = (uint8_t)(RPWI_LIKELY(r->mask == UINT64_MAX) ? 0 : class_of(c, r->mask));
@@ -217,7 +217,7 @@ static int none_left(const rpw_endpoint *ep)
 		ep->status, "no message of that tag is left, and endpoint to %s has ended: %s", ep->peer ? ep->peer : "?", ep->fail_text ? ep->fail_text : "");
 }
 
-static int recv_with(rpw_request *r, rpw_request **req)
+static inline __attribute__((always_inline)) int recv_with(rpw_request *r, rpw_request **req)
 {
 	rpw_context *c = r->c;
 	int local = stage_local(r);

@@ -19,7 +19,7 @@
 #include "ropeway.h"
 #include "shm.h"
 
-enum { PIECE_COPY = 4 << 20, PIECE_VM = 512 * 1024, WORK_BYTES = 2 << 20, SPARE = RING_BULK / 4, BEAT_LOOKS = 32, JOB_TURN = 8 };
+enum { PIECE_COPY = 4 << 20, PIECE_STRING = 256 * 1024, PIECE_VM = 512 * 1024, WORK_BYTES = 2 << 20, SPARE = RING_BULK / 4, BEAT_LOOKS = 32, JOB_TURN = 8 };
 
 static void pause_briefly(void)
 {
@@ -158,6 +158,13 @@ static bool touches(const struct shm_op *op) { return op->link->local && !op->li
 
 static void op_begin(struct shm_op *op);
 
+/* In stretches that memcpy makes with the processor's string instruction: the C library does so up to the size of a core's L2 on AMD, beyond it copies 8% more slowly. */
+static void copy_long(uint8_t *to, const uint8_t *from, size_t n)
+{
+	for (size_t at = 0; at < n; at += PIECE_STRING)
+		memcpy(to + at, from + at, RPWI_MIN(n - at, (size_t)PIECE_STRING));
+}
+
 /* A piece by plain copy, or an atomic. */
 static void piece_here(struct shm_op *op, uint8_t *at, size_t n)
 {
@@ -166,9 +173,9 @@ static void piece_here(struct shm_op *op, uint8_t *at, size_t n)
 	if (!status && is_atomic)
 		atomic_here(op, at);
 	else if (!status && op->kind == SHM_OP_PUT)
-		memcpy(at + op->done, op->local + op->done, n);
+		copy_long(at + op->done, op->local + op->done, n);
 	else if (!status)
-		memcpy(op->local + op->done, at + op->done, n);
+		copy_long(op->local + op->done, at + op->done, n);
 	if (touches(op))
 		touch_end(op);
 	op->done += n;
