@@ -196,8 +196,8 @@ static unsigned link_poll(struct shm_link *l)
 	struct ring_frame f;
 	unsigned n = 0;
 	for (; n < SHM_POLL_BATCH; n++) {
-		if (n >=
-			2) /* the producer is ahead: its lines can be on their way before they are needed; one that it still writes to would be taken from it */
+		/* The producer is ahead: its lines can be on their way before they are needed; one that it still writes to would be taken from it. */
+		if (n >= 2)
 			__builtin_prefetch(&l->rx.cells[(l->rx.head + CELLS_AHEAD) % RING_CELLS]);
 		int rc = ring_rx_next(&l->rx, &f);
 		if (!rc)
