@@ -46,11 +46,11 @@ class Runner:
     def __init__(self, cores, build, preload=None, prefix=(), deadline_s=60, verbose=False, priority=False):
         self.cores, self.build, self.preload, self.prefix = cores, build, preload, list(prefix)
         self.deadline_s, self.verbose, self.priority = deadline_s, verbose, priority
-        self.port = 21000 + os.getpid() % 4000 * 4
+        self.port = 21000 + os.getpid() % 2700 * 4  # below those that the kernel gives to who connects
 
     def next_port(self):
         """Another port each time: the last one may still be in TIME_WAIT."""
-        self.port = 21000 + (self.port - 20999) % 16000
+        self.port = 21000 + (self.port - 20999) % 11000
         return self.port
 
     def start(self, command, core, preload=True):
