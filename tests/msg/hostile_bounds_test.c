@@ -1,32 +1,16 @@
 /* hostile_bounds_test.c - what a peer can make this side allocate, over the transport and the control path in memory (fake.h), into which it injects what no peer of good will sends. Allocation is
  * counted by the allocator itself; the bounds are those of src/msg/DESIGN.md.
  */
-#include <malloc.h>
 #include <zlib.h>
 
 #include "boot/boot.h"
 #include "fake.h"
 #include "msg/msg.h"
+#include "allocated.h"
 #include "pair.h"
 
 #define ALL UINT64_MAX
 enum { POOL = 1 << 20, KIB = 1024 };
-
-size_t __sanitizer_get_current_allocated_bytes(void) __attribute__((weak));
-
-static size_t allocated(void)
-{
-	if (__sanitizer_get_current_allocated_bytes)
-		return __sanitizer_get_current_allocated_bytes();
-	struct mallinfo2 m = mallinfo2();
-	return m.uordblks + m.hblkhd;
-}
-
-static size_t grown(size_t before)
-{
-	size_t now = allocated();
-	return now > before ? now - before : 0;
-}
 
 static size_t resident(void)
 {

@@ -5,32 +5,16 @@
  */
 #include <dirent.h>
 #include <errno.h>
-#include <malloc.h>
 #include <time.h>
 
 #include "msg/msg.h"
+#include "allocated.h"
 #include "pair.h"
 
 #define ALL UINT64_MAX
 enum { POOL = 1 << 20, FRAMES = 40000, PATIENCE_S = 60, OFFERS = 300, OFFER_BYTES = 600 * 1024, ROUNDS = 60 };
 
 static const char *transport;
-
-size_t __sanitizer_get_current_allocated_bytes(void) __attribute__((weak));
-
-static size_t allocated(void)
-{
-	if (__sanitizer_get_current_allocated_bytes)
-		return __sanitizer_get_current_allocated_bytes();
-	struct mallinfo2 m = mallinfo2();
-	return m.uordblks + m.hblkhd;
-}
-
-static size_t grown(size_t before)
-{
-	size_t now = allocated();
-	return now > before ? now - before : 0;
-}
 
 static unsigned descriptors(void)
 {
