@@ -16,7 +16,7 @@ WHAT = {
     "shm_bw_8m": "shared memory, 8 MiB bandwidth", "shm_put_8m": "shared memory, 8 MiB put", "tcp_lat_8": "TCP, 8 B latency", "tcp_lat_4k": "TCP, 4 KiB latency",
     "tcp_rate_8": "TCP, 8 B rate", "tcp_bw_64k": "TCP, 64 KiB bandwidth", "tcp_bw_8m": "TCP, 8 MiB bandwidth", "tcp_put_8m": "TCP, 8 MiB put",
     "verbs_bw_1m": "verbs, software device, 1 MiB bandwidth", "verbs_lat_8": "verbs, software device, 8 B latency",
-    "bare_cache_line": "a cache line between the two cores", "bare_tcp_8": "TCP polled by both sides, 8 B", "bare_tcp_4k": "TCP polled by both sides, 4 KiB",
+    "bare_cache_line": "shared memory, 8 B latency, beside a bare cache line", "bare_tcp_8": "TCP, 8 B latency, beside bare TCP", "bare_tcp_4k": "TCP, 4 KiB latency, beside bare TCP",
     "shm_1000_connect": "shared memory, 1,000 endpoints connect", "shm_1000_bytes": "shared memory, an idle endpoint of 1,000",
     "shm_1000_rate": "shared memory, 8 B rate, 1,000 endpoints in turn", "shm_key_1000_connect": "shared memory, 1,000 connect with a key",
     "shm_key_1000_bytes": "shared memory, an idle endpoint with a key", "tcp_1000_connect": "TCP, 1,000 endpoints connect", "tcp_1000_bytes": "TCP, an idle endpoint of 1,000",

@@ -61,6 +61,9 @@ struct perf_bare {
 	double cache_line_s, tcp_8_s, tcp_4k_s; /* half a round trip, the median; 0: could not be measured */
 };
 void rpwi_perf_bare(const int core[2], struct perf_bare *out);
+/* One of them (size up to 4096), by a process that is on the first core. */
+double rpwi_perf_bare_line(const int core[2]);
+double rpwi_perf_bare_tcp(const int core[2], size_t size);
 /* The first two cores that this process may use; false: there is one. */
 bool rpwi_perf_cores(int core[2]);
 void rpwi_perf_pin(int core);

@@ -32,19 +32,21 @@ struct row {
 	enum figure figure;
 	uint64_t size;
 	double goal;
+	const char *bare; /* the machine itself, measured in the same rounds; ... */
+	double bare_goal; /* ... 0: only shown */
 };
 static const struct row rows[] = {
-	{"shm_lat_8", "shm", "tag_lat", PERF_TAG, FIGURE_LAT, 8, 0.9},
-	{"shm_rate_8", "shm", "tag_bw", PERF_TAG, FIGURE_RATE, 8, 1.3},
-	{"shm_bw_64k", "shm", "tag_bw", PERF_TAG, FIGURE_BW, 65536, 1.3},
-	{"shm_bw_8m", "shm", "tag_bw", PERF_TAG, FIGURE_BW, 8388608, 1.3},
-	{"shm_put_8m", "shm", "ucp_put_bw", PERF_PUT, FIGURE_BW, 8388608, 1.0},
-	{"tcp_lat_8", "tcp", "tag_lat", PERF_TAG, FIGURE_LAT, 8, 0.95},
-	{"tcp_lat_4k", "tcp", "tag_lat", PERF_TAG, FIGURE_LAT, 4096, 0.95},
-	{"tcp_rate_8", "tcp", "tag_bw", PERF_TAG, FIGURE_RATE, 8, 5},
-	{"tcp_bw_64k", "tcp", "tag_bw", PERF_TAG, FIGURE_BW, 65536, 1.5},
-	{"tcp_bw_8m", "tcp", "tag_bw", PERF_TAG, FIGURE_BW, 8388608, 1.1},
-	{"tcp_put_8m", "tcp", "ucp_put_bw", PERF_PUT, FIGURE_BW, 8388608, 10},
+	{"shm_lat_8", "shm", "tag_lat", PERF_TAG, FIGURE_LAT, 8, 0.9, "bare_cache_line", 0},
+	{"shm_rate_8", "shm", "tag_bw", PERF_TAG, FIGURE_RATE, 8, 1.3, NULL, 0},
+	{"shm_bw_64k", "shm", "tag_bw", PERF_TAG, FIGURE_BW, 65536, 1.3, NULL, 0},
+	{"shm_bw_8m", "shm", "tag_bw", PERF_TAG, FIGURE_BW, 8388608, 1.3, NULL, 0},
+	{"shm_put_8m", "shm", "ucp_put_bw", PERF_PUT, FIGURE_BW, 8388608, 1.0, NULL, 0},
+	{"tcp_lat_8", "tcp", "tag_lat", PERF_TAG, FIGURE_LAT, 8, 0.95, "bare_tcp_8", 1.1},
+	{"tcp_lat_4k", "tcp", "tag_lat", PERF_TAG, FIGURE_LAT, 4096, 0.95, "bare_tcp_4k", 1.1},
+	{"tcp_rate_8", "tcp", "tag_bw", PERF_TAG, FIGURE_RATE, 8, 5, NULL, 0},
+	{"tcp_bw_64k", "tcp", "tag_bw", PERF_TAG, FIGURE_BW, 65536, 1.5, NULL, 0},
+	{"tcp_bw_8m", "tcp", "tag_bw", PERF_TAG, FIGURE_BW, 8388608, 1.1, NULL, 0},
+	{"tcp_put_8m", "tcp", "ucp_put_bw", PERF_PUT, FIGURE_BW, 8388608, 10, NULL, 0},
 };
 
 /* Peers and their settings. libfabric's fi_pingpong has a figure for latency only: a mean, since it prints no other; its TCP endpoints of kind msg know no tags. */
@@ -292,21 +294,32 @@ static double median(double *v, unsigned n)
 }
 
 struct found {
-	double ours, peer;
+	double ours, peer, bare;
 	const char *peer_name;
 };
 
 static bool takes_part(const struct peer *p, const struct row *r) { return !strcmp(p->transport, r->transport) && (!p->is_fabric || r->figure == FIGURE_LAT); }
 
+/* By this process, which ours_once has left on the first core. */
+static double bare_once(const struct row *r, const int core[2])
+{
+	if (!r->bare)
+		return 0;
+	return r->transport[0] == 't' ? rpwi_perf_bare_tcp(core, r->size) : rpwi_perf_bare_line(core);
+}
+
 static void compare(const struct row *r, unsigned rounds, double seconds, const int core[2], struct found *out)
 {
-	static double ours[ROUNDS_MAX], peer[RPWI_ARRAY_LEN(peers)][ROUNDS_MAX];
-	unsigned n = 0, peer_n[RPWI_ARRAY_LEN(peers)] = {0}, failed[RPWI_ARRAY_LEN(peers)] = {0};
+	static double ours[ROUNDS_MAX], bare[ROUNDS_MAX], peer[RPWI_ARRAY_LEN(peers)][ROUNDS_MAX];
+	unsigned n = 0, bare_n = 0, peer_n[RPWI_ARRAY_LEN(peers)] = {0}, failed[RPWI_ARRAY_LEN(peers)] = {0};
 	*out = (struct found){0};
 	for (unsigned round = 0; round < rounds; round++) {
 		double v = ours_once(r, seconds, core);
 		if (v > 0)
 			ours[n++] = v;
+		v = bare_once(r, core);
+		if (v > 0)
+			bare[bare_n++] = v;
 		for (unsigned i = 0; i < RPWI_ARRAY_LEN(peers); i++) {
 			if (!takes_part(&peers[i], r) || failed[i] == TWICE_FAILED)
 				continue;
@@ -318,6 +331,7 @@ static void compare(const struct row *r, unsigned rounds, double seconds, const 
 		}
 	}
 	out->ours = median(ours, n);
+	out->bare = median(bare, bare_n);
 	for (unsigned i = 0; i < RPWI_ARRAY_LEN(peers); i++) {
 		double v = median(peer[i], peer_n[i]);
 		if (v > 0 && (!out->peer_name || (r->figure == FIGURE_LAT ? v < out->peer : v > out->peer))) {
@@ -329,45 +343,31 @@ static void compare(const struct row *r, unsigned rounds, double seconds, const 
 
 /* ---- showing ---- */
 
-static double ratio_of(const struct found *f) { return f->ours > 0 && f->peer > 0 ? f->ours / f->peer : 0; }
-
 static json_t *figure_json(double v) { return v > 0 ? json_real(v) : json_null(); }
 
-static void add_json(json_t *list, const struct row *r, const struct found *f)
+static void show(json_t *list, const char *name, enum figure figure, double ours, double peer, double goal, const char *peer_name)
 {
-	double scale = figures[r->figure].scale;
-	json_array_append_new(list, json_pack("{s:s, s:o, s:o, s:s, s:s, s:o, s:f, s:s}", "name", r->name, "ours", figure_json(f->ours * scale), "peer",
-					    figure_json(f->peer * scale), "unit", figures[r->figure].unit, "better", figures[r->figure].better, "ratio",
-					    figure_json(ratio_of(f)), "goal", r->goal, "peer_name", f->peer_name ? f->peer_name : ""));
-}
-
-static void print_found(const struct row *r, const struct found *f)
-{
-	double scale = figures[r->figure].scale, ratio = ratio_of(f);
-	bool lower = r->figure == FIGURE_LAT, good = ratio > 0 && (lower ? ratio <= r->goal : ratio >= r->goal);
-	printf("%-11s %10.2f %10.2f %-5s %6.2f  %s %-5g %-5s %s\n", r->name, f->ours * scale, f->peer * scale, figures[r->figure].unit, ratio,
-		lower ? "at most " : "at least", r->goal,
-		good        ? "pass"
-		: ratio > 0 ? "short"
-			    : "-",
-		f->peer_name ? f->peer_name : "no peer gave a figure");
+	double scale = figures[figure].scale, ratio = ours > 0 && peer > 0 ? ours / peer : 0;
+	if (list) {
+		json_array_append_new(list, json_pack("{s:s, s:o, s:o, s:s, s:s, s:o, s:o, s:s}", "name", name, "ours", figure_json(ours * scale), "peer",
+						    figure_json(peer * scale), "unit", figures[figure].unit, "better", figures[figure].better, "ratio",
+						    figure_json(ratio), "goal", figure_json(goal), "peer_name", peer_name));
+		return;
+	}
+	bool lower = figure == FIGURE_LAT, good = lower ? ratio <= goal : ratio >= goal;
+	printf("%-15s %10.2f %10.2f %-5s %6.2f  ", name, ours * scale, peer * scale, figures[figure].unit, ratio);
+	if (goal > 0)
+		printf("%s %-5g %-5s %s\n", lower ? "at most " : "at least", goal, ratio <= 0 ? "-" : good ? "pass" : "short", peer_name);
+	else
+		printf("%-20s %s\n", "", peer_name);
 	fflush(stdout);
 }
 
-/* The machine itself, in the table's form: nothing to compare with, no goal. */
-static void show_bare(const struct perf_bare *b, json_t *list)
+static void show_found(json_t *list, const struct row *r, const struct found *f)
 {
-	const struct {
-		const char *name;
-		double s;
-	} lines[] = {{"bare_cache_line", b->cache_line_s}, {"bare_tcp_8", b->tcp_8_s}, {"bare_tcp_4k", b->tcp_4k_s}};
-	for (unsigned i = 0; i < RPWI_ARRAY_LEN(lines); i++)
-		if (list)
-			json_array_append_new(list,
-				json_pack("{s:s, s:n, s:o, s:s, s:s, s:n, s:n, s:s}", "name", lines[i].name, "ours", "peer", figure_json(lines[i].s * 1e6),
-					"unit", "us", "better", "lower", "ratio", "goal", "peer_name", "the machine itself"));
-		else
-			printf("%-15s %17.2f us                               the machine itself, half a round trip\n", lines[i].name, lines[i].s * 1e6);
+	show(list, r->name, r->figure, f->ours, f->peer, r->goal, f->peer_name ? f->peer_name : list ? "" : "no peer gave a figure");
+	if (r->bare)
+		show(list, r->bare, r->figure, f->ours, f->bare, r->bare_goal, "the machine itself, polled by both sides");
 }
 
 /* ---- the plot: sizes, ours and UCX's ---- */
@@ -414,25 +414,19 @@ static int sweep(const struct perf_against *a, const int core[2])
 int rpwi_perf_against(const struct perf_against *a)
 {
 	int core[2], rc = CLI_OK;
-	struct perf_bare bare;
 	json_t *list = a->json ? json_array() : NULL;
 	if (!rpwi_perf_cores(core))
 		return rpwi_cli_fail(CLI_FAILED, PERF_NAME, "two cores are needed, one for each process; this process may use one");
 	if (!list)
-		printf("%-11s %10s %10s %-5s %6s  %-14s\n", "what", "ropeway", "peer", "", "ratio", "goal");
+		printf("%-15s %10s %10s %-5s %6s  %-14s\n", "what", "ropeway", "peer", "", "ratio", "goal");
 	for (unsigned i = 0; i < RPWI_ARRAY_LEN(rows); i++) {
 		struct found f;
 		if ((a->transport && strcmp(a->transport, rows[i].transport)) || (a->only && !strstr(rows[i].name, a->only)))
 			continue;
 		compare(&rows[i], a->rounds, a->seconds, core, &f);
 		rc = f.ours > 0 ? rc : CLI_FAILED;
-		if (list)
-			add_json(list, &rows[i], &f);
-		else
-			print_found(&rows[i], &f);
+		show_found(list, &rows[i], &f);
 	}
-	rpwi_perf_bare(core, &bare);
-	show_bare(&bare, list);
 	if (list) {
 		json_dumpf(list, stdout, JSON_INDENT(1) | JSON_REAL_PRECISION(5));
 		putchar('\n');

@@ -106,7 +106,7 @@ static bool await(struct line *l, uint64_t value)
 	return true;
 }
 
-static double cache_line(const int core[2])
+double rpwi_perf_bare_line(const int core[2])
 {
 	struct line *l = mmap(NULL, 4096, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
 	uint64_t ns[ROUNDS];
@@ -172,7 +172,7 @@ static bool tcp_pair(int fd[2])
 	return fd[1] >= 0;
 }
 
-static double tcp(const int core[2], size_t size)
+double rpwi_perf_bare_tcp(const int core[2], size_t size)
 {
 	static char buf[4096];
 	uint64_t ns[ROUNDS];
@@ -206,7 +206,8 @@ void rpwi_perf_bare(const int core[2], struct perf_bare *out)
 	cpu_set_t before;
 	sched_getaffinity(0, sizeof(before), &before);
 	rpwi_perf_pin(core[0]);
-	*out = (struct perf_bare){.cache_line_s = cache_line(core), .tcp_8_s = tcp(core, 8), .tcp_4k_s = tcp(core, 4096)};
+	*out = (struct perf_bare){
+		.cache_line_s = rpwi_perf_bare_line(core), .tcp_8_s = rpwi_perf_bare_tcp(core, 8), .tcp_4k_s = rpwi_perf_bare_tcp(core, 4096)};
 	sched_setaffinity(0, sizeof(before), &before);
 }
 
