@@ -355,17 +355,18 @@ static bool others_reached(enum stage stage)
 }
 
 /* Until it is so; how long it may take is what an operation may take. */
-#define UNTIL(condition, what) \
-	for (uint64_t until = now_ns() + 2 * config.deadline_s * 1000000000ull; !(condition);) { \
+#define UNTIL_FOR(deadlines, condition, what) \
+	for (uint64_t until = now_ns() + (deadlines)*config.deadline_s * 1000000000ull; !(condition);) { \
 		turn(true); \
 		if (now_ns() > until) \
 			wrong("waited too long for %s", what); \
 	}
+#define UNTIL(condition, what) UNTIL_FOR(2, condition, what)
 
 static void stage_meet(enum stage stage)
 {
 	stage_say(stage);
-	UNTIL(others_reached(stage), "the other sides to come this far")
+	UNTIL_FOR(4, others_reached(stage), "the other sides to come this far") /* who waits for something else says sooner, and better, what is missing */
 }
 
 /* ---- endpoints ---- */
