@@ -118,6 +118,7 @@ static inline rpw_request *posted_for(rpw_endpoint *ep, uint64_t tag)
 		taken(best);
 	return best;
 }
+
 /* ---- delivery ---- */
 
 /* One that does not lie in one piece of the host's memory. */

@@ -44,6 +44,7 @@ const char *rpwi_shm_rma_path(const struct shm_link *l)
 /* ---- operations ---- */
 
 static bool op_writes(const struct shm_op *op) { return op->kind != SHM_OP_GET; }
+static bool op_is_atomic(const struct shm_op *op) { return op->kind == SHM_OP_ADD || op->kind == SHM_OP_SWAP; }
 
 static unsigned op_access(const struct shm_op *op) { return op->kind == SHM_OP_GET ? TRAN_READ : op->kind == SHM_OP_PUT ? TRAN_WRITE : TRAN_ATOMIC; }
 
@@ -168,9 +169,8 @@ static void copy_long(uint8_t *to, const uint8_t *from, size_t n)
 /* A piece by plain copy, or an atomic. */
 static void piece_here(struct shm_op *op, uint8_t *at, size_t n)
 {
-	bool is_atomic = op->kind == SHM_OP_ADD || op->kind == SHM_OP_SWAP;
 	int status = touches(op) ? touch_begin(op) : RPW_OK;
-	if (!status && is_atomic)
+	if (!status && op_is_atomic(op))
 		atomic_here(op, at);
 	else if (!status && op->kind == SHM_OP_PUT)
 		copy_long(at + op->done, op->local + op->done, n);
@@ -318,19 +318,18 @@ static void op_begin(struct shm_op *op)
 {
 	struct shm_link *l = op->link;
 	int status = rpwi_shm_mem_remote(l, &op->desc, op->offset, op->len, op_access(op), &op->addr);
-	bool is_atomic = op->kind == SHM_OP_ADD || op->kind == SHM_OP_SWAP;
-	if (!status && is_atomic && op->addr % 8)
+	if (!status && op_is_atomic(op) && op->addr % 8)
 		status = rpwi_fail(RPW_ERR_ACCESS, "shm: an atomic needs 8 aligned bytes; 0x%llx is not", (unsigned long long)op->addr);
 	if (status || !op->len) {
 		op_finish(op, status);
 		return;
 	}
 	uint8_t *at = rpwi_shm_mem_reach(l, &op->desc, op->addr, op->offset, op->len, op_writes(op));
-	if (at && (is_atomic || op->len - op->done <= SHM_INLINE_COPY)) {
+	if (at && (op_is_atomic(op) || op->len - op->done <= SHM_INLINE_COPY)) {
 		piece_here(op, at, op->len - op->done);
 	} else if (at) {
 		op_queue(op, SHM_HOW_COPY);
-	} else if (l->pvm && !is_atomic && !~l->free_slots && !peer_beats(l)) {
+	} else if (l->pvm && !op_is_atomic(op) && !~l->free_slots && !peer_beats(l)) {
 		op_queue(op, SHM_HOW_VM);
 		if (op->len <= SHM_INLINE_VM)
 			vm_piece(op, op->len);
