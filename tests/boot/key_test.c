@@ -1,4 +1,5 @@
 /* key_test.c - the pre-shared key: right, wrong, missing on either side; files that are no keys. */
+#include "../io/descriptors.h"
 #include "pair.h"
 
 #include <sys/stat.h>
@@ -27,7 +28,7 @@ static bool ended(void *arg)
 /* One connection; the connecting side's status, its words in `why`. */
 static int meet(const char *key_a, const char *key_b, char *why, uint64_t *strangers)
 {
-	unsigned before = descriptors();
+	unsigned before = open_descriptors();
 	struct side *a = side_new(key_a), *b = side_new(key_b);
 	struct boot_listener *l = side_listen(b, "127.0.0.1:0");
 	struct peer *pa = side_connect(a, "127.0.0.1", boot_listener_port(l), 20000);
@@ -61,7 +62,7 @@ static int meet(const char *key_a, const char *key_b, char *why, uint64_t *stran
 	*strangers = boot_strangers(b->b);
 	side_free(a);
 	side_free(b);
-	assert_int_equal(descriptors(), before);
+	assert_int_equal(open_descriptors(), before);
 	return status;
 }
 

@@ -2,7 +2,6 @@
 #include "pair.h"
 
 #include <arpa/inet.h>
-#include <dirent.h>
 #include <net/if.h>
 #include <poll.h>
 #include <sched.h>
@@ -212,17 +211,6 @@ int send_pattern(struct boot_conn *c, unsigned type, size_t len)
 	for (size_t i = 0; i < len; i++)
 		data[i] = pattern(type, i);
 	return boot_send(c, type, data, len);
-}
-
-unsigned descriptors(void)
-{
-	unsigned n = 0;
-	DIR *d = opendir("/proc/self/fd");
-	assert_non_null(d);
-	while (readdir(d))
-		n++;
-	closedir(d);
-	return n;
 }
 
 /* ---- strangers ---- */

@@ -54,7 +54,6 @@ struct boot_listener *side_listen(struct side *s, const char *address);
 /* Progress both until `what` (may look at anything) or a long time has passed: how long is never judged, only whether it comes. b may be NULL. */
 bool until(struct side *a, struct side *b, bool (*what)(void *), void *arg);
 int send_pattern(struct boot_conn *c, unsigned type, size_t len);
-unsigned descriptors(void);
 /* What the log says from one to the other; gives the text, valid until the next. */
 void log_begin(enum rpwi_log_level level);
 const char *log_end(void);

@@ -1,5 +1,6 @@
 /* stranger_test.c - who comes to a listener and does not belong there: each is counted, costs a bounded time, and good peers connect all the while. And what a connecting side says of a service that is
  * none of ropeway's. */
+#include "../io/descriptors.h"
 #include "pair.h"
 
 #include <netinet/in.h>
@@ -11,7 +12,7 @@ static unsigned before;
 
 static int begin(void **state)
 {
-	before = descriptors();
+	before = open_descriptors();
 	a = side_new(NULL);
 	b = side_new(NULL);
 	l = side_listen(b, "127.0.0.1:0");
@@ -22,7 +23,7 @@ static int finish(void **state)
 {
 	side_free(a);
 	side_free(b);
-	assert_int_equal(descriptors(), before);
+	assert_int_equal(open_descriptors(), before);
 	return 0;
 }
 
@@ -212,7 +213,7 @@ static void test_silence_and_slowness(void **state)
 	uint64_t all = SILENT + SLOW, next_ns = 0;
 	good_peers(10);
 	assert_true(boot_strangers(b->b) >= 50); /* the oldest had to go */
-	assert_true(descriptors() < before + 4 + 1 + 20 + SILENT + SLOW + BOOT_STRANGERS_MAX + 1);
+	assert_true(open_descriptors() < before + 4 + 1 + 20 + SILENT + SLOW + BOOT_STRANGERS_MAX + 1);
 	while (boot_strangers(b->b) < all) {
 		boot_progress(a->b);
 		boot_progress(b->b);

@@ -1,4 +1,5 @@
 /* talk_test.c - two sides that mean well: connecting early, late and often, messages of all sizes, queues, ends of all kinds. */
+#include "../io/descriptors.h"
 #include "pair.h"
 
 #include <sys/mman.h>
@@ -11,7 +12,7 @@ static unsigned before;
 static int begin(void **state)
 {
 	loopback_set(true);
-	before = descriptors();
+	before = open_descriptors();
 	a = side_new(NULL);
 	b = side_new(NULL);
 	return 0;
@@ -21,9 +22,9 @@ static int finish(void **state)
 {
 	side_free(a);
 	side_free(b);
-	for (int i = 0; i < 10000 && descriptors() > before; i++)
+	for (int i = 0; i < 10000 && open_descriptors() > before; i++)
 		usleep(1000); /* getaddrinfo, which nobody waits for, has some of its own */
-	assert_int_equal(descriptors(), before);
+	assert_int_equal(open_descriptors(), before);
 	return 0;
 }
 
@@ -301,7 +302,7 @@ static void test_both_close(void **state)
 		boot_progress(a->b), boot_progress(b->b);
 	assert_int_equal(a->ended + b->ended, 0);
 	assert_int_equal(pa->messages + pb->messages, 0);
-	assert_true(descriptors() <= before + 4); /* two epoll sets, two eventfds: the sockets are closed */
+	assert_true(open_descriptors() <= before + 4); /* two epoll sets, two eventfds: the sockets are closed */
 }
 
 /* From inside each kind of up-call. */

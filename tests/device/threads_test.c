@@ -2,7 +2,6 @@
  *
  * Under ThreadSanitizer (script/test --stage tsan) this is also what looks for races in the device.
  */
-#include <dirent.h>
 #include <poll.h>
 #include <pthread.h>
 #include <setjmp.h>
@@ -18,6 +17,7 @@
 
 #include <cmocka.h>
 
+#include "../io/descriptors.h"
 #include "pair.h"
 
 enum { THREADS = 4, MSG = 3000, MSGS = 150, WAIT_MS = 20000 };
@@ -380,23 +380,12 @@ static void parent_and_child_each_have_a_device(void **state)
 
 /* ---- nothing stays behind ---- */
 
-static int open_fds(void)
-{
-	int n = 0;
-	DIR *d = opendir("/proc/self/fd");
-	assert_non_null(d);
-	while (readdir(d))
-		n++;
-	closedir(d);
-	return n;
-}
-
 /* The service thread may have one open for a moment: to ask who holds the port, say. */
-static bool open_fds_at_most(int n)
+static bool open_fds_at_most(unsigned n)
 {
-	for (int i = 0; i < 5000 && open_fds() > n; i++)
+	for (int i = 0; i < 5000 && open_descriptors() > n; i++)
 		usleep(1000);
-	return open_fds() <= n;
+	return open_descriptors() <= n;
 }
 
 static void opening_and_closing_leaks_no_descriptor(void **state)
@@ -404,7 +393,7 @@ static void opening_and_closing_leaks_no_descriptor(void **state)
 	struct pair p;
 	pair_make(&p, 14, 7, 7);
 	pair_free(&p);
-	int before = open_fds();
+	unsigned before = open_descriptors();
 	for (int i = 0; i < 50; i++) {
 		pair_make(&p, 14, 7, 7);
 		assert_true(i % 10 || exchange(&p, (uint64_t)i));
@@ -425,7 +414,7 @@ static void a_thousand_objects_come_and_go(void **state)
 	struct ibv_pd *pd = ibv_alloc_pd(c);
 	uint8_t *buf = malloc(N * 64);
 	for (int round = 0; round < 3; round++) {
-		int before = open_fds();
+		unsigned before = open_descriptors();
 		for (int i = 0; i < N; i++) {
 			cq[i] = ibv_create_cq(c, 4, NULL, NULL, 0);
 			mr[i] = ibv_reg_mr(pd, buf + 64 * i, 64, IBV_ACCESS_LOCAL_WRITE);

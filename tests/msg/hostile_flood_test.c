@@ -3,11 +3,11 @@
  *
  * Both sides are of this process; the peer's frames are put on its path by hand. What is allocated stays bounded (mostly the bounds of src/msg/DESIGN.md), and what was honest arrives.
  */
-#include <dirent.h>
 #include <errno.h>
 #include <time.h>
 
 #include "msg/msg.h"
+#include "../io/descriptors.h"
 #include "allocated.h"
 #include "pair.h"
 
@@ -15,17 +15,6 @@
 enum { POOL = 1 << 20, FRAMES = 40000, PATIENCE_S = 60, OFFERS = 300, OFFER_BYTES = 600 * 1024, ROUNDS = 60 };
 
 static const char *transport;
-
-static unsigned descriptors(void)
-{
-	unsigned n = 0;
-	DIR *d = opendir("/proc/self/fd");
-	assert_non_null(d);
-	while (readdir(d))
-		n++;
-	closedir(d);
-	return n;
-}
 
 static void open_pair(struct pair *p)
 {
@@ -168,11 +157,11 @@ static void endpoints_and_registrations_that_come_and_go_leave_nothing(void **st
 	for (int i = 0; i < ROUNDS; i++)
 		one_comes_and_goes(&p);
 	size_t before = allocated();
-	unsigned open_before = descriptors();
+	unsigned open_before = open_descriptors();
 	for (int i = 0; i < ROUNDS; i++)
 		one_comes_and_goes(&p);
-	if (grown(before) > POOL || descriptors() > open_before + ROUNDS / 2)
-		fail_msg("%d endpoints left %zu bytes and %d descriptors", ROUNDS, grown(before), (int)(descriptors() - open_before));
+	if (grown(before) > POOL || open_descriptors() > open_before + ROUNDS / 2)
+		fail_msg("%d endpoints left %zu bytes and %d descriptors", ROUNDS, grown(before), (int)(open_descriptors() - open_before));
 	pair_close(&p);
 }
 
