@@ -19,12 +19,15 @@ MAY = {
     "ucma": {"base", "wire", "cm", "device"},
     # io: the files under /sys/class/infiniband show the interfaces as they are, also while no device is open.
     "preload": {"base", "io", "device", "ucma"},
+    # NCCL's plugin API, and calling plugins; the plugin itself (nccl) takes only the tables of it.
+    "ncclnet": {"base"},
     # Above, ropeway.h: statuses and limits. A transport sees of msg/ only the up-calls of tran.h.
-    "tran": {"base", "include"},
+    "tran": {"base", "ncclnet", "include"},
     "boot": {"base", "tran/tran.h", "include"},
     "msg": {"base", "tran/tran.h", "boot/boot.h", "include"},
+    "nccl": {"base", "include"} | {f"ncclnet/abi/net{v}.h" for v in ("", *(f"_v{n}" for n in range(5, 13)))},
     # wire: `explain` reads captures; it decodes, and speaks to nobody.
-    "cli": {"base", "wire", "io/io.h", "preload/launch.h", "include"},
+    "cli": {"base", "wire", "io/io.h", "ncclnet", "preload/launch.h", "include"},
     # The educational programs are pure verbs: the same source must build against rdma-core alone.
     "learn": set(),
 }

@@ -1,0 +1,51 @@
+/* net_v9.h - version 9 of the network plugin API, NCCL 2.24 and 2.25: `ncclNetPlugin_v9`. isend and irecv take size_t (iflush and test still int); makeVDevice, forceFlush, limits of sizes. */
+#ifndef ROPEWAY_NCCLNET_ABI_NET_V9_H
+#define ROPEWAY_NCCLNET_ABI_NET_V9_H
+
+#include "ncclnet/abi/net.h"
+
+struct nccl_net_properties_v9 {
+	char *name, *pci_path;
+	uint64_t guid;
+	int ptr_support; /* enum nccl_ptr */
+	int reg_is_global;
+	int force_flush;
+	int speed; /* Mbit/s */
+	int port;
+	float latency; /* us */
+	int max_comms;
+	int max_recvs;
+	int device_type; /* enum nccl_net_device_type */
+	int device_version;
+	struct nccl_net_vdevice_v9 v_props;
+	size_t max_p2p_bytes, max_coll_bytes;
+};
+
+struct nccl_net_v9 {
+	const char *name;
+	int (*init)(nccl_logger log);
+	int (*devices)(int *ndev);
+	int (*getProperties)(int dev, struct nccl_net_properties_v9 *props);
+	int (*listen)(int dev, void *handle, void **listen_comm);
+	int (*connect)(int dev, void *handle, void **send_comm, struct nccl_net_device_handle **device);
+	int (*accept)(void *listen_comm, void **recv_comm, struct nccl_net_device_handle **device);
+	int (*regMr)(void *comm, void *data, size_t size, int type, void **mhandle);
+	int (*regMrDmaBuf)(void *comm, void *data, size_t size, int type, uint64_t offset, int fd, void **mhandle);
+	int (*deregMr)(void *comm, void *mhandle);
+	int (*isend)(void *send_comm, void *data, size_t size, int tag, void *mhandle, void **request);
+	int (*irecv)(void *recv_comm, int n, void **data, size_t *sizes, int *tags, void **mhandles, void **request);
+	int (*iflush)(void *recv_comm, int n, void **data, int *sizes, void **mhandles, void **request);
+	int (*test)(void *request, int *done, int *sizes);
+	int (*closeSend)(void *send_comm);
+	int (*closeRecv)(void *recv_comm);
+	int (*closeListen)(void *listen_comm);
+	int (*getDeviceMr)(void *comm, void *mhandle, void **device_mhandle);
+	int (*irecvConsumed)(void *recv_comm, int n, void *request);
+	int (*makeVDevice)(int *dev, struct nccl_net_vdevice_v9 *props);
+};
+
+_Static_assert(sizeof(struct nccl_net_properties_v9) == 104 && sizeof(struct nccl_net_v9) == 160, "NCCL's net_v9.h");
+_Static_assert(
+	offsetof(struct nccl_net_properties_v9, reg_is_global) == 28 && offsetof(struct nccl_net_properties_v9, force_flush) == 32, "where NCCL has them");
+
+#endif

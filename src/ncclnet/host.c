@@ -1,0 +1,369 @@
+/* host.c - loading a plugin, and every call to it, with a line for each where somebody wants to see them. What differs between versions is in shim.h. */
+#include "ncclnet/host.h"
+
+#include <dlfcn.h>
+#include <errno.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+extern const struct ncclnet_calls ncclnet_calls_v4, ncclnet_calls_v5, ncclnet_calls_v6, ncclnet_calls_v7, ncclnet_calls_v8, ncclnet_calls_v9, ncclnet_calls_v10,
+	ncclnet_calls_v11, ncclnet_calls_v12;
+
+static const struct version {
+	const struct ncclnet_calls *calls;
+	const char *releases;
+} versions[] = {
+	[4] = {&ncclnet_calls_v4, "2.8 to 2.11"},
+	[5] = {&ncclnet_calls_v5, "2.12"},
+	[6] = {&ncclnet_calls_v6, "2.13 to 2.18"},
+	[7] = {&ncclnet_calls_v7, "2.19"},
+	[8] = {&ncclnet_calls_v8, "2.20 to 2.23"},
+	[9] = {&ncclnet_calls_v9, "2.24 and 2.25"},
+	[10] = {&ncclnet_calls_v10, "2.26 and 2.27"},
+	[11] = {&ncclnet_calls_v11, "2.28 and 2.29"},
+	[12] = {&ncclnet_calls_v12, "2.30"},
+};
+
+const char *ncclnet_releases(int abi) { return abi >= NCCL_NET_V_FIRST && abi <= NCCL_NET_V_LAST ? versions[abi].releases : NULL; }
+
+const char *ncclnet_result_name(int result)
+{
+	static const char *const names[] = {
+		"success", "unhandled CUDA error", "system error", "internal error", "invalid argument", "invalid usage", "remote error"};
+	if (result == NCCLNET_ABSENT)
+		return "the plugin has no such call";
+	return result >= 0 && result < (int)RPWI_ARRAY_LEN(names) ? names[result] : "a result that NCCL does not know";
+}
+
+/* ---- loading ---- */
+
+int ncclnet_parse(const char *spec, char *path, size_t path_len, int *abi, char *why, size_t why_len)
+{
+	const char *at = strrchr(spec, '@');
+	size_t len = at ? (size_t)(at - spec) : strlen(spec);
+	*abi = 0;
+	if (at) {
+		char *end;
+		const char *digits = at[1] == 'v' ? at + 2 : at + 1;
+		long v = strtol(digits, &end, 10);
+		if (end == digits || *end || !ncclnet_releases((int)RPWI_MAX(RPWI_MIN(v, 1000L), 0L))) {
+			snprintf(why, why_len, "\"%.100s\": after the @ a version of the plugin API is expected, v%d to v%d", spec, NCCL_NET_V_FIRST,
+				NCCL_NET_V_LAST);
+			return -EINVAL;
+		}
+		*abi = (int)v;
+	}
+	if (!len || len >= path_len) {
+		snprintf(why, why_len, "\"%.100s\": the path of a plugin is expected, as in /usr/lib/libnccl-net-ropeway.so@v8", spec);
+		return -EINVAL;
+	}
+	memcpy(path, spec, len);
+	path[len] = 0;
+	return 0;
+}
+
+static void *open_library(const char *path, char *why, size_t why_len)
+{
+	char file[512];
+	void *library = dlopen(path, RTLD_NOW | RTLD_LOCAL);
+	if (library)
+		return library;
+	const char *first = dlerror();
+	snprintf(why, why_len, "%s", first ? first : "dlopen failed");
+	if (!strchr(path, '/') && snprintf(file, sizeof(file), "libnccl-net-%s.so", path) < (int)sizeof(file))
+		library = dlopen(file, RTLD_NOW | RTLD_LOCAL);
+	return library;
+}
+
+static void list_exported(unsigned exported, char *text, size_t len)
+{
+	size_t n = 0;
+	*text = 0;
+	for (int v = NCCL_NET_V_FIRST; v <= NCCL_NET_V_LAST; v++)
+		if (exported >> v & 1)
+			n += (size_t)snprintf(text + n, len - n, "%sv%d", n ? ", " : "", v);
+}
+
+/* Every call that NCCL makes without asking has to be there. */
+static int check_table(const struct ncclnet *n, char *why, size_t why_len)
+{
+	for (unsigned i = 0; i < n->calls->slots; i++) {
+		const void *p;
+		memcpy(&p, (const char *)n->table + i * sizeof(p), sizeof(p));
+		if (!p && !(n->calls->optional_slots >> i & 1)) {
+			snprintf(why, why_len,
+				"ncclNetPlugin_v%d of %.200s: pointer %u of %u is NULL, and NCCL calls it without asking: is the table of another version?",
+				n->abi, n->path, i, n->calls->slots);
+			return -EINVAL;
+		}
+	}
+	return 0;
+}
+
+static int choose(struct ncclnet *n, int abi, char *why, size_t why_len)
+{
+	const void *tables[NCCL_NET_V_LAST + 1] = {NULL};
+	char have[80], symbol[32];
+	for (int v = NCCL_NET_V_FIRST; v <= NCCL_NET_V_LAST; v++) {
+		snprintf(symbol, sizeof(symbol), "ncclNetPlugin_v%d", v);
+		tables[v] = dlsym(n->library, symbol);
+		if (!tables[v])
+			continue;
+		n->exported |= 1u << v;
+		if (abi ? v == abi : v > n->abi)
+			n->abi = v;
+	}
+	list_exported(n->exported, have, sizeof(have));
+	if (!n->exported) {
+		snprintf(why, why_len, "%.200s is no NCCL network plugin that can be used: it exports none of ncclNetPlugin_v%d to v%d", n->path,
+			NCCL_NET_V_FIRST, NCCL_NET_V_LAST);
+		return -ENOTSUP;
+	}
+	if (!n->abi) {
+		snprintf(why, why_len, "%.200s has no ncclNetPlugin_v%d: it speaks %s", n->path, abi, have);
+		return -ENOTSUP;
+	}
+	n->table = tables[n->abi];
+	n->calls = versions[n->abi].calls;
+	n->handle_bytes = n->abi == 4 ? NCCL_NET_HANDLE_BYTES_V4 : NCCL_NET_HANDLE_BYTES;
+	return check_table(n, why, why_len);
+}
+
+int ncclnet_load(const char *path, int abi, struct ncclnet **out, char *why, size_t why_len)
+{
+	const char *debug = getenv("UCCL_TCPX_DEBUG");
+	struct ncclnet *n = calloc(1, sizeof(*n));
+	char *copy = strdup(path);
+	int err = -ENOENT;
+	if (!n || !copy) {
+		snprintf(why, why_len, "out of memory");
+		free(n);
+		free(copy);
+		return -ENOMEM;
+	}
+	n->path = copy;
+	n->trace = rpwi_log_on(RPWI_LOG_DEBUG) || (debug && *debug && strcmp(debug, "0") != 0);
+	n->library = open_library(path, why, why_len);
+	if (n->library)
+		err = choose(n, abi, why, why_len);
+	if (err) {
+		ncclnet_unload(n);
+		return err;
+	}
+	*out = n;
+	return 0;
+}
+
+void ncclnet_unload(struct ncclnet *n)
+{
+	if (!n)
+		return;
+	free(n->path);
+	free(n);
+}
+
+/* ---- a line for each call ---- */
+
+/* Polling makes the same line a thousand times: it is written once, and then how often it came again. */
+static void trace(const struct ncclnet *n, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
+static void trace(const struct ncclnet *n, const char *fmt, ...)
+{
+	static __thread char last[400];
+	static __thread unsigned again;
+	char line[400];
+	va_list ap;
+	va_start(ap, fmt);
+	vsnprintf(line, sizeof(line), fmt, ap);
+	va_end(ap);
+	if (!strcmp(line, last)) {
+		again++;
+		return;
+	}
+	if (again)
+		fprintf(stderr, "ropeway: plugin v%d: the same %u times more\n", n->abi, again);
+	again = 0;
+	snprintf(last, sizeof(last), "%s", line);
+	fprintf(stderr, "ropeway: plugin v%d: %s\n", n->abi, line);
+}
+#define TRACE(rc, fmt, ...) \
+	do { \
+		if (RPWI_UNLIKELY(n->trace)) \
+			trace(n, fmt " = %d (%s)", __VA_ARGS__, rc, ncclnet_result_name(rc)); \
+		return rc; \
+	} while (0)
+
+/* For a plugin that is given no logger of somebody else's. */
+static bool log_wanted(int level)
+{
+	const char *debug = getenv("NCCL_DEBUG");
+	if (level <= NCCL_LOG_WARN)
+		return true;
+	return rpwi_log_on(RPWI_LOG_DEBUG) || (debug && (!strcasecmp(debug, "INFO") ? level <= NCCL_LOG_INFO : !strcasecmp(debug, "TRACE")));
+}
+static void log_to_stderr(int level, unsigned long subsys, const char *file, int line, const char *fmt, ...) __attribute__((format(printf, 5, 6)));
+static void log_to_stderr(int level, unsigned long subsys, const char *file, int line, const char *fmt, ...)
+{
+	char text[1024];
+	va_list ap;
+	if (!log_wanted(level))
+		return;
+	va_start(ap, fmt);
+	vsnprintf(text, sizeof(text), fmt, ap);
+	va_end(ap);
+	fprintf(stderr, "NCCL %s %s\n", level <= NCCL_LOG_WARN ? "WARN" : level == NCCL_LOG_INFO ? "INFO" : "TRACE", text);
+}
+
+/* ---- the calls ---- */
+
+const char *ncclnet_name(const struct ncclnet *n)
+{
+	const char *name = n->calls->name(n->table);
+	return name ? name : "";
+}
+
+int ncclnet_init(const struct ncclnet *n, void **ctx, nccl_logger log)
+{
+	*ctx = NULL;
+	int rc = n->calls->init(n->table, ctx, log ? log : log_to_stderr);
+	TRACE(rc, "init(), ctx %p", *ctx);
+}
+
+int ncclnet_devices(const struct ncclnet *n, int *ndev)
+{
+	*ndev = 0;
+	int rc = n->calls->devices(n->table, ndev);
+	TRACE(rc, "devices(), %d", *ndev);
+}
+
+int ncclnet_properties(const struct ncclnet *n, int dev, struct ncclnet_properties *p)
+{
+	memset(p, 0, sizeof(*p));
+	int rc = n->calls->properties(n->table, dev, p);
+	TRACE(rc, "getProperties(device %d), name %s, memory types 0x%x, %d Mbit/s, device type %d", dev, p->name ? p->name : "(nil)", p->ptr_support, p->speed,
+		p->device_type);
+}
+
+int ncclnet_listen(const struct ncclnet *n, void *ctx, int dev, void *handle, void **listen_comm)
+{
+	memset(handle, 0, n->handle_bytes);
+	*listen_comm = NULL;
+	int rc = n->calls->listen(n->table, ctx, dev, handle, listen_comm);
+	TRACE(rc, "listen(device %d, handle %p), listen comm %p", dev, handle, *listen_comm);
+}
+
+int ncclnet_connect(const struct ncclnet *n, void *ctx, int dev, void *handle, void **send_comm, struct nccl_net_device_handle **device)
+{
+	struct nccl_net_device_handle *none = NULL;
+	*send_comm = NULL;
+	int rc = n->calls->connect(n->table, ctx, dev, handle, send_comm, device ? device : &none);
+	TRACE(rc, "connect(device %d, handle %p), send comm %p, device handle %p", dev, handle, *send_comm, (void *)(device ? *device : none));
+}
+
+int ncclnet_accept(const struct ncclnet *n, void *listen_comm, void **recv_comm, struct nccl_net_device_handle **device)
+{
+	struct nccl_net_device_handle *none = NULL;
+	*recv_comm = NULL;
+	int rc = n->calls->accept(n->table, listen_comm, recv_comm, device ? device : &none);
+	TRACE(rc, "accept(listen comm %p), recv comm %p, device handle %p", listen_comm, *recv_comm, (void *)(device ? *device : none));
+}
+
+int ncclnet_reg(const struct ncclnet *n, void *comm, void *data, size_t size, int type, void **mhandle)
+{
+	*mhandle = NULL;
+	int rc = n->calls->reg(n->table, comm, data, size, type, mhandle);
+	TRACE(rc, "regMr(comm %p, data %p, size %zu, type %d), mhandle %p", comm, data, size, type, *mhandle);
+}
+
+int ncclnet_reg_dmabuf(const struct ncclnet *n, void *comm, void *data, size_t size, int type, uint64_t offset, int fd, void **mhandle)
+{
+	*mhandle = NULL;
+	int rc = n->calls->reg_dmabuf(n->table, comm, data, size, type, offset, fd, mhandle);
+	TRACE(rc, "regMrDmaBuf(comm %p, data %p, size %zu, type %d, offset %llu, fd %d), mhandle %p", comm, data, size, type, (unsigned long long)offset, fd,
+		*mhandle);
+}
+
+int ncclnet_dereg(const struct ncclnet *n, void *comm, void *mhandle)
+{
+	int rc = n->calls->dereg(n->table, comm, mhandle);
+	TRACE(rc, "deregMr(comm %p, mhandle %p)", comm, mhandle);
+}
+
+int ncclnet_isend(const struct ncclnet *n, void *comm, void *data, size_t size, int tag, void *mhandle, void **request)
+{
+	*request = NULL;
+	int rc = n->calls->isend(n->table, comm, data, size, tag, mhandle, request);
+	TRACE(rc, "isend(send comm %p, data %p, size %zu, tag %d, mhandle %p), request %p", comm, data, size, tag, mhandle, *request);
+}
+
+int ncclnet_irecv(const struct ncclnet *n, void *comm, int count, void **data, const size_t *sizes, const int *tags, void **mhandles, void **request)
+{
+	*request = NULL;
+	int rc = n->calls->irecv(n->table, comm, count, data, sizes, tags, mhandles, request);
+	TRACE(rc, "irecv(recv comm %p, %d, data %p, size %zu, tag %d, mhandle %p), request %p", comm, count, data[0], sizes[0], tags[0], mhandles[0], *request);
+}
+
+int ncclnet_iflush(const struct ncclnet *n, void *comm, int count, void **data, const int *sizes, void **mhandles, void **request)
+{
+	*request = NULL;
+	int rc = n->calls->iflush(n->table, comm, count, data, sizes, mhandles, request);
+	TRACE(rc, "iflush(recv comm %p, %d, data %p, size %d), request %p", comm, count, data[0], sizes[0], *request);
+}
+
+int ncclnet_test(const struct ncclnet *n, void *request, int *done, int *sizes)
+{
+	int own[NCCL_NET_GROUP_MAX] = {0};
+	*done = 0;
+	int rc = n->calls->test(n->table, request, done, sizes ? sizes : own);
+	TRACE(rc, "test(request %p), done %d, size %d", request, *done, *done ? (sizes ? *sizes : *own) : 0);
+}
+
+int ncclnet_close_send(const struct ncclnet *n, void *comm)
+{
+	int rc = n->calls->close_send(n->table, comm);
+	TRACE(rc, "closeSend(%p)", comm);
+}
+
+int ncclnet_close_recv(const struct ncclnet *n, void *comm)
+{
+	int rc = n->calls->close_recv(n->table, comm);
+	TRACE(rc, "closeRecv(%p)", comm);
+}
+
+int ncclnet_close_listen(const struct ncclnet *n, void *comm)
+{
+	int rc = n->calls->close_listen(n->table, comm);
+	TRACE(rc, "closeListen(%p)", comm);
+}
+
+int ncclnet_device_mr(const struct ncclnet *n, void *comm, void *mhandle, void **device_mhandle)
+{
+	*device_mhandle = NULL;
+	int rc = n->calls->device_mr(n->table, comm, mhandle, device_mhandle);
+	TRACE(rc, "getDeviceMr(comm %p, mhandle %p), %p", comm, mhandle, *device_mhandle);
+}
+
+int ncclnet_irecv_consumed(const struct ncclnet *n, void *comm, int count, void *request)
+{
+	int rc = n->calls->irecv_consumed(n->table, comm, count, request);
+	TRACE(rc, "irecvConsumed(recv comm %p, %d, request %p)", comm, count, request);
+}
+
+int ncclnet_make_vdevice(const struct ncclnet *n, int *dev, const struct nccl_net_vdevice_v12 *v)
+{
+	*dev = -1;
+	int rc = n->calls->make_vdevice(n->table, dev, v);
+	TRACE(rc, "makeVDevice(of %d), device %d", v->ndevs, *dev);
+}
+
+int ncclnet_finalize(const struct ncclnet *n, void *ctx)
+{
+	int rc = n->calls->finalize(n->table, ctx);
+	TRACE(rc, "finalize(ctx %p)", ctx);
+}
+
+int ncclnet_set_attr(const struct ncclnet *n, void *ctx, struct nccl_net_attr *attr)
+{
+	int rc = n->calls->set_attr(n->table, ctx, attr);
+	TRACE(rc, "setNetAttr(ctx %p)", ctx);
+}
