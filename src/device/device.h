@@ -42,6 +42,8 @@ int rpwi_dev_query_pkey(struct ibv_context *c, uint8_t port, int index, __be16 *
 struct ibv_pd *rpwi_dev_alloc_pd(struct ibv_context *c);
 int rpwi_dev_dealloc_pd(struct ibv_pd *pd);
 struct ibv_mr *rpwi_dev_reg_mr(struct ibv_pd *pd, void *addr, size_t len, uint64_t iova, int access);
+/* fd: anything that can be mapped; else EOPNOTSUPP. */
+struct ibv_mr *rpwi_dev_reg_dmabuf_mr(struct ibv_pd *pd, uint64_t offset, size_t len, uint64_t iova, int fd, int access);
 int rpwi_dev_rereg_mr(struct ibv_mr *mr, int flags, struct ibv_pd *pd, void *addr, size_t len, int access); /* enum ibv_rereg_mr_err_code */
 int rpwi_dev_dereg_mr(struct ibv_mr *mr);
 

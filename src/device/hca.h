@@ -82,6 +82,8 @@ struct dkey {
 struct dmr {
 	struct ibv_mr ibv;
 	struct dkey k;
+	void *map; /* of a dma-buf, ours; else NULL */
+	size_t map_len;
 };
 struct dmw {
 	struct ibv_mw ibv;

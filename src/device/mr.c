@@ -2,6 +2,9 @@
  * Nothing is pinned: a copy into memory that the program has unmapped is an error of that request (base/guard.h), never a crash. */
 #include <errno.h>
 #include <stdlib.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <unistd.h>
 
 #include "base/guard.h"
 #include "device/hca.h"
@@ -78,9 +81,53 @@ struct ibv_mr *rpwi_dev_reg_mr(struct ibv_pd *pd, void *addr, size_t len, uint64
 	return &mr->ibv;
 }
 
+/* What the processor can map, the software device reaches: memory of memfd, udmabuf, a dma-buf heap, a driver whose exporter knows mmap. A GPU's usually does not, and that is said as a
+ * device says it that cannot do dma-buf. The mapping keeps the buffer alive, as a NIC's attachment does: the descriptor may be closed. */
+static void *dmabuf_map(uint64_t offset, size_t len, int fd, int access, size_t *lead)
+{
+	struct stat file;
+	*lead = offset % (uint64_t)sysconf(_SC_PAGESIZE);
+	if (fstat(fd, &file))
+		return NULL;
+	if (!len || len > (uint64_t)file.st_size || offset > (uint64_t)file.st_size - len) {
+		errno = EINVAL;
+		return NULL;
+	}
+	int prot = PROT_READ | (access & IBV_ACCESS_LOCAL_WRITE ? PROT_WRITE : 0);
+	uint8_t *map = mmap(NULL, len + *lead, prot, MAP_SHARED, fd, (off_t)(offset - *lead));
+	if (map == MAP_FAILED) {
+		errno = errno == ENOMEM || errno == EACCES ? errno : EOPNOTSUPP;
+		return NULL;
+	}
+	return map;
+}
+
+struct ibv_mr *rpwi_dev_reg_dmabuf_mr(struct ibv_pd *pd, uint64_t offset, size_t len, uint64_t iova, int fd, int access)
+{
+	size_t lead;
+	uint8_t *map = dmabuf_map(offset, len, fd, access, &lead);
+	struct ibv_mr *ibv = map ? rpwi_dev_reg_mr(pd, map + lead, len, iova, access) : NULL;
+	if (!ibv) {
+		int error = errno;
+		if (map)
+			munmap(map, len + lead);
+		errno = error;
+		return NULL;
+	}
+	struct dmr *mr = RPWI_CONTAINER_OF(ibv, struct dmr, ibv);
+	mr->map = map;
+	mr->map_len = len + lead;
+	ibv->addr = (void *)(uintptr_t)offset; /* as libibverbs has it */
+	return ibv;
+}
+
 int rpwi_dev_rereg_mr(struct ibv_mr *ibv, int flags, struct ibv_pd *pd, void *addr, size_t len, int access)
 {
 	struct dmr *mr = RPWI_CONTAINER_OF(ibv, struct dmr, ibv);
+	if (mr->map && flags & (IBV_REREG_MR_CHANGE_TRANSLATION | IBV_REREG_MR_CHANGE_ACCESS)) { /* its mapping is as it was asked for */
+		errno = EOPNOTSUPP;
+		return IBV_REREG_MR_ERR_INPUT;
+	}
 	if (flags & ~(IBV_REREG_MR_CHANGE_TRANSLATION | IBV_REREG_MR_CHANGE_PD | IBV_REREG_MR_CHANGE_ACCESS) || !flags ||
 		((flags & IBV_REREG_MR_CHANGE_ACCESS) && !access_sane(access))) {
 		errno = EINVAL;
@@ -125,6 +172,8 @@ int rpwi_dev_dereg_mr(struct ibv_mr *ibv)
 	key_del(&mr->k);
 	mr->k.pd->refs--;
 	hca_unlock();
+	if (mr->map)
+		munmap(mr->map, mr->map_len);
 	free(mr);
 	return 0;
 }

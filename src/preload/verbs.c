@@ -195,15 +195,16 @@ RPWI_EXPORT void ibv_unimport_pd(struct ibv_pd *pd)
 /* Access flags of the optional range are hints that a device may ignore, and a software device has no use for any. */
 static int without_optional(unsigned int access) { return (int)(access & ~(unsigned int)IBV_ACCESS_OPTIONAL_RANGE); }
 
+static const char *who_may(int access)
+{
+	return access & IBV_ACCESS_REMOTE_WRITE ? "the peer may write" : access & IBV_ACCESS_REMOTE_READ ? "the peer may read" : "only for us";
+}
+
 static struct ibv_mr *reg_mr(struct ibv_pd *pd, void *addr, size_t length, uint64_t iova, int access)
 {
 	struct ibv_mr *mr = rpwi_dev_reg_mr(pd, addr, length, iova, access);
 	if (mr)
-		rpwi_account(RPWI_ACC_CALL, "ibv_reg_mr %p, %zu bytes, %s: rkey 0x%x", addr, length,
-			access & IBV_ACCESS_REMOTE_WRITE  ? "the peer may write"
-			: access & IBV_ACCESS_REMOTE_READ ? "the peer may read"
-							  : "only for us",
-			mr->rkey);
+		rpwi_account(RPWI_ACC_CALL, "ibv_reg_mr %p, %zu bytes, %s: rkey 0x%x", addr, length, who_may(access), mr->rkey);
 	else
 		rpwi_account(RPWI_ACC_CALL, "ibv_reg_mr %p, %zu bytes: refused, %s", addr, length, strerror(errno));
 	return mr;
@@ -238,7 +239,16 @@ RPWI_EXPORT struct ibv_mr *ibv_reg_mr_ex(struct ibv_pd *pd, struct ibv_mr_init_a
 
 RPWI_EXPORT struct ibv_mr *ibv_reg_dmabuf_mr(struct ibv_pd *pd, uint64_t offset, size_t length, uint64_t iova, int fd, int access)
 {
-	return ours(pd->context) ? unsupported() : rpwi_real()->ibv_reg_dmabuf_mr(pd, offset, length, iova, fd, access);
+	if (!ours(pd->context))
+		return rpwi_real()->ibv_reg_dmabuf_mr(pd, offset, length, iova, fd, access);
+	access = without_optional((unsigned)access);
+	struct ibv_mr *mr = rpwi_dev_reg_dmabuf_mr(pd, offset, length, iova, fd, access);
+	if (mr)
+		rpwi_account(RPWI_ACC_CALL, "ibv_reg_dmabuf_mr %d, %zu bytes at %llu, %s: rkey 0x%x", fd, length, (unsigned long long)offset, who_may(access),
+			mr->rkey);
+	else
+		rpwi_account(RPWI_ACC_CALL, "ibv_reg_dmabuf_mr %d, %zu bytes at %llu: refused, %s", fd, length, (unsigned long long)offset, strerror(errno));
+	return mr;
 }
 
 RPWI_EXPORT int ibv_rereg_mr(struct ibv_mr *mr, int flags, struct ibv_pd *pd, void *addr, size_t length, int access)

@@ -1,10 +1,13 @@
 /* memory_test.c - what packets may and may not do to a process's memory: through the drop-in, as a program sees it. */
+#include <errno.h>
+#include <fcntl.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <unistd.h>
 
 #include <cmocka.h>
 
@@ -156,6 +159,80 @@ static void sending_unmapped_memory_is_a_local_protection_error(void **state)
 }
 
 /* A receive posted late: RNR NAKs, then it arrives. Never posted: the retries of the attribute, then the error. */
+/* A dma-buf is what can be mapped; the peer reaches it by the address that was chosen for it, also when the descriptor is closed. */
+static void a_dma_buf_is_reached_by_its_descriptor(void **state)
+{
+	enum { BUF = 256 << 10, OFFSET = 4096 + 24, LEN = BUF - 3 * 4096 };
+	const uint64_t iova = 0x7000000018;
+	struct pair p;
+	struct ibv_wc wc;
+	pair_make(&p, 14, 7, 7);
+	int fd = memfd_create("dma-buf", MFD_CLOEXEC);
+	assert_int_equal(ftruncate(fd, BUF), 0);
+	uint8_t *seen = mmap(NULL, BUF, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+	pair_fill(seen, BUF, 1);
+	struct ibv_mr *mr = ibv_reg_dmabuf_mr(p.pd, OFFSET, LEN, iova, fd, RW);
+	assert_non_null(mr);
+	close(fd);
+	assert_int_equal(mr->length, LEN);
+	pair_fill(p.a.buf, LEN, 2);
+	assert_int_equal(pair_send(&p.a, IBV_WR_RDMA_WRITE, 0, LEN, iova, mr->rkey), 0);
+	assert_true(pair_poll(p.a.cq, &wc, 5000));
+	assert_int_equal(wc.status, IBV_WC_SUCCESS);
+	memset(p.a.buf, 0, LEN);
+	assert_int_equal(pair_send(&p.a, IBV_WR_RDMA_READ, 0, LEN - 9, iova + 9, mr->rkey), 0);
+	assert_true(pair_poll(p.a.cq, &wc, 5000));
+	assert_int_equal(wc.status, IBV_WC_SUCCESS);
+	assert_memory_equal(p.a.buf, seen + OFFSET + 9, LEN - 9);
+	assert_true(pair_holds(seen + OFFSET, LEN, 2));
+	pair_fill(p.a.buf, BUF, 1);
+	assert_memory_equal(seen, p.a.buf, OFFSET);
+	assert_memory_equal(seen + OFFSET + LEN, p.a.buf + OFFSET + LEN, BUF - OFFSET - LEN);
+	/* As the local side, too. */
+	struct ibv_sge sge = {.addr = iova, .length = LEN, .lkey = mr->lkey};
+	struct ibv_send_wr *bad, wr = {.sg_list = &sge, .num_sge = 1, .opcode = IBV_WR_RDMA_WRITE, .wr.rdma = {(uintptr_t)p.b.buf, p.b.mr->rkey}};
+	assert_int_equal(ibv_post_send(p.a.qp, &wr, &bad), 0);
+	assert_true(pair_poll(p.a.cq, &wc, 5000));
+	assert_int_equal(wc.status, IBV_WC_SUCCESS);
+	assert_true(pair_holds(p.b.buf, LEN, 2));
+	assert_int_equal(ibv_dereg_mr(mr), 0);
+	munmap(seen, BUF);
+	pair_free(&p);
+}
+
+static void refused_dma_buf(const struct pair *p, uint64_t offset, size_t len, int fd, int access, int error)
+{
+	errno = 0;
+	assert_null(ibv_reg_dmabuf_mr(p->pd, offset, len, 0x1000, fd, access));
+	assert_int_equal(errno, error);
+}
+
+/* EBADF for a descriptor that is none, EOPNOTSUPP for a buffer that the processor cannot reach: by these programs tell what a device can. */
+static void what_is_no_dma_buf_is_refused_by_its_errno(void **state)
+{
+	struct pair p;
+	pair_make(&p, 14, 7, 7);
+	int fd = memfd_create("dma-buf", MFD_CLOEXEC), unmappable = open("/", O_RDONLY | O_DIRECTORY | O_CLOEXEC), ends[2];
+	assert_int_equal(ftruncate(fd, 65536), 0);
+	assert_int_equal(pipe(ends), 0);
+	refused_dma_buf(&p, 0, 4096, -1, RW, EBADF);
+	refused_dma_buf(&p, 0, 0, fd, RW, EINVAL);
+	refused_dma_buf(&p, 0, 65537, fd, RW, EINVAL);
+	refused_dma_buf(&p, 65535, 2, fd, RW, EINVAL);
+	refused_dma_buf(&p, UINT64_MAX, 2, fd, RW, EINVAL);
+	refused_dma_buf(&p, 0, 4096, ends[0], RW, EINVAL);
+	refused_dma_buf(&p, 0, 1, unmappable, IBV_ACCESS_REMOTE_READ, EOPNOTSUPP);
+	struct ibv_mr *mr = ibv_reg_dmabuf_mr(p.pd, 65535, 1, 0, fd, IBV_ACCESS_REMOTE_READ);
+	assert_non_null(mr);
+	assert_int_not_equal(ibv_rereg_mr(mr, IBV_REREG_MR_CHANGE_TRANSLATION, NULL, &p, 8, 0), 0);
+	assert_int_equal(ibv_dereg_mr(mr), 0);
+	close(fd);
+	close(unmappable);
+	close(ends[0]);
+	close(ends[1]);
+	pair_free(&p);
+}
+
 static void a_late_receive_is_waited_for(void **state)
 {
 	struct pair p;
@@ -214,6 +291,8 @@ int main(void)
 		cmocka_unit_test(a_write_to_unmapped_memory_is_a_protection_error),
 		cmocka_unit_test(a_read_of_unmapped_memory_is_a_protection_error),
 		cmocka_unit_test(sending_unmapped_memory_is_a_local_protection_error),
+		cmocka_unit_test(a_dma_buf_is_reached_by_its_descriptor),
+		cmocka_unit_test(what_is_no_dma_buf_is_refused_by_its_errno),
 		cmocka_unit_test(a_late_receive_is_waited_for),
 		cmocka_unit_test(a_receive_never_posted_ends_the_retries),
 		cmocka_unit_test(errors_flush_in_order),
