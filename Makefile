@@ -1,6 +1,6 @@
 # For the hands that type make: every target forwards to script/.
-.PHONY: all rebuild clean test demo
-all:
+.PHONY: all rebuild clean test demo test_connection
+all test_connection:
 	@script/setup
 rebuild: clean all
 clean:

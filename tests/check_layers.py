@@ -26,6 +26,8 @@ MAY = {
     "boot": {"base", "tran/tran.h", "include"},
     "msg": {"base", "tran/tran.h", "boot/boot.h", "include"},
     "nccl": {"base", "include"} | {f"ncclnet/abi/net{v}.h" for v in ("", *(f"_v{n}" for n in range(5, 13)))},
+    # test_connection: tells two processes of each other by boot, and drives other people's plugins.
+    "connection": {"base", "boot", "ncclnet", "include"},
     # wire: `explain` reads captures; it decodes, and speaks to nobody.
     "cli": {"base", "wire", "io/io.h", "ncclnet", "preload/launch.h", "include"},
     # The educational programs are pure verbs: the same source must build against rdma-core alone.

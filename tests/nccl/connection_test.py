@@ -1,0 +1,215 @@
+#!/usr/bin/python3
+"""test_connection between two processes: each version of the plugin API, who starts first, what does not fit, who is not there, who is killed, and strangers.
+
+Usage: connection_test.py TEST_CONNECTION PLUGIN OTHER_PLUGIN
+"""
+import contextlib
+import os
+import pathlib
+import re
+import signal
+import socket
+import subprocess
+import sys
+import unittest
+
+PROGRAM = PLUGIN = OTHER = ""
+TIMEOUT_S = 100
+QUICK = ("--max-size", "64K")
+HEX = re.compile(r"(own|its) handle, 32 of (\d+) bytes: ((?:[0-9a-f]{2} ){31}[0-9a-f]{2})$", re.M)
+
+
+class Side:
+    """One process; its lines are read as they come."""
+
+    def __init__(self, case, *args, env=None, wrapper=()):
+        self.case, self.lines = case, []
+        self.process = subprocess.Popen([*wrapper, PROGRAM, *map(str, args)], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
+                                        env=dict(os.environ, LC_ALL="C", **(env or {})))
+        case.addCleanup(self.process.stdout.close)
+        case.addCleanup(self.process.wait)
+        case.addCleanup(lambda: self.process.poll() is None and self.process.kill())
+
+    def until(self, pattern):
+        """The match in the first line that has it."""
+        for line in self.process.stdout:
+            self.lines.append(line)
+            found = re.search(pattern, line)
+            if found:
+                return found
+        self.case.fail(f"no line has {pattern!r}:\n{self.text()}")
+
+    def text(self):
+        return "".join(self.lines)
+
+    def end(self):
+        """Exit status."""
+        self.lines += self.process.stdout.readlines()
+        return self.process.wait(TIMEOUT_S)
+
+    def kill(self, number=signal.SIGKILL):
+        with contextlib.suppress(ProcessLookupError):
+            self.process.send_signal(number)
+
+
+class Case(unittest.TestCase):
+    def server(self, *args, plugin=None, **kw):
+        s = Side(self, "server", "--plugin", plugin or PLUGIN, "--bind", "127.0.0.1", "--port", 0, *args, **kw)
+        return s, int(s.until(r"waiting for a client on port (\d+)")[1])
+
+    def client(self, port, *args, plugin=None, **kw):
+        return Side(self, "client", "127.0.0.1", "--plugin", plugin or PLUGIN, "--port", port, *args, **kw)
+
+    def passes(self, *sides):
+        for s in sides:
+            self.assertEqual(s.end(), 0, s.text())
+            self.assertRegex(s.text(), r"(?m)^PASSED: ")
+        return [s.text() for s in sides]
+
+    def fails(self, side, *patterns):
+        self.assertEqual(side.end(), 1, side.text())
+        last = [line for line in side.lines if line.startswith("test_connection: FAILED")]
+        self.assertEqual(len(last), 1, side.text())
+        for pattern in patterns:
+            self.assertRegex(last[0], pattern)
+        self.assertNotIn("PASSED", side.text())
+
+
+class Runs(Case):
+    def test_every_version(self):
+        for v in range(5, 13):
+            with self.subTest(abi=v):
+                server, port = self.server("--abi", f"v{v}", *QUICK)
+                for text in self.passes(self.client(port, "--abi", f"v{v}", *QUICK), server):
+                    self.assertIn(f"API v{v} (NCCL ", text)
+                    self.assertEqual(re.findall(r"(?m)^step (\d): ok", text), list("12345678"))
+                    self.assertIn('"Hello from TCPX client!", 24 bytes with its NUL', text)
+                    self.assertRegex(text, r"memory type 0, which is none: refused")
+                    self.assertEqual(len(re.findall(r"device handle 0x", text)), 2 if v >= 7 else 0)
+                    self.assertEqual(re.findall(r"(\d+) bytes, 4 each way, every byte right", text), ["0", "1", "4095", "4096", "4097", "65536"])
+
+    def test_all_sizes_and_the_handle_in_hex(self):
+        server, port = self.server()
+        texts = self.passes(self.client(port), server)
+        handles = [{whose: (n, octets) for whose, n, octets in HEX.findall(text)} for text in texts]
+        self.assertEqual(handles[0]["own"], handles[1]["its"])
+        self.assertEqual(handles[1]["own"], handles[0]["its"])
+        self.assertEqual(handles[0]["own"][0], "128")
+        self.assertNotEqual(handles[0]["own"][1], handles[1]["own"][1])
+        for text in texts:
+            self.assertRegex(text, r"67108864 bytes, 1 each way, every byte right, received at [\d.]+ GB/s")
+
+    def test_client_first(self):
+        with socket.socket() as held:  # bound by two that both allow it: the port stays free until the server listens at it
+            held.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            held.bind(("127.0.0.1", 0))
+            port = held.getsockname()[1]
+            client = self.client(port, *QUICK)
+            client.until(r"retry 1: .*(refused|is the program there started)")
+            client.until(r"retry 2: ")
+            self.passes(Side(self, "server", "--plugin", PLUGIN, "--bind", "127.0.0.1", "--port", port, *QUICK), client)
+
+    def test_every_call_is_shown_on_demand(self):
+        for env, shown in (({"UCCL_TCPX_DEBUG": "1"}, True), ({"ROPEWAY_LOG": "debug"}, True), ({"UCCL_TCPX_DEBUG": "0"}, False)):
+            server, port = self.server("--max-size", 0)
+            text = self.passes(self.client(port, "--max-size", 0, env=env), server)[0]
+            for call in ("init", "listen", "connect", "accept", "regMr", "isend", "irecv", "test", "deregMr", "closeSend"):
+                self.assertEqual(bool(re.search(rf"plugin v\d+: {call}\(.* = \d+ \(", text)), shown, call)
+
+    def test_the_smaller_size_counts(self):
+        server, port = self.server("--max-size", "4K")
+        for text in self.passes(self.client(port, "--max-size", 1), server):
+            self.assertEqual(re.findall(r"(\d+) bytes, 4 each", text), ["0", "1"])
+
+
+class Misfits(Case):
+    def test_another_version(self):
+        server, port = self.server("--abi", "v7")
+        client = self.client(port, "--abi", "v5")
+        self.fails(client, r"in step 3", r"server uses v7, you v5; start both with --abi v\d+")
+        self.fails(server, r"in step 3", r"client uses v5, you v7; start both with --abi v\d+")
+
+    def test_another_plugin(self):
+        if not pathlib.Path(OTHER).is_file():
+            self.skipTest("no other plugin was given")
+        server, port = self.server("--abi", "v9", plugin=OTHER)
+        client = self.client(port, "--abi", "v9")
+        self.fails(client, r'server uses the plugin "\S+", you "\S+".*same --plugin')
+        self.fails(server, r'client uses the plugin "\S+", you "\S+".*same --plugin')
+
+    def test_no_server(self):
+        with socket.socket() as held:
+            held.bind(("127.0.0.1", 0))
+            client = self.client(held.getsockname()[1], "--timeout", 1)
+            self.fails(client, r"in step 3.*no server within 1 s.*is the program there started")
+            self.assertIn("retry 1: ", client.text())
+
+    def test_no_client(self):
+        server, port = self.server("--timeout", 1)
+        self.fails(server, rf"no client has come within 1 s.*--port {port}")
+
+    def test_what_is_no_plugin(self):
+        for args, why in ((("--plugin", "/nonexistent/plugin.so"), "cannot open shared object"), (("--plugin", "libc.so.6"), "exports none of ncclNetPlugin_v"),
+                          (("--plugin", PLUGIN, "--device", "77"), r"device 77 was asked for")):
+            with self.subTest(args=args):
+                self.fails(Side(self, "server", *args, "--bind", "127.0.0.1", "--port", 0), why)
+
+    def test_wrong_usage(self):
+        for args, why in (((), "server, or client"), (("both",), "not both"), (("client",), "needs the address"), (("server", "127.0.0.1"), "--bind"),
+                          (("client", "::1", "--bind", "::1"), "is the server's"), (("client", "::1", "--port", "0"), "port 0"), (("server", "--abi", "v13"), "v4 to v12"),
+                          (("server", "--abi", "v"), "v4 to v12"), (("server", "--port", "65536"), "65535"), (("server", "--timeout", "0"), "seconds"),
+                          (("server", "--max-size", "65M"), "64M"), (("server", "--max-size", "1x"), "64M"), (("server", "--device", "-1"), "number"), (("server", "--nonsense"), "nonsense")):
+            with self.subTest(args=args):
+                s = Side(self, *args)
+                self.assertEqual(s.end(), 2, s.text())
+                self.assertIn(why, s.text())
+                self.assertIn("--help", s.text())
+        s = Side(self, "--help")
+        self.assertEqual(s.end(), 0)
+        self.assertIn("--plugin", s.text())
+
+
+class Faults(Case):
+    def killed(self, who, line):
+        """Where the other one was faster than the kill, again."""
+        for _ in range(4):
+            server, port = self.server("--timeout", 20)
+            client = self.client(port, "--timeout", 20)
+            victim, other = (server, client) if who == "server" else (client, server)
+            victim.until(line)
+            victim.kill()
+            if victim.end() == -signal.SIGKILL and other.end():
+                self.fails(other, r"FAILED in step \d", r"gone|gave .*error")
+                return
+        self.fail("four times the kill came too late")
+
+    def test_server_killed_while_connecting(self):
+        self.killed("server", "step 3: ok")
+
+    def test_server_killed_between_messages(self):
+        self.killed("server", "step 7 of 8")
+
+    def test_client_killed_between_messages(self):
+        self.killed("client", "step 7 of 8")
+
+    def test_a_side_that_stops_is_not_waited_for_beyond_the_deadline(self):
+        server, port = self.server("--timeout", 3)
+        client = self.client(port, "--timeout", 3)
+        server.until("step 7 of 8")
+        server.kill(signal.SIGSTOP)
+        self.fails(client, r"not over in time|not returned")
+        server.kill()
+
+    def test_strangers(self):
+        server, port = self.server(*QUICK)
+        with contextlib.ExitStack() as stack:
+            for octets in (b"", b"GET / HTTP/1.1\r\n\r\n", b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03", b"\x93ropeway" + b"\xff" * 600, b"", bytes(4096)):
+                s = stack.enter_context(socket.create_connection(("127.0.0.1", port)))
+                with contextlib.suppress(OSError):
+                    s.sendall(octets)
+            self.passes(self.client(port, *QUICK), server)
+
+
+if __name__ == "__main__":
+    PROGRAM, PLUGIN, OTHER = (str(pathlib.Path(p).resolve()) for p in [*sys.argv[1:4], ""][:3])
+    unittest.main(argv=sys.argv[:1] + sys.argv[4:], verbosity=2)
