@@ -20,6 +20,7 @@ int rpwi_cli_devices(int argc, char **argv);
 int rpwi_cli_doctor(int argc, char **argv);
 int rpwi_cli_explain(int argc, char **argv);
 int rpwi_cli_perf(int argc, char **argv);
+int rpwi_cli_plugin(int argc, char **argv);
 int rpwi_cli_recv(int argc, char **argv);
 int rpwi_cli_run(int argc, char **argv);
 int rpwi_cli_send(int argc, char **argv);

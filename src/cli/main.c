@@ -15,6 +15,7 @@ static const struct subcommand {
 	{"doctor", "ropeway doctor", rpwi_cli_doctor, "what is in the way of fast transfers, here or to a peer, and the remedy"},
 	{"explain", "ropeway explain", rpwi_cli_explain, "show captures as a ladder, and explain each packet and state"},
 	{"perf", "ropeway perf", rpwi_cli_perf, "measure messages and remote memory between two processes, beside UCX if wanted"},
+	{"plugin", "ropeway plugin", rpwi_cli_plugin, "check a network plugin of NCCL, or measure it beside others"},
 	{"recv", "ropeway recv", rpwi_cli_recv, "receive files and directories of `ropeway send`"},
 	{"run", "ropeway run", rpwi_cli_run, "run an unmodified verbs program on the software device"},
 	{"send", "ropeway send", rpwi_cli_send, "send files and directories to a `ropeway recv`"},

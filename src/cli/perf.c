@@ -16,8 +16,9 @@ enum { ROWS_MAX = PERF_OPS * PERF_SIZES_MAX, WINDOW_SMALL = 64, WINDOW_BYTES = 6
 
 struct options {
 	const char *address, *serve, *transport, *plot, *against, *only;
-	uint64_t size[PERF_SIZES_MAX], iterations, window;
-	unsigned sizes, rounds;
+	struct perf_sizes sizes;
+	uint64_t iterations, window;
+	unsigned rounds;
 	bool op[PERF_OPS], mode[PERF_MODES], json, verify, bare, sizes_given;
 	double seconds;
 	int core;
@@ -60,39 +61,39 @@ static int parse_one_size(const char *text, uint64_t *out)
 	return rpwi_cli_parse_size(text, out) || *out > PERF_SIZE_MOST ? -EINVAL : 0;
 }
 
-static int add_size(struct options *o, uint64_t size)
+static int add_size(struct perf_sizes *s, uint64_t size)
 {
-	if (o->sizes == PERF_SIZES_MAX)
+	if (s->n == PERF_SIZES_MAX)
 		return -EINVAL;
-	o->size[o->sizes++] = size;
+	s->size[s->n++] = size;
 	return 0;
 }
 
-static int add_range(struct options *o, const char *from, const char *to)
+static int add_range(struct perf_sizes *s, const char *from, const char *to)
 {
 	uint64_t a, b;
 	int rc = parse_one_size(from, &a) || parse_one_size(to, &b) || a > b || !a ? -EINVAL : 0;
 	for (uint64_t size = rc ? 0 : a; !rc; size *= 4) {
-		rc = add_size(o, RPWI_MIN(size, b));
+		rc = add_size(s, RPWI_MIN(size, b));
 		if (size >= b)
 			break;
 	}
 	return rc;
 }
 
-static int parse_sizes(struct options *o, const char *list)
+int rpwi_perf_parse_sizes(const char *list, struct perf_sizes *s)
 {
 	char *copy = strdup(list), *at = copy, *word;
 	int rc = copy ? 0 : -ENOMEM;
-	o->sizes = 0;
+	s->n = 0;
 	while (!rc && (word = strsep(&at, ","))) {
 		char *dots = strstr(word, "..");
 		uint64_t size;
 		if (dots) {
 			*dots = '\0';
-			rc = add_range(o, word, dots + 2);
+			rc = add_range(s, word, dots + 2);
 		} else
-			rc = parse_one_size(word, &size) ?: add_size(o, size);
+			rc = parse_one_size(word, &size) ?: add_size(s, size);
 	}
 	free(copy);
 	return rc;
@@ -138,7 +139,7 @@ static int parse_value(struct options *o, int opt, const char *v)
 		return parse_names(v, mode_name, PERF_MODES, o->mode);
 	case 's':
 		o->sizes_given = true;
-		return parse_sizes(o, v);
+		return rpwi_perf_parse_sizes(v, &o->sizes);
 	case 't':
 		o->transport = v;
 		return strcmp(v, "shm") && strcmp(v, "tcp") && strcmp(v, "verbs") ? -EINVAL : 0;
@@ -232,7 +233,7 @@ static void with_port(const char *address, char *out, size_t room)
 
 /* ---- showing ---- */
 
-static const char *show_seconds(double s, char out[16])
+const char *rpwi_perf_show_seconds(double s, char out[16])
 {
 	if (s < 100e-6)
 		snprintf(out, 16, "%.2f us", s * 1e6);
@@ -243,7 +244,7 @@ static const char *show_seconds(double s, char out[16])
 	return out;
 }
 
-static const char *show_rate(double v, const char *unit, char out[24])
+const char *rpwi_perf_show_rate(double v, const char *unit, char out[24])
 {
 	static const struct {
 		double at;
@@ -266,8 +267,8 @@ static void print_head(rpw_endpoint *ep, const struct perf_bare *bare, const int
 	if (core[1] >= 0)
 		printf("cores  %d and %d\n", core[0], core[1]);
 	if (bare->cache_line_s > 0)
-		printf("bare   a cache line between these cores %s; TCP that both sides poll %s, of 4 KiB %s\n", show_seconds(bare->cache_line_s, a),
-			show_seconds(bare->tcp_8_s, b), show_seconds(bare->tcp_4k_s, c));
+		printf("bare   a cache line between these cores %s; TCP that both sides poll %s, of 4 KiB %s\n", rpwi_perf_show_seconds(bare->cache_line_s, a),
+			rpwi_perf_show_seconds(bare->tcp_8_s, b), rpwi_perf_show_seconds(bare->tcp_4k_s, c));
 	printf("\n%-4s %10s  %10s %10s %10s %10s %10s  %13s %13s  %s\n", "op", "bytes", "latency", "90%", "99%", "99.9%", "most", "bandwidth", "rate",
 		"checked");
 	fflush(stdout);
@@ -279,9 +280,9 @@ static void print_row(const struct perf_row *r)
 	const double l[] = {r->latency.p50, r->latency.p90, r->latency.p99, r->latency.p999, r->latency.most};
 	printf("%-4s %10" PRIu64 " ", rpwi_perf_op_name[r->op], r->size);
 	for (unsigned i = 0; i < RPWI_ARRAY_LEN(l); i++)
-		printf(" %10s", r->has[PERF_LAT] ? show_seconds(l[i], t[i]) : "-");
-	printf("  %13s %13s  %" PRIu64 "\n", r->has[PERF_BW] ? show_rate(r->messages_s * (double)r->size, "B/s", bw) : "-",
-		r->has[PERF_BW] ? show_rate(r->messages_s, "/s", rate) : "-", r->checked);
+		printf(" %10s", r->has[PERF_LAT] ? rpwi_perf_show_seconds(l[i], t[i]) : "-");
+	printf("  %13s %13s  %" PRIu64 "\n", r->has[PERF_BW] ? rpwi_perf_show_rate(r->messages_s * (double)r->size, "B/s", bw) : "-",
+		r->has[PERF_BW] ? rpwi_perf_show_rate(r->messages_s, "/s", rate) : "-", r->checked);
 	fflush(stdout);
 }
 
@@ -360,9 +361,9 @@ static int measure_all(const struct options *o, struct perf_side *s, struct perf
 {
 	int rc = 0;
 	for (unsigned op = 0; op < PERF_OPS; op++)
-		for (unsigned i = 0; i < o->sizes && o->op[op] && !rc; i++) {
+		for (unsigned i = 0; i < o->sizes.n && o->op[op] && !rc; i++) {
 			struct perf_row *r = &rows[(*n)++];
-			*r = (struct perf_row){.op = (enum perf_op)op, .size = o->size[i]};
+			*r = (struct perf_row){.op = (enum perf_op)op, .size = o->sizes.size[i]};
 			uint64_t checked = 0;
 			for (unsigned m = 0; m < PERF_MODES && !rc; m++) {
 				struct perf_job job = {.op = r->op,
@@ -420,7 +421,7 @@ static int run(const struct options *o)
 int rpwi_cli_perf(int argc, char **argv)
 {
 	struct options o = {.op = {[PERF_TAG] = true}, .mode = {true, true}, .seconds = 0.5, .core = -1, .rounds = 5, .bare = true};
-	parse_sizes(&o, "8,4096,64K,8M");
+	rpwi_perf_parse_sizes("8,4096,64K,8M", &o.sizes);
 	int rc = parse(&o, argc, argv);
 	if (rc)
 		return rc < 0 ? CLI_OK : rc;
@@ -431,13 +432,13 @@ int rpwi_cli_perf(int argc, char **argv)
 	if (!o.against)
 		return run(&o);
 	if (!o.sizes_given)
-		parse_sizes(&o, "8..8M");
+		rpwi_perf_parse_sizes("8..8M", &o.sizes);
 	struct perf_against a = {.rounds = o.rounds,
 		.seconds = o.seconds,
 		.transport = o.transport,
 		.only = o.only,
-		.sizes = o.size,
-		.sizes_n = o.sizes,
+		.sizes = o.sizes.size,
+		.sizes_n = o.sizes.n,
 		.json = o.json,
 		.plot = o.plot};
 	return rpwi_perf_against(&a);

@@ -45,6 +45,17 @@ struct perf_row {
 	uint64_t messages, checked;
 };
 
+/* ---- perf.c: what `ropeway plugin bench` has, too ---- */
+struct perf_sizes {
+	uint64_t size[PERF_SIZES_MAX];
+	unsigned n;
+};
+/* "8,4096,1M" or "8..8M", by powers of 4. 0 or -errno. */
+int rpwi_perf_parse_sizes(const char *list, struct perf_sizes *s);
+/* "1.25 us", "3.20 GB/s". Return `out`. */
+const char *rpwi_perf_show_seconds(double s, char out[16]);
+const char *rpwi_perf_show_rate(double v, const char *unit, char out[24]);
+
 /* ---- perf_run.c: both sides of a job ---- */
 struct perf_side;
 /* The client: connects. `transport` may be NULL. A negative status, told on stderr. */
@@ -83,6 +94,8 @@ struct perf_against {
 	const char *plot;
 };
 int rpwi_perf_against(const struct perf_against *a);
+/* Sorts them. */
+double rpwi_perf_median(double *v, unsigned n);
 
 /* ---- perf_plot.c ---- */
 struct perf_series {

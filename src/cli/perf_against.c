@@ -285,7 +285,7 @@ static int ascending(const void *a, const void *b)
 	return x < y ? -1 : x > y;
 }
 
-static double median(double *v, unsigned n)
+double rpwi_perf_median(double *v, unsigned n)
 {
 	if (!n)
 		return 0;
@@ -330,10 +330,10 @@ static void compare(const struct row *r, unsigned rounds, double seconds, const 
 				failed[i]++;
 		}
 	}
-	out->ours = median(ours, n);
-	out->bare = median(bare, bare_n);
+	out->ours = rpwi_perf_median(ours, n);
+	out->bare = rpwi_perf_median(bare, bare_n);
 	for (unsigned i = 0; i < RPWI_ARRAY_LEN(peers); i++) {
-		double v = median(peer[i], peer_n[i]);
+		double v = rpwi_perf_median(peer[i], peer_n[i]);
 		if (v > 0 && (!out->peer_name || (r->figure == FIGURE_LAT ? v < out->peer : v > out->peer))) {
 			out->peer = v;
 			out->peer_name = peers[i].label;
