@@ -289,7 +289,7 @@ static void complain(const struct options *o, struct plugin *p, unsigned index, 
 	struct result other;
 	int other_who = who, other_rc = rc > 0 ? pair_answer(&p->pair, &other_who, &other, sizeof(other), 300) : 0;
 	size_t path = strlen(o->path[index]);
-	if (other_rc < 0) {
+	if (other_rc == -ETIMEDOUT || (other_rc == -EPIPE && p->pair.status[other_who])) {
 		rc = other_rc;
 		who = other_who;
 	}

@@ -201,7 +201,7 @@ static void keep_said(int level, unsigned long subsys, const char *file, int lin
 	vsnprintf(text, sizeof(text), fmt, ap);
 	va_end(ap);
 	if (level == NCCL_LOG_WARN && said_by_us)
-		snprintf(said_by_us, PAIR_SAID, "%s", text);
+		snprintf(said_by_us, PAIR_SAID, "%.*s", PAIR_SAID - 1, text);
 	if (debug && (level <= NCCL_LOG_WARN || (strcasecmp(debug, "WARN") != 0 && strcasecmp(debug, "VERSION") != 0)))
 		fprintf(stderr, "NCCL %s %s\n", level <= NCCL_LOG_WARN ? "WARN" : "INFO", text);
 }
