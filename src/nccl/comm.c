@@ -1,0 +1,140 @@
+/* comm.c - comms, and what is checked of them in every call: that they are ours, and that the table that is called is the one they were made by. */
+#include "nccl/plugin.h"
+
+#include <poll.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { FLUSH_LOOK_MS = 10 };
+static const uint64_t comm_magic = 0x6d6d6f632d777072; /* "rpw-comm" */
+static const char *const kind_names[] = {[PLUGIN_LISTEN] = "listen", [PLUGIN_SEND] = "send", [PLUGIN_RECV] = "receive"};
+
+struct plugin_comm *plugin_comm_new(enum plugin_kind kind, int abi, struct plugin_lane *lane, const struct plugin_device *d)
+{
+	unsigned requests = kind == PLUGIN_LISTEN ? 0 : PLUGIN_REQUESTS;
+	struct plugin_comm *c = calloc(1, sizeof(*c) + requests * sizeof(c->request[0]));
+	if (!c) {
+		plugin_warn("no memory for a %s comm", kind_names[kind]);
+		return NULL;
+	}
+	c->magic = comm_magic;
+	c->abi = abi;
+	c->kind = kind;
+	c->lane = lane;
+	c->device = d;
+	rpwi_list_init(&c->memories);
+	memset((void *)c->unused, 0xff, sizeof(c->unused));
+	for (unsigned i = 0; i < requests; i++)
+		c->request[i].comm = c;
+	return c;
+}
+
+void plugin_comm_free(struct plugin_comm *c)
+{
+	c->magic = 0;
+	free(c);
+}
+
+int plugin_comm_check(const void *comm, int kind, int abi, const char *call)
+{
+	const struct plugin_comm *c = comm;
+	if (RPWI_LIKELY(c && c->magic == comm_magic && c->abi == abi && (kind < 0 ? c->kind != PLUGIN_LISTEN : (int)c->kind == kind)))
+		return NCCL_SUCCESS;
+	if (!c || c->magic != comm_magic) {
+		plugin_warn("%s of v%d was given %p, which is no comm of this plugin%s", call, abi, comm, c ? " (was it closed already?)" : "");
+		return NCCL_INVALID_ARGUMENT;
+	}
+	if (c->abi != abi) {
+		plugin_warn("%s of plugin API v%d was given a comm made by v%d: one version's table has to be used throughout", call, abi, c->abi);
+		return NCCL_INVALID_USAGE;
+	}
+	plugin_warn("%s was given a %s comm", call, kind_names[c->kind]);
+	return NCCL_INVALID_ARGUMENT;
+}
+
+int plugin_comm_failed(struct plugin_comm *c, int status, const char *doing)
+{
+	rpw_endpoint_information i = {.size = sizeof(i)};
+	if (!rpw_endpoint_info(c->ep, &i) && i.status && status != RPW_ERR_TRUNCATED)
+		status = i.status; /* why it ended says more than what that did to this request */
+	if (!c->warned)
+		plugin_warn(
+			"%s peer %s: %s (%s): %s", doing, c->peer, rpw_status_name(status), i.why && *i.why ? i.why : rpw_last_error(), plugin_advice(status));
+	c->warned = true;
+	return plugin_result(status);
+}
+
+void plugin_comm_say(struct plugin_comm *c, const char *what)
+{
+	rpw_endpoint_information i = {.size = sizeof(i)};
+	if (rpw_endpoint_info(c->ep, &i))
+		return;
+	snprintf(c->peer, sizeof(c->peer), "%s", i.peer);
+	plugin_info("%s %s by %s (%s) on %s: %s", what, i.peer, i.transport, i.path, c->device->name, i.why);
+}
+
+/* ---- closing ---- */
+
+static bool work_in_flight(struct plugin_comm *c)
+{
+	for (unsigned i = 0; i < PLUGIN_REQUESTS; i++)
+		if (atomic_load_explicit(&c->request[i].state, memory_order_acquire) == REQUEST_BUSY && !plugin_request_collect(&c->request[i]))
+			return true;
+	return false;
+}
+
+static void requests_end(struct plugin_comm *c)
+{
+	for (unsigned i = 0; i < PLUGIN_REQUESTS; i++) {
+		struct plugin_request *q = &c->request[i];
+		for (int k = 0; atomic_load_explicit(&q->state, memory_order_acquire) == REQUEST_BUSY && k < q->n; k++)
+			if (q->r[k])
+				rpw_request_free(q->r[k]);
+	}
+}
+
+/* Everything that was sent is to be at the peer's side, and its word on what came from it is to be here; but not for longer than PLUGIN_CLOSE_MS. The lane's lock is not held while it waits. */
+static void flush(struct plugin_comm *c)
+{
+	struct plugin_lane *l = c->lane;
+	rpw_request *r = NULL;
+	uint64_t until = rpwi_now_ns() + PLUGIN_CLOSE_MS * RPWI_NS_PER_MS;
+	if (rpw_flush(c->ep, &r) != RPW_IN_PROGRESS)
+		return;
+	while (rpw_test(r, NULL) == RPW_IN_PROGRESS && rpwi_now_ns() < until) {
+		if (rpw_progress(l->c) || rpw_context_arm(l->c))
+			continue;
+		struct pollfd p = {.fd = rpw_context_fd(l->c), .events = POLLIN};
+		plugin_lane_leave(l);
+		poll(&p, 1, FLUSH_LOOK_MS);
+		plugin_lane_enter(l);
+	}
+	if (rpw_test(r, NULL) == RPW_IN_PROGRESS)
+		plugin_info("peer %s did not answer within %d ms that it has all that was sent: the connection is closed without", c->peer, PLUGIN_CLOSE_MS);
+	rpw_request_free(r);
+}
+
+int plugin_close(int abi, void *comm, enum plugin_kind kind)
+{
+	struct plugin_comm *c = comm;
+	int rc = plugin_comm_check(comm, (int)kind, abi, "close");
+	if (rc)
+		return rc;
+	struct plugin_lane *l = c->lane;
+	plugin_lane_enter(l);
+	if (kind == PLUGIN_LISTEN) {
+		plugin_listen_close(c);
+	} else {
+		rpw_progress(l->c);
+		if (!work_in_flight(c))
+			flush(c);
+		rpw_endpoint_close(c->ep);
+		requests_end(c);
+		plugin_memories_free(c);
+	}
+	plugin_lane_leave(l);
+	plugin_lane_drop(l);
+	plugin_comm_free(c);
+	return NCCL_SUCCESS;
+}

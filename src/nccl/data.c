@@ -1,0 +1,220 @@
+/* data.c - isend, irecv, iflush, test.
+ *
+ * A message is a tagged message of the comm's endpoint, the tag's 32 bits and one that no other message has. Receives match by endpoint and tag in the order they were posted; a sender that comes before its
+ * receive waits at the receiver's side, or in its own memory when it is long. A request is one for a whole group. */
+#include "nccl/plugin.h"
+
+#include <limits.h>
+#include <stdio.h>
+
+static const uint64_t domain = 1ull << 32;
+static uint64_t wire_tag(int tag) { return domain | (uint32_t)tag; }
+
+/* The lowest one: it is in the caches. NULL: all are in use. */
+static struct plugin_request *take(struct plugin_comm *c)
+{
+	for (unsigned i = 0; i < RPWI_ARRAY_LEN(c->unused); i++) {
+		uint64_t bits = atomic_load_explicit(&c->unused[i], memory_order_acquire);
+		if (!bits)
+			continue;
+		unsigned k = (unsigned)__builtin_ctzll(bits);
+		atomic_fetch_and_explicit(&c->unused[i], ~(1ull << k), memory_order_relaxed);
+		return &c->request[i * 64 + k];
+	}
+	return NULL;
+}
+
+static void give_back(struct plugin_request *q)
+{
+	struct plugin_comm *c = q->comm;
+	unsigned at = (unsigned)(q - c->request);
+	atomic_store_explicit(&q->state, REQUEST_FREE, memory_order_relaxed);
+	atomic_fetch_or_explicit(&c->unused[at / 64], 1ull << (at % 64), memory_order_release);
+}
+
+static int int_size(size_t n) { return n > INT_MAX ? INT_MAX : (int)n; }
+
+/* ---- completion ---- */
+
+static void failed(struct plugin_request *q, int i, const rpw_completion *done)
+{
+	struct plugin_comm *c = q->comm;
+	int result;
+	if (done->status == RPW_ERR_TRUNCATED) {
+		plugin_warn("peer %s sent %zu bytes with tag %d, the receive was for %zu: %s", c->peer, done->length, q->tags[i], q->room[i],
+			plugin_advice(done->status));
+		result = plugin_result(done->status);
+	} else
+		result = plugin_comm_failed(c, done->status, c->kind == PLUGIN_SEND ? "sending to" : "receiving from");
+	if (!q->result)
+		q->result = result;
+}
+
+bool plugin_request_collect(struct plugin_request *q)
+{
+	for (int i = 0; i < q->n; i++) {
+		rpw_completion done;
+		if (!q->r[i] || rpw_test(q->r[i], &done) == RPW_IN_PROGRESS)
+			continue;
+		rpw_request_free(q->r[i]);
+		q->r[i] = NULL;
+		q->left--;
+		if (RPWI_UNLIKELY(done.status))
+			failed(q, i, &done);
+		else if (q->comm->kind == PLUGIN_RECV)
+			q->sizes[i] = int_size(done.length);
+	}
+	if (q->left)
+		return false;
+	atomic_store_explicit(&q->state, REQUEST_DONE, memory_order_release);
+	return true;
+}
+
+static int check_request(const struct plugin_request *q, int abi, const int *done)
+{
+	if (!q || !done) {
+		plugin_warn("test of v%d was given a request of %p and done of %p: neither may be NULL", abi, (const void *)q, (const void *)done);
+		return NCCL_INVALID_ARGUMENT;
+	}
+	int rc = plugin_comm_check(q->comm, -1, abi, "test");
+	if (!rc && atomic_load_explicit(&q->state, memory_order_acquire) == REQUEST_FREE) {
+		plugin_warn("test was given a request that is not under way: it was tested until it was done already");
+		return NCCL_INVALID_ARGUMENT;
+	}
+	return rc;
+}
+
+int plugin_test(int abi, void *request, int *done, int *sizes)
+{
+	struct plugin_request *q = request;
+	if (done)
+		*done = 0;
+	int rc = check_request(q, abi, done);
+	if (RPWI_UNLIKELY(rc))
+		return rc;
+	if (atomic_load_explicit(&q->state, memory_order_acquire) == REQUEST_BUSY) {
+		struct plugin_lane *l = q->comm->lane;
+		if (!plugin_lane_try(l))
+			return NCCL_SUCCESS; /* somebody else moves it */
+		bool complete = plugin_request_collect(q);
+		if (!complete) {
+			rpw_progress(l->c);
+			complete = plugin_request_collect(q);
+		}
+		plugin_lane_leave(l);
+		if (!complete)
+			return NCCL_SUCCESS;
+	}
+	for (int i = 0; sizes && i < q->n; i++)
+		sizes[i] = q->sizes[i];
+	rc = q->result;
+	*done = 1;
+	give_back(q);
+	return rc;
+}
+
+/* ---- posting ---- */
+
+static int posted(struct plugin_request *q, void **request)
+{
+	atomic_store_explicit(&q->state, q->left ? REQUEST_BUSY : REQUEST_DONE, memory_order_release);
+	*request = q;
+	return NCCL_SUCCESS;
+}
+
+int plugin_isend(int abi, void *comm, void *data, size_t size, int tag, void *mhandle, void **request)
+{
+	struct plugin_comm *c = comm;
+	*request = NULL;
+	int rc = plugin_comm_check(comm, PLUGIN_SEND, abi, "isend");
+	if (RPWI_UNLIKELY(rc))
+		return rc;
+	if (RPWI_UNLIKELY(size > PTRDIFF_MAX || (size && !data))) {
+		plugin_warn("isend was given %zd bytes at %p", (ssize_t)size, data);
+		return NCCL_INVALID_ARGUMENT;
+	}
+	plugin_lane_enter(c->lane);
+	struct plugin_request *q = take(c);
+	if (RPWI_UNLIKELY(!q)) {
+		plugin_lane_leave(c->lane);
+		return NCCL_SUCCESS; /* full: NCCL tries again */
+	}
+	q->n = 1;
+	q->result = 0;
+	q->sizes[0] = int_size(size);
+	int status = rpw_send(c->ep, data, size, wire_tag(tag), &q->r[0]);
+	q->left = status == RPW_IN_PROGRESS;
+	if (RPWI_UNLIKELY(status < 0)) {
+		rc = plugin_comm_failed(c, status, "sending to");
+		give_back(q);
+	} else
+		rc = posted(q, request);
+	plugin_lane_leave(c->lane);
+	return rc;
+}
+
+static int check_group(int n, void **data, const size_t *sizes, const int *int_sizes)
+{
+	if (n < 1 || n > PLUGIN_RECVS_MAX) {
+		plugin_warn("irecv was given a group of %d: 1 to %d (maxRecvs) are possible", n, PLUGIN_RECVS_MAX);
+		return NCCL_INVALID_ARGUMENT;
+	}
+	for (int i = 0; i < n; i++)
+		if ((sizes ? sizes[i] > PTRDIFF_MAX : int_sizes[i] < 0) || ((sizes ? sizes[i] != 0 : int_sizes[i] != 0) && !data[i])) {
+			plugin_warn("irecv was given %zd bytes at %p (receive %d of %d)", sizes ? (ssize_t)sizes[i] : int_sizes[i], data[i], i, n);
+			return NCCL_INVALID_ARGUMENT;
+		}
+	return NCCL_SUCCESS;
+}
+
+/* Of a group of which not all could be posted: those that were are taken back. */
+static int unpost(struct plugin_request *q, int status)
+{
+	for (int i = 0; i < q->n; i++)
+		if (q->r[i]) {
+			rpw_cancel(q->r[i]);
+			rpw_request_free(q->r[i]);
+		}
+	int rc = plugin_comm_failed(q->comm, status, "receiving from");
+	give_back(q);
+	return rc;
+}
+
+int plugin_irecv(int abi, void *comm, int n, void **data, const size_t *sizes, const int *int_sizes, const int *tags, void **mhandles, void **request)
+{
+	struct plugin_comm *c = comm;
+	*request = NULL;
+	int rc = plugin_comm_check(comm, PLUGIN_RECV, abi, "irecv");
+	if (!rc)
+		rc = check_group(n, data, sizes, int_sizes);
+	if (RPWI_UNLIKELY(rc))
+		return rc;
+	plugin_lane_enter(c->lane);
+	struct plugin_request *q = take(c);
+	if (RPWI_UNLIKELY(!q)) {
+		plugin_lane_leave(c->lane);
+		return NCCL_SUCCESS;
+	}
+	q->n = q->left = 0;
+	q->result = 0;
+	int status = RPW_IN_PROGRESS;
+	for (int i = 0; i < n && status == RPW_IN_PROGRESS; i++) {
+		q->room[i] = sizes ? sizes[i] : (size_t)int_sizes[i];
+		q->tags[i] = tags[i];
+		q->sizes[i] = 0;
+		q->r[i] = NULL;
+		status = rpw_recv(c->lane->c, c->ep, data[i], q->room[i], wire_tag(tags[i]), UINT64_MAX, &q->r[i]);
+		q->n++;
+		q->left++;
+	}
+	rc = status < 0 ? unpost(q, status) : posted(q, request);
+	plugin_lane_leave(c->lane);
+	return rc;
+}
+
+/* What was received is there: the CPU wrote it, or the completion came after it. */
+int plugin_iflush(int abi, void *comm, int n, void **data, const int *sizes, void **mhandles, void **request)
+{
+	*request = NULL;
+	return plugin_comm_check(comm, PLUGIN_RECV, abi, "iflush");
+}

@@ -1,0 +1,247 @@
+/* listen.c - listen and accept. Whoever connects to the listener is an arrival; only one that has said hello with the handle's nonce is taken by accept. Silent ones are bounded in number and time. */
+#include "nccl/plugin.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <sys/random.h>
+
+enum { SILENT_MAX = 64, WAITING_MAX = 1024, SILENT_MS = 10000 };
+
+struct plugin_listener {
+	struct plugin_comm *comm;
+	rpw_listener *l;
+	uint8_t nonce[PLUGIN_NONCE_BYTES];
+	char address[64];
+	struct rpwi_list arrivals;
+	unsigned silent, waiting;
+	uint64_t until_ns; /* of accept; from its first call on, or the last that gave a comm */
+	char lost[400];    /* who was to be accepted, and went away */
+};
+
+struct arrival {
+	struct rpwi_list all;
+	struct plugin_listener *l;
+	rpw_endpoint *ep;
+	uint64_t since_ns;
+	bool welcome;
+};
+
+/* ---- arrivals: in callbacks of the lane's context ---- */
+
+static void arrival_free(struct arrival *a)
+{
+	a->l->silent -= !a->welcome;
+	a->l->waiting -= a->welcome;
+	rpw_endpoint_set_user(a->ep, NULL);
+	rpwi_list_del(&a->all);
+	free(a);
+}
+
+static void turn_away(struct arrival *a)
+{
+	rpw_endpoint *ep = a->ep;
+	arrival_free(a);
+	rpw_endpoint_close(ep);
+}
+
+static void arrival_gone(rpw_endpoint *ep, int status, void *arg)
+{
+	struct arrival *a = arg;
+	rpw_endpoint_information i = {.size = sizeof(i)};
+	rpw_endpoint_info(ep, &i);
+	if (a->welcome)
+		snprintf(a->l->lost, sizeof(a->l->lost), "peer %.120s went away before it was accepted (%s): %.200s", i.peer, rpw_status_name(status), i.why);
+	else
+		rpwi_debug("nccl: %s connected to %s, never said hello, and went away", i.peer, a->l->address);
+	turn_away(a);
+}
+
+/* The oldest comes first. */
+static void silent_limit(struct plugin_listener *l, uint64_t now_ns)
+{
+	for (struct rpwi_list *n = l->arrivals.next, *next; n != &l->arrivals; n = next) {
+		next = n->next;
+		struct arrival *a = RPWI_CONTAINER_OF(n, struct arrival, all);
+		if (!a->welcome && (l->silent > SILENT_MAX || now_ns - a->since_ns > SILENT_MS * RPWI_NS_PER_MS)) {
+			rpwi_debug("nccl: an endpoint that connected to %s and said no hello is turned away", l->address);
+			turn_away(a);
+		}
+	}
+}
+
+static void arrived(rpw_listener *unused, rpw_endpoint *ep, void *arg)
+{
+	struct plugin_listener *l = arg;
+	struct arrival *a = l->waiting < WAITING_MAX ? calloc(1, sizeof(*a)) : NULL;
+	if (!a) {
+		rpwi_debug("nccl: %u wait to be accepted at %s, one more is turned away", l->waiting, l->address);
+		rpw_endpoint_close(ep);
+		return;
+	}
+	*a = (struct arrival){.l = l, .ep = ep, .since_ns = rpwi_now_ns()};
+	rpwi_list_add_tail(&l->arrivals, &a->all);
+	l->silent++;
+	rpw_endpoint_set_user(ep, a);
+	rpw_endpoint_on_close(ep, arrival_gone, a);
+	silent_limit(l, a->since_ns);
+}
+
+static void hello(rpw_endpoint *ep, const void *header, size_t header_len, const void *data, size_t len, void *arg)
+{
+	struct plugin_listener *l = arg;
+	struct arrival *a = rpw_endpoint_user(ep);
+	struct plugin_hello own;
+	char why[RPW_AM_HEADER_MAX];
+	if (!a || a->welcome)
+		return;
+	plugin_hello_check(header, header_len, l->comm->abi, l->nonce, why, sizeof(why));
+	if (*why) {
+		rpwi_debug("nccl: refused at %s: %s", l->address, why);
+		rpw_am_send(ep, PLUGIN_REFUSED, why, strlen(why), NULL, 0, NULL);
+		return; /* it closes, or is closed when its time is up */
+	}
+	plugin_hello_make(&own, l->comm->abi, l->nonce);
+	if (rpw_am_send(ep, PLUGIN_WELCOME, &own, sizeof(own), NULL, 0, NULL) < 0)
+		return; /* its end is about to be heard of */
+	a->welcome = true;
+	l->silent--;
+	l->waiting++;
+}
+
+/* ---- listen ---- */
+
+static int listener_open(struct plugin_comm *c, struct plugin_listener *l)
+{
+	const struct plugin_device *d = c->device;
+	char any[80];
+	if (getrandom(l->nonce, sizeof(l->nonce), 0) != sizeof(l->nonce)) {
+		plugin_warn("no random numbers for a handle: %s", strerror(errno));
+		return NCCL_SYSTEM_ERROR;
+	}
+	snprintf(any, sizeof(any), d->v6 ? "[%s]:0" : "%s:0", d->address);
+	int rc = rpw_listener_create(c->lane->c, any, arrived, l, &l->l);
+	if (rc) {
+		plugin_warn("listening on device %s, %s: %s; %s", d->name, any, rpw_last_error(), "choose the interface with NCCL_SOCKET_IFNAME");
+		return plugin_result(rc);
+	}
+	snprintf(l->address, sizeof(l->address), d->v6 ? "[%.48s]:%d" : "%.48s:%d", d->address, rpw_listener_port(l->l));
+	rpw_am_handle(c->lane->c, PLUGIN_HELLO, hello, l);
+	return NCCL_SUCCESS;
+}
+
+static int listen_on(int abi, const struct plugin_device *d, struct plugin_comm **out)
+{
+	struct plugin_lane *lane = NULL;
+	int rc = plugin_lane_new(d, &lane);
+	if (rc)
+		return plugin_result(rc);
+	struct plugin_comm *c = plugin_comm_new(PLUGIN_LISTEN, abi, lane, d);
+	struct plugin_listener *l = c ? calloc(1, sizeof(*l)) : NULL;
+	rc = NCCL_SYSTEM_ERROR;
+	if (l) {
+		l->comm = c;
+		rpwi_list_init(&l->arrivals);
+		c->listener = l;
+		plugin_lane_enter(lane);
+		rc = listener_open(c, l);
+		plugin_lane_leave_to_keeper(lane);
+	}
+	if (rc) {
+		plugin_lane_drop(lane);
+		free(l);
+		if (c)
+			plugin_comm_free(c);
+		return rc;
+	}
+	*out = c;
+	return NCCL_SUCCESS;
+}
+
+int plugin_listen(int abi, int dev, void *handle, void **listen_comm)
+{
+	struct plugin_comm *c = NULL;
+	struct plugin_handle h;
+	*listen_comm = NULL;
+	const struct plugin_device *d = plugin_device(dev);
+	if (!d)
+		return plugin_no_device(dev);
+	int rc = listen_on(abi, d, &c);
+	if (rc)
+		return rc;
+	plugin_handle_make(&h, abi, c->listener->nonce, c->listener->address);
+	memcpy(handle, &h, sizeof(h));
+	*listen_comm = c;
+	return NCCL_SUCCESS;
+}
+
+void plugin_listen_close(struct plugin_comm *c)
+{
+	struct plugin_listener *l = c->listener;
+	while (!rpwi_list_empty(&l->arrivals))
+		turn_away(RPWI_CONTAINER_OF(l->arrivals.next, struct arrival, all));
+	rpw_am_handle(c->lane->c, PLUGIN_HELLO, NULL, NULL);
+	rpw_listener_destroy(l->l);
+	free(l);
+}
+
+/* ---- accept ---- */
+
+static struct plugin_comm *comm_of(struct plugin_comm *lc, struct arrival *a)
+{
+	struct plugin_comm *c = plugin_comm_new(PLUGIN_RECV, lc->abi, lc->lane, lc->device);
+	if (!c)
+		return NULL;
+	c->ep = a->ep;
+	lc->lane->users++;
+	rpw_endpoint_on_close(a->ep, NULL, NULL);
+	arrival_free(a);
+	plugin_comm_say(c, "accepted");
+	return c;
+}
+
+static int nobody_yet(struct plugin_listener *l, uint64_t now_ns)
+{
+	if (*l->lost) {
+		plugin_warn("accept at %s: %s; %s", l->address, l->lost, plugin_advice(RPW_ERR_PEER_GONE));
+		*l->lost = 0;
+		return NCCL_REMOTE_ERROR;
+	}
+	unsigned ms = plugin_timeout_ms(PLUGIN_ACCEPT_MS);
+	if (!l->until_ns)
+		l->until_ns = now_ns + ms * RPWI_NS_PER_MS;
+	if (now_ns < l->until_ns)
+		return NCCL_SUCCESS;
+	plugin_warn("accept at %s: nobody has connected for %u ms; is the other rank alive, and can it reach this address? NCCL_SOCKET_IFNAME chooses the "
+		    "interface, "
+		    "ROPEWAY_NCCL_TIMEOUT_MS how long to wait",
+		l->address, ms);
+	l->until_ns = 0;
+	return NCCL_REMOTE_ERROR;
+}
+
+int plugin_accept(int abi, void *listen_comm, void **recv_comm)
+{
+	struct plugin_comm *lc = listen_comm;
+	*recv_comm = NULL;
+	int rc = plugin_comm_check(listen_comm, PLUGIN_LISTEN, abi, "accept");
+	if (rc)
+		return rc;
+	struct plugin_listener *l = lc->listener;
+	plugin_lane_enter(lc->lane);
+	rpw_progress(lc->lane->c);
+	uint64_t now_ns = rpwi_now_ns();
+	silent_limit(l, now_ns);
+	struct arrival *ready = NULL;
+	for (struct rpwi_list *n = l->arrivals.next; n != &l->arrivals && !ready; n = n->next)
+		if (RPWI_CONTAINER_OF(n, struct arrival, all)->welcome)
+			ready = RPWI_CONTAINER_OF(n, struct arrival, all);
+	if (ready) {
+		*recv_comm = comm_of(lc, ready);
+		rc = *recv_comm ? NCCL_SUCCESS : NCCL_SYSTEM_ERROR;
+		l->until_ns = 0;
+	} else
+		rc = nobody_yet(l, now_ns);
+	plugin_lane_leave(lc->lane);
+	return rc;
+}

@@ -1,0 +1,181 @@
+/* plugin.h - the NCCL network plugin: one core for all versions of the plugin API; shim_v<N>.c put a table of each in front of it. DESIGN.md tells how it works.
+ *
+ * Threads: NCCL's proxy thread (isend, irecv, test) and its service thread (regMr, connect, accept, close) come at once; the keeper is a third. What belongs to a lane is touched with the lane's lock held. */
+#ifndef ROPEWAY_NCCL_PLUGIN_H
+#define ROPEWAY_NCCL_PLUGIN_H
+
+#include <pthread.h>
+#include <stdatomic.h>
+
+#include "base/base.h"
+#include "ncclnet/abi/net.h"
+#include "ropeway.h"
+
+enum {
+	PLUGIN_RECVS_MAX = NCCL_NET_GROUP_MAX, /* maxRecvs */
+	PLUGIN_REQUESTS = NCCL_NET_MAX_REQUESTS * PLUGIN_RECVS_MAX,
+	PLUGIN_DEVICES_MAX = 64, /* real ones and virtual ones */
+	PLUGIN_VDEVICE_MAX = 8,
+	PLUGIN_COMMS_MAX = 65536,
+	PLUGIN_CONNECT_MS = 30000, /* ROPEWAY_NCCL_TIMEOUT_MS */
+	PLUGIN_ACCEPT_MS = 300000, /* its peer may not even have the handle yet; ROPEWAY_NCCL_TIMEOUT_MS, where set, is for both */
+	PLUGIN_CLOSE_MS = 1000,
+	PLUGIN_BYTES_MAX_LOG2 = 40, /* 1 TiB */
+};
+
+/* ---- log.c: NCCL's logger, and what errors are called ---- */
+
+void plugin_log_to(nccl_logger log);
+void plugin_log(int level, const char *where, int line, const char *fmt, ...) __attribute__((format(printf, 4, 5)));
+#define plugin_info(...) plugin_log(NCCL_LOG_INFO, __func__, __LINE__, __VA_ARGS__)
+#define plugin_warn(...) plugin_log(NCCL_LOG_WARN, __func__, __LINE__, __VA_ARGS__)
+/* What NCCL is told of an enum rpw_status, and what people are to look at. */
+int plugin_result(int status);
+const char *plugin_advice(int status);
+
+/* ---- devices.c ---- */
+
+struct plugin_device {
+	char name[96];    /* of the interface; those of a virtual device with + between them */
+	char address[64]; /* numeric */
+	bool v6, loopback;
+	char *pci_path; /* or NULL */
+	uint64_t guid;
+	int speed;      /* Mbit/s */
+	char rdma[256]; /* "mlx5_0,mlx5_1": those that serve this interface; "" none */
+	bool no_rdma;   /* NCCL_IB_DISABLE */
+	struct nccl_net_vdevice_v12 parts;
+};
+/* Found once, and then as they are for as long as the process lives. Number, or 0. */
+int plugin_devices(void);
+const struct plugin_device *plugin_device(int dev);       /* NULL: no such one */
+int plugin_device_join(const int *devs, int n, int *dev); /* enum nccl_result */
+
+/* ---- handle.c ---- */
+
+enum { PLUGIN_NONCE_BYTES = 16, PLUGIN_HANDLE_LAYOUT = 1 };
+/* What listen gives and connect takes; carried by NCCL as opaque bytes. All but `token` are under the CRC. */
+struct plugin_handle {
+	uint8_t magic[8];
+	uint32_t crc; /* of the whole, this and `token` as zero */
+	uint16_t layout, abi;
+	char version[16];
+	uint8_t nonce[PLUGIN_NONCE_BYTES];
+	char address[64]; /* "192.0.2.2:4711" or "[2001:db8::2]:4711" */
+	uint8_t reserved[8];
+	uint64_t token; /* connect's own: which connect under way this is */
+};
+_Static_assert(sizeof(struct plugin_handle) == NCCL_NET_HANDLE_BYTES, "NCCL carries 128 bytes");
+void plugin_handle_make(struct plugin_handle *h, int abi, const uint8_t *nonce, const char *address);
+/* 0, or enum nccl_result with a sentence. */
+int plugin_handle_check(const struct plugin_handle *h, int abi, char *why, size_t why_len);
+
+/* ---- lane.c: a context and its lock; the keeper ---- */
+
+struct plugin_lane {
+	pthread_mutex_t lock;
+	rpw_context *c;
+	unsigned users; /* comms and connects; the last one takes it away */
+	uint64_t uses;  /* by others than the keeper */
+	bool armed;     /* nothing to do: the keeper sleeps on its descriptor */
+	bool now;       /* the keeper is to take it over at once, not when it has been quiet for a while */
+	/* The keeper's. */
+	struct rpwi_list all;
+	uint64_t id, seen;
+	bool fired;
+};
+int plugin_lane_new(const struct plugin_device *d, struct plugin_lane **out); /* enum rpw_status; one user */
+void plugin_lane_enter(struct plugin_lane *l);
+bool plugin_lane_try(struct plugin_lane *l);
+static inline void plugin_lane_leave(struct plugin_lane *l) { pthread_mutex_unlock(&l->lock); }
+/* Leaves it to the keeper from now on: nobody is going to poll. */
+void plugin_lane_leave_to_keeper(struct plugin_lane *l);
+/* Gives a user's share back; not with the lock held. */
+void plugin_lane_drop(struct plugin_lane *l);
+
+/* ---- comms ---- */
+
+enum plugin_kind { PLUGIN_LISTEN, PLUGIN_SEND, PLUGIN_RECV };
+enum plugin_state { REQUEST_FREE, REQUEST_BUSY, REQUEST_DONE };
+
+struct plugin_comm;
+struct plugin_request {
+	struct plugin_comm *comm;
+	_Atomic uint8_t state;
+	uint8_t n, left; /* receives of the group; those that are not done */
+	int result;
+	rpw_request *r[PLUGIN_RECVS_MAX];
+	size_t room[PLUGIN_RECVS_MAX]; /* of the buffers */
+	int tags[PLUGIN_RECVS_MAX], sizes[PLUGIN_RECVS_MAX];
+};
+
+struct plugin_comm {
+	uint64_t magic;
+	int abi; /* of the table it was made by: no other may use it */
+	enum plugin_kind kind;
+	struct plugin_lane *lane;
+	const struct plugin_device *device;
+	rpw_endpoint *ep;
+	bool warned; /* of its end, once */
+	char peer[160];
+	struct rpwi_list memories;
+	/* Free requests, a bit each: taken with the lane's lock held, given back without it. */
+	_Atomic uint64_t unused[PLUGIN_REQUESTS / 64];
+	struct plugin_listener *listener; /* of a listen comm, which has no requests */
+	struct plugin_request request[];
+};
+
+struct plugin_comm *plugin_comm_new(enum plugin_kind kind, int abi, struct plugin_lane *lane, const struct plugin_device *d);
+/* Takes those of its operations that are complete; true: it is done. With the lane's lock held. */
+bool plugin_request_collect(struct plugin_request *q);
+void plugin_comm_free(struct plugin_comm *c);
+/* 0, or enum nccl_result and a line: not ours, of another kind, of another version's table. kind -1: send or receive. */
+int plugin_comm_check(const void *comm, int kind, int abi, const char *call);
+/* Gives what the endpoint's end, or `status` where it has not ended, is for NCCL; a line the first time. With the lane's lock held. */
+int plugin_comm_failed(struct plugin_comm *c, int status, const char *doing);
+/* For people: who, how and why; once it is connected. */
+void plugin_comm_say(struct plugin_comm *c, const char *what);
+
+/* ---- hello.c: how an endpoint becomes a comm. The connecting side says HELLO, the other WELCOME or REFUSED with a sentence; active messages, whose header is this ---- */
+
+enum { PLUGIN_HELLO = 1, PLUGIN_WELCOME, PLUGIN_REFUSED };
+struct plugin_hello {
+	uint32_t magic;
+	int32_t abi;
+	char version[16];
+	uint8_t nonce[PLUGIN_NONCE_BYTES];
+};
+void plugin_hello_make(struct plugin_hello *h, int abi, const uint8_t *nonce);
+/* "" or why it is refused. */
+void plugin_hello_check(const void *header, size_t len, int abi, const uint8_t *nonce, char *why, size_t why_len);
+
+/* ---- what the shims call; each gives enum nccl_result. Outputs are written always ---- */
+
+struct plugin_ctx; /* v11 on */
+int plugin_init(int abi, nccl_logger log, struct plugin_ctx **ctx /* or NULL */);
+int plugin_finalize(int abi, struct plugin_ctx *ctx);
+int plugin_count(int abi, int *ndev);
+int plugin_no_device(int dev); /* says so */
+int plugin_listen(int abi, int dev, void *handle, void **listen_comm);
+int plugin_connect(int abi, int dev, void *handle, void **send_comm);
+int plugin_accept(int abi, void *listen_comm, void **recv_comm);
+int plugin_reg(int abi, void *comm, void *data, size_t size, int type, void **mhandle);
+int plugin_reg_dmabuf(int abi, void *comm, void *data, size_t size, int type, uint64_t offset, int fd, void **mhandle);
+int plugin_dereg(int abi, void *comm, void *mhandle);
+int plugin_isend(int abi, void *comm, void *data, size_t size, int tag, void *mhandle, void **request);
+/* One of the two kinds of sizes is given, as the version has it. */
+int plugin_irecv(int abi, void *comm, int n, void **data, const size_t *sizes, const int *int_sizes, const int *tags, void **mhandles, void **request);
+int plugin_iflush(int abi, void *comm, int n, void **data, const int *sizes, void **mhandles, void **request);
+int plugin_test(int abi, void *request, int *done, int *sizes);
+int plugin_close(int abi, void *comm, enum plugin_kind kind);
+int plugin_join(int abi, int *dev, int ndevs, const int *devs);
+
+/* ROPEWAY_NCCL_TIMEOUT_MS, or `otherwise`. */
+unsigned plugin_timeout_ms(unsigned otherwise);
+/* Parts of plugin_close. */
+void plugin_listen_close(struct plugin_comm *c);
+void plugin_memories_free(struct plugin_comm *c);
+/* enum nccl_ptr bits: the kinds of memory that comms of this device take. */
+int plugin_ptr_support(const struct plugin_device *d);
+
+#endif
