@@ -18,23 +18,13 @@
 
 #define BENCH_NAME "ropeway plugin bench"
 
-enum {
-	UNDER_WAY = 8,
-	COMMS_MAX = 16,
-	PLUGINS_MAX = 4,
-	ROUNDS_MAX = 100,
-	JOB_TIMEOUT_MS = 20000,
-	IDLE_LOOKS = 64,
-	LAT_SIZE = 8,
-	LAT_TRIPS_MOST = 200000,
-	VERIFY_EACH = 24
-};
+enum { UNDER_WAY = 8, COMMS_MAX = 16, PLUGINS_MAX = 4, ROUNDS_MAX = 100, JOB_TIMEOUT_MS = 20000, IDLE_LOOKS = 64, LAT_TRIPS_MOST = 200000, VERIFY_EACH = 24 };
 #define SIZE_MOST (256ull << 20)
 
 struct options {
 	const char *path[PLUGINS_MAX];
 	int abi;
-	struct perf_sizes sizes;
+	struct perf_sizes sizes, trips; /* rates of these; latencies of those */
 	unsigned plugins, comms, rounds;
 	double seconds;
 	int device;
@@ -74,9 +64,12 @@ struct bench_side {
 	const struct options *o;
 	unsigned index; /* which plugin */
 	struct lane lane[COMMS_MAX], back;
-	size_t pitch, bytes;
+	size_t bytes;
 	struct perf_hist *hist;
 };
+
+/* From one buffer to the next, as `ropeway perf` has them: a page of its own, and room between, so that buffers of 4 MiB do not fall on each other in a cache. */
+static size_t pitch(uint64_t size) { return size <= 64 ? 64 : (size + 4159) & ~4095ull; }
 
 static bool lane_open(struct bench_side *b, struct lane *l, int receiver, uint64_t salt)
 {
@@ -127,7 +120,7 @@ static inline int post(struct bench_side *b, struct lane *l, const struct job *j
 {
 	struct side *s = b->s;
 	struct slot *slot = &l->slot[l->posted % UNDER_WAY];
-	void *data = l->memory + l->posted % UNDER_WAY * b->pitch;
+	void *data = l->memory + l->posted % UNDER_WAY * pitch(j->size);
 	size_t size = j->size;
 	int tag = 0, rc;
 	slot->at = data;
@@ -280,7 +273,7 @@ struct plugin {
 	struct pair pair;
 	bool started;
 	struct result opened;
-	struct figures rate[PERF_SIZES_MAX], latency;
+	struct figures rate[PERF_SIZES_MAX], latency[PERF_SIZES_MAX];
 };
 
 /* Says what went wrong: what a side says, or what became of it. A side that has ended matters more than the other one, which noticed. */
@@ -364,12 +357,13 @@ static bool verify(const struct options *o, struct plugin *p, unsigned index)
 static bool round_of(const struct options *o, struct plugin *plugin, unsigned round)
 {
 	double seconds;
-	for (unsigned i = 0; i <= o->sizes.n; i++)
+	for (unsigned i = 0; i < o->sizes.n + o->trips.n; i++)
 		for (unsigned k = 0; k < o->plugins; k++) {
 			struct plugin *p = &plugin[k];
-			bool trip = i == o->sizes.n;
-			struct figures *f = trip ? &p->latency : &p->rate[i];
-			struct job j = {.kind = trip ? TRIPS : STREAM, .size = trip ? LAT_SIZE : o->sizes.size[i], .n = f->n};
+			bool trip = i >= o->sizes.n;
+			unsigned at = trip ? i - o->sizes.n : i;
+			struct figures *f = trip ? &p->latency[at] : &p->rate[at];
+			struct job j = {.kind = trip ? TRIPS : STREAM, .size = trip ? o->trips.size[at] : o->sizes.size[at], .n = f->n};
 			if (!measure(o, p, k, &j, &seconds))
 				return false;
 			f->of[round] = trip ? seconds : (double)(j.n * o->comms) / seconds;
@@ -377,13 +371,13 @@ static bool round_of(const struct options *o, struct plugin *plugin, unsigned ro
 	return true;
 }
 
-static bool trips_calibrate(const struct options *o, struct plugin *p, unsigned index)
+static bool trips_calibrate(const struct options *o, struct plugin *p, unsigned index, uint64_t size, struct figures *f)
 {
-	struct job j = {.kind = TRIPS, .size = LAT_SIZE, .n = 200};
+	struct job j = {.kind = TRIPS, .size = size, .n = 200};
 	double half;
 	if (!measure(o, p, index, &j, &half))
 		return false;
-	p->latency.n = RPWI_MAX(RPWI_MIN((uint64_t)(o->seconds / half / 2), (uint64_t)LAT_TRIPS_MOST), (uint64_t)100);
+	f->n = RPWI_MAX(RPWI_MIN((uint64_t)(o->seconds / half / 2), (uint64_t)LAT_TRIPS_MOST), (uint64_t)100);
 	return true;
 }
 
@@ -393,17 +387,21 @@ static bool run_all(const struct options *o, struct plugin *plugin, const int co
 	for (unsigned k = 0; k < o->plugins; k++) {
 		static struct bench_side body[PLUGINS_MAX]; /* copied by the forks */
 		struct bench_side *b = &body[k];
-		uint64_t most = LAT_SIZE;
+		uint64_t most = 8;
 		for (unsigned i = 0; i < o->sizes.n; i++)
 			most = RPWI_MAX(most, o->sizes.size[i]);
-		*b = (struct bench_side){.o = o, .index = k, .pitch = (most + 63) & ~63ull};
-		b->bytes = (b->pitch * UNDER_WAY + 4095) & ~4095ull;
+		for (unsigned i = 0; i < o->trips.n; i++)
+			most = RPWI_MAX(most, o->trips.size[i]);
+		*b = (struct bench_side){.o = o, .index = k, .bytes = (pitch(most) * UNDER_WAY + 4095) & ~4095ull};
 		int rc = pair_start(&plugin[k].pair, side_body, b, JOB_TIMEOUT_MS, core[1] >= 0 ? core : NULL);
 		if (rc)
 			return rpwi_cli_fail(CLI_FAILED, BENCH_NAME, "cannot start two processes: %s", strerror(-rc)), false;
 		plugin[k].started = true;
-		if (!ask(o, &plugin[k], k, &open_them, 0, &plugin[k].opened) || !verify(o, &plugin[k], k) || !trips_calibrate(o, &plugin[k], k))
+		if (!ask(o, &plugin[k], k, &open_them, 0, &plugin[k].opened) || !verify(o, &plugin[k], k))
 			return false;
+		for (unsigned i = 0; i < o->trips.n; i++)
+			if (!trips_calibrate(o, &plugin[k], k, o->trips.size[i], &plugin[k].latency[i]))
+				return false;
 		for (unsigned i = 0; i < o->sizes.n; i++)
 			if (!calibrate(o, &plugin[k], k, o->sizes.size[i], &plugin[k].rate[i]))
 				return false;
@@ -435,33 +433,27 @@ static double ratio(const struct figures *first, const struct figures *other, un
 	return rpwi_perf_median(v, rounds);
 }
 
-static void print_line(
-	const struct options *o, const struct plugin *plugin, const char *label, const struct figures *(*pick)(const struct plugin *, unsigned), unsigned i)
+static const struct figures *figures_at(const struct plugin *p, size_t which) { return (const struct figures *)((const char *)p + which); }
+
+/* One size: of each plugin its figure, then the first one's ratios to the others. `which`: where the figures are in struct plugin. */
+static void print_line(const struct options *o, const struct plugin *plugin, uint64_t size, size_t which, bool trip)
 {
-	bool trip = i == o->sizes.n;
-	printf("%-10s", label);
+	char label[CLI_SIZE_LEN];
+	printf("%-10s", size ? rpwi_cli_size(size, label) : "0 bytes");
 	for (unsigned k = 0; k < o->plugins; k++) {
-		const struct figures *f = pick(&plugin[k], i);
-		double v = middle(f, o->rounds);
+		double v = middle(figures_at(&plugin[k], which), o->rounds);
 		char rate[24] = "", bytes[24];
 		if (trip)
 			rpwi_perf_show_seconds(v, bytes);
 		else {
 			rpwi_perf_show_rate(v, "/s", rate);
-			rpwi_perf_show_rate(v * (double)o->sizes.size[i], "B/s", bytes);
+			rpwi_perf_show_rate(v * (double)size, "B/s", bytes);
 		}
 		printf("  %11s %11s", rate, bytes);
 	}
 	for (unsigned k = 1; k < o->plugins; k++)
-		printf("  %6.2f", ratio(pick(&plugin[0], i), pick(&plugin[k], i), o->rounds, trip));
+		printf("  %6.2f", ratio(figures_at(&plugin[0], which), figures_at(&plugin[k], which), o->rounds, trip));
 	putchar('\n');
-}
-
-static const struct figures *pick_rate_or_latency(const struct plugin *p, unsigned i) { return &p->rate[i]; }
-static const struct figures *pick_latency(const struct plugin *p, unsigned i)
-{
-	(void)i;
-	return &p->latency;
 }
 
 static void print_table(const struct options *o, const struct plugin *plugin, const int core[2])
@@ -478,12 +470,12 @@ static void print_table(const struct options *o, const struct plugin *plugin, co
 	for (unsigned k = 1; k < o->plugins; k++)
 		printf("  %4s/%c", "A", 'A' + (int)k);
 	putchar('\n');
-	for (unsigned i = 0; i < o->sizes.n; i++) {
-		char label[CLI_SIZE_LEN];
-		print_line(o, plugin, o->sizes.size[i] ? rpwi_cli_size(o->sizes.size[i], label) : "0 bytes", pick_rate_or_latency, i);
-	}
-	print_line(o, plugin, "latency", pick_latency, o->sizes.n);
-	puts("\nlatency: 8 bytes, half a round trip. Contents verified before the first and after the last round.");
+	for (unsigned i = 0; i < o->sizes.n; i++)
+		print_line(o, plugin, o->sizes.size[i], offsetof(struct plugin, rate[i]), false);
+	puts("\nlatency: half a round trip");
+	for (unsigned i = 0; i < o->trips.n; i++)
+		print_line(o, plugin, o->trips.size[i], offsetof(struct plugin, latency[i]), true);
+	puts("\nContents verified before the first and after the last round.");
 }
 
 static json_t *rounds_json(const struct figures *f, unsigned rounds)
@@ -497,16 +489,19 @@ static json_t *rounds_json(const struct figures *f, unsigned rounds)
 static json_t *plugin_json(const struct options *o, const struct plugin *all, unsigned k)
 {
 	const struct plugin *p = &all[k];
-	json_t *rows = json_array();
+	json_t *rows = json_array(), *latency = json_array();
 	for (unsigned i = 0; i < o->sizes.n; i++) {
 		double rate = middle(&p->rate[i], o->rounds);
 		json_array_append_new(rows, json_pack("{s:I, s:f, s:f, s:f, s:o}", "size", (json_int_t)o->sizes.size[i], "messages_per_second", rate,
 						    "bytes_per_second", rate * (double)o->sizes.size[i], "first_to_this",
 						    ratio(&all[0].rate[i], &p->rate[i], o->rounds, false), "rounds", rounds_json(&p->rate[i], o->rounds)));
 	}
-	return json_pack("{s:s, s:s, s:i, s:s, s:i, s:f, s:f, s:o, s:o}", "path", o->path[k], "name", p->opened.name, "abi", p->opened.abi, "device",
-		p->opened.device, "devices", p->opened.devices, "latency_us", middle(&p->latency, o->rounds) * 1e6, "latency_first_to_this",
-		ratio(&all[0].latency, &p->latency, o->rounds, true), "latency_rounds", rounds_json(&p->latency, o->rounds), "rows", rows);
+	for (unsigned i = 0; i < o->trips.n; i++)
+		json_array_append_new(latency,
+			json_pack("{s:I, s:f, s:f, s:o}", "size", (json_int_t)o->trips.size[i], "us", middle(&p->latency[i], o->rounds) * 1e6, "first_to_this",
+				ratio(&all[0].latency[i], &p->latency[i], o->rounds, true), "rounds", rounds_json(&p->latency[i], o->rounds)));
+	return json_pack("{s:s, s:s, s:i, s:s, s:i, s:o, s:o}", "path", o->path[k], "name", p->opened.name, "abi", p->opened.abi, "device", p->opened.device,
+		"devices", p->opened.devices, "rows", rows, "latency", latency);
 }
 
 static void print_json(const struct options *o, const struct plugin *plugin, const int core[2])
@@ -530,6 +525,7 @@ static int usage(void)
 	     "      --abi vN            this version of the plugin API (default: the highest; FILE.so@vN says it for one plugin)\n"
 	     "      --against FILE.so   another plugin beside it, measured in turn (up to three)\n"
 	     "      --sizes LIST        8,4096,1M or a range 8..4M, by powers of 4 (default 8,512,4K,32K,64K,512K,4M)\n"
+	     "      --latency-sizes LIST  of the latencies (default 8)\n"
 	     "      --comms N           connections at once, in one direction (default 1)\n"
 	     "      --rounds N          the median of N is shown (default 3; beside another 5)\n"
 	     "      --duration SECONDS  for each figure of each round (default 0.3)\n"
@@ -538,7 +534,15 @@ static int usage(void)
 	return CLI_OK;
 }
 
-enum { OPT_ABI = 256, OPT_AGAINST, OPT_SIZES, OPT_COMMS, OPT_ROUNDS, OPT_DURATION, OPT_DEVICE, OPT_JSON };
+enum { OPT_ABI = 256, OPT_AGAINST, OPT_SIZES, OPT_LATENCY_SIZES, OPT_COMMS, OPT_ROUNDS, OPT_DURATION, OPT_DEVICE, OPT_JSON };
+
+static int parse_sizes(const char *v, struct perf_sizes *sizes)
+{
+	int rc = rpwi_perf_parse_sizes(v, sizes);
+	for (unsigned i = 0; i < sizes->n; i++)
+		rc = sizes->size[i] > SIZE_MOST ? -EINVAL : rc;
+	return rc;
+}
 
 static int parse_value(struct options *o, int opt, const char *v)
 {
@@ -548,10 +552,9 @@ static int parse_value(struct options *o, int opt, const char *v)
 	case OPT_ABI:
 		return rpwi_plugin_abi(v, &o->abi);
 	case OPT_SIZES:
-		rc = rpwi_perf_parse_sizes(v, &o->sizes);
-		for (unsigned i = 0; i < o->sizes.n; i++)
-			rc = o->sizes.size[i] > SIZE_MOST ? -EINVAL : rc;
-		return rc;
+		return parse_sizes(v, &o->sizes);
+	case OPT_LATENCY_SIZES:
+		return parse_sizes(v, &o->trips);
 	case OPT_COMMS:
 		rc = rpwi_plugin_number(v, 1, COMMS_MAX, &n);
 		o->comms = (unsigned)n;
@@ -576,6 +579,7 @@ static int parse(struct options *o, int argc, char **argv)
 		{"abi", required_argument, NULL, OPT_ABI},
 		{"against", required_argument, NULL, OPT_AGAINST},
 		{"sizes", required_argument, NULL, OPT_SIZES},
+		{"latency-sizes", required_argument, NULL, OPT_LATENCY_SIZES},
 		{"comms", required_argument, NULL, OPT_COMMS},
 		{"rounds", required_argument, NULL, OPT_ROUNDS},
 		{"duration", required_argument, NULL, OPT_DURATION},
@@ -615,6 +619,7 @@ int rpwi_plugin_bench(int argc, char **argv)
 	static struct options o = {.comms = 1, .seconds = 0.3};
 	int core[2] = {-1, -1};
 	rpwi_perf_parse_sizes("8,512,4K,32K,64K,512K,4M", &o.sizes);
+	rpwi_perf_parse_sizes("8", &o.trips);
 	int rc = parse(&o, argc, argv);
 	if (rc)
 		return rc < 0 ? CLI_OK : rc;
