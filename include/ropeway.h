@@ -74,10 +74,11 @@ RPW_API const char *rpw_version(void);
 /* Option structs begin with their size, so that later versions can append; zero in a field means its default. What lies beyond the size, or beyond what this version knows, is left alone. */
 typedef struct {
 	size_t size;                 /* sizeof(rpw_context_options) */
-	const char *transports;      /* "shm,verbs,tcp" in order of preference; NULL: $ROPEWAY_TRANSPORT, or all */
+	const char *transports;      /* "shm,verbs,tcp" in order of preference; "": all; NULL: $ROPEWAY_TRANSPORT, or all */
 	const char *key_file;        /* pre-shared key; NULL: $ROPEWAY_KEY_FILE, or none. Both sides need the same */
 	size_t unexpected_bytes_max; /* of messages that came before their receive, for all endpoints; default 64 MiB. Beyond it senders wait */
 	size_t eager_bytes_max;      /* 0: as measured for each transport */
+	const char *rdma_devices;    /* "mlx5_0,mlx5_1": verbs uses these, and no others; NULL or "": all. At most 255 bytes */
 } rpw_context_options;
 RPW_API int rpw_context_create(const rpw_context_options *options /* may be NULL */, rpw_context **out);
 /* Closes what is left in it without waiting for anybody; callbacks of the requests that this ends still run, those of what is posted in them do not. */

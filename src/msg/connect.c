@@ -561,7 +561,7 @@ static int connect_begin(rpw_endpoint *ep, const char *address, const rpw_connec
 	ep->orders = choice_parse(list, ep->order, why, sizeof(why));
 	if (ep->orders < 0)
 		return rpwi_fail(ep->orders, "%s", why);
-	if (!list)
+	if (!list || !*list)
 		choice_order_by_worth(ep->c, ep->order, ep->orders);
 	if (!credit_open(ep))
 		return rpwi_fail(RPW_ERR_LIMIT, "no room for one more endpoint in unexpected_bytes_max (%zu bytes): raise it", ep->c->unexpected_max);

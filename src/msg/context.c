@@ -144,6 +144,16 @@ static int transports_set(rpw_context *c, const char *wanted)
 	return 0;
 }
 
+static int rdma_devices_set(rpw_context *c, const char *names)
+{
+	if (!names)
+		return 0;
+	if (strlen(names) >= sizeof(c->own.rdma_devices))
+		return rpwi_fail(RPW_ERR_INVALID, "rdma_devices has %zu bytes: at most %zu are possible", strlen(names), sizeof(c->own.rdma_devices) - 1);
+	snprintf(c->own.rdma_devices, sizeof(c->own.rdma_devices), "%s", names);
+	return 0;
+}
+
 static int descriptors_open(rpw_context *c)
 {
 	c->epfd = epoll_create1(EPOLL_CLOEXEC);
@@ -189,7 +199,9 @@ int rpw_context_create(const rpw_context_options *given, rpw_context **out)
 		c->t[c->tn++] = (typeof(c->t[0])){.ops = *p, .fd = -1};
 	boot_own_facts(&c->own);
 	snprintf(c->host, sizeof(c->host), "%s", c->own.hostname);
-	int status = transports_set(c, o.transports);
+	int status = rdma_devices_set(c, o.rdma_devices);
+	if (!status)
+		status = transports_set(c, o.transports);
 	if (status)
 		goto fail;
 	status = RPW_ERR_NO_MEMORY;

@@ -9,9 +9,9 @@
 #include <netinet/in.h>
 #include <stdio.h>
 #include <stdlib.h>
-#include <strings.h>
+#include <unistd.h>
 
-enum { SPEED_UNKNOWN = 10000, LIST_MAX = 32 };
+enum { SPEED_UNKNOWN = 10000, LIST_MAX = 32, GIDS_MAX = 256 };
 
 /* ---- NCCL's lists: "eth,ib0", "=eth0", "^docker,lo"; a port after a colon ---- */
 
@@ -73,55 +73,83 @@ static int read_int(const char *path)
 	return v;
 }
 
-/* Interfaces that have an address of an RDMA device's port: /sys/class/infiniband/DEV/ports/P/gid_attrs/ndevs/I. */
+/* ---- RDMA devices: those of this interface; those that NCCL_IB_HCA names, if the interface has none (an Ethernet interface to find each other, InfiniBand for the data); or ropeway's software device ---- */
+
+/* Does one of the port's addresses belong to the interface? RoCE: /sys/class/infiniband/DEV/ports/P/gid_attrs/ndevs/I. */
 static bool port_serves(const char *rdma, const char *port, const char *ifname)
 {
 	char path[PATH_MAX], line[64];
 	bool serves = false;
-	for (int i = 0; i < 256 && !serves; i++) {
+	for (int i = 0; i < GIDS_MAX && !serves; i++) {
 		snprintf(path, sizeof(path), "/sys/class/infiniband/%.64s/ports/%.8s/gid_attrs/ndevs/%d", rdma, port, i);
 		FILE *f = fopen(path, "re");
 		if (!f)
 			break;
-		if (fscanf(f, "%63s", line) == 1)
+		if (fscanf(f, "%63s", line) == 1) /* a GID that is not in use cannot be read */
 			serves = !strcmp(line, ifname);
 		fclose(f);
 	}
 	return serves;
 }
 
-static bool rdma_serves(const char *rdma, const char *ifname, const struct pattern *hca)
+/* Mbit/s of the device's allowed ports; 0: none of them serves the interface (NULL: any). "100 Gb/sec (4X EDR)" */
+static int rdma_serves(const char *rdma, const char *ifname, const struct pattern *hca)
 {
 	char path[PATH_MAX];
-	bool serves = false;
+	int speed = 0;
+	snprintf(path, sizeof(path), "/sys/class/infiniband/%.64s/device/net/%.32s", rdma, ifname ? ifname : "");
+	bool of_nic = ifname && !access(path, F_OK);
 	snprintf(path, sizeof(path), "/sys/class/infiniband/%.64s/ports", rdma);
 	DIR *d = opendir(path);
-	for (struct dirent *e; d && !serves && (e = readdir(d));)
-		serves = e->d_name[0] != '.' && (!hca->n || pattern_has(hca, rdma, atoi(e->d_name))) && port_serves(rdma, e->d_name, ifname);
+	for (struct dirent *e; d && (e = readdir(d));) {
+		if (e->d_name[0] == '.' || (hca->n && !pattern_has(hca, rdma, atoi(e->d_name))) || (ifname && !of_nic && !port_serves(rdma, e->d_name, ifname)))
+			continue;
+		snprintf(path, sizeof(path), "/sys/class/infiniband/%.64s/ports/%.8s/rate", rdma, e->d_name);
+		speed += RPWI_MAX(read_int(path), 1) * 1000;
+	}
 	if (d)
 		closedir(d);
-	return serves;
+	return speed;
+}
+
+static void rdma_add(struct plugin_device *dev, const char *ifname, const struct pattern *hca)
+{
+	int speed = 0;
+	DIR *d = opendir("/sys/class/infiniband");
+	for (struct dirent *e; d && (e = readdir(d));) {
+		size_t at = strlen(dev->rdma);
+		int own = e->d_name[0] == '.' ? 0 : rdma_serves(e->d_name, ifname, hca);
+		if (own && at + strlen(e->d_name) + 2 < sizeof(dev->rdma))
+			snprintf(dev->rdma + at, sizeof(dev->rdma) - at, "%s%s", at ? "," : "", e->d_name);
+		speed += own;
+	}
+	if (d)
+		closedir(d);
+	dev->speed = RPWI_MAX(dev->speed, speed);
 }
 
 static void rdma_find(struct plugin_device *dev, const char *ifname)
 {
-	const char *list = getenv("NCCL_IB_HCA");
+	const char *list = getenv("NCCL_IB_HCA"), *disable = getenv("NCCL_IB_DISABLE");
+	char software[48];
 	struct pattern hca;
 	pattern_parse(&hca, list ? list : "");
-	DIR *d = opendir("/sys/class/infiniband");
-	for (struct dirent *e; d && (e = readdir(d));) {
-		size_t at = strlen(dev->rdma);
-		if (e->d_name[0] != '.' && rdma_serves(e->d_name, ifname, &hca) && at + strlen(e->d_name) + 2 < sizeof(dev->rdma))
-			snprintf(dev->rdma + at, sizeof(dev->rdma) - at, "%s%s", at ? "," : "", e->d_name);
-	}
-	if (d)
-		closedir(d);
+	snprintf(software, sizeof(software), "rpw_%.40s", ifname);
+	dev->no_rdma = disable && *disable && strcmp(disable, "0") != 0;
+	if (dev->no_rdma)
+		return;
+	rdma_add(dev, ifname, &hca);
+	if (*dev->rdma || !hca.n)
+		return;
+	rdma_add(dev, NULL, &hca);
+	dev->no_rdma = !*dev->rdma && !pattern_has(&hca, software, 1);
+	if (!*dev->rdma && !dev->no_rdma)
+		snprintf(dev->rdma, sizeof(dev->rdma), "%s", software);
 }
 
 static void device_fill(struct plugin_device *d, int index, const struct ifaddrs *a)
 {
 	char path[PATH_MAX];
-	const char *disable = getenv("NCCL_IB_DISABLE");
 	snprintf(d->name, sizeof(d->name), "%s", a->ifa_name);
 	d->v6 = a->ifa_addr->sa_family == AF_INET6;
 	d->loopback = a->ifa_flags & IFF_LOOPBACK;
@@ -134,7 +162,6 @@ static void device_fill(struct plugin_device *d, int index, const struct ifaddrs
 	if (d->speed <= 0)
 		d->speed = SPEED_UNKNOWN;
 	d->guid = (uint64_t)if_nametoindex(a->ifa_name) << 8 | (unsigned)index;
-	d->no_rdma = disable && *disable && strcmp(disable, "0") != 0;
 	rdma_find(d, a->ifa_name);
 	d->parts = (struct nccl_net_vdevice_v12){.ndevs = 1, .devs = {index}};
 }

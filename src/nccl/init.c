@@ -32,8 +32,10 @@ static void say_devices(void)
 	plugin_info("%d device%s", n, n == 1 ? "" : "s");
 	for (int i = 0; i < n; i++) {
 		const struct plugin_device *d = plugin_device(i);
-		plugin_info("[%d] %s %s, %d Mbit/s%s%s%s", i, d->name, d->address, d->speed, *d->rdma ? ", RDMA by " : ", no RDMA device of its own", d->rdma,
-			d->no_rdma ? " (NCCL_IB_DISABLE: not used)" : "");
+		plugin_info("[%d] %s %s, %d Mbit/s, RDMA devices: %s", i, d->name, d->address, d->speed,
+			d->no_rdma ? "none (NCCL_IB_DISABLE or NCCL_IB_HCA)"
+			: *d->rdma ? d->rdma
+				   : "all there are");
 	}
 }
 

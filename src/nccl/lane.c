@@ -160,29 +160,28 @@ static void __attribute__((destructor)) at_exit(void)
 
 /* ---- lanes ---- */
 
-/* NULL: as the messaging library chooses by itself. NCCL's plugin that hosts NCCL's plugins would have no end. */
-static const char *transports(char *list, size_t len)
+/* "": as the messaging library chooses by itself. Other people's plugins are no transport of our own: the one that ROPEWAY_TRANSPORT names may be this one, and there would be no end. */
+static const char *transports(const struct plugin_device *d, char *list, size_t len)
 {
 	const char *own = getenv("ROPEWAY_NCCL_TRANSPORT"), *all = getenv("ROPEWAY_TRANSPORT");
-	if (own && *own)
-		return own;
-	if (!all || !strstr(all, "ncclnet"))
-		return NULL;
+	bool chosen = own && *own;
+	const char *from = chosen ? own : all && *all ? all : d->no_rdma ? "shm,tcp" : "";
 	size_t n = 0;
 	*list = 0;
-	for (const char *p = all; *p; p += *p ? 1 : 0) {
+	for (const char *p = from; *p; p += *p ? 1 : 0) {
 		size_t k = strcspn(p, ",");
-		if (strncmp(p, "ncclnet", 7) != 0 && n + k + 2 < len)
+		bool hosted = !chosen && !strncmp(p, "ncclnet", 7), verbs = k == 5 && !memcmp(p, "verbs", 5);
+		if (!hosted && !(verbs && d->no_rdma) && n + k + 2 < len)
 			n += (size_t)snprintf(list + n, len - n, "%s%.*s", n ? "," : "", (int)k, p);
 		p += k;
 	}
-	return n ? list : "shm,verbs,tcp";
+	return n || !d->no_rdma ? list : "shm,tcp";
 }
 
 static int lane_open(struct plugin_lane *l, const struct plugin_device *d)
 {
-	char list[256];
-	rpw_context_options o = {.size = sizeof(o), .transports = transports(list, sizeof(list))};
+	char list[512];
+	rpw_context_options o = {.size = sizeof(o), .transports = transports(d, list, sizeof(list)), .rdma_devices = d->rdma};
 	return rpw_context_create(&o, &l->c);
 }
 

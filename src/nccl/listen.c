@@ -13,8 +13,8 @@ struct plugin_listener {
 	rpw_listener *l;
 	uint8_t nonce[PLUGIN_NONCE_BYTES];
 	char address[64];
-	struct rpwi_list arrivals;
-	unsigned silent, waiting;
+	struct rpwi_list silent, welcome; /* arrivals, oldest first */
+	unsigned silent_count, welcome_count;
 	uint64_t until_ns; /* of accept; from its first call on, or the last that gave a comm */
 	char lost[400];    /* who was to be accepted, and went away */
 };
@@ -31,8 +31,8 @@ struct arrival {
 
 static void arrival_free(struct arrival *a)
 {
-	a->l->silent -= !a->welcome;
-	a->l->waiting -= a->welcome;
+	a->l->silent_count -= !a->welcome;
+	a->l->welcome_count -= a->welcome;
 	rpw_endpoint_set_user(a->ep, NULL);
 	rpwi_list_del(&a->all);
 	free(a);
@@ -57,31 +57,32 @@ static void arrival_gone(rpw_endpoint *ep, int status, void *arg)
 	turn_away(a);
 }
 
-/* The oldest comes first. */
+static bool too_long(struct plugin_listener *l, uint64_t now_ns)
+{
+	const struct arrival *oldest = RPWI_CONTAINER_OF(l->silent.next, struct arrival, all);
+	return l->silent_count && (l->silent_count > SILENT_MAX || now_ns - oldest->since_ns > SILENT_MS * RPWI_NS_PER_MS);
+}
+
 static void silent_limit(struct plugin_listener *l, uint64_t now_ns)
 {
-	for (struct rpwi_list *n = l->arrivals.next, *next; n != &l->arrivals; n = next) {
-		next = n->next;
-		struct arrival *a = RPWI_CONTAINER_OF(n, struct arrival, all);
-		if (!a->welcome && (l->silent > SILENT_MAX || now_ns - a->since_ns > SILENT_MS * RPWI_NS_PER_MS)) {
-			rpwi_debug("nccl: an endpoint that connected to %s and said no hello is turned away", l->address);
-			turn_away(a);
-		}
+	while (too_long(l, now_ns)) {
+		rpwi_debug("nccl: an endpoint that connected to %s and said no hello is turned away", l->address);
+		turn_away(RPWI_CONTAINER_OF(rpwi_list_pop(&l->silent), struct arrival, all));
 	}
 }
 
 static void arrived(rpw_listener *unused, rpw_endpoint *ep, void *arg)
 {
 	struct plugin_listener *l = arg;
-	struct arrival *a = l->waiting < WAITING_MAX ? calloc(1, sizeof(*a)) : NULL;
+	struct arrival *a = l->welcome_count < WAITING_MAX ? calloc(1, sizeof(*a)) : NULL;
 	if (!a) {
-		rpwi_debug("nccl: %u wait to be accepted at %s, one more is turned away", l->waiting, l->address);
+		rpwi_debug("nccl: %u wait to be accepted at %s, one more is turned away", l->welcome_count, l->address);
 		rpw_endpoint_close(ep);
 		return;
 	}
 	*a = (struct arrival){.l = l, .ep = ep, .since_ns = rpwi_now_ns()};
-	rpwi_list_add_tail(&l->arrivals, &a->all);
-	l->silent++;
+	rpwi_list_add_tail(&l->silent, &a->all);
+	l->silent_count++;
 	rpw_endpoint_set_user(ep, a);
 	rpw_endpoint_on_close(ep, arrival_gone, a);
 	silent_limit(l, a->since_ns);
@@ -105,8 +106,10 @@ static void hello(rpw_endpoint *ep, const void *header, size_t header_len, const
 	if (rpw_am_send(ep, PLUGIN_WELCOME, &own, sizeof(own), NULL, 0, NULL) < 0)
 		return; /* its end is about to be heard of */
 	a->welcome = true;
-	l->silent--;
-	l->waiting++;
+	rpwi_list_del(&a->all);
+	rpwi_list_add_tail(&l->welcome, &a->all);
+	l->silent_count--;
+	l->welcome_count++;
 }
 
 /* ---- listen ---- */
@@ -141,7 +144,8 @@ static int listen_on(int abi, const struct plugin_device *d, struct plugin_comm 
 	rc = NCCL_SYSTEM_ERROR;
 	if (l) {
 		l->comm = c;
-		rpwi_list_init(&l->arrivals);
+		rpwi_list_init(&l->silent);
+		rpwi_list_init(&l->welcome);
 		c->listener = l;
 		plugin_lane_enter(lane);
 		rc = listener_open(c, l);
@@ -167,7 +171,7 @@ int plugin_listen(int abi, int dev, void *handle, void **listen_comm)
 	if (!d)
 		return plugin_no_device(dev);
 	int rc = listen_on(abi, d, &c);
-	if (rc)
+	if (!c)
 		return rc;
 	plugin_handle_make(&h, abi, c->listener->nonce, c->listener->address);
 	memcpy(handle, &h, sizeof(h));
@@ -178,8 +182,10 @@ int plugin_listen(int abi, int dev, void *handle, void **listen_comm)
 void plugin_listen_close(struct plugin_comm *c)
 {
 	struct plugin_listener *l = c->listener;
-	while (!rpwi_list_empty(&l->arrivals))
-		turn_away(RPWI_CONTAINER_OF(l->arrivals.next, struct arrival, all));
+	while (!rpwi_list_empty(&l->silent))
+		turn_away(RPWI_CONTAINER_OF(rpwi_list_pop(&l->silent), struct arrival, all));
+	while (!rpwi_list_empty(&l->welcome))
+		turn_away(RPWI_CONTAINER_OF(rpwi_list_pop(&l->welcome), struct arrival, all));
 	rpw_am_handle(c->lane->c, PLUGIN_HELLO, NULL, NULL);
 	rpw_listener_destroy(l->l);
 	free(l);
@@ -232,12 +238,8 @@ int plugin_accept(int abi, void *listen_comm, void **recv_comm)
 	rpw_progress(lc->lane->c);
 	uint64_t now_ns = rpwi_now_ns();
 	silent_limit(l, now_ns);
-	struct arrival *ready = NULL;
-	for (struct rpwi_list *n = l->arrivals.next; n != &l->arrivals && !ready; n = n->next)
-		if (RPWI_CONTAINER_OF(n, struct arrival, all)->welcome)
-			ready = RPWI_CONTAINER_OF(n, struct arrival, all);
-	if (ready) {
-		*recv_comm = comm_of(lc, ready);
+	if (!rpwi_list_empty(&l->welcome)) {
+		*recv_comm = comm_of(lc, RPWI_CONTAINER_OF(l->welcome.next, struct arrival, all));
 		rc = *recv_comm ? NCCL_SUCCESS : NCCL_SYSTEM_ERROR;
 		l->until_ns = 0;
 	} else

@@ -117,5 +117,5 @@ int plugin_dereg(int abi, void *comm, void *mhandle)
 void plugin_memories_free(struct plugin_comm *c)
 {
 	while (!rpwi_list_empty(&c->memories))
-		memory_free(RPWI_CONTAINER_OF(c->memories.next, struct plugin_memory, all));
+		memory_free(RPWI_CONTAINER_OF(rpwi_list_pop(&c->memories), struct plugin_memory, all));
 }

@@ -42,8 +42,8 @@ struct plugin_device {
 	char *pci_path; /* or NULL */
 	uint64_t guid;
 	int speed;      /* Mbit/s */
-	char rdma[256]; /* "mlx5_0,mlx5_1": those that serve this interface; "" none */
-	bool no_rdma;   /* NCCL_IB_DISABLE */
+	char rdma[256]; /* "mlx5_0,mlx5_1": those that verbs uses on it; "" all there are */
+	bool no_rdma;   /* NCCL_IB_DISABLE, or NCCL_IB_HCA names none that is there */
 	struct nccl_net_vdevice_v12 parts;
 };
 /* Found once, and then as they are for as long as the process lives. Number, or 0. */

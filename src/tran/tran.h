@@ -26,8 +26,9 @@ struct tran_facts {
 	uint8_t host_id[16]; /* equal on both sides: the same host (boot ID and network and PID namespaces) */
 	uint32_t pid, uid;
 	char hostname[64];
-	char address[64];    /* the peer's as boot sees it, numeric, without port; "" for our own */
-	char transports[64]; /* "shm,verbs,tcp": what that side can */
+	char address[64];       /* the peer's as boot sees it, numeric, without port; "" for our own */
+	char transports[64];    /* "shm,verbs,tcp": what that side can */
+	char rdma_devices[256]; /* our own only, the peer is not told: what verbs may use; "" all */
 };
 
 /* Up-calls. `user` is what ep_make was given. All are set. */

@@ -96,6 +96,39 @@ static void what_options_a_context_takes(void)
 	rpw_context_destroy(c);
 }
 
+/* Only what is listed is used; where that is none, verbs is none of the transports. */
+static void rdma_devices_as_listed(void)
+{
+	rpw_context *c = NULL;
+	rpw_context_options o = options_of("verbs");
+	struct pair p;
+	char name[32], list[64], long_list[400];
+	memset(long_list, 'x', sizeof(long_list) - 1);
+	long_list[sizeof(long_list) - 1] = 0;
+	o.rdma_devices = long_list;
+	REFUSED(rpw_context_create(&o, &c), RPW_ERR_INVALID, "rdma_devices");
+	o.rdma_devices = "nothere0,nothere1";
+	REFUSED(rpw_context_create(&o, &c), RPW_ERR_UNREACHABLE, "nothere0");
+	o.transports = "verbs,tcp";
+	pair_open_with(&p, &o);
+	IS(strcmp(information_of(p.ea).transport, "tcp"), 0);
+	pair_close(&p);
+	if (strcmp(contract_transport, "verbs") != 0)
+		return;
+	o.transports = "verbs";
+	o.rdma_devices = "";
+	pair_open_with(&p, &o);
+	IS(sscanf(information_of(p.ea).path, "%31[^,]", name), 1); /* "rpw_lo, GID 1 ..." */
+	pair_close(&p);
+	snprintf(list, sizeof(list), "nothere0,%s", name);
+	o.rdma_devices = list;
+	pair_open_with(&p, &o);
+	CHECK(!strncmp(information_of(p.ea).path, name, strlen(name)));
+	pair_close(&p);
+	snprintf(list, sizeof(list), "%s0,x%s", name, name); /* whole names */
+	REFUSED(rpw_context_create(&o, &c), RPW_ERR_UNREACHABLE, name);
+}
+
 static void options_from_the_environment(void)
 {
 	rpw_context *c = NULL;
@@ -479,6 +512,7 @@ const struct contract_case context_cases[] = {
 	{"last_error_is_of_its_thread", last_error_is_of_its_thread, false, "rpw_last_error"},
 	{"what_options_a_context_takes", what_options_a_context_takes, false, "rpw_context_create"},
 	{"options_from_the_environment", options_from_the_environment, false, "rpw_context_create"},
+	{"rdma_devices_as_listed", rdma_devices_as_listed, true, "rpw_context_create"},
 	{"eager_bytes_as_the_option_says", eager_bytes_as_the_option_says, true, "rpw_context_create"},
 	{"null_is_no_context", null_is_no_context, false,
 		"rpw_progress rpw_context_fd rpw_context_arm rpw_context_statistics rpw_wait_all rpw_listener_create rpw_connect rpw_recv rpw_recv_iov "

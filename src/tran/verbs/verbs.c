@@ -21,31 +21,34 @@ static bool lists_verbs(const char *transports)
 }
 
 /* As `usable` gives it. */
-static int devices_look(char *why, size_t why_len)
+static int devices_look(const char *names, char *why, size_t why_len)
 {
 	bool any = false;
 	int software = 0, n = 0;
 	for (int source = VERBS_REAL; source < VERBS_SOURCES && !any; source++) {
 		const struct verbs_table *v = rpwi_verbs_table((enum verbs_source)source, why, why_len);
-		n = v ? rpwi_verbs_devices(v, &software) : 0;
+		n = v ? rpwi_verbs_devices(v, names, &software) : 0;
 		any = n > 0;
-		if (v && !any)
+		if (v && !any && *names)
+			snprintf(why, why_len, "%s shows none of the RDMA devices that are to be used (%.120s)", v->source, names);
+		else if (v && !any)
 			snprintf(why, why_len, "%s shows no RDMA device: the software device needs an interface that is up and has an address", v->source);
 	}
 	return !any ? -ENODEV : n == software;
 }
 
 /* Is there any device now? To look takes netlink and /sys, and each endpoint asks several times while it connects: so what was seen holds for a second. */
-static int devices_here(char *why, size_t why_len)
+static int devices_here(const char *names, char *why, size_t why_len)
 {
 	static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 	static uint64_t looked_ns;
-	static char said[256];
+	static char said[256], looked_for[sizeof(((struct tran_facts *)0)->rdma_devices)];
 	static int rc;
 	pthread_mutex_lock(&lock);
 	uint64_t now_ns = rpwi_now_ns();
-	if (!looked_ns || now_ns - looked_ns > RPWI_NS_PER_S) {
-		rc = devices_look(said, sizeof(said));
+	if (!looked_ns || now_ns - looked_ns > RPWI_NS_PER_S || strcmp(looked_for, names) != 0) {
+		rc = devices_look(names, said, sizeof(said));
+		snprintf(looked_for, sizeof(looked_for), "%s", names);
 		looked_ns = now_ns;
 	}
 	int found = rc;
@@ -60,7 +63,7 @@ static int verbs_usable(const struct tran_facts *own, const struct tran_facts *p
 		snprintf(why, why_len, "%s has no verbs device", peer->hostname);
 		return -ENODEV;
 	}
-	return devices_here(why, why_len);
+	return devices_here(own->rdma_devices, why, why_len);
 }
 
 static int verbs_open(const struct tran_up *up, const struct tran_facts *own, struct tran **out)

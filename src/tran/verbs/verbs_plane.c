@@ -257,7 +257,8 @@ static void planes_of(struct verbs *t, const struct verbs_table *v)
 	int n = 0;
 	struct ibv_device **list = v->ibv_get_device_list(&n);
 	for (int i = 0; list && i < n && t->planes < VERBS_PLANES_MAX; i++) {
-		struct verbs_plane *p = plane_new(t, v, list[i], t->planes);
+		bool wanted = rpwi_verbs_listed(t->own.rdma_devices, v->ibv_get_device_name(list[i]));
+		struct verbs_plane *p = wanted ? plane_new(t, v, list[i], t->planes) : NULL;
 		if (p)
 			t->plane[t->planes++] = p;
 	}

@@ -116,15 +116,31 @@ const struct verbs_table *rpwi_verbs_table(enum verbs_source source, char *why, 
 	return have ? &tables[source] : NULL;
 }
 
-int rpwi_verbs_devices(const struct verbs_table *v, int *software)
+bool rpwi_verbs_listed(const char *names, const char *device)
 {
-	int n = 0;
+	size_t len = strlen(device);
+	for (const char *p = names; *p;) {
+		size_t n = strcspn(p, ",");
+		if (n == len && !memcmp(p, device, n))
+			return true;
+		p += n + (p[n] ? 1 : 0);
+	}
+	return !*names;
+}
+
+int rpwi_verbs_devices(const struct verbs_table *v, const char *names, int *software)
+{
+	int n = 0, listed = 0;
 	struct ibv_device **list = v->ibv_get_device_list(&n);
 	*software = 0;
 	if (!list)
 		return 0;
-	for (int i = 0; i < n; i++)
-		*software += !strncmp(v->ibv_get_device_name(list[i]), "rpw_", 4);
+	for (int i = 0; i < n; i++) {
+		const char *name = v->ibv_get_device_name(list[i]);
+		bool wanted = rpwi_verbs_listed(names, name);
+		listed += wanted;
+		*software += wanted && !strncmp(name, "rpw_", 4);
+	}
 	v->ibv_free_device_list(list);
-	return n;
+	return listed;
 }

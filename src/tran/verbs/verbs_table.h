@@ -55,7 +55,9 @@ enum verbs_source { VERBS_REAL, VERBS_SOFTWARE, VERBS_SOURCES };
 /* The table of that source, loaded at the first call that finds it; NULL: `why` says what was looked for. $ROPEWAY_VERBS_LIB names the software device's library, and leaves the
  * real one out. */
 const struct verbs_table *rpwi_verbs_table(enum verbs_source source, char *why, size_t why_len);
-/* How many devices it shows now; the software devices among them, by their names. */
-int rpwi_verbs_devices(const struct verbs_table *v, int *software);
+/* "mlx5_0,mlx5_1" has it, or is "". */
+bool rpwi_verbs_listed(const char *names, const char *device);
+/* How many devices it shows now that are listed; the software devices among them, by their names. */
+int rpwi_verbs_devices(const struct verbs_table *v, const char *names, int *software);
 
 #endif
