@@ -24,19 +24,21 @@ int choice_parse(const char *list, int *order, char *why, size_t why_len)
 {
 	int n = 0;
 	if (!list || !*list) {
-		while (n < TRANSPORTS_MAX && tran_all[n]) {
-			order[n] = n;
-			n++;
-		}
+		for (int i = 0; i < TRANSPORTS_MAX && tran_all[i]; i++)
+			if (!(tran_all[i]->caps & TRAN_BY_NAME))
+				order[n++] = i;
 		return n;
 	}
 	struct text known = {""};
-	for (int i = 0; tran_all[i]; i++)
-		text_add(&known, ", ", tran_all[i]->name, "");
+	for (int i = 0; tran_all[i]; i++) {
+		char form[32];
+		snprintf(form, sizeof(form), "%s%s", tran_all[i]->name, tran_all[i]->caps & TRAN_BY_NAME ? ":PLUGIN" : "");
+		text_add(&known, ", ", form, "");
+	}
 	for (const char *p = list; *p;) {
-		size_t len = strcspn(p, ", ");
-		int i = choice_index(p, len);
-		if (len && i < 0) {
+		size_t len = strcspn(p, ", "), name_len = strcspn(p, ":, ");
+		int i = choice_index(p, name_len);
+		if (len && (i < 0 || (name_len < len && !(tran_all[i]->caps & TRAN_BY_NAME)))) {
 			snprintf(why, why_len, "there is no transport '%.*s' in \"%.80s\": this ropeway has %.80s", (int)RPWI_MIN(len, (size_t)40), p, list,
 				known.s);
 			return RPW_ERR_INVALID;
@@ -53,6 +55,29 @@ int choice_parse(const char *list, int *order, char *why, size_t why_len)
 		return RPW_ERR_INVALID;
 	}
 	return n;
+}
+
+int choice_plugin(const char *list, char *plugin, size_t room, char *why, size_t why_len)
+{
+	*plugin = 0;
+	for (const char *p = list ? list : ""; *p;) {
+		size_t len = strcspn(p, ", "), name_len = strcspn(p, ":, ");
+		const char *what = p + name_len + 1;
+		size_t what_len = len > name_len ? len - name_len - 1 : 0;
+		if (what_len >= room || (what_len && *plugin && (strlen(plugin) != what_len || memcmp(plugin, what, what_len) != 0))) {
+			snprintf(why, why_len,
+				what_len >= room ? "\"%.40s...\" is too long: at most %zu bytes may follow the colon"
+						 : "two plugins are named in \"%.160s\": one context hosts one",
+				what_len >= room ? p : list, room - 1);
+			return RPW_ERR_INVALID;
+		}
+		if (what_len) {
+			memcpy(plugin, what, what_len);
+			plugin[what_len] = 0;
+		}
+		p += len + (p[len] ? 1 : 0);
+	}
+	return 0;
 }
 
 static bool list_has(const char *list, const char *name)
@@ -107,6 +132,7 @@ static const struct {
 	{"shm", "same host: shared memory is the fastest"},
 	{"verbs", "an RDMA device reaches the peer"},
 	{"tcp", "TCP reaches the peer"},
+	{"ncclnet", "both sides name this network plugin"},
 };
 
 void choice_explain(rpw_endpoint *ep, int chosen)

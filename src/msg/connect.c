@@ -556,11 +556,16 @@ void rpw_listener_destroy(rpw_listener *l)
 
 static int connect_begin(rpw_endpoint *ep, const char *address, const rpw_connect_options *o)
 {
-	char why[256];
+	char why[256], plugin[sizeof(ep->c->own.plugin)];
 	const char *list = o->transports ? o->transports : ep->c->listed;
 	ep->orders = choice_parse(list, ep->order, why, sizeof(why));
-	if (ep->orders < 0)
-		return rpwi_fail(ep->orders, "%s", why);
+	int rc = ep->orders < 0 ? ep->orders : choice_plugin(list, plugin, sizeof(plugin), why, sizeof(why));
+	if (rc < 0)
+		return rpwi_fail(rc, "%s", why);
+	if (*plugin && strcmp(plugin, ep->c->own.plugin) != 0)
+		return rpwi_fail(RPW_ERR_INVALID,
+			"rpw_connect asks for the network plugin %.100s, and the context hosts %.100s: name it in the options of the context", plugin,
+			*ep->c->own.plugin ? ep->c->own.plugin : "none");
 	if (!list || !*list)
 		choice_order_by_worth(ep->c, ep->order, ep->orders);
 	if (!credit_open(ep))

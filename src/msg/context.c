@@ -119,18 +119,21 @@ void slots_del(struct slots *s, uint64_t number)
 
 static int transports_set(rpw_context *c, const char *wanted)
 {
-	char why[256];
+	char why[400];
 	const char *env = getenv("ROPEWAY_TRANSPORT");
 	const char *list = wanted ? wanted : env && *env ? env : NULL;
 	if (list && !(c->listed = strdup(list)))
 		return rpwi_fail(RPW_ERR_NO_MEMORY, "no memory for a context");
 	int order[TRANSPORTS_MAX], n = choice_parse(list, order, why, sizeof(why));
-	if (n < 0)
-		return rpwi_fail(n, "%s%s", why, wanted ? "" : " (from ROPEWAY_TRANSPORT)");
+	int rc = n < 0 ? n : choice_plugin(list, c->own.plugin, sizeof(c->own.plugin), why, sizeof(why));
+	if (rc < 0)
+		return rpwi_fail(rc, "%s%s", why, wanted ? "" : " (from ROPEWAY_TRANSPORT)");
 	for (int i = 0; i < n; i++) {
 		const struct tran_ops *ops = tran_all[order[i]];
-		int rc = ops->usable(&c->own, NULL, why, sizeof(why));
-		if (rc < 0)
+		rc = ops->usable(&c->own, NULL, why, sizeof(why));
+		if (rc < 0 && (ops->caps & TRAN_BY_NAME))
+			rpwi_warn("transport %s is not used: %s", ops->name, why);
+		else if (rc < 0)
 			rpwi_debug("transport %s is not used: %s", ops->name, why);
 		else {
 			size_t at = strlen(c->transports);

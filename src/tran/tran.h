@@ -29,6 +29,7 @@ struct tran_facts {
 	char address[64];       /* the peer's as boot sees it, numeric, without port; "" for our own */
 	char transports[64];    /* "shm,verbs,tcp": what that side can */
 	char rdma_devices[256]; /* our own only, the peer is not told: what verbs may use; "" all */
+	char plugin[256];       /* our own only, too: what follows "ncclnet:" in the list of transports that was asked for */
 };
 
 /* Up-calls. `user` is what ep_make was given. All are set. */
@@ -49,6 +50,7 @@ enum tran_caps {
 	TRAN_SAME_HOST = 1, /* works between processes of one host only */
 	TRAN_CAN_BREAK = 2, /* the path can be lost while both processes live: msg keeps what is not acknowledged */
 	TRAN_MAPS = 4,      /* mem_alloc gives memory that peers can map */
+	TRAN_BY_NAME = 8,   /* only where it is asked for, and the list says "name:" and what of it (tran_facts.plugin) */
 };
 
 struct tran_limits {
@@ -77,7 +79,8 @@ struct tran_ops {
 	void (*close)(struct tran *t); /* all its endpoints and memory have been given back */
 	/* Deliver what has come, send what waits. How many things happened. */
 	unsigned (*progress)(struct tran *t);
-	/* Before sleeping: 0 with *fd a descriptor (the same each time) that becomes readable when progress has something to do; 1: there is something already. *deadline_ns (CLOCK_MONOTONIC) may be lowered. */
+	/* Before sleeping: 0 with *fd a descriptor (the same each time) that becomes readable when progress has something to do; 1: there is something already. *deadline_ns (CLOCK_MONOTONIC) may be lowered; a
+	 * transport that has no descriptor leaves *fd alone, and does all by that. */
 	int (*arm)(struct tran *t, int *fd, uint64_t *deadline_ns);
 	/* An endpoint, and the handle that the peer's ep_start needs: at most TRAN_HANDLE_MAX bytes, versioned, checked by whoever gets it. */
 	int (*ep_make)(struct tran *t, const struct tran_facts *peer, bool active, void *user, struct tran_ep **out, uint8_t *handle, size_t *handle_len);
@@ -119,7 +122,7 @@ struct tran_mem {
 	struct tran_desc desc;
 };
 
-extern const struct tran_ops tran_shm, tran_tcp, tran_verbs;
+extern const struct tran_ops tran_shm, tran_tcp, tran_verbs, tran_ncclnet;
 /* All of them, in order of preference; ends with NULL. */
 extern const struct tran_ops *const tran_all[];
 

@@ -692,7 +692,7 @@ static void case_late(struct side *s)
 		e.arg = &st;
 		handles_swap(s, &e, theirs, &len);
 		if (round < 6 && early)
-			REQUIRE(!s->ops->ep_start(e.ep, theirs, len, 5000));
+			REQUIRE(!s->ops->ep_start(e.ep, theirs, len, round < 4 ? 5000 : 1000)); /* where nobody says that the other has gone, time says it */
 		uint64_t end = rpwi_now_ns() + 30 * RPWI_NS_PER_MS;
 		while (rpwi_now_ns() < end)
 			s->ops->progress(s->t);
@@ -891,8 +891,11 @@ static void case_sleep(struct side *s)
 			}
 			REQUIRE(!rc);
 		}
-		while (pair_sleep(s, 50)) /* what is still queued on our side goes out */
-			s->ops->progress(s->t);
+		uint64_t quiet = rpwi_now_ns();
+		while (pair_sleep(s, 50) &&
+			rpwi_now_ns() < quiet + 300 * RPWI_NS_PER_MS) /* what is still queued on our side goes out; some only ever look again */
+			if (s->ops->progress(s->t))
+				quiet = rpwi_now_ns();
 	} else {
 		while (e.frames < 2000) {
 			s->ops->progress(s->t);

@@ -15,6 +15,8 @@ void pair_facts(struct tran_facts *f)
 	f->pid = (uint32_t)getpid();
 	f->uid = (uint32_t)getuid();
 	snprintf(f->hostname, sizeof f->hostname, "testhost");
+	const char *plugin = getenv("TRAN_PLUGIN"); /* what ncclnet is to host */
+	snprintf(f->plugin, sizeof f->plugin, "%s", plugin ? plugin : "");
 	for (size_t i = 0; tran_all[i]; i++)
 		snprintf(f->transports + strlen(f->transports), sizeof f->transports - strlen(f->transports), "%s%s", i ? "," : "", tran_all[i]->name);
 }

@@ -1,0 +1,155 @@
+/* nt_lane.c - one comm of a plugin: requests in the order in which they were posted, and the memory registered with it.
+ *
+ * Only the oldest request is tested, since some plugins know only that (NCCLNET_FIFO_TEST). A receive is done when the plugin has been told that it is consumed, and the flush is done where it asks for one.
+ */
+#include "tran/ncclnet/nt_priv.h"
+
+#include <limits.h>
+#include <stdlib.h>
+
+static struct nt_request *at(struct nt_lane *l, uint32_t n) { return &l->ring[n % NT_REQUESTS]; }
+
+static void broken(struct nt_lane *l, int rc, const char *call)
+{
+	if (l->error)
+		return;
+	l->error = rc;
+	l->error_call = call;
+}
+
+void nt_lane_open(struct nt_lane *l, const struct nt_load *load, const struct nt_comm *c, bool sends)
+{
+	*l = (struct nt_lane){.load = load, .comm = c->comm, .device = c->device, .sends = sends};
+	rpwi_list_init(&l->regs);
+}
+
+void nt_lane_close(struct nt_lane *l)
+{
+	if (!l->comm)
+		return;
+	while (!rpwi_list_empty(&l->regs))
+		nt_lane_deregister(RPWI_CONTAINER_OF(l->regs.next, struct nt_reg, of_lane));
+	int rc = l->sends ? ncclnet_close_send(l->load->n, l->comm) : ncclnet_close_recv(l->load->n, l->comm);
+	if (rc)
+		rpwi_debug("ncclnet: plugin %s v%d: closing a comm gave %d (%s)", l->load->name, l->load->n->abi, rc, ncclnet_result_name(rc));
+	free(l->device);
+	l->device = NULL;
+	l->comm = NULL;
+	l->posted = l->finished = l->taken = 0;
+}
+
+/* ---- requests ---- */
+
+struct nt_request *nt_lane_post(struct nt_lane *l, void *data, size_t len, void *mhandle)
+{
+	if (l->error || !l->comm || nt_lane_under_way(l) == NT_REQUESTS)
+		return NULL;
+	int tag = 0;
+	void *request;
+	int rc = l->sends ? ncclnet_isend(l->load->n, l->comm, data, len, tag, mhandle, &request)
+			  : ncclnet_irecv(l->load->n, l->comm, 1, &data, &len, &tag, &mhandle, &request);
+	if (rc)
+		broken(l, rc, l->sends ? "isend" : "irecv");
+	if (rc || !request)
+		return NULL;
+	struct nt_request *r = at(l, l->posted++);
+	*r = (struct nt_request){.request = request, .data = data, .len = len, .mhandle = mhandle};
+	return r;
+}
+
+/* What a receive needs before its bytes can be used. False: it has begun, and has to be waited for. */
+static bool received(struct nt_lane *l, struct nt_request *r)
+{
+	const struct nt_load *load = l->load;
+	if (!r->flushing) {
+		int rc = ncclnet_irecv_consumed(load->n, l->comm, 1, r->request);
+		if (rc && rc != NCCLNET_ABSENT)
+			broken(l, rc, "irecvConsumed");
+	}
+	if (r->flushing || !load->props.force_flush || l->error)
+		return true;
+	int size = (int)r->len;
+	int rc = ncclnet_iflush(load->n, l->comm, 1, &r->data, &size, &r->mhandle, &r->request);
+	if (rc)
+		broken(l, rc, "iflush");
+	r->flushing = !rc && r->request;
+	return !r->flushing;
+}
+
+/* Another one can be looked at. */
+static bool finish(struct nt_lane *l, struct nt_request *r)
+{
+	int done = 0, sizes[NCCL_NET_GROUP_MAX] = {0}, rc = ncclnet_test(l->load->n, r->request, &done, sizes);
+	if (rc)
+		broken(l, rc, "test");
+	if (rc || !done)
+		return false;
+	if (!l->sends) {
+		if (!r->flushing)
+			r->size = sizes[0];
+		if (!received(l, r))
+			return finish(l, r);
+	}
+	l->finished += !l->error;
+	return !l->error;
+}
+
+unsigned nt_lane_poll(struct nt_lane *l, unsigned most)
+{
+	unsigned n = 0;
+	while (n < most && l->finished != l->posted && !l->error && finish(l, at(l, l->finished)))
+		n++;
+	return n;
+}
+
+struct nt_request *nt_lane_oldest(struct nt_lane *l) { return l->taken != l->finished ? at(l, l->taken) : NULL; }
+
+/* ---- registrations ---- */
+
+struct nt_reg *nt_lane_register(struct nt_lane *l, struct nt_mem *mem, void *data, size_t len)
+{
+	if (l->error || !l->comm)
+		return NULL;
+	if (mem && mem->base.len > INT_MAX && l->load->n->abi < 8)
+		mem = NULL; /* a size of an int: only pieces of it */
+	for (struct rpwi_list *i = l->regs.next; mem && i != &l->regs; i = i->next) {
+		struct nt_reg *r = RPWI_CONTAINER_OF(i, struct nt_reg, of_lane);
+		if (r->mem == mem)
+			return r;
+	}
+	struct nt_reg *r = calloc(1, sizeof *r);
+	if (!r)
+		return NULL;
+	int rc = ncclnet_reg(l->load->n, l->comm, mem ? mem->base.addr : data, mem ? mem->base.len : len, NCCL_PTR_HOST, &r->mhandle);
+	if (rc) {
+		rpwi_debug("ncclnet: plugin %s v%d: %zu bytes of host memory at %p cannot be registered: %d (%s)", l->load->name, l->load->n->abi,
+			mem ? mem->base.len : len, mem ? mem->base.addr : data, rc, ncclnet_result_name(rc));
+		free(r);
+		return NULL;
+	}
+	r->lane = l;
+	r->mem = mem;
+	rpwi_list_init(&r->of_mem);
+	rpwi_list_init(&r->of_lane);
+	rpwi_list_add_tail(&l->regs, &r->of_lane);
+	if (mem)
+		rpwi_list_add_tail(&mem->regs, &r->of_mem);
+	return r;
+}
+
+void nt_lane_deregister(struct nt_reg *r)
+{
+	struct nt_lane *l = r->lane;
+	int rc = ncclnet_dereg(l->load->n, l->comm, r->mhandle);
+	if (rc)
+		rpwi_debug("ncclnet: plugin %s v%d: deregMr gave %d (%s)", l->load->name, l->load->n->abi, rc, ncclnet_result_name(rc));
+	rpwi_list_del(&r->of_mem);
+	rpwi_list_del(&r->of_lane);
+	free(r);
+}
+
+void nt_lane_used(struct nt_reg *r)
+{
+	if (r && !r->mem)
+		nt_lane_deregister(r);
+}

@@ -1,0 +1,156 @@
+/* nt_wire.c - bytes to facts and back. */
+#include "tran/ncclnet/nt_wire.h"
+
+#include <stdio.h>
+
+static const uint8_t handle_magic[4] = {'R', 'P', 'N', 'H'}, hello_magic[4] = {'R', 'P', 'N', 'W'}, desc_magic[4] = {'R', 'P', 'N', 'M'};
+
+static uint64_t fnv1a(const uint8_t *p, size_t len)
+{
+	uint64_t h = 0xcbf29ce484222325;
+	for (size_t i = 0; i < len; i++)
+		h = (h ^ p[i]) * 0x100000001b3;
+	return h;
+}
+
+size_t nt_put_handle(uint8_t *p, const struct nt_handle *h)
+{
+	memcpy(p, handle_magic, 4);
+	rpwi_put_be16(p + 4, NT_VERSION);
+	rpwi_put_be16(p + 6, (uint16_t)h->abi);
+	rpwi_put_be16(p + 8, (uint16_t)h->bytes);
+	memcpy(p + 10, h->name, NT_NAME_LEN);
+	memcpy(p + 10 + NT_NAME_LEN, h->nonce, NT_NONCE_LEN);
+	size_t at = NT_HANDLE_FIXED;
+	for (int i = 0; i < 2; i++, at += h->bytes)
+		memcpy(p + at, h->plugin[i], h->bytes);
+	rpwi_put_be64(p + at, fnv1a(p, at));
+	return at + 8;
+}
+
+int nt_get_handle(const uint8_t *p, size_t len, struct nt_handle *h, char *why, size_t why_len)
+{
+	memset(h, 0, sizeof *h);
+	if (len < NT_HANDLE_FIXED + 8 || memcmp(p, handle_magic, 4)) {
+		snprintf(why, why_len, "the peer's handle of %zu bytes is not one of the ncclnet transport", len);
+		return -1;
+	}
+	if (rpwi_get_be16(p + 4) != NT_VERSION) {
+		snprintf(why, why_len, "the peer's ncclnet transport speaks version %u, this one %u: run the same ropeway on both sides", rpwi_get_be16(p + 4),
+			(unsigned)NT_VERSION);
+		return -1;
+	}
+	h->abi = rpwi_get_be16(p + 6);
+	h->bytes = rpwi_get_be16(p + 8);
+	if (h->bytes > NCCL_NET_HANDLE_BYTES || len != NT_HANDLE_FIXED + 2 * h->bytes + 8 || rpwi_get_be64(p + len - 8) != fnv1a(p, len - 8)) {
+		snprintf(why, why_len, "the peer's ncclnet handle of %zu bytes is garbled", len);
+		return -1;
+	}
+	memcpy(h->name, p + 10, NT_NAME_LEN - 1);
+	for (char *c = h->name; *c; c++) /* it goes to logs, and so to terminals */
+		if (*c < ' ' || *c > '~')
+			*c = '?';
+	memcpy(h->nonce, p + 10 + NT_NAME_LEN, NT_NONCE_LEN);
+	for (int i = 0; i < 2; i++)
+		memcpy(h->plugin[i], p + NT_HANDLE_FIXED + (size_t)i * h->bytes, h->bytes);
+	return 0;
+}
+
+void nt_put_hello(uint8_t *p, unsigned abi, unsigned which, const uint8_t *to, const uint8_t *from)
+{
+	memcpy(p, hello_magic, 4);
+	rpwi_put_be16(p + 4, NT_VERSION);
+	rpwi_put_be16(p + 6, (uint16_t)abi);
+	rpwi_put_be16(p + 8, (uint16_t)which);
+	memcpy(p + 10, to, NT_NONCE_LEN);
+	memcpy(p + 10 + NT_NONCE_LEN, from, NT_NONCE_LEN);
+}
+
+void nt_put_item(uint8_t *p, const struct nt_item *i)
+{
+	p[0] = i->kind;
+	p[1] = i->answer;
+	rpwi_put_be16(p + 2, i->head_len);
+	rpwi_put_be32(p + 4, i->id);
+	rpwi_put_be64(p + 8, i->value);
+}
+
+int nt_get_item(const uint8_t *p, size_t left, struct nt_item *i, size_t *more, const char **why)
+{
+	static const struct limit {
+		uint16_t head_max;
+		uint8_t answer_max;
+		uint64_t value_max;
+		uint8_t fixed; /* bytes behind the header, beside head and len */
+		bool carries;  /* len bytes follow, too */
+	} limits[] = {
+		{TRAN_HEAD_MAX, 0, NT_FRAME_MAX, 0, true},
+		{0, 0, NT_CHUNK_MAX, NT_TARGET_LEN, false},
+		{0, 0, NT_CHUNK_MAX, NT_TARGET_LEN, false},
+		{0, 0, NT_HERE_MAX, NT_TARGET_LEN, true},
+		{0, 0, NT_CHUNK_MAX, 0, false},
+		{0, 0, NT_HERE_MAX, 0, true},
+		{0, 0, 8, NT_ATOMIC_LEN, false},
+		{0, 0, 8, NT_ATOMIC_LEN, false},
+		{0, NT_FAILED, UINT64_MAX, 0, false},
+		{0, 0, 0, 0, false},
+	};
+	_Static_assert(RPWI_ARRAY_LEN(limits) == NT_LEAVE - NT_FRAME + 1, "one row for each kind");
+	if (left < NT_ITEM_LEN) {
+		*why = "a batch that ends within a header";
+		return -1;
+	}
+	*i = (struct nt_item){.kind = p[0], .answer = p[1], .head_len = rpwi_get_be16(p + 2), .id = rpwi_get_be32(p + 4), .value = rpwi_get_be64(p + 8)};
+	if (i->kind < NT_FRAME || i->kind > NT_LEAVE) {
+		*why = "an unknown kind of item";
+		return -1;
+	}
+	const struct limit *l = &limits[i->kind - NT_FRAME];
+	*why = i->head_len > l->head_max   ? "a head longer than any"
+	       : i->answer > l->answer_max ? "an unknown answer"
+	       : i->value > l->value_max   ? "a length beyond the limit"
+					   : NULL;
+	if (*why)
+		return -1;
+	*more = l->fixed + (size_t)i->head_len + (l->carries ? (size_t)i->len : 0);
+	if (*more > left - NT_ITEM_LEN) {
+		*why = "an item that goes beyond its batch";
+		return -1;
+	}
+	return 0;
+}
+
+void nt_put_target(uint8_t *p, const struct nt_target *t)
+{
+	rpwi_put_be32(p, t->slot);
+	rpwi_put_be32(p + 4, 0);
+	rpwi_put_be64(p + 8, t->key);
+	rpwi_put_be64(p + 16, t->offset);
+}
+
+struct nt_target nt_get_target(const uint8_t *p)
+{
+	return (struct nt_target){.slot = rpwi_get_be32(p), .key = rpwi_get_be64(p + 8), .offset = rpwi_get_be64(p + 16)};
+}
+
+enum { DESC_LEN = 4 + 2 + 2 + 4 + 8 + 8 };
+_Static_assert(DESC_LEN < sizeof(((struct tran_desc *)0)->bytes), "a descriptor fits");
+
+void nt_put_desc(struct tran_desc *d, const struct nt_key *k)
+{
+	d->len = DESC_LEN;
+	memcpy(d->bytes, desc_magic, 4);
+	rpwi_put_be16(d->bytes + 4, NT_VERSION);
+	rpwi_put_be16(d->bytes + 6, 0);
+	rpwi_put_be32(d->bytes + 8, k->slot);
+	rpwi_put_be64(d->bytes + 12, k->key);
+	rpwi_put_be64(d->bytes + 20, k->len);
+}
+
+int nt_get_desc(const struct tran_desc *d, struct nt_key *k)
+{
+	if (d->len != DESC_LEN || memcmp(d->bytes, desc_magic, 4) || rpwi_get_be16(d->bytes + 4) != NT_VERSION)
+		return -1;
+	*k = (struct nt_key){.slot = rpwi_get_be32(d->bytes + 8), .key = rpwi_get_be64(d->bytes + 12), .len = rpwi_get_be64(d->bytes + 20)};
+	return 0;
+}
