@@ -187,10 +187,18 @@ RPW_API int rpw_am_send(rpw_endpoint *ep, unsigned id, const void *header, size_
 /* ---- remote memory ---- */
 
 /* CUDA: device memory of an NVIDIA GPU. Once it is registered it can be given to every call that takes a buffer (in one piece, not in a scatter list), and peers can put to it and get from it as
- * from host memory, but for atomics. What is sent has to be there (synchronize its stream first); received bytes are there when the request is complete. */
+ * from host memory, but for atomics. What is sent has to be there (synchronize its stream first); received bytes are there when the request is complete, for all that is started on the GPU
+ * afterwards. Where the path's RDMA device reaches it by itself, messages of more than 4 KiB, puts and gets do not pass through host memory; else they do, in a pipeline. */
 enum rpw_memory_kind { RPW_MEMORY_HOST = 0, RPW_MEMORY_CUDA = 1 };
 enum rpw_access { RPW_REMOTE_WRITE = 1, RPW_REMOTE_READ = 2, RPW_REMOTE_ATOMIC = 4 };
 RPW_API int rpw_memory_register(rpw_context *c, void *addr, size_t len, enum rpw_memory_kind kind, unsigned access, rpw_memory **out);
+/* The same for memory of a GPU of which the program has a dma-buf: it lies in that from `offset` on. The descriptor stays the program's, and may be closed afterwards. Where no device takes it,
+ * the memory is reached as if it had been registered by its address. */
+RPW_API int rpw_memory_register_dmabuf(rpw_context *c, void *addr, size_t len, int fd, uint64_t offset, unsigned access, rpw_memory **out);
+/* How the RDMA devices that this context may use reach memory of the current GPU (else the first) by themselves: the sum of RPW_DIRECT_*, found by registering some with each of them. 0: not;
+ * rpw_last_error says what is missing. Takes milliseconds, and may make a CUDA context: ask once. */
+enum rpw_direct { RPW_DIRECT_PEER = 1 /* by its address: nvidia-peermem */, RPW_DIRECT_DMABUF = 2 };
+RPW_API int rpw_memory_direct(rpw_context *c);
 /* Memory of ropeway's own, which peers on this host can map: put and get are then plain copies. Freed by rpw_memory_release. */
 RPW_API int rpw_memory_allocate(rpw_context *c, size_t len, unsigned access, rpw_memory **out);
 RPW_API void *rpw_memory_address(const rpw_memory *m);

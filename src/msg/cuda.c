@@ -1,4 +1,4 @@
-/* cuda.c - the CUDA driver API, as far as staging needs it. Declarations are our own, after the driver API's documentation: results are ints (0 success, 600 not ready), device pointers are
+/* cuda.c - the CUDA driver API, as far as msg needs it. Declarations are our own, after the driver API's documentation: results are ints (0 success, 600 not ready), device pointers are
  * 64 bits wide, handles are pointers. */
 #include "msg/cuda.h"
 
@@ -6,6 +6,7 @@
 #include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <unistd.h>
 
 #include "base/fail.h"
 #include "ropeway.h"
@@ -21,6 +22,13 @@ enum {
 	HOST_PORTABLE = 1,
 	STREAM_NON_BLOCKING = 1,
 	EVENT_DISABLE_TIMING = 2,
+	DEVICE_RDMA_FLUSH_OPTIONS = 117, /* a mask; since 11.3 */
+	DEVICE_RDMA_WRITES_ORDERING = 118,
+	RDMA_FLUSH_BY_HOST = 1,
+	RDMA_SCOPE_OWNER = 100, /* the GPU that has the memory sees the writes, unasked or after a flush */
+	RDMA_TARGET_CURRENT = 0,
+	RANGE_DMABUF = 1, /* since 11.7 */
+	PROBE_BYTES = 64 << 10,
 };
 typedef unsigned long long device_ptr;
 
@@ -43,12 +51,21 @@ static struct {
 	int (*event_record)(void *event, void *stream);
 	int (*event_query)(void *event);
 	int (*event_free)(void *event);
+	/* NULL where the driver is too old for them */
+	int (*device_attribute)(int *out, int attribute, int device);
+	int (*flush_writes)(int target, int scope);
+	int (*range_handle)(void *handle, device_ptr p, size_t len, int type, unsigned long long flags);
+	int (*mem_alloc)(device_ptr *p, size_t len);
+	int (*mem_free)(device_ptr p);
+	int (*current)(void **context);
+	int (*primary_release)(int device);
 } cu;
 
-static const struct {
+struct symbol {
 	const char *name;
 	void *fn;
-} symbols[] = {
+};
+static const struct symbol symbols[] = {
 	{"cuInit", &cu.init},
 	{"cuGetErrorName", &cu.error_name},
 	{"cuPointerGetAttribute", &cu.pointer_get},
@@ -67,6 +84,15 @@ static const struct {
 	{"cuEventRecord", &cu.event_record},
 	{"cuEventQuery", &cu.event_query},
 	{"cuEventDestroy_v2", &cu.event_free},
+};
+static const struct symbol optional[] = {
+	{"cuDeviceGetAttribute", &cu.device_attribute},
+	{"cuFlushGPUDirectRDMAWrites", &cu.flush_writes},
+	{"cuMemGetHandleForAddressRange", &cu.range_handle},
+	{"cuMemAlloc_v2", &cu.mem_alloc},
+	{"cuMemFree_v2", &cu.mem_free},
+	{"cuCtxGetCurrent", &cu.current},
+	{"cuDevicePrimaryCtxRelease_v2", &cu.primary_release},
 };
 
 static char missing[256]; /* why the driver cannot be used; "" when it can */
@@ -94,9 +120,22 @@ static void driver_open(void)
 		}
 		memcpy(symbols[i].fn, &fn, sizeof(fn));
 	}
+	for (size_t i = 0; i < RPWI_ARRAY_LEN(optional); i++) {
+		void *fn = dlsym(library, optional[i].name);
+		memcpy(optional[i].fn, &fn, sizeof(fn));
+	}
 	int result = cu.init(0);
 	if (result)
 		snprintf(missing, sizeof(missing), "the CUDA driver cannot be started: %s", error_name(result));
+}
+
+static int driver(void)
+{
+	static pthread_once_t once = PTHREAD_ONCE_INIT;
+	pthread_once(&once, driver_open);
+	return !*missing ? 0
+			 : rpwi_fail(RPW_ERR_NOT_SUPPORTED, "memory of a GPU cannot be registered: %s; install the NVIDIA driver, or copy to host memory first",
+				   missing);
 }
 
 static int failed(int result, const char *what)
@@ -125,13 +164,22 @@ static int context_of(device_ptr p, void **context)
 	return result ? result : cu.primary_retain(context, device);
 }
 
+/* What a NIC writes into a GPU's memory and what it writes into the host's take different ways, so a completion that the processor has seen says nothing about what the GPU sees (GPUDirect RDMA's
+ * documentation; PCI Express orders posted writes only towards one destination). The driver says whether that GPU needs a flush, and flushes. Where it can do neither: no direct access. */
+static void direct_find(struct gpu *g, device_ptr p)
+{
+	int ordinal = 0, device = 0, ordering = 0, options = 0;
+	if (!cu.device_attribute || cu.pointer_get(&ordinal, POINTER_ORDINAL, p) || cu.device_get(&device, ordinal) ||
+		cu.device_attribute(&ordering, DEVICE_RDMA_WRITES_ORDERING, device))
+		return;
+	g->flush = ordering < RDMA_SCOPE_OWNER;
+	g->direct = !g->flush || (cu.flush_writes && !cu.device_attribute(&options, DEVICE_RDMA_FLUSH_OPTIONS, device) && options & RDMA_FLUSH_BY_HOST);
+}
+
 int gpu_of(struct rpwi_list *gpus, const void *addr, size_t len, struct gpu **out)
 {
-	static pthread_once_t once = PTHREAD_ONCE_INIT;
-	pthread_once(&once, driver_open);
-	if (*missing)
-		return rpwi_fail(
-			RPW_ERR_NOT_SUPPORTED, "memory of a GPU cannot be registered: %s; install the NVIDIA driver, or copy to host memory first", missing);
+	if (driver())
+		return RPW_ERR_NOT_SUPPORTED;
 	device_ptr p = (device_ptr)(uintptr_t)addr, start = 0;
 	size_t size = 0;
 	unsigned type = 0;
@@ -156,6 +204,7 @@ int gpu_of(struct rpwi_list *gpus, const void *addr, size_t len, struct gpu **ou
 	if (!g)
 		return rpwi_fail(RPW_ERR_NO_MEMORY, "no memory for a GPU");
 	g->context = context;
+	direct_find(g, p);
 	result = enter(g);
 	if (!result) {
 		for (int i = 0; i < 2 && !result; i++)
@@ -258,4 +307,69 @@ int gpu_copy(struct gpu *g, enum gpu_way way, void *device, void *host, size_t l
 		result = cu.stream_wait(g->stream[way]);
 	leave();
 	return result ? failed(result, way == GPU_OUT ? "a copy out of a GPU" : "a copy into a GPU") : 0;
+}
+
+/* ---- for devices that reach the memory by themselves ---- */
+
+int gpu_flush(struct gpu *g)
+{
+	if (!g->flush)
+		return 0;
+	int result = enter(g);
+	if (!result) {
+		result = cu.flush_writes(RDMA_TARGET_CURRENT, RDMA_SCOPE_OWNER);
+		leave();
+	}
+	return result ? failed(result, "making a device's writes visible to a GPU (cuFlushGPUDirectRDMAWrites)") : 0;
+}
+
+int gpu_dmabuf(struct gpu *g, const void *addr, size_t len, uint64_t *offset)
+{
+	uintptr_t page = (uintptr_t)sysconf(_SC_PAGESIZE), from = (uintptr_t)addr & ~(page - 1), to = ((uintptr_t)addr + len + page - 1) & ~(page - 1);
+	int fd = -1;
+	if (!cu.range_handle || enter(g))
+		return -1;
+	if (cu.range_handle(&fd, (device_ptr)from, to - from, RANGE_DMABUF, 0))
+		fd = -1;
+	leave();
+	*offset = (uintptr_t)addr - from;
+	return fd;
+}
+
+int gpu_sample(struct gpu_sample *s)
+{
+	device_ptr p = 0;
+	void *ignored;
+	*s = (struct gpu_sample){.len = PROBE_BYTES};
+	if (driver())
+		return RPW_ERR_NOT_SUPPORTED;
+	if (!cu.mem_alloc || !cu.mem_free || !cu.current || !cu.primary_release)
+		return rpwi_fail(RPW_ERR_NOT_SUPPORTED, "the CUDA driver is too old to say what its GPUs can");
+	int result = cu.current(&s->context);
+	if (!result && !s->context) {
+		result = cu.device_get(&s->device, 0);
+		result = result ? result : cu.primary_retain(&s->context, s->device);
+		s->retained = !result;
+	}
+	result = result ? result : cu.push(s->context);
+	if (!result) {
+		result = cu.mem_alloc(&p, PROBE_BYTES);
+		cu.pop(&ignored);
+	}
+	s->addr = (void *)(uintptr_t)p;
+	if (!result)
+		return 0;
+	gpu_sample_free(s);
+	return failed(result, "allocating memory of a GPU, to see whether devices reach it,");
+}
+
+void gpu_sample_free(struct gpu_sample *s)
+{
+	void *ignored;
+	if (s->addr && !cu.push(s->context)) {
+		cu.mem_free((device_ptr)(uintptr_t)s->addr);
+		cu.pop(&ignored);
+	}
+	if (s->retained)
+		cu.primary_release(s->device);
 }

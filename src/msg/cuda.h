@@ -10,6 +10,9 @@ struct gpu {
 	struct rpwi_list all; /* of the rpw_context */
 	void *context;
 	void *stream[2]; /* enum gpu_way */
+	bool direct;     /* devices may write into its memory, and be waited for; */
+	bool flush;      /* ... what they wrote has to be flushed before it is there */
+	bool exposed;    /* peers were told how to write into it by themselves */
 };
 enum gpu_way { GPU_OUT, GPU_IN };
 
@@ -26,5 +29,20 @@ void gpu_copy_wait(struct gpu *g, enum gpu_way way);
 void gpu_event_free(struct gpu *g, void *event);
 /* A copy that is done on return. 0 or enum rpw_status. */
 int gpu_copy(struct gpu *g, enum gpu_way way, void *device, void *host, size_t len);
+
+/* What devices have written into its memory, as far as their completions are known, is there for whatever runs on it from now on. 0 or enum rpw_status. */
+int gpu_flush(struct gpu *g);
+/* A descriptor (the caller's) of a dma-buf that has the memory from *offset on; -1: the driver gives none. */
+int gpu_dmabuf(struct gpu *g, const void *addr, size_t len, uint64_t *offset);
+/* A little memory of the GPU that is current, or else of the first, to try things with. 0 or enum rpw_status. */
+struct gpu_sample {
+	void *addr;
+	size_t len;
+	void *context;
+	int device;
+	bool retained;
+};
+int gpu_sample(struct gpu_sample *s);
+void gpu_sample_free(struct gpu_sample *s);
 
 #endif

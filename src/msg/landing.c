@@ -31,12 +31,17 @@ static bool landing_make(rpw_request *r, rpw_endpoint *ep)
 	if (!r->number)
 		r->number = slots_add(&r->c->numbers, r);
 	r->landing_tran = ep->tran;
+	r->invited = false;
+	if (r->direct && r->number) {
+		r->landing = r->direct;
+		r->direct = NULL;
+		return true;
+	}
 	if (!r->number || ep->ops->mem_add(r->c->t[ep->tran].tran, r->xfer->local, r->xfer->len, TRAN_WRITE, &r->landing)) {
 		r->landing = NULL;
 		r->put_failed = true; /* fetching may do with less */
 		return false;
 	}
-	r->invited = false;
 	return true;
 }
 
@@ -71,6 +76,7 @@ void landing_placed(rpw_endpoint *ep, uint64_t number, unsigned flags)
 	rpwi_list_del(&r->link);
 	r->where = AT_NONE;
 	r->placed = true;
+	r->worst = direct_landed(r, RPW_OK);
 	rndv_fetched(r);
 }
 

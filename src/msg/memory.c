@@ -7,14 +7,16 @@
 #include "msg/stage.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <stdlib.h>
 #include <sys/mman.h>
+#include <unistd.h>
 #include <zlib.h>
 
 static const struct {
 	unsigned remote, tran;
 } access_table[] = {{RPW_REMOTE_WRITE, TRAN_WRITE}, {RPW_REMOTE_READ, TRAN_READ}, {RPW_REMOTE_ATOMIC, TRAN_ATOMIC}};
-static unsigned tran_access(unsigned access)
+unsigned memory_tran_access(unsigned access)
 {
 	unsigned t = 0;
 	for (size_t i = 0; i < RPWI_ARRAY_LEN(access_table); i++)
@@ -35,7 +37,7 @@ static int memory_new(rpw_context *c, size_t len, unsigned access, bool has_out,
 	m->len = len;
 	m->access = access;
 	m->secret = msg_random();
-	m->owner = -1;
+	m->owner = m->dmabuf = -1;
 	rpwi_list_add_tail(&c->memories, &m->all);
 	*out = m;
 	return 0;
@@ -63,7 +65,28 @@ int rpw_memory_register(rpw_context *c, void *addr, size_t len, enum rpw_memory_
 	return RPW_OK;
 }
 
-static bool transport_wanted(rpw_context *c, int i)
+int rpw_memory_register_dmabuf(rpw_context *c, void *addr, size_t len, int fd, uint64_t offset, unsigned access, rpw_memory **out)
+{
+	rpw_memory *m = NULL;
+	int own = fcntl(fd, F_DUPFD_CLOEXEC, 0);
+	if (own < 0)
+		return rpwi_fail(RPW_ERR_INVALID, "rpw_memory_register_dmabuf: descriptor %d cannot be kept: %s", fd, strerror(errno));
+	if (offset > UINT64_MAX - len) {
+		close(own);
+		return rpwi_fail(RPW_ERR_INVALID, "rpw_memory_register_dmabuf: %zu bytes from offset %llu on", len, (unsigned long long)offset);
+	}
+	int rc = rpw_memory_register(c, addr, len, RPW_MEMORY_CUDA, access, out ? &m : NULL);
+	if (rc) {
+		close(own);
+		return rc;
+	}
+	m->dmabuf = own;
+	m->dmabuf_offset = offset;
+	*out = m;
+	return RPW_OK;
+}
+
+bool memory_transport_wanted(rpw_context *c, int i)
 {
 	int order[TRANSPORTS_MAX];
 	char why[128];
@@ -84,8 +107,8 @@ int rpw_memory_allocate(rpw_context *c, size_t len, unsigned access, rpw_memory 
 	if (rc)
 		return rc;
 	for (int i = 0; i < c->tn && !m->addr; i++) {
-		struct tran *t = (c->t[i].ops->caps & TRAN_MAPS) && transport_wanted(c, i) ? msg_tran(c, i, why, sizeof(why)) : NULL;
-		if (!t || c->t[i].ops->mem_add(t, NULL, len, tran_access(access), &m->mem[i])) {
+		struct tran *t = (c->t[i].ops->caps & TRAN_MAPS) && memory_transport_wanted(c, i) ? msg_tran(c, i, why, sizeof(why)) : NULL;
+		if (!t || c->t[i].ops->mem_add(t, NULL, len, memory_tran_access(access), &m->mem[i])) {
 			m->mem[i] = NULL;
 			continue;
 		}
@@ -123,6 +146,8 @@ void rpw_memory_release(rpw_memory *m)
 		c->t[m->owner].ops->mem_del(c->t[m->owner].tran, m->mem[m->owner]);
 	if (m->allocated)
 		munmap(m->addr, m->len);
+	if (m->dmabuf >= 0)
+		close(m->dmabuf);
 	slots_del(&c->regions, m->number);
 	rpwi_list_del(&m->all);
 	free(m);
@@ -135,9 +160,9 @@ static int register_all(rpw_memory *m)
 	char why[256] = "";
 	int have = 0;
 	for (int i = 0; i < c->tn; i++) {
-		if (!m->mem[i] && transport_wanted(c, i)) {
+		if (!m->mem[i] && memory_transport_wanted(c, i)) {
 			struct tran *t = msg_tran(c, i, why, sizeof(why));
-			int rc = t ? c->t[i].ops->mem_add(t, m->addr, m->len, tran_access(m->access), &m->mem[i]) : -ENODEV;
+			int rc = t ? c->t[i].ops->mem_add(t, m->addr, m->len, memory_tran_access(m->access), &m->mem[i]) : -ENODEV;
 			if (rc) {
 				m->mem[i] = NULL;
 				rpwi_debug("%zu bytes at %p are not reachable by %s: %s", m->len, m->addr, c->t[i].ops->name, t ? strerror(-rc) : why);
@@ -163,9 +188,11 @@ int rpw_memory_pack(const rpw_memory *given, void *out, size_t room)
 		.region = m->number,
 		.secret = m->secret,
 		.len = m->len};
-	if (m->gpu)
+	if (m->gpu) {
 		h.access |= RKEY_DEVICE;
-	else if (!register_all(m))
+		for (int i = 0; i < m->c->tn; i++)
+			m->gpu->exposed |= memory_transport_wanted(m->c, i) && direct_memory(m, i);
+	} else if (!register_all(m))
 		return rpwi_fail(RPW_ERR_NOT_SUPPORTED, "no transport of this context can give peers access to %zu bytes at %p", m->len, m->addr);
 	for (int i = 0; i < m->c->tn; i++) {
 		if (!m->mem[i])

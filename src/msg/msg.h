@@ -113,13 +113,14 @@ struct rpw_request {
 	bool asked;                                    /* counted by the staging as a question to the peer */
 	bool iov_owned;                                /* iov was allocated */
 	bool invited, was_invited, put_failed, placed; /* of receives: landing.c */
-	int landing_tran;
+	int landing_tran, direct_tran;
 	int iovcnt;
 	struct iovec *iov;        /* iovcnt > 1 */
 	uint64_t number;          /* with the peer, 0: none */
 	struct rts *rts;          /* what is fetched */
 	struct rndv *rndv;        /* what the peer fetches */
 	struct tran_mem *landing; /* where the peer puts */
+	struct tran_mem *direct;  /* the buffer, in a GPU that the path's transport reaches by itself */
 	struct xfer *xfer;        /* &one, or allocated */
 	struct xfer one;
 	unsigned xfers, at_xfer, under_way;
@@ -278,7 +279,10 @@ struct rpw_memory {
 	uint64_t number, secret; /* the number finds it; who does not know the secret, too, was not given its key */
 	struct tran_mem *mem[TRANSPORTS_MAX];
 	struct gpu *gpu; /* CUDA memory */
-	bool allocated;  /* by transport `owner`, or (owner -1) by us */
+	int dmabuf;      /* of it, ours; -1: none */
+	uint64_t dmabuf_offset;
+	bool staged[TRANSPORTS_MAX]; /* this one cannot reach it by itself */
+	bool allocated;              /* by transport `owner`, or (owner -1) by us */
 	int owner;
 };
 
@@ -286,7 +290,7 @@ struct rpw_rkey {
 	rpw_endpoint *ep;
 	uint64_t region, secret, len;
 	unsigned access;
-	bool device; /* in a GPU: its side has to help */
+	bool device; /* in a GPU: its side has to help where the path's transport has no description of it */
 	bool has[TRANSPORTS_MAX];
 	struct tran_desc desc[TRANSPORTS_MAX];
 };
@@ -368,6 +372,10 @@ uint64_t msg_random(void);
 uint64_t slots_add(struct slots *s, void *what); /* 0: no memory */
 void *slots_get(const struct slots *s, uint64_t number);
 void slots_del(struct slots *s, uint64_t number);
+
+/* memory.c */
+unsigned memory_tran_access(unsigned access); /* of enum rpw_access */
+bool memory_transport_wanted(rpw_context *c, int i);
 
 /* request.c */
 rpw_request *req_new(rpw_context *c, rpw_endpoint *ep, enum req_kind kind, bool held);

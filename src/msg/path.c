@@ -451,6 +451,17 @@ static void on_placed(rpw_endpoint *ep, const struct frame_head *h, const uint8_
 {
 	landing_placed(ep, h->tag, h->flags);
 }
+/* The peer has waited for its device; the GPU has its own idea of when bytes are there. */
+static bool puts_landed(rpw_endpoint *ep)
+{
+	int status = RPWI_LIKELY(rpwi_list_empty(&ep->c->gpus)) ? 0 : direct_flush(ep->c);
+	if (status) {
+		ep->status = status;
+		ep_say_why(ep, rpwi_fail_text());
+		msg_todo(ep, TODO_FAIL);
+	}
+	return !status;
+}
 static void on_notify(rpw_endpoint *ep, const struct frame_head *h, const uint8_t *extra, size_t extra_len, const void *body, size_t len)
 {
 	uint64_t n;
@@ -459,13 +470,16 @@ static void on_notify(rpw_endpoint *ep, const struct frame_head *h, const uint8_
 		return;
 	}
 	memcpy(&n, body, sizeof(n));
+	if (!puts_landed(ep))
+		return;
 	if (ep->c->notify_fn) {
 		ep->c->notify_fn(ep, h->tag, (size_t)n, ep->c->notify_arg);
 	}
 }
 static void on_flush(rpw_endpoint *ep, const struct frame_head *h, const uint8_t *extra, size_t extra_len, const void *body, size_t len)
 {
-	path_reply(ep, FRAME_FLUSHED, 0, h->tag, NULL, 0);
+	if (puts_landed(ep))
+		path_reply(ep, FRAME_FLUSHED, 0, h->tag, NULL, 0);
 }
 static void on_flushed(rpw_endpoint *ep, const struct frame_head *h, const uint8_t *extra, size_t extra_len, const void *body, size_t len)
 {

@@ -38,6 +38,10 @@ static bool registrations_make(rpw_request *r)
 	for (unsigned i = 0; i < v->n; i++) {
 		if (v->mem[i])
 			continue;
+		if (r->gpu) {
+			direct_offer(r, &v->mem[i]); /* or it is staged */
+			continue;
+		}
 		int rc = ep->ops->mem_add(r->c->t[v->tran].tran, v->iov[i].iov_base, v->iov[i].iov_len, TRAN_READ, &v->mem[i]);
 		if (rc) {
 			v->mem[i] = NULL;
@@ -71,8 +75,12 @@ static int rndv_make(rpw_request *r, enum rts_kind kind)
 	if (!v || !r->number)
 		return RPW_ERR_NO_MEMORY;
 	v->kind = (uint8_t)kind;
-	if (r->gpu)
-		return 0; /* nothing that the peer could fetch: it has to pull */
+	if (r->gpu) { /* where there is nothing that the peer could fetch, it has to pull */
+		v->tran = r->ep->tran;
+		v->n = direct_offer(r, &v->mem[0]);
+		v->iov[0] = (struct iovec){r->buf, r->len};
+		return 0;
+	}
 	unsigned n = 0;
 	for (int i = 0; i < iovcnt; i++)
 		n += iov[i].iov_len > 0;
@@ -91,6 +99,8 @@ static int rndv_make(rpw_request *r, enum rts_kind kind)
 
 static size_t put_piece(uint8_t *p, uint64_t len, const struct tran_desc *d)
 {
+	static const struct tran_desc none; /* in a GPU that this path does not reach, as the one before did: the peer has to pull now */
+	d = d ? d : &none;
 	memcpy(p, &len, 8);
 	p[8] = d->len;
 	memcpy(p + 9, d->bytes, d->len);
@@ -115,7 +125,7 @@ size_t rndv_describe(rpw_request *r, uint8_t *body)
 	memcpy(p, &h, sizeof(h));
 	p += sizeof(h);
 	for (unsigned i = 0; i < v->n; i++)
-		p += put_piece(p, v->iov[i].iov_len, &v->mem[i]->desc);
+		p += put_piece(p, v->iov[i].iov_len, v->mem[i] ? &v->mem[i]->desc : NULL);
 	if (h.am_header_len)
 		memcpy(p, r->am_header, h.am_header_len);
 	return (size_t)(p - body) + h.am_header_len;
@@ -283,7 +293,7 @@ void rndv_fetch(rpw_request *r, rpw_endpoint *ep, struct rts *rts, size_t room)
 	r->worst = 0;
 	r->where = AT_FETCH;
 	rpwi_list_add_tail(&ep->fetching, &r->link);
-	if (RPWI_UNLIKELY(r->gpu || !rts->pieces))
+	if (RPWI_UNLIKELY(!rts->pieces || (r->gpu && !direct_fetch(r, ep))))
 		stage_fetch(r, ep, room);
 	else
 		rndv_fetch_parked(r, room);
@@ -387,11 +397,13 @@ void rndv_path_gone(rpw_endpoint *ep)
 		landing_path_gone(r);
 		if (r->rndv)
 			rndv_unregister(r);
+		direct_path_gone(r);
 		rma_restart(r);
 	}
 	for (struct rpwi_list *n = ep->fetching.next; n != &ep->fetching; n = n->next) {
 		rpw_request *r = RPWI_CONTAINER_OF(n, rpw_request, link);
 		landing_drop(r);
+		direct_drop(r);
 		rma_restart(r);
 	}
 	struct rpwi_list *lists[] = {&ep->unexpected, &ep->objects, &ep->ams};

@@ -87,6 +87,8 @@ static void long_parts_free(rpw_request *r)
 		rndv_end(r);
 	if (r->landing)
 		landing_drop(r);
+	if (r->direct)
+		direct_drop(r);
 	if (r->number)
 		slots_del(&r->c->numbers, r->number);
 	if (r->xfer && r->xfer != &r->one)

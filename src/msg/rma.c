@@ -27,13 +27,15 @@ void rma_transfers_done(rpw_request *r)
 	rpw_endpoint *ep = endpoint_of(r);
 	rpwi_list_del(&r->link);
 	r->where = AT_NONE;
+	bool has_put = false;
+	for (unsigned i = 0; i < r->xfers; i++)
+		has_put |= r->xfer[i].is_put;
+	if (RPWI_UNLIKELY(r->direct && !has_put))
+		r->worst = direct_landed(r, r->worst);
 	if (r->rts) {
 		rndv_fetched(r);
 		return;
 	}
-	bool has_put = false;
-	for (unsigned i = 0; i < r->xfers; i++)
-		has_put |= r->xfer[i].is_put;
 	if (landing_put(r) && r->worst)
 		landing_put_over(r, r->worst);
 	else if (r->worst || !has_put || (!r->notify && !ep->breakable && !landing_put(r)))
@@ -70,6 +72,8 @@ void rma_go(rpw_request *r)
 {
 	rpw_endpoint *ep = endpoint_of(r);
 	if (r->issuing || r->parked || ep->state != EP_UP || (r->rts && r->rts->stale))
+		return;
+	if (RPWI_UNLIKELY(r->gpu || direct_lost(r)) && !direct_go(r, ep))
 		return;
 	if (r->rts && landing_invite(r))
 		return;

@@ -24,7 +24,7 @@ void stage_gpus_free(rpw_context *c);
 /* r->rts is to be fetched, and cannot be as it is described. */
 void stage_fetch(rpw_request *r, rpw_endpoint *ep, size_t room);
 /* Does this put, get or batch need what is here? Then begin it. */
-bool stage_wants(const rpw_request *r);
+bool stage_wants(rpw_request *r);
 int stage_rma_begin(rpw_request *r);
 int stage_chunk_begin(rpw_request *r);
 int stage_got_begin(rpw_request *r);
@@ -50,5 +50,26 @@ bool stage_asks(const rpw_endpoint *ep);
 void stage_path_gone(rpw_endpoint *ep);
 void stage_endpoint_gone(rpw_endpoint *ep);
 void stage_memory_gone(rpw_memory *m);
+
+/* ---- direct.c: what is not staged, since the path's transport reaches it by itself ---- */
+
+/* All of this memory of a GPU, by that transport. */
+bool direct_memory(rpw_memory *m, int tran);
+/* r's buffer, for the peer to fetch; *out is the caller's to delete. */
+bool direct_offer(rpw_request *r, struct tran_mem **out);
+/* Can r->rts be fetched into the GPU that r's buffer is in? */
+bool direct_fetch(rpw_request *r, rpw_endpoint *ep);
+/* The peer's memory is in a GPU, which it could give us on an earlier path only. */
+static inline bool direct_lost(const rpw_request *r) { return r->rts && r->rts->pieces == 1 && !r->rts->piece[0].desc.len; }
+/* Before a transfer goes on: false when it has become a stage's. */
+bool direct_go(rpw_request *r, rpw_endpoint *ep);
+/* Can this put or get go as it is? */
+bool direct_rma(rpw_request *r);
+void direct_path_gone(rpw_request *r);
+void direct_drop(rpw_request *r);
+/* A transfer into r's buffer is done: its status, when the GPU sees the bytes. */
+int direct_landed(rpw_request *r, int status);
+/* What peers have put into GPUs by themselves is there. 0 or a status. */
+int direct_flush(rpw_context *c);
 
 #endif

@@ -196,12 +196,12 @@ static int batch(rpw_request *r)
 	return 0;
 }
 
-bool stage_wants(const rpw_request *r)
+bool stage_wants(rpw_request *r)
 {
 	bool wants = r->gpu != NULL;
 	for (unsigned i = 0; i < r->xfers && !wants; i++)
 		wants = r->xfer[i].key->device || (r->xfers > 1 && stage_gpu_of(r->c, r->xfer[i].local, r->xfer[i].len));
-	return wants;
+	return wants && !direct_rma(r);
 }
 
 int stage_rma_begin(rpw_request *r)

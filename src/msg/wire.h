@@ -66,7 +66,7 @@ enum rts_kind { RTS_TAG, RTS_OBJECT, RTS_AM, RTS_KINDS };
 static inline uint64_t am_word(unsigned id, size_t header_len) { return id | (uint64_t)header_len << 8; }
 
 enum { RTS_PIECES_MAX = 16, RTS_BODY_MAX = 24 + RTS_PIECES_MAX * (9 + TRAN_DESC_MAX) + 256 };
-/* Without pieces: it cannot be fetched, only pulled. Followed by `pieces` times: u64 length, u8 n, n bytes of the description; then am_header_len bytes. */
+/* Without pieces, or with one whose description is empty (since the path has changed): it cannot be fetched, only pulled. Followed by `pieces` times: u64 length, u8 n, n bytes of the description; then am_header_len bytes. */
 struct rts_body {
 	uint64_t number, len;
 	uint16_t pieces, am_header_len;
@@ -106,7 +106,7 @@ struct say_word { /* READY, BROKEN, NO_PATH, BYE; followed by text */
 _Static_assert(sizeof(struct say_word) == 24, "no padding on the wire");
 
 /* A packed remote key: followed by `descs` times: char name[8], u8 n, n bytes; then the CRC-32 of it all. */
-enum { RKEY_MAGIC = 0x4b575052, RKEY_VERSION = 1, RKEY_DEVICE = 0x80 /* of access: in a GPU; then there are no descriptions */ };
+enum { RKEY_MAGIC = 0x4b575052, RKEY_VERSION = 1, RKEY_DEVICE = 0x80 /* of access: in a GPU; descriptions for transports that reach it by themselves */ };
 struct rkey_head {
 	uint32_t magic;
 	uint16_t version;

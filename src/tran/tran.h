@@ -51,6 +51,7 @@ enum tran_caps {
 	TRAN_CAN_BREAK = 2, /* the path can be lost while both processes live: msg keeps what is not acknowledged */
 	TRAN_MAPS = 4,      /* mem_alloc gives memory that peers can map */
 	TRAN_BY_NAME = 8,   /* only where it is asked for, and the list says "name:" and what of it (tran_facts.plugin) */
+	TRAN_GPU = 16,      /* has gpu_add: there may be devices that reach the memory of a GPU by themselves */
 };
 
 struct tran_limits {
@@ -60,6 +61,14 @@ struct tran_limits {
 };
 
 enum tran_access { TRAN_READ = 1, TRAN_WRITE = 2, TRAN_ATOMIC = 4 };
+
+/* Memory of a GPU: by its address (peer memory), or by a dma-buf that has it from `offset` on. */
+struct tran_gpu_memory {
+	void *addr;
+	size_t len;
+	int dmabuf; /* -1: by its address. The descriptor is needed during the call only */
+	uint64_t offset;
+};
 
 struct tran_mem; /* registered memory; `desc` is what peers need, opaque to all but the transport */
 struct tran_desc {
@@ -93,6 +102,9 @@ struct tran_ops {
 	/* Registered memory of this process. alloc: addr NULL; memory that peers of this host may map. */
 	int (*mem_add)(struct tran *t, void *addr, size_t len, unsigned access, struct tran_mem **out);
 	void (*mem_del)(struct tran *t, struct tran_mem *m);
+	/* As mem_add, only with TRAN_GPU. Every device that an endpoint may get reaches it, or it is refused (rpwi_fail says what is missing). What lies in memory that was added before, and is
+	 * `kept`, with the rights that are wanted costs nothing. No byte of it is touched by the processor, provided that tran_ep.local says so where it is the local side. */
+	int (*gpu_add)(struct tran *t, const struct tran_gpu_memory *what, unsigned access, struct tran_mem **out);
 	/* [offset, offset+len) of the peer's memory to or from ours; checked by the peer's side (or the kernel) against what was registered: RPW_ERR_ACCESS. `cookie` comes back in up->done,
 	 * also from inside. Unordered among each other and towards frames, until tran_flush. */
 	int (*rma)(struct tran_ep *ep, bool is_put, const struct tran_desc *remote, uint64_t offset, void *local, size_t len, void *cookie);

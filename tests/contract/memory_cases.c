@@ -1,4 +1,7 @@
 /* memory_cases.c - the contract of registered memory, of remote keys, and of what is done with them. */
+#include <signal.h>
+#include <unistd.h>
+
 #include "contract.h"
 
 static void what_can_be_registered(void)
@@ -40,6 +43,33 @@ static void what_can_be_registered(void)
 	CHECK(pattern_right(at, 100001, 5));
 	CHECK(rpw_memory_pack(m, packed, sizeof(packed)) > 0);
 	rpw_memory_release(m);
+	rpw_context_destroy(c);
+}
+
+static void memory_of_gpus_is_asked_for_by_name(void)
+{
+	rpw_context *c = context_open();
+	rpw_memory *none = (rpw_memory *)&none, *m = none;
+	static unsigned char own[1000];
+	int ends[2];
+	REFUSED(rpw_memory_direct(NULL), RPW_ERR_INVALID, "context");
+	int ways = rpw_memory_direct(c);
+	CHECK(ways >= 0 && ways <= (RPW_DIRECT_PEER | RPW_DIRECT_DMABUF));
+	CHECK(ways || strlen(rpw_last_error()) > 20); /* what is missing */
+	IS(rpw_memory_direct(c), ways);
+	CHECK(!pipe(ends));
+	REFUSED(rpw_memory_register_dmabuf(c, own, 10, -1, 0, 0, &m), RPW_ERR_INVALID, "descriptor -1");
+	REFUSED(rpw_memory_register_dmabuf(c, own, 10, ends[0], UINT64_MAX, 0, &m), RPW_ERR_INVALID, "offset 18446744073709551615");
+	REFUSED(rpw_memory_register_dmabuf(c, NULL, 10, ends[0], 0, 0, &m), RPW_ERR_INVALID, "address");
+	REFUSED(rpw_memory_register_dmabuf(c, own, 10, ends[0], 0, 0, NULL), RPW_ERR_INVALID, "out");
+	REFUSED(rpw_memory_register_dmabuf(NULL, own, 10, ends[0], 0, 0, &m), RPW_ERR_INVALID, "context");
+	CHECK(rpw_memory_register_dmabuf(c, own, 10, ends[0], 0, 0, &m) < 0); /* it is the host's */
+	CHECK(m == none);
+	/* Nothing of the descriptor is kept. */
+	close(ends[0]);
+	signal(SIGPIPE, SIG_IGN);
+	CHECK(write(ends[1], own, 1) < 0);
+	close(ends[1]);
 	rpw_context_destroy(c);
 }
 
@@ -348,6 +378,7 @@ static void memory_that_was_released_is_not_reached(void)
 const struct contract_case memory_cases[] = {
 	{"what_can_be_registered", what_can_be_registered, true,
 		"rpw_memory_register rpw_memory_allocate rpw_memory_address rpw_memory_length rpw_memory_release rpw_memory_pack rpw_rkey_destroy"},
+	{"memory_of_gpus_is_asked_for_by_name", memory_of_gpus_is_asked_for_by_name, true, "rpw_memory_direct rpw_memory_register_dmabuf"},
 	{"keys_that_are_none", keys_that_are_none, true, "rpw_rkey_unpack rpw_rkey_destroy rpw_memory_pack"},
 	{"every_access_needs_its_right", every_access_needs_its_right, true,
 		"rpw_memory_allocate rpw_put rpw_put_notify rpw_get rpw_fetch_add rpw_compare_swap rpw_transfer_batch"},

@@ -1,14 +1,19 @@
-/* cuda_test.c - messages and transfers between memory of GPUs and of hosts, all ways round, over a fake driver (fake_cuda.c) whose memory the CPU cannot touch and whose copies are late. */
+/* cuda_test.c - messages and transfers between memory of GPUs and of hosts, all ways round, over a fake driver (fake_cuda.c) whose memory the CPU cannot touch and whose copies are late.
+ * Each is run staged, and where the transport may reach such memory by itself, so: over fakes, and over verbs ("cuda_test verbs"), where the software device does, by address and by dma-buf. */
 #include <dlfcn.h>
+#include <unistd.h>
 
 #include "pair.h"
 
 #ifdef MSG_FAKE
 #include "fake.h"
+enum way { STAGED, PEER, WAYS };
 static const char *const transports[] = {"fake_a", "fake_b,fake_a", NULL};
 #else
+enum way { STAGED, PEER, DMABUF, WAYS };
 static const char *const transports[] = {"shm", "tcp", NULL};
 #endif
+static const char *const way_names[] = {"staged", "by peer memory", "by dma-buf"};
 #define ALL UINT64_MAX
 enum { ROOM = 5 << 20 };
 
@@ -16,10 +21,14 @@ static struct {
 	int (*alloc)(unsigned long long *, size_t);
 	int (*free)(unsigned long long);
 	void *(*bytes)(unsigned long long, size_t);
-	unsigned long *copies, *pinned, *streams, *events;
-	long *fail_after;
+	unsigned long *copies, *pinned, *streams, *events, *flushes;
+	long *fail_after, *peer, *dmabuf, *ordering;
+	void (*device_writes)(void *to, const void *from, size_t len);
+	const void *(*device_reads)(const void *from, size_t len);
+	int (*handle)(void *handle, unsigned long long p, size_t len, int type, unsigned long long flags);
 } cuda;
 static const char *transport;
+static enum way way;
 
 /* A buffer, on the GPU or not. */
 struct buffer {
@@ -51,11 +60,24 @@ static void buffer_free(struct buffer *b)
 		free(b->at);
 }
 
+#ifdef MSG_FAKE
+static void fake_gpu(void)
+{
+	fake.gpu_write = way == PEER ? cuda.device_writes : NULL;
+	fake.gpu_read = cuda.device_reads;
+}
+#endif
+
 static int quiet(void **state)
 {
 #ifdef MSG_FAKE
 	fake = (struct fake_knobs){.seed = 0x5eed, .eager_max = 2048, .frame_max = 8192};
+	fake_gpu();
+#else
+	*cuda.dmabuf = way == DMABUF;
 #endif
+	*cuda.peer = way == PEER;
+	*cuda.ordering = 0;
 	*cuda.fail_after = -1;
 	return 0;
 }
@@ -268,13 +290,178 @@ static void refused_by_name(void **state)
 	/* Memory that is released is reached no more. */
 	rpw_memory_release(d.m);
 	d.m = NULL;
-	assert_true(rpw_get(p.ea, mine.at, 100000, k, 0, &r) >= 0);
-	assert_int_equal(finish(&p, r, NULL), RPW_ERR_ACCESS);
+	int rc = rpw_get(p.ea, mine.at, 100000, k, 0, &r);
+	assert_int_equal(rc < 0 ? rc : finish(&p, r, NULL), RPW_ERR_ACCESS);
 	rpw_rkey_destroy(k);
 	buffer_free(&d);
 	buffer_free(&mine);
 	pair_close(&p);
 }
+
+/* What goes by itself is copied by nobody, and is flushed where that GPU needs it before anybody is told. */
+static void nobody_copies_what_is_direct(void **state)
+{
+	if (way == STAGED || !strcmp(transport, "fake_a"))
+		return;
+	for (int ordered = 0; ordered < 2; ordered++) {
+		struct pair p;
+		*cuda.ordering = ordered * 100;
+		pair_open(&p, transport);
+		rpw_on_notify(p.b, note, NULL);
+		const unsigned all = RPW_REMOTE_READ | RPW_REMOTE_WRITE;
+		struct buffer out = buffer_new(p.a, true, all), in = buffer_new(p.b, true, ordered ? all : 0);
+		uint8_t packed[RPW_RKEY_BYTES_MAX];
+		rpw_rkey *k = NULL;
+		if (ordered) {
+			int len = rpw_memory_pack(in.m, packed, sizeof(packed));
+			assert_int_equal(rpw_rkey_unpack(p.ea, packed, (size_t)len, &k), RPW_OK);
+		}
+		unsigned long copies = *cuda.copies, flushes = *cuda.flushes;
+		for (size_t n = 4097, i = 0; n + 3 * i < ROOM; n *= 3, i++) {
+			rpw_request *s = NULL, *r = NULL;
+			pattern_fill(bytes(&out, ROOM) + 3 * i, n, i);
+			memset(bytes(&in, ROOM), 0x5a, ROOM);
+			rpw_recv(p.b, NULL, in.at + i, ROOM - i, 3, ALL, &r);
+			assert_true(rpw_send(p.ea, out.at + 3 * i, n, 3, &s) >= 0);
+			assert_int_equal(finish(&p, r, NULL), RPW_OK);
+			assert_int_equal(pattern_wrong(bytes(&in, ROOM) + i, n, i), n);
+			assert_int_equal((uint8_t)bytes(&in, ROOM)[i + n], 0x5a);
+			assert_int_equal(finish(&p, s, NULL), RPW_OK);
+			if (!k)
+				continue;
+			pattern_fill(bytes(&out, ROOM), n, 100 + i);
+			told = 0;
+			assert_true(rpw_put_notify(p.ea, out.at, n, k, i, i + 1, &s) >= 0);
+			for (long j = 0; j < 20000000 && !told; j++)
+				both(&p);
+			assert_int_equal(told, i + 1);
+			assert_int_equal(pattern_wrong(bytes(&in, ROOM) + i, n, 100 + i), n);
+			assert_int_equal(finish(&p, s, NULL), RPW_OK);
+			memset(bytes(&out, ROOM), 0, n);
+			assert_true(rpw_get(p.ea, out.at, n, k, i, &s) >= 0);
+			assert_int_equal(finish(&p, s, NULL), RPW_OK);
+			assert_int_equal(pattern_wrong(bytes(&out, ROOM), n, 100 + i), n);
+		}
+		/* Short ones, too, where they are no messages. */
+		rpw_request *s = NULL;
+		for (size_t n = 1; k && n <= 4096; n *= 4) {
+			pattern_fill(bytes(&out, n), n, n);
+			assert_true(rpw_put(p.ea, out.at, n, k, 0, &s) >= 0);
+			assert_int_equal(finish(&p, s, NULL), RPW_OK);
+			assert_true(rpw_flush(p.ea, &s) >= 0);
+			assert_int_equal(finish(&p, s, NULL), RPW_OK);
+			assert_int_equal(pattern_wrong(bytes(&in, n), n, n), n);
+			assert_true(rpw_get(p.ea, out.at + 9, n, k, 0, &s) >= 0);
+			assert_int_equal(finish(&p, s, NULL), RPW_OK);
+			assert_int_equal(pattern_wrong(bytes(&out, ROOM) + 9, n, n), n);
+		}
+		assert_int_equal(*cuda.copies, copies);
+		assert_int_equal(*cuda.flushes > flushes, !ordered);
+		rpw_rkey_destroy(k);
+		buffer_free(&out);
+		buffer_free(&in);
+		pair_close(&p);
+	}
+}
+
+/* One side's memory is direct, the other's is staged or of the host: whoever can, does. */
+static void one_side_only(void **state)
+{
+	for (int side = 0; side < 2 && way != STAGED; side++) {
+		struct pair p;
+		pair_open(&p, transport);
+		*cuda.ordering = 100;
+		struct buffer out = buffer_new(p.a, true, side ? RPW_REMOTE_READ : 0);
+		uint8_t packed[RPW_RKEY_BYTES_MAX];
+		assert_true(rpw_memory_pack(out.m, packed, sizeof(packed)) > 0); /* so it is registered now */
+		*cuda.peer = *cuda.dmabuf = 0;
+		struct buffer in = buffer_new(p.b, true, RPW_REMOTE_WRITE | RPW_REMOTE_READ);
+		rpw_rkey *k;
+		int len = rpw_memory_pack(in.m, packed, sizeof(packed));
+		assert_int_equal(rpw_rkey_unpack(p.ea, packed, (size_t)len, &k), RPW_OK);
+		for (unsigned i = 0; i < NSIZES; i++) {
+			size_t n = sizes[i];
+			rpw_request *s = NULL, *r = NULL;
+			for (int back = 0; back < 2; back++) {
+				struct buffer *from = back ? &in : &out, *to = back ? &out : &in;
+				pattern_fill(bytes(from, n), n, i * 2 + (unsigned)back);
+				memset(bytes(to, n), 0x5a, n);
+				rpw_recv(back ? p.a : p.b, NULL, to->at, ROOM, 3, ALL, &r);
+				assert_true(rpw_send(back ? p.eb : p.ea, from->at, n, 3, &s) >= 0);
+				assert_int_equal(finish(&p, r, NULL), RPW_OK);
+				assert_int_equal(finish(&p, s, NULL), RPW_OK);
+				assert_int_equal(pattern_wrong(bytes(to, n), n, i * 2 + (unsigned)back), n);
+			}
+			pattern_fill(bytes(&out, n), n, 50 + i);
+			assert_true(rpw_put(p.ea, out.at, n, k, 1, &s) >= 0);
+			assert_int_equal(finish(&p, s, NULL), RPW_OK);
+			assert_true(rpw_flush(p.ea, &s) >= 0);
+			assert_int_equal(finish(&p, s, NULL), RPW_OK);
+			assert_int_equal(pattern_wrong(bytes(&in, ROOM) + 1, n, 50 + i), n);
+		}
+		rpw_rkey_destroy(k);
+		buffer_free(&out);
+		buffer_free(&in);
+		pair_close(&p);
+		quiet(state);
+	}
+}
+
+/* The question that can be asked before there is any connection. */
+static void what_devices_can(void **state)
+{
+	rpw_context *c;
+	rpw_context_options o = {.size = sizeof(o), .transports = transport};
+	assert_int_equal(rpw_context_create(&o, &c), 0);
+	bool can = way != STAGED && strcmp(transport, "fake_a") != 0;
+	assert_int_equal(rpw_memory_direct(c), !can ? 0 : way == PEER ? RPW_DIRECT_PEER : RPW_DIRECT_DMABUF);
+	if (!can && strncmp(transport, "fake", 4) != 0)
+		assert_non_null(strstr(rpw_last_error(), strcmp(transport, "verbs") ? "reached by RDMA devices only" : "a NIC is needed"));
+#ifndef MSG_FAKE
+	*cuda.peer = *cuda.dmabuf = 1;
+	assert_int_equal(rpw_memory_direct(c), strcmp(transport, "verbs") ? 0 : RPW_DIRECT_PEER | RPW_DIRECT_DMABUF);
+#endif
+	rpw_context_destroy(c);
+}
+
+#ifndef MSG_FAKE
+/* The program has the dma-buf, the driver gives none; it is closed, and part of the memory is meant. */
+static void a_dma_buf_of_the_program(void **state)
+{
+	enum { FROM = 8192, LEN = 1 << 20 };
+	struct pair p;
+	pair_open(&p, transport);
+	struct buffer out = buffer_new(p.a, true, 0), in = buffer_new(p.b, true, 0);
+	rpw_memory_release(out.m);
+	out.m = NULL;
+	int fd = -1;
+	*cuda.dmabuf = 1;
+	assert_int_equal(cuda.handle(&fd, (uintptr_t)out.at, ROOM, 1, 0), 0);
+	*cuda.dmabuf = 0;
+	rpw_memory *m;
+	assert_int_equal(rpw_memory_register_dmabuf(p.a, out.at + FROM, LEN, fd, FROM, RPW_REMOTE_READ, &m), RPW_OK);
+	assert_ptr_equal(rpw_memory_address(m), out.at + FROM);
+	close(fd);
+	unsigned long copies = *cuda.copies, mine = 0;
+	for (size_t n = 5000; n <= LEN; n += LEN - 5000) {
+		rpw_request *s = NULL, *r = NULL;
+		char *to = malloc(LEN);
+		pattern_fill(bytes(&out, ROOM) + FROM, n, n);
+		rpw_recv(p.b, NULL, to, LEN, 3, ALL, &r);
+		assert_true(rpw_send(p.ea, out.at + FROM, n, 3, &s) >= 0);
+		assert_int_equal(finish(&p, r, NULL), RPW_OK);
+		assert_int_equal(finish(&p, s, NULL), RPW_OK);
+		assert_int_equal(pattern_wrong(to, n, n), n);
+		free(to);
+		mine = *cuda.copies - copies;
+	}
+	assert_int_equal(mine > 0, strcmp(transport, "verbs") != 0);
+	rpw_memory_release(m);
+	buffer_free(&out);
+	buffer_free(&in);
+	pair_close(&p);
+}
+#endif
 
 /* A list of many pieces of the host goes into a GPU. */
 static void lists_of_the_host(void **state)
@@ -335,6 +522,8 @@ static void into_lists_of_the_host(void **state)
 /* The GPU fails in the middle, on either side: both learn it, nobody hangs, and the endpoint goes on. */
 static void a_gpu_that_fails(void **state)
 {
+	if (way != STAGED)
+		return; /* it is not asked for anything */
 	for (int side = 0; side < 2; side++)
 		for (long after = 0; after < 12; after += 3) {
 			struct pair p;
@@ -403,9 +592,11 @@ static void over_a_path_that_breaks(void **state)
 	unsigned breaks = 0;
 	for (uint64_t seed = 1; seed <= 40; seed++) {
 		fake = (struct fake_knobs){.seed = seed, .eager_max = 2048, .frame_max = 8192, .again_percent = 10, .late_percent = 30, .break_permille = 40};
+		fake_gpu();
 		struct pair p;
 		pair_open(&p, "fake_b,fake_a");
-		struct buffer out = buffer_new(p.a, true, 0), in = buffer_new(p.b, true, RPW_REMOTE_WRITE | RPW_REMOTE_READ);
+		/* From a GPU into one, and between one and the host. */
+		struct buffer out = buffer_new(p.a, seed % 3 != 1, 0), in = buffer_new(p.b, seed % 3 != 2, RPW_REMOTE_WRITE | RPW_REMOTE_READ);
 		enum { N = 3, LEN = 1400000 };
 		rpw_request *s[N], *r[N], *put = NULL;
 		uint8_t packed[RPW_RKEY_BYTES_MAX];
@@ -425,6 +616,8 @@ static void over_a_path_that_breaks(void **state)
 		}
 		breaks += fake.breaks;
 		assert_int_equal(finish(&p, put, NULL), RPW_OK);
+		assert_true(rpw_flush(p.ea, &put) >= 0);
+		assert_int_equal(finish(&p, put, NULL), RPW_OK);
 		assert_int_equal(pattern_wrong(bytes(&in, ROOM) + (size_t)N * LEN, 500000, seed * 10), 500000);
 		rpw_rkey_destroy(k);
 		buffer_free(&out);
@@ -435,7 +628,16 @@ static void over_a_path_that_breaks(void **state)
 }
 #endif
 
-int main(void)
+static unsigned run(const char *over, enum way by, const struct CMUnitTest *tests, size_t count)
+{
+	char name[64];
+	transport = over;
+	way = by;
+	snprintf(name, sizeof(name), "%s, %s", over, way_names[by]);
+	return (unsigned)_cmocka_run_group_tests(name, tests, count, NULL, NULL);
+}
+
+int main(int argc, char **argv)
 {
 	void *l = dlopen(getenv("ROPEWAY_CUDA_LIBRARY"), RTLD_NOW);
 	if (!l) {
@@ -450,25 +652,41 @@ int main(void)
 	cuda.streams = dlsym(l, "fake_streams");
 	cuda.events = dlsym(l, "fake_events");
 	cuda.fail_after = dlsym(l, "fake_fail_after");
+	cuda.flushes = dlsym(l, "fake_flushes");
+	cuda.peer = dlsym(l, "fake_peer");
+	cuda.dmabuf = dlsym(l, "fake_dmabuf");
+	cuda.ordering = dlsym(l, "fake_ordering");
+	cuda.device_writes = (void (*)(void *, const void *, size_t))dlsym(l, "fake_device_writes");
+	cuda.handle = (int (*)(void *, unsigned long long, size_t, int, unsigned long long))dlsym(l, "cuMemGetHandleForAddressRange");
+	cuda.device_reads = (const void *(*)(const void *, size_t))dlsym(l, "fake_device_reads");
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test_setup_teardown(messages_of_all_sizes, quiet, nothing_left),
 		cmocka_unit_test_setup_teardown(many_at_once_and_too_long, quiet, nothing_left),
 		cmocka_unit_test_setup_teardown(objects_and_active_messages, quiet, nothing_left),
 		cmocka_unit_test_setup_teardown(puts_and_gets, quiet, nothing_left),
 		cmocka_unit_test_setup_teardown(refused_by_name, quiet, nothing_left),
+		cmocka_unit_test_setup_teardown(what_devices_can, quiet, nothing_left),
+		cmocka_unit_test_setup_teardown(nobody_copies_what_is_direct, quiet, nothing_left),
+		cmocka_unit_test_setup_teardown(one_side_only, quiet, nothing_left),
 		cmocka_unit_test_setup_teardown(lists_of_the_host, quiet, nothing_left),
 		cmocka_unit_test_setup_teardown(into_lists_of_the_host, quiet, nothing_left),
 		cmocka_unit_test_setup_teardown(a_gpu_that_fails, quiet, nothing_left),
 		cmocka_unit_test_setup_teardown(closed_in_the_middle, quiet, nothing_left),
-#ifdef MSG_FAKE
+#ifndef MSG_FAKE
+		cmocka_unit_test_setup_teardown(a_dma_buf_of_the_program, quiet, nothing_left),
+#else
 		cmocka_unit_test_setup_teardown(over_a_path_that_breaks, quiet, nothing_left),
 #endif
 	};
-	int failed = 0;
-	for (int i = 0; transports[i]; i++) {
-		transport = transports[i];
-		failed += cmocka_run_group_tests_name(transport, tests, NULL, NULL);
-	}
+	const size_t count = sizeof(tests) / sizeof(*tests);
+	unsigned failed = 0;
+	for (int i = 0; argc < 2 && transports[i]; i++)
+		failed += run(transports[i], STAGED, tests, count);
+	for (enum way by = argc < 2 ? WAYS : STAGED; by < WAYS; by++)
+		failed += run(argv[1], by, tests, count);
+#ifdef MSG_FAKE
+	failed += run("fake_b,fake_a", PEER, tests, count);
+#endif
 	if (!*cuda.copies)
 		return fprintf(stderr, "nothing was copied by the driver\n"), 1;
 	return failed ? 1 : 0;

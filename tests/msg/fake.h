@@ -3,6 +3,7 @@
 #define TESTS_MSG_FAKE_H
 
 #include <stdbool.h>
+#include <stddef.h>
 #include <stdint.h>
 
 struct fake_knobs {
@@ -13,6 +14,9 @@ struct fake_knobs {
 	bool no_ready;           /* "fake_a": paths never come up */
 	bool refuse_make;        /* "fake_a": ep_make fails */
 	unsigned eager_max, frame_max;
+	/* "fake_b" reaches memory of GPUs by itself, with these. */
+	void (*gpu_write)(void *to, const void *from, size_t len);
+	const void *(*gpu_read)(const void *from, size_t len);
 	/* What happened */
 	unsigned breaks, agains, made;
 };

@@ -1,5 +1,6 @@
 /* fake_cuda.c - a CUDA driver library for machines without a GPU. Its device memory cannot be touched by the CPU at the address that programs see (PROT_NONE); what is there is in a second
  * mapping, of the library's own. Copies on a stream are done late: not before the second look at an event, or when the stream is waited for; so who does not wait reads or sends old bytes. */
+#include <fcntl.h>
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
@@ -15,6 +16,7 @@ enum { ALLOCATIONS = 64, OPS = 256, EVENTS = 256, ERROR = 1, INVALID_CONTEXT = 2
 static struct {
 	char *seen, *real;
 	size_t len;
+	int fd;
 } allocation[ALLOCATIONS];
 struct stream {
 	struct op {
@@ -36,6 +38,9 @@ static int depth;
 /* What tests ask and tell. */
 API unsigned long fake_copies, fake_pinned, fake_streams, fake_events;
 API long fake_fail_after = -1; /* so many copies go well, then each fails */
+/* Peer memory: the software device reaches what is allocated now at the address that programs see. The driver gives dma-bufs. How far a GPU sees what devices write without being flushed. */
+API long fake_peer, fake_dmabuf, fake_ordering;
+API unsigned long fake_flushes;
 
 static char *real_of(const void *p, size_t len)
 {
@@ -59,10 +64,10 @@ API int cuMemAlloc_v2(dev *out, size_t len)
 			size_t room = (len + 4095) & ~(size_t)4095;
 			if (fd < 0 || ftruncate(fd, (off_t)room))
 				return ERROR;
-			allocation[i].seen = mmap(NULL, room, PROT_NONE, MAP_SHARED, fd, 0);
+			allocation[i].seen = mmap(NULL, room, fake_peer ? PROT_READ | PROT_WRITE : PROT_NONE, MAP_SHARED, fd, 0);
 			allocation[i].real = mmap(NULL, room, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
 			allocation[i].len = len;
-			close(fd);
+			allocation[i].fd = fd;
 			*out = (dev)(uintptr_t)allocation[i].seen;
 			return 0;
 		}
@@ -75,6 +80,7 @@ API int cuMemFree_v2(dev p)
 			size_t room = (allocation[i].len + 4095) & ~(size_t)4095;
 			munmap(allocation[i].seen, room);
 			munmap(allocation[i].real, room);
+			close(allocation[i].fd);
 			allocation[i].seen = NULL;
 			return 0;
 		}
@@ -216,6 +222,57 @@ API int cuEventQuery(void *event)
 	if (!e->done)
 		run_until(e->on, e);
 	return 0;
+}
+API int cuCtxGetCurrent(void **context) { return *context = depth ? current[depth - 1] : NULL, 0; }
+API int cuDevicePrimaryCtxRelease_v2(int device) { return device ? ERROR : 0; }
+API int cuDeviceGetAttribute(int *out, int what, int device)
+{
+	*out = what == 117 ? 1 : (int)fake_ordering;
+	return device || what < 117 || what > 118 ? ERROR : 0;
+}
+API int cuMemGetHandleForAddressRange(void *handle, dev p, size_t len, int type, unsigned long long flags)
+{
+	for (int i = 0; fake_dmabuf && type == 1 && !flags && i < ALLOCATIONS; i++)
+		if (allocation[i].seen == (char *)(uintptr_t)p && len <= ((allocation[i].len + 4095) & ~(size_t)4095))
+			return (*(int *)handle = fcntl(allocation[i].fd, F_DUPFD_CLOEXEC, 0)) < 0 ? ERROR : 0;
+	return ERROR;
+}
+/* What a device writes is not there before the flush: for a transport that pretends, too. Its own reads see it, since they push the writes before them. */
+enum { WRITES = 1024 };
+static struct write {
+	char *to, *bytes;
+	size_t len;
+} writes[WRITES];
+static unsigned write_count;
+static void writes_land(void)
+{
+	for (unsigned i = 0; i < write_count; i++) {
+		memcpy(writes[i].to, writes[i].bytes, writes[i].len);
+		free(writes[i].bytes);
+	}
+	write_count = 0;
+}
+API int cuFlushGPUDirectRDMAWrites(int target, int scope)
+{
+	if (!depth || target || scope != 100)
+		return INVALID_CONTEXT;
+	fake_flushes++;
+	writes_land();
+	return 0;
+}
+API void fake_device_writes(void *to, const void *from, size_t len)
+{
+	if (write_count == WRITES || fake_ordering)
+		writes_land();
+	writes[write_count] = (struct write){real_of(to, len), malloc(len ? len : 1), len};
+	memcpy(writes[write_count++].bytes, from, len);
+	if (fake_ordering)
+		writes_land();
+}
+API const void *fake_device_reads(const void *from, size_t len)
+{
+	writes_land();
+	return real_of(from, len);
 }
 /* For tests: the bytes of device memory. */
 API void *fake_bytes(dev p, size_t len) { return real_of((void *)(uintptr_t)p, len); }

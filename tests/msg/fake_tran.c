@@ -254,7 +254,7 @@ struct fmem {
 	struct rpwi_list all;
 	uint64_t number;
 	const struct tran *of;
-	bool owned;
+	bool owned, gpu;
 };
 static struct rpwi_list memories = {&memories, &memories};
 
@@ -271,6 +271,14 @@ static int fmem_add(struct tran *t, void *addr, size_t len, unsigned access, str
 	rpwi_list_add_tail(&memories, &m->all);
 	*out = &m->m;
 	return 0;
+}
+static int fgpu_add(struct tran *t, const struct tran_gpu_memory *what, unsigned access, struct tran_mem **out)
+{
+	if (!fake.gpu_write || what->dmabuf >= 0)
+		return -EOPNOTSUPP;
+	int rc = fmem_add(t, what->addr, what->len, access, out);
+	((struct fmem *)*out)->gpu = true;
+	return rc;
 }
 static void fmem_del(struct tran *t, struct tran_mem *mem)
 {
@@ -323,7 +331,15 @@ static int frma(struct tran_ep *ep, bool is_put, const struct tran_desc *remote,
 	struct fmem *m = described(e, remote);
 	if (!m || offset > m->m.len || len > m->m.len - offset || !(m->m.access & (is_put ? TRAN_WRITE : TRAN_READ)))
 		return done(e, cookie, RPW_ERR_ACCESS);
-	memcpy(is_put ? (char *)m->m.addr + offset : local, is_put ? local : (char *)m->m.addr + offset, len);
+	const struct fmem *own = (const struct fmem *)ep->local;
+	assert(!own || ((char *)local >= (char *)own->m.addr && (char *)local + len <= (char *)own->m.addr + own->m.len && own->of == ep->tran));
+	char *there = (char *)m->m.addr + offset;
+	bool own_gpu = own && own->gpu;
+	const void *from = is_put ? own_gpu ? fake.gpu_read(local, len) : local : m->gpu ? fake.gpu_read(there, len) : there;
+	if (is_put ? m->gpu : own_gpu)
+		fake.gpu_write(is_put ? there : local, from, len);
+	else
+		memcpy(is_put ? there : local, from, len);
 	return done(e, cookie, 0);
 }
 
@@ -382,10 +398,10 @@ void fake_inject(uint64_t nth, const void *head, unsigned head_len, const void *
 	{ \
 		.name = n, .caps = c, .usable = fusable, .open = o, .close = fclose_, .progress = fprogress, .arm = farm, .ep_make = fmake, \
 		.ep_start = fstart, .ep_close = fep_close, .send = fsend, .mem_add = fmem_add, .mem_del = fmem_del, .rma = frma, .atomic = fatomic, \
-		.flush = fflush_, \
+		.flush = fflush_, .gpu_add = fgpu_add, \
 	}
 static const struct tran_ops fake_a = OPS("fake_a", TRAN_SAME_HOST | TRAN_MAPS, fopen_a);
-static const struct tran_ops fake_b = OPS("fake_b", TRAN_CAN_BREAK, fopen_b);
+static const struct tran_ops fake_b = OPS("fake_b", TRAN_CAN_BREAK | TRAN_GPU, fopen_b);
 static int fopen_a(const struct tran_up *up, const struct tran_facts *own, struct tran **out) { return fopen_ops(&fake_a, up, out); }
 static int fopen_b(const struct tran_up *up, const struct tran_facts *own, struct tran **out) { return fopen_ops(&fake_b, up, out); }
 const struct tran_ops *const tran_all[] = {&fake_a, &fake_b, NULL};

@@ -365,7 +365,7 @@ static int verbs_arm(struct tran *base, int *fd, uint64_t *deadline_ns)
 
 const struct tran_ops tran_verbs = {
 	.name = "verbs",
-	.caps = TRAN_CAN_BREAK,
+	.caps = TRAN_CAN_BREAK | TRAN_GPU,
 	.usable = verbs_usable,
 	.open = verbs_open,
 	.close = verbs_close,
@@ -377,6 +377,7 @@ const struct tran_ops tran_verbs = {
 	.send = rpwi_verbs_send,
 	.mem_add = rpwi_verbs_mem_add,
 	.mem_del = rpwi_verbs_mem_del,
+	.gpu_add = rpwi_verbs_gpu_add,
 	.rma = rpwi_verbs_rma,
 	.atomic = rpwi_verbs_atomic,
 	.flush = rpwi_verbs_flush,

@@ -7,6 +7,9 @@
  * the buffer is registered for this one operation. Keeping such registrations would be wrong on a NIC: the program may unmap the pages without telling us, and the device would go on
  * writing into the old ones.
  *
+ * Memory of a GPU (gpu_add) is reached by the device alone: its bytes are neither copied to a buffer of ours nor sent inline. All devices have to reach it, since any of them may become an
+ * endpoint's. On the software device, which the processor works, that is memory that the processor can map or read: not a real GPU's.
+ *
  * flush is a READ of no bytes: the peer's device answers requests in order, so its answer says that all before it have taken effect.
  */
 #include "tran/verbs/verbs_priv.h"
@@ -14,6 +17,8 @@
 #include <errno.h>
 #include <stdlib.h>
 #include <sys/mman.h>
+#include <sys/uio.h>
+#include <unistd.h>
 
 enum { DESC_VERSION = 1, DESC_HEAD = 28, DESC_CHECK_AT = 24, DESC_KEY = 5, MEMS_LOOKED_AT = 16 };
 _Static_assert(DESC_HEAD + DESC_KEY * VERBS_PLANES_MAX < TRAN_DESC_MAX, "a key for each device");
@@ -23,6 +28,9 @@ struct verbs_mem {
 	struct rpwi_list link;
 	struct ibv_mr *mr[VERBS_PLANES_MAX];
 	bool ours; /* its pages, too */
+	bool gpu, deleted;
+	unsigned lent;             /* so many others use its keys; it goes when they have */
+	struct verbs_mem *lent_by; /* whose keys these are */
 };
 
 enum op_kind { OP_GET, OP_PUT, OP_ADD, OP_SWAP, OP_FLUSH };
@@ -33,6 +41,7 @@ struct verbs_op {
 	uint8_t *local;
 	uint64_t remote, len, posted;
 	uint32_t rkey, lkey;
+	bool gpu;
 	struct ibv_mr *mr; /* of this operation only */
 	struct verbs_slot *slot;
 	unsigned out; /* work requests under way */
@@ -130,17 +139,98 @@ int rpwi_verbs_mem_add(struct tran *base, void *addr, size_t len, unsigned acces
 	return 0;
 }
 
-void rpwi_verbs_mem_del(struct tran *base, struct tran_mem *mem)
+static void mem_free(struct verbs *t, struct verbs_mem *m)
 {
-	struct verbs *t = verbs_of(base);
-	struct verbs_mem *m = RPWI_CONTAINER_OF(mem, struct verbs_mem, base);
-	for (unsigned i = 0; i < t->planes; i++)
+	for (unsigned i = 0; i < t->planes && !m->lent_by; i++)
 		if (m->mr[i])
 			t->plane[i]->v->ibv_dereg_mr(m->mr[i]);
 	rpwi_list_del(&m->link);
 	if (m->ours)
 		munmap(m->base.addr, m->base.len);
 	free(m);
+}
+
+void rpwi_verbs_mem_del(struct tran *base, struct tran_mem *mem)
+{
+	struct verbs *t = verbs_of(base);
+	struct verbs_mem *m = RPWI_CONTAINER_OF(mem, struct verbs_mem, base), *lender = m->lent_by;
+	m->deleted = true;
+	if (!m->lent)
+		mem_free(t, m);
+	if (lender && !--lender->lent && lender->deleted)
+		mem_free(t, lender);
+}
+
+/* ---- memory of GPUs ---- */
+
+/* Asked of the kernel, which answers where a load would be the end of the process. */
+static bool processor_reaches(const void *addr, size_t len)
+{
+	char bytes[2];
+	struct iovec to = {bytes, 2}, from[2] = {{(void *)addr, 1}, {(char *)addr + len - 1, 1}};
+	return process_vm_readv(getpid(), &to, 1, from, 2, 0) == 2;
+}
+
+static struct ibv_mr *gpu_reg(struct verbs_plane *p, const struct tran_gpu_memory *w, unsigned access)
+{
+	int flags = access_flags(access & ~(unsigned)TRAN_ATOMIC, false);
+	errno = EOPNOTSUPP;
+	if (w->dmabuf >= 0)
+		return p->v->ibv_reg_dmabuf_mr ? p->v->ibv_reg_dmabuf_mr(p->pd, w->offset, w->len, (uintptr_t)w->addr, w->dmabuf, flags) : NULL;
+	errno = EFAULT;
+	return p->software && !processor_reaches(w->addr, w->len) ? NULL : p->v->ibv_reg_mr(p->pd, w->addr, w->len, flags);
+}
+
+static int gpu_refused(const struct verbs_plane *p, const struct tran_gpu_memory *w, int error)
+{
+	const char *missing = p->software ? "it is ropeway's software device, which the processor works; a NIC is needed"
+			      : w->dmabuf < 0
+				      ? "by its address that takes the kernel module nvidia-peermem"
+				      : "by dma-buf that takes a kernel of 5.12 or later, rdma-core of 34 or later, and a driver of the device that can";
+	rpwi_fail(RPW_ERR_NOT_SUPPORTED, "%s does not reach memory of the GPU by itself (%s: %s): %s", p->name,
+		w->dmabuf < 0 ? "ibv_reg_mr" : "ibv_reg_dmabuf_mr", strerror(error), missing);
+	return -EOPNOTSUPP;
+}
+
+/* One that has it all, and gives these rights. */
+static struct verbs_mem *gpu_lender(struct verbs *t, const struct tran_gpu_memory *w, unsigned access)
+{
+	for (struct rpwi_list *at = t->mems.next; at != &t->mems; at = at->next) {
+		struct verbs_mem *m = RPWI_CONTAINER_OF(at, struct verbs_mem, link);
+		uintptr_t offset = (uintptr_t)w->addr - (uintptr_t)m->base.addr;
+		if (m->gpu && m->base.kept && !m->deleted && (m->base.access & access) == access && (uintptr_t)w->addr >= (uintptr_t)m->base.addr &&
+			w->len <= m->base.len && offset <= m->base.len - w->len)
+			return m;
+	}
+	return NULL;
+}
+
+int rpwi_verbs_gpu_add(struct tran *base, const struct tran_gpu_memory *w, unsigned access, struct tran_mem **out)
+{
+	struct verbs *t = verbs_of(base);
+	int rc = t->planes ? 0 : rpwi_verbs_planes_open(t);
+	struct verbs_mem *m = rc || !w->len ? NULL : calloc(1, sizeof(*m));
+	if (!m)
+		return rc ? rc : w->len ? -ENOMEM : -EINVAL;
+	m->base = (struct tran_mem){.addr = w->addr, .len = w->len, .access = access};
+	m->gpu = true;
+	rpwi_list_init(&m->link);
+	m->lent_by = gpu_lender(t, w, access);
+	if (m->lent_by) {
+		memcpy(m->mr, m->lent_by->mr, sizeof(m->mr));
+		m->lent_by->lent++;
+	}
+	for (unsigned i = 0; i < t->planes && !m->lent_by && !rc; i++)
+		if (!(m->mr[i] = gpu_reg(t->plane[i], w, access)))
+			rc = gpu_refused(t->plane[i], w, errno);
+	if (rc) {
+		mem_free(t, m);
+		return rc;
+	}
+	desc_write(t, m);
+	rpwi_list_add_tail(&t->mems, &m->link);
+	*out = &m->base;
+	return 0;
 }
 
 /* The key of a registration that the program holds; those used last are in front. */
@@ -151,7 +241,7 @@ static bool held_lkey(struct verbs_plane *p, const uint8_t *addr, uint64_t len, 
 	for (struct rpwi_list *at = t->mems.next; at != &t->mems && looked < MEMS_LOOKED_AT; at = at->next, looked++) {
 		struct verbs_mem *m = RPWI_CONTAINER_OF(at, struct verbs_mem, link);
 		uint64_t offset = (uint64_t)(uintptr_t)addr - (uint64_t)(uintptr_t)m->base.addr;
-		if ((uintptr_t)addr < (uintptr_t)m->base.addr || len > m->base.len || offset > m->base.len - len || !m->mr[p->index] || !m->base.kept)
+		if ((uintptr_t)addr < (uintptr_t)m->base.addr || len > m->base.len || offset > m->base.len - len || !m->mr[p->index] || !m->base.kept || m->gpu)
 			continue;
 		if (write && !(m->base.access & (TRAN_WRITE | TRAN_ATOMIC)))
 			continue;
@@ -163,10 +253,12 @@ static bool held_lkey(struct verbs_plane *p, const uint8_t *addr, uint64_t len, 
 	return false;
 }
 
-static uint32_t given_lkey(const struct verbs_ep *ep, uint64_t len)
+/* What the caller says about the local side. */
+static void local_given(const struct verbs_ep *ep, struct verbs_op *op)
 {
 	const struct verbs_mem *m = ep->base.local ? RPWI_CONTAINER_OF(ep->base.local, struct verbs_mem, base) : NULL;
-	return m && len > VERBS_COPY_MAX && m->mr[ep->p->index] ? m->mr[ep->p->index]->lkey : 0;
+	op->gpu = m && m->gpu;
+	op->lkey = m && (m->gpu || op->len > VERBS_COPY_MAX) && m->mr[ep->p->index] ? m->mr[ep->p->index]->lkey : 0;
 }
 
 /* ---- operations: life ---- */
@@ -298,7 +390,7 @@ static int post_transfer(struct verbs_ep *ep, struct verbs_op *op)
 	struct verbs_lane *l = ep->lane;
 	if (op->kind == OP_GET && l->reading + n > VERBS_READING_MAX)
 		return -EAGAIN; /* until one of those is done */
-	bool inlined = op->kind == OP_PUT && op->len <= ep->p->inline_max;
+	bool inlined = op->kind == OP_PUT && op->len <= ep->p->inline_max && !op->gpu;
 	struct ibv_sge sge = {.addr = (uintptr_t)(op->slot ? op->slot->buf : op->local) + op->posted, .length = (uint32_t)n, .lkey = op->lkey};
 	struct ibv_send_wr wr = {.sg_list = &sge,
 		.num_sge = 1,
@@ -441,7 +533,7 @@ int rpwi_verbs_rma(struct tran_ep *base, bool is_put, const struct tran_desc *re
 	op->remote = addr;
 	op->rkey = rkey;
 	op->len = len;
-	op->lkey = given_lkey(ep, len);
+	local_given(ep, op);
 	ep->changes += is_put;
 	rpwi_verbs_ops_pump(ep);
 	return 0;

@@ -28,6 +28,7 @@
 	X(ibv_alloc_pd, NEEDED) \
 	X(ibv_dealloc_pd, NEEDED) \
 	X(ibv_reg_mr, NEEDED) \
+	X(ibv_reg_dmabuf_mr, OPTIONAL) \
 	X(ibv_dereg_mr, NEEDED) \
 	X(ibv_create_comp_channel, NEEDED) \
 	X(ibv_destroy_comp_channel, NEEDED) \
