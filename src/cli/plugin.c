@@ -1,4 +1,4 @@
-/* plugin.c - `ropeway plugin`: which of its two halves, and `check`: options, and how the lines are shown. What is checked is ncclnet/conform.c's. */
+/* plugin.c - `ropeway plugin`: which of its two halves, and what both read of options. */
 #include "cli/plugin.h"
 
 #include <errno.h>
@@ -26,25 +26,35 @@ int rpwi_plugin_abi(const char *text, int *abi)
 	return 0;
 }
 
-static int usage(FILE *to)
-{
-	fputs("Usage: " PLUGIN_NAME " bench FILE.so [OPTIONS]   how fast it is, beside others if wanted\n\n"
-	      "FILE.so is a network plugin of NCCL (libnccl-net-NAME.so); NAME alone is looked for as NCCL does. Each has a --help.\n",
-		to);
-	return to == stdout ? CLI_OK : CLI_USAGE;
-}
+static const struct half {
+	const char *name, *full_name;
+	int (*run)(int argc, char **argv);
+	int (*usage)(void);
+} halves[] = {
+	{"check", PLUGIN_NAME " check", rpwi_plugin_check, rpwi_plugin_check_usage},
+	{"bench", PLUGIN_NAME " bench", rpwi_plugin_bench, rpwi_plugin_bench_usage},
+};
 
 int rpwi_cli_plugin(int argc, char **argv)
 {
 	const char *name = argc > 1 ? argv[1] : NULL;
-	if (!name)
-		return usage(stderr);
-	if (!strcmp(name, "--help") || !strcmp(name, "-h"))
-		return usage(stdout);
-	if (!strcmp(name, "bench")) {
-		argv[1] = (char *)PLUGIN_NAME " bench";
-		return rpwi_plugin_bench(argc - 1, argv + 1);
+	if (name && (!strcmp(name, "--help") || !strcmp(name, "-h"))) {
+		for (size_t i = 0; i < RPWI_ARRAY_LEN(halves); i++) {
+			if (i)
+				putchar('\n');
+			halves[i].usage();
+		}
+		return CLI_OK;
 	}
-	rpwi_cli_fail(CLI_USAGE, PLUGIN_NAME, "unknown %s '%s': check or bench is expected", name[0] == '-' ? "option" : "command", name);
+	for (size_t i = 0; name && i < RPWI_ARRAY_LEN(halves); i++) {
+		if (strcmp(name, halves[i].name) != 0)
+			continue;
+		argv[1] = (char *)halves[i].full_name;
+		return halves[i].run(argc - 1, argv + 1);
+	}
+	if (name)
+		rpwi_cli_fail(CLI_USAGE, PLUGIN_NAME, "unknown %s '%s': check or bench is expected", name[0] == '-' ? "option" : "command", name);
+	else
+		rpwi_cli_fail(CLI_USAGE, PLUGIN_NAME, "check or bench is expected, and a plugin");
 	return rpwi_cli_usage(PLUGIN_NAME);
 }

@@ -6,6 +6,8 @@
 
 int rpwi_plugin_check(int argc, char **argv);
 int rpwi_plugin_bench(int argc, char **argv);
+int rpwi_plugin_check_usage(void);
+int rpwi_plugin_bench_usage(void);
 
 /* A number of an option; false: it is none, or not from least to most. */
 int rpwi_plugin_number(const char *text, double least, double most, double *out);

@@ -94,7 +94,7 @@ static bool open_all(struct bench_side *b, struct result *r)
 	int abi;
 	if (ncclnet_parse(b->o->path[b->index], path, sizeof(path), &abi, s->text, sizeof(s->text)))
 		return false;
-	if (!side_load(s, path, abi ? abi : b->o->abi))
+	if (!side_load(s, path, abi ? abi : b->o->abi) || !side_init(s, s->n, &s->ctx))
 		return false;
 	r->abi = s->n->abi;
 	snprintf(r->name, sizeof(r->name), "%s", ncclnet_name(s->n));
@@ -280,7 +280,7 @@ struct plugin {
 static void complain(const struct options *o, struct plugin *p, unsigned index, int rc, int who, const char *text)
 {
 	struct result other;
-	int other_who = who, other_rc = rc > 0 ? pair_answer(&p->pair, &other_who, &other, sizeof(other), 300) : 0;
+	int other_who = who, other_rc = rc > 0 ? pair_answer(&p->pair, &other_who, &other, sizeof(other), 300, 300) : 0;
 	size_t path = strlen(o->path[index]);
 	if (other_rc == -ETIMEDOUT || (other_rc == -EPIPE && p->pair.status[other_who])) {
 		rc = other_rc;
@@ -307,7 +307,7 @@ static bool ask(const struct options *o, struct plugin *p, unsigned index, const
 		return false;
 	while (!heard[0] || !heard[1]) {
 		struct result r = {0};
-		int who = 0, rc = pair_answer(&p->pair, &who, &r, sizeof(r), JOB_TIMEOUT_MS * 2);
+		int who = 0, rc = pair_answer(&p->pair, &who, &r, sizeof(r), JOB_TIMEOUT_MS * 2, JOB_TIMEOUT_MS);
 		if (rc != sizeof(r) || !r.ok) {
 			complain(o, p, index, rc, who, r.text);
 			return false;
@@ -518,7 +518,7 @@ static void print_json(const struct options *o, const struct plugin *plugin, con
 
 /* ---- options ---- */
 
-static int usage(void)
+int rpwi_plugin_bench_usage(void)
 {
 	puts("Usage: " BENCH_NAME " FILE.so [OPTIONS]\n\n"
 	     "Messages and bytes a second, and latency, of a NCCL network plugin between two processes on two cores of this host, called as NCCL calls it.\n\n"
@@ -594,7 +594,7 @@ static int parse(struct options *o, int argc, char **argv)
 		if (opt == '?')
 			return rpwi_cli_usage(BENCH_NAME);
 		if (opt == 'h')
-			return usage(), -1;
+			return rpwi_plugin_bench_usage(), -1;
 		if (opt == OPT_JSON)
 			o->json = true;
 		else if (opt == OPT_AGAINST && o->plugins < PLUGINS_MAX)

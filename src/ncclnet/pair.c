@@ -146,7 +146,7 @@ const char *pair_call(const struct pair *p, int role)
 	return NULL;
 }
 
-int pair_answer(struct pair *p, int *role, void *message, size_t room, unsigned timeout_ms)
+int pair_answer(struct pair *p, int *role, void *message, size_t room, unsigned timeout_ms, unsigned stuck_ms)
 {
 	uint64_t begin = rpwi_now_ns(), since[2] = {begin, begin}, made[2] = {calls_made(p, 0), calls_made(p, 1)};
 	for (uint64_t now = begin; now - begin <= timeout_ms * RPWI_NS_PER_MS; now = rpwi_now_ns()) {
@@ -166,7 +166,7 @@ int pair_answer(struct pair *p, int *role, void *message, size_t room, unsigned 
 			if (n != made[i] || !pair_call(p, i)) {
 				made[i] = n;
 				since[i] = rpwi_now_ns();
-			} else if (rpwi_now_ns() - since[i] > timeout_ms * RPWI_NS_PER_MS / 2) {
+			} else if (rpwi_now_ns() - since[i] > stuck_ms * RPWI_NS_PER_MS) {
 				*role = i;
 				return -ETIMEDOUT;
 			}
@@ -212,11 +212,14 @@ bool side_load(struct side *s, const char *path, int abi)
 	int rc = SIDE_CALL(s, "dlopen", ncclnet_load(path, abi, &s->n, why, sizeof(why)));
 	if (rc)
 		return side_fail(s, "%s", why);
-	said_by_us = s->shared->said[s->role];
-	rc = SIDE_CALL(s, "init", ncclnet_init(s->n, &s->ctx, keep_said));
-	if (rc)
-		return side_fail(s, "init gives %d (%s)", rc, ncclnet_result_name(rc));
 	return true;
+}
+
+bool side_init(struct side *s, const struct ncclnet *n, void **ctx)
+{
+	said_by_us = s->shared->said[s->role];
+	int rc = SIDE_CALL(s, "init", ncclnet_init(n, ctx, keep_said));
+	return !rc || side_fail(s, "init gives %d (%s)", rc, ncclnet_result_name(rc));
 }
 
 struct side side_thread(const struct side *s, unsigned thread)
@@ -236,12 +239,18 @@ static bool other_has_gone(struct side *s)
 	return n == 0 || (n < 0 && errno != EAGAIN && errno != EINTR);
 }
 
+static bool ended(struct side *s)
+{
+	s->other_ended = !s->why;
+	return side_fail(s, "the other side has ended");
+}
+
 bool side_idle(struct side *s, unsigned *looks)
 {
 	if (++*looks % LOOK_AT_CLOCK == 0 && rpwi_now_ns() > s->until)
 		return side_fail(s, "nothing came of it within %u ms", s->timeout_ms);
 	if (*looks % 1024 == 0 && other_has_gone(s))
-		return side_fail(s, "the other side has ended");
+		return ended(s);
 	if (*looks < YIELDS)
 		sched_yield();
 	else
@@ -249,9 +258,12 @@ bool side_idle(struct side *s, unsigned *looks)
 	return true;
 }
 
-bool side_give(struct side *s, const void *data, size_t len)
+bool side_give(struct side *s, const void *data, size_t len) { return send(s->peer, data, len, MSG_NOSIGNAL) == (ssize_t)len || ended(s); }
+
+bool side_heard(struct side *s, unsigned timeout_ms)
 {
-	return send(s->peer, data, len, MSG_NOSIGNAL) == (ssize_t)len || side_fail(s, "the other side has ended");
+	struct pollfd f = {.fd = s->peer, .events = POLLIN};
+	return poll(&f, 1, (int)timeout_ms) > 0;
 }
 
 bool side_take(struct side *s, void *data, size_t len)
@@ -266,7 +278,9 @@ bool side_take(struct side *s, void *data, size_t len)
 		ssize_t n = recv(s->peer, data, len, 0);
 		if (n < 0 && errno == EINTR)
 			continue;
-		return n == (ssize_t)len || side_fail(s, n <= 0 ? "the other side has ended" : "the other side is at another point");
+		if (n <= 0)
+			return ended(s);
+		return n == (ssize_t)len || side_fail(s, "the other side is at another point");
 	}
 }
 
@@ -321,7 +335,7 @@ bool link_listen(struct side *s, struct link *l, int dev)
 	return true;
 }
 
-static bool accept_comm(struct side *s, struct link *l)
+bool link_accept(struct side *s, struct link *l)
 {
 	unsigned looks = 0;
 	for (;;) {
@@ -335,7 +349,7 @@ static bool accept_comm(struct side *s, struct link *l)
 	}
 }
 
-static bool connect_comm(struct side *s, struct link *l, int dev)
+bool link_connect(struct side *s, struct link *l, int dev)
 {
 	unsigned looks = 0;
 	for (;;) {
@@ -355,11 +369,11 @@ bool link_open(struct side *s, struct link *l, int dev, int receiver)
 	l->device = &l->device_memory;
 	side_step(s);
 	if (s->role == receiver)
-		return link_listen(s, l, dev) && side_give(s, l->handle, s->n->handle_bytes) && accept_comm(s, l) && side_meet(s);
+		return link_listen(s, l, dev) && side_give(s, l->handle, s->n->handle_bytes) && link_accept(s, l) && side_meet(s);
 	if (!side_take(s, l->handle, s->n->handle_bytes))
 		return false;
 	link_guard(s, l);
-	return connect_comm(s, l, dev) && side_meet(s);
+	return link_connect(s, l, dev) && side_meet(s);
 }
 
 void link_close(struct side *s, struct link *l)

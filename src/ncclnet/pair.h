@@ -42,7 +42,8 @@ struct side {
 	struct pair_watch *watch;
 	struct ncclnet *n;
 	void *ctx;
-	const char *why; /* what the first of the helpers below that failed says */
+	const char *why;  /* what the first of the helpers below that failed says */
+	bool other_ended; /* that is why */
 	char text[400];
 };
 typedef void pair_body(struct side *s, void *arg);
@@ -61,8 +62,8 @@ int pair_start(struct pair *p, pair_body *body, void *arg, unsigned timeout_ms, 
 /* Kills and reaps what is left. */
 void pair_end(struct pair *p);
 int pair_ask(struct pair *p, int role, const void *message, size_t len);
-/* The next message of a side: its length, and who; 0: nothing within timeout_ms; -EPIPE: `role` has gone (its status is in p); -ETIMEDOUT: `role` is stuck in the call that pair_call names. */
-int pair_answer(struct pair *p, int *role, void *message, size_t room, unsigned timeout_ms);
+/* The next message of a side: its length, and who; 0: nothing within timeout_ms; -EPIPE: `role` has gone (its status is in p); -ETIMEDOUT: `role` has been for stuck_ms in the call that pair_call names. */
+int pair_answer(struct pair *p, int *role, void *message, size_t room, unsigned timeout_ms, unsigned stuck_ms);
 /* The call that a side is in, or was when it ended; NULL: none. */
 const char *pair_call(const struct pair *p, int role);
 
@@ -76,8 +77,9 @@ const char *pair_call(const struct pair *p, int role);
 		atomic_store_explicit(&(s)->watch->count, atomic_load_explicit(&(s)->watch->count, memory_order_relaxed) + 1, memory_order_relaxed); \
 		rc_; \
 	})
-/* Loads and initialises; false: s->text says why. */
+/* false: s->text says why. init comes after load, and may come again from v11 on. */
 bool side_load(struct side *s, const char *path, int abi);
+bool side_init(struct side *s, const struct ncclnet *n, void **ctx);
 /* For another thread of this side: 1 to PAIR_THREADS - 1. */
 struct side side_thread(const struct side *s, unsigned thread);
 /* Starts the deadline of a step. */
@@ -87,6 +89,8 @@ bool side_idle(struct side *s, unsigned *looks);
 /* Whole messages to and from the other side; false: it is gone, or the deadline has passed. */
 bool side_give(struct side *s, const void *data, size_t len);
 bool side_take(struct side *s, void *data, size_t len);
+/* Is anything there to be taken, within so long? */
+bool side_heard(struct side *s, unsigned timeout_ms);
 /* Both sides come here before either goes on. */
 bool side_meet(struct side *s);
 /* The same by polling shared memory: little noise, for measuring. */
@@ -108,7 +112,10 @@ struct link {
 /* `role` listens and accepts, the other connects; as NCCL does, with the deadline of a step. */
 bool link_open(struct side *s, struct link *l, int dev, int receiver);
 void link_close(struct side *s, struct link *l);
+/* Its parts: the handle of link_listen is in l->handle, where link_connect has to find it. */
 bool link_listen(struct side *s, struct link *l, int dev);
+bool link_accept(struct side *s, struct link *l);
+bool link_connect(struct side *s, struct link *l, int dev);
 /* Writes what is past the handle, and asks whether it is still there. */
 void link_guard(const struct side *s, struct link *l);
 bool link_guarded(const struct side *s, const struct link *l);

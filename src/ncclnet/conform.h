@@ -1,0 +1,51 @@
+/* conform.h - does a network plugin do what NCCL expects of one? A list of properties, each tried between two processes over this host (pair.h), each with a verdict: pass, quirk (NCCL or ropeway live with
+ * it; what they do is said) or fail. A plugin that crashes or hangs costs a line; the caller's process never loads it. Knows nothing of terminals.
+ */
+#ifndef ROPEWAY_NCCLNET_CONFORM_H
+#define ROPEWAY_NCCLNET_CONFORM_H
+
+#include "ncclnet/host.h"
+
+enum conform_verdict { CONFORM_PASS, CONFORM_SKIP, CONFORM_QUIRK, CONFORM_FAIL, CONFORM_VERDICTS };
+extern const char *const conform_verdict_name[CONFORM_VERDICTS];
+
+/* What was tried and what came of it. */
+struct conform_line {
+	const char *id, *what; /* "truncation", "a message longer than its receive is an error" */
+	enum conform_verdict verdict;
+	char text[600]; /* "": nothing to add */
+};
+
+/* The plugin, before anything of it is called. */
+struct conform_facts {
+	unsigned exported; /* bit N: ncclNetPlugin_vN is there */
+	int abi;           /* that is checked */
+};
+
+struct conform_options {
+	const char *path;
+	int abi; /* 0: the highest */
+	int device;
+	unsigned timeout_ms; /* of a step */
+	size_t size_most;    /* of a message */
+	const char *only;    /* lines with this in their id; NULL: all */
+	void (*facts)(void *arg, const struct conform_facts *f);
+	void (*line)(void *arg, const struct conform_line *l);
+	void *arg;
+};
+enum { CONFORM_TIMEOUT_MS = 5000, CONFORM_SIZE_MOST = 64 << 20 };
+
+/* How many lines of each verdict. 0, or negative and `why` if there is no plugin, or none of that version, to check (as ncclnet_load), or no processes. */
+int conform_run(const struct conform_options *o, unsigned count[CONFORM_VERDICTS], char *why, size_t why_len);
+
+/* The properties, in their order; NULL after the last. */
+const char *conform_id(unsigned i, const char **what);
+
+/* Releases of NCCL, the oldest first, and which versions of the API each takes: the highest that the plugin has of first..last. NULL after the last. */
+struct conform_release {
+	const char *name; /* "2.20 to 2.23" */
+	int first, last;
+};
+extern const struct conform_release conform_releases[];
+
+#endif
