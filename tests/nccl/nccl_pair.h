@@ -9,6 +9,7 @@
 
 #include <cmocka.h>
 #include <fnmatch.h>
+#include <pthread.h>
 #include <sched.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -52,6 +53,34 @@ static inline void pair_verify(const uint8_t *p, size_t n, unsigned seed)
 			fail_msg("byte %zu of %zu is 0x%02x, sent was 0x%02x", i, n, p[i], pair_byte(seed, i));
 }
 
+/* What it warned of last; all that it says goes to stderr where PAIR_LOG is set. */
+static char pair_warned[1200];
+static pthread_mutex_t pair_log_lock = PTHREAD_MUTEX_INITIALIZER;
+static inline void __attribute__((format(printf, 5, 6))) pair_log(int level, unsigned long subsys, const char *file, int line, const char *fmt, ...)
+{
+	char text[sizeof(pair_warned)];
+	va_list ap;
+	va_start(ap, fmt);
+	vsnprintf(text, sizeof(text), fmt, ap);
+	va_end(ap);
+	pthread_mutex_lock(&pair_log_lock);
+	if (level == NCCL_LOG_WARN)
+		snprintf(pair_warned, sizeof(pair_warned), "%s", text);
+	if (getenv("PAIR_LOG"))
+		fprintf(stderr, "# %s %s:%d %s\n", level == NCCL_LOG_WARN ? "WARN" : "INFO", file, line, text);
+	pthread_mutex_unlock(&pair_log_lock);
+}
+
+/* The call failed as it had to, and said why. */
+static inline void pair_said(int rc, int expected, const char *word, const char *what)
+{
+	if (rc != expected || !strstr(pair_warned, word))
+		fail_msg("%s gave %d (%s), expected was %d (%s) and a line with \"%s\": %s", what, rc, ncclnet_result_name(rc), expected,
+			ncclnet_result_name(expected), word, pair_warned);
+	*pair_warned = 0;
+}
+#define REFUSED(call, expected, word) pair_said(call, expected, word, #call)
+
 static inline void pair_load(struct pair *p, int abi)
 {
 	char why[300];
@@ -59,7 +88,7 @@ static inline void pair_load(struct pair *p, int abi)
 	memset(p, 0, sizeof(*p));
 	if (ncclnet_load(plugin_path, abi, &p->n, why, sizeof(why)))
 		fail_msg("%s", why);
-	OK(ncclnet_init(p->n, &p->ctx, NULL));
+	OK(ncclnet_init(p->n, &p->ctx, pair_log));
 	OK(ncclnet_devices(p->n, &ndev));
 	assert_true(ndev > 0);
 }
