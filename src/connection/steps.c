@@ -181,7 +181,8 @@ static void register_nonsense(struct connection *c)
 	void *mhandle;
 	int rc = ncclnet_reg(c->net, c->send_comm, c->out.data, 4096, 0, &mhandle);
 	if (rc) {
-		connection_say(c, "regMr with memory type 0, which is none: refused, as it has to be: rc %d (%s)", rc, ncclnet_result_name(rc));
+		connection_say(c, "regMr with memory type 0, which is none: refused, as it has to be (a warning of the plugin above is its answer), rc %d (%s)",
+			rc, ncclnet_result_name(rc));
 		return;
 	}
 	connection_say(c,

@@ -121,6 +121,46 @@ class Runs(Case):
         for text in self.passes(self.client(port, "--max-size", 1), server):
             self.assertEqual(re.findall(r"(\d+) bytes, 4 each", text), ["0", "1"])
 
+    def test_without_a_plugin_it_is_our_own(self):
+        if pathlib.Path(PROGRAM).parent != pathlib.Path(PLUGIN).parent:
+            self.skipTest("the plugin is not beside the program")
+        server = Side(self, "server", "--bind", "127.0.0.1", "--port", 0, *QUICK)
+        port = server.until(r"waiting for a client on port (\d+)")[1]
+        for text in self.passes(Side(self, "client", "localhost", "--port", port, *QUICK), server):
+            self.assertIn(f'plugin {PLUGIN} ("ropeway"), API v12 (NCCL', text)
+
+
+TWO_NAMESPACES = """
+set -e
+unshare -n sleep 100 & other=$!
+trap 'kill $other' EXIT
+until [ "$(readlink /proc/$other/ns/net)" != "$(readlink /proc/self/ns/net)" ]; do sleep 0.01; done
+ip link add veth0 type veth peer name veth1 netns $other
+ip addr add 10.78.0.1/24 dev veth0
+ip link set veth0 up
+nsenter -t $other -n ip addr add 10.78.0.2/24 dev veth1
+nsenter -t $other -n ip link set veth1 up
+until ip link show veth0 | grep -q 'state UP' && nsenter -t $other -n ip link show veth1 | grep -q 'state UP'; do sleep 0.01; done
+nsenter -t $other -n "$0" client 10.78.0.1 "$@" & client=$!
+"$0" server --bind 10.78.0.1 "$@"
+wait $client
+"""
+
+
+class Hosts(unittest.TestCase):
+    def test_two_network_namespaces(self):
+        """As two machines: no shared memory, no loopback; the client may be first."""
+        unshare = ["unshare", "-n"] if os.geteuid() == 0 else ["unshare", "-Urn"]
+        if subprocess.run([*unshare, "true"], capture_output=True, check=False).returncode:
+            self.skipTest("no network namespace can be made here")
+        got = subprocess.run([*unshare, "bash", "-c", TWO_NAMESPACES, PROGRAM, "--plugin", PLUGIN, "--max-size", "1025K", "--timeout", "60"], capture_output=True, text=True, timeout=TIMEOUT_S, check=False,
+                             env=dict(os.environ, NCCL_DEBUG="INFO"))
+        text = got.stdout + got.stderr
+        self.assertEqual(got.returncode, 0, text)
+        self.assertEqual(len(re.findall(r"(?m)^PASSED: ", text)), 2, text)
+        self.assertEqual(set(re.findall(r"device 0: (\w+),", text)), {"veth0", "veth1"}, text)
+        self.assertNotIn("by shm", text)
+
 
 class Misfits(Case):
     def test_another_version(self):
