@@ -195,6 +195,7 @@ void tag_arrived(rpw_endpoint *ep, uint64_t tag, const void *body, size_t len)
 	if (len)
 		memcpy(u->body, body, len);
 	early_add(ep, u, tag);
+	ep->te->tran->enough = true;
 }
 
 void tag_offered(rpw_endpoint *ep, uint64_t tag, struct rts *rts, uint32_t units)

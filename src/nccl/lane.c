@@ -49,19 +49,21 @@ static void keep(struct plugin_lane *l)
 	l->armed = !epoll_ctl(keeper.epfd, EPOLL_CTL_MOD, rpw_context_fd(l->c), &ev);
 }
 
-/* How long until the next look, ms. */
-static int look(struct plugin_lane *l)
+/* How long until the next look, ms. Not quiet yet: by the clock, and not by the number of looks, since another lane may be the reason for this one. */
+static int look(struct plugin_lane *l, uint64_t now_ns)
 {
 	if (pthread_mutex_trylock(&l->lock))
 		return KEEPER_MS; /* in use */
-	bool fired = l->fired, used = l->uses != l->seen;
+	bool called = l->now || (l->armed && l->fired);
 	int again = -1;
-	l->fired = false;
-	l->seen = l->uses;
-	if (l->armed && fired)
-		l->armed = false;
-	if (!l->armed && used && !l->now) {
-		again = KEEPER_MS;
+	if (l->uses != l->seen) {
+		l->seen = l->uses;
+		l->quiet_ns = now_ns + KEEPER_MS * RPWI_NS_PER_MS;
+	}
+	if (l->fired)
+		l->armed = l->fired = false;
+	if (!l->armed && !called && now_ns < l->quiet_ns) {
+		again = (int)((l->quiet_ns - now_ns) / RPWI_NS_PER_MS) + 1;
 	} else if (!l->armed) {
 		keep(l);
 		again = l->armed ? -1 : BUSY_MS;
@@ -82,12 +84,13 @@ static void note_fired(uint64_t id)
 static int look_at_all(const struct epoll_event *ev, int n)
 {
 	unsigned next = UINT32_MAX;
+	uint64_t now_ns = rpwi_now_ns();
 	pthread_mutex_lock(&keeper.lock);
 	for (int i = 0; i < n; i++)
 		if (ev[i].data.u64)
 			note_fired(ev[i].data.u64);
 	for (struct rpwi_list *p = keeper.lanes.next; p != &keeper.lanes; p = p->next)
-		next = RPWI_MIN(next, (unsigned)look(RPWI_CONTAINER_OF(p, struct plugin_lane, all))); /* -1 is the longest */
+		next = RPWI_MIN(next, (unsigned)look(RPWI_CONTAINER_OF(p, struct plugin_lane, all), now_ns)); /* -1 is the longest */
 	pthread_mutex_unlock(&keeper.lock);
 	return (int)next;
 }

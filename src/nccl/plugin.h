@@ -81,7 +81,7 @@ struct plugin_lane {
 	bool now;       /* the keeper is to take it over at once, not when it has been quiet for a while */
 	/* The keeper's. */
 	struct rpwi_list all;
-	uint64_t id, seen;
+	uint64_t id, seen, quiet_ns; /* the uses at the last look; until when it counts as in use */
 	bool fired;
 };
 int plugin_lane_new(const struct plugin_device *d, struct plugin_lane **out); /* enum rpw_status; one user */

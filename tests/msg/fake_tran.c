@@ -65,7 +65,7 @@ static int fusable(const struct tran_facts *own, const struct tran_facts *peer, 
 static int fopen_ops(const struct tran_ops *ops, const struct tran_up *up, struct tran **out)
 {
 	struct ftran *t = calloc(1, sizeof(*t));
-	t->t = (struct tran){ops, up};
+	t->t = (struct tran){.ops = ops, .up = up};
 	rpwi_list_init(&t->eps);
 	*out = &t->t;
 	return 0;

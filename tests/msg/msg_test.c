@@ -651,6 +651,39 @@ static void posted_before_connected(void **state)
 	rpw_context_destroy(p.b);
 }
 
+#ifndef MSG_FAKE
+/* Who sends faster than receives are posted fills the ring, not the receiver's memory, and each message is copied once. */
+static void a_round_ends_with_what_nobody_waits_for(void **state)
+{
+	enum { N = 20, BYTES = 512 };
+	static uint8_t out[N][BYTES], in[N][BYTES];
+	struct pair p;
+	rpw_request *r[N];
+	rpw_statistics st = {.size = sizeof(st)};
+	if (strcmp(transport, "shm") != 0)
+		skip();
+	pair_open(&p, transport);
+	for (uint64_t i = 0; i < N; i++) {
+		pattern_fill(out[i], BYTES, i);
+		assert_int_equal(rpw_send(p.ea, out[i], BYTES, 3, NULL), RPW_OK);
+	}
+	for (unsigned i = 0; i < 1000 && !st.unexpected; i++) {
+		rpw_progress(p.b);
+		rpw_context_statistics(p.b, &st);
+	}
+	assert_int_equal(st.unexpected, 1);
+	for (unsigned i = 0; i < N; i++)
+		assert_int_equal(rpw_recv(p.b, p.eb, in[i], BYTES, 3, UINT64_MAX, &r[i]), RPW_IN_PROGRESS);
+	for (uint64_t i = 0; i < N; i++) {
+		assert_int_equal(finish(&p, r[i], NULL), RPW_OK);
+		assert_int_equal(pattern_wrong(in[i], BYTES, i), BYTES);
+	}
+	rpw_context_statistics(p.b, &st);
+	assert_int_equal(st.unexpected, 1);
+	pair_close(&p);
+}
+#endif
+
 static void unexpected_memory_is_bounded(void **state)
 {
 	struct pair p;
@@ -972,6 +1005,7 @@ int main(int argc, char **argv)
 		cmocka_unit_test_setup(the_end_of_an_endpoint, quiet),
 #ifndef MSG_FAKE
 		cmocka_unit_test_setup(a_context_without_endpoints_sleeps, quiet),
+		cmocka_unit_test_setup(a_round_ends_with_what_nobody_waits_for, quiet),
 #endif
 		cmocka_unit_test_setup(a_flush_and_the_peers_close, quiet),
 		cmocka_unit_test_setup(calls_from_inside_callbacks, quiet),

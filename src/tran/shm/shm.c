@@ -114,7 +114,7 @@ static int shm_open_context(const struct tran_up *up, const struct tran_facts *o
 	struct shm *t = calloc(1, sizeof *t);
 	if (!t)
 		return -ENOMEM;
-	t->base = (struct tran){&tran_shm, up};
+	t->base = (struct tran){.ops = &tran_shm, .up = up};
 	t->listener.fd = -1;
 	rpwi_list_init(&t->starting);
 	rpwi_list_init(&t->embryos);
@@ -195,7 +195,8 @@ static unsigned link_poll(struct shm_link *l)
 {
 	struct ring_frame f;
 	unsigned n = 0;
-	for (; n < SHM_POLL_BATCH; n++) {
+	l->t->base.enough = false;
+	for (; n < SHM_POLL_BATCH && !l->t->base.enough; n++) {
 		/* The producer is ahead: its lines can be on their way before they are needed; one that it still writes to would be taken from it. */
 		if (n >= 2)
 			__builtin_prefetch(&l->rx.cells[(l->rx.head + CELLS_AHEAD) % RING_CELLS]);
