@@ -168,7 +168,7 @@ int am_send_begin(rpw_request *r)
 	}
 	if (units && r->len <= ep->eager_max)
 		credit_need(ep, units);
-	if (r->len <= EAGER_SMALL && r->len <= ep->eager_max)
+	if (!r->gpu && r->len <= EAGER_SMALL && r->len <= ep->eager_max)
 		return -EAGAIN;
 	int rc = rndv_offer(r, RTS_AM, r->tag);
 	if (!rc && !r->complete)

@@ -62,13 +62,17 @@ static rpw_memory *memory_of(rpw_context *c, const void *p, size_t len)
 	return NULL;
 }
 
+static rpw_memory *direct_of(const rpw_endpoint *ep, const void *p, size_t len)
+{
+	rpw_memory *m = ep->tran >= 0 && ep->ops->caps & TRAN_GPU ? memory_of(ep->c, p, len) : NULL;
+	return m && direct_memory(m, ep->tran) ? m : NULL;
+}
+
 static int stretch_add(rpw_endpoint *ep, const void *p, size_t len, unsigned access, struct tran_mem **out)
 {
+	rpw_memory *m = direct_of(ep, p, len);
 	*out = NULL;
-	if (ep->tran < 0 || !(ep->ops->caps & TRAN_GPU))
-		return -EOPNOTSUPP;
-	rpw_memory *m = memory_of(ep->c, p, len);
-	if (!m || !direct_memory(m, ep->tran))
+	if (!m)
 		return -EOPNOTSUPP;
 	struct tran_gpu_memory what = {
 		.addr = (void *)p, .len = len, .dmabuf = m->dmabuf, .offset = m->dmabuf_offset + (uint64_t)((char *)p - (char *)m->addr)};
@@ -83,6 +87,9 @@ void direct_drop(rpw_request *r)
 }
 
 /* ---- what is sent ---- */
+
+/* Short ones, too: calls of the CUDA driver may wait for whatever the program's other threads do there, so what moves messages had better do without. */
+bool direct_sends(const rpw_request *r) { return r->ep->state == EP_UP && r->len && direct_of(r->ep, r->buf, r->len); }
 
 bool direct_offer(rpw_request *r, struct tran_mem **out)
 {

@@ -439,8 +439,8 @@ void ep_say_why(rpw_endpoint *ep, const char *why); /* keeps a copy as the reaso
 void ep_refresh(rpw_endpoint *ep);                  /* ep->fast, from everything that it depends on */
 
 /* choice.c */
-int choice_index(const char *name, size_t len);                            /* of tran_all, or -1 */
-int choice_parse(const char *list, int *order, char *why, size_t why_len); /* how many, or a status */
+int choice_index(const char *name, size_t len);                                            /* of tran_all, or -1 */
+int choice_parse(const char *list, int *order, char *why, size_t why_len);                 /* how many, or a status */
 int choice_plugin(const char *list, char *plugin, size_t room, char *why, size_t why_len); /* what follows "ncclnet:" in it; 0 or a status */
 /* Nobody said an order: what imitates a device comes last, since TCP is the faster of the two (RATIONALE). */
 void choice_order_by_worth(rpw_context *c, int *order, int n);

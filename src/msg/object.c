@@ -180,7 +180,7 @@ int object_send_begin(rpw_request *r)
 	} else {
 		if (units && r->len <= ep->eager_max)
 			credit_need(ep, units);
-		if (r->len <= EAGER_SMALL && r->len <= ep->eager_max)
+		if (!r->gpu && r->len <= EAGER_SMALL && r->len <= ep->eager_max)
 			return -EAGAIN;
 		rc = rndv_offer(r, RTS_OBJECT, 0);
 		if (rc || r->complete)

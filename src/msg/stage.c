@@ -67,7 +67,7 @@ int stage_local_find(rpw_request *r)
 int stage_outgoing_find(rpw_request *r)
 {
 	int rc = stage_local_find(r);
-	if (rc || !r->gpu || r->len > SMALL_BYTES)
+	if (rc || !r->gpu || r->len > SMALL_BYTES || direct_sends(r))
 		return rc;
 	r->bounce = malloc(r->len);
 	if (!r->bounce)

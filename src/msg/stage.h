@@ -14,7 +14,7 @@ static inline struct gpu *stage_gpu_of(rpw_context *c, const void *p, size_t len
 /* Where a request's buffer is: r->gpu. 0 or a status. */
 int stage_local_find(rpw_request *r);
 static inline int stage_local(rpw_request *r) { return RPWI_UNLIKELY(!rpwi_list_empty(&r->c->gpus)) ? stage_local_find(r) : 0; }
-/* The same of what is to be sent; if it is small it is copied to host memory at once. */
+/* The same of what is to be sent; if it is small, and not direct, it is copied to host memory at once. */
 int stage_outgoing_find(rpw_request *r);
 static inline int stage_outgoing(rpw_request *r) { return RPWI_UNLIKELY(!rpwi_list_empty(&r->c->gpus)) ? stage_outgoing_find(r) : 0; }
 /* Nobody is called any more: what has ended comes home all the same. */
@@ -55,6 +55,8 @@ void stage_memory_gone(rpw_memory *m);
 
 /* All of this memory of a GPU, by that transport. */
 bool direct_memory(rpw_memory *m, int tran);
+/* Will r's buffer go directly, as things are now? */
+bool direct_sends(const rpw_request *r);
 /* r's buffer, for the peer to fetch; *out is the caller's to delete. */
 bool direct_offer(rpw_request *r, struct tran_mem **out);
 /* Can r->rts be fetched into the GPU that r's buffer is in? */

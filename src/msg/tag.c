@@ -125,7 +125,7 @@ static inline rpw_request *posted_for(rpw_endpoint *ep, uint64_t tag)
 static int put_into(rpw_request *r, const void *body, size_t n)
 {
 	if (r->gpu)
-		return gpu_copy(r->gpu, GPU_IN, r->buf, (void *)body, n);
+		return n ? gpu_copy(r->gpu, GPU_IN, r->buf, (void *)body, n) : 0;
 	struct iovec one;
 	iov_scatter(req_iov(r, &one), r->iovcnt, 0, body, n);
 	return 0;
@@ -351,7 +351,7 @@ int tag_send_begin(rpw_request *r)
 		return eager(r, units);
 	if (!to_fetch && r->len <= ep->eager_max)
 		credit_need(ep, units);
-	if (r->len <= EAGER_SMALL && r->len <= ep->eager_max)
+	if (!r->gpu && r->len <= EAGER_SMALL && r->len <= ep->eager_max)
 		return -EAGAIN;
 	int rc = rndv_offer(r, RTS_TAG, r->tag);
 	if (!rc && !r->complete)

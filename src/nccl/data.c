@@ -212,7 +212,7 @@ int plugin_irecv(int abi, void *comm, int n, void **data, const size_t *sizes, c
 	return rc;
 }
 
-/* What was received is there: the CPU wrote it, or the completion came after it. */
+/* What was received is there: the CPU wrote it; or, in a GPU, the messaging library has seen to that before it said that the receive is complete. */
 int plugin_iflush(int abi, void *comm, int n, void **data, const int *sizes, void **mhandles, void **request)
 {
 	*request = NULL;

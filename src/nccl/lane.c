@@ -163,12 +163,12 @@ static void __attribute__((destructor)) at_exit(void)
 
 /* ---- lanes ---- */
 
-/* "": as the messaging library chooses by itself. Other people's plugins are no transport of our own: the one that ROPEWAY_TRANSPORT names may be this one, and there would be no end. */
-static const char *transports(const struct plugin_device *d, char *list, size_t len)
+/* Other people's plugins are no transport of our own: the one that ROPEWAY_TRANSPORT names may be this one, and there would be no end. */
+const char *plugin_transports(const struct plugin_device *d, const char *automatic, char *list, size_t len)
 {
 	const char *own = getenv("ROPEWAY_NCCL_TRANSPORT"), *all = getenv("ROPEWAY_TRANSPORT");
 	bool chosen = own && *own;
-	const char *from = chosen ? own : all && *all ? all : d->no_rdma ? "shm,tcp" : "";
+	const char *from = chosen ? own : all && *all ? all : d->no_rdma ? "shm,tcp" : automatic;
 	size_t n = 0;
 	*list = 0;
 	for (const char *p = from; *p; p += *p ? 1 : 0) {
@@ -181,10 +181,12 @@ static const char *transports(const struct plugin_device *d, char *list, size_t 
 	return n || !d->no_rdma ? list : "shm,tcp";
 }
 
+/* "": as the messaging library chooses by itself. Memory of GPUs goes directly by verbs only, while shared memory would be the choice within a host. */
 static int lane_open(struct plugin_lane *l, const struct plugin_device *d)
 {
 	char list[512];
-	rpw_context_options o = {.size = sizeof(o), .transports = transports(d, list, sizeof(list)), .rdma_devices = d->rdma};
+	const char *automatic = plugin_ptr_support(d) & NCCL_PTR_CUDA ? "verbs,shm,tcp" : "";
+	rpw_context_options o = {.size = sizeof(o), .transports = plugin_transports(d, automatic, list, sizeof(list)), .rdma_devices = d->rdma};
 	return rpw_context_create(&o, &l->c);
 }
 

@@ -1,6 +1,7 @@
 /* memory.c - what kinds of memory a device takes, and registration of it. All that is about GPUs goes here. */
 #include "nccl/plugin.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 
 /* An mhandle. */
@@ -10,28 +11,93 @@ struct plugin_memory {
 	void *data;
 	size_t size;
 	int type;
+	rpw_memory *gpu; /* of a GPU */
 };
 
-int plugin_ptr_support(const struct plugin_device *d) { return NCCL_PTR_HOST; }
+/* ---- what a device takes: asked of its RDMA devices once ---- */
 
-/* Host memory needs no registration: what goes by a device is registered by the transport, which knows how long to keep that. With the lane's lock held. 0, or enum nccl_result with a line. */
-static int memory_open(struct plugin_memory *m, uint64_t offset, int fd) { return NCCL_SUCCESS; }
-static void memory_close(struct plugin_memory *m) {}
+static struct {
+	pthread_mutex_t lock;
+	struct {
+		bool asked;
+		int types;
+		char missing[400]; /* why no more than host memory */
+	} of[PLUGIN_DEVICES_MAX];
+} support = {.lock = PTHREAD_MUTEX_INITIALIZER};
+
+/* By its address means: by a dma-buf that the messaging library gets from the driver, or by peer memory. */
+static int ask(const struct plugin_device *d, char *missing, size_t missing_len)
+{
+	char list[512];
+	rpw_context_options o = {.size = sizeof(o), .transports = plugin_transports(d, "verbs", list, sizeof(list)), .rdma_devices = d->rdma};
+	rpw_context *c;
+	snprintf(missing, missing_len, "NCCL_IB_DISABLE or NCCL_IB_HCA leave it no RDMA device");
+	if (d->no_rdma)
+		return NCCL_PTR_HOST;
+	int ways = rpw_context_create(&o, &c);
+	bool made = !ways;
+	if (made)
+		ways = rpw_memory_direct(c);
+	snprintf(missing, missing_len, "%s", ways > 0 ? "its RDMA devices take no dma-buf" : rpw_last_error());
+	if (made)
+		rpw_context_destroy(c);
+	return NCCL_PTR_HOST | (ways > 0 ? NCCL_PTR_CUDA : 0) | (ways > 0 && ways & RPW_DIRECT_DMABUF ? NCCL_PTR_DMABUF : 0);
+}
+
+int plugin_ptr_support(const struct plugin_device *d)
+{
+	size_t i = (size_t)(d - plugin_device(0));
+	pthread_mutex_lock(&support.lock);
+	if (!support.of[i].asked) {
+		support.of[i].types = ask(d, support.of[i].missing, sizeof(support.of[i].missing));
+		support.of[i].asked = true;
+		plugin_info("%s: GPU memory %s%s", d->name,
+			support.of[i].types & NCCL_PTR_DMABUF ? "by its address and by dma-buf"
+			: support.of[i].types & NCCL_PTR_CUDA ? "by its address"
+							      : "has to be copied to the host by NCCL: ",
+			support.of[i].types & NCCL_PTR_CUDA ? "" : support.of[i].missing);
+	}
+	int types = support.of[i].types;
+	pthread_mutex_unlock(&support.lock);
+	return types;
+}
+
+static const char *missing_for(const struct plugin_device *d) { return support.of[d - plugin_device(0)].missing; }
+
+/* Host memory needs no registration: what goes by a device is registered by the transport, which knows how long to keep that. Memory of a GPU may be read and written by the peer, so that messages
+ * find it registered. With the lane's lock held. 0, or enum nccl_result with a line. */
+static int memory_open(struct plugin_memory *m, uint64_t offset, int fd)
+{
+	const unsigned access = RPW_REMOTE_READ | RPW_REMOTE_WRITE;
+	rpw_context *c = m->comm->lane->c;
+	if (m->type == NCCL_PTR_HOST || !m->size)
+		return NCCL_SUCCESS;
+	int status = fd < 0 ? rpw_memory_register(c, m->data, m->size, RPW_MEMORY_CUDA, access, &m->gpu)
+			    : rpw_memory_register_dmabuf(c, m->data, m->size, fd, offset, access, &m->gpu);
+	if (!status)
+		return NCCL_SUCCESS;
+	plugin_warn("%zu bytes of a GPU at %p cannot be registered: %s", m->size, m->data, rpw_last_error());
+	return plugin_result(status);
+}
+static void memory_close(struct plugin_memory *m) { rpw_memory_release(m->gpu); }
 
 static const struct {
 	int type;
 	const char *name;
 } types[] = {{NCCL_PTR_HOST, "host"}, {NCCL_PTR_CUDA, "CUDA"}, {NCCL_PTR_DMABUF, "dma-buf"}};
 
-static int check_type(const struct plugin_comm *c, int type)
+/* With a descriptor the type is NCCL_PTR_CUDA, too: how it is to be reached is another question than what it is. */
+static int check_type(const struct plugin_comm *c, int type, bool dmabuf)
 {
+	if (dmabuf && type == NCCL_PTR_CUDA)
+		type = NCCL_PTR_DMABUF;
 	for (size_t i = 0; i < RPWI_ARRAY_LEN(types); i++) {
 		if (types[i].type != type)
 			continue;
 		if (plugin_ptr_support(c->device) & type)
 			return NCCL_SUCCESS;
-		plugin_warn("memory type %d (%s) cannot be registered on device %s, which says so in ptrSupport (0x%x)", type, types[i].name, c->device->name,
-			plugin_ptr_support(c->device));
+		plugin_warn("memory type %d (%s) cannot be registered on device %s, which says so in ptrSupport (0x%x): %s", type, types[i].name,
+			c->device->name, plugin_ptr_support(c->device), missing_for(c->device));
 		return NCCL_INVALID_ARGUMENT;
 	}
 	plugin_warn("unknown memory type %d: NCCL_PTR_HOST is %d, NCCL_PTR_CUDA %d, NCCL_PTR_DMABUF %d; are the caller and the table of the same plugin API "
@@ -54,7 +120,7 @@ int plugin_reg_dmabuf(int abi, void *comm, void *data, size_t size, int type, ui
 	*mhandle = NULL;
 	int rc = plugin_comm_check(comm, -1, abi, "regMr");
 	if (!rc)
-		rc = check_type(c, type);
+		rc = check_type(c, type, fd >= 0);
 	if (!rc)
 		rc = check_range(data, size);
 	if (rc)

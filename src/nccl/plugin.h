@@ -85,6 +85,8 @@ struct plugin_lane {
 	bool fired;
 };
 int plugin_lane_new(const struct plugin_device *d, struct plugin_lane **out); /* enum rpw_status; one user */
+/* What contexts of that device may use: as the environment has it, else `automatic`, less what is none of its. Written to `list`, or static. */
+const char *plugin_transports(const struct plugin_device *d, const char *automatic, char *list, size_t len);
 void plugin_lane_enter(struct plugin_lane *l);
 bool plugin_lane_try(struct plugin_lane *l);
 static inline void plugin_lane_leave(struct plugin_lane *l) { pthread_mutex_unlock(&l->lock); }

@@ -42,6 +42,9 @@ static int shim_properties(int dev, properties_v *p)
 		.rail_id = -1, .plane_id = -1,
 #endif
 	};
+#if V < 6
+	p->ptr_support &= ~NCCL_PTR_DMABUF; /* there is no regMrDmaBuf */
+#endif
 #if V >= 9
 	p->v_props.ndevs = RPWI_MIN(d->parts.ndevs, (int)RPWI_ARRAY_LEN(p->v_props.devs));
 	memcpy(p->v_props.devs, d->parts.devs, (size_t)p->v_props.ndevs * sizeof(int));

@@ -317,7 +317,7 @@ static void nobody_copies_what_is_direct(void **state)
 			assert_int_equal(rpw_rkey_unpack(p.ea, packed, (size_t)len, &k), RPW_OK);
 		}
 		unsigned long copies = *cuda.copies, flushes = *cuda.flushes;
-		for (size_t n = 4097, i = 0; n + 3 * i < ROOM; n *= 3, i++) {
+		for (size_t n = 1, i = 0; n + 3 * i < ROOM; n *= 3, i++) {
 			rpw_request *s = NULL, *r = NULL;
 			pattern_fill(bytes(&out, ROOM) + 3 * i, n, i);
 			memset(bytes(&in, ROOM), 0x5a, ROOM);
@@ -342,7 +342,7 @@ static void nobody_copies_what_is_direct(void **state)
 			assert_int_equal(finish(&p, s, NULL), RPW_OK);
 			assert_int_equal(pattern_wrong(bytes(&out, ROOM), n, 100 + i), n);
 		}
-		/* Short ones, too, where they are no messages. */
+		/* Flushed, not notified. */
 		rpw_request *s = NULL;
 		for (size_t n = 1; k && n <= 4096; n *= 4) {
 			pattern_fill(bytes(&out, n), n, n);
