@@ -10,7 +10,7 @@
 
 #include "ncclnet/conform_priv.h"
 
-enum { CASE_STEPS = 12, STUCK_STEPS = 2, OTHER_MS = 2000, OTHER_WELL_MS = 100 };
+enum { CASE_STEPS = 12, STUCK_STEPS = 2, OTHER_WELL_MS = 100 };
 
 const char *const conform_verdict_name[CONFORM_VERDICTS] = {[CONFORM_PASS] = "pass", [CONFORM_SKIP] = "-", [CONFORM_QUIRK] = "quirk", [CONFORM_FAIL] = "fail"};
 
@@ -85,7 +85,7 @@ struct question {
 struct answer {
 	enum conform_verdict verdict;
 	int quirk, load_error;
-	bool other_ended;
+	bool waited;
 	struct conform_facts facts;
 	char text[400];
 };
@@ -150,7 +150,7 @@ static void answer_for(struct conform *c, const struct conform_case *k, struct a
 {
 	struct side *s = c->s;
 	s->why = NULL;
-	s->other_ended = false;
+	s->waited = false;
 	c->verdict = CONFORM_PASS;
 	c->quirk = -1;
 	*c->text = '\0';
@@ -163,7 +163,7 @@ static void answer_for(struct conform *c, const struct conform_case *k, struct a
 	}
 	if (s->why && c->verdict != CONFORM_FAIL)
 		conform_fail(c, "%s", s->text);
-	*a = (struct answer){.verdict = c->verdict, .quirk = c->quirk, .other_ended = s->other_ended, .load_error = c->load_error};
+	*a = (struct answer){.verdict = c->verdict, .quirk = c->quirk, .waited = s->waited, .load_error = c->load_error};
 	memcpy(a->text, c->text, sizeof(a->text));
 	if (s->n)
 		a->facts = (struct conform_facts){.exported = s->n->exported, .abi = s->n->abi};
@@ -266,14 +266,14 @@ static void run_case(struct run *r, unsigned which, struct conform_line *l, stru
 {
 	const struct conform_case *k = &cases[which];
 	struct question q = {.which = which};
-	bool heard[2] = {false, false};
-	unsigned wait_ms = r->o->timeout_ms * CASE_STEPS;
+	bool heard[2] = {false, false}, waited = false;
+	unsigned wait_ms = r->o->timeout_ms * CASE_STEPS, stuck_ms = r->o->timeout_ms * STUCK_STEPS;
 	memset(r->pair.shared->said, 0, sizeof(r->pair.shared->said));
 	for (int i = 0; i < 2; i++)
 		pair_ask(&r->pair, i, &q, sizeof(q)); /* who has gone is seen below */
 	while (!heard[0] || !heard[1]) {
 		struct answer a = {0};
-		int who = 0, rc = pair_answer(&r->pair, &who, &a, sizeof(a), wait_ms, r->o->timeout_ms * STUCK_STEPS);
+		int who = 0, rc = pair_answer(&r->pair, &who, &a, sizeof(a), wait_ms, stuck_ms);
 		if (expected_to_die(r, k, rc, who)) {
 			heard[1] = true;
 			continue;
@@ -286,12 +286,17 @@ static void run_case(struct run *r, unsigned which, struct conform_line *l, stru
 		}
 		heard[who] = true;
 		out[who] = a;
-		if (a.other_ended && l->verdict == CONFORM_FAIL)
+		if (a.waited && l->verdict == CONFORM_FAIL)
 			continue;
+		if (waited && a.verdict == CONFORM_FAIL)
+			*l->text = '\0'; /* this is what was waited for */
 		merge(l, &a);
-		/* Does the other one say more, or has it crashed? Else it may wait for its deadline in vain. */
-		if (a.verdict == CONFORM_FAIL)
-			wait_ms = a.other_ended ? OTHER_MS : OTHER_WELL_MS;
+		if (a.verdict != CONFORM_FAIL)
+			continue;
+		/* Has the other one crashed, does it hang, or say more? Else it may wait for its deadline in vain. */
+		waited = a.waited;
+		wait_ms = waited ? r->o->timeout_ms : OTHER_WELL_MS;
+		stuck_ms = r->o->timeout_ms / 2;
 	}
 	add_said(r, l);
 	if (l->verdict == CONFORM_FAIL || k->flags & (CASE_FRESH | CASE_KILLS) || !heard[0] || !heard[1])

@@ -239,16 +239,22 @@ static bool other_has_gone(struct side *s)
 	return n == 0 || (n < 0 && errno != EAGAIN && errno != EINTR);
 }
 
+static bool late(struct side *s, const char *what)
+{
+	s->waited |= !s->why;
+	return side_fail(s, "%s within %u ms", what, s->timeout_ms);
+}
+
 static bool ended(struct side *s)
 {
-	s->other_ended = !s->why;
+	s->waited |= !s->why;
 	return side_fail(s, "the other side has ended");
 }
 
 bool side_idle(struct side *s, unsigned *looks)
 {
 	if (++*looks % LOOK_AT_CLOCK == 0 && rpwi_now_ns() > s->until)
-		return side_fail(s, "nothing came of it within %u ms", s->timeout_ms);
+		return late(s, "nothing came of it");
 	if (*looks % 1024 == 0 && other_has_gone(s))
 		return ended(s);
 	if (*looks < YIELDS)
@@ -272,7 +278,7 @@ bool side_take(struct side *s, void *data, size_t len)
 		uint64_t now = rpwi_now_ns();
 		struct pollfd f = {.fd = s->peer, .events = POLLIN};
 		if (now >= s->until)
-			return side_fail(s, "the other side did not come to this point within %u ms", s->timeout_ms);
+			return late(s, "the other side did not come to this point");
 		if (poll(&f, 1, (int)((s->until - now) / RPWI_NS_PER_MS) + 1) <= 0)
 			continue;
 		ssize_t n = recv(s->peer, data, len, 0);
@@ -298,7 +304,7 @@ bool side_meet_spinning(struct side *s)
 			continue;
 		sched_yield();
 		if (rpwi_now_ns() > s->until || other_has_gone(s))
-			return side_fail(s, "the other side did not come to this point within %u ms", s->timeout_ms);
+			return late(s, "the other side did not come to this point");
 	}
 	return true;
 }

@@ -42,8 +42,8 @@ struct side {
 	struct pair_watch *watch;
 	struct ncclnet *n;
 	void *ctx;
-	const char *why;  /* what the first of the helpers below that failed says */
-	bool other_ended; /* that is why */
+	const char *why; /* what the first of the helpers below that failed says */
+	bool waited;     /* why: for the other side, in vain; what it says matters more */
 	char text[400];
 };
 typedef void pair_body(struct side *s, void *arg);

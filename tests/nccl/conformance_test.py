@@ -1,0 +1,162 @@
+#!/usr/bin/python3
+"""`ropeway plugin check`: our own plugin at every version it exports, each called by that version's own header, over one transport after the other; mutants, each of which the line that is about it has to find;
+what the command says.
+
+Usage: conformance_test.py BUILD_DIR TEST_CLASS [ONESTREAM.so | TRANSPORT]
+"""
+import concurrent.futures
+import json
+import os
+import pathlib
+import subprocess
+import sys
+import unittest
+
+BUILD, EXTRA = pathlib.Path("."), ""
+TIMEOUT_S = 150
+VERSIONS = range(5, 13)
+PATIENT_S, HURRIED_S = 20, 2
+# Each mutant: its number in mutant.c, the line that is about it, the verdict, and what the line says.
+MUTANTS = [
+    (1, "sizes", "fail", "test says"),
+    (2, "accept", "fail", "accept gives no comm|within"),
+    (3, "order", "fail", "message 333 .*byte 17 is wrong"),
+    (4, "mixed", "fail", "v5's handle gives a send comm, and its listener accepts none"),
+    (5, "properties", "fail", "the struct of v7 has 56"),
+    (6, "request", "fail", r"leaves \*request as it was"),
+    (7, "truncation", "fail", "is done, with success"),
+    (8, "properties", "fail", "byte 64 was written, and the struct of v8 has 64"),
+    (9, "handle", "fail", "past the 128 bytes"),
+    (10, "group", "fail", "were sent with this tag|is wrong"),
+    (11, "zero", "fail", "message|within"),
+    (12, "close-busy", "fail", "hung in closeRecv"),
+    (13, "messages", "fail", "crashed in isend"),
+    (14, "order", "fail", "byte 0 is wrong"),
+    (15, "order", "fail", "when test says done, byte 0 is wrong"),
+    (16, "order", "fail", "is wrong"),
+    (17, "wrong-handle", "fail", "gives a comm"),
+    (18, "peer-killed", "fail", "there is no error"),
+    (19, "reg-bad-type", "fail", "takes memory of type 0"),
+    (20, "table", "fail", "pointer 10 of 19 is NULL"),
+    (21, "accept", "quirk", "waits for the other side"),
+    (22, "test-order", "quirk", "not done before the oldest is tested"),
+    (23, "under-way", "quirk", "receives: 16 at once"),
+    (24, "sizes", "quirk", "leaves the size of a receive alone"),
+    (25, "properties", "fail", "regIsGlobal"),
+]
+
+
+def check(*args, **env):
+    full = {k: v for k, v in os.environ.items() if not k.startswith(("ROPEWAY_", "NCCL_", "UCCL_"))}
+    return subprocess.run([str(BUILD / "ropeway"), "plugin", "check", *map(str, args)], env=dict(full, LC_ALL="C.UTF-8", **env), text=True,
+                          stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE, timeout=TIMEOUT_S, check=False)
+
+
+def lines(found):
+    return {line["id"]: line for line in found["lines"]}
+
+
+class Ropeway(unittest.TestCase):
+    """EXTRA: the transport."""
+
+    def version(self, abi):
+        # The largest messages at the two ends; between, what is different is not about size.
+        largest = "64M" if abi in (VERSIONS[0], VERSIONS[-1]) else "4M"
+        return check(BUILD / "libnccl-net-ropeway.so", "--abi", f"v{abi}", "--largest", largest, "--timeout", PATIENT_S, "--json",
+                     ROPEWAY_NCCL_TRANSPORT=EXTRA)
+
+    def test_every_version_has_every_property(self):
+        with concurrent.futures.ThreadPoolExecutor(2) as pool:
+            for abi, got in zip(VERSIONS, pool.map(self.version, VERSIONS)):
+                with self.subTest(abi=abi):
+                    self.assertIn(got.returncode, (0, 1), got.stderr)
+                    found = json.loads(got.stdout)
+                    bad = [(line["id"], line["verdict"], line["text"]) for line in found["lines"] if line["verdict"] in ("fail", "quirk")]
+                    self.assertEqual(bad, [])
+                    self.assertEqual((got.returncode, found["abi"], found["exported"]), (0, abi, list(VERSIONS)))
+                    skipped = {line["id"] for line in found["lines"] if line["verdict"] == "skip"}
+                    self.assertEqual(skipped, {name for name, first in (("device-handle", 7), ("vprops", 9), ("finalize", 11)) if abi < first})
+
+
+class Mutants(unittest.TestCase):
+    @staticmethod
+    def mutant(number):
+        return BUILD / f"tests/nccl/libmutant{number}.so"
+
+    def find(self, mutant):
+        number, line, _, _ = mutant
+        abi = {4: "v7", 5: "v7"}.get(number, "v8")
+        return check(self.mutant(number), "--abi", abi, "--only", line, "--timeout", HURRIED_S, "--largest", "1M", "--json")
+
+    def test_each_is_found_by_the_line_that_is_about_it(self):
+        with concurrent.futures.ThreadPoolExecutor(4) as pool:
+            for mutant, got in zip(MUTANTS, pool.map(self.find, MUTANTS)):
+                number, line, verdict, says = mutant
+                with self.subTest(mutant=number, line=line):
+                    found = lines(json.loads(got.stdout))[line]
+                    self.assertEqual(found["verdict"], verdict, found)
+                    self.assertRegex(found["text"], says)
+                    self.assertEqual(got.returncode, 1 if verdict == "fail" else 0)
+
+    def test_what_is_right_passes(self):
+        got = check(self.mutant(0), "--timeout", PATIENT_S, "--largest", "4M", "--json")
+        bad = [(line["id"], line["text"]) for line in json.loads(got.stdout)["lines"] if line["verdict"] not in ("pass", "skip") and line["id"] != "reg"]
+        self.assertEqual((got.returncode, bad), (0, []))
+
+
+class Command(unittest.TestCase):
+    """EXTRA: the plugin of somebody else."""
+
+    def test_what_is_exported_and_what_each_release_takes(self):
+        got = check(EXTRA, "--only", "name", "--json")
+        found = json.loads(got.stdout)
+        self.assertEqual(got.returncode, 0, got.stderr)
+        self.assertEqual((found["abi"], found["exported"]), (12, list(range(4, 13))))
+        self.assertEqual([r["abi"] for r in found["releases"]], list(range(4, 13)))
+        # v4 and v5 are forgotten in time, and a release takes the highest that it knows.
+        ours = json.loads(check(BUILD / "libnccl-net-ropeway.so", "--only", "name", "--json").stdout)
+        self.assertEqual([r["abi"] for r in ours["releases"]], [None, *VERSIONS])
+        mixed = json.loads(check(BUILD / "tests/nccl/libmutant4.so", "--only", "name", "--json").stdout)
+        self.assertEqual([r["abi"] for r in mixed["releases"]], [None, 5, 5, 7, 7, 7, 7, 7, 7])
+
+    def test_a_blocking_version_4_is_a_quirk_and_no_failure(self):
+        got = check(EXTRA + "@v4", "--timeout", HURRIED_S * 3, "--largest", "4M", "--json")
+        found = lines(json.loads(got.stdout))
+        self.assertEqual(got.returncode, 0, [line for line in found.values() if line["verdict"] == "fail"])
+        self.assertEqual(found["accept"]["verdict"], "quirk")
+        self.assertIn("; ropeway: both run in threads of their own", found["accept"]["text"])
+        self.assertIn("works", found["mixed"]["text"])
+
+    def test_lines_for_people(self):
+        out = check(EXTRA, "--only", "reg", "--abi", 8).stdout.splitlines()
+        self.assertEqual(out[0], f"{EXTRA} exports v4 to v12; checked is v8.")
+        self.assertIn("2.20 to 2.23   v8", out)
+        self.assertIn("pass   load            loads, and has a table of this version", out)
+        self.assertIn("quirk  reg             registers host memory", out)
+        self.assertEqual(out[-1], "3 pass, 1 quirk, 0 fail")
+        self.assertLessEqual(max(map(len, out[1:])), 112)
+
+    def wrong(self, status, says, *args):
+        got = check(*args)
+        self.assertEqual((got.returncode, got.stdout), (status, ""), got.stderr)
+        self.assertRegex(got.stderr, says)
+
+    def test_what_is_no_plugin(self):
+        self.wrong(1, "^ropeway plugin check: /nonexistent.so: cannot open", "/nonexistent.so")
+        self.wrong(1, "libropeway.so is no NCCL network plugin", BUILD / "libropeway.so")
+        self.wrong(1, "has no ncclNetPlugin_v6: it speaks v5, v7", BUILD / "tests/nccl/libmutant4.so", "--abi", "v6")
+
+    def test_usage(self):
+        self.wrong(2, "the plugin to check is expected")
+        self.wrong(2, "'v13' is no value for --abi", EXTRA, "--abi", "v13")
+        self.wrong(2, "'0' is no value for --timeout", EXTRA, "--timeout", 0)
+        self.wrong(2, "'7' is no value for --largest", EXTRA, "--largest", 7)
+        self.wrong(2, "no property has 'colour' in its name", EXTRA, "--only", "colour")
+        self.wrong(2, "'x' is one too many", EXTRA, "x")
+        self.wrong(2, "a version of the plugin API is expected", EXTRA + "@v99")
+
+
+if __name__ == "__main__":
+    BUILD = pathlib.Path(sys.argv[1])
+    EXTRA = sys.argv[3] if len(sys.argv) > 3 else ""
+    unittest.main(argv=[sys.argv[0], sys.argv[2]])
