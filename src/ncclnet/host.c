@@ -201,8 +201,7 @@ static bool log_wanted(int level)
 		return true;
 	return rpwi_log_on(RPWI_LOG_DEBUG) || (debug && (!strcasecmp(debug, "INFO") ? level <= NCCL_LOG_INFO : !strcasecmp(debug, "TRACE")));
 }
-static void log_to_stderr(int level, unsigned long subsys, const char *file, int line, const char *fmt, ...) __attribute__((format(printf, 5, 6)));
-static void log_to_stderr(int level, unsigned long subsys, const char *file, int line, const char *fmt, ...)
+void ncclnet_log(int level, unsigned long subsys, const char *file, int line, const char *fmt, ...)
 {
 	char text[1024];
 	va_list ap;
@@ -225,7 +224,7 @@ const char *ncclnet_name(const struct ncclnet *n)
 int ncclnet_init(const struct ncclnet *n, void **ctx, nccl_logger log)
 {
 	*ctx = NULL;
-	int rc = n->calls->init(n->table, ctx, log ? log : log_to_stderr);
+	int rc = n->calls->init(n->table, ctx, log ? log : ncclnet_log);
 	TRACE(rc, "init(), ctx %p", *ctx);
 }
 

@@ -81,7 +81,9 @@ const char *ncclnet_result_name(int result);
 const char *ncclnet_releases(int abi);
 
 const char *ncclnet_name(const struct ncclnet *n);
-/* The plugin's messages go to `log`; NULL: to stderr, warnings always, the rest as NCCL_DEBUG and ROPEWAY_LOG say. *ctx: v11 and later have one; NULL before. May be called more than once, from v11 on. */
+/* Where a plugin's messages go by default: to stderr, warnings always, the rest as NCCL_DEBUG and ROPEWAY_LOG say. */
+void ncclnet_log(int level, unsigned long subsys, const char *file, int line, const char *fmt, ...) __attribute__((format(printf, 5, 6)));
+/* The plugin's messages go to `log`; NULL: to ncclnet_log. *ctx: v11 and later have one; NULL before. May be called more than once, from v11 on. */
 int ncclnet_init(const struct ncclnet *n, void **ctx, nccl_logger log);
 int ncclnet_devices(const struct ncclnet *n, int *ndev);
 int ncclnet_properties(const struct ncclnet *n, int dev, struct ncclnet_properties *p);

@@ -18,6 +18,14 @@
 #define VN(name) CAT(name##_v, V)
 enum { V4_MOST_WAIT_MS = 30000 }; /* connect and accept of v4 come back with a comm */
 
+#ifdef QUIRKS
+#define CONNECT(dev, handle, comm, device) quirk_connect_device(dev, handle, comm, device)
+#define ACCEPT(listen_comm, comm, device) quirk_accept_device(listen_comm, comm, device)
+#else
+#define CONNECT(dev, handle, comm, device) plugin_connect(dev, handle, comm)
+#define ACCEPT(listen_comm, comm, device) plugin_accept(listen_comm, comm)
+#endif
+
 #endif
 
 static int VN(properties)(int dev, struct VN(nccl_net_properties) * p)
@@ -25,7 +33,17 @@ static int VN(properties)(int dev, struct VN(nccl_net_properties) * p)
 	memset(p, 0, sizeof(*p));
 	p->name = (char *)plugin_properties.name;
 	p->guid = (uint64_t)dev;
+#ifdef QUIRKS /* quirk.c */
+	p->ptr_support = has("nohost") ? NCCL_PTR_CUDA : NCCL_PTR_HOST;
+#if V >= 7
+	p->device_type = has("unpack") || has("device") ? NCCL_NET_DEVICE_UNPACK : NCCL_NET_DEVICE_HOST;
+#endif
+#if V >= 9
+	p->force_flush = has("flush");
+#endif
+#else
 	p->ptr_support = NCCL_PTR_HOST;
+#endif
 	p->speed = plugin_properties.speed;
 	p->max_comms = plugin_properties.max_comms;
 #if V >= 5
@@ -133,19 +151,19 @@ static int VN(init)(void **ctx, uint64_t comm_id, struct nccl_net_comm_config *c
 }
 static int VN(finalize)(void *ctx) { return NCCL_SUCCESS; }
 static int VN(listen)(void *ctx, int dev, void *handle, void **comm) { return plugin_listen(dev, handle, comm); }
-static int VN(connect)(void *ctx, int dev, void *handle, void **comm, struct nccl_net_device_handle **device) { return plugin_connect(dev, handle, comm); }
+static int VN(connect)(void *ctx, int dev, void *handle, void **comm, struct nccl_net_device_handle **device) { return CONNECT(dev, handle, comm, device); }
 #else
-static int VN(connect)(int dev, void *handle, void **comm, struct nccl_net_device_handle **device) { return plugin_connect(dev, handle, comm); }
+static int VN(connect)(int dev, void *handle, void **comm, struct nccl_net_device_handle **device) { return CONNECT(dev, handle, comm, device); }
 #endif
 #elif V == 10
 static int init_v10(nccl_logger log, nccl_profiler profiler) { return plugin_init(log); }
 static int connect_v10(int dev, struct nccl_net_comm_config *config, void *handle, void **comm, struct nccl_net_device_handle **device)
 {
-	return plugin_connect(dev, handle, comm);
+	return CONNECT(dev, handle, comm, device);
 }
 #endif
 #if V >= 7
-static int VN(accept)(void *listen_comm, void **comm, struct nccl_net_device_handle **device) { return plugin_accept(listen_comm, comm); }
+static int VN(accept)(void *listen_comm, void **comm, struct nccl_net_device_handle **device) { return ACCEPT(listen_comm, comm, device); }
 #endif
 
 extern const struct VN(nccl_net) VN(ncclNetPlugin);
@@ -186,6 +204,9 @@ __attribute__((visibility("default"))) const struct VN(nccl_net) VN(ncclNetPlugi
 	.isend = plugin_isend,
 #else
 	.isend = VN(isend),
+#endif
+#if V >= 7 && defined(QUIRKS)
+	.irecvConsumed = quirk_consumed,
 #endif
 #if V == 4
 	.iflush = iflush_v4,

@@ -1,4 +1,4 @@
-/* conformance.c - what every transport must do, run on one of them between two processes: conformance NAME [CASE]. TAP; exit 77 when the transport cannot be used here.
+/* conformance.c - what every transport must do, run on one of them between two processes: conformance NAME [CASE...]. TAP; exit 77 when the transport cannot be used here.
  *
  * Each case is one function that both processes run, told apart by s->which (0: the one that connects). A process that finds something wrong says so and exits 1; the other then misses it.
  */
@@ -1279,7 +1279,10 @@ int main(int argc, char **argv)
 	int failed = 0, ran = 0;
 	setvbuf(stdout, NULL, _IOLBF, 0);
 	for (size_t i = 0; i < RPWI_ARRAY_LEN(cases); i++) {
-		if (argc > 2 && strcmp(argv[2], cases[i].name))
+		bool asked = argc == 2;
+		for (int k = 2; k < argc; k++)
+			asked |= !strcmp(argv[k], cases[i].name);
+		if (!asked)
 			continue;
 		uint64_t began = rpwi_now_ns();
 		bool fine = run_case(i, ops);

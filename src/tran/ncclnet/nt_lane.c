@@ -27,11 +27,13 @@ void nt_lane_close(struct nt_lane *l)
 {
 	if (!l->comm)
 		return;
+	nt_closing = true;
 	while (!rpwi_list_empty(&l->regs))
 		nt_lane_deregister(RPWI_CONTAINER_OF(l->regs.next, struct nt_reg, of_lane));
 	int rc = l->sends ? ncclnet_close_send(l->load->n, l->comm) : ncclnet_close_recv(l->load->n, l->comm);
 	if (rc)
 		rpwi_debug("ncclnet: plugin %s v%d: closing a comm gave %d (%s)", l->load->name, l->load->n->abi, rc, ncclnet_result_name(rc));
+	nt_closing = false;
 	free(l->device);
 	l->device = NULL;
 	l->comm = NULL;

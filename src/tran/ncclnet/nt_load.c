@@ -3,11 +3,26 @@
 
 #include <errno.h>
 #include <pthread.h>
+#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static struct nt_load *loads;
+
+__thread bool nt_closing;
+
+/* Receives are always posted, so each close ends some: what a plugin has to say about that is no warning. */
+static void log_of_plugin(int level, unsigned long subsys, const char *file, int line, const char *fmt, ...) __attribute__((format(printf, 5, 6)));
+static void log_of_plugin(int level, unsigned long subsys, const char *file, int line, const char *fmt, ...)
+{
+	char text[1024];
+	va_list ap;
+	va_start(ap, fmt);
+	vsnprintf(text, sizeof text, fmt, ap);
+	va_end(ap);
+	ncclnet_log(nt_closing ? NCCL_LOG_INFO : level, subsys, file, line, "%s", text);
+}
 
 /* The fastest device of those that take host memory, the first of equals. */
 static int choose_device(struct nt_load *l)
@@ -54,7 +69,7 @@ static int load(struct nt_load *l)
 	if (err)
 		return err;
 	snprintf(l->name, sizeof l->name, "%.63s", ncclnet_name(l->n));
-	int rc = ncclnet_init(l->n, &l->ctx, NULL);
+	int rc = ncclnet_init(l->n, &l->ctx, log_of_plugin);
 	if (rc) {
 		snprintf(l->why, sizeof l->why, "plugin %s v%d (%.150s) does not start: init gave %d (%s); NCCL_DEBUG=INFO may show why", l->name, l->n->abi,
 			path, rc, ncclnet_result_name(rc));

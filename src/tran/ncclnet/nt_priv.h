@@ -48,6 +48,7 @@ struct nt_load {
 	char why[400];
 };
 const struct nt_load *nt_load_get(const char *spec);
+extern __thread bool nt_closing; /* this thread closes a comm */
 
 struct nt_mem {
 	struct tran_mem base;
