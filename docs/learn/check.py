@@ -5,7 +5,7 @@
 
 In the chapters, the first line of a fenced block says what the block is:
 
-  ```sh NAME [background] [status=N] [needs=PROGRAM]    commands. They run in a folder of the chapter in which `build` is the build folder, and `include` this tree's.
+  ```sh NAME [background] [status=N] [needs=PROGRAM]    commands. They run in a folder of the chapter in which `build` is the build folder, and `include` and `script` this tree's.
                                                         background: the other terminal; it has to end by itself before the next one starts
                                                         needs: passed over where that program is not installed
   ```sh norun                                           commands that need another machine, a screen or much time
@@ -106,7 +106,8 @@ class Chapter:
         self.errors, self.output, self.skipped, self.behind = [], {}, set(), None
         folder.mkdir()
         (folder / "build").symlink_to(build)
-        (folder / "include").symlink_to(HERE.parent.parent / "include")
+        for name in ("include", "script"):
+            (folder / name).symlink_to(HERE.parent.parent / name)
         self.env = {k: v for k, v in os.environ.items() if not k.startswith(("LC_", "LANG", "ROPEWAY_")) and k != "LD_PRELOAD"}
         self.env["LANG"] = "C.UTF-8"
 

@@ -73,12 +73,14 @@ static void compare(struct connection *c)
 	const struct connection_peer *p = &c->peer;
 	const char *own = ncclnet_name(c->net);
 	unsigned common = p->exported & c->net->exported;
+	int lower = RPWI_MIN(p->abi, c->net->abi);
 	char ours[80], theirs[80];
 	if (strncmp(p->plugin, own, sizeof(p->plugin) - 1) != 0)
 		connection_fail(c, "%s uses the plugin \"%s\", you \"%s\": handles of one mean nothing to the other; start both with the same --plugin",
 			other(c), p->plugin, own);
 	else if (p->abi != c->net->abi && common)
-		connection_fail(c, "%s uses v%d, you v%d; start both with --abi v%d", other(c), p->abi, c->net->abi, 31 - __builtin_clz(common));
+		connection_fail(c, "%s uses v%d, you v%d; start both with --abi v%d", other(c), p->abi, c->net->abi,
+			common >> lower & 1 ? lower : 31 - __builtin_clz(common));
 	else if (p->abi != c->net->abi) {
 		list_versions(c->net->exported, ours, sizeof(ours));
 		list_versions(p->exported, theirs, sizeof(theirs));

@@ -164,6 +164,18 @@ class Command(unittest.TestCase):
             there = set(LONG_OPTION.findall(run(command, "--help"))) - {"--help"}
             self.assertLessEqual(there, told, command)
 
+    def test_every_option_of_test_connection(self):
+        there = set(LONG_OPTION.findall(subprocess.run([BUILD / "test_connection", "--help"], capture_output=True, text=True, timeout=TIMEOUT_S, check=True).stdout)) - {"--help"}
+        told = {"--" + name for name in re.findall(r"Fl Fl ([a-z][a-z-]*)", (MAN / "man1/test_connection.1").read_text())}
+        self.assertIn("--plugin", there)
+        self.assertEqual(there, told)
+
+    def test_every_variable_that_the_plugin_reads_is_told_of(self):
+        read = {name for path in (SOURCE / "src/nccl").rglob("*.c") for name in re.findall(r'getenv\("(\w+)"\)', path.read_text())}
+        self.assertIn("NCCL_IB_HCA", read)
+        for page in ((MAN / "man7/libnccl-net-ropeway.7").read_text(), (SOURCE / "docs/nccl/README.md").read_text()):
+            self.assertLessEqual(read, set(re.findall(r"\b[A-Z]+(?:_[A-Z]+)+\b", page)))
+
 
 class Form(unittest.TestCase):
     def pages(self):

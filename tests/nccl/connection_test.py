@@ -166,8 +166,8 @@ class Misfits(Case):
     def test_another_version(self):
         server, port = self.server("--abi", "v7")
         client = self.client(port, "--abi", "v5")
-        self.fails(client, r"in step 3", r"server uses v7, you v5; start both with --abi v\d+")
-        self.fails(server, r"in step 3", r"client uses v5, you v7; start both with --abi v\d+")
+        self.fails(client, r"in step 3", r"server uses v7, you v5; start both with --abi v5$")
+        self.fails(server, r"in step 3", r"client uses v5, you v7; start both with --abi v5$")
 
     def test_another_plugin(self):
         if not pathlib.Path(OTHER).is_file():
