@@ -29,7 +29,7 @@ void nt_lane_close(struct nt_lane *l)
 		return;
 	nt_closing = true;
 	while (!rpwi_list_empty(&l->regs))
-		nt_lane_deregister(RPWI_CONTAINER_OF(l->regs.next, struct nt_reg, of_lane));
+		nt_lane_deregister(RPWI_CONTAINER_OF(rpwi_list_pop(&l->regs), struct nt_reg, of_lane));
 	int rc = l->sends ? ncclnet_close_send(l->load->n, l->comm) : ncclnet_close_recv(l->load->n, l->comm);
 	if (rc)
 		rpwi_debug("ncclnet: plugin %s v%d: closing a comm gave %d (%s)", l->load->name, l->load->n->abi, rc, ncclnet_result_name(rc));

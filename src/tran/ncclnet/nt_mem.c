@@ -114,7 +114,7 @@ void nt_mem_del(struct tran *tran, struct tran_mem *base)
 	if (m->users)
 		wait_for_plugin(t, m);
 	while (!rpwi_list_empty(&m->regs))
-		nt_lane_deregister(RPWI_CONTAINER_OF(m->regs.next, struct nt_reg, of_mem));
+		nt_lane_deregister(RPWI_CONTAINER_OF(rpwi_list_pop(&m->regs), struct nt_reg, of_mem));
 	t->mem_free[t->mem_free_count++] = m->slot;
 	if (m->own)
 		munmap(m->base.addr, m->base.len);
