@@ -43,14 +43,14 @@ static int memory_new(rpw_context *c, size_t len, unsigned access, bool has_out,
 	return 0;
 }
 
-int rpw_memory_register(rpw_context *c, void *addr, size_t len, enum rpw_memory_kind kind, unsigned access, rpw_memory **out)
+static int memory_of_program(rpw_context *c, void *addr, size_t len, enum rpw_memory_kind kind, unsigned access, bool has_out, rpw_memory **out)
 {
 	if (!addr || (kind != RPW_MEMORY_HOST && kind != RPW_MEMORY_CUDA))
 		return rpwi_fail(RPW_ERR_INVALID, "rpw_memory_register: address %p, kind %d", addr, (int)kind);
 	if (len > UINTPTR_MAX - (uintptr_t)addr)
 		return rpwi_fail(RPW_ERR_INVALID, "rpw_memory_register: %zu bytes from %p on reach beyond the address space", len, addr);
 	rpw_memory *m = NULL;
-	int rc = memory_new(c, len, access, out != NULL, &m);
+	int rc = memory_new(c, len, access, has_out, &m);
 	if (rc)
 		return rc;
 	m->addr = addr;
@@ -59,30 +59,44 @@ int rpw_memory_register(rpw_context *c, void *addr, size_t len, enum rpw_memory_
 		rpw_memory_release(m);
 		return rc;
 	}
-	for (struct rpwi_list *n = c->endpoints.next; m->gpu && n != &c->endpoints; n = n->next)
-		RPWI_CONTAINER_OF(n, rpw_endpoint, all)->fast = false; /* from now on each buffer is looked at */
 	*out = m;
 	return RPW_OK;
 }
 
+/* From now on each buffer is looked at. Transports that are in use register it now: the program may have chosen this thread because the CUDA driver can be called in it. */
+static void gpu_memory_is_there(rpw_memory *m)
+{
+	rpw_context *c = m->c;
+	for (struct rpwi_list *n = c->endpoints.next; n != &c->endpoints; n = n->next)
+		RPWI_CONTAINER_OF(n, rpw_endpoint, all)->fast = false;
+	for (int i = 0; i < c->tn; i++)
+		if (c->t[i].endpoints)
+			direct_memory(m, i);
+}
+
+int rpw_memory_register(rpw_context *c, void *addr, size_t len, enum rpw_memory_kind kind, unsigned access, rpw_memory **out)
+{
+	int rc = memory_of_program(c, addr, len, kind, access, out != NULL, out);
+	if (!rc && (*out)->gpu)
+		gpu_memory_is_there(*out);
+	return rc;
+}
+
 int rpw_memory_register_dmabuf(rpw_context *c, void *addr, size_t len, int fd, uint64_t offset, unsigned access, rpw_memory **out)
 {
-	rpw_memory *m = NULL;
 	int own = fcntl(fd, F_DUPFD_CLOEXEC, 0);
 	if (own < 0)
 		return rpwi_fail(RPW_ERR_INVALID, "rpw_memory_register_dmabuf: descriptor %d cannot be kept: %s", fd, strerror(errno));
-	if (offset > UINT64_MAX - len) {
-		close(own);
-		return rpwi_fail(RPW_ERR_INVALID, "rpw_memory_register_dmabuf: %zu bytes from offset %llu on", len, (unsigned long long)offset);
-	}
-	int rc = rpw_memory_register(c, addr, len, RPW_MEMORY_CUDA, access, out ? &m : NULL);
+	int rc = offset > UINT64_MAX - len
+			 ? rpwi_fail(RPW_ERR_INVALID, "rpw_memory_register_dmabuf: %zu bytes from offset %llu on", len, (unsigned long long)offset)
+			 : memory_of_program(c, addr, len, RPW_MEMORY_CUDA, access, out != NULL, out);
 	if (rc) {
 		close(own);
 		return rc;
 	}
-	m->dmabuf = own;
-	m->dmabuf_offset = offset;
-	*out = m;
+	(*out)->dmabuf = own;
+	(*out)->dmabuf_offset = offset;
+	gpu_memory_is_there(*out);
 	return RPW_OK;
 }
 
