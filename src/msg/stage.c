@@ -220,6 +220,8 @@ bool stage_release(struct stage *s)
 	if (s->r || s->under_way)
 		return false;
 	struct staging *g = s->of;
+	if (g->next_to_work == &s->all)
+		g->next_to_work = s->all.next;
 	rpwi_list_del(&s->all);
 	free(s);
 	g->busy--;
@@ -508,10 +510,13 @@ void stage_work(rpw_endpoint *ep)
 	if (!g)
 		return;
 	g->busy++;
-	for (struct rpwi_list *l = g->stages.next, *next; l != &g->stages; l = next) {
-		next = l->next;
-		stage_go(RPWI_CONTAINER_OF(l, struct stage, all));
+	/* One may end others: a flush is of all puts at once. */
+	for (g->next_to_work = g->stages.next; g->next_to_work != &g->stages;) {
+		struct stage *s = RPWI_CONTAINER_OF(g->next_to_work, struct stage, all);
+		g->next_to_work = s->all.next;
+		stage_go(s);
 	}
+	g->next_to_work = NULL;
 	g->busy--;
 }
 

@@ -37,6 +37,7 @@ struct staging {
 	rpw_context *c;
 	rpw_endpoint *ep; /* NULL: closed */
 	struct rpwi_list stages, free[2], copying[2];
+	struct rpwi_list *next_to_work; /* of `stages`, while they are gone through */
 	unsigned made[2];
 	unsigned busy; /* stages that exist, ended or not */
 	unsigned asked, serving;
