@@ -83,8 +83,8 @@ int connection_wait(struct connection *c, unsigned *idle)
 	if (talk_poll(c))
 		return -1;
 	if (rpwi_now_ns() >= atomic_load(&c->deadline_ns))
-		return connection_fail(c, "%s was not over in time (--timeout gives it longer); the peer %s is still there: what does it wait for?",
-			atomic_load(&c->doing), c->talk.text);
+		return connection_fail(c, "%s: not over within %u s (--timeout); the peer %s is still there: what does it wait for?", atomic_load(&c->doing),
+			c->o.timeout_ms / 1000, c->talk.text);
 	if (*idle > SPINS)
 		usleep(NAP_US);
 	return 0;

@@ -1,7 +1,7 @@
 #!/usr/bin/python3
 """test_connection between two processes: each version of the plugin API, who starts first, what does not fit, who is not there, who is killed, and strangers.
 
-Usage: connection_test.py TEST_CONNECTION PLUGIN OTHER_PLUGIN
+Usage: connection_test.py TEST_CONNECTION PLUGIN OTHER_PLUGIN QUIRK_PLUGIN MUTANTS
 """
 import contextlib
 import os
@@ -13,7 +13,7 @@ import subprocess
 import sys
 import unittest
 
-PROGRAM = PLUGIN = OTHER = ""
+PROGRAM = PLUGIN = OTHER = QUIRK = MUTANTS = ""  # MUTANTS: their path with %d in it
 TIMEOUT_S = 100
 QUICK = ("--max-size", "64K")
 HEX = re.compile(r"(own|its) handle, 32 of (\d+) bytes: ((?:[0-9a-f]{2} ){31}[0-9a-f]{2})$", re.M)
@@ -170,8 +170,6 @@ class Misfits(Case):
         self.fails(server, r"in step 3", r"client uses v5, you v7; start both with --abi v5$")
 
     def test_another_plugin(self):
-        if not pathlib.Path(OTHER).is_file():
-            self.skipTest("no other plugin was given")
         server, port = self.server("--abi", "v9", plugin=OTHER)
         client = self.client(port, "--abi", "v9")
         self.fails(client, r'server uses the plugin "\S+", you "\S+".*same --plugin')
@@ -209,6 +207,42 @@ class Misfits(Case):
         self.assertIn("--plugin", s.text())
 
 
+class Others(Case):
+    """Other people's plugins: those that differ, and those that are wrong."""
+
+    def pair(self, plugin, *args, env=None):
+        server, port = self.server(*QUICK, *args, plugin=plugin, env=env)
+        return self.client(port, *QUICK, *args, plugin=plugin, env=env), server
+
+    def test_quirks_are_lived_with(self):
+        for quirk in ("fifo", "sixteen", "nosizes", "mhandle", "stale", "consumed", "unpack", "device", "notnow", "flush", "blocks", "once", "fifo,nosizes,notnow,consumed,flush,blocks"):
+            with self.subTest(quirk=quirk):
+                for text in self.passes(*self.pair(QUIRK, env={"QUIRK": quirk})):
+                    self.assertEqual("test says nothing of sizes" in text, "nosizes" in quirk)
+        self.passes(*self.pair(QUIRK, "--abi", "v4", env={"QUIRK": "blocks"}))
+
+    def test_what_cannot_be_is_said(self):
+        for quirk, why in (("nohost", "none of the host's"), ("nodevice", "device 0 was asked for"), ("noinit", "init gave")):
+            with self.subTest(quirk=quirk):
+                s = Side(self, "server", "--plugin", QUIRK, "--bind", "127.0.0.1", "--port", 0, "--timeout", 5, env={"QUIRK": quirk})
+                if quirk == "nohost":
+                    port = s.until(r"waiting for a client on port (\d+)")[1]
+                    self.client(port, "--timeout", 5, plugin=QUIRK, env={"QUIRK": quirk}).end()
+                self.fails(s, why)
+
+    def test_a_call_that_does_not_return(self):
+        client, server = self.pair(QUIRK, "--timeout", 2, env={"QUIRK": "stuck"})
+        self.fails(server, r"in step 4 \(accept.*a call of the plugin has not returned")
+        self.fails(client, r"in step 4|gone")
+
+    def test_mutants_are_found(self):
+        for number, sides in ((1, r"test says that \d+ bytes came, \d+ were sent"), (2, r"accept \(the comm stays NULL\): not over within 3 s"), (14, r"is damaged: byte \d+ is 0x..")):
+            with self.subTest(mutant=number):
+                client, server = self.pair(MUTANTS % number, "--timeout", 3)
+                self.assertEqual((client.end(), server.end()), (1, 1), client.text() + server.text())
+                self.assertRegex(client.text() + server.text(), sides)
+
+
 class Faults(Case):
     def killed(self, who, line):
         """Where the other one was faster than the kill, again."""
@@ -237,7 +271,7 @@ class Faults(Case):
         client = self.client(port, "--timeout", 3)
         server.until("step 7 of 8")
         server.kill(signal.SIGSTOP)
-        self.fails(client, r"not over in time|not returned")
+        self.fails(client, r"not over within 3 s|not returned")
         server.kill()
 
     def test_strangers(self):
@@ -251,5 +285,5 @@ class Faults(Case):
 
 
 if __name__ == "__main__":
-    PROGRAM, PLUGIN, OTHER = (str(pathlib.Path(p).resolve()) for p in [*sys.argv[1:4], ""][:3])
-    unittest.main(argv=sys.argv[:1] + sys.argv[4:], verbosity=2)
+    PROGRAM, PLUGIN, OTHER, QUIRK, MUTANTS = (str(pathlib.Path(p).resolve()) for p in sys.argv[1:6])
+    unittest.main(argv=sys.argv[:1] + sys.argv[6:], verbosity=2)
