@@ -71,6 +71,7 @@ void plugin_comm_say(struct plugin_comm *c, const char *what)
 	if (rpw_endpoint_info(c->ep, &i))
 		return;
 	snprintf(c->peer, sizeof(c->peer), "%s", i.peer);
+	c->may_hold = strcmp(i.transport, "shm") != 0;
 	plugin_info("%s %s by %s (%s) on %s: %s", what, i.peer, i.transport, i.path, c->device->name, i.why);
 }
 

@@ -34,6 +34,13 @@ static void give_back(struct plugin_request *q)
 
 static int int_size(size_t n) { return n > INT_MAX ? INT_MAX : (int)n; }
 
+/* NCCL may go quiet as soon as a send is done, so it is not while bytes of it wait here for the next progress. With the lane's lock held. */
+static bool holds(const struct plugin_comm *c)
+{
+	rpw_statistics s = {.size = sizeof(s)};
+	return c->may_hold && !rpw_context_statistics(c->lane->c, &s) && s.unsent;
+}
+
 /* ---- completion ---- */
 
 static void failed(struct plugin_request *q, int i, const rpw_completion *done)
@@ -64,7 +71,7 @@ bool plugin_request_collect(struct plugin_request *q)
 		else if (q->comm->kind == PLUGIN_RECV)
 			q->sizes[i] = int_size(done.length);
 	}
-	if (q->left)
+	if (q->left || (q->unsent && holds(q->comm)))
 		return false;
 	atomic_store_explicit(&q->state, REQUEST_DONE, memory_order_release);
 	return true;
@@ -117,7 +124,7 @@ int plugin_test(int abi, void *request, int *done, int *sizes)
 
 static int posted(struct plugin_request *q, void **request)
 {
-	atomic_store_explicit(&q->state, q->left ? REQUEST_BUSY : REQUEST_DONE, memory_order_release);
+	atomic_store_explicit(&q->state, q->left || q->unsent ? REQUEST_BUSY : REQUEST_DONE, memory_order_release);
 	*request = q;
 	return NCCL_SUCCESS;
 }
@@ -144,6 +151,7 @@ int plugin_isend(int abi, void *comm, void *data, size_t size, int tag, void *mh
 	q->sizes[0] = int_size(size);
 	int status = rpw_send(c->ep, data, size, wire_tag(tag), &q->r[0]);
 	q->left = status == RPW_IN_PROGRESS;
+	q->unsent = status == RPW_OK && holds(c);
 	if (RPWI_UNLIKELY(status < 0)) {
 		rc = plugin_comm_failed(c, status, "sending to");
 		give_back(q);
@@ -196,6 +204,7 @@ int plugin_irecv(int abi, void *comm, int n, void **data, const size_t *sizes, c
 		return NCCL_SUCCESS;
 	}
 	q->n = q->left = 0;
+	q->unsent = false;
 	q->result = 0;
 	int status = RPW_IN_PROGRESS;
 	for (int i = 0; i < n && status == RPW_IN_PROGRESS; i++) {

@@ -105,6 +105,7 @@ struct plugin_request {
 	struct plugin_comm *comm;
 	_Atomic uint8_t state;
 	uint8_t n, left; /* receives of the group; those that are not done */
+	bool unsent;     /* a send that is complete, of which bytes may still be here */
 	int result;
 	rpw_request *r[PLUGIN_RECVS_MAX];
 	size_t room[PLUGIN_RECVS_MAX]; /* of the buffers */
@@ -118,7 +119,8 @@ struct plugin_comm {
 	struct plugin_lane *lane;
 	const struct plugin_device *device;
 	rpw_endpoint *ep;
-	bool warned; /* of its end, once */
+	bool warned;   /* of its end, once */
+	bool may_hold; /* its path may hold bytes of sends that are complete: all do but shm, which is never exchanged for another */
 	char peer[160];
 	struct rpwi_list memories;
 	/* Free requests, a bit each: taken with the lane's lock held, given back without it. */
