@@ -26,11 +26,15 @@ static int shim_devices(const void *table, int *ndev) { return T->devices(ndev);
 
 static int shim_properties(const void *table, int dev, struct ncclnet_properties *p)
 {
-	properties_v v;
-	memset(&v, 0, sizeof(v));
-	int rc = T->getProperties(dev, &v);
+	/* A table under the name of another version writes more: not over our stack. */
+	union {
+		properties_v v;
+		char room[256];
+	} own = {.room = {0}};
+	int rc = T->getProperties(dev, &own.v);
 	if (rc)
 		return rc;
+	const properties_v v = own.v;
 	*p = (struct ncclnet_properties){.name = v.name,
 		.pci_path = v.pci_path,
 		.guid = v.guid,

@@ -1,6 +1,6 @@
 #!/usr/bin/python3
 """`ropeway plugin check`: our own plugin at every version it exports, each called by that version's own header, over one transport after the other; mutants, each of which the line that is about it has to find;
-what the command says.
+what the command says. `ropeway plugin bench`: its rows, and that it looks at what it moves.
 
 Usage: conformance_test.py BUILD_DIR TEST_CLASS [ONESTREAM.so | TRANSPORT]
 """
@@ -46,10 +46,14 @@ MUTANTS = [
 ]
 
 
-def check(*args, **env):
+def plugin(half, *args, **env):
     full = {k: v for k, v in os.environ.items() if not k.startswith(("ROPEWAY_", "NCCL_", "UCCL_"))}
-    return subprocess.run([str(BUILD / "ropeway"), "plugin", "check", *map(str, args)], env=dict(full, LC_ALL="C.UTF-8", **env), text=True,
+    return subprocess.run([str(BUILD / "ropeway"), "plugin", half, *map(str, args)], env=dict(full, LC_ALL="C.UTF-8", **env), text=True,
                           stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE, timeout=TIMEOUT_S, check=False)
+
+
+def check(*args, **env):
+    return plugin("check", *args, **env)
 
 
 def lines(found):
@@ -154,6 +158,43 @@ class Command(unittest.TestCase):
         self.wrong(2, "no property has 'colour' in its name", EXTRA, "--only", "colour")
         self.wrong(2, "'x' is one too many", EXTRA, "x")
         self.wrong(2, "a version of the plugin API is expected", EXTRA + "@v99")
+
+    def test_a_half_is_said(self):
+        for args, says in (((), "check or bench is expected"), (("frobnicate",), "unknown command 'frobnicate'")):
+            got = subprocess.run([str(BUILD / "ropeway"), "plugin", *args], text=True, capture_output=True, timeout=TIMEOUT_S, check=False)
+            self.assertEqual((got.returncode, got.stdout), (2, ""))
+            self.assertIn(says, got.stderr)
+
+
+class Bench(unittest.TestCase):
+    """EXTRA: the plugin of somebody else. No figure is judged."""
+
+    QUICK = ("--sizes", "0,8,70000", "--rounds", 3, "--duration", "0.01")
+
+    def test_rows_of_two_in_one_run(self):
+        got = plugin("bench", EXTRA, "--against", EXTRA + "@v5", "--comms", 2, "--json", *self.QUICK)
+        self.assertEqual(got.returncode, 0, got.stderr)
+        found = json.loads(got.stdout)
+        self.assertEqual([p["abi"] for p in found["plugins"]], [12, 5])
+        for p in found["plugins"]:
+            self.assertEqual(([r["size"] for r in p["rows"]], p["name"]), ([0, 8, 70000], "OneStream"))
+            for r in p["rows"]:
+                self.assertEqual(len(r["rounds"]), 3)
+                self.assertEqual(sorted(r["rounds"])[1], r["messages_per_second"])
+                self.assertAlmostEqual(r["bytes_per_second"], r["size"] * r["messages_per_second"], delta=r["bytes_per_second"] * 1e-4)
+        first, second = (p["rows"][2] for p in found["plugins"])
+        self.assertAlmostEqual(second["first_to_this"], sorted(a / b for a, b in zip(first["rounds"], second["rounds"]))[1], delta=second["first_to_this"] * 1e-3)
+
+    def test_a_table_for_people(self):
+        out = plugin("bench", EXTRA, *self.QUICK).stdout
+        self.assertRegex(out, r"(?m)^8 bytes +[\d.]+ [kM]?/s +[\d.]+ [kMG]?B/s$")
+        self.assertRegex(out, r"(?m)^latency")
+
+    def test_a_plugin_that_is_wrong_is_told_of(self):
+        for number, says in ((13, "the plugin crashed in isend"), (1, "a receive has 70001 bytes where 70000 were sent"), (5, "v7")):
+            got = plugin("bench", Mutants.mutant(number), *(self.QUICK if number != 5 else (*self.QUICK, "--abi", 8)))
+            self.assertEqual((got.returncode, got.stdout), (1, ""), number)
+            self.assertIn(says, got.stderr)
 
 
 if __name__ == "__main__":
