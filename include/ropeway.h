@@ -241,7 +241,8 @@ typedef struct {
 	uint64_t waited_for_room;                            /* sends that the peer had no room for at first */
 	uint64_t strangers_refused, path_changes;
 	unsigned endpoints, listeners, requests; /* now */
-	unsigned unsent;                         /* 1: bytes of sends that are complete are still in this process, for rpw_progress to send */
+	unsigned
+		unsent; /* not 0: bytes of sends that are complete, or acknowledgements that the peer waits for, are still in this process, for rpw_progress to send */
 } rpw_statistics;
 RPW_API int rpw_context_statistics(rpw_context *c, rpw_statistics *s /* size filled in */);
 

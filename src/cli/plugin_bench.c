@@ -166,11 +166,11 @@ static inline int finish(struct bench_side *b, struct lane *l, const struct job 
 	return 1;
 }
 
-/* One look at a lane, as NCCL's progress makes it. Negative: an error; else whether anything moved. */
-static inline int advance(struct bench_side *b, struct lane *l, const struct job *j)
+/* One look at a lane, as NCCL's progress makes it, which posts up to message `last`. Negative: an error; else whether anything moved. */
+static inline int advance(struct bench_side *b, struct lane *l, const struct job *j, uint64_t last)
 {
 	int moved = 0, rc = 0;
-	if (l->posted < j->n && l->posted - l->done < UNDER_WAY)
+	if (l->posted < last && l->posted - l->done < UNDER_WAY)
 		moved = rc = post(b, l, j);
 	if (rc >= 0 && l->done < l->posted)
 		rc = finish(b, l, j);
@@ -199,7 +199,7 @@ static bool stream(struct bench_side *b, const struct job *j, struct result *r)
 		int moved = 0;
 		left = 0;
 		for (unsigned i = 0; i < b->o->comms; i++) {
-			int rc = advance(b, &b->lane[i], j);
+			int rc = advance(b, &b->lane[i], j, j->n);
 			if (rc < 0)
 				return false;
 			moved |= rc;
@@ -212,12 +212,12 @@ static bool stream(struct bench_side *b, const struct job *j, struct result *r)
 	return side_meet_spinning(b->s);
 }
 
-/* The next message of a lane, there and done. */
+/* The next message of a lane, there and done: receives are posted ahead, what is sent is not. */
 static bool one(struct bench_side *b, struct lane *l, const struct job *j)
 {
 	unsigned looks = 0;
 	for (uint64_t want = l->done + 1; l->done < want;) {
-		int rc = advance(b, l, j);
+		int rc = advance(b, l, j, l->sends ? want : j->n);
 		if (rc < 0 || (!rc && !pause_looking(b->s, &looks)))
 			return false;
 	}

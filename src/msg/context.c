@@ -526,9 +526,9 @@ int rpw_context_statistics(rpw_context *c, rpw_statistics *s)
 	rpw_statistics now = c->stat;
 	now.size = s->size;
 	now.strangers_refused = boot_strangers(c->boot);
+	now.unsent = !rpwi_list_empty(&c->late);
 	for (int i = 0; i < c->tn; i++)
-		if (c->t[i].tran && c->t[i].tran->unsent && !rpwi_list_empty(c->t[i].tran->unsent))
-			now.unsent = 1;
+		now.unsent += c->t[i].tran && c->t[i].tran->unsent;
 	memcpy(s, &now, RPWI_MIN(s->size, sizeof(now)));
 	return RPW_OK;
 }

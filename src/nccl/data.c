@@ -34,13 +34,6 @@ static void give_back(struct plugin_request *q)
 
 static int int_size(size_t n) { return n > INT_MAX ? INT_MAX : (int)n; }
 
-/* NCCL may go quiet as soon as a send is done, so it is not while bytes of it wait here for the next progress. With the lane's lock held. */
-static bool holds(const struct plugin_comm *c)
-{
-	rpw_statistics s = {.size = sizeof(s)};
-	return c->may_hold && !rpw_context_statistics(c->lane->c, &s) && s.unsent;
-}
-
 /* ---- completion ---- */
 
 static void failed(struct plugin_request *q, int i, const rpw_completion *done)
@@ -71,7 +64,7 @@ bool plugin_request_collect(struct plugin_request *q)
 		else if (q->comm->kind == PLUGIN_RECV)
 			q->sizes[i] = int_size(done.length);
 	}
-	if (q->left || (q->unsent && holds(q->comm)))
+	if (q->left)
 		return false;
 	atomic_store_explicit(&q->state, REQUEST_DONE, memory_order_release);
 	return true;
@@ -91,6 +84,32 @@ static int check_request(const struct plugin_request *q, int abi, const int *don
 	return rc;
 }
 
+/* Have all sends of the lane that are complete left this process, too? With its lock held. */
+static bool all_gone(struct plugin_lane *l)
+{
+	rpw_statistics s = {.size = sizeof(s)};
+	rpw_context_statistics(l->c, &s);
+	if (s.unsent)
+		return false;
+	l->gone++;
+	return true;
+}
+
+/* A send that was complete when it was posted is done when it has left this process: after that nobody may ask again, and nobody progress. */
+static bool left(struct plugin_request *q)
+{
+	struct plugin_lane *l = q->comm->lane;
+	if (RPWI_LIKELY(!q->gone_after) || !plugin_lane_try(l))
+		return !q->gone_after;
+	if (l->gone < q->gone_after) {
+		rpw_progress(l->c);
+		all_gone(l);
+	}
+	bool gone = l->gone >= q->gone_after;
+	plugin_lane_leave(l);
+	return gone;
+}
+
 int plugin_test(int abi, void *request, int *done, int *sizes)
 {
 	struct plugin_request *q = request;
@@ -108,10 +127,13 @@ int plugin_test(int abi, void *request, int *done, int *sizes)
 			rpw_progress(l->c);
 			complete = plugin_request_collect(q);
 		}
+		if (complete && q->comm->may_hold && !all_gone(l))
+			rpw_progress(l->c); /* what the sender waits for: nobody may call again soon */
 		plugin_lane_leave(l);
 		if (!complete)
 			return NCCL_SUCCESS;
-	}
+	} else if (!q->result && !left(q))
+		return NCCL_SUCCESS;
 	for (int i = 0; sizes && i < q->n; i++)
 		sizes[i] = q->sizes[i];
 	rc = q->result;
@@ -124,7 +146,7 @@ int plugin_test(int abi, void *request, int *done, int *sizes)
 
 static int posted(struct plugin_request *q, void **request)
 {
-	atomic_store_explicit(&q->state, q->left || q->unsent ? REQUEST_BUSY : REQUEST_DONE, memory_order_release);
+	atomic_store_explicit(&q->state, q->left ? REQUEST_BUSY : REQUEST_DONE, memory_order_release);
 	*request = q;
 	return NCCL_SUCCESS;
 }
@@ -151,7 +173,7 @@ int plugin_isend(int abi, void *comm, void *data, size_t size, int tag, void *mh
 	q->sizes[0] = int_size(size);
 	int status = rpw_send(c->ep, data, size, wire_tag(tag), &q->r[0]);
 	q->left = status == RPW_IN_PROGRESS;
-	q->unsent = status == RPW_OK && holds(c);
+	q->gone_after = !q->left && c->may_hold && !all_gone(c->lane) ? c->lane->gone + 1 : 0;
 	if (RPWI_UNLIKELY(status < 0)) {
 		rc = plugin_comm_failed(c, status, "sending to");
 		give_back(q);
@@ -204,8 +226,8 @@ int plugin_irecv(int abi, void *comm, int n, void **data, const size_t *sizes, c
 		return NCCL_SUCCESS;
 	}
 	q->n = q->left = 0;
-	q->unsent = false;
 	q->result = 0;
+	q->gone_after = 0;
 	int status = RPW_IN_PROGRESS;
 	for (int i = 0; i < n && status == RPW_IN_PROGRESS; i++) {
 		q->room[i] = sizes ? sizes[i] : (size_t)int_sizes[i];

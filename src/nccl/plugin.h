@@ -77,6 +77,7 @@ struct plugin_lane {
 	rpw_context *c;
 	unsigned users; /* comms and connects; the last one takes it away */
 	uint64_t uses;  /* by others than the keeper */
+	uint64_t gone;  /* how often it was seen that all sends that are complete have left this process */
 	bool armed;     /* nothing to do: the keeper sleeps on its descriptor */
 	bool now;       /* the keeper is to take it over at once, not when it has been quiet for a while */
 	/* The keeper's. */
@@ -105,8 +106,8 @@ struct plugin_request {
 	struct plugin_comm *comm;
 	_Atomic uint8_t state;
 	uint8_t n, left; /* receives of the group; those that are not done */
-	bool unsent;     /* a send that is complete, of which bytes may still be here */
 	int result;
+	uint64_t gone_after; /* of a send that was complete at once: the lane's `gone` from which it is done; 0: now */
 	rpw_request *r[PLUGIN_RECVS_MAX];
 	size_t room[PLUGIN_RECVS_MAX]; /* of the buffers */
 	int tags[PLUGIN_RECVS_MAX], sizes[PLUGIN_RECVS_MAX];

@@ -118,8 +118,8 @@ struct tran_ops {
 struct tran {
 	const struct tran_ops *ops;
 	const struct tran_up *up;
-	const struct rpwi_list *unsent; /* not empty while bytes that `send` took wait here for the next progress; NULL: they never do */
 	bool enough; /* set by up->frame when it had to keep a frame that nobody waits for yet: a transport whose peer can wait leaves the rest for the next round, so that receives can be posted first */
+	bool unsent; /* it has taken frames that wait here to go together: progress sends them */
 };
 struct tran_ep {
 	struct tran *tran;

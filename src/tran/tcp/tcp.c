@@ -103,7 +103,7 @@ static int tcp_open(const struct tran_up *up, const struct tran_facts *own, stru
 	struct tcp *t = calloc(1, sizeof *t);
 	if (!t)
 		return -ENOMEM;
-	t->base = (struct tran){.ops = &tran_tcp, .up = up, .unsent = &t->sending};
+	t->base = (struct tran){.ops = &tran_tcp, .up = up};
 	t->own = *own;
 	t->pid = getpid();
 	t->listener = -1;
@@ -281,6 +281,7 @@ static unsigned tcp_progress(struct tran *tran)
 	}
 	if (!rpwi_list_empty(&t->sending))
 		send_waiting(t, false);
+	t->base.unsent = !rpwi_list_empty(&t->sending);
 	if (!rpwi_list_empty(&t->failing_bundles))
 		tcp_bundle_report(t);
 	if (!rpwi_list_empty(&t->failing))

@@ -299,6 +299,8 @@ void tcp_stream_kick(struct tcp_stream *s)
 		rpwi_list_add_tail(&s->t->sending, &s->sending);
 	if (!s->blocked && (s->t->in_progress ? tx_used(s) >= 4 * COALESCE_LEN : due(s, 0)))
 		tcp_stream_send(s);
+	if (has_to_send(s))
+		s->t->base.unsent = true;
 }
 
 bool tcp_stream_owes_room(const struct tcp_stream *s) { return !s->index && s->bundle && (!rpwi_list_empty(&s->bundle->rooming) || s->bundle->word_count); }
