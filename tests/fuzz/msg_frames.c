@@ -3,10 +3,13 @@
 
 #include <zlib.h>
 
+/* Number 0: described by nothing. */
 static size_t put_piece(uint8_t *p, uint64_t len, uint64_t number)
 {
 	memcpy(p, &len, 8);
-	p[8] = 8;
+	p[8] = number ? 8 : 0;
+	if (!number)
+		return 9;
 	memcpy(p + 9, &number, 8);
 	return 17;
 }
