@@ -27,9 +27,16 @@
 #include <pthread.h>
 #include <stdio.h>
 
+/* In place of the environment's, for a program that has threads of earlier connections. */
+static const char *used;
+void quirk_use(const char *list);
+__attribute__((visibility("default"))) void quirk_use(const char *list) { __atomic_store_n(&used, list, __ATOMIC_RELEASE); }
+
 static bool has(const char *quirk)
 {
-	const char *list = getenv("QUIRK");
+	const char *list = __atomic_load_n(&used, __ATOMIC_ACQUIRE);
+	if (!list)
+		list = getenv("QUIRK");
 	size_t len = strlen(quirk);
 	for (const char *p = list ? list : ""; *p; p += strcspn(p, ","), p += *p == ',')
 		if (strcspn(p, ",") == len && !memcmp(p, quirk, len))
