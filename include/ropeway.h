@@ -73,9 +73,10 @@ RPW_API const char *rpw_version(void);
 
 /* Option structs begin with their size, so that later versions can append; zero in a field means its default. What lies beyond the size, or beyond what this version knows, is left alone. */
 typedef struct {
-	size_t size;                 /* sizeof(rpw_context_options) */
-	const char *transports;      /* "shm,verbs,tcp" in order of preference; "": all; NULL: $ROPEWAY_TRANSPORT, or all */
-	const char *key_file;        /* pre-shared key; NULL: $ROPEWAY_KEY_FILE, or none. Both sides need the same */
+	size_t size; /* sizeof(rpw_context_options) */
+	const char
+		*transports;  /* "shm,verbs,tcp" in order of preference, also "ncclnet:PATH[@vN]" (rpw(7)); "": all but that; NULL: $ROPEWAY_TRANSPORT, or "" */
+	const char *key_file; /* pre-shared key; NULL: $ROPEWAY_KEY_FILE, or none. Both sides need the same */
 	size_t unexpected_bytes_max; /* of messages that came before their receive, for all endpoints; default 64 MiB. Beyond it senders wait */
 	size_t eager_bytes_max;      /* 0: as measured for each transport */
 	const char *rdma_devices;    /* "mlx5_0,mlx5_1": verbs uses these, and no others; NULL or "": all. At most 255 bytes */
@@ -110,7 +111,7 @@ RPW_API int rpw_connect(rpw_context *c, const char *address, const rpw_connect_o
 
 typedef struct {
 	size_t size;
-	const char *transport;             /* "shm", "verbs", "tcp" */
+	const char *transport;             /* "shm", "verbs", "tcp", "ncclnet" */
 	const char *path;                  /* "rpw_eth0, GID 1 ::ffff:10.0.0.1, MTU 1024", "4 streams to 10.0.0.2" */
 	const char *why;                   /* "same host: shared memory is the fastest; verbs (rpw_lo) and tcp would do" */
 	const char *peer;                  /* "host:pid 10.0.0.2:4711" */

@@ -50,6 +50,14 @@ static int wrong(const char *what)
 	return NCCL_INTERNAL_ERROR;
 }
 
+/* Flushes are requests of their own, beside onestream's, one at a time: done at the third look. */
+struct flush {
+	uint64_t magic;
+	struct note *note;
+	unsigned looks;
+};
+static const uint64_t FLUSH = 0x6873756c66; /* a struct request begins with a pointer, which this is not */
+
 /* What is kept beside onestream's comms and requests: by address, in lists under one lock. */
 struct note {
 	struct note *next;
@@ -57,6 +65,7 @@ struct note {
 	void *data;
 	size_t size;
 	struct nccl_net_device_handle *device;
+	struct flush flush;
 	unsigned unconsumed, unflushed, calls;
 };
 static struct note *comms, *registered;
@@ -271,23 +280,15 @@ static int quirk_irecv(void *comm, int n, void **data, const size_t *sizes, int 
 	return request_out(rc, made, request);
 }
 
-/* Flushes are requests of their own, beside onestream's: done at the third look. */
-struct flush {
-	uint64_t magic;
-	struct note *note;
-	unsigned looks;
-};
-static const uint64_t FLUSH = 0x6873756c66; /* a struct request begins with a pointer, which this is not */
-
 static int quirk_iflush(void *comm, int n, void **data, int *sizes, void **mhandles, void **request)
 {
+	struct note *note = note_of(comm);
 	if (!has("flush"))
 		return plugin_iflush(comm, n, data, sizes, mhandles, request);
-	struct flush *f = calloc(1, sizeof(*f));
-	if (!f)
-		return NCCL_SYSTEM_ERROR;
-	*f = (struct flush){.magic = FLUSH, .note = note_of(comm)};
-	*request = f;
+	if (note->flush.magic)
+		return wrong("a flush behind one that is not done");
+	note->flush = (struct flush){.magic = FLUSH, .note = note};
+	*request = &note->flush;
 	return NCCL_SUCCESS;
 }
 
@@ -297,7 +298,7 @@ static int flush_test(struct flush *f, int *done)
 	if (!*done)
 		return NCCL_SUCCESS;
 	f->note->unflushed--;
-	free(f);
+	f->magic = 0;
 	return NCCL_SUCCESS;
 }
 

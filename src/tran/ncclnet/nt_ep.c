@@ -14,7 +14,7 @@
 
 #include "base/fail.h"
 
-enum { EAGER_MAX = 32 * 1024 };
+enum { EAGER_MAX = NT_FRAME_MAX }; /* 64 KiB: see RATIONALE */
 
 int nt_ep_make(struct tran *tran, const struct tran_facts *peer, bool active, void *user, struct tran_ep **out, uint8_t *handle, size_t *handle_len)
 {
