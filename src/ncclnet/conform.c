@@ -223,23 +223,19 @@ static void no_answer(struct run *r, const struct conform_case *k, int rc, int r
 		snprintf(l->text, sizeof(l->text), "did not end within %u ms", r->o->timeout_ms * CASE_STEPS);
 }
 
-/* The worse of what both sides say; where it is the same once. */
+/* The worse of what both sides say; where it is the same once. What ropeway does about a quirk ends it, once. */
 static void merge(struct conform_line *l, const struct answer *a)
 {
-	char text[600];
-	if (a->verdict < l->verdict || !strcmp(l->text, a->text))
+	char old[sizeof(l->text)] = "", done[300] = "";
+	if (a->verdict < l->verdict)
 		return;
-	bool worse = a->verdict > l->verdict;
-	if (a->quirk >= 0 && a->verdict == CONFORM_QUIRK)
-		snprintf(text, sizeof(text), "%s; ropeway: %s", a->text, ncclnet_quirks[a->quirk].done);
-	else
-		snprintf(text, sizeof(text), "%s", a->text);
-	if (worse || !*l->text || strlen(l->text) + strlen(text) + 3 > sizeof(l->text))
-		snprintf(l->text, sizeof(l->text), "%s", text);
-	else if (!strstr(l->text, text) && *text) {
-		size_t n = strlen(l->text);
-		snprintf(l->text + n, sizeof(l->text) - n, "; %s", text);
-	}
+	if (a->verdict == l->verdict)
+		snprintf(old, sizeof(old), "%s", l->text);
+	if (strstr(old, a->text) && *a->text)
+		return;
+	if (a->quirk >= 0 && a->verdict == CONFORM_QUIRK && !strstr(old, ncclnet_quirks[a->quirk].done))
+		snprintf(done, sizeof(done), "; ropeway: %s", ncclnet_quirks[a->quirk].done);
+	snprintf(l->text, sizeof(l->text), "%s%s%s%s", a->text, done, *a->text && *old ? "; " : "", old);
 	l->verdict = a->verdict;
 }
 

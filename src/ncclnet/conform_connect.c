@@ -132,25 +132,33 @@ void case_handle_copy(struct conform *c)
 	link_close(s, &l);
 }
 
+static bool connect_bare(struct conform *c, struct link *l)
+{
+	struct side *s = c->s;
+	if (s->role == 0)
+		return link_listen(s, l, c->o->device) && side_give(s, l->handle, s->n->handle_bytes) && link_accept(s, l);
+	if (!side_take(s, l->handle, s->n->handle_bytes))
+		return false;
+	link_guard(s, l);
+	return link_connect(s, l, c->o->device);
+}
+
+/* The caller gives none, as newer NCCL: what it is without may be an error, or a crash. */
 void case_device_handle(struct conform *c)
 {
 	struct side *s = c->s;
 	struct link l = {0};
-	if (s->role == 0) {
-		if (!link_listen(s, &l, c->o->device) || !side_give(s, l.handle, s->n->handle_bytes) || !link_accept(s, &l))
-			return;
-	} else {
-		if (!side_take(s, l.handle, s->n->handle_bytes))
-			return;
-		link_guard(s, &l);
-		if (!link_connect(s, &l, c->o->device))
-			return;
+	if (!connect_bare(c, &l)) {
+		conform_quirk(c, NCCLNET_DEVICE_HANDLE, "without one %s", s->text);
+		s->why = NULL;
+		return;
 	}
 	if (l.device && l.device->type != NCCL_NET_DEVICE_HOST)
 		conform_quirk(c, NCCLNET_DEVICE_TYPE, "%s gives a device handle of type %d: kernels of GPUs take part", s->role ? "connect" : "accept",
 			l.device->type);
 	if (side_meet(s))
 		link_close(s, &l);
+	s->why = NULL; /* the other one has said it */
 }
 
 /* ---- registration ---- */
@@ -317,16 +325,21 @@ static bool carries(struct conform *c, struct link *l)
 	struct end e = {.link = *l, .sends = c->s->role, .memory = memory, .bytes = sizeof(memory)};
 	struct stream t = {.e = &e, .n = 4, .window = 4, .sizes = sizes, .sizes_n = 2, .salt = 90};
 	int rc = SIDE_CALL(c->s, "regMr", ncclnet_reg(c->s->n, end_comm(&e), memory, sizeof(memory), NCCL_PTR_HOST, &e.mhandle));
-	return !rc && streams_run(c, &t, 1) && side_meet(c->s);
+	if (rc || !streams_run(c, &t, 1) || !side_meet(c->s))
+		return false;
+	SIDE_CALL(c->s, "deregMr", ncclnet_dereg(c->s->n, end_comm(&e), e.mhandle));
+	return true;
 }
 
 static bool connect_mixed(struct conform *c, int other)
 {
 	struct side *s = c->s;
 	struct link l = {0};
-	char outcome, accepted = NOTHING;
+	char outcome, accepted = NOTHING, usable = 0;
 	l.device = &l.device_memory;
 	side_step(s);
+	if (!side_take(s, &usable, 1) || usable != ALL_WELL)
+		return !s->why;
 	if (!side_take(s, l.handle, sizeof(l.handle)))
 		return false;
 	link_guard(s, &l);
@@ -354,8 +367,14 @@ static bool accept_mixed(struct conform *c, int other)
 	struct link l = {0};
 	char why[300], outcome = 0, accepted;
 	l.device = &l.device_memory;
-	if (ncclnet_load(c->o->path, other, &n, why, sizeof(why)) || !side_init(s, n, &ctx))
-		return conform_fail(c, "its v%d cannot be used", other);
+	char usable = ncclnet_load(c->o->path, other, &n, why, sizeof(why)) || !side_init(s, n, &ctx) ? NOTHING : ALL_WELL;
+	s->why = NULL;
+	if (!side_give(s, &usable, 1))
+		return false;
+	if (usable != ALL_WELL) {
+		conform_quirk(c, NCCLNET_ONE_INIT, "its v%d does not initialise beside v%d: not tried", other, own->abi);
+		return true;
+	}
 	s->n = n;
 	s->ctx = ctx;
 	side_step(s);

@@ -27,7 +27,7 @@ void case_messages(struct conform *c)
 void case_request(struct conform *c)
 {
 	struct end e;
-	struct stream t = {.e = &e, .n = 80, .window = 40, .sizes = few_bytes, .sizes_n = 1, .salt = 3, .poison = true};
+	struct stream t = {.e = &e, .n = 80, .window = 40, .sizes = few_bytes, .sizes_n = 1, .salt = 3, .poison = true, .may_refuse = true};
 	if (!end_open(c, &e, 0, stream_bytes(&t)))
 		return;
 	if (e.sends && stream_post(c, &t) < 0)
@@ -177,6 +177,8 @@ static bool group_receive(struct conform *c, struct end *e, unsigned round, int 
 	if (done <= 0)
 		return conform_fail(c, done ? "test of a group of %d gives %d (%s)" : "a group of %d is not done within %d ms%s", n,
 			done ? -done : (int)s->timeout_ms, done ? ncclnet_result_name(-done) : "");
+	if (!after_receive(c, s, e, request, n, data, rooms))
+		return false;
 	for (int i = 0; i < n; i++) {
 		size_t want = group_size(round, i), wrong = pair_wrong(data[i], want, group_pattern(round, i));
 		if ((size_t)sizes[i] != want)
@@ -264,7 +266,7 @@ static int post_without_test(struct conform *c, struct stream *t)
 		unsigned before = t->posted;
 		if (stream_post(c, t) < 0)
 			return -1;
-		if (t->posted == t->n || t->posted - t->done == t->window)
+		if (t->posted == t->n || t->posted - t->done == t->window || t->limit)
 			return (int)t->posted;
 		uint64_t now = rpwi_now_ns();
 		if (t->posted != before || !until)
@@ -316,9 +318,17 @@ static int full_test(struct conform *c, struct full *f)
 		conform_fail(c, "test of request %u of %u gives %d (%s)", i, f->all, rc, ncclnet_result_name(rc));
 		return -1;
 	}
+	void *data[NCCL_NET_GROUP_MAX];
+	size_t rooms[NCCL_NET_GROUP_MAX];
+	for (int k = 0; k < f->most; k++) {
+		data[k] = f->e.memory + (i * (unsigned)f->most + (unsigned)k) * (size_t)FULL_PITCH;
+		rooms[k] = FULL_PITCH;
+	}
+	if (done && !f->e.sends && !after_receive(c, s, &f->e, f->request[i], f->most, data, rooms))
+		return -1;
 	for (int k = 0; done && !f->e.sends && k < f->most; k++) {
 		unsigned message = i * (unsigned)f->most + (unsigned)k;
-		if (pair_wrong(f->e.memory + (size_t)message * FULL_PITCH, FULL_PITCH, (21ull << 32) + message) != FULL_PITCH) {
+		if (pair_wrong(data[k], FULL_PITCH, (21ull << 32) + message) != FULL_PITCH) {
 			conform_fail(c, "slot %d of group %u of %u under way is wrong", k, i, f->all);
 			return -1;
 		}
@@ -378,7 +388,7 @@ void case_under_way(struct conform *c)
 {
 	struct side *s = c->s;
 	struct end e;
-	struct stream t = {.e = &e, .n = 2 * FULL_REQUESTS, .window = FULL_REQUESTS, .sizes = few_bytes, .sizes_n = 1, .salt = 20};
+	struct stream t = {.e = &e, .n = 2 * FULL_REQUESTS, .window = FULL_REQUESTS, .sizes = few_bytes, .sizes_n = 1, .salt = 20, .may_refuse = true};
 	if (!end_open(c, &e, 0, stream_bytes(&t)))
 		return;
 	s->until += s->timeout_ms * RPWI_NS_PER_MS;
@@ -394,7 +404,7 @@ void case_under_way(struct conform *c)
 	}
 	if (there < 0)
 		return;
-	if (there < FULL_REQUESTS)
+	if (there < FULL_REQUESTS && !t.limit)
 		conform_quirk(c, NCCLNET_FEW_REQUESTS, "%s: %d at once, then it says again until one is done; NCCL asks for %d and tries again",
 			e.sends ? "sends" : "receives", there, FULL_REQUESTS);
 	if (!streams_run(c, &t, 1) || !side_meet(s))
@@ -424,6 +434,10 @@ static bool test_newest(struct conform *c, struct stream *t, bool backwards)
 			usleep(rc || done ? 0 : 50);
 		}
 		if (!rc && done) {
+			void *data = stream_at(t, i);
+			size_t size = stream_size(t, i);
+			if (!t->e->sends && !after_receive(c, s, t->e, request, 1, &data, &size))
+				return false;
 			t->request[i % t->window] = NULL;
 			continue;
 		}

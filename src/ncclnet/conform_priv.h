@@ -64,15 +64,18 @@ struct stream {
 	unsigned n, window;
 	const size_t *sizes; /* message i has sizes[i % sizes_n] */
 	unsigned sizes_n;
-	size_t extra;  /* a receive has so much more room */
-	uint64_t salt; /* of the patterns */
-	bool poison;   /* *request holds garbage before each post */
-	bool no_sizes; /* test is given NULL */
+	size_t extra;    /* a receive has so much more room */
+	uint64_t salt;   /* of the patterns */
+	bool poison;     /* *request holds garbage before each post */
+	bool no_sizes;   /* test is given NULL */
+	bool may_refuse; /* an error for one more request than it can have is a quirk */
 	/* How far it is. */
-	unsigned posted, done;
+	unsigned posted, done, limit; /* limit: of what is under way, where it has refused more */
 	void *request[OPS_MAX];
 	unsigned left_alone; /* sizes that test did not write */
 };
+/* What NCCL does after a receive of n is done: irecvConsumed where there is one, and a flush where the properties ask for it. */
+bool after_receive(struct conform *c, struct side *s, struct end *e, void *request, int n, void **data, const size_t *size);
 /* 1: something moved, 0: nothing; negative: failed, c says why. */
 int stream_advance(struct conform *c, struct stream *t);
 /* Posts as many as the window and the plugin let it: how many are posted; negative: failed. */

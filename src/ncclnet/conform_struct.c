@@ -56,8 +56,17 @@ void case_load(struct conform *c)
 		conform_fail(c, "%s", why);
 }
 
-/* Loading has looked: it would have failed. */
-void case_table(struct conform *c) { (void)c; }
+/* Loading has looked: it would have failed. What may be there and changes what NCCL does is said. */
+void case_table(struct conform *c)
+{
+	const struct ncclnet *n = c->s->n;
+	const void *consumed = NULL;
+	if (n->abi < 7)
+		return;
+	memcpy(&consumed, (const char *)n->table + offsetof(struct nccl_net_v7, irecvConsumed), sizeof(consumed)); /* from v7 on in one place */
+	if (consumed)
+		conform_quirk(c, NCCLNET_CONSUMED, "irecvConsumed is there: NCCL calls it after each receive");
+}
 
 void case_name(struct conform *c)
 {
