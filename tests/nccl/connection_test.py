@@ -283,6 +283,20 @@ class Faults(Case):
                     s.sendall(octets)
             self.passes(self.client(port, *QUICK), server)
 
+    def test_another_program_of_ropeway_is_a_stranger(self):
+        server, port = self.server(*QUICK)
+        other = subprocess.run([pathlib.Path(PROGRAM).parent / "ropeway", "perf", f"127.0.0.1:{port}"], capture_output=True, text=True, timeout=TIMEOUT_S, check=False)
+        self.assertEqual(other.returncode, 1, other.stdout + other.stderr)
+        self.assertIn("is no test_connection", self.passes(self.client(port, *QUICK), server)[1])
+
+    def test_one_client_at_a_time(self):
+        server, port = self.server("--timeout", 60, plugin=QUIRK)
+        first = self.client(port, "--timeout", 60, plugin=QUIRK, env={"QUIRK": "stuck"})
+        first.until("step 4 of 8")
+        self.fails(self.client(port, plugin=QUIRK), "the server gave up: it is busy with another client")
+        first.kill()
+        self.fails(server, "the other side is gone")
+
 
 if __name__ == "__main__":
     PROGRAM, PLUGIN, OTHER, QUIRK, MUTANTS = (str(pathlib.Path(p).resolve()) for p in sys.argv[1:6])
