@@ -17,7 +17,7 @@ enum { ROWS_MAX = PERF_OPS * PERF_SIZES_MAX, WINDOW_SMALL = 64, WINDOW_BYTES = 6
 struct options {
 	const char *address, *serve, *transport, *plot, *against, *only;
 	struct perf_sizes sizes;
-	uint64_t iterations, window;
+	uint64_t iterations, window, buffers;
 	unsigned rounds;
 	bool op[PERF_OPS], mode[PERF_MODES], json, verify, bare, sizes_given;
 	double seconds;
@@ -40,6 +40,7 @@ static int usage(FILE *to)
 	      "  -d, --duration SECONDS  for each figure (default 0.5)\n"
 	      "  -n, --iterations N      so many messages instead\n"
 	      "  -w, --window N          sends under way at once (default 64, fewer large ones)\n"
+	      "      --buffers N         buffers that messages take turns with, on each side (default 1)\n"
 	      "  -v, --verify            check every byte of every message; without, a few of each figure's\n"
 	      "  -c, --core N            run on this core (alone: two cores are chosen)\n"
 	      "  -j, --json              print JSON\n"
@@ -125,7 +126,7 @@ static int parse_number(const char *text, uint64_t most, uint64_t *out)
 }
 
 static const char *const mode_name[PERF_MODES] = {[PERF_LAT] = "lat", [PERF_BW] = "bw"};
-enum { OPT_SERVE = 256, OPT_AGAINST, OPT_ROUNDS, OPT_ONLY, OPT_NO_BARE };
+enum { OPT_SERVE = 256, OPT_AGAINST, OPT_ROUNDS, OPT_ONLY, OPT_NO_BARE, OPT_BUFFERS };
 
 static int parse_value(struct options *o, int opt, const char *v)
 {
@@ -152,6 +153,9 @@ static int parse_value(struct options *o, int opt, const char *v)
 	case 'w':
 		rc = parse_number(v, PERF_WINDOW_MOST, &o->window);
 		return rc || !o->window ? -EINVAL : 0;
+	case OPT_BUFFERS:
+		rc = parse_number(v, PERF_BUFFERS_MOST, &o->buffers);
+		return rc || !o->buffers ? -EINVAL : 0;
 	case 'c':
 		rc = parse_number(v, 4095, &n);
 		o->core = (int)n;
@@ -177,6 +181,7 @@ static int parse(struct options *o, int argc, char **argv)
 		{"duration", required_argument, NULL, 'd'},
 		{"iterations", required_argument, NULL, 'n'},
 		{"window", required_argument, NULL, 'w'},
+		{"buffers", required_argument, NULL, OPT_BUFFERS},
 		{"verify", no_argument, NULL, 'v'},
 		{"core", required_argument, NULL, 'c'},
 		{"json", no_argument, NULL, 'j'},
@@ -371,6 +376,7 @@ static int measure_all(const struct options *o, struct perf_side *s, struct perf
 					.size = r->size,
 					.n = o->iterations,
 					.window = window_for(o, r->size),
+					.buffers = o->buffers ? o->buffers : 1,
 					.seed = rpwi_now_ns(),
 					.verify = o->verify};
 				if (!o->mode[m])

@@ -21,14 +21,15 @@ enum {
 	PERF_SIZES_MAX = 64,
 	PERF_SIZE_MOST = 1 << 30,
 	PERF_WINDOW_MOST = 1024,
+	PERF_BUFFERS_MOST = 64,
 	PERF_DEADLINE_MS = 20000, /* nothing at all happened for so long: the run has failed */
 };
 
 struct perf_job {
 	enum perf_op op;
 	enum perf_mode mode;
-	uint64_t size, n, window, seed;
-	bool verify; /* each message, rather than a few */
+	uint64_t size, n, window, buffers, seed; /* buffers: that most messages take turns with */
+	bool verify;                             /* each message, rather than a few */
 };
 
 /* Seconds; of half a round trip, but of a get a whole one. */

@@ -258,6 +258,7 @@ static double ours_once(const struct row *r, double seconds, const int core[2])
 		.mode = r->figure == FIGURE_LAT ? PERF_LAT : PERF_BW,
 		.size = r->size,
 		.window = r->size > 1 << 20 ? 8 : 64,
+		.buffers = 1,
 		.seed = rpwi_now_ns()};
 	struct perf_side *s;
 	char address[32];

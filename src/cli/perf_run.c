@@ -24,7 +24,7 @@
 
 enum {
 	MAGIC = 0x72707066, /* "rppf" */
-	VERSION = 1,
+	VERSION = 2,
 	SPIN_NS = 5000000,
 	FEW = 8, /* messages that are checked, unless all are */
 	FEW_LARGE = 2,
@@ -42,7 +42,7 @@ const char *const rpwi_perf_op_name[PERF_OPS] = {[PERF_TAG] = "tag", [PERF_PUT] 
 /* Control messages: little-endian. */
 struct request_wire {
 	uint32_t magic, version;
-	uint64_t op, mode, size, n, window, seed, verify, key_len;
+	uint64_t op, mode, size, n, window, buffers, seed, verify, key_len;
 	uint8_t key[RPW_RKEY_BYTES_MAX];
 };
 struct answer_wire { /* READY and RESULT */
@@ -50,7 +50,7 @@ struct answer_wire { /* READY and RESULT */
 	uint64_t checked, wrong, key_len;
 	uint8_t key[RPW_RKEY_BYTES_MAX];
 };
-_Static_assert(sizeof(struct request_wire) == 72 + RPW_RKEY_BYTES_MAX, "the layout is the protocol");
+_Static_assert(sizeof(struct request_wire) == 80 + RPW_RKEY_BYTES_MAX, "the layout is the protocol");
 _Static_assert(sizeof(struct answer_wire) == 32 + RPW_RKEY_BYTES_MAX, "the layout is the protocol");
 
 struct flight {
@@ -117,13 +117,16 @@ static void check(struct perf_side *s, const char *buf, uint64_t message, bool f
 
 static uint64_t few(const struct perf_job *j) { return j->size > LARGE ? FEW_LARGE : FEW; }
 
-/* Which buffer a message has: 0 the plain one, else one of its own for as long as that matters. */
+/* Which buffer a message has: 0 the plain one (or one of several in turn), else one of its own for as long as that matters. */
 static uint64_t slot_of(const struct perf_side *s, uint64_t message)
 {
 	const struct perf_job *j = &s->job;
 	if (j->verify)
 		return 1 + message % RPWI_MAX(j->window, 1u);
-	return message & ((1ull << s->few_shift) - 1) ? 0 : 1 + (message >> s->few_shift);
+	if (!(message & ((1ull << s->few_shift) - 1)))
+		return 1 + (message >> s->few_shift);
+	uint64_t turn = RPWI_LIKELY(j->buffers == 1) ? 0 : message % j->buffers;
+	return turn ? s->slots + 1 + turn : 0; /* behind those of their own */
 }
 
 static char *buffer(const struct perf_side *s, char *base, uint64_t slot) { return base + slot * s->pitch; }
@@ -168,7 +171,7 @@ static int buffers_make(struct perf_side *s)
 	s->pitch = (j->size + 4159) & ~4095ull; /* a page of its own, and room between: nothing is shared, nothing is written beyond unseen */
 	if (j->size <= 64)
 		s->pitch = 64;
-	uint64_t bytes = (s->slots + 2) * s->pitch;
+	uint64_t bytes = (s->slots + 1 + j->buffers) * s->pitch + s->pitch;
 	s->out = pages(bytes);
 	s->in = pages(bytes);
 	s->flight = calloc(j->window, sizeof(*s->flight));
@@ -619,6 +622,7 @@ static int job_asked(struct perf_side *s, struct answer_wire *answer)
 		.size = htole64(j->size),
 		.n = htole64(j->n),
 		.window = htole64(j->window),
+		.buffers = htole64(j->buffers),
 		.seed = htole64(j->seed),
 		.verify = htole64(j->verify)};
 	int rc = key_pack(s, q.key, &q.key_len);
@@ -809,16 +813,24 @@ static int job_accept(const struct request_wire *q, struct perf_job *j)
 		return rpwi_cli_fail(RPW_ERR_PROTOCOL, PERF_NAME, "a client of another version came (%u, here is %d): run the same ropeway on both sides",
 			le32toh(q->version), VERSION);
 	uint64_t op = le64toh(q->op), mode = le64toh(q->mode), size = le64toh(q->size), n = le64toh(q->n), window = le64toh(q->window);
+	uint64_t turns = le64toh(q->buffers);
 	bool verify = le64toh(q->verify) & 1;
-	if (op >= PERF_OPS || mode >= PERF_MODES || size > PERF_SIZE_MOST || !n || n > UINT32_MAX || !window || window > PERF_WINDOW_MOST)
+	if (op >= PERF_OPS || mode >= PERF_MODES || size > PERF_SIZE_MOST || !n || n > UINT32_MAX || !window || window > PERF_WINDOW_MOST || !turns ||
+		turns > PERF_BUFFERS_MOST)
 		return rpwi_cli_fail(RPW_ERR_INVALID, PERF_NAME, "a client asked for a job that there is not (operation %llu, %llu bytes, %llu messages)",
 			(unsigned long long)op, (unsigned long long)size, (unsigned long long)n);
-	uint64_t buffers = verify ? window : size > LARGE ? FEW_LARGE : FEW;
+	uint64_t buffers = (verify ? window : size > LARGE ? FEW_LARGE : FEW) + turns;
 	if ((buffers + 2) * (size + 8192) > MEMORY_MOST)
 		return rpwi_cli_fail(
 			RPW_ERR_LIMIT, PERF_NAME, "a client asked for a job that takes more than %llu GiB: use a smaller --window", MEMORY_MOST >> 30);
-	*j = (struct perf_job){
-		.op = (enum perf_op)op, .mode = (enum perf_mode)mode, .size = size, .n = n, .window = window, .seed = le64toh(q->seed), .verify = verify};
+	*j = (struct perf_job){.op = (enum perf_op)op,
+		.mode = (enum perf_mode)mode,
+		.size = size,
+		.n = n,
+		.window = window,
+		.buffers = turns,
+		.seed = le64toh(q->seed),
+		.verify = verify};
 	return 0;
 }
 

@@ -78,9 +78,11 @@ static bool lane_open(struct bench_side *b, struct lane *l, int receiver, uint64
 		return false;
 	l->sends = s->role != receiver;
 	l->salt = salt;
-	l->memory = mmap(NULL, b->bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_POPULATE, -1, 0);
+	l->memory = mmap(NULL, b->bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
 	if (l->memory == MAP_FAILED)
 		return side_fail(s, "no memory for buffers of %zu bytes", b->bytes);
+	madvise(l->memory, b->bytes, MADV_HUGEPAGE); /* as `ropeway perf` has them; where the kernel gives any */
+	memset(l->memory, 0x5a, b->bytes);
 	void *comm = l->sends ? l->link.send : l->link.recv;
 	int rc = SIDE_CALL(s, "regMr", ncclnet_reg(s->n, comm, l->memory, b->bytes, NCCL_PTR_HOST, &l->mhandle));
 	return !rc || side_fail(s, "regMr of %zu bytes of host memory gives %d (%s)", b->bytes, rc, ncclnet_result_name(rc));
