@@ -18,6 +18,7 @@ import cases
 import cm
 import measure
 import msg
+import nccl
 import report
 from processes import RunFailed, Runner
 
@@ -31,6 +32,7 @@ def options():
     p.add_argument("--guest", action="store_true", help="against kernel rxe in one QEMU guest, instead of on loopback")
     p.add_argument("--cm", action="store_true", help="connections per second by rdma_cm, against kernel rxe in one QEMU guest")
     p.add_argument("--msg", action="store_true", help="the messaging library against UCX and libfabric, instead of the device")
+    p.add_argument("--nccl", action="store_true", help="the NCCL plugin against one of a single TCP stream, instead of the device")
     p.add_argument("--rounds", type=int, help="default 5")
     p.add_argument("--only", metavar="TEXT", default="", help="only cases whose name has this in it")
     p.add_argument("--json", metavar="FILE", help="write the figures there too (- for standard output, and no table)")
@@ -143,6 +145,8 @@ def main():
             rows = inside_guest(o)
         elif o.msg:
             rows = msg.measure(o.build, o.rounds, o.quick, o.only, o.verbose) + msg.measure_verbs(runner(o), o.build, o.device, o.rounds, o.quick, o.only, tell)
+        elif o.nccl:
+            rows = nccl.measure(runner(o, preload=False), o.build, o.rounds, o.quick, o.only, tell)
         elif o.guest or o.cm:
             rows, about = through_guest(o)
         else:
@@ -157,9 +161,9 @@ def main():
         print(report.machine_text(about))
         for line in dict.fromkeys(f"{row['name']}: {row['why']}" for row in rows if row.get("why")):
             print(line)
-    if o.readme and o.msg:
-        if not msg.write_readme(ROOT / "README.md", rows, about):
-            sys.exit(f"bench: README.md has no {report.MSG_BEGIN} ... {report.MSG_END}")
+    if o.readme and (o.msg or o.nccl):
+        if not (msg if o.msg else nccl).write_readme(ROOT / "README.md", rows, about):
+            sys.exit(f"bench: README.md has no {report.MSG_BEGIN if o.msg else report.NCCL_BEGIN}")
     elif o.readme and not report.write_readme(ROOT / "README.md", "cm" if o.cm else "guest" if o.guest else "loopback", rows, about):
         sys.exit(f"bench: README.md has no {report.BEGIN} ... {report.END}")
     if any(row["verdict"] == "failed" for row in rows):

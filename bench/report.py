@@ -3,6 +3,7 @@ import pathlib
 
 BEGIN, END = "<!-- bench:begin -->", "<!-- bench:end -->"
 MSG_BEGIN, MSG_END = "<!-- bench-msg:begin -->", "<!-- bench-msg:end -->"
+NCCL_BEGIN, NCCL_END = "<!-- bench-nccl:begin -->", "<!-- bench-nccl:end -->"
 COLUMNS = ("what", "ropeway", "reference", "", "ratio", "goal", "")
 
 

@@ -1,0 +1,113 @@
+"""script/bench --nccl: our NCCL network plugin as `ropeway plugin bench` measures it, called as NCCL calls one: beside a plugin of one TCP stream (tests/nccl/onestream.c), beside bare TCP, beside what the
+messaging library does alone over shared memory, and four comms beside one."""
+import json
+import pathlib
+
+import measure as interleaved
+import report
+from cases import KIB, MIB, Case, Goal, Group, size_text
+from processes import RunFailed
+
+STREAM = "one-stream plugin"
+SMALL = (8, 512, 4 * KIB, 32 * KIB)  # never slower than one stream
+LARGE = (64 * KIB, 512 * KIB, 4 * MIB)
+LATENCIES = (8, 4 * KIB, 32 * KIB)
+ALONE = 0.9  # of what the transport does without the plugin
+COMMS = 4
+
+
+def figure(size, per_second):
+    """A rate: of small messages their number, of large ones their bytes."""
+    return (per_second / 1e6, "M/s") if size < 64 * KIB else (per_second * size / MIB, "MiB/s")
+
+
+def row(name, ours, unit, reference_name, reference, ratio, goal=None, at_least=True):
+    verdict = "" if goal is None else "pass" if (ratio >= goal if at_least else ratio <= goal) else "short"
+    return {"name": name, "ours": ours, "unit": unit, "reference_name": reference_name, "reference": reference, "ratio": ratio,
+            "goal": "" if goal is None else f"{'≥' if at_least else '≤'} {goal:g}", "verdict": verdict}
+
+
+class Bench:
+    def __init__(self, runner, build, seconds):
+        self.runner, self.build, self.seconds = runner, pathlib.Path(build), seconds
+        self.ours, self.stream = str(self.build / "libnccl-net-ropeway.so"), str(self.build / "tests" / "nccl" / "libnccl-net-onestream.so")
+
+    def json_of(self, *command, deadline_s=160, transport=None):
+        """`ropeway ...` pins its own processes."""
+        environment = ["env", "NCCL_SOCKET_IFNAME=lo"] + ([f"ROPEWAY_NCCL_TRANSPORT={transport}"] if transport else [])
+        process = self.runner.start(environment + [str(self.build / "ropeway"), *map(str, command), "--duration", str(self.seconds), "--json"], None, preload=False)
+        try:
+            return json.loads(self.runner.finish(process, deadline_s))
+        except ValueError as e:
+            raise RunFailed(f"ropeway {command[0]} printed no figures") from e
+        finally:
+            self.runner.end(process)
+
+    def plugin(self, *arguments, **more):
+        return self.json_of("plugin", "bench", self.ours, *arguments, **more)
+
+    def beside_stream(self, rounds, sizes, latencies, transport=None):
+        """Both plugins in turn, size by size and round by round, by one program."""
+        return self.plugin("--against", self.stream, "--rounds", rounds, "--sizes", ",".join(map(str, sizes)), "--latency-sizes", ",".join(map(str, latencies)),
+                           transport=transport)["plugins"]
+
+    def stream_rows(self, rounds, only):
+        rows = []
+        for transport, how in ((None, ""), ("tcp", ", told to take TCP")):
+            sizes = [size for size in (SMALL + LARGE if not transport else (8, 32 * KIB, 512 * KIB, 4 * MIB)) if only in f"NCCL plugin{how}, {size_text(size)} rate"]
+            latencies = [size for size in (LATENCIES if not transport else (8,)) if only in f"NCCL plugin{how}, {size_text(size)} latency"]
+            if not sizes and not latencies:
+                continue
+            ours, stream = self.beside_stream(rounds * 2, sizes or [8], latencies or [8], transport)
+            asked = not transport  # over TCP for information
+            for mine, other in zip(ours["rows"] if sizes else [], stream["rows"]):
+                size = mine["size"]
+                value, unit = figure(size, mine["messages_per_second"])
+                rows.append(row(f"NCCL plugin{how}, {size_text(size)} rate", value, unit, STREAM, figure(size, other["messages_per_second"])[0], other["first_to_this"],
+                                1 if asked and size in SMALL else None))
+            for mine, other in zip(ours["latency"] if latencies else [], stream["latency"]):
+                rows.append(row(f"NCCL plugin{how}, {size_text(mine['size'])} latency", mine["us"], "µs", STREAM, other["us"], 1 / other["first_to_this"],
+                                1 if asked else None, at_least=False))
+        return rows
+
+    def latency_of(self, size):
+        return self.plugin("--rounds", 1, "--sizes", size, "--latency-sizes", size)["plugins"][0]["latency"][0]["us"]
+
+    def rate_of(self, size, comms=1):
+        """MiB/s; of several comms together."""
+        return self.plugin("--rounds", 1, "--sizes", size, "--latency-sizes", 8, "--comms", comms)["plugins"][0]["rows"][0]["bytes_per_second"] / MIB
+
+    def bare_us(self, field):
+        return self.json_of("perf", "--sizes", 8, "--measure", "lat", "--transport", "shm")["bare_us"][field]
+
+    def alone(self, size, buffers=8):
+        """The library without the plugin: as many under way, over as many buffers."""
+        return self.json_of("perf", "--sizes", size, "--measure", "bw", "--transport", "shm", "--window", 8, "--buffers", buffers, "--no-bare")["rows"][0]["bytes_per_second"] / MIB
+
+    def groups(self):
+        groups = [Group(f"beside bare TCP, {size_text(size)}", {f"bare TCP, {size_text(size)}": lambda field=field: self.bare_us(field)},
+                        [Case(f"NCCL plugin, {size_text(size)} latency", "µs", lambda size=size: self.latency_of(size), [Goal(f"bare TCP, {size_text(size)}", 1, at_least=False)])])
+                  for size, field in ((8, "tcp_8"), (4 * KIB, "tcp_4k"))]
+        groups += [Group("beside bare TCP, bandwidth", {"iperf3, one TCP stream": lambda: self.runner.iperf3(self.seconds)},
+                         [Case("NCCL plugin, 4 MiB rate", "MiB/s", lambda: self.rate_of(4 * MIB), [Goal("iperf3, one TCP stream", 1)])])]
+        groups += [Group(f"beside the library alone, {size_text(size)}", {"ropeway perf, shm": lambda size=size: self.alone(size)},
+                         [Case(f"NCCL plugin, {size_text(size)} rate", "MiB/s", lambda size=size: self.rate_of(size), [Goal("ropeway perf, shm", ALONE)])])
+                   for size in LARGE[1:]]
+        # Four comms have four times the buffers, which is what large messages notice: the library alone with as many stands beside.
+        same = f"ropeway perf, shm, {COMMS * 8} buffers"
+        return groups + [Group(f"several comms, {size_text(size)}", {"1 comm": lambda size=size: self.rate_of(size), same: lambda size=size: self.alone(size, COMMS * 8)},
+                               [Case(f"NCCL plugin, {COMMS} comms, {size_text(size)} rate", "MiB/s", lambda size=size: self.rate_of(size, COMMS),
+                                     [Goal("1 comm", 1)] + ([Goal(same, ALONE)] if size >= 512 * KIB else []))])
+                         for size in (8, 32 * KIB, 512 * KIB, 4 * MIB)]
+
+
+def measure(runner, build, rounds, quick, only, tell):
+    bench = Bench(runner, build, 0.05 if quick else 0.15)
+    groups = bench.groups()
+    for group in groups:
+        group.cases = [case for case in group.cases if only in case.name]
+    return bench.stream_rows(rounds, only) + interleaved.measure([group for group in groups if group.cases], rounds, tell)
+
+
+def write_readme(path, rows, machine):
+    return report.write_between(path, report.NCCL_BEGIN, report.NCCL_END, f"{report.markdown_table(rows)}\n\n{report.machine_text(machine)}")
