@@ -568,11 +568,13 @@ static void end_before_accept(void **unused)
 			p.send = NULL;
 		} else {
 			OK(ncclnet_close_listen(p.n, p.listen_comm));
+			void *request = NULL;
 			for (uint64_t until = pair_deadline(); !rc; pair_breathe(until)) {
-				void *request = NULL;
-				rc = ncclnet_isend(p.n, p.send, data, sizeof(data), 1, NULL, &request);
+				if (!request)
+					rc = ncclnet_isend(p.n, p.send, data, sizeof(data), 1, NULL, &request);
 				if (!rc && request)
 					rc = ncclnet_test(p.n, request, &done, NULL);
+				request = done ? NULL : request;
 			}
 			REFUSED(rc, NCCL_REMOTE_ERROR, "RPW_ERR_PEER_GONE");
 			p.listen_comm = NULL;
