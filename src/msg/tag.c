@@ -177,12 +177,22 @@ static void fetch(rpw_request *r, rpw_endpoint *ep, uint64_t tag, struct rts *rt
 	rndv_fetch(r, ep, rts, r->len);
 }
 
+/* A program that keeps a few receives posted gets the chance to post them again, before more comes that would have to be kept for it: what is kept is copied twice, which makes the receiver slower than its
+ * sender, so that it never catches up. So a round of progress ends when the last posted receive has been filled, or with a message that nobody waits for. Short ones cost little either way. */
+static inline void round_ends(rpw_endpoint *ep, size_t len)
+{
+	if (len > EAGER_SMALL)
+		ep->te->tran->enough = true;
+}
+
 void tag_arrived(rpw_endpoint *ep, uint64_t tag, const void *body, size_t len)
 {
 	rpw_request *r = posted_for(ep, tag);
 	if (RPWI_LIKELY(r != NULL)) {
 		deliver(r, ep, tag, body, len);
 		credit_return(ep, credit_units(len));
+		if (rpwi_list_empty(&ep->receives) && rpwi_list_empty(&ep->c->any_receives))
+			round_ends(ep, len);
 		return;
 	}
 	struct unexpected *u = early_new(ep, len);
@@ -195,7 +205,7 @@ void tag_arrived(rpw_endpoint *ep, uint64_t tag, const void *body, size_t len)
 	if (len)
 		memcpy(u->body, body, len);
 	early_add(ep, u, tag);
-	ep->te->tran->enough = true;
+	round_ends(ep, len);
 }
 
 void tag_offered(rpw_endpoint *ep, uint64_t tag, struct rts *rts, uint32_t units)

@@ -102,7 +102,7 @@ static void rdma_devices_as_listed(void)
 	rpw_context *c = NULL;
 	rpw_context_options o = options_of("verbs");
 	struct pair p;
-	char name[32], list[64], long_list[400];
+	char name[32], list[80], long_list[400];
 	memset(long_list, 'x', sizeof(long_list) - 1);
 	long_list[sizeof(long_list) - 1] = 0;
 	o.rdma_devices = long_list;
