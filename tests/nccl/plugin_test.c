@@ -562,9 +562,15 @@ static void end_before_accept(void **unused)
 			OK(ncclnet_connect(p.n, p.ctx, 0, p.handle, &p.send, NULL));
 		if (who) {
 			OK(ncclnet_close_send(p.n, p.send));
-			for (uint64_t until = pair_deadline(); !rc; pair_breathe(until))
+			for (uint64_t until = pair_deadline(); !rc && !p.recv; pair_breathe(until))
 				rc = ncclnet_accept(p.n, p.listen_comm, &p.recv, NULL);
-			REFUSED(rc, NCCL_REMOTE_ERROR, "went away before it was accepted");
+			if (p.recv) { /* it was accepted before its end was heard of: then the receive hears of it */
+				void *to = data, *mhandle = NULL, *request = NULL;
+				rc = ncclnet_irecv(p.n, p.recv, 1, &to, &(size_t){sizeof(data)}, &(int){1}, &mhandle, &request);
+				REFUSED(rc ? rc : pair_wait(&p, request, NULL), NCCL_REMOTE_ERROR, "RPW_ERR_PEER_GONE");
+			} else {
+				REFUSED(rc, NCCL_REMOTE_ERROR, "went away before it was accepted");
+			}
 			p.send = NULL;
 		} else {
 			OK(ncclnet_close_listen(p.n, p.listen_comm));
