@@ -73,9 +73,9 @@ class Bench:
     def latency_of(self, size):
         return self.plugin("--rounds", 1, "--sizes", size, "--latency-sizes", size)["plugins"][0]["latency"][0]["us"]
 
-    def rate_of(self, size, comms=1):
+    def rate_of(self, size, comms=1, buffers=8):
         """MiB/s; of several comms together."""
-        return self.plugin("--rounds", 1, "--sizes", size, "--latency-sizes", 8, "--comms", comms)["plugins"][0]["rows"][0]["bytes_per_second"] / MIB
+        return self.plugin("--rounds", 1, "--sizes", size, "--latency-sizes", 8, "--comms", comms, "--buffers", buffers)["plugins"][0]["rows"][0]["bytes_per_second"] / MIB
 
     def bare_us(self, field):
         return self.json_of("perf", "--sizes", 8, "--measure", "lat", "--transport", "shm")["bare_us"][field]
@@ -93,11 +93,11 @@ class Bench:
         groups += [Group(f"beside the library alone, {size_text(size)}", {"ropeway perf, shm": lambda size=size: self.alone(size)},
                          [Case(f"NCCL plugin, {size_text(size)} rate", "MiB/s", lambda size=size: self.rate_of(size), [Goal("ropeway perf, shm", ALONE)])])
                    for size in LARGE[1:]]
-        # Four comms have four times the buffers, which is what large messages notice: the library alone with as many stands beside.
-        same = f"ropeway perf, shm, {COMMS * 8} buffers"
-        return groups + [Group(f"several comms, {size_text(size)}", {"1 comm": lambda size=size: self.rate_of(size), same: lambda size=size: self.alone(size, COMMS * 8)},
+        # Four comms have four times the buffers, which is what large messages notice: one comm has as many here.
+        one, same = f"1 comm, {COMMS * 8} buffers", f"ropeway perf, shm, {COMMS * 8} buffers"
+        return groups + [Group(f"several comms, {size_text(size)}", {one: lambda size=size: self.rate_of(size, 1, COMMS * 8), same: lambda size=size: self.alone(size, COMMS * 8)},
                                [Case(f"NCCL plugin, {COMMS} comms, {size_text(size)} rate", "MiB/s", lambda size=size: self.rate_of(size, COMMS),
-                                     [Goal("1 comm", 1)] + ([Goal(same, ALONE)] if size >= 512 * KIB else []))])
+                                     [Goal(one, 1)] + ([Goal(same, ALONE)] if size >= 512 * KIB else []))])
                          for size in (8, 32 * KIB, 512 * KIB, 4 * MIB)]
 
 

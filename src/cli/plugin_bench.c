@@ -18,14 +18,24 @@
 
 #define BENCH_NAME "ropeway plugin bench"
 
-enum { UNDER_WAY = 8, COMMS_MAX = 16, PLUGINS_MAX = 4, ROUNDS_MAX = 100, JOB_TIMEOUT_MS = 20000, IDLE_LOOKS = 64, LAT_TRIPS_MOST = 200000, VERIFY_EACH = 24 };
+enum {
+	UNDER_WAY = 8,
+	COMMS_MAX = 16,
+	BUFFERS_MAX = 128,
+	PLUGINS_MAX = 4,
+	ROUNDS_MAX = 100,
+	JOB_TIMEOUT_MS = 20000,
+	IDLE_LOOKS = 64,
+	LAT_TRIPS_MOST = 200000,
+	VERIFY_EACH = 24
+};
 #define SIZE_MOST (256ull << 20)
 
 struct options {
 	const char *path[PLUGINS_MAX];
 	int abi;
 	struct perf_sizes sizes, trips; /* rates of these; latencies of those */
-	unsigned plugins, comms, rounds;
+	unsigned plugins, comms, buffers, rounds;
 	double seconds;
 	int device;
 	bool json;
@@ -122,7 +132,7 @@ static inline int post(struct bench_side *b, struct lane *l, const struct job *j
 {
 	struct side *s = b->s;
 	struct slot *slot = &l->slot[l->posted % UNDER_WAY];
-	void *data = l->memory + l->posted % UNDER_WAY * pitch(j->size);
+	void *data = l->memory + l->posted % b->o->buffers * pitch(j->size);
 	size_t size = j->size;
 	int tag = 0, rc;
 	slot->at = data;
@@ -394,7 +404,7 @@ static bool run_all(const struct options *o, struct plugin *plugin, const int co
 			most = RPWI_MAX(most, o->sizes.size[i]);
 		for (unsigned i = 0; i < o->trips.n; i++)
 			most = RPWI_MAX(most, o->trips.size[i]);
-		*b = (struct bench_side){.o = o, .index = k, .bytes = (pitch(most) * UNDER_WAY + 4095) & ~4095ull};
+		*b = (struct bench_side){.o = o, .index = k, .bytes = (pitch(most) * o->buffers + 4095) & ~4095ull};
 		int rc = pair_start(&plugin[k].pair, side_body, b, JOB_TIMEOUT_MS, core[1] >= 0 ? core : NULL);
 		if (rc)
 			return rpwi_cli_fail(CLI_FAILED, BENCH_NAME, "cannot start two processes: %s", strerror(-rc)), false;
@@ -529,6 +539,7 @@ int rpwi_plugin_bench_usage(void)
 	     "      --sizes LIST        8,4096,1M or a range 8..4M, by powers of 4 (default 8,512,4K,32K,64K,512K,4M)\n"
 	     "      --latency-sizes LIST  of the latencies (default 8)\n"
 	     "      --comms N           connections at once, in one direction (default 1)\n"
+	     "      --buffers N         of each comm and side, which messages take turns with (default 8)\n"
 	     "      --rounds N          the median of N is shown (default 3; beside another 5)\n"
 	     "      --duration SECONDS  for each figure of each round (default 0.3)\n"
 	     "      --device N          of the plugin (default 0)\n"
@@ -536,7 +547,7 @@ int rpwi_plugin_bench_usage(void)
 	return CLI_OK;
 }
 
-enum { OPT_ABI = 256, OPT_AGAINST, OPT_SIZES, OPT_LATENCY_SIZES, OPT_COMMS, OPT_ROUNDS, OPT_DURATION, OPT_DEVICE, OPT_JSON };
+enum { OPT_ABI = 256, OPT_AGAINST, OPT_SIZES, OPT_LATENCY_SIZES, OPT_COMMS, OPT_BUFFERS, OPT_ROUNDS, OPT_DURATION, OPT_DEVICE, OPT_JSON };
 
 static int parse_sizes(const char *v, struct perf_sizes *sizes)
 {
@@ -561,6 +572,10 @@ static int parse_value(struct options *o, int opt, const char *v)
 		rc = rpwi_plugin_number(v, 1, COMMS_MAX, &n);
 		o->comms = (unsigned)n;
 		return rc;
+	case OPT_BUFFERS:
+		rc = rpwi_plugin_number(v, UNDER_WAY, BUFFERS_MAX, &n);
+		o->buffers = (unsigned)n;
+		return rc;
 	case OPT_ROUNDS:
 		rc = rpwi_plugin_number(v, 1, ROUNDS_MAX, &n);
 		o->rounds = (unsigned)n;
@@ -583,6 +598,7 @@ static int parse(struct options *o, int argc, char **argv)
 		{"sizes", required_argument, NULL, OPT_SIZES},
 		{"latency-sizes", required_argument, NULL, OPT_LATENCY_SIZES},
 		{"comms", required_argument, NULL, OPT_COMMS},
+		{"buffers", required_argument, NULL, OPT_BUFFERS},
 		{"rounds", required_argument, NULL, OPT_ROUNDS},
 		{"duration", required_argument, NULL, OPT_DURATION},
 		{"device", required_argument, NULL, OPT_DEVICE},
@@ -618,7 +634,7 @@ static int parse(struct options *o, int argc, char **argv)
 int rpwi_plugin_bench(int argc, char **argv)
 {
 	static struct plugin plugin[PLUGINS_MAX];
-	static struct options o = {.comms = 1, .seconds = 0.3};
+	static struct options o = {.comms = 1, .buffers = UNDER_WAY, .seconds = 0.3};
 	int core[2] = {-1, -1};
 	rpwi_perf_parse_sizes("8,512,4K,32K,64K,512K,4M", &o.sizes);
 	rpwi_perf_parse_sizes("8", &o.trips);
