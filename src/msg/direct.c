@@ -153,7 +153,7 @@ bool direct_rma(rpw_request *r)
 void direct_path_gone(rpw_request *r)
 {
 	direct_drop(r);
-	bool direct = r->kind == REQ_RMA && r->xfer && !r->rts && !r->parked && (r->gpu || r->xfer->key->device);
+	bool direct = r->kind == REQ_RMA && r->xfer && !r->rts && !r->parked && (r->gpu || r->remote_gpu);
 	if (!direct || (r->where != AT_FETCH && r->where != AT_SETTLE))
 		return;
 	/* It may have to be staged on the next path: so it is begun anew, before what waits in the queue. */

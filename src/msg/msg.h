@@ -112,6 +112,7 @@ struct rpw_request {
 	bool parked;                                   /* on ep->fetching, but moved by a stage */
 	bool asked;                                    /* counted by the staging as a question to the peer */
 	bool iov_owned;                                /* iov was allocated */
+	bool remote_gpu;                               /* of a put or get: the peer's memory is a GPU's. The key may be gone by the time that a path is */
 	bool invited, was_invited, put_failed, placed; /* of receives: landing.c */
 	int landing_tran, direct_tran;
 	int iovcnt;

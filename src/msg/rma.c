@@ -448,6 +448,7 @@ static int one_transfer(rpw_endpoint *ep, bool is_put, void *buf, size_t len, co
 		return RPW_ERR_NO_MEMORY;
 	r->one = (struct xfer){.local = buf, .offset = offset, .len = len, .key = key, .is_put = is_put};
 	r->gpu = stage_gpu_of(ep->c, buf, len);
+	r->remote_gpu = key->device;
 	r->xfer = &r->one;
 	r->xfers = 1;
 	r->len = r->done.length = len;
@@ -497,6 +498,7 @@ int rpw_transfer_batch(rpw_endpoint *ep, const rpw_transfer *t, size_t n, rpw_re
 	}
 	r->xfer = x;
 	r->xfers = (unsigned)n;
+	r->remote_gpu = n && x->key->device;
 	r->done.length = total;
 	return ep_post(ep, r, req);
 }
