@@ -77,8 +77,7 @@ static void nt_close(struct tran *tran)
 		if (!rpwi_list_empty(&t->leaving))
 			usleep(20);
 	}
-	free(t->mem);
-	free(t->mem_free);
+	tran_slots_fini(&t->mem);
 	free(t);
 }
 

@@ -10,29 +10,10 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
-static int make_room(struct nt *t)
-{
-	unsigned room = t->mem_room ? 2 * t->mem_room : 64;
-	struct nt_mem **mem = realloc(t->mem, room * sizeof(struct nt_mem *));
-	if (!mem)
-		return -ENOMEM;
-	t->mem = mem;
-	uint32_t *mem_free = realloc(t->mem_free, room * sizeof(uint32_t));
-	if (!mem_free)
-		return -ENOMEM;
-	t->mem_free = mem_free;
-	for (unsigned slot = room; slot-- > t->mem_room;) {
-		t->mem[slot] = NULL;
-		t->mem_free[t->mem_free_count++] = slot;
-	}
-	t->mem_room = room;
-	return 0;
-}
-
 int nt_mem_add(struct tran *tran, void *addr, size_t len, unsigned access, struct tran_mem **out)
 {
 	struct nt *t = nt_of(tran);
-	if (!t->mem_free_count && make_room(t))
+	if (tran_slots_room(&t->mem))
 		return -ENOMEM;
 	struct nt_mem *m = calloc(1, sizeof *m);
 	if (!m)
@@ -47,9 +28,8 @@ int nt_mem_add(struct tran *tran, void *addr, size_t len, unsigned access, struc
 	}
 	m->base = (struct tran_mem){.addr = addr, .len = len, .access = access};
 	rpwi_list_init(&m->regs);
-	m->slot = t->mem_free[--t->mem_free_count];
+	m->slot = tran_slots_take(&t->mem, m);
 	m->key = nt_random();
-	t->mem[m->slot] = m;
 	nt_put_desc(&m->base.desc, &(struct nt_key){.slot = m->slot, .key = m->key, .len = len});
 	*out = &m->base;
 	return 0;
@@ -108,14 +88,14 @@ void nt_mem_del(struct tran *tran, struct tran_mem *base)
 {
 	struct nt *t = nt_of(tran);
 	struct nt_mem *m = (struct nt_mem *)base;
-	t->mem[m->slot] = NULL; /* nothing more begins */
+	tran_slots_hide(&t->mem, m->slot); /* nothing more begins */
 	for (struct rpwi_list *l = t->eps.next; m->users && l != &t->eps; l = l->next)
 		nt_bulk_forget(RPWI_CONTAINER_OF(l, struct nt_ep, link), m);
 	if (m->users)
 		wait_for_plugin(t, m);
 	while (!rpwi_list_empty(&m->regs))
 		nt_lane_deregister(RPWI_CONTAINER_OF(rpwi_list_pop(&m->regs), struct nt_reg, of_mem));
-	t->mem_free[t->mem_free_count++] = m->slot;
+	tran_slots_give(&t->mem, m->slot);
 	if (m->own)
 		munmap(m->base.addr, m->base.len);
 	free(m);
@@ -123,7 +103,7 @@ void nt_mem_del(struct tran *tran, struct tran_mem *base)
 
 struct nt_mem *nt_mem_find(struct nt *t, const struct nt_target *at, size_t len, unsigned access)
 {
-	struct nt_mem *m = at->slot < t->mem_room ? t->mem[at->slot] : NULL;
+	struct nt_mem *m = tran_slots_find(&t->mem, at->slot);
 	if (!m || m->key != at->key || (m->base.access & access) != access)
 		return NULL;
 	return at->offset <= m->base.len && len <= m->base.len - at->offset ? m : NULL;

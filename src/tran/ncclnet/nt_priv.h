@@ -20,6 +20,7 @@
 #include "ncclnet/quirks.h"
 #include "ropeway.h"
 #include "tran/ncclnet/nt_wire.h"
+#include "tran/slots.h"
 
 enum {
 	NT_REQUESTS = NCCLNET_REQUESTS_SAFE,
@@ -187,9 +188,7 @@ struct nt {
 	struct rpwi_list *cursor; /* what progress looks at next */
 	uint64_t active_ns;       /* when something happened last */
 	unsigned starting;
-	struct nt_mem **mem;
-	uint32_t *mem_free;
-	unsigned mem_room, mem_free_count;
+	struct tran_slots mem; /* of struct nt_mem */
 };
 
 static inline struct nt *nt_of(struct tran *t) { return (struct nt *)t; }

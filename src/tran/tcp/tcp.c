@@ -138,8 +138,7 @@ static void tcp_close(struct tran *tran)
 	while (t->buffer_count)
 		munmap(t->buffer[--t->buffer_count], TCP_BUFFER_LEN);
 	free(t->ep);
-	free(t->mem);
-	free(t->mem_free);
+	tran_slots_fini(&t->mem);
 	free(t);
 }
 

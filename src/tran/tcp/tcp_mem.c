@@ -5,29 +5,10 @@
 #include <stdlib.h>
 #include <sys/mman.h>
 
-static int make_room(struct tcp *t)
-{
-	unsigned room = t->mem_room ? 2 * t->mem_room : 64;
-	struct tcp_mem **mem = realloc(t->mem, room * sizeof(struct tcp_mem *));
-	if (!mem)
-		return -ENOMEM;
-	t->mem = mem;
-	uint32_t *mem_free = realloc(t->mem_free, room * sizeof(uint32_t));
-	if (!mem_free)
-		return -ENOMEM;
-	t->mem_free = mem_free;
-	for (unsigned slot = room; slot-- > t->mem_room;) {
-		t->mem[slot] = NULL;
-		t->mem_free[t->mem_free_count++] = slot;
-	}
-	t->mem_room = room;
-	return 0;
-}
-
 int tcp_mem_add(struct tran *tran, void *addr, size_t len, unsigned access, struct tran_mem **out)
 {
 	struct tcp *t = tcp_of(tran);
-	if (!t->mem_free_count && make_room(t))
+	if (tran_slots_room(&t->mem))
 		return -ENOMEM;
 	struct tcp_mem *m = calloc(1, sizeof *m);
 	if (!m)
@@ -41,9 +22,8 @@ int tcp_mem_add(struct tran *tran, void *addr, size_t len, unsigned access, stru
 		}
 	}
 	m->base = (struct tran_mem){.addr = addr, .len = len, .access = access};
-	m->slot = t->mem_free[--t->mem_free_count];
+	m->slot = tran_slots_take(&t->mem, m);
 	m->key = tcp_random(t);
-	t->mem[m->slot] = m;
 	tcp_put_desc(&m->base.desc, &(struct tcp_key){.slot = m->slot, .key = m->key, .len = len});
 	*out = &m->base;
 	return 0;
@@ -61,8 +41,7 @@ void tcp_mem_del(struct tran *tran, struct tran_mem *base)
 				tcp_stream_forget_mem(b->stream[k], m);
 	}
 	assert(!m->users);
-	t->mem[m->slot] = NULL;
-	t->mem_free[t->mem_free_count++] = m->slot;
+	tran_slots_give(&t->mem, m->slot);
 	if (m->own)
 		munmap(m->base.addr, m->base.len);
 	free(m);
@@ -70,7 +49,7 @@ void tcp_mem_del(struct tran *tran, struct tran_mem *base)
 
 struct tcp_mem *tcp_mem_find(struct tcp *t, const struct tcp_target *at, size_t len, unsigned access)
 {
-	struct tcp_mem *m = at->slot < t->mem_room ? t->mem[at->slot] : NULL;
+	struct tcp_mem *m = tran_slots_find(&t->mem, at->slot);
 	if (!m || m->key != at->key || (m->base.access & access) != access)
 		return NULL;
 	return at->offset <= m->base.len && len <= m->base.len - at->offset ? m : NULL;

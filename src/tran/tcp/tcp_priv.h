@@ -20,6 +20,7 @@
 #include <sys/types.h>
 
 #include "ropeway.h"
+#include "tran/slots.h"
 #include "tran/tcp/tcp_wire.h"
 
 enum {
@@ -211,9 +212,7 @@ struct tcp {
 	uint64_t strangers_refused;
 	struct tcp_slot *ep;
 	unsigned ep_room, ep_count, ep_hint;
-	struct tcp_mem **mem;
-	unsigned mem_room, mem_free_count;
-	uint32_t *mem_free;
+	struct tran_slots mem; /* of struct tcp_mem */
 	uint64_t random[32];
 	unsigned random_left;
 	struct rpwi_list op_free;
