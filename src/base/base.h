@@ -7,6 +7,7 @@
 #include <stddef.h>
 #include <stdint.h>
 #include <string.h>
+#include <sys/random.h>
 #include <time.h>
 
 #define RPWI_EXPORT __attribute__((visibility("default")))
@@ -27,6 +28,15 @@ static inline uint64_t rpwi_now_ns(void)
 	struct timespec ts;
 	clock_gettime(CLOCK_MONOTONIC, &ts);
 	return (uint64_t)ts.tv_sec * RPWI_NS_PER_S + (uint64_t)ts.tv_nsec;
+}
+
+/* For numbers that no other process should draw, too, or that should not come again soon. No secret: it never waits for the kernel to have collected chance (getrandom(2)). */
+static inline uint64_t rpwi_random64(void)
+{
+	uint64_t r;
+	if (getrandom(&r, sizeof(r), GRND_NONBLOCK) != sizeof(r))
+		r = (rpwi_now_ns() ^ (uint64_t)(uintptr_t)&r) * 0x9e3779b97f4a7c15ull;
+	return r ^ r >> 32;
 }
 
 /* Big-endian loads and stores at any alignment. */

@@ -20,10 +20,7 @@ struct host {
 static uint64_t inode(const char *path)
 {
 	struct stat st;
-	uint64_t chance = 0;
-	if (!stat(path, &st))
-		return st.st_ino;
-	return getrandom(&chance, sizeof(chance), GRND_NONBLOCK) < 0 ? (uint64_t)getpid() : chance;
+	return stat(path, &st) ? rpwi_random64() : st.st_ino;
 }
 
 static void boot_id(char *out, size_t len)

@@ -8,7 +8,6 @@
  */
 #include <errno.h>
 #include <stdlib.h>
-#include <sys/random.h>
 
 #include "device/gsi.h"
 #include "device/hca.h"
@@ -245,10 +244,8 @@ static void look_later(const struct rpwi_addr *peer)
 
 static uint32_t random32(void *user)
 {
-	uint32_t r;
-	if (getrandom(&r, sizeof(r), GRND_NONBLOCK) != sizeof(r))
-		r = (uint32_t)(rpwi_now_ns() * 0x9e3779b97f4a7c15ull >> 32);
-	return r;
+	(void)user;
+	return (uint32_t)rpwi_random64();
 }
 
 /* A message of a connection that this process has only a copy of. The first field of every message is the sender's communication ID (IB 12.6), but of SIDR_REP, which

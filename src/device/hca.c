@@ -348,6 +348,7 @@ static int place_take(void)
 	}
 	h->steer_fd = rpwi_steer_fd(h->steer);
 	h->nslots = rpwi_steer_slots(h->steer, h->slots, RPWI_ARRAY_LEN(h->slots));
+	h->next_idx = (uint32_t)rpwi_random64() % RPWI_SLOT_QPNS;
 	h->wake_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
 	if (h->wake_fd < 0)
 		return -errno;

@@ -5,7 +5,8 @@
 #include "device/hca.h"
 #include "device/narrate.h"
 
-/* ---- QPNs: slot << 12 | index; freed numbers are used again as late as possible, so that a late packet of an old peer finds nobody ---- */
+/* ---- QPNs: slot << 12 | index. The first index is drawn and freed numbers are used again as late as possible: a late packet of an old peer finds nobody, and a peer that
+ * still remembers the QPs of a process that has ended (TIMEWAIT, IB 12.9.8.3.1) does not take those of a new process in the same slot for them ---- */
 
 struct dqp *qp_lookup(uint32_t qpn)
 {

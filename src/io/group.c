@@ -14,7 +14,6 @@
 #include <linux/filter.h>
 #include <stdio.h>
 #include <stdlib.h>
-#include <sys/random.h>
 #include <sys/un.h>
 #include <unistd.h>
 
@@ -202,8 +201,7 @@ static void send_probes(struct rpwi_group *g)
 
 static void probe(struct rpwi_group *g, uint64_t now_ns)
 {
-	if (getrandom(&g->cookie, sizeof(g->cookie), GRND_NONBLOCK) != sizeof(g->cookie))
-		g->cookie = now_ns;
+	g->cookie = rpwi_random64();
 	memset(g->seen, 0, sizeof(g->seen));
 	g->nentries = g->answered = 0;
 	g->confused = false;

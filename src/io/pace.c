@@ -13,7 +13,6 @@
 #include <stdlib.h>
 #include <poll.h>
 #include <sys/mman.h>
-#include <sys/random.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -190,8 +189,8 @@ void rpwi_pace_empty(struct rpwi_pace *pc, uint64_t snapshot)
 static void ask(struct owner *o, struct rpwi_steer *s, uint16_t slot, uint64_t now_ns)
 {
 	/* A late answer to the last question is as good. */
-	if (!o->asked_at_ns && getrandom(&o->cookie, sizeof(o->cookie), GRND_NONBLOCK) != sizeof(o->cookie))
-		o->cookie = now_ns;
+	if (!o->asked_at_ns)
+		o->cookie = rpwi_random64();
 	struct io_msg m = {.type = IO_MSG_PAGE_ASK, .index = slot, .cookie = o->cookie};
 	int rc = rpwi_steer_tell(s, slot, &m, NULL, 0, -1);
 	o->asked_at_ns = now_ns;

@@ -11,7 +11,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <sys/epoll.h>
-#include <sys/random.h>
 #include <unistd.h>
 
 enum {
@@ -37,13 +36,7 @@ static struct rpwi_steer *open_steers; /* one; for fork */
 /* ---- slots ---- */
 
 /* Begin anywhere: a QPN of a process that has ended should not come back soon (its peers may still send to it). */
-static unsigned random_slot(void)
-{
-	uint32_t r;
-	if (getrandom(&r, sizeof(r), GRND_NONBLOCK) != sizeof(r))
-		r = (uint32_t)rpwi_now_ns() ^ (uint32_t)getpid() << 16;
-	return r % RPWI_SLOT_MAX;
-}
+static unsigned random_slot(void) { return (uint32_t)rpwi_random64() % RPWI_SLOT_MAX; }
 
 static int claim_some(int *fd)
 {

@@ -4,7 +4,6 @@
 
 #include <errno.h>
 #include <stdlib.h>
-#include <sys/random.h>
 
 /* ---- handles ---- */
 
@@ -33,13 +32,7 @@ struct id *id_find(struct channel *ch, uint32_t handle, int *err)
 	return *err ? NULL : id;
 }
 
-static uint32_t random_psn(void)
-{
-	uint32_t r;
-	if (getrandom(&r, sizeof(r), GRND_NONBLOCK) != sizeof(r))
-		r = (uint32_t)rpwi_gsi_now();
-	return r & RPWI_PSN_MASK;
-}
+static uint32_t random_psn(void) { return (uint32_t)rpwi_random64() & RPWI_PSN_MASK; }
 
 struct id *id_new(struct channel *ch, uint16_t ps, uint8_t qp_type, uint64_t uid)
 {

@@ -3,7 +3,6 @@
 
 #include <errno.h>
 #include <stdlib.h>
-#include <sys/random.h>
 
 /* ---- ports ---- */
 
@@ -22,12 +21,8 @@ static struct claim *claims;
 uint16_t port_ephemeral(void)
 {
 	static uint16_t next;
-	if (!next) {
-		uint16_t r;
-		if (getrandom(&r, sizeof(r), GRND_NONBLOCK) != sizeof(r))
-			r = (uint16_t)rpwi_gsi_now();
-		next = (uint16_t)(PORT_FIRST + r % (PORT_LAST - PORT_FIRST));
-	}
+	if (!next)
+		next = (uint16_t)(PORT_FIRST + rpwi_random64() % (PORT_LAST - PORT_FIRST));
 	next = next >= PORT_LAST ? PORT_FIRST : (uint16_t)(next + 1);
 	return next;
 }

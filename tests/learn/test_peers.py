@@ -61,6 +61,8 @@ class WriteRead(PeerCase):
             finally:
                 for c in clients:
                     c.__exit__()
+            for result in results:  # before the server: it waits for one who failed
+                self.check_success(result)
             of_server = s.end()
         self.check_success(of_server)
         theirs, got = {}, {}
@@ -144,6 +146,8 @@ class SendRecv(PeerCase):
             finally:
                 for c in clients:
                     c.__exit__()
+            for result in results:  # before the server: it waits for one who failed
+                self.check_success(result)
             of_server = s.end()
         self.check_success(of_server)
         numbers = set()

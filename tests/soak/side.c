@@ -371,6 +371,12 @@ static void stage_meet(enum stage stage)
 
 /* ---- endpoints ---- */
 
+void lose(struct peer *p)
+{
+	p->lost = true;
+	arena->side[me.id].left[p->id] = me.session + 1;
+}
+
 static void closed(rpw_endpoint *ep, int status, void *arg)
 {
 	struct peer *p = arg;
@@ -378,7 +384,7 @@ static void closed(rpw_endpoint *ep, int status, void *arg)
 		wrong("the endpoint to side %u ended with %s: %s", p->id, rpw_status_name(status), rpw_last_error());
 	if (p->lost)
 		wrong("the endpoint to side %u ended twice", p->id);
-	p->lost = true;
+	lose(p);
 	atomic_fetch_add(&totals->endings, 1);
 }
 
@@ -410,7 +416,7 @@ static void connect_to(struct peer *p)
 {
 	UNTIL(arena->side[p->id].stage >= stage_number(STAGE_LISTEN) || excused(p), "a listener")
 	if (excused(p)) {
-		p->lost = true;
+		lose(p);
 		return;
 	}
 	char address[64];
@@ -448,7 +454,8 @@ static void context_open(void)
 	EACH_PEER(p)
 	UNTIL(p->ep || excused(p), "the others to connect")
 	EACH_PEER(p)
-	p->lost |= !p->ep;
+	if (!p->ep)
+		lose(p);
 	remote_open();
 	stage_meet(STAGE_KEYS);
 }
@@ -581,10 +588,13 @@ static void drain(void)
 		UNTIL(p->lost, "the end of an endpoint")
 	orphans_end();
 	stage_meet(STAGE_FLUSHED);
-	/* Who was killed instead of coming this far has not said how its operations ended. */
+	/* Who was killed instead of coming this far has not said how its operations ended. Who lives may learn later than we do that the endpoints have ended, and puts until then. */
 	EACH_PEER(p)
 	if (!p->lost && must_end(p))
 		UNTIL(p->lost, "the end of an endpoint")
+	EACH_PEER(p)
+	if (p->lost)
+		UNTIL(arena->side[p->id].dying || arena->side[p->id].left[me.id] > me.session, "the other end of an endpoint to end")
 }
 
 static void receives_end(void)
@@ -628,7 +638,7 @@ void close_here(void)
 	if (p->ep) {
 		rpw_endpoint_close(p->ep);
 		p->ep = NULL;
-		p->lost = true;
+		lose(p);
 	}
 }
 
@@ -639,7 +649,7 @@ static void endpoints_close(void)
 		if (p->ep)
 			rpw_endpoint_close(p->ep);
 		p->ep = NULL;
-		p->lost = true;
+		lose(p);
 	}
 }
 

@@ -73,9 +73,10 @@ struct public
 {
 	_Atomic uint64_t stage; /* session * 2^32 + round * STAGES + enum stage: only grows */
 	_Atomic uint64_t heartbeat;
-	_Atomic bool dying;        /* killed, or about to be: its peers' endpoints to it may end */
-	_Atomic bool please_close; /* it is asked to close its endpoints in mid-flight */
-	_Atomic unsigned closed;   /* sessions of which it closes, or has closed, its endpoints */
+	_Atomic bool dying;               /* killed, or about to be: its peers' endpoints to it may end */
+	_Atomic bool please_close;        /* it is asked to close its endpoints in mid-flight */
+	_Atomic unsigned closed;          /* sessions of which it closes, or has closed, its endpoints */
+	_Atomic unsigned left[SIDES_MAX]; /* sessions whose endpoint to another it has no more: it writes there no more */
 	_Atomic int port;
 	_Atomic uint64_t tag_to[SIDES_MAX]; /* message_tag of the endpoint that it made to another */
 	int key_len;
@@ -203,6 +204,7 @@ uint64_t rnd(uint64_t below);
 bool chance(unsigned one_in);
 uint64_t now_ns(void);
 bool excused(const struct peer *p);
+void lose(struct peer *p);          /* its endpoint has ended */
 bool current(const struct peer *p); /* its ledger is of this round */
 int side_run(unsigned id);
 void close_here(void); /* in a callback: the moment to close endpoints, if this side is to */

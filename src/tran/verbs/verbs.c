@@ -6,7 +6,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <sys/epoll.h>
-#include <sys/random.h>
 #include <unistd.h>
 
 enum { BATCHES_MAX = 4 }; /* of completions, in one progress: then the other planes and what waits to be sent have their turn */
@@ -73,8 +72,7 @@ static int verbs_open(const struct tran_up *up, const struct tran_facts *own, st
 		return -ENOMEM;
 	t->base = (struct tran){.ops = &tran_verbs, .up = up};
 	t->own = *own;
-	if (getrandom(&t->nonce, sizeof(t->nonce), GRND_NONBLOCK) != sizeof(t->nonce))
-		t->nonce = (uint32_t)rpwi_now_ns() ^ (uint32_t)getpid() << 16;
+	t->nonce = (uint32_t)rpwi_random64();
 	rpwi_list_init(&t->all);
 	rpwi_list_init(&t->starting);
 	rpwi_list_init(&t->lingering);

@@ -5,7 +5,6 @@
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
-#include <sys/random.h>
 
 enum {
 	PSN_MASK = 0xffffff,
@@ -18,13 +17,7 @@ enum {
 	PUT_MIN = 512 << 10,         /* at 256 KiB putting a twentieth; at 1 MiB it takes an eighth less */
 };
 
-uint32_t rpwi_verbs_psn(void)
-{
-	uint32_t v;
-	if (getrandom(&v, sizeof(v), GRND_NONBLOCK) != sizeof(v))
-		v = (uint32_t)rpwi_now_ns() * 2654435761u;
-	return v & PSN_MASK;
-}
+uint32_t rpwi_verbs_psn(void) { return (uint32_t)rpwi_random64() & PSN_MASK; }
 
 /* ---- making ---- */
 
