@@ -132,16 +132,18 @@ struct event expect_event(struct side *s, enum rdma_cm_event_type type)
 	return e;
 }
 
-struct rdma_cm_id *listen_and_tell(struct side *s, int backlog)
+struct rdma_cm_id *listen_at_and_tell(struct side *s, int port, int backlog)
 {
 	struct rdma_cm_id *id;
 
 	MUST(rdma_create_id(s->channel, &id, NULL, RDMA_PS_TCP));
-	MUST(rdma_bind_addr(id, server_address(s, 0)));
+	MUST(rdma_bind_addr(id, server_address(s, port)));
 	MUST(rdma_listen(id, backlog));
 	tell(s, ntohs(rdma_get_src_port(id)));
 	return id;
 }
+
+struct rdma_cm_id *listen_and_tell(struct side *s, int backlog) { return listen_at_and_tell(s, 0, backlog); }
 
 struct rdma_cm_id *resolved_id(struct side *s, int port, enum rdma_port_space ps)
 {

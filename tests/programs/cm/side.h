@@ -72,7 +72,8 @@ struct event next_event(struct side *s);
 struct event expect_event(struct side *s, enum rdma_cm_event_type type);
 
 /* Server: an id that listens on the server's address; its port is told to the client. */
-struct rdma_cm_id *listen_and_tell(struct side *s, int backlog);
+struct rdma_cm_id *listen_at_and_tell(struct side *s, int port, int backlog);
+struct rdma_cm_id *listen_and_tell(struct side *s, int backlog); /* at any port */
 /* Client: an id with address and route resolved towards the port that the server told, silently. */
 struct rdma_cm_id *resolved_id(struct side *s, int port, enum rdma_port_space ps);
 /* Memory and QP for a connection's id. `number` makes its patterns unlike those of others. */
