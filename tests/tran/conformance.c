@@ -278,10 +278,11 @@ static void case_rma(struct side *s) { rma_case(s, false, false); }
 static void case_rma_allocated(struct side *s) { rma_case(s, true, false); }
 static void case_rma_sleeping(struct side *s) { rma_case(s, false, true); }
 
-/* The passive side progresses now and then only: what began with its help goes on without, or waits; the bytes are right either way. */
-static void case_rma_stops(struct side *s)
+/* The passive side progresses now and then only, alone or in turn with another context of its: what began with its help goes on without, or waits; the bytes are right either way. */
+static void rma_stops(struct side *s, bool company)
 {
 	enum { LEN = 3 << 20, ROUNDS = 24 };
+	struct side second = *s;
 	struct end e = {.done = rma_done};
 	struct tran_mem *m = NULL;
 	struct tran_desc d;
@@ -290,15 +291,21 @@ static void case_rma_stops(struct side *s)
 	REQUIRE(pair_connect(s, &e), "%s", e.why);
 	if (s->which == 1) {
 		char c;
+		REQUIRE(!company || !s->ops->open(s->t->up, &s->facts, &second.t));
 		REQUIRE(!s->ops->mem_add(s->t, mine, LEN, TRAN_READ | TRAN_WRITE, &m));
 		pattern_fill(mine, LEN, 42, 0);
 		REQUIRE(pair_say(s, &m->desc, sizeof m->desc));
 		for (unsigned i = 0; recv(s->talk, &c, 1, MSG_DONTWAIT) < 0; i++) {
 			uint64_t end = rpwi_now_ns() + 1000 * (20 + i * 37 % 300);
-			while (rpwi_now_ns() < end)
+			while (rpwi_now_ns() < end) {
 				s->ops->progress(s->t);
+				if (company)
+					s->ops->progress(second.t);
+			}
 			usleep(i % 4 ? 300 : 8000);
 		}
+		if (company)
+			s->ops->close(second.t);
 		REQUIRE(pattern_check(mine, LEN, ROUNDS - 1, 0) < 0);
 		s->ops->mem_del(s->t, m);
 	} else {
@@ -317,6 +324,8 @@ static void case_rma_stops(struct side *s)
 	free(mine);
 	s->ops->ep_close(e.ep);
 }
+static void case_rma_stops(struct side *s) { rma_stops(s, false); }
+static void case_rma_stops_all(struct side *s) { rma_stops(s, true); }
 
 /* More regions than a transport may keep at hand, and others in their places. */
 static void case_regions(struct side *s)
@@ -1212,6 +1221,7 @@ static const struct {
 	{"rma-allocated", case_rma_allocated, false},
 	{"rma-sleeping", case_rma_sleeping, false},
 	{"rma-stops", case_rma_stops, false},
+	{"rma-stops-all", case_rma_stops_all, false},
 	{"regions", case_regions, false},
 	{"released", case_released, false},
 	{"rma-mixed", case_rma_mixed, false},

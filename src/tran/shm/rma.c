@@ -2,7 +2,7 @@
  *
  * Four ways, in this order:
  *   copy  the memory is of this process, or a memfd of the peer's that we have mapped: a plain copy;
- *   peer  the peer is progressing: it sends (GET) or takes (PUT) the bytes through the ring, in chunks that stay in the cache. Both cores copy at once, and no page is pinned: here it moved 40 GB/s
+ *   peer  the peer is progressing, or soon again: it sends (GET) or takes (PUT) the bytes through the ring, in chunks that stay in the cache. Both cores copy at once, and no page is pinned: here it moved 40 GB/s
  *         where process_vm_readv moved 8 to 12;
  *   vm    the peer is busy with something else, and the kernel lets us: process_vm_readv and _writev, without its help;
  *   peer  again, waking it, where the kernel does not let us.
@@ -19,7 +19,16 @@
 #include "ropeway.h"
 #include "shm.h"
 
-enum { PIECE_COPY = 4 << 20, PIECE_STRING = 256 * 1024, PIECE_VM = 512 * 1024, WORK_BYTES = 2 << 20, SPARE = RING_BULK / 4, BEAT_LOOKS = 32, JOB_TURN = 8 };
+enum {
+	PIECE_COPY = 4 << 20,
+	PIECE_STRING = 256 * 1024,
+	PIECE_VM = 512 * 1024,
+	WORK_BYTES = 2 << 20,
+	SPARE = RING_SPARE_MAX,
+	BEAT_LOOKS = 32,
+	COMPANY_NS = 3000000,
+	JOB_TURN = 8
+};
 
 static void pause_briefly(void)
 {
@@ -254,15 +263,36 @@ static size_t work_step(struct shm_op *op)
 
 /* ---- by the peer's ---- */
 
+/* Has its beat moved since the last look? */
+static bool beat_look(struct shm_link *l, uint64_t now_ns)
+{
+	uint32_t beat = atomic_load_explicit(&l->board->beat, memory_order_relaxed);
+	bool moved = beat != l->beat;
+	if (moved)
+		l->beat_ns = l->beat_looked_ns; /* at the earliest */
+	l->beat = beat;
+	l->beat_looked_ns = now_ns;
+	return moved;
+}
+
+/* The peer's thread looks after other contexts, too, and was in this one a moment ago: it will come round again. */
+static bool peer_comes_round(struct shm_link *l, uint64_t now_ns)
+{
+	beat_look(l, now_ns);
+	return atomic_load_explicit(&l->board->company, memory_order_relaxed) && now_ns < l->beat_ns + COMPANY_NS;
+}
+
 /* Does the peer make progress now? It is worth some hundred nanoseconds to know, for a transfer that takes longer. */
-static bool peer_beats(const struct shm_link *l)
+static bool peer_beats(struct shm_link *l)
 {
 	if (atomic_load_explicit(&l->board->sleeping, memory_order_relaxed))
 		return false;
-	uint32_t beat = atomic_load_explicit(&l->board->beat, memory_order_relaxed);
+	uint64_t now_ns = rpwi_now_ns();
+	if (peer_comes_round(l, now_ns))
+		return true;
 	for (int i = 0; i < BEAT_LOOKS; i++) {
 		pause_briefly();
-		if (atomic_load_explicit(&l->board->beat, memory_order_relaxed) != beat)
+		if (beat_look(l, now_ns))
 			return true;
 	}
 	return false;
@@ -593,7 +623,7 @@ static void get_take_over(struct shm_op *op)
 
 void rpwi_shm_rma_tick(struct shm_link *l)
 {
-	if (!~l->free_slots || !l->pvm)
+	if (!~l->free_slots || !l->pvm || peer_comes_round(l, rpwi_now_ns()))
 		return;
 	for (unsigned i = 0; i < SHM_SLOTS; i++) {
 		struct shm_op *op = l->slots[i];

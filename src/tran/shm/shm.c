@@ -20,7 +20,7 @@
 #include "ropeway.h"
 #include "shm.h"
 
-enum { CELLS_AHEAD = 3, ROUNDS_A_CLOCK = 64, ROUNDS_A_LOOK_HURRY = 4, HURRY_ROUNDS = 4096 };
+enum { CELLS_AHEAD = 3, ROUNDS_A_CLOCK = 64, ROUNDS_A_LOOK_HURRY = 4, HURRY_ROUNDS = 4096, COMPANY_TICKS = 16 };
 
 uint64_t rpwi_shm_nonce(struct shm *t)
 {
@@ -294,6 +294,20 @@ static void links_tick(struct shm *t)
 	}
 }
 
+/* Contexts that one thread progresses in turn have their ticks in turn. */
+static void company_look(struct shm *t)
+{
+	static _Thread_local const struct shm *last; /* only compared */
+	bool was = t->company_ticks;
+	if (last && last != t)
+		t->company_ticks = COMPANY_TICKS;
+	else
+		t->company_ticks -= was;
+	last = t;
+	if (was != (t->company_ticks > 0))
+		atomic_store_explicit(&t->board->company, !was, memory_order_relaxed);
+}
+
 static unsigned tick(struct shm *t, uint64_t now_ns)
 {
 	unsigned n = rpwi_shm_control(t);
@@ -301,6 +315,7 @@ static unsigned tick(struct shm *t, uint64_t now_ns)
 	if (now_ns - t->tick_ns < SHM_CONTROL_NS)
 		return n;
 	t->tick_ns = now_ns;
+	company_look(t);
 	if (!rpwi_list_empty(&t->starting))
 		rpwi_shm_ep_tick(t, now_ns);
 	rpwi_shm_embryos_tick(t, now_ns);

@@ -88,6 +88,7 @@ struct shm_board {
 	_Alignas(64) _Atomic uint32_t sleeping; /* not 0: sleeps, the how-manieth time */
 	_Atomic uint32_t fence;                 /* its kernel has no membarrier: senders must fence */
 	_Alignas(64) _Atomic uint32_t beat;     /* counts rounds of progress */
+	_Atomic uint32_t company;               /* who progresses it progresses other contexts in turn */
 	_Alignas(64) _Atomic uint64_t touching; /* the nonce of memory of a peer's that is accessed now without the peer's help, or 0 */
 	_Alignas(4096) struct shm_entry entries[SHM_MEMS_MAX];
 };
@@ -197,7 +198,9 @@ struct shm_link {
 	struct rpwi_list owing; /* endpoints that have OPEN or CLOSE to send */
 	struct rpwi_list rooms; /* endpoints that were told -EAGAIN */
 	struct rpwi_list work, waiting, puts;
-	struct shm_ep *dialing_for; /* whose nonce the hello has */
+	struct shm_ep *dialing_for;       /* whose nonce the hello has */
+	uint32_t beat;                    /* the peer's, as we saw it last */
+	uint64_t beat_looked_ns, beat_ns; /* when that was; when it moved, at the earliest */
 	uint64_t free_slots;
 	uint32_t generation[SHM_SLOTS];
 	struct shm_op *slots[SHM_SLOTS];
@@ -235,6 +238,7 @@ struct shm {
 	struct shm_source listener;
 	bool membarrier, armed;
 	uint32_t sleeps, beat;
+	unsigned company_ticks;        /* for which it is still said that other contexts are progressed in turn with this one */
 	unsigned rounds, hurry_rounds; /* of progress; those to come in which the sockets are asked often, as they are while endpoints start */
 	uint64_t control_ns, tick_ns;
 	unsigned dead_count;   /* links to be freed when their endpoints are closed */
