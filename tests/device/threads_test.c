@@ -378,6 +378,34 @@ static void parent_and_child_each_have_a_device(void **state)
 	close(tells[0]);
 }
 
+/* A peer remembers the QPs of a process that has ended for a while (TIMEWAIT). A new process that happens to get the same slot must not begin with the same numbers: it would be refused (REJ 10). */
+static void processes_begin_at_different_numbers(void **state)
+{
+	enum { PROCESSES = 8, INDEX = (1 << 12) - 1 };
+	uint32_t qpn[PROCESSES];
+	bool differ = false;
+	int status, tells[2];
+	SKIP_UNDER_TSAN();
+	assert_int_equal(pipe(tells), 0);
+	for (int i = 0; i < PROCESSES; i++) {
+		pid_t pid = fork();
+		if (!pid) {
+			struct pair p;
+			pair_make(&p, 14, 7, 7);
+			uint32_t own = p.a.qp->qp_num;
+			pair_free(&p);
+			_exit(write(tells[1], &own, sizeof(own)) != sizeof(own));
+		}
+		assert_int_equal(waitpid(pid, &status, 0), pid);
+		assert_int_equal(status, 0);
+		assert_int_equal(read(tells[0], &qpn[i], sizeof(qpn[i])), sizeof(qpn[i]));
+		differ |= (qpn[i] & INDEX) != (qpn[0] & INDEX);
+	}
+	assert_true(differ);
+	close(tells[0]);
+	close(tells[1]);
+}
+
 /* ---- nothing stays behind ---- */
 
 /* The service thread may have one open for a moment: to ask who holds the port, say. */
@@ -452,6 +480,7 @@ int main(void)
 		cmocka_unit_test(the_child_goes_on),
 		cmocka_unit_test(the_parent_goes_on),
 		cmocka_unit_test(parent_and_child_each_have_a_device),
+		cmocka_unit_test(processes_begin_at_different_numbers),
 		cmocka_unit_test(opening_and_closing_leaks_no_descriptor),
 		cmocka_unit_test(a_thousand_objects_come_and_go),
 	};
