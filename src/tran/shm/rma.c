@@ -27,6 +27,7 @@ enum {
 	SPARE = RING_SPARE_MAX,
 	BEAT_LOOKS = 32,
 	COMPANY_NS = 3000000,
+	TICKS_COMPANY = 64,
 	JOB_TURN = 8
 };
 
@@ -606,7 +607,7 @@ bool rpwi_shm_rma_can_go(struct shm_link *l)
 	return (l->job_count || !rpwi_list_empty(&l->puts)) && ring_tx_room(&l->tx, ring_bulk_need(sizeof(struct shm_ctl), SHM_CHUNK), SPARE) != -EAGAIN;
 }
 
-/* A GET that no data came for since the last tick but one: the peer does something else. What may still come for it is dropped by an operation that stands in its slot. */
+/* A GET that no data came for since the last tick but one, or for longer from a peer that comes round: it does something else. What may still come for it is dropped by an operation that stands in its slot. */
 static void get_take_over(struct shm_op *op)
 {
 	struct shm_link *l = op->link;
@@ -623,8 +624,9 @@ static void get_take_over(struct shm_op *op)
 
 void rpwi_shm_rma_tick(struct shm_link *l)
 {
-	if (!~l->free_slots || !l->pvm || peer_comes_round(l, rpwi_now_ns()))
+	if (!~l->free_slots || !l->pvm)
 		return;
+	unsigned patience = peer_comes_round(l, rpwi_now_ns()) ? TICKS_COMPANY : 2;
 	for (unsigned i = 0; i < SHM_SLOTS; i++) {
 		struct shm_op *op = l->slots[i];
 		if (!op || !op->ep || op->kind != SHM_OP_GET)
@@ -632,7 +634,7 @@ void rpwi_shm_rma_tick(struct shm_link *l)
 		if (op->seen != op->done) {
 			op->seen = op->done;
 			op->ticks = 0;
-		} else if (++op->ticks >= 2) {
+		} else if (++op->ticks >= patience) {
 			get_take_over(op);
 		}
 	}
