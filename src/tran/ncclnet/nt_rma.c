@@ -255,6 +255,8 @@ static const char *on_data(struct nt_ep *ep, const struct nt_item *i)
 	struct nt_chunk *c = chunk_of(ep, i->id);
 	if (!c || c->kind != NT_GET || !is_bulk(ep, c) || c->coming || c->len != i->len)
 		return "data that nobody asked for";
+	if (ep->to_receive.count == RPWI_ARRAY_LEN(ep->to_receive.at))
+		return "more puts and data than allowed"; /* its puts have taken the places of what we asked for */
 	c->coming = true;
 	struct nt_bulk b = {.data = c->local, .len = c->len, .id = c->id, .kind = NT_DATA};
 	b.reg = nt_lane_register(&ep->bulk_in, c->op->local_mem, c->local, c->len);
