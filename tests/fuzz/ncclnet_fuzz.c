@@ -436,7 +436,7 @@ static size_t put_sense(const struct end *e, uint8_t *p, size_t room)
 			i.answer = what < 96 ? NT_OK : what % 3;
 			i.value = what;
 		} else
-			i.len = c && what < 240 ? c->len : some_len();
+			i.len = c && what < 192 ? c->len : some_len();
 	} else {
 		i.id = (uint32_t)what << 8 | fuzz_u8(&run.in);
 		i.head_len = i.kind == NT_FRAME ? fuzz_u8(&run.in) : 0;
