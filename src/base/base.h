@@ -35,8 +35,8 @@ static inline uint64_t rpwi_random64(void)
 {
 	uint64_t r;
 	if (getrandom(&r, sizeof(r), GRND_NONBLOCK) != sizeof(r))
-		r = (rpwi_now_ns() ^ (uint64_t)(uintptr_t)&r) * 0x9e3779b97f4a7c15ull;
-	return r ^ r >> 32;
+		r = __builtin_bswap64((rpwi_now_ns() ^ (uint64_t)(uintptr_t)&r) * 0x9e3779b97f4a7c15ull); /* the upper half of the product is the good one */
+	return r;
 }
 
 /* Big-endian loads and stores at any alignment. */

@@ -242,11 +242,7 @@ static void look_later(const struct rpwi_addr *peer)
 
 /* ---- what the engine asks for ---- */
 
-static uint32_t random32(void *user)
-{
-	(void)user;
-	return (uint32_t)rpwi_random64();
-}
+static uint32_t random32(void *user) { return (uint32_t)rpwi_random64(); }
 
 /* A message of a connection that this process has only a copy of. The first field of every message is the sender's communication ID (IB 12.6), but of SIDR_REP, which
  * has the asker's. */

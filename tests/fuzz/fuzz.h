@@ -16,6 +16,9 @@ struct fuzz_input {
 uint8_t fuzz_u8(struct fuzz_input *in);
 uint16_t fuzz_u16(struct fuzz_input *in);
 
+/* Looks at every `step`th byte, and at the last: what came can be read (ASan). */
+void fuzz_readable(const void *p, size_t len, size_t step);
+
 /* Ends the process, so that libFuzzer keeps the input. */
 void fuzz_broken(const char *what) __attribute__((noreturn));
 

@@ -98,17 +98,12 @@ static void send_some(struct end *e);
 static void on_frame(void *user, const void *head, size_t head_len, const void *body, size_t body_len)
 {
 	struct end *e = user;
-	const volatile uint8_t *h = head, *b = body;
 	if (e->failed || !e->ready || !e->ep)
 		fuzz_broken("a frame at the wrong time");
 	if (head_len > TRAN_HEAD_MAX || body_len > RING_BODY_MAX)
 		fuzz_broken("a frame beyond its limits");
-	for (size_t i = 0; i < head_len; i++)
-		(void)h[i];
-	for (size_t i = 0; i < body_len; i += 61)
-		(void)b[i];
-	if (body_len)
-		(void)b[body_len - 1];
+	fuzz_readable(head, head_len, 1);
+	fuzz_readable(body, body_len, 61);
 	if (fuzz_u8(&run.in) < 16)
 		send_some(e);
 }

@@ -372,11 +372,8 @@ static void on_frame(void *user, const void *head, size_t head_len, const void *
 		fuzz_broken("a frame after the end, or before the beginning");
 	if (head_len > TRAN_HEAD_MAX || head_len + body_len > VERBS_SLOT_BYTES)
 		fuzz_broken("a frame beyond its limits");
-	const volatile uint8_t *h = head, *b = body;
-	for (size_t i = 0; i < head_len; i++)
-		(void)h[i];
-	for (size_t i = 0; i < body_len; i += 61)
-		(void)b[i];
+	fuzz_readable(head, head_len, 1);
+	fuzz_readable(body, body_len, 61);
 	uint8_t what = fuzz_u8(&run.in);
 	if (what < 32 && body_len <= VERBS_FRAME_MAX)
 		tran_verbs.send(e->ep, head, head_len, &(struct iovec){(void *)body, body_len}, 1, body_len);

@@ -29,8 +29,7 @@ class Hosting(unittest.TestCase):
         with self.subTest(plugin=os.path.basename(spec), quirk=quirk):
             rc, out, err = conformance(spec, *cases, quirk=quirk)
             self.assertEqual(rc, 0, out + err)
-            self.assertEqual(out.splitlines()[-1], f"1..{len(re.findall('^ok ', out, re.M))}", out)  # all that was planned
-            self.assertGreaterEqual(len(re.findall("^ok ", out, re.M)), len(cases) or 25, out)
+            self.assertEqual(len(re.findall("^ok ", out, re.M)), len(cases) or 26, out)
             return err
 
     def refused(self, spec, *words, quirk=""):

@@ -371,7 +371,7 @@ static void stage_meet(enum stage stage)
 
 /* ---- endpoints ---- */
 
-void lose(struct peer *p)
+static void lose(struct peer *p)
 {
 	p->lost = true;
 	arena->side[me.id].left[p->id] = me.session + 1;

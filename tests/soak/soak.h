@@ -204,7 +204,6 @@ uint64_t rnd(uint64_t below);
 bool chance(unsigned one_in);
 uint64_t now_ns(void);
 bool excused(const struct peer *p);
-void lose(struct peer *p);          /* its endpoint has ended */
 bool current(const struct peer *p); /* its ledger is of this round */
 int side_run(unsigned id);
 void close_here(void); /* in a callback: the moment to close endpoints, if this side is to */
