@@ -401,10 +401,12 @@ out:
 
 static void print_help(void)
 {
-	puts("Usage: ropeway demo [--size N[K|M|G]] [--device NAME] [--pcap FILE | --no-pcap] [--keep] [--seed N]\n\n"
-	     "Moves a file between two processes by RDMA WRITE over an RC connection, through the software device\n"
-	     "of the loopback interface; shows each step, verifies the copy, and says how fast it went. Then a\n"
-	     "short run leaves a capture for Wireshark. Needs no privilege.\n\n"
+	puts("Usage: ropeway demo [--size N[K|M|G]] [--device NAME]\n"
+	     "                    [--pcap FILE | --no-pcap] [--keep] [--seed N]\n\n"
+	     "Moves a file between two processes by RDMA WRITE over an RC connection, through\n"
+	     "the software device of the loopback interface; shows each step, verifies the\n"
+	     "copy, and says how fast it went. Then a short run leaves a capture for\n"
+	     "Wireshark. Needs no privilege.\n\n"
 	     "  --size N        bytes to move; K, M, G for KiB, MiB, GiB (default 1G)\n"
 	     "  --device NAME   another device (`ropeway devices` lists them)\n"
 	     "  --pcap FILE     where the capture goes (default ./" PCAP_DEFAULT ")\n"

@@ -263,10 +263,12 @@ static int print_json(const struct view *views, int count)
 static void print_help(void)
 {
 	puts("Usage: ropeway devices [--json]\n\n"
-	     "Lists the RDMA devices of this machine, software and real: interface, address, state, MTU, GIDs,\n"
-	     "which GID index to give to programs (-g, -x), and why a device cannot be used, if so.\n\n"
-	     "  --json    an object whose `devices` have name, kind (software, hardware), interface, address,\n"
-	     "            state, mtu, interface_mtu, gids (index, gid, type), gid_index, usable, reason");
+	     "Lists the RDMA devices of this machine, software and real: interface, address,\n"
+	     "state, MTU, GIDs, which GID index to give to programs (-g, -x), and why a device\n"
+	     "cannot be used, if so.\n\n"
+	     "  --json    an object whose `devices` have name, kind (software, hardware),\n"
+	     "            interface, address, state, mtu, interface_mtu, gids (index, gid,\n"
+	     "            type), gid_index, usable, reason");
 }
 
 static const struct option long_options[] = {{"help", no_argument, NULL, 'h'}, {"json", no_argument, NULL, 'j'}, {NULL, 0, NULL, 0}};

@@ -18,13 +18,15 @@ static const uint64_t MERGE_WINDOW_NS = 2 * RPWI_NS_PER_S;
 static void print_help(void)
 {
 	puts("Usage: ropeway explain [-o PAGE.html] FILE...\n\n"
-	     "Shows the conversations in captures as a ladder: both sides, each packet as an arrow, the states of\n"
-	     "QPs and connections, and what was lost, sent again, refused, and why. On the terminal, or as one\n"
-	     "self-contained page (English and Chinese) that explains each packet and state on a click.\n\n"
-	     "  FILE               pcapng or pcap, by `ropeway run --pcap`, tcpdump, tshark or dumpcap; with the\n"
-	     "                     captures of both sides, the times at both ends and the true losses show\n"
+	     "Shows the conversations in captures as a ladder: both sides, each packet as an\n"
+	     "arrow, the states of QPs and connections, and what was lost, sent again,\n"
+	     "refused, and why. On the terminal, or as one self-contained page (English and\n"
+	     "Chinese) that explains each packet and state on a click.\n\n"
+	     "  FILE               pcapng or pcap, by `ropeway run --pcap`, tcpdump, tshark or\n"
+	     "                     dumpcap; with the captures of both sides, the times at both\n"
+	     "                     ends and the true losses show\n"
 	     "  -o, --output PAGE  write the page there (- for standard output)\n"
-	     "  --color WHEN       always, never, auto: colours on the terminal (default auto)\n");
+	     "  --color WHEN       always, never, auto: colours on the terminal (default auto)");
 }
 
 struct options {

@@ -12,9 +12,9 @@ static const struct subcommand {
 } subcommands[] = {
 	{"demo", "ropeway demo", rpwi_cli_demo, "move a file between two processes by RDMA, and show each step"},
 	{"devices", "ropeway devices", rpwi_cli_devices, "list RDMA devices, software and real, and which GID index to use"},
-	{"doctor", "ropeway doctor", rpwi_cli_doctor, "what is in the way of fast transfers, here or to a peer, and the remedy"},
+	{"doctor", "ropeway doctor", rpwi_cli_doctor, "diagnose this host or the path to a peer, with remedies"},
 	{"explain", "ropeway explain", rpwi_cli_explain, "show captures as a ladder, and explain each packet and state"},
-	{"perf", "ropeway perf", rpwi_cli_perf, "measure messages and remote memory between two processes, beside UCX if wanted"},
+	{"perf", "ropeway perf", rpwi_cli_perf, "measure messages and remote memory, beside UCX if wanted"},
 	{"plugin", "ropeway plugin", rpwi_cli_plugin, "check a network plugin of NCCL, or measure it beside others"},
 	{"recv", "ropeway recv", rpwi_cli_recv, "receive files and directories of `ropeway send`"},
 	{"run", "ropeway run", rpwi_cli_run, "run an unmodified verbs program on the software device"},
@@ -24,9 +24,10 @@ static const struct subcommand {
 
 static void print_help(FILE *to)
 {
-	fputs("ropeway: a software RoCEv2 device; verbs programs run on it unmodified, without a NIC or root\n\n"
+	fputs("ropeway: a software RoCEv2 device. Verbs programs run on it unmodified, without\n"
+	      "a NIC or root.\n\n"
 	      "Usage: ropeway COMMAND [OPTIONS]\n"
-	      "       ropeway --help | --version\n\n"
+	      "       ropeway [COMMAND] --help | --version\n\n"
 	      "Commands:\n",
 		to);
 	for (size_t i = 0; i < RPWI_ARRAY_LEN(subcommands); i++)
@@ -65,6 +66,14 @@ static int finish(int status)
 	return status;
 }
 
+static bool is_for_people(const char *name)
+{
+	for (size_t i = 0; i < RPWI_ARRAY_LEN(subcommands); i++)
+		if (!strcmp(name, subcommands[i].name))
+			return subcommands[i].summary;
+	return false;
+}
+
 int main(int argc, char **argv)
 {
 	const char *name = argc > 1 ? argv[1] : NULL;
@@ -77,7 +86,8 @@ int main(int argc, char **argv)
 		print_help(stdout);
 		return finish(CLI_OK);
 	}
-	if (!strcmp(name, "--version") || !strcmp(name, "-V")) {
+	if (!strcmp(name, "--version") || !strcmp(name, "-V") || !strcmp(name, "version") ||
+		(argc == 3 && !strcmp(argv[2], "--version") && is_for_people(name))) {
 		puts("ropeway " ROPEWAY_VERSION);
 		return finish(CLI_OK);
 	}

@@ -533,17 +533,21 @@ static void print_json(const struct options *o, const struct plugin *plugin, con
 int rpwi_plugin_bench_usage(void)
 {
 	puts("Usage: " BENCH_NAME " FILE.so [OPTIONS]\n\n"
-	     "Messages and bytes a second, and latency, of a NCCL network plugin between two processes on two cores of this host, called as NCCL calls it.\n\n"
-	     "      --abi vN            this version of the plugin API (default: the highest; FILE.so@vN says it for one plugin)\n"
-	     "      --against FILE.so   another plugin beside it, measured in turn (up to three)\n"
-	     "      --sizes LIST        8,4096,1M or a range 8..4M, by powers of 4 (default 8,512,4K,32K,64K,512K,4M)\n"
+	     "Messages and bytes a second, and latency, of a NCCL network plugin between two\n"
+	     "processes on two cores of this host, called as NCCL calls it.\n\n"
+	     "      --abi vN            this version of the plugin API (default: the highest;\n"
+	     "                          FILE.so@vN says it for one plugin)\n"
+	     "      --against FILE.so   another plugin, measured in turn (up to three)\n"
+	     "      --sizes LIST        8,4096,1M or a range 8..4M, by powers of 4\n"
+	     "                          (default 8,512,4K,32K,64K,512K,4M)\n"
 	     "      --latency-sizes LIST  of the latencies (default 8)\n"
 	     "      --comms N           connections at once, in one direction (default 1)\n"
-	     "      --buffers N         of each comm and side, which messages take turns with (default 8)\n"
+	     "      --buffers N         in turn, of each comm and side (default 8)\n"
 	     "      --rounds N          the median of N is shown (default 3; beside another 5)\n"
 	     "      --duration SECONDS  for each figure of each round (default 0.3)\n"
 	     "      --device N          of the plugin (default 0)\n"
-	     "      --json              print JSON: of each plugin the rows, and the ratio of the first plugin to it (more than 1: the first is better)");
+	     "      --json              print JSON: the rows of each plugin, and the ratio of\n"
+	     "                          the first to it (above 1: the first is better)");
 	return CLI_OK;
 }
 

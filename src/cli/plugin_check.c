@@ -136,10 +136,12 @@ static void on_line(void *arg, const struct conform_line *l)
 int rpwi_plugin_check_usage(void)
 {
 	puts("Usage: " CHECK_NAME " FILE.so [OPTIONS]\n\n"
-	     "Does a NCCL network plugin do what NCCL expects of it? Tried between two processes of this host, one line for each property: pass; quirk, which "
-	     "NCCL or ropeway\n"
-	     "live with; or fail. A plugin that crashes or hangs costs a line. The exit status is 1 if one failed.\n\n"
-	     "      --abi vN            this version of the plugin API (default: the highest, as NCCL; FILE.so@vN does the same)\n"
+	     "Does a NCCL network plugin do what NCCL expects of it? Tried between two\n"
+	     "processes of this host, one line for each property: pass; quirk, which NCCL or\n"
+	     "ropeway live with; or fail. A plugin that crashes or hangs costs a line. The\n"
+	     "exit status is 1 if one failed.\n\n"
+	     "      --abi vN            this version of the plugin API (default: the highest,\n"
+	     "                          as NCCL; FILE.so@vN does the same)\n"
 	     "      --timeout SECONDS   for each step (default 5)\n"
 	     "      --largest SIZE      of a message (default 64M)\n"
 	     "      --device N          of the plugin (default 0)\n"

@@ -70,14 +70,18 @@ static int run(const struct options *o)
 static void print_help(void)
 {
 	printf("Usage: ropeway recv [OPTIONS] [DIR]\n\n"
-	       "Receives files and directories of `ropeway send` into DIR (the current one unless given), from any number of senders.\n"
-	       "Nothing outside of DIR is touched, whatever a sender says.\n\n"
-	       "  -l, --listen ADDRESS  host:port, or :port on all addresses; :%d unless given; :0 is any free port\n"
-	       "  -k, --key-file FILE   only senders with the same key; bytes of the control connection are encrypted\n"
-	       "  -1, --once            end after the first sender: exit status 0 if all of its files are here\n"
+	       "Receives files and directories of `ropeway send` into DIR (the current one\n"
+	       "unless given), from any number of senders. Nothing outside of DIR is touched,\n"
+	       "whatever a sender says.\n\n"
+	       "  -l, --listen ADDRESS  host:port, or :port on all addresses; :%d unless\n"
+	       "                        given; :0 is any free port\n"
+	       "  -k, --key-file FILE   only senders with the same key; bytes of the control\n"
+	       "                        connection are encrypted\n"
+	       "  -1, --once            end after the first sender: exit status 0 if all of its\n"
+	       "                        files are here\n"
 	       "  -q, --quiet           no line for each sender\n\n"
-	       "A file has the name NAME%s until all of it is there and its checksum is right. After a broken\n"
-	       "connection, sending it again goes on where it stopped.\n",
+	       "A file has the name NAME%s until all of it is there and its checksum\n"
+	       "is right. After a broken connection, sending it again goes on where it stopped.\n",
 		FILES_PORT, FILES_PART);
 }
 

@@ -19,17 +19,21 @@
 
 static void print_help(void)
 {
-	puts("Usage: ropeway run [--explain[=FILE]] [--stats] [--pcap FILE] [--fault SPEC] [--] PROGRAM [ARGUMENTS...]\n\n"
-	     "Runs PROGRAM, unmodified, with the software RoCEv2 devices first in its list of RDMA devices.\n"
-	     "The exit status is PROGRAM's; 126 if it cannot be run, 127 if there is none.\n\n"
-	     "  --explain[=FILE]  tell step by step what happens: calls, states, packets, completions, and at\n"
-	     "                 the end why; to standard error or FILE (a %p in FILE becomes the process ID)\n"
-	     "  --stats        print counters to standard error at the end: packets, retries, NAKs, ICRC errors\n"
-	     "  --pcap FILE    capture every packet as pcapng (a %p in FILE becomes the process ID)\n"
-	     "  --fault SPEC   harm what is sent, reproducibly, for example drop=0.01,delay=2,seed=7\n"
+	puts("Usage: ropeway run [--explain[=FILE]] [--stats] [--pcap FILE] [--fault SPEC]\n"
+	     "                   [--] PROGRAM [ARGUMENTS...]\n\n"
+	     "Runs PROGRAM, unmodified, with the software RoCEv2 devices first in its list of\n"
+	     "RDMA devices. The exit status is PROGRAM's; 126 if it cannot be run, 127 if\n"
+	     "there is none.\n\n"
+	     "  --explain[=FILE]  tell step by step what happens: calls, states, packets,\n"
+	     "                 completions, and at the end why; to standard error or FILE\n"
+	     "  --stats        print counters to standard error at the end: packets, retries,\n"
+	     "                 NAKs, ICRC errors\n"
+	     "  --pcap FILE    capture every packet as pcapng\n"
+	     "  --fault SPEC   harm what is sent, reproducibly, as in drop=0.01,delay=2,seed=7\n"
 	     "                 (drop, dup, reorder, corrupt: probabilities; delay: ms; seed)\n\n"
-	     "The same with environment variables: ROPEWAY_STATS=1, ROPEWAY_PCAP, ROPEWAY_PCAP_LIMIT,\n"
-	     "ROPEWAY_FAULT, ROPEWAY_EXPLAIN (a file, or -), ROPEWAY_LOG.");
+	     "A %p in FILE becomes the process ID. The same with environment variables:\n"
+	     "ROPEWAY_STATS=1, ROPEWAY_PCAP, ROPEWAY_PCAP_LIMIT, ROPEWAY_FAULT,\n"
+	     "ROPEWAY_EXPLAIN (a file, or -), ROPEWAY_LOG.");
 }
 
 /* ---- what a preload cannot do, said before it fails silently ---- */

@@ -133,13 +133,15 @@ static int walk_top(struct sender *s, const char *path)
 static void print_help(void)
 {
 	printf("Usage: ropeway send [OPTIONS] PATH... HOST[:PORT]\n\n"
-	       "Sends files and directories to a `ropeway recv` on HOST, port %d unless given; an IPv6 address with a port is\n"
-	       "[ADDRESS]:PORT. Permissions, times and links inside of what is sent are kept. Each file is verified by a checksum.\n\n"
+	       "Sends files and directories to a `ropeway recv` on HOST, port %d unless given;\n"
+	       "an IPv6 address with a port is [ADDRESS]:PORT. Permissions, times and links\n"
+	       "inside of what is sent are kept. Each file is verified by a checksum.\n\n"
 	       "  -k, --key-file FILE  the receiver's key\n"
 	       "  -t, --timeout S      try so long to connect; %d unless given\n"
 	       "  -q, --quiet          no progress bar and no last line\n\n"
-	       "What is there already is not sent again, so after a broken connection the same command goes on where it\n"
-	       "stopped. Exit status 1 if anything was left out or refused; a line on standard error says what and why.\n",
+	       "What is there already is not sent again, so after a broken connection the same\n"
+	       "command goes on where it stopped. Exit status 1 if anything was left out or\n"
+	       "refused; a line on standard error says what and why.\n",
 		FILES_PORT, TIMEOUT_S);
 }
 

@@ -56,6 +56,23 @@ class Usage(Case):
             self.assertEqual((got.returncode, got.stderr), (0, ""), command)
             self.assertIn(f"Usage: ropeway {command}", got.stdout)
 
+    def test_every_help_fits_80_columns(self):
+        commands = re.findall(r"(?m)^  ([a-z]+) ", ropeway("--help").stdout)
+        self.assertLess(8, len(commands))
+        scripts = pathlib.Path(__file__).resolve().parents[2] / "script"
+        told = [[BUILD / "ropeway", *words.split()] for words in ("", "plugin check", "plugin bench", *commands)]
+        for command in [*told, [BUILD / "test_connection"], *([p] for p in sorted(scripts.iterdir()) if os.access(p, os.X_OK))]:
+            got = subprocess.run([*command, "--help"], env=dict(os.environ, COLUMNS="80"), text=True, capture_output=True, timeout=TIMEOUT_S, check=False)
+            self.assertEqual((got.returncode, got.stderr), (0, ""), command)
+            self.assertLess(80, len(got.stdout), command)
+            self.assertEqual([line for line in got.stdout.splitlines() if len(line) > 80], [], command)
+
+    def test_every_command_says_its_version(self):
+        version = ropeway("--version").stdout
+        for words in (("version",), ("send", "--version"), ("run", "--version")):
+            self.assertEqual((ropeway(*words).returncode, ropeway(*words).stdout), (0, version), words)
+        self.assertNotEqual(ropeway("nope", "--version").returncode, 0)
+
     def test_no_command_and_wrong_ones_are_usage_errors(self):
         got = ropeway()
         self.assertEqual((got.returncode, got.stdout), (2, ""))
