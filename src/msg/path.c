@@ -41,6 +41,8 @@ static struct logged *log_new(
 	return l;
 }
 
+static bool log_is_full(const rpw_endpoint *ep) { return ep->log_bytes >= LOG_BYTES_MAX || ep->log_frames >= LOG_FRAMES_MAX; }
+
 /* The first of the log. */
 static void logged_drop(rpw_endpoint *ep)
 {
@@ -86,7 +88,7 @@ int path_frame(rpw_endpoint *ep, enum frame_type type, unsigned flags, uint64_t 
 	struct logged *l = NULL;
 	bool keeps = false;
 	if (ep->breakable && counted(type)) {
-		if (ep->log_bytes >= LOG_BYTES_MAX || ep->log_frames >= LOG_FRAMES_MAX)
+		if (log_is_full(ep))
 			return -EAGAIN; /* an acknowledgement is due: it comes each ACK_FRAMES or ACK_BYTES */
 		keeps = keeper && (len > LOG_COPY_MAX || described(type));
 		if (keeps && !described(type))
@@ -281,17 +283,18 @@ void path_resume(rpw_endpoint *ep, uint64_t peer_received)
 	/* What the peer already knows as an RTS, it can fetch by the new path only if it is described for it. Those still in the log are, when they are sent again. */
 	rndv_describe_all(ep);
 	rpwi_debug("%s: goes on by %s; %llu frames are sent again", ep->peer, ep->ops->name, (unsigned long long)in_log);
-	msg_todo(ep, TODO_SEND);
+	msg_todo(ep, TODO_SEND | TODO_AM); /* whose turn it became while there was no path has it now */
 }
 
 void path_acknowledged(rpw_endpoint *ep, uint64_t count)
 {
+	bool was_full = log_is_full(ep); /* then a flush or a description may wait, which are in no queue */
 	while (ep->acked < count && !rpwi_list_empty(&ep->log)) {
 		ep->acked++;
 		logged_drop(ep);
 	}
 	ep->acked = count;
-	if (!rpwi_list_empty(&ep->queue) || !rpwi_list_empty(&ep->replies))
+	if (was_full || !rpwi_list_empty(&ep->queue) || !rpwi_list_empty(&ep->replies))
 		msg_todo(ep, TODO_SEND);
 }
 

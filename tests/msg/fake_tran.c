@@ -115,20 +115,16 @@ static unsigned ep_progress(struct fep *e)
 		return n;
 	if (is_b(e) && !e->broken && e->peer && e->peer->told && fake.break_permille && fake_random() % 1000 < fake.break_permille)
 		break_path(e);
-	if (e->broken) {
-		if (!e->told_broken) {
-			e->told_broken = true;
-			up->failed(e->ep.user, RPW_ERR_UNREACHABLE, "broken on purpose");
-			n++;
-		}
-		return n;
-	}
-	while (!rpwi_list_empty(&e->dones) && !chance(fake.late_percent) && !e->broken) {
+	while (!rpwi_list_empty(&e->dones) && !fake.hold_dones && !chance(fake.late_percent) && !e->broken) {
 		struct item *i = RPWI_CONTAINER_OF(e->dones.next, struct item, link);
 		rpwi_list_del(&i->link);
 		up->done(e->ep.user, i->cookie, i->status);
 		free(i);
 		n++;
+		if (fake.break_behind_done) {
+			fake.break_behind_done = false;
+			break_path(e);
+		}
 	}
 	while (!rpwi_list_empty(&e->in) && !chance(fake.late_percent) && !e->broken) {
 		struct item *i = RPWI_CONTAINER_OF(e->in.next, struct item, link);
@@ -139,6 +135,11 @@ static unsigned ep_progress(struct fep *e)
 	}
 	if (e->peer_closed && rpwi_list_empty(&e->in))
 		e->broken = true;
+	if (e->broken && !e->told_broken) {
+		e->told_broken = true;
+		up->failed(e->ep.user, RPW_ERR_UNREACHABLE, "broken on purpose");
+		n++;
+	}
 	if (e->wants_room && !e->broken) {
 		e->wants_room = false;
 		up->room(e->ep.user);
@@ -311,7 +312,7 @@ static struct fmem *described(struct fep *e, const struct tran_desc *d)
 
 static int done(struct fep *e, void *cookie, int status)
 {
-	if (!fake.late_percent || !chance(50)) {
+	if (!fake.hold_dones && (!fake.late_percent || !chance(50))) {
 		e->ep.tran->up->done(e->ep.user, cookie, status);
 		return 0;
 	}

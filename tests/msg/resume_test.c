@@ -1,0 +1,95 @@
+/* resume_test.c - a path that breaks at one chosen moment: whatever waited goes on by the next one. Over the fakes, both sides in one thread. */
+#include "fake.h"
+#include "msg/msg.h"
+#include "pair.h"
+
+enum { AM_ID = 5, LEN = 5000 /* fetched: over eager_max, below put_min */, ROUNDS = 5000 };
+
+static int quiet(void **state)
+{
+	fake = (struct fake_knobs){.seed = 0x5eed, .eager_max = 2048, .frame_max = 8192};
+	return 0;
+}
+
+static struct {
+	unsigned n, wrong;
+} came;
+static void on_am(rpw_endpoint *ep, const void *header, size_t header_len, const void *data, size_t len, void *arg)
+{
+	came.wrong += len != LEN || pattern_wrong(data, len, came.n) != len;
+	came.n++;
+}
+
+static void rounds(struct pair *p)
+{
+	for (int i = 0; i < ROUNDS; i++)
+		both(p);
+}
+
+/* Active messages are fetched one at a time. When the one that is fetched has just come and the path breaks in the same round, the turn of those behind it comes with the next path. */
+static void active_messages_that_wait_for_their_turn(void **state)
+{
+	enum { N = 4 };
+	struct pair p;
+	rpw_request *s[N];
+	static char out[N][LEN];
+	came.n = came.wrong = 0;
+	pair_open(&p, "fake_b");
+	rpw_am_handle(p.b, AM_ID, on_am, NULL);
+	fake.hold_dones = true;
+	for (unsigned i = 0; i < N; i++) {
+		pattern_fill(out[i], LEN, i);
+		assert_int_equal(rpw_am_send(p.ea, AM_ID, NULL, 0, out[i], LEN, &s[i]), RPW_IN_PROGRESS);
+	}
+	rounds(&p);
+	assert_int_equal(came.n, 0);
+	fake.hold_dones = false;
+	fake.break_behind_done = true;
+	rounds(&p);
+	assert_int_equal(fake.breaks, 1);
+	assert_int_equal(came.n, N);
+	assert_int_equal(came.wrong, 0);
+	for (unsigned i = 0; i < N; i++)
+		assert_int_equal(finish(&p, s[i], NULL), RPW_OK);
+	pair_close(&p);
+}
+
+/* A flush that finds the log full is in no queue: the acknowledgements that make room have to look after it. */
+static void a_flush_that_finds_the_log_full(void **state)
+{
+	struct pair p;
+	uint64_t in, out = 7;
+	rpw_request *r, *f;
+	pair_open(&p, "fake_b");
+	/* A window for so many grows by messages that nobody receives yet. */
+	unsigned sent = 0;
+	for (; p.eb->window < 3 * LOG_FRAMES_MAX; sent++) {
+		assert_true(sent < 4 * LOG_FRAMES_MAX);
+		assert_true(rpw_send(p.ea, &out, 8, 1, NULL) >= 0);
+		both(&p);
+	}
+	for (; sent; sent--) {
+		assert_int_equal(rpw_recv(p.b, p.eb, &in, 8, 1, UINT64_MAX, &r), RPW_IN_PROGRESS);
+		assert_int_equal(finish(&p, r, NULL), RPW_OK);
+	}
+	assert_int_equal(rpw_flush(p.ea, &f), RPW_IN_PROGRESS);
+	assert_int_equal(finish(&p, f, NULL), RPW_OK);
+	assert_int_equal(p.ea->log_frames, 0);
+	for (unsigned n = 0; n < LOG_FRAMES_MAX; n++)
+		assert_int_equal(rpw_send(p.ea, &out, 8, 1, NULL), RPW_OK);
+	assert_int_equal(p.ea->log_frames, LOG_FRAMES_MAX);
+	assert_int_equal(rpw_flush(p.ea, &f), RPW_IN_PROGRESS);
+	rounds(&p);
+	assert_int_equal(rpw_test(f, NULL), RPW_OK);
+	rpw_request_free(f);
+	pair_close(&p);
+}
+
+int main(void)
+{
+	static const struct CMUnitTest tests[] = {
+		cmocka_unit_test_setup(active_messages_that_wait_for_their_turn, quiet),
+		cmocka_unit_test_setup(a_flush_that_finds_the_log_full, quiet),
+	};
+	return cmocka_run_group_tests_name("paths that break just then", tests, NULL, NULL);
+}
