@@ -29,7 +29,10 @@ enum {
 	QPS_TOLD = 8,
 	TIME_WIDTH = 11,
 	WIDTH_DEFAULT = 132,
-	WIDTH_MIN = 90,
+	WIDTH_MIN = 72,
+	WIDTH_COLUMNS = 100, /* below, there is no room for columns: states and the wire are indented instead */
+	WIDTH_BEST = 120,
+	INDENT = 3,
 	WORDS_A_LINE = 2,
 };
 
@@ -74,6 +77,8 @@ static struct account {
 	unsigned col[COLS], width[COLS], line_width;
 	uint64_t start_ns;
 	_Atomic uint64_t vain;
+	uint64_t all_vain;
+	bool hinted; /* at a wider terminal: once, not by each child */
 	uint64_t events;
 	struct shape shape[SHAPES];
 	unsigned nshapes, nfolded;
@@ -128,6 +133,16 @@ static size_t char_len(const char *s, unsigned *cells)
 	return n;
 }
 
+/* What no line of Chinese begins with. */
+static bool is_closing(const char *s)
+{
+	static const char *const closing[] = {"，", "。", "；", "：", "、", "）", "”", "？", "！"};
+	for (size_t i = 0; i < RPWI_ARRAY_LEN(closing); i++)
+		if (!strncmp(s, closing[i], strlen(closing[i])))
+			return true;
+	return false;
+}
+
 /* How many bytes of s fit into `width` columns, broken at a blank where there is one. */
 static size_t fit(const char *s, unsigned width)
 {
@@ -139,7 +154,7 @@ static size_t fit(const char *s, unsigned width)
 			return blank ? blank : at ? at : n;
 		if (s[at] == ' ' && at)
 			blank = at;
-		if (cells == 2) /* between Chinese characters a line may end anywhere */
+		if (cells == 2 && !is_closing(s + at + n)) /* between Chinese characters a line may end anywhere */
 			blank = at + n;
 		used += cells;
 		at += n;
@@ -184,10 +199,17 @@ static void lay_out(void)
 	struct winsize w = {0};
 	unsigned width = WIDTH_DEFAULT;
 	if (isatty(acc.fd) && !ioctl(acc.fd, TIOCGWINSZ, &w) && w.ws_col)
-		width = RPWI_MAX((unsigned)w.ws_col - 1, (unsigned)WIDTH_MIN);
+		width = RPWI_MAX((unsigned)w.ws_col, (unsigned)WIDTH_MIN);
 	unsigned room = width - TIME_WIDTH - 6;
 	acc.line_width = width;
 	acc.col[COL_PROGRAM] = TIME_WIDTH + 2;
+	if (width < WIDTH_COLUMNS) {
+		for (enum column c = COL_PROGRAM; c < COLS; c++) {
+			acc.col[c] = TIME_WIDTH + 2 + c * INDENT;
+			acc.width[c] = width - acc.col[c];
+		}
+		return;
+	}
 	acc.width[COL_PROGRAM] = room * 40 / 100;
 	acc.col[COL_STATE] = acc.col[COL_PROGRAM] + acc.width[COL_PROGRAM] + 2;
 	acc.width[COL_STATE] = room * 22 / 100;
@@ -259,8 +281,17 @@ static void put_heading(void)
 			"%s（进程 %d）的执行记录。时间以毫秒计，起点 %02d:%02d:%02d.%06ld"),
 		program, (int)getpid(), tm.tm_hour, tm.tm_min, tm.tm_sec, ts.tv_nsec / 1000);
 	put_in_column("", COL_ALL, kinds[RPWI_ACC_NOTE].colour, text, 0);
+	if (isatty(acc.fd) && acc.line_width < WIDTH_BEST && !acc.hinted) {
+		snprintf(text, sizeof(text), sentence("(best with %d columns; this terminal has %u)", "（终端宽 %d 列时最易读；当前为 %u 列）"), WIDTH_BEST,
+			acc.line_width);
+		put_in_column("", COL_ALL, "", text, 0);
+		acc.hinted = true;
+	}
 	struct line l = {.len = 0};
-	add(&l, "%*s  %-*s  %-*s  %s\n", TIME_WIDTH, "time", (int)acc.width[COL_PROGRAM], "program", (int)acc.width[COL_STATE], "state", "wire");
+	if (acc.line_width < WIDTH_COLUMNS)
+		add(&l, "%*s  program\n%*sstate\n%*swire\n", TIME_WIDTH, "time", (int)acc.col[COL_STATE], "", (int)acc.col[COL_WIRE], "");
+	else
+		add(&l, "%*s  %-*s  %-*s  %s\n", TIME_WIDTH, "time", (int)acc.width[COL_PROGRAM], "program", (int)acc.width[COL_STATE], "state", "wire");
 	for (unsigned i = 0; i < acc.line_width && i < sizeof(l.text) / 2; i++)
 		add(&l, "-");
 	add(&l, "\n");
@@ -298,6 +329,8 @@ static void after_fork_child(void)
 	acc.fd = -1;
 	acc.begun = acc.ended = false;
 	acc.events = acc.nshapes = acc.nfolded = acc.nqp = 0;
+	acc.all_vain = 0;
+	atomic_store_explicit(&acc.vain, 0, memory_order_relaxed);
 	memset(acc.shape, 0, sizeof(acc.shape));
 	memset(acc.qp, 0, sizeof(acc.qp));
 	pthread_mutex_unlock(&acc.lock);
@@ -412,14 +445,15 @@ static void tell_folded(void)
 	}
 }
 
-static void tell_vain(uint64_t at_least)
+/* Polls since the line before: told where they happened, or not at all but in the sum. */
+static void tell_vain(void)
 {
 	char text[96], n[32];
-	uint64_t vain = atomic_load_explicit(&acc.vain, memory_order_relaxed);
-	if (vain < at_least)
+	uint64_t vain = atomic_exchange_explicit(&acc.vain, 0, memory_order_relaxed);
+	acc.all_vain += vain;
+	if (vain < VAIN_WORTH)
 		return;
-	atomic_store_explicit(&acc.vain, 0, memory_order_relaxed);
-	snprintf(text, sizeof(text), "... ibv_poll_cq: polled %s time%s in vain", grouped(vain, n), vain == 1 ? "" : "s");
+	snprintf(text, sizeof(text), "... ibv_poll_cq: polled %s times in vain", grouped(vain, n));
 	put_in_column("", COL_PROGRAM, acc.colours ? "\033[2m" : "", text, 4);
 }
 
@@ -444,12 +478,21 @@ static bool has_word(const char *text, const char *word)
 	return false;
 }
 
+/* Two words may share a sentence. */
+static bool was_told(const struct rpwi_account_word *w)
+{
+	for (unsigned i = 0; i < rpwi_account_word_count; i++)
+		if (acc.words_told >> i & 1 && !strcmp(rpwi_account_words[i].en, w->en))
+			return true;
+	return false;
+}
+
 static void tell_words(const char *text)
 {
 	char line[TEXT_MAX];
 	for (unsigned i = 0, told = 0; i < rpwi_account_word_count && told < WORDS_A_LINE; i++) {
 		const struct rpwi_account_word *w = &rpwi_account_words[i];
-		if (acc.words_told >> i & 1 || !has_word(text, w->word))
+		if (acc.words_told >> i & 1 || !has_word(text, w->word) || was_told(w))
 			continue;
 		acc.words_told |= 1ull << i;
 		told++;
@@ -464,7 +507,7 @@ static void show(enum rpwi_account_kind kind, const char *text)
 {
 	char time[32], prefixed[TEXT_MAX + 32];
 	tell_folded();
-	tell_vain(VAIN_WORTH);
+	tell_vain();
 	uint64_t us = (rpwi_now_ns() - acc.start_ns) / 1000;
 	snprintf(time, sizeof(time), "%llu.%03llu", (unsigned long long)(us / 1000), (unsigned long long)(us % 1000));
 	snprintf(prefixed, sizeof(prefixed), "%s%s", kinds[kind].prefix, text);
@@ -664,18 +707,18 @@ static void tell_qp(const struct qp_facts *f)
 {
 	static const struct {
 		enum rpwi_account_fact fact;
-		const char *en, *zh;
+		const char *noun, *en, *zh; /* noun: takes an s where there are several */
 	} parts[] = {
-		{RPWI_FACT_SEND_POSTED, "sends posted", "个发送请求"},
-		{RPWI_FACT_SEND_DONE, "done", "个发送完成"},
-		{RPWI_FACT_SEND_FLUSHED, "flushed", "个发送被冲刷"},
-		{RPWI_FACT_RECV_POSTED, "receives posted", "个接收请求"},
-		{RPWI_FACT_RECV_DONE, "filled", "个接收完成"},
-		{RPWI_FACT_RECV_FLUSHED, "flushed", "个接收被冲刷"},
-		{RPWI_FACT_FAILED, "failed", "个失败"},
-		{RPWI_FACT_RETRANSMITTED, "packets sent again", "个包重发"},
-		{RPWI_FACT_NAK_SEEN, "NAKs received", "个 NAK"},
-		{RPWI_FACT_RNR_SEEN, "RNR NAKs received", "个 RNR NAK"},
+		{RPWI_FACT_SEND_POSTED, "send", " posted", "个发送请求"},
+		{RPWI_FACT_SEND_DONE, "", "done", "个发送完成"},
+		{RPWI_FACT_SEND_FLUSHED, "", "flushed", "个发送被冲刷"},
+		{RPWI_FACT_RECV_POSTED, "receive", " posted", "个接收请求"},
+		{RPWI_FACT_RECV_DONE, "", "filled", "个接收完成"},
+		{RPWI_FACT_RECV_FLUSHED, "", "flushed", "个接收被冲刷"},
+		{RPWI_FACT_FAILED, "", "failed", "个失败"},
+		{RPWI_FACT_RETRANSMITTED, "packet", " sent again", "个包重发"},
+		{RPWI_FACT_NAK_SEEN, "NAK", " received", "个 NAK"},
+		{RPWI_FACT_RNR_SEEN, "RNR NAK", " received", "个 RNR NAK"},
 	};
 	struct line l = {.len = 0};
 	char n[32];
@@ -687,9 +730,15 @@ static void tell_qp(const struct qp_facts *f)
 		add(&l, "%s", sentence("connections without a QP:", "无 QP 的连接："));
 	const char *comma = " ";
 	for (size_t i = 0; i < RPWI_ARRAY_LEN(parts); i++) {
-		if (!count(f, parts[i].fact))
+		uint64_t many = count(f, parts[i].fact);
+		if (!many)
 			continue;
-		add(&l, "%s%s %s", comma, grouped(count(f, parts[i].fact), n), sentence(parts[i].en, parts[i].zh));
+		const char *plural = *parts[i].noun && many != 1 ? "s" : "";
+		add(&l, "%s%s ", comma, grouped(many, n));
+		if (acc.chinese)
+			add(&l, "%s", parts[i].zh);
+		else
+			add(&l, "%s%s%s", parts[i].noun, plural, parts[i].en);
 		comma = ", ";
 	}
 	if (count(f, RPWI_FACT_CONNECTING) || count(f, RPWI_FACT_ACCEPTING))
@@ -723,8 +772,17 @@ static void summary(void)
 		return;
 	acc.ended = true;
 	tell_folded();
-	tell_vain(1);
 	put_in_column("", COL_ALL, kinds[RPWI_ACC_NOTE].colour, sentence("---- summary ----", "---- 小结 ----"), 0);
+	acc.all_vain += atomic_exchange_explicit(&acc.vain, 0, memory_order_relaxed);
+	if (acc.all_vain) {
+		char n[32];
+		grouped(acc.all_vain, n);
+		if (acc.chinese)
+			snprintf(text, sizeof(text), "ibv_poll_cq：共空轮询 %s 次", n);
+		else
+			snprintf(text, sizeof(text), "ibv_poll_cq: polled %s time%s in vain in all", n, acc.all_vain == 1 ? "" : "s");
+		put_in_column("", COL_ALL, "", text, 4);
+	}
 	for (unsigned i = 0; i <= QPS_MAX; i++) {
 		const struct qp_facts *f = &acc.qp[i];
 		bool used = i < acc.nqp;

@@ -1,8 +1,9 @@
 /* account.h - a step-by-step account of what a program does, for people (`ropeway run --explain`, ROPEWAY_EXPLAIN=file or "-" for standard error; a %p in it is the pid).
  *
- * One line an event, in columns: time | what the program calls | states | the wire. The first time that a concept appears (RTR, REQ, rkey, RNR...) a sentence explains it.
- * What happens again and again is folded: the first few lines of a shape (the text without its numbers) are shown, then they are counted, and the count is told before the
- * next line of another shape. At the end of the program stands a summary with diagnoses, from the facts that callers reported.
+ * One line an event, in columns: time | what the program calls | states | the wire; on a narrow terminal each of these is indented further instead. The first time that a
+ * concept appears (RTR, REQ, rkey, RNR...) a sentence explains it. What happens again and again is folded: the first few lines of a shape (the text without its numbers)
+ * are shown, then they are counted, and the count is told before the next line of another shape. At the end of the program stands a summary with diagnoses, from the facts
+ * that callers reported.
  *
  * Threads: any, with any lock held: inside is one lock, under which nothing is called but write(2). Nothing here may be called from a signal handler. While it is off, each
  * hook costs one branch. Text is ASCII (English) or, where the locale of messages is Chinese, has sentences in Chinese (UTF-8).

@@ -71,7 +71,7 @@ const char *rpwi_explain_detail(const struct ex_pkt *k, char out[160])
 	unsigned op = rpwi_pkt_op(&k->p);
 	size_t n;
 	if (k->marks & EX_GAP) {
-		snprintf(out, 160, k->gap_to == k->p.psn ? "PSN %u" : "PSN %u..%u", k->p.psn, k->gap_to);
+		snprintf(out, 160, k->gap_to == k->p.psn ? "PSN 0x%06x" : "PSN 0x%06x..0x%06x", k->p.psn, k->gap_to);
 		return out;
 	}
 	if (ex_is_cm(k)) {
@@ -84,7 +84,7 @@ const char *rpwi_explain_detail(const struct ex_pkt *k, char out[160])
 		snprintf(out, 160, "%u B", k->len);
 		return out;
 	}
-	n = (size_t)snprintf(out, 160, "PSN %u", k->p.psn);
+	n = (size_t)snprintf(out, 160, "PSN 0x%06x", k->p.psn);
 	if (rpwi_op_has(op, RPWI_F_AETH) && rpwi_aeth_kind(k->p.syndrome) == RPWI_AETH_NAK)
 		n += (size_t)snprintf(out + n, 160 - n, ", %s", (k->p.syndrome & 31) < RPWI_NAK_COUNT ? rpwi_nak_name[k->p.syndrome & 31] : "?");
 	else if (is_nak(&k->p))
@@ -169,7 +169,7 @@ static void bth_fields(struct out *o, const struct ex_pkt *k)
 		put(o, "ecn", "FECN %d, BECN %d", p->fecn, p->becn);
 	put(o, "dqpn", "0x%06x", p->dqpn);
 	put(o, "ackreq", "%d", p->ackreq);
-	put(o, "psn", "%u (0x%06x)", p->psn, p->psn);
+	put(o, "psn", "0x%06x (%u)", p->psn, p->psn);
 }
 
 static void aeth_fields(struct out *o, const struct rpwi_pkt *p)
@@ -247,7 +247,7 @@ static void req_fields(struct out *o, const struct rpwi_cm_msg *m)
 	put(o, "service_id", "0x%016" PRIx64, m->req.service_id);
 	put_bytes(o, "ca_guid", m->req.ca_guid, 8);
 	put(o, "cm_qpn", "0x%06x", m->req.qpn);
-	put(o, "start_psn", "%u", m->req.starting_psn);
+	put(o, "start_psn", "0x%06x (%u)", m->req.starting_psn, m->req.starting_psn);
 	put(o, "transport", "%s", transport[m->req.transport & 3]);
 	put(o, "resp_res", "%u", m->req.responder_resources);
 	put(o, "init_depth", "%u", m->req.initiator_depth);
@@ -309,7 +309,7 @@ static void cm_fields(struct out *o, const struct ex_pkt *k)
 	}
 	if (m.attr == RPWI_CM_REP) {
 		put(o, "cm_qpn", "0x%06x", m.rep.qpn);
-		put(o, "start_psn", "%u", m.rep.starting_psn);
+		put(o, "start_psn", "0x%06x (%u)", m.rep.starting_psn, m.rep.starting_psn);
 		put(o, "resp_res", "%u", m.rep.responder_resources);
 		put(o, "init_depth", "%u", m.rep.initiator_depth);
 		put(o, "rnr_retry", "%u", m.rep.rnr_retry_count);

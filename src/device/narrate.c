@@ -173,9 +173,10 @@ void narrate_modify(const struct dqp *q, enum ibv_qp_state was, const struct ibv
 	rpwi_account(RPWI_ACC_CALL, "ibv_modify_qp to %s", state(attr->qp_state));
 	remember(q);
 	if (attr->qp_state == IBV_QPS_RTR && q->t.type != IBV_QPT_UD)
-		rpwi_account(RPWI_ACC_STATE, "QP 0x%06x: %s -> RTR, peer QPN 0x%06x, expects PSN %u", q->t.qpn, state(was), attr->dest_qp_num, attr->rq_psn);
+		rpwi_account(
+			RPWI_ACC_STATE, "QP 0x%06x: %s -> RTR, peer QPN 0x%06x, expects PSN 0x%06x", q->t.qpn, state(was), attr->dest_qp_num, attr->rq_psn);
 	else if (attr->qp_state == IBV_QPS_RTS && was == IBV_QPS_RTR)
-		rpwi_account(RPWI_ACC_STATE, "QP 0x%06x: RTR -> RTS, first PSN %u", q->t.qpn, attr->sq_psn);
+		rpwi_account(RPWI_ACC_STATE, "QP 0x%06x: RTR -> RTS, first PSN 0x%06x", q->t.qpn, attr->sq_psn);
 	else
 		rpwi_account(RPWI_ACC_STATE, "QP 0x%06x: %s -> %s", q->t.qpn, state(was), state(attr->qp_state));
 	if (attr->qp_state == IBV_QPS_ERR)

@@ -240,7 +240,8 @@ struct ibv_qp *dev_create_qp_ex(struct ibv_context *c, struct ibv_qp_init_attr_e
 		return NULL;
 	if (attr->comp_mask & IBV_QP_INIT_ATTR_SEND_OPS_FLAGS)
 		wr_build_attach(q);
-	rpwi_account(RPWI_ACC_CALL, "ibv_create_qp_ex: QP 0x%06x, room for %u sends and %u receives", q->t.qpn, q->cap.max_send_wr, q->cap.max_recv_wr);
+	rpwi_account(RPWI_ACC_CALL, "ibv_create_qp_ex: QP 0x%06x, room for %u send%s and %u receive%s", q->t.qpn, q->cap.max_send_wr,
+		q->cap.max_send_wr == 1 ? "" : "s", q->cap.max_recv_wr, q->cap.max_recv_wr == 1 ? "" : "s");
 	return &q->ibv;
 }
 

@@ -61,11 +61,11 @@ static void cm_detail(const struct rpwi_cm_msg *m, char *out, size_t len)
 {
 	switch (m->attr) {
 	case RPWI_CM_REQ:
-		snprintf(out, len, " port %u, QPN 0x%06x, expects PSN %u, path MTU %d", (unsigned)(m->req.service_id & 0xffff), m->req.qpn, m->req.starting_psn,
-			mtu_bytes(m->req.path_mtu));
+		snprintf(out, len, " port %u, QPN 0x%06x, expects PSN 0x%06x, path MTU %d", (unsigned)(m->req.service_id & 0xffff), m->req.qpn,
+			m->req.starting_psn, mtu_bytes(m->req.path_mtu));
 		break;
 	case RPWI_CM_REP:
-		snprintf(out, len, " QPN 0x%06x, expects PSN %u", m->rep.qpn, m->rep.starting_psn);
+		snprintf(out, len, " QPN 0x%06x, expects PSN 0x%06x", m->rep.qpn, m->rep.starting_psn);
 		break;
 	case RPWI_CM_REJ:
 		snprintf(out, len, " reason %u, %s", m->rej.reason, rpwi_cm_rej_name(m->rej.reason));
@@ -153,5 +153,5 @@ void rpwi_io_narrate(const struct rpwi_flow *flow, enum rpwi_account_kind kind, 
 	detail_of(&p, detail, sizeof(detail));
 	bool nak = rpwi_op_has(rpwi_pkt_op(&p), RPWI_F_AETH) && rpwi_aeth_kind(p.syndrome) != RPWI_AETH_ACK;
 	const char *name = nak ? "RC NAK" : rpwi_opcode_name(p.opcode);
-	rpwi_account(kind, "%s PSN %u%s%s%s", name, p.psn, detail, again ? ", again" : "", kind == RPWI_ACC_LOST ? ": lost on purpose" : "");
+	rpwi_account(kind, "%s PSN 0x%06x%s%s%s", name, p.psn, detail, again ? ", again" : "", kind == RPWI_ACC_LOST ? ": lost on purpose" : "");
 }

@@ -195,16 +195,26 @@ RPWI_EXPORT void ibv_unimport_pd(struct ibv_pd *pd)
 /* Access flags of the optional range are hints that a device may ignore, and a software device has no use for any. */
 static int without_optional(unsigned int access) { return (int)(access & ~(unsigned int)IBV_ACCESS_OPTIONAL_RANGE); }
 
-static const char *who_may(int access)
+/* With the key that counts then: "only for us: lkey 0x101". */
+static const char *who_may(int access, const struct ibv_mr *mr, char out[64])
 {
-	return access & IBV_ACCESS_REMOTE_WRITE ? "the peer may write" : access & IBV_ACCESS_REMOTE_READ ? "the peer may read" : "only for us";
+	if (access & (IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_READ | IBV_ACCESS_REMOTE_ATOMIC))
+		snprintf(out, 64, "the peer may %s: rkey 0x%x",
+			access & IBV_ACCESS_REMOTE_WRITE  ? "write"
+			: access & IBV_ACCESS_REMOTE_READ ? "read"
+							  : "change it by atomics",
+			mr->rkey);
+	else
+		snprintf(out, 64, "only for us: lkey 0x%x", mr->lkey);
+	return out;
 }
 
 static struct ibv_mr *reg_mr(struct ibv_pd *pd, void *addr, size_t length, uint64_t iova, int access)
 {
 	struct ibv_mr *mr = rpwi_dev_reg_mr(pd, addr, length, iova, access);
+	char who[64];
 	if (mr)
-		rpwi_account(RPWI_ACC_CALL, "ibv_reg_mr %p, %zu bytes, %s: rkey 0x%x", addr, length, who_may(access), mr->rkey);
+		rpwi_account(RPWI_ACC_CALL, "ibv_reg_mr %p, %zu bytes, %s", addr, length, who_may(access, mr, who));
 	else
 		rpwi_account(RPWI_ACC_CALL, "ibv_reg_mr %p, %zu bytes: refused, %s", addr, length, strerror(errno));
 	return mr;
@@ -243,9 +253,9 @@ RPWI_EXPORT struct ibv_mr *ibv_reg_dmabuf_mr(struct ibv_pd *pd, uint64_t offset,
 		return rpwi_real()->ibv_reg_dmabuf_mr(pd, offset, length, iova, fd, access);
 	access = without_optional((unsigned)access);
 	struct ibv_mr *mr = rpwi_dev_reg_dmabuf_mr(pd, offset, length, iova, fd, access);
+	char who[64];
 	if (mr)
-		rpwi_account(RPWI_ACC_CALL, "ibv_reg_dmabuf_mr %d, %zu bytes at %llu, %s: rkey 0x%x", fd, length, (unsigned long long)offset, who_may(access),
-			mr->rkey);
+		rpwi_account(RPWI_ACC_CALL, "ibv_reg_dmabuf_mr %d, %zu bytes at %llu, %s", fd, length, (unsigned long long)offset, who_may(access, mr, who));
 	else
 		rpwi_account(RPWI_ACC_CALL, "ibv_reg_dmabuf_mr %d, %zu bytes at %llu: refused, %s", fd, length, (unsigned long long)offset, strerror(errno));
 	return mr;
@@ -360,11 +370,11 @@ RPWI_EXPORT struct ibv_qp *ibv_create_qp(struct ibv_pd *pd, struct ibv_qp_init_a
 		return rpwi_real()->ibv_create_qp(pd, attr);
 	struct ibv_qp *qp = rpwi_dev_create_qp(pd, attr);
 	if (qp)
-		rpwi_account(RPWI_ACC_CALL, "ibv_create_qp %s: QP 0x%06x, room for %u sends and %u receives",
+		rpwi_account(RPWI_ACC_CALL, "ibv_create_qp %s: QP 0x%06x, room for %u send%s and %u receive%s",
 			attr->qp_type == IBV_QPT_RC   ? "RC"
 			: attr->qp_type == IBV_QPT_UC ? "UC"
 						      : "UD",
-			qp->qp_num, attr->cap.max_send_wr, attr->cap.max_recv_wr);
+			qp->qp_num, attr->cap.max_send_wr, attr->cap.max_send_wr == 1 ? "" : "s", attr->cap.max_recv_wr, attr->cap.max_recv_wr == 1 ? "" : "s");
 	else
 		rpwi_account(RPWI_ACC_CALL, "ibv_create_qp: refused, %s", strerror(errno));
 	return qp;

@@ -3,21 +3,27 @@
 
 Usage: explain_test.py BUILD_DIR TEST_CLASS. Exit status 77 where every test of the class was skipped. ROPEWAY_TEST_SEED and ROPEWAY_TEST_MUTATIONS choose what Hostile does.
 """
+import fcntl
 import json
 import os
 import pathlib
+import pty
 import random
 import re
+import select
 import shutil
 import struct
 import subprocess
 import sys
 import tempfile
+import termios
+import unicodedata
 import unittest
 
 import browser
 
 BUILD = pathlib.Path(".")
+SOURCE = pathlib.Path(__file__).resolve().parents[2]
 TIMEOUT_S = 120
 NAMESPACE = ("unshare", "--map-root-user", "--net", "--kill-child")
 
@@ -28,6 +34,7 @@ STORIES = {
     "refused": ("sleep 0", "$R rdma_client -s 127.0.0.1 -p 7999"),
     "lossy": ("$R --fault drop=0.04,seed=7 -- ibv_rc_pingpong -d rpw_lo -g 1 -n 40 -s 9000",
               "$R --fault drop=0.04,seed=9 -- ibv_rc_pingpong -d rpw_lo -g 1 -n 40 -s 9000 127.0.0.1"),
+    "write": ("$R $BUILD/rdma-server -n 1 write", "$R $BUILD/rdma-client write 127.0.0.1"),
     "stream": ("$R ibv_rc_pingpong -d rpw_lo -g 1 -n 20 -s 60000", "$R ibv_rc_pingpong -d rpw_lo -g 1 -n 20 -s 60000 127.0.0.1"),
     "datagrams": ("$R ibv_ud_pingpong -d rpw_lo -g 1 -n 30", "$R ibv_ud_pingpong -d rpw_lo -g 1 -n 30 127.0.0.1"),
 }
@@ -63,6 +70,29 @@ def story(name):
                        env=dict(os.environ, BUILD=str(BUILD), OUT=str(folder), LC_ALL="C.UTF-8"), timeout=TIMEOUT_S, check=False)
         told[name] = folder
     return told[name]
+
+
+def cells(line):
+    return sum(2 if unicodedata.east_asian_width(c) in "WF" else 1 for c in line)
+
+
+def at_a_terminal(columns, locale):
+    """The account of the client of "pair", as a terminal of that width gets it, without colours."""
+    leader, follower = pty.openpty()
+    fcntl.ioctl(follower, termios.TIOCSWINSZ, struct.pack("HHHH", 50, columns, 0, 0))
+    process = subprocess.Popen([*NAMESPACE, "bash", "-c", f"ip link set lo up; {BUILD}/ropeway run -- rdma_server >/dev/null & sleep 1;"
+                                f"{BUILD}/ropeway run --explain -- rdma_client -s 127.0.0.1 >/dev/null; wait"],
+                               env=dict(os.environ, LC_ALL=locale, NO_COLOR="1"), stdin=subprocess.DEVNULL, stderr=follower)
+    os.close(follower)
+    text = b""
+    try:
+        while select.select([leader], [], [], TIMEOUT_S)[0]:
+            text += os.read(leader, 1 << 16)
+    except OSError:  # nobody has the terminal open any more
+        pass
+    os.close(leader)
+    process.wait(TIMEOUT_S)
+    return "\n".join(line for line in text.decode().replace("\r\n", "\n").splitlines() if "setlocale" not in line and "locale (" not in line)
 
 
 def forget():
@@ -104,7 +134,7 @@ class Account(Case):
 
     def test_both_sides_tell_the_steps_of_a_connection_in_their_order(self):
         self.assert_in_order(self.text("pair", "client"), "rdma_resolve_addr", "ADDR_RESOLVED", "ibv_create_qp", r"-> CM ConnectRequest \(REQ\)", r"<- CM ConnectReply \(REP\)",
-                             "ibv_modify_qp to RTR", r"-> CM ReadyToUse \(RTU\)", "ibv_post_send SEND", r"-> RC SEND_ONLY PSN \d+", r"<- RC ACK PSN \d+", "SEND done", "RECV done",
+                             "ibv_modify_qp to RTR", r"-> CM ReadyToUse \(RTU\)", "ibv_post_send SEND", r"-> RC SEND_ONLY PSN 0x[0-9a-f]{6}", r"<- RC ACK PSN 0x[0-9a-f]{6}", "SEND done", "RECV done",
                              r"CM DisconnectRequest \(DREQ\)", "DISCONNECTED", "summary")
         self.assert_in_order(self.text("pair", "server"), "rdma_listen", r"<- CM ConnectRequest \(REQ\)", "CONNECT_REQUEST", r"-> CM ConnectReply \(REP\)",
                              r"<- CM ReadyToUse \(RTU\)", "summary", "accepted as server")
@@ -147,18 +177,58 @@ class Account(Case):
         text = self.text("stream", "client")
         self.assertLess(len(text.splitlines()), 400)
         flat = " ".join(text.split())
-        self.assertRegex(flat, r"\.\.\. \d+ more -> RC SEND_MIDDLE PSN \d+\.\.\d+")
+        self.assertRegex(flat, r"\.\.\. \d+ more -> RC SEND_MIDDLE PSN \w+\.\.0x")
         # What is shown and what is counted is all that was sent: 20 messages of 60000 bytes.
         shown = len(re.findall(r"(?<!more )-> RC SEND_FIRST PSN", flat))
-        counted = sum(int(n) for n in re.findall(r"(\d+) more -> RC SEND_FIRST PSN[^.]*(?:\.\.\d+)?, \d+ B(?!, again)", flat))
-        again = len(re.findall(r"-> RC SEND_FIRST PSN \d+, \d+ B, again", flat))
+        counted = sum(int(n) for n in re.findall(r"(\d+) more -> RC SEND_FIRST PSN[^.]*(?:\.\.\w+)?, \d+ B(?!, again)", flat))
+        again = len(re.findall(r"-> RC SEND_FIRST PSN \w+, \d+ B, again", flat))
         self.assertEqual(shown + counted - again, 20, text)
 
     def test_losses_on_purpose_and_what_is_sent_again_show(self):
         flat = " ".join(self.text("lossy", "client").split())
         self.assertIn("lost on purpose", flat)
-        self.assertRegex(flat, r"PSN \d+, \d+ B, again")
+        self.assertRegex(flat, r"PSN 0x[0-9a-f]{6}, \d+ B, again")
         self.assertRegex(flat, r"\d+ packets sent again")
+
+    def test_psns_are_written_as_the_programs_print_them(self):
+        folder = story("stream")
+        local = re.search(r"local address:.* PSN (0x[0-9a-f]{6})", (folder / "client.out").read_text(encoding="utf-8")).group(1)
+        self.assertIn(f"-> RC SEND_FIRST PSN {local}, ", self.text("stream", "client"))
+        self.assertIn(f"RC SEND_FIRST PSN {local}, ", ropeway("explain", folder / "client.pcapng").stdout)
+        rows = self.data(folder / "client.pcapng")["talks"][0]["rows"]
+        self.assertTrue(any(f"PSN {local}," in r["x"] for r in rows))
+
+    def test_a_key_is_explained_where_it_is_true(self):
+        text = self.text("write", "client")
+        self.assert_in_order(text, r"only\s+for us: lkey 0x", r"peer may write: rkey 0x", "lets a peer reach this memory", "ibv_post_send RDMA_WRITE", "the peer gave us access")
+        self.assertEqual(text.count("only for us: rkey"), 0)
+        self.assertEqual(text.count("lets a peer reach this memory"), 1)
+
+    def test_polls_in_vain_are_told_where_they_happened(self):
+        for name in ("pair", "stream", "write"):
+            for side in ("client", "server"):
+                text = " ".join(self.text(name, side).split())
+                account, _, summary = text.partition("---- summary ----")
+                self.assertNotRegex(account, r"polled \d{1,2} times? in vain", "not worth a line")
+                self.assertNotRegex(account, r"in vain$", "what comes after the last event is no event")
+                told = sum(int(n.replace(",", "")) for n in re.findall(r"polled ([\d,]+) times in vain", account))
+                total = re.search(r"polled ([\d,]+) times? in vain in all", summary)
+                self.assertLessEqual(told, int(total.group(1).replace(",", "")) if total else 0)
+
+    def test_it_fits_a_terminal_and_no_word_is_broken(self):
+        known = set()
+        for source in (SOURCE / "src").rglob("*.[ch]"):
+            known |= set(re.findall(r"[A-Za-z]{2,}", source.read_text(encoding="utf-8")))
+        for columns, locale in ((72, "C.UTF-8"), (80, "C.UTF-8"), (80, "zh_CN.UTF-8"), (100, "C.UTF-8"), (140, "C.UTF-8")):
+            text = at_a_terminal(columns, locale)
+            self.assertIn("ibv_post_send", text)
+            for line in text.splitlines():
+                self.assertLessEqual(cells(line), columns, line)
+            broken = set(re.findall(r"(?<![0-9a-zA-Z])[A-Za-z]{2,}(?![0-9a-zA-Z])", text)) - known
+            self.assertFalse(broken, (columns, locale))
+            self.assertEqual(text.count("(best with 120 columns" if locale[0] == "C" else "最易读"), columns < 120, text[:400])
+            if locale[0] == "z":
+                self.assertNotRegex(text, r"(?m)^ *[，。；：、）]", "no line begins with what closes one")
 
     def test_a_program_without_a_device_leaves_no_account(self):
         got = ropeway("run", f"--explain={self.dir}/x.txt", "true")
@@ -295,7 +365,7 @@ class Page(Case):
                 for number, fields in page.js("[...document.querySelectorAll('.row .line')].map((e) => rows[e.closest('.row').dataset.row]).filter((r) => r.n).map((r) => [r.n, r.h])"):
                     self.assertNotIn(number, got, "one arrow each")
                     values = {(g, k): v for g, k, v in fields}
-                    got[number] = (int(values["BTH", "opcode"].split()[0], 16), int(values["BTH", "psn"].split()[0]))
+                    got[number] = (int(values["BTH", "opcode"].split()[0], 16), int(values["BTH", "psn"].split()[0], 16))
             self.assertEqual(got, want, name)
             self.assertEqual(page.complaints(), [])
             page.__exit__()
@@ -389,7 +459,7 @@ class Page(Case):
         page.js("document.querySelector('.row.marked').click()")
         self.assertTrue(page.js("document.querySelector('#panel .mk') !== null"))
         # What the page calls sent again was sent before, or is in a gap.
-        rows = page.js("rows.filter((r) => r.n && r.k === 'req').map((r) => [r.d, Number(r.x.match(/PSN (\\d+)/)[1]), (r.m || []).includes('again')])")
+        rows = page.js("rows.filter((r) => r.n && r.k === 'req').map((r) => [r.d, Number(r.x.match(/PSN (\\w+)/)[1]), (r.m || []).includes('again')])")
         high = {}
         for side, psn, again in rows:
             if side in high:
