@@ -21,9 +21,11 @@ MAY = {
     "preload": {"base", "io", "device", "ucma"},
     # NCCL's plugin API, and calling plugins; the plugin itself (nccl) takes only the tables of it.
     "ncclnet": {"base"},
+    # TLS with a pre-shared key, by GnuTLS: for the control path and for the streams of tcp.
+    "tls": {"base"},
     # Above, ropeway.h: statuses and limits. A transport sees of msg/ only the up-calls of tran.h.
-    "tran": {"base", "ncclnet", "include"},
-    "boot": {"base", "tran/tran.h", "include"},
+    "tran": {"base", "ncclnet", "tls", "include"},
+    "boot": {"base", "tls", "tran/tran.h", "include"},
     "msg": {"base", "tran/tran.h", "boot/boot.h", "include"},
     "nccl": {"base", "include"} | {f"ncclnet/abi/net{v}.h" for v in ("", *(f"_v{n}" for n in range(5, 13)))},
     # test_connection: tells two processes of each other by boot, and drives other people's plugins.

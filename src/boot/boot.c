@@ -176,4 +176,5 @@ unsigned boot_progress(struct boot *b)
 
 int boot_fd(struct boot *b) { return b->epoll_fd; }
 uint64_t boot_deadline(const struct boot *b) { return b->deadline_ns; }
+bool boot_has_key(const struct boot *b) { return b->key; }
 uint64_t boot_strangers(const struct boot *b) { return b->strangers; }

@@ -51,6 +51,10 @@ int boot_connect(struct boot *b, const char *address, unsigned timeout_ms, void 
 void boot_set_user(struct boot_conn *c, void *conn_user);
 const struct tran_facts *boot_peer(const struct boot_conn *c);
 const char *boot_peer_text(const struct boot_conn *c); /* "host:pid 10.0.0.2:4711" */
+/* RFC 5705, from the TLS session of a connection with a key, once accepted or connected was called: bytes that the two ends of this connection can make, and nobody else, for whatever the layer above
+ * wants to protect. 0, or -EINVAL: there is no key. */
+int boot_export(const struct boot_conn *c, const char *label, const void *context, size_t context_len, uint8_t *out, size_t len);
+bool boot_has_key(const struct boot *b);
 /* Queued, in order, once accepted or connected was called. 0, or RPW_ERR_LIMIT beyond BOOT_QUEUE_MAX, RPW_ERR_PEER_GONE, RPW_ERR_INVALID (too long, or too early). */
 int boot_send(struct boot_conn *c, unsigned type, const void *data, size_t len);
 void boot_close(struct boot_conn *c); /* what is queued is sent first, for a moment */

@@ -6,7 +6,7 @@
  * listen.c   the listening side until the hello: strangers
  * names.c    look-ups in threads of their own
  * hello.c, addr.c, facts.c, key.c   without sockets
- * tls.c      a filter between the socket's bytes and the messages': the handshake; tls_record.c after it
+ * tls.c      a filter between the socket's bytes and the messages': the connection's session of src/tls
  *
  * Up-calls may close any connection and free any listener: what dies during boot_progress is unlinked and its socket closed at once, its memory freed when progress returns.
  */
@@ -23,7 +23,7 @@ enum {
 	PAUSE_MS = 100,     /* when no descriptor is left, until the listener tries again */
 	GRACE_MS = 200,     /* so long the oldest stranger stays, however many come after it */
 	LOG_LINES_MAX = 10, /* about strangers, each second */
-	TURNS_MAX = 64,     /* handshakes with a key that we are in at once, each at most TURN_MS: a session takes 19 KB while it is made */
+	TURNS_MAX = 64,     /* handshakes with a key that we are in at once, each at most TURN_MS: malloc keeps what a thousand needed while they were made */
 	TURN_MS = 50,
 };
 

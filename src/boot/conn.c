@@ -15,7 +15,7 @@
 #include "base/fail.h"
 #include "ropeway.h"
 
-enum { READS_MAX = 4, DRAIN_MAX = 64 };
+enum { READS_MAX = 4, DRAIN_MAX = 64, DRAIN_BYTES = 32 * 1024 };
 
 static const char *const state_names[] = {"look-up", "waiting", "connecting", "TLS", "hello", "open", "ended", "linger", "dead"};
 _Static_assert(RPWI_ARRAY_LEN(state_names) == CONN_STATES, "a name for each state");
@@ -159,7 +159,7 @@ void boot_conn_bury(struct boot_conn *c)
 	if (c->fd >= 0 && boot_is_ours(b) && (c->state == CONN_OPEN || c->state == CONN_LINGER)) {
 		boot_conn_flush(c);
 		shutdown(c->fd, SHUT_WR);
-		for (int i = 0; i < DRAIN_MAX && recv(c->fd, b->scratch, sizeof(b->scratch), MSG_DONTWAIT) > 0; i++)
+		for (int i = 0; i < DRAIN_MAX && recv(c->fd, NULL, DRAIN_BYTES, MSG_DONTWAIT | MSG_TRUNC) > 0; i++) /* tcp(7): thrown away by the kernel */
 			;
 	}
 	boot_conn_detach(c);
@@ -226,7 +226,7 @@ int boot_send(struct boot_conn *c, unsigned type, const void *data, size_t len)
 		return rpwi_fail(RPW_ERR_INVALID, "%s: a control message before the connection stands", c->text);
 	if (len > BOOT_MESSAGE_MAX)
 		return rpwi_fail(RPW_ERR_INVALID, "%s: a control message of %zu bytes; %d are the most", c->text, len, BOOT_MESSAGE_MAX);
-	if (c->out.len + BOOT_FRAME_HEAD + len + (c->tls ? BOOT_TLS_OVERHEAD : 0) > BOOT_QUEUE_MAX)
+	if (c->out.len + BOOT_FRAME_HEAD + len + (c->tls ? TLS_OVERHEAD : 0) > BOOT_QUEUE_MAX)
 		return rpwi_fail(RPW_ERR_LIMIT, "%s: %zu bytes of control messages wait, the peer takes none: is its process stopped?", c->text, c->out.len);
 	rpwi_put_be32(message, (uint32_t)len);
 	rpwi_put_be32(message + 4, type);
@@ -321,7 +321,7 @@ static void speaks_tls(struct boot_conn *c)
 		return;
 	}
 	boot_stranger_count(c, false, why);
-	if (!boot_conn_put(c, boot_tls_no_key_alert, sizeof(boot_tls_no_key_alert)))
+	if (!boot_conn_put(c, tls_no_access_alert, sizeof(tls_no_access_alert)))
 		boot_conn_flush(c);
 	boot_conn_linger(c);
 }
@@ -595,3 +595,8 @@ void boot_close(struct boot_conn *c)
 void boot_set_user(struct boot_conn *c, void *conn_user) { c->user = conn_user; }
 const struct tran_facts *boot_peer(const struct boot_conn *c) { return &c->peer; }
 const char *boot_peer_text(const struct boot_conn *c) { return c->text; }
+
+int boot_export(const struct boot_conn *c, const char *label, const void *context, size_t context_len, uint8_t *out, size_t len)
+{
+	return c->tls ? boot_tls_export(c->tls, label, context, context_len, out, len) : -EINVAL;
+}

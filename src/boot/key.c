@@ -1,5 +1,5 @@
-/* key.c - the file with the pre-shared key, and the credentials made of it. */
-#include "boot/tls_priv.h"
+/* key.c - the file with the pre-shared key. */
+#include "boot/tls.h"
 
 #include <ctype.h>
 #include <errno.h>
@@ -55,20 +55,6 @@ static int parse(const char *file, char *text, size_t len)
 	return (int)len;
 }
 
-static int credentials(struct boot_key *k, char *bytes, unsigned len)
-{
-	gnutls_datum_t key = {(unsigned char *)bytes, len};
-	int rc = gnutls_psk_allocate_client_credentials(&k->client);
-	rc = rc ? rc : gnutls_psk_allocate_server_credentials(&k->server);
-	rc = rc ? rc : gnutls_psk_set_client_credentials(k->client, BOOT_PSK_IDENTITY, &key, GNUTLS_PSK_KEY_RAW);
-	if (rc)
-		return rpwi_fail(RPW_ERR_SYSTEM, "key file %s: GnuTLS does not take the key: %s", k->file, gnutls_strerror(rc));
-	k->len = len;
-	memcpy(k->bytes, bytes, len);
-	gnutls_psk_set_server_credentials_function(k->server, boot_tls_server_key);
-	return 0;
-}
-
 int boot_key_load(const char *file, struct boot_key **out)
 {
 	char text[LINE_MAX_BYTES + 1];
@@ -87,13 +73,14 @@ int boot_key_load(const char *file, struct boot_key **out)
 		struct boot_key *k = calloc(1, sizeof(*k) + strlen(file) + 1);
 		if (k) {
 			strcpy(k->file, file);
-			rc = credentials(k, text, (unsigned)rc);
-		} else {
-			rc = rpwi_fail(RPW_ERR_NO_MEMORY, "key file %s: no memory", file);
+			k->len = (size_t)rc;
+			memcpy(k->bytes, text, k->len);
 		}
-		if (rc) {
+		rc = 0;
+		if (!k || tls_domain_new(&k->tls)) {
 			boot_key_free(k);
 			k = NULL;
+			rc = rpwi_fail(RPW_ERR_NO_MEMORY, "key file %s: no memory", file);
 		}
 		*out = k;
 	}
@@ -105,12 +92,7 @@ void boot_key_free(struct boot_key *k)
 {
 	if (!k)
 		return;
-	if (k->client)
-		gnutls_psk_free_client_credentials(k->client);
-	if (k->server)
-		gnutls_psk_free_server_credentials(k->server);
+	tls_domain_free(k->tls);
 	explicit_bzero(k->bytes, sizeof(k->bytes));
 	free(k);
 }
-
-const char *boot_key_file(const struct boot_key *k) { return k->file; }

@@ -1,8 +1,9 @@
 /* tls_test.c - what a connection with a key says after the handshake is TLS 1.3 as others speak it: a client made of GnuTLS alone talks with a listener, in records of all sizes, changes a byte, asks
- * for new keys, says goodbye. */
+ * for new keys, exports, says goodbye. */
 #include "pair.h"
 
 #include <gnutls/gnutls.h>
+#include <malloc.h>
 #include <sys/stat.h>
 
 static char folder[] = "/tmp/boot-tls-XXXXXX", file[64];
@@ -46,6 +47,8 @@ static void stock_read(struct stock *k, uint8_t *out, size_t len)
 {
 	for (size_t at = 0; at < len;) {
 		ssize_t n = gnutls_record_recv(k->s, out + at, len - at);
+		if (n == GNUTLS_E_AGAIN) /* new keys came */
+			continue;
 		assert_true(n > 0);
 		at += (size_t)n;
 	}
@@ -160,23 +163,36 @@ static void test_a_changed_bit(void **state)
 	side_free(b);
 }
 
-static void test_new_keys_are_refused_by_name(void **state)
+/* Either side may ask for new keys at any time; what was said before and what is said after comes through. */
+static void test_new_keys_are_taken(void **state)
 {
 	struct side *b = side_new(file);
 	struct boot_listener *l = side_listen(b, "127.0.0.1:0");
 	struct stock k;
 	struct peer *p = stock_open(&k, b, l);
-	assert_int_equal(gnutls_session_key_update(k.s, 0), 0);
-	until_gone(b, p);
-	assert_int_equal(p->status, RPW_ERR_PROTOCOL);
-	assert_non_null(strstr(p->why, "key update"));
+	for (unsigned type = 0; type < 6; type++) {
+		uint8_t m[BOOT_FRAME_HEAD + BOOT_MESSAGE_MAX];
+		size_t len = 1000 * type + 1;
+		assert_int_equal(gnutls_session_key_update(k.s, type % 2 ? GNUTLS_KU_PEER : 0), 0);
+		stock_say(&k, type, len, 16384);
+		for (int i = 0; i < 20000 && p->messages <= type; i++)
+			if (!boot_progress(b->b))
+				usleep(500);
+		assert_int_equal(p->messages, type + 1);
+		assert_int_equal(send_pattern(p->c, 90 + type, len), 0);
+		stock_read(&k, m, BOOT_FRAME_HEAD + len);
+		for (size_t i = 0; i < len; i++)
+			assert_int_equal(m[BOOT_FRAME_HEAD + i], pattern(90 + type, i));
+	}
+	assert_int_equal(p->bad, 0);
 	stock_close(&k);
 	side_free(b);
 }
 
 static void test_no_records(void **state)
 {
-	static const uint8_t wrong[][8] = {{22, 3, 3, 0, 1, 0}, {23, 3, 1, 0, 40, 0}, {23, 3, 3, 0, 3, 0}, {23, 3, 3, 0xff, 0xff, 0}};
+	static const uint8_t wrong[][106] = {
+		{22, 3, 3, 0, 100, 0}, {23, 3, 1, 0, 100, 0}, {23, 3, 3, 0, 3, 0}, {23, 3, 3, 0xff, 0xff, 0}, {20, 3, 3, 0, 1, 1}, {99, 3, 3, 0, 100, 0}};
 	struct side *b = side_new(file);
 	struct boot_listener *l = side_listen(b, "127.0.0.1:0");
 	for (size_t i = 0; i < RPWI_ARRAY_LEN(wrong); i++) {
@@ -185,8 +201,65 @@ static void test_no_records(void **state)
 		assert_true(raw_send(k.fd, wrong[i], sizeof(wrong[i])));
 		until_gone(b, p);
 		assert_int_equal(p->status, RPW_ERR_PROTOCOL);
+		assert_int_equal(p->messages, 0);
 		stock_close(&k);
 	}
+	side_free(b);
+}
+
+/* What the two ends of a connection export is the same, and another label's, another context's and another connection's is not. Without a key there is nothing. */
+static void test_both_ends_export_the_same(void **state)
+{
+	uint8_t ours[32], again[32], theirs[32];
+	struct side *b = side_new(file), *plain = side_new(NULL), *caller = side_new(NULL);
+	struct boot_listener *l = side_listen(b, "127.0.0.1:0"), *m = side_listen(plain, "127.0.0.1:0");
+	struct stock k, k2;
+	struct peer *p = stock_open(&k, b, l);
+	assert_int_equal(boot_export(p->c, "EXPORTER-ropeway-test", "ab", 2, ours, sizeof(ours)), 0);
+	assert_int_equal(gnutls_prf_rfc5705(k.s, 21, "EXPORTER-ropeway-test", 2, "ab", sizeof(theirs), (char *)theirs), 0);
+	assert_memory_equal(ours, theirs, sizeof(ours));
+	assert_int_equal(boot_export(p->c, "EXPORTER-ropeway-tesu", "ab", 2, again, sizeof(again)), 0);
+	assert_memory_not_equal(ours, again, sizeof(ours));
+	assert_int_equal(boot_export(p->c, "EXPORTER-ropeway-test", "ac", 2, again, sizeof(again)), 0);
+	assert_memory_not_equal(ours, again, sizeof(ours));
+	p = stock_open(&k2, b, l);
+	assert_int_equal(boot_export(p->c, "EXPORTER-ropeway-test", "ab", 2, again, sizeof(again)), 0);
+	assert_memory_not_equal(ours, again, sizeof(ours));
+	stock_close(&k);
+	stock_close(&k2);
+	p = side_connect(caller, "127.0.0.1", boot_listener_port(m), 20000);
+	while (!p->connected && !p->gone)
+		boot_progress(caller->b), boot_progress(plain->b);
+	assert_true(p->connected);
+	assert_int_equal(boot_export(p->c, "EXPORTER-ropeway-test", "ab", 2, again, sizeof(again)), -EINVAL);
+	side_free(caller);
+	side_free(plain);
+	side_free(b);
+}
+
+/* What an idle connection with a key takes. */
+static void test_an_idle_connection_takes_48_kib_at_most(void **state)
+{
+	enum { MANY = 64 };
+	static struct stock k[MANY];
+	struct side *b = side_new(file);
+	struct boot_listener *l = side_listen(b, "127.0.0.1:0");
+	struct peer *p = stock_open(&k[0], b, l);
+	size_t before = mallinfo2().uordblks;
+	for (unsigned i = 1; i < MANY; i++) {
+		p = stock_open(&k[i], b, l);
+		assert_int_equal(send_pattern(p->c, i, 5000), 0);
+		uint8_t m[BOOT_FRAME_HEAD + 5000];
+		stock_read(&k[i], m, sizeof(m));
+		stock_say(&k[i], i, 7000, 16384);
+		while (!p->messages)
+			boot_progress(b->b);
+	}
+	size_t each = (mallinfo2().uordblks - before) / (MANY - 1); /* both ends: the stock one is a session, too */
+	printf("an idle connection with a key, both its ends: %zu bytes\n", each);
+	assert_true(each < 2 * 48 * 1024);
+	for (unsigned i = 0; i < MANY; i++)
+		stock_close(&k[i]);
 	side_free(b);
 }
 
@@ -195,8 +268,10 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(test_talks_with_gnutls),
 		cmocka_unit_test(test_a_changed_bit),
-		cmocka_unit_test(test_new_keys_are_refused_by_name),
+		cmocka_unit_test(test_new_keys_are_taken),
 		cmocka_unit_test(test_no_records),
+		cmocka_unit_test(test_both_ends_export_the_same),
+		cmocka_unit_test(test_an_idle_connection_takes_48_kib_at_most),
 	};
 	ns_enter();
 	signal(SIGPIPE, SIG_IGN);

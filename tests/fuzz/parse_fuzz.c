@@ -71,7 +71,7 @@ static void key_file(const uint8_t *p, size_t len)
 	snprintf(path, sizeof(path), "/proc/self/fd/%d", fd);
 	if (boot_key_load(path, &k))
 		reason();
-	else if (!k || strcmp(boot_key_file(k), path))
+	else if (!k || strcmp(k->file, path))
 		fuzz_broken("a key of another file");
 	boot_key_free(k);
 }

@@ -1,6 +1,7 @@
 /* fake_boot.c - the control path in memory: connections between two contexts of this process, messages in order. */
 #include "fake.h"
 
+#include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <unistd.h>
@@ -68,6 +69,8 @@ void boot_free(struct boot *b)
 int boot_fd(struct boot *b) { return b->fd; }
 uint64_t boot_deadline(const struct boot *b) { return 0; }
 uint64_t boot_strangers(const struct boot *b) { return 3; }
+bool boot_has_key(const struct boot *b) { return false; }
+int boot_export(const struct boot_conn *c, const char *label, const void *context, size_t context_len, uint8_t *out, size_t len) { return -EINVAL; }
 
 int boot_listen(struct boot *b, const char *address, void *listener_user, struct boot_listener **out)
 {
