@@ -1,5 +1,5 @@
 /* channel.c - librdmacm's event channels: their descriptors are not the kernel's, so what librdmacm does to them is answered here (src/ucma). Every other
- * descriptor goes straight on: until the first channel is opened that is one comparison, afterwards a look into a table.
+ * descriptor goes straight on, after a look into a table.
  */
 #include "preload/preload.h"
 #include "ucma/ucma.h"
@@ -18,13 +18,14 @@ RPWI_EXPORT fstat_fn hook_fstat64 __asm__("fstat64");
 RPWI_EXPORT fxstat_fn hook_fxstat __asm__("__fxstat");
 RPWI_EXPORT fxstat_fn hook_fxstat64 __asm__("__fxstat64");
 
-static bool ours(int fd) { return RPWI_UNLIKELY(rpwi_ucma_any) && rpwi_ucma_owns(fd); }
+static bool ours(int fd) { return RPWI_UNLIKELY(rpwi_ucma_maybe(fd)) && rpwi_ucma_owns(fd); }
 
 ssize_t hook_write(int fd, const void *buf, size_t len)
 {
 	static write_fn *next;
-	if (RPWI_UNLIKELY(rpwi_ucma_any) && rpwi_ucma_is_command(fd, buf, len))
-		return rpwi_ucma_write(fd, buf, len);
+	ssize_t result;
+	if (RPWI_UNLIKELY(rpwi_ucma_maybe(fd)) && rpwi_ucma_write(fd, buf, len, &result))
+		return result;
 	if (!next)
 		next = (write_fn *)rpwi_next("write");
 	return next(fd, buf, len);
@@ -33,8 +34,8 @@ ssize_t hook_write(int fd, const void *buf, size_t len)
 int hook_close(int fd)
 {
 	static close_fn *next;
-	if (ours(fd))
-		rpwi_ucma_forget(fd);
+	if (RPWI_UNLIKELY(rpwi_ucma_maybe(fd)))
+		rpwi_ucma_closing(fd);
 	if (!next)
 		next = (close_fn *)rpwi_next("close");
 	return next(fd);

@@ -30,93 +30,35 @@ const char *const cm_event_name[EV_COUNT] = {
 
 /* ---- descriptors ---- */
 
-enum { FDS_MAX = 1 << 16 };
-bool rpwi_ucma_any;
-static struct channel *_Atomic channels[FDS_MAX];
+struct channel *_Atomic rpwi_ucma_channels[RPWI_UCMA_FDS];
 
-static ino_t inode_of(int fd)
+/* Whose a descriptor is. Its number says nothing: after close_range, dup2, a raw system call or a child's closes it may be any other file's. A socket's cookie is never given twice; where
+ * the kernel has none (before 4.12), and for what is no socket, the inode and its device, the latter never 0, which keeps the two kinds apart. */
+static struct channel_fd identify(int fd)
 {
+	struct channel_fd f = {.fd = fd};
+	socklen_t len = sizeof(f.id[0]);
 	struct stat st;
-	return fstatat(fd, "", &st, AT_EMPTY_PATH) ? 0 : st.st_ino; /* fstat is hooked, and would ask us */
-}
-
-struct channel *channel_of(int fd) { return fd >= 0 && fd < FDS_MAX ? atomic_load_explicit(&channels[fd], memory_order_acquire) : NULL; }
-
-bool rpwi_ucma_is_command(int fd, const void *buf, size_t len)
-{
-	struct rdma_ucm_cmd_hdr hdr;
-	if (!channel_of(fd))
-		return false;
-	if (len < sizeof(hdr))
-		return rpwi_ucma_owns(fd);
-	memcpy(&hdr, buf, sizeof(hdr));
-	/* What looks like one in all three fields is one: to ask the kernel whose descriptor it is would cost more than most commands. */
-	return (hdr.cmd <= RDMA_USER_CM_CMD_JOIN_MCAST && hdr.in + sizeof(hdr) == len) || rpwi_ucma_owns(fd);
-}
-
-bool rpwi_ucma_owns(int fd)
-{
-	struct channel *ch = channel_of(fd);
-	if (!ch)
-		return false;
-	if (ch->ino == inode_of(fd))
-		return true;
-	rpwi_ucma_forget(fd); /* closed by close_range, dup2 or a raw system call */
-	return false;
-}
-
-/* getpid is a system call, and commands are many. */
-static pid_t own_pid;
-static void note_pid(void) { own_pid = getpid(); }
-static void watch_forks(void)
-{
-	note_pid();
-	pthread_atfork(NULL, NULL, note_pid);
-}
-
-int rpwi_ucma_open(int flags)
-{
-	static pthread_once_t once = PTHREAD_ONCE_INIT;
-	static const struct rpwi_gsi_user user = {.request = cm_request, .incoming = cm_incoming, .event = cm_event, .addresses_changed = cm_addresses_changed};
-	int fds[2];
-	struct channel *ch = calloc(1, sizeof(*ch));
-	if (!ch)
-		return -1;
-	if (socketpair(AF_UNIX, SOCK_STREAM | (flags & O_CLOEXEC ? SOCK_CLOEXEC : 0) | (flags & O_NONBLOCK ? SOCK_NONBLOCK : 0), 0, fds)) {
-		free(ch);
-		return -1;
+	if (getsockopt(fd, SOL_SOCKET, SO_COOKIE, &f.id[0], &len) && !fstatat(fd, "", &st, AT_EMPTY_PATH)) { /* fstat is hooked, and would ask us */
+		f.id[0] = st.st_ino;
+		f.id[1] = st.st_dev;
 	}
-	ch->wait_fd = fcntl(fds[0], F_DUPFD_CLOEXEC, 0);
-	if (ch->wait_fd < 0 || fds[0] >= FDS_MAX) {
-		rpwi_error("event channel: descriptor %d cannot be a channel: %s", fds[0], ch->wait_fd < 0 ? strerror(errno) : "it is above 65,536");
-		close(fds[0]);
-		close(fds[1]);
-		if (ch->wait_fd >= 0)
-			close(ch->wait_fd);
-		free(ch);
-		errno = EMFILE;
-		return -1;
-	}
-	fcntl(fds[1], F_SETFD, FD_CLOEXEC);
-	ch->fd = fds[0];
-	ch->signal_fd = fds[1];
-	ch->ino = inode_of(ch->fd);
-	pthread_once(&once, watch_forks);
-	ch->pid = own_pid;
-	ch->real_fd = -1;
-	ch->users = 1; /* the descriptor */
-	rpwi_list_init(&ch->ids);
-	rpwi_list_init(&ch->events);
-	rpwi_gsi_lock();
-	rpwi_gsi_attach(&user);
-	rpwi_gsi_unlock();
-	atomic_store_explicit(&channels[ch->fd], ch, memory_order_release);
-	rpwi_ucma_any = true;
-	return ch->fd;
+	return f;
 }
 
-/* Until the channel is closed: a program that opens one listener after the other does not take the whole device down in between. */
-int channel_engine(struct channel *ch) { return ch->cm ? 0 : rpwi_gsi_get(&ch->cm); }
+static bool still(const struct channel_fd *was, int fd)
+{
+	struct channel_fd is = identify(fd);
+	return is.id[0] == was->id[0] && is.id[1] == was->id[1];
+}
+
+static void close_if_still(const struct channel_fd *f)
+{
+	if (still(f, f->fd))
+		close(f->fd);
+}
+
+struct channel *channel_of(int fd) { return fd >= 0 && fd < RPWI_UCMA_FDS ? atomic_load_explicit(&rpwi_ucma_channels[fd], memory_order_acquire) : NULL; }
 
 /* Who uses a channel: a lock of its own, held for a few instructions only. Between the end of one command and this count of the next a thread has nothing that keeps its channel open, and
  * the HCA's lock may be busy for long: a program that closes the channel then (rping's main thread) would make its own other thread fail. */
@@ -141,23 +83,39 @@ static void channel_release(struct channel *ch)
 	pthread_mutex_unlock(&users_lock);
 	if (used)
 		return;
-	close(ch->signal_fd);
-	close(ch->wait_fd);
+	close_if_still(&ch->signal);
+	close_if_still(&ch->wait);
 	free(ch);
 }
 
-void rpwi_ucma_forget(int fd)
+/* The process that all this belongs to: a child of vfork runs in this memory, but it is not that process, and what it closes is its own copy. Nothing tells us of it (no atfork handler
+ * runs), so the kernel is asked. */
+static pid_t own_pid;
+static void note_pid(void) { own_pid = getpid(); }
+static void watch_forks(void)
+{
+	note_pid();
+	pthread_atfork(NULL, NULL, note_pid);
+}
+static bool in_vfork_child(void) { return getpid() != own_pid; }
+
+struct channel *channel_intact(int fd)
 {
 	struct channel *ch = channel_of(fd);
-	pthread_mutex_lock(&users_lock);
-	bool mine = ch && atomic_compare_exchange_strong(&channels[fd], &ch, NULL);
-	pthread_mutex_unlock(&users_lock);
-	if (!mine)
+	return ch && still(&ch->fd, fd) ? ch : NULL;
+}
+
+/* Out of the table, which only one succeeds in. */
+static bool take_out(struct channel *ch) { return atomic_compare_exchange_strong(&rpwi_ucma_channels[ch->fd.fd], &(struct channel *){ch}, NULL); }
+
+static void channel_end(struct channel *ch)
+{
+	if (!take_out(ch))
 		return;
 	if (ch->pid != own_pid) {
 		/* A fork's child closes what it inherited: the connections are its parent's. */
-		close(ch->signal_fd);
-		close(ch->wait_fd);
+		close_if_still(&ch->signal);
+		close_if_still(&ch->wait);
 		return;
 	}
 	rpwi_gsi_lock();
@@ -172,21 +130,97 @@ void rpwi_ucma_forget(int fd)
 	channel_release(ch);
 }
 
-ssize_t rpwi_ucma_write(int fd, const void *buf, size_t len)
+/* The channel whose descriptor fd is, held; NULL when the number is another file's. One that was closed behind our back is found out here, and ends. */
+static struct channel *channel_behind(int fd)
 {
 	struct channel *ch = channel_hold(fd);
-	if (!ch) {
-		errno = EBADF;
-		return -1;
-	}
-	ch->pid = own_pid; /* a child that uses what it inherited has taken it over */
-	ssize_t n = command(ch, buf, len);
+	if (!ch || still(&ch->fd, fd))
+		return ch;
+	if (!in_vfork_child())
+		channel_end(ch);
 	channel_release(ch);
-	if (n < 0) {
-		errno = (int)-n;
+	return NULL;
+}
+
+bool rpwi_ucma_owns(int fd)
+{
+	struct channel *ch = channel_behind(fd);
+	if (ch)
+		channel_release(ch);
+	return ch;
+}
+
+void rpwi_ucma_closing(int fd)
+{
+	struct channel *ch = channel_behind(fd);
+	if (!ch)
+		return;
+	if (!in_vfork_child())
+		channel_end(ch);
+	channel_release(ch);
+}
+
+int rpwi_ucma_open(int flags)
+{
+	static pthread_once_t once = PTHREAD_ONCE_INIT;
+	static const struct rpwi_gsi_user user = {.request = cm_request, .incoming = cm_incoming, .event = cm_event, .addresses_changed = cm_addresses_changed};
+	int fds[2];
+	struct channel *ch = calloc(1, sizeof(*ch));
+	if (!ch)
+		return -1;
+	if (socketpair(AF_UNIX, SOCK_STREAM | (flags & O_CLOEXEC ? SOCK_CLOEXEC : 0) | (flags & O_NONBLOCK ? SOCK_NONBLOCK : 0), 0, fds)) {
+		free(ch);
 		return -1;
 	}
-	return n;
+	int wait_fd = fcntl(fds[0], F_DUPFD_CLOEXEC, 0);
+	if (wait_fd < 0 || fds[0] >= RPWI_UCMA_FDS) {
+		rpwi_error("event channel: descriptor %d cannot be a channel: %s", fds[0], wait_fd < 0 ? strerror(errno) : "it is above 65,536");
+		close(fds[0]);
+		close(fds[1]);
+		if (wait_fd >= 0)
+			close(wait_fd);
+		free(ch);
+		errno = EMFILE;
+		return -1;
+	}
+	fcntl(fds[1], F_SETFD, FD_CLOEXEC);
+	ch->fd = identify(fds[0]);
+	ch->signal = identify(fds[1]);
+	ch->wait = identify(wait_fd);
+	pthread_once(&once, watch_forks);
+	ch->pid = own_pid;
+	ch->real_fd = -1;
+	ch->users = 1; /* the descriptor */
+	rpwi_list_init(&ch->ids);
+	rpwi_list_init(&ch->events);
+	rpwi_gsi_lock();
+	rpwi_gsi_attach(&user);
+	rpwi_gsi_unlock();
+	struct channel *stale = channel_hold(fds[0]); /* its number was closed behind our back, and nobody has written to it since */
+	if (stale) {
+		channel_end(stale);
+		channel_release(stale);
+	}
+	atomic_store_explicit(&rpwi_ucma_channels[fds[0]], ch, memory_order_release);
+	return fds[0];
+}
+
+/* Until the channel is closed: a program that opens one listener after the other does not take the whole device down in between. */
+int channel_engine(struct channel *ch) { return ch->cm ? 0 : rpwi_gsi_get(&ch->cm); }
+
+bool rpwi_ucma_write(int fd, const void *buf, size_t len, ssize_t *result)
+{
+	struct channel *ch = channel_behind(fd);
+	if (!ch)
+		return false;
+	ch->pid = own_pid; /* a child that uses what it inherited has taken it over */
+	*result = command(ch, buf, len);
+	channel_release(ch);
+	if (*result < 0) {
+		errno = (int)-*result;
+		*result = -1;
+	}
+	return true;
 }
 
 /* ---- events ---- */
@@ -198,9 +232,14 @@ void channel_signal(struct channel *ch)
 	char byte = 1;
 	if (want == ch->signalled)
 		return;
+	const struct channel_fd *end = want ? &ch->signal : &ch->wait;
+	if (!still(end, end->fd)) { /* close_range takes all that there is: not a byte into the file that has the number now */
+		rpwi_debug("event channel %d: its descriptors were closed: nobody is told of events", ch->fd.fd);
+		return;
+	}
 	/* Nothing to take back (EAGAIN): a thread that waits has the byte, and is about to find the list empty. */
-	if (want ? send(ch->signal_fd, &byte, 1, MSG_DONTWAIT | MSG_NOSIGNAL) < 0 : recv(ch->wait_fd, &byte, 1, MSG_DONTWAIT) < 0 && errno != EAGAIN)
-		rpwi_error("event channel %d: cannot signal: %s", ch->fd, strerror(errno));
+	if (want ? send(end->fd, &byte, 1, MSG_DONTWAIT | MSG_NOSIGNAL) < 0 : recv(end->fd, &byte, 1, MSG_DONTWAIT) < 0 && errno != EAGAIN)
+		rpwi_error("event channel %d: cannot signal: %s", ch->fd.fd, strerror(errno));
 	ch->signalled = want;
 }
 
@@ -297,14 +336,14 @@ int channel_get_event(struct channel *ch, struct rdma_ucm_event_resp *out)
 	rpwi_gsi_lock();
 	while (!rc && !event_take(ch, out)) {
 		char byte;
-		if (fcntl(ch->wait_fd, F_GETFL) & O_NONBLOCK) {
+		if (fcntl(ch->wait.fd, F_GETFL) & O_NONBLOCK) {
 			rc = -EAGAIN;
 			break;
 		}
 		rpwi_gsi_unlock();
 		/* A receive begins anew after a signal handler that asked for it (SA_RESTART), as the kernel's wait in write does; poll never would. It takes the byte that
 		 * says that there are events: */
-		ssize_t n = recv(ch->wait_fd, &byte, 1, 0);
+		ssize_t n = recv(ch->wait.fd, &byte, 1, 0);
 		int err = errno;
 		rpwi_gsi_lock();
 		if (n == 1) {

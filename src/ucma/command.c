@@ -14,7 +14,7 @@ static int migrate(struct channel *to, struct id *none, const void *buf, void *o
 {
 	const struct rdma_ucm_migrate_id *cmd = buf;
 	struct rdma_ucm_migrate_resp *resp = out;
-	struct channel *from = channel_of((int)cmd->fd);
+	struct channel *from = channel_intact((int)cmd->fd);
 	int err;
 	if (!from)
 		return -EBADF;

@@ -148,7 +148,7 @@ static int pump_start(void)
 
 static int channel_open_real(struct channel *ch)
 {
-	struct epoll_event ev = {.events = EPOLLIN, .data.u32 = (uint32_t)ch->fd};
+	struct epoll_event ev = {.events = EPOLLIN, .data.u32 = (uint32_t)ch->fd.fd};
 	if (ch->real_fd >= 0)
 		return 0;
 	int rc = pump_start();

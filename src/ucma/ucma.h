@@ -12,16 +12,22 @@
 
 #include "base/base.h"
 
+#include <stdatomic.h>
 #include <sys/types.h>
 
-extern bool rpwi_ucma_any; /* a channel has been opened: look closer at descriptors */
+enum { RPWI_UCMA_FDS = 1 << 16 };
+extern struct channel *_Atomic rpwi_ucma_channels[RPWI_UCMA_FDS];
+/* Could it be a channel's? Any other number costs a load and a comparison: every write of the program comes this way. */
+static inline bool rpwi_ucma_maybe(int fd) { return (unsigned)fd < RPWI_UCMA_FDS && atomic_load_explicit(&rpwi_ucma_channels[fd], memory_order_relaxed); }
+
 /* A channel: its descriptor (O_CLOEXEC if flags say so), or -1 with errno. */
 int rpwi_ucma_open(int flags);
-bool rpwi_ucma_owns(int fd);                                    /* asks the kernel, lest a number that was closed behind our back be taken for ours */
-bool rpwi_ucma_is_command(int fd, const void *buf, size_t len); /* to one of our channels? */
-/* One command: the number of bytes taken, or -1 with errno, as write(2) to the kernel's device. */
-ssize_t rpwi_ucma_write(int fd, const void *buf, size_t len);
-/* The descriptor is about to be closed: its ids end as at rdma_destroy_id, without waiting for anyone. */
-void rpwi_ucma_forget(int fd);
+
+/* These ask the kernel whose the number is now. */
+bool rpwi_ucma_owns(int fd);
+/* One command: *result the number of bytes taken, or -1 with errno, as write(2) to the kernel's device. False: the number is not a channel's, nothing was done. */
+bool rpwi_ucma_write(int fd, const void *buf, size_t len, ssize_t *result);
+/* fd is about to be closed. A channel's ids end as at rdma_destroy_id, without waiting for anyone. */
+void rpwi_ucma_closing(int fd);
 
 #endif

@@ -57,10 +57,15 @@ struct endpoint {
 	uint16_t port;
 };
 
+/* A descriptor, and what it was when it was ours: a number that was closed behind our back may be another file's by now. */
+struct channel_fd {
+	int fd;
+	uint64_t id[2];
+};
+
 struct channel {
-	int fd, signal_fd; /* the program's end, ours */
-	int wait_fd;       /* the program's end once more: for whoever waits while the program closes fd */
-	ino_t ino;         /* of fd: a number that was closed behind our back may be another file's by now */
+	struct channel_fd fd, signal; /* the program's end, ours */
+	struct channel_fd wait;       /* the program's end once more: for whoever waits while the program closes fd */
 	pid_t pid;
 	struct rpwi_list ids, events;
 	bool signalled;
@@ -118,7 +123,8 @@ struct event {
 };
 
 /* channel.c */
-struct channel *channel_of(int fd); /* takes no lock */
+struct channel *channel_of(int fd);     /* by its number; takes no lock */
+struct channel *channel_intact(int fd); /* NULL, too, when the number is another file's by now */
 /* Queue an event for id; NULL when there is no memory (counted, logged). The caller fills resp.param afterwards: the lock is held. */
 struct event *event_new(struct id *id, enum cm_event type, int status);
 void events_of_id_drop(struct id *id); /* destroys the connections of requests that nobody took */

@@ -1,7 +1,7 @@
 #!/usr/bin/python3
 """Programs that know nothing of ropeway, under the drop-in.
 
-Usage: smoke_test.py BUILD_DIR [unittest arguments]. BUILD_DIR has libropeway-verbs.so and ropeway; ASAN_PROGRAM, BY_HAND, NEXT_PROBE, HOOKS, MERGED, ALONE and FAKE_DIR are in the environment.
+Usage: smoke_test.py BUILD_DIR [unittest arguments]. BUILD_DIR has libropeway-verbs.so and ropeway; ASAN_PROGRAM, BY_HAND, NEXT_PROBE, HOOKS, DESCRIPTORS, MERGED, ALONE and FAKE_DIR are in the environment.
 """
 import os
 import pathlib
@@ -56,6 +56,16 @@ verbs.ibv_free_device_list(devices)
 
     def test_hooks(self):
         self.ok(run(os.environ["HOOKS"]))
+
+    def test_a_number_that_was_a_channel_s_is_a_file_s(self):
+        for case in ("close_range", "closefrom", "dup2", "syscall", "close_only", "child"):
+            with self.subTest(case):
+                self.ok(run(os.environ["DESCRIPTORS"], case))
+
+    def test_what_a_vfork_child_closes_is_its_own(self):
+        for case in ("vfork", "vfork_write"):
+            with self.subTest(case):
+                self.ok(run(os.environ["DESCRIPTORS"], case))
 
     def test_stats_are_printed_once_and_only_when_asked(self):
         self.assertEqual(self.ok(run("ibv_devinfo", "-d", "rpw_lo")).stderr, "")
