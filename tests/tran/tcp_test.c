@@ -13,6 +13,7 @@
 #include <poll.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <sys/epoll.h>
 #include <sys/mman.h>
 #include <sys/socket.h>
 #include <unistd.h>
@@ -557,6 +558,70 @@ static void a_shared_stream_that_breaks_fails_all(void **state)
 		}
 }
 
+/* A stream for bulk data has broken, and that a moment later all will: nobody who comes in between puts that off, or the transfers on that stream would never end. */
+static void who_comes_to_a_bundle_that_is_about_to_end_ends_with_it(void **state)
+{
+	struct op op = {0};
+	struct tran_mem *m;
+	struct half late[2];
+	uint8_t *local = malloc(LARGE);
+	connect_both();
+	assert_int_equal(tran_tcp.mem_add(side[0].t, NULL, LARGE, TRAN_READ, &m), 0);
+	assert_int_equal(tran_tcp.rma(side[1].ep, false, &m->desc, 0, local, LARGE, &op), 0);
+	UNTIL(op.done && ep(1)->bundle->stream[1] && ep(1)->bundle->stream[1]->state == TCP_UP);
+	struct tcp_bundle *b = ep(1)->bundle;
+	tcp_bundle_lost(b->stream[1], RPW_ERR_UNREACHABLE, "cut by the test");
+	assert_true(b->fail_status && b->state == TCP_BUNDLE_UP);
+	struct half were[2] = {side[0], side[1]};
+	make(0);
+	make(1);
+	start(0, 5000);
+	start(1, 5000);
+	for (int i = 0; i < 2; i++) {
+		late[i] = side[i];
+		((struct tcp_ep *)late[i].ep)->base.user = &late[i];
+		side[i] = were[i];
+		((struct tcp_ep *)side[i].ep)->base.user = &side[i];
+	}
+	/* The other side does not look meanwhile: it would see the end of the stream, and end everything by itself. */
+	for (uint64_t end_ns = rpwi_now_ns() + DEADLINE_S * RPWI_NS_PER_S; !late[1].ready && rpwi_now_ns() < end_ns;)
+		tran_tcp.progress(side[1].t);
+	assert_true(late[1].ready && !late[1].status && ((struct tcp_ep *)late[1].ep)->bundle == b);
+	for (uint64_t end_ns = rpwi_now_ns() + DEADLINE_S * RPWI_NS_PER_S; (!side[1].failures || !late[1].failures) && rpwi_now_ns() < end_ns;)
+		tran_tcp.progress(side[1].t);
+	assert_int_equal(side[1].failures, 1);
+	assert_int_equal(late[1].failures, 1);
+	for (int i = 0; i < 2; i++)
+		tran_tcp.ep_close(late[i].ep);
+	close_both();
+	tran_tcp.mem_del(side[0].t, m);
+	free(local);
+}
+
+/* A forked child has its parent's sockets, too. They end all the same when the parent closes them, and are heard of no more. */
+static void a_socket_that_somebody_else_has_too_is_closed_for_all(void **state)
+{
+	connect_both();
+	int copy = dup(ep(1)->bundle->stream[0]->fd);
+	assert_true(copy >= 0);
+	tran_tcp.ep_close(side[1].ep);
+	side[1].ep = NULL;
+	UNTIL(side[0].failures);
+	tran_tcp.ep_close(side[0].ep);
+	side[0].ep = NULL;
+	UNTIL(rpwi_list_empty(&tcp(1)->lingering));
+	struct epoll_event e;
+	while (epoll_wait(tcp(1)->epoll, &e, 1, 0) > 0)
+		assert_ptr_equal(e.data.ptr, tcp(1)); /* the listener */
+	connect_both();
+	int copy_of_broken = dup(ep(1)->bundle->stream[0]->fd);
+	tcp_bundle_fail(ep(1)->bundle, RPW_ERR_UNREACHABLE, "cut by the test");
+	UNTIL(side[1].failures && side[0].failures);
+	assert_int_equal(epoll_wait(tcp(1)->epoll, &e, 1, 0), 0);
+	close(copy);
+	close(copy_of_broken);
+}
+
 /* Who is in by one endpoint's nonce gets no other endpoint without its own; nor does it see the frames of one that is not its own. */
 static void a_shared_stream_lets_nobody_in_twice(void **state)
 {
@@ -757,6 +822,8 @@ int main(void)
 		TEST(an_answer_before_the_data_is_against_the_rules),
 		TEST(endpoints_between_two_contexts_share_a_stream),
 		TEST(a_shared_stream_that_breaks_fails_all),
+		TEST(who_comes_to_a_bundle_that_is_about_to_end_ends_with_it),
+		TEST(a_socket_that_somebody_else_has_too_is_closed_for_all),
 		TEST(a_shared_stream_lets_nobody_in_twice),
 		TEST(resets_are_told_once_and_nothing_wrong_is_done),
 		TEST(partial_writes_lose_nothing),

@@ -14,6 +14,8 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include "base/born.h"
+
 enum {
 	EVENTS_MAX = 64,
 	POLLS_BETWEEN_EPOLLS = 64,
@@ -106,6 +108,7 @@ static int tcp_open(const struct tran_up *up, const struct tran_facts *own, stru
 	t->base = (struct tran){.ops = &tran_tcp, .up = up};
 	t->own = *own;
 	t->pid = getpid();
+	t->born = rpwi_born();
 	t->listener = -1;
 	t->streams_max = streams_wanted();
 	t->deadline_ns = t->accept_again_ns = RPWI_NEVER;
@@ -131,6 +134,8 @@ static void tcp_close(struct tran *tran)
 	for (unsigned i = 0; i < RPWI_ARRAY_LEN(lists); i++)
 		while (!rpwi_list_empty(lists[i]))
 			tcp_stream_close(RPWI_CONTAINER_OF(rpwi_list_pop(lists[i]), struct tcp_stream, link));
+	if (t->listener >= 0 && rpwi_is_ours(t->born))
+		shutdown(t->listener, SHUT_RDWR); /* a forked child may have it, too, and would go on taking connections that nobody answers */
 	if (t->listener >= 0)
 		close(t->listener);
 	close(t->epoll);

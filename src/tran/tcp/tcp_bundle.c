@@ -139,8 +139,8 @@ static void join(struct tcp_bundle *b, struct tcp_ep *ep)
 	ep->bundle = b;
 	ep->peer_left = false;
 	rpwi_list_add_tail(&b->members, &ep->member);
-	if (!b->connector)
-		set_deadline(b, RPWI_NEVER);
+	if (!b->connector && !b->fail_status)
+		set_deadline(b, RPWI_NEVER); /* else it is about to end: end_soon */
 	else if (b->state == TCP_BUNDLE_UP)
 		say_attach(b, ep);
 }

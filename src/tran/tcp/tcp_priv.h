@@ -197,6 +197,7 @@ struct tcp {
 	struct tran base;
 	struct tran_facts own;
 	pid_t pid;
+	uint64_t born; /* a forked child leaves its parent's connections alone */
 	int epoll;
 	int listener;
 	uint16_t port;

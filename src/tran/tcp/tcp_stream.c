@@ -14,6 +14,8 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include "base/born.h"
+
 enum {
 	BOUNCE_MAX = 4096,
 	READS_MAX = 8,      /* in one progress */
@@ -84,7 +86,12 @@ void tcp_stream_close(struct tcp_stream *s)
 	tcp_buffer_put(t, s->rx);
 	s->rx = NULL;
 	tcp_send_drop(s);
-	close(s->fd); /* and out of the epoll set */
+	/* A forked child (or whoever else has been given it) may have the socket, too: closed here it would stay in the epoll set, whose events would lead to freed memory, and the peer would see no end. */
+	if (rpwi_is_ours(t->born)) {
+		epoll_ctl(t->epoll, EPOLL_CTL_DEL, s->fd, NULL);
+		shutdown(s->fd, SHUT_RDWR);
+	}
+	close(s->fd);
 	s->fd = -1;
 	if (s->bundle && s->bundle->stream[s->index] == s)
 		s->bundle->stream[s->index] = NULL;
