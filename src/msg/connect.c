@@ -2,7 +2,7 @@
  *
  * The connecting side chooses: it walks its list of transports, of those that both sides' facts allow it makes an endpoint, and says CHOICE (which, why, its handle, its tags). The
  * listening side makes its end and says ANSWER with its handle, or why not. Both bring the path up and say READY; either may say BROKEN, now or any time later: then the connecting
- * side tries the next path (the transport that broke comes last, and is tried again). Words about an earlier attempt are told by its number, and ignored. The control path
+ * side tries the next path (the transport that broke comes last, and is tried again; when all were tried in vain, all are once more after a rest). Words about an earlier attempt are told by its number, and ignored. The control path
  * stays open: its end is the peer's end, and BYE says how many frames were sent, so that all of them are delivered first.
  *
  * Each side chooses a message tag and a control tag at random; they go in CHOICE and ANSWER, which end with a CRC-32. */
@@ -149,6 +149,7 @@ static void path_abandon(rpw_endpoint *ep)
 		ep->c->connecting++;
 		ep->c->stat.path_changes++;
 		ep->candidate = 0;
+		ep->rest_ms = 0;
 		ep->until_ns = rpwi_now_ns() + SILENT_MS * RPWI_NS_PER_MS;
 		free(ep->reasons);
 		ep->reasons = NULL;
@@ -157,6 +158,19 @@ static void path_abandon(rpw_endpoint *ep)
 				ep->first = k + 1;
 	}
 	connect_path_close(ep);
+}
+
+/* Whoever had a path keeps what it owes for as long as the peer waits for the next one: what broke this path may break the next few before they are up. */
+static bool rest(rpw_endpoint *ep)
+{
+	uint64_t now = rpwi_now_ns(), until = now + ep->rest_ms * RPWI_NS_PER_MS;
+	if (!ep->was_up || until >= ep->until_ns)
+		return false;
+	ep->resting = true;
+	ep->candidate = 0;
+	ep->rest_ms = ep->rest_ms ? RPWI_MIN(2 * ep->rest_ms, (unsigned)REST_MS_MOST) : REST_MS_LEAST;
+	deadline_set(ep, until);
+	return true;
 }
 
 void connect_next_path(rpw_endpoint *ep)
@@ -178,12 +192,19 @@ void connect_next_path(rpw_endpoint *ep)
 		deadline_set(ep, rpwi_now_ns() + SILENT_MS * RPWI_NS_PER_MS);
 		return;
 	}
-	if (!was_up && ep->attempt && ep->tran >= 0)
+	if (!was_up && !ep->resting && ep->attempt && ep->tran >= 0)
 		choice_reason_add(ep, tran_all[ep->tran]->name, ep->last_why[0] ? ep->last_why : "it did not come up");
 	ep->last_why[0] = 0;
-	while (ep->candidate < ep->orders * (ep->was_up ? 2 : 1) && rpwi_now_ns() < ep->until_ns)
+	if (ep->resting) { /* what was in the way the last time is told */
+		free(ep->reasons);
+		ep->reasons = NULL;
+	}
+	ep->resting = false;
+	while (ep->candidate < ep->orders && rpwi_now_ns() < ep->until_ns)
 		if (path_try(ep, ep->order[(ep->first + ep->candidate++) % ep->orders]))
 			return;
+	if (rest(ep))
+		return;
 	char text[1024];
 	snprintf(text, sizeof(text), "no path to %s: %s (ropeway doctor, here and there, looks for what is in the way)", ep->peer,
 		ep->reasons ? ep->reasons : "time is up");
@@ -415,7 +436,7 @@ static void on_word(rpw_endpoint *ep, unsigned type, const struct say_word *w, c
 		ep->peer_ready = true;
 		if (ep->self_ready)
 			path_is_up(ep);
-	} else if (type == SAY_BROKEN && ep->active) {
+	} else if (type == SAY_BROKEN && ep->active && !ep->resting) {
 		snprintf(ep->last_why, sizeof(ep->last_why), "%.390s", text);
 		msg_todo(ep, TODO_PATH);
 	}

@@ -37,6 +37,8 @@ enum {
 	IOV_MAX_COUNT = 1024,    /* pieces of a scatter list */
 	CONNECT_MS = 10000,      /* default of rpw_connect */
 	PATH_MS = 5000,          /* a path that is not up by then is given up */
+	REST_MS_LEAST = 10,      /* a path that was lost: all were tried in vain, they are tried again in a while, which grows */
+	REST_MS_MOST = 500,
 	SILENT_MS = 10000,       /* a peer that came to a listener and does not say which path it wants */
 	ARRIVE_MS = 30000,       /* ... nor comes up with any, however often it chooses */
 	ARRIVING_MAX = 1024,     /* such peers at once, for each context */
@@ -251,6 +253,8 @@ struct rpw_endpoint {
 	int tran;      /* index of the path's transport; -1 none */
 	int candidate; /* the next to try, counted from `first` */
 	int first;
+	bool resting; /* all were tried in vain; they are again when the deadline has passed */
+	unsigned rest_ms;
 	int order[TRANSPORTS_MAX], orders; /* what to try, indices of tran_all */
 	uint16_t attempt;
 	uint64_t deadline_ns, until_ns;

@@ -13,6 +13,8 @@ struct fake_knobs {
 	unsigned break_permille; /* "fake_b": a round of progress breaks the path; what was under way is lost */
 	bool hold_dones;         /* operations do not end before this is false again */
 	bool break_behind_done;  /* "fake_b": the next round that ends an operation then finds the path broken */
+	bool break_now;          /* "fake_b": the path breaks, in the next round */
+	unsigned break_young;    /* "fake_b": so many of the next ends break instead of coming up */
 	bool no_ready;           /* "fake_a": paths never come up */
 	bool refuse_make;        /* "fake_a": ep_make fails */
 	unsigned eager_max, frame_max;

@@ -106,6 +106,12 @@ static unsigned ep_progress(struct fep *e)
 {
 	const struct tran_up *up = e->ep.tran->up;
 	unsigned n = 0;
+	if (e->started && !e->told && is_b(e) && fake.break_young) {
+		fake.break_young--;
+		e->told = e->broken = e->told_broken = true;
+		up->ready(e->ep.user, RPW_ERR_UNREACHABLE, "broken before it was up");
+		return 1;
+	}
 	if (e->started && !e->told && e->peer && (is_b(e) || !fake.no_ready)) {
 		e->told = true;
 		up->ready(e->ep.user, 0, "");
@@ -113,8 +119,10 @@ static unsigned ep_progress(struct fep *e)
 	}
 	if (!e->told)
 		return n;
-	if (is_b(e) && !e->broken && e->peer && e->peer->told && fake.break_permille && fake_random() % 1000 < fake.break_permille)
+	if (is_b(e) && !e->broken && e->peer && e->peer->told && (fake.break_now || (fake.break_permille && fake_random() % 1000 < fake.break_permille))) {
+		fake.break_now = false;
 		break_path(e);
+	}
 	while (!rpwi_list_empty(&e->dones) && !fake.hold_dones && !chance(fake.late_percent) && !e->broken) {
 		struct item *i = RPWI_CONTAINER_OF(e->dones.next, struct item, link);
 		rpwi_list_del(&i->link);

@@ -85,11 +85,32 @@ static void a_flush_that_finds_the_log_full(void **state)
 	pair_close(&p);
 }
 
+/* What breaks a path may break those that are to replace it, before they are up: they are tried until the time that the peer waits for one is over. */
+static void the_next_paths_break_before_they_are_up(void **state)
+{
+	struct pair p;
+	rpw_request *r;
+	uint64_t in = 0, out = 4711;
+	rpw_endpoint_information a = {.size = sizeof(a)};
+	pair_open(&p, "fake_b");
+	fake.break_now = true;
+	fake.break_young = 15;
+	assert_true(rpw_send(p.ea, &out, 8, 1, NULL) >= 0);
+	assert_int_equal(rpw_recv(p.b, p.eb, &in, 8, 1, UINT64_MAX, &r), RPW_IN_PROGRESS);
+	assert_int_equal(finish(&p, r, NULL), RPW_OK);
+	assert_int_equal(in, 4711);
+	assert_int_equal(fake.break_young, 0);
+	rpw_endpoint_info(p.ea, &a);
+	assert_true(a.connected);
+	pair_close(&p);
+}
+
 int main(void)
 {
 	static const struct CMUnitTest tests[] = {
 		cmocka_unit_test_setup(active_messages_that_wait_for_their_turn, quiet),
 		cmocka_unit_test_setup(a_flush_that_finds_the_log_full, quiet),
+		cmocka_unit_test_setup(the_next_paths_break_before_they_are_up, quiet),
 	};
 	return cmocka_run_group_tests_name("paths that break just then", tests, NULL, NULL);
 }
