@@ -2,8 +2,8 @@
  *
  * The connecting side chooses: it walks its list of transports, of those that both sides' facts allow it makes an endpoint, and says CHOICE (which, why, its handle, its tags). The
  * listening side makes its end and says ANSWER with its handle, or why not. Both bring the path up and say READY; either may say BROKEN, now or any time later: then the connecting
- * side tries the next path (the transport that broke comes last, and is tried again; when all were tried in vain, all are once more after a rest). Words about an earlier attempt are told by its number, and ignored. The control path
- * stays open: its end is the peer's end, and BYE says how many frames were sent, so that all of them are delivered first.
+ * side tries the next path (the transport that broke comes last, and is tried again; when all were tried in vain, all are once more after a rest). Words
+ * about an earlier attempt are told by its number, and ignored. The control path stays open: its end is the peer's end, and BYE says how many frames were sent, so that all of them are delivered first.
  *
  * Each side chooses a message tag and a control tag at random; they go in CHOICE and ANSWER, which end with a CRC-32. */
 #include "msg/msg.h"
