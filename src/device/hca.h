@@ -170,6 +170,8 @@ struct dpeer {
 	struct rpwi_cc cc;
 	struct rpwi_addr addr;
 	unsigned refs;
+	bool sends_batches;   /* and they arrive whole: see ack_may_follow in progress.c */
+	uint32_t acks_before; /* ACKs sent with requests while that was not known */
 	struct rpwi_list blocked;
 	struct rpwi_list link; /* the_hca.peers */
 };

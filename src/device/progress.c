@@ -29,6 +29,7 @@ enum {
 	QUIET_POLLS = 64, /* after so many empty polls a port among several is polled every 16th time */
 	STREAM_SPIN_NS = 50000,
 	TICK_NS = 200000,
+	ACKS_UNKNOWN = 128,
 	ACK_HOLD_NS = 20000, /* at most, by the service thread; a few times that where the machine is busy */
 	SERVICE_SLEEP_MAX_MS = 1000,
 	PACE_RETRY_NS = 100000,
@@ -242,6 +243,20 @@ static void held_del(struct dqp *q)
 	}
 }
 
+/* May an ACK travel behind the requests that it precedes? To a peer on this host, and to one whose own GSO batches arrive here in one piece: only what is sent through a
+ * socket, with UDP checksums, is ever merged, so it is a ropeway, which takes the ACK first. rxe and NICs get a datagram for each packet, and the ACK as the first of them.
+ * Two ropeways that exchange small messages learn of each other by the 128th ACK, the 512th, the 2048th and so on, which are sent so anyway. */
+static bool ack_may_follow(struct dqp *q)
+{
+	struct dpeer *p = q->peer;
+	if (q->t.av.loopback_zone || !p || p->sends_batches)
+		return q->t.av.loopback_zone || p;
+	uint32_t n = ++p->acks_before, k = ACKS_UNKNOWN;
+	while (k < n && k < 1u << 30)
+		k *= 4;
+	return n == k;
+}
+
 /* One batch of a QP onto the wire. False when there was nothing. */
 static bool tx_batch(struct dqp *q, bool hold_ack, uint64_t now_ns)
 {
@@ -274,6 +289,8 @@ static bool tx_batch(struct dqp *q, bool hold_ack, uint64_t now_ns)
 	if (!b->npkt)
 		return false;
 	the_hca.n.tx_batches++;
+	if (b->ack && b->ack < b->npkt && !ack_may_follow(q))
+		b->ack = 0;
 	unsigned sent = 0;
 	struct rpwi_port *port = b->av->port;
 	int rc = rpwi_port_send(port, b, &sent);
@@ -406,13 +423,39 @@ static void rx_segment(struct dport *port, struct rpwi_rx *rx, const uint8_t *se
 		rpwi_list_add_tail(&h->touched, &q->rx_link);
 }
 
+/* Does the batch end in an ACK that is to be taken first? It was sent before the requests (io/tx.c), and travels behind them. Not so an ACK behind other answers to the
+ * same QP: their order says what is missing. */
+static bool ack_leads(const struct rpwi_rx *rx, size_t seg_len, size_t last)
+{
+	const uint8_t *ack = rx->data + last;
+	if (!rpwi_pkt_is_ack(ack, rx->len - last))
+		return false;
+	int32_t qpn = rpwi_pkt_peek_qpn(ack, rx->len - last);
+	if (!qp_lookup((uint32_t)qpn)) /* another process's: handed over in one piece */
+		return false;
+	for (size_t at = 0; at < last; at += seg_len)
+		if (!rpwi_op_is_request(rx->data[at] & 0x1f) && rpwi_pkt_peek_qpn(rx->data + at, seg_len) == qpn)
+			return false;
+	return true;
+}
+
 static void rx_batch(struct dport *port, struct rpwi_rx *rx, uint64_t now_ns)
 {
 	the_hca.n.rx_batches++;
-	size_t seg_len = rx->seg_len ? rx->seg_len : rx->len;
+	size_t seg_len = rx->seg_len ? rx->seg_len : rx->len, end = rx->len;
 	unsigned index = 0;
-	for (size_t at = 0; at < rx->len; at += seg_len)
-		rx_segment(port, rx, rx->data + at, RPWI_MIN(seg_len, rx->len - at), index++, now_ns);
+	if (end > seg_len) {
+		size_t last = (end - 1) / seg_len * seg_len;
+		struct dqp *q = seg_len >= RPWI_BTH_LEN ? qp_lookup((uint32_t)rpwi_pkt_peek_qpn(rx->data, seg_len)) : NULL;
+		if (q && q->peer && rpwi_addr_eq(&q->peer->addr, &rx->flow.src))
+			q->peer->sends_batches = true;
+		if (ack_leads(rx, seg_len, last)) {
+			rx_segment(port, rx, rx->data + last, end - last, (unsigned)(last / seg_len), now_ns);
+			end = last;
+		}
+	}
+	for (size_t at = 0; at < end; at += seg_len)
+		rx_segment(port, rx, rx->data + at, RPWI_MIN(seg_len, end - at), index++, now_ns);
 }
 
 /* Whoever got packets answers now: responses, what the window lets go; plain ACKs wait for the next post or poll. */
@@ -435,13 +478,14 @@ static unsigned rx_port(struct dport *p, bool hold_ack, uint64_t *now_ns)
 		if (!n++ && !*now_ns)
 			*now_ns = rpwi_now_ns();
 		/* The ACK of a stream should not wait; that of what may be a request on its own rides with the answer. And after one datagram
-		 * of a lone request the socket is empty as a rule: looking again would cost as much as everything else here. */
+		 * of a lone request the socket is empty as a rule: looking again would cost as much as everything else here. Behind an ACK there may be the reply. */
 		lone = rx.len < LONE_BYTES;
+		bool ack = lone && rpwi_pkt_is_ack(rx.data, rx.len);
 		if (!lone)
 			atomic_store_explicit(&the_hca.stream_ns, *now_ns, memory_order_relaxed);
 		rx_batch(p, &rx, *now_ns);
 		rx_answer(true, *now_ns);
-		if (lone)
+		if (lone && !ack)
 			break;
 		if (n % ACK_BATCHES == 0)
 			progress_flush_held(*now_ns);

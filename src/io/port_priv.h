@@ -26,6 +26,7 @@ struct tx_build {
 	struct rpwi_flow flow;
 	unsigned first;
 	bool gso;
+	bool ack_waits; /* for the end of the run that has just begun */
 	/* As far as whole packets got: what a fault in the payload of the next one leaves to be sent. */
 	unsigned done, done_niov, done_runs;
 	size_t done_last_len;

@@ -183,12 +183,46 @@ static void add_packet(struct tx_build *x, unsigned k)
 	r->niov = x->niov - r->iov_first;
 }
 
+/* An ACK before requests is a datagram of its own: a GSO batch can only end in a shorter segment. Where batches arrive whole it may end the first of theirs instead,
+ * which costs nothing (txb.ack says so): who receives it takes it first (ack_leads in device/progress.c). */
+static bool ack_may_wait(const struct tx_build *x, unsigned k)
+{
+	uint32_t len = packet_len(&x->b->pkt[k]);
+	if (!x->gso || k + 1 != x->b->ack || k + 1 == x->b->npkt || packet_len(&x->b->pkt[k + 1]) < len)
+		return false;
+	return !x->nruns || !joins(x, &x->run[x->nruns - 1], len);
+}
+
+static void ack_ends_run(struct tx_build *x)
+{
+	x->ack_waits = false;
+	add_packet(x, x->b->ack - 1);
+	x->run[x->nruns - 1].first = x->b->ack - 1;
+}
+
+/* Does packet k leave the run open for the ACK that waits? */
+static bool leaves_open(const struct tx_build *x, unsigned k)
+{
+	const struct tx_run *r = &x->run[x->nruns - 1];
+	uint32_t len = packet_len(&x->b->pkt[k]);
+	return joins(x, r, len) && len == r->seg_len && r->npkt + 1 < IO_GSO_SEGS_MAX &&
+	       r->len + len + packet_len(&x->b->pkt[x->b->ack - 1]) <= IO_GSO_BYTES_MAX;
+}
+
 /* Runs under the guard: a payload may have been unmapped. What is whole is noted packet by packet. */
 static void build(void *arg)
 {
 	struct tx_build *x = arg;
 	for (unsigned k = x->first; k < x->b->npkt; k++) {
+		if (ack_may_wait(x, k)) {
+			x->ack_waits = true;
+			continue;
+		}
+		if (x->ack_waits && k != x->b->ack && !leaves_open(x, k))
+			ack_ends_run(x);
 		add_packet(x, k);
+		if (x->ack_waits && k + 1 == x->b->npkt)
+			ack_ends_run(x);
 		x->done = k + 1;
 		x->done_niov = x->niov;
 		x->done_runs = x->nruns;
@@ -215,6 +249,7 @@ static int build_from(struct rpwi_port *p, const struct rpwi_txb *b, unsigned fi
 	x->b = b;
 	x->first = x->done = first;
 	x->gso = gso;
+	x->ack_waits = false;
 	x->niov = x->nruns = x->done_niov = x->done_runs = 0;
 	x->staged = 0;
 	x->open = false;

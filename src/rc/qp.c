@@ -629,16 +629,15 @@ void rpwi_qp_tx(struct rpwi_qp *qp, struct rpwi_txb *b, bool hold_ack, uint64_t 
 		return;
 	if (rpwi_resp_has_answers(qp))
 		rpwi_resp_tx(qp, b, now_ns);
-	if (sends(qp)) {
-		unsigned room = rpwi_txb_room(b);
+	/* Before the requests: what is answered by them completes at the peer before they do, as programs expect of a NIC. */
+	bool requests = hold_ack && qp->ack_owed && sends(qp) && rpwi_req_state(qp) == RPWI_REQ_READY;
 
-		if (room && (qp->ack_owed || qp->nak_owed))
-			room--; /* requests never keep an ACK waiting */
-		if (room)
-			rpwi_req_tx(qp, b, room, now_ns);
-	}
-	if (rpwi_resp_ack_due(qp, hold_ack && b->npkt == npkt, now_ns) && rpwi_txb_room(b))
+	if (rpwi_resp_ack_due(qp, hold_ack && !requests && b->npkt == npkt, now_ns) && rpwi_txb_room(b)) {
+		b->ack = qp->nak_owed ? 0 : b->npkt + 1;
 		rpwi_resp_tx_ack(qp, b);
+	}
+	if (sends(qp) && rpwi_txb_room(b))
+		rpwi_req_tx(qp, b, rpwi_txb_room(b), now_ns);
 	if (!b->npkt)
 		b->av = NULL;
 }
@@ -654,6 +653,7 @@ void rpwi_qp_tx_fault(struct rpwi_qp *qp, const struct rpwi_txb *b, unsigned ind
 	struct rpwi_pkt p;
 	uint8_t raw[RPWI_HDR_MAX + 4 + RPWI_ICRC_LEN] = {0};
 
+	index += index + 1 == b->ack; /* of a run of packets the first is named */
 	if (index >= b->npkt || !sends(qp))
 		return;
 	/* Only the headers are looked at, so four zero bytes stand for a payload and its pad. */

@@ -147,7 +147,7 @@ struct rpwi_rxmeta {
 };
 void rpwi_qp_rx(struct rpwi_qp *qp, const struct rpwi_pkt *pkt, const struct rpwi_rxmeta *meta, uint64_t now_ns);
 
-/* Append what the QP may send now to the batch: first READ and atomic responses, then requests (as the window allows), then the ACK or NAK owed, all to one
+/* Append what the QP may send now to the batch: first READ and atomic responses, then the ACK or NAK owed, then requests (as the window allows), all to one
  * destination (a UD batch ends where the destination changes). Leaves what does not fit for the next call.
  * hold_ack: leave a plain ACK for later unless requests go out in this call (then it goes with them); NAKs and ACKs whose time has come are never held. */
 void rpwi_qp_tx(struct rpwi_qp *qp, struct rpwi_txb *b, bool hold_ack, uint64_t now_ns);

@@ -206,6 +206,12 @@ int rpwi_pkt_decode(const uint8_t *data, size_t len, struct rpwi_pkt *out)
 
 int32_t rpwi_pkt_peek_qpn(const uint8_t *data, size_t len) { return len < RPWI_BTH_LEN ? -1 : (int32_t)rpwi_get_be24(data + BTH_DQPN); }
 
+bool rpwi_pkt_is_ack(const uint8_t *data, size_t len)
+{
+	return len == RPWI_BTH_LEN + AETH_LEN + RPWI_ICRC_LEN && data[BTH_OPCODE] == (RPWI_SVC_RC | RPWI_OP_ACK) &&
+	       !(data[BTH_FLAGS] >> BTH_PAD_SHIFT & BTH_PAD_MASK) && rpwi_aeth_kind(data[RPWI_BTH_LEN]) == RPWI_AETH_ACK;
+}
+
 static void encode_bth(const struct rpwi_pkt *p, uint8_t *b)
 {
 	b[BTH_OPCODE] = p->opcode;

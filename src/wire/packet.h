@@ -130,6 +130,8 @@ enum rpwi_decode_err {
 int rpwi_pkt_decode(const uint8_t *data, size_t len, struct rpwi_pkt *out);
 /* Only the destination QPN: what steering needs. -1 when shorter than a BTH. */
 int32_t rpwi_pkt_peek_qpn(const uint8_t *data, size_t len);
+/* A whole packet that is a plain, positive ACK of RC, and nothing else? */
+bool rpwi_pkt_is_ack(const uint8_t *data, size_t len);
 /* Write the headers of `p` (not the payload) to buf[RPWI_HDR_MAX]; returns their length. The M bit is sent as 1 (as kernel rxe and NICs expect),
  * resv8a 0. p->pad must be (4 - payload_len % 4) % 4. */
 size_t rpwi_pkt_encode(const struct rpwi_pkt *p, uint8_t *buf);
@@ -175,6 +177,7 @@ struct rpwi_txb {
 	const struct rpwi_av *av; /* destination; set by the first packet */
 	unsigned npkt, niov;
 	unsigned pkt_max; /* append no more than this many (at most RPWI_TXB_PKTS) */
+	unsigned ack;     /* 1 + the number of a plain ACK before requests, which may travel behind them, because the peer will take it first; 0: none */
 	size_t scratch_used;
 	struct rpwi_txpkt pkt[RPWI_TXB_PKTS];
 	struct rpwi_iov iov[RPWI_TXB_IOVS];
@@ -183,7 +186,7 @@ struct rpwi_txb {
 static inline void rpwi_txb_reset(struct rpwi_txb *b)
 {
 	b->av = NULL;
-	b->npkt = b->niov = 0;
+	b->npkt = b->niov = b->ack = 0;
 	b->scratch_used = 0;
 	b->pkt_max = RPWI_TXB_PKTS;
 }

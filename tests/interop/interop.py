@@ -53,6 +53,8 @@ CASES = [
     Case("ibv_ud_pingpong -c", "ibv_ud_pingpong -d {d} -g {g} -p {p} -c", "+ {a}", "-n 300 -s 1024"),
     Case("rdma_server", "{b}/rdma_server {d} {p} {g}", "{b}/rdma_client {a} {d} {p} {g}", "", ""),
     Case("verbs_verify", "{b}/tests/interop/verbs_verify -d {d} -g {g} -p {p}", "+ {a}", "", "-n 1"),
+    # The order of completions; where packets are lost or repeated nothing is promised.
+    Case("ackord", "{b}/tests/interop/ackord -d {d} -g {g} -p {p}", "+ {a}", "-n 500", None),
     # Connected by rdma_cm.
     Case("rping -V", "rping -s -a {A} -p {p} -V", "rping -c -a {A} -p {p} -V", "-C 100 -S 4000", "-C 30 -S 4000", TCP, leaves_unheard=True),
     Case("ucmatose", "ucmatose -f {f} -b {A} -p {p}", "ucmatose -f {f} -s {A} -p {p}", "-c 10 -C 10", "-c 2 -C 5", TCP, says="return status 0"),

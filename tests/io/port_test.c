@@ -137,6 +137,54 @@ static void without_gso(void **state)
 	rpwi_port_close(p);
 }
 
+/* Packet 0 is the ACK that may travel behind: which packets come, and in how many receives. */
+static unsigned order_of(struct rpwi_port *p, const uint32_t *lens, unsigned n, unsigned ack, unsigned *order)
+{
+	static uint8_t mem[RPWI_TXB_PKTS * 4096];
+	struct rpwi_av av = av_to(&lo4, 1);
+	struct rpwi_rx rx;
+	unsigned sent, got = 0, receives = 0;
+	make_batch(&av, mem, lens, n);
+	txb->ack = ack;
+	assert_int_equal(rpwi_port_send(p, txb, &sent), 0);
+	assert_int_equal(sent, n);
+	for (; got < n; receives++) {
+		unsigned index = 0;
+		assert_int_equal(recv_wait(p, &rx), 1);
+		for (size_t at = 0; at < rx.len; at += rx.seg_len)
+			order[got++] = check_segment(&rx.flow, rx.data + at, RPWI_MIN(rx.seg_len, rx.len - at), (uint16_t)index++, lens, n);
+	}
+	assert_int_equal(got, n);
+	assert_int_equal(rpwi_port_recv(p, &rx), 0);
+	return receives;
+}
+
+/* An ACK costs no datagram of its own where it may end the first run behind it, and is never behind the last packet of a longer reply. */
+static void an_ack_ends_the_first_run_behind_it(void **state)
+{
+	static const struct {
+		uint32_t lens[20];
+		unsigned n, ack, receives, at, at_gso_off;
+	} cases[] = {
+		{{0, 100}, 2, 1, 1, 1, 0}, {{0, 100}, 2, 0, 2, 0, 0}, {{0, 0}, 2, 1, 1, 1, 0}, {{0, 4096, 4096, 4096}, 4, 1, 1, 3, 0},
+		{{0, 4096, 4096, 100}, 4, 1, 2, 2, 0}, {{0, 4096, 1000, 1000}, 4, 1, 2, 1, 0}, {{0, 1000, 4096}, 3, 1, 2, 1, 0},
+		{{0, 4096, 4096, 4096, 4096, 4096, 4096, 4096, 4096, 4096, 4096, 4096, 4096, 4096, 4096, 4096, 4096}, 17, 1, 2, 15, 0},
+		{{1000, 0, 100}, 3, 2, 2, 1, 1}, /* behind answers it ends their run */
+	};
+	unsigned order[20];
+	struct rpwi_port *p = open_port(&lo4);
+	for (size_t i = 0; i < RPWI_ARRAY_LEN(cases); i++) {
+		unsigned ack = cases[i].ack ? cases[i].ack - 1 : 0;
+		p->gso_off = false;
+		assert_int_equal(order_of(p, cases[i].lens, cases[i].n, cases[i].ack, order), cases[i].receives);
+		assert_int_equal(order[cases[i].at], ack);
+		p->gso_off = true;
+		assert_int_equal(order_of(p, cases[i].lens, cases[i].n, cases[i].ack, order), cases[i].n);
+		assert_int_equal(order[cases[i].at_gso_off], ack);
+	}
+	rpwi_port_close(p);
+}
+
 static void several_pieces(void **state)
 {
 	uint8_t mem[3000];
@@ -360,6 +408,7 @@ int main(void)
 		cmocka_unit_test(odd_sizes_ipv4),
 		cmocka_unit_test(odd_sizes_ipv6),
 		cmocka_unit_test(without_gso),
+		cmocka_unit_test(an_ack_ends_the_first_run_behind_it),
 		cmocka_unit_test(several_pieces),
 		cmocka_unit_test(unmapped_payload),
 		cmocka_unit_test(hop_limit_ipv4),

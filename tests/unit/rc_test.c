@@ -673,10 +673,11 @@ static void one_ack_covers_a_batch_and_can_be_held(void **state)
 	assert_true(rpwi_qp_ack_owed(&S[1].qp));
 	assert_false(rpwi_qp_tx_ready(&S[1].qp, true, now));
 	assert_int_equal(emit_held(1, true), 0);
-	/* with a request, it goes along, last */
+	/* with a request, it goes along, before it */
 	post(1, IBV_WR_RDMA_WRITE, 9, AT, 10, RAT, SIG);
 	assert_int_equal(emit_held(1, true), 2);
-	assert_int_equal(rpwi_pkt_op(&(struct rpwi_pkt){.opcode = wire[1].raw[0]}), RPWI_OP_ACK);
+	assert_int_equal(rpwi_pkt_op(&(struct rpwi_pkt){.opcode = wire[0].raw[0]}), RPWI_OP_ACK);
+	assert_int_equal(txb->ack, 1);
 	settle();
 	assert_int_equal(S[0].nwc, 5);
 	/* held no longer than its time */
