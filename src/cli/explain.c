@@ -1,4 +1,4 @@
-/* explain.c - `ropeway explain`: options, and how captures become a model (explain.h); the same packet in two captures becomes one, seen at both ends. */
+/* explain.c - `ropeway explain`: options, and how captures become a model (explain.h). */
 #include "cli/explain.h"
 
 #include "wire/icrc.h"
@@ -11,9 +11,6 @@
 #include <unistd.h>
 
 #define NAME "ropeway explain"
-
-enum { MERGE_HEADS = 1 << 16, MERGE_STEPS = 256 };
-static const uint64_t MERGE_WINDOW_NS = 2 * RPWI_NS_PER_S;
 
 static void print_help(void)
 {
@@ -190,69 +187,12 @@ static bool on_frame(void *arg, const struct ex_frame *f)
 	return !r->m->out_of_memory;
 }
 
-static int by_time(const void *a, const void *b)
-{
-	const struct ex_pkt *x = a, *y = b;
-	if (x->time_ns != y->time_ns)
-		return x->time_ns < y->time_ns ? -1 : 1;
-	if (x->file != y->file)
-		return x->file < y->file ? -1 : 1;
-	return x->number < y->number ? -1 : x->number > y->number;
-}
-
-/* ---- two captures of one packet ---- */
-
-static bool can_be_one(const struct ex_pkt *a, const struct ex_pkt *b)
-{
-	return a->key == b->key && a->file != b->file && !a->seen_ns && b->time_ns - a->time_ns < MERGE_WINDOW_NS && a->p.opcode == b->p.opcode &&
-	       a->p.psn == b->p.psn && a->p.dqpn == b->p.dqpn && (a->direction == EX_UNKNOWN || a->direction != b->direction);
-}
-
-static void pkt_free(struct ex_pkt *k)
+void rpwi_explain_pkt_free(struct ex_pkt *k)
 {
 	free(k->raw);
 	free(k->comment);
 	k->raw = NULL;
 	k->comment = NULL;
-}
-
-/* Packets are in time. The oldest one that fits is taken: copies arrive in the order in which they were sent. */
-static int merge(struct ex_model *m)
-{
-	uint32_t *head = calloc(MERGE_HEADS, sizeof(*head)), *next = calloc(m->pkts ? m->pkts : 1, sizeof(*next)), kept = 0;
-	if (!head || !next) {
-		free(head);
-		free(next);
-		return -ENOMEM;
-	}
-	for (uint32_t i = 0; i < m->pkts; i++) {
-		struct ex_pkt *k = &m->pkt[i], *found = NULL;
-		unsigned steps = 0;
-		for (uint32_t at = head[k->key % MERGE_HEADS]; at && steps < MERGE_STEPS; at = next[at - 1], steps++)
-			if (can_be_one(&m->pkt[at - 1], k))
-				found = &m->pkt[at - 1];
-		if (!found) {
-			uint32_t to = kept++;
-			m->pkt[to] = *k;
-			next[to] = head[k->key % MERGE_HEADS];
-			head[k->key % MERGE_HEADS] = to + 1;
-			continue;
-		}
-		/* Clocks of two machines differ: the sender's view comes first all the same. */
-		bool swapped = found->direction == EX_IN && k->direction == EX_OUT;
-		found->seen_ns = swapped ? found->time_ns : k->time_ns;
-		if (swapped) {
-			found->time_ns = k->time_ns;
-			found->number = k->number;
-			found->file = k->file;
-			found->direction = k->direction;
-		}
-		pkt_free(k);
-	}
-	m->pkts = kept;
-	free(head);
-	free(next);
-	return 0;
 }
 
 static int load(struct ex_model *m, char **files, unsigned count)
@@ -273,11 +213,7 @@ static int load(struct ex_model *m, char **files, unsigned count)
 	if (!m->pkts)
 		return rpwi_cli_fail(
 			CLI_FAILED, NAME, "there are no RoCEv2 packets (UDP port %d) in %s%s", RPWI_UDP_PORT, files[0], count > 1 ? " and the others" : "");
-	qsort(m->pkt, m->pkts, sizeof(*m->pkt), by_time);
-	if (count > 1 && merge(m))
-		return rpwi_cli_fail(CLI_FAILED, NAME, "out of memory");
-	m->start_ns = m->pkt[0].time_ns;
-	if (rpwi_explain_talks(m) || rpwi_explain_story(m))
+	if (rpwi_explain_merge(m) || rpwi_explain_talks(m) || rpwi_explain_story(m))
 		return rpwi_cli_fail(CLI_FAILED, NAME, "out of memory");
 	return CLI_OK;
 }
@@ -285,7 +221,7 @@ static int load(struct ex_model *m, char **files, unsigned count)
 static void unload(struct ex_model *m)
 {
 	for (uint32_t i = 0; i < m->pkts; i++)
-		pkt_free(&m->pkt[i]);
+		rpwi_explain_pkt_free(&m->pkt[i]);
 	for (uint32_t i = 0; i < m->talks; i++) {
 		free(m->talk[i].row);
 		free(m->talk[i].fold);

@@ -1,7 +1,7 @@
 /* explain.h - `ropeway explain`: captures read, sorted into conversations, their losses and states worked out, and shown as a ladder.
  *
- * The way of a packet: explain_read.c (pcap, pcapng) -> explain_frame.c (link, IP, UDP) -> explain_talk.c (conversations) -> explain_story.c (states, losses, reasons, folds)
- * -> explain_text.c (terminal) or explain_html.c (page). Nothing in a capture is trusted: every length is checked where it is read, and every table is bounded.
+ * The way of a packet: explain_read.c (pcap, pcapng) -> explain_frame.c (link, IP, UDP) -> explain_merge.c (several captures in one
+ * order) -> explain_talk.c (conversations) -> explain_story.c (states, losses, reasons, folds) -> explain_text.c (terminal) or explain_html.c (page). Nothing in a capture is trusted: every length is checked where it is read, and every table is bounded.
  */
 #ifndef ROPEWAY_CLI_EXPLAIN_H
 #define ROPEWAY_CLI_EXPLAIN_H
@@ -89,8 +89,10 @@ struct ex_state {
 enum { EX_NO_TALK = UINT32_MAX };
 struct ex_pkt {
 	uint64_t time_ns, seen_ns; /* seen_ns: at the receiver, from its own capture; 0 */
+	uint64_t moved_ns;         /* by so much its stamp was too late to be true */
 	uint32_t number;           /* in its file, from 1: as Wireshark counts */
-	uint8_t file, direction;
+	uint32_t seen_number;      /* likewise, in the receiver's */
+	uint8_t file, seen_file, direction;
 	uint8_t side; /* 0: from talk->end[0] */
 	uint8_t ttl, tos;
 	bool undecoded, cut; /* cut: not captured as a whole */
@@ -164,15 +166,19 @@ struct ex_model {
 	const char *file_name[EX_FILES_MAX];
 	uint32_t file_packets[EX_FILES_MAX];
 	bool file_cut[EX_FILES_MAX];
+	int64_t file_shift_ns[EX_FILES_MAX]; /* its clock was moved forward by so much */
 	struct ex_pkt *pkt;
 	uint32_t pkts, pkts_room;
 	uint64_t other_frames, beyond, undecoded; /* not RoCEv2; over EX_PACKETS_MAX; RoCEv2 that could not be read */
 	struct ex_talk *talk;
 	uint32_t talks, talks_room;
-	uint64_t start_ns;
+	uint64_t start_ns, moved; /* moved: packets whose stamps were */
 	bool out_of_memory;
 };
 
+void rpwi_explain_pkt_free(struct ex_pkt *k); /* what it holds */
+/* explain_merge.c: puts m->pkt, as read, in its order. 0 or -ENOMEM. */
+int rpwi_explain_merge(struct ex_model *m);
 /* explain_talk.c: from m->pkt in time to m->talk with their rows. 0 or -ENOMEM. */
 int rpwi_explain_talks(struct ex_model *m);
 /* explain_story.c: fills marks, states, reasons, counts, outcomes, folds. May add packets of mark EX_GAP. 0 or -ENOMEM. */

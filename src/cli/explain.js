@@ -5,9 +5,10 @@ const $ = (id) => document.getElementById(id);
 let zh = 0, talk = 0, rows = [], open = new Set(), chosen = -1, opener = null;
 
 const pick = (pair, at = 0) => (pair ? pair[at + zh] : "");
-const fill = (text, values) => text.replace(/\{(\w+)\}/g, (_, key) => values[key]);
-const say = (key, values = {}) => fill(pick(UI[key]), values);
+// An English text may be [of one, of several], which {n} decides.
 const number = (n) => n.toLocaleString("en-US");
+const fill = (text, values) => (Array.isArray(text) ? text[values.n === 1 ? 0 : 1] : text).replace(/\{(\w+)\}/g, (_, key) => (typeof values[key] === "number" ? number(values[key]) : values[key]));
+const say = (key, values = {}) => fill(pick(UI[key]), values);
 const escape = (text) => String(text).replace(/[&<>"]/g, (c) => ({ "&": "&amp;", "<": "&lt;", ">": "&gt;", '"': "&quot;" })[c]);
 function size(bytes) {
   for (const [unit, name] of [[2 ** 30, "GiB"], [2 ** 20, "MiB"], [2 ** 10, "KiB"]]) if (bytes >= unit) return `${(bytes / unit).toFixed(bytes % unit ? 1 : 0)} ${name}`;
@@ -32,7 +33,7 @@ const isBad = (row) => (row.m || []).some((m) => ["lost", "gap", "nak", "bad_icr
 
 function leadText() {
   const a = about(), ends = a.ends, same = ends[0].addr === ends[1].addr, name = (end) => escape(same ? endName(end) : end.addr);
-  const values = { a: name(ends[0]), b: name(ends[1]), port: a.port, kind: escape(a.kind) };
+  const values = { a: name(ends[0]), b: name(ends[1]), port: String(a.port), kind: escape(a.kind) };
   const met = !["rejected", "no_answer"].includes(a.outcome);
   const key = a.kind === "SIDR" ? "lookup" : !a.cm ? "plain" : !a.port ? "connected_noport" : met ? "connected" : "tried";
   const parts = [fill(pick(LEAD[key]), values)], messages = ends[0].messages + ends[1].messages;
@@ -63,6 +64,8 @@ function drawSummary() {
   if (list.children.length) box.append(list);
   const files = DATA.head.files.filter((f) => f.cut);
   for (const f of files) box.append(make("p", "note", say("damaged", { f: f.name })));
+  for (const f of DATA.head.files) if (f.shift) box.append(make("p", "note", say("shifted", { f: f.name, s: (f.shift / 1e9).toFixed(6) })));
+  if (DATA.head.moved) box.append(make("p", "note", say("moved_all", { n: DATA.head.moved })));
 }
 
 function drawTalks() {
@@ -135,7 +138,7 @@ function packetRow(row, i) {
   mid.append(lab, make("span", "line"));
   const a = about().ends;
   e.setAttribute("aria-label", `${(row.t / 1000).toFixed(3)} ms, ${a[row.d].addr} → ${a[1 - row.d].addr}, ${name} ${detail(row)} ${marks.map((m) => pick(MARKS[m])).join(" ")}`);
-  e.append(make("span", "time", (row.t / 1000).toFixed(row.t < 1e6 ? 3 : 1)));
+  e.append(make("span", "time", (row.v ? "~" : "") + (row.t / 1000).toFixed(row.t < 1e6 ? 3 : 1)));
   return frame(e, row.s, mid);
 }
 
@@ -263,6 +266,7 @@ function showRow(i) {
   if (w) content.push(paragraph("ib", w[2]));
   if (row.c) content.push(paragraph("sub", row.c));
   if (row.t2 !== undefined) content.push(paragraph("sub", say("seen", { us: (row.t2 - row.t).toFixed(0) })));
+  if (row.v) content.push(paragraph("sub", say("moved", { us: row.v.toFixed(0) })));
   content.push(...fieldTables(row.h));
   const ends = about().ends, file = row.n === undefined ? "" : ` · ${say("file", { n: row.n, f: DATA.head.files[row.f].name })}`;
   openPanel(`${marks.includes("gap") ? say("not_captured") + ":" : row.l} ${detail(row)}`, `${(row.t / 1000).toFixed(3)} ms · ${ends[row.d].addr} → ${ends[1 - row.d].addr}${file}`, content, true);

@@ -76,6 +76,8 @@ static json_t *row(const struct ex_model *m, const struct ex_pkt *k, int fold)
 	}
 	if (k->seen_ns)
 		json_object_set_new(j, "t2", json_real(us_since(m, k->seen_ns)));
+	if (k->moved_ns)
+		json_object_set_new(j, "v", json_real((double)k->moved_ns / 1000.0));
 	if (k->marks)
 		json_object_set_new(j, "m", marks(k));
 	if (k->why)
@@ -170,16 +172,16 @@ static json_t *files(const struct ex_model *m)
 {
 	json_t *list = json_array();
 	for (unsigned i = 0; i < m->files; i++)
-		json_array_append_new(
-			list, json_pack("{s:o, s:I, s:b}", "name", text(m->file_name[i]), "packets", (json_int_t)m->file_packets[i], "cut", m->file_cut[i]));
+		json_array_append_new(list, json_pack("{s:o, s:I, s:b, s:I}", "name", text(m->file_name[i]), "packets", (json_int_t)m->file_packets[i], "cut",
+						    m->file_cut[i], "shift", (json_int_t)m->file_shift_ns[i]));
 	return list;
 }
 
 static json_t *head(const struct ex_model *m)
 {
-	return json_pack("{s:s, s:o, s:o, s:o, s:I, s:I, s:I, s:I, s:I}", "version", ROPEWAY_VERSION, "files", files(m), "cm_states",
+	return json_pack("{s:s, s:o, s:o, s:o, s:I, s:I, s:I, s:I, s:I, s:I}", "version", ROPEWAY_VERSION, "files", files(m), "cm_states",
 		names(rpwi_explain_cm_name, EX_CM_STATES), "qp_states", names(rpwi_explain_qp_name, EX_QP_STATES), "packets", (json_int_t)m->pkts, "other",
-		(json_int_t)m->other_frames, "beyond", (json_int_t)m->beyond, "talks", (json_int_t)m->talks, "start_ms",
+		(json_int_t)m->other_frames, "beyond", (json_int_t)m->beyond, "talks", (json_int_t)m->talks, "moved", (json_int_t)m->moved, "start_ms",
 		(json_int_t)(m->start_ns / RPWI_NS_PER_MS));
 }
 

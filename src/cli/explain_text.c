@@ -79,7 +79,7 @@ static void put_row(const struct page *p, const struct ex_pkt *k, const struct e
 	state_text(right, &k->state[1], &before[1]);
 	marks_text(marks, sizeof(marks), k);
 	uint64_t us = (k->time_ns - p->m->start_ns) / 1000;
-	fprintf(p->to, "%*" PRIu64 ".%03" PRIu64 "  %*s |", TIME_COLS - 4, us / 1000, us % 1000, STATE_COLS, left);
+	fprintf(p->to, "%*" PRIu64 ".%03" PRIu64 "%c %*s |", TIME_COLS - 4, us / 1000, us % 1000, k->moved_ns ? '~' : ' ', STATE_COLS, left);
 	paint(p, colour_of(k));
 	fputs(line, p->to);
 	paint(p, "\033[0m");
@@ -202,6 +202,13 @@ int rpwi_explain_text(const struct ex_model *m, FILE *to, bool colours, unsigned
 		put_talk(&p, &m->talk[i], i);
 	if (m->talks > TALKS_SHOWN)
 		fprintf(to, "\n%u more conversations are not shown\n", m->talks - TALKS_SHOWN);
+	for (unsigned i = 0; i < m->files; i++)
+		if (m->file_shift_ns[i])
+			fprintf(to, "\nThe clock of %s was moved by %+.6f s, so that no packet arrives before it was sent.\n", m->file_name[i],
+				(double)m->file_shift_ns[i] / 1e9);
+	if (m->moved)
+		fprintf(to, "\n~  %" PRIu64 " packet%s stamped too late to be true: an effect was stamped before. Each is shown no later than its effect.\n",
+			m->moved, m->moved == 1 ? " was" : "s were");
 	if (m->beyond)
 		fprintf(to, "\n%" PRIu64 " packets beyond the first %d were not looked at\n", m->beyond, EX_PACKETS_MAX);
 	return ferror(to) ? -EIO : 0;

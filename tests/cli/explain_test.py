@@ -310,6 +310,60 @@ class Ladder(Case):
         self.assertGreater(len(seen), len(rows) * 3 // 4, "most packets are in both captures, and shown once")
         self.assertEqual(len({(r["l"], r["x"], r["t"]) for r in rows}), len(rows))
 
+    def skewed(self, name, clock_s=0.0, late_us=0):
+        """Both captures of a story, as if taken by a program that stamps what it sends up to late_us after the call, the server's with another clock."""
+        rng, files = random.Random(7), []
+        for side, shift in (("client", 0), ("server", round(clock_s * 1e9))):
+            head, packets = blocks((story(name) / f"{side}.pcapng").read_bytes())
+            out, last = [], 0
+            for block in map(bytearray, packets):
+                high, low = struct.unpack_from("<II", block, 12)
+                last = max(last, (high << 32 | low) + shift + (rng.randrange(late_us * 1000 + 1) if outbound(block) else 0))
+                struct.pack_into("<II", block, 12, last >> 32, last & 0xFFFFFFFF)
+                out.append(bytes(block))
+            files.append(self.dir / f"{side}.pcapng")
+            files[-1].write_bytes(head + b"".join(out))
+        return files
+
+    def assert_causes_come_first(self, rows, low_us=0):
+        """No row before what it acknowledges, no receipt before its packet, time never backwards."""
+        sent = [set(), set()]
+        for before, row in zip(rows, rows[1:]):
+            self.assertLessEqual(before["t"], row["t"])
+        for row in rows:
+            self.assertGreaterEqual(row.get("t2", row["t"]) - row["t"], low_us, row)
+            psn = re.match(r"PSN (\w+)", row["x"])
+            if psn and row["k"] == "resp":
+                self.assertIn(int(psn.group(1), 16), sent[1 - row["d"]], row)
+            elif psn:
+                sent[row["d"]].add(int(psn.group(1), 16))
+
+    def test_two_captures_of_one_host_show_no_effect_before_its_cause(self):
+        for name in ("pair", "stream"):
+            for late_us in (0, 300, 2000):
+                files = self.skewed(name, late_us=late_us)
+                data = self.data(*files)
+                self.assertEqual(len(data["talks"]), 1)
+                rows = data["talks"][0]["rows"]
+                self.assertGreaterEqual(len([r for r in rows if "t2" in r]), len(rows) - 1, "but for a last packet that nobody takes any more, each is in both")
+                self.assert_causes_come_first(rows)
+                moved = [r for r in rows if r.get("v")]
+                self.assertEqual(len(moved), data["head"]["moved"])
+                text = ropeway("explain", *files).stdout
+                self.assertEqual("stamped too late to be true" in text, bool(moved))
+            self.assertTrue(moved, "2 ms late is too late to be true")
+
+    def test_clocks_of_two_hosts_are_brought_together_and_it_is_said(self):
+        for clock_s in (-3600, -0.5, 7):
+            files = self.skewed("stream", clock_s=clock_s)
+            data = self.data(*files)
+            rows = data["talks"][0]["rows"]
+            self.assertEqual(len([r for r in rows if "t2" in r]), len(rows))
+            self.assert_causes_come_first(rows)
+            self.assertLess(rows[-1]["t"], 10e6)
+            self.assertAlmostEqual(data["head"]["files"][1]["shift"] / 1e9, -clock_s, delta=0.1)
+            self.assertIn("The clock of server.pcapng was moved by", ropeway("explain", *files).stdout)
+
     def test_datagrams(self):
         data = self.data(story("datagrams") / "client.pcapng")
         self.assertEqual([t["about"]["kind"] for t in data["talks"]], ["UD"])
@@ -538,6 +592,17 @@ def blocks(data):
             head += data[at:at + length]
         at += length
     return head, packets
+
+
+def outbound(block):
+    """As the options of the packet's block say it (epb_flags, 2: outbound)."""
+    at = 28 + (struct.unpack_from("<I", block, 20)[0] + 3 & ~3)
+    while at < len(block) - 4:
+        code, length = struct.unpack_from("<HH", block, at)
+        if code == 2:
+            return struct.unpack_from("<I", block, at + 4)[0] & 3 == 2
+        at += 4 + (length + 3 & ~3)
+    return False
 
 
 def other_qpns(block, n):
