@@ -2,12 +2,12 @@
 #include "base/account.h"
 
 #include "base/account_words.h"
+#include "base/lock.h"
 
 #include <ctype.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <infiniband/verbs.h>
-#include <pthread.h>
 #include <signal.h>
 #include <stdarg.h>
 #include <stdatomic.h>
@@ -71,7 +71,6 @@ struct qp_facts {
 };
 
 static struct account {
-	pthread_mutex_t lock;
 	bool begun, ended, chinese, colours;
 	int fd;
 	unsigned col[COLS], width[COLS], line_width;
@@ -86,7 +85,7 @@ static struct account {
 	struct qp_facts qp[QPS_MAX + 1];
 	unsigned nqp, qp_at;
 	char name[4096];
-} acc = {.lock = PTHREAD_MUTEX_INITIALIZER, .fd = -1};
+} acc = {.fd = -1}; /* under RPWI_LOCK_ACCOUNT */
 
 /* ---- writing ---- */
 
@@ -244,9 +243,9 @@ static void summary(void);
 /* A server is ended by a signal as a rule: its summary must not be lost with it. The lock is only tried: its holder may be the thread that was interrupted. */
 static void on_end_signal(int signo)
 {
-	if (!pthread_mutex_trylock(&acc.lock)) {
+	if (rpwi_lock_try(RPWI_LOCK_ACCOUNT)) {
 		summary();
-		pthread_mutex_unlock(&acc.lock);
+		rpwi_unlock(RPWI_LOCK_ACCOUNT);
 	}
 	signal(signo, SIG_DFL);
 	raise(signo);
@@ -314,16 +313,21 @@ static void begin(void)
 
 static void at_exit(void)
 {
-	pthread_mutex_lock(&acc.lock);
+	if (rpwi_fork_broken)
+		return;
+	rpwi_lock(RPWI_LOCK_ACCOUNT);
 	summary();
-	pthread_mutex_unlock(&acc.lock);
+	rpwi_unlock(RPWI_LOCK_ACCOUNT);
 }
 
-static void before_fork(void) { pthread_mutex_lock(&acc.lock); }
-static void after_fork_parent(void) { pthread_mutex_unlock(&acc.lock); }
 /* A child tells its own story, from its own beginning. */
 static void after_fork_child(void)
 {
+	if (rpwi_fork_broken) { /* perhaps in the middle of a line, which has to go nowhere */
+		rpwi_account_on = false;
+		rpwi_fork_mute(acc.fd);
+		return;
+	}
 	if (acc.fd >= 0)
 		close(acc.fd);
 	acc.fd = -1;
@@ -333,7 +337,6 @@ static void after_fork_child(void)
 	atomic_store_explicit(&acc.vain, 0, memory_order_relaxed);
 	memset(acc.shape, 0, sizeof(acc.shape));
 	memset(acc.qp, 0, sizeof(acc.qp));
-	pthread_mutex_unlock(&acc.lock);
 }
 
 void rpwi_account_init(void)
@@ -343,7 +346,7 @@ void rpwi_account_init(void)
 		return;
 	assert(rpwi_account_word_count <= 8 * sizeof(acc.words_told));
 	strcpy(acc.name, name);
-	if (pthread_atfork(before_fork, after_fork_parent, after_fork_child) || atexit(at_exit))
+	if (rpwi_fork_watch(after_fork_child) || atexit(at_exit))
 		return;
 	rpwi_account_on = true;
 }
@@ -523,7 +526,7 @@ void rpwi_account_write(enum rpwi_account_kind kind, const char *fmt, ...)
 	va_start(ap, fmt);
 	vsnprintf(text, sizeof(text), fmt, ap);
 	va_end(ap);
-	pthread_mutex_lock(&acc.lock);
+	rpwi_lock(RPWI_LOCK_ACCOUNT);
 	if (!acc.begun)
 		begin();
 	if (acc.fd >= 0 && !acc.ended) {
@@ -548,7 +551,7 @@ void rpwi_account_write(enum rpwi_account_kind kind, const char *fmt, ...)
 			memcpy(s->last, text, sizeof(text));
 		}
 	}
-	pthread_mutex_unlock(&acc.lock);
+	rpwi_unlock(RPWI_LOCK_ACCOUNT);
 	errno = saved_errno;
 }
 
@@ -573,7 +576,7 @@ static struct qp_facts *facts_of(uint32_t qpn)
 
 void rpwi_account_fact_write(enum rpwi_account_fact fact, uint32_t qpn, uint64_t n)
 {
-	pthread_mutex_lock(&acc.lock);
+	rpwi_lock(RPWI_LOCK_ACCOUNT);
 	struct qp_facts *f = facts_of(qpn);
 	if (fact == RPWI_FACT_FAILED) {
 		if (!f->failed)
@@ -586,7 +589,7 @@ void rpwi_account_fact_write(enum rpwi_account_fact fact, uint32_t qpn, uint64_t
 	} else {
 		f->n[fact] += n ? n : 1;
 	}
-	pthread_mutex_unlock(&acc.lock);
+	rpwi_unlock(RPWI_LOCK_ACCOUNT);
 }
 
 /* ---- the summary ---- */

@@ -2,9 +2,9 @@
 #include "base/guard.h"
 
 #include "base/base.h"
+#include "base/lock.h"
 
 #include <errno.h>
-#include <pthread.h>
 
 /* glibc's other name of sigaction: the drop-in interposes the usual one. */
 extern int __sigaction(int signo, const struct sigaction *act, struct sigaction *old);
@@ -16,7 +16,6 @@ struct guard_frame {
 
 static __thread struct guard_frame *volatile armed __attribute__((tls_model("initial-exec")));
 
-static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static bool installed;
 static struct sigaction next_segv, next_bus; /* what the program has, or had before us */
 
@@ -48,7 +47,7 @@ static void on_fault(int signo, siginfo_t *info, void *uctx)
 int rpwi_guard_install(void)
 {
 	int rc = 0;
-	pthread_mutex_lock(&lock);
+	rpwi_lock(RPWI_LOCK_GUARD);
 	if (!installed) {
 		/* SA_NODEFER: the handler leaves by siglongjmp without restoring a mask. */
 		struct sigaction sa = {.sa_sigaction = on_fault, .sa_flags = SA_SIGINFO | SA_ONSTACK | SA_NODEFER};
@@ -58,7 +57,7 @@ int rpwi_guard_install(void)
 		else
 			__atomic_store_n(&installed, true, __ATOMIC_RELEASE);
 	}
-	pthread_mutex_unlock(&lock);
+	rpwi_unlock(RPWI_LOCK_GUARD);
 	return rc;
 }
 
@@ -68,13 +67,13 @@ int rpwi_guard_sigaction(int signo, const struct sigaction *act, struct sigactio
 {
 	if (signo != SIGSEGV && signo != SIGBUS)
 		return -EINVAL;
-	pthread_mutex_lock(&lock);
+	rpwi_lock(RPWI_LOCK_GUARD);
 	struct sigaction *n = next_for(signo), had = *n;
 	if (act)
 		*n = *act;
 	if (old)
 		*old = had;
-	pthread_mutex_unlock(&lock);
+	rpwi_unlock(RPWI_LOCK_GUARD);
 	return 0;
 }
 

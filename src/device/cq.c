@@ -12,33 +12,39 @@
 
 static inline void cq_lock(struct dcq *cq)
 {
-	for (unsigned spins = 0; atomic_flag_test_and_set_explicit(&cq->spin, memory_order_acquire); spins++)
+	rpwi_lock_enter(RPWI_LOCK_CQ);
+	for (unsigned spins = 0; atomic_exchange_explicit(&cq->spin, the_hca.generation, memory_order_acquire) == the_hca.generation; spins++)
 		if (spins > 100)
 			sched_yield();
 }
-static inline void cq_unlock(struct dcq *cq) { atomic_flag_clear_explicit(&cq->spin, memory_order_release); }
+
+static inline void cq_unlock(struct dcq *cq)
+{
+	atomic_store_explicit(&cq->spin, 0, memory_order_release);
+	rpwi_lock_leave(RPWI_LOCK_CQ);
+}
 
 /* ---- events ---- */
 
-/* Queue one event of the CQ on its channel. events_lock is not held. */
+/* Queue one event of the CQ on its channel. RPWI_LOCK_EVENTS is not held. */
 static void cq_notify(struct dcq *cq)
 {
 	struct dchannel *ch = RPWI_CONTAINER_OF(cq->ibv.channel, struct dchannel, ibv);
 	uint64_t one = 1;
-	pthread_mutex_lock(&the_hca.events_lock);
+	rpwi_lock(RPWI_LOCK_EVENTS);
 	bool first = rpwi_list_empty(&ch->cqs);
 	if (!cq->pending_events++)
 		rpwi_list_add_tail(&ch->cqs, &cq->link);
 	/* The descriptor is readable exactly while the list is not empty: programs poll it. */
 	if (first && write(ch->ibv.fd, &one, sizeof(one)) < 0)
 		rpwi_error("completion channel: cannot signal its descriptor: %s", strerror(errno));
-	pthread_mutex_unlock(&the_hca.events_lock);
+	rpwi_unlock(RPWI_LOCK_EVENTS);
 }
 
 static bool channel_take(struct dchannel *ch, struct ibv_cq **cq, void **ctx)
 {
 	bool got = false;
-	pthread_mutex_lock(&the_hca.events_lock);
+	rpwi_lock(RPWI_LOCK_EVENTS);
 	if (!rpwi_list_empty(&ch->cqs)) {
 		struct dcq *q = RPWI_CONTAINER_OF(ch->cqs.next, struct dcq, link);
 		rpwi_list_del(&q->link);
@@ -52,7 +58,7 @@ static bool channel_take(struct dchannel *ch, struct ibv_cq **cq, void **ctx)
 		if (rpwi_list_empty(&ch->cqs) && read(ch->ibv.fd, &n, sizeof(n)) < 0)
 			rpwi_debug("completion channel: %s", strerror(errno));
 	}
-	pthread_mutex_unlock(&the_hca.events_lock);
+	rpwi_unlock(RPWI_LOCK_EVENTS);
 	return got;
 }
 
@@ -118,6 +124,8 @@ void rpwi_dev_ack_cq_events(struct ibv_cq *ibv, unsigned nevents)
 
 int dev_req_notify_cq(struct ibv_cq *ibv, int solicited_only)
 {
+	if (RPWI_UNLIKELY(rpwi_fork_broken))
+		return rpwi_fork_refuse("ibv_req_notify_cq");
 	struct dcq *cq = to_dcq(ibv);
 	cq_lock(cq);
 	int want = solicited_only ? NOTIFY_SOLICITED : NOTIFY_ALL;
@@ -184,7 +192,7 @@ static void poll_progress(void)
 {
 	struct hca *h = &the_hca;
 	atomic_store_explicit(&h->any_polls, atomic_load_explicit(&h->any_polls, memory_order_relaxed) + 1, memory_order_relaxed);
-	if (pthread_mutex_trylock(&h->lock)) {
+	if (!rpwi_lock_try(RPWI_LOCK_HCA)) {
 		sched_yield();
 		return;
 	}
@@ -203,6 +211,8 @@ static void poll_progress(void)
 
 static int poll_cq(struct dcq *cq, int n, struct ibv_wc *wc)
 {
+	if (RPWI_UNLIKELY(rpwi_fork_broken))
+		return -rpwi_fork_refuse("ibv_poll_cq");
 	if (n <= 0)
 		return 0;
 	int got = cq_pop(cq, n, wc);
@@ -320,7 +330,7 @@ int rpwi_dev_destroy_cq(struct ibv_cq *ibv)
 	if (ibv->channel)
 		RPWI_CONTAINER_OF(ibv->channel, struct dchannel, ibv)->refs--;
 	hca_unlock();
-	pthread_mutex_lock(&the_hca.events_lock);
+	rpwi_lock(RPWI_LOCK_EVENTS);
 	if (cq->pending_events) {
 		struct dchannel *ch = RPWI_CONTAINER_OF(ibv->channel, struct dchannel, ibv);
 		uint64_t n;
@@ -329,7 +339,7 @@ int rpwi_dev_destroy_cq(struct ibv_cq *ibv)
 			rpwi_debug("completion channel: %s", strerror(errno));
 	}
 	unsigned got = cq->events_got;
-	pthread_mutex_unlock(&the_hca.events_lock);
+	rpwi_unlock(RPWI_LOCK_EVENTS);
 	/* As the man page says: wait until every event that was handed out is acknowledged. */
 	pthread_mutex_lock(&ibv->mutex);
 	while (ibv->comp_events_completed != got)
@@ -391,6 +401,8 @@ static uint64_t ex_wallclock(struct ibv_cq_ex *ex)
 
 struct ibv_cq_ex *dev_create_cq_ex(struct ibv_context *c, struct ibv_cq_init_attr_ex *attr)
 {
+	if (RPWI_UNLIKELY(rpwi_fork_broken))
+		return dev_refuse("ibv_create_cq_ex");
 	const uint64_t known = IBV_WC_STANDARD_FLAGS | IBV_WC_EX_WITH_COMPLETION_TIMESTAMP | IBV_WC_EX_WITH_COMPLETION_TIMESTAMP_WALLCLOCK;
 	if ((attr->comp_mask & ~(uint32_t)(IBV_CQ_INIT_ATTR_MASK_FLAGS | IBV_CQ_INIT_ATTR_MASK_PD)) || (attr->wc_flags & ~known)) {
 		errno = EOPNOTSUPP;

@@ -12,8 +12,7 @@
 #include "wire/icrc.h"
 
 struct hca the_hca = {
-	.lock = PTHREAD_ADAPTIVE_MUTEX_INITIALIZER_NP,
-	.events_lock = PTHREAD_MUTEX_INITIALIZER,
+	.generation = 1,
 	.contexts = {&the_hca.contexts, &the_hca.contexts},
 	.peers = {&the_hca.peers, &the_hca.peers},
 	.tx_list = {&the_hca.tx_list, &the_hca.tx_list},
@@ -26,7 +25,6 @@ struct hca the_hca = {
 
 /* ---- the list ---- */
 
-static pthread_mutex_t list_lock = PTHREAD_MUTEX_INITIALIZER;
 static struct dev *devs; /* all that were ever seen, in the order seen; never freed: programs keep pointers */
 static int dev_count;
 
@@ -56,7 +54,7 @@ static struct dev *dev_new(const struct rpwi_netdev *net)
 	return d;
 }
 
-/* list_lock is held, and the_hca.lock, under which devices' addresses are read. */
+/* RPWI_LOCK_DEVICES is held, and the HCA's, under which devices' addresses are read. */
 static int list_refresh(struct ibv_device ***out)
 {
 	struct rpwi_netdev *nets = NULL;
@@ -91,11 +89,11 @@ static int list_refresh(struct ibv_device ***out)
 
 void dev_list_renew(void)
 {
-	pthread_mutex_lock(&list_lock);
+	rpwi_lock(RPWI_LOCK_DEVICES);
 	hca_lock();
 	int n = list_refresh(NULL);
 	hca_unlock();
-	pthread_mutex_unlock(&list_lock);
+	rpwi_unlock(RPWI_LOCK_DEVICES);
 	if (n < 0)
 		rpwi_error("cannot read the interfaces: %s", strerror(-n));
 }
@@ -104,12 +102,14 @@ struct dev *dev_first(void) { return devs; }
 
 struct ibv_device **rpwi_dev_get_list(int *num)
 {
+	if (RPWI_UNLIKELY(rpwi_fork_broken))
+		return dev_refuse("ibv_get_device_list");
 	struct ibv_device **list = NULL;
-	pthread_mutex_lock(&list_lock);
+	rpwi_lock(RPWI_LOCK_DEVICES);
 	hca_lock();
 	int n = list_refresh(&list);
 	hca_unlock();
-	pthread_mutex_unlock(&list_lock);
+	rpwi_unlock(RPWI_LOCK_DEVICES);
 	if (num)
 		*num = RPWI_MAX(n, 0);
 	if (n < 0)
@@ -120,10 +120,12 @@ struct ibv_device **rpwi_dev_get_list(int *num)
 bool rpwi_dev_owns_device(const struct ibv_device *dev)
 {
 	bool ours = false;
-	pthread_mutex_lock(&list_lock);
+	if (rpwi_fork_broken)
+		return false;
+	rpwi_lock(RPWI_LOCK_DEVICES);
 	for (struct dev *d = devs; d && !ours; d = d->next)
 		ours = &d->ibv == dev;
-	pthread_mutex_unlock(&list_lock);
+	rpwi_unlock(RPWI_LOCK_DEVICES);
 	return ours;
 }
 
@@ -131,10 +133,12 @@ bool rpwi_dev_owns_device(const struct ibv_device *dev)
 bool rpwi_dev_owns_context(const struct ibv_context *c)
 {
 	bool ours = false;
-	pthread_mutex_lock(&list_lock);
+	if (rpwi_fork_broken)
+		return false;
+	rpwi_lock(RPWI_LOCK_DEVICES);
 	for (struct rpwi_list *l = the_hca.contexts.next; l != &the_hca.contexts && !ours; l = l->next)
 		ours = &RPWI_CONTAINER_OF(l, struct dctx, link)->v.context == c;
-	pthread_mutex_unlock(&list_lock);
+	rpwi_unlock(RPWI_LOCK_DEVICES);
 	return ours;
 }
 
@@ -167,19 +171,19 @@ void dev_event(struct dctx *c, const struct ibv_async_event *ev)
 	}
 	n->ev = *ev;
 	rpwi_list_init(&n->link);
-	pthread_mutex_lock(&the_hca.events_lock);
+	rpwi_lock(RPWI_LOCK_EVENTS);
 	bool first = rpwi_list_empty(&c->events);
 	rpwi_list_add_tail(&c->events, &n->link);
 	if (first && write(c->v.context.async_fd, &one, sizeof(one)) < 0)
 		rpwi_error("cannot signal an async event: %s", strerror(errno));
-	pthread_mutex_unlock(&the_hca.events_lock);
+	rpwi_unlock(RPWI_LOCK_EVENTS);
 }
 
 static bool event_take(struct dctx *c, struct ibv_async_event *ev)
 {
 	bool got = false;
 	uint64_t n;
-	pthread_mutex_lock(&the_hca.events_lock);
+	rpwi_lock(RPWI_LOCK_EVENTS);
 	if (!rpwi_list_empty(&c->events)) {
 		struct event_node *node = RPWI_CONTAINER_OF(c->events.next, struct event_node, link);
 		rpwi_list_del(&node->link);
@@ -189,7 +193,7 @@ static bool event_take(struct dctx *c, struct ibv_async_event *ev)
 		if (rpwi_list_empty(&c->events) && read(c->v.context.async_fd, &n, sizeof(n)) < 0)
 			rpwi_debug("async descriptor: %s", strerror(errno));
 	}
-	pthread_mutex_unlock(&the_hca.events_lock);
+	rpwi_unlock(RPWI_LOCK_EVENTS);
 	return got;
 }
 
@@ -204,7 +208,7 @@ static bool is_qp_event(enum ibv_event_type t)
 static void events_forget(struct dctx *c, const void *object)
 {
 	uint64_t n;
-	pthread_mutex_lock(&the_hca.events_lock);
+	rpwi_lock(RPWI_LOCK_EVENTS);
 	bool had = !rpwi_list_empty(&c->events);
 	for (struct rpwi_list *l = c->events.next, *next; l != &c->events; l = next) {
 		struct event_node *node = RPWI_CONTAINER_OF(l, struct event_node, link);
@@ -216,7 +220,7 @@ static void events_forget(struct dctx *c, const void *object)
 	}
 	if (had && rpwi_list_empty(&c->events) && read(c->v.context.async_fd, &n, sizeof(n)) < 0)
 		rpwi_debug("async descriptor: %s", strerror(errno));
-	pthread_mutex_unlock(&the_hca.events_lock);
+	rpwi_unlock(RPWI_LOCK_EVENTS);
 }
 
 void dev_events_forget(struct dctx *c, const void *object) { events_forget(c, object); }
@@ -277,7 +281,7 @@ void dev_refresh(void)
 		bool present;
 	} before[MAX];
 	int n = 0;
-	pthread_mutex_lock(&list_lock);
+	rpwi_lock(RPWI_LOCK_DEVICES);
 	for (struct dev *d = devs; d && n < MAX; d = d->next, n++) {
 		before[n].d = d;
 		before[n].was = d->net;
@@ -305,7 +309,7 @@ void dev_refresh(void)
 			}
 		}
 	}
-	pthread_mutex_unlock(&list_lock);
+	rpwi_unlock(RPWI_LOCK_DEVICES);
 	hca_lock();
 	gsi_addresses_changed();
 	hca_unlock();
@@ -313,28 +317,14 @@ void dev_refresh(void)
 
 /* ---- contexts ---- */
 
-static pid_t forking;
-
-static void before_fork(void)
-{
-	pthread_mutex_lock(&list_lock);
-	pthread_mutex_lock(&the_hca.lock);
-	pthread_mutex_lock(&the_hca.events_lock);
-	forking = getpid();
-}
-
-static void after_fork(void)
-{
-	pthread_mutex_unlock(&the_hca.events_lock);
-	pthread_mutex_unlock(&the_hca.lock);
-	pthread_mutex_unlock(&list_lock);
-}
+static pid_t own_pid;
 
 static void after_fork_child(void)
 {
 	service_atfork_child();
-	the_hca.forked_from = the_hca.opens ? forking : 0;
-	after_fork();
+	the_hca.generation++;
+	the_hca.forked_from = the_hca.opens ? own_pid : 0;
+	own_pid = getpid();
 }
 
 /* The process's place among those that share port 4791, its descriptors and its service thread. */
@@ -397,13 +387,8 @@ static int place_leave_to_parent(void)
 static void at_exit(void)
 {
 	enum { LOCK_MS = 200, ROUNDS = 8 };
-	struct timespec until;
-	clock_gettime(CLOCK_REALTIME, &until);
-	until.tv_nsec += LOCK_MS * (long)RPWI_NS_PER_MS;
-	until.tv_sec += until.tv_nsec / (long)RPWI_NS_PER_S;
-	until.tv_nsec %= (long)RPWI_NS_PER_S;
 	/* Whoever holds the lock may never give it back: it may be this thread, that calls exit in a signal handler. */
-	if (pthread_mutex_timedlock(&the_hca.lock, &until))
+	if (rpwi_fork_broken || !rpwi_lock_within(RPWI_LOCK_HCA, LOCK_MS))
 		return;
 	if (the_hca.opens && !the_hca.forked_from) {
 		progress_flush_held(rpwi_now_ns());
@@ -436,7 +421,10 @@ int hca_get(void)
 		goto fail;
 	}
 	if (!forks_hooked) {
-		pthread_atfork(before_fork, after_fork, after_fork_child);
+		rc = rpwi_fork_watch(after_fork_child);
+		if (rc)
+			goto fail;
+		own_pid = getpid();
 		atexit(at_exit);
 		forks_hooked = true;
 		const char *crc = rpwi_icrc_choose(rpwi_now_ns);
@@ -529,18 +517,18 @@ struct ibv_context *rpwi_dev_open_device(struct ibv_device *dev)
 		errno = -rc;
 		return NULL;
 	}
-	pthread_mutex_lock(&list_lock);
+	rpwi_lock(RPWI_LOCK_DEVICES);
 	rpwi_list_add_tail(&the_hca.contexts, &c->link);
-	pthread_mutex_unlock(&list_lock);
+	rpwi_unlock(RPWI_LOCK_DEVICES);
 	return &c->v.context;
 }
 
 int rpwi_dev_close_device(struct ibv_context *ctx)
 {
 	struct dctx *c = to_dctx(ctx);
-	pthread_mutex_lock(&list_lock);
+	rpwi_lock(RPWI_LOCK_DEVICES);
 	rpwi_list_del(&c->link);
-	pthread_mutex_unlock(&list_lock);
+	rpwi_unlock(RPWI_LOCK_DEVICES);
 	hca_lock();
 	hca_put();
 	hca_unlock();
@@ -631,6 +619,8 @@ int dev_dealloc_td(struct ibv_td *td)
 
 struct ibv_pd *dev_alloc_parent_domain(struct ibv_context *c, struct ibv_parent_domain_init_attr *attr)
 {
+	if (RPWI_UNLIKELY(rpwi_fork_broken))
+		return dev_refuse("ibv_alloc_parent_domain");
 	if (!attr->pd || (attr->comp_mask & ~(uint32_t)(IBV_PARENT_DOMAIN_INIT_ATTR_ALLOCATORS | IBV_PARENT_DOMAIN_INIT_ATTR_PD_CONTEXT))) {
 		errno = attr->pd ? EOPNOTSUPP : EINVAL;
 		return NULL;

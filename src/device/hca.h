@@ -2,17 +2,19 @@
  *
  * One process has one `struct hca` (the name `the_hca`), whatever number of devices and contexts it opens: one service thread, one set of ports, one QPN space.
  *
- * The lock rule: `the_hca.lock` is held over everything that touches transport state (QPs, RQs, MRs, peers, ports, timers). The program's data path takes it in
+ * The lock rule: the HCA's lock (RPWI_LOCK_HCA, base/lock.h) is held over everything that touches transport state (QPs, RQs, MRs, peers, ports, timers). The program's data path takes it in
  * post_send, post_recv and in poll_cq when it makes progress there (try-lock: if somebody else is making progress, poll_cq only looks at its CQ).
- * A CQ's ring has a spin lock of its own (producer: under the_hca.lock; consumers: the program), taken after the_hca.lock, never before it. A completion
- * channel's and a context's event lists are under `events_lock`, innermost of all.
+ * A CQ's ring has a spin lock of its own (producer: under the HCA's lock; consumers: the program), taken after that, never before it. A completion
+ * channel's and a context's event lists are under RPWI_LOCK_EVENTS, innermost of all.
  */
 #ifndef ROPEWAY_DEVICE_HCA_H
 #define ROPEWAY_DEVICE_HCA_H
 
+#include <errno.h>
 #include <pthread.h>
 #include <stdatomic.h>
 
+#include "base/lock.h"
 #include "cm/cm.h"
 #include "device/device.h"
 #include "io/io.h"
@@ -103,7 +105,7 @@ struct dcq {
 		struct ibv_cq ibv;
 		struct ibv_cq_ex ex;
 	};
-	atomic_flag spin;
+	_Atomic uint32_t spin; /* who is in the ring: the_hca.generation, or 0 */
 	uint32_t mask, cap;
 	_Atomic uint32_t head, tail; /* free-running; tail - head wait */
 	struct ibv_wc *ring;
@@ -190,9 +192,8 @@ struct hca_counters {
 };
 
 struct hca {
-	pthread_mutex_t lock;
-	pthread_mutex_t events_lock;
 	unsigned opens;
+	uint32_t generation; /* another in each forked child: what its parent's threads held is free there */
 	struct rpwi_list contexts;
 	struct rpwi_steer *steer;
 	int steer_fd, watch_fd, wake_fd;
@@ -236,8 +237,15 @@ struct hca {
 };
 extern struct hca the_hca;
 
-static inline void hca_lock(void) { pthread_mutex_lock(&the_hca.lock); }
-static inline void hca_unlock(void) { pthread_mutex_unlock(&the_hca.lock); }
+static inline void hca_lock(void) { rpwi_lock(RPWI_LOCK_HCA); }
+static inline void hca_unlock(void) { rpwi_unlock(RPWI_LOCK_HCA); }
+
+/* NULL and errno, in a child that has to refuse (base/lock.h). */
+static inline void *dev_refuse(const char *call)
+{
+	errno = rpwi_fork_refuse(call);
+	return NULL;
+}
 
 /* hca.c */
 int hca_get(void); /* first open: steer, service thread. Lock held. 0 or -errno */

@@ -182,6 +182,8 @@ int rpwi_dev_dereg_mr(struct ibv_mr *ibv)
 
 struct ibv_mw *dev_alloc_mw(struct ibv_pd *pd, enum ibv_mw_type type)
 {
+	if (RPWI_UNLIKELY(rpwi_fork_broken))
+		return dev_refuse("ibv_alloc_mw");
 	if (type != IBV_MW_TYPE_1 && type != IBV_MW_TYPE_2) {
 		errno = EINVAL;
 		return NULL;
@@ -215,6 +217,8 @@ static void mw_unbind(struct dkey *k)
 
 int dev_dealloc_mw(struct ibv_mw *ibv)
 {
+	if (RPWI_UNLIKELY(rpwi_fork_broken))
+		return rpwi_fork_refuse("ibv_dealloc_mw");
 	struct dmw *mw = RPWI_CONTAINER_OF(ibv, struct dmw, ibv);
 	hca_lock();
 	mw_unbind(&mw->k);

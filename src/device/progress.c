@@ -1,6 +1,6 @@
 /* progress.c - what moves packets: receive, dispatch, send, timers; and who does it.
  *
- * Progress is made in three places, always under the_hca.lock:
+ * Progress is made in three places, always under the HCA's lock:
  * - inline, in ibv_poll_cq, where the program polls (progress_run);
  * - by a program's thread that blocks in ibv_get_cq_event (progress_wait);
  * - by the service thread otherwise: it is what serves a passive RDMA target and a program that polls memory or its own epoll.
@@ -676,14 +676,14 @@ static void *service_main(void *arg)
 		}
 		/* Never queue for the lock: who has it makes progress or is about to, and would have to wake this thread at each unlock. Commands to the CM do not,
 		 * and are short. */
-		if (pthread_mutex_trylock(&h->lock)) {
+		if (!rpwi_lock_try(RPWI_LOCK_HCA)) {
 			if (!atomic_load_explicit(&h->commands, memory_order_relaxed)) {
 				ready = all_ready;
 				polled = 0;
 				tick(&seen);
 				continue;
 			}
-			pthread_mutex_lock(&h->lock);
+			hca_lock();
 		}
 		if (atomic_load_explicit(&h->stop, memory_order_relaxed)) {
 			hca_unlock(); /* a tick may have taken the wake-up that was meant for poll */

@@ -221,6 +221,8 @@ struct ibv_qp *rpwi_dev_create_qp(struct ibv_pd *pd, struct ibv_qp_init_attr *at
 
 struct ibv_qp *dev_create_qp_ex(struct ibv_context *c, struct ibv_qp_init_attr_ex *attr)
 {
+	if (RPWI_UNLIKELY(rpwi_fork_broken))
+		return dev_refuse("ibv_create_qp_ex");
 	if (!(attr->comp_mask & IBV_QP_INIT_ATTR_PD) ||
 		(attr->comp_mask & ~(uint32_t)(IBV_QP_INIT_ATTR_PD | IBV_QP_INIT_ATTR_SEND_OPS_FLAGS | IBV_QP_INIT_ATTR_CREATE_FLAGS)) ||
 		((attr->comp_mask & IBV_QP_INIT_ATTR_CREATE_FLAGS) && attr->create_flags)) {
@@ -401,6 +403,8 @@ static int post_list(struct dqp *q, struct ibv_send_wr *wr, struct ibv_send_wr *
 
 int dev_post_send(struct ibv_qp *ibv, struct ibv_send_wr *wr, struct ibv_send_wr **bad)
 {
+	if (RPWI_UNLIKELY(rpwi_fork_broken))
+		return rpwi_fork_refuse("ibv_post_send");
 	struct dqp *q = to_dqp(ibv);
 	hca_lock_serving();
 	if (RPWI_UNLIKELY(rpwi_account_on))
@@ -417,6 +421,8 @@ int dev_post_send(struct ibv_qp *ibv, struct ibv_send_wr *wr, struct ibv_send_wr
 
 int dev_post_recv(struct ibv_qp *ibv, struct ibv_recv_wr *wr, struct ibv_recv_wr **bad)
 {
+	if (RPWI_UNLIKELY(rpwi_fork_broken))
+		return rpwi_fork_refuse("ibv_post_recv");
 	struct dqp *q = to_dqp(ibv);
 	int rc = 0;
 	hca_lock_serving();
@@ -481,18 +487,17 @@ static int build_flush(struct dqp *q)
 	return b->err;
 }
 
-static struct wr_build *build_pool;
-static pthread_mutex_t build_pool_lock = PTHREAD_MUTEX_INITIALIZER;
+static struct wr_build *build_pool; /* under RPWI_LOCK_BUILDS */
 
 static void wr_start(struct ibv_qp_ex *ex)
 {
 	struct dqp *q = ex_qp(ex);
 	pthread_mutex_lock(&q->build_lock); /* until wr_complete or wr_abort */
-	pthread_mutex_lock(&build_pool_lock);
+	rpwi_lock(RPWI_LOCK_BUILDS);
 	struct wr_build *b = build_pool;
 	if (b)
 		build_pool = b->next;
-	pthread_mutex_unlock(&build_pool_lock);
+	rpwi_unlock(RPWI_LOCK_BUILDS);
 	if (!b)
 		b = malloc(sizeof(*b));
 	assert(b); /* wr_start cannot fail (its man page): the pool got one for each QP that builds at a time, or memory is gone */
@@ -506,10 +511,10 @@ static void wr_start(struct ibv_qp_ex *ex)
 static void wr_abort(struct ibv_qp_ex *ex)
 {
 	struct dqp *q = ex_qp(ex);
-	pthread_mutex_lock(&build_pool_lock);
+	rpwi_lock(RPWI_LOCK_BUILDS);
 	q->build->next = build_pool;
 	build_pool = q->build;
-	pthread_mutex_unlock(&build_pool_lock);
+	rpwi_unlock(RPWI_LOCK_BUILDS);
 	q->build = NULL;
 	pthread_mutex_unlock(&q->build_lock);
 }

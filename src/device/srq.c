@@ -36,6 +36,8 @@ struct ibv_srq *rpwi_dev_create_srq(struct ibv_pd *pd, struct ibv_srq_init_attr 
 
 struct ibv_srq *dev_create_srq_ex(struct ibv_context *c, struct ibv_srq_init_attr_ex *attr)
 {
+	if (RPWI_UNLIKELY(rpwi_fork_broken))
+		return dev_refuse("ibv_create_srq_ex");
 	if (((attr->comp_mask & IBV_SRQ_INIT_ATTR_TYPE) && attr->srq_type != IBV_SRQT_BASIC) || !(attr->comp_mask & IBV_SRQ_INIT_ATTR_PD)) {
 		errno = EOPNOTSUPP;
 		return NULL;
@@ -96,6 +98,8 @@ int rpwi_dev_destroy_srq(struct ibv_srq *ibv)
 
 int dev_post_srq_recv(struct ibv_srq *ibv, struct ibv_recv_wr *wr, struct ibv_recv_wr **bad)
 {
+	if (RPWI_UNLIKELY(rpwi_fork_broken))
+		return rpwi_fork_refuse("ibv_post_srq_recv");
 	struct dsrq *s = to_dsrq(ibv);
 	int rc = 0;
 	hca_lock();

@@ -13,11 +13,11 @@
 #include "io/io.h"
 
 #include "base/guard.h"
+#include "base/lock.h"
 #include "io/narrate.h"
 
 #include <errno.h>
 #include <fcntl.h>
-#include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <sys/file.h>
@@ -59,17 +59,16 @@ struct kept {
 };
 
 static struct tap {
-	pthread_mutex_t lock;
 	bool initialized, reopen; /* reopen: we are a forked child that has to open its own file first */
 	int fd;
 	char name[4096]; /* as given, %p not replaced */
 	uint8_t *buf;
 	size_t used;
 	uint64_t written_at_ns;
-	uint64_t limit, seen; /* limit 0: none */
-	struct kept *ring;    /* limit entries, filled from `limit` packets on */
-	off_t tail_at;        /* where the tail begins in the file; -1 when there is none yet */
-} tap = {.lock = PTHREAD_MUTEX_INITIALIZER, .fd = -1, .tail_at = -1};
+	uint64_t limit, seen;      /* limit 0: none */
+	struct kept *ring;         /* limit entries, filled from `limit` packets on */
+	off_t tail_at;             /* where the tail begins in the file; -1 when there is none yet */
+} tap = {.fd = -1, .tail_at = -1}; /* under RPWI_LOCK_TAP */
 
 /* ---- Blocks ---- */
 
@@ -286,9 +285,11 @@ static void flush_locked(void)
 
 void rpwi_tap_flush(void)
 {
-	pthread_mutex_lock(&tap.lock);
+	if (rpwi_fork_broken)
+		return;
+	rpwi_lock(RPWI_LOCK_TAP);
 	flush_locked();
-	pthread_mutex_unlock(&tap.lock);
+	rpwi_unlock(RPWI_LOCK_TAP);
 }
 
 /* ---- Packets ---- */
@@ -406,19 +407,22 @@ void rpwi_tap(const struct rpwi_flow *flow, uint16_t ip_id, uint8_t ttl, uint8_t
 	if (!tap.buf) /* nothing but the account wanted it */
 		return;
 	static uint8_t whole[UINT16_MAX + 1]; /* under the lock */
-	pthread_mutex_lock(&tap.lock);
+	rpwi_lock(RPWI_LOCK_TAP);
 	size_t n = put_whole(whole, sizeof(whole) - 1, flow, ip_id, ttl, tos, parts, nparts);
 	if (n)
 		record(outbound ? FLAG_OUTBOUND : FLAG_INBOUND, whole, (uint32_t)n);
-	pthread_mutex_unlock(&tap.lock);
+	rpwi_unlock(RPWI_LOCK_TAP);
 }
 
 /* ---- Set-up, fork, exit ---- */
 
-static void before_fork(void) { pthread_mutex_lock(&tap.lock); }
-static void after_fork_parent(void) { pthread_mutex_unlock(&tap.lock); }
 static void after_fork_child(void)
 {
+	if (rpwi_fork_broken) {
+		rpwi_tap_enabled = false;
+		rpwi_fork_mute(tap.fd);
+		return;
+	}
 	/* What is buffered is the parent's to write. The descriptor shares the parent's lock and offset: only close it. */
 	if (tap.fd >= 0)
 		close(tap.fd);
@@ -427,7 +431,6 @@ static void after_fork_child(void)
 	tap.seen = 0;
 	tap.reopen = rpwi_tap_enabled && strstr(tap.name, "%p");
 	rpwi_tap_enabled = tap.reopen || rpwi_account_on;
-	pthread_mutex_unlock(&tap.lock);
 }
 
 static int parse_limit(const char *text)
@@ -462,7 +465,7 @@ static int init_locked(void)
 	rc = open_file();
 	if (rc)
 		return rc;
-	rc = -pthread_atfork(before_fork, after_fork_parent, after_fork_child);
+	rc = rpwi_fork_watch(after_fork_child);
 	if (!rc && atexit(rpwi_tap_flush))
 		rc = -ENOMEM;
 	rpwi_tap_enabled = !rc || rpwi_account_on;
@@ -472,12 +475,12 @@ static int init_locked(void)
 int rpwi_tap_init(void)
 {
 	static int result;
-	pthread_mutex_lock(&tap.lock);
+	rpwi_lock(RPWI_LOCK_TAP);
 	if (!tap.initialized) {
 		tap.initialized = true;
 		result = init_locked();
 	}
 	int rc = result;
-	pthread_mutex_unlock(&tap.lock);
+	rpwi_unlock(RPWI_LOCK_TAP);
 	return rc;
 }

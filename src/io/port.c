@@ -1,6 +1,8 @@
 /* port.c - a local address on UDP port 4791: opening it, receiving, and what happens to packets that are another process's. Sending is in tx.c. */
 #include "io/port_priv.h"
 
+#include "base/lock.h"
+
 #include <errno.h>
 #include <linux/sock_diag.h>
 #include <netinet/udp.h>
@@ -248,6 +250,8 @@ static bool is_probe(const struct rpwi_rx *rx)
 int rpwi_port_recv(struct rpwi_port *p, struct rpwi_rx *rx)
 {
 	struct rpwi_pace *pace = rpwi_steer_pace(p->steer);
+	if (RPWI_UNLIKELY(rpwi_fork_broken)) /* an interrupted poll ends in the child: what comes is the parent's */
+		return 0;
 	flush_over(p);
 	if (!p->bound)
 		return 0;

@@ -6,6 +6,8 @@
  */
 #include "io/io_priv.h"
 
+#include "base/lock.h"
+
 #include <errno.h>
 #include <poll.h>
 #include <stdio.h>
@@ -391,6 +393,8 @@ void rpwi_steer_serve(struct rpwi_steer *s)
 
 int rpwi_steer_recv(struct rpwi_steer *s, struct rpwi_rx *rx)
 {
+	if (RPWI_UNLIKELY(rpwi_fork_broken))
+		return 0;
 	do {
 		if (next_taken(s, rx))
 			return 1;

@@ -6,6 +6,7 @@
 #include "io/port_priv.h"
 
 #include "base/guard.h"
+#include "base/lock.h"
 #include "io/narrate.h"
 
 #include <errno.h>
@@ -535,10 +536,11 @@ int rpwi_port_send(struct rpwi_port *p, const struct rpwi_txb *b, unsigned *sent
 	*sent = 0;
 	if (!b->npkt)
 		return 0;
-	if (p->tx_fd < 0 || b->av->flow.dst.family != p->local.family) {
+	bool dead = p->tx_fd < 0 || RPWI_UNLIKELY(rpwi_fork_broken);
+	if (dead || b->av->flow.dst.family != p->local.family) {
 		*sent = b->npkt;
 		p->n.tx_refused += b->npkt;
-		return p->tx_fd < 0 ? -ENETDOWN : -EAFNOSUPPORT;
+		return dead ? -ENETDOWN : -EAFNOSUPPORT;
 	}
 	set_hops(p, b->av->hop_limit, b->av->tclass);
 	int rc = RPWI_UNLIKELY(p->fault != NULL) ? send_harmed(p, b, sent) : send_plain(p, b, 0, !p->gso_off, sent);

@@ -2,6 +2,7 @@
 #include "preload/preload.h"
 
 #include "base/account.h"
+#include "base/lock.h"
 
 #include <fcntl.h>
 #include <limits.h>
@@ -15,8 +16,9 @@ struct merged {
 	struct ibv_device **real;
 	struct ibv_device *devices[];
 };
-static pthread_mutex_t lists_lock = PTHREAD_MUTEX_INITIALIZER;
-static struct merged *lists;
+static struct merged *lists; /* under RPWI_LOCK_LISTS */
+
+static const struct rpwi_real *others(const void *object) { return !object ? rpwi_invalid() : rpwi_fork_broken ? rpwi_refused() : rpwi_real(); }
 
 static bool env_is_one(const char *name)
 {
@@ -55,6 +57,8 @@ static struct merged *merge(struct ibv_device **real, int nreal, struct ibv_devi
 RPWI_EXPORT struct ibv_device **ibv_get_device_list(int *num_devices)
 {
 	int nreal = 0, nsoft = 0;
+	if (rpwi_fork_broken)
+		return rpwi_refused()->ibv_get_device_list(num_devices);
 	if (rpwi_inside_real || env_is_one("ROPEWAY_DISABLE"))
 		return real_list(num_devices);
 	if (num_devices)
@@ -77,10 +81,10 @@ RPWI_EXPORT struct ibv_device **ibv_get_device_list(int *num_devices)
 		errno = err;
 		return NULL;
 	}
-	pthread_mutex_lock(&lists_lock);
+	rpwi_lock(RPWI_LOCK_LISTS);
 	m->next = lists;
 	lists = m;
-	pthread_mutex_unlock(&lists_lock);
+	rpwi_unlock(RPWI_LOCK_LISTS);
 	if (num_devices)
 		*num_devices = nreal + nsoft;
 	return m->devices;
@@ -89,32 +93,34 @@ RPWI_EXPORT struct ibv_device **ibv_get_device_list(int *num_devices)
 RPWI_EXPORT void ibv_free_device_list(struct ibv_device **list)
 {
 	struct merged **at, *m;
-	pthread_mutex_lock(&lists_lock);
+	if (rpwi_fork_broken)
+		return;
+	rpwi_lock(RPWI_LOCK_LISTS);
 	for (at = &lists; (m = *at) && m->devices != list; at = &m->next)
 		;
 	if (m)
 		*at = m->next;
-	pthread_mutex_unlock(&lists_lock);
+	rpwi_unlock(RPWI_LOCK_LISTS);
 	struct ibv_device **real = m ? m->real : list; /* not one of ours: a real library's, made while this was inside it */
 	if (real)
 		rpwi_real()->ibv_free_device_list(real);
 	free(m);
 }
 
-RPWI_EXPORT const char *ibv_get_device_name(struct ibv_device *device) { return device->name; }
+RPWI_EXPORT const char *ibv_get_device_name(struct ibv_device *device) { return device ? device->name : rpwi_invalid()->ibv_get_device_name(device); }
 
 RPWI_EXPORT __be64 ibv_get_device_guid(struct ibv_device *device)
 {
 	if (rpwi_dev_owns_device(device))
 		return rpwi_dev_get_guid(device);
-	return rpwi_real()->ibv_get_device_guid(device);
+	return others(device)->ibv_get_device_guid(device);
 }
 
 RPWI_EXPORT int ibv_get_device_index(struct ibv_device *device)
 {
 	if (rpwi_dev_owns_device(device))
 		return rpwi_dev_get_index(device);
-	return rpwi_real()->ibv_get_device_index(device);
+	return others(device)->ibv_get_device_index(device);
 }
 
 /* ROPEWAY_STATS=1: of the process that opened a device, not of a child that only inherited it. */
@@ -136,7 +142,7 @@ RPWI_EXPORT struct ibv_context *ibv_open_device(struct ibv_device *device)
 	struct ibv_context *c;
 	if (!rpwi_dev_owns_device(device)) {
 		rpwi_inside_real++;
-		c = rpwi_real()->ibv_open_device(device);
+		c = others(device)->ibv_open_device(device);
 		rpwi_inside_real--;
 		return c;
 	}
@@ -155,16 +161,16 @@ RPWI_EXPORT struct ibv_context *verbs_open_device(struct ibv_device *device, voi
 {
 	if (rpwi_dev_owns_device(device))
 		return ibv_open_device(device);
-	return rpwi_real()->verbs_open_device(device, private_data);
+	return others(device)->verbs_open_device(device, private_data);
 }
 
 RPWI_EXPORT int ibv_close_device(struct ibv_context *context)
 {
-	if (rpwi_dev_owns_context(context)) {
+	if (context && rpwi_dev_owns_context(context)) {
 		rpwi_account(RPWI_ACC_CALL, "ibv_close_device");
 		return rpwi_dev_close_device(context);
 	}
-	return rpwi_real()->ibv_close_device(context);
+	return others(context)->ibv_close_device(context);
 }
 
 /* A software device has no command descriptor that another process could use: only real ones can be imported. */

@@ -45,6 +45,9 @@ struct rpwi_real {
 };
 /* The real library's calls, all callable: what it lacks, or all of it where there is none, fails as calls.h says. Opens the library the first time. */
 const struct rpwi_real *rpwi_real(void);
+/* Calls that only fail: EINVAL, of no object; EIO, in a child that rpwi_fork_broken tells of. */
+const struct rpwi_real *rpwi_invalid(void);
+const struct rpwi_real *rpwi_refused(void);
 
 /* Set while this thread is inside a real library on our account: it sees real devices only, and its dlsym calls are left alone. */
 extern __thread int rpwi_inside_real __attribute__((tls_model("initial-exec")));

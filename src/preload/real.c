@@ -1,6 +1,8 @@
 /* real.c - the real libibverbs, reached by a handle of our own. RTLD_NEXT would not do: it is NULL where the program loaded libibverbs locally, as UCX does. */
 #include "preload/preload.h"
 
+#include "base/lock.h"
+
 #include <dlfcn.h>
 #include <pthread.h>
 
@@ -21,6 +23,43 @@ static void *missing_NONE(void)
 	errno = EOPNOTSUPP;
 	return NULL;
 }
+
+/* And for a call without an object, and for any in a child that has to refuse (base/lock.h). */
+static long invalid_ERRNO(void) { return EINVAL; }
+static long invalid_MINUS(void)
+{
+	errno = EINVAL;
+	return -1;
+}
+static void *invalid_NONE(void)
+{
+	errno = EINVAL;
+	return NULL;
+}
+static long refused_ERRNO(void) { return rpwi_fork_refuse("a call of libibverbs"); }
+static long refused_MINUS(void)
+{
+	errno = (int)refused_ERRNO();
+	return -1;
+}
+static void *refused_NONE(void)
+{
+	errno = (int)refused_ERRNO();
+	return NULL;
+}
+
+static const struct rpwi_real invalid = {.found = true,
+#define X(n, m) .n = (void *)invalid_##m,
+	RPWI_CALLS(X)
+#undef X
+};
+static const struct rpwi_real refused = {.found = true,
+#define X(n, m) .n = (void *)refused_##m,
+	RPWI_CALLS(X)
+#undef X
+};
+const struct rpwi_real *rpwi_invalid(void) { return &invalid; }
+const struct rpwi_real *rpwi_refused(void) { return &refused; }
 
 struct call {
 	const char *name;

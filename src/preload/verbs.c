@@ -2,8 +2,12 @@
 #include "preload/preload.h"
 
 #include "base/account.h"
+#include "base/lock.h"
 
-static inline bool ours(const struct ibv_context *c) { return rpwi_dev_owns_context(c); }
+static inline bool ours(const struct ibv_context *c) { return c && rpwi_dev_owns_context(c); }
+/* Who answers for the others: the real library. For NULL, with which it would crash, and in a child that has to refuse: EINVAL or EIO, as the call tells errors. */
+static inline const struct rpwi_real *others(const struct ibv_context *c) { return !c ? rpwi_invalid() : rpwi_fork_broken ? rpwi_refused() : rpwi_real(); }
+#define CONTEXT_OF(object) ((object) ? (object)->context : NULL)
 
 /* The account (ROPEWAY_EXPLAIN) begins before the first call. */
 __attribute__((constructor)) static void begin_account(void) { rpwi_account_init(); }
@@ -21,7 +25,7 @@ RPWI_EXPORT int ibv_query_device(struct ibv_context *context, struct ibv_device_
 {
 	if (ours(context))
 		return rpwi_dev_query_device(context, device_attr);
-	return rpwi_real()->ibv_query_device(context, device_attr);
+	return others(context)->ibv_query_device(context, device_attr);
 }
 
 /* The struct of libibverbs before 1.1.16 or so: ibv_port_attr up to `flags`. The exported call must not write beyond it, whatever it was compiled with;
@@ -34,7 +38,7 @@ _Static_assert(sizeof(struct _compat_ibv_port_attr) == 48, "rdma-core's struct _
 RPWI_EXPORT int ibv_query_port(struct ibv_context *context, uint8_t port_num, struct _compat_ibv_port_attr *port_attr)
 {
 	if (!ours(context))
-		return rpwi_real()->ibv_query_port(context, port_num, port_attr);
+		return others(context)->ibv_query_port(context, port_num, port_attr);
 	struct ibv_port_attr all = {0};
 	int rc = rpwi_dev_query_port(context, port_num, &all);
 	if (!rc)
@@ -45,14 +49,14 @@ RPWI_EXPORT int ibv_query_port(struct ibv_context *context, uint8_t port_num, st
 /* Since rdma-core 60: in units of 100 Mb/s. */
 RPWI_EXPORT int ibv_query_port_speed(struct ibv_context *context, uint32_t port_num, uint64_t *port_speed)
 {
-	return ours(context) ? EOPNOTSUPP : rpwi_real()->ibv_query_port_speed(context, port_num, port_speed);
+	return ours(context) ? EOPNOTSUPP : others(context)->ibv_query_port_speed(context, port_num, port_speed);
 }
 
 RPWI_EXPORT int ibv_query_gid(struct ibv_context *context, uint8_t port_num, int index, union ibv_gid *gid)
 {
 	if (ours(context))
 		return rpwi_dev_query_gid(context, port_num, index, gid);
-	return rpwi_real()->ibv_query_gid(context, port_num, index, gid);
+	return others(context)->ibv_query_gid(context, port_num, index, gid);
 }
 
 /* The program's ibv_gid_entry may be shorter or longer than ours; fields are only ever added at its end. */
@@ -66,7 +70,7 @@ RPWI_EXPORT int _ibv_query_gid_ex(
 	struct ibv_context *context, uint32_t port_num, uint32_t gid_index, struct ibv_gid_entry *entry, uint32_t flags, size_t entry_size)
 {
 	if (!ours(context))
-		return rpwi_real()->_ibv_query_gid_ex(context, port_num, gid_index, entry, flags, entry_size);
+		return others(context)->_ibv_query_gid_ex(context, port_num, gid_index, entry, flags, entry_size);
 	struct ibv_gid_entry e = {0};
 	int rc = rpwi_dev_query_gid_ex(context, port_num, gid_index, &e, flags);
 	if (!rc)
@@ -79,7 +83,7 @@ enum { GID_TABLE_MAX = 256 };
 RPWI_EXPORT ssize_t _ibv_query_gid_table(struct ibv_context *context, struct ibv_gid_entry *entries, size_t max_entries, uint32_t flags, size_t entry_size)
 {
 	if (!ours(context))
-		return rpwi_real()->_ibv_query_gid_table(context, entries, max_entries, flags, entry_size);
+		return others(context)->_ibv_query_gid_table(context, entries, max_entries, flags, entry_size);
 	if (entry_size == sizeof(*entries))
 		return rpwi_dev_query_gid_table(context, entries, max_entries, flags);
 	struct ibv_gid_entry e[GID_TABLE_MAX];
@@ -92,7 +96,7 @@ RPWI_EXPORT ssize_t _ibv_query_gid_table(struct ibv_context *context, struct ibv
 RPWI_EXPORT int ibv_query_gid_type(struct ibv_context *context, uint8_t port_num, unsigned int index, enum ibv_gid_type_sysfs *type)
 {
 	if (!ours(context))
-		return rpwi_real()->ibv_query_gid_type(context, port_num, index, type);
+		return others(context)->ibv_query_gid_type(context, port_num, index, type);
 	struct ibv_gid_entry e = {0};
 	int rc = rpwi_dev_query_gid_ex(context, port_num, index, &e, 0);
 	if (rc && rc != ENODATA)
@@ -106,13 +110,13 @@ RPWI_EXPORT int ibv_query_pkey(struct ibv_context *context, uint8_t port_num, in
 {
 	if (ours(context))
 		return rpwi_dev_query_pkey(context, port_num, index, pkey);
-	return rpwi_real()->ibv_query_pkey(context, port_num, index, pkey);
+	return others(context)->ibv_query_pkey(context, port_num, index, pkey);
 }
 
 RPWI_EXPORT int ibv_get_pkey_index(struct ibv_context *context, uint8_t port_num, __be16 pkey)
 {
 	if (!ours(context))
-		return rpwi_real()->ibv_get_pkey_index(context, port_num, pkey);
+		return others(context)->ibv_get_pkey_index(context, port_num, pkey);
 	__be16 have;
 	for (int i = 0; !rpwi_dev_query_pkey(context, port_num, i, &have); i++)
 		if (have == pkey)
@@ -130,7 +134,7 @@ RPWI_EXPORT int ibv_get_async_event(struct ibv_context *context, struct ibv_asyn
 			rpwi_account(RPWI_ACC_ASYNC, "%s", ibv_event_type_str(event->event_type));
 		return rc;
 	}
-	return rpwi_real()->ibv_get_async_event(context, event);
+	return others(context)->ibv_get_async_event(context, event);
 }
 
 /* Of the object that an event names; NULL for the events of a port or a device, which name none and whose acknowledgement counts nothing. */
@@ -160,13 +164,13 @@ static const struct ibv_context *event_context(const struct ibv_async_event *eve
 
 RPWI_EXPORT void ibv_ack_async_event(struct ibv_async_event *event)
 {
-	const struct ibv_context *c = event_context(event);
+	const struct ibv_context *c = event ? event_context(event) : NULL;
 	if (!c)
 		return;
 	if (ours(c))
 		rpwi_dev_ack_async_event(event);
 	else
-		rpwi_real()->ibv_ack_async_event(event);
+		others(c)->ibv_ack_async_event(event);
 }
 
 /* ---- PD and MR ---- */
@@ -174,22 +178,22 @@ RPWI_EXPORT void ibv_ack_async_event(struct ibv_async_event *event)
 RPWI_EXPORT struct ibv_pd *ibv_alloc_pd(struct ibv_context *context)
 {
 	if (!ours(context))
-		return rpwi_real()->ibv_alloc_pd(context);
+		return others(context)->ibv_alloc_pd(context);
 	rpwi_account(RPWI_ACC_CALL, "ibv_alloc_pd");
 	return rpwi_dev_alloc_pd(context);
 }
 
-RPWI_EXPORT int ibv_dealloc_pd(struct ibv_pd *pd) { return ours(pd->context) ? rpwi_dev_dealloc_pd(pd) : rpwi_real()->ibv_dealloc_pd(pd); }
+RPWI_EXPORT int ibv_dealloc_pd(struct ibv_pd *pd) { return ours(CONTEXT_OF(pd)) ? rpwi_dev_dealloc_pd(pd) : others(CONTEXT_OF(pd))->ibv_dealloc_pd(pd); }
 
 RPWI_EXPORT struct ibv_pd *ibv_import_pd(struct ibv_context *context, uint32_t pd_handle)
 {
-	return ours(context) ? unsupported() : rpwi_real()->ibv_import_pd(context, pd_handle);
+	return ours(context) ? unsupported() : others(context)->ibv_import_pd(context, pd_handle);
 }
 
 RPWI_EXPORT void ibv_unimport_pd(struct ibv_pd *pd)
 {
-	if (!ours(pd->context)) /* none of ours was imported */
-		rpwi_real()->ibv_unimport_pd(pd);
+	if (!ours(CONTEXT_OF(pd))) /* none of ours was imported */
+		others(CONTEXT_OF(pd))->ibv_unimport_pd(pd);
 }
 
 /* Access flags of the optional range are hints that a device may ignore, and a software device has no use for any. */
@@ -222,35 +226,35 @@ static struct ibv_mr *reg_mr(struct ibv_pd *pd, void *addr, size_t length, uint6
 
 RPWI_EXPORT struct ibv_mr *ibv_reg_mr(struct ibv_pd *pd, void *addr, size_t length, int access)
 {
-	if (ours(pd->context))
+	if (ours(CONTEXT_OF(pd)))
 		return reg_mr(pd, addr, length, (uintptr_t)addr, without_optional((unsigned)access));
-	return rpwi_real()->ibv_reg_mr(pd, addr, length, access);
+	return others(CONTEXT_OF(pd))->ibv_reg_mr(pd, addr, length, access);
 }
 
 RPWI_EXPORT struct ibv_mr *ibv_reg_mr_iova(struct ibv_pd *pd, void *addr, size_t length, uint64_t iova, int access)
 {
-	if (ours(pd->context))
+	if (ours(CONTEXT_OF(pd)))
 		return reg_mr(pd, addr, length, iova, without_optional((unsigned)access));
-	return rpwi_real()->ibv_reg_mr_iova(pd, addr, length, iova, access);
+	return others(CONTEXT_OF(pd))->ibv_reg_mr_iova(pd, addr, length, iova, access);
 }
 
 RPWI_EXPORT struct ibv_mr *ibv_reg_mr_iova2(struct ibv_pd *pd, void *addr, size_t length, uint64_t iova, unsigned int access)
 {
-	if (ours(pd->context))
+	if (ours(CONTEXT_OF(pd)))
 		return reg_mr(pd, addr, length, iova, without_optional(access));
-	return rpwi_real()->ibv_reg_mr_iova2(pd, addr, length, iova, access);
+	return others(CONTEXT_OF(pd))->ibv_reg_mr_iova2(pd, addr, length, iova, access);
 }
 
 /* Since rdma-core 58, for dma-buf and DMA handles; a program falls back to the calls above. */
 RPWI_EXPORT struct ibv_mr *ibv_reg_mr_ex(struct ibv_pd *pd, struct ibv_mr_init_attr *attr)
 {
-	return ours(pd->context) ? unsupported() : rpwi_real()->ibv_reg_mr_ex(pd, attr);
+	return ours(CONTEXT_OF(pd)) ? unsupported() : others(CONTEXT_OF(pd))->ibv_reg_mr_ex(pd, attr);
 }
 
 RPWI_EXPORT struct ibv_mr *ibv_reg_dmabuf_mr(struct ibv_pd *pd, uint64_t offset, size_t length, uint64_t iova, int fd, int access)
 {
-	if (!ours(pd->context))
-		return rpwi_real()->ibv_reg_dmabuf_mr(pd, offset, length, iova, fd, access);
+	if (!ours(CONTEXT_OF(pd)))
+		return others(CONTEXT_OF(pd))->ibv_reg_dmabuf_mr(pd, offset, length, iova, fd, access);
 	access = without_optional((unsigned)access);
 	struct ibv_mr *mr = rpwi_dev_reg_dmabuf_mr(pd, offset, length, iova, fd, access);
 	char who[64];
@@ -263,51 +267,51 @@ RPWI_EXPORT struct ibv_mr *ibv_reg_dmabuf_mr(struct ibv_pd *pd, uint64_t offset,
 
 RPWI_EXPORT int ibv_rereg_mr(struct ibv_mr *mr, int flags, struct ibv_pd *pd, void *addr, size_t length, int access)
 {
-	if (ours(mr->context))
+	if (ours(CONTEXT_OF(mr)))
 		return rpwi_dev_rereg_mr(mr, flags, pd, addr, length, access);
-	return rpwi_real()->ibv_rereg_mr(mr, flags, pd, addr, length, access);
+	return others(CONTEXT_OF(mr))->ibv_rereg_mr(mr, flags, pd, addr, length, access);
 }
 
 RPWI_EXPORT int ibv_dereg_mr(struct ibv_mr *mr)
 {
-	if (!ours(mr->context))
-		return rpwi_real()->ibv_dereg_mr(mr);
+	if (!ours(CONTEXT_OF(mr)))
+		return others(CONTEXT_OF(mr))->ibv_dereg_mr(mr);
 	rpwi_account(RPWI_ACC_CALL, "ibv_dereg_mr");
 	return rpwi_dev_dereg_mr(mr);
 }
 
 RPWI_EXPORT struct ibv_mr *ibv_import_mr(struct ibv_pd *pd, uint32_t mr_handle)
 {
-	return ours(pd->context) ? unsupported() : rpwi_real()->ibv_import_mr(pd, mr_handle);
+	return ours(CONTEXT_OF(pd)) ? unsupported() : others(CONTEXT_OF(pd))->ibv_import_mr(pd, mr_handle);
 }
 
 RPWI_EXPORT void ibv_unimport_mr(struct ibv_mr *mr)
 {
-	if (!ours(mr->context))
-		rpwi_real()->ibv_unimport_mr(mr);
+	if (!ours(CONTEXT_OF(mr)))
+		others(CONTEXT_OF(mr))->ibv_unimport_mr(mr);
 }
 
 RPWI_EXPORT struct ibv_dm *ibv_import_dm(struct ibv_context *context, uint32_t dm_handle)
 {
-	return ours(context) ? unsupported() : rpwi_real()->ibv_import_dm(context, dm_handle);
+	return ours(context) ? unsupported() : others(context)->ibv_import_dm(context, dm_handle);
 }
 
 RPWI_EXPORT void ibv_unimport_dm(struct ibv_dm *dm)
 {
-	if (!ours(dm->context))
-		rpwi_real()->ibv_unimport_dm(dm);
+	if (!ours(CONTEXT_OF(dm)))
+		others(CONTEXT_OF(dm))->ibv_unimport_dm(dm);
 }
 
 /* ---- CQ and channels ---- */
 
 RPWI_EXPORT struct ibv_comp_channel *ibv_create_comp_channel(struct ibv_context *context)
 {
-	return ours(context) ? rpwi_dev_create_comp_channel(context) : rpwi_real()->ibv_create_comp_channel(context);
+	return ours(context) ? rpwi_dev_create_comp_channel(context) : others(context)->ibv_create_comp_channel(context);
 }
 
 RPWI_EXPORT int ibv_destroy_comp_channel(struct ibv_comp_channel *channel)
 {
-	return ours(channel->context) ? rpwi_dev_destroy_comp_channel(channel) : rpwi_real()->ibv_destroy_comp_channel(channel);
+	return ours(CONTEXT_OF(channel)) ? rpwi_dev_destroy_comp_channel(channel) : others(CONTEXT_OF(channel))->ibv_destroy_comp_channel(channel);
 }
 
 RPWI_EXPORT struct ibv_cq *ibv_create_cq(struct ibv_context *context, int cqe, void *cq_context, struct ibv_comp_channel *channel, int comp_vector)
@@ -316,58 +320,64 @@ RPWI_EXPORT struct ibv_cq *ibv_create_cq(struct ibv_context *context, int cqe, v
 		rpwi_account(RPWI_ACC_CALL, "ibv_create_cq for %d completions%s", cqe, channel ? ", with a channel" : "");
 		return rpwi_dev_create_cq(context, cqe, cq_context, channel, comp_vector);
 	}
-	return rpwi_real()->ibv_create_cq(context, cqe, cq_context, channel, comp_vector);
+	return others(context)->ibv_create_cq(context, cqe, cq_context, channel, comp_vector);
 }
 
-RPWI_EXPORT int ibv_resize_cq(struct ibv_cq *cq, int cqe) { return ours(cq->context) ? rpwi_dev_resize_cq(cq, cqe) : rpwi_real()->ibv_resize_cq(cq, cqe); }
+RPWI_EXPORT int ibv_resize_cq(struct ibv_cq *cq, int cqe)
+{
+	return ours(CONTEXT_OF(cq)) ? rpwi_dev_resize_cq(cq, cqe) : others(CONTEXT_OF(cq))->ibv_resize_cq(cq, cqe);
+}
 
-RPWI_EXPORT int ibv_destroy_cq(struct ibv_cq *cq) { return ours(cq->context) ? rpwi_dev_destroy_cq(cq) : rpwi_real()->ibv_destroy_cq(cq); }
+RPWI_EXPORT int ibv_destroy_cq(struct ibv_cq *cq) { return ours(CONTEXT_OF(cq)) ? rpwi_dev_destroy_cq(cq) : others(CONTEXT_OF(cq))->ibv_destroy_cq(cq); }
 
 RPWI_EXPORT int ibv_get_cq_event(struct ibv_comp_channel *channel, struct ibv_cq **cq, void **cq_context)
 {
-	if (ours(channel->context)) {
+	if (ours(CONTEXT_OF(channel))) {
 		rpwi_account(RPWI_ACC_CALL, "ibv_get_cq_event: waits on the channel");
 		return rpwi_dev_get_cq_event(channel, cq, cq_context);
 	}
-	return rpwi_real()->ibv_get_cq_event(channel, cq, cq_context);
+	return others(CONTEXT_OF(channel))->ibv_get_cq_event(channel, cq, cq_context);
 }
 
 RPWI_EXPORT void ibv_ack_cq_events(struct ibv_cq *cq, unsigned int nevents)
 {
-	if (ours(cq->context))
+	if (ours(CONTEXT_OF(cq)))
 		rpwi_dev_ack_cq_events(cq, nevents);
 	else
-		rpwi_real()->ibv_ack_cq_events(cq, nevents);
+		others(CONTEXT_OF(cq))->ibv_ack_cq_events(cq, nevents);
 }
 
 /* ---- SRQ ---- */
 
 RPWI_EXPORT struct ibv_srq *ibv_create_srq(struct ibv_pd *pd, struct ibv_srq_init_attr *attr)
 {
-	if (!ours(pd->context))
-		return rpwi_real()->ibv_create_srq(pd, attr);
+	if (!ours(CONTEXT_OF(pd)))
+		return others(CONTEXT_OF(pd))->ibv_create_srq(pd, attr);
 	rpwi_account(RPWI_ACC_CALL, "ibv_create_srq for %u receives", attr->attr.max_wr);
 	return rpwi_dev_create_srq(pd, attr);
 }
 
 RPWI_EXPORT int ibv_modify_srq(struct ibv_srq *srq, struct ibv_srq_attr *attr, int mask)
 {
-	return ours(srq->context) ? rpwi_dev_modify_srq(srq, attr, mask) : rpwi_real()->ibv_modify_srq(srq, attr, mask);
+	return ours(CONTEXT_OF(srq)) ? rpwi_dev_modify_srq(srq, attr, mask) : others(CONTEXT_OF(srq))->ibv_modify_srq(srq, attr, mask);
 }
 
 RPWI_EXPORT int ibv_query_srq(struct ibv_srq *srq, struct ibv_srq_attr *attr)
 {
-	return ours(srq->context) ? rpwi_dev_query_srq(srq, attr) : rpwi_real()->ibv_query_srq(srq, attr);
+	return ours(CONTEXT_OF(srq)) ? rpwi_dev_query_srq(srq, attr) : others(CONTEXT_OF(srq))->ibv_query_srq(srq, attr);
 }
 
-RPWI_EXPORT int ibv_destroy_srq(struct ibv_srq *srq) { return ours(srq->context) ? rpwi_dev_destroy_srq(srq) : rpwi_real()->ibv_destroy_srq(srq); }
+RPWI_EXPORT int ibv_destroy_srq(struct ibv_srq *srq)
+{
+	return ours(CONTEXT_OF(srq)) ? rpwi_dev_destroy_srq(srq) : others(CONTEXT_OF(srq))->ibv_destroy_srq(srq);
+}
 
 /* ---- QP ---- */
 
 RPWI_EXPORT struct ibv_qp *ibv_create_qp(struct ibv_pd *pd, struct ibv_qp_init_attr *attr)
 {
-	if (!ours(pd->context))
-		return rpwi_real()->ibv_create_qp(pd, attr);
+	if (!ours(CONTEXT_OF(pd)))
+		return others(CONTEXT_OF(pd))->ibv_create_qp(pd, attr);
 	struct ibv_qp *qp = rpwi_dev_create_qp(pd, attr);
 	if (qp)
 		rpwi_account(RPWI_ACC_CALL, "ibv_create_qp %s: QP 0x%06x, room for %u send%s and %u receive%s",
@@ -380,33 +390,39 @@ RPWI_EXPORT struct ibv_qp *ibv_create_qp(struct ibv_pd *pd, struct ibv_qp_init_a
 	return qp;
 }
 
-RPWI_EXPORT struct ibv_qp_ex *ibv_qp_to_qp_ex(struct ibv_qp *qp) { return ours(qp->context) ? rpwi_dev_qp_to_qp_ex(qp) : rpwi_real()->ibv_qp_to_qp_ex(qp); }
+RPWI_EXPORT struct ibv_qp_ex *ibv_qp_to_qp_ex(struct ibv_qp *qp)
+{
+	return ours(CONTEXT_OF(qp)) ? rpwi_dev_qp_to_qp_ex(qp) : others(CONTEXT_OF(qp))->ibv_qp_to_qp_ex(qp);
+}
 
 RPWI_EXPORT int ibv_modify_qp(struct ibv_qp *qp, struct ibv_qp_attr *attr, int mask)
 {
-	return ours(qp->context) ? rpwi_dev_modify_qp(qp, attr, mask) : rpwi_real()->ibv_modify_qp(qp, attr, mask);
+	return ours(CONTEXT_OF(qp)) ? rpwi_dev_modify_qp(qp, attr, mask) : others(CONTEXT_OF(qp))->ibv_modify_qp(qp, attr, mask);
 }
 
 RPWI_EXPORT int ibv_query_qp(struct ibv_qp *qp, struct ibv_qp_attr *attr, int mask, struct ibv_qp_init_attr *init)
 {
-	return ours(qp->context) ? rpwi_dev_query_qp(qp, attr, mask, init) : rpwi_real()->ibv_query_qp(qp, attr, mask, init);
+	return ours(CONTEXT_OF(qp)) ? rpwi_dev_query_qp(qp, attr, mask, init) : others(CONTEXT_OF(qp))->ibv_query_qp(qp, attr, mask, init);
 }
 
 /* 0: no promise. A retransmitted packet may be placed again behind later ones. */
 RPWI_EXPORT int ibv_query_qp_data_in_order(struct ibv_qp *qp, enum ibv_wr_opcode op, uint32_t flags)
 {
-	return ours(qp->context) ? 0 : rpwi_real()->ibv_query_qp_data_in_order(qp, op, flags);
+	return ours(CONTEXT_OF(qp)) ? 0 : others(CONTEXT_OF(qp))->ibv_query_qp_data_in_order(qp, op, flags);
 }
 
 /* Enhanced connection establishment is between NICs of one vendor; programs (librdmacm, NCCL) go on without it. */
-RPWI_EXPORT int ibv_query_ece(struct ibv_qp *qp, struct ibv_ece *ece) { return ours(qp->context) ? EOPNOTSUPP : rpwi_real()->ibv_query_ece(qp, ece); }
+RPWI_EXPORT int ibv_query_ece(struct ibv_qp *qp, struct ibv_ece *ece)
+{
+	return ours(CONTEXT_OF(qp)) ? EOPNOTSUPP : others(CONTEXT_OF(qp))->ibv_query_ece(qp, ece);
+}
 
-RPWI_EXPORT int ibv_set_ece(struct ibv_qp *qp, struct ibv_ece *ece) { return ours(qp->context) ? EOPNOTSUPP : rpwi_real()->ibv_set_ece(qp, ece); }
+RPWI_EXPORT int ibv_set_ece(struct ibv_qp *qp, struct ibv_ece *ece) { return ours(CONTEXT_OF(qp)) ? EOPNOTSUPP : others(CONTEXT_OF(qp))->ibv_set_ece(qp, ece); }
 
 RPWI_EXPORT int ibv_destroy_qp(struct ibv_qp *qp)
 {
-	if (!ours(qp->context))
-		return rpwi_real()->ibv_destroy_qp(qp);
+	if (!ours(CONTEXT_OF(qp)))
+		return others(CONTEXT_OF(qp))->ibv_destroy_qp(qp);
 	rpwi_account(RPWI_ACC_CALL, "ibv_destroy_qp 0x%06x", qp->qp_num);
 	return rpwi_dev_destroy_qp(qp);
 }
@@ -415,8 +431,8 @@ RPWI_EXPORT int ibv_destroy_qp(struct ibv_qp *qp)
 
 RPWI_EXPORT struct ibv_ah *ibv_create_ah(struct ibv_pd *pd, struct ibv_ah_attr *attr)
 {
-	if (!ours(pd->context))
-		return rpwi_real()->ibv_create_ah(pd, attr);
+	if (!ours(CONTEXT_OF(pd)))
+		return others(CONTEXT_OF(pd))->ibv_create_ah(pd, attr);
 	rpwi_account(RPWI_ACC_CALL, "ibv_create_ah");
 	return rpwi_dev_create_ah(pd, attr);
 }
@@ -425,32 +441,32 @@ RPWI_EXPORT int ibv_init_ah_from_wc(struct ibv_context *context, uint8_t port_nu
 {
 	if (ours(context))
 		return rpwi_dev_init_ah_from_wc(context, port_num, wc, grh, attr);
-	return rpwi_real()->ibv_init_ah_from_wc(context, port_num, wc, grh, attr);
+	return others(context)->ibv_init_ah_from_wc(context, port_num, wc, grh, attr);
 }
 
 RPWI_EXPORT struct ibv_ah *ibv_create_ah_from_wc(struct ibv_pd *pd, struct ibv_wc *wc, struct ibv_grh *grh, uint8_t port_num)
 {
-	if (!ours(pd->context))
-		return rpwi_real()->ibv_create_ah_from_wc(pd, wc, grh, port_num);
+	if (!ours(CONTEXT_OF(pd)))
+		return others(CONTEXT_OF(pd))->ibv_create_ah_from_wc(pd, wc, grh, port_num);
 	struct ibv_ah_attr attr = {0};
 	int rc = rpwi_dev_init_ah_from_wc(pd->context, port_num, wc, grh, &attr);
 	return rc ? NULL : rpwi_dev_create_ah(pd, &attr);
 }
 
-RPWI_EXPORT int ibv_destroy_ah(struct ibv_ah *ah) { return ours(ah->context) ? rpwi_dev_destroy_ah(ah) : rpwi_real()->ibv_destroy_ah(ah); }
+RPWI_EXPORT int ibv_destroy_ah(struct ibv_ah *ah) { return ours(CONTEXT_OF(ah)) ? rpwi_dev_destroy_ah(ah) : others(CONTEXT_OF(ah))->ibv_destroy_ah(ah); }
 
 /* For drivers that build Ethernet headers. Here the kernel does, and nobody above it knows the neighbour's address. */
 RPWI_EXPORT int ibv_resolve_eth_l2_from_gid(struct ibv_context *context, struct ibv_ah_attr *attr, uint8_t eth_mac[ETHERNET_LL_SIZE], uint16_t *vid)
 {
-	return ours(context) ? -EOPNOTSUPP : rpwi_real()->ibv_resolve_eth_l2_from_gid(context, attr, eth_mac, vid);
+	return ours(context) ? -EOPNOTSUPP : others(context)->ibv_resolve_eth_l2_from_gid(context, attr, eth_mac, vid);
 }
 
 RPWI_EXPORT int ibv_attach_mcast(struct ibv_qp *qp, const union ibv_gid *gid, uint16_t lid)
 {
-	return ours(qp->context) ? rpwi_dev_attach_mcast(qp, gid, lid) : rpwi_real()->ibv_attach_mcast(qp, gid, lid);
+	return ours(CONTEXT_OF(qp)) ? rpwi_dev_attach_mcast(qp, gid, lid) : others(CONTEXT_OF(qp))->ibv_attach_mcast(qp, gid, lid);
 }
 
 RPWI_EXPORT int ibv_detach_mcast(struct ibv_qp *qp, const union ibv_gid *gid, uint16_t lid)
 {
-	return ours(qp->context) ? rpwi_dev_detach_mcast(qp, gid, lid) : rpwi_real()->ibv_detach_mcast(qp, gid, lid);
+	return ours(CONTEXT_OF(qp)) ? rpwi_dev_detach_mcast(qp, gid, lid) : others(CONTEXT_OF(qp))->ibv_detach_mcast(qp, gid, lid);
 }

@@ -1,5 +1,6 @@
 /* channel.c - event channels: descriptors, the queue of events behind each, and waiting for one. */
 #include "base/account.h"
+#include "base/lock.h"
 #include "ucma/ucma_priv.h"
 
 #include <errno.h>
@@ -62,15 +63,27 @@ struct channel *channel_of(int fd) { return fd >= 0 && fd < RPWI_UCMA_FDS ? atom
 
 /* Who uses a channel: a lock of its own, held for a few instructions only. Between the end of one command and this count of the next a thread has nothing that keeps its channel open, and
  * the HCA's lock may be busy for long: a program that closes the channel then (rping's main thread) would make its own other thread fail. */
-static pthread_mutex_t users_lock = PTHREAD_MUTEX_INITIALIZER;
+/* A handler that interrupts this thread there finds it taken, and needs none. */
+static bool users_lock(void)
+{
+	if (rpwi_lock_is_mine(RPWI_LOCK_CHANNELS))
+		return false;
+	rpwi_lock(RPWI_LOCK_CHANNELS);
+	return true;
+}
+static void users_unlock(bool taken)
+{
+	if (taken)
+		rpwi_unlock(RPWI_LOCK_CHANNELS);
+}
 
 static struct channel *channel_hold(int fd)
 {
-	pthread_mutex_lock(&users_lock);
+	bool taken = users_lock();
 	struct channel *ch = channel_of(fd);
 	if (ch)
 		ch->users++;
-	pthread_mutex_unlock(&users_lock);
+	users_unlock(taken);
 	return ch;
 }
 
@@ -78,9 +91,9 @@ static struct channel *channel_hold(int fd)
  * on a descriptor of its own, since the number of the program's may be another file's by now. */
 static void channel_release(struct channel *ch)
 {
-	pthread_mutex_lock(&users_lock);
+	bool taken = users_lock();
 	bool used = --ch->users;
-	pthread_mutex_unlock(&users_lock);
+	users_unlock(taken);
 	if (used)
 		return;
 	close_if_still(&ch->signal);
@@ -95,7 +108,7 @@ static void note_pid(void) { own_pid = getpid(); }
 static void watch_forks(void)
 {
 	note_pid();
-	pthread_atfork(NULL, NULL, note_pid);
+	rpwi_fork_watch(note_pid);
 }
 static bool in_vfork_child(void) { return getpid() != own_pid; }
 
@@ -108,16 +121,19 @@ struct channel *channel_intact(int fd)
 /* Out of the table, which only one succeeds in. */
 static bool take_out(struct channel *ch) { return atomic_compare_exchange_strong(&rpwi_ucma_channels[ch->fd.fd], &(struct channel *){ch}, NULL); }
 
-static void channel_end(struct channel *ch)
+/* Channels that ended where the HCA's lock could not be waited for: in a signal handler, or under that lock, where a descriptor of our own has a number that was a channel's. Whoever uses
+ * a channel next ends them. */
+static struct channel *_Atomic ended;
+
+static void end_later(struct channel *ch)
 {
-	if (!take_out(ch))
-		return;
-	if (ch->pid != own_pid) {
-		/* A fork's child closes what it inherited: the connections are its parent's. */
-		close_if_still(&ch->signal);
-		close_if_still(&ch->wait);
-		return;
-	}
+	ch->next_ended = atomic_load(&ended);
+	while (!atomic_compare_exchange_weak(&ended, &ch->next_ended, ch))
+		;
+}
+
+static void channel_free_ids(struct channel *ch)
+{
 	rpwi_gsi_lock();
 	while (!rpwi_list_empty(&ch->ids))
 		id_free(RPWI_CONTAINER_OF(ch->ids.next, struct id, link));
@@ -128,6 +144,32 @@ static void channel_end(struct channel *ch)
 	ch->closed = true;
 	rpwi_gsi_unlock();
 	channel_release(ch);
+}
+
+static void end_those(void)
+{
+	if (!atomic_load_explicit(&ended, memory_order_relaxed) || rpwi_locks_mine.wanted)
+		return;
+	for (struct channel *ch = atomic_exchange(&ended, NULL), *next; ch; ch = next) {
+		next = ch->next_ended;
+		channel_free_ids(ch);
+	}
+}
+
+static void channel_end(struct channel *ch)
+{
+	if (!take_out(ch) || rpwi_fork_broken)
+		return;
+	if (ch->pid != own_pid) {
+		/* A fork's child closes what it inherited: the connections are its parent's. */
+		close_if_still(&ch->signal);
+		close_if_still(&ch->wait);
+		return;
+	}
+	if (rpwi_locks_mine.wanted)
+		end_later(ch);
+	else
+		channel_free_ids(ch);
 }
 
 /* The channel whose descriptor fd is, held; NULL when the number is another file's. One that was closed behind our back is found out here, and ends. */
@@ -155,8 +197,10 @@ void rpwi_ucma_closing(int fd)
 	struct channel *ch = channel_behind(fd);
 	if (!ch)
 		return;
-	if (!in_vfork_child())
+	if (!in_vfork_child()) {
 		channel_end(ch);
+		end_those();
+	}
 	channel_release(ch);
 }
 
@@ -165,6 +209,11 @@ int rpwi_ucma_open(int flags)
 	static pthread_once_t once = PTHREAD_ONCE_INIT;
 	static const struct rpwi_gsi_user user = {.request = cm_request, .incoming = cm_incoming, .event = cm_event, .addresses_changed = cm_addresses_changed};
 	int fds[2];
+	if (rpwi_fork_broken) {
+		errno = rpwi_fork_refuse("rdma_create_event_channel");
+		return -1;
+	}
+	end_those();
 	struct channel *ch = calloc(1, sizeof(*ch));
 	if (!ch)
 		return -1;
@@ -213,6 +262,13 @@ bool rpwi_ucma_write(int fd, const void *buf, size_t len, ssize_t *result)
 	struct channel *ch = channel_behind(fd);
 	if (!ch)
 		return false;
+	if (RPWI_UNLIKELY(rpwi_fork_broken)) {
+		errno = rpwi_fork_refuse("a command of rdma_cm");
+		*result = -1;
+		channel_release(ch);
+		return true;
+	}
+	end_those();
 	ch->pid = own_pid; /* a child that uses what it inherited has taken it over */
 	*result = command(ch, buf, len);
 	channel_release(ch);

@@ -71,6 +71,7 @@ struct channel {
 	bool signalled;
 	unsigned users; /* the descriptor, and threads inside a command; under users_lock */
 	bool closed;
+	struct channel *next_ended;
 	int real_fd;        /* the kernel's channel behind this one, or -1 */
 	struct rpwi_cm *cm; /* NULL before an id of it needs the engine; then a reference on it is held */
 };

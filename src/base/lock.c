@@ -1,0 +1,131 @@
+/* lock.c - see lock.h. Owns the process's atfork handlers. */
+#include "base/lock.h"
+
+#include "base/base.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <unistd.h>
+
+pthread_mutex_t rpwi_locks[RPWI_LOCKS] = {
+	/* all others are PTHREAD_MUTEX_INITIALIZER: zeros */
+	[RPWI_LOCK_HCA] = PTHREAD_ADAPTIVE_MUTEX_INITIALIZER_NP,
+};
+__thread struct rpwi_locks_of rpwi_locks_mine;
+bool rpwi_fork_broken;
+
+bool rpwi_lock_within(enum rpwi_lock l, unsigned ms)
+{
+	struct timespec until;
+	if (rpwi_lock_is_mine(l))
+		return false;
+	clock_gettime(CLOCK_REALTIME, &until);
+	until.tv_nsec += (long)(ms * RPWI_NS_PER_MS);
+	until.tv_sec += until.tv_nsec / (long)RPWI_NS_PER_S;
+	until.tv_nsec %= (long)RPWI_NS_PER_S;
+	rpwi_lock_enter(l);
+	if (!pthread_mutex_timedlock(&rpwi_locks[l], &until)) {
+		rpwi_lock_got(l);
+		return true;
+	}
+	rpwi_lock_leave(l);
+	return false;
+}
+
+/* ---- fork ---- */
+
+enum { CHILDREN_MAX = 8, WAIT_MS = 20 };
+static void (*children[CHILDREN_MAX])(void);
+static pthread_mutex_t children_lock = PTHREAD_MUTEX_INITIALIZER; /* registering only: no handler takes it */
+
+/* What this thread had before it called fork, and what fork took for it; again for a fork by a handler that interrupts these functions. */
+enum { NESTED_MAX = 4 };
+struct forking {
+	unsigned before, taken;
+};
+static __thread struct forks {
+	unsigned depth;
+	struct forking at[NESTED_MAX + 1];
+} forks __attribute__((tls_model("initial-exec")));
+
+static struct forking *innermost(void) { return &forks.at[RPWI_MIN(forks.depth, (unsigned)NESTED_MAX)]; }
+
+static void before_fork(void)
+{
+	forks.depth++;
+	struct forking *f = innermost();
+	*f = (struct forking){.before = rpwi_locks_mine.wanted};
+	for (enum rpwi_lock l = 0; l < RPWI_LOCKS; l++) {
+		unsigned bit = 1u << l;
+		if (!f->before) {
+			f->taken |= bit;
+			rpwi_lock(l);
+		} else if (!(rpwi_locks_mine.held & bit)) {
+			/* This thread has one, for which another may wait who has this one: so not without an end. And what it has asked for, and not got, may be its own since the last instruction. */
+			rpwi_locks_mine.wanted &= ~bit;
+			if (rpwi_lock_within(l, WAIT_MS))
+				f->taken |= bit;
+			rpwi_locks_mine.wanted |= f->before & bit;
+		}
+	}
+}
+
+static void after_fork(void)
+{
+	struct forking *f = innermost();
+	for (int l = RPWI_LOCKS - 1; l >= 0; l--)
+		if (f->taken >> l & 1)
+			rpwi_unlock((enum rpwi_lock)l);
+	rpwi_locks_mine.wanted = f->before;
+	forks.depth--;
+}
+
+static void after_fork_child(void)
+{
+	struct forking *f = innermost();
+	rpwi_fork_broken |= f->before != 0;
+	for (enum rpwi_lock l = 0; l < RPWI_LOCKS; l++)
+		if (!((f->taken | f->before) >> l & 1)) /* a thread's that is not here */
+			pthread_mutex_init(&rpwi_locks[l], NULL);
+	for (int i = 0; i < CHILDREN_MAX && children[i]; i++)
+		children[i]();
+	after_fork();
+}
+
+int rpwi_fork_refuse(const char *call)
+{
+	static bool said;
+	if (!said)
+		rpwi_error(
+			"%s refused: a signal handler forked this process while its thread was inside a call of the device, which left half of a change here; "
+			"exec a program, or fork outside of signal handlers",
+			call);
+	said = true;
+	return EIO;
+}
+
+void rpwi_fork_mute(int fd)
+{
+	int null = fd < 0 ? -1 : open("/dev/null", O_WRONLY | O_CLOEXEC);
+	if (null < 0)
+		return;
+	dup3(null, fd, O_CLOEXEC);
+	close(null);
+}
+
+int rpwi_fork_watch(void (*child)(void))
+{
+	static bool watched;
+	int rc = 0, i = 0;
+	pthread_mutex_lock(&children_lock);
+	while (i < CHILDREN_MAX && children[i] && children[i] != child)
+		i++;
+	if (i == CHILDREN_MAX || (!watched && pthread_atfork(before_fork, after_fork, after_fork_child))) {
+		rc = -ENOMEM;
+	} else {
+		watched = true;
+		children[i] = child;
+	}
+	pthread_mutex_unlock(&children_lock);
+	return rc;
+}

@@ -1,0 +1,101 @@
+/* lock.h - the locks of the process, of which there is one each, and what fork does with them.
+ *
+ * Each thread notes which it holds. So fork takes those that other threads may hold (their state is then whole in the child), and never waits for the thread that calls it: fork is called in
+ * signal handlers, which may interrupt a poll. A child that was forked in the middle of what its own thread was doing has half of a change. It is told so by name: rpwi_fork_broken is set, and
+ * every call of the device refuses. Its handler may return: what was interrupted then ends on the child's own copy, without a packet sent or received.
+ *
+ * Not in this table, and never waited for by fork:
+ * - a CQ's ring (cq.c): the child sees by a number that its holder was another process; its own thread's section counts as held (RPWI_LOCK_CQ);
+ * - a QP between ibv_wr_start and ibv_wr_complete, the mutex and condition of ibv_qp, ibv_cq, ibv_srq (events acknowledged): the program's, as with libibverbs;
+ * - the messaging library's, its transports' and the NCCL plugin's: no handler of theirs takes one at fork.
+ * What glibc's fork takes itself (malloc's locks, the list of open FILEs) can be held by the interrupted code, and fork then waits for ever, in any program with two threads.
+ */
+#ifndef ROPEWAY_LOCK_H
+#define ROPEWAY_LOCK_H
+
+#include <pthread.h>
+#include <stdbool.h>
+
+/* In the order in which they are taken. */
+enum rpwi_lock {
+	RPWI_LOCK_LISTS,    /* preload/devices.c: the lists of devices given out */
+	RPWI_LOCK_DEVICES,  /* device/hca.c: the devices, the open contexts */
+	RPWI_LOCK_HCA,      /* all of the transport: device/hca.h */
+	RPWI_LOCK_CHANNELS, /* ucma/channel.c: who uses a channel */
+	RPWI_LOCK_EVENTS,   /* device: the lists of events of completion channels and contexts */
+	RPWI_LOCK_BUILDS,   /* device/qp.c: the pool of ibv_wr_* lists */
+	RPWI_LOCK_GUARD,    /* base/guard.c: the program's handlers */
+	RPWI_LOCK_TAP,      /* io/pcapng.c */
+	RPWI_LOCK_ACCOUNT,  /* base/account.c */
+	RPWI_LOCKS,
+	RPWI_LOCK_CQ = RPWI_LOCKS, /* no mutex: the section of a CQ's ring */
+};
+extern pthread_mutex_t rpwi_locks[RPWI_LOCKS];
+
+/* Bits of this thread, set before a lock is asked for and after it was got: a signal may come in between. */
+extern __thread struct rpwi_locks_of {
+	unsigned wanted, held;
+} rpwi_locks_mine __attribute__((tls_model("initial-exec")));
+
+static inline bool rpwi_lock_is_mine(enum rpwi_lock l) { return rpwi_locks_mine.wanted >> l & 1; }
+
+static inline void rpwi_lock_enter(enum rpwi_lock l)
+{
+	rpwi_locks_mine.wanted |= 1u << l;
+	__atomic_signal_fence(__ATOMIC_SEQ_CST);
+}
+
+static inline void rpwi_lock_leave(enum rpwi_lock l)
+{
+	__atomic_signal_fence(__ATOMIC_SEQ_CST);
+	rpwi_locks_mine.wanted &= ~(1u << l);
+}
+
+static inline void rpwi_lock_got(enum rpwi_lock l)
+{
+	__atomic_signal_fence(__ATOMIC_SEQ_CST);
+	rpwi_locks_mine.held |= 1u << l;
+}
+
+static inline void rpwi_lock(enum rpwi_lock l)
+{
+	rpwi_lock_enter(l);
+	pthread_mutex_lock(&rpwi_locks[l]);
+	rpwi_lock_got(l);
+}
+
+/* False, too, when it is this thread's already. */
+static inline bool rpwi_lock_try(enum rpwi_lock l)
+{
+	if (rpwi_lock_is_mine(l))
+		return false;
+	rpwi_lock_enter(l);
+	if (!pthread_mutex_trylock(&rpwi_locks[l])) {
+		rpwi_lock_got(l);
+		return true;
+	}
+	rpwi_lock_leave(l);
+	return false;
+}
+bool rpwi_lock_within(enum rpwi_lock l, unsigned ms); /* as try, but waits */
+
+static inline void rpwi_unlock(enum rpwi_lock l)
+{
+	rpwi_locks_mine.held &= ~(1u << l);
+	__atomic_signal_fence(__ATOMIC_SEQ_CST);
+	pthread_mutex_unlock(&rpwi_locks[l]);
+	rpwi_lock_leave(l);
+}
+
+/* ---- fork ---- */
+
+/* This process was forked by a signal handler that had interrupted a section of one of these locks, or its parent was such a one. */
+extern bool rpwi_fork_broken;
+/* Says so, once. EIO. */
+int rpwi_fork_refuse(const char *call);
+/* A descriptor that is shared with the parent leads nowhere from now on. -1 is none. */
+void rpwi_fork_mute(int fd);
+/* From now on fork is as told above; `child` runs in each child, the locks still held. A function that is known already is not taken twice. -ENOMEM. */
+int rpwi_fork_watch(void (*child)(void));
+
+#endif
