@@ -1,6 +1,7 @@
 /* side.c - one process of the soak: sessions (a context, endpoints to all others), each of some rounds. A round is random operations until enough were posted, then draining until nothing is
  * on its way, then checks of everything that can only be known then. Stages are announced in the arena; a side that is killed or closes is not waited for. */
 #include "soak.h"
+#include "state.h"
 
 #include <dirent.h>
 #include <malloc.h>
@@ -41,6 +42,8 @@ void wrong(const char *fmt, ...)
 			fprintf(stderr, "soak:     under way: kind %d, index %u, side %d%s%s%s, since %.1f s\n", (int)o->kind, o->index,
 				o->p ? (int)o->p->id : -1, o->orphan ? ", orphan" : "", o->cancel_asked ? ", canceled" : "",
 				o->with_callback && !o->calls ? ", with callback" : "", (double)(now_ns() - o->began_ns) / 1e9);
+	if (me.c)
+		state_dump(me.c, me.id);
 	fflush(stderr);
 	arena->failed = true;
 	if (getenv("SOAK_ABORT"))
@@ -317,8 +320,11 @@ static void doze(void)
 static void turn(bool idle)
 {
 	atomic_fetch_add(&arena->side[me.id].heartbeat, 1);
-	if (arena->failed)
+	if (arena->failed) {
+		if (me.c)
+			state_dump(me.c, me.id); /* the cause may be here */
 		_exit(2);
+	}
 	if (me.c) {
 		if (idle && chance(4))
 			doze();

@@ -12,6 +12,7 @@
 #include <getopt.h>
 #include <signal.h>
 #include <sys/mman.h>
+#include <sys/mount.h>
 #include <sys/prctl.h>
 #include <time.h>
 
@@ -21,7 +22,7 @@ struct arena *arena;
 static struct {
 	double seconds;
 	const char *fault, *program;
-	bool resets, blackouts, given;
+	bool resets, blackouts, given, shm_apart;
 	uint64_t random;
 	pid_t pid[SIDES_MAX];
 	bool ended[SIDES_MAX];
@@ -227,12 +228,21 @@ static void live(double until)
 	d.lives++;
 }
 
+/* A /dev/shm of the soak's own: what is in it afterwards, it has left there. */
+static void shared_files_apart(void)
+{
+	d.shm_apart = !unshare(CLONE_NEWNS) && !mount("none", "/", NULL, MS_REC | MS_PRIVATE, NULL) &&
+		      !mount("soak", "/dev/shm", "tmpfs", MS_NOSUID | MS_NODEV, NULL);
+	if (!d.shm_apart)
+		printf("soak: nobody looks whether files are left in /dev/shm: %s\n", strerror(errno));
+}
+
 static unsigned shared_files(void)
 {
 	unsigned n = 0;
-	DIR *dir = opendir("/dev/shm");
+	DIR *dir = d.shm_apart ? opendir("/dev/shm") : NULL;
 	for (struct dirent *e; dir && (e = readdir(dir));)
-		n += strstr(e->d_name, "ropeway") || strstr(e->d_name, "rpw");
+		n += e->d_name[0] != '.';
 	if (dir)
 		closedir(dir);
 	return n;
@@ -250,7 +260,6 @@ static void repeat_line(FILE *f)
 
 static int soak(void)
 {
-	unsigned files = shared_files();
 	uint64_t first = config.life;
 	double until = now_s() + d.seconds;
 	do {
@@ -259,8 +268,8 @@ static int soak(void)
 		config.life++;
 	} while (config.mode == MODE_KILLS && !arena->failed && now_s() < until);
 	config.life--;
-	if (!arena->failed && shared_files() > files) {
-		fprintf(stderr, "soak: files of ropeway's are left in /dev/shm\n");
+	if (!arena->failed && shared_files()) {
+		fprintf(stderr, "soak: %u files are left in /dev/shm\n", shared_files());
 		arena->failed = true;
 	}
 	const struct totals *t = &d.all;
@@ -397,6 +406,7 @@ int main(int argc, char **argv)
 	if (!d.given)
 		config.seed = (uint64_t)time(NULL) * 1000 + (uint64_t)getpid() % 1000;
 	ns_enter();
+	shared_files_apart();
 	if (d.fault)
 		setenv("ROPEWAY_FAULT", d.fault, 1);
 	arena = mmap(NULL, sizeof(*arena), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
