@@ -16,7 +16,7 @@ def is_listening(server, port, preloaded):
     """Of ropeway the claim on the service ID is seen, an abstract socket; of a kernel's device rdma_cm's own list. Neither is a try, which would be a connection."""
     if preloaded:
         try:
-            return f"@ropeway/service/{TCP << 16 | port:x}/" in pathlib.Path(f"/proc/{server.pid}/net/unix").read_text()
+            return f"/service/{TCP << 16 | port:x}/" in pathlib.Path(f"/proc/{server.pid}/net/unix").read_text()
         except OSError:
             return False
     shown = subprocess.run(["rdma", "resource", "show", "cm_id"], capture_output=True, text=True).stdout

@@ -18,6 +18,8 @@
 #define RPWI_ARRAY_LEN(a) (sizeof(a) / sizeof((a)[0]))
 #define RPWI_CONTAINER_OF(p, type, member) ((type *)((char *)(p)-offsetof(type, member)))
 
+enum { RPWI_WHY_LEN = 512 }; /* room for a sentence on what failed, why, and what to do */
+
 #define RPWI_NEVER UINT64_MAX /* a deadline that never comes */
 #define RPWI_NS_PER_MS 1000000ull
 #define RPWI_NS_PER_S 1000000000ull

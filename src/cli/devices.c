@@ -22,7 +22,7 @@ enum { PORT = 1 };
 struct view {
 	char name[64], interface[IF_NAMESIZE], address[INET6_ADDRSTRLEN];
 	bool software, usable;
-	char reason[300]; /* why it is not usable, or what to know about it */
+	char reason[RPWI_WHY_LEN + 64]; /* why it is not usable, or what to know about it */
 	const char *state;
 	unsigned mtu_bytes; /* of the IB path; 0 if unknown */
 	unsigned interface_mtu_bytes;
@@ -65,6 +65,8 @@ static bool port_is_free(const struct rpwi_netdev *n, int only, char *why, size_
 	int err = rpwi_steer_open(&steer);
 	if (err) {
 		snprintf(why, why_len, "no slot of QP numbers is to be had: %s", strerror(-err));
+		if (err == -ENOSPC)
+			rpwi_steer_explain_full(why, why_len);
 		return false;
 	}
 	for (unsigned i = 0; !err && i < n->gid_count; i++) {
@@ -85,7 +87,7 @@ static bool port_is_free(const struct rpwi_netdev *n, int only, char *why, size_
 static int wait_for_port(const struct rpwi_netdev *n, char *why, size_t why_len)
 {
 	struct view v = {0};
-	char reason[300] = "";
+	char reason[RPWI_WHY_LEN] = "";
 
 	view_netdev(&v, n);
 	int best = rpwi_cli_gid_pick(v.gid, v.gid_count);

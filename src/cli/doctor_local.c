@@ -52,8 +52,7 @@ static void look_at_device(struct doctor_report *r, struct ibv_device *dev, bool
 	snprintf(what, sizeof(what), "device %.40s", name);
 	*hardware |= strncmp(name, "rpw_", 4) != 0;
 	if (rpwi_cli_device_usable(name, why, sizeof(why))) {
-		doctor_add(r, DOCTOR_FAIL, what, "a device needs UDP port 4791 of its address: `ss -uanp sport = :4791` says who has it; end that program",
-			"%s", why);
+		doctor_add(r, DOCTOR_FAIL, what, "a device needs UDP port 4791 of its address; `ss -uanp sport = :4791` as root shows every holder", "%s", why);
 		return;
 	}
 	struct ibv_context *ctx = ibv_open_device(dev);

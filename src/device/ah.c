@@ -35,7 +35,7 @@ static void translate_own_gid(const struct dev *d, const union ibv_gid *gid, str
 int av_resolve(struct dctx *c, const struct ibv_ah_attr *attr, unsigned mtu_bytes, struct rpwi_av *av, struct dport **port, struct dpeer **peer)
 {
 	const struct dev *d = c->dev;
-	char text[INET6_ADDRSTRLEN], text2[INET6_ADDRSTRLEN], why[256] = "";
+	char text[INET6_ADDRSTRLEN], text2[INET6_ADDRSTRLEN], why[RPWI_WHY_LEN] = "";
 	if (attr->port_num != 1) {
 		rpwi_warn("%s: port %u asked for: there is port 1 only", d->net.name, attr->port_num);
 		return EINVAL;

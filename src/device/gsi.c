@@ -221,7 +221,7 @@ void rpwi_gsi_port_put(const struct rpwi_addr *local)
 static struct gport *port_to_send(const struct rpwi_addr *local)
 {
 	struct gport *p = port_find(local);
-	char why[256] = "";
+	char why[RPWI_WHY_LEN] = "";
 	int err = -EADDRNOTAVAIL;
 	if (p)
 		return p;
@@ -491,7 +491,7 @@ static void look_at(struct rpwi_cm_conn *c, void *arg)
 		return;
 	if (!bit_get(l->asked, slot)) {
 		bit_set(l->asked, slot);
-		if (!rpwi_steer_slot_exists((uint16_t)slot))
+		if (!rpwi_steer_slot_exists(the_hca.steer, (uint16_t)slot))
 			bit_set(l->gone, slot);
 	}
 	if (bit_get(l->gone, slot))

@@ -46,7 +46,7 @@ void rpwi_gsi_gid(const struct rpwi_addr *a, uint8_t gid[16]);
 /* All usable local addresses, at most max. */
 unsigned rpwi_gsi_addresses(struct rpwi_addr *out, unsigned max);
 
-/* UDP port 4791 of a local address, so that MADs can be sent from it and arrive: reference and release. `why` (200 bytes) as rpwi_port_open. 0 or -errno. */
+/* UDP port 4791 of a local address, so that MADs can be sent from it and arrive: reference and release. `why` (RPWI_WHY_LEN bytes) as rpwi_port_open. 0 or -errno. */
 int rpwi_gsi_port_get(const struct rpwi_addr *local, char *why, size_t why_len);
 void rpwi_gsi_port_put(const struct rpwi_addr *local);
 

@@ -48,7 +48,7 @@ static const struct passed *passed_find(const struct rpwi_rx *rx, const uint8_t 
 static bool is_anothers(uint32_t comm_id)
 {
 	unsigned slot = gsi_slot_of_id(comm_id);
-	return !rpwi_steer_owns(the_hca.steer, slot << RPWI_SLOT_SHIFT) && rpwi_steer_slot_exists((uint16_t)slot);
+	return !rpwi_steer_owns(the_hca.steer, slot << RPWI_SLOT_SHIFT) && rpwi_steer_slot_reachable(the_hca.steer, (uint16_t)slot);
 }
 
 bool gsi_pass_on(struct dport *port, const struct rpwi_rx *rx, const uint8_t *seg, size_t len, const struct rpwi_pkt *pkt)

@@ -331,9 +331,13 @@ static void after_fork_child(void)
 static int place_take(void)
 {
 	struct hca *h = &the_hca;
+	char why[RPWI_WHY_LEN];
 	int rc = rpwi_steer_open(&h->steer);
 	if (rc) {
-		rpwi_error("cannot claim a place among the processes that share UDP port 4791: %s", strerror(-rc));
+		snprintf(why, sizeof(why), "%s", strerror(-rc));
+		if (rc == -ENOSPC)
+			rpwi_steer_explain_full(why, sizeof(why));
+		rpwi_error("cannot claim a place among the processes that share UDP port 4791: %s", why);
 		return rc;
 	}
 	h->steer_fd = rpwi_steer_fd(h->steer);
@@ -365,7 +369,7 @@ static void descriptors_close(void)
 static int place_leave_to_parent(void)
 {
 	struct hca *h = &the_hca;
-	char why[256];
+	char why[RPWI_WHY_LEN];
 	h->forked_from = 0;
 	rpwi_io_atfork_child();
 	descriptors_close();

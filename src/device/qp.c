@@ -294,7 +294,7 @@ int rpwi_dev_destroy_qp(struct ibv_qp *ibv)
 static int ud_ports_open(struct dqp *q)
 {
 	const struct dev *d = q->ctx->dev;
-	char why[256] = "no usable GID";
+	char why[RPWI_WHY_LEN] = "no usable GID";
 	int err = -EADDRNOTAVAIL;
 	for (unsigned i = 0; i < d->net.gid_count; i++) {
 		if (!d->net.gid[i].usable)

@@ -1,40 +1,36 @@
-/* claim.c - the services that this process has claimed: each a bound abstract socket, to which others hand over the requests that land at them. Their sockets are gathered in an
- * epoll of their own, so that a process that listens on a thousand ports asks one descriptor whether there is anything.
+/* claim.c - the services that this process has claimed: each a name at which we listen (line.c), to whose listener others of our user hand over the requests that land at them. Two users may have the
+ * same service each: what lands at one user's port is that user's.
  *
- * A claim on all addresses and one on a single address exclude each other. Each has a name of its own, so the kernel cannot see to it: whoever claims binds first, then looks
- * for the other kind, and gives way. Two who do so at the same moment may both give way; never do both stay.
+ * A claim on all addresses and one on a single address exclude each other. Each has a name of its own, so the kernel cannot see to it: whoever claims listens first, then looks for the other kind, and
+ * gives way. Two who do so at the same moment may both give way; never do both stay. All who look are of one user and run this code; what strangers bind is not looked at.
+ *
+ * A process that shares its port with strangers (ROPEWAY_SHARE_PORT) claims a second name, which is one for all users who do.
  */
 #include "io/io_priv.h"
 
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
-#include <sys/epoll.h>
 #include <unistd.h>
 
-enum { CLAIMS_MAX = 65536 };
+enum { CLAIMS_MAX = 65536, LOOKED_AT_MAX = 1024 };
 
 struct claim {
 	struct io_dest name;
-	int fd;
+	struct io_line *own, *shared;
 };
 
 struct rpwi_claims {
-	int epoll_fd;
+	struct rpwi_lines *lines;
 	struct claim *at;
 	unsigned n, room;
 };
 
-struct rpwi_claims *rpwi_claims_new(void)
+struct rpwi_claims *rpwi_claims_new(struct rpwi_lines *ls)
 {
 	struct rpwi_claims *c = calloc(1, sizeof(*c));
-	if (!c)
-		return NULL;
-	c->epoll_fd = epoll_create1(EPOLL_CLOEXEC);
-	if (c->epoll_fd < 0) {
-		free(c);
-		return NULL;
-	}
+	if (c)
+		c->lines = ls;
 	return c;
 }
 
@@ -42,31 +38,36 @@ void rpwi_claims_free(struct rpwi_claims *c)
 {
 	if (!c)
 		return;
-	for (unsigned i = 0; i < c->n; i++)
-		close(c->at[i].fd);
-	close(c->epoll_fd);
 	free(c->at);
 	free(c);
 }
 
-int rpwi_claims_fd(const struct rpwi_claims *c) { return c->epoll_fd; }
-
-int rpwi_claims_ready(const struct rpwi_claims *c)
+static bool is_held(const char *name, bool by_us)
 {
-	struct epoll_event ev;
-	return c->n && epoll_wait(c->epoll_fd, &ev, 1, 0) == 1 ? ev.data.fd : -1;
+	struct io_who who;
+	int fd = rpwi_name_connect(name, &who);
+	if (fd < 0)
+		return fd == -EAGAIN;
+	close(fd);
+	return who.us || !by_us;
 }
 
-/* Is the service claimed on some single address? Nobody keeps a list of names but the kernel. */
-static bool claimed_on_one(uint64_t service_id)
+/* Is the service claimed on some single address? Nobody keeps a list of names but the kernel: "... flags type state inode @name", flags 10000 for a listener. Of all these, the owner is
+ * asked for; no more of them than a user of this host can need. */
+static bool claimed_on_one(const struct io_dest *all)
 {
-	char line[512], want[64];
+	char line[512], name[IO_NAME_MAX];
 	bool found = false;
-	int n = snprintf(want, sizeof(want), " @ropeway/service/%llx/", (unsigned long long)service_id);
+	unsigned looked_at = 0;
+	size_t n = strlen(rpwi_dest_name(all, name)) - strlen("*");
 	FILE *f = fopen("/proc/net/unix", "re");
-	while (f && !found && fgets(line, sizeof(line), f)) {
-		const char *at = strstr(line, want);
-		found = at && at[n] != '*';
+	while (f && !found && looked_at < LOOKED_AT_MAX && fgets(line, sizeof(line), f)) {
+		char *at = strstr(line, " @");
+		if (!at || !strstr(line, " 00010000 ") || strncmp(at + 2, name, n) || at[2 + n] == '*')
+			continue;
+		at[strcspn(at, "\n")] = 0;
+		looked_at++;
+		found = is_held(at + 2, !all->shared);
 	}
 	if (f)
 		fclose(f);
@@ -75,7 +76,10 @@ static bool claimed_on_one(uint64_t service_id)
 
 static bool other_kind_claimed(const struct io_dest *d)
 {
-	return d->addr.family ? rpwi_dest_exists(&(struct io_dest){.service_id = d->service_id}) : claimed_on_one(d->service_id);
+	char name[IO_NAME_MAX];
+	struct io_dest all = *d;
+	all.addr = (struct rpwi_addr){0};
+	return d->addr.family ? is_held(rpwi_dest_name(&all, name), !d->shared) : claimed_on_one(d);
 }
 
 static int room_for_one(struct rpwi_claims *c)
@@ -93,24 +97,42 @@ static int room_for_one(struct rpwi_claims *c)
 	return 0;
 }
 
+/* One name of a claim, or -EADDRINUSE, -EADDRNOTAVAIL (as the kernel calls it when the other kind is claimed), or another -errno. */
+static int take_name(struct rpwi_claims *c, const struct io_dest *name, struct io_line **out)
+{
+	struct io_who who;
+	char text[IO_NAME_MAX], whose[IO_WHO_TEXT];
+	int rc = rpwi_lines_listen(c->lines, name, out);
+	if (rc == -EADDRINUSE) {
+		int fd = rpwi_name_connect(rpwi_dest_name(name, text), &who);
+		if (fd >= 0) {
+			close(fd);
+			if (!who.us && !name->shared)
+				rpwi_warn("@%s, the name of a service of ours, is held by %s: nothing reaches him by it, but it cannot be listened on", text,
+					rpwi_who_text(&who, whose));
+		}
+	}
+	if (!rc && other_kind_claimed(name)) {
+		rpwi_lines_unlisten(c->lines, *out);
+		rc = -EADDRNOTAVAIL;
+	}
+	return rc;
+}
+
 int rpwi_claims_add(struct rpwi_claims *c, uint64_t service_id, const struct rpwi_addr *addr)
 {
 	struct claim k = {.name = {.service_id = service_id, .addr = *addr}};
-	struct epoll_event ev = {.events = EPOLLIN};
+	struct io_dest shared = k.name;
 	int rc = room_for_one(c);
-	if (rc)
-		return rc;
-	k.fd = rpwi_dest_bind(&k.name);
-	if (k.fd < 0)
-		return k.fd;
-	ev.data.fd = k.fd;
-	if (other_kind_claimed(&k.name))
-		rc = -EADDRNOTAVAIL; /* as the kernel calls it */
-	else if (epoll_ctl(c->epoll_fd, EPOLL_CTL_ADD, k.fd, &ev))
-		rc = -errno;
-	if (rc)
-		close(k.fd);
-	else
+	if (!rc)
+		rc = take_name(c, &k.name, &k.own);
+	if (!rc && rpwi_who_shares()) {
+		shared.shared = true;
+		rc = take_name(c, &shared, &k.shared);
+		if (rc)
+			rpwi_lines_unlisten(c->lines, k.own);
+	}
+	if (!rc)
 		c->at[c->n++] = k;
 	return rc;
 }
@@ -128,9 +150,9 @@ void rpwi_claims_del(struct rpwi_claims *c, uint64_t service_id, const struct rp
 	struct claim *k = find(c, &(struct io_dest){.service_id = service_id, .addr = *addr});
 	if (!k)
 		return;
-	/* By hand: epoll forgets a descriptor only with its last copy (epoll(7)), and a fork's child may have one. */
-	epoll_ctl(c->epoll_fd, EPOLL_CTL_DEL, k->fd, NULL);
-	close(k->fd);
+	rpwi_lines_unlisten(c->lines, k->own);
+	if (k->shared)
+		rpwi_lines_unlisten(c->lines, k->shared);
 	*k = c->at[--c->n];
 }
 

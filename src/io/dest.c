@@ -1,5 +1,8 @@
-/* dest.c - the abstract Unix names by which ropeway processes of one network namespace find each other: that of a slot, that of a claimed service. A name belongs to whoever bound it
- * first, and the kernel frees it when the last descriptor goes (unix(7)): so nothing of a killed process is left to be cleaned up.
+/* dest.c - the abstract Unix names by which ropeway processes of one network namespace find each other: that of a slot, of a claimed service, of a lock. The kernel frees a name when the last
+ * descriptor goes (unix(7)): nothing of a killed process is left to be cleaned up, and no mount namespace or environment variable hides a name from anyone in the network namespace.
+ *
+ * A name proves nothing: anyone may bind any of them. So behind each is a listener, whoever connects asks the kernel whose it is (who.c), and what is said goes over that connection. A
+ * stranger who takes a name denies it to us; he gets nothing.
  */
 #include "io/io_priv.h"
 
@@ -8,41 +11,57 @@
 #include <sys/un.h>
 #include <unistd.h>
 
-enum { SNDBUF_BYTES = 8 << 20 }; /* a message to a Unix socket is charged to its sender until it is read */
+enum { SNDBUF_BYTES = 8 << 20, BACKLOG = 4096 }; /* what a process has not read is charged to its sender */
 
 bool rpwi_dest_eq(const struct io_dest *a, const struct io_dest *b)
 {
-	return a->slot == b->slot && (a->slot || (a->service_id == b->service_id && rpwi_addr_eq(&a->addr, &b->addr) && a->addr.scope == b->addr.scope));
+	return a->slot == b->slot &&
+	       (a->slot || (a->service_id == b->service_id && a->shared == b->shared && rpwi_addr_eq(&a->addr, &b->addr) && a->addr.scope == b->addr.scope));
 }
 
-static socklen_t dest_name(struct sockaddr_un *un, const struct io_dest *d)
+/* Slots are numbered for all users of the network namespace, whatever numbers a user namespace gives to them: two processes of one port group never have the same. Services are each user's own, but those of
+ * users who share. */
+const char *rpwi_dest_name(const struct io_dest *d, char name[IO_NAME_MAX])
 {
-	char text[IO_ADDR_TEXT] = "*";
-	char *at = un->sun_path + 1;
-	size_t room = sizeof(un->sun_path) - 1;
-	int n;
-	memset(un, 0, sizeof(*un));
-	un->sun_family = AF_UNIX;
+	char text[IO_ADDR_TEXT] = "*", scope[16] = "", whose[16] = "shared";
+	if (d->slot) {
+		snprintf(name, IO_NAME_MAX, "ropeway/slot/%u", d->slot);
+		return name;
+	}
 	if (d->addr.family)
 		rpwi_addr_text(&d->addr, text);
-	if (d->slot)
-		n = snprintf(at, room, "ropeway/slot/%u", d->slot);
-	else if (d->addr.scope)
-		n = snprintf(at, room, "ropeway/service/%llx/%s%%%u", (unsigned long long)d->service_id, text, d->addr.scope);
-	else
-		n = snprintf(at, room, "ropeway/service/%llx/%s", (unsigned long long)d->service_id, text);
-	return (socklen_t)(offsetof(struct sockaddr_un, sun_path) + 1 + (size_t)n);
+	if (d->addr.scope)
+		snprintf(scope, sizeof(scope), "%%%u", d->addr.scope);
+	if (!d->shared)
+		snprintf(whose, sizeof(whose), "%u", rpwi_who_uid());
+	snprintf(name, IO_NAME_MAX, "ropeway/%s/service/%llx/%s%s", whose, (unsigned long long)d->service_id, text, scope);
+	return name;
 }
 
-int rpwi_dest_bind(const struct io_dest *d)
+static socklen_t sockaddr_of(struct sockaddr_un *un, const char *name)
 {
-	struct sockaddr_un un;
-	int one = 1, sndbuf = SNDBUF_BYTES;
-	int fd = socket(AF_UNIX, SOCK_DGRAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
+	size_t n = strnlen(name, sizeof(un->sun_path) - 1);
+	memset(un, 0, sizeof(*un));
+	un->sun_family = AF_UNIX;
+	memcpy(un->sun_path + 1, name, n);
+	return (socklen_t)(offsetof(struct sockaddr_un, sun_path) + 1 + n);
+}
+
+static int make_socket(void)
+{
+	int fd = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_NONBLOCK | SOCK_CLOEXEC, 0), sndbuf = SNDBUF_BYTES;
 	if (fd < 0)
 		return -errno;
 	setsockopt(fd, SOL_SOCKET, SO_SNDBUF, &sndbuf, sizeof(sndbuf));
-	if (setsockopt(fd, SOL_SOCKET, SO_PASSCRED, &one, sizeof(one)) || bind(fd, (struct sockaddr *)&un, dest_name(&un, d))) {
+	return fd;
+}
+
+int rpwi_name_listen(const char *name)
+{
+	struct sockaddr_un un;
+	socklen_t len = sockaddr_of(&un, name);
+	int fd = make_socket();
+	if (fd >= 0 && (bind(fd, (struct sockaddr *)&un, len) || listen(fd, BACKLOG))) {
 		int rc = -errno;
 		close(fd);
 		return rc;
@@ -50,22 +69,17 @@ int rpwi_dest_bind(const struct io_dest *d)
 	return fd;
 }
 
-int rpwi_dest_send(int fd, const struct io_dest *to, struct msghdr *h)
+int rpwi_name_connect(const char *name, struct io_who *who)
 {
 	struct sockaddr_un un;
-	h->msg_name = &un;
-	h->msg_namelen = dest_name(&un, to);
-	return sendmsg(fd, h, MSG_DONTWAIT | MSG_NOSIGNAL) < 0 ? -errno : 0;
-}
-
-bool rpwi_dest_exists(const struct io_dest *d)
-{
-	struct sockaddr_un un;
-	int fd = socket(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC, 0);
+	socklen_t len = sockaddr_of(&un, name);
+	int fd = make_socket();
 	if (fd < 0)
-		return true; /* nobody can tell: nothing is to be given up for that */
-	socklen_t len = dest_name(&un, d);
-	bool gone = connect(fd, (struct sockaddr *)&un, len) && errno == ECONNREFUSED;
-	close(fd);
-	return !gone;
+		return fd;
+	int rc = connect(fd, (struct sockaddr *)&un, len) ? -errno : rpwi_who_of(fd, who);
+	if (rc) {
+		close(fd);
+		return rc;
+	}
+	return fd;
 }

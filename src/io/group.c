@@ -3,7 +3,7 @@
  *
  * The kernel tells nobody his place, and moves the last member into the hole when one leaves. So places are learned: a probe packet carries a place, the program has a rule
  * that sends probes where they say, and whoever receives one tells the prober his slots over the Unix sockets. One process at a time does this, under a lock
- * that is an abstract socket, so that it goes with its holder. A member that is stopped does not answer: its slots are left to the kernel's hash, and to handing over.
+ * that is a name (dest.c), so that it goes with its holder; where a stranger has taken it, or its holder is stopped, we do without: two who probe at once only do it twice. A member that is stopped does not answer: its slots are left to the kernel's hash, and to handing over.
  *
  * When: after joining, after claiming a slot, and when packets keep landing at the wrong member. Nothing depends on the program but speed.
  */
@@ -14,7 +14,6 @@
 #include <linux/filter.h>
 #include <stdio.h>
 #include <stdlib.h>
-#include <sys/un.h>
 #include <unistd.h>
 
 enum {
@@ -22,6 +21,7 @@ enum {
 	ENTRIES_MAX = 1024,   /* slot -> place; two instructions each, of the 4096 that a program may have */
 	PROBE_NS = 100000000, /* how long answers are awaited */
 	LOCKED_RETRY_NS = 30000000,
+	LOCK_REFUSED_MAX = 40, /* 1.2 s of retries */
 	WRONG_PKTS = 32,
 	WRONG_WINDOW_NS = 100000000,
 	PAUSE_MIN_NS = 100000000,
@@ -48,7 +48,9 @@ struct rpwi_group {
 	uint64_t renewals;
 
 	/* while probing, and a while after: late answers still count */
-	int lock_fd;
+	bool probing;
+	int lock_fd; /* -1 also where we do without */
+	unsigned lock_refused;
 	uint64_t cookie, began_ns;
 	unsigned places, answered;
 	bool confused; /* one member at two places: the probe rule is not installed */
@@ -79,6 +81,7 @@ static void unlock(struct rpwi_group *g)
 	if (g->lock_fd >= 0)
 		close(g->lock_fd);
 	g->lock_fd = -1;
+	g->probing = false;
 }
 
 void rpwi_group_free(struct rpwi_group *g)
@@ -89,21 +92,29 @@ void rpwi_group_free(struct rpwi_group *g)
 	free(g);
 }
 
-/* One lock for each address in the network namespace. */
+/* One lock for each address and user. */
 static bool lock(struct rpwi_group *g)
 {
 	const struct rpwi_addr *a = rpwi_port_local(g->port);
-	char text[IO_ADDR_TEXT];
-	struct sockaddr_un un = {.sun_family = AF_UNIX};
-	int n = snprintf(un.sun_path + 1, sizeof(un.sun_path) - 1, "ropeway/group/%s%%%u", rpwi_addr_text(a, text), a->scope);
-	int fd = socket(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC, 0);
-	if (fd < 0)
-		return false;
-	if (bind(fd, (struct sockaddr *)&un, (socklen_t)(offsetof(struct sockaddr_un, sun_path) + 1 + (size_t)n))) {
-		close(fd);
-		return false;
+	char text[IO_ADDR_TEXT], name[IO_NAME_MAX];
+	struct io_who who;
+	snprintf(name, sizeof(name), "ropeway/%u/group/%s%%%u", rpwi_who_uid(), rpwi_addr_text(a, text), a->scope);
+	g->lock_fd = rpwi_name_listen(name);
+	if (g->lock_fd == -EADDRINUSE) {
+		int fd = rpwi_name_connect(name, &who);
+		if (fd >= 0)
+			close(fd);
+		/* One of ours, who may be stopped; or somebody who does not say whose he is, because he has just ended or begun. A stranger is not waited for at all. */
+		bool ours = fd >= 0 && who.us;
+		g->lock_refused += ours ? 1 : LOCK_REFUSED_MAX / 4;
+		if ((ours || fd < 0) && g->lock_refused < LOCK_REFUSED_MAX) {
+			g->lock_fd = -1;
+			return false;
+		}
 	}
-	g->lock_fd = fd;
+	g->lock_refused = 0;
+	g->lock_fd = RPWI_MAX(g->lock_fd, -1);
+	g->probing = true;
 	return true;
 }
 
@@ -246,7 +257,7 @@ static void only_member(struct rpwi_group *g, uint64_t now_ns)
 void rpwi_group_renew(struct rpwi_group *g, uint64_t now_ns)
 {
 	struct io_holder h;
-	if (rpwi_port_rx_fd(g->port) < 0 || g->lock_fd >= 0)
+	if (rpwi_port_rx_fd(g->port) < 0 || g->probing)
 		return;
 	if (!lock(g)) {
 		g->due_ns = now_ns + LOCKED_RETRY_NS;
@@ -274,7 +285,7 @@ static void learned(struct rpwi_group *g, unsigned place, const uint16_t *slots,
 	g->answered++;
 	if (!place_add(g, place, slots, n))
 		g->confused = true;
-	if (g->lock_fd < 0)
+	if (!g->probing)
 		install(g); /* a late answer */
 	else if (g->answered == g->places)
 		finish(g, rpwi_now_ns());
@@ -299,8 +310,8 @@ bool rpwi_group_take_probe(struct rpwi_group *g, const struct rpwi_rx *rx)
 	}
 	struct io_msg m = {.type = IO_MSG_PROBE_ANSWER, .cookie = cookie, .index = place, .nslots = (uint16_t)n};
 	memcpy(m.slots, own, n * sizeof(own[0]));
-	rpwi_steer_tell(g->steer, first, &m, NULL, 0, -1);
-	if (g->lock_fd < 0) {
+	rpwi_steer_tell(g->steer, &(struct io_dest){.slot = first}, &m, NULL, 0);
+	if (!g->probing) {
 		/* Someone else is doing it, with us in it. */
 		g->due_ns = RPWI_NEVER;
 		g->last_ns = rpwi_now_ns();
@@ -314,7 +325,7 @@ void rpwi_group_answer(struct rpwi_group *g, const struct io_msg *m)
 {
 	if (!g->cookie || m->cookie != g->cookie || m->nslots > IO_SLOTS_MAX)
 		return;
-	if (g->lock_fd < 0 && rpwi_now_ns() - g->began_ns > CALM_NS)
+	if (!g->probing && rpwi_now_ns() - g->began_ns > CALM_NS)
 		return;
 	learned(g, m->index, m->slots, m->nslots);
 }
@@ -323,7 +334,7 @@ void rpwi_group_answer(struct rpwi_group *g, const struct io_msg *m)
 
 void rpwi_group_wrong_member(struct rpwi_group *g, unsigned pkts)
 {
-	if (g->lock_fd >= 0 || g->due_ns != RPWI_NEVER)
+	if (g->probing || g->due_ns != RPWI_NEVER)
 		return;
 	uint64_t now = rpwi_now_ns();
 	if (now - g->wrong_since_ns > WRONG_WINDOW_NS) {
@@ -345,7 +356,7 @@ static void look_who_left(struct rpwi_group *g, uint64_t now_ns)
 {
 	struct io_holder h;
 	g->look_ns = now_ns + LOOK_MS * RPWI_NS_PER_MS;
-	if (g->lock_fd >= 0 || rpwi_port_rx_fd(g->port) < 0 || rpwi_holder_find(rpwi_port_local(g->port), &h))
+	if (g->probing || rpwi_port_rx_fd(g->port) < 0 || rpwi_holder_find(rpwi_port_local(g->port), &h))
 		return;
 	if (h.sockets < g->members && g->due_ns == RPWI_NEVER)
 		g->due_ns = now_ns;
@@ -361,7 +372,7 @@ void rpwi_group_timer(struct rpwi_group *g, uint64_t now_ns)
 		look_who_left(g, now_ns);
 	if (g->due_ns > now_ns)
 		return;
-	if (g->lock_fd >= 0) {
+	if (g->probing) {
 		finish(g, now_ns);
 		return;
 	}

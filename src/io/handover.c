@@ -3,10 +3,9 @@
  * A message carries records, each a run of segments of one flow. What the owner's socket has no room for waits here, bounded, gathered into large messages: the queue of a
  * Unix datagram socket counts messages (net.unix.max_dgram_qlen, 10 by default), not bytes.
  *
- * Trust. Anyone on this host can send to an abstract socket, as anyone can send UDP packets to port 4791; but a handed-over packet names its own source address.
- * So it is taken, on the kernel's word (SCM_CREDENTIALS, unix(7)), only from
- *   - our own user and root, and
- *   - the user whose socket is bound to the packet's destination address: the kernel gives that user all packets for it anyway.
+ * Trust. A handed-over packet names its own source address, which the kernel vouches for of one that comes by UDP. So it is taken only
+ *   - over a connection from our own user (who.c), and
+ *   - if we have asked for it (ROPEWAY_SHARE_PORT), from the user whose socket is bound to the packet's destination address: the kernel gives that user all packets for it anyway.
  * It is then trusted like one from the network: ICRC, peer and PSN are checked above.
  */
 #include "io/io_priv.h"
@@ -45,7 +44,7 @@ struct rpwi_handover {
 	/* in: records not yet taken lie in buf[at..end) */
 	uint8_t *buf;
 	size_t at, end;
-	uid_t uid;
+	struct io_who from;
 	uint64_t taken, distrusted;
 	struct {
 		struct rpwi_addr addr;
@@ -109,7 +108,7 @@ static bool is_full(int rc) { return rc == -EAGAIN || rc == -ENOBUFS; }
 static int send_message(struct rpwi_steer *s, const struct io_dest *to, const struct iovec *parts, unsigned n)
 {
 	struct io_msg m = {.type = IO_MSG_PACKETS};
-	return rpwi_steer_tell_dest(s, to, &m, parts, n, -1);
+	return rpwi_steer_tell(s, to, &m, parts, n);
 }
 
 static struct queue *queue_of(const struct rpwi_handover *h, const struct io_dest *to)
@@ -179,7 +178,7 @@ void rpwi_handover_pass(struct rpwi_handover *h, struct rpwi_steer *s, const str
 	uint8_t *at = is_full(rc) ? waiting_room(h, to, sizeof(*pkt) + pkt->len) : NULL;
 	if (!at) {
 		h->lost += (pkt->len + pkt->seg_len - 1) / pkt->seg_len;
-		/* ECONNREFUSED: no process has that slot, or that service any more. */
+		/* ECONNREFUSED: no process has that slot, or that service any more; EPERM: a stranger has. */
 		rpwi_debug("packets for slot %u (0: for service 0x%llx) are lost: %s", to->slot, (unsigned long long)to->service_id, strerror(-rc));
 		return;
 	}
@@ -224,11 +223,11 @@ uint8_t *rpwi_handover_buf(struct rpwi_handover *h, size_t *room)
 	return h->buf;
 }
 
-void rpwi_handover_arrived(struct rpwi_handover *h, uid_t uid, size_t len)
+void rpwi_handover_arrived(struct rpwi_handover *h, const struct io_who *who, size_t len)
 {
 	h->at = 0;
 	h->end = len;
-	h->uid = uid;
+	h->from = *who;
 }
 
 /* Who holds the port of `a` now, asked at most every 100 ms for one address. */
@@ -261,14 +260,14 @@ bool rpwi_handover_next(struct rpwi_handover *h, struct rpwi_rx *rx)
 		memcpy(&k, h->buf + h->at, sizeof(k));
 		h->at += sizeof(k);
 		if (!well_formed(&k) || k.len > h->end - h->at) {
-			rpwi_debug("a message of user %u with packets is malformed", h->uid);
+			rpwi_debug("a message of user %u with packets is malformed", h->from.uid);
 			break;
 		}
 		uint8_t *data = h->buf + h->at;
 		h->at += k.len;
-		if (h->uid != geteuid() && h->uid != 0 && !is_holder(h, &k.flow.dst, h->uid)) {
+		if (!h->from.us && !(rpwi_who_shares() && is_holder(h, &k.flow.dst, h->from.uid))) {
 			h->distrusted++;
-			rpwi_debug("a packet handed over by user %u is not taken: that user does not hold our port", h->uid);
+			rpwi_debug("a packet handed over by user %u is not taken: that user does not hold our port", h->from.uid);
 			continue;
 		}
 		*rx = (struct rpwi_rx){.flow = k.flow, .ttl = k.ttl, .tos = k.tos, .data = data, .len = k.len, .seg_len = k.seg_len, .ip_id = k.ip_id};

@@ -39,14 +39,15 @@ bool rpwi_netdev_watch_read(int fd);
 bool rpwi_netdev_is_local(const struct rpwi_addr *a);
 
 /* ---- steer.c: which process gets a packet. A process owns one or more slots; a QPN is slot << 12 | index, slot 1..4094.
- * Slots are claimed for the whole network namespace by binding abstract Unix sockets, and the same sockets carry packets that the kernel
- * delivered to the wrong member of the SO_REUSEPORT group (SO_PEERCRED-checked credentials on each: see steer.c). ---- */
+ * Slots are claimed for the whole network namespace by abstract Unix names, at which their owners listen; connections to them, whose owners are checked (SO_PEERCRED: see
+ * who.c), carry packets that the kernel delivered to the wrong member of the SO_REUSEPORT group. ---- */
 enum { RPWI_SLOT_SHIFT = 12, RPWI_SLOT_QPNS = 1 << 12, RPWI_SLOT_MAX = 4094 };
 struct rpwi_steer;
 int rpwi_steer_open(struct rpwi_steer **out); /* one a process, shared by all its devices; claims the first slot */
 void rpwi_steer_close(struct rpwi_steer *s);
 unsigned rpwi_steer_slots(const struct rpwi_steer *s, uint16_t *slots, unsigned max);
 int rpwi_steer_claim(struct rpwi_steer *s, uint16_t *slot); /* one more slot; -ENOSPC */
+void rpwi_steer_explain_full(char *why, size_t why_len);    /* after -ENOSPC of rpwi_steer_open: who has them all */
 bool rpwi_steer_owns(const struct rpwi_steer *s, uint32_t qpn);
 /* In the child of a fork, before anything else of io: closes the child's copies of all sockets (they are the parent's), and makes every open steer and port of this process a
  * dead shell: sending gives -ENETDOWN, receiving nothing; close them as usual, and open anew. The device calls it from its pthread_atfork child handler; its prepare handler must
@@ -54,13 +55,15 @@ bool rpwi_steer_owns(const struct rpwi_steer *s, uint32_t qpn);
 void rpwi_io_atfork_child(void);
 int rpwi_steer_fd(const struct rpwi_steer *s); /* readable when packets were handed over, or a member asks something */
 
-/* Service IDs of the communication manager, claimed for the network namespace like slots: a claim on one address and one on all (family 0) exclude each other, whoever
- * has them. 0, -EADDRINUSE, -EADDRNOTAVAIL (claimed on all addresses, or on one, where the other is asked for), or another -errno. The kernel releases what a process leaves behind. */
+/* Service IDs of the communication manager, claimed for our user's processes of the network namespace: a claim on one address and one on all (family 0) exclude each other, whichever of these
+ * processes has them. 0, -EADDRINUSE, -EADDRNOTAVAIL (claimed on all addresses, or on one, where the other is asked for), or another -errno. The kernel releases what a process leaves behind. */
 int rpwi_steer_claim_service(struct rpwi_steer *s, uint64_t service_id, const struct rpwi_addr *addr);
 void rpwi_steer_unclaim_service(struct rpwi_steer *s, uint64_t service_id, const struct rpwi_addr *addr);
 bool rpwi_steer_owns_service(const struct rpwi_steer *s, uint64_t service_id, const struct rpwi_addr *local); /* by either kind of claim */
-/* Does a process of this network namespace have that slot now? Asked of the kernel; three system calls. */
-bool rpwi_steer_slot_exists(uint16_t slot);
+/* Does a process of this network namespace have that slot now, whoever's it is? And: one to which its packets may be handed? Asked of the kernel: one system call where a connection to it stands. A process of
+ * ours that has ended is gone, whoever takes the slot's name after it. */
+bool rpwi_steer_slot_exists(struct rpwi_steer *s, uint16_t slot);
+bool rpwi_steer_slot_reachable(struct rpwi_steer *s, uint16_t slot);
 
 /* Same-host pacing for what has no acknowledgements (UC, UD). Every process publishes how much it has drained; a sender asks for room before it sends.
  * Returns how many of `pkts` packets of `bytes` bytes altogether may go to the process that owns `qpn` now (at least all of them if that process is not on this
@@ -74,8 +77,8 @@ void rpwi_steer_unused(struct rpwi_steer *s, uint32_t qpn, unsigned pkts, size_t
 
 /* ---- port.c: one local address on UDP port 4791. ---- */
 struct rpwi_port;
-/* Open (or reference, if this process has it open) the port for a local address. -EADDRINUSE when the port's holder is not ropeway and of nobody we can ask
- * (kernel rxe, say): `why` (at least 200 bytes) then says who holds it and what to do; another user's ropeway is fine: it hands our packets over. */
+/* Open (or reference, if this process has it open) the port for a local address. -EADDRINUSE when something holds it that is not of our user: `why` (RPWI_WHY_LEN bytes) then says who, and what to
+ * do. With ROPEWAY_SHARE_PORT another user's ropeway is fine: it hands our packets over. */
 int rpwi_port_open(struct rpwi_steer *s, const struct rpwi_addr *local, struct rpwi_port **out, char *why, size_t why_len);
 void rpwi_port_close(struct rpwi_port *p);
 int rpwi_port_fd(

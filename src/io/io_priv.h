@@ -13,14 +13,16 @@
 #include "io/io.h"
 
 enum {
-	IO_SLOTS_MAX = 64,        /* of one process: 262,144 QPNs */
-	IO_GRO_BYTES_MAX = 65536, /* the most one receive can bring */
-	IO_GSO_SEGS_MAX = 64,     /* UDP_MAX_SEGMENTS of kernels before 6.9 */
-	IO_GSO_BYTES_MAX = 65507, /* 65535 less the IPv4 and UDP headers */
-	IO_PROBE_SLOT = 4095,     /* no QP has it: probes of the port group go there */
-	IO_TTL_UNKNOWN = 64,      /* a received TTL that nobody asked the kernel for */
+	IO_SLOTS_MAX = 64,         /* of one process: 262,144 QPNs */
+	IO_GRO_BYTES_MAX = 65536,  /* the most one receive can bring */
+	IO_GSO_SEGS_MAX = 64,      /* UDP_MAX_SEGMENTS of kernels before 6.9 */
+	IO_GSO_BYTES_MAX = 65507,  /* 65535 less the IPv4 and UDP headers */
+	IO_PROBE_SLOT = 4095,      /* no QP has it: probes of the port group go there */
+	IO_SHARED_SLOT_MIN = 3583, /* from here to RPWI_SLOT_MAX: of processes that take their packets from a stranger's hands (ROPEWAY_SHARE_PORT) */
+	IO_TTL_UNKNOWN = 64,       /* a received TTL that nobody asked the kernel for */
 };
 
+static inline bool rpwi_slot_is_shared(uint16_t slot) { return slot >= IO_SHARED_SLOT_MIN; }
 static inline uint16_t rpwi_slot_of(uint32_t qpn) { return (uint16_t)((qpn & RPWI_QPN_MASK) >> RPWI_SLOT_SHIFT); }
 
 /* ---- sockaddr.c ---- */
@@ -47,17 +49,67 @@ int rpwi_holder_find(const struct rpwi_addr *a, struct io_holder *h);
 /* One sentence on who holds it and what to do. */
 void rpwi_holder_explain(const struct rpwi_addr *a, char *why, size_t why_len);
 
+/* ---- who.c: ourselves, or strangers ---- */
+struct io_who {
+	uid_t uid;
+	pid_t pid; /* 0: not of our PID namespace */
+	bool us;
+};
+enum { IO_WHO_TEXT = 96 };
+void rpwi_who_begin(void); /* reads the environment and the user that we are now: our sockets are that user's from now on */
+uid_t rpwi_who_uid(void);
+bool rpwi_who_is_us(uid_t uid);
+bool rpwi_who_shares(void);                  /* ROPEWAY_SHARE_PORT: our packets may go through another user's process */
+int rpwi_who_of(int fd, struct io_who *who); /* who is at the other end of a connected Unix socket: 0 or -errno */
+const char *rpwi_who_text(const struct io_who *who, char text[IO_WHO_TEXT]);
+
+/* ---- dest.c: the abstract names ---- */
+/* Who is meant: the owner of a slot; or (slot 0) the claimant of a service ID on an address, family 0: on all. Services are each user's own, but shared ones. */
+struct io_dest {
+	uint16_t slot;
+	bool shared;
+	uint64_t service_id;
+	struct rpwi_addr addr;
+};
+enum { IO_NAME_MAX = 108 };
+bool rpwi_dest_eq(const struct io_dest *a, const struct io_dest *b);
+const char *rpwi_dest_name(const struct io_dest *d, char name[IO_NAME_MAX]);
+int rpwi_name_listen(const char *name);                      /* a listener of that name; -EADDRINUSE: another has it; or another -errno */
+int rpwi_name_connect(const char *name, struct io_who *who); /* a connection to whoever listens there; -ECONNREFUSED: nobody does; -EAGAIN: its queue is full */
+
+/* ---- line.c: connections between processes ---- */
+struct io_line {
+	struct rpwi_list link;
+	enum { IO_LINE_LISTENER, IO_LINE_IN, IO_LINE_OUT } kind;
+	int fd;
+	struct io_dest name; /* but IN */
+	struct io_line *via; /* IN: the listener that it came to */
+	struct io_who who;   /* at the other end */
+};
+enum io_owner { IO_OWNER_NOBODY, IO_OWNER_US, IO_OWNER_STRANGER };
+struct rpwi_lines;
+struct rpwi_lines *rpwi_lines_new(void); /* NULL: no memory, or no descriptor */
+void rpwi_lines_free(struct rpwi_lines *ls);
+int rpwi_lines_fd(const struct rpwi_lines *ls); /* readable when one of them is, or somebody connects */
+int rpwi_lines_listen(struct rpwi_lines *ls, const struct io_dest *name, struct io_line **out);
+void rpwi_lines_unlisten(struct rpwi_lines *ls, struct io_line *listener);
+struct io_line *rpwi_lines_ready(struct rpwi_lines *ls); /* one that has something to read, or is cut; each in turn; NULL: none */
+void rpwi_lines_drop(struct rpwi_lines *ls, struct io_line *l);
+/* 0; -ECONNREFUSED: nobody has that name; -EPERM: a stranger has; -EAGAIN: full, for now; or another -errno. Never blocks. */
+int rpwi_lines_send(struct rpwi_lines *ls, const struct io_dest *to, const struct msghdr *h);
+/* Whose the name is now. The connection that this takes is kept: while it stands, the answer is one system call. Of a process of ours that has ended the answer is NOBODY, whoever took its name. */
+enum io_owner rpwi_lines_owner(struct rpwi_lines *ls, const struct io_dest *name);
+
 /* ---- steer.c, towards the other files ---- */
-enum io_msg_type { IO_MSG_PACKETS = 1, IO_MSG_PROBE_ANSWER, IO_MSG_PAGE_ASK, IO_MSG_PAGE_ANSWER, IO_MSG_HOLD_ASK, IO_MSG_HOLD_ANSWER };
-/* What goes between ropeway processes of one host, in one datagram of an abstract Unix socket. */
+enum io_msg_type { IO_MSG_PACKETS = 1, IO_MSG_PROBE_ANSWER, IO_MSG_PAGE_ASK, IO_MSG_PAGE_ANSWER };
+/* What goes between ropeway processes of one host, in one message of a connection between them. */
 struct io_msg {
 	uint32_t magic;
 	uint8_t version, type;
-	uint16_t slot;         /* the sender's first */
-	uint64_t cookie;       /* the asker's, returned in the answer */
-	uint32_t index;        /* PROBE_ANSWER: place in the port group; PAGE_*: the slot asked about */
-	uint16_t nslots;       /* PROBE_ANSWER: in slots[] */
-	struct rpwi_addr addr; /* HOLD_ASK */
+	uint16_t nslots; /* PROBE_ANSWER: in slots[] */
+	uint64_t cookie; /* the asker's, returned in the answer */
+	uint32_t index;  /* PROBE_ANSWER: place in the port group; PAGE_*: the slot asked about */
+	uint32_t pad;
 	uint16_t slots[IO_SLOTS_MAX];
 };
 /* After a message of type PACKETS: records of this, each with its `len` bytes behind it. */
@@ -67,39 +119,25 @@ struct io_packet {
 	int32_t ip_id; /* expected ID of the first segment, or -1 */
 	uint8_t ttl, tos;
 };
-enum { IO_MSG_MAGIC = 0x72707769, IO_MSG_VERSION = 1 };
-/* Who is meant: the owner of a slot; or (slot 0) the claimant of a service ID on an address, family 0: on all. */
-struct io_dest {
-	uint16_t slot;
-	uint64_t service_id;
-	struct rpwi_addr addr;
-};
+enum { IO_MSG_MAGIC = 0x72707769, IO_MSG_VERSION = 2 };
 struct io_port_list {
 	struct rpwi_port *first;
 };
 extern struct io_port_list rpwi_ports; /* of this process */
-/* 0 or -errno; the sender's fields are filled in here. Never blocks. fd >= 0 goes along. */
-int rpwi_steer_tell(struct rpwi_steer *s, uint16_t slot, struct io_msg *m, const struct iovec *data, unsigned parts, int fd);
-int rpwi_steer_tell_dest(struct rpwi_steer *s, const struct io_dest *to, struct io_msg *m, const struct iovec *data, unsigned parts, int fd);
+/* 0 or -errno, as rpwi_lines_send. */
+int rpwi_steer_tell(struct rpwi_steer *s, const struct io_dest *to, struct io_msg *m, const struct iovec *data, unsigned parts);
 /* Answer what others ask; packets that come meanwhile wait for rpwi_steer_recv. */
 void rpwi_steer_serve(struct rpwi_steer *s);
 struct rpwi_handover *rpwi_steer_handover(struct rpwi_steer *s);
-/* Does a ropeway process of this host hold the port of `a`? Waits for an answer, up to timeout_ms. */
-bool rpwi_steer_ask_holder(const struct rpwi_addr *a, int timeout_ms);
+struct rpwi_lines *rpwi_steer_lines(struct rpwi_steer *s); /* NULL in a dead shell (rpwi_io_atfork_child) */
+/* A ropeway process of that user in this network namespace, and who it is. */
+bool rpwi_steer_find_user(uid_t uid, struct io_who *who);
 struct rpwi_pace *rpwi_steer_pace(struct rpwi_steer *s);
-
-/* ---- dest.c: the abstract names of slots and services ---- */
-bool rpwi_dest_eq(const struct io_dest *a, const struct io_dest *b);
-int rpwi_dest_bind(const struct io_dest *d); /* a socket of that name that hears who sends; -EADDRINUSE: another has it; or another -errno */
-int rpwi_dest_send(int fd, const struct io_dest *to, struct msghdr *h); /* 0 or -errno */
-bool rpwi_dest_exists(const struct io_dest *d);                         /* is a socket bound to it now? */
 
 /* ---- claim.c: the services of this process ---- */
 struct rpwi_claims;
-struct rpwi_claims *rpwi_claims_new(void); /* NULL: no memory, or no descriptor */
-void rpwi_claims_free(struct rpwi_claims *c);
-int rpwi_claims_fd(const struct rpwi_claims *c);    /* readable when one of their sockets is */
-int rpwi_claims_ready(const struct rpwi_claims *c); /* one of them that has something to read, or -1 */
+struct rpwi_claims *rpwi_claims_new(struct rpwi_lines *ls); /* NULL: no memory */
+void rpwi_claims_free(struct rpwi_claims *c);               /* the lines stay */
 int rpwi_claims_add(struct rpwi_claims *c, uint64_t service_id, const struct rpwi_addr *addr);
 void rpwi_claims_del(struct rpwi_claims *c, uint64_t service_id, const struct rpwi_addr *addr);
 bool rpwi_claims_cover(const struct rpwi_claims *c, uint64_t service_id, const struct rpwi_addr *addr);
@@ -112,8 +150,8 @@ void rpwi_handover_forget(struct rpwi_handover *h);
 void rpwi_handover_pass(struct rpwi_handover *h, struct rpwi_steer *s, const struct io_dest *to, const struct io_packet *pkt, const void *data);
 void rpwi_handover_retry(struct rpwi_handover *h, struct rpwi_steer *s);
 uint64_t rpwi_handover_retry_at(const struct rpwi_handover *h);
-uint8_t *rpwi_handover_buf(struct rpwi_handover *h, size_t *room);          /* where the records of a message are received */
-void rpwi_handover_arrived(struct rpwi_handover *h, uid_t uid, size_t len); /* they are there */
+uint8_t *rpwi_handover_buf(struct rpwi_handover *h, size_t *room);                         /* where the records of a message are received */
+void rpwi_handover_arrived(struct rpwi_handover *h, const struct io_who *who, size_t len); /* they are there */
 bool rpwi_handover_pending(const struct rpwi_handover *h);
 bool rpwi_handover_next(struct rpwi_handover *h, struct rpwi_rx *rx); /* one of them; false: no more */
 uint64_t rpwi_handover_taken(const struct rpwi_handover *h);
@@ -132,7 +170,7 @@ void rpwi_group_timer(struct rpwi_group *g, uint64_t now_ns);
 uint64_t rpwi_group_renewals(const struct rpwi_group *g);
 
 /* ---- port.c, towards group.c and steer.c ---- */
-int rpwi_port_rx_fd(const struct rpwi_port *p); /* -1 while another user's process holds the port */
+int rpwi_port_rx_fd(const struct rpwi_port *p); /* -1 while another user's process receives for us */
 const struct rpwi_addr *rpwi_port_local(const struct rpwi_port *p);
 struct rpwi_port *rpwi_port_next(const struct rpwi_port *p);
 struct rpwi_group *rpwi_port_group(const struct rpwi_port *p);
@@ -143,7 +181,7 @@ void rpwi_port_forget(struct rpwi_port *p); /* in a fork's child: close what is 
 struct rpwi_pace;
 int rpwi_pace_new(struct rpwi_pace **out);
 void rpwi_pace_free(struct rpwi_pace *pc);
-int rpwi_pace_fd(const struct rpwi_pace *pc);
+int rpwi_pace_fd(const struct rpwi_pace *pc); /* -1: nothing is published */
 void rpwi_pace_set_limit(struct rpwi_pace *pc, size_t rcvbuf_bytes);
 uint64_t rpwi_pace_snapshot(const struct rpwi_pace *pc);                   /* before a receive */
 void rpwi_pace_progress(struct rpwi_pace *pc);                             /* after one that brought something */

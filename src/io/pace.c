@@ -1,8 +1,8 @@
-/* pace.c - same-host pacing of what has no acknowledgements. Each process publishes a page (a sealed memfd, passed over its slot's socket): senders add what they send, the
+/* pace.c - same-host pacing of what has no acknowledgements. Each process publishes a page (a sealed memfd, passed over a connection to its slot): senders add what they send, the
  * owner says how much of that it has drained, and the difference is kept below what the owner's socket holds.
  *
- * A page is written by processes that need not trust each other. Its numbers are compared, never used as an address or a length; the worst that false ones do is
- * to make a sender wait STALL_NS for each little batch, or not at all.
+ * A page goes to processes of our own user, and to strangers only where we share the port with them. Its numbers are compared, never used as an address or a length; the worst that false ones
+ * do is to make a sender wait STALL_NS for each little batch, or not at all.
  */
 #include "io/io_priv.h"
 
@@ -15,6 +15,10 @@
 #include <sys/mman.h>
 #include <sys/stat.h>
 #include <unistd.h>
+
+#ifndef F_SEAL_FUTURE_WRITE
+#define F_SEAL_FUTURE_WRITE 0x0010
+#endif
 
 enum {
 	PAGE_BYTES = 4096,
@@ -70,9 +74,9 @@ static uint64_t cost_guess(uint64_t pkts, uint64_t bytes) { return 2560 + pkts *
 
 /* ---- the page ---- */
 
-static struct page *map_page(int fd, void *at)
+static struct page *map_page(int fd)
 {
-	void *m = mmap(at, PAGE_BYTES, PROT_READ | PROT_WRITE, MAP_SHARED | (at ? MAP_FIXED : 0), fd, 0);
+	void *m = mmap(NULL, PAGE_BYTES, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
 	return m == MAP_FAILED ? NULL : m;
 }
 
@@ -86,7 +90,7 @@ int rpwi_pace_new(struct rpwi_pace **out)
 	/* Sealed, so that no process can take the page from under another. */
 	if (pc->fd < 0 || ftruncate(pc->fd, PAGE_BYTES) || fcntl(pc->fd, F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL))
 		return -errno;
-	pc->page = map_page(pc->fd, NULL);
+	pc->page = map_page(pc->fd);
 	if (!pc->page)
 		return -errno;
 	pc->page->limit = LIMIT_MIN;
@@ -192,7 +196,7 @@ static void ask(struct owner *o, struct rpwi_steer *s, uint16_t slot, uint64_t n
 	if (!o->asked_at_ns)
 		o->cookie = rpwi_random64();
 	struct io_msg m = {.type = IO_MSG_PAGE_ASK, .index = slot, .cookie = o->cookie};
-	int rc = rpwi_steer_tell(s, slot, &m, NULL, 0, -1);
+	int rc = rpwi_steer_tell(s, &(struct io_dest){.slot = slot}, &m, NULL, 0);
 	o->asked_at_ns = now_ns;
 	if (rc && rc != -EAGAIN && rc != -ENOBUFS) {
 		o->asked_at_ns = o->first_asked_ns = 0;
@@ -292,27 +296,30 @@ void rpwi_pace_charge(struct rpwi_pace *pc, unsigned pkts, size_t bytes)
 
 void rpwi_pace_charged(struct rpwi_pace *pc) { pc->granted = NULL; }
 
-/* Believed only if it is the answer to what we asked, and cannot shrink under us. */
+/* Believed only if it is the answer to what we asked, can be written to, and cannot shrink under us. */
 static bool page_is_sound(int fd)
 {
 	struct stat st;
 	int seals = fcntl(fd, F_GET_SEALS);
-	return seals >= 0 && (seals & F_SEAL_SHRINK) && !fstat(fd, &st) && st.st_size == PAGE_BYTES;
+	return seals >= 0 && (seals & F_SEAL_SHRINK) && !(seals & (F_SEAL_WRITE | F_SEAL_FUTURE_WRITE)) && !fstat(fd, &st) && st.st_size == PAGE_BYTES;
 }
 
+/* The new page lies elsewhere before the old one goes: nothing that a stranger's descriptor does to mmap takes a page from under us. */
 void rpwi_pace_answer(struct rpwi_pace *pc, uint16_t slot, uint64_t cookie, int fd)
 {
 	struct owner *o = slot <= RPWI_SLOT_MAX ? pc->owner[slot] : NULL;
 	if (o && o->asked_at_ns && o->cookie == cookie && page_is_sound(fd)) {
-		struct page *pg = map_page(fd, o->page);
-		if (pg && pg->magic == PAGE_MAGIC) {
-			o->page = pg;
-		} else if (pg) {
-			if (pc->granted == pg)
-				pc->granted = NULL;
+		struct page *pg = map_page(fd);
+		if (pg && pg->magic != PAGE_MAGIC) {
 			munmap(pg, PAGE_BYTES);
-			o->page = NULL;
+			pg = NULL;
 		}
+		if (o->page) {
+			if (pc->granted == o->page)
+				pc->granted = NULL;
+			munmap(o->page, PAGE_BYTES);
+		}
+		o->page = pg;
 		o->asked_at_ns = o->first_asked_ns = 0;
 	}
 	close(fd);

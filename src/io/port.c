@@ -16,7 +16,6 @@
 
 enum {
 	RCVBUF_BYTES = 8 << 20,
-	HOLDER_ANSWER_MS = 500,
 	REBIND_MS = 1000,
 	SERVE_EVERY = 32,   /* receives between two looks at what others ask: a sender may wait for the answer */
 	PROBES_A_CALL = 16, /* probes eaten before a receive gives up looking for a packet */
@@ -68,15 +67,17 @@ static int bind_rx(struct rpwi_port *p)
 	return 0;
 }
 
-/* Port groups are of one user. Where another user's ropeway has the port, we live on what it hands over. */
+/* Port groups are of one user. Where another user's ropeway has the port, its packets would be in that user's hands: only who says that he wants this lives on what is handed over. */
 static int bind_or_share(struct rpwi_port *p, char *why, size_t why_len)
 {
 	char text[IO_ADDR_TEXT];
+	struct io_holder h;
+	struct io_who who;
 	int rc = bind_rx(p);
 	if (rc == -EADDRINUSE) {
-		if (rpwi_steer_ask_holder(&p->local, HOLDER_ANSWER_MS)) {
-			rpwi_info("UDP port %d of %s is held by another user's ropeway, which hands our packets over", RPWI_UDP_PORT,
-				rpwi_addr_text(&p->local, text));
+		if (rpwi_who_shares() && !rpwi_holder_find(&p->local, &h) && h.sockets && rpwi_steer_find_user(h.uid, &who)) {
+			rpwi_info("UDP port %d of %s is held by user %u's ropeway, which hands our packets over", RPWI_UDP_PORT,
+				rpwi_addr_text(&p->local, text), h.uid);
 			p->rebind_at_ns = rpwi_now_ns() + REBIND_MS * RPWI_NS_PER_MS;
 			return 0;
 		}
@@ -306,15 +307,27 @@ void rpwi_port_hand_over(struct rpwi_port *p, const struct rpwi_rx *rx, const ui
 		hand_to(p, rx, seg, len, &to);
 }
 
+/* Who has claimed it: one of our own user; and where we share the port with other users, one of those who do so, too. */
+static bool find_claimant(struct rpwi_port *p, uint64_t service_id, struct io_dest *to)
+{
+	struct rpwi_lines *ls = rpwi_steer_lines(p->steer);
+	for (int shared = 0; ls && shared <= rpwi_who_shares(); shared++) {
+		*to = (struct io_dest){.service_id = service_id, .addr = p->local, .shared = shared};
+		for (int i = 0; i < 2; i++, to->addr = (struct rpwi_addr){0}) {
+			enum io_owner o = rpwi_lines_owner(ls, to);
+			if (o == IO_OWNER_US || (shared && o == IO_OWNER_STRANGER))
+				return true;
+		}
+	}
+	return false;
+}
+
 /* No steering program sends requests to their claimant, so a request here is not a sign that it is out of date. */
 bool rpwi_port_hand_over_service(struct rpwi_port *p, const struct rpwi_rx *rx, const uint8_t *seg, size_t len, uint64_t service_id)
 {
-	struct io_dest to = {.service_id = service_id, .addr = p->local};
-	if (!rpwi_dest_exists(&to)) {
-		to.addr = (struct rpwi_addr){0};
-		if (!rpwi_dest_exists(&to))
-			return false;
-	}
+	struct io_dest to;
+	if (!find_claimant(p, service_id, &to))
+		return false;
 	p->n.handed_over++;
 	if (len)
 		hand_to(p, rx, seg, len, &to);

@@ -1,75 +1,65 @@
-/* steer.c - the slots of this process, and the abstract Unix sockets through which ropeway processes of one network namespace talk (their names: dest.c). What they say is
+/* steer.c - the slots of this process, and what ropeway processes of one network namespace say to each other over their connections (line.c; their names: dest.c). What they say is
  * handed on: packets to handover.c (which says whom it trusts), answers to group.c and pace.c. Never touches a UDP socket.
  *
- * Each message carries the kernel's word on its sender (SCM_CREDENTIALS, unix(7)). What steers (places in the port group) is believed of our own user alone, because port
- * groups are of one user; questions are answered to anyone: the answers are no secret.
+ * What steers (places in the port group) is believed of our own user alone, because port groups are of one user; of strangers only who shares the port with them hears anything at all.
  */
 #include "io/io_priv.h"
 
 #include "base/lock.h"
 
 #include <errno.h>
-#include <poll.h>
 #include <stdio.h>
 #include <stdlib.h>
-#include <sys/epoll.h>
 #include <unistd.h>
 
 enum {
-	MSGS_A_CALL = 64, /* control messages dealt with in one rpwi_steer_recv */
-	SLOTS_LISTED_MAX = 256,
+	MSGS_A_CALL = 64, /* messages dealt with in one rpwi_steer_recv */
 	TOLD_PARTS_MAX = 2,
 };
 
 struct rpwi_steer {
-	struct {
-		uint16_t no;
-		int fd;
-	} slot[IO_SLOTS_MAX];
-	unsigned nslots, turn;
-	int epoll_fd;
+	uint16_t slot[IO_SLOTS_MAX];
+	unsigned nslots;
 	uint64_t owned[64]; /* a bit for each slot */
+	struct rpwi_lines *lines;
+	struct rpwi_claims *claims;
 	struct rpwi_pace *pace;
 	struct rpwi_handover *over;
-	struct rpwi_claims *claims;
 };
 static struct rpwi_steer *open_steers; /* one; for fork */
 
 /* ---- slots ---- */
 
-/* Begin anywhere: a QPN of a process that has ended should not come back soon (its peers may still send to it). */
-static unsigned random_slot(void) { return (uint32_t)rpwi_random64() % RPWI_SLOT_MAX; }
+/* Those who share the port with strangers have slots of their own: what is for any other slot is never handed to a stranger, whoever has ended and whoever has its name now. */
+static unsigned first_slot(void) { return rpwi_who_shares() ? IO_SHARED_SLOT_MIN : 1; }
+static unsigned slots_of_our_kind(void) { return rpwi_who_shares() ? RPWI_SLOT_MAX - IO_SHARED_SLOT_MIN + 1 : IO_SHARED_SLOT_MIN - 1; }
 
-static int claim_some(int *fd)
+/* Begin anywhere: a QPN of a process that has ended should not come back soon (its peers may still send to it). */
+static int claim_some(struct rpwi_lines *ls)
 {
-	unsigned start = random_slot();
-	for (unsigned i = 0; i < RPWI_SLOT_MAX; i++) {
-		unsigned no = 1 + (start + i) % RPWI_SLOT_MAX;
-		*fd = rpwi_dest_bind(&(struct io_dest){.slot = (uint16_t)no});
-		if (*fd >= 0)
+	struct io_line *l;
+	unsigned n = slots_of_our_kind(), start = (unsigned)(rpwi_random64() % n);
+	for (unsigned i = 0; i < n; i++) {
+		unsigned no = first_slot() + (start + i) % n;
+		int rc = rpwi_lines_listen(ls, &(struct io_dest){.slot = (uint16_t)no}, &l);
+		if (!rc)
 			return (int)no;
-		if (*fd != -EADDRINUSE)
-			return *fd;
+		if (rc != -EADDRINUSE)
+			return rc;
 	}
 	return -ENOSPC;
 }
 
 int rpwi_steer_claim(struct rpwi_steer *s, uint16_t *slot)
 {
-	int fd;
+	if (!s->lines)
+		return -ENETDOWN;
 	if (s->nslots == IO_SLOTS_MAX)
 		return -ENOSPC;
-	int no = claim_some(&fd);
+	int no = claim_some(s->lines);
 	if (no < 0)
 		return no;
-	struct epoll_event ev = {.events = EPOLLIN};
-	if (epoll_ctl(s->epoll_fd, EPOLL_CTL_ADD, fd, &ev)) {
-		int rc = -errno;
-		close(fd);
-		return rc;
-	}
-	s->slot[s->nslots].no = (uint16_t)no;
-	s->slot[s->nslots++].fd = fd;
+	s->slot[s->nslots++] = (uint16_t)no;
 	s->owned[no / 64] |= 1ull << no % 64;
 	*slot = (uint16_t)no;
 	for (struct rpwi_port *p = rpwi_ports.first; p; p = rpwi_port_next(p))
@@ -77,13 +67,55 @@ int rpwi_steer_claim(struct rpwi_steer *s, uint16_t *slot)
 	return 0;
 }
 
-static int listen_to_claims(struct rpwi_steer *s)
+struct tally {
+	struct io_who who;
+	unsigned slots;
+};
+
+/* Who has how many; the slots of whom we cannot tell are nobody's. Only asked when there are none left: a connection for each. */
+static unsigned count_owners(struct tally *t, unsigned max, unsigned *untold)
 {
-	struct epoll_event ev = {.events = EPOLLIN};
-	s->claims = rpwi_claims_new();
-	if (!s->claims)
-		return -ENOMEM;
-	return epoll_ctl(s->epoll_fd, EPOLL_CTL_ADD, rpwi_claims_fd(s->claims), &ev) ? -errno : 0;
+	unsigned n = 0;
+	*untold = 0;
+	for (unsigned i = 0; i < slots_of_our_kind(); i++) {
+		char name[IO_NAME_MAX];
+		struct io_who w;
+		int fd = rpwi_name_connect(rpwi_dest_name(&(struct io_dest){.slot = (uint16_t)(first_slot() + i)}, name), &w);
+		unsigned k = 0;
+		if (fd < 0) {
+			++*untold;
+			continue;
+		}
+		close(fd);
+		while (k < n && (t[k].who.pid != w.pid || t[k].who.uid != w.uid))
+			k++;
+		if (k == max)
+			continue;
+		if (k == n)
+			t[n++] = (struct tally){.who = w};
+		t[k].slots++;
+	}
+	return n;
+}
+
+void rpwi_steer_explain_full(char *why, size_t why_len)
+{
+	enum { TALLIES = 512 };
+	static struct tally t[TALLIES];
+	unsigned untold, n = count_owners(t, TALLIES, &untold), most = 0;
+	char who[IO_WHO_TEXT], rest[80] = "";
+	for (unsigned i = 1; i < n; i++)
+		if (t[i].slots > t[most].slots)
+			most = i;
+	if (untold)
+		snprintf(rest, sizeof(rest), "; %u of sockets that nobody listens at (`ss -xlp | grep ropeway`)", untold);
+	if (n)
+		snprintf(why, why_len,
+			"all %u slots of QP numbers of this network namespace are taken, %u of them by %s%s: end it, or use a network namespace of your own",
+			slots_of_our_kind(), t[most].slots, rpwi_who_text(&t[most].who, who), rest);
+	else
+		snprintf(why, why_len, "all %u slots of QP numbers of this network namespace are taken%s: use a network namespace of your own",
+			slots_of_our_kind(), rest);
 }
 
 int rpwi_steer_open(struct rpwi_steer **out)
@@ -93,11 +125,11 @@ int rpwi_steer_open(struct rpwi_steer **out)
 	*out = NULL;
 	if (!s)
 		return -ENOMEM;
+	rpwi_who_begin();
 	s->over = rpwi_handover_new();
-	s->epoll_fd = epoll_create1(EPOLL_CLOEXEC);
-	int rc = s->epoll_fd < 0 ? -errno : s->over ? 0 : -ENOMEM;
-	if (!rc)
-		rc = listen_to_claims(s);
+	s->lines = rpwi_lines_new();
+	s->claims = s->lines ? rpwi_claims_new(s->lines) : NULL;
+	int rc = s->over && s->claims ? 0 : -ENOMEM;
 	if (!rc)
 		rc = rpwi_pace_new(&s->pace);
 	if (!rc)
@@ -111,16 +143,13 @@ int rpwi_steer_open(struct rpwi_steer **out)
 	return 0;
 }
 
-static void close_sockets(struct rpwi_steer *s)
+static void close_lines(struct rpwi_steer *s)
 {
-	for (unsigned i = 0; i < s->nslots; i++)
-		close(s->slot[i].fd);
 	rpwi_claims_free(s->claims);
+	rpwi_lines_free(s->lines);
 	s->claims = NULL;
-	if (s->epoll_fd >= 0)
-		close(s->epoll_fd);
+	s->lines = NULL;
 	s->nslots = 0;
-	s->epoll_fd = -1;
 	memset(s->owned, 0, sizeof(s->owned));
 	if (s->over)
 		rpwi_handover_forget(s->over);
@@ -132,7 +161,7 @@ void rpwi_steer_close(struct rpwi_steer *s)
 		return;
 	if (open_steers == s)
 		open_steers = NULL;
-	close_sockets(s);
+	close_lines(s);
 	rpwi_pace_free(s->pace);
 	rpwi_handover_free(s->over);
 	free(s);
@@ -146,23 +175,35 @@ void rpwi_io_atfork_child(void)
 	}
 	rpwi_ports.first = NULL; /* the next one to be opened for the same address is a new one */
 	if (open_steers)
-		close_sockets(open_steers);
+		close_lines(open_steers);
 	open_steers = NULL;
 }
 
 unsigned rpwi_steer_slots(const struct rpwi_steer *s, uint16_t *slots, unsigned max)
 {
 	for (unsigned i = 0; i < s->nslots && i < max; i++)
-		slots[i] = s->slot[i].no;
+		slots[i] = s->slot[i];
 	return s->nslots;
 }
 
 static bool owns_slot(const struct rpwi_steer *s, unsigned slot) { return s->owned[slot / 64] >> slot % 64 & 1; }
 bool rpwi_steer_owns(const struct rpwi_steer *s, uint32_t qpn) { return owns_slot(s, rpwi_slot_of(qpn)); }
-int rpwi_steer_fd(const struct rpwi_steer *s) { return s->epoll_fd; }
+int rpwi_steer_fd(const struct rpwi_steer *s) { return s->lines ? rpwi_lines_fd(s->lines) : -1; }
+struct rpwi_lines *rpwi_steer_lines(struct rpwi_steer *s) { return s->lines; }
 struct rpwi_pace *rpwi_steer_pace(struct rpwi_steer *s) { return s->pace; }
 struct rpwi_handover *rpwi_steer_handover(struct rpwi_steer *s) { return s->over; }
-bool rpwi_steer_slot_exists(uint16_t slot) { return slot >= 1 && slot <= RPWI_SLOT_MAX && rpwi_dest_exists(&(struct io_dest){.slot = slot}); }
+
+static enum io_owner owner_of(struct rpwi_steer *s, uint16_t slot)
+{
+	bool is_one = slot >= 1 && slot <= RPWI_SLOT_MAX;
+	return is_one && s->lines ? rpwi_lines_owner(s->lines, &(struct io_dest){.slot = slot}) : IO_OWNER_NOBODY;
+}
+bool rpwi_steer_slot_exists(struct rpwi_steer *s, uint16_t slot) { return owner_of(s, slot) != IO_OWNER_NOBODY; }
+bool rpwi_steer_slot_reachable(struct rpwi_steer *s, uint16_t slot)
+{
+	enum io_owner o = owner_of(s, slot);
+	return o == IO_OWNER_US || (o == IO_OWNER_STRANGER && rpwi_slot_is_shared(slot));
+}
 
 /* ---- services ---- */
 
@@ -184,51 +225,49 @@ bool rpwi_steer_owns_service(const struct rpwi_steer *s, uint64_t service_id, co
 
 /* ---- telling ---- */
 
-static int tell_fd(int from_fd, const struct io_dest *to, const struct io_msg *m, const struct iovec *data, unsigned parts, int fd)
+static void sign(struct io_msg *m)
+{
+	m->magic = IO_MSG_MAGIC;
+	m->version = IO_MSG_VERSION;
+}
+
+int rpwi_steer_tell(struct rpwi_steer *s, const struct io_dest *to, struct io_msg *m, const struct iovec *data, unsigned parts)
+{
+	struct iovec iov[1 + TOLD_PARTS_MAX] = {{m, sizeof(*m)}};
+	struct msghdr h = {.msg_iov = iov, .msg_iovlen = 1 + parts};
+	assert(parts <= TOLD_PARTS_MAX);
+	if (!s->lines)
+		return -ENETDOWN;
+	for (unsigned i = 0; i < parts; i++)
+		iov[1 + i] = data[i];
+	sign(m);
+	return rpwi_lines_send(s->lines, to, &h);
+}
+
+/* On the line that the question came by. An answer that finds no room is asked for again. */
+static void answer_with(const struct io_line *l, struct io_msg *m, int fd)
 {
 	union {
 		char room[CMSG_SPACE(sizeof(int))];
 		struct cmsghdr align;
 	} control;
-	struct iovec iov[1 + TOLD_PARTS_MAX] = {{(void *)(uintptr_t)m, sizeof(*m)}};
-	struct msghdr h = {.msg_iov = iov, .msg_iovlen = 1 + parts};
-	assert(parts <= TOLD_PARTS_MAX);
-	for (unsigned i = 0; i < parts; i++)
-		iov[1 + i] = data[i];
-	if (fd >= 0) {
-		memset(&control, 0, sizeof(control));
-		h.msg_control = &control;
-		h.msg_controllen = sizeof(control);
-		struct cmsghdr *c = CMSG_FIRSTHDR(&h);
-		c->cmsg_level = SOL_SOCKET;
-		c->cmsg_type = SCM_RIGHTS;
-		c->cmsg_len = CMSG_LEN(sizeof(int));
-		memcpy(CMSG_DATA(c), &fd, sizeof(fd));
-	}
-	return rpwi_dest_send(from_fd, to, &h);
-}
-
-int rpwi_steer_tell_dest(struct rpwi_steer *s, const struct io_dest *to, struct io_msg *m, const struct iovec *data, unsigned parts, int fd)
-{
-	if (!s->nslots)
-		return -ENETDOWN;
-	m->magic = IO_MSG_MAGIC;
-	m->version = IO_MSG_VERSION;
-	m->slot = s->slot[0].no;
-	return tell_fd(s->slot[0].fd, to, m, data, parts, fd);
-}
-
-int rpwi_steer_tell(struct rpwi_steer *s, uint16_t slot, struct io_msg *m, const struct iovec *data, unsigned parts, int fd)
-{
-	return rpwi_steer_tell_dest(s, &(struct io_dest){.slot = slot}, m, data, parts, fd);
+	struct iovec iov = {m, sizeof(*m)};
+	struct msghdr h = {.msg_iov = &iov, .msg_iovlen = 1, .msg_control = &control, .msg_controllen = sizeof(control)};
+	memset(&control, 0, sizeof(control));
+	struct cmsghdr *c = CMSG_FIRSTHDR(&h);
+	c->cmsg_level = SOL_SOCKET;
+	c->cmsg_type = SCM_RIGHTS;
+	c->cmsg_len = CMSG_LEN(sizeof(int));
+	memcpy(CMSG_DATA(c), &fd, sizeof(fd));
+	sign(m);
+	if (sendmsg(l->fd, &h, MSG_DONTWAIT | MSG_NOSIGNAL) < 0)
+		rpwi_debug("an answer is lost: %s", strerror(errno));
 }
 
 /* ---- listening ---- */
 
 struct heard {
 	struct io_msg msg;
-	uid_t uid;
-	bool has_uid;
 	int fd;     /* that came along, or -1 */
 	size_t len; /* of the data after the message */
 };
@@ -236,60 +275,47 @@ struct heard {
 static void read_control(struct msghdr *h, struct heard *got)
 {
 	for (struct cmsghdr *c = CMSG_FIRSTHDR(h); c; c = CMSG_NXTHDR(h, c)) {
-		if (c->cmsg_level != SOL_SOCKET)
+		if (c->cmsg_level != SOL_SOCKET || c->cmsg_type != SCM_RIGHTS)
 			continue;
-		if (c->cmsg_type == SCM_CREDENTIALS && c->cmsg_len >= CMSG_LEN(sizeof(struct ucred))) {
-			struct ucred cred;
-			memcpy(&cred, CMSG_DATA(c), sizeof(cred));
-			got->uid = cred.uid;
-			got->has_uid = true;
-		} else if (c->cmsg_type == SCM_RIGHTS) {
-			/* The control buffer has room for one or two, whatever was sent. */
-			size_t n = (c->cmsg_len - CMSG_LEN(0)) / sizeof(int);
-			for (size_t i = 0; i < n; i++) {
-				int fd;
-				memcpy(&fd, CMSG_DATA(c) + i * sizeof(int), sizeof(fd));
-				if (got->fd < 0)
-					got->fd = fd;
-				else
-					close(fd);
-			}
+		/* The control buffer has room for one or two, whatever was sent. */
+		size_t n = (c->cmsg_len - CMSG_LEN(0)) / sizeof(int);
+		for (size_t i = 0; i < n; i++) {
+			int fd;
+			memcpy(&fd, CMSG_DATA(c) + i * sizeof(int), sizeof(fd));
+			if (got->fd < 0)
+				got->fd = fd;
+			else
+				close(fd);
 		}
 	}
 }
 
-/* 1, 0 nothing there, -EBADMSG for what is not ours, or -errno. */
+/* 1, 0 nothing there, -EBADMSG for what is not ours, -EPIPE at its end, or another -errno. */
 static int hear(int fd, struct heard *got, uint8_t *buf, size_t room)
 {
 	union {
-		char room[CMSG_SPACE(sizeof(struct ucred)) + CMSG_SPACE(sizeof(int))];
+		char room[CMSG_SPACE(sizeof(int))];
 		struct cmsghdr align;
 	} control;
 	struct iovec iov[2] = {{&got->msg, sizeof(got->msg)}, {buf, room}};
 	struct msghdr h = {.msg_iov = iov, .msg_iovlen = 2, .msg_control = &control, .msg_controllen = sizeof(control)};
 	got->fd = -1;
-	got->has_uid = false;
 	ssize_t n = recvmsg(fd, &h, MSG_DONTWAIT | MSG_CMSG_CLOEXEC);
 	if (n < 0)
-		return errno == EAGAIN || errno == EINTR ? 0 : -errno;
+		return errno == EAGAIN || errno == EINTR || errno == ECONNRESET
+			       ? 0
+			       : -errno; /* reset: something that we said was not read; what was said to us is still there */
+	if (!n)
+		return -EPIPE;
 	read_control(&h, got);
 	const struct io_msg *m = &got->msg;
-	if ((size_t)n < sizeof(*m) || (h.msg_flags & MSG_TRUNC) || m->magic != IO_MSG_MAGIC || m->version != IO_MSG_VERSION || !got->has_uid) {
+	if ((size_t)n < sizeof(*m) || (h.msg_flags & MSG_TRUNC) || m->magic != IO_MSG_MAGIC || m->version != IO_MSG_VERSION) {
 		if (got->fd >= 0)
 			close(got->fd);
 		return -EBADMSG;
 	}
 	got->len = (size_t)n - sizeof(*m);
 	return 1;
-}
-
-/* Do we receive for that address? */
-static bool we_hold(const struct rpwi_addr *a)
-{
-	for (struct rpwi_port *p = rpwi_ports.first; p; p = rpwi_port_next(p))
-		if (rpwi_addr_eq(rpwi_port_local(p), a) && rpwi_port_rx_fd(p) >= 0)
-			return true;
-	return false;
 }
 
 static bool holds_any(void)
@@ -300,41 +326,23 @@ static bool holds_any(void)
 	return false;
 }
 
-static void answer_probe(const struct heard *got)
-{
-	if (got->uid != geteuid())
-		return;
-	for (struct rpwi_port *p = rpwi_ports.first; p; p = rpwi_port_next(p))
-		rpwi_group_answer(rpwi_port_group(p), &got->msg);
-}
-
-static void handle(struct rpwi_steer *s, struct heard *got)
+static void handle(struct rpwi_steer *s, struct io_line *l, struct heard *got)
 {
 	struct io_msg *m = &got->msg;
-	struct io_msg answer = {.cookie = m->cookie};
-	switch (m->type) {
-	case IO_MSG_PROBE_ANSWER:
-		answer_probe(got);
-		break;
-	case IO_MSG_PAGE_ASK:
-		answer.type = IO_MSG_PAGE_ANSWER;
-		answer.index = m->index; /* the slot they asked for */
+	struct io_msg answer = {.type = IO_MSG_PAGE_ANSWER, .cookie = m->cookie, .index = m->index};
+	if (m->type == IO_MSG_PROBE_ANSWER && l->kind == IO_LINE_IN && l->who.us) {
+		for (struct rpwi_port *p = rpwi_ports.first; p; p = rpwi_port_next(p))
+			rpwi_group_answer(rpwi_port_group(p), m);
+	} else if (m->type == IO_MSG_PAGE_ASK && l->kind == IO_LINE_IN) {
 		if (owns_slot(s, m->index % 4096))
-			rpwi_steer_tell(s, m->slot, &answer, NULL, 0, rpwi_pace_fd(s->pace));
-		break;
-	case IO_MSG_PAGE_ANSWER:
+			answer_with(l, &answer, rpwi_pace_fd(s->pace));
+	} else if (m->type == IO_MSG_PAGE_ANSWER && l->kind == IO_LINE_OUT) {
 		if (got->fd >= 0 && m->index <= RPWI_SLOT_MAX) {
 			rpwi_pace_answer(s->pace, (uint16_t)m->index, m->cookie, got->fd);
 			got->fd = -1;
 		}
-		break;
-	case IO_MSG_HOLD_ASK:
-		answer.type = IO_MSG_HOLD_ANSWER;
-		if (we_hold(&m->addr))
-			rpwi_steer_tell(s, m->slot, &answer, NULL, 0, -1);
-		break;
-	default:
-		rpwi_debug("message of type %u from user %u: unknown", m->type, got->uid);
+	} else {
+		rpwi_debug("message of type %u from user %u: unknown, or not to be believed", m->type, l->who.uid);
 	}
 	if (got->fd >= 0)
 		close(got->fd);
@@ -349,37 +357,26 @@ static bool next_taken(struct rpwi_steer *s, struct rpwi_rx *rx)
 	return true;
 }
 
-/* Place 0 to nslots - 1 is a slot's socket; the last, that of some claimed service which has something. */
-static int hear_at(struct rpwi_steer *s, unsigned place, struct heard *got, uint8_t *buf, size_t room)
-{
-	int fd = place < s->nslots ? s->slot[place].fd : rpwi_claims_ready(s->claims);
-	return fd < 0 ? 0 : hear(fd, got, buf, room);
-}
-
-/* Deal with what others ask, until a message brings packets (true: they wait in s->over) or nothing is there. */
+/* Deal with what others ask, until a message brings packets (true: they wait in s->over) or nothing is there. The lines have their turns, a message each. */
 static bool serve(struct rpwi_steer *s)
 {
 	struct heard got;
+	struct io_line *l;
 	size_t room;
 	uint8_t *buf = rpwi_handover_buf(s->over, &room);
-	for (unsigned i = 0, empty = 0; i < MSGS_A_CALL && s->nslots && empty <= s->nslots; i++) {
-		int rc = hear_at(s, s->turn % (s->nslots + 1), &got, buf, room);
-		if (rc == -EBADMSG)
+	for (unsigned i = 0; i < MSGS_A_CALL && s->lines && (l = rpwi_lines_ready(s->lines)); i++) {
+		int rc = hear(l->fd, &got, buf, room);
+		if (rc < 0 && rc != -EBADMSG)
+			rpwi_lines_drop(s->lines, l);
+		if (rc <= 0)
 			continue;
-		if (rc <= 0) {
-			s->turn++;
-			empty++;
-			continue;
-		}
-		empty = 0;
-		if (got.msg.type != IO_MSG_PACKETS) {
-			handle(s, &got);
+		if (got.msg.type != IO_MSG_PACKETS || l->kind != IO_LINE_IN) {
+			handle(s, l, &got);
 			continue;
 		}
 		if (got.fd >= 0)
 			close(got.fd);
-		s->turn++; /* others have their turn before the next message from there */
-		rpwi_handover_arrived(s->over, got.uid, got.len);
+		rpwi_handover_arrived(s->over, &l->who, got.len);
 		return true;
 	}
 	return false;
@@ -402,52 +399,30 @@ int rpwi_steer_recv(struct rpwi_steer *s, struct rpwi_rx *rx)
 	return 0;
 }
 
-/* ---- who holds the port? ---- */
+/* ---- who else is there? ---- */
 
-/* The slots that are claimed now, from /proc/net/unix: it lists the abstract names of this network namespace, to any user. */
-static unsigned list_slots(uint16_t *slots, unsigned max)
+/* From /proc/net/unix, which lists the abstract names of this network namespace to any user; whose they are, their listeners' connections tell. */
+bool rpwi_steer_find_user(uid_t uid, struct io_who *who)
 {
-	unsigned n = 0;
+	enum { LOOKED_AT_MAX = 1024 };
 	char line[512];
+	bool found = false;
+	unsigned looked_at = 0;
 	FILE *f = fopen("/proc/net/unix", "re");
-	while (f && n < max && fgets(line, sizeof(line), f)) {
-		const char *at = strstr(line, " @ropeway/slot/");
-		unsigned slot;
-		if (at && sscanf(at, " @ropeway/slot/%u", &slot) == 1 && slot >= 1 && slot <= RPWI_SLOT_MAX)
-			slots[n++] = (uint16_t)slot;
+	while (f && !found && looked_at < LOOKED_AT_MAX && fgets(line, sizeof(line), f)) {
+		char *at = strstr(line, " @ropeway/slot/");
+		if (!at || !strstr(line, " 00010000 "))
+			continue;
+		at[strcspn(at, "\n")] = 0;
+		looked_at++;
+		int fd = rpwi_name_connect(at + 2, who);
+		found = fd >= 0 && who->uid == uid;
+		if (fd >= 0)
+			close(fd);
 	}
 	if (f)
 		fclose(f);
-	return n;
-}
-
-/* From a slot claimed for this alone: the answers must not mix with packets. */
-bool rpwi_steer_ask_holder(const struct rpwi_addr *a, int timeout_ms)
-{
-	uint16_t slots[SLOTS_LISTED_MAX];
-	unsigned n = list_slots(slots, SLOTS_LISTED_MAX);
-	struct io_holder h;
-	int fd, no = n && !rpwi_holder_find(a, &h) && h.sockets ? claim_some(&fd) : -ENOENT;
-	if (no < 0)
-		return false;
-	struct io_msg m = {.magic = IO_MSG_MAGIC, .version = IO_MSG_VERSION, .type = IO_MSG_HOLD_ASK, .slot = (uint16_t)no, .cookie = rpwi_now_ns()};
-	m.addr = *a;
-	for (unsigned i = 0; i < n; i++)
-		(void)tell_fd(fd, &(struct io_dest){.slot = slots[i]}, &m, NULL, 0, -1);
-	bool held = false;
-	uint64_t now = rpwi_now_ns(), until = now + (uint64_t)timeout_ms * RPWI_NS_PER_MS;
-	for (; !held && now < until; now = rpwi_now_ns()) {
-		struct pollfd pf = {.fd = fd, .events = POLLIN};
-		struct heard got;
-		uint8_t none[1];
-		if (poll(&pf, 1, (int)((until - now) / RPWI_NS_PER_MS) + 1) < 1 || hear(fd, &got, none, sizeof(none)) != 1)
-			continue;
-		if (got.fd >= 0)
-			close(got.fd);
-		held = got.msg.type == IO_MSG_HOLD_ANSWER && got.msg.cookie == m.cookie && got.uid == h.uid;
-	}
-	close(fd);
-	return held;
+	return found;
 }
 
 /* ---- pacing ---- */

@@ -77,7 +77,7 @@ void id_free(struct id *id)
 
 int id_use_port(struct id *id, const struct rpwi_addr *local)
 {
-	char why[256] = "";
+	char why[RPWI_WHY_LEN] = "";
 	if (id->port.family)
 		return 0;
 	int rc = rpwi_gsi_port_get(local, why, sizeof(why));

@@ -413,7 +413,7 @@ static void start_as(struct proc *p, uid_t uid)
 	assert_true(p->pid >= 0);
 	if (!p->pid) {
 		close(fd[0]);
-		if (uid && (setresgid(uid, uid, uid) || setresuid(uid, uid, uid)))
+		if (uid && (setenv("ROPEWAY_SHARE_PORT", "1", 1) || setresgid(uid, uid, uid) || setresuid(uid, uid, uid)))
 			_exit(3);
 		me = p->seen;
 		proc_main(fd[1]);
@@ -532,7 +532,7 @@ static void both_ways_ipv4(void **state) { both_ways(&lo4, &lo4, 0, 0); }
 static void both_ways_ipv6(void **state) { both_ways(&lo6, &lo6, 0, 0); }
 static void both_ways_wildcard(void **state) { both_ways(&lo4, &all, 0, 0); }
 
-/* All packets land at A, whose user has the port; those of B are handed over. */
+/* All packets land at A, whose user has the port; those of B are handed over: both have said that they share it. */
 static void both_ways_another_user(void **state)
 {
 	unsigned from, to, count = 0;
@@ -545,7 +545,7 @@ static void both_ways_another_user(void **state)
 		fprintf(stderr, "SKIPPED: only root can be other users: connections between users were not tried\n");
 		skip();
 	}
-	both_ways(&lo4, &lo4, 0, 1001);
+	both_ways(&lo4, &lo4, 1003, 1001);
 	end_both(state);
 	both_ways(&lo4, &all, 1001, 1002);
 }

@@ -124,7 +124,7 @@ class HostPeer:
     def is_listening(self, space, port):
         if space:  # the claim on the service ID is an abstract socket
             time.sleep(0.1)
-            return f"@ropeway/service/{0x1000000 | space << 16 | port:x}/" in pathlib.Path("/proc/net/unix").read_text()
+            return f"/service/{0x1000000 | space << 16 | port:x}/" in pathlib.Path("/proc/net/unix").read_text()
         return subprocess.run(["/bin/sh", "-c", listening(port)]).returncode == 0
 
 

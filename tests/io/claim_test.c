@@ -243,9 +243,9 @@ static void released_by_death(void **state)
 	int slot = order(&o, SLOT, 0, &all, 0);
 	assert_int_equal(order(&o, CLAIM, SERVICE, &all, 0), 0);
 	assert_int_equal(claim(&one), -EADDRNOTAVAIL);
-	assert_true(rpwi_steer_slot_exists((uint16_t)slot));
+	assert_true(rpwi_steer_slot_exists(steer, (uint16_t)slot));
 	end(&o, SIGKILL);
-	assert_false(rpwi_steer_slot_exists((uint16_t)slot));
+	assert_false(rpwi_steer_slot_exists(steer, (uint16_t)slot));
 	assert_int_equal(claim(&one), 0);
 }
 
@@ -309,7 +309,7 @@ static bool hand_over(struct rpwi_port *p, unsigned n)
 static struct rpwi_port *open_port(void)
 {
 	struct rpwi_port *p;
-	char why[256];
+	char why[RPWI_WHY_LEN];
 	assert_int_equal(rpwi_port_open(steer, &one, &p, why, sizeof(why)), 0);
 	return p;
 }
@@ -383,10 +383,29 @@ static bool can_be_others(void)
 	return false;
 }
 
+/* Each user's services are its own: a request that landed at ours is for ours alone. */
 static void another_user(void **state)
 {
 	if (!can_be_others())
 		skip();
+	struct rpwi_port *p = open_port();
+	struct other o = start_as(1001);
+	assert_int_equal(order(&o, CLAIM, SERVICE, &one, 0), 0);
+	assert_false(hand_over(p, 1));
+	assert_int_equal(claim(&all), 0);
+	assert_int_equal(order(&o, CLAIM, OTHER_SERVICE, &all, 0), 0);
+	end(&o, SIGKILL);
+	rpwi_port_close(p);
+}
+
+/* But for users who say so on both sides. */
+static void users_who_share(void **state)
+{
+	if (!can_be_others())
+		skip();
+	close_steer(state);
+	setenv("ROPEWAY_SHARE_PORT", "1", 1);
+	open_steer(state);
 	struct other o = start_as(1001);
 	assert_int_equal(order(&o, CLAIM, SERVICE, &one, 0), 0);
 	assert_int_equal(claim(&one), -EADDRINUSE);
@@ -398,6 +417,7 @@ static void another_user(void **state)
 	unclaim(&one);
 	unclaim(&two);
 	burst_to(&one, 1001);
+	unsetenv("ROPEWAY_SHARE_PORT");
 }
 
 int main(void)
@@ -420,6 +440,7 @@ int main(void)
 		cmocka_unit_test_setup_teardown(burst_on_all, open_steer, close_steer),
 		cmocka_unit_test_setup_teardown(claimant_dies, open_steer, close_steer),
 		cmocka_unit_test_setup_teardown(another_user, open_steer, close_steer),
+		cmocka_unit_test_setup_teardown(users_who_share, open_steer, close_steer),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }

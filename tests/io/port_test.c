@@ -30,7 +30,7 @@ static int teardown(void **state)
 
 static struct rpwi_port *open_port(const struct rpwi_addr *a)
 {
-	char why[256];
+	char why[RPWI_WHY_LEN];
 	struct rpwi_port *p;
 	int rc = rpwi_port_open(steer, a, &p, why, sizeof(why));
 	if (rc)
@@ -336,7 +336,7 @@ static void faults(void **state)
 
 static void bad_fault_spec(void **state)
 {
-	char why[256] = "";
+	char why[RPWI_WHY_LEN] = "";
 	struct rpwi_port *p;
 	setenv("ROPEWAY_FAULT", "drop=often", 1);
 	assert_int_equal(rpwi_port_open(steer, &lo4, &p, why, sizeof(why)), -EINVAL);
@@ -364,7 +364,7 @@ static void refused(void **state)
 
 static void not_our_address(void **state)
 {
-	char why[256] = "";
+	char why[RPWI_WHY_LEN] = "";
 	struct rpwi_addr other = {.family = 4, .bytes = {203, 0, 113, 1}};
 	struct rpwi_port *p;
 	assert_int_equal(rpwi_port_open(steer, &other, &p, why, sizeof(why)), -EADDRNOTAVAIL);
@@ -374,7 +374,7 @@ static void not_our_address(void **state)
 /* Something that is not ropeway has the port: said clearly, by name. */
 static void held_by_another(void **state)
 {
-	char why[256] = "", pid[32];
+	char why[RPWI_WHY_LEN] = "", pid[32];
 	struct rpwi_port *p;
 	union io_sockaddr sa;
 	struct rpwi_addr any = {.family = 4};

@@ -4,7 +4,6 @@
 
 #include <poll.h>
 #include <signal.h>
-#include <sys/un.h>
 
 enum { KIDS = 6, SEEN = 1 << 16 };
 
@@ -83,7 +82,7 @@ static void serve(struct member *m)
 
 static bool open_all(struct member *m, const struct rpwi_addr *a)
 {
-	char why[256];
+	char why[RPWI_WHY_LEN];
 	int rc = rpwi_steer_open(&steer);
 	if (!rc)
 		rc = rpwi_port_open(steer, a, &port, why, sizeof(why));
@@ -106,6 +105,8 @@ static void close_all(void)
 
 static void kid_main(struct member *m, const struct rpwi_addr *a, uid_t uid)
 {
+	if (uid)
+		setenv("ROPEWAY_SHARE_PORT", "1", 1);
 	if (uid && (setresgid(uid, uid, uid) || setresuid(uid, uid, uid)))
 		_exit(3);
 	m->state = open_all(m, a) ? 1 : -1;
@@ -343,10 +344,9 @@ static void fork_and_open_anew(void **state)
 	assert_int_equal(members[1].pid > 0, 1);
 	close_all();
 	/* Were the parent's sockets still open in the children, its slot would be taken. */
-	struct sockaddr_un un = {.sun_family = AF_UNIX};
-	int n = snprintf(un.sun_path + 1, sizeof(un.sun_path) - 1, "ropeway/slot/%u", members[0].slot);
-	int fd = socket(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC, 0);
-	assert_int_equal(bind(fd, (struct sockaddr *)&un, (socklen_t)(sizeof(un.sun_family) + 1 + (size_t)n)), 0);
+	char name[IO_NAME_MAX];
+	int fd = rpwi_name_listen(rpwi_dest_name(&(struct io_dest){.slot = members[0].slot}, name));
+	assert_true(fd >= 0);
 	close(fd);
 	open_self(&lo4);
 	until_steered(2, &lo4);
@@ -407,15 +407,22 @@ static void other_users(void **state)
 	for (int i = 0; i < 5; i++)
 		exchange(3, &lo4);
 	assert_true(members[1].taken > 0);
-	/* A user that is not the holder takes the port when the holders are gone. */
+	/* A user that is not the holder takes the port when the holders are gone; and hands nothing over to who does not want that. */
 	end_kid(3, 0);
 	rpwi_port_close(port);
 	port = NULL;
 	for (int i = 0; i < 5000 && members[1].shares && members[2].shares; i++)
 		usleep(1000);
 	assert_int_equal(members[1].shares + members[2].shares, 1);
-	char why[256];
-	assert_int_equal(rpwi_port_open(steer, &lo4, &port, why, sizeof(why)), 0);
+	char why[RPWI_WHY_LEN];
+	assert_int_equal(rpwi_port_open(steer, &lo4, &port, why, sizeof(why)), -EADDRINUSE);
+	assert_non_null(strstr(why, members[1].shares ? "user 1002" : "user 1001"));
+	assert_non_null(strstr(why, "unshare -rn"));
+	assert_non_null(strstr(why, "ROPEWAY_SHARE_PORT=1"));
+	close_all();
+	setenv("ROPEWAY_SHARE_PORT", "1", 1);
+	open_self(&lo4);
+	unsetenv("ROPEWAY_SHARE_PORT");
 	assert_int_equal(rpwi_port_fd(port), -1);
 	for (int i = 0; i < 5; i++)
 		exchange(2, &lo4);
@@ -428,15 +435,15 @@ static bool offered_by(uid_t uid, const struct io_msg *m, const struct io_packet
 	struct rpwi_rx rx;
 	pid_t pid = fork();
 	if (!pid) {
-		struct sockaddr_un un = {.sun_family = AF_UNIX};
+		char name[IO_NAME_MAX];
+		struct io_who who;
 		if (uid && (setresgid(uid, uid, uid) || setresuid(uid, uid, uid)))
 			_exit(1);
-		int n = snprintf(un.sun_path + 1, sizeof(un.sun_path) - 1, "ropeway/slot/%u", members[0].slot);
-		int fd = socket(AF_UNIX, SOCK_DGRAM, 0);
+		int fd = rpwi_name_connect(rpwi_dest_name(&(struct io_dest){.slot = members[0].slot}, name), &who);
 		struct iovec iov[4] = {{(void *)(uintptr_t)m, sizeof(*m)}, {(void *)(uintptr_t)k, sizeof(*k)}, {(void *)(uintptr_t)data, sizeof(data)},
 			{(void *)(uintptr_t)data, 5}};
-		struct msghdr h = {.msg_name = &un, .msg_namelen = (socklen_t)(sizeof(un.sun_family) + 1 + (size_t)n), .msg_iov = iov, .msg_iovlen = parts};
-		_exit(sendmsg(fd, &h, 0) < 0);
+		struct msghdr h = {.msg_iov = iov, .msg_iovlen = parts};
+		_exit(parts && sendmsg(fd, &h, 0) < 0);
 	}
 	int status;
 	assert_int_equal(waitpid(pid, &status, 0), pid);

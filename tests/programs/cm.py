@@ -168,7 +168,7 @@ class Place:
             return any(re.search(rf":{port:04X} 0+:0000 0A", pathlib.Path(f"/proc/net/{table}").read_text(), re.IGNORECASE) for table in ("tcp", "tcp6"))
         if self.lib:  # the claim on the service ID: one name for each address
             service = 0x1000000 | space << 16 | port
-            return f"@ropeway/service/{service:x}/" in pathlib.Path("/proc/net/unix").read_text()
+            return f"/service/{service:x}/" in pathlib.Path("/proc/net/unix").read_text()
         shown = subprocess.run(["rdma", "resource", "show", "cm_id"], capture_output=True, text=True).stdout
         return any("LISTEN" in line and re.search(rf"src-addr \S+:{port}\b", line) for line in shown.splitlines())
 

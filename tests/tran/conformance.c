@@ -1148,6 +1148,7 @@ static void case_no_permission(struct side *s)
 	}
 	s->ops->close(s->t);
 	s->t = NULL;
+	setenv("ROPEWAY_SHARE_PORT", "1", 1); /* two users, one address */
 	REQUIRE(!setresuid(65534 - (uid_t)s->which, 65534 - (uid_t)s->which, 65534 - (uid_t)s->which) && !prctl(PR_SET_DUMPABLE, 0));
 	REQUIRE(pair_sync(s) && !pair_open(s));
 	rma_case(s, false, false);

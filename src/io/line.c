@@ -1,0 +1,296 @@
+/* line.c - the connections between ropeway processes of one network namespace: our listeners (each a slot's or a service's name), what others have connected to them, and what we have connected to others.
+ * A line is checked once, when it is made (who.c), and stays with those two processes until one of them ends: a name that changes hands takes no line along. Messages are datagrams (SEQPACKET), nothing
+ * blocks, and a full line says so.
+ *
+ * All are in one epoll, which gives the ready ones in turn. Both tables are bounded; the line that was silent for longest goes first, and is made again when it is needed.
+ */
+#include "io/io_priv.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdlib.h>
+#include <sys/epoll.h>
+#include <unistd.h>
+
+enum {
+	OUT_MAX = 128,
+	IN_MAX = 256,
+	STRANGERS_MAX = 16, /* of those, where strangers are let in at all */
+	ACCEPTS_A_CALL = 32,
+};
+
+struct rpwi_lines {
+	int epoll_fd;
+	int spare; /* given up for a moment when no descriptor is left: a listener that nobody can accept from would be ready for ever */
+	struct rpwi_list listeners, in, out; /* those last used at the tail */
+	unsigned n_in, n_out, n_strangers;
+};
+
+static struct io_line *line_at(struct rpwi_list *l) { return RPWI_CONTAINER_OF(l, struct io_line, link); }
+
+struct rpwi_lines *rpwi_lines_new(void)
+{
+	struct rpwi_lines *ls = calloc(1, sizeof(*ls));
+	if (!ls)
+		return NULL;
+	rpwi_list_init(&ls->listeners);
+	rpwi_list_init(&ls->in);
+	rpwi_list_init(&ls->out);
+	ls->epoll_fd = epoll_create1(EPOLL_CLOEXEC);
+	ls->spare = ls->epoll_fd < 0 ? -1 : fcntl(ls->epoll_fd, F_DUPFD_CLOEXEC, 0);
+	if (ls->spare < 0) {
+		rpwi_lines_free(ls);
+		return NULL;
+	}
+	return ls;
+}
+
+int rpwi_lines_fd(const struct rpwi_lines *ls) { return ls->epoll_fd; }
+
+static int line_add(struct rpwi_lines *ls, struct rpwi_list *to, const struct io_line *what, struct io_line **out)
+{
+	struct io_line *l = malloc(sizeof(*l));
+	struct epoll_event ev = {.events = EPOLLIN, .data.ptr = l};
+	int rc = l ? 0 : -ENOMEM;
+	if (l)
+		*l = *what;
+	if (!rc && epoll_ctl(ls->epoll_fd, EPOLL_CTL_ADD, what->fd, &ev))
+		rc = -errno;
+	if (rc) {
+		close(what->fd);
+		free(l);
+		return rc;
+	}
+	rpwi_list_init(&l->link);
+	rpwi_list_add_tail(to, &l->link);
+	ls->n_in += l->kind == IO_LINE_IN;
+	ls->n_out += l->kind == IO_LINE_OUT;
+	ls->n_strangers += l->kind == IO_LINE_IN && !l->who.us;
+	*out = l;
+	return 0;
+}
+
+static void line_used(struct rpwi_list *in, struct io_line *l)
+{
+	rpwi_list_del(&l->link);
+	rpwi_list_add_tail(in, &l->link);
+}
+
+void rpwi_lines_drop(struct rpwi_lines *ls, struct io_line *l)
+{
+	ls->n_in -= l->kind == IO_LINE_IN;
+	ls->n_out -= l->kind == IO_LINE_OUT;
+	ls->n_strangers -= l->kind == IO_LINE_IN && !l->who.us;
+	/* By hand: epoll forgets a descriptor only with its last copy (epoll(7)), and a fork's child may have one. */
+	epoll_ctl(ls->epoll_fd, EPOLL_CTL_DEL, l->fd, NULL);
+	close(l->fd);
+	rpwi_list_del(&l->link);
+	free(l);
+}
+
+static void drop_all(struct rpwi_lines *ls, struct rpwi_list *of)
+{
+	while (!rpwi_list_empty(of))
+		rpwi_lines_drop(ls, line_at(of->next));
+}
+
+void rpwi_lines_free(struct rpwi_lines *ls)
+{
+	if (!ls)
+		return;
+	/* The epoll is the parent's too where this is a fork's child: closed first, so that nothing is taken out of it. */
+	if (ls->epoll_fd >= 0)
+		close(ls->epoll_fd);
+	ls->epoll_fd = -1;
+	drop_all(ls, &ls->out);
+	drop_all(ls, &ls->in);
+	drop_all(ls, &ls->listeners);
+	if (ls->spare >= 0)
+		close(ls->spare);
+	free(ls);
+}
+
+/* The one that was silent for longest makes room. */
+static bool make_room(struct rpwi_lines *ls)
+{
+	struct rpwi_list *from = rpwi_list_empty(&ls->out) ? &ls->in : &ls->out;
+	if (rpwi_list_empty(from))
+		return false;
+	rpwi_lines_drop(ls, line_at(from->next));
+	return true;
+}
+
+static bool no_descriptor(int rc) { return rc == -EMFILE || rc == -ENFILE; }
+
+/* ---- listening ---- */
+
+int rpwi_lines_listen(struct rpwi_lines *ls, const struct io_dest *name, struct io_line **out)
+{
+	char text[IO_NAME_MAX];
+	int fd = rpwi_name_listen(rpwi_dest_name(name, text));
+	while (no_descriptor(fd) && make_room(ls))
+		fd = rpwi_name_listen(text);
+	if (fd < 0)
+		return fd;
+	return line_add(
+		ls, &ls->listeners, &(struct io_line){.kind = IO_LINE_LISTENER, .fd = fd, .name = *name, .who = {.uid = rpwi_who_uid(), .us = true}}, out);
+}
+
+/* With what came to it: who is connected to a service must not go on with us when it is another's. */
+void rpwi_lines_unlisten(struct rpwi_lines *ls, struct io_line *listener)
+{
+	for (struct rpwi_list *at = ls->in.next, *next; at != &ls->in; at = next) {
+		next = at->next;
+		if (line_at(at)->via == listener)
+			rpwi_lines_drop(ls, line_at(at));
+	}
+	rpwi_lines_drop(ls, listener);
+}
+
+static void turn_away(int fd, const struct io_who *w)
+{
+	char text[IO_WHO_TEXT];
+	close(fd);
+	rpwi_debug("%s is turned away: not of our user", rpwi_who_text(w, text));
+}
+
+static void oldest_stranger_goes(struct rpwi_lines *ls)
+{
+	for (struct rpwi_list *at = ls->in.next; at != &ls->in; at = at->next)
+		if (!line_at(at)->who.us) {
+			rpwi_lines_drop(ls, line_at(at));
+			return;
+		}
+}
+
+static void take_in(struct rpwi_lines *ls, struct io_line *listener, int fd)
+{
+	struct io_line l = {.kind = IO_LINE_IN, .fd = fd, .via = listener}, *made;
+	if (rpwi_who_of(fd, &l.who) || (!l.who.us && !rpwi_who_shares())) {
+		turn_away(fd, &l.who);
+		return;
+	}
+	if (!l.who.us && ls->n_strangers >= STRANGERS_MAX)
+		oldest_stranger_goes(ls);
+	else if (ls->n_in >= IN_MAX)
+		rpwi_lines_drop(ls, line_at(ls->in.next));
+	line_add(ls, &ls->in, &l, &made);
+}
+
+static void accept_from(struct rpwi_lines *ls, struct io_line *listener)
+{
+	for (int i = 0; i < ACCEPTS_A_CALL; i++) {
+		int fd = accept4(listener->fd, NULL, NULL, SOCK_NONBLOCK | SOCK_CLOEXEC);
+		if (fd >= 0) {
+			take_in(ls, listener, fd);
+			continue;
+		}
+		if (!no_descriptor(-errno))
+			return;
+		if (make_room(ls))
+			continue;
+		close(ls->spare);
+		fd = accept4(listener->fd, NULL, NULL, SOCK_CLOEXEC);
+		if (fd >= 0)
+			close(fd);
+		ls->spare = fcntl(ls->epoll_fd, F_DUPFD_CLOEXEC, 0);
+	}
+}
+
+struct io_line *rpwi_lines_ready(struct rpwi_lines *ls)
+{
+	enum { LISTENERS_A_CALL = 16 };
+	struct epoll_event ev;
+	for (int i = 0; i < LISTENERS_A_CALL && epoll_wait(ls->epoll_fd, &ev, 1, 0) == 1; i++) {
+		struct io_line *l = ev.data.ptr;
+		if (l->kind != IO_LINE_LISTENER) {
+			line_used(l->kind == IO_LINE_IN ? &ls->in : &ls->out, l);
+			return l;
+		}
+		accept_from(ls, l);
+	}
+	return NULL;
+}
+
+/* ---- connecting ---- */
+
+static struct io_line *out_find(const struct rpwi_lines *ls, const struct io_dest *to)
+{
+	for (struct rpwi_list *at = ls->out.prev; at != &ls->out; at = at->prev)
+		if (rpwi_dest_eq(&line_at(at)->name, to))
+			return line_at(at);
+	return NULL;
+}
+
+/* May what is for that name go to a stranger? Only what its owner has put into strangers' hands himself: a slot of those that are for sharing; and a service, if we do so, too. */
+static bool for_anyone(const struct io_dest *to) { return to->slot ? rpwi_slot_is_shared(to->slot) : to->shared && rpwi_who_shares(); }
+
+static int out_open(struct rpwi_lines *ls, const struct io_dest *to, struct io_line **out)
+{
+	struct io_line l = {.kind = IO_LINE_OUT, .name = *to};
+	char name[IO_NAME_MAX], text[IO_WHO_TEXT];
+	l.fd = rpwi_name_connect(rpwi_dest_name(to, name), &l.who);
+	while (no_descriptor(l.fd) && make_room(ls))
+		l.fd = rpwi_name_connect(name, &l.who);
+	if (l.fd < 0)
+		return l.fd;
+	if (!l.who.us && !for_anyone(to)) {
+		rpwi_debug("@%s is held by %s: nothing is handed to strangers", name, rpwi_who_text(&l.who, text));
+		close(l.fd);
+		return -EPERM;
+	}
+	if (ls->n_out >= OUT_MAX)
+		rpwi_lines_drop(ls, line_at(ls->out.next));
+	return line_add(ls, &ls->out, &l, out);
+}
+
+static bool is_broken(int rc) { return rc == -EPIPE || rc == -ECONNRESET || rc == -ENOTCONN; }
+
+int rpwi_lines_send(struct rpwi_lines *ls, const struct io_dest *to, const struct msghdr *h)
+{
+	struct io_line *l = out_find(ls, to);
+	bool had = l;
+	for (;;) {
+		int rc = l ? 0 : out_open(ls, to, &l);
+		if (rc)
+			return rc;
+		if (sendmsg(l->fd, h, MSG_DONTWAIT | MSG_NOSIGNAL) >= 0) {
+			line_used(&ls->out, l);
+			return 0;
+		}
+		rc = -errno;
+		if (!is_broken(rc))
+			return rc;
+		rpwi_lines_drop(ls, l);
+		l = NULL;
+		if (!had)
+			return -ECONNREFUSED;
+		had = false; /* whoever had the name has ended; another may have it now */
+	}
+}
+
+/* Has the other side closed it? */
+static bool is_cut(const struct io_line *l)
+{
+	char c;
+	ssize_t n = recv(l->fd, &c, sizeof(c), MSG_PEEK | MSG_DONTWAIT);
+	return !n || (n < 0 && errno != EAGAIN && errno != EINTR);
+}
+
+enum io_owner rpwi_lines_owner(struct rpwi_lines *ls, const struct io_dest *name)
+{
+	struct io_line *l = out_find(ls, name);
+	bool was_ours = l && l->who.us;
+	if (l && !is_cut(l))
+		return l->who.us ? IO_OWNER_US : IO_OWNER_STRANGER;
+	if (l)
+		rpwi_lines_drop(ls, l);
+	int rc = out_open(ls, name, &l);
+	if (!rc)
+		return l->who.us ? IO_OWNER_US : was_ours ? IO_OWNER_NOBODY : IO_OWNER_STRANGER;
+	if (rc == -EPERM)
+		return was_ours ? IO_OWNER_NOBODY : IO_OWNER_STRANGER; /* what was ours has ended, whoever took the name */
+	if (rc == -ECONNREFUSED)
+		return IO_OWNER_NOBODY;
+	return IO_OWNER_US; /* nobody can tell, or its queue is full: nothing is to be given up for that */
+}
