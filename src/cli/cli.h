@@ -49,6 +49,8 @@ const char *rpwi_cli_size(uint64_t bytes, char out[CLI_SIZE_LEN]);
 /* What others wrote, for a terminal or a log: UTF-8 as it is; '?' for what is none, for control characters (C0, DEL and C1, which has an escape of one character), and for those that turn the
  * direction of writing. Cut, if need be, between characters. `out` may be `text`. Returns it. */
 const char *rpwi_cli_printable(const char *text, char *out, size_t out_len);
+/* The same, cut to what fits into so many columns of a terminal, the end by "..." if need be. Returns the columns that it takes. */
+unsigned rpwi_cli_columns(const char *text, char *out, size_t out_len, unsigned columns);
 
 /* ---- port.c ---- */
 enum { CLI_GIDS_MAX = 64, CLI_GID_LEN = INET6_ADDRSTRLEN };

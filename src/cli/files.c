@@ -1,9 +1,7 @@
-/* files.c - the messages between `ropeway send` and `ropeway recv`, and which names are safe. Pure, but for the checksum of a file. */
+/* files.c - the messages between `ropeway send` and `ropeway recv`, and which names are safe. Pure. */
 #include "cli/files.h"
 
 #include <errno.h>
-#include <stdlib.h>
-#include <unistd.h>
 
 size_t files_pack(const struct files_message *m, uint8_t out[FILES_MESSAGE_MAX])
 {
@@ -20,6 +18,7 @@ size_t files_pack(const struct files_message *m, uint8_t out[FILES_MESSAGE_MAX])
 	rpwi_put_be16(out + 36, (uint16_t)name_len);
 	rpwi_put_be16(out + 38, (uint16_t)text_len);
 	memcpy(out + 40, m->hash, FILES_HASH_BYTES);
+	rpwi_put_be64(out + 56, m->data);
 	memcpy(out + FILES_HEAD_BYTES, m->name, name_len);
 	memcpy(out + FILES_HEAD_BYTES + name_len, m->text, text_len);
 	return FILES_HEAD_BYTES + name_len + text_len;
@@ -67,6 +66,7 @@ int files_unpack(const uint8_t *b, size_t len, struct files_message *m, char *wh
 	m->mtime_s = (int64_t)rpwi_get_be64(b + 24);
 	m->mtime_ns = rpwi_get_be32(b + 32);
 	memcpy(m->hash, b + 40, FILES_HASH_BYTES);
+	m->data = rpwi_get_be64(b + 56);
 	memcpy(m->name, b + FILES_HEAD_BYTES, name_len);
 	m->name[name_len] = '\0';
 	memcpy(m->text, b + FILES_HEAD_BYTES + name_len, text_len);
@@ -100,6 +100,9 @@ const char *files_name_check(const char *name)
 		return "it is empty";
 	if (*name == '/')
 		return "it is absolute";
+	/* "." and ".." are told apart from these below. */
+	if (*name == '.' && name[1] && name[1] != '/' && strncmp(name, "../", 3) != 0 && strcmp(name, "..") != 0)
+		return "it begins with a dot, and such names configure programs: send the directory that it is in";
 	for (int depth = 1; !wrong; depth++) {
 		size_t len = strcspn(name, "/");
 		wrong = depth > FILES_DEPTH_MAX ? "it is more than 128 directories deep" : component_check(name, len);
@@ -130,32 +133,4 @@ const char *files_link_check(const char *name, const char *target)
 		p += len;
 	}
 	return NULL;
-}
-
-int files_hash_prefix(int fd, uint64_t len, XXH3_state_t *state)
-{
-	enum { STEP = 1 << 20 };
-	uint8_t *buf = malloc(STEP);
-	int ret = buf ? 0 : -ENOMEM;
-
-	for (uint64_t at = 0; !ret && at < len;) {
-		ssize_t n = pread(fd, buf, RPWI_MIN((uint64_t)STEP, len - at), (off_t)at);
-		if (n < 0 && errno == EINTR)
-			continue;
-		if (n <= 0)
-			ret = n ? -errno : -ENODATA;
-		else
-			XXH3_128bits_update(state, buf, (size_t)n);
-		at += n > 0 ? (uint64_t)n : 0;
-	}
-	free(buf);
-	return ret;
-}
-
-void files_hash_end(const XXH3_state_t *state, uint8_t hash[FILES_HASH_BYTES])
-{
-	XXH128_canonical_t c;
-
-	XXH128_canonicalFromHash(&c, XXH3_128bits_digest(state));
-	memcpy(hash, c.digest, FILES_HASH_BYTES);
 }

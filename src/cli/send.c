@@ -5,27 +5,11 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <getopt.h>
-#include <stdarg.h>
 #include <stdlib.h>
 #include <unistd.h>
 
 #define NAME "ropeway send"
 enum { TIMEOUT_S = 10 };
-
-/* What is left out is told, and makes the exit status 1; the rest is sent. */
-static int skip(struct sender *s, const char *name, const char *fmt, ...) __attribute__((format(printf, 3, 4)));
-static int skip(struct sender *s, const char *name, const char *fmt, ...)
-{
-	char reason[256], shown[300];
-	va_list ap;
-
-	va_start(ap, fmt);
-	vsnprintf(reason, sizeof(reason), fmt, ap);
-	va_end(ap);
-	s->skipped++;
-	rpwi_cli_fail(CLI_FAILED, NAME, "'%s' is left out: %s", rpwi_cli_printable(name, shown, sizeof(shown)), reason);
-	return 0;
-}
 
 static int walk(struct sender *s, int parent, const char *leaf, const char *name, bool follow);
 
@@ -35,21 +19,40 @@ static int walk_link(struct sender *s, int parent, const char *leaf, const char 
 	ssize_t n = readlinkat(parent, leaf, target, sizeof(target));
 
 	if (n < 0 || (size_t)n == sizeof(target))
-		return skip(s, name, "the link cannot be read: %s", n < 0 ? strerror(errno) : "it is too long");
+		return send_skip(s, name, "the link cannot be read: %s", n < 0 ? strerror(errno) : "it is too long");
 	target[n] = '\0';
 	/* Within what is sent: its first component is the directory that was named. */
-	const char *inner = strchr(name, '/'), *wrong = inner ? files_link_check(inner + 1, target) : "a link alone";
-	return wrong ? skip(s, name, "the link does not stay inside of what is sent: %s", wrong) : send_entry(s, FILES_LINK, name, st, target);
+	const char *inner = strchr(name, '/'), *wrong = s->any_links ? NULL : inner ? files_link_check(inner + 1, target) : "a link alone";
+	return wrong ? send_skip(s, name, "the link does not stay inside of what is sent: %s (--links sends it as it is)", wrong)
+		     : send_entry(s, FILES_LINK, name, st, target);
+}
+
+static void note_bits(struct sender *s, const char *name, const struct stat *st)
+{
+	char shown[300];
+
+	if (st->st_mode & 07000)
+		send_note(s, "'%s' has mode %04o: it is sent without its set-user-ID, set-group-ID and sticky bits",
+			rpwi_cli_printable(name, shown, sizeof(shown)), st->st_mode & 07777);
 }
 
 static int walk_file(struct sender *s, int parent, const char *leaf, const char *name, bool follow)
 {
+	char shown[300];
 	struct stat st;
 	int fd = openat(parent, leaf, O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY | (follow ? 0 : O_NOFOLLOW));
 
 	if (fd < 0)
-		return skip(s, name, "it cannot be opened: %s", strerror(errno));
-	int ret = fstat(fd, &st) || !S_ISREG(st.st_mode) ? skip(s, name, "it is not a plain file any more") : send_file(s, name, fd, &st);
+		return send_skip(s, name, "it cannot be opened: %s", strerror(errno));
+	if (fstat(fd, &st) || !S_ISREG(st.st_mode)) {
+		close(fd);
+		return send_skip(s, name, "it is not a plain file any more");
+	}
+	if (st.st_nlink > 1)
+		send_note(s, "'%s' has %ju names (hard links): each that is sent becomes a file of its own", rpwi_cli_printable(name, shown, sizeof(shown)),
+			(uintmax_t)st.st_nlink);
+	note_bits(s, name, &st);
+	int ret = send_file(s, name, fd, &st);
 	close(fd);
 	return ret;
 }
@@ -62,13 +65,13 @@ static int walk_inside(struct sender *s, int dir, const char *name)
 	int n = scandirat(dir, ".", &entries, not_dots, alphasort), ret = 0;
 
 	if (n < 0)
-		return skip(s, name, "the directory cannot be read: %s", strerror(errno));
+		return send_skip(s, name, "the directory cannot be read: %s", strerror(errno));
 	char *path = malloc(FILES_TEXT_MAX + 2);
 	for (int i = 0; i < n; i++) {
 		if (path && !ret && snprintf(path, FILES_TEXT_MAX + 1, "%s/%s", name, entries[i]->d_name) <= FILES_TEXT_MAX)
 			ret = walk(s, dir, entries[i]->d_name, path, false);
 		else if (!ret)
-			skip(s, name, "the path of what is in it is too long");
+			send_skip(s, name, "the path of what is in it is too long");
 		free(entries[i]);
 	}
 	free(entries);
@@ -81,7 +84,8 @@ static int walk_dir(struct sender *s, int parent, const char *leaf, const char *
 	int dir = openat(parent, leaf, O_RDONLY | O_DIRECTORY | O_CLOEXEC | (follow ? 0 : O_NOFOLLOW));
 
 	if (dir < 0)
-		return skip(s, name, "the directory cannot be opened: %s", strerror(errno));
+		return send_skip(s, name, "the directory cannot be opened: %s", strerror(errno));
+	note_bits(s, name, st);
 	int ret = send_entry(s, FILES_DIR, name, st, NULL);
 	if (!ret)
 		ret = walk_inside(s, dir, name);
@@ -96,36 +100,92 @@ static int walk(struct sender *s, int parent, const char *leaf, const char *name
 	struct stat st;
 
 	if (wrong)
-		return skip(s, name, "the receiver would refuse its name: %s", wrong);
+		return send_skip(s, name, "the receiver would refuse its name: %s", wrong);
 	if (fstatat(parent, leaf, &st, follow ? 0 : AT_SYMLINK_NOFOLLOW))
-		return skip(s, name, "%s", strerror(errno));
+		return send_skip(s, name, "%s", strerror(errno));
 	if (S_ISLNK(st.st_mode))
 		return walk_link(s, parent, leaf, name, &st);
 	if (S_ISDIR(st.st_mode))
 		return walk_dir(s, parent, leaf, name, &st, follow);
 	if (S_ISREG(st.st_mode))
 		return walk_file(s, parent, leaf, name, follow);
-	return skip(s, name, "it is neither a file nor a directory nor a link");
+	return send_skip(s, name, "it is neither a file nor a directory nor a link");
 }
 
-/* "dir/", "." and "../x/.." have a name too: the one that they really have. */
-static int walk_top(struct sender *s, const char *path)
-{
-	char *real = realpath(path, NULL), *end = NULL;
-	const char *last = path;
+/* ---- what is named on the command line ---- */
 
-	if (!real)
-		return skip(s, path, "%s", strerror(errno));
-	char *copy = strdup(path);
-	for (end = copy ? copy + strlen(copy) : NULL; copy && end > copy + 1 && end[-1] == '/';)
-		*--end = '\0';
-	last = copy && strrchr(copy, '/') ? strrchr(copy, '/') + 1 : copy;
-	if (!copy || !*last || !strcmp(last, ".") || !strcmp(last, ".."))
-		last = strrchr(real, '/') + 1;
-	int ret = *last ? walk(s, AT_FDCWD, path, last, true) : skip(s, path, "the root directory has no name: name what is in it");
-	free(copy);
-	free(real);
-	return ret;
+/* A path, and what it is called on the other side. */
+struct source {
+	const char *path;
+	char *name; /* NULL: it is left out, which was told */
+};
+
+/* The last component; where that says nothing ("dir/.", "..", "."), the one that the directory really has. NULL, and told, if there is no such thing. */
+static char *name_of(struct sender *s, const char *path)
+{
+	size_t len = strlen(path);
+	struct stat st;
+
+	if (fstatat(AT_FDCWD, path, &st, s->any_links ? AT_SYMLINK_NOFOLLOW : 0)) {
+		send_skip(s, path, "%s", strerror(errno));
+		return NULL;
+	}
+	while (len > 1 && path[len - 1] == '/')
+		len--;
+	char *name = strndup(path, len), *slash = name ? strrchr(name, '/') : NULL;
+	const char *last = slash ? slash + 1 : name;
+	if (name && (!*last || !strcmp(last, ".") || !strcmp(last, ".."))) {
+		free(name);
+		name = realpath(path, NULL);
+		slash = name ? strrchr(name, '/') : NULL;
+	}
+	if (slash)
+		memmove(name, slash + 1, strlen(slash + 1) + 1);
+	const char *wrong = !name ? strerror(errno) : !*name ? "the root directory has no name: name what is in it" : files_name_check(name);
+	if (!wrong)
+		return name;
+	send_skip(s, path, "%s", wrong);
+	free(name);
+	return NULL;
+}
+
+static int by_name(const void *a, const void *b)
+{
+	const struct source *const *x = a, *const *y = b;
+
+	return strcmp((*x)->name, (*y)->name);
+}
+
+/* All of them are looked at before anything is sent: how many there are to send, or -1 if two would be one on the other side. */
+static int sources_open(struct sender *s, struct source *sources, int n, char **paths)
+{
+	const struct source **sorted = malloc((size_t)n * sizeof(const struct source *));
+	int there = 0;
+
+	for (int i = 0; sorted && i < n; i++) {
+		sources[i] = (struct source){.path = paths[i], .name = name_of(s, paths[i])};
+		if (sources[i].name)
+			sorted[there++] = &sources[i];
+	}
+	if (sorted)
+		qsort(sorted, (size_t)there, sizeof(const struct source *), by_name);
+	for (int i = 1; i < there; i++) {
+		if (strcmp(sorted[i - 1]->name, sorted[i]->name) != 0)
+			continue;
+		rpwi_cli_fail(CLI_FAILED, NAME, "'%s' and '%s' would both become '%s' there, so nothing is sent: send them to two directories",
+			sorted[i - 1]->path, sorted[i]->path, sorted[i]->name);
+		there = -1;
+		break;
+	}
+	free(sorted);
+	return there;
+}
+
+static void sources_close(struct source *sources, int n)
+{
+	for (int i = 0; sources && i < n; i++)
+		free(sources[i].name);
+	free(sources);
 }
 
 /* ---- options ---- */
@@ -134,14 +194,19 @@ static void print_help(void)
 {
 	printf("Usage: ropeway send [OPTIONS] PATH... HOST[:PORT]\n\n"
 	       "Sends files and directories to a `ropeway recv` on HOST, port %d unless given;\n"
-	       "an IPv6 address with a port is [ADDRESS]:PORT. Permissions, times and links\n"
-	       "inside of what is sent are kept. Each file is verified by a checksum.\n\n"
+	       "an IPv6 address with a port is [ADDRESS]:PORT. Permissions, times, holes and\n"
+	       "links inside of what is sent are kept; hard links become files of their own,\n"
+	       "and set-user-ID and set-group-ID bits are dropped, each with a line. Each file\n"
+	       "is verified by a checksum, and counts as sent when the receiver has done so.\n\n"
 	       "  -k, --key-file FILE  the receiver's key\n"
+	       "  -L, --links          send all symbolic links as they are, wherever they lead;\n"
+	       "                       the receiver has to be started with --links too\n"
 	       "  -t, --timeout S      try so long to connect; %d unless given\n"
 	       "  -q, --quiet          no progress bar and no last line\n\n"
-	       "What is there already is not sent again, so after a broken connection the same\n"
-	       "command goes on where it stopped. Exit status 1 if anything was left out or\n"
-	       "refused; a line on standard error says what and why.\n",
+	       "What is there already is compared, not sent again, so after a broken connection\n"
+	       "the same command goes on where it stopped. A file that differs from the one of\n"
+	       "its name there is left out, unless the receiver has --overwrite. Exit status 1\n"
+	       "if anything was left out or refused; a line on standard error says what and why.\n",
 		FILES_PORT, TIMEOUT_S);
 }
 
@@ -160,45 +225,65 @@ static void address_of(const char *target, char *out, size_t out_len)
 
 static void print_end(const struct sender *s)
 {
-	rpw_endpoint_information info = {.size = sizeof(info)};
-	char sent[CLI_SIZE_LEN], there[CLI_SIZE_LEN];
+	char sent[CLI_SIZE_LEN], compared[CLI_SIZE_LEN];
 	double seconds = (double)(rpwi_now_ns() - s->begin_ns) / 1e9;
+	bool is_all_there = !s->bytes && s->compared;
+	uint64_t bytes = is_all_there ? s->compared : s->bytes;
 
-	rpw_endpoint_info(s->ep, &info);
-	printf("%u file%s, %s sent in %.2f s (%.2f GB/s) by %s: %s\n", s->files, s->files == 1 ? "" : "s", rpwi_cli_size(s->bytes, sent), seconds,
-		(double)s->bytes / 1e9 / (seconds > 0 ? seconds : 1), info.transport, info.why);
-	if (s->resumed)
-		printf("%s were there already\n", rpwi_cli_size(s->resumed, there));
+	printf("%u file%s, %s %s in %.2f s (%.2f GB/s) by %s: %s\n", s->files, s->files == 1 ? "" : "s", rpwi_cli_size(bytes, sent),
+		is_all_there ? "compared" : "sent", seconds, (double)bytes / 1e9 / (seconds > 0 ? seconds : 1), s->transport, s->why);
+	if (is_all_there)
+		printf("all of it was there already\n");
+	else if (s->compared)
+		printf("%s were there already\n", rpwi_cli_size(s->compared, compared));
 }
 
-static int run(const char *key_file, unsigned timeout_s, bool quiet, char **paths, int n, const char *target)
+struct options {
+	const char *key_file;
+	unsigned timeout_s;
+	bool quiet;
+};
+
+static int run(struct sender *s, const struct options *o, const struct source *sources, int n, const char *target)
 {
-	rpw_context_options co = {.size = sizeof(co), .key_file = key_file};
-	struct sender *s = calloc(1, sizeof(*s));
 	char address[512];
 
-	if (!s || rpw_context_create(&co, &s->c) < 0) {
-		free(s);
-		return rpwi_cli_fail(CLI_FAILED, NAME, "%s", s ? rpw_last_error() : "out of memory");
-	}
-	s->has_bar = !quiet && isatty(STDERR_FILENO);
+	s->has_bar = !o->quiet && isatty(STDERR_FILENO);
 	address_of(target, address, sizeof(address));
-	int rc = send_begin(s, address, timeout_s * 1000);
+	int rc = send_begin(s, address, o->timeout_s * 1000);
 	for (int i = 0; !rc && i < n; i++)
-		rc = walk_top(s, paths[i]);
+		if (sources[i].name)
+			rc = walk(s, AT_FDCWD, sources[i].path, sources[i].name, !s->any_links);
 	if (!rc)
 		rc = send_end(s);
-	if (!rc && !quiet)
+	if (!rc && !o->quiet)
 		print_end(s);
-	int status = rc || s->skipped ? CLI_FAILED : CLI_OK;
 	send_close(s);
-	rpw_context_destroy(s->c);
-	free(s);
+	return rc || s->skipped ? CLI_FAILED : CLI_OK;
+}
+
+static int open_and_run(struct sender *s, const struct options *o, char **paths, int n, const char *target)
+{
+	rpw_context_options co = {.size = sizeof(co), .key_file = o->key_file};
+	struct source *sources = calloc((size_t)n, sizeof(*sources));
+	int status = CLI_FAILED;
+
+	if (!sources)
+		return rpwi_cli_fail(CLI_FAILED, NAME, "out of memory");
+	if (sources_open(s, sources, n, paths) <= 0)
+		; /* why was told */
+	else if (rpw_context_create(&co, &s->c) < 0)
+		rpwi_cli_fail(CLI_FAILED, NAME, "%s", rpw_last_error());
+	else {
+		status = run(s, o, sources, n, target);
+		rpw_context_destroy(s->c);
+	}
+	sources_close(sources, n);
 	return status;
 }
 
-static const struct option long_options[] = {{"help", no_argument, NULL, 'h'}, {"key-file", required_argument, NULL, 'k'}, {"quiet", no_argument, NULL, 'q'},
-	{"timeout", required_argument, NULL, 't'}, {NULL, 0, NULL, 0}};
+static const struct option long_options[] = {{"help", no_argument, NULL, 'h'}, {"key-file", required_argument, NULL, 'k'}, {"links", no_argument, NULL, 'L'},
+	{"quiet", no_argument, NULL, 'q'}, {"timeout", required_argument, NULL, 't'}, {NULL, 0, NULL, 0}};
 
 static int wrong_timeout(const char *text)
 {
@@ -208,27 +293,31 @@ static int wrong_timeout(const char *text)
 
 int rpwi_cli_send(int argc, char **argv)
 {
-	const char *key_file = NULL;
-	unsigned long timeout_s = TIMEOUT_S;
-	bool quiet = false;
+	struct options o = {.timeout_s = TIMEOUT_S};
+	static struct sender s;
+	unsigned long timeout_s;
 	char *end;
 	int c;
 
-	while ((c = getopt_long(argc, argv, "hk:qt:", long_options, NULL)) != -1) {
+	while ((c = getopt_long(argc, argv, "hk:Lqt:", long_options, NULL)) != -1) {
 		switch (c) {
 		case 'h':
 			print_help();
 			return CLI_OK;
 		case 'k':
-			key_file = optarg;
+			o.key_file = optarg;
+			break;
+		case 'L':
+			s.any_links = true;
 			break;
 		case 'q':
-			quiet = true;
+			o.quiet = true;
 			break;
 		case 't':
 			timeout_s = strtoul(optarg, &end, 10);
 			if (*end || timeout_s < 1 || timeout_s > 86400)
 				return wrong_timeout(optarg);
+			o.timeout_s = (unsigned)timeout_s;
 			break;
 		default:
 			return rpwi_cli_usage(NAME);
@@ -238,5 +327,5 @@ int rpwi_cli_send(int argc, char **argv)
 		rpwi_cli_fail(CLI_USAGE, NAME, "at least one path, and where it is to go");
 		return rpwi_cli_usage(NAME);
 	}
-	return run(key_file, (unsigned)timeout_s, quiet, argv + optind, argc - optind - 1, argv[argc - 1]);
+	return open_and_run(&s, &o, argv + optind, argc - optind - 1, argv[argc - 1]);
 }

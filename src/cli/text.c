@@ -3,9 +3,11 @@
 
 #include <errno.h>
 #include <inttypes.h>
+#include <locale.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <strings.h>
+#include <wchar.h>
 
 /* Twice it, and a little more, is still a number of bytes. */
 #define SIZE_MAX_BYTES (1ull << 60)
@@ -116,4 +118,48 @@ const char *rpwi_cli_printable(const char *text, char *out, size_t out_len)
 	}
 	out[n] = '\0';
 	return out;
+}
+
+/* 0, 1 or 2; in any locale of the user, since names are UTF-8 here. */
+static unsigned width_of(uint32_t code)
+{
+	static locale_t utf8;
+
+	if (!utf8)
+		utf8 = newlocale(LC_CTYPE_MASK, "C.UTF-8", (locale_t)0);
+	if (!utf8)
+		return code < 0x300 ? 1 : 2; /* too many rather than too few */
+	locale_t before = uselocale(utf8);
+	int width = wcwidth((wchar_t)code);
+	uselocale(before);
+	return width < 0 ? 1 : (unsigned)width;
+}
+
+unsigned rpwi_cli_columns(const char *text, char *out, size_t out_len, unsigned columns)
+{
+	unsigned used = 0, fits = 0; /* fits: the columns of what stands before "..." */
+	size_t cut = 0, n = 0;
+	uint32_t code;
+
+	rpwi_cli_printable(text, out, out_len);
+	while (out[n]) {
+		size_t len = character((const uint8_t *)out + n, &code);
+		unsigned width = width_of(code);
+		if (used + width > columns)
+			break;
+		n += len;
+		used += width;
+		if (used + 3 <= columns) {
+			cut = n;
+			fits = used;
+		}
+	}
+	if (!out[n])
+		return used;
+	if (columns < 3 || cut + 4 > out_len) {
+		out[n] = '\0';
+		return used;
+	}
+	strcpy(out + cut, "...");
+	return fits + 3;
 }

@@ -5,9 +5,11 @@ Usage: files_test.py BUILD_DIR TEST_CLASS
 """
 import contextlib
 import ctypes
+import fcntl
 import hashlib
 import os
 import pathlib
+import pty
 import random
 import re
 import shutil
@@ -17,15 +19,38 @@ import struct
 import subprocess
 import sys
 import tempfile
+import termios
 import time
+import unicodedata
 import unittest
 
 BUILD = pathlib.Path(".")
 TIMEOUT_S = 60
 PART = ".ropeway-part"
 CHUNK = 1 << 20
-HELLO, READY, DIR, DIR_END, LINK, FILE, HAVE, START, END, DONE, REFUSED, BYE = range(1, 13)
-CONTROL = 1 << 63
+HELLO, READY, DIR, DIR_END, LINK, FILE, HAVE, START, END, DONE, REFUSED, BYE, COMPARE, KEPT, STILL = range(1, 16)
+CONTROL, DATA = 1 << 63, 0
+WANTS_LINKS = 1
+XXHASH = ctypes.CDLL("libxxhash.so.0")
+
+
+class Hash128(ctypes.Structure):
+    _fields_ = [("low", ctypes.c_uint64), ("high", ctypes.c_uint64)]
+
+
+XXHASH.XXH3_128bits.restype = Hash128
+XXHASH.XXH3_128bits.argtypes = (ctypes.c_char_p, ctypes.c_size_t)
+
+
+def xxh3(data):
+    h = XXHASH.XXH3_128bits(data, len(data))
+    return struct.pack(">QQ", h.high, h.low)
+
+
+def checksum(data):
+    """As files_sum.c has it: of the chunks that are not zeros, and the length."""
+    chunks = ((i, data[at:at + CHUNK]) for i, at in enumerate(range(0, len(data), CHUNK)))
+    return xxh3(b"".join(struct.pack(">Q", i) + xxh3(c) for i, c in chunks if len(c) < CHUNK or c.strip(b"\0")) + struct.pack(">Q", len(data)))
 
 
 def content(seed, size):
@@ -51,6 +76,8 @@ class Case(unittest.TestCase):
         line = p.stdout.readline()
         found = re.match(r"listening on port (\d+) ", line)
         self.assertTrue(found, line)
+        if not {"-k", "--key-file"} & set(args):
+            self.assertIn("no key: whoever reaches that port can add", p.stdout.readline())
         return p, int(found[1])
 
     def send_command(self, *args):
@@ -112,21 +139,208 @@ class Whole(Case):
         self.send(port, src)
         before = {q: q.lstat().st_ino for q in self.dst.rglob("*")}
         out = self.send(port, src).stdout
-        self.assertIn("9 files, 0 bytes sent", out)
+        self.assertRegex(out, r"^9 files, 12.00 MiB compared in ")
+        self.assertIn("all of it was there already", out)
         self.assertEqual(before, {q: q.lstat().st_ino for q in self.dst.rglob("*") if not q.is_symlink()} | {q: i for q, i in before.items() if q.is_symlink()})
         self.assert_same(src, self.dst / "tree")
-        (src / "size 4096").unlink()
-        (src / "size 4096").write_bytes(content(99, 4096))
+
+    def test_another_file_of_the_name_stays_and_the_rest_arrives(self):
+        src = self.tree()
+        p, port = self.recv("--once")
         self.send(port, src)
+        self.end(p)
+        changed = {"size 4096": content(99, 4096), "size 1": b"longer"}
+        for name, data in changed.items():
+            (src / name).unlink()
+            (src / name).write_bytes(data)
+        (src / "zz new").write_bytes(b"new")
+        os.unlink(src / "here")
+        (src / "here").symlink_to("size 0")
+        p, port = self.recv("--once")
+        got = self.send(port, src, status=1)
+        for name in (*changed, "here"):
+            self.assertIn(f"'tree/{name}': it is there already and differs, and stays", got.stderr)
+        self.assertIn("size 4096", self.end(p, status=1))
+        self.assertEqual((self.dst / "tree" / "size 4096").read_bytes(), content(2, 4096))
+        self.assertEqual(os.readlink(self.dst / "tree" / "here"), "deep")
+        self.assertEqual((self.dst / "tree" / "zz new").read_bytes(), b"new")
+        p, port = self.recv("--once", "--overwrite")
+        self.send(port, src)
+        self.end(p)
         self.assert_same(src, self.dst / "tree")
+        self.assertEqual([q for q in self.dst.rglob("*" + PART)], [])
+
+    def test_what_was_there_keeps_its_mode_and_that_is_said(self):
+        src = self.dir / "d"
+        (src / "made").mkdir(parents=True)
+        (src / "f").write_bytes(b"the same")
+        (self.dst / "d").mkdir()
+        (self.dst / "d" / "f").write_bytes(b"the same")
+        os.chmod(src / "f", 0o777)
+        os.chmod(src, 0o777)
+        os.chmod(src / "made", 0o751)
+        os.chmod(self.dst / "d" / "f", 0o600)
+        os.chmod(self.dst / "d", 0o711)
+        p, port = self.recv()
+        got = self.send(port, src)
+        modes = [stat.S_IMODE((self.dst / q).stat().st_mode) for q in ("d", "d/f", "d/made")]
+        self.assertEqual(modes, [0o711, 0o600, 0o751])
+        self.assertIn("'d': the directory is there already: its mode 711 stays, the sender's is 777", got.stderr)
+        self.assertIn("'d/f': the same file is there already: its mode 600 stays, the sender's is 777", got.stderr)
+
+    def test_two_sources_of_one_name_are_refused_before_anything_moves(self):
+        for side in "pq":
+            (self.dir / side).mkdir()
+            (self.dir / side / "n").write_bytes(side.encode())
+        p, port = self.recv()
+        got = self.send(port, "p/n", "q/n", status=1)
+        self.assertIn("'p/n' and 'q/n' would both become 'n'", got.stderr)
+        self.assertEqual(os.listdir(self.dst), [])
+
+    def test_a_missing_source_is_said_before_connecting(self):
+        with socket.socket() as s:
+            s.bind(("127.0.0.1", 0))  # nobody answers
+            begin = time.monotonic()
+            got = self.send(s.getsockname()[1], "-t", "20", self.dir / "absent", status=1)
+            self.assertIn("absent' is left out: No such file", got.stderr)
+            self.assertLess(time.monotonic() - begin, 15)
+
+    def sparse(self, name, size, pieces):
+        with open(self.dir / name, "wb") as f:
+            os.truncate(f.fileno(), size)
+            for seed, at, length in pieces:
+                f.seek(at)
+                f.write(content(seed, length))
+        return self.dir / name
+
+    def same_bytes_at(self, a, b, pieces):
+        with open(a, "rb") as x, open(b, "rb") as y:
+            for _, at, length in pieces:
+                for f in (x, y):
+                    f.seek(max(0, at - 4096))
+                self.assertEqual(x.read(length + 8192), y.read(length + 8192))
+
+    def test_sparse_files_stay_sparse_and_may_be_larger_than_the_disk(self):
+        pieces = ((1, 0, 5000), (2, 3 * CHUNK + 8192, CHUNK), (3, 1 << 34, 4096), ((4), (1 << 43) - 4096, 100))
+        src = self.sparse("s", 1 << 43, pieces)  # 8 TiB
+        only_hole = self.sparse("hole", 1 << 40, ())
+        ends = self.sparse("ends", CHUNK + 5, ((5, 4096, 77),))
+        fs = os.statvfs(self.dst)
+        self.assertGreater(1 << 43, fs.f_blocks * fs.f_frsize)
+        p, port = self.recv()
+        self.assertIn("3 files, 1.0", self.send(port, src, only_hole, ends).stdout)
+        for f, parts in ((src, pieces), (only_hole, ()), (ends, ((5, 4096, 77),))):
+            got = self.dst / f.name
+            self.assertEqual(got.stat().st_size, f.stat().st_size)
+            self.assertLessEqual(got.stat().st_blocks, f.stat().st_blocks + 16)
+            self.same_bytes_at(f, got, parts)
+        self.assertEqual((self.dst / "ends").read_bytes(), ends.read_bytes())
+        self.assertIn("compared", self.send(port, src, only_hole, ends).stdout)
+
+    def test_zeros_that_are_written_and_zeros_that_are_a_hole_are_the_same_file(self):
+        (self.dst / "f").write_bytes(bytes(3 * CHUNK + 9))
+        f = self.sparse("f", 3 * CHUNK + 9, ())
+        p, port = self.recv()
+        self.assertIn("compared", self.send(port, f).stdout)
+
+    def test_hard_links_and_set_id_bits_are_named(self):
+        src = self.dir / "d"
+        src.mkdir()
+        (src / "one").write_bytes(b"two names")
+        os.link(src / "one", src / "two")
+        (src / "suid").write_bytes(b"bits")
+        os.chmod(src / "suid", 0o4755)
+        p, port = self.recv()
+        err = self.send(port, src).stderr
+        for name in ("one", "two"):
+            self.assertIn(f"'d/{name}' has 2 names (hard links): each that is sent becomes a file of its own", err)
+        self.assertIn("'d/suid' has mode 4755: it is sent without its set-user-ID", err)
+        self.assertEqual(stat.S_IMODE((self.dst / "d" / "suid").stat().st_mode), 0o755)
+
+    def test_all_links_are_sent_as_they_are_where_both_sides_want_it(self):
+        src = self.dir / "d"
+        src.mkdir()
+        targets = {"abs": "/etc/passwd", "up": "../../x", "bent": "a/../../b", "inner": "abs", "loop": "loop"}
+        for name, target in targets.items():
+            (src / name).symlink_to(target)
+        (self.dir / "alone").symlink_to("/nowhere")
+        p, port = self.recv("--links")
+        self.send(port, "--links", src, self.dir / "alone")
+        self.assertEqual({n: os.readlink(self.dst / "d" / n) for n in targets}, targets)
+        self.assertEqual(os.readlink(self.dst / "alone"), "/nowhere")
+        self.send(port, "--links", src)  # and again
+        p, port = self.recv()
+        self.assertIn("has to be started with --links too", self.send(port, "--links", src, status=1).stderr)
+
+    def test_quiet_prints_errors_only(self):
+        (self.dir / "f").write_bytes(b"quiet")
+        with socket.socket() as s:
+            s.bind(("127.0.0.1", 0))
+            port = s.getsockname()[1]
+        p = subprocess.Popen([BUILD / "ropeway", "recv", "-q", "-1", "-l", f"127.0.0.1:{port}", self.dst], env=self.env, text=True, stdout=subprocess.PIPE,
+                             stderr=subprocess.STDOUT)
+        self.addCleanup(lambda: p.poll() is None and p.kill())
+        self.send(port, "-t", "20", "-q", self.dir / "f")
+        self.assertEqual(p.communicate(timeout=TIMEOUT_S)[0], "")
+
+    def test_the_progress_line_fits_the_terminal(self):
+        """On a terminal of its own: no frame is wider than it, so that each rewrites the one before."""
+        src = self.dir / "d"
+        src.mkdir()
+        for name in ("n" * 60, "\u6587\u4ef6" * 20, "short"):
+            (src / name).write_bytes(content(name, 9 * CHUNK))
+        p, port = self.recv("--overwrite")
+        for width in (80, 30, 132, 5):
+            ours, theirs = pty.openpty()
+            fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", 24, width, 0, 0))
+            run = subprocess.Popen(self.send_command(src, f"127.0.0.1:{port}"), env=dict(self.env, LC_ALL="C"), stdout=subprocess.DEVNULL, stderr=theirs)
+            os.close(theirs)
+            shown = b""
+            with contextlib.suppress(OSError):  # the end of a terminal is EIO
+                while data := os.read(ours, 65536):
+                    shown += data
+            os.close(ours)
+            self.assertEqual(run.wait(TIMEOUT_S), 0, shown)
+            frames = shown.decode().split("\r\x1b[K")
+            self.assertGreater(len(frames), 3)
+            self.assertNotIn("\n", shown.decode())
+            widths = [sum(2 if unicodedata.east_asian_width(c) in "WF" else 1 for c in f) for f in frames]
+            self.assertLess(max(widths), width, frames)
+            self.assertEqual(any("[##" in f or "[.." in f for f in frames), width >= 80, frames)
+            shutil.rmtree(self.dst / "d")
+
+    def test_no_bar_where_there_is_no_terminal(self):
+        (self.dir / "f").write_bytes(content(1, 9 * CHUNK))
+        p, port = self.recv()
+        self.assertEqual(self.send(port, self.dir / "f").stderr, "")
+
+    def test_without_a_key_it_listens_on_loopback_and_says_so(self):
+        if subprocess.run(["unshare", "-n", "true"], capture_output=True, check=False).returncode:
+            self.skipTest("no network namespace can be made here")
+        key = self.dir / "key"
+        key.write_text("0123456789abcdef0123456789abcdef\n")
+        key.chmod(0o600)
+        shell = 'ip link set lo up && { "$@" & pid=$!; for i in $(seq 100); do l=$(ss -Hltn); case $l in *:7477*) break;; esac; sleep 0.1; done; echo "$l"; kill $pid; }'
+        for args, where in (((), "127.0.0.1:7477"), (("-k", key), "*:7477"), (("-l", ":7477"), "*:7477")):
+            got = subprocess.run(["unshare", "-n", "sh", "-c", shell, "sh", BUILD / "ropeway", "recv", *args, self.dst], env=self.env, text=True, capture_output=True,
+                                 timeout=TIMEOUT_S, check=False)
+            self.assertIn(f" {where} ", got.stdout)
+            self.assertEqual("no key: every user of this host can add files, and replace none there" in got.stdout, not args, got.stdout)
+            self.assertEqual("no key: whoever reaches that port can add files" in got.stdout, args[:1] == ("-l",), got.stdout)
 
     def test_paths_have_the_names_that_they_have(self):
         src = self.tree()
         p, port = self.recv()
         self.send(port, str(src) + "/", str(src / "deep" / "er") + "/.", self.dir / "tree" / "size 1")
+        self.assertIn("it begins with a dot", self.send(port, self.dotted(), status=1).stderr)
+        self.assertFalse((self.dst / ".profile").exists())
         self.assert_same(src, self.dst / "tree")
         self.assert_same(src / "deep" / "er", self.dst / "er")
         self.assert_same(src / "size 1", self.dst / "size 1")
+
+    def dotted(self):
+        (self.dir / ".profile").write_bytes(b"not to be run")
+        return self.dir / ".profile"
 
     def test_several_senders_at_once(self):
         p, port = self.recv()
@@ -211,7 +425,7 @@ class Broken(Case):
 
     def test_a_killed_sender_leaves_a_part_and_the_next_one_goes_on_there(self):
         big, part, p, port = self.half()
-        line = p.stdout.readline() + p.stdout.readline()
+        line = p.stdout.readline()
         if not part.exists():
             self.skipTest("all of it had arrived before the sender was killed")
         self.assertIn("are kept, sending it again goes on there", line)
@@ -251,6 +465,36 @@ class Broken(Case):
         data = content(3, 3 * CHUNK)
         (self.dir / "f").write_bytes(data)
         (self.dst / ("f" + PART)).write_bytes(data[:CHUNK + 4] + bytes([data[CHUNK + 4] ^ 1]) + data[CHUNK + 5:2 * CHUNK])
+        p, port = self.recv()
+        self.send(port, self.dir / "f")
+        self.assert_same(self.dir / "f", self.dst / "f")
+
+    def test_a_sparse_file_goes_on_where_it_stopped(self):
+        big = self.dir / "big"
+        with open(big, "wb") as f:
+            f.write(content(8, 32 * CHUNK))
+            f.seek(200 * CHUNK + 4096)
+            f.write(content(9, 3 * CHUNK))
+            f.truncate(300 * CHUNK + 5)
+        whole = big.read_bytes()
+        for kept in (10 * CHUNK + 17, 32 * CHUNK, 201 * CHUNK):
+            with open(self.dst / ("big" + PART), "wb") as f:
+                f.write(whole[:min(kept, 32 * CHUNK)])
+                if kept > 200 * CHUNK:
+                    f.seek(200 * CHUNK + 4096)
+                    f.write(whole[200 * CHUNK + 4096:kept])
+            p, port = self.recv("--once")
+            self.assertIn(f"{kept // CHUNK} MiB were there already", self.send(port, big).stdout)
+            self.end(p)
+            self.assertEqual(hashlib.sha256((self.dst / "big").read_bytes()).digest(), hashlib.sha256(whole).digest())
+            self.assertLess((self.dst / "big").stat().st_blocks * 512, 37 * CHUNK)
+            (self.dst / "big").unlink()
+
+    def test_a_part_beyond_a_hole_of_the_source_leaves_nothing_behind(self):
+        (self.dst / ("f" + PART)).write_bytes(content(1, CHUNK) + content(2, CHUNK // 2))
+        with open(self.dir / "f", "wb") as f:
+            f.write(content(1, CHUNK))
+            f.truncate(3 * CHUNK)
         p, port = self.recv()
         self.send(port, self.dir / "f")
         self.assert_same(self.dir / "f", self.dst / "f")
@@ -306,12 +550,15 @@ class Library:
             self.l.rpw_wait(req, 200, None)  # a receiver that does not want it never takes it
             self.l.rpw_request_free(req)
 
-    def say(self, kind, name=b"", text=b"", number=0, mode=0o644, size=0, mtime=(1, 2), hash_=b"", version=1, magic=b"RPWF", lens=None):
+    def say(self, kind, name=b"", text=b"", number=0, mode=0o644, size=0, mtime=(1, 2), hash_=b"", version=2, magic=b"RPWF", lens=None, data=0):
         a, b = lens or (len(name), len(text))
-        self.send(magic + struct.pack(">HHIIQqIHH", version, kind, number, mode, size, mtime[0], mtime[1], a, b) + hash_.ljust(16, b"\0") + name + text)
+        self.send(magic + struct.pack(">HHIIQqIHH", version, kind, number, mode, size, mtime[0], mtime[1], a, b) + hash_.ljust(16, b"\0") + struct.pack(">Q", data) + name + text)
+
+    def data(self, data, offset):
+        self.send(data + struct.pack(">Q", offset), DATA)
 
     def hear(self):
-        """(type, text), or (None, status) when the receiver has gone."""
+        """(type, text), or (None, status) when the receiver has gone. STILL is not heard."""
         buf, req = ctypes.create_string_buffer(10000), ctypes.c_void_p()
         rc = self.l.rpw_recv(self.c, self.ep, buf, ctypes.c_size_t(10000), ctypes.c_uint64(CONTROL), ctypes.c_uint64(2**64 - 1), ctypes.byref(req))
         if rc < 0:
@@ -321,10 +568,79 @@ class Library:
             return None, done.status
         kind, = struct.unpack(">H", buf.raw[6:8])
         a, b = struct.unpack(">HH", buf.raw[36:40])
-        return kind, buf.raw[56 + a:56 + a + b].decode()
+        return (kind, buf.raw[64 + a:64 + a + b].decode()) if kind != STILL else self.hear()
 
     def close(self):
         self.l.rpw_context_destroy(self.c)
+
+
+class Listening(Library):
+    """The other side: a receiver that says what it likes, to one sender."""
+    ACCEPT = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_void_p)
+
+    def __init__(self):  # pylint: disable=super-init-not-called
+        self.l = ctypes.CDLL(str(BUILD / "libropeway.so.0"))
+        self.c, self.ep, self.kept, listener = ctypes.c_void_p(), None, [], ctypes.c_void_p()
+        self.accepted = self.ACCEPT(lambda l, ep, arg: setattr(self, "ep", ctypes.c_void_p(ep)))
+        assert self.l.rpw_context_create(None, ctypes.byref(self.c)) == 0
+        assert self.l.rpw_listener_create(self.c, b"127.0.0.1:0", self.accepted, None, ctypes.byref(listener)) == 0
+        self.port = self.l.rpw_listener_port(listener)
+
+    def accept(self):
+        deadline = time.monotonic() + TIMEOUT_S
+        while not self.ep and time.monotonic() < deadline:
+            self.l.rpw_progress(self.c)
+        assert self.ep
+
+
+class Success(Case):
+    """The sender reports it when the receiver has verified and named every file, and said so: never before."""
+
+    def sender_with(self, receive):
+        os.environ["ROPEWAY_TRANSPORT"] = self.transport
+        r = Listening()
+        run = subprocess.Popen(self.send_command(self.dir / "f", f"127.0.0.1:{r.port}"), env=self.env, text=True, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+        self.addCleanup(lambda: run.poll() is None and run.kill())
+        r.accept()
+        self.assertEqual(r.hear()[0], HELLO)
+        r.say(READY)
+        self.assertEqual(r.hear()[0], FILE)
+        receive(r)
+        r.close()
+        out, err = run.communicate(timeout=TIMEOUT_S)
+        return run.returncode, out, err
+
+    def take(self, r):
+        r.say(HAVE, hash_=checksum(b""))
+        self.assertEqual(r.hear()[0], START)
+        buf, req = ctypes.create_string_buffer(CHUNK + 8), ctypes.c_void_p()
+        self.assertGreaterEqual(r.l.rpw_recv(r.c, r.ep, buf, ctypes.c_size_t(CHUNK + 8), ctypes.c_uint64(DATA), ctypes.c_uint64(2**64 - 1), ctypes.byref(req)), 0)
+        done = r.wait(req)
+        self.assertEqual(buf.raw[:done.length], b"whole and right" + bytes(8))
+        self.assertEqual(r.hear()[0], END)
+
+    def test_not_before_the_receiver_has_the_file(self):
+        (self.dir / "f").write_bytes(b"whole and right")
+
+        for says, status, words in (((), 1, "the connection broke"), (((DONE, b""),), 1, "the connection broke"), (((REFUSED, b"checksum"),), 1, "the receiver refused: checksum"),
+                                    (((KEPT, b"another"), (DONE, b"")), 1, "left out: another"), (((STILL, b""), (HAVE, b"")), 1, "not due"),
+                                    (((STILL, b""), (DONE, b"a note"), (DONE, b"")), 0, "a note")):
+            def receive(r, says=says):
+                self.take(r)
+                for kind, text in says:
+                    r.say(kind, b"", text)
+                    if kind in (DONE, KEPT):
+                        r.hear()  # BYE, or that the sender has gone
+
+            with self.subTest(says=says):
+                got, out, err = self.sender_with(receive)
+                self.assertEqual(got, status, err)
+                self.assertIn(words, err)
+                self.assertEqual("1 file," in out, not status)
+
+
+class SuccessTcp(Success):
+    transport = "tcp"
 
 
 class Hostile(Case):
@@ -400,49 +716,96 @@ class Hostile(Case):
         self.assert_refused(t, "mode")
 
     def test_no_special_bits(self):
-        t = self.talk()
-        t.say(FILE, b"suid", mode=0o6755)
-        self.assertEqual(t.hear()[0], HAVE)
-        t.say(START)
-        t.say(END, hash_=bytes.fromhex("99aa06d3014798d86001c324468d497f"))  # XXH3-128 of nothing
-        self.assertEqual(t.hear()[0], DONE)
+        self.put(self.talk(), b"suid", b"", mode=0o6755)
         self.assertEqual(stat.S_IMODE((self.dst / "suid").stat().st_mode), 0o755)
 
-    def begin_file(self, size):
+    def put(self, t, name, data, answer=HAVE, end=DONE, mode=0o644):
+        """A whole file, and what the receiver makes of it."""
+        t.say(FILE, name, size=len(data), mode=mode)
+        self.assertEqual(t.hear()[0], answer)
+        t.say(START, size=len(data) if answer == COMPARE else 0)
+        if data and answer == HAVE:
+            t.data(data, 0)
+        t.say(END, hash_=checksum(data), data=len(data) if answer == HAVE else 0)
+        kind, text = t.hear()
+        self.assertEqual(kind, end, text)
+        return text
+
+    def begin_file(self, size, name=b"f"):
         t = self.talk()
-        t.say(FILE, b"f", size=size, number=7)
+        t.say(FILE, name, size=size, number=7)
         self.assertEqual(t.hear()[0], HAVE)
         t.say(START)
         return t
 
     def test_more_bytes_than_announced(self):
         t = self.begin_file(10)
-        t.send(b"x" * 11, 7)
-        self.assert_refused(t, "11 bytes came where 10 were due")
+        t.data(b"x" * 11, 0)
+        self.assert_refused(t, "11 bytes came for offset 0")
         t = self.begin_file(10)
-        t.send(b"0123456789", 7)
-        t.send(b"and more", 7)
-        t.say(END)
-        self.assert_refused(t, "8 bytes came after the 10 that were announced")
-        self.assertFalse((self.dst / "f").exists())
+        t.data(b"0123456789", 0)
+        t.data(b"and more", 10)
+        self.assert_refused(t, "8 bytes came for offset 10")
+        t = self.begin_file(10)
+        t.data(b"01234567", 0)
+        t.say(END, data=7)
+        self.assert_refused(t, "8 bytes came where the sender says that it sent 7")
+        t = self.talk()
+        self.put(t, b"whole", b"0123456789")
+        t.data(b"and more", 10)
+        self.assert_refused(t, "not due")
+        self.assertEqual(os.listdir(self.dst), ["whole"])
 
-    def test_fewer_bytes_than_announced(self):
-        t = self.begin_file(CHUNK + 10)
-        t.send(b"x" * 11, 7)
-        self.assert_refused(t, f"11 bytes came where {CHUNK} were due")
-        self.assertFalse((self.dst / "f").exists())
+    def test_offsets_that_lead_elsewhere(self):
+        for at in (4, 0, 95, 2**64 - 5, 2**63, 2**63 - 5):
+            t = self.begin_file(100)
+            t.data(b"0123456789", 0)
+            t.data(b"again", at)
+            if at == 95:
+                t.say(END, data=15, hash_=checksum(b"0123456789".ljust(95, b"\0") + b"again"))
+                self.assertEqual(t.hear()[0], DONE)
+                (self.dst / "f").unlink()
+            else:
+                self.assert_refused(t, f"offset {at}")
+        t = self.begin_file(2**62)  # a long hole costs nothing
+        t.data(b"0123456789", 0)
+        t.say(END, data=10)
+        self.assert_refused(t, "checksum")
+        t = self.begin_file(10)
+        t.send(b"1234567", DATA)
+        self.assert_refused(t, "7 bytes came")
+        t = self.begin_file(3 * CHUNK)
+        t.data(bytes(CHUNK + 1), 0)
+        self.assert_refused(t, "pieces of files")
+        self.assertEqual(os.listdir(self.dst), [])
+
+    def test_what_breaks_off_keeps_only_what_was_written(self):
+        t = self.begin_file(3_000_000_000, b"big")
+        t.data(content(1, CHUNK), 0)
+        t.data(content(2, CHUNK), CHUNK)
+        part = self.dst / ("big" + PART)
+        deadline = time.monotonic() + TIMEOUT_S
+        while part.stat().st_size < 2 * CHUNK and time.monotonic() < deadline:
+            time.sleep(0.01)
+        held = part.stat().st_blocks * 512
+        t.close()
+        self.addCleanup(setattr, t, "close", None)
+        while "is in use" in subprocess.run(["flock", "-n", part, "true"], capture_output=True, check=False).stderr.decode() and time.monotonic() < deadline:
+            time.sleep(0.01)
+        self.assertLessEqual(held, 16 * CHUNK)
+        self.assertLessEqual(part.stat().st_blocks * 512, 2 * CHUNK + 65536)
 
     def test_a_wrong_checksum_leaves_nothing(self):
         t = self.begin_file(10)
-        t.send(b"0123456789", 7)
-        t.say(END, hash_=b"wrong")
+        t.data(b"0123456789", 0)
+        t.say(END, hash_=b"wrong", data=10)
         self.assert_refused(t, "checksum")
         self.assertEqual(os.listdir(self.dst), [])
 
     def test_sizes_that_no_file_has(self):
         for size, why in ((2**63, "no file has"), (2**64 - 1, "no file has"), (2**62, "no room")):
             t = self.talk()
-            t.say(FILE, b"huge", size=size)
+            t.say(FILE, b"huge", size=size, data=size)
             self.assert_refused(t, why)
         self.assertEqual(os.listdir(self.dst), [])
 
@@ -468,6 +831,114 @@ class Hostile(Case):
         self.addCleanup(t.close)
         t.say(FILE, b"without hello")
         self.assert_refused(t, "not due")
+
+    def home(self):
+        """A directory with what an attacker would like to have: nothing of it may change."""
+        (self.dst / ".ssh").mkdir(mode=0o700)
+        (self.dst / ".ssh" / "authorized_keys").write_bytes(b"mine\n")
+        (self.dst / ".bashrc").write_bytes(b"# mine\n")
+        (self.dst / "bin").mkdir(mode=0o755)
+        (self.dst / "bin" / "tool").write_bytes(b"#!/bin/sh\n")
+        (self.dst / "empty").write_bytes(b"")
+        (self.dst / "l").symlink_to("bin")
+        for name, mode in ((".ssh/authorized_keys", 0o600), ("bin/tool", 0o755), ("empty", 0o600)):
+            (self.dst / name).chmod(mode)
+        return self.photo()
+
+    def photo(self):
+        """Everything there is: names, modes, times of files, contents."""
+        def one(q):
+            st = q.lstat()
+            return (oct(st.st_mode), st.st_ino, *(() if q.is_dir() and not q.is_symlink() else (st.st_mtime_ns, os.readlink(q) if q.is_symlink() else q.read_bytes())))
+        return {str(q.relative_to(self.dst)): one(q) for q in sorted(self.dst.rglob("*"))}
+
+    def test_a_home_is_not_changed_by_a_stranger(self):
+        before = self.home()
+        for kind, name, why in ((FILE, b".bashrc", "begins with a dot"), (FILE, b".new", "begins with a dot"), (DIR, b".ssh", "begins with a dot"),
+                                (FILE, b".ssh/authorized_keys", "begins with a dot"), (DIR_END, b".ssh", "begins with a dot"), (LINK, b".l", "begins with a dot"),
+                                (DIR_END, b"bin", "not the directory that was begun last"), (DIR, b"bin/x", "not in the directory"), (DIR, b"empty", "not a directory")):
+            t = self.talk()
+            t.say(kind, name, b"x" if kind == LINK else b"", mode=0)
+            self.assert_refused(t, why)
+        t = self.talk()
+        t.say(FILE, b"bin/tool", size=5)
+        kind, text = t.hear()
+        self.assertEqual((kind, "it is there already and differs" in text), (KEPT, True), text)
+        for name, data in ((b"bin/tool", b"#!/bin/ev\n"), (b"bin/tool", b"#!/bin/sh\r")):
+            self.put(t, name, data, COMPARE, KEPT)
+        # What is the same is received, and no more than that: not its mode, nor its time.
+        self.assertIn("its mode 755 stays", self.put(t, b"bin/tool", b"#!/bin/sh\n", COMPARE, mode=0o4777))
+        self.assertIn("its mode 600 stays", self.put(t, b"empty", b"", COMPARE, mode=0o666))
+        t.say(LINK, b"l", b"elsewhere")
+        self.assertEqual(t.hear()[0], KEPT)
+        for mode in (0o777, 0):
+            t.say(DIR, b"bin", mode=mode)
+            self.assertEqual(t.hear()[0], DONE)
+            t.say(DIR_END, b"bin", mode=mode)
+            self.assertEqual(t.hear()[0], DONE)
+        self.assertEqual(self.photo(), before)
+
+    def test_no_checksum_of_what_is_there_is_told(self):
+        self.home()
+        t = self.talk()
+        t.say(FILE, b"bin/tool", size=10)
+        self.assertEqual(t.hear()[0], COMPARE)
+        for args in ({"kind": START, "size": 0}, {"kind": START, "size": 5}):
+            t = self.talk()
+            t.say(FILE, b"bin/tool", size=10)
+            self.assertEqual(t.hear()[0], COMPARE)
+            t.say(**args)
+            self.assert_refused(t, "neither 0 nor where this side is")
+
+    def test_what_appears_meanwhile_is_not_replaced(self):
+        t = self.begin_file(10)
+        t.data(b"0123456789", 0)
+        deadline = time.monotonic() + TIMEOUT_S
+        while (self.dst / ("f" + PART)).stat().st_size < 10 and time.monotonic() < deadline:
+            time.sleep(0.01)
+        (self.dst / "f").write_bytes(b"of another")
+        t.say(END, hash_=checksum(b"0123456789"), data=10)
+        kind, text = t.hear()
+        self.assertEqual((kind, "has appeared meanwhile" in text), (KEPT, True), text)
+        self.assertEqual((self.dst / "f").read_bytes(), b"of another")
+
+    def test_no_file_is_written_through_a_link_that_was_sent(self):
+        p, port = self.recv("--links", "--overwrite")
+        t = Library(port)
+        self.addCleanup(t.close)
+        t.say(HELLO, mode=WANTS_LINKS)
+        self.assertEqual(t.hear()[0], READY)
+        outside = str(self.outside).encode()
+        for name, target in ((b"d", outside), (b"f", outside + b"/victim"), (b"up", b".."), (b"self", b".")):
+            t.say(LINK, name, target)
+            self.assertEqual(t.hear()[0], DONE)
+        for kind, name in ((FILE, b"d/new"), (FILE, b"f"), (FILE, b"up/new"), (FILE, b"self/new"), (DIR, b"d"), (DIR, b"d/new"), (LINK, b"d/l"), (DIR_END, b"d"),
+                           (FILE, b"up/outside/victim")):
+            with self.subTest(kind=kind, name=name):
+                t = Library(port)
+                self.addCleanup(t.close)
+                t.say(HELLO, mode=WANTS_LINKS)
+                self.assertEqual(t.hear()[0], READY)
+                t.say(kind, name, b"x" if kind == LINK else b"", size=5, mode=0)
+                self.assert_refused(t, f"'{name.decode()}'")
+        self.assertEqual(stat.S_IMODE(self.outside.stat().st_mode) & 0o700, 0o700)
+
+    def test_links_that_lead_outside_need_the_receivers_word(self):
+        t = Library(self.port)
+        self.addCleanup(t.close)
+        t.say(HELLO, mode=WANTS_LINKS)
+        self.assertEqual(t.hear()[0], READY)
+        t.say(LINK, b"l", b"/etc")
+        self.assert_refused(t, "the link is not safe")
+
+    def test_a_part_of_another_user_or_name_is_not_used(self):
+        if os.geteuid():
+            self.skipTest("needs root")
+        (self.dst / ("f" + PART)).write_bytes(b"")
+        os.chown(self.dst / ("f" + PART), 12345, 12345)
+        t = self.talk()
+        t.say(FILE, b"f", size=5)
+        self.assert_refused(t, "not a plain file of ours")
 
     def test_two_senders_of_one_name(self):
         one = self.talk()
@@ -499,17 +970,37 @@ class Hostile(Case):
                 t.say(FILE, b"/")
                 self.assert_refused(t, "absolute")
 
-    def test_too_many_at_once_are_turned_away(self):
-        talks = [self.talk() for _ in range(16)]
-        # The 17th is closed at once: it learns so while it connects, or when it waits for an answer.
-        t = Library(self.port, may_fail=True)
-        if t.connected:
-            t.say(HELLO)
-            self.assertIsNone(t.hear()[0])
-        t.close()
+    def test_too_many_at_once_are_turned_away_and_hear_why(self):
+        talks = [self.talk() for _ in range(12)]  # of one address
+        t = Library(self.port)
+        self.addCleanup(t.close)
+        t.say(HELLO)
+        self.assert_refused(t, "12 senders of your address are served already")
         for talk in talks:
             talk.say(BYE)
             self.assertEqual(talk.hear()[0], DONE)
+
+    def test_strangers_who_do_nothing_give_way_after_10_s(self):
+        silent = [self.talk() for _ in range(10)]
+        for name in (b"a", b"b"):  # silent in the middle of a file
+            t = self.talk()
+            t.say(FILE, name, size=5)
+            self.assertEqual(t.hear()[0], HAVE)
+            silent.append(t)
+        begin, served = time.monotonic(), []
+        while not served and time.monotonic() - begin < TIMEOUT_S:
+            t = Library(self.port)
+            self.addCleanup(t.close)
+            t.say(HELLO)
+            kind, text = t.hear()
+            if kind == READY:
+                served.append(t)
+            else:
+                self.assertIn("are served already", text)
+                time.sleep(0.5)
+        self.assertTrue(served)
+        kind, text = silent[0].hear()
+        self.assertEqual((kind, "nothing moved for 10 s" in text), (REFUSED, True), text)
 
 
 class HostileTcp(Hostile):

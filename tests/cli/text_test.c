@@ -61,6 +61,25 @@ static void it_is_cut_between_characters(void **state)
 	}
 }
 
+static void what_is_too_wide_ends_with_dots(void **state)
+{
+	static const struct {
+		const char *text, *shown;
+		unsigned columns, used;
+	} cases[] = {
+		{"name", "name", 4, 4}, {"names", "n...", 4, 4}, {"names", "na", 2, 2}, {"names", "", 0, 0},
+		{"\xe7\xbb\xb3\xe7\xbb\xb3", "\xe7\xbb\xb3\xe7\xbb\xb3", 4, 4}, /* two columns each */
+		{"\xe7\xbb\xb3\xe7\xbb\xb3\xe7\xbb\xb3", "\xe7\xbb\xb3...", 5, 5}, {"\xe7\xbb\xb3\xe7\xbb\xb3\xe7\xbb\xb3", "...", 4, 3},
+		{"e\xcc\x81t", "e\xcc\x81t", 2, 2}, /* a mark takes none */
+	};
+	char out[32];
+
+	for (size_t i = 0; i < RPWI_ARRAY_LEN(cases); i++) {
+		assert_int_equal(rpwi_cli_columns(cases[i].text, out, sizeof(out), cases[i].columns), cases[i].used);
+		assert_string_equal(out, cases[i].shown);
+	}
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -68,6 +87,7 @@ int main(void)
 		cmocka_unit_test(controls_do_not),
 		cmocka_unit_test(what_is_not_utf8_does_not),
 		cmocka_unit_test(it_is_cut_between_characters),
+		cmocka_unit_test(what_is_too_wide_ends_with_dots),
 	};
 	cmocka_set_message_output(CM_OUTPUT_TAP);
 	return cmocka_run_group_tests(tests, NULL, NULL);

@@ -22,6 +22,7 @@ static struct fuzz_run {
 	rpw_listener *l;
 	rpw_endpoint *ep[SENDERS];
 	unsigned sends;
+	uint64_t size, data, offset; /* of the file that was announced last; of its bytes: sent, and where the next are due */
 } run;
 static char outside[64];
 static int outside_fd = -1;
@@ -114,8 +115,8 @@ static void say(rpw_endpoint *ep, const void *bytes, size_t len, uint64_t tag)
 
 static const char *some_name(void)
 {
-	static const char *const names[] = {
-		"a", "b", "d", "d/a", "d/b", "d/d/a", "l", "l/a", "../canary", "..", ".", "", "/etc/x", "d/../a", "d//a", "a.ropeway-part", "d/l", "canary"};
+	static const char *const names[] = {"a", "b", "d", "d/a", "d/b", "d/d/a", "l", "l/a", "../canary", "..", ".", "", "/etc/x", "d/../a", "d//a",
+		"a.ropeway-part", "d/l", "canary", ".x", ".d/a"};
 	static char free_text[64];
 	uint8_t b = fuzz_u8(&run.in);
 	if (b < 224)
@@ -147,11 +148,18 @@ static void control(rpw_endpoint *ep)
 	m.mtime_s = spoil & 4 ? (int64_t)some_size() : 1000;
 	m.mtime_ns = 5;
 	memset(m.hash, 0, sizeof(m.hash));
-	if (spoil & 8) { /* of no bytes: what an empty file has */
-		XXH3_state_t *h = XXH3_createState();
-		XXH3_128bits_reset(h);
-		files_hash_end(h, m.hash);
-		XXH3_freeState(h);
+	m.data = spoil & 16 ? some_size() : run.data; /* what was sent, or something else */
+	if (spoil & 8) {                              /* of zeros, which is what all files here have */
+		struct files_sum sum;
+		if (files_sum_open(&sum))
+			abort();
+		files_sum_hole(&sum, run.size & INT64_MAX);
+		files_sum_end(&sum, m.hash);
+		files_sum_close(&sum);
+	}
+	if (m.type == FILES_FILE) {
+		run.size = m.size;
+		run.data = run.offset = 0;
 	}
 	size_t len = files_pack(&m, bytes);
 	if (spoil >= 208)
@@ -165,9 +173,15 @@ static void control(rpw_endpoint *ep)
 
 static void bytes_of_file(rpw_endpoint *ep)
 {
-	static const uint8_t bytes[8192];
-	uint8_t b = fuzz_u8(&run.in);
-	say(ep, bytes, b < 192 ? b * 8u : fuzz_u16(&run.in) % sizeof(bytes), b & 1);
+	static uint8_t bytes[8192];
+	uint8_t b = fuzz_u8(&run.in), far = fuzz_u8(&run.in);
+	size_t len = b < 192 ? b * 8u : fuzz_u16(&run.in) % (sizeof(bytes) - FILES_OFFSET_BYTES);
+	uint64_t offset = far < 160 ? run.offset : far < 224 ? run.offset + far * 64u : some_size();
+	rpwi_put_be64(bytes + len, offset);
+	say(ep, bytes, far == 255 ? len : len + FILES_OFFSET_BYTES, FILES_TAG_DATA);
+	memset(bytes + len, 0, FILES_OFFSET_BYTES);
+	run.data += len;
+	run.offset = offset + len;
 }
 
 static void on_accept(rpw_listener *l, rpw_endpoint *ep, void *arg) { recv_session_begin(&run.r, ep); }
@@ -176,6 +190,7 @@ static void progress(void)
 {
 	rpw_progress(run.c);
 	rpw_progress(run.r.c);
+	recv_session_work(&run.r, rpwi_now_ns());
 }
 
 static void connect_one(unsigned i)
@@ -232,9 +247,10 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t len)
 	snprintf(in, sizeof(in), "%s/in", outside);
 	if (mkdir(in, 0700) && errno != EEXIST)
 		abort();
-	run.r.root = store_open(in, &why);
+	run.r.store.overwrite = len & 1; /* both ways, as the length has it */
 	run.r.quiet = true;
-	if (run.r.root < 0 || rpw_context_create(&o, &run.c) || rpw_context_create(&o, &run.r.c) || rpw_listener_create(run.r.c, ":0", on_accept, NULL, &run.l))
+	if (store_open(&run.r.store, in, &why) || rpw_context_create(&o, &run.c) || rpw_context_create(&o, &run.r.c) ||
+		rpw_listener_create(run.r.c, ":0", on_accept, NULL, &run.l))
 		fuzz_broken("nothing to begin with");
 	connect_one(0);
 	for (unsigned i = 0; run.in.left && i < COMMANDS_MAX; i++)
@@ -245,11 +261,12 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t len)
 	recv_session_end_all(&run.r);
 	rpw_context_destroy(run.r.c);
 	rpw_context_destroy(run.c);
-	if (run.r.sessions)
-		fuzz_broken("a session that never ended");
-	directory_empty(run.r.root, 0);
+	for (int i = 0; i < RECV_SLOTS; i++)
+		if (run.r.session[i])
+			fuzz_broken("a session that never ended");
+	directory_empty(run.r.store.root, 0);
 	outside_check();
-	close(run.r.root);
+	close(run.r.store.root);
 	return 0;
 }
 
