@@ -257,7 +257,7 @@ sys.exit(subprocess.run(command, check=False).returncode)
 
     def setUp(self):
         super().setUp()
-        self.unshare = ("unshare", "--map-root-user", "--net", "--kill-child")
+        self.unshare = ("unshare", *(() if os.geteuid() == 0 else ("--map-root-user",)), "--net", "--kill-child")
         if not shutil.which("unshare") or not shutil.which("ip") or subprocess.run([*self.unshare, "true"], stderr=subprocess.DEVNULL, check=False).returncode:
             self.skipTest("no network namespace can be made here")
 

@@ -287,7 +287,7 @@ def main():
         add_bridge()
         guest = GuestPeer(0, args.v)
     except (Unavailable, PermissionError) as e:
-        print("=" * 100, f"INTEROP WITH KERNEL RXE IS SKIPPED: {e}", "=" * 100, sep="\n")
+        print(f"SKIPPED: interop with kernel rxe: {e}")
         print(f"0 passed, 0 failed, {len(cases)} skipped")
         return 77
     other = HostPeer(args.lib) if args.peer == "ropeway" else GuestPeer(1, args.v)

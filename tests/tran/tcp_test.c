@@ -661,6 +661,19 @@ static void a_shared_stream_lets_nobody_in_twice(void **state)
 	close(fd);
 }
 
+/* A peer whose address boot could not tell still has a name where something is told of it. */
+static void a_peer_without_an_address_has_a_name(void **state)
+{
+	struct tran_facts peer = {.hostname = "quince", .transports = "tcp"};
+	make(0);
+	side[1] = (struct half){.t = side[1].t};
+	assert_int_equal(tran_tcp.ep_make(side[1].t, &peer, false, &side[1], &side[1].ep, side[1].handle, &side[1].handle_len), 0);
+	start(1, 50);
+	UNTIL(side[1].ready);
+	assert_int_equal(side[1].status, RPW_ERR_TIMEOUT);
+	assert_non_null(strstr(side[1].why, "the peer (quince) did not connect"));
+}
+
 /* ---- resets, small sockets, vanishing memory ---- */
 
 /* In the middle of frames and transfers, one stream is reset: both sides are told once, and what was reported done is right. */
@@ -825,6 +838,7 @@ int main(void)
 		TEST(who_comes_to_a_bundle_that_is_about_to_end_ends_with_it),
 		TEST(a_socket_that_somebody_else_has_too_is_closed_for_all),
 		TEST(a_shared_stream_lets_nobody_in_twice),
+		TEST(a_peer_without_an_address_has_a_name),
 		TEST(resets_are_told_once_and_nothing_wrong_is_done),
 		TEST(partial_writes_lose_nothing),
 		TEST(memory_that_goes_away_fails_its_transfers_only),

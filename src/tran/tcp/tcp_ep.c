@@ -76,7 +76,8 @@ int tcp_ep_make(struct tran *tran, const struct tran_facts *peer, bool active, v
 		memcpy(ep->nonce + i, &r, 8);
 	}
 	snprintf(ep->peer_address, sizeof ep->peer_address, "%.63s", peer->address);
-	snprintf(ep->base.path, sizeof ep->base.path, "tcp to %.63s", peer->address);
+	snprintf(ep->peer_name, sizeof ep->peer_name, "%.63s", peer->address[0] ? peer->address : peer->hostname[0] ? peer->hostname : "of unknown address");
+	snprintf(ep->base.path, sizeof ep->base.path, "tcp to %.63s", ep->peer_name);
 	struct tcp_handle h = {.port = active ? 0 : t->port, .number = ep->number};
 	memcpy(h.nonce, ep->nonce, TCP_NONCE_LEN);
 	if (!active)
@@ -242,7 +243,7 @@ void tcp_ep_time(struct tcp *t, uint64_t now_ns)
 		snprintf(why, sizeof why,
 			ep->active ? "the peer (%s, tcp port %u) did not answer in time: is the port open in its firewall?"
 				   : "the peer (%s) did not connect to our tcp port %u in time: is the port open in our firewall?",
-			ep->peer_address, ep->active ? ep->peer.port : t->port);
+			ep->peer_name, ep->active ? ep->peer.port : t->port);
 		tcp_ep_fail(ep, RPW_ERR_TIMEOUT, why);
 	}
 }

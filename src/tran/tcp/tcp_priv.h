@@ -153,7 +153,7 @@ struct tcp_ep {
 	int fail_status;
 	char *fail_why;
 	uint8_t nonce[TCP_NONCE_LEN];
-	char peer_address[64];
+	char peer_address[64], peer_name[64]; /* name: for people, never empty */
 	struct tcp_handle peer;
 };
 

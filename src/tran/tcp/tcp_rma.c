@@ -306,7 +306,7 @@ int tcp_rma_on_done(struct tcp_stream *s, const struct tcp_header *h, const char
 					"tcp: %s refused the access to %zu bytes at offset %llu: it has no such memory registered (any more), or not for this, "
 					"or not "
 					"that much; use the key that it packed",
-					op->ep->peer_address, op->len, (unsigned long long)op->target.offset);
+					op->ep->peer_name, op->len, (unsigned long long)op->target.offset);
 			rpwi_list_del(&op->waiting); /* no use in asking for the rest */
 		}
 		op_check_done(op->ep, op);

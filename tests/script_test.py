@@ -1,0 +1,70 @@
+#!/usr/bin/python3
+"""What script/test says and counts when something cannot run here."""
+import json
+import pathlib
+import subprocess
+import sys
+import tempfile
+import unittest
+
+ROOT = pathlib.Path(__file__).resolve().parent.parent
+
+
+def run_stage(body):
+    """script/test's own run_stage, over a stage with this body: what it printed, and 'passed failed skipped bad_stages'."""
+    script = (ROOT / "script" / "test").read_text(encoding="utf-8")
+    function = script[script.index("run_stage() {"):]
+    function = function[:function.index("\n}\n") + 3]
+    with tempfile.TemporaryDirectory() as folder:
+        program = f"""set -u
+say() {{ printf '%s\\n' "$*"; }}
+stage_about() {{ echo about; }}
+stage_x() {{ {body}; }}
+passed=0 failed=0 skipped=0 bad_stages=
+{function}
+run_stage x
+echo "$passed $failed $skipped$bad_stages"
+"""
+        got = subprocess.run(["bash", "-c", program], cwd=folder, capture_output=True, text=True, timeout=60, check=True)
+    said, counts = got.stdout.rstrip("\n").rsplit("\n", 1)
+    return said, counts
+
+
+class Stage(unittest.TestCase):
+    def test_one_that_cannot_run_is_skipped(self):
+        said, counts = run_stage("echo 'SKIPPED: no guest here'; return 77")
+        self.assertEqual(counts, "0 0 1")
+        self.assertIn("SKIPPED: no guest here", said)
+
+    def test_one_that_cannot_run_and_says_no_reason_is_named(self):
+        said, counts = run_stage("return 77")
+        self.assertEqual(counts, "0 0 1")
+        self.assertIn("SKIPPED: x cannot run here", said)
+
+    def test_one_that_counts_what_it_skips(self):
+        self.assertEqual(run_stage("echo '0 passed, 0 failed, 5 skipped'; return 77")[1], "0 0 5")
+
+    def test_one_that_ends_without_a_count_has_failed(self):
+        self.assertEqual(run_stage("true")[1], "0 1 0 x")
+        self.assertEqual(run_stage("return 3")[1], "0 1 0 x")
+
+
+class Skipped(unittest.TestCase):
+    def said(self, **test):
+        with tempfile.NamedTemporaryFile("w", suffix=".json") as log:
+            print(json.dumps({"name": "ropeway:io / port", "result": "SKIP", "stdout": "", **test}), file=log, flush=True)
+            return subprocess.run([ROOT / "tests" / "skipped.py", log.name], capture_output=True, text=True, timeout=60, check=True).stdout
+
+    def test_reasons_of_each_kind_of_test(self):
+        self.assertEqual(self.said(stderr="SKIPPED: no network namespace can be made here (EPERM): these tests did not run\n"),
+                         "SKIPPED port: no network namespace can be made here (EPERM): these tests did not run\n")
+        self.assertEqual(self.said(stdout="1..0 # SKIP tcp can not be used here: why\n"), "SKIPPED port: tcp can not be used here: why\n")
+        self.assertEqual(self.said(result="OK", stdout="ok 1 - a\nok 2 - b # SKIP no GPU\n"), "SKIPPED port, in part: no GPU\n")
+        self.assertEqual(self.said(stderr="test_a (__main__.A.test_a) ... skipped 'none here'\nSKIPPED test_a (__main__.A.test_a): none here\n"
+                                          "SKIPPED test_b (__main__.A.test_b): none here\n"), "SKIPPED port: none here (2 cases)\n")
+        self.assertEqual(self.said(), "SKIPPED port: it gave no reason\n")
+        self.assertEqual(self.said(result="OK", stdout="ok 1 - a\n"), "")
+
+
+if __name__ == "__main__":
+    unittest.main(verbosity=2)
