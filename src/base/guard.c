@@ -3,6 +3,7 @@
 
 #include "base/base.h"
 #include "base/lock.h"
+#include "base/copy.h"
 
 #include <errno.h>
 
@@ -77,7 +78,7 @@ int rpwi_guard_sigaction(int signo, const struct sigaction *act, struct sigactio
 	return 0;
 }
 
-int rpwi_guard_copy(void *dst, const void *src, size_t n)
+static int copy(void *dst, const void *src, size_t n, bool up)
 {
 	struct guard_frame f;
 	f.outer = armed;
@@ -85,11 +86,17 @@ int rpwi_guard_copy(void *dst, const void *src, size_t n)
 		return -EFAULT;
 	armed = &f;
 	__atomic_signal_fence(__ATOMIC_SEQ_CST);
-	memcpy(dst, src, n);
+	if (up)
+		rpwi_copy_up(dst, src, n);
+	else
+		memcpy(dst, src, n);
 	__atomic_signal_fence(__ATOMIC_SEQ_CST);
 	armed = f.outer;
 	return 0;
 }
+
+int rpwi_guard_copy(void *dst, const void *src, size_t n) { return copy(dst, src, n, false); }
+int rpwi_guard_copy_up(void *dst, const void *src, size_t n) { return copy(dst, src, n, true); }
 
 int rpwi_guard_call(void (*fn)(void *arg), void *arg)
 {

@@ -23,6 +23,8 @@ int rpwi_guard_sigaction(int signo, const struct sigaction *act, struct sigactio
 /* memcpy that returns 0, or -EFAULT when either side is not mapped (bytes before the hole may have been copied).
  * Never logs, never allocates. Any thread, not from a signal handler. */
 int rpwi_guard_copy(void *dst, const void *src, size_t n);
+/* The same for memory that its owner may poll: in the order of rpwi_copy_up (base/copy.h). */
+int rpwi_guard_copy_up(void *dst, const void *src, size_t n);
 
 /* Run fn(arg) with faults caught: 0, or -EFAULT. fn must hold no lock it takes itself, and must be restartable. */
 int rpwi_guard_call(void (*fn)(void *arg), void *arg);

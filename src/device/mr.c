@@ -303,7 +303,8 @@ int mem_write(struct rpwi_qp *qp, uint32_t key, uint64_t addr, const void *src, 
 	if (!len)
 		return 0;
 	uint8_t *to = resolve(qp, key, addr, len, remote ? IBV_ACCESS_REMOTE_WRITE : IBV_ACCESS_LOCAL_WRITE, remote);
-	return to ? rpwi_guard_copy(to, src, len) : -EACCES;
+	/* Upwards, as a NIC writes: programs poll the end of a WRITE (ib_write_lat), or flags inside of it. Packets come here in the order of their PSNs, so that is the order of the whole message. */
+	return to ? rpwi_guard_copy_up(to, src, len) : -EACCES;
 }
 
 int mem_read(struct rpwi_qp *qp, uint32_t key, uint64_t addr, void *dst, uint32_t len, bool remote)

@@ -46,7 +46,7 @@ void side_make(struct pair *p, struct side *s, uint32_t psn)
 void side_connect_to(struct pair *p, struct side *s, uint32_t qpn, uint32_t psn)
 {
 	struct ibv_qp_attr a = {.qp_state = IBV_QPS_RTR,
-		.path_mtu = IBV_MTU_1024,
+		.path_mtu = p->mtu ? p->mtu : IBV_MTU_1024,
 		.dest_qp_num = qpn,
 		.rq_psn = psn,
 		.max_dest_rd_atomic = 16,
@@ -67,15 +67,26 @@ void side_connect_to(struct pair *p, struct side *s, uint32_t qpn, uint32_t psn)
 		ibv_modify_qp(s->qp, &a, IBV_QP_STATE | IBV_QP_TIMEOUT | IBV_QP_RETRY_CNT | IBV_QP_RNR_RETRY | IBV_QP_SQ_PSN | IBV_QP_MAX_QP_RD_ATOMIC), 0);
 }
 
-void pair_make(struct pair *p, uint8_t timeout, uint8_t retry_cnt, uint8_t rnr_retry)
+static void make(struct pair *p)
 {
-	*p = (struct pair){.timeout = timeout, .retry_cnt = retry_cnt, .rnr_retry = rnr_retry};
 	p->ctx = pair_open_loopback();
 	p->pd = ibv_alloc_pd(p->ctx);
 	side_make(p, &p->a, 0xfffff0); /* PSNs wrap early */
 	side_make(p, &p->b, 0x123456);
 	side_connect_to(p, &p->a, p->b.qp->qp_num, p->b.psn);
 	side_connect_to(p, &p->b, p->a.qp->qp_num, p->a.psn);
+}
+
+void pair_make(struct pair *p, uint8_t timeout, uint8_t retry_cnt, uint8_t rnr_retry)
+{
+	*p = (struct pair){.timeout = timeout, .retry_cnt = retry_cnt, .rnr_retry = rnr_retry};
+	make(p);
+}
+
+void pair_make_mtu(struct pair *p, enum ibv_mtu mtu)
+{
+	*p = (struct pair){.timeout = 14, .retry_cnt = 7, .rnr_retry = 7, .mtu = mtu};
+	make(p);
 }
 
 void side_free(struct side *s)

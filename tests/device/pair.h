@@ -21,6 +21,7 @@ struct pair {
 	struct ibv_pd *pd;
 	struct side a, b;
 	uint8_t timeout, retry_cnt, rnr_retry;
+	enum ibv_mtu mtu; /* 0: 1024 */
 };
 
 /* The pieces, for tests of two processes. */
@@ -30,6 +31,7 @@ void side_free(struct side *s);
 struct ibv_context *pair_open_loopback(void);
 /* Asserts on any failure. timeout etc. are the RTS attributes of both sides; RTS is reached. */
 void pair_make(struct pair *p, uint8_t timeout, uint8_t retry_cnt, uint8_t rnr_retry);
+void pair_make_mtu(struct pair *p, enum ibv_mtu mtu);
 void pair_free(struct pair *p);
 /* One completion within `ms`, or false. */
 bool pair_poll(struct ibv_cq *cq, struct ibv_wc *wc, int ms);
