@@ -80,6 +80,10 @@ typedef struct {
 	size_t unexpected_bytes_max; /* of messages that came before their receive, for all endpoints; default 64 MiB. Beyond it senders wait */
 	size_t eager_bytes_max;      /* 0: as measured for each transport */
 	const char *rdma_devices;    /* "mlx5_0,mlx5_1": verbs uses these, and no others; NULL or "": all. At most 255 bytes */
+	/* The program looks into its memory while it is filled, as NCCL's kernels do: host memory that tagged messages, gets and peers' puts go to then fills so that of an aligned line of 128 bytes the
+	 * last 8 appear after all before them, and 8 aligned bytes at once. Costs large messages some speed: over tcp a copy more. What a NIC or a hosted plugin writes by itself has its order; memory of a
+	 * GPU that is staged has none. */
+	bool polled;
 } rpw_context_options;
 RPW_API int rpw_context_create(const rpw_context_options *options /* may be NULL */, rpw_context **out);
 /* Closes what is left in it without waiting for anybody; callbacks of the requests that this ends still run, those of what is posted in them do not. */

@@ -11,6 +11,9 @@ typedef uint16_t u16 __attribute__((may_alias)), u16_anywhere __attribute__((may
 typedef uint32_t u32 __attribute__((may_alias)), u32_anywhere __attribute__((may_alias, aligned(1)));
 typedef uint64_t u64 __attribute__((may_alias)), u64_anywhere __attribute__((may_alias, aligned(1)));
 
+/* A thread that polls is no race here: what it does is the purpose. */
+#define POLLED __attribute__((no_sanitize("thread")))
+
 /* Behind everything stored before. */
 #if defined(__x86_64__)
 typedef long long block __attribute__((vector_size(16), may_alias)), block_anywhere __attribute__((vector_size(16), may_alias, aligned(1)));
@@ -21,7 +24,7 @@ typedef long long block __attribute__((vector_size(16), may_alias)), block_anywh
 #define ORDERED(type, d, s) STORE(type, d, *(const type##_anywhere *)(const void *)(s))
 
 /* 16 aligned bytes; `last`: of a line, or of the message. A block of 16 appears at once on every x86 that has AVX; the last ones do not rely on it. */
-static inline void sixteen(uint8_t *d, const uint8_t *s, bool last)
+POLLED static inline void sixteen(uint8_t *d, const uint8_t *s, bool last)
 {
 #if defined(__x86_64__)
 	if (!last) {
@@ -40,7 +43,7 @@ static inline void sixteen(uint8_t *d, const uint8_t *s, bool last)
 }
 
 /* 1, 2, 4 or 8 aligned bytes. */
-static inline void part(uint8_t *d, const uint8_t *s, size_t bytes)
+POLLED static inline void part(uint8_t *d, const uint8_t *s, size_t bytes)
 {
 	if (bytes == 1)
 		STORE(u8, d, *s);
@@ -52,7 +55,7 @@ static inline void part(uint8_t *d, const uint8_t *s, size_t bytes)
 		ORDERED(u64, d, s);
 }
 
-static inline void line(uint8_t *d, const uint8_t *s)
+POLLED static inline void line(uint8_t *d, const uint8_t *s)
 {
 	sixteen(d, s, false);
 	sixteen(d + 16, s + 16, false);
@@ -64,8 +67,7 @@ static inline void line(uint8_t *d, const uint8_t *s)
 	sixteen(d + 112, s + 112, true);
 }
 
-/* A thread that polls is no race here: what it does is the purpose. */
-__attribute__((no_sanitize("thread"))) void rpwi_copy_up(void *dst, const void *src, size_t n)
+POLLED void rpwi_copy_up(void *dst, const void *src, size_t n)
 {
 	uint8_t *d = dst;
 	const uint8_t *s = src;

@@ -10,7 +10,7 @@
 
 #define CHECK_NAME "ropeway plugin check"
 
-enum { COLUMNS = 110, TEXT_AT = 23, SIZE_LEAST = 4096, SIZE_MOST = 1 << 30 };
+enum { COLUMNS = 110, TEXT_AT = 23, SIZE_LEAST = 4096, SIZE_MOST = 1 << 30, MESSAGES_MOST = 100000000 };
 
 struct shown {
 	const char *path;
@@ -144,13 +144,15 @@ int rpwi_plugin_check_usage(void)
 	     "                          as NCCL; FILE.so@vN does the same)\n"
 	     "      --timeout SECONDS   for each step (default 5)\n"
 	     "      --largest SIZE      of a message (default 64M)\n"
+	     "      --messages N        of each size, for the property `polled` (default 100, of\n"
+	     "                          large ones 10)\n"
 	     "      --device N          of the plugin (default 0)\n"
 	     "      --only TEXT         properties whose name has this in it\n"
 	     "      --json              print JSON");
 	return CLI_OK;
 }
 
-enum { OPT_ABI = 256, OPT_TIMEOUT, OPT_LARGEST, OPT_DEVICE, OPT_ONLY, OPT_JSON };
+enum { OPT_ABI = 256, OPT_TIMEOUT, OPT_LARGEST, OPT_MESSAGES, OPT_DEVICE, OPT_ONLY, OPT_JSON };
 
 static int parse_value(struct conform_options *o, int opt, const char *v)
 {
@@ -168,6 +170,10 @@ static int parse_value(struct conform_options *o, int opt, const char *v)
 		rc = rpwi_cli_parse_size(v, &bytes);
 		o->size_most = bytes;
 		return rc || bytes < SIZE_LEAST || bytes > SIZE_MOST ? -EINVAL : 0;
+	case OPT_MESSAGES:
+		rc = rpwi_plugin_number(v, 1, MESSAGES_MOST, &n);
+		o->messages = (unsigned)n;
+		return rc;
 	case OPT_DEVICE:
 		rc = rpwi_plugin_number(v, 0, 1023, &n);
 		o->device = (int)n;
@@ -185,6 +191,7 @@ static int parse(struct conform_options *o, bool *json, const char **file, int a
 		{"abi", required_argument, NULL, OPT_ABI},
 		{"timeout", required_argument, NULL, OPT_TIMEOUT},
 		{"largest", required_argument, NULL, OPT_LARGEST},
+		{"messages", required_argument, NULL, OPT_MESSAGES},
 		{"device", required_argument, NULL, OPT_DEVICE},
 		{"only", required_argument, NULL, OPT_ONLY},
 		{"json", no_argument, NULL, OPT_JSON},

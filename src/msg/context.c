@@ -194,6 +194,7 @@ int rpw_context_create(const rpw_context_options *given, rpw_context **out)
 	c->unexpected_max = o.unexpected_bytes_max ? o.unexpected_bytes_max : 64 << 20;
 	c->pool = c->pool_free = (uint32_t)RPWI_MIN(RPWI_MAX(c->unexpected_max / UNIT_BYTES, (size_t)WINDOW_LEAST), (size_t)1 << 30);
 	c->eager_option = o.eager_bytes_max;
+	c->polled = o.polled;
 	c->domain = msg_random();
 	c->boot_next_ns = 0;
 	c->timers_next_ns = RPWI_NEVER;
@@ -201,6 +202,7 @@ int rpw_context_create(const rpw_context_options *given, rpw_context **out)
 	for (const struct tran_ops *const *p = tran_all; *p && c->tn < TRANSPORTS_MAX; p++)
 		c->t[c->tn++] = (typeof(c->t[0])){.ops = *p, .fd = -1};
 	boot_own_facts(&c->own);
+	c->own.polled = c->polled;
 	snprintf(c->host, sizeof(c->host), "%s", c->own.hostname);
 	int status = rdma_devices_set(c, o.rdma_devices);
 	if (!status)

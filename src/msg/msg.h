@@ -319,6 +319,7 @@ struct recv_class {
 
 struct rpw_context {
 	bool in_progress, debug, closes; /* closes: an endpoint has TODO_CLOSE */
+	bool polled;                     /* rpw_context_options */
 	unsigned polls;
 	size_t unexpected_count; /* tagged messages waiting */
 	uint64_t next_order;
@@ -421,7 +422,7 @@ void req_chunks_free(rpw_context *c);
 /* Give what was posted to the program: RPW_OK, RPW_IN_PROGRESS or its status. */
 int req_return(rpw_request *r, rpw_request **out);
 /* What `iov` has from `skip` on, at most n bytes, to or from `flat`. How many. */
-size_t iov_scatter(const struct iovec *iov, int iovcnt, size_t skip, const void *flat, size_t n);
+size_t iov_scatter(const struct iovec *iov, int iovcnt, const void *flat, size_t n, bool up); /* up: by rpwi_copy_up */
 size_t iov_gather(const struct iovec *iov, int iovcnt, size_t skip, void *flat, size_t n);
 int iov_total(const struct iovec *iov, int iovcnt, size_t *total);
 static inline struct iovec *req_iov(rpw_request *r, struct iovec *one)

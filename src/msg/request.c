@@ -1,5 +1,7 @@
 /* request.c - requests: made from a free list, completed once, freed when both sides of them (the program, the operation) are done with them. */
 #include "msg/msg.h"
+
+#include "base/copy.h"
 #include "msg/stage.h"
 
 #include <stdlib.h>
@@ -202,7 +204,9 @@ int req_set_slice(rpw_request *slice, const rpw_request *r, size_t skip, size_t 
 	return 0;
 }
 
-static size_t iov_copy(const struct iovec *iov, int iovcnt, size_t skip, char *flat, size_t n, bool gather)
+enum iov_way { GATHER, SCATTER, SCATTER_UP };
+
+static size_t iov_copy(const struct iovec *iov, int iovcnt, size_t skip, char *flat, size_t n, enum iov_way way)
 {
 	size_t done = 0;
 	for (int i = 0; i < iovcnt && done < n; i++) {
@@ -212,14 +216,22 @@ static size_t iov_copy(const struct iovec *iov, int iovcnt, size_t skip, char *f
 		}
 		size_t m = RPWI_MIN(iov[i].iov_len - skip, n - done);
 		char *piece = (char *)iov[i].iov_base + skip;
-		memcpy(gather ? flat + done : piece, gather ? piece : flat + done, m);
+		if (way == GATHER)
+			memcpy(flat + done, piece, m);
+		else if (way == SCATTER)
+			memcpy(piece, flat + done, m);
+		else
+			rpwi_copy_up(piece, flat + done, m);
 		done += m;
 		skip = 0;
 	}
 	return done;
 }
-size_t iov_scatter(const struct iovec *iov, int iovcnt, size_t skip, const void *flat, size_t n) { return iov_copy(iov, iovcnt, skip, (char *)flat, n, false); }
-size_t iov_gather(const struct iovec *iov, int iovcnt, size_t skip, void *flat, size_t n) { return iov_copy(iov, iovcnt, skip, flat, n, true); }
+size_t iov_scatter(const struct iovec *iov, int iovcnt, const void *flat, size_t n, bool up)
+{
+	return iov_copy(iov, iovcnt, 0, (char *)flat, n, up ? SCATTER_UP : SCATTER);
+}
+size_t iov_gather(const struct iovec *iov, int iovcnt, size_t skip, void *flat, size_t n) { return iov_copy(iov, iovcnt, skip, flat, n, GATHER); }
 
 int rpw_test(rpw_request *r, rpw_completion *done)
 {

@@ -5,6 +5,8 @@
 #include "msg/msg.h"
 #include "msg/stage.h"
 
+#include "base/copy.h"
+
 #include <errno.h>
 #include <stdlib.h>
 
@@ -81,6 +83,8 @@ void rma_go(rpw_request *r)
 	while (r->at_xfer < r->xfers && r->under_way < PIECES_UNDER_WAY && !r->worst) {
 		const struct xfer *x = &r->xfer[r->at_xfer];
 		size_t at = r->at_byte, n = RPWI_MIN(x->len - at, (size_t)PIECE_BYTES);
+		if (RPWI_UNLIKELY(r->c->polled) && !x->is_put && at + n < x->len)
+			n = rpwi_whole_lines(x->local + at, n); /* the next one may come sooner */
 		bool last = at + n == x->len;
 		r->at_xfer += last;
 		r->at_byte = last ? 0 : at + n;

@@ -6,6 +6,8 @@
 #include "msg/msg.h"
 #include "msg/stage.h"
 
+#include "base/copy.h"
+
 #include <errno.h>
 #include <stdlib.h>
 
@@ -127,7 +129,7 @@ static int put_into(rpw_request *r, const void *body, size_t n)
 	if (r->gpu)
 		return n ? gpu_copy(r->gpu, GPU_IN, r->buf, (void *)body, n) : 0;
 	struct iovec one;
-	iov_scatter(req_iov(r, &one), r->iovcnt, 0, body, n);
+	iov_scatter(req_iov(r, &one), r->iovcnt, body, n, r->c->polled);
 	return 0;
 }
 
@@ -151,7 +153,9 @@ static inline void deliver(rpw_request *r, rpw_endpoint *ep, uint64_t tag, const
 	size_t n = RPWI_MIN(len, r->len);
 	int status = len <= r->len ? RPW_OK : RPW_ERR_TRUNCATED;
 	if (RPWI_LIKELY(r->plain)) {
-		if (n)
+		if (RPWI_UNLIKELY(c->polled))
+			rpwi_copy_up(r->buf, body, n);
+		else if (n)
 			copy_body(r->buf, body, n);
 	} else
 		status = put_into(r, body, n) ?: status;

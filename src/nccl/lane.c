@@ -186,7 +186,8 @@ static int lane_open(struct plugin_lane *l, const struct plugin_device *d)
 {
 	char list[512];
 	const char *automatic = plugin_ptr_support(d) & NCCL_PTR_CUDA ? "verbs,shm,tcp" : "";
-	rpw_context_options o = {.size = sizeof(o), .transports = plugin_transports(d, automatic, list, sizeof(list)), .rdma_devices = d->rdma};
+	/* polled: NCCL's kernels look into receive buffers before test says anything. */
+	rpw_context_options o = {.size = sizeof(o), .transports = plugin_transports(d, automatic, list, sizeof(list)), .rdma_devices = d->rdma, .polled = true};
 	return rpw_context_create(&o, &l->c);
 }
 

@@ -52,6 +52,7 @@ static const struct conform_case cases[] = {
 	{"truncation", "a message longer than its receive is an error", case_truncation, CASE_FRESH, 0, 0},
 	{"patterns", "every byte of large messages arrives", case_patterns, 0, 0, 0},
 	{"order", "messages arrive in their order, done when they are there", case_order, 0, 0, 0},
+	{"polled", "a line of 128 bytes arrives before its last 8", case_polled, CASE_FRESH, 0, 0},
 	{"group", "the tag finds the slot of a grouped receive", case_group, 0, 5, 0},
 	{"same-tag", "of two slots with one tag the first is filled first", case_same_tag, 0, 5, 0},
 	{"under-way", "as many requests under way as NCCL has", case_under_way, 0, 0, 0},

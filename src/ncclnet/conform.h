@@ -28,6 +28,7 @@ struct conform_options {
 	int device;
 	unsigned timeout_ms; /* of a step */
 	size_t size_most;    /* of a message */
+	unsigned messages;   /* of each size, in `polled`; 0: few */
 	const char *only;    /* lines with this in their id; NULL: all */
 	void (*facts)(void *arg, const struct conform_facts *f);
 	void (*line)(void *arg, const struct conform_line *l);

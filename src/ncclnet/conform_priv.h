@@ -119,6 +119,7 @@ void case_short(struct conform *c);
 void case_truncation(struct conform *c);
 void case_patterns(struct conform *c);
 void case_order(struct conform *c);
+void case_polled(struct conform *c);
 void case_group(struct conform *c);
 void case_same_tag(struct conform *c);
 void case_under_way(struct conform *c);

@@ -30,6 +30,7 @@ struct tran_facts {
 	char transports[64];    /* "shm,verbs,tcp": what that side can */
 	char rdma_devices[256]; /* our own only, the peer is not told: what verbs may use; "" all */
 	char plugin[256];       /* our own only, too: what follows "ncclnet:" in the list of transports that was asked for */
+	bool polled; /* our own only: what is written into memory here is seen while it is filled; all of it by rpwi_copy_up (base/copy.h), nothing by the kernel */
 };
 
 /* Up-calls. `user` is what ep_make was given. All are set. */
@@ -118,6 +119,7 @@ struct tran_ops {
 struct tran {
 	const struct tran_ops *ops;
 	const struct tran_up *up;
+	bool polled; /* of tran_facts */
 	bool enough; /* set by up->frame when it had to keep a frame that nobody waits for yet: a transport whose peer can wait leaves the rest for the next round, so that receives can be posted first */
 	bool unsent; /* it has taken frames that wait here to go together: progress sends them */
 };

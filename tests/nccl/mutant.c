@@ -42,15 +42,16 @@ enum mutant {
 	FEW_REQUESTS,
 	SIZES_LEFT_ALONE,
 	SPEED_MISPLACED,
+	FIRST_BYTES_LAST,
 };
 
-enum { GROUP = 8, REQUESTS = 512, BOUNCE = 1 << 20, FEW = 16 };
+enum { GROUP = 8, REQUESTS = 512, BOUNCE = 1 << 20, FEW = 16, FIRST = 64 };
 
 struct request {
 	bool used, send;
 	int n, size[GROUP];
 	void *inner[GROUP], *data[GROUP];
-	void *bounce; /* where a message that may be cut comes first */
+	void *bounce; /* where a message that may be cut, or is shown in a wrong order, comes first */
 	unsigned number;
 };
 static struct request requests[REQUESTS];
@@ -177,6 +178,8 @@ static int irecv_locked(void *comm, int n, void **data, int *sizes, int *tags, v
 		r->size[i] = room;
 		if (MUTANT == CUTS_SILENTLY && room < BOUNCE)
 			at = r->bounce = calloc(1, (size_t)(room = BOUNCE));
+		if (MUTANT == FIRST_BYTES_LAST && room > FIRST)
+			at = r->bounce = calloc(1, (size_t)room);
 		rc = inner->irecv(comm, 1, &at, &room, &tag, &mhandles[i], &r->inner[i]);
 		if (rc || !r->inner[i]) { /* a group of which a part is posted does not come up where this is used */
 			free(r->bounce);
@@ -194,7 +197,11 @@ static void finished(struct request *r, int *sizes)
 	if (r->bounce) {
 		int room = r->size[0];
 		sizes[0] = sizes[0] < room ? sizes[0] : room;
-		memcpy(r->data[0], r->bounce, (size_t)sizes[0]);
+		if (MUTANT == FIRST_BYTES_LAST && sizes[0] > FIRST) { /* as memcpy does it, but slower */
+			memcpy((char *)r->data[0] + FIRST, (char *)r->bounce + FIRST, (size_t)sizes[0] - FIRST);
+			usleep(500);
+		}
+		memcpy(r->data[0], r->bounce, MUTANT == FIRST_BYTES_LAST && sizes[0] > FIRST ? FIRST : (size_t)sizes[0]);
 		free(r->bounce);
 	}
 	if (MUTANT == ONE_BYTE_WRONG && r->number == 333)

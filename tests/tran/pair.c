@@ -84,6 +84,7 @@ int pair_open(struct side *s)
 {
 	size_t len;
 	pair_facts(&s->facts);
+	s->facts.polled = getenv("TRAN_POLLED") != NULL;
 	int rc = s->ops->open(&the_up, &s->facts, &s->t);
 	if (rc)
 		return rc;

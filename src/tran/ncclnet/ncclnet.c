@@ -49,7 +49,7 @@ static int nt_open(const struct tran_up *up, const struct tran_facts *own, struc
 	struct nt *t = l && !l->err ? calloc(1, sizeof *t) : NULL;
 	if (!t)
 		return l && l->err ? l->err : -ENOMEM;
-	t->base = (struct tran){.ops = &tran_ncclnet, .up = up};
+	t->base = (struct tran){.ops = &tran_ncclnet, .up = up, .polled = own->polled};
 	t->load = l;
 	rpwi_list_init(&t->eps);
 	rpwi_list_init(&t->leaving);

@@ -270,7 +270,7 @@ static const char *on_data_here(struct nt_ep *ep, const struct nt_item *i, const
 	struct nt_chunk *c = chunk_of(ep, i->id);
 	if (!c || c->kind != NT_GET || is_bulk(ep, c) || c->len != i->len)
 		return "data that nobody asked for";
-	if (c->len && rpwi_guard_copy(c->local, more, c->len))
+	if (c->len && rpwi_guard_copy_up(c->local, more, c->len))
 		op_fault(c->op, RPW_ERR_INVALID);
 	chunk_done(ep, c);
 	return NULL;
@@ -404,7 +404,7 @@ static const char *on_put_here(struct nt_ep *ep, const struct nt_item *i, const 
 {
 	struct nt_target at = nt_get_target(more);
 	struct nt_mem *m = nt_mem_find(nt_of_ep(ep), &at, (size_t)i->len, TRAN_WRITE);
-	bool bad = !m || (i->len && rpwi_guard_copy((uint8_t *)m->base.addr + at.offset, more + NT_TARGET_LEN, (size_t)i->len));
+	bool bad = !m || (i->len && rpwi_guard_copy_up((uint8_t *)m->base.addr + at.offset, more + NT_TARGET_LEN, (size_t)i->len));
 	return done(ep, i->id, bad ? NT_NO_ACCESS : NT_OK, 0);
 }
 

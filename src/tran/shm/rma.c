@@ -8,6 +8,8 @@
  *   peer  again, waking it, where the kernel does not let us.
  * A GET whose peer began and then stopped progressing goes on by `vm`.
  *
+ * Memory whose owner may look while it is filled (tran_facts.polled, shm_board.polled) is written by rpwi_copy_up only: what `vm` reads passes a buffer of this side's; into the peer's it does not write.
+ *
  * Only ever this process writes its own memory, so that a closed endpoint's buffers are untouched from then on: what still comes for them is dropped.
  * The peer answers for at most SHM_SLOTS operations at a time; the others wait here. So what it must remember is bounded, and a peer that asks for more has broken the rules.
  */
@@ -15,6 +17,7 @@
 #include <stdlib.h>
 #include <unistd.h>
 
+#include "base/copy.h"
 #include "base/fail.h"
 #include "ropeway.h"
 #include "shm.h"
@@ -23,6 +26,7 @@ enum {
 	PIECE_COPY = 4 << 20,
 	PIECE_STRING = 256 * 1024,
 	PIECE_VM = 512 * 1024,
+	PIECE_BOUNCED = 64 * 1024,
 	WORK_BYTES = 2 << 20,
 	SPARE = RING_SPARE_MAX,
 	BEAT_LOOKS = 32,
@@ -170,11 +174,15 @@ static bool touches(const struct shm_op *op) { return op->link->local && !op->li
 static void op_begin(struct shm_op *op);
 
 /* In stretches that memcpy makes with the processor's string instruction: the C library does so up to the size of a core's L2 on AMD, beyond it copies 8% more slowly. */
-static void copy_long(uint8_t *to, const uint8_t *from, size_t n)
+static void copy_long(uint8_t *to, const uint8_t *from, size_t n, bool polled)
 {
-	for (size_t at = 0; at < n; at += PIECE_STRING)
+	if (polled)
+		rpwi_copy_up(to, from, n);
+	for (size_t at = polled ? n : 0; at < n; at += PIECE_STRING)
 		memcpy(to + at, from + at, RPWI_MIN(n - at, (size_t)PIECE_STRING));
 }
+
+static bool peer_polls(const struct shm_link *l) { return atomic_load_explicit(&l->board->polled, memory_order_relaxed); }
 
 /* A piece by plain copy, or an atomic. */
 static void piece_here(struct shm_op *op, uint8_t *at, size_t n)
@@ -183,9 +191,9 @@ static void piece_here(struct shm_op *op, uint8_t *at, size_t n)
 	if (!status && op_is_atomic(op))
 		atomic_here(op, at);
 	else if (!status && op->kind == SHM_OP_PUT)
-		copy_long(at + op->done, op->local + op->done, n);
+		copy_long(at + op->done, op->local + op->done, n, peer_polls(op->link));
 	else if (!status)
-		copy_long(op->local + op->done, at + op->done, n);
+		copy_long(op->local + op->done, at + op->done, n, op->link->t->base.polled);
 	if (touches(op))
 		touch_end(op);
 	op->done += n;
@@ -193,12 +201,29 @@ static void piece_here(struct shm_op *op, uint8_t *at, size_t n)
 		op_finish(op, status);
 }
 
+/* The kernel copies in no order. */
+static ssize_t vm_read_up(struct shm_op *op, size_t n)
+{
+	uint8_t bounce[PIECE_BOUNCED];
+	ssize_t done = 0;
+	while ((size_t)done < n) {
+		struct iovec local = {bounce, RPWI_MIN(n - (size_t)done, sizeof bounce)},
+			     remote = {(void *)(uintptr_t)(op->addr + op->done + (size_t)done), local.iov_len};
+		ssize_t got = process_vm_readv(op->link->pid, &local, 1, &remote, 1, 0);
+		if (got <= 0)
+			return done ? done : got;
+		rpwi_copy_up(op->local + op->done + done, bounce, (size_t)got);
+		done += got;
+	}
+	return done;
+}
+
 static ssize_t vm_move(struct shm_op *op, size_t n, int *status)
 {
 	struct iovec local = {op->local + op->done, n}, remote = {(void *)(uintptr_t)(op->addr + op->done), n};
 	ssize_t got = 0;
 	if (op->kind == SHM_OP_GET) {
-		got = process_vm_readv(op->link->pid, &local, 1, &remote, 1, 0);
+		got = op->link->t->base.polled ? vm_read_up(op, n) : process_vm_readv(op->link->pid, &local, 1, &remote, 1, 0);
 		int error = errno;
 		atomic_thread_fence(memory_order_acquire);
 		*status = still_there(op); /* else the program may have written there already, or unmapped it */
@@ -360,7 +385,7 @@ static void op_begin(struct shm_op *op)
 		piece_here(op, at, op->len - op->done);
 	} else if (at) {
 		op_queue(op, SHM_HOW_COPY);
-	} else if (l->pvm && !op_is_atomic(op) && !~l->free_slots && !peer_beats(l)) {
+	} else if (l->pvm && !op_is_atomic(op) && !(op->kind == SHM_OP_PUT && peer_polls(l)) && !~l->free_slots && !peer_beats(l)) {
 		op_queue(op, SHM_HOW_VM);
 		if (op->len <= SHM_INLINE_VM)
 			vm_piece(op, op->len);
@@ -450,12 +475,21 @@ static bool serve_get(struct shm_link *l, const struct shm_ctl *ctl)
 	return true;
 }
 
+/* Into memory of this side. */
+static void place(struct shm_link *l, uint8_t *at, const uint8_t *body, size_t n)
+{
+	if (l->t->base.polled)
+		rpwi_copy_up(at, body, n);
+	else
+		memcpy(at, body, n);
+}
+
 static bool serve_put(struct shm_link *l, const struct ring_frame *f, const struct shm_ctl *ctl)
 {
 	uint8_t *at = rpwi_shm_mem_own(l->t, ctl->index, ctl->nonce, ctl->offset, f->body_len, TRAN_WRITE);
 	if (!at)
 		return answer(l, ctl->id, RPW_ERR_ACCESS, 0);
-	memcpy(at, f->body, f->body_len);
+	place(l, at, f->body, f->body_len);
 	return ctl->a || answer(l, ctl->id, RPW_OK, 0);
 }
 
@@ -499,7 +533,7 @@ static bool take_data(struct shm_link *l, const struct ring_frame *f, const stru
 	if (!op || op->kind != SHM_OP_GET || !f->body_len || f->body_len > op->len - op->done)
 		return false;
 	if (op->ep)
-		memcpy(op->local + op->done, f->body, f->body_len);
+		place(l, op->local + op->done, f->body, f->body_len);
 	op->done += f->body_len;
 	if (op->done == op->len) {
 		slot_give(op);

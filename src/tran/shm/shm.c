@@ -109,12 +109,18 @@ static void shm_free(struct shm *t)
 	free(t);
 }
 
+static void shm_board_init(struct shm *t)
+{
+	t->board->fence = !t->membarrier;
+	t->board->polled = t->base.polled;
+}
+
 static int shm_open_context(const struct tran_up *up, const struct tran_facts *own, struct tran **out)
 {
 	struct shm *t = calloc(1, sizeof *t);
 	if (!t)
 		return -ENOMEM;
-	t->base = (struct tran){.ops = &tran_shm, .up = up};
+	t->base = (struct tran){.ops = &tran_shm, .up = up, .polled = own->polled};
 	t->listener.fd = -1;
 	rpwi_list_init(&t->starting);
 	rpwi_list_init(&t->embryos);
@@ -128,7 +134,7 @@ static int shm_open_context(const struct tran_up *up, const struct tran_facts *o
 	t->board = at;
 	int rc = t->board_fd < 0 ? t->board_fd : 0;
 	if (!rc)
-		t->board->fence = !t->membarrier;
+		shm_board_init(t);
 	t->epoll_fd = epoll_create1(EPOLL_CLOEXEC);
 	if (!rc && t->epoll_fd < 0)
 		rc = -errno;

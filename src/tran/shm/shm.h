@@ -87,6 +87,7 @@ struct shm_entry {
 struct shm_board {
 	_Alignas(64) _Atomic uint32_t sleeping; /* not 0: sleeps, the how-manieth time */
 	_Atomic uint32_t fence;                 /* its kernel has no membarrier: senders must fence */
+	_Atomic uint32_t polled;                /* who writes into its memory does so upwards (base/copy.h) */
 	_Alignas(64) _Atomic uint32_t beat;     /* counts rounds of progress */
 	_Atomic uint32_t company;               /* who progresses it progresses other contexts in turn */
 	_Alignas(64) _Atomic uint64_t touching; /* the nonce of memory of a peer's that is accessed now without the peer's help, or 0 */

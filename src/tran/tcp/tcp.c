@@ -105,7 +105,7 @@ static int tcp_open(const struct tran_up *up, const struct tran_facts *own, stru
 	struct tcp *t = calloc(1, sizeof *t);
 	if (!t)
 		return -ENOMEM;
-	t->base = (struct tran){.ops = &tran_tcp, .up = up};
+	t->base = (struct tran){.ops = &tran_tcp, .up = up, .polled = own->polled};
 	t->own = *own;
 	t->pid = getpid();
 	t->born = rpwi_born();

@@ -1,7 +1,8 @@
 /* tcp_stream.c - one socket: its options, whether epoll watches it, and what was received and has to be taken apart. What waits to be sent is in tcp_send.c.
  *
  * Frames are read by the buffer, many at a time, and handed up where they lie. Bulk bodies are read straight into their place; so that little of them passes the buffer,
- * at most BOUNCE_MAX bytes are asked for where a bulk body may begin.
+ * at most BOUNCE_MAX bytes are asked for where a bulk body may begin. Where the program may look at the place meanwhile (tran_facts.polled) all of it passes the buffer: the kernel copies in no order,
+ * and ends within a word.
  */
 #include "tran/tcp/tcp_priv.h"
 
@@ -11,15 +12,18 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <sys/epoll.h>
+#include <sys/mman.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
 #include "base/born.h"
+#include "base/copy.h"
 
 enum {
 	BOUNCE_MAX = 4096,
-	READS_MAX = 8,      /* in one progress */
-	SILENCE_MS = 25000, /* unacknowledged for so long: the path is gone */
+	POLLED_READ_MAX = 128 * 1024, /* so much fits the L2 cache until it is copied */
+	READS_MAX = 8,                /* in one progress */
+	SILENCE_MS = 25000,           /* unacknowledged for so long: the path is gone */
 };
 
 void tcp_stream_set_options(int fd, bool same_host)
@@ -158,9 +162,20 @@ static int on_header(struct tcp_stream *s, const struct tcp_header *h, const uin
 	}
 }
 
+static bool place_up(struct tcp_stream *s, size_t n)
+{
+	size_t into_page = (uintptr_t)s->body % (size_t)sysconf(_SC_PAGESIZE);
+	if (s->body_kind == TCP_PUT && madvise(s->body - into_page, n + into_page, MADV_POPULATE_WRITE) && (errno == ENOMEM || errno == EFAULT))
+		return false;
+	rpwi_copy_up(s->body, s->rx + s->rx_start, n);
+	return true;
+}
+
 /* Into registered memory that the program may have unmapped: the kernel copies, and says so; memcpy would crash. Our own operations' buffers are the program's word. */
 static bool place(struct tcp_stream *s, size_t n)
 {
+	if (s->t->base.polled)
+		return place_up(s, n);
 	struct iovec from = {s->rx + s->rx_start, n}, to = {s->body, n};
 	if (s->body_kind == TCP_PUT) {
 		ssize_t r = process_vm_writev(s->t->pid, &from, 1, &to, 1, 0);
@@ -173,26 +188,33 @@ static bool place(struct tcp_stream *s, size_t n)
 	return true;
 }
 
-static int body_from_rx(struct tcp_stream *s, const char **why)
+/* Bytes that it still needs, or 0. */
+static size_t body_from_rx(struct tcp_stream *s, const char **why)
 {
-	size_t n = RPWI_MIN(s->body_left, s->rx_end - s->rx_start);
+	size_t have = s->rx_end - s->rx_start, n = RPWI_MIN(s->body_left, have);
+	if (s->body && s->t->base.polled && n < s->body_left) { /* no part of a word */
+		size_t past = (uintptr_t)(s->body + n) % 8;
+		if (n <= past)
+			return RPWI_MIN(s->body_left, have + 8);
+		n -= past;
+	}
 	if (s->body && n && !place(s, n))
 		tcp_rma_body_fault(s);
 	if (s->body)
 		s->body += n;
 	s->rx_start += n;
 	s->body_left -= n;
-	return s->body_left ? 0 : tcp_rma_body_end(s, why);
+	if (!s->body_left)
+		tcp_rma_body_end(s, why);
+	return 0;
 }
 
 /* Bytes from rx_start on that the next step needs; 0: rx is empty, or the step could be made. */
 static size_t parse_step(struct tcp_stream *s, unsigned *things, const char **why)
 {
 	size_t have = s->rx_end - s->rx_start;
-	if (s->body_left) {
-		body_from_rx(s, why);
-		return 0;
-	}
+	if (s->body_left)
+		return body_from_rx(s, why);
 	if (have < TCP_HEADER_LEN)
 		return TCP_HEADER_LEN;
 	struct tcp_header h;
@@ -242,17 +264,23 @@ unsigned tcp_stream_parse(struct tcp_stream *s)
 	return things;
 }
 
+/* Does what comes next pass rx by: to its place, or nowhere? */
+static bool past_rx(const struct tcp_stream *s) { return s->body_left && (s->body ? !s->t->base.polled : s->rx_start == s->rx_end); }
+
 /* One read. What was asked for in *asked. */
 static ssize_t read_some(struct tcp_stream *s, size_t *asked)
 {
-	if (s->body_left && !s->body) {
+	bool past = past_rx(s);
+	if (past && !s->body) {
 		*asked = s->body_left;
 		return recv(s->fd, NULL, s->body_left, MSG_DONTWAIT | MSG_TRUNC); /* tcp(7): thrown away by the kernel */
 	}
 	size_t have = s->rx_end - s->rx_start, room = TCP_BUFFER_LEN - s->rx_end;
-	if (s->index || s->chunk_count || s->body_left)
+	if (s->t->base.polled)
+		room = RPWI_MIN(room, RPWI_MAX((size_t)POLLED_READ_MAX, s->rx_need));
+	else if (s->index || s->chunk_count || s->body_left)
 		room = RPWI_MIN(room, RPWI_MAX(BOUNCE_MAX, s->rx_need > have ? s->rx_need - have : 0));
-	if (!s->body_left) {
+	if (!past) {
 		*asked = room;
 		return recv(s->fd, s->rx + s->rx_end, room, MSG_DONTWAIT);
 	}
@@ -266,7 +294,7 @@ static void took(struct tcp_stream *s, size_t n)
 {
 	s->heard = true;
 	s->idle_polls = 0;
-	size_t of_body = RPWI_MIN(n, s->body_left);
+	size_t of_body = past_rx(s) ? RPWI_MIN(n, s->body_left) : 0;
 	if (s->body)
 		s->body += of_body;
 	s->body_left -= of_body;

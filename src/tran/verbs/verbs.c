@@ -70,7 +70,7 @@ static int verbs_open(const struct tran_up *up, const struct tran_facts *own, st
 	struct verbs *t = calloc(1, sizeof(*t));
 	if (!t)
 		return -ENOMEM;
-	t->base = (struct tran){.ops = &tran_verbs, .up = up};
+	t->base = (struct tran){.ops = &tran_verbs, .up = up, .polled = own->polled};
 	t->own = *own;
 	t->nonce = (uint32_t)rpwi_random64();
 	rpwi_list_init(&t->all);

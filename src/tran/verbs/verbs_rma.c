@@ -14,6 +14,8 @@
  */
 #include "tran/verbs/verbs_priv.h"
 
+#include "base/copy.h"
+
 #include <errno.h>
 #include <stdlib.h>
 #include <sys/mman.h>
@@ -318,7 +320,7 @@ static void op_done(struct verbs_ep *ep, struct verbs_op *op, int status)
 {
 	void *cookie = op->cookie;
 	if (status == RPW_OK && op->slot && op->kind == OP_GET)
-		memcpy(op->local, op->slot->buf, op->len);
+		rpwi_copy_up(op->local, op->slot->buf, op->len); /* it is short, and the program may poll it */
 	if (status == RPW_OK && op->slot && op->before)
 		memcpy(op->before, op->slot->buf, 8);
 	if (status == RPW_OK && op->kind == OP_FLUSH)

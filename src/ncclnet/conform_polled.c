@@ -1,0 +1,171 @@
+/* conform_polled.c - a receive buffer that is looked at while it is filled, as NCCL's kernels do with LL and LL128, which never wait for test: of each 128-byte line the last 8 bytes are a flag, and once it is
+ * new, the first 120 are read. A thread of the receiver's does that, whatever the plugin does meanwhile. The receive comes first, and then the send. */
+#include <pthread.h>
+#include <sched.h>
+
+#include "ncclnet/conform_priv.h"
+
+enum { LINE_WORDS = 16, MESSAGES = 100, LARGE = 256 * 1024, LARGE_SHARE = 10, SPINS = 1 << 16, TAG = 5 };
+
+struct polled {
+	struct conform *c;
+	struct side own; /* the thread's */
+	const uint64_t *at;
+	size_t words;
+	_Atomic uint64_t asked, checked;
+	_Atomic bool stop;
+	uint64_t lines; /* that were not there when their flag was */
+	size_t wrong;   /* the first word that was not */
+};
+
+/* Differs in each place and with each message, in the lower half and in the upper. */
+static uint64_t word_of(uint64_t message, size_t i) { return pair_mix(message << 24 ^ i) | 1; }
+
+__attribute__((no_sanitize("thread"))) static uint64_t look(const struct polled *p, size_t i) { return __atomic_load_n(&p->at[i], __ATOMIC_ACQUIRE); }
+
+static void check_line(struct polled *p, uint64_t message, size_t flag)
+{
+	uint64_t new = word_of(message, flag), seen[LINE_WORDS - 1];
+	size_t first = flag + 1 - LINE_WORDS;
+	bool wrong = false;
+	for (unsigned spins = 1; look(p, flag) != new; spins++)
+		if (spins % SPINS == 0) {
+			if (p->stop)
+				return;
+			sched_yield();
+		}
+	for (size_t i = 0; i < LINE_WORDS - 1; i++) /* at once: what is missing may be there in some nanoseconds */
+		seen[i] = look(p, first + i);
+	for (size_t i = 0; i < LINE_WORDS - 1; i++)
+		if (seen[i] != word_of(message, first + i)) {
+			p->wrong = p->lines || wrong ? p->wrong : first + i;
+			wrong = true;
+		}
+	p->lines += wrong;
+}
+
+/* All lines, upwards, as they come; of some messages another one first, so that later ones are waited for, too. */
+static void *poller(void *arg)
+{
+	struct polled *p = arg;
+	for (uint64_t message = 1; !p->stop; message++) {
+		for (unsigned spins = 1; p->asked != message && !p->stop; spins++)
+			if (spins % SPINS == 0)
+				sched_yield();
+		size_t lines = p->words / LINE_WORDS;
+		if (p->stop)
+			break;
+		if (message % 4 == 0)
+			check_line(p, message, (pair_mix(message) % lines + 1) * LINE_WORDS - 1);
+		for (size_t line = 1; line <= lines && !p->stop; line++)
+			check_line(p, message, line * LINE_WORDS - 1);
+		p->checked = message;
+	}
+	return NULL;
+}
+
+static bool post(struct conform *c, struct end *e, size_t bytes, void **request)
+{
+	struct side *s = c->s;
+	void *data = e->memory;
+	int tag = TAG, rc = 0;
+	unsigned looks = 0;
+	for (*request = NULL; !*request;) {
+		rc = e->sends ? SIDE_CALL(s, "isend", ncclnet_isend(s->n, e->link.send, data, bytes, tag, e->mhandle, request))
+			      : SIDE_CALL(s, "irecv", ncclnet_irecv(s->n, e->link.recv, 1, &data, &bytes, &tag, &e->mhandle, request));
+		if (rc)
+			return conform_fail(c, "%s of %zu bytes gives %d (%s)", e->sends ? "isend" : "irecv", bytes, rc, ncclnet_result_name(rc));
+		if (!*request && !side_idle(s, &looks))
+			return conform_fail(c, "%s says again until the deadline", e->sends ? "isend" : "irecv");
+	}
+	return true;
+}
+
+static bool finish(struct conform *c, struct end *e, size_t bytes, void *request)
+{
+	struct side *s = c->s;
+	int done = 0, sizes[NCCL_NET_GROUP_MAX] = {0};
+	unsigned looks = 0;
+	while (!done) {
+		int rc = SIDE_CALL(s, "test", ncclnet_test(s->n, request, &done, sizes));
+		if (rc)
+			return conform_fail(c, "test of %zu bytes gives %d (%s)", bytes, rc, ncclnet_result_name(rc));
+		if (!done && !side_idle(s, &looks))
+			return conform_fail(c, "%zu bytes are not done", bytes);
+	}
+	void *data = e->memory;
+	return e->sends || after_receive(c, s, e, request, 1, &data, &bytes);
+}
+
+static bool send_one(struct conform *c, struct end *e, uint64_t message, size_t bytes, bool receive_first)
+{
+	void *request;
+	uint64_t *to = (uint64_t *)(void *)e->memory;
+	for (size_t i = 0; i < bytes / 8; i++)
+		to[i] = word_of(message, i);
+	if (receive_first && !side_meet_spinning(c->s))
+		return false;
+	if (!post(c, e, bytes, &request))
+		return false;
+	return (receive_first || side_meet_spinning(c->s)) && finish(c, e, bytes, request);
+}
+
+static bool receive_one(struct conform *c, struct end *e, struct polled *p, uint64_t message, size_t bytes, bool receive_first)
+{
+	void *request;
+	unsigned looks = 0;
+	p->words = bytes / 8;
+	if (!receive_first && !side_meet_spinning(c->s))
+		return false;
+	p->asked = message;
+	if (!post(c, e, bytes, &request) || (receive_first && !side_meet_spinning(c->s)) || !finish(c, e, bytes, request))
+		return false;
+	while (p->checked != message)
+		if (!side_idle(c->s, &looks))
+			return conform_fail(c, "%zu bytes are said to be done, and are not there", bytes);
+	return true;
+}
+
+/* Of one size: each second message is sent before its receive. */
+static bool size_run(struct conform *c, struct end *e, struct polled *p, size_t bytes, uint64_t *message)
+{
+	uint64_t n = c->o->messages ? c->o->messages : bytes > LARGE ? MESSAGES / LARGE_SHARE : MESSAGES;
+	for (uint64_t i = 0; i < 2 * n; i++) {
+		++*message;
+		side_step(c->s);
+		if (!(e->sends ? send_one(c, e, *message, bytes, i % 2) : receive_one(c, e, p, *message, bytes, i % 2)))
+			return false;
+	}
+	if (!p->lines)
+		return true;
+	return conform_fail(c,
+		"of %llu messages of %zu bytes %llu lines showed their last 8 bytes before the others (first at byte %zu): with LL128 NCCL computes with what "
+		"was there before; NCCL_PROTO=^LL128 "
+		"avoids it",
+		(unsigned long long)(2 * n), bytes, (unsigned long long)p->lines, p->wrong * 8);
+}
+
+void case_polled(struct conform *c)
+{
+	static const size_t sizes[] = {128, 512, 1024, 4096, 39936, 128 * 1024, 512 * 1024, 1 << 20, 4 << 20};
+	struct end e;
+	struct polled p = {.c = c};
+	pthread_t thread;
+	uint64_t message = 0;
+	bool ok = true;
+	size_t most = RPWI_MIN(c->o->size_most, sizes[RPWI_ARRAY_LEN(sizes) - 1]);
+	if (!end_open(c, &e, 0, most))
+		return;
+	p.at = (const uint64_t *)(const void *)e.memory;
+	if (!e.sends && pthread_create(&thread, NULL, poller, &p)) {
+		conform_fail(c, "no thread to look at the buffer");
+		return;
+	}
+	for (unsigned i = 0; ok && i < RPWI_ARRAY_LEN(sizes) && sizes[i] <= most; i++)
+		ok = size_run(c, &e, &p, sizes[i], &message);
+	p.stop = true;
+	if (!e.sends)
+		pthread_join(thread, NULL);
+	if (ok && side_meet(c->s))
+		end_close(c, &e);
+}
