@@ -145,6 +145,7 @@ int plugin_test(int abi, void *request, int *done, int *sizes)
 
 /* ---- posting ---- */
 
+/* One that could not be posted is a request as well, which is done and has failed: the peer's end is heard of at any moment, and callers look for it in test. */
 static int posted(struct plugin_request *q, void **request)
 {
 	atomic_store_explicit(&q->state, q->left ? REQUEST_BUSY : REQUEST_DONE, memory_order_release);
@@ -175,11 +176,9 @@ int plugin_isend(int abi, void *comm, void *data, size_t size, int tag, void *mh
 	int status = rpw_send(c->ep, data, size, wire_tag(tag), &q->r[0]);
 	q->left = status == RPW_IN_PROGRESS;
 	q->gone_after = !q->left && c->may_hold && !all_gone(c->lane) ? c->lane->gone + 1 : 0;
-	if (RPWI_UNLIKELY(status < 0)) {
-		rc = plugin_comm_failed(c, status, "sending to");
-		give_back(q);
-	} else
-		rc = posted(q, request);
+	if (RPWI_UNLIKELY(status < 0))
+		q->result = plugin_comm_failed(c, status, "sending to");
+	rc = posted(q, request);
 	plugin_lane_leave(c->lane);
 	return rc;
 }
@@ -199,16 +198,16 @@ static int check_group(int n, void **data, const size_t *sizes, const int *int_s
 }
 
 /* Of a group of which not all could be posted: those that were are taken back. */
-static int unpost(struct plugin_request *q, int status)
+static void unpost(struct plugin_request *q, int status)
 {
 	for (int i = 0; i < q->n; i++)
 		if (q->r[i]) {
 			rpw_cancel(q->r[i]);
 			rpw_request_free(q->r[i]);
+			q->r[i] = NULL;
 		}
-	int rc = plugin_comm_failed(q->comm, status, "receiving from");
-	give_back(q);
-	return rc;
+	q->left = 0;
+	q->result = plugin_comm_failed(q->comm, status, "receiving from");
 }
 
 int plugin_irecv(int abi, void *comm, int n, void **data, const size_t *sizes, const int *int_sizes, const int *tags, void **mhandles, void **request)
@@ -239,7 +238,9 @@ int plugin_irecv(int abi, void *comm, int n, void **data, const size_t *sizes, c
 		q->n++;
 		q->left++;
 	}
-	rc = status < 0 ? unpost(q, status) : posted(q, request);
+	if (RPWI_UNLIKELY(status < 0))
+		unpost(q, status);
+	rc = posted(q, request);
 	plugin_lane_leave(c->lane);
 	return rc;
 }

@@ -16,7 +16,6 @@ struct plugin_listener {
 	struct rpwi_list silent, welcome; /* arrivals, oldest first */
 	unsigned silent_count, welcome_count;
 	uint64_t until_ns; /* of accept; from its first call on, or the last that gave a comm */
-	char lost[400];    /* who was to be accepted, and went away */
 };
 
 struct arrival {
@@ -50,10 +49,11 @@ static void arrival_gone(rpw_endpoint *ep, int status, void *arg)
 	struct arrival *a = arg;
 	rpw_endpoint_information i = {.size = sizeof(i)};
 	rpw_endpoint_info(ep, &i);
-	if (a->welcome)
-		snprintf(a->l->lost, sizeof(a->l->lost), "peer %.120s went away before it was accepted (%s): %.200s", i.peer, rpw_status_name(status), i.why);
-	else
-		rpwi_debug("nccl: %s connected to %s, never said hello, and went away", i.peer, a->l->address);
+	if (a->welcome) { /* it took the connect for done, and may have sent: accept gives it, with what came, and receives hear of the end */
+		rpwi_debug("nccl: %s went away before it was accepted at %s: %s", i.peer, a->l->address, i.why);
+		return;
+	}
+	rpwi_debug("nccl: %s connected to %s, never said hello, and went away", i.peer, a->l->address);
 	turn_away(a);
 }
 
@@ -208,11 +208,6 @@ static struct plugin_comm *comm_of(struct plugin_comm *lc, struct arrival *a)
 
 static int nobody_yet(struct plugin_listener *l, uint64_t now_ns)
 {
-	if (*l->lost) {
-		plugin_warn("accept at %s: %s; %s", l->address, l->lost, plugin_advice(RPW_ERR_PEER_GONE));
-		*l->lost = 0;
-		return NCCL_REMOTE_ERROR;
-	}
 	unsigned ms = plugin_timeout_ms(PLUGIN_ACCEPT_MS);
 	if (!l->until_ns)
 		l->until_ns = now_ns + ms * RPWI_NS_PER_MS;

@@ -467,9 +467,9 @@ static void close_with_work_in_flight(void **unused)
 		size_t size = 8;
 		int tag = 1;
 		void *data = small, *mhandle = NULL, *request = (void *)1;
-		rc = who ? ncclnet_irecv(p.n, p.recv, 1, &data, &size, &tag, &mhandle, &request) : ncclnet_isend(p.n, p.send, small, 8, 1, NULL, &request);
-		assert_int_equal(rc, NCCL_REMOTE_ERROR);
-		assert_null(request);
+		OK(who ? ncclnet_irecv(p.n, p.recv, 1, &data, &size, &tag, &mhandle, &request) : ncclnet_isend(p.n, p.send, small, 8, 1, NULL, &request));
+		assert_non_null(request);
+		assert_int_equal(pair_wait(&p, request, NULL), NCCL_REMOTE_ERROR);
 		began = rpwi_now_ns();
 		*(who ? &p.send : &p.recv) = NULL;
 		pair_close(&p);
@@ -552,7 +552,7 @@ static void connect_and_accept_end(void **unused)
 /* Connected, and gone before it was accepted: by its own end, and by that of the listener. */
 static void end_before_accept(void **unused)
 {
-	for (int who = 0; who < 2; who++) {
+	for (int who = 0; who < 3; who++) {
 		struct pair p;
 		int rc = 0, done = 0;
 		char data[8] = "data";
@@ -560,17 +560,16 @@ static void end_before_accept(void **unused)
 		OK(ncclnet_listen(p.n, p.ctx, 0, p.handle, &p.listen_comm));
 		for (uint64_t until = pair_deadline(); !p.send; pair_breathe(until))
 			OK(ncclnet_connect(p.n, p.ctx, 0, p.handle, &p.send, NULL));
-		if (who) {
+		if (who) { /* what it sent is received, before and after its end; then the receive hears of it */
+			OK(pair_wait(&p, pair_isend(&p, data, sizeof(data), 1), NULL));
 			OK(ncclnet_close_send(p.n, p.send));
-			for (uint64_t until = pair_deadline(); !rc && !p.recv; pair_breathe(until))
-				rc = ncclnet_accept(p.n, p.listen_comm, &p.recv, NULL);
-			if (p.recv) { /* it was accepted before its end was heard of: then the receive hears of it */
-				void *to = data, *mhandle = NULL, *request = NULL;
-				rc = ncclnet_irecv(p.n, p.recv, 1, &to, &(size_t){sizeof(data)}, &(int){1}, &mhandle, &request);
-				REFUSED(rc ? rc : pair_wait(&p, request, NULL), NCCL_REMOTE_ERROR, "RPW_ERR_PEER_GONE");
-			} else {
-				REFUSED(rc, NCCL_REMOTE_ERROR, "went away before it was accepted");
-			}
+			usleep(who == 2 ? 200000 : 0);
+			for (uint64_t until = pair_deadline(); !p.recv; pair_breathe(until))
+				OK(ncclnet_accept(p.n, p.listen_comm, &p.recv, NULL));
+			char to[8] = "";
+			OK(pair_wait(&p, pair_irecv(&p, to, sizeof(to), 1), NULL));
+			assert_memory_equal(to, data, sizeof(data));
+			REFUSED(pair_wait(&p, pair_irecv(&p, to, sizeof(to), 1), NULL), NCCL_REMOTE_ERROR, "RPW_ERR_PEER_GONE");
 			p.send = NULL;
 		} else {
 			OK(ncclnet_close_listen(p.n, p.listen_comm));
