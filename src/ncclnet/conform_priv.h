@@ -35,13 +35,14 @@ enum conform_flag {
 	CASE_BARE = 1,           /* before init */
 	CASE_FRESH = 2,          /* what it leaves behind is not for the next case */
 	CASE_KILLS = 4,          /* role 1 dies by SIGKILL */
-	CASE_CRASH_IS_QUIRK = 8, /* of `crash_quirk` */
+	CASE_CRASH_IS_QUIRK = 8, /* of `quirk` */
+	CASE_NEVER_FAILS = 16,   /* NCCL never does it: a failure is `quirk` */
 };
 struct conform_case {
 	const char *id, *what;
 	void (*run)(struct conform *c);
 	unsigned flags;
-	int abi_least, crash_quirk;
+	int abi_least, quirk;
 };
 
 /* ---- conform_move.c: ends of connections, and messages through them ---- */
@@ -73,6 +74,8 @@ struct stream {
 	unsigned posted, done, limit; /* limit: of what is under way, where it has refused more */
 	void *request[OPS_MAX];
 	unsigned left_alone; /* sizes that test did not write */
+	unsigned not_sent;   /* sends whose size is not what was sent */
+	int said;            /* the first of those */
 };
 /* What NCCL does after a receive of n is done: irecvConsumed where there is one, and a flush where the properties ask for it. */
 bool after_receive(struct conform *c, struct side *s, struct end *e, void *request, int n, void **data, const size_t *size);

@@ -76,6 +76,8 @@ static void *open_library(const char *path, char *why, size_t why_len)
 	return library;
 }
 
+enum { SLOTS_BEFORE_INIT = 2 }; /* name and init: Mellanox' plugin (and HPC-X') fills in the others in init, and NCCL looks at them only after it */
+
 static void list_exported(unsigned exported, char *text, size_t len)
 {
 	size_t n = 0;
@@ -85,10 +87,9 @@ static void list_exported(unsigned exported, char *text, size_t len)
 			n += (size_t)snprintf(text + n, len - n, "%sv%d", n ? ", " : "", v);
 }
 
-/* Every call that NCCL makes without asking has to be there. */
-static int check_table(const struct ncclnet *n, char *why, size_t why_len)
+static int check_slots(const struct ncclnet *n, unsigned from, unsigned to, char *why, size_t why_len)
 {
-	for (unsigned i = 0; i < n->calls->slots; i++) {
+	for (unsigned i = from; i < to; i++) {
 		const void *p;
 		memcpy(&p, (const char *)n->table + i * sizeof(p), sizeof(p));
 		if (!p && !(n->calls->optional_slots >> i & 1)) {
@@ -100,6 +101,8 @@ static int check_table(const struct ncclnet *n, char *why, size_t why_len)
 	}
 	return 0;
 }
+
+int ncclnet_complete(const struct ncclnet *n, char *why, size_t why_len) { return check_slots(n, 0, n->calls->slots, why, why_len); }
 
 static int choose(struct ncclnet *n, int abi, char *why, size_t why_len)
 {
@@ -127,7 +130,7 @@ static int choose(struct ncclnet *n, int abi, char *why, size_t why_len)
 	n->table = tables[n->abi];
 	n->calls = versions[n->abi].calls;
 	n->handle_bytes = n->abi == 4 ? NCCL_NET_HANDLE_BYTES_V4 : NCCL_NET_HANDLE_BYTES;
-	return check_table(n, why, why_len);
+	return check_slots(n, 0, SLOTS_BEFORE_INIT, why, why_len);
 }
 
 int ncclnet_load(const char *path, int abi, struct ncclnet **out, char *why, size_t why_len)

@@ -69,7 +69,7 @@ struct ncclnet {
 };
 
 /* Loads PATH (as dlopen finds it; "libnccl-net-NAME.so", too, for a bare NAME, as NCCL does) and chooses `abi`, or the highest version that both know where it is 0. 0, or -ENOENT (not loadable), -ENOTSUP (no
- * plugin, or not of that version: `why` says which there are), -EINVAL (a pointer that must be there is NULL). Nothing of the plugin is called. */
+ * plugin, or not of that version: `why` says which there are), -EINVAL (name or init is NULL). Nothing of the plugin is called. */
 int ncclnet_load(const char *path, int abi, struct ncclnet **out, char *why, size_t why_len);
 /* Also for one that some call failed on. The library stays mapped: plugins leave threads and exit handlers behind. */
 void ncclnet_unload(struct ncclnet *n);
@@ -85,6 +85,8 @@ const char *ncclnet_name(const struct ncclnet *n);
 void ncclnet_log(int level, unsigned long subsys, const char *file, int line, const char *fmt, ...) __attribute__((format(printf, 5, 6)));
 /* The plugin's messages go to `log`; NULL: to ncclnet_log. *ctx: v11 and later have one; NULL before. May be called more than once, from v11 on. */
 int ncclnet_init(const struct ncclnet *n, void **ctx, nccl_logger log);
+/* Once init has succeeded, and before anything else is called: every pointer is there that NCCL calls without asking. 0, or -EINVAL and `why`. */
+int ncclnet_complete(const struct ncclnet *n, char *why, size_t why_len);
 int ncclnet_devices(const struct ncclnet *n, int *ndev);
 int ncclnet_properties(const struct ncclnet *n, int dev, struct ncclnet_properties *p);
 /* handle: n->handle_bytes, zeroed here before the call. */

@@ -219,7 +219,10 @@ bool side_init(struct side *s, const struct ncclnet *n, void **ctx)
 {
 	said_by_us = s->shared->said[s->role];
 	int rc = SIDE_CALL(s, "init", ncclnet_init(n, ctx, keep_said));
-	return !rc || side_fail(s, "init gives %d (%s)", rc, ncclnet_result_name(rc));
+	if (rc)
+		return side_fail(s, "init gives %d (%s)", rc, ncclnet_result_name(rc));
+	char why[300];
+	return !ncclnet_complete(n, why, sizeof(why)) || side_fail(s, "%s", why);
 }
 
 struct side side_thread(const struct side *s, unsigned thread)

@@ -49,6 +49,8 @@ MUTANTS = [
 BY_CHANCE = {"polled"}
 # What tests/nccl/quirk.c is told to do, the line that says it, and how.
 QUIRKS = [
+    ("dead", "test-order", "gives 3"),
+    ("sendzero", "sizes", "of 36 sends of 36 .first 0.: NCCL does not look at a send's"),
     ("fifo", "test-order", "test of a newer (send|receive) than the oldest gives 3"),
     ("sixteen", "under-way", "with 16 under way"),
     ("consumed", "table", "irecvConsumed is there"),
@@ -129,6 +131,20 @@ class Mutants(unittest.TestCase):
                     self.assertEqual({k for k, v in found.items() if v["verdict"] == "fail"} - BY_CHANCE, set(), found)
                     self.assertEqual(found[line]["verdict"], "quirk", found[line])
                     self.assertRegex(found[line]["text"], says + ".*; ropeway: ")
+
+    def test_a_table_that_init_fills_in_passes(self):
+        got = check(BUILD / "tests/nccl/libnccl-net-quirk.so", "--timeout", PATIENT_S, "--largest", "1M", "--json", QUIRK="late")
+        found = lines(json.loads(got.stdout))
+        self.assertEqual({k for k, v in found.items() if v["verdict"] == "fail"} - BY_CHANCE, set(), found)
+        self.assertGreater(len(found), 30)
+        got = plugin("bench", BUILD / "tests/nccl/libnccl-net-quirk.so", *Bench.QUICK, QUIRK="late")
+        self.assertEqual(got.returncode, 0, got.stderr)
+
+    def test_unwritten_vprops_are_a_quirk_before_v12(self):
+        for abi, verdict in (("v9", "quirk"), ("v11", "quirk"), ("v12", "fail")):
+            found = lines(json.loads(check(BUILD / "tests/nccl/libnccl-net-quirk.so", "--abi", abi, "--only", "prop", "--json", QUIRK="novprops").stdout))
+            self.assertEqual((found["properties"]["verdict"], found["vprops"]["verdict"]), (verdict, verdict), found)
+            self.assertIn("2.29" if verdict == "quirk" else "expected", found["vprops"]["text"])
 
     def test_what_is_right_passes(self):
         got = check(self.mutant(0), "--timeout", PATIENT_S, "--largest", "4M", "--json")
@@ -212,6 +228,10 @@ class Bench(unittest.TestCase):
                 self.assertAlmostEqual(r["bytes_per_second"], r["size"] * r["messages_per_second"], delta=r["bytes_per_second"] * 1e-4)
         first, second = (p["rows"][2] for p in found["plugins"])
         self.assertAlmostEqual(second["first_to_this"], sorted(a / b for a, b in zip(first["rounds"], second["rounds"]))[1], delta=second["first_to_this"] * 1e-3)
+
+    def test_a_plugin_that_leaves_sizes_alone(self):
+        got = plugin("bench", Mutants.mutant(24), *self.QUICK, "--abi", 8)
+        self.assertEqual(got.returncode, 0, got.stderr)
 
     def test_a_table_for_people(self):
         out = plugin("bench", EXTRA, *self.QUICK).stdout

@@ -19,9 +19,11 @@
 enum { V4_MOST_WAIT_MS = 30000 }; /* connect and accept of v4 come back with a comm */
 
 #ifdef QUIRKS
+#define TABLE_CONST
 #define CONNECT(dev, handle, comm, device) quirk_connect_device(dev, handle, comm, device)
 #define ACCEPT(listen_comm, comm, device) quirk_accept_device(listen_comm, comm, device)
 #else
+#define TABLE_CONST const
 #define CONNECT(dev, handle, comm, device) plugin_connect(dev, handle, comm)
 #define ACCEPT(listen_comm, comm, device) plugin_accept(listen_comm, comm)
 #endif
@@ -30,6 +32,9 @@ enum { V4_MOST_WAIT_MS = 30000 }; /* connect and accept of v4 come back with a c
 
 static int VN(properties)(int dev, struct VN(nccl_net_properties) * p)
 {
+#if V >= 9 && defined(QUIRKS)
+	struct VN(nccl_net_properties) before = *p;
+#endif
 	memset(p, 0, sizeof(*p));
 	p->name = (char *)plugin_properties.name;
 	p->guid = (uint64_t)dev;
@@ -53,6 +58,10 @@ static int VN(properties)(int dev, struct VN(nccl_net_properties) * p)
 	p->v_props.ndevs = 1;
 	p->v_props.devs[0] = dev;
 	p->max_p2p_bytes = p->max_coll_bytes = plugin_properties.max_bytes;
+#endif
+#if V >= 9 && defined(QUIRKS)
+	if (has("novprops"))
+		p->v_props = before.v_props;
 #endif
 #if V >= 11
 	p->max_multi_request_size = 1;
@@ -166,8 +175,8 @@ static int connect_v10(int dev, struct nccl_net_comm_config *config, void *handl
 static int VN(accept)(void *listen_comm, void **comm, struct nccl_net_device_handle **device) { return ACCEPT(listen_comm, comm, device); }
 #endif
 
-extern const struct VN(nccl_net) VN(ncclNetPlugin);
-__attribute__((visibility("default"))) const struct VN(nccl_net) VN(ncclNetPlugin) = {
+extern TABLE_CONST struct VN(nccl_net) VN(ncclNetPlugin);
+__attribute__((visibility("default"))) TABLE_CONST struct VN(nccl_net) VN(ncclNetPlugin) = {
 	.name = PLUGIN_NAME,
 	.devices = plugin_devices,
 	.getProperties = VN(properties),
@@ -214,4 +223,7 @@ __attribute__((visibility("default"))) const struct VN(nccl_net) VN(ncclNetPlugi
 	.iflush = plugin_iflush,
 #endif
 };
+#ifdef QUIRKS
+__attribute__((constructor)) static void VN(late)(void) { late_table(&VN(ncclNetPlugin), sizeof(VN(ncclNetPlugin))); }
+#endif
 #undef V

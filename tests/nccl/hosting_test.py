@@ -53,7 +53,7 @@ class Hosting(unittest.TestCase):
 
     def test_each_quirk(self):
         cases = ("order", "rma", "released", "rma-mixed", "close", "same-process")
-        for quirk, abi in (("", 4), ("fifo", 8), ("sixteen", 5), ("nosizes", 9), ("mhandle", 10), ("stale,notnow", 9), ("consumed", 8), ("unpack", 7), ("device", 7), ("device", 11),
+        for quirk, abi in (("", 4), ("late", 8), ("fifo", 8), ("sixteen", 5), ("nosizes", 9), ("mhandle", 10), ("stale,notnow", 9), ("consumed", 8), ("unpack", 7), ("device", 7), ("device", 11),
                            ("flush", 9), ("blocks", 5), ("once", 6), ("anybody", 6), ("fifo,nosizes,mhandle,stale,consumed,device,notnow,flush,sixteen", 12)):
             self.passes(f"{QUIRK}@v{abi}", *(cases if abi == 12 else ("order", "rma")), quirk=quirk)
 

@@ -18,6 +18,10 @@
  *   anybody    accept takes whoever connects, whatever he says
  *   nodevice   there are no devices
  *   noinit     init fails
+ *   late       the table has name and init only, until init
+ *   sendzero   test says 0 of a send
+ *   novprops   vProps are left as they are (v9 on)
+ *   dead       as fifo, and the comm is of no more use then
  */
 #define PLUGIN_NAME "Quirk"
 #define WITHOUT_TABLES
@@ -44,6 +48,28 @@ static bool has(const char *quirk)
 	return false;
 }
 
+/* Tables that init fills in. */
+static struct late {
+	void **table, *whole[32];
+	size_t n;
+} late[NCCL_NET_V_LAST + 1];
+static unsigned lates;
+
+static void late_table(void *table, size_t bytes)
+{
+	struct late *l = &late[lates++];
+	*l = (struct late){.table = table, .n = bytes / sizeof(void *)};
+	memcpy(l->whole, table, bytes);
+	for (size_t i = 2; i < l->n && has("late"); i++)
+		l->table[i] = NULL;
+}
+
+static void late_fill(void)
+{
+	for (unsigned i = 0; i < lates; i++)
+		memcpy(late[i].table, late[i].whole, late[i].n * sizeof(void *));
+}
+
 static int wrong(const char *what)
 {
 	WARN("%s", what);
@@ -67,6 +93,7 @@ struct note {
 	struct nccl_net_device_handle *device;
 	struct flush flush;
 	unsigned unconsumed, unflushed, calls;
+	bool dead;
 };
 static struct note *comms, *registered;
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
@@ -105,6 +132,7 @@ static int quirk_init(nccl_logger log)
 	logger = log;
 	if (has("noinit") || (inits++ && has("once")))
 		return wrong("init fails");
+	late_fill();
 	return plugin_init(log);
 }
 
@@ -314,13 +342,15 @@ static int quirk_test(void *request, int *done, int *sizes)
 	for (uint64_t back = 1; back <= NCCL_NET_MAX_REQUESTS && back <= c->posted; back++) /* of those not told yet */
 		if (c->requests[(c->posted - back) % NCCL_NET_MAX_REQUESTS].used)
 			oldest = (c->posted - back) % NCCL_NET_MAX_REQUESTS;
-	if (has("fifo") && oldest != mine)
+	struct note *order = note_of(c);
+	order->dead |= has("dead") && oldest != mine;
+	if (order->dead || (has("fifo") && oldest != mine))
 		return wrong("test out of order");
 	int size = 0, rc = plugin_test(request, done, &size);
 	if (rc || !*done)
 		return rc;
 	if (sizes && !has("nosizes"))
-		*sizes = size;
+		*sizes = has("sendzero") && !c->receives ? 0 : size;
 	struct note *n = note_of(c);
 	if (c->receives && has("consumed")) {
 		r->used = true;

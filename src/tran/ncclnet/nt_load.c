@@ -75,7 +75,9 @@ static int load(struct nt_load *l)
 			path, rc, ncclnet_result_name(rc));
 		return -ENODEV;
 	}
-	err = choose_device(l);
+	err = ncclnet_complete(l->n, l->why, sizeof l->why);
+	if (!err)
+		err = choose_device(l);
 	if (err)
 		return err;
 	snprintf(l->device, sizeof l->device, "%.63s", l->props.name ? l->props.name : "");
