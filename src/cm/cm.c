@@ -22,31 +22,38 @@ const char *const rpwi_cm_state_name[RPWI_CM_STATE_COUNT] = {
 
 /* ---- Communication IDs ---- */
 
-/* A peer takes a known ID from a known address for a repetition, so an ID must not come back soon. The first index and generation are random, for the next process that
- * gets this prefix. */
-static void ids_init(struct rpwi_cm *cm)
-{
-	cm->first_index = cm->ops->random(cm->user);
-	cm->first_gen = cm->ops->random(cm->user);
-}
-
+/* A peer takes a known ID from a known address for a repetition, so an ID must not come back soon: freed indices wait in a ring, behind those never used. Of the latter any comes next, by chance, with a
+ * generation by chance: no ID tells the next one. A 0 in the ring is what it was at first, its place plus 1, so that memory of it is touched as IDs are used. */
 static uint32_t index_of(uint32_t id) { return id >> CM_ID_GEN_BITS & (CM_IDS - 1); }
+
+static uint16_t ring_at(const struct rpwi_cm *cm, uint32_t at)
+{
+	at %= CM_IDS;
+	return cm->free_ring[at] ? cm->free_ring[at] : (uint16_t)(at + 1);
+}
 
 static uint32_t index_take(struct rpwi_cm *cm)
 {
-	if (cm->indices_used < CM_IDS - 1)
-		return 1 + (cm->first_index + (uint64_t)cm->indices_used++) % (CM_IDS - 1);
+	uint32_t head = cm->free_head++ % CM_IDS;
+	uint16_t i = ring_at(cm, head);
 	cm->free_count--;
-	return cm->free_ring[cm->free_head++ % CM_IDS];
+	if (cm->never_used) {
+		uint32_t r = cm->ops->random(cm->user), at = (head + (r >> 8) % cm->never_used--) % CM_IDS;
+		uint16_t first = i;
+		i = ring_at(cm, at);
+		cm->free_ring[at] = first;
+		cm->gen[i] = (uint8_t)r;
+	}
+	return i;
 }
 
-bool rpwi_cm_id_left(struct rpwi_cm *cm) { return cm->indices_used < CM_IDS - 1 || cm->free_count || rpwi_cm_linger_drop_oldest(cm); }
+bool rpwi_cm_id_left(struct rpwi_cm *cm) { return cm->free_count || rpwi_cm_linger_drop_oldest(cm); }
 
 bool rpwi_cm_id_new(struct rpwi_cm *cm, struct rpwi_cm_node *n)
 {
 	if (!rpwi_cm_id_left(cm))
 		return false;
-	uint32_t i = index_take(cm), gen = (cm->first_gen + ++cm->gen[i]) & ((1u << CM_ID_GEN_BITS) - 1);
+	uint32_t i = index_take(cm), gen = ++cm->gen[i] & ((1u << CM_ID_GEN_BITS) - 1);
 	cm->node[i] = n;
 	n->local_id = (uint32_t)cm->prefix << CM_ID_LOCAL_BITS | i << CM_ID_GEN_BITS | gen;
 	return true;
@@ -110,7 +117,7 @@ int rpwi_cm_new(struct rpwi_cm **out, const struct rpwi_cm_ops *ops, void *user,
 		return -ENOMEM;
 	}
 	cm->salt = ops->random(user);
-	ids_init(cm);
+	cm->never_used = cm->free_count = CM_IDS - 1;
 	*out = cm;
 	return 0;
 }

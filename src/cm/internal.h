@@ -52,7 +52,7 @@ struct rpwi_cm {
 	/* Communication IDs: prefix, index, generation. First every index once; then the ring gives them again, the one that was freed longest ago first. */
 	struct rpwi_cm_node **node; /* by index */
 	uint8_t *gen;
-	uint32_t first_index, first_gen, indices_used;
+	uint32_t never_used; /* of those in the ring, at its head */
 	uint16_t *free_ring;
 	uint32_t free_head, free_count;
 

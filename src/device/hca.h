@@ -206,8 +206,7 @@ struct hca {
 
 	/* keys */
 	struct dkey **keys;
-	uint32_t keys_cap, keys_free_hint;
-	uint8_t key_tag;
+	uint32_t keys_cap, keys_used; /* keys_cap: a power of two, at least twice keys_used */
 
 	struct dport port[DEV_PORTS_MAX];
 	unsigned nports;

@@ -13,41 +13,57 @@ enum { REMOTE_ACCESS = IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_READ | IBV_AC
 
 /* ---- the key table; the lock is held ---- */
 
+/* A key is 32 bits of the kernel's chance, drawn again until its place in the table is free: the place is the key's own bits from 8 up, as many as the table needs. So no key tells anything of another, and to look one
+ * up is one load and one comparison. The lowest 8 bits are a window's owner's to change (IB 10.6.7.2). The highest digit is not 0, so that keys are of one length wherever they are printed. */
+static uint32_t place_of(uint32_t key, uint32_t cap) { return key >> 8 & (cap - 1); }
+
 struct dkey *key_find(uint32_t key)
 {
-	uint32_t i = key >> 8;
-	if (i >= the_hca.keys_cap)
+	if (RPWI_UNLIKELY(!the_hca.keys_cap))
 		return NULL;
-	struct dkey *k = the_hca.keys[i];
+	struct dkey *k = the_hca.keys[place_of(key, the_hca.keys_cap)];
 	return k && k->key == key ? k : NULL;
+}
+
+/* Two keys in different places of a table are so in one of twice the size. */
+static int keys_grow(struct hca *h)
+{
+	uint32_t cap = h->keys_cap ? h->keys_cap * 2 : 64;
+	struct dkey **t = calloc(cap, sizeof(struct dkey *));
+	if (!t)
+		return -ENOMEM;
+	for (uint32_t i = 0; i < h->keys_cap; i++)
+		if (h->keys[i])
+			t[place_of(h->keys[i]->key, cap)] = h->keys[i];
+	free(h->keys);
+	h->keys = t;
+	h->keys_cap = cap;
+	return 0;
 }
 
 static int key_add(struct dkey *k)
 {
 	struct hca *h = &the_hca;
-	for (uint32_t n = 0; n < h->keys_cap; n++) {
-		uint32_t i = (h->keys_free_hint + n) % h->keys_cap;
-		if (i && !h->keys[i]) {
-			h->keys[i] = k;
-			h->keys_free_hint = i + 1;
-			k->key = i << 8 | ++h->key_tag;
-			return 0;
-		}
+	if (h->keys_used >= DEV_MR_MAX)
+		return -ENOMEM;
+	if (h->keys_used >= h->keys_cap / 2) {
+		int rc = keys_grow(h);
+		if (rc)
+			return rc;
 	}
-	if (h->keys_cap >= DEV_MR_MAX)
-		return -ENOMEM;
-	uint32_t cap = h->keys_cap ? h->keys_cap * 2 : 64;
-	struct dkey **t = realloc(h->keys, cap * sizeof(*t));
-	if (!t)
-		return -ENOMEM;
-	memset(t + h->keys_cap, 0, (cap - h->keys_cap) * sizeof(*t));
-	h->keys_free_hint = RPWI_MAX(h->keys_cap, 1u);
-	h->keys = t;
-	h->keys_cap = cap;
-	return key_add(k);
+	do
+		k->key = (uint32_t)rpwi_random64();
+	while (!(k->key >> 28) || h->keys[place_of(k->key, h->keys_cap)]); /* every second one, at worst, is taken */
+	h->keys[place_of(k->key, h->keys_cap)] = k;
+	h->keys_used++;
+	return 0;
 }
 
-static void key_del(struct dkey *k) { the_hca.keys[k->key >> 8] = NULL; }
+static void key_del(struct dkey *k)
+{
+	the_hca.keys[place_of(k->key, the_hca.keys_cap)] = NULL;
+	the_hca.keys_used--;
+}
 
 /* ---- regions ---- */
 
@@ -155,7 +171,8 @@ int rpwi_dev_rereg_mr(struct ibv_mr *ibv, int flags, struct ibv_pd *pd, void *ad
 	if (flags & IBV_REREG_MR_CHANGE_ACCESS)
 		mr->k.access = access;
 	/* A new key, so that a peer's old rkey stops working, as with hardware. */
-	mr->k.key = (mr->k.key & ~0xffu) | ++the_hca.key_tag;
+	key_del(&mr->k);
+	(void)key_add(&mr->k); /* there is room: one has just gone */
 	ibv->lkey = ibv->rkey = mr->k.key;
 	hca_unlock();
 	return 0;

@@ -18,6 +18,9 @@ struct dqp *qp_lookup(uint32_t qpn)
 	return NULL;
 }
 
+/* Not the very next one: a QPN does not tell the one after it; and a number that was given back is not given again for hundreds of others. */
+enum { QPN_STEP_MAX = 16 };
+
 static int qpn_alloc(struct dqp *q, uint32_t *qpn)
 {
 	struct hca *h = &the_hca;
@@ -30,7 +33,7 @@ static int qpn_alloc(struct dqp *q, uint32_t *qpn)
 			if (h->qps[i][j])
 				continue;
 			h->qps[i][j] = q;
-			h->next_idx = at + 1;
+			h->next_idx = at + 1 + (uint32_t)rpwi_random64() % QPN_STEP_MAX;
 			*qpn = (uint32_t)h->slots[i] << RPWI_SLOT_SHIFT | j;
 			return 0;
 		}

@@ -1380,6 +1380,24 @@ static void ids_do_not_come_back_soon(void **state)
 static unsigned counted;
 static void count(struct rpwi_cm_conn *c, void *arg) { counted++; }
 
+/* Of IDs in a row, no two are as far apart as the two before: none tells the next. */
+static void an_id_does_not_tell_the_next(void **state)
+{
+	enum { IDS = 64 };
+	uint32_t last = 0, last_step = 0;
+	unsigned same = 0;
+	for (unsigned i = 0; i < IDS; i++) {
+		assert_int_equal(sidr_ask(&mine, 10, 1), 0);
+		uint32_t step = mine.local_id - last;
+		same += step == last_step || step < 32;
+		last_step = step;
+		last = mine.local_id;
+		rpwi_cm_destroy(&mine, now);
+		rpwi_cm_conn_init(cm, &mine, NULL);
+	}
+	assert_in_range(same, 0, 3);
+}
+
 static void ids_run_out_and_come_back(void **state)
 {
 	enum { MANY = 70000 };
@@ -1650,6 +1668,7 @@ int main(void)
 		TEST(an_id_of_a_former_life_is_no_obstacle),
 		TEST(the_past_believes_only_its_peer),
 		TEST(ids_do_not_come_back_soon),
+		TEST(an_id_does_not_tell_the_next),
 		TEST(ids_run_out_and_come_back),
 		TEST(memory_of_the_past_is_bounded),
 		TEST(sidr),
