@@ -3,7 +3,11 @@
  * Registered memory is not pinned, so a page may be gone when a packet for it arrives. A kernel copy
  * (process_vm_writev) reports that with EFAULT but costs 1 us a call here, a guarded memcpy 2 ns. So: memcpy under a
  * SIGSEGV/SIGBUS handler that acts only while the faulting thread is inside one of these calls, and passes every
- * other fault on to the handler that the program has set (the drop-in interposes sigaction and signal to keep ours in front).
+ * other fault on to the handler that the program has set (the drop-in interposes sigaction and signal to keep ours in front), with its flags and mask as the kernel would.
+ *
+ * A thread may block these two signals, as daemons with signalfd or sigwait do in all of theirs; then a fault would end the process. Its mask is opened for the time of the copy: two system calls, for
+ * such threads only. Which they are is learned at a thread's first guarded copy; the drop-in's hooks tell of changes. Not seen: masks set by raw system calls, by swapcontext, by siglongjmp, or for the time
+ * of a signal handler (sa_mask).
  */
 #ifndef ROPEWAY_GUARD_H
 #define ROPEWAY_GUARD_H
@@ -19,6 +23,10 @@ int rpwi_guard_install(void);
 bool rpwi_guard_installed(void);
 /* What the program's sigaction(signo, act, old) does once we are installed, signo being SIGSEGV or SIGBUS. 0 or -errno. */
 int rpwi_guard_sigaction(int signo, const struct sigaction *act, struct sigaction *old);
+
+/* From now on every change of a thread's mask is told by rpwi_guard_mask_set, after it was made. Until then each copy asks the kernel. */
+void rpwi_guard_masks_hooked(void);
+void rpwi_guard_mask_set(int how, const sigset_t *set);
 
 /* memcpy that returns 0, or -EFAULT when either side is not mapped (bytes before the hole may have been copied).
  * Never logs, never allocates. Any thread, not from a signal handler. */

@@ -136,7 +136,7 @@ static struct {
 	uint32_t qpn;
 	enum ibv_qp_state state;
 	uint64_t retransmits;
-} seen[SEEN]; /* by the low bits of the QPN: where two QPs meet, only words are lost. Under the_hca.lock */
+} seen[SEEN]; /* by the low bits of the QPN: where two QPs meet, only words are lost. Under RPWI_LOCK_HCA */
 
 static void remember(const struct dqp *q)
 {

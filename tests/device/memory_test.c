@@ -1,7 +1,9 @@
 /* memory_test.c - what packets may and may not do to a process's memory: through the drop-in, as a program sees it. */
 #include <errno.h>
 #include <fcntl.h>
+#include <pthread.h>
 #include <setjmp.h>
+#include <signal.h>
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdlib.h>
@@ -136,6 +138,55 @@ static void unmapped_target(enum ibv_wr_opcode op)
 }
 static void a_write_to_unmapped_memory_is_a_protection_error(void **state) { unmapped_target(IBV_WR_RDMA_WRITE); }
 static void a_read_of_unmapped_memory_is_a_protection_error(void **state) { unmapped_target(IBV_WR_RDMA_READ); }
+
+/* A thread that blocks every signal, as a daemon's do: since before its first call, or later, in each way that the C library has. And one that opens its mask again. */
+enum { BY_PTHREAD_SIGMASK, BY_SIGPROCMASK, BY_SIGHOLD, BY_SIGSETMASK, WAYS };
+static void block(int way)
+{
+	sigset_t all;
+	sigfillset(&all);
+	switch (way) {
+	case BY_PTHREAD_SIGMASK:
+		pthread_sigmask(SIG_SETMASK, &all, NULL);
+		break;
+	case BY_SIGPROCMASK:
+		sigprocmask(SIG_BLOCK, &all, NULL);
+		break;
+	case BY_SIGHOLD:
+		sighold(SIGSEGV);
+		break;
+	default:
+		sigsetmask(-1);
+	}
+}
+
+static void *blocking_thread(void *arg)
+{
+	const int *way = arg;
+	sigset_t none;
+	sigemptyset(&none);
+	if (*way >= 0)
+		block(*way);
+	unmapped_target(IBV_WR_RDMA_WRITE);
+	for (int other = 0; other < WAYS; other++) {
+		pthread_sigmask(SIG_SETMASK, &none, NULL);
+		unmapped_target(IBV_WR_RDMA_READ);
+		block(other);
+		unmapped_target(IBV_WR_RDMA_WRITE);
+	}
+	return arg;
+}
+
+static void unmapped_memory_is_an_error_where_all_signals_are_blocked(void **state)
+{
+	for (int way = -1; way < WAYS; way++) {
+		pthread_t t;
+		void *done;
+		assert_int_equal(pthread_create(&t, NULL, blocking_thread, &way), 0);
+		assert_int_equal(pthread_join(t, &done), 0);
+		assert_ptr_equal(done, &way);
+	}
+}
 
 static void sending_unmapped_memory_is_a_local_protection_error(void **state)
 {
@@ -290,6 +341,7 @@ int main(void)
 		cmocka_unit_test(a_read_without_the_right_is_refused),
 		cmocka_unit_test(a_write_to_unmapped_memory_is_a_protection_error),
 		cmocka_unit_test(a_read_of_unmapped_memory_is_a_protection_error),
+		cmocka_unit_test(unmapped_memory_is_an_error_where_all_signals_are_blocked),
 		cmocka_unit_test(sending_unmapped_memory_is_a_local_protection_error),
 		cmocka_unit_test(a_dma_buf_is_reached_by_its_descriptor),
 		cmocka_unit_test(what_is_no_dma_buf_is_refused_by_its_errno),

@@ -183,6 +183,175 @@ static void without_a_handler_a_fault_still_kills(void **state)
 	assert_int_equal(rpwi_guard_sigaction(SIGSEGV, &old, NULL), 0);
 }
 
+/* ---- threads that block the signals ---- */
+
+static sigset_t both(void)
+{
+	sigset_t set;
+	sigemptyset(&set);
+	sigaddset(&set, SIGSEGV);
+	sigaddset(&set, SIGBUS);
+	return set;
+}
+
+static void a_thread_that_blocks_the_signals_gets_efault(void **state)
+{
+	arm();
+	uint8_t *a = pages(1), *b = pages(1);
+	sigset_t set = both(), had, now;
+	mprotect(a, PAGE, PROT_NONE);
+	pthread_sigmask(SIG_BLOCK, &set, &had);
+	for (int i = 0; i < 1000; i++)
+		assert_int_equal(rpwi_guard_copy(a, b, 8), -EFAULT);
+	assert_int_equal(rpwi_guard_copy(b, b + 100, 100), 0);
+	assert_int_equal(rpwi_guard_call(touch, a), -EFAULT);
+	struct nested n = {.bad = a};
+	assert_int_equal(rpwi_guard_call(copy_inside, &n), -EFAULT);
+	assert_int_equal(n.inner, -EFAULT);
+	pthread_sigmask(SIG_SETMASK, NULL, &now);
+	assert_true(sigismember(&now, SIGSEGV) && sigismember(&now, SIGBUS));
+	pthread_sigmask(SIG_SETMASK, &had, NULL);
+	assert_int_equal(rpwi_guard_copy(a, b, 8), -EFAULT);
+	pthread_sigmask(SIG_SETMASK, NULL, &now);
+	assert_false(sigismember(&now, SIGSEGV) || sigismember(&now, SIGBUS));
+	munmap(a, PAGE), munmap(b, PAGE);
+}
+
+/* Sent while it is blocked, it goes on waiting for whoever takes it, however many copies there are. */
+static void a_signal_that_waits_goes_on_waiting(void **state)
+{
+	arm();
+	uint8_t *a = pages(1), b[8];
+	sigset_t set = both(), had;
+	siginfo_t info;
+	struct timespec none = {0};
+	mprotect(a, PAGE, PROT_NONE);
+	pthread_sigmask(SIG_BLOCK, &set, &had);
+	kill(getpid(), SIGSEGV);
+	assert_int_equal(sigqueue(getpid(), SIGBUS, (union sigval){.sival_int = 4711}), 0);
+	for (int i = 0; i < 10; i++)
+		assert_int_equal(rpwi_guard_copy(b, a, 8), -EFAULT);
+	sigset_t one;
+	sigemptyset(&one);
+	sigaddset(&one, SIGSEGV);
+	assert_int_equal(sigtimedwait(&one, &info, &none), SIGSEGV);
+	assert_int_equal(info.si_code, SI_USER);
+	assert_int_equal(info.si_pid, getpid());
+	assert_int_equal(sigtimedwait(&set, &info, &none), SIGBUS);
+	assert_int_equal(info.si_code, SI_QUEUE);
+	assert_int_equal(info.si_value.sival_int, 4711);
+	assert_int_equal(pthread_kill(pthread_self(), SIGSEGV), 0);
+	assert_int_equal(rpwi_guard_copy(b, a, 8), -EFAULT);
+	assert_int_equal(sigtimedwait(&set, &info, &none), SIGSEGV);
+	assert_int_equal(info.si_code, SI_USER); /* glibc's word for SI_TKILL */
+	assert_int_equal(sigtimedwait(&set, &info, &none), -1);
+	pthread_sigmask(SIG_SETMASK, &had, NULL);
+	munmap(a, PAGE);
+}
+
+/* ---- the flags and the mask of the program's handler; each in a child, which dies of it or says what it saw ---- */
+
+static volatile sig_atomic_t entered, blocked_inside, other_blocked;
+static void note_mask(int signo)
+{
+	sigset_t now;
+	pthread_sigmask(SIG_SETMASK, NULL, &now);
+	entered++;
+	blocked_inside = sigismember(&now, SIGSEGV);
+	other_blocked = sigismember(&now, SIGUSR2);
+	mprotect(nowhere, PAGE, PROT_READ | PROT_WRITE);
+}
+static void come_back(int signo)
+{
+	if (++entered > 3)
+		_exit(entered);
+}
+
+static void *volatile hole = (void *)8;
+static void touch_in_handler(int signo) { touch(hole); }
+
+static int in_child(void (*what)(void))
+{
+	pid_t pid = fork();
+	if (!pid) {
+		alarm(10);
+		what();
+		_exit(0);
+	}
+	int st;
+	assert_int_equal(waitpid(pid, &st, 0), pid);
+	return WIFSIGNALED(st) ? -WTERMSIG(st) : WEXITSTATUS(st);
+}
+
+static void resethand_then_fault(void)
+{
+	struct sigaction sa = {.sa_handler = come_back, .sa_flags = (int)SA_RESETHAND};
+	rpwi_guard_sigaction(SIGSEGV, &sa, NULL);
+	touch(hole);
+}
+
+static void resethand_is_seen(void)
+{
+	struct sigaction sa = {.sa_handler = come_back, .sa_flags = (int)SA_RESETHAND}, old;
+	rpwi_guard_sigaction(SIGSEGV, &sa, NULL);
+	raise(SIGSEGV);
+	rpwi_guard_sigaction(SIGSEGV, NULL, &old);
+	_exit(old.sa_handler == SIG_DFL && entered == 1 ? 7 : 8);
+}
+
+static void a_handler_that_is_to_be_reset_runs_once(void **state)
+{
+	arm();
+	assert_int_equal(in_child(resethand_then_fault), -SIGSEGV);
+	assert_int_equal(in_child(resethand_is_seen), 7);
+}
+
+static void fault_with(int flags)
+{
+	struct sigaction sa = {.sa_handler = note_mask, .sa_flags = flags};
+	sigaddset(&sa.sa_mask, SIGUSR2);
+	nowhere = pages(1);
+	mprotect(nowhere, PAGE, PROT_NONE);
+	rpwi_guard_sigaction(SIGSEGV, &sa, NULL);
+	touch(nowhere);
+	sigset_t now;
+	pthread_sigmask(SIG_SETMASK, NULL, &now);
+	_exit(entered | blocked_inside << 1 | other_blocked << 2 | sigismember(&now, SIGSEGV) << 3 | sigismember(&now, SIGUSR2) << 4);
+}
+static void fault_plain(void) { fault_with(0); }
+static void fault_nodefer(void) { fault_with(SA_NODEFER); }
+static void fault_again(void)
+{
+	struct sigaction sa = {.sa_handler = touch_in_handler};
+	rpwi_guard_sigaction(SIGSEGV, &sa, NULL);
+	touch(hole);
+}
+
+static void a_handler_has_its_mask(void **state)
+{
+	arm();
+	assert_int_equal(in_child(fault_plain), 1 | 2 | 4);
+	assert_int_equal(in_child(fault_nodefer), 1 | 4);
+	assert_int_equal(in_child(fault_again), -SIGSEGV);
+}
+
+/* What such a child sets is its own: its memory is not. */
+static void a_vfork_child_leaves_the_handlers_alone(void **state)
+{
+	arm();
+	struct sigaction mine = {.sa_handler = come_back}, old, now;
+	static const struct sigaction dfl = {.sa_handler = SIG_DFL};
+	assert_int_equal(rpwi_guard_sigaction(SIGSEGV, &mine, &old), 0);
+	pid_t pid = vfork();
+	if (!pid)
+		_exit(rpwi_guard_sigaction(SIGSEGV, &dfl, NULL));
+	int st;
+	assert_int_equal(waitpid(pid, &st, 0), pid);
+	assert_int_equal(st, 0);
+	assert_int_equal(rpwi_guard_sigaction(SIGSEGV, &old, &now), 0);
+	assert_ptr_equal(now.sa_handler, come_back);
+}
+
 static void *thread_copies(void *arg)
 {
 	uint8_t b[64];
@@ -228,6 +397,11 @@ int main(void)
 		cmocka_unit_test(calls_are_guarded_and_nest),
 		cmocka_unit_test(the_program_keeps_its_own_faults),
 		cmocka_unit_test(without_a_handler_a_fault_still_kills),
+		cmocka_unit_test(a_thread_that_blocks_the_signals_gets_efault),
+		cmocka_unit_test(a_signal_that_waits_goes_on_waiting),
+		cmocka_unit_test(a_handler_that_is_to_be_reset_runs_once),
+		cmocka_unit_test(a_handler_has_its_mask),
+		cmocka_unit_test(a_vfork_child_leaves_the_handlers_alone),
 		cmocka_unit_test(threads_fault_apart),
 		cmocka_unit_test(installing_again_changes_nothing),
 	};
