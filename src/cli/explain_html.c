@@ -1,15 +1,17 @@
 /* explain_html.c - the model as JSON inside of the page (explain.html). Values only; words, in both languages, are the page's (explain_words.js).
  *
- * The page is bounded: of more packets than it can hold, each conversation shows its first and last ones, and says how many are left out.
+ * The page has every packet, and is bounded all the same: the first ROWS_FULL rows that are not folded (and in a small capture all of them) have their header fields; every
+ * other is a short array, some 40 bytes, whose texts are in a table of the conversation. The page says how many those are.
  */
 #include "cli/explain.h"
 
 #include "cli/explain_page.h"
 
 #include <errno.h>
+#include <inttypes.h>
 #include <jansson.h>
 
-enum { ROWS_MAX = 6000, ROWS_A_TALK_MIN = 40, TALKS_MAX = 200 };
+enum { ROWS_FULL = 6000, TALKS_MAX = 200 };
 
 /* ---- safe JSON: nothing in it can end the script element that it stands in ---- */
 
@@ -58,7 +60,22 @@ static json_t *marks(const struct ex_pkt *k)
 
 static double us_since(const struct ex_model *m, uint64_t ns) { return (double)(int64_t)(ns - m->start_ns) / 1000.0; }
 
-static json_t *row(const struct ex_model *m, const struct ex_pkt *k, int fold)
+static const char *kind_of(const struct ex_pkt *k)
+{
+	return k->marks & EX_GAP ? "" : ex_is_cm(k) ? "cm" : k->undecoded || rpwi_op_is_request(rpwi_pkt_op(&k->p)) ? "req" : "resp";
+}
+
+static void add_news(json_t *j, const struct ex_pkt *k)
+{
+	if (k->moved_ns)
+		json_object_set_new(j, "v", json_real((double)k->moved_ns / 1000.0));
+	if (k->marks)
+		json_object_set_new(j, "m", marks(k));
+	if (k->why)
+		json_object_set_new(j, "w", json_string(k->why));
+}
+
+static json_t *row(const struct ex_model *m, const struct ex_pkt *k)
 {
 	char label[64], detail[160];
 	json_t *fields = json_array();
@@ -72,49 +89,97 @@ static json_t *row(const struct ex_model *m, const struct ex_pkt *k, int fold)
 		json_object_set_new(j, "n", json_integer(k->number));
 		json_object_set_new(j, "f", json_integer(k->file));
 		json_object_set_new(j, "b", json_integer(ex_is_cm(k) ? 0 : k->p.payload_len));
-		json_object_set_new(j, "k", json_string(ex_is_cm(k) ? "cm" : k->undecoded || rpwi_op_is_request(rpwi_pkt_op(&k->p)) ? "req" : "resp"));
+		json_object_set_new(j, "k", json_string(kind_of(k)));
 	}
 	if (k->seen_ns)
 		json_object_set_new(j, "t2", json_real(us_since(m, k->seen_ns)));
-	if (k->moved_ns)
-		json_object_set_new(j, "v", json_real((double)k->moved_ns / 1000.0));
-	if (k->marks)
-		json_object_set_new(j, "m", marks(k));
-	if (k->why)
-		json_object_set_new(j, "w", json_string(k->why));
+	add_news(j, k);
 	if (k->comment)
 		json_object_set_new(j, "c", text(k->comment));
-	if (fold >= 0)
-		json_object_set_new(j, "g", json_integer(fold));
 	return j;
 }
 
-/* The fold that row n is in, or -1; `at` goes along with n. */
-static int fold_of(const struct ex_talk *t, uint32_t n, uint32_t *at)
+/* What short rows have in common: name, kind, and what follows the PSN. */
+struct texts {
+	json_t *at, *list; /* key to position; [name, kind, detail] */
+};
+
+static json_int_t text_index(struct texts *x, const char *label, const char *kind, const char *detail)
 {
-	while (*at < t->folds && t->fold[*at].to < n)
-		++*at;
-	return *at < t->folds && n >= t->fold[*at].from ? (int)*at : -1;
+	char key[256];
+	snprintf(key, sizeof(key), "%s\n%s\n%s", label, kind, detail);
+	const json_t *have = json_object_get(x->at, key);
+	if (have)
+		return json_integer_value(have);
+	json_int_t n = (json_int_t)json_array_size(x->list);
+	json_object_set_new(x->at, key, json_integer(n));
+	json_array_append_new(x->list, json_pack("[s, s, s]", label, kind, detail));
+	return n;
 }
 
-static int put_rows(const struct ex_model *m, const struct ex_talk *t, uint32_t share, FILE *to)
+/* [ns since the row before, side, text, PSN, number, file, ns until it was received or -1, bytes] and, where there is anything of it, {marks, reason, states, moved}. */
+static int put_short(const struct ex_model *m, const struct ex_pkt *k, const struct ex_pkt *before, struct texts *x, FILE *to)
 {
-	bool all = t->rows <= share;
-	uint32_t head = all ? t->rows : share * 3 / 5, tail = all ? 0 : share - head, fold = 0, marked = 0;
+	char label[64], detail[160], psn[24];
+	bool gap = k->marks & EX_GAP;
+	rpwi_explain_detail(k, detail);
+	size_t n = (size_t)snprintf(psn, sizeof(psn), "PSN 0x%06x", k->p.psn);
+	bool starts = !gap && !strncmp(detail, psn, n);
+	json_int_t at = text_index(x, gap ? "" : rpwi_explain_label(k, label), kind_of(k), starts ? detail + n : detail);
+	fprintf(to, "[%" PRId64 ",%u,%" JSON_INTEGER_FORMAT ",%" PRId64 ",%u,%u,%" PRId64 ",%u",
+		(int64_t)(k->time_ns - (before ? before->time_ns : m->start_ns)), k->side, at, starts ? (int64_t)k->p.psn : -1, gap ? 0 : k->number, k->file,
+		k->seen_ns ? (int64_t)(k->seen_ns - k->time_ns) : -1, gap || ex_is_cm(k) ? 0 : k->p.payload_len);
+	bool changed = !before || memcmp(k->state, before->state, sizeof(k->state)) != 0;
+	int rc = 0;
+	if (k->marks || k->why || changed || k->moved_ns) {
+		json_t *more = json_object();
+		add_news(more, k);
+		if (changed)
+			json_object_set_new(more, "s", json_pack("[iiii]", k->state[0].cm, k->state[0].qp, k->state[1].cm, k->state[1].qp));
+		putc(',', to);
+		rc = dump(more, to);
+	}
+	putc(']', to);
+	return rc;
+}
+
+/* How many rows may still have all of their fields. */
+struct budget {
+	bool everything;
+	uint32_t left;
+	uint64_t shortened;
+};
+
+static int put_rows(const struct ex_model *m, const struct ex_talk *t, struct budget *b, struct texts *x, FILE *to)
+{
+	const struct ex_pkt *before = NULL;
+	uint32_t fold = 0;
 	int rc = 0;
 	for (uint32_t n = 0; n < t->rows && !rc; n++) {
-		if (!all && n >= head && n < t->rows - tail) {
-			marked += m->pkt[t->row[n]].marks != 0;
-			continue;
-		}
+		const struct ex_pkt *k = &m->pkt[t->row[n]];
+		while (fold < t->folds && t->fold[fold].to < n)
+			fold++;
+		bool folded = fold < t->folds && n >= t->fold[fold].from;
 		if (n)
 			putc(',', to);
-		if (!all && n == t->rows - tail) {
-			fprintf(to, "{\"skip\":%u,\"marked\":%u},", t->rows - tail - head, marked);
+		if (b->everything || (!folded && b->left)) {
+			rc = dump(row(m, k), to);
+			b->left -= !b->everything;
+		} else {
+			rc = put_short(m, k, before, x, to);
+			b->shortened++;
 		}
-		rc = dump(row(m, &m->pkt[t->row[n]], fold_of(t, n, &fold)), to);
+		before = k;
 	}
 	return rc;
+}
+
+static json_t *folds(const struct ex_talk *t)
+{
+	json_t *list = json_array();
+	for (uint32_t i = 0; i < t->folds; i++)
+		json_array_append_new(list, json_pack("[I, I]", (json_int_t)t->fold[i].from, (json_int_t)t->fold[i].to));
+	return list;
 }
 
 /* ---- conversations ---- */
@@ -149,14 +214,20 @@ static json_t *talk(const struct ex_model *m, const struct ex_talk *t)
 		"diag", diagnoses, "cm_retries", (int)t->cm_retries, "t", us_since(m, first->time_ns), "t_end", us_since(m, last->time_ns));
 }
 
-static int put_talk(const struct ex_model *m, const struct ex_talk *t, uint32_t share, FILE *to)
+static int put_talk(const struct ex_model *m, const struct ex_talk *t, struct budget *b, FILE *to)
 {
+	struct texts x = {.at = json_object(), .list = json_array()};
 	fputs("{\"about\":", to);
 	int rc = dump(talk(m, t), to);
+	fputs(",\"folds\":", to);
+	rc = rc ? rc : dump(folds(t), to);
 	fputs(",\"rows\":[", to);
-	if (!rc)
-		rc = put_rows(m, t, share, to);
-	fputs("]}\n", to);
+	rc = rc ? rc : put_rows(m, t, b, &x, to);
+	fputs("],\"texts\":", to);
+	rc = rc ? rc : dump(json_incref(x.list), to);
+	fputs("}\n", to);
+	json_decref(x.at);
+	json_decref(x.list);
 	return rc;
 }
 
@@ -191,7 +262,7 @@ int rpwi_explain_html(const struct ex_model *m, FILE *to)
 	fwrite(rpwi_explain_page_head, 1, rpwi_explain_page_head_len, to);
 	for (uint32_t i = 0; i < shown; i++)
 		rows += m->talk[i].rows;
-	uint32_t share = rows <= ROWS_MAX ? UINT32_MAX : RPWI_MAX(ROWS_MAX / RPWI_MAX(shown, 1u), (uint32_t)ROWS_A_TALK_MIN);
+	struct budget b = {.everything = rows <= ROWS_FULL, .left = ROWS_FULL};
 	fputs("{\"head\":", to);
 	int rc = dump(head(m), to);
 	fputs(",\"talks\":[", to);
@@ -200,9 +271,9 @@ int rpwi_explain_html(const struct ex_model *m, FILE *to)
 			continue;
 		if (put++)
 			putc(',', to);
-		rc = put_talk(m, &m->talk[i], share, to);
+		rc = put_talk(m, &m->talk[i], &b, to);
 	}
-	fputs("]}", to);
+	fprintf(to, "],\"shortened\":%" PRIu64 "}", b.shortened);
 	fwrite(rpwi_explain_page_tail, 1, rpwi_explain_page_tail_len, to);
 	return rc ? rc : ferror(to) ? -EIO : 0;
 }

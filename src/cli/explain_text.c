@@ -21,6 +21,8 @@ static const char *colour_of(const struct ex_pkt *k)
 {
 	if (k->marks & (EX_LOST | EX_GAP | EX_BAD_ICRC | EX_MALFORMED | EX_NAK))
 		return "\033[31m";
+	if (k->marks & (EX_OUT_OF_ORDER | EX_REFUSED))
+		return "\033[90m";
 	if (k->marks)
 		return "\033[33m";
 	return ex_is_cm(k) ? "\033[35m" : rpwi_op_is_response(rpwi_pkt_op(&k->p)) ? "\033[32m" : "\033[36m";

@@ -36,6 +36,7 @@ STORIES = {
               "$R --fault drop=0.04,seed=9 -- ibv_rc_pingpong -d rpw_lo -g 1 -n 40 -s 9000 127.0.0.1"),
     "write": ("$R $BUILD/rdma-server -n 1 write", "$R $BUILD/rdma-client write 127.0.0.1"),
     "stream": ("$R ibv_rc_pingpong -d rpw_lo -g 1 -n 20 -s 60000", "$R ibv_rc_pingpong -d rpw_lo -g 1 -n 20 -s 60000 127.0.0.1"),
+    "long": ("$R --fault drop=0.0008,seed=3 -- ibv_rc_pingpong -d rpw_lo -g 1 -n 60 -s 60000", "$R --fault drop=0.0008,seed=5 -- ibv_rc_pingpong -d rpw_lo -g 1 -n 60 -s 60000 127.0.0.1"),
     "datagrams": ("$R ibv_ud_pingpong -d rpw_lo -g 1 -n 30", "$R ibv_ud_pingpong -d rpw_lo -g 1 -n 30 127.0.0.1"),
 }
 RUN = """
@@ -483,7 +484,7 @@ class Page(Case):
             if not (story(name) / "client.pcapng").exists():
                 continue
             page = self.opened(story(name) / "client.pcapng")
-            missing = page.js("DATA.talks.flatMap((t) => t.rows).filter((r) => !r.skip).flatMap((r) => [...r.h.filter(([, k]) => !FIELDS[k]).map(([, k]) => k),"
+            missing = page.js("DATA.talks.flatMap((t) => t.rows).flatMap((r) => [...(r.h || []).filter(([, k]) => !FIELDS[k]).map(([, k]) => k),"
                               " ...(r.m || []).filter((m) => !MARKS[m]), ...(r.w && !WHYS[r.w] ? [r.w] : []), ...(r.n && !words(r) ? [r.l] : [])])")
             self.assertEqual(missing, [], name)
             page.__exit__()
@@ -499,7 +500,7 @@ class Page(Case):
         page.click(".foldrow")
         self.assertEqual(page.js(count), before)
         page.click("#fold")
-        self.assertEqual(page.js(count), page.js("rows.filter((r) => !r.skip).length"))
+        self.assertEqual(page.js(count), page.js("rows.length"))
         page.click("#fold")
         self.assertEqual(page.js(count), before)
 
@@ -568,17 +569,93 @@ class Page(Case):
         self.assertIsNone(page.js("window.evil === undefined ? null : window.evil"))
         self.assertEqual(page.complaints(), [])
 
-    def test_it_says_what_is_left_out_of_a_capture_that_is_too_long(self):
-        capture = self.dir / "long.pcapng"
-        data = (story("stream") / "client.pcapng").read_bytes()
-        head, packets = blocks(data)
-        capture.write_bytes(head + b"".join(packets * (9000 // len(packets) + 1)))
+    def test_a_large_capture_folds_what_is_boring_and_keeps_every_problem(self):
+        capture = story("long") / "client.pcapng"
         page = self.opened(capture)
-        left_out = page.js("rows.filter((r) => r.skip).reduce((sum, r) => sum + r.skip, 0)")
-        self.assertGreater(left_out, 0)
-        page.js("open = new Set(rows.map((r) => r.g)); draw()")
-        self.assertIn("left out here", page.js("document.querySelector('#ladder').innerText"))
+        self.assertEqual(page.complaints(), [])
+        count, total = page.js("[rows.filter((r) => r.n).length, rows.length]")
+        self.assertEqual(count, len(tshark(capture)), "each packet is on the page")
+        self.assertGreater(total, 6000)
+        problems = page.js("rows.map((r, i) => [i, r]).filter(([, r]) => r.m || r.k === 'cm').map(([i]) => i)")
+        folded = set(page.js("rows.map((r, i) => [i, r]).filter(([, r]) => r.g !== undefined).map(([i]) => i)"))
+        self.assertTrue(problems)
+        for i in problems:
+            self.assertFalse(folded & set(range(i - 3, i + 4)), f"row {i} and what is around it")
+        self.assertGreater(len(folded), total // 2)
+        self.assertIn("without their header fields", page.js("document.querySelector('#foot').innerText"))
         self.assertLess((self.dir / "page.html").stat().st_size, 12 << 20)
+        # All of them unfolded: the page holds only what is near the screen.
+        page.click("#fold")
+        self.assertEqual(page.js("items.filter((i) => i.row !== undefined).length"), total)
+        self.assertLess(page.js("document.querySelectorAll('.row').length"), 3000)
+        page.js("reveal(rows.length - 1).scrollIntoView()")
+        last = page.js(f"(() => {{ const e = document.querySelector('.row[data-row=\"{total - 1}\"]').getBoundingClientRect(); return e.top >= 0 && e.bottom <= innerHeight; }})()")
+        self.assertTrue(last)
+        # A fold that is closed stays where it was.
+        page.js("(() => { const g = Math.floor(DATA.talks[talk].folds.length / 2); window.last = g; reveal(DATA.talks[talk].folds[g][0]).scrollIntoView({ block: 'center' }); })()")
+        top = "document.querySelector(`[data-fold=\"${last}\"]`).getBoundingClientRect().top"
+        before = page.js(top)
+        page.js("toggleFold(last)")
+        self.assertAlmostEqual(page.js(top), before, delta=3)
+        page.click("#fold")
+        self.assertLess(page.js("items.length"), total // 2)
+
+    def test_problems_are_listed_and_stepped_through(self):
+        page = self.opened(story("long") / "client.pcapng")
+        count = page.js("problems.length")
+        self.assertGreater(count, 1)
+        self.assertIn(f"{count} places", page.js("document.querySelector('#problems').innerText"))
+        page.click("#problems li:nth-child(2) button")
+        chosen = page.js("chosen")
+        self.assertEqual(chosen, page.js("problems[1].i"))
+        self.assertTrue(page.js("rows[chosen].m.length > 0"))
+        self.assertTrue(self.visible(page))
+        seen = page.js("(() => { const r = document.querySelector('.row[aria-pressed=\"true\"]').getBoundingClientRect(); return r.top > 0 && r.bottom < innerHeight; })()")
+        self.assertTrue(seen, "it is on the screen")
+        page.key("p")
+        self.assertEqual(page.js("chosen"), page.js("problems[0].i"))
+        page.key("n")
+        self.assertEqual(page.js("chosen"), chosen)
+        page.click('[data-go="1"]')
+        self.assertEqual(page.js("chosen"), page.js(f"problems[2 % {count}].i"))
+
+    def test_filters_by_queue_pair_and_by_kind(self):
+        page = self.opened(story("long") / "client.pcapng")
+        choose = "(() => {{ const e = document.querySelector('#{}'); e.value = '{}'; e.dispatchEvent(new Event('change', {{ bubbles: true }})); }})()"
+        page.js(choose.format("kind", "nak"))
+        labels = page.js("[...document.querySelectorAll('.row')].map((e) => rows[e.dataset.row].l)")
+        self.assertEqual(set(labels), {"RC NAK"})
+        page.js(choose.format("side", 1))
+        self.assertEqual(page.js("[...document.querySelectorAll('.row')].filter((e) => rows[e.dataset.row].d !== 1).length"), 0)
+        page.js(choose.format("kind", "problem"))
+        self.assertEqual(page.js("[...document.querySelectorAll('.row')].filter((e) => !rows[e.dataset.row].m).length"), 0)
+        # A problem that the filter hides is shown all the same.
+        page.js(choose.format("kind", "ack"))
+        page.key("n")
+        page.click('[data-go="1"]')
+        self.assertTrue(page.js("rows[chosen].m.length > 0"))
+        self.assertEqual(page.complaints(), [])
+
+    def test_the_legend_stands_above_and_names_every_colour(self):
+        page = self.opened(story("lossy") / "client.pcapng")
+        self.assertTrue(page.js("!!(document.querySelector('#legend').compareDocumentPosition(document.querySelector('#ladder')) & Node.DOCUMENT_POSITION_FOLLOWING)"))
+        text = page.js("document.querySelector('#legend').innerText")
+        for part in ("Click a packet", "sent again", "dropped", "ESTABLISHED, RTS", "REJECTED, ERR"):
+            self.assertIn(part, text)
+        colour = "getComputedStyle(document.querySelector('.row.{} .arrow')).color"
+        self.assertNotEqual(page.js(colour.format("dropped")), page.js(colour.format("marked")))
+
+    def test_one_is_singular(self):
+        text = self.opened(story("pair") / "client.pcapng").js("document.body.innerText")
+        self.assertIn("in 1 conversation;", text)
+        self.assertNotRegex(text, r"\b1 (messages|conversations|packets|RoCEv2 packets|places)\b")
+
+    def test_on_paper_colours_stay_and_buttons_go(self):
+        page = self.opened(story("lossy") / "client.pcapng")
+        page.call("Emulation.setEmulatedMedia", media="print")
+        self.assertEqual(page.js("getComputedStyle(document.querySelector('.row .line')).printColorAdjust || getComputedStyle(document.querySelector('.row .line')).webkitPrintColorAdjust"), "exact")
+        for tools in (".tools", "#bar"):
+            self.assertEqual(page.js(f"getComputedStyle(document.querySelector('{tools}')).display"), "none")
 
 
 def blocks(data):
