@@ -175,7 +175,7 @@ static void lost(struct recv_session *s, int status)
 {
 	char shown[300];
 
-	if (s->state < LEAVING && s->is_greeted && s->file.fd >= 0 && s->file.written && !s->file.is_there)
+	if (s->state < LEAVING && s->is_greeted && s->file.fd >= 0 && s->file.written >= FILES_CHUNK && !s->file.is_there)
 		rpwi_cli_fail(CLI_FAILED, "ropeway recv", "%s has gone (%s) in the middle of '%s': %llu of %llu bytes are kept, sending it again goes on there",
 			s->peer, rpw_status_name(status), rpwi_cli_printable(s->file.name, shown, sizeof(shown)), (unsigned long long)s->file.written,
 			(unsigned long long)s->file.size);

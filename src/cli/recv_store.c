@@ -362,7 +362,7 @@ enum store_result store_file_start(struct store_file *f, uint64_t from, struct s
 	if (f->is_there) {
 		close(f->fd);
 		f->fd = -1;
-		f->is_there = false;
+		f->is_there = f->has_other_names = false;
 		if (open_part(f, f->name, why))
 			return STORE_REFUSED;
 	}
@@ -393,7 +393,7 @@ enum store_result store_file_write(struct store_file *f, uint64_t offset, const 
 		if (n < 0 && errno == EINTR)
 			continue;
 		if (n < 0)
-			return fail(why, f->name, "writing failed after %llu of %llu bytes: %s. They are kept: send it again when that is mended",
+			return fail(why, f->name, "writing failed after %llu of %llu bytes: %s. Whole MiB of them are kept: send it again when that is mended",
 				(unsigned long long)f->written, (unsigned long long)f->size, strerror(errno));
 		p += n;
 		left -= (size_t)n;

@@ -170,6 +170,21 @@ class Whole(Case):
         self.assert_same(src, self.dst / "tree")
         self.assertEqual([q for q in self.dst.rglob("*" + PART)], [])
 
+    def test_a_file_with_another_name_elsewhere_is_replaced_and_the_other_stays(self):
+        (self.dst / "f").write_bytes(content(1, CHUNK))
+        os.link(self.dst / "f", self.dst / "other")
+        os.chmod(self.dst / "f", 0o600)
+        (self.dir / "f").write_bytes(content(2, CHUNK))
+        p, port = self.recv("--overwrite")
+        self.send(port, self.dir / "f")
+        self.assert_same(self.dir / "f", self.dst / "f")
+        self.assertEqual((self.dst / "other").read_bytes(), content(1, CHUNK))
+        os.unlink(self.dst / "f")
+        os.link(self.dst / "other", self.dst / "f")
+        (self.dir / "f").write_bytes(content(1, CHUNK))
+        self.assertIn("its mode 600 stays", self.send(port, self.dir / "f").stderr)
+        self.assertEqual(stat.S_IMODE((self.dst / "other").stat().st_mode), 0o600)
+
     def test_what_was_there_keeps_its_mode_and_that_is_said(self):
         src = self.dir / "d"
         (src / "made").mkdir(parents=True)
