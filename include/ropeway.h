@@ -64,7 +64,7 @@ enum rpw_status {
 	RPW_ERR_SYSTEM = -13, /* a system call failed: rpw_last_error has its errno */
 };
 RPW_API const char *rpw_status_name(int status);
-/* A sentence on the last error of this thread's calls; never NULL. */
+/* A sentence on the last error of this thread's calls; never NULL. After the status of a request that failed (rpw_test, a wait, in its callback): that request's own. */
 RPW_API const char *rpw_last_error(void);
 /* "0.1.0" of the library that runs; compare with RPW_VERSION_* of the header. */
 RPW_API const char *rpw_version(void);

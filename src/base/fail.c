@@ -7,6 +7,8 @@
 #include "base/base.h"
 
 static __thread char text[512] = "no error";
+static __thread unsigned count;
+static __thread int last;
 
 /* In brackets: fail.h has a macro of that name for analysers. */
 int(rpwi_fail)(int status, const char *fmt, ...)
@@ -15,8 +17,13 @@ int(rpwi_fail)(int status, const char *fmt, ...)
 	va_start(ap, fmt);
 	vsnprintf(text, sizeof(text), fmt, ap);
 	va_end(ap);
+	count++;
+	last = status;
 	rpwi_debug("%s", text);
 	return status;
 }
 
 const char *rpwi_fail_text(void) { return text; }
+unsigned rpwi_fail_count(void) { return count; }
+int rpwi_fail_status(void) { return last; }
+void rpwi_fail_again(const char *sentence) { snprintf(text, sizeof(text), "%s", sentence); }

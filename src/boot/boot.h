@@ -49,6 +49,8 @@ uint64_t boot_strangers(const struct boot *b);
 /* Tries until timeout_ms, with back-off (10 ms, doubled, at most 1 s): refused, unreachable, closed before the hello; a wrong key or version is final. */
 int boot_connect(struct boot *b, const char *address, unsigned timeout_ms, void *conn_user, struct boot_conn **out);
 void boot_set_user(struct boot_conn *c, void *conn_user);
+/* Connecting is under way: what the last try met, and how many there were; "" before the first has ended. */
+void boot_trouble(const struct boot_conn *c, char *out, size_t room);
 const struct tran_facts *boot_peer(const struct boot_conn *c);
 const char *boot_peer_text(const struct boot_conn *c); /* "host:pid 10.0.0.2:4711" */
 /* RFC 5705, from the TLS session of a connection with a key, once accepted or connected was called: bytes that the two ends of this connection can make, and nobody else, for whatever the layer above

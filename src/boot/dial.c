@@ -94,6 +94,14 @@ void boot_dial_refused(struct boot_conn *c, int status, const char *why)
 		end(c, status, "connecting to %s: %s", d->text, why);
 }
 
+void boot_trouble(const struct boot_conn *c, char *out, size_t room)
+{
+	const struct boot_dial *d = c->dial;
+	*out = 0;
+	if (d && d->status)
+		snprintf(out, room, "connecting to %s: %s, %u %s", d->text, d->why, d->tries, d->tries == 1 ? "try" : "tries");
+}
+
 static void give_up(struct boot_conn *c)
 {
 	struct boot_dial *d = c->dial;

@@ -8,7 +8,9 @@
 
 int rpw_am_handle(rpw_context *c, unsigned id, rpw_am_fn fn, void *arg)
 {
-	if (!c || id >= RPW_AM_IDS)
+	if (!c)
+		return msg_wrong("rpw_am_handle", "the context is NULL");
+	if (id >= RPW_AM_IDS)
 		return rpwi_fail(RPW_ERR_INVALID, "rpw_am_handle: id %u; they are 0 to %d", id, RPW_AM_IDS - 1);
 	c->am[id].fn = fn;
 	c->am[id].arg = arg;
@@ -178,10 +180,13 @@ int am_send_begin(rpw_request *r)
 
 int rpw_am_send(rpw_endpoint *ep, unsigned id, const void *header, size_t header_len, const void *buf, size_t len, rpw_request **req)
 {
-	if (!ep || id >= RPW_AM_IDS || header_len > RPW_AM_HEADER_MAX || (header_len && !header) || (len && !buf))
-		return rpwi_fail(RPW_ERR_INVALID,
-			"rpw_am_send: an endpoint, id %u (0 to %d), a header of %zu bytes (at most %d), and what they have are needed", id, RPW_AM_IDS - 1,
-			header_len, RPW_AM_HEADER_MAX);
+	if (!ep || (header_len && !header) || (len && !buf))
+		return msg_wrong("rpw_am_send", !ep                     ? "the endpoint is NULL"
+						: header_len && !header ? "the header is NULL, and its length is not 0"
+									: "the buffer is NULL, and its length is not 0");
+	if (id >= RPW_AM_IDS || header_len > RPW_AM_HEADER_MAX)
+		return rpwi_fail(RPW_ERR_INVALID, "rpw_am_send: id %u with a header of %zu bytes: ids are 0 to %d, headers have at most %d bytes", id,
+			header_len, RPW_AM_IDS - 1, RPW_AM_HEADER_MAX);
 	struct iovec iov = {(void *)buf, len};
 	uint64_t word = am_word(id, header_len);
 	uint32_t units = credit_units(len);

@@ -268,6 +268,15 @@ void connect_ready(void *user, int status, const char *why)
 		path_is_up(ep);
 }
 
+void connect_trouble(const rpw_endpoint *ep, char *out, size_t room)
+{
+	*out = 0;
+	if (ep->state == EP_BOOT && ep->boot)
+		boot_trouble(ep->boot, out, room);
+	else if (ep->state == EP_CHOOSING && (ep->reasons || ep->last_why[0]))
+		snprintf(out, room, "no path yet: %.300s%s%.80s", ep->reasons ? ep->reasons : "", ep->reasons && ep->last_why[0] ? "; " : "", ep->last_why);
+}
+
 /* ---- boot's up-calls ---- */
 
 static void boot_accepted(void *user, void *listener_user, struct boot_conn *conn)
@@ -535,7 +544,10 @@ void connect_timers(rpw_context *c, uint64_t now_ns)
 int rpw_listener_create(rpw_context *c, const char *address, rpw_accept_fn fn, void *arg, rpw_listener **out)
 {
 	if (!c || !address || !fn || !out)
-		return rpwi_fail(RPW_ERR_INVALID, "rpw_listener_create: context, address, callback and out are needed");
+		return msg_wrong("rpw_listener_create", !c         ? "the context is NULL"
+							: !address ? "the address is NULL"
+							: !fn      ? "the callback is NULL"
+								   : "out is NULL");
 	rpw_listener *l = calloc(1, sizeof(*l));
 	if (!l)
 		return rpwi_fail(RPW_ERR_NO_MEMORY, "no memory for a listener");
@@ -600,7 +612,7 @@ static int connect_begin(rpw_endpoint *ep, const char *address, const rpw_connec
 int rpw_connect(rpw_context *c, const char *address, const rpw_connect_options *given, rpw_endpoint **out, rpw_request **req)
 {
 	if (!c || !address || !out)
-		return rpwi_fail(RPW_ERR_INVALID, "rpw_connect: context, address and out are needed");
+		return msg_wrong("rpw_connect", !c ? "the context is NULL" : !address ? "the address is NULL" : "out is NULL");
 	rpw_connect_options o = {0};
 	if (given) {
 		if (given->size < sizeof(size_t))

@@ -170,6 +170,8 @@ static int descriptors_open(rpw_context *c)
 	return 0;
 }
 
+int msg_wrong(const char *call, const char *argument) { return rpwi_fail(RPW_ERR_INVALID, "%s: %s", call, argument); }
+
 int rpw_context_create(const rpw_context_options *given, rpw_context **out)
 {
 	if (!out)
@@ -358,6 +360,8 @@ int msg_deliver_callbacks(rpw_context *c)
 		r->fn = NULL;
 		bool held = r->held;
 		rpw_completion done = r->done;
+		if (done.status < 0)
+			req_say_why(r);
 		fn(r, &done, r->arg);
 		if (!held)
 			req_drop(r);
@@ -383,6 +387,7 @@ int rpw_progress(rpw_context *c)
 	if (RPWI_UNLIKELY(!c || c->in_progress))
 		return rpwi_fail(RPW_ERR_INVALID, c ? "rpw_progress from inside a callback: it is under way already" : "rpw_progress: the context is NULL");
 	c->in_progress = true;
+	c->fails_seen = rpwi_fail_count();
 	int n = 0;
 	bool all = (c->polls & 7) == 7; /* also those without endpoints now and then: what was closed may still have something to say, or to hear */
 	for (int i = 0; i < c->tn; i++)
@@ -471,6 +476,14 @@ static int doze(rpw_context *c, uint64_t now, uint64_t deadline)
 	return 0;
 }
 
+static int still_under_way(const rpw_request *r, int timeout_ms)
+{
+	char trouble[400] = "";
+	if (r->kind == REQ_CONNECT)
+		connect_trouble(r->ep, trouble, sizeof(trouble));
+	return rpwi_fail(RPW_ERR_TIMEOUT, "not done within %d ms; the operation is still under way%s%s", timeout_ms, *trouble ? "; so far: " : "", trouble);
+}
+
 static int wait_for(rpw_context *c, rpw_request **r, size_t n, int timeout_ms)
 {
 	if (c->in_progress)
@@ -488,7 +501,7 @@ static int wait_for(rpw_context *c, rpw_request **r, size_t n, int timeout_ms)
 			continue;
 		now = rpwi_now_ns();
 		if (now >= deadline)
-			return all_done(r, &n) ? RPW_OK : rpwi_fail(RPW_ERR_TIMEOUT, "not done within %d ms; the operation is still under way", timeout_ms);
+			return all_done(r, &n) ? RPW_OK : still_under_way(r[n - 1], timeout_ms);
 		if (now < spin_until)
 			continue;
 		int rc = doze(c, now, deadline);
@@ -514,17 +527,19 @@ int rpw_wait(rpw_request *r, int timeout_ms, rpw_completion *done)
 int rpw_wait_all(rpw_context *c, rpw_request **r, size_t n, int timeout_ms)
 {
 	if (!c || (n && !r))
-		return rpwi_fail(RPW_ERR_INVALID, "rpw_wait_all: a context and %zu requests are needed", n);
+		return msg_wrong("rpw_wait_all", c ? "the array of requests is NULL" : "the context is NULL");
 	int rc = wait_for(c, r, n, timeout_ms);
 	for (size_t i = 0; !rc && i < n; i++)
-		rc = r[i] ? r[i]->done.status : RPW_OK;
+		rc = r[i] ? rpw_test(r[i], NULL) : RPW_OK;
 	return rc;
 }
 
 int rpw_context_statistics(rpw_context *c, rpw_statistics *s)
 {
-	if (!c || !s || s->size < sizeof(size_t))
-		return rpwi_fail(RPW_ERR_INVALID, "rpw_context_statistics: a context and rpw_statistics are needed, its size set to sizeof(rpw_statistics)");
+	if (!c || !s)
+		return msg_wrong("rpw_context_statistics", c ? "the rpw_statistics to fill is NULL" : "the context is NULL");
+	if (s->size < sizeof(size_t))
+		return rpwi_fail(RPW_ERR_INVALID, "rpw_statistics.size is %zu: set it to sizeof(rpw_statistics)", s->size);
 	rpw_statistics now = c->stat;
 	now.size = s->size;
 	now.strangers_refused = boot_strangers(c->boot);

@@ -235,7 +235,7 @@ int rpw_memory_direct(rpw_context *c)
 {
 	char why[256] = "the context leaves it out";
 	if (!c)
-		return rpwi_fail(RPW_ERR_INVALID, "rpw_memory_direct: a context is needed");
+		return msg_wrong("rpw_memory_direct", "the context is NULL");
 	for (int i = 0; i < c->tn; i++)
 		if (c->t[i].ops->caps & TRAN_GPU && memory_transport_wanted(c, i) && msg_tran(c, i, why, sizeof(why)))
 			return ask_with_memory(c, i);

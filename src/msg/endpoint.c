@@ -236,6 +236,7 @@ int ep_post(rpw_endpoint *ep, rpw_request *r, rpw_request **out)
 		return ep->status;
 	}
 	r->held = true;
+	ep->c->fails_seen = rpwi_fail_count();
 	rpwi_list_add_tail(&ep->active_list, &r->active);
 	if (ep->state != EP_UP || !rpwi_list_empty(&ep->queue) || !rpwi_list_empty(&ep->replies) || path_begin(r) == -EAGAIN) {
 		r->where = AT_QUEUE;
@@ -249,9 +250,10 @@ int ep_post(rpw_endpoint *ep, rpw_request *r, rpw_request **out)
 
 int rpw_endpoint_info(rpw_endpoint *ep, rpw_endpoint_information *info)
 {
-	if (!ep || !info || info->size < sizeof(size_t))
-		return rpwi_fail(RPW_ERR_INVALID,
-			"rpw_endpoint_info: an endpoint and rpw_endpoint_information are needed, its size set to sizeof(rpw_endpoint_information)");
+	if (!ep || !info)
+		return msg_wrong("rpw_endpoint_info", ep ? "the rpw_endpoint_information to fill is NULL" : "the endpoint is NULL");
+	if (info->size < sizeof(size_t))
+		return rpwi_fail(RPW_ERR_INVALID, "rpw_endpoint_information.size is %zu: set it to sizeof(rpw_endpoint_information)", info->size);
 	bool has = ep->tran >= 0;
 	rpw_endpoint_information now = {
 		.size = info->size,

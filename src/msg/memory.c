@@ -26,8 +26,10 @@ unsigned memory_tran_access(unsigned access)
 
 static int memory_new(rpw_context *c, size_t len, unsigned access, bool has_out, rpw_memory **out)
 {
-	if (!c || !has_out || !len || access & ~(unsigned)(RPW_REMOTE_WRITE | RPW_REMOTE_READ | RPW_REMOTE_ATOMIC))
-		return rpwi_fail(RPW_ERR_INVALID, "memory of %zu bytes with access 0x%x: a context, a length, RPW_REMOTE_* and out are needed", len, access);
+	if (!c || !has_out || !len)
+		return msg_wrong("registering memory", !c ? "the context is NULL" : !has_out ? "out is NULL" : "the length is 0");
+	if (access & ~(unsigned)(RPW_REMOTE_WRITE | RPW_REMOTE_READ | RPW_REMOTE_ATOMIC))
+		return rpwi_fail(RPW_ERR_INVALID, "registering memory: access 0x%x has other bits than those of RPW_REMOTE_*", access);
 	rpw_memory *m = calloc(1, sizeof(*m));
 	if (!m || !(m->number = slots_add(&c->regions, m))) {
 		free(m);
@@ -193,7 +195,7 @@ int rpw_memory_pack(const rpw_memory *given, void *out, size_t room)
 {
 	rpw_memory *m = (rpw_memory *)given;
 	if (!m || !out)
-		return rpwi_fail(RPW_ERR_INVALID, "rpw_memory_pack: memory and room are needed");
+		return msg_wrong("rpw_memory_pack", m ? "out is NULL" : "the memory is NULL");
 	uint8_t key[RPW_RKEY_BYTES_MAX], *p = key + sizeof(struct rkey_head);
 	struct rkey_head h = {.magic = RKEY_MAGIC,
 		.version = RKEY_VERSION,
@@ -249,7 +251,7 @@ static int key_parse(rpw_rkey *k, const uint8_t *packed, size_t len, const struc
 int rpw_rkey_unpack(rpw_endpoint *ep, const void *packed, size_t len, rpw_rkey **out)
 {
 	if (!ep || !packed || !out)
-		return rpwi_fail(RPW_ERR_INVALID, "rpw_rkey_unpack: an endpoint, a packed key and out are needed");
+		return msg_wrong("rpw_rkey_unpack", !ep ? "the endpoint is NULL" : !packed ? "the packed key is NULL" : "out is NULL");
 	struct rkey_head h;
 	if (len < sizeof(h) + 4 || len > RPW_RKEY_BYTES_MAX)
 		return rpwi_fail(RPW_ERR_PROTOCOL, "a remote key of %zu bytes: they have %zu to %d", len, sizeof(h) + 4, RPW_RKEY_BYTES_MAX);

@@ -137,6 +137,7 @@ struct rpw_request {
 	rpw_alloc_fn alloc;
 	void *arg_alloc;
 	struct logged *logged; /* the frame in the log that refers to it */
+	char *why;             /* it failed: in words. A truncated one is told from its lengths */
 	struct gpu *gpu;       /* whose memory the buffer is; NULL: the host's */
 	struct stage *stage;   /* what moves it, then */
 	rpw_memory *serves;    /* a peer's put or get of it */
@@ -321,6 +322,7 @@ struct rpw_context {
 	bool in_progress, debug, closes; /* closes: an endpoint has TODO_CLOSE */
 	bool polled;                     /* rpw_context_options */
 	unsigned polls;
+	unsigned fails_seen;     /* rpwi_fail_count: what was recorded since may be about the request that fails now */
 	size_t unexpected_count; /* tagged messages waiting */
 	uint64_t next_order;
 	struct match_table posted, early;  /* receives without a message; messages without a receive */
@@ -364,6 +366,7 @@ struct rpw_context {
 };
 
 /* context.c */
+int msg_wrong(const char *call, const char *argument); /* RPW_ERR_INVALID: "rpw_recv: the context is NULL" */
 void msg_todo(rpw_endpoint *ep, unsigned what);
 int msg_deliver_callbacks(rpw_context *c);
 /* Around a callback that is not called by rpw_progress, so that what it must not do is refused, and what it closes is closed later. Gives what in_progress is to be afterwards. */
@@ -415,7 +418,9 @@ static inline void req_give_back(rpw_request *r)
 	r->c->free_requests = r;
 }
 void req_complete(rpw_request *r, int status);
-void req_drop(rpw_request *r); /* was never posted */
+void req_note_why(rpw_request *r, int status); /* it is about to fail: what was recorded of that is its sentence */
+void req_say_why(const rpw_request *r);        /* it has failed: its own sentence is the last error */
+void req_drop(rpw_request *r);                 /* was never posted */
 int req_set_local(rpw_request *r, const struct iovec *iov, int iovcnt);
 int req_set_slice(rpw_request *slice, const rpw_request *r, size_t skip, size_t len); /* a stretch (len > 0) of r's buffers */
 void req_chunks_free(rpw_context *c);
@@ -465,6 +470,7 @@ void connect_path_close(rpw_endpoint *ep);
 /* A path that cannot break has ended, and the control path has not said why yet: it will in a moment, and what a goodbye says may complete what waits. */
 void connect_await_word(rpw_endpoint *ep);
 void connect_bye(rpw_endpoint *ep, const char *why);
+void connect_trouble(const rpw_endpoint *ep, char *out, size_t room); /* connecting is under way: what was in the way so far, or "" */
 uint64_t connect_deadline(rpw_context *c);
 
 /* path.c */

@@ -133,7 +133,7 @@ static bool early_take(rpw_request *r)
 int rpw_recv_obj(rpw_endpoint *ep, rpw_alloc_fn alloc, void *arg, void **buf, size_t *len, rpw_request **req)
 {
 	if (!ep || !buf || !len)
-		return rpwi_fail(RPW_ERR_INVALID, "rpw_recv_obj: an endpoint, buf and len are needed");
+		return msg_wrong("rpw_recv_obj", !ep ? "the endpoint is NULL" : !buf ? "buf is NULL" : "len is NULL");
 	if (ep->state == EP_FAILED)
 		return rpwi_fail(ep->status, "endpoint to %s has ended: %s", ep->peer ? ep->peer : "?", ep->fail_text ? ep->fail_text : "");
 	rpw_request *r = req_new(ep->c, ep, REQ_RECV_OBJECT, req != NULL);
@@ -195,7 +195,7 @@ int object_send_begin(rpw_request *r)
 int rpw_send_obj(rpw_endpoint *ep, const void *buf, size_t len, rpw_request **req)
 {
 	if (!ep || (len && !buf))
-		return rpwi_fail(RPW_ERR_INVALID, "rpw_send_obj: an endpoint and a buffer are needed");
+		return msg_wrong("rpw_send_obj", ep ? "the buffer is NULL, and its length is not 0" : "the endpoint is NULL");
 	rpw_request *r = req_new(ep->c, ep, REQ_OBJECT, req != NULL);
 	if (!r)
 		return RPW_ERR_NO_MEMORY;

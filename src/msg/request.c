@@ -4,6 +4,7 @@
 #include "base/copy.h"
 #include "msg/stage.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 
 enum { CHUNK = 64 };
@@ -25,6 +26,7 @@ rpw_request *req_more(rpw_context *c)
 		r->c = c;
 		r->plain = r->iov_owned = false;
 		r->am_header = r->bounce = NULL;
+		r->why = NULL;
 		rpwi_list_init(&r->active);
 		req_give_back(r);
 	}
@@ -41,6 +43,8 @@ static void copies_free(rpw_request *r)
 	r->am_header = NULL;
 	free(r->bounce);
 	r->bounce = NULL;
+	free(r->why);
+	r->why = NULL;
 }
 
 void req_chunks_free(rpw_context *c)
@@ -107,9 +111,82 @@ static void long_parts_free(rpw_request *r)
 	r->rts = NULL;
 }
 
+/* ---- why it failed ---- */
+
+static const char *what_is_it(const rpw_request *r)
+{
+	static const char *const names[] = {
+		[REQ_CONNECT] = "connecting",
+		[REQ_SEND] = "a send",
+		[REQ_OBJECT] = "a send of an object",
+		[REQ_AM] = "an active message",
+		[REQ_RECV] = "a receive",
+		[REQ_RECV_OBJECT] = "a receive of an object",
+		[REQ_RMA] = "a transfer",
+		[REQ_ATOMIC] = "an atomic",
+		[REQ_FLUSH] = "a flush",
+		[REQ_FENCE] = "a fence",
+	};
+	return r->kind < RPWI_ARRAY_LEN(names) && names[r->kind] ? names[r->kind] : "a part of an operation";
+}
+
+/* Nobody has said more. */
+static const char *in_general(int status)
+{
+	static const char *const texts[] = {
+		[-RPW_ERR_INVALID] = "its buffer is not mapped",
+		[-RPW_ERR_NO_MEMORY] = "there was no memory for it, on this side or on the other",
+		[-RPW_ERR_CANCELED] = "canceled by rpw_cancel",
+		[-RPW_ERR_PEER_GONE] = "the peer has just closed, and its memory is gone",
+		[-RPW_ERR_ACCESS] = "the peer has no such memory registered (any more), or not for this, or not that much",
+		[-RPW_ERR_PROTOCOL] = "the peer answered what is no answer",
+		[-RPW_ERR_LIMIT] = "it is longer than its receiver takes (unexpected_bytes_max there)",
+		[-RPW_ERR_NOT_SUPPORTED] = "the path of now cannot do it",
+		[-RPW_ERR_SYSTEM] = "a call of the system failed",
+	};
+	return status < 0 && -status < (int)RPWI_ARRAY_LEN(texts) && texts[-status] ? texts[-status] : rpw_status_name(status);
+}
+
+void req_note_why(rpw_request *r, int status)
+{
+	rpw_context *c = r->c;
+	if (!r->why && rpwi_fail_count() != c->fails_seen && rpwi_fail_status() == status) {
+		r->why = strdup(rpwi_fail_text());
+		c->fails_seen = rpwi_fail_count(); /* of the next that fails, another */
+	}
+}
+
+static void keep_why(rpw_request *r, int status)
+{
+	const rpw_endpoint *ep = r->ep ? r->ep : r->done.from;
+	char text[512];
+	if (status == RPW_ERR_TRUNCATED)
+		return;
+	r->plain = false;
+	if (ep && ep->state == EP_FAILED && ep->status == status && ep->fail_text) {
+		free(r->why);
+		r->why = strdup(ep->fail_text);
+	}
+	req_note_why(r, status);
+	if (r->why)
+		return;
+	snprintf(text, sizeof(text), "%s of %zu bytes%s%s: %s", what_is_it(r), r->len ? r->len : r->done.length, ep && ep->peer ? ", peer " : "",
+		ep && ep->peer ? ep->peer : "", in_general(status));
+	r->why = strdup(text);
+}
+
+void req_say_why(const rpw_request *r)
+{
+	char text[128];
+	snprintf(text, sizeof(text), "the message has %zu bytes, the buffer %zu", r->done.length, r->len);
+	rpwi_fail_again(r->why ? r->why : r->done.status == RPW_ERR_TRUNCATED ? text : in_general(r->done.status));
+}
+
 void req_complete(rpw_request *r, int status)
 {
 	rpw_context *c = r->c;
+	if (RPWI_UNLIKELY(status < 0))
+		keep_why(r, status);
 	r->complete = true;
 	r->done.status = status;
 	r->where = AT_NONE;
@@ -133,6 +210,8 @@ int req_return(rpw_request *r, rpw_request **out)
 		int status = r->done.status;
 		if (out)
 			*out = NULL;
+		if (status < 0)
+			req_say_why(r);
 		req_drop(r);
 		return status;
 	}
@@ -239,6 +318,8 @@ int rpw_test(rpw_request *r, rpw_completion *done)
 		return rpwi_fail(RPW_ERR_INVALID, "rpw_test: the request is NULL (a call that gave RPW_OK was complete already)");
 	if (done)
 		*done = r->done;
+	if (RPWI_UNLIKELY(r->done.status < 0))
+		req_say_why(r);
 	return r->done.status;
 }
 
@@ -271,6 +352,8 @@ void rpw_on_done(rpw_request *r, rpw_done_fn fn, void *arg)
 		rpw_context *c = r->c; /* the request may be freed in there */
 		rpw_completion done = r->done;
 		bool outer = msg_callback_begin(c);
+		if (done.status < 0)
+			req_say_why(r);
 		fn(r, &done, arg);
 		c->in_progress = outer;
 	}

@@ -188,8 +188,10 @@ void rma_up_done(void *user, void *what, int status)
 		return;
 	}
 	r->under_way--;
-	if (status && !r->worst)
+	if (status && !r->worst) {
 		r->worst = status;
+		req_note_why(r, status);
+	}
 	if (r->kind == REQ_ATOMIC)
 		req_complete(r, status);
 	else if (!r->issuing)
@@ -396,7 +398,7 @@ int rma_fence_begin(rpw_request *r)
 int rpw_flush(rpw_endpoint *ep, rpw_request **req)
 {
 	if (!ep)
-		return rpwi_fail(RPW_ERR_INVALID, "rpw_flush: no endpoint");
+		return msg_wrong("rpw_flush", "the endpoint is NULL");
 	if (ep->state == EP_FAILED && ep->all_taken) {
 		if (req)
 			*req = NULL;
@@ -409,7 +411,7 @@ int rpw_flush(rpw_endpoint *ep, rpw_request **req)
 int rpw_fence(rpw_endpoint *ep)
 {
 	if (!ep)
-		return rpwi_fail(RPW_ERR_INVALID, "rpw_fence: no endpoint");
+		return msg_wrong("rpw_fence", "the endpoint is NULL");
 	if (ep->state == EP_UP && !ep->rma_dirty && rpwi_list_empty(&ep->queue) && !transfers_of_ours(ep))
 		return RPW_OK;
 	rpw_request *r = req_new(ep->c, ep, REQ_FENCE, false);
@@ -426,7 +428,7 @@ int rpw_fence(rpw_endpoint *ep)
 static int access_check(rpw_endpoint *ep, const rpw_rkey *key, uint64_t offset, size_t len, unsigned need, const char *what)
 {
 	if (!ep || !key)
-		return rpwi_fail(RPW_ERR_INVALID, "%s: an endpoint and a remote key are needed", what);
+		return msg_wrong(what, ep ? "the remote key is NULL" : "the endpoint is NULL");
 	if (key->ep != ep)
 		return rpwi_fail(RPW_ERR_INVALID, "%s: the remote key was unpacked for another endpoint; unpack it for this one", what);
 	if (offset > key->len || len > key->len - offset)
@@ -480,7 +482,9 @@ int rpw_put_notify(rpw_endpoint *ep, const void *buf, size_t len, const rpw_rkey
 int rpw_transfer_batch(rpw_endpoint *ep, const rpw_transfer *t, size_t n, rpw_request **req)
 {
 	if (!ep || (n && !t) || n > UINT32_MAX / 2)
-		return rpwi_fail(RPW_ERR_INVALID, "rpw_transfer_batch: an endpoint and %zu transfers are needed", n);
+		return msg_wrong("rpw_transfer_batch", !ep       ? "the endpoint is NULL"
+						       : n && !t ? "the array of transfers is NULL"
+								 : "more transfers than a batch takes");
 	struct xfer *x = malloc((n ? n : 1) * sizeof(*x));
 	rpw_request *r = x ? req_new(ep->c, ep, REQ_RMA, req != NULL) : NULL;
 	if (!r) {

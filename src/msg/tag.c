@@ -266,10 +266,12 @@ static inline __attribute__((always_inline)) int recv_with(rpw_request *r, rpw_r
 	return RPW_IN_PROGRESS;
 }
 
+static const char *whose(const rpw_context *c) { return c ? "the endpoint is of another context" : "the context is NULL"; }
+
 int rpw_recv(rpw_context *c, rpw_endpoint *ep, void *buf, size_t len, uint64_t tag, uint64_t mask, rpw_request **req)
 {
 	if (RPWI_UNLIKELY(!c || (ep && ep->c != c) || (!buf && len)))
-		return rpwi_fail(RPW_ERR_INVALID, "rpw_recv: a context, an endpoint of it (or NULL), and a buffer are needed");
+		return msg_wrong("rpw_recv", !c || (ep && ep->c != c) ? whose(c) : "the buffer is NULL, and its length is not 0");
 	rpw_request *r = req_new_plain(c, ep, req != NULL);
 	if (RPWI_UNLIKELY(!r))
 		return RPW_ERR_NO_MEMORY;
@@ -283,7 +285,7 @@ int rpw_recv(rpw_context *c, rpw_endpoint *ep, void *buf, size_t len, uint64_t t
 int rpw_recv_iov(rpw_context *c, rpw_endpoint *ep, const struct iovec *iov, int iovcnt, uint64_t tag, uint64_t mask, rpw_request **req)
 {
 	if (!c || (ep && ep->c != c))
-		return rpwi_fail(RPW_ERR_INVALID, "rpw_recv_iov: a context, and an endpoint of it (or NULL) are needed");
+		return msg_wrong("rpw_recv_iov", whose(c));
 	rpw_request *r = req_new(c, ep, REQ_RECV, req != NULL);
 	if (!r)
 		return RPW_ERR_NO_MEMORY;
@@ -300,7 +302,7 @@ int rpw_recv_iov(rpw_context *c, rpw_endpoint *ep, const struct iovec *iov, int 
 int rpw_probe(rpw_context *c, rpw_endpoint *ep, uint64_t tag, uint64_t mask, rpw_completion *what)
 {
 	if (!c || (ep && ep->c != c))
-		return rpwi_fail(RPW_ERR_INVALID, "rpw_probe: a context, and an endpoint of it (or NULL) are needed");
+		return msg_wrong("rpw_probe", whose(c));
 	struct unexpected *u = early_for(c, ep, tag, mask);
 	if (!u)
 		return ep && ep->state == EP_FAILED ? none_left(ep) : RPW_IN_PROGRESS;
@@ -424,6 +426,6 @@ int rpw_send(rpw_endpoint *ep, const void *buf, size_t len, uint64_t tag, rpw_re
 int rpw_send_iov(rpw_endpoint *ep, const struct iovec *iov, int iovcnt, uint64_t tag, rpw_request **req)
 {
 	if (!ep)
-		return rpwi_fail(RPW_ERR_INVALID, "a send needs an endpoint");
+		return msg_wrong("a send", "the endpoint is NULL");
 	return send_slow(ep, iov, iovcnt, tag, req);
 }

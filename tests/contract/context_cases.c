@@ -204,6 +204,85 @@ static void null_is_no_context(void)
 	rpw_context_destroy(NULL);
 }
 
+static void *no_memory(size_t len, void *arg)
+{
+	(void)len;
+	(void)arg;
+	return NULL;
+}
+static void nobody(rpw_listener *l, rpw_endpoint *ep, void *arg)
+{
+	(void)l;
+	(void)ep;
+	(void)arg;
+}
+
+/* Of several arguments the one that is wrong is named. */
+static void the_argument_that_is_wrong_is_named(void)
+{
+	struct pair p;
+	rpw_context *stranger = context_open();
+	rpw_request *r = NULL;
+	rpw_listener *l = NULL;
+	rpw_endpoint *ep = NULL;
+	rpw_memory *m = NULL;
+	rpw_rkey *k = NULL;
+	void *buf = NULL;
+	size_t len = 0;
+	char byte = 0, key[RPW_RKEY_BYTES_MAX];
+	pair_open(&p);
+	pair_memory(&p);
+#define WRONG(call, what) REFUSED(call, RPW_ERR_INVALID, what)
+	WRONG(rpw_recv(NULL, NULL, &byte, 1, 0, ALL, &r), "rpw_recv: the context is NULL");
+	WRONG(rpw_recv(stranger, p.ea, &byte, 1, 0, ALL, &r), "rpw_recv: the endpoint is of another context");
+	WRONG(rpw_recv(p.a, p.ea, NULL, 1, 0, ALL, &r), "rpw_recv: the buffer is NULL");
+	WRONG(rpw_recv_iov(stranger, p.ea, NULL, 0, 0, ALL, &r), "rpw_recv_iov: the endpoint is of another context");
+	WRONG(rpw_probe(stranger, p.ea, 0, 0, NULL), "rpw_probe: the endpoint is of another context");
+	WRONG(rpw_probe(NULL, NULL, 0, 0, NULL), "rpw_probe: the context is NULL");
+	WRONG(rpw_send(NULL, &byte, 1, 0, &r), "the endpoint is NULL");
+	WRONG(rpw_send_obj(NULL, &byte, 1, &r), "rpw_send_obj: the endpoint is NULL");
+	WRONG(rpw_send_obj(p.ea, NULL, 1, &r), "rpw_send_obj: the buffer is NULL");
+	WRONG(rpw_recv_obj(NULL, no_memory, NULL, &buf, &len, &r), "rpw_recv_obj: the endpoint is NULL");
+	WRONG(rpw_recv_obj(p.ea, no_memory, NULL, NULL, &len, &r), "rpw_recv_obj: buf is NULL");
+	WRONG(rpw_recv_obj(p.ea, no_memory, NULL, &buf, NULL, &r), "rpw_recv_obj: len is NULL");
+	WRONG(rpw_am_send(NULL, 1, NULL, 0, NULL, 0, &r), "rpw_am_send: the endpoint is NULL");
+	WRONG(rpw_am_send(p.ea, 1, NULL, 1, NULL, 0, &r), "rpw_am_send: the header is NULL");
+	WRONG(rpw_am_send(p.ea, 1, NULL, 0, NULL, 1, &r), "rpw_am_send: the buffer is NULL");
+	WRONG(rpw_am_send(p.ea, 256, NULL, 0, NULL, 0, &r), "id 256");
+	WRONG(rpw_am_handle(NULL, 0, NULL, NULL), "rpw_am_handle: the context is NULL");
+	WRONG(rpw_am_handle(p.a, 256, NULL, NULL), "256");
+	WRONG(rpw_put(NULL, &byte, 1, p.k, 0, &r), "put: the endpoint is NULL");
+	WRONG(rpw_get(p.ea, &byte, 1, NULL, 0, &r), "get: the remote key is NULL");
+	WRONG(rpw_transfer_batch(NULL, NULL, 0, &r), "rpw_transfer_batch: the endpoint is NULL");
+	WRONG(rpw_transfer_batch(p.ea, NULL, 1, &r), "rpw_transfer_batch: the array of transfers is NULL");
+	WRONG(rpw_flush(NULL, &r), "rpw_flush: the endpoint is NULL");
+	WRONG(rpw_fence(NULL), "rpw_fence: the endpoint is NULL");
+	WRONG(rpw_listener_create(NULL, ":0", nobody, NULL, &l), "rpw_listener_create: the context is NULL");
+	WRONG(rpw_listener_create(p.a, NULL, nobody, NULL, &l), "rpw_listener_create: the address is NULL");
+	WRONG(rpw_listener_create(p.a, ":0", (rpw_accept_fn)NULL, NULL, &l), "rpw_listener_create: the callback is NULL");
+	WRONG(rpw_listener_create(p.a, ":0", nobody, NULL, NULL), "rpw_listener_create: out is NULL");
+	WRONG(rpw_connect(NULL, "h:1", NULL, &ep, &r), "rpw_connect: the context is NULL");
+	WRONG(rpw_connect(p.a, NULL, NULL, &ep, &r), "rpw_connect: the address is NULL");
+	WRONG(rpw_connect(p.a, "h:1", NULL, NULL, &r), "rpw_connect: out is NULL");
+	WRONG(rpw_endpoint_info(NULL, NULL), "rpw_endpoint_info: the endpoint is NULL");
+	WRONG(rpw_endpoint_info(p.ea, NULL), "rpw_endpoint_info: the rpw_endpoint_information to fill is NULL");
+	WRONG(rpw_context_statistics(p.a, NULL), "rpw_context_statistics: the rpw_statistics to fill is NULL");
+	WRONG(rpw_wait_all(NULL, &r, 1, 0), "rpw_wait_all: the context is NULL");
+	WRONG(rpw_wait_all(p.a, NULL, 1, 0), "rpw_wait_all: the array of requests is NULL");
+	WRONG(rpw_memory_allocate(NULL, 1, 0, &m), "the context is NULL");
+	WRONG(rpw_memory_allocate(p.a, 0, 0, &m), "the length is 0");
+	WRONG(rpw_memory_allocate(p.a, 1, 0, NULL), "out is NULL");
+	WRONG(rpw_memory_allocate(p.a, 1, 1u << 30, &m), "access 0x40000000");
+	WRONG(rpw_memory_direct(NULL), "rpw_memory_direct: the context is NULL");
+	WRONG(rpw_memory_pack(NULL, key, sizeof(key)), "rpw_memory_pack: the memory is NULL");
+	WRONG(rpw_memory_pack(p.m, NULL, sizeof(key)), "rpw_memory_pack: out is NULL");
+	WRONG(rpw_rkey_unpack(NULL, key, sizeof(key), &k), "rpw_rkey_unpack: the endpoint is NULL");
+	WRONG(rpw_rkey_unpack(p.ea, NULL, sizeof(key), &k), "rpw_rkey_unpack: the packed key is NULL");
+	WRONG(rpw_rkey_unpack(p.ea, key, sizeof(key), NULL), "rpw_rkey_unpack: out is NULL");
+	rpw_context_destroy(stranger);
+	pair_close(&p);
+}
+
 /* ---- sleeping ---- */
 
 static bool readable(int fd, int timeout_ms)
@@ -514,6 +593,8 @@ const struct contract_case context_cases[] = {
 	{"options_from_the_environment", options_from_the_environment, false, "rpw_context_create"},
 	{"rdma_devices_as_listed", rdma_devices_as_listed, true, "rpw_context_create"},
 	{"eager_bytes_as_the_option_says", eager_bytes_as_the_option_says, true, "rpw_context_create"},
+	{"the_argument_that_is_wrong_is_named", the_argument_that_is_wrong_is_named, false,
+		"rpw_last_error rpw_recv rpw_send_obj rpw_am_send rpw_transfer_batch rpw_memory_pack rpw_rkey_unpack"},
 	{"null_is_no_context", null_is_no_context, false,
 		"rpw_progress rpw_context_fd rpw_context_arm rpw_context_statistics rpw_wait_all rpw_listener_create rpw_connect rpw_recv rpw_recv_iov "
 		"rpw_probe "

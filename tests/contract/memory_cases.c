@@ -11,11 +11,11 @@ static void what_can_be_registered(void)
 	static unsigned char own[1000];
 	unsigned char packed[RPW_RKEY_BYTES_MAX];
 	REFUSED(rpw_memory_register(c, NULL, 10, RPW_MEMORY_HOST, 0, &m), RPW_ERR_INVALID, "address");
-	REFUSED(rpw_memory_register(c, own, 0, RPW_MEMORY_HOST, 0, &m), RPW_ERR_INVALID, "0 bytes");
+	REFUSED(rpw_memory_register(c, own, 0, RPW_MEMORY_HOST, 0, &m), RPW_ERR_INVALID, "the length is 0");
 	REFUSED(rpw_memory_register(c, own, 10, RPW_MEMORY_HOST, 8, &m), RPW_ERR_INVALID, "access 0x8");
 	REFUSED(rpw_memory_register(c, own, 10, RPW_MEMORY_HOST, 0, NULL), RPW_ERR_INVALID, "out");
 	REFUSED(rpw_memory_register(c, (void *)(UINTPTR_MAX - 100), 1000, RPW_MEMORY_HOST, 0, &m), RPW_ERR_INVALID, "address space");
-	REFUSED(rpw_memory_allocate(c, 0, 0, &m), RPW_ERR_INVALID, "0 bytes");
+	REFUSED(rpw_memory_allocate(c, 0, 0, &m), RPW_ERR_INVALID, "the length is 0");
 	REFUSED(rpw_memory_allocate(c, 10, 8, &m), RPW_ERR_INVALID, "access 0x8");
 	REFUSED(rpw_memory_allocate(c, 10, 0, NULL), RPW_ERR_INVALID, "out");
 	REFUSED(rpw_memory_allocate(c, (size_t)1 << 50, 0, &m), RPW_ERR_NO_MEMORY, "1125899906842624 bytes");

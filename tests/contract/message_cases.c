@@ -164,9 +164,9 @@ static void receives_from_one_and_from_any(void)
 	/* Its messages went with it. */
 	IS(rpw_probe(w->p.b, NULL, 2, ALL, NULL), RPW_IN_PROGRESS);
 	/* An endpoint of another context is none of this one. */
-	REFUSED(rpw_recv(w->p.b, w->to[1], in[0], 8, 1, ALL, &one), RPW_ERR_INVALID, "endpoint of it");
-	REFUSED(rpw_recv_iov(w->p.b, w->to[1], NULL, 0, 1, ALL, &one), RPW_ERR_INVALID, "endpoint of it");
-	REFUSED(rpw_probe(w->p.b, w->to[1], 1, ALL, NULL), RPW_ERR_INVALID, "endpoint of it");
+	REFUSED(rpw_recv(w->p.b, w->to[1], in[0], 8, 1, ALL, &one), RPW_ERR_INVALID, "the endpoint is of another context");
+	REFUSED(rpw_recv_iov(w->p.b, w->to[1], NULL, 0, 1, ALL, &one), RPW_ERR_INVALID, "the endpoint is of another context");
+	REFUSED(rpw_probe(w->p.b, w->to[1], 1, ALL, NULL), RPW_ERR_INVALID, "the endpoint is of another context");
 	for (int i = 0; i < 3; i++)
 		rpw_context_destroy(w->c[i]);
 	rpw_context_destroy(w->p.b);

@@ -54,7 +54,7 @@ static void every_buffer_has_bytes(void)
 	REFUSED(rpw_get(p.ea, NULL, 1, p.k, 0, &r), RPW_ERR_INVALID, "without a buffer");
 	REFUSED(rpw_put_notify(p.ea, NULL, 1, p.k, 0, 1, &r), RPW_ERR_INVALID, "without a buffer");
 	REFUSED(rpw_transfer_batch(p.ea, &t, 1, &r), RPW_ERR_INVALID, "no buffer");
-	REFUSED(rpw_transfer_batch(p.ea, NULL, 1, &r), RPW_ERR_INVALID, "1 transfers");
+	REFUSED(rpw_transfer_batch(p.ea, NULL, 1, &r), RPW_ERR_INVALID, "the array of transfers is NULL");
 	REFUSED(rpw_fetch_add(p.ea, 1, p.k, 0, NULL, &r), RPW_ERR_INVALID, "before");
 	REFUSED(rpw_compare_swap(p.ea, 1, 1, p.k, 0, NULL, &r), RPW_ERR_INVALID, "before");
 	REFUSED(rpw_put(p.ea, outgoing, 1, NULL, 0, &r), RPW_ERR_INVALID, "remote key");

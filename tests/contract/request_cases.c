@@ -517,7 +517,95 @@ static void a_callback_at_once_is_a_callback(void)
 	pair_close(&p);
 }
 
+/* ---- why it failed ---- */
+
+static struct {
+	char said[256];
+	int n;
+} told;
+static void tell(rpw_request *r, const rpw_completion *done, void *arg)
+{
+	(void)r;
+	(void)done;
+	(void)arg;
+	snprintf(told.said, sizeof(told.said), "%s", rpw_last_error());
+	told.n++;
+}
+
+/* Whatever failed before or since: each completion that is not good has its own sentence, as often as it is asked for. */
+static void a_completion_has_its_own_sentence(void)
+{
+	struct pair p;
+	rpw_request *cut, *canceled, *refused = NULL, *heard, *lost[3], *bad[2];
+	static unsigned char big[300000], small[60];
+	pair_open(&p);
+	pair_memory(&p);
+	IS(rpw_recv(p.b, NULL, incoming, 2, 1, ALL, &cut), RPW_IN_PROGRESS);
+	IS(rpw_recv(p.b, NULL, small, sizeof(small), 2, ALL, &heard), RPW_IN_PROGRESS);
+	rpw_on_done(heard, tell, NULL);
+	CHECK(rpw_send(p.ea, "moose", 5, 1, NULL) >= 0);
+	CHECK(rpw_send(p.ea, big, sizeof(big), 2, NULL) >= 0);
+	UNTIL(&p, rpw_test(cut, NULL) != RPW_IN_PROGRESS && told.n);
+	HAS(told.said, "the message has 300000 bytes, the buffer 60");
+	rpw_request_free(heard);
+	IS(rpw_recv(p.b, NULL, small, sizeof(small), 3, ALL, &canceled), RPW_IN_PROGRESS);
+	IS(rpw_cancel(canceled), RPW_OK);
+	/* Memory that is there no more. */
+	rpw_memory_release(p.m);
+	p.m = NULL;
+	int rc = rpw_get(p.ea, big, 4096, p.k, 0, &refused);
+	CHECK(rc == RPW_IN_PROGRESS || rc == RPW_ERR_ACCESS);
+	if (refused)
+		UNTIL(&p, rpw_test(refused, NULL) != RPW_IN_PROGRESS);
+	for (int i = 0; i < 2; i++) {
+		REFUSED(rpw_test(cut, NULL), RPW_ERR_TRUNCATED, "the message has 5 bytes, the buffer 2");
+		REFUSED(rpw_wait(canceled, 100, NULL), RPW_ERR_CANCELED, "canceled by rpw_cancel");
+		if (refused)
+			REFUSED(rpw_test(refused, NULL), RPW_ERR_ACCESS, "4096 bytes");
+		REFUSED(rpw_wait(cut, 100, NULL), RPW_ERR_TRUNCATED, "the message has 5 bytes, the buffer 2");
+	}
+	bad[0] = cut;
+	bad[1] = canceled;
+	REFUSED(rpw_wait_all(p.b, bad, 2, 100), RPW_ERR_TRUNCATED, "the message has 5 bytes, the buffer 2");
+	rpw_request_free(refused);
+	rpw_request_free(cut);
+	rpw_request_free(canceled);
+	/* The end of an endpoint is the reason of all that ends with it. */
+	for (int i = 0; i < 3; i++)
+		IS(rpw_recv(p.a, p.ea, small, sizeof(small), 9, ALL, &lost[i]), RPW_IN_PROGRESS);
+	rpw_endpoint_close(p.eb);
+	p.eb = NULL;
+	UNTIL(&p, rpw_test(lost[2], NULL) != RPW_IN_PROGRESS);
+	for (int i = 0; i < 3; i++) {
+		REFUSED(rpw_test(lost[i], NULL), RPW_ERR_PEER_GONE, "closed the endpoint");
+		rpw_request_free(lost[i]);
+	}
+	pair_close(&p);
+}
+
+static void a_wait_for_a_connection_says_what_is_in_the_way(void)
+{
+	rpw_context *c = context_open();
+	rpw_endpoint *ep = NULL, *other = NULL;
+	rpw_request *r = NULL;
+	char address[64];
+	rpw_listener *l = listener_open(c, &other, address);
+	rpw_listener_destroy(l); /* now nobody is there */
+	IS(rpw_connect(c, address, NULL, &ep, &r), RPW_IN_PROGRESS);
+	REFUSED(rpw_wait(r, 300, NULL), RPW_ERR_TIMEOUT, "still under way; so far: connecting to ");
+	SAYS("refused, ");
+	SAYS(address);
+	rpw_cancel(r);
+	while (rpw_test(r, NULL) == RPW_IN_PROGRESS)
+		rpw_progress(c);
+	REFUSED(rpw_test(r, NULL), RPW_ERR_CANCELED, "connecting was canceled");
+	rpw_request_free(r);
+	rpw_context_destroy(c);
+}
+
 const struct contract_case request_cases[] = {
+	{"a_completion_has_its_own_sentence", a_completion_has_its_own_sentence, true, "rpw_last_error rpw_test rpw_wait rpw_wait_all rpw_on_done rpw_cancel"},
+	{"a_wait_for_a_connection_says_what_is_in_the_way", a_wait_for_a_connection_says_what_is_in_the_way, false, "rpw_last_error rpw_wait rpw_connect"},
 	{"null_is_no_request", null_is_no_request, false, "rpw_test rpw_wait rpw_cancel rpw_request_free rpw_on_done"},
 	{"testing_does_not_progress", testing_does_not_progress, true, "rpw_test rpw_wait rpw_cancel"},
 	{"what_a_completion_says_of_a_send", what_a_completion_says_of_a_send, true, "rpw_test rpw_send"},
