@@ -113,6 +113,11 @@ typedef struct {
 /* Begin to connect. The endpoint is there at once; what is posted on it waits until it is connected, and fails if it is not. *req completes when the connection stands or has failed; req may be NULL. */
 RPW_API int rpw_connect(rpw_context *c, const char *address, const rpw_connect_options *options /* may be NULL */, rpw_endpoint **out, rpw_request **req);
 
+enum rpw_protection {
+	RPW_PROTECTION_NONE,   /* who is between the two, on the network, can read and change it */
+	RPW_PROTECTION_KERNEL, /* shared memory: it does not leave the host, and the kernel lets nobody but this user at it */
+	RPW_PROTECTION_TLS,    /* there is a key: TLS 1.3 with keys that only these two processes have */
+};
 typedef struct {
 	size_t size;
 	const char *transport;             /* "shm", "verbs", "tcp", "ncclnet" */
@@ -124,6 +129,7 @@ typedef struct {
 	bool connected;
 	int status; /* why it failed, when it has */
 	size_t eager_bytes_max;
+	enum rpw_protection protection; /* of what goes over the path; `why` says it in words */
 } rpw_endpoint_information;
 RPW_API int rpw_endpoint_info(rpw_endpoint *ep, rpw_endpoint_information *info /* size filled in */);
 RPW_API void rpw_endpoint_set_user(rpw_endpoint *ep, void *user);

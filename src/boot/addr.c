@@ -68,6 +68,13 @@ unsigned boot_addr_numeric(const char *host, uint16_t port, bool passive, struct
 	return out->n;
 }
 
+bool boot_addr_is_any(const struct boot_addr *a)
+{
+	if (a->ss.ss_family == AF_INET6)
+		return IN6_IS_ADDR_UNSPECIFIED(&((const struct sockaddr_in6 *)&a->ss)->sin6_addr);
+	return ((const struct sockaddr_in *)&a->ss)->sin_addr.s_addr == INADDR_ANY;
+}
+
 uint16_t boot_addr_port(const struct boot_addr *a)
 {
 	return ntohs(a->ss.ss_family == AF_INET6 ? ((const struct sockaddr_in6 *)&a->ss)->sin6_port : ((const struct sockaddr_in *)&a->ss)->sin_port);

@@ -25,6 +25,7 @@ unsigned boot_addr_numeric(const char *host, uint16_t port, bool passive, struct
 /* What getaddrinfo gave, as far as there is room. */
 void boot_addr_take(const struct addrinfo *ai, struct boot_addrs *out);
 
+bool boot_addr_is_any(const struct boot_addr *a); /* 0.0.0.0, [::] */
 uint16_t boot_addr_port(const struct boot_addr *a);
 void boot_addr_set_port(struct boot_addr *a, uint16_t port);
 /* "10.0.0.2" and "10.0.0.2:4711", "[fe80::1%eth0]:4711"; an IPv4 address mapped into IPv6 as the IPv4 address that it is. `where` may be NULL. */

@@ -52,6 +52,8 @@ void boot_set_user(struct boot_conn *c, void *conn_user);
 /* Connecting is under way: what the last try met, and how many there were; "" before the first has ended. */
 void boot_trouble(const struct boot_conn *c, char *out, size_t room);
 const struct tran_facts *boot_peer(const struct boot_conn *c);
+/* Own address, numeric, that the peer came to, where the listener has certain addresses; "": it has all, or this side connected. */
+const char *boot_local(const struct boot_conn *c);
 const char *boot_peer_text(const struct boot_conn *c); /* "host:pid 10.0.0.2:4711" */
 /* RFC 5705, from the TLS session of a connection with a key, once accepted or connected was called: bytes that the two ends of this connection can make, and nobody else, for whatever the layer above
  * wants to protect. 0, or -EINVAL: there is no key. */

@@ -109,12 +109,14 @@ struct boot_conn {
 	struct tran_facts peer;
 	char where[BOOT_WHERE_MAX];
 	char text[192];
+	char local[64];
 };
 
 enum { LISTENER_SOCKETS_MAX = 4 };
 struct boot_listener_socket {
 	struct boot_source source;
 	int fd;
+	bool all; /* addresses */
 	struct boot_listener *l;
 };
 struct boot_listener {

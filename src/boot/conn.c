@@ -594,6 +594,7 @@ void boot_close(struct boot_conn *c)
 
 void boot_set_user(struct boot_conn *c, void *conn_user) { c->user = conn_user; }
 const struct tran_facts *boot_peer(const struct boot_conn *c) { return &c->peer; }
+const char *boot_local(const struct boot_conn *c) { return c->local; }
 const char *boot_peer_text(const struct boot_conn *c) { return c->text; }
 
 int boot_export(const struct boot_conn *c, const char *label, const void *context, size_t context_len, uint8_t *out, size_t len)

@@ -44,7 +44,7 @@ static int add_socket(struct boot_listener *l, const struct boot_addr *a, bool b
 	int rc = open_socket(a, both_families);
 	if (rc < 0)
 		return rc;
-	*s = (struct boot_listener_socket){.source.kind = SOURCE_LISTENER, .fd = rc, .l = l};
+	*s = (struct boot_listener_socket){.source.kind = SOURCE_LISTENER, .fd = rc, .all = boot_addr_is_any(a), .l = l};
 	l->nsockets++;
 	rc = boot_watch(l->b, s->fd, &s->source, EPOLLIN);
 	if (!rc && !l->port) {
@@ -196,8 +196,17 @@ void boot_stranger_leaves(struct boot_conn *c)
 	rpwi_list_del(&c->stranger);
 }
 
-static void stranger_comes(struct boot_listener *l, int fd, const struct boot_addr *from)
+/* The address of ours that it came to. */
+static void note_local(struct boot_conn *c)
 {
+	struct boot_addr own = {.len = sizeof(own.ss)};
+	if (!getsockname(c->fd, (struct sockaddr *)&own.ss, &own.len))
+		boot_addr_text(&own, c->local, sizeof(c->local), NULL, 0);
+}
+
+static void stranger_comes(const struct boot_listener_socket *s, int fd, const struct boot_addr *from)
+{
+	struct boot_listener *l = s->l;
 	struct boot *b = l->b;
 	if (l->nstrangers >= BOOT_STRANGERS_MAX) {
 		struct boot_conn *oldest = RPWI_CONTAINER_OF(l->strangers.next, struct boot_conn, stranger);
@@ -215,6 +224,8 @@ static void stranger_comes(struct boot_listener *l, int fd, const struct boot_ad
 		boot_conn_bury(c);
 		return;
 	}
+	if (!s->all)
+		note_local(c);
 	c->listener = l;
 	l->nstrangers++;
 	rpwi_list_add_tail(&l->strangers, &c->stranger);
@@ -286,7 +297,7 @@ unsigned boot_listener_accept(struct boot_listener_socket *s)
 		int fd = accept4(s->fd, (struct sockaddr *)&from.ss, &from.len, SOCK_NONBLOCK | SOCK_CLOEXEC);
 		if (fd >= 0) {
 			did++;
-			stranger_comes(s->l, fd, &from);
+			stranger_comes(s, fd, &from);
 			continue;
 		}
 		int err = errno;

@@ -80,7 +80,7 @@ int choice_plugin(const char *list, char *plugin, size_t room, char *why, size_t
 	return 0;
 }
 
-static bool list_has(const char *list, const char *name)
+bool choice_has(const char *list, const char *name)
 {
 	size_t len = strlen(name);
 	for (const char *p = list; *p;) {
@@ -107,16 +107,20 @@ void choice_order_by_worth(rpw_context *c, int *order, int n)
 
 static bool peer_is_here(const rpw_endpoint *ep) { return !memcmp(boot_peer(ep->boot)->host_id, ep->c->own.host_id, sizeof(ep->c->own.host_id)); }
 
+bool choice_protects(const rpw_context *c, int i) { return !boot_has_key(c->boot) || (tran_all[i]->caps & (TRAN_SEALS | TRAN_GUARDED)); }
+
 bool choice_why_not(rpw_endpoint *ep, int i, char *why, size_t why_len)
 {
 	const struct tran_facts *peer = boot_peer(ep->boot);
 	*why = 0;
-	if (!list_has(ep->c->transports, tran_all[i]->name))
+	if (!choice_has(ep->c->transports, tran_all[i]->name))
 		snprintf(why, why_len, "not usable on this side");
-	else if (!list_has(peer->transports, tran_all[i]->name))
+	else if (!choice_has(peer->transports, tran_all[i]->name))
 		snprintf(why, why_len, "the peer has only %.60s", peer->transports);
 	else if ((tran_all[i]->caps & TRAN_SAME_HOST) && !peer_is_here(ep))
 		snprintf(why, why_len, "the peer is on another host (%.60s)", peer->hostname);
+	else if (!choice_protects(ep->c, i))
+		snprintf(why, why_len, "the endpoint has a key, and %s carries bytes in the clear", tran_all[i]->name);
 	else {
 		int rc = tran_all[i]->usable(&ep->c->own, peer, why, why_len);
 		if (rc < 0 && !*why)
@@ -155,6 +159,10 @@ void choice_explain(rpw_endpoint *ep, int chosen)
 		bool in_software = choice_why_not(ep, i, why, sizeof(why));
 		text_add(&t, "; ", tran_all[i]->name, *why ? why : in_software ? "would do, in software" : "would do");
 	}
+	if (boot_has_key(ep->c->boot))
+		text_add(&t, "; ", "",
+			tran_all[chosen]->caps & TRAN_SEALS ? "sealed by the key of both sides (TLS 1.3)"
+							    : "the key admits, the kernel guards: it does not leave the host");
 	if (ep->attempt && ep->reasons && *ep->reasons)
 		text_add(&t, "; tried before: ", "", ep->reasons);
 	ep_keep(&ep->why, t.s);

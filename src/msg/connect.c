@@ -91,7 +91,16 @@ void connect_await_word(rpw_endpoint *ep)
 		deadline_set(ep, rpwi_now_ns() + DRAIN_MS * RPWI_NS_PER_MS);
 }
 
-static int path_make(rpw_endpoint *ep, int i, uint8_t *handle, size_t *handle_len, char *why, size_t why_len)
+/* What the two ends of a path with a key have in common: from their control connection, for this transport and this try. */
+static int path_secret(rpw_endpoint *ep, int i, uint16_t attempt, uint8_t secret[TRAN_SECRET_LEN])
+{
+	uint8_t context[32] = {0};
+	rpwi_put_be16(context, attempt);
+	snprintf((char *)context + 2, sizeof(context) - 2, "%s", tran_all[i]->name);
+	return boot_export(ep->boot, "EXPORTER-ropeway-path", context, sizeof(context), secret, TRAN_SECRET_LEN);
+}
+
+static int path_make(rpw_endpoint *ep, int i, uint16_t attempt, uint8_t *handle, size_t *handle_len, char *why, size_t why_len)
 {
 	struct tran *t = msg_tran(ep->c, i, why, why_len);
 	if (!t)
@@ -99,7 +108,12 @@ static int path_make(rpw_endpoint *ep, int i, uint8_t *handle, size_t *handle_le
 	char before[64];
 	snprintf(before, sizeof(before), "%s", rpwi_fail_text());
 	*handle_len = TRAN_HANDLE_MAX;
-	int rc = tran_all[i]->ep_make(t, boot_peer(ep->boot), ep->active, ep, &ep->te, handle, handle_len);
+	uint8_t secret[TRAN_SECRET_LEN];
+	bool keyed = boot_has_key(ep->c->boot);
+	const struct tran_control control = {.peer = boot_peer(ep->boot), .active = ep->active, .local = boot_local(ep->boot), .secret = keyed ? secret : NULL};
+	int rc = keyed ? path_secret(ep, i, attempt, secret) : 0;
+	rc = rc ? rc : tran_all[i]->ep_make(t, &control, ep, &ep->te, handle, handle_len);
+	explicit_bzero(secret, sizeof(secret));
 	if (rc) {
 		ep->te = NULL;
 		bool said = strncmp(before, rpwi_fail_text(), sizeof(before) - 1) != 0;
@@ -128,7 +142,7 @@ static bool path_try(rpw_endpoint *ep, int i)
 	uint8_t handle[TRAN_HANDLE_MAX];
 	size_t len;
 	choice_why_not(ep, i, why, sizeof(why));
-	if (*why || path_make(ep, i, handle, &len, why, sizeof(why))) {
+	if (*why || path_make(ep, i, (uint16_t)(ep->attempt + 1), handle, &len, why, sizeof(why))) {
 		choice_reason_add(ep, tran_all[i]->name, why);
 		return false;
 	}
@@ -370,7 +384,7 @@ static void on_choice(rpw_endpoint *ep, const struct say_path *p, const char *te
 	else {
 		choice_why_not(ep, i, why, sizeof(why));
 		if (!*why)
-			status = path_make(ep, i, own, &own_len, why, sizeof(why));
+			status = path_make(ep, i, ep->attempt, own, &own_len, why, sizeof(why));
 	}
 	if (*why) {
 		say_path(ep, SAY_ANSWER, status, p->transport, why, NULL, 0);

@@ -157,6 +157,18 @@ static int rdma_devices_set(rpw_context *c, const char *names)
 	return 0;
 }
 
+static int key_is_of_use(const rpw_context *c)
+{
+	for (int i = 0; i < c->tn; i++)
+		if (choice_has(c->transports, c->t[i].ops->name) && choice_protects(c, i))
+			return 0;
+	return rpwi_fail(RPW_ERR_INVALID,
+		"there is a key, and none of the transports asked for (%s) protects what it carries: tcp does, and shm does not leave the host; ask for one of "
+		"them, "
+		"or give no key",
+		c->transports);
+}
+
 static int descriptors_open(rpw_context *c)
 {
 	c->epfd = epoll_create1(EPOLL_CLOEXEC);
@@ -218,6 +230,8 @@ int rpw_context_create(const rpw_context_options *given, rpw_context **out)
 	}
 	const char *key = o.key_file ? o.key_file : getenv("ROPEWAY_KEY_FILE");
 	status = boot_new(&connect_boot_up, c, &c->own, key && *key ? key : NULL, &c->boot);
+	if (!status)
+		status = key_is_of_use(c);
 	if (!status)
 		status = descriptors_open(c);
 	if (status)

@@ -270,6 +270,10 @@ int rpw_endpoint_info(rpw_endpoint *ep, rpw_endpoint_information *info)
 		.connected = ep->state == EP_UP,
 		.status = ep->state == EP_FAILED ? ep->status : RPW_OK,
 		.eager_bytes_max = ep->eager_max,
+		.protection = !has || !ep->te                                           ? RPW_PROTECTION_NONE
+			      : ep->ops->caps & TRAN_GUARDED                            ? RPW_PROTECTION_KERNEL
+			      : ep->ops->caps & TRAN_SEALS && boot_has_key(ep->c->boot) ? RPW_PROTECTION_TLS
+											: RPW_PROTECTION_NONE,
 	};
 	memcpy(info, &now, RPWI_MIN(info->size, sizeof(now)));
 	return RPW_OK;

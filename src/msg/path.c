@@ -7,6 +7,7 @@
 #include "msg/stage.h"
 
 #include <errno.h>
+#include <stdio.h>
 #include <stdlib.h>
 
 static bool counted(enum frame_type type) { return type <= FRAME_COUNTED_LAST; }
@@ -681,6 +682,14 @@ void path_up_failed(void *user, int status, const char *why)
 		connect_await_word(ep);
 	} else if (ep->bye_heard || ep->gone_heard)
 		msg_todo(ep, TODO_FAIL);
-	else
+	else if (status == RPW_ERR_PROTOCOL && (ep->ops->caps & TRAN_SEALS) && boot_has_key(ep->c->boot)) {
+		/* Somebody between the two changes what is sent: no other path mends that, and it is to be heard of. */
+		char text[480];
+		snprintf(text, sizeof(text), "what came from %s by %s was changed on its way, or is not of its making: %.300s", ep->peer, ep->ops->name, why);
+		ep->status = status;
+		ep_say_why(ep, text);
+		rpwi_fail(status, "%s", text);
+		msg_todo(ep, TODO_FAIL);
+	} else
 		msg_todo(ep, TODO_PATH);
 }

@@ -190,6 +190,7 @@ ssize_t tls_recv(struct tls *t, void *to, size_t room)
 	return try_again((int)n) ? -EAGAIN : ended(t, (int)n);
 }
 
+bool tls_pending(const struct tls *t) { return gnutls_record_check_pending(t->session) > 0; }
 bool tls_waits(const struct tls *t) { return t->waits; }
 
 int tls_flush(struct tls *t)

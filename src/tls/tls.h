@@ -42,6 +42,7 @@ int tls_handshake(struct tls *t);
 ssize_t tls_recv(struct tls *t, void *to, size_t room);
 /* At most one record's worth is taken; -EAGAIN: none. What was taken may still wait in the session for push to take it: tls_waits. Else what push failed with. */
 ssize_t tls_send(struct tls *t, const void *p, size_t len);
+bool tls_pending(const struct tls *t); /* what tls_recv has for the caller without asking pull */
 bool tls_waits(const struct tls *t);
 int tls_flush(struct tls *t); /* 0: nothing waits any more; -EAGAIN, or what push failed with */
 void tls_bye(struct tls *t);

@@ -17,6 +17,7 @@ struct tran_ep;
 
 enum {
 	TRAN_HANDLE_MAX = 4096, /* what ep_make may give */
+	TRAN_SECRET_LEN = 32,   /* what the two ends of an endpoint with a key have in common */
 	TRAN_DESC_MAX = 64,     /* how a piece of memory is described to peers */
 	TRAN_HEAD_MAX = 320,    /* a frame's head: msg's header, and an active message's */
 };
@@ -31,6 +32,15 @@ struct tran_facts {
 	char rdma_devices[256]; /* our own only, the peer is not told: what verbs may use; "" all */
 	char plugin[256];       /* our own only, too: what follows "ncclnet:" in the list of transports that was asked for */
 	bool polled; /* our own only: what is written into memory here is seen while it is filled; all of it by rpwi_copy_up (base/copy.h), nothing by the kernel */
+};
+
+/* What the control connection of an endpoint says about the path that it is to have. */
+struct tran_control {
+	const struct tran_facts *peer;
+	bool active;       /* this side connected */
+	const char *local; /* own address, numeric, where the peer came to it and others of this host are not to be listened at; NULL or "": all may be */
+	const uint8_t *
+		secret; /* TRAN_SECRET_LEN bytes that both ends of the control connection have, and nobody else: nothing may go in the clear. NULL: there is no key */
 };
 
 /* Up-calls. `user` is what ep_make was given. All are set. */
@@ -52,6 +62,8 @@ enum tran_caps {
 	TRAN_CAN_BREAK = 2, /* the path can be lost while both processes live: msg keeps what is not acknowledged */
 	TRAN_MAPS = 4,      /* mem_alloc gives memory that peers can map */
 	TRAN_BY_NAME = 8,   /* only where it is asked for, and the list says "name:" and what of it (tran_facts.plugin) */
+	TRAN_SEALS = 32,    /* with a secret nobody between the two can read or change what goes over it */
+	TRAN_GUARDED = 64,  /* it does not leave the host, where the kernel lets only this user at it */
 	TRAN_GPU = 16,      /* has gpu_add: there may be devices that reach the memory of a GPU by themselves */
 };
 
@@ -93,7 +105,7 @@ struct tran_ops {
 	 * transport that has no descriptor leaves *fd alone, and does all by that. */
 	int (*arm)(struct tran *t, int *fd, uint64_t *deadline_ns);
 	/* An endpoint, and the handle that the peer's ep_start needs: at most TRAN_HANDLE_MAX bytes, versioned, checked by whoever gets it. */
-	int (*ep_make)(struct tran *t, const struct tran_facts *peer, bool active, void *user, struct tran_ep **out, uint8_t *handle, size_t *handle_len);
+	int (*ep_make)(struct tran *t, const struct tran_control *control, void *user, struct tran_ep **out, uint8_t *handle, size_t *handle_len);
 	/* With the peer's handle (hostile until checked). up->ready follows, at the latest after timeout_ms; may come from inside. */
 	int (*ep_start)(struct tran_ep *ep, const uint8_t *handle, size_t len, unsigned timeout_ms);
 	/* No up-calls any more. Operations under way end; memory of theirs is not touched after this returns. */

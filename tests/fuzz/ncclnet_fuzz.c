@@ -213,7 +213,7 @@ static void make_end(struct end *e)
 	if (e->ep)
 		return;
 	fake.next_which = 0;
-	if (tran_ncclnet.ep_make(run.t, &peer, true, e, &e->ep, e->handle, &e->handle_len))
+	if (tran_ncclnet.ep_make(run.t, &(struct tran_control){.peer = &peer, .active = true}, e, &e->ep, e->handle, &e->handle_len))
 		e->ep = NULL;
 }
 

@@ -116,7 +116,7 @@ static void start(const struct tran_ops *ops, bool active, const uint8_t *p, siz
 	uint8_t own[TRAN_HANDLE_MAX];
 	size_t own_len;
 	int ready = 0;
-	if (ops->open(&up, &facts, &t) || ops->ep_make(t, &facts, active, &ready, &ep, own, &own_len))
+	if (ops->open(&up, &facts, &t) || ops->ep_make(t, &(struct tran_control){.peer = &facts, .active = active}, &ready, &ep, own, &own_len))
 		abort();
 	if (!ops->ep_start(ep, p, len, 1000)) {
 		for (int i = 0; i < 4; i++)

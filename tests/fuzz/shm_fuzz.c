@@ -246,7 +246,7 @@ static void connect_pair(bool spoil)
 	struct end *e[2] = {&run.side[0].end[i], &run.side[1].end[k]};
 	for (unsigned n = 0; n < 2; n++) {
 		*e[n] = (struct end){.s = &run.side[n]};
-		if (tran_shm.ep_make(run.side[n].t, &facts, n, e[n], &e[n]->ep, handle[n], &len[n]))
+		if (tran_shm.ep_make(run.side[n].t, &(struct tran_control){.peer = &facts, .active = n}, e[n], &e[n]->ep, handle[n], &len[n]))
 			fuzz_broken("no endpoint");
 	}
 	if (spoil) {

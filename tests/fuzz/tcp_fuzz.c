@@ -195,8 +195,9 @@ static void begin(void)
 	uint8_t how = fuzz_u8(&run.in);
 	bool active = how & 1;
 	listen_here();
-	if (tran_tcp.open(&up, &facts, &run.t) || tran_tcp.ep_make(run.t, &facts, active, &run.first_end, &run.ep, handle, &len) ||
-		tran_tcp.ep_make(run.t, &facts, active, &run.second_end, &run.second, handle, &len))
+	if (tran_tcp.open(&up, &facts, &run.t) ||
+		tran_tcp.ep_make(run.t, &(struct tran_control){.peer = &facts, .active = active}, &run.first_end, &run.ep, handle, &len) ||
+		tran_tcp.ep_make(run.t, &(struct tran_control){.peer = &facts, .active = active}, &run.second_end, &run.second, handle, &len))
 		abort();
 	tcp_of(run.t)->streams_max = 2;
 	run.peer[0] = run.peer[1] = -1;
@@ -243,7 +244,7 @@ static uint32_t some_len(unsigned stream, uint32_t id)
 static void knock(unsigned stream)
 {
 	const struct tcp_ep *ep = (const struct tcp_ep *)(run.second && fuzz_u8(&run.in) & 1 ? run.second : run.ep);
-	struct sockaddr_in to = {.sin_family = AF_INET, .sin_port = htons(tcp_of(run.t)->port), .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
+	struct sockaddr_in to = {.sin_family = AF_INET, .sin_port = htons(tcp_of(run.t)->listener[0].port), .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
 	uint8_t bytes[TCP_GREETING_LEN];
 	if (!ep || !run.strangers)
 		return;

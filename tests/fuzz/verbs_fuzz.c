@@ -426,7 +426,7 @@ static void close_end(struct end *e)
 static void make_end(struct end *e)
 {
 	struct tran_facts peer = {.transports = "verbs", .hostname = "there"};
-	if (!e->ep && tran_verbs.ep_make(run.t, &peer, fuzz_u8(&run.in) & 1, e, &e->ep, e->handle, &e->handle_len))
+	if (!e->ep && tran_verbs.ep_make(run.t, &(struct tran_control){.peer = &peer, .active = fuzz_u8(&run.in) & 1}, e, &e->ep, e->handle, &e->handle_len))
 		e->ep = NULL;
 }
 

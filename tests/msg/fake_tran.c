@@ -171,7 +171,7 @@ static int farm(struct tran *t, int *fd, uint64_t *deadline_ns)
 	return 1;
 }
 
-static int fmake(struct tran *t, const struct tran_facts *peer, bool active, void *user, struct tran_ep **out, uint8_t *handle, size_t *handle_len)
+static int fmake(struct tran *t, const struct tran_control *control, void *user, struct tran_ep **out, uint8_t *handle, size_t *handle_len)
 {
 	if (fake.refuse_make && !(t->ops->caps & TRAN_CAN_BREAK))
 		return -ENOSPC;
@@ -181,7 +181,7 @@ static int fmake(struct tran *t, const struct tran_facts *peer, bool active, voi
 	if (is_b(e))
 		e->ep.limits.put_min = 4 * (size_t)fake.eager_max;
 	snprintf(e->ep.path, sizeof(e->ep.path), "in memory");
-	e->number = last_made = made_by[active] = ++numbers;
+	e->number = last_made = made_by[control->active] = ++numbers;
 	fake.made++;
 	rpwi_list_init(&e->in);
 	rpwi_list_init(&e->dones);

@@ -629,7 +629,8 @@ static void case_garbage(struct side *s)
 	uint8_t handle[TRAN_HANDLE_MAX], theirs[TRAN_HANDLE_MAX], bad[TRAN_HANDLE_MAX];
 	size_t len = 0, their_len = 0;
 	struct end good = {.side = s};
-	REQUIRE(!s->ops->ep_make(s->t, &s->peer_facts, s->which == 0, &good, &good.ep, handle, &len));
+	REQUIRE(!s->ops->ep_make(
+		s->t, &(struct tran_control){.peer = &s->peer_facts, .active = s->which == 0, .secret = pair_secret()}, &good, &good.ep, handle, &len));
 	REQUIRE(len > 0 && len <= sizeof handle && pair_say(s, handle, len) && pair_hear(s, theirs, sizeof theirs, &their_len));
 	for (int i = 0; i < 40; i++) {
 		struct end e = {.side = s};
@@ -647,7 +648,8 @@ static void case_garbage(struct side *s)
 			pattern_fill(bad, n, 1, 0);
 		else /* a byte of it, anywhere */
 			bad[(size_t)i * 7919 % their_len] ^= (uint8_t)(1 + i * 37);
-		REQUIRE(!s->ops->ep_make(s->t, &s->peer_facts, s->which == 0, &e, &e.ep, handle, &len));
+		REQUIRE(!s->ops->ep_make(
+			s->t, &(struct tran_control){.peer = &s->peer_facts, .active = s->which == 0, .secret = pair_secret()}, &e, &e.ep, handle, &len));
 		int rc = s->ops->ep_start(e.ep, bad, n, 60);
 		if (!rc) {
 			REQUIRE(pair_until(s, &e.is_ready), "garbage %d: ep_start said 0, ready never came", i);
@@ -668,7 +670,8 @@ static void case_never_started(struct side *s)
 	uint8_t handle[TRAN_HANDLE_MAX], theirs[TRAN_HANDLE_MAX];
 	size_t len, their_len;
 	struct end e = {.side = s};
-	REQUIRE(!s->ops->ep_make(s->t, &s->peer_facts, s->which == 0, &e, &e.ep, handle, &len));
+	REQUIRE(!s->ops->ep_make(
+		s->t, &(struct tran_control){.peer = &s->peer_facts, .active = s->which == 0, .secret = pair_secret()}, &e, &e.ep, handle, &len));
 	REQUIRE(pair_say(s, handle, len) && pair_hear(s, theirs, sizeof theirs, &their_len));
 	if (s->which == 0) {
 		uint64_t began = rpwi_now_ns();
@@ -685,7 +688,8 @@ static void handles_swap(struct side *s, struct end *e, uint8_t *theirs, size_t 
 	uint8_t handle[TRAN_HANDLE_MAX];
 	size_t len;
 	e->side = s;
-	REQUIRE(!s->ops->ep_make(s->t, &s->peer_facts, s->which == 0, e, &e->ep, handle, &len));
+	REQUIRE(!s->ops->ep_make(
+		s->t, &(struct tran_control){.peer = &s->peer_facts, .active = s->which == 0, .secret = pair_secret()}, e, &e->ep, handle, &len));
 	REQUIRE(pair_say(s, handle, len) && pair_hear(s, theirs, TRAN_HANDLE_MAX, their_len));
 }
 
@@ -1024,7 +1028,8 @@ static void case_contexts(struct side *s)
 		if (s->which)
 			REQUIRE(!s->ops->open(s->t->up, &s->facts, &mine->t));
 		o[i].end = (struct end){.side = mine, .frame = contexts_frame, .arg = (void *)(uintptr_t)i};
-		REQUIRE(!s->ops->ep_make(mine->t, &s->peer_facts, s->which == 0, &o[i].end, &o[i].end.ep, a, &len));
+		REQUIRE(!s->ops->ep_make(mine->t, &(struct tran_control){.peer = &s->peer_facts, .active = s->which == 0, .secret = pair_secret()}, &o[i].end,
+			&o[i].end.ep, a, &len));
 		REQUIRE(pair_say(mine, a, len) && pair_hear(mine, b, sizeof b, &their_len) && !s->ops->ep_start(o[i].end.ep, b, their_len, PAIR_DEADLINE_MS));
 		REQUIRE(pair_until(mine, &o[i].end.is_ready) && !o[i].end.status, "context %llu: %s", (unsigned long long)i, o[i].end.why);
 	}
@@ -1181,7 +1186,8 @@ static void case_same_process(struct side *s)
 			   y = {.side = &second, .frame = stream_frame, .done = rma_done, .arg = &to_y};
 		struct tran_facts peer = s->facts; /* as boot sees it: our own facts have no address, and interfaces but loopback need not be there */
 		snprintf(peer.address, sizeof peer.address, "127.0.0.1");
-		REQUIRE(!s->ops->ep_make(ta, &peer, true, &x, &x.ep, a, &a_len) && !s->ops->ep_make(tb, &peer, false, &y, &y.ep, b, &b_len));
+		REQUIRE(!s->ops->ep_make(ta, &(struct tran_control){.peer = &peer, .active = true, .secret = pair_secret()}, &x, &x.ep, a, &a_len) &&
+			!s->ops->ep_make(tb, &(struct tran_control){.peer = &peer, .active = false, .secret = pair_secret()}, &y, &y.ep, b, &b_len));
 		REQUIRE(!s->ops->ep_start(x.ep, b, b_len, 5000) && !s->ops->ep_start(y.ep, a, a_len, 5000));
 		BOTH_UNTIL(x.is_ready && y.is_ready)
 		REQUIRE(x.is_ready && y.is_ready && !x.status && !y.status, "%s %s", x.why, y.why);

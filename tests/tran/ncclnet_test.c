@@ -84,7 +84,9 @@ static void make(int i)
 {
 	struct tran_facts peer = {.address = "127.0.0.1", .transports = "ncclnet"};
 	side[i] = (struct half){.t = side[i].t};
-	assert_int_equal(tran_ncclnet.ep_make(side[i].t, &peer, i == 0, &side[i], &side[i].ep, side[i].handle, &side[i].handle_len), 0);
+	assert_int_equal(tran_ncclnet.ep_make(side[i].t, &(struct tran_control){.peer = &peer, .active = i == 0}, &side[i], &side[i].ep, side[i].handle,
+				 &side[i].handle_len),
+		0);
 }
 static void start(int i, unsigned timeout_ms) { assert_int_equal(tran_ncclnet.ep_start(side[i].ep, side[!i].handle, side[!i].handle_len, timeout_ms), 0); }
 static void close_both(void)

@@ -32,6 +32,7 @@ struct side {
 };
 
 void pair_facts(struct tran_facts *f);
+const uint8_t *pair_secret(void); /* what both ends have, where TRAN_SEALED is set; else NULL */
 /* Fork; both come back with a side. -1: fork failed. */
 int pair_fork(struct side *s, const struct tran_ops *ops);
 int pair_open(struct side *s); /* the transport; 0 or -errno. The child says it to the parent: see pair_sync */

@@ -86,8 +86,8 @@ static void good_link(struct victim *v)
 	REQUIRE(!ops->open(v->s->t->up, &v->s->facts, &v->good_side.t));
 	v->here = (struct end){.side = v->s, .frame = good_frame};
 	v->there = (struct end){.side = &v->good_side, .frame = good_frame};
-	REQUIRE(!ops->ep_make(v->s->t, &v->s->facts, true, &v->here, &v->here.ep, a, &a_len));
-	REQUIRE(!ops->ep_make(v->good_side.t, &v->s->facts, false, &v->there, &v->there.ep, b, &b_len));
+	REQUIRE(!ops->ep_make(v->s->t, &(struct tran_control){.peer = &v->s->facts, .active = true}, &v->here, &v->here.ep, a, &a_len));
+	REQUIRE(!ops->ep_make(v->good_side.t, &(struct tran_control){.peer = &v->s->facts, .active = false}, &v->there, &v->there.ep, b, &b_len));
 	REQUIRE(!ops->ep_start(v->here.ep, b, b_len, 5000) && !ops->ep_start(v->there.ep, a, a_len, 5000));
 	for (int i = 0; i < 1000000 && !(v->here.is_ready && v->there.is_ready); i++) {
 		ops->progress(v->s->t);
@@ -360,7 +360,7 @@ static void door_victim(struct side *s)
 	char c;
 	victim_setup(&v, s);
 	good_round(&v);
-	REQUIRE(!s->ops->ep_make(s->t, &s->peer_facts, true, &e, &e.ep, handle, &len) && pair_say(s, handle, len));
+	REQUIRE(!s->ops->ep_make(s->t, &(struct tran_control){.peer = &s->peer_facts, .active = true}, &e, &e.ep, handle, &len) && pair_say(s, handle, len));
 	unsigned before = descriptors(), most = 0;
 	while (recv(s->talk, &c, 1, MSG_DONTWAIT) < 0) {
 		good_round(&v);

@@ -98,7 +98,8 @@ static void make(int i)
 	struct tran_facts peer = {.address = "127.0.0.1", .transports = "tcp"};
 	struct tran *t = side[i].t;
 	side[i] = (struct half){.t = t, .seed = 1000000 * (uint64_t)(1 + !i)};
-	assert_int_equal(tran_tcp.ep_make(t, &peer, i == 0, &side[i], &side[i].ep, side[i].handle, &side[i].handle_len), 0);
+	assert_int_equal(
+		tran_tcp.ep_make(t, &(struct tran_control){.peer = &peer, .active = i == 0}, &side[i], &side[i].ep, side[i].handle, &side[i].handle_len), 0);
 }
 static void start(int i, unsigned timeout_ms) { assert_int_equal(tran_tcp.ep_start(side[i].ep, side[!i].handle, side[!i].handle_len, timeout_ms), 0); }
 static void connect_both(void)
@@ -184,7 +185,7 @@ static void strangers_are_dropped_and_counted(void **state)
 	for (size_t i = 0; i < RPWI_ARRAY_LEN(rows); i++) {
 		memcpy(bad, good, sizeof bad);
 		bad[rows[i].at] ^= rows[i].change;
-		int fd = bare_connect(tcp(1)->port);
+		int fd = bare_connect(tcp(1)->listener[0].port);
 		assert_int_equal(send(fd, bad, rows[i].len, 0), rows[i].len);
 		print_message("%s\n", rows[i].what);
 		UNTIL(was_closed(fd));
@@ -192,13 +193,13 @@ static void strangers_are_dropped_and_counted(void **state)
 		close(fd);
 	}
 	/* Half a greeting, then the end; and silence, more of it than there is room for. */
-	int fd = bare_connect(tcp(1)->port);
+	int fd = bare_connect(tcp(1)->listener[0].port);
 	assert_int_equal(send(fd, good, 20, 0), 20);
 	close(fd);
 	UNTIL(tcp(1)->strangers_refused == refused + 1);
 	int silent[TCP_STRANGERS_MAX + 20];
 	for (size_t i = 0; i < RPWI_ARRAY_LEN(silent); i++) {
-		silent[i] = bare_connect(tcp(1)->port);
+		silent[i] = bare_connect(tcp(1)->listener[0].port);
 		progress();
 	}
 	UNTIL(tcp(1)->strangers_refused == refused + 1 + 20);
@@ -225,7 +226,7 @@ static void a_nonce_that_is_in_use_lets_nobody_in(void **state)
 	struct tcp_greeting g = {.number = ep(1)->number};
 	memcpy(g.nonce, ep(1)->nonce, TCP_NONCE_LEN);
 	tcp_put_greeting(good, &g);
-	int fd = bare_connect(tcp(1)->port);
+	int fd = bare_connect(tcp(1)->listener[0].port);
 	assert_int_equal(send(fd, good, sizeof good, 0), sizeof good);
 	UNTIL(was_closed(fd));
 	close(fd);
@@ -319,7 +320,7 @@ static int bare_peer(void)
 	struct tcp_greeting g = {.number = ep(1)->number};
 	memcpy(g.nonce, ep(1)->nonce, TCP_NONCE_LEN);
 	tcp_put_greeting(bytes, &g);
-	int fd = bare_connect(tcp(1)->port);
+	int fd = bare_connect(tcp(1)->listener[0].port);
 	assert_int_equal(send(fd, bytes, TCP_GREETING_LEN, 0), TCP_GREETING_LEN);
 	say_attach(fd, 1, ep(0)->number);
 	UNTIL(side[1].ready);
@@ -667,7 +668,7 @@ static void a_peer_without_an_address_has_a_name(void **state)
 	struct tran_facts peer = {.hostname = "quince", .transports = "tcp"};
 	make(0);
 	side[1] = (struct half){.t = side[1].t};
-	assert_int_equal(tran_tcp.ep_make(side[1].t, &peer, false, &side[1], &side[1].ep, side[1].handle, &side[1].handle_len), 0);
+	assert_int_equal(tran_tcp.ep_make(side[1].t, &(struct tran_control){.peer = &peer}, &side[1], &side[1].ep, side[1].handle, &side[1].handle_len), 0);
 	start(1, 50);
 	UNTIL(side[1].ready);
 	assert_int_equal(side[1].status, RPW_ERR_TIMEOUT);

@@ -16,7 +16,7 @@
 
 enum { EAGER_MAX = NT_FRAME_MAX }; /* 64 KiB: see RATIONALE */
 
-int nt_ep_make(struct tran *tran, const struct tran_facts *peer, bool active, void *user, struct tran_ep **out, uint8_t *handle, size_t *handle_len)
+int nt_ep_make(struct tran *tran, const struct tran_control *control, void *user, struct tran_ep **out, uint8_t *handle, size_t *handle_len)
 {
 	struct nt *t = nt_of(tran);
 	struct nt_ep *ep = calloc(1, sizeof *ep);
@@ -34,7 +34,7 @@ int nt_ep_make(struct tran *tran, const struct tran_facts *peer, bool active, vo
 	*handle_len = nt_put_handle(handle, &h);
 	ep->base = (struct tran_ep){.tran = tran, .user = user, .limits = {.frame_max = NT_FRAME_MAX, .eager_max = EAGER_MAX}};
 	snprintf(ep->base.path, sizeof ep->base.path, "plugin %s, API v%d, device %d %s", t->load->name, t->load->n->abi, t->load->dev, t->load->device);
-	snprintf(ep->peer, sizeof ep->peer, "%.63s", peer->address[0] ? peer->address : "the peer");
+	snprintf(ep->peer, sizeof ep->peer, "%.63s", control->peer->address[0] ? control->peer->address : "the peer");
 	struct rpwi_list *lists[] = {&ep->link, &ep->failing, &ep->waiting[0], &ep->waiting[1], &ep->gets, &ep->ordered};
 	for (unsigned i = 0; i < RPWI_ARRAY_LEN(lists); i++)
 		rpwi_list_init(lists[i]);

@@ -205,7 +205,7 @@ int nt_setup_look(struct nt_setup *s, struct nt_comm out[4], char *why, size_t w
 void nt_setup_drop(struct nt_setup *s);
 
 /* nt_ep.c */
-int nt_ep_make(struct tran *t, const struct tran_facts *peer, bool active, void *user, struct tran_ep **out, uint8_t *handle, size_t *handle_len);
+int nt_ep_make(struct tran *t, const struct tran_control *control, void *user, struct tran_ep **out, uint8_t *handle, size_t *handle_len);
 int nt_ep_start(struct tran_ep *ep, const uint8_t *handle, size_t len, unsigned timeout_ms);
 void nt_ep_close(struct tran_ep *ep);
 void nt_ep_fail(struct nt_ep *ep, int status, const char *fmt, ...) __attribute__((format(printf, 3, 4)));

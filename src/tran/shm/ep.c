@@ -22,7 +22,7 @@ static uint64_t handle_check(const struct shm_handle *h)
 
 static const struct tran_up *up_of(const struct shm_ep *ep) { return ep->t->base.up; }
 
-int rpwi_shm_ep_make(struct tran *tran, const struct tran_facts *peer, bool active, void *user, struct tran_ep **out, uint8_t *handle, size_t *handle_len)
+int rpwi_shm_ep_make(struct tran *tran, const struct tran_control *control, void *user, struct tran_ep **out, uint8_t *handle, size_t *handle_len)
 {
 	struct shm *t = shm_of(tran);
 	if (!t->ep_free_count) {
@@ -39,7 +39,7 @@ int rpwi_shm_ep_make(struct tran *tran, const struct tran_facts *peer, bool acti
 	ep->index = t->ep_free[--t->ep_free_count];
 	t->eps[ep->index] = ep;
 	ep->nonce = rpwi_shm_nonce(t);
-	ep->pid_expected = peer ? (pid_t)peer->pid : 0;
+	ep->pid_expected = (pid_t)control->peer->pid;
 	rpwi_list_init(&ep->in_link);
 	rpwi_list_init(&ep->in_owing);
 	rpwi_list_init(&ep->in_rooms);

@@ -416,7 +416,7 @@ static int shm_arm(struct tran *tran, int *fd, uint64_t *deadline_ns)
 
 const struct tran_ops tran_shm = {
 	.name = "shm",
-	.caps = TRAN_SAME_HOST | TRAN_MAPS,
+	.caps = TRAN_SAME_HOST | TRAN_MAPS | TRAN_GUARDED,
 	.usable = shm_usable,
 	.open = shm_open_context,
 	.close = shm_close,

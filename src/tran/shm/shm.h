@@ -307,7 +307,7 @@ void rpwi_shm_link_hint(struct shm_link *l, enum shm_kind kind, uint32_t endpoin
 unsigned rpwi_shm_link_replies(struct shm_link *l);
 
 /* ep.c */
-int rpwi_shm_ep_make(struct tran *t, const struct tran_facts *peer, bool active, void *user, struct tran_ep **out, uint8_t *handle, size_t *handle_len);
+int rpwi_shm_ep_make(struct tran *t, const struct tran_control *control, void *user, struct tran_ep **out, uint8_t *handle, size_t *handle_len);
 int rpwi_shm_ep_start(struct tran_ep *ep, const uint8_t *handle, size_t len, unsigned timeout_ms);
 void rpwi_shm_ep_close(struct tran_ep *ep);
 int rpwi_shm_ep_send(struct tran_ep *ep, const void *head, size_t head_len, const struct iovec *iov, int iovcnt, size_t body_len);

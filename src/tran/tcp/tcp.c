@@ -15,6 +15,7 @@
 #include <unistd.h>
 
 #include "base/born.h"
+#include "tls/tls.h"
 
 enum {
 	EVENTS_MAX = 64,
@@ -109,11 +110,10 @@ static int tcp_open(const struct tran_up *up, const struct tran_facts *own, stru
 	t->own = *own;
 	t->pid = getpid();
 	t->born = rpwi_born();
-	t->listener = -1;
 	t->streams_max = streams_wanted();
 	t->deadline_ns = t->accept_again_ns = RPWI_NEVER;
 	struct rpwi_list *lists[] = {&t->bundles, &t->sending, &t->strangers, &t->lingering, &t->starting, &t->opening, &t->failing, &t->failing_bundles,
-		&t->dead_streams, &t->dead_bundles, &t->op_free};
+		&t->dead_streams, &t->dead_bundles, &t->unread, &t->op_free};
 	for (unsigned i = 0; i < RPWI_ARRAY_LEN(lists); i++)
 		rpwi_list_init(lists[i]);
 	t->epoll = epoll_create1(EPOLL_CLOEXEC);
@@ -134,14 +134,15 @@ static void tcp_close(struct tran *tran)
 	for (unsigned i = 0; i < RPWI_ARRAY_LEN(lists); i++)
 		while (!rpwi_list_empty(lists[i]))
 			tcp_stream_close(RPWI_CONTAINER_OF(rpwi_list_pop(lists[i]), struct tcp_stream, link));
-	if (t->listener >= 0 && rpwi_is_ours(t->born))
-		shutdown(t->listener, SHUT_RDWR); /* a forked child may have it, too, and would go on taking connections that nobody answers */
-	if (t->listener >= 0)
-		close(t->listener);
+	tcp_listen_end(t);
 	close(t->epoll);
 	tcp_rma_free_ops(t);
 	while (t->buffer_count)
 		munmap(t->buffer[--t->buffer_count], TCP_BUFFER_LEN);
+	tls_domain_free(t->tls);
+	if (t->record)
+		explicit_bzero(t->record, TLS_RECORD_MAX);
+	free(t->record);
 	free(t->ep);
 	tran_slots_fini(&t->mem);
 	free(t);
@@ -156,6 +157,9 @@ static unsigned on_event(struct tcp_stream *s, uint32_t events)
 	case TCP_CONNECTING:
 		if (events & (EPOLLOUT | EPOLLERR | EPOLLHUP))
 			tcp_bundle_connected(s);
+		break;
+	case TCP_SHAKING:
+		tcp_bundle_shaken(s);
 		break;
 	case TCP_STRANGER:
 		tcp_listen_heard(s);
@@ -192,8 +196,9 @@ static unsigned ask_epoll(struct tcp *t)
 	unsigned things = 0;
 	int n = epoll_wait(t->epoll, e, EVENTS_MAX, 0);
 	for (int i = 0; i < n; i++) {
-		if (e[i].data.ptr == t) {
-			tcp_listen_accept(t);
+		const struct tcp_listener *l = e[i].data.ptr;
+		if (l >= t->listener && l < t->listener + TCP_LISTENERS_MAX) {
+			tcp_listen_accept(t, l);
 			things++;
 		} else {
 			things += on_event(e[i].data.ptr, e[i].events);
@@ -218,6 +223,27 @@ static unsigned read_hot(struct tcp *t)
 			tcp_hot_del(hot[i]);
 		else if (n && ++hot[i]->hot_reads == UNWATCH_READS)
 			tcp_stream_watch(hot[i], false);
+	}
+	return things;
+}
+
+/* TLS has read ahead of these. */
+static unsigned read_unread(struct tcp *t)
+{
+	struct rpwi_list todo;
+	unsigned things = 0;
+	rpwi_list_init(&todo);
+	while (!rpwi_list_empty(&t->unread)) {
+		struct rpwi_list *l = t->unread.next;
+		rpwi_list_del(l);
+		rpwi_list_add_tail(&todo, l);
+	}
+	while (!rpwi_list_empty(&todo)) { /* an up-call may close any of them */
+		struct tcp_stream *s = RPWI_CONTAINER_OF(rpwi_list_pop(&todo), struct tcp_stream, unread);
+		if (s->state == TCP_UP)
+			things += tcp_stream_read(s);
+		else if (s->state == TCP_GREETED)
+			tcp_bundle_greeted(s);
 	}
 	return things;
 }
@@ -275,6 +301,8 @@ static unsigned tcp_progress(struct tran *tran)
 	struct tcp *t = tcp_of(tran);
 	t->in_progress++;
 	unsigned things = read_hot(t);
+	if (!rpwi_list_empty(&t->unread))
+		things += read_unread(t);
 	if (epoll_is_due(t)) {
 		t->polls = 0;
 		unsigned others = ask_epoll(t);
@@ -316,7 +344,7 @@ static int tcp_arm(struct tran *tran, int *fd, uint64_t *deadline_ns)
 		else
 			rpwi_list_del(&s->sending);
 	}
-	if (!rpwi_list_empty(&t->failing) || !rpwi_list_empty(&t->failing_bundles))
+	if (!rpwi_list_empty(&t->failing) || !rpwi_list_empty(&t->failing_bundles) || !rpwi_list_empty(&t->unread))
 		return 1;
 	for (unsigned i = 0; i < t->hot_count; i++) {
 		t->hot[i]->hot_reads = 0;
@@ -332,7 +360,7 @@ static int tcp_arm(struct tran *tran, int *fd, uint64_t *deadline_ns)
 
 const struct tran_ops tran_tcp = {
 	.name = "tcp",
-	.caps = TRAN_CAN_BREAK,
+	.caps = TRAN_CAN_BREAK | TRAN_SEALS,
 	.usable = tcp_usable,
 	.open = tcp_open,
 	.close = tcp_close,

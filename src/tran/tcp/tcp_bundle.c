@@ -62,6 +62,7 @@ static void bundle_free(struct tcp_bundle *b)
 	rpwi_list_del(&b->opening);
 	rpwi_list_del(&b->failing);
 	rpwi_list_del(&b->link);
+	explicit_bzero(b->secret, sizeof b->secret);
 	b->state = TCP_BUNDLE_CLOSED;
 	if (t->in_progress)
 		rpwi_list_add_tail(&t->dead_bundles, &b->link);
@@ -181,7 +182,8 @@ static void describe(struct tcp_bundle *b)
 		n += b->stream[i] && b->stream[i]->state == TCP_UP;
 	if (!getpeername(b->stream[0]->fd, (struct sockaddr *)&a, &len))
 		getnameinfo((struct sockaddr *)&a, len, host, sizeof host, NULL, 0, NI_NUMERICHOST);
-	snprintf(b->path, sizeof b->path, "%u stream%s to %s", n, n == 1 ? "" : "s", strncmp(host, "::ffff:", 7) ? host : host + 7);
+	snprintf(b->path, sizeof b->path, "%u stream%s to %s%s", n, n == 1 ? "" : "s", strncmp(host, "::ffff:", 7) ? host : host + 7,
+		b->keyed ? ", TLS 1.3" : "");
 	for (struct rpwi_list *l = b->members.next; l != &b->members; l = l->next) {
 		struct tcp_ep *ep = RPWI_CONTAINER_OF(l, struct tcp_ep, member);
 		if (ep->state == TCP_EP_UP)
@@ -199,6 +201,7 @@ static void founded(struct tcp_bundle *b, const struct tcp_ep *ep)
 	b->founder[ep->active] = peer;
 	memcpy(b->founder[!ep->active].nonce, ep->nonce, TCP_NONCE_LEN);
 	memcpy(b->founder[ep->active].nonce, ep->peer.nonce, TCP_NONCE_LEN);
+	memcpy(b->secret, ep->secret, TRAN_SECRET_LEN);
 }
 
 /* Both sides know each other: frames may come and go. */
@@ -235,7 +238,7 @@ int tcp_bundle_on_attach(struct tcp_stream *s, const struct tcp_header *h, const
 		return -1;
 	}
 	struct tcp_ep *ep = tcp_ep_find(b->t, h->id);
-	if (!tcp_ep_waits(ep, more + 4)) {
+	if (!tcp_ep_waits(ep, more + 4) || ep->keyed != b->keyed) {
 		say_close(b, claim, TCP_NO_ACCESS);
 		return 0;
 	}
@@ -308,7 +311,7 @@ bool tcp_bundle_connect(struct tcp_ep *ep, const struct sockaddr_storage *to, so
 	struct tcp *t = tcp_of(ep->base.tran);
 	for (struct rpwi_list *l = t->bundles.next; l != &t->bundles; l = l->next) {
 		struct tcp_bundle *b = RPWI_CONTAINER_OF(l, struct tcp_bundle, link);
-		bool open = b->connector && b->state <= TCP_BUNDLE_UP && !b->fail_status;
+		bool open = b->connector && b->state <= TCP_BUNDLE_UP && !b->fail_status && b->keyed == ep->keyed;
 		if (open && b->to_len == len && !memcmp(&b->to, to, len)) {
 			join(b, ep);
 			return true;
@@ -318,6 +321,7 @@ bool tcp_bundle_connect(struct tcp_ep *ep, const struct sockaddr_storage *to, so
 	if (!b)
 		return false;
 	b->connector = true;
+	b->keyed = ep->keyed;
 	b->to = *to;
 	b->to_len = len;
 	b->same_host = ep->same_host;
@@ -336,7 +340,8 @@ static bool greet(struct tcp_stream *s, uint32_t number, const uint8_t *nonce)
 	uint8_t bytes[TCP_GREETING_LEN];
 	memcpy(g.nonce, nonce, TCP_NONCE_LEN);
 	tcp_put_greeting(bytes, &g);
-	return send(s->fd, bytes, sizeof bytes, MSG_DONTWAIT | MSG_NOSIGNAL) == (ssize_t)sizeof bytes; /* into an empty socket: whole, or never */
+	struct iovec iov = {bytes, sizeof bytes};
+	return tcp_io_send(s, &iov, 1, 0) == (ssize_t)sizeof bytes && !tcp_io_waits(s); /* into an empty socket: whole, or never */
 }
 
 /* Stream 0 is there: by the nonce of one member the peer lets us in, then each shows its own. */
@@ -344,6 +349,8 @@ static bool greet_first(struct tcp_stream *s)
 {
 	struct tcp_bundle *b = s->bundle;
 	struct tcp_ep *first = RPWI_CONTAINER_OF(b->members.next, struct tcp_ep, member);
+	if (s->tls && b->greeter != first->number)
+		return false; /* the one whose secret it was has left: the others try anew */
 	b->greeter = first->number;
 	if (!greet(s, first->peer.number, first->peer.nonce))
 		return false;
@@ -353,6 +360,46 @@ static bool greet_first(struct tcp_stream *s)
 	for (struct rpwi_list *l = b->members.next; l != &b->members; l = l->next)
 		say_attach(b, RPWI_CONTAINER_OF(l, struct tcp_ep, member));
 	return true;
+}
+
+static void stands(struct tcp_stream *s)
+{
+	struct tcp_bundle *b = s->bundle;
+	if (s->index)
+		s->state = TCP_GREETED;
+	if (!(s->index ? greet(s, b->founder[1].number, b->founder[1].nonce) : greet_first(s)))
+		tcp_bundle_lost(s, RPW_ERR_UNREACHABLE, "the peer's tcp port closed the connection at once");
+}
+
+void tcp_bundle_shaken(struct tcp_stream *s)
+{
+	int rc = tcp_tls_shake(s);
+	if (rc == -EAGAIN)
+		return;
+	if (!rc) {
+		stands(s);
+	} else if (rc == -EBADMSG) {
+		tcp_bundle_lost(s, s->index ? RPW_ERR_PROTOCOL : RPW_ERR_REFUSED,
+			"the TLS handshake with the peer's tcp port failed: %s: something between the two changes what is sent, or it is not the peer",
+			tcp_tls_why(s));
+	} else {
+		tcp_bundle_lost(s, RPW_ERR_UNREACHABLE, "the TLS handshake with the peer's tcp port broke off: %s",
+			rc == -EPIPE ? "it closed the connection" : strerror(-rc));
+	}
+}
+
+static void shake(struct tcp_stream *s)
+{
+	struct tcp_bundle *b = s->bundle;
+	const struct tcp_ep *first = RPWI_CONTAINER_OF(b->members.next, struct tcp_ep, member);
+	const uint8_t *secret = s->index ? b->secret : first->secret;
+	if (!s->index)
+		b->greeter = first->number;
+	s->state = TCP_SHAKING;
+	if (tcp_tls_begin(s, secret, s->index ? b->founder[1].number : first->peer.number))
+		tcp_bundle_shaken(s);
+	else
+		tcp_bundle_lost(s, RPW_ERR_NO_MEMORY, "no memory for TLS");
 }
 
 void tcp_bundle_connected(struct tcp_stream *s)
@@ -366,10 +413,10 @@ void tcp_bundle_connected(struct tcp_stream *s)
 		return;
 	}
 	tcp_stream_watch_out(s, false);
-	if (s->index)
-		s->state = TCP_GREETED;
-	if (!(s->index ? greet(s, b->founder[1].number, b->founder[1].nonce) : greet_first(s)))
-		tcp_bundle_lost(s, RPW_ERR_UNREACHABLE, "the peer's tcp port closed the connection at once");
+	if (b->keyed)
+		shake(s);
+	else
+		stands(s);
 }
 
 static void bulk_is_up(struct tcp_stream *s)
@@ -382,7 +429,8 @@ static void bulk_is_up(struct tcp_stream *s)
 void tcp_bundle_greeted(struct tcp_stream *s)
 {
 	const struct tcp_founder *f = &s->bundle->founder[0];
-	ssize_t r = recv(s->fd, s->greeting + s->greeting_len, TCP_GREETING_LEN - s->greeting_len, MSG_DONTWAIT);
+	struct iovec iov = {s->greeting + s->greeting_len, TCP_GREETING_LEN - s->greeting_len};
+	ssize_t r = tcp_io_recv(s, &iov, 1);
 	if (r < 0 && (errno == EAGAIN || errno == EINTR))
 		return;
 	if (r <= 0) {
@@ -400,6 +448,26 @@ void tcp_bundle_greeted(struct tcp_stream *s)
 	bulk_is_up(s);
 }
 
+const uint8_t *tcp_bundle_secret(struct tcp *t, uint32_t number, unsigned index)
+{
+	if (!index) {
+		const struct tcp_ep *ep = number ? tcp_ep_find(t, number) : NULL;
+		return ep && ep->keyed && !ep->active && ep->state <= TCP_EP_STARTED ? ep->secret : NULL;
+	}
+	for (struct rpwi_list *l = t->bundles.next; l != &t->bundles; l = l->next) {
+		const struct tcp_bundle *b = RPWI_CONTAINER_OF(l, struct tcp_bundle, link);
+		if (!b->connector && b->keyed && b->state == TCP_BUNDLE_UP && b->founder[1].number && b->founder[1].number == number)
+			return b->secret;
+	}
+	return NULL;
+}
+
+/* With a secret, only in TLS with that secret; without one, only in the clear. */
+static bool sealed_as_due(const struct tcp_stream *s, bool keyed, const struct tcp_greeting *g)
+{
+	return keyed ? tcp_tls_is_for(s, g->number, g->stream) : !s->tls;
+}
+
 static int accept_bulk(struct tcp *t, struct tcp_stream *s, const struct tcp_greeting *g, const char **why)
 {
 	*why = "it names no endpoint that has streams for bulk data";
@@ -407,6 +475,9 @@ static int accept_bulk(struct tcp *t, struct tcp_stream *s, const struct tcp_gre
 		struct tcp_bundle *b = RPWI_CONTAINER_OF(l, struct tcp_bundle, link);
 		if (b->connector || b->state != TCP_BUNDLE_UP || b->founder[1].number != g->number || tcp_nonce_differs(b->founder[1].nonce, g->nonce))
 			continue;
+		*why = "it is not sealed by the key of that endpoint";
+		if (!sealed_as_due(s, b->keyed, g))
+			return -1;
 		*why = "that stream is there already, or not wanted";
 		if (b->stream[g->stream] || g->stream >= t->streams_max)
 			return -1;
@@ -427,7 +498,11 @@ int tcp_bundle_accept(struct tcp *t, struct tcp_stream *s, const struct tcp_gree
 	if (!g->number || g->stream)
 		return g->number ? accept_bulk(t, s, g, why) : -1;
 	*why = "it names no endpoint that waits for it";
-	if (!tcp_ep_waits(tcp_ep_find(t, g->number), g->nonce))
+	const struct tcp_ep *ep = tcp_ep_find(t, g->number);
+	if (!tcp_ep_waits(ep, g->nonce))
+		return -1;
+	*why = "it is not sealed by the key of that endpoint";
+	if (!sealed_as_due(s, ep->keyed, g))
 		return -1;
 	struct tcp_bundle *b = tcp_bundle_new(t);
 	*why = "there is no memory";
@@ -435,6 +510,7 @@ int tcp_bundle_accept(struct tcp *t, struct tcp_stream *s, const struct tcp_gree
 		return -1;
 	s->bundle = b;
 	s->state = TCP_UP;
+	b->keyed = ep->keyed;
 	b->stream[0] = s;
 	b->state = TCP_BUNDLE_UP;
 	set_deadline(b, rpwi_now_ns() + TCP_STRANGER_MS * RPWI_NS_PER_MS); /* to attach somebody */
@@ -495,7 +571,7 @@ void tcp_bundle_lost(struct tcp_stream *s, int status, const char *fmt, ...)
 	va_end(args);
 	rpwi_debug("tcp: stream %u: %s", s->index, why);
 	bool was_up = s->state == TCP_UP;
-	if (!s->index || (was_up && status == RPW_ERR_PROTOCOL)) {
+	if (!s->index || (status == RPW_ERR_PROTOCOL && (was_up || s->tls))) {
 		tcp_bundle_fail(b, status, why); /* its streams are closed when that is reported: somebody up the stack reads this one */
 		return;
 	}

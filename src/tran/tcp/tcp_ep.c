@@ -50,10 +50,13 @@ static void give_slot(struct tcp *t, struct tcp_ep *ep)
 	t->ep_hint = slot;
 }
 
-int tcp_ep_make(struct tran *tran, const struct tran_facts *peer, bool active, void *user, struct tran_ep **out, uint8_t *handle, size_t *handle_len)
+int tcp_ep_make(struct tran *tran, const struct tran_control *control, void *user, struct tran_ep **out, uint8_t *handle, size_t *handle_len)
 {
 	struct tcp *t = tcp_of(tran);
-	int err = active ? 0 : tcp_listen_start(t);
+	const struct tran_facts *peer = control->peer;
+	const struct tcp_listener *listener = NULL;
+	bool active = control->active;
+	int err = active ? 0 : tcp_listen_start(t, control->local, &listener);
 	if (err)
 		return err;
 	struct tcp_ep *ep = calloc(1, sizeof *ep);
@@ -66,6 +69,12 @@ int tcp_ep_make(struct tran *tran, const struct tran_facts *peer, bool active, v
 	}
 	ep->base = (struct tran_ep){.tran = tran, .user = user, .limits = {.frame_max = TCP_FRAME_MAX, .eager_max = EAGER_MAX}};
 	ep->active = active;
+	ep->listener = listener;
+	ep->keyed = control->secret;
+	if (ep->keyed) {
+		memcpy(ep->secret, control->secret, TRAN_SECRET_LEN);
+		t->keyed = true;
+	}
 	ep->same_host = !memcmp(peer->host_id, t->own.host_id, sizeof peer->host_id);
 	struct rpwi_list *lists[] = {&ep->link, &ep->failing, &ep->member, &ep->rooming, &ep->pumping[0], &ep->pumping[1], &ep->waiting[0], &ep->waiting[1],
 		&ep->gets, &ep->ordered};
@@ -78,10 +87,10 @@ int tcp_ep_make(struct tran *tran, const struct tran_facts *peer, bool active, v
 	snprintf(ep->peer_address, sizeof ep->peer_address, "%.63s", peer->address);
 	snprintf(ep->peer_name, sizeof ep->peer_name, "%.63s", peer->address[0] ? peer->address : peer->hostname[0] ? peer->hostname : "of unknown address");
 	snprintf(ep->base.path, sizeof ep->base.path, "tcp to %.63s", ep->peer_name);
-	struct tcp_handle h = {.port = active ? 0 : t->port, .number = ep->number};
+	struct tcp_handle h = {.port = active ? 0 : listener->port, .number = ep->number};
 	memcpy(h.nonce, ep->nonce, TCP_NONCE_LEN);
 	if (!active)
-		h.count = tcp_listen_addresses(h.address, TCP_ADDRESSES_MAX);
+		h.count = tcp_listen_addresses(listener, h.address, TCP_ADDRESSES_MAX);
 	*handle_len = tcp_put_handle(handle, &h);
 	*out = &ep->base;
 	return 0;
@@ -243,7 +252,7 @@ void tcp_ep_time(struct tcp *t, uint64_t now_ns)
 		snprintf(why, sizeof why,
 			ep->active ? "the peer (%s, tcp port %u) did not answer in time: is the port open in its firewall?"
 				   : "the peer (%s) did not connect to our tcp port %u in time: is the port open in our firewall?",
-			ep->peer_name, ep->active ? ep->peer.port : t->port);
+			ep->peer_name, ep->active ? ep->peer.port : ep->listener->port);
 		tcp_ep_fail(ep, RPW_ERR_TIMEOUT, why);
 	}
 }
@@ -258,5 +267,6 @@ void tcp_ep_close(struct tran_ep *tran_ep)
 	rpwi_list_del(&ep->failing);
 	give_slot(t, ep);
 	free(ep->fail_why);
+	explicit_bzero(ep->secret, sizeof ep->secret);
 	free(ep);
 }

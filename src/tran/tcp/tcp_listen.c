@@ -1,66 +1,111 @@
-/* tcp_listen.c - the listening socket of a transport, and who comes to it. Whoever connects is a stranger until a good greeting came: one with the number and the nonce of an endpoint of
+/* tcp_listen.c - the listening sockets of a transport, and who comes to them. Whoever connects is a stranger until a good greeting came: one with the number and the nonce of an endpoint of
  * ours, which only boot's peer was told. Strangers cost a slot of a bounded table for TCP_STRANGER_MS, and a count.
  */
 #include "tran/tcp/tcp_priv.h"
 
 #include <errno.h>
 #include <ifaddrs.h>
+#include <netdb.h>
 #include <net/if.h>
 #include <netinet/in.h>
 #include <netinet/tcp.h>
+#include <stdio.h>
 #include <sys/epoll.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include "base/born.h"
+
 enum { ACCEPTS_MAX = 64, ACCEPT_PAUSE_MS = 100 };
 
-static int bound_socket(int family, uint16_t *port)
+union address {
+	struct sockaddr any;
+	struct sockaddr_in v4;
+	struct sockaddr_in6 v6;
+};
+
+static int bound_socket(union address *a, socklen_t len, uint16_t *port)
 {
-	union {
-		struct sockaddr any;
-		struct sockaddr_in v4;
-		struct sockaddr_in6 v6;
-	} a = {.any.sa_family = (sa_family_t)family}; /* all addresses, any port */
-	socklen_t len = family == AF_INET ? sizeof a.v4 : sizeof a.v6;
-	int fd = socket(family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
+	int fd = socket(a->any.sa_family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
 	if (fd < 0)
 		return -errno;
-	if (family == AF_INET6)
+	if (a->any.sa_family == AF_INET6)
 		setsockopt(fd, IPPROTO_IPV6, IPV6_V6ONLY, &(int){0}, sizeof(int));
-	if (bind(fd, &a.any, len) || listen(fd, SOMAXCONN) || getsockname(fd, &a.any, &len)) {
+	if (bind(fd, &a->any, len) || listen(fd, SOMAXCONN) || getsockname(fd, &a->any, &len)) {
 		int err = -errno;
 		close(fd);
 		return err;
 	}
-	*port = ntohs(family == AF_INET ? a.v4.sin_port : a.v6.sin6_port);
+	*port = ntohs(a->any.sa_family == AF_INET ? a->v4.sin_port : a->v6.sin6_port);
 	return fd;
 }
 
-int tcp_listen_start(struct tcp *t)
+/* All addresses, any port: IPv6's socket takes IPv4, too, where the kernel has IPv6. */
+static int bound_to_all(uint16_t *port)
 {
-	if (t->listener >= 0)
-		return 0;
-	int fd = bound_socket(AF_INET6, &t->port);
-	if (fd < 0)
-		fd = bound_socket(AF_INET, &t->port); /* a kernel without IPv6 */
+	union address six = {.v6 = {.sin6_family = AF_INET6}}, four = {.v4 = {.sin_family = AF_INET}};
+	int fd = bound_socket(&six, sizeof six.v6, port);
+	return fd >= 0 ? fd : bound_socket(&four, sizeof four.v4, port);
+}
+
+static int bound_to(const char *address, uint16_t *port)
+{
+	struct addrinfo hints = {.ai_flags = AI_NUMERICHOST | AI_NUMERICSERV, .ai_socktype = SOCK_STREAM}, *found;
+	union address a = {0};
+	if (getaddrinfo(address, "0", &hints, &found))
+		return -EADDRNOTAVAIL;
+	socklen_t len = RPWI_MIN(found->ai_addrlen, (socklen_t)sizeof a);
+	memcpy(&a, found->ai_addr, len);
+	freeaddrinfo(found);
+	return bound_socket(&a, len, port);
+}
+
+/* Each address that a peer's control connection came to has a listener of its own, so that no other address of this host answers for it. */
+int tcp_listen_start(struct tcp *t, const char *address, const struct tcp_listener **out)
+{
+	address = address ? address : "";
+	for (unsigned i = 0; i < t->listener_count; i++)
+		if (!strcmp(t->listener[i].address, address)) {
+			*out = &t->listener[i];
+			return 0;
+		}
+	if (t->listener_count == TCP_LISTENERS_MAX || strlen(address) >= sizeof t->listener[0].address)
+		return -EADDRNOTAVAIL;
+	struct tcp_listener *l = &t->listener[t->listener_count];
+	int fd = *address ? bound_to(address, &l->port) : bound_to_all(&l->port);
 	if (fd < 0)
 		return fd;
+	snprintf(l->address, sizeof l->address, "%s", address);
 	/* Of the same host, until an address says otherwise: BBR, once begun, paces a socket for good. */
 	socklen_t len = sizeof t->congestion;
 	if (getsockopt(fd, IPPROTO_TCP, TCP_CONGESTION, t->congestion, &len))
 		t->congestion[0] = '\0';
 	tcp_stream_set_options(fd, true);
-	if (epoll_ctl(t->epoll, EPOLL_CTL_ADD, fd, &(struct epoll_event){.events = EPOLLIN, .data.ptr = t})) {
+	if (epoll_ctl(t->epoll, EPOLL_CTL_ADD, fd, &(struct epoll_event){.events = t->accept_paused ? 0 : EPOLLIN, .data.ptr = l})) {
 		int err = -errno;
 		close(fd);
 		return err;
 	}
-	t->listener = fd;
+	l->fd = fd;
+	t->listener_count++;
+	*out = l;
 	return 0;
 }
 
-unsigned tcp_listen_addresses(struct tcp_address *out, unsigned max)
+void tcp_listen_end(struct tcp *t)
 {
+	while (t->listener_count) {
+		int fd = t->listener[--t->listener_count].fd;
+		if (rpwi_is_ours(t->born))
+			shutdown(fd, SHUT_RDWR); /* a forked child may have it, too, and would go on taking connections that nobody answers */
+		close(fd);
+	}
+}
+
+unsigned tcp_listen_addresses(const struct tcp_listener *l, struct tcp_address *out, unsigned max)
+{
+	if (*l->address)
+		return 0; /* the address that the peer knows is the only one */
 	struct ifaddrs *all;
 	unsigned n = 0;
 	if (getifaddrs(&all))
@@ -88,14 +133,15 @@ void tcp_listen_refuse(struct tcp_stream *s, const char *why)
 	struct tcp *t = s->t;
 	t->strangers_refused++;
 	t->stranger_count--;
-	rpwi_debug("tcp: a stranger at port %u was dropped: %s (%llu so far)", t->port, why, (unsigned long long)t->strangers_refused);
+	rpwi_debug("tcp: a stranger was dropped: %s (%llu so far)", why, (unsigned long long)t->strangers_refused);
 	tcp_stream_close(s);
 }
 
 static void pause_accepting(struct tcp *t, bool on)
 {
 	t->accept_paused = on;
-	epoll_ctl(t->epoll, EPOLL_CTL_MOD, t->listener, &(struct epoll_event){.events = on ? 0 : EPOLLIN, .data.ptr = t});
+	for (unsigned i = 0; i < t->listener_count; i++)
+		epoll_ctl(t->epoll, EPOLL_CTL_MOD, t->listener[i].fd, &(struct epoll_event){.events = on ? 0 : EPOLLIN, .data.ptr = &t->listener[i]});
 	t->accept_again_ns = on ? rpwi_now_ns() + ACCEPT_PAUSE_MS * RPWI_NS_PER_MS : RPWI_NEVER;
 	tcp_deadline_lower(t, t->accept_again_ns);
 }
@@ -112,10 +158,10 @@ static bool both_ends_here(int fd)
 	return ((struct sockaddr_in *)(void *)&own)->sin_addr.s_addr == ((struct sockaddr_in *)(void *)&peer)->sin_addr.s_addr;
 }
 
-void tcp_listen_accept(struct tcp *t)
+void tcp_listen_accept(struct tcp *t, const struct tcp_listener *l)
 {
 	for (int i = 0; i < ACCEPTS_MAX; i++) {
-		int fd = accept4(t->listener, NULL, NULL, SOCK_NONBLOCK | SOCK_CLOEXEC);
+		int fd = accept4(l->fd, NULL, NULL, SOCK_NONBLOCK | SOCK_CLOEXEC);
 		if (fd < 0) {
 			if (errno == EMFILE || errno == ENFILE || errno == ENOMEM || errno == ENOBUFS) {
 				rpwi_warn("tcp: cannot accept connections now: %s", strerror(errno));
@@ -140,10 +186,33 @@ void tcp_listen_accept(struct tcp *t)
 	}
 }
 
+/* TLS, or in the clear? False: nothing has come, or there is no memory, and it is gone. */
+static bool first_bytes(struct tcp_stream *s)
+{
+	enum { TLS_HANDSHAKE = 0x16 };
+	uint8_t first;
+	ssize_t r = recv(s->fd, &first, 1, MSG_DONTWAIT | MSG_PEEK);
+	if (r < 0 && (errno == EAGAIN || errno == EINTR))
+		return false;
+	if (r != 1 || first != TLS_HANDSHAKE || tcp_tls_begin(s, NULL, 0))
+		return true;
+	tcp_listen_refuse(s, "there is no memory for TLS");
+	return false;
+}
+
 void tcp_listen_heard(struct tcp_stream *s)
 {
 	struct tcp *t = s->t;
-	ssize_t r = recv(s->fd, s->greeting + s->greeting_len, TCP_GREETING_LEN - s->greeting_len, MSG_DONTWAIT);
+	if (t->keyed && !s->tls && !s->greeting_len && !first_bytes(s))
+		return;
+	int rc = s->tls ? tcp_tls_shake(s) : 0;
+	if (rc) {
+		if (rc != -EAGAIN)
+			tcp_listen_refuse(s, rc == -EBADMSG ? tcp_tls_why(s) : "it went away in the TLS handshake");
+		return;
+	}
+	struct iovec iov = {s->greeting + s->greeting_len, TCP_GREETING_LEN - s->greeting_len};
+	ssize_t r = tcp_io_recv(s, &iov, 1);
 	if (r < 0 && (errno == EAGAIN || errno == EINTR))
 		return;
 	if (r <= 0) {

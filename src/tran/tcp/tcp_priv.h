@@ -8,6 +8,7 @@
  *   tcp_send.c    what a stream has to send
  *   tcp_rma.c     gets, puts, atomics, flush: the side that asks, and the side that answers
  *   tcp_mem.c     registered memory
+ *   tcp_tls.c     between a stream and its socket: TLS, where there is a key
  *   tcp_wire.[ch] bytes
  *
  * Who may fail what: the code that reads or writes a stream only notes a failure (tcp_bundle_fail, tcp_ep_fail); up->failed is called at the end of progress, so that no caller finds an endpoint gone
@@ -27,6 +28,7 @@ enum {
 	TCP_BUFFER_LEN = 512 * 1024, /* one send or receive buffer: holds at least three frames of the largest size */
 	TCP_BUFFERS_KEPT = 16,       /* of those not in use */
 	TCP_HOT_MAX = 4,             /* streams that progress reads without asking epoll */
+	TCP_LISTENERS_MAX = 16,      /* addresses of this host that peers come to */
 	TCP_STRANGERS_MAX = 128,
 	TCP_STRANGER_MS = 3000,
 	TCP_ENDPOINTS_MAX = 1 << 20,
@@ -36,6 +38,8 @@ enum {
 struct tcp_ep;
 struct tcp_bundle;
 struct tcp_op;
+struct tcp_tls;
+struct tls_domain;
 
 struct tcp_mem {
 	struct tran_mem base;
@@ -69,6 +73,7 @@ struct tcp_chunk {
 
 enum tcp_stream_state {
 	TCP_CONNECTING, /* connect() is under way */
+	TCP_SHAKING,    /* the TLS handshake is, on the side that connected */
 	TCP_STRANGER,   /* accepted; has not said a good greeting */
 	TCP_GREETED,    /* our greeting is out, the peer's not here */
 	TCP_UP,
@@ -81,6 +86,8 @@ struct tcp_stream {
 	struct tcp_bundle *bundle; /* NULL: a stranger, or one that lingers */
 	struct rpwi_list link;     /* strangers, or the dead */
 	struct rpwi_list sending;  /* of t->sending */
+	struct rpwi_list unread;   /* of t->unread: TLS has bytes that epoll does not know of */
+	struct tcp_tls *tls;       /* NULL: bytes go in the clear */
 	enum tcp_stream_state state;
 	int fd;
 	uint16_t index;
@@ -140,7 +147,7 @@ struct tcp_ep {
 	struct tcp_bundle *bundle; /* asked to attach it, or attached; NULL: none yet, or no more */
 	enum tcp_ep_state state;
 	uint32_t number; /* generation and slot: frames to one that was closed find nobody */
-	bool active, was_up, peer_left, same_host;
+	bool active, was_up, peer_left, same_host, keyed;
 	uint32_t claim;                               /* of a passive one: the number of the endpoint that asked */
 	struct rpwi_list member, rooming, pumping[2]; /* of the bundle: members; wait for room; have parts to be asked for */
 	struct rpwi_list waiting[2];                  /* ops with parts to be asked for: small ones, large ones */
@@ -152,8 +159,9 @@ struct tcp_ep {
 	uint64_t deadline_ns;
 	int fail_status;
 	char *fail_why;
-	uint8_t nonce[TCP_NONCE_LEN];
-	char peer_address[64], peer_name[64]; /* name: for people, never empty */
+	uint8_t nonce[TCP_NONCE_LEN], secret[TRAN_SECRET_LEN]; /* secret: where it is keyed */
+	char peer_address[64], peer_name[64];                  /* name: for people, never empty */
+	const struct tcp_listener *listener;                   /* of a passive one */
 	struct tcp_handle peer;
 };
 
@@ -171,16 +179,17 @@ struct tcp_bundle {
 	struct rpwi_list opening; /* has a deadline */
 	struct rpwi_list failing; /* its members are to be told */
 	enum tcp_bundle_state state;
-	bool connector, same_host, open_asked, more_failed;
+	bool connector, same_host, open_asked, more_failed, keyed;
 	struct tcp_stream *stream[TCP_STREAMS_MAX];
 	struct rpwi_list members;
 	struct rpwi_list rooming;    /* those that wait for room, the longest first */
 	struct rpwi_list pumping[2]; /* those with parts of transfers to be asked for, in turn: small ones, large ones */
 	struct rpwi_list words;      /* about endpoints, which found no room */
 	unsigned word_count;
-	struct tcp_founder founder[2]; /* on the side that connected, on the other; number 0: none yet */
-	uint32_t greeter;              /* whose peer's nonce was the greeting */
-	struct sockaddr_storage to;    /* where it was connected to */
+	uint8_t secret[TRAN_SECRET_LEN]; /* the founder's, where it is keyed */
+	struct tcp_founder founder[2];   /* on the side that connected, on the other; number 0: none yet */
+	uint32_t greeter;                /* whose peer's nonce was the greeting */
+	struct sockaddr_storage to;      /* where it was connected to */
 	socklen_t to_len;
 	uint64_t deadline_ns;
 	int fail_status; /* while UP: a stream for bulk data is gone, and the end of the others is waited for */
@@ -193,14 +202,21 @@ struct tcp_slot {
 	uint32_t generation;
 };
 
+/* A socket that peers connect to. */
+struct tcp_listener {
+	int fd;
+	uint16_t port;
+	char address[64]; /* "": all */
+};
+
 struct tcp {
 	struct tran base;
 	struct tran_facts own;
 	pid_t pid;
 	uint64_t born; /* a forked child leaves its parent's connections alone */
 	int epoll;
-	int listener;
-	uint16_t port;
+	struct tcp_listener listener[TCP_LISTENERS_MAX];
+	unsigned listener_count;
 	char congestion[16]; /* what the system gives to sockets of other hosts */
 	bool accept_paused, others_talk;
 	unsigned in_progress;
@@ -208,12 +224,15 @@ struct tcp {
 	uint64_t deadline_ns, accept_again_ns;
 	struct tcp_stream *hot[TCP_HOT_MAX];
 	unsigned hot_count;
-	struct rpwi_list bundles, sending, strangers, lingering, starting, opening, failing, failing_bundles, dead_streams, dead_bundles;
+	struct rpwi_list bundles, sending, strangers, lingering, starting, opening, failing, failing_bundles, dead_streams, dead_bundles, unread;
 	unsigned stranger_count;
 	uint64_t strangers_refused;
 	struct tcp_slot *ep;
 	unsigned ep_room, ep_count, ep_hint;
-	struct tran_slots mem; /* of struct tcp_mem */
+	struct tran_slots mem;  /* of struct tcp_mem */
+	struct tls_domain *tls; /* made with the first endpoint that has a secret; */
+	uint8_t *record;        /* ... with it, the bytes of a record before they are sealed */
+	bool keyed;             /* there was one */
 	uint64_t random[32];
 	unsigned random_left;
 	struct rpwi_list op_free;
@@ -233,9 +252,12 @@ void tcp_hot_add(struct tcp_stream *s);
 void tcp_hot_del(struct tcp_stream *s);
 
 /* tcp_listen.c */
-int tcp_listen_start(struct tcp *t);
-void tcp_listen_accept(struct tcp *t);
-unsigned tcp_listen_addresses(struct tcp_address *out, unsigned max);
+/* The listener at that address of ours; NULL or "": at all. 0 or -errno. */
+int tcp_listen_start(struct tcp *t, const char *address, const struct tcp_listener **out);
+void tcp_listen_accept(struct tcp *t, const struct tcp_listener *l);
+void tcp_listen_end(struct tcp *t);
+/* Where it can be reached, beside the address that the control path has. */
+unsigned tcp_listen_addresses(const struct tcp_listener *l, struct tcp_address *out, unsigned max);
 /* A stranger sent something. */
 void tcp_listen_heard(struct tcp_stream *s);
 void tcp_listen_time(struct tcp *t, uint64_t now_ns);
@@ -243,7 +265,7 @@ void tcp_listen_time(struct tcp *t, uint64_t now_ns);
 void tcp_listen_refuse(struct tcp_stream *s, const char *why);
 
 /* tcp_ep.c */
-int tcp_ep_make(struct tran *t, const struct tran_facts *peer, bool active, void *user, struct tran_ep **out, uint8_t *handle, size_t *handle_len);
+int tcp_ep_make(struct tran *t, const struct tran_control *control, void *user, struct tran_ep **out, uint8_t *handle, size_t *handle_len);
 int tcp_ep_start(struct tran_ep *ep, const uint8_t *handle, size_t len, unsigned timeout_ms);
 void tcp_ep_close(struct tran_ep *ep);
 struct tcp_ep *tcp_ep_find(struct tcp *t, uint32_t number); /* or NULL */
@@ -267,6 +289,10 @@ int tcp_bundle_accept(struct tcp *t, struct tcp_stream *s, const struct tcp_gree
 /* connect() has ended, or the greeting has come. */
 void tcp_bundle_connected(struct tcp_stream *s);
 void tcp_bundle_greeted(struct tcp_stream *s);
+/* The handshake went on. */
+void tcp_bundle_shaken(struct tcp_stream *s);
+/* What a caller that names an endpoint and a stream has to know; NULL: nothing like that is waited for. */
+const uint8_t *tcp_bundle_secret(struct tcp *t, uint32_t number, unsigned index);
 /* A passive endpoint that was asked for has been started. */
 void tcp_bundle_answer(struct tcp_ep *ep);
 /* Words; -1: against the rules, *why says which. */
@@ -320,6 +346,21 @@ void tcp_stream_forget_mem(struct tcp_stream *s, struct tcp_mem *m);
 /* All of it is forgotten: the stream is closed. */
 void tcp_send_drop(struct tcp_stream *s);
 int tcp_send(struct tran_ep *ep, const void *head, size_t head_len, const struct iovec *iov, int iovcnt, size_t body_len);
+
+/* tcp_tls.c: as recvmsg, a recv that throws away, and sendmsg; careful: bit i is set where iov[i] may not be mapped. EBADMSG: not of the peer's making. */
+ssize_t tcp_io_recv(struct tcp_stream *s, struct iovec *iov, int n);
+ssize_t tcp_io_skip(struct tcp_stream *s, size_t len);
+ssize_t tcp_io_send(struct tcp_stream *s, struct iovec *iov, int n, uint64_t careful);
+/* Something that was sent is not in the socket yet. */
+bool tcp_io_waits(const struct tcp_stream *s);
+/* The side that connected, with the secret and number of the peer's endpoint; or (NULL) was connected to. */
+bool tcp_tls_begin(struct tcp_stream *s, const uint8_t *secret, uint32_t number);
+void tcp_tls_free(struct tcp_stream *s);
+int tcp_tls_shake(struct tcp_stream *s); /* 0: up; -EAGAIN; else it failed: tcp_tls_why */
+void tcp_tls_bye(struct tcp_stream *s);
+const char *tcp_tls_why(const struct tcp_stream *s);
+/* The side that was connected to: it was for this endpoint and stream that the peer knew the secret. */
+bool tcp_tls_is_for(const struct tcp_stream *s, uint32_t number, unsigned index);
 
 /* tcp_rma.c */
 int tcp_rma(struct tran_ep *ep, bool is_put, const struct tran_desc *remote, uint64_t offset, void *local, size_t len, void *cookie);

@@ -171,12 +171,11 @@ static void tx_sent(struct tcp_stream *s, size_t n)
 	s->tx_start = s->tx_end = 0;
 }
 
-static ssize_t send_some(struct tcp_stream *s, struct iovec *iov, int n)
+static ssize_t send_some(struct tcp_stream *s, struct iovec *iov, int n, uint64_t careful)
 {
-	struct msghdr m = {.msg_iov = iov, .msg_iovlen = (size_t)n};
 	ssize_t r;
 	do
-		r = n == 1 ? send(s->fd, iov[0].iov_base, iov[0].iov_len, MSG_DONTWAIT | MSG_NOSIGNAL) : sendmsg(s->fd, &m, MSG_DONTWAIT | MSG_NOSIGNAL);
+		r = tcp_io_send(s, iov, n, careful);
 	while (r < 0 && errno == EINTR);
 	if (r >= 0) {
 		s->heard = false;
@@ -214,6 +213,7 @@ struct batch {
 	struct iovec iov[1 + 3 * BATCH_ITEMS];
 	uint8_t tail[BATCH_ITEMS][TCP_HEADER_LEN];
 	int n;
+	uint64_t careful;      /* bit i: iov[i] is memory that the program may have unmapped */
 	size_t first, tx, len; /* bytes: of the item half sent, of tx, in all */
 };
 
@@ -223,8 +223,12 @@ static bool add_item(struct batch *b, const struct tcp_stream *s, unsigned nth)
 	const struct tcp_item *i = item_at((struct tcp_stream *)s, nth);
 	size_t sent = nth ? 0 : s->item_sent, len = 0;
 	int n = item_iov(sent, i, b->iov + b->n, b->tail[nth]);
-	for (int k = 0; k < n; k++)
+	for (int k = 0; k < n; k++) {
+		const char *at = b->iov[b->n + k].iov_base;
 		len += b->iov[b->n + k].iov_len;
+		if (i->body && at >= i->body && at < i->body + i->len)
+			b->careful |= 1ull << (b->n + k);
+	}
 	b->n += n;
 	b->len += len;
 	return sent + len == item_len(i);
@@ -235,6 +239,7 @@ static void gather(const struct tcp_stream *s, struct batch *b)
 	unsigned nth = 0, most = s->one_by_one ? 1 : BATCH_ITEMS;
 	bool more = true;
 	b->n = 0;
+	b->careful = 0;
 	b->len = b->first = b->tx = 0;
 	if (s->item_sent) {
 		more = add_item(b, s, nth++);
@@ -264,7 +269,7 @@ static void batch_sent(struct tcp_stream *s, const struct batch *b, size_t n)
 	}
 }
 
-static bool has_to_send(const struct tcp_stream *s) { return tx_used(s) || s->item_count; }
+static bool has_to_send(const struct tcp_stream *s) { return tx_used(s) || s->item_count || tcp_io_waits(s); }
 
 void tcp_stream_send(struct tcp_stream *s)
 {
@@ -272,13 +277,13 @@ void tcp_stream_send(struct tcp_stream *s)
 	s->blocked = s->one_by_one = false;
 	while ((s->state == TCP_UP || s->state == TCP_LINGERING) && !s->send_errno && has_to_send(s)) {
 		gather(s, &b);
-		ssize_t r = send_some(s, b.iov, b.n);
+		ssize_t r = send_some(s, b.iov, b.n, b.careful);
 		if (r < 0)
 			return;
 		if (r == 0)
 			continue;
 		batch_sent(s, &b, (size_t)r);
-		if ((size_t)r < b.len) {
+		if ((size_t)r < b.len || tcp_io_waits(s)) {
 			s->blocked = true;
 			return;
 		}
@@ -321,8 +326,10 @@ bool tcp_stream_flush(struct tcp_stream *s, bool now)
 {
 	if (s->state == TCP_LINGERING) {
 		tcp_stream_send(s);
-		if (!has_to_send(s))
+		if (!has_to_send(s)) {
+			tcp_tls_bye(s);
 			shutdown(s->fd, SHUT_WR);
+		}
 		return has_to_send(s) && !s->send_errno;
 	}
 	if (s->state != TCP_UP || s->send_errno)
@@ -437,12 +444,14 @@ static void send_direct(struct tcp_stream *s, struct iovec *iov, int n, size_t f
 {
 	size_t before = tx_used(s);
 	iov[0] = tx_iov(s);
-	ssize_t r = send_some(s, before ? iov : iov + 1, before ? n : n - 1);
+	ssize_t r = send_some(s, before ? iov : iov + 1, before ? n : n - 1, 0);
 	size_t sent = r > 0 ? (size_t)r : 0;
 	if (sent < before + frame_len) {
-		s->blocked = true;
 		tx_room(s, frame_len);
 		append(s, iov + 1, n - 1, sent > before ? sent - before : 0);
+	}
+	if (sent < before + frame_len || tcp_io_waits(s)) {
+		s->blocked = true;
 		if (rpwi_list_empty(&s->sending))
 			rpwi_list_add_tail(&s->t->sending, &s->sending);
 	}

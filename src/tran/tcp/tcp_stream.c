@@ -48,6 +48,7 @@ struct tcp_stream *tcp_stream_new(struct tcp *t, int fd, enum tcp_stream_state s
 	s->state = state;
 	rpwi_list_init(&s->link);
 	rpwi_list_init(&s->sending);
+	rpwi_list_init(&s->unread);
 	if (epoll_ctl(t->epoll, EPOLL_CTL_ADD, fd, &(struct epoll_event){.events = events, .data.ptr = s})) {
 		free(s);
 		return NULL;
@@ -83,6 +84,7 @@ void tcp_stream_close(struct tcp_stream *s)
 	struct tcp *t = s->t;
 	tcp_hot_del(s);
 	rpwi_list_del(&s->sending);
+	rpwi_list_del(&s->unread);
 	rpwi_list_del(&s->link);
 	if (s->body_mem)
 		s->body_mem->users--;
@@ -90,6 +92,7 @@ void tcp_stream_close(struct tcp_stream *s)
 	tcp_buffer_put(t, s->rx);
 	s->rx = NULL;
 	tcp_send_drop(s);
+	tcp_tls_free(s);
 	/* A forked child (or whoever else has been given it) may have the socket, too: closed here it would stay in the epoll set, whose events would lead to freed memory, and the peer would see no end. */
 	if (rpwi_is_ours(t->born)) {
 		epoll_ctl(t->epoll, EPOLL_CTL_DEL, s->fd, NULL);
@@ -264,8 +267,12 @@ unsigned tcp_stream_parse(struct tcp_stream *s)
 	return things;
 }
 
-/* Does what comes next pass rx by: to its place, or nowhere? */
-static bool past_rx(const struct tcp_stream *s) { return s->body_left && (s->body ? !s->t->base.polled : s->rx_start == s->rx_end); }
+/* Does what comes next pass rx by: to its place, or nowhere? What TLS opens is written by this process: into memory that may not be mapped it goes through rx, and place(). */
+static bool past_rx(const struct tcp_stream *s)
+{
+	bool by_rx = s->t->base.polled || (s->tls && s->body_kind == TCP_PUT);
+	return s->body_left && (s->body ? !by_rx : s->rx_start == s->rx_end);
+}
 
 /* One read. What was asked for in *asked. */
 static ssize_t read_some(struct tcp_stream *s, size_t *asked)
@@ -273,21 +280,16 @@ static ssize_t read_some(struct tcp_stream *s, size_t *asked)
 	bool past = past_rx(s);
 	if (past && !s->body) {
 		*asked = s->body_left;
-		return recv(s->fd, NULL, s->body_left, MSG_DONTWAIT | MSG_TRUNC); /* tcp(7): thrown away by the kernel */
+		return tcp_io_skip(s, s->body_left);
 	}
 	size_t have = s->rx_end - s->rx_start, room = TCP_BUFFER_LEN - s->rx_end;
 	if (s->t->base.polled)
 		room = RPWI_MIN(room, RPWI_MAX((size_t)POLLED_READ_MAX, s->rx_need));
-	else if (s->index || s->chunk_count || s->body_left)
+	else if (past || (!s->body_left && (s->index || s->chunk_count)))
 		room = RPWI_MIN(room, RPWI_MAX(BOUNCE_MAX, s->rx_need > have ? s->rx_need - have : 0));
-	if (!past) {
-		*asked = room;
-		return recv(s->fd, s->rx + s->rx_end, room, MSG_DONTWAIT);
-	}
 	struct iovec iov[2] = {{s->body, s->body_left}, {s->rx + s->rx_end, room}};
-	struct msghdr m = {.msg_iov = iov, .msg_iovlen = 2};
-	*asked = s->body_left + room;
-	return recvmsg(s->fd, &m, MSG_DONTWAIT);
+	*asked = room + (past ? s->body_left : 0);
+	return tcp_io_recv(s, past ? iov : iov + 1, past ? 2 : 1);
 }
 
 static void took(struct tcp_stream *s, size_t n)
@@ -306,7 +308,9 @@ static void took(struct tcp_stream *s, size_t n)
 
 static void read_ended(struct tcp_stream *s, ssize_t r)
 {
-	if (is_unknown(s->bundle))
+	if (r < 0 && s->tls && errno == EBADMSG)
+		tcp_bundle_lost(s, RPW_ERR_PROTOCOL, "TLS: %s", tcp_tls_why(s));
+	else if (is_unknown(s->bundle))
 		tcp_bundle_lost(s, RPW_ERR_REFUSED, "the peer's tcp port answered, but closed the connection before it showed our nonce");
 	else if (r == 0)
 		tcp_bundle_lost(s, RPW_ERR_UNREACHABLE, "the peer's side closed the tcp stream");

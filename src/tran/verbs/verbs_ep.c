@@ -77,9 +77,10 @@ static void offer_fill(const struct verbs_ep *ep, struct verbs_offer *o)
 		}
 }
 
-int rpwi_verbs_ep_make(struct tran *base, const struct tran_facts *peer, bool active, void *user, struct tran_ep **out, uint8_t *handle, size_t *handle_len)
+int rpwi_verbs_ep_make(struct tran *base, const struct tran_control *control, void *user, struct tran_ep **out, uint8_t *handle, size_t *handle_len)
 {
 	struct verbs *t = verbs_of(base);
+	const struct tran_facts *peer = control->peer;
 	struct verbs_offer offer;
 	unsigned made = 0;
 	int rc = t->planes ? 0 : rpwi_verbs_planes_open(t);
@@ -90,7 +91,7 @@ int rpwi_verbs_ep_make(struct tran *base, const struct tran_facts *peer, bool ac
 		return -ENOMEM;
 	ep->base = (struct tran_ep){.tran = base, .user = user, .limits = {.frame_max = VERBS_FRAME_MAX, .eager_max = EAGER_MAX, .put_min = PUT_MIN}};
 	ep->t = t;
-	ep->active = active;
+	ep->active = control->active;
 	ep->same_host = !memcmp(t->own.host_id, peer->host_id, sizeof(peer->host_id));
 	ep->peer_pid = peer->pid;
 	rpwi_verbs_gid_of_address(peer->address, ep->own_sees);

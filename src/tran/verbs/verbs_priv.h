@@ -220,7 +220,7 @@ struct verbs_sq *rpwi_verbs_map_find(const struct verbs_plane *p, uint32_t qpn);
 void rpwi_verbs_events_drain(struct verbs_plane *p);
 
 /* ---- verbs_ep.c ---- */
-int rpwi_verbs_ep_make(struct tran *t, const struct tran_facts *peer, bool active, void *user, struct tran_ep **out, uint8_t *handle, size_t *handle_len);
+int rpwi_verbs_ep_make(struct tran *t, const struct tran_control *control, void *user, struct tran_ep **out, uint8_t *handle, size_t *handle_len);
 int rpwi_verbs_ep_start(struct tran_ep *ep, const uint8_t *handle, size_t len, unsigned timeout_ms);
 void rpwi_verbs_ep_close(struct tran_ep *ep);
 /* Tells msg, once. No up-calls after it. */
