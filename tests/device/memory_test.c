@@ -63,6 +63,9 @@ static void atomics_return_the_old_value(void **state)
 	struct ibv_wc wc;
 	uint64_t v = 0x1122334455667788, old;
 	pair_make(&p, 14, 7, 7);
+	struct ibv_device_attr attr;
+	assert_int_equal(ibv_query_device(p.ctx, &attr), 0);
+	assert_int_equal(attr.atomic_cap, IBV_ATOMIC_HCA); /* UCX looks for nothing else */
 	memcpy(p.b.buf + 64, &v, 8);
 	struct ibv_sge sge = {.addr = (uintptr_t)p.a.buf, .length = 8, .lkey = p.a.mr->lkey};
 	struct ibv_send_wr *bad, wr = {.opcode = IBV_WR_ATOMIC_FETCH_AND_ADD, .sg_list = &sge, .num_sge = 1};

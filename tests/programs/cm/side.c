@@ -110,7 +110,8 @@ bool next_event_within(struct side *s, struct rdma_event_channel *channel, struc
 	if (e->pdata_len)
 		memcpy(e->pdata, pdata, e->pdata_len);
 	if (!s->mute)
-		say("%s, status %d%s%s", rdma_event_str(e->type), e->status, e->status < 0 ? " " : "", e->status < 0 ? errno_name(-e->status) : "");
+		say("%s, status %d%s%s%s", rdma_event_str(e->type), e->status, e->status < 0 ? " " : "", e->status < 0 ? errno_name(-e->status) : "",
+			e->type == RDMA_CM_EVENT_DISCONNECTED && (e->pdata_len || e->conn.private_data_len) ? ", with private data" : "");
 	rdma_ack_cm_event(ev);
 	return true;
 }
