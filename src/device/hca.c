@@ -677,6 +677,7 @@ void rpwi_dev_stats_print(FILE *to)
 		{"packets received", s.rx_packets},
 		{"payload bytes received", s.rx_bytes},
 		{"packets sent again", s.retransmits},
+		{"probes after a silence", s.probes},
 		{"time-outs", s.timeouts},
 		{"RNR NAKs sent", s.rnr_nak_tx},
 		{"RNR NAKs received", s.rnr_nak_rx},

@@ -64,5 +64,3 @@ void rpwi_cc_on_loss(struct rpwi_cc *cc, bool timeout, uint64_t now_ns)
 	if (timeout)
 		cc->cwnd = RPWI_MIN(CWND_AFTER_TIMEOUT, cc->cwnd_max);
 }
-
-void rpwi_cc_on_silence(struct rpwi_cc *cc) { cc->cwnd = RPWI_MIN(cc->cwnd, CWND_AFTER_TIMEOUT); }

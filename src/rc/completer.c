@@ -3,9 +3,10 @@
  * Every loss is repaired by going back to una, the oldest PSN without an answer, and sending from there. What makes it go back:
  *   - a sequence NAK: the responder saw a gap;
  *   - an implied NAK: a response that passes over a READ or atomic whose own responses are missing (IB 9.7.5.1.4);
+ *   - a probe's answer that does not cover what was sent before it;
  *   - the local ACK time-out;
  *   - a RNR NAK: after the time that it names.
- * The first three share retry_cnt, the last has rnr_retry; any progress gives them all back. With attr.timeout 0 (none) a packet that a socket lost
+ * NAKs and time-outs share retry_cnt, the last has rnr_retry; any progress gives them all back. With attr.timeout 0 (none) a packet that a socket lost
  * would hold its share of the peer's window for ever: so it is sent again every half second, which is counted as no retry.
  */
 #include "rc/internal.h"
@@ -70,6 +71,17 @@ static void take_rtt(struct rpwi_qp *qp, uint64_t sample_ns)
 		rpwi_cc_on_rtt(qp->cc, sample_ns);
 }
 
+/* una went on. All before the last probe is acknowledged: its answer, and those to probes before it, may still come and would look like an answer to the next one. Once
+ * anything sent behind it is acknowledged, they have come. */
+static void probe_done(struct rpwi_qp *qp)
+{
+	if (rpwi_before(qp->una, qp->probe_end))
+		return;
+	qp->stale = qp->una == qp->probe_end ? (uint8_t)(qp->stale + qp->asked) : 0;
+	qp->asked = 0;
+	qp->probing = false;
+}
+
 /* una went on from una0: the window, timers and retry counts. */
 static void account(struct rpwi_qp *qp, uint32_t una0, uint64_t now_ns)
 {
@@ -90,8 +102,11 @@ static void account(struct rpwi_qp *qp, uint32_t una0, uint64_t now_ns)
 	qp->implied = qp->send_twice = qp->rnr_probe = false;
 	qp->deaf_until_ns = 0;
 	qp->ack_deadline_ns = now_ns + rpwi_req_ack_wait_ns(qp);
-	qp->early_used = false;
-	rpwi_req_arm_early(qp, now_ns);
+	qp->probes = qp->answers = 0;
+	qp->probe_owed = qp->late = false;
+	if (RPWI_UNLIKELY(qp->probing || qp->stale))
+		probe_done(qp);
+	rpwi_req_arm_probe(qp, now_ns);
 }
 
 /* All before `upto` is acknowledged; but a READ or atomic is acknowledged by its own responses alone. False when one of them is in the way. */
@@ -137,12 +152,14 @@ static void retry(struct rpwi_qp *qp)
 	rpwi_req_go_back(qp);
 }
 
+static uint64_t deaf_ns(const struct rpwi_qp *qp) { return qp->rtt_ns ? RPWI_MAX(2 * qp->rtt_ns, DEAF_MIN_NS) : DEAF_UNKNOWN_NS; }
+
 /* A loss was told of. What comes within a round trip of going back was sent before the peer saw any of it, and says nothing new. */
 static void go_back_once(struct rpwi_qp *qp, uint64_t now_ns)
 {
 	if (qp->nxt == qp->una || now_ns < qp->deaf_until_ns)
 		return;
-	qp->deaf_until_ns = now_ns + (qp->rtt_ns ? RPWI_MAX(2 * qp->rtt_ns, DEAF_MIN_NS) : DEAF_UNKNOWN_NS);
+	qp->deaf_until_ns = now_ns + deaf_ns(qp);
 	if (qp->cc)
 		rpwi_cc_on_loss(qp->cc, false, now_ns);
 	retry(qp);
@@ -199,16 +216,17 @@ void rpwi_cpl_timeout(struct rpwi_qp *qp, uint64_t now_ns)
 		rpwi_req_go_back(qp);
 }
 
-/* Many round trips without a word, and the ACK timer, which is tens of milliseconds as programs set it, still runs: a lost tail, or a lost NAK (there is one for each gap).
- * Once in such a silence the requester goes back by itself, with a few packets, at no charge to retry_cnt: a peer that was only slow sees duplicates. */
-void rpwi_cpl_early(struct rpwi_qp *qp)
+/* Many round trips without a word, and the ACK timer, which is tens of milliseconds as programs set it, still runs: a lost tail, a lost NAK (there is one for each gap), a lost ACK,
+ * or a peer that does not run. A probe asks which. It comes to the peer behind all that was sent before it, so an ACK that covers none of that says that it is lost; no more
+ * than that one packet is sent before the peer has said so. */
+static void probe_answered(struct rpwi_qp *qp, uint64_t now_ns)
 {
-	qp->early_used = true;
-	qp->early_deadline_ns = RPWI_NEVER;
 	if (qp->cc)
-		rpwi_cc_on_silence(qp->cc);
+		rpwi_cc_on_loss(qp->cc, false, now_ns);
 	qp->implied = false;
-	qp->deaf_until_ns = 0;
+	qp->probes = 0;
+	qp->answers++;
+	qp->deaf_until_ns = now_ns + deaf_ns(qp);
 	rpwi_req_go_back(qp);
 }
 
@@ -243,7 +261,10 @@ static void rx_ack(struct rpwi_qp *qp, const struct rpwi_pkt *p, uint32_t psn, u
 
 	if (kind == RPWI_AETH_RESERVED)
 		return;
+	uint32_t una0 = qp->una;
 	bool passed = advance(qp, kind == RPWI_AETH_ACK ? psn + 1 : psn, now_ns);
+
+	qp->acked |= qp->una != una0;
 
 	rpwi_req_retired(qp);
 	if (!active(qp))
@@ -344,6 +365,16 @@ void rpwi_cpl_rx(struct rpwi_qp *qp, const struct rpwi_pkt *p, uint64_t now_ns)
 	int32_t ahead = rpwi_psn_diff(p->psn, qp->una);
 	uint32_t psn = qp->una + (uint32_t)ahead;
 
+	bool plain = rpwi_pkt_op(p) == RPWI_OP_ACK && rpwi_aeth_kind(p->syndrome) == RPWI_AETH_ACK;
+
+	if (plain && (ahead < 0 || !rpwi_before(psn, qp->psn_max))) {
+		if (RPWI_UNLIKELY(qp->stale)) {
+			qp->stale--;
+		} else if (RPWI_UNLIKELY(qp->probing && !qp->probe_owed)) {
+			probe_answered(qp, now_ns);
+			return;
+		}
+	}
 	if (ahead < 0) { /* answered already */
 		qp->stats.rx_duplicate++;
 		return;

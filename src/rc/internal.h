@@ -65,12 +65,12 @@ void rpwi_req_retired(struct rpwi_qp *qp);
 void rpwi_req_sent(struct rpwi_qp *qp); /* UC, UD: the batch is with the kernel */
 void rpwi_req_fault(struct rpwi_qp *qp, uint32_t psn);
 uint64_t rpwi_req_ack_wait_ns(const struct rpwi_qp *qp);
+void rpwi_req_arm_probe(struct rpwi_qp *qp, uint64_t now_ns); /* something was sent or heard: the silence begins anew */
+void rpwi_req_probe(struct rpwi_qp *qp, uint64_t now_ns);     /* it has lasted long enough */
 
 /* completer.c */
 void rpwi_cpl_rx(struct rpwi_qp *qp, const struct rpwi_pkt *p, uint64_t now_ns);
 void rpwi_cpl_timeout(struct rpwi_qp *qp, uint64_t now_ns);
-void rpwi_cpl_early(struct rpwi_qp *qp);
-void rpwi_req_arm_early(struct rpwi_qp *qp, uint64_t now_ns);
 
 /* responder.c */
 void rpwi_resp_rx(struct rpwi_qp *qp, const struct rpwi_pkt *p, uint64_t now_ns);

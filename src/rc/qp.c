@@ -571,6 +571,8 @@ int rpwi_qp_post_send(struct rpwi_qp *qp, const struct ibv_send_wr *wr, const st
 
 /* ---- packets and time: dispatch ---- */
 
+#define LATE_NS RPWI_NS_PER_MS
+
 /* RC and UC take packets of their peer and from nobody else (IB 9.6.1.5; RoCEv2: A17.4.5, the addresses of the IP header), in the default partition (IB 9.6.1.1.1). */
 static bool from_peer(const struct rpwi_qp *qp, const struct rpwi_flow *flow)
 {
@@ -684,7 +686,7 @@ uint64_t rpwi_qp_deadline(const struct rpwi_qp *qp)
 		return RPWI_NEVER;
 	if (qp->nxt == qp->una)
 		return qp->rnr_deadline_ns;
-	return RPWI_MIN(RPWI_MIN(qp->ack_deadline_ns, qp->early_deadline_ns), qp->rnr_deadline_ns);
+	return RPWI_MIN(RPWI_MIN(qp->ack_deadline_ns, qp->probe_deadline_ns), qp->rnr_deadline_ns);
 }
 
 void rpwi_qp_timer(struct rpwi_qp *qp, uint64_t now_ns)
@@ -693,10 +695,22 @@ void rpwi_qp_timer(struct rpwi_qp *qp, uint64_t now_ns)
 		return;
 	if (now_ns >= qp->rnr_deadline_ns)
 		qp->rnr_deadline_ns = RPWI_NEVER;
-	if (qp->nxt != qp->una && now_ns >= qp->ack_deadline_ns)
+	uint64_t *first = qp->probe_deadline_ns < qp->ack_deadline_ns ? &qp->probe_deadline_ns : &qp->ack_deadline_ns;
+
+	if (qp->nxt == qp->una || now_ns < *first)
+		return;
+	/* This process did not run when it should have: what came meanwhile is looked at first. */
+	if (now_ns - *first > LATE_NS && !qp->late) {
+		qp->late = true;
+		qp->probe_deadline_ns = RPWI_MAX(qp->probe_deadline_ns, now_ns + LATE_NS);
+		qp->ack_deadline_ns = RPWI_MAX(qp->ack_deadline_ns, now_ns + LATE_NS);
+		return;
+	}
+	qp->late = false;
+	if (now_ns >= qp->ack_deadline_ns)
 		rpwi_cpl_timeout(qp, now_ns);
-	else if (qp->nxt != qp->una && now_ns >= qp->early_deadline_ns)
-		rpwi_cpl_early(qp);
+	else
+		rpwi_req_probe(qp, now_ns);
 }
 
 const struct rpwi_av *rpwi_qp_next_av(const struct rpwi_qp *qp)

@@ -53,16 +53,23 @@ struct rpwi_qp {
 	uint32_t since_ackreq;
 	uint32_t implied_psn; /* highest PSN that passed over the missing response since the last go-back */
 	uint32_t rtt_psn;
+	uint32_t probe_end;            /* nxt when the last probe was sent */
 	uint64_t rtt_start_ns, rtt_ns; /* of the sample that is running; smoothed, 0 unknown */
 	uint64_t deaf_until_ns;        /* NAKs until then tell of a loss that has been gone back for */
 	uint64_t ack_deadline_ns;      /* means something while nxt != una */
-	uint64_t early_deadline_ns;    /* likewise: the silence after which it goes back by itself, once (completer.c) */
+	uint64_t probe_deadline_ns;    /* likewise: the silence after which it asks how far the peer got (completer.c) */
 	uint64_t rnr_deadline_ns;      /* RPWI_NEVER: not waiting after a RNR NAK */
 	uint64_t timeout_ns;           /* 4.096 us * 2^attr.timeout; 0 none */
 	uint8_t retry_left, rnr_left, timeouts_in_row;
 	uint8_t sq_fail_status; /* enum ibv_wc_status of the FAILED WQE */
-	bool sig_all, implied, rtt_running, sq_failed, sqd_notify, early_used, send_twice;
-	bool rnr_probe; /* the last thing heard is a RNR NAK: one packet, and no more until it is taken */
+	bool sig_all, implied, rtt_running, sq_failed, sqd_notify, send_twice;
+	uint8_t probes, answers; /* to the last probe there was none so far; to so many there was, and una has not moved since */
+	uint8_t asked, stale;    /* probes since una was behind probe_end; those before, whose answers may still come */
+	bool probing;            /* one is under way, and una is before probe_end */
+	bool probe_owed;         /* it is to go */
+	bool acked;              /* a SEND or WRITE has been, by an ACK */
+	bool late;               /* a deadline was seen late: the process did not run */
+	bool rnr_probe;          /* the last thing heard is a RNR NAK: one packet, and no more until it is taken */
 
 	/* ---- responder ---- */
 	uint32_t epsn, msn; /* expected PSN */

@@ -53,7 +53,6 @@ void rpwi_cc_on_send(struct rpwi_cc *cc, uint32_t pkts);
 void rpwi_cc_on_ack(struct rpwi_cc *cc, uint32_t pkts, uint64_t now_ns);
 void rpwi_cc_on_forget(struct rpwi_cc *cc, uint32_t pkts); /* no longer in flight, but not acknowledged: go-back, reset, error */
 void rpwi_cc_on_loss(struct rpwi_cc *cc, bool timeout, uint64_t now_ns);
-void rpwi_cc_on_silence(struct rpwi_cc *cc); /* nothing heard for long: begin anew with a few packets, and grow back fast if nothing was lost */
 void rpwi_cc_on_rtt(struct rpwi_cc *cc, uint64_t sample_ns);
 
 /* ---- What a QP needs from its surroundings. All calls come from inside rpwi_qp_* calls, must not block, and must not call back into the QP. ---- */
@@ -101,7 +100,7 @@ struct rpwi_swqe {
 /* Counters, per QP and (by adding up) per device. Printed by `ropeway run --stats`. */
 struct rpwi_qp_stats {
 	uint64_t tx_packets, tx_bytes, rx_packets, rx_bytes;
-	uint64_t retransmits, timeouts, rnr_nak_rx, rnr_nak_tx, seq_nak_rx, seq_nak_tx;
+	uint64_t retransmits, probes, timeouts, rnr_nak_rx, rnr_nak_tx, seq_nak_rx, seq_nak_tx;
 	uint64_t nak_rx[RPWI_NAK_COUNT], nak_tx[RPWI_NAK_COUNT];
 	uint64_t rx_duplicate, rx_out_of_order, rx_bad_opcode, rx_wrong_peer, rx_wrong_state, rx_bad_length, rx_bad_qkey, rx_no_rwqe;
 };

@@ -8,8 +8,10 @@
 #include <errno.h>
 
 #define ACK_WAIT_MIN_NS 4000000ull
-#define EARLY_MIN_NS 4000000ull /* a process may not run for so long on a busy machine */
-#define EARLY_RTTS 16
+#define SILENCE_MIN_NS 2000000ull /* a process may not run for so long on a busy machine */
+#define SILENCE_RTTS 16
+#define PARTIAL_MIN_NS 250000ull
+enum { PROBES_MAX = 5, ANSWERS_MAX = 7 }; /* without an answer: each silence is twice as long as the one before; and without progress */
 
 /* ---- state ---- */
 
@@ -25,13 +27,18 @@ void rpwi_req_forget(struct rpwi_qp *qp)
 	qp->timeouts_in_row = 0;
 	qp->since_ackreq = 0;
 	qp->deaf_until_ns = 0;
+	qp->probing = qp->probe_owed = qp->late = false;
+	qp->probes = qp->answers = qp->asked = qp->stale = 0;
+	qp->probe_end = qp->una;
 }
 
 void rpwi_req_reset(struct rpwi_qp *qp, uint32_t psn)
 {
 	rpwi_req_forget(qp);
 	qp->una = qp->nxt = qp->psn_max = psn;
-	qp->sq_failed = false;
+	qp->sq_failed = qp->acked = false;
+	qp->rtt_ns = 0;
+	qp->probe_end = psn;
 }
 
 void rpwi_req_go_back(struct rpwi_qp *qp)
@@ -43,6 +50,8 @@ void rpwi_req_go_back(struct rpwi_qp *qp)
 	qp->rd_next = qp->rd_head;
 	qp->rtt_running = false; /* an ACK of what was sent twice times neither (Karn) */
 	qp->since_ackreq = 0;
+	qp->probing = qp->probe_owed = false;
+	qp->asked = 0;
 }
 
 /* How long to wait for an ACK. IB 9.7.6.1.3 lets the timer run out anywhere between T and 4 T: twice T at first; 4 T once it did run out, so that a peer that is stopped
@@ -54,11 +63,31 @@ uint64_t rpwi_req_ack_wait_ns(const struct rpwi_qp *qp)
 	return RPWI_MAX(qp->timeout_ns * (qp->timeouts_in_row ? 4 : 2), ACK_WAIT_MIN_NS);
 }
 
-void rpwi_req_arm_early(struct rpwi_qp *qp, uint64_t now_ns)
+/* rxe acknowledges PSN 0xffffff to a duplicate as long as it has executed nothing but READs (duplicate_request in rxe_resp.c): that must not look like an answer. */
+static bool may_probe(const struct rpwi_qp *qp)
 {
-	bool possible = qp->timeout_ns && qp->rtt_ns && !qp->early_used;
+	uint32_t to_wrap = RPWI_PSN_MASK - (qp->una & RPWI_PSN_MASK);
 
-	qp->early_deadline_ns = possible ? now_ns + RPWI_MAX(EARLY_RTTS * qp->rtt_ns, EARLY_MIN_NS) : RPWI_NEVER;
+	return qp->timeout_ns && qp->rtt_ns && qp->probes < PROBES_MAX && qp->answers < ANSWERS_MAX && !qp->timeouts_in_row &&
+	       (qp->acked || to_wrap >= qp->psn_max - qp->una);
+}
+
+void rpwi_req_arm_probe(struct rpwi_qp *qp, uint64_t now_ns)
+{
+	uint64_t silence = qp->probing ? RPWI_MAX(2 * qp->rtt_ns, PARTIAL_MIN_NS) /* part of an answer, it seems: the rest comes soon or is lost */
+				       : RPWI_MAX(SILENCE_RTTS * qp->rtt_ns, SILENCE_MIN_NS);
+
+	qp->probe_deadline_ns = may_probe(qp) ? now_ns + (silence << qp->probes) : RPWI_NEVER;
+}
+
+void rpwi_req_probe(struct rpwi_qp *qp, uint64_t now_ns)
+{
+	qp->probing = false;
+	qp->probes++;
+	rpwi_req_arm_probe(qp, now_ns);
+	qp->probing = qp->probe_owed = true;
+	qp->probe_end = qp->nxt;
+	qp->asked++;
 }
 
 static uint32_t window_room(const struct rpwi_qp *qp)
@@ -107,6 +136,8 @@ static bool may_begin(const struct rpwi_qp *qp, const struct rpwi_swqe *w)
 
 enum rpwi_req_state rpwi_req_state(const struct rpwi_qp *qp)
 {
+	if (RPWI_UNLIKELY(qp->probe_owed))
+		return RPWI_REQ_READY;
 	if (qp->sq_cur == qp->sq_tail || qp->rnr_deadline_ns != RPWI_NEVER)
 		return RPWI_REQ_IDLE;
 	const struct rpwi_swqe *w = rpwi_sq_at(qp, qp->sq_cur);
@@ -338,7 +369,7 @@ static void sent(struct rpwi_qp *qp, uint32_t pkts, uint32_t tx_pkts, uint64_t b
 	}
 	if (qp->nxt == qp->una) {
 		qp->ack_deadline_ns = now_ns + rpwi_req_ack_wait_ns(qp);
-		rpwi_req_arm_early(qp, now_ns);
+		rpwi_req_arm_probe(qp, now_ns);
 	}
 	if (RPWI_UNLIKELY(rpwi_before(qp->nxt, qp->psn_max)))
 		qp->stats.retransmits += tx_pkts;
@@ -474,10 +505,31 @@ static void repeat_first(struct rpwi_qp *qp, struct rpwi_txb *b, unsigned first)
 	qp->stats.retransmits++;
 }
 
+/* A duplicate of the last packet that was acknowledged, as far as a responder looks at one (IB 9.7.5.1.3): it executes nothing, and acknowledges the newest that it has executed.
+ * The bytes do not matter, so there are none. */
+static void tx_probe(struct rpwi_qp *qp, struct rpwi_txb *b)
+{
+	struct rpwi_pkt h = {.opcode = RPWI_SVC_RC | RPWI_OP_SEND_ONLY,
+		.pkey = RPWI_PKEY_DEFAULT,
+		.dqpn = qp->attr.dest_qp_num,
+		.psn = (qp->una - 1) & RPWI_PSN_MASK,
+		.ackreq = true};
+	struct rpwi_txpkt *t = rpwi_txb_add(b);
+
+	t->hdr_len = (uint16_t)rpwi_pkt_encode(&h, t->hdr);
+	qp->probe_owed = false;
+	qp->stats.tx_packets++;
+	qp->stats.probes++;
+}
+
 void rpwi_req_tx(struct rpwi_qp *qp, struct rpwi_txb *b, unsigned pkts_max, uint64_t now_ns)
 {
 	unsigned first = b->npkt, end = b->npkt + pkts_max;
 
+	if (RPWI_UNLIKELY(qp->probe_owed)) {
+		tx_probe(qp, b);
+		first++;
+	}
 	while (b->npkt < end && rpwi_req_state(qp) == RPWI_REQ_READY) {
 		struct rpwi_swqe *w = rpwi_sq_at(qp, qp->sq_cur);
 

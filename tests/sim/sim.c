@@ -18,6 +18,7 @@
 static const uint64_t STUCK_NS = 120 * RPWI_NS_PER_S; /* of virtual time without a completion: the longest chain of time-outs is shorter */
 enum { CALLS_AT_ONE_TIME_MAX = 20000 };
 static const uint64_t HOLD_ACK_NS = 20000;
+static const uint64_t STOP_MIN_NS = 5 * RPWI_NS_PER_MS, RUN_MAX_NS = 2 * RPWI_NS_PER_MS; /* a host runs for so long at most between stops */
 
 static jmp_buf failed;
 static char overrides[512]; /* of the command line, to be printed with a failing seed */
@@ -80,6 +81,7 @@ static void config_from_seed(struct sim_config *c, uint64_t seed)
 	c->one_way = sim_chance(&r, 0.3);
 	c->sig_all = sim_chance(&r, 0.3);
 	c->type = sim_chance(&r, 0.8) ? IBV_QPT_RC : sim_chance(&r, 0.5) ? IBV_QPT_UC : IBV_QPT_UD;
+	c->timers_first = seed % 2;
 	c->failure = sim_chance(&r, 0.2) ? (enum sim_failure)sim_between(&r, SIM_NO_FAILURE + 1, SIM_FAILURES - 1) : SIM_NO_FAILURE;
 }
 
@@ -186,6 +188,15 @@ static void connect_end(struct sim_end *e, uint32_t sq_psn, uint32_t rq_psn)
 	modify(e, &a, IBV_QP_STATE | IBV_QP_SQ_PSN | (rc ? IBV_QP_TIMEOUT | IBV_QP_RETRY_CNT | IBV_QP_RNR_RETRY | IBV_QP_MAX_QP_RD_ATOMIC : 0), NULL);
 }
 
+static void plan_stop(struct sim_world *w, struct sim_host *h)
+{
+	h->stop_from_ns = w->cfg.stop_ns ? w->now_ns + sim_below(&w->rng_stop, RUN_MAX_NS) : RPWI_NEVER;
+	h->stop_to_ns = w->cfg.stop_ns ? h->stop_from_ns + sim_between(&w->rng_stop, STOP_MIN_NS, w->cfg.stop_ns) : RPWI_NEVER;
+}
+
+/* When this host does what is due at `at_ns`: not while it is stopped. */
+static uint64_t runs_at(const struct sim_host *h, uint64_t at_ns) { return at_ns >= h->stop_from_ns && at_ns < h->stop_to_ns ? h->stop_to_ns : at_ns; }
+
 static void set_up(struct sim_world *w)
 {
 	const struct sim_config *c = &w->cfg;
@@ -204,6 +215,8 @@ static void set_up(struct sim_world *w)
 	for (uint64_t m = 0; m < c->messages; m++)
 		w->ends[c->one_way ? 2 * sim_below(&w->rng_setup, c->conns) : sim_below(&w->rng_setup, w->nends)].to_post++;
 	sim_failure_plan(w);
+	plan_stop(w, &w->host[0]);
+	plan_stop(w, &w->host[1]);
 	for (unsigned i = 0; i < w->nends; i++)
 		sim_app_wake(&w->ends[i]);
 }
@@ -215,7 +228,9 @@ static void tear_down(struct sim_world *w)
 		if (ev.packet)
 			sim_packet_free(w, ev.packet);
 	}
+	w->n.stops += w->stops;
 	for (unsigned i = 0; i < w->nends; i++) {
+		w->n.probes += w->ends[i].qp.stats.probes;
 		w->n.retransmits += w->ends[i].qp.stats.retransmits;
 		w->n.timeouts += w->ends[i].qp.stats.timeouts;
 		w->n.rnr += w->ends[i].qp.stats.rnr_nak_rx;
@@ -262,7 +277,9 @@ static void pump(struct sim_world *w, struct sim_host *h)
 static uint64_t end_deadline(const struct sim_end *e)
 {
 	uint64_t d = rpwi_qp_deadline(&e->qp);
-	return e->held ? RPWI_MIN(d, e->hold_until_ns) : d;
+	if (e->held)
+		d = RPWI_MIN(d, e->hold_until_ns);
+	return d == RPWI_NEVER ? d : runs_at(e->host, RPWI_MAX(d, e->w->now_ns));
 }
 
 static void run_timers(struct sim_world *w)
@@ -270,7 +287,7 @@ static void run_timers(struct sim_world *w)
 	for (unsigned i = 0; i < w->nends; i++) {
 		struct sim_end *e = &w->ends[i];
 		bool due = end_deadline(e) <= w->now_ns;
-		if (rpwi_qp_deadline(&e->qp) <= w->now_ns) {
+		if (due && rpwi_qp_deadline(&e->qp) <= w->now_ns) {
 			rpwi_qp_timer(&e->qp, w->now_ns);
 			if (w->cfg.trace)
 				fprintf(stderr, "%12llu ns  end %u timer; retries left %u\n", (unsigned long long)w->now_ns, i, e->qp.retry_left);
@@ -303,11 +320,21 @@ static bool step(struct sim_world *w, unsigned *still)
 		return false;
 	w->now_ns = RPWI_MAX(w->now_ns, RPWI_MIN(deadline, event));
 	sim_failure_tick(w);
-	if (deadline < event) {
+	for (int h = 0; h < 2; h++)
+		if (w->now_ns >= w->host[h].stop_to_ns) {
+			w->stops++;
+			plan_stop(w, &w->host[h]);
+		}
+	if (deadline < event || (w->cfg.timers_first && deadline <= w->now_ns)) {
 		run_timers(w);
 	} else {
 		struct sim_event ev = sim_next_event(w);
-		handle(w, &ev);
+		struct sim_host *h = (ev.app ? ev.app : ev.packet->to)->host;
+		uint64_t at_ns = runs_at(h, w->now_ns);
+		if (at_ns > w->now_ns)
+			sim_schedule(w, at_ns, ev.packet, ev.app);
+		else
+			handle(w, &ev);
 	}
 	*still = w->now_ns > before_ns ? 0 : *still + 1;
 	if (*still > CALLS_AT_ONE_TIME_MAX)
@@ -360,6 +387,7 @@ static int run_seed(const struct sim_config *cfg)
 	fresh.rng_setup.s = sim_mix(cfg->seed ^ 0x11);
 	fresh.rng_link.s = sim_mix(cfg->seed ^ 0x22);
 	fresh.rng_app.s = sim_mix(cfg->seed ^ 0x33);
+	fresh.rng_stop.s = sim_mix(cfg->seed ^ 0x44);
 	*w = fresh;
 	int rc = setjmp(failed);
 	if (!rc)
@@ -385,16 +413,20 @@ static const struct option options[] = {
 	{"conns", required_argument, NULL, 'C'},
 	{"type", required_argument, NULL, 'T'},
 	{"failure", required_argument, NULL, 'F'},
+	{"timeout", required_argument, NULL, 'O'},
+	{"stop", required_argument, NULL, 'P'},
+	{"queue-max", required_argument, NULL, 'Q'},
 	{"keep-going", no_argument, NULL, 'k'},
 	{"trace", no_argument, NULL, 't'},
 	{"help", no_argument, NULL, 'h'},
 	{0},
 };
 
-static const char usage[] = "usage: sim [--seed N] [--seeds COUNT] [--messages M] [--keep-going] [--trace]\n"
-			    "           [--loss P] [--dup P] [--reorder P] [--corrupt P] [--late P] [--stall P] [--mtu BYTES] [--size-max BYTES] [--conns N]\n"
-			    "           [--type rc|uc|ud] [--failure none|rkey|bounds|misaligned|lkey|long|death]\n"
-			    "What is not given is drawn from the seed. Exits with 1 when a seed fails.\n";
+static const char usage[] =
+	"usage: sim [--seed N] [--seeds COUNT] [--messages M] [--keep-going] [--trace]\n"
+	"           [--loss P] [--dup P] [--reorder P] [--corrupt P] [--late P] [--stall P] [--mtu BYTES] [--size-max BYTES] [--conns N]\n"
+	"           [--timeout CODE] [--stop MS] [--queue-max PACKETS] [--type rc|uc|ud] [--failure none|rkey|bounds|misaligned|lkey|long|death]\n"
+	"What is not given is drawn from the seed. Exits with 1 when a seed fails.\n";
 
 static double rate(const char *text)
 {
@@ -442,7 +474,8 @@ static int word(const char *text, const char *const *names, size_t n)
 struct given {
 	uint64_t seed, seeds, messages;
 	double loss, dup, reorder, corrupt, late, stall;
-	uint64_t mtu, size_max, conns;
+	uint64_t mtu, size_max, conns, timeout, stop_ms;
+	int queue_max;
 	int type, failure;
 	bool keep_going, trace;
 };
@@ -460,6 +493,9 @@ static void apply(struct sim_config *c, const struct given *g)
 	c->mtu = g->mtu ? (uint32_t)g->mtu : c->mtu;
 	c->size_max = g->size_max ? (uint32_t)g->size_max : c->size_max;
 	c->conns = g->conns ? (unsigned)g->conns : c->conns;
+	c->timeout = g->timeout ? (uint8_t)g->timeout : c->timeout;
+	c->stop_ns = g->stop_ms * RPWI_NS_PER_MS;
+	c->queue_max = g->queue_max >= 0 ? (uint32_t)g->queue_max : c->queue_max;
 	c->type = g->type >= 0 ? (enum ibv_qp_type)g->type : c->type;
 	c->failure = g->failure >= 0 ? (enum sim_failure)g->failure : c->failure;
 }
@@ -481,6 +517,7 @@ static struct given parse(int argc, char **argv)
 		.corrupt = -1,
 		.late = -1,
 		.stall = -1,
+		.queue_max = -1,
 		.type = -1,
 		.failure = -1};
 	int o, i = -1;
@@ -521,6 +558,15 @@ static struct given parse(int argc, char **argv)
 			break;
 		case 'C':
 			g.conns = number(optarg, 1, SIM_CONNS_MAX);
+			break;
+		case 'O':
+			g.timeout = number(optarg, 1, 31);
+			break;
+		case 'P':
+			g.stop_ms = number(optarg, 5, 100000);
+			break;
+		case 'Q':
+			g.queue_max = (int)number(optarg, 0, 1 << 20);
 			break;
 		case 'T':
 			g.type = type_values[word(optarg, type_names, RPWI_ARRAY_LEN(type_names))];
@@ -563,11 +609,12 @@ int main(int argc, char **argv)
 	const struct sim_counts *n = &world.n;
 	printf("seeds %llu..%llu: %llu messages, %.1f MB, %llu packets (%llu lost, %llu duplicated, %llu reordered, %llu corrupted, %llu late, %llu "
 	       "overflowed), "
-	       "%llu sent again, %llu time-outs, %llu RNR, %llu gaps; %llu requests failed as meant, %llu flushed, %llu datagrams lost; %llu seeds failed\n",
+	       "%llu sent again, %llu probes, %llu stops, %llu time-outs, %llu RNR, %llu gaps; %llu requests failed as meant, %llu flushed, %llu datagrams "
+	       "lost; %llu seeds failed\n",
 		(unsigned long long)g.seed, (unsigned long long)last, (unsigned long long)n->messages, (double)n->bytes / 1e6, (unsigned long long)n->packets,
 		(unsigned long long)n->lost, (unsigned long long)n->duplicated, (unsigned long long)n->reordered, (unsigned long long)n->corrupted,
-		(unsigned long long)n->late, (unsigned long long)n->overflowed, (unsigned long long)n->retransmits, (unsigned long long)n->timeouts,
-		(unsigned long long)n->rnr, (unsigned long long)n->seq_naks, (unsigned long long)n->failures, (unsigned long long)n->flushed,
-		(unsigned long long)n->undelivered, (unsigned long long)failures);
+		(unsigned long long)n->late, (unsigned long long)n->overflowed, (unsigned long long)n->retransmits, (unsigned long long)n->probes,
+		(unsigned long long)n->stops, (unsigned long long)n->timeouts, (unsigned long long)n->rnr, (unsigned long long)n->seq_naks,
+		(unsigned long long)n->failures, (unsigned long long)n->flushed, (unsigned long long)n->undelivered, (unsigned long long)failures);
 	return failures ? 1 : 0;
 }

@@ -34,14 +34,15 @@ enum sim_failure { SIM_NO_FAILURE, SIM_BAD_RKEY, SIM_OUT_OF_BOUNDS, SIM_MISALIGN
 struct sim_config {
 	uint64_t seed, messages; /* messages: altogether, over all QPs */
 	double loss, dup, reorder, corrupt, late;
-	double stall; /* how often a program is slow to post receives: RNR */
+	double stall;     /* how often a program is slow to post receives: RNR */
+	uint64_t stop_ns; /* hosts stop for 5 ms to so long now and then: their packets wait, their timers are late */
 	uint64_t delay_ns, jitter_ns;
 	unsigned conns;
 	uint32_t mtu, size_max, sq_depth, rq_depth, sge_max, inline_max, cwnd_max, rd_atomic, queue_max;
 	uint8_t timeout, min_rnr_timer;
 	enum ibv_qp_type type;
 	enum sim_failure failure; /* what goes wrong for good in this run, once */
-	bool srq, one_way, sig_all, trace;
+	bool srq, one_way, sig_all, trace, timers_first;
 };
 
 enum { SIM_CONNS_MAX = 4, SIM_ENDS_MAX = 2 * SIM_CONNS_MAX, SIM_SGE_MAX = 4, SIM_SLOT_GAP = 16, SIM_HOT_WORDS = 4, SIM_QKEY = 0x11223344 };
@@ -87,6 +88,7 @@ struct sim_host {
 	struct rpwi_rq srq;
 	struct sim_region srq_region;
 	struct sim_recv *srq_recv;
+	uint64_t stop_from_ns, stop_to_ns; /* the stop that is, or that comes next */
 };
 
 /* One QP and the program behind it. */
@@ -136,13 +138,13 @@ struct sim_event {
 };
 
 struct sim_counts {
-	uint64_t packets, lost, duplicated, reordered, corrupted, late, overflowed, retransmits, timeouts, rnr, seq_naks, messages, bytes, undelivered,
-		failures, flushed;
+	uint64_t packets, lost, duplicated, reordered, corrupted, late, overflowed, retransmits, probes, stops, timeouts, rnr, seq_naks, messages, bytes,
+		undelivered, failures, flushed;
 };
 
 struct sim_world {
 	struct sim_config cfg;
-	struct sim_rng rng_link, rng_app, rng_setup;
+	struct sim_rng rng_link, rng_app, rng_setup, rng_stop;
 	uint64_t now_ns, order, last_progress_ns;
 	struct sim_end *victim;         /* whose request fails */
 	uint64_t fail_at;               /* its number */
@@ -155,7 +157,7 @@ struct sim_world {
 	struct sim_packet *free_packets;
 	struct rpwi_txb *txb;
 	uint32_t serial; /* of regions */
-	unsigned turn;
+	unsigned turn, stops;
 	struct sim_counts n;
 };
 

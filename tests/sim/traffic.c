@@ -492,8 +492,24 @@ void sim_on_event(struct rpwi_qp *qp, enum ibv_event_type type)
 
 bool sim_end_done(const struct sim_end *e) { return !e->to_post && e->op_head == e->op_tail; }
 
+/* What nobody lost, refused or gave up waiting for is never sent again, however long a host did not run. */
+static void check_no_repeats(struct sim_world *w)
+{
+	const struct sim_config *c = &w->cfg;
+	if (!sim_is_rc(w) || c->failure != SIM_NO_FAILURE || c->loss > 0 || c->dup > 0 || c->reorder > 0 || c->corrupt > 0 || c->late > 0 || c->queue_max)
+		return;
+	for (unsigned i = 0; i < w->nends; i++) {
+		const struct rpwi_qp_stats *s = &w->ends[i].qp.stats;
+		if (s->retransmits && !s->rnr_nak_rx && !s->timeouts)
+			sim_fail(w, "end %u: %llu packets were sent again, though nothing was lost", i, (unsigned long long)s->retransmits);
+		if (s->probes > 6 * (w->stops + 1)) /* of 2, 4, 8 ms and so on, and one for the rest */
+			sim_fail(w, "end %u: %llu probes, in %u stops", i, (unsigned long long)s->probes, w->stops);
+	}
+}
+
 void sim_check_at_end(struct sim_world *w)
 {
+	check_no_repeats(w);
 	for (unsigned i = 0; i < w->nends; i++) {
 		struct sim_end *e = &w->ends[i];
 		if (!sim_is_rc(w)) {
