@@ -195,7 +195,7 @@ void rpwi_explain_pkt_free(struct ex_pkt *k)
 	k->comment = NULL;
 }
 
-static int load(struct ex_model *m, char **files, unsigned count)
+int rpwi_explain_load(struct ex_model *m, char **files, unsigned count)
 {
 	char why[EX_WHY_LEN];
 	m->files = count;
@@ -218,7 +218,7 @@ static int load(struct ex_model *m, char **files, unsigned count)
 	return CLI_OK;
 }
 
-static void unload(struct ex_model *m)
+void rpwi_explain_unload(struct ex_model *m)
 {
 	for (uint32_t i = 0; i < m->pkts; i++)
 		rpwi_explain_pkt_free(&m->pkt[i]);
@@ -268,9 +268,9 @@ int rpwi_cli_explain(int argc, char **argv)
 		print_help();
 	if (status || help)
 		return status;
-	status = load(&m, argv + optind, (unsigned)(argc - optind));
+	status = rpwi_explain_load(&m, argv + optind, (unsigned)(argc - optind));
 	if (!status)
 		status = o.output ? write_page(&m, o.output) : write_text(&m, &o);
-	unload(&m);
+	rpwi_explain_unload(&m);
 	return status;
 }

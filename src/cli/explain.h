@@ -177,6 +177,9 @@ struct ex_model {
 };
 
 void rpwi_explain_pkt_free(struct ex_pkt *k); /* what it holds */
+/* explain.c: captures become the whole model. An exit status, said to the user if it is not CLI_OK. Whatever comes of it is to be unloaded. */
+int rpwi_explain_load(struct ex_model *m, char **files, unsigned count);
+void rpwi_explain_unload(struct ex_model *m);
 /* explain_merge.c: puts m->pkt, as read, in its order. 0 or -ENOMEM. */
 int rpwi_explain_merge(struct ex_model *m);
 /* explain_talk.c: from m->pkt in time to m->talk with their rows. 0 or -ENOMEM. */

@@ -125,6 +125,8 @@ static const char *end_text(const struct ex_end *e, char out[80])
 	return out;
 }
 
+static const char *plural(uint64_t n) { return n == 1 ? "" : "s"; }
+
 static void put_outcome(const struct page *p, const struct ex_talk *t)
 {
 	static const char *const side_name[] = {"left", "right"};
@@ -143,8 +145,10 @@ static void put_outcome(const struct page *p, const struct ex_talk *t)
 	const struct ex_end *e = t->end;
 	for (unsigned side = 0; side < 2; side++)
 		fprintf(p->to,
-			"  %-5s sent %" PRIu64 " packets, %" PRIu64 " messages, %" PRIu64 " bytes; %" PRIu64 " again, %" PRIu64 " NAKs, %" PRIu64 " RNRs\n",
-			side_name[side], e[side].packets, e[side].messages, e[side].bytes, e[side].resent, e[side].naks, e[side].rnrs);
+			"  %-5s sent %" PRIu64 " packet%s, %" PRIu64 " message%s, %" PRIu64 " byte%s; %" PRIu64 " again, %" PRIu64 " NAK%s, %" PRIu64
+			" RNR%s\n",
+			side_name[side], e[side].packets, plural(e[side].packets), e[side].messages, plural(e[side].messages), e[side].bytes,
+			plural(e[side].bytes), e[side].resent, e[side].naks, plural(e[side].naks), e[side].rnrs, plural(e[side].rnrs));
 	const char *who = side_name[t->outcome_side];
 	const char *how = t->outcome ? t->outcome : "open";
 	fputs("  end:  ", p->to);
@@ -203,7 +207,7 @@ int rpwi_explain_text(const struct ex_model *m, FILE *to, bool colours, unsigned
 	for (uint32_t i = 0; i < m->talks && i < TALKS_SHOWN && !ferror(to); i++)
 		put_talk(&p, &m->talk[i], i);
 	if (m->talks > TALKS_SHOWN)
-		fprintf(to, "\n%u more conversations are not shown\n", m->talks - TALKS_SHOWN);
+		fprintf(to, "\n%u more conversation%s not shown\n", m->talks - TALKS_SHOWN, m->talks - TALKS_SHOWN == 1 ? " is" : "s are");
 	for (unsigned i = 0; i < m->files; i++)
 		if (m->file_shift_ns[i])
 			fprintf(to, "\nThe clock of %s was moved by %+.6f s, so that no packet arrives before it was sent.\n", m->file_name[i],
