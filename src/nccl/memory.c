@@ -64,6 +64,19 @@ int plugin_ptr_support(const struct plugin_device *d)
 
 static const char *missing_for(const struct plugin_device *d) { return support.of[d - plugin_device(0)].missing; }
 
+/* Of a path that fell back: what copies then are the GPU's engines, in no order that CUDA promises. */
+static void staged_say(const struct plugin_comm *c)
+{
+	static atomic_flag said = ATOMIC_FLAG_INIT;
+	rpw_endpoint_information i = {.size = sizeof(i)};
+	if (rpw_endpoint_info(c->ep, &i) || !strcmp(i.transport, "verbs") || atomic_flag_test_and_set(&said))
+		return;
+	plugin_warn("memory of GPUs goes to and from peer %s by %s, copied through host memory (%s): a receive fills in no certain order then, and NCCL's "
+		    "LL128 relies on one; set "
+		    "NCCL_PROTO=^LL128",
+		c->peer, i.transport, i.why);
+}
+
 /* Host memory needs no registration: what goes by a device is registered by the transport, which knows how long to keep that. Memory of a GPU may be read and written by the peer, so that messages
  * find it registered. With the lane's lock held. 0, or enum nccl_result with a line. */
 static int memory_open(struct plugin_memory *m, uint64_t offset, int fd)
@@ -74,8 +87,10 @@ static int memory_open(struct plugin_memory *m, uint64_t offset, int fd)
 		return NCCL_SUCCESS;
 	int status = fd < 0 ? rpw_memory_register(c, m->data, m->size, RPW_MEMORY_CUDA, access, &m->gpu)
 			    : rpw_memory_register_dmabuf(c, m->data, m->size, fd, offset, access, &m->gpu);
-	if (!status)
+	if (!status) {
+		staged_say(m->comm);
 		return NCCL_SUCCESS;
+	}
 	plugin_warn("%zu bytes of a GPU at %p cannot be registered: %s", m->size, m->data, rpw_last_error());
 	return plugin_result(status);
 }

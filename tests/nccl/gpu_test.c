@@ -1,5 +1,5 @@
 /* gpu_test.c - our plugin and memory of GPUs, over the software device and a driver that pretends (tests/msg/fake_cuda.c): what it advertises is what the devices can, no more and no less, and what it takes nobody
- * copies. Arguments: the plugin, and how the devices reach the memory: "not", "peer", "dmabuf". A process finds that out once, so each way is a process. */
+ * copies. Arguments: the plugin, and how the devices reach the memory: "not", "peer", "dmabuf"; "staged": they could, and are not used. A process finds that out once, so each way is a process. */
 #include "nccl_pair.h"
 
 #include <dlfcn.h>
@@ -101,14 +101,29 @@ static void nobody_copies(void **unused)
 	}
 }
 
+/* NCCL is told what it must not do then. */
+static void staged_is_said(void **unused)
+{
+	struct pair p;
+	void *data = gpu_new(), *mhandle = NULL;
+	pair_open(&p, 12);
+	*pair_warned = 0;
+	registered(&p, p.recv, data, -1, &mhandle);
+	assert_non_null(strstr(pair_warned, "by shm"));
+	assert_non_null(strstr(pair_warned, "NCCL_PROTO=^LL128"));
+	pair_close(&p);
+	cuda.free((uintptr_t)data);
+}
+
 int main(int argc, char **argv)
 {
 	void *l = dlopen(getenv("ROPEWAY_CUDA_LIBRARY"), RTLD_NOW);
 	if (!l || argc < 3) {
-		fprintf(stderr, "usage: %s PLUGIN.so not|peer|dmabuf, with ROPEWAY_CUDA_LIBRARY: %s\n", argv[0], l ? "" : dlerror());
+		fprintf(stderr, "usage: %s PLUGIN.so not|peer|dmabuf|staged, with ROPEWAY_CUDA_LIBRARY: %s\n", argv[0], l ? "" : dlerror());
 		return 2;
 	}
-	by_address = !strcmp(argv[2], "peer");
+	bool staged = !strcmp(argv[2], "staged"); /* another path is preferred to the devices' */
+	by_address = staged || !strcmp(argv[2], "peer");
 	by_dmabuf = !strcmp(argv[2], "dmabuf");
 	cuda.alloc = (int (*)(unsigned long long *, size_t))dlsym(l, "cuMemAlloc_v2");
 	cuda.free = (int (*)(unsigned long long))dlsym(l, "cuMemFree_v2");
@@ -120,5 +135,8 @@ int main(int argc, char **argv)
 	*(long *)dlsym(l, "fake_dmabuf") = by_dmabuf;
 	setenv("NCCL_SOCKET_IFNAME", "lo", 1);
 	const struct CMUnitTest tests[] = {cmocka_unit_test(advertised_as_it_is), cmocka_unit_test(nobody_copies)};
-	return pair_main(2, argv, tests, RPWI_ARRAY_LEN(tests));
+	const struct CMUnitTest staged_tests[] = {cmocka_unit_test(staged_is_said)};
+	if (staged)
+		setenv("ROPEWAY_NCCL_TRANSPORT", "shm,verbs", 1);
+	return staged ? pair_main(2, argv, staged_tests, 1) : pair_main(2, argv, tests, RPWI_ARRAY_LEN(tests));
 }
