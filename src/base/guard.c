@@ -18,6 +18,7 @@ struct guard_frame {
 	struct guard_frame *outer;
 	uint64_t mask; /* the thread's, if it had to be changed */
 	bool opened;
+	siginfo_t info[2]; /* of window_open */
 };
 
 static __thread struct guard_frame *volatile armed __attribute__((tls_model("initial-exec")));
@@ -84,7 +85,8 @@ static uint64_t kernel_set(const sigset_t *set)
 static __thread struct window {
 	unsigned depth;
 	bool came[2];
-	siginfo_t info[2];
+	siginfo_t *
+		info; /* two: in the frame that opened it. Here they would be static TLS, of which a program that loads the drop-in late has 512 bytes for all libraries */
 } window __attribute__((tls_model("initial-exec")));
 
 static void window_close(uint64_t mask)
@@ -105,8 +107,9 @@ static void window_close(uint64_t mask)
 	}
 }
 
-static __attribute__((noinline)) bool window_open(uint64_t *mask)
+static __attribute__((noinline)) bool window_open(struct guard_frame *f)
 {
+	uint64_t *mask = &f->mask;
 	const uint64_t both = bit(SIGSEGV) | bit(SIGBUS);
 	if (!(mask_state & KNOWN) || !masks_hooked) {
 		kernel_mask(SIG_BLOCK, 0, mask);
@@ -114,6 +117,9 @@ static __attribute__((noinline)) bool window_open(uint64_t *mask)
 		if (mask_state == KNOWN)
 			return false;
 	}
+	if (!window.depth)
+		window.info = f->info;
+	__atomic_signal_fence(__ATOMIC_SEQ_CST);
 	window.depth++;
 	__atomic_signal_fence(__ATOMIC_SEQ_CST);
 	kernel_mask(SIG_UNBLOCK, both, mask);
@@ -123,7 +129,7 @@ static __attribute__((noinline)) bool window_open(uint64_t *mask)
 static inline void guard_begin(struct guard_frame *f)
 {
 	f->outer = armed;
-	f->opened = RPWI_UNLIKELY(mask_state != KNOWN || !masks_hooked) && window_open(&f->mask);
+	f->opened = RPWI_UNLIKELY(mask_state != KNOWN || !masks_hooked) && window_open(f);
 }
 
 static inline void guard_arm(struct guard_frame *f)
