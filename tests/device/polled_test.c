@@ -89,6 +89,13 @@ static void completed(struct pair *p, enum ibv_wr_opcode op)
 		assert_true(pair_poll(p->b.cq, &wc, 20000));
 }
 
+/* A READ's source was read by another thread before its completion came, by a packet: which TSan does not follow. */
+__attribute__((noinline, no_sanitize("thread"))) static void fill(uint64_t *from, uint64_t message)
+{
+	for (size_t i = 0; i < poll_.words; i++)
+		from[i] = word_of(message, i);
+}
+
 /* Of each pattern, in turn. */
 static void polled(enum ibv_wr_opcode op, enum ibv_mtu mtu, uint32_t bytes, uint64_t messages)
 {
@@ -106,8 +113,7 @@ static void polled(enum ibv_wr_opcode op, enum ibv_mtu mtu, uint32_t bytes, uint
 	poll_.random = messages ^ (uintptr_t)&p;
 	assert_int_equal(pthread_create(&thread, NULL, poller, NULL), 0);
 	for (uint64_t message = 1; message <= messages; message++) {
-		for (size_t i = 0; i < poll_.words; i++)
-			from[i] = word_of(message, i);
+		fill(from, message);
 		poll_.pattern = (enum pattern)(message % 3);
 		poll_.asked = message;
 		post(&p, op, bytes);
