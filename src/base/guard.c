@@ -85,8 +85,8 @@ static uint64_t kernel_set(const sigset_t *set)
 static __thread struct window {
 	unsigned depth;
 	bool came[2];
-	siginfo_t *
-		info; /* two: in the frame that opened it. Here they would be static TLS, of which a program that loads the drop-in late has 512 bytes for all libraries */
+	/* Two: in the frame that opened it. Here they would be static TLS, of which a program that loads the drop-in late has 512 bytes for all libraries. */
+	siginfo_t *info;
 } window __attribute__((tls_model("initial-exec")));
 
 static void window_close(uint64_t mask)
