@@ -67,7 +67,7 @@ def blocks_of(path):
 # ---- what differs from run to run ----
 
 VARIES = [
-    (re.compile(r"\b\d+\.\d{3,9}\b"), "#"),                              # times
+    (re.compile(r"\b\d+\.\d{3,9}\b~?"), "#"),                            # times; ~: moved
     (re.compile(r"\b0x[0-9a-f]{5,}\b"), "#"),                            # QPNs, addresses, PSNs
     (re.compile(r"\b(?=[0-9a-f]*[0-9])[0-9a-f]{16}\b"), "#"),            # seeds and checksums
     (re.compile(r"\b(pid|client|server|进程) \d+"), r"\1 #"),
