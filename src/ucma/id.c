@@ -52,6 +52,7 @@ struct id *id_new(struct channel *ch, uint16_t ps, uint8_t qp_type, uint64_t uid
 	id->ack_timeout = ACK_TIMEOUT_DEFAULT;
 	rpwi_list_init(&id->link);
 	rpwi_list_init(&id->listen_link);
+	rpwi_list_init(&id->claim_link);
 	rpwi_list_add_tail(&ch->ids, &id->link);
 	return id;
 }

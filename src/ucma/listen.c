@@ -8,13 +8,12 @@
 
 enum { PORT_FIRST = 32768, PORT_LAST = 60999, PORT_TRIES = 200 }; /* Linux's default ip_local_port_range */
 
-/* A service ID that this process has claimed for one address, or all; shared only by ids that all said RDMA_OPTION_ID_REUSEADDR. */
+/* A service ID that this process has claimed for one address, or all, and the ids that share it: those that may_share lets. */
 struct claim {
 	struct claim *next;
 	uint64_t service_id;
 	struct rpwi_addr addr; /* family 0: all */
-	unsigned refs;
-	bool shared;
+	struct rpwi_list ids;
 };
 static struct claim *claims;
 
@@ -35,6 +34,20 @@ static struct claim *claim_find(uint64_t service_id, const struct rpwi_addr *add
 	return NULL;
 }
 
+/* Two that have all addresses, each of its own family. */
+static bool of_other_families(const struct id *a, const struct id *b) { return a->afonly && b->afonly && a->src.addr.family != b->src.addr.family; }
+
+/* As the kernel's cma_check_port has it. */
+static bool may_share(const struct claim *c, const struct id *id)
+{
+	for (struct rpwi_list *l = c->ids.next; l != &c->ids; l = l->next) {
+		const struct id *other = RPWI_CONTAINER_OF(l, struct id, claim_link);
+		if (!(id->reuseaddr && other->reuseaddr) && !of_other_families(id, other))
+			return false;
+	}
+	return true;
+}
+
 static int claim_one(struct id *id, uint16_t port)
 {
 	struct rpwi_addr addr = {0};
@@ -42,7 +55,7 @@ static int claim_one(struct id *id, uint16_t port)
 		addr = id->src.addr;
 	uint64_t service = id_service(id, port);
 	struct claim *c = claim_find(service, &addr);
-	if (c && !(c->shared && id->reuseaddr))
+	if (c && !may_share(c, id))
 		return -EADDRINUSE;
 	if (!c) {
 		int rc = rpwi_gsi_claim(service, &addr);
@@ -55,11 +68,11 @@ static int claim_one(struct id *id, uint16_t port)
 		}
 		c->service_id = service;
 		c->addr = addr;
-		c->shared = id->reuseaddr;
+		rpwi_list_init(&c->ids);
 		c->next = claims;
 		claims = c;
 	}
-	c->refs++;
+	rpwi_list_add_tail(&c->ids, &id->claim_link);
 	id->claim = c;
 	id->src.port = port;
 	return 0;
@@ -82,7 +95,10 @@ void claim_drop(struct id *id)
 {
 	struct claim *c = id->claim;
 	id->claim = NULL;
-	if (!c || --c->refs)
+	if (!c)
+		return;
+	rpwi_list_del(&id->claim_link);
+	if (!rpwi_list_empty(&c->ids))
 		return;
 	rpwi_gsi_unclaim(c->service_id, &c->addr);
 	for (struct claim **at = &claims; *at; at = &(*at)->next)
@@ -155,9 +171,11 @@ int id_listen(struct id *id, int backlog)
 	if (id->state != ID_BOUND)
 		return -EINVAL;
 	/* Two that share an address may not both listen on it. */
-	for (struct rpwi_list *l = listeners.next; l != &listeners; l = l->next)
-		if (RPWI_CONTAINER_OF(l, struct id, listen_link)->claim == id->claim)
+	for (struct rpwi_list *l = listeners.next; l != &listeners; l = l->next) {
+		const struct id *other = RPWI_CONTAINER_OF(l, struct id, listen_link);
+		if (other->claim == id->claim && !of_other_families(id, other))
 			return -EADDRINUSE;
+	}
 	int rc = addr_is_any(&id->src.addr) ? listen_on_all(id) : id_use_port(id, &id->src.addr);
 	if (rc)
 		return rc;

@@ -88,6 +88,7 @@ struct id {
 	struct rpwi_gsi_local dev; /* valid when dev.device */
 	struct rpwi_addr port;     /* whose UDP port it keeps open; family 0: none */
 	struct claim *claim;
+	struct rpwi_list claim_link;
 	uint32_t events_reported;
 
 	/* the connection */

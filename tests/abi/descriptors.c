@@ -32,6 +32,7 @@ struct command {
 		struct rdma_ucm_destroy_id destroy;
 		struct rdma_ucm_bind_ip bind;
 		struct rdma_ucm_listen listen;
+		struct rdma_ucm_set_option option;
 		uint8_t bytes[300];
 	} u;
 };
@@ -227,6 +228,54 @@ static void vfork_child(bool writes)
 	CHECK(!close(file));
 }
 
+/* ---- listeners on all addresses of one family (tgtd has two) ---- */
+
+static int set_option(int fd, uint32_t id, uint32_t name)
+{
+	int on = 1;
+	struct command c = {.u.option = {.optval = (uintptr_t)&on, .id = id, .level = 0, .optname = name, .optlen = sizeof(on)}};
+	return run(fd, RDMA_USER_CM_CMD_SET_OPTION, &c, sizeof(c.u.option), 0);
+}
+
+static int bind_all(int fd, uint32_t id, int family, int port)
+{
+	struct command c = {.u.bind = {.id = id}};
+	c.u.bind.addr.sin6_family = (unsigned short)family; /* the address is all zeros in both, and the port at the same place */
+	c.u.bind.addr.sin6_port = htons((uint16_t)port);
+	return run(fd, RDMA_USER_CM_CMD_BIND_IP, &c, sizeof(c.u.bind), 0);
+}
+
+static int listen_on(int fd, uint32_t id)
+{
+	struct command c = {.u.listen = {.id = id, .backlog = 4}};
+	return run(fd, RDMA_USER_CM_CMD_LISTEN, &c, sizeof(c.u.listen), 0);
+}
+
+static void families(void)
+{
+	enum { AFONLY = RDMA_OPTION_ID_AFONLY, PORT = 23260 };
+	int fd = channel_open();
+	for (int only = 0; only < 4; only++) { /* bit 0: the first says so, bit 1: the second */
+		uint32_t a = create_id(fd), b = create_id(fd), c = create_id(fd);
+		CHECK(!(only & 1) || !set_option(fd, a, AFONLY));
+		CHECK(!(only & 2) || !set_option(fd, b, AFONLY));
+		CHECK(!set_option(fd, c, AFONLY));
+		CHECK(!bind_all(fd, a, AF_INET, PORT) && !listen_on(fd, a));
+		int err = bind_all(fd, b, AF_INET6, PORT);
+		if (only == 3) {
+			CHECK(!err, "[::] beside 0.0.0.0: %s", strerror(err));
+			CHECK(!listen_on(fd, b));
+			CHECK(bind_all(fd, c, AF_INET6, PORT), "[::] twice");
+		} else {
+			CHECK(err == EADDRINUSE || err == EADDRNOTAVAIL, "[::] beside 0.0.0.0, only %d: %s", only, strerror(err));
+		}
+		CHECK(!destroy_id(fd, a) && !destroy_id(fd, b));
+		CHECK(!bind_all(fd, c, AF_INET, PORT), "the port is free again");
+		CHECK(!destroy_id(fd, c));
+	}
+	CHECK(!close(fd));
+}
+
 static double now_ns(void)
 {
 	struct timespec ts;
@@ -282,6 +331,8 @@ int main(int argc, char **argv)
 		vfork_child(false);
 	else if (!strcmp(name, "vfork_write"))
 		vfork_child(true);
+	else if (!strcmp(name, "families"))
+		families();
 	else if (!strcmp(name, "bench"))
 		bench();
 	else

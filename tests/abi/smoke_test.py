@@ -67,6 +67,9 @@ verbs.ibv_free_device_list(devices)
             with self.subTest(case):
                 self.ok(run(os.environ["DESCRIPTORS"], case))
 
+    def test_each_family_may_have_a_listener_of_its_own(self):
+        self.ok(run(os.environ["DESCRIPTORS"], "families"))
+
     def test_stats_are_printed_once_and_only_when_asked(self):
         self.assertEqual(self.ok(run("ibv_devinfo", "-d", "rpw_lo")).stderr, "")
         asked = self.ok(run("ibv_devinfo", "-d", "rpw_lo", ROPEWAY_STATS="1"))
