@@ -405,7 +405,7 @@ static void rx_segment(struct dport *port, struct rpwi_rx *rx, const uint8_t *se
 		return;
 	if (RPWI_UNLIKELY(rpwi_tap_enabled)) {
 		struct rpwi_iov part = {seg, len};
-		rpwi_tap(&rx->flow, ip_id, rx->ttl, rx->tos, false, &part, 1);
+		rpwi_tap(&rx->flow, ip_id, rx->ttl, rx->tos, 0, &part, 1);
 	}
 	if (RPWI_UNLIKELY(management)) {
 		if (!gsi_hold(rx, seg, len, &pkt, now_ns))

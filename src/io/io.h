@@ -122,8 +122,10 @@ void rpwi_port_stats(const struct rpwi_port *p, struct rpwi_port_stats *out);
 /* ---- pcapng.c: ROPEWAY_PCAP=file (a %p in it is the pid) and ROPEWAY_PCAP_LIMIT=n. True IP headers, UDP, and the ICRC; DLT_RAW. ---- */
 extern bool rpwi_tap_enabled; /* read once by rpwi_tap_init */
 int rpwi_tap_init(void);      /* idempotent; reads the environment */
-void rpwi_tap(const struct rpwi_flow *flow, uint16_t ip_id, uint8_t ttl, uint8_t tos, bool outbound, const struct rpwi_iov *parts, unsigned nparts);
-void rpwi_tap_flush(void); /* also at exit, and after fork the child writes its own file or nothing */
+/* sent_ns: rpwi_tap_clock_ns from before the call that sent it, lest the receiver's capture has it earlier than the sender's; 0: it was received, now. */
+void rpwi_tap(const struct rpwi_flow *flow, uint16_t ip_id, uint8_t ttl, uint8_t tos, uint64_t sent_ns, const struct rpwi_iov *parts, unsigned nparts);
+uint64_t rpwi_tap_clock_ns(void); /* the wall clock, as in captures */
+void rpwi_tap_flush(void);        /* also at exit, and after fork the child writes its own file or nothing */
 
 /* ---- fault.c: ROPEWAY_FAULT=drop=0.01,dup=..,reorder=..,corrupt=..,delay=<ms>,seed=.. ; pure: decides, does not send. ---- */
 struct rpwi_fault;

@@ -372,14 +372,14 @@ static size_t put_whole(
 	return at;
 }
 
-static uint64_t wall_clock_ns(void)
+uint64_t rpwi_tap_clock_ns(void)
 {
 	struct timespec ts;
 	clock_gettime(CLOCK_REALTIME, &ts);
 	return (uint64_t)ts.tv_sec * RPWI_NS_PER_S + (uint64_t)ts.tv_nsec;
 }
 
-static void record(uint32_t flags, const uint8_t *bytes, uint32_t len)
+static void record(uint64_t time_ns, uint32_t flags, const uint8_t *bytes, uint32_t len)
 {
 	if (tap.reopen) {
 		tap.reopen = false;
@@ -390,16 +390,17 @@ static void record(uint32_t flags, const uint8_t *bytes, uint32_t len)
 		return;
 	uint64_t now_ns = rpwi_now_ns();
 	if (!tap.limit || tap.seen < tap.limit)
-		append_packet(wall_clock_ns(), flags, bytes, len, NULL);
+		append_packet(time_ns, flags, bytes, len, NULL);
 	else
-		keep(wall_clock_ns(), flags, bytes, len);
+		keep(time_ns, flags, bytes, len);
 	tap.seen++;
 	if (tap.used && now_ns - tap.written_at_ns >= FLUSH_AFTER_NS)
 		write_buffer();
 }
 
-void rpwi_tap(const struct rpwi_flow *flow, uint16_t ip_id, uint8_t ttl, uint8_t tos, bool outbound, const struct rpwi_iov *parts, unsigned nparts)
+void rpwi_tap(const struct rpwi_flow *flow, uint16_t ip_id, uint8_t ttl, uint8_t tos, uint64_t sent_ns, const struct rpwi_iov *parts, unsigned nparts)
 {
+	bool outbound = sent_ns;
 	if (!rpwi_tap_enabled)
 		return;
 	if (rpwi_account_on && nparts == 1)
@@ -410,7 +411,7 @@ void rpwi_tap(const struct rpwi_flow *flow, uint16_t ip_id, uint8_t ttl, uint8_t
 	rpwi_lock(RPWI_LOCK_TAP);
 	size_t n = put_whole(whole, sizeof(whole) - 1, flow, ip_id, ttl, tos, parts, nparts);
 	if (n)
-		record(outbound ? FLAG_OUTBOUND : FLAG_INBOUND, whole, (uint32_t)n);
+		record(outbound ? sent_ns : rpwi_tap_clock_ns(), outbound ? FLAG_OUTBOUND : FLAG_INBOUND, whole, (uint32_t)n);
 	rpwi_unlock(RPWI_LOCK_TAP);
 }
 

@@ -267,7 +267,7 @@ static int build_from(struct rpwi_port *p, const struct rpwi_txb *b, unsigned fi
 /* ---- capture ---- */
 
 /* Each segment of a run, gathered first: the tap must not meet memory that is gone. */
-static void tap_run(struct rpwi_port *p, const struct tx_run *r)
+static void tap_run(struct rpwi_port *p, const struct tx_run *r, uint64_t sent_ns)
 {
 	const struct iovec *v = &p->tx.iov[r->iov_first], *end = v + r->niov;
 	uint8_t pkt[RPWI_PACKET_MAX];
@@ -286,7 +286,7 @@ static void tap_run(struct rpwi_port *p, const struct tx_run *r)
 			}
 		}
 		struct rpwi_iov part = {pkt, have};
-		rpwi_tap(&p->tx.flow, (uint16_t)k, (uint8_t)p->ttl, (uint8_t)p->tos, true, &part, 1);
+		rpwi_tap(&p->tx.flow, (uint16_t)k, (uint8_t)p->ttl, (uint8_t)p->tos, sent_ns, &part, 1);
 	}
 }
 
@@ -354,11 +354,12 @@ static int send_built(struct rpwi_port *p, unsigned *at, union io_sockaddr *to, 
 	unsigned i = 0, n = p->tx.nruns;
 	while (i < n) {
 		const struct tx_run *r = &p->tx.run[i];
+		uint64_t sent_ns = RPWI_UNLIKELY(rpwi_tap_enabled) ? rpwi_tap_clock_ns() : 0;
 		int rc = send_runs(p, r, n - i, to, to_len);
 		for (int k = 0; k < rc; k++, i++, r++) {
 			p->n.tx_datagrams += r->npkt;
-			if (RPWI_UNLIKELY(rpwi_tap_enabled))
-				tap_run(p, r);
+			if (RPWI_UNLIKELY(sent_ns))
+				tap_run(p, r, sent_ns);
 		}
 		if (RPWI_LIKELY(rc > 0) || rc == -EINTR)
 			continue;
@@ -408,14 +409,15 @@ static int send_one(struct rpwi_port *p, const struct later *l)
 {
 	set_hops(p, l->ttl, l->tos);
 	p->n.tx_syscalls++;
+	uint64_t sent_ns = rpwi_tap_enabled ? rpwi_tap_clock_ns() : 0;
 	if (sendto(p->tx_fd, l->data, l->len, 0, &l->to.sa, l->to_len) < 0) {
 		p->n.tx_refused++;
 		return -errno;
 	}
 	p->n.tx_datagrams++;
-	if (rpwi_tap_enabled) {
+	if (sent_ns) {
 		struct rpwi_iov part = {l->data, l->len};
-		rpwi_tap(&l->flow, 0, l->ttl, l->tos, true, &part, 1);
+		rpwi_tap(&l->flow, 0, l->ttl, l->tos, sent_ns, &part, 1);
 	}
 	return 0;
 }

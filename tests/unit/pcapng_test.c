@@ -107,7 +107,7 @@ static void tap_one(const struct rpwi_flow *flow, uint32_t n, uint32_t len, bool
 		payload[i] = (uint8_t)(n * 31 + i * 7 + (i >> 8));
 	struct rpwi_iov parts[3] = {{hdr, h}, {payload, len}, {tail, p.pad + 4u}};
 	rpwi_put_le32(tail + p.pad, rpwi_icrc(flow, (uint16_t)n, hdr, h, parts + 1, 1, p.pad));
-	rpwi_tap(flow, (uint16_t)n, 64, 2, outbound, parts, 3);
+	rpwi_tap(flow, (uint16_t)n, 64, 2, outbound ? rpwi_tap_clock_ns() : 0, parts, 3);
 }
 
 /* Run fn in a child with the environment a user gives; the child ends by exit(), which flushes, unless `how` says otherwise. */
