@@ -562,6 +562,8 @@ int rpw_listener_create(rpw_context *c, const char *address, rpw_accept_fn fn, v
 							: !address ? "the address is NULL"
 							: !fn      ? "the callback is NULL"
 								   : "out is NULL");
+	if (RPWI_UNLIKELY(!msg_is_ours(c)))
+		return msg_inherited(c);
 	rpw_listener *l = calloc(1, sizeof(*l));
 	if (!l)
 		return rpwi_fail(RPW_ERR_NO_MEMORY, "no memory for a listener");
@@ -581,8 +583,8 @@ int rpw_listener_port(const rpw_listener *l) { return l ? boot_listener_port(l->
 
 void rpw_listener_destroy(rpw_listener *l)
 {
-	if (!l)
-		return;
+	if (!l || !msg_is_ours(l->c))
+		return; /* in a forked child it goes with its context */
 	rpw_context *c = l->c;
 	for (struct rpwi_list *n = c->endpoints.next; n != &c->endpoints; n = n->next) {
 		rpw_endpoint *ep = RPWI_CONTAINER_OF(n, rpw_endpoint, all);
@@ -627,6 +629,8 @@ int rpw_connect(rpw_context *c, const char *address, const rpw_connect_options *
 {
 	if (!c || !address || !out)
 		return msg_wrong("rpw_connect", !c ? "the context is NULL" : !address ? "the address is NULL" : "out is NULL");
+	if (RPWI_UNLIKELY(!msg_is_ours(c)))
+		return msg_inherited(c);
 	rpw_connect_options o = {0};
 	if (given) {
 		if (given->size < sizeof(size_t))

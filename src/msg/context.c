@@ -182,6 +182,11 @@ static int descriptors_open(rpw_context *c)
 	return 0;
 }
 
+int msg_inherited(const rpw_context *c)
+{
+	return rpwi_fail(RPW_ERR_INVALID, "this context belongs to process %d, this is its child %d: make one after fork", c->pid, getpid());
+}
+
 int msg_wrong(const char *call, const char *argument) { return rpwi_fail(RPW_ERR_INVALID, "%s: %s", call, argument); }
 
 int rpw_context_create(const rpw_context_options *given, rpw_context **out)
@@ -203,6 +208,8 @@ int rpw_context_create(const rpw_context_options *given, rpw_context **out)
 		rpwi_list_init(lists[i]);
 	c->epfd = c->timerfd = -1;
 	c->debug = rpwi_log_on(RPWI_LOG_DEBUG);
+	c->pid = getpid();
+	c->born = rpwi_born();
 	c->classes = 1;
 	c->class[0].mask = UINT64_MAX;
 	c->unexpected_max = o.unexpected_bytes_max ? o.unexpected_bytes_max : 64 << 20;
@@ -256,10 +263,40 @@ static void all_end(rpw_context *c)
 	}
 }
 
+static void context_free(rpw_context *c);
+
+/* In a forked child: its copies go, and nobody hears of it. Where a transport cannot part with what it shares with the parent, that stays until exec or exit. */
+static void inherited_free(rpw_context *c)
+{
+	for (int i = 0; i < c->tn; i++) {
+		if (c->t[i].tran && c->t[i].ops->caps & TRAN_INHERITED)
+			c->t[i].ops->close(c->t[i].tran);
+		c->t[i].tran = NULL;
+	}
+	while (!rpwi_list_empty(&c->endpoints)) {
+		rpw_endpoint *ep = RPWI_CONTAINER_OF(rpwi_list_pop(&c->endpoints), rpw_endpoint, all);
+		char *texts[] = {ep->why, ep->reasons, ep->peer, ep->path_text, ep->fail_text};
+		for (size_t i = 0; i < RPWI_ARRAY_LEN(texts); i++)
+			free(texts[i]);
+		free(ep);
+	}
+	while (!rpwi_list_empty(&c->memories)) {
+		rpw_memory *m = RPWI_CONTAINER_OF(rpwi_list_pop(&c->memories), rpw_memory, all);
+		if (m->dmabuf >= 0)
+			close(m->dmabuf);
+		free(m);
+	}
+	context_free(c);
+}
+
 void rpw_context_destroy(rpw_context *c)
 {
 	if (!c)
 		return;
+	if (!msg_is_ours(c)) {
+		inherited_free(c);
+		return;
+	}
 	if (c->in_progress) {
 		rpwi_fail(RPW_ERR_INVALID, "rpw_context_destroy from inside a callback: nothing was destroyed; do it after rpw_progress has returned");
 		rpwi_error("%s", rpw_last_error());
@@ -274,6 +311,11 @@ void rpw_context_destroy(rpw_context *c)
 	while (!rpwi_list_empty(&c->memories))
 		rpw_memory_release(RPWI_CONTAINER_OF(c->memories.next, rpw_memory, all));
 	stage_gpus_free(c);
+	context_free(c);
+}
+
+static void context_free(rpw_context *c)
+{
 	if (c->boot)
 		boot_free(c->boot);
 	for (int i = 0; i < c->tn; i++)
@@ -400,6 +442,8 @@ int rpw_progress(rpw_context *c)
 {
 	if (RPWI_UNLIKELY(!c || c->in_progress))
 		return rpwi_fail(RPW_ERR_INVALID, c ? "rpw_progress from inside a callback: it is under way already" : "rpw_progress: the context is NULL");
+	if (RPWI_UNLIKELY(!msg_is_ours(c)))
+		return msg_inherited(c);
 	c->in_progress = true;
 	c->fails_seen = rpwi_fail_count();
 	int n = 0;
@@ -424,7 +468,7 @@ int rpw_progress(rpw_context *c)
 	return n;
 }
 
-int rpw_context_fd(rpw_context *c) { return c ? c->epfd : rpwi_fail(RPW_ERR_INVALID, "rpw_context_fd: the context is NULL"); }
+int rpw_context_fd(rpw_context *c) { return !c ? msg_wrong("rpw_context_fd", "the context is NULL") : msg_is_ours(c) ? c->epfd : msg_inherited(c); }
 
 static void timer_set(rpw_context *c, uint64_t deadline_ns)
 {
@@ -444,6 +488,8 @@ int rpw_context_arm(rpw_context *c)
 {
 	if (!c)
 		return rpwi_fail(RPW_ERR_INVALID, "rpw_context_arm: the context is NULL");
+	if (RPWI_UNLIKELY(!msg_is_ours(c)))
+		return msg_inherited(c);
 	if (!rpwi_list_empty(&c->work) || !rpwi_list_empty(&c->callbacks) || !rpwi_list_empty(&c->late) || stage_copying(c))
 		return RPW_IN_PROGRESS;
 	uint64_t deadline = RPWI_MIN(boot_deadline(c->boot), c->timers_next_ns);
@@ -500,6 +546,8 @@ static int still_under_way(const rpw_request *r, int timeout_ms)
 
 static int wait_for(rpw_context *c, rpw_request **r, size_t n, int timeout_ms)
 {
+	if (RPWI_UNLIKELY(!msg_is_ours(c)))
+		return msg_inherited(c);
 	if (c->in_progress)
 		return rpwi_fail(RPW_ERR_INVALID, "waiting from inside a callback: return from it first");
 	uint64_t now = rpwi_now_ns(), deadline = timeout_ms < 0 ? RPWI_NEVER : now + (uint64_t)timeout_ms * RPWI_NS_PER_MS, spin_until = now + SPIN_NS;

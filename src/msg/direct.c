@@ -236,6 +236,8 @@ int rpw_memory_direct(rpw_context *c)
 	char why[256] = "the context leaves it out";
 	if (!c)
 		return msg_wrong("rpw_memory_direct", "the context is NULL");
+	if (RPWI_UNLIKELY(!msg_is_ours(c)))
+		return msg_inherited(c);
 	for (int i = 0; i < c->tn; i++)
 		if (c->t[i].ops->caps & TRAN_GPU && memory_transport_wanted(c, i) && msg_tran(c, i, why, sizeof(why)))
 			return ask_with_memory(c, i);

@@ -213,6 +213,8 @@ void rpw_endpoint_close(rpw_endpoint *ep)
 {
 	if (!ep)
 		return;
+	if (!msg_is_ours(ep->c))
+		return; /* it goes with its context */
 	ep->closed_fn = NULL;
 	if (!ep->c->in_progress) {
 		ep_free(ep);
@@ -226,14 +228,17 @@ void rpw_endpoint_close(rpw_endpoint *ep)
 
 int ep_post(rpw_endpoint *ep, rpw_request *r, rpw_request **out)
 {
-	if (RPWI_UNLIKELY(ep->state == EP_FAILED)) {
-		rpwi_fail(ep->status, "endpoint to %s has ended: %s", ep->peer ? ep->peer : "?", ep->fail_text ? ep->fail_text : "closed");
+	bool ours = msg_is_ours(ep->c);
+	if (RPWI_UNLIKELY(ep->state == EP_FAILED || !ours)) {
+		int status = ours ? ep->status : msg_inherited(ep->c);
+		if (ours)
+			rpwi_fail(ep->status, "endpoint to %s has ended: %s", ep->peer ? ep->peer : "?", ep->fail_text ? ep->fail_text : "closed");
 		r->complete = true;
 		ep->c->stat.requests--;
 		if (r->xfer != &r->one)
 			free(r->xfer);
 		req_drop(r);
-		return ep->status;
+		return status;
 	}
 	r->held = true;
 	ep->c->fails_seen = rpwi_fail_count();

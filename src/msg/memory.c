@@ -28,6 +28,8 @@ static int memory_new(rpw_context *c, size_t len, unsigned access, bool has_out,
 {
 	if (!c || !has_out || !len)
 		return msg_wrong("registering memory", !c ? "the context is NULL" : !has_out ? "out is NULL" : "the length is 0");
+	if (RPWI_UNLIKELY(!msg_is_ours(c)))
+		return msg_inherited(c);
 	if (access & ~(unsigned)(RPW_REMOTE_WRITE | RPW_REMOTE_READ | RPW_REMOTE_ATOMIC))
 		return rpwi_fail(RPW_ERR_INVALID, "registering memory: access 0x%x has other bits than those of RPW_REMOTE_*", access);
 	rpw_memory *m = calloc(1, sizeof(*m));
@@ -150,8 +152,8 @@ size_t rpw_memory_length(const rpw_memory *m) { return m ? m->len : 0; }
 
 void rpw_memory_release(rpw_memory *m)
 {
-	if (!m)
-		return;
+	if (!m || !msg_is_ours(m->c))
+		return; /* in a forked child it goes with its context */
 	rpw_context *c = m->c;
 	if (m->gpu)
 		stage_memory_gone(m);
@@ -196,6 +198,8 @@ int rpw_memory_pack(const rpw_memory *given, void *out, size_t room)
 	rpw_memory *m = (rpw_memory *)given;
 	if (!m || !out)
 		return msg_wrong("rpw_memory_pack", m ? "out is NULL" : "the memory is NULL");
+	if (RPWI_UNLIKELY(!msg_is_ours(m->c)))
+		return msg_inherited(m->c);
 	uint8_t key[RPW_RKEY_BYTES_MAX], *p = key + sizeof(struct rkey_head);
 	struct rkey_head h = {.magic = RKEY_MAGIC,
 		.version = RKEY_VERSION,
@@ -252,6 +256,8 @@ int rpw_rkey_unpack(rpw_endpoint *ep, const void *packed, size_t len, rpw_rkey *
 {
 	if (!ep || !packed || !out)
 		return msg_wrong("rpw_rkey_unpack", !ep ? "the endpoint is NULL" : !packed ? "the packed key is NULL" : "out is NULL");
+	if (RPWI_UNLIKELY(!msg_is_ours(ep->c)))
+		return msg_inherited(ep->c);
 	struct rkey_head h;
 	if (len < sizeof(h) + 4 || len > RPW_RKEY_BYTES_MAX)
 		return rpwi_fail(RPW_ERR_PROTOCOL, "a remote key of %zu bytes: they have %zu to %d", len, sizeof(h) + 4, RPW_RKEY_BYTES_MAX);

@@ -7,6 +7,7 @@
 #include "ropeway.h"
 
 #include "base/base.h"
+#include "base/born.h"
 #include "base/fail.h"
 #include "boot/boot.h"
 #include "msg/match.h"
@@ -320,7 +321,9 @@ struct recv_class {
 
 struct rpw_context {
 	bool in_progress, debug, closes; /* closes: an endpoint has TODO_CLOSE */
-	bool polled;                     /* rpw_context_options */
+	pid_t pid;
+	uint64_t born; /* a forked child is refused */
+	bool polled;   /* rpw_context_options */
 	unsigned polls;
 	unsigned fails_seen;     /* rpwi_fail_count: what was recorded since may be about the request that fails now */
 	size_t unexpected_count; /* tagged messages waiting */
@@ -366,6 +369,8 @@ struct rpw_context {
 };
 
 /* context.c */
+static inline bool msg_is_ours(const rpw_context *c) { return rpwi_is_ours(c->born); }
+int msg_inherited(const rpw_context *c);               /* RPW_ERR_INVALID, with a sentence */
 int msg_wrong(const char *call, const char *argument); /* RPW_ERR_INVALID: "rpw_recv: the context is NULL" */
 void msg_todo(rpw_endpoint *ep, unsigned what);
 int msg_deliver_callbacks(rpw_context *c);
@@ -544,8 +549,8 @@ int am_send_begin(rpw_request *r);
 /* A small frame may go at once, without a request: nothing is before it, and the log would copy it. */
 static inline bool path_is_free(const rpw_endpoint *ep, size_t len, uint32_t units)
 {
-	return ep->state == EP_UP && len <= EAGER_SMALL && len <= ep->eager_max && rpwi_list_empty(&ep->queue) && rpwi_list_empty(&ep->replies) &&
-	       credit_has(ep, units) && rpwi_list_empty(&ep->c->gpus);
+	return ep->state == EP_UP && msg_is_ours(ep->c) && len <= EAGER_SMALL && len <= ep->eager_max && rpwi_list_empty(&ep->queue) &&
+	       rpwi_list_empty(&ep->replies) && credit_has(ep, units) && rpwi_list_empty(&ep->c->gpus);
 }
 
 /* rendezvous.c */

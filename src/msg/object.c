@@ -134,6 +134,8 @@ int rpw_recv_obj(rpw_endpoint *ep, rpw_alloc_fn alloc, void *arg, void **buf, si
 {
 	if (!ep || !buf || !len)
 		return msg_wrong("rpw_recv_obj", !ep ? "the endpoint is NULL" : !buf ? "buf is NULL" : "len is NULL");
+	if (RPWI_UNLIKELY(!msg_is_ours(ep->c)))
+		return msg_inherited(ep->c);
 	if (ep->state == EP_FAILED)
 		return rpwi_fail(ep->status, "endpoint to %s has ended: %s", ep->peer ? ep->peer : "?", ep->fail_text ? ep->fail_text : "");
 	rpw_request *r = req_new(ep->c, ep, REQ_RECV_OBJECT, req != NULL);

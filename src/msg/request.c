@@ -370,6 +370,8 @@ int rpw_cancel(rpw_request *r)
 {
 	if (!r)
 		return rpwi_fail(RPW_ERR_INVALID, "rpw_cancel: the request is NULL");
+	if (RPWI_UNLIKELY(!msg_is_ours(r->c)))
+		return msg_inherited(r->c);
 	if (r->complete)
 		return RPW_OK;
 	r->plain = false;

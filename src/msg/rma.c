@@ -399,6 +399,8 @@ int rpw_flush(rpw_endpoint *ep, rpw_request **req)
 {
 	if (!ep)
 		return msg_wrong("rpw_flush", "the endpoint is NULL");
+	if (RPWI_UNLIKELY(!msg_is_ours(ep->c)))
+		return msg_inherited(ep->c);
 	if (ep->state == EP_FAILED && ep->all_taken) {
 		if (req)
 			*req = NULL;
@@ -412,6 +414,8 @@ int rpw_fence(rpw_endpoint *ep)
 {
 	if (!ep)
 		return msg_wrong("rpw_fence", "the endpoint is NULL");
+	if (RPWI_UNLIKELY(!msg_is_ours(ep->c)))
+		return msg_inherited(ep->c);
 	if (ep->state == EP_UP && !ep->rma_dirty && rpwi_list_empty(&ep->queue) && !transfers_of_ours(ep))
 		return RPW_OK;
 	rpw_request *r = req_new(ep->c, ep, REQ_FENCE, false);

@@ -272,6 +272,8 @@ int rpw_recv(rpw_context *c, rpw_endpoint *ep, void *buf, size_t len, uint64_t t
 {
 	if (RPWI_UNLIKELY(!c || (ep && ep->c != c) || (!buf && len)))
 		return msg_wrong("rpw_recv", !c || (ep && ep->c != c) ? whose(c) : "the buffer is NULL, and its length is not 0");
+	if (RPWI_UNLIKELY(!msg_is_ours(c)))
+		return msg_inherited(c);
 	rpw_request *r = req_new_plain(c, ep, req != NULL);
 	if (RPWI_UNLIKELY(!r))
 		return RPW_ERR_NO_MEMORY;
@@ -286,6 +288,8 @@ int rpw_recv_iov(rpw_context *c, rpw_endpoint *ep, const struct iovec *iov, int 
 {
 	if (!c || (ep && ep->c != c))
 		return msg_wrong("rpw_recv_iov", whose(c));
+	if (RPWI_UNLIKELY(!msg_is_ours(c)))
+		return msg_inherited(c);
 	rpw_request *r = req_new(c, ep, REQ_RECV, req != NULL);
 	if (!r)
 		return RPW_ERR_NO_MEMORY;
@@ -303,6 +307,8 @@ int rpw_probe(rpw_context *c, rpw_endpoint *ep, uint64_t tag, uint64_t mask, rpw
 {
 	if (!c || (ep && ep->c != c))
 		return msg_wrong("rpw_probe", whose(c));
+	if (RPWI_UNLIKELY(!msg_is_ours(c)))
+		return msg_inherited(c);
 	struct unexpected *u = early_for(c, ep, tag, mask);
 	if (!u)
 		return ep && ep->state == EP_FAILED ? none_left(ep) : RPW_IN_PROGRESS;
@@ -394,7 +400,7 @@ static int send_slow(rpw_endpoint *ep, const struct iovec *iov, int iovcnt, uint
 
 int rpw_send(rpw_endpoint *ep, const void *buf, size_t len, uint64_t tag, rpw_request **req)
 {
-	if (RPWI_LIKELY(ep && ep->fast && len <= RPWI_MIN(ep->eager_max, (size_t)EAGER_SMALL) && (buf || !len))) {
+	if (RPWI_LIKELY(ep && ep->fast && msg_is_ours(ep->c) && len <= RPWI_MIN(ep->eager_max, (size_t)EAGER_SMALL) && (buf || !len))) {
 		uint32_t units = credit_units(len);
 		if (RPWI_LIKELY(credit_has(ep, units))) {
 			struct frame_head h = frame_head_make(FRAME_TAG, 0, ep->rx_count, ep->rx_limit, tag);

@@ -1,8 +1,10 @@
 /* end_cases.c - the contract of the end: closing, the peer's closing, the peer's death; what can still be done, and in which order one hears of it. */
 #include "contract.h"
 
+#include <fcntl.h>
 #include <signal.h>
 #include <sys/socket.h>
+#include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -326,7 +328,138 @@ static void the_peer_dies(void)
 	pair_close(&p);
 }
 
+/* ---- fork ---- */
+
+static unsigned descriptors(void)
+{
+	unsigned n = 0;
+	for (int fd = 0; fd < 1024; fd++)
+		n += fcntl(fd, F_GETFD) >= 0;
+	return n;
+}
+
+static void talk(struct pair *p)
+{
+	for (int back = 0; back < 2; back++) {
+		rpw_request *r = NULL, *s = NULL;
+		pattern_fill(outgoing, sizeof(outgoing), 50 + (uint64_t)back);
+		memset(incoming, 0, sizeof(incoming));
+		IS(rpw_recv(back ? p->a : p->b, NULL, incoming, sizeof(incoming), 5, ALL, &r), RPW_IN_PROGRESS);
+		int rc = rpw_send(back ? p->eb : p->ea, outgoing, sizeof(outgoing), 5, &s);
+		IS(finish(p, r, NULL), RPW_OK);
+		IS(ended(p, rc, s), RPW_OK);
+		CHECK(pattern_right(incoming, sizeof(incoming), 50 + (uint64_t)back));
+	}
+}
+
+/* Each call is refused by name, whichever way the child was made. */
+static void refused_in_child(struct pair *p, rpw_request *waits)
+{
+	static const char sentence[] = "make one after fork";
+	rpw_request *r = NULL;
+	rpw_listener *l = NULL;
+	rpw_endpoint *ep = NULL;
+	rpw_memory *m = NULL;
+	rpw_rkey *k = NULL;
+	void *obj = NULL;
+	size_t len = 0;
+	char word[64], key[RPW_RKEY_BYTES_MAX];
+	uint64_t before = 0;
+#define NOT_HERE(call) REFUSED(call, RPW_ERR_INVALID, sentence)
+	NOT_HERE(rpw_send(p->ea, "x", 1, 1, &r));
+	snprintf(word, sizeof(word), "this context belongs to process %d, this is its child %d: ", (int)getppid(), (int)getpid());
+	SAYS(word);
+	NOT_HERE(rpw_send(p->ea, outgoing, sizeof(outgoing), 1, &r));
+	NOT_HERE(rpw_send_obj(p->ea, "x", 1, &r));
+	NOT_HERE(rpw_am_send(p->ea, 1, NULL, 0, "x", 1, &r));
+	NOT_HERE(rpw_recv(p->a, p->ea, word, 1, 1, ALL, &r));
+	NOT_HERE(rpw_recv_iov(p->a, NULL, NULL, 0, 1, ALL, &r));
+	NOT_HERE(rpw_recv_obj(p->ea, NULL, NULL, &obj, &len, &r));
+	NOT_HERE(rpw_probe(p->a, NULL, 0, 0, NULL));
+	NOT_HERE(rpw_put(p->ea, "x", 1, p->k, 0, &r));
+	NOT_HERE(rpw_get(p->ea, word, 1, p->k, 0, &r));
+	NOT_HERE(rpw_fetch_add(p->ea, 1, p->k, 0, &before, &r));
+	NOT_HERE(rpw_flush(p->ea, &r));
+	NOT_HERE(rpw_fence(p->ea));
+	NOT_HERE(rpw_progress(p->a));
+	NOT_HERE(rpw_wait(waits, 0, NULL));
+	NOT_HERE(rpw_wait_all(p->b, &waits, 1, 0));
+	NOT_HERE(rpw_cancel(waits));
+	NOT_HERE(rpw_context_arm(p->a));
+	NOT_HERE(rpw_context_fd(p->a));
+	NOT_HERE(rpw_am_handle(p->a, 1, NULL, NULL));
+	NOT_HERE(rpw_listener_create(p->a, "127.0.0.1:0", (rpw_accept_fn)abort, NULL, &l));
+	NOT_HERE(rpw_connect(p->a, "127.0.0.1:1", NULL, &ep, &r));
+	NOT_HERE(rpw_memory_allocate(p->a, 100, 0, &m));
+	NOT_HERE(rpw_memory_pack(p->m, key, sizeof(key)));
+	NOT_HERE(rpw_rkey_unpack(p->ea, key, sizeof(key), &k));
+	CHECK(!r && !l && !ep && !m && !k);
+}
+
+static void in_child(struct pair *p, rpw_request *waits, int how, unsigned were)
+{
+	struct pair own;
+	refused_in_child(p, waits);
+	if (how == 1) {
+		rpw_endpoint_close(p->ea);
+		rpw_listener_destroy(p->l);
+		rpw_memory_release(p->m);
+		rpw_context_destroy(p->a);
+		rpw_context_destroy(p->b);
+		if (strcmp(contract_transport, "verbs"))
+			IS(descriptors(), were);
+	}
+	/* One of its own does as ever, beside what is the parent's. */
+	if (how == 2 && strcmp(contract_transport, "verbs")) {
+		pair_open(&own);
+		talk(&own);
+		pair_close(&own);
+		refused_in_child(p, waits);
+	}
+	_exit(0);
+}
+
+/* A forked child is refused; what it destroys is its own copy: the parent's connections and memory stay what they are. */
+static void a_context_belongs_to_its_process(void)
+{
+	struct pair p;
+	static unsigned char got[REGION];
+	rpw_request *waits = NULL, *g = NULL;
+	rpw_context *first = context_open(); /* what a process opens once and keeps is there */
+	rpw_context_destroy(first);
+	pair_open(&p);
+	pair_close(&p);
+	unsigned were = descriptors();
+	pair_open(&p);
+	pair_memory(&p);
+	pattern_fill(p.region, REGION, 7);
+	talk(&p);
+	IS(rpw_recv(p.b, NULL, outgoing, 1, 99, ALL, &waits), RPW_IN_PROGRESS);
+	for (int how = 0; how < 4; how++) {
+		int status = 0;
+		fflush(NULL);
+		pid_t pid = how == 3 ? (pid_t)syscall(SYS_clone, SIGCHLD, 0, 0, 0, 0) /* pthread_atfork does not hear of it */ : fork();
+		if (!pid)
+			in_child(&p, waits, how, were);
+		IS(waitpid(pid, &status, 0), pid);
+		IS(status, 0);
+		settle(&p);
+		IS(information_of(p.ea).connected, 1);
+		IS(information_of(p.eb).connected, 1);
+		talk(&p);
+		int rc = rpw_get(p.ea, got, REGION, p.k, 0, &g);
+		IS(ended(&p, rc, g), RPW_OK);
+		CHECK(pattern_right(got, REGION, 7));
+	}
+	IS(rpw_cancel(waits), RPW_OK);
+	rpw_request_free(waits);
+	pair_close(&p);
+	IS(descriptors(), were);
+}
+
 const struct contract_case end_cases[] = {
+	{"a_context_belongs_to_its_process", a_context_belongs_to_its_process, true,
+		"rpw_context_destroy rpw_progress rpw_send rpw_recv rpw_get rpw_connect rpw_listener_create rpw_memory_allocate"},
 	{"this_side_closes", this_side_closes, true, "rpw_endpoint_close rpw_endpoint_on_close rpw_test rpw_wait rpw_cancel rpw_request_free " POSTED},
 	{"what_the_peer_had_sent_can_be_received", what_the_peer_had_sent_can_be_received, true, "rpw_endpoint_close rpw_recv rpw_probe rpw_endpoint_info"},
 	{"nothing_can_be_posted_after_the_end", nothing_can_be_posted_after_the_end, true, "rpw_fence " POSTED},

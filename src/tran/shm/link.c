@@ -111,7 +111,7 @@ static void source_close(struct shm_source *s)
 
 static void source_end(struct shm *t, struct shm_source *s)
 {
-	if (s->fd >= 0)
+	if (s->fd >= 0 && rpwi_is_ours(t->born)) /* the set is the parent's, too */
 		epoll_ctl(t->epoll_fd, EPOLL_CTL_DEL, s->fd, NULL);
 	source_close(s);
 }

@@ -144,6 +144,18 @@ void rpwi_shm_mem_del(struct tran *tran, struct tran_mem *base)
 	free(m);
 }
 
+void rpwi_shm_mem_inherited_free(struct shm *t)
+{
+	for (uint32_t i = 0; i < t->mem_room; i++) {
+		struct shm_mem *m = t->mems[i];
+		if (m && m->fd >= 0) {
+			munmap(m->base.addr, m->base.len);
+			close(m->fd);
+		}
+		free(m);
+	}
+}
+
 struct shm_mem *rpwi_shm_mem_find(struct shm *t, uint32_t index, uint64_t nonce)
 {
 	struct shm_mem *m = index < t->mem_room ? t->mems[index] : NULL;

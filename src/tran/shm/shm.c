@@ -122,6 +122,7 @@ static int shm_open_context(const struct tran_up *up, const struct tran_facts *o
 		return -ENOMEM;
 	t->base = (struct tran){.ops = &tran_shm, .up = up, .polled = own->polled};
 	t->listener.fd = -1;
+	t->born = rpwi_born();
 	rpwi_list_init(&t->starting);
 	rpwi_list_init(&t->embryos);
 	rpwi_list_init(&t->ops_free);
@@ -152,7 +153,8 @@ static int shm_open_context(const struct tran_up *up, const struct tran_facts *o
 static void shm_close(struct tran *tran)
 {
 	struct shm *t = shm_of(tran);
-	for (unsigned i = 0; i < t->link_count; i++) /* what their peers wait for: CLOSE of the last endpoints */
+	bool ours = rpwi_is_ours(t->born);
+	for (unsigned i = 0; ours && i < t->link_count; i++) /* what their peers wait for: CLOSE of the last endpoints */
 		if (t->links[i]->state == SHM_LINK_UP)
 			rpwi_shm_ep_owed(t->links[i]);
 	while (t->link_count) {
@@ -161,6 +163,8 @@ static void shm_close(struct tran *tran)
 			rpwi_shm_ep_free(RPWI_CONTAINER_OF(l->eps.next, struct shm_ep, in_link));
 		rpwi_shm_link_free(l);
 	}
+	if (!ours)
+		rpwi_shm_mem_inherited_free(t);
 	shm_free(t);
 }
 
@@ -416,7 +420,7 @@ static int shm_arm(struct tran *tran, int *fd, uint64_t *deadline_ns)
 
 const struct tran_ops tran_shm = {
 	.name = "shm",
-	.caps = TRAN_SAME_HOST | TRAN_MAPS | TRAN_GUARDED,
+	.caps = TRAN_SAME_HOST | TRAN_MAPS | TRAN_GUARDED | TRAN_INHERITED,
 	.usable = shm_usable,
 	.open = shm_open_context,
 	.close = shm_close,

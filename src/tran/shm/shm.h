@@ -12,6 +12,7 @@
 
 #include <sys/types.h>
 
+#include "base/born.h"
 #include "ring.h"
 
 enum {
@@ -235,6 +236,7 @@ struct shm {
 	uint8_t context[16];
 	uint64_t secret; /* answered to who may read our memory: see link.c */
 	int board_fd, epoll_fd;
+	uint64_t born; /* a forked child leaves what its parent shares alone */
 	struct shm_board *board;
 	struct shm_source listener;
 	bool membarrier, armed;
@@ -325,6 +327,7 @@ uint64_t rpwi_shm_ep_next(const struct shm *t); /* the earliest deadline of thos
 /* mem.c */
 int rpwi_shm_mem_add(struct tran *t, void *addr, size_t len, unsigned access, struct tran_mem **out);
 void rpwi_shm_mem_del(struct tran *t, struct tran_mem *m);
+void rpwi_shm_mem_inherited_free(struct shm *t);                             /* in a forked child: peers see nothing */
 int rpwi_shm_memfd(const char *name, size_t len, void **at, unsigned seals); /* sealed against resizing; fd or -errno */
 /* Does a descriptor that came from the peer have at least that size, and can it not shrink? */
 bool rpwi_shm_memfd_sound(int fd, size_t len, bool exactly);

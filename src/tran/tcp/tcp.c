@@ -129,13 +129,17 @@ static int tcp_open(const struct tran_up *up, const struct tran_facts *own, stru
 static void tcp_close(struct tran *tran)
 {
 	struct tcp *t = tcp_of(tran);
-	tcp_bundle_close_all(t); /* those that nobody was attached to yet */
+	if (!rpwi_is_ours(t->born))
+		t->in_progress = 0; /* whatever the parent was in the middle of */
+	tcp_bundle_close_all(t);    /* those that nobody was attached to yet */
 	struct rpwi_list *lists[] = {&t->strangers, &t->lingering};
 	for (unsigned i = 0; i < RPWI_ARRAY_LEN(lists); i++)
 		while (!rpwi_list_empty(lists[i]))
 			tcp_stream_close(RPWI_CONTAINER_OF(rpwi_list_pop(lists[i]), struct tcp_stream, link));
 	tcp_listen_end(t);
 	close(t->epoll);
+	if (!rpwi_is_ours(t->born))
+		tcp_ep_free_all(t);
 	tcp_rma_free_ops(t);
 	while (t->buffer_count)
 		munmap(t->buffer[--t->buffer_count], TCP_BUFFER_LEN);
@@ -360,7 +364,7 @@ static int tcp_arm(struct tran *tran, int *fd, uint64_t *deadline_ns)
 
 const struct tran_ops tran_tcp = {
 	.name = "tcp",
-	.caps = TRAN_CAN_BREAK | TRAN_SEALS,
+	.caps = TRAN_CAN_BREAK | TRAN_SEALS | TRAN_INHERITED,
 	.usable = tcp_usable,
 	.open = tcp_open,
 	.close = tcp_close,

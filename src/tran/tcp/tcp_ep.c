@@ -257,6 +257,19 @@ void tcp_ep_time(struct tcp *t, uint64_t now_ns)
 	}
 }
 
+void tcp_ep_free_all(struct tcp *t)
+{
+	for (unsigned i = 0; i < t->ep_room; i++) {
+		struct tcp_ep *ep = t->ep[i].ep;
+		if (!ep)
+			continue;
+		ep->bundle = NULL; /* gone, with its streams */
+		tcp_rma_drop(ep);
+		free(ep->fail_why);
+		free(ep);
+	}
+}
+
 void tcp_ep_close(struct tran_ep *tran_ep)
 {
 	struct tcp_ep *ep = ep_of(tran_ep);

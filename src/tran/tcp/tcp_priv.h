@@ -278,6 +278,7 @@ void tcp_ep_fail(struct tcp_ep *ep, int status, const char *why);
 void tcp_ep_bundle_lost(struct tcp_ep *ep, bool try_again, int status, const char *why);
 void tcp_ep_closed_by_peer(struct tcp_ep *ep);
 void tcp_ep_report(struct tcp *t);
+void tcp_ep_free_all(struct tcp *t); /* in a forked child: nobody is told */
 void tcp_ep_time(struct tcp *t, uint64_t now_ns);
 
 /* tcp_bundle.c */

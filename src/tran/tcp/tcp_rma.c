@@ -84,7 +84,7 @@ static void chunks_forget(struct tcp_ep *ep)
 
 void tcp_rma_drop(struct tcp_ep *ep)
 {
-	if (ep->ops)
+	if (ep->ops && ep->bundle)
 		chunks_forget(ep);
 	struct rpwi_list *lists[] = {&ep->gets, &ep->ordered};
 	for (unsigned i = 0; i < RPWI_ARRAY_LEN(lists); i++)
