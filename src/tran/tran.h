@@ -64,8 +64,9 @@ enum tran_caps {
 	TRAN_BY_NAME = 8,   /* only where it is asked for, and the list says "name:" and what of it (tran_facts.plugin) */
 	TRAN_SEALS = 32,    /* with a secret nobody between the two can read or change what goes over it */
 	TRAN_GUARDED = 64,  /* it does not leave the host, where the kernel lets only this user at it */
-	TRAN_INHERITED = 128, /* close may be called in a forked child, with endpoints and memory still there: what the child has of it goes, peers and parent see nothing */
-	TRAN_GPU = 16,      /* has gpu_add: there may be devices that reach the memory of a GPU by themselves */
+	TRAN_INHERITED =
+		128, /* close may be called in a forked child, with endpoints and memory still there: what the child has of it goes, peers and parent see nothing */
+	TRAN_GPU = 16, /* has gpu_add: there may be devices that reach the memory of a GPU by themselves */
 };
 
 struct tran_limits {

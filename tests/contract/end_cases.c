@@ -433,7 +433,8 @@ static void a_context_belongs_to_its_process(void)
 	pair_open(&p);
 	pair_memory(&p);
 	pattern_fill(p.region, REGION, 7);
-	talk(&p);
+	for (int i = 0; i < 40; i++) /* so that what is polled often is in no epoll set */
+		talk(&p);
 	IS(rpw_recv(p.b, NULL, outgoing, 1, 99, ALL, &waits), RPW_IN_PROGRESS);
 	for (int how = 0; how < 4; how++) {
 		int status = 0;
@@ -446,6 +447,12 @@ static void a_context_belongs_to_its_process(void)
 		settle(&p);
 		IS(information_of(p.ea).connected, 1);
 		IS(information_of(p.eb).connected, 1);
+		int busy = 1;
+		for (int i = 0; busy && i < 10000; i++) { /* the sets that are slept on are what they were */
+			both(&p);
+			busy = rpw_context_arm(p.a) | rpw_context_arm(p.b);
+		}
+		IS(busy, 0);
 		talk(&p);
 		int rc = rpw_get(p.ea, got, REGION, p.k, 0, &g);
 		IS(ended(&p, rc, g), RPW_OK);

@@ -70,7 +70,7 @@ void tcp_stream_watch_out(struct tcp_stream *s, bool on)
 
 void tcp_stream_watch(struct tcp_stream *s, bool on)
 {
-	if (s->fd < 0 || s->unwatched != on)
+	if (s->fd < 0 || s->unwatched != on || !rpwi_is_ours(s->t->born)) /* a forked child shares the set with its parent */
 		return;
 	struct epoll_event e = {.events = s->wants_out ? EPOLLIN | EPOLLOUT : EPOLLIN, .data.ptr = s};
 	if (epoll_ctl(s->t->epoll, on ? EPOLL_CTL_ADD : EPOLL_CTL_DEL, s->fd, &e) == 0)
