@@ -341,7 +341,7 @@ static void after_fork_child(void)
 
 void rpwi_account_init(void)
 {
-	const char *name = getenv("ROPEWAY_EXPLAIN");
+	const char *name = secure_getenv("ROPEWAY_EXPLAIN");
 	if (rpwi_account_on || !name || !*name || strlen(name) >= sizeof(acc.name))
 		return;
 	assert(rpwi_account_word_count <= 8 * sizeof(acc.words_told));

@@ -450,7 +450,7 @@ static int parse_limit(const char *text)
 
 static int init_locked(void)
 {
-	const char *name = getenv("ROPEWAY_PCAP"), *limit = getenv("ROPEWAY_PCAP_LIMIT");
+	const char *name = secure_getenv("ROPEWAY_PCAP"), *limit = secure_getenv("ROPEWAY_PCAP_LIMIT");
 	rpwi_tap_enabled = rpwi_account_on;
 	if (!name || !*name)
 		return 0;

@@ -120,7 +120,7 @@ void slots_del(struct slots *s, uint64_t number)
 static int transports_set(rpw_context *c, const char *wanted)
 {
 	char why[400];
-	const char *env = getenv("ROPEWAY_TRANSPORT");
+	const char *env = secure_getenv("ROPEWAY_TRANSPORT");
 	const char *list = wanted ? wanted : env && *env ? env : NULL;
 	if (list && !(c->listed = strdup(list)))
 		return rpwi_fail(RPW_ERR_NO_MEMORY, "no memory for a context");
@@ -235,7 +235,7 @@ int rpw_context_create(const rpw_context_options *given, rpw_context **out)
 		rpwi_fail(status, "no memory for the tables of a context");
 		goto fail;
 	}
-	const char *key = o.key_file ? o.key_file : getenv("ROPEWAY_KEY_FILE");
+	const char *key = o.key_file ? o.key_file : secure_getenv("ROPEWAY_KEY_FILE");
 	status = boot_new(&connect_boot_up, c, &c->own, key && *key ? key : NULL, &c->boot);
 	if (!status)
 		status = key_is_of_use(c);

@@ -105,7 +105,7 @@ static const char *error_name(int result)
 
 static void driver_open(void)
 {
-	const char *file = getenv("ROPEWAY_CUDA_LIBRARY");
+	const char *file = secure_getenv("ROPEWAY_CUDA_LIBRARY");
 	file = file && *file ? file : "libcuda.so.1";
 	void *library = dlopen(file, RTLD_NOW | RTLD_LOCAL);
 	if (!library) {

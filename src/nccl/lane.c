@@ -166,7 +166,7 @@ static void __attribute__((destructor)) at_exit(void)
 /* Other people's plugins are no transport of our own: the one that ROPEWAY_TRANSPORT names may be this one, and there would be no end. */
 const char *plugin_transports(const struct plugin_device *d, const char *automatic, char *list, size_t len)
 {
-	const char *own = getenv("ROPEWAY_NCCL_TRANSPORT"), *all = getenv("ROPEWAY_TRANSPORT");
+	const char *own = secure_getenv("ROPEWAY_NCCL_TRANSPORT"), *all = secure_getenv("ROPEWAY_TRANSPORT");
 	bool chosen = own && *own;
 	const char *from = chosen ? own : all && *all ? all : d->no_rdma ? "shm,tcp" : automatic;
 	size_t n = 0;

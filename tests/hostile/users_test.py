@@ -20,6 +20,7 @@ import socket
 import struct
 import subprocess
 import sys
+import tempfile
 import time
 import zlib
 
@@ -347,7 +348,52 @@ def injected_packets(v):
     yield "the listener lives", [] if server.poll() is None else server.communicate()[0]
 
 
-CASES = [service_theft, service_squatted, orphaned_slot, port_held, slots_taken, forged_messages, injected_packets]
+def bent(folder, program):
+    """What a program leaves behind that another user starts with every variable which loads code or writes a file pointing into his folder: the names there, and what it said."""
+    spool = folder / "spool"
+    spool.mkdir()
+    os.chown(spool, ATTACKER, ATTACKER)
+    names_of = {"ROPEWAY_VERBS_LIB": "verbs.so", "ROPEWAY_CUDA_LIBRARY": "cuda.so", "ROPEWAY_PCAP": "capture", "ROPEWAY_EXPLAIN": "account", "ROPEWAY_TRANSPORT": "plugin.so", "ROPEWAY_KEY_FILE": "key"}
+    left, said = [], []
+    for variable, name in names_of.items():
+        place = spool / name
+        if name.endswith(".so"):
+            shutil.copy(folder / "canary.so", place)
+        value = f"ncclnet:{place}" if variable == "ROPEWAY_TRANSPORT" else str(place)
+        p = subprocess.run([program], user=ATTACKER, group=ATTACKER, extra_groups=[], env={variable: value}, cwd="/", stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
+                           timeout=WAIT_S, check=False)
+        said.append(p.stdout)
+        made = [x.name for x in spool.iterdir() if x != place or not name.endswith(".so")]
+        if made or variable == "ROPEWAY_KEY_FILE" and str(place) in p.stdout:
+            left.append(variable)
+        for x in spool.iterdir():
+            x.unlink()
+    spool.rmdir()
+    return left, "".join(said), list(names_of)
+
+
+def privileged_program(v):
+    """A program that is set-user-ID uses ropeway, and its starter says by variables what to load and where to write."""
+    folder = pathlib.Path(tempfile.mkdtemp())
+    try:
+        folder.chmod(0o755)
+        if os.statvfs(folder).f_flag & os.ST_NOSUID:
+            print(f"SKIPPED: privileged_program: {folder} is mounted nosuid")
+            return
+        for name, mode in (("plain", 0o755), ("privileged", 0o4755)):
+            shutil.copy(v.build / "tests/hostile/privileged", folder / name)
+            (folder / name).chmod(mode)
+        shutil.copy(v.build / "tests/hostile/libcanary.so", folder / "canary.so")
+        left, said, variables = bent(folder, folder / "plain")
+        yield "the test itself sees every variable at work", [x for x in variables if x not in left] and (left, said)
+        left, said, variables = bent(folder, folder / "privileged")
+        yield "the program ran with more rights than its starter", said if said.count("secure 1, context 0") != len(variables) else []
+        yield "no variable loads code, writes a file or names a key", left and (left, said)
+    finally:
+        shutil.rmtree(folder)
+
+
+CASES = [service_theft, service_squatted, orphaned_slot, port_held, slots_taken, forged_messages, injected_packets, privileged_program]
 
 
 def enter(argv):

@@ -7,6 +7,7 @@
 #include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <sys/auxv.h>
 
 enum need { NEEDED, OPTIONAL };
 
@@ -48,16 +49,16 @@ static bool fill(struct verbs_table *v, void *library, const char *source, char 
 
 static const char *env_library(void)
 {
-	const char *v = getenv("ROPEWAY_VERBS_LIB");
+	const char *v = secure_getenv("ROPEWAY_VERBS_LIB");
 	return v && *v ? v : NULL;
 }
 
-/* Beside the object that this code is in: libropeway.so, or a program. */
+/* Beside the object that this code is in: libropeway.so, or a program. Of a program the linker knows what its starter called it (argv[0]): not where it has rights that its starter lacks. */
 static void *open_beside(const char *name)
 {
 	char path[PATH_MAX];
 	Dl_info info;
-	if (!dladdr((void *)rpwi_verbs_table, &info) || !info.dli_fname)
+	if (getauxval(AT_SECURE) || !dladdr((void *)rpwi_verbs_table, &info) || !info.dli_fname)
 		return NULL;
 	const char *slash = strrchr(info.dli_fname, '/');
 	int dir = slash ? (int)(slash - info.dli_fname) : 0;
