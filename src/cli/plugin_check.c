@@ -144,8 +144,8 @@ int rpwi_plugin_check_usage(void)
 	     "                          as NCCL; FILE.so@vN does the same)\n"
 	     "      --timeout SECONDS   for each step (default 5)\n"
 	     "      --largest SIZE      of a message (default 64M)\n"
-	     "      --messages N        of each size, for the property `polled` (default 100, of\n"
-	     "                          large ones 10)\n"
+	     "      --messages N        of each size, for the property `polled` (default 100,\n"
+	     "                          of large ones 10)\n"
 	     "      --device N          of the plugin (default 0)\n"
 	     "      --only TEXT         properties whose name has this in it\n"
 	     "      --json              print JSON");

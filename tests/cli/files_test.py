@@ -422,6 +422,16 @@ class WholeVerbs(Whole):
     """On the software device; run in a network namespace of its own, where UDP port 4791 is free."""
     transport = "verbs"
 
+    def test_a_key_on_both_sides_or_nothing(self):
+        """Verbs carries bytes in the clear: with a key it is not taken, and alone it is refused."""
+        (self.dir / "key").write_text("0123456789abcdef0123456789abcdef\n")
+        (self.dir / "key").chmod(0o600)
+        got = subprocess.run([BUILD / "ropeway", "recv", "-l", "127.0.0.1:0", "--key-file", self.dir / "key", self.dst], env=self.env, text=True, capture_output=True, timeout=TIMEOUT_S, check=False)
+        self.assertEqual((got.returncode, got.stdout), (1, ""))
+        self.assertIn("none of the transports asked for (verbs) protects what it carries", got.stderr)
+        self.env["ROPEWAY_TRANSPORT"] = "verbs,tcp"
+        super().test_a_key_on_both_sides_or_nothing()
+
 
 class Broken(Case):
     def half(self, seed=5, size=64 * CHUNK + 5):

@@ -137,7 +137,7 @@ static void one_comes_and_goes(struct pair *p)
 	p->eb = NULL;
 	assert_int_equal(rpw_connect(p->a, address, NULL, &ep, &r), RPW_IN_PROGRESS);
 	assert_int_equal(finish(p, r, NULL), RPW_OK);
-	for (long i = 0; i < 20000000 && !p->eb; i++)
+	WHILE_IN_TIME (!p->eb)
 		both(p);
 	assert_non_null(p->eb);
 	assert_int_equal(rpw_memory_allocate(p->a, 1 << 16, RPW_REMOTE_READ | RPW_REMOTE_WRITE, &m), RPW_OK);

@@ -559,7 +559,7 @@ static void a_flush_and_the_peers_close(void **state)
 			assert_int_equal(rpw_flush(p.ea, &f), RPW_IN_PROGRESS);
 		rpw_endpoint_close(p.eb);
 		rpw_endpoint_information info = {.size = sizeof(info), .connected = true};
-		for (long i = 0; i < 20000000 && info.connected; i++) {
+		WHILE_IN_TIME (info.connected) {
 			both(&p);
 			rpw_endpoint_info(p.ea, &info);
 		}
@@ -599,7 +599,7 @@ static void calls_from_inside_callbacks(void **state)
 	rpw_on_done(r, in_callback, &p);
 	rpw_send(p.ea, "unique!", 8, 1, &s);
 	finish(&p, s, NULL);
-	for (long i = 0; i < 2000000 && !completions; i++)
+	WHILE_IN_TIME (!completions)
 		both(&p);
 	assert_int_equal(completions, 1);
 	rpw_statistics st = {.size = sizeof(st)};
@@ -968,7 +968,7 @@ static void a_thousand_endpoints(void **state)
 			for (int k = i - 49; k <= i; k++)
 				assert_int_equal(finish(&p, r[k], NULL), RPW_OK);
 	}
-	for (long i = 0; i < 20000000 && crowd.n < N; i++)
+	WHILE_IN_TIME (crowd.n < N)
 		both(&p);
 	assert_int_equal(crowd.n, N);
 	static uint64_t in[N];

@@ -11,6 +11,7 @@
 
 #include <cmocka.h>
 
+#include "base/base.h"
 #include "ropeway.h"
 
 struct pair {
@@ -51,12 +52,15 @@ static inline void both(struct pair *p)
 	rpw_progress(p->b);
 }
 
+/* The step is done again while the condition holds, for 20 s at most: what is waited for may take rests by the clock. */
+#define WHILE_IN_TIME(condition) for (uint64_t until_ns = rpwi_now_ns() + 20000000000ull; (condition) && rpwi_now_ns() < until_ns;)
+
 /* Progress both sides until r is complete; its status. */
 static inline int finish(struct pair *p, rpw_request *r, rpw_completion *done)
 {
 	if (!r)
 		return RPW_OK;
-	for (long i = 0; i < 20000000 && rpw_test(r, NULL) == RPW_IN_PROGRESS; i++)
+	WHILE_IN_TIME (rpw_test(r, NULL) == RPW_IN_PROGRESS)
 		both(p);
 	int status = rpw_test(r, done);
 	assert_int_not_equal(status, RPW_IN_PROGRESS);
@@ -80,7 +84,7 @@ static inline void pair_open_with(struct pair *p, const char *transports, const 
 	rpw_connect_options co = {.size = sizeof(co), .timeout_ms = pair_timeout_ms};
 	assert_int_equal(rpw_connect(p->a, address, &co, &p->ea, &r), RPW_IN_PROGRESS);
 	assert_int_equal(finish(p, r, NULL), RPW_OK);
-	for (long i = 0; i < 20000000 && !p->eb; i++)
+	WHILE_IN_TIME (!p->eb)
 		both(p);
 	assert_non_null(p->eb);
 }

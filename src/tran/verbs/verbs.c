@@ -129,8 +129,7 @@ static void lane_error(struct verbs_ep *ep, struct verbs_sq *q, const struct ibv
 	if (refused) {
 		struct verbs_op *op = q->sqe[q->head++ % VERBS_SQ_DEPTH].p;
 		rpwi_debug("verbs: %s: an access to the peer's memory was refused: %s", ep->base.path, ep->p->v->ibv_wc_status_str(wc->status));
-		rpwi_fail(RPW_ERR_ACCESS, "verbs: the device refused the access (%s): outside of what is registered, or the memory was released",
-			ep->p->v->ibv_wc_status_str(wc->status));
+		rpwi_verbs_op_refused(ep, op, wc->status);
 		rpwi_verbs_lane_broke(ep, op, true);
 		return;
 	}

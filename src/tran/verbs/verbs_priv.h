@@ -273,6 +273,7 @@ int rpwi_verbs_flush(struct tran_ep *ep, void *cookie);
 void rpwi_verbs_ops_pump(struct verbs_ep *ep);
 /* A work request of it is done. */
 void rpwi_verbs_op_retired(struct verbs_ep *ep, struct verbs_op *op, int status);
+void rpwi_verbs_op_refused(struct verbs_ep *ep, const struct verbs_op *op, enum ibv_wc_status status); /* its sentence, for rpwi_fail_text */
 /* The lane is gone: what was on it is to be posted again. False: an atomic operation was, of which nobody knows whether it took effect. */
 bool rpwi_verbs_ops_again(struct verbs_ep *ep, bool certain);
 /* Everything of an endpoint whose lane is gone: no up-calls. */
