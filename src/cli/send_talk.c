@@ -92,7 +92,8 @@ static void bar_draw(struct sender *s, const char *name, uint64_t at, uint64_t s
 		(double)s->bytes / 1e9 / (seconds > 0 ? seconds : 1));
 	if (used + NAME_MIN_COLUMNS + WIDTH + 3 <= width) {
 		used += WIDTH + 3;
-		memcpy(bar, " [", 2);
+		bar[0] = ' ';
+		bar[1] = '[';
 		for (int i = 0; i < WIDTH; i++)
 			bar[2 + i] = i < (int)(part * WIDTH) ? '#' : '.';
 		bar[2 + WIDTH] = ']';

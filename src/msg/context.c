@@ -182,13 +182,6 @@ static int descriptors_open(rpw_context *c)
 	return 0;
 }
 
-int msg_inherited(const rpw_context *c)
-{
-	return rpwi_fail(RPW_ERR_INVALID, "this context belongs to process %d, this is its child %d: make one after fork", c->pid, getpid());
-}
-
-int msg_wrong(const char *call, const char *argument) { return rpwi_fail(RPW_ERR_INVALID, "%s: %s", call, argument); }
-
 int rpw_context_create(const rpw_context_options *given, rpw_context **out)
 {
 	if (!out)

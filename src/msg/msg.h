@@ -6,6 +6,8 @@
 
 #include "ropeway.h"
 
+#include <unistd.h>
+
 #include "base/base.h"
 #include "base/born.h"
 #include "base/fail.h"
@@ -370,8 +372,12 @@ struct rpw_context {
 
 /* context.c */
 static inline bool msg_is_ours(const rpw_context *c) { return rpwi_is_ours(c->born); }
-int msg_inherited(const rpw_context *c);               /* RPW_ERR_INVALID, with a sentence */
-int msg_wrong(const char *call, const char *argument); /* RPW_ERR_INVALID: "rpw_recv: the context is NULL" */
+static inline int msg_inherited(const rpw_context *c)
+{
+	return rpwi_fail(RPW_ERR_INVALID, "this context belongs to process %d, this is its child %d: make one after fork", c->pid, getpid());
+}
+/* "rpw_recv: the context is NULL" */
+static inline int msg_wrong(const char *call, const char *argument) { return rpwi_fail(RPW_ERR_INVALID, "%s: %s", call, argument); }
 void msg_todo(rpw_endpoint *ep, unsigned what);
 int msg_deliver_callbacks(rpw_context *c);
 /* Around a callback that is not called by rpw_progress, so that what it must not do is refused, and what it closes is closed later. Gives what in_progress is to be afterwards. */

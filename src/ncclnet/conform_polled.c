@@ -53,7 +53,7 @@ static void *poller(void *arg)
 			if (spins % SPINS == 0)
 				sched_yield();
 		size_t lines = p->words / LINE_WORDS;
-		if (p->stop)
+		if (p->stop || !lines)
 			break;
 		if (message % 4 == 0)
 			check_line(p, message, (pair_mix(message) % lines + 1) * LINE_WORDS - 1);
@@ -142,13 +142,13 @@ static bool size_run(struct conform *c, struct end *e, struct polled *p, size_t 
 		"of %llu messages of %zu bytes %llu lines showed their last 8 bytes before the others (first at byte %zu): with LL128 NCCL computes with what "
 		"was there before; NCCL_PROTO=^LL128 "
 		"avoids it",
-		(unsigned long long)(2 * n), bytes, (unsigned long long)p->lines, p->wrong * 8);
+		2ull * n, bytes, (unsigned long long)p->lines, p->wrong * 8);
 }
 
 void case_polled(struct conform *c)
 {
 	static const size_t sizes[] = {128, 512, 1024, 4096, 39936, 128 * 1024, 512 * 1024, 1 << 20, 4 << 20};
-	struct end e;
+	struct end e = {0};
 	struct polled p = {.c = c};
 	pthread_t thread;
 	uint64_t message = 0;
@@ -156,15 +156,16 @@ void case_polled(struct conform *c)
 	size_t most = RPWI_MIN(c->o->size_most, sizes[RPWI_ARRAY_LEN(sizes) - 1]);
 	if (!end_open(c, &e, 0, most))
 		return;
+	bool looks = !e.sends;
 	p.at = (const uint64_t *)(const void *)e.memory;
-	if (!e.sends && pthread_create(&thread, NULL, poller, &p)) {
+	if (looks && pthread_create(&thread, NULL, poller, &p)) {
 		conform_fail(c, "no thread to look at the buffer");
 		return;
 	}
 	for (unsigned i = 0; ok && i < RPWI_ARRAY_LEN(sizes) && sizes[i] <= most; i++)
 		ok = size_run(c, &e, &p, sizes[i], &message);
 	p.stop = true;
-	if (!e.sends)
+	if (looks)
 		pthread_join(thread, NULL);
 	if (ok && side_meet(c->s))
 		end_close(c, &e);
