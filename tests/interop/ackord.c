@@ -58,10 +58,13 @@ static int tcp_to_peer(void)
 			int in = accept(fd, NULL, NULL);
 			need(in >= 0, "accept");
 			close(fd);
+			freeaddrinfo(ai);
 			return in;
 		}
-		if (!connect(fd, ai->ai_addr, ai->ai_addrlen))
+		if (!connect(fd, ai->ai_addr, ai->ai_addrlen)) {
+			freeaddrinfo(ai);
 			return fd;
+		}
 		need(i < 100, "connect");
 		close(fd);
 		usleep(100000);

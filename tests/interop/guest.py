@@ -208,8 +208,9 @@ class Guest:
         listener = socket.socket(socket.AF_UNIX)
         listener.bind(path)
         listener.listen(1)
+        # ioeventfd=off: with it, under TCG (QEMU 7.2), a notification is lost after some ten thousand packets, and the guest's network stands still for good.
         nic = ["-nic", "none"] if tap is None else ["-netdev", f"tap,id=n0,ifname={tap},script=no,downscript=no", "-device",
-                                                    f"virtio-net-pci,netdev=n0,mac=52:54:00:77:00:{2 + self.number:02x},host_mtu={mtu}"]
+                                                    f"virtio-net-pci,ioeventfd=off,netdev=n0,mac=52:54:00:77:00:{2 + self.number:02x},host_mtu={mtu}"]
         qemu = ["qemu-system-x86_64", *accelerator(), "-m", str(memory_mb), "-smp", str(cpus), "-nodefaults", "-no-reboot", "-display", "none",
                 "-serial", "stdio", "-kernel", f"{cache}/vmlinuz", "-initrd", f"{cache}/initramfs.gz",
                 "-append", f"console=ttyS0 quiet panic=-1 net.ifnames=0 mitigations=off tsc=reliable agent={HERE}/agent.py",
