@@ -305,14 +305,12 @@ static int hear(int fd, struct heard *got, uint8_t *buf, size_t room)
 		return errno == EAGAIN || errno == EINTR || errno == ECONNRESET
 			       ? 0
 			       : -errno; /* reset: something that we said was not read; what was said to us is still there */
-	if (!n)
-		return -EPIPE;
-	read_control(&h, got);
+	read_control(&h, got);           /* an empty message may bring descriptors, too; but for these it is like the end */
 	const struct io_msg *m = &got->msg;
 	if ((size_t)n < sizeof(*m) || (h.msg_flags & MSG_TRUNC) || m->magic != IO_MSG_MAGIC || m->version != IO_MSG_VERSION) {
 		if (got->fd >= 0)
 			close(got->fd);
-		return -EBADMSG;
+		return n ? -EBADMSG : -EPIPE;
 	}
 	got->len = (size_t)n - sizeof(*m);
 	return 1;

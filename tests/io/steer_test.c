@@ -1,5 +1,6 @@
 /* steer_test.c - several processes on one port: every packet reaches the process that owns its QPN, exactly once, while processes join, stop, are killed, or
  * belong to another user; and same-host pacing. Topology: one namespace, loopback, this process and its children all on port 4791 of one address. */
+#include "descriptors.h"
 #include "ns.h"
 
 #include <poll.h>
@@ -593,6 +594,37 @@ static void pacing_slow_reader(void **state)
 	}
 }
 
+/* Descriptors come with any message, also with an empty one, which looks like the end of the connection. */
+static void descriptors_of_strange_messages_are_closed(void **state)
+{
+	static struct io_msg nonsense;
+	char name[IO_NAME_MAX];
+	struct io_who who;
+	struct rpwi_rx rx;
+	union {
+		char room[CMSG_SPACE(2 * sizeof(int))];
+		struct cmsghdr align;
+	} control = {0};
+	open_self(&lo4);
+	unsigned had = open_descriptors();
+	for (size_t len = 0; len <= sizeof(nonsense); len += sizeof(nonsense) / 2) {
+		int fd = rpwi_name_connect(rpwi_dest_name(&(struct io_dest){.slot = members[0].slot}, name), &who), fds[2] = {fd, fd};
+		struct iovec iov = {&nonsense, len};
+		struct msghdr h = {.msg_iov = &iov, .msg_iovlen = 1, .msg_control = &control, .msg_controllen = sizeof(control)};
+		struct cmsghdr *c = CMSG_FIRSTHDR(&h);
+		c->cmsg_level = SOL_SOCKET;
+		c->cmsg_type = SCM_RIGHTS;
+		c->cmsg_len = CMSG_LEN(sizeof(fds));
+		memcpy(CMSG_DATA(c), fds, sizeof(fds));
+		assert_int_equal(sendmsg(fd, &h, 0), len);
+		close(fd);
+		for (int i = 0; i < 4; i++)
+			assert_int_equal(rpwi_steer_recv(steer, &rx), 0);
+		assert_int_equal(open_descriptors(), had);
+	}
+	close_all();
+}
+
 /* Nobody owns the slot: nothing to wait for. A stopped owner: bounded waits. */
 static void pacing_no_answer(void **state)
 {
@@ -620,6 +652,7 @@ int main(void)
 		cmocka_unit_test_teardown(dead_shell_after_fork, reap),
 		cmocka_unit_test_teardown(other_users, reap),
 		cmocka_unit_test_teardown(whom_to_trust, reap),
+		cmocka_unit_test_teardown(descriptors_of_strange_messages_are_closed, reap),
 		cmocka_unit_test_teardown(pacing_own_slot, reap),
 		cmocka_unit_test_teardown(pacing_slow_reader, reap),
 		cmocka_unit_test_teardown(pacing_no_answer, reap),
