@@ -554,7 +554,7 @@ void boot_conn_broken(struct boot_conn *c, int status, const char *fmt, ...)
 	} else if (c->dial) {
 		boot_dial_failed(c, status == RPW_ERR_PEER_GONE ? RPW_ERR_UNREACHABLE : status, why);
 	} else if (c->state != CONN_OPEN) {
-		boot_stranger_count(c, false, why);
+		boot_stranger_count(c, c->state == CONN_HELLO && c->tls && status == RPW_ERR_PROTOCOL, why); /* it has the key: who changed that? */
 		boot_conn_bury(c);
 	} else {
 		snprintf(all, sizeof(all), "%s: %s", c->text, why);

@@ -86,15 +86,18 @@ void boot_tls_free(struct boot_tls *t)
 
 static void connecting_failed(struct boot_conn *c)
 {
-	const struct tls *s = c->tls->session;
+	struct tls *s = c->tls->session;
 	const char *file = c->b->key->file, *alert;
 	char why[300];
 	if (tls_no_access(s))
 		snprintf(why, sizeof(why), "it has no key, this side has one (%.150s): both need the same, or neither has one", file);
 	else if (tls_was_refused(s, &alert))
 		snprintf(why, sizeof(why), "it refused the key in %.150s: the listening side has another one, both need the same (TLS alert: %s)", file, alert);
-	else
+	else {
 		snprintf(why, sizeof(why), "TLS with the key in %.150s fails: %s", file, tls_why(s));
+		tls_alert(s);
+		boot_conn_flush(c);
+	}
 	boot_dial_refused(c, RPW_ERR_REFUSED, why);
 }
 
@@ -102,7 +105,10 @@ static void stranger_failed(struct boot_conn *c)
 {
 	const struct boot_tls *t = c->tls;
 	char why[300];
-	if (tls_offered(t->session))
+	const char *alert;
+	if (tls_was_refused(t->session, &alert))
+		snprintf(why, sizeof(why), "it does not take this side's TLS handshake (alert: %s): something between the two may change what is sent", alert);
+	else if (tls_offered(t->session))
 		snprintf(why, sizeof(why), "its key is not the one in %.150s (%s)", c->b->key->file, tls_why(t->session));
 	else
 		snprintf(why, sizeof(why), "it speaks TLS, but has no ropeway key (%s)", tls_why(t->session));
@@ -152,6 +158,18 @@ static void handshake(struct boot_conn *c)
 /* Is it still this session that goes on? */
 static bool lives(const struct boot_conn *c, const struct boot_tls *t) { return c->tls == t && (c->state == CONN_HELLO || c->state == CONN_OPEN); }
 
+/* The peer is told, too: all that it would see is the end. */
+static void record_failed(struct boot_conn *c, int err)
+{
+	char why[200];
+	snprintf(why, sizeof(why), "TLS: %s", err == EBADMSG ? tls_why(c->tls->session) : strerror(err));
+	if (err == EBADMSG) {
+		tls_alert(c->tls->session);
+		boot_conn_flush(c);
+	}
+	boot_conn_broken(c, err == ENOMEM ? RPW_ERR_NO_MEMORY : RPW_ERR_PROTOCOL, "%s", why);
+}
+
 static void records(struct boot_conn *c)
 {
 	struct boot_tls *t = c->tls;
@@ -168,8 +186,7 @@ static void records(struct boot_conn *c)
 		else if (n == 0)
 			boot_conn_lost(c, 0);
 		else
-			boot_conn_broken(
-				c, n == -ENOMEM ? RPW_ERR_NO_MEMORY : RPW_ERR_PROTOCOL, "TLS: %s", n == -EBADMSG ? tls_why(t->session) : strerror((int)-n));
+			record_failed(c, (int)-n);
 	}
 	if (lives(c, t) && c->out.len) /* TLS may have had to answer: new keys */
 		boot_conn_flush(c);

@@ -74,6 +74,23 @@ static void session_close(struct recv_session *s)
 	rpw_endpoint_close(s->ep);
 }
 
+static void lost(struct recv_session *s, int status)
+{
+	rpw_endpoint_information info = {.size = sizeof(info), .why = ""};
+	char shown[300], why[600];
+
+	rpw_endpoint_info(s->ep, &info);
+	rpwi_cli_printable(info.why, why, sizeof(why)); /* there may be words of the sender's in it */
+	if (s->state < LEAVING && s->is_greeted && s->file.fd >= 0 && s->file.written >= FILES_CHUNK && !s->file.is_there)
+		rpwi_cli_fail(CLI_FAILED, "ropeway recv",
+			"%s has gone (%s) in the middle of '%s': %llu of %llu bytes are kept, sending it again goes on there: %s", s->peer,
+			rpw_status_name(status), rpwi_cli_printable(s->file.name, shown, sizeof(shown)), (unsigned long long)s->file.written,
+			(unsigned long long)s->file.size, why);
+	else if (s->state < LEAVING && (s->is_greeted || status == RPW_ERR_PROTOCOL))
+		rpwi_cli_fail(CLI_FAILED, "ropeway recv", "%s has gone (%s) before it said goodbye: %s", s->peer, rpw_status_name(status), why);
+	session_close(s);
+}
+
 /* ---- answers ---- */
 
 struct answer {
@@ -114,8 +131,10 @@ static void answer(struct recv_session *s, const struct files_message *m)
 		return;
 	}
 	free(a);
-	if (rc < 0)
+	if (rc < 0 && m->type == FILES_REFUSED) /* the line about that was printed */
 		session_close(s);
+	else if (rc < 0)
+		lost(s, rc);
 }
 
 static void answer_type(struct recv_session *s, enum files_type type, const char *text)
@@ -169,19 +188,6 @@ static void refuse(struct recv_session *s, const char *fmt, ...)
 	rpwi_cli_fail(CLI_FAILED, "ropeway recv", "%s: %s", s->peer, m.text);
 	answer(s, &m);
 	leave(s);
-}
-
-static void lost(struct recv_session *s, int status)
-{
-	char shown[300];
-
-	if (s->state < LEAVING && s->is_greeted && s->file.fd >= 0 && s->file.written >= FILES_CHUNK && !s->file.is_there)
-		rpwi_cli_fail(CLI_FAILED, "ropeway recv", "%s has gone (%s) in the middle of '%s': %llu of %llu bytes are kept, sending it again goes on there",
-			s->peer, rpw_status_name(status), rpwi_cli_printable(s->file.name, shown, sizeof(shown)), (unsigned long long)s->file.written,
-			(unsigned long long)s->file.size);
-	else if (s->state < LEAVING && s->is_greeted)
-		rpwi_cli_fail(CLI_FAILED, "ropeway recv", "%s has gone (%s) before it said goodbye", s->peer, rpw_status_name(status));
-	session_close(s);
 }
 
 /* An entry is done with, one way or the other. */

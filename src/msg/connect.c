@@ -509,8 +509,8 @@ static void boot_gone(void *user, int status, const char *why)
 	if (!ep || ep->state == EP_FAILED)
 		return;
 	ep->gone_heard = true;
-	if (ep->bye_heard)
-		return;
+	if (ep->bye_heard || ep->todo & TODO_FAIL)
+		return; /* the reason is known */
 	char text[512];
 	snprintf(text, sizeof(text), "the control path to %s ended: %.300s", ep->peer ? ep->peer : "the peer", why);
 	ep_say_why(ep, text);

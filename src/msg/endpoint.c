@@ -170,6 +170,9 @@ void ep_fail(rpw_endpoint *ep, int status, const char *why)
 	if (ep->state == EP_FAILED)
 		return;
 	bool known = ep->active || ep->accepted;
+	/* Who has the key and gets no path: somebody between the two may be the reason, and no callback tells of it. */
+	if (!known && boot_has_key(ep->c->boot) && ep->listener && status != RPW_ERR_PEER_GONE)
+		rpwi_warn("%s connected, and its endpoint could not be made: %s", ep->peer ? ep->peer : "a peer", why && *why ? why : rpw_status_name(status));
 	end(ep, status, why);
 	if (!known) {
 		ep_free(ep);

@@ -216,7 +216,10 @@ void tcp_listen_heard(struct tcp_stream *s)
 	if (r < 0 && (errno == EAGAIN || errno == EINTR))
 		return;
 	if (r <= 0) {
-		tcp_listen_refuse(s, "it went away without a greeting");
+		bool changed = r < 0 && s->tls && errno == EBADMSG;
+		if (changed)
+			tcp_tls_alert(s);
+		tcp_listen_refuse(s, changed ? tcp_tls_why(s) : "it went away without a greeting");
 		return;
 	}
 	s->greeting_len += (size_t)r;

@@ -357,7 +357,8 @@ bool tcp_io_waits(const struct tcp_stream *s);
 /* The side that connected, with the secret and number of the peer's endpoint; or (NULL) was connected to. */
 bool tcp_tls_begin(struct tcp_stream *s, const uint8_t *secret, uint32_t number);
 void tcp_tls_free(struct tcp_stream *s);
-int tcp_tls_shake(struct tcp_stream *s); /* 0: up; -EAGAIN; else it failed: tcp_tls_why */
+int tcp_tls_shake(struct tcp_stream *s);  /* 0: up; -EAGAIN; else it failed: tcp_tls_why */
+void tcp_tls_alert(struct tcp_stream *s); /* the peer is told of what failed last */
 void tcp_tls_bye(struct tcp_stream *s);
 const char *tcp_tls_why(const struct tcp_stream *s);
 /* The side that was connected to: it was for this endpoint and stream that the peer knew the secret. */

@@ -148,6 +148,8 @@ void tcp_tls_bye(struct tcp_stream *s)
 		tls_bye(s->tls->session);
 }
 
+void tcp_tls_alert(struct tcp_stream *s) { tls_alert(s->tls->session); }
+
 int tcp_tls_shake(struct tcp_stream *s)
 {
 	struct tcp_tls *x = s->tls;
