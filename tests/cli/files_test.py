@@ -337,7 +337,7 @@ class Whole(Case):
         key.chmod(0o600)
         shell = 'ip link set lo up && { "$@" & pid=$!; for i in $(seq 100); do l=$(ss -Hltn); case $l in *:7477*) break;; esac; sleep 0.1; done; echo "$l"; kill $pid; }'
         for args, where in (((), "127.0.0.1:7477"), (("-k", key), "*:7477"), (("-l", ":7477"), "*:7477")):
-            got = subprocess.run(["unshare", "-n", "sh", "-c", shell, "sh", BUILD / "ropeway", "recv", *args, self.dst], env=self.env, text=True, capture_output=True,
+            got = subprocess.run(["unshare", "-n", "sh", "-c", shell, "sh", BUILD / "ropeway", "recv", *args, self.dst], env=dict(self.env, ROPEWAY_TRANSPORT=self.transport + ",tcp"), text=True, capture_output=True,
                                  timeout=TIMEOUT_S, check=False)
             self.assertIn(f" {where} ", got.stdout)
             self.assertEqual("no key: every user of this host can add files, and replace none there" in got.stdout, not args, got.stdout)
