@@ -7,7 +7,7 @@
 
 #include <stdlib.h>
 
-#include "cm/cm.h"
+#include "fuzz_cm.h"
 
 enum { CONNS = 8, COMMANDS_MAX = 2000, PEERS = 3 };
 
@@ -197,53 +197,12 @@ static void raw(uint8_t b)
 	deliver(b, mad, len);
 }
 
-/* As the peer of this connection would say it: its own IDs are small numbers, so that they meet again. */
-static void fill(struct rpwi_cm_msg *m, const struct rpwi_cm_conn *c, uint8_t own)
-{
-	m->tid = own & 0x40 ? 1 : own % 8u;
-	m->local_comm_id = c && c->remote_id ? c->remote_id : 1 + own % 8u;
-	m->remote_comm_id = c ? c->local_id : 0;
-	switch (m->attr) {
-	case RPWI_CM_REQ:
-		m->local_comm_id = 1 + own % 8u;
-		m->remote_comm_id = 0;
-		m->req.service_id = 0x1064000;
-		m->req.qpn = 0x200 + own / 8u % 8u;
-		m->req.path_mtu = 3;
-		m->req.max_cm_retries = 3;
-		m->req.local_cm_response_timeout = own & 31;
-		m->req.primary.local_ack_timeout = own & 31;
-		break;
-	case RPWI_CM_REP:
-		m->rep.qpn = 0x200 + own / 8u % 8u;
-		break;
-	case RPWI_CM_MRA:
-		m->mra.msg_mraed = c && c->passive;
-		m->mra.service_timeout = own & 31;
-		break;
-	case RPWI_CM_REJ:
-		m->rej.reason = own;
-		break;
-	case RPWI_CM_DREQ:
-		m->dreq.remote_qpn = c ? c->local.qpn : 0;
-		break;
-	case RPWI_CM_SIDR_REQ:
-		m->local_comm_id = 1 + own % 8u;
-		break;
-	case RPWI_CM_SIDR_REP:
-		m->local_comm_id = c ? c->local_id : 0;
-		break;
-	default:
-		break;
-	}
-}
-
 static void structured(uint8_t b)
 {
 	struct conn *s = &run.conn[b % CONNS];
 	struct rpwi_cm_msg m = {.attr = (uint16_t)(RPWI_CM_REQ + fuzz_u8(&run.in) % 11)};
 	uint8_t mad[RPWI_MAD_LEN], own = fuzz_u8(&run.in), changes = fuzz_u8(&run.in);
-	fill(&m, s->c, own);
+	fuzz_cm_fill(&m, s->c, own);
 	rpwi_cm_encode(&m, mad);
 	for (unsigned i = 0; i < (changes >= 0xc0 ? changes % 4u : 0); i++)
 		mad[24 + fuzz_u8(&run.in) % (RPWI_MAD_LEN - 24)] ^= fuzz_u8(&run.in);

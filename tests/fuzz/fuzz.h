@@ -19,6 +19,12 @@ uint16_t fuzz_u16(struct fuzz_input *in);
 /* Looks at every `step`th byte, and at the last: what came can be read (ASan). */
 void fuzz_readable(const void *p, size_t len, size_t step);
 
+/* Of targets with a clock of their own (fuzz_clock.c). */
+extern struct fuzz_clock {
+	uint64_t now_ns; /* 0: the kernel's */
+	uint64_t random;
+} fuzz_clock;
+
 /* Ends the process, so that libFuzzer keeps the input. */
 void fuzz_broken(const char *what) __attribute__((noreturn));
 

@@ -6,7 +6,7 @@ seconds=${1:?usage: run.sh SECONDS [BUILD_DIR]}
 here=$(cd "$(dirname "$0")" && pwd)
 root=$(cd "$here/../.." && pwd)
 build=${2:-$root/build-fuzz}
-targets="decode responder requester cm boot tcp shm verbs ncclnet msg files parse capture"
+targets="decode responder requester cm boot tcp shm verbs ncclnet msg files parse capture handover gsi"
 
 if [ ! -f "$build/build.ninja" ]; then
 	CC=clang meson setup "$build" "$root" -Dfuzz=true --buildtype=debugoptimized -Db_lundef=false >&2

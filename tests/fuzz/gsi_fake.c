@@ -1,0 +1,193 @@
+/* gsi_fake.c - see gsi_fake.h. The functions of io/io.h that the device calls. */
+#include "gsi_fake.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <sys/eventfd.h>
+
+#include "device/hca.h"
+
+struct gsi_fake fake;
+bool rpwi_tap_enabled;
+
+struct rpwi_port {
+	struct rpwi_addr addr;
+};
+static struct rpwi_steer {
+	char none;
+} the_steer;
+
+static const struct rpwi_addr lo4 = {.family = 4, .bytes = {127, 0, 0, 1}}, lo6 = {.family = 6, .bytes = {[15] = 1}},
+			      eth4 = {.family = 4, .bytes = {10, 0, 0, 1}}, eth6 = {.family = 6, .bytes = {0xfe, 0x80, [15] = 1}, .scope = 2};
+
+/* ---- interfaces ---- */
+
+static struct rpwi_gid gid_of(const struct rpwi_addr *a)
+{
+	struct rpwi_gid g = {.addr = *a, .usable = true};
+	if (a->family == 4) {
+		g.raw[10] = g.raw[11] = 0xff;
+		memcpy(g.raw + 12, a->bytes, 4);
+	} else {
+		memcpy(g.raw, a->bytes, 16);
+	}
+	return g;
+}
+
+int rpwi_netdev_list(struct rpwi_netdev **list)
+{
+	struct rpwi_netdev *d = calloc(2, sizeof(*d));
+	if (!d)
+		return -ENOMEM;
+	/* The link-local GID of lo is made up, and carried by ::1. */
+	d[0] = (struct rpwi_netdev){.name = "rpw_lo", .ifname = "lo", .ifindex = 1, .mtu = 65536, .up = true, .loopback = true, .gid_count = 3};
+	d[0].gid[0] = gid_of(&lo6);
+	memcpy(d[0].gid[0].raw, (const uint8_t[16]){0xfe, 0x80, [15] = 9}, 16);
+	d[0].gid[1] = gid_of(&lo4);
+	d[0].gid[2] = gid_of(&lo6);
+	d[1] = (struct rpwi_netdev){.name = "rpw_eth0", .ifname = "eth0", .ifindex = 2, .mtu = 1500, .up = true, .gid_count = 2};
+	d[1].gid[0] = gid_of(&eth6);
+	d[1].gid[1] = gid_of(&eth4);
+	d[1].gid[1].usable = !fake.address_gone;
+	*list = d;
+	return 2;
+}
+
+int rpwi_netdev_watch_open(void) { return eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK); }
+bool rpwi_netdev_watch_read(int fd) { return false; }
+bool rpwi_netdev_is_local(const struct rpwi_addr *a) { return fake_is_local(a); }
+bool fake_is_local(const struct rpwi_addr *a)
+{
+	return (a->family == 4 && a->bytes[0] == 127) || rpwi_addr_eq(a, &lo6) || rpwi_addr_eq(a, &eth6) || (rpwi_addr_eq(a, &eth4) && !fake.address_gone);
+}
+
+/* ---- who else there is ---- */
+
+static uint8_t bit_of_slot(unsigned slot) { return slot > FAKE_SLOT && slot <= FAKE_SLOT + FAKE_OTHERS ? (uint8_t)(1u << (slot - FAKE_SLOT - 1)) : 0; }
+static uint8_t bit_of_service(uint64_t id) { return id - fake_service < FAKE_SERVICES ? (uint8_t)(1u << (id - fake_service)) : 0; }
+
+int rpwi_steer_open(struct rpwi_steer **out)
+{
+	*out = &the_steer;
+	return 0;
+}
+void rpwi_steer_close(struct rpwi_steer *s) {}
+unsigned rpwi_steer_slots(const struct rpwi_steer *s, uint16_t *slots, unsigned max)
+{
+	*slots = FAKE_SLOT;
+	return 1;
+}
+int rpwi_steer_claim(struct rpwi_steer *s, uint16_t *slot) { return -ENOSPC; }
+void rpwi_steer_explain_full(char *why, size_t why_len) {}
+bool rpwi_steer_owns(const struct rpwi_steer *s, uint32_t qpn) { return qpn >> RPWI_SLOT_SHIFT == FAKE_SLOT; }
+void rpwi_io_atfork_child(void) {}
+int rpwi_steer_fd(const struct rpwi_steer *s) { return -1; }
+
+int rpwi_steer_claim_service(struct rpwi_steer *s, uint64_t id, const struct rpwi_addr *addr)
+{
+	uint8_t bit = bit_of_service(id), *mine = addr->family ? &fake.claimed_here : &fake.claimed_all;
+	if ((fake.claimed_here | fake.claimed_all | fake.services_elsewhere) & bit)
+		return -EADDRINUSE;
+	*mine |= bit;
+	return 0;
+}
+void rpwi_steer_unclaim_service(struct rpwi_steer *s, uint64_t id, const struct rpwi_addr *addr)
+{
+	*(addr->family ? &fake.claimed_here : &fake.claimed_all) &= (uint8_t)~bit_of_service(id);
+}
+bool rpwi_steer_owns_service(const struct rpwi_steer *s, uint64_t id, const struct rpwi_addr *local)
+{
+	return (fake.claimed_all | (rpwi_addr_eq(local, &lo4) ? fake.claimed_here : 0)) & bit_of_service(id);
+}
+bool rpwi_steer_slot_exists(struct rpwi_steer *s, uint16_t slot) { return fake.slots_exist & bit_of_slot(slot); }
+bool rpwi_steer_slot_reachable(struct rpwi_steer *s, uint16_t slot) { return fake.slots_exist & fake.slots_reachable & bit_of_slot(slot); }
+unsigned rpwi_steer_room(struct rpwi_steer *s, uint32_t qpn, unsigned pkts, size_t bytes) { return pkts; }
+void rpwi_steer_unused(struct rpwi_steer *s, uint32_t qpn, unsigned pkts, size_t bytes) {}
+
+/* ---- ports ---- */
+
+int rpwi_port_open(struct rpwi_steer *s, const struct rpwi_addr *local, struct rpwi_port **out, char *why, size_t why_len)
+{
+	if (fake.port_taken || !fake_is_local(local)) {
+		snprintf(why, why_len, "it is taken, or no address of ours");
+		return -EADDRINUSE;
+	}
+	*out = malloc(sizeof(**out));
+	**out = (struct rpwi_port){*local};
+	if (++fake.ports_open > FAKE_PORTS_MAX)
+		fuzz_broken("more ports than there may be");
+	return 0;
+}
+void rpwi_port_close(struct rpwi_port *p)
+{
+	fake.ports_open--;
+	free(p);
+}
+int rpwi_port_fd(const struct rpwi_port *p) { return -1; }
+
+int rpwi_port_send(struct rpwi_port *p, const struct rpwi_txb *b, unsigned *sent)
+{
+	uint8_t bytes[RPWI_HDR_MAX + RPWI_MTU_MAX + 4];
+	*sent = b->npkt;
+	for (unsigned i = 0; i < b->npkt; i++) {
+		const struct rpwi_txpkt *t = &b->pkt[i];
+		size_t n = t->hdr_len;
+		memcpy(bytes, t->hdr, n);
+		for (unsigned k = 0; k < t->iov_count; k++) {
+			const struct rpwi_iov *v = &b->iov[t->iov_first + k];
+			if (v->len > sizeof(bytes) - n)
+				fuzz_broken("a packet that is too long");
+			memcpy(bytes + n, v->base, v->len);
+			n += v->len;
+		}
+		fake_sent(b->av, &p->addr, bytes, n);
+	}
+	return fake.send_fails ? -ENETUNREACH : 0;
+}
+
+static int take(struct fake_batch *b, struct rpwi_rx *rx)
+{
+	free(fake.read);
+	fake.read = b->data;
+	if (!b->data)
+		return 0;
+	*rx = (struct rpwi_rx){.flow = b->flow, .ttl = 64, .data = b->data, .len = b->len, .seg_len = b->seg_len, .ip_id = -1};
+	b->data = NULL;
+	return 1;
+}
+
+int rpwi_port_recv(struct rpwi_port *p, struct rpwi_rx *rx) { return rpwi_addr_eq(&p->addr, &fake.to_port.flow.dst) ? take(&fake.to_port, rx) : 0; }
+int rpwi_steer_recv(struct rpwi_steer *s, struct rpwi_rx *rx) { return take(&fake.handed, rx); }
+void rpwi_port_hand_over(struct rpwi_port *p, const struct rpwi_rx *rx, const uint8_t *seg, size_t len, uint32_t qpn) { fake_handed_over(seg, len, qpn); }
+bool rpwi_port_hand_over_service(struct rpwi_port *p, const struct rpwi_rx *rx, const uint8_t *seg, size_t len, uint64_t id)
+{
+	if (!(fake.services_elsewhere & bit_of_service(id)))
+		return false;
+	fake_handed_over_service(seg, len, id);
+	return true;
+}
+size_t rpwi_rcvbuf_bytes(void) { return 425984; }
+uint64_t rpwi_port_deadline(const struct rpwi_port *p) { return RPWI_NEVER; }
+void rpwi_port_timer(struct rpwi_port *p, uint64_t now_ns) {}
+void rpwi_port_want_ttl(struct rpwi_port *p, bool want) {}
+void rpwi_port_stats(const struct rpwi_port *p, struct rpwi_port_stats *out) { *out = (struct rpwi_port_stats){0}; }
+
+/* ---- captures: none ---- */
+
+int rpwi_tap_init(void) { return 0; }
+void rpwi_tap_flush(void) {}
+void rpwi_tap(const struct rpwi_flow *flow, uint16_t ip_id, uint8_t ttl, uint8_t tos, uint64_t sent_ns, const struct rpwi_iov *parts, unsigned nparts) {}
+
+/* ---- the service thread: the target makes progress itself ---- */
+
+int __wrap_service_start(void);
+int __wrap_service_start(void)
+{
+	the_hca.service_running = true;
+	return 0;
+}
+void __wrap_service_stop(void);
+void __wrap_service_stop(void) { the_hca.service_running = false; }
+int __wrap_rpwi_guard_install(void);
+int __wrap_rpwi_guard_install(void) { return 0; }
