@@ -46,9 +46,10 @@ static bool is_held(const char *name, bool by_us)
 {
 	struct io_who who;
 	int fd = rpwi_name_connect(name, &who);
-	if (fd < 0)
-		return fd == -EAGAIN;
-	close(fd);
+	if (fd < 0 && fd != -EAGAIN)
+		return false;
+	if (fd >= 0)
+		close(fd);
 	return who.us || !by_us;
 }
 
@@ -105,12 +106,11 @@ static int take_name(struct rpwi_claims *c, const struct io_dest *name, struct i
 	int rc = rpwi_lines_listen(c->lines, name, out);
 	if (rc == -EADDRINUSE) {
 		int fd = rpwi_name_connect(rpwi_dest_name(name, text), &who);
-		if (fd >= 0) {
+		if ((fd >= 0 || fd == -EAGAIN) && !who.us && !name->shared)
+			rpwi_warn("@%s, the name of a service of ours, is held by %s: nothing reaches him by it, but it cannot be listened on", text,
+				rpwi_who_text(&who, whose));
+		if (fd >= 0)
 			close(fd);
-			if (!who.us && !name->shared)
-				rpwi_warn("@%s, the name of a service of ours, is held by %s: nothing reaches him by it, but it cannot be listened on", text,
-					rpwi_who_text(&who, whose));
-		}
 	}
 	if (!rc && other_kind_claimed(name)) {
 		rpwi_lines_unlisten(c->lines, *out);

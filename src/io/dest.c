@@ -77,6 +77,8 @@ int rpwi_name_connect(const char *name, struct io_who *who)
 	if (fd < 0)
 		return fd;
 	int rc = connect(fd, (struct sockaddr *)&un, len) ? -errno : rpwi_who_of(fd, who);
+	if (rc == -EAGAIN && rpwi_who_listens(name, who))
+		*who = (struct io_who){.uid = rpwi_who_uid(), .pid = -1, .us = true}; /* the kernel does not say (before Linux 5.3): one of ours that is slow */
 	if (rc) {
 		close(fd);
 		return rc;

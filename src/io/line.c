@@ -232,13 +232,16 @@ static int out_open(struct rpwi_lines *ls, const struct io_dest *to, struct io_l
 	l.fd = rpwi_name_connect(rpwi_dest_name(to, name), &l.who);
 	while (no_descriptor(l.fd) && make_room(ls))
 		l.fd = rpwi_name_connect(name, &l.who);
-	if (l.fd < 0)
+	if (l.fd < 0 && l.fd != -EAGAIN)
 		return l.fd;
 	if (!l.who.us && !for_anyone(to)) {
 		rpwi_debug("@%s is held by %s: nothing is handed to strangers", name, rpwi_who_text(&l.who, text));
-		close(l.fd);
+		if (l.fd >= 0)
+			close(l.fd);
 		return -EPERM;
 	}
+	if (l.fd < 0)
+		return l.fd;
 	if (ls->n_out >= OUT_MAX)
 		rpwi_lines_drop(ls, line_at(ls->out.next)); /* NOLINT(clang-analyzer-unix.Malloc): likewise */
 	return line_add(ls, &ls->out, &l, out);

@@ -1,14 +1,20 @@
 /* who.c - whose a process of this host is: ourselves, or a stranger. Decided on the connection that it is about (SO_PEERCRED, unix(7)), by what the kernel noted when the peer called connect or
- * listen; never by a name, and never by what was true a moment ago.
+ * listen; never by a name, and never by what was true a moment ago. But for a listener whose queue is full, so that nobody gets a connection: of that the kernel says the user (sock_diag(7)), which decides
+ * only whether its name counts as taken by us.
  */
 #include "io/io_priv.h"
 
 #include <errno.h>
+#include <linux/rtnetlink.h>
+#include <linux/sock_diag.h>
+#include <linux/unix_diag.h>
+#include <netinet/tcp.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 #include <unistd.h>
 
-enum { OVERFLOW_UID_DEFAULT = 65534 };
+enum { OVERFLOW_UID_DEFAULT = 65534, DIAG_BYTES = 16 << 10 };
 
 static struct {
 	bool known;
@@ -85,6 +91,52 @@ int rpwi_who_of(int fd, struct io_who *w)
 	return 0;
 }
 
+/* One listener of the kernel's list: is it that of the name? */
+static bool is_listener(const struct nlmsghdr *h, const char *name, uint32_t *uid)
+{
+	const struct unix_diag_msg *m = NLMSG_DATA(h);
+	bool named = false, owned = false;
+	if (h->nlmsg_len < NLMSG_LENGTH(sizeof(*m)))
+		return false;
+	int left = (int)(h->nlmsg_len - NLMSG_LENGTH(sizeof(*m)));
+	for (const struct rtattr *a = (const void *)(m + 1); RTA_OK(a, left); a = RTA_NEXT(a, left))
+		if (a->rta_type == UNIX_DIAG_NAME) {
+			named = RTA_PAYLOAD(a) == strlen(name) + 1 && !*(const char *)RTA_DATA(a) && !memcmp((const char *)RTA_DATA(a) + 1, name, strlen(name));
+		} else if (a->rta_type == UNIX_DIAG_UID && RTA_PAYLOAD(a) == sizeof(*uid)) {
+			memcpy(uid, RTA_DATA(a), sizeof(*uid));
+			owned = true;
+		}
+	return named && owned;
+}
+
+int rpwi_who_listens(const char *name, struct io_who *w)
+{
+	const struct {
+		struct nlmsghdr h;
+		struct unix_diag_req r;
+	} ask = {.h = {.nlmsg_len = sizeof(ask), .nlmsg_type = SOCK_DIAG_BY_FAMILY, .nlmsg_flags = NLM_F_REQUEST | NLM_F_DUMP},
+		.r = {.sdiag_family = AF_UNIX, .udiag_states = 1 << TCP_LISTEN, .udiag_show = UDIAG_SHOW_NAME | UDIAG_SHOW_UID}};
+	int fd = socket(AF_NETLINK, SOCK_RAW | SOCK_CLOEXEC, NETLINK_SOCK_DIAG), rc = -ENOENT;
+	char *buf = malloc(DIAG_BYTES);
+	bool more = fd >= 0 && buf && send(fd, &ask, sizeof(ask), 0) == sizeof(ask);
+	while (more) {
+		ssize_t n = recv(fd, buf, DIAG_BYTES, MSG_DONTWAIT); /* a dump is made by the call that reads it: nothing is waited for */
+		more = n > 0;
+		for (const struct nlmsghdr *h = (const void *)buf; more && NLMSG_OK(h, n); h = NLMSG_NEXT(h, n)) {
+			uint32_t uid = 0;
+			more = h->nlmsg_type == SOCK_DIAG_BY_FAMILY;
+			if (more && rc && is_listener(h, name, &uid)) {
+				*w = (struct io_who){.uid = uid, .pid = -1, .us = rpwi_who_is_us(uid)};
+				rc = 0;
+			}
+		}
+	}
+	free(buf);
+	if (fd >= 0)
+		close(fd);
+	return rc;
+}
+
 /* "process 4711 (ib_write_bw) of user 1001": the name where /proc shows it. */
 const char *rpwi_who_text(const struct io_who *w, char text[IO_WHO_TEXT])
 {
@@ -101,6 +153,6 @@ const char *rpwi_who_text(const struct io_who *w, char text[IO_WHO_TEXT])
 	if (w->pid > 0)
 		snprintf(text, IO_WHO_TEXT, "process %d%s%s%s of user %u", (int)w->pid, *comm ? " (" : "", comm, *comm ? ")" : "", w->uid);
 	else
-		snprintf(text, IO_WHO_TEXT, "a process of user %u, in another PID namespace", w->uid);
+		snprintf(text, IO_WHO_TEXT, "a process of user %u%s", w->uid, w->pid ? "" : ", in another PID namespace");
 	return text;
 }

@@ -215,6 +215,37 @@ def service_squatted(v):
     yield "the attacker got nothing", got
 
 
+def full_queue(v):
+    """The stranger holds the name of the service on all addresses, with a queue that is full: nobody gets a connection there that says whose it is."""
+
+    def work(say):
+        held = []
+        for name in service_names(7811, "*"):
+            s = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+            s.bind("\0" + name)
+            s.listen(0)
+            held.append(s)
+            for _ in range(8):
+                c = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET | socket.SOCK_NONBLOCK)
+                held.append(c)
+                try:
+                    c.connect("\0" + name)
+                except BlockingIOError:
+                    say("full")
+                    break
+        say("ready")
+        time.sleep(100)
+
+    a = Attacker(work)
+    yield "the test itself ran", [] if a.hear("ready") and "full" in a.text else a.text
+    server = v.listens(7811, "-a", "127.0.0.1")
+    ok, out = v.ping(7811)
+    yield "the service on one address is ours all the same", [] if ok == 0 else out + (server.communicate()[0] if server.poll() is not None else "")
+    status, said = v.run("run", "--", "rping", "-s", "-p", "7811")
+    yield "that on all addresses fails and says by whom", [] if status and f"user {ATTACKER}" in said else said
+    a.end()
+
+
 def orphaned_slot(v):
     """A process is killed, and a stranger takes its slot's name while its peer still sends."""
     server = v.start("run", "--", "ib_write_bw", "-d", "rpw_lo", "-x", "1", "-F", "-D", "20", "-p", "7804")
@@ -393,7 +424,7 @@ def privileged_program(v):
         shutil.rmtree(folder)
 
 
-CASES = [service_theft, service_squatted, orphaned_slot, port_held, slots_taken, forged_messages, injected_packets, privileged_program]
+CASES = [service_theft, service_squatted, full_queue, orphaned_slot, port_held, slots_taken, forged_messages, injected_packets, privileged_program]
 
 
 def enter(argv):
