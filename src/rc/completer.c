@@ -216,6 +216,16 @@ void rpwi_cpl_timeout(struct rpwi_qp *qp, uint64_t now_ns)
 		rpwi_req_go_back(qp);
 }
 
+/* Of several probes the first is answered first, and its answer covers what was sent before that one. Had that answer been lost, and this one told of a loss behind it, the next probe's would say so. */
+static bool answers_an_earlier_probe(struct rpwi_qp *qp, uint32_t psn)
+{
+	if (qp->asked < 2 || rpwi_before(psn + 1, qp->probe_first_end))
+		return false;
+	if (--qp->asked == 1)
+		qp->probe_first_end = qp->probe_end;
+	return true;
+}
+
 /* Many round trips without a word, and the ACK timer, which is tens of milliseconds as programs set it, still runs: a lost tail, a lost NAK (there is one for each gap), a lost ACK,
  * or a peer that does not run. A probe asks which. It comes to the peer behind all that was sent before it, so an ACK that covers none of that says that it is lost; no more
  * than that one packet is sent before the peer has said so. */
@@ -370,7 +380,7 @@ void rpwi_cpl_rx(struct rpwi_qp *qp, const struct rpwi_pkt *p, uint64_t now_ns)
 	if (plain && (ahead < 0 || !rpwi_before(psn, qp->psn_max))) {
 		if (RPWI_UNLIKELY(qp->stale)) {
 			qp->stale--;
-		} else if (RPWI_UNLIKELY(qp->probing && !qp->probe_owed)) {
+		} else if (RPWI_UNLIKELY(qp->probing && !qp->probe_owed) && !answers_an_earlier_probe(qp, psn)) {
 			probe_answered(qp, now_ns);
 			return;
 		}

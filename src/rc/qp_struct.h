@@ -53,7 +53,8 @@ struct rpwi_qp {
 	uint32_t since_ackreq;
 	uint32_t implied_psn; /* highest PSN that passed over the missing response since the last go-back */
 	uint32_t rtt_psn;
-	uint32_t probe_end;            /* nxt when the last probe was sent */
+	uint32_t probe_end;            /* nxt when the last probe was sent; */
+	uint32_t probe_first_end;      /* when the first of those `asked` was */
 	uint64_t rtt_start_ns, rtt_ns; /* of the sample that is running; smoothed, 0 unknown */
 	uint64_t deaf_until_ns;        /* NAKs until then tell of a loss that has been gone back for */
 	uint64_t ack_deadline_ns;      /* means something while nxt != una */

@@ -87,7 +87,8 @@ void rpwi_req_probe(struct rpwi_qp *qp, uint64_t now_ns)
 	rpwi_req_arm_probe(qp, now_ns);
 	qp->probing = qp->probe_owed = true;
 	qp->probe_end = qp->nxt;
-	qp->asked++;
+	if (!qp->asked++)
+		qp->probe_first_end = qp->probe_end;
 }
 
 static uint32_t window_room(const struct rpwi_qp *qp)

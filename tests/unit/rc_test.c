@@ -920,6 +920,39 @@ static void a_late_answer_to_a_probe_is_none_to_the_next(void **state)
 	unpair();
 }
 
+/* The peer goes on in parts: what it says to the first probe covers all that was sent before that one. */
+static void an_answer_to_the_first_probe_is_none_to_the_second(void **state)
+{
+	enum { FIRST = 20, PART = 18, MORE = 5 };
+	struct wpkt sent[FIRST + 1 + MORE + 1];
+	under_way(FIRST);
+	expect_a_probe(PSN0);
+	for (unsigned i = 0; i < PART; i++)
+		deliver(&wire[i]);
+	memcpy(sent, wire, sizeof(*sent) * (FIRST + 1));
+	wire_n = 0;
+	emit(1);
+	settle();
+	assert_int_not_equal(S[0].qp.una & RPWI_PSN_MASK, (PSN0 + 1) & RPWI_PSN_MASK);
+	assert_int_equal(S[0].nwc, 1);
+	post(0, IBV_WR_RDMA_WRITE, 3, AT, MORE * MTU, RAT, SIG);
+	assert_int_equal(emit(0), MORE);
+	expect_a_probe((S[0].qp.una - 1) & RPWI_PSN_MASK);
+	memcpy(sent + FIRST + 1, wire, sizeof(*sent) * (MORE + 1));
+	wire_n = 0;
+	for (unsigned i = PART; i < RPWI_ARRAY_LEN(sent); i++) {
+		deliver(&sent[i]);
+		emit(1); /* each is answered by itself, and heard before the next comes */
+		flush_wire();
+		emit(0);
+	}
+	settle();
+	assert_int_equal(S[0].qp.stats.retransmits, 0);
+	expect_wc(0, 1, 2, IBV_WC_SUCCESS, IBV_WC_RDMA_WRITE);
+	expect_wc(0, 2, 3, IBV_WC_SUCCESS, IBV_WC_RDMA_WRITE);
+	unpair();
+}
+
 static void lost_read_responses_are_found_by_a_probe(void **state)
 {
 	pair(CONFIG());
@@ -2146,6 +2179,7 @@ int main(void)
 		cmocka_unit_test(a_lost_ack_is_found_by_a_probe),
 		cmocka_unit_test(a_lost_nak_is_found_by_a_probe),
 		cmocka_unit_test(a_late_answer_to_a_probe_is_none_to_the_next),
+		cmocka_unit_test(an_answer_to_the_first_probe_is_none_to_the_second),
 		cmocka_unit_test(lost_read_responses_are_found_by_a_probe),
 		cmocka_unit_test(a_process_that_did_not_run_reads_before_it_repeats),
 		cmocka_unit_test(after_a_time_out_a_few_packets_go_first),
