@@ -30,7 +30,8 @@ enum {
 	TCP_HOT_MAX = 4,             /* streams that progress reads without asking epoll */
 	TCP_LISTENERS_MAX = 16,      /* addresses of this host that peers come to */
 	TCP_STRANGERS_MAX = 128,
-	TCP_STRANGER_MS = 3000,
+	/* As long as a path may take: a peer that waits for a CPU is only slow. What keeps strangers from filling the table is that the oldest goes. */
+	TCP_STRANGER_MS = 10000,
 	TCP_ENDPOINTS_MAX = 1 << 20,
 	TCP_OPS_MAX = 65536, /* rma, atomics and flushes of an endpoint that are not done */
 };
