@@ -61,7 +61,8 @@ uid_t rpwi_who_uid(void);
 bool rpwi_who_is_us(uid_t uid);
 bool rpwi_who_shares(void);                  /* ROPEWAY_SHARE_PORT: our packets may go through another user's process */
 int rpwi_who_of(int fd, struct io_who *who); /* who is at the other end of a connected Unix socket: 0 or -errno */
-int rpwi_who_listens(const char *name, struct io_who *who); /* at an abstract name, without a connection: 0 or -ENOENT; reads the kernel's list of all listeners */
+int rpwi_who_listens(
+	const char *name, struct io_who *who); /* at an abstract name, without a connection: 0 or -ENOENT; reads the kernel's list of all listeners */
 const char *rpwi_who_text(const struct io_who *who, char text[IO_WHO_TEXT]);
 
 /* ---- dest.c: the abstract names ---- */
@@ -75,8 +76,9 @@ struct io_dest {
 enum { IO_NAME_MAX = 108 };
 bool rpwi_dest_eq(const struct io_dest *a, const struct io_dest *b);
 const char *rpwi_dest_name(const struct io_dest *d, char name[IO_NAME_MAX]);
-int rpwi_name_listen(const char *name);                      /* a listener of that name; -EADDRINUSE: another has it; or another -errno */
-int rpwi_name_connect(const char *name, struct io_who *who); /* a connection to whoever listens there; -ECONNREFUSED: nobody does; -EAGAIN: its queue is full (who is told then, too) */
+int rpwi_name_listen(const char *name); /* a listener of that name; -EADDRINUSE: another has it; or another -errno */
+int rpwi_name_connect(const char *name,
+	struct io_who *who); /* a connection to whoever listens there; -ECONNREFUSED: nobody does; -EAGAIN: its queue is full (who is told then, too) */
 
 /* ---- line.c: connections between processes ---- */
 struct io_line {

@@ -39,7 +39,7 @@ static const struct rpwi_addr here = {.family = 4, .bytes = {127, 0, 0, 1}}, her
 
 /* A name that somebody else listens at, and whom of us he has got. */
 struct name {
-	bool used, full; /* full: nobody more can connect, or soon; then nobody can tell whose it is */
+	bool used;
 	enum who who;
 	struct io_dest dest;
 	char text[IO_NAME_MAX];
@@ -297,7 +297,7 @@ static void listen_as(struct name *n, enum who who)
 	uint8_t b = fuzz_u8(&run.in), how = fuzz_u8(&run.in);
 	if (n->used)
 		return;
-	*n = (struct name){.who = who, .full = how & 1, .dest = some_dest(b), .conn = {-1, -1, -1}};
+	*n = (struct name){.who = who, .dest = some_dest(b), .conn = {-1, -1, -1}};
 	/* The name is made as ropeway makes it, but of the user whose it is. */
 	rpwi_dest_name(&n->dest, n->text);
 	if (how >= 0xf0)
@@ -314,6 +314,18 @@ static bool is_others(const char *text)
 		if (run.name[i].used && !strcmp(run.name[i].text, text))
 			return true;
 	return false;
+}
+
+/* Of a name whose queue is full the kernel's list says whose it is. */
+int __wrap_rpwi_who_listens(const char *text, struct io_who *w);
+int __wrap_rpwi_who_listens(const char *text, struct io_who *w)
+{
+	for (unsigned i = 0; i < NAMES; i++)
+		if (run.name[i].used && !strcmp(run.name[i].text, text)) {
+			*w = (struct io_who){.uid = uid_of(run.name[i].who), .pid = -1, .us = is_trusted(run.name[i].who)};
+			return 0;
+		}
+	return -ENOENT;
 }
 
 static void connect_as(struct line *l, enum who who, uint8_t b)
@@ -603,8 +615,7 @@ static bool others_have(const struct io_dest *d)
 {
 	for (unsigned i = 0; i < NAMES; i++) {
 		const struct name *n = &run.name[i];
-		if (n->used && !n->dest.slot && n->dest.service_id == d->service_id && !n->dest.shared &&
-			(is_trusted(n->who) || n->full || rpwi_dest_eq(&n->dest, d)))
+		if (n->used && !n->dest.slot && n->dest.service_id == d->service_id && !n->dest.shared && (is_trusted(n->who) || rpwi_dest_eq(&n->dest, d)))
 			return true;
 	}
 	return false;
