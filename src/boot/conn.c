@@ -12,6 +12,7 @@
 #include <sys/epoll.h>
 #include <unistd.h>
 
+#include "base/discard.h"
 #include "base/fail.h"
 #include "ropeway.h"
 
@@ -159,7 +160,7 @@ void boot_conn_bury(struct boot_conn *c)
 	if (c->fd >= 0 && boot_is_ours(b) && (c->state == CONN_OPEN || c->state == CONN_LINGER)) {
 		boot_conn_flush(c);
 		shutdown(c->fd, SHUT_WR);
-		for (int i = 0; i < DRAIN_MAX && recv(c->fd, NULL, DRAIN_BYTES, MSG_DONTWAIT | MSG_TRUNC) > 0; i++) /* tcp(7): thrown away by the kernel */
+		for (int i = 0; i < DRAIN_MAX && rpwi_tcp_discard(c->fd, DRAIN_BYTES) > 0; i++)
 			;
 	}
 	boot_conn_detach(c);

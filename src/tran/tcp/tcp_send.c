@@ -14,6 +14,7 @@
 #include <stdlib.h>
 #include <sys/socket.h>
 
+#include "base/discard.h"
 #include "base/guard.h"
 
 enum {
@@ -410,7 +411,7 @@ void tcp_stream_linger(struct tcp_stream *s)
 
 void tcp_stream_linger_read(struct tcp_stream *s)
 {
-	ssize_t r = recv(s->fd, NULL, TCP_BUFFER_LEN, MSG_DONTWAIT | MSG_TRUNC); /* tcp(7): thrown away by the kernel */
+	ssize_t r = rpwi_tcp_discard(s->fd, TCP_BUFFER_LEN);
 	if (r == 0 || (r < 0 && errno != EAGAIN && errno != EINTR))
 		tcp_stream_close(s);
 }

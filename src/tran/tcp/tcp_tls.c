@@ -13,6 +13,7 @@
 #include <sys/socket.h>
 #include <sys/uio.h>
 
+#include "base/discard.h"
 #include "tls/tls.h"
 
 enum { READ_MAX = 256 * 1024 };
@@ -231,7 +232,7 @@ ssize_t tcp_io_skip(struct tcp_stream *s, size_t len)
 		struct iovec iov = {s->t->record, RPWI_MIN(len, (size_t)TLS_RECORD_MAX)};
 		return opened(s, &iov, 1);
 	}
-	return recv(s->fd, NULL, len, MSG_DONTWAIT | MSG_TRUNC); /* tcp(7): thrown away by the kernel */
+	return rpwi_tcp_discard(s->fd, len);
 }
 
 /* ---- sending ---- */
