@@ -161,7 +161,7 @@ static bool issue(struct tcp_bundle *b, struct tcp_op *op, bool bulk)
 		return false;
 	size_t len = RPWI_MIN(op->len - op->issued, (size_t)TCP_CHUNK_MAX);
 	if (len < op->len - op->issued) /* the next part may come sooner, on another stream */
-		len = rpwi_whole_lines(is_put ? (const char *)(uintptr_t)op->target.offset + op->issued : op->local + op->issued, len);
+		len = rpwi_whole_lines(is_put ? (const char *)(uintptr_t)(op->target.offset + op->issued) : op->local + op->issued, len);
 	struct tcp_chunk *c = chunk_new(s, op, len);
 	if (is_put) {
 		struct tcp_item *i = tcp_stream_item(s);
