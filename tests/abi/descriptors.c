@@ -83,14 +83,15 @@ static int file_new(void)
 	return fd;
 }
 
+/* At this number, or the next that is free: a thread of the device's may have taken it meanwhile, for a connection that came. */
 static int file_at(int number)
 {
 	int fd = file_new();
 	if (fd == number)
 		return fd;
-	dup2(fd, number);
+	int at = fcntl(fd, F_DUPFD, number);
 	close(fd);
-	return number;
+	return at;
 }
 
 /* What a file's bytes may look like: each command of rdma_cm, complete, with an address to answer to. All of them reach the file, and nothing else. */
