@@ -53,7 +53,7 @@ static inline void both(struct pair *p)
 }
 
 /* The step is done again while the condition holds, for 20 s at most: what is waited for may take rests by the clock. */
-#define WHILE_IN_TIME(condition) for (uint64_t until_ns = rpwi_now_ns() + 20000000000ull; (condition) && rpwi_now_ns() < until_ns;)
+#define WHILE_IN_TIME(condition) for (uint64_t until_ns = rpwi_now_ns() + 20 * RPWI_NS_PER_S; (condition) && rpwi_now_ns() < until_ns;)
 
 /* Progress both sides until r is complete; its status. */
 static inline int finish(struct pair *p, rpw_request *r, rpw_completion *done)

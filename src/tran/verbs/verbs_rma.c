@@ -340,9 +340,9 @@ void rpwi_verbs_op_retired(struct verbs_ep *ep, struct verbs_op *op, int status)
 
 void rpwi_verbs_op_refused(struct verbs_ep *ep, const struct verbs_op *op, enum ibv_wc_status status)
 {
+	bool ours = status == IBV_WC_LOC_PROT_ERR;
 	rpwi_fail(RPW_ERR_ACCESS, "verbs: %s%s refused the access to %llu bytes (%s): outside of what is registered, or the memory was released",
-		status == IBV_WC_LOC_PROT_ERR ? "our own device" : "the peer's device ", status == IBV_WC_LOC_PROT_ERR ? "" : ep->remote.name,
-		(unsigned long long)op->len, ep->p->v->ibv_wc_status_str(status));
+		ours ? "our own device" : "the peer's device ", ours ? "" : ep->remote.name, (unsigned long long)op->len, ep->p->v->ibv_wc_status_str(status));
 }
 
 bool rpwi_verbs_ops_again(struct verbs_ep *ep, bool certain)
