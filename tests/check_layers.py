@@ -7,7 +7,7 @@ import pathlib
 import re
 import sys
 
-# layer -> what it may include beside itself. An entry with a slash is one header, one without is a whole layer.
+# layer -> what it may include beside itself: layers and single headers. A folder below a layer's that is named here is a layer of its own.
 MAY = {
     "base": set(),
     "wire": {"base"},
@@ -26,7 +26,9 @@ MAY = {
     # Above, ropeway.h: statuses and limits. A transport sees of msg/ only the up-calls of tran.h.
     "tran": {"base", "ncclnet", "tls", "include"},
     "boot": {"base", "tls", "tran/tran.h", "include"},
-    "msg": {"base", "tran/tran.h", "boot/boot.h", "include"},
+    "msg": {"base", "tran/tran.h", "boot/boot.h", "include", "msg/link"},
+    # Counts, keeps and pays for frames: knows no request, no endpoint, no control path.
+    "msg/link": {"base", "tran/tran.h", "msg/wire.h"},
     "nccl": {"base", "include"} | {f"ncclnet/abi/net{v}.h" for v in ("", *(f"_v{n}" for n in range(5, 13)))},
     # test_connection: tells two processes of each other by boot, and drives other people's plugins.
     "connection": {"base", "boot", "ncclnet", "include"},
@@ -37,7 +39,7 @@ MAY = {
 }
 
 # Sans-I/O layers: no system call, no clock, no allocation behind the caller's back. The headers that would bring them.
-PURE = {"wire", "rc", "cm"}
+PURE = {"wire", "rc", "cm", "msg/link"}
 IMPURE_HEADERS = {"unistd.h", "sys/socket.h", "sys/epoll.h", "sys/mman.h", "sys/ioctl.h", "sys/uio.h", "netinet/in.h", "netinet/udp.h",
                   "arpa/inet.h", "poll.h", "pthread.h", "signal.h", "fcntl.h", "time.h", "sys/time.h", "sys/random.h", "stdatomic.h"}
 
@@ -46,7 +48,10 @@ INCLUDE = re.compile(r'^\s*#\s*include\s*(["<])([^">]+)[">]')
 
 def layer_of(root, source):
     parts = source.relative_to(root).parts
-    return parts[1] if parts[0] == "src" and len(parts) > 2 else parts[0]
+    if parts[0] != "src" or len(parts) < 3:
+        return parts[0]
+    below = "/".join(parts[1:3])
+    return below if below in MAY else parts[1]
 
 
 def target_of(root, source, name):

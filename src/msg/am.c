@@ -36,7 +36,7 @@ static bool run(rpw_endpoint *ep, uint64_t word, const void *header, size_t head
 
 static void refuse(rpw_endpoint *ep, struct rts *rts, int status)
 {
-	path_reply(ep, FRAME_FIN, (unsigned)-status, rts->number, NULL, 0);
+	link_reply(&ep->link, FRAME_FIN, (unsigned)-status, rts->number, NULL, 0);
 	free(rts);
 }
 
@@ -48,7 +48,7 @@ void am_arrived(rpw_endpoint *ep, uint64_t word, const void *header, size_t head
 	}
 	if (RPWI_LIKELY(rpwi_list_empty(&ep->ams) && !ep->am_fetch)) {
 		run(ep, word, header, header_len, body, len);
-		credit_return(ep, credit_units(len));
+		credit_return(&ep->link, credit_units(len));
 		return;
 	}
 	struct unexpected *u = early_new(ep, header_len + len);
@@ -124,7 +124,7 @@ void am_turn(rpw_endpoint *ep)
 		} else
 			run(ep, u->tag, u->body, u->head_len, u->body + u->head_len, u->len - u->head_len);
 		early_release(u);
-		credit_return(ep, units);
+		credit_return(&ep->link, units);
 	}
 }
 
@@ -159,19 +159,28 @@ int am_send_begin(rpw_request *r)
 	r->done.length = r->len;
 	if (!r->gpu && tag_eager(ep, r->len, &units)) {
 		struct iovec iov = {r->buf, r->len};
-		int rc = path_frame(ep, FRAME_AM, 0, r->tag, r->am_header ? r->am_header : "", r->am_header_len, &iov, r->len ? 1 : 0, r->len, r);
+		int rc = link_send(&ep->link, &(struct frame){.type = FRAME_AM,
+						      .tag = r->tag,
+						      .extra = r->am_header,
+						      .extra_len = r->am_header_len,
+						      .iov = &iov,
+						      .iovcnt = r->len ? 1 : 0,
+						      .len = r->len,
+						      .keep = &r->keep});
 		if (rc == -EAGAIN)
 			return rc;
 		if (!rc) {
-			ep->tx_used += units;
+			ep->link.tx_used += units;
 			sent(ep, r->tag, r->len);
 		}
-		if (rc || r->where != AT_LOG)
+		if (r->keep.in)
+			r->where = AT_LOG;
+		else
 			req_complete(r, rc ? RPW_ERR_NO_MEMORY : RPW_OK);
 		return 0;
 	}
 	if (units && r->len <= ep->eager_max)
-		credit_need(ep, units);
+		credit_need(&ep->link, units);
 	if (!r->gpu && r->len <= EAGER_SMALL && r->len <= ep->eager_max)
 		return -EAGAIN;
 	int rc = rndv_offer(r, RTS_AM, r->tag);
@@ -192,8 +201,11 @@ int rpw_am_send(rpw_endpoint *ep, unsigned id, const void *header, size_t header
 	struct iovec iov = {(void *)buf, len};
 	uint64_t word = am_word(id, header_len);
 	uint32_t units = credit_units(len);
-	if (path_is_free(ep, len, units) && !path_frame(ep, FRAME_AM, 0, word, header ? header : "", header_len, &iov, len ? 1 : 0, len, NULL)) {
-		ep->tx_used += units;
+	if (path_is_free(ep, len, units) &&
+		!link_send(&ep->link,
+			&(struct frame){
+				.type = FRAME_AM, .tag = word, .extra = header, .extra_len = header_len, .iov = &iov, .iovcnt = len ? 1 : 0, .len = len})) {
+		ep->link.tx_used += units;
 		sent(ep, word, len);
 		if (req)
 			*req = NULL;

@@ -26,7 +26,7 @@ static int say_word(rpw_endpoint *ep, enum boot_type type, const char *text)
 {
 	uint8_t m[BOOT_MESSAGE_MAX];
 	size_t n = strnlen(text, 1000);
-	struct say_word w = {.version = SAY_VERSION, .attempt = ep->attempt, .text_len = (uint16_t)n, .sent = ep->tx_count, .received = ep->rx_count};
+	struct say_word w = {.version = SAY_VERSION, .attempt = ep->attempt, .text_len = (uint16_t)n, .sent = ep->link.tx_count, .received = ep->link.rx_count};
 	memcpy(m, &w, sizeof(w));
 	memcpy(m + sizeof(w), text, n);
 	return say(ep, type, m, sizeof(w) + n);
@@ -44,8 +44,8 @@ static int say_path(rpw_endpoint *ep, enum boot_type type, int status, const cha
 		.message_tag = ep->message_tag,
 		.control_tag = ep->control_tag,
 		.domain = ep->c->domain,
-		.received = ep->rx_count,
-		.credit = ep->rx_limit,
+		.received = ep->link.rx_count,
+		.credit = ep->link.rx_limit,
 		.text_len = (uint16_t)n,
 		.handle_len = (uint16_t)handle_len};
 	snprintf(p.transport, sizeof(p.transport), "%s", name);
@@ -53,7 +53,7 @@ static int say_path(rpw_endpoint *ep, enum boot_type type, int status, const cha
 	memcpy(m + sizeof(p), text, n);
 	if (handle_len)
 		memcpy(m + sizeof(p) + n, handle, handle_len);
-	ep->rx_told = ep->rx_limit;
+	ep->link.rx_told = ep->link.rx_limit;
 	return say(ep, type, m, sizeof(p) + n + handle_len);
 }
 
@@ -62,17 +62,15 @@ static int say_path(rpw_endpoint *ep, enum boot_type type, int status, const cha
 void connect_path_close(rpw_endpoint *ep)
 {
 	ep->self_ready = ep->peer_ready = ep->path_broken = false;
-	ep->fast = false;
+	link_close(&ep->link);
 	/* That it broke may still be to be dealt with, when the peer's choice of the next path has come already: that one is not broken. */
 	if (ep->todo & TODO_PATH)
 		ep->todo = (uint8_t)((ep->todo & ~TODO_PATH) | TODO_SEND);
-	if (!ep->te)
+	if (!ep->link.te)
 		return;
-	ep->ops->ep_close(ep->te);
-	ep->te = NULL;
+	ep->link.ops->ep_close(ep->link.te);
+	ep->link.te = NULL;
 	ep->c->t[ep->tran].endpoints--;
-	ep->resending = NULL;
-	path_parts_free(ep);
 	rndv_path_gone(ep);
 }
 
@@ -84,7 +82,7 @@ static void deadline_set(rpw_endpoint *ep, uint64_t deadline_ns)
 
 void connect_await_word(rpw_endpoint *ep)
 {
-	ep->fast = false;
+	ep->link.fast = false;
 	if (ep->bye_heard || ep->gone_heard || ep->state != EP_UP)
 		msg_todo(ep, TODO_FAIL);
 	else
@@ -112,17 +110,17 @@ static int path_make(rpw_endpoint *ep, int i, uint16_t attempt, uint8_t *handle,
 	bool keyed = boot_has_key(ep->c->boot);
 	const struct tran_control control = {.peer = boot_peer(ep->boot), .active = ep->active, .local = boot_local(ep->boot), .secret = keyed ? secret : NULL};
 	int rc = keyed ? path_secret(ep, i, attempt, secret) : 0;
-	rc = rc ? rc : tran_all[i]->ep_make(t, &control, ep, &ep->te, handle, handle_len);
+	rc = rc ? rc : tran_all[i]->ep_make(t, &control, ep, &ep->link.te, handle, handle_len);
 	explicit_bzero(secret, sizeof(secret));
 	if (rc) {
-		ep->te = NULL;
+		ep->link.te = NULL;
 		bool said = strncmp(before, rpwi_fail_text(), sizeof(before) - 1) != 0;
 		snprintf(why, why_len, "no endpoint could be made: %s", said ? rpwi_fail_text() : strerror(-rc));
 		return msg_status_of_errno(rc);
 	}
 	ep->tran = i;
-	ep->ops = tran_all[i];
-	ep->breakable = ep->ops->caps & TRAN_CAN_BREAK;
+	ep->link.ops = tran_all[i];
+	ep->link.breakable = ep->link.ops->caps & TRAN_CAN_BREAK;
 	ep->c->t[i].endpoints++;
 	return 0;
 }
@@ -191,9 +189,9 @@ void connect_next_path(rpw_endpoint *ep)
 {
 	if (ep->state == EP_FAILED || ep->state == EP_BOOT)
 		return;
-	if (ep->state == EP_UP && ep->path_broken && !ep->breakable && ep->deadline_ns != RPWI_NEVER)
+	if (ep->state == EP_UP && ep->path_broken && !ep->link.breakable && ep->deadline_ns != RPWI_NEVER)
 		return; /* the word on it is on its way */
-	if (ep->state == EP_UP && !ep->breakable) {
+	if (ep->state == EP_UP && !ep->link.breakable) {
 		ep_fail(ep, RPW_ERR_PEER_GONE, "the path broke, and its kind cannot be resumed: the peer's process has probably ended");
 		return;
 	}
@@ -233,14 +231,15 @@ static void path_is_up(rpw_endpoint *ep)
 	if (first && !ep->active && !ep->listener)
 		return; /* its listener was just destroyed; what is to do knows */
 	ep->state = EP_UP;
+	link_open(&ep->link);
 	ep->was_up = true;
 	c->connecting--;
 	ep->deadline_ns = ep->until_ns = RPWI_NEVER;
-	size_t most = RPWI_MIN(ep->te->limits.frame_max, (size_t)1 << 30);
-	ep->eager_max = RPWI_MIN(c->eager_option ? c->eager_option : ep->te->limits.eager_max, most);
-	ep_keep(&ep->path_text, ep->te->path);
+	size_t most = RPWI_MIN(ep->link.te->limits.frame_max, (size_t)1 << 30);
+	ep->eager_max = RPWI_MIN(c->eager_option ? c->eager_option : ep->link.te->limits.eager_max, most);
+	ep_keep(&ep->path_text, ep->link.te->path);
 	ep_refresh(ep);
-	rpwi_info("%s %s by %s (%s), because %s", first ? "connected with" : "goes on with", ep->peer, ep->ops->name, ep->path_text,
+	rpwi_info("%s %s by %s (%s), because %s", first ? "connected with" : "goes on with", ep->peer, ep->link.ops->name, ep->path_text,
 		ep->why ? ep->why : "the peer chose it");
 	msg_todo(ep, TODO_SEND);
 	if (!first) {
@@ -344,23 +343,24 @@ static void facts_take(rpw_endpoint *ep, const struct say_path *p)
 	ep->peer_control_tag = p->control_tag;
 	ep->peer_domain = p->domain;
 	ep->peer_received = p->received;
-	if (!ep->was_up || (int32_t)(p->credit - ep->tx_limit) > 0)
-		ep->tx_limit = p->credit;
+	if (!ep->was_up || (int32_t)(p->credit - ep->link.tx_limit) > 0)
+		ep->link.tx_limit = p->credit;
 }
 
 static bool counts_right(rpw_endpoint *ep, const struct say_path *p)
 {
-	if (p->received <= ep->tx_count && p->received >= ep->acked && p->received - ep->acked <= ep->log_frames + (ep->was_up ? 0 : UINT32_MAX))
+	if (p->received <= ep->link.tx_count && p->received >= ep->link.acked &&
+		p->received - ep->link.acked <= ep->link.log_frames + (ep->was_up ? 0 : UINT32_MAX))
 		return true;
 	ep_breach(ep, "it says that %llu frames came; %llu were sent, %llu of them acknowledged", (unsigned long long)p->received,
-		(unsigned long long)ep->tx_count, (unsigned long long)ep->acked);
+		(unsigned long long)ep->link.tx_count, (unsigned long long)ep->link.acked);
 	return false;
 }
 
 /* The connecting side wants this path; our end of it, or why not. */
 static void on_choice(rpw_endpoint *ep, const struct say_path *p, const char *text, const uint8_t *handle)
 {
-	if (ep->active || (ep->state == EP_UP && !ep->breakable)) {
+	if (ep->active || (ep->state == EP_UP && !ep->link.breakable)) {
 		ep_breach(ep, "it chose a path when it was not to");
 		return;
 	}
@@ -376,7 +376,7 @@ static void on_choice(rpw_endpoint *ep, const struct say_path *p, const char *te
 	int status = RPW_ERR_REFUSED, i = choice_index(p->transport, strlen(p->transport));
 	if (!ep->listener && !ep->accepted)
 		snprintf(why, sizeof(why), "the listener is closing");
-	else if (!ep->window && !credit_open(ep)) {
+	else if (!ep->link.window && !credit_open(&ep->link)) {
 		status = RPW_ERR_LIMIT;
 		snprintf(why, sizeof(why), "no room for one more endpoint in unexpected_bytes_max (%zu bytes)", ep->c->unexpected_max);
 	} else if (i < 0)
@@ -395,14 +395,14 @@ static void on_choice(rpw_endpoint *ep, const struct say_path *p, const char *te
 		msg_todo(ep, TODO_PATH);
 		return;
 	}
-	int rc = ep->ops->ep_start(ep->te, handle, p->handle_len, PATH_MS);
+	int rc = ep->link.ops->ep_start(ep->link.te, handle, p->handle_len, PATH_MS);
 	if (rc)
 		msg_todo(ep, TODO_PATH);
 }
 
 static void on_answer(rpw_endpoint *ep, const struct say_path *p, const char *text, const uint8_t *handle)
 {
-	if (!ep->active || ep->state != EP_CHOOSING || p->attempt != ep->attempt || !ep->te)
+	if (!ep->active || ep->state != EP_CHOOSING || p->attempt != ep->attempt || !ep->link.te)
 		return; /* late */
 	if (p->status) {
 		snprintf(ep->last_why, sizeof(ep->last_why), "the peer said no: %.200s", text);
@@ -413,7 +413,7 @@ static void on_answer(rpw_endpoint *ep, const struct say_path *p, const char *te
 	if (!counts_right(ep, p))
 		return;
 	facts_take(ep, p);
-	int rc = ep->ops->ep_start(ep->te, handle, p->handle_len, path_timeout_ms(ep));
+	int rc = ep->link.ops->ep_start(ep->link.te, handle, p->handle_len, path_timeout_ms(ep));
 	if (rc) {
 		snprintf(ep->last_why, sizeof(ep->last_why), "the peer's handle does not do: %s", strerror(-rc));
 		msg_todo(ep, TODO_PATH);
@@ -425,17 +425,17 @@ static void on_bye(rpw_endpoint *ep, const struct say_word *w, const char *text)
 	char why[512];
 	snprintf(why, sizeof(why), "peer %s closed the endpoint%s%.300s", ep->peer, *text ? ": " : "", text);
 	ep_say_why(ep, why);
-	if (w->received > ep->tx_count || w->received < ep->acked) {
+	if (w->received > ep->link.tx_count || w->received < ep->link.acked) {
 		ep_breach(ep, "its goodbye says that %llu frames came; %llu were sent, %llu of them acknowledged", (unsigned long long)w->received,
-			(unsigned long long)ep->tx_count, (unsigned long long)ep->acked);
+			(unsigned long long)ep->link.tx_count, (unsigned long long)ep->link.acked);
 		return;
 	}
-	path_acknowledged(ep, w->received);
+	link_acknowledged(&ep->link, w->received);
 	rma_flush_bye(ep, w->received);
 	ep->status = ep->was_up ? RPW_ERR_PEER_GONE : RPW_ERR_REFUSED;
 	ep->bye_heard = true;
 	ep->peer_sent = w->sent;
-	if (ep->state == EP_UP && ep->rx_count < w->sent && !ep->path_broken)
+	if (ep->state == EP_UP && ep->link.rx_count < w->sent && !ep->path_broken)
 		deadline_set(ep, rpwi_now_ns() + DRAIN_MS * RPWI_NS_PER_MS);
 	else
 		msg_todo(ep, TODO_FAIL);
@@ -617,7 +617,7 @@ static int connect_begin(rpw_endpoint *ep, const char *address, const rpw_connec
 			*ep->c->own.plugin ? ep->c->own.plugin : "none");
 	if (!list || !*list)
 		choice_order_by_worth(ep->c, ep->order, ep->orders);
-	if (!credit_open(ep))
+	if (!credit_open(&ep->link))
 		return rpwi_fail(RPW_ERR_LIMIT, "no room for one more endpoint in unexpected_bytes_max (%zu bytes): raise it", ep->c->unexpected_max);
 	unsigned ms = o->timeout_ms ? o->timeout_ms : CONNECT_MS;
 	ep->until_ns = rpwi_now_ns() + ms * RPWI_NS_PER_MS;

@@ -196,7 +196,7 @@ int rpw_context_create(const rpw_context_options *given, rpw_context **out)
 	if (!c)
 		return rpwi_fail(RPW_ERR_NO_MEMORY, "no memory for a context");
 	struct rpwi_list *lists[] = {&c->chunks, &c->endpoints, &c->listeners, &c->memories, &c->work, &c->callbacks, &c->any_receives, &c->early_list,
-		&c->small_free, &c->late, &c->gpus, &c->stagings};
+		&c->small_free, &c->links.late, &c->gpus, &c->stagings};
 	for (size_t i = 0; i < RPWI_ARRAY_LEN(lists); i++)
 		rpwi_list_init(lists[i]);
 	c->epfd = c->timerfd = -1;
@@ -206,7 +206,8 @@ int rpw_context_create(const rpw_context_options *given, rpw_context **out)
 	c->classes = 1;
 	c->class[0].mask = UINT64_MAX;
 	c->unexpected_max = o.unexpected_bytes_max ? o.unexpected_bytes_max : 64 << 20;
-	c->pool = c->pool_free = (uint32_t)RPWI_MIN(RPWI_MAX(c->unexpected_max / UNIT_BYTES, (size_t)WINDOW_LEAST), (size_t)1 << 30);
+	c->links.up = &path_link_up;
+	c->links.pool = c->links.pool_free = (uint32_t)RPWI_MIN(RPWI_MAX(c->unexpected_max / UNIT_BYTES, (size_t)WINDOW_LEAST), (size_t)1 << 30);
 	c->eager_option = o.eager_bytes_max;
 	c->polled = o.polled;
 	c->domain = msg_random();
@@ -449,8 +450,8 @@ int rpw_progress(rpw_context *c)
 	/* The control path is looked after more often while nothing else happens. */
 	if (RPWI_UNLIKELY(!(++c->polls & (n ? 63 : 7)) || c->connecting))
 		n += progress_control(c);
-	if (RPWI_UNLIKELY(!rpwi_list_empty(&c->late)) && (!n || !(c->polls & 15)))
-		n += path_late_acks(c);
+	if (RPWI_UNLIKELY(!rpwi_list_empty(&c->links.late)) && (!n || !(c->polls & 15)))
+		n += link_late_acks(&c->links);
 	if (RPWI_UNLIKELY(!rpwi_list_empty(&c->work)))
 		n += work_do(c);
 	if (RPWI_UNLIKELY(!rpwi_list_empty(&c->callbacks)))
@@ -483,7 +484,7 @@ int rpw_context_arm(rpw_context *c)
 		return rpwi_fail(RPW_ERR_INVALID, "rpw_context_arm: the context is NULL");
 	if (RPWI_UNLIKELY(!msg_is_ours(c)))
 		return msg_inherited(c);
-	if (!rpwi_list_empty(&c->work) || !rpwi_list_empty(&c->callbacks) || !rpwi_list_empty(&c->late) || stage_copying(c))
+	if (!rpwi_list_empty(&c->work) || !rpwi_list_empty(&c->callbacks) || !rpwi_list_empty(&c->links.late) || stage_copying(c))
 		return RPW_IN_PROGRESS;
 	uint64_t deadline = RPWI_MIN(boot_deadline(c->boot), c->timers_next_ns);
 	for (int i = 0; i < c->tn; i++) {
@@ -597,8 +598,10 @@ int rpw_context_statistics(rpw_context *c, rpw_statistics *s)
 		return rpwi_fail(RPW_ERR_INVALID, "rpw_statistics.size is %zu: set it to sizeof(rpw_statistics)", s->size);
 	rpw_statistics now = c->stat;
 	now.size = s->size;
+	now.endpoints = c->links.links;
+	now.waited_for_room = c->links.waited_for_room;
 	now.strangers_refused = boot_strangers(c->boot);
-	now.unsent = !rpwi_list_empty(&c->late);
+	now.unsent = !rpwi_list_empty(&c->links.late);
 	for (int i = 0; i < c->tn; i++)
 		now.unsent += c->t[i].tran && c->t[i].tran->unsent;
 	memcpy(s, &now, RPWI_MIN(s->size, sizeof(now)));

@@ -64,7 +64,7 @@ static rpw_memory *memory_of(rpw_context *c, const void *p, size_t len)
 
 static rpw_memory *direct_of(const rpw_endpoint *ep, const void *p, size_t len)
 {
-	rpw_memory *m = ep->tran >= 0 && ep->ops->caps & TRAN_GPU ? memory_of(ep->c, p, len) : NULL;
+	rpw_memory *m = ep->tran >= 0 && ep->link.ops->caps & TRAN_GPU ? memory_of(ep->c, p, len) : NULL;
 	return m && direct_memory(m, ep->tran) ? m : NULL;
 }
 
@@ -162,7 +162,7 @@ void direct_path_gone(rpw_request *r)
 	r->at_xfer = r->under_way = 0;
 	r->at_byte = 0;
 	r->worst = 0;
-	rpwi_list_add_tail(r->ep->queue.next, &r->link);
+	rpwi_list_add_tail(r->ep->link.queue.next, &r->link);
 }
 
 /* ---- what devices have written ---- */

@@ -124,7 +124,7 @@ struct unexpected *early_offered(rpw_endpoint *ep, struct rts *rts, uint32_t uni
 {
 	struct unexpected *u = early_new(ep, 0);
 	if (!u) {
-		path_reply(ep, FRAME_FIN, -RPW_ERR_NO_MEMORY, rts->number, NULL, 0);
+		link_reply(&ep->link, FRAME_FIN, -RPW_ERR_NO_MEMORY, rts->number, NULL, 0);
 		free(rts);
 		return NULL;
 	}
@@ -161,7 +161,7 @@ void tag_early_free(struct unexpected *u, bool credit)
 	uint32_t units = u->units;
 	early_release(u);
 	if (credit && ep->state != EP_FAILED)
-		credit_return(ep, units);
+		credit_return(&ep->link, units);
 }
 
 void early_add(rpw_endpoint *ep, struct unexpected *u, uint64_t tag)

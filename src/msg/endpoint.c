@@ -18,8 +18,9 @@ rpw_endpoint *ep_new(rpw_context *c)
 	rpw_endpoint *ep = calloc(1, sizeof(*ep));
 	if (!ep)
 		return NULL;
-	struct rpwi_list *lists[] = {&ep->queue, &ep->active_list, &ep->replies, &ep->log, &ep->fetching, &ep->settling, &ep->unexpected, &ep->objects,
-		&ep->ams, &ep->receives, &ep->object_receives, &ep->work, &ep->late};
+	struct rpwi_list *lists[] = {
+		&ep->active_list, &ep->fetching, &ep->settling, &ep->unexpected, &ep->objects, &ep->ams, &ep->receives, &ep->object_receives, &ep->work};
+	link_init(&ep->link, &c->links);
 	for (size_t i = 0; i < RPWI_ARRAY_LEN(lists); i++)
 		rpwi_list_init(lists[i]);
 	ep->c = c;
@@ -29,14 +30,13 @@ rpw_endpoint *ep_new(rpw_context *c)
 	ep->control_tag = msg_random();
 	ep->deadline_ns = ep->until_ns = RPWI_NEVER;
 	rpwi_list_add_tail(&c->endpoints, &ep->all);
-	c->stat.endpoints++;
 	return ep;
 }
 
 void ep_refresh(rpw_endpoint *ep)
 {
-	ep->fast = ep->state == EP_UP && !ep->path_broken && !ep->breakable && !ep->resending && rpwi_list_empty(&ep->queue) && rpwi_list_empty(&ep->replies) &&
-		   !ep->c->debug && rpwi_list_empty(&ep->c->gpus);
+	ep->link.fast = ep->state == EP_UP && !ep->path_broken && !ep->link.breakable && !ep->link.resending && rpwi_list_empty(&ep->link.queue) &&
+			rpwi_list_empty(&ep->link.replies) && !ep->c->debug && rpwi_list_empty(&ep->c->gpus);
 }
 
 void ep_keep(char **where, const char *text)
@@ -57,7 +57,8 @@ void ep_breach(rpw_endpoint *ep, const char *fmt, ...)
 	va_start(ap, fmt);
 	vsnprintf(what, sizeof(what), fmt, ap);
 	va_end(ap);
-	snprintf(text, sizeof(text), "peer %s broke the protocol by %s: %s", ep->peer ? ep->peer : "?", ep->ops ? ep->ops->name : "the control path", what);
+	snprintf(text, sizeof(text), "peer %s broke the protocol by %s: %s", ep->peer ? ep->peer : "?", ep->link.ops ? ep->link.ops->name : "the control path",
+		what);
 	ep->status = RPW_ERR_PROTOCOL;
 	ep_say_why(ep, text);
 	rpwi_fail(RPW_ERR_PROTOCOL, "%s", text);
@@ -84,7 +85,7 @@ static void fetch_end(rpw_request *r, int status)
 
 void ep_end_requests(rpw_endpoint *ep, int status)
 {
-	path_log_free(ep);
+	link_end(&ep->link);
 	while (!rpwi_list_empty(&ep->active_list))
 		request_end(RPWI_CONTAINER_OF(ep->active_list.next, rpw_request, active), status);
 	while (!rpwi_list_empty(&ep->fetching))
@@ -99,9 +100,6 @@ void ep_end_requests(rpw_endpoint *ep, int status)
 		rpwi_list_del(&r->active);
 		req_complete(r, status);
 	}
-	while (!rpwi_list_empty(&ep->replies))
-		free(RPWI_CONTAINER_OF(rpwi_list_pop(&ep->replies), struct reply, link));
-	ep->reply_count = 0;
 }
 
 /* Messages that came whole can still be received; those that would have to be fetched cannot. */
@@ -139,7 +137,8 @@ static void state_leave(rpw_endpoint *ep)
 	if (!ep->active && !ep->accepted)
 		c->arriving--;
 	ep->state = EP_FAILED;
-	ep->fast = false;
+	ep->link.ended = true;
+	link_close(&ep->link);
 	ep->deadline_ns = RPWI_NEVER;
 }
 
@@ -190,20 +189,17 @@ void ep_fail(rpw_endpoint *ep, int status, const char *why)
 
 void ep_free(rpw_endpoint *ep)
 {
-	rpw_context *c = ep->c;
 	if (ep->state != EP_FAILED) {
 		if (!ep->path_broken)
-			path_ack_now(ep); /* what came last, came: its sender shall know */
+			link_ack_now(&ep->link); /* what came last, came: its sender shall know */
 		end(ep, RPW_ERR_CANCELED, "the endpoint was closed by this side");
 	}
 	early_end(ep, true);
-	credit_close(ep);
+	link_fini(&ep->link);
 	stage_endpoint_gone(ep);
 	if (ep->todo)
 		rpwi_list_del(&ep->work);
-	rpwi_list_del(&ep->late);
 	rpwi_list_del(&ep->all);
-	c->stat.endpoints--;
 	free(ep->why);
 	free(ep->reasons);
 	free(ep->peer);
@@ -246,10 +242,10 @@ int ep_post(rpw_endpoint *ep, rpw_request *r, rpw_request **out)
 	r->held = true;
 	ep->c->fails_seen = rpwi_fail_count();
 	rpwi_list_add_tail(&ep->active_list, &r->active);
-	if (ep->state != EP_UP || !rpwi_list_empty(&ep->queue) || !rpwi_list_empty(&ep->replies) || path_begin(r) == -EAGAIN) {
+	if (ep->state != EP_UP || !rpwi_list_empty(&ep->link.queue) || !rpwi_list_empty(&ep->link.replies) || path_begin(r) == -EAGAIN) {
 		r->where = AT_QUEUE;
-		rpwi_list_add_tail(&ep->queue, &r->link);
-		ep->fast = false;
+		rpwi_list_add_tail(&ep->link.queue, &r->link);
+		ep->link.fast = false;
 	}
 	return req_return(r, out);
 }
@@ -265,7 +261,7 @@ int rpw_endpoint_info(rpw_endpoint *ep, rpw_endpoint_information *info)
 	bool has = ep->tran >= 0;
 	rpw_endpoint_information now = {
 		.size = info->size,
-		.transport = has ? ep->ops->name : "",
+		.transport = has ? ep->link.ops->name : "",
 		.path = ep->path_text ? ep->path_text : "",
 		.why = ep->state == EP_FAILED && ep->fail_text ? ep->fail_text
 		       : ep->why                               ? ep->why
@@ -278,10 +274,10 @@ int rpw_endpoint_info(rpw_endpoint *ep, rpw_endpoint_information *info)
 		.connected = ep->state == EP_UP,
 		.status = ep->state == EP_FAILED ? ep->status : RPW_OK,
 		.eager_bytes_max = ep->eager_max,
-		.protection = !has || !ep->te                                           ? RPW_PROTECTION_NONE
-			      : ep->ops->caps & TRAN_GUARDED                            ? RPW_PROTECTION_KERNEL
-			      : ep->ops->caps & TRAN_SEALS && boot_has_key(ep->c->boot) ? RPW_PROTECTION_TLS
-											: RPW_PROTECTION_NONE,
+		.protection = !has || !ep->link.te                                           ? RPW_PROTECTION_NONE
+			      : ep->link.ops->caps & TRAN_GUARDED                            ? RPW_PROTECTION_KERNEL
+			      : ep->link.ops->caps & TRAN_SEALS && boot_has_key(ep->c->boot) ? RPW_PROTECTION_TLS
+											     : RPW_PROTECTION_NONE,
 	};
 	memcpy(info, &now, RPWI_MIN(info->size, sizeof(now)));
 	return RPW_OK;

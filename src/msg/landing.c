@@ -20,7 +20,7 @@ void landing_drop(rpw_request *r)
 
 static bool may_invite(const rpw_request *r, const rpw_endpoint *ep)
 {
-	size_t put_min = ep->te->limits.put_min;
+	size_t put_min = ep->link.te->limits.put_min;
 	bool begun = r->at_xfer || r->at_byte || r->under_way;
 	bool receive = r->kind == REQ_RECV || r->kind == REQ_RECV_OBJECT || r->kind == REQ_RECV_AM;
 	return put_min && receive && !begun && !r->put_failed && r->rts->pieces == 1 && r->xfers == 1 && r->xfer->len == r->rts->len && r->rts->len >= put_min;
@@ -37,7 +37,7 @@ static bool landing_make(rpw_request *r, rpw_endpoint *ep)
 		r->direct = NULL;
 		return true;
 	}
-	if (!r->number || ep->ops->mem_add(r->c->t[ep->tran].tran, r->xfer->local, r->xfer->len, TRAN_WRITE, &r->landing)) {
+	if (!r->number || ep->link.ops->mem_add(r->c->t[ep->tran].tran, r->xfer->local, r->xfer->len, TRAN_WRITE, &r->landing)) {
 		r->landing = NULL;
 		r->put_failed = true; /* fetching may do with less */
 		return false;
@@ -55,7 +55,7 @@ bool landing_invite(rpw_request *r)
 		return true;
 	struct iovec iov = {body, rndv_describe_one(body, r->number, r->rts->len, &r->landing->desc)};
 	/* No room now: fetches are looked at again when there is. */
-	r->invited = !path_frame(ep, FRAME_INVITE, 0, r->rts->number, "", 0, &iov, 1, iov.iov_len, NULL);
+	r->invited = !link_send(&ep->link, &(struct frame){.type = FRAME_INVITE, .tag = r->rts->number, .iov = &iov, .iovcnt = 1, .len = iov.iov_len});
 	r->was_invited |= r->invited;
 	return true;
 }
@@ -95,7 +95,7 @@ void landing_invited(rpw_endpoint *ep, uint64_t number, const void *body, size_t
 	struct rndv *v = sends ? r->rndv : NULL;
 	if (!v || v->n != 1 || !v->mem[0] || v->tran != ep->tran || to->len != v->iov[0].iov_len) {
 		rpwi_debug("%s: an invitation of number 0x%llx, which is none of its messages", ep->peer, (unsigned long long)number);
-		path_reply(ep, FRAME_PLACED, -RPW_ERR_NOT_SUPPORTED, to->number, NULL, 0);
+		link_reply(&ep->link, FRAME_PLACED, -RPW_ERR_NOT_SUPPORTED, to->number, NULL, 0);
 		free(to);
 		return;
 	}
@@ -125,7 +125,7 @@ void landing_put_over(rpw_request *r, int status)
 {
 	uint64_t number = r->rndv->to->number;
 	put_forget(r);
-	path_reply(r->ep, FRAME_PLACED, (unsigned)-status, number, NULL, 0);
+	link_reply(&r->ep->link, FRAME_PLACED, (unsigned)-status, number, NULL, 0);
 	if (!status)
 		req_complete(r, RPW_OK);
 }

@@ -72,7 +72,7 @@ static void gpu_memory_is_there(rpw_memory *m)
 {
 	rpw_context *c = m->c;
 	for (struct rpwi_list *n = c->endpoints.next; n != &c->endpoints; n = n->next)
-		RPWI_CONTAINER_OF(n, rpw_endpoint, all)->fast = false;
+		RPWI_CONTAINER_OF(n, rpw_endpoint, all)->link.fast = false;
 	for (int i = 0; i < c->tn; i++)
 		if (c->t[i].endpoints)
 			direct_memory(m, i);

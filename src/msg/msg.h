@@ -12,35 +12,24 @@
 #include "base/born.h"
 #include "base/fail.h"
 #include "boot/boot.h"
+#include "msg/link/link.h"
 #include "msg/match.h"
 #include "msg/wire.h"
 #include "tran/tran.h"
 
 enum {
 	TRANSPORTS_MAX = 4,
-	CLASSES_MAX = 16,        /* different masks of posted receives with a table of their own; further ones share the last */
-	UNIT_BYTES = 64,         /* of unexpected memory, in which senders pay */
-	WINDOW_FIRST = 256,      /* units an endpoint may have at first: 16 KiB */
-	WINDOW_LEAST = 32,       /* fits any RTS */
-	WINDOW_MOST = 64 * 1024, /* 4 MiB */
-	EAGER_SMALL = 1024,      /* up to here a message waits for credit rather than going as RTS, which would cost as much */
-	PIECE_BYTES = 1 << 20,   /* of a large transfer, of which several are under way */
-	PIECES_UNDER_WAY = 8,    /* of one request */
-	LOG_COPY_MAX = 4096,     /* a breakable path: bodies up to here are copied, longer ones stay with their request until acknowledged */
+	CLASSES_MAX = 16,      /* different masks of posted receives with a table of their own; further ones share the last */
+	EAGER_SMALL = 1024,    /* up to here a message waits for credit rather than going as RTS, which would cost as much */
+	PIECE_BYTES = 1 << 20, /* of a large transfer, of which several are under way */
+	PIECES_UNDER_WAY = 8,  /* of one request */
 	STREAM_BYTES =
 		32 *
 		1024, /* a breakable path: from here on messages that come one behind the other are fetched, which saves a copy; alone, eager is a round trip faster */
-	LOG_BYTES_MAX = 4 << 20, /* unacknowledged copies of one endpoint; beyond it sends wait */
-	LOG_FRAMES_MAX = 16384,  /* ... well below 2^16, the modulus of acknowledgements */
-	ACK_FRAMES = 64,         /* at the latest after so many frames, */
-	ACK_FRAMES_LEAST = 8,    /* ... fewer with many endpoints, so that the frames that all their peers keep */
-	ACK_FRAMES_ALL = 4096,   /* ... for each other stay in their caches, */
-	ACK_BYTES = 256 * 1024,  /* ... or bytes, the receiver acknowledges */
-	REPLIES_MAX = 8192,      /* owed to a peer that does not take them; then it is in breach */
-	IOV_MAX_COUNT = 1024,    /* pieces of a scatter list */
-	CONNECT_MS = 10000,      /* default of rpw_connect */
-	PATH_MS = 5000,          /* a path that is not up by then is given up */
-	REST_MS_LEAST = 10,      /* a path that was lost: all were tried in vain, they are tried again in a while, which grows */
+	IOV_MAX_COUNT = 1024, /* pieces of a scatter list */
+	CONNECT_MS = 10000,   /* default of rpw_connect */
+	PATH_MS = 5000,       /* a path that is not up by then is given up */
+	REST_MS_LEAST = 10,   /* a path that was lost: all were tried in vain, they are tried again in a while, which grows */
 	REST_MS_MOST = 500,
 	SILENT_MS = 10000,     /* a peer that came to a listener and does not say which path it wants */
 	ARRIVE_MS = 30000,     /* ... nor comes up with any, however often it chooses */
@@ -73,7 +62,7 @@ enum req_kind {
 enum req_where {
 	AT_NONE,   /* complete, or held by its maker */
 	AT_POSTED, /* a receive without a message */
-	AT_QUEUE,  /* in ep->queue: not begun */
+	AT_QUEUE,  /* in ep->link.queue: not begun */
 	AT_PEER,   /* an RTS, an object, an atomic: the peer has the word */
 	AT_FETCH,  /* transfers under way, or about to be */
 	AT_SETTLE, /* puts done here, waiting for the transport's flush */
@@ -139,7 +128,7 @@ struct rpw_request {
 	const struct rpw_rkey *key;
 	rpw_alloc_fn alloc;
 	void *arg_alloc;
-	struct logged *logged; /* the frame in the log that refers to it */
+	struct link_keep keep; /* of its body, on a path that may break */
 	char *why;             /* it failed: in words. A truncated one is told from its lengths */
 	struct gpu *gpu;       /* whose memory the buffer is; NULL: the host's */
 	struct stage *stage;   /* what moves it, then */
@@ -198,53 +187,17 @@ enum ep_todo {
 	TODO_AM = 16,   /* active messages wait for their turn */
 };
 
-/* A counted frame on a breakable path, until the peer has acknowledged it. */
-struct logged {
-	struct rpwi_list link;
-	struct frame_head head;
-	uint16_t extra; /* of the head, beyond frame_head: the first bytes of body */
-	bool kept;      /* the body is, or was, a request's buffer */
-	uint32_t len;   /* of body here; 0 with a request */
-	rpw_request *r; /* the body is its buffer; NULL: copied, or the request has been canceled */
-	uint8_t body[];
-};
-
-/* An answer that did not go at once. */
-struct reply {
-	struct rpwi_list link;
-	uint8_t type, flags;
-	uint64_t tag;
-	uint32_t len;
-	uint8_t body[44];
-};
-
 struct rpw_endpoint {
-	/* what each message needs */
-	const struct tran_ops *ops; /* of the path */
-	struct tran_ep *te;
 	rpw_context *c;
-	bool fast; /* up, nothing queued, path unbreakable: a message may go straight away */
-	bool breakable, active, accepted, rma_dirty, describe, needy, ack_owed, credit_owed, need_said, bye_heard, gone_heard, peer_ready, self_ready;
 	uint8_t state, todo;
+	bool active, accepted, rma_dirty, describe, needy, bye_heard, gone_heard, peer_ready, self_ready;
 	size_t eager_max;
-	uint32_t tx_used, tx_limit;          /* units: charged, and granted by the peer */
-	uint32_t rx_used, rx_limit, rx_told; /* by the peer; granted; said to be granted */
-	uint32_t window, needed;             /* needed: the peer waits for so many */
-	uint64_t tx_count, rx_count;         /* counted frames */
-	uint64_t acked;                      /* of ours, by the peer */
-	uint64_t ack_said;                   /* of theirs, by us */
-	size_t unacked_bytes;
+	struct link link; /* with the path */
 	unsigned settle_under_way, atomics;
-	struct rpwi_list queue, active_list, replies, log, fetching, settling, unexpected, objects, ams, receives, object_receives, work, late;
-	size_t log_bytes, log_frames, log_kept, reply_count, posted;
+	struct rpwi_list active_list, fetching, settling, unexpected, objects, ams, receives, object_receives, work;
+	size_t posted;
 	uint64_t id;
 	/* the rest */
-	struct rpwi_list *resending; /* the next of log to be sent again, */
-	size_t resent;               /* of whose body so much has gone in parts */
-	struct {
-		uint8_t *p;
-		size_t len;
-	} parts; /* of a body, from the peer */
 	bool path_broken, was_up;
 	bool all_taken; /* the peer closed when it had taken everything: there is nothing to flush */
 	int refusal;    /* what to say when no path is left: the peer refused by name */
@@ -348,15 +301,15 @@ struct rpw_context {
 	uint64_t boot_next_ns, timers_next_ns, timer_set_ns;
 	unsigned connecting;
 	struct rpwi_list gpus, stagings; /* empty where no memory of a GPU is met */
-	struct rpwi_list endpoints, listeners, memories, work, callbacks, any_receives, early_list, small_free, late;
+	struct rpwi_list endpoints, listeners, memories, work, callbacks, any_receives, early_list, small_free;
 	unsigned small_count;
 	struct tran_facts own;
 	struct tran_up up;
 	uint64_t domain;
-	char transports[64];      /* usable here */
-	char *listed;             /* what options or ROPEWAY_TRANSPORT ask for, or NULL */
-	uint32_t pool, pool_free; /* units of unexpected memory: in all, and not yet granted to an endpoint */
-	size_t am_bytes;          /* being fetched for active messages */
+	char transports[64];     /* usable here */
+	char *listed;            /* what options or ROPEWAY_TRANSPORT ask for, or NULL */
+	struct link_group links; /* and the pool of unexpected memory */
+	size_t am_bytes;         /* being fetched for active messages */
 	size_t unexpected_max, eager_option;
 	struct slots numbers, regions;
 	struct {
@@ -458,7 +411,7 @@ int ep_post(rpw_endpoint *ep, rpw_request *r, rpw_request **out);               
 void ep_fail(rpw_endpoint *ep, int status, const char *why);
 void ep_keep(char **where, const char *text);       /* a copy, for the one that is there */
 void ep_say_why(rpw_endpoint *ep, const char *why); /* keeps a copy as the reason of a failure */
-void ep_refresh(rpw_endpoint *ep);                  /* ep->fast, from everything that it depends on */
+void ep_refresh(rpw_endpoint *ep);                  /* ep->link.fast, from everything that it depends on */
 
 /* choice.c */
 int choice_index(const char *name, size_t len);                                            /* of tran_all, or -1 */
@@ -488,41 +441,17 @@ void connect_trouble(const rpw_endpoint *ep, char *out, size_t room); /* connect
 uint64_t connect_deadline(rpw_context *c);
 
 /* path.c */
-int path_frame(rpw_endpoint *ep, enum frame_type type, unsigned flags, uint64_t tag, const void *extra, size_t extra_len, const struct iovec *iov, int iovcnt,
-	size_t len, rpw_request *keeper);
-void path_reply(rpw_endpoint *ep, enum frame_type type, unsigned flags, uint64_t tag, const void *body, size_t len);
 void path_up_frame(void *user, const void *head, size_t head_len, const void *body, size_t body_len);
 void path_up_room(void *user);
 void path_up_failed(void *user, int status, const char *why);
 void path_work(rpw_endpoint *ep);
 int path_begin(rpw_request *r); /* 0: begun (and perhaps complete); -EAGAIN: later */
 void path_resume(rpw_endpoint *ep, uint64_t peer_received);
-void path_acknowledged(rpw_endpoint *ep, uint64_t count);
-void path_log_free(rpw_endpoint *ep);
-void path_parts_free(rpw_endpoint *ep);
-void path_uncounted(rpw_endpoint *ep, enum frame_type type, uint64_t tag);
-void path_ack_now(rpw_endpoint *ep); /* if anything came that the peer has not been told of */
-int path_late_acks(rpw_context *c);  /* those that no frame has carried meanwhile */
-
-/* credit.c */
-static inline uint32_t credit_units(size_t body_len) { return 2 + (uint32_t)((body_len + UNIT_BYTES - 1) / UNIT_BYTES); }
+extern const struct link_up path_link_up;
 /* Of an RTS: what it costs must not depend on how this path's transport describes memory, since it may go again on another, which describes it otherwise. */
 static inline uint32_t credit_units_rts(unsigned pieces, size_t am_header_len)
 {
 	return credit_units(sizeof(struct rts_body) + pieces * sizeof(struct tran_desc) + am_header_len);
-}
-static inline bool credit_has(const rpw_endpoint *ep, uint32_t units) { return (int32_t)(ep->tx_limit - ep->tx_used - units) >= 0; }
-bool credit_open(rpw_endpoint *ep);
-void credit_close(rpw_endpoint *ep);
-void credit_tell(rpw_endpoint *ep);
-void credit_need(rpw_endpoint *ep, uint32_t units);
-void credit_needed(rpw_endpoint *ep, uint64_t units);
-/* The memory of a frame is free again, or never was used. */
-static inline void credit_return(rpw_endpoint *ep, uint32_t units)
-{
-	ep->rx_limit += units;
-	if (RPWI_UNLIKELY(ep->rx_limit - ep->rx_told >= ep->window / 2 || ep->needed))
-		credit_tell(ep);
 }
 
 /* early.c */
@@ -555,8 +484,8 @@ int am_send_begin(rpw_request *r);
 /* A small frame may go at once, without a request: nothing is before it, and the log would copy it. */
 static inline bool path_is_free(const rpw_endpoint *ep, size_t len, uint32_t units)
 {
-	return ep->state == EP_UP && msg_is_ours(ep->c) && len <= EAGER_SMALL && len <= ep->eager_max && rpwi_list_empty(&ep->queue) &&
-	       rpwi_list_empty(&ep->replies) && credit_has(ep, units) && rpwi_list_empty(&ep->c->gpus);
+	return ep->state == EP_UP && msg_is_ours(ep->c) && len <= EAGER_SMALL && len <= ep->eager_max && rpwi_list_empty(&ep->link.queue) &&
+	       rpwi_list_empty(&ep->link.replies) && credit_has(&ep->link, units) && rpwi_list_empty(&ep->c->gpus);
 }
 
 /* rendezvous.c */

@@ -48,7 +48,7 @@ static void deliver(rpw_request *r, rpw_endpoint *ep, uint64_t number, const voi
 		memcpy(r->buf, body, len);
 	r->done.from = ep;
 	taken(ep, len);
-	path_reply(ep, FRAME_FIN, (unsigned)-status, number, NULL, 0);
+	link_reply(&ep->link, FRAME_FIN, (unsigned)-status, number, NULL, 0);
 	req_complete(r, status);
 }
 
@@ -59,7 +59,7 @@ static void fetch(rpw_request *r, rpw_endpoint *ep, struct rts *rts)
 		rndv_fetch(r, ep, rts, rts->len);
 		return;
 	}
-	path_reply(ep, FRAME_FIN, -RPW_ERR_NO_MEMORY, rts->number, NULL, 0);
+	link_reply(&ep->link, FRAME_FIN, -RPW_ERR_NO_MEMORY, rts->number, NULL, 0);
 	free(rts);
 	r->done.from = ep;
 	req_complete(r, RPW_ERR_NO_MEMORY);
@@ -81,12 +81,12 @@ void object_arrived(rpw_endpoint *ep, uint64_t number, const void *body, size_t 
 	rpw_request *r = waiting(ep);
 	if (r) {
 		deliver(r, ep, number, body, len);
-		credit_return(ep, credit_units(len));
+		credit_return(&ep->link, credit_units(len));
 		return;
 	}
 	struct unexpected *u = early_new(ep, len);
 	if (!u) {
-		path_reply(ep, FRAME_FIN, -RPW_ERR_NO_MEMORY, number, NULL, 0);
+		link_reply(&ep->link, FRAME_FIN, -RPW_ERR_NO_MEMORY, number, NULL, 0);
 		return;
 	}
 	u->number = number;
@@ -100,7 +100,7 @@ void object_offered(rpw_endpoint *ep, struct rts *rts, uint32_t units)
 	rpw_request *r = waiting(ep);
 	if (r) {
 		fetch(r, ep, rts);
-		credit_return(ep, units);
+		credit_return(&ep->link, units);
 		return;
 	}
 	struct unexpected *u = early_offered(ep, rts, units);
@@ -126,7 +126,7 @@ static bool early_take(rpw_request *r)
 	else
 		deliver(r, ep, u->number, u->body, u->len);
 	early_release(u);
-	credit_return(ep, units);
+	credit_return(&ep->link, units);
 	return true;
 }
 
@@ -170,18 +170,19 @@ int object_send_begin(rpw_request *r)
 			return 0;
 		}
 		struct iovec iov = {r->buf, r->len};
-		rc = path_frame(ep, FRAME_OBJECT, 0, r->number, "", 0, &iov, r->len ? 1 : 0, r->len, r);
+		rc = link_send(&ep->link,
+			&(struct frame){.type = FRAME_OBJECT, .tag = r->number, .iov = &iov, .iovcnt = r->len ? 1 : 0, .len = r->len, .keep = &r->keep});
 		if (rc == -ENOMEM) {
 			req_complete(r, RPW_ERR_NO_MEMORY);
 			return 0;
 		}
 		if (rc)
 			return rc;
-		ep->tx_used += units;
+		ep->link.tx_used += units;
 		r->where = AT_PEER;
 	} else {
 		if (units && r->len <= ep->eager_max)
-			credit_need(ep, units);
+			credit_need(&ep->link, units);
 		if (!r->gpu && r->len <= EAGER_SMALL && r->len <= ep->eager_max)
 			return -EAGAIN;
 		rc = rndv_offer(r, RTS_OBJECT, 0);

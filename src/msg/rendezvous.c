@@ -42,12 +42,12 @@ static bool registrations_make(rpw_request *r)
 			direct_offer(r, &v->mem[i]); /* or it is staged */
 			continue;
 		}
-		int rc = ep->ops->mem_add(r->c->t[v->tran].tran, v->iov[i].iov_base, v->iov[i].iov_len, TRAN_READ, &v->mem[i]);
+		int rc = ep->link.ops->mem_add(r->c->t[v->tran].tran, v->iov[i].iov_base, v->iov[i].iov_len, TRAN_READ, &v->mem[i]);
 		if (rc) {
 			v->mem[i] = NULL;
 			rndv_unregister(r);
 			rpwi_fail(msg_status_of_errno(rc), "%zu bytes at %p cannot be given to the peer by %s: %s; is `ulimit -l` large enough?",
-				v->iov[i].iov_len, v->iov[i].iov_base, ep->ops->name, strerror(-rc));
+				v->iov[i].iov_len, v->iov[i].iov_base, ep->link.ops->name, strerror(-rc));
 			return false;
 		}
 	}
@@ -143,19 +143,28 @@ int rndv_offer_as(rpw_request *r, enum frame_type type, enum rts_kind kind, uint
 		return 0;
 	}
 	uint32_t units = type == FRAME_RTS ? credit_units_rts(r->rndv->n, kind == RTS_AM ? r->am_header_len : 0) : 0;
-	if (units && !credit_has(ep, units)) {
-		credit_need(ep, units);
+	if (units && !credit_has(&ep->link, units)) {
+		credit_need(&ep->link, units);
 		return -EAGAIN;
 	}
 	struct iovec iov = {body, len};
-	int rc = path_frame(ep, type, kind, tag, extra, extra_len, &iov, 1, len, r);
+	int rc = link_send(&ep->link, &(struct frame){.type = type,
+					      .flags = kind,
+					      .tag = tag,
+					      .extra = extra,
+					      .extra_len = extra_len,
+					      .iov = &iov,
+					      .iovcnt = 1,
+					      .len = len,
+					      .keep = &r->keep,
+					      .anew = true});
 	if (rc == -ENOMEM) {
 		req_complete(r, RPW_ERR_NO_MEMORY);
 		return 0;
 	}
 	if (rc)
 		return rc;
-	ep->tx_used += units;
+	ep->link.tx_used += units;
 	r->where = AT_PEER;
 	return 0;
 }
@@ -189,7 +198,7 @@ void rndv_describe_all(rpw_endpoint *ep)
 {
 	for (struct rpwi_list *n = ep->active_list.next; n != &ep->active_list; n = n->next) {
 		rpw_request *r = RPWI_CONTAINER_OF(n, rpw_request, active);
-		if (r->rndv && r->where == AT_PEER && !r->logged) {
+		if (r->rndv && r->where == AT_PEER && !r->keep.in) {
 			r->describe = true;
 			ep->describe = true;
 		}
@@ -205,7 +214,14 @@ bool rndv_describe_go(rpw_endpoint *ep)
 			continue;
 		size_t len = rndv_describe(r, body);
 		struct iovec iov = {body, len};
-		if (!len || path_frame(ep, FRAME_DESCRIBE, r->rndv->kind, r->number, "", 0, &iov, 1, len, r))
+		if (!len || link_send(&ep->link, &(struct frame){.type = FRAME_DESCRIBE,
+							 .flags = r->rndv->kind,
+							 .tag = r->number,
+							 .iov = &iov,
+							 .iovcnt = 1,
+							 .len = len,
+							 .keep = &r->keep,
+							 .anew = true}))
 			return false;
 		r->describe = false;
 	}
@@ -316,7 +332,7 @@ void rndv_fetched(rpw_request *r)
 	if (r->worst == RPW_ERR_ACCESS)
 		r->worst = RPW_ERR_PEER_GONE;
 	if (!r->peer_lost && !r->placed)
-		path_reply(ep, FRAME_FIN, (unsigned)-r->worst, r->rts->number, NULL, 0);
+		link_reply(&ep->link, FRAME_FIN, (unsigned)-r->worst, r->rts->number, NULL, 0);
 	if (r->kind == REQ_RECV_OBJECT)
 		object_fetched(r, r->worst);
 	else if (r->kind == REQ_RECV_AM)
@@ -351,8 +367,8 @@ void rndv_withdrawn(rpw_endpoint *ep, uint64_t number)
 		tag_early_free(u, false);
 	else
 		early_release(u);
-	path_reply(ep, FRAME_FIN, -RPW_ERR_CANCELED, number, NULL, 0);
-	credit_return(ep, units);
+	link_reply(&ep->link, FRAME_FIN, -RPW_ERR_CANCELED, number, NULL, 0);
+	credit_return(&ep->link, units);
 }
 
 static struct rts *rts_find(rpw_endpoint *ep, uint64_t number, rpw_request **fetching)

@@ -86,9 +86,7 @@ void req_drop(rpw_request *r)
 /* What only an operation under way has. */
 static void long_parts_free(rpw_request *r)
 {
-	if (r->logged)
-		r->logged->r = NULL;
-	r->logged = NULL;
+	link_forget(&r->keep);
 	if (r->rndv)
 		rndv_end(r);
 	if (r->landing)
@@ -190,7 +188,7 @@ void req_complete(rpw_request *r, int status)
 	r->complete = true;
 	r->done.status = status;
 	r->where = AT_NONE;
-	if (RPWI_UNLIKELY(r->rndv || r->number || r->xfer || r->rts || r->logged || r->stage || r->serves))
+	if (RPWI_UNLIKELY(r->rndv || r->number || r->xfer || r->rts || r->keep.in || r->stage || r->serves))
 		long_parts_free(r);
 	if (!rpwi_list_empty(&r->active)) {
 		rpwi_list_del(&r->active);
@@ -362,7 +360,7 @@ void rpw_on_done(rpw_request *r, rpw_done_fn fn, void *arg)
 static void cancel_at_peer(rpw_request *r)
 {
 	if (!r->canceled && r->number && (r->kind == REQ_SEND || r->kind == REQ_OBJECT || r->kind == REQ_AM))
-		path_reply(r->ep, FRAME_WITHDRAW, 0, r->number, NULL, 0);
+		link_reply(&r->ep->link, FRAME_WITHDRAW, 0, r->number, NULL, 0);
 	r->canceled = true;
 }
 

@@ -40,14 +40,14 @@ void rma_transfers_done(rpw_request *r)
 	}
 	if (landing_put(r) && r->worst)
 		landing_put_over(r, r->worst);
-	else if (r->worst || !has_put || (!r->notify && !ep->breakable && !landing_put(r)))
+	else if (r->worst || !has_put || (!r->notify && !ep->link.breakable && !landing_put(r)))
 		req_complete(r, r->worst);
 	else {
 		r->where = AT_SETTLE;
 		rpwi_list_add_tail(&ep->settling, &r->link);
 		rma_settle(ep);
 	}
-	if (!rpwi_list_empty(&ep->queue))
+	if (!rpwi_list_empty(&ep->link.queue))
 		msg_todo(ep, TODO_SEND); /* a fence may wait for it */
 }
 
@@ -57,15 +57,15 @@ static int piece_go(rpw_endpoint *ep, rpw_request *r, const struct xfer *x, size
 	if (x->key) {
 		if (!x->key->has[ep->tran]) {
 			rpwi_fail(RPW_ERR_NOT_SUPPORTED, "the remote key does not describe its memory for %s: its owner packed it without that transport",
-				ep->ops->name);
+				ep->link.ops->name);
 			return -EOPNOTSUPP;
 		}
 		d = &x->key->desc[ep->tran];
 	}
 	ep->rma_dirty |= x->is_put;
-	struct tran_ep *te = ep->te;
+	struct tran_ep *te = ep->link.te;
 	te->local = x->mem;
-	int rc = ep->ops->rma(te, x->is_put, d, x->offset + at, x->local + at, n, cookie(r, COOKIE_PIECE));
+	int rc = ep->link.ops->rma(te, x->is_put, d, x->offset + at, x->local + at, n, cookie(r, COOKIE_PIECE));
 	te->local = NULL;
 	return rc;
 }
@@ -98,7 +98,7 @@ void rma_go(rpw_request *r)
 		r->at_xfer -= last;
 		r->at_byte = at;
 		/* Later; or on the next path, for which the loss of this one makes everything begin anew. */
-		bool lost = ep->breakable && msg_status_of_errno(rc) == RPW_ERR_PEER_GONE;
+		bool lost = ep->link.breakable && msg_status_of_errno(rc) == RPW_ERR_PEER_GONE;
 		if (later(rc) || lost) {
 			msg_todo(ep, lost ? TODO_PATH : TODO_SEND);
 			break;
@@ -143,7 +143,7 @@ void rma_settle(rpw_endpoint *ep)
 	for (struct rpwi_list *l = ep->settling.next; l != &ep->settling; l = l->next)
 		n++;
 	ep->settle_under_way = n;
-	int rc = ep->ops->flush(ep->te, cookie(ep, COOKIE_SETTLE));
+	int rc = ep->link.ops->flush(ep->link.te, cookie(ep, COOKIE_SETTLE));
 	if (!rc)
 		return;
 	ep->settle_under_way = 0;
@@ -158,7 +158,7 @@ static void settled(rpw_endpoint *ep, int status)
 		r->where = AT_NONE;
 		if (r->notify && !status) {
 			uint64_t len = r->len;
-			path_reply(ep, FRAME_NOTIFY, 0, r->operand, &len, sizeof(len));
+			link_reply(&ep->link, FRAME_NOTIFY, 0, r->operand, &len, sizeof(len));
 		}
 		if (landing_put(r))
 			landing_put_over(r, status);
@@ -166,7 +166,7 @@ static void settled(rpw_endpoint *ep, int status)
 			req_complete(r, status);
 	}
 	ep->settle_under_way = 0;
-	if (!rpwi_list_empty(&ep->settling) || !rpwi_list_empty(&ep->queue))
+	if (!rpwi_list_empty(&ep->settling) || !rpwi_list_empty(&ep->link.queue))
 		msg_todo(ep, TODO_SEND);
 }
 
@@ -204,10 +204,10 @@ void rma_staged(rpw_request *r)
 {
 	if (r->notify && !r->worst) {
 		uint64_t len = r->len;
-		path_reply(r->ep, FRAME_NOTIFY, 0, r->operand, &len, sizeof(len));
+		link_reply(&r->ep->link, FRAME_NOTIFY, 0, r->operand, &len, sizeof(len));
 	}
 	req_complete(r, r->worst);
-	if (!rpwi_list_empty(&r->ep->queue))
+	if (!rpwi_list_empty(&r->ep->link.queue))
 		msg_todo(r->ep, TODO_SEND); /* a fence may wait for it */
 }
 
@@ -234,7 +234,7 @@ static int atomic_as_frame(rpw_request *r)
 	struct atomic_body b = {
 		.region = r->key->region, .secret = r->key->secret, .offset = r->one.offset, .operand = r->operand, .compare = r->compare, .op = r->op};
 	struct iovec iov = {&b, sizeof(b)};
-	int rc = path_frame(ep, FRAME_ATOMIC, 0, r->number, "", 0, &iov, 1, sizeof(b), NULL);
+	int rc = link_send(&ep->link, &(struct frame){.type = FRAME_ATOMIC, .tag = r->number, .iov = &iov, .iovcnt = 1, .len = sizeof(b)});
 	if (rc)
 		return -EAGAIN;
 	ep->atomics++;
@@ -245,16 +245,16 @@ static int atomic_as_frame(rpw_request *r)
 int rma_atomic_begin(rpw_request *r)
 {
 	rpw_endpoint *ep = r->ep;
-	if (ep->breakable)
+	if (ep->link.breakable)
 		return atomic_as_frame(r);
 	if (!r->key->has[ep->tran]) {
-		req_complete(r, rpwi_fail(RPW_ERR_NOT_SUPPORTED, "the remote key does not describe its memory for %s", ep->ops->name));
+		req_complete(r, rpwi_fail(RPW_ERR_NOT_SUPPORTED, "the remote key does not describe its memory for %s", ep->link.ops->name));
 		return 0;
 	}
 	r->where = AT_PEER;
 	r->under_way = 1;
 	ep->rma_dirty = true;
-	int rc = ep->ops->atomic(ep->te, r->op, &r->key->desc[ep->tran], r->one.offset, r->operand, r->compare, r->before, cookie(r, COOKIE_PIECE));
+	int rc = ep->link.ops->atomic(ep->link.te, r->op, &r->key->desc[ep->tran], r->one.offset, r->operand, r->compare, r->before, cookie(r, COOKIE_PIECE));
 	if (later(rc)) {
 		r->where = AT_NONE;
 		r->under_way = 0;
@@ -288,7 +288,7 @@ void rma_atomic_arrived(rpw_endpoint *ep, uint64_t number, const void *body, siz
 		}
 	} else
 		rpwi_debug("%s: an atomic outside of what is registered for it", ep->peer);
-	path_reply(ep, FRAME_ATOMIC_DONE, (unsigned)-status, number, &before, sizeof(before));
+	link_reply(&ep->link, FRAME_ATOMIC_DONE, (unsigned)-status, number, &before, sizeof(before));
 }
 
 void rma_atomic_done(rpw_endpoint *ep, uint64_t number, unsigned flags, const void *body, size_t len)
@@ -307,7 +307,7 @@ void rma_atomic_done(rpw_endpoint *ep, uint64_t number, unsigned flags, const vo
 			"packed",
 			ep->peer, (unsigned long long)r->one.offset);
 	req_complete(r, flags > (unsigned)-RPW_ERR_SYSTEM ? RPW_ERR_PROTOCOL : -(int)flags);
-	if (!rpwi_list_empty(&ep->queue))
+	if (!rpwi_list_empty(&ep->link.queue))
 		msg_todo(ep, TODO_SEND);
 }
 
@@ -330,7 +330,7 @@ static bool transport_flushed(rpw_endpoint *ep, rpw_request *r)
 	if (!r->settle_sent) {
 		r->settle_sent = true;
 		ep->rma_dirty = false;
-		int rc = ep->ops->flush(ep->te, cookie(r, COOKIE_FLUSH));
+		int rc = ep->link.ops->flush(ep->link.te, cookie(r, COOKIE_FLUSH));
 		if (rc) {
 			r->settle_sent = false;
 			ep->rma_dirty = true;
@@ -343,7 +343,6 @@ static bool transport_flushed(rpw_endpoint *ep, rpw_request *r)
 /* The oldest operation is a flush: everything before it is done here. Now the transport, then the peer's word. */
 void rma_flush_look(rpw_endpoint *ep)
 {
-	static const struct iovec nothing;
 	while (ep->state == EP_UP && !rpwi_list_empty(&ep->active_list)) {
 		rpw_request *r = RPWI_CONTAINER_OF(ep->active_list.next, rpw_request, active);
 		if (r->kind != REQ_FLUSH || r->where != AT_PEER || !transport_flushed(ep, r))
@@ -353,8 +352,8 @@ void rma_flush_look(rpw_endpoint *ep)
 				req_complete(r, RPW_ERR_NO_MEMORY);
 				continue;
 			}
-			r->order = ep->tx_count;
-			if (!rpwi_list_empty(&ep->replies) || path_frame(ep, FRAME_FLUSH, 0, r->number, "", 0, &nothing, 0, 0, NULL))
+			r->order = ep->link.tx_count;
+			if (!rpwi_list_empty(&ep->link.replies) || link_send(&ep->link, &(struct frame){.type = FRAME_FLUSH, .tag = r->number}))
 				return;
 			r->flush_sent = true;
 		}
@@ -368,14 +367,14 @@ void rma_flush_bye(rpw_endpoint *ep, uint64_t received)
 {
 	while (!rpwi_list_empty(&ep->active_list)) {
 		rpw_request *r = RPWI_CONTAINER_OF(ep->active_list.next, rpw_request, active);
-		bool done = r->flush_sent ? received >= r->order : received == ep->tx_count && !ep->rma_dirty;
+		bool done = r->flush_sent ? received >= r->order : received == ep->link.tx_count && !ep->rma_dirty;
 		if (r->kind != REQ_FLUSH || !done)
 			return;
 		if (r->where == AT_QUEUE)
 			rpwi_list_del(&r->link);
 		req_complete(r, r->worst);
 	}
-	ep->all_taken = received == ep->tx_count && !ep->rma_dirty;
+	ep->all_taken = received == ep->link.tx_count && !ep->rma_dirty;
 }
 
 static bool transfers_of_ours(const rpw_endpoint *ep)
@@ -416,7 +415,7 @@ int rpw_fence(rpw_endpoint *ep)
 		return msg_wrong("rpw_fence", "the endpoint is NULL");
 	if (RPWI_UNLIKELY(!msg_is_ours(ep->c)))
 		return msg_inherited(ep->c);
-	if (ep->state == EP_UP && !ep->rma_dirty && rpwi_list_empty(&ep->queue) && !transfers_of_ours(ep))
+	if (ep->state == EP_UP && !ep->rma_dirty && rpwi_list_empty(&ep->link.queue) && !transfers_of_ours(ep))
 		return RPW_OK;
 	rpw_request *r = req_new(ep->c, ep, REQ_FENCE, false);
 	if (!r)

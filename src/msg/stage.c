@@ -435,7 +435,7 @@ void stage_go(struct stage *s)
 		out_go(s);
 	if (s->way == STAGE_SEND && s->worst && !s->stopped) {
 		s->stopped = true;
-		path_reply(ep, FRAME_STOP, (unsigned)-s->worst, s->r->number, NULL, 0);
+		link_reply(&ep->link, FRAME_STOP, (unsigned)-s->worst, s->r->number, NULL, 0);
 	}
 	ready_go(s);
 	stage_finish(s);

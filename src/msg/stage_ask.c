@@ -18,7 +18,7 @@ void stage_fetch(rpw_request *r, rpw_endpoint *ep, size_t room)
 		rndv_fetched(r);
 		return;
 	}
-	path_reply(ep, FRAME_PULL, 0, r->rts->number, NULL, 0);
+	link_reply(&ep->link, FRAME_PULL, 0, r->rts->number, NULL, 0);
 }
 
 static struct stage *receiving(rpw_endpoint *ep, uint64_t number)
@@ -47,7 +47,7 @@ void stage_chunk(rpw_endpoint *ep, uint64_t number, struct rts *rts)
 	struct stage *s = receiving(ep, number);
 	unsigned under_way = chunks_of(ep, number);
 	if (!s) { /* its receive has ended: the sender shall not wait */
-		path_reply(ep, FRAME_FIN, -RPW_ERR_CANCELED, rts->number, NULL, 0);
+		link_reply(&ep->link, FRAME_FIN, -RPW_ERR_CANCELED, rts->number, NULL, 0);
 		free(rts);
 		return;
 	}
@@ -102,7 +102,7 @@ static int ask_get(rpw_request *r)
 	}
 	r->buf = r->xfer->local;
 	r->len = r->xfer->len;
-	int rc = path_frame(r->ep, FRAME_GET, 0, r->number, "", 0, &iov, 1, sizeof(b), NULL);
+	int rc = link_send(&r->ep->link, &(struct frame){.type = FRAME_GET, .tag = r->number, .iov = &iov, .iovcnt = 1, .len = sizeof(b)});
 	if (!rc)
 		r->where = AT_PEER;
 	return rc ? -EAGAIN : 0;
@@ -131,7 +131,7 @@ void stage_got(rpw_endpoint *ep, uint64_t number, struct rts *rts)
 	rpw_request *r = slots_get(&ep->c->numbers, number);
 	if (!r || r->ep != ep || r->kind != REQ_RMA || r->where != AT_PEER || r->xfer->is_put || r->rts || rts->len != r->len) {
 		rpwi_debug("%s: %llu bytes for number 0x%llx, which did not ask for them", ep->peer, (unsigned long long)rts->len, (unsigned long long)number);
-		path_reply(ep, FRAME_FIN, -RPW_ERR_CANCELED, rts->number, NULL, 0);
+		link_reply(&ep->link, FRAME_FIN, -RPW_ERR_CANCELED, rts->number, NULL, 0);
 		free(rts);
 		return;
 	}

@@ -18,9 +18,9 @@ void stage_pulled(rpw_endpoint *ep, uint64_t number)
 	if (s)
 		stage_go(s);
 	else if (released)
-		path_reply(ep, FRAME_STOP, -RPW_ERR_ACCESS, number, NULL, 0);
+		link_reply(&ep->link, FRAME_STOP, -RPW_ERR_ACCESS, number, NULL, 0);
 	else
-		path_reply(ep, FRAME_STOP, -RPW_ERR_NO_MEMORY, number, NULL, 0);
+		link_reply(&ep->link, FRAME_STOP, -RPW_ERR_NO_MEMORY, number, NULL, 0);
 }
 
 static rpw_memory *region_of(rpw_endpoint *ep, const struct ask_body *b, unsigned need)
@@ -69,7 +69,7 @@ void stage_put_arrived(rpw_endpoint *ep, const void *extra, size_t extra_len, st
 		rndv_fetch(r, ep, rts, r->len);
 		return;
 	}
-	path_reply(ep, FRAME_FIN, (unsigned)-(m ? RPW_ERR_NO_MEMORY : RPW_ERR_ACCESS), rts->number, NULL, 0);
+	link_reply(&ep->link, FRAME_FIN, (unsigned)-(m ? RPW_ERR_NO_MEMORY : RPW_ERR_ACCESS), rts->number, NULL, 0);
 	free(rts);
 }
 
@@ -84,15 +84,15 @@ void stage_get_arrived(rpw_endpoint *ep, uint64_t number, const void *body, size
 	rpw_memory *m = region_of(ep, &b, RPW_REMOTE_READ);
 	rpw_request *r = m ? serve_new(ep, m, &b, REQ_SERVE_GET) : NULL;
 	if (!r) {
-		path_reply(ep, FRAME_FIN, (unsigned)-(m ? RPW_ERR_NO_MEMORY : RPW_ERR_ACCESS), number, NULL, 0);
+		link_reply(&ep->link, FRAME_FIN, (unsigned)-(m ? RPW_ERR_NO_MEMORY : RPW_ERR_ACCESS), number, NULL, 0);
 		return;
 	}
 	r->tag = number;
 	rpwi_list_add_tail(&ep->active_list, &r->active);
 	if (path_begin(r) == -EAGAIN) {
 		r->where = AT_QUEUE;
-		rpwi_list_add_tail(&ep->queue, &r->link);
-		ep->fast = false;
+		rpwi_list_add_tail(&ep->link.queue, &r->link);
+		ep->link.fast = false;
 		msg_todo(ep, TODO_SEND);
 	}
 }

@@ -186,7 +186,7 @@ static void fetch(rpw_request *r, rpw_endpoint *ep, uint64_t tag, struct rts *rt
 static inline void round_ends(rpw_endpoint *ep, size_t len)
 {
 	if (len > EAGER_SMALL)
-		ep->te->tran->enough = true;
+		ep->link.te->tran->enough = true;
 }
 
 void tag_arrived(rpw_endpoint *ep, uint64_t tag, const void *body, size_t len)
@@ -194,7 +194,7 @@ void tag_arrived(rpw_endpoint *ep, uint64_t tag, const void *body, size_t len)
 	rpw_request *r = posted_for(ep, tag);
 	if (RPWI_LIKELY(r != NULL)) {
 		deliver(r, ep, tag, body, len);
-		credit_return(ep, credit_units(len));
+		credit_return(&ep->link, credit_units(len));
 		if (rpwi_list_empty(&ep->receives) && rpwi_list_empty(&ep->c->any_receives))
 			round_ends(ep, len);
 		return;
@@ -217,7 +217,7 @@ void tag_offered(rpw_endpoint *ep, uint64_t tag, struct rts *rts, uint32_t units
 	rpw_request *r = posted_for(ep, tag);
 	if (r) {
 		fetch(r, ep, tag, rts);
-		credit_return(ep, units);
+		credit_return(&ep->link, units);
 		return;
 	}
 	struct unexpected *u = early_offered(ep, rts, units);
@@ -330,7 +330,7 @@ static void sent(rpw_endpoint *ep, uint64_t tag, size_t len)
 bool tag_eager(rpw_endpoint *ep, size_t len, uint32_t *units)
 {
 	*units = credit_units(len);
-	return len <= ep->eager_max && credit_has(ep, *units + (len > EAGER_SMALL ? WINDOW_LEAST : 0));
+	return len <= ep->eager_max && credit_has(&ep->link, *units + (len > EAGER_SMALL ? WINDOW_LEAST : 0));
 }
 
 static int eager(rpw_request *r, uint32_t units)
@@ -350,15 +350,17 @@ static int eager(rpw_request *r, uint32_t units)
 		iov = &one;
 		iovcnt = 1;
 	}
-	int rc = path_frame(ep, FRAME_TAG, 0, r->tag, "", 0, iov, iovcnt, r->len, r);
+	int rc = link_send(&ep->link, &(struct frame){.type = FRAME_TAG, .tag = r->tag, .iov = iov, .iovcnt = iovcnt, .len = r->len, .keep = &r->keep});
 	free(flat);
 	if (rc == -EAGAIN)
 		return rc;
 	if (!rc) {
-		ep->tx_used += units;
+		ep->link.tx_used += units;
 		sent(ep, r->tag, r->len);
 	}
-	if (rc || r->where != AT_LOG)
+	if (r->keep.in)
+		r->where = AT_LOG;
+	else
 		req_complete(r, rc ? RPW_ERR_NO_MEMORY : RPW_OK);
 	return 0;
 }
@@ -368,11 +370,11 @@ int tag_send_begin(rpw_request *r)
 	rpw_endpoint *ep = r->ep;
 	uint32_t units = 0;
 	r->done.length = r->len;
-	bool to_fetch = r->gpu || (r->len >= STREAM_BYTES && ep->log_kept > 1);
+	bool to_fetch = r->gpu || (r->len >= STREAM_BYTES && ep->link.log_kept > 1);
 	if (!to_fetch && tag_eager(ep, r->len, &units))
 		return eager(r, units);
 	if (!to_fetch && r->len <= ep->eager_max)
-		credit_need(ep, units);
+		credit_need(&ep->link, units);
 	if (!r->gpu && r->len <= EAGER_SMALL && r->len <= ep->eager_max)
 		return -EAGAIN;
 	int rc = rndv_offer(r, RTS_TAG, r->tag);
@@ -400,15 +402,15 @@ static int send_slow(rpw_endpoint *ep, const struct iovec *iov, int iovcnt, uint
 
 int rpw_send(rpw_endpoint *ep, const void *buf, size_t len, uint64_t tag, rpw_request **req)
 {
-	if (RPWI_LIKELY(ep && ep->fast && msg_is_ours(ep->c) && len <= RPWI_MIN(ep->eager_max, (size_t)EAGER_SMALL) && (buf || !len))) {
+	if (RPWI_LIKELY(ep && ep->link.fast && msg_is_ours(ep->c) && len <= RPWI_MIN(ep->eager_max, (size_t)EAGER_SMALL) && (buf || !len))) {
 		uint32_t units = credit_units(len);
-		if (RPWI_LIKELY(credit_has(ep, units))) {
-			struct frame_head h = frame_head_make(FRAME_TAG, 0, ep->rx_count, ep->rx_limit, tag);
+		if (RPWI_LIKELY(credit_has(&ep->link, units))) {
+			struct frame_head h = frame_head_make(FRAME_TAG, 0, ep->link.rx_count, ep->link.rx_limit, tag);
 			struct iovec iov = {(void *)buf, len};
-			if (RPWI_LIKELY(!ep->ops->send(ep->te, &h, sizeof(h), &iov, 1, len))) {
-				ep->rx_told = ep->rx_limit;
-				ep->tx_used += units;
-				ep->tx_count++;
+			if (RPWI_LIKELY(!ep->link.ops->send(ep->link.te, &h, sizeof(h), &iov, 1, len))) {
+				ep->link.rx_told = ep->link.rx_limit;
+				ep->link.tx_used += units;
+				ep->link.tx_count++;
 				ep->c->stat.sent++;
 				ep->c->stat.bytes_sent += len;
 				if (req)
@@ -419,8 +421,9 @@ int rpw_send(rpw_endpoint *ep, const void *buf, size_t len, uint64_t tag, rpw_re
 	}
 	struct iovec iov = {(void *)buf, len};
 	uint32_t units = credit_units(len);
-	if (ep && (buf || !len) && path_is_free(ep, len, units) && !path_frame(ep, FRAME_TAG, 0, tag, "", 0, &iov, 1, len, NULL)) {
-		ep->tx_used += units;
+	if (ep && (buf || !len) && path_is_free(ep, len, units) &&
+		!link_send(&ep->link, &(struct frame){.type = FRAME_TAG, .tag = tag, .iov = &iov, .iovcnt = 1, .len = len})) {
+		ep->link.tx_used += units;
 		sent(ep, tag, len);
 		if (req)
 			*req = NULL;

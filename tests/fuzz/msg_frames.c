@@ -104,8 +104,8 @@ void fuzz_inject(unsigned to)
 		return;
 	uint8_t type = fuzz_u8(&run.in), b = fuzz_u8(&run.in);
 	f.h.type = (uint8_t)(type % (FRAME_TYPES + 1));
-	f.h.ack = (uint16_t)(b & 1 ? ep->tx_count : ep->acked);
-	f.h.credit = ep->tx_limit + (b & 2 ? 1000 : 0);
+	f.h.ack = (uint16_t)(b & 1 ? ep->link.tx_count : ep->link.acked);
+	f.h.credit = ep->link.tx_limit + (b & 2 ? 1000 : 0);
 	f.h.tag = b >> 5;
 	memset(body, b, sizeof(body));
 	switch (f.h.type) {
@@ -197,7 +197,7 @@ void fuzz_inject(unsigned to)
 		break;
 	}
 	case FRAME_PART:
-		f.h.tag = ep->parts.len;
+		f.h.tag = ep->link.parts.len;
 		len = fuzz_some_len() % 8192;
 		break;
 	case FRAME_NEED:
@@ -206,7 +206,7 @@ void fuzz_inject(unsigned to)
 	default:
 		break;
 	}
-	if (ep->parts.p && f.h.type <= FRAME_AM && b & 8)
+	if (ep->link.parts.p && f.h.type <= FRAME_AM && b & 8)
 		f.h.flags |= FRAME_PARTED;
 	/* Then one thing of it is wrong, or not. */
 	uint8_t spoil = fuzz_u8(&run.in);
@@ -235,8 +235,8 @@ void fuzz_say(bool to_listener)
 		struct say_path p = {.version = SAY_VERSION,
 			.attempt = attempt,
 			.status = spoil & 4 ? -(int)(b >> 4) : 0,
-			.received = (ep ? ep->tx_count : 0) + (spoil & 8 ? fuzz_some_number() : 0),
-			.credit = (uint32_t)(ep ? ep->tx_limit : 0) + b,
+			.received = (ep ? ep->link.tx_count : 0) + (spoil & 8 ? fuzz_some_number() : 0),
+			.credit = (uint32_t)(ep ? ep->link.tx_limit : 0) + b,
 			.text_len = (uint16_t)text,
 			.handle_len = 16};
 		uint64_t handle[2] = {0xfa4e, fake_made_by(!to_listener) + (spoil & 16 ? fuzz_some_number() : 0)};
@@ -249,7 +249,7 @@ void fuzz_say(bool to_listener)
 		struct say_word w = {.version = SAY_VERSION,
 			.attempt = attempt,
 			.text_len = (uint16_t)text,
-			.sent = (ep ? ep->rx_count : 0) + (spoil & 4 ? fuzz_some_number() : 0)};
+			.sent = (ep ? ep->link.rx_count : 0) + (spoil & 4 ? fuzz_some_number() : 0)};
 		memcpy(m, &w, sizeof(w));
 		memset(m + sizeof(w), 'y', text);
 		n = sizeof(w) + text;

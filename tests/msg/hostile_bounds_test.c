@@ -109,7 +109,7 @@ static void what_one_peer_can_fill(void **state)
 			fake_inject(fake_made_by(false), &need, sizeof(need), NULL, 0);
 			rpw_progress(p.b);
 			uint32_t units = floods[k].type == FRAME_RTS ? credit_units_rts(1, 0) : credit_units(floods[k].len);
-			while ((int32_t)(p.eb->rx_limit - p.eb->rx_used - units) >= 0) {
+			while ((int32_t)(p.eb->link.rx_limit - p.eb->link.rx_used - units) >= 0) {
 				one_of(&floods[k], n++);
 				rpw_progress(p.b);
 				quiet = 0;
@@ -270,12 +270,12 @@ enum { LONG_BODY = 8000 };
 
 static void inject_fin(struct pair *p, uint64_t number)
 {
-	struct frame_head h = {.type = FRAME_FIN, .tag = number, .ack = (uint16_t)p->ea->acked, .credit = p->ea->tx_limit};
+	struct frame_head h = {.type = FRAME_FIN, .tag = number, .ack = (uint16_t)p->ea->link.acked, .credit = p->ea->link.tx_limit};
 	fake_inject(fake_made_by(true), &h, sizeof(h), NULL, 0);
 }
 static void inject_ack(struct pair *p, uint64_t number)
 {
-	struct frame_head h = {.type = FRAME_ACK, .ack = (uint16_t)(p->ea->acked + 1), .credit = p->ea->tx_limit};
+	struct frame_head h = {.type = FRAME_ACK, .ack = (uint16_t)(p->ea->link.acked + 1), .credit = p->ea->link.tx_limit};
 	fake_inject(fake_made_by(true), &h, sizeof(h), NULL, 0);
 }
 
@@ -298,8 +298,8 @@ static void talks_between_parts(uint64_t seed, void (*talk)(struct pair *p, uint
 	fake.break_permille = fake.late_percent = 0;
 	fake.again_percent = 40;
 	for (int i = 0; i < 4000; i++) {
-		assert_in_range(p.ea->resent, 0, sizeof(body));
-		if (p.ea->resent && !talked) {
+		assert_in_range(p.ea->link.resent, 0, sizeof(body));
+		if (p.ea->link.resent && !talked) {
 			talk(&p, r[0]->number);
 			talked = true;
 		}

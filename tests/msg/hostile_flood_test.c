@@ -53,10 +53,11 @@ static int flood_one(struct pair *p, const struct flood *f, uint64_t i)
 	struct tran_desc desc = {.len = 40};
 	for (unsigned k = 0; k < desc.len; k++)
 		desc.bytes[k] = (uint8_t)mix(i * 64 + k);
-	struct frame_head h = frame_head_make(f->type, f->flags, p->ea->rx_count, p->ea->rx_limit, f->type == FRAME_RTS ? 77 : i % 4096 << 32 | i % 64);
+	struct frame_head h =
+		frame_head_make(f->type, f->flags, p->ea->link.rx_count, p->ea->link.rx_limit, f->type == FRAME_RTS ? 77 : i % 4096 << 32 | i % 64);
 	struct iovec iov = {body, f->described ? rndv_describe_one(body, i + 1, 1 << 20, &desc) : 0};
-	int rc = p->ea->ops->send(p->ea->te, &h, sizeof(h), &iov, 1, iov.iov_len);
-	p->ea->tx_count += !rc && f->type <= FRAME_COUNTED_LAST;
+	int rc = p->ea->link.ops->send(p->ea->link.te, &h, sizeof(h), &iov, 1, iov.iov_len);
+	p->ea->link.tx_count += !rc && f->type <= FRAME_COUNTED_LAST;
 	return rc;
 }
 

@@ -63,7 +63,7 @@ static void a_flush_that_finds_the_log_full(void **state)
 	pair_open(&p, "fake_b");
 	/* A window for so many grows by messages that nobody receives yet. */
 	unsigned sent = 0;
-	for (; p.eb->window < 3 * LOG_FRAMES_MAX; sent++) {
+	for (; p.eb->link.window < 3 * LOG_FRAMES_MAX; sent++) {
 		assert_true(sent < 4 * LOG_FRAMES_MAX);
 		assert_true(rpw_send(p.ea, &out, 8, 1, NULL) >= 0);
 		both(&p);
@@ -74,10 +74,10 @@ static void a_flush_that_finds_the_log_full(void **state)
 	}
 	assert_int_equal(rpw_flush(p.ea, &f), RPW_IN_PROGRESS);
 	assert_int_equal(finish(&p, f, NULL), RPW_OK);
-	assert_int_equal(p.ea->log_frames, 0);
+	assert_int_equal(p.ea->link.log_frames, 0);
 	for (unsigned n = 0; n < LOG_FRAMES_MAX; n++)
 		assert_int_equal(rpw_send(p.ea, &out, 8, 1, NULL), RPW_OK);
-	assert_int_equal(p.ea->log_frames, LOG_FRAMES_MAX);
+	assert_int_equal(p.ea->link.log_frames, LOG_FRAMES_MAX);
 	assert_int_equal(rpw_flush(p.ea, &f), RPW_IN_PROGRESS);
 	rounds(&p);
 	assert_int_equal(rpw_test(f, NULL), RPW_OK);
