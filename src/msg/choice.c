@@ -176,3 +176,28 @@ void choice_reason_add(rpw_endpoint *ep, const char *name, const char *why)
 	text_add(&t, "; ", name, why);
 	ep_keep(&ep->reasons, t.s);
 }
+
+struct tran *msg_tran(rpw_context *c, int i, char *why, size_t why_len)
+{
+	if (c->t[i].tran)
+		return c->t[i].tran;
+	int rc = c->t[i].ops->open(&c->up, &c->own, &c->t[i].tran);
+	if (rc) {
+		c->t[i].tran = NULL;
+		snprintf(why, why_len, "it could not be opened: %s", strerror(-rc));
+	}
+	return c->t[i].tran;
+}
+
+bool choice_wanted(rpw_context *c, int i)
+{
+	int order[TRANSPORTS_MAX];
+	char why[128];
+	if (!strstr(c->transports, c->t[i].ops->name))
+		return false;
+	int n = choice_parse(c->listed, order, why, sizeof(why));
+	for (int k = 0; k < n; k++)
+		if (order[k] == i)
+			return true;
+	return false;
+}

@@ -524,6 +524,13 @@ static void boot_gone(void *user, int status, const char *why)
 
 const struct boot_up connect_boot_up = {boot_accepted, boot_connected, boot_message, boot_gone};
 
+void connect_cancel(rpw_request *r)
+{
+	r->ep->status = RPW_ERR_CANCELED;
+	ep_say_why(r->ep, "connecting was canceled");
+	msg_todo(r->ep, TODO_FAIL);
+}
+
 /* ---- deadlines ---- */
 
 static void deadline_passed(rpw_endpoint *ep)

@@ -6,114 +6,8 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <sys/epoll.h>
-#include <sys/random.h>
 #include <sys/timerfd.h>
 #include <unistd.h>
-
-static const char *const status_names[] = {
-	[-RPW_OK] = "RPW_OK",
-	[-RPW_ERR_INVALID] = "RPW_ERR_INVALID",
-	[-RPW_ERR_NO_MEMORY] = "RPW_ERR_NO_MEMORY",
-	[-RPW_ERR_TIMEOUT] = "RPW_ERR_TIMEOUT",
-	[-RPW_ERR_CANCELED] = "RPW_ERR_CANCELED",
-	[-RPW_ERR_TRUNCATED] = "RPW_ERR_TRUNCATED",
-	[-RPW_ERR_UNREACHABLE] = "RPW_ERR_UNREACHABLE",
-	[-RPW_ERR_REFUSED] = "RPW_ERR_REFUSED",
-	[-RPW_ERR_PEER_GONE] = "RPW_ERR_PEER_GONE",
-	[-RPW_ERR_ACCESS] = "RPW_ERR_ACCESS",
-	[-RPW_ERR_PROTOCOL] = "RPW_ERR_PROTOCOL",
-	[-RPW_ERR_NOT_SUPPORTED] = "RPW_ERR_NOT_SUPPORTED",
-	[-RPW_ERR_LIMIT] = "RPW_ERR_LIMIT",
-	[-RPW_ERR_SYSTEM] = "RPW_ERR_SYSTEM",
-};
-
-const char *rpw_status_name(int status)
-{
-	if (status == RPW_IN_PROGRESS)
-		return "RPW_IN_PROGRESS";
-	return status <= 0 && status > -(int)RPWI_ARRAY_LEN(status_names) ? status_names[-status] : "unknown status";
-}
-
-const char *rpw_last_error(void) { return rpwi_fail_text(); }
-const char *rpw_version(void) { return ROPEWAY_VERSION; }
-
-static const struct {
-	int error, status;
-} errno_table[] = {
-	{ENOMEM, RPW_ERR_NO_MEMORY},
-	{EACCES, RPW_ERR_ACCESS},
-	{EPERM, RPW_ERR_ACCESS},
-	{EFAULT, RPW_ERR_ACCESS},
-	{ERANGE, RPW_ERR_ACCESS},
-	{EINVAL, RPW_ERR_INVALID},
-	{EOPNOTSUPP, RPW_ERR_NOT_SUPPORTED},
-	{EPIPE, RPW_ERR_PEER_GONE},
-	{ENOTCONN, RPW_ERR_PEER_GONE},
-	{ESHUTDOWN, RPW_ERR_PEER_GONE},
-	{ECONNRESET, RPW_ERR_PEER_GONE},
-	{ESRCH, RPW_ERR_PEER_GONE},
-	{ETIMEDOUT, RPW_ERR_TIMEOUT},
-	{EPROTO, RPW_ERR_PROTOCOL},
-	{ENOSPC, RPW_ERR_LIMIT},
-	{EMFILE, RPW_ERR_LIMIT},
-	{EMSGSIZE, RPW_ERR_LIMIT},
-};
-int msg_status_of_errno(int rc)
-{
-	for (size_t i = 0; i < RPWI_ARRAY_LEN(errno_table); i++)
-		if (errno_table[i].error == -rc)
-			return errno_table[i].status;
-	return RPW_ERR_SYSTEM;
-}
-
-uint64_t msg_random(void)
-{
-	uint64_t v = 0;
-	while (!v)
-		if (getrandom(&v, sizeof(v), 0) != sizeof(v))
-			v = 0;
-	return v;
-}
-
-/* ---- numbers given to peers ---- */
-
-uint64_t slots_add(struct slots *s, void *what)
-{
-	if (!s->free_head) {
-		uint32_t n = s->n ? s->n * 2 : 64;
-		struct slot *v = n > 1u << 28 ? NULL : realloc(s->v, n * sizeof(*v));
-		if (!v)
-			return 0;
-		s->v = v;
-		for (uint32_t i = s->n; i < n; i++)
-			v[i] = (struct slot){.generation = 1, .next_free = i + 1 < n ? i + 2 : 0};
-		s->free_head = s->n + 1;
-		s->n = n;
-	}
-	uint32_t i = s->free_head - 1;
-	s->free_head = s->v[i].next_free;
-	s->v[i].what = what;
-	s->used++;
-	return (uint64_t)s->v[i].generation << 32 | (i + 1);
-}
-
-void *slots_get(const struct slots *s, uint64_t number)
-{
-	uint32_t i = (uint32_t)number - 1;
-	return i < s->n && s->v[i].generation == number >> 32 ? s->v[i].what : NULL;
-}
-
-void slots_del(struct slots *s, uint64_t number)
-{
-	if (!slots_get(s, number))
-		return;
-	uint32_t i = (uint32_t)number - 1;
-	s->v[i].what = NULL;
-	s->v[i].generation++;
-	s->v[i].next_free = s->free_head;
-	s->free_head = i + 1;
-	s->used--;
-}
 
 /* ---- create and destroy ---- */
 
@@ -206,6 +100,7 @@ int rpw_context_create(const rpw_context_options *given, rpw_context **out)
 	c->classes = 1;
 	c->class[0].mask = UINT64_MAX;
 	c->unexpected_max = o.unexpected_bytes_max ? o.unexpected_bytes_max : 64 << 20;
+	c->protos = protos;
 	c->links.up = &path_link_up;
 	c->links.pool = c->links.pool_free = (uint32_t)RPWI_MIN(RPWI_MAX(c->unexpected_max / UNIT_BYTES, (size_t)WINDOW_LEAST), (size_t)1 << 30);
 	c->eager_option = o.eager_bytes_max;
@@ -334,26 +229,7 @@ static void context_free(rpw_context *c)
 	free(c);
 }
 
-struct tran *msg_tran(rpw_context *c, int i, char *why, size_t why_len)
-{
-	if (c->t[i].tran)
-		return c->t[i].tran;
-	int rc = c->t[i].ops->open(&c->up, &c->own, &c->t[i].tran);
-	if (rc) {
-		c->t[i].tran = NULL;
-		snprintf(why, why_len, "it could not be opened: %s", strerror(-rc));
-	}
-	return c->t[i].tran;
-}
-
 /* ---- progress ---- */
-
-void msg_todo(rpw_endpoint *ep, unsigned what)
-{
-	if (!ep->todo)
-		rpwi_list_add_tail(&ep->c->work, &ep->work);
-	ep->todo |= (uint8_t)what;
-}
 
 static void todo_do(rpw_endpoint *ep)
 {
@@ -398,25 +274,6 @@ static void closes_do(rpw_context *c)
 		if (ep->todo & TODO_CLOSE)
 			ep_free(ep);
 	}
-}
-
-int msg_deliver_callbacks(rpw_context *c)
-{
-	int n = 0;
-	for (; !rpwi_list_empty(&c->callbacks); n++) {
-		rpw_request *r = RPWI_CONTAINER_OF(c->callbacks.next, rpw_request, link);
-		rpwi_list_del(&r->link);
-		rpw_done_fn fn = r->fn;
-		r->fn = NULL;
-		bool held = r->held;
-		rpw_completion done = r->done;
-		if (done.status < 0)
-			req_say_why(r);
-		fn(r, &done, r->arg);
-		if (!held)
-			req_drop(r);
-	}
-	return n;
 }
 
 static int progress_control(rpw_context *c)

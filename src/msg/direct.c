@@ -91,11 +91,7 @@ void direct_drop(rpw_request *r)
 /* Short ones, too: calls of the CUDA driver may wait for whatever the program's other threads do there, so what moves messages had better do without. */
 bool direct_sends(const rpw_request *r) { return r->ep->state == EP_UP && r->len && direct_of(r->ep, r->buf, r->len); }
 
-bool direct_offer(rpw_request *r, struct tran_mem **out)
-{
-	bool message = r->kind == REQ_SEND || r->kind == REQ_OBJECT || r->kind == REQ_AM;
-	return message && !r->stage && !stretch_add(r->ep, r->buf, r->len, TRAN_READ, out);
-}
+bool direct_offer(rpw_request *r, struct tran_mem **out) { return proto_of(r)->message && !r->stage && !stretch_add(r->ep, r->buf, r->len, TRAN_READ, out); }
 
 /* ---- what is received, put and got ---- */
 
@@ -239,7 +235,7 @@ int rpw_memory_direct(rpw_context *c)
 	if (RPWI_UNLIKELY(!msg_is_ours(c)))
 		return msg_inherited(c);
 	for (int i = 0; i < c->tn; i++)
-		if (c->t[i].ops->caps & TRAN_GPU && memory_transport_wanted(c, i) && msg_tran(c, i, why, sizeof(why)))
+		if (c->t[i].ops->caps & TRAN_GPU && choice_wanted(c, i) && msg_tran(c, i, why, sizeof(why)))
 			return ask_with_memory(c, i);
 	rpwi_fail(RPW_ERR_NOT_SUPPORTED, "memory of a GPU is reached by RDMA devices only, that is by verbs, which is not there: %s", why);
 	return 0;

@@ -39,32 +39,6 @@ void ep_refresh(rpw_endpoint *ep)
 			rpwi_list_empty(&ep->link.replies) && !ep->c->debug && rpwi_list_empty(&ep->c->gpus);
 }
 
-void ep_keep(char **where, const char *text)
-{
-	char *copy = strdup(text);
-	if (copy) {
-		free(*where);
-		*where = copy;
-	}
-}
-
-void ep_say_why(rpw_endpoint *ep, const char *why) { ep_keep(&ep->fail_text, why ? why : ""); }
-
-void ep_breach(rpw_endpoint *ep, const char *fmt, ...)
-{
-	char what[256], text[480];
-	va_list ap;
-	va_start(ap, fmt);
-	vsnprintf(what, sizeof(what), fmt, ap);
-	va_end(ap);
-	snprintf(text, sizeof(text), "peer %s broke the protocol by %s: %s", ep->peer ? ep->peer : "?", ep->link.ops ? ep->link.ops->name : "the control path",
-		what);
-	ep->status = RPW_ERR_PROTOCOL;
-	ep_say_why(ep, text);
-	rpwi_fail(RPW_ERR_PROTOCOL, "%s", text);
-	msg_todo(ep, TODO_FAIL);
-}
-
 /* ---- the end of what is under way ---- */
 
 static void request_end(rpw_request *r, int status)
@@ -97,7 +71,7 @@ void ep_end_requests(rpw_endpoint *ep, int status)
 	}
 	while (!rpwi_list_empty(&ep->object_receives)) {
 		rpw_request *r = RPWI_CONTAINER_OF(ep->object_receives.next, rpw_request, active);
-		rpwi_list_del(&r->active);
+		object_unpost(r);
 		req_complete(r, status);
 	}
 }
@@ -221,33 +195,6 @@ void rpw_endpoint_close(rpw_endpoint *ep)
 	}
 	ep->c->closes = true;
 	msg_todo(ep, TODO_CLOSE);
-}
-
-/* ---- posting ---- */
-
-int ep_post(rpw_endpoint *ep, rpw_request *r, rpw_request **out)
-{
-	bool ours = msg_is_ours(ep->c);
-	if (RPWI_UNLIKELY(ep->state == EP_FAILED || !ours)) {
-		int status = ours ? ep->status : msg_inherited(ep->c);
-		if (ours)
-			rpwi_fail(ep->status, "endpoint to %s has ended: %s", ep->peer ? ep->peer : "?", ep->fail_text ? ep->fail_text : "closed");
-		r->complete = true;
-		ep->c->stat.requests--;
-		if (r->xfer != &r->one)
-			free(r->xfer);
-		req_drop(r);
-		return status;
-	}
-	r->held = true;
-	ep->c->fails_seen = rpwi_fail_count();
-	rpwi_list_add_tail(&ep->active_list, &r->active);
-	if (ep->state != EP_UP || !rpwi_list_empty(&ep->link.queue) || !rpwi_list_empty(&ep->link.replies) || path_begin(r) == -EAGAIN) {
-		r->where = AT_QUEUE;
-		rpwi_list_add_tail(&ep->link.queue, &r->link);
-		ep->link.fast = false;
-	}
-	return req_return(r, out);
 }
 
 /* ---- what is known of it ---- */

@@ -22,7 +22,7 @@ static bool may_invite(const rpw_request *r, const rpw_endpoint *ep)
 {
 	size_t put_min = ep->link.te->limits.put_min;
 	bool begun = r->at_xfer || r->at_byte || r->under_way;
-	bool receive = r->kind == REQ_RECV || r->kind == REQ_RECV_OBJECT || r->kind == REQ_RECV_AM;
+	bool receive = proto_of(r)->receive;
 	return put_min && receive && !begun && !r->put_failed && r->rts->pieces == 1 && r->xfers == 1 && r->xfer->len == r->rts->len && r->rts->len >= put_min;
 }
 
@@ -91,7 +91,7 @@ void landing_invited(rpw_endpoint *ep, uint64_t number, const void *body, size_t
 		free(to);
 		return;
 	}
-	bool sends = r && r->ep == ep && r->where == AT_PEER && r->rndv && !r->stage && (r->kind == REQ_SEND || r->kind == REQ_OBJECT || r->kind == REQ_AM);
+	bool sends = r && r->ep == ep && r->where == AT_PEER && r->rndv && !r->stage && proto_of(r)->message;
 	struct rndv *v = sends ? r->rndv : NULL;
 	if (!v || v->n != 1 || !v->mem[0] || v->tran != ep->tran || to->len != v->iov[0].iov_len) {
 		rpwi_debug("%s: an invitation of number 0x%llx, which is none of its messages", ep->peer, (unsigned long long)number);

@@ -13,17 +13,6 @@
 #include <unistd.h>
 #include <zlib.h>
 
-static const struct {
-	unsigned remote, tran;
-} access_table[] = {{RPW_REMOTE_WRITE, TRAN_WRITE}, {RPW_REMOTE_READ, TRAN_READ}, {RPW_REMOTE_ATOMIC, TRAN_ATOMIC}};
-unsigned memory_tran_access(unsigned access)
-{
-	unsigned t = 0;
-	for (size_t i = 0; i < RPWI_ARRAY_LEN(access_table); i++)
-		t |= access & access_table[i].remote ? access_table[i].tran : 0;
-	return t;
-}
-
 static int memory_new(rpw_context *c, size_t len, unsigned access, bool has_out, rpw_memory **out)
 {
 	if (!c || !has_out || !len)
@@ -104,19 +93,6 @@ int rpw_memory_register_dmabuf(rpw_context *c, void *addr, size_t len, int fd, u
 	return RPW_OK;
 }
 
-bool memory_transport_wanted(rpw_context *c, int i)
-{
-	int order[TRANSPORTS_MAX];
-	char why[128];
-	if (!strstr(c->transports, c->t[i].ops->name))
-		return false;
-	int n = choice_parse(c->listed, order, why, sizeof(why));
-	for (int k = 0; k < n; k++)
-		if (order[k] == i)
-			return true;
-	return false;
-}
-
 int rpw_memory_allocate(rpw_context *c, size_t len, unsigned access, rpw_memory **out)
 {
 	rpw_memory *m = NULL;
@@ -125,7 +101,7 @@ int rpw_memory_allocate(rpw_context *c, size_t len, unsigned access, rpw_memory 
 	if (rc)
 		return rc;
 	for (int i = 0; i < c->tn && !m->addr; i++) {
-		struct tran *t = (c->t[i].ops->caps & TRAN_MAPS) && memory_transport_wanted(c, i) ? msg_tran(c, i, why, sizeof(why)) : NULL;
+		struct tran *t = (c->t[i].ops->caps & TRAN_MAPS) && choice_wanted(c, i) ? msg_tran(c, i, why, sizeof(why)) : NULL;
 		if (!t || c->t[i].ops->mem_add(t, NULL, len, memory_tran_access(access), &m->mem[i])) {
 			m->mem[i] = NULL;
 			continue;
@@ -178,7 +154,7 @@ static int register_all(rpw_memory *m)
 	char why[256] = "";
 	int have = 0;
 	for (int i = 0; i < c->tn; i++) {
-		if (!m->mem[i] && memory_transport_wanted(c, i)) {
+		if (!m->mem[i] && choice_wanted(c, i)) {
 			struct tran *t = msg_tran(c, i, why, sizeof(why));
 			int rc = t ? c->t[i].ops->mem_add(t, m->addr, m->len, memory_tran_access(m->access), &m->mem[i]) : -ENODEV;
 			if (rc) {
@@ -211,7 +187,7 @@ int rpw_memory_pack(const rpw_memory *given, void *out, size_t room)
 	if (m->gpu) {
 		h.access |= RKEY_DEVICE;
 		for (int i = 0; i < m->c->tn; i++)
-			m->gpu->exposed |= memory_transport_wanted(m->c, i) && direct_memory(m, i);
+			m->gpu->exposed |= choice_wanted(m->c, i) && direct_memory(m, i);
 	} else if (!register_all(m))
 		return rpwi_fail(RPW_ERR_NOT_SUPPORTED, "no transport of this context can give peers access to %zu bytes at %p", m->len, m->addr);
 	for (int i = 0; i < m->c->tn; i++) {

@@ -263,6 +263,20 @@ struct slot {
 	void *what;
 	uint32_t generation, next_free;
 };
+/* What a kind of operation does at each turn of its life: protos.c. */
+struct proto {
+	const char *name;                            /* "a send" */
+	int (*begin)(rpw_request *r);                /* 0: begun (and perhaps complete); -EAGAIN: later */
+	void (*fetched)(rpw_request *r, int status); /* the message that it receives is here; NULL: it completes */
+	void (*unpost)(rpw_request *r);              /* a receive without a message goes from where it waits for one */
+	void (*cancel)(rpw_request *r);              /* while it is under way; NULL: it ends as it would have */
+	void (*end)(rpw_request *r);                 /* it is complete: what only an operation under way has goes */
+	bool message;                                /* a message of the program's goes to the peer: it may be offered, invited, withdrawn */
+	bool receive;                                /* one comes, for the program */
+	bool waits_for_older;                        /* for everything posted before it */
+};
+extern const struct proto protos[];
+
 /* Numbers given to peers: an index and a generation, so that a late or forged one names nothing. */
 struct slots {
 	struct slot *v;
@@ -275,6 +289,7 @@ struct recv_class {
 };
 
 struct rpw_context {
+	const struct proto *protos;
 	bool in_progress, debug, closes; /* closes: an endpoint has TODO_CLOSE */
 	pid_t pid;
 	uint64_t born; /* a forked child is refused */
@@ -331,7 +346,13 @@ static inline int msg_inherited(const rpw_context *c)
 }
 /* "rpw_recv: the context is NULL" */
 static inline int msg_wrong(const char *call, const char *argument) { return rpwi_fail(RPW_ERR_INVALID, "%s: %s", call, argument); }
-void msg_todo(rpw_endpoint *ep, unsigned what);
+/* Left for the end of the round. */
+static inline void msg_todo(rpw_endpoint *ep, unsigned what)
+{
+	if (!ep->todo)
+		rpwi_list_add_tail(&ep->c->work, &ep->work);
+	ep->todo |= (uint8_t)what;
+}
 int msg_deliver_callbacks(rpw_context *c);
 /* Around a callback that is not called by rpw_progress, so that what it must not do is refused, and what it closes is closed later. Gives what in_progress is to be afterwards. */
 static inline bool msg_callback_begin(rpw_context *c)
@@ -346,9 +367,13 @@ uint64_t slots_add(struct slots *s, void *what); /* 0: no memory */
 void *slots_get(const struct slots *s, uint64_t number);
 void slots_del(struct slots *s, uint64_t number);
 
-/* memory.c */
-unsigned memory_tran_access(unsigned access); /* of enum rpw_access */
-bool memory_transport_wanted(rpw_context *c, int i);
+/* enum rpw_access as enum tran_access */
+static inline unsigned memory_tran_access(unsigned access)
+{
+	return (access & RPW_REMOTE_WRITE ? TRAN_WRITE : 0u) | (access & RPW_REMOTE_READ ? TRAN_READ : 0u) | (access & RPW_REMOTE_ATOMIC ? TRAN_ATOMIC : 0u);
+}
+
+static inline const struct proto *proto_of(const rpw_request *r) { return &r->c->protos[r->kind]; }
 
 /* request.c */
 rpw_request *req_new(rpw_context *c, rpw_endpoint *ep, enum req_kind kind, bool held);
@@ -423,6 +448,7 @@ void choice_order_by_worth(rpw_context *c, int *order, int n);
 bool choice_has(const char *list, const char *name); /* "shm,tcp" has it */
 /* With a key: nobody on the way reads or changes what this transport carries. Without one: true. */
 bool choice_protects(const rpw_context *c, int i);
+bool choice_wanted(rpw_context *c, int i); /* may an endpoint of this context use it? */
 bool choice_why_not(rpw_endpoint *ep, int i, char *why, size_t why_len);
 void choice_explain(rpw_endpoint *ep, int chosen);                           /* in ep->why */
 void choice_reason_add(rpw_endpoint *ep, const char *name, const char *why); /* to ep->reasons: tried in vain */
@@ -430,6 +456,7 @@ void choice_reason_add(rpw_endpoint *ep, const char *name, const char *why); /* 
 /* connect.c */
 extern const struct boot_up connect_boot_up;
 void connect_next_path(rpw_endpoint *ep);
+void connect_cancel(rpw_request *r);
 void connect_ready(void *user, int status, const char *why);
 void connect_peer_talks(rpw_endpoint *ep);
 void connect_timers(rpw_context *c, uint64_t now_ns);
@@ -440,12 +467,14 @@ void connect_bye(rpw_endpoint *ep, const char *why);
 void connect_trouble(const rpw_endpoint *ep, char *out, size_t room); /* connecting is under way: what was in the way so far, or "" */
 uint64_t connect_deadline(rpw_context *c);
 
+/* post.c */
+void post_go(rpw_endpoint *ep); /* the queue, as far as it goes now */
+
 /* path.c */
 void path_up_frame(void *user, const void *head, size_t head_len, const void *body, size_t body_len);
 void path_up_room(void *user);
 void path_up_failed(void *user, int status, const char *why);
 void path_work(rpw_endpoint *ep);
-int path_begin(rpw_request *r); /* 0: begun (and perhaps complete); -EAGAIN: later */
 void path_resume(rpw_endpoint *ep, uint64_t peer_received);
 extern const struct link_up path_link_up;
 /* Of an RTS: what it costs must not depend on how this path's transport describes memory, since it may go again on another, which describes it otherwise. */
@@ -466,6 +495,7 @@ void early_indexes_free(rpw_context *c);
 void tag_arrived(rpw_endpoint *ep, uint64_t tag, const void *body, size_t len);
 void tag_offered(rpw_endpoint *ep, uint64_t tag, struct rts *rts, uint32_t units);
 void tag_unpost(rpw_request *r);
+void object_unpost(rpw_request *r);
 void tag_early_free(struct unexpected *u, bool credit);
 int tag_send_begin(rpw_request *r);
 bool tag_eager(rpw_endpoint *ep, size_t len, uint32_t *units);

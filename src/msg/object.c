@@ -16,6 +16,12 @@ static rpw_request *waiting(rpw_endpoint *ep)
 	return r;
 }
 
+void object_unpost(rpw_request *r)
+{
+	rpwi_list_del(&r->active);
+	r->where = AT_NONE;
+}
+
 /* Memory of the program's for it; NULL: refused. */
 static bool room_make(rpw_request *r, size_t len)
 {

@@ -66,42 +66,6 @@ void path_resume(rpw_endpoint *ep, uint64_t peer_received)
 
 /* ---- everything that may go now ---- */
 
-static int begin(rpw_request *r)
-{
-	static int (*const begin_of[])(rpw_request *) = {
-		[REQ_SEND] = tag_send_begin,
-		[REQ_OBJECT] = object_send_begin,
-		[REQ_AM] = am_send_begin,
-		[REQ_RMA] = rma_begin,
-		[REQ_ATOMIC] = rma_atomic_begin,
-		[REQ_FLUSH] = rma_flush_begin,
-		[REQ_FENCE] = rma_fence_begin,
-		[REQ_CHUNK] = stage_chunk_begin,
-		[REQ_SERVE_GET] = stage_got_begin,
-	};
-	return begin_of[r->kind](r);
-}
-
-int path_begin(rpw_request *r) { return begin(r); }
-
-static void queue_go(rpw_endpoint *ep)
-{
-	while (!rpwi_list_empty(&ep->link.queue)) {
-		rpw_request *r = RPWI_CONTAINER_OF(ep->link.queue.next, rpw_request, link);
-		rpwi_list_del(&r->link);
-		r->where = AT_NONE;
-		int rc = begin(r);
-		if (rc == -EAGAIN) {
-			r->where = AT_QUEUE;
-			r->link.next = ep->link.queue.next;
-			r->link.prev = &ep->link.queue;
-			ep->link.queue.next->prev = &r->link;
-			ep->link.queue.next = &r->link;
-			return;
-		}
-	}
-}
-
 static void fetches_go(rpw_endpoint *ep)
 {
 	for (struct rpwi_list *n = ep->fetching.next, *next; n != &ep->fetching; n = next) {
@@ -117,7 +81,7 @@ void path_work(rpw_endpoint *ep)
 	if (link_work(&ep->link)) {
 		fetches_go(ep);
 		stage_work(ep);
-		queue_go(ep);
+		post_go(ep);
 	}
 	rma_settle(ep);
 	rma_flush_look(ep);

@@ -333,10 +333,8 @@ void rndv_fetched(rpw_request *r)
 		r->worst = RPW_ERR_PEER_GONE;
 	if (!r->peer_lost && !r->placed)
 		link_reply(&ep->link, FRAME_FIN, (unsigned)-r->worst, r->rts->number, NULL, 0);
-	if (r->kind == REQ_RECV_OBJECT)
-		object_fetched(r, r->worst);
-	else if (r->kind == REQ_RECV_AM)
-		am_fetched(r, r->worst);
+	if (proto_of(r)->fetched)
+		proto_of(r)->fetched(r, r->worst);
 	else
 		req_complete(r, r->worst ? r->worst : r->rts->len > r->len ? RPW_ERR_TRUNCATED : RPW_OK);
 }

@@ -83,50 +83,7 @@ void req_drop(rpw_request *r)
 	req_give_back(r);
 }
 
-/* What only an operation under way has. */
-static void long_parts_free(rpw_request *r)
-{
-	link_forget(&r->keep);
-	if (r->rndv)
-		rndv_end(r);
-	if (r->landing)
-		landing_drop(r);
-	if (r->direct)
-		direct_drop(r);
-	if (r->number)
-		slots_del(&r->c->numbers, r->number);
-	if (r->xfer && r->xfer != &r->one)
-		free(r->xfer);
-	free(r->rts);
-	if (r->stage)
-		stage_request_ends(r);
-	if (r->asked)
-		stage_answered(r);
-	if (r->serves)
-		stage_served(r);
-	r->number = 0;
-	r->xfer = NULL;
-	r->rts = NULL;
-}
-
 /* ---- why it failed ---- */
-
-static const char *what_is_it(const rpw_request *r)
-{
-	static const char *const names[] = {
-		[REQ_CONNECT] = "connecting",
-		[REQ_SEND] = "a send",
-		[REQ_OBJECT] = "a send of an object",
-		[REQ_AM] = "an active message",
-		[REQ_RECV] = "a receive",
-		[REQ_RECV_OBJECT] = "a receive of an object",
-		[REQ_RMA] = "a transfer",
-		[REQ_ATOMIC] = "an atomic",
-		[REQ_FLUSH] = "a flush",
-		[REQ_FENCE] = "a fence",
-	};
-	return r->kind < RPWI_ARRAY_LEN(names) && names[r->kind] ? names[r->kind] : "a part of an operation";
-}
 
 /* Nobody has said more. */
 static const char *in_general(int status)
@@ -168,7 +125,7 @@ static void keep_why(rpw_request *r, int status)
 	req_note_why(r, status);
 	if (r->why)
 		return;
-	snprintf(text, sizeof(text), "%s of %zu bytes%s%s: %s", what_is_it(r), r->len ? r->len : r->done.length, ep && ep->peer ? ", peer " : "",
+	snprintf(text, sizeof(text), "%s of %zu bytes%s%s: %s", proto_of(r)->name, r->len ? r->len : r->done.length, ep && ep->peer ? ", peer " : "",
 		ep && ep->peer ? ep->peer : "", in_general(status));
 	r->why = strdup(text);
 }
@@ -189,10 +146,11 @@ void req_complete(rpw_request *r, int status)
 	r->done.status = status;
 	r->where = AT_NONE;
 	if (RPWI_UNLIKELY(r->rndv || r->number || r->xfer || r->rts || r->keep.in || r->stage || r->serves))
-		long_parts_free(r);
+		proto_of(r)->end(r);
 	if (!rpwi_list_empty(&r->active)) {
 		rpwi_list_del(&r->active);
-		if (r->ep && !rpwi_list_empty(&r->ep->active_list) && RPWI_CONTAINER_OF(r->ep->active_list.next, rpw_request, active)->kind == REQ_FLUSH)
+		if (r->ep && !rpwi_list_empty(&r->ep->active_list) &&
+			proto_of(RPWI_CONTAINER_OF(r->ep->active_list.next, rpw_request, active))->waits_for_older)
 			msg_todo(r->ep, TODO_SEND);
 	}
 	c->stat.requests--;
@@ -359,7 +317,7 @@ void rpw_on_done(rpw_request *r, rpw_done_fn fn, void *arg)
 
 static void cancel_at_peer(rpw_request *r)
 {
-	if (!r->canceled && r->number && (r->kind == REQ_SEND || r->kind == REQ_OBJECT || r->kind == REQ_AM))
+	if (!r->canceled && r->number && proto_of(r)->message)
 		link_reply(&r->ep->link, FRAME_WITHDRAW, 0, r->number, NULL, 0);
 	r->canceled = true;
 }
@@ -375,7 +333,7 @@ int rpw_cancel(rpw_request *r)
 	r->plain = false;
 	switch (r->where) {
 	case AT_POSTED:
-		tag_unpost(r);
+		proto_of(r)->unpost(r);
 		req_complete(r, RPW_ERR_CANCELED);
 		break;
 	case AT_QUEUE:
@@ -387,12 +345,28 @@ int rpw_cancel(rpw_request *r)
 		cancel_at_peer(r);
 		break;
 	default: /* bytes are moving: it ends as it would have */
-		if (r->kind == REQ_CONNECT) {
-			r->ep->status = RPW_ERR_CANCELED;
-			ep_say_why(r->ep, "connecting was canceled");
-			msg_todo(r->ep, TODO_FAIL);
-		}
+		if (proto_of(r)->cancel)
+			proto_of(r)->cancel(r);
 		break;
 	}
 	return RPW_OK;
+}
+
+int msg_deliver_callbacks(rpw_context *c)
+{
+	int n = 0;
+	for (; !rpwi_list_empty(&c->callbacks); n++) {
+		rpw_request *r = RPWI_CONTAINER_OF(c->callbacks.next, rpw_request, link);
+		rpwi_list_del(&r->link);
+		rpw_done_fn fn = r->fn;
+		r->fn = NULL;
+		bool held = r->held;
+		rpw_completion done = r->done;
+		if (done.status < 0)
+			req_say_why(r);
+		fn(r, &done, r->arg);
+		if (!held)
+			req_drop(r);
+	}
+	return n;
 }

@@ -333,7 +333,7 @@ static void ready_go(struct stage *s)
 		rpw_request *child = RPWI_CONTAINER_OF(s->ready.next, rpw_request, active);
 		rpwi_list_del(&child->active);
 		rpwi_list_add_tail(&ep->active_list, &child->active);
-		if (path_begin(child) != -EAGAIN)
+		if (proto_of(child)->begin(child) != -EAGAIN)
 			continue;
 		rpwi_list_del(&child->active);
 		child->active.next = s->ready.next;

@@ -89,7 +89,7 @@ void stage_get_arrived(rpw_endpoint *ep, uint64_t number, const void *body, size
 	}
 	r->tag = number;
 	rpwi_list_add_tail(&ep->active_list, &r->active);
-	if (path_begin(r) == -EAGAIN) {
+	if (proto_of(r)->begin(r) == -EAGAIN) {
 		r->where = AT_QUEUE;
 		rpwi_list_add_tail(&ep->link.queue, &r->link);
 		ep->link.fast = false;

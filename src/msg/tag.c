@@ -65,10 +65,7 @@ static inline void taken(rpw_request *r)
 
 void tag_unpost(rpw_request *r)
 {
-	if (r->kind == REQ_RECV)
-		taken(r);
-	else
-		rpwi_list_del(&r->active);
+	taken(r);
 	r->where = AT_NONE;
 }
 

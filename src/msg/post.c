@@ -1,0 +1,48 @@
+/* post.c - operations that begin: at once where that is possible, else in the order posted. */
+#include "msg/msg.h"
+
+#include <errno.h>
+#include <stdlib.h>
+
+void post_go(rpw_endpoint *ep)
+{
+	while (!rpwi_list_empty(&ep->link.queue)) {
+		rpw_request *r = RPWI_CONTAINER_OF(ep->link.queue.next, rpw_request, link);
+		rpwi_list_del(&r->link);
+		r->where = AT_NONE;
+		int rc = proto_of(r)->begin(r);
+		if (rc == -EAGAIN) {
+			r->where = AT_QUEUE;
+			r->link.next = ep->link.queue.next;
+			r->link.prev = &ep->link.queue;
+			ep->link.queue.next->prev = &r->link;
+			ep->link.queue.next = &r->link;
+			return;
+		}
+	}
+}
+
+int ep_post(rpw_endpoint *ep, rpw_request *r, rpw_request **out)
+{
+	bool ours = msg_is_ours(ep->c);
+	if (RPWI_UNLIKELY(ep->state == EP_FAILED || !ours)) {
+		int status = ours ? ep->status : msg_inherited(ep->c);
+		if (ours)
+			rpwi_fail(ep->status, "endpoint to %s has ended: %s", ep->peer ? ep->peer : "?", ep->fail_text ? ep->fail_text : "closed");
+		r->complete = true;
+		ep->c->stat.requests--;
+		if (r->xfer != &r->one)
+			free(r->xfer);
+		req_drop(r);
+		return status;
+	}
+	r->held = true;
+	ep->c->fails_seen = rpwi_fail_count();
+	rpwi_list_add_tail(&ep->active_list, &r->active);
+	if (ep->state != EP_UP || !rpwi_list_empty(&ep->link.queue) || !rpwi_list_empty(&ep->link.replies) || proto_of(r)->begin(r) == -EAGAIN) {
+		r->where = AT_QUEUE;
+		rpwi_list_add_tail(&ep->link.queue, &r->link);
+		ep->link.fast = false;
+	}
+	return req_return(r, out);
+}

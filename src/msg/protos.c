@@ -1,0 +1,49 @@
+/* protos.c - the table of operations: what each kind does at each turn of its life. The only file that knows them all; those below find it in their context (proto_of). */
+#include "msg/msg.h"
+#include "msg/stage.h"
+
+#include <stdlib.h>
+
+/* What only an operation under way has. */
+static void operation_ends(rpw_request *r)
+{
+	link_forget(&r->keep);
+	if (r->rndv)
+		rndv_end(r);
+	if (r->landing)
+		landing_drop(r);
+	if (r->direct)
+		direct_drop(r);
+	if (r->number)
+		slots_del(&r->c->numbers, r->number);
+	if (r->xfer && r->xfer != &r->one)
+		free(r->xfer);
+	free(r->rts);
+	if (r->stage)
+		stage_request_ends(r);
+	if (r->asked)
+		stage_answered(r);
+	if (r->serves)
+		stage_served(r);
+	r->number = 0;
+	r->xfer = NULL;
+	r->rts = NULL;
+}
+
+const struct proto protos[] = {
+	[REQ_CONNECT] = {.name = "connecting", .cancel = connect_cancel, .end = operation_ends},
+	[REQ_SEND] = {.name = "a send", .begin = tag_send_begin, .message = true, .end = operation_ends},
+	[REQ_OBJECT] = {.name = "a send of an object", .begin = object_send_begin, .message = true, .end = operation_ends},
+	[REQ_AM] = {.name = "an active message", .begin = am_send_begin, .message = true, .end = operation_ends},
+	[REQ_RECV] = {.name = "a receive", .unpost = tag_unpost, .receive = true, .end = operation_ends},
+	[REQ_RECV_OBJECT] = {.name = "a receive of an object", .unpost = object_unpost, .fetched = object_fetched, .receive = true, .end = operation_ends},
+	[REQ_RECV_AM] = {.name = "an active message", .fetched = am_fetched, .receive = true, .end = operation_ends},
+	[REQ_RMA] = {.name = "a transfer", .begin = rma_begin, .end = operation_ends},
+	[REQ_ATOMIC] = {.name = "an atomic", .begin = rma_atomic_begin, .end = operation_ends},
+	[REQ_FLUSH] = {.name = "a flush", .begin = rma_flush_begin, .waits_for_older = true, .end = operation_ends},
+	[REQ_FENCE] = {.name = "a fence", .begin = rma_fence_begin, .end = operation_ends},
+	[REQ_CHUNK] = {.name = "a part of an operation", .begin = stage_chunk_begin, .end = operation_ends},
+	[REQ_RECV_CHUNK] = {.name = "a part of an operation", .end = operation_ends},
+	[REQ_SERVE_PUT] = {.name = "a part of an operation", .end = operation_ends},
+	[REQ_SERVE_GET] = {.name = "a part of an operation", .begin = stage_got_begin, .end = operation_ends},
+};
