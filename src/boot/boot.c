@@ -1,8 +1,9 @@
-/* boot.c - the set of descriptors, deadlines, and who is freed when; see boot_priv.h. */
+/* boot.c - the control path of a context: made and freed, and progress, which asks the epoll set and the timers and hands on what they say. Nothing of boot calls it. It takes no lock: a
+ * struct boot belongs to one thread at a time.
+ */
 #include "boot/tls.h"
 
 #include <errno.h>
-#include <pthread.h>
 #include <stdlib.h>
 #include <sys/epoll.h>
 #include <unistd.h>
@@ -12,49 +13,15 @@
 
 enum { EVENTS = 64 };
 
-/* A forked child has its parent's descriptors: sending, shutting down or changing the epoll set there would do it to the parent's. So a child only closes them. */
-static unsigned generation;
-static void forked(void) { generation++; }
-static void at_fork(void) { pthread_atfork(NULL, NULL, forked); }
-
-bool boot_is_ours(const struct boot *b) { return b->generation == generation; }
-
-int boot_watch(struct boot *b, int fd, struct boot_source *source, uint32_t events)
-{
-	struct epoll_event ev = {.events = events, .data.ptr = source};
-	return epoll_ctl(b->epoll_fd, EPOLL_CTL_ADD, fd, &ev) ? -errno : 0;
-}
-
-void boot_deadline_lower(struct boot *b, uint64_t deadline_ns) { b->deadline_ns = RPWI_MIN(b->deadline_ns, deadline_ns); }
-
-bool boot_may_log(struct boot *b, unsigned *left_out)
-{
-	uint64_t now = rpwi_now_ns();
-	if (now >= b->log_window_ns) {
-		b->log_window_ns = now + RPWI_NS_PER_S;
-		b->log_lines = 0;
-	}
-	if (b->log_lines >= LOG_LINES_MAX) {
-		b->log_left_out++;
-		return false;
-	}
-	b->log_lines++;
-	*left_out = b->log_left_out;
-	b->log_left_out = 0;
-	return true;
-}
-
 int boot_new(const struct boot_up *up, void *user, const struct tran_facts *own, const char *key_file, struct boot **out)
 {
-	static pthread_once_t once = PTHREAD_ONCE_INIT;
 	struct boot *b = calloc(1, sizeof(*b));
-	pthread_once(&once, at_fork);
 	if (!b)
 		return rpwi_fail(RPW_ERR_NO_MEMORY, "no memory for the control path");
 	b->up = up;
 	b->user = user;
 	b->own = *own;
-	b->generation = generation;
+	boot_make_ours(b);
 	b->deadline_ns = RPWI_NEVER;
 	b->random = (uint32_t)rpwi_now_ns() | 1;
 	rpwi_list_init(&b->conns);

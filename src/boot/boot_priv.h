@@ -1,12 +1,23 @@
 /* boot_priv.h - what the files of boot share.
  *
- * boot.c     the set of descriptors, deadlines, who is freed when
- * conn.c     a connection once it has a socket: bytes to whole messages, the queue, how it ends
- * dial.c     the connecting side until the hello: addresses in turn, back-off, the deadline
- * listen.c   the listening side until the hello: strangers
- * names.c    look-ups in threads of their own
+ * From the bottom to the top: each file calls only files that come before it.
+ *
  * hello.c, addr.c, facts.c, key.c   without sockets
- * tls.c      a filter between the socket's bytes and the messages': the connection's session of src/tls
+ * set.c      the epoll set, the next deadline, whose process it is
+ * bytes.c    a buffer that grows
+ * stranger.c strangers are counted, and leave
+ * names.c    look-ups in threads of their own
+ * turns.c    who may connect now, where each costs memory
+ * tls.c      the connection's session of src/tls, and what goes out through it
+ * conn.c     a connection: its states, its socket, its queue, how it ends
+ * dial.c     the connecting side until TCP stands: addresses in turn, back-off, the deadline
+ * lost.c     a connection that cannot go on
+ * greet.c    the two hellos
+ * message.c  bytes to whole messages
+ * tls_feed.c a filter between the socket's bytes and the messages': the handshake, then records
+ * event.c    what happens to a connection, handed to the file that knows what to do
+ * listen.c   the listening side: sockets, strangers until the hello
+ * boot.c     all of it, made and freed; progress
  *
  * Up-calls may close any connection and free any listener: what dies during boot_progress is unlinked and its socket closed at once, its memory freed when progress returns.
  */
@@ -131,58 +142,19 @@ struct boot_listener {
 	struct boot_listener_socket socket[LISTENER_SOCKETS_MAX];
 };
 
-/* ---- boot.c ---- */
+/* ---- set.c ---- */
+void boot_make_ours(struct boot *b); /* it is this process's */
 bool boot_is_ours(const struct boot *b);
 int boot_watch(struct boot *b, int fd, struct boot_source *source, uint32_t events);
 void boot_deadline_lower(struct boot *b, uint64_t deadline_ns);
 /* May a line about strangers be logged? When it may, *left_out is how many were not before it. */
 bool boot_may_log(struct boot *b, unsigned *left_out);
 
-/* ---- conn.c ---- */
+/* ---- bytes.c ---- */
 int boot_bytes_add(struct boot_bytes *b, const void *p, size_t len); /* 0 or -ENOMEM */
 void boot_bytes_free(struct boot_bytes *b);
-struct boot_conn *boot_conn_new(struct boot *b, void *user);
-void boot_conn_move(struct boot_conn *c, enum boot_conn_state to);
-/* Its socket, with the options that all have. 0 or -errno (the socket is closed). */
-int boot_conn_attach(struct boot_conn *c, int fd, uint32_t events);
-void boot_conn_detach(struct boot_conn *c);
-void boot_conn_timer(struct boot_conn *c, uint64_t deadline_ns); /* RPWI_NEVER: none */
-void boot_conn_where(struct boot_conn *c, const struct boot_addr *a);
-/* TCP stands: TLS, or our hello. */
-void boot_conn_begin(struct boot_conn *c);
-void boot_conn_hello(struct boot_conn *c);
-unsigned boot_conn_event(struct boot_conn *c, uint32_t events);
-unsigned boot_conn_timeout(struct boot_conn *c, uint64_t now_ns);
-unsigned boot_conn_read(struct boot_conn *c);
-/* Bytes for the socket, as they are: 0 or -ENOMEM. */
-int boot_conn_put(struct boot_conn *c, const void *p, size_t len);
-void boot_conn_flush(struct boot_conn *c);
-/* Bytes of the peer's, decrypted. */
-void boot_conn_take(struct boot_conn *c, const uint8_t *p, size_t len);
-/* The connection cannot go on; what that means depends on its state: another try, a stranger that left, the end. */
-void boot_conn_broken(struct boot_conn *c, int status, const char *fmt, ...) __attribute__((format(printf, 3, 4)));
-void boot_conn_lost(struct boot_conn *c, int err); /* 0: its end; else errno */
-void boot_conn_not_ropeway(struct boot_conn *c, const uint8_t *p, size_t len);
-void boot_conn_linger(struct boot_conn *c);
-void boot_conn_bury(struct boot_conn *c);
-void boot_conn_free(struct boot_conn *c);
 
-/* ---- dial.c ---- */
-unsigned boot_dial_timeout(struct boot_conn *c, uint64_t now_ns);
-void boot_dial_established(struct boot_conn *c);
-void boot_dial_resolved(struct boot_conn *c, const struct boot_addrs *addrs, int gai_error);
-/* This try failed: the next address, or later. */
-void boot_dial_failed(struct boot_conn *c, int status, const char *why);
-/* No try can do better: the callee is told. */
-void boot_dial_refused(struct boot_conn *c, int status, const char *why);
-void boot_dial_done(struct boot_conn *c);
-void boot_dial_turns(struct boot *b); /* those that wait for a turn, as far as there are any */
-void boot_dial_free(struct boot_dial *d);
-
-/* ---- listen.c ---- */
-unsigned boot_listener_accept(struct boot_listener_socket *s);
-void boot_listener_timers(struct boot *b, uint64_t now_ns);
-void boot_listener_bury(struct boot_listener *l);
+/* ---- stranger.c ---- */
 /* A stranger is counted and logged, once; `people` for what a person will want to repair: another version, another key. */
 void boot_stranger_count(struct boot_conn *c, bool people, const char *why);
 void boot_stranger_leaves(struct boot_conn *c); /* the listener's list */
@@ -190,12 +162,75 @@ void boot_stranger_leaves(struct boot_conn *c); /* the listener's list */
 /* ---- names.c ---- */
 struct boot_names;
 struct boot_lookup;
+typedef void boot_names_resolved(struct boot_conn *c, const struct boot_addrs *addrs, int gai_error);
 int boot_names_new(struct boot *b, struct boot_names **out); /* 0 or -errno */
 void boot_names_free(struct boot_names *n, bool ours);       /* waits for no thread; ours: this is not a forked child */
-struct boot_lookup *boot_names_ask(struct boot_names *n, const char *host, uint16_t port, struct boot_conn *c); /* NULL: no memory */
+/* `resolved` follows, from boot_names_progress, unless the look-up is forgotten before. NULL: no memory. */
+struct boot_lookup *boot_names_ask(struct boot_names *n, const char *host, uint16_t port, struct boot_conn *c, boot_names_resolved *resolved);
 void boot_names_forget(struct boot_lookup *l);
 /* For listeners: waits. 0 or an EAI_ error. */
 int boot_names_wait(struct boot_names *n, const char *host, uint16_t port, unsigned timeout_ms, struct boot_addrs *out);
 unsigned boot_names_progress(struct boot_names *n);
+
+/* ---- turns.c ---- */
+void boot_turn_end(struct boot_dial *d);
+bool boot_turn_is_free(struct boot *b, uint64_t now_ns);
+bool boot_turn_take(struct boot_dial *d); /* false: it waits for one */
+
+/* ---- conn.c ---- */
+struct boot_conn *boot_conn_new(struct boot *b, void *user);
+void boot_conn_move(struct boot_conn *c, enum boot_conn_state to);
+/* Its socket, with the options that all have. 0 or -errno (the socket is closed). */
+int boot_conn_attach(struct boot_conn *c, int fd, uint32_t events);
+void boot_conn_detach(struct boot_conn *c);
+void boot_conn_timer(struct boot_conn *c, uint64_t deadline_ns); /* RPWI_NEVER: none */
+void boot_conn_where(struct boot_conn *c, const struct boot_addr *a);
+/* Bytes for the socket, as they are: 0 or -ENOMEM. */
+int boot_conn_put(struct boot_conn *c, const void *p, size_t len);
+/* Bytes of ours, to be encrypted where there is a key. */
+int boot_conn_say(struct boot_conn *c, const void *p, size_t len);
+void boot_conn_flush(struct boot_conn *c);
+void boot_conn_dial_done(struct boot_conn *c); /* it connects no more */
+void boot_conn_linger(struct boot_conn *c);
+void boot_conn_bury(struct boot_conn *c);
+void boot_conn_free(struct boot_conn *c);
+
+/* ---- dial.c ---- */
+unsigned boot_dial_timeout(struct boot_conn *c, uint64_t now_ns);
+/* TCP answered. True: it stands; else the next try is under way. */
+bool boot_dial_established(struct boot_conn *c);
+/* This try failed: the next address, or later. */
+void boot_dial_failed(struct boot_conn *c, int status, const char *why);
+/* No try can do better: the callee is told. */
+void boot_dial_refused(struct boot_conn *c, int status, const char *why);
+void boot_dial_turns(struct boot *b); /* those that wait for a turn, as far as there are any */
+
+/* ---- lost.c ---- */
+/* The connection cannot go on; what that means depends on its state: another try, a stranger that left, the end. */
+void boot_conn_broken(struct boot_conn *c, int status, const char *fmt, ...) __attribute__((format(printf, 3, 4)));
+void boot_conn_lost(struct boot_conn *c, int err); /* 0: its end; else errno */
+
+/* ---- greet.c ---- */
+void boot_greet(struct boot_conn *c); /* our hello */
+/* How long the peer's hello is, as far as its bytes tell; -1: it is not acceptable, and was dealt with. */
+ssize_t boot_greet_len(struct boot_conn *c, const uint8_t *p, size_t len);
+void boot_greet_came(struct boot_conn *c, const uint8_t *p, size_t len);
+void boot_greet_not_ropeway(struct boot_conn *c, const uint8_t *p, size_t len);
+
+/* ---- message.c ---- */
+/* Bytes of the peer's, decrypted. */
+void boot_conn_take(struct boot_conn *c, const uint8_t *p, size_t len);
+
+/* ---- event.c ---- */
+/* TCP stands: TLS, or our hello. */
+void boot_conn_begin(struct boot_conn *c);
+unsigned boot_conn_event(struct boot_conn *c, uint32_t events);
+unsigned boot_conn_timeout(struct boot_conn *c, uint64_t now_ns);
+unsigned boot_conn_read(struct boot_conn *c);
+
+/* ---- listen.c ---- */
+unsigned boot_listener_accept(struct boot_listener_socket *s);
+void boot_listener_timers(struct boot *b, uint64_t now_ns);
+void boot_listener_bury(struct boot_listener *l);
 
 #endif

@@ -1,6 +1,7 @@
-/* dial.c - the connecting side until the hello. A round tries each address in turn; after a round it waits, 10 ms at first, twice as long each time, a second at most, a quarter more or less by
- * chance so that a thousand who start together do not come together. Rounds go on until the deadline, for what may yet come right: nobody listens yet, the host is not up yet, a
- * listener that is just ending. What another try cannot change (another version, another key, no ropeway at all) ends it at once.
+/* dial.c - the connecting side until TCP stands, and again when what follows fails. A round tries each address in turn; after a round it waits, 10 ms at first, twice as long each time, a
+ * second at most, a quarter more or less by chance so that a thousand who start together do not come together. Rounds go on until the deadline, for what may yet come right: nobody listens
+ * yet, the host is not up yet, a listener that is just ending. What another try cannot change (another version, another key, no ropeway at all) ends it at once. It never reads what the
+ * peer says. It takes no lock: a struct boot belongs to one thread at a time.
  */
 #include "boot/boot_priv.h"
 
@@ -16,59 +17,6 @@
 
 enum { BACKOFF_MIN_MS = 10, BACKOFF_MAX_MS = 1000, ASK_AGAIN_MS = 320, FIRST_CONNECT_MS = 1000, CONNECT_MS = 3000 };
 
-/* ---- turns: a thousand who connect at once do it a few at a time where each costs memory; who gets no answer keeps nobody waiting for long ---- */
-
-static void turn_end(struct boot_dial *d)
-{
-	d->c->b->nturns -= d->turn == TURN_HAS;
-	d->turn = TURN_NONE;
-	rpwi_list_del(&d->turn_link);
-}
-
-static bool turn_is_free(struct boot *b, uint64_t now_ns)
-{
-	if (b->nturns < TURNS_MAX)
-		return true;
-	struct boot_dial *oldest = RPWI_CONTAINER_OF(b->turns.next, struct boot_dial, turn_link);
-	if (oldest->turn_until_ns > now_ns)
-		return false;
-	turn_end(oldest);
-	return true;
-}
-
-/* False: it waits for one. */
-static bool turn_take(struct boot_dial *d)
-{
-	struct boot *b = d->c->b;
-	uint64_t now_ns = rpwi_now_ns();
-	turn_end(d);
-	if (!b->key)
-		return true;
-	d->turn = turn_is_free(b, now_ns) ? TURN_HAS : TURN_WAITS;
-	d->turn_until_ns = now_ns + TURN_MS * RPWI_NS_PER_MS;
-	b->nturns += d->turn == TURN_HAS;
-	rpwi_list_add_tail(d->turn == TURN_HAS ? &b->turns : &b->turn_queue, &d->turn_link);
-	return d->turn == TURN_HAS;
-}
-
-void boot_dial_free(struct boot_dial *d)
-{
-	if (!d)
-		return;
-	turn_end(d);
-	if (d->lookup)
-		boot_names_forget(d->lookup);
-	free(d);
-}
-
-void boot_dial_done(struct boot_conn *c)
-{
-	if (c->dial && !boot_is_ours(c->b))
-		c->dial->lookup = NULL; /* its lock is the parent's */
-	boot_dial_free(c->dial);
-	c->dial = NULL;
-}
-
 static void end(struct boot_conn *c, int status, const char *fmt, ...) __attribute__((format(printf, 3, 4)));
 static void end(struct boot_conn *c, int status, const char *fmt, ...)
 {
@@ -79,7 +27,7 @@ static void end(struct boot_conn *c, int status, const char *fmt, ...)
 	va_end(ap);
 	boot_conn_detach(c);
 	boot_conn_timer(c, RPWI_NEVER);
-	boot_dial_done(c);
+	boot_conn_dial_done(c);
 	boot_conn_move(c, CONN_ENDED);
 	rpwi_debug("boot: %s", why);
 	c->b->up->connected(c->user, status, why);
@@ -201,7 +149,7 @@ static void wait_for_next_round(struct boot_conn *c)
 	ns = RPWI_MIN(ns - ns / 4 + ns / 2 * (c->b->random >> 16) / 65536, BACKOFF_MAX_MS * RPWI_NS_PER_MS);
 	d->backoff_ms = RPWI_MIN(2 * d->backoff_ms, (unsigned)BACKOFF_MAX_MS);
 	d->next = 0;
-	turn_end(d);
+	boot_turn_end(d);
 	timer(c, rpwi_now_ns() + ns);
 }
 
@@ -217,42 +165,7 @@ static void try_from_here(struct boot_conn *c)
 	wait_for_next_round(c);
 }
 
-static void look_up(struct boot_conn *c)
-{
-	struct boot_dial *d = c->dial;
-	d->lookup = boot_names_ask(c->b->names, d->host, d->port, c);
-	if (!d->lookup) {
-		note(c, RPW_ERR_NO_MEMORY, "no memory or no thread to look its name up", NULL);
-		wait_for_next_round(c);
-		return;
-	}
-	boot_conn_move(c, CONN_LOOKUP);
-	timer(c, RPWI_NEVER);
-}
-
-static void start_round(struct boot_conn *c)
-{
-	struct boot_dial *d = c->dial;
-	if (!turn_take(d)) {
-		timer(c, RPWI_NEVER);
-		return;
-	}
-	if (boot_addr_numeric(d->host, d->port, false, &d->addrs) || (d->addrs.n && d->backoff_ms < ASK_AGAIN_MS))
-		try_from_here(c);
-	else
-		look_up(c);
-}
-
-void boot_dial_turns(struct boot *b)
-{
-	uint64_t now_ns = rpwi_now_ns();
-	while (!rpwi_list_empty(&b->turn_queue) && turn_is_free(b, now_ns))
-		start_round(RPWI_CONTAINER_OF(b->turn_queue.next, struct boot_dial, turn_link)->c);
-	if (!rpwi_list_empty(&b->turn_queue))
-		boot_deadline_lower(b, RPWI_CONTAINER_OF(b->turns.next, struct boot_dial, turn_link)->turn_until_ns);
-}
-
-void boot_dial_resolved(struct boot_conn *c, const struct boot_addrs *addrs, int gai_error)
+static void resolved(struct boot_conn *c, const struct boot_addrs *addrs, int gai_error)
 {
 	struct boot_dial *d = c->dial;
 	d->lookup = NULL;
@@ -270,6 +183,41 @@ void boot_dial_resolved(struct boot_conn *c, const struct boot_addrs *addrs, int
 	d->addrs = *addrs;
 	d->next = 0;
 	try_from_here(c);
+}
+
+static void look_up(struct boot_conn *c)
+{
+	struct boot_dial *d = c->dial;
+	d->lookup = boot_names_ask(c->b->names, d->host, d->port, c, resolved);
+	if (!d->lookup) {
+		note(c, RPW_ERR_NO_MEMORY, "no memory or no thread to look its name up", NULL);
+		wait_for_next_round(c);
+		return;
+	}
+	boot_conn_move(c, CONN_LOOKUP);
+	timer(c, RPWI_NEVER);
+}
+
+static void start_round(struct boot_conn *c)
+{
+	struct boot_dial *d = c->dial;
+	if (!boot_turn_take(d)) {
+		timer(c, RPWI_NEVER);
+		return;
+	}
+	if (boot_addr_numeric(d->host, d->port, false, &d->addrs) || (d->addrs.n && d->backoff_ms < ASK_AGAIN_MS))
+		try_from_here(c);
+	else
+		look_up(c);
+}
+
+void boot_dial_turns(struct boot *b)
+{
+	uint64_t now_ns = rpwi_now_ns();
+	while (!rpwi_list_empty(&b->turn_queue) && boot_turn_is_free(b, now_ns))
+		start_round(RPWI_CONTAINER_OF(b->turn_queue.next, struct boot_dial, turn_link)->c);
+	if (!rpwi_list_empty(&b->turn_queue))
+		boot_deadline_lower(b, RPWI_CONTAINER_OF(b->turns.next, struct boot_dial, turn_link)->turn_until_ns);
 }
 
 static void failed(struct boot_conn *c, int status, const char *why, const char *hint)
@@ -298,7 +246,7 @@ static bool is_itself(int fd)
 	return !strcmp(a, b);
 }
 
-void boot_dial_established(struct boot_conn *c)
+bool boot_dial_established(struct boot_conn *c)
 {
 	int err = 0;
 	socklen_t len = sizeof(err);
@@ -308,10 +256,10 @@ void boot_dial_established(struct boot_conn *c)
 		err = ECONNREFUSED;
 	if (err) {
 		failed(c, status_of(err), strerror(err), hint_of(err));
-		return;
+		return false;
 	}
 	hello_timer(c);
-	boot_conn_begin(c);
+	return true;
 }
 
 static const char *const silent[CONN_STATES] = {

@@ -1,4 +1,6 @@
-/* listen.c - the listening side until the hello. Anybody may connect: who has not said a valid hello is a stranger, of whom a listener bears BOOT_STRANGERS_MAX for BOOT_HELLO_TIMEOUT_MS each. */
+/* listen.c - the listening side until the hello. Anybody may connect: who has not said a valid hello is a stranger, of whom a listener bears BOOT_STRANGERS_MAX for BOOT_HELLO_TIMEOUT_MS each.
+ * It never judges what a stranger says. It takes no lock: a struct boot belongs to one thread at a time.
+ */
 #include "boot/boot_priv.h"
 
 #include <errno.h>
@@ -167,34 +169,6 @@ void boot_listener_free(struct boot_listener *l)
 }
 
 /* ---- strangers ---- */
-
-void boot_stranger_count(struct boot_conn *c, bool people, const char *why)
-{
-	enum rpwi_log_level level = people ? RPWI_LOG_WARN : RPWI_LOG_INFO;
-	unsigned left_out;
-	if (c->counted)
-		return;
-	c->counted = true;
-	c->b->strangers++;
-	if (!rpwi_log_on(level) || !boot_may_log(c->b, &left_out))
-		return;
-	if (left_out)
-		rpwi_log(level, "refused a connection from %s: %s (and %u before it, not logged)", c->where, why, left_out);
-	else
-		rpwi_log(level, "refused a connection from %s: %s", c->where, why);
-}
-
-void boot_stranger_leaves(struct boot_conn *c)
-{
-	if (!c->listener)
-		return;
-	if (c->listener->nstrangers-- == BOOT_STRANGERS_MAX && c->listener->paused_until_ns != RPWI_NEVER) {
-		c->listener->paused_until_ns = 0; /* a place is free: accept again */
-		boot_deadline_lower(c->b, 0);
-	}
-	c->listener = NULL;
-	rpwi_list_del(&c->stranger);
-}
 
 /* The address of ours that it came to. */
 static void note_local(struct boot_conn *c)

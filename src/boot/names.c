@@ -1,5 +1,6 @@
 /* names.c - names to addresses. getaddrinfo blocks, for half a minute when name servers are silent, and cannot be cancelled: so it runs in threads, which nobody waits for. They are made when
- * there is something to look up, end when there is nothing, and share only what is in struct boot_names; the last to leave it frees it.
+ * there is something to look up, end when there is nothing, and share only what is in struct boot_names; the last to leave it frees it. Their
+ * lock is held for a few instructions, never during a look-up nor while the asker is told; it never calls the file that asks, but the function that came with the question.
  */
 #include "boot/boot_priv.h"
 
@@ -28,6 +29,7 @@ struct boot_lookup {
 	struct rpwi_list link;
 	struct boot_names *names;
 	struct boot_conn *c; /* NULL: nobody wants to know any more */
+	boot_names_resolved *resolved;
 	char host[BOOT_HOST_MAX];
 	uint16_t port;
 	bool done;
@@ -151,13 +153,14 @@ static int thread_start(struct boot_names *n)
 	return -rc;
 }
 
-struct boot_lookup *boot_names_ask(struct boot_names *n, const char *host, uint16_t port, struct boot_conn *c)
+struct boot_lookup *boot_names_ask(struct boot_names *n, const char *host, uint16_t port, struct boot_conn *c, boot_names_resolved *resolved)
 {
 	struct boot_lookup *l = calloc(1, sizeof(*l));
 	if (!l)
 		return NULL;
 	l->names = n;
 	l->c = c;
+	l->resolved = resolved;
 	l->port = port;
 	snprintf(l->host, sizeof(l->host), "%s", host);
 	pthread_mutex_lock(&n->lock);
@@ -182,7 +185,7 @@ void boot_names_forget(struct boot_lookup *l)
 
 int boot_names_wait(struct boot_names *n, const char *host, uint16_t port, unsigned timeout_ms, struct boot_addrs *out)
 {
-	struct boot_lookup *l = boot_names_ask(n, host, port, NULL);
+	struct boot_lookup *l = boot_names_ask(n, host, port, NULL, NULL);
 	uint64_t until_ns = rpwi_now_ns() + timeout_ms * RPWI_NS_PER_MS;
 	struct timespec until = {.tv_sec = (time_t)(until_ns / RPWI_NS_PER_S), .tv_nsec = (long)(until_ns % RPWI_NS_PER_S)};
 	int rc = EAI_AGAIN;
@@ -221,7 +224,7 @@ unsigned boot_names_progress(struct boot_names *n)
 	(void)ignored;
 	for (struct boot_lookup *l; (l = next_done(n)); did++) {
 		if (l->c)
-			boot_dial_resolved(l->c, &l->addrs, l->gai_error);
+			l->resolved(l->c, &l->addrs, l->gai_error);
 		free(l);
 	}
 	return did;

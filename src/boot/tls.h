@@ -16,18 +16,31 @@ struct boot_key {
 	char file[];
 };
 
+/* ---- key.c ---- */
 /* Reads the file: one line, hexadecimal (an even number of digits, 32 at least) or text of 16 characters at least. 0, or enum rpw_status with the reason by rpwi_fail. */
 int boot_key_load(const char *file, struct boot_key **out);
 void boot_key_free(struct boot_key *k);
 
-/* 0 or -ENOMEM. The connecting side's first bytes are queued. */
-int boot_tls_start(struct boot_conn *c);
+struct boot_tls {
+	struct tls *session;
+	struct boot_conn *c;
+	const uint8_t *in; /* what boot_tls_feed was given and TLS has not taken */
+	size_t in_len;
+	bool began; /* the peer's first byte came */
+};
+
+/* ---- tls.c ---- */
+int boot_tls_new(struct boot_conn *c); /* 0 or -ENOMEM */
 void boot_tls_free(struct boot_tls *t);
-/* Bytes of the socket's; what is in them goes to boot_conn_take. May end the connection in any way. */
-void boot_tls_feed(struct boot_conn *c, const uint8_t *p, size_t len);
 /* A whole message into the queue: 0 or -errno. */
 int boot_tls_send(struct boot_conn *c, const void *p, size_t len);
 void boot_tls_bye(struct boot_conn *c);
 int boot_tls_export(const struct boot_tls *t, const char *label, const void *context, size_t context_len, uint8_t *out, size_t len);
+
+/* ---- tls_feed.c ---- */
+/* 0 or -ENOMEM. The connecting side's first bytes are queued. */
+int boot_tls_start(struct boot_conn *c);
+/* Bytes of the socket's; what is in them goes to boot_conn_take. May end the connection in any way. */
+void boot_tls_feed(struct boot_conn *c, const uint8_t *p, size_t len);
 
 #endif

@@ -1,0 +1,42 @@
+/* lost.c - a connection that cannot go on: for its state it is another try, a stranger that left, or the end that the callee is told. It never decides that a connection cannot go on. It
+ * takes no lock: a struct boot belongs to one thread at a time.
+ */
+#include "boot/boot_priv.h"
+
+#include <stdarg.h>
+#include <stdio.h>
+
+#include "ropeway.h"
+
+void boot_conn_broken(struct boot_conn *c, int status, const char *fmt, ...)
+{
+	char why[300], all[512];
+	va_list ap;
+	va_start(ap, fmt);
+	vsnprintf(why, sizeof(why), fmt, ap);
+	va_end(ap);
+	if (c->state == CONN_LINGER) {
+		boot_conn_bury(c);
+	} else if (c->dial) {
+		boot_dial_failed(c, status == RPW_ERR_PEER_GONE ? RPW_ERR_UNREACHABLE : status, why);
+	} else if (c->state != CONN_OPEN) {
+		boot_stranger_count(c, c->state == CONN_HELLO && c->tls && status == RPW_ERR_PROTOCOL, why); /* it has the key: who changed that? */
+		boot_conn_bury(c);
+	} else {
+		snprintf(all, sizeof(all), "%s: %s", c->text, why);
+		boot_conn_detach(c);
+		boot_conn_timer(c, RPWI_NEVER);
+		boot_conn_move(c, CONN_ENDED);
+		rpwi_debug("boot: %s", all);
+		c->b->up->gone(c->user, status, all);
+	}
+}
+
+void boot_conn_lost(struct boot_conn *c, int err)
+{
+	if (err)
+		boot_conn_broken(c, RPW_ERR_PEER_GONE, "the connection broke: %s", strerror(err));
+	else
+		boot_conn_broken(c, RPW_ERR_PEER_GONE, "%s",
+			c->state == CONN_OPEN ? "the peer closed the connection, or its process ended" : "it closed the connection before its hello");
+}
