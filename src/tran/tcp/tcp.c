@@ -1,16 +1,16 @@
-/* tcp.c - tran_tcp: frames and remote memory over TCP, between any two processes that can reach each other. The table of operations, progress, and sleeping.
+/* tcp.c - tran_tcp: frames and remote memory over TCP, between any two processes that can reach each other. The table of operations, progress, and sleeping. It never looks into what a
+ * stream carries. It takes no lock: a transport is used by one thread at a time.
  *
  * Progress reads the few streams that had something to say lately ("hot") straight away: for them it costs one recv and no epoll. All others are asked about by epoll, when
  * nothing is hot each time, else every so many rounds.
  */
-#include "tran/tcp/tcp_priv.h"
+#include "tran/tcp/tcp_tx.h"
 
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <sys/epoll.h>
 #include <sys/mman.h>
-#include <sys/random.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
@@ -24,58 +24,6 @@ enum {
 	IDLE_POLLS_MAX = 4096, /* a hot stream that was asked so often in vain has cooled down */
 	STREAMS_DEFAULT = 2,   /* one for frames, one for bulk data */
 };
-
-/* ---- what all share ---- */
-
-/* Mapped, not malloc'ed: what is not kept goes back to the system at once. */
-uint8_t *tcp_buffer_get(struct tcp *t)
-{
-	if (t->buffer_count)
-		return t->buffer[--t->buffer_count];
-	void *b = mmap(NULL, TCP_BUFFER_LEN, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-	return b == MAP_FAILED ? NULL : b;
-}
-
-void tcp_buffer_put(struct tcp *t, uint8_t *b)
-{
-	if (b && t->buffer_count < TCP_BUFFERS_KEPT)
-		t->buffer[t->buffer_count++] = b;
-	else if (b)
-		munmap(b, TCP_BUFFER_LEN);
-}
-
-uint64_t tcp_random(struct tcp *t)
-{
-	while (!t->random_left)
-		if (getrandom(t->random, sizeof t->random, 0) == (ssize_t)sizeof t->random) /* at most 256 bytes come whole */
-			t->random_left = RPWI_ARRAY_LEN(t->random);
-	return t->random[--t->random_left];
-}
-
-void tcp_deadline_lower(struct tcp *t, uint64_t ns) { t->deadline_ns = RPWI_MIN(t->deadline_ns, ns); }
-
-void tcp_hot_add(struct tcp_stream *s)
-{
-	struct tcp *t = s->t;
-	s->idle_polls = 0;
-	s->hot_reads = 0;
-	if (s->hot || t->hot_count == TCP_HOT_MAX)
-		return;
-	s->hot = true;
-	t->hot[t->hot_count++] = s;
-}
-
-void tcp_hot_del(struct tcp_stream *s)
-{
-	struct tcp *t = s->t;
-	if (!s->hot)
-		return;
-	s->hot = false;
-	tcp_stream_watch(s, true);
-	for (unsigned i = 0; i < t->hot_count; i++)
-		if (t->hot[i] == s)
-			t->hot[i--] = t->hot[--t->hot_count];
-}
 
 /* ---- opening ---- */
 
@@ -319,7 +267,7 @@ static unsigned tcp_progress(struct tran *tran)
 		send_waiting(t, false);
 	t->base.unsent = !rpwi_list_empty(&t->sending);
 	if (!rpwi_list_empty(&t->failing_bundles))
-		tcp_bundle_report(t);
+		tcp_ep_report_bundles(t);
 	if (!rpwi_list_empty(&t->failing))
 		tcp_ep_report(t);
 	t->in_progress--;

@@ -1,4 +1,5 @@
-/* tcp_ep.c - endpoints: numbers, handles, which address to try, ready, failing, closing. What carries them is in tcp_bundle.c.
+/* tcp_ep.c - endpoints: handles, which address to try, failing, closing. What carries them is in tcp_bundle.c and tcp_member.c. It never reads or writes a stream. It takes no lock: a
+ * transport is used by one thread at a time.
  *
  * The passive side listens and never connects; the active side never listens. The active side shows the nonce of the passive side's handle, the passive side answers with the nonce of
  * the active side's. So neither talks to anybody but the one that boot's handles went to.
@@ -17,39 +18,6 @@ enum { ATTEMPT_MS_MIN = 1000, EAGER_MAX = 64 * 1024 };
 
 static struct tcp_ep *ep_of(struct tran_ep *ep) { return (struct tcp_ep *)ep; }
 
-/* ---- numbers ---- */
-
-static int take_slot(struct tcp *t, struct tcp_ep *ep)
-{
-	unsigned slot = t->ep_count < t->ep_room ? t->ep_hint : t->ep_room;
-	while (slot < t->ep_room && t->ep[slot].ep)
-		slot = slot + 1 == t->ep_room ? 0 : slot + 1; /* one is free: ep_count says so */
-	if (slot == t->ep_room) {
-		unsigned room = t->ep_room ? 2 * t->ep_room : 16;
-		struct tcp_slot *more = room > TCP_ENDPOINTS_MAX ? NULL : realloc(t->ep, room * sizeof *more);
-		if (!more)
-			return -ENOMEM;
-		memset(more + t->ep_room, 0, (room - t->ep_room) * sizeof *more);
-		t->ep = more;
-		t->ep_room = room;
-	}
-	struct tcp_slot *at = &t->ep[slot];
-	at->ep = ep;
-	at->generation = at->generation % (UINT32_MAX / TCP_ENDPOINTS_MAX) + 1; /* never 0 */
-	t->ep_count++;
-	t->ep_hint = slot + 1 < t->ep_room ? slot + 1 : 0;
-	ep->number = at->generation * TCP_ENDPOINTS_MAX + slot;
-	return 0;
-}
-
-static void give_slot(struct tcp *t, struct tcp_ep *ep)
-{
-	unsigned slot = ep->number % TCP_ENDPOINTS_MAX;
-	t->ep[slot].ep = NULL;
-	t->ep_count--;
-	t->ep_hint = slot;
-}
-
 int tcp_ep_make(struct tran *tran, const struct tran_control *control, void *user, struct tran_ep **out, uint8_t *handle, size_t *handle_len)
 {
 	struct tcp *t = tcp_of(tran);
@@ -62,7 +30,7 @@ int tcp_ep_make(struct tran *tran, const struct tran_control *control, void *use
 	struct tcp_ep *ep = calloc(1, sizeof *ep);
 	if (!ep)
 		return -ENOMEM;
-	err = take_slot(t, ep);
+	err = tcp_ep_number(t, ep);
 	if (err) {
 		free(ep);
 		return err;
@@ -96,16 +64,16 @@ int tcp_ep_make(struct tran *tran, const struct tran_control *control, void *use
 	return 0;
 }
 
-struct tcp_ep *tcp_ep_find(struct tcp *t, uint32_t number)
+static void fail(struct tcp_ep *ep, int status, const char *why)
 {
-	unsigned slot = number % TCP_ENDPOINTS_MAX;
-	struct tcp_ep *ep = slot < t->ep_room ? t->ep[slot].ep : NULL;
-	return ep && ep->number == number ? ep : NULL;
-}
-
-bool tcp_ep_waits(const struct tcp_ep *ep, const uint8_t *nonce)
-{
-	return ep && !tcp_nonce_differs(ep->nonce, nonce) && !ep->active && (ep->state == TCP_EP_MADE || ep->state == TCP_EP_STARTED);
+	if (ep->state == TCP_EP_FAILED || ep->state == TCP_EP_CLOSED)
+		return;
+	struct tcp *t = tcp_of(ep->base.tran);
+	ep->state = TCP_EP_FAILED;
+	ep->fail_status = status;
+	ep->fail_why = strdup(why);
+	rpwi_list_del(&ep->link);
+	rpwi_list_add_tail(&t->failing, &ep->failing);
 }
 
 /* ---- connecting ---- */
@@ -166,41 +134,21 @@ int tcp_ep_start(struct tran_ep *tran_ep, const uint8_t *handle, size_t len, uns
 	rpwi_list_add_tail(&t->starting, &ep->link);
 	tcp_deadline_lower(t, ep->deadline_ns);
 	if (tcp_get_handle(handle, len, &ep->peer, why, sizeof why))
-		tcp_ep_fail(ep, RPW_ERR_PROTOCOL, why);
+		fail(ep, RPW_ERR_PROTOCOL, why);
 	else if (ep->active == !ep->peer.port)
-		tcp_ep_fail(ep, RPW_ERR_PROTOCOL,
+		fail(ep, RPW_ERR_PROTOCOL,
 			ep->active ? "the peer's tcp handle has no port to connect to" : "the peer's tcp handle has a port, but that side is to connect");
 	else if (ep->active && !connect_next(ep))
-		tcp_ep_fail(ep, RPW_ERR_UNREACHABLE, "none of the peer's addresses can be connected to by tcp");
+		fail(ep, RPW_ERR_UNREACHABLE, "none of the peer's addresses can be connected to by tcp");
 	else if (!ep->active && ep->bundle)
 		tcp_bundle_answer(ep);
 	return 0;
 }
 
-void tcp_ep_up(struct tcp_ep *ep)
-{
-	rpwi_list_del(&ep->link);
-	ep->state = TCP_EP_UP;
-	ep->was_up = true;
-	rpwi_debug("tcp: endpoint %u: %s", ep->number, ep->base.path);
-	ep->base.tran->up->ready(ep->base.user, RPW_OK, "");
-}
-
 /* ---- ending ---- */
 
-void tcp_ep_fail(struct tcp_ep *ep, int status, const char *why)
-{
-	if (ep->state == TCP_EP_FAILED || ep->state == TCP_EP_CLOSED)
-		return;
-	struct tcp *t = tcp_of(ep->base.tran);
-	ep->state = TCP_EP_FAILED;
-	ep->fail_status = status;
-	ep->fail_why = strdup(why);
-	rpwi_list_del(&ep->link);
-	rpwi_list_add_tail(&t->failing, &ep->failing);
-}
-
-void tcp_ep_bundle_lost(struct tcp_ep *ep, bool try_again, int status, const char *why)
+/* Its bundle has failed, and it is no member any more: the next address, or the end. */
+static void bundle_lost(struct tcp_ep *ep, bool try_again, int status, const char *why)
 {
 	if (ep->state == TCP_EP_STARTED && ep->active) {
 		if (try_again && ep->next_address && rpwi_now_ns() < ep->deadline_ns)
@@ -209,20 +157,48 @@ void tcp_ep_bundle_lost(struct tcp_ep *ep, bool try_again, int status, const cha
 			return;
 	}
 	if (ep->state == TCP_EP_UP || (ep->state == TCP_EP_STARTED && ep->active))
-		tcp_ep_fail(ep, status, why);
+		fail(ep, status, why);
 }
 
-void tcp_ep_closed_by_peer(struct tcp_ep *ep)
+static void closed_by_peer(struct tcp_ep *ep)
 {
 	ep->peer_left = true;
 	if (ep->state == TCP_EP_UP) {
-		tcp_ep_fail(ep, RPW_ERR_UNREACHABLE, "the peer closed its side of the tcp endpoint");
+		fail(ep, RPW_ERR_UNREACHABLE, "the peer closed its side of the tcp endpoint");
 		return;
 	}
 	bool was_active = ep->active && ep->state == TCP_EP_STARTED;
 	tcp_bundle_leave(ep);
 	if (was_active && !connect_next(ep))
-		tcp_ep_fail(ep, RPW_ERR_REFUSED, "the peer's tcp port answered, but the peer does not have this endpoint (any more)");
+		fail(ep, RPW_ERR_REFUSED, "the peer's tcp port answered, but the peer does not have this endpoint (any more)");
+}
+
+int tcp_ep_on_close(struct tcp_stream *s, const struct tcp_header *h, const char **why)
+{
+	struct tcp_bundle *b = s->bundle;
+	struct tcp_ep *ep = tcp_ep_find(b->t, h->id);
+	if (s->index) {
+		*why = "a word about an endpoint on a stream for bulk data";
+		return -1;
+	}
+	if (ep && ep->bundle == b)
+		closed_by_peer(ep);
+	return 0;
+}
+
+void tcp_ep_report_bundles(struct tcp *t)
+{
+	while (!rpwi_list_empty(&t->failing_bundles)) {
+		struct tcp_bundle *b = RPWI_CONTAINER_OF(rpwi_list_pop(&t->failing_bundles), struct tcp_bundle, failing);
+		tcp_bundle_close_streams(b);
+		while (!rpwi_list_empty(&b->members)) {
+			struct tcp_ep *ep = RPWI_CONTAINER_OF(b->members.next, struct tcp_ep, member);
+			tcp_bundle_leave(ep);
+			/* Refused for the sake of the one that greeted, or closed by its last member while others came: those try anew. */
+			bundle_lost(ep, b->founder[0].number || (b->greeter && b->greeter != ep->number), b->fail_status, b->fail_why);
+		}
+		tcp_bundle_free(b);
+	}
 }
 
 void tcp_ep_report(struct tcp *t)
@@ -253,7 +229,7 @@ void tcp_ep_time(struct tcp *t, uint64_t now_ns)
 			ep->active ? "the peer (%s, tcp port %u) did not answer in time: is the port open in its firewall?"
 				   : "the peer (%s) did not connect to our tcp port %u in time: is the port open in our firewall?",
 			ep->peer_name, ep->active ? ep->peer.port : ep->listener->port);
-		tcp_ep_fail(ep, RPW_ERR_TIMEOUT, why);
+		fail(ep, RPW_ERR_TIMEOUT, why);
 	}
 }
 
@@ -278,7 +254,7 @@ void tcp_ep_close(struct tran_ep *tran_ep)
 	tcp_bundle_leave(ep);
 	rpwi_list_del(&ep->link);
 	rpwi_list_del(&ep->failing);
-	give_slot(t, ep);
+	tcp_ep_unnumber(t, ep);
 	free(ep->fail_why);
 	explicit_bzero(ep->secret, sizeof ep->secret);
 	free(ep);

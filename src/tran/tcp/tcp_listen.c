@@ -1,5 +1,6 @@
-/* tcp_listen.c - the listening sockets of a transport, and who comes to them. Whoever connects is a stranger until a good greeting came: one with the number and the nonce of an endpoint of
- * ours, which only boot's peer was told. Strangers cost a slot of a bounded table for TCP_STRANGER_MS, and a count.
+/* tcp_listen.c - the listening sockets of a transport, and who comes to them. Whoever connects is a stranger until a good greeting came: one with the number and the nonce of an endpoint
+ * of ours, which only boot's peer was told. Strangers cost a slot of a bounded table for TCP_STRANGER_MS, and a count. It never decides whose stream one is: tcp_greet.c does. It takes no
+ * lock: a transport is used by one thread at a time.
  */
 #include "tran/tcp/tcp_priv.h"
 
@@ -128,7 +129,8 @@ unsigned tcp_listen_addresses(const struct tcp_listener *l, struct tcp_address *
 	return n;
 }
 
-void tcp_listen_refuse(struct tcp_stream *s, const char *why)
+/* Dropped and counted. */
+static void refuse(struct tcp_stream *s, const char *why)
 {
 	struct tcp *t = s->t;
 	t->strangers_refused++;
@@ -172,7 +174,7 @@ void tcp_listen_accept(struct tcp *t, const struct tcp_listener *l)
 		if (t->congestion[0] && !both_ends_here(fd)) /* all other options are the listener's */
 			setsockopt(fd, IPPROTO_TCP, TCP_CONGESTION, t->congestion, (socklen_t)strnlen(t->congestion, sizeof t->congestion));
 		if (t->stranger_count == TCP_STRANGERS_MAX)
-			tcp_listen_refuse(RPWI_CONTAINER_OF(t->strangers.next, struct tcp_stream, link), "too many others came");
+			refuse(RPWI_CONTAINER_OF(t->strangers.next, struct tcp_stream, link), "too many others came");
 		struct tcp_stream *s = tcp_stream_new(t, fd, TCP_STRANGER, EPOLLIN);
 		if (!s) {
 			close(fd);
@@ -196,7 +198,7 @@ static bool first_bytes(struct tcp_stream *s)
 		return false;
 	if (r != 1 || first != TLS_HANDSHAKE || tcp_tls_begin(s, NULL, 0))
 		return true;
-	tcp_listen_refuse(s, "there is no memory for TLS");
+	refuse(s, "there is no memory for TLS");
 	return false;
 }
 
@@ -208,7 +210,7 @@ void tcp_listen_heard(struct tcp_stream *s)
 	int rc = s->tls ? tcp_tls_shake(s) : 0;
 	if (rc) {
 		if (rc != -EAGAIN)
-			tcp_listen_refuse(s, rc == -EBADMSG ? tcp_tls_why(s) : "it went away in the TLS handshake");
+			refuse(s, rc == -EBADMSG ? tcp_tls_why(s) : "it went away in the TLS handshake");
 		return;
 	}
 	struct iovec iov = {s->greeting + s->greeting_len, TCP_GREETING_LEN - s->greeting_len};
@@ -219,12 +221,12 @@ void tcp_listen_heard(struct tcp_stream *s)
 		bool changed = r < 0 && s->tls && errno == EBADMSG;
 		if (changed)
 			tcp_tls_alert(s);
-		tcp_listen_refuse(s, changed ? tcp_tls_why(s) : "it went away without a greeting");
+		refuse(s, changed ? tcp_tls_why(s) : "it went away without a greeting");
 		return;
 	}
 	s->greeting_len += (size_t)r;
 	if (memcmp(s->greeting, "RPTG", RPWI_MIN(s->greeting_len, (size_t)4))) {
-		tcp_listen_refuse(s, "it speaks something else");
+		refuse(s, "it speaks something else");
 		return;
 	}
 	if (s->greeting_len < TCP_GREETING_LEN)
@@ -236,7 +238,7 @@ void tcp_listen_heard(struct tcp_stream *s)
 		t->stranger_count--;
 		return;
 	}
-	tcp_listen_refuse(s, why);
+	refuse(s, why);
 }
 
 void tcp_listen_time(struct tcp *t, uint64_t now_ns)
@@ -247,7 +249,7 @@ void tcp_listen_time(struct tcp *t, uint64_t now_ns)
 			tcp_deadline_lower(t, s->deadline_ns);
 			break;
 		}
-		tcp_listen_refuse(s, "it did not greet in time");
+		refuse(s, "it did not greet in time");
 	}
 	if (t->accept_paused && now_ns >= t->accept_again_ns)
 		pause_accepting(t, false);

@@ -1,18 +1,27 @@
 /* tcp_priv.h - the structs of tran_tcp, and what its files call in each other.
  *
- *   tcp.c         the table of operations, progress, sleeping, time
- *   tcp_ep.c      endpoints: numbers, handles, addresses, failing, closing
- *   tcp_bundle.c  the streams that all endpoints between two contexts share: connecting, greeting, attaching, failing, closing
- *   tcp_listen.c  the listening socket, and strangers until they have shown a nonce
- *   tcp_stream.c  one socket: receiving, taking the received bytes apart
- *   tcp_send.c    what a stream has to send
- *   tcp_rma.c     gets, puts, atomics, flush: the side that asks, and the side that answers
- *   tcp_mem.c     registered memory
- *   tcp_tls.c     between a stream and its socket: TLS, where there is a key
- *   tcp_wire.[ch] bytes
+ * From the bottom to the top: each file calls only files that come before it.
  *
- * Who may fail what: the code that reads or writes a stream only notes a failure (tcp_bundle_fail, tcp_ep_fail); up->failed is called at the end of progress, so that no caller finds an endpoint gone
- * under its hands. For the same reason what is closed is freed at the end of progress.
+ *   tcp_wire.[ch] bytes
+ *   tcp_share.c   buffers, random numbers, the next deadline
+ *   tcp_number.c  endpoints by their numbers
+ *   tcp_tls.c     between a stream and its socket: TLS, where there is a key
+ *   tcp_stream.c  one socket: made, watched, closed
+ *   tcp_send.c    what a stream has to send; tcp_tx.h: what is asked about that for each frame
+ *   tcp_linger.c  what is taken back of that, and streams that only send what is left
+ *   tcp_bundle.c  the streams that all endpoints between two contexts share: made, one more, failing, freed
+ *   tcp_mem.c     registered memory
+ *   tcp_rma.c     gets, puts, atomics, flush: the side that asks, and the side that answers
+ *   tcp_room.c    words and endpoints that wait for room on a stream
+ *   tcp_member.c  who is a member of a bundle: joining, attached, leaving
+ *   tcp_greet.c   streams until they stand: connecting, TLS, greeting
+ *   tcp_listen.c  the listening socket, and strangers until they have shown a nonce
+ *   tcp_ep.c      endpoints: handles, addresses, failing, closing
+ *   tcp_recv.c    what a stream received, taken apart
+ *   tcp.c         the table of operations, progress, sleeping, time
+ *
+ * Who may fail what: the code that reads or writes a stream only notes a failure (tcp_bundle_fail, and fail in tcp_ep.c); up->failed is called at the end of progress, so that no caller
+ * finds an endpoint gone under its hands. For the same reason what is closed is freed at the end of progress.
  */
 #ifndef ROPEWAY_TRAN_TCP_PRIV_H
 #define ROPEWAY_TRAN_TCP_PRIV_H
@@ -174,6 +183,14 @@ struct tcp_founder {
 	uint8_t nonce[TCP_NONCE_LEN];
 };
 
+/* A word about an endpoint that found no room. */
+struct tcp_word {
+	struct rpwi_list link;
+	uint8_t kind, answer;
+	uint32_t to, from;
+	uint8_t nonce[TCP_NONCE_LEN];
+};
+
 struct tcp_bundle {
 	struct tcp *t;
 	struct rpwi_list link;    /* t->bundles, or the dead */
@@ -244,112 +261,23 @@ struct tcp {
 
 static inline struct tcp *tcp_of(struct tran *t) { return (struct tcp *)t; }
 
-/* tcp.c */
+/* ---- tcp_share.c ---- */
 uint8_t *tcp_buffer_get(struct tcp *t);
 void tcp_buffer_put(struct tcp *t, uint8_t *b);
 uint64_t tcp_random(struct tcp *t);
 void tcp_deadline_lower(struct tcp *t, uint64_t ns);
-void tcp_hot_add(struct tcp_stream *s);
-void tcp_hot_del(struct tcp_stream *s);
 
-/* tcp_listen.c */
-/* The listener at that address of ours; NULL or "": at all. 0 or -errno. */
-int tcp_listen_start(struct tcp *t, const char *address, const struct tcp_listener **out);
-void tcp_listen_accept(struct tcp *t, const struct tcp_listener *l);
-void tcp_listen_end(struct tcp *t);
-/* Where it can be reached, beside the address that the control path has. */
-unsigned tcp_listen_addresses(const struct tcp_listener *l, struct tcp_address *out, unsigned max);
-/* A stranger sent something. */
-void tcp_listen_heard(struct tcp_stream *s);
-void tcp_listen_time(struct tcp *t, uint64_t now_ns);
-/* Dropped and counted. */
-void tcp_listen_refuse(struct tcp_stream *s, const char *why);
-
-/* tcp_ep.c */
-int tcp_ep_make(struct tran *t, const struct tran_control *control, void *user, struct tran_ep **out, uint8_t *handle, size_t *handle_len);
-int tcp_ep_start(struct tran_ep *ep, const uint8_t *handle, size_t len, unsigned timeout_ms);
-void tcp_ep_close(struct tran_ep *ep);
+/* ---- tcp_number.c ---- */
+int tcp_ep_number(struct tcp *t, struct tcp_ep *ep); /* gives it one: 0 or -ENOMEM */
+void tcp_ep_unnumber(struct tcp *t, struct tcp_ep *ep);
 struct tcp_ep *tcp_ep_find(struct tcp *t, uint32_t number); /* or NULL */
 /* Is it (not NULL) a passive one that waits for its peer, and this its nonce? */
 bool tcp_ep_waits(const struct tcp_ep *ep, const uint8_t *nonce);
-/* Both sides of it are attached: ready. */
-void tcp_ep_up(struct tcp_ep *ep);
-void tcp_ep_fail(struct tcp_ep *ep, int status, const char *why);
-/* Its bundle has failed, and it is no member any more: the next address, or the end. */
-void tcp_ep_bundle_lost(struct tcp_ep *ep, bool try_again, int status, const char *why);
-void tcp_ep_closed_by_peer(struct tcp_ep *ep);
-void tcp_ep_report(struct tcp *t);
-void tcp_ep_free_all(struct tcp *t); /* in a forked child: nobody is told */
-void tcp_ep_time(struct tcp *t, uint64_t now_ns);
-
-/* tcp_bundle.c */
-struct tcp_bundle *tcp_bundle_new(struct tcp *t); /* here for tests */
-/* Join the bundle to that address, or begin one. False: it cannot be. */
-bool tcp_bundle_connect(struct tcp_ep *ep, const struct sockaddr_storage *to, socklen_t len, uint64_t attempt_ns);
-/* A stranger greeted: it is stream 0 of a new bundle, or a further one of its bundle, or refused. */
-int tcp_bundle_accept(struct tcp *t, struct tcp_stream *s, const struct tcp_greeting *g, const char **why);
-/* connect() has ended, or the greeting has come. */
-void tcp_bundle_connected(struct tcp_stream *s);
-void tcp_bundle_greeted(struct tcp_stream *s);
-/* The handshake went on. */
-void tcp_bundle_shaken(struct tcp_stream *s);
 /* What a caller that names an endpoint and a stream has to know; NULL: nothing like that is waited for. */
 const uint8_t *tcp_bundle_secret(struct tcp *t, uint32_t number, unsigned index);
-/* A passive endpoint that was asked for has been started. */
-void tcp_bundle_answer(struct tcp_ep *ep);
-/* Words; -1: against the rules, *why says which. */
-int tcp_bundle_on_attach(struct tcp_stream *s, const struct tcp_header *h, const uint8_t *more, const char **why);
-int tcp_bundle_on_attached(struct tcp_stream *s, const struct tcp_header *h, const uint8_t *more, const char **why);
-int tcp_bundle_on_close(struct tcp_stream *s, const struct tcp_header *h, const char **why);
-/* Send the words that waited for room. */
-void tcp_bundle_words(struct tcp_bundle *b);
-/* Its operations end, its peer is told; the last member's end is the bundle's. */
-void tcp_bundle_leave(struct tcp_ep *ep);
-void tcp_bundle_fail(struct tcp_bundle *b, int status, const char *why);
-/* The stream is of no more use: without it the bundle fails, at once or soon. */
-void tcp_bundle_lost(struct tcp_stream *s, int status, const char *fmt, ...) __attribute__((format(printf, 3, 4)));
-void tcp_bundle_report(struct tcp *t);
-void tcp_bundle_time(struct tcp *t, uint64_t now_ns);
-/* Connect one more stream, or ask the side that can; that side was asked. */
-void tcp_bundle_more_streams(struct tcp_bundle *b);
-void tcp_bundle_close_all(struct tcp *t);
 
-/* tcp_stream.c */
-struct tcp_stream *tcp_stream_new(struct tcp *t, int fd, enum tcp_stream_state state, uint32_t events);
-/* same_host: both ends of it are here. */
-void tcp_stream_set_options(int fd, bool same_host);
-void tcp_stream_close(struct tcp_stream *s);
-/* Leave the bundle: what waits in tx, and the rest of what is half sent, still goes out, and then the peer's end is waited for. */
-void tcp_stream_linger(struct tcp_stream *s);
-void tcp_stream_linger_read(struct tcp_stream *s);
-void tcp_stream_time(struct tcp *t, uint64_t now_ns);
-/* Bytes at the end of what waits to be sent; NULL: no room. */
-uint8_t *tcp_stream_reserve(struct tcp_stream *s, size_t len);
-/* The same, but the room for answers stays free. */
-uint8_t *tcp_stream_reserve_word(struct tcp_stream *s, size_t len);
-struct tcp_item *tcp_stream_item(struct tcp_stream *s);
-/* Something was added: send it soon, or at once. */
-void tcp_stream_kick(struct tcp_stream *s);
-void tcp_stream_send(struct tcp_stream *s);
-/* In progress: send what is due, or everything (now); tell of room. True: something is left. */
-bool tcp_stream_flush(struct tcp_stream *s, bool now);
-/* Somebody waits for room on it. */
-bool tcp_stream_owes_room(const struct tcp_stream *s);
-/* How many things happened. */
-unsigned tcp_stream_read(struct tcp_stream *s);
-/* Take apart what is in rx. For tests too. */
-unsigned tcp_stream_parse(struct tcp_stream *s);
-void tcp_stream_watch_out(struct tcp_stream *s, bool on);
-/* In the epoll set, or not: then only progress looks at it. */
-void tcp_stream_watch(struct tcp_stream *s, bool on);
-/* A chunk's memory is the program's again: of a put what is not begun is not sent, and the rest of one that is, is copied; data is thrown away. True: nothing of it is under way. */
-bool tcp_stream_forget_chunk(struct tcp_stream *s, struct tcp_chunk *c);
-void tcp_stream_forget_mem(struct tcp_stream *s, struct tcp_mem *m);
-/* All of it is forgotten: the stream is closed. */
-void tcp_send_drop(struct tcp_stream *s);
-int tcp_send(struct tran_ep *ep, const void *head, size_t head_len, const struct iovec *iov, int iovcnt, size_t body_len);
-
-/* tcp_tls.c: as recvmsg, a recv that throws away, and sendmsg; careful: bit i is set where iov[i] may not be mapped. EBADMSG: not of the peer's making. */
+/* ---- tcp_tls.c ---- */
+/* As recvmsg, a recv that throws away, and sendmsg; careful: bit i is set where iov[i] may not be mapped. EBADMSG: not of the peer's making. */
 ssize_t tcp_io_recv(struct tcp_stream *s, struct iovec *iov, int n);
 ssize_t tcp_io_skip(struct tcp_stream *s, size_t len);
 ssize_t tcp_io_send(struct tcp_stream *s, struct iovec *iov, int n, uint64_t careful);
@@ -365,7 +293,61 @@ const char *tcp_tls_why(const struct tcp_stream *s);
 /* The side that was connected to: it was for this endpoint and stream that the peer knew the secret. */
 bool tcp_tls_is_for(const struct tcp_stream *s, uint32_t number, unsigned index);
 
-/* tcp_rma.c */
+/* ---- tcp_stream.c ---- */
+struct tcp_stream *tcp_stream_new(struct tcp *t, int fd, enum tcp_stream_state state, uint32_t events);
+/* same_host: both ends of it are here. */
+void tcp_stream_set_options(int fd, bool same_host);
+void tcp_stream_watch_out(struct tcp_stream *s, bool on);
+/* In the epoll set, or not: then only progress looks at it. */
+void tcp_stream_watch(struct tcp_stream *s, bool on);
+void tcp_hot_add(struct tcp_stream *s);
+void tcp_hot_del(struct tcp_stream *s);
+void tcp_stream_close(struct tcp_stream *s);
+
+/* ---- tcp_send.c ---- */
+/* Bytes at the end of what waits to be sent; NULL: no room. */
+uint8_t *tcp_stream_reserve(struct tcp_stream *s, size_t len);
+/* The same, but the room for answers stays free. */
+uint8_t *tcp_stream_reserve_word(struct tcp_stream *s, size_t len);
+struct tcp_item *tcp_stream_item(struct tcp_stream *s);
+/* Something was added: send it soon, or at once. */
+void tcp_stream_kick(struct tcp_stream *s);
+void tcp_stream_send(struct tcp_stream *s);
+int tcp_send(struct tran_ep *ep, const void *head, size_t head_len, const struct iovec *iov, int iovcnt, size_t body_len);
+
+/* ---- tcp_linger.c ---- */
+void tcp_stream_forget_mem(struct tcp_stream *s, struct tcp_mem *m);
+/* A chunk's memory is the program's again: of a put what is not begun is not sent, and the rest of one that is, is copied; data is thrown away. True: nothing of it is under way. */
+bool tcp_stream_forget_chunk(struct tcp_stream *s, struct tcp_chunk *c);
+/* Leave the bundle: what waits in tx, and the rest of what is half sent, still goes out, and then the peer's end is waited for. */
+void tcp_stream_linger(struct tcp_stream *s);
+/* What is left of it. True: something still is. */
+bool tcp_stream_linger_send(struct tcp_stream *s);
+void tcp_stream_linger_read(struct tcp_stream *s);
+void tcp_stream_time(struct tcp *t, uint64_t now_ns);
+
+/* ---- tcp_bundle.c ---- */
+struct tcp_bundle *tcp_bundle_new(struct tcp *t);            /* here for tests */
+void tcp_bundle_deadline(struct tcp_bundle *b, uint64_t ns); /* RPWI_NEVER: none */
+void tcp_bundle_free(struct tcp_bundle *b);
+void tcp_bundle_close_streams(struct tcp_bundle *b);
+/* A socket on its way to where the bundle was connected to. False: it cannot be. */
+bool tcp_bundle_connect_stream(struct tcp_bundle *b, unsigned index);
+/* Connect one more stream, or ask the side that can; that side was asked. */
+void tcp_bundle_more_streams(struct tcp_bundle *b);
+void tcp_bundle_fail(struct tcp_bundle *b, int status, const char *why);
+/* The stream is of no more use: without it the bundle fails, at once or soon. */
+void tcp_bundle_lost(struct tcp_stream *s, int status, const char *fmt, ...) __attribute__((format(printf, 3, 4)));
+void tcp_bundle_time(struct tcp *t, uint64_t now_ns);
+void tcp_bundle_close_all(struct tcp *t);
+
+/* ---- tcp_mem.c ---- */
+int tcp_mem_add(struct tran *t, void *addr, size_t len, unsigned access, struct tran_mem **out);
+void tcp_mem_del(struct tran *t, struct tran_mem *m);
+/* The memory that a peer names, if it may do this there; NULL otherwise. */
+struct tcp_mem *tcp_mem_find(struct tcp *t, const struct tcp_target *at, size_t len, unsigned access);
+
+/* ---- tcp_rma.c ---- */
 int tcp_rma(struct tran_ep *ep, bool is_put, const struct tran_desc *remote, uint64_t offset, void *local, size_t len, void *cookie);
 int tcp_atomic(struct tran_ep *ep, enum tran_atomic op, const struct tran_desc *remote, uint64_t offset, uint64_t operand, uint64_t compare, uint64_t *before,
 	void *cookie);
@@ -385,10 +367,63 @@ int tcp_rma_body_end(struct tcp_stream *s, const char **why);
 /* The body cannot be put where it should: the rest is thrown away, and the transfer fails. */
 void tcp_rma_body_fault(struct tcp_stream *s);
 
-/* tcp_mem.c */
-int tcp_mem_add(struct tran *t, void *addr, size_t len, unsigned access, struct tran_mem **out);
-void tcp_mem_del(struct tran *t, struct tran_mem *m);
-/* The memory that a peer names, if it may do this there; NULL otherwise. */
-struct tcp_mem *tcp_mem_find(struct tcp *t, const struct tcp_target *at, size_t len, unsigned access);
+/* ---- tcp_room.c ---- */
+/* A word goes now, or waits for room; more of them than WORDS_MAX, and the bundle fails. */
+void tcp_bundle_say(struct tcp_bundle *b, const struct tcp_word *word);
+/* In progress: send what is due, or everything (now); tell of room. True: something is left. */
+bool tcp_stream_flush(struct tcp_stream *s, bool now);
+
+/* ---- tcp_member.c ---- */
+void tcp_bundle_join(struct tcp_bundle *b, struct tcp_ep *ep);
+/* Ask the peer to attach it. */
+void tcp_bundle_say_attach(struct tcp_bundle *b, const struct tcp_ep *ep);
+/* A passive endpoint that was asked for has been started. */
+void tcp_bundle_answer(struct tcp_ep *ep);
+void tcp_bundle_describe(struct tcp_bundle *b); /* its path, for people */
+/* Its operations end, its peer is told; the last member's end is the bundle's. */
+void tcp_bundle_leave(struct tcp_ep *ep);
+/* Words; -1: against the rules, *why says which. */
+int tcp_bundle_on_attach(struct tcp_stream *s, const struct tcp_header *h, const uint8_t *more, const char **why);
+int tcp_bundle_on_attached(struct tcp_stream *s, const struct tcp_header *h, const uint8_t *more, const char **why);
+
+/* ---- tcp_greet.c ---- */
+/* Join the bundle to that address, or begin one. False: it cannot be. */
+bool tcp_bundle_connect(struct tcp_ep *ep, const struct sockaddr_storage *to, socklen_t len, uint64_t attempt_ns);
+/* A stranger greeted: it is stream 0 of a new bundle, or a further one of its bundle, or refused. */
+int tcp_bundle_accept(struct tcp *t, struct tcp_stream *s, const struct tcp_greeting *g, const char **why);
+/* connect() has ended, or the greeting has come. */
+void tcp_bundle_connected(struct tcp_stream *s);
+/* The handshake went on. */
+void tcp_bundle_shaken(struct tcp_stream *s);
+void tcp_bundle_greeted(struct tcp_stream *s);
+
+/* ---- tcp_listen.c ---- */
+/* The listener at that address of ours; NULL or "": at all. 0 or -errno. */
+int tcp_listen_start(struct tcp *t, const char *address, const struct tcp_listener **out);
+void tcp_listen_accept(struct tcp *t, const struct tcp_listener *l);
+void tcp_listen_end(struct tcp *t);
+/* Where it can be reached, beside the address that the control path has. */
+unsigned tcp_listen_addresses(const struct tcp_listener *l, struct tcp_address *out, unsigned max);
+/* A stranger sent something. */
+void tcp_listen_heard(struct tcp_stream *s);
+void tcp_listen_time(struct tcp *t, uint64_t now_ns);
+
+/* ---- tcp_ep.c ---- */
+int tcp_ep_make(struct tran *t, const struct tran_control *control, void *user, struct tran_ep **out, uint8_t *handle, size_t *handle_len);
+int tcp_ep_start(struct tran_ep *ep, const uint8_t *handle, size_t len, unsigned timeout_ms);
+void tcp_ep_close(struct tran_ep *ep);
+/* The peer says that it has none like it, or no more. -1: against the rules, *why says which. */
+int tcp_ep_on_close(struct tcp_stream *s, const struct tcp_header *h, const char **why);
+/* What was noted is told: bundles that failed, then endpoints. */
+void tcp_ep_report_bundles(struct tcp *t);
+void tcp_ep_report(struct tcp *t);
+void tcp_ep_free_all(struct tcp *t); /* in a forked child: nobody is told */
+void tcp_ep_time(struct tcp *t, uint64_t now_ns);
+
+/* ---- tcp_recv.c ---- */
+/* How many things happened. */
+unsigned tcp_stream_read(struct tcp_stream *s);
+/* Take apart what is in rx. For tests too. */
+unsigned tcp_stream_parse(struct tcp_stream *s);
 
 #endif

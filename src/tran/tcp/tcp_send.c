@@ -1,80 +1,33 @@
-/* tcp_send.c - what a stream has to send: tx, and items.
+/* tcp_send.c - what a stream has to send: tx, and items. It never closes a stream, and tells nobody of room: who it sends for is above it. It takes no lock: a transport is used by one
+ * thread at a time.
  *
  * Small frames and answers are copied to `tx`; bulk bodies are items that point to the memory itself. tx goes out before the items, but never into the middle of one. A frame
- * that comes alone is written at once. One that follows our last write within COALESCE_NS, with nothing heard from the peer in between, is one of many: it waits in tx for
+ * that comes alone is written at once. One that follows our last write within TCP_COALESCE_NS, with nothing heard from the peer in between, is one of many: it waits in tx for
  * progress, so that a stream of small frames costs one system call for dozens of them, while a ping-pong never waits.
  *
  * Measured on loopback, 2 cores, 8 MiB gets one after the other, best twentieth of the runs: plain sendmsg 7.3 GB/s, a bare loop of send and recv 7.6. Two streams for bulk data and
  * more were not faster (6.3 to 7.1). vmsplice and splice in place of send: 7.7 to 10.5, not used, because the peer's socket would still refer to pages that the program has got back
  * when an endpoint is closed. MSG_ZEROCOPY: the kernel copies on loopback all the same (its msg_zerocopy.rst).
  */
-#include "tran/tcp/tcp_priv.h"
+#include "tran/tcp/tcp_tx.h"
 
 #include <errno.h>
 #include <stdlib.h>
 #include <sys/socket.h>
 
-#include "base/discard.h"
-#include "base/guard.h"
-
 enum {
-	COALESCE_NS = 5000,
-	COALESCE_LEN = 16 * 1024, /* enough for one write: waiting longer saves nothing */
-	DIRECT_MIN = 16 * 1024,   /* bodies from here on are written from where they lie */
+	DIRECT_MIN = 16 * 1024, /* bodies from here on are written from where they lie */
 	DIRECT_IOV_MAX = 64,
 	BATCH_ITEMS = 16,
 	BATCH_BYTES = 512 * 1024, /* of items in one write, or one item more */
 	ANSWER_ROOM = 4096,       /* of tx, which frames leave free: more than answers to all that a peer may ask */
-	LINGER_MS = 1000,
 };
 _Static_assert(ANSWER_ROOM > TCP_WINDOW * (TCP_HEADER_LEN + TCP_TARGET_LEN) * 2, "answers and requests fit where frames do not");
 _Static_assert(TCP_BUFFER_LEN - ANSWER_ROOM > 3 * (TCP_HEADER_LEN + TRAN_HEAD_MAX + TCP_FRAME_MAX), "half of a buffer takes a frame");
 
 static const char zeros[4096];
 
-static void item_release_mem(struct tcp_item *i)
-{
-	if (i->mem)
-		i->mem->users--;
-	i->mem = NULL;
-}
-
-static struct tcp_item *item_at(struct tcp_stream *s, unsigned n) { return &s->item[(s->item_first + n) % RPWI_ARRAY_LEN(s->item)]; }
-
-void tcp_send_drop(struct tcp_stream *s)
-{
-	for (unsigned i = 0; i < s->item_count; i++)
-		item_release_mem(item_at(s, i));
-	s->item_count = 0;
-	tcp_buffer_put(s->t, s->tx);
-	free(s->item_copy);
-	s->tx = NULL;
-	s->item_copy = NULL;
-}
-
-void tcp_stream_forget_mem(struct tcp_stream *s, struct tcp_mem *m)
-{
-	for (unsigned i = 0; i < s->item_count; i++) {
-		struct tcp_item *item = item_at(s, i);
-		if (item->mem != m)
-			continue;
-		item_release_mem(item);
-		item->body = NULL;
-		item->answer = TCP_NO_ACCESS;
-	}
-	if (s->body_mem == m) {
-		m->users--;
-		s->body_mem = NULL;
-		s->body = NULL;
-		s->body_answer = TCP_NO_ACCESS;
-	}
-}
-
-/* ---- sending ---- */
-
-static size_t tx_used(const struct tcp_stream *s) { return s->tx_end - s->tx_start; }
-
-static struct iovec tx_iov(const struct tcp_stream *s) { return s->tx ? (struct iovec){s->tx + s->tx_start, tx_used(s)} : (struct iovec){0}; }
+static struct iovec tx_iov(const struct tcp_stream *s) { return s->tx ? (struct iovec){s->tx + s->tx_start, tcp_tx_used(s)} : (struct iovec){0}; }
 
 static bool tx_room(struct tcp_stream *s, size_t len)
 {
@@ -86,10 +39,10 @@ static bool tx_room(struct tcp_stream *s, size_t len)
 	}
 	if (s->tx_end + len <= TCP_BUFFER_LEN)
 		return true;
-	if (tx_used(s) + len > TCP_BUFFER_LEN)
+	if (tcp_tx_used(s) + len > TCP_BUFFER_LEN)
 		return false;
-	memmove(s->tx, s->tx + s->tx_start, tx_used(s));
-	s->tx_end = tx_used(s);
+	memmove(s->tx, s->tx + s->tx_start, tcp_tx_used(s));
+	s->tx_end = tcp_tx_used(s);
 	s->tx_start = 0;
 	return true;
 }
@@ -105,13 +58,13 @@ uint8_t *tcp_stream_reserve(struct tcp_stream *s, size_t len)
 
 uint8_t *tcp_stream_reserve_word(struct tcp_stream *s, size_t len)
 {
-	return tx_used(s) + len <= TCP_BUFFER_LEN - ANSWER_ROOM ? tcp_stream_reserve(s, len) : NULL;
+	return tcp_tx_used(s) + len <= TCP_BUFFER_LEN - ANSWER_ROOM ? tcp_stream_reserve(s, len) : NULL;
 }
 
 struct tcp_item *tcp_stream_item(struct tcp_stream *s)
 {
 	assert(s->item_count < RPWI_ARRAY_LEN(s->item)); /* the windows of both sides together */
-	struct tcp_item *i = item_at(s, s->item_count++);
+	struct tcp_item *i = tcp_item_at(s, s->item_count++);
 	memset(i, 0, sizeof *i);
 	return i;
 }
@@ -145,10 +98,10 @@ static int item_iov(size_t sent, const struct tcp_item *i, struct iovec *iov, ui
 /* So many bytes of the first item. */
 static void item_sent(struct tcp_stream *s, size_t n)
 {
-	struct tcp_item *i = item_at(s, 0);
+	struct tcp_item *i = tcp_item_at(s, 0);
 	s->item_sent += n;
 	if (s->item_sent >= i->head_len + i->len)
-		item_release_mem(i); /* the kernel has it all: what happens to the memory now is nobody's harm */
+		tcp_item_release_mem(i); /* the kernel has it all: what happens to the memory now is nobody's harm */
 	if (s->item_sent < item_len(i))
 		return;
 	if (i->is_data)
@@ -186,12 +139,12 @@ static ssize_t send_some(struct tcp_stream *s, struct iovec *iov, int n, uint64_
 	if (errno == EAGAIN) {
 		s->blocked = true;
 	} else if (errno == EFAULT && s->item_count) { /* registered, but not mapped any more */
-		struct tcp_item *i = item_at(s, 0);
+		struct tcp_item *i = tcp_item_at(s, 0);
 		if (!s->one_by_one) { /* which of them? */
 			s->one_by_one = true;
 			return 0;
 		}
-		item_release_mem(i);
+		tcp_item_release_mem(i);
 		i->body = NULL;
 		i->answer = TCP_NO_ACCESS;
 		struct tcp_op *op = i->is_data || s->state != TCP_UP ? NULL : s->chunk[i->id % TCP_WINDOW].op;
@@ -221,7 +174,7 @@ struct batch {
 /* False: nothing may follow it in this write. */
 static bool add_item(struct batch *b, const struct tcp_stream *s, unsigned nth)
 {
-	const struct tcp_item *i = item_at((struct tcp_stream *)s, nth);
+	const struct tcp_item *i = tcp_item_at((struct tcp_stream *)s, nth);
 	size_t sent = nth ? 0 : s->item_sent, len = 0;
 	int n = item_iov(sent, i, b->iov + b->n, b->tail[nth]);
 	for (int k = 0; k < n; k++) {
@@ -246,9 +199,9 @@ static void gather(const struct tcp_stream *s, struct batch *b)
 		more = add_item(b, s, nth++);
 		b->first = b->len;
 	}
-	if (more && tx_used(s)) {
+	if (more && tcp_tx_used(s)) {
 		b->iov[b->n++] = tx_iov(s);
-		b->tx = tx_used(s);
+		b->tx = tcp_tx_used(s);
 		b->len += b->tx;
 	}
 	while (more && nth < RPWI_MIN(most, s->item_count) && b->len < BATCH_BYTES)
@@ -265,18 +218,16 @@ static void batch_sent(struct tcp_stream *s, const struct batch *b, size_t n)
 	if (part)
 		tx_sent(s, part);
 	for (n -= part; n; n -= part) {
-		part = RPWI_MIN(n, item_len(item_at(s, 0)) - s->item_sent);
+		part = RPWI_MIN(n, item_len(tcp_item_at(s, 0)) - s->item_sent);
 		item_sent(s, part);
 	}
 }
-
-static bool has_to_send(const struct tcp_stream *s) { return tx_used(s) || s->item_count || tcp_io_waits(s); }
 
 void tcp_stream_send(struct tcp_stream *s)
 {
 	struct batch b;
 	s->blocked = s->one_by_one = false;
-	while ((s->state == TCP_UP || s->state == TCP_LINGERING) && !s->send_errno && has_to_send(s)) {
+	while ((s->state == TCP_UP || s->state == TCP_LINGERING) && !s->send_errno && tcp_has_to_send(s)) {
 		gather(s, &b);
 		ssize_t r = send_some(s, b.iov, b.n, b.careful);
 		if (r < 0)
@@ -291,141 +242,14 @@ void tcp_stream_send(struct tcp_stream *s)
 	}
 }
 
-/* One write for what waits now? */
-static bool due(const struct tcp_stream *s, size_t more)
-{
-	if (s->heard || s->item_count || tx_used(s) + more >= COALESCE_LEN)
-		return true;
-	return rpwi_now_ns() - s->sent_ns >= COALESCE_NS;
-}
-
 void tcp_stream_kick(struct tcp_stream *s)
 {
 	if (rpwi_list_empty(&s->sending))
 		rpwi_list_add_tail(&s->t->sending, &s->sending);
-	if (!s->blocked && (s->t->in_progress ? tx_used(s) >= 4 * COALESCE_LEN : due(s, 0)))
+	if (!s->blocked && (s->t->in_progress ? tcp_tx_used(s) >= 4 * TCP_COALESCE_LEN : tcp_due(s, 0)))
 		tcp_stream_send(s);
-	if (has_to_send(s))
+	if (tcp_has_to_send(s))
 		s->t->base.unsent = true;
-}
-
-bool tcp_stream_owes_room(const struct tcp_stream *s) { return !s->index && s->bundle && (!rpwi_list_empty(&s->bundle->rooming) || s->bundle->word_count); }
-
-/* To those that wait, the longest first; who takes all of it leaves nothing to the others, and waits behind them the next time. */
-static void tell_room(struct tcp_stream *s)
-{
-	struct tcp_bundle *b = s->bundle;
-	tcp_bundle_words(b);
-	while (s->state == TCP_UP && tx_used(s) <= TCP_BUFFER_LEN / 2 && !rpwi_list_empty(&b->rooming)) {
-		struct tcp_ep *ep = RPWI_CONTAINER_OF(b->rooming.next, struct tcp_ep, rooming);
-		rpwi_list_del(&ep->rooming);
-		s->t->base.up->room(ep->base.user);
-	}
-}
-
-bool tcp_stream_flush(struct tcp_stream *s, bool now)
-{
-	if (s->state == TCP_LINGERING) {
-		tcp_stream_send(s);
-		if (!has_to_send(s)) {
-			tcp_tls_bye(s);
-			shutdown(s->fd, SHUT_WR);
-		}
-		return has_to_send(s) && !s->send_errno;
-	}
-	if (s->state != TCP_UP || s->send_errno)
-		return false;
-	if (has_to_send(s) && (now || s->blocked || due(s, 0)))
-		tcp_stream_send(s);
-	if (tcp_stream_owes_room(s))
-		tell_room(s);
-	return s->state == TCP_UP && !s->send_errno && has_to_send(s);
-}
-
-/* ---- lingering ---- */
-
-/* The rest of a half sent body: its memory is the program's again. What is behind it can only follow when it is complete. */
-static void copy_half_sent(struct tcp_stream *s)
-{
-	struct tcp_item *i = item_at(s, 0);
-	size_t sent = s->item_sent > i->head_len ? s->item_sent - i->head_len : 0;
-	item_release_mem(i);
-	if (sent >= i->len || (s->item_copy && i->body == s->item_copy))
-		return;
-	if (i->is_data) { /* zeros, and never a word that they are good */
-		i->body = NULL;
-		i->is_data = false;
-		return;
-	}
-	s->item_copy = i->body ? malloc(i->len) : NULL;
-	if (!s->item_copy || rpwi_guard_copy(s->item_copy + sent, i->body + sent, i->len - sent))
-		s->send_errno = ENOMEM; /* nothing more goes out */
-	i->body = s->item_copy;
-}
-
-bool tcp_stream_forget_chunk(struct tcp_stream *s, struct tcp_chunk *c)
-{
-	c->local = NULL;
-	if (s->body_left && s->body_kind == TCP_DATA && s->body_id == c->id)
-		s->body = NULL;
-	if (c->kind != TCP_PUT || c->have_all)
-		return false;
-	if (s->item_sent && !item_at(s, 0)->is_data && item_at(s, 0)->id == c->id) {
-		copy_half_sent(s);
-		return false;
-	}
-	for (unsigned n = 0, found = 0; n < s->item_count; n++) {
-		if (!found && !item_at(s, n)->is_data && item_at(s, n)->id == c->id)
-			found = 1;
-		else if (found)
-			*item_at(s, n - 1) = *item_at(s, n);
-	}
-	s->item_count--;
-	return true;
-}
-
-void tcp_stream_linger(struct tcp_stream *s)
-{
-	struct tcp *t = s->t;
-	for (unsigned i = s->item_sent ? 1 : 0; i < s->item_count; i++)
-		item_release_mem(item_at(s, i));
-	s->item_count = s->item_sent ? 1 : 0;
-	if (s->item_count)
-		copy_half_sent(s);
-	if (s->body_mem)
-		s->body_mem->users--;
-	s->body_mem = NULL;
-	s->body = NULL;
-	tcp_hot_del(s);
-	s->bundle->stream[s->index] = NULL;
-	s->bundle = NULL;
-	s->state = TCP_LINGERING;
-	s->deadline_ns = rpwi_now_ns() + LINGER_MS * RPWI_NS_PER_MS;
-	rpwi_list_add_tail(&t->lingering, &s->link);
-	tcp_deadline_lower(t, s->deadline_ns);
-	if (tcp_stream_flush(s, true) && rpwi_list_empty(&s->sending))
-		rpwi_list_add_tail(&t->sending, &s->sending);
-	if (s->unwatched)
-		tcp_stream_close(s); /* nobody would hear its end */
-}
-
-void tcp_stream_linger_read(struct tcp_stream *s)
-{
-	ssize_t r = rpwi_tcp_discard(s->fd, TCP_BUFFER_LEN);
-	if (r == 0 || (r < 0 && errno != EAGAIN && errno != EINTR))
-		tcp_stream_close(s);
-}
-
-void tcp_stream_time(struct tcp *t, uint64_t now_ns)
-{
-	while (!rpwi_list_empty(&t->lingering)) {
-		const struct tcp_stream *s = RPWI_CONTAINER_OF(t->lingering.next, struct tcp_stream, link);
-		if (s->deadline_ns > now_ns) {
-			tcp_deadline_lower(t, s->deadline_ns);
-			return;
-		}
-		tcp_stream_close(RPWI_CONTAINER_OF(rpwi_list_pop(&t->lingering), struct tcp_stream, link));
-	}
 }
 
 static void append(struct tcp_stream *s, const struct iovec *iov, int n, size_t skip)
@@ -443,7 +267,7 @@ static void append(struct tcp_stream *s, const struct iovec *iov, int n, size_t 
 /* Everything that waits and this frame in one write; what the kernel does not take is copied. iov[0] is free for what waits. */
 static void send_direct(struct tcp_stream *s, struct iovec *iov, int n, size_t frame_len)
 {
-	size_t before = tx_used(s);
+	size_t before = tcp_tx_used(s);
 	iov[0] = tx_iov(s);
 	ssize_t r = send_some(s, before ? iov : iov + 1, before ? n : n - 1, 0);
 	size_t sent = r > 0 ? (size_t)r : 0;
@@ -458,7 +282,7 @@ static void send_direct(struct tcp_stream *s, struct iovec *iov, int n, size_t f
 	}
 	if (before && sent)
 		tx_sent(s, RPWI_MIN(sent, before));
-	else if (s->tx && !tx_used(s))
+	else if (s->tx && !tcp_tx_used(s))
 		tx_sent(s, 0);
 }
 
@@ -474,10 +298,10 @@ int tcp_send(struct tran_ep *tran_ep, const void *head, size_t head_len, const s
 	size_t len = TCP_HEADER_LEN + head_len + body_len;
 	if (b->state != TCP_BUNDLE_UP)
 		return -EPIPE;
-	if (tx_used(s) + len > TCP_BUFFER_LEN - ANSWER_ROOM || b->word_count) {
+	if (tcp_tx_used(s) + len > TCP_BUFFER_LEN - ANSWER_ROOM || b->word_count) {
 		if (!s->blocked)
 			tcp_stream_send(s);
-		if (tx_used(s) + len > TCP_BUFFER_LEN - ANSWER_ROOM || b->word_count) {
+		if (tcp_tx_used(s) + len > TCP_BUFFER_LEN - ANSWER_ROOM || b->word_count) {
 			if (rpwi_list_empty(&ep->rooming))
 				rpwi_list_add_tail(&b->rooming, &ep->rooming);
 			return -EAGAIN;

@@ -1,9 +1,10 @@
-/* tcp_tls.c - what lies between a stream and its socket: nothing, or TLS 1.3. An endpoint that was given a secret (struct tran_control: both ends have it from their control connection, and nobody else)
- * takes no stream without. The side that connects names the endpoint, by its number, as the identity of the pre-shared key; greeting, words, frames and bulk data are inside.
+/* tcp_tls.c - what lies between a stream and its socket: nothing, or TLS 1.3. An endpoint that was given a secret (struct tran_control: both ends have it from their control connection,
+ * and nobody else) takes no stream without. The side that connects names the endpoint, by its number, as the identity of the pre-shared key; greeting, words, frames and bulk data are
+ * inside. It never judges what it carries. It takes no lock: a transport is used by one thread at a time.
  *
- * Sealed bytes are read by the buffer, since GnuTLS would make two system calls of each record; what is in that buffer epoll does not know of, so a stream that stopped reading with something left is put
- * on t->unread, which progress looks at and arm counts. A record that the socket did not take whole waits in the session; the stream has something to send as long as it does.
- * Bodies are copied to where they are sealed by the kernel where the program may have unmapped them: GnuTLS would crash.
+ * Sealed bytes are read by the buffer, since GnuTLS would make two system calls of each record; what is in that buffer epoll does not know of, so a stream that stopped reading with
+ * something left is put on t->unread, which progress looks at and arm counts. A record that the socket did not take whole waits in the session; the stream has something to send as long
+ * as it does. Bodies are copied to where they are sealed by the kernel where the program may have unmapped them: GnuTLS would crash.
  */
 #include "tran/tcp/tcp_priv.h"
 
