@@ -105,36 +105,11 @@ static int local_make(rpw_request *r, rpw_endpoint *ep, const void *p, size_t le
 	return stretch_add(ep, p, len, access, &r->direct);
 }
 
-static void staged_instead(rpw_request *r, rpw_endpoint *ep)
-{
-	landing_drop(r);
-	direct_drop(r);
-	if (r->xfer != &r->one)
-		free(r->xfer);
-	r->xfer = NULL;
-	r->xfers = r->at_xfer = r->under_way = 0;
-	r->at_byte = 0;
-	stage_fetch(r, ep, r->len);
-}
-
 bool direct_fetch(rpw_request *r, rpw_endpoint *ep)
 {
 	size_t len = RPWI_MIN(r->len, r->rts->len);
 	bool plain = r->kind == REQ_RECV || r->kind == REQ_RECV_OBJECT;
 	return r->rts->pieces && plain && len && !local_make(r, ep, r->buf, len, TRAN_WRITE);
-}
-
-bool direct_go(rpw_request *r, rpw_endpoint *ep)
-{
-	if (r->kind == REQ_RECV_CHUNK)
-		return true;
-	if (r->rts && (direct_lost(r) || (r->gpu && !direct_fetch(r, ep)))) {
-		staged_instead(r, ep);
-		return false;
-	}
-	for (unsigned i = 0; i < r->xfers && r->direct; i++)
-		r->xfer[i].mem = r->direct;
-	return true;
 }
 
 bool direct_rma(rpw_request *r)

@@ -11,13 +11,6 @@
 
 /* ---- the receiver's side ---- */
 
-void landing_drop(rpw_request *r)
-{
-	if (r->landing)
-		r->c->t[r->landing_tran].ops->mem_del(r->c->t[r->landing_tran].tran, r->landing);
-	r->landing = NULL;
-}
-
 static bool may_invite(const rpw_request *r, const rpw_endpoint *ep)
 {
 	size_t put_min = ep->link.te->limits.put_min;
@@ -70,7 +63,7 @@ void landing_placed(rpw_endpoint *ep, uint64_t number, unsigned flags)
 	landing_drop(r);
 	if (flags) {
 		r->put_failed = true;
-		rma_go(r);
+		transfer_go(r);
 		return;
 	}
 	rpwi_list_del(&r->link);
@@ -81,6 +74,36 @@ void landing_placed(rpw_endpoint *ep, uint64_t number, unsigned flags)
 }
 
 /* ---- the sender's side ---- */
+
+/* It is on offer again. */
+static void put_forget(rpw_request *r)
+{
+	free(r->rndv->to);
+	r->rndv->to = NULL;
+	r->xfer = NULL;
+	r->role = NULL;
+	r->xfers = 0;
+	r->where = AT_PEER;
+}
+
+static void put_over(rpw_request *r, int status)
+{
+	uint64_t number = r->rndv->to->number;
+	put_forget(r);
+	link_reply(&r->ep->link, FRAME_PLACED, (unsigned)-status, number, NULL, 0);
+	if (!status)
+		req_complete(r, RPW_OK);
+}
+
+static void put_done(rpw_request *r)
+{
+	if (r->worst)
+		put_over(r, r->worst);
+	else
+		transfer_settles(r);
+}
+
+static const struct transfer_role put_role = {NULL, put_done, put_over};
 
 void landing_invited(rpw_endpoint *ep, uint64_t number, const void *body, size_t len)
 {
@@ -100,6 +123,7 @@ void landing_invited(rpw_endpoint *ep, uint64_t number, const void *body, size_t
 		return;
 	}
 	v->to = to;
+	r->role = &put_role;
 	r->xfer = &r->one;
 	r->one = (struct xfer){.local = v->iov[0].iov_base, .len = to->len, .desc = &to->piece[0].desc, .mem = v->mem[0], .is_put = true};
 	r->xfers = 1;
@@ -108,26 +132,7 @@ void landing_invited(rpw_endpoint *ep, uint64_t number, const void *body, size_t
 	r->worst = 0;
 	r->where = AT_FETCH;
 	rpwi_list_add_tail(&ep->fetching, &r->link);
-	rma_go(r);
-}
-
-/* It is on offer again. */
-static void put_forget(rpw_request *r)
-{
-	free(r->rndv->to);
-	r->rndv->to = NULL;
-	r->xfer = NULL;
-	r->xfers = 0;
-	r->where = AT_PEER;
-}
-
-void landing_put_over(rpw_request *r, int status)
-{
-	uint64_t number = r->rndv->to->number;
-	put_forget(r);
-	link_reply(&r->ep->link, FRAME_PLACED, (unsigned)-status, number, NULL, 0);
-	if (!status)
-		req_complete(r, RPW_OK);
+	transfer_go(r);
 }
 
 void landing_path_gone(rpw_request *r)

@@ -6,6 +6,7 @@
 
 #include "ropeway.h"
 
+#include <errno.h>
 #include <unistd.h>
 
 #include "base/base.h"
@@ -110,13 +111,14 @@ struct rpw_request {
 	bool invited, was_invited, put_failed, placed; /* of receives: landing.c */
 	int landing_tran, direct_tran;
 	int iovcnt;
-	struct iovec *iov;        /* iovcnt > 1 */
-	uint64_t number;          /* with the peer, 0: none */
-	struct rts *rts;          /* what is fetched */
-	struct rndv *rndv;        /* what the peer fetches */
-	struct tran_mem *landing; /* where the peer puts */
-	struct tran_mem *direct;  /* the buffer, in a GPU that the path's transport reaches by itself */
-	struct xfer *xfer;        /* &one, or allocated */
+	struct iovec *iov;                /* iovcnt > 1 */
+	uint64_t number;                  /* with the peer, 0: none */
+	const struct transfer_role *role; /* of what moves, or is to move; NULL: nothing in pieces */
+	struct rts *rts;                  /* what is fetched */
+	struct rndv *rndv;                /* what the peer fetches */
+	struct tran_mem *landing;         /* where the peer puts */
+	struct tran_mem *direct;          /* the buffer, in a GPU that the path's transport reaches by itself */
+	struct xfer *xfer;                /* &one, or allocated */
 	struct xfer one;
 	unsigned xfers, at_xfer, under_way;
 	size_t at_byte;
@@ -269,6 +271,7 @@ struct proto {
 	int (*begin)(rpw_request *r);                /* 0: begun (and perhaps complete); -EAGAIN: later */
 	void (*fetched)(rpw_request *r, int status); /* the message that it receives is here; NULL: it completes */
 	void (*unpost)(rpw_request *r);              /* a receive without a message goes from where it waits for one */
+	void (*path_gone)(rpw_request *r);           /* nothing of its path moves any more; NULL: nothing is to do */
 	void (*cancel)(rpw_request *r);              /* while it is under way; NULL: it ends as it would have */
 	void (*end)(rpw_request *r);                 /* it is complete: what only an operation under way has goes */
 	bool message;                                /* a message of the program's goes to the peer: it may be offered, invited, withdrawn */
@@ -536,6 +539,7 @@ void rndv_finished(rpw_endpoint *ep, uint64_t number, unsigned flags);
 void rndv_withdrawn(rpw_endpoint *ep, uint64_t number);
 void rndv_described(rpw_endpoint *ep, const void *body, size_t len);
 /* The body of a description of one piece. Its length. */
+size_t rndv_describe_piece(uint8_t *p, uint64_t len, const struct tran_desc *d);
 size_t rndv_describe_one(uint8_t *body, uint64_t number, uint64_t len, const struct tran_desc *desc);
 
 /* landing.c */
@@ -543,25 +547,39 @@ bool landing_invite(rpw_request *r); /* a receive that is to be fetched: false w
 void landing_drop(rpw_request *r);
 void landing_placed(rpw_endpoint *ep, uint64_t number, unsigned flags);
 void landing_invited(rpw_endpoint *ep, uint64_t number, const void *body, size_t len);
-void landing_put_over(rpw_request *r, int status);
 void landing_path_gone(rpw_request *r);
-static inline bool landing_put(const rpw_request *r) { return r->rndv && r->rndv->to; } /* a send that is being put */
 
-/* rma.c */
-void rma_go(rpw_request *r);
-void rma_up_done(void *user, void *cookie, int status);
+/* transfer.c */
+/* What the bytes of a transfer are for. */
+struct transfer_role {
+	bool (*ready)(rpw_request *r, rpw_endpoint *ep); /* before any piece: false when it is not to go in pieces, now or any more. NULL: it is */
+	void (*done)(rpw_request *r);                    /* no piece is under way: all are done, or `worst` says why not */
+	void (*settled)(rpw_request *r, int status);     /* the transport has flushed what was put, or the peer has said that it is there */
+};
+/* What a transport's `done` is about: low bits of the cookie. */
+enum transfer_cookie { COOKIE_PIECE = 0, COOKIE_SETTLE = 1, COOKIE_FLUSH = 2, COOKIE_BITS = 3 };
+static inline void *transfer_cookie(void *p, enum transfer_cookie what) { return (void *)((uintptr_t)p | what); }
+/* The transport has no room now: -EAGAIN of the contract, and -ENOBUFS of its table of operations. */
+static inline bool transfer_later(int rc) { return rc == -EAGAIN || rc == -ENOBUFS; }
+void transfer_go(rpw_request *r);
+void transfer_over(rpw_request *r);                 /* it is to go in no more pieces */
+void transfer_settles(rpw_request *r);              /* what it put is to be flushed: then role->settled */
+void transfer_answered(rpw_request *r, int status); /* the peer has said that it is done */
+void transfer_restart(rpw_request *r);              /* the path is gone: from the beginning, on the next one. Puts and gets may be repeated */
+void transfer_settle(rpw_endpoint *ep);
+void transfer_up_done(void *user, void *cookie, int status);
+
+/* rma.c, atomic.c, flush.c */
 int rma_begin(rpw_request *r);
+int rma_access_check(rpw_endpoint *ep, const rpw_rkey *key, uint64_t offset, size_t len, unsigned need, const char *what);
 int rma_atomic_begin(rpw_request *r);
+void rma_atomic_arrived(rpw_endpoint *ep, uint64_t number, const void *body, size_t len);
+void rma_atomic_done(rpw_endpoint *ep, uint64_t number, unsigned flags, const void *body, size_t len);
 int rma_flush_begin(rpw_request *r);
 int rma_fence_begin(rpw_request *r);
 void rma_flush_look(rpw_endpoint *ep);
 void rma_flush_bye(rpw_endpoint *ep, uint64_t received); /* the peer has closed; so many of our frames had come */
-void rma_settle(rpw_endpoint *ep);
-void rma_restart(rpw_request *r);
-void rma_staged(rpw_request *r); /* done, the peer has said */
-void rma_transfers_done(rpw_request *r);
-void rma_atomic_arrived(rpw_endpoint *ep, uint64_t number, const void *body, size_t len);
-void rma_atomic_done(rpw_endpoint *ep, uint64_t number, unsigned flags, const void *body, size_t len);
+void flush_path_gone(rpw_request *r);
 int msg_status_of_errno(int rc);
 
 /* trace.c: lines for people */

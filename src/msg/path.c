@@ -70,7 +70,7 @@ static void fetches_go(rpw_endpoint *ep)
 {
 	for (struct rpwi_list *n = ep->fetching.next, *next; n != &ep->fetching; n = next) {
 		next = n->next;
-		rma_go(RPWI_CONTAINER_OF(n, rpw_request, link));
+		transfer_go(RPWI_CONTAINER_OF(n, rpw_request, link));
 	}
 }
 
@@ -83,7 +83,7 @@ void path_work(rpw_endpoint *ep)
 		stage_work(ep);
 		post_go(ep);
 	}
-	rma_settle(ep);
+	transfer_settle(ep);
 	rma_flush_look(ep);
 	ep_refresh(ep);
 }

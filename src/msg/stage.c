@@ -274,7 +274,7 @@ static void stage_finish(struct stage *s)
 		return;
 	r->worst = s->worst;
 	if (s->way != STAGE_RECV) {
-		rma_transfers_done(r);
+		transfer_over(r);
 		return;
 	}
 	rpwi_list_del(&r->link);
@@ -531,4 +531,16 @@ void stage_path_gone(rpw_endpoint *ep)
 				rndv_unregister(child);
 		}
 	}
+}
+
+void stage_member_done(rpw_request *child, const rpw_completion *done, void *arg)
+{
+	struct stage *s = arg;
+	(void)child;
+	if (done->status && !s->worst)
+		s->worst = done->status;
+	s->under_way--;
+	s->landed++;
+	if (!stage_release(s))
+		stage_go(s);
 }

@@ -63,8 +63,6 @@ bool direct_offer(rpw_request *r, struct tran_mem **out);
 bool direct_fetch(rpw_request *r, rpw_endpoint *ep);
 /* The peer's memory is in a GPU, which it could give us on an earlier path only. */
 static inline bool direct_lost(const rpw_request *r) { return r->rts && r->rts->pieces == 1 && !r->rts->piece[0].desc.len; }
-/* Before a transfer goes on: false when it has become a stage's. */
-bool direct_go(rpw_request *r, rpw_endpoint *ep);
 /* Can this put or get go as it is? */
 bool direct_rma(rpw_request *r);
 void direct_path_gone(rpw_request *r);

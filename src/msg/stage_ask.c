@@ -1,88 +1,8 @@
-/* stage_ask.c - what this side wants to have moved that a GPU has to do with: it fetches messages that cannot be fetched as they are described, and puts into and gets out of GPUs,
- * here and at the peer. */
+/* stage_ask.c - what this side wants to have moved that a GPU has to do with: puts into and gets out of GPUs, here and at the peer. */
 #include "msg/stage_priv.h"
 
 #include <errno.h>
 #include <stdlib.h>
-
-/* ---- messages ---- */
-
-void stage_fetch(rpw_request *r, rpw_endpoint *ep, size_t room)
-{
-	r->parked = true;
-	struct stage *s = stage_new(ep, r, STAGE_RECV, r->buf, r->rts->len, room);
-	if (!s) {
-		r->worst = RPW_ERR_NO_MEMORY;
-		rpwi_list_del(&r->link);
-		r->where = AT_NONE;
-		rndv_fetched(r);
-		return;
-	}
-	link_reply(&ep->link, FRAME_PULL, 0, r->rts->number, NULL, 0);
-}
-
-static struct stage *receiving(rpw_endpoint *ep, uint64_t number)
-{
-	for (struct rpwi_list *l = ep->staging ? ep->staging->stages.next : NULL; l && l != &ep->staging->stages; l = l->next) {
-		struct stage *s = RPWI_CONTAINER_OF(l, struct stage, all);
-		if (s->way == STAGE_RECV && s->r && s->r->rts->number == number)
-			return s;
-	}
-	return NULL;
-}
-
-/* Chunks of that message that have had no FIN. */
-static unsigned chunks_of(const rpw_endpoint *ep, uint64_t number)
-{
-	unsigned n = 0;
-	for (const struct rpwi_list *l = ep->fetching.next; l != &ep->fetching; l = l->next) {
-		const rpw_request *r = RPWI_CONTAINER_OF(l, rpw_request, link);
-		n += r->kind == REQ_RECV_CHUNK && r->tag == number;
-	}
-	return n;
-}
-
-void stage_chunk(rpw_endpoint *ep, uint64_t number, struct rts *rts)
-{
-	struct stage *s = receiving(ep, number);
-	unsigned under_way = chunks_of(ep, number);
-	if (!s) { /* its receive has ended: the sender shall not wait */
-		link_reply(&ep->link, FRAME_FIN, -RPW_ERR_CANCELED, rts->number, NULL, 0);
-		free(rts);
-		return;
-	}
-	rpw_request *child = NULL;
-	if (s->stopped || !rts->pieces || rts->len > STAGE_BYTES || rts->len > s->len - s->announced || under_way >= CHUNKS_UNDER_WAY)
-		ep_breach(ep, "a chunk of %llu bytes, %u under way, %zu of %zu bytes announced", (unsigned long long)rts->len, under_way, s->announced, s->len);
-	else
-		child = req_new(ep->c, ep, REQ_RECV_CHUNK, false);
-	if (!child) {
-		free(rts);
-		return;
-	}
-	s->announced += rts->len;
-	child->rts = rts;
-	child->tag = number;
-	child->done.from = ep;
-	child->parked = true;
-	child->where = AT_FETCH;
-	rpwi_list_add_tail(&ep->fetching, &child->link);
-	rpwi_list_add_tail(&s->parked, &child->active);
-	stage_go(s);
-}
-
-void stage_stopped(rpw_endpoint *ep, uint64_t number, unsigned flags)
-{
-	struct stage *s = receiving(ep, number);
-	if (!s || s->stopped)
-		return;
-	s->stopped = true;
-	if (!s->worst)
-		s->worst = flags && flags <= (unsigned)-RPW_ERR_SYSTEM ? -(int)flags : RPW_ERR_PROTOCOL;
-	stage_go(s);
-}
-
-/* ---- puts and gets ---- */
 
 static int ask_put(rpw_request *r)
 {
@@ -115,7 +35,7 @@ static int ask(rpw_request *r)
 	if (!g || g->asked >= ASKED_MAX)
 		return -EAGAIN;
 	if (!r->xfer->len) {
-		rma_staged(r);
+		transfer_answered(r, r->worst);
 		return 0;
 	}
 	int rc = r->xfer->is_put ? ask_put(r) : ask_get(r);
@@ -151,18 +71,6 @@ void stage_answered(rpw_request *r)
 }
 
 bool stage_asks(const rpw_endpoint *ep) { return ep->staging && ep->staging->asked; }
-
-void stage_member_done(rpw_request *child, const rpw_completion *done, void *arg)
-{
-	struct stage *s = arg;
-	(void)child;
-	if (done->status && !s->worst)
-		s->worst = done->status;
-	s->under_way--;
-	s->landed++;
-	if (!stage_release(s))
-		stage_go(s);
-}
 
 /* Each transfer a request of its own, since some need help and some do not. */
 static int batch(rpw_request *r)

@@ -1,0 +1,126 @@
+/* flush.c - flush and fence: everything before it is done here, then the transport says so, then the peer. */
+#include "msg/msg.h"
+#include "msg/stage.h"
+
+#include <errno.h>
+#include <stdlib.h>
+
+int rma_flush_begin(rpw_request *r)
+{
+	r->where = AT_PEER;
+	r->settled = r->settle_sent = r->answered = r->flush_sent = false;
+	r->worst = 0;
+	rma_flush_look(r->ep);
+	return 0;
+}
+
+/* The transport's own flush, unless nothing was put since the last. */
+static bool transport_flushed(rpw_endpoint *ep, rpw_request *r)
+{
+	if (!r->settle_sent && !ep->rma_dirty)
+		return true;
+	if (!r->settle_sent) {
+		r->settle_sent = true;
+		ep->rma_dirty = false;
+		int rc = ep->link.ops->flush(ep->link.te, transfer_cookie(r, COOKIE_FLUSH));
+		if (rc) {
+			r->settle_sent = false;
+			ep->rma_dirty = true;
+			msg_todo(ep, transfer_later(rc) ? TODO_SEND : TODO_PATH);
+		}
+	}
+	return r->settled;
+}
+
+/* The oldest operation is a flush: everything before it is done here. Now the transport, then the peer's word. */
+void rma_flush_look(rpw_endpoint *ep)
+{
+	while (ep->state == EP_UP && !rpwi_list_empty(&ep->active_list)) {
+		rpw_request *r = RPWI_CONTAINER_OF(ep->active_list.next, rpw_request, active);
+		if (r->kind != REQ_FLUSH || r->where != AT_PEER || !transport_flushed(ep, r))
+			return;
+		if (!r->flush_sent) {
+			if (!r->number && !(r->number = slots_add(&ep->c->numbers, r))) {
+				req_complete(r, RPW_ERR_NO_MEMORY);
+				continue;
+			}
+			r->order = ep->link.tx_count;
+			if (!rpwi_list_empty(&ep->link.replies) || link_send(&ep->link, &(struct frame){.type = FRAME_FLUSH, .tag = r->number}))
+				return;
+			r->flush_sent = true;
+		}
+		if (!r->answered)
+			return;
+		req_complete(r, r->worst);
+	}
+}
+
+void rma_flush_bye(rpw_endpoint *ep, uint64_t received)
+{
+	while (!rpwi_list_empty(&ep->active_list)) {
+		rpw_request *r = RPWI_CONTAINER_OF(ep->active_list.next, rpw_request, active);
+		bool done = r->flush_sent ? received >= r->order : received == ep->link.tx_count && !ep->rma_dirty;
+		if (r->kind != REQ_FLUSH || !done)
+			return;
+		if (r->where == AT_QUEUE)
+			rpwi_list_del(&r->link);
+		req_complete(r, r->worst);
+	}
+	ep->all_taken = received == ep->link.tx_count && !ep->rma_dirty;
+}
+
+static bool transfers_of_ours(const rpw_endpoint *ep)
+{
+	for (const struct rpwi_list *n = ep->fetching.next; n != &ep->fetching; n = n->next)
+		if (RPWI_CONTAINER_OF(n, rpw_request, link)->kind == REQ_RMA)
+			return true;
+	return !rpwi_list_empty(&ep->settling) || ep->atomics || stage_asks(ep);
+}
+
+/* Stays at the head of the queue until everything before it has taken effect. */
+int rma_fence_begin(rpw_request *r)
+{
+	if (transfers_of_ours(r->ep) || !transport_flushed(r->ep, r))
+		return -EAGAIN;
+	req_complete(r, r->worst);
+	return 0;
+}
+
+/* A FLUSH frame that is on its way is in the log, and its answer will come; the transport's flush is asked for again. */
+void flush_path_gone(rpw_request *r)
+{
+	r->settled = r->settle_sent = false;
+	r->ep->rma_dirty = true;
+}
+
+int rpw_flush(rpw_endpoint *ep, rpw_request **req)
+{
+	if (!ep)
+		return msg_wrong("rpw_flush", "the endpoint is NULL");
+	if (RPWI_UNLIKELY(!msg_is_ours(ep->c)))
+		return msg_inherited(ep->c);
+	if (ep->state == EP_FAILED && ep->all_taken) {
+		if (req)
+			*req = NULL;
+		return RPW_OK;
+	}
+	rpw_request *r = req_new(ep->c, ep, REQ_FLUSH, req != NULL);
+	return r ? ep_post(ep, r, req) : RPW_ERR_NO_MEMORY;
+}
+
+int rpw_fence(rpw_endpoint *ep)
+{
+	if (!ep)
+		return msg_wrong("rpw_fence", "the endpoint is NULL");
+	if (RPWI_UNLIKELY(!msg_is_ours(ep->c)))
+		return msg_inherited(ep->c);
+	if (ep->state == EP_UP && !ep->rma_dirty && rpwi_list_empty(&ep->link.queue) && !transfers_of_ours(ep))
+		return RPW_OK;
+	rpw_request *r = req_new(ep->c, ep, REQ_FENCE, false);
+	if (!r)
+		return RPW_ERR_NO_MEMORY;
+	r->settled = r->settle_sent = false;
+	r->worst = 0;
+	int rc = ep_post(ep, r, NULL);
+	return rc < 0 ? rc : RPW_OK;
+}

@@ -1,0 +1,174 @@
+/* transfer.c - bytes to and from the peer's memory: in pieces, several under way, as the path takes them. What the bytes are for is told by the transfer's role: a put or a get of the program's, a
+ * message that is fetched, one that is put where it was invited to, a chunk.
+ *
+ * On a path that may break a put is complete only when the transport has flushed it (it "settles"), since until then it may have to be repeated from the program's buffer. */
+#include "msg/msg.h"
+
+#include "base/copy.h"
+
+#include <errno.h>
+#include <stdlib.h>
+
+/* A receive may be posted for any endpoint: then it is that of what it fetches. */
+static rpw_endpoint *endpoint_of(const rpw_request *r) { return r->rts ? r->done.from : r->ep; }
+
+/* ---- pieces ---- */
+
+void transfer_over(rpw_request *r)
+{
+	rpw_endpoint *ep = endpoint_of(r);
+	rpwi_list_del(&r->link);
+	r->where = AT_NONE;
+	r->role->done(r);
+	if (!rpwi_list_empty(&ep->link.queue))
+		msg_todo(ep, TODO_SEND); /* a fence may wait for it */
+}
+
+static int piece_go(rpw_endpoint *ep, rpw_request *r, const struct xfer *x, size_t at, size_t n)
+{
+	const struct tran_desc *d = x->desc;
+	if (x->key) {
+		if (!x->key->has[ep->tran]) {
+			rpwi_fail(RPW_ERR_NOT_SUPPORTED, "the remote key does not describe its memory for %s: its owner packed it without that transport",
+				ep->link.ops->name);
+			return -EOPNOTSUPP;
+		}
+		d = &x->key->desc[ep->tran];
+	}
+	ep->rma_dirty |= x->is_put;
+	struct tran_ep *te = ep->link.te;
+	te->local = x->mem;
+	int rc = ep->link.ops->rma(te, x->is_put, d, x->offset + at, x->local + at, n, transfer_cookie(r, COOKIE_PIECE));
+	te->local = NULL;
+	return rc;
+}
+
+void transfer_go(rpw_request *r)
+{
+	rpw_endpoint *ep = endpoint_of(r);
+	if (r->issuing || r->parked || ep->state != EP_UP || (r->rts && r->rts->stale))
+		return;
+	if (r->role->ready && !r->role->ready(r, ep))
+		return;
+	r->issuing = true;
+	while (r->at_xfer < r->xfers && r->under_way < PIECES_UNDER_WAY && !r->worst) {
+		const struct xfer *x = &r->xfer[r->at_xfer];
+		size_t at = r->at_byte, n = RPWI_MIN(x->len - at, (size_t)PIECE_BYTES);
+		if (RPWI_UNLIKELY(r->c->polled) && !x->is_put && at + n < x->len)
+			n = rpwi_whole_lines(x->local + at, n); /* the next one may come sooner */
+		bool last = at + n == x->len;
+		r->at_xfer += last;
+		r->at_byte = last ? 0 : at + n;
+		r->under_way++;
+		int rc = n ? piece_go(ep, r, x, at, n) : 0;
+		if (!n)
+			r->under_way--;
+		if (!rc)
+			continue;
+		r->under_way--;
+		r->at_xfer -= last;
+		r->at_byte = at;
+		/* Later; or on the next path, for which the loss of this one makes everything begin anew. */
+		bool lost = ep->link.breakable && msg_status_of_errno(rc) == RPW_ERR_PEER_GONE;
+		if (transfer_later(rc) || lost) {
+			msg_todo(ep, lost ? TODO_PATH : TODO_SEND);
+			break;
+		}
+		r->worst = msg_status_of_errno(rc);
+	}
+	r->issuing = false;
+	if (!r->under_way && (r->worst || r->at_xfer == r->xfers))
+		transfer_over(r);
+}
+
+/* The path is gone: from the beginning again, on the next one. Puts and gets may be repeated. */
+void transfer_restart(rpw_request *r)
+{
+	rpw_endpoint *ep = endpoint_of(r);
+	if (r->where == AT_SETTLE) {
+		rpwi_list_del(&r->link);
+		r->where = AT_FETCH;
+		rpwi_list_add_tail(&ep->fetching, &r->link);
+	}
+	if (r->where == AT_FETCH) {
+		r->at_xfer = r->under_way = 0;
+		r->at_byte = 0;
+		r->worst = 0;
+		if (r->rts)
+			r->rts->stale = true;
+	}
+}
+
+/* ---- puts that wait for the transport's flush ---- */
+
+void transfer_settle(rpw_endpoint *ep)
+{
+	if (ep->settle_under_way || rpwi_list_empty(&ep->settling) || ep->state != EP_UP)
+		return;
+	unsigned n = 0;
+	for (struct rpwi_list *l = ep->settling.next; l != &ep->settling; l = l->next)
+		n++;
+	ep->settle_under_way = n;
+	int rc = ep->link.ops->flush(ep->link.te, transfer_cookie(ep, COOKIE_SETTLE));
+	if (!rc)
+		return;
+	ep->settle_under_way = 0;
+	msg_todo(ep, transfer_later(rc) ? TODO_SEND : TODO_PATH);
+}
+
+void transfer_settles(rpw_request *r)
+{
+	rpw_endpoint *ep = endpoint_of(r);
+	r->where = AT_SETTLE;
+	rpwi_list_add_tail(&ep->settling, &r->link);
+	transfer_settle(ep);
+}
+
+static void settled(rpw_endpoint *ep, int status)
+{
+	for (unsigned n = ep->settle_under_way; n && !rpwi_list_empty(&ep->settling); n--) {
+		rpw_request *r = RPWI_CONTAINER_OF(ep->settling.next, rpw_request, link);
+		rpwi_list_del(&r->link);
+		r->where = AT_NONE;
+		r->role->settled(r, status);
+	}
+	ep->settle_under_way = 0;
+	if (!rpwi_list_empty(&ep->settling) || !rpwi_list_empty(&ep->link.queue))
+		msg_todo(ep, TODO_SEND);
+}
+
+void transfer_up_done(void *user, void *what, int status)
+{
+	rpw_endpoint *ep = user;
+	void *p = (void *)((uintptr_t)what & ~(uintptr_t)COOKIE_BITS);
+	unsigned bits = (uintptr_t)what & COOKIE_BITS;
+	if (bits == COOKIE_SETTLE) {
+		settled(ep, status);
+		return;
+	}
+	rpw_request *r = p;
+	if (bits == COOKIE_FLUSH) {
+		r->settled = true;
+		if (status)
+			r->worst = status;
+		msg_todo(ep, TODO_SEND);
+		return;
+	}
+	r->under_way--;
+	if (status && !r->worst) {
+		r->worst = status;
+		req_note_why(r, status);
+	}
+	if (!r->role) /* an atomic: one word, no pieces */
+		req_complete(r, status);
+	else if (!r->issuing)
+		transfer_go(r);
+}
+
+void transfer_answered(rpw_request *r, int status)
+{
+	rpw_endpoint *ep = r->ep;
+	r->role->settled(r, status);
+	if (!rpwi_list_empty(&ep->link.queue))
+		msg_todo(ep, TODO_SEND); /* a fence may wait for it */
+}
