@@ -9,7 +9,7 @@ import subprocess
 import sys
 
 # folder -> files that are in some circle. These numbers only go down; a folder that is not here has none.
-ALLOWED = {"cm": 3, "device": 10, "io": 7, "msg": 9, "nccl": 5, "ncclnet": 7, "preload": 8, "rc": 5, "tran/ncclnet": 7, "tran/shm": 5, "tran/verbs": 4, "ucma": 5}
+ALLOWED = {"cm": 3, "device": 10, "io": 7, "nccl": 5, "ncclnet": 7, "preload": 8, "rc": 5, "tran/ncclnet": 7, "tran/shm": 5, "tran/verbs": 4, "ucma": 5}
 
 
 def symbols(objects):

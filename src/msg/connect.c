@@ -13,67 +13,6 @@
 #include <stdlib.h>
 #include <zlib.h>
 
-/* ---- words ---- */
-
-static int say(rpw_endpoint *ep, enum boot_type type, uint8_t *m, size_t n)
-{
-	uint32_t crc = (uint32_t)crc32(0, m, (uInt)n);
-	memcpy(m + n, &crc, 4);
-	return boot_send(ep->boot, type, m, n + 4);
-}
-
-static int say_word(rpw_endpoint *ep, enum boot_type type, const char *text)
-{
-	uint8_t m[BOOT_MESSAGE_MAX];
-	size_t n = strnlen(text, 1000);
-	struct say_word w = {.version = SAY_VERSION, .attempt = ep->attempt, .text_len = (uint16_t)n, .sent = ep->link.tx_count, .received = ep->link.rx_count};
-	memcpy(m, &w, sizeof(w));
-	memcpy(m + sizeof(w), text, n);
-	return say(ep, type, m, sizeof(w) + n);
-}
-
-void connect_bye(rpw_endpoint *ep, const char *why) { say_word(ep, SAY_BYE, why); }
-
-static int say_path(rpw_endpoint *ep, enum boot_type type, int status, const char *name, const char *text, const uint8_t *handle, size_t handle_len)
-{
-	uint8_t m[BOOT_MESSAGE_MAX];
-	size_t n = strnlen(text, 1000);
-	struct say_path p = {.version = SAY_VERSION,
-		.attempt = ep->attempt,
-		.status = status,
-		.message_tag = ep->message_tag,
-		.control_tag = ep->control_tag,
-		.domain = ep->c->domain,
-		.received = ep->link.rx_count,
-		.credit = ep->link.rx_limit,
-		.text_len = (uint16_t)n,
-		.handle_len = (uint16_t)handle_len};
-	snprintf(p.transport, sizeof(p.transport), "%s", name);
-	memcpy(m, &p, sizeof(p));
-	memcpy(m + sizeof(p), text, n);
-	if (handle_len)
-		memcpy(m + sizeof(p) + n, handle, handle_len);
-	ep->link.rx_told = ep->link.rx_limit;
-	return say(ep, type, m, sizeof(p) + n + handle_len);
-}
-
-/* ---- paths ---- */
-
-void connect_path_close(rpw_endpoint *ep)
-{
-	ep->self_ready = ep->peer_ready = ep->path_broken = false;
-	link_close(&ep->link);
-	/* That it broke may still be to be dealt with, when the peer's choice of the next path has come already: that one is not broken. */
-	if (ep->todo & TODO_PATH)
-		ep->todo = (uint8_t)((ep->todo & ~TODO_PATH) | TODO_SEND);
-	if (!ep->link.te)
-		return;
-	ep->link.ops->ep_close(ep->link.te);
-	ep->link.te = NULL;
-	ep->c->t[ep->tran].endpoints--;
-	rndv_path_gone(ep);
-}
-
 static void deadline_set(rpw_endpoint *ep, uint64_t deadline_ns)
 {
 	ep->deadline_ns = deadline_ns;
@@ -156,9 +95,7 @@ static bool path_try(rpw_endpoint *ep, int i)
 /* What is left of a path that is of no use is closed; the connecting side goes on with the next one. */
 static void path_abandon(rpw_endpoint *ep)
 {
-	if (ep->state == EP_UP) {
-		ep->state = EP_CHOOSING;
-		ep->c->connecting++;
+	if (ep_move(ep, EP_PATH_LOST)) {
 		ep->c->stat.path_changes++;
 		ep->candidate = 0;
 		ep->rest_ms = 0;
@@ -224,16 +161,24 @@ void connect_next_path(rpw_endpoint *ep)
 	ep_fail(ep, ep->refusal ? ep->refusal : RPW_ERR_UNREACHABLE, text);
 }
 
+static void resume(rpw_endpoint *ep, uint64_t peer_received)
+{
+	link_resume(&ep->link, peer_received);
+	uint64_t again = ep->link.log_frames;
+	/* What the peer already knows as an RTS, it can fetch by the new path only if it is described for it. Those still in the log are, when they are sent again. */
+	rndv_describe_all(ep);
+	rpwi_debug("%s: goes on by %s; %llu frames are sent again", ep->peer, ep->link.ops->name, (unsigned long long)again);
+	msg_todo(ep, TODO_SEND | TODO_AM); /* whose turn it became while there was no path has it now */
+}
+
 static void path_is_up(rpw_endpoint *ep)
 {
 	rpw_context *c = ep->c;
 	bool first = !ep->was_up;
 	if (first && !ep->active && !ep->listener)
 		return; /* its listener was just destroyed; what is to do knows */
-	ep->state = EP_UP;
-	link_open(&ep->link);
+	ep_move(ep, EP_PATH_UP);
 	ep->was_up = true;
-	c->connecting--;
 	ep->deadline_ns = ep->until_ns = RPWI_NEVER;
 	size_t most = RPWI_MIN(ep->link.te->limits.frame_max, (size_t)1 << 30);
 	ep->eager_max = RPWI_MIN(c->eager_option ? c->eager_option : ep->link.te->limits.eager_max, most);
@@ -243,7 +188,7 @@ static void path_is_up(rpw_endpoint *ep)
 		ep->why ? ep->why : "the peer chose it");
 	msg_todo(ep, TODO_SEND);
 	if (!first) {
-		path_resume(ep, ep->peer_received);
+		resume(ep, ep->peer_received);
 		return;
 	}
 	if (ep->connecting) {
@@ -305,9 +250,7 @@ static void boot_accepted(void *user, void *listener_user, struct boot_conn *con
 	}
 	ep->boot = conn;
 	ep->listener = l;
-	ep->state = EP_CHOOSING;
-	c->connecting++;
-	c->arriving++;
+	ep_move(ep, EP_ARRIVES);
 	ep_keep(&ep->peer, boot_peer_text(conn));
 	boot_set_user(conn, ep);
 	deadline_set(ep, rpwi_now_ns() + SILENT_MS * RPWI_NS_PER_MS);
@@ -332,7 +275,7 @@ static void boot_connected(void *user, int status, const char *why)
 		return;
 	}
 	ep_keep(&ep->peer, boot_peer_text(ep->boot));
-	ep->state = EP_CHOOSING;
+	ep_move(ep, EP_TALKS);
 	ep->until_ns = RPWI_MAX(ep->until_ns, rpwi_now_ns() + RPWI_NS_PER_S);
 	msg_todo(ep, TODO_PATH);
 }
@@ -648,21 +591,20 @@ int rpw_connect(rpw_context *c, const char *address, const rpw_connect_options *
 	rpw_request *r = ep ? req_new(c, ep, REQ_CONNECT, req != NULL) : NULL;
 	if (!r) {
 		if (ep) {
-			ep->state = EP_FAILED;
+			ep_move(ep, EP_ENDS);
 			ep_free(ep);
 		}
 		return rpwi_fail(RPW_ERR_NO_MEMORY, "no memory for an endpoint");
 	}
 	ep->active = true;
-	ep->state = EP_BOOT;
+	ep_move(ep, EP_DIALS);
 	int rc = connect_begin(ep, address, &o);
 	if (rc < 0) {
-		ep->state = EP_FAILED;
+		ep_move(ep, EP_ENDS);
 		req_drop(r);
 		ep_free(ep);
 		return rc;
 	}
-	c->connecting++;
 	ep->connecting = r;
 	*out = ep;
 	if (req)

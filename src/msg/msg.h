@@ -180,7 +180,23 @@ struct unexpected {
 
 /* ---- endpoints ---- */
 
-enum ep_state { EP_BOOT, EP_CHOOSING, EP_UP, EP_FAILED };
+enum ep_state {
+	EP_NEW,
+	EP_BOOT,     /* the control path is on its way */
+	EP_CHOOSING, /* ... stands, and no path does */
+	EP_UP,
+	EP_FAILED,
+	EP_STATES
+};
+enum ep_event {
+	EP_DIALS,   /* this side connects */
+	EP_ARRIVES, /* a peer came to a listener */
+	EP_TALKS,   /* the control path stands */
+	EP_PATH_UP, /* both ends of a path are ready */
+	EP_PATH_LOST,
+	EP_ENDS,
+	EP_EVENTS
+};
 enum ep_todo {
 	TODO_SEND = 1,  /* the queue, answers, credit: something may go now */
 	TODO_PATH = 2,  /* the path is of no use (any more): the next one */
@@ -430,10 +446,12 @@ static inline struct iovec *req_iov(rpw_request *r, struct iovec *one)
 	return one;
 }
 
+/* state.c: false, the event has no meaning now */
+bool ep_move(rpw_endpoint *ep, enum ep_event event);
+
 /* endpoint.c */
 rpw_endpoint *ep_new(rpw_context *c);
-void ep_free(rpw_endpoint *ep); /* everything of it ends, requests with CANCELED */
-void ep_end_requests(rpw_endpoint *ep, int status);
+void ep_free(rpw_endpoint *ep);                                                               /* everything of it ends, requests with CANCELED */
 void ep_breach(rpw_endpoint *ep, const char *fmt, ...) __attribute__((format(printf, 2, 3))); /* the peer sent what it must not */
 int ep_post(rpw_endpoint *ep, rpw_request *r, rpw_request **out);                             /* queue it, and begin what can begin */
 void ep_fail(rpw_endpoint *ep, int status, const char *why);
@@ -456,6 +474,14 @@ bool choice_why_not(rpw_endpoint *ep, int i, char *why, size_t why_len);
 void choice_explain(rpw_endpoint *ep, int chosen);                           /* in ep->why */
 void choice_reason_add(rpw_endpoint *ep, const char *name, const char *why); /* to ep->reasons: tried in vain */
 
+/* say.c: over the control path */
+int say_word(rpw_endpoint *ep, enum boot_type type, const char *text);
+int say_path(rpw_endpoint *ep, enum boot_type type, int status, const char *name, const char *text, const uint8_t *handle, size_t handle_len);
+void say_bye(rpw_endpoint *ep, const char *why);
+
+/* end.c */
+void connect_path_close(rpw_endpoint *ep);
+
 /* connect.c */
 extern const struct boot_up connect_boot_up;
 void connect_next_path(rpw_endpoint *ep);
@@ -463,10 +489,8 @@ void connect_cancel(rpw_request *r);
 void connect_ready(void *user, int status, const char *why);
 void connect_peer_talks(rpw_endpoint *ep);
 void connect_timers(rpw_context *c, uint64_t now_ns);
-void connect_path_close(rpw_endpoint *ep);
 /* A path that cannot break has ended, and the control path has not said why yet: it will in a moment, and what a goodbye says may complete what waits. */
 void connect_await_word(rpw_endpoint *ep);
-void connect_bye(rpw_endpoint *ep, const char *why);
 void connect_trouble(const rpw_endpoint *ep, char *out, size_t room); /* connecting is under way: what was in the way so far, or "" */
 uint64_t connect_deadline(rpw_context *c);
 
@@ -478,7 +502,6 @@ void path_up_frame(void *user, const void *head, size_t head_len, const void *bo
 void path_up_room(void *user);
 void path_up_failed(void *user, int status, const char *why);
 void path_work(rpw_endpoint *ep);
-void path_resume(rpw_endpoint *ep, uint64_t peer_received);
 extern const struct link_up path_link_up;
 /* Of an RTS: what it costs must not depend on how this path's transport describes memory, since it may go again on another, which describes it otherwise. */
 static inline uint32_t credit_units_rts(unsigned pieces, size_t am_header_len)

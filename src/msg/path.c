@@ -54,16 +54,6 @@ const struct link_up path_link_up = {
 	.no_memory = up_no_memory,
 };
 
-void path_resume(rpw_endpoint *ep, uint64_t peer_received)
-{
-	link_resume(&ep->link, peer_received);
-	uint64_t again = ep->link.log_frames;
-	/* What the peer already knows as an RTS, it can fetch by the new path only if it is described for it. Those still in the log are, when they are sent again. */
-	rndv_describe_all(ep);
-	rpwi_debug("%s: goes on by %s; %llu frames are sent again", ep->peer, ep->link.ops->name, (unsigned long long)again);
-	msg_todo(ep, TODO_SEND | TODO_AM); /* whose turn it became while there was no path has it now */
-}
-
 /* ---- everything that may go now ---- */
 
 static void fetches_go(rpw_endpoint *ep)

@@ -1,0 +1,163 @@
+/* end.c - the end of a path, and of an endpoint with all that is under way on it. */
+#include "msg/msg.h"
+#include "msg/stage.h"
+
+#include <stdlib.h>
+
+void connect_path_close(rpw_endpoint *ep)
+{
+	ep->self_ready = ep->peer_ready = ep->path_broken = false;
+	link_close(&ep->link);
+	/* That it broke may still be to be dealt with, when the peer's choice of the next path has come already: that one is not broken. */
+	if (ep->todo & TODO_PATH)
+		ep->todo = (uint8_t)((ep->todo & ~TODO_PATH) | TODO_SEND);
+	if (!ep->link.te)
+		return;
+	ep->link.ops->ep_close(ep->link.te);
+	ep->link.te = NULL;
+	ep->c->t[ep->tran].endpoints--;
+	rndv_path_gone(ep);
+}
+
+static void request_end(rpw_request *r, int status)
+{
+	if (r->where == AT_QUEUE || r->where == AT_FETCH || r->where == AT_SETTLE)
+		rpwi_list_del(&r->link);
+	req_complete(r, status);
+}
+
+static void fetch_end(rpw_request *r, int status)
+{
+	rpwi_list_del(&r->link);
+	r->where = AT_NONE;
+	r->worst = status;
+	r->peer_lost = true;
+	rndv_fetched(r);
+}
+
+static void requests_end(rpw_endpoint *ep, int status)
+{
+	link_end(&ep->link);
+	while (!rpwi_list_empty(&ep->active_list))
+		request_end(RPWI_CONTAINER_OF(ep->active_list.next, rpw_request, active), status);
+	while (!rpwi_list_empty(&ep->fetching))
+		fetch_end(RPWI_CONTAINER_OF(ep->fetching.next, rpw_request, link), status);
+	while (!rpwi_list_empty(&ep->receives)) {
+		rpw_request *r = RPWI_CONTAINER_OF(ep->receives.next, rpw_request, active);
+		tag_unpost(r);
+		req_complete(r, status);
+	}
+	while (!rpwi_list_empty(&ep->object_receives)) {
+		rpw_request *r = RPWI_CONTAINER_OF(ep->object_receives.next, rpw_request, active);
+		object_unpost(r);
+		req_complete(r, status);
+	}
+}
+
+/* Messages that came whole can still be received; those that would have to be fetched cannot. */
+static void early_end(rpw_endpoint *ep, bool all)
+{
+	for (struct rpwi_list *n = ep->unexpected.next, *next; n != &ep->unexpected; n = next) {
+		next = n->next;
+		struct unexpected *u = RPWI_CONTAINER_OF(n, struct unexpected, in_endpoint);
+		if (all || u->rts)
+			tag_early_free(u, false);
+	}
+	for (struct rpwi_list *n = ep->objects.next, *next; n != &ep->objects; n = next) {
+		next = n->next;
+		object_early_free(RPWI_CONTAINER_OF(n, struct unexpected, in_endpoint));
+	}
+	for (struct rpwi_list *n = ep->ams.next, *next; n != &ep->ams; n = next) {
+		next = n->next;
+		am_early_free(RPWI_CONTAINER_OF(n, struct unexpected, in_endpoint));
+	}
+}
+
+static void control_close(rpw_endpoint *ep)
+{
+	if (!ep->boot)
+		return;
+	boot_close(ep->boot);
+	ep->boot = NULL;
+}
+
+static void end(rpw_endpoint *ep, int status, const char *why)
+{
+	char *text = strdup(why && *why ? why : "no reason was recorded"); /* `why` may be what ep_say_why replaces */
+	bool talked = ep->state != EP_BOOT;
+	ep_move(ep, EP_ENDS);
+	ep->status = status;
+	if (ep->boot && talked && !ep->gone_heard)
+		say_bye(ep, text && status != RPW_ERR_CANCELED ? text : ""); /* that it was this side's will goes without saying */
+	connect_path_close(ep);
+	control_close(ep);
+	rpwi_fail(status, "%s", text ? text : "");
+	if (text)
+		ep_say_why(ep, text);
+	free(text);
+	rpw_request *connecting = ep->connecting;
+	ep->connecting = NULL;
+	if (connecting)
+		req_complete(connecting, status);
+	requests_end(ep, status);
+	early_end(ep, false);
+}
+
+void ep_fail(rpw_endpoint *ep, int status, const char *why)
+{
+	if (ep->state == EP_FAILED)
+		return;
+	bool known = ep->active || ep->accepted;
+	/* Who has the key and gets no path: somebody between the two may be the reason, and no callback tells of it. */
+	if (!known && boot_has_key(ep->c->boot) && ep->listener && status != RPW_ERR_PEER_GONE)
+		rpwi_warn("%s connected, and its endpoint could not be made: %s", ep->peer ? ep->peer : "a peer", why && *why ? why : rpw_status_name(status));
+	end(ep, status, why);
+	if (!known) {
+		ep_free(ep);
+		return;
+	}
+	/* Whoever hears of the end has heard of everything else. */
+	if (ep->closed_fn)
+		msg_deliver_callbacks(ep->c);
+	if (ep->closed_fn) {
+		rpw_closed_fn fn = ep->closed_fn;
+		ep->closed_fn = NULL;
+		fn(ep, status, ep->closed_arg);
+	}
+}
+
+void ep_free(rpw_endpoint *ep)
+{
+	if (ep->state != EP_FAILED) {
+		if (!ep->path_broken)
+			link_ack_now(&ep->link); /* what came last, came: its sender shall know */
+		end(ep, RPW_ERR_CANCELED, "the endpoint was closed by this side");
+	}
+	early_end(ep, true);
+	link_fini(&ep->link);
+	stage_endpoint_gone(ep);
+	if (ep->todo)
+		rpwi_list_del(&ep->work);
+	rpwi_list_del(&ep->all);
+	free(ep->why);
+	free(ep->reasons);
+	free(ep->peer);
+	free(ep->path_text);
+	free(ep->fail_text);
+	free(ep);
+}
+
+void rpw_endpoint_close(rpw_endpoint *ep)
+{
+	if (!ep)
+		return;
+	if (!msg_is_ours(ep->c))
+		return; /* it goes with its context */
+	ep->closed_fn = NULL;
+	if (!ep->c->in_progress) {
+		ep_free(ep);
+		return;
+	}
+	ep->c->closes = true;
+	msg_todo(ep, TODO_CLOSE);
+}
