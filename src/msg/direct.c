@@ -118,7 +118,10 @@ bool direct_rma(rpw_request *r)
 	rpw_endpoint *ep = r->ep;
 	if (ep->tran < 0 || r->xfers != 1 || !x->len || (x->key->device && !x->key->has[ep->tran]))
 		return false;
-	return !r->gpu || !local_make(r, ep, x->local, x->len, x->is_put ? 0 : TRAN_WRITE);
+	if (r->gpu && local_make(r, ep, x->local, x->len, x->is_put ? 0 : TRAN_WRITE))
+		return false;
+	r->xfer->mem = r->direct;
+	return true;
 }
 
 void direct_path_gone(rpw_request *r)

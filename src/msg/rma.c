@@ -5,18 +5,10 @@
 #include <errno.h>
 #include <stdlib.h>
 
-static bool rma_ready(rpw_request *r, rpw_endpoint *ep)
-{
-	(void)ep;
-	for (unsigned i = 0; i < r->xfers && r->direct; i++)
-		r->xfer[i].mem = r->direct;
-	return true;
-}
-
 static void rma_done(rpw_request *r)
 {
-	bool has_put = false;
-	for (unsigned i = 0; i < r->xfers; i++)
+	bool has_put = r->xfers && r->xfer->is_put;
+	for (unsigned i = 1; i < r->xfers; i++)
 		has_put |= r->xfer[i].is_put;
 	if (RPWI_UNLIKELY(r->direct && !has_put))
 		r->worst = direct_landed(r, r->worst);
@@ -36,7 +28,7 @@ static void rma_settled(rpw_request *r, int status)
 	req_complete(r, status);
 }
 
-static const struct transfer_role rma_role = {rma_ready, rma_done, rma_settled};
+static const struct transfer_role rma_role = {NULL, rma_done, rma_settled};
 
 int rma_begin(rpw_request *r)
 {
