@@ -39,7 +39,7 @@ int rma_atomic_begin(rpw_request *r)
 	r->where = AT_PEER;
 	r->under_way = 1;
 	ep->rma_dirty = true;
-	int rc = ep->link.ops->atomic(
+	int rc = ep->link.ops->rma->atomic(
 		ep->link.te, r->op, &r->key->desc[ep->tran], r->one.offset, r->operand, r->compare, r->before, transfer_cookie(r, COOKIE_PIECE));
 	if (transfer_later(rc)) {
 		r->where = AT_NONE;

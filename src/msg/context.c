@@ -460,7 +460,7 @@ int rpw_context_statistics(rpw_context *c, rpw_statistics *s)
 	now.strangers_refused = boot_strangers(c->boot);
 	now.unsent = !rpwi_list_empty(&c->links.late);
 	for (int i = 0; i < c->tn; i++)
-		now.unsent += c->t[i].tran && c->t[i].tran->unsent;
+		now.unsent += c->t[i].tran && c->t[i].ops->unsent && c->t[i].ops->unsent(c->t[i].tran);
 	memcpy(s, &now, RPWI_MIN(s->size, sizeof(now)));
 	return RPW_OK;
 }

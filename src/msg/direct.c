@@ -11,7 +11,7 @@
 
 static int add(rpw_context *c, int i, const struct tran_gpu_memory *what, unsigned access, struct tran_mem **out)
 {
-	int rc = c->t[i].ops->gpu_add(c->t[i].tran, what, access, out);
+	int rc = c->t[i].ops->mem->add_gpu(c->t[i].tran, what, access, out);
 	if (rc)
 		*out = NULL;
 	return rc;
@@ -82,7 +82,7 @@ static int stretch_add(rpw_endpoint *ep, const void *p, size_t len, unsigned acc
 void direct_drop(rpw_request *r)
 {
 	if (r->direct)
-		r->c->t[r->direct_tran].ops->mem_del(r->c->t[r->direct_tran].tran, r->direct);
+		r->c->t[r->direct_tran].ops->mem->del(r->c->t[r->direct_tran].tran, r->direct);
 	r->direct = NULL;
 }
 
@@ -164,7 +164,7 @@ static bool can(rpw_context *c, int i, const struct tran_gpu_memory *what, char 
 		snprintf(why, why_len, "%s", rpwi_fail_text());
 		return false;
 	}
-	c->t[i].ops->mem_del(c->t[i].tran, m);
+	c->t[i].ops->mem->del(c->t[i].tran, m);
 	return true;
 }
 

@@ -22,7 +22,7 @@ static bool transport_flushed(rpw_endpoint *ep, rpw_request *r)
 	if (!r->settle_sent) {
 		r->settle_sent = true;
 		ep->rma_dirty = false;
-		int rc = ep->link.ops->flush(ep->link.te, transfer_cookie(r, COOKIE_FLUSH));
+		int rc = ep->link.ops->rma->flush(ep->link.te, transfer_cookie(r, COOKIE_FLUSH));
 		if (rc) {
 			r->settle_sent = false;
 			ep->rma_dirty = true;

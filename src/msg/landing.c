@@ -30,7 +30,7 @@ static bool landing_make(rpw_request *r, rpw_endpoint *ep)
 		r->direct = NULL;
 		return true;
 	}
-	if (!r->number || ep->link.ops->mem_add(r->c->t[ep->tran].tran, r->xfer->local, r->xfer->len, TRAN_WRITE, &r->landing)) {
+	if (!r->number || ep->link.ops->mem->add(r->c->t[ep->tran].tran, r->xfer->local, r->xfer->len, TRAN_WRITE, &r->landing)) {
 		r->landing = NULL;
 		r->put_failed = true; /* fetching may do with less */
 		return false;

@@ -102,7 +102,7 @@ int rpw_memory_allocate(rpw_context *c, size_t len, unsigned access, rpw_memory 
 		return rc;
 	for (int i = 0; i < c->tn && !m->addr; i++) {
 		struct tran *t = (c->t[i].ops->caps & TRAN_MAPS) && choice_wanted(c, i) ? msg_tran(c, i, why, sizeof(why)) : NULL;
-		if (!t || c->t[i].ops->mem_add(t, NULL, len, memory_tran_access(access), &m->mem[i])) {
+		if (!t || c->t[i].ops->mem->alloc(t, len, memory_tran_access(access), &m->mem[i])) {
 			m->mem[i] = NULL;
 			continue;
 		}
@@ -135,9 +135,9 @@ void rpw_memory_release(rpw_memory *m)
 		stage_memory_gone(m);
 	for (int i = 0; i < c->tn; i++)
 		if (m->mem[i] && i != m->owner)
-			c->t[i].ops->mem_del(c->t[i].tran, m->mem[i]);
+			c->t[i].ops->mem->del(c->t[i].tran, m->mem[i]);
 	if (m->owner >= 0)
-		c->t[m->owner].ops->mem_del(c->t[m->owner].tran, m->mem[m->owner]);
+		c->t[m->owner].ops->mem->del(c->t[m->owner].tran, m->mem[m->owner]);
 	if (m->allocated)
 		munmap(m->addr, m->len);
 	if (m->dmabuf >= 0)
@@ -156,7 +156,7 @@ static int register_all(rpw_memory *m)
 	for (int i = 0; i < c->tn; i++) {
 		if (!m->mem[i] && choice_wanted(c, i)) {
 			struct tran *t = msg_tran(c, i, why, sizeof(why));
-			int rc = t ? c->t[i].ops->mem_add(t, m->addr, m->len, memory_tran_access(m->access), &m->mem[i]) : -ENODEV;
+			int rc = t ? c->t[i].ops->mem->add(t, m->addr, m->len, memory_tran_access(m->access), &m->mem[i]) : -ENODEV;
 			if (rc) {
 				m->mem[i] = NULL;
 				rpwi_debug("%zu bytes at %p are not reachable by %s: %s", m->len, m->addr, c->t[i].ops->name, t ? strerror(-rc) : why);

@@ -309,6 +309,7 @@ struct recv_class {
 
 struct rpw_context {
 	const struct proto *protos;
+	bool kept_one;                   /* the frame that has just come, for a receive that may be about to be posted: path_up_frame says so */
 	bool in_progress, debug, closes; /* closes: an endpoint has TODO_CLOSE */
 	pid_t pid;
 	uint64_t born; /* a forked child is refused */
@@ -498,7 +499,7 @@ uint64_t connect_deadline(rpw_context *c);
 void post_go(rpw_endpoint *ep); /* the queue, as far as it goes now */
 
 /* path.c */
-void path_up_frame(void *user, const void *head, size_t head_len, const void *body, size_t body_len);
+bool path_up_frame(void *user, const void *head, size_t head_len, const void *body, size_t body_len);
 void path_up_room(void *user);
 void path_up_failed(void *user, int status, const char *why);
 void path_work(rpw_endpoint *ep);

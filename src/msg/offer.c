@@ -13,7 +13,7 @@ void rndv_unregister(rpw_request *r)
 	struct rndv *v = r->rndv;
 	for (unsigned i = 0; i < v->n; i++)
 		if (v->mem[i]) {
-			r->c->t[v->tran].ops->mem_del(r->c->t[v->tran].tran, v->mem[i]);
+			r->c->t[v->tran].ops->mem->del(r->c->t[v->tran].tran, v->mem[i]);
 			v->mem[i] = NULL;
 		}
 }
@@ -39,7 +39,7 @@ static bool registrations_make(rpw_request *r)
 			direct_offer(r, &v->mem[i]); /* or it is staged */
 			continue;
 		}
-		int rc = ep->link.ops->mem_add(r->c->t[v->tran].tran, v->iov[i].iov_base, v->iov[i].iov_len, TRAN_READ, &v->mem[i]);
+		int rc = ep->link.ops->mem->add(r->c->t[v->tran].tran, v->iov[i].iov_base, v->iov[i].iov_len, TRAN_READ, &v->mem[i]);
 		if (rc) {
 			v->mem[i] = NULL;
 			rndv_unregister(r);

@@ -277,29 +277,31 @@ static inline __attribute__((always_inline)) void take(
 		msg_todo(ep, TODO_FAIL);
 }
 
-void path_up_frame(void *user, const void *head, size_t head_len, const void *body, size_t body_len)
+bool path_up_frame(void *user, const void *head, size_t head_len, const void *body, size_t body_len)
 {
 	rpw_endpoint *ep = user;
 	struct frame_head h;
 	if (RPWI_UNLIKELY(ep->state != EP_UP)) {
 		if (ep->state != EP_CHOOSING || !ep->self_ready)
-			return;
+			return true;
 		connect_peer_talks(ep);
 	}
 	if (RPWI_UNLIKELY(ep->todo & (TODO_FAIL | TODO_CLOSE)))
-		return;
+		return true;
 	if (RPWI_UNLIKELY(head_len < sizeof(h))) {
 		ep_breach(ep, "a frame with a head of %zu bytes", head_len);
-		return;
+		return true;
 	}
 	memcpy(&h, head, sizeof(h));
 	const uint8_t *extra = (const uint8_t *)head + sizeof(h);
+	ep->c->kept_one = false;
 	if (RPWI_LIKELY(h.type == FRAME_TAG))
 		take(ep, &h, FRAME_TAG, extra, head_len - sizeof(h), body, body_len);
 	else if (RPWI_UNLIKELY(h.type >= FRAME_TYPES || !handlers[h.type].fn))
 		ep_breach(ep, "a frame of type %u", h.type);
 	else
 		take(ep, &h, h.type, extra, head_len - sizeof(h), body, body_len);
+	return !ep->c->kept_one;
 }
 
 void path_up_room(void *user)

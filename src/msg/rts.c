@@ -76,6 +76,6 @@ void rndv_fetched(rpw_request *r)
 void landing_drop(rpw_request *r)
 {
 	if (r->landing)
-		r->c->t[r->landing_tran].ops->mem_del(r->c->t[r->landing_tran].tran, r->landing);
+		r->c->t[r->landing_tran].ops->mem->del(r->c->t[r->landing_tran].tran, r->landing);
 	r->landing = NULL;
 }

@@ -183,7 +183,7 @@ static void fetch(rpw_request *r, rpw_endpoint *ep, uint64_t tag, struct rts *rt
 static inline void round_ends(rpw_endpoint *ep, size_t len)
 {
 	if (len > EAGER_SMALL)
-		ep->link.te->tran->enough = true;
+		ep->c->kept_one = true;
 }
 
 void tag_arrived(rpw_endpoint *ep, uint64_t tag, const void *body, size_t len)

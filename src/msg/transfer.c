@@ -36,11 +36,7 @@ static int piece_go(rpw_endpoint *ep, rpw_request *r, const struct xfer *x, size
 		d = &x->key->desc[ep->tran];
 	}
 	ep->rma_dirty |= x->is_put;
-	struct tran_ep *te = ep->link.te;
-	te->local = x->mem;
-	int rc = ep->link.ops->rma(te, x->is_put, d, x->offset + at, x->local + at, n, transfer_cookie(r, COOKIE_PIECE));
-	te->local = NULL;
-	return rc;
+	return ep->link.ops->rma->transfer(ep->link.te, x->is_put, d, x->offset + at, x->local + at, n, x->mem, transfer_cookie(r, COOKIE_PIECE));
 }
 
 void transfer_go(rpw_request *r)
@@ -109,7 +105,7 @@ void transfer_settle(rpw_endpoint *ep)
 	for (struct rpwi_list *l = ep->settling.next; l != &ep->settling; l = l->next)
 		n++;
 	ep->settle_under_way = n;
-	int rc = ep->link.ops->flush(ep->link.te, transfer_cookie(ep, COOKIE_SETTLE));
+	int rc = ep->link.ops->rma->flush(ep->link.te, transfer_cookie(ep, COOKIE_SETTLE));
 	if (!rc)
 		return;
 	ep->settle_under_way = 0;

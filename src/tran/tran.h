@@ -47,8 +47,9 @@ struct tran_control {
 struct tran_up {
 	/* The endpoint can carry frames, or (status < 0: enum rpw_status) cannot be brought up: then it is of no more use but to be closed. */
 	void (*ready)(void *user, int status, const char *why);
-	/* A frame came, whole; both pieces are valid during the call. */
-	void (*frame)(void *user, const void *head, size_t head_len, const void *body, size_t body_len);
+	/* A frame came, whole; both pieces are valid during the call. False: it had to be kept, since nobody waits for it yet. A transport whose peer can wait leaves the rest for the next round, so that
+	 * receives can be posted first. */
+	bool (*frame)(void *user, const void *head, size_t head_len, const void *body, size_t body_len);
 	/* After -EAGAIN from send: there is room again. */
 	void (*room)(void *user);
 	/* A get, put, atomic or flush is done; status as enum rpw_status. */
@@ -60,13 +61,13 @@ struct tran_up {
 enum tran_caps {
 	TRAN_SAME_HOST = 1, /* works between processes of one host only */
 	TRAN_CAN_BREAK = 2, /* the path can be lost while both processes live: msg keeps what is not acknowledged */
-	TRAN_MAPS = 4,      /* mem_alloc gives memory that peers can map */
+	TRAN_MAPS = 4,      /* has mem->alloc */
 	TRAN_BY_NAME = 8,   /* only where it is asked for, and the list says "name:" and what of it (tran_facts.plugin) */
 	TRAN_SEALS = 32,    /* with a secret nobody between the two can read or change what goes over it */
 	TRAN_GUARDED = 64,  /* it does not leave the host, where the kernel lets only this user at it */
 	TRAN_INHERITED =
 		128, /* close may be called in a forked child, with endpoints and memory still there: what the child has of it goes, peers and parent see nothing */
-	TRAN_GPU = 16, /* has gpu_add: there may be devices that reach the memory of a GPU by themselves */
+	TRAN_GPU = 16, /* has mem->add_gpu: there may be devices that reach the memory of a GPU by themselves */
 };
 
 struct tran_limits {
@@ -92,7 +93,31 @@ struct tran_desc {
 
 enum tran_atomic { TRAN_FETCH_ADD, TRAN_COMPARE_SWAP };
 
-/* At most 15 operations; absent ones are filled with stubs that say -EOPNOTSUPP. Those that give an int: 0 or -errno. */
+/* Registered memory of this process. Those that give an int: 0 or -errno. */
+struct tran_mem_ops {
+	/* The program's memory. */
+	int (*add)(struct tran *t, void *addr, size_t len, unsigned access, struct tran_mem **out);
+	/* With TRAN_MAPS, else NULL: memory that peers of this host may map; the transport's, until `del`. */
+	int (*alloc)(struct tran *t, size_t len, unsigned access, struct tran_mem **out);
+	/* With TRAN_GPU, else NULL: as add. Every device that an endpoint may get reaches it, or it is refused (rpwi_fail says what is missing). What lies in memory that was added before, and is
+	 * `kept`, with the rights that are wanted costs nothing. No byte of it is touched by the processor, provided that `mem` says so where it is the local side of a transfer. */
+	int (*add_gpu)(struct tran *t, const struct tran_gpu_memory *what, unsigned access, struct tran_mem **out);
+	void (*del)(struct tran *t, struct tran_mem *m);
+};
+
+/* Access to the peer's registered memory. 0 or -errno; -EAGAIN and -ENOBUFS: later. `cookie` comes back in up->done, also from inside. */
+struct tran_rma_ops {
+	/* [offset, offset+len) of the peer's memory to or from ours; checked by the peer's side (or the kernel) against what was registered: RPW_ERR_ACCESS. mem: registered memory that has the local
+	 * side in it and outlives the transfer, or NULL. Unordered among each other and towards frames, until flush. */
+	int (*transfer)(struct tran_ep *ep, bool is_put, const struct tran_desc *remote, uint64_t offset, void *local, size_t len, const struct tran_mem *mem,
+		void *cookie);
+	int (*atomic)(struct tran_ep *ep, enum tran_atomic op, const struct tran_desc *remote, uint64_t offset, uint64_t operand, uint64_t compare,
+		uint64_t *before, void *cookie);
+	/* up->done(cookie) when all puts and atomics before it have taken effect at the peer. */
+	int (*flush)(struct tran_ep *ep, void *cookie);
+};
+
+/* The transport and its endpoints. Those that give an int: 0 or -errno. */
 struct tran_ops {
 	const char *name; /* "shm" */
 	unsigned caps;
@@ -114,19 +139,10 @@ struct tran_ops {
 	void (*ep_close)(struct tran_ep *ep);
 	/* One frame: taken whole and copied (0), or not at all (-EAGAIN: up->room follows). head_len <= TRAN_HEAD_MAX, body <= limits.frame_max. In order with all frames before it. */
 	int (*send)(struct tran_ep *ep, const void *head, size_t head_len, const struct iovec *iov, int iovcnt, size_t body_len);
-	/* Registered memory of this process. alloc: addr NULL; memory that peers of this host may map. */
-	int (*mem_add)(struct tran *t, void *addr, size_t len, unsigned access, struct tran_mem **out);
-	void (*mem_del)(struct tran *t, struct tran_mem *m);
-	/* As mem_add, only with TRAN_GPU. Every device that an endpoint may get reaches it, or it is refused (rpwi_fail says what is missing). What lies in memory that was added before, and is
-	 * `kept`, with the rights that are wanted costs nothing. No byte of it is touched by the processor, provided that tran_ep.local says so where it is the local side. */
-	int (*gpu_add)(struct tran *t, const struct tran_gpu_memory *what, unsigned access, struct tran_mem **out);
-	/* [offset, offset+len) of the peer's memory to or from ours; checked by the peer's side (or the kernel) against what was registered: RPW_ERR_ACCESS. `cookie` comes back in up->done,
-	 * also from inside. Unordered among each other and towards frames, until tran_flush. */
-	int (*rma)(struct tran_ep *ep, bool is_put, const struct tran_desc *remote, uint64_t offset, void *local, size_t len, void *cookie);
-	int (*atomic)(struct tran_ep *ep, enum tran_atomic op, const struct tran_desc *remote, uint64_t offset, uint64_t operand, uint64_t compare,
-		uint64_t *before, void *cookie);
-	/* up->done(cookie) when all puts and atomics before it have taken effect at the peer. */
-	int (*flush)(struct tran_ep *ep, void *cookie);
+	/* Has it taken frames that wait here to go together? `progress` sends them. NULL: never. */
+	bool (*unsent)(const struct tran *t);
+	const struct tran_mem_ops *mem;
+	const struct tran_rma_ops *rma;
 };
 
 /* Each transport embeds these at the beginning of its own structs. */
@@ -134,15 +150,12 @@ struct tran {
 	const struct tran_ops *ops;
 	const struct tran_up *up;
 	bool polled; /* of tran_facts */
-	bool enough; /* set by up->frame when it had to keep a frame that nobody waits for yet: a transport whose peer can wait leaves the rest for the next round, so that receives can be posted first */
-	bool unsent; /* it has taken frames that wait here to go together: progress sends them */
 };
 struct tran_ep {
 	struct tran *tran;
 	void *user;
 	struct tran_limits limits;
-	const struct tran_mem *local; /* set for an rma: registered memory that has its local side in it and outlives it, or NULL */
-	char path[160];               /* for people: "4 streams to 10.0.0.2", "rpw_eth0, GID 1 ..., MTU 1024" */
+	char path[160]; /* for people: "4 streams to 10.0.0.2", "rpw_eth0, GID 1 ..., MTU 1024" */
 };
 struct tran_mem {
 	void *addr;

@@ -149,7 +149,7 @@ static void on_ready(void *user, int status, const char *why)
 		react(e);
 }
 
-static void on_frame(void *user, const void *head, size_t head_len, const void *body, size_t body_len)
+static bool on_frame(void *user, const void *head, size_t head_len, const void *body, size_t body_len)
 {
 	struct end *e = user;
 	if (!e->ready || e->failed || !e->ep)
@@ -161,6 +161,7 @@ static void on_frame(void *user, const void *head, size_t head_len, const void *
 	if (fuzz_u8(&run.in) >= 224)
 		tran_ncclnet.send(e->ep, head, head_len, &(struct iovec){(void *)body, body_len}, 1, body_len);
 	react(e);
+	return true;
 }
 
 static void on_room(void *user)
@@ -262,14 +263,14 @@ static void post(struct end *e)
 	size_t len = what & 0x40 ? where * 330u : where;
 	bool kept = what & 0x10, rma = what % 8 > 1;
 	*op = (struct op){.posted = true, .end = e, .len = len, .local = kept || !rma ? NULL : calloc(1, len ? len : 1)};
-	e->ep->local = kept ? run.kept_mem : NULL;
 	int rc;
 	if (what % 8 == 0)
-		rc = tran_ncclnet.flush(e->ep, op);
+		rc = tran_ncclnet.rma->flush(e->ep, op);
 	else if (!rma)
-		rc = tran_ncclnet.atomic(e->ep, what & 0x80 ? TRAN_FETCH_ADD : TRAN_COMPARE_SWAP, &d, where, 1, 2, &op->before, op);
+		rc = tran_ncclnet.rma->atomic(e->ep, what & 0x80 ? TRAN_FETCH_ADD : TRAN_COMPARE_SWAP, &d, where, 1, 2, &op->before, op);
 	else
-		rc = tran_ncclnet.rma(e->ep, what & 0x80, &d, what & 0x20 ? 7 : 0, kept ? run.kept + where : op->local, len, op);
+		rc = tran_ncclnet.rma->transfer(
+			e->ep, what & 0x80, &d, what & 0x20 ? 7 : 0, kept ? run.kept + where : op->local, len, kept ? run.kept_mem : NULL, op);
 	if (rc && op->posted)
 		op_end(op);
 }
@@ -283,7 +284,7 @@ static void mem_del(void)
 		return;
 	run.mem = NULL;
 	bool read_only = !(m->access & (TRAN_WRITE | TRAN_ATOMIC));
-	tran_ncclnet.mem_del(run.t, m);
+	tran_ncclnet.mem->del(run.t, m);
 	if (fake_uses(run.region + GUARD, REGION))
 		fuzz_broken("the plugin has memory that was released");
 	for (size_t i = 0; i < REGION + 2 * GUARD; i++)
@@ -298,7 +299,7 @@ static void mem_add(unsigned access)
 	run.region = malloc(REGION + 2 * GUARD);
 	for (size_t i = 0; i < REGION + 2 * GUARD; i++)
 		run.region[i] = pattern(i);
-	if (tran_ncclnet.mem_add(run.t, run.region + GUARD, REGION, access, &run.mem))
+	if (tran_ncclnet.mem->add(run.t, run.region + GUARD, REGION, access, &run.mem))
 		abort();
 }
 
@@ -629,7 +630,7 @@ static void begin(void)
 	mem_add(TRAN_READ | TRAN_WRITE | TRAN_ATOMIC);
 	run.kept = malloc(KEPT);
 	memset(run.kept, 0x77, KEPT);
-	if (tran_ncclnet.mem_add(run.t, run.kept, KEPT, TRAN_READ, &run.kept_mem))
+	if (tran_ncclnet.mem->add(run.t, run.kept, KEPT, TRAN_READ, &run.kept_mem))
 		abort();
 	run.kept_mem->kept = true;
 	if (how & 64)
@@ -655,7 +656,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t len)
 		thread_run(0);
 	progress();
 	mem_del();
-	tran_ncclnet.mem_del(run.t, run.kept_mem);
+	tran_ncclnet.mem->del(run.t, run.kept_mem);
 	free(run.kept);
 	tran_ncclnet.close(run.t);
 	clock_ns = 0;

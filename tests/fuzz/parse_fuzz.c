@@ -101,7 +101,11 @@ static void tcp_handle(const uint8_t *p, size_t len)
 }
 
 static void nothing_ready(void *user, int status, const char *why) { *(int *)user += !status; }
-static void nothing_frame(void *user, const void *head, size_t head_len, const void *body, size_t body_len) { fuzz_broken("a frame from nobody"); }
+static bool nothing_frame(void *user, const void *head, size_t head_len, const void *body, size_t body_len)
+{
+	fuzz_broken("a frame from nobody");
+	return true;
+}
 static void nothing_room(void *user) {}
 static void nothing_done(void *user, void *cookie, int status) { fuzz_broken("done, but nothing was asked"); }
 static void nothing_failed(void *user, int status, const char *why) { fuzz_broken("failed, but it was not up"); }

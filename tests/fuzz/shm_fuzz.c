@@ -95,7 +95,7 @@ static void on_ready(void *user, int status, const char *why)
 }
 
 static void send_some(struct end *e);
-static void on_frame(void *user, const void *head, size_t head_len, const void *body, size_t body_len)
+static bool on_frame(void *user, const void *head, size_t head_len, const void *body, size_t body_len)
 {
 	struct end *e = user;
 	if (e->failed || !e->ready || !e->ep)
@@ -106,6 +106,7 @@ static void on_frame(void *user, const void *head, size_t head_len, const void *
 	fuzz_readable(body, body_len, 61);
 	if (fuzz_u8(&run.in) < 16)
 		send_some(e);
+	return true;
 }
 static void on_room(void *user) {}
 static void op_end(struct op *op)
@@ -179,11 +180,11 @@ static void rma_some(struct side *s, struct side *peer)
 	uint64_t offset = some_number();
 	int rc;
 	if (b % 8 == 0)
-		rc = tran_shm.flush(e->ep, op);
+		rc = tran_shm.rma->flush(e->ep, op);
 	else if (b % 8 == 1)
-		rc = tran_shm.atomic(e->ep, b & 0x80 ? TRAN_FETCH_ADD : TRAN_COMPARE_SWAP, &d, offset & ~7ull, 1, 2, &op->before, op);
+		rc = tran_shm.rma->atomic(e->ep, b & 0x80 ? TRAN_FETCH_ADD : TRAN_COMPARE_SWAP, &d, offset & ~7ull, 1, 2, &op->before, op);
 	else
-		rc = tran_shm.rma(e->ep, b & 0x80, &d, offset, op->local, len, op);
+		rc = tran_shm.rma->transfer(e->ep, b & 0x80, &d, offset, op->local, len, NULL, op);
 	if (rc && op->used)
 		op_end(op);
 }
@@ -212,9 +213,10 @@ static const unsigned access_of[REGIONS] = {TRAN_READ | TRAN_WRITE | TRAN_ATOMIC
 static void mem_turn(struct side *s, unsigned i)
 {
 	if (s->mem[i]) {
-		tran_shm.mem_del(s->t, s->mem[i]);
+		tran_shm.mem->del(s->t, s->mem[i]);
 		s->mem[i] = NULL;
-	} else if (tran_shm.mem_add(s->t, i == MAPPED ? NULL : s->region[i] + GUARD, REGION, access_of[i], &s->mem[i])) {
+	} else if (i == MAPPED ? tran_shm.mem->alloc(s->t, REGION, access_of[i], &s->mem[i])
+			       : tran_shm.mem->add(s->t, s->region[i] + GUARD, REGION, access_of[i], &s->mem[i])) {
 		fuzz_broken("memory cannot be registered");
 	}
 }

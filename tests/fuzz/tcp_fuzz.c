@@ -49,7 +49,7 @@ static void on_ready(void *user, int status, const char *why)
 	e->ready = status == 0;
 	e->failed = status < 0;
 }
-static void on_frame(void *user, const void *head, size_t head_len, const void *body, size_t body_len)
+static bool on_frame(void *user, const void *head, size_t head_len, const void *body, size_t body_len)
 {
 	struct end *e = user;
 	struct tran_ep *ep = e == &run.first_end ? run.ep : run.second;
@@ -61,6 +61,7 @@ static void on_frame(void *user, const void *head, size_t head_len, const void *
 	fuzz_readable(body, body_len, 61);
 	if (fuzz_u8(&run.in) < 32)
 		tran_tcp.send(ep, head, head_len, &(struct iovec){(void *)body, body_len}, 1, body_len);
+	return true;
 }
 static void on_room(void *user) {}
 static void on_done(void *user, void *cookie, int status)
@@ -134,7 +135,7 @@ static void mem_add(void)
 {
 	run.region = malloc(REGION + 2 * GUARD);
 	memset(run.region, 0xa5, REGION + 2 * GUARD);
-	if (tran_tcp.mem_add(run.t, run.region + GUARD, REGION, 1 + fuzz_u8(&run.in) % 7, &run.mem))
+	if (tran_tcp.mem->add(run.t, run.region + GUARD, REGION, 1 + fuzz_u8(&run.in) % 7, &run.mem))
 		abort();
 }
 static void mem_del(void)
@@ -142,7 +143,7 @@ static void mem_del(void)
 	for (int i = 0; i < GUARD; i++)
 		if (run.region[i] != 0xa5 || run.region[GUARD + REGION + i] != 0xa5)
 			fuzz_broken("bytes beside the registered memory were written");
-	tran_tcp.mem_del(run.t, run.mem);
+	tran_tcp.mem->del(run.t, run.mem);
 	free(run.region);
 }
 
@@ -322,11 +323,11 @@ static void post(void)
 	run.ops++;
 	int rc;
 	if (what % 8 == 0)
-		rc = tran_tcp.flush(run.ep, op);
+		rc = tran_tcp.rma->flush(run.ep, op);
 	else if (what % 8 == 1)
-		rc = tran_tcp.atomic(run.ep, what & 0x80 ? TRAN_FETCH_ADD : TRAN_COMPARE_SWAP, &d, len, 1, 2, &op->before, op);
+		rc = tran_tcp.rma->atomic(run.ep, what & 0x80 ? TRAN_FETCH_ADD : TRAN_COMPARE_SWAP, &d, len, 1, 2, &op->before, op);
 	else
-		rc = tran_tcp.rma(run.ep, what & 0x80, &d, 7, op->local, len, op);
+		rc = tran_tcp.rma->transfer(run.ep, what & 0x80, &d, 7, op->local, len, NULL, op);
 	if (rc && op->posted && !op->done) {
 		free(op->local);
 		op->local = NULL;

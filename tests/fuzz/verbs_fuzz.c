@@ -365,7 +365,7 @@ static void on_ready(void *user, int status, const char *why)
 	e->failed = status < 0;
 }
 
-static void on_frame(void *user, const void *head, size_t head_len, const void *body, size_t body_len)
+static bool on_frame(void *user, const void *head, size_t head_len, const void *body, size_t body_len)
 {
 	struct end *e = user;
 	if (!e->ready || e->failed || !e->ep)
@@ -379,6 +379,7 @@ static void on_frame(void *user, const void *head, size_t head_len, const void *
 		tran_verbs.send(e->ep, head, head_len, &(struct iovec){(void *)body, body_len}, 1, body_len);
 	else if (what < 40 && &run.end[what % EPS_MAX] != e)
 		close_end(&run.end[what % EPS_MAX]);
+	return true;
 }
 
 static void on_room(void *user)
@@ -483,11 +484,11 @@ static void post(struct end *e)
 	*op = (struct op){.posted = true, .end = e, .local = calloc(1, len + 1)};
 	int rc;
 	if (what % 8 == 0)
-		rc = tran_verbs.flush(e->ep, op);
+		rc = tran_verbs.rma->flush(e->ep, op);
 	else if (what % 8 == 1)
-		rc = tran_verbs.atomic(e->ep, what & 0x80 ? TRAN_FETCH_ADD : TRAN_COMPARE_SWAP, &d, where, 1, 2, &op->before, op);
+		rc = tran_verbs.rma->atomic(e->ep, what & 0x80 ? TRAN_FETCH_ADD : TRAN_COMPARE_SWAP, &d, where, 1, 2, &op->before, op);
 	else
-		rc = tran_verbs.rma(e->ep, what & 0x80, &d, what & 0x20 ? 7 : 0, op->local, len, op);
+		rc = tran_verbs.rma->transfer(e->ep, what & 0x80, &d, what & 0x20 ? 7 : 0, op->local, len, NULL, op);
 	if (rc && op->posted) {
 		free(op->local);
 		*op = (struct op){0};
@@ -497,9 +498,9 @@ static void post(struct end *e)
 static void mem_change(void)
 {
 	if (run.mem)
-		tran_verbs.mem_del(run.t, run.mem);
+		tran_verbs.mem->del(run.t, run.mem);
 	run.mem = NULL;
-	if (fuzz_u8(&run.in) & 1 && tran_verbs.mem_add(run.t, run.region, REGION, 1 + fuzz_u8(&run.in) % 7, &run.mem))
+	if (fuzz_u8(&run.in) & 1 && tran_verbs.mem->add(run.t, run.region, REGION, 1 + fuzz_u8(&run.in) % 7, &run.mem))
 		run.mem = NULL;
 }
 
@@ -677,7 +678,7 @@ static void begin(void)
 	memset(run.region, 0xa5, REGION);
 	if (tran_verbs.open(&up, &own, &run.t))
 		abort();
-	if (tran_verbs.mem_add(run.t, run.region, REGION, TRAN_READ | TRAN_WRITE | TRAN_ATOMIC, &run.mem))
+	if (tran_verbs.mem->add(run.t, run.region, REGION, TRAN_READ | TRAN_WRITE | TRAN_ATOMIC, &run.mem))
 		abort();
 	make_end(&run.end[0]);
 	start_end(&run.end[0]);
@@ -695,7 +696,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t len)
 		close_end(&run.end[i]);
 	tran_verbs.progress(run.t);
 	if (run.mem)
-		tran_verbs.mem_del(run.t, run.mem);
+		tran_verbs.mem->del(run.t, run.mem);
 	tran_verbs.close(run.t);
 	free(run.region);
 	if (dev.qps_live || dev.mrs_live)

@@ -281,6 +281,8 @@ static int fmem_add(struct tran *t, void *addr, size_t len, unsigned access, str
 	*out = &m->m;
 	return 0;
 }
+
+static int fmem_alloc(struct tran *t, size_t len, unsigned access, struct tran_mem **out) { return fmem_add(t, NULL, len, access, out); }
 static int fgpu_add(struct tran *t, const struct tran_gpu_memory *what, unsigned access, struct tran_mem **out)
 {
 	if (!fake.gpu_write || what->dmabuf >= 0)
@@ -330,7 +332,8 @@ static int done(struct fep *e, void *cookie, int status)
 	return 0;
 }
 
-static int frma(struct tran_ep *ep, bool is_put, const struct tran_desc *remote, uint64_t offset, void *local, size_t len, void *cookie)
+static int frma(
+	struct tran_ep *ep, bool is_put, const struct tran_desc *remote, uint64_t offset, void *local, size_t len, const struct tran_mem *mem, void *cookie)
 {
 	struct fep *e = (struct fep *)ep;
 	if (chance(fake.again_percent))
@@ -340,7 +343,7 @@ static int frma(struct tran_ep *ep, bool is_put, const struct tran_desc *remote,
 	struct fmem *m = described(e, remote);
 	if (!m || offset > m->m.len || len > m->m.len - offset || !(m->m.access & (is_put ? TRAN_WRITE : TRAN_READ)))
 		return done(e, cookie, RPW_ERR_ACCESS);
-	const struct fmem *own = (const struct fmem *)ep->local;
+	const struct fmem *own = (const struct fmem *)mem;
 	assert(!own || ((char *)local >= (char *)own->m.addr && (char *)local + len <= (char *)own->m.addr + own->m.len && own->of == ep->tran));
 	char *there = (char *)m->m.addr + offset;
 	bool own_gpu = own && own->gpu;
@@ -403,11 +406,12 @@ void fake_inject(uint64_t nth, const void *head, unsigned head_len, const void *
 	rpwi_list_add_tail(&e->in, &i->link);
 }
 
+static const struct tran_mem_ops fmem_ops = {.add = fmem_add, .alloc = fmem_alloc, .add_gpu = fgpu_add, .del = fmem_del};
+static const struct tran_rma_ops frma_ops = {.transfer = frma, .atomic = fatomic, .flush = fflush_};
 #define OPS(n, c, o) \
 	{ \
 		.name = n, .caps = c, .usable = fusable, .open = o, .close = fclose_, .progress = fprogress, .arm = farm, .ep_make = fmake, \
-		.ep_start = fstart, .ep_close = fep_close, .send = fsend, .mem_add = fmem_add, .mem_del = fmem_del, .rma = frma, .atomic = fatomic, \
-		.flush = fflush_, .gpu_add = fgpu_add, \
+		.ep_start = fstart, .ep_close = fep_close, .send = fsend, .mem = &fmem_ops, .rma = &frma_ops, \
 	}
 static const struct tran_ops fake_a = OPS("fake_a", TRAN_SAME_HOST | TRAN_MAPS, fopen_a);
 static const struct tran_ops fake_b = OPS("fake_b", TRAN_CAN_BREAK | TRAN_GPU, fopen_b);

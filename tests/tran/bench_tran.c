@@ -216,7 +216,7 @@ static void transfer(struct side *s, struct end *e, bool is_put, bool mapped, bo
 	pattern_fill(local, room, 3, 0);
 	char what[96];
 	if (s->which) {
-		if (s->ops->mem_add(s->t, mapped ? NULL : local, room, TRAN_READ | TRAN_WRITE, &m))
+		if (mapped ? s->ops->mem->alloc(s->t, room, TRAN_READ | TRAN_WRITE, &m) : s->ops->mem->add(s->t, local, room, TRAN_READ | TRAN_WRITE, &m))
 			die("mem_add");
 		pattern_fill(m->addr, room, 4, 0);
 		pair_say(s, &m->desc, sizeof m->desc);
@@ -243,7 +243,7 @@ static void transfer(struct side *s, struct end *e, bool is_put, bool mapped, bo
 		while (w.done < n) {
 			while (posted < n && posted - w.done < window) {
 				size_t at = posted % window * len;
-				if (s->ops->rma(e->ep, is_put, &d, at, local + at, len, &w))
+				if (s->ops->rma->transfer(e->ep, is_put, &d, at, local + at, len, NULL, &w))
 					die("rma");
 				posted++;
 			}
@@ -263,7 +263,7 @@ static void transfer(struct side *s, struct end *e, bool is_put, bool mapped, bo
 	report(what, v, "GB/s", true);
 	pair_sync(s);
 	if (m)
-		s->ops->mem_del(s->t, m);
+		s->ops->mem->del(s->t, m);
 	munmap(local, room);
 	pair_sync(s);
 }
@@ -278,7 +278,7 @@ static void crossing(struct side *s, struct end *e, uint64_t *count, size_t len)
 	struct tran_mem *m;
 	struct tran_desc d;
 	size_t got;
-	if (s->ops->mem_add(s->t, body, sizeof body, TRAN_READ, &m))
+	if (s->ops->mem->add(s->t, body, sizeof body, TRAN_READ, &m))
 		die("mem_add");
 	pair_say(s, &m->desc, sizeof m->desc);
 	pair_hear(s, &d, sizeof d, &got);
@@ -296,7 +296,7 @@ static void crossing(struct side *s, struct end *e, uint64_t *count, size_t len)
 				}
 				spin_until(s, count, from + i);
 				if (fetch) {
-					if (s->ops->rma(e->ep, false, &d, 0, here, len, &w))
+					if (s->ops->rma->transfer(e->ep, false, &d, 0, here, len, NULL, &w))
 						die("rma");
 					spin_until(s, &w.done, i);
 				}
@@ -311,7 +311,7 @@ static void crossing(struct side *s, struct end *e, uint64_t *count, size_t len)
 	snprintf(what, sizeof what, "%zu bytes and an answer, fetched", len);
 	report(what, fetched, "us", false);
 	pair_sync(s);
-	s->ops->mem_del(s->t, m);
+	s->ops->mem->del(s->t, m);
 }
 
 /* The receiver sleeps in poll. */

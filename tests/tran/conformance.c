@@ -170,7 +170,7 @@ static void rma_done(struct end *e, void *cookie, int status)
 static int rma(struct end *e, bool is_put, const struct tran_desc *d, uint64_t offset, void *local, size_t len)
 {
 	struct result r = {0};
-	int rc = e->side->ops->rma(e->ep, is_put, d, offset, local, len, &r);
+	int rc = e->side->ops->rma->transfer(e->ep, is_put, d, offset, local, len, NULL, &r);
 	REQUIRE(!rc, "rma of %zu bytes: %d", len, rc);
 	REQUIRE(pair_until(e->side, &r.done), "%zu bytes at %llu: no end. %s", len, (unsigned long long)offset, e->why);
 	return r.status;
@@ -179,7 +179,7 @@ static int rma(struct end *e, bool is_put, const struct tran_desc *d, uint64_t o
 static int flush(struct end *e)
 {
 	struct result r = {0};
-	REQUIRE(!e->side->ops->flush(e->ep, &r));
+	REQUIRE(!e->side->ops->rma->flush(e->ep, &r));
 	REQUIRE(pair_until(e->side, &r.done));
 	return r.status;
 }
@@ -188,7 +188,7 @@ static uint64_t atomic(struct end *e, enum tran_atomic op, const struct tran_des
 {
 	struct result r = {0};
 	uint64_t before = ~0ull;
-	REQUIRE(!e->side->ops->atomic(e->ep, op, d, offset, operand, compare, &before, &r));
+	REQUIRE(!e->side->ops->rma->atomic(e->ep, op, d, offset, operand, compare, &before, &r));
 	REQUIRE(pair_until(e->side, &r.done));
 	*status = r.status;
 	return before;
@@ -208,7 +208,8 @@ static void rma_case(struct side *s, bool allocate, bool passive_sleeps)
 	uint8_t *mine = mmap(NULL, REGION, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
 	REQUIRE(mine != MAP_FAILED);
 	if (s->which == 1) {
-		int rc = s->ops->mem_add(s->t, allocate ? NULL : mine, REGION, TRAN_READ | TRAN_WRITE | TRAN_ATOMIC, &m);
+		unsigned all = TRAN_READ | TRAN_WRITE | TRAN_ATOMIC;
+		int rc = allocate ? pair_memory(s, s->t, REGION, all, &m) : s->ops->mem->add(s->t, mine, REGION, all, &m);
 		REQUIRE(!rc && m->len == REGION && m->addr && (allocate || m->addr == mine), "%d", rc);
 		REQUIRE(m->desc.len > 0 && m->desc.len <= TRAN_DESC_MAX - 1);
 		pattern_fill(m->addr, REGION, 42, 0);
@@ -226,7 +227,7 @@ static void rma_case(struct side *s, bool allocate, bool passive_sleeps)
 			ssize_t wrong = pattern_check((uint8_t *)m->addr + at, rma_sizes[i], 100 + i, 0);
 			REQUIRE(wrong < 0, "put of %zu: byte %zd", rma_sizes[i], wrong);
 		}
-		s->ops->mem_del(s->t, m);
+		s->ops->mem->del(s->t, m);
 	} else {
 		REQUIRE(pair_hear(s, &d, sizeof d, &len));
 		for (size_t i = 0; i < RPWI_ARRAY_LEN(rma_sizes); i++) {
@@ -243,7 +244,7 @@ static void rma_case(struct side *s, bool allocate, bool passive_sleeps)
 		size_t from = 0, at = 3;
 		for (size_t i = 0; i < RPWI_ARRAY_LEN(rma_sizes); i++) {
 			pattern_fill(mine + from, rma_sizes[i], 100 + i, 0);
-			REQUIRE(!s->ops->rma(e.ep, true, &d, at, mine + from, rma_sizes[i], &r[i]));
+			REQUIRE(!s->ops->rma->transfer(e.ep, true, &d, at, mine + from, rma_sizes[i], NULL, &r[i]));
 			from += rma_sizes[i];
 			at += rma_sizes[i] + 5;
 		}
@@ -257,7 +258,7 @@ static void rma_case(struct side *s, bool allocate, bool passive_sleeps)
 		from = 0;
 		at = 3;
 		for (size_t i = 0; i < RPWI_ARRAY_LEN(rma_sizes); i++) {
-			REQUIRE(!s->ops->rma(e.ep, false, &d, at, back + from, rma_sizes[i], &g[i]));
+			REQUIRE(!s->ops->rma->transfer(e.ep, false, &d, at, back + from, rma_sizes[i], NULL, &g[i]));
 			from += rma_sizes[i];
 			at += rma_sizes[i] + 5;
 		}
@@ -292,7 +293,7 @@ static void rma_stops(struct side *s, bool company)
 	if (s->which == 1) {
 		char c;
 		REQUIRE(!company || !s->ops->open(s->t->up, &s->facts, &second));
-		REQUIRE(!s->ops->mem_add(s->t, mine, LEN, TRAN_READ | TRAN_WRITE, &m));
+		REQUIRE(!s->ops->mem->add(s->t, mine, LEN, TRAN_READ | TRAN_WRITE, &m));
 		pattern_fill(mine, LEN, 42, 0);
 		REQUIRE(pair_say(s, &m->desc, sizeof m->desc));
 		for (unsigned i = 0; recv(s->talk, &c, 1, MSG_DONTWAIT) < 0; i++) {
@@ -307,7 +308,7 @@ static void rma_stops(struct side *s, bool company)
 		if (second)
 			s->ops->close(second);
 		REQUIRE(pattern_check(mine, LEN, ROUNDS - 1, 0) < 0);
-		s->ops->mem_del(s->t, m);
+		s->ops->mem->del(s->t, m);
 	} else {
 		REQUIRE(pair_hear(s, &d, sizeof d, &len));
 		for (uint64_t i = 0; i < ROUNDS; i++) {
@@ -339,7 +340,7 @@ static void case_regions(struct side *s)
 	REQUIRE(pair_connect(s, &e), "%s", e.why);
 	for (uint64_t round = 0; round < 3; round++) {
 		for (uint64_t i = 0; s->which == 1 && i < REGIONS; i++) {
-			REQUIRE(!s->ops->mem_add(s->t, NULL, LEN, TRAN_READ | (i % 2 ? TRAN_WRITE : 0), &m[i]));
+			REQUIRE(!pair_memory(s, s->t, LEN, TRAN_READ | (i % 2 ? TRAN_WRITE : 0), &m[i]));
 			pattern_fill(m[i]->addr, LEN, round * REGIONS + i, 0);
 			d[i] = m[i]->desc;
 		}
@@ -347,7 +348,7 @@ static void case_regions(struct side *s)
 			REQUIRE(pair_say(s, d, sizeof d) && pair_sync(s));
 			for (uint64_t i = 0; i < REGIONS; i++) {
 				REQUIRE(pattern_check(m[i]->addr, LEN, round * REGIONS + i + (i % 2 ? 1000 : 0), 0) < 0, "region %llu", (unsigned long long)i);
-				s->ops->mem_del(s->t, m[i]);
+				pair_memory_free(s, s->t, m[i]);
 			}
 			REQUIRE(pair_sync(s));
 			continue;
@@ -383,18 +384,18 @@ static void case_released(struct side *s)
 	REQUIRE(pair_connect(s, &e), "%s", e.why);
 	for (int round = 0; round < ROUNDS; round++) {
 		if (s->which == 1) {
-			REQUIRE(!s->ops->mem_add(s->t, mine, LEN, TRAN_READ, &m) && pair_say(s, &m->desc, sizeof m->desc));
+			REQUIRE(!s->ops->mem->add(s->t, mine, LEN, TRAN_READ, &m) && pair_say(s, &m->desc, sizeof m->desc));
 			uint64_t frames = (uint64_t)round + 1;
 			REQUIRE(pair_until_count(s, &e.frames, frames)); /* it has begun */
 			for (int i = 0; i < round; i++)
 				s->ops->progress(s->t);
-			s->ops->mem_del(s->t, m);
+			s->ops->mem->del(s->t, m);
 		} else {
 			struct result r[3] = {0};
 			REQUIRE(pair_hear(s, &d, sizeof d, &len));
 			memset(mine, 0, LEN);
 			for (int i = 0; i < 3; i++)
-				REQUIRE(!s->ops->rma(e.ep, false, &d, (uint64_t)i * (LEN / 4), mine + i * (LEN / 4), LEN / 4, &r[i]));
+				REQUIRE(!s->ops->rma->transfer(e.ep, false, &d, (uint64_t)i * (LEN / 4), mine + i * (LEN / 4), LEN / 4, NULL, &r[i]));
 			REQUIRE(pair_send(&e, "go", 2, NULL, 0));
 			for (size_t i = 0; i < 3; i++) {
 				REQUIRE(pair_until(s, &r[i].done) && (r[i].status == RPW_OK || r[i].status == RPW_ERR_ACCESS), "%d", r[i].status);
@@ -426,7 +427,7 @@ static void case_rma_mixed(struct side *s)
 	REQUIRE(pair_connect(s, &e), "%s", e.why);
 	uint8_t *region = malloc(LEN + 8), *out = malloc(LEN), *in = malloc(LEN);
 	memset(region, 0, LEN + 8);
-	REQUIRE(!s->ops->mem_add(s->t, region, LEN + 8, TRAN_READ | TRAN_WRITE | TRAN_ATOMIC, &m));
+	REQUIRE(!s->ops->mem->add(s->t, region, LEN + 8, TRAN_READ | TRAN_WRITE | TRAN_ATOMIC, &m));
 	REQUIRE(pair_say(s, &m->desc, sizeof m->desc) && pair_hear(s, &d, sizeof d, &len));
 	struct result *put = calloc(OPS, sizeof *put), *get = calloc(OPS, sizeof *get), *add = calloc(OPS, sizeof *add);
 	uint64_t *before = calloc(OPS, 8);
@@ -434,13 +435,13 @@ static void case_rma_mixed(struct side *s)
 	pattern_fill(out, LEN, seed, 0);
 	for (uint64_t i = 0; i < OPS; i++) {
 		size_t n = (size_t)(i * 7919 % PIECE) + 1;
-		REQUIRE(!s->ops->rma(e.ep, true, &d, i * PIECE, out + i * PIECE, n, &put[i]));
-		REQUIRE(!s->ops->atomic(e.ep, TRAN_FETCH_ADD, &d, LEN, i + 1, 0, &before[i], &add[i]));
+		REQUIRE(!s->ops->rma->transfer(e.ep, true, &d, i * PIECE, out + i * PIECE, n, NULL, &put[i]));
+		REQUIRE(!s->ops->rma->atomic(e.ep, TRAN_FETCH_ADD, &d, LEN, i + 1, 0, &before[i], &add[i]));
 		stream_send(&e, 7000000 + 1000000 * (uint64_t)s->which, i);
 		if (i >= 100) {
 			REQUIRE(pair_until(s, &put[i - 100].done) && put[i - 100].status == RPW_OK);
 			size_t back = (size_t)((i - 100) * 7919 % PIECE) + 1;
-			REQUIRE(!s->ops->rma(e.ep, false, &d, (i - 100) * PIECE, in + (i - 100) * PIECE, back, &get[i]));
+			REQUIRE(!s->ops->rma->transfer(e.ep, false, &d, (i - 100) * PIECE, in + (i - 100) * PIECE, back, NULL, &get[i]));
 		}
 	}
 	REQUIRE(flush(&e) == RPW_OK);
@@ -467,7 +468,7 @@ static void case_rma_mixed(struct side *s)
 			(unsigned long long)i);
 	}
 	REQUIRE(pair_sync(s));
-	s->ops->mem_del(s->t, m);
+	s->ops->mem->del(s->t, m);
 	for (void **p = (void *[]){region, out, in, put, get, add, before, NULL}; *p; p++)
 		free(*p);
 	s->ops->ep_close(e.ep);
@@ -484,13 +485,13 @@ static void case_atomic(struct side *s)
 	int status;
 	REQUIRE(pair_connect(s, &e), "%s", e.why);
 	if (s->which == 1) {
-		REQUIRE(!s->ops->mem_add(s->t, NULL, 4096, TRAN_READ | TRAN_WRITE | TRAN_ATOMIC, &m));
+		REQUIRE(!pair_memory(s, s->t, 4096, TRAN_READ | TRAN_WRITE | TRAN_ATOMIC, &m));
 		memset(m->addr, 0, 4096);
 		REQUIRE(pair_say(s, &m->desc, sizeof m->desc));
 		REQUIRE(pair_sync(s));
 		REQUIRE(((uint64_t *)m->addr)[2] == ADDS * 3 + 1000);
 		REQUIRE(pair_sync(s));
-		s->ops->mem_del(s->t, m);
+		pair_memory_free(s, s->t, m);
 	} else {
 		REQUIRE(pair_hear(s, &d, sizeof d, &len));
 		for (uint64_t i = 0; i < ADDS; i++) {
@@ -521,7 +522,7 @@ static void case_answers_wait(struct side *s)
 	e.arg = &st;
 	REQUIRE(pair_connect(s, &e), "%s", e.why);
 	if (s->which == 1) {
-		REQUIRE(!s->ops->mem_add(s->t, region, sizeof region, TRAN_READ | TRAN_ATOMIC, &m) && pair_say(s, &m->desc, sizeof m->desc));
+		REQUIRE(!s->ops->mem->add(s->t, region, sizeof region, TRAN_READ | TRAN_ATOMIC, &m) && pair_say(s, &m->desc, sizeof m->desc));
 		REQUIRE(pair_hear(s, body, sizeof body, &len)); /* the requests are under way */
 		for (; sent < 1000000; sent++) {
 			struct iovec iov = {body, nth_body(sent, &e)};
@@ -534,13 +535,13 @@ static void case_answers_wait(struct side *s)
 			s->ops->progress(s->t);
 		REQUIRE(pair_say(s, &sent, sizeof sent));
 		REQUIRE(pair_sync(s));
-		s->ops->mem_del(s->t, m);
+		s->ops->mem->del(s->t, m);
 	} else {
 		struct result r[ADDS] = {0};
 		uint64_t before[ADDS], seen = 0;
 		REQUIRE(pair_hear(s, &d, sizeof d, &len));
 		for (int i = 0; i < ADDS; i++)
-			REQUIRE(!s->ops->atomic(e.ep, TRAN_FETCH_ADD, &d, 8, 1, 0, &before[i], &r[i]));
+			REQUIRE(!s->ops->rma->atomic(e.ep, TRAN_FETCH_ADD, &d, 8, 1, 0, &before[i], &r[i]));
 		struct tran *t = s->t;
 		s->t = NULL; /* no progress */
 		REQUIRE(pair_say(s, "go", 2) && pair_hear(s, &sent, sizeof sent, &len));
@@ -572,16 +573,16 @@ static void case_access(struct side *s)
 		static const unsigned rights[4] = {TRAN_READ, TRAN_WRITE, TRAN_READ | TRAN_WRITE | TRAN_ATOMIC, TRAN_READ | TRAN_WRITE | TRAN_ATOMIC};
 		for (int i = 0; i < 4; i++) {
 			pattern_fill(region[i], 4096, 50 + (uint64_t)i, 0);
-			REQUIRE(!s->ops->mem_add(s->t, region[i], 4096, rights[i], &m[i]));
+			REQUIRE(!s->ops->mem->add(s->t, region[i], 4096, rights[i], &m[i]));
 			d[i] = m[i]->desc;
 		}
-		s->ops->mem_del(s->t, m[3]);
+		s->ops->mem->del(s->t, m[3]);
 		REQUIRE(pair_say(s, d, sizeof d) && pair_sync(s));
 		for (int i = 0; i < 4; i++)
 			REQUIRE(pattern_check(region[i], 4096, 50 + (uint64_t)i, 0) < 0, "region %d was written", i);
 		REQUIRE(pair_sync(s));
 		for (int i = 0; i < 3; i++)
-			s->ops->mem_del(s->t, m[i]);
+			s->ops->mem->del(s->t, m[i]);
 		s->ops->ep_close(e.ep);
 		return;
 	}
@@ -751,7 +752,7 @@ static void case_close(struct side *s)
 	struct tran_desc d;
 	size_t len;
 	pattern_fill(region, LEN, 5, 0);
-	REQUIRE(!s->ops->mem_add(s->t, region, LEN, TRAN_READ | TRAN_WRITE, &m));
+	REQUIRE(!s->ops->mem->add(s->t, region, LEN, TRAN_READ | TRAN_WRITE, &m));
 	REQUIRE(pair_say(s, &m->desc, sizeof m->desc) && pair_hear(s, &d, sizeof d, &len));
 	for (int round = 0; round < ROUNDS; round++) {
 		struct end e = {.frame = count_only}, other = {.frame = count_only};
@@ -759,7 +760,7 @@ static void case_close(struct side *s)
 		REQUIRE(pair_connect(s, &e) && pair_connect(s, &other), "round %d: %s %s", round, e.why, other.why);
 		if (s->which == round % 2) {
 			for (int i = 0; i < 4; i++)
-				REQUIRE(!s->ops->rma(e.ep, i % 2, &d, (uint64_t)i * (LEN / 4), buf + i * (LEN / 4), LEN / 4, &r[i]));
+				REQUIRE(!s->ops->rma->transfer(e.ep, i % 2, &d, (uint64_t)i * (LEN / 4), buf + i * (LEN / 4), LEN / 4, NULL, &r[i]));
 			REQUIRE(!s->ops->send(e.ep, "last", 4, NULL, 0, 0));
 			for (int i = 0; i < round; i++)
 				s->ops->progress(s->t);
@@ -783,7 +784,7 @@ static void case_close(struct side *s)
 		REQUIRE(pair_sync(s));
 		s->ops->ep_close(other.ep);
 	}
-	s->ops->mem_del(s->t, m);
+	s->ops->mem->del(s->t, m);
 	free(buf);
 	free(region);
 }
@@ -838,7 +839,7 @@ static void case_killed(struct side *s)
 	size_t len;
 	static uint8_t region[1 << 20], local[1 << 20];
 	REQUIRE(pair_connect(s, &e) && pair_connect(s, &second), "%s", e.why);
-	REQUIRE(!s->ops->mem_add(s->t, region, sizeof region, TRAN_READ | TRAN_WRITE, &m));
+	REQUIRE(!s->ops->mem->add(s->t, region, sizeof region, TRAN_READ | TRAN_WRITE, &m));
 	REQUIRE(pair_say(s, &m->desc, sizeof m->desc) && pair_hear(s, &d, sizeof d, &len));
 	if (s->which == 1) {
 		if (s->ops->caps & TRAN_SAME_HOST && !fork()) { /* a child that holds its descriptors for a while does not hide its end */
@@ -853,17 +854,17 @@ static void case_killed(struct side *s)
 	}
 	REQUIRE(pair_until_count(s, &e.frames, 10));
 	for (int i = 0; i < 8; i++)
-		s->ops->rma(e.ep, i % 2, &d, 0, local, sizeof local, NULL);
+		s->ops->rma->transfer(e.ep, i % 2, &d, 0, local, sizeof local, NULL, NULL);
 	kill(s->child, SIGKILL);
 	uint64_t began = rpwi_now_ns();
 	REQUIRE(pair_until(s, &e.is_failed) && pair_until(s, &second.is_failed), "the end of the peer was not noticed");
 	REQUIRE(rpwi_now_ns() - began < (s->ops->caps & TRAN_SAME_HOST ? 5 : 10) * RPWI_NS_PER_S);
 	if (s->ops->caps & TRAN_SAME_HOST)
 		REQUIRE(e.status == RPW_ERR_PEER_GONE && second.status == RPW_ERR_PEER_GONE, "%d: %s", e.status, e.why);
-	REQUIRE(s->ops->send(e.ep, "x", 1, NULL, 0, 0) < 0 && s->ops->rma(e.ep, true, &d, 0, local, 8, NULL) < 0);
+	REQUIRE(s->ops->send(e.ep, "x", 1, NULL, 0, 0) < 0 && s->ops->rma->transfer(e.ep, true, &d, 0, local, 8, NULL, NULL) < 0);
 	s->ops->ep_close(e.ep);
 	s->ops->ep_close(second.ep);
-	s->ops->mem_del(s->t, m);
+	s->ops->mem->del(s->t, m);
 }
 
 /* A sleeper is woken by a frame, by a request for its memory where that needs it, by room, and by the end of its peer. */
@@ -1125,16 +1126,15 @@ static void case_leaks(struct side *s)
 		size_t len;
 		for (int i = 0; i < 4; i++)
 			REQUIRE(pair_connect(s, &e[i]), "round %d: %s", round, e[i].why);
-		REQUIRE(!s->ops->mem_add(s->t, NULL, sizeof region, TRAN_READ | TRAN_WRITE, &m) &&
-			!s->ops->mem_add(s->t, region, sizeof region, TRAN_READ, &own));
+		REQUIRE(!pair_memory(s, s->t, sizeof region, TRAN_READ | TRAN_WRITE, &m) && !s->ops->mem->add(s->t, region, sizeof region, TRAN_READ, &own));
 		REQUIRE(pair_say(s, &m->desc, sizeof m->desc) && pair_hear(s, &d, sizeof d, &len));
 		for (int i = 0; i < 4; i++)
 			REQUIRE(rma(&e[i], i % 2, &d, 0, local, sizeof local) == RPW_OK);
 		REQUIRE(pair_sync(s));
 		for (int i = 0; i < 4; i++)
 			s->ops->ep_close(e[i].ep);
-		s->ops->mem_del(s->t, m);
-		s->ops->mem_del(s->t, own);
+		pair_memory_free(s, s->t, m);
+		s->ops->mem->del(s->t, own);
 		REQUIRE(pair_sync(s)); /* neither may meet the other's next context early */
 		s->ops->close(s->t);
 		s->t = NULL;
@@ -1198,13 +1198,13 @@ static void case_same_process(struct side *s)
 			REQUIRE(x.frames == n + 1 && y.frames == n + 1);
 		}
 		struct tran_mem *m;
-		REQUIRE(!s->ops->mem_add(tb, NULL, 4096, TRAN_READ | TRAN_WRITE, &m));
+		REQUIRE(!pair_memory(s, tb, 4096, TRAN_READ | TRAN_WRITE, &m));
 		pattern_fill(m->addr, 4096, 9, 0);
 		struct result r = {0};
-		REQUIRE(!s->ops->rma(x.ep, false, &m->desc, 33, local, sizeof local, &r));
+		REQUIRE(!s->ops->rma->transfer(x.ep, false, &m->desc, 33, local, sizeof local, NULL, &r));
 		BOTH_UNTIL(r.done)
 		REQUIRE(r.done && !r.status && pattern_check(local, sizeof local, 9, 33) < 0);
-		s->ops->mem_del(tb, m);
+		pair_memory_free(s, tb, m);
 		s->ops->ep_close(x.ep);
 		BOTH_UNTIL(y.is_failed)
 		REQUIRE(y.is_failed);

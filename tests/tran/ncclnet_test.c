@@ -44,10 +44,11 @@ static void up_ready(void *user, int status, const char *why)
 	h->status = status;
 	snprintf(h->why, sizeof h->why, "%s", why);
 }
-static void up_frame(void *user, const void *head, size_t head_len, const void *body, size_t body_len)
+static bool up_frame(void *user, const void *head, size_t head_len, const void *body, size_t body_len)
 {
 	assert_true(head_len <= TRAN_HEAD_MAX && body_len <= NT_FRAME_MAX);
 	((struct half *)user)->frames++;
+	return true;
 }
 static void up_room(void *user) {}
 static void up_done(void *user, void *cookie, int status)
@@ -219,8 +220,8 @@ static void garbled_frames_do_no_harm(void **state)
 	struct nt_key key, other;
 	pattern_fill(before, sizeof before, 4, 0);
 	memcpy(memory, before, sizeof memory);
-	assert_int_equal(tran_ncclnet.mem_add(side[1].t, memory + REGION, REGION / 2, TRAN_READ | TRAN_WRITE | TRAN_ATOMIC, &m), 0);
-	assert_int_equal(tran_ncclnet.mem_add(side[1].t, memory + REGION + REGION / 2, REGION / 2, TRAN_READ, &read_only), 0);
+	assert_int_equal(tran_ncclnet.mem->add(side[1].t, memory + REGION, REGION / 2, TRAN_READ | TRAN_WRITE | TRAN_ATOMIC, &m), 0);
+	assert_int_equal(tran_ncclnet.mem->add(side[1].t, memory + REGION + REGION / 2, REGION / 2, TRAN_READ, &read_only), 0);
 	assert_int_equal(nt_get_desc(&m->desc, &key), 0);
 	assert_int_equal(nt_get_desc(&read_only->desc, &other), 0);
 	unsigned refused = 0, rounds = 300;
@@ -256,8 +257,8 @@ static void garbled_frames_do_no_harm(void **state)
 	}
 	assert_true(refused > 0 && refused < rounds);
 	close_both();
-	tran_ncclnet.mem_del(side[1].t, m);
-	tran_ncclnet.mem_del(side[1].t, read_only);
+	tran_ncclnet.mem->del(side[1].t, m);
+	tran_ncclnet.mem->del(side[1].t, read_only);
 }
 
 /* ---- handles ---- */
@@ -392,21 +393,21 @@ static void memory_that_the_peer_does_not_take(void **state)
 	struct op op = {0}, second = {0};
 	connect_both();
 	pattern_fill(theirs, LEN, 1, 0);
-	assert_int_equal(tran_ncclnet.mem_add(side[1].t, theirs, LEN, TRAN_READ, &m), 0);
-	assert_int_equal(tran_ncclnet.rma(side[0].ep, false, &m->desc, 0, mine, LEN, &op), 0);
+	assert_int_equal(tran_ncclnet.mem->add(side[1].t, theirs, LEN, TRAN_READ, &m), 0);
+	assert_int_equal(tran_ncclnet.rma->transfer(side[0].ep, false, &m->desc, 0, mine, LEN, NULL, &op), 0);
 	struct nt_mem *inside = (struct nt_mem *)m;
 	for (int i = 0; i < 1000 && !inside->users; i++)
 		progress();
 	for (int i = 0; i < 1000; i++)
 		tran_ncclnet.progress(side[1].t);
 	assert_true(inside->users > 0);
-	tran_ncclnet.mem_del(side[1].t, m);
+	tran_ncclnet.mem->del(side[1].t, m);
 	free(theirs);
 	UNTIL(side[1].failures);
 	assert_non_null(strstr(side[1].why, "memory was released while plugin OneStream v8 still read it for the peer"));
 	UNTIL(side[0].failures);
 	assert_false(op.done);
-	assert_true(tran_ncclnet.rma(side[0].ep, false, &(struct tran_desc){0}, 0, mine, 8, &second) < 0);
+	assert_true(tran_ncclnet.rma->transfer(side[0].ep, false, &(struct tran_desc){0}, 0, mine, 8, NULL, &second) < 0);
 	close_both();
 	free(mine);
 }

@@ -5,6 +5,7 @@
 #include <sched.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <sys/mman.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
@@ -53,12 +54,13 @@ static void up_ready(void *user, int status, const char *why)
 	snprintf(e->why, sizeof e->why, "%s", why ? why : "");
 }
 
-static void up_frame(void *user, const void *head, size_t head_len, const void *body, size_t body_len)
+static bool up_frame(void *user, const void *head, size_t head_len, const void *body, size_t body_len)
 {
 	struct end *e = user;
 	e->frames++;
 	if (e->frame)
 		e->frame(e, head, head_len, body, body_len);
+	return true;
 }
 
 static void up_room(void *user)
@@ -240,4 +242,21 @@ ssize_t pattern_check(const void *buf, size_t len, uint64_t seed, uint64_t offse
 		i++;
 	}
 	return -1;
+}
+
+int pair_memory(struct side *s, struct tran *t, size_t len, unsigned access, struct tran_mem **out)
+{
+	if (s->ops->mem->alloc)
+		return s->ops->mem->alloc(t, len, access, out);
+	void *p = mmap(NULL, len, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+	return p == MAP_FAILED ? -ENOMEM : s->ops->mem->add(t, p, len, access, out);
+}
+
+void pair_memory_free(struct side *s, struct tran *t, struct tran_mem *m)
+{
+	void *p = m->addr;
+	size_t len = m->len;
+	s->ops->mem->del(t, m);
+	if (!s->ops->mem->alloc)
+		munmap(p, len);
 }

@@ -51,6 +51,10 @@ bool pair_send(struct end *e, const void *head, size_t head_len, const void *bod
 /* Wait as a program would that sleeps: arm, poll. False: nothing to be done within ms. */
 bool pair_sleep(struct side *s, int ms);
 
+/* Registered memory that is nobody's: the transport's own where it allocates, else mapped here. */
+int pair_memory(struct side *s, struct tran *t, size_t len, unsigned access, struct tran_mem **out);
+void pair_memory_free(struct side *s, struct tran *t, struct tran_mem *m);
+
 /* Bytes that tell where they belong: of stream `seed`, at `offset`. */
 void pattern_fill(void *buf, size_t len, uint64_t seed, uint64_t offset);
 /* The offset of the first wrong byte, or -1. */

@@ -115,8 +115,8 @@ static void victim_setup(struct victim *v, struct side *s)
 	v->s = s;
 	v->memory = mmap(NULL, 3 * REGION, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
 	pattern_fill(v->memory, 3 * REGION, 8, 0);
-	REQUIRE(!s->ops->mem_add(s->t, v->memory + REGION, REGION, TRAN_READ | TRAN_WRITE | TRAN_ATOMIC, &v->writable));
-	REQUIRE(!s->ops->mem_add(s->t, v->memory, 3 * REGION, TRAN_READ, &v->readable));
+	REQUIRE(!s->ops->mem->add(s->t, v->memory + REGION, REGION, TRAN_READ | TRAN_WRITE | TRAN_ATOMIC, &v->writable));
+	REQUIRE(!s->ops->mem->add(s->t, v->memory, 3 * REGION, TRAN_READ, &v->readable));
 	good_link(v);
 	struct tran_desc d[2] = {v->writable->desc, v->readable->desc};
 	REQUIRE(pair_say(s, d, sizeof d));
@@ -133,8 +133,8 @@ static void victim_end(struct victim *v)
 	good_round(v);
 	ops->ep_close(v->here.ep);
 	ops->ep_close(v->there.ep);
-	ops->mem_del(v->s->t, v->writable);
-	ops->mem_del(v->s->t, v->readable);
+	ops->mem->del(v->s->t, v->writable);
+	ops->mem->del(v->s->t, v->readable);
 	ops->close(v->good_side.t);
 	munmap(v->memory, 3 * REGION);
 }
@@ -147,8 +147,8 @@ static void victim_uses(struct victim *v, const struct tran_desc *theirs, uint8_
 	if (e->is_failed)
 		return;
 	v->s->ops->send(e->ep, "head", 4, &iov, 1, iov.iov_len);
-	v->s->ops->rma(e->ep, roll() % 2, theirs, roll() % 1000, local, 1 + roll() % 40000, NULL);
-	v->s->ops->atomic(e->ep, TRAN_FETCH_ADD, theirs, 8 * (roll() % 100), 1, 0, NULL, NULL);
+	v->s->ops->rma->transfer(e->ep, roll() % 2, theirs, roll() % 1000, local, 1 + roll() % 40000, NULL, NULL);
+	v->s->ops->rma->atomic(e->ep, TRAN_FETCH_ADD, theirs, 8 * (roll() % 100), 1, 0, NULL, NULL);
 }
 
 static void victim_main(struct side *s)
@@ -251,7 +251,7 @@ static void hostile_main(struct side *s)
 		e[i] = (struct end){0};
 		REQUIRE(pair_connect(s, &e[i]));
 	}
-	REQUIRE(!s->ops->mem_add(s->t, NULL, 65536, TRAN_READ | TRAN_WRITE | TRAN_ATOMIC, &m));
+	REQUIRE(!s->ops->mem->alloc(s->t, 65536, TRAN_READ | TRAN_WRITE | TRAN_ATOMIC, &m));
 	REQUIRE(pair_say(s, &m->desc, sizeof m->desc) && pair_sync(s));
 	struct shm_link *l = bad_link(s);
 	unsigned style = (unsigned)(the_seed % 5);

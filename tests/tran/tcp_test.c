@@ -49,7 +49,9 @@ static void up_ready(void *user, int status, const char *why)
 	snprintf(h->why, sizeof h->why, "%s", why);
 }
 static size_t nth_len(unsigned n) { return (size_t)n * 7919 % 70000; }
-static void up_frame(void *user, const void *head, size_t head_len, const void *body, size_t body_len)
+static void *mapped(size_t len) { return mmap(NULL, len, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0); }
+
+static bool up_frame(void *user, const void *head, size_t head_len, const void *body, size_t body_len)
 {
 	struct half *h = user;
 	uint64_t n = h->frames++;
@@ -57,6 +59,7 @@ static void up_frame(void *user, const void *head, size_t head_len, const void *
 	assert_int_equal(body_len, nth_len((unsigned)n));
 	assert_true(pattern_check(head, head_len, h->seed + 2 * n, 0) < 0);
 	assert_true(pattern_check(body, body_len, h->seed + 2 * n + 1, 0) < 0);
+	return true;
 }
 static void up_room(void *user) { ((struct half *)user)->room = true; }
 static void up_done(void *user, void *cookie, int status)
@@ -375,8 +378,8 @@ static void a_forged_target_gets_no_access(void **state)
 	pattern_fill(region, sizeof region, 5, 0);
 	memcpy(was, region, sizeof was);
 	int fd = bare_peer();
-	assert_int_equal(tran_tcp.mem_add(side[1].t, region, sizeof region, TRAN_READ | TRAN_WRITE | TRAN_ATOMIC, &m), 0);
-	assert_int_equal(tran_tcp.mem_add(side[1].t, region, sizeof region, TRAN_READ, &read_only), 0);
+	assert_int_equal(tran_tcp.mem->add(side[1].t, region, sizeof region, TRAN_READ | TRAN_WRITE | TRAN_ATOMIC, &m), 0);
+	assert_int_equal(tran_tcp.mem->add(side[1].t, region, sizeof region, TRAN_READ, &read_only), 0);
 	tcp_get_desc(&m->desc, &key);
 	uint32_t ro = ((struct tcp_mem *)read_only)->slot;
 	uint64_t ro_key = ((struct tcp_mem *)read_only)->key;
@@ -420,8 +423,8 @@ static void a_forged_target_gets_no_access(void **state)
 	assert_int_equal(got, was[63]);
 	assert_int_equal(hear_header(fd).answer, TCP_OK);
 	close(fd);
-	tran_tcp.mem_del(side[1].t, m);
-	tran_tcp.mem_del(side[1].t, read_only);
+	tran_tcp.mem->del(side[1].t, m);
+	tran_tcp.mem->del(side[1].t, read_only);
 }
 
 /* A peer that asks and never listens costs a bounded memory, then the endpoint. */
@@ -431,7 +434,7 @@ static void a_peer_that_only_asks_is_stopped(void **state)
 	struct tcp_key key;
 	uint8_t more[TCP_TARGET_LEN];
 	int fd = bare_peer();
-	assert_int_equal(tran_tcp.mem_add(side[1].t, NULL, TCP_CHUNK_MAX, TRAN_READ, &m), 0);
+	assert_int_equal(tran_tcp.mem->add(side[1].t, mapped(TCP_CHUNK_MAX), TCP_CHUNK_MAX, TRAN_READ, &m), 0);
 	tcp_get_desc(&m->desc, &key);
 	tcp_put_target(more, &(struct tcp_target){key.slot, key.key, 0});
 	for (unsigned i = 0; i < 100 && !side[1].failures; i++) {
@@ -442,7 +445,7 @@ static void a_peer_that_only_asks_is_stopped(void **state)
 	assert_int_equal(side[1].failures, 1);
 	assert_non_null(strstr(side[1].why, "more gets"));
 	close(fd);
-	tran_tcp.mem_del(side[1].t, m);
+	tran_tcp.mem->del(side[1].t, m);
 }
 
 /* A put that is "done" before it was sent would free a buffer that is still read. */
@@ -456,7 +459,7 @@ static void an_answer_before_the_data_is_against_the_rules(void **state)
 	pattern_fill(local, LARGE, 1, 0);
 	setsockopt(ep(1)->bundle->stream[0]->fd, SOL_SOCKET, SO_SNDBUF, &(int){4608}, sizeof(int));
 	setsockopt(fd, SOL_SOCKET, SO_RCVBUF, &(int){4608}, sizeof(int));
-	assert_int_equal(tran_tcp.rma(side[1].ep, true, &d, 0, local, LARGE, &op), 0);
+	assert_int_equal(tran_tcp.rma->transfer(side[1].ep, true, &d, 0, local, LARGE, NULL, &op), 0);
 	progress();
 	send_header(fd, (struct tcp_header){.kind = TCP_DONE, .id = ep(1)->bundle->stream[0]->chunk[1].id}, NULL, 0);
 	UNTIL(side[1].failures);
@@ -567,8 +570,8 @@ static void who_comes_to_a_bundle_that_is_about_to_end_ends_with_it(void **state
 	struct half late[2];
 	uint8_t *local = malloc(LARGE);
 	connect_both();
-	assert_int_equal(tran_tcp.mem_add(side[0].t, NULL, LARGE, TRAN_READ, &m), 0);
-	assert_int_equal(tran_tcp.rma(side[1].ep, false, &m->desc, 0, local, LARGE, &op), 0);
+	assert_int_equal(tran_tcp.mem->add(side[0].t, mapped(LARGE), LARGE, TRAN_READ, &m), 0);
+	assert_int_equal(tran_tcp.rma->transfer(side[1].ep, false, &m->desc, 0, local, LARGE, NULL, &op), 0);
 	UNTIL(op.done && ep(1)->bundle->stream[1] && ep(1)->bundle->stream[1]->state == TCP_UP);
 	struct tcp_bundle *b = ep(1)->bundle;
 	tcp_bundle_lost(b->stream[1], RPW_ERR_UNREACHABLE, "cut by the test");
@@ -595,7 +598,7 @@ static void who_comes_to_a_bundle_that_is_about_to_end_ends_with_it(void **state
 	for (int i = 0; i < 2; i++)
 		tran_tcp.ep_close(late[i].ep);
 	close_both();
-	tran_tcp.mem_del(side[0].t, m);
+	tran_tcp.mem->del(side[0].t, m);
 	free(local);
 }
 
@@ -687,10 +690,10 @@ static void resets_are_told_once_and_nothing_wrong_is_done(void **state)
 		struct op op[OPS] = {{0}};
 		struct tran_mem *m;
 		connect_both();
-		assert_int_equal(tran_tcp.mem_add(side[1].t, region, LARGE, TRAN_READ, &m), 0);
+		assert_int_equal(tran_tcp.mem->add(side[1].t, region, LARGE, TRAN_READ, &m), 0);
 		memset(local, 0xee, OPS * LARGE);
 		for (int i = 0; i < OPS; i++)
-			assert_int_equal(tran_tcp.rma(side[0].ep, false, &m->desc, 0, local + i * LARGE, LARGE, &op[i]), 0);
+			assert_int_equal(tran_tcp.rma->transfer(side[0].ep, false, &m->desc, 0, local + i * LARGE, LARGE, NULL, &op[i]), 0);
 		unsigned sent[2] = {0};
 		for (unsigned i = 0; i < round * 4; i++) {
 			sent[0] += send_nth(0, sent[0]);
@@ -714,9 +717,9 @@ static void resets_are_told_once_and_nothing_wrong_is_done(void **state)
 				assert_int_equal(op[i].status, RPW_OK);
 				assert_true(pattern_check(local + i * LARGE, LARGE, 5, 0) < 0);
 			}
-		assert_int_equal(tran_tcp.rma(side[0].ep, false, &m->desc, 0, local, 8, &op[0]), -EPIPE);
+		assert_int_equal(tran_tcp.rma->transfer(side[0].ep, false, &m->desc, 0, local, 8, NULL, &op[0]), -EPIPE);
 		close_both();
-		tran_tcp.mem_del(side[1].t, m);
+		tran_tcp.mem->del(side[1].t, m);
 	}
 	free(region);
 	free(local);
@@ -732,7 +735,7 @@ static void partial_writes_lose_nothing(void **state)
 	pattern_fill(region, OPS * LEN, 31, 0);
 	pattern_fill(local, OPS * LEN, 32, 0);
 	connect_both();
-	assert_int_equal(tran_tcp.mem_add(side[1].t, region, 2 * OPS * LEN, TRAN_READ | TRAN_WRITE, &m), 0);
+	assert_int_equal(tran_tcp.mem->add(side[1].t, region, 2 * OPS * LEN, TRAN_READ | TRAN_WRITE, &m), 0);
 	unsigned sent[2] = {0};
 	for (unsigned i = 0; sent[0] < FRAMES || sent[1] < FRAMES || side[0].frames < FRAMES || side[1].frames < FRAMES; i++) {
 		for (int k = 0; k < 2; k++) {
@@ -743,8 +746,8 @@ static void partial_writes_lose_nothing(void **state)
 				sent[k] += send_nth(k, sent[k]);
 		}
 		if (i < OPS) {
-			assert_int_equal(tran_tcp.rma(side[0].ep, false, &m->desc, i * LEN, local + (OPS + i) * LEN, LEN, &get[i]), 0);
-			assert_int_equal(tran_tcp.rma(side[0].ep, true, &m->desc, (OPS + i) * LEN, local + i * LEN, LEN, &put[i]), 0);
+			assert_int_equal(tran_tcp.rma->transfer(side[0].ep, false, &m->desc, i * LEN, local + (OPS + i) * LEN, LEN, NULL, &get[i]), 0);
+			assert_int_equal(tran_tcp.rma->transfer(side[0].ep, true, &m->desc, (OPS + i) * LEN, local + i * LEN, LEN, NULL, &put[i]), 0);
 		}
 		progress();
 		assert_int_equal(side[0].failures + side[1].failures, 0);
@@ -756,7 +759,7 @@ static void partial_writes_lose_nothing(void **state)
 	}
 	assert_true(pattern_check(local + OPS * LEN, OPS * LEN, 31, 0) < 0);
 	assert_true(pattern_check(region + OPS * LEN, OPS * LEN, 32, 0) < 0);
-	tran_tcp.mem_del(side[1].t, m);
+	tran_tcp.mem->del(side[1].t, m);
 	free(region);
 	free(local);
 }
@@ -771,14 +774,14 @@ static void memory_that_goes_away_fails_its_transfers_only(void **state)
 		struct tran_mem *m;
 		uint8_t *region = mmap(NULL, LARGE, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
 		pattern_fill(region, LARGE, round, 0);
-		assert_int_equal(tran_tcp.mem_add(side[1].t, region, LARGE, TRAN_READ | TRAN_WRITE, &m), 0);
+		assert_int_equal(tran_tcp.mem->add(side[1].t, region, LARGE, TRAN_READ | TRAN_WRITE, &m), 0);
 		struct tran_desc d = m->desc;
-		assert_int_equal(tran_tcp.rma(side[0].ep, false, &d, 0, local, LARGE / 2, &op[0]), 0);
-		assert_int_equal(tran_tcp.rma(side[0].ep, true, &d, LARGE / 2, local + LARGE, LARGE / 2, &op[1]), 0);
+		assert_int_equal(tran_tcp.rma->transfer(side[0].ep, false, &d, 0, local, LARGE / 2, NULL, &op[0]), 0);
+		assert_int_equal(tran_tcp.rma->transfer(side[0].ep, true, &d, LARGE / 2, local + LARGE, LARGE / 2, NULL, &op[1]), 0);
 		for (unsigned i = 0; i < round / 2; i++)
 			progress();
 		if (round % 2)
-			tran_tcp.mem_del(side[1].t, m);
+			tran_tcp.mem->del(side[1].t, m);
 		munmap(region, LARGE);
 		/* Whatever is there next is none of the peer's business. */
 		uint8_t *next = mmap(region, LARGE, round % 3 ? PROT_NONE : PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED, -1, 0);
@@ -788,7 +791,7 @@ static void memory_that_goes_away_fails_its_transfers_only(void **state)
 		if (op[0].status == RPW_OK && round % 2)
 			assert_true(pattern_check(local, LARGE / 2, round, 0) < 0);
 		if (round % 2 == 0)
-			tran_tcp.mem_del(side[1].t, m);
+			tran_tcp.mem->del(side[1].t, m);
 		munmap(next, LARGE);
 		assert_int_equal(side[0].failures + side[1].failures, 0);
 		unsigned frames = side[1].frames;
@@ -806,16 +809,16 @@ static void bulk_has_a_stream_of_its_own(void **state)
 		uint8_t *local = malloc(LARGE);
 		connect_both();
 		assert_string_equal(side[asks].ep->path, "1 stream to 127.0.0.1");
-		assert_int_equal(tran_tcp.mem_add(side[!asks].t, NULL, LARGE, TRAN_READ, &m), 0);
+		assert_int_equal(tran_tcp.mem->add(side[!asks].t, mapped(LARGE), LARGE, TRAN_READ, &m), 0);
 		pattern_fill(m->addr, LARGE, 3, 0);
 		for (int i = 0; i < 2; i++) {
 			struct op op = {0};
-			assert_int_equal(tran_tcp.rma(side[asks].ep, false, &m->desc, 0, local, LARGE, &op), 0);
+			assert_int_equal(tran_tcp.rma->transfer(side[asks].ep, false, &m->desc, 0, local, LARGE, NULL, &op), 0);
 			UNTIL(op.done && ep(0)->bundle->stream[1] && ep(0)->bundle->stream[1]->state == TCP_UP);
 			assert_true(op.status == RPW_OK && pattern_check(local, LARGE, 3, 0) < 0);
 		}
 		assert_string_equal(side[0].ep->path, "2 streams to 127.0.0.1");
-		tran_tcp.mem_del(side[!asks].t, m);
+		tran_tcp.mem->del(side[!asks].t, m);
 		free(local);
 		close_both();
 	}

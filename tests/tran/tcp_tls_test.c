@@ -52,13 +52,14 @@ static void up_ready(void *user, int status, const char *why)
 	h->status = status;
 	snprintf(h->why, sizeof h->why, "%s", why);
 }
-static void up_frame(void *user, const void *head, size_t head_len, const void *body, size_t body_len)
+static bool up_frame(void *user, const void *head, size_t head_len, const void *body, size_t body_len)
 {
 	struct half *h = user;
 	assert_int_equal(head_len, 16);
 	assert_int_equal(body_len, sizeof text);
 	assert_memory_equal(body, text, sizeof text);
 	h->frames++;
+	return true;
 }
 static void up_room(void *user) {}
 static void up_done(void *user, void *cookie, int status) { *(struct op *)cookie = (struct op){true, status}; }
@@ -239,7 +240,7 @@ static int setup(void **state)
 		return -1;
 	pattern_fill(theirs, BULK, 7, 0);
 	memcpy(theirs + BULK / 2, text, sizeof text);
-	return tran_tcp.mem_add(side[1].t, theirs, BULK, TRAN_READ | TRAN_WRITE, &mem);
+	return tran_tcp.mem->add(side[1].t, theirs, BULK, TRAN_READ | TRAN_WRITE, &mem);
 }
 static void close_both(void)
 {
@@ -251,7 +252,7 @@ static void close_both(void)
 static int teardown(void **state)
 {
 	close_both();
-	tran_tcp.mem_del(side[1].t, mem);
+	tran_tcp.mem->del(side[1].t, mem);
 	tran_tcp.close(side[0].t);
 	tran_tcp.close(side[1].t);
 	munmap(theirs, BULK);
@@ -274,12 +275,12 @@ static bool talk(void)
 		if (step == 0 && side[0].ready && side[1].ready) {
 			for (int i = 0; i < 2; i++)
 				assert_int_equal(tran_tcp.send(side[i].ep, "the head, 16 byte", 16, &iov, 1, sizeof text), 0);
-			assert_int_equal(tran_tcp.rma(side[0].ep, false, &mem->desc, 0, ours, BULK, &ops[0]), 0);
+			assert_int_equal(tran_tcp.rma->transfer(side[0].ep, false, &mem->desc, 0, ours, BULK, NULL, &ops[0]), 0);
 			step++;
 		} else if (step == 1 && ops[0].done && side[0].frames && side[1].frames) {
 			assert_int_equal(ops[0].status, 0);
 			assert_memory_equal(ours, theirs, BULK);
-			assert_int_equal(tran_tcp.rma(side[0].ep, true, &mem->desc, 0, ours, BULK, &ops[1]), 0);
+			assert_int_equal(tran_tcp.rma->transfer(side[0].ep, true, &mem->desc, 0, ours, BULK, NULL, &ops[1]), 0);
 			step++;
 		} else if (step == 2 && ops[1].done) {
 			assert_int_equal(ops[1].status, 0);
@@ -425,11 +426,11 @@ static void test_unmapped_memory(void **state)
 	assert_ptr_equal(mmap(theirs + HOLE, 4096, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED, -1, 0), theirs + HOLE);
 	memset(ops, 0, sizeof ops);
 	for (int put = 0; put < 2; put++) {
-		assert_int_equal(tran_tcp.rma(side[0].ep, put, &mem->desc, 0, ours, BULK, &ops[put]), 0);
+		assert_int_equal(tran_tcp.rma->transfer(side[0].ep, put, &mem->desc, 0, ours, BULK, NULL, &ops[put]), 0);
 		UNTIL(ops[put].done);
 		assert_int_equal(ops[put].status, RPW_ERR_ACCESS);
 	}
-	assert_int_equal(tran_tcp.rma(side[0].ep, false, &mem->desc, 0, ours, 4096, &ops[2]), 0);
+	assert_int_equal(tran_tcp.rma->transfer(side[0].ep, false, &mem->desc, 0, ours, 4096, NULL, &ops[2]), 0);
 	UNTIL(ops[2].done);
 	assert_int_equal(ops[2].status, 0);
 }

@@ -113,6 +113,8 @@ static int nt_arm(struct tran *tran, int *fd, uint64_t *deadline_ns)
 	return 0;
 }
 
+static const struct tran_mem_ops nt_mem_ops = {.add = nt_mem_add, .del = nt_mem_del};
+static const struct tran_rma_ops nt_rma_ops = {.transfer = nt_rma, .atomic = nt_atomic, .flush = nt_flush};
 const struct tran_ops tran_ncclnet = {
 	.name = "ncclnet",
 	.caps = TRAN_CAN_BREAK | TRAN_BY_NAME,
@@ -125,9 +127,6 @@ const struct tran_ops tran_ncclnet = {
 	.ep_start = nt_ep_start,
 	.ep_close = nt_ep_close,
 	.send = nt_send,
-	.mem_add = nt_mem_add,
-	.mem_del = nt_mem_del,
-	.rma = nt_rma,
-	.atomic = nt_atomic,
-	.flush = nt_flush,
+	.mem = &nt_mem_ops,
+	.rma = &nt_rma_ops,
 };

@@ -18,14 +18,6 @@ int nt_mem_add(struct tran *tran, void *addr, size_t len, unsigned access, struc
 	struct nt_mem *m = calloc(1, sizeof *m);
 	if (!m)
 		return -ENOMEM;
-	if (!addr && len) {
-		addr = mmap(NULL, len, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-		m->own = addr != MAP_FAILED;
-		if (!m->own) {
-			free(m);
-			return -ENOMEM;
-		}
-	}
 	m->base = (struct tran_mem){.addr = addr, .len = len, .access = access};
 	rpwi_list_init(&m->regs);
 	m->slot = tran_slots_take(&t->mem, m);
@@ -96,8 +88,6 @@ void nt_mem_del(struct tran *tran, struct tran_mem *base)
 	while (!rpwi_list_empty(&m->regs))
 		nt_lane_deregister(RPWI_CONTAINER_OF(rpwi_list_pop(&m->regs), struct nt_reg, of_mem));
 	tran_slots_give(&t->mem, m->slot);
-	if (m->own)
-		munmap(m->base.addr, m->base.len);
 	free(m);
 }
 

@@ -265,7 +265,7 @@ void nt_bulk_forget(struct nt_ep *ep, struct nt_mem *m);
 void nt_bulk_close(struct nt_ep *ep);
 
 /* nt_rma.c */
-int nt_rma(struct tran_ep *ep, bool is_put, const struct tran_desc *remote, uint64_t offset, void *local, size_t len, void *cookie);
+int nt_rma(struct tran_ep *ep, bool is_put, const struct tran_desc *remote, uint64_t offset, void *local, size_t len, const struct tran_mem *mem, void *cookie);
 int nt_atomic(struct tran_ep *ep, enum tran_atomic op, const struct tran_desc *remote, uint64_t offset, uint64_t operand, uint64_t compare, uint64_t *before,
 	void *cookie);
 int nt_flush(struct tran_ep *ep, void *cookie);

@@ -182,8 +182,8 @@ static void push(struct nt_ep *ep)
 		nt_bulk_push(ep);
 }
 
-static int post(
-	struct nt_ep *ep, enum nt_op_kind kind, const struct tran_desc *remote, uint64_t offset, void *local, size_t len, void *cookie, struct nt_op **out)
+static int post(struct nt_ep *ep, enum nt_op_kind kind, const struct tran_desc *remote, uint64_t offset, void *local, size_t len, const struct tran_mem *mem,
+	void *cookie, struct nt_op **out)
 {
 	struct nt_key key;
 	if (ep->state != NT_UP)
@@ -197,7 +197,7 @@ static int post(
 		key = (struct nt_key){.slot = UINT32_MAX}; /* garbled: the peer will not find it, either */
 	op->target = (struct nt_target){.slot = key.slot, .key = key.key, .offset = offset};
 	op->local = local;
-	op->local_mem = (struct nt_mem *)ep->base.local;
+	op->local_mem = (struct nt_mem *)mem;
 	op->len = len;
 	rpwi_list_add_tail(kind == NT_OP_GET ? &ep->gets : &ep->ordered, &op->posted);
 	rpwi_list_add_tail(&ep->waiting[len > NT_HERE_MAX], &op->waiting);
@@ -205,11 +205,12 @@ static int post(
 	return 0;
 }
 
-int nt_rma(struct tran_ep *tran_ep, bool is_put, const struct tran_desc *remote, uint64_t offset, void *local, size_t len, void *cookie)
+int nt_rma(struct tran_ep *tran_ep, bool is_put, const struct tran_desc *remote, uint64_t offset, void *local, size_t len, const struct tran_mem *mem,
+	void *cookie)
 {
 	struct nt_ep *ep = (struct nt_ep *)tran_ep;
 	struct nt_op *op;
-	int err = post(ep, is_put ? NT_OP_PUT : NT_OP_GET, remote, offset, local, len, cookie, &op);
+	int err = post(ep, is_put ? NT_OP_PUT : NT_OP_GET, remote, offset, local, len, mem, cookie, &op);
 	if (!err)
 		push(ep);
 	return err;
@@ -220,7 +221,7 @@ int nt_atomic(struct tran_ep *tran_ep, enum tran_atomic kind, const struct tran_
 {
 	struct nt_ep *ep = (struct nt_ep *)tran_ep;
 	struct nt_op *op;
-	int err = post(ep, kind == TRAN_FETCH_ADD ? NT_OP_ADD : NT_OP_SWAP, remote, offset, NULL, 8, cookie, &op);
+	int err = post(ep, kind == TRAN_FETCH_ADD ? NT_OP_ADD : NT_OP_SWAP, remote, offset, NULL, 8, NULL, cookie, &op);
 	if (err)
 		return err;
 	op->operand = operand;

@@ -74,7 +74,8 @@ static int mem_publish(struct shm *t, struct shm_mem *m)
 	return 0;
 }
 
-int rpwi_shm_mem_add(struct tran *tran, void *addr, size_t len, unsigned access, struct tran_mem **out)
+/* addr NULL: allocated. */
+static int mem_new(struct tran *tran, void *addr, size_t len, unsigned access, struct tran_mem **out)
 {
 	struct shm *t = shm_of(tran);
 	struct shm_mem *m = calloc(1, sizeof *m);
@@ -105,6 +106,12 @@ int rpwi_shm_mem_add(struct tran *tran, void *addr, size_t len, unsigned access,
 	*out = &m->base;
 	return 0;
 }
+
+int rpwi_shm_mem_add(struct tran *t, void *addr, size_t len, unsigned access, struct tran_mem **out)
+{
+	return addr ? mem_new(t, addr, len, access, out) : -EINVAL;
+}
+int rpwi_shm_mem_alloc(struct tran *t, size_t len, unsigned access, struct tran_mem **out) { return mem_new(t, NULL, len, access, out); }
 
 /* A peer that has begun to access memory with its own hands, before it could see that it is not registered any more: for as long as a piece takes. */
 static void touches_await(const struct shm *t, const struct shm_mem *m)

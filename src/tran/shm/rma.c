@@ -406,7 +406,8 @@ static int desc_read(const struct tran_desc *remote, struct shm_desc *d)
 	return 0;
 }
 
-int rpwi_shm_rma(struct tran_ep *base, bool is_put, const struct tran_desc *remote, uint64_t offset, void *local, size_t len, void *cookie)
+int rpwi_shm_rma(
+	struct tran_ep *base, bool is_put, const struct tran_desc *remote, uint64_t offset, void *local, size_t len, const struct tran_mem *mem, void *cookie)
 {
 	struct shm_ep *ep = shm_ep_of(base);
 	if (ep->state != SHM_EP_READY)

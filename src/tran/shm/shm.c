@@ -170,24 +170,26 @@ static void shm_close(struct tran *tran)
 
 /* ---- rounds ---- */
 
-static bool dispatch(struct shm_link *l, const struct ring_frame *f)
+enum after { BAD, GO_ON, ENOUGH }; /* of this round: the receives for the rest are about to be posted */
+
+static enum after dispatch(struct shm_link *l, const struct ring_frame *f)
 {
 	struct shm *t = l->t;
 	if (RPWI_LIKELY(f->kind == SHM_FRAME)) {
 		struct shm_ep *ep = rpwi_shm_ep_find(t, f->endpoint);
 		if (RPWI_LIKELY(ep && ep->link == l && ep->state == SHM_EP_READY))
-			t->base.up->frame(ep->base.user, f->head, f->head_len, f->body, f->body_len);
-		return true;
+			return t->base.up->frame(ep->base.user, f->head, f->head_len, f->body, f->body_len) ? GO_ON : ENOUGH;
+		return GO_ON;
 	}
 	struct shm_ctl ctl;
 	if (f->head_len != sizeof ctl)
-		return false;
+		return BAD;
 	memcpy(&ctl, f->head, sizeof ctl);
 	if (f->kind == SHM_OPEN || f->kind == SHM_CLOSE || f->kind == SHM_REFUSE) {
 		rpwi_shm_ep_ctl(l, f, &ctl);
-		return true;
+		return GO_ON;
 	}
-	return rpwi_shm_rma_ctl(l, f, &ctl);
+	return rpwi_shm_rma_ctl(l, f, &ctl) ? GO_ON : BAD;
 }
 
 /* The peer was told how far we are. If it sleeps until there is room, it is woken. */
@@ -205,15 +207,16 @@ static unsigned link_poll(struct shm_link *l)
 {
 	struct ring_frame f;
 	unsigned n = 0;
-	l->t->base.enough = false;
-	for (; n < SHM_POLL_BATCH && !l->t->base.enough; n++) {
+	enum after after = GO_ON;
+	for (; n < SHM_POLL_BATCH && after != ENOUGH; n++) {
 		/* The producer is ahead: its lines can be on their way before they are needed; one that it still writes to would be taken from it. */
 		if (n >= 2)
 			__builtin_prefetch(&l->rx.cells[(l->rx.head + CELLS_AHEAD) % RING_CELLS]);
 		int rc = ring_rx_next(&l->rx, &f);
 		if (!rc)
 			break;
-		if (RPWI_UNLIKELY(rc < 0 || !dispatch(l, &f))) {
+		after = rc < 0 ? BAD : dispatch(l, &f);
+		if (RPWI_UNLIKELY(after == BAD)) {
 			rpwi_debug(
 				"shm: process %d wrote a frame of kind %u, %zu and %zu bytes that makes no sense", (int)l->pid, f.kind, f.head_len, f.body_len);
 			rpwi_shm_link_end(l, RPW_ERR_PROTOCOL);
@@ -418,6 +421,8 @@ static int shm_arm(struct tran *tran, int *fd, uint64_t *deadline_ns)
 	return 0;
 }
 
+static const struct tran_mem_ops shm_mem_ops = {.add = rpwi_shm_mem_add, .alloc = rpwi_shm_mem_alloc, .del = rpwi_shm_mem_del};
+static const struct tran_rma_ops shm_rma_ops = {.transfer = rpwi_shm_rma, .atomic = rpwi_shm_atomic, .flush = rpwi_shm_flush};
 const struct tran_ops tran_shm = {
 	.name = "shm",
 	.caps = TRAN_SAME_HOST | TRAN_MAPS | TRAN_GUARDED | TRAN_INHERITED,
@@ -430,9 +435,6 @@ const struct tran_ops tran_shm = {
 	.ep_start = rpwi_shm_ep_start,
 	.ep_close = rpwi_shm_ep_close,
 	.send = rpwi_shm_ep_send,
-	.mem_add = rpwi_shm_mem_add,
-	.mem_del = rpwi_shm_mem_del,
-	.rma = rpwi_shm_rma,
-	.atomic = rpwi_shm_atomic,
-	.flush = rpwi_shm_flush,
+	.mem = &shm_mem_ops,
+	.rma = &shm_rma_ops,
 };

@@ -325,6 +325,7 @@ void rpwi_shm_ep_tick(struct shm *t, uint64_t now_ns);
 uint64_t rpwi_shm_ep_next(const struct shm *t); /* the earliest deadline of those that start */
 
 /* mem.c */
+int rpwi_shm_mem_alloc(struct tran *t, size_t len, unsigned access, struct tran_mem **out);
 int rpwi_shm_mem_add(struct tran *t, void *addr, size_t len, unsigned access, struct tran_mem **out);
 void rpwi_shm_mem_del(struct tran *t, struct tran_mem *m);
 void rpwi_shm_mem_inherited_free(struct shm *t);                             /* in a forked child: peers see nothing */
@@ -343,7 +344,8 @@ void rpwi_shm_mem_unmap(struct shm_link *l, uint32_t index, uint64_t nonce);
 void rpwi_shm_mem_unmap_all(struct shm_link *l);
 
 /* rma.c */
-int rpwi_shm_rma(struct tran_ep *ep, bool is_put, const struct tran_desc *remote, uint64_t offset, void *local, size_t len, void *cookie);
+int rpwi_shm_rma(
+	struct tran_ep *ep, bool is_put, const struct tran_desc *remote, uint64_t offset, void *local, size_t len, const struct tran_mem *mem, void *cookie);
 int rpwi_shm_atomic(struct tran_ep *ep, enum tran_atomic op, const struct tran_desc *remote, uint64_t offset, uint64_t operand, uint64_t compare,
 	uint64_t *before, void *cookie);
 int rpwi_shm_flush(struct tran_ep *ep, void *cookie);

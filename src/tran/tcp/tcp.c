@@ -265,7 +265,7 @@ static unsigned tcp_progress(struct tran *tran)
 	}
 	if (!rpwi_list_empty(&t->sending))
 		send_waiting(t, false);
-	t->base.unsent = !rpwi_list_empty(&t->sending);
+	t->unsent = !rpwi_list_empty(&t->sending);
 	if (!rpwi_list_empty(&t->failing_bundles))
 		tcp_ep_report_bundles(t);
 	if (!rpwi_list_empty(&t->failing))
@@ -310,6 +310,10 @@ static int tcp_arm(struct tran *tran, int *fd, uint64_t *deadline_ns)
 	return 0;
 }
 
+static bool tcp_unsent(const struct tran *t) { return ((const struct tcp *)t)->unsent; }
+
+static const struct tran_mem_ops tcp_mem_ops = {.add = tcp_mem_add, .del = tcp_mem_del};
+static const struct tran_rma_ops tcp_rma_ops = {.transfer = tcp_rma, .atomic = tcp_atomic, .flush = tcp_flush};
 const struct tran_ops tran_tcp = {
 	.name = "tcp",
 	.caps = TRAN_CAN_BREAK | TRAN_SEALS | TRAN_INHERITED,
@@ -322,9 +326,7 @@ const struct tran_ops tran_tcp = {
 	.ep_start = tcp_ep_start,
 	.ep_close = tcp_ep_close,
 	.send = tcp_send,
-	.mem_add = tcp_mem_add,
-	.mem_del = tcp_mem_del,
-	.rma = tcp_rma,
-	.atomic = tcp_atomic,
-	.flush = tcp_flush,
+	.unsent = tcp_unsent,
+	.mem = &tcp_mem_ops,
+	.rma = &tcp_rma_ops,
 };

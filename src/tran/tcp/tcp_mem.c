@@ -15,14 +15,6 @@ int tcp_mem_add(struct tran *tran, void *addr, size_t len, unsigned access, stru
 	struct tcp_mem *m = calloc(1, sizeof *m);
 	if (!m)
 		return -ENOMEM;
-	if (!addr && len) {
-		addr = mmap(NULL, len, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-		m->own = addr != MAP_FAILED;
-		if (!m->own) {
-			free(m);
-			return -ENOMEM;
-		}
-	}
 	m->base = (struct tran_mem){.addr = addr, .len = len, .access = access};
 	m->slot = tran_slots_take(&t->mem, m);
 	m->key = tcp_random(t);
@@ -44,8 +36,6 @@ void tcp_mem_del(struct tran *tran, struct tran_mem *base)
 	}
 	assert(!m->users);
 	tran_slots_give(&t->mem, m->slot);
-	if (m->own)
-		munmap(m->base.addr, m->base.len);
 	free(m);
 }
 

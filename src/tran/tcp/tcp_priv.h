@@ -248,6 +248,7 @@ struct tcp {
 	struct tcp_slot *ep;
 	unsigned ep_room, ep_count, ep_hint;
 	struct tran_slots mem;  /* of struct tcp_mem */
+	bool unsent;            /* frames wait for others to go with */
 	struct tls_domain *tls; /* made with the first endpoint that has a secret; */
 	uint8_t *record;        /* ... with it, the bytes of a record before they are sealed */
 	bool keyed;             /* there was one */
@@ -348,7 +349,8 @@ void tcp_mem_del(struct tran *t, struct tran_mem *m);
 struct tcp_mem *tcp_mem_find(struct tcp *t, const struct tcp_target *at, size_t len, unsigned access);
 
 /* ---- tcp_rma.c ---- */
-int tcp_rma(struct tran_ep *ep, bool is_put, const struct tran_desc *remote, uint64_t offset, void *local, size_t len, void *cookie);
+int tcp_rma(
+	struct tran_ep *ep, bool is_put, const struct tran_desc *remote, uint64_t offset, void *local, size_t len, const struct tran_mem *mem, void *cookie);
 int tcp_atomic(struct tran_ep *ep, enum tran_atomic op, const struct tran_desc *remote, uint64_t offset, uint64_t operand, uint64_t compare, uint64_t *before,
 	void *cookie);
 int tcp_flush(struct tran_ep *ep, void *cookie);

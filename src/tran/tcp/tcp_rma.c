@@ -225,7 +225,8 @@ static int post(
 	return 0;
 }
 
-int tcp_rma(struct tran_ep *tran_ep, bool is_put, const struct tran_desc *remote, uint64_t offset, void *local, size_t len, void *cookie)
+int tcp_rma(struct tran_ep *tran_ep, bool is_put, const struct tran_desc *remote, uint64_t offset, void *local, size_t len, const struct tran_mem *mem,
+	void *cookie)
 {
 	struct tcp_ep *ep = (struct tcp_ep *)tran_ep;
 	struct tcp_op *op;

@@ -249,7 +249,7 @@ void tcp_stream_kick(struct tcp_stream *s)
 	if (!s->blocked && (s->t->in_progress ? tcp_tx_used(s) >= 4 * TCP_COALESCE_LEN : tcp_due(s, 0)))
 		tcp_stream_send(s);
 	if (tcp_has_to_send(s))
-		s->t->base.unsent = true;
+		s->t->unsent = true;
 }
 
 static void append(struct tcp_stream *s, const struct iovec *iov, int n, size_t skip)

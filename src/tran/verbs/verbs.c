@@ -360,6 +360,8 @@ static int verbs_arm(struct tran *base, int *fd, uint64_t *deadline_ns)
 	return 0;
 }
 
+static const struct tran_mem_ops verbs_mem_ops = {.add = rpwi_verbs_mem_add, .add_gpu = rpwi_verbs_gpu_add, .del = rpwi_verbs_mem_del};
+static const struct tran_rma_ops verbs_rma_ops = {.transfer = rpwi_verbs_rma, .atomic = rpwi_verbs_atomic, .flush = rpwi_verbs_flush};
 const struct tran_ops tran_verbs = {
 	.name = "verbs",
 	.caps = TRAN_CAN_BREAK | TRAN_GPU,
@@ -372,10 +374,6 @@ const struct tran_ops tran_verbs = {
 	.ep_start = rpwi_verbs_ep_start,
 	.ep_close = rpwi_verbs_ep_close,
 	.send = rpwi_verbs_send,
-	.mem_add = rpwi_verbs_mem_add,
-	.mem_del = rpwi_verbs_mem_del,
-	.gpu_add = rpwi_verbs_gpu_add,
-	.rma = rpwi_verbs_rma,
-	.atomic = rpwi_verbs_atomic,
-	.flush = rpwi_verbs_flush,
+	.mem = &verbs_mem_ops,
+	.rma = &verbs_rma_ops,
 };

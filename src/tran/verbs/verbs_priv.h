@@ -266,7 +266,8 @@ struct verbs_op;
 int rpwi_verbs_mem_add(struct tran *t, void *addr, size_t len, unsigned access, struct tran_mem **out);
 void rpwi_verbs_mem_del(struct tran *t, struct tran_mem *m);
 int rpwi_verbs_gpu_add(struct tran *t, const struct tran_gpu_memory *what, unsigned access, struct tran_mem **out);
-int rpwi_verbs_rma(struct tran_ep *ep, bool is_put, const struct tran_desc *remote, uint64_t offset, void *local, size_t len, void *cookie);
+int rpwi_verbs_rma(
+	struct tran_ep *ep, bool is_put, const struct tran_desc *remote, uint64_t offset, void *local, size_t len, const struct tran_mem *mem, void *cookie);
 int rpwi_verbs_atomic(struct tran_ep *ep, enum tran_atomic op, const struct tran_desc *remote, uint64_t offset, uint64_t operand, uint64_t compare,
 	uint64_t *before, void *cookie);
 int rpwi_verbs_flush(struct tran_ep *ep, void *cookie);

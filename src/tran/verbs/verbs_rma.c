@@ -107,14 +107,6 @@ int rpwi_verbs_mem_add(struct tran *base, void *addr, size_t len, unsigned acces
 	struct verbs_mem *m = calloc(1, sizeof(*m));
 	if (!m)
 		return -ENOMEM;
-	if (!addr && len) {
-		addr = mmap(NULL, len, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-		if (addr == MAP_FAILED) {
-			free(m);
-			return -ENOMEM;
-		}
-		m->ours = true;
-	}
 	m->base = (struct tran_mem){.addr = addr, .len = len, .access = access};
 	rc = -ENOMEM;
 	for (unsigned i = 0; len && i < t->planes; i++) {
@@ -130,8 +122,6 @@ int rpwi_verbs_mem_add(struct tran *base, void *addr, size_t len, unsigned acces
 		}
 	}
 	if (!any) {
-		if (m->ours)
-			munmap(addr, len);
 		free(m);
 		return rc;
 	}
@@ -147,8 +137,6 @@ static void mem_free(struct verbs *t, struct verbs_mem *m)
 		if (m->mr[i])
 			t->plane[i]->v->ibv_dereg_mr(m->mr[i]);
 	rpwi_list_del(&m->link);
-	if (m->ours)
-		munmap(m->base.addr, m->base.len);
 	free(m);
 }
 
@@ -256,9 +244,9 @@ static bool held_lkey(struct verbs_plane *p, const uint8_t *addr, uint64_t len, 
 }
 
 /* What the caller says about the local side. */
-static void local_given(const struct verbs_ep *ep, struct verbs_op *op)
+static void local_given(const struct verbs_ep *ep, struct verbs_op *op, const struct tran_mem *mem)
 {
-	const struct verbs_mem *m = ep->base.local ? RPWI_CONTAINER_OF(ep->base.local, struct verbs_mem, base) : NULL;
+	const struct verbs_mem *m = mem ? RPWI_CONTAINER_OF(mem, struct verbs_mem, base) : NULL;
 	op->gpu = m && m->gpu;
 	op->lkey = m && (m->gpu || op->len > VERBS_COPY_MAX) && m->mr[ep->p->index] ? m->mr[ep->p->index]->lkey : 0;
 }
@@ -520,7 +508,8 @@ static int admit(struct verbs_ep *ep)
 	return -EAGAIN;
 }
 
-int rpwi_verbs_rma(struct tran_ep *base, bool is_put, const struct tran_desc *remote, uint64_t offset, void *local, size_t len, void *cookie)
+int rpwi_verbs_rma(
+	struct tran_ep *base, bool is_put, const struct tran_desc *remote, uint64_t offset, void *local, size_t len, const struct tran_mem *mem, void *cookie)
 {
 	struct verbs_ep *ep = verbs_ep_of(base);
 	uint64_t addr = 0;
@@ -542,7 +531,7 @@ int rpwi_verbs_rma(struct tran_ep *base, bool is_put, const struct tran_desc *re
 	op->remote = addr;
 	op->rkey = rkey;
 	op->len = len;
-	local_given(ep, op);
+	local_given(ep, op, mem);
 	ep->changes += is_put;
 	rpwi_verbs_ops_pump(ep);
 	return 0;
