@@ -3,7 +3,7 @@
  *
  * Threads: a transport belongs to one context, and is used by one thread at a time. Up-calls come from inside `progress` (and, where said, from inside other calls); from inside an
  * up-call everything may be called but `progress`, `close` and `ep_close` of the endpoint that it is about.
- * Nothing here blocks.
+ * Nothing here waits for the peer or for a device, but mem->del: what still moves bytes of that memory is told to let go, and memory is given back only when it has (at most two seconds).
  */
 #ifndef ROPEWAY_TRAN_H
 #define ROPEWAY_TRAN_H

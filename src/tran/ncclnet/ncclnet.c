@@ -8,11 +8,13 @@
  * is copied. Plugins have no descriptor to sleep on: who sleeps looks again after a while, the sooner the less time has passed since something happened.
  */
 #include <errno.h>
+#include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <sys/random.h>
 #include <unistd.h>
 
+#include "base/born.h"
 #include "tran/ncclnet/nt_priv.h"
 
 enum {
@@ -67,12 +69,20 @@ static void leave_progress(struct nt *t, uint64_t now_ns)
 	}
 }
 
-static void nt_close(struct tran *tran)
+/* ---- the end: what the peer has not taken yet goes on for a while, without the program that has closed ---- */
+
+static struct {
+	pthread_mutex_t lock;
+	pthread_cond_t none;
+	unsigned n;
+	uint64_t born;
+} lingering = {.lock = PTHREAD_MUTEX_INITIALIZER, .none = PTHREAD_COND_INITIALIZER};
+
+static void linger_end(struct nt *t)
 {
-	struct nt *t = nt_of(tran);
 	uint64_t until_ns = rpwi_now_ns() + NT_CLOSE_MS * RPWI_NS_PER_MS;
-	for (uint64_t now_ns; !rpwi_list_empty(&t->leaving);) {
-		now_ns = rpwi_now_ns();
+	while (!rpwi_list_empty(&t->leaving)) {
+		uint64_t now_ns = rpwi_now_ns();
 		leave_progress(t, now_ns >= until_ns ? RPWI_NEVER : now_ns);
 		if (!rpwi_list_empty(&t->leaving))
 			usleep(20);
@@ -80,6 +90,50 @@ static void nt_close(struct tran *tran)
 	tran_slots_fini(&t->mem);
 	free(t);
 }
+
+static void *linger(void *arg)
+{
+	linger_end(arg);
+	pthread_mutex_lock(&lingering.lock);
+	if (!--lingering.n)
+		pthread_cond_broadcast(&lingering.none);
+	pthread_mutex_unlock(&lingering.lock);
+	return NULL;
+}
+
+/* A program that ends waits for it here, as it would wait in the kernel for a socket that lingers. A forked child has none of these threads. */
+__attribute__((destructor)) static void linger_wait(void)
+{
+	pthread_mutex_lock(&lingering.lock);
+	while (lingering.n && rpwi_is_ours(lingering.born))
+		pthread_cond_wait(&lingering.none, &lingering.lock);
+	pthread_mutex_unlock(&lingering.lock);
+}
+
+static bool linger_begin(struct nt *t)
+{
+	pthread_t thread;
+	pthread_mutex_lock(&lingering.lock);
+	lingering.born = rpwi_born();
+	lingering.n++;
+	bool begun = !pthread_create(&thread, NULL, linger, t);
+	if (begun)
+		pthread_detach(thread);
+	else
+		lingering.n--;
+	pthread_mutex_unlock(&lingering.lock);
+	return begun;
+}
+
+static void nt_close(struct tran *tran)
+{
+	struct nt *t = nt_of(tran);
+	leave_progress(t, rpwi_now_ns());
+	if (rpwi_list_empty(&t->leaving) || !linger_begin(t))
+		linger_end(t);
+}
+
+/* ---- progress ---- */
 
 static unsigned nt_progress(struct tran *tran)
 {
