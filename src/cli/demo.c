@@ -5,10 +5,10 @@
  * however it ends.
  */
 #include "cli/demo.h"
+#include "cli/options.h"
 
 #include <errno.h>
 #include <fcntl.h>
-#include <getopt.h>
 #include <inttypes.h>
 #include <limits.h>
 #include <poll.h>
@@ -22,7 +22,6 @@
 #include <unistd.h>
 
 #define NAME "ropeway demo"
-#define PCAP_DEFAULT "ropeway-demo.pcapng"
 
 enum {
 	CAPTURED_BYTES = 24 << 20, /* enough packets that the capture's limit is seen to work, even at MTU 4096 */
@@ -33,7 +32,7 @@ enum {
 struct options {
 	uint64_t size, seed;
 	const char *device, *pcap; /* pcap NULL: no capture */
-	bool pcap_given, keep;
+	bool keep;
 };
 
 enum role { RECEIVER, SENDER, ROLES };
@@ -399,90 +398,25 @@ out:
 
 /* ---- options ---- */
 
-static void print_help(void)
-{
-	puts("Usage: ropeway demo [--size N[K|M|G]] [--device NAME]\n"
-	     "                    [--pcap FILE | --no-pcap] [--keep] [--seed N]\n\n"
-	     "Moves a file between two processes by RDMA WRITE over an RC connection, through\n"
-	     "the software device of the loopback interface; shows each step, verifies the\n"
-	     "copy, and says how fast it went. Then a short run leaves a capture for\n"
-	     "Wireshark. Needs no privilege.\n\n"
-	     "  --size N        bytes to move; K, M, G for KiB, MiB, GiB (default 1G)\n"
-	     "  --device NAME   another device (`ropeway devices` lists them)\n"
-	     "  --pcap FILE     where the capture goes (default ./" PCAP_DEFAULT ")\n"
-	     "  --no-pcap       no captured run\n"
-	     "  --keep          keep the file and its copy\n"
-	     "  --seed N        contents of the file (default: random, and printed)\n\n"
-	     "The files are made in $TMPDIR, /tmp or /var/tmp, wherever there is room.");
-}
+static const char pcap_default[] = "ropeway-demo.pcapng";
 
-enum { OPT_HELP = 'h', OPT_SIZE = 's', OPT_DEVICE = 'd', OPT_PCAP = 'p', OPT_NO_PCAP = 256, OPT_KEEP, OPT_SEED };
-static const struct option long_options[] = {
-	{"help", no_argument, NULL, OPT_HELP},
-	{"size", required_argument, NULL, OPT_SIZE},
-	{"device", required_argument, NULL, OPT_DEVICE},
-	{"pcap", required_argument, NULL, OPT_PCAP},
-	{"no-pcap", no_argument, NULL, OPT_NO_PCAP},
-	{"keep", no_argument, NULL, OPT_KEEP},
-	{"seed", required_argument, NULL, OPT_SEED},
-	{NULL, 0, NULL, 0},
+static const struct cli_option option[] = {
+	{"size", 's', CLI_SIZE, "N", "bytes to move, with a suffix K, M or G", .least = 1, .preset = "1G", CLI_INTO(struct options, size)},
+	{"device", 'd', CLI_TEXT, "NAME", "the device (default: the loopback one; `ropeway devices` lists all)", CLI_INTO(struct options, device)},
+	{"pcap", 'p', CLI_FILE, "FILE", "write the capture to FILE", .preset = pcap_default, CLI_INTO(struct options, pcap)},
+	{"no-pcap", 0, CLI_UNSET, NULL, "do not capture", CLI_INTO(struct options, pcap)},
+	{"keep", 0, CLI_FLAG, NULL, "keep the file and its copy", CLI_INTO(struct options, keep)},
+	{"seed", 0, CLI_NUMBER, "N", "seed of the contents (default: random; it is printed)", CLI_INTO(struct options, seed)},
+	{},
 };
-
-static int parse_seed(const char *text, uint64_t *seed)
-{
-	char *end;
-
-	errno = 0;
-	*seed = strtoull(text, &end, 0);
-	return errno || *end || text[0] < '0' || text[0] > '9' ? -1 : 0;
-}
-
-/* 0, or an exit status with *help set if it is no error. */
-static int parse(int argc, char **argv, struct options *o, bool *help)
-{
-	int c;
-
-	while ((c = getopt_long(argc, argv, "hs:d:p:", long_options, NULL)) != -1) {
-		switch (c) {
-		case OPT_HELP:
-			*help = true;
-			return CLI_OK;
-		case OPT_SIZE:
-			if (rpwi_cli_parse_size(optarg, &o->size)) {
-				rpwi_cli_fail(CLI_USAGE, NAME, "--size '%s' is not a size: a number above 0, and K, M or G", optarg);
-				return rpwi_cli_usage(NAME);
-			}
-			break;
-		case OPT_DEVICE:
-			o->device = optarg;
-			break;
-		case OPT_PCAP:
-			o->pcap = optarg;
-			o->pcap_given = true;
-			break;
-		case OPT_NO_PCAP:
-			o->pcap = NULL;
-			o->pcap_given = false;
-			break;
-		case OPT_KEEP:
-			o->keep = true;
-			break;
-		case OPT_SEED:
-			if (parse_seed(optarg, &o->seed)) {
-				rpwi_cli_fail(CLI_USAGE, NAME, "--seed '%s' is not a number", optarg);
-				return rpwi_cli_usage(NAME);
-			}
-			break;
-		default:
-			return rpwi_cli_usage(NAME);
-		}
-	}
-	if (optind < argc) {
-		rpwi_cli_fail(CLI_USAGE, NAME, "unexpected argument '%s'", argv[optind]);
-		return rpwi_cli_usage(NAME);
-	}
-	return CLI_OK;
-}
+static const struct cli_command command = {
+	.name = NAME,
+	.usage = "[OPTIONS]",
+	.about = "Moves a file between two processes by RDMA WRITE over an RC connection, through the software device of the loopback interface; shows each "
+		 "step, verifies the copy, and says how fast it went. Then a short run leaves a capture for Wireshark. Needs no privilege.",
+	.option = option,
+	.after = "The files are made in $TMPDIR, /tmp or /var/tmp, whichever has room.",
+};
 
 /* The loopback device: there on every machine, whatever its network. It is the last of the software devices. */
 static char *default_device(void)
@@ -521,7 +455,7 @@ static int check_pcap(struct options *o, char fallback[PATH_MAX], const char *di
 {
 	if (!o->pcap || can_write(o->pcap))
 		return 0;
-	if (o->pcap_given)
+	if (o->pcap != pcap_default)
 		return rpwi_cli_fail(-1, NAME, "cannot write the capture %s: %s", o->pcap, strerror(errno));
 	snprintf(fallback, PATH_MAX, "%s/ropeway-demo-%d.pcapng", dir, getpid());
 	o->pcap = fallback;
@@ -543,16 +477,13 @@ static int check_environment(const struct options *o)
 
 int rpwi_cli_demo(int argc, char **argv)
 {
-	struct options o = {.size = 1ull << 30, .pcap = PCAP_DEFAULT};
+	struct options o = {0};
 	char why[512] = "", fallback[PATH_MAX];
-	bool help = false;
 
 	if (getrandom(&o.seed, 4, 0) != 4)
 		o.seed = (uint64_t)getpid();
-	int status = parse(argc, argv, &o, &help);
-	if (help)
-		print_help();
-	if (status || help)
+	int status = cli_options_parse(&command, &o, &argc, &argv);
+	if (status != CLI_GO_ON)
 		return status;
 	char *device = o.device ? strdup(o.device) : default_device();
 	if (!device)

@@ -17,7 +17,6 @@
 #include <arpa/inet.h>
 #include <endian.h>
 #include <errno.h>
-#include <getopt.h>
 #include <inttypes.h>
 #include <poll.h>
 #include <signal.h>

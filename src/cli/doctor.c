@@ -1,7 +1,6 @@
 /* doctor.c - `ropeway doctor`: what is in the way of fast transfers on this machine, or between it and another, and what to do about it. */
 #include "cli/doctor.h"
 
-#include <getopt.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -142,28 +141,8 @@ static int split(const char *peer, char host[256], char address[300])
 		return -1;
 	snprintf(host, 256, "%.*s", (int)len, peer + (end ? 1 : 0));
 	bool brackets = strchr(host, ':');
-	char number[16];
-	snprintf(number, sizeof(number), "%d", DOCTOR_PORT);
-	snprintf(address, 300, "%s%s%s:%.15s", brackets ? "[" : "", host, brackets ? "]" : "", port ? port : number);
+	snprintf(address, 300, "%s%s%s:%.15s", brackets ? "[" : "", host, brackets ? "]" : "", port ? port : DOCTOR_PORT_TEXT);
 	return 0;
-}
-
-static void print_help(void)
-{
-	printf("Usage: ropeway doctor [--json] [--key-file FILE] [PEER[:PORT]]\n"
-	       "       ropeway doctor --serve [--once] [--listen ADDRESS] [--key-file FILE]\n\n"
-	       "Looks at this machine, and with PEER at the way to a `ropeway doctor --serve`\n"
-	       "there and back; a line each: ok, warn or FAIL, with the remedy. Devices and\n"
-	       "GIDs, locked memory, buffers of sockets, single-copy shared memory, transports,\n"
-	       "versions; with PEER also its TCP port, UDP port 4791 and the MTU, both ways.\n\n"
-	       "  -j, --json            an object: version, verdicts (verdict, side, what, text,\n"
-	       "                        remedy)\n"
-	       "  -k, --key-file FILE   the pre-shared key of both sides\n"
-	       "  -s, --serve           be the other side\n"
-	       "  -l, --listen ADDRESS  host:port or :port; :%d unless given\n"
-	       "  -1, --once            end after the first client\n\n"
-	       "Exit status 1 if there was a FAIL.\n",
-		DOCTOR_PORT);
 }
 
 static int examine(const char *peer, const char *key_file, bool json)
@@ -173,8 +152,7 @@ static int examine(const char *peer, const char *key_file, bool json)
 
 	if (peer && split(peer, host, address)) {
 		free(r);
-		rpwi_cli_fail(CLI_USAGE, NAME, "'%s' is no HOST or HOST:PORT", peer);
-		return rpwi_cli_usage(NAME);
+		return rpwi_cli_usage(NAME, "invalid peer '%s': expected HOST or HOST:PORT", peer);
 	}
 	if (!r)
 		return rpwi_cli_fail(CLI_FAILED, NAME, "out of memory");
@@ -187,44 +165,37 @@ static int examine(const char *peer, const char *key_file, bool json)
 	return status;
 }
 
-static const struct option long_options[] = {{"help", no_argument, NULL, 'h'}, {"json", no_argument, NULL, 'j'}, {"key-file", required_argument, NULL, 'k'},
-	{"listen", required_argument, NULL, 'l'}, {"once", no_argument, NULL, '1'}, {"serve", no_argument, NULL, 's'}, {NULL, 0, NULL, 0}};
+struct options {
+	const char *key_file, *listen;
+	bool json, serve, once;
+};
+static const struct cli_option option[] = {
+	{"json", 'j', CLI_FLAG, NULL, "print an object: version, verdicts (verdict, side, what, text, remedy)", CLI_INTO(struct options, json)},
+	{"key-file", 'k', CLI_FILE, "FILE", "the pre-shared key of both sides", CLI_INTO(struct options, key_file)},
+	{"serve", 's', CLI_FLAG, NULL, "be the peer that another doctor examines", CLI_INTO(struct options, serve)},
+	{"listen", 'l', CLI_ADDRESS, "ADDRESS", "listen at HOST:PORT or :PORT (default :" DOCTOR_PORT_TEXT ")", CLI_INTO(struct options, listen)},
+	{"once", '1', CLI_FLAG, NULL, "exit after the first client", CLI_INTO(struct options, once)},
+	{},
+};
+static const struct cli_command command = {
+	.name = NAME,
+	.usage = "[--json] [--key-file FILE] [PEER[:PORT]]\n--serve [--once] [--listen ADDRESS] [--key-file FILE]",
+	.about = "Looks at this machine, and with PEER at the way to a `ropeway doctor --serve` there and back; a line each: ok, warn or FAIL, with the "
+		 "remedy. Devices and GIDs, locked memory, buffers of sockets, single-copy shared memory, transports, versions; with PEER also its TCP port, "
+		 "UDP port 4791 and the MTU, both ways.",
+	.option = option,
+	.after = "Exit status 1 if there was a FAIL.",
+	.operands_most = 1,
+};
 
 int rpwi_cli_doctor(int argc, char **argv)
 {
-	const char *key_file = NULL, *listen = NULL;
-	bool json = false, serve = false, once = false;
-	char address[32];
-	int c;
+	struct options o = {0};
+	int status = cli_options_parse(&command, &o, &argc, &argv);
 
-	while ((c = getopt_long(argc, argv, "hjk:l:1s", long_options, NULL)) != -1) {
-		switch (c) {
-		case 'h':
-			print_help();
-			return CLI_OK;
-		case 'j':
-			json = true;
-			break;
-		case 'k':
-			key_file = optarg;
-			break;
-		case 'l':
-			listen = optarg;
-			break;
-		case '1':
-			once = true;
-			break;
-		case 's':
-			serve = true;
-			break;
-		default:
-			return rpwi_cli_usage(NAME);
-		}
-	}
-	if (argc - optind > (serve ? 0 : 1) || (serve && json) || (!serve && (listen || once))) {
-		rpwi_cli_fail(CLI_USAGE, NAME, "one PEER at most and --json, or --serve with --listen and --once");
-		return rpwi_cli_usage(NAME);
-	}
-	snprintf(address, sizeof(address), ":%d", DOCTOR_PORT);
-	return serve ? doctor_serve(listen ? listen : address, key_file, once) : examine(argv[optind], key_file, json);
+	if (status != CLI_GO_ON)
+		return status;
+	if (o.serve ? argc || o.json : o.listen || o.once)
+		return rpwi_cli_usage(NAME, "--serve takes no PEER and no --json; --listen and --once need --serve");
+	return o.serve ? doctor_serve(o.listen ? o.listen : ":" DOCTOR_PORT_TEXT, o.key_file, o.once) : examine(argv[0], o.key_file, o.json);
 }

@@ -4,12 +4,15 @@
 #define ROPEWAY_CLI_DOCTOR_H
 
 #include "cli/cli.h"
+#include "cli/options.h"
 #include "ropeway.h"
 
 #include <jansson.h>
 #include <sys/socket.h>
 
-enum { DOCTOR_PORT = 7478, DOCTOR_ROCE_PORT = 4791, DOCTOR_VERDICTS_MAX = 96, DOCTOR_REPORT_MAX = 256 * 1024, DOCTOR_NONCE_BYTES = 16 };
+#define DOCTOR_PORT 7478
+#define DOCTOR_PORT_TEXT CLI_STRING(DOCTOR_PORT)
+enum { DOCTOR_ROCE_PORT = 4791, DOCTOR_VERDICTS_MAX = 96, DOCTOR_REPORT_MAX = 256 * 1024, DOCTOR_NONCE_BYTES = 16 };
 
 enum doctor_level { DOCTOR_OK, DOCTOR_WARN, DOCTOR_FAIL };
 enum doctor_side { DOCTOR_HERE, DOCTOR_THERE, DOCTOR_BETWEEN };

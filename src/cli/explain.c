@@ -1,10 +1,10 @@
 /* explain.c - `ropeway explain`: options, and how captures become a model (explain.h). */
 #include "cli/explain.h"
+#include "cli/options.h"
 
 #include "wire/icrc.h"
 
 #include <errno.h>
-#include <getopt.h>
 #include <stdlib.h>
 #include <sys/ioctl.h>
 #include <sys/stat.h>
@@ -12,65 +12,27 @@
 
 #define NAME "ropeway explain"
 
-static void print_help(void)
-{
-	puts("Usage: ropeway explain [-o PAGE.html] FILE...\n\n"
-	     "Shows the conversations in captures as a ladder: both sides, each packet as an\n"
-	     "arrow, the states of QPs and connections, and what was lost, sent again,\n"
-	     "refused, and why. On the terminal, or as one self-contained page (English and\n"
-	     "Chinese) that explains each packet and state on a click.\n\n"
-	     "  FILE               pcapng or pcap, by `ropeway run --pcap`, tcpdump, tshark or\n"
-	     "                     dumpcap; with the captures of both sides, the times at both\n"
-	     "                     ends and the true losses show\n"
-	     "  -o, --output PAGE  write the page there (- for standard output)\n"
-	     "  --color WHEN       always, never, auto: colours on the terminal (default auto)");
-}
-
 struct options {
-	const char *output;
-	enum { COLOUR_AUTO, COLOUR_ALWAYS, COLOUR_NEVER } colour;
+	const char *output, *color;
 };
-
-static int parse(int argc, char **argv, struct options *o, bool *help)
-{
-	static const struct option long_options[] = {
-		{"help", no_argument, NULL, 'h'},
-		{"output", required_argument, NULL, 'o'},
-		{"color", required_argument, NULL, 'c'},
-		{NULL, 0, NULL, 0},
-	};
-	int c;
-	while ((c = getopt_long(argc, argv, "ho:c:", long_options, NULL)) != -1) {
-		if (c == 'h') {
-			*help = true;
-			return CLI_OK;
-		} else if (c == 'o') {
-			o->output = optarg;
-		} else if (c == 'c' && !strcmp(optarg, "always")) {
-			o->colour = COLOUR_ALWAYS;
-		} else if (c == 'c' && !strcmp(optarg, "never")) {
-			o->colour = COLOUR_NEVER;
-		} else if (c == 'c' && strcmp(optarg, "auto") != 0) {
-			rpwi_cli_fail(CLI_USAGE, NAME, "--color '%s': it can be always, never or auto", optarg);
-			return rpwi_cli_usage(NAME);
-		} else if (c != 'c') {
-			return rpwi_cli_usage(NAME);
-		}
-	}
-	if (o->output && !*o->output) {
-		rpwi_cli_fail(CLI_USAGE, NAME, "--output needs a file name");
-		return rpwi_cli_usage(NAME);
-	}
-	if (optind == argc) {
-		rpwi_cli_fail(CLI_USAGE, NAME, "no capture given");
-		return rpwi_cli_usage(NAME);
-	}
-	if (argc - optind > EX_FILES_MAX) {
-		rpwi_cli_fail(CLI_USAGE, NAME, "more than %d captures", EX_FILES_MAX);
-		return rpwi_cli_usage(NAME);
-	}
-	return CLI_OK;
-}
+static const char *const when[] = {"always", "never", "auto", NULL};
+static const struct cli_option option[] = {
+	{"output", 'o', CLI_FILE, "PAGE", "write the page to PAGE (- for standard output)", CLI_INTO(struct options, output)},
+	{"color", 'c', CLI_CHOICE, "WHEN", "colors on the terminal: always, never or auto", .words = when, .preset = "auto", CLI_INTO(struct options, color)},
+	{},
+};
+static const struct cli_command command = {
+	.name = NAME,
+	.usage = "[-o PAGE.html] FILE...",
+	.about = "Shows the conversations in captures as a ladder: both sides, each packet as an arrow, the states of QPs and connections, and what was lost, "
+		 "sent again, refused, and why. On the terminal, or as one self-contained page (English and Chinese) that explains each packet and state on a "
+		 "click.\n\nFILE is pcapng or pcap, by `ropeway run --pcap`, tcpdump, tshark or dumpcap; with the captures of both sides, the times at both "
+		 "ends and the true losses show.",
+	.option = option,
+	.operands_least = 1,
+	.operands_most = EX_FILES_MAX,
+	.missing = "no capture given",
+};
 
 /* ---- reading ---- */
 
@@ -254,7 +216,7 @@ static int write_text(const struct ex_model *m, const struct options *o)
 	bool tty = isatty(STDOUT_FILENO);
 	unsigned width = tty && !ioctl(STDOUT_FILENO, TIOCGWINSZ, &w) && w.ws_col ? w.ws_col : 100;
 	const char *no_color = getenv("NO_COLOR");
-	bool colours = o->colour == COLOUR_ALWAYS || (o->colour == COLOUR_AUTO && tty && !(no_color && *no_color));
+	bool colours = !strcmp(o->color, "always") || (!strcmp(o->color, "auto") && tty && !(no_color && *no_color));
 	return rpwi_explain_text(m, stdout, colours, width) ? CLI_FAILED : CLI_OK;
 }
 
@@ -262,13 +224,10 @@ int rpwi_cli_explain(int argc, char **argv)
 {
 	struct options o = {0};
 	struct ex_model m = {0};
-	bool help = false;
-	int status = parse(argc, argv, &o, &help);
-	if (help)
-		print_help();
-	if (status || help)
+	int status = cli_options_parse(&command, &o, &argc, &argv);
+	if (status != CLI_GO_ON)
 		return status;
-	status = rpwi_explain_load(&m, argv + optind, (unsigned)(argc - optind));
+	status = rpwi_explain_load(&m, argv, (unsigned)argc);
 	if (!status)
 		status = o.output ? write_page(&m, o.output) : write_text(&m, &o);
 	rpwi_explain_unload(&m);

@@ -20,7 +20,6 @@
 
 enum {
 	FILES_VERSION = 2,
-	FILES_PORT = 7477,
 	FILES_CHUNK = 1 << 20,
 	FILES_OFFSET_BYTES = 8,
 	FILES_WINDOW = 8,      /* chunks under way */
@@ -37,6 +36,7 @@ enum {
 #define FILES_MAGIC 0x52505746u /* "RPWF" */
 #define FILES_TAG_CONTROL (1ull << 63)
 #define FILES_TAG_DATA 0ull
+#define FILES_PORT "7477"
 /* What a file is called until all of it is there and verified. Nothing with such a name can be sent. */
 #define FILES_PART ".ropeway-part"
 

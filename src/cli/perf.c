@@ -2,233 +2,78 @@
 #include "cli/perf.h"
 
 #include <errno.h>
-#include <getopt.h>
 #include <inttypes.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <unistd.h>
 
 #include "cli/cli.h"
+#include "cli/options.h"
 
 #define PORT_DEFAULT "13370"
 
-enum { ROWS_MAX = PERF_OPS * PERF_SIZES_MAX, WINDOW_SMALL = 64, WINDOW_BYTES = 64 << 20, WINDOW_LEAST = 4 };
+enum { ROWS_MAX = PERF_OPS * CLI_SIZES_MAX, WINDOW_SMALL = 64, WINDOW_BYTES = 64 << 20, WINDOW_LEAST = 4 };
 
 struct options {
 	const char *address, *serve, *transport, *plot, *against, *only;
-	struct perf_sizes sizes;
+	struct cli_sizes sizes;
 	uint64_t iterations, window, buffers;
 	unsigned rounds;
-	bool op[PERF_OPS], mode[PERF_MODES], json, verify, bare, sizes_given;
+	bool op[PERF_OPS], mode[PERF_MODES], json, verify, bare, serves;
 	double seconds;
 	int core;
 };
 
 /* ---- options ---- */
 
-static int usage(FILE *to)
-{
-	fputs("Usage: " PERF_NAME " [OPTIONS]               two processes of this host\n"
-	      "       " PERF_NAME " --serve [ADDR:PORT]     answer clients (port " PORT_DEFAULT ")\n"
-	      "       " PERF_NAME " HOST[:PORT] [OPTIONS]   measure against such a server\n"
-	      "       " PERF_NAME " --against ucx [OPTIONS] beside ucx_perftest and fi_pingpong\n\n"
-	      "Latency (half a round trip; of a get a whole one), bandwidth and message rate of\n"
-	      "messages and remote memory.\n\n"
-	      "  -o, --ops LIST          of tag, put, get, am, or all (default tag)\n"
-	      "  -s, --sizes LIST        8,4096,1M or a range 8..8M, by powers of 4 (default\n"
-	      "                          8,4096,64K,8M)\n"
-	      "  -m, --measure LIST      of lat, bw (default both; rate comes with bw)\n"
-	      "  -t, --transport NAME    shm, verbs or tcp (default: the library chooses)\n"
-	      "  -d, --duration SECONDS  for each figure (default 0.5)\n"
-	      "  -n, --iterations N      so many messages instead\n"
-	      "  -w, --window N          sends under way at once (default 64, fewer large ones)\n"
-	      "      --buffers N         buffers in turn on each side (default 1)\n"
-	      "  -v, --verify            check every byte, not only a few of each figure\n"
-	      "  -c, --core N            run on this core (alone: two cores are chosen)\n"
-	      "  -j, --json              print JSON\n"
-	      "  -p, --plot FILE.svg     draw the curves\n"
-	      "      --against ucx       rows of the peers' programs beside ours, interleaved\n"
-	      "      --rounds N          of --against (default 5)\n"
-	      "      --only TEXT         of --against: rows whose name has this in it\n"
-	      "      --no-bare           do not measure the bare machine beside it\n",
-		to);
-	return to == stdout ? CLI_OK : CLI_USAGE;
-}
+static const char *const modes[] = {[PERF_LAT] = "lat", [PERF_BW] = "bw", NULL};
+static const char *const transports[] = {"shm", "verbs", "tcp", NULL};
+static const char *const peers[] = {"ucx", NULL};
 
-static int parse_one_size(const char *text, uint64_t *out)
-{
-	if (!strcmp(text, "0")) {
-		*out = 0;
-		return 0;
-	}
-	return rpwi_cli_parse_size(text, out) || *out > PERF_SIZE_MOST ? -EINVAL : 0;
-}
+static const struct cli_option option[] = {
+	{"ops", 'o', CLI_CHOICES, "LIST", "what to measure: tag, put, get, am, or all", .words = rpwi_perf_op_name, .preset = "tag",
+		CLI_INTO(struct options, op)},
+	{"sizes", 's', CLI_SIZES, "LIST", "message sizes: 8,4096,1M, or a range 8..8M by powers of 4 (default 8,4096,64K,8M; with --against 8..8M)",
+		.most = PERF_SIZE_MOST, CLI_INTO(struct options, sizes)},
+	{"measure", 'm', CLI_CHOICES, "LIST", "lat, bw (default both; bw includes the rate)", .words = modes, CLI_INTO(struct options, mode)},
+	{"transport", 't', CLI_CHOICE, "NAME", "shm, verbs or tcp (default: chosen by the library)", .words = transports, CLI_INTO(struct options, transport)},
+	{"duration", 'd', CLI_REAL, "SECONDS", "time for each figure", .unit = "seconds", .least = 0.0001, .most = 3600, .preset = "0.5",
+		CLI_INTO(struct options, seconds)},
+	{"iterations", 'n', CLI_NUMBER, "N", "messages for each figure, instead of a duration", .least = 1, .most = UINT32_MAX,
+		CLI_INTO(struct options, iterations)},
+	{"window", 'w', CLI_NUMBER, "N", "sends in flight (default 64, fewer of large messages)", .least = 1, .most = PERF_WINDOW_MOST,
+		CLI_INTO(struct options, window)},
+	{"buffers", 0, CLI_NUMBER, "N", "buffers used in turn on each side", .least = 1, .most = PERF_BUFFERS_MOST, .preset = "1",
+		CLI_INTO(struct options, buffers)},
+	{"verify", 'v', CLI_FLAG, NULL, "check every byte, not only a few of each figure", CLI_INTO(struct options, verify)},
+	{"core", 'c', CLI_NUMBER, "N", "run on core N (default: two cores, if without HOST)", .most = 4095, CLI_INTO(struct options, core)},
+	{"json", 'j', CLI_FLAG, NULL, "print JSON", CLI_INTO(struct options, json)},
+	{"plot", 'p', CLI_FILE, "FILE.svg", "draw the curves", CLI_INTO(struct options, plot)},
+	{"serve", 0, CLI_FLAG, NULL, "answer clients at ADDRESS:PORT (default :" PORT_DEFAULT ")", CLI_INTO(struct options, serves)},
+	{"against", 0, CLI_CHOICE, "ucx", "measure ucx_perftest and fi_pingpong in turn", .words = peers, CLI_INTO(struct options, against)},
+	{"rounds", 0, CLI_NUMBER, "N", "rounds of --against", .least = 1, .most = 1000, .preset = "5", CLI_INTO(struct options, rounds)},
+	{"only", 0, CLI_TEXT, "TEXT", "with --against: only rows whose name contains TEXT", CLI_INTO(struct options, only)},
+	{"no-bare", 0, CLI_UNSET, NULL, "do not measure the bare machine", CLI_INTO(struct options, bare)},
+	{},
+};
+static const struct cli_command command = {
+	.name = PERF_NAME,
+	.usage = "[OPTIONS]\n--serve [ADDRESS:PORT]\nHOST[:PORT] [OPTIONS]\n--against ucx [OPTIONS]",
+	.about = "Latency (half a round trip; of a get a whole one), bandwidth and message rate of messages and remote memory: between two processes of this "
+		 "host; between this one and a `ropeway perf --serve` at HOST; or beside ucx_perftest and fi_pingpong.",
+	.option = option,
+	.operands_most = 1,
+};
 
-static int add_size(struct perf_sizes *s, uint64_t size)
+/* What one option cannot know of another. */
+static int check(struct options *o, const char *operand)
 {
-	if (s->n == PERF_SIZES_MAX)
-		return -EINVAL;
-	s->size[s->n++] = size;
-	return 0;
-}
-
-static int add_range(struct perf_sizes *s, const char *from, const char *to)
-{
-	uint64_t a, b;
-	int rc = parse_one_size(from, &a) || parse_one_size(to, &b) || a > b || !a ? -EINVAL : 0;
-	for (uint64_t size = rc ? 0 : a; !rc; size *= 4) {
-		rc = add_size(s, RPWI_MIN(size, b));
-		if (size >= b)
-			break;
-	}
-	return rc;
-}
-
-int rpwi_perf_parse_sizes(const char *list, struct perf_sizes *s)
-{
-	char *copy = strdup(list), *at = copy, *word;
-	int rc = copy ? 0 : -ENOMEM;
-	s->n = 0;
-	while (!rc && (word = strsep(&at, ","))) {
-		char *dots = strstr(word, "..");
-		uint64_t size;
-		if (dots) {
-			*dots = '\0';
-			rc = add_range(s, word, dots + 2);
-		} else
-			rc = parse_one_size(word, &size) ?: add_size(s, size);
-	}
-	free(copy);
-	return rc;
-}
-
-/* Sets the named ones of `names`, all for "all". */
-static int parse_names(const char *list, const char *const *names, unsigned n, bool *set)
-{
-	char *copy = strdup(list), *at = copy, *word;
-	int rc = copy ? 0 : -ENOMEM;
-	memset(set, 0, n * sizeof(*set));
-	while (!rc && (word = strsep(&at, ","))) {
-		bool known = false;
-		for (unsigned i = 0; i < n; i++)
-			if (!strcmp(word, names[i]) || !strcmp(word, "all"))
-				set[i] = known = true;
-		rc = known ? 0 : -EINVAL;
-	}
-	free(copy);
-	return rc;
-}
-
-static int parse_number(const char *text, uint64_t most, uint64_t *out)
-{
-	char *end;
-	errno = 0;
-	*out = strtoull(text, &end, 10);
-	return text[0] < '0' || text[0] > '9' || errno || *end || *out > most ? -EINVAL : 0;
-}
-
-static const char *const mode_name[PERF_MODES] = {[PERF_LAT] = "lat", [PERF_BW] = "bw"};
-enum { OPT_SERVE = 256, OPT_AGAINST, OPT_ROUNDS, OPT_ONLY, OPT_NO_BARE, OPT_BUFFERS };
-
-static int parse_value(struct options *o, int opt, const char *v)
-{
-	uint64_t n = 0;
-	char *end;
-	int rc = 0;
-	switch (opt) {
-	case 'o':
-		return parse_names(v, rpwi_perf_op_name, PERF_OPS, o->op);
-	case 'm':
-		return parse_names(v, mode_name, PERF_MODES, o->mode);
-	case 's':
-		o->sizes_given = true;
-		return rpwi_perf_parse_sizes(v, &o->sizes);
-	case 't':
-		o->transport = v;
-		return strcmp(v, "shm") && strcmp(v, "tcp") && strcmp(v, "verbs") ? -EINVAL : 0;
-	case 'd':
-		o->seconds = strtod(v, &end);
-		return *end || !(o->seconds > 0 && o->seconds <= 3600) ? -EINVAL : 0;
-	case 'n':
-		rc = parse_number(v, UINT32_MAX, &o->iterations);
-		return rc || !o->iterations ? -EINVAL : 0;
-	case 'w':
-		rc = parse_number(v, PERF_WINDOW_MOST, &o->window);
-		return rc || !o->window ? -EINVAL : 0;
-	case OPT_BUFFERS:
-		rc = parse_number(v, PERF_BUFFERS_MOST, &o->buffers);
-		return rc || !o->buffers ? -EINVAL : 0;
-	case 'c':
-		rc = parse_number(v, 4095, &n);
-		o->core = (int)n;
-		return rc;
-	case OPT_ROUNDS:
-		rc = parse_number(v, 1000, &n);
-		o->rounds = (unsigned)n;
-		return rc || !n ? -EINVAL : 0;
-	case OPT_AGAINST:
-		o->against = v;
-		return strcmp(v, "ucx") ? -EINVAL : 0;
-	}
-	return -EINVAL;
-}
-
-static int parse(struct options *o, int argc, char **argv)
-{
-	static const struct option longs[] = {
-		{"ops", required_argument, NULL, 'o'},
-		{"sizes", required_argument, NULL, 's'},
-		{"measure", required_argument, NULL, 'm'},
-		{"transport", required_argument, NULL, 't'},
-		{"duration", required_argument, NULL, 'd'},
-		{"iterations", required_argument, NULL, 'n'},
-		{"window", required_argument, NULL, 'w'},
-		{"buffers", required_argument, NULL, OPT_BUFFERS},
-		{"verify", no_argument, NULL, 'v'},
-		{"core", required_argument, NULL, 'c'},
-		{"json", no_argument, NULL, 'j'},
-		{"plot", required_argument, NULL, 'p'},
-		{"serve", no_argument, NULL, OPT_SERVE},
-		{"against", required_argument, NULL, OPT_AGAINST},
-		{"rounds", required_argument, NULL, OPT_ROUNDS},
-		{"only", required_argument, NULL, OPT_ONLY},
-		{"no-bare", no_argument, NULL, OPT_NO_BARE},
-		{"help", no_argument, NULL, 'h'},
-		{},
-	};
-	bool serve = false;
-	int opt, at;
-	while (at = -1, (opt = getopt_long(argc, argv, "o:s:m:t:d:n:w:vc:jp:h", longs, &at)) >= 0) {
-		if (opt == '?')
-			return rpwi_cli_usage(PERF_NAME);
-		if (opt == 'h')
-			return usage(stdout), -1;
-		if (opt == 'v')
-			o->verify = true;
-		else if (opt == 'j')
-			o->json = true;
-		else if (opt == 'p')
-			o->plot = optarg;
-		else if (opt == OPT_SERVE)
-			serve = true;
-		else if (opt == OPT_ONLY)
-			o->only = optarg;
-		else if (opt == OPT_NO_BARE)
-			o->bare = false;
-		else if (parse_value(o, opt, optarg)) {
-			rpwi_cli_fail(
-				CLI_USAGE, PERF_NAME, "'%s' is no value for %s", optarg, argv[optind - 1] == optarg ? argv[optind - 2] : argv[optind - 1]);
-			return rpwi_cli_usage(PERF_NAME);
-		}
-	}
-	const char *operand = optind < argc ? argv[optind++] : NULL;
-	if (optind < argc || (o->against && (operand || serve))) {
-		rpwi_cli_fail(CLI_USAGE, PERF_NAME, "'%s' is one too many", optind < argc ? argv[optind] : operand ? operand : "--serve");
-		return rpwi_cli_usage(PERF_NAME);
-	}
-	o->serve = serve ? operand ? operand : ":" PORT_DEFAULT : NULL;
-	o->address = serve ? NULL : operand;
-	return CLI_OK;
+	if (o->against && (operand || o->serves))
+		return rpwi_cli_usage(PERF_NAME, "unexpected argument '%s': --against runs both sides here", operand ? operand : "--serve");
+	o->serve = o->serves ? operand ? operand : ":" PORT_DEFAULT : NULL;
+	o->address = o->serves ? NULL : operand;
+	if (!o->sizes.n)
+		cli_options_set(&command, "sizes", o->against ? "8..8M" : "8,4096,64K,8M", o);
+	return CLI_GO_ON;
 }
 
 /* HOST, HOST:PORT, [V6], [V6]:PORT: with the port that --serve takes when none is said. */
@@ -342,7 +187,7 @@ static int plot(const struct options *o, rpw_endpoint *ep, const struct perf_row
 			snprintf(s->name, sizeof(s->name), "%s", rpwi_perf_op_name[op]);
 			s->colour = op;
 			for (unsigned i = 0; i < n; i++) {
-				if (rows[i].op != op || !rows[i].has[m] || !rows[i].size || s->n == PERF_SIZES_MAX)
+				if (rows[i].op != op || !rows[i].has[m] || !rows[i].size || s->n == CLI_SIZES_MAX)
 					continue;
 				s->x[s->n] = (double)rows[i].size;
 				s->y[s->n++] = m == PERF_LAT ? rows[i].latency.p50 : rows[i].messages_s * (double)rows[i].size;
@@ -378,7 +223,7 @@ static int measure_all(const struct options *o, struct perf_side *s, struct perf
 					.size = r->size,
 					.n = o->iterations,
 					.window = window_for(o, r->size),
-					.buffers = o->buffers ? o->buffers : 1,
+					.buffers = o->buffers,
 					.seed = rpwi_now_ns(),
 					.verify = o->verify};
 				if (!o->mode[m])
@@ -428,19 +273,18 @@ static int run(const struct options *o)
 
 int rpwi_cli_perf(int argc, char **argv)
 {
-	struct options o = {.op = {[PERF_TAG] = true}, .mode = {true, true}, .seconds = 0.5, .core = -1, .rounds = 5, .bare = true};
-	rpwi_perf_parse_sizes("8,4096,64K,8M", &o.sizes);
-	int rc = parse(&o, argc, argv);
-	if (rc)
-		return rc < 0 ? CLI_OK : rc;
+	struct options o = {.mode = {true, true}, .core = -1, .bare = true};
+	int status = cli_options_parse(&command, &o, &argc, &argv);
+	if (status == CLI_GO_ON)
+		status = check(&o, argv[0]);
+	if (status != CLI_GO_ON)
+		return status;
 	if (o.serve) {
 		rpwi_perf_pin(o.core);
 		return rpwi_perf_serve(o.serve, o.transport, false, -1);
 	}
 	if (!o.against)
 		return run(&o);
-	if (!o.sizes_given)
-		rpwi_perf_parse_sizes("8..8M", &o.sizes);
 	struct perf_against a = {.rounds = o.rounds,
 		.seconds = o.seconds,
 		.transport = o.transport,

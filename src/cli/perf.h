@@ -9,16 +9,16 @@
 #include <sys/types.h>
 
 #include "base/base.h"
+#include "cli/options.h"
 #include "ropeway.h"
 
 #define PERF_NAME "ropeway perf"
 
 enum perf_op { PERF_TAG, PERF_PUT, PERF_GET, PERF_AM, PERF_OPS };
 enum perf_mode { PERF_LAT, PERF_BW, PERF_MODES };
-extern const char *const rpwi_perf_op_name[PERF_OPS];
+extern const char *const rpwi_perf_op_name[PERF_OPS + 1]; /* up to a NULL */
 
 enum {
-	PERF_SIZES_MAX = 64,
 	PERF_SIZE_MOST = 1 << 30,
 	PERF_WINDOW_MOST = 1024,
 	PERF_BUFFERS_MOST = 64,
@@ -47,12 +47,6 @@ struct perf_row {
 };
 
 /* ---- perf.c: what `ropeway plugin bench` has, too ---- */
-struct perf_sizes {
-	uint64_t size[PERF_SIZES_MAX];
-	unsigned n;
-};
-/* "8,4096,1M" or "8..8M", by powers of 4. 0 or -errno. */
-int rpwi_perf_parse_sizes(const char *list, struct perf_sizes *s);
 /* "1.25 us", "3.20 GB/s". Return `out`. */
 const char *rpwi_perf_show_seconds(double s, char out[16]);
 const char *rpwi_perf_show_rate(double v, const char *unit, char out[24]);
@@ -103,7 +97,7 @@ struct perf_series {
 	char name[48];
 	unsigned colour, n; /* colour: which of the palette; dashed: the other's */
 	bool dashed;
-	double x[PERF_SIZES_MAX], y[PERF_SIZES_MAX];
+	double x[CLI_SIZES_MAX], y[CLI_SIZES_MAX];
 };
 struct perf_panel {
 	const char *title, *unit;

@@ -37,7 +37,7 @@ enum {
 #define MEMORY_MOST (5ull << 30) /* that a job may ask of a server, for each kind of buffer */
 enum { TAG_REQUEST = 0x7200, TAG_READY, TAG_DATA, TAG_REPLY, TAG_ACK, TAG_FINISH, TAG_RESULT };
 
-const char *const rpwi_perf_op_name[PERF_OPS] = {[PERF_TAG] = "tag", [PERF_PUT] = "put", [PERF_GET] = "get", [PERF_AM] = "am"};
+const char *const rpwi_perf_op_name[PERF_OPS + 1] = {[PERF_TAG] = "tag", [PERF_PUT] = "put", [PERF_GET] = "get", [PERF_AM] = "am"};
 
 /* Control messages: little-endian. */
 struct request_wire {

@@ -2,16 +2,9 @@
 #ifndef ROPEWAY_CLI_PLUGIN_H
 #define ROPEWAY_CLI_PLUGIN_H
 
-#include <stddef.h>
+enum { PLUGIN_DEVICE_MOST = 1023 };
 
 int rpwi_plugin_check(int argc, char **argv);
 int rpwi_plugin_bench(int argc, char **argv);
-int rpwi_plugin_check_usage(void);
-int rpwi_plugin_bench_usage(void);
-
-/* A number of an option; false: it is none, or not from least to most. */
-int rpwi_plugin_number(const char *text, double least, double most, double *out);
-/* "v8", "8": 0 or -EINVAL. */
-int rpwi_plugin_abi(const char *text, int *abi);
 
 #endif

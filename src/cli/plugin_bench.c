@@ -3,7 +3,6 @@
  *
  * What is timed is the receiver: from the moment when both sides have met until its last message is there. Contents are verified before the first round and after the last, outside of what is timed. */
 #include <errno.h>
-#include <getopt.h>
 #include <inttypes.h>
 #include <sched.h>
 #include <stdio.h>
@@ -11,6 +10,7 @@
 #include <sys/mman.h>
 
 #include "cli/cli.h"
+#include "cli/options.h"
 #include "cli/perf.h"
 #include "cli/perf_hist.h"
 #include "cli/plugin.h"
@@ -32,9 +32,9 @@ enum {
 #define SIZE_MOST (256ull << 20)
 
 struct options {
-	const char *path[PLUGINS_MAX];
+	const char *path[PLUGINS_MAX], *against[PLUGINS_MAX - 1]; /* path: the operand, then those */
 	int abi;
-	struct perf_sizes sizes, trips; /* rates of these; latencies of those */
+	struct cli_sizes sizes, trips; /* rates of these; latencies of those */
 	unsigned plugins, comms, buffers, rounds;
 	double seconds;
 	int device;
@@ -286,7 +286,7 @@ struct plugin {
 	struct pair pair;
 	bool started;
 	struct result opened;
-	struct figures rate[PERF_SIZES_MAX], latency[PERF_SIZES_MAX];
+	struct figures rate[CLI_SIZES_MAX], latency[CLI_SIZES_MAX];
 };
 
 /* Says what went wrong: what a side says, or what became of it. A side that has ended matters more than the other one, which noticed. */
@@ -531,121 +531,47 @@ static void print_json(const struct options *o, const struct plugin *plugin, con
 
 /* ---- options ---- */
 
-int rpwi_plugin_bench_usage(void)
-{
-	puts("Usage: " BENCH_NAME " FILE.so [OPTIONS]\n\n"
-	     "Messages and bytes a second, and latency, of a NCCL network plugin between two\n"
-	     "processes on two cores of this host, called as NCCL calls it.\n\n"
-	     "      --abi vN            this version of the plugin API (default: the highest;\n"
-	     "                          FILE.so@vN says it for one plugin)\n"
-	     "      --against FILE.so   another plugin, measured in turn (up to three)\n"
-	     "      --sizes LIST        8,4096,1M or a range 8..4M, by powers of 4\n"
-	     "                          (default 8,512,4K,32K,64K,512K,4M)\n"
-	     "      --latency-sizes LIST  of the latencies (default 8)\n"
-	     "      --comms N           connections at once, in one direction (default 1)\n"
-	     "      --buffers N         in turn, of each comm and side (default 8)\n"
-	     "      --rounds N          the median of N is shown (default 3; beside another 5)\n"
-	     "      --duration SECONDS  for each figure of each round (default 0.3)\n"
-	     "      --device N          of the plugin (default 0)\n"
-	     "      --json              print JSON: the rows of each plugin, and the ratio of\n"
-	     "                          the first to it (above 1: the first is better)");
-	return CLI_OK;
-}
-
-enum { OPT_ABI = 256, OPT_AGAINST, OPT_SIZES, OPT_LATENCY_SIZES, OPT_COMMS, OPT_BUFFERS, OPT_ROUNDS, OPT_DURATION, OPT_DEVICE, OPT_JSON };
-
-static int parse_sizes(const char *v, struct perf_sizes *sizes)
-{
-	int rc = rpwi_perf_parse_sizes(v, sizes);
-	for (unsigned i = 0; i < sizes->n; i++)
-		rc = sizes->size[i] > SIZE_MOST ? -EINVAL : rc;
-	return rc;
-}
-
-static int parse_value(struct options *o, int opt, const char *v)
-{
-	double n = 0;
-	int rc;
-	switch (opt) {
-	case OPT_ABI:
-		return rpwi_plugin_abi(v, &o->abi);
-	case OPT_SIZES:
-		return parse_sizes(v, &o->sizes);
-	case OPT_LATENCY_SIZES:
-		return parse_sizes(v, &o->trips);
-	case OPT_COMMS:
-		rc = rpwi_plugin_number(v, 1, COMMS_MAX, &n);
-		o->comms = (unsigned)n;
-		return rc;
-	case OPT_BUFFERS:
-		rc = rpwi_plugin_number(v, UNDER_WAY, BUFFERS_MAX, &n);
-		o->buffers = (unsigned)n;
-		return rc;
-	case OPT_ROUNDS:
-		rc = rpwi_plugin_number(v, 1, ROUNDS_MAX, &n);
-		o->rounds = (unsigned)n;
-		return rc;
-	case OPT_DURATION:
-		return rpwi_plugin_number(v, 0.001, 10, &o->seconds);
-	case OPT_DEVICE:
-		rc = rpwi_plugin_number(v, 0, 1023, &n);
-		o->device = (int)n;
-		return rc;
-	}
-	return -EINVAL;
-}
-
-static int parse(struct options *o, int argc, char **argv)
-{
-	static const struct option longs[] = {
-		{"abi", required_argument, NULL, OPT_ABI},
-		{"against", required_argument, NULL, OPT_AGAINST},
-		{"sizes", required_argument, NULL, OPT_SIZES},
-		{"latency-sizes", required_argument, NULL, OPT_LATENCY_SIZES},
-		{"comms", required_argument, NULL, OPT_COMMS},
-		{"buffers", required_argument, NULL, OPT_BUFFERS},
-		{"rounds", required_argument, NULL, OPT_ROUNDS},
-		{"duration", required_argument, NULL, OPT_DURATION},
-		{"device", required_argument, NULL, OPT_DEVICE},
-		{"json", no_argument, NULL, OPT_JSON},
-		{"help", no_argument, NULL, 'h'},
-		{},
-	};
-	int opt, at;
-	o->plugins = 1;
-	while (at = -1, (opt = getopt_long(argc, argv, "h", longs, &at)) >= 0) {
-		if (opt == '?')
-			return rpwi_cli_usage(BENCH_NAME);
-		if (opt == 'h')
-			return rpwi_plugin_bench_usage(), -1;
-		if (opt == OPT_JSON)
-			o->json = true;
-		else if (opt == OPT_AGAINST && o->plugins < PLUGINS_MAX)
-			o->path[o->plugins++] = optarg;
-		else if (parse_value(o, opt, optarg)) {
-			rpwi_cli_fail(CLI_USAGE, BENCH_NAME, "'%s' is no value for --%s", optarg, longs[at].name);
-			return rpwi_cli_usage(BENCH_NAME);
-		}
-	}
-	o->path[0] = optind < argc ? argv[optind++] : NULL;
-	if (!o->path[0] || optind < argc) {
-		rpwi_cli_fail(CLI_USAGE, BENCH_NAME, o->path[0] ? "'%s' is one too many" : "the plugin to measure is expected, as in libnccl-net-ropeway.so%s",
-			o->path[0] ? argv[optind] : "");
-		return rpwi_cli_usage(BENCH_NAME);
-	}
-	return 0;
-}
+static const struct cli_option option[] = {
+	{"abi", 0, CLI_NUMBER, "vN", "version of the plugin API (default: the highest; FILE.so@vN sets it for one plugin)", .prefix = "v",
+		.least = NCCL_NET_V_FIRST, .most = NCCL_NET_V_LAST, CLI_INTO(struct options, abi)},
+	{"against", 0, CLI_FILE, "FILE.so", "another plugin, measured in turn (up to three)", CLI_INTO(struct options, against)},
+	{"sizes", 0, CLI_SIZES, "LIST", "message sizes: 8,4096,1M or a range 8..4M by powers of 4", .most = SIZE_MOST, .preset = "8,512,4K,32K,64K,512K,4M",
+		CLI_INTO(struct options, sizes)},
+	{"latency-sizes", 0, CLI_SIZES, "LIST", "message sizes of the latencies", .most = SIZE_MOST, .preset = "8", CLI_INTO(struct options, trips)},
+	{"comms", 0, CLI_NUMBER, "N", "connections used at once, in one direction", .least = 1, .most = COMMS_MAX, .preset = "1",
+		CLI_INTO(struct options, comms)},
+	{"buffers", 0, CLI_NUMBER, "N", "buffers used in turn, for each connection and side", .least = UNDER_WAY, .most = BUFFERS_MAX, .preset = "8",
+		CLI_INTO(struct options, buffers)},
+	{"rounds", 0, CLI_NUMBER, "N", "rounds, of which the median is shown (default 3; with --against 5)", .least = 1, .most = ROUNDS_MAX,
+		CLI_INTO(struct options, rounds)},
+	{"duration", 0, CLI_REAL, "SECONDS", "time for each figure of each round", .unit = "seconds", .least = 0.001, .most = 10, .preset = "0.3",
+		CLI_INTO(struct options, seconds)},
+	{"device", 0, CLI_NUMBER, "N", "which device of the plugin", .most = PLUGIN_DEVICE_MOST, .preset = "0", CLI_INTO(struct options, device)},
+	{"json", 0, CLI_FLAG, NULL, "print JSON: the rows of each plugin, and the ratio of the first plugin to it (above 1: the first is better)",
+		CLI_INTO(struct options, json)},
+	{},
+};
+static const struct cli_command command = {
+	.name = BENCH_NAME,
+	.usage = "FILE.so [OPTIONS]",
+	.about = "Messages and bytes a second, and latency, of a NCCL network plugin between two processes on two cores of this host, called as NCCL calls it.",
+	.option = option,
+	.operands_least = 1,
+	.operands_most = 1,
+	.missing = "the plugin to measure is expected, as in libnccl-net-ropeway.so",
+};
 
 int rpwi_plugin_bench(int argc, char **argv)
 {
 	static struct plugin plugin[PLUGINS_MAX];
-	static struct options o = {.comms = 1, .buffers = UNDER_WAY, .seconds = 0.3};
+	static struct options o;
 	int core[2] = {-1, -1};
-	rpwi_perf_parse_sizes("8,512,4K,32K,64K,512K,4M", &o.sizes);
-	rpwi_perf_parse_sizes("8", &o.trips);
-	int rc = parse(&o, argc, argv);
-	if (rc)
-		return rc < 0 ? CLI_OK : rc;
+	int status = cli_options_parse(&command, &o, &argc, &argv);
+	if (status != CLI_GO_ON)
+		return status;
+	o.path[o.plugins++] = argv[0];
+	for (unsigned i = 0; i < RPWI_ARRAY_LEN(o.against) && o.against[i]; i++)
+		o.path[o.plugins++] = o.against[i];
 	if (!o.rounds)
 		o.rounds = o.plugins > 1 ? 5 : 3;
 	rpwi_perf_cores(core);

@@ -1,10 +1,10 @@
 /* plugin_check.c - `ropeway plugin check`: options, and how what the conformance run finds is shown. What is tried is ncclnet/conform.c's. */
 #include <errno.h>
-#include <getopt.h>
 #include <jansson.h>
 #include <stdio.h>
 
 #include "cli/cli.h"
+#include "cli/options.h"
 #include "cli/plugin.h"
 #include "ncclnet/conform.h"
 
@@ -133,92 +133,35 @@ static void on_line(void *arg, const struct conform_line *l)
 
 /* ---- options ---- */
 
-int rpwi_plugin_check_usage(void)
-{
-	puts("Usage: " CHECK_NAME " FILE.so [OPTIONS]\n\n"
-	     "Does a NCCL network plugin do what NCCL expects of it? Tried between two\n"
-	     "processes of this host, one line for each property: pass; quirk, which NCCL or\n"
-	     "ropeway live with; or fail. A plugin that crashes or hangs costs a line. The\n"
-	     "exit status is 1 if one failed.\n\n"
-	     "      --abi vN            this version of the plugin API (default: the highest,\n"
-	     "                          as NCCL; FILE.so@vN does the same)\n"
-	     "      --timeout SECONDS   for each step (default 5)\n"
-	     "      --largest SIZE      of a message (default 64M)\n"
-	     "      --messages N        of each size, for the property `polled` (default 100,\n"
-	     "                          of large ones 10)\n"
-	     "      --device N          of the plugin (default 0)\n"
-	     "      --only TEXT         properties whose name has this in it\n"
-	     "      --json              print JSON");
-	return CLI_OK;
-}
-
-enum { OPT_ABI = 256, OPT_TIMEOUT, OPT_LARGEST, OPT_MESSAGES, OPT_DEVICE, OPT_ONLY, OPT_JSON };
-
-static int parse_value(struct conform_options *o, int opt, const char *v)
-{
-	uint64_t bytes = 0;
-	double n = 0;
-	int rc;
-	switch (opt) {
-	case OPT_ABI:
-		return rpwi_plugin_abi(v, &o->abi);
-	case OPT_TIMEOUT:
-		rc = rpwi_plugin_number(v, 0.1, 3600, &n);
-		o->timeout_ms = (unsigned)(n * 1000);
-		return rc;
-	case OPT_LARGEST:
-		rc = rpwi_cli_parse_size(v, &bytes);
-		o->size_most = bytes;
-		return rc || bytes < SIZE_LEAST || bytes > SIZE_MOST ? -EINVAL : 0;
-	case OPT_MESSAGES:
-		rc = rpwi_plugin_number(v, 1, MESSAGES_MOST, &n);
-		o->messages = (unsigned)n;
-		return rc;
-	case OPT_DEVICE:
-		rc = rpwi_plugin_number(v, 0, 1023, &n);
-		o->device = (int)n;
-		return rc;
-	case OPT_ONLY:
-		o->only = v;
-		return 0;
-	}
-	return -EINVAL;
-}
-
-static int parse(struct conform_options *o, bool *json, const char **file, int argc, char **argv)
-{
-	static const struct option longs[] = {
-		{"abi", required_argument, NULL, OPT_ABI},
-		{"timeout", required_argument, NULL, OPT_TIMEOUT},
-		{"largest", required_argument, NULL, OPT_LARGEST},
-		{"messages", required_argument, NULL, OPT_MESSAGES},
-		{"device", required_argument, NULL, OPT_DEVICE},
-		{"only", required_argument, NULL, OPT_ONLY},
-		{"json", no_argument, NULL, OPT_JSON},
-		{"help", no_argument, NULL, 'h'},
-		{},
-	};
-	int opt, at;
-	while (at = -1, (opt = getopt_long(argc, argv, "h", longs, &at)) >= 0) {
-		if (opt == '?')
-			return rpwi_cli_usage(CHECK_NAME);
-		if (opt == 'h')
-			return rpwi_plugin_check_usage(), -1;
-		if (opt == OPT_JSON)
-			*json = true;
-		else if (parse_value(o, opt, optarg)) {
-			rpwi_cli_fail(CLI_USAGE, CHECK_NAME, "'%s' is no value for --%s", optarg, longs[at].name);
-			return rpwi_cli_usage(CHECK_NAME);
-		}
-	}
-	*file = optind < argc ? argv[optind++] : NULL;
-	if (!*file || optind < argc) {
-		rpwi_cli_fail(CLI_USAGE, CHECK_NAME, *file ? "'%s' is one too many" : "the plugin to check is expected, as in ./libnccl-net-ropeway.so%s",
-			*file ? argv[optind] : "");
-		return rpwi_cli_usage(CHECK_NAME);
-	}
-	return 0;
-}
+struct options {
+	struct conform_options conform;
+	double timeout_s;
+	bool json;
+};
+static const struct cli_option option[] = {
+	{"abi", 0, CLI_NUMBER, "vN", "version of the plugin API (default: the highest, as NCCL; FILE.so@vN does the same)", .prefix = "v",
+		.least = NCCL_NET_V_FIRST, .most = NCCL_NET_V_LAST, CLI_INTO(struct options, conform.abi)},
+	{"timeout", 0, CLI_REAL, "SECONDS", "time for each step", .unit = "seconds", .least = 0.1, .most = 3600, .preset = "5",
+		CLI_INTO(struct options, timeout_s)},
+	{"largest", 0, CLI_SIZE, "SIZE", "largest message", .least = SIZE_LEAST, .most = SIZE_MOST, .preset = "64M",
+		CLI_INTO(struct options, conform.size_most)},
+	{"messages", 0, CLI_NUMBER, "N", "messages of each size for the property `polled` (default 100, of large ones 10)", .least = 1, .most = MESSAGES_MOST,
+		CLI_INTO(struct options, conform.messages)},
+	{"device", 0, CLI_NUMBER, "N", "which device of the plugin", .most = PLUGIN_DEVICE_MOST, .preset = "0", CLI_INTO(struct options, conform.device)},
+	{"only", 0, CLI_TEXT, "TEXT", "only properties whose name contains TEXT", CLI_INTO(struct options, conform.only)},
+	{"json", 0, CLI_FLAG, NULL, "print JSON", CLI_INTO(struct options, json)},
+	{},
+};
+static const struct cli_command command = {
+	.name = CHECK_NAME,
+	.usage = "FILE.so [OPTIONS]",
+	.about = "Does a NCCL network plugin do what NCCL expects of it? Tried between two processes of this host, one line for each property: pass; quirk, "
+		 "which NCCL or ropeway live with; or fail. A plugin that crashes or hangs costs a line. The exit status is 1 if one failed.",
+	.option = option,
+	.operands_least = 1,
+	.operands_most = 1,
+	.missing = "the plugin to check is expected, as in ./libnccl-net-ropeway.so",
+};
 
 static bool any_id_has(const char *text)
 {
@@ -245,24 +188,24 @@ static void finish(struct shown *s, const unsigned count[CONFORM_VERDICTS])
 int rpwi_plugin_check(int argc, char **argv)
 {
 	struct shown s = {0};
-	struct conform_options o = {.timeout_ms = CONFORM_TIMEOUT_MS, .size_most = CONFORM_SIZE_MOST, .facts = on_facts, .line = on_line, .arg = &s};
+	struct options o = {.conform = {.facts = on_facts, .line = on_line, .arg = &s}};
 	unsigned count[CONFORM_VERDICTS];
 	char why[400], path[512];
-	bool json = false;
-	int abi, rc = parse(&o, &json, &s.path, argc, argv);
-	if (rc)
-		return rc < 0 ? CLI_OK : rc;
-	if (ncclnet_parse(s.path, path, sizeof(path), &abi, why, sizeof(why)))
+	int abi, status = cli_options_parse(&command, &o, &argc, &argv);
+	if (status != CLI_GO_ON)
+		return status;
+	if (ncclnet_parse(argv[0], path, sizeof(path), &abi, why, sizeof(why)))
 		return rpwi_cli_fail(CLI_USAGE, CHECK_NAME, "%s", why);
-	if (o.only && !any_id_has(o.only))
-		return rpwi_cli_fail(CLI_USAGE, CHECK_NAME, "no property has '%s' in its name", o.only);
-	o.path = s.path = path;
-	o.abi = abi ? abi : o.abi;
-	if (json) {
+	if (o.conform.only && !any_id_has(o.conform.only))
+		return cli_options_invalid(&command, "only", o.conform.only, "expected a part of the name of a property");
+	o.conform.path = s.path = path;
+	o.conform.abi = abi ? abi : o.conform.abi;
+	o.conform.timeout_ms = (unsigned)(o.timeout_s * 1000);
+	if (o.json) {
 		s.root = json_pack("{s:s}", "path", path);
 		s.lines = json_array();
 	}
-	rc = conform_run(&o, count, why, sizeof(why));
+	int rc = conform_run(&o.conform, count, why, sizeof(why));
 	if (!rc)
 		finish(&s, count);
 	json_decref(s.lines);

@@ -1,8 +1,8 @@
 /* recv.c - `ropeway recv`: listens, and lets senders put files below one directory. */
 #include "cli/recv.h"
+#include "cli/options.h"
 
 #include <errno.h>
-#include <getopt.h>
 #include <poll.h>
 #include <signal.h>
 #include <stdlib.h>
@@ -68,7 +68,7 @@ static int run(const struct options *o)
 	rpw_listener *l;
 
 	signal(SIGXFSZ, SIG_IGN); /* a file that is too long for `ulimit -f` is an error like a full disk */
-	snprintf(listen, sizeof(listen), "%s:%d", o->has_key ? "" : "127.0.0.1", FILES_PORT);
+	snprintf(listen, sizeof(listen), "%s:" FILES_PORT, o->has_key ? "" : "127.0.0.1");
 	if (store_open(&r.store, o->dir, &why))
 		return rpwi_cli_fail(CLI_FAILED, NAME, "%s", why.text);
 	if (rpw_context_create(&co, &r.c) < 0)
@@ -87,73 +87,39 @@ static int run(const struct options *o)
 	return status;
 }
 
-static void print_help(void)
-{
-	printf("Usage: ropeway recv [OPTIONS] [DIR]\n\n"
-	       "Receives files and directories of `ropeway send` into DIR (the current one\n"
-	       "unless given), from any number of senders. Whatever a sender says, nothing\n"
-	       "outside of DIR is touched, no file that is there is replaced (an identical one\n"
-	       "counts as received), no directory that is there changes its mode, and no name\n"
-	       "directly in DIR begins with a dot.\n\n"
-	       "  -l, --listen ADDRESS  host:port, or :port on all addresses; :0 is any free\n"
-	       "                        port. Unless given, port %d: of 127.0.0.1 without a\n"
-	       "                        key, which only this host reaches; of all addresses\n"
-	       "                        with one\n"
-	       "  -k, --key-file FILE   only senders with the same key; names, contents and\n"
-	       "                        checksums are encrypted\n"
-	       "  -w, --overwrite       replace files that are there by others of their names\n"
-	       "  -L, --links           take symbolic links that lead anywhere, of senders with\n"
-	       "                        --links. They are never followed\n"
-	       "  -1, --once            end after the first sender: exit status 0 if all of its\n"
-	       "                        files are here\n"
-	       "  -q, --quiet           print errors only\n\n"
-	       "A file has the name NAME%s until all of it is there and its checksum\n"
-	       "is right. After a broken connection, sending it again goes on where it stopped.\n",
-		FILES_PORT, FILES_PART);
-}
-
-static const struct option long_options[] = {{"help", no_argument, NULL, 'h'}, {"key-file", required_argument, NULL, 'k'}, {"links", no_argument, NULL, 'L'},
-	{"listen", required_argument, NULL, 'l'}, {"once", no_argument, NULL, '1'}, {"overwrite", no_argument, NULL, 'w'}, {"quiet", no_argument, NULL, 'q'},
-	{NULL, 0, NULL, 0}};
+static const struct cli_option option[] = {
+	{"listen", 'l', CLI_ADDRESS, "ADDRESS",
+		"host:port, or :port on all addresses; :0 is any free port. Unless given, port " FILES_PORT
+		": of 127.0.0.1 without a key, which only this host reaches; of all addresses with one",
+		CLI_INTO(struct options, listen)},
+	{"key-file", 'k', CLI_FILE, "FILE", "only senders with the same key; names, contents and checksums are encrypted", CLI_INTO(struct options, key_file)},
+	{"overwrite", 'w', CLI_FLAG, NULL, "replace existing files of the same name", CLI_INTO(struct options, overwrite)},
+	{"links", 'L', CLI_FLAG, NULL, "take symbolic links that lead anywhere, of senders with --links. They are never followed",
+		CLI_INTO(struct options, links)},
+	{"once", '1', CLI_FLAG, NULL, "exit after the first sender: exit status 0 if all of its files are here", CLI_INTO(struct options, once)},
+	{"quiet", 'q', CLI_FLAG, NULL, "print errors only", CLI_INTO(struct options, quiet)},
+	{},
+};
+static const struct cli_command command = {
+	.name = NAME,
+	.usage = "[OPTIONS] [DIR]",
+	.about = "Receives files and directories of `ropeway send` into DIR (the current one unless given), from any number of senders. Whatever a sender "
+		 "says, nothing outside of DIR is touched, no file that is there is replaced (an identical one counts as received), no directory that is there "
+		 "changes its mode, and no name directly in DIR begins with a dot.",
+	.option = option,
+	.after = "A file has the name NAME" FILES_PART
+		 " until all of it is there and its checksum is right. After a broken connection, sending it again goes on where it stopped.",
+	.operands_most = 1,
+};
 
 int rpwi_cli_recv(int argc, char **argv)
 {
-	struct options o = {.dir = "."};
-	int c;
+	struct options o = {0};
+	int status = cli_options_parse(&command, &o, &argc, &argv);
 
-	while ((c = getopt_long(argc, argv, "hk:Ll:1qw", long_options, NULL)) != -1) {
-		switch (c) {
-		case 'h':
-			print_help();
-			return CLI_OK;
-		case 'k':
-			o.key_file = optarg;
-			break;
-		case 'L':
-			o.links = true;
-			break;
-		case 'l':
-			o.listen = optarg;
-			break;
-		case '1':
-			o.once = true;
-			break;
-		case 'q':
-			o.quiet = true;
-			break;
-		case 'w':
-			o.overwrite = true;
-			break;
-		default:
-			return rpwi_cli_usage(NAME);
-		}
-	}
-	if (optind < argc)
-		o.dir = argv[optind++];
-	if (optind < argc) {
-		rpwi_cli_fail(CLI_USAGE, NAME, "unexpected argument '%s': one directory is enough", argv[optind]);
-		return rpwi_cli_usage(NAME);
-	}
+	if (status != CLI_GO_ON)
+		return status;
+	o.dir = argc ? argv[0] : ".";
 	const char *key_of_environment = getenv("ROPEWAY_KEY_FILE");
 	o.has_key = o.key_file || (key_of_environment && *key_of_environment);
 	return run(&o);

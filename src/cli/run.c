@@ -3,11 +3,11 @@
  * Everything the device has to know goes through environment variables (ROPEWAY_*), so children of the program get it too.
  */
 #include "cli/cli.h"
+#include "cli/options.h"
 #include "io/io.h"
 #include "preload/launch.h"
 
 #include <errno.h>
-#include <getopt.h>
 #include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -16,25 +16,6 @@
 #include <unistd.h>
 
 #define NAME "ropeway run"
-
-static void print_help(void)
-{
-	puts("Usage: ropeway run [--explain[=FILE]] [--stats] [--pcap FILE] [--fault SPEC]\n"
-	     "                   [--] PROGRAM [ARGUMENTS...]\n\n"
-	     "Runs PROGRAM, unmodified, with the software RoCEv2 devices first in its list of\n"
-	     "RDMA devices. The exit status is PROGRAM's; 126 if it cannot be run, 127 if\n"
-	     "there is none.\n\n"
-	     "  --explain[=FILE]  tell step by step what happens: calls, states, packets,\n"
-	     "                 completions, and at the end why; to standard error or FILE\n"
-	     "  --stats        print counters to standard error at the end: packets, retries,\n"
-	     "                 NAKs, ICRC errors\n"
-	     "  --pcap FILE    capture every packet as pcapng\n"
-	     "  --fault SPEC   harm what is sent, reproducibly, as in drop=0.01,delay=2,seed=7\n"
-	     "                 (drop, dup, reorder, corrupt: probabilities; delay: ms; seed)\n\n"
-	     "A %p in FILE becomes the process ID. The same with environment variables:\n"
-	     "ROPEWAY_STATS=1, ROPEWAY_PCAP, ROPEWAY_PCAP_LIMIT, ROPEWAY_FAULT,\n"
-	     "ROPEWAY_EXPLAIN (a file, or -), ROPEWAY_LOG.");
-}
 
 /* ---- what a preload cannot do, said before it fails silently ---- */
 
@@ -146,46 +127,29 @@ struct options {
 	bool stats;
 };
 
-static const struct option long_options[] = {
-	{"help", no_argument, NULL, 'h'},
-	{"explain", optional_argument, NULL, 'e'},
-	{"stats", no_argument, NULL, 's'},
-	{"pcap", required_argument, NULL, 'p'},
-	{"fault", required_argument, NULL, 'f'},
-	{NULL, 0, NULL, 0},
+static const struct cli_option option[] = {
+	{"explain", 'e', CLI_FILE, "FILE",
+		"print step by step what happens: calls, states, packets, completions, and at the end why; to standard error or FILE", .bare = "-",
+		CLI_INTO(struct options, explain)},
+	{"stats", 's', CLI_FLAG, NULL, "print counters to standard error at the end: packets, retries, NAKs, ICRC errors", CLI_INTO(struct options, stats)},
+	{"pcap", 'p', CLI_FILE, "FILE", "capture every packet as pcapng", CLI_INTO(struct options, pcap)},
+	{"fault", 'f', CLI_TEXT, "SPEC",
+		"harm what is sent, reproducibly, as in drop=0.01,delay=2,seed=7 (drop, dup, reorder, corrupt: probabilities; delay: ms; seed)",
+		CLI_INTO(struct options, fault)},
+	{},
 };
-
-/* "+": what follows the program's name is the program's. */
-static int parse(int argc, char **argv, struct options *o, bool *help)
-{
-	int c;
-
-	while ((c = getopt_long(argc, argv, "+he::sp:f:", long_options, NULL)) != -1) {
-		switch (c) {
-		case 'h':
-			*help = true;
-			return CLI_OK;
-		case 'e':
-			o->explain = optarg ? optarg : "-";
-			break;
-		case 's':
-			o->stats = true;
-			break;
-		case 'p':
-			o->pcap = optarg;
-			break;
-		case 'f':
-			o->fault = optarg;
-			break;
-		default:
-			return rpwi_cli_usage(NAME);
-		}
-	}
-	if (optind < argc)
-		return CLI_OK;
-	rpwi_cli_fail(CLI_USAGE, NAME, "no program given");
-	return rpwi_cli_usage(NAME);
-}
+static const struct cli_command command = {
+	.name = NAME,
+	.usage = "[OPTIONS] [--] PROGRAM [ARGUMENTS...]",
+	.about = "Runs PROGRAM, unmodified, with the software RoCEv2 devices first in its list of RDMA devices. The exit status is PROGRAM's; 126 if it cannot "
+		 "be run, 127 if there is none.",
+	.option = option,
+	.after = "A %p in FILE becomes the process ID. The same with environment variables: ROPEWAY_STATS=1, ROPEWAY_PCAP, ROPEWAY_PCAP_LIMIT, ROPEWAY_FAULT, "
+		 "ROPEWAY_EXPLAIN (a file, or -), ROPEWAY_LOG.",
+	.operands_least = 1,
+	.missing = "no program given",
+	.ends_at_operand = true,
+};
 
 int rpwi_cli_check_fault(const char *spec, char *why, size_t why_len)
 {
@@ -203,10 +167,8 @@ static int set_fault(const char *spec)
 	const char *inherited = getenv("ROPEWAY_FAULT");
 	char why[256] = "";
 
-	if (spec && rpwi_cli_check_fault(spec, why, sizeof(why))) {
-		rpwi_cli_fail(CLI_USAGE, NAME, "--fault '%s': %s", spec, why);
-		return rpwi_cli_usage(NAME);
-	}
+	if (spec && rpwi_cli_check_fault(spec, why, sizeof(why)))
+		return cli_options_invalid(&command, "fault", spec, why);
 	if (spec)
 		setenv("ROPEWAY_FAULT", spec, 1);
 	else if (inherited && rpwi_cli_check_fault(inherited, why, sizeof(why)))
@@ -215,14 +177,10 @@ static int set_fault(const char *spec)
 }
 
 /* The program may change its folder before it opens a device: what it leaves still goes where it was asked for. */
-static int set_file(const char *option, const char *what, const char *variable, const char *file)
+static int set_file(const char *what, const char *variable, const char *file)
 {
 	char cwd[PATH_MAX], path[2 * PATH_MAX];
 
-	if (!*file) {
-		rpwi_cli_fail(CLI_USAGE, NAME, "%s needs a file name", option);
-		return rpwi_cli_usage(NAME);
-	}
 	if (file[0] == '/' || !getcwd(cwd, sizeof(cwd)))
 		snprintf(path, sizeof(path), "%s", file);
 	else
@@ -244,11 +202,11 @@ static int set_environment(const struct options *o)
 	if (o->stats)
 		setenv("ROPEWAY_STATS", "1", 1);
 	if (o->pcap)
-		status = set_file("--pcap", "a capture", "ROPEWAY_PCAP", o->pcap);
+		status = set_file("a capture", "ROPEWAY_PCAP", o->pcap);
 	if (o->explain && !strcmp(o->explain, "-"))
 		setenv("ROPEWAY_EXPLAIN", "-", 1);
 	else if (o->explain && !status)
-		status = set_file("--explain", "an account", "ROPEWAY_EXPLAIN", o->explain);
+		status = set_file("an account", "ROPEWAY_EXPLAIN", o->explain);
 	return status ? status : set_fault(o->fault);
 }
 
@@ -264,17 +222,13 @@ int rpwi_cli_run(int argc, char **argv)
 {
 	struct options o = {0};
 	struct rpwi_launch launch;
-	bool help = false;
 
-	int status = parse(argc, argv, &o, &help);
-	if (help)
-		print_help();
-	if (status || help)
+	int status = cli_options_parse(&command, &o, &argc, &argv);
+	if (status != CLI_GO_ON)
 		return status;
 	status = set_environment(&o);
 	if (status)
 		return status;
-	argv += optind;
 	int err = rpwi_launch_inspect(argv[0], &launch);
 	if (err)
 		return cannot_run(argv[0], -err);

@@ -1,15 +1,15 @@
 /* send.c - `ropeway send`: goes through files and directories, and sends each to a `ropeway recv`. */
 #include "cli/send.h"
+#include "cli/options.h"
 
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
-#include <getopt.h>
+#include <limits.h>
 #include <stdlib.h>
 #include <unistd.h>
 
 #define NAME "ropeway send"
-enum { TIMEOUT_S = 10 };
 
 static int walk(struct sender *s, int parent, const char *leaf, const char *name, bool follow);
 
@@ -190,27 +190,6 @@ static void sources_close(struct source *sources, int n)
 
 /* ---- options ---- */
 
-static void print_help(void)
-{
-	printf("Usage: ropeway send [OPTIONS] PATH... HOST[:PORT]\n\n"
-	       "Sends files and directories to a `ropeway recv` on HOST, port %d unless given;\n"
-	       "an IPv6 address with a port is [ADDRESS]:PORT. Permissions, times, holes and\n"
-	       "links inside of what is sent are kept; hard links become files of their own,\n"
-	       "and set-user-ID and set-group-ID bits are dropped, each with a line. Each file\n"
-	       "is verified by a checksum, and counts as sent when the receiver has done so.\n\n"
-	       "  -k, --key-file FILE  the receiver's key; names, contents and checksums\n"
-	       "                       are encrypted\n"
-	       "  -L, --links          send all symbolic links as they are, wherever they lead;\n"
-	       "                       the receiver has to be started with --links too\n"
-	       "  -t, --timeout S      try so long to connect; %d unless given\n"
-	       "  -q, --quiet          no progress bar and no last line\n\n"
-	       "What is there already is compared, not sent again, so after a broken connection\n"
-	       "the same command goes on where it stopped. A file that differs from the one of\n"
-	       "its name there is left out, unless the receiver has --overwrite. Exit status 1\n"
-	       "if anything was left out or refused; a line on standard error says what and why.\n",
-		FILES_PORT, TIMEOUT_S);
-}
-
 /* "host", "host:port", "[v6]", "[v6]:port", "v6". */
 static void address_of(const char *target, char *out, size_t out_len)
 {
@@ -221,7 +200,7 @@ static void address_of(const char *target, char *out, size_t out_len)
 	if (has_port)
 		snprintf(out, out_len, "%s", target);
 	else
-		snprintf(out, out_len, "%s%s%s:%d", is_bare_v6 ? "[" : "", target, is_bare_v6 ? "]" : "", FILES_PORT);
+		snprintf(out, out_len, "%s%s%s:" FILES_PORT, is_bare_v6 ? "[" : "", target, is_bare_v6 ? "]" : "");
 }
 
 static void print_end(const struct sender *s)
@@ -242,7 +221,31 @@ static void print_end(const struct sender *s)
 struct options {
 	const char *key_file;
 	unsigned timeout_s;
-	bool quiet;
+	bool links, quiet;
+};
+static const struct cli_option option[] = {
+	{"key-file", 'k', CLI_FILE, "FILE", "the receiver's key; names, contents and checksums are encrypted", CLI_INTO(struct options, key_file)},
+	{"links", 'L', CLI_FLAG, NULL, "send all symbolic links as they are, wherever they lead; the receiver needs --links too",
+		CLI_INTO(struct options, links)},
+	{"timeout", 't', CLI_NUMBER, "S", "seconds to try to connect", .unit = "seconds", .least = 1, .most = 86400, .preset = "10",
+		CLI_INTO(struct options, timeout_s)},
+	{"quiet", 'q', CLI_FLAG, NULL, "no progress bar and no last line", CLI_INTO(struct options, quiet)},
+	{},
+};
+static const struct cli_command command = {
+	.name = NAME,
+	.usage = "[OPTIONS] PATH... HOST[:PORT]",
+	.about = "Sends files and directories to a `ropeway recv` on HOST, port " FILES_PORT
+		 " unless given; an IPv6 address with a port is [ADDRESS]:PORT. Permissions, times, holes and links inside of what is sent are kept; hard "
+		 "links become files of their own, and set-user-ID and set-group-ID bits are dropped, each with a line. Each file is verified by a checksum, "
+		 "and counts as sent when the receiver has done so.",
+	.option = option,
+	.after = "What is there already is compared, not sent again, so after a broken connection the same command goes on where it stopped. A file that "
+		 "differs from the one of its name there is left out, unless the receiver has --overwrite. Exit status 1 if anything was left out or refused; "
+		 "a line on standard error says what and why.",
+	.operands_least = 2,
+	.operands_most = INT_MAX,
+	.missing = "at least one PATH and the HOST to send it to are needed",
 };
 
 static int run(struct sender *s, const struct options *o, const struct source *sources, int n, const char *target)
@@ -283,50 +286,14 @@ static int open_and_run(struct sender *s, const struct options *o, char **paths,
 	return status;
 }
 
-static const struct option long_options[] = {{"help", no_argument, NULL, 'h'}, {"key-file", required_argument, NULL, 'k'}, {"links", no_argument, NULL, 'L'},
-	{"quiet", no_argument, NULL, 'q'}, {"timeout", required_argument, NULL, 't'}, {NULL, 0, NULL, 0}};
-
-static int wrong_timeout(const char *text)
-{
-	rpwi_cli_fail(CLI_USAGE, NAME, "--timeout '%s': a number of seconds from 1 to 86400", text);
-	return rpwi_cli_usage(NAME);
-}
-
 int rpwi_cli_send(int argc, char **argv)
 {
-	struct options o = {.timeout_s = TIMEOUT_S};
+	struct options o = {0};
 	static struct sender s;
-	unsigned long timeout_s;
-	char *end;
-	int c;
+	int status = cli_options_parse(&command, &o, &argc, &argv);
 
-	while ((c = getopt_long(argc, argv, "hk:Lqt:", long_options, NULL)) != -1) {
-		switch (c) {
-		case 'h':
-			print_help();
-			return CLI_OK;
-		case 'k':
-			o.key_file = optarg;
-			break;
-		case 'L':
-			s.any_links = true;
-			break;
-		case 'q':
-			o.quiet = true;
-			break;
-		case 't':
-			timeout_s = strtoul(optarg, &end, 10);
-			if (*end || timeout_s < 1 || timeout_s > 86400)
-				return wrong_timeout(optarg);
-			o.timeout_s = (unsigned)timeout_s;
-			break;
-		default:
-			return rpwi_cli_usage(NAME);
-		}
-	}
-	if (argc - optind < 2) {
-		rpwi_cli_fail(CLI_USAGE, NAME, "at least one path, and where it is to go");
-		return rpwi_cli_usage(NAME);
-	}
-	return open_and_run(&s, &o, argv + optind, argc - optind - 1, argv[argc - 1]);
+	if (status != CLI_GO_ON)
+		return status;
+	s.any_links = o.links;
+	return open_and_run(&s, &o, argv, argc - 1, argv[argc - 1]);
 }
