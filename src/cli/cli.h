@@ -1,7 +1,7 @@
 /* cli.h - what the files of the `ropeway` command share: subcommands, exit statuses, sizes and GIDs as people write them.
  *
  * The command is a verbs program like any other: it is linked with the drop-in, and sees devices through <infiniband/verbs.h>.
- * Only devices.c and run.c ask the layers below, for what a verb has no words for: interfaces, who holds UDP port 4791, what a fault may be.
+ * Only devices.c and run/ ask the layers below, for what a verb has no words for: interfaces, who holds UDP port 4791, what a fault may be.
  */
 #ifndef ROPEWAY_CLI_CLI_H
 #define ROPEWAY_CLI_CLI_H
@@ -24,7 +24,7 @@ int rpwi_cli_plugin(int argc, char **argv);
 int rpwi_cli_recv(int argc, char **argv);
 int rpwi_cli_run(int argc, char **argv);
 int rpwi_cli_send(int argc, char **argv);
-/* One of the two processes of a demo; started by rpwi_cli_demo only (demo_peer.c). */
+/* One of the two processes of a demo; started by rpwi_cli_demo only (demo/peer.c). */
 int rpwi_cli_demo_peer(int argc, char **argv);
 
 /* ---- fail.c ---- */
@@ -37,7 +37,7 @@ int rpwi_cli_usage(const char *command, const char *fmt, ...) __attribute__((for
 /* 0 if a program could open the device and, if it is a software one, have its UDP port, within a second; else -errno, and `why` is a line for people. */
 int rpwi_cli_device_usable(const char *name, char *why, size_t why_len);
 
-/* ---- run.c ---- */
+/* ---- run/run.c ---- */
 /* 0, or -errno and `why` if the spec of --fault or ROPEWAY_FAULT is none. */
 int rpwi_cli_check_fault(const char *spec, char *why, size_t why_len);
 

@@ -11,8 +11,8 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
-#include "cli/explain.h"
-#include "cli/explain_page.h"
+#include "cli/explain/explain.h"
+#include "cli/explain/page.h"
 #include "cli/options.h"
 
 /* The page is its data alone. */
