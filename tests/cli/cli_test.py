@@ -20,16 +20,16 @@ TIMEOUT_S = 120
 NOBODY = 65534
 
 
-def ropeway(*args, cwd=None, env=None, wrapper=(), **kwargs):
+def ropeway(*args, program="ropeway", cwd=None, env=None, wrapper=(), **kwargs):
     """Runs the command to its end; both streams as text."""
     full = dict(os.environ, LC_ALL="C.UTF-8")
     full.update(env or {})
-    return subprocess.run([*wrapper, BUILD / "ropeway", *map(str, args)], cwd=cwd, env=full, text=True, errors="replace",
+    return subprocess.run([*wrapper, BUILD / program, *map(str, args)], cwd=cwd, env=full, text=True, errors="replace",
                           stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE, timeout=TIMEOUT_S, check=False, **kwargs)
 
 
 def tables():
-    """The words of each command -> (letter, name) of each row of its table of options, as the sources have it."""
+    """The program and words of each command -> (letter, name) of each row of its table of options, as the sources have it."""
     found = {}
     for path in sorted((pathlib.Path(__file__).resolve().parents[2] / "src/cli").rglob("*.c")):
         text = path.read_text()
@@ -37,7 +37,7 @@ def tables():
         if rows:
             name = re.search(r"cli_command command = \{\s*\.name = (\w+|\"[^\"]*\")", text)[1]
             name = name if name[0] == '"' else re.search(rf"#define {name} (.*)", "".join(p.read_text() for p in (path, *path.parent.glob("*.h"))))[1]
-            found[tuple(name.strip('"').split()[1:])] = [(letter or "", word) for word, letter in re.findall(r"(?m)^\t\{\"([a-z-]+)\", (?:0|'(\w)'),", rows[1])]
+            found[tuple(name.strip('"').split())] = [(letter or "", word) for word, letter in re.findall(r"(?m)^\t\{\"([a-z-]+)\", (?:0|'(\w)'),", rows[1])]
     return found
 
 
@@ -49,8 +49,8 @@ class Case(unittest.TestCase):
         self.dir = pathlib.Path(tempfile.mkdtemp(prefix="ropeway-cli-"))
         self.addCleanup(shutil.rmtree, self.dir, ignore_errors=True)
 
-    def assert_usage_error(self, *args, says=""):
-        got = ropeway(*args, cwd=self.dir)
+    def assert_usage_error(self, *args, says="", program="ropeway"):
+        got = ropeway(*args, program=program, cwd=self.dir)
         self.assertEqual(got.returncode, 2, (args, got))
         self.assertEqual(got.stdout, "", args)
         self.assertIn(says, got.stderr, args)
@@ -85,9 +85,9 @@ class Usage(Case):
 
     def test_every_command_says_its_version(self):
         version = ropeway("--version").stdout
-        for words in ([], *TABLES):
+        for program, *words in (("ropeway",), *TABLES):
             for option in ("--version", "-V"):
-                got = ropeway(*words, option)
+                got = ropeway(*words, option, program=program)
                 self.assertEqual((got.returncode, got.stdout, got.stderr), (0, version, ""), words)
         self.assertEqual(ropeway("version").stdout, version)
         self.assertEqual(ropeway("recv", "--once", "--version").stdout, version)  # anywhere among the options
@@ -103,20 +103,22 @@ class Usage(Case):
         self.assert_usage_error("--verison", says="unknown option '--verison': did you mean '--version'?")
 
     def test_the_help_of_every_command_names_every_option_of_its_table(self):
-        self.assertEqual(set(TABLES), {(c,) for c in ("demo", "devices", "doctor", "explain", "perf", "recv", "run", "send")} | {("plugin", "check"), ("plugin", "bench")})
-        for words, table in TABLES.items():
+        commands = ("demo", "devices", "doctor", "explain", "perf", "plugin check", "plugin bench", "recv", "run", "send")
+        self.assertEqual(set(TABLES), {("ropeway", *c.split()) for c in commands} | {("test_connection",)})
+        for (program, *words), table in TABLES.items():
             self.assertTrue(table, words)
-            told = re.findall(r"(?m)^  (?:-(\w), |    )--([a-z-]+)", ropeway(*words, "--help").stdout)
+            got = ropeway(*words, "--help", program=program)
+            told = re.findall(r"(?m)^  (?:-(\w), |    )--([a-z-]+)", got.stdout)
             self.assertEqual(told, [*table, ("h", "help"), ("V", "version")], words)
-            self.assertEqual(ropeway(*words, "-h").stdout, ropeway(*words, "--help").stdout)
+            self.assertEqual(ropeway(*words, "-h", program=program).stdout, got.stdout)
 
     def test_an_unknown_option_is_compared_with_those_that_there_are(self):
-        for words, table in TABLES.items():
+        for (program, *words), table in TABLES.items():
             for _, name in table:
                 wrong = name[0] + name[2] + name[1] + name[3:]
                 if wrong == name or wrong in [other for _, other in table]:
                     continue
-                self.assert_usage_error(*words, f"--{wrong}=1", says=f"unknown option '--{wrong}': did you mean '--{name}'?\n")
+                self.assert_usage_error(*words, f"--{wrong}=1", says=f"unknown option '--{wrong}': did you mean '--{name}'?\n", program=program)
         self.assert_usage_error("devices", "--json-please", says="did you mean '--json'?")
         self.assert_usage_error("devices", "--quickly", says="unknown option '--quickly'\n")
         self.assert_usage_error("devices", "-x", says="unknown option '-x'\n")

@@ -15,9 +15,8 @@
 #include "boot/boot.h"
 #include "ncclnet/host.h"
 
-enum { CONNECTION_PASSED = 0, CONNECTION_FAILED = 1, CONNECTION_USAGE = 2 };
+enum { CONNECTION_PASSED = 0, CONNECTION_FAILED = 1 };
 enum {
-	CONNECTION_PORT = 12345,
 	CONNECTION_TIMEOUT_S = 30,
 	CONNECTION_WAIT_S = 300, /* of a server, for its client */
 	CONNECTION_GUARD = 64,   /* bytes behind each message that are received into, and must stay as they are */

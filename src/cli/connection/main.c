@@ -1,9 +1,9 @@
 /* main.c - `test_connection server|client`: options, the steps one after another, deadlines. */
 #include "cli/connection/connection.h"
 
-#include <ctype.h>
-#include <errno.h>
-#include <getopt.h>
+#include "cli/cli.h"
+#include "cli/options.h"
+
 #include <pthread.h>
 #include <stdarg.h>
 #include <stdio.h>
@@ -182,146 +182,67 @@ static const char *own_plugin(void)
 	return OWN_PLUGIN;
 }
 
-static void print_help(void)
-{
-	printf("Usage: test_connection server [options]\n"
-	       "       test_connection client SERVER [options]\n"
-	       "\n"
-	       "Tries a network plugin of NCCL between two processes, step by step: first the\n"
-	       "server, then the client on the other machine (or the other way round: the client\n"
-	       "tries until the server is there). Each step prints what was called, what came\n"
-	       "back and its result. Both sides end with PASSED and status 0, or say what failed\n"
-	       "and what to try, with status 1.\n"
-	       "\n"
-	       "  --plugin FILE      the plugin; without it " OWN_PLUGIN ",\n"
-	       "                     ropeway's own\n"
-	       "  --abi vN           the version of the plugin API, v4 to v12, the same on both\n"
-	       "                     sides; without it the plugin's highest\n"
-	       "  --device N         which of the plugin's devices; 0 without it\n"
-	       "  --port N           the server's TCP port; 12345 without it. A server takes 0\n"
-	       "                     for any free port, and prints it\n"
-	       "  --bind ADDRESS     the server's address; all addresses without it\n"
-	       "  --max-size SIZE    the largest message (K, M), up to 64M and 64M without it;\n"
-	       "                     the smaller of both sides counts\n"
-	       "  --timeout S        how long each step may take; 30 without it (a server waits\n"
-	       "                     300 for its client)\n"
-	       "  -h, --help         this text\n"
-	       "\n"
-	       "UCCL_TCPX_DEBUG=1 or ROPEWAY_LOG=debug shows every call to the plugin,\n"
-	       "NCCL_DEBUG=INFO what the plugin has to say.\n"
-	       "\n"
-	       "On one machine:\n"
-	       "  test_connection server --bind 127.0.0.1 &\n"
-	       "  test_connection client 127.0.0.1\n");
-}
+struct options {
+	struct connection_options o;
+	unsigned timeout_s; /* 0: not given */
+};
+static const struct cli_option option[] = {
+	{"plugin", 0, CLI_FILE, "FILE", "the plugin (default: " OWN_PLUGIN ", ropeway's own)", CLI_INTO(struct options, o.plugin)},
+	{"abi", 0, CLI_NUMBER, "vN", "version of the plugin API, the same on both sides (default: the plugin's highest)", .prefix = "v",
+		.least = NCCL_NET_V_FIRST, .most = NCCL_NET_V_LAST, CLI_INTO(struct options, o.abi)},
+	{"device", 0, CLI_NUMBER, "N", "which of the plugin's devices", .most = UINT16_MAX, .preset = "0", CLI_INTO(struct options, o.device)},
+	{"port", 0, CLI_NUMBER, "N", "the server's TCP port; a server takes 0 for any free port, and prints it", .most = UINT16_MAX, .preset = "12345",
+		CLI_INTO(struct options, o.port)},
+	{"bind", 0, CLI_TEXT, "ADDRESS", "the server's address (default: all addresses)", CLI_INTO(struct options, o.bind)},
+	{"max-size", 0, CLI_SIZE, "SIZE", "the largest message, up to 64M; the smaller of both sides counts", .most = CONNECTION_SIZE_MAX, .preset = "64M",
+		CLI_INTO(struct options, o.size_max)},
+	{"timeout", 0, CLI_NUMBER, "S", "seconds that each step may take (default 30; a server waits 300 for its client)", .unit = "seconds", .least = 1,
+		.most = 86400, CLI_INTO(struct options, timeout_s)},
+	{},
+};
+static const struct cli_command command = {
+	.name = NAME,
+	.usage = "server [OPTIONS]\nclient SERVER [OPTIONS]",
+	.about = "Tries a network plugin of NCCL between two processes, step by step: first the server, then the client on the other machine (or the other way "
+		 "round: the client tries until the server is there). Each step prints what was called, what came back and its result. Both sides end with "
+		 "PASSED and status 0, or say what failed and what to try, with status 1.",
+	.option = option,
+	.after = "UCCL_TCPX_DEBUG=1 or ROPEWAY_LOG=debug shows every call to the plugin, NCCL_DEBUG=INFO what the plugin has to say.\n\nOn one machine:\n  "
+		 "test_connection server --bind 127.0.0.1 &\n  test_connection client 127.0.0.1",
+	.operands_least = 1,
+	.operands_most = 2,
+	.missing = "server, or client and where the server is, is expected first",
+};
 
-static int usage(const char *fmt, ...) __attribute__((format(printf, 1, 2)));
-static int usage(const char *fmt, ...)
+/* What one argument cannot know of another. */
+static int check(const struct connection_options *o, int argc, char **argv)
 {
-	va_list ap;
-	fprintf(stderr, NAME ": ");
-	va_start(ap, fmt);
-	vfprintf(stderr, fmt, ap);
-	va_end(ap);
-	fprintf(stderr, "\nTry '" NAME " --help'.\n");
-	return CONNECTION_USAGE;
-}
-
-/* A number from lo to hi with nothing behind it but, where `units` are allowed, K or M. */
-static bool parse_number(const char *text, long lo, long hi, bool units, long *out)
-{
-	char *end;
-	errno = 0;
-	long v = strtol(text, &end, 10);
-	if (!isdigit((unsigned char)*text) || errno || v > hi)
-		return false;
-	if (units && *end && strchr("KkMm", *end))
-		v *= strchr("Kk", *end++) ? 1024L : 1024L * 1024;
-	*out = v;
-	return !*end && v >= lo && v <= hi;
-}
-
-enum { OPT_PLUGIN = 256, OPT_ABI, OPT_DEVICE, OPT_PORT, OPT_BIND, OPT_SIZE, OPT_TIMEOUT };
-
-/* 0 or an exit status. */
-static int take_option(struct connection_options *o, int option)
-{
-	long v = 0;
-	switch (option) {
-	case OPT_PLUGIN:
-		o->plugin = optarg;
-		return 0;
-	case OPT_BIND:
-		o->bind = optarg;
-		return 0;
-	case OPT_ABI:
-		if (!parse_number(optarg + (*optarg == 'v'), NCCL_NET_V_FIRST, NCCL_NET_V_LAST, false, &v))
-			return usage("--abi %s: a version of the plugin API is expected, v%d to v%d", optarg, NCCL_NET_V_FIRST, NCCL_NET_V_LAST);
-		o->abi = (int)v;
-		return 0;
-	case OPT_DEVICE:
-		if (!parse_number(optarg, 0, 65535, false, &v))
-			return usage("--device %s: the number of a device is expected, 0 for the first", optarg);
-		o->device = (int)v;
-		return 0;
-	case OPT_PORT:
-		if (!parse_number(optarg, 0, 65535, false, &v))
-			return usage("--port %s: a TCP port is expected, up to 65535", optarg);
-		o->port = (int)v;
-		return 0;
-	case OPT_SIZE:
-		if (!parse_number(optarg, 0, CONNECTION_SIZE_MAX, true, &v))
-			return usage("--max-size %s: a size up to 64M is expected", optarg);
-		o->size_max = (size_t)v;
-		return 0;
-	case OPT_TIMEOUT:
-		if (!parse_number(optarg, 1, 86400, false, &v))
-			return usage("--timeout %s: seconds are expected, from 1 up", optarg);
-		o->timeout_ms = o->wait_ms = (unsigned)v * 1000;
-		return 0;
-	default:
-		fprintf(stderr, "Try '" NAME " --help'.\n");
-		return CONNECTION_USAGE;
-	}
-}
-
-static int parse(int argc, char **argv, struct connection_options *o)
-{
-	static const struct option options[] = {{"help", no_argument, NULL, 'h'}, {"plugin", required_argument, NULL, OPT_PLUGIN},
-		{"abi", required_argument, NULL, OPT_ABI}, {"device", required_argument, NULL, OPT_DEVICE}, {"port", required_argument, NULL, OPT_PORT},
-		{"bind", required_argument, NULL, OPT_BIND}, {"max-size", required_argument, NULL, OPT_SIZE}, {"timeout", required_argument, NULL, OPT_TIMEOUT},
-		{NULL, 0, NULL, 0}};
-	int option, rc;
-	while ((option = getopt_long(argc, argv, "h", options, NULL)) != -1) {
-		if (option == 'h') {
-			print_help();
-			exit(CONNECTION_PASSED);
-		}
-		rc = take_option(o, option);
-		if (rc)
-			return rc;
-	}
-	const char *side = optind < argc ? argv[optind] : "";
-	bool server = !strcmp(side, "server");
-	if (!server && strcmp(side, "client") != 0)
-		return usage("server, or client and where the server is, is expected first%s%s", *side ? ", not " : "", side);
-	if (argc - optind != (server ? 1 : 2))
-		return usage(server ? "a server takes no address; --bind says where it listens" : "a client needs the address of its server, and nothing else");
-	o->server = server ? NULL : argv[optind + 1];
+	bool server = !strcmp(argv[0], "server");
+	if (!server && strcmp(argv[0], "client") != 0)
+		return rpwi_cli_usage(NAME, "server, or client and where the server is, is expected first, not %s", argv[0]);
+	if (argc != (server ? 1 : 2))
+		return rpwi_cli_usage(NAME, server ? "a server takes no address; --bind says where it listens" : "a client needs the address of its server");
 	if (!server && *o->bind)
-		return usage("--bind is the server's: where it listens");
+		return rpwi_cli_usage(NAME, "--bind is the server's: where it listens");
 	if (!server && !o->port)
-		return usage("port 0 is a server's: it then prints which one it got, and the client wants that one");
-	o->wait_ms = o->wait_ms ? o->wait_ms : (server ? CONNECTION_WAIT_S : CONNECTION_TIMEOUT_S) * 1000;
-	o->plugin = o->plugin ? o->plugin : own_plugin();
-	return 0;
+		return rpwi_cli_usage(NAME, "port 0 is a server's: it then prints which one it got, and the client wants that one");
+	return CLI_GO_ON;
 }
 
 int main(int argc, char **argv)
 {
 	static struct connection c;
-	c.o = (struct connection_options){.port = CONNECTION_PORT, .timeout_ms = CONNECTION_TIMEOUT_S * 1000, .size_max = CONNECTION_SIZE_MAX, .bind = ""};
+	struct options o = {.o.bind = ""};
 	setvbuf(stdout, NULL, _IOLBF, 0);
-	int rc = parse(argc, argv, &c.o);
-	return rc ? rc : run(&c);
+	int status = cli_options_parse(&command, &o, &argc, &argv);
+	if (status == CLI_GO_ON)
+		status = check(&o.o, argc, argv);
+	if (status != CLI_GO_ON)
+		return status;
+	c.o = o.o;
+	c.o.server = argc > 1 ? argv[1] : NULL;
+	c.o.timeout_ms = 1000 * (o.timeout_s ? o.timeout_s : CONNECTION_TIMEOUT_S);
+	c.o.wait_ms = !o.timeout_s && !c.o.server ? 1000 * CONNECTION_WAIT_S : c.o.timeout_ms;
+	c.o.plugin = c.o.plugin ? c.o.plugin : own_plugin();
+	return run(&c);
 }
