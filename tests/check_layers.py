@@ -7,7 +7,7 @@ import pathlib
 import re
 import sys
 
-# layer -> what it may include beside itself: layers and single headers. A folder below a layer's that is named here is a layer of its own.
+# layer -> what it may include beside itself. An entry with a slash is one header, one without is a whole layer. A layer with a slash is a room with rules of its own.
 MAY = {
     "base": set(),
     "wire": {"base"},
@@ -30,10 +30,10 @@ MAY = {
     # Counts, keeps and pays for frames: knows no request, no endpoint, no control path.
     "msg/link": {"base", "tran/tran.h", "msg/wire.h"},
     "nccl": {"base", "include"} | {f"ncclnet/abi/net{v}.h" for v in ("", *(f"_v{n}" for n in range(5, 13)))},
-    # test_connection: tells two processes of each other by boot, and drives other people's plugins.
-    "connection": {"base", "boot", "ncclnet", "include"},
     # wire: `explain` reads captures; it decodes, and speaks to nobody.
-    "cli": {"base", "wire", "io/io.h", "ncclnet", "preload/launch.h", "include"},
+    "cli": {"base", "wire", "io/io.h", "ncclnet", "include"},
+    # test_connection: a program of its own, which tells two processes of each other by boot, and drives other people's plugins. Of the command it has what reads options.
+    "cli/connection": {"base", "boot", "ncclnet", "cli/cli.h", "cli/options.h", "include"},
     # The educational programs are pure verbs: the same source must build against rdma-core alone.
     "learn": set(),
 }
@@ -47,11 +47,12 @@ INCLUDE = re.compile(r'^\s*#\s*include\s*(["<])([^">]+)[">]')
 
 
 def layer_of(root, source):
+    """The folder, or the room in it, that has an entry in MAY."""
     parts = source.relative_to(root).parts
     if parts[0] != "src" or len(parts) < 3:
         return parts[0]
-    below = "/".join(parts[1:3])
-    return below if below in MAY else parts[1]
+    room = "/".join(parts[1:3])
+    return room if len(parts) > 3 and room in MAY else parts[1]
 
 
 def target_of(root, source, name):

@@ -1,7 +1,7 @@
 /* cli.h - what the files of the `ropeway` command share: subcommands, exit statuses, sizes and GIDs as people write them.
  *
  * The command is a verbs program like any other: it is linked with the drop-in, and sees devices through <infiniband/verbs.h>.
- * Only devices.c and run.c ask the layers below, for what a verb has no words for: interfaces, who holds UDP port 4791, what a fault may be.
+ * Only devices.c and run/ ask the layers below, for what a verb has no words for: interfaces, who holds UDP port 4791, what a fault may be.
  */
 #ifndef ROPEWAY_CLI_CLI_H
 #define ROPEWAY_CLI_CLI_H
@@ -14,7 +14,7 @@
 /* Exit statuses; 126 and 127 as env(1) and the shell have them. */
 enum { CLI_OK = 0, CLI_FAILED = 1, CLI_USAGE = 2, CLI_CANNOT_RUN = 126, CLI_NOT_FOUND = 127 };
 
-/* Subcommands: argv[0] is "ropeway <name>", so that getopt's own messages read well. Each returns an exit status. */
+/* Subcommands: argv[0] is "ropeway <name>", as messages begin. Each returns an exit status. */
 int rpwi_cli_demo(int argc, char **argv);
 int rpwi_cli_devices(int argc, char **argv);
 int rpwi_cli_doctor(int argc, char **argv);
@@ -24,19 +24,20 @@ int rpwi_cli_plugin(int argc, char **argv);
 int rpwi_cli_recv(int argc, char **argv);
 int rpwi_cli_run(int argc, char **argv);
 int rpwi_cli_send(int argc, char **argv);
-/* One of the two processes of a demo; started by rpwi_cli_demo only (demo_peer.c). */
+/* One of the two processes of a demo; started by rpwi_cli_demo only (demo/peer.c). */
 int rpwi_cli_demo_peer(int argc, char **argv);
 
+/* ---- fail.c ---- */
 /* One line to stderr, "ropeway <command>: ...", and the exit status to return. */
 int rpwi_cli_fail(int status, const char *command, const char *fmt, ...) __attribute__((format(printf, 3, 4)));
-/* After a wrong option: points at --help. Returns CLI_USAGE. */
-int rpwi_cli_usage(const char *command);
+/* The same for wrong arguments, with a second line that points at --help. Returns CLI_USAGE. */
+int rpwi_cli_usage(const char *command, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
 
 /* ---- devices.c ---- */
 /* 0 if a program could open the device and, if it is a software one, have its UDP port, within a second; else -errno, and `why` is a line for people. */
 int rpwi_cli_device_usable(const char *name, char *why, size_t why_len);
 
-/* ---- run.c ---- */
+/* ---- run/run.c ---- */
 /* 0, or -errno and `why` if the spec of --fault or ROPEWAY_FAULT is none. */
 int rpwi_cli_check_fault(const char *spec, char *why, size_t why_len);
 

@@ -4,11 +4,11 @@
  * those, and the reason, come from io, which verbs has no words for.
  */
 #include "cli/cli.h"
+#include "cli/options.h"
 #include "io/io.h"
 
 #include <arpa/inet.h>
 #include <errno.h>
-#include <getopt.h>
 #include <jansson.h>
 #include <net/if.h>
 #include <stdio.h>
@@ -262,18 +262,23 @@ static int print_json(const struct view *views, int count)
 
 /* ---- options ---- */
 
-static void print_help(void)
-{
-	puts("Usage: ropeway devices [--json]\n\n"
-	     "Lists the RDMA devices of this machine, software and real: interface, address,\n"
-	     "state, MTU, GIDs, which GID index to give to programs (-g, -x), and why a device\n"
-	     "cannot be used, if so.\n\n"
-	     "  --json    an object whose `devices` have name, kind (software, hardware),\n"
-	     "            interface, address, state, mtu, interface_mtu, gids (index, gid,\n"
-	     "            type), gid_index, usable, reason");
-}
-
-static const struct option long_options[] = {{"help", no_argument, NULL, 'h'}, {"json", no_argument, NULL, 'j'}, {NULL, 0, NULL, 0}};
+struct options {
+	bool json;
+};
+static const struct cli_option option[] = {
+	{"json", 'j', CLI_FLAG, NULL,
+		"print an object whose `devices` have name, kind (software, hardware), interface, address, state, mtu, interface_mtu, gids (index, gid, type), "
+		"gid_index, usable, reason",
+		CLI_INTO(struct options, json)},
+	{},
+};
+static const struct cli_command command = {
+	.name = NAME,
+	.usage = "[--json]",
+	.about = "Lists the RDMA devices of this machine, software and real: interface, address, state, MTU, GIDs, which GID index to give to programs (-g, "
+		 "-x), and why a device cannot be used, if so.",
+	.option = option,
+};
 
 static int list_devices(bool json)
 {
@@ -302,24 +307,8 @@ static int list_devices(bool json)
 
 int rpwi_cli_devices(int argc, char **argv)
 {
-	bool json = false;
-	int c;
+	struct options o = {0};
+	int status = cli_options_parse(&command, &o, &argc, &argv);
 
-	while ((c = getopt_long(argc, argv, "hj", long_options, NULL)) != -1) {
-		switch (c) {
-		case 'h':
-			print_help();
-			return CLI_OK;
-		case 'j':
-			json = true;
-			break;
-		default:
-			return rpwi_cli_usage(NAME);
-		}
-	}
-	if (optind < argc) {
-		rpwi_cli_fail(CLI_USAGE, NAME, "unexpected argument '%s'", argv[optind]);
-		return rpwi_cli_usage(NAME);
-	}
-	return list_devices(json);
+	return status != CLI_GO_ON ? status : list_devices(o.json);
 }

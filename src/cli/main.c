@@ -1,15 +1,13 @@
 /* main.c - the `ropeway` command: finds the subcommand and hands over to it. */
 #include "cli/cli.h"
+#include "cli/options.h"
 
-#include <stdarg.h>
 #include <stdio.h>
-#include <stdlib.h>
 
-static const struct subcommand {
-	const char *name, *full_name;
-	int (*run)(int argc, char **argv);
-	const char *summary; /* NULL: not for people */
-} subcommands[] = {
+static int run_help(int argc, char **argv);
+static int run_version(int argc, char **argv);
+
+static const struct cli_subcommand subcommands[] = {
 	{"demo", "ropeway demo", rpwi_cli_demo, "move a file between two processes by RDMA, and show each step"},
 	{"devices", "ropeway devices", rpwi_cli_devices, "list RDMA devices, software and real, and which GID index to use"},
 	{"doctor", "ropeway doctor", rpwi_cli_doctor, "diagnose this host or the path to a peer, with remedies"},
@@ -20,43 +18,10 @@ static const struct subcommand {
 	{"run", "ropeway run", rpwi_cli_run, "run an unmodified verbs program on the software device"},
 	{"send", "ropeway send", rpwi_cli_send, "send files and directories to a `ropeway recv`"},
 	{"demo-peer", "ropeway demo-peer", rpwi_cli_demo_peer, NULL},
+	{"help", "ropeway help", run_help, NULL},
+	{"version", "ropeway version", run_version, NULL},
+	{},
 };
-
-static void print_help(FILE *to)
-{
-	fputs("ropeway: a software RoCEv2 device. Verbs programs run on it unmodified, without\n"
-	      "a NIC or root.\n\n"
-	      "Usage: ropeway COMMAND [OPTIONS]\n"
-	      "       ropeway [COMMAND] --help | --version\n\n"
-	      "Commands:\n",
-		to);
-	for (size_t i = 0; i < RPWI_ARRAY_LEN(subcommands); i++)
-		if (subcommands[i].summary)
-			fprintf(to, "  %-9s %s\n", subcommands[i].name, subcommands[i].summary);
-	fputs("\n`ropeway COMMAND --help` says more about one of them; so does ropeway(1).\n"
-	      "Start here:  ropeway demo\n"
-	      "Then:        ropeway run -- ibv_rc_pingpong -g 1\n",
-		to);
-}
-
-int rpwi_cli_fail(int status, const char *command, const char *fmt, ...)
-{
-	char line[1024];
-	va_list ap;
-
-	va_start(ap, fmt);
-	vsnprintf(line, sizeof(line), fmt, ap);
-	va_end(ap);
-	fflush(stdout);
-	fprintf(stderr, "%s: %s\n", command, rpwi_cli_printable(line, line, sizeof(line)));
-	return status;
-}
-
-int rpwi_cli_usage(const char *command)
-{
-	fprintf(stderr, "Try '%s --help'.\n", command);
-	return CLI_USAGE;
-}
 
 /* A full disk or a closed pipe must not look like success. */
 static int finish(int status)
@@ -66,37 +31,28 @@ static int finish(int status)
 	return status;
 }
 
-static bool is_for_people(const char *name)
+static void list(FILE *to) { cli_commands_list(subcommands, to); }
+
+static const struct cli_command command = {
+	.name = "ropeway",
+	.usage = "COMMAND [OPTIONS]\n[COMMAND] --help | --version",
+	.about = "ropeway: a software RoCEv2 device. Verbs programs run on it unmodified, without a NIC or root.",
+	.list = list,
+	.after = "`ropeway COMMAND --help` says more about one of them; so does ropeway(1).\nStart here: `ropeway demo`; then `ropeway run -- ibv_rc_pingpong "
+		 "-g 1`.",
+	.ends_at_operand = true,
+};
+
+static int run_help(int argc, char **argv)
 {
-	for (size_t i = 0; i < RPWI_ARRAY_LEN(subcommands); i++)
-		if (!strcmp(name, subcommands[i].name))
-			return subcommands[i].summary;
-	return false;
+	cli_options_help(&command, stdout);
+	return CLI_OK;
 }
 
-int main(int argc, char **argv)
+static int run_version(int argc, char **argv)
 {
-	const char *name = argc > 1 ? argv[1] : NULL;
-
-	if (!name) {
-		print_help(stderr);
-		return CLI_USAGE;
-	}
-	if (!strcmp(name, "--help") || !strcmp(name, "-h") || !strcmp(name, "help")) {
-		print_help(stdout);
-		return finish(CLI_OK);
-	}
-	if (!strcmp(name, "--version") || !strcmp(name, "-V") || !strcmp(name, "version") ||
-		(argc == 3 && !strcmp(argv[2], "--version") && is_for_people(name))) {
-		puts("ropeway " ROPEWAY_VERSION);
-		return finish(CLI_OK);
-	}
-	for (size_t i = 0; i < RPWI_ARRAY_LEN(subcommands); i++) {
-		if (strcmp(name, subcommands[i].name) != 0)
-			continue;
-		argv[1] = (char *)subcommands[i].full_name;
-		return finish(subcommands[i].run(argc - 1, argv + 1));
-	}
-	fprintf(stderr, "ropeway: unknown %s '%s'\n", name[0] == '-' ? "option" : "command", name);
-	return rpwi_cli_usage("ropeway");
+	puts("ropeway " ROPEWAY_VERSION);
+	return CLI_OK;
 }
+
+int main(int argc, char **argv) { return finish(cli_commands_run(&command, subcommands, argc, argv)); }

@@ -6,7 +6,7 @@
 
 #include <cmocka.h>
 
-#include "preload/launch.h"
+#include "cli/run/launch.h"
 
 #include <errno.h>
 #include <stdio.h>

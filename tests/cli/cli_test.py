@@ -20,12 +20,28 @@ TIMEOUT_S = 120
 NOBODY = 65534
 
 
-def ropeway(*args, cwd=None, env=None, wrapper=(), **kwargs):
+def ropeway(*args, program="ropeway", cwd=None, env=None, wrapper=(), **kwargs):
     """Runs the command to its end; both streams as text."""
     full = dict(os.environ, LC_ALL="C.UTF-8")
     full.update(env or {})
-    return subprocess.run([*wrapper, BUILD / "ropeway", *map(str, args)], cwd=cwd, env=full, text=True, errors="replace",
+    return subprocess.run([*wrapper, BUILD / program, *map(str, args)], cwd=cwd, env=full, text=True, errors="replace",
                           stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE, timeout=TIMEOUT_S, check=False, **kwargs)
+
+
+def tables():
+    """The program and words of each command -> (letter, name) of each row of its table of options, as the sources have it."""
+    found = {}
+    for path in sorted((pathlib.Path(__file__).resolve().parents[2] / "src/cli").rglob("*.c")):
+        text = path.read_text()
+        rows = re.search(r"(?ms)^static const struct cli_option option\[\] = \{$(.*?)^\};", text)
+        if rows:
+            name = re.search(r"cli_command command = \{\s*\.name = (\w+|\"[^\"]*\")", text)[1]
+            name = name if name[0] == '"' else re.search(rf"#define {name} (.*)", "".join(p.read_text() for p in (path, *path.parent.glob("*.h"))))[1]
+            found[tuple(name.strip('"').split())] = [(letter or "", word) for word, letter in re.findall(r"(?m)^\t\{\"([a-z-]+)\", (?:0|'(\w)'),", rows[1])]
+    return found
+
+
+TABLES = tables()
 
 
 class Case(unittest.TestCase):
@@ -33,8 +49,8 @@ class Case(unittest.TestCase):
         self.dir = pathlib.Path(tempfile.mkdtemp(prefix="ropeway-cli-"))
         self.addCleanup(shutil.rmtree, self.dir, ignore_errors=True)
 
-    def assert_usage_error(self, *args, says=""):
-        got = ropeway(*args, cwd=self.dir)
+    def assert_usage_error(self, *args, says="", program="ropeway"):
+        got = ropeway(*args, program=program, cwd=self.dir)
         self.assertEqual(got.returncode, 2, (args, got))
         self.assertEqual(got.stdout, "", args)
         self.assertIn(says, got.stderr, args)
@@ -69,16 +85,61 @@ class Usage(Case):
 
     def test_every_command_says_its_version(self):
         version = ropeway("--version").stdout
-        for words in (("version",), ("send", "--version"), ("run", "--version")):
-            self.assertEqual((ropeway(*words).returncode, ropeway(*words).stdout), (0, version), words)
+        for program, *words in (("ropeway",), *TABLES):
+            for option in ("--version", "-V"):
+                got = ropeway(*words, option, program=program)
+                self.assertEqual((got.returncode, got.stdout, got.stderr), (0, version, ""), words)
+        self.assertEqual(ropeway("version").stdout, version)
+        self.assertEqual(ropeway("recv", "--once", "--version").stdout, version)  # anywhere among the options
+        self.assertIn("coreutils", ropeway("run", "ls", "--version").stdout)  # but not behind another program
         self.assertNotEqual(ropeway("nope", "--version").returncode, 0)
 
     def test_no_command_and_wrong_ones_are_usage_errors(self):
         got = ropeway()
         self.assertEqual((got.returncode, got.stdout), (2, ""))
         self.assertIn("Usage:", got.stderr)
-        self.assert_usage_error("dmeo", says="unknown command 'dmeo'")
-        self.assert_usage_error("--verison", says="unknown option '--verison'")
+        for word, meant in (("dmeo", "demo"), ("dev", "devices"), ("exlpian", "explain"), ("recieve", "recv"), ("runs", "run")):
+            self.assert_usage_error(word, says=f"ropeway: unknown command '{word}'" + (f": did you mean '{meant}'?" if word != "recieve" else "\n"))
+        self.assert_usage_error("--verison", says="unknown option '--verison': did you mean '--version'?")
+
+    def test_the_help_of_every_command_names_every_option_of_its_table(self):
+        commands = ("demo", "devices", "doctor", "explain", "perf", "plugin check", "plugin bench", "recv", "run", "send")
+        self.assertEqual(set(TABLES), {("ropeway", *c.split()) for c in commands} | {("test_connection",)})
+        for (program, *words), table in TABLES.items():
+            self.assertTrue(table, words)
+            got = ropeway(*words, "--help", program=program)
+            told = re.findall(r"(?m)^  (?:-(\w), |    )--([a-z-]+)", got.stdout)
+            self.assertEqual(told, [*table, ("h", "help"), ("V", "version")], words)
+            self.assertEqual(ropeway(*words, "-h", program=program).stdout, got.stdout)
+
+    def test_an_unknown_option_is_compared_with_those_that_there_are(self):
+        for (program, *words), table in TABLES.items():
+            for _, name in table:
+                wrong = name[0] + name[2] + name[1] + name[3:]
+                if wrong == name or wrong in [other for _, other in table]:
+                    continue
+                self.assert_usage_error(*words, f"--{wrong}=1", says=f"unknown option '--{wrong}': did you mean '--{name}'?\n", program=program)
+        self.assert_usage_error("devices", "--json-please", says="did you mean '--json'?")
+        self.assert_usage_error("devices", "--quickly", says="unknown option '--quickly'\n")
+        self.assert_usage_error("devices", "-x", says="unknown option '-x'\n")
+        self.assert_usage_error("perf", "--ver", says="ambiguous option '--ver': '--verify' or '--version'")
+
+    def test_a_bad_value_is_told_with_what_is_expected(self):
+        for args, says in ((("perf", "-w", "1025"), "'1025' for --window: expected a number from 1 to 1024\n"), (("perf", "--window= 1"), "' 1' for --window: expected a number from 1"),
+                           (("send", "-t", "0", "x", "h"), "'0' for --timeout: expected a number of seconds from 1 to 86400\n"),
+                           (("perf", "-d", "1e9"), "'1e9' for --duration: expected a number of seconds from 0.0001 to 3600\n"),
+                           (("plugin", "check", "--abi", "v13", "x"), "'v13' for --abi: expected v4 to v12\n"),
+                           (("plugin", "check", "--largest", "2G", "x"), "'2G' for --largest: expected a size from 4K to 1G, in bytes or with a suffix K, M or G\n"),
+                           (("perf", "-s", "9..8"), "'9..8' for --sizes: expected sizes from 0 to 1G, as in 8,4096,1M or 8..8M\n"),
+                           (("perf", "-t", "pigeon"), "'pigeon' for --transport: expected shm, verbs or tcp\n"),
+                           (("perf", "-o", "tag,toss"), "'tag,toss' for --ops: expected a list of tag, put, get and am; or all\n"),
+                           (("run", "--explain=", "true"), "'' for --explain: expected the name of a file\n"),
+                           (("recv", "--listen", "7477"), "'7477' for --listen: expected HOST:PORT, [IPV6]:PORT or :PORT, with a port up to 65535\n"),
+                           (("plugin", "bench", "x", *["--against=y"] * 4), "'y' for --against: expected the name of a file, at most 3 times\n"),
+                           (("run", "--fault", "lose=1", "true"), "'lose=1' for --fault: ")):
+            self.assert_usage_error(*args, says=f"ropeway {args[0]}{' ' + args[1] if args[0] == 'plugin' else ''}: invalid value {says}")
+        self.assert_usage_error("perf", "--window", says="option '--window' needs a value: a number from 1 to 1024\n")
+        self.assert_usage_error("perf", "--json=1", says="option '--json' takes no value, but has one in '--json=1'\n")
 
     def test_wrong_options_name_the_option(self):
         self.assert_usage_error("devices", "--jsno", says="--jsno")
@@ -92,11 +153,11 @@ class Usage(Case):
 
     def test_wrong_sizes(self):
         for text in ("", "0", "0M", "-1", "+1", " 1", "1.5G", "M", "1X", "1MM", "0x10", "18446744073709551616", "99999999999G"):
-            self.assert_usage_error("demo", "--size=" + text, says=f"--size '{text}'")
+            self.assert_usage_error("demo", "--size=" + text, says=f"invalid value '{text}' for --size: expected a size from 1 up")
 
     def test_wrong_seed(self):
         for text in ("", "-1", "x", "1x"):
-            self.assert_usage_error("demo", "--seed=" + text, says=f"--seed '{text}'")
+            self.assert_usage_error("demo", "--seed=" + text, says=f"invalid value '{text}' for --seed: expected a number")
 
     def test_a_full_standard_output_is_a_failure(self):
         with open("/dev/full", "w", encoding="ascii") as full:
@@ -181,7 +242,7 @@ class Run(Case):
         for spec in ("drop", "drop=2", "drop=x", "lose=0.1", "drop=0.1,dup", "seed=-1"):
             got = ropeway("run", "--fault", spec, "--", "true")
             self.assertEqual(got.returncode, 2, (spec, got))
-            self.assertIn(f"--fault '{spec}'", got.stderr)
+            self.assertIn(f"invalid value '{spec}' for --fault: ", got.stderr)
 
     def test_a_capture_that_cannot_be_written_is_said_before_the_program_runs(self):
         got = ropeway("run", "--pcap", "/no/such/folder/x.pcapng", "--", "echo", "ran")

@@ -48,7 +48,7 @@ def xxh3(data):
 
 
 def checksum(data):
-    """As files_sum.c has it: of the chunks that are not zeros, and the length."""
+    """As files/sum.c has it: of the chunks that are not zeros, and the length."""
     chunks = ((i, data[at:at + CHUNK]) for i, at in enumerate(range(0, len(data), CHUNK)))
     return xxh3(b"".join(struct.pack(">Q", i) + xxh3(c) for i, c in chunks if len(c) < CHUNK or c.strip(b"\0")) + struct.pack(">Q", len(data)))
 

@@ -11,8 +11,9 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
-#include "cli/explain.h"
-#include "cli/explain_page.h"
+#include "cli/explain/explain.h"
+#include "cli/explain/page.h"
+#include "cli/options.h"
 
 /* The page is its data alone. */
 const unsigned char rpwi_explain_page_head[1], rpwi_explain_page_tail[1];
@@ -27,7 +28,7 @@ int rpwi_cli_fail(int status, const char *command, const char *fmt, ...)
 	va_end(ap);
 	return status;
 }
-int rpwi_cli_usage(const char *command) { return CLI_USAGE; }
+int cli_options_parse(const struct cli_command *c, void *into, int *argc, char ***argv) { return CLI_USAGE; }
 
 static int file_of(const uint8_t *data, size_t len, char name[64])
 {

@@ -11,7 +11,7 @@
 #include <unistd.h>
 
 #include "../msg/fake.h"
-#include "cli/recv.h"
+#include "cli/files/recv.h"
 
 enum { COMMANDS_MAX = 200, SENDERS = 2, SENDS_MAX = 400 };
 

@@ -196,15 +196,15 @@ class Command(unittest.TestCase):
 
     def test_usage(self):
         self.wrong(2, "the plugin to check is expected")
-        self.wrong(2, "'v13' is no value for --abi", EXTRA, "--abi", "v13")
-        self.wrong(2, "'0' is no value for --timeout", EXTRA, "--timeout", 0)
-        self.wrong(2, "'7' is no value for --largest", EXTRA, "--largest", 7)
-        self.wrong(2, "no property has 'colour' in its name", EXTRA, "--only", "colour")
-        self.wrong(2, "'x' is one too many", EXTRA, "x")
+        self.wrong(2, "invalid value 'v13' for --abi: expected v4 to v12", EXTRA, "--abi", "v13")
+        self.wrong(2, "invalid value '0' for --timeout: expected a number of seconds from 0.1 to 3600", EXTRA, "--timeout", 0)
+        self.wrong(2, "invalid value '7' for --largest: expected a size from 4K to 1G", EXTRA, "--largest", 7)
+        self.wrong(2, "invalid value 'colour' for --only", EXTRA, "--only", "colour")
+        self.wrong(2, "unexpected argument 'x'", EXTRA, "x")
         self.wrong(2, "a version of the plugin API is expected", EXTRA + "@v99")
 
     def test_a_half_is_said(self):
-        for args, says in (((), "check or bench is expected"), (("frobnicate",), "unknown command 'frobnicate'")):
+        for args, says in (((), "Usage: ropeway plugin check"), (("frobnicate",), "unknown command 'frobnicate'"), (("chekc",), "did you mean 'check'")):
             got = subprocess.run([str(BUILD / "ropeway"), "plugin", *args], text=True, capture_output=True, timeout=TIMEOUT_S, check=False)
             self.assertEqual((got.returncode, got.stdout), (2, ""))
             self.assertIn(says, got.stderr)

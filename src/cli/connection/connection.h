@@ -1,0 +1,127 @@
+/* connection.h - `test_connection`: two processes try a NCCL network plugin, call by call, and say what each gave.
+ *
+ * main.c   what was asked for, and the steps one after another
+ * talk.c   the control path: who the peer is, its handle, both sides at the same step, why the other gave up
+ * steps.c  the plugin's calls that are not about data
+ * data.c   messages: patterns, requests, what came
+ *
+ * A step gives 0, or -1 after connection_fail. Each ends by its deadline: what polls looks at it, and a thread of its own ends the process where a call of the plugin does not return.
+ */
+#ifndef ROPEWAY_CLI_CONNECTION_H
+#define ROPEWAY_CLI_CONNECTION_H
+
+#include <stdatomic.h>
+
+#include "boot/boot.h"
+#include "ncclnet/host.h"
+
+enum { CONNECTION_PASSED = 0, CONNECTION_FAILED = 1 };
+enum {
+	CONNECTION_TIMEOUT_S = 30,
+	CONNECTION_WAIT_S = 300, /* of a server, for its client */
+	CONNECTION_GUARD = 64,   /* bytes behind each message that are received into, and must stay as they are */
+	CONNECTION_IN_FLIGHT = 4,
+	CONNECTION_SHARED_MAX = 4 << 20, /* up to here, messages are CONNECTION_IN_FLIGHT at a time */
+};
+#define CONNECTION_SIZE_MAX ((size_t)64 << 20)
+
+struct connection_options {
+	const char *plugin, *server, *bind; /* server NULL: this is it */
+	int abi, port, device;
+	unsigned timeout_ms, wait_ms;
+	size_t size_max;
+};
+
+/* What the other side says of itself. */
+struct connection_peer {
+	int abi;
+	unsigned exported;
+	char plugin[64];
+	size_t size_max, handle_len;
+	_Alignas(64) uint8_t handle[NCCL_NET_HANDLE_BYTES];
+};
+
+struct connection;
+enum { TALK_CANDIDATES_MAX = 8 };
+struct talk_peer {
+	struct talk *talk;
+	struct boot_conn *c;
+};
+struct talk {
+	struct connection *owner;
+	struct boot *b;
+	struct boot_listener *listener;
+	struct talk_peer candidate[TALK_CANDIDATES_MAX], *peer; /* peer: who said a good hello */
+	unsigned steps_said, steps_heard;
+	int dial_status;
+	bool dialled, last; /* last: no step follows, the peer may go */
+	char text[200];     /* the peer, for people; "" before there is one */
+};
+
+/* Memory that messages leave from or come to, registered with one comm. */
+struct connection_buffer {
+	uint8_t *data;
+	size_t len;
+	void *mhandle;
+	bool registered;
+};
+
+struct connection {
+	struct connection_options o;
+	struct ncclnet *net;
+	void *ctx, *listen_comm, *send_comm, *recv_comm;
+	bool initialised;
+	struct ncclnet_properties props;
+	_Alignas(64) uint8_t handle[NCCL_NET_HANDLE_BYTES];
+	struct nccl_net_device_handle send_device, recv_device;
+	struct connection_buffer out, in;
+	struct connection_peer peer;
+	struct talk talk;
+	uint64_t next_number; /* of a message: both sides count alike */
+	bool sizes_missing, failed;
+	_Atomic int step;
+	_Atomic uint64_t deadline_ns;
+	_Atomic(const char *) doing;
+	char why[1024];
+};
+
+/* ---- main.c ---- */
+static inline bool connection_is_server(const struct connection *c) { return !c->o.server; }
+static inline const char *connection_side(const struct connection *c) { return connection_is_server(c) ? "server" : "client"; }
+/* Records the sentence, the first one only. -1. */
+int connection_fail(struct connection *c, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
+/* A line of a step: what was done and what it gave. */
+void connection_say(const struct connection *c, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
+/* The same of a call to the plugin, whose result ends the line. 0, or -1 (nothing recorded) where it is no success. */
+int connection_call(const struct connection *c, int rc, const char *fmt, ...) __attribute__((format(printf, 3, 4)));
+/* `doing`: a literal, for who waits too long. */
+void connection_deadline(struct connection *c, unsigned timeout_ms, const char *doing);
+/* While waiting: the control path moves, and after some time without anything the processor is given away. 0, or -1: the peer is gone or has given up, or it is too late. */
+int connection_wait(struct connection *c, unsigned *idle);
+
+/* ---- talk.c ---- */
+int talk_open(struct connection *c);
+/* Finds the other side, and learns what it says: c->peer. */
+int talk_exchange(struct connection *c);
+/* The peer has come as far as this. */
+int talk_step(struct connection *c);
+/* 0, or -1 where the peer is gone or has said why it gives up. */
+int talk_poll(struct connection *c);
+/* The peer is told why, if it failed here. */
+void talk_close(struct connection *c);
+
+/* ---- steps.c ---- */
+int step_initialise(struct connection *c);
+int step_listen(struct connection *c);
+int step_exchange(struct connection *c);
+int step_connect(struct connection *c);
+int step_register(struct connection *c);
+int step_close(struct connection *c);
+/* Whatever is open is closed; results are of no interest. */
+void steps_give_back(struct connection *c);
+
+/* ---- data.c ---- */
+int step_hello(struct connection *c);
+int step_sizes(struct connection *c);
+
+#endif

@@ -1,0 +1,248 @@
+/* main.c - `test_connection server|client`: options, the steps one after another, deadlines. */
+#include "cli/connection/connection.h"
+
+#include "cli/cli.h"
+#include "cli/options.h"
+
+#include <pthread.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <unistd.h>
+
+#define NAME "test_connection"
+#define OWN_PLUGIN "libnccl-net-ropeway.so"
+
+static const struct {
+	const char *what;
+	int (*run)(struct connection *c);
+} steps[] = {
+	{"initialise and count the devices", step_initialise},
+	{"listen", step_listen},
+	{"find the other side and exchange handles", step_exchange},
+	{"connect and accept", step_connect},
+	{"register memory", step_register},
+	{"\"Hello from TCPX client!\", and an answer", step_hello},
+	{"messages of all sizes, both ways", step_sizes},
+	{"deregister and close", step_close},
+};
+
+/* ---- what steps say ---- */
+
+int connection_fail(struct connection *c, const char *fmt, ...)
+{
+	va_list ap;
+	if (c->failed)
+		return -1;
+	c->failed = true;
+	va_start(ap, fmt);
+	vsnprintf(c->why, sizeof(c->why), fmt, ap);
+	va_end(ap);
+	return -1;
+}
+
+static void say(const struct connection *c, const char *end, const char *fmt, va_list ap)
+{
+	char text[600];
+	vsnprintf(text, sizeof(text), fmt, ap);
+	printf("  %d  %s%s\n", c->step, text, end);
+}
+
+void connection_say(const struct connection *c, const char *fmt, ...)
+{
+	va_list ap;
+	va_start(ap, fmt);
+	say(c, "", fmt, ap);
+	va_end(ap);
+}
+
+int connection_call(const struct connection *c, int rc, const char *fmt, ...)
+{
+	char end[64];
+	va_list ap;
+	snprintf(end, sizeof(end), ", rc %d (%s)", rc, ncclnet_result_name(rc));
+	va_start(ap, fmt);
+	say(c, end, fmt, ap);
+	va_end(ap);
+	return rc ? -1 : 0;
+}
+
+/* ---- deadlines ---- */
+
+void connection_deadline(struct connection *c, unsigned timeout_ms, const char *doing)
+{
+	atomic_store(&c->doing, doing);
+	atomic_store(&c->deadline_ns, rpwi_now_ns() + timeout_ms * RPWI_NS_PER_MS);
+}
+
+int connection_wait(struct connection *c, unsigned *idle)
+{
+	enum { SPINS = 200, NAP_US = 100 };
+	if (++*idle <= SPINS && *idle % 64)
+		return 0;
+	if (talk_poll(c))
+		return -1;
+	if (rpwi_now_ns() >= atomic_load(&c->deadline_ns))
+		return connection_fail(c, "%s: not over within %u s (--timeout); the peer %s is still there: what does it wait for?", atomic_load(&c->doing),
+			c->o.timeout_ms / 1000, c->talk.text);
+	if (*idle > SPINS)
+		usleep(NAP_US);
+	return 0;
+}
+
+/* A plugin's call that does not return is nobody's to interrupt. What polls has ended a second before. */
+static void *watch(void *arg)
+{
+	struct connection *c = arg;
+	for (;; usleep(100 * 1000)) {
+		if (rpwi_now_ns() < atomic_load(&c->deadline_ns) || rpwi_now_ns() - atomic_load(&c->deadline_ns) < RPWI_NS_PER_S)
+			continue;
+		fprintf(stderr,
+			NAME ": FAILED in step %d (%s): a call of the plugin has not returned. Is the other side alive, and can it be reached from here?\n",
+			c->step, atomic_load(&c->doing));
+		_exit(CONNECTION_FAILED);
+	}
+	return NULL;
+}
+
+/* ---- the run ---- */
+
+static bool is_set(const char *name)
+{
+	const char *value = getenv(name);
+	return value && *value && strcmp(value, "0") != 0;
+}
+
+static int run_steps(struct connection *c)
+{
+	const int n = RPWI_ARRAY_LEN(steps);
+	printf("%s: plugin %s (\"%s\"), API v%d (NCCL %s)%s\n", connection_side(c), c->net->path, ncclnet_name(c->net), c->net->abi,
+		ncclnet_releases(c->net->abi), c->o.abi ? ", as --abi says" : "");
+	for (int i = 0; i < n; i++) {
+		c->step = i + 1;
+		printf("step %d of %d: %s\n", c->step, n, steps[i].what);
+		connection_deadline(c, c->o.timeout_ms, steps[i].what);
+		int rc = steps[i].run(c);
+		printf("step %d: %s (rc %d)\n", c->step, rc ? "FAILED" : "ok", rc);
+		if (rc)
+			return rc;
+	}
+	return 0;
+}
+
+static int run(struct connection *c)
+{
+	char why[600];
+	pthread_t watcher;
+	int rc = ncclnet_load(c->o.plugin, c->o.abi, &c->net, why, sizeof(why));
+	if (rc) {
+		fprintf(stderr, NAME ": FAILED: %s\n", why);
+		return CONNECTION_FAILED;
+	}
+	atomic_store(&c->deadline_ns, RPWI_NEVER);
+	rc = pthread_create(&watcher, NULL, watch, c);
+	if (rc)
+		fprintf(stderr, NAME ": no thread can be made (%s): a call that does not return will not be ended\n", strerror(rc));
+	else
+		pthread_detach(watcher);
+	rc = run_steps(c);
+	talk_close(c);
+	connection_deadline(c, c->o.timeout_ms, "giving back what is open");
+	steps_give_back(c);
+	fflush(stdout);
+	if (!rc) {
+		printf("PASSED: %s, API v%d, device %d, %s %s\n", ncclnet_name(c->net), c->net->abi, c->o.device,
+			connection_is_server(c) ? "with client" : "with server", c->talk.text);
+		fflush(stdout);
+		return CONNECTION_PASSED;
+	}
+	fprintf(stderr, NAME ": FAILED in step %d (%s): %s\n", c->step, steps[c->step - 1].what, c->why);
+	if (!c->net->trace)
+		fprintf(stderr, NAME ": UCCL_TCPX_DEBUG=1 shows every call to the plugin%s\n",
+			is_set("NCCL_DEBUG") ? "" : ", NCCL_DEBUG=INFO what the plugin says");
+	return CONNECTION_FAILED;
+}
+
+/* ---- options ---- */
+
+/* Beside the program, where it was built; in the folder of libraries, where both are installed; else wherever dlopen finds it. */
+static const char *own_plugin(void)
+{
+	static const char *const places[] = {"", ROPEWAY_LIBDIR_FROM_BINDIR "/"};
+	static char path[4096 + 256];
+	char program[4096];
+	ssize_t len = readlink("/proc/self/exe", program, sizeof(program) - 1);
+	while (len > 0 && program[len - 1] != '/')
+		len--;
+	for (size_t i = 0; len > 0 && i < RPWI_ARRAY_LEN(places); i++) {
+		snprintf(path, sizeof(path), "%.*s%s" OWN_PLUGIN, (int)len, program, places[i]);
+		if (!access(path, R_OK))
+			return path;
+	}
+	return OWN_PLUGIN;
+}
+
+struct options {
+	struct connection_options o;
+	unsigned timeout_s; /* 0: not given */
+};
+static const struct cli_option option[] = {
+	{"plugin", 0, CLI_FILE, "FILE", "the plugin (default: " OWN_PLUGIN ", ropeway's own)", CLI_INTO(struct options, o.plugin)},
+	{"abi", 0, CLI_NUMBER, "vN", "version of the plugin API, the same on both sides (default: the plugin's highest)", .prefix = "v",
+		.least = NCCL_NET_V_FIRST, .most = NCCL_NET_V_LAST, CLI_INTO(struct options, o.abi)},
+	{"device", 0, CLI_NUMBER, "N", "which of the plugin's devices", .most = UINT16_MAX, .preset = "0", CLI_INTO(struct options, o.device)},
+	{"port", 0, CLI_NUMBER, "N", "the server's TCP port; a server takes 0 for any free port, and prints it", .most = UINT16_MAX, .preset = "12345",
+		CLI_INTO(struct options, o.port)},
+	{"bind", 0, CLI_TEXT, "ADDRESS", "the server's address (default: all addresses)", CLI_INTO(struct options, o.bind)},
+	{"max-size", 0, CLI_SIZE, "SIZE", "the largest message, up to 64M; the smaller of both sides counts", .most = CONNECTION_SIZE_MAX, .preset = "64M",
+		CLI_INTO(struct options, o.size_max)},
+	{"timeout", 0, CLI_NUMBER, "S", "seconds that each step may take (default 30; a server waits 300 for its client)", .unit = "seconds", .least = 1,
+		.most = 86400, CLI_INTO(struct options, timeout_s)},
+	{},
+};
+static const struct cli_command command = {
+	.name = NAME,
+	.usage = "server [OPTIONS]\nclient SERVER [OPTIONS]",
+	.about = "Tries a network plugin of NCCL between two processes, step by step: first the server, then the client on the other machine (or the other way "
+		 "round: the client tries until the server is there). Each step prints what was called, what came back and its result. Both sides end with "
+		 "PASSED and status 0, or say what failed and what to try, with status 1.",
+	.option = option,
+	.after = "UCCL_TCPX_DEBUG=1 or ROPEWAY_LOG=debug shows every call to the plugin, NCCL_DEBUG=INFO what the plugin has to say.\n\nOn one machine:\n  "
+		 "test_connection server --bind 127.0.0.1 &\n  test_connection client 127.0.0.1",
+	.operands_least = 1,
+	.operands_most = 2,
+	.missing = "server, or client and where the server is, is expected first",
+};
+
+/* What one argument cannot know of another. */
+static int check(const struct connection_options *o, int argc, char **argv)
+{
+	bool server = !strcmp(argv[0], "server");
+	if (!server && strcmp(argv[0], "client") != 0)
+		return rpwi_cli_usage(NAME, "server, or client and where the server is, is expected first, not %s", argv[0]);
+	if (argc != (server ? 1 : 2))
+		return rpwi_cli_usage(NAME, server ? "a server takes no address; --bind says where it listens" : "a client needs the address of its server");
+	if (!server && *o->bind)
+		return rpwi_cli_usage(NAME, "--bind is the server's: where it listens");
+	if (!server && !o->port)
+		return rpwi_cli_usage(NAME, "port 0 is a server's: it then prints which one it got, and the client wants that one");
+	return CLI_GO_ON;
+}
+
+int main(int argc, char **argv)
+{
+	static struct connection c;
+	struct options o = {.o.bind = ""};
+	setvbuf(stdout, NULL, _IOLBF, 0);
+	int status = cli_options_parse(&command, &o, &argc, &argv);
+	if (status == CLI_GO_ON)
+		status = check(&o.o, argc, argv);
+	if (status != CLI_GO_ON)
+		return status;
+	c.o = o.o;
+	c.o.server = argc > 1 ? argv[1] : NULL;
+	c.o.timeout_ms = 1000 * (o.timeout_s ? o.timeout_s : CONNECTION_TIMEOUT_S);
+	c.o.wait_ms = !o.timeout_s && !c.o.server ? 1000 * CONNECTION_WAIT_S : c.o.timeout_ms;
+	c.o.plugin = c.o.plugin ? c.o.plugin : own_plugin();
+	return run(&c);
+}

@@ -1,0 +1,504 @@
+/* demo.c - `ropeway demo`: a file goes from one process to another by RDMA WRITE, checked and timed; then a short run is captured.
+ *
+ * This process makes the files, starts the two peers (peer.c), prints what they report, and compares the result. It never touches a
+ * verb itself. The files have no name unless --keep asks for one, and the peers die with this process, so nothing is left behind
+ * however it ends.
+ */
+#include "cli/demo/demo.h"
+#include "cli/options.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <inttypes.h>
+#include <limits.h>
+#include <poll.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <sys/random.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#define NAME "ropeway demo"
+
+enum {
+	CAPTURED_BYTES = 24 << 20, /* enough packets that the capture's limit is seen to work, even at MTU 4096 */
+	CAPTURED_PACKETS = 2000,   /* first and last ones */
+	BAR_CELLS = 30,
+};
+
+struct options {
+	uint64_t size, seed;
+	const char *device, *pcap; /* pcap NULL: no capture */
+	bool keep;
+};
+
+enum role { RECEIVER, SENDER, ROLES };
+static const char *const role_name[ROLES] = {"receiver", "sender"};
+
+struct child {
+	pid_t pid;
+	int report_fd; /* -1 once it has said all */
+	bool done, failed;
+};
+
+struct transfer {
+	struct child child[ROLES];
+	uint64_t size, moved, elapsed_ns;
+	uint64_t bar_ns, start_ns;
+	unsigned quarter; /* of the progress, where it is not drawn */
+	bool bar_open;
+	bool quiet; /* the captured run: same steps, shown once is enough */
+};
+
+/* ---- printing ---- */
+
+static void clear_bar(struct transfer *t)
+{
+	if (t->bar_open)
+		fputs("\r\033[K", stdout);
+	t->bar_open = false;
+}
+
+static void print_step(const char *who, const char *text)
+{
+	printf("  %-9s %s\n", who, text);
+	fflush(stdout);
+}
+
+static void draw_bar(struct transfer *t)
+{
+	unsigned cells = (unsigned)(t->moved * BAR_CELLS / t->size);
+	char bar[BAR_CELLS + 1];
+	uint64_t ns = rpwi_now_ns() - t->start_ns;
+
+	for (unsigned i = 0; i < BAR_CELLS; i++)
+		bar[i] = i < cells ? '#' : '.';
+	bar[BAR_CELLS] = '\0';
+	printf("\r  %-9s [%s] %3u%%  %.2f GB/s", "", bar, (unsigned)(t->moved * 100 / t->size), ns ? (double)t->moved / (double)ns : 0.0);
+	fflush(stdout);
+	t->bar_open = true;
+}
+
+/* A bar on a terminal; in a log, a line at each quarter. */
+static void show_progress(struct transfer *t, uint64_t moved)
+{
+	unsigned quarter = (unsigned)(moved * 4 / t->size);
+
+	if (t->moved == t->size) /* said already */
+		return;
+	if (!t->moved && !t->start_ns)
+		t->start_ns = rpwi_now_ns();
+	t->moved = moved;
+	if (t->quiet)
+		return;
+	if (isatty(STDOUT_FILENO)) {
+		draw_bar(t);
+		if (moved == t->size) {
+			t->bar_open = false;
+			putchar('\n');
+		}
+	} else if (quarter > t->quarter) {
+		t->quarter = quarter;
+		printf("  %-9s %3u%% moved\n", "", quarter * 25);
+		fflush(stdout);
+	}
+}
+
+/* ---- the two processes ---- */
+
+/* In the child: put the descriptors where the peer expects them. They are above those places first, so that none is overwritten. */
+static void child_exec(enum role role, const struct options *o, const struct transfer *t, const int fds[3])
+{
+	char bytes[24], parent[16];
+	int high[3];
+
+	for (int i = 0; i < 3; i++)
+		high[i] = fcntl(fds[i], F_DUPFD_CLOEXEC, 16);
+	for (int i = 0; i < 3; i++)
+		if (high[i] < 0 || dup2(high[i], DEMO_FD_REPORT + i) < 0)
+			_exit(CLI_FAILED);
+	snprintf(bytes, sizeof(bytes), "%" PRIu64, t->size);
+	snprintf(parent, sizeof(parent), "%d", getppid());
+	/* Both directions pass the sender's device; two captures of the same packets would only confuse. */
+	if (t->quiet && o->pcap && role == SENDER) {
+		char limit[16];
+		snprintf(limit, sizeof(limit), "%d", CAPTURED_PACKETS);
+		setenv("ROPEWAY_PCAP", o->pcap, 1);
+		setenv("ROPEWAY_PCAP_LIMIT", limit, 1);
+	} else {
+		unsetenv("ROPEWAY_PCAP");
+		unsetenv("ROPEWAY_PCAP_LIMIT");
+	}
+	execl("/proc/self/exe", "ropeway", "demo-peer", role_name[role], o->device, bytes, parent, (char *)NULL);
+	fprintf(stderr, NAME ": cannot start the %s: %s\n", role_name[role], strerror(errno));
+	_exit(CLI_FAILED);
+}
+
+static int child_start(struct transfer *t, enum role role, const struct options *o, int peer_fd, int file_fd)
+{
+	struct child *c = &t->child[role];
+	int report[2];
+
+	if (socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, report))
+		return -errno;
+	fflush(stdout);
+	c->pid = fork();
+	if (c->pid == 0) {
+		const int fds[3] = {report[1], peer_fd, file_fd};
+		child_exec(role, o, t, fds);
+	}
+	int err = c->pid < 0 ? -errno : 0;
+	close(report[1]);
+	c->report_fd = report[0];
+	return err;
+}
+
+/* The next report of a child; false when it has closed its end. */
+static bool child_report(struct transfer *t, enum role role)
+{
+	struct child *c = &t->child[role];
+	struct demo_report r;
+	ssize_t n = recv(c->report_fd, &r, sizeof(r), 0);
+
+	if (n != sizeof(r))
+		return false;
+	r.text[sizeof(r.text) - 1] = '\0';
+	switch (r.type) {
+	case DEMO_STEP:
+		clear_bar(t);
+		if (!t->quiet)
+			print_step(role_name[role], r.text);
+		break;
+	case DEMO_PROGRESS:
+		show_progress(t, r.value);
+		break;
+	case DEMO_DONE:
+		c->done = true;
+		if (role == SENDER)
+			t->elapsed_ns = r.value;
+		break;
+	case DEMO_FAIL:
+		clear_bar(t);
+		c->failed = true;
+		rpwi_cli_fail(CLI_FAILED, NAME, "%s: %s", role_name[role], r.text);
+		break;
+	}
+	return true;
+}
+
+/* How a process ended, if it did not say so itself. */
+static void child_reap(struct transfer *t, enum role role)
+{
+	struct child *c = &t->child[role];
+	int status;
+
+	if (c->report_fd >= 0)
+		close(c->report_fd);
+	c->report_fd = -1;
+	if (c->pid <= 0 || waitpid(c->pid, &status, 0) != c->pid)
+		return;
+	c->pid = 0;
+	if (c->failed || (WIFEXITED(status) && !WEXITSTATUS(status) && c->done))
+		return;
+	c->failed = true;
+	clear_bar(t);
+	if (WIFSIGNALED(status))
+		rpwi_cli_fail(CLI_FAILED, NAME, "the %s was killed by signal %d (%s)", role_name[role], WTERMSIG(status), strsignal(WTERMSIG(status)));
+	else
+		rpwi_cli_fail(CLI_FAILED, NAME, "the %s ended early, with exit status %d", role_name[role], WEXITSTATUS(status));
+}
+
+/* Until both have closed their ends, or nothing has been heard for DEMO_SILENCE_NS. */
+static void watch_children(struct transfer *t)
+{
+	uint64_t heard_ns = rpwi_now_ns();
+
+	for (;;) {
+		struct pollfd pfd[ROLES];
+		int open_fds = 0;
+		for (int r = 0; r < ROLES; r++) {
+			pfd[r] = (struct pollfd){.fd = t->child[r].report_fd, .events = POLLIN};
+			open_fds += pfd[r].fd >= 0;
+		}
+		if (!open_fds)
+			return;
+		int n = poll(pfd, ROLES, 1000);
+		if (n > 0)
+			heard_ns = rpwi_now_ns();
+		for (int r = 0; n > 0 && r < ROLES; r++)
+			if (pfd[r].fd >= 0 && pfd[r].revents && !child_report(t, r))
+				child_reap(t, r);
+		if (rpwi_now_ns() - heard_ns < DEMO_SILENCE_NS)
+			continue;
+		rpwi_cli_fail(CLI_FAILED, NAME, "the processes have said nothing for %d s; giving up", (int)(DEMO_SILENCE_NS / RPWI_NS_PER_S));
+		for (int r = 0; r < ROLES; r++)
+			if (t->child[r].pid > 0)
+				kill(t->child[r].pid, SIGKILL);
+		return;
+	}
+}
+
+/* 0 when both peers say that all of it went over. */
+static int run_transfer(struct transfer *t, const struct options *o, const struct demo_file *from, const struct demo_file *to)
+{
+	int peers[2];
+
+	for (int r = 0; r < ROLES; r++)
+		t->child[r].report_fd = -1;
+	if (socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, peers))
+		return rpwi_cli_fail(-1, NAME, "socketpair: %s", strerror(errno));
+	int err = child_start(t, RECEIVER, o, peers[0], to->fd);
+	if (!err)
+		err = child_start(t, SENDER, o, peers[1], from->fd);
+	close(peers[0]);
+	close(peers[1]);
+	if (err)
+		rpwi_cli_fail(-1, NAME, "cannot start a process: %s", strerror(-err));
+	watch_children(t);
+	for (int r = 0; r < ROLES; r++)
+		child_reap(t, r);
+	clear_bar(t);
+	return err || t->child[RECEIVER].failed || t->child[SENDER].failed ? -1 : 0;
+}
+
+/* ---- steps ---- */
+
+static int verify(const struct demo_file *from, const struct demo_file *to, uint64_t len, uint32_t *crc)
+{
+	uint64_t at = 0;
+	uint32_t crc_to;
+	int ret = rpwi_demo_file_compare(from, to, len, &at, crc, &crc_to);
+
+	if (ret < 0)
+		return rpwi_cli_fail(-1, NAME, "cannot compare the files: %s", strerror(-ret));
+	if (ret)
+		return rpwi_cli_fail(-1, NAME, "the copy DIFFERS from the file, first at byte %" PRIu64 " (CRC-32 %08x, sent %08x)", at, crc_to, *crc);
+	return 0;
+}
+
+static int make_file(struct demo_file *f, const char *dir, uint64_t size, const char *name)
+{
+	int err = rpwi_demo_file_make(f, dir, size, name);
+	char text[CLI_SIZE_LEN];
+
+	if (!err)
+		return 0;
+	return rpwi_cli_fail(-1, NAME, "cannot make a file of %s in %s: %s%s%s", rpwi_cli_size(size, text), dir, strerror(-err), err == -EEXIST ? ": " : "",
+		err == -EEXIST ? f->name : "");
+}
+
+static int timed_run(const struct options *o, const struct demo_file *from, const struct demo_file *to)
+{
+	struct transfer t = {.size = o->size};
+	char size[CLI_SIZE_LEN], line[256];
+	uint32_t crc;
+
+	if (run_transfer(&t, o, from, to) || verify(from, to, o->size, &crc))
+		return -1;
+	double s = (double)t.elapsed_ns / (double)RPWI_NS_PER_S;
+	snprintf(line, sizeof(line), "all %" PRIu64 " bytes are the same in both files; CRC-32 %08x", o->size, crc);
+	print_step("verified", line);
+	snprintf(line, sizeof(line), "%s in %.3f s: %.2f GB/s, %.1f Gbit/s (first post to last completion)", rpwi_cli_size(o->size, size), s,
+		s > 0 ? (double)o->size / s / 1e9 : 0.0, s > 0 ? (double)o->size * 8 / s / 1e9 : 0.0);
+	print_step("speed", line);
+	return 0;
+}
+
+/* The same again, shorter and with a capture, which costs time. */
+static int captured_run(const struct options *o, const char *dir, const struct demo_file *from)
+{
+	struct transfer t = {.size = RPWI_MIN(o->size, (uint64_t)CAPTURED_BYTES), .quiet = true};
+	struct demo_file to;
+	char size[CLI_SIZE_LEN], line[256];
+	uint32_t crc;
+
+	if (make_file(&to, dir, t.size, NULL))
+		return -1;
+	int ret = run_transfer(&t, o, from, &to);
+	if (!ret)
+		ret = verify(from, &to, t.size, &crc);
+	rpwi_demo_file_close(&to);
+	if (ret)
+		return ret;
+	snprintf(line, sizeof(line), "%s once more, with a capture at the sender (its first and last %d packets)", rpwi_cli_size(t.size, size),
+		CAPTURED_PACKETS);
+	print_step("capture", line);
+	return 0;
+}
+
+/* A file without contents; never a device or a pipe, which this process must not remove either. */
+static bool is_empty_file(const char *path)
+{
+	struct stat st;
+
+	return !lstat(path, &st) && S_ISREG(st.st_mode) && !st.st_size;
+}
+
+static void print_capture(const struct options *o)
+{
+	const char *pcap = o->pcap;
+
+	if (is_empty_file(pcap)) {
+		printf("\nThere is no capture: %s is not a software device. For a real one, a switch or tcpdump has to do it.\n", o->device);
+		return;
+	}
+	printf("\nThe packets are in %s. Look at them with\n"
+	       "  wireshark %s\n"
+	       "  tshark -r %s | head -40\n",
+		pcap, pcap, pcap);
+}
+
+static int run_demo(const struct options *o, const char *dir)
+{
+	char keep_dir[300], line[320], size[CLI_SIZE_LEN];
+	struct demo_file from = {.fd = -1}, to = {.fd = -1};
+	int ret = -1;
+
+	if (o->keep) {
+		snprintf(keep_dir, sizeof(keep_dir), "%.240s/ropeway-demo-XXXXXX", dir);
+		if (!mkdtemp(keep_dir)) {
+			rpwi_cli_fail(-1, NAME, "cannot make a folder in %s: %s", dir, strerror(errno));
+			goto out;
+		}
+	}
+	if (make_file(&from, o->keep ? keep_dir : dir, o->size, o->keep ? "sent" : NULL) ||
+		make_file(&to, o->keep ? keep_dir : dir, o->size, o->keep ? "received" : NULL))
+		goto out;
+	printf("ropeway demo: %s from one process to another by RDMA WRITE on device %s\n\n", rpwi_cli_size(o->size, size), o->device);
+	uint64_t start_ns = rpwi_now_ns();
+	int err = rpwi_demo_file_fill(&from, o->seed);
+	if (err) {
+		rpwi_cli_fail(-1, NAME, "cannot fill the file: %s", strerror(-err));
+		goto out;
+	}
+	snprintf(line, sizeof(line), "%s of bytes that repeat nowhere (seed %" PRIu64 "), made in %s in %.1f s", size, o->seed, dir,
+		(double)(rpwi_now_ns() - start_ns) / (double)RPWI_NS_PER_S);
+	print_step("file", line);
+	if (getenv("ROPEWAY_FAULT")) {
+		snprintf(line, sizeof(line), "ROPEWAY_FAULT is set: packets are harmed on purpose (%.200s)", getenv("ROPEWAY_FAULT"));
+		print_step("faults", line);
+	}
+	ret = timed_run(o, &from, &to);
+	if (!ret && o->pcap)
+		ret = captured_run(o, dir, &from);
+	if (!ret && o->keep)
+		printf("\nKept: %s and %s\n", from.name, to.name);
+	if (!ret && o->pcap)
+		print_capture(o);
+out:
+	if (o->pcap && is_empty_file(o->pcap))
+		unlink(o->pcap);
+	rpwi_demo_file_close(&from);
+	rpwi_demo_file_close(&to);
+	return ret;
+}
+
+/* ---- options ---- */
+
+static const char pcap_default[] = "ropeway-demo.pcapng";
+
+static const struct cli_option option[] = {
+	{"size", 's', CLI_SIZE, "N", "bytes to move, with a suffix K, M or G", .least = 1, .preset = "1G", CLI_INTO(struct options, size)},
+	{"device", 'd', CLI_TEXT, "NAME", "the device (default: the loopback one; `ropeway devices` lists all)", CLI_INTO(struct options, device)},
+	{"pcap", 'p', CLI_FILE, "FILE", "write the capture to FILE", .preset = pcap_default, CLI_INTO(struct options, pcap)},
+	{"no-pcap", 0, CLI_UNSET, NULL, "do not capture", CLI_INTO(struct options, pcap)},
+	{"keep", 0, CLI_FLAG, NULL, "keep the file and its copy", CLI_INTO(struct options, keep)},
+	{"seed", 0, CLI_NUMBER, "N", "seed of the contents (default: random; it is printed)", CLI_INTO(struct options, seed)},
+	{},
+};
+static const struct cli_command command = {
+	.name = NAME,
+	.usage = "[OPTIONS]",
+	.about = "Moves a file between two processes by RDMA WRITE over an RC connection, through the software device of the loopback interface; shows each "
+		 "step, verifies the copy, and says how fast it went. Then a short run leaves a capture for Wireshark. Needs no privilege.",
+	.option = option,
+	.after = "The files are made in $TMPDIR, /tmp or /var/tmp, whichever has room.",
+};
+
+/* The loopback device: there on every machine, whatever its network. It is the last of the software devices. */
+static char *default_device(void)
+{
+	int num;
+	struct ibv_device **list = ibv_get_device_list(&num);
+	char *name = NULL;
+
+	for (int i = 0; list && i < num; i++) {
+		const char *have = ibv_get_device_name(list[i]);
+		if (strncmp(have, "rpw_", 4) != 0)
+			continue;
+		free(name);
+		name = strdup(have);
+		if (!strcmp(have, "rpw_lo"))
+			break;
+	}
+	if (list)
+		ibv_free_device_list(list);
+	return name;
+}
+
+/* Empties it too: what is in it afterwards is of this run. */
+static bool can_write(const char *path)
+{
+	int fd = open(path, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0644);
+
+	if (fd < 0)
+		return false;
+	close(fd);
+	return true;
+}
+
+/* Found out now, not after the transfer. The default name falls back to the temporary folder: the working folder may be another user's. */
+static int check_pcap(struct options *o, char fallback[PATH_MAX], const char *dir)
+{
+	if (!o->pcap || can_write(o->pcap))
+		return 0;
+	if (o->pcap != pcap_default)
+		return rpwi_cli_fail(-1, NAME, "cannot write the capture %s: %s", o->pcap, strerror(errno));
+	snprintf(fallback, PATH_MAX, "%s/ropeway-demo-%d.pcapng", dir, getpid());
+	o->pcap = fallback;
+	return can_write(fallback) ? 0 : rpwi_cli_fail(-1, NAME, "cannot write a capture here, nor in %s; see --no-pcap", dir);
+}
+
+/* What both processes would stumble over, said once, and before the file is made. */
+static int check_environment(const struct options *o)
+{
+	const char *fault = getenv("ROPEWAY_FAULT");
+	char why[512];
+
+	if (fault && rpwi_cli_check_fault(fault, why, sizeof(why)))
+		return rpwi_cli_fail(CLI_USAGE, NAME, "%s", why);
+	if (rpwi_cli_device_usable(o->device, why, sizeof(why)))
+		return rpwi_cli_fail(CLI_FAILED, NAME, "%s", why);
+	return CLI_OK;
+}
+
+int rpwi_cli_demo(int argc, char **argv)
+{
+	struct options o = {0};
+	char why[512] = "", fallback[PATH_MAX];
+
+	if (getrandom(&o.seed, 4, 0) != 4)
+		o.seed = (uint64_t)getpid();
+	int status = cli_options_parse(&command, &o, &argc, &argv);
+	if (status != CLI_GO_ON)
+		return status;
+	char *device = o.device ? strdup(o.device) : default_device();
+	if (!device)
+		return rpwi_cli_fail(CLI_FAILED, NAME, "there is no software device: no interface is up with an address; see `ropeway devices`");
+	o.device = device;
+	status = check_environment(&o);
+	if (status) {
+		free(device);
+		return status;
+	}
+	const char *dir = rpwi_demo_dir(2 * o.size, why, sizeof(why));
+	if (!dir)
+		status = rpwi_cli_fail(CLI_FAILED, NAME, "%s; set TMPDIR to a folder with more room, or give a smaller --size", why);
+	else if (check_pcap(&o, fallback, dir) || run_demo(&o, dir))
+		status = CLI_FAILED;
+	free(device);
+	return status;
+}

@@ -1,0 +1,230 @@
+/* probe.c - does a datagram of a size get to the other side, and one back? With DF set, as RoCE needs it: a packet that does not fit is lost, not cut.
+ *
+ * A probe has the nonce and then a kind. To a probe of kind 'p' the answer is a short one ('s') and one of the same size ('f'): so it is known which way is too narrow. */
+#include "cli/doctor/doctor.h"
+
+#include <errno.h>
+#include <netdb.h>
+#include <poll.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <sys/random.h>
+#include <unistd.h>
+
+enum { HEAD_BYTES = DOCTOR_NONCE_BYTES + 1 + 2, LARGEST = 9000, TRIES = 3, TRIES_SEARCHING = 2, WAIT_MS = 300, ROCE_HEADERS = 80 };
+
+#define PORT_WHAT "UDP port 4791"
+
+int doctor_echo_open(struct doctor_echo *e)
+{
+	struct sockaddr_in6 a = {.sin6_family = AF_INET6, .sin6_port = htons(DOCTOR_ROCE_PORT)};
+	int both = 0, discover = IPV6_PMTUDISC_PROBE, discover4 = IP_PMTUDISC_PROBE;
+	socklen_t len = sizeof(a);
+
+	if (getrandom(e->nonce, sizeof(e->nonce), 0) != sizeof(e->nonce))
+		return -EIO;
+	e->fd = socket(AF_INET6, SOCK_DGRAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+	if (e->fd < 0)
+		return -errno;
+	setsockopt(e->fd, IPPROTO_IPV6, IPV6_V6ONLY, &both, sizeof(both));
+	setsockopt(e->fd, IPPROTO_IPV6, IPV6_MTU_DISCOVER, &discover, sizeof(discover));
+	setsockopt(e->fd, IPPROTO_IP, IP_MTU_DISCOVER, &discover4, sizeof(discover4));
+	int rc = bind(e->fd, (struct sockaddr *)&a, sizeof(a));
+	a.sin6_port = 0;
+	if ((rc && bind(e->fd, (struct sockaddr *)&a, sizeof(a))) || getsockname(e->fd, (struct sockaddr *)&a, &len)) {
+		int err = errno;
+		doctor_echo_close(e);
+		return -err;
+	}
+	e->port = ntohs(a.sin6_port);
+	return 0;
+}
+
+void doctor_echo_close(struct doctor_echo *e)
+{
+	if (e->fd >= 0)
+		close(e->fd);
+	e->fd = -1;
+}
+
+void doctor_echo_answer(const struct doctor_echo *e)
+{
+	uint8_t bytes[LARGEST];
+	struct sockaddr_in6 from;
+	socklen_t len = sizeof(from);
+
+	for (int i = 0; i < 64; i++, len = sizeof(from)) {
+		ssize_t n = recvfrom(e->fd, bytes, sizeof(bytes), 0, (struct sockaddr *)&from, &len);
+		if (n < 0)
+			return;
+		if (n < HEAD_BYTES || memcmp(bytes, e->nonce, DOCTOR_NONCE_BYTES) != 0 || bytes[DOCTOR_NONCE_BYTES] != 'p')
+			continue;
+		bytes[DOCTOR_NONCE_BYTES] = 's';
+		sendto(e->fd, bytes, HEAD_BYTES, 0, (struct sockaddr *)&from, len);
+		bytes[DOCTOR_NONCE_BYTES] = 'f';
+		sendto(e->fd, bytes, (size_t)n, 0, (struct sockaddr *)&from, len);
+	}
+}
+
+struct way {
+	bool there, back;
+};
+
+/* Several times, since datagrams may be lost for other reasons. */
+static struct way try_size(int fd, const uint8_t *nonce, size_t size, int tries)
+{
+	uint8_t out[LARGEST] = {0}, in[LARGEST];
+	struct way w = {false, false};
+
+	memcpy(out, nonce, DOCTOR_NONCE_BYTES);
+	out[DOCTOR_NONCE_BYTES] = 'p';
+	rpwi_put_be16(out + DOCTOR_NONCE_BYTES + 1, (uint16_t)size);
+	for (int i = 0; i < tries && !w.back; i++) {
+		if (send(fd, out, size, 0) < 0 && errno == EMSGSIZE)
+			return w;
+		uint64_t until_ns = rpwi_now_ns() + WAIT_MS * RPWI_NS_PER_MS, now;
+		while (!w.back && (now = rpwi_now_ns()) < until_ns) {
+			struct pollfd p = {.fd = fd, .events = POLLIN};
+			if (poll(&p, 1, (int)((until_ns - now) / RPWI_NS_PER_MS) + 1) < 1)
+				break;
+			ssize_t n = recv(fd, in, sizeof(in), MSG_DONTWAIT);
+			if (n < HEAD_BYTES || memcmp(in, nonce, DOCTOR_NONCE_BYTES) != 0 || rpwi_get_be16(in + DOCTOR_NONCE_BYTES + 1) != size)
+				continue;
+			w.there = true;
+			w.back |= in[DOCTOR_NONCE_BYTES] == 'f' && (size_t)n == size;
+		}
+	}
+	return w;
+}
+
+static int open_to(const char *host, unsigned port, unsigned *headers)
+{
+	struct addrinfo hints = {.ai_socktype = SOCK_DGRAM}, *list = NULL;
+	int discover = IP_PMTUDISC_DO, discover6 = IPV6_PMTUDISC_DO;
+	char number[16];
+
+	snprintf(number, sizeof(number), "%u", port);
+	if (getaddrinfo(host, number, &hints, &list))
+		return -EHOSTUNREACH;
+	int fd = socket(list->ai_family, SOCK_DGRAM | SOCK_CLOEXEC, 0);
+	*headers = list->ai_family == AF_INET6 ? 48 : 28;
+	if (fd >= 0) {
+		if (list->ai_family == AF_INET6)
+			setsockopt(fd, IPPROTO_IPV6, IPV6_MTU_DISCOVER, &discover6, sizeof(discover6));
+		else
+			setsockopt(fd, IPPROTO_IP, IP_MTU_DISCOVER, &discover, sizeof(discover));
+		if (connect(fd, list->ai_addr, list->ai_addrlen)) {
+			close(fd);
+			fd = -1;
+		}
+	}
+	int err = fd < 0 ? -errno : fd;
+	freeaddrinfo(list);
+	return err;
+}
+
+/* The largest packets that arrive both ways, of at least `least` bytes (which do) and fewer than `most` (which do not). */
+static unsigned largest(int fd, const uint8_t *nonce, unsigned headers, unsigned least, unsigned most)
+{
+	while (most - least > 1) {
+		unsigned middle = least + (most - least) / 2;
+		struct way w = try_size(fd, nonce, middle - headers, TRIES_SEARCHING);
+		if (w.there && w.back)
+			least = middle;
+		else
+			most = middle;
+	}
+	return least;
+}
+
+static unsigned mtu_of(int fd, unsigned headers)
+{
+	int mtu = 0;
+	socklen_t len = sizeof(mtu);
+
+	if (getsockopt(fd, headers == 48 ? IPPROTO_IPV6 : IPPROTO_IP, headers == 48 ? IPV6_MTU : IP_MTU, &mtu, &len) || mtu < 576)
+		return 1280;
+	return (unsigned)RPWI_MIN(mtu, LARGEST);
+}
+
+unsigned doctor_route_mtu(const char *host)
+{
+	unsigned headers, mtu = 0;
+	int fd = open_to(host, DOCTOR_ROCE_PORT, &headers);
+
+	if (fd >= 0) {
+		mtu = mtu_of(fd, headers);
+		close(fd);
+	}
+	return mtu;
+}
+
+/* Both sides agree on an MTU of RoCE that fits the interfaces of both, and its packets have up to 80 bytes more: those have to arrive. If they do and longer ones do not, it is others that
+ * may hang. */
+static void judge_mtu(struct doctor_report *r, int fd, const struct doctor_echo *there, unsigned headers, const char *what)
+{
+	unsigned mtu = mtu_of(fd, headers), both = there->mtu && there->mtu < mtu ? there->mtu : mtu, roce = 4096;
+	char remedy[300];
+
+	while (roce > 256 && roce + ROCE_HEADERS > both)
+		roce /= 2;
+	struct way w = try_size(fd, there->nonce, mtu - headers, TRIES);
+	if (w.there && w.back) {
+		doctor_add(r, DOCTOR_OK, what, NULL, "packets of %u bytes arrive, and their answers: RoCE can use an MTU of %u", mtu, roce);
+		return;
+	}
+	unsigned most = largest(fd, there->nonce, headers, headers + 64, mtu);
+	bool is_enough = most >= roce + ROCE_HEADERS;
+	snprintf(remedy, sizeof(remedy), "one MTU for all interfaces and switches between the two: here `ip link set ... mtu %u`, or more where it is less",
+		most);
+	doctor_add(r, is_enough ? DOCTOR_WARN : DOCTOR_FAIL, what, remedy, "packets of %u bytes, as the route takes, %s; up to %u they do%s", mtu,
+		w.there ? "arrive, but their answers do not" : "do not arrive", most, is_enough ? "" : ": larger messages hang");
+}
+
+static void judge_port(struct doctor_report *r, const char *host, bool is_roce, bool answered, const char *what)
+{
+	char remedy[300];
+
+	snprintf(remedy, sizeof(remedy), "let UDP port 4791 in at %.64s and pass in the firewalls between (`nft list ruleset`, security groups of a cloud)",
+		host);
+	if (is_roce && answered)
+		doctor_add(r, DOCTOR_OK, what, NULL, "reachable at %s", host);
+	else if (is_roce)
+		doctor_add(r, DOCTOR_FAIL, what, remedy, "a datagram to %s gets no answer: verbs cannot be used", host);
+	else
+		doctor_add(r, DOCTOR_WARN, what, "if verbs is wanted: `ss -uanp sport = :4791` there says who; end that program",
+			"another program at %s has it", host);
+}
+
+void doctor_probe(struct doctor_report *r, const char *host, const struct doctor_echo *there, bool back)
+{
+	const char *port_what = back ? PORT_WHAT " back" : PORT_WHAT, *mtu_what = back ? "MTU back" : "MTU";
+	bool is_roce = there->port == DOCTOR_ROCE_PORT;
+	unsigned headers;
+	int fd = open_to(host, there->port, &headers);
+
+	if (fd < 0) {
+		doctor_add(r, DOCTOR_FAIL, port_what, "check the route to it: `ip route get`", "no socket to %s: %s", host, strerror(-fd));
+		return;
+	}
+	struct way w = try_size(fd, there->nonce, 64, TRIES);
+	judge_port(r, host, is_roce, w.back, port_what);
+	if (w.back)
+		judge_mtu(r, fd, there, headers, mtu_what);
+	else
+		doctor_add(r, DOCTOR_WARN, mtu_what, is_roce ? "as for " PORT_WHAT : "let UDP pass between the two",
+			"not known: UDP port %u at %s does not answer", there->port, host);
+	close(fd);
+}
+
+void doctor_port_is_proven(struct doctor_report *r)
+{
+	for (unsigned i = 0; i < r->count; i++) {
+		struct doctor_verdict *v = &r->verdict[i];
+		if (v->side != DOCTOR_BETWEEN || v->level == DOCTOR_OK || strncmp(v->what, PORT_WHAT, strlen(PORT_WHAT)) != 0)
+			continue;
+		v->level = DOCTOR_OK;
+		v->remedy[0] = '\0';
+		snprintf(v->text, sizeof(v->text), "a path by verbs goes by it");
+	}
+}

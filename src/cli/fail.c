@@ -1,0 +1,35 @@
+/* fail.c - the one line on standard error with which a command ends. */
+#include "cli/cli.h"
+
+#include <stdarg.h>
+#include <stdio.h>
+
+static void print_line(const char *command, const char *fmt, va_list ap)
+{
+	char line[1024];
+
+	vsnprintf(line, sizeof(line), fmt, ap);
+	fflush(stdout);
+	fprintf(stderr, "%s: %s\n", command, rpwi_cli_printable(line, line, sizeof(line)));
+}
+
+int rpwi_cli_fail(int status, const char *command, const char *fmt, ...)
+{
+	va_list ap;
+
+	va_start(ap, fmt);
+	print_line(command, fmt, ap);
+	va_end(ap);
+	return status;
+}
+
+int rpwi_cli_usage(const char *command, const char *fmt, ...)
+{
+	va_list ap;
+
+	va_start(ap, fmt);
+	print_line(command, fmt, ap);
+	va_end(ap);
+	fprintf(stderr, "Try '%s --help'.\n", command);
+	return CLI_USAGE;
+}

@@ -1,0 +1,23 @@
+/* hist.c - what a histogram says. */
+#include "cli/perf/hist.h"
+
+static double middle_of(uint32_t bucket)
+{
+	unsigned shift = bucket < 2 * PERF_HIST_SUB ? 0 : (bucket >> PERF_HIST_BITS) - 1;
+	double low = (double)((uint64_t)(bucket - (shift << PERF_HIST_BITS)) << shift);
+	return low + (double)((1ull << shift) - 1) / 2;
+}
+
+double perf_hist_at(const struct perf_hist *h, double share)
+{
+	double wanted = share * (double)h->n;
+	uint64_t seen = 0;
+	for (uint32_t b = 0; b < PERF_HIST_BUCKETS; b++) {
+		seen += h->count[b];
+		if (!h->count[b] || (double)seen < wanted)
+			continue;
+		double v = middle_of(b);
+		return v < h->least ? h->least : v > h->most ? h->most : v;
+	}
+	return h->most;
+}

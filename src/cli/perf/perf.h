@@ -1,0 +1,111 @@
+/* perf.h - what the files of `ropeway perf` share: a job (one operation, one size, one figure), what came of it, and who measures whom.
+ *
+ * Only include/ropeway.h is measured: nothing here knows how the library does it. Two sides run each job: the client decides and holds the clock, the server
+ * answers. A row is what was found about one operation and one size. */
+#ifndef ROPEWAY_CLI_PERF_H
+#define ROPEWAY_CLI_PERF_H
+
+#include <jansson.h>
+#include <sys/types.h>
+
+#include "base/base.h"
+#include "cli/options.h"
+#include "ropeway.h"
+
+#define PERF_NAME "ropeway perf"
+
+enum perf_op { PERF_TAG, PERF_PUT, PERF_GET, PERF_AM, PERF_OPS };
+enum perf_mode { PERF_LAT, PERF_BW, PERF_MODES };
+extern const char *const rpwi_perf_op_name[PERF_OPS + 1]; /* up to a NULL */
+
+enum {
+	PERF_SIZE_MOST = 1 << 30,
+	PERF_WINDOW_MOST = 1024,
+	PERF_BUFFERS_MOST = 64,
+	PERF_DEADLINE_MS = 20000, /* nothing at all happened for so long: the run has failed */
+};
+
+struct perf_job {
+	enum perf_op op;
+	enum perf_mode mode;
+	uint64_t size, n, window, buffers, seed; /* buffers: that most messages take turns with */
+	bool verify;                             /* each message, rather than a few */
+};
+
+/* Seconds; of half a round trip, but of a get a whole one. */
+struct perf_latency {
+	double least, p50, p90, p99, p999, most, mean;
+};
+
+struct perf_row {
+	enum perf_op op;
+	uint64_t size;
+	bool has[PERF_MODES];
+	struct perf_latency latency;
+	double messages_s;
+	uint64_t messages, checked;
+};
+
+/* ---- perf.c: what `ropeway plugin bench` has, too ---- */
+/* "1.25 us", "3.20 GB/s". Return `out`. */
+const char *rpwi_perf_show_seconds(double s, char out[16]);
+const char *rpwi_perf_show_rate(double v, const char *unit, char out[24]);
+
+/* ---- run.c: both sides of a job ---- */
+struct perf_side;
+/* The client: connects. `transport` may be NULL. A negative status, told on stderr. */
+int rpwi_perf_connect(const char *address, const char *transport, struct perf_side **out);
+/* One figure for the row, which takes about `seconds` (n 0) or n messages. */
+int rpwi_perf_measure(struct perf_side *s, struct perf_job *job, double seconds, struct perf_row *row);
+rpw_endpoint *rpwi_perf_endpoint(struct perf_side *s);
+void rpwi_perf_close(struct perf_side *s);
+/* The server: writes "port\n" to ready_fd if that is not -1, and answers; `once`: until its first client has gone. An exit status. */
+int rpwi_perf_serve(const char *address, const char *transport, bool once, int ready_fd);
+
+/* ---- bare.c: what the machine itself does ---- */
+struct perf_bare {
+	double cache_line_s, tcp_8_s, tcp_4k_s; /* half a round trip, the median; 0: could not be measured */
+};
+void rpwi_perf_bare(const int core[2], struct perf_bare *out);
+/* One of them (size up to 4096), by a process that is on the first core. */
+double rpwi_perf_bare_line(const int core[2]);
+double rpwi_perf_bare_tcp(const int core[2], size_t size);
+/* The first two cores that this process may use; false: there is one. */
+bool rpwi_perf_cores(int core[2]);
+void rpwi_perf_pin(int core);
+/* A server process of our own, on a core (-1: any): its pid, and its port; or -1. */
+pid_t rpwi_perf_spawn(const char *transport, int core, unsigned *port);
+void rpwi_perf_reap(pid_t pid);
+
+/* ---- against.c: the peers' programs ---- */
+struct perf_against {
+	unsigned rounds;
+	double seconds;        /* for each figure of each round */
+	const char *transport; /* NULL: shm and tcp */
+	const char *only;      /* rows whose name has this in it; NULL: all */
+	const uint64_t *sizes; /* of the plot */
+	unsigned sizes_n;
+	bool json, quiet;
+	const char *plot;
+};
+int rpwi_perf_against(const struct perf_against *a);
+/* Sorts them. */
+double rpwi_perf_median(double *v, unsigned n);
+
+/* ---- plot.c ---- */
+struct perf_series {
+	char name[48];
+	unsigned colour, n; /* colour: which of the palette; dashed: the other's */
+	bool dashed;
+	double x[CLI_SIZES_MAX], y[CLI_SIZES_MAX];
+};
+struct perf_panel {
+	const char *title, *unit;
+	struct perf_series *series;
+	unsigned n;
+	bool is_bytes; /* bytes a second; else seconds */
+};
+/* Panels beside each other, both axes logarithmic. 0 or -errno. */
+int rpwi_perf_plot(const char *file, const char *title, const struct perf_panel *panels, unsigned n);
+
+#endif

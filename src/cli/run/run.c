@@ -1,0 +1,243 @@
+/* run.c - `ropeway run`: starts an unmodified verbs program with the drop-in preloaded, and becomes it.
+ *
+ * Everything the device has to know goes through environment variables (ROPEWAY_*), so children of the program get it too.
+ */
+#include "cli/cli.h"
+#include "cli/options.h"
+#include "io/io.h"
+#include "cli/run/launch.h"
+
+#include <errno.h>
+#include <limits.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <sys/stat.h>
+#include <sys/xattr.h>
+#include <unistd.h>
+
+#define NAME "ropeway run"
+
+/* ---- what a preload cannot do, said before it fails silently ---- */
+
+/* The kernel sets AT_SECURE where privilege is gained, and then the loader takes no library from a path (ld.so(8)). */
+static bool gains_privilege(const char *path)
+{
+	struct stat st;
+
+	if (stat(path, &st))
+		return false;
+	if ((st.st_mode & S_ISUID && st.st_uid != geteuid()) || (st.st_mode & S_ISGID && st.st_gid != getegid()))
+		return true;
+	return geteuid() && getxattr(path, "security.capability", NULL, 0) > 0;
+}
+
+static void warn_if_not_preloadable(const struct rpwi_launch *l)
+{
+	const char *why = NULL;
+
+	if (l->is_static)
+		why = "is statically linked";
+	else if (l->is_privileged && gains_privilege(l->program))
+		why = "is set-uid, set-gid or has capabilities that you do not, so the loader ignores the preload";
+	if (why)
+		fprintf(stderr, NAME ": warning: %s %s: it will not see the software devices\n", l->program, why);
+}
+
+/* The program's own words for it are "no device found" at best. */
+static void warn_if_no_interface(void)
+{
+	struct rpwi_netdev *list = NULL;
+	int count = rpwi_netdev_list(&list);
+
+	free(list);
+	if (!count)
+		fprintf(stderr, NAME ": warning: there is no software device, since no interface is up with an address: ip link set lo up\n");
+}
+
+/* ---- the preload ---- */
+
+static bool path_of_self(char dir[PATH_MAX])
+{
+	ssize_t n = readlink("/proc/self/exe", dir, PATH_MAX - 1);
+	if (n <= 0)
+		return false;
+	dir[n] = '\0';
+	char *slash = strrchr(dir, '/');
+	if (slash)
+		*slash = '\0';
+	return slash;
+}
+
+/* Beside the command (build tree), else where `meson install` put it, as seen from the command: a moved tree works too. */
+static int find_dropin(char path[PATH_MAX])
+{
+	static const char *const places[] = {"", "/" ROPEWAY_LIBDIR_FROM_BINDIR};
+	char self[PATH_MAX], place[2 * PATH_MAX], dir[PATH_MAX];
+
+	if (!path_of_self(self))
+		return -errno;
+	for (size_t i = 0; i < RPWI_ARRAY_LEN(places); i++) {
+		snprintf(place, sizeof(place), "%s%s", self, places[i]);
+		if (realpath(place, dir) && snprintf(path, PATH_MAX, "%s/libropeway-verbs.so", dir) < PATH_MAX && !access(path, R_OK))
+			return 0;
+	}
+	return -ENOENT;
+}
+
+/* `list` without `library`: a run within a run needs no second one. */
+static void without(const char *list, const char *library, char *out, size_t len)
+{
+	size_t used = 0;
+
+	out[0] = '\0';
+	while (list && *(list += strspn(list, " :"))) {
+		size_t n = strcspn(list, " :");
+		if ((n != strlen(library) || strncmp(list, library, n) != 0) && used + n + 2 < len)
+			used += (size_t)snprintf(out + used, len - used, "%s%.*s", used ? ":" : "", (int)n, list);
+		list += n;
+	}
+}
+
+static int set_preload(void)
+{
+	char library[PATH_MAX], value[4 * PATH_MAX], have[2 * PATH_MAX];
+
+	if (find_dropin(library))
+		return rpwi_cli_fail(
+			CLI_FAILED, NAME, "libropeway-verbs.so is neither beside this command nor in its library folder; build or install it again");
+	without(getenv("LD_PRELOAD"), library, have, sizeof(have));
+	int err = rpwi_launch_preload(library, have, value, sizeof(value));
+	if (err == -EINVAL)
+		return rpwi_cli_fail(
+			CLI_FAILED, NAME, "%s has a space or a colon in its path, where the loader would split it; put ropeway elsewhere", library);
+	if (err)
+		return rpwi_cli_fail(CLI_FAILED, NAME, "LD_PRELOAD is too long");
+	setenv("LD_PRELOAD", value, 1);
+	err = rpwi_launch_asan_options(getenv("ASAN_OPTIONS"), value, sizeof(value));
+	if (err)
+		return rpwi_cli_fail(CLI_FAILED, NAME, "ASAN_OPTIONS is too long");
+	setenv("ASAN_OPTIONS", value, 1);
+	return CLI_OK;
+}
+
+/* ---- options ---- */
+
+struct options {
+	const char *pcap, *fault, *explain; /* explain "-": standard error */
+	bool stats;
+};
+
+static const struct cli_option option[] = {
+	{"explain", 'e', CLI_FILE, "FILE",
+		"print step by step what happens: calls, states, packets, completions, and at the end why; to standard error or FILE", .bare = "-",
+		CLI_INTO(struct options, explain)},
+	{"stats", 's', CLI_FLAG, NULL, "print counters to standard error at the end: packets, retries, NAKs, ICRC errors", CLI_INTO(struct options, stats)},
+	{"pcap", 'p', CLI_FILE, "FILE", "capture every packet as pcapng", CLI_INTO(struct options, pcap)},
+	{"fault", 'f', CLI_TEXT, "SPEC",
+		"harm what is sent, reproducibly, as in drop=0.01,delay=2,seed=7 (drop, dup, reorder, corrupt: probabilities; delay: ms; seed)",
+		CLI_INTO(struct options, fault)},
+	{},
+};
+static const struct cli_command command = {
+	.name = NAME,
+	.usage = "[OPTIONS] [--] PROGRAM [ARGUMENTS...]",
+	.about = "Runs PROGRAM, unmodified, with the software RoCEv2 devices first in its list of RDMA devices. The exit status is PROGRAM's; 126 if it cannot "
+		 "be run, 127 if there is none.",
+	.option = option,
+	.after = "A %p in FILE becomes the process ID. The same with environment variables: ROPEWAY_STATS=1, ROPEWAY_PCAP, ROPEWAY_PCAP_LIMIT, ROPEWAY_FAULT, "
+		 "ROPEWAY_EXPLAIN (a file, or -), ROPEWAY_LOG.",
+	.operands_least = 1,
+	.missing = "no program given",
+	.ends_at_operand = true,
+};
+
+int rpwi_cli_check_fault(const char *spec, char *why, size_t why_len)
+{
+	struct rpwi_fault *f = NULL;
+	int err = rpwi_fault_parse(spec, &f, why, why_len);
+
+	if (!err)
+		rpwi_fault_free(f);
+	return err;
+}
+
+/* Of --fault, else of the environment. The program would say it too, but as late as it needs the device. */
+static int set_fault(const char *spec)
+{
+	const char *inherited = getenv("ROPEWAY_FAULT");
+	char why[256] = "";
+
+	if (spec && rpwi_cli_check_fault(spec, why, sizeof(why)))
+		return cli_options_invalid(&command, "fault", spec, why);
+	if (spec)
+		setenv("ROPEWAY_FAULT", spec, 1);
+	else if (inherited && rpwi_cli_check_fault(inherited, why, sizeof(why)))
+		return rpwi_cli_fail(CLI_USAGE, NAME, "%s", why);
+	return CLI_OK;
+}
+
+/* The program may change its folder before it opens a device: what it leaves still goes where it was asked for. */
+static int set_file(const char *what, const char *variable, const char *file)
+{
+	char cwd[PATH_MAX], path[2 * PATH_MAX];
+
+	if (file[0] == '/' || !getcwd(cwd, sizeof(cwd)))
+		snprintf(path, sizeof(path), "%s", file);
+	else
+		snprintf(path, sizeof(path), "%s/%s", cwd, file);
+	char *slash = strrchr(path, '/');
+	*slash = '\0';
+	if (access(*path ? path : "/", W_OK | X_OK))
+		return rpwi_cli_fail(CLI_FAILED, NAME, "cannot write %s to %s: %s", what, *path ? path : "/", strerror(errno));
+	*slash = '/';
+	setenv(variable, path, 1);
+	return CLI_OK;
+}
+
+static int set_environment(const struct options *o)
+{
+	int status = CLI_OK;
+
+	setenv("ROPEWAY_FIRST", "software", 1);
+	if (o->stats)
+		setenv("ROPEWAY_STATS", "1", 1);
+	if (o->pcap)
+		status = set_file("a capture", "ROPEWAY_PCAP", o->pcap);
+	if (o->explain && !strcmp(o->explain, "-"))
+		setenv("ROPEWAY_EXPLAIN", "-", 1);
+	else if (o->explain && !status)
+		status = set_file("an account", "ROPEWAY_EXPLAIN", o->explain);
+	return status ? status : set_fault(o->fault);
+}
+
+/* An errno of finding or starting a program, as the shell has it. */
+static int cannot_run(const char *program, int err)
+{
+	if (err == ENOENT || err == ENOTDIR)
+		return rpwi_cli_fail(CLI_NOT_FOUND, NAME, "%s: there is no such program (or its interpreter is missing)", program);
+	return rpwi_cli_fail(CLI_CANNOT_RUN, NAME, "cannot run %s: %s", program, strerror(err));
+}
+
+int rpwi_cli_run(int argc, char **argv)
+{
+	struct options o = {0};
+	struct rpwi_launch launch;
+
+	int status = cli_options_parse(&command, &o, &argc, &argv);
+	if (status != CLI_GO_ON)
+		return status;
+	status = set_environment(&o);
+	if (status)
+		return status;
+	int err = rpwi_launch_inspect(argv[0], &launch);
+	if (err)
+		return cannot_run(argv[0], -err);
+	status = set_preload();
+	if (status)
+		return status;
+	warn_if_not_preloadable(&launch);
+	warn_if_no_interface();
+	fflush(stdout);
+	execvp(argv[0], argv);
+	return cannot_run(argv[0], errno);
+}
