@@ -23,6 +23,7 @@ import report
 from processes import RunFailed, Runner
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
+RESULTS = ROOT / "docs/bench/RESULTS.md"
 NETNS = "rpwbench"  # in the guest: ropeway's side, since rxe has port 4791 of the first namespace
 
 
@@ -36,7 +37,7 @@ def options():
     p.add_argument("--rounds", type=int, help="default 5")
     p.add_argument("--only", metavar="TEXT", default="", help="only cases whose name has this in it")
     p.add_argument("--json", metavar="FILE", help="write the figures there too (- for standard output, and no table)")
-    p.add_argument("--readme", action="store_true", help="put the table into README.md, between its markers")
+    p.add_argument("--results", action="store_true", help="put the table into docs/bench/RESULTS.md, between its markers")
     p.add_argument("--check", action="store_true", help="exit 1 if a goal is not reached")
     p.add_argument("--device", default="rpw_lo", help="default rpw_lo")
     p.add_argument("--build", default=str(ROOT / "build"), help="build folder, default build")
@@ -161,11 +162,11 @@ def main():
         print(report.machine_text(about))
         for line in dict.fromkeys(f"{row['name']}: {row['why']}" for row in rows if row.get("why")):
             print(line)
-    if o.readme and (o.msg or o.nccl):
-        if not (msg if o.msg else nccl).write_readme(ROOT / "README.md", rows, about):
-            sys.exit(f"bench: README.md has no {report.MSG_BEGIN if o.msg else report.NCCL_BEGIN}")
-    elif o.readme and not report.write_readme(ROOT / "README.md", "cm" if o.cm else "guest" if o.guest else "loopback", rows, about):
-        sys.exit(f"bench: README.md has no {report.BEGIN} ... {report.END}")
+    if o.results and (o.msg or o.nccl):
+        if not (msg if o.msg else nccl).write_results(RESULTS, rows, about):
+            sys.exit(f"bench: docs/bench/RESULTS.md has no {report.MSG_BEGIN if o.msg else report.NCCL_BEGIN}")
+    elif o.results and not report.write_results(RESULTS, "cm" if o.cm else "guest" if o.guest else "loopback", rows, about):
+        sys.exit(f"bench: docs/bench/RESULTS.md has no {report.BEGIN} ... {report.END}")
     if any(row["verdict"] == "failed" for row in rows):
         return 1
     return 1 if o.check and any(row["verdict"] == "short" for row in rows) else 0

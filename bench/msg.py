@@ -92,5 +92,5 @@ def measure_verbs(runner, build, device, rounds, quick, only, tell):
     return [dict(row, name=WHAT[row["name"]]) for row in interleaved.measure([g for g in groups if g.cases], rounds, tell)]
 
 
-def write_readme(path, rows, machine):
+def write_results(path, rows, machine):
     return report.write_between(path, report.MSG_BEGIN, report.MSG_END, f"{report.markdown_table(rows)}\n\n{report.machine_text(machine)}")

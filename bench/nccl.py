@@ -109,5 +109,5 @@ def measure(runner, build, rounds, quick, only, tell):
     return bench.stream_rows(rounds, only) + interleaved.measure([group for group in groups if group.cases], rounds, tell)
 
 
-def write_readme(path, rows, machine):
+def write_results(path, rows, machine):
     return report.write_between(path, report.NCCL_BEGIN, report.NCCL_END, f"{report.markdown_table(rows)}\n\n{report.machine_text(machine)}")

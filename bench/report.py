@@ -1,4 +1,4 @@
-"""The table, in three shapes: text for a terminal, Markdown for the README, JSON for programs."""
+"""The table, in three shapes: text for a terminal, Markdown for docs/bench/RESULTS.md, JSON for programs."""
 import pathlib
 
 BEGIN, END = "<!-- bench:begin -->", "<!-- bench:end -->"
@@ -36,7 +36,7 @@ def machine_text(machine):
             f"medians of {machine['rounds']} rounds; {machine['date']}, {machine['commit']}.")
 
 
-def write_readme(path, section, rows, machine):
+def write_results(path, section, rows, machine):
     """Between the markers, in the section of this run (loopback, guest or cm); all else is left as it is. False where there are no markers."""
     path = pathlib.Path(path)
     text = path.read_text()
