@@ -108,11 +108,11 @@ int rpwi_cm_new(struct rpwi_cm **out, const struct rpwi_cm_ops *ops, void *user,
 	cm->node = calloc(CM_IDS, sizeof(*cm->node));
 	cm->gen = calloc(CM_IDS, 1);
 	cm->free_ring = calloc(CM_IDS, sizeof(*cm->free_ring));
-	cm->heap = calloc(CM_IDS + 1, sizeof(*cm->heap));
+	bool timers = rpwi_heap_reserve(&cm->timers, CM_IDS);
 	cm->linger = calloc(CM_LINGERS_MAX, sizeof(*cm->linger));
 	cm->by_id = buckets_new();
 	cm->by_qp = buckets_new();
-	if (!cm->node || !cm->gen || !cm->free_ring || !cm->heap || !cm->linger || !cm->by_id || !cm->by_qp) {
+	if (!cm->node || !cm->gen || !cm->free_ring || !timers || !cm->linger || !cm->by_id || !cm->by_qp) {
 		rpwi_cm_free(cm);
 		return -ENOMEM;
 	}
@@ -132,7 +132,7 @@ void rpwi_cm_free(struct rpwi_cm *cm)
 	free(cm->node);
 	free(cm->gen);
 	free(cm->free_ring);
-	free(cm->heap);
+	rpwi_heap_free(&cm->timers);
 	free(cm->linger);
 	free(cm->by_id);
 	free(cm->by_qp);
@@ -170,13 +170,13 @@ void rpwi_cm_send_msg(struct rpwi_cm *cm, const struct rpwi_cm_path *path, const
 
 /* ---- Time ---- */
 
-uint64_t rpwi_cm_deadline(const struct rpwi_cm *cm) { return cm->heap_count ? cm->heap[1]->deadline_ns : RPWI_NEVER; }
+uint64_t rpwi_cm_deadline(const struct rpwi_cm *cm) { return rpwi_heap_deadline(&cm->timers); }
 
 void rpwi_cm_timer(struct rpwi_cm *cm, uint64_t now_ns)
 {
 	/* Each either ends its wait or sets a deadline after now, so this ends. */
 	while (rpwi_cm_deadline(cm) <= now_ns) {
-		struct rpwi_cm_node *n = cm->heap[1];
+		struct rpwi_cm_node *n = RPWI_CONTAINER_OF(rpwi_heap_first(&cm->timers), struct rpwi_cm_node, timer);
 		rpwi_cm_timer_clear(cm, n);
 		if (n->lingers)
 			rpwi_cm_linger_timer(cm, rpwi_cm_node_linger(n), now_ns);

@@ -14,6 +14,7 @@
 #ifndef ROPEWAY_CM_H
 #define ROPEWAY_CM_H
 
+#include "base/heap.h"
 #include "wire/mad.h"
 
 struct rpwi_cm;
@@ -100,8 +101,7 @@ struct rpwi_cm_ops {
 /* Private to cm/: what the engine's tables hold of a connection; it may outlive it (linger.c). */
 struct rpwi_cm_node {
 	struct rpwi_list by_id, by_qp; /* chains of two hash tables, over the fields below; unlinked, they point to themselves */
-	uint64_t deadline_ns;
-	uint32_t heap_pos; /* 1 and more; 0 without a timer */
+	struct rpwi_heap_node timer;
 	uint32_t local_id; /* 0: none */
 	uint32_t remote_id, remote_qpn;
 	uint8_t remote_ca_guid[8];

@@ -1,7 +1,7 @@
 /* internal.h - what the files of cm/ share.
  *
  * cm.c      the engine: new, free, deadline and timer; communication IDs
- * table.c   who is known: hash tables over (communication ID, address) and (QPN, CA GUID, address) of the peer; the timer heap
+ * table.c   who is known: hash tables over (communication ID, address) and (QPN, CA GUID, address) of the peer; the timers
  * conn.c    one connection: its transitions, repetition, the verbs-like calls
  * msg.c     what each message says
  * rx.c      received messages: whose they are, and what they are to it
@@ -57,8 +57,7 @@ struct rpwi_cm {
 	uint32_t free_head, free_count;
 
 	struct rpwi_list *by_id, *by_qp;
-	struct rpwi_cm_node **heap; /* from 1 */
-	uint32_t heap_count;
+	struct rpwi_heap timers; /* each node has one at most: it never outgrows the number of IDs */
 
 	struct cm_linger *linger;
 	uint32_t lingers_made; /* of the array, so far */

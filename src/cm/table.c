@@ -1,4 +1,4 @@
-/* table.c - who is known, and when something is due: two hash tables and a binary heap over struct rpwi_cm_node. Knows no state and no message. */
+/* table.c - who is known, and when something is due: two hash tables and a heap of timers over struct rpwi_cm_node. Knows no state and no message. */
 #include "cm/internal.h"
 
 /* ---- Hashes: multiply and fold; salted, since peers choose the keys. ---- */
@@ -70,52 +70,7 @@ struct rpwi_cm_node *rpwi_cm_find_qp(const struct rpwi_cm *cm, uint32_t remote_q
 	return NULL;
 }
 
-/* ---- The heap: earliest first. Each node has one timer at most, so it never outgrows the number of IDs. ---- */
+/* ---- Timers ---- */
 
-static void heap_place(struct rpwi_cm *cm, uint32_t pos, struct rpwi_cm_node *n)
-{
-	cm->heap[pos] = n;
-	n->heap_pos = pos;
-}
-
-static void heap_up(struct rpwi_cm *cm, uint32_t pos, struct rpwi_cm_node *n)
-{
-	for (; pos > 1 && cm->heap[pos / 2]->deadline_ns > n->deadline_ns; pos /= 2)
-		heap_place(cm, pos, cm->heap[pos / 2]);
-	heap_place(cm, pos, n);
-}
-
-static void heap_down(struct rpwi_cm *cm, uint32_t pos, struct rpwi_cm_node *n)
-{
-	for (uint32_t child; (child = 2 * pos) <= cm->heap_count; pos = child) {
-		if (child < cm->heap_count && cm->heap[child + 1]->deadline_ns < cm->heap[child]->deadline_ns)
-			child++;
-		if (cm->heap[child]->deadline_ns >= n->deadline_ns)
-			break;
-		heap_place(cm, pos, cm->heap[child]);
-	}
-	heap_place(cm, pos, n);
-}
-
-void rpwi_cm_timer_set(struct rpwi_cm *cm, struct rpwi_cm_node *n, uint64_t deadline_ns)
-{
-	rpwi_cm_timer_clear(cm, n);
-	n->deadline_ns = deadline_ns;
-	assert(cm->heap_count < CM_IDS);
-	heap_up(cm, ++cm->heap_count, n);
-}
-
-void rpwi_cm_timer_clear(struct rpwi_cm *cm, struct rpwi_cm_node *n)
-{
-	uint32_t pos = n->heap_pos;
-	if (!pos)
-		return;
-	struct rpwi_cm_node *last = cm->heap[cm->heap_count--];
-	n->heap_pos = 0;
-	if (last == n)
-		return;
-	if (pos > 1 && cm->heap[pos / 2]->deadline_ns > last->deadline_ns)
-		heap_up(cm, pos, last);
-	else
-		heap_down(cm, pos, last);
-}
+void rpwi_cm_timer_set(struct rpwi_cm *cm, struct rpwi_cm_node *n, uint64_t deadline_ns) { rpwi_heap_set(&cm->timers, &n->timer, deadline_ns); }
+void rpwi_cm_timer_clear(struct rpwi_cm *cm, struct rpwi_cm_node *n) { rpwi_heap_del(&cm->timers, &n->timer); }

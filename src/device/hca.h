@@ -14,6 +14,7 @@
 #include <pthread.h>
 #include <stdatomic.h>
 
+#include "base/heap.h"
 #include "base/lock.h"
 #include "cm/cm.h"
 #include "device/device.h"
@@ -148,8 +149,7 @@ struct dqp {
 	struct rpwi_list tx_link;   /* the_hca.tx_list, or its peer's blocked list */
 	struct rpwi_list held_link; /* the_hca.held: an ACK waits for the next post or poll */
 	struct rpwi_list srq_link;
-	uint32_t heap_pos;
-	uint64_t heap_key; /* timers; pos 0: not in the heap */
+	struct rpwi_heap_node timer; /* its deadline may lie before the QP's own, which has moved later since */
 	struct dport *ports[RPWI_GIDS_MAX];
 	unsigned nports; /* what it keeps open */
 	struct dpeer *peer;
@@ -212,8 +212,7 @@ struct hca {
 	unsigned nports;
 	struct rpwi_list peers;
 	struct rpwi_list tx_list, held, touched;
-	struct dqp **heap;
-	uint32_t heap_len, heap_cap; /* heap[1..heap_len] */
+	struct rpwi_heap timers; /* of struct dqp */
 	struct rpwi_txb txb;
 
 	/* service thread */

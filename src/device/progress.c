@@ -140,81 +140,30 @@ void peer_put(struct dpeer *p)
 	free(p);
 }
 
-/* ---- timers: a heap of QPs by deadline. A QP whose deadline moved later stays where it is until its old time comes. ---- */
-
-static void heap_set(uint32_t pos, struct dqp *q)
-{
-	the_hca.heap[pos] = q;
-	q->heap_pos = pos;
-}
-
-static void heap_up(uint32_t pos)
-{
-	struct dqp **heap = the_hca.heap, *q = heap[pos];
-	for (; pos > 1 && heap[pos / 2]->heap_key > q->heap_key; pos /= 2)
-		heap_set(pos, heap[pos / 2]);
-	heap_set(pos, q);
-}
-
-static void heap_down(uint32_t pos)
-{
-	struct dqp **heap = the_hca.heap, *q = heap[pos];
-	for (uint32_t kid; (kid = pos * 2) <= the_hca.heap_len; pos = kid) {
-		if (kid < the_hca.heap_len && heap[kid + 1]->heap_key < heap[kid]->heap_key)
-			kid++;
-		if (heap[kid]->heap_key >= q->heap_key)
-			break;
-		heap_set(pos, heap[kid]);
-	}
-	heap_set(pos, q);
-}
-
-static void heap_remove(struct dqp *q)
-{
-	uint32_t pos = q->heap_pos;
-	if (!pos)
-		return;
-	struct dqp *last = the_hca.heap[the_hca.heap_len--];
-	q->heap_pos = 0;
-	if (last == q)
-		return;
-	heap_set(pos, last);
-	heap_up(pos);
-	heap_down(last->heap_pos);
-}
+/* ---- timers: QPs by deadline. A QP whose deadline moved later stays where it is until its old time comes. ---- */
 
 static void timer_update(struct dqp *q)
 {
 	struct hca *h = &the_hca;
 	uint64_t at = rpwi_qp_deadline(&q->t);
-	if (at == RPWI_NEVER || (q->heap_pos && q->heap_key <= at))
+	if (at == RPWI_NEVER || (q->timer.pos && q->timer.deadline_ns <= at))
 		return;
-	if (!q->heap_pos) {
-		if (h->heap_len + 2 > h->heap_cap) {
-			uint32_t cap = h->heap_cap ? h->heap_cap * 2 : 64;
-			struct dqp **t = realloc(h->heap, cap * sizeof(*t));
-			if (!t) {
-				rpwi_error("no memory for the timer of QP 0x%06x: its retries stop", q->t.qpn);
-				return;
-			}
-			h->heap = t;
-			h->heap_cap = cap;
-		}
-		heap_set(++h->heap_len, q);
+	if (!q->timer.pos && !rpwi_heap_reserve(&h->timers, h->timers.n + 1)) {
+		rpwi_error("no memory for the timer of QP 0x%06x: its retries stop", q->t.qpn);
+		return;
 	}
-	q->heap_key = at;
-	heap_up(q->heap_pos);
-	if (h->heap[1] == q && atomic_load_explicit(&h->service_sleeps, memory_order_relaxed) && at < h->service_wake_ns)
+	rpwi_heap_set(&h->timers, &q->timer, at);
+	if (q->timer.pos == 1 && atomic_load_explicit(&h->service_sleeps, memory_order_relaxed) && at < h->service_wake_ns)
 		service_wake();
 }
 
 static void timers_run(uint64_t now_ns)
 {
 	struct hca *h = &the_hca;
-	while (h->heap_len && h->heap[1]->heap_key <= now_ns) {
-		struct dqp *q = h->heap[1];
+	while (rpwi_heap_deadline(&h->timers) <= now_ns) {
+		struct dqp *q = RPWI_CONTAINER_OF(rpwi_heap_first(&h->timers), struct dqp, timer);
 		uint64_t at = rpwi_qp_deadline(&q->t);
-		heap_remove(q);
+		rpwi_heap_del(&the_hca.timers, &q->timer);
 		if (at <= now_ns) {
 			rpwi_qp_timer(&q->t, now_ns);
 			progress_qp_kick(q, true, now_ns);
@@ -326,7 +275,7 @@ void progress_qp_forget(struct dqp *q)
 	rpwi_list_del(&q->tx_link);
 	rpwi_list_del(&q->rx_link);
 	held_del(q);
-	heap_remove(q);
+	rpwi_heap_del(&the_hca.timers, &q->timer);
 }
 
 void progress_flush_held(uint64_t now_ns)
@@ -557,7 +506,7 @@ bool progress_run(bool all_ports) { return progress(all_ports, true, all_ready);
 static uint64_t next_deadline(void)
 {
 	struct hca *h = &the_hca;
-	uint64_t at = h->heap_len ? h->heap[1]->heap_key : RPWI_NEVER;
+	uint64_t at = rpwi_heap_deadline(&h->timers);
 	for (unsigned i = 0; i < h->nports; i++)
 		if (h->port[i].refs)
 			at = RPWI_MIN(at, rpwi_port_deadline(h->port[i].io));

@@ -1,7 +1,7 @@
 /* am.c - active messages: a handler of the program's runs for each, in the order sent on each endpoint. Small ones run out of the transport's memory. Large ones are fetched first,
  * one at a time for each endpoint (those behind wait for their turn), into memory that is bounded over all endpoints by unexpected_bytes_max. */
 #include "msg/msg.h"
-#include "msg/stage.h"
+#include "msg/pipeline.h"
 
 #include <errno.h>
 #include <stdlib.h>
@@ -51,7 +51,7 @@ void am_arrived(rpw_endpoint *ep, uint64_t word, const void *header, size_t head
 		credit_return(&ep->link, credit_units(len));
 		return;
 	}
-	struct unexpected *u = early_new(ep, header_len + len);
+	struct unexpected *u = unexpected_new(ep, header_len + len);
 	if (!u) {
 		ep->status = RPW_ERR_NO_MEMORY;
 		ep_say_why(ep, "no memory for an active message that has to wait for its turn");
@@ -73,15 +73,13 @@ void am_offered(rpw_endpoint *ep, uint64_t word, struct rts *rts, uint32_t units
 		refuse(ep, rts, RPW_ERR_NO_MEMORY);
 		return;
 	}
-	struct unexpected *u = early_offered(ep, rts, units);
+	struct unexpected *u = unexpected_offered(ep, rts, units);
 	if (!u)
 		return;
 	u->tag = word;
 	rpwi_list_add_tail(&ep->ams, &u->in_endpoint);
 	am_turn(ep);
 }
-
-void am_early_free(struct unexpected *u) { early_release(u); }
 
 /* Fetch the first of the queue. false: there is no room for it now. */
 static bool fetch(rpw_endpoint *ep, struct unexpected *u)
@@ -123,7 +121,7 @@ void am_turn(rpw_endpoint *ep)
 				return;
 		} else
 			run(ep, u->tag, u->body, u->head_len, u->body + u->head_len, u->len - u->head_len);
-		early_release(u);
+		unexpected_release(u);
 		credit_return(&ep->link, units);
 	}
 }
@@ -218,7 +216,7 @@ int rpw_am_send(rpw_endpoint *ep, unsigned id, const void *header, size_t header
 	r->len = len;
 	r->tag = r->done.tag = word;
 	r->am_header_len = header_len;
-	int rc = stage_outgoing(r);
+	int rc = pipeline_outgoing(r);
 	if (rc) {
 		req_drop(r);
 		return rc;

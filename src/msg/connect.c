@@ -42,8 +42,7 @@ static int path_make(rpw_endpoint *ep, int i, uint16_t attempt, uint8_t *handle,
 	struct tran *t = msg_tran(ep->c, i, why, why_len);
 	if (!t)
 		return RPW_ERR_SYSTEM;
-	char before[64];
-	snprintf(before, sizeof(before), "%s", rpwi_fail_text());
+	unsigned fails = rpwi_fail_count();
 	*handle_len = TRAN_HANDLE_MAX;
 	uint8_t secret[TRAN_SECRET_LEN];
 	bool keyed = boot_has_key(ep->c->boot);
@@ -53,8 +52,7 @@ static int path_make(rpw_endpoint *ep, int i, uint16_t attempt, uint8_t *handle,
 	explicit_bzero(secret, sizeof(secret));
 	if (rc) {
 		ep->link.te = NULL;
-		bool said = strncmp(before, rpwi_fail_text(), sizeof(before) - 1) != 0;
-		snprintf(why, why_len, "no endpoint could be made: %s", said ? rpwi_fail_text() : strerror(-rc));
+		snprintf(why, why_len, "no endpoint could be made: %s", rpwi_fail_count() != fails ? rpwi_fail_text() : strerror(-rc));
 		return msg_status_of_errno(rc);
 	}
 	ep->tran = i;

@@ -1,6 +1,6 @@
 /* context.c - contexts: what they open, how they make progress, what they sleep on. Progress is transports first, then (now and then) the control path, then what up-calls left to do. */
 #include "msg/msg.h"
-#include "msg/stage.h"
+#include "msg/pipeline.h"
 
 #include <errno.h>
 #include <stdio.h>
@@ -89,8 +89,8 @@ int rpw_context_create(const rpw_context_options *given, rpw_context **out)
 	rpw_context *c = calloc(1, sizeof(*c));
 	if (!c)
 		return rpwi_fail(RPW_ERR_NO_MEMORY, "no memory for a context");
-	struct rpwi_list *lists[] = {&c->chunks, &c->endpoints, &c->listeners, &c->memories, &c->work, &c->callbacks, &c->any_receives, &c->early_list,
-		&c->small_free, &c->links.late, &c->gpus, &c->stagings};
+	struct rpwi_list *lists[] = {&c->chunks, &c->endpoints, &c->listeners, &c->memories, &c->work, &c->callbacks, &c->any_receives, &c->unexpected_list,
+		&c->small_free, &c->links.late, &c->gpus, &c->pipelines};
 	for (size_t i = 0; i < RPWI_ARRAY_LEN(lists); i++)
 		rpwi_list_init(lists[i]);
 	c->epfd = c->timerfd = -1;
@@ -120,7 +120,7 @@ int rpw_context_create(const rpw_context_options *given, rpw_context **out)
 	if (status)
 		goto fail;
 	status = RPW_ERR_NO_MEMORY;
-	if (!match_init(&c->posted, msg_random()) || !match_init(&c->early, msg_random())) {
+	if (!match_init(&c->posted, msg_random()) || !match_init(&c->unexpected, msg_random())) {
 		rpwi_fail(status, "no memory for the tables of a context");
 		goto fail;
 	}
@@ -196,10 +196,10 @@ void rpw_context_destroy(rpw_context *c)
 	msg_deliver_callbacks(c);
 	c->in_progress = false;
 	all_end(c); /* what these callbacks posted; nobody is called any more */
-	stage_end(c);
+	pipeline_end(c);
 	while (!rpwi_list_empty(&c->memories))
 		rpw_memory_release(RPWI_CONTAINER_OF(c->memories.next, rpw_memory, all));
-	stage_gpus_free(c);
+	pipeline_gpus_free(c);
 	context_free(c);
 }
 
@@ -216,8 +216,8 @@ static void context_free(rpw_context *c)
 		free(u);
 	}
 	match_fini(&c->posted);
-	match_fini(&c->early);
-	early_indexes_free(c);
+	match_fini(&c->unexpected);
+	unexpected_indexes_free(c);
 	req_chunks_free(c);
 	free(c->numbers.v);
 	free(c->listed);
@@ -302,8 +302,8 @@ int rpw_progress(rpw_context *c)
 	for (int i = 0; i < c->tn; i++)
 		if (c->t[i].endpoints || (all && c->t[i].tran))
 			n += (int)c->t[i].ops->progress(c->t[i].tran);
-	if (RPWI_UNLIKELY(!rpwi_list_empty(&c->stagings)))
-		n += stage_progress(c);
+	if (RPWI_UNLIKELY(!rpwi_list_empty(&c->pipelines)))
+		n += pipeline_progress(c);
 	/* The control path is looked after more often while nothing else happens. */
 	if (RPWI_UNLIKELY(!(++c->polls & (n ? 63 : 7)) || c->connecting))
 		n += progress_control(c);
@@ -341,7 +341,7 @@ int rpw_context_arm(rpw_context *c)
 		return rpwi_fail(RPW_ERR_INVALID, "rpw_context_arm: the context is NULL");
 	if (RPWI_UNLIKELY(!msg_is_ours(c)))
 		return msg_inherited(c);
-	if (!rpwi_list_empty(&c->work) || !rpwi_list_empty(&c->callbacks) || !rpwi_list_empty(&c->links.late) || stage_copying(c))
+	if (!rpwi_list_empty(&c->work) || !rpwi_list_empty(&c->callbacks) || !rpwi_list_empty(&c->links.late) || pipeline_copying(c))
 		return RPW_IN_PROGRESS;
 	uint64_t deadline = RPWI_MIN(boot_deadline(c->boot), c->timers_next_ns);
 	for (int i = 0; i < c->tn; i++) {

@@ -250,13 +250,13 @@ void gpu_pinned_free(struct gpu *g, void *p)
 	leave();
 }
 
-static int copy_start(struct gpu *g, enum gpu_way way, void *device, void *host, size_t len)
+static int copy_start(struct gpu *g, enum gpu_direction way, void *device, void *host, size_t len)
 {
 	device_ptr p = (device_ptr)(uintptr_t)device;
 	return way == GPU_OUT ? cu.to_host(host, p, len, g->stream[way]) : cu.to_device(p, host, len, g->stream[way]);
 }
 
-int gpu_copy_begin(struct gpu *g, enum gpu_way way, void *device, void *host, size_t len, void **event)
+int gpu_copy_begin(struct gpu *g, enum gpu_direction way, void *device, void *host, size_t len, void **event)
 {
 	int result = enter(g);
 	if (result)
@@ -281,7 +281,7 @@ int gpu_copy_look(struct gpu *g, void *event)
 	return result == CUDA_NOT_READY ? 1 : result ? failed(result, "a copy of GPU memory") : 0;
 }
 
-void gpu_copy_wait(struct gpu *g, enum gpu_way way)
+void gpu_copy_wait(struct gpu *g, enum gpu_direction way)
 {
 	if (enter(g))
 		return;
@@ -297,7 +297,7 @@ void gpu_event_free(struct gpu *g, void *event)
 	leave();
 }
 
-int gpu_copy(struct gpu *g, enum gpu_way way, void *device, void *host, size_t len)
+int gpu_copy(struct gpu *g, enum gpu_direction way, void *device, void *host, size_t len)
 {
 	int result = enter(g);
 	if (result)

@@ -9,12 +9,12 @@
 struct gpu {
 	struct rpwi_list all; /* of the rpw_context */
 	void *context;
-	void *stream[2]; /* enum gpu_way */
+	void *stream[2]; /* enum gpu_direction */
 	bool direct;     /* devices may write into its memory, and be waited for; */
 	bool flush;      /* ... what they wrote has to be flushed before it is there */
 	bool exposed;    /* peers were told how to write into it by themselves */
 };
-enum gpu_way { GPU_OUT, GPU_IN };
+enum gpu_direction { GPU_OUT, GPU_IN };
 
 /* The GPU whose memory this is, found in `gpus` or added to it. 0 or enum rpw_status, said by rpwi_fail. */
 int gpu_of(struct rpwi_list *gpus, const void *addr, size_t len, struct gpu **out);
@@ -23,12 +23,12 @@ void gpu_free(struct gpu *g);
 void *gpu_pinned_new(struct gpu *g, size_t len);
 void gpu_pinned_free(struct gpu *g, void *p);
 /* Begin a copy between device and page-locked memory; *event (made when NULL) tells when it is done. 0 or enum rpw_status. */
-int gpu_copy_begin(struct gpu *g, enum gpu_way way, void *device, void *host, size_t len, void **event);
+int gpu_copy_begin(struct gpu *g, enum gpu_direction way, void *device, void *host, size_t len, void **event);
 int gpu_copy_look(struct gpu *g, void *event); /* 0 done, 1 under way, or enum rpw_status */
-void gpu_copy_wait(struct gpu *g, enum gpu_way way);
+void gpu_copy_wait(struct gpu *g, enum gpu_direction way);
 void gpu_event_free(struct gpu *g, void *event);
 /* A copy that is done on return. 0 or enum rpw_status. */
-int gpu_copy(struct gpu *g, enum gpu_way way, void *device, void *host, size_t len);
+int gpu_copy(struct gpu *g, enum gpu_direction way, void *device, void *host, size_t len);
 
 /* What devices have written into its memory, as far as their completions are known, is there for whatever runs on it from now on. 0 or enum rpw_status. */
 int gpu_flush(struct gpu *g);

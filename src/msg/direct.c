@@ -1,11 +1,11 @@
 /* direct.c - memory of GPUs that the path's transport reaches by itself (TRAN_GPU): which that is, its registrations, and what may be believed when a device says that it has written there.
- * Where it cannot be reached so, it is staged (stage.c): every call here says which of the two it is to be, and what was direct on one path may have to be staged on the next. */
+ * Where it cannot be reached so, it is staged (pipeline.c): every call here says which of the two it is to be, and what was direct on one path may have to be staged on the next. */
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <unistd.h>
 
-#include "msg/stage.h"
+#include "msg/pipeline.h"
 
 /* ---- registrations ---- */
 
@@ -91,7 +91,7 @@ void direct_drop(rpw_request *r)
 /* Short ones, too: calls of the CUDA driver may wait for whatever the program's other threads do there, so what moves messages had better do without. */
 bool direct_sends(const rpw_request *r) { return r->ep->state == EP_UP && r->len && direct_of(r->ep, r->buf, r->len); }
 
-bool direct_offer(rpw_request *r, struct tran_mem **out) { return proto_of(r)->message && !r->stage && !stretch_add(r->ep, r->buf, r->len, TRAN_READ, out); }
+bool direct_offer(rpw_request *r, struct tran_mem **out) { return proto_of(r)->message && !r->pipeline && !stretch_add(r->ep, r->buf, r->len, TRAN_READ, out); }
 
 /* ---- what is received, put and got ---- */
 
@@ -99,7 +99,7 @@ static int local_make(rpw_request *r, rpw_endpoint *ep, const void *p, size_t le
 {
 	if (r->direct && r->direct_tran != ep->tran) /* made while there was no path */
 		direct_drop(r);
-	if (r->direct || r->landing)
+	if (r->direct || r->rtr_mem)
 		return 0;
 	r->direct_tran = ep->tran;
 	return stretch_add(ep, p, len, access, &r->direct);

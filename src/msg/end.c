@@ -1,6 +1,6 @@
 /* end.c - the end of a path, and of an endpoint with all that is under way on it. */
 #include "msg/msg.h"
-#include "msg/stage.h"
+#include "msg/pipeline.h"
 
 #include <stdlib.h>
 
@@ -55,21 +55,21 @@ static void requests_end(rpw_endpoint *ep, int status)
 }
 
 /* Messages that came whole can still be received; those that would have to be fetched cannot. */
-static void early_end(rpw_endpoint *ep, bool all)
+static void unexpected_end(rpw_endpoint *ep, bool all)
 {
 	for (struct rpwi_list *n = ep->unexpected.next, *next; n != &ep->unexpected; n = next) {
 		next = n->next;
 		struct unexpected *u = RPWI_CONTAINER_OF(n, struct unexpected, in_endpoint);
 		if (all || u->rts)
-			tag_early_free(u, false);
+			unexpected_free(u, false);
 	}
 	for (struct rpwi_list *n = ep->objects.next, *next; n != &ep->objects; n = next) {
 		next = n->next;
-		object_early_free(RPWI_CONTAINER_OF(n, struct unexpected, in_endpoint));
+		unexpected_release(RPWI_CONTAINER_OF(n, struct unexpected, in_endpoint));
 	}
 	for (struct rpwi_list *n = ep->ams.next, *next; n != &ep->ams; n = next) {
 		next = n->next;
-		am_early_free(RPWI_CONTAINER_OF(n, struct unexpected, in_endpoint));
+		unexpected_release(RPWI_CONTAINER_OF(n, struct unexpected, in_endpoint));
 	}
 }
 
@@ -100,7 +100,7 @@ static void end(rpw_endpoint *ep, int status, const char *why)
 	if (connecting)
 		req_complete(connecting, status);
 	requests_end(ep, status);
-	early_end(ep, false);
+	unexpected_end(ep, false);
 }
 
 void ep_fail(rpw_endpoint *ep, int status, const char *why)
@@ -133,9 +133,9 @@ void ep_free(rpw_endpoint *ep)
 			link_ack_now(&ep->link); /* what came last, came: its sender shall know */
 		end(ep, RPW_ERR_CANCELED, "the endpoint was closed by this side");
 	}
-	early_end(ep, true);
+	unexpected_end(ep, true);
 	link_fini(&ep->link);
-	stage_endpoint_gone(ep);
+	pipeline_endpoint_gone(ep);
 	if (ep->todo)
 		rpwi_list_del(&ep->work);
 	rpwi_list_del(&ep->all);

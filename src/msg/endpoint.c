@@ -1,6 +1,6 @@
 /* endpoint.c - endpoints: made, posted on, failed, closed. How they get a path is connect.c; what goes over it path.c. */
 #include "msg/msg.h"
-#include "msg/stage.h"
+#include "msg/pipeline.h"
 
 #include <errno.h>
 #include <stdarg.h>

@@ -43,7 +43,7 @@ void rndv_fetch_parked(rpw_request *r, size_t room)
 	transfer_go(r);
 }
 
-static struct unexpected *early_find(rpw_endpoint *ep, uint64_t number, struct rpwi_list **list)
+static struct unexpected *unexpected_find(rpw_endpoint *ep, uint64_t number, struct rpwi_list **list)
 {
 	struct rpwi_list *lists[] = {&ep->unexpected, &ep->objects, &ep->ams};
 	for (size_t k = 0; k < RPWI_ARRAY_LEN(lists); k++)
@@ -61,14 +61,14 @@ static struct unexpected *early_find(rpw_endpoint *ep, uint64_t number, struct r
 void rndv_withdrawn(rpw_endpoint *ep, uint64_t number)
 {
 	struct rpwi_list *list;
-	struct unexpected *u = early_find(ep, number, &list);
+	struct unexpected *u = unexpected_find(ep, number, &list);
 	if (!u)
 		return;
 	uint32_t units = u->units;
 	if (list == &ep->unexpected)
-		tag_early_free(u, false);
+		unexpected_free(u, false);
 	else
-		early_release(u);
+		unexpected_release(u);
 	link_reply(&ep->link, FRAME_FIN, -RPW_ERR_CANCELED, number, NULL, 0);
 	credit_return(&ep->link, units);
 }
@@ -83,7 +83,7 @@ static struct rts *rts_find(rpw_endpoint *ep, uint64_t number, rpw_request **fet
 		}
 	}
 	struct rpwi_list *list;
-	struct unexpected *u = early_find(ep, number, &list);
+	struct unexpected *u = unexpected_find(ep, number, &list);
 	return u ? u->rts : NULL;
 }
 

@@ -1,6 +1,6 @@
 /* flush.c - flush and fence: everything before it is done here, then the transport says so, then the peer. */
 #include "msg/msg.h"
-#include "msg/stage.h"
+#include "msg/pipeline.h"
 
 #include <errno.h>
 #include <stdlib.h>
@@ -74,7 +74,7 @@ static bool transfers_of_ours(const rpw_endpoint *ep)
 	for (const struct rpwi_list *n = ep->fetching.next; n != &ep->fetching; n = n->next)
 		if (RPWI_CONTAINER_OF(n, rpw_request, link)->kind == REQ_RMA)
 			return true;
-	return !rpwi_list_empty(&ep->settling) || ep->atomics || stage_asks(ep);
+	return !rpwi_list_empty(&ep->settling) || ep->atomics || pipeline_asks(ep);
 }
 
 /* Stays at the head of the queue until everything before it has taken effect. */

@@ -4,7 +4,7 @@
  * What guards memory is not the key but the transport (what is registered is what it reaches) and, for atomics as frames, the table of regions. The key's checks are there to refuse
  * by name what is garbled, of another version, or of somebody else. */
 #include "msg/msg.h"
-#include "msg/stage.h"
+#include "msg/pipeline.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -132,7 +132,7 @@ void rpw_memory_release(rpw_memory *m)
 		return; /* in a forked child it goes with its context */
 	rpw_context *c = m->c;
 	if (m->gpu)
-		stage_memory_gone(m);
+		pipeline_memory_gone(m);
 	for (int i = 0; i < c->tn; i++)
 		if (m->mem[i] && i != m->owner)
 			c->t[i].ops->mem->del(c->t[i].tran, m->mem[i]);

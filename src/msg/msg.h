@@ -54,7 +54,7 @@ enum req_kind {
 	REQ_ATOMIC,
 	REQ_FLUSH,
 	REQ_FENCE,
-	/* Our own, on behalf of memory in a GPU: stage.c. */
+	/* Our own, on behalf of memory in a GPU: pipeline.c. */
 	REQ_CHUNK,
 	REQ_RECV_CHUNK,
 	REQ_SERVE_PUT,
@@ -104,19 +104,19 @@ struct rpw_request {
 	uint64_t tag, mask;
 	/* what only long operations need: blank when a request is made */
 	bool issuing, canceled, peer_lost, notify, flush_sent, answered, settle_sent, settled, describe;
-	bool parked;                                   /* on ep->fetching, but moved by a stage */
-	bool asked;                                    /* counted by the staging as a question to the peer */
+	bool parked;                                   /* on ep->fetching, but moved by a pipeline */
+	bool asked;                                    /* counted by its pipelines as a question to the peer */
 	bool iov_owned;                                /* iov was allocated */
 	bool remote_gpu;                               /* of a put or get: the peer's memory is a GPU's. The key may be gone by the time that a path is */
-	bool invited, was_invited, put_failed, placed; /* of receives: landing.c */
-	int landing_tran, direct_tran;
+	bool invited, was_invited, put_failed, placed; /* of receives: rndv_put.c */
+	int rtr_tran, direct_tran;
 	int iovcnt;
 	struct iovec *iov;                /* iovcnt > 1 */
 	uint64_t number;                  /* with the peer, 0: none */
 	const struct transfer_role *role; /* of what moves, or is to move; NULL: nothing in pieces */
 	struct rts *rts;                  /* what is fetched */
 	struct rndv *rndv;                /* what the peer fetches */
-	struct tran_mem *landing;         /* where the peer puts */
+	struct tran_mem *rtr_mem;         /* where the peer puts */
 	struct tran_mem *direct;          /* the buffer, in a GPU that the path's transport reaches by itself */
 	struct xfer *xfer;                /* &one, or allocated */
 	struct xfer one;
@@ -130,12 +130,12 @@ struct rpw_request {
 	const struct rpw_rkey *key;
 	rpw_alloc_fn alloc;
 	void *arg_alloc;
-	struct link_keep keep; /* of its body, on a path that may break */
-	char *why;             /* it failed: in words. A truncated one is told from its lengths */
-	struct gpu *gpu;       /* whose memory the buffer is; NULL: the host's */
-	struct stage *stage;   /* what moves it, then */
-	rpw_memory *serves;    /* a peer's put or get of it */
-	void *bounce;          /* a small buffer of a GPU's, copied; ours */
+	struct link_keep keep;     /* of its body, on a path that may break */
+	char *why;                 /* it failed: in words. A truncated one is told from its lengths */
+	struct gpu *gpu;           /* whose memory the buffer is; NULL: the host's */
+	struct pipeline *pipeline; /* what moves it, then */
+	rpw_memory *serves;        /* a peer's put or get of it */
+	void *bounce;              /* a small buffer of a GPU's, copied; ours */
 	void **obj_buf;
 	size_t *obj_len;
 };
@@ -170,9 +170,9 @@ struct unexpected {
 	struct rpwi_list in_endpoint, in_context;
 	uint64_t order, tag;
 	rpw_endpoint *ep;
-	struct rts *rts;        /* or NULL: the body is here */
-	struct early_ref *refs; /* in the indexes by mask */
-	uint64_t number;        /* objects: owed an answer */
+	struct rts *rts;             /* or NULL: the body is here */
+	struct unexpected_ref *refs; /* in the indexes by mask */
+	uint64_t number;             /* objects: owed an answer */
 	uint32_t len, units;
 	uint32_t head_len; /* active messages: of the program's header, before the body */
 	uint8_t body[];
@@ -237,7 +237,7 @@ struct rpw_endpoint {
 	uint32_t reclaim;
 	int status;
 	char *why, *reasons, *peer, *path_text, *fail_text;
-	struct staging *staging;
+	struct pipelines *pipelines;
 	rpw_closed_fn closed_fn;
 	void *closed_arg, *user;
 };
@@ -318,8 +318,8 @@ struct rpw_context {
 	unsigned fails_seen;     /* rpwi_fail_count: what was recorded since may be about the request that fails now */
 	size_t unexpected_count; /* tagged messages waiting */
 	uint64_t next_order;
-	struct match_table posted, early;  /* receives without a message; messages without a receive */
-	struct early_index *early_indexes; /* of masks */
+	struct match_table posted, unexpected;       /* receives without a message; messages without a receive */
+	struct unexpected_index *unexpected_indexes; /* of masks */
 	struct recv_class class[CLASSES_MAX];
 	unsigned classes;
 	rpw_request *free_requests; /* the one used last is warm, and first */
@@ -335,8 +335,8 @@ struct rpw_context {
 	int epfd, timerfd;
 	uint64_t boot_next_ns, timers_next_ns, timer_set_ns;
 	unsigned connecting;
-	struct rpwi_list gpus, stagings; /* empty where no memory of a GPU is met */
-	struct rpwi_list endpoints, listeners, memories, work, callbacks, any_receives, early_list, small_free;
+	struct rpwi_list gpus, pipelines; /* empty where no memory of a GPU is met */
+	struct rpwi_list endpoints, listeners, memories, work, callbacks, any_receives, unexpected_list, small_free;
 	unsigned small_count;
 	struct tran_facts own;
 	struct tran_up up;
@@ -510,32 +510,30 @@ static inline uint32_t credit_units_rts(unsigned pieces, size_t am_header_len)
 	return credit_units(sizeof(struct rts_body) + pieces * sizeof(struct tran_desc) + am_header_len);
 }
 
-/* early.c */
-struct unexpected *early_new(rpw_endpoint *ep, size_t body_len);
-struct unexpected *early_offered(rpw_endpoint *ep, struct rts *rts, uint32_t units);
-void early_release(struct unexpected *u);
-void early_add(rpw_endpoint *ep, struct unexpected *u, uint64_t tag);
-struct unexpected *early_for(rpw_context *c, rpw_endpoint *ep, uint64_t tag, uint64_t mask); /* the oldest, or NULL; it stays */
-void early_indexes_free(rpw_context *c);
+/* unexpected.c */
+struct unexpected *unexpected_new(rpw_endpoint *ep, size_t body_len);
+struct unexpected *unexpected_offered(rpw_endpoint *ep, struct rts *rts, uint32_t units);
+void unexpected_release(struct unexpected *u);
+void unexpected_add(rpw_endpoint *ep, struct unexpected *u, uint64_t tag);
+struct unexpected *unexpected_for(rpw_context *c, rpw_endpoint *ep, uint64_t tag, uint64_t mask); /* the oldest, or NULL; it stays */
+void unexpected_indexes_free(rpw_context *c);
 
 /* tag.c, object.c, am.c */
 void tag_arrived(rpw_endpoint *ep, uint64_t tag, const void *body, size_t len);
 void tag_offered(rpw_endpoint *ep, uint64_t tag, struct rts *rts, uint32_t units);
 void tag_unpost(rpw_request *r);
 void object_unpost(rpw_request *r);
-void tag_early_free(struct unexpected *u, bool credit);
+void unexpected_free(struct unexpected *u, bool credit);
 int tag_send_begin(rpw_request *r);
 bool tag_eager(rpw_endpoint *ep, size_t len, uint32_t *units);
 void object_arrived(rpw_endpoint *ep, uint64_t number, const void *body, size_t len);
 void object_offered(rpw_endpoint *ep, struct rts *rts, uint32_t units);
 void object_fetched(rpw_request *r, int status);
-void object_early_free(struct unexpected *u);
 int object_send_begin(rpw_request *r);
 void am_arrived(rpw_endpoint *ep, uint64_t word, const void *header, size_t header_len, const void *body, size_t len);
 void am_offered(rpw_endpoint *ep, uint64_t word, struct rts *rts, uint32_t units);
 void am_fetched(rpw_request *r, int status);
 void am_turn(rpw_endpoint *ep);
-void am_early_free(struct unexpected *u);
 int am_send_begin(rpw_request *r);
 
 /* A small frame may go at once, without a request: nothing is before it, and the log would copy it. */
@@ -566,12 +564,12 @@ void rndv_described(rpw_endpoint *ep, const void *body, size_t len);
 size_t rndv_describe_piece(uint8_t *p, uint64_t len, const struct tran_desc *d);
 size_t rndv_describe_one(uint8_t *body, uint64_t number, uint64_t len, const struct tran_desc *desc);
 
-/* landing.c */
-bool landing_invite(rpw_request *r); /* a receive that is to be fetched: false when it has to be, indeed */
-void landing_drop(rpw_request *r);
-void landing_placed(rpw_endpoint *ep, uint64_t number, unsigned flags);
-void landing_invited(rpw_endpoint *ep, uint64_t number, const void *body, size_t len);
-void landing_path_gone(rpw_request *r);
+/* rndv_put.c */
+bool rndv_put_invite(rpw_request *r); /* a receive that is to be fetched: false when it has to be, indeed */
+void rtr_drop(rpw_request *r);
+void rndv_put_placed(rpw_endpoint *ep, uint64_t number, unsigned flags);
+void rndv_put_invited(rpw_endpoint *ep, uint64_t number, const void *body, size_t len);
+void rndv_put_path_gone(rpw_request *r);
 
 /* transfer.c */
 /* What the bytes of a transfer are for. */

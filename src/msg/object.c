@@ -1,7 +1,7 @@
 /* object.c - objects: the receiver learns the size, asks the program's allocator for memory, and answers; so a send of an object is complete when the other side has taken it, or has
  * refused it. They have an order of their own on each endpoint, apart from tagged messages. */
 #include "msg/msg.h"
-#include "msg/stage.h"
+#include "msg/pipeline.h"
 
 #include <errno.h>
 #include <stdlib.h>
@@ -32,7 +32,7 @@ static bool room_make(rpw_request *r, size_t len)
 	r->done.length = len;
 	if (!r->buf)
 		return rpwi_fail(RPW_ERR_NO_MEMORY, "an object of %zu bytes was refused: its receiver's allocator gave no memory", len), false;
-	r->gpu = stage_gpu_of(r->c, r->buf, len);
+	r->gpu = pipeline_gpu_of(r->c, r->buf, len);
 	*r->obj_buf = r->buf;
 	*r->obj_len = len;
 	return true;
@@ -90,7 +90,7 @@ void object_arrived(rpw_endpoint *ep, uint64_t number, const void *body, size_t 
 		credit_return(&ep->link, credit_units(len));
 		return;
 	}
-	struct unexpected *u = early_new(ep, len);
+	struct unexpected *u = unexpected_new(ep, len);
 	if (!u) {
 		link_reply(&ep->link, FRAME_FIN, -RPW_ERR_NO_MEMORY, number, NULL, 0);
 		return;
@@ -109,14 +109,12 @@ void object_offered(rpw_endpoint *ep, struct rts *rts, uint32_t units)
 		credit_return(&ep->link, units);
 		return;
 	}
-	struct unexpected *u = early_offered(ep, rts, units);
+	struct unexpected *u = unexpected_offered(ep, rts, units);
 	if (u)
 		rpwi_list_add_tail(&ep->objects, &u->in_endpoint);
 }
 
-void object_early_free(struct unexpected *u) { early_release(u); }
-
-static bool early_take(rpw_request *r)
+static bool unexpected_take(rpw_request *r)
 {
 	rpw_endpoint *ep = r->ep;
 	if (rpwi_list_empty(&ep->objects))
@@ -131,7 +129,7 @@ static bool early_take(rpw_request *r)
 		fetch(r, ep, rts);
 	else
 		deliver(r, ep, u->number, u->body, u->len);
-	early_release(u);
+	unexpected_release(u);
 	credit_return(&ep->link, units);
 	return true;
 }
@@ -154,7 +152,7 @@ int rpw_recv_obj(rpw_endpoint *ep, rpw_alloc_fn alloc, void *arg, void **buf, si
 	r->obj_buf = buf;
 	r->obj_len = len;
 	r->held = true;
-	if (!early_take(r)) {
+	if (!unexpected_take(r)) {
 		r->where = AT_POSTED;
 		rpwi_list_add_tail(&ep->object_receives, &r->active);
 	}
@@ -210,7 +208,7 @@ int rpw_send_obj(rpw_endpoint *ep, const void *buf, size_t len, rpw_request **re
 		return RPW_ERR_NO_MEMORY;
 	r->buf = (void *)buf;
 	r->len = len;
-	int rc = stage_outgoing(r);
+	int rc = pipeline_outgoing(r);
 	if (rc) {
 		req_drop(r);
 		return rc;

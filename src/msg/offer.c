@@ -3,7 +3,7 @@
  * Memory is registered with the path's transport for as long as the offer stands; whether registrations are kept is the transport's business, which alone knows what they cost and when
  * they go stale. After a change of path offers are described anew: by the RTS itself when it has to be sent again, else by DESCRIBE. */
 #include "msg/msg.h"
-#include "msg/stage.h"
+#include "msg/pipeline.h"
 
 #include <errno.h>
 #include <stdlib.h>

@@ -1,6 +1,6 @@
 /* path.c - the path of an endpoint: what comes over it goes to whom it concerns, what may go now goes. Frames are counted, kept and sent again by the link below. */
 #include "msg/msg.h"
-#include "msg/stage.h"
+#include "msg/pipeline.h"
 
 #include <errno.h>
 #include <stdio.h>
@@ -70,7 +70,7 @@ void path_work(rpw_endpoint *ep)
 		return;
 	if (link_work(&ep->link)) {
 		fetches_go(ep);
-		stage_work(ep);
+		pipeline_work(ep);
 		post_go(ep);
 	}
 	transfer_settle(ep);
@@ -113,30 +113,30 @@ static void on_rts(rpw_endpoint *ep, const struct frame_head *h, const uint8_t *
 		ep_breach(ep, "an RTS of kind %u", h->flags);
 	}
 }
-/* The other offers: those of staging. */
+/* The other offers: those of pipelines. */
 static void on_offer(rpw_endpoint *ep, const struct frame_head *h, const uint8_t *extra, size_t extra_len, const void *body, size_t len)
 {
 	struct rts *rts = rndv_parse(body, len);
 	if (!rts)
 		ep_breach(ep, "an offer of %zu bytes that does not add up", len);
 	else if (h->type == FRAME_CHUNK)
-		stage_chunk(ep, h->tag, rts);
+		pipeline_chunk(ep, h->tag, rts);
 	else if (h->type == FRAME_PUT)
-		stage_put_arrived(ep, extra, extra_len, rts);
+		pipeline_put_arrived(ep, extra, extra_len, rts);
 	else
-		stage_got(ep, h->tag, rts);
+		pipeline_got(ep, h->tag, rts);
 }
 static void on_pull(rpw_endpoint *ep, const struct frame_head *h, const uint8_t *extra, size_t extra_len, const void *body, size_t len)
 {
-	stage_pulled(ep, h->tag);
+	pipeline_pulled(ep, h->tag);
 }
 static void on_stop(rpw_endpoint *ep, const struct frame_head *h, const uint8_t *extra, size_t extra_len, const void *body, size_t len)
 {
-	stage_stopped(ep, h->tag, h->flags);
+	pipeline_stopped(ep, h->tag, h->flags);
 }
 static void on_get(rpw_endpoint *ep, const struct frame_head *h, const uint8_t *extra, size_t extra_len, const void *body, size_t len)
 {
-	stage_get_arrived(ep, h->tag, body, len);
+	pipeline_get_arrived(ep, h->tag, body, len);
 }
 static void on_fin(rpw_endpoint *ep, const struct frame_head *h, const uint8_t *extra, size_t extra_len, const void *body, size_t len)
 {
@@ -150,13 +150,13 @@ static void on_describe(rpw_endpoint *ep, const struct frame_head *h, const uint
 {
 	rndv_described(ep, body, len);
 }
-static void on_invite(rpw_endpoint *ep, const struct frame_head *h, const uint8_t *extra, size_t extra_len, const void *body, size_t len)
+static void on_rtr(rpw_endpoint *ep, const struct frame_head *h, const uint8_t *extra, size_t extra_len, const void *body, size_t len)
 {
-	landing_invited(ep, h->tag, body, len);
+	rndv_put_invited(ep, h->tag, body, len);
 }
-static void on_placed(rpw_endpoint *ep, const struct frame_head *h, const uint8_t *extra, size_t extra_len, const void *body, size_t len)
+static void on_atp(rpw_endpoint *ep, const struct frame_head *h, const uint8_t *extra, size_t extra_len, const void *body, size_t len)
 {
-	landing_placed(ep, h->tag, h->flags);
+	rndv_put_placed(ep, h->tag, h->flags);
 }
 /* The peer has waited for its device; the GPU has its own idea of when bytes are there. */
 static bool puts_landed(rpw_endpoint *ep)
@@ -236,8 +236,8 @@ static const struct {
 	[FRAME_PUT] = {on_offer, false},
 	[FRAME_GET] = {on_get, false},
 	[FRAME_GOT] = {on_offer, false},
-	[FRAME_PLACED] = {on_placed, false},
-	[FRAME_INVITE] = {on_invite, false},
+	[FRAME_ATP] = {on_atp, false},
+	[FRAME_RTR] = {on_rtr, false},
 	[FRAME_CREDIT] = {on_head_only, false},
 	[FRAME_NEED] = {on_need, false},
 	[FRAME_ACK] = {on_head_only, false},

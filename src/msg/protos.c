@@ -1,6 +1,6 @@
 /* protos.c - the table of operations: what each kind does at each turn of its life. The only file that knows them all; those below find it in their context (proto_of). */
 #include "msg/msg.h"
-#include "msg/stage.h"
+#include "msg/pipeline.h"
 
 #include <stdlib.h>
 
@@ -10,8 +10,8 @@ static void operation_ends(rpw_request *r)
 	link_forget(&r->keep);
 	if (r->rndv)
 		rndv_end(r);
-	if (r->landing)
-		landing_drop(r);
+	if (r->rtr_mem)
+		rtr_drop(r);
 	if (r->direct)
 		direct_drop(r);
 	if (r->number)
@@ -19,12 +19,12 @@ static void operation_ends(rpw_request *r)
 	if (r->xfer && r->xfer != &r->one)
 		free(r->xfer);
 	free(r->rts);
-	if (r->stage)
-		stage_request_ends(r);
+	if (r->pipeline)
+		pipeline_request_ends(r);
 	if (r->asked)
-		stage_answered(r);
+		pipeline_answered(r);
 	if (r->serves)
-		stage_served(r);
+		pipeline_served(r);
 	r->number = 0;
 	r->xfer = NULL;
 	r->rts = NULL;
@@ -42,8 +42,8 @@ const struct proto protos[] = {
 	[REQ_ATOMIC] = {.name = "an atomic", .begin = rma_atomic_begin, .end = operation_ends},
 	[REQ_FLUSH] = {.name = "a flush", .begin = rma_flush_begin, .path_gone = flush_path_gone, .waits_for_older = true, .end = operation_ends},
 	[REQ_FENCE] = {.name = "a fence", .begin = rma_fence_begin, .path_gone = flush_path_gone, .end = operation_ends},
-	[REQ_CHUNK] = {.name = "a part of an operation", .begin = stage_chunk_begin, .end = operation_ends},
+	[REQ_CHUNK] = {.name = "a part of an operation", .begin = pipeline_chunk_begin, .end = operation_ends},
 	[REQ_RECV_CHUNK] = {.name = "a part of an operation", .end = operation_ends},
 	[REQ_SERVE_PUT] = {.name = "a part of an operation", .end = operation_ends},
-	[REQ_SERVE_GET] = {.name = "a part of an operation", .begin = stage_got_begin, .end = operation_ends},
+	[REQ_SERVE_GET] = {.name = "a part of an operation", .begin = pipeline_got_begin, .end = operation_ends},
 };

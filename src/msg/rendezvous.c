@@ -1,21 +1,21 @@
-/* rendezvous.c - how a large message comes: fetched as its RTS describes it, put where we invite it to (landing.c), or pulled in chunks (stage_pull.c: it is in a GPU, or is to get there). Here is the
+/* rendezvous.c - how a large message comes: fetched as its RTS describes it, put where we invite it to (rndv_put.c), or pulled in chunks (pipeline_pull.c: it is in a GPU, or is to get there). Here is the
  * choice, and what a change of path does to all of it: until the sender has described its message anew the fetch is stale, and waits. */
 #include "msg/msg.h"
-#include "msg/stage.h"
+#include "msg/pipeline.h"
 
 #include <errno.h>
 #include <stdlib.h>
 
 static void staged_instead(rpw_request *r, rpw_endpoint *ep)
 {
-	landing_drop(r);
+	rtr_drop(r);
 	direct_drop(r);
 	if (r->xfer != &r->one)
 		free(r->xfer);
 	r->xfer = NULL;
 	r->xfers = r->at_xfer = r->under_way = 0;
 	r->at_byte = 0;
-	stage_fetch(r, ep, r->len);
+	pipeline_fetch(r, ep, r->len);
 }
 
 /* Before any of it is fetched: false when it comes otherwise. */
@@ -29,7 +29,7 @@ static bool fetch_ready(rpw_request *r, rpw_endpoint *ep)
 		for (unsigned i = 0; i < r->xfers && r->direct; i++)
 			r->xfer[i].mem = r->direct;
 	}
-	return !landing_invite(r);
+	return !rndv_put_invite(r);
 }
 
 static void fetch_done(rpw_request *r)
@@ -53,17 +53,17 @@ void rndv_fetch(rpw_request *r, rpw_endpoint *ep, struct rts *rts, size_t room)
 	r->where = AT_FETCH;
 	rpwi_list_add_tail(&ep->fetching, &r->link);
 	if (RPWI_UNLIKELY(!rts->pieces || (r->gpu && !direct_fetch(r, ep))))
-		stage_fetch(r, ep, room);
+		pipeline_fetch(r, ep, room);
 	else
 		rndv_fetch_parked(r, room);
 }
 
 void rndv_path_gone(rpw_endpoint *ep)
 {
-	stage_path_gone(ep);
+	pipeline_path_gone(ep);
 	for (struct rpwi_list *n = ep->active_list.next; n != &ep->active_list; n = n->next) {
 		rpw_request *r = RPWI_CONTAINER_OF(n, rpw_request, active);
-		landing_path_gone(r);
+		rndv_put_path_gone(r);
 		if (r->rndv)
 			rndv_unregister(r);
 		direct_path_gone(r);
@@ -73,7 +73,7 @@ void rndv_path_gone(rpw_endpoint *ep)
 	}
 	for (struct rpwi_list *n = ep->fetching.next; n != &ep->fetching; n = n->next) {
 		rpw_request *r = RPWI_CONTAINER_OF(n, rpw_request, link);
-		landing_drop(r);
+		rtr_drop(r);
 		direct_drop(r);
 		transfer_restart(r);
 	}

@@ -2,7 +2,7 @@
 #include "msg/msg.h"
 
 #include "base/copy.h"
-#include "msg/stage.h"
+#include "msg/pipeline.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -145,7 +145,7 @@ void req_complete(rpw_request *r, int status)
 	r->complete = true;
 	r->done.status = status;
 	r->where = AT_NONE;
-	if (RPWI_UNLIKELY(r->rndv || r->number || r->xfer || r->rts || r->keep.in || r->stage || r->serves))
+	if (RPWI_UNLIKELY(r->rndv || r->number || r->xfer || r->rts || r->keep.in || r->pipeline || r->serves))
 		proto_of(r)->end(r);
 	if (!rpwi_list_empty(&r->active)) {
 		rpwi_list_del(&r->active);

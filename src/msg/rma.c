@@ -1,6 +1,6 @@
-/* rma.c - puts and gets, one or a batch, with or without a notification: what the program asks for. The bytes move in transfer.c; what has to do with memory in GPUs, in stage_ask.c. */
+/* rma.c - puts and gets, one or a batch, with or without a notification: what the program asks for. The bytes move in transfer.c; what has to do with memory in GPUs, in pipeline_ask.c. */
 #include "msg/msg.h"
-#include "msg/stage.h"
+#include "msg/pipeline.h"
 
 #include <errno.h>
 #include <stdlib.h>
@@ -34,8 +34,8 @@ int rma_begin(rpw_request *r)
 {
 	r->worst = 0;
 	r->role = &rma_role;
-	if (RPWI_UNLIKELY(stage_wants(r)))
-		return stage_rma_begin(r);
+	if (RPWI_UNLIKELY(pipeline_wants(r)))
+		return pipeline_rma_begin(r);
 	r->where = AT_FETCH;
 	rpwi_list_add_tail(&r->ep->fetching, &r->link);
 	transfer_go(r);
@@ -72,7 +72,7 @@ static int one_transfer(rpw_endpoint *ep, bool is_put, void *buf, size_t len, co
 	if (!r)
 		return RPW_ERR_NO_MEMORY;
 	r->one = (struct xfer){.local = buf, .offset = offset, .len = len, .key = key, .is_put = is_put};
-	r->gpu = stage_gpu_of(ep->c, buf, len);
+	r->gpu = pipeline_gpu_of(ep->c, buf, len);
 	r->remote_gpu = key->device;
 	r->xfer = &r->one;
 	r->xfers = 1;

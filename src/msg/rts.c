@@ -73,9 +73,9 @@ void rndv_fetched(rpw_request *r)
 		req_complete(r, r->worst ? r->worst : r->rts->len > r->len ? RPW_ERR_TRUNCATED : RPW_OK);
 }
 
-void landing_drop(rpw_request *r)
+void rtr_drop(rpw_request *r)
 {
-	if (r->landing)
-		r->c->t[r->landing_tran].ops->mem->del(r->c->t[r->landing_tran].tran, r->landing);
-	r->landing = NULL;
+	if (r->rtr_mem)
+		r->c->t[r->rtr_tran].ops->mem->del(r->c->t[r->rtr_tran].tran, r->rtr_mem);
+	r->rtr_mem = NULL;
 }

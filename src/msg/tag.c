@@ -2,9 +2,9 @@
  * messages of one endpoint come in the order sent.
  *
  * Posted receives are in one table under (tag & mask, class of their mask, endpoint or any): a message looks once into each class that has receives, usually one. Masks beyond CLASSES_MAX - 1
- * different ones share the last class, which is searched in order. Messages without a receive: early.c. */
+ * different ones share the last class, which is searched in order. Messages without a receive: unexpected.c. */
 #include "msg/msg.h"
-#include "msg/stage.h"
+#include "msg/pipeline.h"
 
 #include "base/copy.h"
 
@@ -196,7 +196,7 @@ void tag_arrived(rpw_endpoint *ep, uint64_t tag, const void *body, size_t len)
 			round_ends(ep, len);
 		return;
 	}
-	struct unexpected *u = early_new(ep, len);
+	struct unexpected *u = unexpected_new(ep, len);
 	if (!u) {
 		ep->status = RPW_ERR_NO_MEMORY;
 		ep_say_why(ep, "no memory for a message that came before its receive");
@@ -205,7 +205,7 @@ void tag_arrived(rpw_endpoint *ep, uint64_t tag, const void *body, size_t len)
 	}
 	if (len)
 		memcpy(u->body, body, len);
-	early_add(ep, u, tag);
+	unexpected_add(ep, u, tag);
 	round_ends(ep, len);
 }
 
@@ -217,9 +217,9 @@ void tag_offered(rpw_endpoint *ep, uint64_t tag, struct rts *rts, uint32_t units
 		credit_return(&ep->link, units);
 		return;
 	}
-	struct unexpected *u = early_offered(ep, rts, units);
+	struct unexpected *u = unexpected_offered(ep, rts, units);
 	if (u)
-		early_add(ep, u, tag);
+		unexpected_add(ep, u, tag);
 }
 
 /* ---- receive ---- */
@@ -233,23 +233,23 @@ static int none_left(const rpw_endpoint *ep)
 static inline __attribute__((always_inline)) int recv_with(rpw_request *r, rpw_request **req)
 {
 	rpw_context *c = r->c;
-	int local = stage_local(r);
+	int local = pipeline_local(r);
 	if (RPWI_UNLIKELY(local)) {
 		req_drop(r);
 		return local;
 	}
 	r->held = true;
-	struct unexpected *u = RPWI_UNLIKELY(c->unexpected_count) ? early_for(c, r->ep, r->tag, r->mask) : NULL;
+	struct unexpected *u = RPWI_UNLIKELY(c->unexpected_count) ? unexpected_for(c, r->ep, r->tag, r->mask) : NULL;
 	if (u && u->rts) {
 		struct rts *rts = u->rts;
 		rpw_endpoint *from = u->ep;
 		uint64_t tag = u->tag;
 		u->rts = NULL;
-		tag_early_free(u, true);
+		unexpected_free(u, true);
 		fetch(r, from, tag, rts);
 	} else if (u) {
 		deliver(r, u->ep, u->tag, u->body, u->len);
-		tag_early_free(u, true);
+		unexpected_free(u, true);
 	} else if (r->ep && r->ep->state == EP_FAILED) {
 		int status = none_left(r->ep);
 		req_drop(r);
@@ -306,7 +306,7 @@ int rpw_probe(rpw_context *c, rpw_endpoint *ep, uint64_t tag, uint64_t mask, rpw
 		return msg_wrong("rpw_probe", whose(c));
 	if (RPWI_UNLIKELY(!msg_is_ours(c)))
 		return msg_inherited(c);
-	struct unexpected *u = early_for(c, ep, tag, mask);
+	struct unexpected *u = unexpected_for(c, ep, tag, mask);
 	if (!u)
 		return ep && ep->state == EP_FAILED ? none_left(ep) : RPW_IN_PROGRESS;
 	if (what)
@@ -387,7 +387,7 @@ static int send_slow(rpw_endpoint *ep, const struct iovec *iov, int iovcnt, uint
 		return RPW_ERR_NO_MEMORY;
 	int rc = req_set_local(r, iov, iovcnt);
 	if (!rc)
-		rc = stage_outgoing(r);
+		rc = pipeline_outgoing(r);
 	if (rc) {
 		req_drop(r);
 		return rc;

@@ -1,6 +1,6 @@
 /* wire.h - what msg puts on a path: the head of each frame, and the bodies that have a form. Little-endian (boot's hello refuses another byte order).
  *
- * Frames of one direction are numbered by counting (a path keeps order and loses nothing); only CREDIT, NEED, ACK, PART and INVITE are not counted, since sending them twice or not at all
+ * Frames of one direction are numbered by counting (a path keeps order and loses nothing); only CREDIT, NEED, ACK, PART and RTR are not counted, since sending them twice or not at all
  * does no harm. A frame that costs memory at the receiver until it is matched is paid for in units: see credit.c. */
 #ifndef ROPEWAY_MSG_WIRE_H
 #define ROPEWAY_MSG_WIRE_H
@@ -39,20 +39,20 @@ enum frame_type {
 	FRAME_FLUSHED,     /* tag: that number */
 	FRAME_ATOMIC,      /* tag: the sender's number; body: struct atomic_body */
 	FRAME_ATOMIC_DONE, /* flags: -status; tag: that number; body: u64, the value before */
-	/* Of memory in GPUs: stage.c. */
-	FRAME_PULL,   /* tag: the number of an RTS (or PUT, GOT) that is to come as chunks */
-	FRAME_CHUNK,  /* tag: that number; body: struct rts_body, of the next stretch */
-	FRAME_STOP,   /* flags: -status; tag: that number: no more chunks */
-	FRAME_PUT,    /* the head goes on with struct ask_body; body: struct rts_body, of what is to get there; answered by FIN */
-	FRAME_GET,    /* tag: the asker's number; body: struct ask_body; answered by GOT or FIN */
-	FRAME_GOT,    /* tag: that number; body: struct rts_body */
-	FRAME_PLACED, /* flags: -status; tag: the number in an INVITE: the message is there, or has to be fetched */
-	FRAME_COUNTED_LAST = FRAME_PLACED,
+	/* Of memory in GPUs: pipeline.c. */
+	FRAME_PULL,  /* tag: the number of an RTS (or PUT, GOT) that is to come as chunks */
+	FRAME_CHUNK, /* tag: that number; body: struct rts_body, of the next stretch */
+	FRAME_STOP,  /* flags: -status; tag: that number: no more chunks */
+	FRAME_PUT,   /* the head goes on with struct ask_body; body: struct rts_body, of what is to get there; answered by FIN */
+	FRAME_GET,   /* tag: the asker's number; body: struct ask_body; answered by GOT or FIN */
+	FRAME_GOT,   /* tag: that number; body: struct rts_body */
+	FRAME_ATP,   /* after a put: flags: -status; tag: the number in an RTR: the message is there, or has to be fetched */
+	FRAME_COUNTED_LAST = FRAME_ATP,
 	FRAME_CREDIT, /* nothing but its head */
 	FRAME_NEED,   /* tag: so many units are waited for */
 	FRAME_ACK,    /* nothing but its head */
 	FRAME_PART, /* the beginning of a body that this path does not take whole, since it was made for another: the frame that it is of follows. tag: at which byte of the body */
-	FRAME_INVITE, /* tag: the number of an RTS whose message may be put; body: struct rts_body, of where to, with the receiver's number */
+	FRAME_RTR, /* ready to receive: tag: the number of an RTS whose message may be put; body: struct rts_body, of where to, with the receiver's number */
 	FRAME_TYPES,
 };
 /* Flags of TAG, OBJECT and AM. */

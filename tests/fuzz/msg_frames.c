@@ -124,11 +124,11 @@ void fuzz_inject(unsigned to)
 		if (f.h.flags == RTS_AM)
 			f.h.tag = am_word(b % 4, body[18]);
 		break;
-	case FRAME_INVITE:
+	case FRAME_RTR:
 		f.h.tag = their_number(ep);
 		len = rts_make(body, ep, from, false);
 		break;
-	case FRAME_PLACED:
+	case FRAME_ATP:
 		f.h.tag = invited_number(ep);
 		f.h.flags = b & 4 ? (uint8_t)fuzz_some_number() : 0;
 		break;

@@ -659,6 +659,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t len)
 	tran_ncclnet.mem->del(run.t, run.kept_mem);
 	free(run.kept);
 	tran_ncclnet.close(run.t);
+	nt_linger_wait();
 	clock_ns = 0;
 	if (fake.comms_live || fake.listens_live || fake.regs_live)
 		fuzz_broken("comms or registrations were not given back");

@@ -39,9 +39,9 @@ static const struct flood {
 } floods[] = {
 	{"large messages announced", FRAME_RTS, RTS_TAG, true, ENDS},
 	{"large objects announced", FRAME_RTS, RTS_OBJECT, true, ENDS},
-	{"invitations", FRAME_INVITE, 0, true, MAY_END},
+	{"invitations", FRAME_RTR, 0, true, MAY_END},
 	{"descriptions", FRAME_DESCRIBE, RTS_TAG, true, GOES_ON},
-	{"messages said to be placed", FRAME_PLACED, 0, false, GOES_ON},
+	{"messages said to be placed", FRAME_ATP, 0, false, GOES_ON},
 	{"messages said to be fetched", FRAME_FIN, 0, false, GOES_ON},
 	{"messages withdrawn", FRAME_WITHDRAW, 0, false, GOES_ON},
 };

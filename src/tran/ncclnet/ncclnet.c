@@ -102,7 +102,7 @@ static void *linger(void *arg)
 }
 
 /* A program that ends waits for it here, as it would wait in the kernel for a socket that lingers. A forked child has none of these threads. */
-__attribute__((destructor)) static void linger_wait(void)
+__attribute__((destructor)) void nt_linger_wait(void)
 {
 	pthread_mutex_lock(&lingering.lock);
 	while (lingering.n && rpwi_is_ours(lingering.born))

@@ -285,6 +285,9 @@ void nt_mem_del(struct tran *t, struct tran_mem *m);
 /* The memory that a peer names, if it may do this there; NULL otherwise. */
 struct nt_mem *nt_mem_find(struct nt *t, const struct nt_target *at, size_t len, unsigned access);
 
+/* What closed contexts have left to be sent is sent, or given up. */
+void nt_linger_wait(void);
+
 extern const struct tran_ops tran_ncclnet;
 
 #endif

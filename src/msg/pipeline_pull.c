@@ -1,5 +1,5 @@
-/* stage_pull.c - messages that cannot be fetched as they are described, since a GPU has to do with them: they are asked for in chunks (PULL, CHUNK, STOP). */
-#include "msg/stage_priv.h"
+/* pipeline_pull.c - messages that cannot be fetched as they are described, since a GPU has to do with them: they are asked for in chunks (PULL, CHUNK, STOP). */
+#include "msg/pipeline_priv.h"
 
 #include <errno.h>
 #include <stdlib.h>
@@ -7,10 +7,10 @@
 static void chunk_done(rpw_request *r) { rndv_fetched(r); }
 static const struct transfer_role chunk_role = {NULL, chunk_done, NULL};
 
-void stage_fetch(rpw_request *r, rpw_endpoint *ep, size_t room)
+void pipeline_fetch(rpw_request *r, rpw_endpoint *ep, size_t room)
 {
 	r->parked = true;
-	struct stage *s = stage_new(ep, r, STAGE_RECV, r->buf, r->rts->len, room);
+	struct pipeline *s = pipeline_new(ep, r, PIPELINE_RECV, r->buf, r->rts->len, room);
 	if (!s) {
 		r->worst = RPW_ERR_NO_MEMORY;
 		rpwi_list_del(&r->link);
@@ -21,11 +21,11 @@ void stage_fetch(rpw_request *r, rpw_endpoint *ep, size_t room)
 	link_reply(&ep->link, FRAME_PULL, 0, r->rts->number, NULL, 0);
 }
 
-static struct stage *receiving(rpw_endpoint *ep, uint64_t number)
+static struct pipeline *receiving(rpw_endpoint *ep, uint64_t number)
 {
-	for (struct rpwi_list *l = ep->staging ? ep->staging->stages.next : NULL; l && l != &ep->staging->stages; l = l->next) {
-		struct stage *s = RPWI_CONTAINER_OF(l, struct stage, all);
-		if (s->way == STAGE_RECV && s->r && s->r->rts->number == number)
+	for (struct rpwi_list *l = ep->pipelines ? ep->pipelines->list.next : NULL; l && l != &ep->pipelines->list; l = l->next) {
+		struct pipeline *s = RPWI_CONTAINER_OF(l, struct pipeline, all);
+		if (s->way == PIPELINE_RECV && s->r && s->r->rts->number == number)
 			return s;
 	}
 	return NULL;
@@ -42,9 +42,9 @@ static unsigned chunks_of(const rpw_endpoint *ep, uint64_t number)
 	return n;
 }
 
-void stage_chunk(rpw_endpoint *ep, uint64_t number, struct rts *rts)
+void pipeline_chunk(rpw_endpoint *ep, uint64_t number, struct rts *rts)
 {
-	struct stage *s = receiving(ep, number);
+	struct pipeline *s = receiving(ep, number);
 	unsigned under_way = chunks_of(ep, number);
 	if (!s) { /* its receive has ended: the sender shall not wait */
 		link_reply(&ep->link, FRAME_FIN, -RPW_ERR_CANCELED, rts->number, NULL, 0);
@@ -52,7 +52,7 @@ void stage_chunk(rpw_endpoint *ep, uint64_t number, struct rts *rts)
 		return;
 	}
 	rpw_request *child = NULL;
-	if (s->stopped || !rts->pieces || rts->len > STAGE_BYTES || rts->len > s->len - s->announced || under_way >= CHUNKS_UNDER_WAY)
+	if (s->stopped || !rts->pieces || rts->len > PIPELINE_BYTES || rts->len > s->len - s->announced || under_way >= CHUNKS_UNDER_WAY)
 		ep_breach(ep, "a chunk of %llu bytes, %u under way, %zu of %zu bytes announced", (unsigned long long)rts->len, under_way, s->announced, s->len);
 	else
 		child = req_new(ep->c, ep, REQ_RECV_CHUNK, false);
@@ -69,16 +69,16 @@ void stage_chunk(rpw_endpoint *ep, uint64_t number, struct rts *rts)
 	child->where = AT_FETCH;
 	rpwi_list_add_tail(&ep->fetching, &child->link);
 	rpwi_list_add_tail(&s->parked, &child->active);
-	stage_go(s);
+	pipeline_go(s);
 }
 
-void stage_stopped(rpw_endpoint *ep, uint64_t number, unsigned flags)
+void pipeline_stopped(rpw_endpoint *ep, uint64_t number, unsigned flags)
 {
-	struct stage *s = receiving(ep, number);
+	struct pipeline *s = receiving(ep, number);
 	if (!s || s->stopped)
 		return;
 	s->stopped = true;
 	if (!s->worst)
 		s->worst = flags && flags <= (unsigned)-RPW_ERR_SYSTEM ? -(int)flags : RPW_ERR_PROTOCOL;
-	stage_go(s);
+	pipeline_go(s);
 }

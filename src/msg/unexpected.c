@@ -1,4 +1,4 @@
-/* early.c - messages that came before their receive: kept, and found. A table has them by (tag, endpoint) and by (tag, any). A receive with a mask looks through the list, in the order in which
+/* unexpected.c - messages that came before their receive: kept, and found. A table has them by (tag, endpoint) and by (tag, any). A receive with a mask looks through the list, in the order in which
  * they came; when that was long, they are put into a table by (tag & mask), too, which is kept up to date until no message is left. So a receive costs with 100,000 waiting what it costs with one. */
 #include "msg/msg.h"
 
@@ -9,23 +9,23 @@ enum { SMALL_BODY = 64, SMALL_KEPT_MAX = 4096, SEARCH_LONG = 64, INDEXES_MAX = 4
 /* ---- by mask ---- */
 
 /* A message in the index of one mask. */
-struct early_ref {
+struct unexpected_ref {
 	struct match_node of_endpoint, of_any;
-	struct early_ref *next; /* the same message's, in another index */
-	struct early_index *index;
+	struct unexpected_ref *next; /* the same message's, in another index */
+	struct unexpected_index *index;
 	struct unexpected *u;
 };
 
-struct early_index {
-	struct early_index *next;
+struct unexpected_index {
+	struct unexpected_index *next;
 	uint64_t mask;
 	struct match_table table;
 	bool lacks; /* a message, for want of memory: of no use any more */
 };
 
-static void index_add(struct early_index *x, struct unexpected *u)
+static void index_add(struct unexpected_index *x, struct unexpected *u)
 {
-	struct early_ref *ref = x->lacks ? NULL : malloc(sizeof(*ref));
+	struct unexpected_ref *ref = x->lacks ? NULL : malloc(sizeof(*ref));
 	if (!ref) {
 		x->lacks = true;
 		return;
@@ -40,7 +40,7 @@ static void index_add(struct early_index *x, struct unexpected *u)
 
 static void refs_free(struct unexpected *u)
 {
-	for (struct early_ref *ref = u->refs, *next; ref; ref = next) {
+	for (struct unexpected_ref *ref = u->refs, *next; ref; ref = next) {
 		next = ref->next;
 		match_del(&ref->index->table, &ref->of_endpoint);
 		match_del(&ref->index->table, &ref->of_any);
@@ -52,33 +52,33 @@ static void refs_free(struct unexpected *u)
 static void index_make(rpw_context *c, uint64_t mask)
 {
 	unsigned n = 0;
-	for (const struct early_index *x = c->early_indexes; x; x = x->next)
+	for (const struct unexpected_index *x = c->unexpected_indexes; x; x = x->next)
 		n++;
-	struct early_index *x = n < INDEXES_MAX ? calloc(1, sizeof(*x)) : NULL;
+	struct unexpected_index *x = n < INDEXES_MAX ? calloc(1, sizeof(*x)) : NULL;
 	if (!x || !match_init(&x->table, msg_random())) {
 		free(x);
 		return;
 	}
 	x->mask = mask;
-	x->next = c->early_indexes;
-	c->early_indexes = x;
-	for (struct rpwi_list *l = c->early_list.next; l != &c->early_list; l = l->next)
+	x->next = c->unexpected_indexes;
+	c->unexpected_indexes = x;
+	for (struct rpwi_list *l = c->unexpected_list.next; l != &c->unexpected_list; l = l->next)
 		index_add(x, RPWI_CONTAINER_OF(l, struct unexpected, in_context));
 }
 
-void early_indexes_free(rpw_context *c)
+void unexpected_indexes_free(rpw_context *c)
 {
-	for (struct early_index *x = c->early_indexes, *next; x; x = next) {
+	for (struct unexpected_index *x = c->unexpected_indexes, *next; x; x = next) {
 		next = x->next;
 		match_fini(&x->table);
 		free(x);
 	}
-	c->early_indexes = NULL;
+	c->unexpected_indexes = NULL;
 }
 
 static struct unexpected *search(rpw_context *c, rpw_endpoint *ep, uint64_t tag, uint64_t mask)
 {
-	struct rpwi_list *list = ep ? &ep->unexpected : &c->early_list;
+	struct rpwi_list *list = ep ? &ep->unexpected : &c->unexpected_list;
 	struct unexpected *found = NULL;
 	unsigned looked = 0;
 	for (struct rpwi_list *n = list->next; n != list && !found; n = n->next, looked++) {
@@ -93,7 +93,7 @@ static struct unexpected *search(rpw_context *c, rpw_endpoint *ep, uint64_t tag,
 
 /* ---- kept ---- */
 
-struct unexpected *early_new(rpw_endpoint *ep, size_t body_len)
+struct unexpected *unexpected_new(rpw_endpoint *ep, size_t body_len)
 {
 	rpw_context *c = ep->c;
 	struct unexpected *u;
@@ -120,9 +120,9 @@ struct unexpected *early_new(rpw_endpoint *ep, size_t body_len)
 }
 
 /* Of what a peer offers to be fetched; NULL: there was no memory, and the peer has been told. */
-struct unexpected *early_offered(rpw_endpoint *ep, struct rts *rts, uint32_t units)
+struct unexpected *unexpected_offered(rpw_endpoint *ep, struct rts *rts, uint32_t units)
 {
-	struct unexpected *u = early_new(ep, 0);
+	struct unexpected *u = unexpected_new(ep, 0);
 	if (!u) {
 		link_reply(&ep->link, FRAME_FIN, -RPW_ERR_NO_MEMORY, rts->number, NULL, 0);
 		free(rts);
@@ -133,7 +133,7 @@ struct unexpected *early_offered(rpw_endpoint *ep, struct rts *rts, uint32_t uni
 	return u;
 }
 
-void early_release(struct unexpected *u)
+void unexpected_release(struct unexpected *u)
 {
 	rpw_context *c = u->ep->c;
 	c->stat.unexpected_bytes -= u->len;
@@ -148,45 +148,46 @@ void early_release(struct unexpected *u)
 }
 
 /* credit: give it back to the peer (it may be gone). */
-void tag_early_free(struct unexpected *u, bool credit)
+void unexpected_free(struct unexpected *u, bool credit)
 {
 	rpw_context *c = u->ep->c;
-	match_del(&c->early, &u->of_endpoint);
-	match_del(&c->early, &u->of_any);
+	match_del(&c->unexpected, &u->of_endpoint);
+	match_del(&c->unexpected, &u->of_any);
 	if (RPWI_UNLIKELY(u->refs != NULL))
 		refs_free(u);
-	if (!--c->unexpected_count && RPWI_UNLIKELY(c->early_indexes != NULL))
-		early_indexes_free(c);
+	if (!--c->unexpected_count && RPWI_UNLIKELY(c->unexpected_indexes != NULL))
+		unexpected_indexes_free(c);
 	rpw_endpoint *ep = u->ep;
 	uint32_t units = u->units;
-	early_release(u);
+	unexpected_release(u);
 	if (credit && ep->state != EP_FAILED)
 		credit_return(&ep->link, units);
 }
 
-void early_add(rpw_endpoint *ep, struct unexpected *u, uint64_t tag)
+void unexpected_add(rpw_endpoint *ep, struct unexpected *u, uint64_t tag)
 {
 	rpw_context *c = ep->c;
 	u->tag = tag;
-	match_add(&c->early, &u->of_endpoint, tag, ep->id);
-	match_add(&c->early, &u->of_any, tag, 1);
+	match_add(&c->unexpected, &u->of_endpoint, tag, ep->id);
+	match_add(&c->unexpected, &u->of_any, tag, 1);
 	rpwi_list_add_tail(&ep->unexpected, &u->in_endpoint);
-	rpwi_list_add_tail(&c->early_list, &u->in_context);
+	rpwi_list_add_tail(&c->unexpected_list, &u->in_context);
 	c->unexpected_count++;
-	for (struct early_index *x = c->early_indexes; RPWI_UNLIKELY(x != NULL); x = x->next)
+	for (struct unexpected_index *x = c->unexpected_indexes; RPWI_UNLIKELY(x != NULL); x = x->next)
 		index_add(x, u);
 }
 
-struct unexpected *early_for(rpw_context *c, rpw_endpoint *ep, uint64_t tag, uint64_t mask)
+struct unexpected *unexpected_for(rpw_context *c, rpw_endpoint *ep, uint64_t tag, uint64_t mask)
 {
 	if (mask == UINT64_MAX) {
-		struct match_node *n = match_first(&c->early, tag, ep ? ep->id : 1);
+		struct match_node *n = match_first(&c->unexpected, tag, ep ? ep->id : 1);
 		return !n ? NULL : ep ? RPWI_CONTAINER_OF(n, struct unexpected, of_endpoint) : RPWI_CONTAINER_OF(n, struct unexpected, of_any);
 	}
-	for (struct early_index *x = c->early_indexes; x; x = x->next)
+	for (struct unexpected_index *x = c->unexpected_indexes; x; x = x->next)
 		if (x->mask == mask && !x->lacks) {
 			struct match_node *n = match_first(&x->table, tag & mask, ep ? ep->id : 1);
-			return n ? (ep ? RPWI_CONTAINER_OF(n, struct early_ref, of_endpoint) : RPWI_CONTAINER_OF(n, struct early_ref, of_any))->u : NULL;
+			return n ? (ep ? RPWI_CONTAINER_OF(n, struct unexpected_ref, of_endpoint) : RPWI_CONTAINER_OF(n, struct unexpected_ref, of_any))->u
+				 : NULL;
 		}
 	return search(c, ep, tag, mask);
 }

@@ -1,11 +1,11 @@
-/* landing.c - large messages where the path writes them faster than it reads them (limits.put_min): the receiver says where the message is to land (INVITE), the sender puts it there, lets the transport
- * flush that, and says PLACED, which is counted. All else is as in rendezvous.c: the RTS still describes the sender's memory, and the receiver fetches what it cannot invite: short
+/* rndv_put.c - large messages where the path writes them faster than it reads them (limits.put_min): the receiver says where (RTR, ready to receive), the sender puts it there, lets the transport
+ * flush that, and says ATP (after the put), which is counted. All else is as in rendezvous.c: the RTS still describes the sender's memory, and the receiver fetches what it cannot invite: short
  * messages, those that do not fit one piece into one, what the sender could not put.
  *
- * The receiver's memory is registered from the INVITE to PLACED, or to the end of the path. An INVITE is not counted: one that a path loses is followed by a new description of the message
- * for the next path, and the receiver then invites anew, or fetches. A PLACED that a path loses goes again on the next one. */
+ * The receiver's memory is registered from the RTR to ATP, or to the end of the path. An RTR is not counted: one that a path loses is followed by a new description of the message
+ * for the next path, and the receiver then invites anew, or fetches. An ATP that a path loses goes again on the next one. */
 #include "msg/msg.h"
-#include "msg/stage.h"
+#include "msg/pipeline.h"
 
 #include <stdlib.h>
 
@@ -19,48 +19,48 @@ static bool may_invite(const rpw_request *r, const rpw_endpoint *ep)
 	return put_min && receive && !begun && !r->put_failed && r->rts->pieces == 1 && r->xfers == 1 && r->xfer->len == r->rts->len && r->rts->len >= put_min;
 }
 
-static bool landing_make(rpw_request *r, rpw_endpoint *ep)
+static bool rtr_make(rpw_request *r, rpw_endpoint *ep)
 {
 	if (!r->number)
 		r->number = slots_add(&r->c->numbers, r);
-	r->landing_tran = ep->tran;
+	r->rtr_tran = ep->tran;
 	r->invited = false;
 	if (r->direct && r->number) {
-		r->landing = r->direct;
+		r->rtr_mem = r->direct;
 		r->direct = NULL;
 		return true;
 	}
-	if (!r->number || ep->link.ops->mem->add(r->c->t[ep->tran].tran, r->xfer->local, r->xfer->len, TRAN_WRITE, &r->landing)) {
-		r->landing = NULL;
+	if (!r->number || ep->link.ops->mem->add(r->c->t[ep->tran].tran, r->xfer->local, r->xfer->len, TRAN_WRITE, &r->rtr_mem)) {
+		r->rtr_mem = NULL;
 		r->put_failed = true; /* fetching may do with less */
 		return false;
 	}
 	return true;
 }
 
-bool landing_invite(rpw_request *r)
+bool rndv_put_invite(rpw_request *r)
 {
 	rpw_endpoint *ep = r->done.from;
 	uint8_t body[RTS_BODY_MAX];
-	if (!r->landing && (!may_invite(r, ep) || !landing_make(r, ep)))
+	if (!r->rtr_mem && (!may_invite(r, ep) || !rtr_make(r, ep)))
 		return false;
 	if (r->invited)
 		return true;
-	struct iovec iov = {body, rndv_describe_one(body, r->number, r->rts->len, &r->landing->desc)};
+	struct iovec iov = {body, rndv_describe_one(body, r->number, r->rts->len, &r->rtr_mem->desc)};
 	/* No room now: fetches are looked at again when there is. */
-	r->invited = !link_send(&ep->link, &(struct frame){.type = FRAME_INVITE, .tag = r->rts->number, .iov = &iov, .iovcnt = 1, .len = iov.iov_len});
+	r->invited = !link_send(&ep->link, &(struct frame){.type = FRAME_RTR, .tag = r->rts->number, .iov = &iov, .iovcnt = 1, .len = iov.iov_len});
 	r->was_invited |= r->invited;
 	return true;
 }
 
-void landing_placed(rpw_endpoint *ep, uint64_t number, unsigned flags)
+void rndv_put_placed(rpw_endpoint *ep, uint64_t number, unsigned flags)
 {
 	rpw_request *r = slots_get(&ep->c->numbers, number);
 	if (!r || !r->rts || r->done.from != ep || r->where != AT_FETCH || !r->was_invited) {
-		rpwi_debug("%s: a PLACED for number 0x%llx, which is nothing that it was invited to", ep->peer, (unsigned long long)number);
+		rpwi_debug("%s: a ATP for number 0x%llx, which is nothing that it was invited to", ep->peer, (unsigned long long)number);
 		return;
 	}
-	landing_drop(r);
+	rtr_drop(r);
 	if (flags) {
 		r->put_failed = true;
 		transfer_go(r);
@@ -90,7 +90,7 @@ static void put_over(rpw_request *r, int status)
 {
 	uint64_t number = r->rndv->to->number;
 	put_forget(r);
-	link_reply(&r->ep->link, FRAME_PLACED, (unsigned)-status, number, NULL, 0);
+	link_reply(&r->ep->link, FRAME_ATP, (unsigned)-status, number, NULL, 0);
 	if (!status)
 		req_complete(r, RPW_OK);
 }
@@ -105,7 +105,7 @@ static void put_done(rpw_request *r)
 
 static const struct transfer_role put_role = {NULL, put_done, put_over};
 
-void landing_invited(rpw_endpoint *ep, uint64_t number, const void *body, size_t len)
+void rndv_put_invited(rpw_endpoint *ep, uint64_t number, const void *body, size_t len)
 {
 	struct rts *to = rndv_parse(body, len);
 	rpw_request *r = slots_get(&ep->c->numbers, number);
@@ -114,11 +114,11 @@ void landing_invited(rpw_endpoint *ep, uint64_t number, const void *body, size_t
 		free(to);
 		return;
 	}
-	bool sends = r && r->ep == ep && r->where == AT_PEER && r->rndv && !r->stage && proto_of(r)->message;
+	bool sends = r && r->ep == ep && r->where == AT_PEER && r->rndv && !r->pipeline && proto_of(r)->message;
 	struct rndv *v = sends ? r->rndv : NULL;
 	if (!v || v->n != 1 || !v->mem[0] || v->tran != ep->tran || to->len != v->iov[0].iov_len) {
 		rpwi_debug("%s: an invitation of number 0x%llx, which is none of its messages", ep->peer, (unsigned long long)number);
-		link_reply(&ep->link, FRAME_PLACED, -RPW_ERR_NOT_SUPPORTED, to->number, NULL, 0);
+		link_reply(&ep->link, FRAME_ATP, -RPW_ERR_NOT_SUPPORTED, to->number, NULL, 0);
 		free(to);
 		return;
 	}
@@ -135,7 +135,7 @@ void landing_invited(rpw_endpoint *ep, uint64_t number, const void *body, size_t
 	transfer_go(r);
 }
 
-void landing_path_gone(rpw_request *r)
+void rndv_put_path_gone(rpw_request *r)
 {
 	if (!r->rndv || !r->rndv->to)
 		return;

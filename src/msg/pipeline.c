@@ -1,8 +1,8 @@
-/* stage.c - memory of GPUs: what transports cannot reach goes through page-locked host memory, in pieces, so that the copies of one side, the transport, and the copies of the other
- * side overlap. Here is how stretches move; stage_ask.c has what this side wants to have moved, stage_serve.c what its peers want.
+/* pipeline.c - memory of GPUs: what transports cannot reach goes through page-locked host memory, in pieces, so that the copies of one side, the transport, and the copies of the other
+ * side overlap. Here is how stretches move; pipeline_ask.c has what this side wants to have moved, pipeline_serve.c what its peers want.
  *
  * A message from or to a GPU is offered by an RTS as any large one is; one from a GPU describes no memory. Whoever cannot fetch it as described (it is in a GPU, or is to get there)
- * answers PULL. Then the sender sends CHUNKs, each an offer of STAGE_BYTES that the receiver fetches: out of page-locked memory or out of the program's, into page-locked memory or
+ * answers PULL. Then the sender sends CHUNKs, each an offer of PIPELINE_BYTES that the receiver fetches: out of page-locked memory or out of the program's, into page-locked memory or
  * into the program's. A chunk's FIN frees its piece of page-locked memory; the message's FIN ends it all. STOP says that no more chunks follow, and why.
  * CHUNKs cost no credit (the receiver asked for them) and wait for nobody's receive, so a message that was pulled always gets on.
  *
@@ -11,20 +11,20 @@
  *
  * Page-locked pieces belong to an endpoint and a direction: a peer that does not fetch holds up itself only. Pieces for receiving are taken when a chunk has come, so that those who wait
  * for each other never hold what the other needs. */
-#include "msg/stage_priv.h"
+#include "msg/pipeline_priv.h"
 
 #include <errno.h>
 #include <stdlib.h>
 
 enum {
-	PIECES = 4,         /* page-locked, of an endpoint and direction */
+	BOUNCES = 4,        /* page-locked, of an endpoint and direction */
 	SMALL_BYTES = 4096, /* up to here a copy at once is cheaper than the conversation */
 };
 
 /* A stretch of memory that is being moved: page-locked (`mine`), or of the program. */
-struct piece {
+struct bounce {
 	struct rpwi_list link; /* free, or being copied */
-	struct stage *s;
+	struct pipeline *s;
 	char *host;
 	bool mine;
 	char *device;       /* where it goes to or came from; NULL: nowhere */
@@ -35,13 +35,13 @@ struct piece {
 
 /* ---- what is a GPU's ---- */
 
-void stage_gpus_free(rpw_context *c)
+void pipeline_gpus_free(rpw_context *c)
 {
 	while (!rpwi_list_empty(&c->gpus))
 		gpu_free(RPWI_CONTAINER_OF(c->gpus.next, struct gpu, all));
 }
 
-struct gpu *stage_gpu_find(rpw_context *c, const void *p, size_t len)
+struct gpu *pipeline_gpu_find(rpw_context *c, const void *p, size_t len)
 {
 	for (struct rpwi_list *n = c->memories.next; n != &c->memories; n = n->next) {
 		const rpw_memory *m = RPWI_CONTAINER_OF(n, rpw_memory, all);
@@ -52,21 +52,21 @@ struct gpu *stage_gpu_find(rpw_context *c, const void *p, size_t len)
 	return NULL;
 }
 
-int stage_local_find(rpw_request *r)
+int pipeline_local_find(rpw_request *r)
 {
 	rpw_context *c = r->c;
 	for (int i = 0; r->iovcnt != 1 && i < r->iovcnt; i++)
-		if (stage_gpu_find(c, r->iov[i].iov_base, r->iov[i].iov_len))
+		if (pipeline_gpu_find(c, r->iov[i].iov_base, r->iov[i].iov_len))
 			return rpwi_fail(RPW_ERR_NOT_SUPPORTED, "piece %d of the scatter list is in a GPU: send or receive GPU memory in one piece", i);
 	r->plain = false;
 	if (r->iovcnt == 1)
-		r->gpu = stage_gpu_find(c, r->buf, r->len);
+		r->gpu = pipeline_gpu_find(c, r->buf, r->len);
 	return 0;
 }
 
-int stage_outgoing_find(rpw_request *r)
+int pipeline_outgoing_find(rpw_request *r)
 {
-	int rc = stage_local_find(r);
+	int rc = pipeline_local_find(r);
 	if (rc || !r->gpu || r->len > SMALL_BYTES || direct_sends(r))
 		return rc;
 	r->bounce = malloc(r->len);
@@ -80,23 +80,23 @@ int stage_outgoing_find(rpw_request *r)
 
 /* ---- the endpoint's share ---- */
 
-struct staging *stage_staging(rpw_endpoint *ep)
+struct pipelines *pipelines_of(rpw_endpoint *ep)
 {
-	if (ep->staging)
-		return ep->staging;
-	struct staging *g = calloc(1, sizeof(*g));
+	if (ep->pipelines)
+		return ep->pipelines;
+	struct pipelines *g = calloc(1, sizeof(*g));
 	if (!g)
 		return NULL;
-	struct rpwi_list *lists[] = {&g->stages, &g->free[0], &g->free[1], &g->copying[0], &g->copying[1]};
+	struct rpwi_list *lists[] = {&g->list, &g->free[0], &g->free[1], &g->copying[0], &g->copying[1]};
 	for (size_t i = 0; i < RPWI_ARRAY_LEN(lists); i++)
 		rpwi_list_init(lists[i]);
 	g->c = ep->c;
 	g->ep = ep;
-	rpwi_list_add_tail(&ep->c->stagings, &g->in_context);
-	return ep->staging = g;
+	rpwi_list_add_tail(&ep->c->pipelines, &g->in_context);
+	return ep->pipelines = g;
 }
 
-static void piece_free(struct piece *p)
+static void bounce_free(struct bounce *p)
 {
 	if (p->event)
 		gpu_event_free(p->gpu, p->event);
@@ -105,49 +105,49 @@ static void piece_free(struct piece *p)
 	free(p);
 }
 
-static void staging_release(struct staging *g)
+static void pipelines_release(struct pipelines *g)
 {
 	if (g->ep || g->busy)
 		return;
 	for (int way = 0; way < 2; way++)
 		while (!rpwi_list_empty(&g->free[way])) {
-			struct piece *p = RPWI_CONTAINER_OF(g->free[way].next, struct piece, link);
+			struct bounce *p = RPWI_CONTAINER_OF(g->free[way].next, struct bounce, link);
 			rpwi_list_del(&p->link);
-			piece_free(p);
+			bounce_free(p);
 		}
 	rpwi_list_del(&g->in_context);
 	free(g);
 }
 
-void stage_endpoint_gone(rpw_endpoint *ep)
+void pipeline_endpoint_gone(rpw_endpoint *ep)
 {
-	struct staging *g = ep->staging;
+	struct pipelines *g = ep->pipelines;
 	if (!g)
 		return;
 	g->ep = NULL;
-	ep->staging = NULL;
-	staging_release(g);
+	ep->pipelines = NULL;
+	pipelines_release(g);
 }
 
 /* ---- pieces ---- */
 
 /* Page-locked; NULL: all are in use (or there is no memory, and none is). */
-static struct piece *piece_take(struct stage *s, enum gpu_way way)
+static struct bounce *bounce_take(struct pipeline *s, enum gpu_direction way)
 {
-	struct staging *g = s->of;
-	struct piece *p = NULL;
+	struct pipelines *g = s->of;
+	struct bounce *p = NULL;
 	if (!rpwi_list_empty(&g->free[way])) {
-		p = RPWI_CONTAINER_OF(g->free[way].next, struct piece, link);
+		p = RPWI_CONTAINER_OF(g->free[way].next, struct bounce, link);
 		rpwi_list_del(&p->link);
 		if (p->gpu != s->gpu) {
 			g->made[way]--;
-			piece_free(p);
+			bounce_free(p);
 			p = NULL;
 		}
 	}
-	if (!p && g->made[way] < PIECES) {
+	if (!p && g->made[way] < BOUNCES) {
 		p = calloc(1, sizeof(*p));
-		char *host = p ? gpu_pinned_new(s->gpu, STAGE_BYTES) : NULL;
+		char *host = p ? gpu_pinned_new(s->gpu, PIPELINE_BYTES) : NULL;
 		if (!host) {
 			free(p);
 			if (!g->made[way])
@@ -166,9 +166,9 @@ static struct piece *piece_take(struct stage *s, enum gpu_way way)
 	return p;
 }
 
-static struct piece *piece_of_program(struct stage *s, char *host)
+static struct bounce *bounce_of_program(struct pipeline *s, char *host)
 {
-	struct piece *p = calloc(1, sizeof(*p));
+	struct bounce *p = calloc(1, sizeof(*p));
 	if (!p)
 		return NULL;
 	rpwi_list_init(&p->link);
@@ -177,26 +177,26 @@ static struct piece *piece_of_program(struct stage *s, char *host)
 	return p;
 }
 
-static void piece_put(struct piece *p)
+static void bounce_put(struct bounce *p)
 {
-	struct stage *s = p->s;
+	struct pipeline *s = p->s;
 	rpwi_list_del(&p->link);
 	p->s = NULL;
 	if (!p->mine) {
 		free(p);
 		return;
 	}
-	rpwi_list_add_tail(&s->of->free[stage_way_of(s)], &p->link);
-	if (s->of->ep && s->of->stages.next != s->of->stages.prev)
+	rpwi_list_add_tail(&s->of->free[pipeline_direction(s)], &p->link);
+	if (s->of->ep && s->of->list.next != s->of->list.prev)
 		msg_todo(s->of->ep, TODO_SEND); /* another may wait for it */
 }
 
-/* ---- the life of a stage ---- */
+/* ---- the life of a pipeline ---- */
 
-struct stage *stage_new(rpw_endpoint *ep, rpw_request *r, enum stage_way way, char *base, size_t len, size_t room)
+struct pipeline *pipeline_new(rpw_endpoint *ep, rpw_request *r, enum pipeline_kind way, char *base, size_t len, size_t room)
 {
-	struct staging *g = stage_staging(ep);
-	struct stage *s = g ? calloc(1, sizeof(*s)) : NULL;
+	struct pipelines *g = pipelines_of(ep);
+	struct pipeline *s = g ? calloc(1, sizeof(*s)) : NULL;
 	if (!s)
 		return NULL;
 	s->of = g;
@@ -208,50 +208,50 @@ struct stage *stage_new(rpw_endpoint *ep, rpw_request *r, enum stage_way way, ch
 	s->room = room;
 	rpwi_list_init(&s->ready);
 	rpwi_list_init(&s->parked);
-	rpwi_list_add_tail(&g->stages, &s->all);
+	rpwi_list_add_tail(&g->list, &s->all);
 	g->busy++;
-	r->stage = s;
+	r->pipeline = s;
 	return s;
 }
 
 /* Nothing of it is under way any more, and its request has ended. */
-bool stage_release(struct stage *s)
+bool pipeline_release(struct pipeline *s)
 {
 	if (s->r || s->under_way)
 		return false;
-	struct staging *g = s->of;
+	struct pipelines *g = s->of;
 	if (g->next_to_work == &s->all)
 		g->next_to_work = s->all.next;
 	rpwi_list_del(&s->all);
 	free(s);
 	g->busy--;
-	staging_release(g);
+	pipelines_release(g);
 	return true;
 }
 
 /* The copies of s are waited for: the program may do with its memory what it likes from now on. */
-static void copies_end(struct stage *s)
+static void copies_end(struct pipeline *s)
 {
-	struct rpwi_list *list = &s->of->copying[stage_way_of(s)];
+	struct rpwi_list *list = &s->of->copying[pipeline_direction(s)];
 	bool waited = false;
 	for (struct rpwi_list *n = list->next, *next; n != list; n = next) {
 		next = n->next;
-		struct piece *p = RPWI_CONTAINER_OF(n, struct piece, link);
+		struct bounce *p = RPWI_CONTAINER_OF(n, struct bounce, link);
 		if (p->s != s)
 			continue;
 		if (!waited)
-			gpu_copy_wait(s->gpu, stage_way_of(s));
+			gpu_copy_wait(s->gpu, pipeline_direction(s));
 		waited = true;
 		s->under_way--;
-		piece_put(p);
+		bounce_put(p);
 	}
 }
 
 /* r completes (it may be by failure): from here on no memory of the program's is touched. */
-void stage_request_ends(rpw_request *r)
+void pipeline_request_ends(rpw_request *r)
 {
-	struct stage *s = r->stage;
-	r->stage = NULL;
+	struct pipeline *s = r->pipeline;
+	r->pipeline = NULL;
 	s->r = NULL;
 	if (s->gpu)
 		copies_end(s);
@@ -260,20 +260,20 @@ void stage_request_ends(rpw_request *r)
 		rpwi_list_del(&child->active);
 		req_complete(child, RPW_ERR_CANCELED);
 	}
-	stage_release(s);
+	pipeline_release(s);
 }
 
 /* Everything that was to come has come. */
-static void stage_finish(struct stage *s)
+static void pipeline_finish(struct pipeline *s)
 {
 	rpw_request *r = s->r;
-	if (!r || s->under_way || s->way == STAGE_SEND) /* a SEND is ended by the peer's FIN */
+	if (!r || s->under_way || s->way == PIPELINE_SEND) /* a SEND is ended by the peer's FIN */
 		return;
 	size_t all = s->stopped ? s->announced : s->len;
-	if (!rpwi_list_empty(&s->parked) || (s->landed < all && !(s->worst && s->way != STAGE_RECV)))
+	if (!rpwi_list_empty(&s->parked) || (s->landed < all && !(s->worst && s->way != PIPELINE_RECV)))
 		return;
 	r->worst = s->worst;
-	if (s->way != STAGE_RECV) {
+	if (s->way != PIPELINE_RECV) {
 		transfer_over(r);
 		return;
 	}
@@ -282,27 +282,27 @@ static void stage_finish(struct stage *s)
 	rndv_fetched(r);
 }
 
-static void landed(struct piece *p, int status)
+static void landed(struct bounce *p, int status)
 {
-	struct stage *s = p->s;
+	struct pipeline *s = p->s;
 	if (status && !s->worst)
 		s->worst = status;
 	s->under_way--;
 	s->landed += p->counts;
-	piece_put(p);
-	if (!stage_release(s))
-		stage_go(s);
+	bounce_put(p);
+	if (!pipeline_release(s))
+		pipeline_go(s);
 }
 
 /* ---- requests of our own ---- */
 
 static void child_done(rpw_request *child, const rpw_completion *done, void *arg)
 {
-	struct piece *p = arg;
-	struct stage *s = p->s;
+	struct bounce *p = arg;
+	struct pipeline *s = p->s;
 	(void)child;
 	int status = done->status == RPW_ERR_TRUNCATED ? RPW_OK : done->status; /* what there is no room for is dropped on purpose */
-	if (!status && s->r && !s->worst && p->device && stage_way_of(s) == GPU_IN) {
+	if (!status && s->r && !s->worst && p->device && pipeline_direction(s) == GPU_IN) {
 		status = gpu_copy_begin(s->gpu, GPU_IN, p->device, p->host, p->len, &p->event);
 		if (!status) {
 			rpwi_list_add_tail(&s->of->copying[GPU_IN], &p->link);
@@ -312,7 +312,7 @@ static void child_done(rpw_request *child, const rpw_completion *done, void *arg
 	landed(p, status);
 }
 
-static rpw_request *child_new(struct piece *p, enum req_kind kind)
+static rpw_request *child_new(struct bounce *p, enum req_kind kind)
 {
 	rpw_endpoint *ep = p->s->of->ep;
 	rpw_request *child = req_new(ep->c, ep, kind, false);
@@ -326,7 +326,7 @@ static rpw_request *child_new(struct piece *p, enum req_kind kind)
 }
 
 /* Begin those that wait, in order. */
-static void ready_go(struct stage *s)
+static void ready_go(struct pipeline *s)
 {
 	rpw_endpoint *ep = s->of->ep;
 	while (s->r && ep && ep->state == EP_UP && !rpwi_list_empty(&s->ready)) {
@@ -345,61 +345,61 @@ static void ready_go(struct stage *s)
 }
 
 /* The piece is in host memory: on with it. */
-static void piece_out(struct piece *p)
+static void bounce_out(struct bounce *p)
 {
-	struct stage *s = p->s;
-	rpw_request *child = child_new(p, s->way == STAGE_SEND ? REQ_CHUNK : REQ_RMA);
+	struct pipeline *s = p->s;
+	rpw_request *child = child_new(p, s->way == PIPELINE_SEND ? REQ_CHUNK : REQ_RMA);
 	if (!child) {
 		landed(p, RPW_ERR_NO_MEMORY);
 		return;
 	}
-	if (s->way == STAGE_SEND)
+	if (s->way == PIPELINE_SEND)
 		child->tag = s->r->number;
 	else {
 		child->one = (struct xfer){
-			.local = p->host, .offset = s->offset + (size_t)(p->device - s->base), .len = p->len, .key = s->key, .is_put = s->way == STAGE_PUT};
+			.local = p->host, .offset = s->offset + (size_t)(p->device - s->base), .len = p->len, .key = s->key, .is_put = s->way == PIPELINE_PUT};
 		child->xfer = &child->one;
 		child->xfers = 1;
 	}
 	rpwi_list_add_tail(&s->ready, &child->active);
 }
 
-int stage_chunk_begin(rpw_request *child) { return rndv_offer_as(child, FRAME_CHUNK, 0, child->tag, "", 0); }
+int pipeline_chunk_begin(rpw_request *child) { return rndv_offer_as(child, FRAME_CHUNK, 0, child->tag, "", 0); }
 
 /* ---- the ways ---- */
 
-static void out_go(struct stage *s)
+static void out_go(struct pipeline *s)
 {
 	while (!s->worst && s->at < s->len && s->under_way < CHUNKS_UNDER_WAY) {
-		size_t n = RPWI_MIN(s->len - s->at, (size_t)STAGE_BYTES);
-		struct piece *p = s->gpu ? piece_take(s, stage_way_of(s)) : piece_of_program(s, s->base + s->at);
+		size_t n = RPWI_MIN(s->len - s->at, (size_t)PIPELINE_BYTES);
+		struct bounce *p = s->gpu ? bounce_take(s, pipeline_direction(s)) : bounce_of_program(s, s->base + s->at);
 		if (!p)
 			return;
 		p->len = p->counts = n;
 		p->device = s->gpu ? s->base + s->at : NULL;
 		s->at += n;
 		s->under_way++;
-		if (!s->gpu || s->way == STAGE_GET) {
-			piece_out(p);
+		if (!s->gpu || s->way == PIPELINE_GET) {
+			bounce_out(p);
 			continue;
 		}
 		int status = gpu_copy_begin(s->gpu, GPU_OUT, p->device, p->host, n, &p->event);
 		if (status) {
 			s->worst = status;
 			s->under_way--;
-			piece_put(p);
+			bounce_put(p);
 			return;
 		}
 		rpwi_list_add_tail(&s->of->copying[GPU_OUT], &p->link);
 	}
 }
 
-static void recv_go(struct stage *s)
+static void recv_go(struct pipeline *s)
 {
 	while (!rpwi_list_empty(&s->parked)) {
 		rpw_request *child = RPWI_CONTAINER_OF(s->parked.next, rpw_request, active);
 		size_t n = child->rts->len, fit = s->worst || s->at >= s->room ? 0 : RPWI_MIN(n, s->room - s->at);
-		struct piece *p = s->gpu && fit ? piece_take(s, GPU_IN) : piece_of_program(s, NULL);
+		struct bounce *p = s->gpu && fit ? bounce_take(s, GPU_IN) : bounce_of_program(s, NULL);
 		if (!p) {
 			if (fit && s->worst)
 				continue; /* to be dropped, then */
@@ -424,31 +424,31 @@ static void recv_go(struct stage *s)
 	}
 }
 
-void stage_go(struct stage *s)
+void pipeline_go(struct pipeline *s)
 {
 	rpw_endpoint *ep = s->of->ep;
 	if (!s->r || !ep || ep->state != EP_UP)
 		return;
-	if (s->way == STAGE_RECV)
+	if (s->way == PIPELINE_RECV)
 		recv_go(s);
-	else if (s->way != STAGE_BATCH)
+	else if (s->way != PIPELINE_BATCH)
 		out_go(s);
-	if (s->way == STAGE_SEND && s->worst && !s->stopped) {
+	if (s->way == PIPELINE_SEND && s->worst && !s->stopped) {
 		s->stopped = true;
 		link_reply(&ep->link, FRAME_STOP, (unsigned)-s->worst, s->r->number, NULL, 0);
 	}
 	ready_go(s);
-	stage_finish(s);
+	pipeline_finish(s);
 }
 
 /* Copies that have ended, in the order begun. How many. */
-static int copies_look(struct staging *g)
+static int copies_look(struct pipelines *g)
 {
 	int n = 0;
 	for (int way = 0; way < 2; way++)
 		while (!rpwi_list_empty(&g->copying[way])) {
-			struct piece *p = RPWI_CONTAINER_OF(g->copying[way].next, struct piece, link);
-			struct stage *s = p->s;
+			struct bounce *p = RPWI_CONTAINER_OF(g->copying[way].next, struct bounce, link);
+			struct pipeline *s = p->s;
 			int status = gpu_copy_look(s->gpu, p->event);
 			if (status > 0)
 				break;
@@ -458,32 +458,32 @@ static int copies_look(struct staging *g)
 				landed(p, status);
 				continue;
 			}
-			piece_out(p);
-			stage_go(s);
+			bounce_out(p);
+			pipeline_go(s);
 		}
 	return n;
 }
 
-int stage_progress(rpw_context *c)
+int pipeline_progress(rpw_context *c)
 {
 	int n = 0;
-	for (struct rpwi_list *l = c->stagings.next, *next; l != &c->stagings; l = next) {
-		struct staging *g = RPWI_CONTAINER_OF(l, struct staging, in_context);
+	for (struct rpwi_list *l = c->pipelines.next, *next; l != &c->pipelines; l = next) {
+		struct pipelines *g = RPWI_CONTAINER_OF(l, struct pipelines, in_context);
 		next = l->next;
 		g->busy++; /* stays while it is looked at */
 		n += copies_look(g);
 		g->busy--;
-		staging_release(g);
+		pipelines_release(g);
 	}
 	return n;
 }
 
-void stage_end(rpw_context *c)
+void pipeline_end(rpw_context *c)
 {
 	for (struct rpwi_list *l = c->callbacks.next, *next; l != &c->callbacks; l = next) {
 		rpw_request *r = RPWI_CONTAINER_OF(l, rpw_request, link);
 		next = l->next;
-		if (r->fn != child_done && r->fn != stage_member_done)
+		if (r->fn != child_done && r->fn != pipeline_member_done)
 			continue;
 		rpwi_list_del(l);
 		rpw_completion done = r->done;
@@ -491,40 +491,40 @@ void stage_end(rpw_context *c)
 		r->fn = NULL;
 		req_drop(r);
 	}
-	stage_progress(c);
+	pipeline_progress(c);
 }
 
-bool stage_copying(const rpw_context *c)
+bool pipeline_copying(const rpw_context *c)
 {
-	for (const struct rpwi_list *l = c->stagings.next; l != &c->stagings; l = l->next) {
-		const struct staging *g = RPWI_CONTAINER_OF(l, struct staging, in_context);
+	for (const struct rpwi_list *l = c->pipelines.next; l != &c->pipelines; l = l->next) {
+		const struct pipelines *g = RPWI_CONTAINER_OF(l, struct pipelines, in_context);
 		if (!rpwi_list_empty(&g->copying[GPU_OUT]) || !rpwi_list_empty(&g->copying[GPU_IN]))
 			return true;
 	}
 	return false;
 }
 
-void stage_work(rpw_endpoint *ep)
+void pipeline_work(rpw_endpoint *ep)
 {
-	struct staging *g = ep->staging;
+	struct pipelines *g = ep->pipelines;
 	if (!g)
 		return;
 	g->busy++;
 	/* One may end others: a flush is of all puts at once. */
-	for (g->next_to_work = g->stages.next; g->next_to_work != &g->stages;) {
-		struct stage *s = RPWI_CONTAINER_OF(g->next_to_work, struct stage, all);
+	for (g->next_to_work = g->list.next; g->next_to_work != &g->list;) {
+		struct pipeline *s = RPWI_CONTAINER_OF(g->next_to_work, struct pipeline, all);
 		g->next_to_work = s->all.next;
-		stage_go(s);
+		pipeline_go(s);
 	}
 	g->next_to_work = NULL;
 	g->busy--;
 }
 
 /* What waits to be offered was registered with that path. */
-void stage_path_gone(rpw_endpoint *ep)
+void pipeline_path_gone(rpw_endpoint *ep)
 {
-	for (struct rpwi_list *l = ep->staging ? ep->staging->stages.next : NULL; l && l != &ep->staging->stages; l = l->next) {
-		struct stage *s = RPWI_CONTAINER_OF(l, struct stage, all);
+	for (struct rpwi_list *l = ep->pipelines ? ep->pipelines->list.next : NULL; l && l != &ep->pipelines->list; l = l->next) {
+		struct pipeline *s = RPWI_CONTAINER_OF(l, struct pipeline, all);
 		for (struct rpwi_list *n = s->ready.next; n != &s->ready; n = n->next) {
 			rpw_request *child = RPWI_CONTAINER_OF(n, rpw_request, active);
 			if (child->rndv)
@@ -533,14 +533,14 @@ void stage_path_gone(rpw_endpoint *ep)
 	}
 }
 
-void stage_member_done(rpw_request *child, const rpw_completion *done, void *arg)
+void pipeline_member_done(rpw_request *child, const rpw_completion *done, void *arg)
 {
-	struct stage *s = arg;
+	struct pipeline *s = arg;
 	(void)child;
 	if (done->status && !s->worst)
 		s->worst = done->status;
 	s->under_way--;
 	s->landed++;
-	if (!stage_release(s))
-		stage_go(s);
+	if (!pipeline_release(s))
+		pipeline_go(s);
 }

@@ -1,22 +1,22 @@
-/* stage_serve.c - what the side that holds the memory does for its peer: it answers PULL with chunks of a message, PUT by fetching into a GPU, GET by offering what is in one. Peers
+/* pipeline_serve.c - what the side that holds the memory does for its peer: it answers PULL with chunks of a message, PUT by fetching into a GPU, GET by offering what is in one. Peers
  * are let into nothing but what is registered, and only as long as it is. */
-#include "msg/stage_priv.h"
+#include "msg/pipeline_priv.h"
 
 #include <errno.h>
 #include <stdlib.h>
 
-void stage_pulled(rpw_endpoint *ep, uint64_t number)
+void pipeline_pulled(rpw_endpoint *ep, uint64_t number)
 {
 	rpw_request *r = slots_get(&ep->c->numbers, number);
-	if (!r || r->ep != ep || r->where != AT_PEER || !r->rndv || r->stage || r->kind == REQ_CHUNK) {
+	if (!r || r->ep != ep || r->where != AT_PEER || !r->rndv || r->pipeline || r->kind == REQ_CHUNK) {
 		rpwi_debug("%s: a PULL for number 0x%llx, which is none of its messages", ep->peer, (unsigned long long)number);
 		return;
 	}
 	char *base = r->iovcnt == 1 ? r->buf : rndv_flatten(r);
 	bool released = r->kind == REQ_SERVE_GET && !r->serves;
-	struct stage *s = base && !released ? stage_new(ep, r, STAGE_SEND, base, r->len, r->len) : NULL;
+	struct pipeline *s = base && !released ? pipeline_new(ep, r, PIPELINE_SEND, base, r->len, r->len) : NULL;
 	if (s)
-		stage_go(s);
+		pipeline_go(s);
 	else if (released)
 		link_reply(&ep->link, FRAME_STOP, -RPW_ERR_ACCESS, number, NULL, 0);
 	else
@@ -35,7 +35,7 @@ static rpw_memory *region_of(rpw_endpoint *ep, const struct ask_body *b, unsigne
 
 static rpw_request *serve_new(rpw_endpoint *ep, rpw_memory *m, const struct ask_body *b, enum req_kind kind)
 {
-	struct staging *g = stage_staging(ep);
+	struct pipelines *g = pipelines_of(ep);
 	if (g && g->serving >= ASKED_MAX) {
 		ep_breach(ep, "it has %d puts and gets under way already", ASKED_MAX);
 		return NULL;
@@ -51,14 +51,14 @@ static rpw_request *serve_new(rpw_endpoint *ep, rpw_memory *m, const struct ask_
 	return r;
 }
 
-void stage_served(rpw_request *r)
+void pipeline_served(rpw_request *r)
 {
 	r->serves = NULL;
-	if (r->ep->staging)
-		r->ep->staging->serving--;
+	if (r->ep->pipelines)
+		r->ep->pipelines->serving--;
 }
 
-void stage_put_arrived(rpw_endpoint *ep, const void *extra, size_t extra_len, struct rts *rts)
+void pipeline_put_arrived(rpw_endpoint *ep, const void *extra, size_t extra_len, struct rts *rts)
 {
 	struct ask_body b = {0};
 	if (extra_len == sizeof(b))
@@ -73,7 +73,7 @@ void stage_put_arrived(rpw_endpoint *ep, const void *extra, size_t extra_len, st
 	free(rts);
 }
 
-void stage_get_arrived(rpw_endpoint *ep, uint64_t number, const void *body, size_t len)
+void pipeline_get_arrived(rpw_endpoint *ep, uint64_t number, const void *body, size_t len)
 {
 	struct ask_body b;
 	if (len != sizeof(b)) {
@@ -97,18 +97,18 @@ void stage_get_arrived(rpw_endpoint *ep, uint64_t number, const void *body, size
 	}
 }
 
-int stage_got_begin(rpw_request *r) { return rndv_offer_as(r, FRAME_GOT, 0, r->tag, "", 0); }
+int pipeline_got_begin(rpw_request *r) { return rndv_offer_as(r, FRAME_GOT, 0, r->tag, "", 0); }
 
 /* The memory is being released: nothing more goes to it or comes from it. */
-void stage_memory_gone(rpw_memory *m)
+void pipeline_memory_gone(rpw_memory *m)
 {
-	for (struct rpwi_list *l = m->c->stagings.next; l != &m->c->stagings; l = l->next) {
-		struct staging *g = RPWI_CONTAINER_OF(l, struct staging, in_context);
-		for (struct rpwi_list *n = g->stages.next; n != &g->stages; n = n->next) {
-			struct stage *s = RPWI_CONTAINER_OF(n, struct stage, all);
+	for (struct rpwi_list *l = m->c->pipelines.next; l != &m->c->pipelines; l = l->next) {
+		struct pipelines *g = RPWI_CONTAINER_OF(l, struct pipelines, in_context);
+		for (struct rpwi_list *n = g->list.next; n != &g->list; n = n->next) {
+			struct pipeline *s = RPWI_CONTAINER_OF(n, struct pipeline, all);
 			if (!s->r || s->r->serves != m)
 				continue;
-			gpu_copy_wait(s->gpu, stage_way_of(s));
+			gpu_copy_wait(s->gpu, pipeline_direction(s));
 			s->worst = RPW_ERR_ACCESS;
 			if (g->ep)
 				msg_todo(g->ep, TODO_SEND);
@@ -116,12 +116,12 @@ void stage_memory_gone(rpw_memory *m)
 		for (struct rpwi_list *n = g->ep ? g->ep->active_list.next : NULL; n && n != &g->ep->active_list; n = n->next) {
 			rpw_request *r = RPWI_CONTAINER_OF(n, rpw_request, active);
 			if (r->serves == m)
-				stage_served(r);
+				pipeline_served(r);
 		}
 		for (struct rpwi_list *n = g->ep ? g->ep->fetching.next : NULL; n && n != &g->ep->fetching; n = n->next) {
 			rpw_request *r = RPWI_CONTAINER_OF(n, rpw_request, link);
 			if (r->serves == m)
-				stage_served(r);
+				pipeline_served(r);
 		}
 	}
 }

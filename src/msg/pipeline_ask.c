@@ -1,5 +1,5 @@
-/* stage_ask.c - what this side wants to have moved that a GPU has to do with: puts into and gets out of GPUs, here and at the peer. */
-#include "msg/stage_priv.h"
+/* pipeline_ask.c - what this side wants to have moved that a GPU has to do with: puts into and gets out of GPUs, here and at the peer. */
+#include "msg/pipeline_priv.h"
 
 #include <errno.h>
 #include <stdlib.h>
@@ -31,7 +31,7 @@ static int ask_get(rpw_request *r)
 /* The peer's memory is in a GPU: its side has to help. */
 static int ask(rpw_request *r)
 {
-	struct staging *g = stage_staging(r->ep);
+	struct pipelines *g = pipelines_of(r->ep);
 	if (!g || g->asked >= ASKED_MAX)
 		return -EAGAIN;
 	if (!r->xfer->len) {
@@ -46,7 +46,7 @@ static int ask(rpw_request *r)
 	return rc;
 }
 
-void stage_got(rpw_endpoint *ep, uint64_t number, struct rts *rts)
+void pipeline_got(rpw_endpoint *ep, uint64_t number, struct rts *rts)
 {
 	rpw_request *r = slots_get(&ep->c->numbers, number);
 	if (!r || r->ep != ep || r->kind != REQ_RMA || r->where != AT_PEER || r->xfer->is_put || r->rts || rts->len != r->len) {
@@ -61,21 +61,21 @@ void stage_got(rpw_endpoint *ep, uint64_t number, struct rts *rts)
 	rndv_fetch(r, ep, rts, r->len);
 }
 
-void stage_answered(rpw_request *r)
+void pipeline_answered(rpw_request *r)
 {
 	r->asked = false;
-	if (!r->ep->staging)
+	if (!r->ep->pipelines)
 		return;
-	r->ep->staging->asked--;
+	r->ep->pipelines->asked--;
 	msg_todo(r->ep, TODO_SEND);
 }
 
-bool stage_asks(const rpw_endpoint *ep) { return ep->staging && ep->staging->asked; }
+bool pipeline_asks(const rpw_endpoint *ep) { return ep->pipelines && ep->pipelines->asked; }
 
 /* Each transfer a request of its own, since some need help and some do not. */
 static int batch(rpw_request *r)
 {
-	struct stage *s = stage_new(r->ep, r, STAGE_BATCH, NULL, r->xfers, 0);
+	struct pipeline *s = pipeline_new(r->ep, r, PIPELINE_BATCH, NULL, r->xfers, 0);
 	if (!s) {
 		req_complete(r, RPW_ERR_NO_MEMORY);
 		return 0;
@@ -87,11 +87,11 @@ static int batch(rpw_request *r)
 			break;
 		}
 		child->one = r->xfer[i];
-		child->gpu = stage_gpu_of(r->c, child->one.local, child->one.len);
+		child->gpu = pipeline_gpu_of(r->c, child->one.local, child->one.len);
 		child->xfer = &child->one;
 		child->xfers = 1;
 		child->len = child->one.len;
-		child->fn = stage_member_done;
+		child->fn = pipeline_member_done;
 		child->arg = s;
 		s->under_way++;
 		rpwi_list_add_tail(&s->ready, &child->active);
@@ -100,25 +100,25 @@ static int batch(rpw_request *r)
 	r->parked = true;
 	r->where = AT_FETCH;
 	rpwi_list_add_tail(&r->ep->fetching, &r->link);
-	stage_go(s);
+	pipeline_go(s);
 	return 0;
 }
 
-bool stage_wants(rpw_request *r)
+bool pipeline_wants(rpw_request *r)
 {
 	bool wants = r->gpu != NULL;
 	for (unsigned i = 0; i < r->xfers && !wants; i++)
-		wants = r->xfer[i].key->device || (r->xfers > 1 && stage_gpu_of(r->c, r->xfer[i].local, r->xfer[i].len));
+		wants = r->xfer[i].key->device || (r->xfers > 1 && pipeline_gpu_of(r->c, r->xfer[i].local, r->xfer[i].len));
 	return wants && !direct_rma(r);
 }
 
-int stage_rma_begin(rpw_request *r)
+int pipeline_rma_begin(rpw_request *r)
 {
 	if (r->xfers != 1)
 		return batch(r);
 	if (r->xfer->key->device)
 		return ask(r);
-	struct stage *s = stage_new(r->ep, r, r->xfer->is_put ? STAGE_PUT : STAGE_GET, r->xfer->local, r->xfer->len, r->xfer->len);
+	struct pipeline *s = pipeline_new(r->ep, r, r->xfer->is_put ? PIPELINE_PUT : PIPELINE_GET, r->xfer->local, r->xfer->len, r->xfer->len);
 	if (!s) {
 		req_complete(r, RPW_ERR_NO_MEMORY);
 		return 0;
@@ -128,6 +128,6 @@ int stage_rma_begin(rpw_request *r)
 	r->parked = true;
 	r->where = AT_FETCH;
 	rpwi_list_add_tail(&r->ep->fetching, &r->link);
-	stage_go(s);
+	pipeline_go(s);
 	return 0;
 }
