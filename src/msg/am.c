@@ -1,6 +1,12 @@
 /* am.c - active messages: a handler of the program's runs for each, in the order sent on each endpoint. Small ones run out of the transport's memory. Large ones are fetched first,
  * one at a time for each endpoint (those behind wait for their turn), into memory that is bounded over all endpoints by unexpected_bytes_max. */
-#include "msg/msg.h"
+#include "msg/endpoint.h"
+#include "msg/messages.h"
+#include "msg/objects.h"
+#include "msg/request.h"
+#include "msg/rndv.h"
+#include "msg/trace.h"
+#include "msg/unexpected.h"
 #include "msg/pipeline.h"
 
 #include <errno.h>

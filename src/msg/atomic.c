@@ -1,6 +1,13 @@
 /* atomic.c - fetch-add and compare-swap on 8 bytes of the peer's. On a path that may break they go as counted frames, which happen once, rather than as the transport's, of which nobody could
  * tell whether they did. */
-#include "msg/msg.h"
+#include "msg/endpoint.h"
+#include "msg/ids.h"
+#include "msg/messages.h"
+#include "msg/objects.h"
+#include "msg/request.h"
+#include "msg/rma.h"
+#include "msg/status.h"
+#include "msg/transfer.h"
 
 #include <errno.h>
 #include <stdlib.h>

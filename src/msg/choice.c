@@ -1,5 +1,7 @@
 /* choice.c - which transports there are, which of them do between two processes, in which order, and the words for it: why this one, why not the others. */
-#include "msg/msg.h"
+#include "msg/choice.h"
+#include "msg/endpoint.h"
+#include "msg/objects.h"
 
 #include <stdio.h>
 

@@ -6,7 +6,14 @@
  * about an earlier attempt are told by its number, and ignored. The control path stays open: its end is the peer's end, and BYE says how many frames were sent, so that all of them are delivered first.
  *
  * Each side chooses a message tag and a control tag at random; they go in CHOICE and ANSWER, which end with a CRC-32. */
-#include "msg/msg.h"
+#include "msg/choice.h"
+#include "msg/connect.h"
+#include "msg/endpoint.h"
+#include "msg/objects.h"
+#include "msg/request.h"
+#include "msg/rma.h"
+#include "msg/rndv.h"
+#include "msg/status.h"
 
 #include <errno.h>
 #include <stdio.h>

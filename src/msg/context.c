@@ -1,5 +1,15 @@
 /* context.c - contexts: what they open, how they make progress, what they sleep on. Progress is transports first, then (now and then) the control path, then what up-calls left to do. */
-#include "msg/msg.h"
+#include "msg/choice.h"
+#include "msg/connect.h"
+#include "msg/endpoint.h"
+#include "msg/ids.h"
+#include "msg/messages.h"
+#include "msg/objects.h"
+#include "msg/path.h"
+#include "msg/request.h"
+#include "msg/status.h"
+#include "msg/transfer.h"
+#include "msg/unexpected.h"
 #include "msg/pipeline.h"
 
 #include <errno.h>

@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <unistd.h>
 
+#include "msg/choice.h"
 #include "msg/pipeline.h"
 
 /* ---- registrations ---- */

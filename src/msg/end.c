@@ -1,5 +1,11 @@
 /* end.c - the end of a path, and of an endpoint with all that is under way on it. */
-#include "msg/msg.h"
+#include "msg/connect.h"
+#include "msg/endpoint.h"
+#include "msg/messages.h"
+#include "msg/objects.h"
+#include "msg/request.h"
+#include "msg/rndv.h"
+#include "msg/unexpected.h"
 #include "msg/pipeline.h"
 
 #include <stdlib.h>

@@ -1,5 +1,8 @@
 /* endpoint.c - endpoints: made, posted on, failed, closed. How they get a path is connect.c; what goes over it path.c. */
-#include "msg/msg.h"
+#include "msg/endpoint.h"
+#include "msg/ids.h"
+#include "msg/messages.h"
+#include "msg/objects.h"
 #include "msg/pipeline.h"
 
 #include <errno.h>

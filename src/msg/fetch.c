@@ -1,6 +1,11 @@
 /* fetch.c - large messages, the receiver's side: the stretches that are fetched out of the sender's memory, and what its sender says of an offer that has been seen: withdrawn, or described for
  * another path. */
-#include "msg/msg.h"
+#include "msg/endpoint.h"
+#include "msg/objects.h"
+#include "msg/request.h"
+#include "msg/rndv.h"
+#include "msg/transfer.h"
+#include "msg/unexpected.h"
 
 #include <stdlib.h>
 

@@ -1,5 +1,11 @@
 /* flush.c - flush and fence: everything before it is done here, then the transport says so, then the peer. */
-#include "msg/msg.h"
+#include "msg/endpoint.h"
+#include "msg/ids.h"
+#include "msg/messages.h"
+#include "msg/objects.h"
+#include "msg/request.h"
+#include "msg/rma.h"
+#include "msg/transfer.h"
 #include "msg/pipeline.h"
 
 #include <errno.h>

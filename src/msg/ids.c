@@ -1,5 +1,6 @@
 /* ids.c - numbers given to peers: an index and a generation, so that a late or forged one names nothing. */
-#include "msg/msg.h"
+#include "msg/ids.h"
+#include "msg/objects.h"
 
 #include <stdlib.h>
 #include <sys/random.h>

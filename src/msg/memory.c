@@ -3,7 +3,9 @@
  *
  * What guards memory is not the key but the transport (what is registered is what it reaches) and, for atomics as frames, the table of regions. The key's checks are there to refuse
  * by name what is garbled, of another version, or of somebody else. */
-#include "msg/msg.h"
+#include "msg/choice.h"
+#include "msg/ids.h"
+#include "msg/objects.h"
 #include "msg/pipeline.h"
 
 #include <errno.h>

@@ -1,6 +1,13 @@
 /* object.c - objects: the receiver learns the size, asks the program's allocator for memory, and answers; so a send of an object is complete when the other side has taken it, or has
  * refused it. They have an order of their own on each endpoint, apart from tagged messages. */
-#include "msg/msg.h"
+#include "msg/endpoint.h"
+#include "msg/ids.h"
+#include "msg/messages.h"
+#include "msg/objects.h"
+#include "msg/request.h"
+#include "msg/rndv.h"
+#include "msg/trace.h"
+#include "msg/unexpected.h"
 #include "msg/pipeline.h"
 
 #include <errno.h>

@@ -2,7 +2,12 @@
  *
  * Memory is registered with the path's transport for as long as the offer stands; whether registrations are kept is the transport's business, which alone knows what they cost and when
  * they go stale. After a change of path offers are described anew: by the RTS itself when it has to be sent again, else by DESCRIBE. */
-#include "msg/msg.h"
+#include "msg/ids.h"
+#include "msg/objects.h"
+#include "msg/request.h"
+#include "msg/rndv.h"
+#include "msg/status.h"
+#include "msg/transfer.h"
 #include "msg/pipeline.h"
 
 #include <errno.h>

@@ -1,5 +1,14 @@
 /* path.c - the path of an endpoint: what comes over it goes to whom it concerns, what may go now goes. Frames are counted, kept and sent again by the link below. */
-#include "msg/msg.h"
+#include "msg/connect.h"
+#include "msg/endpoint.h"
+#include "msg/ids.h"
+#include "msg/messages.h"
+#include "msg/objects.h"
+#include "msg/path.h"
+#include "msg/request.h"
+#include "msg/rma.h"
+#include "msg/rndv.h"
+#include "msg/transfer.h"
 #include "msg/pipeline.h"
 
 #include <errno.h>

@@ -3,7 +3,8 @@
 #define ROPEWAY_MSG_PIPELINE_H
 
 #include "msg/cuda.h"
-#include "msg/msg.h"
+#include "msg/messages.h"
+#include "msg/objects.h"
 
 /* The GPU that has (the first byte of) this memory, as registered; NULL: none. For contexts that never met a GPU this and the next two are the test of an empty list. */
 struct gpu *pipeline_gpu_find(rpw_context *c, const void *p, size_t len);

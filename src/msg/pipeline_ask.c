@@ -1,4 +1,8 @@
 /* pipeline_ask.c - what this side wants to have moved that a GPU has to do with: puts into and gets out of GPUs, here and at the peer. */
+#include "msg/ids.h"
+#include "msg/request.h"
+#include "msg/rndv.h"
+#include "msg/transfer.h"
 #include "msg/pipeline_priv.h"
 
 #include <errno.h>

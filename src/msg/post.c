@@ -1,5 +1,8 @@
 /* post.c - operations that begin: at once where that is possible, else in the order posted. */
-#include "msg/msg.h"
+#include "msg/endpoint.h"
+#include "msg/messages.h"
+#include "msg/objects.h"
+#include "msg/request.h"
 
 #include <errno.h>
 #include <stdlib.h>

@@ -1,5 +1,10 @@
 /* protos.c - the table of operations: what each kind does at each turn of its life. The only file that knows them all; those below find it in their context (proto_of). */
-#include "msg/msg.h"
+#include "msg/connect.h"
+#include "msg/ids.h"
+#include "msg/messages.h"
+#include "msg/objects.h"
+#include "msg/rma.h"
+#include "msg/rndv.h"
 #include "msg/pipeline.h"
 
 #include <stdlib.h>

@@ -1,5 +1,6 @@
 /* reason.c - why an endpoint is of no use: the sentence that its owner and its requests get. */
-#include "msg/msg.h"
+#include "msg/endpoint.h"
+#include "msg/objects.h"
 
 #include <stdarg.h>
 #include <stdio.h>

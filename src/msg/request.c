@@ -1,5 +1,7 @@
 /* request.c - requests: made from a free list, completed once, freed when both sides of them (the program, the operation) are done with them. */
-#include "msg/msg.h"
+#include "msg/messages.h"
+#include "msg/objects.h"
+#include "msg/request.h"
 
 #include "base/copy.h"
 #include "msg/pipeline.h"

@@ -1,5 +1,9 @@
 /* rma.c - puts and gets, one or a batch, with or without a notification: what the program asks for. The bytes move in transfer.c; what has to do with memory in GPUs, in pipeline_ask.c. */
-#include "msg/msg.h"
+#include "msg/endpoint.h"
+#include "msg/objects.h"
+#include "msg/request.h"
+#include "msg/rma.h"
+#include "msg/transfer.h"
 #include "msg/pipeline.h"
 
 #include <errno.h>

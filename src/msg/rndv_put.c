@@ -4,7 +4,12 @@
  *
  * The receiver's memory is registered from the RTR to ATP, or to the end of the path. An RTR is not counted: one that a path loses is followed by a new description of the message
  * for the next path, and the receiver then invites anew, or fetches. An ATP that a path loses goes again on the next one. */
-#include "msg/msg.h"
+#include "msg/endpoint.h"
+#include "msg/ids.h"
+#include "msg/objects.h"
+#include "msg/request.h"
+#include "msg/rndv.h"
+#include "msg/transfer.h"
 #include "msg/pipeline.h"
 
 #include <stdlib.h>

@@ -1,5 +1,7 @@
 /* rts.c - what an RTS says, in bytes; and its end: the message that was fetched. */
-#include "msg/msg.h"
+#include "msg/objects.h"
+#include "msg/request.h"
+#include "msg/rndv.h"
 
 #include <stdlib.h>
 

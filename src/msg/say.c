@@ -1,5 +1,6 @@
 /* say.c - what one side tells the other over the control path (wire.h: SAY_*). */
-#include "msg/msg.h"
+#include "msg/connect.h"
+#include "msg/objects.h"
 
 #include <stdio.h>
 #include <zlib.h>

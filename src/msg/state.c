@@ -1,6 +1,7 @@
 /* state.c - the states of an endpoint, and what makes it go from one to another. Nobody else assigns them. Beside them, flags say what has been heard so far: of a path that comes up, which side is ready
  * (self_ready, peer_ready); of an end, whose word it was (bye_heard, gone_heard). */
-#include "msg/msg.h"
+#include "msg/endpoint.h"
+#include "msg/objects.h"
 
 /* The next state; 0 (EP_NEW): this event has no meaning in that state. */
 static const uint8_t next[EP_STATES][EP_EVENTS] = {

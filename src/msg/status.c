@@ -1,5 +1,6 @@
 /* status.c - statuses: their names, and which of them an errno is. */
-#include "msg/msg.h"
+#include "msg/objects.h"
+#include "msg/status.h"
 
 #include <errno.h>
 

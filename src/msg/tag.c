@@ -3,7 +3,13 @@
  *
  * Posted receives are in one table under (tag & mask, class of their mask, endpoint or any): a message looks once into each class that has receives, usually one. Masks beyond CLASSES_MAX - 1
  * different ones share the last class, which is searched in order. Messages without a receive: unexpected.c. */
-#include "msg/msg.h"
+#include "msg/endpoint.h"
+#include "msg/messages.h"
+#include "msg/objects.h"
+#include "msg/request.h"
+#include "msg/rndv.h"
+#include "msg/trace.h"
+#include "msg/unexpected.h"
 #include "msg/pipeline.h"
 
 #include "base/copy.h"

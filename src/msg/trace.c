@@ -1,5 +1,6 @@
 /* trace.c - ROPEWAY_LOG=debug: a line for each message, made to be read by people and compared between the two sides. */
-#include "msg/msg.h"
+#include "msg/objects.h"
+#include "msg/trace.h"
 
 #include <stdio.h>
 #include <unistd.h>

@@ -5,7 +5,7 @@
 #include "fuzz.h"
 
 #include "../msg/fake.h"
-#include "msg/msg.h"
+#include "msg/objects.h"
 
 enum { COMMANDS_MAX = 300, OPS_MAX = 40, EPS_MAX = 4, KEYS_MAX = 8, REGION = 4096, GUARD = 64, POOL = 256 * 1024, OBJECT_MAX = 1 << 20 };
 enum { WRITABLE, READABLE, REGIONS };

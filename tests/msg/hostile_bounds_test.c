@@ -5,7 +5,9 @@
 
 #include "boot/boot.h"
 #include "fake.h"
-#include "msg/msg.h"
+#include "msg/connect.h"
+#include "msg/objects.h"
+#include "msg/rndv.h"
 #include "allocated.h"
 #include "pair.h"
 

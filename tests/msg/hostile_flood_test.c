@@ -6,7 +6,8 @@
 #include <errno.h>
 #include <time.h>
 
-#include "msg/msg.h"
+#include "msg/objects.h"
+#include "msg/rndv.h"
 #include "../io/descriptors.h"
 #include "allocated.h"
 #include "pair.h"

@@ -1,6 +1,6 @@
 /* resume_test.c - a path that breaks at one chosen moment: whatever waited goes on by the next one. Over the fakes, both sides in one thread. */
 #include "fake.h"
-#include "msg/msg.h"
+#include "msg/objects.h"
 #include "pair.h"
 
 enum { AM_ID = 5, LEN = 5000 /* fetched: over eager_max, below put_min */, ROUNDS = 5000 };

@@ -1,7 +1,7 @@
 /* state.c - what the endpoints of a side are doing, for the report of a run that stands still: the soak is linked with the library's parts, so it can look inside. */
 #include <stdio.h>
 
-#include "msg/msg.h"
+#include "msg/objects.h"
 
 #include "state.h"
 

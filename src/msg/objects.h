@@ -1,8 +1,8 @@
-/* msg.h - what the files of msg/ share: the objects behind ropeway.h, and each file's calls for the others. The design is told in DESIGN.md.
+/* objects.h - the objects behind ropeway.h: requests, endpoints, contexts, and what they hold. What may be done with them is in the headers named as the files of msg/. The design is told in DESIGN.md.
  *
  * Locks: none, a context belongs to one thread at a time. Up-calls of transports and boot never free anything: they leave `todo` at the endpoint, which the end of rpw_progress does. */
-#ifndef ROPEWAY_MSG_H
-#define ROPEWAY_MSG_H
+#ifndef ROPEWAY_MSG_OBJECTS_H
+#define ROPEWAY_MSG_OBJECTS_H
 
 #include "ropeway.h"
 
@@ -14,6 +14,7 @@
 #include "base/fail.h"
 #include "boot/boot.h"
 #include "msg/link/link.h"
+#include "msg/ids.h"
 #include "msg/match.h"
 #include "msg/wire.h"
 #include "tran/tran.h"
@@ -277,10 +278,6 @@ struct rpw_rkey {
 
 /* ---- contexts ---- */
 
-struct slot {
-	void *what;
-	uint32_t generation, next_free;
-};
 /* What a kind of operation does at each turn of its life: protos.c. */
 struct proto {
 	const char *name;                            /* "a send" */
@@ -295,12 +292,6 @@ struct proto {
 	bool waits_for_older;                        /* for everything posted before it */
 };
 extern const struct proto protos[];
-
-/* Numbers given to peers: an index and a generation, so that a late or forged one names nothing. */
-struct slots {
-	struct slot *v;
-	uint32_t n, used, free_head;
-};
 
 struct recv_class {
 	uint64_t mask;
@@ -358,7 +349,6 @@ struct rpw_context {
 	char host[64];
 };
 
-/* context.c */
 static inline bool msg_is_ours(const rpw_context *c) { return rpwi_is_ours(c->born); }
 static inline int msg_inherited(const rpw_context *c)
 {
@@ -373,7 +363,6 @@ static inline void msg_todo(rpw_endpoint *ep, unsigned what)
 		rpwi_list_add_tail(&ep->c->work, &ep->work);
 	ep->todo |= (uint8_t)what;
 }
-int msg_deliver_callbacks(rpw_context *c);
 /* Around a callback that is not called by rpw_progress, so that what it must not do is refused, and what it closes is closed later. Gives what in_progress is to be afterwards. */
 static inline bool msg_callback_begin(rpw_context *c)
 {
@@ -381,11 +370,6 @@ static inline bool msg_callback_begin(rpw_context *c)
 	c->in_progress = true;
 	return outer;
 }
-struct tran *msg_tran(rpw_context *c, int i, char *why, size_t why_len);
-uint64_t msg_random(void);
-uint64_t slots_add(struct slots *s, void *what); /* 0: no memory */
-void *slots_get(const struct slots *s, uint64_t number);
-void slots_del(struct slots *s, uint64_t number);
 
 /* enum rpw_access as enum tran_access */
 static inline unsigned memory_tran_access(unsigned access)
@@ -394,227 +378,5 @@ static inline unsigned memory_tran_access(unsigned access)
 }
 
 static inline const struct proto *proto_of(const rpw_request *r) { return &r->c->protos[r->kind]; }
-
-/* request.c */
-rpw_request *req_new(rpw_context *c, rpw_endpoint *ep, enum req_kind kind, bool held);
-rpw_request *req_more(rpw_context *c); /* there is no free one: NULL, no memory */
-void req_blank(rpw_request *r);
-/* For a receive into one piece: blank, with nothing written that is so already. */
-static inline rpw_request *req_new_plain(rpw_context *c, rpw_endpoint *ep, bool held)
-{
-	rpw_request *r = c->free_requests;
-	if (RPWI_UNLIKELY(!r) && !(r = req_more(c)))
-		return NULL;
-	c->free_requests = r->next_free;
-	if (RPWI_UNLIKELY(!r->plain)) {
-		req_blank(r);
-		r->plain = true;
-	}
-	r->c = c;
-	r->ep = ep;
-	r->kind = REQ_RECV;
-	r->where = AT_NONE;
-	r->held = held;
-	r->complete = false;
-	r->done = (rpw_completion){.status = RPW_IN_PROGRESS};
-	r->fn = NULL;
-	c->stat.requests++;
-	return r;
-}
-static inline void req_give_back(rpw_request *r)
-{
-	r->next_free = r->c->free_requests;
-	r->c->free_requests = r;
-}
-void req_complete(rpw_request *r, int status);
-void req_note_why(rpw_request *r, int status); /* it is about to fail: what was recorded of that is its sentence */
-void req_say_why(const rpw_request *r);        /* it has failed: its own sentence is the last error */
-void req_drop(rpw_request *r);                 /* was never posted */
-int req_set_local(rpw_request *r, const struct iovec *iov, int iovcnt);
-int req_set_slice(rpw_request *slice, const rpw_request *r, size_t skip, size_t len); /* a stretch (len > 0) of r's buffers */
-void req_chunks_free(rpw_context *c);
-/* Give what was posted to the program: RPW_OK, RPW_IN_PROGRESS or its status. */
-int req_return(rpw_request *r, rpw_request **out);
-/* What `iov` has from `skip` on, at most n bytes, to or from `flat`. How many. */
-size_t iov_scatter(const struct iovec *iov, int iovcnt, const void *flat, size_t n, bool up); /* up: by rpwi_copy_up */
-size_t iov_gather(const struct iovec *iov, int iovcnt, size_t skip, void *flat, size_t n);
-int iov_total(const struct iovec *iov, int iovcnt, size_t *total);
-static inline struct iovec *req_iov(rpw_request *r, struct iovec *one)
-{
-	if (r->iovcnt != 1)
-		return r->iov;
-	*one = (struct iovec){r->buf, r->len};
-	return one;
-}
-
-/* state.c: false, the event has no meaning now */
-bool ep_move(rpw_endpoint *ep, enum ep_event event);
-
-/* endpoint.c */
-rpw_endpoint *ep_new(rpw_context *c);
-void ep_free(rpw_endpoint *ep);                                                               /* everything of it ends, requests with CANCELED */
-void ep_breach(rpw_endpoint *ep, const char *fmt, ...) __attribute__((format(printf, 2, 3))); /* the peer sent what it must not */
-int ep_post(rpw_endpoint *ep, rpw_request *r, rpw_request **out);                             /* queue it, and begin what can begin */
-void ep_fail(rpw_endpoint *ep, int status, const char *why);
-void ep_keep(char **where, const char *text);       /* a copy, for the one that is there */
-void ep_say_why(rpw_endpoint *ep, const char *why); /* keeps a copy as the reason of a failure */
-void ep_refresh(rpw_endpoint *ep);                  /* ep->link.fast, from everything that it depends on */
-
-/* choice.c */
-int choice_index(const char *name, size_t len);                                            /* of tran_all, or -1 */
-int choice_parse(const char *list, int *order, char *why, size_t why_len);                 /* how many, or a status */
-int choice_plugin(const char *list, char *plugin, size_t room, char *why, size_t why_len); /* what follows "ncclnet:" in it; 0 or a status */
-/* Nobody said an order: what imitates a device comes last, since TCP is the faster of the two (RATIONALE). */
-void choice_order_by_worth(rpw_context *c, int *order, int n);
-/* Why not, or "". True: it would do, but in software. */
-bool choice_has(const char *list, const char *name); /* "shm,tcp" has it */
-/* With a key: nobody on the way reads or changes what this transport carries. Without one: true. */
-bool choice_protects(const rpw_context *c, int i);
-bool choice_wanted(rpw_context *c, int i); /* may an endpoint of this context use it? */
-bool choice_why_not(rpw_endpoint *ep, int i, char *why, size_t why_len);
-void choice_explain(rpw_endpoint *ep, int chosen);                           /* in ep->why */
-void choice_reason_add(rpw_endpoint *ep, const char *name, const char *why); /* to ep->reasons: tried in vain */
-
-/* say.c: over the control path */
-int say_word(rpw_endpoint *ep, enum boot_type type, const char *text);
-int say_path(rpw_endpoint *ep, enum boot_type type, int status, const char *name, const char *text, const uint8_t *handle, size_t handle_len);
-void say_bye(rpw_endpoint *ep, const char *why);
-
-/* end.c */
-void connect_path_close(rpw_endpoint *ep);
-
-/* connect.c */
-extern const struct boot_up connect_boot_up;
-void connect_next_path(rpw_endpoint *ep);
-void connect_cancel(rpw_request *r);
-void connect_ready(void *user, int status, const char *why);
-void connect_peer_talks(rpw_endpoint *ep);
-void connect_timers(rpw_context *c, uint64_t now_ns);
-/* A path that cannot break has ended, and the control path has not said why yet: it will in a moment, and what a goodbye says may complete what waits. */
-void connect_await_word(rpw_endpoint *ep);
-void connect_trouble(const rpw_endpoint *ep, char *out, size_t room); /* connecting is under way: what was in the way so far, or "" */
-uint64_t connect_deadline(rpw_context *c);
-
-/* post.c */
-void post_go(rpw_endpoint *ep); /* the queue, as far as it goes now */
-
-/* path.c */
-bool path_up_frame(void *user, const void *head, size_t head_len, const void *body, size_t body_len);
-void path_up_room(void *user);
-void path_up_failed(void *user, int status, const char *why);
-void path_work(rpw_endpoint *ep);
-extern const struct link_up path_link_up;
-/* Of an RTS: what it costs must not depend on how this path's transport describes memory, since it may go again on another, which describes it otherwise. */
-static inline uint32_t credit_units_rts(unsigned pieces, size_t am_header_len)
-{
-	return credit_units(sizeof(struct rts_body) + pieces * sizeof(struct tran_desc) + am_header_len);
-}
-
-/* unexpected.c */
-struct unexpected *unexpected_new(rpw_endpoint *ep, size_t body_len);
-struct unexpected *unexpected_offered(rpw_endpoint *ep, struct rts *rts, uint32_t units);
-void unexpected_release(struct unexpected *u);
-void unexpected_add(rpw_endpoint *ep, struct unexpected *u, uint64_t tag);
-struct unexpected *unexpected_for(rpw_context *c, rpw_endpoint *ep, uint64_t tag, uint64_t mask); /* the oldest, or NULL; it stays */
-void unexpected_indexes_free(rpw_context *c);
-
-/* tag.c, object.c, am.c */
-void tag_arrived(rpw_endpoint *ep, uint64_t tag, const void *body, size_t len);
-void tag_offered(rpw_endpoint *ep, uint64_t tag, struct rts *rts, uint32_t units);
-void tag_unpost(rpw_request *r);
-void object_unpost(rpw_request *r);
-void unexpected_free(struct unexpected *u, bool credit);
-int tag_send_begin(rpw_request *r);
-bool tag_eager(rpw_endpoint *ep, size_t len, uint32_t *units);
-void object_arrived(rpw_endpoint *ep, uint64_t number, const void *body, size_t len);
-void object_offered(rpw_endpoint *ep, struct rts *rts, uint32_t units);
-void object_fetched(rpw_request *r, int status);
-int object_send_begin(rpw_request *r);
-void am_arrived(rpw_endpoint *ep, uint64_t word, const void *header, size_t header_len, const void *body, size_t len);
-void am_offered(rpw_endpoint *ep, uint64_t word, struct rts *rts, uint32_t units);
-void am_fetched(rpw_request *r, int status);
-void am_turn(rpw_endpoint *ep);
-int am_send_begin(rpw_request *r);
-
-/* A small frame may go at once, without a request: nothing is before it, and the log would copy it. */
-static inline bool path_is_free(const rpw_endpoint *ep, size_t len, uint32_t units)
-{
-	return ep->state == EP_UP && msg_is_ours(ep->c) && len <= EAGER_SMALL && len <= ep->eager_max && rpwi_list_empty(&ep->link.queue) &&
-	       rpwi_list_empty(&ep->link.replies) && credit_has(&ep->link, units) && rpwi_list_empty(&ep->c->gpus);
-}
-
-/* rendezvous.c */
-int rndv_offer(rpw_request *r, enum rts_kind kind, uint64_t tag); /* -EAGAIN: later */
-int rndv_offer_as(rpw_request *r, enum frame_type type, enum rts_kind kind, uint64_t tag, const void *extra, size_t extra_len);
-void *rndv_flatten(rpw_request *r); /* a list of pieces, in one; NULL: no memory */
-void rndv_fetch_parked(rpw_request *r, size_t room);
-size_t rndv_describe(rpw_request *r, uint8_t *body); /* for the path of now */
-void rndv_describe_all(rpw_endpoint *ep);
-bool rndv_describe_go(rpw_endpoint *ep);
-void rndv_path_gone(rpw_endpoint *ep);
-void rndv_end(rpw_request *r);
-void rndv_unregister(rpw_request *r); /* what it offers, with the path that is gone */
-struct rts *rndv_parse(const void *body, size_t len);
-void rndv_fetch(rpw_request *r, rpw_endpoint *ep, struct rts *rts, size_t room);
-void rndv_fetched(rpw_request *r);
-void rndv_finished(rpw_endpoint *ep, uint64_t number, unsigned flags);
-void rndv_withdrawn(rpw_endpoint *ep, uint64_t number);
-void rndv_described(rpw_endpoint *ep, const void *body, size_t len);
-/* The body of a description of one piece. Its length. */
-size_t rndv_describe_piece(uint8_t *p, uint64_t len, const struct tran_desc *d);
-size_t rndv_describe_one(uint8_t *body, uint64_t number, uint64_t len, const struct tran_desc *desc);
-
-/* rndv_put.c */
-bool rndv_put_invite(rpw_request *r); /* a receive that is to be fetched: false when it has to be, indeed */
-void rtr_drop(rpw_request *r);
-void rndv_put_placed(rpw_endpoint *ep, uint64_t number, unsigned flags);
-void rndv_put_invited(rpw_endpoint *ep, uint64_t number, const void *body, size_t len);
-void rndv_put_path_gone(rpw_request *r);
-
-/* transfer.c */
-/* What the bytes of a transfer are for. */
-struct transfer_role {
-	bool (*ready)(rpw_request *r, rpw_endpoint *ep); /* before any piece: false when it is not to go in pieces, now or any more. NULL: it is */
-	void (*done)(rpw_request *r);                    /* no piece is under way: all are done, or `worst` says why not */
-	void (*settled)(rpw_request *r, int status);     /* the transport has flushed what was put, or the peer has said that it is there */
-};
-/* What a transport's `done` is about: low bits of the cookie. */
-enum transfer_cookie { COOKIE_PIECE = 0, COOKIE_SETTLE = 1, COOKIE_FLUSH = 2, COOKIE_BITS = 3 };
-static inline void *transfer_cookie(void *p, enum transfer_cookie what) { return (void *)((uintptr_t)p | what); }
-/* The transport has no room now: -EAGAIN of the contract, and -ENOBUFS of its table of operations. */
-static inline bool transfer_later(int rc) { return rc == -EAGAIN || rc == -ENOBUFS; }
-void transfer_go(rpw_request *r);
-void transfer_over(rpw_request *r);                 /* it is to go in no more pieces */
-void transfer_settles(rpw_request *r);              /* what it put is to be flushed: then role->settled */
-void transfer_answered(rpw_request *r, int status); /* the peer has said that it is done */
-void transfer_restart(rpw_request *r);              /* the path is gone: from the beginning, on the next one. Puts and gets may be repeated */
-void transfer_settle(rpw_endpoint *ep);
-void transfer_up_done(void *user, void *cookie, int status);
-
-/* rma.c, atomic.c, flush.c */
-int rma_begin(rpw_request *r);
-int rma_access_check(rpw_endpoint *ep, const rpw_rkey *key, uint64_t offset, size_t len, unsigned need, const char *what);
-int rma_atomic_begin(rpw_request *r);
-void rma_atomic_arrived(rpw_endpoint *ep, uint64_t number, const void *body, size_t len);
-void rma_atomic_done(rpw_endpoint *ep, uint64_t number, unsigned flags, const void *body, size_t len);
-int rma_flush_begin(rpw_request *r);
-int rma_fence_begin(rpw_request *r);
-void rma_flush_look(rpw_endpoint *ep);
-void rma_flush_bye(rpw_endpoint *ep, uint64_t received); /* the peer has closed; so many of our frames had come */
-void flush_path_gone(rpw_request *r);
-int msg_status_of_errno(int rc);
-
-/* trace.c: lines for people */
-void trace_line(rpw_endpoint *ep, const char *what, uint64_t number, uint64_t tag, size_t len);
-static inline void trace_send(rpw_endpoint *ep, uint64_t tag, size_t len)
-{
-	if (RPWI_UNLIKELY(ep->c->debug))
-		trace_line(ep, "Send", ep->c->stat.sent, tag, len);
-}
-static inline void trace_recv(rpw_endpoint *ep, uint64_t tag, size_t len)
-{
-	if (RPWI_UNLIKELY(ep->c->debug))
-		trace_line(ep, "Recv", ep->c->stat.received, tag, len);
-}
 
 #endif

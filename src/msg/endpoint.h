@@ -1,0 +1,23 @@
+/* endpoint.h - endpoints: made, posted on, failed; their states. */
+#ifndef ROPEWAY_MSG_ENDPOINT_H
+#define ROPEWAY_MSG_ENDPOINT_H
+
+#include "msg/objects.h"
+
+/* state.c: false, the event has no meaning now */
+bool ep_move(rpw_endpoint *ep, enum ep_event event);
+
+/* endpoint.c */
+rpw_endpoint *ep_new(rpw_context *c);
+void ep_free(rpw_endpoint *ep);                                                               /* everything of it ends, requests with CANCELED */
+void ep_breach(rpw_endpoint *ep, const char *fmt, ...) __attribute__((format(printf, 2, 3))); /* the peer sent what it must not */
+int ep_post(rpw_endpoint *ep, rpw_request *r, rpw_request **out);                             /* queue it, and begin what can begin */
+void ep_fail(rpw_endpoint *ep, int status, const char *why);
+void ep_keep(char **where, const char *text);       /* a copy, for the one that is there */
+void ep_say_why(rpw_endpoint *ep, const char *why); /* keeps a copy as the reason of a failure */
+void ep_refresh(rpw_endpoint *ep);                  /* ep->link.fast, from everything that it depends on */
+
+/* post.c */
+void post_go(rpw_endpoint *ep); /* the queue, as far as it goes now */
+
+#endif

@@ -1,0 +1,59 @@
+/* request.h - requests: made, completed once, freed; their buffers. */
+#ifndef ROPEWAY_MSG_REQUEST_H
+#define ROPEWAY_MSG_REQUEST_H
+
+#include "msg/objects.h"
+
+rpw_request *req_new(rpw_context *c, rpw_endpoint *ep, enum req_kind kind, bool held);
+rpw_request *req_more(rpw_context *c); /* there is no free one: NULL, no memory */
+void req_blank(rpw_request *r);
+/* For a receive into one piece: blank, with nothing written that is so already. */
+static inline rpw_request *req_new_plain(rpw_context *c, rpw_endpoint *ep, bool held)
+{
+	rpw_request *r = c->free_requests;
+	if (RPWI_UNLIKELY(!r) && !(r = req_more(c)))
+		return NULL;
+	c->free_requests = r->next_free;
+	if (RPWI_UNLIKELY(!r->plain)) {
+		req_blank(r);
+		r->plain = true;
+	}
+	r->c = c;
+	r->ep = ep;
+	r->kind = REQ_RECV;
+	r->where = AT_NONE;
+	r->held = held;
+	r->complete = false;
+	r->done = (rpw_completion){.status = RPW_IN_PROGRESS};
+	r->fn = NULL;
+	c->stat.requests++;
+	return r;
+}
+static inline void req_give_back(rpw_request *r)
+{
+	r->next_free = r->c->free_requests;
+	r->c->free_requests = r;
+}
+void req_complete(rpw_request *r, int status);
+void req_note_why(rpw_request *r, int status); /* it is about to fail: what was recorded of that is its sentence */
+void req_say_why(const rpw_request *r);        /* it has failed: its own sentence is the last error */
+void req_drop(rpw_request *r);                 /* was never posted */
+int req_set_local(rpw_request *r, const struct iovec *iov, int iovcnt);
+int req_set_slice(rpw_request *slice, const rpw_request *r, size_t skip, size_t len); /* a stretch (len > 0) of r's buffers */
+void req_chunks_free(rpw_context *c);
+/* Give what was posted to the program: RPW_OK, RPW_IN_PROGRESS or its status. */
+int req_return(rpw_request *r, rpw_request **out);
+/* What `iov` has from `skip` on, at most n bytes, to or from `flat`. How many. */
+size_t iov_scatter(const struct iovec *iov, int iovcnt, const void *flat, size_t n, bool up); /* up: by rpwi_copy_up */
+size_t iov_gather(const struct iovec *iov, int iovcnt, size_t skip, void *flat, size_t n);
+int iov_total(const struct iovec *iov, int iovcnt, size_t *total);
+static inline struct iovec *req_iov(rpw_request *r, struct iovec *one)
+{
+	if (r->iovcnt != 1)
+		return r->iov;
+	*one = (struct iovec){r->buf, r->len};
+	return one;
+}
+int msg_deliver_callbacks(rpw_context *c);
+
+#endif
