@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
 /* echo_client.c - sends an object to an echo_server, and compares what comes back.
  *
  *   echo_client ADDRESS [BYTES]     for example  echo_client 127.0.0.1:7471 1000000

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
 /* echo_server.c - objects come, and go back to where they came from.
  *
  *   echo_server ADDRESS [CLIENTS]     for example  echo_server :7471

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
 /* epoll_loop.c - ropeway in a program that has a loop of its own: a chat. What you type goes to the other side, what it types is printed.
  *
  *   epoll_loop listen ADDRESS      for example  epoll_loop listen :7474

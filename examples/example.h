@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
 /* example.h - what each example does with the result of a call: say what went wrong, and end. */
 #ifndef EXAMPLE_H
 #define EXAMPLE_H

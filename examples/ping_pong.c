@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
 /* ping_pong.c - a message with one tag goes, one with another comes back, many times; how long does one way take?
  *
  *   ping_pong listen ADDRESS [COUNT [BYTES]]     for example  ping_pong listen :7472

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
 /* put_notify.c - one side writes into the other's memory, which is told when the bytes are there.
  *
  *   put_notify listen ADDRESS [BLOCKS]     for example  put_notify listen :7473

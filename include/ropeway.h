@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
 /* ropeway.h - messages and remote memory between two processes, on the best path there is between them, and the reason why it was chosen.
  *
  * A context holds everything of one thread: listeners, endpoints, requests. Two contexts share nothing. A side listens on host:port, the other connects; each connection is an

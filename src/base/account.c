@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
 /* account.c - see account.h. Owns the columns, the folding of what repeats, and the summary; knows no packet and no QP but by what it is told. */
 #include "base/account.h"
 

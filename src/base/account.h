@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
 /* account.h - a step-by-step account of what a program does, for people (`ropeway run --explain`, ROPEWAY_EXPLAIN=file or "-" for standard error; a %p in it is the pid).
  *
  * One line an event, in columns: time | what the program calls | states | the wire; on a narrow terminal each of these is indented further instead. The first time that a

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
 /* account_words.c - the sentences of the account: one for each concept, the first time that it appears. Facts only; account.c decides when. */
 #include "base/account_words.h"
 

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
 /* account_words.h - the table of concepts that the account explains; shared by account.c and account_words.c only. */
 #ifndef ROPEWAY_BASE_ACCOUNT_WORDS_H
 #define ROPEWAY_BASE_ACCOUNT_WORDS_H

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
 /* base.h - what every layer may use: bounds, time, byte order, the log. Never a protocol, never a socket. */
 #ifndef ROPEWAY_BASE_H
 #define ROPEWAY_BASE_H

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
 /* born.h - was this made by this process, or by one that has forked since? */
 #ifndef ROPEWAY_BASE_BORN_H
 #define ROPEWAY_BASE_BORN_H

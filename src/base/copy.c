@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
 /* copy.c - see copy.h. x86 shows stores to normal memory in their order; elsewhere what ends a line, or is shorter than a word, is a store with release. Each store is volatile or atomic, so that the
  * compiler neither joins nor moves them, nor makes a memcpy of the loop. Blocks of 32 or 64 bytes were tried: a quarter faster in the L1 cache, no faster where the bytes come from another core, which is
  * where all of ours come from; and no processor promises that a block that wide appears at once. */

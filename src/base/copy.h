@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
 /* copy.h - a copy for memory that its owner may look at while it is filled.
  *
  * NCCL's kernels poll flags inside a receive buffer (LL128: the last 8 bytes of each 128-byte line say that the first 120 are there), programs of RDMA WRITE poll the last bytes of a message

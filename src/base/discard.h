@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
 /* discard.h - bytes of a TCP socket that nobody wants. */
 #ifndef ROPEWAY_BASE_DISCARD_H
 #define ROPEWAY_BASE_DISCARD_H

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
 /* fail.c - see fail.h. */
 #include "base/fail.h"
 

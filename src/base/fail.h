@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
 /* fail.h - the last error of a thread, in words: what rpw_last_error gives. The function that decides an error records it, with both sides' facts and what to do. */
 #ifndef ROPEWAY_BASE_FAIL_H
 #define ROPEWAY_BASE_FAIL_H

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
 /* guard.c - see guard.h. Owns the SIGSEGV and SIGBUS dispositions once a device is open. */
 #include "base/guard.h"
 

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
 /* guard.h - copies that survive memory the program has unmapped under a registration.
  *
  * Registered memory is not pinned, so a page may be gone when a packet for it arrives. A kernel copy

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
 /* lock.c - see lock.h. Owns the process's atfork handlers. */
 #include "base/lock.h"
 

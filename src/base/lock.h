@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
 /* lock.h - the locks of the process, of which there is one each, and what fork does with them.
  *
  * Each thread notes which it holds. So fork takes those that other threads may hold (their state is then whole in the child), and never waits for the thread that calls it: fork is called in

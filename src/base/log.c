@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
 /* log.c - the log: one line an event, to stderr, filtered by ROPEWAY_LOG. */
 #include "base/base.h"
 

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
 /* addr.c - see addr.h. */
 #include "boot/addr.h"
 

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
 /* addr.h - addresses as people write them, and as the kernel does. Never blocks: names are names.c's. */
 #ifndef ROPEWAY_BOOT_ADDR_H
 #define ROPEWAY_BOOT_ADDR_H

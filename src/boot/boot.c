@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
 /* boot.c - the control path of a context: made and freed, and progress, which asks the epoll set and the timers and hands on what they say. Nothing of boot calls it. It takes no lock: a
  * struct boot belongs to one thread at a time.
  */

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
 /* boot.h - the control path: a TCP connection for each endpoint, over which the two sides say hello, exchange opaque handles, and later notice each other's end.
  *
  * Messages are whole, always: a length, a type, bytes; never one recv() assumed complete. The hello has magic, version, byte order, and struct tran_facts. With a pre-shared key

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
 /* boot_priv.h - what the files of boot share.
  *
  * From the bottom to the top: each file calls only files that come before it.

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
 /* conn.c - a connection: its states, its socket, what waits to be sent, and how it ends. It never receives, and knows nothing of what the two sides say to each other. An idle connection has no
  * buffers. It takes no lock: a struct boot belongs to one thread at a time.
  */

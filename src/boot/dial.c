@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
 /* dial.c - the connecting side until TCP stands, and again when what follows fails. A round tries each address in turn; after a round it waits, 10 ms at first, twice as long each time, a
  * second at most, a quarter more or less by chance so that a thousand who start together do not come together. Rounds go on until the deadline, for what may yet come right: nobody listens
  * yet, the host is not up yet, a listener that is just ending. What another try cannot change (another version, another key, no ropeway at all) ends it at once. It never reads what the

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
 /* facts.c - who this process is: the host ID is equal in two processes that see the same kernel, network and processes. */
 #include "boot/boot.h"
 

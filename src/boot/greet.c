@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
 /* greet.c - the two hellos, once bytes can be sent: ours, and what is said of the peer's when it is good, when it refuses ours, and when it is none. It never reads a socket, and decodes nothing
  * itself: hello.c does. It takes no lock: a struct boot belongs to one thread at a time.
  */

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
 /* hello.c - see hello.h. Every length is checked against what is there and what the field may have; text is plain ASCII, because it is logged. */
 #include "boot/hello.h"
 

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
 /* hello.h - the first bytes of a connection, before anything is trusted: encode and decode, no sockets.
  *
  *   0  8  magic: 0x93 "ropeway"

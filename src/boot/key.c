@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
 /* key.c - the file with the pre-shared key. */
 #include "boot/tls.h"
 

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
 /* lost.c - a connection that cannot go on: for its state it is another try, a stranger that left, or the end that the callee is told. It never decides that a connection cannot go on. It
  * takes no lock: a struct boot belongs to one thread at a time.
  */

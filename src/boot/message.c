@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
 /* message.c - from bytes to whole messages. What the peer sent is kept only while a message is incomplete, and never more than one of it. It never reads a socket. It takes no lock: a
  * struct boot belongs to one thread at a time.
  */

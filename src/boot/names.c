@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
 /* names.c - names to addresses. getaddrinfo blocks, for half a minute when name servers are silent, and cannot be cancelled: so it runs in threads, which nobody waits for. They are made when
  * there is something to look up, end when there is nothing, and share only what is in struct boot_names; the last to leave it frees it. Their
  * lock is held for a few instructions, never during a look-up nor while the asker is told; it never calls the file that asks, but the function that came with the question.

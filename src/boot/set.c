@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
 /* set.c - what all files of boot stand on: the epoll set, the next deadline, whose process it is, and how many lines about strangers are logged. It knows no connection and calls no other file of
  * boot. It takes no lock: a struct boot belongs to one thread at a time.
  */

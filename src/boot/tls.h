@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
 /* tls.h - the pre-shared key, and TLS with it (tls/tls.h): a filter between the bytes of a socket and those of hellos and messages. What TLS sends goes to the connection's queue, what it receives
  * is what was read.
  */

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
 /* tls_feed.c - what the socket brought goes through TLS: first the handshake, and how it fails, then records. It never reads a socket. It takes no lock: a struct boot belongs to one thread
  * at a time.
  */

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
 /* cli.h - what the files of the `ropeway` command share: subcommands, exit statuses, sizes and GIDs as people write them.
  *
  * The command is a verbs program like any other: it is linked with the drop-in, and sees devices through <infiniband/verbs.h>.

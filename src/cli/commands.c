@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
 /* commands.c - see options.h: a command whose first operand is the name of another one. */
 #include "cli/options.h"
 

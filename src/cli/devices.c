@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
 /* devices.c - `ropeway devices`: what RDMA devices there are, software and real, which GID index to use, and why one cannot be used.
  *
  * What verbs can tell is asked with verbs, for all devices alike. A software device that cannot be opened still has an interface and addresses:

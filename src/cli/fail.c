@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
 /* fail.c - the one line on standard error with which a command ends. */
 #include "cli/cli.h"
 

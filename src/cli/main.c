@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
 /* main.c - the `ropeway` command: finds the subcommand and hands over to it. */
 #include "cli/cli.h"
 #include "cli/options.h"

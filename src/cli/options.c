@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
 /* options.c - see options.h. getopt_long takes the arguments apart, silently; what is wrong with them is said here, so that it is said alike of every command. */
 #include "cli/options.h"
 

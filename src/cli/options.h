@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
 /* options.h - the options of every command, as one table for each: what an option takes, within which bounds, where its value goes, and what help says of it.
  *
  * options.c goes through the arguments by getopt_long; options_value.c reads a value of each kind, and says what was expected; options_help.c makes the help. Every command has

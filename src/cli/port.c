@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
 /* port.c - a port as people read it: its GIDs, which of them to use, its state and MTU. */
 #include "cli/cli.h"
 

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
 /* text.c - sizes as people write them, and what others wrote as a terminal may have it. */
 #include "cli/cli.h"
 

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
 /* cm.c - the engine: its life, communication IDs, deadlines. Allocates here and nowhere else. */
 #include "cm/internal.h"
 

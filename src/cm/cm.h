@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
 /* cm.h - the InfiniBand communication manager: connections (REQ, MRA, REJ, REP, RTU, DREQ, DREP) and service look-ups (SIDR), sans-I/O.
  *
  * A connection here makes no system call, reads no clock and allocates nothing: its memory is the caller's, MADs and time come in as arguments, MADs and events go out

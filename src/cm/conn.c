@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
 /* conn.c - one connection: its transitions (IB 12.9.7), the repetition of what has not been answered (12.9.8), and the verbs-like calls.
  *
  * All that happens to a connection is an input; the table below says for each state which inputs it has a use for, and what follows. What an input needs to be believed

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
 /* internal.h - what the files of cm/ share.
  *
  * cm.c      the engine: new, free, deadline and timer; communication IDs

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
 /* linger.c - what outlives a connection whose storage the program has taken back, or that has been refused: see enum cm_linger_kind. Bounded: the oldest makes room. */
 #include "cm/internal.h"
 

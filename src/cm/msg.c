@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
 /* msg.c - what each message says of a connection. Pure: nothing is sent or changed here. */
 #include "cm/internal.h"
 

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
 /* rx.c - received MADs: whose each is, and what it is to that connection. A message is believed only if it names our communication ID, comes from the address of the
  * connection's peer, and names the peer's ID and our QP where it must; else it is counted as stray. What no connection answers, is answered here.
  */

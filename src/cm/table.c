@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
 /* table.c - who is known, and when something is due: two hash tables and a heap of timers over struct rpwi_cm_node. Knows no state and no message. */
 #include "cm/internal.h"
 

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
 /* cq.c - completion queues, their channels, and the polls in which the program makes progress. */
 #include <errno.h>
 #include <fcntl.h>

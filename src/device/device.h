@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
 /* device.h - the software HCA: verbs objects over rc and io.
  *
  * Every call here has the meaning, arguments and return convention of the libibverbs call of the same name (see its man page), for objects of the

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
 /* gsi.c - QP 1 of the process: the CM engine, the packets that it sends and is given, and its time. Whose a management datagram is: gsi_whose.c.
  *
  * A request for a service that nobody of this host has claimed is rejected (REJ 8) by whichever process it lands at, so that its sender learns at once what it would

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
 /* gsi.h - QP 1 of the software HCA: the general services interface, over which the communication manager speaks; and what rdma_cm has to know of devices.
  *
  * There is one CM engine for each process. Everything here, and every rpwi_cm_* call on that engine, happens under the HCA's lock: rpwi_gsi_lock. The ops callbacks that

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
 /* gsi_hold.c - connection requests for a service that nobody listens on, kept for a moment before they are refused.
  *
  * Programs count on connecting being slow. perftest's server, for one, closes its listener once its first client is there, and only then opens the one for the second connection that

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
 /* gsi_whose.c - whose a management datagram is, of the processes of this host.
  *
  * All but requests carry the receiver's communication ID, whose top 12 bits are the slot of the process that made it. A request names a service ID, and goes to the process that

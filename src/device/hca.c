@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
 /* hca.c - the process's one HCA: the list of devices, contexts, async events, and what lives as long as any context is open. */
 #include <errno.h>
 #include <fcntl.h>

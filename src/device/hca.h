@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
 /* hca.h - the objects of the software HCA and the lock they live under. Private to device/.
  *
  * One process has one `struct hca` (the name `the_hca`), whatever number of devices and contexts it opens: one service thread, one set of ports, one QPN space.

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
 /* mr.c - memory regions and windows: the key table, and every access that the transport makes to the program's memory.
  * Nothing is pinned: a copy into memory that the program has unmapped is an error of that request (base/guard.h), never a crash. */
 #include <errno.h>

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
 /* narrate.c - see narrate.h. Only words: nothing of the device is changed here. */
 #include "device/narrate.h"
 

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
 /* narrate.h - the device's part of the account (base/account.h): posts, completions, states, in words. Everything here is called only while rpwi_account_on. */
 #ifndef ROPEWAY_DEVICE_NARRATE_H
 #define ROPEWAY_DEVICE_NARRATE_H

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
 /* progress.c - what moves packets: receive, dispatch, send, timers; and who does it.
  *
  * Progress is made in three places, always under the HCA's lock:

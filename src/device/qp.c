@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
 /* qp.c - queue pairs of the device: QPNs, attributes, posting, and the ibv_wr_* calls; the transport itself is rc/. */
 #include <errno.h>
 #include <stdlib.h>

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
 /* query.c - what the device says of itself. */
 #include <endian.h>
 #include <errno.h>

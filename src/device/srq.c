@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
 /* srq.c - shared receive queues. */
 #include <errno.h>
 #include <stdlib.h>

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
 /* claim.c - the services that this process has claimed: each a name at which we listen (line.c), to whose listener others of our user hand over the requests that land at them. Two users may have the
  * same service each: what lands at one user's port is that user's.
  *

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
 /* dest.c - the abstract Unix names by which ropeway processes of one network namespace find each other: that of a slot, of a claimed service, of a lock. The kernel frees a name when the last
  * descriptor goes (unix(7)): nothing of a killed process is left to be cleaned up, and no mount namespace or environment variable hides a name from anyone in the network namespace.
  *

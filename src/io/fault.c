@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
 /* fault.c - fault injection: decides what is to happen to each packet, reproducibly. Sends nothing, drops nothing itself.
  *
  * The n-th verdict is a function of the seed, the settings and n (and, for the bit to flip, of the packet's length), so a run with the same

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
 /* group.c - the SO_REUSEPORT group of one address: which member is at which place, and the classic BPF program that picks the member by the slot of a packet's QPN
  * (of a CM message: of the communication ID that it is for).
  *

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
 /* handover.c - packets that landed at a process that does not own their QPN: on their way out to their owner, and on their way in.
  *
  * A message carries records, each a run of segments of one flow. What the owner's socket has no room for waits here, bounded, gathered into large messages: the queue of a

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
 /* holder.c - who has UDP port 4791, from /proc/net/udp{,6} (proc(5)) and the descriptors of the processes that we may look at. Reads only. */
 #include "io/io_priv.h"
 

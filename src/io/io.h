@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
 /* io.h - the network as the device sees it: interfaces and GIDs, UDP port 4791 shared by all processes of the host, captures, fault injection.
  * Everything that makes a system call for packets is here; nothing here knows a QP.
  *

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
 /* io_priv.h - what the files of io/ share. Nobody above includes it.
  *
  * Threads: as io.h says, one caller at a time over a process's steer and ports; so nothing here locks.

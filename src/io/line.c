@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
 /* line.c - the connections between ropeway processes of one network namespace: our listeners (each a slot's or a service's name), what others have connected to them, and what we have connected to others.
  * A line is checked once, when it is made (who.c), and stays with those two processes until one of them ends: a name that changes hands takes no line along. Messages are datagrams (SEQPACKET), nothing
  * blocks, and a full line says so.

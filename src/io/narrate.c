@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
 /* narrate.c - see narrate.h. Reads what was checked or made here; nothing depends on what it finds. */
 #include "io/narrate.h"
 

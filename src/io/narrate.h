@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
 /* narrate.h - packets in words, for the account (base/account.h): "RC SEND_ONLY PSN 17, 64 bytes", "CM ConnectRequest (REQ) port 7471, ...". */
 #ifndef ROPEWAY_IO_NARRATE_H
 #define ROPEWAY_IO_NARRATE_H

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
 /* netdev.c - which devices there are: links, addresses and default routes, asked of the kernel over rtnetlink (rtnetlink(7)).
  * Reads only; keeps nothing between calls but the descriptor of a watch, which its caller owns.
  */

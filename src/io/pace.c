@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
 /* pace.c - same-host pacing of what has no acknowledgements. Each process publishes a page (a sealed memfd, passed over a connection to its slot): senders add what they send, the
  * owner says how much of that it has drained, and the difference is kept below what the owner's socket holds.
  *

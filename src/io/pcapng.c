@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
 /* pcapng.c - the packet tap: writes what is sent and received to a pcapng file that Wireshark opens, without any privilege.
  *
  * The headers below the BTH are written anew here from the flow, as the kernel has them on the wire: the IP ID, DF, a right IPv4 header

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
 /* port.c - a local address on UDP port 4791: opening it, receiving, and what happens to packets that are another process's. Sending is in tx.c. */
 #include "io/port_priv.h"
 

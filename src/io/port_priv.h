@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
 /* port_priv.h - struct rpwi_port, for port.c (opening, receiving) and tx.c (sending) alone. */
 #ifndef ROPEWAY_IO_PORT_PRIV_H
 #define ROPEWAY_IO_PORT_PRIV_H

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
 /* sockaddr.c - between the kernel's socket addresses and ours. Pure. */
 #include "io/io_priv.h"
 

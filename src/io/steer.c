@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
 /* steer.c - the slots of this process, and what ropeway processes of one network namespace say to each other over their connections (line.c; their names: dest.c). What they say is
  * handed on: packets to handover.c (which says whom it trusts), answers to group.c and pace.c. Never touches a UDP socket.
  *

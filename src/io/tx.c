@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
 /* tx.c - the sending half of a port: ICRCs, GSO batches, injected faults, the capture of what goes out.
  *
  * The IP header that the ICRC covers must be known before the kernel writes it: an unconnected socket with IP_PMTUDISC_DO sends every datagram with

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
 /* who.c - whose a process of this host is: ourselves, or a stranger. Decided on the connection that it is about (SO_PEERCRED, unix(7)), by what the kernel noted when the peer called connect or
  * listen; never by a name, and never by what was true a moment ago. But for a listener whose queue is full, so that nobody gets a connection: of that the kernel says the user (sock_diag(7)), which decides
  * only whether its name counts as taken by us.

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
 /* am.c - active messages: a handler of the program's runs for each, in the order sent on each endpoint. Small ones run out of the transport's memory. Large ones are fetched first,
  * one at a time for each endpoint (those behind wait for their turn), into memory that is bounded over all endpoints by unexpected_bytes_max. */
 #include "msg/endpoint.h"

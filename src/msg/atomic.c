@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
 /* atomic.c - fetch-add and compare-swap on 8 bytes of the peer's. On a path that may break they go as counted frames, which happen once, rather than as the transport's, of which nobody could
  * tell whether they did. */
 #include "msg/endpoint.h"

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
 /* choice.c - which transports there are, which of them do between two processes, in which order, and the words for it: why this one, why not the others. */
 #include "msg/choice.h"
 #include "msg/endpoint.h"

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
 /* choice.h - which transports do between two processes, and why. */
 #ifndef ROPEWAY_MSG_CHOICE_H
 #define ROPEWAY_MSG_CHOICE_H

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
 /* connect.c - how two sides get a path: what is said over boot, by whom, and when the next path is tried.
  *
  * The connecting side chooses: it walks its list of transports, of those that both sides' facts allow it makes an endpoint, and says CHOICE (which, why, its handle, its tags). The

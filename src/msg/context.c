@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
 /* context.c - contexts: what they open, how they make progress, what they sleep on. Progress is transports first, then (now and then) the control path, then what up-calls left to do. */
 #include "msg/choice.h"
 #include "msg/connect.h"

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
 /* cuda.c - the CUDA driver API, as far as msg needs it. Declarations are our own, after the driver API's documentation: results are ints (0 success, 600 not ready), device pointers are
  * 64 bits wide, handles are pointers. */
 #include "msg/cuda.h"

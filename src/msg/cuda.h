@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
 /* cuda.h - memory of NVIDIA GPUs, through the driver library (libcuda.so.1), which is opened at run time: nothing of CUDA is needed to build ropeway or to run it without a GPU.
  * ROPEWAY_CUDA_LIBRARY names another file (tests). Threads: as the context that uses it. */
 #ifndef ROPEWAY_MSG_CUDA_H

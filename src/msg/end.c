@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
 /* end.c - the end of a path, and of an endpoint with all that is under way on it. */
 #include "msg/connect.h"
 #include "msg/endpoint.h"

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
 /* endpoint.c - endpoints: made, posted on, failed, closed. How they get a path is connect.c; what goes over it path.c. */
 #include "msg/endpoint.h"
 #include "msg/ids.h"

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
 /* endpoint.h - endpoints: made, posted on, failed; their states. */
 #ifndef ROPEWAY_MSG_ENDPOINT_H
 #define ROPEWAY_MSG_ENDPOINT_H

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
 /* fetch.c - large messages, the receiver's side: the stretches that are fetched out of the sender's memory, and what its sender says of an offer that has been seen: withdrawn, or described for
  * another path. */
 #include "msg/endpoint.h"

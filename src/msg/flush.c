@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
 /* flush.c - flush and fence: everything before it is done here, then the transport says so, then the peer. */
 #include "msg/endpoint.h"
 #include "msg/ids.h"

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
 /* ids.c - numbers given to peers: an index and a generation, so that a late or forged one names nothing. */
 #include "msg/ids.h"
 #include "msg/objects.h"

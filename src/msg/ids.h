@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
 /* ids.h - numbers given to peers: an index and a generation, so that a late or forged one names nothing. */
 #ifndef ROPEWAY_MSG_IDS_H
 #define ROPEWAY_MSG_IDS_H

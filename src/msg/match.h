@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
 /* match.h - a table of queues by key: who has (tag, whom) and was first. Costs the same with 1 entry and with 100,000, whether their keys differ or are all the same: a bucket holds
  * one leader for each key, the others of that key queue behind their leader.
  *

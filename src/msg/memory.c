@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
 /* memory.c - registered memory, and remote keys. A region is registered with each transport of the context when it is packed; the packed key has the description for each, so that it is
  * good for every path that an endpoint may have or get.
  *

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
 /* messages.h - tagged messages, objects, active messages: begun, and as they come. */
 #ifndef ROPEWAY_MSG_MESSAGES_H
 #define ROPEWAY_MSG_MESSAGES_H

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
 /* object.c - objects: the receiver learns the size, asks the program's allocator for memory, and answers; so a send of an object is complete when the other side has taken it, or has
  * refused it. They have an order of their own on each endpoint, apart from tagged messages. */
 #include "msg/endpoint.h"

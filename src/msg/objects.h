@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
 /* objects.h - the objects behind ropeway.h: requests, endpoints, contexts, and what they hold. What may be done with them is in the headers named as the files of msg/. The design is told in DESIGN.md.
  *
  * Locks: none, a context belongs to one thread at a time. Up-calls of transports and boot never free anything: they leave `todo` at the endpoint, which the end of rpw_progress does. */
@@ -209,7 +210,7 @@ enum ep_todo {
 struct rpw_endpoint {
 	rpw_context *c;
 	uint8_t state, todo;
-	bool active, accepted, rma_dirty, describe, needy, bye_heard, gone_heard, peer_ready, self_ready;
+	bool active, accepted, rma_dirty, describe, bye_heard, gone_heard, peer_ready, self_ready;
 	size_t eager_max;
 	struct link link; /* with the path */
 	unsigned settle_under_way, atomics;
@@ -235,7 +236,6 @@ struct rpw_endpoint {
 	uint16_t attempt;
 	uint64_t deadline_ns, until_ns;
 	uint64_t message_tag, control_tag, peer_message_tag, peer_control_tag, peer_domain, peer_sent, flush_number;
-	uint32_t reclaim;
 	int status;
 	char *why, *reasons, *peer, *path_text, *fail_text;
 	struct pipelines *pipelines;

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
 /* offer.c - large messages, the sender's side: an RTS says where the memory is, a FIN says that it is free.
  *
  * Memory is registered with the path's transport for as long as the offer stands; whether registrations are kept is the transport's business, which alone knows what they cost and when

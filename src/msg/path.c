@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
 /* path.c - the path of an endpoint: what comes over it goes to whom it concerns, what may go now goes. Frames are counted, kept and sent again by the link below. */
 #include "msg/connect.h"
 #include "msg/endpoint.h"

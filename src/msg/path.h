@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
 /* path.h - what transports call. */
 #ifndef ROPEWAY_MSG_PATH_H
 #define ROPEWAY_MSG_PATH_H

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
 /* pipeline.c - memory of GPUs: what transports cannot reach goes through page-locked host memory, in pieces, so that the copies of one side, the transport, and the copies of the other
  * side overlap. Here is how stretches move; pipeline_ask.c has what this side wants to have moved, pipeline_serve.c what its peers want.
  *

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
 /* pipeline.h - memory of GPUs in messages and transfers: what pipeline.c, pipeline_ask.c and pipeline_serve.c do for the other files of msg/. */
 #ifndef ROPEWAY_MSG_PIPELINE_H
 #define ROPEWAY_MSG_PIPELINE_H

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
 /* pipeline_priv.h - what the files of pipelines share: the state of what is being moved, and pipeline.c's calls for pipeline_ask.c and pipeline_serve.c. */
 #ifndef ROPEWAY_MSG_PIPELINE_PRIV_H
 #define ROPEWAY_MSG_PIPELINE_PRIV_H

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
 /* pipeline_pull.c - messages that cannot be fetched as they are described, since a GPU has to do with them: they are asked for in chunks (PULL, CHUNK, STOP). */
 #include "msg/endpoint.h"
 #include "msg/request.h"

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
 /* pipeline_serve.c - what the side that holds the memory does for its peer: it answers PULL with chunks of a message, PUT by fetching into a GPU, GET by offering what is in one. Peers
  * are let into nothing but what is registered, and only as long as it is. */
 #include "msg/endpoint.h"

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
 /* post.c - operations that begin: at once where that is possible, else in the order posted. */
 #include "msg/endpoint.h"
 #include "msg/messages.h"

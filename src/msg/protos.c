@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
 /* protos.c - the table of operations: what each kind does at each turn of its life. The only file that knows them all; those below find it in their context (proto_of). */
 #include "msg/connect.h"
 #include "msg/ids.h"

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
 /* reason.c - why an endpoint is of no use: the sentence that its owner and its requests get. */
 #include "msg/endpoint.h"
 #include "msg/objects.h"

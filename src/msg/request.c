@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
 /* request.c - requests: made from a free list, completed once, freed when both sides of them (the program, the operation) are done with them. */
 #include "msg/messages.h"
 #include "msg/objects.h"

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
 /* request.h - requests: made, completed once, freed; their buffers. */
 #ifndef ROPEWAY_MSG_REQUEST_H
 #define ROPEWAY_MSG_REQUEST_H

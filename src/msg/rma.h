@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
 /* rma.h - puts, gets, atomics, flush and fence: begun, and as they come. */
 #ifndef ROPEWAY_MSG_RMA_H
 #define ROPEWAY_MSG_RMA_H

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
 /* rndv.h - large messages: offered, fetched, put; rendezvous.c chooses. */
 #ifndef ROPEWAY_MSG_RNDV_H
 #define ROPEWAY_MSG_RNDV_H

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
 /* rndv_put.c - large messages where the path writes them faster than it reads them (limits.put_min): the receiver says where (RTR, ready to receive), the sender puts it there, lets the transport
  * flush that, and says ATP (after the put), which is counted. All else is as in rendezvous.c: the RTS still describes the sender's memory, and the receiver fetches what it cannot invite: short
  * messages, those that do not fit one piece into one, what the sender could not put.

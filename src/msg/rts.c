@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
 /* rts.c - what an RTS says, in bytes; and its end: the message that was fetched. */
 #include "msg/objects.h"
 #include "msg/request.h"

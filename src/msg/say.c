@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
 /* say.c - what one side tells the other over the control path (wire.h: SAY_*). */
 #include "msg/connect.h"
 #include "msg/objects.h"

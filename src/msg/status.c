@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
 /* status.c - statuses: their names, and which of them an errno is. */
 #include "msg/objects.h"
 #include "msg/status.h"

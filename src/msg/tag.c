@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
 /* tag.c - tagged messages: which receive gets which message. MPI's rule: of the receives that match, the one posted first; of the messages that match, the one that came first; and
  * messages of one endpoint come in the order sent.
  *

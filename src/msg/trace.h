@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
 /* trace.h - lines for people. */
 #ifndef ROPEWAY_MSG_TRACE_H
 #define ROPEWAY_MSG_TRACE_H

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
 /* transfer.c - bytes to and from the peer's memory: in pieces, several under way, as the path takes them. What the bytes are for is told by the transfer's role: a put or a get of the program's, a
  * message that is fetched, one that is put where it was invited to, a chunk.
  *

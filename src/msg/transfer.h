@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
 /* transfer.h - bytes to and from the peer's memory. */
 #ifndef ROPEWAY_MSG_TRANSFER_H
 #define ROPEWAY_MSG_TRANSFER_H

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
 /* unexpected.h - messages that came before their receive. */
 #ifndef ROPEWAY_MSG_UNEXPECTED_H
 #define ROPEWAY_MSG_UNEXPECTED_H

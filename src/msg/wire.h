@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
 /* wire.h - what msg puts on a path: the head of each frame, and the bodies that have a form. Little-endian (boot's hello refuses another byte order).
  *
  * Frames of one direction are numbered by counting (a path keeps order and loses nothing); only CREDIT, NEED, ACK, PART and RTR are not counted, since sending them twice or not at all

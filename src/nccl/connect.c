@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
 /* connect.c - connect. It does not block: a dial is a connect under way, found again by the token that the first call left in the caller's copy of the handle. */
 #include "nccl/plugin.h"
 

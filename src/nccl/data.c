@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
 /* data.c - isend, irecv, iflush, test.
  *
  * A message is a tagged message of the comm's endpoint, the tag's 32 bits and one that no other message has. Receives match by endpoint and tag in the order they were posted; a sender that comes before its

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
 /* devices.c - what NCCL sees as devices: one for each network interface that can be used, with the RDMA devices that serve it; and virtual ones, several used as one. Found once. */
 #include "nccl/plugin.h"
 

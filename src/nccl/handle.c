@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
 /* handle.c - the 128 bytes that listen gives and connect takes: made, and refused by name. */
 #include "nccl/plugin.h"
 

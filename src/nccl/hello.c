@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
 /* hello.c - the words by which an endpoint shows that it comes from the handle of this listener, made by the same version of everything. */
 #include "nccl/plugin.h"
 

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
 /* init.c - init, devices and what else is not about a connection. */
 #include "nccl/plugin.h"
 

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
 /* lane.c - a lane is a context of the messaging library and its lock; the keeper is the one thread that moves lanes on which nobody polls.
  *
  * NCCL stops calling test as soon as nothing is outstanding, but a lane may still have to move: bytes that the kernel did not take, acknowledgements and credit that the peer waits for, a connection that comes in,

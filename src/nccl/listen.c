@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
 /* listen.c - listen and accept. Whoever connects to the listener is an arrival; only one that has said hello with the handle's nonce is taken by accept. Silent ones are bounded in number and time. */
 #include "nccl/plugin.h"
 

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
 /* memory.c - what kinds of memory a device takes, and registration of it. All that is about GPUs goes here. */
 #include "nccl/plugin.h"
 

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
 /* plugin.h - the NCCL network plugin: one core for all versions of the plugin API; shim_v<N>.c put a table of each in front of it. DESIGN.md tells how it works.
  *
  * Threads: NCCL's proxy thread (isend, irecv, test) and its service thread (regMr, connect, accept, close) come at once; the keeper is a third. What belongs to a lane is touched with the lane's lock held. */

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
 /* shim.h - the table of one version of the plugin API, V; included by shim_v<V>.c and nothing else. Every difference between the versions is here, as a condition on V. Facts: ncclnet/abi/net_v<V>.h. */
 #define CAT_(a, b) a##b
 #define CAT(a, b) CAT_(a, b)

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
 /* shim_v10.c - the plugin API's version 10: shim.h, for it. */
 #include "nccl/plugin.h"
 

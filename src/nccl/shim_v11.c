@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
 /* shim_v11.c - the plugin API's version 11: shim.h, for it. */
 #include "nccl/plugin.h"
 

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
 /* shim_v6.c - the plugin API's version 6: shim.h, for it. */
 #include "nccl/plugin.h"
 

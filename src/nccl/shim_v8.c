@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
 /* shim_v8.c - the plugin API's version 8: shim.h, for it. */
 #include "nccl/plugin.h"
 

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
 /* conform.c - the list of properties, and the run: two processes that do one case after the other, and the watcher, which starts new ones where a case has left them in no state to go on. */
 #include "ncclnet/conform.h"
 

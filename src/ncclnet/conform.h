@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
 /* conform.h - does a network plugin do what NCCL expects of one? A list of properties, each tried between two processes over this host (pair.h), each with a verdict: pass, quirk (NCCL or ropeway live with
  * it; what they do is said) or fail. A plugin that crashes or hangs costs a line; the caller's process never loads it. Knows nothing of terminals.
  */

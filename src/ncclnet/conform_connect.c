@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
 /* conform_connect.c - handles, listening, connecting and registration: nothing here sends a message that matters. */
 #include <arpa/inet.h>
 #include <errno.h>

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
 /* conform_data.c - messages: sizes, order, groups, how many are under way, and what test says of them. Role 1 sends and role 0 receives, where not both do. */
 #include <stdio.h>
 #include <stdlib.h>

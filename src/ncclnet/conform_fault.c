@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
 /* conform_fault.c - several connections and threads at once, and what does not go well: a peer that is killed, a close with work under way, loading again. */
 #include <dlfcn.h>
 #include <errno.h>

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
 /* conform_move.c - ends of connections with registered memory, and streams of messages through them: posted ahead, tested in order, every byte compared, guard bytes behind every receive. */
 #include <errno.h>
 #include <stdio.h>

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
 /* conform_priv.h - what the files of the conformance run share. A case is a function that both processes run, each with its role; it begins with both loaded and initialised, unless it says otherwise. */
 #ifndef ROPEWAY_NCCLNET_CONFORM_PRIV_H
 #define ROPEWAY_NCCLNET_CONFORM_PRIV_H

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
 /* conform_struct.c - what a plugin says of itself: its table, its name, its devices and their properties. One side is enough for this; the other one only loads it, too. */
 #include <errno.h>
 #include <math.h>

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
 /* host.c - loading a plugin, and every call to it, with a line for each where somebody wants to see them. What differs between versions is in shim.h. */
 #include "ncclnet/host.h"
 

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
 /* host.h - loads somebody's NCCL network plugin and calls it, whatever version of the API it speaks. One version is chosen when it is loaded and used for every call: struct ncclnet is immutable then, and
  * holds the only table that is ever called through. Handles are never parsed here: opaque bytes, of `handle_bytes`.
  *

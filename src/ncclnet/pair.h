@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
 /* pair.h - two processes that load a plugin and talk through it, and a third that watches them and never loads it. Handles go between the two as opaque bytes, over a socketpair. What the plugin does to a
  * process (crash, hang) is a fact that the watcher reports: each call to the plugin is named in shared memory while it lasts. conform.c and `ropeway plugin bench` stand on it.
  *

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
 /* quirks.c - the table. */
 #include "ncclnet/quirks.h"
 

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
 /* quirks.h - what network plugins do beside what their API says, how it is seen, and what ropeway's side does about it. src/tran/ncclnet lives with all of them; `ropeway plugin check` lists those that it sees. */
 #ifndef ROPEWAY_NCCLNET_QUIRKS_H
 #define ROPEWAY_NCCLNET_QUIRKS_H

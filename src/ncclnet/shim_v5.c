@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
 /* shim_v5.c - the plugin API's version 5: shim.h, for it. */
 #include "ncclnet/host.h"
 

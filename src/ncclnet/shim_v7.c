@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
 /* shim_v7.c - the plugin API's version 7: shim.h, for it. */
 #include "ncclnet/host.h"
 

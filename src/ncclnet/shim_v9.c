@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
 /* shim_v9.c - the plugin API's version 9: shim.h, for it. */
 #include "ncclnet/host.h"
 

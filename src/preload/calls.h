@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
 /* calls.h - every libibverbs call that the drop-in answers, once. real.c fills a table of the real library's functions from it, resolve.c finds ours by name.
  *
  * The second word says what a call that the real library lacks returns: ERRNO a positive errno, MINUS -1 with errno set, NONE NULL (or 0) with errno set.

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
 /* channel.c - librdmacm's event channels: their descriptors are not the kernel's, so what librdmacm does to them is answered here (src/ucma). Every other
  * descriptor goes straight on, after a look into a table.
  */

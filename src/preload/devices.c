@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
 /* devices.c - the list of devices, real and software, and what is asked of a device before and when it is opened. */
 #include "preload/preload.h"
 

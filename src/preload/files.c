@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
 /* files.c - answers reads of a software device's files. UCX and NCCL learn the type of a GID from /sys/class/infiniband/<dev>/ports/1/gid_attrs/types/N, and UCX
  * wants a character device in /dev/infiniband. Only paths that begin with one of our prefixes are looked at; every other call goes straight on.
  *

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
 /* names.c - libibverbs' calls that only translate values. The real library answers, so that its words and its newer values are seen; the tables are for
  * machines that have none. */
 #include "preload/preload.h"

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
 /* preload.h - what the files of the drop-in share: the real library's calls, the guard, and how to reach what a hook stands in front of.
  *
  * The drop-in defines libibverbs' calls. An object is ours only if its context is in the device's table (rpwi_dev_owns_context); everything else goes to the

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
 /* real.c - the real libibverbs, reached by a handle of our own. RTLD_NEXT would not do: it is NULL where the program loaded libibverbs locally, as UCX does. */
 #include "preload/preload.h"
 

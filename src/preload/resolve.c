@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
 /* resolve.c - dlsym and dlvsym, so that programs which load libibverbs by hand (NCCL, ctypes, Rust, UCX) get our calls.
  *
  * The entry points are in trampoline.S: they ask rpwi_hook_dlsym or rpwi_hook_dlvsym for a replacement, and where there is none jump to glibc's function with the

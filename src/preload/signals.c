@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
 /* signals.c - keeps the guard's handler (base/guard.h) in front of the program's: once it is installed, what the program sets for SIGSEGV and SIGBUS becomes the
  * handler that the guard passes faults on to. Before that, and for every other signal, the calls go straight on. And tells the guard of threads that block these two.
  *

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
 /* sysfs.c - the files that the kernel would have for a device: /sys/class/infiniband/rpw_<if>/..., and /dev/infiniband/uverbs_rpw_<if>. No file is stored anywhere; each
  * look-up asks the interfaces as they are now, as sysfs does, and whether or not a device is open.
  */

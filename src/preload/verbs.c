@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
 /* verbs.c - every call on an object of a context: to the software device if the context is its own, else to the real library. */
 #include "preload/preload.h"
 

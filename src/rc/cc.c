@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
 /* cc.c - the congestion window of one peer address, in packets: slow start, additive increase, a half on loss, a few packets after a time-out.
  *
  * It guards the peer's socket buffer rather than a network: what overruns it is lost in bursts, and go-back-N sends it all again. cwnd_max, chosen

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
 /* completer.c - what comes back to an RC requester: ACKs, NAKs, READ and atomic responses (IB 9.7.5.1, 9.7.7, 9.9.2); retries and time-outs.
  *
  * Every loss is repaired by going back to una, the oldest PSN without an answer, and sending from there. What makes it go back:

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
 /* datagram.c - takes the packets of the services without acknowledgements: UC (IB 9.8.2) and UD (9.8.3). They are sent by requester.c.
  * What does not fit is dropped and counted; the sender never hears of it.
  */

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
 /* internal.h - what the files of rc/ share and nobody else sees.
  *
  * qp.c        states, attributes, flushing, and the entry points, which only dispatch

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
 /* qp.c - the queue pair: states and their attributes (IB 10.3, 11.2.5.2), posting, flushing (IB 10.8.2), and the entry points, which dispatch to requester,
  * completer, responder and datagram.
  */

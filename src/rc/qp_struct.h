@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
 /* qp_struct.h - struct rpwi_qp, in the open so that the device can embed it. Included by rc.h only.
  *
  * PSNs are kept here as free-running 32-bit numbers and cut to 24 bits where they meet a header: then a message of 2^23 packets needs no thought

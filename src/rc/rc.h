@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
 /* rc.h - the transport: queue pairs of types RC, UC and UD, sans-I/O.
  *
  * A QP here makes no system call, reads no clock, allocates nothing after rpwi_qp_init. Packets and time come in as arguments

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
 /* requester.c - sends requests: begins send WQEs, cuts messages into packets, keeps to the window and to the READs that may be outstanding. RC, UC and UD alike;
  * what an RC requester gets back is completer.c's.
  *

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
 /* responder.c - takes the requests of an RC peer, executes them, and owes answers (IB 9.7.4, 9.7.5, 9.9.3). Also the receiving of messages into
  * receive WQEs, which UC shares.
  *

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
 /* tls.c - see tls.h. */
 #include "tls/tls.h"
 

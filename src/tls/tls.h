@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
 /* tls.h - TLS 1.3 with a pre-shared key, by GnuTLS: the one place that knows it. The control path (boot) and the streams of the tcp transport are filtered by it. GnuTLS sees no socket: bytes go and
  * come by two functions of the caller's, which behave as send() and recv() of a non-blocking socket do.
  *

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
 /* slots.h - numbers for registered memory, which a peer names by number and key: a table that grows, and the numbers that are spare. For the transports that have no keys of a device's. */
 #ifndef ROPEWAY_TRAN_SLOTS_H
 #define ROPEWAY_TRAN_SLOTS_H

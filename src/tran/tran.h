@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
 /* tran.h - what a transport is: a reliable, ordered channel of frames between two endpoints, and access to the peer's registered memory. One table of operations, one conformance
  * suite for all (tests/tran). msg/ sees nothing else of a transport; a transport sees nothing of msg/ but struct tran_up.
  *

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
 /* addr.c - addresses of programs, and the routing table's word on which of ours is used towards a peer. */
 #include "ucma/ucma_priv.h"
 

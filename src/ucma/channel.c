@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
 /* channel.c - event channels: descriptors, the queue of events behind each, and waiting for one. */
 #include "base/account.h"
 #include "base/lock.h"

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
 /* command.c - the commands of the rdma_cm device: sizes checked, arguments read, results written, names for the log. */
 #include "base/account.h"
 #include "ucma/ucma_priv.h"

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
 /* id.c - an rdma_cm id: from address to route to connection, and what librdmacm asks of it on the way. */
 #include "base/account.h"
 #include "ucma/ucma_priv.h"

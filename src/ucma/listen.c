@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
 /* listen.c - listeners: ports claimed, requests that come in. */
 #include "ucma/ucma_priv.h"
 

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
 /* real.c - where the kernel has an rdma_cm of its own, because it drives RDMA devices: ids for their addresses are the kernel's.
  *
  * Behind a channel there is then one of the kernel's. A command for such an id is passed on with the kernel's number for it. Its events are fetched by one thread of this process,

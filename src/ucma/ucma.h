@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
 /* ucma.h - the character device /dev/infiniband/rdma_cm, answered in this process: what librdmacm writes its commands to.
  *
  * The commands are the kernel's user ABI, version 4 (<rdma/rdma_user_cm.h>); their meaning, events and errors are those of drivers/infiniband/core/{ucma,cma}.c, as

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
 /* ucma_priv.h - what the files of ucma/ share. All of it is under the HCA's lock (rpwi_gsi_lock), but where a comment says otherwise. */
 #ifndef ROPEWAY_UCMA_PRIV_H
 #define ROPEWAY_UCMA_PRIV_H

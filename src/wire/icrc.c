@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
 /* icrc.c - see icrc.h. Owns the pseudo header that the ICRC covers and the algebra that recovers an IPv4 ID. */
 #include "wire/icrc.h"
 

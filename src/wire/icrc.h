@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
 /* icrc.h - the invariant CRC of RoCEv2 (IB annex A17.3.3): zlib's CRC-32 over a pseudo header of 8 bytes 0xff, the IP header with
  * TOS, TTL and checksum as ones (IPv6: traffic class, flow label, hop limit), the UDP header with its checksum as ones, the BTH with
  * resv8a as ones, and the rest. Stored little-endian.

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
 /* mad.c - see mad.h. Owns the place of every field of every CM message, as one table that drives both directions; knows no connection and no state. */
 #include "wire/mad.h"
 

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
 /* mad.h - management datagrams of the communication management class: encode and decode, no state.
  *
  * A CM message is one UD SEND ONLY to QP 1 of the peer with Q_Key 0x80010000; its payload is one MAD of 256 bytes: 24 bytes of common header, 232 of message.

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
 /* packet.c - see packet.h. Owns the table of operations and the layout of every header; knows no connection and no state. */
 #include "wire/packet.h"
 

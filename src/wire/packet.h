@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
 /* packet.h - RoCEv2 packets: what the UDP payload of port 4791 holds. Pure encode and decode, no state.
  *
  * Source: InfiniBand Architecture Specification vol. 1, chapter 9 (BTH 9.2, extended headers 9.3-9.4, opcodes table 38),

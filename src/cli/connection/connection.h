@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
 /* connection.h - `test_connection`: two processes try a NCCL network plugin, call by call, and say what each gave.
  *
  * main.c   what was asked for, and the steps one after another

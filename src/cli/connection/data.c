@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
 /* data.c - messages. A direction at a time, up to CONNECTION_IN_FLIGHT of them; requests are tested in the order in which they were posted, which every plugin allows. Each message has a pattern of its own
  * (its direction, its number, each place in it), and behind each are bytes that have to stay as they are.
  */

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
 /* main.c - `test_connection server|client`: options, the steps one after another, deadlines. */
 #include "cli/connection/connection.h"
 

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
 /* steps.c - the calls to the plugin that are not about data: devices, handles, comms, registrations. */
 #include "cli/connection/connection.h"
 

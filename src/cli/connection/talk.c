@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
 /* talk.c - the control path: boot.h's, over which the two sides say which plugin and version they have, exchange handles, wait for each other after each step, and say why they give up. */
 #include "cli/connection/connection.h"
 

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
 /* demo.c - `ropeway demo`: a file goes from one process to another by RDMA WRITE, checked and timed; then a short run is captured.
  *
  * This process makes the files, starts the two peers (peer.c), prints what they report, and compares the result. It never touches a

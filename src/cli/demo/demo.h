@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
 /* demo.h - what the demo's orchestrator (demo.c) and its two processes (peer.c) say to each other. */
 #ifndef ROPEWAY_CLI_DEMO_H
 #define ROPEWAY_CLI_DEMO_H

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
 /* file.c - the file that the demo moves: made of bytes that repeat nowhere, and compared afterwards. */
 #include "cli/demo/demo.h"
 

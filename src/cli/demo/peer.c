@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
 /* peer.c - the two processes of a demo: a plain verbs program, that would do the same on a NIC.
  *
  *   receiver                                     sender

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
 /* doctor.c - `ropeway doctor`: what is in the way of fast transfers on this machine, or between it and another, and what to do about it. */
 #include "cli/doctor/doctor.h"
 

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
 /* doctor.h - `ropeway doctor`: one verdict for each thing looked at. local.c looks at this machine, probe.c at the way to another one, peer.c talks with the
  * `ropeway doctor --serve` there, which is serve.c. */
 #ifndef ROPEWAY_CLI_DOCTOR_H

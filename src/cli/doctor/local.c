@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
 /* local.c - what `ropeway doctor` finds out about this machine alone. */
 #include "cli/doctor/doctor.h"
 

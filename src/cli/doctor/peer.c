@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
 /* peer.c - the doctor that connects. It talks with the one that serves over TCP, whatever this process would choose: a path by verbs would hold UDP port 4791, which is to be probed.
  * Which path would be chosen is tried at the end, with connections of its own. */
 #include "cli/doctor/doctor.h"

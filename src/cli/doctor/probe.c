@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
 /* probe.c - does a datagram of a size get to the other side, and one back? With DF set, as RoCE needs it: a packet that does not fit is lost, not cut.
  *
  * A probe has the nonce and then a kind. To a probe of kind 'p' the answer is a short one ('s') and one of the same size ('f'): so it is known which way is too narrow. */

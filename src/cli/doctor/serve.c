@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
 /* serve.c - the doctor that serves: one client at a time, each with a context of its own, so that nothing of the last one's still holds UDP port 4791. */
 #include "cli/doctor/doctor.h"
 

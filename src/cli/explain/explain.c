@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
 /* explain.c - `ropeway explain`: options, and how captures become a model (explain.h). */
 #include "cli/explain/explain.h"
 #include "cli/options.h"

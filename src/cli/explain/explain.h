@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
 /* explain.h - `ropeway explain`: captures read, sorted into conversations, their losses and states worked out, and shown as a ladder.
  *
  * The way of a packet: read.c (pcap, pcapng) -> frame.c (link, IP, UDP) -> merge.c (several captures in one

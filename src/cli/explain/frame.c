@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
 /* frame.c - from a captured frame to the UDP datagram in it, if that is RoCEv2. Link types as tcpdump.org lists them. */
 #include "cli/explain/explain.h"
 

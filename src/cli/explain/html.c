@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
 /* html.c - the model as JSON inside of the page (explain.html). Values only; words, in both languages, are the page's (words.js).
  *
  * The page has every packet, and is bounded all the same: the first ROWS_FULL rows that are not folded (and in a small capture all of them) have their header fields; every

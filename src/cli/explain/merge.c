@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
 /* merge.c - several captures as one: clocks that differ are brought together, the same packet in two files becomes one arrow, and what happened is put in the order
  * of causes.
  *

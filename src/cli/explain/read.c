@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
 /* read.c - capture files: pcapng (draft-ietf-opsawg-pcapng) and the older pcap (draft-ietf-opsawg-pcap), of either byte order. Knows blocks, no packets. */
 #include "cli/explain/explain.h"
 

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
 /* story.c - what happened in each conversation: which packets were lost, which sent again and why, what state each side was in, how it ended. Walks the rows of a
  * talk once, in time. It knows only what the capture shows; where that leaves two readings open, the mark says "maybe". */
 #include "cli/explain/explain.h"

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
 /* talk.c - which packets belong together. Connections are found by communication IDs, their QPs by what REQ and REP say; RC QPs that were connected otherwise by
  * their acknowledgements, which carry a PSN of the other direction; UD by its two QPNs. Owns the tables of the search, which live only here. */
 #include "cli/explain/explain.h"

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
 /* text.c - the ladder on a terminal. One line a packet; states where they change; folded rows as one line. */
 #include "cli/explain/explain.h"
 

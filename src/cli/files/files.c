@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
 /* files.c - the messages between `ropeway send` and `ropeway recv`, and which names are safe. Pure. */
 #include "cli/files/files.h"
 

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
 /* files.h - what `ropeway send` and `ropeway recv` share: the messages between them, which names are safe, and the checksum.
  *
  * The sender says what it has, one entry after the other, and waits for each answer: HELLO, then DIR ... DIR_END around what is in a directory, LINK, and for a file

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
 /* recv.c - `ropeway recv`: listens, and lets senders put files below one directory. */
 #include "cli/files/recv.h"
 #include "cli/options.h"

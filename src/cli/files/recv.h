@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
 /* recv.h - `ropeway recv`: the sessions of its senders (recv_session.c), and the loop around them (recv.c). */
 #ifndef ROPEWAY_CLI_RECV_H
 #define ROPEWAY_CLI_RECV_H

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
 /* recv_session.c - one sender, as `ropeway recv` sees it: a state machine driven by the completions of receives. It never waits, so that several senders are served at once: what has to be read from the
  * disk is read in pieces (recv_session_work).
  *

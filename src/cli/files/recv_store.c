@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
 /* recv_store.c - what `ropeway recv` does on the disk.
  *
  * Names come from a peer of whom nothing is known. A name is checked as text first; then its directory is opened by openat2 with RESOLVE_BENEATH and RESOLVE_NO_SYMLINKS, by the kernel

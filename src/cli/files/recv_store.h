@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
 /* recv_store.h - what `ropeway recv` does on the disk: everything below one directory, and nothing outside of it. */
 #ifndef ROPEWAY_CLI_RECV_STORE_H
 #define ROPEWAY_CLI_RECV_STORE_H

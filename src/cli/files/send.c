@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
 /* send.c - `ropeway send`: goes through files and directories, and sends each to a `ropeway recv`. */
 #include "cli/files/send.h"
 #include "cli/options.h"

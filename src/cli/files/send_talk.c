@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
 /* send_talk.c - the sender's side of the talk: say something, wait for the answer; the bytes of a file, several chunks under way. */
 #include "cli/files/send.h"
 

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
 /* against.c - the programs that others measure with, beside ours: ucx_perftest and fi_pingpong, on the same two cores, in turn with ours, so that what the machine does to one it does to the other.
  *
  * Of each peer the figure is the median over the rounds; of several peers and settings the best one counts. */

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
 /* hist.c - what a histogram says. */
 #include "cli/perf/hist.h"
 

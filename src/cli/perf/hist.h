@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
 /* hist.h - a histogram as HdrHistogram's: buckets whose width grows with their values, so that any value is known to one part in 1024, in bounded memory.
  * (HdrHistogram's C library is not packaged in Debian 12.) */
 #ifndef ROPEWAY_CLI_PERF_HIST_H

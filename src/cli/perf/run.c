@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
 /* run.c - both sides of `ropeway perf`: what is sent, who waits for what, what is checked, and where the clock is read.
  *
  * The client asks for a job in a control message with its remote key; the server answers with its own; the job runs; FINISH and RESULT end it. A job sends most messages from one buffer into one

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
 /* bench.c - `ropeway plugin bench`: how fast a plugin is between two processes on two cores, called as NCCL calls it: on each comm up to 8 sends under way (NCCL_STEPS) and as many receives posted
  * ahead, requests tested in the order in which they were posted, one thread for all comms, which yields when nothing moved. Plugins beside each other are measured in turn, size by size, round by round.
  *

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
 /* check.c - `ropeway plugin check`: options, and how what the conformance run finds is shown. What is tried is ncclnet/conform.c's. */
 #include <errno.h>
 #include <jansson.h>

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
 /* plugin.c - `ropeway plugin`: which of its two halves. */
 #include "cli/plugin/plugin.h"
 

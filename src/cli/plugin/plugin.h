@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
 /* plugin.h - the two halves of `ropeway plugin`. What they know of plugins is ncclnet's. */
 #ifndef ROPEWAY_CLI_PLUGIN_H
 #define ROPEWAY_CLI_PLUGIN_H

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
 /* launch.c - see launch.h. Reads ELF headers of whatever file the user names: every offset is checked. */
 #include "cli/run/launch.h"
 

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
 /* launch.h - how to start a program with the drop-in preloaded: for `ropeway run`. Depends on nothing but base. */
 #ifndef ROPEWAY_CLI_LAUNCH_H
 #define ROPEWAY_CLI_LAUNCH_H

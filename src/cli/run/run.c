@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
 /* run.c - `ropeway run`: starts an unmodified verbs program with the drop-in preloaded, and becomes it.
  *
  * Everything the device has to know goes through environment variables (ROPEWAY_*), so children of the program get it too.

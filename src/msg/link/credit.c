@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
 /* credit.c - flow control: what a peer may have waiting here, in units of UNIT_BYTES. The windows of
  * all links of a context come out of one pool (unexpected_bytes_max), so memory for messages that
  * nobody has asked for yet is bounded by it, whatever the peers do.

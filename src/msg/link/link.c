@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
 /* link.c - what is kept until acknowledged, what goes again on the next path, answers that wait, and
  * bodies that come in parts. */
 #include "msg/link/link.h"

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
 /* link.h - the frames of one endpoint, over the paths that it has one after the other: counted, paid
  * for, acknowledged, kept until acknowledged where a path may break, sent again on the next one.
  *

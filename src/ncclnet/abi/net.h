@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
 /* net.h - what all versions of NCCL's network plugin API share: result codes, kinds of memory, the logger, device handles. Facts of the interface (NCCL's public plugin headers), in our own words.
  *
  * A plugin exports one table for each version that it speaks, `ncclNetPlugin_v<N>`. NCCL takes the highest that it knows, and uses that one for everything: handles, comms, requests and registrations of

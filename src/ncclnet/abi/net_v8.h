@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
 /* net_v8.h - version 8 of the network plugin API, NCCL 2.20 to 2.23: `ncclNetPlugin_v8`. regMr takes a size_t; regIsGlobal. */
 #ifndef ROPEWAY_NCCLNET_ABI_NET_V8_H
 #define ROPEWAY_NCCLNET_ABI_NET_V8_H

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
 /* ncclnet.c - tran_ncclnet: frames and remote memory over somebody's NCCL network plugin, of any version of its API from v4 to v12. The table of operations, progress, and sleeping.
  *
  * It is used where it is asked for by name: ROPEWAY_TRANSPORT=ncclnet:PATH[@vN] (or in the options of the context); both sides name the same plugin and version. One version is chosen when the plugin is loaded, and its

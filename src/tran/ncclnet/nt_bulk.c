@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
 /* nt_bulk.c - the comm for bulk data. Its sender has announced each message on the comm for frames, and sends them in that order; the receiver posts its receives in that order, straight into their places. So the plugin need
  * not match anything but first to first. What has no place here (refused, released, cannot be registered) goes to the sink, so that the order holds.
  */

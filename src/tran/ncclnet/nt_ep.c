@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
 /* nt_ep.c - endpoints: made, started, up, failing, leaving.
  *
  * Both sides do the same: each listens twice, connects to the peer's two, and accepts two. What travels between them is in the handle of nt_wire.h, with the plugin's name and version, which must be the same.

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
 /* nt_lane.c - one comm of a plugin: requests in the order in which they were posted, and the memory registered with it.
  *
  * Only the oldest request is tested, since some plugins know only that (NCCLNET_FIFO_TEST). A receive is done when the plugin has been told that it is consumed, and the flush is done where it asks for one.

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
 /* nt_mem.c - registered memory: a slot and a random key, which a peer must name. With the plugin it is registered when a message of bulk data first needs it, with the comm of that message; what is released is
  * deregistered everywhere.
  *

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
 /* nt_priv.h - the structs of tran_ncclnet, and what its files call in each other.
  *
  *   ncclnet.c    the table of operations, progress, sleeping

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
 /* nt_rma.c - gets, puts, atomics and flush.
  *
  * An operation is asked for in chunks, each by itself: up to NT_HERE_MAX bytes with the frames, else as a message of bulk data, which its sender announces. At most NT_SMALL_MAX and NT_BULK_MAX chunks of one side are unanswered;

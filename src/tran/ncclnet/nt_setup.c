@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
 /* nt_setup.c - connecting. A plugin's connect and accept may block as long as they like (NCCLNET_BLOCKS), so each endpoint has two threads while it is being connected, one that connects twice and one that accepts
  * twice: neither needs the other, whatever waits for what within the plugin. The first message on each comm is a hello with the nonces of both handles: who cannot say that is a stranger, or somebody
  * from an earlier attempt, and is closed.

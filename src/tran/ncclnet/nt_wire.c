@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
 /* nt_wire.c - bytes to facts and back. */
 #include "tran/ncclnet/nt_wire.h"
 

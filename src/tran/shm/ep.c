@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
 /* ep.c - endpoints: a number on a link. Two frames bring one up (OPEN, each way) and two take it down (CLOSE, each way); the number is used again only when the peer's CLOSE has come, so that
  * no late frame meets a new endpoint.
  */

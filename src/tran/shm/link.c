@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
 /* link.c - how two contexts come to share a segment, and how they notice that the other has ended.
  *
  * The context with the smaller ID dials the other's door, an abstract Unix socket named by its ID (from the endpoint's handle). Both check by SO_PEERCRED that the process at the other end is the one that the

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
 /* mem.c - registered memory: our own (a table, and its image on the board that peers can read), and the peers' (checked by their boards, mapped where it is a memfd). */
 #include <fcntl.h>
 #include <linux/magic.h>

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
 /* ring.h - one direction of a link: a single-producer, single-consumer ring of 64-byte cells, and a second ring of bytes for what does not fit into a cell.
  *
  * A cell is one cache line. Its first word is written last, with release, and says everything that the consumer must know: the lap (so the consumer needs no tail), the kind, the

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
 /* rma.c - the peer's registered memory: get, put, atomics.
  *
  * Four ways, in this order:

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
 /* shm.c - the context: open and close, rounds of progress, sleep.
  *
  * A round looks at every link while there are few, else at those that had traffic lately and a slice of the others, so that a thousand idle ones do not slow down one that is busy.

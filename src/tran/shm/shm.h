@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
 /* shm.h - the shared-memory transport, private to src/tran/shm.
  *
  * A context has one link with each context that it has endpoints with: a segment of memory (memfd) with a ring for each direction, and a Unix socket, over which the segment was passed and

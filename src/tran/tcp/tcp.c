@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
 /* tcp.c - tran_tcp: frames and remote memory over TCP, between any two processes that can reach each other. The table of operations, progress, and sleeping. It never looks into what a
  * stream carries. It takes no lock: a transport is used by one thread at a time.
  *

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
 /* tcp_bundle.c - the streams that all endpoints between two contexts share: a bundle made, one more stream for it, failing, freed. Who is a member is in tcp_member.c, who may join in
  * tcp_greet.c.
  *

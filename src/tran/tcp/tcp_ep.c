@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
 /* tcp_ep.c - endpoints: handles, which address to try, failing, closing. What carries them is in tcp_bundle.c and tcp_member.c. It never reads or writes a stream. It takes no lock: a
  * transport is used by one thread at a time.
  *

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
 /* tcp_greet.c - streams from connect() or accept() until frames and bulk data may come: connecting, TLS, the greetings.
  *
  * The side that connects looks for a bundle to the address that it would connect to, and joins that; so what tells bundles apart is where they were connected to, which nobody can lie

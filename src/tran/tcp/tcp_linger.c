@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
 /* tcp_linger.c - what is taken back of what a stream has to send or to receive, since its memory or its operation is gone; and streams that linger: they have left their bundle, and what
  * was taken is still sent. It never begins anything new. It takes no lock: a transport is used by one thread at a time.
  */

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
 /* tcp_mem.c - registered memory: a slot and a random key, which a peer must name. It never reads nor writes what is registered. Nothing is pinned; the kernel copies in and out when a
  * transfer comes. It takes no lock: a transport is used by one thread at a time.
  */

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
 /* tcp_member.c - who is a member of a bundle, and what the two sides say about it: joining, attached, leaving. Each endpoint shows its own nonce over the bundle, and is shown its peer's:
  * sharing a stream lets nobody in. The first that is attached is the founder. It never connects. It takes no lock: a transport is used by one thread at a time.
  */

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
 /* tcp_number.c - endpoints by their numbers: given, found, and what a caller that names one has to know. It never changes an endpoint but for its number. It takes no lock: a transport is
  * used by one thread at a time.
  */

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
 /* tcp_priv.h - the structs of tran_tcp, and what its files call in each other.
  *
  * From the bottom to the top: each file calls only files that come before it.

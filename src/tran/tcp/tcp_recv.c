@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
 /* tcp_recv.c - what a stream received, taken apart and handed to whom it is for. It never sends by itself. It takes no lock: a transport is used by one thread at a time.
  *
  * Frames are read by the buffer, many at a time, and handed up where they lie. Bulk bodies are read straight into their place; so that little of them passes the buffer, at most

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
 /* tcp_rma.c - gets, puts, atomics and flush. It never reads or writes a socket. It takes no lock: a transport is used by one thread at a time.
  *
  * An operation is asked for in chunks of at most TCP_CHUNK_MAX bytes, each by itself on the stream that has the fewest unanswered; at most TCP_WINDOW are unanswered on a stream, the

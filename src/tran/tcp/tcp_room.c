@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
 /* tcp_room.c - what waits for room on a stream: words about endpoints, and endpoints whose frames found none. When there is room words go first, and then the endpoints are told. It never
  * reads a stream, nor closes one. It takes no lock: a transport is used by one thread at a time.
  */

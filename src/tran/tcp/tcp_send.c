@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
 /* tcp_send.c - what a stream has to send: tx, and items. It never closes a stream, and tells nobody of room: who it sends for is above it. It takes no lock: a transport is used by one
  * thread at a time.
  *

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
 /* tcp_share.c - what all of a transport share: buffers, random numbers, the next deadline. It knows no endpoint and no stream, and calls no other file of tran_tcp. It takes no lock: a
  * transport is used by one thread at a time.
  */

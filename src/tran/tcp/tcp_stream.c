@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
 /* tcp_stream.c - one socket: made, its options, whether epoll watches it, whether progress reads it straight away, closed. It never reads nor writes it. It takes no lock: a transport is
  * used by one thread at a time.
  */

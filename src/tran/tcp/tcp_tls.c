@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
 /* tcp_tls.c - what lies between a stream and its socket: nothing, or TLS 1.3. An endpoint that was given a secret (struct tran_control: both ends have it from their control connection,
  * and nobody else) takes no stream without. The side that connects names the endpoint, by its number, as the identity of the pre-shared key; greeting, words, frames and bulk data are
  * inside. It never judges what it carries. It takes no lock: a transport is used by one thread at a time.

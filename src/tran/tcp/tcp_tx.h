@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
 /* tcp_tx.h - small questions about what a stream has to send, asked for each frame: inline. It takes no lock: a transport is used by one thread at a time. */
 #ifndef ROPEWAY_TRAN_TCP_TX_H
 #define ROPEWAY_TRAN_TCP_TX_H

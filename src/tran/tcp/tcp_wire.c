@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
 /* tcp_wire.c - handles, greetings, descriptors: what is too rare to be inline. */
 #include "tran/tcp/tcp_wire.h"
 

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
 /* tcp_wire.h - the bytes of tran_tcp: the handle that boot carries, the greeting of each stream, and the header before everything that follows. Pure: encode, decode, check.
  *
  * All numbers are big-endian. A stream begins with a greeting from the side that connected; then, in both directions, come headers of 16 bytes, each followed by what its kind says.

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
 /* verbs.c - the verbs transport: one context, its completions, sleeping; and the table of operations. */
 #include "tran/verbs/verbs_priv.h"
 

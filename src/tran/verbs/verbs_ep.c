@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
 /* verbs_ep.c - endpoints: queue pairs, their states, how they end and why. */
 #include "tran/verbs/verbs_priv.h"
 

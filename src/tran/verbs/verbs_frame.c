@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
 /* verbs_frame.c - frames and credits.
  *
  * A frame is one SEND: type, length of the head, the credits granted so far, then head and body. Small ones are posted inline; the rest go through a registered buffer, which is free

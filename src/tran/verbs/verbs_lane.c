@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
 /* verbs_lane.c - an endpoint's second queue pair, for operations on remote memory: made with the first of them, and anew when an access was refused, which breaks a queue pair.
  *
  * Both sides say, by frames: epoch, QPN, PSN, and whether they are connected to what the other said. Whoever needs a lane offers it; who hears an offer of a later epoch than its own makes

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
 /* verbs_path.c - offers and the choice between them. */
 #include "tran/verbs/verbs_path.h"
 

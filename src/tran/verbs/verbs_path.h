@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
 /* verbs_path.h - what a side can offer (devices, ports, GIDs), its handle, and the rule by which both sides choose the same pair from both offers. No verbs calls.
  *
  * The handle, little-endian: magic "RPWV", version, number of ports, credits, nonce, the address at which this side sees the peer, then the ports, each with its GIDs.

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
 /* verbs_plane.c - devices: opening them, what their ports offer, buffers, and the completion queue's size. */
 #include "tran/verbs/verbs_priv.h"
 

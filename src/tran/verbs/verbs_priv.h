@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
 /* verbs_priv.h - what the files of the verbs transport share.
  *
  * A context (struct verbs) has one plane for each device that it uses: protection domain, completion queue, shared receive queue, buffers. An endpoint has one RC queue pair for frames; until

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
 /* verbs_rma.c - registered memory, and operations on the peer's: RDMA READ and WRITE, atomics, flush.
  *
  * A description of memory has its address, length, rights, the nonce of the process's context and a key for each device: the endpoint's is taken. What lies outside is refused here and,

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
 /* verbs_table.c - finding the two libraries. A library that was opened stays open: its devices have threads and handlers of their own. */
 #include "tran/verbs/verbs_table.h"
 

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
 /* verbs_table.h - the verbs calls that this transport makes, as one table: filled from libibverbs.so.1 where that shows devices, else from libropeway-verbs.so (the software
  * device). Neither is linked to; the code above cannot tell them apart. What verbs.h inlines (post, poll, notify) goes through the context's own table.
  */
