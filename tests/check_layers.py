@@ -12,13 +12,15 @@ MAY = {
     "base": set(),
     "wire": {"base"},
     "rc": {"base", "wire"},
+    # Packets, states and calls in words, as the layers above see them pass.
+    "explain": {"base", "wire", "rc"},
     "cm": {"base", "wire"},
-    "io": {"base", "wire"},
-    "device": {"base", "wire", "rc", "cm", "io"},
+    "io": {"base", "wire", "explain"},
+    "device": {"base", "wire", "rc", "explain", "cm", "io"},
     # The rdma_cm device: addresses and events of connections; packets and sockets are the device's.
-    "ucma": {"base", "wire", "cm", "device"},
+    "ucma": {"base", "wire", "explain", "cm", "device"},
     # io: the files under /sys/class/infiniband show the interfaces as they are, also while no device is open.
-    "preload": {"base", "io", "device", "ucma"},
+    "preload": {"base", "explain", "io", "device", "ucma"},
     # NCCL's plugin API, and calling plugins; the plugin itself (nccl) takes only the tables of it.
     "ncclnet": {"base"},
     # TLS with a pre-shared key, by GnuTLS: for the control path and for the streams of tcp.

@@ -9,7 +9,7 @@
 #include <unistd.h>
 
 #include "device/hca.h"
-#include "device/narrate.h"
+#include "explain/verbs.h"
 
 static inline void cq_lock(struct dcq *cq)
 {
@@ -228,8 +228,8 @@ static int poll_cq(struct dcq *cq, int n, struct ibv_wc *wc)
 int dev_poll_cq(struct ibv_cq *ibv, int n, struct ibv_wc *wc)
 {
 	int got = poll_cq(to_dcq(ibv), n, wc);
-	if (RPWI_UNLIKELY(rpwi_account_on))
-		narrate_polled(wc, got);
+	if (RPWI_UNLIKELY(rpwi_explain_on))
+		rpwi_explain_polled(wc, got);
 	return got;
 }
 
@@ -360,8 +360,8 @@ static int ex_next(struct ibv_cq_ex *ex)
 	struct dcq *cq = RPWI_CONTAINER_OF(ex, struct dcq, ex);
 	if (!cq_pop(cq, 1, &cq->cur))
 		return ENOENT;
-	if (RPWI_UNLIKELY(rpwi_account_on))
-		narrate_polled(&cq->cur, 1);
+	if (RPWI_UNLIKELY(rpwi_explain_on))
+		rpwi_explain_polled(&cq->cur, 1);
 	ex->wr_id = cq->cur.wr_id;
 	ex->status = cq->cur.status;
 	return 0;
@@ -413,7 +413,7 @@ struct ibv_cq_ex *dev_create_cq_ex(struct ibv_context *c, struct ibv_cq_init_att
 	if (!cq)
 		return NULL;
 	cq->is_ex = true;
-	rpwi_account(RPWI_ACC_CALL, "ibv_create_cq_ex for %u completions", attr->cqe);
+	rpwi_explain(RPWI_EXPLAIN_CALL, "ibv_create_cq_ex for %u completions", attr->cqe);
 	cq->ignore_overrun = (attr->comp_mask & IBV_CQ_INIT_ATTR_MASK_FLAGS) && (attr->flags & IBV_CREATE_CQ_ATTR_IGNORE_OVERRUN);
 	struct ibv_cq_ex *ex = &cq->ex;
 	ex->comp_mask = 0;

@@ -18,7 +18,7 @@
 #include <unistd.h>
 
 #include "device/hca.h"
-#include "device/narrate.h"
+#include "explain/verbs.h"
 #include "wire/icrc.h"
 #include "wire/mad.h"
 
@@ -267,8 +267,8 @@ void progress_qp_kick(struct dqp *q, bool hold_ack, uint64_t now_ns)
 	else
 		held_del(q);
 	timer_update(q);
-	if (RPWI_UNLIKELY(rpwi_account_on))
-		narrate_state(q);
+	if (RPWI_UNLIKELY(rpwi_explain_on))
+		rpwi_explain_state(&q->t);
 }
 
 void progress_qp_forget(struct dqp *q)

@@ -4,7 +4,7 @@
 #include <stdlib.h>
 
 #include "device/hca.h"
-#include "device/narrate.h"
+#include "explain/verbs.h"
 
 /* ---- QPNs: slot << 12 | index. The first index is drawn and freed numbers are used again as late as possible: a late packet of an old peer finds nobody, and a peer that
  * still remembers the QPs of a process that has ended (TIMEWAIT, IB 12.9.8.3.1) does not take those of a new process in the same slot for them ---- */
@@ -61,8 +61,8 @@ static void qpn_free(uint32_t qpn)
 static void on_complete(struct rpwi_qp *t, bool recv, const struct ibv_wc *wc, bool solicited)
 {
 	struct dqp *q = dqp_of(t);
-	if (RPWI_UNLIKELY(rpwi_account_on))
-		narrate_complete(t->qpn, recv, wc);
+	if (RPWI_UNLIKELY(rpwi_explain_on))
+		rpwi_explain_complete(t->qpn, recv, wc);
 	cq_push(recv ? q->rcq : q->scq, wc, solicited);
 }
 
@@ -246,7 +246,7 @@ struct ibv_qp *dev_create_qp_ex(struct ibv_context *c, struct ibv_qp_init_attr_e
 		return NULL;
 	if (attr->comp_mask & IBV_QP_INIT_ATTR_SEND_OPS_FLAGS)
 		wr_build_attach(q);
-	rpwi_account(RPWI_ACC_CALL, "ibv_create_qp_ex: QP 0x%06x, room for %u send%s and %u receive%s", q->t.qpn, q->cap.max_send_wr,
+	rpwi_explain(RPWI_EXPLAIN_CALL, "ibv_create_qp_ex: QP 0x%06x, room for %u send%s and %u receive%s", q->t.qpn, q->cap.max_send_wr,
 		q->cap.max_send_wr == 1 ? "" : "s", q->cap.max_recv_wr, q->cap.max_recv_wr == 1 ? "" : "s");
 	return &q->ibv;
 }
@@ -264,8 +264,8 @@ int rpwi_dev_destroy_qp(struct ibv_qp *ibv)
 	hca_lock();
 	if (rpwi_qp_ack_owed(&q->t)) /* the peer may still wait for the last one */
 		progress_qp_kick(q, false, rpwi_now_ns());
-	if (RPWI_UNLIKELY(rpwi_account_on))
-		narrate_state(q);
+	if (RPWI_UNLIKELY(rpwi_explain_on))
+		rpwi_explain_state(&q->t);
 	progress_qp_forget(q);
 	qpn_free(q->t.qpn);
 	rpwi_qp_fini(&q->t);
@@ -341,8 +341,8 @@ int rpwi_dev_modify_qp(struct ibv_qp *ibv, struct ibv_qp_attr *attr, int mask)
 		progress_qp_kick(q, false, now_ns);
 	if (!rc)
 		rc = rpwi_qp_modify(&q->t, attr, mask, mask & IBV_QP_AV ? &av : NULL, now_ns);
-	if (RPWI_UNLIKELY(rpwi_account_on))
-		narrate_modify(q, was, attr, mask, rc);
+	if (RPWI_UNLIKELY(rpwi_explain_on))
+		rpwi_explain_modify(&q->t, was, attr, mask, rc);
 	if (rc) {
 		port_put(port);
 		peer_put(peer);
@@ -411,8 +411,8 @@ int dev_post_send(struct ibv_qp *ibv, struct ibv_send_wr *wr, struct ibv_send_wr
 		return rpwi_fork_refuse("ibv_post_send");
 	struct dqp *q = to_dqp(ibv);
 	hca_lock_serving();
-	if (RPWI_UNLIKELY(rpwi_account_on))
-		narrate_post_send(q, wr);
+	if (RPWI_UNLIKELY(rpwi_explain_on))
+		rpwi_explain_post_send(&q->t, wr);
 	int rc = post_list(q, wr, bad);
 	/* At once; an ACK that is owed goes along. A QP that waits for the window needs no try. */
 	if (!rpwi_qp_blocked(&q->t) || rpwi_qp_ack_owed(&q->t) || rpwi_list_empty(&q->tx_link))
@@ -430,8 +430,8 @@ int dev_post_recv(struct ibv_qp *ibv, struct ibv_recv_wr *wr, struct ibv_recv_wr
 	struct dqp *q = to_dqp(ibv);
 	int rc = 0;
 	hca_lock_serving();
-	if (RPWI_UNLIKELY(rpwi_account_on))
-		narrate_post_recv(q, wr);
+	if (RPWI_UNLIKELY(rpwi_explain_on))
+		rpwi_explain_post_recv(&q->t, wr);
 	if (q->t.state == IBV_QPS_RESET || q->srq)
 		rc = EINVAL;
 	if (rc)

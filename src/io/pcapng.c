@@ -15,7 +15,7 @@
 
 #include "base/guard.h"
 #include "base/lock.h"
-#include "io/narrate.h"
+#include "explain/packet.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -146,7 +146,7 @@ static void give_up(const char *what)
 		close(tap.fd);
 	tap.fd = -1;
 	tap.used = 0;
-	rpwi_tap_enabled = rpwi_account_on;
+	rpwi_tap_enabled = rpwi_explain_on;
 }
 
 static void write_buffer(void)
@@ -385,7 +385,7 @@ static void record(uint64_t time_ns, uint32_t flags, const uint8_t *bytes, uint3
 	if (tap.reopen) {
 		tap.reopen = false;
 		if (open_file())
-			rpwi_tap_enabled = rpwi_account_on;
+			rpwi_tap_enabled = rpwi_explain_on;
 	}
 	if (tap.fd < 0)
 		return;
@@ -404,8 +404,8 @@ void rpwi_tap(const struct rpwi_flow *flow, uint16_t ip_id, uint8_t ttl, uint8_t
 	bool outbound = sent_ns;
 	if (!rpwi_tap_enabled)
 		return;
-	if (rpwi_account_on && nparts == 1)
-		rpwi_io_narrate(flow, outbound ? RPWI_ACC_TX : RPWI_ACC_RX, parts[0].base, parts[0].len);
+	if (rpwi_explain_on && nparts == 1)
+		rpwi_explain_packet(flow, outbound ? RPWI_EXPLAIN_TX : RPWI_EXPLAIN_RX, parts[0].base, parts[0].len);
 	if (!tap.buf) /* nothing but the account wanted it */
 		return;
 	static uint8_t whole[UINT16_MAX + 1]; /* under the lock */
@@ -432,7 +432,7 @@ static void after_fork_child(void)
 	tap.used = 0;
 	tap.seen = 0;
 	tap.reopen = rpwi_tap_enabled && strstr(tap.name, "%p");
-	rpwi_tap_enabled = tap.reopen || rpwi_account_on;
+	rpwi_tap_enabled = tap.reopen || rpwi_explain_on;
 }
 
 static int parse_limit(const char *text)
@@ -452,7 +452,7 @@ static int parse_limit(const char *text)
 static int init_locked(void)
 {
 	const char *name = secure_getenv("ROPEWAY_PCAP"), *limit = secure_getenv("ROPEWAY_PCAP_LIMIT");
-	rpwi_tap_enabled = rpwi_account_on;
+	rpwi_tap_enabled = rpwi_explain_on;
 	if (!name || !*name)
 		return 0;
 	if (strlen(name) >= sizeof(tap.name))
@@ -470,7 +470,7 @@ static int init_locked(void)
 	rc = rpwi_fork_watch(after_fork_child);
 	if (!rc && atexit(rpwi_tap_flush))
 		rc = -ENOMEM;
-	rpwi_tap_enabled = !rc || rpwi_account_on;
+	rpwi_tap_enabled = !rc || rpwi_explain_on;
 	return rc;
 }
 

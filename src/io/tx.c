@@ -8,7 +8,7 @@
 
 #include "base/guard.h"
 #include "base/lock.h"
-#include "io/narrate.h"
+#include "explain/packet.h"
 
 #include <errno.h>
 #include <linux/filter.h>
@@ -486,8 +486,8 @@ static int send_or_harm(struct rpwi_port *p, struct later *l)
 	struct rpwi_fault_verdict v = rpwi_fault_next(p->fault, l->len);
 	int rc = 0;
 	if (v.drop) {
-		if (rpwi_account_on)
-			rpwi_io_narrate(&l->flow, RPWI_ACC_LOST, l->data, l->len);
+		if (rpwi_explain_on)
+			rpwi_explain_packet(&l->flow, RPWI_EXPLAIN_LOST, l->data, l->len);
 		free(l);
 		return 0;
 	}

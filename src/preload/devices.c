@@ -2,7 +2,7 @@
 /* devices.c - the list of devices, real and software, and what is asked of a device before and when it is opened. */
 #include "preload/preload.h"
 
-#include "base/account.h"
+#include "explain/trace.h"
 #include "base/lock.h"
 
 #include <fcntl.h>
@@ -152,7 +152,7 @@ RPWI_EXPORT struct ibv_context *ibv_open_device(struct ibv_device *device)
 	if (c) {
 		stats_pid = getpid();
 		pthread_once(&once, arm_print_stats);
-		rpwi_account(RPWI_ACC_CALL, "ibv_open_device %s", device->name);
+		rpwi_explain(RPWI_EXPLAIN_CALL, "ibv_open_device %s", device->name);
 	}
 	return c;
 }
@@ -168,7 +168,7 @@ RPWI_EXPORT struct ibv_context *verbs_open_device(struct ibv_device *device, voi
 RPWI_EXPORT int ibv_close_device(struct ibv_context *context)
 {
 	if (context && rpwi_dev_owns_context(context)) {
-		rpwi_account(RPWI_ACC_CALL, "ibv_close_device");
+		rpwi_explain(RPWI_EXPLAIN_CALL, "ibv_close_device");
 		return rpwi_dev_close_device(context);
 	}
 	return others(context)->ibv_close_device(context);

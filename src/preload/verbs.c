@@ -2,7 +2,7 @@
 /* verbs.c - every call on an object of a context: to the software device if the context is its own, else to the real library. */
 #include "preload/preload.h"
 
-#include "base/account.h"
+#include "explain/trace.h"
 #include "base/lock.h"
 
 static inline bool ours(const struct ibv_context *c) { return c && rpwi_dev_owns_context(c); }
@@ -11,7 +11,7 @@ static inline const struct rpwi_real *others(const struct ibv_context *c) { retu
 #define CONTEXT_OF(object) ((object) ? (object)->context : NULL)
 
 /* The account (ROPEWAY_EXPLAIN) begins before the first call. */
-__attribute__((constructor)) static void begin_account(void) { rpwi_account_init(); }
+__attribute__((constructor)) static void begin_account(void) { rpwi_explain_init(); }
 
 /* What no software device can do: NULL, and why. */
 static void *unsupported(void)
@@ -132,7 +132,7 @@ RPWI_EXPORT int ibv_get_async_event(struct ibv_context *context, struct ibv_asyn
 	if (ours(context)) {
 		int rc = rpwi_dev_get_async_event(context, event);
 		if (!rc)
-			rpwi_account(RPWI_ACC_ASYNC, "%s", ibv_event_type_str(event->event_type));
+			rpwi_explain(RPWI_EXPLAIN_ASYNC, "%s", ibv_event_type_str(event->event_type));
 		return rc;
 	}
 	return others(context)->ibv_get_async_event(context, event);
@@ -180,7 +180,7 @@ RPWI_EXPORT struct ibv_pd *ibv_alloc_pd(struct ibv_context *context)
 {
 	if (!ours(context))
 		return others(context)->ibv_alloc_pd(context);
-	rpwi_account(RPWI_ACC_CALL, "ibv_alloc_pd");
+	rpwi_explain(RPWI_EXPLAIN_CALL, "ibv_alloc_pd");
 	return rpwi_dev_alloc_pd(context);
 }
 
@@ -219,9 +219,9 @@ static struct ibv_mr *reg_mr(struct ibv_pd *pd, void *addr, size_t length, uint6
 	struct ibv_mr *mr = rpwi_dev_reg_mr(pd, addr, length, iova, access);
 	char who[64];
 	if (mr)
-		rpwi_account(RPWI_ACC_CALL, "ibv_reg_mr %p, %zu bytes, %s", addr, length, who_may(access, mr, who));
+		rpwi_explain(RPWI_EXPLAIN_CALL, "ibv_reg_mr %p, %zu bytes, %s", addr, length, who_may(access, mr, who));
 	else
-		rpwi_account(RPWI_ACC_CALL, "ibv_reg_mr %p, %zu bytes: refused, %s", addr, length, strerror(errno));
+		rpwi_explain(RPWI_EXPLAIN_CALL, "ibv_reg_mr %p, %zu bytes: refused, %s", addr, length, strerror(errno));
 	return mr;
 }
 
@@ -260,9 +260,11 @@ RPWI_EXPORT struct ibv_mr *ibv_reg_dmabuf_mr(struct ibv_pd *pd, uint64_t offset,
 	struct ibv_mr *mr = rpwi_dev_reg_dmabuf_mr(pd, offset, length, iova, fd, access);
 	char who[64];
 	if (mr)
-		rpwi_account(RPWI_ACC_CALL, "ibv_reg_dmabuf_mr %d, %zu bytes at %llu, %s", fd, length, (unsigned long long)offset, who_may(access, mr, who));
+		rpwi_explain(
+			RPWI_EXPLAIN_CALL, "ibv_reg_dmabuf_mr %d, %zu bytes at %llu, %s", fd, length, (unsigned long long)offset, who_may(access, mr, who));
 	else
-		rpwi_account(RPWI_ACC_CALL, "ibv_reg_dmabuf_mr %d, %zu bytes at %llu: refused, %s", fd, length, (unsigned long long)offset, strerror(errno));
+		rpwi_explain(
+			RPWI_EXPLAIN_CALL, "ibv_reg_dmabuf_mr %d, %zu bytes at %llu: refused, %s", fd, length, (unsigned long long)offset, strerror(errno));
 	return mr;
 }
 
@@ -277,7 +279,7 @@ RPWI_EXPORT int ibv_dereg_mr(struct ibv_mr *mr)
 {
 	if (!ours(CONTEXT_OF(mr)))
 		return others(CONTEXT_OF(mr))->ibv_dereg_mr(mr);
-	rpwi_account(RPWI_ACC_CALL, "ibv_dereg_mr");
+	rpwi_explain(RPWI_EXPLAIN_CALL, "ibv_dereg_mr");
 	return rpwi_dev_dereg_mr(mr);
 }
 
@@ -318,7 +320,7 @@ RPWI_EXPORT int ibv_destroy_comp_channel(struct ibv_comp_channel *channel)
 RPWI_EXPORT struct ibv_cq *ibv_create_cq(struct ibv_context *context, int cqe, void *cq_context, struct ibv_comp_channel *channel, int comp_vector)
 {
 	if (ours(context)) {
-		rpwi_account(RPWI_ACC_CALL, "ibv_create_cq for %d completions%s", cqe, channel ? ", with a channel" : "");
+		rpwi_explain(RPWI_EXPLAIN_CALL, "ibv_create_cq for %d completions%s", cqe, channel ? ", with a channel" : "");
 		return rpwi_dev_create_cq(context, cqe, cq_context, channel, comp_vector);
 	}
 	return others(context)->ibv_create_cq(context, cqe, cq_context, channel, comp_vector);
@@ -334,7 +336,7 @@ RPWI_EXPORT int ibv_destroy_cq(struct ibv_cq *cq) { return ours(CONTEXT_OF(cq)) 
 RPWI_EXPORT int ibv_get_cq_event(struct ibv_comp_channel *channel, struct ibv_cq **cq, void **cq_context)
 {
 	if (ours(CONTEXT_OF(channel))) {
-		rpwi_account(RPWI_ACC_CALL, "ibv_get_cq_event: waits on the channel");
+		rpwi_explain(RPWI_EXPLAIN_CALL, "ibv_get_cq_event: waits on the channel");
 		return rpwi_dev_get_cq_event(channel, cq, cq_context);
 	}
 	return others(CONTEXT_OF(channel))->ibv_get_cq_event(channel, cq, cq_context);
@@ -354,7 +356,7 @@ RPWI_EXPORT struct ibv_srq *ibv_create_srq(struct ibv_pd *pd, struct ibv_srq_ini
 {
 	if (!ours(CONTEXT_OF(pd)))
 		return others(CONTEXT_OF(pd))->ibv_create_srq(pd, attr);
-	rpwi_account(RPWI_ACC_CALL, "ibv_create_srq for %u receives", attr->attr.max_wr);
+	rpwi_explain(RPWI_EXPLAIN_CALL, "ibv_create_srq for %u receives", attr->attr.max_wr);
 	return rpwi_dev_create_srq(pd, attr);
 }
 
@@ -381,13 +383,13 @@ RPWI_EXPORT struct ibv_qp *ibv_create_qp(struct ibv_pd *pd, struct ibv_qp_init_a
 		return others(CONTEXT_OF(pd))->ibv_create_qp(pd, attr);
 	struct ibv_qp *qp = rpwi_dev_create_qp(pd, attr);
 	if (qp)
-		rpwi_account(RPWI_ACC_CALL, "ibv_create_qp %s: QP 0x%06x, room for %u send%s and %u receive%s",
+		rpwi_explain(RPWI_EXPLAIN_CALL, "ibv_create_qp %s: QP 0x%06x, room for %u send%s and %u receive%s",
 			attr->qp_type == IBV_QPT_RC   ? "RC"
 			: attr->qp_type == IBV_QPT_UC ? "UC"
 						      : "UD",
 			qp->qp_num, attr->cap.max_send_wr, attr->cap.max_send_wr == 1 ? "" : "s", attr->cap.max_recv_wr, attr->cap.max_recv_wr == 1 ? "" : "s");
 	else
-		rpwi_account(RPWI_ACC_CALL, "ibv_create_qp: refused, %s", strerror(errno));
+		rpwi_explain(RPWI_EXPLAIN_CALL, "ibv_create_qp: refused, %s", strerror(errno));
 	return qp;
 }
 
@@ -424,7 +426,7 @@ RPWI_EXPORT int ibv_destroy_qp(struct ibv_qp *qp)
 {
 	if (!ours(CONTEXT_OF(qp)))
 		return others(CONTEXT_OF(qp))->ibv_destroy_qp(qp);
-	rpwi_account(RPWI_ACC_CALL, "ibv_destroy_qp 0x%06x", qp->qp_num);
+	rpwi_explain(RPWI_EXPLAIN_CALL, "ibv_destroy_qp 0x%06x", qp->qp_num);
 	return rpwi_dev_destroy_qp(qp);
 }
 
@@ -434,7 +436,7 @@ RPWI_EXPORT struct ibv_ah *ibv_create_ah(struct ibv_pd *pd, struct ibv_ah_attr *
 {
 	if (!ours(CONTEXT_OF(pd)))
 		return others(CONTEXT_OF(pd))->ibv_create_ah(pd, attr);
-	rpwi_account(RPWI_ACC_CALL, "ibv_create_ah");
+	rpwi_explain(RPWI_EXPLAIN_CALL, "ibv_create_ah");
 	return rpwi_dev_create_ah(pd, attr);
 }
 

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* channel.c - event channels: descriptors, the queue of events behind each, and waiting for one. */
-#include "base/account.h"
+#include "explain/trace.h"
 #include "base/lock.h"
 #include "ucma/ucma_priv.h"
 
@@ -373,9 +373,9 @@ static bool event_take(struct channel *ch, struct rdma_ucm_event_resp *out)
 	struct event *e = RPWI_CONTAINER_OF(ch->events.next, struct event, link);
 	*out = e->resp;
 	if (e->resp.status)
-		rpwi_account(RPWI_ACC_CM_EVENT, "event %s, status %d", cm_event_name[e->resp.event], (int)e->resp.status);
+		rpwi_explain(RPWI_EXPLAIN_CM_EVENT, "event %s, status %d", cm_event_name[e->resp.event], (int)e->resp.status);
 	else
-		rpwi_account(RPWI_ACC_CM_EVENT, "event %s", cm_event_name[e->resp.event]);
+		rpwi_explain(RPWI_EXPLAIN_CM_EVENT, "event %s", cm_event_name[e->resp.event]);
 	e->id->events_reported++;
 	if (e->child) {
 		e->child->listener = NULL;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* command.c - the commands of the rdma_cm device: sizes checked, arguments read, results written, names for the log. */
-#include "base/account.h"
+#include "explain/trace.h"
 #include "ucma/ucma_priv.h"
 
 #include <errno.h>
@@ -272,11 +272,11 @@ static void account_call(uint32_t number, const union any_command *in)
 	if (number == RDMA_USER_CM_CMD_QUERY_ROUTE || number == RDMA_USER_CM_CMD_INIT_QP_ATTR)
 		return;
 	if (probe)
-		rpwi_account(RPWI_ACC_CM_CALL, "(librdmacm asks whether AF_IB addresses are known: no)");
+		rpwi_explain(RPWI_EXPLAIN_CM_CALL, "(librdmacm asks whether AF_IB addresses are known: no)");
 	else if (number == RDMA_USER_CM_CMD_ACCEPT && !in->accept.conn_param.valid)
-		rpwi_account(RPWI_ACC_CM_CALL, "(rdma_connect, continued by librdmacm: the reply is good, confirm it)");
+		rpwi_explain(RPWI_EXPLAIN_CM_CALL, "(rdma_connect, continued by librdmacm: the reply is good, confirm it)");
 	else
-		rpwi_account(RPWI_ACC_CM_CALL, "rdma_%s", commands[number].name);
+		rpwi_explain(RPWI_EXPLAIN_CM_CALL, "rdma_%s", commands[number].name);
 }
 
 static int run(struct channel *ch, uint32_t number, const union any_command *in, union any_response *out)
@@ -288,7 +288,7 @@ static int run(struct channel *ch, uint32_t number, const union any_command *in,
 		memcpy(&handle, in->bytes + commands[number].id_at, sizeof(handle));
 		id = id_find(ch, handle, &rc);
 	}
-	if (RPWI_UNLIKELY(rpwi_account_on))
+	if (RPWI_UNLIKELY(rpwi_explain_on))
 		account_call(number, in);
 	if (!rc && id && id->real == REAL_ONLY && number != RDMA_USER_CM_CMD_DESTROY_ID)
 		rc = real_command(id, number, in, commands[number].in, commands[number].id_at, out, commands[number].out, commands[number].response_at);
@@ -296,7 +296,7 @@ static int run(struct channel *ch, uint32_t number, const union any_command *in,
 		rc = commands[number].run(ch, id, in, out);
 	rpwi_debug("rdma_cm: %s, id %u: %s", commands[number].name, handle, rc ? strerror(-rc) : "ok");
 	if (rc && rc != -EAFNOSUPPORT)
-		rpwi_account(RPWI_ACC_CM_CALL, "rdma_%s failed: %s", commands[number].name, strerror(-rc));
+		rpwi_explain(RPWI_EXPLAIN_CM_CALL, "rdma_%s failed: %s", commands[number].name, strerror(-rc));
 	return rc;
 }
 

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* id.c - an rdma_cm id: from address to route to connection, and what librdmacm asks of it on the way. */
-#include "base/account.h"
+#include "explain/trace.h"
 #include "ucma/ucma_priv.h"
 
 #include <errno.h>
@@ -63,7 +63,7 @@ void id_free(struct id *id)
 	events_of_id_drop(id);
 	listen_end(id);
 	if (id->has_conn && id->conn.state == RPWI_CM_ESTABLISHED)
-		rpwi_account_fact(RPWI_FACT_DISCONNECT, id->conn.local.qpn, 1);
+		rpwi_explain_fact(RPWI_FACT_DISCONNECT, id->conn.local.qpn, 1);
 	if (id->has_conn)
 		rpwi_cm_destroy(&id->conn, rpwi_gsi_now());
 	real_end(id);
@@ -246,7 +246,7 @@ int id_connect(struct id *id, const struct rdma_ucm_conn_param *p)
 			   : rpwi_cm_connect(&id->conn, &path, id_service(id, id->dst.port), guid, &param, pdata, len, rpwi_gsi_now());
 	if (rc)
 		return -rc;
-	rpwi_account_fact(RPWI_FACT_CONNECTING, param.qpn, 1);
+	rpwi_explain_fact(RPWI_FACT_CONNECTING, param.qpn, 1);
 	id->state = ID_CONNECT;
 	rpwi_gsi_kick();
 	return 0;
@@ -264,7 +264,7 @@ int id_accept(struct id *id, const struct rdma_ucm_conn_param *p)
 		rc = rpwi_cm_establish(&id->conn, NULL, 0, rpwi_gsi_now());
 		if (!rc) {
 			recent_add(&id->conn);
-			rpwi_account_fact(RPWI_FACT_ESTABLISHED, id->conn.local.qpn, 1);
+			rpwi_explain_fact(RPWI_FACT_ESTABLISHED, id->conn.local.qpn, 1);
 		}
 	} else if (is_ud(id)) {
 		if (p->qkey)
@@ -272,7 +272,7 @@ int id_accept(struct id *id, const struct rdma_ucm_conn_param *p)
 		rc = rpwi_cm_sidr_reply(&id->conn, 0, p->qp_num & RPWI_QPN_MASK, id->qkey, p->private_data, p->private_data_len, rpwi_gsi_now());
 	} else {
 		conn_param_take(id, p, &param);
-		rpwi_account_fact(RPWI_FACT_ACCEPTING, param.qpn, 1);
+		rpwi_explain_fact(RPWI_FACT_ACCEPTING, param.qpn, 1);
 		rc = rpwi_cm_accept(&id->conn, guid, &param, p->private_data, p->private_data_len, rpwi_gsi_now());
 	}
 	rpwi_gsi_kick();
@@ -295,7 +295,7 @@ int id_disconnect(struct id *id)
 	if (!id->has_conn)
 		return -EINVAL;
 	if (id->conn.state == RPWI_CM_ESTABLISHED)
-		rpwi_account_fact(RPWI_FACT_DISCONNECT, id->conn.local.qpn, 1);
+		rpwi_explain_fact(RPWI_FACT_DISCONNECT, id->conn.local.qpn, 1);
 	int rc = rpwi_cm_disconnect(&id->conn, rpwi_gsi_now());
 	if (rc)
 		rpwi_debug("cm id %u: disconnect in state %s", id->handle, rpwi_cm_state_name[id->conn.state]);
@@ -359,7 +359,7 @@ static void account_event(const struct rpwi_cm_conn *conn, const struct rpwi_cm_
 {
 	static const struct {
 		bool set;
-		enum rpwi_account_fact fact;
+		enum rpwi_explain_fact fact;
 	} facts[] = {
 		[RPWI_CM_EV_ESTABLISHED] = {true, RPWI_FACT_ESTABLISHED},
 		[RPWI_CM_EV_REJ] = {true, RPWI_FACT_REJECTED},
@@ -369,7 +369,7 @@ static void account_event(const struct rpwi_cm_conn *conn, const struct rpwi_cm_
 		[RPWI_CM_EV_PEER_GONE] = {true, RPWI_FACT_PEER_GONE},
 	};
 	if (ev->type < RPWI_ARRAY_LEN(facts) && facts[ev->type].set)
-		rpwi_account_fact(facts[ev->type].fact, conn->local.qpn, ev->type == RPWI_CM_EV_REJ ? ev->reason : 1u);
+		rpwi_explain_fact(facts[ev->type].fact, conn->local.qpn, ev->type == RPWI_CM_EV_REJ ? ev->reason : 1u);
 }
 
 void cm_event(void *user, struct rpwi_cm_conn *conn, const struct rpwi_cm_event *ev)

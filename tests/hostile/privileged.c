@@ -1,5 +1,5 @@
 /* privileged.c - a program that an administrator made set-user-ID: it uses all of ropeway that an environment variable can bend, and says what became of it. users_test.py starts it as another user. */
-#include "base/account.h"
+#include "explain/trace.h"
 #include "base/base.h"
 #include "io/io.h"
 #include "ropeway.h"
@@ -14,8 +14,8 @@ int main(void)
 	rpw_memory *m = NULL;
 
 	rpwi_tap_init();
-	rpwi_account_init();
-	rpwi_account(RPWI_ACC_NOTE, "a line");
+	rpwi_explain_init();
+	rpwi_explain(RPWI_EXPLAIN_NOTE, "a line");
 	int created = rpw_context_create(NULL, &c);
 	int registered = created ? created : rpw_memory_register(c, &byte, sizeof(byte), RPW_MEMORY_CUDA, RPW_REMOTE_READ, &m);
 	printf("secure %lu, context %d, registered %d: %s\n", getauxval(AT_SECURE), created, registered, rpw_last_error());

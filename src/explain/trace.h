@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* account.h - a step-by-step account of what a program does, for people (`ropeway run --explain`, ROPEWAY_EXPLAIN=file or "-" for standard error; a %p in it is the pid).
+/* trace.h - a step-by-step account of what a program does, for people (`ropeway run --explain`, ROPEWAY_EXPLAIN=file or "-" for standard error; a %p in it is the pid).
  *
  * One line an event, in columns: time | what the program calls | states | the wire; on a narrow terminal each of these is indented further instead. The first time that a
  * concept appears (RTR, REQ, rkey, RNR...) a sentence explains it. What happens again and again is folded: the first few lines of a shape (the text without its numbers)
@@ -9,42 +9,42 @@
  * Threads: any, with any lock held: inside is one lock, under which nothing is called but write(2). Nothing here may be called from a signal handler. While it is off, each
  * hook costs one branch. Text is ASCII (English) or, where the locale of messages is Chinese, has sentences in Chinese (UTF-8).
  */
-#ifndef ROPEWAY_BASE_ACCOUNT_H
-#define ROPEWAY_BASE_ACCOUNT_H
+#ifndef ROPEWAY_EXPLAIN_TRACE_H
+#define ROPEWAY_EXPLAIN_TRACE_H
 
 #include "base/base.h"
 
-extern bool rpwi_account_on; /* set by rpwi_account_init, before the program's main */
+extern bool rpwi_explain_on; /* set by rpwi_explain_init, before the program's main */
 
-enum rpwi_account_kind {
-	RPWI_ACC_CALL,     /* a verbs call:               column "program" */
-	RPWI_ACC_CM_CALL,  /* an rdma_cm command:         column "program" */
-	RPWI_ACC_CM_EVENT, /* an rdma_cm event, taken:    column "program" */
-	RPWI_ACC_WC,       /* a completion, polled:       column "program" */
-	RPWI_ACC_ASYNC,    /* an asynchronous event:      column "program" */
-	RPWI_ACC_STATE,    /* of a QP or of a connection: column "state" */
-	RPWI_ACC_TX,       /* a packet sent:              column "wire" */
-	RPWI_ACC_RX,       /* a packet received:          column "wire" */
-	RPWI_ACC_LOST,     /* a packet lost on purpose (ROPEWAY_FAULT), sent by nobody */
-	RPWI_ACC_NOTE,     /* over all columns */
-	RPWI_ACC_KINDS,
+enum rpwi_explain_kind {
+	RPWI_EXPLAIN_CALL,     /* a verbs call:               column "program" */
+	RPWI_EXPLAIN_CM_CALL,  /* an rdma_cm command:         column "program" */
+	RPWI_EXPLAIN_CM_EVENT, /* an rdma_cm event, taken:    column "program" */
+	RPWI_EXPLAIN_WC,       /* a completion, polled:       column "program" */
+	RPWI_EXPLAIN_ASYNC,    /* an asynchronous event:      column "program" */
+	RPWI_EXPLAIN_STATE,    /* of a QP or of a connection: column "state" */
+	RPWI_EXPLAIN_TX,       /* a packet sent:              column "wire" */
+	RPWI_EXPLAIN_RX,       /* a packet received:          column "wire" */
+	RPWI_EXPLAIN_LOST,     /* a packet lost on purpose (ROPEWAY_FAULT), sent by nobody */
+	RPWI_EXPLAIN_NOTE,     /* over all columns */
+	RPWI_EXPLAIN_KINDS,
 };
 
 /* Reads the environment; idempotent. The file is made when the first line is written, so programs that use no device leave none. */
-void rpwi_account_init(void);
+void rpwi_explain_init(void);
 
-void rpwi_account_write(enum rpwi_account_kind kind, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
-#define rpwi_account(kind, ...) \
+void rpwi_explain_write(enum rpwi_explain_kind kind, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
+#define rpwi_explain(kind, ...) \
 	do { \
-		if (RPWI_UNLIKELY(rpwi_account_on)) \
-			rpwi_account_write(kind, __VA_ARGS__); \
+		if (RPWI_UNLIKELY(rpwi_explain_on)) \
+			rpwi_explain_write(kind, __VA_ARGS__); \
 	} while (0)
 
 /* A poll that found nothing: only counted ("ibv_poll_cq 12,345 times in vain"). No lock is taken. */
-void rpwi_account_poll_in_vain(void);
+void rpwi_explain_poll_in_vain(void);
 
 /* What the summary and its diagnoses are made of; `qpn` 0 where it is of no QP, n 0 as good as 1. Counted even where the line of the event is folded. */
-enum rpwi_account_fact {
+enum rpwi_explain_fact {
 	RPWI_FACT_SEND_POSTED, /* sends, writes, reads, atomics; n of them */
 	RPWI_FACT_RECV_POSTED,
 	RPWI_FACT_SEND_DONE,     /* completed with success */
@@ -66,11 +66,11 @@ enum rpwi_account_fact {
 	RPWI_FACT_NAK_SEEN,      /* NAKs received, of whatever reason */
 	RPWI_FACT_COUNT,
 };
-void rpwi_account_fact_write(enum rpwi_account_fact fact, uint32_t qpn, uint64_t n);
-#define rpwi_account_fact(fact, qpn, n) \
+void rpwi_explain_fact_write(enum rpwi_explain_fact fact, uint32_t qpn, uint64_t n);
+#define rpwi_explain_fact(fact, qpn, n) \
 	do { \
-		if (RPWI_UNLIKELY(rpwi_account_on)) \
-			rpwi_account_fact_write(fact, qpn, n); \
+		if (RPWI_UNLIKELY(rpwi_explain_on)) \
+			rpwi_explain_fact_write(fact, qpn, n); \
 	} while (0)
 
 #endif

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* account_words.c - the sentences of the account: one for each concept, the first time that it appears. Facts only; account.c decides when. */
-#include "base/account_words.h"
+/* words.c - the sentences of the account: one for each concept, the first time that it appears. Facts only; trace.c decides when. */
+#include "explain/words.h"
 
 /* In the order in which they are looked for: at most two are told after one line. A word is found where no letter, digit or underscore stands beside it. */
-const struct rpwi_account_word rpwi_account_words[] = {
+const struct rpwi_explain_word rpwi_explain_words[] = {
 	{"ibv_alloc_pd", "a protection domain (PD) groups QPs and memory regions: a QP can use only the memory of its own PD",
 		"保护域（PD）把队列对（QP）和内存区域编成一组：QP 只能使用同一 PD 中的内存"},
 	{"ibv_reg_mr", "registering memory gives two keys: the lkey is for our own work requests; the rkey lets the peer in, as far as the access flags go",
@@ -87,4 +87,4 @@ const struct rpwi_account_word rpwi_account_words[] = {
 	{"lost on purpose", "ROPEWAY_FAULT decides which packets are lost on purpose; the wire never sees this one",
 		"ROPEWAY_FAULT 决定故意丢弃哪些包；此包不会出现在线路上"},
 };
-const unsigned rpwi_account_word_count = RPWI_ARRAY_LEN(rpwi_account_words);
+const unsigned rpwi_explain_word_count = RPWI_ARRAY_LEN(rpwi_explain_words);

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* narrate.c - see narrate.h. Reads what was checked or made here; nothing depends on what it finds. */
-#include "io/narrate.h"
+/* packet.c - see packet.h. Reads what was checked or made here; nothing depends on what it finds. */
+#include "explain/packet.h"
 
 #include "wire/mad.h"
 
@@ -130,29 +130,29 @@ static void count_facts(const struct rpwi_pkt *p)
 	if (!rpwi_op_has(rpwi_pkt_op(p), RPWI_F_AETH))
 		return;
 	if (rpwi_aeth_kind(p->syndrome) == RPWI_AETH_NAK)
-		rpwi_account_fact(RPWI_FACT_NAK_SEEN, p->dqpn, 1);
+		rpwi_explain_fact(RPWI_FACT_NAK_SEEN, p->dqpn, 1);
 	else if (rpwi_aeth_kind(p->syndrome) == RPWI_AETH_RNR_NAK)
-		rpwi_account_fact(RPWI_FACT_RNR_SEEN, p->dqpn, 1);
+		rpwi_explain_fact(RPWI_FACT_RNR_SEEN, p->dqpn, 1);
 }
 
-void rpwi_io_narrate(const struct rpwi_flow *flow, enum rpwi_account_kind kind, const uint8_t *data, size_t len)
+void rpwi_explain_packet(const struct rpwi_flow *flow, enum rpwi_explain_kind kind, const uint8_t *data, size_t len)
 {
 	struct rpwi_pkt p;
 	char text[TEXT_LEN], detail[TEXT_LEN / 2];
 	if (rpwi_pkt_decode(data, len, &p)) {
-		rpwi_account(kind, "%zu bytes, not RoCEv2", len);
+		rpwi_explain(kind, "%zu bytes, not RoCEv2", len);
 		return;
 	}
 	if (p.dqpn == RPWI_GSI_QPN && rpwi_pkt_svc(&p) == RPWI_SVC_UD) {
 		cm_text(p.payload, p.payload_len, text, sizeof(text));
-		rpwi_account(kind, "%s", text);
+		rpwi_explain(kind, "%s", text);
 		return;
 	}
-	bool again = kind != RPWI_ACC_RX && rpwi_pkt_svc(&p) == RPWI_SVC_RC && rpwi_op_is_request(rpwi_pkt_op(&p)) && sent_before(flow, &p);
-	if (kind == RPWI_ACC_RX)
+	bool again = kind != RPWI_EXPLAIN_RX && rpwi_pkt_svc(&p) == RPWI_SVC_RC && rpwi_op_is_request(rpwi_pkt_op(&p)) && sent_before(flow, &p);
+	if (kind == RPWI_EXPLAIN_RX)
 		count_facts(&p);
 	detail_of(&p, detail, sizeof(detail));
 	bool nak = rpwi_op_has(rpwi_pkt_op(&p), RPWI_F_AETH) && rpwi_aeth_kind(p.syndrome) != RPWI_AETH_ACK;
 	const char *name = nak ? "RC NAK" : rpwi_opcode_name(p.opcode);
-	rpwi_account(kind, "%s PSN 0x%06x%s%s%s", name, p.psn, detail, again ? ", again" : "", kind == RPWI_ACC_LOST ? ": lost on purpose" : "");
+	rpwi_explain(kind, "%s PSN 0x%06x%s%s%s", name, p.psn, detail, again ? ", again" : "", kind == RPWI_EXPLAIN_LOST ? ": lost on purpose" : "");
 }

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* narrate.c - see narrate.h. Only words: nothing of the device is changed here. */
-#include "device/narrate.h"
+/* verbs.c - see verbs.h. Only words: nothing of the device is changed here. */
+#include "explain/verbs.h"
 
 #include <inttypes.h>
 #include <stdio.h>
@@ -84,49 +84,49 @@ static uint64_t bytes_of(const struct ibv_sge *sge, int n)
 
 static bool is_remote(enum ibv_wr_opcode op) { return op == IBV_WR_RDMA_WRITE || op == IBV_WR_RDMA_WRITE_WITH_IMM || op == IBV_WR_RDMA_READ; }
 
-void narrate_post_send(const struct dqp *q, const struct ibv_send_wr *wr)
+void rpwi_explain_post_send(const struct rpwi_qp *q, const struct ibv_send_wr *wr)
 {
 	for (; wr; wr = wr->next) {
 		const char *op = wr->opcode < RPWI_ARRAY_LEN(wr_name) && wr_name[wr->opcode] ? wr_name[wr->opcode] : "?";
 		char remote[64] = "";
 		if (is_remote(wr->opcode))
 			snprintf(remote, sizeof(remote), ", peer's 0x%" PRIx64 ", rkey 0x%x", wr->wr.rdma.remote_addr, wr->wr.rdma.rkey);
-		rpwi_account(
-			RPWI_ACC_CALL, "ibv_post_send %s, wr_id %" PRIu64 ", %" PRIu64 " bytes%s", op, wr->wr_id, bytes_of(wr->sg_list, wr->num_sge), remote);
-		rpwi_account_fact(RPWI_FACT_SEND_POSTED, q->t.qpn, 1);
+		rpwi_explain(RPWI_EXPLAIN_CALL, "ibv_post_send %s, wr_id %" PRIu64 ", %" PRIu64 " bytes%s", op, wr->wr_id, bytes_of(wr->sg_list, wr->num_sge),
+			remote);
+		rpwi_explain_fact(RPWI_FACT_SEND_POSTED, q->qpn, 1);
 	}
 }
 
-void narrate_post_recv(const struct dqp *q, const struct ibv_recv_wr *wr)
+void rpwi_explain_post_recv(const struct rpwi_qp *q, const struct ibv_recv_wr *wr)
 {
 	for (; wr; wr = wr->next) {
-		rpwi_account(RPWI_ACC_CALL, "ibv_post_recv wr_id %" PRIu64 ", room for %" PRIu64 " bytes", wr->wr_id, bytes_of(wr->sg_list, wr->num_sge));
-		rpwi_account_fact(RPWI_FACT_RECV_POSTED, q->t.qpn, 1);
+		rpwi_explain(RPWI_EXPLAIN_CALL, "ibv_post_recv wr_id %" PRIu64 ", room for %" PRIu64 " bytes", wr->wr_id, bytes_of(wr->sg_list, wr->num_sge));
+		rpwi_explain_fact(RPWI_FACT_RECV_POSTED, q->qpn, 1);
 	}
 }
 
 /* ---- completions ---- */
 
-void narrate_complete(uint32_t qpn, bool recv, const struct ibv_wc *wc)
+void rpwi_explain_complete(uint32_t qpn, bool recv, const struct ibv_wc *wc)
 {
 	if (wc->status == IBV_WC_SUCCESS)
-		rpwi_account_fact(recv ? RPWI_FACT_RECV_DONE : RPWI_FACT_SEND_DONE, qpn, 1);
+		rpwi_explain_fact(recv ? RPWI_FACT_RECV_DONE : RPWI_FACT_SEND_DONE, qpn, 1);
 	else if (wc->status == IBV_WC_WR_FLUSH_ERR)
-		rpwi_account_fact(recv ? RPWI_FACT_RECV_FLUSHED : RPWI_FACT_SEND_FLUSHED, qpn, 1);
+		rpwi_explain_fact(recv ? RPWI_FACT_RECV_FLUSHED : RPWI_FACT_SEND_FLUSHED, qpn, 1);
 	else
-		rpwi_account_fact(RPWI_FACT_FAILED, qpn, wc->status);
+		rpwi_explain_fact(RPWI_FACT_FAILED, qpn, wc->status);
 }
 
-void narrate_polled(const struct ibv_wc *wc, int got)
+void rpwi_explain_polled(const struct ibv_wc *wc, int got)
 {
 	if (got <= 0)
-		rpwi_account_poll_in_vain();
+		rpwi_explain_poll_in_vain();
 	for (int i = 0; i < got; i++) {
 		/* opcode and byte_len mean something only in a success (ibv_poll_cq(3)). */
 		if (wc[i].status == IBV_WC_SUCCESS)
-			rpwi_account(RPWI_ACC_WC, "ibv_poll_cq: %s done, wr_id %" PRIu64 ", %u bytes", wc_op(&wc[i]), wc[i].wr_id, wc[i].byte_len);
+			rpwi_explain(RPWI_EXPLAIN_WC, "ibv_poll_cq: %s done, wr_id %" PRIu64 ", %u bytes", wc_op(&wc[i]), wc[i].wr_id, wc[i].byte_len);
 		else
-			rpwi_account(RPWI_ACC_WC, "ibv_poll_cq: wr_id %" PRIu64 " %s (status %d)", wc[i].wr_id, status(wc[i].status), wc[i].status);
+			rpwi_explain(RPWI_EXPLAIN_WC, "ibv_poll_cq: wr_id %" PRIu64 " %s (status %d)", wc[i].wr_id, status(wc[i].status), wc[i].status);
 	}
 }
 
@@ -139,47 +139,47 @@ static struct {
 	uint64_t retransmits;
 } seen[SEEN]; /* by the low bits of the QPN: where two QPs meet, only words are lost. Under RPWI_LOCK_HCA */
 
-static void remember(const struct dqp *q)
+static void remember(const struct rpwi_qp *q)
 {
-	unsigned i = q->t.qpn % SEEN;
-	if (seen[i].qpn != q->t.qpn)
+	unsigned i = q->qpn % SEEN;
+	if (seen[i].qpn != q->qpn)
 		seen[i].retransmits = 0;
-	seen[i].qpn = q->t.qpn;
-	seen[i].state = q->t.state;
+	seen[i].qpn = q->qpn;
+	seen[i].state = q->state;
 }
 
-void narrate_state(const struct dqp *q)
+void rpwi_explain_state(const struct rpwi_qp *q)
 {
-	unsigned i = q->t.qpn % SEEN;
-	if (seen[i].qpn != q->t.qpn)
+	unsigned i = q->qpn % SEEN;
+	if (seen[i].qpn != q->qpn)
 		return;
-	if (q->t.stats.retransmits > seen[i].retransmits) {
-		rpwi_account_fact(RPWI_FACT_RETRANSMITTED, q->t.qpn, q->t.stats.retransmits - seen[i].retransmits);
-		seen[i].retransmits = q->t.stats.retransmits;
+	if (q->stats.retransmits > seen[i].retransmits) {
+		rpwi_explain_fact(RPWI_FACT_RETRANSMITTED, q->qpn, q->stats.retransmits - seen[i].retransmits);
+		seen[i].retransmits = q->stats.retransmits;
 	}
-	if (seen[i].state == q->t.state)
+	if (seen[i].state == q->state)
 		return;
-	rpwi_account(RPWI_ACC_STATE, "QP 0x%06x: %s -> %s by itself", q->t.qpn, state(seen[i].state), state(q->t.state));
+	rpwi_explain(RPWI_EXPLAIN_STATE, "QP 0x%06x: %s -> %s by itself", q->qpn, state(seen[i].state), state(q->state));
 	remember(q);
 }
 
-void narrate_modify(const struct dqp *q, enum ibv_qp_state was, const struct ibv_qp_attr *attr, int mask, int rc)
+void rpwi_explain_modify(const struct rpwi_qp *q, enum ibv_qp_state was, const struct ibv_qp_attr *attr, int mask, int rc)
 {
 	if (rc) {
-		rpwi_account(RPWI_ACC_CALL, "ibv_modify_qp: refused, %s", strerror(rc));
+		rpwi_explain(RPWI_EXPLAIN_CALL, "ibv_modify_qp: refused, %s", strerror(rc));
 		return;
 	}
 	if (!(mask & IBV_QP_STATE))
 		return;
-	rpwi_account(RPWI_ACC_CALL, "ibv_modify_qp to %s", state(attr->qp_state));
+	rpwi_explain(RPWI_EXPLAIN_CALL, "ibv_modify_qp to %s", state(attr->qp_state));
 	remember(q);
-	if (attr->qp_state == IBV_QPS_RTR && q->t.type != IBV_QPT_UD)
-		rpwi_account(
-			RPWI_ACC_STATE, "QP 0x%06x: %s -> RTR, peer QPN 0x%06x, expects PSN 0x%06x", q->t.qpn, state(was), attr->dest_qp_num, attr->rq_psn);
+	if (attr->qp_state == IBV_QPS_RTR && q->type != IBV_QPT_UD)
+		rpwi_explain(
+			RPWI_EXPLAIN_STATE, "QP 0x%06x: %s -> RTR, peer QPN 0x%06x, expects PSN 0x%06x", q->qpn, state(was), attr->dest_qp_num, attr->rq_psn);
 	else if (attr->qp_state == IBV_QPS_RTS && was == IBV_QPS_RTR)
-		rpwi_account(RPWI_ACC_STATE, "QP 0x%06x: RTR -> RTS, first PSN 0x%06x", q->t.qpn, attr->sq_psn);
+		rpwi_explain(RPWI_EXPLAIN_STATE, "QP 0x%06x: RTR -> RTS, first PSN 0x%06x", q->qpn, attr->sq_psn);
 	else
-		rpwi_account(RPWI_ACC_STATE, "QP 0x%06x: %s -> %s", q->t.qpn, state(was), state(attr->qp_state));
+		rpwi_explain(RPWI_EXPLAIN_STATE, "QP 0x%06x: %s -> %s", q->qpn, state(was), state(attr->qp_state));
 	if (attr->qp_state == IBV_QPS_ERR)
-		rpwi_account_fact(RPWI_FACT_TO_ERROR, q->t.qpn, 1);
+		rpwi_explain_fact(RPWI_FACT_TO_ERROR, q->qpn, 1);
 }

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* account.c - see account.h. Owns the columns, the folding of what repeats, and the summary; knows no packet and no QP but by what it is told. */
-#include "base/account.h"
+/* trace.c - see trace.h. Owns the columns, the folding of what repeats, and the summary; knows no packet and no QP but by what it is told. */
+#include "explain/trace.h"
 
-#include "base/account_words.h"
+#include "explain/words.h"
 #include "base/lock.h"
 
 #include <ctype.h>
@@ -18,7 +18,7 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
-bool rpwi_account_on;
+bool rpwi_explain_on;
 
 enum {
 	TEXT_MAX = 320,
@@ -43,17 +43,17 @@ static const struct {
 	enum column column;
 	const char *colour;
 	const char *prefix;
-} kinds[RPWI_ACC_KINDS] = {
-	[RPWI_ACC_CALL] = {COL_PROGRAM, "", ""},
-	[RPWI_ACC_CM_CALL] = {COL_PROGRAM, "", ""},
-	[RPWI_ACC_CM_EVENT] = {COL_PROGRAM, "\033[35m", ""},
-	[RPWI_ACC_WC] = {COL_PROGRAM, "\033[32m", ""},
-	[RPWI_ACC_ASYNC] = {COL_PROGRAM, "\033[35m", "async event "},
-	[RPWI_ACC_STATE] = {COL_STATE, "\033[33m", ""},
-	[RPWI_ACC_TX] = {COL_WIRE, "\033[36m", "-> "},
-	[RPWI_ACC_RX] = {COL_WIRE, "\033[34m", "<- "},
-	[RPWI_ACC_LOST] = {COL_WIRE, "\033[31m", "-x "},
-	[RPWI_ACC_NOTE] = {COL_ALL, "\033[1m", ""},
+} kinds[RPWI_EXPLAIN_KINDS] = {
+	[RPWI_EXPLAIN_CALL] = {COL_PROGRAM, "", ""},
+	[RPWI_EXPLAIN_CM_CALL] = {COL_PROGRAM, "", ""},
+	[RPWI_EXPLAIN_CM_EVENT] = {COL_PROGRAM, "\033[35m", ""},
+	[RPWI_EXPLAIN_WC] = {COL_PROGRAM, "\033[32m", ""},
+	[RPWI_EXPLAIN_ASYNC] = {COL_PROGRAM, "\033[35m", "async event "},
+	[RPWI_EXPLAIN_STATE] = {COL_STATE, "\033[33m", ""},
+	[RPWI_EXPLAIN_TX] = {COL_WIRE, "\033[36m", "-> "},
+	[RPWI_EXPLAIN_RX] = {COL_WIRE, "\033[34m", "<- "},
+	[RPWI_EXPLAIN_LOST] = {COL_WIRE, "\033[31m", "-x "},
+	[RPWI_EXPLAIN_NOTE] = {COL_ALL, "\033[1m", ""},
 };
 
 /* A shape is a text without its numbers. */
@@ -82,11 +82,11 @@ static struct account {
 	uint64_t events;
 	struct shape shape[SHAPES];
 	unsigned nshapes, nfolded;
-	uint64_t words_told; /* bit i: rpwi_account_words[i] */
+	uint64_t words_told; /* bit i: rpwi_explain_words[i] */
 	struct qp_facts qp[QPS_MAX + 1];
 	unsigned nqp, qp_at;
 	char name[4096];
-} acc = {.fd = -1}; /* under RPWI_LOCK_ACCOUNT */
+} acc = {.fd = -1}; /* under RPWI_LOCK_EXPLAIN */
 
 /* ---- writing ---- */
 
@@ -244,9 +244,9 @@ static void summary(void);
 /* A server is ended by a signal as a rule: its summary must not be lost with it. The lock is only tried: its holder may be the thread that was interrupted. */
 static void on_end_signal(int signo)
 {
-	if (rpwi_lock_try(RPWI_LOCK_ACCOUNT)) {
+	if (rpwi_lock_try(RPWI_LOCK_EXPLAIN)) {
 		summary();
-		rpwi_unlock(RPWI_LOCK_ACCOUNT);
+		rpwi_unlock(RPWI_LOCK_EXPLAIN);
 	}
 	signal(signo, SIG_DFL);
 	raise(signo);
@@ -280,7 +280,7 @@ static void put_heading(void)
 		sentence("account of %s, pid %d. Times are in ms since %02d:%02d:%02d.%06ld",
 			"%s（进程 %d）的执行记录。时间以毫秒计，起点 %02d:%02d:%02d.%06ld"),
 		program, (int)getpid(), tm.tm_hour, tm.tm_min, tm.tm_sec, ts.tv_nsec / 1000);
-	put_in_column("", COL_ALL, kinds[RPWI_ACC_NOTE].colour, text, 0);
+	put_in_column("", COL_ALL, kinds[RPWI_EXPLAIN_NOTE].colour, text, 0);
 	if (isatty(acc.fd) && acc.line_width < WIDTH_BEST && !acc.hinted) {
 		snprintf(text, sizeof(text), sentence("(best with %d columns; this terminal has %u)", "（终端宽 %d 列时最易读；当前为 %u 列）"), WIDTH_BEST,
 			acc.line_width);
@@ -316,16 +316,16 @@ static void at_exit(void)
 {
 	if (rpwi_fork_broken)
 		return;
-	rpwi_lock(RPWI_LOCK_ACCOUNT);
+	rpwi_lock(RPWI_LOCK_EXPLAIN);
 	summary();
-	rpwi_unlock(RPWI_LOCK_ACCOUNT);
+	rpwi_unlock(RPWI_LOCK_EXPLAIN);
 }
 
 /* A child tells its own story, from its own beginning. */
 static void after_fork_child(void)
 {
 	if (rpwi_fork_broken) { /* perhaps in the middle of a line, which has to go nowhere */
-		rpwi_account_on = false;
+		rpwi_explain_on = false;
 		rpwi_fork_mute(acc.fd);
 		return;
 	}
@@ -340,16 +340,16 @@ static void after_fork_child(void)
 	memset(acc.qp, 0, sizeof(acc.qp));
 }
 
-void rpwi_account_init(void)
+void rpwi_explain_init(void)
 {
 	const char *name = secure_getenv("ROPEWAY_EXPLAIN");
-	if (rpwi_account_on || !name || !*name || strlen(name) >= sizeof(acc.name))
+	if (rpwi_explain_on || !name || !*name || strlen(name) >= sizeof(acc.name))
 		return;
-	assert(rpwi_account_word_count <= 8 * sizeof(acc.words_told));
+	assert(rpwi_explain_word_count <= 8 * sizeof(acc.words_told));
 	strcpy(acc.name, name);
 	if (rpwi_fork_watch(after_fork_child) || atexit(at_exit))
 		return;
-	rpwi_account_on = true;
+	rpwi_explain_on = true;
 }
 
 /* ---- shapes ---- */
@@ -367,7 +367,7 @@ static size_t number_len(const char *s)
 	return n;
 }
 
-static uint64_t shape_hash(enum rpwi_account_kind kind, const char *text)
+static uint64_t shape_hash(enum rpwi_explain_kind kind, const char *text)
 {
 	uint64_t h = 0xcbf29ce484222325ull ^ kind; /* FNV-1a */
 	while (*text) {
@@ -378,7 +378,7 @@ static uint64_t shape_hash(enum rpwi_account_kind kind, const char *text)
 	return h ? h : 1;
 }
 
-static struct shape *shape_find(enum rpwi_account_kind kind, const char *text)
+static struct shape *shape_find(enum rpwi_explain_kind kind, const char *text)
 {
 	uint64_t h = shape_hash(kind, text);
 	unsigned i = (unsigned)(h % SHAPES);
@@ -465,7 +465,7 @@ static void tell_vain(void)
 static void new_chapter(void)
 {
 	for (unsigned i = 0; i < SHAPES; i++)
-		if (acc.shape[i].kind != RPWI_ACC_STATE && acc.shape[i].kind != RPWI_ACC_CM_EVENT)
+		if (acc.shape[i].kind != RPWI_EXPLAIN_STATE && acc.shape[i].kind != RPWI_EXPLAIN_CM_EVENT)
 			acc.shape[i].shown = 0;
 }
 
@@ -483,10 +483,10 @@ static bool has_word(const char *text, const char *word)
 }
 
 /* Two words may share a sentence. */
-static bool was_told(const struct rpwi_account_word *w)
+static bool was_told(const struct rpwi_explain_word *w)
 {
-	for (unsigned i = 0; i < rpwi_account_word_count; i++)
-		if (acc.words_told >> i & 1 && !strcmp(rpwi_account_words[i].en, w->en))
+	for (unsigned i = 0; i < rpwi_explain_word_count; i++)
+		if (acc.words_told >> i & 1 && !strcmp(rpwi_explain_words[i].en, w->en))
 			return true;
 	return false;
 }
@@ -494,8 +494,8 @@ static bool was_told(const struct rpwi_account_word *w)
 static void tell_words(const char *text)
 {
 	char line[TEXT_MAX];
-	for (unsigned i = 0, told = 0; i < rpwi_account_word_count && told < WORDS_A_LINE; i++) {
-		const struct rpwi_account_word *w = &rpwi_account_words[i];
+	for (unsigned i = 0, told = 0; i < rpwi_explain_word_count && told < WORDS_A_LINE; i++) {
+		const struct rpwi_explain_word *w = &rpwi_explain_words[i];
 		if (acc.words_told >> i & 1 || !has_word(text, w->word) || was_told(w))
 			continue;
 		acc.words_told |= 1ull << i;
@@ -507,7 +507,7 @@ static void tell_words(const char *text)
 
 /* ---- events ---- */
 
-static void show(enum rpwi_account_kind kind, const char *text)
+static void show(enum rpwi_explain_kind kind, const char *text)
 {
 	char time[32], prefixed[TEXT_MAX + 32];
 	tell_folded();
@@ -519,7 +519,7 @@ static void show(enum rpwi_account_kind kind, const char *text)
 	tell_words(prefixed);
 }
 
-void rpwi_account_write(enum rpwi_account_kind kind, const char *fmt, ...)
+void rpwi_explain_write(enum rpwi_explain_kind kind, const char *fmt, ...)
 {
 	char text[TEXT_MAX];
 	int saved_errno = errno;
@@ -527,7 +527,7 @@ void rpwi_account_write(enum rpwi_account_kind kind, const char *fmt, ...)
 	va_start(ap, fmt);
 	vsnprintf(text, sizeof(text), fmt, ap);
 	va_end(ap);
-	rpwi_lock(RPWI_LOCK_ACCOUNT);
+	rpwi_lock(RPWI_LOCK_EXPLAIN);
 	if (!acc.begun)
 		begin();
 	if (acc.fd >= 0 && !acc.ended) {
@@ -539,7 +539,7 @@ void rpwi_account_write(enum rpwi_account_kind kind, const char *fmt, ...)
 		struct shape *s = shape_find(kind, text);
 		acc.events++;
 		if (s->shown < SHOWN_MAX) {
-			if (kind == RPWI_ACC_STATE || kind == RPWI_ACC_CM_EVENT)
+			if (kind == RPWI_EXPLAIN_STATE || kind == RPWI_EXPLAIN_CM_EVENT)
 				new_chapter();
 			s->shown++;
 			show(kind, text);
@@ -552,11 +552,11 @@ void rpwi_account_write(enum rpwi_account_kind kind, const char *fmt, ...)
 			memcpy(s->last, text, sizeof(text));
 		}
 	}
-	rpwi_unlock(RPWI_LOCK_ACCOUNT);
+	rpwi_unlock(RPWI_LOCK_EXPLAIN);
 	errno = saved_errno;
 }
 
-void rpwi_account_poll_in_vain(void) { atomic_fetch_add_explicit(&acc.vain, 1, memory_order_relaxed); }
+void rpwi_explain_poll_in_vain(void) { atomic_fetch_add_explicit(&acc.vain, 1, memory_order_relaxed); }
 
 /* ---- facts ---- */
 
@@ -575,9 +575,9 @@ static struct qp_facts *facts_of(uint32_t qpn)
 	return &acc.qp[acc.nqp++];
 }
 
-void rpwi_account_fact_write(enum rpwi_account_fact fact, uint32_t qpn, uint64_t n)
+void rpwi_explain_fact_write(enum rpwi_explain_fact fact, uint32_t qpn, uint64_t n)
 {
-	rpwi_lock(RPWI_LOCK_ACCOUNT);
+	rpwi_lock(RPWI_LOCK_EXPLAIN);
 	struct qp_facts *f = facts_of(qpn);
 	if (fact == RPWI_FACT_FAILED) {
 		if (!f->failed)
@@ -590,12 +590,12 @@ void rpwi_account_fact_write(enum rpwi_account_fact fact, uint32_t qpn, uint64_t
 	} else {
 		f->n[fact] += n ? n : 1;
 	}
-	rpwi_unlock(RPWI_LOCK_ACCOUNT);
+	rpwi_unlock(RPWI_LOCK_EXPLAIN);
 }
 
 /* ---- the summary ---- */
 
-static uint64_t count(const struct qp_facts *f, enum rpwi_account_fact fact) { return f->n[fact]; }
+static uint64_t count(const struct qp_facts *f, enum rpwi_explain_fact fact) { return f->n[fact]; }
 static bool over(const struct qp_facts *f) { return count(f, RPWI_FACT_DISCONNECT) || count(f, RPWI_FACT_DISCONNECTED) || count(f, RPWI_FACT_PEER_GONE); }
 
 static bool never_answered(const struct qp_facts *f)
@@ -710,7 +710,7 @@ static const struct {
 static void tell_qp(const struct qp_facts *f)
 {
 	static const struct {
-		enum rpwi_account_fact fact;
+		enum rpwi_explain_fact fact;
 		const char *noun, *en, *zh; /* noun: takes an s where there are several */
 	} parts[] = {
 		{RPWI_FACT_SEND_POSTED, "send", " posted", "个发送请求"},
@@ -776,7 +776,7 @@ static void summary(void)
 		return;
 	acc.ended = true;
 	tell_folded();
-	put_in_column("", COL_ALL, kinds[RPWI_ACC_NOTE].colour, sentence("---- summary ----", "---- 小结 ----"), 0);
+	put_in_column("", COL_ALL, kinds[RPWI_EXPLAIN_NOTE].colour, sentence("---- summary ----", "---- 小结 ----"), 0);
 	acc.all_vain += atomic_exchange_explicit(&acc.vain, 0, memory_order_relaxed);
 	if (acc.all_vain) {
 		char n[32];
