@@ -10,7 +10,7 @@ import subprocess
 import sys
 import tempfile
 
-ROOT = pathlib.Path(__file__).resolve().parent.parent.parent
+ROOT = pathlib.Path(__file__).resolve().parents[3]
 LINK = ROOT / "src/msg/link"
 
 # name: file, what stands there, what the mutant has, options of link-sim
@@ -51,7 +51,7 @@ def lives(build, name):
                 text = text.replace(old, new)
             (link / path.name).write_text(text)
         made = subprocess.run([os.environ.get("CC", "cc"), "-w", "-O1", "-D_GNU_SOURCE", "-pthread", f"-I{tmp}", f"-I{ROOT}/src", f"-I{ROOT}/include", f"-I{ROOT}",
-                               f"{ROOT}/tests/sim/link_sim.c", *map(str, link.glob("*.c")), f"{build}/src/base/libbase.a", "-o", f"{tmp}/sim"], capture_output=True, text=True)
+                               f"{ROOT}/tests/msg/sim/link_sim.c", *map(str, link.glob("*.c")), f"{build}/src/base/libbase.a", "-o", f"{tmp}/sim"], capture_output=True, text=True)
         if made.returncode:
             return "does not compile: " + made.stderr.splitlines()[0]
         # A mutant may crash or run for ever: both are noticed.
