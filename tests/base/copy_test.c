@@ -243,5 +243,6 @@ int main(int argc, char **argv)
 #endif
 		cmocka_unit_test(nothing_is_seen_before_what_lies_before_it),
 	};
+	cmocka_set_message_output(CM_OUTPUT_TAP);
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }
