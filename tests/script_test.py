@@ -30,6 +30,17 @@ echo "$passed $failed $skipped$bad_stages"
     return said, counts
 
 
+class Stages(unittest.TestCase):
+    def test_each_has_a_function_and_is_in_a_tier(self):
+        script = (ROOT / "script" / "test").read_text(encoding="utf-8")
+        table = script[script.index("STAGES='\n") + 9:]
+        rows = [[cell.strip() for cell in line.split("|")] for line in table[:table.index("\n'\n")].splitlines()]
+        for name, about, tiers in rows:
+            self.assertIn(f"\nstage_{name}() {{", script)
+            self.assertTrue(about and set(tiers.split()) and set(tiers.split()) <= {"check", "quick", "all"}, name)
+        self.assertEqual([name for name, _, tiers in rows if "check" in tiers], ["layers", "format", "fast"])
+
+
 class Stage(unittest.TestCase):
     def test_one_that_cannot_run_is_skipped(self):
         said, counts = run_stage("echo 'SKIPPED: no guest here'; return 77")

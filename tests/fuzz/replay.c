@@ -1,4 +1,4 @@
-/* replay.c - runs a fuzz target on files and folders, in any build: the committed corpus is a test everywhere. */
+/* replay.c - runs a fuzz target on files and folders, in any build: the named seeds are a test everywhere. */
 #include "fuzz.h"
 
 #include <dirent.h>

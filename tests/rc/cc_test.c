@@ -1,0 +1,39 @@
+/* The window of a peer. */
+#include "wire_pair.h"
+
+static void the_window_shrinks_on_loss_and_grows_again(void **state)
+{
+	struct rpwi_cc cc;
+	rpwi_cc_init(&cc, 64, 64);
+	rpwi_cc_on_send(&cc, 64);
+	rpwi_cc_on_rtt(&cc, 100000);
+	rpwi_cc_on_loss(&cc, false, 1000000);
+	assert_int_equal(cc.cwnd, 32);
+	rpwi_cc_on_loss(&cc, false, 1050000); /* the same round trip */
+	assert_int_equal(cc.cwnd, 32);
+	rpwi_cc_on_loss(&cc, false, 1200000);
+	assert_int_equal(cc.cwnd, 16);
+	assert_int_equal(rpwi_cc_room(&cc), 0);
+	rpwi_cc_on_ack(&cc, 50, 1300000);
+	assert_true(cc.cwnd > 16 && cc.cwnd <= 20); /* additive */
+	rpwi_cc_on_loss(&cc, true, 2000000);
+	assert_int_equal(cc.cwnd, 4);
+	assert_int_equal(cc.inflight, 14);
+	rpwi_cc_on_forget(&cc, 14);
+	for (int k = 0; k < 1000; k++) {
+		uint32_t room = rpwi_cc_room(&cc);
+		rpwi_cc_on_send(&cc, room);
+		rpwi_cc_on_ack(&cc, room, 3000000);
+	}
+	assert_int_equal(cc.cwnd, 64);
+	assert_int_equal(cc.inflight, 0);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(the_window_shrinks_on_loss_and_grows_again),
+	};
+	cmocka_set_message_output(CM_OUTPUT_TAP);
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,330 @@
+/* What comes in: acknowledgements, receivers that are not ready, what is refused and why, what is replayed. */
+#include "wire_pair.h"
+
+static void one_ack_covers_a_batch_and_can_be_held(void **state)
+{
+	pair(CONFIG());
+	for (int k = 0; k < 5; k++)
+		post(0, IBV_WR_RDMA_WRITE, (uint64_t)k, AT, 10, RAT, SIG);
+	assert_int_equal(emit(0), 5);
+	flush_wire();
+	assert_true(rpwi_qp_ack_owed(&S[1].qp));
+	assert_false(rpwi_qp_tx_ready(&S[1].qp, true, now));
+	assert_int_equal(emit_held(1, true), 0);
+	/* with a request, it goes along, before it */
+	post(1, IBV_WR_RDMA_WRITE, 9, AT, 10, RAT, SIG);
+	assert_int_equal(emit_held(1, true), 2);
+	assert_int_equal(rpwi_pkt_op(&(struct rpwi_pkt){.opcode = wire[0].raw[0]}), RPWI_OP_ACK);
+	assert_int_equal(txb->ack, 1);
+	settle();
+	assert_int_equal(S[0].nwc, 5);
+	/* held no longer than its time */
+	post(0, IBV_WR_RDMA_WRITE, 6, AT, 10, RAT, SIG);
+	emit(0);
+	flush_wire();
+	assert_int_equal(emit_held(1, true), 0);
+	now += 20000;
+	assert_int_equal(emit_held(1, true), 1);
+	settle();
+	assert_int_equal(S[0].nwc, 6);
+	unpair();
+}
+
+static void ack_comes_after_the_responses_before_it(void **state)
+{
+	pair(CONFIG());
+	post(0, IBV_WR_RDMA_READ, 1, AT, 3 * MTU, RAT, SIG);
+	post(0, IBV_WR_RDMA_WRITE, 2, AT, 10, RAT, SIG);
+	emit(0);
+	flush_wire();
+	assert_int_equal(emit(1), 4);
+	assert_int_equal(decoded(&wire[0]).opcode, RPWI_OP_READ_RESP_FIRST);
+	assert_int_equal(decoded(&wire[1]).opcode, RPWI_OP_READ_RESP_MIDDLE);
+	assert_int_equal(decoded(&wire[2]).opcode, RPWI_OP_READ_RESP_LAST);
+	assert_int_equal(decoded(&wire[3]).opcode, RPWI_OP_ACK);
+	settle();
+	assert_int_equal(S[0].nwc, 2);
+	/* and a response acknowledges what was before it: no ACK of its own */
+	post(0, IBV_WR_RDMA_WRITE, 3, AT, 10, RAT, SIG);
+	post(0, IBV_WR_RDMA_READ, 4, AT, 10, RAT, SIG);
+	emit(0);
+	flush_wire();
+	assert_int_equal(emit(1), 1);
+	settle();
+	assert_int_equal(S[0].nwc, 4);
+	unpair();
+}
+
+static void a_lost_ack_makes_no_message_arrive_twice(void **state)
+{
+	pair(CONFIG());
+	post_recv(1, 100, RAT, 4096);
+	post_recv(1, 101, RAT + 4096, 4096);
+	doom(RPWI_OP_ACK, UINT32_MAX, 2);
+	post(0, IBV_WR_SEND, 1, AT, 3000, 0, SIG);
+	settle_timed();
+	assert_int_equal(S[0].nwc, 1);
+	assert_int_equal(S[1].nwc, 1);
+	assert_true(S[1].qp.stats.rx_duplicate > 0);
+	same(AT, RAT, 3000);
+	unpair();
+}
+
+static void an_atomic_whose_response_was_lost_is_not_done_twice(void **state)
+{
+	pair(CONFIG());
+	uint64_t *remote = (uint64_t *)(S[1].mem + RAT), *local = (uint64_t *)(S[0].mem + AT);
+	*remote = 100;
+	doom(RPWI_OP_ATOMIC_ACK, UINT32_MAX, 3);
+	post_atomic(0, false, 1, AT, RAT, 1, 0);
+	post_atomic(0, false, 2, AT + 8, RAT, 1, 0);
+	settle_timed();
+	assert_int_equal(S[0].nwc, 2);
+	assert_int_equal(*remote, 102);
+	assert_int_equal(local[0], 100);
+	assert_int_equal(local[1], 101);
+	unpair();
+}
+
+static void a_send_waits_for_a_receive(void **state)
+{
+	pair(CONFIG());
+	post(0, IBV_WR_SEND, 1, AT, 3 * MTU, 0, SIG);
+	post(0, IBV_WR_SEND, 2, AT, 5, 0, SIG);
+	settle();
+	assert_int_equal(S[0].nwc, 0);
+	assert_int_equal(S[1].qp.stats.rnr_nak_tx, 1);
+	assert_int_equal(S[1].qp.stats.seq_nak_tx, 0);
+	assert_int_equal(S[0].cc.inflight, 0);
+	uint64_t wait = rpwi_qp_deadline(&S[0].qp) - now;
+	assert_in_range(wait, 600000, 640000); /* code 12: 0.64 ms, less what has passed */
+	post_recv(1, 100, RAT, 4096);
+	post_recv(1, 101, RAT + 8192, 4096);
+	settle_timed();
+	assert_int_equal(S[0].nwc, 2);
+	assert_int_equal(S[1].nwc, 2);
+	same(AT, RAT, 3 * MTU);
+	unpair();
+}
+
+static void a_write_with_immediate_waits_at_its_last_packet(void **state)
+{
+	pair(CONFIG());
+	post(0, IBV_WR_RDMA_WRITE_WITH_IMM, 1, AT, 3 * MTU, RAT, SIG);
+	settle();
+	assert_int_equal(S[0].nwc, 0);
+	assert_int_equal(S[1].qp.stats.rnr_nak_tx, 1);
+	post_recv(1, 100, 0, 0);
+	settle_timed();
+	expect_wc(0, 0, 1, IBV_WC_SUCCESS, IBV_WC_RDMA_WRITE);
+	expect_wc(1, 0, 100, IBV_WC_SUCCESS, IBV_WC_RECV_RDMA_WITH_IMM);
+	assert_int_equal(S[1].wc[0].byte_len, 3 * MTU);
+	same(AT, RAT, 3 * MTU);
+	unpair();
+}
+
+static void expect_refused(enum ibv_wc_status status, int remote_event)
+{
+	settle_timed();
+	assert_int_equal(S[0].qp.state, IBV_QPS_ERR);
+	assert_int_equal(S[1].qp.state, IBV_QPS_ERR);
+	expect_wc(0, 0, 1, status, 0);
+	expect_wc(0, 1, 2, IBV_WC_WR_FLUSH_ERR, 0);
+	if (remote_event >= 0)
+		assert_int_equal(S[1].event[S[1].nevent - 1], remote_event);
+	else
+		for (unsigned k = 0; k < S[1].nevent; k++)
+			assert_true(S[1].event[k] != IBV_EVENT_QP_ACCESS_ERR && S[1].event[k] != IBV_EVENT_QP_REQ_ERR);
+	unpair();
+}
+
+static void bad_remote_memory_is_an_access_error(void **state)
+{
+	static const enum ibv_wr_opcode op[] = {IBV_WR_RDMA_WRITE, IBV_WR_RDMA_READ};
+	for (int k = 0; k < 2; k++) {
+		pair(CONFIG());
+		uint8_t *before = malloc(MEM);
+		memcpy(before, S[1].mem, MEM);
+		S[1].key_access &= ~(k ? IBV_ACCESS_REMOTE_READ : IBV_ACCESS_REMOTE_WRITE); /* the region does not allow it */
+		post(0, op[k], 1, AT, 5000, RAT, SIG);
+		post(0, op[k], 2, AT, 10, RAT, SIG);
+		expect_refused(IBV_WC_REM_ACCESS_ERR, IBV_EVENT_QP_ACCESS_ERR);
+		pair(CONFIG());
+		post(0, op[k], 1, AT, 5000, MEM - 4999, SIG); /* one byte too far */
+		post(0, op[k], 2, AT, 10, RAT, SIG);
+		expect_refused(IBV_WC_REM_ACCESS_ERR, IBV_EVENT_QP_ACCESS_ERR);
+		assert_memory_equal(before, S[1].mem, MEM);
+		pair(CONFIG(.access = IBV_ACCESS_REMOTE_ATOMIC)); /* the QP does not allow it */
+		post(0, op[k], 1, AT, 5000, RAT, SIG);
+		post(0, op[k], 2, AT, 10, RAT, SIG);
+		expect_refused(IBV_WC_REM_INV_REQ_ERR, IBV_EVENT_QP_REQ_ERR);
+		assert_memory_equal(before, S[1].mem, MEM);
+		free(before);
+	}
+}
+
+static void a_refusal_comes_after_the_responses_before_it(void **state)
+{
+	pair(CONFIG());
+	post(0, IBV_WR_RDMA_READ, 7, AT, 20 * MTU, RAT, SIG);
+	post(0, IBV_WR_RDMA_WRITE, 1, AT, 10, MEM - 5, SIG);
+	post(0, IBV_WR_RDMA_WRITE, 2, AT, 10, RAT, SIG);
+	settle_timed();
+	expect_wc(0, 0, 7, IBV_WC_SUCCESS, IBV_WC_RDMA_READ);
+	expect_wc(0, 1, 1, IBV_WC_REM_ACCESS_ERR, 0);
+	expect_wc(0, 2, 2, IBV_WC_WR_FLUSH_ERR, 0);
+	unpair();
+}
+
+static void unmapped_remote_memory_is_an_access_error(void **state)
+{
+	pair(CONFIG());
+	S[1].hole_at = (uintptr_t)S[1].mem + RAT + 9000;
+	S[1].hole_len = 1;
+	post(0, IBV_WR_RDMA_READ, 1, AT, 20 * MTU, RAT, SIG);
+	post(0, IBV_WR_RDMA_WRITE, 2, AT, 10, RAT, SIG);
+	expect_refused(IBV_WC_REM_ACCESS_ERR, IBV_EVENT_QP_ACCESS_ERR);
+	same(AT, RAT, 8 * MTU); /* what came before the hole */
+	pair(CONFIG());
+	S[1].hole_at = (uintptr_t)S[1].mem + RAT + 9000;
+	S[1].hole_len = 1;
+	post(0, IBV_WR_RDMA_WRITE, 1, AT, 20 * MTU, RAT, SIG);
+	post(0, IBV_WR_RDMA_WRITE, 2, AT, 10, RAT, SIG);
+	expect_refused(IBV_WC_REM_ACCESS_ERR, IBV_EVENT_QP_ACCESS_ERR);
+}
+
+static void a_receive_that_is_too_small_fails_on_both_sides(void **state)
+{
+	pair(CONFIG());
+	post_recv(1, 100, RAT, 2 * MTU + 9);
+	post_recv(1, 101, RAT, 4096);
+	post(0, IBV_WR_SEND, 1, AT, 2 * MTU + 10, 0, SIG);
+	post(0, IBV_WR_SEND, 2, AT, 1, 0, SIG);
+	settle_timed();
+	assert_int_equal(S[1].nwc, 2);
+	expect_wc(1, 0, 100, IBV_WC_LOC_LEN_ERR, 0);
+	expect_wc(1, 1, 101, IBV_WC_WR_FLUSH_ERR, 0);
+	expect_refused(IBV_WC_REM_INV_REQ_ERR, -1);
+}
+
+static void a_receive_with_a_bad_key_is_a_remote_operation_error(void **state)
+{
+	pair(CONFIG());
+	post_recv_key(1, 100, RAT, 4096, KEY_BAD);
+	post(0, IBV_WR_SEND, 1, AT, 10, 0, SIG);
+	post(0, IBV_WR_SEND, 2, AT, 1, 0, SIG);
+	settle_timed();
+	expect_wc(1, 0, 100, IBV_WC_LOC_PROT_ERR, 0);
+	expect_refused(IBV_WC_REM_OP_ERR, -1);
+}
+
+static void invalid_requests_are_refused(void **state)
+{
+	uint8_t data[2 * MTU];
+	memset(data, 0x5a, sizeof(data));
+	struct {
+		const char *what;
+		struct rpwi_pkt p[2];
+		unsigned n;
+	} bad[] = {
+		{"MIDDLE first", {forged(RPWI_OP_WRITE_MIDDLE, PSN0, data, MTU)}, 1},
+		{"SEND in a WRITE", {forged(RPWI_OP_WRITE_FIRST, PSN0, data, MTU), forged(RPWI_OP_SEND_LAST, psn_of(PSN0, 1), data, 10)}, 2},
+		{"FIRST in a WRITE", {forged(RPWI_OP_WRITE_FIRST, PSN0, data, MTU), forged(RPWI_OP_WRITE_FIRST, psn_of(PSN0, 1), data, MTU)}, 2},
+		{"READ in a WRITE", {forged(RPWI_OP_WRITE_FIRST, PSN0, data, MTU), forged(RPWI_OP_READ_REQ, psn_of(PSN0, 1), NULL, 0)}, 2},
+		{"short FIRST", {forged(RPWI_OP_WRITE_FIRST, PSN0, data, MTU - 4)}, 1},
+		{"long ONLY", {forged(RPWI_OP_WRITE_ONLY, PSN0, data, MTU + 4)}, 1},
+		{"empty LAST", {forged(RPWI_OP_WRITE_FIRST, PSN0, data, MTU), forged(RPWI_OP_WRITE_LAST, psn_of(PSN0, 1), data, 0)}, 2},
+		{"more than the RETH", {forged(RPWI_OP_WRITE_FIRST, PSN0, data, MTU), forged(RPWI_OP_WRITE_LAST, psn_of(PSN0, 1), data, 101)}, 2},
+		{"less than the RETH", {forged(RPWI_OP_WRITE_FIRST, PSN0, data, MTU), forged(RPWI_OP_WRITE_LAST, psn_of(PSN0, 1), data, 99)}, 2},
+		{"ONLY that is not all", {forged(RPWI_OP_WRITE_ONLY, PSN0, data, 64)}, 1},
+		{"READ of too much", {forged(RPWI_OP_READ_REQ, PSN0, NULL, 0)}, 1},
+	};
+	for (unsigned k = 0; k < RPWI_ARRAY_LEN(bad); k++) {
+		pair(CONFIG());
+		bool multi = bad[k].n == 2;
+		bad[k].p[0].dma_len = multi || rpwi_pkt_op(&bad[k].p[0]) == RPWI_OP_WRITE_FIRST ? MTU + 100 : bad[k].p[0].dma_len;
+		if (!strcmp(bad[k].what, "ONLY that is not all"))
+			bad[k].p[0].dma_len = 65;
+		if (!strcmp(bad[k].what, "READ of too much"))
+			bad[k].p[0].dma_len = (1u << 31) + 1;
+		for (unsigned n = 0; n < bad[k].n; n++)
+			rx(1, &bad[k].p[n]);
+		if (S[1].qp.state != IBV_QPS_ERR)
+			fail_msg("accepted: %s", bad[k].what);
+		assert_int_equal(S[1].event[S[1].nevent - 1], IBV_EVENT_QP_REQ_ERR);
+		assert_int_equal(emit(1), 1);
+		struct rpwi_pkt nak = decoded(&wire[0]);
+		assert_int_equal(nak.syndrome, 0x61);
+		assert_int_equal(nak.psn, bad[k].p[bad[k].n - 1].psn);
+		wire_n = 0;
+		unpair();
+	}
+}
+
+static void more_reads_than_agreed_are_refused(void **state)
+{
+	pair(CONFIG(.rd = 2));
+	for (uint32_t k = 0; k < 3; k++) {
+		struct rpwi_pkt p = forged(RPWI_OP_READ_REQ, psn_of(PSN0, k), NULL, 0);
+		p.dma_len = 8;
+		rx(1, &p);
+	}
+	assert_int_equal(S[1].qp.state, IBV_QPS_ERR);
+	assert_int_equal(emit(1), 3);
+	assert_int_equal(decoded(&wire[2]).syndrome, 0x61);
+	wire_n = 0;
+	unpair();
+	pair(CONFIG(.rd = 0));
+	post(0, IBV_WR_RDMA_READ, 1, AT, 10, RAT, SIG);
+	settle();
+	expect_wc(0, 0, 1, IBV_WC_LOC_QP_OP_ERR, 0);
+	unpair();
+}
+
+static void a_replay_must_ask_for_the_same_bytes(void **state)
+{
+	pair(CONFIG());
+	post(0, IBV_WR_RDMA_READ, 1, AT, 4 * MTU, RAT, SIG);
+	settle();
+	struct rpwi_pkt p = forged(RPWI_OP_READ_REQ, psn_of(PSN0, 1), NULL, 0);
+	p.va += MTU;
+	p.dma_len = 2 * MTU;
+	rx(1, &p);
+	assert_int_equal(emit(1), 2);
+	assert_int_equal(decoded(&wire[0]).opcode, RPWI_OP_READ_RESP_FIRST);
+	assert_int_equal(decoded(&wire[0]).psn, psn_of(PSN0, 1));
+	assert_int_equal(decoded(&wire[1]).opcode, RPWI_OP_READ_RESP_LAST);
+	assert_memory_equal(decoded(&wire[0]).payload, S[1].mem + RAT + MTU, MTU);
+	wire_n = 0;
+	p.va += 1;
+	rx(1, &p);
+	assert_int_equal(emit(1), 0);
+	p.va -= 1;
+	p.dma_len = 3 * MTU + 1;
+	rx(1, &p);
+	assert_int_equal(emit(1), 0);
+	assert_int_equal(S[1].qp.state, IBV_QPS_RTS);
+	unpair();
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(one_ack_covers_a_batch_and_can_be_held),
+		cmocka_unit_test(ack_comes_after_the_responses_before_it),
+		cmocka_unit_test(a_lost_ack_makes_no_message_arrive_twice),
+		cmocka_unit_test(an_atomic_whose_response_was_lost_is_not_done_twice),
+		cmocka_unit_test(a_send_waits_for_a_receive),
+		cmocka_unit_test(a_write_with_immediate_waits_at_its_last_packet),
+		cmocka_unit_test(bad_remote_memory_is_an_access_error),
+		cmocka_unit_test(a_refusal_comes_after_the_responses_before_it),
+		cmocka_unit_test(unmapped_remote_memory_is_an_access_error),
+		cmocka_unit_test(a_receive_that_is_too_small_fails_on_both_sides),
+		cmocka_unit_test(a_receive_with_a_bad_key_is_a_remote_operation_error),
+		cmocka_unit_test(invalid_requests_are_refused),
+		cmocka_unit_test(more_reads_than_agreed_are_refused),
+		cmocka_unit_test(a_replay_must_ask_for_the_same_bytes),
+	};
+	cmocka_set_message_output(CM_OUTPUT_TAP);
+	return cmocka_run_group_tests(tests, wire_pair_setup, wire_pair_teardown);
+}
