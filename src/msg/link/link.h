@@ -9,7 +9,7 @@
  *
  * A link knows frames and not what is in them: no requests, no endpoints, no control path. It makes
  * no system call, reads no clock and has no thread; what it needs from its owner is in struct
- * link_up. The tests drive two of them against each other (tests/sim/link_test.c).
+ * link_up. The tests drive two of them against each other (tests/msg/sim/link_sim.c).
  *
  * Threads: those of the context that owns it, one at a time. Up-calls may call everything here. */
 #ifndef ROPEWAY_MSG_LINK_H
