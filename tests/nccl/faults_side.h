@@ -5,7 +5,7 @@
 #include <stddef.h>
 #include <sys/types.h>
 
-#include "ncclnet/host.h"
+#include "ncclnet/host/host.h"
 
 enum {
 	FLIGHTS = 8,         /* requests of a side under way at once */

@@ -1,7 +1,7 @@
 #!/usr/bin/python3
 """Plugins as a transport: hosting_test.py CONFORMANCE ROPEWAY OWN_PLUGIN ONESTREAM QUIRK.
 
-The suite of transports (tests/tran) over our own plugin at each version of the API, over somebody else's, and over one that has each quirk of src/ncclnet/quirks.c; what has to be refused, and with which words.
+The suite of transports (tests/tran) over our own plugin at each version of the API, over somebody else's, and over one that has each quirk of src/ncclnet/host/quirks.c; what has to be refused, and with which words.
 """
 import os
 import re

@@ -5,7 +5,7 @@
 #include <setjmp.h>
 #include <stdarg.h>
 
-#include "ncclnet/host.h"
+#include "ncclnet/host/host.h"
 
 #include <cmocka.h>
 #include <fnmatch.h>

@@ -1,4 +1,4 @@
-/* quirk.c - plugins that do what some do in the wild (src/ncclnet/quirks.c): onestream, and around it what the environment's QUIRK says, a list: "fifo,consumed". Strict about what such a plugin needs: who does not
+/* quirk.c - plugins that do what some do in the wild (src/ncclnet/host/quirks.c): onestream, and around it what the environment's QUIRK says, a list: "fifo,consumed". Strict about what such a plugin needs: who does not
  * do it gets an error, or never gets there. Any version's table has it, where that version can.
  *
  *   fifo       test of another request than the oldest of its comm is an error

@@ -14,7 +14,7 @@
 #include <stdatomic.h>
 
 #include "boot/boot.h"
-#include "ncclnet/host.h"
+#include "ncclnet/host/host.h"
 
 enum { CONNECTION_PASSED = 0, CONNECTION_FAILED = 1 };
 enum {

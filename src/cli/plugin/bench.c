@@ -15,7 +15,7 @@
 #include "cli/perf/perf.h"
 #include "cli/perf/hist.h"
 #include "cli/plugin/plugin.h"
-#include "ncclnet/pair.h"
+#include "ncclnet/check/pair.h"
 
 #define BENCH_NAME "ropeway plugin bench"
 

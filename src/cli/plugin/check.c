@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* check.c - `ropeway plugin check`: options, and how what the conformance run finds is shown. What is tried is ncclnet/conform.c's. */
+/* check.c - `ropeway plugin check`: options, and how what the conformance run finds is shown. What is tried is ncclnet/check/conform.c's. */
 #include <errno.h>
 #include <jansson.h>
 #include <stdio.h>
@@ -7,7 +7,7 @@
 #include "cli/cli.h"
 #include "cli/options.h"
 #include "cli/plugin/plugin.h"
-#include "ncclnet/conform.h"
+#include "ncclnet/check/conform.h"
 
 #define CHECK_NAME "ropeway plugin check"
 

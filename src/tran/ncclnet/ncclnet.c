@@ -2,7 +2,7 @@
 /* ncclnet.c - tran_ncclnet: frames and remote memory over somebody's NCCL network plugin, of any version of its API from v4 to v12. The table of operations, progress, and sleeping.
  *
  * It is used where it is asked for by name: ROPEWAY_TRANSPORT=ncclnet:PATH[@vN] (or in the options of the context); both sides name the same plugin and version. One version is chosen when the plugin is loaded, and its
- * table is the only one ever called (ncclnet/host.h). What plugins do beside their API is in ncclnet/quirks.c, with what is done about it here.
+ * table is the only one ever called (ncclnet/host/host.h). What plugins do beside their API is in ncclnet/host/quirks.c, with what is done about it here.
  *
  * An endpoint has four comms: one in each direction for frames, one in each direction for bulk data. On that for frames, messages from and to registered slots; receives are always posted (nt_frame.c). On that for bulk
  * data, messages straight from and to the memory that was registered or named, in the order in which their sender announced them as frames (nt_bulk.c): to match first to first is all that a plugin need do, and nothing

@@ -17,8 +17,8 @@
 #ifndef ROPEWAY_TRAN_NCCLNET_NT_PRIV_H
 #define ROPEWAY_TRAN_NCCLNET_NT_PRIV_H
 
-#include "ncclnet/host.h"
-#include "ncclnet/quirks.h"
+#include "ncclnet/host/host.h"
+#include "ncclnet/host/quirks.h"
 #include "ropeway.h"
 #include "tran/ncclnet/nt_wire.h"
 #include "tran/slots.h"

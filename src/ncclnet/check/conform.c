@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* conform.c - the list of properties, and the run: two processes that do one case after the other, and the watcher, which starts new ones where a case has left them in no state to go on. */
-#include "ncclnet/conform.h"
+#include "ncclnet/check/conform.h"
 
 #include <errno.h>
 #include <signal.h>
@@ -9,7 +9,7 @@
 #include <stdlib.h>
 #include <sys/wait.h>
 
-#include "ncclnet/conform_priv.h"
+#include "ncclnet/check/conform_priv.h"
 
 enum { CASE_STEPS = 12, STUCK_STEPS = 2, OTHER_WELL_MS = 100 };
 
@@ -92,49 +92,6 @@ struct answer {
 	char text[400];
 };
 _Static_assert(sizeof(struct answer) <= PAIR_MESSAGE, "it fits a message");
-
-static void judge(struct conform *c, enum conform_verdict verdict, const char *fmt, va_list ap)
-{
-	if (verdict <= c->verdict && (verdict || *c->text))
-		return;
-	c->verdict = verdict;
-	vsnprintf(c->text, sizeof(c->text), fmt, ap);
-}
-
-bool conform_fail(struct conform *c, const char *fmt, ...)
-{
-	va_list ap;
-	va_start(ap, fmt);
-	judge(c, CONFORM_FAIL, fmt, ap);
-	va_end(ap);
-	return false;
-}
-
-void conform_quirk(struct conform *c, int id, const char *fmt, ...)
-{
-	va_list ap;
-	if (c->verdict < CONFORM_QUIRK)
-		c->quirk = id;
-	va_start(ap, fmt);
-	judge(c, CONFORM_QUIRK, fmt, ap);
-	va_end(ap);
-}
-
-void conform_note(struct conform *c, const char *fmt, ...)
-{
-	va_list ap;
-	va_start(ap, fmt);
-	judge(c, CONFORM_PASS, fmt, ap);
-	va_end(ap);
-}
-
-void conform_skip(struct conform *c, const char *fmt, ...)
-{
-	va_list ap;
-	va_start(ap, fmt);
-	judge(c, CONFORM_SKIP, fmt, ap);
-	va_end(ap);
-}
 
 /* What every case but the first ones finds done. An init that leaves the table incomplete is `table`'s to say. */
 static bool prepare(struct conform *c, unsigned flags)

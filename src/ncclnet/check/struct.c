@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* conform_struct.c - what a plugin says of itself: its table, its name, its devices and their properties. One side is enough for this; the other one only loads it, too. */
+/* struct.c - what a plugin says of itself: its table, its name, its devices and their properties. One side is enough for this; the other one only loads it, too. */
 #include <errno.h>
 #include <math.h>
 #include <stdio.h>
@@ -13,7 +13,7 @@
 #include "ncclnet/abi/net_v7.h"
 #include "ncclnet/abi/net_v8.h"
 #include "ncclnet/abi/net_v9.h"
-#include "ncclnet/conform_priv.h"
+#include "ncclnet/check/conform_priv.h"
 
 enum { DEVICES_LOOKED_AT = 16, PROPERTIES_ROOM = 512, SPEED_MOST = 10000000, SLOT_PROPERTIES = 3 };
 /* NCCL's own Socket of 2.24 to 2.29 (v9 to v11) leaves them as they are. */

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* pair.c - see pair.h. */
-#include "ncclnet/pair.h"
+#include "ncclnet/check/pair.h"
 
 #include <errno.h>
 #include <poll.h>

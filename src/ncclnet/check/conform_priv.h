@@ -3,9 +3,9 @@
 #ifndef ROPEWAY_NCCLNET_CONFORM_PRIV_H
 #define ROPEWAY_NCCLNET_CONFORM_PRIV_H
 
-#include "ncclnet/conform.h"
-#include "ncclnet/pair.h"
-#include "ncclnet/quirks.h"
+#include "ncclnet/check/conform.h"
+#include "ncclnet/check/pair.h"
+#include "ncclnet/host/quirks.h"
 
 enum {
 	OPS_MAX = 64, /* requests that a stream has under way */
@@ -46,7 +46,7 @@ struct conform_case {
 	int abi_least, quirk;
 };
 
-/* ---- conform_move.c: ends of connections, and messages through them ---- */
+/* ---- move.c: ends of connections, and messages through them ---- */
 struct end {
 	struct link link;
 	bool sends;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* quirks.c - the table. */
-#include "ncclnet/quirks.h"
+#include "ncclnet/host/quirks.h"
 
 const struct ncclnet_quirk ncclnet_quirks[NCCLNET_QUIRKS] = {
 	[NCCLNET_BLOCKS] = {"blocking connect or accept", "a call that gives nothing and takes more than 20 ms; v4 may always",

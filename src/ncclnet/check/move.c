@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* conform_move.c - ends of connections with registered memory, and streams of messages through them: posted ahead, tested in order, every byte compared, guard bytes behind every receive. */
+/* move.c - ends of connections with registered memory, and streams of messages through them: posted ahead, tested in order, every byte compared, guard bytes behind every receive. */
 #include <errno.h>
 #include <stdio.h>
 #include <sys/mman.h>
 #include <unistd.h>
 
-#include "ncclnet/conform_priv.h"
+#include "ncclnet/check/conform_priv.h"
 
 enum { GUARD = 0xee, SCRUB = 0xdb, TAG = 7, SLOT_ALIGN = 64, NOT_WRITTEN = -77 };
 #define POISON ((void *)0x5a5a5a5a5a5a5a50)

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* conform_connect.c - handles, listening, connecting and registration: nothing here sends a message that matters. */
+/* connect.c - handles, listening, connecting and registration: nothing here sends a message that matters. */
 #include <arpa/inet.h>
 #include <errno.h>
 #include <stdio.h>
@@ -7,7 +7,7 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-#include "ncclnet/conform_priv.h"
+#include "ncclnet/check/conform_priv.h"
 
 enum { ALL_WELL = 'w', REFUSED = 'r', NOTHING = 'n', COMM = 'c', FORGED = 3, MIXED_MOST = 2 };
 

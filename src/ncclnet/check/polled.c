@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* conform_polled.c - a receive buffer that is looked at while it is filled, as NCCL's kernels do with LL and LL128, which never wait for test: of each 128-byte line the last 8 bytes are a flag, and once it is
+/* polled.c - a receive buffer that is looked at while it is filled, as NCCL's kernels do with LL and LL128, which never wait for test: of each 128-byte line the last 8 bytes are a flag, and once it is
  * new, the first 120 are read. A thread of the receiver's does that, whatever the plugin does meanwhile. The receive comes first, and then the send. */
 #include <pthread.h>
 #include <sched.h>
 
-#include "ncclnet/conform_priv.h"
+#include "ncclnet/check/conform_priv.h"
 
 enum { LINE_WORDS = 16, MESSAGES = 100, LARGE = 256 * 1024, LARGE_SHARE = 10, SPINS = 1 << 16, TAG = 5 };
 

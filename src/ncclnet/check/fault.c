@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* conform_fault.c - several connections and threads at once, and what does not go well: a peer that is killed, a close with work under way, loading again. */
+/* fault.c - several connections and threads at once, and what does not go well: a peer that is killed, a close with work under way, loading again. */
 #include <dlfcn.h>
 #include <errno.h>
 #include <pthread.h>
@@ -8,7 +8,7 @@
 #include <stdlib.h>
 #include <unistd.h>
 
-#include "ncclnet/conform_priv.h"
+#include "ncclnet/check/conform_priv.h"
 
 enum { COMMS = 4, LARGE = 4 << 20, BUSY = 4, CONTEXTS = 3 };
 

@@ -11,7 +11,7 @@
 #include <stdatomic.h>
 #include <sys/types.h>
 
-#include "ncclnet/host.h"
+#include "ncclnet/host/host.h"
 
 enum {
 	PAIR_THREADS = 4,      /* of a side, that call the plugin */

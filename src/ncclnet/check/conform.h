@@ -5,7 +5,7 @@
 #ifndef ROPEWAY_NCCLNET_CONFORM_H
 #define ROPEWAY_NCCLNET_CONFORM_H
 
-#include "ncclnet/host.h"
+#include "ncclnet/host/host.h"
 
 enum conform_verdict { CONFORM_PASS, CONFORM_SKIP, CONFORM_QUIRK, CONFORM_FAIL, CONFORM_VERDICTS };
 extern const char *const conform_verdict_name[CONFORM_VERDICTS];

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* conform_data.c - messages: sizes, order, groups, how many are under way, and what test says of them. Role 1 sends and role 0 receives, where not both do. */
+/* data.c - messages: sizes, order, groups, how many are under way, and what test says of them. Role 1 sends and role 0 receives, where not both do. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <unistd.h>
 
-#include "ncclnet/conform_priv.h"
+#include "ncclnet/check/conform_priv.h"
 
 enum { ROUNDS = 6, GROUP_PITCH = 4096, FULL_REQUESTS = NCCL_NET_MAX_REQUESTS, GUARD = 0xee };
 
