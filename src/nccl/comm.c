@@ -11,7 +11,7 @@ enum { FLUSH_LOOK_MS = 10 };
 static const uint64_t comm_magic = 0x6d6d6f632d777072; /* "rpw-comm" */
 static const char *const kind_names[] = {[PLUGIN_LISTEN] = "listen", [PLUGIN_SEND] = "send", [PLUGIN_RECV] = "receive"};
 
-struct plugin_comm *plugin_comm_new(enum plugin_kind kind, int abi, struct plugin_lane *lane, const struct plugin_device *d)
+struct plugin_comm *plugin_comm_new(enum plugin_kind kind, int abi, struct comm_context *cc, const struct plugin_device *d)
 {
 	unsigned requests = kind == PLUGIN_LISTEN ? 0 : PLUGIN_REQUESTS;
 	struct plugin_comm *c = calloc(1, sizeof(*c) + requests * sizeof(c->request[0]));
@@ -22,7 +22,7 @@ struct plugin_comm *plugin_comm_new(enum plugin_kind kind, int abi, struct plugi
 	c->magic = comm_magic;
 	c->abi = abi;
 	c->kind = kind;
-	c->lane = lane;
+	c->cc = cc;
 	c->device = d;
 	rpwi_list_init(&c->memories);
 	memset((void *)c->unused, 0xff, sizeof(c->unused));
@@ -96,10 +96,10 @@ static void requests_end(struct plugin_comm *c)
 	}
 }
 
-/* Everything that was sent is to be at the peer's side, and its word on what came from it is to be here; but not for longer than PLUGIN_CLOSE_MS. The lane's lock is not held while it waits. */
+/* Everything that was sent is to be at the peer's side, and its word on what came from it is to be here; but not for longer than PLUGIN_CLOSE_MS. The comm context's lock is not held while it waits. */
 static void flush(struct plugin_comm *c)
 {
-	struct plugin_lane *l = c->lane;
+	struct comm_context *l = c->cc;
 	rpw_request *r = NULL;
 	uint64_t until = rpwi_now_ns() + PLUGIN_CLOSE_MS * RPWI_NS_PER_MS;
 	if (rpw_flush(c->ep, &r) != RPW_IN_PROGRESS)
@@ -108,9 +108,9 @@ static void flush(struct plugin_comm *c)
 		if (rpw_progress(l->c) || rpw_context_arm(l->c))
 			continue;
 		struct pollfd p = {.fd = rpw_context_fd(l->c), .events = POLLIN};
-		plugin_lane_leave(l);
+		comm_context_leave(l);
 		poll(&p, 1, FLUSH_LOOK_MS);
-		plugin_lane_enter(l);
+		comm_context_enter(l);
 	}
 	if (rpw_test(r, NULL) == RPW_IN_PROGRESS)
 		plugin_info("peer %s did not answer within %d ms that it has all that was sent: the connection is closed without", c->peer, PLUGIN_CLOSE_MS);
@@ -123,8 +123,8 @@ int plugin_close(int abi, void *comm, enum plugin_kind kind)
 	int rc = plugin_comm_check(comm, (int)kind, abi, "close");
 	if (rc)
 		return rc;
-	struct plugin_lane *l = c->lane;
-	plugin_lane_enter(l);
+	struct comm_context *l = c->cc;
+	comm_context_enter(l);
 	if (kind == PLUGIN_LISTEN) {
 		plugin_listen_close(c);
 	} else {
@@ -135,8 +135,8 @@ int plugin_close(int abi, void *comm, enum plugin_kind kind)
 		requests_end(c);
 		plugin_memories_free(c);
 	}
-	plugin_lane_leave(l);
-	plugin_lane_drop(l);
+	comm_context_leave(l);
+	comm_context_drop(l);
 	plugin_comm_free(c);
 	return NCCL_SUCCESS;
 }

@@ -16,7 +16,7 @@ struct dial {
 	bool in_use; /* by the call that is under way */
 	struct plugin_handle h;
 	int abi;
-	struct plugin_lane *lane;
+	struct comm_context *cc;
 	const struct plugin_device *device;
 	rpw_endpoint *ep;
 	enum dial_state state;
@@ -26,14 +26,14 @@ struct dial {
 	char why[512];
 };
 
-/* The table of them; what is in a dial is its caller's, or its lane's. */
+/* The table of them; what is in a dial is its caller's, or its comm context's. */
 static struct {
 	pthread_mutex_t lock;
 	struct rpwi_list all;
 	unsigned count;
 } dials = {.lock = PTHREAD_MUTEX_INITIALIZER, .all = {&dials.all, &dials.all}};
 
-/* ---- what happens on the lane ---- */
+/* ---- what happens on the comm context ---- */
 
 static void give_up(struct dial *d, int status, const char *why)
 {
@@ -90,14 +90,14 @@ static void refused(rpw_endpoint *ep, const void *header, size_t header_len, con
 
 static void dial_free(struct dial *d)
 {
-	if (d->lane) {
-		plugin_lane_enter(d->lane);
-		rpw_am_handle(d->lane->c, PLUGIN_WELCOME, NULL, NULL);
-		rpw_am_handle(d->lane->c, PLUGIN_REFUSED, NULL, NULL);
+	if (d->cc) {
+		comm_context_enter(d->cc);
+		rpw_am_handle(d->cc->c, PLUGIN_WELCOME, NULL, NULL);
+		rpw_am_handle(d->cc->c, PLUGIN_REFUSED, NULL, NULL);
 		if (d->ep)
 			rpw_endpoint_close(d->ep);
-		plugin_lane_leave(d->lane);
-		plugin_lane_drop(d->lane);
+		comm_context_leave(d->cc);
+		comm_context_drop(d->cc);
 	}
 	free(d);
 }
@@ -193,26 +193,26 @@ static int dial_begin(struct dial *d)
 {
 	rpw_request *r = NULL;
 	rpw_connect_options o = {.size = sizeof(o), .timeout_ms = d->timeout_ms};
-	int rc = plugin_lane_new(d->device, &d->lane);
+	int rc = comm_context_new(d->device, &d->cc);
 	if (rc)
 		return plugin_result(rc);
-	plugin_lane_enter(d->lane);
-	rpw_am_handle(d->lane->c, PLUGIN_WELCOME, welcomed, d);
-	rpw_am_handle(d->lane->c, PLUGIN_REFUSED, refused, d);
-	rc = rpw_connect(d->lane->c, d->h.address, &o, &d->ep, &r);
+	comm_context_enter(d->cc);
+	rpw_am_handle(d->cc->c, PLUGIN_WELCOME, welcomed, d);
+	rpw_am_handle(d->cc->c, PLUGIN_REFUSED, refused, d);
+	rc = rpw_connect(d->cc->c, d->h.address, &o, &d->ep, &r);
 	if (rc >= 0) {
 		rpw_on_done(r, connected, d);
 		rpw_endpoint_on_close(d->ep, ended, d);
 	} else
 		plugin_warn("connecting to %s: %s; %s", d->h.address, rpw_last_error(), plugin_advice(rc));
-	plugin_lane_leave_to_keeper(d->lane);
+	comm_context_leave_to_progress(d->cc);
 	return rc < 0 ? plugin_result(rc) : NCCL_SUCCESS;
 }
 
-/* With the lane's lock held: what has become of it. */
+/* With the comm context's lock held: what has become of it. */
 static int dial_look(struct dial *d, struct plugin_comm **out)
 {
-	rpw_progress(d->lane->c);
+	rpw_progress(d->cc->c);
 	if (d->state == DIALING && rpwi_now_ns() > d->until_ns) {
 		char why[160];
 		snprintf(why, sizeof(why), "no connection within %u ms", d->timeout_ms);
@@ -225,11 +225,11 @@ static int dial_look(struct dial *d, struct plugin_comm **out)
 			"connecting to %s from %s: %s (%s); %s", d->h.address, d->device->name, d->why, rpw_status_name(d->status), plugin_advice(d->status));
 		return plugin_result(d->status);
 	}
-	struct plugin_comm *c = plugin_comm_new(PLUGIN_SEND, d->abi, d->lane, d->device);
+	struct plugin_comm *c = plugin_comm_new(PLUGIN_SEND, d->abi, d->cc, d->device);
 	if (!c)
 		return NCCL_SYSTEM_ERROR;
 	c->ep = d->ep;
-	d->lane->users++;
+	d->cc->users++;
 	rpw_endpoint_on_close(d->ep, NULL, NULL);
 	d->ep = NULL;
 	plugin_comm_say(c, "connected to");
@@ -239,14 +239,14 @@ static int dial_look(struct dial *d, struct plugin_comm **out)
 
 static int dial_on(struct dial *d, struct plugin_comm **out)
 {
-	if (!d->lane) {
+	if (!d->cc) {
 		int rc = dial_begin(d);
 		if (rc)
 			return rc;
 	}
-	plugin_lane_enter(d->lane);
+	comm_context_enter(d->cc);
 	int rc = dial_look(d, out);
-	plugin_lane_leave(d->lane);
+	comm_context_leave(d->cc);
 	return rc;
 }
 

@@ -88,8 +88,8 @@ static int check_request(const struct plugin_request *q, int abi, const int *don
 	return rc;
 }
 
-/* Have all sends of the lane that are complete left this process, too? With its lock held. */
-static bool all_gone(struct plugin_lane *l)
+/* Have all sends of the comm context that are complete left this process, too? With its lock held. */
+static bool all_gone(struct comm_context *l)
 {
 	rpw_statistics s = {.size = sizeof(s)};
 	rpw_context_statistics(l->c, &s);
@@ -102,15 +102,15 @@ static bool all_gone(struct plugin_lane *l)
 /* A send that was complete when it was posted is done when it has left this process: after that nobody may ask again, and nobody progress. */
 static bool left(struct plugin_request *q)
 {
-	struct plugin_lane *l = q->comm->lane;
-	if (RPWI_LIKELY(!q->gone_after) || !plugin_lane_try(l))
+	struct comm_context *l = q->comm->cc;
+	if (RPWI_LIKELY(!q->gone_after) || !comm_context_try(l))
 		return !q->gone_after;
 	if (l->gone < q->gone_after) {
 		rpw_progress(l->c);
 		all_gone(l);
 	}
 	bool gone = l->gone >= q->gone_after;
-	plugin_lane_leave(l);
+	comm_context_leave(l);
 	return gone;
 }
 
@@ -123,15 +123,15 @@ int plugin_test(int abi, void *request, int *done, int *sizes)
 	if (RPWI_UNLIKELY(rc))
 		return rc;
 	if (atomic_load_explicit(&q->state, memory_order_acquire) == REQUEST_BUSY) {
-		struct plugin_lane *l = q->comm->lane;
-		if (!plugin_lane_try(l))
+		struct comm_context *l = q->comm->cc;
+		if (!comm_context_try(l))
 			return NCCL_SUCCESS; /* somebody else moves it */
 		bool complete = plugin_request_collect(q);
 		for (unsigned i = 0; !complete && i < ROUNDS && rpw_progress(l->c) > 0; i++)
 			complete = plugin_request_collect(q);
 		if (complete && q->comm->may_hold && !all_gone(l))
 			rpw_progress(l->c); /* what the sender waits for: nobody may call again soon */
-		plugin_lane_leave(l);
+		comm_context_leave(l);
 		if (!complete)
 			return NCCL_SUCCESS;
 	} else if (!q->result && !left(q))
@@ -165,10 +165,10 @@ int plugin_isend(int abi, void *comm, void *data, size_t size, int tag, void *mh
 		plugin_warn("isend was given %zd bytes at %p", (ssize_t)size, data);
 		return NCCL_INVALID_ARGUMENT;
 	}
-	plugin_lane_enter(c->lane);
+	comm_context_enter(c->cc);
 	struct plugin_request *q = take(c);
 	if (RPWI_UNLIKELY(!q)) {
-		plugin_lane_leave(c->lane);
+		comm_context_leave(c->cc);
 		return NCCL_SUCCESS; /* full: NCCL tries again */
 	}
 	q->n = 1;
@@ -176,11 +176,11 @@ int plugin_isend(int abi, void *comm, void *data, size_t size, int tag, void *mh
 	q->sizes[0] = int_size(size);
 	int status = rpw_send(c->ep, data, size, wire_tag(tag), &q->r[0]);
 	q->left = status == RPW_IN_PROGRESS;
-	q->gone_after = !q->left && c->may_hold && !all_gone(c->lane) ? c->lane->gone + 1 : 0;
+	q->gone_after = !q->left && c->may_hold && !all_gone(c->cc) ? c->cc->gone + 1 : 0;
 	if (RPWI_UNLIKELY(status < 0))
 		q->result = plugin_comm_failed(c, status, "sending to");
 	rc = posted(q, request);
-	plugin_lane_leave(c->lane);
+	comm_context_leave(c->cc);
 	return rc;
 }
 
@@ -220,10 +220,10 @@ int plugin_irecv(int abi, void *comm, int n, void **data, const size_t *sizes, c
 		rc = check_group(n, data, sizes, int_sizes);
 	if (RPWI_UNLIKELY(rc))
 		return rc;
-	plugin_lane_enter(c->lane);
+	comm_context_enter(c->cc);
 	struct plugin_request *q = take(c);
 	if (RPWI_UNLIKELY(!q)) {
-		plugin_lane_leave(c->lane);
+		comm_context_leave(c->cc);
 		return NCCL_SUCCESS;
 	}
 	q->n = q->left = 0;
@@ -235,14 +235,14 @@ int plugin_irecv(int abi, void *comm, int n, void **data, const size_t *sizes, c
 		q->tags[i] = tags[i];
 		q->sizes[i] = 0;
 		q->r[i] = NULL;
-		status = rpw_recv(c->lane->c, c->ep, data[i], q->room[i], wire_tag(tags[i]), UINT64_MAX, &q->r[i]);
+		status = rpw_recv(c->cc->c, c->ep, data[i], q->room[i], wire_tag(tags[i]), UINT64_MAX, &q->r[i]);
 		q->n++;
 		q->left++;
 	}
 	if (RPWI_UNLIKELY(status < 0))
 		unpost(q, status);
 	rc = posted(q, request);
-	plugin_lane_leave(c->lane);
+	comm_context_leave(c->cc);
 	return rc;
 }
 

@@ -27,7 +27,7 @@ struct arrival {
 	bool welcome;
 };
 
-/* ---- arrivals: in callbacks of the lane's context ---- */
+/* ---- arrivals: in callbacks of the comm context's context ---- */
 
 static void arrival_free(struct arrival *a)
 {
@@ -124,23 +124,23 @@ static int listener_open(struct plugin_comm *c, struct plugin_listener *l)
 		return NCCL_SYSTEM_ERROR;
 	}
 	snprintf(any, sizeof(any), d->v6 ? "[%s]:0" : "%s:0", d->address);
-	int rc = rpw_listener_create(c->lane->c, any, arrived, l, &l->l);
+	int rc = rpw_listener_create(c->cc->c, any, arrived, l, &l->l);
 	if (rc) {
 		plugin_warn("listening on device %s, %s: %s; %s", d->name, any, rpw_last_error(), "choose the interface with NCCL_SOCKET_IFNAME");
 		return plugin_result(rc);
 	}
 	snprintf(l->address, sizeof(l->address), d->v6 ? "[%.48s]:%d" : "%.48s:%d", d->address, rpw_listener_port(l->l));
-	rpw_am_handle(c->lane->c, PLUGIN_HELLO, hello, l);
+	rpw_am_handle(c->cc->c, PLUGIN_HELLO, hello, l);
 	return NCCL_SUCCESS;
 }
 
 static int listen_on(int abi, const struct plugin_device *d, struct plugin_comm **out)
 {
-	struct plugin_lane *lane = NULL;
-	int rc = plugin_lane_new(d, &lane);
+	struct comm_context *cc = NULL;
+	int rc = comm_context_new(d, &cc);
 	if (rc)
 		return plugin_result(rc);
-	struct plugin_comm *c = plugin_comm_new(PLUGIN_LISTEN, abi, lane, d);
+	struct plugin_comm *c = plugin_comm_new(PLUGIN_LISTEN, abi, cc, d);
 	struct plugin_listener *l = c ? calloc(1, sizeof(*l)) : NULL;
 	rc = NCCL_SYSTEM_ERROR;
 	if (l) {
@@ -148,12 +148,12 @@ static int listen_on(int abi, const struct plugin_device *d, struct plugin_comm 
 		rpwi_list_init(&l->silent);
 		rpwi_list_init(&l->welcome);
 		c->listener = l;
-		plugin_lane_enter(lane);
+		comm_context_enter(cc);
 		rc = listener_open(c, l);
-		plugin_lane_leave_to_keeper(lane);
+		comm_context_leave_to_progress(cc);
 	}
 	if (rc) {
-		plugin_lane_drop(lane);
+		comm_context_drop(cc);
 		free(l);
 		if (c)
 			plugin_comm_free(c);
@@ -187,7 +187,7 @@ void plugin_listen_close(struct plugin_comm *c)
 		turn_away(RPWI_CONTAINER_OF(rpwi_list_pop(&l->silent), struct arrival, all));
 	while (!rpwi_list_empty(&l->welcome))
 		turn_away(RPWI_CONTAINER_OF(rpwi_list_pop(&l->welcome), struct arrival, all));
-	rpw_am_handle(c->lane->c, PLUGIN_HELLO, NULL, NULL);
+	rpw_am_handle(c->cc->c, PLUGIN_HELLO, NULL, NULL);
 	rpw_listener_destroy(l->l);
 	free(l);
 }
@@ -196,11 +196,11 @@ void plugin_listen_close(struct plugin_comm *c)
 
 static struct plugin_comm *comm_of(struct plugin_comm *lc, struct arrival *a)
 {
-	struct plugin_comm *c = plugin_comm_new(PLUGIN_RECV, lc->abi, lc->lane, lc->device);
+	struct plugin_comm *c = plugin_comm_new(PLUGIN_RECV, lc->abi, lc->cc, lc->device);
 	if (!c)
 		return NULL;
 	c->ep = a->ep;
-	lc->lane->users++;
+	lc->cc->users++;
 	rpw_endpoint_on_close(a->ep, NULL, NULL);
 	arrival_free(a);
 	plugin_comm_say(c, "accepted");
@@ -230,8 +230,8 @@ int plugin_accept(int abi, void *listen_comm, void **recv_comm)
 	if (rc)
 		return rc;
 	struct plugin_listener *l = lc->listener;
-	plugin_lane_enter(lc->lane);
-	rpw_progress(lc->lane->c);
+	comm_context_enter(lc->cc);
+	rpw_progress(lc->cc->c);
 	uint64_t now_ns = rpwi_now_ns();
 	silent_limit(l, now_ns);
 	if (!rpwi_list_empty(&l->welcome)) {
@@ -240,6 +240,6 @@ int plugin_accept(int abi, void *listen_comm, void **recv_comm)
 		l->until_ns = 0;
 	} else
 		rc = nobody_yet(l, now_ns);
-	plugin_lane_leave(lc->lane);
+	comm_context_leave(lc->cc);
 	return rc;
 }

@@ -79,11 +79,11 @@ static void staged_say(const struct plugin_comm *c)
 }
 
 /* Host memory needs no registration: what goes by a device is registered by the transport, which knows how long to keep that. Memory of a GPU may be read and written by the peer, so that messages
- * find it registered. With the lane's lock held. 0, or enum nccl_result with a line. */
+ * find it registered. With the comm context's lock held. 0, or enum nccl_result with a line. */
 static int memory_open(struct plugin_memory *m, uint64_t offset, int fd)
 {
 	const unsigned access = RPW_REMOTE_READ | RPW_REMOTE_WRITE;
-	rpw_context *c = m->comm->lane->c;
+	rpw_context *c = m->comm->cc->c;
 	if (m->type == NCCL_PTR_HOST || !m->size)
 		return NCCL_SUCCESS;
 	int status = fd < 0 ? rpw_memory_register(c, m->data, m->size, RPW_MEMORY_CUDA, access, &m->gpu)
@@ -147,11 +147,11 @@ int plugin_reg_dmabuf(int abi, void *comm, void *data, size_t size, int type, ui
 		return NCCL_SYSTEM_ERROR;
 	}
 	*m = (struct plugin_memory){.comm = c, .data = data, .size = size, .type = type};
-	plugin_lane_enter(c->lane);
+	comm_context_enter(c->cc);
 	rc = memory_open(m, offset, fd);
 	if (!rc)
 		rpwi_list_add_tail(&c->memories, &m->all);
-	plugin_lane_leave(c->lane);
+	comm_context_leave(c->cc);
 	if (rc)
 		free(m);
 	else
@@ -185,11 +185,11 @@ int plugin_dereg(int abi, void *comm, void *mhandle)
 	int rc = plugin_comm_check(comm, -1, abi, "deregMr");
 	if (rc || !mhandle)
 		return rc;
-	plugin_lane_enter(c->lane);
+	comm_context_enter(c->cc);
 	struct plugin_memory *m = find(c, mhandle);
 	if (m)
 		memory_free(m);
-	plugin_lane_leave(c->lane);
+	comm_context_leave(c->cc);
 	if (m)
 		return NCCL_SUCCESS;
 	plugin_warn("deregMr was given %p, which regMr of this comm did not give", mhandle);

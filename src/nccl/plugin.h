@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* plugin.h - the NCCL network plugin: one core for all versions of the plugin API; shim_v<N>.c put a table of each in front of it. DESIGN.md tells how it works.
  *
- * Threads: NCCL's proxy thread (isend, irecv, test) and its service thread (regMr, connect, accept, close) come at once; the keeper is a third. What belongs to a lane is touched with the lane's lock held. */
+ * Threads: NCCL's proxy thread (isend, irecv, test) and its service thread (regMr, connect, accept, close) come at once; the progress thread is a third. What belongs to a comm context is touched with the comm context's lock held. */
 #ifndef ROPEWAY_NCCL_PLUGIN_H
 #define ROPEWAY_NCCL_PLUGIN_H
 
@@ -71,31 +71,31 @@ void plugin_handle_make(struct plugin_handle *h, int abi, const uint8_t *nonce, 
 /* 0, or enum nccl_result with a sentence. */
 int plugin_handle_check(const struct plugin_handle *h, int abi, char *why, size_t why_len);
 
-/* ---- lane.c: a context and its lock; the keeper ---- */
+/* ---- comm_context.c: a context and its lock; the progress thread ---- */
 
-struct plugin_lane {
+struct comm_context {
 	pthread_mutex_t lock;
 	rpw_context *c;
 	unsigned users; /* comms and connects; the last one takes it away */
-	uint64_t uses;  /* by others than the keeper */
+	uint64_t uses;  /* by others than the progress thread */
 	uint64_t gone;  /* how often it was seen that all sends that are complete have left this process */
-	bool armed;     /* nothing to do: the keeper sleeps on its descriptor */
-	bool now;       /* the keeper is to take it over at once, not when it has been quiet for a while */
-	/* The keeper's. */
+	bool armed;     /* nothing to do: the progress thread sleeps on its descriptor */
+	bool now;       /* the progress thread is to take it over at once, not when it has been quiet for a while */
+	/* The progress thread's. */
 	struct rpwi_list all;
 	uint64_t id, seen, quiet_ns; /* the uses at the last look; until when it counts as in use */
 	bool fired;
 };
-int plugin_lane_new(const struct plugin_device *d, struct plugin_lane **out); /* enum rpw_status; one user */
+int comm_context_new(const struct plugin_device *d, struct comm_context **out); /* enum rpw_status; one user */
 /* What contexts of that device may use: as the environment has it, else `automatic`, less what is none of its. Written to `list`, or static. */
 const char *plugin_transports(const struct plugin_device *d, const char *automatic, char *list, size_t len);
-void plugin_lane_enter(struct plugin_lane *l);
-bool plugin_lane_try(struct plugin_lane *l);
-static inline void plugin_lane_leave(struct plugin_lane *l) { pthread_mutex_unlock(&l->lock); }
-/* Leaves it to the keeper from now on: nobody is going to poll. */
-void plugin_lane_leave_to_keeper(struct plugin_lane *l);
+void comm_context_enter(struct comm_context *l);
+bool comm_context_try(struct comm_context *l);
+static inline void comm_context_leave(struct comm_context *l) { pthread_mutex_unlock(&l->lock); }
+/* Leaves it to the progress thread from now on: nobody is going to poll. */
+void comm_context_leave_to_progress(struct comm_context *l);
 /* Gives a user's share back; not with the lock held. */
-void plugin_lane_drop(struct plugin_lane *l);
+void comm_context_drop(struct comm_context *l);
 
 /* ---- comms ---- */
 
@@ -108,7 +108,7 @@ struct plugin_request {
 	_Atomic uint8_t state;
 	uint8_t n, left; /* receives of the group; those that are not done */
 	int result;
-	uint64_t gone_after; /* of a send that was complete at once: the lane's `gone` from which it is done; 0: now */
+	uint64_t gone_after; /* of a send that was complete at once: the comm context's `gone` from which it is done; 0: now */
 	rpw_request *r[PLUGIN_RECVS_MAX];
 	size_t room[PLUGIN_RECVS_MAX]; /* of the buffers */
 	int tags[PLUGIN_RECVS_MAX], sizes[PLUGIN_RECVS_MAX];
@@ -118,26 +118,26 @@ struct plugin_comm {
 	uint64_t magic;
 	int abi; /* of the table it was made by: no other may use it */
 	enum plugin_kind kind;
-	struct plugin_lane *lane;
+	struct comm_context *cc;
 	const struct plugin_device *device;
 	rpw_endpoint *ep;
 	bool warned;   /* of its end, once */
 	bool may_hold; /* its path may hold bytes of sends that are complete: all do but shm, which is never exchanged for another */
 	char peer[160];
 	struct rpwi_list memories;
-	/* Free requests, a bit each: taken with the lane's lock held, given back without it. */
+	/* Free requests, a bit each: taken with the comm context's lock held, given back without it. */
 	_Atomic uint64_t unused[PLUGIN_REQUESTS / 64];
 	struct plugin_listener *listener; /* of a listen comm, which has no requests */
 	struct plugin_request request[];
 };
 
-struct plugin_comm *plugin_comm_new(enum plugin_kind kind, int abi, struct plugin_lane *lane, const struct plugin_device *d);
-/* Takes those of its operations that are complete; true: it is done. With the lane's lock held. */
+struct plugin_comm *plugin_comm_new(enum plugin_kind kind, int abi, struct comm_context *cc, const struct plugin_device *d);
+/* Takes those of its operations that are complete; true: it is done. With the comm context's lock held. */
 bool plugin_request_collect(struct plugin_request *q);
 void plugin_comm_free(struct plugin_comm *c);
 /* 0, or enum nccl_result and a line: not ours, of another kind, of another version's table. kind -1: send or receive. */
 int plugin_comm_check(const void *comm, int kind, int abi, const char *call);
-/* Gives what the endpoint's end, or `status` where it has not ended, is for NCCL; a line the first time. With the lane's lock held. */
+/* Gives what the endpoint's end, or `status` where it has not ended, is for NCCL; a line the first time. With the comm context's lock held. */
 int plugin_comm_failed(struct plugin_comm *c, int status, const char *doing);
 /* For people: who, how and why; once it is connected. */
 void plugin_comm_say(struct plugin_comm *c, const char *what);

@@ -1,5 +1,5 @@
 /* verbs_fuzz.c - endpoints of tran_verbs in the hands of their peer, on a device of this file's own: no packets, no threads. The input says what the device brings: frames, raw or with some sense
- * (credits, greetings, offers of lanes that could be right), on queue pairs of frames and on lanes; completions, good or bad; handles that are true, changed in a place, or raw; descriptions of memory
+ * (credits, greetings, offers of RMA QPs that could be right), on queue pairs of frames and on RMA QPs; completions, good or bad; handles that are true, changed in a place, or raw; descriptions of memory
  * likewise; and what the program does meanwhile. Checked all along: what is posted lies in live registrations with the right for it; queues are not overrun; each operation is told once, and its buffer
  * not touched after (ASan); frames within bounds and readable; queue pairs, registrations and receives within what the endpoints account for.
  */
@@ -515,12 +515,12 @@ static void say(struct end *e)
 
 /* ---- the peer and its device ---- */
 
-/* The queue pair of frames, or the lane's; now and then one that nobody knows. */
+/* The queue pair of frames, or the RMA QP's; now and then one that nobody knows. */
 static struct fake_qp *some_qp(const struct end *e)
 {
 	uint8_t what = fuzz_u8(&run.in);
 	const struct verbs_ep *ep = e->ep ? verbs_ep_of(e->ep) : NULL;
-	struct ibv_qp *qp = !ep || what >= 250 ? NULL : what >= 200 ? (ep->lane ? ep->lane->sq.qp : NULL) : ep->sq.qp;
+	struct ibv_qp *qp = !ep || what >= 250 ? NULL : what >= 200 ? (ep->rma_qp ? ep->rma_qp->sq.qp : NULL) : ep->sq.qp;
 	if (!qp)
 		return dev.qps ? &dev.qp[what % dev.qps] : NULL;
 	return RPWI_CONTAINER_OF(qp, struct fake_qp, ibv);
@@ -556,14 +556,14 @@ static void bring_sense(struct end *e)
 		rpwi_put_le32(bytes + len, verbs_now()->nonce);
 		rpwi_put_le32(bytes + len + 4, ep->peer_nonce);
 		len += 8;
-	} else if (bytes[0] == VERBS_FRAME_LANE) {
-		uint32_t own = ep->lane ? ep->lane->epoch : 0;
+	} else if (bytes[0] == VERBS_FRAME_RMA_QP) {
+		uint32_t own = ep->rma_qp ? ep->rma_qp->epoch : 0;
 		uint8_t epoch = fuzz_u8(&run.in), connected = fuzz_u8(&run.in);
 		rpwi_put_le32(bytes + len, epoch < 128 ? own : epoch < 250 ? own + epoch % 20 : fuzz_u32());
 		rpwi_put_le32(bytes + len + 4, DEVICE_QPN_FIRST + connected / 2);
 		rpwi_put_le32(bytes + len + 8, connected < 250 ? connected : UINT32_MAX);
 		rpwi_put_le32(bytes + len + 12, connected & 1);
-		len += VERBS_LANE_BYTES;
+		len += VERBS_RMA_QP_BYTES;
 	} else if (bytes[0] == VERBS_FRAME_DATA) {
 		head = fuzz_u8(&run.in);
 		len += (type & 0x80 ? fuzz_u16(&run.in) % (VERBS_SLOT_BYTES - 300) : fuzz_u8(&run.in)) + head;

@@ -112,13 +112,13 @@ static void retire(struct verbs_sq *q, uint32_t to)
 			verbs_slot_put(&ep->p->tx, e.p);
 		if (e.kind != VERBS_SQE_OP)
 			continue;
-		ep->lane->reading -= e.reading;
+		ep->rma_qp->reading -= e.reading;
 		rpwi_verbs_op_retired(ep, e.p, RPW_OK);
 	}
 }
 
-/* The lane's queue pair is in the error state: the peer's device refused an access of ours, or ours one of the peer's. */
-static void lane_error(struct verbs_ep *ep, struct verbs_sq *q, const struct ibv_wc *wc)
+/* The RMA QP's queue pair is in the error state: the peer's device refused an access of ours, or ours one of the peer's. */
+static void rma_qp_error(struct verbs_ep *ep, struct verbs_sq *q, const struct ibv_wc *wc)
 {
 	bool refused = wc->status == IBV_WC_REM_ACCESS_ERR || wc->status == IBV_WC_REM_OP_ERR || wc->status == IBV_WC_REM_INV_REQ_ERR ||
 		       wc->status == IBV_WC_LOC_PROT_ERR;
@@ -131,10 +131,10 @@ static void lane_error(struct verbs_ep *ep, struct verbs_sq *q, const struct ibv
 		struct verbs_op *op = q->sqe[q->head++ % VERBS_SQ_DEPTH].p;
 		rpwi_debug("verbs: %s: an access to the peer's memory was refused: %s", ep->base.path, ep->p->v->ibv_wc_status_str(wc->status));
 		rpwi_verbs_op_refused(ep, op, wc->status);
-		rpwi_verbs_lane_broke(ep, op, true);
+		rpwi_verbs_rma_qp_broke(ep, op, true);
 		return;
 	}
-	rpwi_verbs_lane_broke(ep, NULL, false);
+	rpwi_verbs_rma_qp_broke(ep, NULL, false);
 }
 
 static void send_done(struct verbs_sq *q, const struct ibv_wc *wc)
@@ -151,15 +151,15 @@ static void send_done(struct verbs_sq *q, const struct ibv_wc *wc)
 		if (q == &ep->sq)
 			rpwi_verbs_ep_fail_wc(ep, wc, "a frame");
 		else
-			lane_error(ep, q, wc);
-	} else if (ep->state == VERBS_EP_UP && (ep->want_room || !rpwi_list_empty(&ep->ops) || ep->received_data || (ep->lane && ep->lane->say))) {
+			rma_qp_error(ep, q, wc);
+	} else if (ep->state == VERBS_EP_UP && (ep->want_room || !rpwi_list_empty(&ep->ops) || ep->received_data || (ep->rma_qp && ep->rma_qp->say))) {
 		verbs_todo(ep);
 	}
 }
 
 static void recv_done(struct verbs_plane *p, struct verbs_sq *q, const struct ibv_wc *wc)
 {
-	struct verbs_ep *ep = q && q == &q->ep->sq ? q->ep : NULL; /* nobody sends into a lane, and what does is dropped */
+	struct verbs_ep *ep = q && q == &q->ep->sq ? q->ep : NULL; /* nobody sends into a RMA QP, and what does is dropped */
 	struct verbs_slot *s = (struct verbs_slot *)(uintptr_t)wc->wr_id;
 	p->rx_posted--;
 	if (ep && ep->state != VERBS_EP_FAILED) {

@@ -389,7 +389,7 @@ void rpwi_verbs_ep_free(struct verbs_ep *ep)
 	rpwi_list_del(&ep->in_todo);
 	made_free(ep);
 	if (p) {
-		rpwi_verbs_lane_free(ep);
+		rpwi_verbs_rma_qp_free(ep);
 		rpwi_verbs_ops_drop(ep);
 		rpwi_verbs_peer_put(ep->t, ep->peer);
 		rpwi_verbs_sq_free(ep, &ep->sq);
@@ -412,7 +412,7 @@ void rpwi_verbs_ep_close(struct tran_ep *base)
 	/* Operations on memory end now. Frames that were taken are still delivered, and then the good-bye. */
 	ep->state = VERBS_EP_CLOSING;
 	rpwi_list_del(&ep->in_todo);
-	rpwi_verbs_lane_free(ep);
+	rpwi_verbs_rma_qp_free(ep);
 	rpwi_verbs_ops_drop(ep);
 	ep->bye_said = rpwi_verbs_control(ep, VERBS_FRAME_BYE);
 	ep->deadline_ns = rpwi_now_ns() + VERBS_LINGER_MS * RPWI_NS_PER_MS;

@@ -9,7 +9,7 @@
 #include <errno.h>
 
 enum { WINDOW_STEP_MAX = 1024, ROOM_FOR_CONTROL = 2, HELLO_BYTES = 8 };
-_Static_assert((int)HELLO_BYTES <= (int)VERBS_LANE_BYTES, "the longest of our own frames");
+_Static_assert((int)HELLO_BYTES <= (int)VERBS_RMA_QP_BYTES, "the longest of our own frames");
 
 /* ---- posting ---- */
 
@@ -143,7 +143,7 @@ int rpwi_verbs_send(struct tran_ep *base, const void *head, size_t head_len, con
 
 bool rpwi_verbs_control(struct verbs_ep *ep, enum verbs_frame_type type)
 {
-	uint8_t buf[VERBS_HEADER_BYTES + VERBS_LANE_BYTES];
+	uint8_t buf[VERBS_HEADER_BYTES + VERBS_RMA_QP_BYTES];
 	size_t len = VERBS_HEADER_BYTES;
 	if (!credits(ep) || !verbs_sq_room(&ep->sq))
 		return false;
@@ -152,9 +152,9 @@ bool rpwi_verbs_control(struct verbs_ep *ep, enum verbs_frame_type type)
 		rpwi_put_le32(buf + len, ep->peer_nonce);
 		rpwi_put_le32(buf + len + 4, ep->t->nonce);
 		len += HELLO_BYTES;
-	} else if (type == VERBS_FRAME_LANE) {
-		rpwi_verbs_lane_body(ep, buf + len);
-		len += VERBS_LANE_BYTES;
+	} else if (type == VERBS_FRAME_RMA_QP) {
+		rpwi_verbs_rma_qp_body(ep, buf + len);
+		len += VERBS_RMA_QP_BYTES;
 	}
 	int rc;
 	if (len <= ep->p->inline_max) {
@@ -229,9 +229,9 @@ void rpwi_verbs_frame_came(struct verbs_ep *ep, const uint8_t *buf, size_t len)
 		break;
 	case VERBS_FRAME_CREDIT:
 		break;
-	case VERBS_FRAME_LANE:
+	case VERBS_FRAME_RMA_QP:
 		if (ep->state == VERBS_EP_UP)
-			rpwi_verbs_lane_came(ep, buf + VERBS_HEADER_BYTES, len - VERBS_HEADER_BYTES);
+			rpwi_verbs_rma_qp_came(ep, buf + VERBS_HEADER_BYTES, len - VERBS_HEADER_BYTES);
 		break;
 	case VERBS_FRAME_BYE:
 		ep->bye_heard = true;
@@ -240,7 +240,7 @@ void rpwi_verbs_frame_came(struct verbs_ep *ep, const uint8_t *buf, size_t len)
 	default:
 		rpwi_verbs_ep_fail(ep, RPW_ERR_PROTOCOL, "a frame of type %u came, which there is not", buf[0]);
 	}
-	if (ep->state == VERBS_EP_UP && (ep->want_room || grant_due(ep) || (ep->lane && ep->lane->say)))
+	if (ep->state == VERBS_EP_UP && (ep->want_room || grant_due(ep) || (ep->rma_qp && ep->rma_qp->say)))
 		verbs_todo(ep);
 }
 
@@ -248,8 +248,8 @@ void rpwi_verbs_ep_work(struct verbs_ep *ep)
 {
 	if (ep->state != VERBS_EP_UP)
 		return;
-	if (ep->lane && ep->lane->say && rpwi_verbs_control(ep, VERBS_FRAME_LANE))
-		ep->lane->say = false;
+	if (ep->rma_qp && ep->rma_qp->say && rpwi_verbs_control(ep, VERBS_FRAME_RMA_QP))
+		ep->rma_qp->say = false;
 	if (grant_due(ep))
 		rpwi_verbs_control(ep, VERBS_FRAME_CREDIT); /* without room: when some is retired, or credits come */
 	rpwi_verbs_ops_pump(ep);

@@ -2,8 +2,8 @@
 /* verbs_priv.h - what the files of the verbs transport share.
  *
  * A context (struct verbs) has one plane for each device that it uses: protection domain, completion queue, shared receive queue, buffers. An endpoint has one RC queue pair for frames; until
- * both sides' handles are known it has one on each plane, since the handle must name it. With its first operation on remote memory it gets a second one (verbs_lane.c): large transfers do
- * not hold up frames, a closing endpoint can end them and still deliver its last frames, and an access that the peer's device refuses breaks only the lane, which is then made anew.
+ * both sides' handles are known it has one on each plane, since the handle must name it. With its first operation on remote memory it gets a second one (verbs_rma_qp.c): large transfers do
+ * not hold up frames, a closing endpoint can end them and still deliver its last frames, and an access that the peer's device refuses breaks only the RMA QP, which is then made anew.
  *
  * Frames are SENDs into the shared receive queue. Each side grants the other credits, one for each frame: so a frame finds a receive. The last credit is kept for frames that bring
  * credits back, so two sides that wait for each other cannot both be out of them.
@@ -143,10 +143,10 @@ struct verbs_sq {
 };
 
 /* For operations on remote memory. Its epoch goes up each time that it is made; the two sides tell each other by frames. */
-enum verbs_lane_state { VERBS_LANE_NONE, VERBS_LANE_OFFERED, VERBS_LANE_CONNECTED, VERBS_LANE_UP };
-struct verbs_lane {
+enum verbs_rma_qp_state { VERBS_RMA_QP_NONE, VERBS_RMA_QP_OFFERED, VERBS_RMA_QP_CONNECTED, VERBS_RMA_QP_UP };
+struct verbs_rma_qp {
 	struct verbs_sq sq;
-	enum verbs_lane_state state;
+	enum verbs_rma_qp_state state;
 	bool say; /* our state is to be told */
 	uint32_t epoch, psn;
 	uint32_t reading; /* bytes asked for and not here yet */
@@ -165,7 +165,7 @@ struct verbs_ep {
 	struct tran_ep base;
 	struct verbs *t;
 	struct verbs_plane *p; /* the chosen one; NULL before ep_start */
-	struct verbs_lane *lane;
+	struct verbs_rma_qp *rma_qp;
 	struct verbs_peer *peer;
 	struct ibv_qp *made[VERBS_PLANES_MAX];
 	uint32_t psn[VERBS_PLANES_MAX];
@@ -241,18 +241,18 @@ struct verbs_peer *rpwi_verbs_peer_get(struct verbs *t, uint32_t pid); /* NULL: 
 void rpwi_verbs_peer_put(struct verbs *t, struct verbs_peer *peer);
 bool rpwi_verbs_peer_ended(struct verbs_peer *peer);
 
-/* ---- verbs_lane.c ---- */
-bool rpwi_verbs_lane_ready(struct verbs_ep *ep); /* begins to make it when there is none */
+/* ---- verbs_rma_qp.c ---- */
+bool rpwi_verbs_rma_qp_ready(struct verbs_ep *ep); /* begins to make it when there is none */
 /* What the peer says of its side. */
-void rpwi_verbs_lane_came(struct verbs_ep *ep, const uint8_t *body, size_t len);
-void rpwi_verbs_lane_body(const struct verbs_ep *ep, uint8_t *out);
+void rpwi_verbs_rma_qp_came(struct verbs_ep *ep, const uint8_t *body, size_t len);
+void rpwi_verbs_rma_qp_body(const struct verbs_ep *ep, uint8_t *out);
 /* It is broken; all that was posted is to be posted again. */
-void rpwi_verbs_lane_broke(struct verbs_ep *ep, struct verbs_op *refused /* or NULL: it ends with RPW_ERR_ACCESS */, bool certain);
-void rpwi_verbs_lane_free(struct verbs_ep *ep);
-enum { VERBS_LANE_BYTES = 16 };
+void rpwi_verbs_rma_qp_broke(struct verbs_ep *ep, struct verbs_op *refused /* or NULL: it ends with RPW_ERR_ACCESS */, bool certain);
+void rpwi_verbs_rma_qp_free(struct verbs_ep *ep);
+enum { VERBS_RMA_QP_BYTES = 16 };
 
 /* ---- verbs_frame.c ---- */
-enum verbs_frame_type { VERBS_FRAME_HELLO = 1, VERBS_FRAME_DATA, VERBS_FRAME_CREDIT, VERBS_FRAME_BYE, VERBS_FRAME_LANE };
+enum verbs_frame_type { VERBS_FRAME_HELLO = 1, VERBS_FRAME_DATA, VERBS_FRAME_CREDIT, VERBS_FRAME_BYE, VERBS_FRAME_RMA_QP };
 int rpwi_verbs_send(struct tran_ep *ep, const void *head, size_t head_len, const struct iovec *iov, int iovcnt, size_t body_len);
 /* One of our own kinds; false: no room now. */
 bool rpwi_verbs_control(struct verbs_ep *ep, enum verbs_frame_type type);
@@ -276,9 +276,9 @@ void rpwi_verbs_ops_pump(struct verbs_ep *ep);
 /* A work request of it is done. */
 void rpwi_verbs_op_retired(struct verbs_ep *ep, struct verbs_op *op, int status);
 void rpwi_verbs_op_refused(struct verbs_ep *ep, const struct verbs_op *op, enum ibv_wc_status status); /* its sentence, for rpwi_fail_text */
-/* The lane is gone: what was on it is to be posted again. False: an atomic operation was, of which nobody knows whether it took effect. */
+/* The RMA QP is gone: what was on it is to be posted again. False: an atomic operation was, of which nobody knows whether it took effect. */
 bool rpwi_verbs_ops_again(struct verbs_ep *ep, bool certain);
-/* Everything of an endpoint whose lane is gone: no up-calls. */
+/* Everything of an endpoint whose RMA QP is gone: no up-calls. */
 void rpwi_verbs_ops_drop(struct verbs_ep *ep);
 void rpwi_verbs_ops_free(struct verbs *t);
 

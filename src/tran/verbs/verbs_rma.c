@@ -2,7 +2,7 @@
 /* verbs_rma.c - registered memory, and operations on the peer's: RDMA READ and WRITE, atomics, flush.
  *
  * A description of memory has its address, length, rights, the nonce of the process's context and a key for each device: the endpoint's is taken. What lies outside is refused here and,
- * since a description can be forged or out of date, by the peer's device; then the lane is broken, and made anew (verbs_lane.c).
+ * since a description can be forged or out of date, by the peer's device; then the RMA QP is broken, and made anew (verbs_rma_qp.c).
  *
  * Local memory needs a key, too. Short transfers go through a buffer of ours. For longer ones a registration that the caller names or the program keeps is used where it covers the buffer; else
  * the buffer is registered for this one operation. Keeping such registrations would be wrong on a NIC: the program may unmap the pages without telling us, and the device would go on
@@ -385,7 +385,7 @@ static int op_local(struct verbs_ep *ep, struct verbs_op *op)
 static int post_transfer(struct verbs_ep *ep, struct verbs_op *op)
 {
 	uint64_t n = RPWI_MIN(op->len - op->posted, op->kind == OP_GET ? (uint64_t)VERBS_GET_PIECE : (uint64_t)VERBS_PUT_PIECE);
-	struct verbs_lane *l = ep->lane;
+	struct verbs_rma_qp *l = ep->rma_qp;
 	if (op->kind == OP_GET && l->reading + n > VERBS_READING_MAX)
 		return -EAGAIN; /* until one of those is done */
 	bool inlined = op->kind == OP_PUT && op->len <= ep->p->inline_max && !op->gpu;
@@ -416,7 +416,7 @@ static int post_atomic(struct verbs_ep *ep, struct verbs_op *op)
 			.compare_add = op->kind == OP_ADD ? op->operand : op->compare,
 			.swap = op->kind == OP_ADD ? 0 : op->operand,
 			.rkey = op->rkey}};
-	int rc = rpwi_verbs_post(&ep->lane->sq, &wr, VERBS_SQE_OP, op);
+	int rc = rpwi_verbs_post(&ep->rma_qp->sq, &wr, VERBS_SQE_OP, op);
 	op->posted += rc ? 0 : 8;
 	return rc;
 }
@@ -424,7 +424,7 @@ static int post_atomic(struct verbs_ep *ep, struct verbs_op *op)
 static int post_flush(struct verbs_ep *ep, struct verbs_op *op)
 {
 	struct ibv_send_wr wr = {.opcode = IBV_WR_RDMA_READ};
-	return rpwi_verbs_post(&ep->lane->sq, &wr, VERBS_SQE_OP, op);
+	return rpwi_verbs_post(&ep->rma_qp->sq, &wr, VERBS_SQE_OP, op);
 }
 
 /* One work request. 0; -EAGAIN; another -errno: the device refuses it. */
@@ -443,7 +443,7 @@ static int op_post(struct verbs_ep *ep, struct verbs_op *op)
 
 void rpwi_verbs_ops_pump(struct verbs_ep *ep)
 {
-	while (ep->state == VERBS_EP_UP && !rpwi_list_empty(&ep->ops) && rpwi_verbs_lane_ready(ep) && verbs_sq_room(&ep->lane->sq)) {
+	while (ep->state == VERBS_EP_UP && !rpwi_list_empty(&ep->ops) && rpwi_verbs_rma_qp_ready(ep) && verbs_sq_room(&ep->rma_qp->sq)) {
 		struct verbs_op *op = RPWI_CONTAINER_OF(ep->ops.next, struct verbs_op, link);
 		int status = op->kind == OP_GET || op->kind == OP_PUT ? op_local(ep, op) : RPW_OK;
 		if (status) {

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* verbs_lane.c - an endpoint's second queue pair, for operations on remote memory: made with the first of them, and anew when an access was refused, which breaks a queue pair.
+/* verbs_rma_qp.c - an endpoint's second queue pair, for operations on remote memory: made with the first of them, and anew when an access was refused, which breaks a queue pair.
  *
- * Both sides say, by frames: epoch, QPN, PSN, and whether they are connected to what the other said. Whoever needs a lane offers it; who hears an offer of a later epoch than its own makes
+ * Both sides say, by frames: epoch, QPN, PSN, and whether they are connected to what the other said. Whoever needs a RMA QP offers it; who hears an offer of a later epoch than its own makes
  * its side of it; who knows the other's side connects; who knows that the other is connected may post. So it does not matter who began, nor whether both did.
  */
 #include "tran/verbs/verbs_priv.h"
@@ -13,19 +13,19 @@ enum { EPOCH_AHEAD_MAX = 16 };
 
 static void qp_drop(struct verbs_ep *ep)
 {
-	struct verbs_lane *l = ep->lane;
+	struct verbs_rma_qp *l = ep->rma_qp;
 	if (l->sq.qp)
 		rpwi_verbs_sq_free(ep, &l->sq);
-	l->state = VERBS_LANE_NONE;
+	l->state = VERBS_RMA_QP_NONE;
 	l->reading = 0;
 }
 
 /* Our side of that epoch. False: it cannot be, and the endpoint has failed. */
 static bool offer(struct verbs_ep *ep, uint32_t epoch)
 {
-	struct verbs_lane *l = ep->lane;
+	struct verbs_rma_qp *l = ep->rma_qp;
 	if (!l) {
-		l = ep->lane = calloc(1, sizeof(*l));
+		l = ep->rma_qp = calloc(1, sizeof(*l));
 		if (!l) {
 			rpwi_verbs_ep_fail(ep, RPW_ERR_NO_MEMORY, "no memory for a second queue pair");
 			return false;
@@ -40,35 +40,35 @@ static bool offer(struct verbs_ep *ep, uint32_t epoch)
 		rpwi_verbs_ep_fail(ep, RPW_ERR_LIMIT, "no second queue pair: %s", rpwi_fail_text());
 		return false;
 	}
-	l->state = VERBS_LANE_OFFERED;
+	l->state = VERBS_RMA_QP_OFFERED;
 	l->say = true;
 	verbs_todo(ep);
 	return true;
 }
 
-bool rpwi_verbs_lane_ready(struct verbs_ep *ep)
+bool rpwi_verbs_rma_qp_ready(struct verbs_ep *ep)
 {
-	if (RPWI_LIKELY(ep->lane && ep->lane->state == VERBS_LANE_UP))
+	if (RPWI_LIKELY(ep->rma_qp && ep->rma_qp->state == VERBS_RMA_QP_UP))
 		return true;
-	if (!ep->lane || ep->lane->state == VERBS_LANE_NONE)
-		offer(ep, ep->lane ? ep->lane->epoch + 1 : 1);
+	if (!ep->rma_qp || ep->rma_qp->state == VERBS_RMA_QP_NONE)
+		offer(ep, ep->rma_qp ? ep->rma_qp->epoch + 1 : 1);
 	return false;
 }
 
-void rpwi_verbs_lane_body(const struct verbs_ep *ep, uint8_t *out)
+void rpwi_verbs_rma_qp_body(const struct verbs_ep *ep, uint8_t *out)
 {
-	const struct verbs_lane *l = ep->lane;
+	const struct verbs_rma_qp *l = ep->rma_qp;
 	rpwi_put_le32(out, l->epoch);
 	rpwi_put_le32(out + 4, l->sq.qp ? l->sq.qp->qp_num : 0);
 	rpwi_put_le32(out + 8, l->psn);
-	rpwi_put_le32(out + 12, l->state >= VERBS_LANE_CONNECTED);
+	rpwi_put_le32(out + 12, l->state >= VERBS_RMA_QP_CONNECTED);
 }
 
-void rpwi_verbs_lane_came(struct verbs_ep *ep, const uint8_t *body, size_t len)
+void rpwi_verbs_rma_qp_came(struct verbs_ep *ep, const uint8_t *body, size_t len)
 {
-	uint32_t epoch = len == VERBS_LANE_BYTES ? rpwi_get_le32(body) : 0, qpn = epoch ? rpwi_get_le32(body + 4) : 0,
+	uint32_t epoch = len == VERBS_RMA_QP_BYTES ? rpwi_get_le32(body) : 0, qpn = epoch ? rpwi_get_le32(body + 4) : 0,
 		 psn = epoch ? rpwi_get_le32(body + 8) : 0;
-	uint32_t own = ep->lane ? ep->lane->epoch : 0;
+	uint32_t own = ep->rma_qp ? ep->rma_qp->epoch : 0;
 	if (!epoch || epoch > own + EPOCH_AHEAD_MAX || qpn > 0xffffff || psn > 0xffffff) {
 		rpwi_verbs_ep_fail(ep, RPW_ERR_PROTOCOL, "the peer offers a queue pair 0x%x of epoch %u after %u, which cannot be", qpn, epoch, own);
 		return;
@@ -78,40 +78,40 @@ void rpwi_verbs_lane_came(struct verbs_ep *ep, const uint8_t *body, size_t len)
 	bool begun_by_peer = epoch > own;
 	if (begun_by_peer && (!rpwi_verbs_ops_again(ep, false) || !offer(ep, epoch)))
 		return;
-	struct verbs_lane *l = ep->lane;
-	if (l->state == VERBS_LANE_NONE)
+	struct verbs_rma_qp *l = ep->rma_qp;
+	if (l->state == VERBS_RMA_QP_NONE)
 		return; /* it broke since: the next epoch is under way */
-	if (l->state == VERBS_LANE_OFFERED) {
+	if (l->state == VERBS_RMA_QP_OFFERED) {
 		if (rpwi_verbs_qp_connect(ep, l->sq.qp, l->psn, qpn, psn)) {
 			rpwi_verbs_ep_fail(ep, RPW_ERR_UNREACHABLE, "%s", rpwi_fail_text());
 			return;
 		}
-		l->state = VERBS_LANE_CONNECTED;
+		l->state = VERBS_RMA_QP_CONNECTED;
 		l->say = true;
 	}
 	if (rpwi_get_le32(body + 12))
-		l->state = VERBS_LANE_UP;
+		l->state = VERBS_RMA_QP_UP;
 	verbs_todo(ep);
 }
 
-void rpwi_verbs_lane_broke(struct verbs_ep *ep, struct verbs_op *refused, bool certain)
+void rpwi_verbs_rma_qp_broke(struct verbs_ep *ep, struct verbs_op *refused, bool certain)
 {
-	uint32_t epoch = ep->lane->epoch + 1;
+	uint32_t epoch = ep->rma_qp->epoch + 1;
 	qp_drop(ep);
 	if (refused) /* before the rest is posted again; it may post more */
 		rpwi_verbs_op_retired(ep, refused, RPW_ERR_ACCESS);
 	if (ep->state != VERBS_EP_UP || !rpwi_verbs_ops_again(ep, certain))
 		return;
 	/* The peer's side is broken, too: it is told by the offer of the next epoch. */
-	if (ep->lane->epoch < epoch)
+	if (ep->rma_qp->epoch < epoch)
 		offer(ep, epoch);
 }
 
-void rpwi_verbs_lane_free(struct verbs_ep *ep)
+void rpwi_verbs_rma_qp_free(struct verbs_ep *ep)
 {
-	if (!ep->lane)
+	if (!ep->rma_qp)
 		return;
 	qp_drop(ep);
-	free(ep->lane);
-	ep->lane = NULL;
+	free(ep->rma_qp);
+	ep->rma_qp = NULL;
 }
