@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* gsi.c - QP 1 of the process: the CM engine, the packets that it sends and is given, and its time. Whose a management datagram is: gsi_whose.c.
+/* gsi.c - QP 1 of the process: the CM engine, the packets that it sends and is given, and its time. Whose a management datagram is: gsi_route.c.
  *
  * A request for a service that nobody of this host has claimed is rejected (REJ 8) by whichever process it lands at, so that its sender learns at once what it would
  * otherwise learn from a minute of silence. That needs an engine; in a process that has none, one is made for it.
@@ -401,7 +401,7 @@ void rpwi_gsi_put(void)
 
 void gsi_hca_gone(void)
 {
-	gsi_hold_forget();
+	gsi_defer_forget();
 	engine_free();
 }
 
@@ -504,14 +504,14 @@ static void look_at(struct rpwi_cm_conn *c, void *arg)
 uint64_t gsi_deadline(void)
 {
 	if (!gsi.cm || gsi.exiting)
-		return gsi_hold_deadline();
-	return gsi.sweep ? 0 : RPWI_MIN(gsi_hold_deadline(), RPWI_MIN(gsi.look_ns, rpwi_cm_deadline(gsi.cm)));
+		return gsi_defer_deadline();
+	return gsi.sweep ? 0 : RPWI_MIN(gsi_defer_deadline(), RPWI_MIN(gsi.look_ns, rpwi_cm_deadline(gsi.cm)));
 }
 
 void gsi_timer(uint64_t now_ns)
 {
 	gsi.depth++;
-	gsi_hold_timer(now_ns);
+	gsi_defer_timer(now_ns);
 	if (gsi.cm && rpwi_cm_deadline(gsi.cm) <= now_ns)
 		rpwi_cm_timer(gsi.cm, now_ns);
 	if (gsi.cm && gsi.look_ns <= now_ns) {

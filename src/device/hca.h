@@ -334,17 +334,17 @@ void gsi_addresses_changed(void);
 void gsi_stats_print(FILE *to);
 void gsi_send(const struct rpwi_cm_path *path, const uint8_t *mad);
 
-/* gsi_whose.c; the lock is held */
+/* gsi_route.c; the lock is held */
 unsigned gsi_slot_of_id(uint32_t comm_id); /* of the process that made a communication ID */
 bool gsi_well_formed(const struct rpwi_pkt *pkt);
 bool gsi_pass_on(struct dport *port, const struct rpwi_rx *rx, const uint8_t *seg, size_t len, const struct rpwi_pkt *pkt); /* true: it was another process's */
 bool gsi_answer_for_gone(const struct rpwi_cm_path *path, const uint8_t *mad, size_t len); /* true: it was for a process that has ended */
 
-/* gsi_hold.c; the lock is held */
-bool gsi_hold(const struct rpwi_rx *rx, const uint8_t *seg, size_t len, const struct rpwi_pkt *pkt, uint64_t now_ns); /* true: kept for now */
-uint64_t gsi_hold_deadline(void);
-void gsi_hold_timer(uint64_t now_ns);
-void gsi_hold_forget(void);
+/* gsi_defer.c; the lock is held */
+bool gsi_defer(const struct rpwi_rx *rx, const uint8_t *seg, size_t len, const struct rpwi_pkt *pkt, uint64_t now_ns); /* true: kept for now */
+uint64_t gsi_defer_deadline(void);
+void gsi_defer_timer(uint64_t now_ns);
+void gsi_defer_forget(void);
 
 /* query.c */
 int dev_query_device_ex(struct ibv_context *c, const struct ibv_query_device_ex_input *in, struct ibv_device_attr_ex *a, size_t size);

@@ -358,7 +358,7 @@ static void rx_segment(struct dport *port, struct rpwi_rx *rx, const uint8_t *se
 		rpwi_tap(&rx->flow, ip_id, rx->ttl, rx->tos, 0, &part, 1);
 	}
 	if (RPWI_UNLIKELY(management)) {
-		if (!gsi_hold(rx, seg, len, &pkt, now_ns))
+		if (!gsi_defer(rx, seg, len, &pkt, now_ns))
 			gsi_rx(rx, &pkt, now_ns);
 		return;
 	}

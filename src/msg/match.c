@@ -49,17 +49,17 @@ static void grow(struct match_table *t)
 	t->last.bucket = match_bucket(t, t->last.key);
 }
 
-void match_look(struct match_table *t, uint64_t tag, uint64_t whom)
+void match_look(struct match_table *t, uint64_t tag, uint64_t source)
 {
-	uint64_t key = match_key(t, tag, whom);
+	uint64_t key = match_key(t, tag, source);
 	struct match_bucket *b = match_bucket(t, key);
 	struct match_node *n = b->first;
 	if (n && (b->key ^ key) & ~MATCH_MORE && !(b->key & MATCH_MORE))
 		n = NULL;
-	while (n && !match_is(n, tag, whom))
+	while (n && !match_is(n, tag, source))
 		n = n->next_key;
 	t->last.tag = tag;
-	t->last.whom = whom;
+	t->last.source = source;
 	t->last.key = key;
 	t->last.bucket = b;
 	t->last.leader = n;

@@ -22,7 +22,7 @@ enum { OTHER = CLASSES_MAX - 1, SEND_IOV_MAX = 8 };
 
 /* ---- posted receives ---- */
 
-static uint64_t whom(const rpw_endpoint *ep, unsigned class) { return ep ? ep->id + class * 2 : class * 2 + 1; }
+static uint64_t source(const rpw_endpoint *ep, unsigned class) { return ep ? ep->id + class * 2 : class * 2 + 1; }
 
 static unsigned class_of(rpw_context *c, uint64_t mask)
 {
@@ -49,7 +49,7 @@ static inline void post(rpw_request *r)
 	r->class = (uint8_t)(RPWI_LIKELY(r->mask == UINT64_MAX) ? 0 : class_of(c, r->mask));
 	r->order = c->next_order++;
 	r->where = AT_POSTED;
-	match_add(&c->posted, &r->match, r->class == OTHER ? 0 : r->tag & r->mask, whom(r->ep, r->class));
+	match_add(&c->posted, &r->match, r->class == OTHER ? 0 : r->tag & r->mask, source(r->ep, r->class));
 	if (r->ep) {
 		c->class[r->class].of_endpoint++;
 		rpwi_list_add_tail(&r->ep->receives, &r->active);
@@ -84,7 +84,7 @@ static rpw_request *older(rpw_request *a, struct match_node *n)
 
 static struct match_node *first_of_others(rpw_context *c, rpw_endpoint *ep, uint64_t tag)
 {
-	struct match_node *first = match_first(&c->posted, 0, whom(ep, OTHER)), *n = first;
+	struct match_node *first = match_first(&c->posted, 0, source(ep, OTHER)), *n = first;
 	if (!n)
 		return NULL;
 	do {
@@ -103,9 +103,9 @@ static rpw_request *oldest_for(rpw_endpoint *ep, uint64_t tag)
 	for (unsigned i = 0; i < c->classes; i++) {
 		const struct recv_class *k = &c->class[i];
 		if (k->of_endpoint)
-			best = older(best, i == OTHER ? first_of_others(c, ep, tag) : match_first(&c->posted, tag & k->mask, whom(ep, i)));
+			best = older(best, i == OTHER ? first_of_others(c, ep, tag) : match_first(&c->posted, tag & k->mask, source(ep, i)));
 		if (k->of_any)
-			best = older(best, i == OTHER ? first_of_others(c, NULL, tag) : match_first(&c->posted, tag & k->mask, whom(NULL, i)));
+			best = older(best, i == OTHER ? first_of_others(c, NULL, tag) : match_first(&c->posted, tag & k->mask, source(NULL, i)));
 	}
 	return best;
 }
@@ -117,7 +117,7 @@ static inline rpw_request *posted_for(rpw_endpoint *ep, uint64_t tag)
 	rpw_request *best = NULL;
 	if (RPWI_LIKELY(c->classes == 1 && !c->class[0].of_any)) { /* no masks, no wildcards */
 		if (c->class[0].of_endpoint)
-			best = older(NULL, match_first(&c->posted, tag, whom(ep, 0)));
+			best = older(NULL, match_first(&c->posted, tag, source(ep, 0)));
 	} else
 		best = oldest_for(ep, tag);
 	if (best)

@@ -181,7 +181,7 @@ int id_resolve_route(struct id *id)
 /* ---- connecting ---- */
 
 /* Services that took a connection of ours a moment ago. Their programs may close a listener and open it anew between two connections of ours (perftest does), and be slower at it than
- * we are: see gsi_hold.c for the other side of this. */
+ * we are: see gsi_defer.c for the other side of this. */
 enum { RECENT_MAX = 16 };
 static const uint64_t recent_ns = 2 * RPWI_NS_PER_S, patience_ns = RPWI_NS_PER_S;
 static struct {

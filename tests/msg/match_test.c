@@ -23,18 +23,18 @@ static uint64_t roll(void)
 static struct match_node node[NODES];
 static uint64_t added[NODES], clock_now;
 
-static int oldest(uint64_t tag, uint64_t whom)
+static int oldest(uint64_t tag, uint64_t source)
 {
 	int found = -1;
 	for (int i = 0; i < NODES; i++)
-		if (added[i] && node[i].tag == tag && node[i].whom == whom && (found < 0 || added[i] < added[found]))
+		if (added[i] && node[i].tag == tag && node[i].source == source && (found < 0 || added[i] < added[found]))
 			found = i;
 	return found;
 }
 
-static void add(struct match_table *t, int i, uint64_t tag, uint64_t whom)
+static void add(struct match_table *t, int i, uint64_t tag, uint64_t source)
 {
-	match_add(t, &node[i], tag, whom);
+	match_add(t, &node[i], tag, source);
 	added[i] = ++clock_now;
 }
 
@@ -45,10 +45,10 @@ static void del(struct match_table *t, int i)
 	added[i] = 0;
 }
 
-static void expect(struct match_table *t, uint64_t tag, uint64_t whom)
+static void expect(struct match_table *t, uint64_t tag, uint64_t source)
 {
-	struct match_node *n = match_first(t, tag, whom);
-	int want = oldest(tag, whom);
+	struct match_node *n = match_first(t, tag, source);
+	int want = oldest(tag, source);
 	assert_int_equal(n ? n - node : -1, want);
 }
 
@@ -62,16 +62,16 @@ static void random_steps(uint64_t seed, unsigned tags, unsigned full)
 	assert_true(match_init(&t, roll() << 32 | roll()));
 	expect(&t, 0, 0);
 	for (unsigned step = 0; step < STEPS / (full > 100 ? 20 : 1); step++) {
-		uint64_t tag = roll() % tags * (roll() % 8 ? 1 : 0x0100000000000001ull), whom = 1 + roll() % 3;
+		uint64_t tag = roll() % tags * (roll() % 8 ? 1 : 0x0100000000000001ull), source = 1 + roll() % 3;
 		int i = (int)(roll() % NODES);
-		expect(&t, tag, whom);
+		expect(&t, tag, source);
 		if (!added[i] && roll() % full >= in) {
-			add(&t, i, tag, whom);
+			add(&t, i, tag, source);
 			in++;
-		} else if (roll() % 2 && (i = oldest(tag, whom)) >= 0) {
+		} else if (roll() % 2 && (i = oldest(tag, source)) >= 0) {
 			del(&t, i);
 			in--;
-			expect(&t, tag, whom); /* the next of those, at once */
+			expect(&t, tag, source); /* the next of those, at once */
 		} else if (i >= 0 && added[i]) {
 			del(&t, i); /* from the middle of a queue */
 			in--;

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* gsi_hold.c - connection requests for a service that nobody listens on, kept for a moment before they are refused.
+/* gsi_defer.c - connection requests for a service that nobody listens on, kept for a moment before they are refused.
  *
  * Programs count on connecting being slow. perftest's server, for one, closes its listener once its first client is there, and only then opens the one for the second connection that
  * the client begins at the same time; on a kernel some work queues lie between, here microseconds. So a request waits HOLD_NS for its listener, and is refused then.
@@ -43,7 +43,7 @@ static struct held *place_for(const struct rpwi_rx *rx, const struct rpwi_pkt *p
 	return free_one;
 }
 
-bool gsi_hold(const struct rpwi_rx *rx, const uint8_t *seg, size_t len, const struct rpwi_pkt *pkt, uint64_t now_ns)
+bool gsi_defer(const struct rpwi_rx *rx, const uint8_t *seg, size_t len, const struct rpwi_pkt *pkt, uint64_t now_ns)
 {
 	uint64_t service_id;
 	if (len > HELD_LEN || !is_request_for(pkt, &service_id) || rpwi_steer_owns_service(the_hca.steer, service_id, &rx->flow.dst))
@@ -88,9 +88,9 @@ static bool try_again(struct held *h, uint64_t now_ns)
 	return true;
 }
 
-uint64_t gsi_hold_deadline(void) { return look_ns; }
+uint64_t gsi_defer_deadline(void) { return look_ns; }
 
-void gsi_hold_timer(uint64_t now_ns)
+void gsi_defer_timer(uint64_t now_ns)
 {
 	if (now_ns < look_ns)
 		return;
@@ -105,7 +105,7 @@ void gsi_hold_timer(uint64_t now_ns)
 	}
 }
 
-void gsi_hold_forget(void)
+void gsi_defer_forget(void)
 {
 	for (unsigned i = 0; i < HELD_MAX; i++)
 		held[i].until_ns = 0;

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* gsi_whose.c - whose a management datagram is, of the processes of this host.
+/* gsi_route.c - whose a management datagram is, of the processes of this host.
  *
  * All but requests carry the receiver's communication ID, whose top 12 bits are the slot of the process that made it. A request names a service ID, and goes to the process that
  * has claimed it. Those of a process that is gone are answered where they land, as it would have answered them.
