@@ -144,6 +144,7 @@ void connect_next_path(rpw_endpoint *ep)
 		char why[480];
 		snprintf(why, sizeof(why), "the listening side's end of the path failed%s%s", ep->last_why[0] ? ": " : "", ep->last_why);
 		say_word(ep, SAY_BROKEN, why);
+		ep->last_why[0] = 0;
 		deadline_set(ep, rpwi_now_ns() + SILENT_MS * RPWI_NS_PER_MS);
 		return;
 	}
@@ -409,7 +410,9 @@ static void on_word(rpw_endpoint *ep, unsigned type, const struct say_word *w, c
 		if (ep->self_ready)
 			path_is_up(ep);
 	} else if (type == SAY_BROKEN && ep->active && !ep->resting) {
-		snprintf(ep->last_why, sizeof(ep->last_why), "%.390s", text);
+		/* Our own reason comes first: the peer's may be no more than that ours has reached it. */
+		size_t n = strlen(ep->last_why);
+		snprintf(ep->last_why + n, sizeof(ep->last_why) - n, "%s%.300s", n ? "; the peer: " : "", text);
 		msg_todo(ep, TODO_PATH);
 	}
 }

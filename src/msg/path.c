@@ -341,6 +341,8 @@ void path_up_failed(void *user, int status, const char *why)
 		ep_say_why(ep, text);
 		rpwi_fail(status, "%s", text);
 		msg_todo(ep, TODO_FAIL);
-	} else
+	} else {
+		snprintf(ep->last_why, sizeof(ep->last_why), "%.300s", why);
 		msg_todo(ep, TODO_PATH);
+	}
 }
