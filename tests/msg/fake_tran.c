@@ -109,7 +109,9 @@ static unsigned ep_progress(struct fep *e)
 	if (e->started && !e->told && is_b(e) && fake.break_young) {
 		fake.break_young--;
 		e->told = e->broken = e->told_broken = true;
-		up->ready(e->ep.user, RPW_ERR_UNREACHABLE, "broken before it was up");
+		char why[64];
+		snprintf(why, sizeof(why), "end %llu broke before it was up", (unsigned long long)e->number);
+		up->ready(e->ep.user, RPW_ERR_UNREACHABLE, why);
 		return 1;
 	}
 	if (e->started && !e->told && e->peer && (is_b(e) || !fake.no_ready)) {

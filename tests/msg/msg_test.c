@@ -937,6 +937,36 @@ static void the_next_path_when_one_does_not_come_up(void **state)
 #endif
 }
 
+/* Both ends of a path fail, and the peer's word of it comes in the round in which this side's own end says why: both are told. */
+static void the_own_reason_stands_beside_the_peers(void **state)
+{
+#ifdef MSG_FAKE
+	struct pair p = {0};
+	rpw_context_options o = {.size = sizeof(o), .transports = "fake_b"};
+	fake.break_young = 2;
+	rpw_context_create(&o, &p.a);
+	rpw_context_create(&o, &p.b);
+	rpw_listener_create(p.b, ":0", pair_accept, &p, &p.l);
+	char address[64], own[64], other[64];
+	snprintf(address, sizeof(address), "127.0.0.1:%d", rpw_listener_port(p.l));
+	rpw_request *r;
+	rpw_connect(p.a, address, NULL, &p.ea, &r);
+	WHILE_IN_TIME (rpw_test(r, NULL) == RPW_IN_PROGRESS) {
+		rpw_progress(p.b);
+		rpw_progress(p.a);
+	}
+	assert_int_equal(rpw_test(r, NULL), RPW_ERR_UNREACHABLE);
+	rpw_request_free(r);
+	rpw_endpoint_information a = {.size = sizeof(a)};
+	rpw_endpoint_info(p.ea, &a);
+	snprintf(own, sizeof(own), "fake_b: end %llu broke", (unsigned long long)fake_made_by(true));
+	snprintf(other, sizeof(other), "failed: end %llu broke", (unsigned long long)fake_made_by(false));
+	if (!strstr(a.why, own) || !strstr(a.why, other))
+		fail_msg("neither \"%s\" nor \"%s\" may be missing in: %s", own, other, a.why);
+	pair_close(&p);
+#endif
+}
+
 static struct {
 	rpw_endpoint *ep[1000];
 	int n;
@@ -1023,6 +1053,7 @@ int main(int argc, char **argv)
 		cmocka_unit_test_setup(arguments_are_checked, quiet),
 		cmocka_unit_test_setup(a_wait_times_out_and_goes_on, quiet),
 		cmocka_unit_test_setup(the_next_path_when_one_does_not_come_up, quiet),
+		cmocka_unit_test_setup(the_own_reason_stands_beside_the_peers, quiet),
 		cmocka_unit_test_setup(a_thousand_endpoints, quiet),
 		cmocka_unit_test_setup(soak, quiet),
 #ifdef MSG_FAKE
