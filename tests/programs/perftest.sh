@@ -146,13 +146,20 @@ passed=0 failed=0 port=$((19000 + RANDOM % 1000))
 while IFS='|' read -r program options; do
 	port=$((port + 1))
 	began=$(date +%s%N)
+	tries=1 again=''
 	if run_case "$program" "$options" $port; then
-		passed=$((passed + 1)) verdict=pass
+		verdict=pass
 	else
-		failed=$((failed + 1)) verdict=FAIL
+		verdict=FAIL
 	fi
+	# UC repeats nothing (IB 9.8): where a message is lost, perftest waits for it until it is killed. So who ran out of time over UC is run again, twice at most, and it is said.
+	while [ $verdict = FAIL ] && [[ " $options " == *' -c UC '* ]] && [ $tries -lt 3 ] && grep -q 'exit status 124' "$scratch/client" "$scratch/server"; do
+		tries=$((tries + 1)) port=$((port + 1)) again=", try $tries: a UC message was lost"
+		run_case "$program" "$options" $port && verdict=pass
+	done
+	if [ $verdict = pass ]; then passed=$((passed + 1)); else failed=$((failed + 1)); fi
 	took=$((($(date +%s%N) - began) / 1000000))
-	printf '%s %-18s %-24s (%d.%d s)\n' $verdict "$program" "$options" $((took / 1000)) $((took % 1000 / 100))
+	printf '%s %-18s %-24s (%d.%d s%s)\n' $verdict "$program" "$options" $((took / 1000)) $((took % 1000 / 100)) "$again"
 	if [ $verdict = FAIL ] || [ -n "$verbose" ]; then
 		sed 's/^/    server: /' "$scratch/server" | tail -20
 		sed 's/^/    client: /' "$scratch/client" | tail -20
