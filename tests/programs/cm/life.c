@@ -650,7 +650,7 @@ void wildcard_client(struct side *s)
 /* ---- many ---- */
 
 /* Processes of one device keep a connection to each other while they have something to say (io/line.c): a few more or fewer descriptors are no leak of 180 connections. */
-enum { CYCLES = 200, WARM_UP = 20, AT_ONCE = 20, LINES_ROOM = 4 };
+enum { CYCLES = 200, WARM_UP = 20, AT_ONCE = 20, LINES_ROOM = 8 };
 
 struct footprint {
 	unsigned descriptors;
