@@ -4,11 +4,11 @@
 #include "msg/endpoint.h"
 #include "msg/messages.h"
 #include "msg/objects.h"
+#include "msg/pipeline.h"
 #include "msg/request.h"
 #include "msg/rndv.h"
 #include "msg/trace.h"
 #include "msg/unexpected.h"
-#include "msg/pipeline.h"
 
 #include <errno.h>
 #include <stdlib.h>
@@ -171,17 +171,13 @@ int am_send_begin(rpw_request *r)
 						      .iov = &iov,
 						      .iovcnt = r->len ? 1 : 0,
 						      .len = r->len,
-						      .keep = &r->keep});
+						      .keep = &r->keep,
+						      .units = units});
 		if (rc == -EAGAIN)
 			return rc;
-		if (!rc) {
-			ep->link.tx_used += units;
+		if (!rc)
 			sent(ep, r->tag, r->len);
-		}
-		if (r->keep.in)
-			r->where = AT_LOG;
-		else
-			req_complete(r, rc ? RPW_ERR_NO_MEMORY : RPW_OK);
+		req_sent(r, rc);
 		return 0;
 	}
 	if (units && r->len <= ep->eager_max)
@@ -206,11 +202,14 @@ int rpw_am_send(rpw_endpoint *ep, unsigned id, const void *header, size_t header
 	struct iovec iov = {(void *)buf, len};
 	uint64_t word = am_word(id, header_len);
 	uint32_t units = credit_units(len);
-	if (path_is_free(ep, len, units) &&
-		!link_send(&ep->link,
-			&(struct frame){
-				.type = FRAME_AM, .tag = word, .extra = header, .extra_len = header_len, .iov = &iov, .iovcnt = len ? 1 : 0, .len = len})) {
-		ep->link.tx_used += units;
+	if (path_is_free(ep, len, units) && !link_send(&ep->link, &(struct frame){.type = FRAME_AM,
+									  .tag = word,
+									  .extra = header,
+									  .extra_len = header_len,
+									  .iov = &iov,
+									  .iovcnt = len ? 1 : 0,
+									  .len = len,
+									  .units = units})) {
 		sent(ep, word, len);
 		if (req)
 			*req = NULL;

@@ -3,7 +3,6 @@
  * tell whether they did. */
 #include "msg/endpoint.h"
 #include "msg/ids.h"
-#include "msg/messages.h"
 #include "msg/objects.h"
 #include "msg/request.h"
 #include "msg/rma.h"

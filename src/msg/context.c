@@ -7,11 +7,11 @@
 #include "msg/messages.h"
 #include "msg/objects.h"
 #include "msg/path.h"
+#include "msg/pipeline.h"
 #include "msg/request.h"
 #include "msg/status.h"
 #include "msg/transfer.h"
 #include "msg/unexpected.h"
-#include "msg/pipeline.h"
 
 #include <errno.h>
 #include <stdio.h>
@@ -112,6 +112,7 @@ int rpw_context_create(const rpw_context_options *given, rpw_context **out)
 	c->class[0].mask = UINT64_MAX;
 	c->unexpected_max = o.unexpected_bytes_max ? o.unexpected_bytes_max : 64 << 20;
 	c->protos = protos;
+	c->proto_ends = proto_ends;
 	c->links.up = &path_link_up;
 	c->links.pool = c->links.pool_free = (uint32_t)RPWI_MIN(RPWI_MAX(c->unexpected_max / UNIT_BYTES, (size_t)WINDOW_LEAST), (size_t)1 << 30);
 	c->eager_option = o.eager_bytes_max;

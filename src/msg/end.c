@@ -4,10 +4,10 @@
 #include "msg/endpoint.h"
 #include "msg/messages.h"
 #include "msg/objects.h"
+#include "msg/pipeline.h"
 #include "msg/request.h"
 #include "msg/rndv.h"
 #include "msg/unexpected.h"
-#include "msg/pipeline.h"
 
 #include <stdlib.h>
 
@@ -44,7 +44,6 @@ static void fetch_end(rpw_request *r, int status)
 
 static void requests_end(rpw_endpoint *ep, int status)
 {
-	link_end(&ep->link);
 	while (!rpwi_list_empty(&ep->active_list))
 		request_end(RPWI_CONTAINER_OF(ep->active_list.next, rpw_request, active), status);
 	while (!rpwi_list_empty(&ep->fetching))

@@ -2,9 +2,7 @@
 /* endpoint.c - endpoints: made, posted on, failed, closed. How they get a path is connect.c; what goes over it path.c. */
 #include "msg/endpoint.h"
 #include "msg/ids.h"
-#include "msg/messages.h"
 #include "msg/objects.h"
-#include "msg/pipeline.h"
 
 #include <errno.h>
 #include <stdarg.h>

@@ -19,6 +19,7 @@ void ep_say_why(rpw_endpoint *ep, const char *why); /* keeps a copy as the reaso
 void ep_refresh(rpw_endpoint *ep);                  /* ep->link.fast, from everything that it depends on */
 
 /* post.c */
+void post_wait(rpw_request *r); /* it begins when what is before it has */
 void post_go(rpw_endpoint *ep); /* the queue, as far as it goes now */
 
 #endif

@@ -2,12 +2,11 @@
 /* flush.c - flush and fence: everything before it is done here, then the transport says so, then the peer. */
 #include "msg/endpoint.h"
 #include "msg/ids.h"
-#include "msg/messages.h"
 #include "msg/objects.h"
+#include "msg/pipeline.h"
 #include "msg/request.h"
 #include "msg/rma.h"
 #include "msg/transfer.h"
-#include "msg/pipeline.h"
 
 #include <errno.h>
 #include <stdlib.h>

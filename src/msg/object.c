@@ -5,11 +5,11 @@
 #include "msg/ids.h"
 #include "msg/messages.h"
 #include "msg/objects.h"
+#include "msg/pipeline.h"
 #include "msg/request.h"
 #include "msg/rndv.h"
 #include "msg/trace.h"
 #include "msg/unexpected.h"
-#include "msg/pipeline.h"
 
 #include <errno.h>
 #include <stdlib.h>
@@ -182,15 +182,19 @@ int object_send_begin(rpw_request *r)
 			return 0;
 		}
 		struct iovec iov = {r->buf, r->len};
-		rc = link_send(&ep->link,
-			&(struct frame){.type = FRAME_OBJECT, .tag = r->number, .iov = &iov, .iovcnt = r->len ? 1 : 0, .len = r->len, .keep = &r->keep});
+		rc = link_send(&ep->link, &(struct frame){.type = FRAME_OBJECT,
+						  .tag = r->number,
+						  .iov = &iov,
+						  .iovcnt = r->len ? 1 : 0,
+						  .len = r->len,
+						  .keep = &r->keep,
+						  .units = units});
 		if (rc == -ENOMEM) {
 			req_complete(r, RPW_ERR_NO_MEMORY);
 			return 0;
 		}
 		if (rc)
 			return rc;
-		ep->link.tx_used += units;
 		r->where = AT_PEER;
 	} else {
 		if (units && r->len <= ep->eager_max)

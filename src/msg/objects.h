@@ -286,12 +286,13 @@ struct proto {
 	void (*unpost)(rpw_request *r);              /* a receive without a message goes from where it waits for one */
 	void (*path_gone)(rpw_request *r);           /* nothing of its path moves any more; NULL: nothing is to do */
 	void (*cancel)(rpw_request *r);              /* while it is under way; NULL: it ends as it would have */
-	void (*end)(rpw_request *r);                 /* it is complete: what only an operation under way has goes */
 	bool message;                                /* a message of the program's goes to the peer: it may be offered, invited, withdrawn */
 	bool receive;                                /* one comes, for the program */
 	bool waits_for_older;                        /* for everything posted before it */
 };
 extern const struct proto protos[];
+/* It is complete: what only an operation under way has goes. */
+void proto_ends(rpw_request *r);
 
 struct recv_class {
 	uint64_t mask;
@@ -300,6 +301,7 @@ struct recv_class {
 
 struct rpw_context {
 	const struct proto *protos;
+	void (*proto_ends)(rpw_request *r);
 	bool kept_one;                   /* the frame that has just come, for a receive that may be about to be posted: path_up_frame says so */
 	bool in_progress, debug, closes; /* closes: an endpoint has TODO_CLOSE */
 	pid_t pid;

@@ -5,11 +5,11 @@
  * they go stale. After a change of path offers are described anew: by the RTS itself when it has to be sent again, else by DESCRIBE. */
 #include "msg/ids.h"
 #include "msg/objects.h"
+#include "msg/pipeline.h"
 #include "msg/request.h"
 #include "msg/rndv.h"
 #include "msg/status.h"
 #include "msg/transfer.h"
-#include "msg/pipeline.h"
 
 #include <errno.h>
 #include <stdlib.h>
@@ -143,14 +143,14 @@ int rndv_offer_as(rpw_request *r, enum frame_type type, enum rts_kind kind, uint
 					      .iovcnt = 1,
 					      .len = len,
 					      .keep = &r->keep,
-					      .anew = true});
+					      .anew = true,
+					      .units = units});
 	if (rc == -ENOMEM) {
 		req_complete(r, RPW_ERR_NO_MEMORY);
 		return 0;
 	}
 	if (rc)
 		return rc;
-	ep->link.tx_used += units;
 	r->where = AT_PEER;
 	return 0;
 }

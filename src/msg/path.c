@@ -6,11 +6,11 @@
 #include "msg/messages.h"
 #include "msg/objects.h"
 #include "msg/path.h"
+#include "msg/pipeline.h"
 #include "msg/request.h"
 #include "msg/rma.h"
 #include "msg/rndv.h"
 #include "msg/transfer.h"
-#include "msg/pipeline.h"
 
 #include <errno.h>
 #include <stdio.h>

@@ -12,11 +12,10 @@
  *
  * Page-locked pieces belong to an endpoint and a direction: a peer that does not fetch holds up itself only. Pieces for receiving are taken when a chunk has come, so that those who wait
  * for each other never hold what the other needs. */
-#include "msg/messages.h"
+#include "msg/pipeline_priv.h"
 #include "msg/request.h"
 #include "msg/rndv.h"
 #include "msg/transfer.h"
-#include "msg/pipeline_priv.h"
 
 #include <errno.h>
 #include <stdlib.h>

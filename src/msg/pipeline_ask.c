@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* pipeline_ask.c - what this side wants to have moved that a GPU has to do with: puts into and gets out of GPUs, here and at the peer. */
 #include "msg/ids.h"
+#include "msg/pipeline_priv.h"
 #include "msg/request.h"
 #include "msg/rndv.h"
 #include "msg/transfer.h"
-#include "msg/pipeline_priv.h"
 
 #include <errno.h>
 #include <stdlib.h>

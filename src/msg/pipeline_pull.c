@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* pipeline_pull.c - messages that cannot be fetched as they are described, since a GPU has to do with them: they are asked for in chunks (PULL, CHUNK, STOP). */
 #include "msg/endpoint.h"
+#include "msg/pipeline_priv.h"
 #include "msg/request.h"
 #include "msg/rndv.h"
 #include "msg/transfer.h"
-#include "msg/pipeline_priv.h"
 
 #include <errno.h>
 #include <stdlib.h>

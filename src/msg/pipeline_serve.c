@@ -3,9 +3,9 @@
  * are let into nothing but what is registered, and only as long as it is. */
 #include "msg/endpoint.h"
 #include "msg/ids.h"
+#include "msg/pipeline_priv.h"
 #include "msg/request.h"
 #include "msg/rndv.h"
-#include "msg/pipeline_priv.h"
 
 #include <errno.h>
 #include <stdlib.h>
@@ -95,9 +95,7 @@ void pipeline_get_arrived(rpw_endpoint *ep, uint64_t number, const void *body, s
 	r->tag = number;
 	rpwi_list_add_tail(&ep->active_list, &r->active);
 	if (proto_of(r)->begin(r) == -EAGAIN) {
-		r->where = AT_QUEUE;
-		rpwi_list_add_tail(&ep->link.queue, &r->link);
-		ep->link.fast = false;
+		post_wait(r);
 		msg_todo(ep, TODO_SEND);
 	}
 }

@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* post.c - operations that begin: at once where that is possible, else in the order posted. */
 #include "msg/endpoint.h"
-#include "msg/messages.h"
 #include "msg/objects.h"
 #include "msg/request.h"
 
@@ -26,6 +25,13 @@ void post_go(rpw_endpoint *ep)
 	}
 }
 
+void post_wait(rpw_request *r)
+{
+	r->where = AT_QUEUE;
+	rpwi_list_add_tail(&r->ep->link.queue, &r->link);
+	r->ep->link.fast = false;
+}
+
 int ep_post(rpw_endpoint *ep, rpw_request *r, rpw_request **out)
 {
 	bool ours = msg_is_ours(ep->c);
@@ -43,10 +49,7 @@ int ep_post(rpw_endpoint *ep, rpw_request *r, rpw_request **out)
 	r->held = true;
 	ep->c->fails_seen = rpwi_fail_count();
 	rpwi_list_add_tail(&ep->active_list, &r->active);
-	if (ep->state != EP_UP || !rpwi_list_empty(&ep->link.queue) || !rpwi_list_empty(&ep->link.replies) || proto_of(r)->begin(r) == -EAGAIN) {
-		r->where = AT_QUEUE;
-		rpwi_list_add_tail(&ep->link.queue, &r->link);
-		ep->link.fast = false;
-	}
+	if (ep->state != EP_UP || !rpwi_list_empty(&ep->link.queue) || !rpwi_list_empty(&ep->link.replies) || proto_of(r)->begin(r) == -EAGAIN)
+		post_wait(r);
 	return req_return(r, out);
 }

@@ -4,14 +4,13 @@
 #include "msg/ids.h"
 #include "msg/messages.h"
 #include "msg/objects.h"
+#include "msg/pipeline.h"
 #include "msg/rma.h"
 #include "msg/rndv.h"
-#include "msg/pipeline.h"
 
 #include <stdlib.h>
 
-/* What only an operation under way has. */
-static void operation_ends(rpw_request *r)
+void proto_ends(rpw_request *r)
 {
 	link_forget(&r->keep);
 	if (r->rndv)
@@ -37,19 +36,19 @@ static void operation_ends(rpw_request *r)
 }
 
 const struct proto protos[] = {
-	[REQ_CONNECT] = {.name = "connecting", .cancel = connect_cancel, .end = operation_ends},
-	[REQ_SEND] = {.name = "a send", .begin = tag_send_begin, .message = true, .end = operation_ends},
-	[REQ_OBJECT] = {.name = "a send of an object", .begin = object_send_begin, .message = true, .end = operation_ends},
-	[REQ_AM] = {.name = "an active message", .begin = am_send_begin, .message = true, .end = operation_ends},
-	[REQ_RECV] = {.name = "a receive", .unpost = tag_unpost, .receive = true, .end = operation_ends},
-	[REQ_RECV_OBJECT] = {.name = "a receive of an object", .unpost = object_unpost, .fetched = object_fetched, .receive = true, .end = operation_ends},
-	[REQ_RECV_AM] = {.name = "an active message", .fetched = am_fetched, .receive = true, .end = operation_ends},
-	[REQ_RMA] = {.name = "a transfer", .begin = rma_begin, .end = operation_ends},
-	[REQ_ATOMIC] = {.name = "an atomic", .begin = rma_atomic_begin, .end = operation_ends},
-	[REQ_FLUSH] = {.name = "a flush", .begin = rma_flush_begin, .path_gone = flush_path_gone, .waits_for_older = true, .end = operation_ends},
-	[REQ_FENCE] = {.name = "a fence", .begin = rma_fence_begin, .path_gone = flush_path_gone, .end = operation_ends},
-	[REQ_CHUNK] = {.name = "a part of an operation", .begin = pipeline_chunk_begin, .end = operation_ends},
-	[REQ_RECV_CHUNK] = {.name = "a part of an operation", .end = operation_ends},
-	[REQ_SERVE_PUT] = {.name = "a part of an operation", .end = operation_ends},
-	[REQ_SERVE_GET] = {.name = "a part of an operation", .begin = pipeline_got_begin, .end = operation_ends},
+	[REQ_CONNECT] = {.name = "connecting", .cancel = connect_cancel},
+	[REQ_SEND] = {.name = "a send", .begin = tag_send_begin, .message = true},
+	[REQ_OBJECT] = {.name = "a send of an object", .begin = object_send_begin, .message = true},
+	[REQ_AM] = {.name = "an active message", .begin = am_send_begin, .message = true},
+	[REQ_RECV] = {.name = "a receive", .unpost = tag_unpost, .receive = true},
+	[REQ_RECV_OBJECT] = {.name = "a receive of an object", .unpost = object_unpost, .fetched = object_fetched, .receive = true},
+	[REQ_RECV_AM] = {.name = "an active message", .fetched = am_fetched, .receive = true},
+	[REQ_RMA] = {.name = "a transfer", .begin = rma_begin},
+	[REQ_ATOMIC] = {.name = "an atomic", .begin = rma_atomic_begin},
+	[REQ_FLUSH] = {.name = "a flush", .begin = rma_flush_begin, .path_gone = flush_path_gone, .waits_for_older = true},
+	[REQ_FENCE] = {.name = "a fence", .begin = rma_fence_begin, .path_gone = flush_path_gone},
+	[REQ_CHUNK] = {.name = "a part of an operation", .begin = pipeline_chunk_begin},
+	[REQ_RECV_CHUNK] = {.name = "a part of an operation"},
+	[REQ_SERVE_PUT] = {.name = "a part of an operation"},
+	[REQ_SERVE_GET] = {.name = "a part of an operation", .begin = pipeline_got_begin},
 };

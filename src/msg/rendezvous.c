@@ -2,9 +2,9 @@
 /* rendezvous.c - how a large message comes: fetched as its RTS describes it, put where we invite it to (rndv_put.c), or pulled in chunks (pipeline_pull.c: it is in a GPU, or is to get there). Here is the
  * choice, and what a change of path does to all of it: until the sender has described its message anew the fetch is stale, and waits. */
 #include "msg/objects.h"
+#include "msg/pipeline.h"
 #include "msg/rndv.h"
 #include "msg/transfer.h"
-#include "msg/pipeline.h"
 
 #include <errno.h>
 #include <stdlib.h>

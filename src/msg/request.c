@@ -1,11 +1,9 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* request.c - requests: made from a free list, completed once, freed when both sides of them (the program, the operation) are done with them. */
-#include "msg/messages.h"
 #include "msg/objects.h"
 #include "msg/request.h"
 
 #include "base/copy.h"
-#include "msg/pipeline.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -149,7 +147,7 @@ void req_complete(rpw_request *r, int status)
 	r->done.status = status;
 	r->where = AT_NONE;
 	if (RPWI_UNLIKELY(r->rndv || r->number || r->xfer || r->rts || r->keep.in || r->pipeline || r->serves))
-		proto_of(r)->end(r);
+		c->proto_ends(r);
 	if (!rpwi_list_empty(&r->active)) {
 		rpwi_list_del(&r->active);
 		if (r->ep && !rpwi_list_empty(&r->ep->active_list) &&

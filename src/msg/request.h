@@ -36,6 +36,14 @@ static inline void req_give_back(rpw_request *r)
 	r->c->free_requests = r;
 }
 void req_complete(rpw_request *r, int status);
+/* Its frame has gone (0), or cannot (-ENOMEM). A body that is kept is the program's again once it is acknowledged. */
+static inline void req_sent(rpw_request *r, int rc)
+{
+	if (r->keep.in)
+		r->where = AT_LOG;
+	else
+		req_complete(r, rc ? RPW_ERR_NO_MEMORY : RPW_OK);
+}
 void req_note_why(rpw_request *r, int status); /* it is about to fail: what was recorded of that is its sentence */
 void req_say_why(const rpw_request *r);        /* it has failed: its own sentence is the last error */
 void req_drop(rpw_request *r);                 /* was never posted */

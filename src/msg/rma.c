@@ -2,10 +2,10 @@
 /* rma.c - puts and gets, one or a batch, with or without a notification: what the program asks for. The bytes move in transfer.c; what has to do with memory in GPUs, in pipeline_ask.c. */
 #include "msg/endpoint.h"
 #include "msg/objects.h"
+#include "msg/pipeline.h"
 #include "msg/request.h"
 #include "msg/rma.h"
 #include "msg/transfer.h"
-#include "msg/pipeline.h"
 
 #include <errno.h>
 #include <stdlib.h>

@@ -8,10 +8,10 @@
 #include "msg/endpoint.h"
 #include "msg/ids.h"
 #include "msg/objects.h"
+#include "msg/pipeline.h"
 #include "msg/request.h"
 #include "msg/rndv.h"
 #include "msg/transfer.h"
-#include "msg/pipeline.h"
 
 #include <stdlib.h>
 
@@ -63,7 +63,7 @@ void rndv_put_placed(rpw_endpoint *ep, uint64_t number, unsigned flags)
 {
 	rpw_request *r = slots_get(&ep->c->numbers, number);
 	if (!r || !r->rts || r->done.from != ep || r->where != AT_FETCH || !r->was_invited) {
-		rpwi_debug("%s: a ATP for number 0x%llx, which is nothing that it was invited to", ep->peer, (unsigned long long)number);
+		rpwi_debug("%s: an ATP for number 0x%llx, which is nothing that it was invited to", ep->peer, (unsigned long long)number);
 		return;
 	}
 	rtr_drop(r);

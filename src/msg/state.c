@@ -27,11 +27,11 @@ bool ep_move(rpw_endpoint *ep, enum ep_event event)
 	ep->state = (uint8_t)to;
 	if (to == EP_UP && !ep->path_broken)
 		link_open(&ep->link);
+	else if (to == EP_FAILED)
+		link_end(&ep->link);
 	else
 		link_close(&ep->link);
-	if (to == EP_FAILED) {
-		ep->link.ended = true;
+	if (to == EP_FAILED)
 		ep->deadline_ns = RPWI_NEVER;
-	}
 	return true;
 }

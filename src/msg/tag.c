@@ -7,11 +7,11 @@
 #include "msg/endpoint.h"
 #include "msg/messages.h"
 #include "msg/objects.h"
+#include "msg/pipeline.h"
 #include "msg/request.h"
 #include "msg/rndv.h"
 #include "msg/trace.h"
 #include "msg/unexpected.h"
-#include "msg/pipeline.h"
 
 #include "base/copy.h"
 
@@ -354,18 +354,14 @@ static int eager(rpw_request *r, uint32_t units)
 		iov = &one;
 		iovcnt = 1;
 	}
-	int rc = link_send(&ep->link, &(struct frame){.type = FRAME_TAG, .tag = r->tag, .iov = iov, .iovcnt = iovcnt, .len = r->len, .keep = &r->keep});
+	int rc = link_send(
+		&ep->link, &(struct frame){.type = FRAME_TAG, .tag = r->tag, .iov = iov, .iovcnt = iovcnt, .len = r->len, .keep = &r->keep, .units = units});
 	free(flat);
 	if (rc == -EAGAIN)
 		return rc;
-	if (!rc) {
-		ep->link.tx_used += units;
+	if (!rc)
 		sent(ep, r->tag, r->len);
-	}
-	if (r->keep.in)
-		r->where = AT_LOG;
-	else
-		req_complete(r, rc ? RPW_ERR_NO_MEMORY : RPW_OK);
+	req_sent(r, rc);
 	return 0;
 }
 
@@ -426,8 +422,7 @@ int rpw_send(rpw_endpoint *ep, const void *buf, size_t len, uint64_t tag, rpw_re
 	struct iovec iov = {(void *)buf, len};
 	uint32_t units = credit_units(len);
 	if (ep && (buf || !len) && path_is_free(ep, len, units) &&
-		!link_send(&ep->link, &(struct frame){.type = FRAME_TAG, .tag = tag, .iov = &iov, .iovcnt = 1, .len = len})) {
-		ep->link.tx_used += units;
+		!link_send(&ep->link, &(struct frame){.type = FRAME_TAG, .tag = tag, .iov = &iov, .iovcnt = 1, .len = len, .units = units})) {
 		sent(ep, tag, len);
 		if (req)
 			*req = NULL;

@@ -2,9 +2,7 @@
 /* unexpected.c - messages that came before their receive: kept, and found. A table has them by (tag, endpoint) and by (tag, any). A receive with a mask looks through the list, in the order in which
  * they came; when that was long, they are put into a table by (tag & mask), too, which is kept up to date until no message is left. So a receive costs with 100,000 waiting what it costs with one. */
 #include "msg/ids.h"
-#include "msg/messages.h"
 #include "msg/objects.h"
-#include "msg/rndv.h"
 #include "msg/unexpected.h"
 
 #include <stdlib.h>

@@ -170,6 +170,7 @@ int link_send(struct link *l, const struct frame *f)
 	}
 	head_said(l, &head.h);
 	l->tx_count += counted;
+	l->tx_used += f->units;
 	if (k)
 		log_add(l, k);
 	return 0;

@@ -135,6 +135,8 @@ struct frame {
 	 * but asked of `keep` again, and one that is made anew for each path always is. NULL: copied. */
 	struct link_keep *keep;
 	bool anew;
+	/* Of the peer's credit: charged when it goes. Whether there is so much, its sender asks before. */
+	uint32_t units;
 };
 
 void link_init(struct link *l, struct link_group *group);

@@ -28,6 +28,7 @@ MUTANTS = {
     "a part is sent twice": ("link.c", "l->resent += rc ? 0 : most", "l->resent += rc ? 0 : most / 2"),
     "parts of a lost path stay": ("link.c", "l->resending = NULL;\n\tlink_parts_free(l);", "l->resending = NULL;"),
     "credit is not looked at by its receiver": ("link.h", "l->rx_used += units;", ";"),
+    "a frame is not charged": ("link.c", "l->tx_used += f->units;", ";"),
     "credit is never told": ("credit.c", "link_uncounted(l, FRAME_CREDIT, 0);", ";"),
     "a window that closes is not given back": ("link.c", "l->group->pool_free += l->window;", ""),
     "a path that cannot break keeps the log": ("link.c", "link_acknowledged(l, l->tx_count);", ";"),

@@ -197,11 +197,11 @@ static int message_send(struct side *s)
 	struct frame f = {
 		.type = m->anew ? FRAME_ANEW : FRAME_MSG, .tag = s->began, .extra = &extra, .extra_len = sizeof(extra), .iov = iov, .iovcnt = 2, .len = m->len};
 	f.anew = m->anew;
+	f.units = units;
 	f.keep = m->anew || one_in(3) ? &m->keep : NULL;
 	int rc = link_send(l, &f);
 	if (rc)
 		return rc;
-	l->tx_used += units;
 	m->kept = m->keep.in != NULL;
 	s->began++;
 	if (!m->kept)
