@@ -84,7 +84,7 @@ static void hear(void *what, size_t len)
 		if (got == (ssize_t)len)
 			return;
 		need(got < 0 && errno == EAGAIN, "the other process has ended");
-		if (rpw_progress(ctx) > 0)
+		if (rpw_context_progress(ctx) > 0)
 			idle = 0;
 		else if (++idle > 100)
 			doze();
@@ -127,7 +127,7 @@ static uint64_t memory_more(void)
 static void idle_for(unsigned ms)
 {
 	for (uint64_t until = now_ns() + ms * 1000000ull; now_ns() < until;)
-		if (rpw_progress(ctx) <= 0)
+		if (rpw_context_progress(ctx) <= 0)
 			doze();
 }
 
@@ -137,11 +137,11 @@ static void finish(rpw_request **r, const char *what)
 {
 	if (!*r)
 		return;
-	int rc = rpw_test(*r, NULL);
+	int rc = rpw_request_test(*r, NULL);
 	if (rc == RPW_IN_PROGRESS)
-		rc = rpw_wait(*r, PATIENCE_MS, NULL);
+		rc = rpw_request_wait(*r, PATIENCE_MS, NULL);
 	need(rc == RPW_OK, what);
-	rpw_request_free(*r);
+	rpw_request_destroy(*r);
 	*r = NULL;
 }
 
@@ -182,7 +182,7 @@ static double send_all(uint64_t n, uint64_t k, uint64_t mask)
 		f[i % WINDOW].v = mix(i);
 		need(rpw_send(ep[e], &f[i % WINDOW].v, 8, i | top, &f[i % WINDOW].r) >= 0, "a send");
 		if (i % 64 == 63)
-			rpw_progress(ctx);
+			rpw_context_progress(ctx);
 	}
 	for (unsigned i = 0; i < WINDOW; i++)
 		finish(&f[i].r, "a send");
@@ -202,9 +202,9 @@ static void crowd_post(uint64_t n, uint64_t mask)
 static void crowd_cancel(uint64_t n)
 {
 	for (uint64_t i = 0; i < n; i++) {
-		rpw_cancel(crowd[i]);
-		need(rpw_test(crowd[i], NULL) == RPW_ERR_CANCELED, "cancel");
-		rpw_request_free(crowd[i]);
+		rpw_request_cancel(crowd[i]);
+		need(rpw_request_test(crowd[i], NULL) == RPW_ERR_CANCELED, "cancel");
+		rpw_request_destroy(crowd[i]);
 	}
 }
 
@@ -295,7 +295,7 @@ static void serve(const char *transport, const char *key)
 		switch (w.op) {
 		case OP_COUNT:
 			while (accepted < w.n)
-				if (rpw_progress(ctx) <= 0)
+				if (rpw_context_progress(ctx) <= 0)
 					doze();
 			break;
 		case OP_MEMORY:
@@ -417,12 +417,12 @@ static void connect_all(int port, unsigned n)
 	static rpw_request *r[ENDPOINTS_MAX];
 	char address[64];
 	snprintf(address, sizeof(address), "127.0.0.1:%d", port);
-	rpw_connect_options o = {.size = sizeof(o), .timeout_ms = PATIENCE_MS};
+	rpw_endpoint_options o = {.size = sizeof(o), .timeout_ms = PATIENCE_MS};
 	for (unsigned i = 0; i < n; i++)
-		need(rpw_connect(ctx, address, &o, &ep[i], &r[i]) >= 0, "connect");
-	need(rpw_wait_all(ctx, r, n, PATIENCE_MS) == RPW_OK, "connected");
+		need(rpw_endpoint_create(ctx, address, &o, &ep[i], &r[i]) >= 0, "connect");
+	need(rpw_request_wait_all(ctx, r, n, PATIENCE_MS) == RPW_OK, "connected");
 	for (unsigned i = 0; i < n; i++)
-		rpw_request_free(r[i]);
+		rpw_request_destroy(r[i]);
 	ask((struct order){OP_COUNT, n, n, 0});
 }
 

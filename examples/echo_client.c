@@ -24,7 +24,7 @@ int main(int argc, char **argv)
 
 	must(rpw_context_create(NULL, &c), "rpw_context_create");
 	/* It is tried again until somebody listens there, for 10 s if not told otherwise. */
-	finish(rpw_connect(c, argv[1], NULL, &ep, &req), &req, "rpw_connect");
+	finish(rpw_endpoint_create(c, argv[1], NULL, &ep, &req), &req, "rpw_endpoint_create");
 	print_path(ep);
 
 	/* The receive is posted first. Sending is complete when the server has taken the object. */
@@ -41,7 +41,7 @@ int main(int argc, char **argv)
 
 	free(echo); /* malloc'ed, since no allocator was given */
 	free(object);
-	rpw_endpoint_close(ep);
+	rpw_endpoint_destroy(ep);
 	rpw_context_destroy(c);
 	return same ? 0 : 1;
 }

@@ -21,7 +21,7 @@ static void leave(struct client *c, int status)
 {
 	printf("a client has left (%s)\n", rpw_status_name(status));
 	fflush(stdout);
-	rpw_endpoint_close(c->ep);
+	rpw_endpoint_destroy(c->ep);
 	free(c->object);
 	free(c);
 	gone++;
@@ -33,7 +33,7 @@ static void went_back(rpw_request *req, const rpw_completion *done, void *arg)
 {
 	struct client *c = arg;
 
-	rpw_request_free(req);
+	rpw_request_destroy(req);
 	free(c->object);
 	c->object = NULL;
 	if (done->status == RPW_OK)
@@ -46,7 +46,7 @@ static void came(rpw_request *req, const rpw_completion *done, void *arg)
 {
 	struct client *c = arg;
 
-	rpw_request_free(req);
+	rpw_request_destroy(req);
 	if (done->status != RPW_OK) {
 		leave(c, done->status);
 		return;
@@ -55,7 +55,7 @@ static void came(rpw_request *req, const rpw_completion *done, void *arg)
 	/* The object must stay as it is until it has gone back. That takes until the client has asked for it, so it is never done at once. */
 	int status = rpw_send_obj(c->ep, c->object, c->len, &req);
 	if (status == RPW_IN_PROGRESS)
-		rpw_on_done(req, went_back, c);
+		rpw_request_on_done(req, went_back, c);
 	else
 		leave(c, status);
 }
@@ -73,7 +73,7 @@ static void receive(struct client *c)
 	int status = rpw_recv_obj(c->ep, room, NULL, &c->object, &c->len, &req);
 
 	if (status == RPW_IN_PROGRESS)
-		rpw_on_done(req, came, c);
+		rpw_request_on_done(req, came, c);
 	else
 		leave(c, status);
 }
@@ -84,7 +84,7 @@ static void accepted(rpw_listener *l, rpw_endpoint *ep, void *arg)
 
 	(void)l, (void)arg;
 	if (!c) {
-		rpw_endpoint_close(ep);
+		rpw_endpoint_destroy(ep);
 		return;
 	}
 	c->ep = ep;

@@ -42,7 +42,7 @@ static void accepted(rpw_listener *l, rpw_endpoint *ep, void *arg)
 {
 	(void)l, (void)arg;
 	if (peer) {
-		rpw_endpoint_close(ep);
+		rpw_endpoint_destroy(ep);
 		return;
 	}
 	peer = ep;
@@ -55,7 +55,7 @@ static void sent(rpw_request *req, const rpw_completion *done, void *bytes)
 {
 	(void)done;
 	free(bytes);
-	rpw_request_free(req);
+	rpw_request_destroy(req);
 }
 
 static void send_typed(void)
@@ -73,7 +73,7 @@ static void send_typed(void)
 		return;
 	}
 	if (must(rpw_am_send(peer, LINE, NULL, 0, bytes, (size_t)n, &req), "rpw_am_send") == RPW_IN_PROGRESS)
-		rpw_on_done(req, sent, bytes);
+		rpw_request_on_done(req, sent, bytes);
 	else
 		free(bytes);
 }
@@ -99,12 +99,12 @@ static void loop(rpw_context *c)
 			watch(epoll, STDIN_FILENO);
 			typing = 1;
 		}
-		if (rpw_progress(c) || must(rpw_context_arm(c), "rpw_context_arm") == RPW_IN_PROGRESS)
+		if (rpw_context_progress(c) || must(rpw_context_arm(c), "rpw_context_arm") == RPW_IN_PROGRESS)
 			continue;
 		int n = epoll_wait(epoll, ready, 2, -1);
 		for (int i = 0; i < n; i++) {
 			if (ready[i].data.fd != STDIN_FILENO)
-				continue; /* rpw_progress, in the next round */
+				continue; /* rpw_context_progress, in the next round */
 			send_typed();
 			if (said_bye)
 				epoll_ctl(epoll, EPOLL_CTL_DEL, STDIN_FILENO, NULL);
@@ -124,22 +124,22 @@ int main(int argc, char **argv)
 		return 2;
 	}
 	must(rpw_context_create(NULL, &c), "rpw_context_create");
-	must(rpw_am_handle(c, LINE, line_came, NULL), "rpw_am_handle");
-	must(rpw_am_handle(c, BYE, bye_came, NULL), "rpw_am_handle");
+	must(rpw_context_on_am(c, LINE, line_came, NULL), "rpw_context_on_am");
+	must(rpw_context_on_am(c, BYE, bye_came, NULL), "rpw_context_on_am");
 	if (!strcmp(argv[1], "listen")) {
 		l = listen_on(c, argv[2], accepted, NULL);
 	} else {
-		finish(rpw_connect(c, argv[2], NULL, &peer, &req), &req, "rpw_connect");
+		finish(rpw_endpoint_create(c, argv[2], NULL, &peer, &req), &req, "rpw_endpoint_create");
 		rpw_endpoint_on_close(peer, peer_left, NULL);
 		print_path(peer);
 	}
 	loop(c);
 	/* Our goodbye has to arrive before the endpoint is closed. */
-	if (!closed && rpw_flush(peer, &req) == RPW_IN_PROGRESS) {
-		rpw_wait(req, TIMEOUT_MS, NULL);
-		rpw_request_free(req);
+	if (!closed && rpw_endpoint_flush(peer, &req) == RPW_IN_PROGRESS) {
+		rpw_request_wait(req, TIMEOUT_MS, NULL);
+		rpw_request_destroy(req);
 	}
-	rpw_endpoint_close(peer);
+	rpw_endpoint_destroy(peer);
 	rpw_listener_destroy(l);
 	rpw_context_destroy(c);
 	return heard_bye ? 0 : 1;

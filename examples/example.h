@@ -29,8 +29,8 @@ static inline rpw_completion finish(int status, rpw_request **req, const char *w
 	rpw_completion done = {.status = RPW_OK};
 
 	if (must(status, what) == RPW_IN_PROGRESS) {
-		must(rpw_wait(*req, TIMEOUT_MS, &done), what);
-		rpw_request_free(*req);
+		must(rpw_request_wait(*req, TIMEOUT_MS, &done), what);
+		rpw_request_destroy(*req);
 	}
 	return done;
 }
@@ -41,7 +41,7 @@ static inline void turn(rpw_context *c)
 {
 	struct pollfd p = {.fd = rpw_context_fd(c), .events = POLLIN};
 
-	if (!rpw_progress(c) && must(rpw_context_arm(c), "rpw_context_arm") == RPW_OK)
+	if (!rpw_context_progress(c) && must(rpw_context_arm(c), "rpw_context_arm") == RPW_OK)
 		poll(&p, 1, -1);
 }
 

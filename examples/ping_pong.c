@@ -18,7 +18,7 @@ static void accepted(rpw_listener *l, rpw_endpoint *ep, void *arg)
 {
 	(void)l, (void)arg;
 	if (peer)
-		rpw_endpoint_close(ep); /* one is enough */
+		rpw_endpoint_destroy(ep); /* one is enough */
 	else
 		peer = ep;
 }
@@ -75,7 +75,7 @@ int main(int argc, char **argv)
 		while (!peer)
 			turn(c);
 	} else {
-		finish(rpw_connect(c, argv[2], NULL, &peer, &req), &req, "rpw_connect");
+		finish(rpw_endpoint_create(c, argv[2], NULL, &peer, &req), &req, "rpw_endpoint_create");
 	}
 	print_path(peer);
 
@@ -95,7 +95,7 @@ int main(int argc, char **argv)
 	/* A send is complete when its buffer can be used again, the peer need not have it yet. */
 	if (is_server)
 		wait_until_closed(c, peer);
-	rpw_endpoint_close(peer);
+	rpw_endpoint_destroy(peer);
 	rpw_listener_destroy(l);
 	rpw_context_destroy(c);
 	free(buf);

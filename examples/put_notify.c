@@ -18,12 +18,12 @@ static void accepted(rpw_listener *l, rpw_endpoint *ep, void *arg)
 {
 	(void)l, (void)arg;
 	if (peer)
-		rpw_endpoint_close(ep); /* one is enough */
+		rpw_endpoint_destroy(ep); /* one is enough */
 	else
 		peer = ep;
 }
 
-/* A put has arrived: its bytes are in our memory. `block` is the number that the peer gave with it, which may be anything. Puts have no order among each other (rpw_fence would give them one),
+/* A put has arrived: its bytes are in our memory. `block` is the number that the peer gave with it, which may be anything. Puts have no order among each other (rpw_endpoint_fence would give them one),
  * so neither have these calls. */
 static void notified(rpw_endpoint *ep, uint64_t block, size_t len, void *arg)
 {
@@ -46,12 +46,12 @@ static void be_written_to(rpw_context *c, const char *address)
 	/* Memory of ropeway's own, since a process on the same host can map that; rpw_memory_register would take any of ours. */
 	must(rpw_memory_allocate(c, blocks * BLOCK_BYTES, RPW_REMOTE_WRITE, &m), "rpw_memory_allocate");
 	memory = rpw_memory_address(m);
-	rpw_on_notify(c, notified, NULL);
+	rpw_context_on_notify(c, notified, NULL);
 	rpw_listener *l = listen_on(c, address, accepted, NULL);
 	while (!peer)
 		turn(c);
 	print_path(peer);
-	int key_len = must(rpw_memory_pack(m, key, sizeof(key)), "rpw_memory_pack");
+	int key_len = must(rpw_rkey_pack(m, key, sizeof(key)), "rpw_rkey_pack");
 	finish(rpw_send(peer, key, (size_t)key_len, TAG_KEY, &req), &req, "rpw_send");
 
 	while (arrived < blocks)
@@ -60,9 +60,9 @@ static void be_written_to(rpw_context *c, const char *address)
 	/* The writer waits for this: an empty message, which says that all is well. */
 	finish(rpw_send(peer, NULL, 0, TAG_KEY, &req), &req, "rpw_send");
 	wait_until_closed(c, peer);
-	rpw_endpoint_close(peer);
+	rpw_endpoint_destroy(peer);
 	rpw_listener_destroy(l);
-	rpw_memory_release(m);
+	rpw_memory_destroy(m);
 }
 
 static void write_to(rpw_context *c, const char *address)
@@ -74,7 +74,7 @@ static void write_to(rpw_context *c, const char *address)
 
 	if (!block || !put)
 		exit(1);
-	finish(rpw_connect(c, address, NULL, &peer, &req), &req, "rpw_connect");
+	finish(rpw_endpoint_create(c, address, NULL, &peer, &req), &req, "rpw_endpoint_create");
 	print_path(peer);
 	rpw_completion done = finish(rpw_recv(c, peer, key_bytes, sizeof(key_bytes), TAG_KEY, ~(uint64_t)0, &req), &req, "rpw_recv");
 	must(rpw_rkey_unpack(peer, key_bytes, done.length, &key), "rpw_rkey_unpack");
@@ -84,13 +84,13 @@ static void write_to(rpw_context *c, const char *address)
 		fill(block + i * BLOCK_BYTES, BLOCK_BYTES, i);
 		must(rpw_put_notify(peer, block + i * BLOCK_BYTES, BLOCK_BYTES, key, i * BLOCK_BYTES, i, &put[i]), "rpw_put_notify");
 	}
-	must(rpw_wait_all(c, put, blocks, TIMEOUT_MS), "rpw_wait_all");
+	must(rpw_request_wait_all(c, put, blocks, TIMEOUT_MS), "rpw_request_wait_all");
 	for (unsigned long i = 0; i < blocks; i++)
-		rpw_request_free(put[i]); /* NULL for one that was complete at once */
+		rpw_request_destroy(put[i]); /* NULL for one that was complete at once */
 	finish(rpw_recv(c, peer, NULL, 0, TAG_KEY, ~(uint64_t)0, &req), &req, "rpw_recv");
 	printf("%lu blocks were put, and the peer has checked them\n", blocks);
 	rpw_rkey_destroy(key);
-	rpw_endpoint_close(peer);
+	rpw_endpoint_destroy(peer);
 	free(put);
 	free(block);
 }

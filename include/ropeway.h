@@ -6,7 +6,7 @@
  * objects, active messages, and access to registered remote memory. The path is shared memory, verbs (a NIC, kernel rxe, the software device) or TCP; it is
  * chosen from both sides' facts when they connect, and rpw_endpoint_info tells which and why.
  *
- * Threads: a context and all that belongs to it is used by one thread at a time. Callbacks run inside rpw_progress, calls that wait and rpw_context_destroy; rpw_on_done, rpw_endpoint_on_close
+ * Threads: a context and all that belongs to it is used by one thread at a time. Callbacks run inside rpw_context_progress, calls that wait and rpw_context_destroy; rpw_request_on_done, rpw_endpoint_on_close
  * and rpw_recv_obj call theirs at once when what it is about is there already. They may post, cancel, free, close endpoints, release memory and destroy listeners, but may not progress, wait or
  * destroy the context: that is RPW_ERR_INVALID.
  *
@@ -65,7 +65,7 @@ enum rpw_status {
 	RPW_ERR_SYSTEM = -13, /* a system call failed: rpw_last_error has its errno */
 };
 RPW_API const char *rpw_status_name(int status);
-/* A sentence on the last error of this thread's calls; never NULL. After the status of a request that failed (rpw_test, a wait, in its callback): that request's own. */
+/* A sentence on the last error of this thread's calls; never NULL. After the status of a request that failed (rpw_request_test, a wait, in its callback): that request's own. */
 RPW_API const char *rpw_last_error(void);
 /* "0.1.0" of the library that runs; compare with RPW_VERSION_* of the header. */
 RPW_API const char *rpw_version(void);
@@ -91,8 +91,8 @@ RPW_API int rpw_context_create(const rpw_context_options *options /* may be NULL
 RPW_API void rpw_context_destroy(rpw_context *c);
 
 /* Move things on: deliver what has come, send what waits, call callbacks. How many things happened; 0: nothing. Never blocks. */
-RPW_API int rpw_progress(rpw_context *c);
-/* A descriptor for epoll or poll: after rpw_context_arm has said 0, it becomes readable when rpw_progress has something to do.
+RPW_API int rpw_context_progress(rpw_context *c);
+/* A descriptor for epoll or poll: after rpw_context_arm has said 0, it becomes readable when rpw_context_progress has something to do.
  * arm: 0 armed; RPW_IN_PROGRESS: there is something to do already, progress first. */
 RPW_API int rpw_context_fd(rpw_context *c);
 RPW_API int rpw_context_arm(rpw_context *c);
@@ -110,9 +110,10 @@ typedef struct {
 	size_t size;
 	unsigned timeout_ms;    /* default 10,000: until then connecting is tried again and again, with back-off */
 	const char *transports; /* as of the context, for this endpoint */
-} rpw_connect_options;
+} rpw_endpoint_options;
 /* Begin to connect. The endpoint is there at once; what is posted on it waits until it is connected, and fails if it is not. *req completes when the connection stands or has failed; req may be NULL. */
-RPW_API int rpw_connect(rpw_context *c, const char *address, const rpw_connect_options *options /* may be NULL */, rpw_endpoint **out, rpw_request **req);
+RPW_API int rpw_endpoint_create(
+	rpw_context *c, const char *address, const rpw_endpoint_options *options /* may be NULL */, rpw_endpoint **out, rpw_request **req);
 
 enum rpw_protection {
 	RPW_PROTECTION_NONE,   /* who is between the two, on the network, can read and change it */
@@ -135,40 +136,40 @@ typedef struct {
 RPW_API int rpw_endpoint_info(rpw_endpoint *ep, rpw_endpoint_information *info /* size filled in */);
 RPW_API void rpw_endpoint_set_user(rpw_endpoint *ep, void *user);
 RPW_API void *rpw_endpoint_user(const rpw_endpoint *ep);
-/* Called once, when the endpoint has failed or the peer has closed it, after everything else that there is to hear of it; at once if that has happened. Not for rpw_endpoint_close of this side. */
-typedef void (*rpw_closed_fn)(rpw_endpoint *ep, int status, void *arg);
-RPW_API void rpw_endpoint_on_close(rpw_endpoint *ep, rpw_closed_fn fn, void *arg);
+/* Called once, when the endpoint has failed or the peer has closed it, after everything else that there is to hear of it; at once if that has happened. Not for rpw_endpoint_destroy of this side. */
+typedef void (*rpw_endpoint_closed_fn)(rpw_endpoint *ep, int status, void *arg);
+RPW_API void rpw_endpoint_on_close(rpw_endpoint *ep, rpw_endpoint_closed_fn fn, void *arg);
 /* flush: everything posted before is done, on the peer's side too. It is RPW_OK, too, when the peer has closed meanwhile, but had taken everything before it did (taken: by its library; a message may
  * have been in want of a receive); RPW_ERR_PEER_GONE when it had not. */
-RPW_API int rpw_flush(rpw_endpoint *ep, rpw_request **req);
+RPW_API int rpw_endpoint_flush(rpw_endpoint *ep, rpw_request **req);
 /* What is posted after it takes effect at the peer after what was posted before: for puts, atomics and notifications. */
-RPW_API int rpw_fence(rpw_endpoint *ep);
+RPW_API int rpw_endpoint_fence(rpw_endpoint *ep);
 /* Close. What is still under way completes with RPW_ERR_CANCELED, the peer's with RPW_ERR_PEER_GONE: flush first where that matters. What the peer had sent whole can be received
- * until then, also after it has gone. Inside a callback the endpoint closes before the rpw_progress that called back returns; where another call called back, before the next one does. Its
+ * until then, also after it has gone. Inside a callback the endpoint closes before the rpw_context_progress that called back returns; where another call called back, before the next one does. Its
  * remote keys are the caller's to destroy. */
-RPW_API void rpw_endpoint_close(rpw_endpoint *ep);
+RPW_API void rpw_endpoint_destroy(rpw_endpoint *ep);
 
 /* ---- requests ----
  * A call that posts gives RPW_OK when it is complete already: then *req is NULL. RPW_IN_PROGRESS: *req is the request, to be freed by the caller. Negative: nothing was posted.
  * With `req` NULL the request frees itself when complete. Receives (rpw_recv, rpw_recv_obj) give a request whenever one is asked for, complete or not: its completion says length, tag and sender.
- * A request may be tested, waited on and freed after its endpoint was closed, but not after its context was destroyed. Callbacks of requests that rpw_endpoint_close ends run in the next rpw_progress. */
+ * A request may be tested, waited on and freed after its endpoint was closed, but not after its context was destroyed. Callbacks of requests that rpw_endpoint_destroy ends run in the next rpw_context_progress. */
 typedef struct {
 	int status;         /* RPW_OK, RPW_IN_PROGRESS or an error */
 	size_t length;      /* of the message */
 	uint64_t tag;       /* of a received message */
 	rpw_endpoint *from; /* of a received message */
 } rpw_completion;
-RPW_API int rpw_test(rpw_request *r, rpw_completion *done /* may be NULL */); /* its status; does not progress */
-RPW_API int rpw_wait(rpw_request *r, int timeout_ms /* -1: no limit */,
+RPW_API int rpw_request_test(rpw_request *r, rpw_completion *done /* may be NULL */); /* its status; does not progress */
+RPW_API int rpw_request_wait(rpw_request *r, int timeout_ms /* -1: no limit */,
 	rpw_completion *done); /* progresses; spins briefly, then sleeps. RPW_ERR_TIMEOUT: it is still under way */
 /* NULL in r counts as complete. RPW_OK, or, when all are complete, the first status that is an error. */
-RPW_API int rpw_wait_all(rpw_context *c, rpw_request **r, size_t n, int timeout_ms);
+RPW_API int rpw_request_wait_all(rpw_context *c, rpw_request **r, size_t n, int timeout_ms);
 /* Ask it to end. It completes, with RPW_ERR_CANCELED or, when it was too late, as it would have. */
-RPW_API int rpw_cancel(rpw_request *r);
-RPW_API void rpw_request_free(rpw_request *r); /* complete or not: then it goes on by itself */
+RPW_API int rpw_request_cancel(rpw_request *r);
+RPW_API void rpw_request_destroy(rpw_request *r); /* complete or not: then it goes on by itself */
 typedef void (*rpw_done_fn)(rpw_request *r, const rpw_completion *done, void *arg);
 /* Called when it completes; at once if it has. Takes the place of an earlier one that has not been called; fn NULL: nobody is. */
-RPW_API void rpw_on_done(rpw_request *r, rpw_done_fn fn, void *arg);
+RPW_API void rpw_request_on_done(rpw_request *r, rpw_done_fn fn, void *arg);
 
 /* ---- tagged messages ---- */
 
@@ -188,12 +189,12 @@ RPW_API int rpw_recv_obj(rpw_endpoint *ep, rpw_alloc_fn alloc, void *arg, void *
 
 /* ---- active messages ---- */
 
-/* `data` is valid during the call; it may lie where the peer can still write (shared memory): what has to be checked is copied before. Runs in rpw_progress, in the order sent on each
+/* `data` is valid during the call; it may lie where the peer can still write (shared memory): what has to be checked is copied before. Runs in rpw_context_progress, in the order sent on each
  * endpoint. */
 typedef void (*rpw_am_fn)(rpw_endpoint *ep, const void *header, size_t header_len, const void *data, size_t len, void *arg);
 enum { RPW_AM_IDS = 256, RPW_AM_HEADER_MAX = 256 };
 /* fn NULL: none; messages without a handler are dropped. */
-RPW_API int rpw_am_handle(rpw_context *c, unsigned id, rpw_am_fn fn, void *arg);
+RPW_API int rpw_context_on_am(rpw_context *c, unsigned id, rpw_am_fn fn, void *arg);
 RPW_API int rpw_am_send(rpw_endpoint *ep, unsigned id, const void *header, size_t header_len, const void *buf, size_t len, rpw_request **req);
 
 /* ---- remote memory ---- */
@@ -211,14 +212,14 @@ RPW_API int rpw_memory_register_dmabuf(rpw_context *c, void *addr, size_t len, i
  * rpw_last_error says what is missing. Takes milliseconds, and may make a CUDA context: ask once. */
 enum rpw_direct { RPW_DIRECT_PEER = 1 /* by its address: nvidia-peermem */, RPW_DIRECT_DMABUF = 2 };
 RPW_API int rpw_memory_direct(rpw_context *c);
-/* Memory of ropeway's own, which peers on this host can map: put and get are then plain copies. Freed by rpw_memory_release. */
+/* Memory of ropeway's own, which peers on this host can map: put and get are then plain copies. Freed by rpw_memory_destroy. */
 RPW_API int rpw_memory_allocate(rpw_context *c, size_t len, unsigned access, rpw_memory **out);
 RPW_API void *rpw_memory_address(const rpw_memory *m);
 RPW_API size_t rpw_memory_length(const rpw_memory *m);
-RPW_API void rpw_memory_release(rpw_memory *m);
+RPW_API void rpw_memory_destroy(rpw_memory *m);
 /* What a peer needs to reach it: opaque bytes, at most RPW_RKEY_BYTES_MAX. Gives their number. */
 enum { RPW_RKEY_BYTES_MAX = 512 };
-RPW_API int rpw_memory_pack(const rpw_memory *m, void *out, size_t room);
+RPW_API int rpw_rkey_pack(const rpw_memory *m, void *out, size_t room);
 /* Refused by name when it is garbled, of another version, or of memory that this endpoint's peer does not have. The endpoint has to be connected. */
 RPW_API int rpw_rkey_unpack(rpw_endpoint *ep, const void *packed, size_t len, rpw_rkey **out);
 RPW_API void rpw_rkey_destroy(rpw_rkey *k);
@@ -242,7 +243,7 @@ RPW_API int rpw_transfer_batch(rpw_endpoint *ep, const rpw_transfer *t, size_t n
 RPW_API int rpw_put_notify(rpw_endpoint *ep, const void *buf, size_t len, const rpw_rkey *key, uint64_t offset, uint64_t data, rpw_request **req);
 typedef void (*rpw_notify_fn)(rpw_endpoint *ep, uint64_t data, size_t len, void *arg);
 /* fn NULL: none; notifications that come without one are dropped, so call it before peers can put. */
-RPW_API void rpw_on_notify(rpw_context *c, rpw_notify_fn fn, void *arg);
+RPW_API void rpw_context_on_notify(rpw_context *c, rpw_notify_fn fn, void *arg);
 
 /* ---- statistics ---- */
 
@@ -254,7 +255,7 @@ typedef struct {
 	uint64_t strangers_refused, path_changes;
 	unsigned endpoints, listeners, requests; /* now */
 	unsigned
-		unsent; /* not 0: bytes of sends that are complete, or acknowledgements that the peer waits for, are still in this process, for rpw_progress to send */
+		unsent; /* not 0: bytes of sends that are complete, or acknowledgements that the peer waits for, are still in this process, for rpw_context_progress to send */
 } rpw_statistics;
 RPW_API int rpw_context_statistics(rpw_context *c, rpw_statistics *s /* size filled in */);
 

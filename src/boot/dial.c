@@ -266,8 +266,9 @@ bool boot_dial_established(struct boot_conn *c)
 static const char *const silent[CONN_STATES] = {
 	[CONN_LOOKUP] = "its name service does not answer",
 	[CONN_CONNECTING] = "no answer: no such host, or a firewall that drops what it does not like",
-	[CONN_TLS] = "it took the connection and is silent: is that ropeway, and does it have a key? Is its process stopped, or not calling rpw_progress?",
-	[CONN_HELLO] = "it took the connection and says no hello: is that ropeway? Is its process stopped, or not calling rpw_progress?",
+	[CONN_TLS] =
+		"it took the connection and is silent: is that ropeway, and does it have a key? Is its process stopped, or not calling rpw_context_progress?",
+	[CONN_HELLO] = "it took the connection and says no hello: is that ropeway? Is its process stopped, or not calling rpw_context_progress?",
 };
 
 /* TCP itself was not answered: nobody is there. Behind TCP somebody is, who says nothing. */

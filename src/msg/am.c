@@ -13,14 +13,14 @@
 #include <errno.h>
 #include <stdlib.h>
 
-int rpw_am_handle(rpw_context *c, unsigned id, rpw_am_fn fn, void *arg)
+int rpw_context_on_am(rpw_context *c, unsigned id, rpw_am_fn fn, void *arg)
 {
 	if (!c)
-		return msg_wrong("rpw_am_handle", "the context is NULL");
+		return msg_wrong("rpw_context_on_am", "the context is NULL");
 	if (RPWI_UNLIKELY(!msg_is_ours(c)))
 		return msg_inherited(c);
 	if (id >= RPW_AM_IDS)
-		return rpwi_fail(RPW_ERR_INVALID, "rpw_am_handle: id %u; they are 0 to %d", id, RPW_AM_IDS - 1);
+		return rpwi_fail(RPW_ERR_INVALID, "rpw_context_on_am: id %u; they are 0 to %d", id, RPW_AM_IDS - 1);
 	c->am[id].fn = fn;
 	c->am[id].arg = arg;
 	return RPW_OK;

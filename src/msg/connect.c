@@ -562,7 +562,7 @@ void rpw_listener_destroy(rpw_listener *l)
 	free(l);
 }
 
-static int connect_begin(rpw_endpoint *ep, const char *address, const rpw_connect_options *o)
+static int connect_begin(rpw_endpoint *ep, const char *address, const rpw_endpoint_options *o)
 {
 	char why[256], plugin[sizeof(ep->c->own.plugin)];
 	const char *list = o->transports ? o->transports : ep->c->listed;
@@ -572,7 +572,7 @@ static int connect_begin(rpw_endpoint *ep, const char *address, const rpw_connec
 		return rpwi_fail(rc, "%s", why);
 	if (*plugin && strcmp(plugin, ep->c->own.plugin) != 0)
 		return rpwi_fail(RPW_ERR_INVALID,
-			"rpw_connect asks for the network plugin %.100s, and the context hosts %.100s: name it in the options of the context", plugin,
+			"rpw_endpoint_create asks for the network plugin %.100s, and the context hosts %.100s: name it in the options of the context", plugin,
 			*ep->c->own.plugin ? ep->c->own.plugin : "none");
 	if (!list || !*list)
 		choice_order_by_worth(ep->c, ep->order, ep->orders);
@@ -584,16 +584,16 @@ static int connect_begin(rpw_endpoint *ep, const char *address, const rpw_connec
 	return boot_connect(ep->c->boot, address, ms, ep, &ep->boot);
 }
 
-int rpw_connect(rpw_context *c, const char *address, const rpw_connect_options *given, rpw_endpoint **out, rpw_request **req)
+int rpw_endpoint_create(rpw_context *c, const char *address, const rpw_endpoint_options *given, rpw_endpoint **out, rpw_request **req)
 {
 	if (!c || !address || !out)
-		return msg_wrong("rpw_connect", !c ? "the context is NULL" : !address ? "the address is NULL" : "out is NULL");
+		return msg_wrong("rpw_endpoint_create", !c ? "the context is NULL" : !address ? "the address is NULL" : "out is NULL");
 	if (RPWI_UNLIKELY(!msg_is_ours(c)))
 		return msg_inherited(c);
-	rpw_connect_options o = {0};
+	rpw_endpoint_options o = {0};
 	if (given) {
 		if (given->size < sizeof(size_t))
-			return rpwi_fail(RPW_ERR_INVALID, "rpw_connect_options.size is %zu: set it to sizeof(rpw_connect_options)", given->size);
+			return rpwi_fail(RPW_ERR_INVALID, "rpw_endpoint_options.size is %zu: set it to sizeof(rpw_endpoint_options)", given->size);
 		memcpy(&o, given, RPWI_MIN(given->size, sizeof(o)));
 	}
 	rpw_endpoint *ep = ep_new(c);

@@ -199,7 +199,7 @@ void rpw_context_destroy(rpw_context *c)
 		return;
 	}
 	if (c->in_progress) {
-		rpwi_fail(RPW_ERR_INVALID, "rpw_context_destroy from inside a callback: nothing was destroyed; do it after rpw_progress has returned");
+		rpwi_fail(RPW_ERR_INVALID, "rpw_context_destroy from inside a callback: nothing was destroyed; do it after rpw_context_progress has returned");
 		rpwi_error("%s", rpw_last_error());
 		return;
 	}
@@ -210,7 +210,7 @@ void rpw_context_destroy(rpw_context *c)
 	all_end(c); /* what these callbacks posted; nobody is called any more */
 	pipeline_end(c);
 	while (!rpwi_list_empty(&c->memories))
-		rpw_memory_release(RPWI_CONTAINER_OF(c->memories.next, rpw_memory, all));
+		rpw_memory_destroy(RPWI_CONTAINER_OF(c->memories.next, rpw_memory, all));
 	pipeline_gpus_free(c);
 	context_free(c);
 }
@@ -301,10 +301,11 @@ static int progress_control(rpw_context *c)
 	return n;
 }
 
-int rpw_progress(rpw_context *c)
+int rpw_context_progress(rpw_context *c)
 {
 	if (RPWI_UNLIKELY(!c || c->in_progress))
-		return rpwi_fail(RPW_ERR_INVALID, c ? "rpw_progress from inside a callback: it is under way already" : "rpw_progress: the context is NULL");
+		return rpwi_fail(RPW_ERR_INVALID,
+			c ? "rpw_context_progress from inside a callback: it is under way already" : "rpw_context_progress: the context is NULL");
 	if (RPWI_UNLIKELY(!msg_is_ours(c)))
 		return msg_inherited(c);
 	c->in_progress = true;
@@ -415,7 +416,7 @@ static int wait_for(rpw_context *c, rpw_request **r, size_t n, int timeout_ms)
 		return rpwi_fail(RPW_ERR_INVALID, "waiting from inside a callback: return from it first");
 	uint64_t now = rpwi_now_ns(), deadline = timeout_ms < 0 ? RPWI_NEVER : now + (uint64_t)timeout_ms * RPWI_NS_PER_MS, spin_until = now + SPIN_NS;
 	for (unsigned polls = 0; !all_done(r, &n);) {
-		if (rpw_progress(c) > 0) {
+		if (rpw_context_progress(c) > 0) {
 			if (!(++polls & 31)) {
 				now = rpwi_now_ns();
 				spin_until = now + SPIN_NS;
@@ -437,25 +438,25 @@ static int wait_for(rpw_context *c, rpw_request **r, size_t n, int timeout_ms)
 	return RPW_OK;
 }
 
-int rpw_wait(rpw_request *r, int timeout_ms, rpw_completion *done)
+int rpw_request_wait(rpw_request *r, int timeout_ms, rpw_completion *done)
 {
 	if (!r)
-		return rpwi_fail(RPW_ERR_INVALID, "rpw_wait: the request is NULL (a call that gave RPW_OK was complete already)");
+		return rpwi_fail(RPW_ERR_INVALID, "rpw_request_wait: the request is NULL (a call that gave RPW_OK was complete already)");
 	if (!r->complete) {
 		int rc = wait_for(r->c, &r, 1, timeout_ms);
 		if (rc)
 			return rc;
 	}
-	return rpw_test(r, done);
+	return rpw_request_test(r, done);
 }
 
-int rpw_wait_all(rpw_context *c, rpw_request **r, size_t n, int timeout_ms)
+int rpw_request_wait_all(rpw_context *c, rpw_request **r, size_t n, int timeout_ms)
 {
 	if (!c || (n && !r))
-		return msg_wrong("rpw_wait_all", c ? "the array of requests is NULL" : "the context is NULL");
+		return msg_wrong("rpw_request_wait_all", c ? "the array of requests is NULL" : "the context is NULL");
 	int rc = wait_for(c, r, n, timeout_ms);
 	for (size_t i = 0; !rc && i < n; i++)
-		rc = r[i] ? rpw_test(r[i], NULL) : RPW_OK;
+		rc = r[i] ? rpw_request_test(r[i], NULL) : RPW_OK;
 	return rc;
 }
 

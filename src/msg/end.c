@@ -126,7 +126,7 @@ void ep_fail(rpw_endpoint *ep, int status, const char *why)
 	if (ep->closed_fn)
 		msg_deliver_callbacks(ep->c);
 	if (ep->closed_fn) {
-		rpw_closed_fn fn = ep->closed_fn;
+		rpw_endpoint_closed_fn fn = ep->closed_fn;
 		ep->closed_fn = NULL;
 		fn(ep, status, ep->closed_arg);
 	}
@@ -153,7 +153,7 @@ void ep_free(rpw_endpoint *ep)
 	free(ep);
 }
 
-void rpw_endpoint_close(rpw_endpoint *ep)
+void rpw_endpoint_destroy(rpw_endpoint *ep)
 {
 	if (!ep)
 		return;

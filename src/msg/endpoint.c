@@ -81,7 +81,7 @@ void rpw_endpoint_set_user(rpw_endpoint *ep, void *user)
 }
 void *rpw_endpoint_user(const rpw_endpoint *ep) { return ep ? ep->user : NULL; }
 
-void rpw_endpoint_on_close(rpw_endpoint *ep, rpw_closed_fn fn, void *arg)
+void rpw_endpoint_on_close(rpw_endpoint *ep, rpw_endpoint_closed_fn fn, void *arg)
 {
 	if (!ep)
 		return;

@@ -99,10 +99,10 @@ void flush_path_gone(rpw_request *r)
 	r->ep->rma_dirty = true;
 }
 
-int rpw_flush(rpw_endpoint *ep, rpw_request **req)
+int rpw_endpoint_flush(rpw_endpoint *ep, rpw_request **req)
 {
 	if (!ep)
-		return msg_wrong("rpw_flush", "the endpoint is NULL");
+		return msg_wrong("rpw_endpoint_flush", "the endpoint is NULL");
 	if (RPWI_UNLIKELY(!msg_is_ours(ep->c)))
 		return msg_inherited(ep->c);
 	if (ep->state == EP_FAILED && ep->all_taken) {
@@ -114,10 +114,10 @@ int rpw_flush(rpw_endpoint *ep, rpw_request **req)
 	return r ? ep_post(ep, r, req) : RPW_ERR_NO_MEMORY;
 }
 
-int rpw_fence(rpw_endpoint *ep)
+int rpw_endpoint_fence(rpw_endpoint *ep)
 {
 	if (!ep)
-		return msg_wrong("rpw_fence", "the endpoint is NULL");
+		return msg_wrong("rpw_endpoint_fence", "the endpoint is NULL");
 	if (RPWI_UNLIKELY(!msg_is_ours(ep->c)))
 		return msg_inherited(ep->c);
 	if (ep->state == EP_UP && !ep->rma_dirty && rpwi_list_empty(&ep->link.queue) && !transfers_of_ours(ep))

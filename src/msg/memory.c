@@ -52,7 +52,7 @@ static int memory_of_program(rpw_context *c, void *addr, size_t len, enum rpw_me
 	m->addr = addr;
 	rc = kind == RPW_MEMORY_CUDA ? gpu_of(&c->gpus, addr, len, &m->gpu) : 0;
 	if (rc) {
-		rpw_memory_release(m);
+		rpw_memory_destroy(m);
 		return rc;
 	}
 	*out = m;
@@ -119,7 +119,7 @@ int rpw_memory_allocate(rpw_context *c, size_t len, unsigned access, rpw_memory 
 		m->allocated = m->addr != NULL;
 	}
 	if (!m->addr) {
-		rpw_memory_release(m);
+		rpw_memory_destroy(m);
 		return rpwi_fail(RPW_ERR_NO_MEMORY, "%zu bytes could not be allocated: %s", len, strerror(errno));
 	}
 	*out = m;
@@ -129,7 +129,7 @@ int rpw_memory_allocate(rpw_context *c, size_t len, unsigned access, rpw_memory 
 void *rpw_memory_address(const rpw_memory *m) { return m ? m->addr : NULL; }
 size_t rpw_memory_length(const rpw_memory *m) { return m ? m->len : 0; }
 
-void rpw_memory_release(rpw_memory *m)
+void rpw_memory_destroy(rpw_memory *m)
 {
 	if (!m || !msg_is_ours(m->c))
 		return; /* in a forked child it goes with its context */
@@ -172,11 +172,11 @@ static int register_all(rpw_memory *m)
 	return have;
 }
 
-int rpw_memory_pack(const rpw_memory *given, void *out, size_t room)
+int rpw_rkey_pack(const rpw_memory *given, void *out, size_t room)
 {
 	rpw_memory *m = (rpw_memory *)given;
 	if (!m || !out)
-		return msg_wrong("rpw_memory_pack", m ? "out is NULL" : "the memory is NULL");
+		return msg_wrong("rpw_rkey_pack", m ? "out is NULL" : "the memory is NULL");
 	if (RPWI_UNLIKELY(!msg_is_ours(m->c)))
 		return msg_inherited(m->c);
 	uint8_t key[RPW_RKEY_BYTES_MAX], *p = key + sizeof(struct rkey_head);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* objects.h - the objects behind ropeway.h: requests, endpoints, contexts, and what they hold. What may be done with them is in the headers named as the files of msg/. The design is told in DESIGN.md.
  *
- * Locks: none, a context belongs to one thread at a time. Up-calls of transports and boot never free anything: they leave `todo` at the endpoint, which the end of rpw_progress does. */
+ * Locks: none, a context belongs to one thread at a time. Up-calls of transports and boot never free anything: they leave `todo` at the endpoint, which the end of rpw_context_progress does. */
 #ifndef ROPEWAY_MSG_OBJECTS_H
 #define ROPEWAY_MSG_OBJECTS_H
 
@@ -30,7 +30,7 @@ enum {
 		32 *
 		1024, /* a breakable path: from here on messages that come one behind the other are fetched, which saves a copy; alone, eager is a round trip faster */
 	IOV_MAX_COUNT = 1024, /* pieces of a scatter list */
-	CONNECT_MS = 10000,   /* default of rpw_connect */
+	CONNECT_MS = 10000,   /* default of rpw_endpoint_create */
 	PATH_MS = 5000,       /* a path that is not up by then is given up */
 	REST_MS_LEAST = 10,   /* a path that was lost: all were tried in vain, they are tried again in a while, which grows */
 	REST_MS_MOST = 500,
@@ -39,7 +39,7 @@ enum {
 	ARRIVING_MAX = 1024,   /* such peers at once, for each context */
 	DRAIN_MS = 500,        /* after a peer's goodbye, for what it sent before */
 	BOOT_EVERY_NS = 50000, /* a busy context looks after the control path so often */
-	SPIN_NS = 30000,       /* rpw_wait polls so long before it sleeps */
+	SPIN_NS = 30000,       /* rpw_request_wait polls so long before it sleeps */
 };
 
 /* ---- requests ---- */
@@ -203,7 +203,7 @@ enum ep_todo {
 	TODO_SEND = 1,  /* the queue, answers, credit: something may go now */
 	TODO_PATH = 2,  /* the path is of no use (any more): the next one */
 	TODO_FAIL = 4,  /* with ep->status */
-	TODO_CLOSE = 8, /* rpw_endpoint_close from a callback, or a peer that never became an endpoint */
+	TODO_CLOSE = 8, /* rpw_endpoint_destroy from a callback, or a peer that never became an endpoint */
 	TODO_AM = 16,   /* active messages wait for their turn */
 };
 
@@ -239,7 +239,7 @@ struct rpw_endpoint {
 	int status;
 	char *why, *reasons, *peer, *path_text, *fail_text;
 	struct pipelines *pipelines;
-	rpw_closed_fn closed_fn;
+	rpw_endpoint_closed_fn closed_fn;
 	void *closed_arg, *user;
 };
 
@@ -365,7 +365,7 @@ static inline void msg_todo(rpw_endpoint *ep, unsigned what)
 		rpwi_list_add_tail(&ep->c->work, &ep->work);
 	ep->todo |= (uint8_t)what;
 }
-/* Around a callback that is not called by rpw_progress, so that what it must not do is refused, and what it closes is closed later. Gives what in_progress is to be afterwards. */
+/* Around a callback that is not called by rpw_context_progress, so that what it must not do is refused, and what it closes is closed later. Gives what in_progress is to be afterwards. */
 static inline bool msg_callback_begin(rpw_context *c)
 {
 	bool outer = c->in_progress;

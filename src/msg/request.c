@@ -92,7 +92,7 @@ static const char *in_general(int status)
 	static const char *const texts[] = {
 		[-RPW_ERR_INVALID] = "its buffer is not mapped",
 		[-RPW_ERR_NO_MEMORY] = "there was no memory for it, on this side or on the other",
-		[-RPW_ERR_CANCELED] = "canceled by rpw_cancel",
+		[-RPW_ERR_CANCELED] = "canceled by rpw_request_cancel",
 		[-RPW_ERR_PEER_GONE] = "the peer has just closed, and its memory is gone",
 		[-RPW_ERR_ACCESS] = "the peer has no such memory registered (any more), or not for this, or not that much",
 		[-RPW_ERR_PROTOCOL] = "the peer answered what is no answer",
@@ -269,10 +269,10 @@ size_t iov_scatter(const struct iovec *iov, int iovcnt, const void *flat, size_t
 }
 size_t iov_gather(const struct iovec *iov, int iovcnt, size_t skip, void *flat, size_t n) { return iov_copy(iov, iovcnt, skip, flat, n, GATHER); }
 
-int rpw_test(rpw_request *r, rpw_completion *done)
+int rpw_request_test(rpw_request *r, rpw_completion *done)
 {
 	if (!r)
-		return rpwi_fail(RPW_ERR_INVALID, "rpw_test: the request is NULL (a call that gave RPW_OK was complete already)");
+		return rpwi_fail(RPW_ERR_INVALID, "rpw_request_test: the request is NULL (a call that gave RPW_OK was complete already)");
 	if (done)
 		*done = r->done;
 	if (RPWI_UNLIKELY(r->done.status < 0))
@@ -280,7 +280,7 @@ int rpw_test(rpw_request *r, rpw_completion *done)
 	return r->done.status;
 }
 
-void rpw_request_free(rpw_request *r)
+void rpw_request_destroy(rpw_request *r)
 {
 	if (!r)
 		return;
@@ -293,7 +293,7 @@ void rpw_request_free(rpw_request *r)
 		req_drop(r);
 }
 
-void rpw_on_done(rpw_request *r, rpw_done_fn fn, void *arg)
+void rpw_request_on_done(rpw_request *r, rpw_done_fn fn, void *arg)
 {
 	if (!r)
 		return;
@@ -323,10 +323,10 @@ static void cancel_at_peer(rpw_request *r)
 	r->canceled = true;
 }
 
-int rpw_cancel(rpw_request *r)
+int rpw_request_cancel(rpw_request *r)
 {
 	if (!r)
-		return rpwi_fail(RPW_ERR_INVALID, "rpw_cancel: the request is NULL");
+		return rpwi_fail(RPW_ERR_INVALID, "rpw_request_cancel: the request is NULL");
 	if (RPWI_UNLIKELY(!msg_is_ours(r->c)))
 		return msg_inherited(r->c);
 	if (r->complete)

@@ -135,7 +135,7 @@ int rpw_transfer_batch(rpw_endpoint *ep, const rpw_transfer *t, size_t n, rpw_re
 	return ep_post(ep, r, req);
 }
 
-void rpw_on_notify(rpw_context *c, rpw_notify_fn fn, void *arg)
+void rpw_context_on_notify(rpw_context *c, rpw_notify_fn fn, void *arg)
 {
 	if (!c)
 		return;

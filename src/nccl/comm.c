@@ -92,7 +92,7 @@ static void requests_end(struct plugin_comm *c)
 		struct plugin_request *q = &c->request[i];
 		for (int k = 0; atomic_load_explicit(&q->state, memory_order_acquire) == REQUEST_BUSY && k < q->n; k++)
 			if (q->r[k])
-				rpw_request_free(q->r[k]);
+				rpw_request_destroy(q->r[k]);
 	}
 }
 
@@ -102,19 +102,19 @@ static void flush(struct plugin_comm *c)
 	struct comm_context *l = c->cc;
 	rpw_request *r = NULL;
 	uint64_t until = rpwi_now_ns() + PLUGIN_CLOSE_MS * RPWI_NS_PER_MS;
-	if (rpw_flush(c->ep, &r) != RPW_IN_PROGRESS)
+	if (rpw_endpoint_flush(c->ep, &r) != RPW_IN_PROGRESS)
 		return;
-	while (rpw_test(r, NULL) == RPW_IN_PROGRESS && rpwi_now_ns() < until) {
-		if (rpw_progress(l->c) || rpw_context_arm(l->c))
+	while (rpw_request_test(r, NULL) == RPW_IN_PROGRESS && rpwi_now_ns() < until) {
+		if (rpw_context_progress(l->c) || rpw_context_arm(l->c))
 			continue;
 		struct pollfd p = {.fd = rpw_context_fd(l->c), .events = POLLIN};
 		comm_context_leave(l);
 		poll(&p, 1, FLUSH_LOOK_MS);
 		comm_context_enter(l);
 	}
-	if (rpw_test(r, NULL) == RPW_IN_PROGRESS)
+	if (rpw_request_test(r, NULL) == RPW_IN_PROGRESS)
 		plugin_info("peer %s did not answer within %d ms that it has all that was sent: the connection is closed without", c->peer, PLUGIN_CLOSE_MS);
-	rpw_request_free(r);
+	rpw_request_destroy(r);
 }
 
 int plugin_close(int abi, void *comm, enum plugin_kind kind)
@@ -128,10 +128,10 @@ int plugin_close(int abi, void *comm, enum plugin_kind kind)
 	if (kind == PLUGIN_LISTEN) {
 		plugin_listen_close(c);
 	} else {
-		rpw_progress(l->c);
+		rpw_context_progress(l->c);
 		if (!work_in_flight(c))
 			flush(c);
-		rpw_endpoint_close(c->ep);
+		rpw_endpoint_destroy(c->ep);
 		requests_end(c);
 		plugin_memories_free(c);
 	}

@@ -42,7 +42,7 @@ static void wake(void)
 static void keep(struct comm_context *l)
 {
 	l->now = false;
-	for (int i = 0; i < ROUNDS_MAX && rpw_progress(l->c) > 0; i++)
+	for (int i = 0; i < ROUNDS_MAX && rpw_context_progress(l->c) > 0; i++)
 		;
 	if (rpw_context_arm(l->c))
 		return;

@@ -54,7 +54,7 @@ static void connected(rpw_request *r, const rpw_completion *done, void *arg)
 {
 	struct dial *d = arg;
 	struct plugin_hello h;
-	rpw_request_free(r);
+	rpw_request_destroy(r);
 	if (done->status) /* the endpoint's end says why */
 		return;
 	plugin_hello_make(&h, d->abi, d->h.nonce);
@@ -92,10 +92,10 @@ static void dial_free(struct dial *d)
 {
 	if (d->cc) {
 		comm_context_enter(d->cc);
-		rpw_am_handle(d->cc->c, PLUGIN_WELCOME, NULL, NULL);
-		rpw_am_handle(d->cc->c, PLUGIN_REFUSED, NULL, NULL);
+		rpw_context_on_am(d->cc->c, PLUGIN_WELCOME, NULL, NULL);
+		rpw_context_on_am(d->cc->c, PLUGIN_REFUSED, NULL, NULL);
 		if (d->ep)
-			rpw_endpoint_close(d->ep);
+			rpw_endpoint_destroy(d->ep);
 		comm_context_leave(d->cc);
 		comm_context_drop(d->cc);
 	}
@@ -192,16 +192,16 @@ static void dial_leave(struct dial *d)
 static int dial_begin(struct dial *d)
 {
 	rpw_request *r = NULL;
-	rpw_connect_options o = {.size = sizeof(o), .timeout_ms = d->timeout_ms};
+	rpw_endpoint_options o = {.size = sizeof(o), .timeout_ms = d->timeout_ms};
 	int rc = comm_context_new(d->device, &d->cc);
 	if (rc)
 		return plugin_result(rc);
 	comm_context_enter(d->cc);
-	rpw_am_handle(d->cc->c, PLUGIN_WELCOME, welcomed, d);
-	rpw_am_handle(d->cc->c, PLUGIN_REFUSED, refused, d);
-	rc = rpw_connect(d->cc->c, d->h.address, &o, &d->ep, &r);
+	rpw_context_on_am(d->cc->c, PLUGIN_WELCOME, welcomed, d);
+	rpw_context_on_am(d->cc->c, PLUGIN_REFUSED, refused, d);
+	rc = rpw_endpoint_create(d->cc->c, d->h.address, &o, &d->ep, &r);
 	if (rc >= 0) {
-		rpw_on_done(r, connected, d);
+		rpw_request_on_done(r, connected, d);
 		rpw_endpoint_on_close(d->ep, ended, d);
 	} else
 		plugin_warn("connecting to %s: %s; %s", d->h.address, rpw_last_error(), plugin_advice(rc));
@@ -212,7 +212,7 @@ static int dial_begin(struct dial *d)
 /* With the comm context's lock held: what has become of it. */
 static int dial_look(struct dial *d, struct plugin_comm **out)
 {
-	rpw_progress(d->cc->c);
+	rpw_context_progress(d->cc->c);
 	if (d->state == DIALING && rpwi_now_ns() > d->until_ns) {
 		char why[160];
 		snprintf(why, sizeof(why), "no connection within %u ms", d->timeout_ms);

@@ -58,9 +58,9 @@ bool plugin_request_collect(struct plugin_request *q)
 {
 	for (int i = 0; i < q->n; i++) {
 		rpw_completion done;
-		if (!q->r[i] || rpw_test(q->r[i], &done) == RPW_IN_PROGRESS)
+		if (!q->r[i] || rpw_request_test(q->r[i], &done) == RPW_IN_PROGRESS)
 			continue;
-		rpw_request_free(q->r[i]);
+		rpw_request_destroy(q->r[i]);
 		q->r[i] = NULL;
 		q->left--;
 		if (RPWI_UNLIKELY(done.status))
@@ -106,7 +106,7 @@ static bool left(struct plugin_request *q)
 	if (RPWI_LIKELY(!q->gone_after) || !comm_context_try(l))
 		return !q->gone_after;
 	if (l->gone < q->gone_after) {
-		rpw_progress(l->c);
+		rpw_context_progress(l->c);
 		all_gone(l);
 	}
 	bool gone = l->gone >= q->gone_after;
@@ -127,10 +127,10 @@ int plugin_test(int abi, void *request, int *done, int *sizes)
 		if (!comm_context_try(l))
 			return NCCL_SUCCESS; /* somebody else moves it */
 		bool complete = plugin_request_collect(q);
-		for (unsigned i = 0; !complete && i < ROUNDS && rpw_progress(l->c) > 0; i++)
+		for (unsigned i = 0; !complete && i < ROUNDS && rpw_context_progress(l->c) > 0; i++)
 			complete = plugin_request_collect(q);
 		if (complete && q->comm->may_hold && !all_gone(l))
-			rpw_progress(l->c); /* what the sender waits for: nobody may call again soon */
+			rpw_context_progress(l->c); /* what the sender waits for: nobody may call again soon */
 		comm_context_leave(l);
 		if (!complete)
 			return NCCL_SUCCESS;
@@ -203,8 +203,8 @@ static void unpost(struct plugin_request *q, int status)
 {
 	for (int i = 0; i < q->n; i++)
 		if (q->r[i]) {
-			rpw_cancel(q->r[i]);
-			rpw_request_free(q->r[i]);
+			rpw_request_cancel(q->r[i]);
+			rpw_request_destroy(q->r[i]);
 			q->r[i] = NULL;
 		}
 	q->left = 0;

@@ -42,7 +42,7 @@ static void turn_away(struct arrival *a)
 {
 	rpw_endpoint *ep = a->ep;
 	arrival_free(a);
-	rpw_endpoint_close(ep);
+	rpw_endpoint_destroy(ep);
 }
 
 static void arrival_gone(rpw_endpoint *ep, int status, void *arg)
@@ -78,7 +78,7 @@ static void arrived(rpw_listener *unused, rpw_endpoint *ep, void *arg)
 	struct arrival *a = l->welcome_count < WAITING_MAX ? calloc(1, sizeof(*a)) : NULL;
 	if (!a) {
 		rpwi_debug("nccl: %u wait to be accepted at %s, one more is turned away", l->welcome_count, l->address);
-		rpw_endpoint_close(ep);
+		rpw_endpoint_destroy(ep);
 		return;
 	}
 	*a = (struct arrival){.l = l, .ep = ep, .since_ns = rpwi_now_ns()};
@@ -130,7 +130,7 @@ static int listener_open(struct plugin_comm *c, struct plugin_listener *l)
 		return plugin_result(rc);
 	}
 	snprintf(l->address, sizeof(l->address), d->v6 ? "[%.48s]:%d" : "%.48s:%d", d->address, rpw_listener_port(l->l));
-	rpw_am_handle(c->cc->c, PLUGIN_HELLO, hello, l);
+	rpw_context_on_am(c->cc->c, PLUGIN_HELLO, hello, l);
 	return NCCL_SUCCESS;
 }
 
@@ -187,7 +187,7 @@ void plugin_listen_close(struct plugin_comm *c)
 		turn_away(RPWI_CONTAINER_OF(rpwi_list_pop(&l->silent), struct arrival, all));
 	while (!rpwi_list_empty(&l->welcome))
 		turn_away(RPWI_CONTAINER_OF(rpwi_list_pop(&l->welcome), struct arrival, all));
-	rpw_am_handle(c->cc->c, PLUGIN_HELLO, NULL, NULL);
+	rpw_context_on_am(c->cc->c, PLUGIN_HELLO, NULL, NULL);
 	rpw_listener_destroy(l->l);
 	free(l);
 }
@@ -231,7 +231,7 @@ int plugin_accept(int abi, void *listen_comm, void **recv_comm)
 		return rc;
 	struct plugin_listener *l = lc->listener;
 	comm_context_enter(lc->cc);
-	rpw_progress(lc->cc->c);
+	rpw_context_progress(lc->cc->c);
 	uint64_t now_ns = rpwi_now_ns();
 	silent_limit(l, now_ns);
 	if (!rpwi_list_empty(&l->welcome)) {

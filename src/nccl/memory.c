@@ -95,7 +95,7 @@ static int memory_open(struct plugin_memory *m, uint64_t offset, int fd)
 	plugin_warn("%zu bytes of a GPU at %p cannot be registered: %s", m->size, m->data, rpw_last_error());
 	return plugin_result(status);
 }
-static void memory_close(struct plugin_memory *m) { rpw_memory_release(m->gpu); }
+static void memory_close(struct plugin_memory *m) { rpw_memory_destroy(m->gpu); }
 
 static const struct {
 	int type;

@@ -178,13 +178,13 @@ class FakeDoctor(threading.Thread):
     def run(self):
         receiving, bytes_at, size = None, ctypes.c_void_p(), ctypes.c_size_t()
         while not self.ending:
-            if not self.lib.rpw_progress(self.context):
+            if not self.lib.rpw_context_progress(self.context):
                 time.sleep(0.001)
             if self.endpoints and self.answers and not receiving:
                 receiving = ctypes.c_void_p()
                 self.lib.rpw_recv_obj(self.endpoints[0], self.room, None, ctypes.byref(bytes_at), ctypes.byref(size), ctypes.byref(receiving))
-            if receiving and self.lib.rpw_test(receiving, None) <= 0:
-                self.lib.rpw_request_free(receiving)
+            if receiving and self.lib.rpw_request_test(receiving, None) <= 0:
+                self.lib.rpw_request_destroy(receiving)
                 receiving, answer = None, self.answers.pop(0)
                 self.keep.append(answer)
                 self.lib.rpw_send_obj(self.endpoints[0], answer, ctypes.c_size_t(len(answer)), ctypes.byref(ctypes.c_void_p()))

@@ -555,15 +555,15 @@ class Library:
         self.l.rpw_last_error.restype = ctypes.c_char_p
         self.c, self.ep, req = ctypes.c_void_p(), ctypes.c_void_p(), ctypes.c_void_p()
         assert self.l.rpw_context_create(None, ctypes.byref(self.c)) == 0
-        assert self.l.rpw_connect(self.c, f"127.0.0.1:{port}".encode(), None, ctypes.byref(self.ep), ctypes.byref(req)) == 1
+        assert self.l.rpw_endpoint_create(self.c, f"127.0.0.1:{port}".encode(), None, ctypes.byref(self.ep), ctypes.byref(req)) == 1
         self.connected = self.wait(req).status == 0
         assert self.connected or may_fail, self.l.rpw_last_error()
         self.kept = []
 
     def wait(self, req):
         done = self.Done()
-        self.l.rpw_wait(req, TIMEOUT_S * 1000, ctypes.byref(done))
-        self.l.rpw_request_free(req)
+        self.l.rpw_request_wait(req, TIMEOUT_S * 1000, ctypes.byref(done))
+        self.l.rpw_request_destroy(req)
         return done
 
     def send(self, data, tag=CONTROL):
@@ -572,8 +572,8 @@ class Library:
         self.kept.append(buf)
         rc = self.l.rpw_send(self.ep, buf, ctypes.c_size_t(len(data)), ctypes.c_uint64(tag), ctypes.byref(req))
         if rc == 1:
-            self.l.rpw_wait(req, 200, None)  # a receiver that does not want it never takes it
-            self.l.rpw_request_free(req)
+            self.l.rpw_request_wait(req, 200, None)  # a receiver that does not want it never takes it
+            self.l.rpw_request_destroy(req)
 
     def say(self, kind, name=b"", text=b"", number=0, mode=0o644, size=0, mtime=(1, 2), hash_=b"", version=2, magic=b"RPWF", lens=None, data=0):
         a, b = lens or (len(name), len(text))
@@ -615,7 +615,7 @@ class Listening(Library):
     def accept(self):
         deadline = time.monotonic() + TIMEOUT_S
         while not self.ep and time.monotonic() < deadline:
-            self.l.rpw_progress(self.c)
+            self.l.rpw_context_progress(self.c)
         assert self.ep
 
 

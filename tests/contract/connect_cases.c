@@ -28,15 +28,15 @@ static void addresses_that_are_none(void)
 	for (size_t i = 0; i < sizeof(malformed) / sizeof(*malformed); i++) {
 		rpw_request *r = NULL;
 		REFUSED(rpw_listener_create(c, malformed[i].address, take, NULL, &l), RPW_ERR_INVALID, malformed[i].says);
-		REFUSED(rpw_connect(c, malformed[i].address, NULL, &ep, &r), RPW_ERR_INVALID, malformed[i].says);
+		REFUSED(rpw_endpoint_create(c, malformed[i].address, NULL, &ep, &r), RPW_ERR_INVALID, malformed[i].says);
 		CHECK(!r);
 	}
 	char longest[400];
 	memset(longest, 'a', sizeof(longest));
 	memcpy(longest + sizeof(longest) - 4, ":80", 4);
 	REFUSED(rpw_listener_create(c, longest, take, NULL, &l), RPW_ERR_INVALID, "characters");
-	REFUSED(rpw_connect(c, longest, NULL, &ep, NULL), RPW_ERR_INVALID, "characters");
-	REFUSED(rpw_connect(c, "127.0.0.1:0", NULL, &ep, NULL), RPW_ERR_INVALID, "port 0");
+	REFUSED(rpw_endpoint_create(c, longest, NULL, &ep, NULL), RPW_ERR_INVALID, "characters");
+	REFUSED(rpw_endpoint_create(c, "127.0.0.1:0", NULL, &ep, NULL), RPW_ERR_INVALID, "port 0");
 	CHECK(l == none);
 	CHECK(ep == nobody);
 	IS(statistics_of(c).endpoints, 0);
@@ -94,7 +94,7 @@ static void every_form_of_address_connects(void)
 		}
 		IS(rc, RPW_OK);
 		snprintf(address, sizeof(address), "%s:%d", connects[i], rpw_listener_port(p.l));
-		IS(rpw_connect(p.a, address, NULL, &p.ea, &r), RPW_IN_PROGRESS);
+		IS(rpw_endpoint_create(p.a, address, NULL, &p.ea, &r), RPW_IN_PROGRESS);
 		IS(finish(&p, r, NULL), RPW_OK);
 		UNTIL(&p, p.eb);
 		pair_close(&p);
@@ -107,26 +107,26 @@ static void what_options_a_connection_takes(void)
 	rpw_request *r = NULL;
 	rpw_endpoint *nobody = (rpw_endpoint *)&nobody, *ep = nobody;
 	char address[64];
-	rpw_connect_options o;
+	rpw_endpoint_options o;
 	pair_open(&p);
 	snprintf(address, sizeof(address), "127.0.0.1:%d", rpw_listener_port(p.l));
 	memset(&o, 0, sizeof(o));
-	REFUSED(rpw_connect(p.a, address, &o, &ep, &r), RPW_ERR_INVALID, "sizeof(rpw_connect_options)");
+	REFUSED(rpw_endpoint_create(p.a, address, &o, &ep, &r), RPW_ERR_INVALID, "sizeof(rpw_endpoint_options)");
 	o.size = sizeof(o);
 	o.transports = "tcp,pigeon";
-	REFUSED(rpw_connect(p.a, address, &o, &ep, &r), RPW_ERR_INVALID, "'pigeon'");
+	REFUSED(rpw_endpoint_create(p.a, address, &o, &ep, &r), RPW_ERR_INVALID, "'pigeon'");
 	SAYS("shm");
-	REFUSED(rpw_connect(p.a, NULL, NULL, &ep, &r), RPW_ERR_INVALID, "address");
-	REFUSED(rpw_connect(p.a, address, NULL, NULL, &r), RPW_ERR_INVALID, "out");
+	REFUSED(rpw_endpoint_create(p.a, NULL, NULL, &ep, &r), RPW_ERR_INVALID, "address");
+	REFUSED(rpw_endpoint_create(p.a, address, NULL, NULL, &r), RPW_ERR_INVALID, "out");
 	CHECK(ep == nobody);
 	/* Of an earlier version, without the last field. */
-	rpw_endpoint_close(p.eb);
+	rpw_endpoint_destroy(p.eb);
 	p.eb = NULL;
-	o.size = offsetof(rpw_connect_options, transports);
-	IS(rpw_connect(p.a, address, &o, &ep, &r), RPW_IN_PROGRESS);
+	o.size = offsetof(rpw_endpoint_options, transports);
+	IS(rpw_endpoint_create(p.a, address, &o, &ep, &r), RPW_IN_PROGRESS);
 	IS(finish(&p, r, NULL), RPW_OK);
 	UNTIL(&p, p.eb);
-	rpw_endpoint_close(ep);
+	rpw_endpoint_destroy(ep);
 	pair_close(&p);
 }
 
@@ -134,7 +134,7 @@ static void the_transport_that_was_asked_for(void)
 {
 	struct pair p;
 	rpw_context_options every = options_of(NULL);
-	rpw_connect_options o;
+	rpw_endpoint_options o;
 	rpw_request *r = NULL;
 	char address[64];
 	memset(&p, 0, sizeof(p));
@@ -144,7 +144,7 @@ static void the_transport_that_was_asked_for(void)
 	IS(rpw_context_create(&every, &p.a), RPW_OK);
 	IS(rpw_context_create(&every, &p.b), RPW_OK);
 	p.l = listener_open(p.b, &p.eb, address);
-	IS(rpw_connect(p.a, address, &o, &p.ea, &r), RPW_IN_PROGRESS);
+	IS(rpw_endpoint_create(p.a, address, &o, &p.ea, &r), RPW_IN_PROGRESS);
 	IS(finish(&p, r, NULL), RPW_OK);
 	UNTIL(&p, p.eb);
 	rpw_endpoint_information a = information_of(p.ea), b = information_of(p.eb);
@@ -164,7 +164,7 @@ static void what_is_known_before_and_after(void)
 	p.a = context_open();
 	p.b = context_open();
 	p.l = listener_open(p.b, &p.eb, address);
-	IS(rpw_connect(p.a, address, NULL, &p.ea, &r), RPW_IN_PROGRESS);
+	IS(rpw_endpoint_create(p.a, address, NULL, &p.ea, &r), RPW_IN_PROGRESS);
 	rpw_endpoint_information i = information_of(p.ea);
 	CHECK(!i.connected);
 	IS(i.status, RPW_OK);
@@ -248,7 +248,7 @@ static int dead_port(void)
 static void nobody_answers(void)
 {
 	struct pair p;
-	rpw_connect_options o;
+	rpw_endpoint_options o;
 	rpw_request *r = NULL, *posted[POSTINGS];
 	char address[64];
 	memset(&p, 0, sizeof(p));
@@ -257,7 +257,7 @@ static void nobody_answers(void)
 	o.timeout_ms = 200;
 	p.a = context_open();
 	snprintf(address, sizeof(address), "127.0.0.1:%d", dead_port());
-	IS(rpw_connect(p.a, address, &o, &p.ea, &r), RPW_IN_PROGRESS);
+	IS(rpw_endpoint_create(p.a, address, &o, &p.ea, &r), RPW_IN_PROGRESS);
 	rpw_endpoint_on_close(p.ea, on_closed, NULL);
 	/* What is posted waits until it is connected, and fails if it is not. */
 	for (int what = 0; what < POSTINGS; what++) {
@@ -265,7 +265,7 @@ static void nobody_answers(void)
 		if (!posting_needs_key(what))
 			IS(post(&p, what, p.ea, &posted[what]), RPW_IN_PROGRESS);
 	}
-	IS(rpw_fence(p.ea), RPW_OK);
+	IS(rpw_endpoint_fence(p.ea), RPW_OK);
 	IS(finish(&p, r, NULL), RPW_ERR_UNREACHABLE);
 	for (int what = 0; what < POSTINGS; what++)
 		if (posted[what])
@@ -279,12 +279,12 @@ static void nobody_answers(void)
 	HAS(i.why, "refused");
 	/* Without a request, and without anybody who looks: no harm. */
 	rpw_endpoint *ep = NULL;
-	IS(rpw_connect(p.a, address, &o, &ep, NULL), RPW_IN_PROGRESS);
+	IS(rpw_endpoint_create(p.a, address, &o, &ep, NULL), RPW_IN_PROGRESS);
 	while (information_of(ep).status == RPW_OK)
-		rpw_progress(p.a);
+		rpw_context_progress(p.a);
 	IS(information_of(ep).status, RPW_ERR_UNREACHABLE);
 	IS(statistics_of(p.a).requests, 0);
-	rpw_endpoint_close(ep);
+	rpw_endpoint_destroy(ep);
 	pair_close(&p);
 }
 
@@ -297,10 +297,10 @@ static void a_listener_that_comes_later(void)
 	p.a = context_open();
 	p.b = context_open();
 	snprintf(address, sizeof(address), "127.0.0.1:%d", dead_port());
-	IS(rpw_connect(p.a, address, NULL, &p.ea, &r), RPW_IN_PROGRESS);
+	IS(rpw_endpoint_create(p.a, address, NULL, &p.ea, &r), RPW_IN_PROGRESS);
 	for (int i = 0; i < 1000; i++)
-		rpw_progress(p.a);
-	IS(rpw_test(r, NULL), RPW_IN_PROGRESS);
+		rpw_context_progress(p.a);
+	IS(rpw_request_test(r, NULL), RPW_IN_PROGRESS);
 	IS(rpw_listener_create(p.b, address, take, &p.eb, &p.l), RPW_OK);
 	IS(finish(&p, r, NULL), RPW_OK);
 	UNTIL(&p, p.eb);
@@ -315,16 +315,16 @@ static void connecting_can_be_canceled_or_closed(void)
 	memset(&p, 0, sizeof(p));
 	p.a = context_open();
 	snprintf(address, sizeof(address), "127.0.0.1:%d", dead_port());
-	IS(rpw_connect(p.a, address, NULL, &p.ea, &r), RPW_IN_PROGRESS);
-	IS(rpw_cancel(r), RPW_OK);
+	IS(rpw_endpoint_create(p.a, address, NULL, &p.ea, &r), RPW_IN_PROGRESS);
+	IS(rpw_request_cancel(r), RPW_OK);
 	IS(finish(&p, r, NULL), RPW_ERR_CANCELED);
 	IS(information_of(p.ea).status, RPW_ERR_CANCELED);
-	rpw_endpoint_close(p.ea);
+	rpw_endpoint_destroy(p.ea);
 	/* Closed while it connects: the request completes. */
-	IS(rpw_connect(p.a, address, NULL, &p.ea, &r), RPW_IN_PROGRESS);
-	rpw_endpoint_close(p.ea);
-	IS(rpw_test(r, NULL), RPW_ERR_CANCELED);
-	rpw_request_free(r);
+	IS(rpw_endpoint_create(p.a, address, NULL, &p.ea, &r), RPW_IN_PROGRESS);
+	rpw_endpoint_destroy(p.ea);
+	IS(rpw_request_test(r, NULL), RPW_ERR_CANCELED);
+	rpw_request_destroy(r);
 	p.ea = NULL;
 	pair_close(&p);
 }
@@ -339,7 +339,7 @@ static void a_listener_that_closes_says_no(void)
 	p.a = context_open();
 	p.b = context_open();
 	p.l = listener_open(p.b, &p.eb, address);
-	IS(rpw_connect(p.a, address, NULL, &p.ea, &r), RPW_IN_PROGRESS);
+	IS(rpw_endpoint_create(p.a, address, NULL, &p.ea, &r), RPW_IN_PROGRESS);
 	IS(finish(&p, r, NULL), RPW_OK);
 	UNTIL(&p, p.eb);
 	/* Endpoints outlive their listener. */
@@ -351,13 +351,13 @@ static void a_listener_that_closes_says_no(void)
 	IS(finish(&p, r, NULL), RPW_OK);
 	IS(ended(&p, rc, s), RPW_OK);
 	/* Nobody listens any more. */
-	rpw_connect_options o;
+	rpw_endpoint_options o;
 	memset(&o, 0, sizeof(o));
 	o.size = sizeof(o);
 	o.timeout_ms = 100;
-	IS(rpw_connect(p.a, address, &o, &late, &again), RPW_IN_PROGRESS);
+	IS(rpw_endpoint_create(p.a, address, &o, &late, &again), RPW_IN_PROGRESS);
 	IS(finish(&p, again, NULL), RPW_ERR_UNREACHABLE);
-	rpw_endpoint_close(late);
+	rpw_endpoint_destroy(late);
 	pair_close(&p);
 }
 
@@ -375,13 +375,13 @@ static void host_accept(rpw_listener *l, rpw_endpoint *ep, void *arg)
 	h->times++;
 	CHECK(rpw_listener_port(l) > 0);
 	CHECK(information_of(ep).connected);
-	REFUSED(rpw_progress(h->c), RPW_ERR_INVALID, "callback");
+	REFUSED(rpw_context_progress(h->c), RPW_ERR_INVALID, "callback");
 	/* Usable at once. */
 	CHECK(rpw_send(ep, "welcome", 8, 7, NULL) >= 0);
 	if (h->leave)
 		rpw_listener_destroy(l);
 	if (h->refuse)
-		rpw_endpoint_close(ep);
+		rpw_endpoint_destroy(ep);
 	else
 		h->ep = ep;
 }
@@ -401,7 +401,7 @@ static void an_accept_callback_may_post_close_and_stop_listening(void)
 		h.refuse = how == 2;
 		IS(rpw_listener_create(p.b, "127.0.0.1:0", host_accept, &h, &p.l), RPW_OK);
 		snprintf(address, sizeof(address), "127.0.0.1:%d", rpw_listener_port(p.l));
-		IS(rpw_connect(p.a, address, NULL, &p.ea, NULL), RPW_IN_PROGRESS);
+		IS(rpw_endpoint_create(p.a, address, NULL, &p.ea, NULL), RPW_IN_PROGRESS);
 		IS(rpw_recv(p.a, p.ea, in, sizeof(in), 7, ALL, &r), RPW_IN_PROGRESS);
 		int status = finish(&p, r, NULL);
 		IS(h.times, 1);
@@ -438,7 +438,7 @@ static int connected_with(const char *key_a, const char *key_b, char *why, size_
 	rpw_context_options a = options_of("tcp"), b = options_of("tcp");
 	rpw_request *r = NULL;
 	char address[64];
-	rpw_connect_options o;
+	rpw_endpoint_options o;
 	memset(&o, 0, sizeof(o));
 	o.size = sizeof(o);
 	memset(&p, 0, sizeof(p));
@@ -447,7 +447,7 @@ static int connected_with(const char *key_a, const char *key_b, char *why, size_
 	IS(rpw_context_create(&a, &p.a), RPW_OK);
 	IS(rpw_context_create(&b, &p.b), RPW_OK);
 	p.l = listener_open(p.b, &p.eb, address);
-	IS(rpw_connect(p.a, address, &o, &p.ea, &r), RPW_IN_PROGRESS);
+	IS(rpw_endpoint_create(p.a, address, &o, &p.ea, &r), RPW_IN_PROGRESS);
 	int status = finish(&p, r, NULL);
 	snprintf(why, why_len, "%s", information_of(p.ea).why);
 	if (!status)
@@ -484,19 +484,19 @@ static void both_sides_need_the_same_key(void)
 }
 
 const struct contract_case connect_cases[] = {
-	{"addresses_that_are_none", addresses_that_are_none, false, "rpw_listener_create rpw_connect"},
+	{"addresses_that_are_none", addresses_that_are_none, false, "rpw_listener_create rpw_endpoint_create"},
 	{"arguments_of_listeners", arguments_of_listeners, false, "rpw_listener_create rpw_listener_port rpw_listener_destroy"},
-	{"every_form_of_address_connects", every_form_of_address_connects, false, "rpw_listener_create rpw_connect"},
-	{"what_options_a_connection_takes", what_options_a_connection_takes, false, "rpw_connect"},
-	{"the_transport_that_was_asked_for", the_transport_that_was_asked_for, true, "rpw_connect rpw_endpoint_info"},
+	{"every_form_of_address_connects", every_form_of_address_connects, false, "rpw_listener_create rpw_endpoint_create"},
+	{"what_options_a_connection_takes", what_options_a_connection_takes, false, "rpw_endpoint_create"},
+	{"the_transport_that_was_asked_for", the_transport_that_was_asked_for, true, "rpw_endpoint_create rpw_endpoint_info"},
 	{"what_is_known_before_and_after", what_is_known_before_and_after, true, "rpw_endpoint_info"},
 	{"the_pointer_of_the_user", the_pointer_of_the_user, false, "rpw_endpoint_set_user rpw_endpoint_user"},
-	{"nobody_answers", nobody_answers, false, "rpw_connect rpw_endpoint_info rpw_endpoint_on_close rpw_fence " POSTED},
-	{"a_listener_that_comes_later", a_listener_that_comes_later, false, "rpw_connect"},
-	{"connecting_can_be_canceled_or_closed", connecting_can_be_canceled_or_closed, false, "rpw_connect rpw_cancel rpw_endpoint_close"},
+	{"nobody_answers", nobody_answers, false, "rpw_endpoint_create rpw_endpoint_info rpw_endpoint_on_close rpw_endpoint_fence " POSTED},
+	{"a_listener_that_comes_later", a_listener_that_comes_later, false, "rpw_endpoint_create"},
+	{"connecting_can_be_canceled_or_closed", connecting_can_be_canceled_or_closed, false, "rpw_endpoint_create rpw_request_cancel rpw_endpoint_destroy"},
 	{"a_listener_that_closes_says_no", a_listener_that_closes_says_no, false, "rpw_listener_destroy"},
 	{"an_accept_callback_may_post_close_and_stop_listening", an_accept_callback_may_post_close_and_stop_listening, true,
-		"rpw_listener_create rpw_listener_destroy rpw_endpoint_close"},
-	{"both_sides_need_the_same_key", both_sides_need_the_same_key, false, "rpw_context_create rpw_connect"},
+		"rpw_listener_create rpw_listener_destroy rpw_endpoint_destroy"},
+	{"both_sides_need_the_same_key", both_sides_need_the_same_key, false, "rpw_context_create rpw_endpoint_create"},
 	{NULL, NULL, false, NULL},
 };

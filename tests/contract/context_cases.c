@@ -187,20 +187,20 @@ static void null_is_no_context(void)
 	rpw_statistics s;
 	char byte;
 	s.size = sizeof(s);
-	REFUSED(rpw_progress(NULL), RPW_ERR_INVALID, "rpw_progress");
+	REFUSED(rpw_context_progress(NULL), RPW_ERR_INVALID, "rpw_context_progress");
 	REFUSED(rpw_context_fd(NULL), RPW_ERR_INVALID, "rpw_context_fd");
 	REFUSED(rpw_context_arm(NULL), RPW_ERR_INVALID, "rpw_context_arm");
 	REFUSED(rpw_context_statistics(NULL, &s), RPW_ERR_INVALID, "context");
-	REFUSED(rpw_wait_all(NULL, &r, 1, 0), RPW_ERR_INVALID, "rpw_wait_all");
+	REFUSED(rpw_request_wait_all(NULL, &r, 1, 0), RPW_ERR_INVALID, "rpw_request_wait_all");
 	REFUSED(rpw_listener_create(NULL, ":0", (rpw_accept_fn)NULL, NULL, &l), RPW_ERR_INVALID, "context");
-	REFUSED(rpw_connect(NULL, "127.0.0.1:1", NULL, &ep, &r), RPW_ERR_INVALID, "context");
+	REFUSED(rpw_endpoint_create(NULL, "127.0.0.1:1", NULL, &ep, &r), RPW_ERR_INVALID, "context");
 	REFUSED(rpw_recv(NULL, NULL, &byte, 1, 0, ALL, &r), RPW_ERR_INVALID, "context");
 	REFUSED(rpw_recv_iov(NULL, NULL, NULL, 0, 0, ALL, &r), RPW_ERR_INVALID, "context");
 	REFUSED(rpw_probe(NULL, NULL, 0, 0, NULL), RPW_ERR_INVALID, "context");
-	REFUSED(rpw_am_handle(NULL, 0, NULL, NULL), RPW_ERR_INVALID, "rpw_am_handle");
+	REFUSED(rpw_context_on_am(NULL, 0, NULL, NULL), RPW_ERR_INVALID, "rpw_context_on_am");
 	REFUSED(rpw_memory_register(NULL, &byte, 1, RPW_MEMORY_HOST, 0, &m), RPW_ERR_INVALID, "context");
 	REFUSED(rpw_memory_allocate(NULL, 1, 0, &m), RPW_ERR_INVALID, "context");
-	rpw_on_notify(NULL, NULL, NULL);
+	rpw_context_on_notify(NULL, NULL, NULL);
 	rpw_context_destroy(NULL);
 }
 
@@ -249,33 +249,33 @@ static void the_argument_that_is_wrong_is_named(void)
 	WRONG(rpw_am_send(p.ea, 1, NULL, 1, NULL, 0, &r), "rpw_am_send: the header is NULL");
 	WRONG(rpw_am_send(p.ea, 1, NULL, 0, NULL, 1, &r), "rpw_am_send: the buffer is NULL");
 	WRONG(rpw_am_send(p.ea, 256, NULL, 0, NULL, 0, &r), "id 256");
-	WRONG(rpw_am_handle(NULL, 0, NULL, NULL), "rpw_am_handle: the context is NULL");
-	WRONG(rpw_am_handle(p.a, 256, NULL, NULL), "256");
+	WRONG(rpw_context_on_am(NULL, 0, NULL, NULL), "rpw_context_on_am: the context is NULL");
+	WRONG(rpw_context_on_am(p.a, 256, NULL, NULL), "256");
 	WRONG(rpw_put(NULL, &byte, 1, p.k, 0, &r), "put: the endpoint is NULL");
 	WRONG(rpw_get(p.ea, &byte, 1, NULL, 0, &r), "get: the remote key is NULL");
 	WRONG(rpw_transfer_batch(NULL, NULL, 0, &r), "rpw_transfer_batch: the endpoint is NULL");
 	WRONG(rpw_transfer_batch(p.ea, NULL, 1, &r), "rpw_transfer_batch: the array of transfers is NULL");
-	WRONG(rpw_flush(NULL, &r), "rpw_flush: the endpoint is NULL");
-	WRONG(rpw_fence(NULL), "rpw_fence: the endpoint is NULL");
+	WRONG(rpw_endpoint_flush(NULL, &r), "rpw_endpoint_flush: the endpoint is NULL");
+	WRONG(rpw_endpoint_fence(NULL), "rpw_endpoint_fence: the endpoint is NULL");
 	WRONG(rpw_listener_create(NULL, ":0", nobody, NULL, &l), "rpw_listener_create: the context is NULL");
 	WRONG(rpw_listener_create(p.a, NULL, nobody, NULL, &l), "rpw_listener_create: the address is NULL");
 	WRONG(rpw_listener_create(p.a, ":0", (rpw_accept_fn)NULL, NULL, &l), "rpw_listener_create: the callback is NULL");
 	WRONG(rpw_listener_create(p.a, ":0", nobody, NULL, NULL), "rpw_listener_create: out is NULL");
-	WRONG(rpw_connect(NULL, "h:1", NULL, &ep, &r), "rpw_connect: the context is NULL");
-	WRONG(rpw_connect(p.a, NULL, NULL, &ep, &r), "rpw_connect: the address is NULL");
-	WRONG(rpw_connect(p.a, "h:1", NULL, NULL, &r), "rpw_connect: out is NULL");
+	WRONG(rpw_endpoint_create(NULL, "h:1", NULL, &ep, &r), "rpw_endpoint_create: the context is NULL");
+	WRONG(rpw_endpoint_create(p.a, NULL, NULL, &ep, &r), "rpw_endpoint_create: the address is NULL");
+	WRONG(rpw_endpoint_create(p.a, "h:1", NULL, NULL, &r), "rpw_endpoint_create: out is NULL");
 	WRONG(rpw_endpoint_info(NULL, NULL), "rpw_endpoint_info: the endpoint is NULL");
 	WRONG(rpw_endpoint_info(p.ea, NULL), "rpw_endpoint_info: the rpw_endpoint_information to fill is NULL");
 	WRONG(rpw_context_statistics(p.a, NULL), "rpw_context_statistics: the rpw_statistics to fill is NULL");
-	WRONG(rpw_wait_all(NULL, &r, 1, 0), "rpw_wait_all: the context is NULL");
-	WRONG(rpw_wait_all(p.a, NULL, 1, 0), "rpw_wait_all: the array of requests is NULL");
+	WRONG(rpw_request_wait_all(NULL, &r, 1, 0), "rpw_request_wait_all: the context is NULL");
+	WRONG(rpw_request_wait_all(p.a, NULL, 1, 0), "rpw_request_wait_all: the array of requests is NULL");
 	WRONG(rpw_memory_allocate(NULL, 1, 0, &m), "the context is NULL");
 	WRONG(rpw_memory_allocate(p.a, 0, 0, &m), "the length is 0");
 	WRONG(rpw_memory_allocate(p.a, 1, 0, NULL), "out is NULL");
 	WRONG(rpw_memory_allocate(p.a, 1, 1u << 30, &m), "access 0x40000000");
 	WRONG(rpw_memory_direct(NULL), "rpw_memory_direct: the context is NULL");
-	WRONG(rpw_memory_pack(NULL, key, sizeof(key)), "rpw_memory_pack: the memory is NULL");
-	WRONG(rpw_memory_pack(p.m, NULL, sizeof(key)), "rpw_memory_pack: out is NULL");
+	WRONG(rpw_rkey_pack(NULL, key, sizeof(key)), "rpw_rkey_pack: the memory is NULL");
+	WRONG(rpw_rkey_pack(p.m, NULL, sizeof(key)), "rpw_rkey_pack: out is NULL");
 	WRONG(rpw_rkey_unpack(NULL, key, sizeof(key), &k), "rpw_rkey_unpack: the endpoint is NULL");
 	WRONG(rpw_rkey_unpack(p.ea, NULL, sizeof(key), &k), "rpw_rkey_unpack: the packed key is NULL");
 	WRONG(rpw_rkey_unpack(p.ea, key, sizeof(key), NULL), "rpw_rkey_unpack: out is NULL");
@@ -302,7 +302,7 @@ static void sleepy(rpw_context *c)
 		CHECK(rc == 0 || rc == RPW_IN_PROGRESS);
 		if (!rc && !readable(rpw_context_fd(c), 0))
 			return;
-		rpw_progress(c);
+		rpw_context_progress(c);
 	}
 }
 
@@ -332,19 +332,19 @@ static void the_descriptor_wakes_for_what_comes(void)
 		int rc = rpw_send(p.ea, out, n, 1, &s);
 		CHECK(rc >= 0);
 		/* b sleeps whenever it has nothing to do; a is driven between. */
-		for (long sleeps = 0; rpw_test(r, NULL) == RPW_IN_PROGRESS; sleeps++) {
+		for (long sleeps = 0; rpw_request_test(r, NULL) == RPW_IN_PROGRESS; sleeps++) {
 			CHECK(sleeps < 1000000);
 			for (int i = 0; i < 100; i++)
-				rpw_progress(p.a);
+				rpw_context_progress(p.a);
 			rc = rpw_context_arm(p.b);
 			CHECK(rc >= 0);
 			if (!rc)
 				IS(epoll_wait(ep, &ev, 1, LONG_MS), 1);
-			rpw_progress(p.b);
+			rpw_context_progress(p.b);
 		}
-		IS(rpw_test(r, NULL), RPW_OK);
+		IS(rpw_request_test(r, NULL), RPW_OK);
 		CHECK(pattern_right(in, n, (uint64_t)k));
-		rpw_request_free(r);
+		rpw_request_destroy(r);
 		if (s)
 			IS(finish(&p, s, NULL), RPW_OK);
 		settle(&p);
@@ -370,15 +370,15 @@ static void arm_says_when_there_is_something_to_do(void)
 	sleepy(p.a);
 	/* A callback that waits to be called. */
 	IS(rpw_recv(p.a, p.ea, incoming, 8, 1, ALL, &r), RPW_IN_PROGRESS);
-	rpw_on_done(r, count_done, &done);
-	IS(rpw_cancel(r), RPW_OK);
+	rpw_request_on_done(r, count_done, &done);
+	IS(rpw_request_cancel(r), RPW_OK);
 	IS(done, 0);
 	IS(rpw_context_arm(p.a), RPW_IN_PROGRESS);
-	CHECK(rpw_progress(p.a) > 0);
+	CHECK(rpw_context_progress(p.a) > 0);
 	IS(done, 1);
-	rpw_request_free(r);
+	rpw_request_destroy(r);
 	sleepy(p.a);
-	IS(rpw_progress(p.a), 0);
+	IS(rpw_context_progress(p.a), 0);
 	pair_close(&p);
 }
 
@@ -399,21 +399,21 @@ static void the_descriptor_wakes_for_deadlines(void)
 	IS(getsockname(s, (struct sockaddr *)&at, &len), 0);
 	char address[64];
 	snprintf(address, sizeof(address), "127.0.0.1:%d", ntohs(at.sin_port));
-	rpw_connect_options o;
+	rpw_endpoint_options o;
 	memset(&o, 0, sizeof(o));
 	o.size = sizeof(o);
 	o.timeout_ms = 300;
-	IS(rpw_connect(c, address, &o, &ep, &r), RPW_IN_PROGRESS);
-	while (rpw_test(r, NULL) == RPW_IN_PROGRESS) {
+	IS(rpw_endpoint_create(c, address, &o, &ep, &r), RPW_IN_PROGRESS);
+	while (rpw_request_test(r, NULL) == RPW_IN_PROGRESS) {
 		int rc = rpw_context_arm(c);
 		CHECK(rc >= 0);
 		CHECK(rc || readable(rpw_context_fd(c), LONG_MS));
-		rpw_progress(c);
+		rpw_context_progress(c);
 	}
-	IS(rpw_test(r, NULL), RPW_ERR_TIMEOUT);
+	IS(rpw_request_test(r, NULL), RPW_ERR_TIMEOUT);
 	IS(information_of(ep).status, RPW_ERR_TIMEOUT);
 	HAS(information_of(ep).why, address);
-	rpw_request_free(r);
+	rpw_request_destroy(r);
 	rpw_context_destroy(c);
 	close(s);
 }
@@ -440,7 +440,7 @@ static void statistics_count(void)
 	IS(a.requests + b.requests, 0);
 	IS(a.sent + a.received + b.sent + b.received, 0);
 	IS(a.path_changes + a.strangers_refused, 0);
-	rpw_am_handle(p.b, 1, nothing_said, NULL);
+	rpw_context_on_am(p.b, 1, nothing_said, NULL);
 	/* Four kinds of 64 bytes: of a message, in pieces, of an object, of an active message. */
 	int obj = rpw_recv_obj(p.eb, NULL, NULL, &incoming_obj, &incoming_obj_len, NULL);
 	IS(obj, RPW_IN_PROGRESS);
@@ -470,9 +470,9 @@ static void statistics_count(void)
 	/* Requests are those under way. */
 	IS(rpw_recv(p.b, NULL, incoming, sizeof(incoming), 1, ALL, &r), RPW_IN_PROGRESS);
 	IS(statistics_of(p.b).requests, 1);
-	rpw_cancel(r);
+	rpw_request_cancel(r);
 	IS(statistics_of(p.b).requests, 0);
-	rpw_request_free(r);
+	rpw_request_destroy(r);
 	/* The struct of an earlier version is filled as far as it goes. */
 	memset(&b, 0x5a, sizeof(b));
 	b.size = offsetof(rpw_statistics, received);
@@ -482,7 +482,7 @@ static void statistics_count(void)
 	b.size = 0;
 	REFUSED(rpw_context_statistics(p.b, &b), RPW_ERR_INVALID, "sizeof(rpw_statistics)");
 	REFUSED(rpw_context_statistics(p.b, NULL), RPW_ERR_INVALID, "rpw_statistics");
-	rpw_endpoint_close(p.ea);
+	rpw_endpoint_destroy(p.ea);
 	p.ea = NULL;
 	IS(statistics_of(p.a).endpoints, 0);
 	pair_close(&p);
@@ -503,7 +503,7 @@ static void strangers_are_counted(void)
 	IS(connect(s, (struct sockaddr *)&at, sizeof(at)), 0);
 	CHECK(send(s, "GET / HTTP/1.1\r\nHost: here\r\n\r\n", 30, MSG_NOSIGNAL) == 30);
 	while (!statistics_of(c).strangers_refused)
-		rpw_progress(c);
+		rpw_context_progress(c);
 	IS(statistics_of(c).strangers_refused, 1);
 	IS(statistics_of(c).endpoints, 0);
 	CHECK(!ep);
@@ -531,8 +531,8 @@ static void posts_again(rpw_request *r, const rpw_completion *done, void *arg)
 	/* As a server that always has a receive posted, and a client that connects again. */
 	rpw_recv(c, NULL, incoming, 8, 1, ALL, &again);
 	if (again)
-		rpw_on_done(again, posts_again, arg);
-	rpw_connect(c, "127.0.0.1:1", NULL, &ep, NULL);
+		rpw_request_on_done(again, posts_again, arg);
+	rpw_endpoint_create(c, "127.0.0.1:1", NULL, &ep, NULL);
 }
 
 static void destroy_ends_everything(void)
@@ -550,10 +550,10 @@ static void destroy_ends_everything(void)
 		held[what] = NULL;
 		CHECK(post(&p, what, p.ea, &held[what]) >= 0);
 		if (held[what])
-			rpw_on_done(held[what], on_destroyed, &called);
+			rpw_request_on_done(held[what], on_destroyed, &called);
 	}
 	IS(rpw_recv(p.a, NULL, incoming, 8, 99, ALL, &r), RPW_IN_PROGRESS);
-	rpw_on_done(r, posts_again, &p.a);
+	rpw_request_on_done(r, posts_again, &p.a);
 	rpw_rkey_destroy(p.k);
 	/* The held requests, the endpoint, the registered memory, the listener: all go with their contexts, and nothing leaks (ASan). */
 	rpw_context_destroy(p.a);
@@ -570,7 +570,7 @@ static void try_to_destroy(rpw_request *r, const rpw_completion *done, void *arg
 	forget_error();
 	rpw_context_destroy(c);
 	SAYS("rpw_context_destroy");
-	REFUSED(rpw_progress(c), RPW_ERR_INVALID, "callback");
+	REFUSED(rpw_context_progress(c), RPW_ERR_INVALID, "callback");
 }
 
 static void a_callback_cannot_destroy_its_context(void)
@@ -578,11 +578,11 @@ static void a_callback_cannot_destroy_its_context(void)
 	rpw_context *c = context_open();
 	rpw_request *r = NULL;
 	IS(rpw_recv(c, NULL, incoming, 8, 1, ALL, &r), RPW_IN_PROGRESS);
-	rpw_on_done(r, try_to_destroy, c);
-	rpw_cancel(r);
-	CHECK(rpw_progress(c) > 0);
-	rpw_request_free(r);
-	IS(rpw_progress(c), 0); /* it lives */
+	rpw_request_on_done(r, try_to_destroy, c);
+	rpw_request_cancel(r);
+	CHECK(rpw_context_progress(c) > 0);
+	rpw_request_destroy(r);
+	IS(rpw_context_progress(c), 0); /* it lives */
 	rpw_context_destroy(c);
 }
 
@@ -594,17 +594,18 @@ const struct contract_case context_cases[] = {
 	{"rdma_devices_as_listed", rdma_devices_as_listed, true, "rpw_context_create"},
 	{"eager_bytes_as_the_option_says", eager_bytes_as_the_option_says, true, "rpw_context_create"},
 	{"the_argument_that_is_wrong_is_named", the_argument_that_is_wrong_is_named, false,
-		"rpw_last_error rpw_recv rpw_send_obj rpw_am_send rpw_transfer_batch rpw_memory_pack rpw_rkey_unpack"},
+		"rpw_last_error rpw_recv rpw_send_obj rpw_am_send rpw_transfer_batch rpw_rkey_pack rpw_rkey_unpack"},
 	{"null_is_no_context", null_is_no_context, false,
-		"rpw_progress rpw_context_fd rpw_context_arm rpw_context_statistics rpw_wait_all rpw_listener_create rpw_connect rpw_recv rpw_recv_iov "
+		"rpw_context_progress rpw_context_fd rpw_context_arm rpw_context_statistics rpw_request_wait_all rpw_listener_create rpw_endpoint_create "
+		"rpw_recv rpw_recv_iov "
 		"rpw_probe "
-		"rpw_am_handle rpw_memory_register rpw_memory_allocate rpw_on_notify rpw_context_destroy"},
+		"rpw_context_on_am rpw_memory_register rpw_memory_allocate rpw_context_on_notify rpw_context_destroy"},
 	{"the_descriptor_wakes_for_what_comes", the_descriptor_wakes_for_what_comes, true, "rpw_context_fd rpw_context_arm"},
-	{"arm_says_when_there_is_something_to_do", arm_says_when_there_is_something_to_do, true, "rpw_context_arm rpw_progress"},
-	{"the_descriptor_wakes_for_deadlines", the_descriptor_wakes_for_deadlines, false, "rpw_context_fd rpw_context_arm rpw_connect"},
+	{"arm_says_when_there_is_something_to_do", arm_says_when_there_is_something_to_do, true, "rpw_context_arm rpw_context_progress"},
+	{"the_descriptor_wakes_for_deadlines", the_descriptor_wakes_for_deadlines, false, "rpw_context_fd rpw_context_arm rpw_endpoint_create"},
 	{"statistics_count", statistics_count, true, "rpw_context_statistics"},
 	{"strangers_are_counted", strangers_are_counted, false, "rpw_context_statistics"},
 	{"destroy_ends_everything", destroy_ends_everything, true, "rpw_context_destroy"},
-	{"a_callback_cannot_destroy_its_context", a_callback_cannot_destroy_its_context, false, "rpw_context_destroy rpw_progress"},
+	{"a_callback_cannot_destroy_its_context", a_callback_cannot_destroy_its_context, false, "rpw_context_destroy rpw_context_progress"},
 	{NULL, NULL, false, NULL},
 };

@@ -43,7 +43,7 @@ void contract_says(const char *file, int line, const char *part) { contract_text
 void forget_error(void)
 {
 	rpw_request *none = NULL;
-	rpw_cancel(none);
+	rpw_request_cancel(none);
 }
 
 /* ---- patterns ---- */
@@ -115,7 +115,7 @@ void pair_open_with(struct pair *p, const rpw_context_options *o)
 	IS(rpw_context_create(o, &p->a), RPW_OK);
 	IS(rpw_context_create(o, &p->b), RPW_OK);
 	p->l = listener_open(p->b, &p->eb, address);
-	IS(rpw_connect(p->a, address, NULL, &p->ea, &r), RPW_IN_PROGRESS);
+	IS(rpw_endpoint_create(p->a, address, NULL, &p->ea, &r), RPW_IN_PROGRESS);
 	IS(finish(p, r, NULL), RPW_OK);
 	UNTIL(p, p->eb);
 }
@@ -130,7 +130,7 @@ void pair_memory(struct pair *p)
 {
 	unsigned char packed[RPW_RKEY_BYTES_MAX];
 	IS(rpw_memory_allocate(p->b, REGION, RPW_REMOTE_WRITE | RPW_REMOTE_READ | RPW_REMOTE_ATOMIC, &p->m), RPW_OK);
-	int n = rpw_memory_pack(p->m, packed, sizeof(packed));
+	int n = rpw_rkey_pack(p->m, packed, sizeof(packed));
 	CHECK(n > 0);
 	IS(rpw_rkey_unpack(p->ea, packed, (size_t)n, &p->k), RPW_OK);
 	p->region = (unsigned char *)rpw_memory_address(p->m);
@@ -139,9 +139,9 @@ void pair_memory(struct pair *p)
 void pair_close(struct pair *p)
 {
 	rpw_rkey_destroy(p->k);
-	rpw_endpoint_close(p->ea);
-	rpw_endpoint_close(p->eb);
-	rpw_memory_release(p->m);
+	rpw_endpoint_destroy(p->ea);
+	rpw_endpoint_destroy(p->eb);
+	rpw_memory_destroy(p->m);
 	rpw_listener_destroy(p->l);
 	rpw_context_destroy(p->a);
 	rpw_context_destroy(p->b);
@@ -150,15 +150,15 @@ void pair_close(struct pair *p)
 void both(struct pair *p)
 {
 	if (p->a)
-		rpw_progress(p->a);
+		rpw_context_progress(p->a);
 	if (p->b)
-		rpw_progress(p->b);
+		rpw_context_progress(p->b);
 }
 
 void settle(struct pair *p)
 {
 	for (int quiet = 0; quiet < 200;) {
-		int n = (p->a ? rpw_progress(p->a) : 0) + (p->b ? rpw_progress(p->b) : 0);
+		int n = (p->a ? rpw_context_progress(p->a) : 0) + (p->b ? rpw_context_progress(p->b) : 0);
 		quiet = n ? 0 : quiet + 1;
 		if (!n)
 			usleep(50); /* the kernel moves bytes of TCP in its own time */
@@ -168,10 +168,10 @@ void settle(struct pair *p)
 int finish(struct pair *p, rpw_request *r, rpw_completion *done)
 {
 	CHECK(r != NULL);
-	while (rpw_test(r, NULL) == RPW_IN_PROGRESS)
+	while (rpw_request_test(r, NULL) == RPW_IN_PROGRESS)
 		both(p);
-	int status = rpw_test(r, done);
-	rpw_request_free(r);
+	int status = rpw_request_test(r, done);
+	rpw_request_destroy(r);
 	return status;
 }
 
@@ -199,7 +199,7 @@ static void *drive(void *arg)
 {
 	struct driver *d = (struct driver *)arg;
 	while (!__atomic_load_n(&d->stop, __ATOMIC_ACQUIRE))
-		if (!rpw_progress(d->c))
+		if (!rpw_context_progress(d->c))
 			usleep(20);
 	return NULL;
 }
@@ -219,8 +219,8 @@ void driver_stop(struct driver *d)
 
 /* ---- everything that can be posted ---- */
 
-const char *const posting_names[POSTINGS] = {"rpw_send", "rpw_send_iov", "rpw_send_obj", "rpw_am_send", "rpw_flush", "rpw_put", "rpw_get", "rpw_put_notify",
-	"rpw_fetch_add", "rpw_compare_swap", "rpw_transfer_batch", "rpw_recv", "rpw_recv_iov", "rpw_recv_obj"};
+const char *const posting_names[POSTINGS] = {"rpw_send", "rpw_send_iov", "rpw_send_obj", "rpw_am_send", "rpw_endpoint_flush", "rpw_put", "rpw_get",
+	"rpw_put_notify", "rpw_fetch_add", "rpw_compare_swap", "rpw_transfer_batch", "rpw_recv", "rpw_recv_iov", "rpw_recv_obj"};
 unsigned char outgoing[64], incoming[64];
 void *incoming_obj;
 size_t incoming_obj_len;
@@ -248,7 +248,7 @@ int post(struct pair *p, int what, rpw_endpoint *ep, rpw_request **req)
 	case AM_SEND:
 		return rpw_am_send(ep, 1, "head", 4, outgoing, sizeof(outgoing), req);
 	case FLUSH:
-		return rpw_flush(ep, req);
+		return rpw_endpoint_flush(ep, req);
 	case PUT:
 		return rpw_put(ep, outgoing, sizeof(outgoing), p->k, 0, req);
 	case GET:

@@ -92,7 +92,8 @@ void driver_stop(struct driver *d);
 
 enum posting { SEND, SEND_IOV, SEND_OBJ, AM_SEND, FLUSH, PUT, GET, PUT_NOTIFY, FETCH_ADD, COMPARE_SWAP, BATCH, RECV, RECV_IOV, RECV_OBJ, POSTINGS };
 #define POSTED \
-	"rpw_send rpw_send_iov rpw_send_obj rpw_am_send rpw_flush rpw_put rpw_get rpw_put_notify rpw_fetch_add rpw_compare_swap rpw_transfer_batch rpw_recv " \
+	"rpw_send rpw_send_iov rpw_send_obj rpw_am_send rpw_endpoint_flush rpw_put rpw_get rpw_put_notify rpw_fetch_add rpw_compare_swap rpw_transfer_batch " \
+	"rpw_recv " \
 	"rpw_recv_iov rpw_recv_obj"
 extern const char *const posting_names[POSTINGS];
 bool posting_needs_key(int what);

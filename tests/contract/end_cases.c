@@ -63,16 +63,16 @@ static void this_side_closes(void)
 	all_posted(&p, r);
 	rpw_rkey_destroy(p.k);
 	p.k = NULL;
-	rpw_endpoint_close(p.ea);
+	rpw_endpoint_destroy(p.ea);
 	/* All that was under way is over now, and can be asked and freed still. */
 	for (int what = 0; what < POSTINGS; what++)
 		if (r[what]) {
-			int status = rpw_test(r[what], NULL);
+			int status = rpw_request_test(r[what], NULL);
 			CHECK(status == RPW_OK || status == RPW_ERR_CANCELED);
 			CHECK(what < RECV || status == RPW_ERR_CANCELED);
-			IS(rpw_wait(r[what], -1, NULL), status);
-			IS(rpw_cancel(r[what]), RPW_OK);
-			rpw_request_free(r[what]);
+			IS(rpw_request_wait(r[what], -1, NULL), status);
+			IS(rpw_request_cancel(r[what]), RPW_OK);
+			rpw_request_destroy(r[what]);
 		}
 	IS(statistics_of(p.a).requests, 0);
 	IS(statistics_of(p.a).endpoints, 0);
@@ -98,7 +98,7 @@ static void what_the_peer_had_sent_can_be_received(void)
 		int rc = rpw_send(p.eb, word, 8, (uint64_t)i, &s);
 		IS(ended(&p, rc, s), RPW_OK);
 	}
-	rpw_endpoint_close(p.eb);
+	rpw_endpoint_destroy(p.eb);
 	p.eb = NULL;
 	UNTIL(&p, information_of(p.ea).status != RPW_OK);
 	IS(information_of(p.ea).status, RPW_ERR_PEER_GONE);
@@ -110,10 +110,10 @@ static void what_the_peer_had_sent_can_be_received(void)
 		IS(rpw_probe(p.a, i & 1 ? p.ea : NULL, (uint64_t)i, ALL, &done), RPW_OK);
 		IS(done.length, 8);
 		IS(rpw_recv(p.a, i & 2 ? p.ea : NULL, word, 8, (uint64_t)i, ALL, &r), RPW_IN_PROGRESS);
-		IS(rpw_test(r, &done), RPW_OK);
+		IS(rpw_request_test(r, &done), RPW_OK);
 		CHECK(done.from == p.ea);
 		CHECK(pattern_right(word, 8, (uint64_t)i));
-		rpw_request_free(r);
+		rpw_request_destroy(r);
 	}
 	/* No more of it will come: that is said, rather than waited for. */
 	REFUSED(rpw_probe(p.a, p.ea, 0, 0, NULL), RPW_ERR_PEER_GONE, "closed");
@@ -126,7 +126,7 @@ static void nothing_can_be_posted_after_the_end(void)
 	struct pair p;
 	pair_open(&p);
 	pair_memory(&p);
-	rpw_endpoint_close(p.eb);
+	rpw_endpoint_destroy(p.eb);
 	p.eb = NULL;
 	UNTIL(&p, information_of(p.ea).status != RPW_OK);
 	for (int what = 0; what < POSTINGS; what++) {
@@ -141,7 +141,7 @@ static void nothing_can_be_posted_after_the_end(void)
 		CHECK(!r);
 		REFUSED(post(&p, what, p.ea, NULL), RPW_ERR_PEER_GONE, "has ended");
 	}
-	REFUSED(rpw_fence(p.ea), RPW_ERR_PEER_GONE, "has ended");
+	REFUSED(rpw_endpoint_fence(p.ea), RPW_ERR_PEER_GONE, "has ended");
 	IS(statistics_of(p.a).requests, 0);
 	/* What is known of it, is known still. */
 	HAS(information_of(p.ea).transport, contract_transport);
@@ -157,15 +157,15 @@ static void the_end_comes_last(void)
 	pair_open(&p);
 	pair_memory(&p);
 	*order = 0;
-	rpw_am_handle(p.b, 1, on_am, NULL);
-	rpw_on_notify(p.b, on_notify, NULL);
+	rpw_context_on_am(p.b, 1, on_am, NULL);
+	rpw_context_on_notify(p.b, on_notify, NULL);
 	rpw_endpoint_on_close(p.eb, on_closed, (void *)"closed");
 	IS(rpw_recv(p.b, p.eb, incoming, sizeof(incoming), 1, ALL, &r), RPW_IN_PROGRESS);
-	rpw_on_done(r, on_done, (void *)"received");
-	rpw_request_free(r);
+	rpw_request_on_done(r, on_done, (void *)"received");
+	rpw_request_destroy(r);
 	IS(rpw_recv(p.b, p.eb, incoming, sizeof(incoming), 2, ALL, &r), RPW_IN_PROGRESS);
-	rpw_on_done(r, on_done, (void *)"ended");
-	rpw_request_free(r);
+	rpw_request_on_done(r, on_done, (void *)"ended");
+	rpw_request_destroy(r);
 	/* a sends and closes while b looks away. */
 	CHECK(rpw_put_notify(p.ea, outgoing, sizeof(outgoing), p.k, 0, 1, NULL) >= 0);
 	UNTIL(&p, statistics_of(p.a).requests == 0);
@@ -173,7 +173,7 @@ static void the_end_comes_last(void)
 	CHECK(rpw_am_send(p.ea, 1, NULL, 0, outgoing, 8, NULL) >= 0);
 	rpw_rkey_destroy(p.k);
 	p.k = NULL;
-	rpw_endpoint_close(p.ea);
+	rpw_endpoint_destroy(p.ea);
 	p.ea = NULL;
 	UNTIL(&p, strstr(order, "closed"));
 	settle(&p);
@@ -191,8 +191,8 @@ static void closes_it(rpw_endpoint *ep, int status, void *arg)
 	struct pair *p = (struct pair *)arg;
 	IS(status, RPW_ERR_PEER_GONE);
 	REFUSED(rpw_send(ep, outgoing, 8, 1, NULL), RPW_ERR_PEER_GONE, "has ended");
-	REFUSED(rpw_progress(p->b), RPW_ERR_INVALID, "callback");
-	rpw_endpoint_close(ep);
+	REFUSED(rpw_context_progress(p->b), RPW_ERR_INVALID, "callback");
+	rpw_endpoint_destroy(ep);
 	note("closes");
 	p->eb = NULL;
 }
@@ -206,14 +206,14 @@ static void an_end_may_be_answered_by_closing(void)
 	rpw_endpoint_on_close(p.eb, on_closed, (void *)"replaced");
 	rpw_endpoint_on_close(p.eb, closes_it, &p);
 	IS(rpw_recv(p.b, p.eb, incoming, sizeof(incoming), 2, ALL, &r), RPW_IN_PROGRESS);
-	rpw_endpoint_close(p.ea);
+	rpw_endpoint_destroy(p.ea);
 	p.ea = NULL;
 	UNTIL(&p, !p.eb);
 	IS(statistics_of(p.b).endpoints, 0); /* before the progress that called back returned */
 	settle(&p);
 	IS(strcmp(order, "closes "), 0);
-	IS(rpw_test(r, NULL), RPW_ERR_PEER_GONE);
-	rpw_request_free(r);
+	IS(rpw_request_test(r, NULL), RPW_ERR_PEER_GONE);
+	rpw_request_destroy(r);
 	pair_close(&p);
 }
 
@@ -222,7 +222,7 @@ static void who_asks_after_the_end_is_told_at_once(void)
 	struct pair p;
 	pair_open(&p);
 	*order = 0;
-	rpw_endpoint_close(p.ea);
+	rpw_endpoint_destroy(p.ea);
 	p.ea = NULL;
 	UNTIL(&p, information_of(p.eb).status != RPW_OK);
 	rpw_endpoint_on_close(p.eb, on_closed, (void *)"late");
@@ -234,7 +234,7 @@ static void who_asks_after_the_end_is_told_at_once(void)
 	pair_open(&p);
 	rpw_endpoint_on_close(p.eb, on_closed, (void *)"never");
 	rpw_endpoint_on_close(p.eb, NULL, NULL);
-	rpw_endpoint_close(p.ea);
+	rpw_endpoint_destroy(p.ea);
 	p.ea = NULL;
 	UNTIL(&p, information_of(p.eb).status != RPW_OK);
 	settle(&p);
@@ -253,11 +253,11 @@ static void flush_before_close_loses_nothing(void)
 	CHECK(rpw_send(p.ea, big, sizeof(big), 1, NULL) >= 0);
 	CHECK(rpw_put(p.ea, big, REGION, p.k, 0, NULL) >= 0);
 	IS(rpw_recv(p.b, NULL, into, sizeof(into), 1, ALL, &r), RPW_IN_PROGRESS);
-	int rc = rpw_flush(p.ea, &f);
+	int rc = rpw_endpoint_flush(p.ea, &f);
 	IS(ended(&p, rc, f), RPW_OK);
 	rpw_rkey_destroy(p.k);
 	p.k = NULL;
-	rpw_endpoint_close(p.ea);
+	rpw_endpoint_destroy(p.ea);
 	p.ea = NULL;
 	IS(finish(&p, r, NULL), RPW_OK);
 	CHECK(pattern_right(into, sizeof(into), 8));
@@ -275,10 +275,10 @@ static void doomed(int port_pipe)
 	listener_open(c, &ep, address);
 	CHECK(write(port_pipe, address, sizeof(address)) == sizeof(address));
 	while (!ep)
-		rpw_progress(c);
+		rpw_context_progress(c);
 	rpw_send(ep, "last words", 11, 5, NULL);
 	for (;;)
-		rpw_progress(c);
+		rpw_context_progress(c);
 }
 
 static void the_peer_dies(void)
@@ -296,12 +296,12 @@ static void the_peer_dies(void)
 	CHECK(read(pipes[0], address, sizeof(address)) == sizeof(address));
 	p.a = context_open();
 	*order = 0;
-	IS(rpw_connect(p.a, address, NULL, &p.ea, NULL), RPW_IN_PROGRESS);
+	IS(rpw_endpoint_create(p.a, address, NULL, &p.ea, NULL), RPW_IN_PROGRESS);
 	rpw_endpoint_on_close(p.ea, on_closed, (void *)"gone");
 	IS(rpw_recv(p.a, p.ea, in, sizeof(in), 5, ALL, &words), RPW_IN_PROGRESS);
-	IS(rpw_wait(words, -1, NULL), RPW_OK);
+	IS(rpw_request_wait(words, -1, NULL), RPW_OK);
 	IS(strcmp(in, "last words"), 0);
-	rpw_request_free(words);
+	rpw_request_destroy(words);
 	for (int what = 0; what < POSTINGS; what++) {
 		r[what] = NULL;
 		if (!posting_needs_key(what))
@@ -313,10 +313,10 @@ static void the_peer_dies(void)
 	/* Every operation ends; a wait without limit comes back. */
 	for (int what = 0; what < POSTINGS; what++)
 		if (r[what]) {
-			int status = rpw_wait(r[what], -1, NULL);
+			int status = rpw_request_wait(r[what], -1, NULL);
 			CHECK(status == RPW_OK || status == RPW_ERR_PEER_GONE);
 			CHECK(what < RECV || status == RPW_ERR_PEER_GONE);
-			rpw_request_free(r[what]);
+			rpw_request_destroy(r[what]);
 		}
 	UNTIL(&p, *order);
 	IS(closed_status, RPW_ERR_PEER_GONE);
@@ -379,19 +379,19 @@ static void refused_in_child(struct pair *p, rpw_request *waits)
 	NOT_HERE(rpw_put(p->ea, "x", 1, p->k, 0, &r));
 	NOT_HERE(rpw_get(p->ea, word, 1, p->k, 0, &r));
 	NOT_HERE(rpw_fetch_add(p->ea, 1, p->k, 0, &before, &r));
-	NOT_HERE(rpw_flush(p->ea, &r));
-	NOT_HERE(rpw_fence(p->ea));
-	NOT_HERE(rpw_progress(p->a));
-	NOT_HERE(rpw_wait(waits, 0, NULL));
-	NOT_HERE(rpw_wait_all(p->b, &waits, 1, 0));
-	NOT_HERE(rpw_cancel(waits));
+	NOT_HERE(rpw_endpoint_flush(p->ea, &r));
+	NOT_HERE(rpw_endpoint_fence(p->ea));
+	NOT_HERE(rpw_context_progress(p->a));
+	NOT_HERE(rpw_request_wait(waits, 0, NULL));
+	NOT_HERE(rpw_request_wait_all(p->b, &waits, 1, 0));
+	NOT_HERE(rpw_request_cancel(waits));
 	NOT_HERE(rpw_context_arm(p->a));
 	NOT_HERE(rpw_context_fd(p->a));
-	NOT_HERE(rpw_am_handle(p->a, 1, NULL, NULL));
+	NOT_HERE(rpw_context_on_am(p->a, 1, NULL, NULL));
 	NOT_HERE(rpw_listener_create(p->a, "127.0.0.1:0", (rpw_accept_fn)abort, NULL, &l));
-	NOT_HERE(rpw_connect(p->a, "127.0.0.1:1", NULL, &ep, &r));
+	NOT_HERE(rpw_endpoint_create(p->a, "127.0.0.1:1", NULL, &ep, &r));
 	NOT_HERE(rpw_memory_allocate(p->a, 100, 0, &m));
-	NOT_HERE(rpw_memory_pack(p->m, key, sizeof(key)));
+	NOT_HERE(rpw_rkey_pack(p->m, key, sizeof(key)));
 	NOT_HERE(rpw_rkey_unpack(p->ea, key, sizeof(key), &k));
 	CHECK(!r && !l && !ep && !m && !k);
 }
@@ -401,9 +401,9 @@ static void in_child(struct pair *p, rpw_request *waits, int how, unsigned were)
 	struct pair own;
 	refused_in_child(p, waits);
 	if (how == 1) {
-		rpw_endpoint_close(p->ea);
+		rpw_endpoint_destroy(p->ea);
 		rpw_listener_destroy(p->l);
-		rpw_memory_release(p->m);
+		rpw_memory_destroy(p->m);
 		rpw_context_destroy(p->a);
 		rpw_context_destroy(p->b);
 		if (strcmp(contract_transport, "verbs"))
@@ -458,22 +458,23 @@ static void a_context_belongs_to_its_process(void)
 		IS(ended(&p, rc, g), RPW_OK);
 		CHECK(pattern_right(got, REGION, 7));
 	}
-	IS(rpw_cancel(waits), RPW_OK);
-	rpw_request_free(waits);
+	IS(rpw_request_cancel(waits), RPW_OK);
+	rpw_request_destroy(waits);
 	pair_close(&p);
 	IS(descriptors(), were);
 }
 
 const struct contract_case end_cases[] = {
 	{"a_context_belongs_to_its_process", a_context_belongs_to_its_process, true,
-		"rpw_context_destroy rpw_progress rpw_send rpw_recv rpw_get rpw_connect rpw_listener_create rpw_memory_allocate"},
-	{"this_side_closes", this_side_closes, true, "rpw_endpoint_close rpw_endpoint_on_close rpw_test rpw_wait rpw_cancel rpw_request_free " POSTED},
-	{"what_the_peer_had_sent_can_be_received", what_the_peer_had_sent_can_be_received, true, "rpw_endpoint_close rpw_recv rpw_probe rpw_endpoint_info"},
-	{"nothing_can_be_posted_after_the_end", nothing_can_be_posted_after_the_end, true, "rpw_fence " POSTED},
-	{"the_end_comes_last", the_end_comes_last, true, "rpw_endpoint_on_close rpw_on_notify rpw_on_done rpw_am_handle"},
-	{"an_end_may_be_answered_by_closing", an_end_may_be_answered_by_closing, true, "rpw_endpoint_on_close rpw_endpoint_close"},
+		"rpw_context_destroy rpw_context_progress rpw_send rpw_recv rpw_get rpw_endpoint_create rpw_listener_create rpw_memory_allocate"},
+	{"this_side_closes", this_side_closes, true,
+		"rpw_endpoint_destroy rpw_endpoint_on_close rpw_request_test rpw_request_wait rpw_request_cancel rpw_request_destroy " POSTED},
+	{"what_the_peer_had_sent_can_be_received", what_the_peer_had_sent_can_be_received, true, "rpw_endpoint_destroy rpw_recv rpw_probe rpw_endpoint_info"},
+	{"nothing_can_be_posted_after_the_end", nothing_can_be_posted_after_the_end, true, "rpw_endpoint_fence " POSTED},
+	{"the_end_comes_last", the_end_comes_last, true, "rpw_endpoint_on_close rpw_context_on_notify rpw_request_on_done rpw_context_on_am"},
+	{"an_end_may_be_answered_by_closing", an_end_may_be_answered_by_closing, true, "rpw_endpoint_on_close rpw_endpoint_destroy"},
 	{"who_asks_after_the_end_is_told_at_once", who_asks_after_the_end_is_told_at_once, true, "rpw_endpoint_on_close"},
-	{"flush_before_close_loses_nothing", flush_before_close_loses_nothing, true, "rpw_flush rpw_endpoint_close"},
-	{"the_peer_dies", the_peer_dies, true, "rpw_wait rpw_endpoint_on_close rpw_endpoint_info"},
+	{"flush_before_close_loses_nothing", flush_before_close_loses_nothing, true, "rpw_endpoint_flush rpw_endpoint_destroy"},
+	{"the_peer_dies", the_peer_dies, true, "rpw_request_wait rpw_endpoint_on_close rpw_endpoint_info"},
 	{NULL, NULL, false, NULL},
 };

@@ -23,26 +23,26 @@ static void what_can_be_registered(void)
 	CHECK(m == none);
 	CHECK(!rpw_memory_address(NULL));
 	IS(rpw_memory_length(NULL), 0);
-	rpw_memory_release(NULL);
+	rpw_memory_destroy(NULL);
 	rpw_rkey_destroy(NULL);
 	/* The program's own, and ropeway's. */
 	IS(rpw_memory_register(c, own + 3, sizeof(own) - 3, RPW_MEMORY_HOST, 0, &m), RPW_OK);
 	CHECK(rpw_memory_address(m) == own + 3);
 	IS(rpw_memory_length(m), sizeof(own) - 3);
-	REFUSED(rpw_memory_pack(m, NULL, 100), RPW_ERR_INVALID, "rpw_memory_pack");
-	REFUSED(rpw_memory_pack(NULL, packed, sizeof(packed)), RPW_ERR_INVALID, "rpw_memory_pack");
-	int n = rpw_memory_pack(m, packed, sizeof(packed));
+	REFUSED(rpw_rkey_pack(m, NULL, 100), RPW_ERR_INVALID, "rpw_rkey_pack");
+	REFUSED(rpw_rkey_pack(NULL, packed, sizeof(packed)), RPW_ERR_INVALID, "rpw_rkey_pack");
+	int n = rpw_rkey_pack(m, packed, sizeof(packed));
 	CHECK(n > 0 && n <= RPW_RKEY_BYTES_MAX);
-	REFUSED(rpw_memory_pack(m, packed, (size_t)n - 1), RPW_ERR_LIMIT, "RPW_RKEY_BYTES_MAX");
-	IS(rpw_memory_pack(m, packed, (size_t)n), n); /* it just fits; as often as one likes */
-	rpw_memory_release(m);
+	REFUSED(rpw_rkey_pack(m, packed, (size_t)n - 1), RPW_ERR_LIMIT, "RPW_RKEY_BYTES_MAX");
+	IS(rpw_rkey_pack(m, packed, (size_t)n), n); /* it just fits; as often as one likes */
+	rpw_memory_destroy(m);
 	IS(rpw_memory_allocate(c, 100001, RPW_REMOTE_READ, &m), RPW_OK);
 	IS(rpw_memory_length(m), 100001);
 	unsigned char *at = (unsigned char *)rpw_memory_address(m);
 	pattern_fill(at, 100001, 5);
 	CHECK(pattern_right(at, 100001, 5));
-	CHECK(rpw_memory_pack(m, packed, sizeof(packed)) > 0);
-	rpw_memory_release(m);
+	CHECK(rpw_rkey_pack(m, packed, sizeof(packed)) > 0);
+	rpw_memory_destroy(m);
 	rpw_context_destroy(c);
 }
 
@@ -80,7 +80,7 @@ static void keys_that_are_none(void)
 	rpw_rkey *none = (rpw_rkey *)&none, *k = none;
 	pair_open(&p);
 	IS(rpw_memory_allocate(p.b, 100, RPW_REMOTE_READ, &p.m), RPW_OK);
-	int n = rpw_memory_pack(p.m, packed, sizeof(packed));
+	int n = rpw_rkey_pack(p.m, packed, sizeof(packed));
 	CHECK(n > 0);
 	REFUSED(rpw_rkey_unpack(p.ea, NULL, (size_t)n, &k), RPW_ERR_INVALID, "packed key");
 	REFUSED(rpw_rkey_unpack(p.ea, packed, (size_t)n, NULL), RPW_ERR_INVALID, "out");
@@ -109,10 +109,10 @@ static void keys_that_are_none(void)
 	rpw_endpoint *early = NULL;
 	char address[64];
 	snprintf(address, sizeof(address), "127.0.0.1:%d", rpw_listener_port(p.l));
-	IS(rpw_connect(p.a, address, NULL, &early, NULL), RPW_IN_PROGRESS);
+	IS(rpw_endpoint_create(p.a, address, NULL, &early, NULL), RPW_IN_PROGRESS);
 	REFUSED(rpw_rkey_unpack(early, packed, (size_t)n, &k), RPW_ERR_INVALID, "not connected yet");
 	SAYS("wait for"); /* what to do */
-	rpw_endpoint_close(early);
+	rpw_endpoint_destroy(early);
 	/* The right one, twice. */
 	IS(rpw_rkey_unpack(p.ea, packed, (size_t)n, &k), RPW_OK);
 	IS(rpw_rkey_unpack(p.ea, packed, (size_t)n, &p.k), RPW_OK);
@@ -137,7 +137,7 @@ static void every_access_needs_its_right(void)
 		IS(rpw_memory_allocate(p.b, REGION, access, &p.m), RPW_OK);
 		unsigned char *region = (unsigned char *)rpw_memory_address(p.m);
 		memset(region, 0, REGION);
-		int n = rpw_memory_pack(p.m, packed, sizeof(packed));
+		int n = rpw_rkey_pack(p.m, packed, sizeof(packed));
 		CHECK(n > 0);
 		IS(rpw_rkey_unpack(p.ea, packed, (size_t)n, &p.k), RPW_OK);
 		for (size_t i = 0; i < sizeof(rights) / sizeof(*rights); i++) {
@@ -162,7 +162,7 @@ static void every_access_needs_its_right(void)
 			for (int i = 0; i < REGION; i++)
 				IS(region[i], 0);
 		rpw_rkey_destroy(p.k);
-		rpw_memory_release(p.m);
+		rpw_memory_destroy(p.m);
 	}
 	p.m = NULL;
 	p.k = NULL;
@@ -238,7 +238,7 @@ static void a_put_is_done_when_its_buffer_is_free(void)
 		}
 		memset(out, 0xee, n);
 		r = NULL;
-		rc = rpw_flush(p.ea, &r);
+		rc = rpw_endpoint_flush(p.ea, &r);
 		IS(ended(&p, rc, r), RPW_OK);
 		CHECK(pattern_right(p.region, n, (uint64_t)k));
 		/* And a get is done when its bytes are here. */
@@ -320,7 +320,7 @@ static void a_batch_is_done_when_all_of_it_is(void)
 		IS(finish(&p, r, &done), RPW_OK);
 		IS(done.length, 90 * 48);
 	}
-	IS(rpw_fence(p.ea), RPW_OK);
+	IS(rpw_endpoint_fence(p.ea), RPW_OK);
 	r = NULL;
 	rc = rpw_transfer_batch(p.ea, t, N, &r);
 	memset(t, 0xff, sizeof(t));
@@ -354,20 +354,20 @@ static void memory_that_was_released_is_not_reached(void)
 	pair_open(&p);
 	pattern_fill(own, sizeof(own), 3);
 	IS(rpw_memory_register(p.b, own, sizeof(own), RPW_MEMORY_HOST, RPW_REMOTE_WRITE | RPW_REMOTE_READ | RPW_REMOTE_ATOMIC, &p.m), RPW_OK);
-	int n = rpw_memory_pack(p.m, packed, sizeof(packed));
+	int n = rpw_rkey_pack(p.m, packed, sizeof(packed));
 	CHECK(n > 0);
 	IS(rpw_rkey_unpack(p.ea, packed, (size_t)n, &p.k), RPW_OK);
 	int rc = rpw_get(p.ea, buf, sizeof(buf), p.k, 0, &r);
 	IS(ended(&p, rc, r), RPW_OK);
 	CHECK(pattern_right(buf, sizeof(buf), 3));
-	rpw_memory_release(p.m);
+	rpw_memory_destroy(p.m);
 	p.m = NULL;
 	r = NULL;
 	memset(buf, 0, sizeof(buf));
 	rc = rpw_put(p.ea, buf, sizeof(buf), p.k, 0, &r);
 	int status = ended(&p, rc, r);
 	r = NULL;
-	rc = rpw_flush(p.ea, &r);
+	rc = rpw_endpoint_flush(p.ea, &r);
 	int flushed = ended(&p, rc, r);
 	printf("# %s: put %s, flush %s\n", contract_transport, rpw_status_name(status), rpw_status_name(flushed));
 	CHECK(status < 0 || flushed < 0);
@@ -377,16 +377,16 @@ static void memory_that_was_released_is_not_reached(void)
 
 const struct contract_case memory_cases[] = {
 	{"what_can_be_registered", what_can_be_registered, true,
-		"rpw_memory_register rpw_memory_allocate rpw_memory_address rpw_memory_length rpw_memory_release rpw_memory_pack rpw_rkey_destroy"},
+		"rpw_memory_register rpw_memory_allocate rpw_memory_address rpw_memory_length rpw_memory_destroy rpw_rkey_pack rpw_rkey_destroy"},
 	{"memory_of_gpus_is_asked_for_by_name", memory_of_gpus_is_asked_for_by_name, true, "rpw_memory_direct rpw_memory_register_dmabuf"},
-	{"keys_that_are_none", keys_that_are_none, true, "rpw_rkey_unpack rpw_rkey_destroy rpw_memory_pack"},
+	{"keys_that_are_none", keys_that_are_none, true, "rpw_rkey_unpack rpw_rkey_destroy rpw_rkey_pack"},
 	{"every_access_needs_its_right", every_access_needs_its_right, true,
 		"rpw_memory_allocate rpw_put rpw_put_notify rpw_get rpw_fetch_add rpw_compare_swap rpw_transfer_batch"},
 	{"nothing_outside_of_what_was_registered", nothing_outside_of_what_was_registered, true,
 		"rpw_put rpw_put_notify rpw_get rpw_fetch_add rpw_compare_swap rpw_transfer_batch"},
-	{"a_put_is_done_when_its_buffer_is_free", a_put_is_done_when_its_buffer_is_free, true, "rpw_put rpw_get rpw_flush"},
+	{"a_put_is_done_when_its_buffer_is_free", a_put_is_done_when_its_buffer_is_free, true, "rpw_put rpw_get rpw_endpoint_flush"},
 	{"atomics_count_from_both_sides", atomics_count_from_both_sides, true, "rpw_fetch_add rpw_compare_swap"},
-	{"a_batch_is_done_when_all_of_it_is", a_batch_is_done_when_all_of_it_is, true, "rpw_transfer_batch rpw_fence"},
-	{"memory_that_was_released_is_not_reached", memory_that_was_released_is_not_reached, true, "rpw_memory_release rpw_put rpw_flush"},
+	{"a_batch_is_done_when_all_of_it_is", a_batch_is_done_when_all_of_it_is, true, "rpw_transfer_batch rpw_endpoint_fence"},
+	{"memory_that_was_released_is_not_reached", memory_that_was_released_is_not_reached, true, "rpw_memory_destroy rpw_put rpw_endpoint_flush"},
 	{NULL, NULL, false, NULL},
 };

@@ -97,9 +97,9 @@ static void crowd_accept(rpw_listener *l, rpw_endpoint *ep, void *arg)
 }
 static void crowd_progress(struct crowd *w)
 {
-	rpw_progress(w->p.b);
+	rpw_context_progress(w->p.b);
 	for (int i = 0; i < 3; i++)
-		rpw_progress(w->c[i]);
+		rpw_context_progress(w->c[i]);
 }
 static void crowd_open(struct crowd *w)
 {
@@ -110,7 +110,7 @@ static void crowd_open(struct crowd *w)
 	snprintf(address, sizeof(address), "127.0.0.1:%d", rpw_listener_port(w->p.l));
 	for (int i = 0; i < 3; i++) {
 		w->c[i] = context_open();
-		IS(rpw_connect(w->c[i], address, NULL, &w->to[i], NULL), RPW_IN_PROGRESS);
+		IS(rpw_endpoint_create(w->c[i], address, NULL, &w->to[i], NULL), RPW_IN_PROGRESS);
 		while (!w->from[i])
 			crowd_progress(w);
 	}
@@ -137,30 +137,30 @@ static void receives_from_one_and_from_any(void)
 		crowd_progress(w);
 	CHECK(done.from == w->from[0]);
 	IS(rpw_probe(w->p.b, w->from[2], 2, ALL, NULL), RPW_IN_PROGRESS);
-	IS(rpw_test(one, NULL), RPW_IN_PROGRESS);
+	IS(rpw_request_test(one, NULL), RPW_IN_PROGRESS);
 	CHECK(rpw_send(w->to[2], out[2], 8, 2, NULL) >= 0);
-	while (rpw_test(one, &done) == RPW_IN_PROGRESS)
+	while (rpw_request_test(one, &done) == RPW_IN_PROGRESS)
 		crowd_progress(w);
 	CHECK(done.from == w->from[2]);
 	CHECK(pattern_right(in[2], 8, 22));
-	rpw_request_free(one);
+	rpw_request_destroy(one);
 	for (int i = 1; i >= 0; i--) {
 		CHECK(rpw_send(w->to[i], out[i], 8, 1, NULL) >= 0);
-		while (rpw_test(any[1 - i], &done) == RPW_IN_PROGRESS)
+		while (rpw_request_test(any[1 - i], &done) == RPW_IN_PROGRESS)
 			crowd_progress(w);
 		CHECK(done.from == w->from[i]);
 		CHECK(pattern_right(in[1 - i], 8, (uint64_t)i + 20));
-		rpw_request_free(any[1 - i]);
+		rpw_request_destroy(any[1 - i]);
 	}
 	/* An endpoint ends: a receive from any stays, for the others. */
 	IS(rpw_recv(w->p.b, NULL, in[3], 8, 5, ALL, &one), RPW_IN_PROGRESS);
-	rpw_endpoint_close(w->from[0]);
-	IS(rpw_test(one, NULL), RPW_IN_PROGRESS);
+	rpw_endpoint_destroy(w->from[0]);
+	IS(rpw_request_test(one, NULL), RPW_IN_PROGRESS);
 	CHECK(rpw_send(w->to[1], out[1], 8, 5, NULL) >= 0);
-	while (rpw_test(one, &done) == RPW_IN_PROGRESS)
+	while (rpw_request_test(one, &done) == RPW_IN_PROGRESS)
 		crowd_progress(w);
 	CHECK(done.from == w->from[1]);
-	rpw_request_free(one);
+	rpw_request_destroy(one);
 	/* Its messages went with it. */
 	IS(rpw_probe(w->p.b, NULL, 2, ALL, NULL), RPW_IN_PROGRESS);
 	/* An endpoint of another context is none of this one. */
@@ -187,7 +187,7 @@ static void a_probe_leaves_the_message(void)
 		int rc = rpw_send(p.ea, out, sizes[k], 0x1000 + (uint64_t)k, &s);
 		/* It does not progress. */
 		for (int i = 0; i < 100; i++) {
-			rpw_progress(p.a);
+			rpw_context_progress(p.a);
 			IS(rpw_probe(p.b, NULL, 0, 0, NULL), RPW_IN_PROGRESS);
 		}
 		UNTIL(&p, rpw_probe(p.b, NULL, 0, 0, NULL) == RPW_OK);
@@ -221,11 +221,11 @@ static void a_receive_says_what_it_got_although_it_is_done(void)
 	/* It is there: complete from the beginning, with a request all the same; without, when none is asked for. */
 	IS(rpw_recv(p.b, NULL, incoming, sizeof(incoming), 3, ALL, &r), RPW_IN_PROGRESS);
 	CHECK(r != NULL);
-	IS(rpw_test(r, &done), RPW_OK);
+	IS(rpw_request_test(r, &done), RPW_OK);
 	IS(done.length, 20);
 	IS(done.tag, 3);
 	CHECK(done.from == p.eb);
-	rpw_request_free(r);
+	rpw_request_destroy(r);
 	IS(rpw_recv(p.b, NULL, incoming, 5, 4, ALL, NULL), RPW_ERR_TRUNCATED);
 	IS(statistics_of(p.b).requests, 0);
 	pair_close(&p);
@@ -271,7 +271,7 @@ const struct contract_case message_cases[] = {
 	{"the_list_may_be_forgotten", the_list_may_be_forgotten, true, "rpw_send_iov rpw_recv_iov"},
 	{"the_buffer_is_free_when_the_send_is_done", the_buffer_is_free_when_the_send_is_done, true, "rpw_send"},
 	{"tags_and_masks", tags_and_masks, true, "rpw_recv rpw_send"},
-	{"receives_from_one_and_from_any", receives_from_one_and_from_any, true, "rpw_recv rpw_recv_iov rpw_probe rpw_endpoint_close"},
+	{"receives_from_one_and_from_any", receives_from_one_and_from_any, true, "rpw_recv rpw_recv_iov rpw_probe rpw_endpoint_destroy"},
 	{"a_probe_leaves_the_message", a_probe_leaves_the_message, true, "rpw_probe"},
 	{"a_receive_says_what_it_got_although_it_is_done", a_receive_says_what_it_got_although_it_is_done, true, "rpw_recv"},
 	{"longer_than_its_receive", longer_than_its_receive, true, "rpw_recv rpw_recv_iov"},

@@ -36,7 +36,7 @@ static void an_object_lies_in_the_memory_that_was_given(void)
 		if (early) {
 			IS(rpw_send_obj(p.ea, object, n, &s), RPW_IN_PROGRESS);
 			settle(&p);
-			IS(rpw_test(s, NULL), RPW_IN_PROGRESS); /* done is when the other has taken it */
+			IS(rpw_request_test(s, NULL), RPW_IN_PROGRESS); /* done is when the other has taken it */
 		}
 		IS(rpw_recv_obj(p.eb, alloc_counted, &allocator, &in, &len, &r), RPW_IN_PROGRESS);
 		if (!early) {
@@ -107,9 +107,9 @@ static struct {
 static void *alloc_nested(size_t len, void *arg)
 {
 	(void)arg;
-	REFUSED(rpw_progress(nested.p->b), RPW_ERR_INVALID, "callback");
+	REFUSED(rpw_context_progress(nested.p->b), RPW_ERR_INVALID, "callback");
 	if (nested.close)
-		rpw_endpoint_close(nested.p->eb);
+		rpw_endpoint_destroy(nested.p->eb);
 	else
 		IS(rpw_recv_obj(nested.p->eb, NULL, NULL, &nested.second, &nested.second_len, &nested.second_req), RPW_IN_PROGRESS);
 	return malloc(len);
@@ -187,9 +187,9 @@ static void objects_come_in_order_and_apart_from_messages(void)
 		CHECK(pattern_right(in[i], len[i], (uint64_t)i));
 		free(in[i]);
 	}
-	IS(rpw_test(m, NULL), RPW_IN_PROGRESS);
-	rpw_cancel(m);
-	rpw_request_free(m);
+	IS(rpw_request_test(m, NULL), RPW_IN_PROGRESS);
+	rpw_request_cancel(m);
+	rpw_request_destroy(m);
 	pair_close(&p);
 }
 
@@ -225,12 +225,12 @@ static void active_messages_reach_their_handler(void)
 	struct pair p;
 	unsigned char header[RPW_AM_HEADER_MAX];
 	pair_open(&p);
-	REFUSED(rpw_am_handle(p.b, RPW_AM_IDS, am_take, NULL), RPW_ERR_INVALID, "0 to 255");
+	REFUSED(rpw_context_on_am(p.b, RPW_AM_IDS, am_take, NULL), RPW_ERR_INVALID, "0 to 255");
 	REFUSED(rpw_am_send(p.ea, RPW_AM_IDS, NULL, 0, NULL, 0, NULL), RPW_ERR_INVALID, "0 to 255");
 	REFUSED(rpw_am_send(p.ea, 1, header, RPW_AM_HEADER_MAX + 1, NULL, 0, NULL), RPW_ERR_INVALID, "at most 256");
 	memset(&am, 0, sizeof(am));
-	IS(rpw_am_handle(p.b, 0, am_take, &p), RPW_OK);
-	IS(rpw_am_handle(p.b, RPW_AM_IDS - 1, am_other, NULL), RPW_OK);
+	IS(rpw_context_on_am(p.b, 0, am_take, &p), RPW_OK);
+	IS(rpw_context_on_am(p.b, RPW_AM_IDS - 1, am_other, NULL), RPW_OK);
 	/* Header and data of every length, both their own copies when the call has returned or is done. */
 	static const size_t headers[] = {0, 1, RPW_AM_HEADER_MAX}, lengths[] = {0, 3, 2000, sizeof(am.data)};
 	static unsigned char data[sizeof(am.data)];
@@ -258,10 +258,10 @@ static void active_messages_reach_their_handler(void)
 	int rc = rpw_am_send(p.ea, RPW_AM_IDS - 1, NULL, 0, NULL, 0, &s);
 	IS(ended(&p, rc, s), RPW_OK);
 	UNTIL(&p, am.n[1] == 1);
-	IS(rpw_am_handle(p.b, 0, am_other, NULL), RPW_OK);
+	IS(rpw_context_on_am(p.b, 0, am_other, NULL), RPW_OK);
 	CHECK(rpw_am_send(p.ea, 0, NULL, 0, NULL, 0, NULL) >= 0);
 	UNTIL(&p, am.n[1] == 2);
-	IS(rpw_am_handle(p.b, 0, NULL, NULL), RPW_OK);
+	IS(rpw_context_on_am(p.b, 0, NULL, NULL), RPW_OK);
 	for (int k = 0; k < 4; k++) {
 		s = NULL;
 		rc = rpw_am_send(p.ea, 0, NULL, 0, data, lengths[k], &s);
@@ -282,15 +282,15 @@ static void am_does_things(rpw_endpoint *ep, const void *header, size_t header_l
 	rpw_request *r = NULL;
 	(void)header, (void)header_len, (void)data, (void)len, (void)arg;
 	inside.n++;
-	REFUSED(rpw_progress(inside.p->b), RPW_ERR_INVALID, "callback");
+	REFUSED(rpw_context_progress(inside.p->b), RPW_ERR_INVALID, "callback");
 	CHECK(rpw_am_send(ep, 2, NULL, 0, outgoing, 8, NULL) >= 0);
 	IS(rpw_recv(inside.p->b, ep, incoming, 8, 1, ALL, &r), RPW_IN_PROGRESS);
-	REFUSED(rpw_wait(r, 0, NULL), RPW_ERR_INVALID, "callback");
-	rpw_cancel(r);
-	rpw_request_free(r);
-	IS(rpw_am_handle(inside.p->b, 1, NULL, NULL), RPW_OK); /* itself */
+	REFUSED(rpw_request_wait(r, 0, NULL), RPW_ERR_INVALID, "callback");
+	rpw_request_cancel(r);
+	rpw_request_destroy(r);
+	IS(rpw_context_on_am(inside.p->b, 1, NULL, NULL), RPW_OK); /* itself */
 	if (inside.n == 2)
-		rpw_endpoint_close(ep);
+		rpw_endpoint_destroy(ep);
 }
 
 static void what_a_handler_may_do(void)
@@ -302,9 +302,9 @@ static void what_a_handler_may_do(void)
 		memset(&inside, 0, sizeof(inside));
 		memset(&am, 0, sizeof(am));
 		inside.p = &p;
-		rpw_am_handle(p.a, 2, am_other, NULL);
+		rpw_context_on_am(p.a, 2, am_other, NULL);
 		for (int i = 1; i <= 2; i++) {
-			rpw_am_handle(p.b, 1, am_does_things, NULL);
+			rpw_context_on_am(p.b, 1, am_does_things, NULL);
 			CHECK(rpw_am_send(p.ea, 1, NULL, 0, big, large ? sizeof(big) : 10, NULL) >= 0);
 			UNTIL(&p, inside.n == i);
 			settle(&p);
@@ -336,7 +336,7 @@ static void on_notify(rpw_endpoint *ep, uint64_t data, size_t len, void *arg)
 	if (told.region) /* the bytes are there before the word of them */
 		CHECK(pattern_right(told.region, len, data));
 	if (told.release)
-		rpw_memory_release(told.release);
+		rpw_memory_destroy(told.release);
 	told.release = NULL;
 }
 
@@ -351,7 +351,7 @@ static void a_notification_follows_its_bytes(void)
 	CHECK(rpw_put_notify(p.ea, out, 8, p.k, 0, 1, NULL) >= 0);
 	UNTIL(&p, statistics_of(p.a).requests == 0);
 	settle(&p);
-	rpw_on_notify(p.b, on_notify, &told);
+	rpw_context_on_notify(p.b, on_notify, &told);
 	told.region = p.region;
 	static const size_t sizes[] = {8, REGION, 1, 0, 3000};
 	for (int i = 0; i < 20; i++) {
@@ -371,7 +371,7 @@ static void a_notification_follows_its_bytes(void)
 	for (int i = 0; i < 20; i++)
 		CHECK(rpw_put_notify(p.ea, out, 8, p.k, (uint64_t)i * 8, (uint64_t)i, NULL) >= 0);
 	rpw_request *f = NULL;
-	int rc = rpw_flush(p.ea, &f);
+	int rc = rpw_endpoint_flush(p.ea, &f);
 	IS(ended(&p, rc, f), RPW_OK);
 	IS(told.n, 20);
 	uint64_t seen = 0; /* in any order, each once */
@@ -385,17 +385,18 @@ static void a_notification_follows_its_bytes(void)
 	CHECK(rpw_put_notify(p.ea, out, 8, p.k, 0, 5, NULL) >= 0);
 	UNTIL(&p, told.n == 1);
 	/* Taken back. */
-	rpw_on_notify(p.b, NULL, NULL);
+	rpw_context_on_notify(p.b, NULL, NULL);
 	pair_close(&p);
 }
 
 const struct contract_case object_cases[] = {
 	{"an_object_lies_in_the_memory_that_was_given", an_object_lies_in_the_memory_that_was_given, true, "rpw_send_obj rpw_recv_obj"},
 	{"an_allocator_may_refuse", an_allocator_may_refuse, true, "rpw_send_obj rpw_recv_obj"},
-	{"an_allocator_may_post_and_close", an_allocator_may_post_and_close, true, "rpw_recv_obj rpw_endpoint_close rpw_progress"},
+	{"an_allocator_may_post_and_close", an_allocator_may_post_and_close, true, "rpw_recv_obj rpw_endpoint_destroy rpw_context_progress"},
 	{"objects_come_in_order_and_apart_from_messages", objects_come_in_order_and_apart_from_messages, true, "rpw_send_obj rpw_recv_obj rpw_recv"},
-	{"active_messages_reach_their_handler", active_messages_reach_their_handler, true, "rpw_am_handle rpw_am_send"},
-	{"what_a_handler_may_do", what_a_handler_may_do, true, "rpw_am_handle rpw_am_send rpw_progress rpw_wait rpw_endpoint_close"},
-	{"a_notification_follows_its_bytes", a_notification_follows_its_bytes, true, "rpw_put_notify rpw_on_notify rpw_flush rpw_memory_release"},
+	{"active_messages_reach_their_handler", active_messages_reach_their_handler, true, "rpw_context_on_am rpw_am_send"},
+	{"what_a_handler_may_do", what_a_handler_may_do, true, "rpw_context_on_am rpw_am_send rpw_context_progress rpw_request_wait rpw_endpoint_destroy"},
+	{"a_notification_follows_its_bytes", a_notification_follows_its_bytes, true,
+		"rpw_put_notify rpw_context_on_notify rpw_endpoint_flush rpw_memory_destroy"},
 	{NULL, NULL, false, NULL},
 };

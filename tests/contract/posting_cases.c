@@ -14,10 +14,10 @@ static void every_call_needs_its_endpoint(void)
 		REFUSED(post(&p, what, NULL, &r), RPW_ERR_INVALID, "endpoint");
 		CHECK(!r);
 	}
-	REFUSED(rpw_fence(NULL), RPW_ERR_INVALID, "endpoint");
+	REFUSED(rpw_endpoint_fence(NULL), RPW_ERR_INVALID, "endpoint");
 	REFUSED(rpw_rkey_unpack(NULL, "x", 1, &p.k), RPW_ERR_INVALID, "endpoint");
 	rpw_endpoint_on_close(NULL, NULL, NULL);
-	rpw_endpoint_close(NULL);
+	rpw_endpoint_destroy(NULL);
 	IS(statistics_of(p.a).requests, before.requests);
 	pair_close(&p);
 }
@@ -128,7 +128,7 @@ static void nothing_can_be_sent_too(void)
 	IS(done.length, 0);
 	free(obj);
 	/* An active message without header and data. */
-	IS(rpw_am_handle(p.b, 1, on_am, NULL), RPW_OK);
+	IS(rpw_context_on_am(p.b, 1, on_am, NULL), RPW_OK);
 	memset(&came, 0xff, sizeof(came));
 	came.n = 0;
 	s = NULL;
@@ -154,7 +154,7 @@ static void nothing_can_be_sent_too(void)
 	rc = rpw_transfer_batch(p.ea, NULL, 0, &s);
 	IS(ended(&p, rc, s), RPW_OK);
 	/* A notification alone. */
-	rpw_on_notify(p.b, on_notify, NULL);
+	rpw_context_on_notify(p.b, on_notify, NULL);
 	came.n = 0;
 	s = NULL;
 	rc = rpw_put_notify(p.ea, NULL, 0, p.k, 0, 0xfeedface01234567u, &s);
@@ -179,13 +179,13 @@ static void flush_of_nothing(void)
 		rpw_request *f[4];
 		for (int k = 0; k < 4; k++) {
 			f[k] = NULL;
-			CHECK(rpw_flush(k & 1 ? p.eb : p.ea, &f[k]) >= 0);
+			CHECK(rpw_endpoint_flush(k & 1 ? p.eb : p.ea, &f[k]) >= 0);
 		}
 		for (int k = 0; k < 4; k++)
 			IS(ended(&p, f[k] ? RPW_IN_PROGRESS : RPW_OK, f[k]), RPW_OK);
 	}
-	CHECK(rpw_flush(p.ea, NULL) >= 0);
-	IS(rpw_fence(p.ea), RPW_OK);
+	CHECK(rpw_endpoint_flush(p.ea, NULL) >= 0);
+	IS(rpw_endpoint_fence(p.ea), RPW_OK);
 	UNTIL(&p, statistics_of(p.a).requests == 0);
 	(void)r;
 	pair_close(&p);
@@ -198,7 +198,7 @@ static void flush_says_that_it_took_effect(void)
 	pair_open(&p);
 	pair_memory(&p);
 	memset(&came, 0, sizeof(came));
-	rpw_am_handle(p.b, 1, on_am, NULL);
+	rpw_context_on_am(p.b, 1, on_am, NULL);
 	static unsigned char big[REGION];
 	for (uint64_t seed = 1; seed < 20; seed++) {
 		size_t n = seed % 3 ? 8 : sizeof(big);
@@ -206,7 +206,7 @@ static void flush_says_that_it_took_effect(void)
 		CHECK(rpw_put(p.ea, big, n, p.k, 0, NULL) >= 0);
 		CHECK(rpw_am_send(p.ea, 1, NULL, 0, outgoing, 1, NULL) >= 0);
 		f = NULL;
-		int rc = rpw_flush(p.ea, &f);
+		int rc = rpw_endpoint_flush(p.ea, &f);
 		IS(ended(&p, rc, f), RPW_OK);
 		/* On the peer's side, without another look at it. */
 		CHECK(pattern_right(p.region, n, seed));
@@ -228,9 +228,9 @@ static void a_fence_keeps_the_order(void)
 		pattern_fill(first, n, seed);
 		pattern_fill(second, n, seed + 1000);
 		CHECK(rpw_put(p.ea, first, n, p.k, 0, NULL) >= 0);
-		IS(rpw_fence(p.ea), RPW_OK);
+		IS(rpw_endpoint_fence(p.ea), RPW_OK);
 		CHECK(rpw_put(p.ea, second, n, p.k, 0, NULL) >= 0);
-		IS(rpw_fence(p.ea), RPW_OK);
+		IS(rpw_endpoint_fence(p.ea), RPW_OK);
 		r = NULL;
 		int rc = rpw_get(p.ea, back, n, p.k, 0, &r);
 		IS(ended(&p, rc, r), RPW_OK);
@@ -241,7 +241,8 @@ static void a_fence_keeps_the_order(void)
 
 const struct contract_case posting_cases[] = {
 	{"every_call_needs_its_endpoint", every_call_needs_its_endpoint, true,
-		"rpw_fence rpw_rkey_unpack rpw_endpoint_on_close rpw_endpoint_close rpw_send rpw_send_iov rpw_send_obj rpw_am_send rpw_flush rpw_put rpw_get "
+		"rpw_endpoint_fence rpw_rkey_unpack rpw_endpoint_on_close rpw_endpoint_destroy rpw_send rpw_send_iov rpw_send_obj rpw_am_send "
+		"rpw_endpoint_flush rpw_put rpw_get "
 		"rpw_put_notify "
 		"rpw_fetch_add rpw_compare_swap rpw_transfer_batch rpw_recv_obj"},
 	{"every_buffer_has_bytes", every_buffer_has_bytes, true,
@@ -250,8 +251,8 @@ const struct contract_case posting_cases[] = {
 		"rpw_recv_obj"},
 	{"nothing_can_be_sent_too", nothing_can_be_sent_too, true,
 		"rpw_send rpw_send_iov rpw_send_obj rpw_am_send rpw_put rpw_get rpw_put_notify rpw_transfer_batch rpw_recv rpw_recv_iov rpw_recv_obj"},
-	{"flush_of_nothing", flush_of_nothing, true, "rpw_flush rpw_fence"},
-	{"flush_says_that_it_took_effect", flush_says_that_it_took_effect, true, "rpw_flush rpw_put rpw_am_send"},
-	{"a_fence_keeps_the_order", a_fence_keeps_the_order, true, "rpw_fence rpw_put rpw_get"},
+	{"flush_of_nothing", flush_of_nothing, true, "rpw_endpoint_flush rpw_endpoint_fence"},
+	{"flush_says_that_it_took_effect", flush_says_that_it_took_effect, true, "rpw_endpoint_flush rpw_put rpw_am_send"},
+	{"a_fence_keeps_the_order", a_fence_keeps_the_order, true, "rpw_endpoint_fence rpw_put rpw_get"},
 	{NULL, NULL, false, NULL},
 };

@@ -5,12 +5,12 @@
 
 static void null_is_no_request(void)
 {
-	REFUSED(rpw_test(NULL, NULL), RPW_ERR_INVALID, "rpw_test");
+	REFUSED(rpw_request_test(NULL, NULL), RPW_ERR_INVALID, "rpw_request_test");
 	SAYS("RPW_OK was complete"); /* what it most likely was */
-	REFUSED(rpw_wait(NULL, 0, NULL), RPW_ERR_INVALID, "rpw_wait");
-	REFUSED(rpw_cancel(NULL), RPW_ERR_INVALID, "rpw_cancel");
-	rpw_request_free(NULL);
-	rpw_on_done(NULL, NULL, NULL);
+	REFUSED(rpw_request_wait(NULL, 0, NULL), RPW_ERR_INVALID, "rpw_request_wait");
+	REFUSED(rpw_request_cancel(NULL), RPW_ERR_INVALID, "rpw_request_cancel");
+	rpw_request_destroy(NULL);
+	rpw_request_on_done(NULL, NULL, NULL);
 }
 
 static void testing_does_not_progress(void)
@@ -21,28 +21,28 @@ static void testing_does_not_progress(void)
 	pair_open(&p);
 	memset(&done, 0x5a, sizeof(done));
 	IS(rpw_recv(p.b, NULL, incoming, sizeof(incoming), 0, 0, &r), RPW_IN_PROGRESS);
-	IS(rpw_test(r, &done), RPW_IN_PROGRESS);
+	IS(rpw_request_test(r, &done), RPW_IN_PROGRESS);
 	IS(done.status, RPW_IN_PROGRESS);
 	pattern_fill(outgoing, sizeof(outgoing), 3);
 	int rc = rpw_send(p.ea, outgoing, 60, 77, &s);
 	for (int i = 0; i < 1000; i++) {
-		rpw_progress(p.a);
-		IS(rpw_test(r, NULL), RPW_IN_PROGRESS);
+		rpw_context_progress(p.a);
+		IS(rpw_request_test(r, NULL), RPW_IN_PROGRESS);
 	}
-	while (rpw_test(r, &done) == RPW_IN_PROGRESS)
+	while (rpw_request_test(r, &done) == RPW_IN_PROGRESS)
 		both(&p);
 	/* Complete: it stays so, and says the same each time. */
 	for (int i = 0; i < 3; i++) {
-		IS(rpw_test(r, &done), RPW_OK);
+		IS(rpw_request_test(r, &done), RPW_OK);
 		IS(done.status, RPW_OK);
 		IS(done.length, 60);
 		IS(done.tag, 77);
 		CHECK(done.from == p.eb);
 	}
-	IS(rpw_wait(r, 0, &done), RPW_OK);
-	IS(rpw_cancel(r), RPW_OK); /* too late */
-	IS(rpw_test(r, NULL), RPW_OK);
-	rpw_request_free(r);
+	IS(rpw_request_wait(r, 0, &done), RPW_OK);
+	IS(rpw_request_cancel(r), RPW_OK); /* too late */
+	IS(rpw_request_test(r, NULL), RPW_OK);
+	rpw_request_destroy(r);
 	IS(ended(&p, rc, s), RPW_OK);
 	pair_close(&p);
 }
@@ -76,31 +76,31 @@ static void time_outs_of_wait(void)
 	/* 0 looks, and goes on at once; so does a short one; the request is still under way. */
 	static const int short_ms[] = {0, 1, 30};
 	for (int i = 0; i < 3; i++) {
-		REFUSED(rpw_wait(r, short_ms[i], NULL), RPW_ERR_TIMEOUT, "still under way");
-		REFUSED(rpw_wait_all(p.b, &r, 1, short_ms[i]), RPW_ERR_TIMEOUT, "still under way");
-		IS(rpw_test(r, NULL), RPW_IN_PROGRESS);
+		REFUSED(rpw_request_wait(r, short_ms[i], NULL), RPW_ERR_TIMEOUT, "still under way");
+		REFUSED(rpw_request_wait_all(p.b, &r, 1, short_ms[i]), RPW_ERR_TIMEOUT, "still under way");
+		IS(rpw_request_test(r, NULL), RPW_IN_PROGRESS);
 	}
 	/* -1 has no limit; the other side runs in a thread of its own, and begins later. */
 	struct driver d;
 	pattern_fill(outgoing, sizeof(outgoing), 9);
 	CHECK(rpw_send(p.ea, outgoing, sizeof(outgoing), 1, NULL) >= 0);
 	driver_start(&d, p.a);
-	IS(rpw_wait(r, -1, &done), RPW_OK);
+	IS(rpw_request_wait(r, -1, &done), RPW_OK);
 	IS(done.length, sizeof(outgoing));
 	CHECK(pattern_right(incoming, sizeof(incoming), 9));
-	IS(rpw_wait(r, -1, NULL), RPW_OK);
-	IS(rpw_wait(r, 0, NULL), RPW_OK);
-	rpw_request_free(r);
+	IS(rpw_request_wait(r, -1, NULL), RPW_OK);
+	IS(rpw_request_wait(r, 0, NULL), RPW_OK);
+	rpw_request_destroy(r);
 	driver_stop(&d);
 	/* 0 progresses: what has come is taken. */
 	IS(rpw_recv(p.b, NULL, incoming, sizeof(incoming), 2, ALL, &r), RPW_IN_PROGRESS);
 	CHECK(rpw_send(p.ea, outgoing, sizeof(outgoing), 2, NULL) >= 0);
 	int rc;
-	while ((rc = rpw_wait(r, 0, &done)) == RPW_ERR_TIMEOUT)
-		rpw_progress(p.a);
+	while ((rc = rpw_request_wait(r, 0, &done)) == RPW_ERR_TIMEOUT)
+		rpw_context_progress(p.a);
 	IS(rc, RPW_OK);
 	IS(done.length, sizeof(outgoing));
-	rpw_request_free(r);
+	rpw_request_destroy(r);
 	pair_close(&p);
 }
 
@@ -110,7 +110,7 @@ static void *send_later(void *arg)
 	usleep(100000); /* by then the other sleeps */
 	CHECK(rpw_send(p->ea, outgoing, sizeof(outgoing), 1, NULL) >= 0);
 	for (int i = 0; i < 20000; i++)
-		if (!rpw_progress(p->a))
+		if (!rpw_context_progress(p->a))
 			usleep(10);
 	return NULL;
 }
@@ -123,9 +123,9 @@ static void a_wait_that_sleeps_is_woken(void)
 	pair_open(&p);
 	IS(rpw_recv(p.b, NULL, incoming, sizeof(incoming), 1, ALL, &r), RPW_IN_PROGRESS);
 	IS(pthread_create(&t, NULL, send_later, &p), 0);
-	IS(rpw_wait(r, -1, NULL), RPW_OK);
+	IS(rpw_request_wait(r, -1, NULL), RPW_OK);
 	IS(pthread_join(t, NULL), 0);
-	rpw_request_free(r);
+	rpw_request_destroy(r);
 	pair_close(&p);
 }
 
@@ -140,11 +140,11 @@ static void a_wait_gives_the_status_of_its_request(void)
 	int rc = rpw_send(p.ea, outgoing, sizeof(outgoing), 1, &s);
 	IS(ended(&p, rc, s), RPW_OK);
 	settle(&p);
-	IS(rpw_wait(r, -1, &done), RPW_ERR_TRUNCATED);
+	IS(rpw_request_wait(r, -1, &done), RPW_ERR_TRUNCATED);
 	IS(done.status, RPW_ERR_TRUNCATED);
 	IS(done.length, sizeof(outgoing)); /* the message's; as much as fits was written */
 	CHECK(pattern_right(incoming, 10, 4));
-	rpw_request_free(r);
+	rpw_request_destroy(r);
 	pair_close(&p);
 }
 
@@ -154,12 +154,12 @@ static void waiting_for_several(void)
 	rpw_request *r[5];
 	struct driver d;
 	pair_open(&p);
-	IS(rpw_wait_all(p.b, NULL, 0, 0), RPW_OK);
-	REFUSED(rpw_wait_all(p.b, NULL, 3, 0), RPW_ERR_INVALID, "rpw_wait_all");
+	IS(rpw_request_wait_all(p.b, NULL, 0, 0), RPW_OK);
+	REFUSED(rpw_request_wait_all(p.b, NULL, 3, 0), RPW_ERR_INVALID, "rpw_request_wait_all");
 	static unsigned char in[5][64];
 	/* What a call had completed already has no request: NULL is complete. */
 	memset(r, 0, sizeof(r));
-	IS(rpw_wait_all(p.b, r, 5, -1), RPW_OK);
+	IS(rpw_request_wait_all(p.b, r, 5, -1), RPW_OK);
 	for (int i = 0; i < 5; i++)
 		if (i != 2)
 			IS(rpw_recv(p.b, NULL, in[i], i == 3 ? 5 : sizeof(in[i]), (uint64_t)i, ALL, &r[i]), RPW_IN_PROGRESS);
@@ -170,14 +170,14 @@ static void waiting_for_several(void)
 		IS(ended(&p, rc, s), RPW_OK);
 	}
 	driver_start(&d, p.a);
-	IS(rpw_wait_all(p.b, r, 5, -1), RPW_ERR_TRUNCATED); /* the first status that is not RPW_OK, when all are complete */
+	IS(rpw_request_wait_all(p.b, r, 5, -1), RPW_ERR_TRUNCATED); /* the first status that is not RPW_OK, when all are complete */
 	driver_stop(&d);
 	for (int i = 0; i < 5; i++) {
 		if (i == 2)
 			continue;
-		IS(rpw_test(r[i], NULL), i == 3 ? RPW_ERR_TRUNCATED : RPW_OK);
+		IS(rpw_request_test(r[i], NULL), i == 3 ? RPW_ERR_TRUNCATED : RPW_OK);
 		CHECK(pattern_right(in[i], i == 3 ? 5 : sizeof(in[i]), (uint64_t)i));
-		rpw_request_free(r[i]);
+		rpw_request_destroy(r[i]);
 	}
 	pair_close(&p);
 }
@@ -194,16 +194,16 @@ static void cancel_of_what_has_not_begun(void)
 	p.a = context_open();
 	p.b = context_open();
 	p.l = listener_open(p.b, &p.eb, address);
-	IS(rpw_connect(p.a, address, NULL, &p.ea, &c), RPW_IN_PROGRESS);
+	IS(rpw_endpoint_create(p.a, address, NULL, &p.ea, &c), RPW_IN_PROGRESS);
 	for (int what = 0; what < POSTINGS; what++) {
 		r[what] = NULL;
 		if (posting_needs_key(what))
 			continue;
 		IS(post(&p, what, p.ea, &r[what]), RPW_IN_PROGRESS);
-		IS(rpw_cancel(r[what]), RPW_OK);
-		IS(rpw_test(r[what], NULL), RPW_ERR_CANCELED);
-		IS(rpw_cancel(r[what]), RPW_OK); /* again: it stays as it is */
-		rpw_request_free(r[what]);
+		IS(rpw_request_cancel(r[what]), RPW_OK);
+		IS(rpw_request_test(r[what], NULL), RPW_ERR_CANCELED);
+		IS(rpw_request_cancel(r[what]), RPW_OK); /* again: it stays as it is */
+		rpw_request_destroy(r[what]);
 	}
 	IS(finish(&p, c, NULL), RPW_OK);
 	UNTIL(&p, p.eb);
@@ -225,7 +225,7 @@ static void cancel_of_what_is_under_way(void)
 		int rc = post(&p, what, p.ea, &r);
 		CHECK(rc >= 0);
 		if (r)
-			IS(rpw_cancel(r), RPW_OK);
+			IS(rpw_request_cancel(r), RPW_OK);
 		/* It completes: canceled, or, when it was too late, as it would have. An object that nobody takes can only be canceled. */
 		int status = ended(&p, rc, r);
 		CHECK(status == RPW_OK || status == RPW_ERR_CANCELED);
@@ -257,8 +257,8 @@ static void cancel_of_a_large_message(void)
 	IS(rpw_send(p.ea, big, sizeof(big), 1, &s), RPW_IN_PROGRESS);
 	IS(rpw_send_obj(p.ea, big, sizeof(big), &o), RPW_IN_PROGRESS);
 	UNTIL(&p, rpw_probe(p.b, NULL, 1, ALL, NULL) == RPW_OK);
-	IS(rpw_cancel(s), RPW_OK);
-	IS(rpw_cancel(o), RPW_OK);
+	IS(rpw_request_cancel(s), RPW_OK);
+	IS(rpw_request_cancel(o), RPW_OK);
 	IS(finish(&p, s, NULL), RPW_ERR_CANCELED);
 	IS(finish(&p, o, NULL), RPW_ERR_CANCELED);
 	IS(rpw_probe(p.b, NULL, 1, ALL, NULL), RPW_IN_PROGRESS);
@@ -290,16 +290,16 @@ static void cancel_makes_way_for_what_is_behind(void)
 	pattern_fill(incoming, sizeof(incoming), 41);
 	IS(rpw_put(p.ea, incoming, sizeof(incoming), p.k, 0, &put), RPW_IN_PROGRESS);
 	settle(&p);
-	IS(rpw_test(put, NULL), RPW_IN_PROGRESS);
+	IS(rpw_request_test(put, NULL), RPW_IN_PROGRESS);
 	for (int i = 0; i < N; i++)
 		if (s[i]) {
-			rpw_cancel(s[i]);
+			rpw_request_cancel(s[i]);
 			int status = finish(&p, s[i], NULL);
 			CHECK(status == RPW_OK || status == RPW_ERR_CANCELED);
 		}
 	IS(finish(&p, put, NULL), RPW_OK);
 	rpw_request *f = NULL;
-	int rc = rpw_flush(p.ea, &f);
+	int rc = rpw_endpoint_flush(p.ea, &f);
 	IS(ended(&p, rc, f), RPW_OK);
 	CHECK(pattern_right(p.region, sizeof(incoming), 41));
 	pair_close(&p);
@@ -316,13 +316,13 @@ static void a_request_that_is_let_go_goes_on(void)
 	pattern_fill(big, sizeof(big), 51);
 	/* Each side frees its request at once, or asks for none. */
 	IS(rpw_send(p.ea, big, sizeof(big), 1, &r), RPW_IN_PROGRESS);
-	rpw_request_free(r);
+	rpw_request_destroy(r);
 	IS(rpw_send(p.ea, big, sizeof(big), 2, NULL), RPW_IN_PROGRESS);
 	for (uint64_t tag = 1; tag <= 2; tag++) {
 		memset(into, 0, sizeof(into));
 		if (tag == 1) {
 			IS(rpw_recv(p.b, NULL, into, sizeof(into), tag, ALL, &r), RPW_IN_PROGRESS);
-			rpw_request_free(r);
+			rpw_request_destroy(r);
 		} else
 			CHECK(rpw_recv(p.b, NULL, into, sizeof(into), tag, ALL, NULL) >= 0); /* it may be there already */
 		UNTIL(&p, statistics_of(p.a).requests == 2 - tag && statistics_of(p.b).requests == 0);
@@ -378,7 +378,7 @@ static void called_when_done(void)
 	pair_open(&p);
 	memset(&called, 0, sizeof(called));
 	IS(rpw_recv(p.b, NULL, incoming, sizeof(incoming), 1, ALL, &r), RPW_IN_PROGRESS);
-	rpw_on_done(r, on_done, &called);
+	rpw_request_on_done(r, on_done, &called);
 	CHECK(rpw_send(p.ea, outgoing, 33, 1, NULL) >= 0);
 	UNTIL(&p, called.times);
 	IS(called.times, 1);
@@ -386,26 +386,26 @@ static void called_when_done(void)
 	IS(called.length, 33);
 	CHECK(called.r == r);
 	/* It is the program's still. At once, now that it is complete. */
-	rpw_on_done(r, on_done, &called);
+	rpw_request_on_done(r, on_done, &called);
 	IS(called.times, 2);
-	IS(rpw_test(r, NULL), RPW_OK);
-	rpw_request_free(r);
+	IS(rpw_request_test(r, NULL), RPW_OK);
+	rpw_request_destroy(r);
 	/* Of a request that was let go. */
 	IS(rpw_recv(p.b, NULL, incoming, sizeof(incoming), 2, ALL, &r), RPW_IN_PROGRESS);
-	rpw_on_done(r, on_done, &called);
-	rpw_request_free(r);
+	rpw_request_on_done(r, on_done, &called);
+	rpw_request_destroy(r);
 	CHECK(rpw_send(p.ea, outgoing, 34, 2, NULL) >= 0);
 	UNTIL(&p, called.times == 3);
 	IS(called.length, 34);
 	/* Waiting calls it too. */
 	IS(rpw_recv(p.b, NULL, incoming, sizeof(incoming), 3, ALL, &r), RPW_IN_PROGRESS);
-	rpw_on_done(r, on_done, &called);
+	rpw_request_on_done(r, on_done, &called);
 	CHECK(rpw_send(p.ea, outgoing, 35, 3, NULL) >= 0);
 	settle(&p);
-	IS(rpw_wait(r, -1, NULL), RPW_OK);
+	IS(rpw_request_wait(r, -1, NULL), RPW_OK);
 	IS(called.times, 4);
 	IS(called.length, 35);
-	rpw_request_free(r);
+	rpw_request_destroy(r);
 	pair_close(&p);
 }
 
@@ -415,29 +415,29 @@ static void a_callback_can_be_taken_back(void)
 	rpw_request *r = NULL;
 	pair_open(&p);
 	memset(&called, 0, sizeof(called));
-	/* Before it is complete, and when it is but the callback waits for the next rpw_progress. */
+	/* Before it is complete, and when it is but the callback waits for the next rpw_context_progress. */
 	for (int late = 0; late < 2; late++) {
 		IS(rpw_recv(p.b, NULL, incoming, sizeof(incoming), 1, ALL, &r), RPW_IN_PROGRESS);
-		rpw_on_done(r, on_done, &called);
+		rpw_request_on_done(r, on_done, &called);
 		if (late)
-			rpw_cancel(r);
-		rpw_on_done(r, NULL, NULL);
-		rpw_cancel(r);
+			rpw_request_cancel(r);
+		rpw_request_on_done(r, NULL, NULL);
+		rpw_request_cancel(r);
 		settle(&p);
 		IS(called.times, 0);
-		IS(rpw_test(r, NULL), RPW_ERR_CANCELED);
-		rpw_request_free(r);
+		IS(rpw_request_test(r, NULL), RPW_ERR_CANCELED);
+		rpw_request_destroy(r);
 	}
 	/* Another in its place: only that one is called. */
 	IS(rpw_recv(p.b, NULL, incoming, sizeof(incoming), 1, ALL, &r), RPW_IN_PROGRESS);
-	rpw_on_done(r, on_done, NULL);
-	rpw_on_done(r, on_done, &called);
-	rpw_cancel(r);
+	rpw_request_on_done(r, on_done, NULL);
+	rpw_request_on_done(r, on_done, &called);
+	rpw_request_cancel(r);
 	IS(called.times, 0);
 	settle(&p);
 	IS(called.times, 1);
 	IS(called.status, RPW_ERR_CANCELED);
-	rpw_request_free(r);
+	rpw_request_destroy(r);
 	IS(statistics_of(p.b).requests, 0);
 	pair_close(&p);
 }
@@ -448,23 +448,23 @@ static void posts_the_next(rpw_request *r, const rpw_completion *done, void *arg
 	struct pair *p = (struct pair *)arg;
 	rpw_request *other = NULL;
 	IS(done->status, RPW_OK);
-	rpw_request_free(r); /* its own request */
-	REFUSED(rpw_progress(p->b), RPW_ERR_INVALID, "callback");
+	rpw_request_destroy(r); /* its own request */
+	REFUSED(rpw_context_progress(p->b), RPW_ERR_INVALID, "callback");
 	if (++chain == 10) {
-		rpw_endpoint_close(p->eb);
+		rpw_endpoint_destroy(p->eb);
 		p->eb = NULL;
 		return;
 	}
 	IS(rpw_recv(p->b, p->eb, incoming, sizeof(incoming), 3, ALL, &other), RPW_IN_PROGRESS);
-	REFUSED(rpw_wait(other, 0, NULL), RPW_ERR_INVALID, "callback");
-	REFUSED(rpw_wait(other, -1, NULL), RPW_ERR_INVALID, "callback");
-	REFUSED(rpw_wait_all(p->b, &other, 1, -1), RPW_ERR_INVALID, "callback");
-	rpw_cancel(other);
-	rpw_request_free(other);
+	REFUSED(rpw_request_wait(other, 0, NULL), RPW_ERR_INVALID, "callback");
+	REFUSED(rpw_request_wait(other, -1, NULL), RPW_ERR_INVALID, "callback");
+	REFUSED(rpw_request_wait_all(p->b, &other, 1, -1), RPW_ERR_INVALID, "callback");
+	rpw_request_cancel(other);
+	rpw_request_destroy(other);
 	IS(rpw_recv(p->b, p->eb, incoming, sizeof(incoming), 1, ALL, &other), RPW_IN_PROGRESS);
 	CHECK(rpw_send(p->eb, outgoing, 8, 2, NULL) >= 0);
 	IS(rpw_probe(p->b, NULL, 5, ALL, NULL), RPW_IN_PROGRESS);
-	rpw_on_done(other, posts_the_next, p);
+	rpw_request_on_done(other, posts_the_next, p);
 }
 
 static void what_a_callback_may_do(void)
@@ -474,7 +474,7 @@ static void what_a_callback_may_do(void)
 	pair_open(&p);
 	chain = 0;
 	IS(rpw_recv(p.b, p.eb, incoming, sizeof(incoming), 1, ALL, &r), RPW_IN_PROGRESS);
-	rpw_on_done(r, posts_the_next, &p);
+	rpw_request_on_done(r, posts_the_next, &p);
 	for (int i = 0; i < 10; i++) {
 		unsigned char word[8];
 		if (i)
@@ -485,7 +485,7 @@ static void what_a_callback_may_do(void)
 	}
 	UNTIL(&p, chain == 10);
 	settle(&p);
-	/* Closed inside: it is gone when rpw_progress has returned. */
+	/* Closed inside: it is gone when rpw_context_progress has returned. */
 	IS(statistics_of(p.b).endpoints, 0);
 	pair_close(&p);
 }
@@ -496,8 +496,8 @@ static void at_once(rpw_request *r, const rpw_completion *done, void *arg)
 	(void)r;
 	(void)done;
 	/* As in any callback. */
-	REFUSED(rpw_progress(p->b), RPW_ERR_INVALID, "callback");
-	rpw_endpoint_close(p->eb);
+	REFUSED(rpw_context_progress(p->b), RPW_ERR_INVALID, "callback");
+	rpw_endpoint_destroy(p->eb);
 	CHECK(rpw_send(p->eb, outgoing, 8, 1, NULL) >= 0); /* it closes later */
 	p->eb = NULL;
 }
@@ -508,11 +508,11 @@ static void a_callback_at_once_is_a_callback(void)
 	rpw_request *r = NULL;
 	pair_open(&p);
 	IS(rpw_recv(p.b, p.eb, incoming, sizeof(incoming), 1, ALL, &r), RPW_IN_PROGRESS);
-	rpw_cancel(r);
-	rpw_on_done(r, at_once, &p);
-	rpw_request_free(r);
+	rpw_request_cancel(r);
+	rpw_request_on_done(r, at_once, &p);
+	rpw_request_destroy(r);
 	CHECK(!p.eb);
-	rpw_progress(p.b);
+	rpw_context_progress(p.b);
 	IS(statistics_of(p.b).endpoints, 0);
 	pair_close(&p);
 }
@@ -542,43 +542,43 @@ static void a_completion_has_its_own_sentence(void)
 	pair_memory(&p);
 	IS(rpw_recv(p.b, NULL, incoming, 2, 1, ALL, &cut), RPW_IN_PROGRESS);
 	IS(rpw_recv(p.b, NULL, small, sizeof(small), 2, ALL, &heard), RPW_IN_PROGRESS);
-	rpw_on_done(heard, tell, NULL);
+	rpw_request_on_done(heard, tell, NULL);
 	CHECK(rpw_send(p.ea, "moose", 5, 1, NULL) >= 0);
 	CHECK(rpw_send(p.ea, big, sizeof(big), 2, NULL) >= 0);
-	UNTIL(&p, rpw_test(cut, NULL) != RPW_IN_PROGRESS && told.n);
+	UNTIL(&p, rpw_request_test(cut, NULL) != RPW_IN_PROGRESS && told.n);
 	HAS(told.said, "the message has 300000 bytes, the buffer 60");
-	rpw_request_free(heard);
+	rpw_request_destroy(heard);
 	IS(rpw_recv(p.b, NULL, small, sizeof(small), 3, ALL, &canceled), RPW_IN_PROGRESS);
-	IS(rpw_cancel(canceled), RPW_OK);
+	IS(rpw_request_cancel(canceled), RPW_OK);
 	/* Memory that is there no more. */
-	rpw_memory_release(p.m);
+	rpw_memory_destroy(p.m);
 	p.m = NULL;
 	int rc = rpw_get(p.ea, big, 4096, p.k, 0, &refused);
 	CHECK(rc == RPW_IN_PROGRESS || rc == RPW_ERR_ACCESS);
 	if (refused)
-		UNTIL(&p, rpw_test(refused, NULL) != RPW_IN_PROGRESS);
+		UNTIL(&p, rpw_request_test(refused, NULL) != RPW_IN_PROGRESS);
 	for (int i = 0; i < 2; i++) {
-		REFUSED(rpw_test(cut, NULL), RPW_ERR_TRUNCATED, "the message has 5 bytes, the buffer 2");
-		REFUSED(rpw_wait(canceled, 100, NULL), RPW_ERR_CANCELED, "canceled by rpw_cancel");
+		REFUSED(rpw_request_test(cut, NULL), RPW_ERR_TRUNCATED, "the message has 5 bytes, the buffer 2");
+		REFUSED(rpw_request_wait(canceled, 100, NULL), RPW_ERR_CANCELED, "canceled by rpw_request_cancel");
 		if (refused)
-			REFUSED(rpw_test(refused, NULL), RPW_ERR_ACCESS, "4096 bytes");
-		REFUSED(rpw_wait(cut, 100, NULL), RPW_ERR_TRUNCATED, "the message has 5 bytes, the buffer 2");
+			REFUSED(rpw_request_test(refused, NULL), RPW_ERR_ACCESS, "4096 bytes");
+		REFUSED(rpw_request_wait(cut, 100, NULL), RPW_ERR_TRUNCATED, "the message has 5 bytes, the buffer 2");
 	}
 	bad[0] = cut;
 	bad[1] = canceled;
-	REFUSED(rpw_wait_all(p.b, bad, 2, 100), RPW_ERR_TRUNCATED, "the message has 5 bytes, the buffer 2");
-	rpw_request_free(refused);
-	rpw_request_free(cut);
-	rpw_request_free(canceled);
+	REFUSED(rpw_request_wait_all(p.b, bad, 2, 100), RPW_ERR_TRUNCATED, "the message has 5 bytes, the buffer 2");
+	rpw_request_destroy(refused);
+	rpw_request_destroy(cut);
+	rpw_request_destroy(canceled);
 	/* The end of an endpoint is the reason of all that ends with it. */
 	for (int i = 0; i < 3; i++)
 		IS(rpw_recv(p.a, p.ea, small, sizeof(small), 9, ALL, &lost[i]), RPW_IN_PROGRESS);
-	rpw_endpoint_close(p.eb);
+	rpw_endpoint_destroy(p.eb);
 	p.eb = NULL;
-	UNTIL(&p, rpw_test(lost[2], NULL) != RPW_IN_PROGRESS);
+	UNTIL(&p, rpw_request_test(lost[2], NULL) != RPW_IN_PROGRESS);
 	for (int i = 0; i < 3; i++) {
-		REFUSED(rpw_test(lost[i], NULL), RPW_ERR_PEER_GONE, "closed the endpoint");
-		rpw_request_free(lost[i]);
+		REFUSED(rpw_request_test(lost[i], NULL), RPW_ERR_PEER_GONE, "closed the endpoint");
+		rpw_request_destroy(lost[i]);
 	}
 	pair_close(&p);
 }
@@ -591,38 +591,41 @@ static void a_wait_for_a_connection_says_what_is_in_the_way(void)
 	char address[64];
 	rpw_listener *l = listener_open(c, &other, address);
 	rpw_listener_destroy(l); /* now nobody is there */
-	IS(rpw_connect(c, address, NULL, &ep, &r), RPW_IN_PROGRESS);
-	REFUSED(rpw_wait(r, 300, NULL), RPW_ERR_TIMEOUT, "still under way; so far: connecting to ");
+	IS(rpw_endpoint_create(c, address, NULL, &ep, &r), RPW_IN_PROGRESS);
+	REFUSED(rpw_request_wait(r, 300, NULL), RPW_ERR_TIMEOUT, "still under way; so far: connecting to ");
 	SAYS("refused, ");
 	SAYS(address);
-	rpw_cancel(r);
-	while (rpw_test(r, NULL) == RPW_IN_PROGRESS)
-		rpw_progress(c);
-	REFUSED(rpw_test(r, NULL), RPW_ERR_CANCELED, "connecting was canceled");
-	rpw_request_free(r);
+	rpw_request_cancel(r);
+	while (rpw_request_test(r, NULL) == RPW_IN_PROGRESS)
+		rpw_context_progress(c);
+	REFUSED(rpw_request_test(r, NULL), RPW_ERR_CANCELED, "connecting was canceled");
+	rpw_request_destroy(r);
 	rpw_context_destroy(c);
 }
 
 const struct contract_case request_cases[] = {
-	{"a_completion_has_its_own_sentence", a_completion_has_its_own_sentence, true, "rpw_last_error rpw_test rpw_wait rpw_wait_all rpw_on_done rpw_cancel"},
-	{"a_wait_for_a_connection_says_what_is_in_the_way", a_wait_for_a_connection_says_what_is_in_the_way, false, "rpw_last_error rpw_wait rpw_connect"},
-	{"null_is_no_request", null_is_no_request, false, "rpw_test rpw_wait rpw_cancel rpw_request_free rpw_on_done"},
-	{"testing_does_not_progress", testing_does_not_progress, true, "rpw_test rpw_wait rpw_cancel"},
-	{"what_a_completion_says_of_a_send", what_a_completion_says_of_a_send, true, "rpw_test rpw_send"},
-	{"time_outs_of_wait", time_outs_of_wait, true, "rpw_wait rpw_wait_all"},
-	{"a_wait_that_sleeps_is_woken", a_wait_that_sleeps_is_woken, true, "rpw_wait"},
-	{"a_wait_gives_the_status_of_its_request", a_wait_gives_the_status_of_its_request, true, "rpw_wait"},
-	{"waiting_for_several", waiting_for_several, true, "rpw_wait_all"},
+	{"a_completion_has_its_own_sentence", a_completion_has_its_own_sentence, true,
+		"rpw_last_error rpw_request_test rpw_request_wait rpw_request_wait_all rpw_request_on_done rpw_request_cancel"},
+	{"a_wait_for_a_connection_says_what_is_in_the_way", a_wait_for_a_connection_says_what_is_in_the_way, false,
+		"rpw_last_error rpw_request_wait rpw_endpoint_create"},
+	{"null_is_no_request", null_is_no_request, false, "rpw_request_test rpw_request_wait rpw_request_cancel rpw_request_destroy rpw_request_on_done"},
+	{"testing_does_not_progress", testing_does_not_progress, true, "rpw_request_test rpw_request_wait rpw_request_cancel"},
+	{"what_a_completion_says_of_a_send", what_a_completion_says_of_a_send, true, "rpw_request_test rpw_send"},
+	{"time_outs_of_wait", time_outs_of_wait, true, "rpw_request_wait rpw_request_wait_all"},
+	{"a_wait_that_sleeps_is_woken", a_wait_that_sleeps_is_woken, true, "rpw_request_wait"},
+	{"a_wait_gives_the_status_of_its_request", a_wait_gives_the_status_of_its_request, true, "rpw_request_wait"},
+	{"waiting_for_several", waiting_for_several, true, "rpw_request_wait_all"},
 	{"cancel_of_what_has_not_begun", cancel_of_what_has_not_begun, true,
-		"rpw_cancel rpw_send rpw_send_iov rpw_send_obj rpw_am_send rpw_flush rpw_recv rpw_recv_iov rpw_recv_obj"},
-	{"cancel_of_what_is_under_way", cancel_of_what_is_under_way, true, "rpw_cancel " POSTED},
-	{"cancel_of_a_large_message", cancel_of_a_large_message, true, "rpw_cancel rpw_send rpw_send_obj"},
-	{"cancel_makes_way_for_what_is_behind", cancel_makes_way_for_what_is_behind, true, "rpw_cancel rpw_put"},
-	{"a_request_that_is_let_go_goes_on", a_request_that_is_let_go_goes_on, true, "rpw_request_free"},
-	{"nothing_is_left_of_what_asked_for_no_request", nothing_is_left_of_what_asked_for_no_request, true, "rpw_request_free " POSTED},
-	{"called_when_done", called_when_done, true, "rpw_on_done rpw_request_free"},
-	{"a_callback_can_be_taken_back", a_callback_can_be_taken_back, true, "rpw_on_done"},
-	{"what_a_callback_may_do", what_a_callback_may_do, true, "rpw_on_done rpw_progress rpw_wait rpw_wait_all rpw_endpoint_close rpw_request_free"},
-	{"a_callback_at_once_is_a_callback", a_callback_at_once_is_a_callback, true, "rpw_on_done rpw_endpoint_close"},
+		"rpw_request_cancel rpw_send rpw_send_iov rpw_send_obj rpw_am_send rpw_endpoint_flush rpw_recv rpw_recv_iov rpw_recv_obj"},
+	{"cancel_of_what_is_under_way", cancel_of_what_is_under_way, true, "rpw_request_cancel " POSTED},
+	{"cancel_of_a_large_message", cancel_of_a_large_message, true, "rpw_request_cancel rpw_send rpw_send_obj"},
+	{"cancel_makes_way_for_what_is_behind", cancel_makes_way_for_what_is_behind, true, "rpw_request_cancel rpw_put"},
+	{"a_request_that_is_let_go_goes_on", a_request_that_is_let_go_goes_on, true, "rpw_request_destroy"},
+	{"nothing_is_left_of_what_asked_for_no_request", nothing_is_left_of_what_asked_for_no_request, true, "rpw_request_destroy " POSTED},
+	{"called_when_done", called_when_done, true, "rpw_request_on_done rpw_request_destroy"},
+	{"a_callback_can_be_taken_back", a_callback_can_be_taken_back, true, "rpw_request_on_done"},
+	{"what_a_callback_may_do", what_a_callback_may_do, true,
+		"rpw_request_on_done rpw_context_progress rpw_request_wait rpw_request_wait_all rpw_endpoint_destroy rpw_request_destroy"},
+	{"a_callback_at_once_is_a_callback", a_callback_at_once_is_a_callback, true, "rpw_request_on_done rpw_endpoint_destroy"},
 	{NULL, NULL, false, NULL},
 };

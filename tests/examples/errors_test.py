@@ -89,7 +89,7 @@ class Errors(unittest.TestCase):
             self.assertIn(piece, lines[0])
 
     def client_says(self, port, *pieces, **env):
-        self.says("echo_client", f"127.0.0.1:{port}", ["rpw_connect: RPW_ERR_", f"connecting to 127.0.0.1:{port}", *pieces], **env)
+        self.says("echo_client", f"127.0.0.1:{port}", ["rpw_endpoint_create: RPW_ERR_", f"connecting to 127.0.0.1:{port}", *pieces], **env)
 
     def test_a_closed_port(self):
         with socket.socket() as s:

@@ -75,7 +75,7 @@ class Examples(unittest.TestCase):
         port = server.port()
         server.stop()
         out, _ = Program(self, "echo_client", f"127.0.0.1:{port}").p.communicate(timeout=TIMEOUT_S)
-        self.assertIn("rpw_connect: RPW_ERR_", out)
+        self.assertIn("rpw_endpoint_create: RPW_ERR_", out)
         self.assertIn(str(port), out)
 
     def test_ping_pong_checks_every_message(self):

@@ -188,8 +188,8 @@ static void on_accept(rpw_listener *l, rpw_endpoint *ep, void *arg) { recv_sessi
 
 static void progress(void)
 {
-	rpw_progress(run.c);
-	rpw_progress(run.r.c);
+	rpw_context_progress(run.c);
+	rpw_context_progress(run.r.c);
 	recv_session_work(&run.r, rpwi_now_ns());
 }
 
@@ -197,7 +197,7 @@ static void connect_one(unsigned i)
 {
 	char address[32];
 	snprintf(address, sizeof(address), "h:%d", rpw_listener_port(run.l));
-	if (!run.ep[i] && rpw_connect(run.c, address, NULL, &run.ep[i], NULL) < 0)
+	if (!run.ep[i] && rpw_endpoint_create(run.c, address, NULL, &run.ep[i], NULL) < 0)
 		fuzz_broken("no connection");
 	for (int n = 0; n < 6; n++)
 		progress();
@@ -218,7 +218,7 @@ static void command(void)
 		break;
 	case 10:
 		if (fuzz_u8(&run.in) < 32) {
-			rpw_endpoint_close(run.ep[i]);
+			rpw_endpoint_destroy(run.ep[i]);
 			run.ep[i] = NULL;
 		}
 		break;

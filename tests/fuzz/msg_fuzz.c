@@ -44,7 +44,7 @@ static void side_keep(struct side *s, rpw_endpoint *ep)
 			s->ep[i] = ep;
 			return;
 		}
-	rpw_endpoint_close(ep);
+	rpw_endpoint_destroy(ep);
 }
 
 static void ep_close(struct side *s)
@@ -53,7 +53,7 @@ static void ep_close(struct side *s)
 	for (unsigned i = 0; i < EPS_MAX; i++)
 		if (s->ep[i] == ep)
 			s->ep[i] = NULL;
-	rpw_endpoint_close(ep);
+	rpw_endpoint_destroy(ep);
 }
 
 /* ---- a GPU: buffers of operations, and a region of each side, that the CPU cannot touch where the library sees them (tests/msg/fake_cuda.c) ---- */
@@ -160,7 +160,7 @@ static void on_done(rpw_request *r, const rpw_completion *done, void *arg)
 		fuzz_broken("more was received than there was room for");
 	if (op->obj && done->status == RPW_OK && done->length != op->obj_len)
 		fuzz_broken("an object of another length");
-	rpw_request_free(op->r);
+	rpw_request_destroy(op->r);
 	op_end(op);
 }
 
@@ -192,7 +192,7 @@ static void op_posted(struct op *op, int rc, rpw_request **r)
 		return;
 	}
 	op->r = *r;
-	rpw_on_done(*r, on_done, op);
+	rpw_request_on_done(*r, on_done, op);
 }
 
 size_t fuzz_some_len(void)
@@ -321,10 +321,10 @@ static void post_flush(struct side *s)
 	if (!op)
 		return;
 	if (fuzz_u8(&run.in) & 1) {
-		rpw_fence(ep);
+		rpw_endpoint_fence(ep);
 		op_end(op);
 	} else {
-		op_posted(op, rpw_flush(ep, &r), &r);
+		op_posted(op, rpw_endpoint_flush(ep, &r), &r);
 	}
 }
 
@@ -335,11 +335,11 @@ static void let_go_or_cancel(void)
 	if (!op->used || !op->r)
 		return;
 	if (b & 0x80) {
-		rpw_cancel(op->r);
+		rpw_request_cancel(op->r);
 	} else {
 		rpw_request *r = op->r;
 		op->r = NULL; /* it goes on by itself, and still calls back */
-		rpw_request_free(r);
+		rpw_request_destroy(r);
 	}
 }
 
@@ -349,7 +349,7 @@ static void unpack(struct side *s, struct side *peer)
 	rpw_endpoint *ep = fuzz_some_ep(s);
 	uint8_t packed[RPW_RKEY_BYTES_MAX], how = fuzz_u8(&run.in);
 	rpw_memory *m = peer->gpu_memory[1] && how & 0x80 ? peer->gpu_memory[1] : peer->memory[how & 1];
-	int n = m ? rpw_memory_pack(m, packed, sizeof(packed)) : -1;
+	int n = m ? rpw_rkey_pack(m, packed, sizeof(packed)) : -1;
 	if (!ep || n < 0 || s->keys == KEYS_MAX)
 		return;
 	for (unsigned i = how >> 1 & 3; i; i--)
@@ -375,12 +375,12 @@ static void memory_turn(struct side *s)
 	uint8_t b = fuzz_u8(&run.in);
 	unsigned i = b % REGIONS;
 	if (b >= 128 && s->gpu_memory[1]) {
-		rpw_memory_release(s->gpu_memory[1]);
+		rpw_memory_destroy(s->gpu_memory[1]);
 		if (rpw_memory_register(
 			    s->c, s->gpu_region, REGION, RPW_MEMORY_CUDA, b & 2 ? RPW_REMOTE_READ : RPW_REMOTE_READ | RPW_REMOTE_WRITE, &s->gpu_memory[1]))
 			fuzz_broken("memory of a GPU cannot be registered again");
 	} else if (s->memory[i]) {
-		rpw_memory_release(s->memory[i]);
+		rpw_memory_destroy(s->memory[i]);
 		s->memory[i] = NULL;
 	} else if (rpw_memory_register(s->c, s->region[i] + GUARD, REGION, RPW_MEMORY_HOST, region_access[i], &s->memory[i])) {
 		fuzz_broken("memory cannot be registered");
@@ -391,7 +391,7 @@ static void do_connect(struct side *s)
 {
 	char address[32];
 	rpw_endpoint *ep;
-	rpw_connect_options o = {.size = sizeof(o), .timeout_ms = 1000};
+	rpw_endpoint_options o = {.size = sizeof(o), .timeout_ms = 1000};
 	if (!run.side[1].l)
 		return;
 	snprintf(address, sizeof(address), "h:%d", rpw_listener_port(run.side[1].l));
@@ -399,7 +399,7 @@ static void do_connect(struct side *s)
 	rpw_request *r;
 	if (!op)
 		return;
-	int rc = rpw_connect(s->c, address, &o, &ep, &r);
+	int rc = rpw_endpoint_create(s->c, address, &o, &ep, &r);
 	if (rc >= 0)
 		side_keep(s, ep);
 	op_posted(op, rc, &r);
@@ -512,8 +512,8 @@ static void command(void)
 		fake.eager_max = b & 2 ? 8000 : 2048;
 		break;
 	default:
-		rpw_progress(run.side[0].c);
-		rpw_progress(run.side[1].c);
+		rpw_context_progress(run.side[0].c);
+		rpw_context_progress(run.side[1].c);
 	}
 }
 
@@ -531,8 +531,8 @@ static void side_begin(struct side *s)
 			fuzz_broken("memory cannot be registered");
 	}
 	for (unsigned i = 0; i < 3; i++)
-		rpw_am_handle(s->c, i, on_am, NULL);
-	rpw_on_notify(s->c, on_notify, NULL);
+		rpw_context_on_am(s->c, i, on_am, NULL);
+	rpw_context_on_notify(s->c, on_notify, NULL);
 	if (how % 4 == 3)
 		gpu_begin(s);
 }
@@ -583,8 +583,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t len)
 	}
 	fake.again_percent = fake.late_percent = fake.break_permille = 0;
 	for (unsigned i = 0; i < 8; i++) {
-		rpw_progress(run.side[0].c);
-		rpw_progress(run.side[1].c);
+		rpw_context_progress(run.side[0].c);
+		rpw_context_progress(run.side[1].c);
 	}
 	side_end(&run.side[0]);
 	side_end(&run.side[1]);

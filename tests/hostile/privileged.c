@@ -20,7 +20,7 @@ int main(void)
 	int registered = created ? created : rpw_memory_register(c, &byte, sizeof(byte), RPW_MEMORY_CUDA, RPW_REMOTE_READ, &m);
 	printf("secure %lu, context %d, registered %d: %s\n", getauxval(AT_SECURE), created, registered, rpw_last_error());
 	if (!registered)
-		rpw_memory_release(m);
+		rpw_memory_destroy(m);
 	if (c)
 		rpw_context_destroy(c);
 	return 0;

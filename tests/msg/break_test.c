@@ -49,8 +49,8 @@ static void wait_for(rpw_request *r, rpw_completion *done, const char *what)
 {
 	if (!r)
 		return;
-	expect(rpw_wait(r, PATIENCE_MS, done) == RPW_OK, what);
-	rpw_request_free(r);
+	expect(rpw_request_wait(r, PATIENCE_MS, done) == RPW_OK, what);
+	rpw_request_destroy(r);
 }
 
 /* Packets that land at the other process's device are handed over by such a socket. */
@@ -135,7 +135,7 @@ static void slot_begin(struct here *h, struct slot *s, uint64_t n)
 	expect(rpw_am_send(h->ep, AM_ID, &n, 8, s->am, len, &s->am_req) >= 0, "am");
 	expect(rpw_fetch_add(h->ep, 1, h->key, 0, &s->before, &s->add) >= 0, "add");
 	expect(rpw_put(h->ep, s->put, len, h->key, at, &s->rma) >= 0, "put");
-	expect(rpw_fence(h->ep) == RPW_OK, "fence");
+	expect(rpw_endpoint_fence(h->ep) == RPW_OK, "fence");
 	expect(rpw_get(h->ep, s->got, len, h->key, at, &s->get) >= 0, "get");
 	s->used = true;
 }
@@ -147,7 +147,7 @@ static void keys_exchange(struct here *h)
 	rpw_completion done = {0};
 	expect(!rpw_memory_allocate(h->c, REGION_BYTES, RPW_REMOTE_READ | RPW_REMOTE_WRITE | RPW_REMOTE_ATOMIC, &h->region), "memory");
 	memset(rpw_memory_address(h->region), 0, 8);
-	int n = rpw_memory_pack(h->region, own, sizeof(own));
+	int n = rpw_rkey_pack(h->region, own, sizeof(own));
 	expect(n > 0, "pack");
 	expect(rpw_recv(h->c, h->ep, peer, sizeof(peer), TAG_KEY, UINT64_MAX, &r) >= 0, "recv");
 	expect(rpw_send(h->ep, own, (size_t)n, TAG_KEY, &s) >= 0, "send");
@@ -169,7 +169,7 @@ static void converse(struct here *h, enum who deaf)
 	char end;
 	rpw_request *r;
 	rpw_statistics stat = {.size = sizeof(stat)};
-	rpw_am_handle(h->c, AM_ID, on_am, h);
+	rpw_context_on_am(h->c, AM_ID, on_am, h);
 	expect(is_over(h, "verbs"), "it begins on verbs");
 	keys_exchange(h);
 	for (int i = 0; i < SLOTS; i++) {
@@ -211,7 +211,7 @@ static void until(struct here *h, bool (*done)(struct here *h), const char *what
 {
 	for (int i = 0; !done(h); i++) {
 		expect(i < PATIENCE_MS, what);
-		rpw_progress(h->c);
+		rpw_context_progress(h->c);
 		usleep(1000);
 	}
 }
@@ -248,10 +248,10 @@ static void connector(int port_fd, enum who deaf)
 	expect(read(port_fd, &port, sizeof(port)) == sizeof(port), "port");
 	snprintf(address, sizeof(address), "127.0.0.1:%d", port);
 	expect(!rpw_context_create(&o, &h.c), "context");
-	expect(rpw_connect(h.c, address, NULL, &h.ep, &r) == RPW_IN_PROGRESS, "connect");
+	expect(rpw_endpoint_create(h.c, address, NULL, &h.ep, &r) == RPW_IN_PROGRESS, "connect");
 	wait_for(r, NULL, "connected");
 	converse(&h, deaf);
-	expect(rpw_flush(h.ep, &r) >= 0, "flush");
+	expect(rpw_endpoint_flush(h.ep, &r) >= 0, "flush");
 	wait_for(r, NULL, "flush");
 	rpw_context_destroy(h.c);
 }

@@ -53,7 +53,7 @@ static struct buffer buffer_new(rpw_context *c, bool device, unsigned access)
 }
 static void buffer_free(struct buffer *b)
 {
-	rpw_memory_release(b->m);
+	rpw_memory_destroy(b->m);
 	if (b->device)
 		cuda.free((uintptr_t)b->at);
 	else
@@ -175,7 +175,7 @@ static void objects_and_active_messages(void **state)
 	pair_open(&p, transport);
 	struct buffer out = buffer_new(p.a, true, 0);
 	object_memory = buffer_new(p.b, true, 0);
-	rpw_am_handle(p.b, 7, am_take, NULL);
+	rpw_context_on_am(p.b, 7, am_take, NULL);
 	am_wrong = am_came = 0;
 	for (unsigned i = 0; i < NSIZES; i++) {
 		size_t n = sizes[i], len;
@@ -214,12 +214,12 @@ static void puts_and_gets(void **state)
 {
 	struct pair p;
 	pair_open(&p, transport);
-	rpw_on_notify(p.b, note, NULL);
+	rpw_context_on_notify(p.b, note, NULL);
 	for (int ways = 1; ways < 4; ways++) {
 		struct buffer here = buffer_new(p.a, ways & 1, 0), there = buffer_new(p.b, ways & 2, RPW_REMOTE_READ | RPW_REMOTE_WRITE);
 		uint8_t packed[RPW_RKEY_BYTES_MAX];
 		rpw_rkey *k;
-		int len = rpw_memory_pack(there.m, packed, sizeof(packed));
+		int len = rpw_rkey_pack(there.m, packed, sizeof(packed));
 		assert_true(len > 0);
 		assert_int_equal(rpw_rkey_unpack(p.ea, packed, (size_t)len, &k), RPW_OK);
 		for (unsigned i = 0; i < NSIZES; i++) {
@@ -231,7 +231,7 @@ static void puts_and_gets(void **state)
 			told = 0;
 			assert_true(rpw_put_notify(p.ea, here.at, n, k, 5, seed, &r) >= 0);
 			assert_int_equal(finish(&p, r, NULL), RPW_OK);
-			assert_true(rpw_flush(p.ea, &r) >= 0);
+			assert_true(rpw_endpoint_flush(p.ea, &r) >= 0);
 			assert_int_equal(finish(&p, r, NULL), RPW_OK);
 			assert_int_equal(told, seed);
 			assert_int_equal(told_len, n);
@@ -249,12 +249,12 @@ static void puts_and_gets(void **state)
 		rpw_transfer t[] = {
 			{false, here.at, 1 << 20, k, 0}, {false, here.at + (1 << 20), 1 << 20, k, 1 << 20}, {false, here.at + (2 << 20), 1 << 20, k, 2 << 20}};
 		assert_true(rpw_transfer_batch(p.ea, t, 3, &r) >= 0);
-		assert_int_equal(rpw_fence(p.ea), RPW_OK);
+		assert_int_equal(rpw_endpoint_fence(p.ea), RPW_OK);
 		rpw_request *last = NULL;
 		assert_true(rpw_put(p.ea, here.at + (1 << 20), 1 << 20, k, 0, &last) >= 0);
 		assert_int_equal(finish(&p, r, NULL), RPW_OK);
 		assert_int_equal(finish(&p, last, NULL), RPW_OK);
-		assert_true(rpw_flush(p.ea, &r) >= 0);
+		assert_true(rpw_endpoint_flush(p.ea, &r) >= 0);
 		assert_int_equal(finish(&p, r, NULL), RPW_OK);
 		assert_memory_equal(bytes(&there, ROOM), bytes(&here, ROOM) + (1 << 20), 1 << 20);
 		assert_memory_equal(bytes(&there, ROOM) + (1 << 20), bytes(&here, ROOM) + (1 << 20), 2 << 20);
@@ -278,7 +278,7 @@ static void refused_by_name(void **state)
 	assert_non_null(strstr(rpw_last_error(), "more than the GPU's allocation has"));
 	uint8_t packed[RPW_RKEY_BYTES_MAX];
 	rpw_rkey *k;
-	int len = rpw_memory_pack(d.m, packed, sizeof(packed));
+	int len = rpw_rkey_pack(d.m, packed, sizeof(packed));
 	assert_int_equal(rpw_rkey_unpack(p.ea, packed, (size_t)len, &k), RPW_OK);
 	uint64_t before;
 	rpw_request *r = NULL;
@@ -288,7 +288,7 @@ static void refused_by_name(void **state)
 	assert_int_equal(rpw_send_iov(p.ea, two, 2, 1, &r), RPW_ERR_NOT_SUPPORTED);
 	assert_int_equal(rpw_recv_iov(p.a, NULL, two, 2, 1, ALL, &r), RPW_ERR_NOT_SUPPORTED);
 	/* Memory that is released is reached no more. */
-	rpw_memory_release(d.m);
+	rpw_memory_destroy(d.m);
 	d.m = NULL;
 	int rc = rpw_get(p.ea, mine.at, 100000, k, 0, &r);
 	assert_int_equal(rc < 0 ? rc : finish(&p, r, NULL), RPW_ERR_ACCESS);
@@ -307,13 +307,13 @@ static void nobody_copies_what_is_direct(void **state)
 		struct pair p;
 		*cuda.ordering = ordered * 100;
 		pair_open(&p, transport);
-		rpw_on_notify(p.b, note, NULL);
+		rpw_context_on_notify(p.b, note, NULL);
 		const unsigned all = RPW_REMOTE_READ | RPW_REMOTE_WRITE;
 		struct buffer out = buffer_new(p.a, true, all), in = buffer_new(p.b, true, ordered ? all : 0);
 		uint8_t packed[RPW_RKEY_BYTES_MAX];
 		rpw_rkey *k = NULL;
 		if (ordered) {
-			int len = rpw_memory_pack(in.m, packed, sizeof(packed));
+			int len = rpw_rkey_pack(in.m, packed, sizeof(packed));
 			assert_int_equal(rpw_rkey_unpack(p.ea, packed, (size_t)len, &k), RPW_OK);
 		}
 		unsigned long copies = *cuda.copies, flushes = *cuda.flushes;
@@ -348,7 +348,7 @@ static void nobody_copies_what_is_direct(void **state)
 			pattern_fill(bytes(&out, n), n, n);
 			assert_true(rpw_put(p.ea, out.at, n, k, 0, &s) >= 0);
 			assert_int_equal(finish(&p, s, NULL), RPW_OK);
-			assert_true(rpw_flush(p.ea, &s) >= 0);
+			assert_true(rpw_endpoint_flush(p.ea, &s) >= 0);
 			assert_int_equal(finish(&p, s, NULL), RPW_OK);
 			assert_int_equal(pattern_wrong(bytes(&in, n), n, n), n);
 			assert_true(rpw_get(p.ea, out.at + 9, n, k, 0, &s) >= 0);
@@ -373,11 +373,11 @@ static void one_side_only(void **state)
 		*cuda.ordering = 100;
 		struct buffer out = buffer_new(p.a, true, side ? RPW_REMOTE_READ : 0);
 		uint8_t packed[RPW_RKEY_BYTES_MAX];
-		assert_true(rpw_memory_pack(out.m, packed, sizeof(packed)) > 0); /* so it is registered now */
+		assert_true(rpw_rkey_pack(out.m, packed, sizeof(packed)) > 0); /* so it is registered now */
 		*cuda.peer = *cuda.dmabuf = 0;
 		struct buffer in = buffer_new(p.b, true, RPW_REMOTE_WRITE | RPW_REMOTE_READ);
 		rpw_rkey *k;
-		int len = rpw_memory_pack(in.m, packed, sizeof(packed));
+		int len = rpw_rkey_pack(in.m, packed, sizeof(packed));
 		assert_int_equal(rpw_rkey_unpack(p.ea, packed, (size_t)len, &k), RPW_OK);
 		for (unsigned i = 0; i < NSIZES; i++) {
 			size_t n = sizes[i];
@@ -395,7 +395,7 @@ static void one_side_only(void **state)
 			pattern_fill(bytes(&out, n), n, 50 + i);
 			assert_true(rpw_put(p.ea, out.at, n, k, 1, &s) >= 0);
 			assert_int_equal(finish(&p, s, NULL), RPW_OK);
-			assert_true(rpw_flush(p.ea, &s) >= 0);
+			assert_true(rpw_endpoint_flush(p.ea, &s) >= 0);
 			assert_int_equal(finish(&p, s, NULL), RPW_OK);
 			assert_int_equal(pattern_wrong(bytes(&in, ROOM) + 1, n, 50 + i), n);
 		}
@@ -432,7 +432,7 @@ static void a_dma_buf_of_the_program(void **state)
 	struct pair p;
 	pair_open(&p, transport);
 	struct buffer out = buffer_new(p.a, true, 0), in = buffer_new(p.b, true, 0);
-	rpw_memory_release(out.m);
+	rpw_memory_destroy(out.m);
 	out.m = NULL;
 	int fd = -1;
 	*cuda.dmabuf = 1;
@@ -456,7 +456,7 @@ static void a_dma_buf_of_the_program(void **state)
 		mine = *cuda.copies - copies;
 	}
 	assert_int_equal(mine > 0, strcmp(transport, "verbs") != 0);
-	rpw_memory_release(m);
+	rpw_memory_destroy(m);
 	buffer_free(&out);
 	buffer_free(&in);
 	pair_close(&p);
@@ -567,15 +567,15 @@ static void closed_in_the_middle(void **state)
 		assert_true(rpw_send(p.ea, out.at, n, 3, &s) >= 0);
 		for (int i = 0; i < rounds; i++)
 			both(&p);
-		rpw_endpoint_close(rounds & 1 ? p.ea : p.eb);
+		rpw_endpoint_destroy(rounds & 1 ? p.ea : p.eb);
 		*(rounds & 1 ? &p.ea : &p.eb) = NULL;
 		memset(bytes(&in, ROOM), 0x5a, ROOM);
-		WHILE_IN_TIME (rpw_test(s, NULL) == RPW_IN_PROGRESS)
+		WHILE_IN_TIME (rpw_request_test(s, NULL) == RPW_IN_PROGRESS)
 			both(&p);
-		rpw_request_free(s);
-		for (long i = 0; i < 200000 && rpw_test(r, NULL) == RPW_IN_PROGRESS && (p.eb || rounds & 1); i++)
+		rpw_request_destroy(s);
+		for (long i = 0; i < 200000 && rpw_request_test(r, NULL) == RPW_IN_PROGRESS && (p.eb || rounds & 1); i++)
 			both(&p);
-		rpw_request_free(r);
+		rpw_request_destroy(r);
 		const char *left = bytes(&in, ROOM);
 		if (!(rounds & 1))
 			assert_true(left[0] == 0x5a && !memcmp(left, left + 1, ROOM - 1));
@@ -601,7 +601,7 @@ static void over_a_path_that_breaks(void **state)
 		rpw_request *s[N], *r[N], *put = NULL;
 		uint8_t packed[RPW_RKEY_BYTES_MAX];
 		rpw_rkey *k;
-		int len = rpw_memory_pack(in.m, packed, sizeof(packed));
+		int len = rpw_rkey_pack(in.m, packed, sizeof(packed));
 		assert_int_equal(rpw_rkey_unpack(p.ea, packed, (size_t)len, &k), RPW_OK);
 		for (int i = 0; i < N; i++) {
 			pattern_fill(bytes(&out, ROOM) + (size_t)i * LEN, LEN, seed * 10 + (uint64_t)i);
@@ -616,7 +616,7 @@ static void over_a_path_that_breaks(void **state)
 		}
 		breaks += fake.breaks;
 		assert_int_equal(finish(&p, put, NULL), RPW_OK);
-		assert_true(rpw_flush(p.ea, &put) >= 0);
+		assert_true(rpw_endpoint_flush(p.ea, &put) >= 0);
 		assert_int_equal(finish(&p, put, NULL), RPW_OK);
 		assert_int_equal(pattern_wrong(bytes(&in, ROOM) + (size_t)N * LEN, 500000, seed * 10), 500000);
 		rpw_rkey_destroy(k);

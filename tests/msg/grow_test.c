@@ -52,8 +52,8 @@ static void expect(int ok, const char *what, unsigned e)
 
 static void sent(rpw_request *r, unsigned e)
 {
-	expect(!r || rpw_wait(r, PATIENCE_MS, NULL) == RPW_OK, "a send", e);
-	rpw_request_free(r);
+	expect(!r || rpw_request_wait(r, PATIENCE_MS, NULL) == RPW_OK, "a send", e);
+	rpw_request_destroy(r);
 }
 
 static void peer_round(rpw_context *c, unsigned p, unsigned round)
@@ -75,13 +75,13 @@ static void peer_round(rpw_context *c, unsigned p, unsigned round)
 		rpw_completion done;
 		if (!m->ep)
 			continue;
-		expect(rpw_wait(m->r, PATIENCE_MS, &done) == RPW_OK, "an answer", e);
-		rpw_request_free(m->r);
+		expect(rpw_request_wait(m->r, PATIENCE_MS, &done) == RPW_OK, "an answer", e);
+		rpw_request_destroy(m->r);
 		sent(out[e], e);
 		expect(done.length == size_of(e, round) && done.from == m->ep, "its length and sender", e);
 		expect(pattern_wrong(m->in, done.length, seed_of(p, e, round, true)) == done.length, "its bytes", e);
 		if (round == 1 && is_closed_early(e)) {
-			rpw_endpoint_close(m->ep);
+			rpw_endpoint_destroy(m->ep);
 			m->ep = NULL;
 		}
 	}
@@ -94,23 +94,23 @@ static void peer_main(unsigned p, int port)
 	rpw_context *c = context();
 	char address[64];
 	snprintf(address, sizeof(address), "127.0.0.1:%d", port);
-	rpw_connect_options o = {.size = sizeof(o), .timeout_ms = PATIENCE_MS};
+	rpw_endpoint_options o = {.size = sizeof(o), .timeout_ms = PATIENCE_MS};
 	for (unsigned e = 0; e < EACH; e++) {
 		uint32_t who[2] = {p, e};
 		rpw_request *s;
 		mine[e].in = malloc(LARGE);
 		mine[e].out = malloc(LARGE);
-		expect(mine[e].in && mine[e].out && rpw_connect(c, address, &o, &mine[e].ep, &mine[e].r) == RPW_IN_PROGRESS, "connect", e);
+		expect(mine[e].in && mine[e].out && rpw_endpoint_create(c, address, &o, &mine[e].ep, &mine[e].r) == RPW_IN_PROGRESS, "connect", e);
 		expect(rpw_send(mine[e].ep, who, sizeof(who), TAG_WHO, &s) >= 0, "who", e);
 		sent(s, e);
-		expect(rpw_wait(mine[e].r, PATIENCE_MS, NULL) == RPW_OK, "connected", e);
-		rpw_request_free(mine[e].r);
+		expect(rpw_request_wait(mine[e].r, PATIENCE_MS, NULL) == RPW_OK, "connected", e);
+		rpw_request_destroy(mine[e].r);
 	}
 	for (unsigned round = 0; round < ROUNDS; round++)
 		peer_round(c, p, round);
 	for (unsigned e = 0; e < EACH; e++) {
 		rpw_request *f = NULL;
-		expect(!mine[e].ep || rpw_flush(mine[e].ep, &f) >= 0, "flush", e);
+		expect(!mine[e].ep || rpw_endpoint_flush(mine[e].ep, &f) >= 0, "flush", e);
 		sent(f, e);
 	}
 	rpw_context_destroy(c);
@@ -138,13 +138,13 @@ static void on_closed(rpw_endpoint *ep, int status, void *arg)
 	struct end *x = arg;
 	wrong += !x->ended || x->told; /* the last word: its receive has been told before */
 	x->told = true;
-	rpw_endpoint_close(ep);
+	rpw_endpoint_destroy(ep);
 }
 
 static void on_message(rpw_request *r, const rpw_completion *done, void *arg)
 {
 	struct end *x = arg;
-	rpw_request_free(r);
+	rpw_request_destroy(r);
 	if (done->status) {
 		wrong += x->ended;
 		x->ended = true;
@@ -174,7 +174,7 @@ static void end_receive(struct end *x)
 		on_message(NULL, &(rpw_completion){.status = rc}, x);
 		return;
 	}
-	rpw_on_done(r, on_message, x);
+	rpw_request_on_done(r, on_message, x);
 }
 
 static void on_accept(rpw_listener *l, rpw_endpoint *ep, void *arg)
@@ -236,7 +236,7 @@ static void a_thousand(void **state)
 	for (time_t until = time(NULL) + (patience ? atoi(patience) : PATIENCE_S); !wrong && (accepted < PEERS * EACH || s.endpoints);) {
 		wrong += time(NULL) > until;
 		struct pollfd p = {rpw_context_fd(c), POLLIN, 0};
-		if (rpw_progress(c) <= 0 && rpw_context_arm(c) == 0)
+		if (rpw_context_progress(c) <= 0 && rpw_context_arm(c) == 0)
 			poll(&p, 1, 100);
 		rpw_context_statistics(c, &s);
 	}

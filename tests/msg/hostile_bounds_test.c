@@ -83,7 +83,7 @@ static void floods_end_the_endpoint_that_sends_them(void **state)
 		size_t before = allocated(), most = 0;
 		for (uint64_t i = 0; i < 100000 && !status; i++) {
 			one_of(&floods[k], i);
-			rpw_progress(p.b);
+			rpw_context_progress(p.b);
 			most = RPWI_MAX(most, grown(before));
 			why_of(p.eb, &status);
 		}
@@ -109,14 +109,14 @@ static void what_one_peer_can_fill(void **state)
 		for (int quiet = 0; quiet < 100 && !status; quiet++) {
 			struct frame_head need = {.type = FRAME_NEED, .tag = 64};
 			fake_inject(fake_made_by(false), &need, sizeof(need), NULL, 0);
-			rpw_progress(p.b);
+			rpw_context_progress(p.b);
 			uint32_t units = floods[k].type == FRAME_RTS ? credit_units_rts(1, 0) : credit_units(floods[k].len);
 			while ((int32_t)(p.eb->link.rx_limit - p.eb->link.rx_used - units) >= 0) {
 				one_of(&floods[k], n++);
-				rpw_progress(p.b);
+				rpw_context_progress(p.b);
 				quiet = 0;
 			}
-			rpw_progress(p.a);
+			rpw_context_progress(p.a);
 			why_of(p.eb, &status);
 		}
 		assert_int_equal(status, RPW_OK);
@@ -143,14 +143,14 @@ static void announced_sizes_cost_nothing(void **state)
 	struct pair p;
 	int status;
 	open_pair(&p);
-	rpw_am_handle(p.b, 3, on_am, NULL);
+	rpw_context_on_am(p.b, 3, on_am, NULL);
 	size_t before = allocated();
 	for (size_t i = 0; i < RPWI_ARRAY_LEN(sizes); i++) {
 		uint8_t body[64];
 		struct frame_head h = {.type = FRAME_RTS, .flags = RTS_AM, .tag = am_word(3, 0)};
 		size_t len = put_rts(body, 77 + i, sizes[i]);
 		fake_inject(fake_made_by(false), &h, sizeof(h), body, (unsigned)len);
-		rpw_progress(p.b);
+		rpw_context_progress(p.b);
 		assert_true(grown(before) < 64 * KIB);
 		assert_int_equal(p.b->am_bytes, 0);
 	}
@@ -163,7 +163,7 @@ static void announced_sizes_cost_nothing(void **state)
 		struct frame_head h = {.type = FRAME_RTS, .flags = RTS_AM, .tag = am_word(3, 0)};
 		size_t len = put_rts(body, 5, absurd[i]);
 		fake_inject(fake_made_by(false), &h, sizeof(h), body, (unsigned)len);
-		rpw_progress(p.b);
+		rpw_context_progress(p.b);
 		assert_non_null(strstr(why_of(p.eb, &status), "does not add up"));
 		assert_int_equal(status, RPW_ERR_PROTOCOL);
 		pair_close(&p);
@@ -219,7 +219,7 @@ static void answers_that_nobody_takes(void **state)
 		for (int i = 0; i < 20000 && !status; i++) {
 			struct frame_head h = {.type = types[k], .tag = (uint64_t)i};
 			fake_inject(fake_made_by(false), &h, sizeof(h), &b, types[k] == FRAME_ATOMIC ? sizeof(b) : 0);
-			rpw_progress(p.b);
+			rpw_context_progress(p.b);
 			most = RPWI_MAX(most, grown(before));
 			why_of(p.eb, &status);
 		}
@@ -245,7 +245,7 @@ static void chunks_that_nobody_can_fetch(void **state)
 	struct rts_body offer = {.number = 5, .len = sizeof(room)};
 	struct frame_head h = {.type = FRAME_RTS, .flags = RTS_TAG, .tag = 1};
 	fake_inject(fake_made_by(false), &h, sizeof(h), &offer, sizeof(offer));
-	rpw_progress(p.b);
+	rpw_context_progress(p.b);
 	size_t before = allocated(), most = 0;
 	fake.again_percent = 100;
 	for (; n < 20000 && !status; n++) {
@@ -253,7 +253,7 @@ static void chunks_that_nobody_can_fetch(void **state)
 		h = (struct frame_head){.type = FRAME_CHUNK, .tag = 5};
 		size_t len = put_rts(body, 100 + n, 1);
 		fake_inject(fake_made_by(false), &h, sizeof(h), body, (unsigned)len);
-		rpw_progress(p.b);
+		rpw_context_progress(p.b);
 		most = RPWI_MAX(most, grown(before));
 		why_of(p.eb, &status);
 	}
@@ -296,7 +296,7 @@ static void talks_between_parts(uint64_t seed, void (*talk)(struct pair *p, uint
 	assert_true(rpw_send(p.ea, short_body, sizeof(short_body), 1, &r[1]) >= 0);
 	fake.frame_max = 512;
 	fake.break_permille = 1000;
-	rpw_progress(p.a);
+	rpw_context_progress(p.a);
 	fake.break_permille = fake.late_percent = 0;
 	fake.again_percent = 40;
 	for (int i = 0; i < 4000; i++) {
@@ -308,9 +308,9 @@ static void talks_between_parts(uint64_t seed, void (*talk)(struct pair *p, uint
 		both(&p);
 	}
 	assert_true(talked);
-	assert_int_not_equal(rpw_test(r[0], NULL), RPW_IN_PROGRESS);
+	assert_int_not_equal(rpw_request_test(r[0], NULL), RPW_IN_PROGRESS);
 	for (int i = 0; i < 2; i++)
-		rpw_request_free(r[i]);
+		rpw_request_destroy(r[i]);
 	fake.again_percent = 0;
 	pair_close(&p);
 }
@@ -357,10 +357,10 @@ static void peers_that_choose_no_path(void **state)
 	for (int i = 0; i < MANY; i++) {
 		assert_int_equal(boot_connect(b, address, 1000, NULL, &conn[i]), 0);
 		boot_progress(b);
-		rpw_progress(p.b);
+		rpw_context_progress(p.b);
 	}
 	for (int i = 0; i < 200; i++) {
-		rpw_progress(p.b);
+		rpw_context_progress(p.b);
 		boot_progress(b);
 	}
 	rpw_statistics s = {.size = sizeof(s)};
@@ -380,7 +380,7 @@ static void peers_that_choose_no_path(void **state)
 	for (int i = 0; i < MANY; i++)
 		boot_close(conn[i]);
 	for (int i = 0; i < 400; i++)
-		rpw_progress(p.b);
+		rpw_context_progress(p.b);
 	rpw_context_statistics(p.b, &s);
 	assert_int_equal(s.endpoints, 1);
 	boot_free(b);
@@ -404,13 +404,13 @@ static void endpoints_beyond_the_pool(void **state)
 		if (!other)
 			assert_int_equal(rpw_context_create(&o, &other), 0);
 		c = other;
-		assert_int_equal(rpw_connect(c, address, NULL, &ep, &r), RPW_IN_PROGRESS);
-		for (int i = 0; i < 100 && rpw_test(r, NULL) == RPW_IN_PROGRESS; i++) {
-			rpw_progress(c);
-			rpw_progress(p.b);
+		assert_int_equal(rpw_endpoint_create(c, address, NULL, &ep, &r), RPW_IN_PROGRESS);
+		for (int i = 0; i < 100 && rpw_request_test(r, NULL) == RPW_IN_PROGRESS; i++) {
+			rpw_context_progress(c);
+			rpw_context_progress(p.b);
 		}
-		status = rpw_test(r, NULL);
-		rpw_request_free(r);
+		status = rpw_request_test(r, NULL);
+		rpw_request_destroy(r);
 		if (status) {
 			int why;
 			assert_non_null(strstr(why_of(ep, &why), "unexpected_bytes_max"));

@@ -137,16 +137,16 @@ static void one_comes_and_goes(struct pair *p)
 	uint8_t packed[RPW_RKEY_BYTES_MAX];
 	snprintf(address, sizeof(address), "127.0.0.1:%d", rpw_listener_port(p->l));
 	p->eb = NULL;
-	assert_int_equal(rpw_connect(p->a, address, NULL, &ep, &r), RPW_IN_PROGRESS);
+	assert_int_equal(rpw_endpoint_create(p->a, address, NULL, &ep, &r), RPW_IN_PROGRESS);
 	assert_int_equal(finish(p, r, NULL), RPW_OK);
 	WHILE_IN_TIME (!p->eb)
 		both(p);
 	assert_non_null(p->eb);
 	assert_int_equal(rpw_memory_allocate(p->a, 1 << 16, RPW_REMOTE_READ | RPW_REMOTE_WRITE, &m), RPW_OK);
-	assert_true(rpw_memory_pack(m, packed, sizeof(packed)) > 0);
-	rpw_endpoint_close(ep);
-	rpw_endpoint_close(p->eb);
-	rpw_memory_release(m);
+	assert_true(rpw_rkey_pack(m, packed, sizeof(packed)) > 0);
+	rpw_endpoint_destroy(ep);
+	rpw_endpoint_destroy(p->eb);
+	rpw_memory_destroy(m);
 	p->eb = listening;
 	for (int i = 0; i < 200; i++)
 		both(p);

@@ -164,16 +164,16 @@ static void spoilt(struct here *h, const struct packed *good)
 	static char own[64];
 	rpw_memory *m;
 	EXPECT(!rpw_memory_register(h->c, own, sizeof(own), RPW_MEMORY_HOST, 7, &m));
-	k.len = (size_t)rpw_memory_pack(m, k.bytes, sizeof(k.bytes));
+	k.len = (size_t)rpw_rkey_pack(m, k.bytes, sizeof(k.bytes));
 	refused(h, &k, RPW_ERR_ACCESS, "packed by another context");
-	rpw_memory_release(m);
+	rpw_memory_destroy(m);
 }
 
 static int finished(int rc, rpw_request *r)
 {
 	if (rc == RPW_IN_PROGRESS)
-		rc = rpw_wait(r, PATIENCE_MS, NULL);
-	rpw_request_free(r);
+		rc = rpw_request_wait(r, PATIENCE_MS, NULL);
+	rpw_request_destroy(r);
 	return rc;
 }
 
@@ -187,7 +187,7 @@ static void still_good(struct here *h, const rpw_rkey *key)
 	pattern_fill(out, sizeof(out), round);
 	int rc = rpw_put(h->ep, out, sizeof(out), key, 128, &r);
 	EXPECT(finished(rc, r) == RPW_OK);
-	rc = rpw_flush(h->ep, &r);
+	rc = rpw_endpoint_flush(h->ep, &r);
 	EXPECT(finished(rc, rc == RPW_IN_PROGRESS ? r : NULL) == RPW_OK);
 	r = NULL;
 	rc = rpw_get(h->ep, in, sizeof(in), key, 128, &r);
@@ -273,8 +273,8 @@ static void child(struct here *h)
 	rpw_request *r;
 	for (uint64_t i = 0; i < KEYS; i++) {
 		rpw_recv(h->c, h->ep, key[i].bytes, sizeof(key[i].bytes), i, ALL, &r);
-		EXPECT(rpw_wait(r, PATIENCE_MS, &done) == RPW_OK);
-		rpw_request_free(r);
+		EXPECT(rpw_request_wait(r, PATIENCE_MS, &done) == RPW_OK);
+		rpw_request_destroy(r);
 		key[i].len = done.length;
 	}
 	spoilt(h, &key[OPEN]);
@@ -310,7 +310,7 @@ static void until_closed(struct here *h)
 		struct pollfd p = {rpw_context_fd(h->c), POLLIN, 0};
 		if (rpw_context_arm(h->c) == 0)
 			poll(&p, 1, 100);
-		rpw_progress(h->c);
+		rpw_context_progress(h->c);
 	}
 }
 
@@ -329,9 +329,9 @@ static void forged_keys_reach_nothing(void **state)
 		EXPECT(read(port[0], &n, sizeof(n)) == sizeof(n));
 		snprintf(address, sizeof(address), "127.0.0.1:%d", n);
 		EXPECT(!rpw_context_create(&o, &h.c));
-		EXPECT(rpw_connect(h.c, address, NULL, &h.ep, &r) == RPW_IN_PROGRESS);
-		EXPECT(rpw_wait(r, PATIENCE_MS, NULL) == RPW_OK);
-		rpw_request_free(r);
+		EXPECT(rpw_endpoint_create(h.c, address, NULL, &h.ep, &r) == RPW_IN_PROGRESS);
+		EXPECT(rpw_request_wait(r, PATIENCE_MS, NULL) == RPW_OK);
+		rpw_request_destroy(r);
 		child(&h);
 		rpw_context_destroy(h.c);
 		_exit(0);
@@ -345,7 +345,7 @@ static void forged_keys_reach_nothing(void **state)
 		struct pollfd p = {rpw_context_fd(h.c), POLLIN, 0};
 		if (rpw_context_arm(h.c) == 0)
 			assert_int_equal(poll(&p, 1, PATIENCE_MS), 1);
-		rpw_progress(h.c);
+		rpw_context_progress(h.c);
 	}
 	/* A page of ours before, the registered two, one of ours behind; then nothing. The second is at the edge. */
 	static const unsigned access[KEYS] = {
@@ -357,11 +357,11 @@ static void forged_keys_reach_nothing(void **state)
 	for (uint64_t i = 0; i < KEYS; i++) {
 		memory[i] = bed(i + 1);
 		assert_int_equal(rpw_memory_register(h.c, memory[i] + at[i], LEN, RPW_MEMORY_HOST, access[i], &m[i]), 0);
-		int len = rpw_memory_pack(m[i], k[i].bytes, sizeof(k[i].bytes));
+		int len = rpw_rkey_pack(m[i], k[i].bytes, sizeof(k[i].bytes));
 		assert_true(len > 0);
 		k[i].len = (size_t)len;
 	}
-	rpw_memory_release(m[RELEASED]);
+	rpw_memory_destroy(m[RELEASED]);
 	for (uint64_t i = 0; i < KEYS; i++)
 		assert_true(rpw_send(h.ep, k[i].bytes, k[i].len, i, NULL) >= 0);
 	until_closed(&h);
@@ -392,22 +392,22 @@ static void turned_away(int port, const char *key, rpw_context *other, int liste
 	char address[64];
 	snprintf(address, sizeof(address), "127.0.0.1:%d", port);
 	assert_int_equal(rpw_context_create(&o, &c), 0);
-	assert_int_equal(
-		rpw_connect(c, address, &(rpw_connect_options){.size = sizeof(rpw_connect_options), .timeout_ms = PATIENCE_MS}, &ep, &r), RPW_IN_PROGRESS);
+	assert_int_equal(rpw_endpoint_create(c, address, &(rpw_endpoint_options){.size = sizeof(rpw_endpoint_options), .timeout_ms = PATIENCE_MS}, &ep, &r),
+		RPW_IN_PROGRESS);
 	int fd = -1;
-	for (int i = 0; i < 20000 && rpw_test(r, NULL) == RPW_IN_PROGRESS; i++) {
-		rpw_wait(r, 1, NULL);
+	for (int i = 0; i < 20000 && rpw_request_test(r, NULL) == RPW_IN_PROGRESS; i++) {
+		rpw_request_wait(r, 1, NULL);
 		if (other)
-			rpw_progress(other);
+			rpw_context_progress(other);
 		else if (fd < 0 && (fd = accept(listener, NULL, NULL)) >= 0)
 			assert_int_equal(send(fd, hello, len, MSG_NOSIGNAL), (ssize_t)len);
 	}
-	assert_int_equal(rpw_test(r, NULL), RPW_ERR_REFUSED);
+	assert_int_equal(rpw_request_test(r, NULL), RPW_ERR_REFUSED);
 	rpw_endpoint_info(ep, &info);
 	assert_int_equal(info.status, RPW_ERR_REFUSED);
 	if (!strstr(info.why, word))
 		fail_msg("'%s' is not in: %s", word, info.why);
-	rpw_request_free(r);
+	rpw_request_destroy(r);
 	rpw_context_destroy(c);
 	if (fd >= 0)
 		close(fd);

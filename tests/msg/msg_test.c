@@ -122,10 +122,10 @@ static void earliest_receive_that_matches(void **state)
 	}
 	for (int i = 0; i < 24; i++)
 		if (r[i]) {
-			assert_int_equal(rpw_test(r[i], NULL), RPW_IN_PROGRESS);
-			rpw_cancel(r[i]);
-			assert_int_equal(rpw_test(r[i], NULL), RPW_ERR_CANCELED);
-			rpw_request_free(r[i]);
+			assert_int_equal(rpw_request_test(r[i], NULL), RPW_IN_PROGRESS);
+			rpw_request_cancel(r[i]);
+			assert_int_equal(rpw_request_test(r[i], NULL), RPW_ERR_CANCELED);
+			rpw_request_destroy(r[i]);
 		}
 	pair_close(&p);
 }
@@ -197,12 +197,12 @@ static void cancels(void **state)
 	rpw_completion c;
 	while (rpw_probe(p.b, NULL, 1, ALL, &c))
 		both(&p);
-	rpw_cancel(s);
+	rpw_request_cancel(s);
 	assert_int_equal(finish(&p, s, NULL), RPW_ERR_CANCELED);
 	assert_int_equal(rpw_probe(p.b, NULL, 1, ALL, NULL), RPW_IN_PROGRESS);
 	/* A canceled receive does not take the next message. */
 	rpw_recv(p.b, NULL, big, 8, 2, ALL, &r);
-	rpw_cancel(r);
+	rpw_request_cancel(r);
 	assert_int_equal(finish(&p, r, NULL), RPW_ERR_CANCELED);
 	rpw_send(p.ea, "unique!", 8, 2, &s);
 	rpw_recv(p.b, NULL, small, 8, 2, ALL, &r);
@@ -282,7 +282,7 @@ static void active_messages_in_order(void **state)
 	struct pair p;
 	pair_open(&p, transport);
 	struct am_log log = {.seed = 31, .replies = true};
-	rpw_am_handle(p.b, 9, on_am, &log);
+	rpw_context_on_am(p.b, 9, on_am, &log);
 	static const size_t lengths[] = {0, 8, 100000, 16, 5000, 300000, 1, 2048};
 	enum { N = 64 };
 	rpw_request *s[N];
@@ -340,9 +340,9 @@ static void remote_memory(void **state)
 		region = rpw_memory_address(m);
 		assert_int_equal(rpw_memory_length(m), LEN);
 		uint8_t packed[RPW_RKEY_BYTES_MAX];
-		int n = rpw_memory_pack(m, packed, sizeof(packed));
+		int n = rpw_rkey_pack(m, packed, sizeof(packed));
 		assert_true(n > 0);
-		assert_int_equal(rpw_memory_pack(m, packed, 10), RPW_ERR_LIMIT);
+		assert_int_equal(rpw_rkey_pack(m, packed, 10), RPW_ERR_LIMIT);
 		rpw_rkey *k;
 		assert_int_equal(rpw_rkey_unpack(p.ea, packed, (size_t)n, &k), RPW_OK);
 		rpw_request *r;
@@ -351,7 +351,7 @@ static void remote_memory(void **state)
 			pattern_fill(own, lengths[i], (uint64_t)i + 3);
 			assert_true(rpw_put(p.ea, own, lengths[i], k, 999, &r) >= 0);
 			assert_int_equal(finish(&p, r, NULL), RPW_OK);
-			assert_true(rpw_flush(p.ea, &r) >= 0);
+			assert_true(rpw_endpoint_flush(p.ea, &r) >= 0);
 			assert_int_equal(finish(&p, r, NULL), RPW_OK);
 			assert_int_equal(pattern_wrong(region + 999, lengths[i], (uint64_t)i + 3), lengths[i]);
 			memset(own, 0, lengths[i]);
@@ -379,14 +379,14 @@ static void remote_memory(void **state)
 		rpw_transfer batch[] = {{false, x, sizeof(x), k, 0}, {false, y, sizeof(y), k, 100000}};
 		assert_true(rpw_transfer_batch(p.ea, batch, 2, &r) >= 0);
 		assert_int_equal(finish(&p, r, NULL), RPW_OK);
-		assert_int_equal(rpw_fence(p.ea), RPW_OK);
+		assert_int_equal(rpw_endpoint_fence(p.ea), RPW_OK);
 		assert_true(rpw_get(p.ea, back, sizeof(back), k, 100000, &r) >= 0);
 		assert_int_equal(finish(&p, r, NULL), RPW_OK);
 		assert_int_equal(pattern_wrong(back, sizeof(back), 71), sizeof(back));
 		assert_int_equal(pattern_wrong(region, sizeof(x), 70), sizeof(x));
 		/* Notifications come after their bytes, in order. */
 		told.n = 0;
-		rpw_on_notify(p.b, on_notify, region);
+		rpw_context_on_notify(p.b, on_notify, region);
 		for (int i = 0; i < 20; i++) {
 			pattern_fill(own, 5000, 900 + (uint64_t)i);
 			assert_true(rpw_put_notify(p.ea, own, 5000, k, 0, 900 + (uint64_t)i, &r) >= 0);
@@ -397,7 +397,7 @@ static void remote_memory(void **state)
 			assert_int_equal(told.data[i], 900 + i);
 			assert_int_equal(told.len[i], 5000);
 		}
-		rpw_on_notify(p.b, NULL, NULL);
+		rpw_context_on_notify(p.b, NULL, NULL);
 		/* Outside, and without the right. */
 		assert_int_equal(rpw_put(p.ea, own, 2, k, LEN - 1, NULL), RPW_ERR_ACCESS);
 		assert_int_equal(rpw_get(p.ea, own, 1, k, UINT64_MAX, NULL), RPW_ERR_ACCESS);
@@ -411,7 +411,7 @@ static void remote_memory(void **state)
 			assert_true(rpw_rkey_unpack(p.ea, packed, (size_t)i, &k) < 0);
 		}
 		assert_int_equal(rpw_rkey_unpack(p.eb, packed, (size_t)n, &k), RPW_ERR_ACCESS);
-		rpw_memory_release(m);
+		rpw_memory_destroy(m);
 		if (!mapped)
 			free(region);
 		free(own);
@@ -477,10 +477,10 @@ static void the_end_of_an_endpoint(void **state)
 	rpw_recv(p.b, p.eb, in, 8, 1, ALL, &rb);
 	assert_int_equal(rpw_send(p.ea, big, 1 << 20, 2, &sa), RPW_IN_PROGRESS);
 	completions = 0;
-	rpw_on_done(ra, on_done, &status_a);
-	rpw_on_done(rb, on_done, &status_b);
-	rpw_endpoint_close(p.eb);
-	assert_int_equal(rpw_test(rb, NULL), RPW_ERR_CANCELED);
+	rpw_request_on_done(ra, on_done, &status_a);
+	rpw_request_on_done(rb, on_done, &status_b);
+	rpw_endpoint_destroy(p.eb);
+	assert_int_equal(rpw_request_test(rb, NULL), RPW_ERR_CANCELED);
 	assert_int_equal(finish(&p, ra, NULL), RPW_ERR_PEER_GONE);
 	assert_int_equal(finish(&p, sa, NULL), RPW_ERR_PEER_GONE);
 	both(&p);
@@ -491,7 +491,7 @@ static void the_end_of_an_endpoint(void **state)
 	assert_int_equal(completions_at_close, 2); /* the last word */
 	assert_int_equal(status_a, RPW_ERR_PEER_GONE);
 	assert_int_equal(status_b, RPW_ERR_CANCELED);
-	rpw_request_free(rb);
+	rpw_request_destroy(rb);
 	rpw_endpoint_information info = {.size = sizeof(info)};
 	rpw_endpoint_info(p.ea, &info);
 	assert_false(info.connected);
@@ -515,8 +515,8 @@ static bool falls_asleep(rpw_context *c, rpw_context *other)
 {
 	for (int i = 0; i < 2000; i++) {
 		struct pollfd fd = {.fd = rpw_context_fd(c), .events = POLLIN};
-		rpw_progress(other);
-		if (rpw_progress(c) > 0 || rpw_context_arm(c) == RPW_IN_PROGRESS)
+		rpw_context_progress(other);
+		if (rpw_context_progress(c) > 0 || rpw_context_arm(c) == RPW_IN_PROGRESS)
 			continue;
 		if (poll(&fd, 1, 50) == 0)
 			return true;
@@ -530,9 +530,9 @@ static void a_context_without_endpoints_sleeps(void **state)
 	for (int first = 0; first < 2; first++) {
 		struct pair p;
 		pair_open(&p, transport);
-		rpw_endpoint_close(first ? p.eb : p.ea);
+		rpw_endpoint_destroy(first ? p.eb : p.ea);
 		assert_true(falls_asleep(p.a, p.b) && falls_asleep(p.b, p.a));
-		rpw_endpoint_close(first ? p.ea : p.eb);
+		rpw_endpoint_destroy(first ? p.ea : p.eb);
 		p.ea = p.eb = NULL;
 		assert_true(falls_asleep(p.a, p.b) && falls_asleep(p.b, p.a));
 		pair_close(&p);
@@ -556,8 +556,8 @@ static void a_flush_and_the_peers_close(void **state)
 			assert_true(rpw_send(p.ea, "another", 8, 2, NULL) >= 0);
 		}
 		if (early != 1)
-			assert_int_equal(rpw_flush(p.ea, &f), RPW_IN_PROGRESS);
-		rpw_endpoint_close(p.eb);
+			assert_int_equal(rpw_endpoint_flush(p.ea, &f), RPW_IN_PROGRESS);
+		rpw_endpoint_destroy(p.eb);
 		rpw_endpoint_information info = {.size = sizeof(info), .connected = true};
 		WHILE_IN_TIME (info.connected) {
 			both(&p);
@@ -565,7 +565,7 @@ static void a_flush_and_the_peers_close(void **state)
 		}
 		assert_false(info.connected);
 		if (early == 1)
-			assert_true(rpw_flush(p.ea, &f) >= 0);
+			assert_true(rpw_endpoint_flush(p.ea, &f) >= 0);
 		assert_int_equal(finish(&p, f, NULL), early == 2 ? RPW_ERR_PEER_GONE : RPW_OK);
 		p.eb = NULL;
 		pair_close(&p);
@@ -577,16 +577,16 @@ static void in_callback(rpw_request *r, const rpw_completion *done, void *arg)
 {
 	struct pair *p = arg;
 	completions++;
-	assert_int_equal(rpw_progress(p->b), RPW_ERR_INVALID);
-	assert_int_equal(rpw_wait(r, 10, NULL), RPW_OK);
+	assert_int_equal(rpw_context_progress(p->b), RPW_ERR_INVALID);
+	assert_int_equal(rpw_request_wait(r, 10, NULL), RPW_OK);
 	rpw_request *other;
 	static char buf[8];
 	rpw_recv(p->b, p->eb, buf, 8, 555, ALL, &other);
-	assert_int_equal(rpw_wait(other, 10, NULL), RPW_ERR_INVALID);
-	rpw_request_free(other);
+	assert_int_equal(rpw_request_wait(other, 10, NULL), RPW_ERR_INVALID);
+	rpw_request_destroy(other);
 	rpw_context_destroy(p->b);
-	rpw_endpoint_close(p->eb);
-	rpw_request_free(r);
+	rpw_endpoint_destroy(p->eb);
+	rpw_request_destroy(r);
 }
 static void calls_from_inside_callbacks(void **state)
 {
@@ -596,7 +596,7 @@ static void calls_from_inside_callbacks(void **state)
 	rpw_request *r, *s;
 	completions = 0;
 	rpw_recv(p.b, p.eb, in, 8, 1, ALL, &r);
-	rpw_on_done(r, in_callback, &p);
+	rpw_request_on_done(r, in_callback, &p);
 	rpw_send(p.ea, "unique!", 8, 1, &s);
 	finish(&p, s, NULL);
 	WHILE_IN_TIME (!completions)
@@ -618,25 +618,25 @@ static void posted_before_connected(void **state)
 	assert_int_equal(rpw_listener_create(p.b, "127.0.0.1:0", pair_accept, &p, &p.l), 0);
 	char address[64];
 	snprintf(address, sizeof(address), "127.0.0.1:%d", rpw_listener_port(p.l));
-	assert_int_equal(rpw_connect(p.a, address, NULL, &p.ea, NULL), RPW_IN_PROGRESS);
+	assert_int_equal(rpw_endpoint_create(p.a, address, NULL, &p.ea, NULL), RPW_IN_PROGRESS);
 	uint64_t in = 0, out = 0x0123456789abcdef;
 	char *big = malloc(300000), *got = malloc(300000);
 	pattern_fill(big, 300000, 6);
 	rpw_request *s1, *s2, *f, *r1, *r2;
 	assert_int_equal(rpw_send(p.ea, &out, 8, 1, &s1), RPW_IN_PROGRESS);
 	assert_int_equal(rpw_send(p.ea, big, 300000, 1, &s2), RPW_IN_PROGRESS);
-	assert_int_equal(rpw_flush(p.ea, &f), RPW_IN_PROGRESS);
+	assert_int_equal(rpw_endpoint_flush(p.ea, &f), RPW_IN_PROGRESS);
 	rpw_recv(p.b, NULL, &in, 8, 1, ALL, &r1);
 	rpw_recv(p.b, NULL, got, 300000, 1, ALL, &r2);
 	assert_int_equal(finish(&p, f, NULL), RPW_OK);
-	assert_int_equal(rpw_test(s1, NULL), RPW_OK);
-	assert_int_equal(rpw_test(s2, NULL), RPW_OK);
+	assert_int_equal(rpw_request_test(s1, NULL), RPW_OK);
+	assert_int_equal(rpw_request_test(s2, NULL), RPW_OK);
 	assert_int_equal(finish(&p, r1, NULL), RPW_OK);
 	assert_int_equal(finish(&p, r2, NULL), RPW_OK);
 	assert_int_equal(in, out);
 	assert_int_equal(pattern_wrong(got, 300000, 6), 300000);
-	rpw_request_free(s1);
-	rpw_request_free(s2);
+	rpw_request_destroy(s1);
+	rpw_request_destroy(s2);
 	free(big);
 	free(got);
 	/* Destroyed with everything under way: nothing leaks (ASan), nothing is waited for. */
@@ -670,13 +670,13 @@ static void a_round_ends_with_what_nobody_waits_for(void **state)
 		assert_int_equal(rpw_send(p.ea, out[i], BYTES, 3, NULL), RPW_OK);
 	}
 	/* It ends when the last posted receive is full, too: the program can post again before anything has to be kept. */
-	for (unsigned i = 0; i < 1000 && rpw_test(r[POSTED - 1], NULL) == RPW_IN_PROGRESS; i++)
-		rpw_progress(p.b);
+	for (unsigned i = 0; i < 1000 && rpw_request_test(r[POSTED - 1], NULL) == RPW_IN_PROGRESS; i++)
+		rpw_context_progress(p.b);
 	rpw_context_statistics(p.b, &st);
 	assert_int_equal(st.received, POSTED);
 	assert_int_equal(st.unexpected, 0);
 	for (unsigned i = 0; i < 1000 && !st.unexpected; i++) {
-		rpw_progress(p.b);
+		rpw_context_progress(p.b);
 		rpw_context_statistics(p.b, &st);
 	}
 	assert_int_equal(st.unexpected, 1);
@@ -749,7 +749,7 @@ static void many_posted_receives(void **state)
 	}
 	for (int i = 0; i < N; i++) {
 		if (i % 3 == 0 || i == 1)
-			rpw_cancel(r[i]);
+			rpw_request_cancel(r[i]);
 		int status = finish(&p, r[i], NULL);
 		assert_int_equal(status, i % 3 == 0 || i == 1 ? RPW_ERR_CANCELED : RPW_OK);
 		if (!status)
@@ -772,9 +772,9 @@ static void arguments_are_checked(void **state)
 	assert_string_equal(rpw_status_name(RPW_ERR_TRUNCATED), "RPW_ERR_TRUNCATED");
 	assert_string_equal(rpw_status_name(-99), "unknown status");
 	assert_string_equal(rpw_status_name(RPW_IN_PROGRESS), "RPW_IN_PROGRESS");
-	assert_int_equal(rpw_wait(NULL, 0, NULL), RPW_ERR_INVALID);
-	rpw_request_free(NULL);
-	rpw_endpoint_close(NULL);
+	assert_int_equal(rpw_request_wait(NULL, 0, NULL), RPW_ERR_INVALID);
+	rpw_request_destroy(NULL);
+	rpw_endpoint_destroy(NULL);
 	rpw_context_destroy(NULL);
 }
 
@@ -785,13 +785,13 @@ static void a_wait_times_out_and_goes_on(void **state)
 	uint64_t in = 0, out = 0xfeedface12345678;
 	rpw_request *r, *s;
 	rpw_recv(p.b, NULL, &in, 8, 1, ALL, &r);
-	assert_int_equal(rpw_wait(r, 20, NULL), RPW_ERR_TIMEOUT);
-	assert_int_equal(rpw_test(r, NULL), RPW_IN_PROGRESS);
+	assert_int_equal(rpw_request_wait(r, 20, NULL), RPW_ERR_TIMEOUT);
+	assert_int_equal(rpw_request_test(r, NULL), RPW_IN_PROGRESS);
 	rpw_send(p.ea, &out, 8, 1, &s);
 	finish(&p, s, NULL);
-	assert_int_equal(rpw_wait(r, 5000, NULL), RPW_OK);
+	assert_int_equal(rpw_request_wait(r, 5000, NULL), RPW_OK);
 	assert_int_equal(in, out);
-	rpw_request_free(r);
+	rpw_request_destroy(r);
 	pair_close(&p);
 }
 
@@ -817,7 +817,7 @@ static void hostile_frames(void **state)
 			rpw_recv_obj(p.eb, NULL, NULL, &obj, &obj_len, NULL);
 		rpw_send_obj(p.eb, region, sizeof(region), NULL);
 		rpw_send(p.eb, region, sizeof(region), 1, NULL);
-		rpw_flush(p.eb, NULL);
+		rpw_endpoint_flush(p.eb, NULL);
 		for (int i = 0; i < 30; i++) {
 			struct frame_head h = {(uint8_t)(fake_random() % (FRAME_TYPES + 2)), (uint8_t)(fake_random() % 4), (uint16_t)(fake_random() % 3),
 				(uint32_t)fake_random(), fake_random() % 4 ? fake_random() % 8 : (uint64_t)1 << 32 | fake_random() % 4};
@@ -844,8 +844,8 @@ static void hostile_frames(void **state)
 		for (int i = 0; i < 20; i++)
 			both(&p);
 		for (int i = 0; i < 8; i++)
-			rpw_request_free(r[i]);
-		rpw_memory_release(m);
+			rpw_request_destroy(r[i]);
+		rpw_memory_destroy(m);
 		pair_close(&p);
 		free(obj);
 	}
@@ -895,7 +895,7 @@ static void hostile_words(void **state)
 		}
 		for (int i = 0; i < 20; i++)
 			both(&p);
-		rpw_request_free(r);
+		rpw_request_destroy(r);
 		pair_close(&p);
 	}
 }
@@ -927,7 +927,7 @@ static void the_next_path_when_one_does_not_come_up(void **state)
 	char address[64];
 	snprintf(address, sizeof(address), "127.0.0.1:%d", rpw_listener_port(p.l));
 	rpw_request *r;
-	rpw_connect(p.a, address, NULL, &p.ea, &r);
+	rpw_endpoint_create(p.a, address, NULL, &p.ea, &r);
 	assert_int_equal(finish(&p, r, NULL), RPW_ERR_UNREACHABLE);
 	rpw_endpoint_information a = {.size = sizeof(a)};
 	rpw_endpoint_info(p.ea, &a);
@@ -950,13 +950,13 @@ static void the_own_reason_stands_beside_the_peers(void **state)
 	char address[64], own[64], other[64];
 	snprintf(address, sizeof(address), "127.0.0.1:%d", rpw_listener_port(p.l));
 	rpw_request *r;
-	rpw_connect(p.a, address, NULL, &p.ea, &r);
-	WHILE_IN_TIME (rpw_test(r, NULL) == RPW_IN_PROGRESS) {
-		rpw_progress(p.b);
-		rpw_progress(p.a);
+	rpw_endpoint_create(p.a, address, NULL, &p.ea, &r);
+	WHILE_IN_TIME (rpw_request_test(r, NULL) == RPW_IN_PROGRESS) {
+		rpw_context_progress(p.b);
+		rpw_context_progress(p.a);
 	}
-	assert_int_equal(rpw_test(r, NULL), RPW_ERR_UNREACHABLE);
-	rpw_request_free(r);
+	assert_int_equal(rpw_request_test(r, NULL), RPW_ERR_UNREACHABLE);
+	rpw_request_destroy(r);
 	rpw_endpoint_information a = {.size = sizeof(a)};
 	rpw_endpoint_info(p.ea, &a);
 	snprintf(own, sizeof(own), "fake_b: end %llu broke", (unsigned long long)fake_made_by(true));
@@ -993,7 +993,7 @@ static void a_thousand_endpoints(void **state)
 	static rpw_endpoint *ep[N];
 	static rpw_request *r[N];
 	for (int i = 0; i < N; i++) {
-		assert_int_equal(rpw_connect(p.a, address, NULL, &ep[i], &r[i]), RPW_IN_PROGRESS);
+		assert_int_equal(rpw_endpoint_create(p.a, address, NULL, &ep[i], &r[i]), RPW_IN_PROGRESS);
 		if (i % 50 == 49)
 			for (int k = i - 49; k <= i; k++)
 				assert_int_equal(finish(&p, r[k], NULL), RPW_OK);

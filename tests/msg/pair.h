@@ -48,8 +48,8 @@ static inline void pair_accept(rpw_listener *l, rpw_endpoint *ep, void *arg) { (
 
 static inline void both(struct pair *p)
 {
-	rpw_progress(p->a);
-	rpw_progress(p->b);
+	rpw_context_progress(p->a);
+	rpw_context_progress(p->b);
 }
 
 /* The step is done again while the condition holds, for 20 s at most: what is waited for may take rests by the clock. */
@@ -60,11 +60,11 @@ static inline int finish(struct pair *p, rpw_request *r, rpw_completion *done)
 {
 	if (!r)
 		return RPW_OK;
-	WHILE_IN_TIME (rpw_test(r, NULL) == RPW_IN_PROGRESS)
+	WHILE_IN_TIME (rpw_request_test(r, NULL) == RPW_IN_PROGRESS)
 		both(p);
-	int status = rpw_test(r, done);
+	int status = rpw_request_test(r, done);
 	assert_int_not_equal(status, RPW_IN_PROGRESS);
-	rpw_request_free(r);
+	rpw_request_destroy(r);
 	return status;
 }
 
@@ -81,8 +81,8 @@ static inline void pair_open_with(struct pair *p, const char *transports, const 
 	char address[64];
 	snprintf(address, sizeof(address), "127.0.0.1:%d", rpw_listener_port(p->l));
 	rpw_request *r;
-	rpw_connect_options co = {.size = sizeof(co), .timeout_ms = pair_timeout_ms};
-	assert_int_equal(rpw_connect(p->a, address, &co, &p->ea, &r), RPW_IN_PROGRESS);
+	rpw_endpoint_options co = {.size = sizeof(co), .timeout_ms = pair_timeout_ms};
+	assert_int_equal(rpw_endpoint_create(p->a, address, &co, &p->ea, &r), RPW_IN_PROGRESS);
 	assert_int_equal(finish(p, r, NULL), RPW_OK);
 	WHILE_IN_TIME (!p->eb)
 		both(p);
@@ -92,8 +92,8 @@ static inline void pair_open(struct pair *p, const char *transports) { pair_open
 
 static inline void pair_close(struct pair *p)
 {
-	rpw_endpoint_close(p->ea);
-	rpw_endpoint_close(p->eb);
+	rpw_endpoint_destroy(p->ea);
+	rpw_endpoint_destroy(p->eb);
 	rpw_listener_destroy(p->l);
 	rpw_context_destroy(p->a);
 	rpw_context_destroy(p->b);

@@ -35,7 +35,7 @@ static void active_messages_that_wait_for_their_turn(void **state)
 	static char out[N][LEN];
 	came.n = came.wrong = 0;
 	pair_open(&p, "fake_b");
-	rpw_am_handle(p.b, AM_ID, on_am, NULL);
+	rpw_context_on_am(p.b, AM_ID, on_am, NULL);
 	fake.hold_dones = true;
 	for (unsigned i = 0; i < N; i++) {
 		pattern_fill(out[i], LEN, i);
@@ -72,16 +72,16 @@ static void a_flush_that_finds_the_log_full(void **state)
 		assert_int_equal(rpw_recv(p.b, p.eb, &in, 8, 1, UINT64_MAX, &r), RPW_IN_PROGRESS);
 		assert_int_equal(finish(&p, r, NULL), RPW_OK);
 	}
-	assert_int_equal(rpw_flush(p.ea, &f), RPW_IN_PROGRESS);
+	assert_int_equal(rpw_endpoint_flush(p.ea, &f), RPW_IN_PROGRESS);
 	assert_int_equal(finish(&p, f, NULL), RPW_OK);
 	assert_int_equal(p.ea->link.log_frames, 0);
 	for (unsigned n = 0; n < LOG_FRAMES_MAX; n++)
 		assert_int_equal(rpw_send(p.ea, &out, 8, 1, NULL), RPW_OK);
 	assert_int_equal(p.ea->link.log_frames, LOG_FRAMES_MAX);
-	assert_int_equal(rpw_flush(p.ea, &f), RPW_IN_PROGRESS);
+	assert_int_equal(rpw_endpoint_flush(p.ea, &f), RPW_IN_PROGRESS);
 	rounds(&p);
-	assert_int_equal(rpw_test(f, NULL), RPW_OK);
-	rpw_request_free(f);
+	assert_int_equal(rpw_request_test(f, NULL), RPW_OK);
+	rpw_request_destroy(f);
 	pair_close(&p);
 }
 

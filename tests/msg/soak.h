@@ -60,9 +60,9 @@ static size_t soak_size_of(uint64_t seed)
 static void soak_send(struct soak_side *s)
 {
 	for (int i = 0; i < SOAK_WINDOW; i++) {
-		if (s->send[i].r && rpw_test(s->send[i].r, NULL) != RPW_IN_PROGRESS) {
-			assert_int_equal(rpw_test(s->send[i].r, NULL), RPW_OK);
-			rpw_request_free(s->send[i].r);
+		if (s->send[i].r && rpw_request_test(s->send[i].r, NULL) != RPW_IN_PROGRESS) {
+			assert_int_equal(rpw_request_test(s->send[i].r, NULL), RPW_OK);
+			rpw_request_destroy(s->send[i].r);
 			s->send[i].r = NULL;
 			free(s->send[i].buf);
 		}
@@ -84,13 +84,13 @@ static void soak_send(struct soak_side *s)
 static void soak_recv(struct soak_side *s, uint64_t tags_left[SOAK_TAGS])
 {
 	for (int i = 0; i < SOAK_WINDOW; i++) {
-		if (s->recv[i].r && rpw_test(s->recv[i].r, NULL) != RPW_IN_PROGRESS) {
+		if (s->recv[i].r && rpw_request_test(s->recv[i].r, NULL) != RPW_IN_PROGRESS) {
 			rpw_completion done;
-			assert_int_equal(rpw_test(s->recv[i].r, &done), RPW_OK);
+			assert_int_equal(rpw_request_test(s->recv[i].r, &done), RPW_OK);
 			size_t expect = soak_size_of(s->recv[i].seed);
 			assert_int_equal(done.length, expect);
 			assert_int_equal(pattern_wrong(s->recv[i].buf, expect, s->recv[i].seed), expect);
-			rpw_request_free(s->recv[i].r);
+			rpw_request_destroy(s->recv[i].r);
 			free(s->recv[i].buf);
 			s->recv[i].r = NULL;
 			s->receives++;
@@ -114,11 +114,11 @@ static void soak_recv(struct soak_side *s, uint64_t tags_left[SOAK_TAGS])
 static void soak_rma(struct soak_side *s)
 {
 	if (s->rma) {
-		int status = rpw_test(s->rma, NULL);
+		int status = rpw_request_test(s->rma, NULL);
 		if (status == RPW_IN_PROGRESS)
 			return;
 		assert_int_equal(status, RPW_OK);
-		rpw_request_free(s->rma);
+		rpw_request_destroy(s->rma);
 		s->rma = NULL;
 		if (s->rma_get) {
 			assert_int_equal(pattern_wrong(s->rma_buf, s->rma_len, s->rma_seed), s->rma_len);
@@ -127,7 +127,7 @@ static void soak_rma(struct soak_side *s)
 		}
 		if (s->rma_len) {
 			memset(s->rma_buf, 0, s->rma_len);
-			assert_int_equal(rpw_fence(s->ep), RPW_OK);
+			assert_int_equal(rpw_endpoint_fence(s->ep), RPW_OK);
 			if (rpw_get(s->ep, s->rma_buf, s->rma_len, s->k, 64, &s->rma) == RPW_OK)
 				assert_int_equal(pattern_wrong(s->rma_buf, s->rma_len, s->rma_seed), s->rma_len);
 			else
@@ -159,7 +159,7 @@ static void soak_open(struct soak_side *s, rpw_context *c, rpw_endpoint *ep, uin
 static void soak_key(struct soak_side *s, const struct soak_side *peer)
 {
 	uint8_t packed[RPW_RKEY_BYTES_MAX];
-	int n = rpw_memory_pack(peer->m, packed, sizeof(packed));
+	int n = rpw_rkey_pack(peer->m, packed, sizeof(packed));
 	assert_true(n > 0);
 	assert_int_equal(rpw_rkey_unpack(s->ep, packed, (size_t)n, &s->k), 0);
 }
@@ -179,7 +179,7 @@ static void soak_run(struct pair *p, uint64_t seed, uint64_t ops)
 			soak_send(&s[i]);
 			soak_recv(&s[i], s[!i].sent);
 			soak_rma(&s[i]);
-			rpw_progress(s[i].c);
+			rpw_context_progress(s[i].c);
 		}
 		idle = s[0].receives + s[1].receives == before ? idle + 1 : 0;
 		if (idle > 3000000) {
@@ -196,7 +196,7 @@ static void soak_run(struct pair *p, uint64_t seed, uint64_t ops)
 				assert_int_equal(finish(p, s[i].send[k].r, NULL), RPW_OK);
 				free(s[i].send[k].buf);
 			}
-		assert_true(rpw_flush(s[i].ep, &r) >= 0);
+		assert_true(rpw_endpoint_flush(s[i].ep, &r) >= 0);
 		assert_int_equal(finish(p, r, NULL), RPW_OK);
 	}
 	for (int i = 0; i < 2; i++) {
@@ -206,7 +206,7 @@ static void soak_run(struct pair *p, uint64_t seed, uint64_t ops)
 		free(s[i].rma_buf);
 	}
 	for (int i = 0; i < 2; i++)
-		rpw_memory_release(s[i].m);
+		rpw_memory_destroy(s[i].m);
 }
 
 static uint64_t soak_seed_given(void)

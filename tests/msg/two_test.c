@@ -48,9 +48,9 @@ static pid_t two(struct here *h, void (*child)(struct here *h))
 		expect(read(port[0], &n, sizeof(n)) == sizeof(n), "port");
 		snprintf(address, sizeof(address), "127.0.0.1:%d", n);
 		expect(!rpw_context_create(&o, &h->c), "context");
-		expect(rpw_connect(h->c, address, NULL, &h->ep, &r) == RPW_IN_PROGRESS, "connect");
-		expect(rpw_wait(r, PATIENCE_MS, NULL) == RPW_OK, "connected");
-		rpw_request_free(r);
+		expect(rpw_endpoint_create(h->c, address, NULL, &h->ep, &r) == RPW_IN_PROGRESS, "connect");
+		expect(rpw_request_wait(r, PATIENCE_MS, NULL) == RPW_OK, "connected");
+		rpw_request_destroy(r);
 		child(h);
 		rpw_context_destroy(h->c);
 		_exit(0);
@@ -67,7 +67,7 @@ static pid_t two(struct here *h, void (*child)(struct here *h))
 		struct pollfd p = {rpw_context_fd(h->c), POLLIN, 0};
 		if (rpw_context_arm(h->c) == 0)
 			assert_int_equal(poll(&p, 1, PATIENCE_MS), 1);
-		rpw_progress(h->c);
+		rpw_context_progress(h->c);
 	}
 	rpw_listener_destroy(l);
 	return pid;
@@ -88,7 +88,7 @@ static void until_closed(struct here *h)
 		struct pollfd p = {rpw_context_fd(h->c), POLLIN, 0};
 		if (rpw_context_arm(h->c) == 0)
 			poll(&p, 1, 100);
-		rpw_progress(h->c);
+		rpw_context_progress(h->c);
 	}
 }
 
@@ -101,20 +101,20 @@ static void slow_pong(struct here *h)
 		uint64_t in = 0;
 		rpw_request *r;
 		rpw_recv(h->c, h->ep, &in, 8, i, ALL, &r);
-		expect(rpw_wait(r, PATIENCE_MS, NULL) == RPW_OK, "pong");
+		expect(rpw_request_wait(r, PATIENCE_MS, NULL) == RPW_OK, "pong");
 		expect(in == mix(i), "what came");
-		rpw_request_free(r);
+		rpw_request_destroy(r);
 		if (i % 3 == 0)
 			usleep(2000);
 		in = ~in;
 		int rc = rpw_send(h->ep, &in, 8, i, &r);
-		expect(rc >= 0 && (!r || rpw_wait(r, PATIENCE_MS, NULL) == RPW_OK), "send");
-		rpw_request_free(r);
+		expect(rc >= 0 && (!r || rpw_request_wait(r, PATIENCE_MS, NULL) == RPW_OK), "send");
+		rpw_request_destroy(r);
 	}
 	rpw_request *f;
-	rpw_flush(h->ep, &f);
-	expect(!f || rpw_wait(f, PATIENCE_MS, NULL) == RPW_OK, "flush");
-	rpw_request_free(f);
+	rpw_endpoint_flush(h->ep, &f);
+	expect(!f || rpw_request_wait(f, PATIENCE_MS, NULL) == RPW_OK, "flush");
+	rpw_request_destroy(f);
 }
 static void sleepers_are_woken(void **state)
 {
@@ -128,16 +128,16 @@ static void sleepers_are_woken(void **state)
 			usleep(3000);
 		assert_true(rpw_send(h.ep, &out, 8, i, &s) >= 0);
 		/* By epoll, as a program with a loop of its own does. */
-		for (int idle = 0; rpw_test(r, NULL) == RPW_IN_PROGRESS && idle < 100;) {
+		for (int idle = 0; rpw_request_test(r, NULL) == RPW_IN_PROGRESS && idle < 100;) {
 			struct pollfd p = {rpw_context_fd(h.c), POLLIN, 0};
 			if (rpw_context_arm(h.c) == 0 && !poll(&p, 1, PATIENCE_MS))
 				idle = 100;
-			rpw_progress(h.c);
+			rpw_context_progress(h.c);
 		}
-		assert_int_equal(rpw_test(r, NULL), RPW_OK);
+		assert_int_equal(rpw_request_test(r, NULL), RPW_OK);
 		assert_int_equal(in, ~out);
-		rpw_request_free(r);
-		rpw_request_free(s);
+		rpw_request_destroy(r);
+		rpw_request_destroy(s);
 	}
 	until_closed(&h);
 	ended_well(pid);
@@ -161,12 +161,12 @@ static void stream(struct here *h, uint64_t own)
 		if (i >= WINDOW) {
 			uint64_t was = i - WINDOW;
 			rpw_completion done;
-			expect(rpw_wait(r[k], PATIENCE_MS, &done) == RPW_OK, "receive");
+			expect(rpw_request_wait(r[k], PATIENCE_MS, &done) == RPW_OK, "receive");
 			expect(done.length == size_of(!own, was), "its length");
 			expect(pattern_wrong(in[k], done.length, mix(was) + !own) == done.length, "its bytes");
-			expect(!s[k] || rpw_wait(s[k], PATIENCE_MS, NULL) == RPW_OK, "send");
-			rpw_request_free(r[k]);
-			rpw_request_free(s[k]);
+			expect(!s[k] || rpw_request_wait(s[k], PATIENCE_MS, NULL) == RPW_OK, "send");
+			rpw_request_destroy(r[k]);
+			rpw_request_destroy(s[k]);
 			free(in[k]);
 			free(out[k]);
 		}
@@ -179,8 +179,8 @@ static void stream(struct here *h, uint64_t own)
 		expect(rpw_send(h->ep, out[k], size_of(own, i), i % 3, &s[k]) >= 0, "send");
 	}
 	rpw_request *f;
-	expect(rpw_flush(h->ep, &f) >= 0 && (!f || rpw_wait(f, PATIENCE_MS, NULL) == RPW_OK), "flush");
-	rpw_request_free(f);
+	expect(rpw_endpoint_flush(h->ep, &f) >= 0 && (!f || rpw_request_wait(f, PATIENCE_MS, NULL) == RPW_OK), "flush");
+	rpw_request_destroy(f);
 }
 static void stream_child(struct here *h)
 {
@@ -189,8 +189,8 @@ static void stream_child(struct here *h)
 	char bye;
 	rpw_request *r;
 	rpw_recv(h->c, h->ep, &bye, 1, 99, ALL, &r);
-	rpw_wait(r, PATIENCE_MS, NULL);
-	rpw_request_free(r);
+	rpw_request_wait(r, PATIENCE_MS, NULL);
+	rpw_request_destroy(r);
 }
 static void streams_both_ways(void **state)
 {
@@ -211,15 +211,15 @@ static void doomed(struct here *h)
 	rpw_memory *m;
 	rpw_memory_register(h->c, region, sizeof(region), RPW_MEMORY_HOST, 7, &m);
 	uint8_t key[RPW_RKEY_BYTES_MAX];
-	int n = rpw_memory_pack(m, key, sizeof(key));
+	int n = rpw_rkey_pack(m, key, sizeof(key));
 	expect(n > 0, "pack");
 	rpw_send(h->ep, key, (size_t)n, 1, NULL);
 	for (int i = 0;; i++) {
 		rpw_request *r;
 		rpw_recv(h->c, h->ep, sink, sizeof(sink), 2, ALL, &r);
-		rpw_wait(r, 100, NULL);
-		rpw_cancel(r);
-		rpw_request_free(r);
+		rpw_request_wait(r, 100, NULL);
+		rpw_request_cancel(r);
+		rpw_request_destroy(r);
 	}
 }
 static void a_peer_is_killed(void **state)
@@ -230,8 +230,8 @@ static void a_peer_is_killed(void **state)
 	rpw_request *r;
 	rpw_completion done;
 	rpw_recv(h.c, h.ep, key, sizeof(key), 1, ALL, &r);
-	assert_int_equal(rpw_wait(r, PATIENCE_MS, &done), RPW_OK);
-	rpw_request_free(r);
+	assert_int_equal(rpw_request_wait(r, PATIENCE_MS, &done), RPW_OK);
+	rpw_request_destroy(r);
 	rpw_rkey *k;
 	assert_int_equal(rpw_rkey_unpack(h.ep, key, done.length, &k), RPW_OK);
 	static char big[1 << 20], in[64][8];
@@ -248,21 +248,21 @@ static void a_peer_is_killed(void **state)
 		rpw_put(h.ep, big, sizeof(big), k, 0, &got[1]);
 		rpw_fetch_add(h.ep, 1, k, 0, &before[i], &got[2]);
 		rpw_recv(h.c, h.ep, in[i], 8, 3, ALL, &got[3]);
-		rpw_flush(h.ep, &got[4]);
+		rpw_endpoint_flush(h.ep, &got[4]);
 		for (int q = 0; q < 5; q++)
 			if (got[q])
 				all[n++] = got[q];
-		rpw_progress(h.c);
+		rpw_context_progress(h.c);
 	}
 	int status;
 	waitpid(pid, &status, 0);
-	rpw_wait_all(h.c, all, n, PATIENCE_MS);
+	rpw_request_wait_all(h.c, all, n, PATIENCE_MS);
 	int failed = 0;
 	for (size_t i = 0; i < n; i++) {
-		status = rpw_test(all[i], NULL);
+		status = rpw_request_test(all[i], NULL);
 		assert_int_not_equal(status, RPW_IN_PROGRESS);
 		failed += status != RPW_OK;
-		rpw_request_free(all[i]);
+		rpw_request_destroy(all[i]);
 	}
 	assert_true(failed > 0);
 	rpw_endpoint_information info = {.size = sizeof(info)};
@@ -291,18 +291,18 @@ static void strangers(void **state)
 		assert_int_equal(connect(fd[i], (struct sockaddr *)&to, sizeof(to)), 0);
 		if (i % 3)
 			assert_int_equal(send(fd[i], "GET / HTTP/1.0\r\n\r\n", 18, MSG_NOSIGNAL), 18);
-		rpw_progress(b);
+		rpw_context_progress(b);
 	}
 	char address[64];
 	snprintf(address, sizeof(address), "127.0.0.1:%d", rpw_listener_port(l));
 	rpw_request *r;
-	rpw_connect(a, address, NULL, &mine, &r);
-	while (rpw_test(r, NULL) == RPW_IN_PROGRESS) {
-		rpw_progress(a);
-		rpw_progress(b);
+	rpw_endpoint_create(a, address, NULL, &mine, &r);
+	while (rpw_request_test(r, NULL) == RPW_IN_PROGRESS) {
+		rpw_context_progress(a);
+		rpw_context_progress(b);
 	}
-	assert_int_equal(rpw_test(r, NULL), RPW_OK);
-	rpw_request_free(r);
+	assert_int_equal(rpw_request_test(r, NULL), RPW_OK);
+	rpw_request_destroy(r);
 	rpw_statistics s = {.size = sizeof(s)};
 	rpw_context_statistics(b, &s);
 	assert_true(s.strangers_refused > 0);
@@ -318,11 +318,11 @@ static void nobody_listens(void **state)
 	rpw_endpoint *ep;
 	rpw_request *r;
 	assert_int_equal(rpw_context_create(NULL, &c), 0);
-	rpw_connect_options o = {.size = sizeof(o), .timeout_ms = 300};
-	assert_int_equal(rpw_connect(c, "127.0.0.1:9", &o, &ep, &r), RPW_IN_PROGRESS);
-	int status = rpw_wait(r, PATIENCE_MS, NULL);
+	rpw_endpoint_options o = {.size = sizeof(o), .timeout_ms = 300};
+	assert_int_equal(rpw_endpoint_create(c, "127.0.0.1:9", &o, &ep, &r), RPW_IN_PROGRESS);
+	int status = rpw_request_wait(r, PATIENCE_MS, NULL);
 	assert_true(status == RPW_ERR_UNREACHABLE || status == RPW_ERR_TIMEOUT);
-	rpw_request_free(r);
+	rpw_request_destroy(r);
 	rpw_context_destroy(c);
 }
 
@@ -346,7 +346,7 @@ static void spin_until(_Atomic uint64_t *what, uint64_t n, struct here *progress
 	for (uint64_t end = now_ms() + PATIENCE_MS; *what < n;) {
 		expect(now_ms() < end, "the other side is late");
 		if (progressing)
-			rpw_progress(progressing->c);
+			rpw_context_progress(progressing->c);
 		else
 			sched_yield();
 	}
@@ -358,16 +358,16 @@ static void takes_back(struct here *h)
 		rpw_memory *m;
 		pattern_fill(buf, TAKEN_LEN, i);
 		expect(!rpw_memory_register(h->c, buf, TAKEN_LEN, RPW_MEMORY_HOST, RPW_REMOTE_READ | RPW_REMOTE_WRITE, &m), "register");
-		taken->key_len = rpw_memory_pack(m, taken->key, sizeof(taken->key));
+		taken->key_len = rpw_rkey_pack(m, taken->key, sizeof(taken->key));
 		expect(taken->key_len > 0, "pack");
 		taken->ready = i;
 		spin_until(&taken->began, i, NULL);
 		for (uint64_t spins = mix(i) % 40000; spins; spins--) {
 			atomic_signal_fence(memory_order_seq_cst);
 			if (i & 2 && !(spins % 128))
-				rpw_progress(h->c);
+				rpw_context_progress(h->c);
 		}
-		rpw_memory_release(m);
+		rpw_memory_destroy(m);
 		pattern_fill(buf, TAKEN_LEN, i + TAKEN_ROUNDS);
 		spin_until(&taken->over, i, h);
 		expect(pattern_wrong(buf, TAKEN_LEN, i + TAKEN_ROUNDS) == TAKEN_LEN, "memory that was taken back is as its owner left it");
@@ -389,13 +389,13 @@ static void memory_is_taken_back(void **state)
 		pattern_fill(buf, TAKEN_LEN, 3 * TAKEN_ROUNDS + i);
 		taken->began = i;
 		int rc = i & 1 ? rpw_get(h.ep, buf, TAKEN_LEN, key, 0, &r) : rpw_put(h.ep, buf, TAKEN_LEN, key, 0, &r);
-		rc = rc == RPW_IN_PROGRESS ? rpw_wait(r, PATIENCE_MS, NULL) : rc;
+		rc = rc == RPW_IN_PROGRESS ? rpw_request_wait(r, PATIENCE_MS, NULL) : rc;
 		if (rc != RPW_ERR_ACCESS)
 			assert_int_equal(rc, RPW_OK);
 		if (!rc && i & 1)
 			assert_int_equal(pattern_wrong(buf, TAKEN_LEN, i), TAKEN_LEN);
 		taken->over = i;
-		rpw_request_free(r);
+		rpw_request_destroy(r);
 		rpw_rkey_destroy(key);
 	}
 	free(buf);

@@ -206,7 +206,7 @@ static void no_comm(struct pair *p, uint64_t for_ns, rpw_context *also)
 {
 	for (uint64_t until = rpwi_now_ns() + for_ns; rpwi_now_ns() < until; usleep(200)) {
 		if (also)
-			rpw_progress(also);
+			rpw_context_progress(also);
 		OK(ncclnet_accept(p->n, p->listen_comm, &p->recv, NULL));
 		assert_null(p->recv);
 	}
@@ -224,7 +224,7 @@ static void ropeway_strangers(rpw_context *c, const char *handle, int count)
 	memcpy(&h, handle, sizeof(h));
 	for (int i = 0; i < count; i++) {
 		rpw_endpoint *ep = NULL;
-		assert_true(rpw_connect(c, h.address, NULL, &ep, NULL) >= 0);
+		assert_true(rpw_endpoint_create(c, h.address, NULL, &ep, NULL) >= 0);
 		if (words[i % 4].header)
 			assert_true(rpw_am_send(ep, PLUGIN_HELLO, words[i % 4].header, words[i % 4].len, NULL, 0, NULL) >= 0);
 		assert_true(rpw_send(ep, "data", 4, 1ull << 32 | 1, NULL) >= 0);
@@ -247,7 +247,7 @@ static void strangers_never_become_comms(void **unused)
 	no_comm(&p, 500 * RPWI_NS_PER_MS, c);
 	/* And who has the handle gets in among them. */
 	for (uint64_t until = pair_deadline(); !p.send || !p.recv; pair_breathe(until)) {
-		rpw_progress(c);
+		rpw_context_progress(c);
 		if (!p.send)
 			OK(ncclnet_connect(p.n, p.ctx, 0, p.handle, &p.send, NULL));
 		if (!p.recv)

@@ -350,9 +350,9 @@ static void handler(rpw_endpoint *ep, const void *header, size_t header_len, con
 }
 void message_handle(void)
 {
-	if (rpw_am_handle(me.c, AM_ID, handler, &me))
-		wrong("rpw_am_handle: %s", rpw_last_error());
-	rpw_on_notify(me.c, remote_notified, &me);
+	if (rpw_context_on_am(me.c, AM_ID, handler, &me))
+		wrong("rpw_context_on_am: %s", rpw_last_error());
+	rpw_context_on_notify(me.c, remote_notified, &me);
 }
 
 /* ---- the end of operations, and of the round ---- */

@@ -43,9 +43,9 @@ void remote_open(void)
 	}
 	pattern_fill(me.base, n, key, 0);
 	memcpy(own->words_were, me.base + words_at(), sizeof(own->words_were));
-	own->key_len = rpw_memory_pack(me.memory, own->key, sizeof(own->key));
+	own->key_len = rpw_rkey_pack(me.memory, own->key, sizeof(own->key));
 	if (own->key_len <= 0)
-		wrong("rpw_memory_pack: %s", rpw_last_error());
+		wrong("rpw_rkey_pack: %s", rpw_last_error());
 	EACH_PEER(p)
 	{
 		p->image = memory(AREA);
@@ -65,7 +65,7 @@ void remote_close(void)
 		p->key = NULL;
 	}
 	if (chance(2) || me.around)
-		rpw_memory_release(me.memory); /* else the context does */
+		rpw_memory_destroy(me.memory); /* else the context does */
 	free(me.around);
 	me.around = NULL;
 	me.memory = NULL;
@@ -120,9 +120,9 @@ static bool place(struct peer *p, bool is_get, size_t *offset, size_t *len)
 	if (*len > UNDER_WAY_MAX - (me.under_way < UNDER_WAY_MAX ? me.under_way : UNDER_WAY_MAX))
 		return false;
 	if (puts_conflict(p, *offset, *len, 0) && chance(2) && !is_get) {
-		int rc = rpw_fence(p->ep);
+		int rc = rpw_endpoint_fence(p->ep);
 		if (rc < 0 && !excused(p))
-			wrong("rpw_fence: %s", rpw_last_error());
+			wrong("rpw_endpoint_fence: %s", rpw_last_error());
 		if (rc < 0)
 			return false;
 		p->fenced = p->out->puts;
@@ -276,7 +276,7 @@ void remote_flush(struct peer *p)
 		return;
 	o->index = p->out->puts;
 	atomic_fetch_add(&totals->flushes, 1);
-	int rc = rpw_flush(p->ep, &o->r);
+	int rc = rpw_endpoint_flush(p->ep, &o->r);
 	if (!op_posted(o, rc, "flush")) {
 		op_free(o);
 	} else if (rc == RPW_OK) {
@@ -293,7 +293,7 @@ static void flushed(struct op *o)
 	}
 	for (const struct op *b = me.op; b < me.op + OPS_MAX; b++)
 		if (b->used && b->order < o->order && b->p == o->p && b->kind != OP_RECV && b->kind != OP_RECV_OBJECT && b->r &&
-			rpw_test(b->r, NULL) == RPW_IN_PROGRESS)
+			rpw_request_test(b->r, NULL) == RPW_IN_PROGRESS)
 			wrong("a flush to side %u was done before what was posted before it (operation kind %d)", o->p->id, (int)b->kind);
 	for (unsigned i = 0; i < o->index; i++)
 		if (o->p->out->put[i].state == STATE_POSTED)

@@ -238,10 +238,10 @@ bool op_posted(struct op *o, int rc, const char *what)
 	if (rc == RPW_IN_PROGRESS) {
 		if (chance(5)) {
 			o->with_callback = true;
-			rpw_on_done(o->r, on_done, o);
+			rpw_request_on_done(o->r, on_done, o);
 		} else if (o->kind != OP_FLUSH && o->kind != OP_CHANGE && o->kind != OP_GET && o->kind != OP_RECV && o->kind != OP_RECV_OBJECT &&
 			   o->kind != OP_OBJECT && chance(40)) {
-			rpw_request_free(o->r); /* it goes on by itself */
+			rpw_request_destroy(o->r); /* it goes on by itself */
 			o->r = NULL;
 			o->orphan = true;
 		}
@@ -284,7 +284,7 @@ static void look(struct op *o)
 		return;
 	if (o->r) {
 		rpw_completion done;
-		int status = rpw_test(o->r, &done);
+		int status = rpw_request_test(o->r, &done);
 		if (status == RPW_IN_PROGRESS || (o->with_callback && !o->calls)) {
 			if (now_ns() - o->began_ns < config.deadline_s * 1000000000ull || (is_receive(o) && !o->cancel_asked && !(o->p && o->p->lost)))
 				return;
@@ -292,9 +292,9 @@ static void look(struct op *o)
 				o->cancel_asked ? ", although it was canceled" : "", o->p && o->p->lost ? ", although its endpoint has" : "");
 		}
 		if (o->with_callback && (o->done.status != status || o->done.length != done.length || o->done.tag != done.tag))
-			wrong("the callback of a %s was told otherwise than rpw_test", op_names[o->kind]);
+			wrong("the callback of a %s was told otherwise than rpw_request_test", op_names[o->kind]);
 		o->done = done;
-		rpw_request_free(o->r);
+		rpw_request_destroy(o->r);
 		o->r = NULL;
 	}
 	op_done(o);
@@ -313,7 +313,7 @@ static void doze(void)
 	int ms = chance(10) ? 200 : (int)rnd(5) + 1;
 	uint64_t began = now_ns();
 	/* Whoever is stopped meanwhile is no evidence. */
-	if (!poll(&p, 1, ms) && ms == 200 && now_ns() - began < 250000000 && rpw_progress(me.c))
+	if (!poll(&p, 1, ms) && ms == 200 && now_ns() - began < 250000000 && rpw_context_progress(me.c))
 		atomic_fetch_add(&totals->late_wakes, 1);
 }
 
@@ -328,7 +328,7 @@ static void turn(bool idle)
 	if (me.c) {
 		if (idle && chance(4))
 			doze();
-		if (rpw_progress(me.c) == 0 && idle)
+		if (rpw_context_progress(me.c) == 0 && idle)
 			sched_yield();
 	} else
 		usleep(1000);
@@ -410,7 +410,7 @@ static void accepted(rpw_listener *l, rpw_endpoint *ep, void *arg)
 		if (p->ep)
 			wrong("side %u connected twice", p->id);
 		if (p->lost)
-			rpw_endpoint_close(ep); /* too late: it was not waited for */
+			rpw_endpoint_destroy(ep); /* too late: it was not waited for */
 		else
 			endpoint_is(p, ep);
 		return;
@@ -430,16 +430,16 @@ static void connect_to(struct peer *p)
 	rpw_request *r = NULL;
 	rpw_endpoint *ep = NULL;
 	rpw_endpoint_information info = {.size = sizeof(info)};
-	rpw_connect_options o = {.size = sizeof(o), .timeout_ms = config.mode == MODE_KILLS ? 2000 : 20000};
-	if (rpw_connect(me.c, address, &o, &ep, &r) != RPW_IN_PROGRESS)
-		wrong("rpw_connect: %s", rpw_last_error());
+	rpw_endpoint_options o = {.size = sizeof(o), .timeout_ms = config.mode == MODE_KILLS ? 2000 : 20000};
+	if (rpw_endpoint_create(me.c, address, &o, &ep, &r) != RPW_IN_PROGRESS)
+		wrong("rpw_endpoint_create: %s", rpw_last_error());
 	rpw_endpoint_info(ep, &info);
 	arena->side[me.id].tag_to[p->id] = info.message_tag;
 	endpoint_is(p, ep);
-	UNTIL(rpw_test(r, NULL) != RPW_IN_PROGRESS, "a connection")
-	if (rpw_test(r, NULL) && !excused(p))
+	UNTIL(rpw_request_test(r, NULL) != RPW_IN_PROGRESS, "a connection")
+	if (rpw_request_test(r, NULL) && !excused(p))
 		wrong("the connection to side %u failed: %s", p->id, rpw_last_error());
-	rpw_request_free(r);
+	rpw_request_destroy(r);
 }
 
 static void context_open(void)
@@ -480,8 +480,8 @@ static void cancel(struct op *o)
 	if (message)
 		o->p->out->message[kind][o->index].cancel_asked = true;
 	o->began_ns = now_ns();
-	if (rpw_cancel(o->r))
-		wrong("rpw_cancel: %s", rpw_last_error());
+	if (rpw_request_cancel(o->r))
+		wrong("rpw_request_cancel: %s", rpw_last_error());
 }
 
 static void operation(void)
@@ -642,7 +642,7 @@ void close_here(void)
 	me.close_in_callback = false;
 	EACH_PEER(p)
 	if (p->ep) {
-		rpw_endpoint_close(p->ep);
+		rpw_endpoint_destroy(p->ep);
 		p->ep = NULL;
 		lose(p);
 	}
@@ -653,7 +653,7 @@ static void endpoints_close(void)
 	EACH_PEER(p)
 	{
 		if (p->ep)
-			rpw_endpoint_close(p->ep);
+			rpw_endpoint_destroy(p->ep);
 		p->ep = NULL;
 		lose(p);
 	}
@@ -790,14 +790,14 @@ static void warm_up(void)
 	if (rpw_context_create(&o, &a) || rpw_context_create(&o, &b) || rpw_listener_create(b, "127.0.0.1:0", warm_accept, &other, &l))
 		wrong("warming up: %s", rpw_last_error());
 	snprintf(address, sizeof(address), "127.0.0.1:%d", rpw_listener_port(l));
-	rpw_connect(a, address, NULL, &ep, &r);
-	for (uint64_t until = now_ns() + config.deadline_s * 1000000000ull; (rpw_test(r, NULL) == RPW_IN_PROGRESS || !other) && now_ns() < until;) {
-		rpw_progress(a);
-		rpw_progress(b);
+	rpw_endpoint_create(a, address, NULL, &ep, &r);
+	for (uint64_t until = now_ns() + config.deadline_s * 1000000000ull; (rpw_request_test(r, NULL) == RPW_IN_PROGRESS || !other) && now_ns() < until;) {
+		rpw_context_progress(a);
+		rpw_context_progress(b);
 	}
-	if (rpw_test(r, NULL))
+	if (rpw_request_test(r, NULL))
 		wrong("warming up: no connection: %s", rpw_last_error());
-	rpw_request_free(r);
+	rpw_request_destroy(r);
 	rpw_context_destroy(a);
 	rpw_context_destroy(b);
 }

@@ -128,7 +128,7 @@ static int finish(const struct doctor_report *r, bool json)
 	return CLI_OK;
 }
 
-/* "host", "host:port", "[v6]", "[v6]:port", "v6": the host alone, and what rpw_connect takes. */
+/* "host", "host:port", "[v6]", "[v6]:port", "v6": the host alone, and what rpw_endpoint_create takes. */
 static int split(const char *peer, char host[256], char address[300])
 {
 	const char *end = *peer == '[' ? strchr(peer, ']') : NULL, *colon = strchr(peer, ':');

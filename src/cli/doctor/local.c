@@ -199,11 +199,11 @@ static int turn_until(struct both *b, rpw_request *req)
 {
 	uint64_t until_ns = rpwi_now_ns() + 5 * RPWI_NS_PER_S;
 
-	while (rpw_test(req, NULL) == RPW_IN_PROGRESS && rpwi_now_ns() < until_ns)
-		if (!(rpw_progress(b->c[0]) + rpw_progress(b->c[1])))
+	while (rpw_request_test(req, NULL) == RPW_IN_PROGRESS && rpwi_now_ns() < until_ns)
+		if (!(rpw_context_progress(b->c[0]) + rpw_context_progress(b->c[1])))
 			usleep(100);
-	int status = rpw_test(req, NULL);
-	rpw_request_free(req);
+	int status = rpw_request_test(req, NULL);
+	rpw_request_destroy(req);
 	return status == RPW_IN_PROGRESS ? RPW_ERR_TIMEOUT : status;
 }
 
@@ -225,7 +225,7 @@ static int exchange(struct both *b, const char *transport)
 	if (rc)
 		return rc;
 	snprintf(address, sizeof(address), "127.0.0.1:%d", rpw_listener_port(b->l));
-	rc = rpw_connect(b->c[0], address, NULL, &b->ep[0], &req);
+	rc = rpw_endpoint_create(b->c[0], address, NULL, &b->ep[0], &req);
 	if (rc == RPW_IN_PROGRESS)
 		rc = turn_until(b, req);
 	if (!rc)

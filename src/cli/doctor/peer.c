@@ -19,7 +19,7 @@ int doctor_turn(const struct doctor_talk *t)
 {
 	if (t->echo.fd >= 0)
 		doctor_echo_answer(&t->echo);
-	if (rpw_progress(t->c) > 0)
+	if (rpw_context_progress(t->c) > 0)
 		return 0;
 	int rc = rpw_context_arm(t->c);
 	struct pollfd p[2] = {{.fd = rpw_context_fd(t->c), .events = POLLIN}, {.fd = t->echo.fd, .events = POLLIN}};
@@ -65,10 +65,10 @@ static int wait_for(const struct doctor_talk *t, rpw_request *req, unsigned wait
 	uint64_t until_ns = rpwi_now_ns() + wait_ms * RPWI_NS_PER_MS;
 	int rc = 0;
 
-	while (!rc && rpw_test(req, NULL) == RPW_IN_PROGRESS && rpwi_now_ns() < until_ns)
+	while (!rc && rpw_request_test(req, NULL) == RPW_IN_PROGRESS && rpwi_now_ns() < until_ns)
 		rc = doctor_turn(t);
-	rc = rc ? rc : rpw_test(req, NULL);
-	rpw_request_free(req);
+	rc = rc ? rc : rpw_request_test(req, NULL);
+	rpw_request_destroy(req);
 	return rc == RPW_IN_PROGRESS ? RPW_ERR_TIMEOUT : rc;
 }
 
@@ -221,12 +221,12 @@ static const char *connect_remedy(int status)
 static int join(const struct client *k, const char *transports, rpw_context **c, rpw_endpoint **ep)
 {
 	rpw_context_options o = {.size = sizeof(o), .key_file = k->key_file, .transports = transports};
-	rpw_connect_options co = {.size = sizeof(co), .timeout_ms = 5000};
+	rpw_endpoint_options co = {.size = sizeof(co), .timeout_ms = 5000};
 	rpw_request *req = NULL;
 	int rc = rpw_context_create(&o, c);
 
 	if (!rc)
-		rc = rpw_connect(*c, k->address, &co, ep, &req);
+		rc = rpw_endpoint_create(*c, k->address, &co, ep, &req);
 	return rc == RPW_IN_PROGRESS ? wait_for(&(struct doctor_talk){.c = *c, .echo.fd = -1}, req, DOCTOR_WAIT_MS) : rc;
 }
 

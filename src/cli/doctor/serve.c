@@ -39,12 +39,12 @@ static void left(rpw_endpoint *ep, int status, void *arg) { ((struct server *)ar
 
 static void listen_to(struct server *s)
 {
-	rpw_request_free(s->asking);
+	rpw_request_destroy(s->asking);
 	s->asking = NULL;
 	if (rpw_recv_obj(s->ep, doctor_room, (void *)(uintptr_t)DOCTOR_ASK_MAX, &s->heard, &s->heard_len, &s->asking) < 0)
 		s->is_over = true;
 	else
-		rpw_on_done(s->asking, asked, s);
+		rpw_request_on_done(s->asking, asked, s);
 }
 
 /* "host:pid address:port" without what differs between connections of a process. */
@@ -65,7 +65,7 @@ static void accepted(rpw_listener *l, rpw_endpoint *ep, void *arg)
 
 	if (s->ep) {
 		if (!is_same_process(s->ep, ep) || s->more++ == MORE_MAX)
-			rpw_endpoint_close(ep);
+			rpw_endpoint_destroy(ep);
 		return;
 	}
 	s->ep = ep;

@@ -26,7 +26,7 @@ static int serve(struct receiver *r, bool once)
 	while (!once || !(r->good + r->bad)) {
 		uint64_t now_ns = rpwi_now_ns();
 		bool more = recv_session_work(r, now_ns);
-		if (rpw_progress(r->c) > 0 || more) {
+		if (rpw_context_progress(r->c) > 0 || more) {
 			moved_ns = now_ns;
 			continue;
 		}

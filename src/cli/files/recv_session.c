@@ -72,7 +72,7 @@ static void session_close(struct recv_session *s)
 		r->good++;
 	else if (s->is_greeted)
 		r->bad++;
-	rpw_endpoint_close(s->ep);
+	rpw_endpoint_destroy(s->ep);
 }
 
 static void lost(struct recv_session *s, int status)
@@ -104,7 +104,7 @@ static void answered(rpw_request *req, const rpw_completion *done, void *arg)
 	struct answer *a = arg;
 	struct recv_session *s = a->s;
 
-	rpw_request_free(req);
+	rpw_request_destroy(req);
 	free(a);
 	s->posted--;
 	s->answers--;
@@ -128,7 +128,7 @@ static void answer(struct recv_session *s, const struct files_message *m)
 	if (rc == RPW_IN_PROGRESS) {
 		s->posted++;
 		s->answers++;
-		rpw_on_done(req, answered, a);
+		rpw_request_on_done(req, answered, a);
 		return;
 	}
 	free(a);
@@ -151,7 +151,7 @@ static void flushed(rpw_request *req, const rpw_completion *done, void *arg)
 {
 	struct recv_session *s = arg;
 
-	rpw_request_free(req);
+	rpw_request_destroy(req);
 	s->posted--;
 	session_close(s);
 	session_put(s);
@@ -167,12 +167,12 @@ static void leave(struct recv_session *s)
 	s->state = LEAVING;
 	s->heard_ns = rpwi_now_ns();
 	store_file_close(&s->file);
-	if (rpw_flush(s->ep, &req) != RPW_IN_PROGRESS) {
+	if (rpw_endpoint_flush(s->ep, &req) != RPW_IN_PROGRESS) {
 		session_close(s);
 		return;
 	}
 	s->posted++;
-	rpw_on_done(req, flushed, s);
+	rpw_request_on_done(req, flushed, s);
 }
 
 static void refuse(struct recv_session *s, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
@@ -235,7 +235,7 @@ static void chunk_came(rpw_request *req, const rpw_completion *done, void *arg)
 	struct chunk *k = arg;
 	struct recv_session *s = k->s;
 
-	rpw_request_free(req);
+	rpw_request_destroy(req);
 	s->posted--;
 	k->has_come = true;
 	k->done = *done;
@@ -256,12 +256,12 @@ static void chunk_ask(struct recv_session *s, struct chunk *k)
 		lost(s, rc);
 		return;
 	}
-	if (rpw_test(req, &k->done) == RPW_IN_PROGRESS) {
+	if (rpw_request_test(req, &k->done) == RPW_IN_PROGRESS) {
 		s->posted++;
-		rpw_on_done(req, chunk_came, k);
+		rpw_request_on_done(req, chunk_came, k);
 	} else {
 		k->has_come = true;
-		rpw_request_free(req);
+		rpw_request_destroy(req);
 	}
 }
 
@@ -452,7 +452,7 @@ static void control_came(rpw_request *req, const rpw_completion *done, void *arg
 {
 	struct recv_session *s = arg;
 
-	rpw_request_free(req);
+	rpw_request_destroy(req);
 	s->posted--;
 	if (s->state < LEAVING)
 		heard(s, done);
@@ -472,12 +472,12 @@ static void control_listen(struct recv_session *s)
 			lost(s, rc);
 			return;
 		}
-		if (rpw_test(req, &done) == RPW_IN_PROGRESS) {
+		if (rpw_request_test(req, &done) == RPW_IN_PROGRESS) {
 			s->posted++;
-			rpw_on_done(req, control_came, s);
+			rpw_request_on_done(req, control_came, s);
 			return;
 		}
-		rpw_request_free(req);
+		rpw_request_destroy(req);
 		heard(s, &done);
 	}
 }
@@ -569,7 +569,7 @@ void recv_session_begin(struct receiver *r, rpw_endpoint *ep)
 	struct recv_session *s = calloc(1, sizeof(*s));
 
 	if (!s) {
-		rpw_endpoint_close(ep);
+		rpw_endpoint_destroy(ep);
 		return;
 	}
 	rpw_endpoint_info(ep, &info);

@@ -121,8 +121,8 @@ static int wait_either(struct sender *s, rpw_request *a, rpw_request *b)
 	struct pollfd p = {.fd = rpw_context_fd(s->c), .events = POLLIN};
 	uint64_t last_ns = rpwi_now_ns();
 
-	while (rpw_test(a, NULL) == RPW_IN_PROGRESS && rpw_test(b, NULL) == RPW_IN_PROGRESS) {
-		if (rpw_progress(s->c) > 0) {
+	while (rpw_request_test(a, NULL) == RPW_IN_PROGRESS && rpw_request_test(b, NULL) == RPW_IN_PROGRESS) {
+		if (rpw_context_progress(s->c) > 0) {
 			last_ns = rpwi_now_ns();
 			continue;
 		}
@@ -150,8 +150,8 @@ static int hear(struct sender *s, unsigned types)
 	do {
 		if ((!s->hearing && listen_for_answer(s)) || wait_either(s, s->hearing, s->hearing))
 			return -1;
-		int status = rpw_test(s->hearing, &done);
-		rpw_request_free(s->hearing);
+		int status = rpw_request_test(s->hearing, &done);
+		rpw_request_destroy(s->hearing);
 		s->hearing = NULL;
 		bar_clear(s);
 		if (status)
@@ -189,14 +189,14 @@ static int finish(struct sender *s, rpw_request **req)
 	while (*req) {
 		if ((!s->hearing && listen_for_answer(s)) || wait_either(s, *req, s->hearing))
 			return -1;
-		int status = rpw_test(*req, NULL);
+		int status = rpw_request_test(*req, NULL);
 		/* Nothing is due: it is a refusal, STILL, or wrong. Behind a failure, too, may be the word why. */
-		if (status && rpw_test(s->hearing, NULL) != RPW_IN_PROGRESS) {
+		if (status && rpw_request_test(s->hearing, NULL) != RPW_IN_PROGRESS) {
 			if (hear(s, 0))
 				return -1;
 			continue;
 		}
-		rpw_request_free(*req);
+		rpw_request_destroy(*req);
 		*req = NULL;
 		if (status)
 			return fail_last("the connection broke", status);
@@ -212,7 +212,7 @@ static int say(struct sender *s, const struct files_message *m)
 		return -1;
 	int rc = rpw_send(s->ep, packed, files_pack(m, packed), FILES_TAG_CONTROL, &req);
 
-	if (rc < 0 && rpw_test(s->hearing, NULL) != RPW_IN_PROGRESS)
+	if (rc < 0 && rpw_request_test(s->hearing, NULL) != RPW_IN_PROGRESS)
 		return hear(s, 0);
 	return rc < 0 ? fail_last("the connection broke", rc) : finish(s, &req);
 }
@@ -221,14 +221,14 @@ static int say(struct sender *s, const struct files_message *m)
 
 int send_begin(struct sender *s, const char *address, unsigned timeout_ms)
 {
-	rpw_connect_options o = {.size = sizeof(o), .timeout_ms = timeout_ms};
+	rpw_endpoint_options o = {.size = sizeof(o), .timeout_ms = timeout_ms};
 	struct files_message hello = {.type = FILES_HELLO, .mode = s->any_links ? FILES_WANTS_LINKS : 0};
 	rpw_request *req = NULL;
-	int rc = rpw_connect(s->c, address, &o, &s->ep, &req);
+	int rc = rpw_endpoint_create(s->c, address, &o, &s->ep, &req);
 
 	if (rc == RPW_IN_PROGRESS) {
-		rc = rpw_wait(req, -1, NULL);
-		rpw_request_free(req);
+		rc = rpw_request_wait(req, -1, NULL);
+		rpw_request_destroy(req);
 	}
 	if (rc < 0)
 		return fail("%s (%s)", rpw_last_error(), rpw_status_name(rc));
@@ -278,7 +278,7 @@ static int sum_up_to(struct sender *s, struct outgoing *f, uint64_t until)
 
 	while ((rc = files_sum_file(&f->sum, f->fd, until, BUDGET)) > 0) {
 		uint64_t now_ns = rpwi_now_ns();
-		rpw_progress(s->c);
+		rpw_context_progress(s->c);
 		bar_draw(s, f->name, f->sum.at, f->size);
 		if (now_ns - s->still_ns < FILES_STILL_MS * RPWI_NS_PER_MS)
 			continue;
@@ -335,7 +335,7 @@ static int send_chunk(struct sender *s, struct outgoing *f, unsigned i, size_t l
 	int rc = rpw_send(s->ep, s->chunk[i], len + FILES_OFFSET_BYTES, FILES_TAG_DATA, &s->under_way[i]);
 	if (rc < 0) {
 		s->under_way[i] = NULL;
-		return rpw_test(s->hearing, NULL) == RPW_IN_PROGRESS ? fail_last("the connection broke", rc) : hear(s, 0);
+		return rpw_request_test(s->hearing, NULL) == RPW_IN_PROGRESS ? fail_last("the connection broke", rc) : hear(s, 0);
 	}
 	f->sent += len;
 	s->bytes += len;
@@ -413,10 +413,10 @@ int send_end(struct sender *s)
 void send_close(struct sender *s)
 {
 	bar_clear(s);
-	rpw_endpoint_close(s->ep); /* what is under way ends: only then its memory is ours */
+	rpw_endpoint_destroy(s->ep); /* what is under way ends: only then its memory is ours */
 	for (int i = 0; i < FILES_WINDOW; i++) {
-		rpw_request_free(s->under_way[i]);
+		rpw_request_destroy(s->under_way[i]);
 		free(s->chunk[i]);
 	}
-	rpw_request_free(s->hearing);
+	rpw_request_destroy(s->hearing);
 }

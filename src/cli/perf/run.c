@@ -148,7 +148,7 @@ static char *pages(uint64_t bytes)
 static void buffers_free(struct perf_side *s)
 {
 	rpw_rkey_destroy(s->key);
-	rpw_memory_release(s->memory);
+	rpw_memory_destroy(s->memory);
 	free(s->out);
 	free(s->in);
 	free(s->flight);
@@ -232,22 +232,22 @@ static int gone(const struct perf_side *s) { return s->closed ? (s->closed_statu
 static int wait_for(struct perf_side *s, rpw_request *r)
 {
 	uint64_t until = 0;
-	int rc = rpw_test(r, NULL);
+	int rc = rpw_request_test(r, NULL);
 	while (rc == RPW_IN_PROGRESS) {
 		for (unsigned k = 0; k < 256 && rc == RPW_IN_PROGRESS; k++) {
-			rpw_progress(s->c);
-			rc = rpw_test(r, NULL);
+			rpw_context_progress(s->c);
+			rc = rpw_request_test(r, NULL);
 		}
 		if (rc != RPW_IN_PROGRESS)
 			break;
 		uint64_t now = rpwi_now_ns();
 		until = until ? until : now + SPIN_NS;
 		if (now > until) {
-			rc = rpw_wait(r, PERF_DEADLINE_MS, NULL);
+			rc = rpw_request_wait(r, PERF_DEADLINE_MS, NULL);
 			break;
 		}
 	}
-	rpw_request_free(r);
+	rpw_request_destroy(r);
 	return rc;
 }
 
@@ -257,10 +257,10 @@ static inline int finish(struct perf_side *s, struct flight *f)
 	if (!r)
 		return 0;
 	f->req = NULL;
-	int rc = rpw_test(r, NULL);
+	int rc = rpw_request_test(r, NULL);
 	if (rc == RPW_IN_PROGRESS)
 		return wait_for(s, r);
-	rpw_request_free(r);
+	rpw_request_destroy(r);
 	return rc;
 }
 
@@ -289,7 +289,7 @@ static int wait_until_got(struct perf_side *s, uint64_t target)
 	uint64_t seen = s->got, since = 0;
 	while (s->got < target) {
 		for (unsigned k = 0; k < 256 && s->got < target; k++)
-			rpw_progress(s->c);
+			rpw_context_progress(s->c);
 		if (s->got >= target)
 			break;
 		uint64_t now = rpwi_now_ns();
@@ -503,7 +503,7 @@ static int put_many(struct perf_side *s)
 		at = at + 1 == s->job.window ? 0 : at + 1;
 	}
 	rc = rc ? rc : finish_all(s, s->flight);
-	rc = rc ? rc : posted(rpw_flush(s->ep, &s->flight->req));
+	rc = rc ? rc : posted(rpw_endpoint_flush(s->ep, &s->flight->req));
 	return rc ? rc : finish(s, s->flight);
 }
 
@@ -566,7 +566,7 @@ static int warm_up(struct perf_side *s)
 			rc = posted(rpw_get(s->ep, s->in, s->job.size, s->key, at, &s->flight->req));
 		rc = rc ? rc : finish(s, s->flight);
 	}
-	rc = rc ? rc : posted(rpw_flush(s->ep, &s->flight->req));
+	rc = rc ? rc : posted(rpw_endpoint_flush(s->ep, &s->flight->req));
 	return rc ? rc : finish(s, s->flight);
 }
 
@@ -600,7 +600,7 @@ static void check_after(struct perf_side *s)
 
 static int key_pack(struct perf_side *s, uint8_t *key, uint64_t *len)
 {
-	int rc = s->memory ? rpw_memory_pack(s->memory, key, RPW_RKEY_BYTES_MAX) : 0;
+	int rc = s->memory ? rpw_rkey_pack(s->memory, key, RPW_RKEY_BYTES_MAX) : 0;
 	*len = htole64(rc > 0 ? (uint64_t)rc : 0);
 	return rc < 0 ? rc : 0;
 }
@@ -734,8 +734,8 @@ static int side_make(const char *transport, struct perf_side **out)
 		free(s);
 		return rpwi_cli_fail(rc, PERF_NAME, "%s: %s", rpw_status_name(rc), rpw_last_error());
 	}
-	rpw_am_handle(s->c, AM_ID, on_am, s);
-	rpw_on_notify(s->c, on_notify, s);
+	rpw_context_on_am(s->c, AM_ID, on_am, s);
+	rpw_context_on_notify(s->c, on_notify, s);
 	*out = s;
 	return 0;
 }
@@ -748,10 +748,10 @@ int rpwi_perf_connect(const char *address, const char *transport, struct perf_si
 	if (rc || !s)
 		return rc;
 	s->client = true;
-	rc = rpw_connect(s->c, address, NULL, &s->ep, &r);
+	rc = rpw_endpoint_create(s->c, address, NULL, &s->ep, &r);
 	if (rc == RPW_IN_PROGRESS) {
-		rc = rpw_wait(r, -1, NULL);
-		rpw_request_free(r);
+		rc = rpw_request_wait(r, -1, NULL);
+		rpw_request_destroy(r);
 	}
 	if (rc) {
 		rpwi_cli_fail(rc, PERF_NAME, "%s: %s: %s", address, rpw_status_name(rc), rpw_last_error());
@@ -802,7 +802,7 @@ static void close_the_gone(struct server *v)
 			i++;
 			continue;
 		}
-		rpw_endpoint_close(v->client[i]);
+		rpw_endpoint_destroy(v->client[i]);
 		v->client[i] = v->client[--v->clients];
 	}
 }
@@ -863,7 +863,7 @@ static rpw_endpoint *next_to_ask(struct perf_side *s)
 {
 	rpw_completion what;
 	for (unsigned turn = 0; turn < 2; turn++) {
-		while (rpw_progress(s->c) > 0)
+		while (rpw_context_progress(s->c) > 0)
 			;
 		if (rpw_probe(s->c, NULL, TAG_REQUEST, ~0ull, &what) == RPW_OK)
 			return what.from;
