@@ -129,7 +129,7 @@ int main(int argc, char **argv)
 	if (!strcmp(argv[1], "listen")) {
 		l = listen_on(c, argv[2], accepted, NULL);
 	} else {
-		finish(rpw_endpoint_create(c, argv[2], NULL, &peer, &req), &req, "rpw_endpoint_create");
+		must(rpw_finish(rpw_endpoint_create(c, argv[2], NULL, &peer, &req), &req, TIMEOUT_MS, NULL), "rpw_endpoint_create");
 		rpw_endpoint_on_close(peer, peer_left, NULL);
 		print_path(peer);
 	}

@@ -23,18 +23,6 @@ static inline int must(int status, const char *what)
 	return status;
 }
 
-/* A call that posts gives RPW_OK when it is done already (then there is no request), or RPW_IN_PROGRESS and a request to wait for. */
-static inline rpw_completion finish(int status, rpw_request **req, const char *what)
-{
-	rpw_completion done = {.status = RPW_OK};
-
-	if (must(status, what) == RPW_IN_PROGRESS) {
-		must(rpw_request_wait(*req, TIMEOUT_MS, &done), what);
-		rpw_request_destroy(*req);
-	}
-	return done;
-}
-
 /* One turn of a program's loop: do what there is to do; when that is nothing, sleep until there is something.
  * arm says RPW_IN_PROGRESS when something came meanwhile. */
 static inline void turn(rpw_context *c)
@@ -53,7 +41,7 @@ static inline void has_closed(rpw_endpoint *ep, int status, void *flag)
 }
 static inline void wait_until_closed(rpw_context *c, rpw_endpoint *ep)
 {
-	rpw_endpoint_information info = {.size = sizeof(info)};
+	rpw_endpoint_information info = RPW_ENDPOINT_INFORMATION_INIT;
 	int closed = 0;
 
 	rpw_endpoint_on_close(ep, has_closed, &closed);
@@ -65,7 +53,7 @@ static inline void wait_until_closed(rpw_context *c, rpw_endpoint *ep)
 /* Where the two programs are connected, and why so. */
 static inline void print_path(rpw_endpoint *ep)
 {
-	rpw_endpoint_information info = {.size = sizeof(info)};
+	rpw_endpoint_information info = RPW_ENDPOINT_INFORMATION_INIT;
 
 	must(rpw_endpoint_info(ep, &info), "rpw_endpoint_info");
 	printf("connected to %s by %s (%s)\n", info.peer, info.transport, info.why);

@@ -36,15 +36,16 @@ static void send_round(uint64_t tag, unsigned char *buf, size_t len, uint64_t nu
 	rpw_request *req;
 
 	fill(buf, len, number);
-	finish(rpw_send(peer, buf, len, tag | (number & 0xff), &req), &req, "rpw_send");
+	must(rpw_finish(rpw_send(peer, buf, len, tag | (number & 0xff), &req), &req, TIMEOUT_MS, NULL), "rpw_send");
 }
 
 static void receive_round(rpw_context *c, uint64_t tag, unsigned char *buf, size_t len, uint64_t number)
 {
 	rpw_request *req;
 	/* Any round of that kind will do, since rounds come in order: the mask leaves out the low byte. The completion has the message's own tag. */
-	rpw_completion done = finish(rpw_recv(c, peer, buf, len, tag, ~(uint64_t)0xff, &req), &req, "rpw_recv");
+	rpw_completion done = RPW_COMPLETION_INIT;
 
+	must(rpw_finish(rpw_recv(c, peer, buf, len, tag, ~(uint64_t)0xff, &req), &req, TIMEOUT_MS, &done), "rpw_recv");
 	if (done.length != len || done.tag != (tag | (number & 0xff))) {
 		fprintf(stderr, "round %llu: %zu bytes with tag 0x%llx came\n", (unsigned long long)number, done.length, (unsigned long long)done.tag);
 		exit(1);
@@ -75,7 +76,7 @@ int main(int argc, char **argv)
 		while (!peer)
 			turn(c);
 	} else {
-		finish(rpw_endpoint_create(c, argv[2], NULL, &peer, &req), &req, "rpw_endpoint_create");
+		must(rpw_finish(rpw_endpoint_create(c, argv[2], NULL, &peer, &req), &req, TIMEOUT_MS, NULL), "rpw_endpoint_create");
 	}
 	print_path(peer);
 

@@ -52,13 +52,13 @@ static void be_written_to(rpw_context *c, const char *address)
 		turn(c);
 	print_path(peer);
 	int key_len = must(rpw_rkey_pack(m, key, sizeof(key)), "rpw_rkey_pack");
-	finish(rpw_send(peer, key, (size_t)key_len, TAG_KEY, &req), &req, "rpw_send");
+	must(rpw_finish(rpw_send(peer, key, (size_t)key_len, TAG_KEY, &req), &req, TIMEOUT_MS, NULL), "rpw_send");
 
 	while (arrived < blocks)
 		turn(c);
 	printf("%lu blocks of %d bytes arrived, each as it should be\n", arrived, BLOCK_BYTES);
 	/* The writer waits for this: an empty message, which says that all is well. */
-	finish(rpw_send(peer, NULL, 0, TAG_KEY, &req), &req, "rpw_send");
+	must(rpw_finish(rpw_send(peer, NULL, 0, TAG_KEY, &req), &req, TIMEOUT_MS, NULL), "rpw_send");
 	wait_until_closed(c, peer);
 	rpw_endpoint_destroy(peer);
 	rpw_listener_destroy(l);
@@ -74,9 +74,11 @@ static void write_to(rpw_context *c, const char *address)
 
 	if (!block || !put)
 		exit(1);
-	finish(rpw_endpoint_create(c, address, NULL, &peer, &req), &req, "rpw_endpoint_create");
+	must(rpw_finish(rpw_endpoint_create(c, address, NULL, &peer, &req), &req, TIMEOUT_MS, NULL), "rpw_endpoint_create");
 	print_path(peer);
-	rpw_completion done = finish(rpw_recv(c, peer, key_bytes, sizeof(key_bytes), TAG_KEY, ~(uint64_t)0, &req), &req, "rpw_recv");
+	rpw_completion done = RPW_COMPLETION_INIT;
+
+	must(rpw_finish(rpw_recv(c, peer, key_bytes, sizeof(key_bytes), TAG_KEY, ~(uint64_t)0, &req), &req, TIMEOUT_MS, &done), "rpw_recv");
 	must(rpw_rkey_unpack(peer, key_bytes, done.length, &key), "rpw_rkey_unpack");
 
 	/* All are under way at once, so each needs a buffer of its own until it is complete. */
@@ -87,7 +89,7 @@ static void write_to(rpw_context *c, const char *address)
 	must(rpw_request_wait_all(c, put, blocks, TIMEOUT_MS), "rpw_request_wait_all");
 	for (unsigned long i = 0; i < blocks; i++)
 		rpw_request_destroy(put[i]); /* NULL for one that was complete at once */
-	finish(rpw_recv(c, peer, NULL, 0, TAG_KEY, ~(uint64_t)0, &req), &req, "rpw_recv");
+	must(rpw_finish(rpw_recv(c, peer, NULL, 0, TAG_KEY, ~(uint64_t)0, &req), &req, TIMEOUT_MS, NULL), "rpw_recv");
 	printf("%lu blocks were put, and the peer has checked them\n", blocks);
 	rpw_rkey_destroy(key);
 	rpw_endpoint_destroy(peer);

@@ -52,7 +52,7 @@ enum rpw_status {
 	RPW_IN_PROGRESS = 1,  /* not an error: the request is not complete yet */
 	RPW_ERR_INVALID = -1, /* an argument, or a call at a time when it makes no sense */
 	RPW_ERR_NO_MEMORY = -2,
-	RPW_ERR_TIMEOUT = -3,
+	RPW_ERR_TIMEOUT = -3, /* the peer did not answer in time */
 	RPW_ERR_CANCELED = -4,
 	RPW_ERR_TRUNCATED = -5,   /* the message was longer than the receive's buffer; as much as fits was written, `length` is the message's */
 	RPW_ERR_UNREACHABLE = -6, /* nobody answers at that address, or no path is left */
@@ -61,8 +61,9 @@ enum rpw_status {
 	RPW_ERR_ACCESS = -9,      /* outside of the registered memory, or a right that its registration did not give */
 	RPW_ERR_PROTOCOL = -10,   /* the peer sent what it must not */
 	RPW_ERR_NOT_SUPPORTED = -11,
-	RPW_ERR_LIMIT = -12,  /* a bound of the options was reached */
-	RPW_ERR_SYSTEM = -13, /* a system call failed: rpw_last_error has its errno */
+	RPW_ERR_LIMIT = -12,   /* a bound of the options was reached */
+	RPW_ERR_SYSTEM = -13,  /* a system call failed: rpw_last_error has its errno */
+	RPW_ERR_EXPIRED = -14, /* a wait ran out of time; what was waited for is still under way */
 };
 RPW_API const char *rpw_status_name(int status);
 /* A sentence on the last error of this thread's calls; never NULL. After the status of a request that failed (rpw_request_test, a wait, in its callback): that request's own. */
@@ -72,7 +73,8 @@ RPW_API const char *rpw_version(void);
 
 /* ---- contexts ---- */
 
-/* Option structs begin with their size, so that later versions can append; zero in a field means its default. What lies beyond the size, or beyond what this version knows, is left alone. */
+/* Structs that a program allocates begin with their size, so that later versions can append: begin with RPW_..._INIT. Zero in a field of options means its default. What lies beyond the size, or beyond
+ * what this version knows, is left alone. A size that is less than a struct's first version had is RPW_ERR_INVALID. */
 typedef struct {
 	size_t size; /* sizeof(rpw_context_options) */
 	const char
@@ -86,6 +88,10 @@ typedef struct {
 	 * GPU that is staged has none. */
 	bool polled;
 } rpw_context_options;
+#define RPW_CONTEXT_OPTIONS_INIT \
+	{ \
+		sizeof(rpw_context_options), NULL, NULL, 0, 0, NULL, false \
+	}
 RPW_API int rpw_context_create(const rpw_context_options *options /* may be NULL */, rpw_context **out);
 /* Closes what is left in it without waiting for anybody; callbacks of the requests that this ends still run, those of what is posted in them do not. */
 RPW_API void rpw_context_destroy(rpw_context *c);
@@ -111,6 +117,10 @@ typedef struct {
 	unsigned timeout_ms;    /* default 10,000: until then connecting is tried again and again, with back-off */
 	const char *transports; /* as of the context, for this endpoint */
 } rpw_endpoint_options;
+#define RPW_ENDPOINT_OPTIONS_INIT \
+	{ \
+		sizeof(rpw_endpoint_options), 0, NULL \
+	}
 /* Begin to connect. The endpoint is there at once; what is posted on it waits until it is connected, and fails if it is not. *req completes when the connection stands or has failed; req may be NULL. */
 RPW_API int rpw_endpoint_create(
 	rpw_context *c, const char *address, const rpw_endpoint_options *options /* may be NULL */, rpw_endpoint **out, rpw_request **req);
@@ -133,6 +143,10 @@ typedef struct {
 	size_t eager_bytes_max;
 	enum rpw_protection protection; /* of what goes over the path; `why` says it in words */
 } rpw_endpoint_information;
+#define RPW_ENDPOINT_INFORMATION_INIT \
+	{ \
+		sizeof(rpw_endpoint_information), NULL, NULL, NULL, NULL, 0, 0, 0, 0, false, 0, 0, RPW_PROTECTION_NONE \
+	}
 RPW_API int rpw_endpoint_info(rpw_endpoint *ep, rpw_endpoint_information *info /* size filled in */);
 RPW_API void rpw_endpoint_set_user(rpw_endpoint *ep, void *user);
 RPW_API void *rpw_endpoint_user(const rpw_endpoint *ep);
@@ -154,14 +168,22 @@ RPW_API void rpw_endpoint_destroy(rpw_endpoint *ep);
  * With `req` NULL the request frees itself when complete. Receives (rpw_recv, rpw_recv_obj) give a request whenever one is asked for, complete or not: its completion says length, tag and sender.
  * A request may be tested, waited on and freed after its endpoint was closed, but not after its context was destroyed. Callbacks of requests that rpw_endpoint_destroy ends run in the next rpw_context_progress. */
 typedef struct {
+	size_t size;        /* sizeof(rpw_completion), set by whoever has it filled */
 	int status;         /* RPW_OK, RPW_IN_PROGRESS or an error */
 	size_t length;      /* of the message */
 	uint64_t tag;       /* of a received message */
 	rpw_endpoint *from; /* of a received message */
 } rpw_completion;
+#define RPW_COMPLETION_INIT \
+	{ \
+		sizeof(rpw_completion), 0, 0, 0, NULL \
+	}
 RPW_API int rpw_request_test(rpw_request *r, rpw_completion *done /* may be NULL */); /* its status; does not progress */
 RPW_API int rpw_request_wait(rpw_request *r, int timeout_ms /* -1: no limit */,
-	rpw_completion *done); /* progresses; spins briefly, then sleeps. RPW_ERR_TIMEOUT: it is still under way */
+	rpw_completion *done); /* progresses; spins briefly, then sleeps. RPW_ERR_EXPIRED: it is still under way */
+/* One call posts and waits: rpw_finish(rpw_send(ep, buf, len, tag, &r), &r, timeout_ms, NULL). `posted` is what the call gave: negative, it is given back. Else waits for *r, destroys it and sets
+ * it to NULL; where that is NULL already the operation was complete, and `done` has RPW_OK and no more. RPW_ERR_EXPIRED: it is still under way, and *r is there to be waited for again. */
+RPW_API int rpw_finish(int posted, rpw_request **r, int timeout_ms, rpw_completion *done /* may be NULL */);
 /* NULL in r counts as complete. RPW_OK, or, when all are complete, the first status that is an error. */
 RPW_API int rpw_request_wait_all(rpw_context *c, rpw_request **r, size_t n, int timeout_ms);
 /* Ask it to end. It completes, with RPW_ERR_CANCELED or, when it was too late, as it would have. */
@@ -230,14 +252,19 @@ RPW_API int rpw_get(rpw_endpoint *ep, void *buf, size_t len, const rpw_rkey *key
 /* On 8 aligned bytes; *before gets the value that was there. */
 RPW_API int rpw_fetch_add(rpw_endpoint *ep, uint64_t add, const rpw_rkey *key, uint64_t offset, uint64_t *before, rpw_request **req);
 RPW_API int rpw_compare_swap(rpw_endpoint *ep, uint64_t compare, uint64_t swap, const rpw_rkey *key, uint64_t offset, uint64_t *before, rpw_request **req);
-/* Several transfers with one completion. */
+/* Several transfers with one completion. All of an array have one size. */
 typedef struct {
+	size_t size; /* sizeof(rpw_transfer): how far it is from one to the next */
 	bool is_get;
 	void *buf;
 	size_t len;
 	const rpw_rkey *key;
 	uint64_t offset;
 } rpw_transfer;
+#define RPW_TRANSFER_INIT \
+	{ \
+		sizeof(rpw_transfer), false, NULL, 0, NULL, 0 \
+	}
 RPW_API int rpw_transfer_batch(rpw_endpoint *ep, const rpw_transfer *t, size_t n, rpw_request **req);
 /* A put whose arrival the peer is told, after its bytes are there, with 64 bits of the program's. */
 RPW_API int rpw_put_notify(rpw_endpoint *ep, const void *buf, size_t len, const rpw_rkey *key, uint64_t offset, uint64_t data, rpw_request **req);
@@ -257,6 +284,10 @@ typedef struct {
 	unsigned
 		unsent; /* not 0: bytes of sends that are complete, or acknowledgements that the peer waits for, are still in this process, for rpw_context_progress to send */
 } rpw_statistics;
+#define RPW_STATISTICS_INIT \
+	{ \
+		sizeof(rpw_statistics), 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0 \
+	}
 RPW_API int rpw_context_statistics(rpw_context *c, rpw_statistics *s /* size filled in */);
 
 #ifdef __cplusplus

@@ -405,7 +405,7 @@ static int still_under_way(const rpw_request *r, int timeout_ms)
 	char trouble[400] = "";
 	if (r->kind == REQ_CONNECT)
 		connect_trouble(r->ep, trouble, sizeof(trouble));
-	return rpwi_fail(RPW_ERR_TIMEOUT, "not done within %d ms; the operation is still under way%s%s", timeout_ms, *trouble ? "; so far: " : "", trouble);
+	return rpwi_fail(RPW_ERR_EXPIRED, "not done within %d ms; the operation is still under way%s%s", timeout_ms, *trouble ? "; so far: " : "", trouble);
 }
 
 static int wait_for(rpw_context *c, rpw_request **r, size_t n, int timeout_ms)
@@ -443,11 +443,37 @@ int rpw_request_wait(rpw_request *r, int timeout_ms, rpw_completion *done)
 	if (!r)
 		return rpwi_fail(RPW_ERR_INVALID, "rpw_request_wait: the request is NULL (a call that gave RPW_OK was complete already)");
 	if (!r->complete) {
-		int rc = wait_for(r->c, &r, 1, timeout_ms);
+		int rc = done ? completion_check(done, "rpw_request_wait") : RPW_OK;
+		rc = rc ? rc : wait_for(r->c, &r, 1, timeout_ms);
 		if (rc)
 			return rc;
 	}
 	return rpw_request_test(r, done);
+}
+
+int rpw_finish(int posted, rpw_request **r, int timeout_ms, rpw_completion *done)
+{
+	if (posted < 0)
+		return posted;
+	if (!r)
+		return rpwi_fail(
+			RPW_ERR_INVALID, "rpw_finish: where the request is must not be NULL: give the call that posts, and this one, the same &request");
+	if (done) {
+		int rc = completion_check(done, "rpw_finish");
+		if (rc)
+			return rc;
+	}
+	if (!*r) {
+		if (done)
+			completion_give(done, &(rpw_completion){.status = RPW_OK});
+		return RPW_OK;
+	}
+	int rc = rpw_request_wait(*r, timeout_ms, done);
+	if ((*r)->complete) {
+		rpw_request_destroy(*r);
+		*r = NULL;
+	}
+	return rc;
 }
 
 int rpw_request_wait_all(rpw_context *c, rpw_request **r, size_t n, int timeout_ms)

@@ -490,8 +490,7 @@ void pipeline_end(rpw_context *c)
 		if (r->fn != child_done && r->fn != pipeline_member_done)
 			continue;
 		rpwi_list_del(l);
-		rpw_completion done = r->done;
-		r->fn(r, &done, r->arg);
+		req_call(r, r->fn, r->arg);
 		r->fn = NULL;
 		req_drop(r);
 	}

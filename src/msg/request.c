@@ -269,12 +269,34 @@ size_t iov_scatter(const struct iovec *iov, int iovcnt, const void *flat, size_t
 }
 size_t iov_gather(const struct iovec *iov, int iovcnt, size_t skip, void *flat, size_t n) { return iov_copy(iov, iovcnt, skip, flat, n, GATHER); }
 
+enum { COMPLETION_SIZE_MIN = sizeof(rpw_completion) }; /* as of version 0.1 */
+
+int completion_check(const rpw_completion *to, const char *call)
+{
+	if (RPWI_LIKELY(to->size >= COMPLETION_SIZE_MIN))
+		return RPW_OK;
+	return rpwi_fail(
+		RPW_ERR_INVALID, "%s: rpw_completion.size is %zu, at least %d is needed: begin with RPW_COMPLETION_INIT", call, to->size, COMPLETION_SIZE_MIN);
+}
+
+void req_call(rpw_request *r, rpw_done_fn fn, void *arg)
+{
+	rpw_completion done = r->done;
+	done.size = sizeof(done);
+	if (done.status < 0)
+		req_say_why(r);
+	fn(r, &done, arg);
+}
+
 int rpw_request_test(rpw_request *r, rpw_completion *done)
 {
 	if (!r)
 		return rpwi_fail(RPW_ERR_INVALID, "rpw_request_test: the request is NULL (a call that gave RPW_OK was complete already)");
-	if (done)
-		*done = r->done;
+	if (done) {
+		if (RPWI_UNLIKELY(completion_check(done, "rpw_request_test")))
+			return RPW_ERR_INVALID;
+		completion_give(done, &r->done);
+	}
 	if (RPWI_UNLIKELY(r->done.status < 0))
 		req_say_why(r);
 	return r->done.status;
@@ -307,11 +329,8 @@ void rpw_request_on_done(rpw_request *r, rpw_done_fn fn, void *arg)
 	r->fn = NULL;
 	if (fn) {
 		rpw_context *c = r->c; /* the request may be freed in there */
-		rpw_completion done = r->done;
 		bool outer = msg_callback_begin(c);
-		if (done.status < 0)
-			req_say_why(r);
-		fn(r, &done, arg);
+		req_call(r, fn, arg);
 		c->in_progress = outer;
 	}
 }
@@ -362,10 +381,7 @@ int msg_deliver_callbacks(rpw_context *c)
 		rpw_done_fn fn = r->fn;
 		r->fn = NULL;
 		bool held = r->held;
-		rpw_completion done = r->done;
-		if (done.status < 0)
-			req_say_why(r);
-		fn(r, &done, r->arg);
+		req_call(r, fn, r->arg);
 		if (!held)
 			req_drop(r);
 	}

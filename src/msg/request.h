@@ -35,6 +35,18 @@ static inline void req_give_back(rpw_request *r)
 	r->next_free = r->c->free_requests;
 	r->c->free_requests = r;
 }
+/* The program's completion: as much of it as it has room for. What a request keeps has no size. */
+int completion_check(const rpw_completion *to, const char *call); /* 0, or RPW_ERR_INVALID */
+static inline void completion_give(rpw_completion *to, const rpw_completion *from)
+{
+	rpw_completion now = *from;
+	now.size = to->size;
+	if (RPWI_LIKELY(now.size == sizeof(now)))
+		*to = now;
+	else
+		memcpy(to, &now, RPWI_MIN(now.size, sizeof(now)));
+}
+void req_call(rpw_request *r, rpw_done_fn fn, void *arg); /* with what it has come to; it may be freed in there */
 void req_complete(rpw_request *r, int status);
 /* Its frame has gone (0), or cannot (-ENOMEM). A body that is kept is the program's again once it is acknowledged. */
 static inline void req_sent(rpw_request *r, int rc)

@@ -103,12 +103,18 @@ int rpw_put_notify(rpw_endpoint *ep, const void *buf, size_t len, const rpw_rkey
 	return one_transfer(ep, true, (void *)buf, len, key, offset, &data, req);
 }
 
+enum { TRANSFER_SIZE_MIN = sizeof(rpw_transfer) }; /* as of version 0.1 */
+
 int rpw_transfer_batch(rpw_endpoint *ep, const rpw_transfer *t, size_t n, rpw_request **req)
 {
 	if (!ep || (n && !t) || n > UINT32_MAX / 2)
 		return msg_wrong("rpw_transfer_batch", !ep       ? "the endpoint is NULL"
 						       : n && !t ? "the array of transfers is NULL"
 								 : "more transfers than a batch takes");
+	size_t stride = n ? t->size : 0;
+	if (n && (stride < TRANSFER_SIZE_MIN || stride % _Alignof(rpw_transfer)))
+		return rpwi_fail(RPW_ERR_INVALID, "rpw_transfer_batch: rpw_transfer.size is %zu, at least %d is needed: begin with RPW_TRANSFER_INIT", stride,
+			TRANSFER_SIZE_MIN);
 	struct xfer *x = malloc((n ? n : 1) * sizeof(*x));
 	rpw_request *r = x ? req_new(ep->c, ep, REQ_RMA, req != NULL) : NULL;
 	if (!r) {
@@ -117,11 +123,18 @@ int rpw_transfer_batch(rpw_endpoint *ep, const rpw_transfer *t, size_t n, rpw_re
 	}
 	int rc = 0;
 	size_t total = 0;
-	for (size_t i = 0; !rc && i < n; total += t[i].len, i++) {
-		rc = rma_access_check(ep, t[i].key, t[i].offset, t[i].len, t[i].is_get ? RPW_REMOTE_READ : RPW_REMOTE_WRITE, t[i].is_get ? "get" : "put");
-		if (!rc && t[i].len && !t[i].buf)
+	for (size_t i = 0; !rc && i < n; i++) {
+		const rpw_transfer *one = (const rpw_transfer *)((const char *)t + i * stride);
+		if (one->size != stride) {
+			rc = rpwi_fail(RPW_ERR_INVALID, "transfer %zu of the batch has size %zu, the first has %zu: all of an array are of one size", i,
+				one->size, stride);
+			break;
+		}
+		rc = rma_access_check(ep, one->key, one->offset, one->len, one->is_get ? RPW_REMOTE_READ : RPW_REMOTE_WRITE, one->is_get ? "get" : "put");
+		if (!rc && one->len && !one->buf)
 			rc = rpwi_fail(RPW_ERR_INVALID, "transfer %zu of the batch has no buffer", i);
-		x[i] = (struct xfer){.local = t[i].buf, .offset = t[i].offset, .len = t[i].len, .key = t[i].key, .is_put = !t[i].is_get};
+		x[i] = (struct xfer){.local = one->buf, .offset = one->offset, .len = one->len, .key = one->key, .is_put = !one->is_get};
+		total += one->len;
 	}
 	if (rc) {
 		free(x);

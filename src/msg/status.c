@@ -20,6 +20,7 @@ static const char *const status_names[] = {
 	[-RPW_ERR_NOT_SUPPORTED] = "RPW_ERR_NOT_SUPPORTED",
 	[-RPW_ERR_LIMIT] = "RPW_ERR_LIMIT",
 	[-RPW_ERR_SYSTEM] = "RPW_ERR_SYSTEM",
+	[-RPW_ERR_EXPIRED] = "RPW_ERR_EXPIRED",
 };
 
 const char *rpw_status_name(int status)

@@ -313,11 +313,13 @@ int rpw_probe(rpw_context *c, rpw_endpoint *ep, uint64_t tag, uint64_t mask, rpw
 		return msg_wrong("rpw_probe", whose(c));
 	if (RPWI_UNLIKELY(!msg_is_ours(c)))
 		return msg_inherited(c);
+	if (what && completion_check(what, "rpw_probe"))
+		return RPW_ERR_INVALID;
 	struct unexpected *u = unexpected_for(c, ep, tag, mask);
 	if (!u)
 		return ep && ep->state == EP_FAILED ? none_left(ep) : RPW_IN_PROGRESS;
 	if (what)
-		*what = (rpw_completion){.status = RPW_OK, .length = u->rts ? u->rts->len : u->len, .tag = u->tag, .from = u->ep};
+		completion_give(what, &(rpw_completion){.status = RPW_OK, .length = u->rts ? u->rts->len : u->len, .tag = u->tag, .from = u->ep});
 	return RPW_OK;
 }
 

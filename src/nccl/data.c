@@ -57,7 +57,7 @@ static void failed(struct plugin_request *q, int i, const rpw_completion *done)
 bool plugin_request_collect(struct plugin_request *q)
 {
 	for (int i = 0; i < q->n; i++) {
-		rpw_completion done;
+		rpw_completion done = RPW_COMPLETION_INIT;
 		if (!q->r[i] || rpw_request_test(q->r[i], &done) == RPW_IN_PROGRESS)
 			continue;
 		rpw_request_destroy(q->r[i]);

@@ -15,13 +15,13 @@ static void names_and_version(void)
 		int status;
 		const char *name;
 	} table[] = {{RPW_OK, "RPW_OK"}, {RPW_IN_PROGRESS, "RPW_IN_PROGRESS"}, {RPW_ERR_INVALID, "RPW_ERR_INVALID"}, {RPW_ERR_NO_MEMORY, "RPW_ERR_NO_MEMORY"},
-		{RPW_ERR_TIMEOUT, "RPW_ERR_TIMEOUT"}, {RPW_ERR_CANCELED, "RPW_ERR_CANCELED"}, {RPW_ERR_TRUNCATED, "RPW_ERR_TRUNCATED"},
-		{RPW_ERR_UNREACHABLE, "RPW_ERR_UNREACHABLE"}, {RPW_ERR_REFUSED, "RPW_ERR_REFUSED"}, {RPW_ERR_PEER_GONE, "RPW_ERR_PEER_GONE"},
-		{RPW_ERR_ACCESS, "RPW_ERR_ACCESS"}, {RPW_ERR_PROTOCOL, "RPW_ERR_PROTOCOL"}, {RPW_ERR_NOT_SUPPORTED, "RPW_ERR_NOT_SUPPORTED"},
-		{RPW_ERR_LIMIT, "RPW_ERR_LIMIT"}, {RPW_ERR_SYSTEM, "RPW_ERR_SYSTEM"}};
+		{RPW_ERR_TIMEOUT, "RPW_ERR_TIMEOUT"}, {RPW_ERR_EXPIRED, "RPW_ERR_EXPIRED"}, {RPW_ERR_CANCELED, "RPW_ERR_CANCELED"},
+		{RPW_ERR_TRUNCATED, "RPW_ERR_TRUNCATED"}, {RPW_ERR_UNREACHABLE, "RPW_ERR_UNREACHABLE"}, {RPW_ERR_REFUSED, "RPW_ERR_REFUSED"},
+		{RPW_ERR_PEER_GONE, "RPW_ERR_PEER_GONE"}, {RPW_ERR_ACCESS, "RPW_ERR_ACCESS"}, {RPW_ERR_PROTOCOL, "RPW_ERR_PROTOCOL"},
+		{RPW_ERR_NOT_SUPPORTED, "RPW_ERR_NOT_SUPPORTED"}, {RPW_ERR_LIMIT, "RPW_ERR_LIMIT"}, {RPW_ERR_SYSTEM, "RPW_ERR_SYSTEM"}};
 	for (size_t i = 0; i < sizeof(table) / sizeof(*table); i++)
 		IS(strcmp(rpw_status_name(table[i].status), table[i].name), 0);
-	static const int unknown[] = {2, -14, -1000, 1 << 30, -(1 << 30)};
+	static const int unknown[] = {2, -15, -1000, 1 << 30, -(1 << 30)};
 	for (size_t i = 0; i < sizeof(unknown) / sizeof(*unknown); i++)
 		IS(strcmp(rpw_status_name(unknown[i]), "unknown status"), 0);
 	char begins[32];

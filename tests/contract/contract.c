@@ -231,8 +231,7 @@ bool posting_needs_key(int what) { return what >= PUT && what <= BATCH; }
 int post(struct pair *p, int what, rpw_endpoint *ep, rpw_request **req)
 {
 	struct iovec out[2] = {{outgoing, 24}, {outgoing + 24, 40}}, in[2] = {{incoming, 40}, {incoming + 40, 24}};
-	rpw_transfer batch[2];
-	memset(batch, 0, sizeof(batch));
+	rpw_transfer batch[2] = {RPW_TRANSFER_INIT, RPW_TRANSFER_INIT};
 	batch[0].buf = outgoing;
 	batch[1].buf = incoming;
 	batch[1].is_get = true;

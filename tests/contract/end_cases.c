@@ -105,7 +105,7 @@ static void what_the_peer_had_sent_can_be_received(void)
 	HAS(information_of(p.ea).why, "closed");
 	/* From it, from any, by probe, in any order. */
 	for (int i = N - 1; i >= 0; i--) {
-		rpw_completion done;
+		rpw_completion done = RPW_COMPLETION_INIT;
 		rpw_request *r = NULL;
 		IS(rpw_probe(p.a, i & 1 ? p.ea : NULL, (uint64_t)i, ALL, &done), RPW_OK);
 		IS(done.length, 8);

@@ -182,8 +182,7 @@ static void nothing_outside_of_what_was_registered(void)
 	} out[] = {{REGION, 1}, {REGION - 1, 2}, {0, REGION + 1}, {REGION + 1, 0}, {UINT64_MAX, 1}, {UINT64_MAX - 7, 8}, {8, SIZE_MAX - 4}};
 	static unsigned char buf[REGION];
 	for (size_t i = 0; i < sizeof(out) / sizeof(*out); i++) {
-		rpw_transfer t[2];
-		memset(t, 0, sizeof(t));
+		rpw_transfer t[2] = {RPW_TRANSFER_INIT, RPW_TRANSFER_INIT};
 		t[0].key = t[1].key = p.k;
 		t[0].buf = t[1].buf = buf;
 		t[0].len = 64;
@@ -231,7 +230,7 @@ static void a_put_is_done_when_its_buffer_is_free(void)
 		pattern_fill(out, n, (uint64_t)k);
 		r = NULL;
 		int rc = rpw_put(p.ea, out, n, p.k, 0, &r);
-		rpw_completion done;
+		rpw_completion done = RPW_COMPLETION_INIT;
 		if (rc == RPW_IN_PROGRESS) {
 			IS(finish(&p, r, &done), RPW_OK);
 			IS(done.length, n);
@@ -296,7 +295,7 @@ static void a_batch_is_done_when_all_of_it_is(void)
 {
 	struct pair p;
 	rpw_request *r = NULL;
-	rpw_completion done;
+	rpw_completion done = RPW_COMPLETION_INIT;
 	enum { N = 100 };
 	static unsigned char out[N][48], in[N][48];
 	rpw_transfer t[N];
@@ -304,6 +303,7 @@ static void a_batch_is_done_when_all_of_it_is(void)
 	pair_memory(&p);
 	memset(t, 0, sizeof(t));
 	for (int i = 0; i < N; i++) {
+		t[i].size = sizeof(*t);
 		pattern_fill(out[i], sizeof(out[i]), (uint64_t)i);
 		t[i].buf = out[i];
 		t[i].len = i % 10 ? 48 : 0;
@@ -331,6 +331,7 @@ static void a_batch_is_done_when_all_of_it_is(void)
 	memset(p.region, 0, REGION);
 	memset(t, 0, sizeof(t));
 	for (int i = 0; i < 3; i++) {
+		t[i].size = sizeof(*t);
 		t[i].buf = out[i];
 		t[i].len = 48;
 		t[i].key = p.k;
@@ -341,6 +342,48 @@ static void a_batch_is_done_when_all_of_it_is(void)
 	settle(&p);
 	for (int i = 0; i < REGION; i++)
 		IS(p.region[i], 0);
+	pair_close(&p);
+}
+
+/* A later version's transfer, and its completion: they begin like ours. */
+static void what_a_caller_allocates_can_grow(void)
+{
+	enum { N = 3 };
+	struct pair p;
+	rpw_request *r = NULL;
+	struct {
+		rpw_transfer now;
+		uint64_t later[2];
+	} t[N];
+	struct {
+		rpw_completion now;
+		uint64_t later;
+	} done = {{sizeof(done), 0, 0, 0, NULL}, 77};
+	static unsigned char out[N][48];
+	pair_open(&p);
+	pair_memory(&p);
+	memset(t, 0xff, sizeof(t));
+	for (int i = 0; i < N; i++) {
+		pattern_fill(out[i], sizeof(out[i]), (uint64_t)i + 1);
+		rpw_transfer one = {sizeof(t[i]), false, out[i], sizeof(out[i]), p.k, (uint64_t)i * 48};
+		t[i].now = one;
+	}
+	int rc = rpw_transfer_batch(p.ea, &t[0].now, N, &r);
+	CHECK(rc >= 0);
+	IS(r ? finish(&p, r, &done.now) : RPW_OK, RPW_OK);
+	IS(done.later, 77);
+	IS(done.now.size, sizeof(done));
+	settle(&p);
+	for (int i = 0; i < N; i++)
+		CHECK(pattern_right(p.region + i * 48, 48, (uint64_t)i + 1));
+	/* Of two sizes, of none, of too little, of what no array can have: nothing is posted. */
+	t[2].now.size = sizeof(rpw_transfer);
+	REFUSED(rpw_transfer_batch(p.ea, &t[0].now, N, &r), RPW_ERR_INVALID, "transfer 2 of the batch has size");
+	static const size_t wrong[] = {0, 1, sizeof(rpw_transfer) - 1, sizeof(rpw_transfer) + 1};
+	for (size_t i = 0; i < sizeof(wrong) / sizeof(*wrong); i++) {
+		t[0].now.size = wrong[i];
+		REFUSED(rpw_transfer_batch(p.ea, &t[0].now, 1, &r), RPW_ERR_INVALID, "RPW_TRANSFER_INIT");
+	}
 	pair_close(&p);
 }
 
@@ -386,6 +429,7 @@ const struct contract_case memory_cases[] = {
 		"rpw_put rpw_put_notify rpw_get rpw_fetch_add rpw_compare_swap rpw_transfer_batch"},
 	{"a_put_is_done_when_its_buffer_is_free", a_put_is_done_when_its_buffer_is_free, true, "rpw_put rpw_get rpw_endpoint_flush"},
 	{"atomics_count_from_both_sides", atomics_count_from_both_sides, true, "rpw_fetch_add rpw_compare_swap"},
+	{"what_a_caller_allocates_can_grow", what_a_caller_allocates_can_grow, true, "rpw_transfer_batch"},
 	{"a_batch_is_done_when_all_of_it_is", a_batch_is_done_when_all_of_it_is, true, "rpw_transfer_batch rpw_endpoint_fence"},
 	{"memory_that_was_released_is_not_reached", memory_that_was_released_is_not_reached, true, "rpw_memory_destroy rpw_put rpw_endpoint_flush"},
 	{NULL, NULL, false, NULL},

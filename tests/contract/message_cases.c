@@ -52,7 +52,7 @@ static void the_buffer_is_free_when_the_send_is_done(void)
 static void tags_and_masks(void)
 {
 	struct pair p;
-	rpw_completion done;
+	rpw_completion done = RPW_COMPLETION_INIT;
 	rpw_request *r[4];
 	pair_open(&p);
 	static unsigned char in[4][8];
@@ -119,7 +119,7 @@ static void crowd_open(struct crowd *w)
 static void receives_from_one_and_from_any(void)
 {
 	struct crowd *w = &crowd;
-	rpw_completion done;
+	rpw_completion done = RPW_COMPLETION_INIT;
 	rpw_request *any[3], *one = NULL;
 	unsigned char in[4][8], out[3][8];
 	crowd_open(w);
@@ -175,7 +175,7 @@ static void receives_from_one_and_from_any(void)
 static void a_probe_leaves_the_message(void)
 {
 	struct pair p;
-	rpw_completion what;
+	rpw_completion what = RPW_COMPLETION_INIT;
 	static const size_t sizes[] = {0, 5, 2000, 300000};
 	static unsigned char out[300000], in[300000];
 	pair_open(&p);
@@ -213,7 +213,7 @@ static void a_receive_says_what_it_got_although_it_is_done(void)
 {
 	struct pair p;
 	rpw_request *r = NULL;
-	rpw_completion done;
+	rpw_completion done = RPW_COMPLETION_INIT;
 	pair_open(&p);
 	CHECK(rpw_send(p.ea, outgoing, 20, 3, NULL) >= 0);
 	CHECK(rpw_send(p.ea, outgoing, 21, 4, NULL) >= 0);
@@ -241,7 +241,7 @@ static void longer_than_its_receive(void)
 	for (int k = 0; k < 3; k++)
 		for (int how = 0; how < 4; how++) {
 			rpw_request *r = NULL, *s = NULL;
-			rpw_completion done;
+			rpw_completion done = RPW_COMPLETION_INIT;
 			bool early = how & 1, pieces = how & 2;
 			struct iovec iov[2] = {{in, 33}, {in + 33, 67}};
 			pattern_fill(out, sizes[k], (uint64_t)(k * 10 + how));

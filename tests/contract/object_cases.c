@@ -28,7 +28,7 @@ static void an_object_lies_in_the_memory_that_was_given(void)
 		size_t n = object_sizes[k / 2];
 		bool early = k & 1;
 		rpw_request *s = NULL, *r = NULL;
-		rpw_completion done;
+		rpw_completion done = RPW_COMPLETION_INIT;
 		void *in = &in;
 		size_t len = 99;
 		pattern_fill(object, n, (uint64_t)k);

@@ -31,8 +31,7 @@ static void every_buffer_has_bytes(void)
 	size_t len = 0;
 	rpw_request *r = NULL;
 	uint64_t word = 0;
-	rpw_transfer t;
-	memset(&t, 0, sizeof(t));
+	rpw_transfer t = RPW_TRANSFER_INIT;
 	t.key = p.k;
 	t.len = 1;
 	struct iovec hole[2] = {{outgoing, 4}, {NULL, 4}}, one = {outgoing, 4};
@@ -94,12 +93,11 @@ static void nothing_can_be_sent_too(void)
 {
 	struct pair p;
 	rpw_request *r = NULL, *s = NULL;
-	rpw_completion done;
-	rpw_transfer none;
+	rpw_completion done = RPW_COMPLETION_INIT;
+	rpw_transfer none = RPW_TRANSFER_INIT;
 	struct iovec empty = {NULL, 0};
 	pair_open(&p);
 	pair_memory(&p);
-	memset(&none, 0, sizeof(none));
 	none.key = p.k;
 	/* A message, in one piece, in an empty one, in none; with and without a buffer. */
 	for (int how = 0; how < 4; how++) {

@@ -17,7 +17,7 @@ static void testing_does_not_progress(void)
 {
 	struct pair p;
 	rpw_request *r = NULL, *s = NULL;
-	rpw_completion done;
+	rpw_completion done = RPW_COMPLETION_INIT;
 	pair_open(&p);
 	memset(&done, 0x5a, sizeof(done));
 	IS(rpw_recv(p.b, NULL, incoming, sizeof(incoming), 0, 0, &r), RPW_IN_PROGRESS);
@@ -50,7 +50,7 @@ static void testing_does_not_progress(void)
 static void what_a_completion_says_of_a_send(void)
 {
 	struct pair p;
-	rpw_completion done;
+	rpw_completion done = RPW_COMPLETION_INIT;
 	static unsigned char big[300000];
 	static unsigned char into[300000];
 	pair_open(&p);
@@ -70,14 +70,14 @@ static void time_outs_of_wait(void)
 {
 	struct pair p;
 	rpw_request *r = NULL;
-	rpw_completion done;
+	rpw_completion done = RPW_COMPLETION_INIT;
 	pair_open(&p);
 	IS(rpw_recv(p.b, NULL, incoming, sizeof(incoming), 1, ALL, &r), RPW_IN_PROGRESS);
 	/* 0 looks, and goes on at once; so does a short one; the request is still under way. */
 	static const int short_ms[] = {0, 1, 30};
 	for (int i = 0; i < 3; i++) {
-		REFUSED(rpw_request_wait(r, short_ms[i], NULL), RPW_ERR_TIMEOUT, "still under way");
-		REFUSED(rpw_request_wait_all(p.b, &r, 1, short_ms[i]), RPW_ERR_TIMEOUT, "still under way");
+		REFUSED(rpw_request_wait(r, short_ms[i], NULL), RPW_ERR_EXPIRED, "still under way");
+		REFUSED(rpw_request_wait_all(p.b, &r, 1, short_ms[i]), RPW_ERR_EXPIRED, "still under way");
 		IS(rpw_request_test(r, NULL), RPW_IN_PROGRESS);
 	}
 	/* -1 has no limit; the other side runs in a thread of its own, and begins later. */
@@ -96,10 +96,58 @@ static void time_outs_of_wait(void)
 	IS(rpw_recv(p.b, NULL, incoming, sizeof(incoming), 2, ALL, &r), RPW_IN_PROGRESS);
 	CHECK(rpw_send(p.ea, outgoing, sizeof(outgoing), 2, NULL) >= 0);
 	int rc;
-	while ((rc = rpw_request_wait(r, 0, &done)) == RPW_ERR_TIMEOUT)
+	while ((rc = rpw_request_wait(r, 0, &done)) == RPW_ERR_EXPIRED)
 		rpw_context_progress(p.a);
 	IS(rc, RPW_OK);
 	IS(done.length, sizeof(outgoing));
+	rpw_request_destroy(r);
+	pair_close(&p);
+}
+
+/* One call posts and waits, whatever the call that posts gives. */
+static void finish_posts_and_waits(void)
+{
+	struct pair p;
+	rpw_request *r = NULL, *s = NULL;
+	rpw_completion done = RPW_COMPLETION_INIT;
+	struct driver d;
+	pair_open(&p);
+	pattern_fill(outgoing, sizeof(outgoing), 3);
+	/* Nothing was posted: as it is. */
+	REFUSED(rpw_finish(rpw_send(p.ea, NULL, 1, 1, &r), &r, -1, &done), RPW_ERR_INVALID, "1 bytes");
+	REFUSED(rpw_finish(RPW_IN_PROGRESS, NULL, -1, &done), RPW_ERR_INVALID, "must not be NULL");
+	/* It is still under way, and there to be waited for again. */
+	REFUSED(rpw_finish(rpw_recv(p.b, NULL, incoming, sizeof(incoming), 1, ALL, &r), &r, 10, &done), RPW_ERR_EXPIRED, "still under way");
+	CHECK(r != NULL);
+	driver_start(&d, p.b);
+	IS(rpw_finish(rpw_send(p.ea, outgoing, sizeof(outgoing), 1, &s), &s, -1, &done), RPW_OK);
+	CHECK(!s);
+	IS(done.status, RPW_OK);
+	/* Small: complete already, where there is room. */
+	IS(rpw_finish(rpw_send(p.ea, outgoing, 8, 2, &s), &s, -1, &done), RPW_OK);
+	CHECK(!s);
+	IS(done.status, RPW_OK);
+	driver_stop(&d);
+	IS(rpw_finish(RPW_IN_PROGRESS, &r, -1, &done), RPW_OK);
+	CHECK(!r);
+	IS(done.length, sizeof(outgoing));
+	IS(done.tag, 1);
+	CHECK(pattern_right(incoming, sizeof(incoming), 3));
+	/* One that has failed is gone, too, and its sentence is there. */
+	IS(rpw_recv(p.b, NULL, incoming, sizeof(incoming), 9, ALL, &r), RPW_IN_PROGRESS);
+	IS(rpw_request_cancel(r), RPW_OK);
+	IS(rpw_finish(RPW_IN_PROGRESS, &r, -1, NULL), RPW_ERR_CANCELED);
+	CHECK(!r);
+	SAYS("canceled");
+	/* A completion without its size is no completion: nothing is waited for. */
+	rpw_completion old = {0, 5, 6, 7, NULL};
+	IS(rpw_recv(p.b, NULL, incoming, sizeof(incoming), 10, ALL, &r), RPW_IN_PROGRESS);
+	REFUSED(rpw_finish(RPW_IN_PROGRESS, &r, -1, &old), RPW_ERR_INVALID, "RPW_COMPLETION_INIT");
+	REFUSED(rpw_request_wait(r, -1, &old), RPW_ERR_INVALID, "RPW_COMPLETION_INIT");
+	REFUSED(rpw_request_test(r, &old), RPW_ERR_INVALID, "RPW_COMPLETION_INIT");
+	REFUSED(rpw_probe(p.b, NULL, 10, ALL, &old), RPW_ERR_INVALID, "RPW_COMPLETION_INIT");
+	IS(old.status, 5);
+	CHECK(r != NULL);
 	rpw_request_destroy(r);
 	pair_close(&p);
 }
@@ -133,7 +181,7 @@ static void a_wait_gives_the_status_of_its_request(void)
 {
 	struct pair p;
 	rpw_request *r = NULL, *s = NULL;
-	rpw_completion done;
+	rpw_completion done = RPW_COMPLETION_INIT;
 	pair_open(&p);
 	pattern_fill(outgoing, sizeof(outgoing), 4);
 	IS(rpw_recv(p.b, NULL, incoming, 10, 1, ALL, &r), RPW_IN_PROGRESS);
@@ -592,7 +640,7 @@ static void a_wait_for_a_connection_says_what_is_in_the_way(void)
 	rpw_listener *l = listener_open(c, &other, address);
 	rpw_listener_destroy(l); /* now nobody is there */
 	IS(rpw_endpoint_create(c, address, NULL, &ep, &r), RPW_IN_PROGRESS);
-	REFUSED(rpw_request_wait(r, 300, NULL), RPW_ERR_TIMEOUT, "still under way; so far: connecting to ");
+	REFUSED(rpw_request_wait(r, 300, NULL), RPW_ERR_EXPIRED, "still under way; so far: connecting to ");
 	SAYS("refused, ");
 	SAYS(address);
 	rpw_request_cancel(r);
@@ -611,6 +659,7 @@ const struct contract_case request_cases[] = {
 	{"null_is_no_request", null_is_no_request, false, "rpw_request_test rpw_request_wait rpw_request_cancel rpw_request_destroy rpw_request_on_done"},
 	{"testing_does_not_progress", testing_does_not_progress, true, "rpw_request_test rpw_request_wait rpw_request_cancel"},
 	{"what_a_completion_says_of_a_send", what_a_completion_says_of_a_send, true, "rpw_request_test rpw_send"},
+	{"finish_posts_and_waits", finish_posts_and_waits, true, "rpw_finish rpw_probe"},
 	{"time_outs_of_wait", time_outs_of_wait, true, "rpw_request_wait rpw_request_wait_all"},
 	{"a_wait_that_sleeps_is_woken", a_wait_that_sleeps_is_woken, true, "rpw_request_wait"},
 	{"a_wait_gives_the_status_of_its_request", a_wait_gives_the_status_of_its_request, true, "rpw_request_wait"},

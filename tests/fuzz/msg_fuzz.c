@@ -307,7 +307,7 @@ static void post_rma(struct side *s)
 		break;
 	default: {
 		size_t half = op->len / 2;
-		rpw_transfer t[2] = {{how & 8, op->buf, half, k, offset}, {how & 16, op->buf + half, op->len - half, some_key(s), 0}};
+		rpw_transfer t[2] = {{sizeof(*t), how & 8, op->buf, half, k, offset}, {sizeof(*t), how & 16, op->buf + half, op->len - half, some_key(s), 0}};
 		op_posted(op, rpw_transfer_batch(ep, t, 2, &r), &r);
 	}
 	}
@@ -490,7 +490,7 @@ static void command(void)
 		knobs();
 		break;
 	case 13: {
-		rpw_completion what;
+		rpw_completion what = RPW_COMPLETION_INIT;
 		rpw_probe(s->c, fuzz_some_ep(s), fuzz_u8(&run.in) % 8, some_mask(), &what);
 		break;
 	}

@@ -106,7 +106,7 @@ struct slot {
 
 static void slot_end(struct here *h, struct slot *s, uint64_t n)
 {
-	rpw_completion done = {0};
+	rpw_completion done = RPW_COMPLETION_INIT;
 	enum who peer = EITHER - h->who;
 	size_t len = size_of(peer, n), put = size_of(h->who, n);
 	if (!s->used)
@@ -144,7 +144,7 @@ static void keys_exchange(struct here *h)
 {
 	uint8_t own[RPW_RKEY_BYTES_MAX], peer[RPW_RKEY_BYTES_MAX];
 	rpw_request *s, *r;
-	rpw_completion done = {0};
+	rpw_completion done = RPW_COMPLETION_INIT;
 	expect(!rpw_memory_allocate(h->c, REGION_BYTES, RPW_REMOTE_READ | RPW_REMOTE_WRITE | RPW_REMOTE_ATOMIC, &h->region), "memory");
 	memset(rpw_memory_address(h->region), 0, 8);
 	int n = rpw_rkey_pack(h->region, own, sizeof(own));

@@ -103,7 +103,7 @@ static void messages_of_all_sizes(void **state)
 				size_t n = sizes[i];
 				uint64_t tag = i * 8 + (unsigned)ways * 2 + (unsigned)early;
 				rpw_request *s = NULL, *r = NULL;
-				rpw_completion done;
+				rpw_completion done = RPW_COMPLETION_INIT;
 				pattern_fill(bytes(&out, n), n, tag);
 				memset(bytes(&in, n + 16), 0x5a, n + 16);
 				if (!early)
@@ -143,7 +143,7 @@ static void many_at_once_and_too_long(void **state)
 	for (int i = N; i-- > 0;)
 		assert_true(rpw_send(p.ea, out.at + (size_t)i * LEN, LEN, (uint64_t)i, &s[i]) >= 0);
 	for (int i = 0; i < N; i++) {
-		rpw_completion done;
+		rpw_completion done = RPW_COMPLETION_INIT;
 		assert_int_equal(finish(&p, r[i], &done), i == 2 ? RPW_ERR_TRUNCATED : RPW_OK);
 		assert_int_equal(done.length, LEN);
 		assert_int_equal(finish(&p, s[i], NULL), RPW_OK);
@@ -246,8 +246,8 @@ static void puts_and_gets(void **state)
 		/* A batch, of both kinds, one of them fenced off from a put to the same place. */
 		rpw_request *r = NULL;
 		pattern_fill(bytes(&here, ROOM), 3 << 20, 77);
-		rpw_transfer t[] = {
-			{false, here.at, 1 << 20, k, 0}, {false, here.at + (1 << 20), 1 << 20, k, 1 << 20}, {false, here.at + (2 << 20), 1 << 20, k, 2 << 20}};
+		rpw_transfer t[] = {{sizeof(*t), false, here.at, 1 << 20, k, 0}, {sizeof(*t), false, here.at + (1 << 20), 1 << 20, k, 1 << 20},
+			{sizeof(*t), false, here.at + (2 << 20), 1 << 20, k, 2 << 20}};
 		assert_true(rpw_transfer_batch(p.ea, t, 3, &r) >= 0);
 		assert_int_equal(rpw_endpoint_fence(p.ea), RPW_OK);
 		rpw_request *last = NULL;

@@ -72,7 +72,7 @@ static void peer_round(rpw_context *c, unsigned p, unsigned round)
 	}
 	for (unsigned e = EACH; e-- > 0;) {
 		struct peer_end *m = &mine[e];
-		rpw_completion done;
+		rpw_completion done = RPW_COMPLETION_INIT;
 		if (!m->ep)
 			continue;
 		expect(rpw_request_wait(m->r, PATIENCE_MS, &done) == RPW_OK, "an answer", e);

@@ -115,7 +115,7 @@ static void offers_without_end_wait_and_arrive(void **state)
 	assert_true(s.unexpected_bytes <= POOL);
 	for (unsigned i = 0; i < OFFERS; i++) {
 		rpw_request *r = NULL;
-		rpw_completion done;
+		rpw_completion done = RPW_COMPLETION_INIT;
 		memset(in, 0x11, sizeof(in));
 		int rc = rpw_recv(p.b, p.eb, in, sizeof(in), i, ALL, &r);
 		assert_int_equal(rc == RPW_IN_PROGRESS ? finish(&p, r, &done) : rc, RPW_OK);

@@ -269,7 +269,7 @@ static void child(struct here *h)
 {
 	struct packed key[KEYS];
 	rpw_rkey *good;
-	rpw_completion done;
+	rpw_completion done = RPW_COMPLETION_INIT;
 	rpw_request *r;
 	for (uint64_t i = 0; i < KEYS; i++) {
 		rpw_recv(h->c, h->ep, key[i].bytes, sizeof(key[i].bytes), i, ALL, &r);

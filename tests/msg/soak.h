@@ -85,7 +85,7 @@ static void soak_recv(struct soak_side *s, uint64_t tags_left[SOAK_TAGS])
 {
 	for (int i = 0; i < SOAK_WINDOW; i++) {
 		if (s->recv[i].r && rpw_request_test(s->recv[i].r, NULL) != RPW_IN_PROGRESS) {
-			rpw_completion done;
+			rpw_completion done = RPW_COMPLETION_INIT;
 			assert_int_equal(rpw_request_test(s->recv[i].r, &done), RPW_OK);
 			size_t expect = soak_size_of(s->recv[i].seed);
 			assert_int_equal(done.length, expect);

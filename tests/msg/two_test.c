@@ -160,7 +160,7 @@ static void stream(struct here *h, uint64_t own)
 		uint64_t k = i % WINDOW;
 		if (i >= WINDOW) {
 			uint64_t was = i - WINDOW;
-			rpw_completion done;
+			rpw_completion done = RPW_COMPLETION_INIT;
 			expect(rpw_request_wait(r[k], PATIENCE_MS, &done) == RPW_OK, "receive");
 			expect(done.length == size_of(!own, was), "its length");
 			expect(pattern_wrong(in[k], done.length, mix(was) + !own) == done.length, "its bytes");
@@ -228,7 +228,7 @@ static void a_peer_is_killed(void **state)
 	pid_t pid = two(&h, doomed);
 	uint8_t key[RPW_RKEY_BYTES_MAX];
 	rpw_request *r;
-	rpw_completion done;
+	rpw_completion done = RPW_COMPLETION_INIT;
 	rpw_recv(h.c, h.ep, key, sizeof(key), 1, ALL, &r);
 	assert_int_equal(rpw_request_wait(r, PATIENCE_MS, &done), RPW_OK);
 	rpw_request_destroy(r);

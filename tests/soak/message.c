@@ -240,7 +240,7 @@ static void received(struct op *o)
 
 void message_probe(struct peer *p)
 {
-	rpw_completion d = {0};
+	rpw_completion d = RPW_COMPLETION_INIT;
 	atomic_fetch_add(&totals->probes, 1);
 	int rc = rpw_probe(me.c, chance(2) ? p->ep : NULL, MARK, MASK_MARK, &d);
 	if (rc == RPW_IN_PROGRESS)

@@ -181,7 +181,7 @@ static void transfers(struct peer *p, unsigned n, bool notify)
 	unsigned first = p->out->puts;
 	for (unsigned i = 0; i < have; at += len[i], i++) {
 		transfer_add(p, o, at, is_get[i], offset[i], len[i], notify);
-		t[i] = (rpw_transfer){is_get[i], at, len[i], p->key, area_at(me.id) + offset[i]};
+		t[i] = (rpw_transfer){sizeof(*t), is_get[i], at, len[i], p->key, area_at(me.id) + offset[i]};
 	}
 	o->index = first;
 	bool gets = false;

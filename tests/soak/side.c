@@ -283,7 +283,7 @@ static void look(struct op *o)
 	if (o->orphan || !has_turn(o))
 		return;
 	if (o->r) {
-		rpw_completion done;
+		rpw_completion done = RPW_COMPLETION_INIT;
 		int status = rpw_request_test(o->r, &done);
 		if (status == RPW_IN_PROGRESS || (o->with_callback && !o->calls)) {
 			if (now_ns() - o->began_ns < config.deadline_s * 1000000000ull || (is_receive(o) && !o->cancel_asked && !(o->p && o->p->lost)))

@@ -463,7 +463,7 @@ static void control_came(rpw_request *req, const rpw_completion *done, void *arg
 
 static void control_listen(struct recv_session *s)
 {
-	rpw_completion done;
+	rpw_completion done = RPW_COMPLETION_INIT;
 	rpw_request *req;
 
 	while (s->state < LEAVING) {

@@ -145,7 +145,7 @@ static int wait_either(struct sender *s, rpw_request *a, rpw_request *b)
 static int hear(struct sender *s, unsigned types)
 {
 	char why[200], shown[1024];
-	rpw_completion done;
+	rpw_completion done = RPW_COMPLETION_INIT;
 
 	do {
 		if ((!s->hearing && listen_for_answer(s)) || wait_either(s, s->hearing, s->hearing))

@@ -861,7 +861,7 @@ static int job_server(struct perf_side *s, const struct request_wire *q)
 /* Who asks next? Looked at rather than received: a receive that is complete at once does not say from whom. NULL: nobody for a while. */
 static rpw_endpoint *next_to_ask(struct perf_side *s)
 {
-	rpw_completion what;
+	rpw_completion what = RPW_COMPLETION_INIT;
 	for (unsigned turn = 0; turn < 2; turn++) {
 		while (rpw_context_progress(s->c) > 0)
 			;
