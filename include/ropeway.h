@@ -63,7 +63,7 @@ enum rpw_status {
 	RPW_ERR_NOT_SUPPORTED = -11,
 	RPW_ERR_LIMIT = -12,   /* a bound of the options was reached */
 	RPW_ERR_SYSTEM = -13,  /* a system call failed: rpw_last_error has its errno */
-	RPW_ERR_EXPIRED = -14, /* a wait ran out of time; what was waited for is still under way */
+	RPW_ERR_EXPIRED = -14, /* a wait ran out of time, or rpw_context_wake ended it; what was waited for is still under way */
 };
 RPW_API const char *rpw_status_name(int status);
 /* A sentence on the last error of this thread's calls; never NULL. After the status of a request that failed (rpw_request_test, a wait, in its callback): that request's own. */
@@ -102,6 +102,9 @@ RPW_API int rpw_context_progress(rpw_context *c);
  * arm: 0 armed; RPW_IN_PROGRESS: there is something to do already, progress first. */
 RPW_API int rpw_context_fd(rpw_context *c);
 RPW_API int rpw_context_arm(rpw_context *c);
+/* From any thread and from signal handlers, as long as the context is there: whoever sleeps on the context goes on. A wait under way, or the next one that is not done at once, ends with
+ * RPW_ERR_EXPIRED; or the descriptor becomes readable, and the next rpw_context_arm says RPW_IN_PROGRESS, whichever comes first. Several that nobody has noticed yet count once; none is lost. */
+RPW_API void rpw_context_wake(rpw_context *c);
 
 /* ---- listeners and endpoints ---- */
 
@@ -139,7 +142,7 @@ typedef struct {
 	uint64_t message_tag, control_tag; /* unique to this endpoint; exchanged at connect */
 	uint64_t peer_message_tag, peer_control_tag;
 	bool connected;
-	int status; /* why it failed, when it has */
+	int status; /* why it failed, when it has; RPW_OK after an orderly end */
 	size_t eager_bytes_max;
 	enum rpw_protection protection; /* of what goes over the path; `why` says it in words */
 } rpw_endpoint_information;
@@ -150,12 +153,16 @@ typedef struct {
 RPW_API int rpw_endpoint_info(rpw_endpoint *ep, rpw_endpoint_information *info /* size filled in */);
 RPW_API void rpw_endpoint_set_user(rpw_endpoint *ep, void *user);
 RPW_API void *rpw_endpoint_user(const rpw_endpoint *ep);
-/* Called once, when the endpoint has failed or the peer has closed it, after everything else that there is to hear of it; at once if that has happened. Not for rpw_endpoint_destroy of this side. */
+/* Called once, when the endpoint has failed (`status` says why) or the peer has closed it (RPW_OK: in order, by rpw_endpoint_shutdown; else RPW_ERR_PEER_GONE), after everything else that there is to hear of it; at once if that has happened. Not for rpw_endpoint_destroy of this side. */
 typedef void (*rpw_endpoint_closed_fn)(rpw_endpoint *ep, int status, void *arg);
 RPW_API void rpw_endpoint_on_close(rpw_endpoint *ep, rpw_endpoint_closed_fn fn, void *arg);
 /* flush: everything posted before is done, on the peer's side too. It is RPW_OK, too, when the peer has closed meanwhile, but had taken everything before it did (taken: by its library; a message may
  * have been in want of a receive); RPW_ERR_PEER_GONE when it had not. */
 RPW_API int rpw_endpoint_flush(rpw_endpoint *ep, rpw_request **req);
+/* The orderly end: what was posted before it is done, as of flush, and then the peer hears that nothing more comes: its rpw_endpoint_closed_fn has RPW_OK, after everything else, where a crash or
+ * rpw_endpoint_destroy alone gives RPW_ERR_PEER_GONE. Nothing can be posted after it on this side but receives (RPW_ERR_INVALID). The peer's endpoint ends with that; what it had sent before is still
+ * received here. Where both shut down, both hear RPW_OK, and neither loses a message. */
+RPW_API int rpw_endpoint_shutdown(rpw_endpoint *ep, rpw_request **req);
 /* What is posted after it takes effect at the peer after what was posted before: for puts, atomics and notifications. */
 RPW_API int rpw_endpoint_fence(rpw_endpoint *ep);
 /* Close. What is still under way completes with RPW_ERR_CANCELED, the peer's with RPW_ERR_PEER_GONE: flush first where that matters. What the peer had sent whole can be received

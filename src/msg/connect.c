@@ -373,7 +373,9 @@ static void on_answer(rpw_endpoint *ep, const struct say_path *p, const char *te
 static void on_bye(rpw_endpoint *ep, const struct say_word *w, const char *text)
 {
 	char why[512];
-	snprintf(why, sizeof(why), "peer %s closed the endpoint%s%.300s", ep->peer, *text ? ": " : "", text);
+	bool orderly = w->flags & SAY_ORDERLY;
+	snprintf(why, sizeof(why), "peer %s closed the endpoint%s%s%.300s", ep->peer, orderly ? " in order, nothing more comes from it" : "", *text ? ": " : "",
+		text);
 	ep_say_why(ep, why);
 	if (w->received > ep->link.tx_count || w->received < ep->link.acked) {
 		ep_breach(ep, "its goodbye says that %llu frames came; %llu were sent, %llu of them acknowledged", (unsigned long long)w->received,
@@ -383,6 +385,7 @@ static void on_bye(rpw_endpoint *ep, const struct say_word *w, const char *text)
 	link_acknowledged(&ep->link, w->received);
 	rma_flush_bye(ep, w->received);
 	ep->status = ep->was_up ? RPW_ERR_PEER_GONE : RPW_ERR_REFUSED;
+	ep->orderly = orderly && ep->was_up;
 	ep->bye_heard = true;
 	ep->peer_sent = w->sent;
 	if (ep->state == EP_UP && ep->link.rx_count < w->sent && !ep->path_broken)
@@ -436,8 +439,8 @@ static void boot_message(void *user, unsigned type, const uint8_t *m, size_t n)
 	memcpy(path ? (void *)&p : (void *)&w, m, head);
 	size_t text_len = path ? p.text_len : w.text_len, handle_len = path ? p.handle_len : 0;
 	unsigned version = path ? p.version : w.version;
-	if (version != SAY_VERSION || head + text_len + handle_len + 4 != n || text_len > 1000 || handle_len > TRAN_HANDLE_MAX ||
-		p.transport[sizeof(p.transport) - 1]) {
+	if (version != SAY_VERSION || w.flags & ~(type == SAY_BYE ? SAY_ORDERLY : 0u) || head + text_len + handle_len + 4 != n || text_len > 1000 ||
+		handle_len > TRAN_HANDLE_MAX || p.transport[sizeof(p.transport) - 1]) {
 		ep_breach(ep, "a control message of version %u (this side speaks %d), %zu bytes", version, SAY_VERSION, n);
 		return;
 	}

@@ -17,6 +17,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <sys/epoll.h>
+#include <sys/eventfd.h>
 #include <sys/timerfd.h>
 #include <unistd.h>
 
@@ -78,8 +79,9 @@ static int descriptors_open(rpw_context *c)
 {
 	c->epfd = epoll_create1(EPOLL_CLOEXEC);
 	c->timerfd = timerfd_create(CLOCK_MONOTONIC, TFD_CLOEXEC | TFD_NONBLOCK);
-	int fds[] = {c->timerfd, boot_fd(c->boot)};
-	for (int i = 0; i < 2; i++) {
+	c->wakefd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+	int fds[] = {c->timerfd, c->wakefd, boot_fd(c->boot)};
+	for (size_t i = 0; i < RPWI_ARRAY_LEN(fds); i++) {
 		struct epoll_event ev = {.events = EPOLLIN, .data.fd = fds[i]};
 		if (c->epfd < 0 || fds[i] < 0 || epoll_ctl(c->epfd, EPOLL_CTL_ADD, fds[i], &ev))
 			return rpwi_fail(RPW_ERR_SYSTEM, "no descriptor to wait on: %s; `ulimit -n` says how many this process may have", strerror(errno));
@@ -104,7 +106,7 @@ int rpw_context_create(const rpw_context_options *given, rpw_context **out)
 		&c->small_free, &c->links.late, &c->gpus, &c->pipelines};
 	for (size_t i = 0; i < RPWI_ARRAY_LEN(lists); i++)
 		rpwi_list_init(lists[i]);
-	c->epfd = c->timerfd = -1;
+	c->epfd = c->timerfd = c->wakefd = -1;
 	c->debug = rpwi_log_on(RPWI_LOG_DEBUG);
 	c->pid = getpid();
 	c->born = rpwi_born();
@@ -238,6 +240,8 @@ static void context_free(rpw_context *c)
 		close(c->epfd);
 	if (c->timerfd >= 0)
 		close(c->timerfd);
+	if (c->wakefd >= 0)
+		close(c->wakefd);
 	free(c);
 }
 
@@ -348,12 +352,31 @@ static void timer_set(rpw_context *c, uint64_t deadline_ns)
 	timerfd_settime(c->timerfd, TFD_TIMER_ABSTIME, &at, NULL);
 }
 
-int rpw_context_arm(rpw_context *c)
+void rpw_context_wake(rpw_context *c)
 {
-	if (!c)
-		return rpwi_fail(RPW_ERR_INVALID, "rpw_context_arm: the context is NULL");
-	if (RPWI_UNLIKELY(!msg_is_ours(c)))
-		return msg_inherited(c);
+	if (!c || !msg_is_ours(c))
+		return;
+	int saved = errno;
+	ssize_t n = write(c->wakefd, &(uint64_t){1}, sizeof(uint64_t)); /* EAGAIN: it was woken 2^64 - 2 times, and is awake */
+	(void)n;
+	c->woken = true; /* last: who sees it finds the descriptor readable, and makes it silent */
+	errno = saved;
+}
+
+/* Since it was asked last. */
+static bool woken(rpw_context *c)
+{
+	if (RPWI_LIKELY(!atomic_load_explicit(&c->woken, memory_order_relaxed)))
+		return false;
+	c->woken = false;
+	uint64_t times;
+	ssize_t n = read(c->wakefd, &times, sizeof(times));
+	(void)n;
+	return true;
+}
+
+static int arm(rpw_context *c)
+{
 	if (!rpwi_list_empty(&c->work) || !rpwi_list_empty(&c->callbacks) || !rpwi_list_empty(&c->links.late) || pipeline_copying(c))
 		return RPW_IN_PROGRESS;
 	uint64_t deadline = RPWI_MIN(boot_deadline(c->boot), c->timers_next_ns);
@@ -378,6 +401,15 @@ int rpw_context_arm(rpw_context *c)
 	return 0;
 }
 
+int rpw_context_arm(rpw_context *c)
+{
+	if (!c)
+		return rpwi_fail(RPW_ERR_INVALID, "rpw_context_arm: the context is NULL");
+	if (RPWI_UNLIKELY(!msg_is_ours(c)))
+		return msg_inherited(c);
+	return woken(c) ? RPW_IN_PROGRESS : arm(c);
+}
+
 /* ---- waiting ---- */
 
 static bool all_done(rpw_request **r, size_t *n)
@@ -390,7 +422,7 @@ static bool all_done(rpw_request **r, size_t *n)
 /* Sleep until there is something to do, at most until the deadline. */
 static int doze(rpw_context *c, uint64_t now, uint64_t deadline)
 {
-	int rc = rpw_context_arm(c);
+	int rc = arm(c);
 	if (rc)
 		return rc < 0 ? rc : 0;
 	int ms = deadline == RPWI_NEVER ? -1 : (int)RPWI_MIN((deadline - now + RPWI_NS_PER_MS - 1) / RPWI_NS_PER_MS, 1u << 30);
@@ -421,11 +453,13 @@ static int wait_for(rpw_context *c, rpw_request **r, size_t n, int timeout_ms)
 				now = rpwi_now_ns();
 				spin_until = now + SPIN_NS;
 			}
-			if (timeout_ms < 0 || now < deadline || (polls & 31))
+			if ((timeout_ms < 0 || now < deadline || (polls & 31)) && !atomic_load_explicit(&c->woken, memory_order_relaxed))
 				continue;
 		} else if (++polls & 15)
 			continue;
 		now = rpwi_now_ns();
+		if (woken(c))
+			return all_done(r, &n) ? RPW_OK : rpwi_fail(RPW_ERR_EXPIRED, "rpw_context_wake was called; the operation is still under way");
 		if (now >= deadline)
 			return all_done(r, &n) ? RPW_OK : still_under_way(r[n - 1], timeout_ms);
 		if (now < spin_until)

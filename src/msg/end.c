@@ -128,7 +128,7 @@ void ep_fail(rpw_endpoint *ep, int status, const char *why)
 	if (ep->closed_fn) {
 		rpw_endpoint_closed_fn fn = ep->closed_fn;
 		ep->closed_fn = NULL;
-		fn(ep, status, ep->closed_arg);
+		fn(ep, ep_end_status(ep), ep->closed_arg);
 	}
 }
 

@@ -37,7 +37,7 @@ rpw_endpoint *ep_new(rpw_context *c)
 
 void ep_refresh(rpw_endpoint *ep)
 {
-	ep->link.fast = ep->state == EP_UP && !ep->path_broken && !ep->link.breakable && !ep->link.resending && rpwi_list_empty(&ep->link.queue) &&
+	ep->link.fast = ep->state == EP_UP && !ep->shut && !ep->path_broken && !ep->link.breakable && !ep->link.resending && rpwi_list_empty(&ep->link.queue) &&
 			rpwi_list_empty(&ep->link.replies) && !ep->c->debug && rpwi_list_empty(&ep->c->gpus);
 }
 
@@ -63,7 +63,7 @@ int rpw_endpoint_info(rpw_endpoint *ep, rpw_endpoint_information *info)
 		.peer_message_tag = ep->peer_message_tag,
 		.peer_control_tag = ep->peer_control_tag,
 		.connected = ep->state == EP_UP,
-		.status = ep->state == EP_FAILED ? ep->status : RPW_OK,
+		.status = ep->state == EP_FAILED ? ep_end_status(ep) : RPW_OK,
 		.eager_bytes_max = ep->eager_max,
 		.protection = !has || !ep->link.te                                           ? RPW_PROTECTION_NONE
 			      : ep->link.ops->caps & TRAN_GUARDED                            ? RPW_PROTECTION_KERNEL
@@ -90,7 +90,7 @@ void rpw_endpoint_on_close(rpw_endpoint *ep, rpw_endpoint_closed_fn fn, void *ar
 	ep->closed_arg = arg;
 	if (late && fn) {
 		bool outer = msg_callback_begin(ep->c);
-		fn(ep, ep->status, arg);
+		fn(ep, ep_end_status(ep), arg);
 		ep->c->in_progress = outer;
 	}
 }

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* flush.c - flush and fence: everything before it is done here, then the transport says so, then the peer. */
+/* flush.c - flush, shutdown and fence: everything before it is done here, then the transport says so, then the peer. */
+#include "msg/connect.h"
 #include "msg/endpoint.h"
 #include "msg/ids.h"
 #include "msg/objects.h"
@@ -38,6 +39,15 @@ static bool transport_flushed(rpw_endpoint *ep, rpw_request *r)
 	return r->settled;
 }
 
+/* What was posted before is at the peer. If it was the last, the peer hears that nothing more comes; this side stays, until the peer has closed or the program does. */
+static void flush_complete(rpw_request *r)
+{
+	rpw_endpoint *ep = r->ep;
+	if (r->ends && !r->worst && ep->boot && !ep->gone_heard && !ep->bye_heard)
+		say_bye(ep, "");
+	req_complete(r, r->worst);
+}
+
 /* The oldest operation is a flush: everything before it is done here. Now the transport, then the peer's word. */
 void rma_flush_look(rpw_endpoint *ep)
 {
@@ -57,7 +67,7 @@ void rma_flush_look(rpw_endpoint *ep)
 		}
 		if (!r->answered)
 			return;
-		req_complete(r, r->worst);
+		flush_complete(r);
 	}
 }
 
@@ -70,7 +80,7 @@ void rma_flush_bye(rpw_endpoint *ep, uint64_t received)
 			return;
 		if (r->where == AT_QUEUE)
 			rpwi_list_del(&r->link);
-		req_complete(r, r->worst);
+		flush_complete(r);
 	}
 	ep->all_taken = received == ep->link.tx_count && !ep->rma_dirty;
 }
@@ -99,10 +109,10 @@ void flush_path_gone(rpw_request *r)
 	r->ep->rma_dirty = true;
 }
 
-int rpw_endpoint_flush(rpw_endpoint *ep, rpw_request **req)
+static int flush(rpw_endpoint *ep, const char *call, bool ends, rpw_request **req)
 {
 	if (!ep)
-		return msg_wrong("rpw_endpoint_flush", "the endpoint is NULL");
+		return msg_wrong(call, "the endpoint is NULL");
 	if (RPWI_UNLIKELY(!msg_is_ours(ep->c)))
 		return msg_inherited(ep->c);
 	if (ep->state == EP_FAILED && ep->all_taken) {
@@ -111,7 +121,22 @@ int rpw_endpoint_flush(rpw_endpoint *ep, rpw_request **req)
 		return RPW_OK;
 	}
 	rpw_request *r = req_new(ep->c, ep, REQ_FLUSH, req != NULL);
-	return r ? ep_post(ep, r, req) : RPW_ERR_NO_MEMORY;
+	if (!r)
+		return RPW_ERR_NO_MEMORY;
+	r->ends = ends;
+	return ep_post(ep, r, req);
+}
+
+int rpw_endpoint_flush(rpw_endpoint *ep, rpw_request **req) { return flush(ep, "rpw_endpoint_flush", false, req); }
+
+int rpw_endpoint_shutdown(rpw_endpoint *ep, rpw_request **req)
+{
+	int rc = flush(ep, "rpw_endpoint_shutdown", true, req);
+	if (rc >= 0) {
+		ep->shut = true;
+		ep->link.fast = false;
+	}
+	return rc;
 }
 
 int rpw_endpoint_fence(rpw_endpoint *ep)

@@ -24,7 +24,7 @@ int am_send_begin(rpw_request *r);
 /* A small frame may go at once, without a request: nothing is before it, and the log would copy it. */
 static inline bool path_is_free(const rpw_endpoint *ep, size_t len, uint32_t units)
 {
-	return ep->state == EP_UP && msg_is_ours(ep->c) && len <= EAGER_SMALL && len <= ep->eager_max && rpwi_list_empty(&ep->link.queue) &&
+	return ep->state == EP_UP && !ep->shut && msg_is_ours(ep->c) && len <= EAGER_SMALL && len <= ep->eager_max && rpwi_list_empty(&ep->link.queue) &&
 	       rpwi_list_empty(&ep->link.replies) && credit_has(&ep->link, units) && rpwi_list_empty(&ep->c->gpus);
 }
 

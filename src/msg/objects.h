@@ -8,6 +8,7 @@
 #include "ropeway.h"
 
 #include <errno.h>
+#include <stdatomic.h>
 #include <unistd.h>
 
 #include "base/base.h"
@@ -107,6 +108,7 @@ struct rpw_request {
 	/* what only long operations need: blank when a request is made */
 	bool issuing, canceled, peer_lost, notify, flush_sent, answered, settle_sent, settled, describe;
 	bool parked;                                   /* on ep->fetching, but moved by a pipeline */
+	bool ends;                                     /* a flush of rpw_endpoint_shutdown */
 	bool asked;                                    /* counted by its pipelines as a question to the peer */
 	bool iov_owned;                                /* iov was allocated */
 	bool remote_gpu;                               /* of a put or get: the peer's memory is a GPU's. The key may be gone by the time that a path is */
@@ -219,6 +221,8 @@ struct rpw_endpoint {
 	uint64_t id;
 	/* the rest */
 	bool path_broken, was_up;
+	bool shut;      /* rpw_endpoint_shutdown: nothing more can be posted */
+	bool orderly;   /* it ended as the peer's program, or both, wished */
 	bool all_taken; /* the peer closed when it had taken everything: there is nothing to flush */
 	int refusal;    /* what to say when no path is left: the peer refused by name */
 	uint64_t peer_received;
@@ -325,7 +329,8 @@ struct rpw_context {
 	} t[TRANSPORTS_MAX];
 	int tn;
 	struct boot *boot;
-	int epfd, timerfd;
+	int epfd, timerfd, wakefd;
+	_Atomic bool woken; /* rpw_context_wake was called, which may be from another thread */
 	uint64_t boot_next_ns, timers_next_ns, timer_set_ns;
 	unsigned connecting;
 	struct rpwi_list gpus, pipelines; /* empty where no memory of a GPU is met */

@@ -35,9 +35,11 @@ void post_wait(rpw_request *r)
 int ep_post(rpw_endpoint *ep, rpw_request *r, rpw_request **out)
 {
 	bool ours = msg_is_ours(ep->c);
-	if (RPWI_UNLIKELY(ep->state == EP_FAILED || !ours)) {
-		int status = ours ? ep->status : msg_inherited(ep->c);
-		if (ours)
+	if (RPWI_UNLIKELY(ep->state == EP_FAILED || ep->shut || !ours)) {
+		int status = !ours ? msg_inherited(ep->c) : ep->shut ? RPW_ERR_INVALID : ep->status;
+		if (ours && ep->shut)
+			rpwi_fail(status, "rpw_endpoint_shutdown was called for the endpoint to %s: nothing can be posted after it", ep->peer ? ep->peer : "?");
+		else if (ours)
 			rpwi_fail(ep->status, "endpoint to %s has ended: %s", ep->peer ? ep->peer : "?", ep->fail_text ? ep->fail_text : "closed");
 		r->complete = true;
 		ep->c->stat.requests--;

@@ -13,17 +13,24 @@ static int say(rpw_endpoint *ep, enum boot_type type, uint8_t *m, size_t n)
 	return boot_send(ep->boot, type, m, n + 4);
 }
 
-int say_word(rpw_endpoint *ep, enum boot_type type, const char *text)
+static int say_flagged(rpw_endpoint *ep, enum boot_type type, unsigned flags, const char *text)
 {
 	uint8_t m[BOOT_MESSAGE_MAX];
 	size_t n = strnlen(text, 1000);
-	struct say_word w = {.version = SAY_VERSION, .attempt = ep->attempt, .text_len = (uint16_t)n, .sent = ep->link.tx_count, .received = ep->link.rx_count};
+	struct say_word w = {.version = SAY_VERSION,
+		.attempt = ep->attempt,
+		.text_len = (uint16_t)n,
+		.flags = (uint16_t)flags,
+		.sent = ep->link.tx_count,
+		.received = ep->link.rx_count};
 	memcpy(m, &w, sizeof(w));
 	memcpy(m + sizeof(w), text, n);
 	return say(ep, type, m, sizeof(w) + n);
 }
 
-void say_bye(rpw_endpoint *ep, const char *why) { say_word(ep, SAY_BYE, why); }
+int say_word(rpw_endpoint *ep, enum boot_type type, const char *text) { return say_flagged(ep, type, 0, text); }
+
+void say_bye(rpw_endpoint *ep, const char *why) { say_flagged(ep, SAY_BYE, ep->shut || ep->orderly ? SAY_ORDERLY : 0, why); }
 
 int say_path(rpw_endpoint *ep, enum boot_type type, int status, const char *name, const char *text, const uint8_t *handle, size_t handle_len)
 {

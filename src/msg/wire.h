@@ -88,8 +88,9 @@ _Static_assert(sizeof(struct atomic_body) == 48, "no padding on the wire");
 
 /* Over boot. Each message ends with the CRC-32 of what is before. `attempt` tells late words about an earlier path from those about this one. */
 enum boot_type { SAY_CHOICE = 1, SAY_ANSWER, SAY_READY, SAY_BROKEN, SAY_NO_PATH, SAY_BYE };
-enum { SAY_VERSION = 3 };
-struct say_path { /* CHOICE, ANSWER; followed by text (why, or why not) and the transport's handle */
+enum { SAY_VERSION = 4 };
+enum { SAY_ORDERLY = 1 }; /* of BYE: the program shut the endpoint down, or its peer had */
+struct say_path {         /* CHOICE, ANSWER; followed by text (why, or why not) and the transport's handle */
 	uint16_t version, attempt;
 	int32_t status; /* ANSWER: 0 or why not */
 	uint64_t message_tag, control_tag, domain;
@@ -101,7 +102,7 @@ struct say_path { /* CHOICE, ANSWER; followed by text (why, or why not) and the 
 _Static_assert(sizeof(struct say_path) == 64, "no padding on the wire");
 struct say_word { /* READY, BROKEN, NO_PATH, BYE; followed by text */
 	uint16_t version, attempt;
-	uint16_t text_len, zero;
+	uint16_t text_len, flags;
 	uint64_t sent, received; /* BYE: so many counted frames were sent, and have come */
 };
 _Static_assert(sizeof(struct say_word) == 24, "no padding on the wire");

@@ -86,6 +86,107 @@ static void this_side_closes(void)
 	pair_close(&p);
 }
 
+static void shutdown_is_an_orderly_end(void)
+{
+	struct pair p;
+	rpw_request *r = NULL, *s = NULL, *in = NULL, *peers = NULL;
+	rpw_completion done = RPW_COMPLETION_INIT;
+	static unsigned char big[300001], got[sizeof(big)], word[8];
+	pair_open(&p);
+	pair_memory(&p);
+	*order = 0;
+	closed_status = 77;
+	rpw_endpoint_on_close(p.ea, on_closed, (void *)"a");
+	rpw_endpoint_on_close(p.eb, on_closed, (void *)"b");
+	IS(rpw_recv(p.b, p.eb, incoming, sizeof(incoming), 99, ALL, &peers), RPW_IN_PROGRESS);
+	IS(rpw_recv(p.b, p.eb, got, sizeof(got), 2, ALL, &in), RPW_IN_PROGRESS);
+	pattern_fill(big, sizeof(big), 5);
+	CHECK(rpw_put(p.ea, big, REGION, p.k, 0, NULL) >= 0);
+	CHECK(rpw_send(p.ea, big, sizeof(big), 2, NULL) >= 0);
+	CHECK(rpw_send(p.ea, big, 8, 3, NULL) >= 0);
+	CHECK(rpw_endpoint_shutdown(p.ea, &r) >= 0);
+	/* Nothing but receives may follow, from then on. */
+	for (int what = 0; what < RECV; what++)
+		REFUSED(post(&p, what, p.ea, &s), RPW_ERR_INVALID, "rpw_endpoint_shutdown");
+	CHECK(!s);
+	REFUSED(rpw_endpoint_shutdown(p.ea, &s), RPW_ERR_INVALID, "rpw_endpoint_shutdown");
+	if (r)
+		IS(finish(&p, r, NULL), RPW_OK);
+	/* The peer has everything, hears of the end after it, and that it was in order. */
+	IS(finish(&p, in, &done), RPW_OK);
+	IS(done.length, sizeof(big));
+	CHECK(pattern_right(got, sizeof(got), 5));
+	CHECK(pattern_right(p.region, REGION, 5));
+	UNTIL(&p, strlen(order) == 4);
+	IS(strcmp(order, "b a "), 0);
+	IS(closed_status, RPW_OK);
+	HAS(information_of(p.eb).why, "in order");
+	IS(finish(&p, peers, NULL), RPW_ERR_PEER_GONE);
+	SAYS("in order");
+	IS(rpw_recv(p.b, p.eb, word, 8, 3, ALL, &in), RPW_IN_PROGRESS);
+	IS(finish(&p, in, NULL), RPW_OK);
+	CHECK(pattern_right(word, 8, 5));
+	/* It is an end: nothing can be sent there. */
+	REFUSED(rpw_send(p.eb, word, 8, 1, NULL), RPW_ERR_PEER_GONE, "in order");
+	pair_close(&p);
+}
+
+/* Each has sent before it knew of the other's wish: nothing of it is lost. */
+static void both_sides_may_shut_down(void)
+{
+	enum { N = 50 };
+	struct pair p;
+	rpw_request *r[2] = {NULL, NULL};
+	static unsigned char out[2][N][40];
+	unsigned char word[40];
+	pair_open(&p);
+	*order = 0;
+	rpw_endpoint_on_close(p.ea, on_closed, (void *)"x");
+	rpw_endpoint_on_close(p.eb, on_closed, (void *)"x");
+	for (int i = 0; i < N; i++)
+		for (int side = 0; side < 2; side++) {
+			pattern_fill(out[side][i], 40, (uint64_t)(side * N + i));
+			CHECK(rpw_send(side ? p.eb : p.ea, out[side][i], 40, (uint64_t)i, NULL) >= 0);
+		}
+	CHECK(rpw_endpoint_shutdown(p.ea, &r[0]) >= 0);
+	CHECK(rpw_endpoint_shutdown(p.eb, &r[1]) >= 0);
+	for (int side = 0; side < 2; side++)
+		if (r[side])
+			IS(finish(&p, r[side], NULL), RPW_OK);
+	UNTIL(&p, strlen(order) == 4);
+	IS(closed_status, RPW_OK);
+	for (int i = 0; i < N; i++)
+		for (int side = 0; side < 2; side++) {
+			rpw_request *in = NULL;
+			IS(rpw_recv(side ? p.a : p.b, side ? p.ea : p.eb, word, 40, (uint64_t)i, ALL, &in), RPW_IN_PROGRESS);
+			IS(finish(&p, in, NULL), RPW_OK);
+			CHECK(pattern_right(word, 40, (uint64_t)(side * N + i)));
+		}
+	pair_close(&p);
+}
+
+/* Whoever is gone before it is done is heard of as gone, by both. */
+static void a_shutdown_that_the_peer_does_not_hear(void)
+{
+	struct pair p;
+	rpw_request *r = NULL;
+	pair_open(&p);
+	pair_memory(&p);
+	rpw_endpoint_on_close(p.ea, on_closed, (void *)"a");
+	CHECK(rpw_put(p.ea, outgoing, sizeof(outgoing), p.k, 0, NULL) >= 0);
+	CHECK(rpw_send(p.ea, outgoing, 1, 1, NULL) >= 0);
+	CHECK(rpw_endpoint_shutdown(p.ea, &r) >= 0);
+	rpw_context_destroy(p.b);
+	p.b = NULL;
+	p.eb = NULL;
+	p.l = NULL;
+	p.m = NULL;
+	if (r)
+		IS(finish(&p, r, NULL), RPW_ERR_PEER_GONE);
+	IS(closed_status, RPW_ERR_PEER_GONE);
+	pair_close(&p);
+}
+
 static void what_the_peer_had_sent_can_be_received(void)
 {
 	struct pair p;
@@ -469,6 +570,9 @@ const struct contract_case end_cases[] = {
 		"rpw_context_destroy rpw_context_progress rpw_send rpw_recv rpw_get rpw_endpoint_create rpw_listener_create rpw_memory_allocate"},
 	{"this_side_closes", this_side_closes, true,
 		"rpw_endpoint_destroy rpw_endpoint_on_close rpw_request_test rpw_request_wait rpw_request_cancel rpw_request_destroy " POSTED},
+	{"shutdown_is_an_orderly_end", shutdown_is_an_orderly_end, true, "rpw_endpoint_shutdown rpw_endpoint_on_close rpw_endpoint_info " POSTED},
+	{"both_sides_may_shut_down", both_sides_may_shut_down, true, "rpw_endpoint_shutdown rpw_endpoint_on_close"},
+	{"a_shutdown_that_the_peer_does_not_hear", a_shutdown_that_the_peer_does_not_hear, true, "rpw_endpoint_shutdown"},
 	{"what_the_peer_had_sent_can_be_received", what_the_peer_had_sent_can_be_received, true, "rpw_endpoint_destroy rpw_recv rpw_probe rpw_endpoint_info"},
 	{"nothing_can_be_posted_after_the_end", nothing_can_be_posted_after_the_end, true, "rpw_endpoint_fence " POSTED},
 	{"the_end_comes_last", the_end_comes_last, true, "rpw_endpoint_on_close rpw_context_on_notify rpw_request_on_done rpw_context_on_am"},

@@ -1,6 +1,8 @@
 /* request_cases.c - the contract of requests: testing, waiting, cancelling, letting go, being called. */
 #include "contract.h"
 
+#include <errno.h>
+#include <poll.h>
 #include <unistd.h>
 
 static void null_is_no_request(void)
@@ -173,6 +175,68 @@ static void a_wait_that_sleeps_is_woken(void)
 	IS(pthread_create(&t, NULL, send_later, &p), 0);
 	IS(rpw_request_wait(r, -1, NULL), RPW_OK);
 	IS(pthread_join(t, NULL), 0);
+	rpw_request_destroy(r);
+	pair_close(&p);
+}
+
+static void *wake_later(void *arg)
+{
+	usleep(100000);
+	rpw_context_wake((rpw_context *)arg);
+	return NULL;
+}
+
+static void *wake_often(void *arg)
+{
+	for (int i = 0; i < 20000; i++)
+		rpw_context_wake((rpw_context *)arg);
+	return NULL;
+}
+
+static void wake_ends_what_sleeps(void)
+{
+	struct pair p;
+	rpw_request *r = NULL;
+	pthread_t t;
+	pair_open(&p);
+	rpw_context_wake(NULL);
+	IS(rpw_recv(p.b, NULL, incoming, sizeof(incoming), 1, ALL, &r), RPW_IN_PROGRESS);
+	/* A wait that sleeps, and one that begins later: several wakes are one. */
+	IS(pthread_create(&t, NULL, wake_later, p.b), 0);
+	REFUSED(rpw_request_wait(r, -1, NULL), RPW_ERR_EXPIRED, "rpw_context_wake was called");
+	IS(pthread_join(t, NULL), 0);
+	rpw_context_wake(p.b);
+	rpw_context_wake(p.b);
+	errno = 33;
+	rpw_context_wake(p.b);
+	IS(errno, 33);
+	REFUSED(rpw_request_wait_all(p.b, &r, 1, -1), RPW_ERR_EXPIRED, "rpw_context_wake was called");
+	REFUSED(rpw_request_wait(r, 1, NULL), RPW_ERR_EXPIRED, "not done within 1 ms");
+	/* A loop of the program's own. */
+	struct pollfd fd = {rpw_context_fd(p.b), POLLIN, 0};
+	while (rpw_context_progress(p.b) > 0 || rpw_context_arm(p.b) == RPW_IN_PROGRESS)
+		;
+	IS(poll(&fd, 1, 0), 0);
+	IS(pthread_create(&t, NULL, wake_later, p.b), 0);
+	while (!poll(&fd, 1, 10000))
+		; /* a deadline of the library's */
+	IS(pthread_join(t, NULL), 0);
+	IS(rpw_context_arm(p.b), RPW_IN_PROGRESS);
+	while (rpw_context_progress(p.b) > 0 || rpw_context_arm(p.b) == RPW_IN_PROGRESS)
+		;
+	IS(poll(&fd, 1, 0), 0);
+	/* None is lost while others are noticed: the last one, too, ends a wait. */
+	IS(pthread_create(&t, NULL, wake_often, p.b), 0);
+	for (int woken = 0; woken < 100 && rpw_request_wait(r, 0, NULL) == RPW_ERR_EXPIRED; woken++)
+		;
+	IS(pthread_join(t, NULL), 0);
+	rpw_context_wake(p.b);
+	REFUSED(rpw_request_wait(r, -1, NULL), RPW_ERR_EXPIRED, "rpw_context_wake was called");
+	/* What is done is done: no wake takes that away. */
+	CHECK(rpw_send(p.ea, outgoing, sizeof(outgoing), 1, NULL) >= 0);
+	UNTIL(&p, rpw_request_test(r, NULL) != RPW_IN_PROGRESS);
+	rpw_context_wake(p.b);
+	IS(rpw_request_wait(r, -1, NULL), RPW_OK);
 	rpw_request_destroy(r);
 	pair_close(&p);
 }
@@ -662,6 +726,7 @@ const struct contract_case request_cases[] = {
 	{"finish_posts_and_waits", finish_posts_and_waits, true, "rpw_finish rpw_probe"},
 	{"time_outs_of_wait", time_outs_of_wait, true, "rpw_request_wait rpw_request_wait_all"},
 	{"a_wait_that_sleeps_is_woken", a_wait_that_sleeps_is_woken, true, "rpw_request_wait"},
+	{"wake_ends_what_sleeps", wake_ends_what_sleeps, true, "rpw_context_wake rpw_request_wait rpw_request_wait_all rpw_context_arm rpw_context_fd"},
 	{"a_wait_gives_the_status_of_its_request", a_wait_gives_the_status_of_its_request, true, "rpw_request_wait"},
 	{"waiting_for_several", waiting_for_several, true, "rpw_request_wait_all"},
 	{"cancel_of_what_has_not_begun", cancel_of_what_has_not_begun, true,

@@ -249,6 +249,7 @@ static void chunk_ask(struct recv_session *s, struct chunk *k)
 	rpw_request *req;
 
 	k->s = s;
+	k->done = (rpw_completion)RPW_COMPLETION_INIT;
 	if (!k->bytes)
 		k->bytes = malloc(FILES_CHUNK + FILES_OFFSET_BYTES);
 	int rc = k->bytes ? rpw_recv(s->r->c, s->ep, k->bytes, FILES_CHUNK + FILES_OFFSET_BYTES, FILES_TAG_DATA, UINT64_MAX, &req) : RPW_ERR_NO_MEMORY;
