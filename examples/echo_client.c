@@ -30,7 +30,7 @@ int main(int argc, char **argv)
 	/* The receive is posted first. Sending is complete when the server has taken the object. */
 	void *echo;
 	size_t echo_len;
-	must(rpw_recv_obj(ep, NULL, NULL, &echo, &echo_len, &req), "rpw_recv_obj");
+	must(rpw_recv_obj(c, ep, NULL, NULL, &echo, &echo_len, &req), "rpw_recv_obj");
 	must(rpw_finish(rpw_send_obj(ep, object, len, &send), &send, TIMEOUT_MS, NULL), "rpw_send_obj");
 	must(rpw_finish(RPW_IN_PROGRESS, &req, TIMEOUT_MS, NULL), "rpw_recv_obj");
 	bool same = echo_len == len && memcmp(echo, object, len) == 0;

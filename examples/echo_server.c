@@ -11,6 +11,7 @@ enum { OBJECT_BYTES_MAX = 1 << 30 };
 
 /* One client: the object that it sent last. One operation is under way at any time, so its end with an error is how we learn that the client has gone. */
 struct client {
+	rpw_context *context;
 	rpw_endpoint *ep;
 	void *object;
 	size_t len;
@@ -70,7 +71,7 @@ static void *room(size_t len, void *arg)
 static void receive(struct client *c)
 {
 	rpw_request *req;
-	int status = rpw_recv_obj(c->ep, room, NULL, &c->object, &c->len, &req);
+	int status = rpw_recv_obj(c->context, c->ep, room, NULL, &c->object, &c->len, &req);
 
 	if (status == RPW_IN_PROGRESS)
 		rpw_request_on_done(req, came, c);
@@ -82,11 +83,12 @@ static void accepted(rpw_listener *l, rpw_endpoint *ep, void *arg)
 {
 	struct client *c = calloc(1, sizeof(*c));
 
-	(void)l, (void)arg;
+	(void)l;
 	if (!c) {
 		rpw_endpoint_destroy(ep);
 		return;
 	}
+	c->context = arg;
 	c->ep = ep;
 	print_path(ep);
 	receive(c);
@@ -102,7 +104,7 @@ int main(int argc, char **argv)
 	}
 	long clients = argc > 2 ? atol(argv[2]) : -1;
 	must(rpw_context_create(NULL, &c), "rpw_context_create");
-	rpw_listener *l = listen_on(c, argv[1], accepted, NULL);
+	rpw_listener *l = listen_on(c, argv[1], accepted, c);
 	while (gone != clients)
 		turn(c);
 	rpw_listener_destroy(l);

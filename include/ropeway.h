@@ -213,8 +213,8 @@ RPW_API int rpw_probe(rpw_context *c, rpw_endpoint *ep, uint64_t tag, uint64_t m
 /* Objects: a size, then the payload, into memory that the receiver's allocator gives. */
 typedef void *(*rpw_alloc_fn)(size_t len, void *arg); /* NULL: the object is refused, and its sender told (RPW_ERR_NO_MEMORY) */
 RPW_API int rpw_send_obj(rpw_endpoint *ep, const void *buf, size_t len, rpw_request **req);
-/* *buf and *len are filled on completion. alloc NULL: malloc. */
-RPW_API int rpw_recv_obj(rpw_endpoint *ep, rpw_alloc_fn alloc, void *arg, void **buf, size_t *len, rpw_request **req);
+/* *buf and *len are filled on completion. alloc NULL: malloc. ep NULL: the next one of any endpoint of the context; the completion says of which. */
+RPW_API int rpw_recv_obj(rpw_context *c, rpw_endpoint *ep, rpw_alloc_fn alloc, void *arg, void **buf, size_t *len, rpw_request **req);
 
 /* ---- active messages ---- */
 

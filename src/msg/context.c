@@ -103,7 +103,7 @@ int rpw_context_create(const rpw_context_options *given, rpw_context **out)
 	if (!c)
 		return rpwi_fail(RPW_ERR_NO_MEMORY, "no memory for a context");
 	struct rpwi_list *lists[] = {&c->chunks, &c->endpoints, &c->listeners, &c->memories, &c->work, &c->callbacks, &c->any_receives, &c->unexpected_list,
-		&c->small_free, &c->links.late, &c->gpus, &c->pipelines};
+		&c->object_receives, &c->objects, &c->small_free, &c->links.late, &c->gpus, &c->pipelines};
 	for (size_t i = 0; i < RPWI_ARRAY_LEN(lists); i++)
 		rpwi_list_init(lists[i]);
 	c->epfd = c->timerfd = c->wakefd = -1;
@@ -162,6 +162,11 @@ static void all_end(rpw_context *c)
 	while (!rpwi_list_empty(&c->any_receives)) {
 		rpw_request *r = RPWI_CONTAINER_OF(c->any_receives.next, rpw_request, active);
 		tag_unpost(r);
+		req_complete(r, RPW_ERR_CANCELED);
+	}
+	while (!rpwi_list_empty(&c->object_receives)) {
+		rpw_request *r = RPWI_CONTAINER_OF(c->object_receives.next, rpw_request, active);
+		object_unpost(r);
 		req_complete(r, RPW_ERR_CANCELED);
 	}
 }

@@ -9,6 +9,7 @@ void tag_arrived(rpw_endpoint *ep, uint64_t tag, const void *body, size_t len);
 void tag_offered(rpw_endpoint *ep, uint64_t tag, struct rts *rts, uint32_t units);
 void tag_unpost(rpw_request *r);
 void object_unpost(rpw_request *r);
+const char *tag_whose(const rpw_context *c);
 int tag_send_begin(rpw_request *r);
 bool tag_eager(rpw_endpoint *ep, size_t len, uint32_t *units);
 void object_arrived(rpw_endpoint *ep, uint64_t number, const void *body, size_t len);

@@ -14,20 +14,31 @@
 #include <errno.h>
 #include <stdlib.h>
 
-static rpw_request *waiting(rpw_endpoint *ep)
-{
-	if (rpwi_list_empty(&ep->object_receives))
-		return NULL;
-	rpw_request *r = RPWI_CONTAINER_OF(ep->object_receives.next, rpw_request, active);
-	rpwi_list_del(&r->active);
-	r->where = AT_NONE;
-	return r;
-}
-
 void object_unpost(rpw_request *r)
 {
 	rpwi_list_del(&r->active);
 	r->where = AT_NONE;
+}
+
+static rpw_request *first(const struct rpwi_list *receives)
+{
+	return rpwi_list_empty(receives) ? NULL : RPWI_CONTAINER_OF(receives->next, rpw_request, active);
+}
+
+/* The receive that was posted first, of those for this endpoint and for any. */
+static rpw_request *waiting(rpw_endpoint *ep)
+{
+	rpw_request *own = first(&ep->object_receives), *any = first(&ep->c->object_receives);
+	rpw_request *r = !own || (any && any->order < own->order) ? any : own;
+	if (r)
+		object_unpost(r);
+	return r;
+}
+
+static void keep(rpw_endpoint *ep, struct unexpected *u)
+{
+	rpwi_list_add_tail(&ep->objects, &u->in_endpoint);
+	rpwi_list_add_tail(&ep->c->objects, &u->in_context);
 }
 
 /* Memory of the program's for it; NULL: refused. */
@@ -106,7 +117,7 @@ void object_arrived(rpw_endpoint *ep, uint64_t number, const void *body, size_t 
 	u->number = number;
 	if (len)
 		memcpy(u->body, body, len);
-	rpwi_list_add_tail(&ep->objects, &u->in_endpoint);
+	keep(ep, u);
 }
 
 void object_offered(rpw_endpoint *ep, struct rts *rts, uint32_t units)
@@ -119,20 +130,23 @@ void object_offered(rpw_endpoint *ep, struct rts *rts, uint32_t units)
 	}
 	struct unexpected *u = unexpected_offered(ep, rts, units);
 	if (u)
-		rpwi_list_add_tail(&ep->objects, &u->in_endpoint);
+		keep(ep, u);
 }
 
 static bool unexpected_take(rpw_request *r)
 {
-	rpw_endpoint *ep = r->ep;
-	if (rpwi_list_empty(&ep->objects))
+	struct rpwi_list *of = r->ep ? &r->ep->objects : &r->c->objects;
+	if (rpwi_list_empty(of))
 		return false;
-	struct unexpected *u = RPWI_CONTAINER_OF(ep->objects.next, struct unexpected, in_endpoint);
+	struct unexpected *u = r->ep ? RPWI_CONTAINER_OF(of->next, struct unexpected, in_endpoint) : RPWI_CONTAINER_OF(of->next, struct unexpected, in_context);
+	rpw_endpoint *ep = u->ep;
 	uint32_t units = u->units;
 	struct rts *rts = u->rts;
 	u->rts = NULL;
 	rpwi_list_del(&u->in_endpoint); /* the allocator may post the next receive */
 	rpwi_list_init(&u->in_endpoint);
+	rpwi_list_del(&u->in_context);
+	rpwi_list_init(&u->in_context);
 	if (rts)
 		fetch(r, ep, rts);
 	else
@@ -142,15 +156,15 @@ static bool unexpected_take(rpw_request *r)
 	return true;
 }
 
-int rpw_recv_obj(rpw_endpoint *ep, rpw_alloc_fn alloc, void *arg, void **buf, size_t *len, rpw_request **req)
+int rpw_recv_obj(rpw_context *c, rpw_endpoint *ep, rpw_alloc_fn alloc, void *arg, void **buf, size_t *len, rpw_request **req)
 {
-	if (!ep || !buf || !len)
-		return msg_wrong("rpw_recv_obj", !ep ? "the endpoint is NULL" : !buf ? "buf is NULL" : "len is NULL");
-	if (RPWI_UNLIKELY(!msg_is_ours(ep->c)))
-		return msg_inherited(ep->c);
-	if (ep->state == EP_FAILED)
+	if (!c || (ep && ep->c != c) || !buf || !len)
+		return msg_wrong("rpw_recv_obj", !c || (ep && ep->c != c) ? tag_whose(c) : !buf ? "buf is NULL" : "len is NULL");
+	if (RPWI_UNLIKELY(!msg_is_ours(c)))
+		return msg_inherited(c);
+	if (ep && ep->state == EP_FAILED)
 		return rpwi_fail(ep->status, "endpoint to %s has ended: %s", ep->peer ? ep->peer : "?", ep->fail_text ? ep->fail_text : "");
-	rpw_request *r = req_new(ep->c, ep, REQ_RECV_OBJECT, req != NULL);
+	rpw_request *r = req_new(c, ep, REQ_RECV_OBJECT, req != NULL);
 	if (!r)
 		return RPW_ERR_NO_MEMORY;
 	*buf = NULL;
@@ -162,7 +176,8 @@ int rpw_recv_obj(rpw_endpoint *ep, rpw_alloc_fn alloc, void *arg, void **buf, si
 	r->held = true;
 	if (!unexpected_take(r)) {
 		r->where = AT_POSTED;
-		rpwi_list_add_tail(&ep->object_receives, &r->active);
+		r->order = c->next_order++;
+		rpwi_list_add_tail(ep ? &ep->object_receives : &c->object_receives, &r->active);
 	}
 	if (!req)
 		return req_return(r, NULL);

@@ -335,6 +335,7 @@ struct rpw_context {
 	unsigned connecting;
 	struct rpwi_list gpus, pipelines; /* empty where no memory of a GPU is met */
 	struct rpwi_list endpoints, listeners, memories, work, callbacks, any_receives, unexpected_list, small_free;
+	struct rpwi_list object_receives, objects; /* receives from any endpoint; objects that came before their receive, of all endpoints */
 	unsigned small_count;
 	struct tran_facts own;
 	struct tran_up up;

@@ -270,12 +270,13 @@ static inline __attribute__((always_inline)) int recv_with(rpw_request *r, rpw_r
 	return RPW_IN_PROGRESS;
 }
 
-static const char *whose(const rpw_context *c) { return c ? "the endpoint is of another context" : "the context is NULL"; }
+/* What is wrong with the context or the endpoint of a receive. */
+const char *tag_whose(const rpw_context *c) { return c ? "the endpoint is of another context" : "the context is NULL"; }
 
 int rpw_recv(rpw_context *c, rpw_endpoint *ep, void *buf, size_t len, uint64_t tag, uint64_t mask, rpw_request **req)
 {
 	if (RPWI_UNLIKELY(!c || (ep && ep->c != c) || (!buf && len)))
-		return msg_wrong("rpw_recv", !c || (ep && ep->c != c) ? whose(c) : "the buffer is NULL, and its length is not 0");
+		return msg_wrong("rpw_recv", !c || (ep && ep->c != c) ? tag_whose(c) : "the buffer is NULL, and its length is not 0");
 	if (RPWI_UNLIKELY(!msg_is_ours(c)))
 		return msg_inherited(c);
 	rpw_request *r = req_new_plain(c, ep, req != NULL);
@@ -291,7 +292,7 @@ int rpw_recv(rpw_context *c, rpw_endpoint *ep, void *buf, size_t len, uint64_t t
 int rpw_recv_iov(rpw_context *c, rpw_endpoint *ep, const struct iovec *iov, int iovcnt, uint64_t tag, uint64_t mask, rpw_request **req)
 {
 	if (!c || (ep && ep->c != c))
-		return msg_wrong("rpw_recv_iov", whose(c));
+		return msg_wrong("rpw_recv_iov", tag_whose(c));
 	if (RPWI_UNLIKELY(!msg_is_ours(c)))
 		return msg_inherited(c);
 	rpw_request *r = req_new(c, ep, REQ_RECV, req != NULL);
@@ -310,7 +311,7 @@ int rpw_recv_iov(rpw_context *c, rpw_endpoint *ep, const struct iovec *iov, int 
 int rpw_probe(rpw_context *c, rpw_endpoint *ep, uint64_t tag, uint64_t mask, rpw_completion *what)
 {
 	if (!c || (ep && ep->c != c))
-		return msg_wrong("rpw_probe", whose(c));
+		return msg_wrong("rpw_probe", tag_whose(c));
 	if (RPWI_UNLIKELY(!msg_is_ours(c)))
 		return msg_inherited(c);
 	if (what && completion_check(what, "rpw_probe"))

@@ -182,7 +182,7 @@ class FakeDoctor(threading.Thread):
                 time.sleep(0.001)
             if self.endpoints and self.answers and not receiving:
                 receiving = ctypes.c_void_p()
-                self.lib.rpw_recv_obj(self.endpoints[0], self.room, None, ctypes.byref(bytes_at), ctypes.byref(size), ctypes.byref(receiving))
+                self.lib.rpw_recv_obj(self.context, self.endpoints[0], self.room, None, ctypes.byref(bytes_at), ctypes.byref(size), ctypes.byref(receiving))
             if receiving and self.lib.rpw_request_test(receiving, None) <= 0:
                 self.lib.rpw_request_destroy(receiving)
                 receiving, answer = None, self.answers.pop(0)

@@ -242,9 +242,10 @@ static void the_argument_that_is_wrong_is_named(void)
 	WRONG(rpw_send(NULL, &byte, 1, 0, &r), "the endpoint is NULL");
 	WRONG(rpw_send_obj(NULL, &byte, 1, &r), "rpw_send_obj: the endpoint is NULL");
 	WRONG(rpw_send_obj(p.ea, NULL, 1, &r), "rpw_send_obj: the buffer is NULL");
-	WRONG(rpw_recv_obj(NULL, no_memory, NULL, &buf, &len, &r), "rpw_recv_obj: the endpoint is NULL");
-	WRONG(rpw_recv_obj(p.ea, no_memory, NULL, NULL, &len, &r), "rpw_recv_obj: buf is NULL");
-	WRONG(rpw_recv_obj(p.ea, no_memory, NULL, &buf, NULL, &r), "rpw_recv_obj: len is NULL");
+	WRONG(rpw_recv_obj(NULL, NULL, no_memory, NULL, &buf, &len, &r), "rpw_recv_obj: the context is NULL");
+	WRONG(rpw_recv_obj(p.b, p.ea, no_memory, NULL, &buf, &len, &r), "rpw_recv_obj: the endpoint is of another context");
+	WRONG(rpw_recv_obj(p.a, p.ea, no_memory, NULL, NULL, &len, &r), "rpw_recv_obj: buf is NULL");
+	WRONG(rpw_recv_obj(p.a, p.ea, no_memory, NULL, &buf, NULL, &r), "rpw_recv_obj: len is NULL");
 	WRONG(rpw_am_send(NULL, 1, NULL, 0, NULL, 0, &r), "rpw_am_send: the endpoint is NULL");
 	WRONG(rpw_am_send(p.ea, 1, NULL, 1, NULL, 0, &r), "rpw_am_send: the header is NULL");
 	WRONG(rpw_am_send(p.ea, 1, NULL, 0, NULL, 1, &r), "rpw_am_send: the buffer is NULL");
@@ -442,7 +443,7 @@ static void statistics_count(void)
 	IS(a.path_changes + a.strangers_refused, 0);
 	rpw_context_on_am(p.b, 1, nothing_said, NULL);
 	/* Four kinds of 64 bytes: of a message, in pieces, of an object, of an active message. */
-	int obj = rpw_recv_obj(p.eb, NULL, NULL, &incoming_obj, &incoming_obj_len, NULL);
+	int obj = rpw_recv_obj(p.b, p.eb, NULL, NULL, &incoming_obj, &incoming_obj_len, NULL);
 	IS(obj, RPW_IN_PROGRESS);
 	for (int what = SEND; what <= AM_SEND; what++) {
 		r = NULL;

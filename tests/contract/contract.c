@@ -265,7 +265,7 @@ int post(struct pair *p, int what, rpw_endpoint *ep, rpw_request **req)
 	case RECV_IOV:
 		return rpw_recv_iov(p->a, ep, in, 2, 1, ALL, req);
 	default:
-		return rpw_recv_obj(ep, NULL, NULL, &incoming_obj, &incoming_obj_len, req);
+		return rpw_recv_obj(p->a, ep, NULL, NULL, &incoming_obj, &incoming_obj_len, req);
 	}
 }
 

@@ -475,7 +475,7 @@ static void refused_in_child(struct pair *p, rpw_request *waits)
 	NOT_HERE(rpw_am_send(p->ea, 1, NULL, 0, "x", 1, &r));
 	NOT_HERE(rpw_recv(p->a, p->ea, word, 1, 1, ALL, &r));
 	NOT_HERE(rpw_recv_iov(p->a, NULL, NULL, 0, 1, ALL, &r));
-	NOT_HERE(rpw_recv_obj(p->ea, NULL, NULL, &obj, &len, &r));
+	NOT_HERE(rpw_recv_obj(p->a, p->ea, NULL, NULL, &obj, &len, &r));
 	NOT_HERE(rpw_probe(p->a, NULL, 0, 0, NULL));
 	NOT_HERE(rpw_put(p->ea, "x", 1, p->k, 0, &r));
 	NOT_HERE(rpw_get(p->ea, word, 1, p->k, 0, &r));

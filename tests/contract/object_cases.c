@@ -38,7 +38,7 @@ static void an_object_lies_in_the_memory_that_was_given(void)
 			settle(&p);
 			IS(rpw_request_test(s, NULL), RPW_IN_PROGRESS); /* done is when the other has taken it */
 		}
-		IS(rpw_recv_obj(p.eb, alloc_counted, &allocator, &in, &len, &r), RPW_IN_PROGRESS);
+		IS(rpw_recv_obj(p.b, p.eb, alloc_counted, &allocator, &in, &len, &r), RPW_IN_PROGRESS);
 		if (!early) {
 			/* Not filled yet, and nothing is asked for before the size is known. */
 			CHECK(!in);
@@ -77,7 +77,7 @@ static void an_allocator_may_refuse(void)
 			IS(rpw_send_obj(p.ea, object, n, &s), RPW_IN_PROGRESS);
 			settle(&p);
 		}
-		IS(rpw_recv_obj(p.eb, alloc_counted, &allocator, &in, &len, &r), RPW_IN_PROGRESS);
+		IS(rpw_recv_obj(p.b, p.eb, alloc_counted, &allocator, &in, &len, &r), RPW_IN_PROGRESS);
 		if (!early)
 			IS(rpw_send_obj(p.ea, object, n, &s), RPW_IN_PROGRESS);
 		/* Both sides hear of it; nothing was filled; the next object is as good as ever. */
@@ -85,7 +85,7 @@ static void an_allocator_may_refuse(void)
 		IS(finish(&p, s, NULL), RPW_ERR_NO_MEMORY);
 		CHECK(!in);
 		IS(len, 0);
-		IS(rpw_recv_obj(p.eb, NULL, NULL, &in, &len, &r), RPW_IN_PROGRESS);
+		IS(rpw_recv_obj(p.b, p.eb, NULL, NULL, &in, &len, &r), RPW_IN_PROGRESS);
 		pattern_fill(object, n, (uint64_t)k + 60);
 		IS(rpw_send_obj(p.ea, object, n, &s), RPW_IN_PROGRESS);
 		IS(finish(&p, r, NULL), RPW_OK);
@@ -111,7 +111,7 @@ static void *alloc_nested(size_t len, void *arg)
 	if (nested.close)
 		rpw_endpoint_destroy(nested.p->eb);
 	else
-		IS(rpw_recv_obj(nested.p->eb, NULL, NULL, &nested.second, &nested.second_len, &nested.second_req), RPW_IN_PROGRESS);
+		IS(rpw_recv_obj(nested.p->b, nested.p->eb, NULL, NULL, &nested.second, &nested.second_len, &nested.second_req), RPW_IN_PROGRESS);
 	return malloc(len);
 }
 
@@ -131,12 +131,12 @@ static void an_allocator_may_post_and_close(void)
 		pattern_fill(object, n, 80);
 		pattern_fill(other, sizeof(other), 81);
 		if (!early)
-			IS(rpw_recv_obj(p.eb, alloc_nested, NULL, &first, &len, &r), RPW_IN_PROGRESS);
+			IS(rpw_recv_obj(p.b, p.eb, alloc_nested, NULL, &first, &len, &r), RPW_IN_PROGRESS);
 		IS(rpw_send_obj(p.ea, object, n, &s[0]), RPW_IN_PROGRESS);
 		IS(rpw_send_obj(p.ea, other, sizeof(other), &s[1]), RPW_IN_PROGRESS);
 		if (early) {
 			settle(&p);
-			IS(rpw_recv_obj(p.eb, alloc_nested, NULL, &first, &len, &r), RPW_IN_PROGRESS);
+			IS(rpw_recv_obj(p.b, p.eb, alloc_nested, NULL, &first, &len, &r), RPW_IN_PROGRESS);
 		}
 		if (nested.close) {
 			int status = finish(&p, r, NULL);
@@ -179,7 +179,7 @@ static void objects_come_in_order_and_apart_from_messages(void)
 	/* A receive of any tag does not take them. */
 	IS(rpw_recv(p.b, NULL, incoming, sizeof(incoming), 0, 0, &m), RPW_IN_PROGRESS);
 	for (int i = 0; i < N; i++)
-		IS(rpw_recv_obj(p.eb, NULL, NULL, &in[i], &len[i], &r[i]), RPW_IN_PROGRESS);
+		IS(rpw_recv_obj(p.b, p.eb, NULL, NULL, &in[i], &len[i], &r[i]), RPW_IN_PROGRESS);
 	for (int i = 0; i < N; i++) {
 		IS(finish(&p, r[i], NULL), RPW_OK);
 		IS(finish(&p, s[i], NULL), RPW_OK);
@@ -191,6 +191,90 @@ static void objects_come_in_order_and_apart_from_messages(void)
 	rpw_request_cancel(m);
 	rpw_request_destroy(m);
 	pair_close(&p);
+}
+
+static void object_over(rpw_request *r, const rpw_completion *done, void *arg)
+{
+	*(int *)arg = done->status;
+	rpw_request_destroy(r);
+}
+
+/* Two endpoints of a connect to b, and b takes what comes, from whichever. */
+static void objects_from_any_endpoint(void)
+{
+	struct pair p;
+	char address[64];
+	rpw_endpoint *out[2], *at[2] = {NULL, NULL};
+	rpw_request *r[4], *s = NULL;
+	void *in[4];
+	size_t len[4];
+	rpw_completion done = RPW_COMPLETION_INIT;
+	pair_open(&p);
+	out[0] = p.ea;
+	at[0] = p.eb;
+	rpw_listener *l = listener_open(p.b, &at[1], address);
+	IS(rpw_endpoint_create(p.a, address, NULL, &out[1], &s), RPW_IN_PROGRESS);
+	IS(finish(&p, s, NULL), RPW_OK);
+	UNTIL(&p, at[1]);
+	for (size_t k = 0; k < 2; k++) {
+		/* Of the receives that an object may go to, the one that was posted first: 0 and 2 for any, 1 and 3 for the first endpoint. */
+		size_t n = object_sizes[k + 1];
+		static const struct {
+			int by, to;
+		} sent[4] = {{0, 0}, {1, 2}, {0, 1}, {0, 3}};
+		for (int i = 0; i < 4; i++)
+			IS(rpw_recv_obj(p.b, i & 1 ? at[0] : NULL, NULL, NULL, &in[i], &len[i], &r[i]), RPW_IN_PROGRESS);
+		for (int i = 0; i < 4; i++) {
+			pattern_fill(object, n, (uint64_t)i);
+			IS(rpw_send_obj(out[sent[i].by], object, n, &s), RPW_IN_PROGRESS);
+			int to = sent[i].to;
+			IS(finish(&p, r[to], &done), RPW_OK);
+			IS(finish(&p, s, NULL), RPW_OK);
+			CHECK(done.from == at[sent[i].by]);
+			IS(len[to], n);
+			CHECK(pattern_right(in[to], n, (uint64_t)i));
+			free(in[to]);
+		}
+		/* What came before its receive: the oldest, wherever it is from; a receive for one endpoint leaves the other's where it is. */
+		static const int by[4] = {1, 0, 1, 0}, from[4] = {0, 1, 1, 0};
+		rpw_request *sends[4];
+		static unsigned char early[4][400000];
+		for (int i = 0; i < 4; i++) {
+			pattern_fill(early[i], n, (uint64_t)i + 10);
+			IS(rpw_send_obj(out[by[i]], early[i], n, &sends[i]), RPW_IN_PROGRESS);
+			settle(&p);
+		}
+		/* 1 of endpoint 0; then 0, 2 of endpoint 1 and 3 of endpoint 0, as they came. */
+		static const uint64_t which[4] = {11, 10, 12, 13};
+		for (int i = 0; i < 4; i++) {
+			IS(rpw_recv_obj(p.b, i ? NULL : at[0], NULL, NULL, &in[i], &len[i], &r[i]), RPW_IN_PROGRESS);
+			IS(finish(&p, r[i], &done), RPW_OK);
+			CHECK(done.from == at[from[i]]);
+			CHECK(pattern_right(in[i], n, which[i]));
+			free(in[i]);
+		}
+		for (int i = 0; i < 4; i++)
+			IS(finish(&p, sends[i], NULL), RPW_OK);
+	}
+	/* One for any endpoint outlives each of them; it can be canceled, and ends with its context. */
+	for (int i = 0; i < 3; i++)
+		IS(rpw_recv_obj(p.b, NULL, NULL, NULL, &in[i], &len[i], &r[i]), RPW_IN_PROGRESS);
+	rpw_endpoint_destroy(out[1]);
+	settle(&p);
+	IS(rpw_request_test(r[0], NULL), RPW_IN_PROGRESS);
+	rpw_request_cancel(r[0]);
+	IS(rpw_request_test(r[0], NULL), RPW_ERR_CANCELED);
+	rpw_request_destroy(r[0]);
+	IS(rpw_send_obj(p.ea, object, 8, &s), RPW_IN_PROGRESS);
+	IS(finish(&p, r[1], NULL), RPW_OK);
+	IS(finish(&p, s, NULL), RPW_OK);
+	free(in[1]);
+	int last = 77;
+	rpw_request_on_done(r[2], object_over, &last);
+	rpw_endpoint_destroy(at[1]);
+	rpw_listener_destroy(l);
+	pair_close(&p);
+	IS(last, RPW_ERR_CANCELED);
 }
 
 /* ---- active messages ---- */
@@ -393,6 +477,7 @@ const struct contract_case object_cases[] = {
 	{"an_object_lies_in_the_memory_that_was_given", an_object_lies_in_the_memory_that_was_given, true, "rpw_send_obj rpw_recv_obj"},
 	{"an_allocator_may_refuse", an_allocator_may_refuse, true, "rpw_send_obj rpw_recv_obj"},
 	{"an_allocator_may_post_and_close", an_allocator_may_post_and_close, true, "rpw_recv_obj rpw_endpoint_destroy rpw_context_progress"},
+	{"objects_from_any_endpoint", objects_from_any_endpoint, true, "rpw_recv_obj rpw_send_obj rpw_request_cancel"},
 	{"objects_come_in_order_and_apart_from_messages", objects_come_in_order_and_apart_from_messages, true, "rpw_send_obj rpw_recv_obj rpw_recv"},
 	{"active_messages_reach_their_handler", active_messages_reach_their_handler, true, "rpw_context_on_am rpw_am_send"},
 	{"what_a_handler_may_do", what_a_handler_may_do, true, "rpw_context_on_am rpw_am_send rpw_context_progress rpw_request_wait rpw_endpoint_destroy"},

@@ -455,7 +455,7 @@ static void nothing_is_left_of_what_asked_for_no_request(void)
 	/* The object needs its receiver, the receives their messages. */
 	void *obj = NULL;
 	size_t len = 0;
-	CHECK(rpw_recv_obj(p.eb, NULL, NULL, &obj, &len, NULL) >= 0);
+	CHECK(rpw_recv_obj(p.b, p.eb, NULL, NULL, &obj, &len, NULL) >= 0);
 	CHECK(rpw_send_obj(p.eb, outgoing, 10, NULL) >= 0);
 	for (int i = 0; i < 2; i++)
 		CHECK(rpw_send(p.eb, outgoing, 10, 1, NULL) >= 0);

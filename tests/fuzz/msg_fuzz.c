@@ -272,7 +272,7 @@ static void post_recv_obj(struct side *s)
 	/* obj is what the allocator gave: it is freed once, whatever the library says of it. */
 	static void *told[OPS_MAX];
 	(void)unused;
-	op_posted(op, rpw_recv_obj(ep, object_room, op, &told[op - run.op], &op->obj_len, &r), &r);
+	op_posted(op, rpw_recv_obj(s->c, ep, object_room, op, &told[op - run.op], &op->obj_len, &r), &r);
 }
 
 static const rpw_rkey *some_key(const struct side *s) { return s->keys ? s->key[fuzz_u8(&run.in) % s->keys] : NULL; }

@@ -184,7 +184,7 @@ static void objects_and_active_messages(void **state)
 		rpw_request *s = NULL, *r = NULL;
 		pattern_fill(bytes(&out, n), n, seed);
 		memset(bytes(&object_memory, n), 0, n);
-		assert_int_equal(rpw_recv_obj(p.eb, object_alloc, NULL, &got, &len, &r), RPW_IN_PROGRESS);
+		assert_int_equal(rpw_recv_obj(p.b, p.eb, object_alloc, NULL, &got, &len, &r), RPW_IN_PROGRESS);
 		assert_true(rpw_send_obj(p.ea, out.at, n, &s) >= 0);
 		assert_int_equal(finish(&p, r, NULL), RPW_OK);
 		assert_int_equal(finish(&p, s, NULL), RPW_OK);

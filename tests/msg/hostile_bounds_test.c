@@ -185,7 +185,7 @@ static void objects_of_a_huge_announced_size(void **state)
 	void *buf;
 	size_t len;
 	open_pair(&p);
-	assert_int_equal(rpw_recv_obj(p.eb, no_room, NULL, &buf, &len, &r), RPW_IN_PROGRESS);
+	assert_int_equal(rpw_recv_obj(p.b, p.eb, no_room, NULL, &buf, &len, &r), RPW_IN_PROGRESS);
 	uint8_t body[64];
 	struct frame_head h = {.type = FRAME_RTS, .flags = RTS_OBJECT};
 	size_t n = put_rts(body, 9, 1ull << 45);
@@ -194,7 +194,7 @@ static void objects_of_a_huge_announced_size(void **state)
 	assert_true(asked == 1ull << 45);
 #ifndef __SANITIZE_ADDRESS__
 	size_t before = resident();
-	assert_int_equal(rpw_recv_obj(p.eb, NULL, NULL, &buf, &len, &r), RPW_IN_PROGRESS);
+	assert_int_equal(rpw_recv_obj(p.b, p.eb, NULL, NULL, &buf, &len, &r), RPW_IN_PROGRESS);
 	n = put_rts(body, 10, 1ull << 30);
 	fake_inject(fake_made_by(false), &h, sizeof(h), body, (unsigned)n);
 	int status = finish(&p, r, NULL);
@@ -440,7 +440,7 @@ static void words_of_another_version(void **state)
 			both(&p);
 		const char *why = why_of(p.eb, &status);
 		assert_int_equal(status, RPW_ERR_PROTOCOL);
-		assert_non_null(strstr(why, garbled ? "garbled" : "version 9 (this side speaks 3)"));
+		assert_non_null(strstr(why, garbled ? "garbled" : "version 9 (this side speaks 4)"));
 		assert_non_null(strstr(why, "fakehost"));
 		pair_close(&p);
 	}

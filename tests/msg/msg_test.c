@@ -235,7 +235,7 @@ static void objects(void **state)
 				assert_int_equal(rpw_send_obj(p.ea, out, lengths[i], &s), RPW_IN_PROGRESS);
 			for (int k = 0; early && k < 50; k++)
 				both(&p);
-			assert_int_equal(rpw_recv_obj(p.eb, i & 1 ? NULL : alloc_or_not, &asked, &in, &n, &r), RPW_IN_PROGRESS);
+			assert_int_equal(rpw_recv_obj(p.b, p.eb, i & 1 ? NULL : alloc_or_not, &asked, &in, &n, &r), RPW_IN_PROGRESS);
 			if (!early)
 				assert_int_equal(rpw_send_obj(p.ea, out, lengths[i], &s), RPW_IN_PROGRESS);
 			assert_int_equal(finish(&p, r, NULL), RPW_OK);
@@ -251,7 +251,7 @@ static void objects(void **state)
 	void *in;
 	size_t n, asked;
 	rpw_request *s, *r;
-	rpw_recv_obj(p.eb, alloc_or_not, &asked, &in, &n, &r);
+	rpw_recv_obj(p.b, p.eb, alloc_or_not, &asked, &in, &n, &r);
 	rpw_send_obj(p.ea, "thirteen byte", 13, &s);
 	assert_int_equal(finish(&p, r, NULL), RPW_ERR_NO_MEMORY);
 	assert_int_equal(finish(&p, s, NULL), RPW_ERR_NO_MEMORY);
@@ -814,7 +814,7 @@ static void hostile_frames(void **state)
 		for (int i = 0; i < 8; i++)
 			rpw_recv(p.b, p.eb, in[i], sizeof(in[i]), (uint64_t)i, 7, &r[i]);
 		if (round & 1)
-			rpw_recv_obj(p.eb, NULL, NULL, &obj, &obj_len, NULL);
+			rpw_recv_obj(p.b, p.eb, NULL, NULL, &obj, &obj_len, NULL);
 		rpw_send_obj(p.eb, region, sizeof(region), NULL);
 		rpw_send(p.eb, region, sizeof(region), 1, NULL);
 		rpw_endpoint_flush(p.eb, NULL);

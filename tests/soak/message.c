@@ -280,7 +280,7 @@ void message_recv_object(struct peer *p)
 	if (!o)
 		return;
 	bool own = chance(2);
-	if (!op_posted(o, rpw_recv_obj(p->ep, own ? object_alloc : NULL, own ? o : NULL, &o->obj, &o->obj_len, &o->r), "receive of an object"))
+	if (!op_posted(o, rpw_recv_obj(me.c, p->ep, own ? object_alloc : NULL, own ? o : NULL, &o->obj, &o->obj_len, &o->r), "receive of an object"))
 		op_free(o);
 }
 

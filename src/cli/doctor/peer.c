@@ -98,7 +98,7 @@ static json_t *ask(struct doctor_report *r, struct client *k, json_t *question)
 	char *text = question ? json_dumps(question, JSON_COMPACT) : NULL;
 
 	bytes = NULL;
-	int rc = text ? rpw_recv_obj(k->ep, doctor_room, (void *)(uintptr_t)DOCTOR_REPORT_MAX, &bytes, &len, &receiving) : RPW_ERR_NO_MEMORY;
+	int rc = text ? rpw_recv_obj(k->talk.c, k->ep, doctor_room, (void *)(uintptr_t)DOCTOR_REPORT_MAX, &bytes, &len, &receiving) : RPW_ERR_NO_MEMORY;
 
 	json_decref(question);
 	if (rc >= 0) {

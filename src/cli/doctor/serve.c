@@ -41,7 +41,7 @@ static void listen_to(struct server *s)
 {
 	rpw_request_destroy(s->asking);
 	s->asking = NULL;
-	if (rpw_recv_obj(s->ep, doctor_room, (void *)(uintptr_t)DOCTOR_ASK_MAX, &s->heard, &s->heard_len, &s->asking) < 0)
+	if (rpw_recv_obj(s->talk.c, s->ep, doctor_room, (void *)(uintptr_t)DOCTOR_ASK_MAX, &s->heard, &s->heard_len, &s->asking) < 0)
 		s->is_over = true;
 	else
 		rpw_request_on_done(s->asking, asked, s);
