@@ -113,6 +113,10 @@ typedef void (*rpw_accept_fn)(rpw_listener *l, rpw_endpoint *ep, void *arg);
 /* `address` is "host:port", "[v6]:port", ":port" (all addresses) or "host:0" (any free port). */
 RPW_API int rpw_listener_create(rpw_context *c, const char *address, rpw_accept_fn fn, void *arg, rpw_listener **out);
 RPW_API int rpw_listener_port(const rpw_listener *l);
+/* For those who carry it themselves (MPI, NCCL, a launcher): text that rpw_endpoint_create of any process takes as address, at most RPW_ADDRESS_MAX bytes with its 0. It has all addresses that the
+ * listener is at, tried in turn, and whose process it is: who else answers at one of them is not taken for it. Gives its length. */
+enum { RPW_ADDRESS_MAX = 512 };
+RPW_API int rpw_listener_address(const rpw_listener *l, char *out, size_t room);
 RPW_API void rpw_listener_destroy(rpw_listener *l);
 
 typedef struct {
@@ -124,7 +128,7 @@ typedef struct {
 	{ \
 		sizeof(rpw_endpoint_options), 0, NULL \
 	}
-/* Begin to connect. The endpoint is there at once; what is posted on it waits until it is connected, and fails if it is not. *req completes when the connection stands or has failed; req may be NULL. */
+/* `address` is "host:port", "[v6]:port", or what rpw_listener_address gave. Begin to connect. The endpoint is there at once; what is posted on it waits until it is connected, and fails if it is not. *req completes when the connection stands or has failed; req may be NULL. */
 RPW_API int rpw_endpoint_create(
 	rpw_context *c, const char *address, const rpw_endpoint_options *options /* may be NULL */, rpw_endpoint **out, rpw_request **req);
 

@@ -44,6 +44,8 @@ uint64_t boot_deadline(const struct boot *b);
 /* "host:port", "[v6]:port", ":port" (IPv4 and IPv6), "host:0". 0 or enum rpw_status. A host that is a name is looked up here, which may take 5 s. */
 int boot_listen(struct boot *b, const char *address, void *listener_user, struct boot_listener **out);
 int boot_listener_port(const struct boot_listener *l);
+/* Its address for boot_connect of any process: text of at most RPW_ADDRESS_MAX bytes. Its length, or enum rpw_status. */
+int boot_listener_contact(const struct boot_listener *l, char *out, size_t room);
 void boot_listener_free(struct boot_listener *l);
 uint64_t boot_strangers(const struct boot *b);
 

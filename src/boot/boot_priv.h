@@ -8,6 +8,7 @@
  * bytes.c    a buffer that grows
  * stranger.c strangers are counted, and leave
  * names.c    look-ups in threads of their own
+ * contact.c  a listener's address as text, and back
  * turns.c    who may connect now, where each costs memory
  * tls.c      the connection's session of src/tls, and what goes out through it
  * conn.c     a connection: its states, its socket, its queue, how it ends
@@ -83,6 +84,13 @@ struct boot {
 	uint8_t scratch[32 * 1024]; /* what one recv takes */
 };
 
+/* Whose process an address is to lead to. */
+struct boot_contact {
+	bool known;
+	uint32_t pid;
+	uint8_t host_id[16];
+};
+
 enum boot_turn { TURN_NONE, TURN_WAITS, TURN_HAS };
 
 struct boot_dial {
@@ -93,13 +101,14 @@ struct boot_dial {
 	char text[BOOT_HOST_MAX + 8];
 	char host[BOOT_HOST_MAX];
 	uint16_t port;
+	struct boot_contact contact; /* known: `addrs` stand, and there is no host to look up */
 	struct boot_addrs addrs;
 	unsigned next, tries;
 	unsigned backoff_ms, timeout_ms;
 	uint64_t give_up_ns;
 	struct boot_lookup *lookup;
 	int status; /* of the last try */
-	char why[200];
+	char why[300];
 	const char *hint; /* what to do about it; NULL: `why` says it */
 };
 
@@ -173,6 +182,11 @@ void boot_names_forget(struct boot_lookup *l);
 int boot_names_wait(struct boot_names *n, const char *host, uint16_t port, unsigned timeout_ms, struct boot_addrs *out);
 unsigned boot_names_progress(struct boot_names *n);
 
+/* ---- contact.c ---- */
+bool boot_is_contact(const char *address);
+int boot_contact_parse(const struct boot *b, const char *address, struct boot_contact *out, struct boot_addrs *addrs); /* 0 or enum rpw_status */
+bool boot_contact_is(const struct boot_contact *k, const struct tran_facts *peer);
+
 /* ---- turns.c ---- */
 void boot_turn_end(struct boot_dial *d);
 bool boot_turn_is_free(struct boot *b, uint64_t now_ns);
@@ -198,6 +212,7 @@ void boot_conn_free(struct boot_conn *c);
 
 /* ---- dial.c ---- */
 unsigned boot_dial_timeout(struct boot_conn *c, uint64_t now_ns);
+bool boot_dial_meant(struct boot_conn *c, const struct tran_facts *peer); /* false: it was not, and the next is tried */
 /* TCP answered. True: it stands; else the next try is under way. */
 bool boot_dial_established(struct boot_conn *c);
 /* This try failed: the next address, or later. */

@@ -206,7 +206,7 @@ static void start_round(struct boot_conn *c)
 		timer(c, RPWI_NEVER);
 		return;
 	}
-	if (boot_addr_numeric(d->host, d->port, false, &d->addrs) || (d->addrs.n && d->backoff_ms < ASK_AGAIN_MS))
+	if (d->contact.known || boot_addr_numeric(d->host, d->port, false, &d->addrs) || (d->addrs.n && d->backoff_ms < ASK_AGAIN_MS))
 		try_from_here(c);
 	else
 		look_up(c);
@@ -292,22 +292,46 @@ unsigned boot_dial_timeout(struct boot_conn *c, uint64_t now_ns)
 	return 1;
 }
 
+/* For people, of an address with several in it. */
+static void contact_text(struct boot_dial *d)
+{
+	char host[BOOT_WHERE_MAX], where[BOOT_WHERE_MAX];
+	boot_addr_text(&d->addrs.at[0], host, sizeof(host), where, sizeof(where));
+	size_t n = (size_t)snprintf(d->text, sizeof(d->text), "%s", where);
+	if (d->addrs.n > 1)
+		snprintf(d->text + n, sizeof(d->text) - n, " or %u more", d->addrs.n - 1);
+}
+
+bool boot_dial_meant(struct boot_conn *c, const struct tran_facts *peer)
+{
+	char why[160];
+	if (boot_contact_is(&c->dial->contact, peer))
+		return true;
+	snprintf(why, sizeof(why), "another process answers there (%.60s:%u), not the one that gave this address (PID %u)", peer->hostname, peer->pid,
+		c->dial->contact.pid);
+	failed(c, RPW_ERR_UNREACHABLE, why, "has that process ended?");
+	return false;
+}
+
 int boot_connect(struct boot *b, const char *address, unsigned timeout_ms, void *conn_user, struct boot_conn **out)
 {
 	struct boot_dial *d = calloc(1, sizeof(*d));
 	if (!d)
 		return rpwi_fail(RPW_ERR_NO_MEMORY, "%.200s: no memory for a connection", address);
 	rpwi_list_init(&d->turn_link);
-	int rc = boot_addr_split(address, d->host, &d->port);
-	if (!rc && !d->port)
+	int rc = boot_is_contact(address) ? boot_contact_parse(b, address, &d->contact, &d->addrs) : boot_addr_split(address, d->host, &d->port);
+	if (!rc && !d->contact.known && !d->port)
 		rc = rpwi_fail(RPW_ERR_INVALID, "\"%.300s\": port 0 is for listeners, which then get a free one; connect to the one that it got", address);
 	struct boot_conn *c = rc ? NULL : boot_conn_new(b, conn_user);
 	if (!c) {
 		free(d);
 		return rc ? rc : rpwi_fail(RPW_ERR_NO_MEMORY, "%.200s: no memory for a connection", address);
 	}
-	snprintf(d->text, sizeof(d->text), "%s", address);
-	snprintf(c->text, sizeof(c->text), "%.180s", address);
+	if (d->contact.known)
+		contact_text(d);
+	else
+		snprintf(d->text, sizeof(d->text), "%s", address);
+	snprintf(c->text, sizeof(c->text), "%.180s", d->text);
 	snprintf(d->why, sizeof(d->why), "not tried yet");
 	d->status = RPW_ERR_TIMEOUT;
 	d->backoff_ms = BACKOFF_MIN_MS;

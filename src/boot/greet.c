@@ -141,6 +141,8 @@ void boot_greet_came(struct boot_conn *c, const uint8_t *p, size_t len)
 		mismatch(c, BOOT_REFUSED_HELLO, "%s", why);
 		return;
 	}
+	if (c->dial && !boot_dial_meant(c, &facts))
+		return;
 	memcpy(facts.address, c->peer.address, sizeof(facts.address));
 	c->peer = facts;
 	snprintf(c->text, sizeof(c->text), "%s:%u %s", facts.hostname, facts.pid, c->where);

@@ -543,6 +543,13 @@ int rpw_listener_create(rpw_context *c, const char *address, rpw_accept_fn fn, v
 
 int rpw_listener_port(const rpw_listener *l) { return l ? boot_listener_port(l->boot) : rpwi_fail(RPW_ERR_INVALID, "rpw_listener_port: the listener is NULL"); }
 
+int rpw_listener_address(const rpw_listener *l, char *out, size_t room)
+{
+	if (!l || !out)
+		return msg_wrong("rpw_listener_address", l ? "out is NULL" : "the listener is NULL");
+	return RPWI_LIKELY(msg_is_ours(l->c)) ? boot_listener_contact(l->boot, out, room) : msg_inherited(l->c);
+}
+
 void rpw_listener_destroy(rpw_listener *l)
 {
 	if (!l || !msg_is_ours(l->c))
@@ -583,8 +590,10 @@ static int connect_begin(rpw_endpoint *ep, const char *address, const rpw_endpoi
 		return rpwi_fail(RPW_ERR_LIMIT, "no room for one more endpoint in unexpected_bytes_max (%zu bytes): raise it", ep->c->unexpected_max);
 	unsigned ms = o->timeout_ms ? o->timeout_ms : CONNECT_MS;
 	ep->until_ns = rpwi_now_ns() + ms * RPWI_NS_PER_MS;
-	ep_keep(&ep->peer, address);
-	return boot_connect(ep->c->boot, address, ms, ep, &ep->boot);
+	rc = boot_connect(ep->c->boot, address, ms, ep, &ep->boot);
+	if (!rc)
+		ep_keep(&ep->peer, boot_peer_text(ep->boot));
+	return rc;
 }
 
 int rpw_endpoint_create(rpw_context *c, const char *address, const rpw_endpoint_options *given, rpw_endpoint **out, rpw_request **req)

@@ -75,6 +75,110 @@ static void arguments_of_listeners(void)
 	rpw_context_destroy(c); /* with what is left */
 }
 
+/* What rpw_listener_address would give: CRC-32 (IEEE 802.3) of all before it. */
+static const char *with_checksum(const char *text)
+{
+	static char out[600];
+	uint32_t crc = ~0u;
+	for (const char *p = text; *p; p++) {
+		crc ^= (unsigned char)*p;
+		for (int bit = 0; bit < 8; bit++)
+			crc = crc >> 1 ^ (crc & 1 ? 0xedb88320u : 0);
+	}
+	snprintf(out, sizeof(out), "%s%08x", text, (unsigned)~crc);
+	return out;
+}
+
+static int connect_to(struct pair *p, const char *address, unsigned timeout_ms)
+{
+	rpw_request *r = NULL;
+	rpw_endpoint_options o = RPW_ENDPOINT_OPTIONS_INIT;
+	o.timeout_ms = timeout_ms;
+	forget_error();
+	int rc = rpw_endpoint_create(p->a, address, &o, &p->ea, &r);
+	return rc == RPW_IN_PROGRESS ? finish(p, r, NULL) : rc;
+}
+
+static void ends_go(struct pair *p)
+{
+	settle(p);
+	rpw_endpoint_destroy(p->ea);
+	rpw_endpoint_destroy(p->eb);
+	p->ea = p->eb = NULL;
+	settle(p);
+}
+
+static void an_address_can_be_carried(void)
+{
+	struct pair p;
+	char text[RPW_ADDRESS_MAX], forged[RPW_ADDRESS_MAX + 40], head[64];
+	memset(&p, 0, sizeof(p));
+	p.a = context_open();
+	p.b = context_open();
+	IS(rpw_listener_create(p.b, ":0", take, &p.eb, &p.l), RPW_OK);
+	REFUSED(rpw_listener_address(NULL, text, sizeof(text)), RPW_ERR_INVALID, "the listener is NULL");
+	REFUSED(rpw_listener_address(p.l, NULL, 9), RPW_ERR_INVALID, "out is NULL");
+	memset(text, 7, sizeof(text));
+	int n = rpw_listener_address(p.l, text, sizeof(text));
+	CHECK(n > 0 && n < RPW_ADDRESS_MAX);
+	IS(strlen(text), n);
+	REFUSED(rpw_listener_address(p.l, forged, (size_t)n), RPW_ERR_INVALID, "RPW_ADDRESS_MAX");
+	IS(rpw_listener_address(p.l, forged, (size_t)n + 1), n);
+	IS(strcmp(forged, text), 0);
+	/* As any other address. */
+	IS(connect_to(&p, text, 0), RPW_OK);
+	UNTIL(&p, p.eb);
+	CHECK(!strchr(information_of(p.ea).peer, ';')); /* what people see is who it is */
+	CHECK(rpw_send(p.ea, "across", 7, 1, NULL) >= 0);
+	rpw_request *r = NULL;
+	IS(rpw_recv(p.b, p.eb, incoming, 7, 1, ALL, &r), RPW_IN_PROGRESS);
+	IS(finish(&p, r, NULL), RPW_OK);
+	IS(strcmp((const char *)incoming, "across"), 0);
+	ends_go(&p);
+	/* Garbled anywhere, or cut off: refused by name, at once. */
+	for (int i = 5; i < n; i++) {
+		memcpy(forged, text, (size_t)n + 1);
+		forged[i] ^= 1;
+		REFUSED(connect_to(&p, forged, 0), RPW_ERR_INVALID, "garbled");
+		memcpy(forged, text, (size_t)n + 1);
+		forged[i] = 0;
+		REFUSED(connect_to(&p, forged, 0), RPW_ERR_INVALID, "garbled");
+	}
+	/* Made by somebody else: what fits its checksum, and is none. */
+	memcpy(head, text, 5 + 32 + 1);
+	head[5 + 32 + 1] = 0;
+	static const char *const wrong[] = {"", ";", "1;", "1;127.0.0.1;", "1;127.0.0.1:0;", "1;:7;", "1;127.0.0.1:7,;", "1;localhost:7;", "-1;127.0.0.1:7;",
+		"99999999999;127.0.0.1:7;", "1;127.0.0.1:7;more;",
+		"1;127.0.0.1:1,127.0.0.1:2,127.0.0.1:3,127.0.0.1:4,127.0.0.1:5,127.0.0.1:6,127.0.0.1:7,127.0.0.1:8,127.0.0.1:9;"};
+	for (size_t i = 0; i < sizeof(wrong) / sizeof(wrong[0]); i++) {
+		snprintf(forged, sizeof(forged), "%s%s", head, wrong[i]);
+		REFUSED(connect_to(&p, with_checksum(forged), 0), RPW_ERR_INVALID, "garbled");
+	}
+	memset(forged, '1', sizeof(forged));
+	memcpy(forged, "rpw1;", 5);
+	forged[sizeof(forged) - 1] = 0;
+	REFUSED(connect_to(&p, forged, 0), RPW_ERR_INVALID, "too long");
+	/* Its addresses are tried in turn; where nobody is, the next. */
+	int port = rpw_listener_port(p.l);
+	rpw_listener_destroy(p.l);
+	snprintf(forged, sizeof(forged), "127.0.0.1:%d", port);
+	IS(rpw_listener_create(p.b, forged, take, &p.eb, &p.l), RPW_OK);
+	snprintf(forged, sizeof(forged), "%s%d;127.0.0.9:%d,127.0.0.1:%d;", head, (int)getpid(), port, port);
+	IS(connect_to(&p, with_checksum(forged), 0), RPW_OK);
+	UNTIL(&p, p.eb);
+	ends_go(&p);
+	/* Who answers there, and is another process: not taken for it. */
+	snprintf(forged, sizeof(forged), "%s%d;127.0.0.1:%d;", head, (int)getpid() + 1, port);
+	REFUSED(connect_to(&p, with_checksum(forged), 300), RPW_ERR_UNREACHABLE, "another process answers there");
+	CHECK(!p.eb);
+	ends_go(&p);
+	/* Loopback of another host is not this one's. */
+	head[9] = head[9] == '0' ? '1' : '0';
+	snprintf(forged, sizeof(forged), "%s%d;127.0.0.1:%d;", head, (int)getpid(), port);
+	REFUSED(connect_to(&p, with_checksum(forged), 300), RPW_ERR_UNREACHABLE, "on another host");
+	pair_close(&p);
+}
+
 static void every_form_of_address_connects(void)
 {
 	static const char *const listens[] = {"127.0.0.1:0", "localhost:0", ":0", "[::1]:0", ":0"}, *const connects[] = {"127.0.0.1", "localhost", "127.0.0.1",
@@ -486,6 +590,7 @@ static void both_sides_need_the_same_key(void)
 const struct contract_case connect_cases[] = {
 	{"addresses_that_are_none", addresses_that_are_none, false, "rpw_listener_create rpw_endpoint_create"},
 	{"arguments_of_listeners", arguments_of_listeners, false, "rpw_listener_create rpw_listener_port rpw_listener_destroy"},
+	{"an_address_can_be_carried", an_address_can_be_carried, false, "rpw_listener_address rpw_endpoint_create"},
 	{"every_form_of_address_connects", every_form_of_address_connects, false, "rpw_listener_create rpw_endpoint_create"},
 	{"what_options_a_connection_takes", what_options_a_connection_takes, false, "rpw_endpoint_create"},
 	{"the_transport_that_was_asked_for", the_transport_that_was_asked_for, true, "rpw_endpoint_create rpw_endpoint_info"},

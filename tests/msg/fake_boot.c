@@ -81,6 +81,7 @@ int boot_listen(struct boot *b, const char *address, void *listener_user, struct
 	return 0;
 }
 int boot_listener_port(const struct boot_listener *l) { return l->port; }
+int boot_listener_contact(const struct boot_listener *l, char *out, size_t room) { return snprintf(out, room, "127.0.0.1:%d", l->port); }
 void boot_listener_free(struct boot_listener *l)
 {
 	rpwi_list_del(&l->all);
