@@ -384,6 +384,11 @@ static void on_bye(rpw_endpoint *ep, const struct say_word *w, const char *text)
 	}
 	link_acknowledged(&ep->link, w->received);
 	rma_flush_bye(ep, w->received);
+	/* Both shut down, and what this side posted is still on its way: the peer waits for that. Its next goodbye is its program's last word. */
+	if (orderly && ep->shutting && !ep->peer_shut) {
+		ep->peer_shut = true;
+		return;
+	}
 	ep->status = ep->was_up ? RPW_ERR_PEER_GONE : RPW_ERR_REFUSED;
 	ep->orderly = orderly && ep->was_up;
 	ep->bye_heard = true;
@@ -392,6 +397,16 @@ static void on_bye(rpw_endpoint *ep, const struct say_word *w, const char *text)
 		deadline_set(ep, rpwi_now_ns() + DRAIN_MS * RPWI_NS_PER_MS);
 	else
 		msg_todo(ep, TODO_FAIL);
+}
+
+void connect_shutdown_over(rpw_endpoint *ep)
+{
+	ep->shutting = false;
+	if (!ep->peer_shut || ep->state == EP_FAILED || ep->bye_heard || ep->gone_heard)
+		return;
+	ep->status = RPW_ERR_PEER_GONE;
+	ep->orderly = ep->bye_heard = true;
+	msg_todo(ep, TODO_FAIL);
 }
 
 static void on_word(rpw_endpoint *ep, unsigned type, const struct say_word *w, const char *text)

@@ -17,6 +17,7 @@ void connect_path_close(rpw_endpoint *ep);
 extern const struct boot_up connect_boot_up;
 void connect_next_path(rpw_endpoint *ep);
 void connect_cancel(rpw_request *r);
+void connect_shutdown_over(rpw_endpoint *ep); /* rpw_endpoint_shutdown of this side: done, failed or canceled */
 void connect_ready(void *user, int status, const char *why);
 void connect_peer_talks(rpw_endpoint *ep);
 void connect_timers(rpw_context *c, uint64_t now_ns);

@@ -124,6 +124,7 @@ static int flush(rpw_endpoint *ep, const char *call, bool ends, rpw_request **re
 	if (!r)
 		return RPW_ERR_NO_MEMORY;
 	r->ends = ends;
+	ep->shutting |= ends && !ep->shut;
 	return ep_post(ep, r, req);
 }
 

@@ -221,10 +221,11 @@ struct rpw_endpoint {
 	uint64_t id;
 	/* the rest */
 	bool path_broken, was_up;
-	bool shut;      /* rpw_endpoint_shutdown: nothing more can be posted */
-	bool orderly;   /* it ended as the peer's program, or both, wished */
-	bool all_taken; /* the peer closed when it had taken everything: there is nothing to flush */
-	int refusal;    /* what to say when no path is left: the peer refused by name */
+	bool shut;                /* rpw_endpoint_shutdown: nothing more can be posted */
+	bool shutting, peer_shut; /* it is under way; the peer's is over */
+	bool orderly;             /* it ended as the peer's program, or both, wished */
+	bool all_taken;           /* the peer closed when it had taken everything: there is nothing to flush */
+	int refusal;              /* what to say when no path is left: the peer refused by name */
 	uint64_t peer_received;
 	char last_why[400];
 	struct boot_conn *boot;

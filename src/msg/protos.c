@@ -30,6 +30,8 @@ void proto_ends(rpw_request *r)
 		pipeline_answered(r);
 	if (r->serves)
 		pipeline_served(r);
+	if (r->ends)
+		connect_shutdown_over(r->ep);
 	r->number = 0;
 	r->xfer = NULL;
 	r->rts = NULL;

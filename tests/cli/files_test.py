@@ -548,7 +548,7 @@ class Library:
     """libropeway by ctypes: a sender that says what it likes."""
 
     class Done(ctypes.Structure):
-        _fields_ = [("status", ctypes.c_int), ("length", ctypes.c_size_t), ("tag", ctypes.c_uint64), ("ep", ctypes.c_void_p)]
+        _fields_ = [("size", ctypes.c_size_t), ("status", ctypes.c_int), ("length", ctypes.c_size_t), ("tag", ctypes.c_uint64), ("ep", ctypes.c_void_p)]
 
     def __init__(self, port, may_fail=False):
         self.l = ctypes.CDLL(str(BUILD / "libropeway.so.0"))
@@ -561,7 +561,7 @@ class Library:
         self.kept = []
 
     def wait(self, req):
-        done = self.Done()
+        done = self.Done(ctypes.sizeof(self.Done))
         self.l.rpw_request_wait(req, TIMEOUT_S * 1000, ctypes.byref(done))
         self.l.rpw_request_destroy(req)
         return done

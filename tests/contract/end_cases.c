@@ -165,6 +165,37 @@ static void both_sides_may_shut_down(void)
 	pair_close(&p);
 }
 
+/* The one is done long before the other, whose message is too large to be taken before it has its receive: the end waits for it. */
+static void the_later_shutdown_is_waited_for(void)
+{
+	static unsigned char big[3000001], got[sizeof(big)];
+	struct pair p;
+	rpw_request *ra = NULL, *rb = NULL, *in = NULL;
+	rpw_completion done = RPW_COMPLETION_INIT;
+	pair_open(&p);
+	*order = 0;
+	closed_status = 77;
+	rpw_endpoint_on_close(p.ea, on_closed, (void *)"a");
+	rpw_endpoint_on_close(p.eb, on_closed, (void *)"b");
+	pattern_fill(big, sizeof(big), 9);
+	CHECK(rpw_send(p.eb, big, sizeof(big), 1, NULL) >= 0);
+	CHECK(rpw_endpoint_shutdown(p.eb, &rb) >= 0);
+	CHECK(rpw_endpoint_shutdown(p.ea, &ra) >= 0);
+	if (ra)
+		IS(finish(&p, ra, NULL), RPW_OK);
+	settle(&p);
+	IS(strlen(order), 0); /* b's is not over */
+	IS(rpw_request_test(rb, NULL), RPW_IN_PROGRESS);
+	IS(rpw_recv(p.a, p.ea, got, sizeof(got), 1, ALL, &in), RPW_IN_PROGRESS);
+	IS(finish(&p, in, &done), RPW_OK);
+	IS(done.length, sizeof(big));
+	CHECK(pattern_right(got, sizeof(got), 9));
+	IS(finish(&p, rb, NULL), RPW_OK);
+	UNTIL(&p, strlen(order) == 4);
+	IS(closed_status, RPW_OK);
+	pair_close(&p);
+}
+
 /* Whoever is gone before it is done is heard of as gone, by both. */
 static void a_shutdown_that_the_peer_does_not_hear(void)
 {
@@ -572,6 +603,7 @@ const struct contract_case end_cases[] = {
 		"rpw_endpoint_destroy rpw_endpoint_on_close rpw_request_test rpw_request_wait rpw_request_cancel rpw_request_destroy " POSTED},
 	{"shutdown_is_an_orderly_end", shutdown_is_an_orderly_end, true, "rpw_endpoint_shutdown rpw_endpoint_on_close rpw_endpoint_info " POSTED},
 	{"both_sides_may_shut_down", both_sides_may_shut_down, true, "rpw_endpoint_shutdown rpw_endpoint_on_close"},
+	{"the_later_shutdown_is_waited_for", the_later_shutdown_is_waited_for, true, "rpw_endpoint_shutdown rpw_endpoint_on_close rpw_recv"},
 	{"a_shutdown_that_the_peer_does_not_hear", a_shutdown_that_the_peer_does_not_hear, true, "rpw_endpoint_shutdown"},
 	{"what_the_peer_had_sent_can_be_received", what_the_peer_had_sent_can_be_received, true, "rpw_endpoint_destroy rpw_recv rpw_probe rpw_endpoint_info"},
 	{"nothing_can_be_posted_after_the_end", nothing_can_be_posted_after_the_end, true, "rpw_endpoint_fence " POSTED},
