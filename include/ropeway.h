@@ -16,6 +16,9 @@
  *
  * Memory: buffers given to a call belong to it until its request is complete. Strings given out live as long as the object that they are about, those of an endpoint until its path changes:
  * copy what is to be kept.
+ *
+ * ABI: until 1.0 a release may break, and then names the version node of its symbols anew, so that a program built against another one is refused by the loader. From 1.0 on, programs built against
+ * an older 1.x run with every newer one: structs grow at their end only (see `size`), and no call, constant or field changes its meaning. What is taken away waits for 2.0.
  */
 #ifndef ROPEWAY_H
 #define ROPEWAY_H
