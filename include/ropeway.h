@@ -1,24 +1,39 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* ropeway.h - messages and remote memory between two processes, on the best path there is between them, and the reason why it was chosen.
+/* ropeway.h - messages and remote memory between two processes, on the best path there is between
+ * them, and the reason why it was chosen.
  *
- * A context holds everything of one thread: listeners, endpoints, requests. Two contexts share nothing. A side listens on host:port, the other connects; each connection is an
- * endpoint on both. Over an endpoint go tagged messages of any size (matched like MPI's and UCX's: by a 64-bit tag and mask, in order for each endpoint and tag),
- * objects, active messages, and access to registered remote memory. The path is shared memory, verbs (a NIC, kernel rxe, the software device) or TCP; it is
- * chosen from both sides' facts when they connect, and rpw_endpoint_info tells which and why.
+ * A context holds everything of one thread: listeners, endpoints, requests. Two contexts share
+ * nothing. A side listens on host:port, the other connects; each connection is an endpoint on both.
+ * Over an endpoint go tagged messages of any size (matched like MPI's and UCX's: by a 64-bit tag and
+ * mask, in order for each endpoint and tag), objects, active messages, and access to registered
+ * remote memory. The path is shared memory, verbs (a NIC, kernel rxe, the software device), TCP, or a
+ * network plugin of NCCL; it is chosen from both sides' facts when they connect, and
+ * rpw_endpoint_info tells which and why.
  *
- * Threads: a context and all that belongs to it is used by one thread at a time. Callbacks run inside rpw_context_progress, calls that wait and rpw_context_destroy; rpw_request_on_done, rpw_endpoint_on_close
- * and rpw_recv_obj call theirs at once when what it is about is there already. They may post, cancel, free, close endpoints, release memory and destroy listeners, but may not progress, wait or
- * destroy the context: that is RPW_ERR_INVALID.
+ * Threads: a context and all that belongs to it is used by one thread at a time. Each call says who
+ * may call it:
+ *   [context]       the thread that uses the context now; callbacks, too
+ *   [no callback]   that thread, but not from inside a callback: that is RPW_ERR_INVALID
+ *   [any]           any thread
+ * Callbacks run inside rpw_context_progress, calls that wait and rpw_context_destroy;
+ * rpw_request_on_done, rpw_endpoint_on_close and rpw_recv_obj call theirs at once when what it is
+ * about is there already.
+ * After fork the context is the parent's: in the child every call of it is RPW_ERR_INVALID.
  *
- * Errors: every call that can fail gives an int, >= 0 or one of enum rpw_status (negative). rpw_last_error says what was expected, what came, from whom, and what to do.
- * Completions carry a status of their own. On an error nothing is created and *out is left alone. NULL where an object is needed is RPW_ERR_INVALID; calls without a status do nothing then, or
- * give NULL or 0.
+ * Errors: every call that can fail gives an int, >= 0 or one of enum rpw_status (negative).
+ * rpw_last_error says what was expected, what came, from whom, and what to do. Completions carry a
+ * status of their own. On an error nothing is created and *out is left alone. NULL where an object is
+ * needed is RPW_ERR_INVALID; calls without a status do nothing then, or give NULL or 0. Where there is
+ * no memory for a call, it is RPW_ERR_NO_MEMORY. Neither is repeated below.
  *
- * Memory: buffers given to a call belong to it until its request is complete. Strings given out live as long as the object that they are about, those of an endpoint until its path changes:
- * copy what is to be kept.
+ * Memory: buffers given to a call belong to it until its request is complete. Strings given out live
+ * as long as the object that they are about, those of an endpoint until its path changes: copy what
+ * is to be kept. Lengths and offsets are in bytes, times in milliseconds.
  *
- * ABI: until 1.0 a release may break, and then names the version node of its symbols anew, so that a program built against another one is refused by the loader. From 1.0 on, programs built against
- * an older 1.x run with every newer one: structs grow at their end only (see `size`), and no call, constant or field changes its meaning. What is taken away waits for 2.0.
+ * ABI: until 1.0 a release may break, and then names the version node of its symbols anew, so that a
+ * program built against another one is refused by the loader. From 1.0 on, programs built against an
+ * older 1.x run with every newer one: structs grow at their end only (see `size`), and no call,
+ * constant or field changes its meaning. What is taken away waits for 2.0.
  */
 #ifndef ROPEWAY_H
 #define ROPEWAY_H
@@ -46,229 +61,492 @@ extern "C" {
 typedef struct rpw_context rpw_context;
 typedef struct rpw_listener rpw_listener;
 typedef struct rpw_endpoint rpw_endpoint;
-typedef struct rpw_request rpw_request; /* an operation under way */
-typedef struct rpw_memory rpw_memory;   /* registered local memory */
-typedef struct rpw_rkey rpw_rkey;       /* a peer's registered memory, as seen through one endpoint */
+/* An operation under way. */
+typedef struct rpw_request rpw_request;
+/* Registered local memory. */
+typedef struct rpw_memory rpw_memory;
+/* A peer's registered memory, as seen through one endpoint. */
+typedef struct rpw_rkey rpw_rkey;
 
 enum rpw_status {
 	RPW_OK = 0,
-	RPW_IN_PROGRESS = 1,  /* not an error: the request is not complete yet */
-	RPW_ERR_INVALID = -1, /* an argument, or a call at a time when it makes no sense */
+	/* Not an error: the request is not complete yet. */
+	RPW_IN_PROGRESS = 1,
+	/* An argument, or a call at a time when it makes no sense. */
+	RPW_ERR_INVALID = -1,
 	RPW_ERR_NO_MEMORY = -2,
-	RPW_ERR_TIMEOUT = -3, /* the peer did not answer in time */
+	/* The peer did not answer in time. */
+	RPW_ERR_TIMEOUT = -3,
 	RPW_ERR_CANCELED = -4,
-	RPW_ERR_TRUNCATED = -5,   /* the message was longer than the receive's buffer; as much as fits was written, `length` is the message's */
-	RPW_ERR_UNREACHABLE = -6, /* nobody answers at that address, or no path is left */
-	RPW_ERR_REFUSED = -7,     /* the peer answered and said no: key, version, a listener that is closing */
-	RPW_ERR_PEER_GONE = -8,   /* the peer's process ended, or its endpoint was closed, before the operation was done */
-	RPW_ERR_ACCESS = -9,      /* outside of the registered memory, or a right that its registration did not give */
-	RPW_ERR_PROTOCOL = -10,   /* the peer sent what it must not */
+	/* The message was longer than the receive's buffer; as much as fits was written, `length` is
+	 * the message's. */
+	RPW_ERR_TRUNCATED = -5,
+	/* Nobody answers at that address, or no path is left. */
+	RPW_ERR_UNREACHABLE = -6,
+	/* The peer answered and said no: key, version, a listener that is closing. */
+	RPW_ERR_REFUSED = -7,
+	/* The peer's process ended, or its endpoint was closed, before the operation was done. */
+	RPW_ERR_PEER_GONE = -8,
+	/* Outside of the registered memory, or a right that its registration did not give. */
+	RPW_ERR_ACCESS = -9,
+	/* The peer sent what it must not. */
+	RPW_ERR_PROTOCOL = -10,
 	RPW_ERR_NOT_SUPPORTED = -11,
-	RPW_ERR_LIMIT = -12,   /* a bound of the options was reached */
-	RPW_ERR_SYSTEM = -13,  /* a system call failed: rpw_last_error has its errno */
-	RPW_ERR_EXPIRED = -14, /* a wait ran out of time, or rpw_context_wake ended it; what was waited for is still under way */
+	/* A bound of the options was reached. */
+	RPW_ERR_LIMIT = -12,
+	/* A system call failed: rpw_last_error has its errno. */
+	RPW_ERR_SYSTEM = -13,
+	/* A wait ran out of time, or rpw_context_wake ended it; what was waited for is still under
+	 * way. */
+	RPW_ERR_EXPIRED = -14,
 };
+
+/* [any] "RPW_ERR_TIMEOUT" of RPW_ERR_TIMEOUT; a text for what is none. Static. */
 RPW_API const char *rpw_status_name(int status);
-/* A sentence on the last error of this thread's calls; never NULL. After the status of a request that failed (rpw_request_test, a wait, in its callback): that request's own. */
+
+/* [any] A sentence on the last error of this thread's calls; never NULL. After the status of a request
+ * that failed (rpw_request_test, a wait, in its callback) it is that request's own. Valid until this
+ * thread's next call. */
 RPW_API const char *rpw_last_error(void);
-/* "0.1.0" of the library that runs; compare with RPW_VERSION_* of the header. */
+
+/* [any] "0.1.0" of the library that runs; compare with RPW_VERSION_* of the header. Static. */
 RPW_API const char *rpw_version(void);
 
 /* ---- contexts ---- */
 
-/* Structs that a program allocates begin with their size, so that later versions can append: begin with RPW_..._INIT. Zero in a field of options means its default. What lies beyond the size, or beyond
- * what this version knows, is left alone. A size that is less than a struct's first version had is RPW_ERR_INVALID. */
+/* Structs that a program allocates begin with their size, so that later versions can append: begin
+ * with RPW_..._INIT. Zero in a field of options means its default. What lies beyond the size, or
+ * beyond what this version knows, is left alone. A size that is less than a struct's first version
+ * had is RPW_ERR_INVALID. */
 typedef struct {
-	size_t size; /* sizeof(rpw_context_options) */
-	const char
-		*transports;  /* "shm,verbs,tcp" in order of preference, also "ncclnet:PATH[@vN]" (rpw(7)); "": all but that; NULL: $ROPEWAY_TRANSPORT, or "" */
-	const char *key_file; /* pre-shared key; NULL: $ROPEWAY_KEY_FILE, or none. Both sides need the same */
-	size_t unexpected_bytes_max; /* of messages that came before their receive, for all endpoints; default 64 MiB. Beyond it senders wait */
-	size_t eager_bytes_max;      /* 0: as measured for each transport */
-	const char *rdma_devices;    /* "mlx5_0,mlx5_1": verbs uses these, and no others; NULL or "": all. At most 255 bytes */
-	/* The program looks into its memory while it is filled, as NCCL's kernels do: host memory that tagged messages, gets and peers' puts go to then fills so that of an aligned line of 128 bytes the
-	 * last 8 appear after all before them, and 8 aligned bytes at once. Costs large messages some speed: over tcp a copy more. What a NIC or a hosted plugin writes by itself has its order; memory of a
-	 * GPU that is staged has none. */
+	/* sizeof(rpw_context_options) */
+	size_t size;
+	/* "shm,verbs,tcp" in order of preference, also "ncclnet:PATH[@vN]" (rpw(7)); "": all but that;
+	 * NULL: $ROPEWAY_TRANSPORT, or "". */
+	const char *transports;
+	/* Pre-shared key; NULL: $ROPEWAY_KEY_FILE, or none. Both sides need the same. */
+	const char *key_file;
+	/* Of messages that came before their receive, for all endpoints; default 64 MiB. Beyond it
+	 * senders wait. */
+	size_t unexpected_bytes_max;
+	/* Messages up to this go at once, longer ones when they have their receive. 0: as measured for
+	 * each transport. */
+	size_t eager_bytes_max;
+	/* "mlx5_0,mlx5_1": verbs uses these, and no others; NULL or "": all. At most 255 bytes. */
+	const char *rdma_devices;
+	/* The program looks into its memory while it is filled, as NCCL's kernels do: host memory that
+	 * tagged messages, gets and peers' puts go to then fills so that of an aligned line of 128 bytes
+	 * the last 8 appear after all before them, and 8 aligned bytes at once. Costs large messages some
+	 * speed: over tcp a copy more. What a NIC or a hosted plugin writes by itself has its order;
+	 * memory of a GPU that is staged has none. */
 	bool polled;
 } rpw_context_options;
 #define RPW_CONTEXT_OPTIONS_INIT \
 	{ \
 		sizeof(rpw_context_options), NULL, NULL, 0, 0, NULL, false \
 	}
-RPW_API int rpw_context_create(const rpw_context_options *options /* may be NULL */, rpw_context **out);
-/* Closes what is left in it without waiting for anybody; callbacks of the requests that this ends still run, those of what is posted in them do not. */
+
+/* [any] A context, to be destroyed by the caller.
+ * options   NULL: all defaults. Its strings are copied.
+ * Gives RPW_OK; RPW_ERR_INVALID (a transport that there is not, a key file that cannot be used),
+ * RPW_ERR_SYSTEM (no descriptor is left). */
+RPW_API int rpw_context_create(const rpw_context_options *options, rpw_context **out);
+
+/* [no callback] Closes what is left in it without waiting for anybody. Requests, listeners, endpoints,
+ * memories and keys of it are gone then. Callbacks of the requests that this ends still run, those of
+ * what is posted in them do not. */
 RPW_API void rpw_context_destroy(rpw_context *c);
 
-/* Move things on: deliver what has come, send what waits, call callbacks. How many things happened; 0: nothing. Never blocks. */
+/* [no callback] Moves things on: delivers what has come, sends what waits, calls callbacks. Never
+ * blocks. Gives how many things happened, 0 for nothing. */
 RPW_API int rpw_context_progress(rpw_context *c);
-/* A descriptor for epoll or poll: after rpw_context_arm has said 0, it becomes readable when rpw_context_progress has something to do.
- * arm: 0 armed; RPW_IN_PROGRESS: there is something to do already, progress first. */
+
+/* [context] A descriptor for epoll or poll, the same as long as the context lives, and its own: never
+ * read from it, never close it. After rpw_context_arm has given 0, it becomes readable when
+ * rpw_context_progress has something to do. */
 RPW_API int rpw_context_fd(rpw_context *c);
+
+/* [context] Before sleeping on the descriptor. Gives 0: armed; RPW_IN_PROGRESS: there is something to
+ * do already, progress first; RPW_ERR_SYSTEM: a transport's descriptor cannot be waited for. */
 RPW_API int rpw_context_arm(rpw_context *c);
-/* From any thread and from signal handlers, as long as the context is there: whoever sleeps on the context goes on. A wait under way, or the next one that is not done at once, ends with
- * RPW_ERR_EXPIRED; or the descriptor becomes readable, and the next rpw_context_arm says RPW_IN_PROGRESS, whichever comes first. Several that nobody has noticed yet count once; none is lost. */
+
+/* [any, signal handlers too] Whoever sleeps on the context goes on. A wait under way, or the next one
+ * that is not done at once, ends with RPW_ERR_EXPIRED; or the descriptor becomes readable, and the next
+ * rpw_context_arm gives RPW_IN_PROGRESS, whichever comes first. Several that nobody has noticed yet
+ * count once; none is lost. The context has to be there until it returns. */
 RPW_API void rpw_context_wake(rpw_context *c);
 
-/* ---- listeners and endpoints ---- */
+/* ---- listeners ---- */
 
-/* Called for each connection that was made; the endpoint is usable at once, and the callee's to close. */
+/* Called for each connection that was made. The endpoint is usable at once, and the callee's to
+ * destroy; it lives on when the listener is destroyed. */
 typedef void (*rpw_accept_fn)(rpw_listener *l, rpw_endpoint *ep, void *arg);
-/* `address` is "host:port", "[v6]:port", ":port" (all addresses) or "host:0" (any free port). */
+
+/* [context] Begins to listen.
+ * address   "host:port", "[v6]:port", ":port" (all addresses) or "host:0" (any free port). A host that
+ *           is a name is looked up here, which can take 5 s.
+ * arg       is handed to `fn`.
+ * Gives RPW_OK; RPW_ERR_INVALID (the address, and what is wrong with it), RPW_ERR_SYSTEM (the port is
+ * in use, or this host has no such address). */
 RPW_API int rpw_listener_create(rpw_context *c, const char *address, rpw_accept_fn fn, void *arg, rpw_listener **out);
+
+/* [context] The TCP port that it listens at, 1 to 65535, in host byte order. */
 RPW_API int rpw_listener_port(const rpw_listener *l);
-/* For those who carry it themselves (MPI, NCCL, a launcher): text that rpw_endpoint_create of any process takes as address, at most RPW_ADDRESS_MAX bytes with its 0. It has all addresses that the
- * listener is at, tried in turn, and whose process it is: who else answers at one of them is not taken for it. Gives its length. */
+
+/* With its terminating 0. */
 enum { RPW_ADDRESS_MAX = 512 };
+
+/* [context] Its address, for those who carry it themselves (MPI, NCCL, a launcher): text that
+ * rpw_endpoint_create takes in any process. It has all addresses that the listener is at, tried in turn,
+ * and whose process it is: who else answers at one of them is not taken for it. No secret, no proof.
+ * out       room for `room` bytes; RPW_ADDRESS_MAX always do.
+ * Gives its length without the 0; RPW_ERR_LIMIT (too little room), RPW_ERR_SYSTEM (no interface is
+ * up). */
 RPW_API int rpw_listener_address(const rpw_listener *l, char *out, size_t room);
+
+/* [context] Ends it. Connections that are not complete yet are refused; accepted endpoints stay. */
 RPW_API void rpw_listener_destroy(rpw_listener *l);
+
+/* ---- endpoints ---- */
 
 typedef struct {
 	size_t size;
-	unsigned timeout_ms;    /* default 10,000: until then connecting is tried again and again, with back-off */
-	const char *transports; /* as of the context, for this endpoint */
+	/* Default 10,000: until then connecting is tried again and again, with back-off. */
+	unsigned timeout_ms;
+	/* As of the context, for this endpoint. */
+	const char *transports;
 } rpw_endpoint_options;
 #define RPW_ENDPOINT_OPTIONS_INIT \
 	{ \
 		sizeof(rpw_endpoint_options), 0, NULL \
 	}
-/* `address` is "host:port", "[v6]:port", or what rpw_listener_address gave. Begin to connect. The endpoint is there at once; what is posted on it waits until it is connected, and fails if it is not. *req completes when the connection stands or has failed; req may be NULL. */
-RPW_API int rpw_endpoint_create(
-	rpw_context *c, const char *address, const rpw_endpoint_options *options /* may be NULL */, rpw_endpoint **out, rpw_request **req);
+
+/* [context] Begins to connect. The endpoint is there at once, and the caller's to destroy; what is
+ * posted on it waits until it is connected, and fails if it is not.
+ * address   "host:port", "[v6]:port", or what rpw_listener_address gave. Names are looked up in the
+ *           background.
+ * options   NULL: all defaults. Its strings are copied.
+ * req       completes when the connection stands or has failed; NULL: nobody wants to know.
+ * Gives RPW_IN_PROGRESS; RPW_ERR_INVALID (the address, the transports), RPW_ERR_LIMIT (endpoints beyond
+ * unexpected_bytes_max). The request: RPW_OK; RPW_ERR_UNREACHABLE, RPW_ERR_TIMEOUT (somebody is there,
+ * and silent), RPW_ERR_REFUSED (another key, another version), RPW_ERR_CANCELED. */
+RPW_API int rpw_endpoint_create(rpw_context *c, const char *address, const rpw_endpoint_options *options, rpw_endpoint **out, rpw_request **req);
 
 enum rpw_protection {
-	RPW_PROTECTION_NONE,   /* who is between the two, on the network, can read and change it */
-	RPW_PROTECTION_KERNEL, /* shared memory: it does not leave the host, and the kernel lets nobody but this user at it */
-	RPW_PROTECTION_TLS,    /* there is a key: TLS 1.3 with keys that only these two processes have */
+	/* Who is between the two, on the network, can read and change it. */
+	RPW_PROTECTION_NONE,
+	/* Shared memory: it does not leave the host, and the kernel lets nobody but this user at it. */
+	RPW_PROTECTION_KERNEL,
+	/* There is a key: TLS 1.3 with keys that only these two processes have. */
+	RPW_PROTECTION_TLS,
 };
 typedef struct {
 	size_t size;
-	const char *transport;             /* "shm", "verbs", "tcp", "ncclnet" */
-	const char *path;                  /* "rpw_eth0, GID 1 ::ffff:10.0.0.1, MTU 1024", "4 streams to 10.0.0.2" */
-	const char *why;                   /* "same host: shared memory is the fastest; verbs (rpw_lo) and tcp would do" */
-	const char *peer;                  /* "host:pid 10.0.0.2:4711" */
-	uint64_t message_tag, control_tag; /* unique to this endpoint; exchanged at connect */
+	/* "shm", "verbs", "tcp", "ncclnet" */
+	const char *transport;
+	/* "rpw_eth0, GID 1 ::ffff:10.0.0.1, MTU 1024", "4 streams to 10.0.0.2" */
+	const char *path;
+	/* "same host: shared memory is the fastest; verbs (rpw_lo) and tcp would do" */
+	const char *why;
+	/* "host:pid 10.0.0.2:4711" */
+	const char *peer;
+	/* Unique to this endpoint; exchanged at connect. */
+	uint64_t message_tag, control_tag;
 	uint64_t peer_message_tag, peer_control_tag;
 	bool connected;
-	int status; /* why it failed, when it has; RPW_OK after an orderly end */
+	/* Why it failed, when it has; RPW_OK after an orderly end. */
+	int status;
 	size_t eager_bytes_max;
-	enum rpw_protection protection; /* of what goes over the path; `why` says it in words */
+	/* Of what goes over the path; `why` says it in words. */
+	enum rpw_protection protection;
 } rpw_endpoint_information;
 #define RPW_ENDPOINT_INFORMATION_INIT \
 	{ \
 		sizeof(rpw_endpoint_information), NULL, NULL, NULL, NULL, 0, 0, 0, 0, false, 0, 0, RPW_PROTECTION_NONE \
 	}
-RPW_API int rpw_endpoint_info(rpw_endpoint *ep, rpw_endpoint_information *info /* size filled in */);
+
+/* [context] Which path it has, and why.
+ * info      size filled in; the strings are the endpoint's, until its path changes.
+ * Gives RPW_OK, also of an endpoint that has ended. */
+RPW_API int rpw_endpoint_info(rpw_endpoint *ep, rpw_endpoint_information *info);
+
+/* [context] A pointer of the program's, which the library only keeps. */
 RPW_API void rpw_endpoint_set_user(rpw_endpoint *ep, void *user);
+
+/* [context] That pointer; NULL where none was set. */
 RPW_API void *rpw_endpoint_user(const rpw_endpoint *ep);
-/* Called once, when the endpoint has failed (`status` says why) or the peer has closed it (RPW_OK: in order, by rpw_endpoint_shutdown; else RPW_ERR_PEER_GONE), after everything else that there is to hear of it; at once if that has happened. Not for rpw_endpoint_destroy of this side. */
+
+/* Called once, after everything else that there is to hear of the endpoint: it has failed (`status` says
+ * why), or the peer has closed it (RPW_OK: in order, by rpw_endpoint_shutdown; else
+ * RPW_ERR_PEER_GONE). */
 typedef void (*rpw_endpoint_closed_fn)(rpw_endpoint *ep, int status, void *arg);
+
+/* [context] Has the end told; at once if it has happened. Not for rpw_endpoint_destroy of this side.
+ * fn        takes the place of an earlier one; NULL: nobody is told. */
 RPW_API void rpw_endpoint_on_close(rpw_endpoint *ep, rpw_endpoint_closed_fn fn, void *arg);
-/* flush: everything posted before is done, on the peer's side too. It is RPW_OK, too, when the peer has closed meanwhile, but had taken everything before it did (taken: by its library; a message may
- * have been in want of a receive); RPW_ERR_PEER_GONE when it had not. */
+
+/* [context] Its request completes when everything that was posted on the endpoint before is done, on
+ * the peer's side too: puts and atomics have taken effect, messages are in the peer's library, large
+ * ones have been received. So the peer has to progress.
+ * Gives as every call that posts (see "requests"). The request: RPW_OK, also when the peer has closed
+ * meanwhile and had taken everything before it did; RPW_ERR_PEER_GONE when it had not; else the first
+ * error of what was posted before. */
 RPW_API int rpw_endpoint_flush(rpw_endpoint *ep, rpw_request **req);
-/* The orderly end: what was posted before it is done, as of flush, and then the peer hears that nothing more comes: its rpw_endpoint_closed_fn has RPW_OK, after everything else, where a crash or
- * rpw_endpoint_destroy alone gives RPW_ERR_PEER_GONE. Nothing can be posted after it on this side but receives (RPW_ERR_INVALID). The peer's endpoint ends with that; what it had sent before is still
- * received here. Where both shut down, both hear RPW_OK, and neither loses a message. */
+
+/* [context] The orderly end: a flush, and then the peer hears that nothing more comes. Its
+ * rpw_endpoint_closed_fn has RPW_OK, after everything else, where a crash or rpw_endpoint_destroy alone
+ * gives RPW_ERR_PEER_GONE. Nothing can be posted after it on this side but receives (RPW_ERR_INVALID).
+ * The peer's endpoint ends with that; what it had sent before is still received here. Where both shut
+ * down, the later is waited for, both hear RPW_OK, and neither loses a message. The endpoint itself is
+ * still to be destroyed.
+ * Gives, and the request, as rpw_endpoint_flush. */
 RPW_API int rpw_endpoint_shutdown(rpw_endpoint *ep, rpw_request **req);
-/* What is posted after it takes effect at the peer after what was posted before: for puts, atomics and notifications. */
+
+/* [context] What is posted after it takes effect at the peer after what was posted before; of puts,
+ * atomics and notifications, which otherwise have no order. Messages keep theirs. No wait, no request.
+ * Gives RPW_OK, or the status that the endpoint ended with. */
 RPW_API int rpw_endpoint_fence(rpw_endpoint *ep);
-/* Close. What is still under way completes with RPW_ERR_CANCELED, the peer's with RPW_ERR_PEER_GONE: flush first where that matters. What the peer had sent whole can be received
- * until then, also after it has gone. Inside a callback the endpoint closes before the rpw_context_progress that called back returns; where another call called back, before the next one does. Its
- * remote keys are the caller's to destroy. */
+
+/* [context] Closes it. What is still under way completes with RPW_ERR_CANCELED, the peer's with
+ * RPW_ERR_PEER_GONE: flush or shut down first where that matters. What the peer had sent whole can be
+ * received until then, also after it has gone. Inside a callback the endpoint closes before the
+ * rpw_context_progress that called back returns; where another call called back, before the next one
+ * does. Its remote keys are the caller's to destroy. */
 RPW_API void rpw_endpoint_destroy(rpw_endpoint *ep);
 
 /* ---- requests ----
- * A call that posts gives RPW_OK when it is complete already: then *req is NULL. RPW_IN_PROGRESS: *req is the request, to be freed by the caller. Negative: nothing was posted.
- * With `req` NULL the request frees itself when complete. Receives (rpw_recv, rpw_recv_obj) give a request whenever one is asked for, complete or not: its completion says length, tag and sender.
- * A request may be tested, waited on and freed after its endpoint was closed, but not after its context was destroyed. Callbacks of requests that rpw_endpoint_destroy ends run in the next rpw_context_progress. */
+ *
+ * A call that posts gives RPW_OK when it is complete already: then *req is NULL. RPW_IN_PROGRESS: *req is
+ * the request, to be destroyed by the caller. Negative: nothing was posted; RPW_ERR_INVALID, or the status
+ * that the endpoint ended with. With `req` NULL the request destroys itself when complete. Receives
+ * (rpw_recv, rpw_recv_iov, rpw_recv_obj) give a request whenever one is asked for, complete or not: its
+ * completion says length, tag and sender.
+ *
+ * Requests end with RPW_OK; with RPW_ERR_CANCELED, where the program canceled them, or closed their
+ * endpoint or context; with RPW_ERR_PEER_GONE, RPW_ERR_UNREACHABLE or RPW_ERR_PROTOCOL, as their endpoint
+ * ends; and as their call says. They may be tested, waited on and destroyed after their endpoint was
+ * closed, but not after their context was destroyed. Callbacks of requests that rpw_endpoint_destroy ends
+ * run in the next rpw_context_progress. */
+
 typedef struct {
-	size_t size;        /* sizeof(rpw_completion), set by whoever has it filled */
-	int status;         /* RPW_OK, RPW_IN_PROGRESS or an error */
-	size_t length;      /* of the message */
-	uint64_t tag;       /* of a received message */
-	rpw_endpoint *from; /* of a received message */
+	/* sizeof(rpw_completion), set by whoever has it filled. */
+	size_t size;
+	/* RPW_OK, RPW_IN_PROGRESS or an error. */
+	int status;
+	/* Of the message, whole, also where it was cut. */
+	size_t length;
+	/* Of a received message. */
+	uint64_t tag;
+	/* Of a received message: where it came from. */
+	rpw_endpoint *from;
 } rpw_completion;
 #define RPW_COMPLETION_INIT \
 	{ \
 		sizeof(rpw_completion), 0, 0, 0, NULL \
 	}
-RPW_API int rpw_request_test(rpw_request *r, rpw_completion *done /* may be NULL */); /* its status; does not progress */
-RPW_API int rpw_request_wait(rpw_request *r, int timeout_ms /* -1: no limit */,
-	rpw_completion *done); /* progresses; spins briefly, then sleeps. RPW_ERR_EXPIRED: it is still under way */
-/* One call posts and waits: rpw_finish(rpw_send(ep, buf, len, tag, &r), &r, timeout_ms, NULL). `posted` is what the call gave: negative, it is given back. Else waits for *r, destroys it and sets
- * it to NULL; where that is NULL already the operation was complete, and `done` has RPW_OK and no more. RPW_ERR_EXPIRED: it is still under way, and *r is there to be waited for again. */
-RPW_API int rpw_finish(int posted, rpw_request **r, int timeout_ms, rpw_completion *done /* may be NULL */);
-/* NULL in r counts as complete. RPW_OK, or, when all are complete, the first status that is an error. */
+
+/* [context] Its status, RPW_IN_PROGRESS while it is under way. Does not progress.
+ * done      filled when it is complete; may be NULL. */
+RPW_API int rpw_request_test(rpw_request *r, rpw_completion *done);
+
+/* [no callback] Progresses until it is complete; spins briefly, then sleeps.
+ * timeout_ms   -1: no limit. 0: what can be done now.
+ * done         filled when it is complete; may be NULL.
+ * Gives its status, or RPW_ERR_EXPIRED: it is still under way. It is the caller's to destroy. */
+RPW_API int rpw_request_wait(rpw_request *r, int timeout_ms, rpw_completion *done);
+
+/* [no callback] Posts and waits in one:
+ *     rpw_finish(rpw_send(ep, buf, len, tag, &r), &r, timeout_ms, NULL)
+ * posted    what the call gave; negative, it is given back, and nothing is waited for.
+ * r         is waited for, destroyed, and set to NULL. NULL already: the operation was complete, and
+ *           `done` has RPW_OK and no more.
+ * Gives the status of the operation, or RPW_ERR_EXPIRED: it is still under way, and *r is there to be
+ * waited for again, or canceled. */
+RPW_API int rpw_finish(int posted, rpw_request **r, int timeout_ms, rpw_completion *done);
+
+/* [no callback] Progresses until all n are complete. NULL in r counts as complete; the others stay the
+ * caller's to destroy.
+ * Gives RPW_OK, the first status that is an error, or RPW_ERR_EXPIRED: not all are complete. */
 RPW_API int rpw_request_wait_all(rpw_context *c, rpw_request **r, size_t n, int timeout_ms);
-/* Ask it to end. It completes, with RPW_ERR_CANCELED or, when it was too late, as it would have. */
+
+/* [context] Asks it to end. It completes, with RPW_ERR_CANCELED or, when it was too late, as it would
+ * have; a receive without a message at once. It is still to be destroyed.
+ * Gives RPW_OK, also of one that is complete. */
 RPW_API int rpw_request_cancel(rpw_request *r);
-RPW_API void rpw_request_destroy(rpw_request *r); /* complete or not: then it goes on by itself */
+
+/* [context] Complete or not: then it goes on by itself, and nobody hears of its end. */
+RPW_API void rpw_request_destroy(rpw_request *r);
+
+/* `done` is valid during the call. The request is still to be destroyed, which can be done here. */
 typedef void (*rpw_done_fn)(rpw_request *r, const rpw_completion *done, void *arg);
-/* Called when it completes; at once if it has. Takes the place of an earlier one that has not been called; fn NULL: nobody is. */
+
+/* [context] Has its end told, in rpw_context_progress; at once if it is complete.
+ * fn        takes the place of an earlier one that has not been called; NULL: nobody is told. */
 RPW_API void rpw_request_on_done(rpw_request *r, rpw_done_fn fn, void *arg);
 
 /* ---- tagged messages ---- */
 
+/* [context] Sends `len` bytes. Complete when the buffer can be used again; flush says when they are
+ * there. Messages of one endpoint and tag are received in the order sent.
+ * buf       the request's until it is complete; NULL where len is 0.
+ * Gives as every call that posts. */
 RPW_API int rpw_send(rpw_endpoint *ep, const void *buf, size_t len, uint64_t tag, rpw_request **req);
+
+/* [context] The same of several pieces, which make one message.
+ * iov       copied; the pieces are the request's until it is complete. At most 1,024.
+ * Gives as every call that posts. */
 RPW_API int rpw_send_iov(rpw_endpoint *ep, const struct iovec *iov, int iovcnt, uint64_t tag, rpw_request **req);
-/* Matches a message whose tag is equal in the bits that mask has. ep NULL: from any endpoint of the context. */
+
+/* [context] Receives a message whose tag is equal to `tag` in the bits that `mask` has. Of the receives
+ * that match, the one posted first gets it; of the messages that match, the one that came first.
+ * ep        NULL: from any endpoint of the context.
+ * buf, len  where to; the request's until it is complete.
+ * Gives RPW_IN_PROGRESS with a request, complete or not; with req NULL perhaps RPW_OK. When the endpoint
+ * has ended and has no such message left: its status. The request: also RPW_ERR_TRUNCATED. */
 RPW_API int rpw_recv(rpw_context *c, rpw_endpoint *ep, void *buf, size_t len, uint64_t tag, uint64_t mask, rpw_request **req);
+
+/* [context] The same into several pieces, filled one after the other.
+ * iov       copied; the pieces are the request's until it is complete. At most 1,024. */
 RPW_API int rpw_recv_iov(rpw_context *c, rpw_endpoint *ep, const struct iovec *iov, int iovcnt, uint64_t tag, uint64_t mask, rpw_request **req);
-/* Is there a message for such a receive? RPW_OK with *what filled, or RPW_IN_PROGRESS. It stays. Does not progress. When the endpoint has ended and has none left: its status. */
+
+/* [context] Is there a message for such a receive? It stays. Does not progress.
+ * what      filled with its length, tag and sender; may be NULL.
+ * Gives RPW_OK: there is; RPW_IN_PROGRESS: not yet. When the endpoint has ended and has none left: its
+ * status. */
 RPW_API int rpw_probe(rpw_context *c, rpw_endpoint *ep, uint64_t tag, uint64_t mask, rpw_completion *what);
 
-/* Objects: a size, then the payload, into memory that the receiver's allocator gives. */
-typedef void *(*rpw_alloc_fn)(size_t len, void *arg); /* NULL: the object is refused, and its sender told (RPW_ERR_NO_MEMORY) */
+/* ---- objects: a size, then the payload, into memory that the receiver's allocator gives ---- */
+
+/* Gives memory for `len` bytes, also for 0. NULL: the object is refused, and its sender told
+ * (RPW_ERR_NO_MEMORY on both sides). */
+typedef void *(*rpw_alloc_fn)(size_t len, void *arg);
+
+/* [context] Sends an object; objects of one endpoint come in the order sent, apart from tagged messages.
+ * Complete when the receiver has taken it, or has refused it.
+ * buf       the request's until it is complete; NULL where len is 0.
+ * Gives as every call that posts. The request: also RPW_ERR_NO_MEMORY, refused. */
 RPW_API int rpw_send_obj(rpw_endpoint *ep, const void *buf, size_t len, rpw_request **req);
-/* *buf and *len are filled on completion. alloc NULL: malloc. ep NULL: the next one of any endpoint of the context; the completion says of which. */
+
+/* [context] Receives the next one. Of the receives that it may go to, the one posted first gets it.
+ * ep        NULL: from any endpoint of the context; the completion says from which.
+ * alloc     NULL: malloc. Called when the size is known, perhaps at once.
+ * buf, len  filled on completion, so they have to be there until then. The memory is the caller's, to be
+ *           freed as its allocator wants; after an error only where *buf is not NULL.
+ * Gives as rpw_recv. The request: also RPW_ERR_NO_MEMORY, the allocator gave none. */
 RPW_API int rpw_recv_obj(rpw_context *c, rpw_endpoint *ep, rpw_alloc_fn alloc, void *arg, void **buf, size_t *len, rpw_request **req);
 
 /* ---- active messages ---- */
 
-/* `data` is valid during the call; it may lie where the peer can still write (shared memory): what has to be checked is copied before. Runs in rpw_context_progress, in the order sent on each
- * endpoint. */
+/* Runs in rpw_context_progress, in the order sent on each endpoint. header and data are valid during the
+ * call; they may lie where the peer can still write (shared memory): copy what has to be checked. */
 typedef void (*rpw_am_fn)(rpw_endpoint *ep, const void *header, size_t header_len, const void *data, size_t len, void *arg);
 enum { RPW_AM_IDS = 256, RPW_AM_HEADER_MAX = 256 };
-/* fn NULL: none; messages without a handler are dropped. */
+
+/* [context] Who takes active messages of this id, from all endpoints. Without one they are dropped.
+ * id        0 to RPW_AM_IDS - 1, else RPW_ERR_INVALID.
+ * fn        takes the place of an earlier one; NULL: none. */
 RPW_API int rpw_context_on_am(rpw_context *c, unsigned id, rpw_am_fn fn, void *arg);
+
+/* [context] Sends one. Complete when the buffer can be used again.
+ * header    copied, at most RPW_AM_HEADER_MAX bytes; NULL where header_len is 0.
+ * buf       the request's until it is complete; NULL where len is 0.
+ * Gives as every call that posts. */
 RPW_API int rpw_am_send(rpw_endpoint *ep, unsigned id, const void *header, size_t header_len, const void *buf, size_t len, rpw_request **req);
 
-/* ---- remote memory ---- */
+/* ---- memory ---- */
 
-/* CUDA: device memory of an NVIDIA GPU. Once it is registered it can be given to every call that takes a buffer (in one piece, not in a scatter list), and peers can put to it and get from it as
- * from host memory, but for atomics. What is sent has to be there (synchronize its stream first); received bytes are there when the request is complete, for all that is started on the GPU
- * afterwards. Where the path's RDMA device reaches it by itself, messages from it, long ones to it, puts and gets do not pass through host memory; else they do, in a pipeline. */
+/* CUDA: device memory of an NVIDIA GPU. Once it is registered it can be given to every call that takes a
+ * buffer (in one piece, not in a scatter list), and peers can put to it and get from it as from host
+ * memory, but for atomics. What is sent has to be there (synchronize its stream first); received bytes
+ * are there when the request is complete, for all that is started on the GPU afterwards. Where the
+ * path's RDMA device reaches it by itself, messages from it, long ones to it, puts and gets do not pass
+ * through host memory; else they do, in a pipeline. */
 enum rpw_memory_kind { RPW_MEMORY_HOST = 0, RPW_MEMORY_CUDA = 1 };
 enum rpw_access { RPW_REMOTE_WRITE = 1, RPW_REMOTE_READ = 2, RPW_REMOTE_ATOMIC = 4 };
+
+/* [context] Registers memory of the program's, for peers that get its key.
+ * access    what they may do: rpw_access, added up; 0 for memory that only this side uses.
+ * out       to be destroyed by the caller; the memory has to be there until then.
+ * Gives RPW_OK; RPW_ERR_INVALID, RPW_ERR_NOT_SUPPORTED (no GPU, no such right of it). */
 RPW_API int rpw_memory_register(rpw_context *c, void *addr, size_t len, enum rpw_memory_kind kind, unsigned access, rpw_memory **out);
-/* The same for memory of a GPU of which the program has a dma-buf: it lies in that from `offset` on. The descriptor stays the program's, and may be closed afterwards. Where no device takes it,
- * the memory is reached as if it had been registered by its address. */
+
+/* [context] The same for memory of a GPU of which the program has a dma-buf.
+ * fd        stays the program's, and may be closed afterwards.
+ * offset    where in the dma-buf the memory begins.
+ * Gives as rpw_memory_register; where no device takes the dma-buf, the memory is reached as if it had
+ * been registered by its address. */
 RPW_API int rpw_memory_register_dmabuf(rpw_context *c, void *addr, size_t len, int fd, uint64_t offset, unsigned access, rpw_memory **out);
-/* How the RDMA devices that this context may use reach memory of the current GPU (else the first) by themselves: the sum of RPW_DIRECT_*, found by registering some with each of them. 0: not;
- * rpw_last_error says what is missing. Takes milliseconds, and may make a CUDA context: ask once. */
-enum rpw_direct { RPW_DIRECT_PEER = 1 /* by its address: nvidia-peermem */, RPW_DIRECT_DMABUF = 2 };
+
+/* PEER: by its address (nvidia-peermem). */
+enum rpw_direct { RPW_DIRECT_PEER = 1, RPW_DIRECT_DMABUF = 2 };
+
+/* [context] How the RDMA devices that this context may use reach memory of the current GPU (else the
+ * first) by themselves, found by registering some with each of them. Takes milliseconds, and may make a
+ * CUDA context: ask once.
+ * Gives the sum of RPW_DIRECT_*; 0: not, and rpw_last_error says what is missing. */
 RPW_API int rpw_memory_direct(rpw_context *c);
-/* Memory of ropeway's own, which peers on this host can map: put and get are then plain copies. Freed by rpw_memory_destroy. */
+
+/* [context] Memory of ropeway's own, which peers on this host can map: put and get are then plain copies.
+ * Page-aligned, zeroed.
+ * Gives as rpw_memory_register. */
 RPW_API int rpw_memory_allocate(rpw_context *c, size_t len, unsigned access, rpw_memory **out);
+
+/* [context] Where it begins. */
 RPW_API void *rpw_memory_address(const rpw_memory *m);
+
+/* [context] How many bytes it has. */
 RPW_API size_t rpw_memory_length(const rpw_memory *m);
+
+/* [context] Takes it back, and frees what rpw_memory_allocate gave. What peers still move of it ends with
+ * RPW_ERR_ACCESS at theirs; after the return nobody touches it. Waits for devices that do, 2 s at
+ * most. */
 RPW_API void rpw_memory_destroy(rpw_memory *m);
-/* What a peer needs to reach it: opaque bytes, at most RPW_RKEY_BYTES_MAX. Gives their number. */
+
 enum { RPW_RKEY_BYTES_MAX = 512 };
+
+/* [context] What a peer needs to reach the memory: opaque bytes for rpw_rkey_unpack, carried as the
+ * program likes. Who has them, and an endpoint, has the rights of the registration.
+ * out       room for `room` bytes; RPW_RKEY_BYTES_MAX always do.
+ * Gives their number; RPW_ERR_LIMIT (too little room), RPW_ERR_NOT_SUPPORTED (no
+ * transport of the context can give access). */
 RPW_API int rpw_rkey_pack(const rpw_memory *m, void *out, size_t room);
-/* Refused by name when it is garbled, of another version, or of memory that this endpoint's peer does not have. The endpoint has to be connected. */
+
+/* [context] The peer's memory, as this endpoint reaches it; the endpoint has to be connected.
+ * out       to be destroyed by the caller, when nothing that uses it is under way.
+ * Gives RPW_OK; RPW_ERR_PROTOCOL (garbled, or no key), RPW_ERR_NOT_SUPPORTED (of another version),
+ * RPW_ERR_ACCESS (of memory that this endpoint's peer does not have), RPW_ERR_INVALID (not connected). */
 RPW_API int rpw_rkey_unpack(rpw_endpoint *ep, const void *packed, size_t len, rpw_rkey **out);
+
+/* [context] */
 RPW_API void rpw_rkey_destroy(rpw_rkey *k);
 
-/* Offsets are from the beginning of the registered memory. A put is complete when its buffer can be used again; flush says when it has taken effect. */
+/* ---- remote memory: offsets are from the beginning of what was registered ---- */
+
+/* [context] Writes to the peer's memory. Complete when the buffer can be used again; flush says when it
+ * has taken effect. Puts have no order among each other, nor towards messages: flush or fence.
+ * buf       the request's until it is complete.
+ * key       stays the caller's, and has to be there until the request is complete.
+ * Gives as every call that posts. The request, or a flush: also RPW_ERR_ACCESS. */
 RPW_API int rpw_put(rpw_endpoint *ep, const void *buf, size_t len, const rpw_rkey *key, uint64_t offset, rpw_request **req);
+
+/* [context] Reads from the peer's memory. Complete when the bytes are in `buf`.
+ * Arguments and errors as rpw_put. */
 RPW_API int rpw_get(rpw_endpoint *ep, void *buf, size_t len, const rpw_rkey *key, uint64_t offset, rpw_request **req);
-/* On 8 aligned bytes; *before gets the value that was there. */
+
+/* [context] Adds to 8 aligned bytes of the peer's, in its byte order, atomic towards other atomics.
+ * before    gets the value that was there, on completion; it has to be there until then.
+ * Gives as every call that posts; RPW_ERR_INVALID: the offset is not a multiple of 8. The request: also
+ * RPW_ERR_ACCESS, RPW_ERR_NOT_SUPPORTED (memory of a GPU). */
 RPW_API int rpw_fetch_add(rpw_endpoint *ep, uint64_t add, const rpw_rkey *key, uint64_t offset, uint64_t *before, rpw_request **req);
+
+/* [context] Sets 8 aligned bytes of the peer's to `swap` where they are `compare`; else leaves them.
+ * Otherwise as rpw_fetch_add. */
 RPW_API int rpw_compare_swap(rpw_endpoint *ep, uint64_t compare, uint64_t swap, const rpw_rkey *key, uint64_t offset, uint64_t *before, rpw_request **req);
-/* Several transfers with one completion. All of an array have one size. */
+
+/* All of an array have one size. */
 typedef struct {
-	size_t size; /* sizeof(rpw_transfer): how far it is from one to the next */
+	/* sizeof(rpw_transfer): how far it is from one to the next. */
+	size_t size;
 	bool is_get;
 	void *buf;
 	size_t len;
@@ -279,30 +557,51 @@ typedef struct {
 	{ \
 		sizeof(rpw_transfer), false, NULL, 0, NULL, 0 \
 	}
+
+/* [context] n puts and gets with one completion, which has the first error of them.
+ * t         copied; buffers and keys are the request's until it is complete.
+ * Gives, and the request, as rpw_put. */
 RPW_API int rpw_transfer_batch(rpw_endpoint *ep, const rpw_transfer *t, size_t n, rpw_request **req);
-/* A put whose arrival the peer is told, after its bytes are there, with 64 bits of the program's. */
+
+/* [context] A put of which the peer is told when its bytes are there.
+ * data      64 bits of the program's, for the peer's rpw_notify_fn.
+ * Otherwise as rpw_put. */
 RPW_API int rpw_put_notify(rpw_endpoint *ep, const void *buf, size_t len, const rpw_rkey *key, uint64_t offset, uint64_t data, rpw_request **req);
+
+/* Runs in rpw_context_progress; len: how long the put was. */
 typedef void (*rpw_notify_fn)(rpw_endpoint *ep, uint64_t data, size_t len, void *arg);
-/* fn NULL: none; notifications that come without one are dropped, so call it before peers can put. */
+
+/* [context] Who is told of puts with a notification, from all endpoints. Those that come without one are
+ * dropped, so call it before peers can put.
+ * fn        takes the place of an earlier one; NULL: none. */
 RPW_API void rpw_context_on_notify(rpw_context *c, rpw_notify_fn fn, void *arg);
 
 /* ---- statistics ---- */
 
 typedef struct {
 	size_t size;
-	uint64_t sent, received, bytes_sent, bytes_received; /* messages of all kinds */
-	uint64_t unexpected, unexpected_bytes;               /* messages that came before their receive; how many bytes of them are held now */
-	uint64_t waited_for_room;                            /* sends that the peer had no room for at first */
+	/* Messages of all kinds, since the context was made. */
+	uint64_t sent, received, bytes_sent, bytes_received;
+	/* Messages that came before their receive; how many bytes of them are held now. */
+	uint64_t unexpected, unexpected_bytes;
+	/* Sends that the peer had no room for at first. */
+	uint64_t waited_for_room;
 	uint64_t strangers_refused, path_changes;
-	unsigned endpoints, listeners, requests; /* now */
-	unsigned
-		unsent; /* not 0: bytes of sends that are complete, or acknowledgements that the peer waits for, are still in this process, for rpw_context_progress to send */
+	/* Now. */
+	unsigned endpoints, listeners, requests;
+	/* Not 0: bytes of sends that are complete, or acknowledgements that the peer waits for, are still
+	 * in this process, for rpw_context_progress to send. */
+	unsigned unsent;
 } rpw_statistics;
 #define RPW_STATISTICS_INIT \
 	{ \
 		sizeof(rpw_statistics), 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0 \
 	}
-RPW_API int rpw_context_statistics(rpw_context *c, rpw_statistics *s /* size filled in */);
+
+/* [context] What it has done.
+ * s         size filled in.
+ * Gives RPW_OK. */
+RPW_API int rpw_context_statistics(rpw_context *c, rpw_statistics *s);
 
 #ifdef __cplusplus
 }

@@ -120,7 +120,7 @@ int boot_listener_contact(const struct boot_listener *l, char *out, size_t room)
 	say(text, sizeof(text), &n, ";");
 	say(text, sizeof(text), &n, "%08lx", crc32(0, (const uint8_t *)text, (uInt)RPWI_MIN(n, sizeof(text) - 1)));
 	if (n >= sizeof(text) || n >= room)
-		return rpwi_fail(RPW_ERR_INVALID, "the address takes %zu bytes, there is room for %zu; RPW_ADDRESS_MAX bytes always do", n + 1, room);
+		return rpwi_fail(RPW_ERR_LIMIT, "the address takes %zu bytes, there is room for %zu; RPW_ADDRESS_MAX bytes always do", n + 1, room);
 	memcpy(out, text, n + 1);
 	return (int)n;
 }

@@ -122,7 +122,7 @@ static void an_address_can_be_carried(void)
 	int n = rpw_listener_address(p.l, text, sizeof(text));
 	CHECK(n > 0 && n < RPW_ADDRESS_MAX);
 	IS(strlen(text), n);
-	REFUSED(rpw_listener_address(p.l, forged, (size_t)n), RPW_ERR_INVALID, "RPW_ADDRESS_MAX");
+	REFUSED(rpw_listener_address(p.l, forged, (size_t)n), RPW_ERR_LIMIT, "RPW_ADDRESS_MAX");
 	IS(rpw_listener_address(p.l, forged, (size_t)n + 1), n);
 	IS(strcmp(forged, text), 0);
 	/* As any other address. */
