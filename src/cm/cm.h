@@ -162,7 +162,7 @@ const struct rpwi_cm_stats *rpwi_cm_stats(const struct rpwi_cm *cm);
 
 /* Prepare storage: state IDLE. Give it a communication ID by connecting or by a request. */
 void rpwi_cm_conn_init(struct rpwi_cm *cm, struct rpwi_cm_conn *c, void *user);
-/* The verbs-like calls give 0, or a positive errno: EINVAL wrong state, or private data longer than its room; ENOMEM no communication ID left. pdata includes the CMA header where there is one. */
+/* The verbs-like calls give 0, -EINVAL (wrong state, or private data longer than its room) or -ENOMEM (no communication ID left). pdata includes the CMA header where there is one. */
 int rpwi_cm_connect(struct rpwi_cm_conn *c, const struct rpwi_cm_path *path, uint64_t service_id, const uint8_t ca_guid[8], const struct rpwi_cm_param *local,
 	const void *pdata, size_t pdata_len, uint64_t now_ns);
 int rpwi_cm_accept(

@@ -383,12 +383,12 @@ static int call_check(const struct rpwi_cm_conn *c, enum cm_input in, size_t pda
 {
 	const struct action *act;
 	cm_step(c->state, in, &act);
-	return act && pdata_len <= pdata_max ? 0 : EINVAL;
+	return act && pdata_len <= pdata_max ? 0 : -EINVAL;
 }
 
 static int call(struct rpwi_cm_conn *c, enum cm_input in, const struct cm_args *a, uint64_t now_ns)
 {
-	return rpwi_cm_conn_input(c, in, a, now_ns) ? 0 : EINVAL;
+	return rpwi_cm_conn_input(c, in, a, now_ns) ? 0 : -EINVAL;
 }
 
 /* An ID, and a place among the connections. */
@@ -422,10 +422,10 @@ int rpwi_cm_connect(struct rpwi_cm_conn *c, const struct rpwi_cm_path *path, uin
 	const void *pdata, size_t pdata_len, uint64_t now_ns)
 {
 	if (call_check(c, CM_IN_CONNECT, pdata_len, RPWI_REQ_PDATA))
-		return EINVAL;
+		return -EINVAL;
 	conn_clear(c, false, false);
 	if (!conn_begin(c, path))
-		return ENOMEM;
+		return -ENOMEM;
 	c->service_id = service_id;
 	c->local = *local;
 	c->timeout_ns = rpwi_cm_wait_ns(RPWI_CM_RESPONSE_TIMEOUT);
@@ -438,7 +438,7 @@ int rpwi_cm_connect(struct rpwi_cm_conn *c, const struct rpwi_cm_path *path, uin
 int rpwi_cm_accept(struct rpwi_cm_conn *c, const uint8_t ca_guid[8], const struct rpwi_cm_param *local, const void *pdata, size_t pdata_len, uint64_t now_ns)
 {
 	if (call_check(c, CM_IN_ACCEPT, pdata_len, RPWI_REP_PDATA))
-		return EINVAL;
+		return -EINVAL;
 	c->local = *local;
 	memcpy(c->local_ca_guid, ca_guid, 8);
 	return call(c, CM_IN_ACCEPT, &(struct cm_args){.pdata = pdata, .pdata_len = pdata_len}, now_ns);
@@ -447,7 +447,7 @@ int rpwi_cm_accept(struct rpwi_cm_conn *c, const uint8_t ca_guid[8], const struc
 int rpwi_cm_establish(struct rpwi_cm_conn *c, const void *pdata, size_t pdata_len, uint64_t now_ns)
 {
 	if (call_check(c, CM_IN_ESTABLISH, pdata_len, RPWI_RTU_PDATA))
-		return EINVAL;
+		return -EINVAL;
 	return call(c, CM_IN_ESTABLISH, &(struct cm_args){.pdata = pdata, .pdata_len = pdata_len}, now_ns);
 }
 
@@ -456,7 +456,7 @@ int rpwi_cm_comm_established(struct rpwi_cm_conn *c, uint64_t now_ns) { return c
 int rpwi_cm_reject(struct rpwi_cm_conn *c, uint16_t reason, const void *ari, size_t ari_len, const void *pdata, size_t pdata_len, uint64_t now_ns)
 {
 	if (call_check(c, CM_IN_REJECT, pdata_len, RPWI_REJ_PDATA) || ari_len > sizeof(((struct rpwi_cm_msg *)0)->rej.ari))
-		return EINVAL;
+		return -EINVAL;
 	return call(c, CM_IN_REJECT, &(struct cm_args){.reason = reason, .ari = ari, .ari_len = ari_len, .pdata = pdata, .pdata_len = pdata_len}, now_ns);
 }
 
@@ -466,10 +466,10 @@ int rpwi_cm_sidr_request(struct rpwi_cm_conn *c, const struct rpwi_cm_path *path
 	unsigned retries, uint64_t now_ns)
 {
 	if (call_check(c, CM_IN_SIDR_REQUEST, pdata_len, RPWI_SIDR_REQ_PDATA))
-		return EINVAL;
+		return -EINVAL;
 	conn_clear(c, false, true);
 	if (!conn_begin(c, path))
-		return ENOMEM;
+		return -ENOMEM;
 	c->service_id = service_id;
 	c->timeout_ns = RPWI_MAX(timeout_ms, 1u) * RPWI_NS_PER_MS;
 	c->retries_max = (uint16_t)RPWI_MIN(retries, 0xffffu - 1);
@@ -480,7 +480,7 @@ int rpwi_cm_sidr_request(struct rpwi_cm_conn *c, const struct rpwi_cm_path *path
 int rpwi_cm_sidr_reply(struct rpwi_cm_conn *c, uint8_t status, uint32_t qpn, uint32_t qkey, const void *pdata, size_t pdata_len, uint64_t now_ns)
 {
 	if (call_check(c, CM_IN_SIDR_REPLY, pdata_len, RPWI_SIDR_REP_PDATA))
-		return EINVAL;
+		return -EINVAL;
 	return call(c, CM_IN_SIDR_REPLY, &(struct cm_args){.status = status, .qpn = qpn, .qkey = qkey, .pdata = pdata, .pdata_len = pdata_len}, now_ns);
 }
 

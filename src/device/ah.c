@@ -39,18 +39,18 @@ int av_resolve(struct dctx *c, const struct ibv_ah_attr *attr, unsigned mtu_byte
 	char text[INET6_ADDRSTRLEN], text2[INET6_ADDRSTRLEN], why[RPWI_WHY_LEN] = "";
 	if (attr->port_num != 1) {
 		rpwi_warn("%s: port %u asked for: there is port 1 only", d->net.name, attr->port_num);
-		return EINVAL;
+		return -EINVAL;
 	}
 	if (!attr->is_global) {
 		rpwi_warn("%s: an address without a GID (LID %u) cannot be reached over RoCE: exchange GIDs (with the pingpong programs: -g 1)", d->net.name,
 			attr->dlid);
-		return EINVAL;
+		return -EINVAL;
 	}
 	unsigned gi = attr->grh.sgid_index;
 	if (gi >= d->net.gid_count || !d->net.gid[gi].usable) {
 		rpwi_warn("%s: GID index %u is %s: there are indexes 0 to %u, `ropeway devices` lists them", d->net.name, gi,
 			gi >= d->net.gid_count ? "empty" : "not usable", d->net.gid_count ? d->net.gid_count - 1 : 0);
-		return EINVAL;
+		return -EINVAL;
 	}
 	const struct rpwi_gid *own = &d->net.gid[gi];
 	*av = (struct rpwi_av){.hop_limit = attr->grh.hop_limit ? attr->grh.hop_limit : 64,
@@ -67,19 +67,19 @@ int av_resolve(struct dctx *c, const struct ibv_ah_attr *attr, unsigned mtu_byte
 		gid_text(attr->grh.dgid.raw, text2);
 		rpwi_warn("%s: own GID %u (%s) and the peer's (%s) are of different IP versions: choose the same GID index kind on both sides", d->net.name, gi,
 			text, text2);
-		return EINVAL;
+		return -EINVAL;
 	}
 	av->loopback_zone = rpwi_netdev_is_local(&av->flow.dst);
 	int err = 0;
 	*port = port_get(&av->flow.src, why, sizeof(why), &err);
 	if (!*port) {
 		rpwi_error("%s: cannot use UDP port 4791: %s", d->net.name, why);
-		return -err;
+		return err;
 	}
 	*peer = peer_get(&av->flow.dst, mtu_bytes);
 	if (!*peer) {
 		port_put(*port);
-		return ENOMEM;
+		return -ENOMEM;
 	}
 	av->port = (*port)->io;
 	av->cc = &(*peer)->cc;
@@ -98,7 +98,7 @@ struct ibv_ah *rpwi_dev_create_ah(struct ibv_pd *pd, struct ibv_ah_attr *attr)
 	hca_unlock();
 	if (rc) {
 		free(ah);
-		errno = rc;
+		errno = -rc;
 		return NULL;
 	}
 	ah->ibv.context = pd->context;

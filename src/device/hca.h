@@ -7,6 +7,8 @@
  * post_send, post_recv and in poll_cq when it makes progress there (try-lock: if somebody else is making progress, poll_cq only looks at its CQ).
  * A CQ's ring has a spin lock of its own (producer: under the HCA's lock; consumers: the program), taken after that, never before it. A completion
  * channel's and a context's event lists are under RPWI_LOCK_EVENTS, innermost of all.
+ *
+ * The error rule: functions give 0 or -errno, here as in rc/, cm/ and io/. What a verb is called by gives what the verb does (errno, or NULL or -1 with errno set), and turns it round itself.
  */
 #ifndef ROPEWAY_DEVICE_HCA_H
 #define ROPEWAY_DEVICE_HCA_H

@@ -101,35 +101,28 @@ static unsigned mtu_bytes(enum ibv_mtu m) { return m >= IBV_MTU_256 && m <= IBV_
 static void qp_free(struct dqp *q);
 static void wr_build_attach(struct dqp *q);
 
+/* 0 or -errno. */
 static int caps_check(const struct ibv_qp_init_attr_ex *a)
 {
 	const struct ibv_qp_cap *c = &a->cap;
 	if (a->qp_type != IBV_QPT_RC && a->qp_type != IBV_QPT_UC && a->qp_type != IBV_QPT_UD)
-		return EOPNOTSUPP;
+		return -EOPNOTSUPP;
 	if (!a->send_cq || !a->recv_cq || !a->pd)
-		return EINVAL;
+		return -EINVAL;
 	if (c->max_send_wr > DEV_QP_WR_MAX || c->max_send_sge > RPWI_SGE_MAX || c->max_inline_data > RPWI_INLINE_MAX)
-		return EINVAL;
+		return -EINVAL;
 	if (!a->srq && (c->max_recv_wr > DEV_QP_WR_MAX || c->max_recv_sge > RPWI_SGE_MAX))
-		return EINVAL;
+		return -EINVAL;
 	return 0;
 }
 
-static struct dqp *qp_new(struct ibv_context *c, struct ibv_qp_init_attr_ex *a)
+/* What is asked for and what it gets: 0 or -errno. The caller frees the half-made one. */
+static int qp_sized(struct dqp *q, struct ibv_qp_init_attr_ex *a)
 {
-	struct dqp *q = NULL;
-	int rc = caps_check(a);
-	if (rc)
-		goto fail;
-	rc = ENOMEM;
-	q = calloc(1, sizeof(*q));
-	if (!q)
-		goto fail;
 	rpwi_list_init(&q->tx_link);
 	rpwi_list_init(&q->held_link);
 	rpwi_list_init(&q->rx_link);
 	rpwi_list_init(&q->srq_link);
-	q->ctx = to_dctx(c);
 	q->pd = to_dpd(a->pd);
 	q->scq = to_dcq(a->send_cq);
 	q->rcq = to_dcq(a->recv_cq);
@@ -142,59 +135,76 @@ static struct dqp *qp_new(struct ibv_context *c, struct ibv_qp_init_attr_ex *a)
 	q->cap = a->cap;
 	q->cap.max_send_wr = RPWI_MAX(a->cap.max_send_wr, 1u);
 	q->cap.max_send_sge = RPWI_MAX(a->cap.max_send_sge, 1u);
-	if (!q->srq) {
-		rc = -rpwi_rq_init(&q->rq, RPWI_MAX(a->cap.max_recv_wr, 1u), RPWI_MAX(a->cap.max_recv_sge, 1u), false);
-		if (rc)
-			goto fail;
-	}
-	hca_lock();
+	return q->srq ? 0 : rpwi_rq_init(&q->rq, RPWI_MAX(a->cap.max_recv_wr, 1u), RPWI_MAX(a->cap.max_recv_sge, 1u), false);
+}
+
+/* A number, and the transport's part; the lock is held. 0 or -errno. */
+static int qp_numbered(struct dqp *q, enum ibv_qp_type type)
+{
 	uint32_t qpn = 0;
-	rc = -qpn_alloc(q, &qpn);
-	if (!rc) {
-		struct rpwi_qp_init init = {.ops = &device_qp_ops,
-			.user = q,
-			.type = a->qp_type,
-			.qpn = qpn,
-			.cap = q->cap,
-			.sq_sig_all = q->sq_sig_all,
-			.rq = q->srq ? &q->srq->rq : &q->rq};
-		rc = -rpwi_qp_init(&q->t, &init);
-		if (rc) {
-			qpn_free(qpn);
-		} else if (a->qp_type == IBV_QPT_UD) {
-			/* A UD message is one packet, of what the port carries. */
-			q->t.attr.path_mtu = dev_mtu(q->ctx->dev);
-			q->t.mtu = mtu_bytes(q->t.attr.path_mtu);
-		}
-	}
-	if (!rc) {
-		q->pd->refs++;
-		q->scq->refs++;
-		q->rcq->refs++;
-		if (q->srq)
-			q->srq->refs++;
-	}
-	hca_unlock();
+	int rc = qpn_alloc(q, &qpn);
 	if (rc)
-		goto fail;
-	a->cap = q->cap;
-	q->ibv.context = c;
+		return rc;
+	struct rpwi_qp_init init = {
+		.ops = &device_qp_ops, .user = q, .type = type, .qpn = qpn, .cap = q->cap, .sq_sig_all = q->sq_sig_all, .rq = q->srq ? &q->srq->rq : &q->rq};
+	rc = rpwi_qp_init(&q->t, &init);
+	if (rc) {
+		qpn_free(qpn);
+		return rc;
+	}
+	if (type == IBV_QPT_UD) {
+		/* A UD message is one packet, of what the port carries. */
+		q->t.attr.path_mtu = dev_mtu(q->ctx->dev);
+		q->t.mtu = mtu_bytes(q->t.attr.path_mtu);
+	}
+	q->pd->refs++;
+	q->scq->refs++;
+	q->rcq->refs++;
+	if (q->srq)
+		q->srq->refs++;
+	return 0;
+}
+
+static void qp_shown(struct dqp *q, const struct ibv_qp_init_attr_ex *a)
+{
+	q->ibv.context = &q->ctx->v.context;
 	q->ibv.qp_context = a->qp_context;
 	q->ibv.pd = a->pd;
 	q->ibv.send_cq = a->send_cq;
 	q->ibv.recv_cq = a->recv_cq;
 	q->ibv.srq = a->srq;
-	q->ibv.handle = qpn;
-	q->ibv.qp_num = qpn;
+	q->ibv.handle = q->t.qpn;
+	q->ibv.qp_num = q->t.qpn;
 	q->ibv.qp_type = a->qp_type;
 	q->ibv.state = IBV_QPS_RESET;
 	pthread_mutex_init(&q->ibv.mutex, NULL);
 	pthread_cond_init(&q->ibv.cond, NULL);
+}
+
+/* NULL and errno, as the verb. */
+static struct dqp *qp_new(struct ibv_context *c, struct ibv_qp_init_attr_ex *a)
+{
+	int rc = caps_check(a);
+	struct dqp *q = rc ? NULL : calloc(1, sizeof(*q));
+	if (!q) {
+		errno = rc ? -rc : ENOMEM;
+		return NULL;
+	}
+	q->ctx = to_dctx(c);
+	rc = qp_sized(q, a);
+	if (!rc) {
+		hca_lock();
+		rc = qp_numbered(q, a->qp_type);
+		hca_unlock();
+	}
+	if (rc) {
+		qp_free(q);
+		errno = -rc;
+		return NULL;
+	}
+	a->cap = q->cap;
+	qp_shown(q, a);
 	return q;
-fail:
-	qp_free(q);
-	errno = rc;
-	return NULL;
 }
 
 static void qp_free(struct dqp *q)
@@ -312,7 +322,7 @@ static int ud_ports_open(struct dqp *q)
 	if (q->nports)
 		return 0;
 	rpwi_error("%s: cannot use UDP port 4791: %s", d->net.name, why);
-	return -err;
+	return err;
 }
 
 int rpwi_dev_modify_qp(struct ibv_qp *ibv, struct ibv_qp_attr *attr, int mask)
@@ -325,11 +335,11 @@ int rpwi_dev_modify_qp(struct ibv_qp *ibv, struct ibv_qp_attr *attr, int mask)
 	hca_lock();
 	enum ibv_qp_state was = q->t.state;
 	if (((mask & IBV_QP_PORT) && attr->port_num != 1) || ((mask & IBV_QP_PKEY_INDEX) && attr->pkey_index)) {
-		rc = EINVAL;
+		rc = -EINVAL;
 	} else if ((mask & IBV_QP_PATH_MTU) && attr->path_mtu > dev_mtu(q->ctx->dev)) {
 		rpwi_warn("%s: path MTU %u is larger than the %u bytes that interface %s allows", q->ctx->dev->net.name, mtu_bytes(attr->path_mtu),
 			mtu_bytes(dev_mtu(q->ctx->dev)), q->ctx->dev->net.ifname);
-		rc = EINVAL;
+		rc = -EINVAL;
 	} else if (mask & IBV_QP_AV) {
 		rc = av_resolve(q->ctx, &attr->ah_attr, mtu_bytes(mask & IBV_QP_PATH_MTU ? attr->path_mtu : q->t.attr.path_mtu), &av, &port, &peer);
 	} else if ((mask & IBV_QP_STATE) && attr->qp_state == IBV_QPS_RTR && q->t.type == IBV_QPT_UD && !q->nports) {
@@ -365,7 +375,7 @@ int rpwi_dev_modify_qp(struct ibv_qp *ibv, struct ibv_qp_attr *attr, int mask)
 		ibv->state = q->t.state;
 	}
 	hca_unlock();
-	return rc;
+	return -rc;
 }
 
 int rpwi_dev_query_qp(struct ibv_qp *ibv, struct ibv_qp_attr *attr, int mask, struct ibv_qp_init_attr *init)
@@ -420,7 +430,7 @@ int dev_post_send(struct ibv_qp *ibv, struct ibv_send_wr *wr, struct ibv_send_wr
 	if (!rpwi_list_empty(&the_hca.held))
 		progress_flush_held(rpwi_now_ns());
 	hca_unlock();
-	return rc;
+	return -rc;
 }
 
 int dev_post_recv(struct ibv_qp *ibv, struct ibv_recv_wr *wr, struct ibv_recv_wr **bad)
@@ -433,17 +443,17 @@ int dev_post_recv(struct ibv_qp *ibv, struct ibv_recv_wr *wr, struct ibv_recv_wr
 	if (RPWI_UNLIKELY(rpwi_explain_on))
 		rpwi_explain_post_recv(&q->t, wr);
 	if (q->t.state == IBV_QPS_RESET || q->srq)
-		rc = EINVAL;
+		rc = -EINVAL;
 	if (rc)
 		*bad = wr;
 	for (; wr && !rc; wr = wr->next) {
-		rc = -rpwi_rq_post(&q->rq, wr);
+		rc = rpwi_rq_post(&q->rq, wr);
 		if (rc)
 			*bad = wr;
 	}
 	rpwi_qp_recv_posted(&q->t);
 	hca_unlock();
-	return rc;
+	return -rc;
 }
 
 int dev_bind_mw(struct ibv_qp *ibv, struct ibv_mw *mw, struct ibv_mw_bind *bind)

@@ -58,15 +58,15 @@ int rpwi_dev_modify_srq(struct ibv_srq *ibv, struct ibv_srq_attr *attr, int mask
 	hca_lock();
 	uint32_t wr_max = mask & IBV_SRQ_MAX_WR ? attr->max_wr : s->rq.wr_max;
 	if ((mask & IBV_SRQ_MAX_WR) && (!attr->max_wr || attr->max_wr > DEV_SRQ_WR_MAX))
-		rc = EINVAL;
+		rc = -EINVAL;
 	else if ((mask & IBV_SRQ_LIMIT) && attr->srq_limit > wr_max)
-		rc = EINVAL;
+		rc = -EINVAL;
 	else if (mask & IBV_SRQ_MAX_WR)
-		rc = -rpwi_rq_resize(&s->rq, attr->max_wr);
+		rc = rpwi_rq_resize(&s->rq, attr->max_wr);
 	if (!rc && (mask & IBV_SRQ_LIMIT))
 		s->rq.limit = attr->srq_limit;
 	hca_unlock();
-	return rc;
+	return -rc;
 }
 
 int rpwi_dev_query_srq(struct ibv_srq *ibv, struct ibv_srq_attr *attr)
@@ -105,14 +105,14 @@ int dev_post_srq_recv(struct ibv_srq *ibv, struct ibv_recv_wr *wr, struct ibv_re
 	int rc = 0;
 	hca_lock();
 	for (; wr; wr = wr->next) {
-		rc = -rpwi_rq_post(&s->rq, wr);
+		rc = rpwi_rq_post(&s->rq, wr);
 		if (rc) {
 			*bad = wr;
 			break;
 		}
 	}
 	hca_unlock();
-	return rc;
+	return -rc;
 }
 
 /* SRQ numbers are for XRC only, which the device does not have; verbs still lets one ask. */

@@ -166,7 +166,7 @@ void rpwi_explain_state(const struct rpwi_qp *q)
 void rpwi_explain_modify(const struct rpwi_qp *q, enum ibv_qp_state was, const struct ibv_qp_attr *attr, int mask, int rc)
 {
 	if (rc) {
-		rpwi_explain(RPWI_EXPLAIN_CALL, "ibv_modify_qp: refused, %s", strerror(rc));
+		rpwi_explain(RPWI_EXPLAIN_CALL, "ibv_modify_qp: refused, %s", strerror(-rc));
 		return;
 	}
 	if (!(mask & IBV_QP_STATE))

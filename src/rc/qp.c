@@ -430,7 +430,7 @@ int rpwi_qp_modify(struct rpwi_qp *qp, const struct ibv_qp_attr *attr, int mask,
 
 	if (why) {
 		rpwi_debug("QP %u: modify from state %d to %d with attributes 0x%x refused: %s", qp->qpn, qp->state, to, mask, why);
-		return EINVAL;
+		return -EINVAL;
 	}
 	if (to == IBV_QPS_RESET) {
 		reset(qp);
@@ -443,7 +443,7 @@ int rpwi_qp_modify(struct rpwi_qp *qp, const struct ibv_qp_attr *attr, int mask,
 	}
 	if ((mask & IBV_QP_MAX_DEST_RD_ATOMIC) && (qp->state == IBV_QPS_INIT || attr->max_dest_rd_atomic > qp->attr.max_dest_rd_atomic) &&
 		rpwi_resp_alloc(qp, attr->max_dest_rd_atomic))
-		return ENOMEM;
+		return -ENOMEM;
 	set_attributes(qp, attr, mask);
 	if (mask & IBV_QP_AV)
 		set_av(qp, av);
@@ -462,31 +462,31 @@ void rpwi_qp_query(const struct rpwi_qp *qp, struct ibv_qp_attr *attr)
 
 /* ---- posting ---- */
 
-/* 0 or EINVAL: is this a WR for this QP? *len gets its length. */
+/* 0 or -EINVAL: is this a WR for this QP? *len gets its length. */
 static int check_wr(const struct rpwi_qp *qp, const struct ibv_send_wr *wr, const struct rpwi_av *ud_av, uint64_t *len)
 {
 	if ((unsigned)wr->opcode >= RPWI_WR_OPCODES)
-		return EINVAL;
+		return -EINVAL;
 	const struct rpwi_wr_info *info = &rpwi_wr_info[wr->opcode];
 	bool has = qp->type == IBV_QPT_RC ? info->rc : qp->type == IBV_QPT_UC ? info->uc : info->ud;
 	bool inl = wr->send_flags & IBV_SEND_INLINE;
 
 	if (!has || (qp->type == IBV_QPT_UD && !ud_av) || (inl && !info->inline_ok))
-		return EINVAL;
+		return -EINVAL;
 	*len = 0;
 	if (info->local)
 		return 0;
 	if (wr->num_sge < 0 || (!inl && (uint32_t)wr->num_sge > qp->attr.cap.max_send_sge))
-		return EINVAL;
+		return -EINVAL;
 	for (int i = 0; i < wr->num_sge; i++)
 		*len += wr->sg_list[i].length;
 	if (*len > RPWI_MSG_MAX || (inl && *len > qp->attr.cap.max_inline_data))
-		return EINVAL;
+		return -EINVAL;
 	if (qp->type == IBV_QPT_UD && *len > qp->mtu)
-		return EINVAL;
+		return -EINVAL;
 	if (info->wc_opcode == IBV_WC_COMP_SWAP || info->wc_opcode == IBV_WC_FETCH_ADD) {
 		if (*len < 8)
-			return EINVAL;
+			return -EINVAL;
 		*len = 8;
 	}
 	return 0;
@@ -549,9 +549,9 @@ int rpwi_qp_post_send(struct rpwi_qp *qp, const struct ibv_send_wr *wr, const st
 	uint64_t len;
 
 	if (qp->state == IBV_QPS_RESET || qp->state == IBV_QPS_INIT || qp->state == IBV_QPS_RTR || check_wr(qp, wr, ud_av, &len))
-		return EINVAL;
+		return -EINVAL;
 	if (qp->sq_tail - qp->sq_head >= qp->sq_max)
-		return ENOMEM;
+		return -ENOMEM;
 
 	struct rpwi_swqe *w = rpwi_sq_at(qp, qp->sq_tail);
 

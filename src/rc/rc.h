@@ -126,14 +126,14 @@ int rpwi_qp_init(struct rpwi_qp *qp, const struct rpwi_qp_init *init);
 /* Forget everything without completions (as ibv_destroy_qp does). Accepts a half-made QP. */
 void rpwi_qp_fini(struct rpwi_qp *qp);
 /* ibv_modify_qp: checks the transition and the required and optional attributes for the type (IB table 91 and following), then does it.
- * 0, or a positive errno as the verb returns (EINVAL: the reason is in a debug log line). ERR flushes: send WQEs in order, then receive WQEs (own RQ only; with a SRQ
+ * 0, -EINVAL (the reason is in a debug log line) or -ENOMEM. ERR flushes: send WQEs in order, then receive WQEs (own RQ only; with a SRQ
  * the event LAST_WQE_REACHED). RESET drops all without completions. `av` is the resolved address vector when mask has IBV_QP_AV, else NULL; it is copied.
  * now_ns is used for timers. */
 int rpwi_qp_modify(struct rpwi_qp *qp, const struct ibv_qp_attr *attr, int mask, const struct rpwi_av *av, uint64_t now_ns);
 void rpwi_qp_query(const struct rpwi_qp *qp, struct ibv_qp_attr *attr);
 
 /* Post one send WR (the caller walks the list). Copies SGEs, or the data itself with IBV_SEND_INLINE. In ERR the WR is flushed at once. `ud_av`: for UD, the
- * resolved address (copied), else NULL. 0; ENOMEM full; EINVAL bad opcode for the type, state RESET/INIT/RTR, too many SGEs, inline too long, length over 2^31. */
+ * resolved address (copied), else NULL. 0; -ENOMEM full; -EINVAL bad opcode for the type, state RESET/INIT/RTR, too many SGEs, inline too long, length over 2^31. */
 int rpwi_qp_post_send(struct rpwi_qp *qp, const struct ibv_send_wr *wr, const struct rpwi_av *ud_av);
 /* As ibv_post_send, for the QP-ex calls and BIND_MW. */
 /* Tell the QP that its RQ got entries or state changed: in ERR, flush them. Called after rpwi_rq_post on the QP's own RQ. */

@@ -245,7 +245,7 @@ int id_connect(struct id *id, const struct rdma_ucm_conn_param *p)
 	int rc = is_ud(id) ? rpwi_cm_sidr_request(&id->conn, &path, id_service(id, id->dst.port), pdata, len, SIDR_TIMEOUT_MS, RPWI_CM_RETRIES, rpwi_gsi_now())
 			   : rpwi_cm_connect(&id->conn, &path, id_service(id, id->dst.port), guid, &param, pdata, len, rpwi_gsi_now());
 	if (rc)
-		return -rc;
+		return rc;
 	rpwi_explain_fact(RPWI_FACT_CONNECTING, param.qpn, 1);
 	id->state = ID_CONNECT;
 	rpwi_gsi_kick();
@@ -276,7 +276,7 @@ int id_accept(struct id *id, const struct rdma_ucm_conn_param *p)
 		rc = rpwi_cm_accept(&id->conn, guid, &param, p->private_data, p->private_data_len, rpwi_gsi_now());
 	}
 	rpwi_gsi_kick();
-	return -rc;
+	return rc;
 }
 
 int id_reject(struct id *id, uint8_t reason, const void *pdata, size_t len)
@@ -286,7 +286,7 @@ int id_reject(struct id *id, uint8_t reason, const void *pdata, size_t len)
 	int rc = is_ud(id) ? rpwi_cm_sidr_reply(&id->conn, 2, 0, 0, pdata, len, rpwi_gsi_now())
 			   : rpwi_cm_reject(&id->conn, reason ? reason : RPWI_REJ_CONSUMER_DEFINED, NULL, 0, pdata, len, rpwi_gsi_now());
 	rpwi_gsi_kick();
-	return -rc;
+	return rc;
 }
 
 /* As the kernel has it: a request for what is over already is no error. */
@@ -307,7 +307,7 @@ int id_notify(struct id *id, unsigned event)
 {
 	if (!id->has_conn)
 		return -EINVAL;
-	return event == IBV_EVENT_COMM_EST ? -rpwi_cm_comm_established(&id->conn, rpwi_gsi_now()) : 0;
+	return event == IBV_EVENT_COMM_EST ? rpwi_cm_comm_established(&id->conn, rpwi_gsi_now()) : 0;
 }
 
 /* ---- what the CM tells ---- */

@@ -60,7 +60,7 @@ static void ids_run_out_and_come_back(void **state)
 		rpwi_cm_conn_init(cm, &c[i], NULL);
 		int rc = connect_with(&c[i], i + 1);
 		if (rc) {
-			assert_int_equal(rc, ENOMEM);
+			assert_int_equal(rc, -ENOMEM);
 			assert_int_equal(c[i].state, RPWI_CM_IDLE);
 			break;
 		}

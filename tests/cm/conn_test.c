@@ -154,7 +154,7 @@ static void check_one(enum rpwi_cm_state state, int side, int input)
 	bool right = c->state == next && nsent == (send != NO) && nevent == events && (send == NO || sent[0].attr == send) &&
 		     (ev == NONE || (int)event[events - 1].ev.type == ev) && nincoming == incoming_before &&
 		     (next == state ? nmoved == moved_before : nmoved == moved_before + (events ? events : 1));
-	right = right && rc == (!e && is_call && !is_message && input != IN_GONE && input != IN_DESTROY ? EINVAL : 0);
+	right = right && rc == (!e && is_call && !is_message && input != IN_GONE && input != IN_DESTROY ? -EINVAL : 0);
 	right = right && st->stray == stray_before + (!e && is_message);
 	if (!right)
 		fail_msg("%s: now %s, rc %d, sent %u (%s), events %u (%d), stray +%u", what, rpwi_cm_state_name[c->state], rc, nsent,

@@ -153,23 +153,23 @@ static void private_data_has_bounds(void **state)
 {
 	static const uint8_t big[256];
 	struct rpwi_cm_path path = {.local = our_addr, .remote = their_addr, .mtu = 3};
-	assert_int_equal(rpwi_cm_connect(&mine, &path, service, our_guid, &our_param, big, RPWI_REQ_PDATA + 1, now), EINVAL);
+	assert_int_equal(rpwi_cm_connect(&mine, &path, service, our_guid, &our_param, big, RPWI_REQ_PDATA + 1, now), -EINVAL);
 	assert_int_equal(mine.state, RPWI_CM_IDLE);
 	assert_int_equal(rpwi_cm_connect(&mine, &path, service, our_guid, &our_param, big, RPWI_REQ_PDATA, now), 0);
 	rx_attr(&mine, RPWI_CM_REP);
-	assert_int_equal(rpwi_cm_establish(&mine, big, RPWI_RTU_PDATA + 1, now), EINVAL);
-	assert_int_equal(rpwi_cm_reject(&mine, 28, big, 0, big, RPWI_REJ_PDATA + 1, now), EINVAL);
-	assert_int_equal(rpwi_cm_reject(&mine, 28, big, 73, big, 0, now), EINVAL);
+	assert_int_equal(rpwi_cm_establish(&mine, big, RPWI_RTU_PDATA + 1, now), -EINVAL);
+	assert_int_equal(rpwi_cm_reject(&mine, 28, big, 0, big, RPWI_REJ_PDATA + 1, now), -EINVAL);
+	assert_int_equal(rpwi_cm_reject(&mine, 28, big, 73, big, 0, now), -EINVAL);
 	assert_int_equal(mine.state, RPWI_CM_REP_RCVD);
 	assert_int_equal(rpwi_cm_establish(&mine, big, RPWI_RTU_PDATA, now), 0);
 	again();
 	struct rpwi_cm_conn *c = bring(RPWI_CM_REQ_RCVD, true);
-	assert_int_equal(rpwi_cm_accept(c, our_guid, &our_param, big, RPWI_REP_PDATA + 1, now), EINVAL);
+	assert_int_equal(rpwi_cm_accept(c, our_guid, &our_param, big, RPWI_REP_PDATA + 1, now), -EINVAL);
 	assert_int_equal(rpwi_cm_accept(c, our_guid, &our_param, big, RPWI_REP_PDATA, now), 0);
 	again();
 	c = bring(RPWI_CM_SIDR_REQ_RCVD, true);
-	assert_int_equal(rpwi_cm_sidr_reply(c, 0, 1, 2, big, RPWI_SIDR_REP_PDATA + 1, now), EINVAL);
-	assert_int_equal(rpwi_cm_sidr_request(&mine, &path, service, big, RPWI_SIDR_REQ_PDATA + 1, 10, 1, now), EINVAL);
+	assert_int_equal(rpwi_cm_sidr_reply(c, 0, 1, 2, big, RPWI_SIDR_REP_PDATA + 1, now), -EINVAL);
+	assert_int_equal(rpwi_cm_sidr_request(&mine, &path, service, big, RPWI_SIDR_REQ_PDATA + 1, 10, 1, now), -EINVAL);
 	assert_int_equal(rpwi_cm_sidr_request(&mine, &path, service, big, RPWI_SIDR_REQ_PDATA, 10, 1, now), 0);
 }
 

@@ -20,8 +20,8 @@ static void uc_moves_messages_without_acks(void **state)
 	settle();
 	expect_wc(1, 1, 101, IBV_WC_SUCCESS, IBV_WC_RECV_RDMA_WITH_IMM);
 	same(AT, RAT, 5000);
-	assert_int_equal(post(0, IBV_WR_RDMA_READ, 2, AT, 5000, RAT, SIG), EINVAL);
-	assert_int_equal(post(0, IBV_WR_SEND_WITH_INV, 2, AT, 5000, RAT, SIG), EINVAL);
+	assert_int_equal(post(0, IBV_WR_RDMA_READ, 2, AT, 5000, RAT, SIG), -EINVAL);
+	assert_int_equal(post(0, IBV_WR_SEND_WITH_INV, 2, AT, 5000, RAT, SIG), -EINVAL);
 	assert_int_equal(rpwi_qp_deadline(&S[0].qp), RPWI_NEVER);
 	unpair();
 }
@@ -107,7 +107,7 @@ static void ud_receives_say_where_they_come_from(void **state)
 	struct rpwi_av av = av_between(0);
 	post_recv(1, 100, RAT, 40 + MTU);
 	post_recv(1, 101, RAT + 4096, 40 + MTU);
-	assert_int_equal(post_ud(0, 1, AT, MTU + 1, 0x5152, &av), EINVAL);
+	assert_int_equal(post_ud(0, 1, AT, MTU + 1, 0x5152, &av), -EINVAL);
 	assert_int_equal(post_ud(0, 1, AT, MTU - 3, 0x5152, &av), 0);
 	assert_int_equal(post_ud(0, 2, AT, 10, 0x9999, &av), 0);
 	settle();

@@ -39,7 +39,7 @@ static void reset_forgets_without_completions(void **state)
 	assert_int_equal(S[0].cc.inflight, 0);
 	assert_int_equal(S[0].nwc, 0);
 	assert_int_equal(rpwi_rq_count(&S[0].rq), 0);
-	assert_int_equal(post(0, IBV_WR_RDMA_WRITE, 1, AT, 10, RAT, SIG), EINVAL);
+	assert_int_equal(post(0, IBV_WR_RDMA_WRITE, 1, AT, 10, RAT, SIG), -EINVAL);
 	unpair();
 }
 
@@ -92,22 +92,22 @@ static void every_required_attribute_is_required(void **state)
 	for (unsigned r = 0; r < 3; r++) {
 		struct config c = CONFIG(.type = rules[r].type);
 		make(0, &c);
-		assert_int_equal(modify(0, IBV_QPS_RTR, IBV_QP_STATE | rules[r].need[1]), EINVAL);
-		assert_int_equal(modify(0, IBV_QPS_ERR, IBV_QP_STATE), EINVAL); /* not from RESET */
+		assert_int_equal(modify(0, IBV_QPS_RTR, IBV_QP_STATE | rules[r].need[1]), -EINVAL);
+		assert_int_equal(modify(0, IBV_QPS_ERR, IBV_QP_STATE), -EINVAL); /* not from RESET */
 		for (unsigned s = 0; s < 3; s++) {
 			for (int bit = 1; bit <= IBV_QP_DEST_QPN; bit <<= 1) {
 				if (rules[r].need[s] & bit)
-					assert_int_equal(modify(0, next[s], IBV_QP_STATE | (rules[r].need[s] & ~bit)), EINVAL);
+					assert_int_equal(modify(0, next[s], IBV_QP_STATE | (rules[r].need[s] & ~bit)), -EINVAL);
 			}
-			assert_int_equal(modify(0, next[s], IBV_QP_STATE | IBV_QP_CAP | rules[r].need[s]), EINVAL);
+			assert_int_equal(modify(0, next[s], IBV_QP_STATE | IBV_QP_CAP | rules[r].need[s]), -EINVAL);
 			assert_int_equal(modify(0, next[s], IBV_QP_STATE | rules[r].need[s]), 0);
 			assert_int_equal(S[0].qp.state, next[s]);
 		}
-		assert_int_equal(modify(0, IBV_QPS_INIT, IBV_QP_STATE | rules[r].need[0]), EINVAL);
+		assert_int_equal(modify(0, IBV_QPS_INIT, IBV_QP_STATE | rules[r].need[0]), -EINVAL);
 		assert_int_equal(modify(0, IBV_QPS_RTS, rules[r].type == IBV_QPT_UD ? IBV_QP_QKEY : IBV_QP_ACCESS_FLAGS), 0);
-		assert_int_equal(modify(0, IBV_QPS_SQE, IBV_QP_STATE), EINVAL);
+		assert_int_equal(modify(0, IBV_QPS_SQE, IBV_QP_STATE), -EINVAL);
 		assert_int_equal(modify(0, IBV_QPS_ERR, IBV_QP_STATE), 0);
-		assert_int_equal(modify(0, IBV_QPS_RTS, IBV_QP_STATE), EINVAL);
+		assert_int_equal(modify(0, IBV_QPS_RTS, IBV_QP_STATE), -EINVAL);
 		assert_int_equal(modify(0, IBV_QPS_RESET, IBV_QP_STATE), 0);
 		rpwi_qp_fini(&S[0].qp);
 		rpwi_rq_fini(&S[0].rq);
@@ -119,7 +119,7 @@ static void values_out_of_range_are_refused(void **state)
 	struct config c = CONFIG();
 	pair(c);
 	struct ibv_qp_attr a = {.qp_state = IBV_QPS_RTS, .min_rnr_timer = 32};
-	assert_int_equal(rpwi_qp_modify(&S[0].qp, &a, IBV_QP_MIN_RNR_TIMER, NULL, now), EINVAL);
+	assert_int_equal(rpwi_qp_modify(&S[0].qp, &a, IBV_QP_MIN_RNR_TIMER, NULL, now), -EINVAL);
 	a.min_rnr_timer = 31;
 	assert_int_equal(rpwi_qp_modify(&S[0].qp, &a, IBV_QP_MIN_RNR_TIMER, NULL, now), 0);
 	rpwi_qp_query(&S[0].qp, &a);
@@ -128,7 +128,7 @@ static void values_out_of_range_are_refused(void **state)
 	assert_int_equal(a.sq_psn, PSN0);
 	assert_int_equal(a.dest_qp_num, QPN1);
 	a.cur_qp_state = IBV_QPS_SQD;
-	assert_int_equal(rpwi_qp_modify(&S[0].qp, &a, IBV_QP_STATE | IBV_QP_CUR_STATE, NULL, now), EINVAL);
+	assert_int_equal(rpwi_qp_modify(&S[0].qp, &a, IBV_QP_STATE | IBV_QP_CUR_STATE, NULL, now), -EINVAL);
 	unpair();
 }
 

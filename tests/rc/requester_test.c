@@ -145,7 +145,7 @@ static void inline_data_is_taken_at_post(void **state)
 	settle();
 	assert_string_equal((char *)S[1].mem + RAT, "taken at post");
 	sge.length = 257;
-	assert_int_equal(rpwi_qp_post_send(&S[0].qp, &wr, NULL), EINVAL);
+	assert_int_equal(rpwi_qp_post_send(&S[0].qp, &wr, NULL), -EINVAL);
 	unpair();
 }
 
@@ -180,7 +180,7 @@ static void unsignaled_requests_retire_in_silence(void **state)
 		for (int k = 0; k < 3; k++)
 			assert_int_equal(post(0, IBV_WR_RDMA_WRITE, 1, AT, 10, RAT, 0), 0);
 		assert_int_equal(post(0, IBV_WR_RDMA_WRITE, 2, AT, 10, RAT, SIG), 0);
-		assert_int_equal(post(0, IBV_WR_RDMA_WRITE, 3, AT, 10, RAT, SIG), ENOMEM);
+		assert_int_equal(post(0, IBV_WR_RDMA_WRITE, 3, AT, 10, RAT, SIG), -ENOMEM);
 		settle();
 		assert_int_equal(S[0].nwc, round + 1);
 		expect_wc(0, (unsigned)round, 2, IBV_WC_SUCCESS, IBV_WC_RDMA_WRITE);
