@@ -375,7 +375,7 @@ static int run_demo(const struct options *o, const char *dir)
 		rpwi_cli_fail(-1, NAME, "cannot fill the file: %s", strerror(-err));
 		goto out;
 	}
-	snprintf(line, sizeof(line), "%s of bytes that repeat nowhere (seed %" PRIu64 "), made in %s in %.1f s", size, o->seed, dir,
+	snprintf(line, sizeof(line), "%s of non-repeating data (seed %" PRIu64 "), made in %s in %.1f s", size, o->seed, dir,
 		(double)(rpwi_now_ns() - start_ns) / (double)RPWI_NS_PER_S);
 	print_step("file", line);
 	if (getenv("ROPEWAY_FAULT")) {

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* file.c - the file that the demo moves: made of bytes that repeat nowhere, and compared afterwards. */
+/* file.c - the file that the demo moves: made of non-repeating data, and compared afterwards. */
 #include "cli/demo/demo.h"
 
 #include <errno.h>

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* doctor.c - `ropeway doctor`: what is in the way of fast transfers on this machine, or between it and another, and what to do about it. */
+/* doctor.c - `ropeway doctor`: diagnoses this machine, or the path to another: what prevents fast transfers, and what to do about it. */
 #include "cli/doctor/doctor.h"
 
 #include <stdarg.h>

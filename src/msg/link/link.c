@@ -221,7 +221,7 @@ void link_reply(
 		return;
 	struct reply *p = l->reply_count < REPLIES_MAX ? malloc(sizeof(*p)) : NULL;
 	if (!p) {
-		link_breach(l, "it asks, and takes no answers: %zu are owed to it", l->reply_count);
+		link_breach(l, "the peer does not read its replies (%zu pending)", l->reply_count);
 		return;
 	}
 	p->type = f.type;
