@@ -1,30 +1,25 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* table.c - who is known, and when something is due: two hash tables and a heap of timers over struct rpwi_cm_node. Knows no state and no message. */
+#include "base/hash.h"
 #include "cm/internal.h"
 
-/* ---- Hashes: multiply and fold; salted, since peers choose the keys. ---- */
-
-static uint64_t mix(uint64_t h, uint64_t v)
-{
-	h = (h ^ v) * 0x9e3779b97f4a7c15ull;
-	return h ^ h >> 29;
-}
+/* ---- Hashes; salted, since peers choose the keys. ---- */
 
 static uint64_t hash_addr(const struct rpwi_cm *cm, const struct rpwi_addr *a)
 {
 	uint64_t half[2];
 	memcpy(half, a->bytes, sizeof(half));
-	return mix(mix(cm->salt, half[0]), half[1]);
+	return rpwi_mix(rpwi_mix(cm->salt, half[0]), half[1]);
 }
 
 static struct rpwi_list *bucket_id(const struct rpwi_cm *cm, uint32_t remote_id, const struct rpwi_addr *remote)
 {
-	return &cm->by_id[mix(hash_addr(cm, remote), remote_id) >> 16 & (CM_BUCKETS - 1)];
+	return &cm->by_id[rpwi_mix(hash_addr(cm, remote), remote_id) >> 16 & (CM_BUCKETS - 1)];
 }
 
 static struct rpwi_list *bucket_qp(const struct rpwi_cm *cm, uint32_t qpn, const uint8_t guid[8], const struct rpwi_addr *remote)
 {
-	return &cm->by_qp[mix(mix(hash_addr(cm, remote), rpwi_get_be64(guid)), qpn) >> 16 & (CM_BUCKETS - 1)];
+	return &cm->by_qp[rpwi_mix(rpwi_mix(hash_addr(cm, remote), rpwi_get_be64(guid)), qpn) >> 16 & (CM_BUCKETS - 1)];
 }
 
 void rpwi_cm_node_init(struct rpwi_cm_node *n)

@@ -6,6 +6,8 @@
 #include <errno.h>
 #include <stdlib.h>
 
+#include "base/hash.h"
+
 enum { HEADS = 1 << 14, FLOW_TRIES = 4, FLOW_SCAN = 4096, CHAIN_MAX = 256, FLOWS_MAX = EX_TALKS_MAX * 2, FLOW_BIT = 1u << 30 };
 
 /* ---- an index from a key to ends of talks, the newest first ---- */
@@ -23,13 +25,8 @@ struct index {
 
 enum tag { TAG_COMM = 1, TAG_SIDR, TAG_QP, TAG_UD, TAG_FLOW };
 
-static uint64_t mix(uint64_t h, uint64_t v)
-{
-	h = (h ^ v) * 0x9e3779b97f4a7c15ull;
-	return h ^ h >> 29;
-}
-static uint64_t mix_addr(uint64_t h, const struct rpwi_addr *a) { return mix(mix(mix(h, a->family), rpwi_get_be64(a->bytes)), rpwi_get_be64(a->bytes + 8)); }
-static uint64_t key_of(enum tag tag, const struct rpwi_addr *a, uint32_t id) { return mix(mix_addr(mix(0, tag), a), id); }
+static uint64_t mix_addr(uint64_t h, const struct rpwi_addr *a) { return rpwi_mix(rpwi_mix(rpwi_mix(h, a->family), rpwi_get_be64(a->bytes)), rpwi_get_be64(a->bytes + 8)); }
+static uint64_t key_of(enum tag tag, const struct rpwi_addr *a, uint32_t id) { return rpwi_mix(mix_addr(rpwi_mix(0, tag), a), id); }
 
 static int index_add(struct index *x, uint64_t key, uint32_t talk, uint8_t side)
 {
@@ -225,7 +222,7 @@ static void on_sidr(struct search *s, struct ex_pkt *k, const struct rpwi_cm_msg
 static struct flow *flow_of(struct search *s, const struct ex_pkt *k, uint32_t *id)
 {
 	unsigned svc = rpwi_pkt_svc(&k->p);
-	uint64_t key = mix(mix(mix_addr(mix_addr(mix(0, TAG_FLOW), &k->flow.src), &k->flow.dst), k->p.dqpn), svc);
+	uint64_t key = rpwi_mix(rpwi_mix(mix_addr(mix_addr(rpwi_mix(0, TAG_FLOW), &k->flow.src), &k->flow.dst), k->p.dqpn), svc);
 	for (const struct node *n = index_find(&s->index, key); n && s->flow; n = index_next(&s->index, key, n->next)) {
 		struct flow *f = &s->flow[n->talk];
 		*id = n->talk;
@@ -323,7 +320,7 @@ static void on_data(struct search *s, struct ex_pkt *k)
 
 static void on_ud(struct search *s, struct ex_pkt *k)
 {
-	uint64_t a = key_of(TAG_UD, &k->flow.src, k->p.sqpn), b = key_of(TAG_UD, &k->flow.dst, k->p.dqpn), key = mix(RPWI_MIN(a, b), RPWI_MAX(a, b));
+	uint64_t a = key_of(TAG_UD, &k->flow.src, k->p.sqpn), b = key_of(TAG_UD, &k->flow.dst, k->p.dqpn), key = rpwi_mix(RPWI_MIN(a, b), RPWI_MAX(a, b));
 	const struct node *n = index_find(&s->index, key);
 	uint32_t id;
 	if (n) {
