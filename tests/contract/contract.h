@@ -20,8 +20,8 @@ struct contract_case {
 	bool each; /* over each transport; else once */
 	const char *calls;
 };
-extern const struct contract_case context_cases[], connect_cases[], request_cases[], posting_cases[], message_cases[], object_cases[], memory_cases[],
-	end_cases[];
+extern const struct contract_case context_cases[], connect_cases[], request_cases[], wait_cases[], posting_cases[], message_cases[], object_cases[],
+	memory_cases[], end_cases[];
 
 extern const char *contract_transport; /* what the case goes over */
 

@@ -7,6 +7,8 @@
 
 enum { ROOM = 3 << 20 };
 
+const char *plugin_path;
+
 static struct {
 	int (*alloc)(unsigned long long *, size_t);
 	int (*free)(unsigned long long);

@@ -16,7 +16,7 @@
 
 enum { PAIR_WAIT_S = 60 };
 
-static const char *plugin_path;
+extern const char *plugin_path; /* the first argument (pair_main) */
 
 struct pair {
 	struct ncclnet *n;

@@ -203,21 +203,27 @@ void wrong(const char *fmt, ...) __attribute__((format(printf, 1, 2), noreturn))
 uint64_t rnd(uint64_t below);
 bool chance(unsigned one_in);
 uint64_t now_ns(void);
-bool excused(const struct peer *p);
 bool current(const struct peer *p); /* its ledger is of this round */
 int side_run(unsigned id);
 void close_here(void); /* in a callback: the moment to close endpoints, if this side is to */
 uint64_t way_key(unsigned from, unsigned to, unsigned what, uint64_t index);
-struct op *op_new(enum op_kind kind, struct peer *p);
-/* What a call that posts has returned. False: nothing was posted, and the endpoint may have ended. */
-bool op_posted(struct op *o, int rc, const char *what);
-void op_free(struct op *o);
-/* A status that is neither good nor explained by the end of an endpoint is reported. */
-bool ended_with_endpoint(const struct op *o, int status);
 size_t size_of(uint64_t key);
 #define EACH_PEER(p) \
 	for (struct peer *p = me.peer; p < me.peer + config.sides; p++) \
 		if (p->id != me.id)
+
+/* op.c */
+struct op *op_new(enum op_kind kind, struct peer *p);
+/* What a call that posts has returned. False: nothing was posted, and the endpoint may have ended. */
+bool op_posted(struct op *o, int rc, const char *what);
+void op_look(struct op *o); /* whether it has ended, and then what came of it */
+void op_done(struct op *o); /* it has ended */
+void op_free(struct op *o);
+bool op_is_receive(const struct op *o);
+/* A status that is neither good nor explained by the end of an endpoint is reported. */
+bool ended_with_endpoint(const struct op *o, int status);
+bool must_end(const struct peer *p); /* its endpoint ends soon, if it has not */
+bool excused(const struct peer *p);  /* that, or this side closes */
 
 /* message.c */
 void message_send(struct peer *p);

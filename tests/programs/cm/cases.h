@@ -4,25 +4,33 @@
 
 #include "side.h"
 
-/* life.c: connections that come about. */
+/* life.c: connections that come about, and end. */
 void client_closes_server(struct side *s), client_closes_client(struct side *s);
 void server_closes_server(struct side *s), server_closes_client(struct side *s);
 void both_close_server(struct side *s), both_close_client(struct side *s);
+void migrate_server(struct side *s), migrate_client(struct side *s);
+void wildcard_server(struct side *s), wildcard_client(struct side *s);
+void epoll_server(struct side *s), epoll_client(struct side *s);
+void fork_server(struct side *s), fork_client(struct side *s);
+void within_server(struct side *s), within_client(struct side *s);
+void timewait_server(struct side *s), timewait_client(struct side *s);
+
+/* parameters.c: what each side gives and learns. */
 void parameters_server(struct side *s), parameters_client(struct side *s);
 void no_parameters_server(struct side *s), no_parameters_client(struct side *s);
 void request_data_server(struct side *s), request_data_client(struct side *s);
 void reply_data_server(struct side *s), reply_data_client(struct side *s);
+
+/* own_qp.c: queue pairs made outside. */
 void own_qp_server(struct side *s), own_qp_client(struct side *s);
-void migrate_server(struct side *s), migrate_client(struct side *s);
-void wildcard_server(struct side *s), wildcard_client(struct side *s);
+void early_data_server(struct side *s), early_data_client(struct side *s);
+
+/* many.c: many connections. */
 void cycles_server(struct side *s), cycles_client(struct side *s);
 void at_once_server(struct side *s), at_once_client(struct side *s);
-void epoll_server(struct side *s), epoll_client(struct side *s);
+
+/* synchronous.c: the synchronous calls. */
 void endpoints_server(struct side *s), endpoints_client(struct side *s);
-void fork_server(struct side *s), fork_client(struct side *s);
-void within_server(struct side *s), within_client(struct side *s);
-void timewait_server(struct side *s), timewait_client(struct side *s);
-void early_data_server(struct side *s), early_data_client(struct side *s);
 
 /* refuse.c: connections that do not, and calls that fail. */
 void no_listener_server(struct side *s), no_listener_client(struct side *s);

@@ -1,6 +1,5 @@
-/* soak.h - random operations of random sizes, both ways at once, by a seed (MSG_SEED); every byte that is reported done is checked. */
-#ifndef TESTS_MSG_SOAK_H
-#define TESTS_MSG_SOAK_H
+/* soak_test.c - random operations of random sizes, both ways at once, by a seed (MSG_SEED); every byte that is reported done is checked. */
+#include "msg_test.h"
 
 enum { SOAK_WINDOW = 48, SOAK_TAGS = 5 };
 
@@ -255,4 +254,14 @@ static void soak_with_broken_paths(void **state)
 }
 #endif
 
+int soak_tests(void)
+{
+	static const struct CMUnitTest tests[] = {
+		CASE(soak),
+#ifdef MSG_FAKE
+		CASE(soak_with_misbehaviour),
+		CASE(soak_with_broken_paths),
 #endif
+	};
+	return cmocka_run_group_tests_name(transport, tests, NULL, NULL);
+}
