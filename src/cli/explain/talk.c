@@ -25,7 +25,10 @@ struct index {
 
 enum tag { TAG_COMM = 1, TAG_SIDR, TAG_QP, TAG_UD, TAG_FLOW };
 
-static uint64_t mix_addr(uint64_t h, const struct rpwi_addr *a) { return rpwi_mix(rpwi_mix(rpwi_mix(h, a->family), rpwi_get_be64(a->bytes)), rpwi_get_be64(a->bytes + 8)); }
+static uint64_t mix_addr(uint64_t h, const struct rpwi_addr *a)
+{
+	return rpwi_mix(rpwi_mix(rpwi_mix(h, a->family), rpwi_get_be64(a->bytes)), rpwi_get_be64(a->bytes + 8));
+}
 static uint64_t key_of(enum tag tag, const struct rpwi_addr *a, uint32_t id) { return rpwi_mix(mix_addr(rpwi_mix(0, tag), a), id); }
 
 static int index_add(struct index *x, uint64_t key, uint32_t talk, uint8_t side)
