@@ -15,7 +15,11 @@
 #include <time.h>
 #include <unistd.h>
 
-enum { BTH_BYTES = 12, ICRC_BYTES = 4, WIRE_HEAD_BYTES = BTH_BYTES + ICRC_BYTES }; /* what a MIDDLE packet adds to its payload */
+enum {
+	BTH_BYTES = 12,
+	ICRC_BYTES = 4,
+	WIRE_HEAD_BYTES = BTH_BYTES + ICRC_BYTES
+}; /* what a MIDDLE packet adds to its payload */
 
 static inline uint64_t now_ns(void)
 {

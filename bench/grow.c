@@ -19,7 +19,16 @@
 #include "bench.h"
 #include "ropeway.h"
 
-enum { WINDOW = 512, CROWD = 100000, ENDPOINTS_MAX = 100000, ROUNDS_MAX = 101, DEADLINE_S = 150, PATIENCE_MS = 60000, IDLE_MS = 300, SPREAD = 50 };
+enum {
+	WINDOW = 512,
+	CROWD = 100000,
+	ENDPOINTS_MAX = 100000,
+	ROUNDS_MAX = 101,
+	DEADLINE_S = 150,
+	PATIENCE_MS = 60000,
+	IDLE_MS = 300,
+	SPREAD = 50
+};
 #define EXACT UINT64_MAX
 #define WILD 0x00ffffffffffffffull      /* the top byte does not matter */
 #define TAG_CROWD 0x0100000000000000ull /* exact: in the way */
@@ -27,7 +36,17 @@ enum { WINDOW = 512, CROWD = 100000, ENDPOINTS_MAX = 100000, ROUNDS_MAX = 101, D
 #define TAG_EARLY 0x0000000200000000ull /* messages that nobody asks for */
 #define TAG_DONE 0x00000003fffffffffull
 
-enum op { OP_COUNT, OP_MEMORY, OP_RATE, OP_POST, OP_CANCEL, OP_EARLY, OP_EARLY_TAKE, OP_ORDER, OP_QUIT };
+enum op {
+	OP_COUNT,
+	OP_MEMORY,
+	OP_RATE,
+	OP_POST,
+	OP_CANCEL,
+	OP_EARLY,
+	OP_EARLY_TAKE,
+	OP_ORDER,
+	OP_QUIT
+};
 struct order {
 	enum op op;
 	uint64_t n, k, mask; /* messages, endpoints */
@@ -39,7 +58,8 @@ static struct {
 	double seconds;
 	int cpu[2];
 	bool json;
-} opt = {.transports = "shm,tcp", .only = "", .n = 1000, .rounds = 5, .seconds = 0.3, .cpu = {0, 1}};
+} opt = {
+	.transports = "shm,tcp", .only = "", .n = 1000, .rounds = 5, .seconds = 0.3, .cpu = {0, 1}};
 
 static const char *who;
 static rpw_context *ctx;
@@ -75,7 +95,10 @@ static void doze(void)
 		poll(p, 2, 10);
 }
 
-static void say(const void *what, size_t len) { need(write(talk, what, len) == (ssize_t)len, "the other process does not listen"); }
+static void say(const void *what, size_t len)
+{
+	need(write(talk, what, len) == (ssize_t)len, "the other process does not listen");
+}
 
 static void hear(void *what, size_t len)
 {
@@ -155,10 +178,13 @@ static void receive_all(uint64_t n, uint64_t k, uint64_t mask)
 	uint64_t posted = 0, e = 0;
 	for (uint64_t i = 0; i < n; i++) {
 		for (; posted < n && posted < i + WINDOW; posted++, e = e + 1 == k ? 0 : e + 1)
-			need(rpw_recv(ctx, ep[e], &f[posted % WINDOW].v, 8, posted, mask, &f[posted % WINDOW].r) >= 0, "a receive");
+			need(rpw_recv(ctx, ep[e], &f[posted % WINDOW].v, 8, posted, mask,
+				     &f[posted % WINDOW].r) >= 0,
+				"a receive");
 		finish(&f[i % WINDOW].r, "a message");
 		if (f[i % WINDOW].v != mix(i)) {
-			fprintf(stderr, "grow: message %llu of %llu is not what was sent\n", (unsigned long long)i, (unsigned long long)n);
+			fprintf(stderr, "grow: message %llu of %llu is not what was sent\n",
+				(unsigned long long)i, (unsigned long long)n);
 			_exit(1);
 		}
 	}
@@ -180,7 +206,8 @@ static double send_all(uint64_t n, uint64_t k, uint64_t mask)
 	for (uint64_t i = 0; i < n; i++, e = e + 1 == k ? 0 : e + 1) {
 		finish(&f[i % WINDOW].r, "a send");
 		f[i % WINDOW].v = mix(i);
-		need(rpw_send(ep[e], &f[i % WINDOW].v, 8, i | top, &f[i % WINDOW].r) >= 0, "a send");
+		need(rpw_send(ep[e], &f[i % WINDOW].v, 8, i | top, &f[i % WINDOW].r) >= 0,
+			"a send");
 		if (i % 64 == 63)
 			rpw_context_progress(ctx);
 	}
@@ -196,7 +223,9 @@ static void crowd_post(uint64_t n, uint64_t mask)
 {
 	uint64_t tag = mask == EXACT ? TAG_CROWD : TAG_WILD;
 	for (uint64_t i = 0; i < n; i++)
-		need(rpw_recv(ctx, ep[0], &crowd_in, 8, tag + i, mask, &crowd[i]) == RPW_IN_PROGRESS, "a receive in the way");
+		need(rpw_recv(ctx, ep[0], &crowd_in, 8, tag + i, mask, &crowd[i]) ==
+				RPW_IN_PROGRESS,
+			"a receive in the way");
 }
 
 static void crowd_cancel(uint64_t n)
@@ -235,7 +264,8 @@ static void early_take(uint64_t n, uint64_t k)
 	for (uint64_t i = 0; i < n; i++) {
 		uint64_t v = 0;
 		rpw_request *r;
-		need(rpw_recv(ctx, ep[i % k], &v, 8, TAG_EARLY + i, EXACT, &r) >= 0, "an early message");
+		need(rpw_recv(ctx, ep[i % k], &v, 8, TAG_EARLY + i, EXACT, &r) >= 0,
+			"an early message");
 		finish(&r, "an early message");
 		need(v == mix(i), "an early message has other bytes");
 	}
@@ -282,7 +312,10 @@ static void order_say(uint64_t n)
 static void serve(const char *transport, const char *key)
 {
 	rpw_listener *l;
-	rpw_context_options o = {.size = sizeof(o), .transports = transport, .key_file = key, .unexpected_bytes_max = 1u << 30}; /* holds the early messages */
+	rpw_context_options o = {.size = sizeof(o),
+		.transports = transport,
+		.key_file = key,
+		.unexpected_bytes_max = 1u << 30}; /* holds the early messages */
 	need(!rpw_context_create(&o, &ctx), "a context");
 	need(!rpw_listener_create(ctx, "127.0.0.1:0", on_accept, NULL, &l), "a listener");
 	memory_begin();
@@ -359,14 +392,18 @@ static double median(double *v, unsigned n)
 }
 
 static unsigned *rows; /* shared by all processes */
-static void row(const char *name, double ours, double peer, double ratio, const char *unit, bool lower, double goal, const char *peer_name)
+static void row(const char *name, double ours, double peer, double ratio, const char *unit,
+	bool lower, double goal, const char *peer_name)
 {
 	if (opt.json) {
-		printf("%s{\"name\": \"%s\", \"ours\": %.6g, \"peer\": %.6g, \"unit\": \"%s\", \"better\": \"%s\", \"ratio\": %.4g, \"goal\": %g, "
+		printf("%s{\"name\": \"%s\", \"ours\": %.6g, \"peer\": %.6g, \"unit\": \"%s\", "
+		       "\"better\": \"%s\", \"ratio\": %.4g, \"goal\": %g, "
 		       "\"peer_name\": \"%s\"}",
-			*rows ? ",\n " : " ", name, ours, peer, unit, lower ? "lower" : "higher", ratio, goal, peer_name);
+			*rows ? ",\n " : " ", name, ours, peer, unit, lower ? "lower" : "higher",
+			ratio, goal, peer_name);
 	} else
-		printf("%-22s %12.4g %12.4g %-6s %7.3f  %s %-5g %-6s %s\n", name, ours, peer, unit, ratio, lower ? "at most " : "at least", goal,
+		printf("%-22s %12.4g %12.4g %-6s %7.3f  %s %-5g %-6s %s\n", name, ours, peer, unit,
+			ratio, lower ? "at most " : "at least", goal,
 			(lower ? ratio <= goal : ratio >= goal) ? "pass" : "short", peer_name);
 	fflush(stdout);
 	++*rows;
@@ -375,7 +412,8 @@ static void row(const char *name, double ours, double peer, double ratio, const 
 static bool wanted(const char *name) { return strstr(name, opt.only) != NULL; }
 
 /* The two ways in turn; the ratio is the median of each pair's. */
-static void compare(const char *name, uint64_t k, uint64_t mask, void (*begin)(void), void (*end)(void), bool per_message, double goal, const char *peer_name)
+static void compare(const char *name, uint64_t k, uint64_t mask, void (*begin)(void),
+	void (*end)(void), bool per_message, double goal, const char *peer_name)
 {
 	double ours[ROUNDS_MAX], peer[ROUNDS_MAX], ratio[ROUNDS_MAX];
 	if (!wanted(name))
@@ -398,7 +436,8 @@ static void compare(const char *name, uint64_t k, uint64_t mask, void (*begin)(v
 		}
 		ratio[i] = ours[i] / peer[i];
 	}
-	row(name, median(ours, opt.rounds), median(peer, opt.rounds), median(ratio, opt.rounds), per_message ? "ns" : "M/s", per_message, goal, peer_name);
+	row(name, median(ours, opt.rounds), median(peer, opt.rounds), median(ratio, opt.rounds),
+		per_message ? "ns" : "M/s", per_message, goal, peer_name);
 }
 
 static void posted_begin(void) { ask((struct order){OP_POST, CROWD, 1, EXACT}); }
@@ -449,20 +488,27 @@ static void measure(const char *transport, const char *key)
 	if (wanted(name))
 		row(name, connect_s, 2, connect_s / 2, "s", true, 1, "2 s");
 	snprintf(name, sizeof(name), "%s_bytes", prefix);
-	double bytes = (double)(mine > theirs ? mine : theirs) / opt.n, most = key ? 49152 : 16384; /* with a key: the TLS sessions */
+	double bytes = (double)(mine > theirs ? mine : theirs) / opt.n,
+	       most = key ? 49152 : 16384; /* with a key: the TLS sessions */
 	if (!opt.json)
-		printf("# %s: %.0f bytes an endpoint here, %.0f at the listener's side\n", prefix, (double)mine / opt.n, (double)theirs / opt.n);
+		printf("# %s: %.0f bytes an endpoint here, %.0f at the listener's side\n", prefix,
+			(double)mine / opt.n, (double)theirs / opt.n);
 	if (wanted(name))
 		row(name, bytes, most, bytes / most, "B", true, 1, key ? "48 KiB" : "16 KiB");
 	snprintf(name, sizeof(name), "%s_rate", prefix);
 	if (!key)
 		compare(name, opt.n, EXACT, NULL, NULL, false, 0.7, "one endpoint");
 	if (!key && !strcmp(transport, "shm")) {
-		compare("match_posted_100k", 1, EXACT, posted_begin, posted_end, true, 2, "none in the way");
-		compare("match_wild_100k", 1, WILD, wild_begin, posted_end, true, 2, "none in the way");
-		compare("match_mixed_100k", 1, EXACT, wild_begin, posted_end, true, 2, "none in the way");
-		compare("match_early_100k", 1, EXACT, early_begin, early_end, true, 2, "none in the way");
-		compare("match_early_wild_100k", 1, WILD, early_begin, early_end, true, 2, "none in the way");
+		compare("match_posted_100k", 1, EXACT, posted_begin, posted_end, true, 2,
+			"none in the way");
+		compare("match_wild_100k", 1, WILD, wild_begin, posted_end, true, 2,
+			"none in the way");
+		compare("match_mixed_100k", 1, EXACT, wild_begin, posted_end, true, 2,
+			"none in the way");
+		compare("match_early_100k", 1, EXACT, early_begin, early_end, true, 2,
+			"none in the way");
+		compare("match_early_wild_100k", 1, WILD, early_begin, early_end, true, 2,
+			"none in the way");
 	}
 	say(&(struct order){OP_QUIT, 0, 0, 0}, sizeof(struct order));
 	_exit(0);
@@ -516,7 +562,8 @@ static void key_make(char *file)
 static void usage(void)
 {
 	fputs("grow [-t LIST] [-n ENDPOINTS] [-r ROUNDS] [-s SECONDS] [-o TEXT] [-c A,B] [-j]\n"
-	      "  -t shm,tcp,verbs  transports, each also with a key (default shm,tcp)\n  -o TEXT           only rows whose name has this in it\n",
+	      "  -t shm,tcp,verbs  transports, each also with a key (default shm,tcp)\n  -o TEXT   "
+	      "        only rows whose name has this in it\n",
 		stderr);
 	exit(2);
 }
@@ -549,7 +596,8 @@ int main(int argc, char **argv)
 		default:
 			usage();
 		}
-	if (!opt.n || opt.n > ENDPOINTS_MAX || !opt.rounds || opt.rounds > ROUNDS_MAX || opt.seconds <= 0)
+	if (!opt.n || opt.n > ENDPOINTS_MAX || !opt.rounds || opt.rounds > ROUNDS_MAX ||
+		opt.seconds <= 0)
 		usage();
 	struct rlimit files;
 	getrlimit(RLIMIT_NOFILE, &files);

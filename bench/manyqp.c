@@ -65,7 +65,8 @@ static struct ibv_context *open_device(const char *name)
 			break;
 		}
 	if (!ctx) {
-		fprintf(stderr, "manyqp: no device %s; ibv_devices lists what there is\n", name ? name : "at all");
+		fprintf(stderr, "manyqp: no device %s; ibv_devices lists what there is\n",
+			name ? name : "at all");
 		exit(1);
 	}
 	if (list)
@@ -82,41 +83,54 @@ static void open_side(struct side *s, const struct plan *p, bool filled)
 	s->ctx = open_device(p->device);
 	s->pd = ibv_alloc_pd(s->ctx);
 	s->cq = ibv_create_cq(s->ctx, (int)p->window + 1, NULL, NULL, 0);
-	if (!s->pd || !s->cq || ibv_query_port(s->ctx, 1, &port) || ibv_query_gid(s->ctx, 1, p->gid_index, &here.gid))
+	if (!s->pd || !s->cq || ibv_query_port(s->ctx, 1, &port) ||
+		ibv_query_gid(s->ctx, 1, p->gid_index, &here.gid))
 		fail("opening the device");
 	s->lid = port.lid;
 	s->mem_bytes = (size_t)p->size * SLOTS;
-	s->mem = mmap(NULL, s->mem_bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+	s->mem = mmap(
+		NULL, s->mem_bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
 	if (s->mem == MAP_FAILED)
 		fail("mmap");
 	for (size_t i = 0; i < s->mem_bytes; i++)
 		s->mem[i] = filled ? pattern(i) : 0xee;
-	s->mr = ibv_reg_mr(s->pd, s->mem, s->mem_bytes, IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE);
+	s->mr = ibv_reg_mr(
+		s->pd, s->mem, s->mem_bytes, IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE);
 	if (!s->mr)
 		fail("ibv_reg_mr");
 	here.addr = (uintptr_t)s->mem;
 	here.rkey = s->mr->rkey;
 }
 
-static unsigned queue_depth(const struct plan *p) { return p->idle ? 1 : (p->window + p->qps - 1) / p->qps; }
+static unsigned queue_depth(const struct plan *p)
+{
+	return p->idle ? 1 : (p->window + p->qps - 1) / p->qps;
+}
 
 static void create_qp(struct side *s, const struct plan *p, unsigned i)
 {
 	struct ibv_qp_init_attr init = {.send_cq = s->cq,
 		.recv_cq = s->cq,
 		.qp_type = IBV_QPT_RC,
-		.cap = {.max_send_wr = queue_depth(p), .max_recv_wr = 1, .max_send_sge = 1, .max_recv_sge = 1}};
-	struct ibv_qp_attr attr = {.qp_state = IBV_QPS_INIT, .port_num = 1, .qp_access_flags = IBV_ACCESS_REMOTE_WRITE};
+		.cap = {.max_send_wr = queue_depth(p),
+			.max_recv_wr = 1,
+			.max_send_sge = 1,
+			.max_recv_sge = 1}};
+	struct ibv_qp_attr attr = {.qp_state = IBV_QPS_INIT,
+		.port_num = 1,
+		.qp_access_flags = IBV_ACCESS_REMOTE_WRITE};
 
 	s->qp[i] = ibv_create_qp(s->pd, &init);
 	if (!s->qp[i])
 		fail("ibv_create_qp");
-	if (ibv_modify_qp(s->qp[i], &attr, IBV_QP_STATE | IBV_QP_PKEY_INDEX | IBV_QP_PORT | IBV_QP_ACCESS_FLAGS))
+	if (ibv_modify_qp(s->qp[i], &attr,
+		    IBV_QP_STATE | IBV_QP_PKEY_INDEX | IBV_QP_PORT | IBV_QP_ACCESS_FLAGS))
 		fail("to INIT");
 	here.qpn[i] = s->qp[i]->qp_num;
 }
 
-static void connect_qp(struct side *s, const struct plan *p, unsigned i, uint32_t qpn, const union ibv_gid *gid)
+static void connect_qp(
+	struct side *s, const struct plan *p, unsigned i, uint32_t qpn, const union ibv_gid *gid)
 {
 	struct ibv_qp_attr attr = {.qp_state = IBV_QPS_RTR,
 		.path_mtu = p->mtu,
@@ -124,13 +138,25 @@ static void connect_qp(struct side *s, const struct plan *p, unsigned i, uint32_
 		.rq_psn = 0,
 		.max_dest_rd_atomic = 1,
 		.min_rnr_timer = 12,
-		.ah_attr = {.is_global = 1, .port_num = 1, .grh = {.dgid = *gid, .sgid_index = (uint8_t)p->gid_index, .hop_limit = 64}}};
+		.ah_attr = {.is_global = 1,
+			.port_num = 1,
+			.grh = {.dgid = *gid,
+				.sgid_index = (uint8_t)p->gid_index,
+				.hop_limit = 64}}};
 
 	if (ibv_modify_qp(s->qp[i], &attr,
-		    IBV_QP_STATE | IBV_QP_AV | IBV_QP_PATH_MTU | IBV_QP_DEST_QPN | IBV_QP_RQ_PSN | IBV_QP_MAX_DEST_RD_ATOMIC | IBV_QP_MIN_RNR_TIMER))
+		    IBV_QP_STATE | IBV_QP_AV | IBV_QP_PATH_MTU | IBV_QP_DEST_QPN | IBV_QP_RQ_PSN |
+			    IBV_QP_MAX_DEST_RD_ATOMIC | IBV_QP_MIN_RNR_TIMER))
 		fail("to RTR");
-	attr = (struct ibv_qp_attr){.qp_state = IBV_QPS_RTS, .timeout = 14, .retry_cnt = 7, .rnr_retry = 7, .sq_psn = 0, .max_rd_atomic = 1};
-	if (ibv_modify_qp(s->qp[i], &attr, IBV_QP_STATE | IBV_QP_TIMEOUT | IBV_QP_RETRY_CNT | IBV_QP_RNR_RETRY | IBV_QP_SQ_PSN | IBV_QP_MAX_QP_RD_ATOMIC))
+	attr = (struct ibv_qp_attr){.qp_state = IBV_QPS_RTS,
+		.timeout = 14,
+		.retry_cnt = 7,
+		.rnr_retry = 7,
+		.sq_psn = 0,
+		.max_rd_atomic = 1};
+	if (ibv_modify_qp(s->qp[i], &attr,
+		    IBV_QP_STATE | IBV_QP_TIMEOUT | IBV_QP_RETRY_CNT | IBV_QP_RNR_RETRY |
+			    IBV_QP_SQ_PSN | IBV_QP_MAX_QP_RD_ATOMIC))
 		fail("to RTS");
 }
 
@@ -167,13 +193,15 @@ static void connect_sides(struct side *s, const struct plan *p, int fd)
 static void post(const struct side *s, const struct plan *p, uint64_t number)
 {
 	uint64_t offset = number % SLOTS * p->size;
-	struct ibv_sge sge = {.addr = (uintptr_t)s->mem + offset, .length = p->size, .lkey = s->mr->lkey};
-	struct ibv_send_wr *bad, wr = {.wr_id = number,
-					 .sg_list = &sge,
-					 .num_sge = 1,
-					 .opcode = IBV_WR_RDMA_WRITE,
-					 .send_flags = IBV_SEND_SIGNALED,
-					 .wr.rdma = {.remote_addr = there.addr + offset, .rkey = there.rkey}};
+	struct ibv_sge sge = {
+		.addr = (uintptr_t)s->mem + offset, .length = p->size, .lkey = s->mr->lkey};
+	struct ibv_send_wr *bad,
+		wr = {.wr_id = number,
+			.sg_list = &sge,
+			.num_sge = 1,
+			.opcode = IBV_WR_RDMA_WRITE,
+			.send_flags = IBV_SEND_SIGNALED,
+			.wr.rdma = {.remote_addr = there.addr + offset, .rkey = there.rkey}};
 
 	if (ibv_post_send(s->qp[number % p->qps], &wr, &bad))
 		fail("ibv_post_send");
@@ -189,7 +217,8 @@ static unsigned reap(struct side *s, const struct plan *p, unsigned *open)
 		fail("ibv_poll_cq");
 	for (int i = 0; i < n; i++) {
 		if (wc[i].status != IBV_WC_SUCCESS) {
-			fprintf(stderr, "manyqp: message %llu: %s\n", (unsigned long long)wc[i].wr_id, ibv_wc_status_str(wc[i].status));
+			fprintf(stderr, "manyqp: message %llu: %s\n",
+				(unsigned long long)wc[i].wr_id, ibv_wc_status_str(wc[i].status));
 			exit(1);
 		}
 		open[wc[i].wr_id % p->qps]--;
@@ -207,7 +236,8 @@ static double write_for(struct side *s, const struct plan *p, uint64_t *messages
 	if (!open)
 		fail("calloc");
 	while (now - begin < p->run_ns || done < posted) {
-		while (now - begin < p->run_ns && posted - done < p->window && open[posted % p->qps] < queue_depth(p)) {
+		while (now - begin < p->run_ns && posted - done < p->window &&
+			open[posted % p->qps] < queue_depth(p)) {
 			open[posted % p->qps]++;
 			post(s, p, posted++);
 		}
@@ -243,8 +273,9 @@ static int write_to_peer(struct side *s, const struct plan *p, int fd)
 	connect_sides(s, p, fd);
 	rate = write_for(s, p, &messages);
 	put(fd, &messages, sizeof messages);
-	printf("{\"name\": \"manyqp\", \"qps\": %u, \"bytes\": %u, \"messages\": %llu, \"mib_per_s\": %.2f}\n", p->qps, p->size, (unsigned long long)messages,
-		rate);
+	printf("{\"name\": \"manyqp\", \"qps\": %u, \"bytes\": %u, \"messages\": %llu, "
+	       "\"mib_per_s\": %.2f}\n",
+		p->qps, p->size, (unsigned long long)messages, rate);
 	fflush(stdout);
 	return 0;
 }
@@ -265,7 +296,8 @@ static int count_idle(struct side *s, const struct plan *p)
 {
 	long before = 0, after;
 
-	memset(&here.qpn, 1, sizeof here.qpn); /* our own table is not a QP's either: have its pages now */
+	memset(&here.qpn, 1,
+		sizeof here.qpn); /* our own table is not a QP's either: have its pages now */
 	memset(s->qp, 1, sizeof s->qp);
 	for (unsigned i = 0; i < p->qps; i += 2) {
 		create_qp(s, p, i);
@@ -276,7 +308,8 @@ static int count_idle(struct side *s, const struct plan *p)
 			before = resident_bytes();
 	}
 	after = resident_bytes();
-	printf("{\"name\": \"idle_qp\", \"qps\": %u, \"bytes_per_qp\": %.0f}\n", p->qps, (double)(after - before) / (p->qps - 2));
+	printf("{\"name\": \"idle_qp\", \"qps\": %u, \"bytes_per_qp\": %.0f}\n", p->qps,
+		(double)(after - before) / (p->qps - 2));
 	return 0;
 }
 
@@ -291,7 +324,8 @@ static enum ibv_mtu mtu_of(const char *arg)
 
 static void usage(void)
 {
-	fprintf(stderr, "usage: manyqp [-d device] [-x GID index] [-q QPs] [-s message bytes] [-w messages in flight] [-m mtu] [-t seconds]"
+	fprintf(stderr, "usage: manyqp [-d device] [-x GID index] [-q QPs] [-s message bytes] [-w "
+			"messages in flight] [-m mtu] [-t seconds]"
 			" [-c writing core,written core] [-i: memory of idle QPs]\n");
 	exit(2);
 }
@@ -300,7 +334,13 @@ static void parse(int argc, char **argv, struct plan *p)
 {
 	int c;
 
-	*p = (struct plan){.gid_index = 1, .qps = 1000, .size = 65536, .window = 128, .mtu = IBV_MTU_4096, .run_ns = 1000000000ull, .cpu = {-1, -1}};
+	*p = (struct plan){.gid_index = 1,
+		.qps = 1000,
+		.size = 65536,
+		.window = 128,
+		.mtu = IBV_MTU_4096,
+		.run_ns = 1000000000ull,
+		.cpu = {-1, -1}};
 	while ((c = getopt(argc, argv, "d:x:q:s:w:m:t:c:i")) != -1) {
 		switch (c) {
 		case 'd':
@@ -334,7 +374,8 @@ static void parse(int argc, char **argv, struct plan *p)
 			usage();
 		}
 	}
-	if (!p->qps || p->qps > QPS_MAX || !p->size || !p->window || optind != argc || (p->idle && (p->qps < 4 || p->qps % 2)))
+	if (!p->qps || p->qps > QPS_MAX || !p->size || !p->window || optind != argc ||
+		(p->idle && (p->qps < 4 || p->qps % 2)))
 		usage();
 }
 

@@ -26,8 +26,9 @@ struct plan {
 
 static void send_one(const struct end *e, const void *data, size_t len)
 {
-	ssize_t n =
-		e->connected ? send(e->fd, data, len, MSG_DONTWAIT) : sendto(e->fd, data, len, MSG_DONTWAIT, (const struct sockaddr *)&e->peer, sizeof e->peer);
+	ssize_t n = e->connected ? send(e->fd, data, len, MSG_DONTWAIT)
+				 : sendto(e->fd, data, len, MSG_DONTWAIT,
+					   (const struct sockaddr *)&e->peer, sizeof e->peer);
 
 	if (n != (ssize_t)len)
 		die("send");
@@ -41,7 +42,8 @@ static void receive_one(const struct end *e, void *data, size_t len)
 
 	do
 		n = e->connected ? recv(e->fd, data, LENGTH_MAX, MSG_DONTWAIT)
-				 : recvfrom(e->fd, data, LENGTH_MAX, MSG_DONTWAIT, (struct sockaddr *)&from, &from_len);
+				 : recvfrom(e->fd, data, LENGTH_MAX, MSG_DONTWAIT,
+					   (struct sockaddr *)&from, &from_len);
 	while (n < 0 && errno == EAGAIN);
 	if (n != (ssize_t)len)
 		die("recv");
@@ -81,7 +83,8 @@ static void ask(const struct end *e, const struct plan *p, uint64_t *round_ns)
 
 static void open_ends(struct end ends[2], bool connected)
 {
-	struct sockaddr_in self = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
+	struct sockaddr_in self = {
+		.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
 	socklen_t len = sizeof self;
 
 	for (int i = 0; i < 2; i++) {
@@ -99,7 +102,8 @@ static void open_ends(struct end ends[2], bool connected)
 
 static void usage(void)
 {
-	fprintf(stderr, "usage: udp_pingpong [-n iterations] [-s datagram bytes] [-u: unconnected] [-c asking core,answering core]\n");
+	fprintf(stderr, "usage: udp_pingpong [-n iterations] [-s datagram bytes] [-u: unconnected] "
+			"[-c asking core,answering core]\n");
 	exit(2);
 }
 
@@ -126,7 +130,8 @@ static void parse(int argc, char **argv, struct plan *p)
 			usage();
 		}
 	}
-	if (!p->iterations || p->length < sizeof(unsigned) || p->length > LENGTH_MAX || optind != argc)
+	if (!p->iterations || p->length < sizeof(unsigned) || p->length > LENGTH_MAX ||
+		optind != argc)
 		usage();
 	p->warm_up = p->iterations / 10;
 }
@@ -161,8 +166,10 @@ int main(int argc, char **argv)
 		return 1;
 	}
 	qsort(round_ns, p.iterations, sizeof *round_ns, compare_u64);
-	printf("{\"name\": \"udp_pingpong\", \"datagram_bytes\": %u, \"connected\": %s, \"iterations\": %u, \"median_us\": %.3f, \"p99_us\": %.3f}\n", p.length,
-		p.connected ? "true" : "false", p.iterations, (double)round_ns[p.iterations / 2] / 2000.0,
+	printf("{\"name\": \"udp_pingpong\", \"datagram_bytes\": %u, \"connected\": %s, "
+	       "\"iterations\": %u, \"median_us\": %.3f, \"p99_us\": %.3f}\n",
+		p.length, p.connected ? "true" : "false", p.iterations,
+		(double)round_ns[p.iterations / 2] / 2000.0,
 		(double)round_ns[(uint64_t)p.iterations * 99 / 100] / 2000.0);
 	free(round_ns);
 	return 0;

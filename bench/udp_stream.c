@@ -29,8 +29,9 @@
 enum { UDP_BYTES_MAX = 65507, SEGMENTS_MAX = 64, STALL_S = 5 };
 
 struct shared {
-	_Alignas(128) _Atomic uint64_t taken_bytes; /* written by the receiver, on the wire's count */
-	_Alignas(128) _Atomic uint64_t sent_bytes;  /* written once by the sender, when it is done */
+	_Alignas(128) _Atomic uint64_t
+		taken_bytes; /* written by the receiver, on the wire's count */
+	_Alignas(128) _Atomic uint64_t sent_bytes; /* written once by the sender, when it is done */
 	_Alignas(128) _Atomic int ready;
 	uint64_t payload_bytes, elapsed_ns;
 };
@@ -61,7 +62,8 @@ static void join(int fd, int other)
 	struct sockaddr_in peer;
 	socklen_t len = sizeof peer;
 
-	if (getsockname(other, (struct sockaddr *)&peer, &len) < 0 || connect(fd, (struct sockaddr *)&peer, len) < 0)
+	if (getsockname(other, (struct sockaddr *)&peer, &len) < 0 ||
+		connect(fd, (struct sockaddr *)&peer, len) < 0)
 		die("connect");
 }
 
@@ -81,10 +83,14 @@ static void send_all(int fd, const struct plan *p, struct shared *sh)
 	while (now_ns() < end) {
 		uint64_t waited = 0;
 
-		while (sent - atomic_load_explicit(&sh->taken_bytes, memory_order_acquire) >= limit) {
+		while (sent - atomic_load_explicit(&sh->taken_bytes, memory_order_acquire) >=
+			limit) {
 			relax();
 			if (!(++waited & 0xfffff) && now_ns() > end + STALL_S * 1000000000ull) {
-				fprintf(stderr, "udp_stream: the receiver took nothing for %d s: a batch was lost; try a smaller -w\n", STALL_S);
+				fprintf(stderr,
+					"udp_stream: the receiver took nothing for %d s: a batch "
+					"was lost; try a smaller -w\n",
+					STALL_S);
 				exit(1);
 			}
 		}
@@ -108,7 +114,8 @@ static void check_number(const uint8_t *data, uint64_t *expected)
 		++*expected;
 		return;
 	}
-	fprintf(stderr, "udp_stream: batch %llu arrived where %llu was due\n", (unsigned long long)number, (unsigned long long)*expected);
+	fprintf(stderr, "udp_stream: batch %llu arrived where %llu was due\n",
+		(unsigned long long)number, (unsigned long long)*expected);
 	exit(1);
 }
 
@@ -153,8 +160,8 @@ static void receive_all(int fd, const struct plan *p, struct shared *sh)
 
 static void usage(void)
 {
-	fprintf(stderr,
-		"usage: udp_stream [-m mtu] [-t seconds] [-w batches in flight] [-s source bytes] [-c sender core,receiver core] [-B: block, do not poll]\n");
+	fprintf(stderr, "usage: udp_stream [-m mtu] [-t seconds] [-w batches in flight] [-s source "
+			"bytes] [-c sender core,receiver core] [-B: block, do not poll]\n");
 	exit(2);
 }
 
@@ -190,13 +197,15 @@ static void parse(int argc, char **argv, struct plan *p)
 	if (p->mtu < 64 || p->mtu > 32768 || !p->window || !p->run_ns || optind != argc)
 		usage();
 	p->segment = p->mtu + WIRE_HEAD_BYTES;
-	p->batch = UDP_BYTES_MAX / p->segment < SEGMENTS_MAX ? UDP_BYTES_MAX / p->segment : SEGMENTS_MAX;
+	p->batch = UDP_BYTES_MAX / p->segment < SEGMENTS_MAX ? UDP_BYTES_MAX / p->segment
+							     : SEGMENTS_MAX;
 	p->batch *= p->segment;
 }
 
 int main(int argc, char **argv)
 {
-	struct sockaddr_in any_port = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
+	struct sockaddr_in any_port = {
+		.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
 	int tx, rx, on = 1, segment, status;
 	struct shared *sh;
 	struct plan p;
@@ -211,7 +220,8 @@ int main(int argc, char **argv)
 	join(tx, rx);
 	join(rx, tx);
 	segment = (int)p.segment;
-	if (setsockopt(tx, IPPROTO_UDP, UDP_SEGMENT, &segment, sizeof segment) < 0 || setsockopt(rx, IPPROTO_UDP, UDP_GRO, &on, sizeof on) < 0)
+	if (setsockopt(tx, IPPROTO_UDP, UDP_SEGMENT, &segment, sizeof segment) < 0 ||
+		setsockopt(rx, IPPROTO_UDP, UDP_GRO, &on, sizeof on) < 0)
 		die("UDP_SEGMENT or UDP_GRO");
 
 	child = fork();
@@ -231,9 +241,11 @@ int main(int argc, char **argv)
 		fprintf(stderr, "udp_stream: the sender failed\n");
 		return 1;
 	}
-	printf("{\"name\": \"udp_stream\", \"mtu\": %u, \"segment_bytes\": %u, \"batch_bytes\": %u, \"payload_bytes\": %llu, \"seconds\": %.6f, \"mib_per_s\": "
+	printf("{\"name\": \"udp_stream\", \"mtu\": %u, \"segment_bytes\": %u, \"batch_bytes\": "
+	       "%u, \"payload_bytes\": %llu, \"seconds\": %.6f, \"mib_per_s\": "
 	       "%.2f}\n",
-		p.mtu, p.segment, p.batch, (unsigned long long)sh->payload_bytes, (double)sh->elapsed_ns / 1e9,
+		p.mtu, p.segment, p.batch, (unsigned long long)sh->payload_bytes,
+		(double)sh->elapsed_ns / 1e9,
 		(double)sh->payload_bytes / 1048576.0 / ((double)sh->elapsed_ns / 1e9));
 	return 0;
 }

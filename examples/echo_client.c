@@ -24,20 +24,23 @@ int main(int argc, char **argv)
 
 	must(rpw_context_create(NULL, &c), "rpw_context_create");
 	/* It is tried again until somebody listens there, for 10 s if not told otherwise. */
-	must(rpw_finish(rpw_endpoint_create(c, argv[1], NULL, &ep, &req), &req, TIMEOUT_MS, NULL), "rpw_endpoint_create");
+	must(rpw_finish(rpw_endpoint_create(c, argv[1], NULL, &ep, &req), &req, TIMEOUT_MS, NULL),
+		"rpw_endpoint_create");
 	print_path(ep);
 
 	/* The receive is posted first. Sending is complete when the server has taken the object. */
 	void *echo;
 	size_t echo_len;
 	must(rpw_recv_obj(c, ep, NULL, NULL, &echo, &echo_len, &req), "rpw_recv_obj");
-	must(rpw_finish(rpw_send_obj(ep, object, len, &send), &send, TIMEOUT_MS, NULL), "rpw_send_obj");
+	must(rpw_finish(rpw_send_obj(ep, object, len, &send), &send, TIMEOUT_MS, NULL),
+		"rpw_send_obj");
 	must(rpw_finish(RPW_IN_PROGRESS, &req, TIMEOUT_MS, NULL), "rpw_recv_obj");
 	bool same = echo_len == len && memcmp(echo, object, len) == 0;
 	if (same)
 		printf("%zu bytes came back as they went\n", echo_len);
 	else
-		fprintf(stderr, "%zu bytes went, %zu came back, and they are not the same\n", len, echo_len);
+		fprintf(stderr, "%zu bytes went, %zu came back, and they are not the same\n", len,
+			echo_len);
 
 	free(echo); /* malloc'ed, since no allocator was given */
 	free(object);

@@ -16,7 +16,8 @@ enum { LINE = 1, BYE = 2 }; /* active messages, and what each calls */
 static rpw_endpoint *peer;
 static int said_bye, heard_bye, closed;
 
-static void line_came(rpw_endpoint *ep, const void *header, size_t header_len, const void *data, size_t len, void *arg)
+static void line_came(rpw_endpoint *ep, const void *header, size_t header_len, const void *data,
+	size_t len, void *arg)
 {
 	(void)ep, (void)header, (void)header_len, (void)arg;
 	/* `data` is ours only during the call. It may hold anything: here it is only copied. */
@@ -24,7 +25,8 @@ static void line_came(rpw_endpoint *ep, const void *header, size_t header_len, c
 	fflush(stdout);
 }
 
-static void bye_came(rpw_endpoint *ep, const void *header, size_t header_len, const void *data, size_t len, void *arg)
+static void bye_came(rpw_endpoint *ep, const void *header, size_t header_len, const void *data,
+	size_t len, void *arg)
 {
 	(void)ep, (void)header, (void)header_len, (void)data, (void)len, (void)arg;
 	heard_bye = 1;
@@ -34,7 +36,8 @@ static void peer_left(rpw_endpoint *ep, int status, void *arg)
 {
 	(void)ep, (void)arg;
 	if (!heard_bye)
-		fprintf(stderr, "the other side is gone without a goodbye (%s)\n", rpw_status_name(status));
+		fprintf(stderr, "the other side is gone without a goodbye (%s)\n",
+			rpw_status_name(status));
 	closed = 1;
 }
 
@@ -72,7 +75,8 @@ static void send_typed(void)
 		free(bytes);
 		return;
 	}
-	if (must(rpw_am_send(peer, LINE, NULL, 0, bytes, (size_t)n, &req), "rpw_am_send") == RPW_IN_PROGRESS)
+	if (must(rpw_am_send(peer, LINE, NULL, 0, bytes, (size_t)n, &req), "rpw_am_send") ==
+		RPW_IN_PROGRESS)
 		rpw_request_on_done(req, sent, bytes);
 	else
 		free(bytes);
@@ -99,7 +103,8 @@ static void loop(rpw_context *c)
 			watch(epoll, STDIN_FILENO);
 			typing = 1;
 		}
-		if (rpw_context_progress(c) || must(rpw_context_arm(c), "rpw_context_arm") == RPW_IN_PROGRESS)
+		if (rpw_context_progress(c) ||
+			must(rpw_context_arm(c), "rpw_context_arm") == RPW_IN_PROGRESS)
 			continue;
 		int n = epoll_wait(epoll, ready, 2, -1);
 		for (int i = 0; i < n; i++) {
@@ -129,7 +134,9 @@ int main(int argc, char **argv)
 	if (!strcmp(argv[1], "listen")) {
 		l = listen_on(c, argv[2], accepted, NULL);
 	} else {
-		must(rpw_finish(rpw_endpoint_create(c, argv[2], NULL, &peer, &req), &req, TIMEOUT_MS, NULL), "rpw_endpoint_create");
+		must(rpw_finish(rpw_endpoint_create(c, argv[2], NULL, &peer, &req), &req,
+			     TIMEOUT_MS, NULL),
+			"rpw_endpoint_create");
 		rpw_endpoint_on_close(peer, peer_left, NULL);
 		print_path(peer);
 	}

@@ -61,7 +61,8 @@ static inline void print_path(rpw_endpoint *ep)
 }
 
 /* Listen, and say on which port: an address may end in ":0", which is any free one. */
-static inline rpw_listener *listen_on(rpw_context *c, const char *address, rpw_accept_fn accepted, void *arg)
+static inline rpw_listener *listen_on(
+	rpw_context *c, const char *address, rpw_accept_fn accepted, void *arg)
 {
 	rpw_listener *l;
 
@@ -89,7 +90,8 @@ static inline void check(const unsigned char *p, size_t len, uint64_t number)
 {
 	for (size_t i = 0; i < len; i++)
 		if (p[i] != byte_at(number, i)) {
-			fprintf(stderr, "message %llu: byte %zu of %zu is wrong\n", (unsigned long long)number, i, len);
+			fprintf(stderr, "message %llu: byte %zu of %zu is wrong\n",
+				(unsigned long long)number, i, len);
 			exit(1);
 		}
 }

@@ -36,18 +36,24 @@ static void send_round(uint64_t tag, unsigned char *buf, size_t len, uint64_t nu
 	rpw_request *req;
 
 	fill(buf, len, number);
-	must(rpw_finish(rpw_send(peer, buf, len, tag | (number & 0xff), &req), &req, TIMEOUT_MS, NULL), "rpw_send");
+	must(rpw_finish(
+		     rpw_send(peer, buf, len, tag | (number & 0xff), &req), &req, TIMEOUT_MS, NULL),
+		"rpw_send");
 }
 
-static void receive_round(rpw_context *c, uint64_t tag, unsigned char *buf, size_t len, uint64_t number)
+static void receive_round(
+	rpw_context *c, uint64_t tag, unsigned char *buf, size_t len, uint64_t number)
 {
 	rpw_request *req;
 	/* Any round of that kind will do, since rounds come in order: the mask leaves out the low byte. The completion has the message's own tag. */
 	rpw_completion done = RPW_COMPLETION_INIT;
 
-	must(rpw_finish(rpw_recv(c, peer, buf, len, tag, ~(uint64_t)0xff, &req), &req, TIMEOUT_MS, &done), "rpw_recv");
+	must(rpw_finish(rpw_recv(c, peer, buf, len, tag, ~(uint64_t)0xff, &req), &req, TIMEOUT_MS,
+		     &done),
+		"rpw_recv");
 	if (done.length != len || done.tag != (tag | (number & 0xff))) {
-		fprintf(stderr, "round %llu: %zu bytes with tag 0x%llx came\n", (unsigned long long)number, done.length, (unsigned long long)done.tag);
+		fprintf(stderr, "round %llu: %zu bytes with tag 0x%llx came\n",
+			(unsigned long long)number, done.length, (unsigned long long)done.tag);
 		exit(1);
 	}
 	check(buf, len, number);
@@ -76,7 +82,9 @@ int main(int argc, char **argv)
 		while (!peer)
 			turn(c);
 	} else {
-		must(rpw_finish(rpw_endpoint_create(c, argv[2], NULL, &peer, &req), &req, TIMEOUT_MS, NULL), "rpw_endpoint_create");
+		must(rpw_finish(rpw_endpoint_create(c, argv[2], NULL, &peer, &req), &req,
+			     TIMEOUT_MS, NULL),
+			"rpw_endpoint_create");
 	}
 	print_path(peer);
 
@@ -91,7 +99,8 @@ int main(int argc, char **argv)
 		else
 			receive_round(c, PONG, buf, len, 2 * i + 1);
 	}
-	printf("%lu rounds of %zu bytes, %.2f us one way\n", count, len, (now_s() - begin_s) * 1e6 / (double)count / 2);
+	printf("%lu rounds of %zu bytes, %.2f us one way\n", count, len,
+		(now_s() - begin_s) * 1e6 / (double)count / 2);
 
 	/* A send is complete when its buffer can be used again, the peer need not have it yet. */
 	if (is_server)

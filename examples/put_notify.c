@@ -29,7 +29,8 @@ static void notified(rpw_endpoint *ep, uint64_t block, size_t len, void *arg)
 {
 	(void)ep, (void)arg;
 	if (block >= blocks || has_come[block] || len != BLOCK_BYTES) {
-		fprintf(stderr, "told of %zu bytes in block %llu, after %lu blocks\n", len, (unsigned long long)block, arrived);
+		fprintf(stderr, "told of %zu bytes in block %llu, after %lu blocks\n", len,
+			(unsigned long long)block, arrived);
 		exit(1);
 	}
 	has_come[block] = 1;
@@ -44,7 +45,8 @@ static void be_written_to(rpw_context *c, const char *address)
 	rpw_request *req;
 
 	/* Memory of ropeway's own, since a process on the same host can map that; rpw_memory_register would take any of ours. */
-	must(rpw_memory_allocate(c, blocks * BLOCK_BYTES, RPW_REMOTE_WRITE, &m), "rpw_memory_allocate");
+	must(rpw_memory_allocate(c, blocks * BLOCK_BYTES, RPW_REMOTE_WRITE, &m),
+		"rpw_memory_allocate");
 	memory = rpw_memory_address(m);
 	rpw_context_on_notify(c, notified, NULL);
 	rpw_listener *l = listen_on(c, address, accepted, NULL);
@@ -52,13 +54,16 @@ static void be_written_to(rpw_context *c, const char *address)
 		turn(c);
 	print_path(peer);
 	int key_len = must(rpw_rkey_pack(m, key, sizeof(key)), "rpw_rkey_pack");
-	must(rpw_finish(rpw_send(peer, key, (size_t)key_len, TAG_KEY, &req), &req, TIMEOUT_MS, NULL), "rpw_send");
+	must(rpw_finish(
+		     rpw_send(peer, key, (size_t)key_len, TAG_KEY, &req), &req, TIMEOUT_MS, NULL),
+		"rpw_send");
 
 	while (arrived < blocks)
 		turn(c);
 	printf("%lu blocks of %d bytes arrived, each as it should be\n", arrived, BLOCK_BYTES);
 	/* The writer waits for this: an empty message, which says that all is well. */
-	must(rpw_finish(rpw_send(peer, NULL, 0, TAG_KEY, &req), &req, TIMEOUT_MS, NULL), "rpw_send");
+	must(rpw_finish(rpw_send(peer, NULL, 0, TAG_KEY, &req), &req, TIMEOUT_MS, NULL),
+		"rpw_send");
 	wait_until_closed(c, peer);
 	rpw_endpoint_destroy(peer);
 	rpw_listener_destroy(l);
@@ -74,22 +79,30 @@ static void write_to(rpw_context *c, const char *address)
 
 	if (!block || !put)
 		exit(1);
-	must(rpw_finish(rpw_endpoint_create(c, address, NULL, &peer, &req), &req, TIMEOUT_MS, NULL), "rpw_endpoint_create");
+	must(rpw_finish(rpw_endpoint_create(c, address, NULL, &peer, &req), &req, TIMEOUT_MS, NULL),
+		"rpw_endpoint_create");
 	print_path(peer);
 	rpw_completion done = RPW_COMPLETION_INIT;
 
-	must(rpw_finish(rpw_recv(c, peer, key_bytes, sizeof(key_bytes), TAG_KEY, ~(uint64_t)0, &req), &req, TIMEOUT_MS, &done), "rpw_recv");
+	must(rpw_finish(
+		     rpw_recv(c, peer, key_bytes, sizeof(key_bytes), TAG_KEY, ~(uint64_t)0, &req),
+		     &req, TIMEOUT_MS, &done),
+		"rpw_recv");
 	must(rpw_rkey_unpack(peer, key_bytes, done.length, &key), "rpw_rkey_unpack");
 
 	/* All are under way at once, so each needs a buffer of its own until it is complete. */
 	for (unsigned long i = 0; i < blocks; i++) {
 		fill(block + i * BLOCK_BYTES, BLOCK_BYTES, i);
-		must(rpw_put_notify(peer, block + i * BLOCK_BYTES, BLOCK_BYTES, key, i * BLOCK_BYTES, i, &put[i]), "rpw_put_notify");
+		must(rpw_put_notify(peer, block + i * BLOCK_BYTES, BLOCK_BYTES, key,
+			     i * BLOCK_BYTES, i, &put[i]),
+			"rpw_put_notify");
 	}
 	must(rpw_request_wait_all(c, put, blocks, TIMEOUT_MS), "rpw_request_wait_all");
 	for (unsigned long i = 0; i < blocks; i++)
 		rpw_request_destroy(put[i]); /* NULL for one that was complete at once */
-	must(rpw_finish(rpw_recv(c, peer, NULL, 0, TAG_KEY, ~(uint64_t)0, &req), &req, TIMEOUT_MS, NULL), "rpw_recv");
+	must(rpw_finish(rpw_recv(c, peer, NULL, 0, TAG_KEY, ~(uint64_t)0, &req), &req, TIMEOUT_MS,
+		     NULL),
+		"rpw_recv");
 	printf("%lu blocks were put, and the peer has checked them\n", blocks);
 	rpw_rkey_destroy(key);
 	rpw_endpoint_destroy(peer);

@@ -188,7 +188,8 @@ typedef void (*rpw_accept_fn)(rpw_listener *l, rpw_endpoint *ep, void *arg);
  * arg       is handed to `fn`.
  * Gives RPW_OK; RPW_ERR_INVALID (the address, and what is wrong with it), RPW_ERR_SYSTEM (the port is
  * in use, or this host has no such address). */
-RPW_API int rpw_listener_create(rpw_context *c, const char *address, rpw_accept_fn fn, void *arg, rpw_listener **out);
+RPW_API int rpw_listener_create(
+	rpw_context *c, const char *address, rpw_accept_fn fn, void *arg, rpw_listener **out);
 
 /* [context] The TCP port that it listens at, 1 to 65535, in host byte order. */
 RPW_API int rpw_listener_port(const rpw_listener *l);
@@ -230,7 +231,8 @@ typedef struct {
  * Gives RPW_IN_PROGRESS; RPW_ERR_INVALID (the address, the transports), RPW_ERR_LIMIT (endpoints beyond
  * unexpected_bytes_max). The request: RPW_OK; RPW_ERR_UNREACHABLE, RPW_ERR_TIMEOUT (somebody is there,
  * and silent), RPW_ERR_REFUSED (another key, another version), RPW_ERR_CANCELED. */
-RPW_API int rpw_endpoint_create(rpw_context *c, const char *address, const rpw_endpoint_options *options, rpw_endpoint **out, rpw_request **req);
+RPW_API int rpw_endpoint_create(rpw_context *c, const char *address,
+	const rpw_endpoint_options *options, rpw_endpoint **out, rpw_request **req);
 
 enum rpw_protection {
 	/* Who is between the two, on the network, can read and change it. */
@@ -262,7 +264,8 @@ typedef struct {
 } rpw_endpoint_information;
 #define RPW_ENDPOINT_INFORMATION_INIT \
 	{ \
-		sizeof(rpw_endpoint_information), NULL, NULL, NULL, NULL, 0, 0, 0, 0, false, 0, 0, RPW_PROTECTION_NONE \
+		sizeof(rpw_endpoint_information), NULL, NULL, NULL, NULL, 0, 0, 0, 0, false, 0, 0, \
+			RPW_PROTECTION_NONE \
 	}
 
 /* [context] Which path it has, and why.
@@ -390,12 +393,14 @@ RPW_API void rpw_request_on_done(rpw_request *r, rpw_done_fn fn, void *arg);
  * there. Messages of one endpoint and tag are received in the order sent.
  * buf       the request's until it is complete; NULL where len is 0.
  * Gives as every call that posts. */
-RPW_API int rpw_send(rpw_endpoint *ep, const void *buf, size_t len, uint64_t tag, rpw_request **req);
+RPW_API int rpw_send(
+	rpw_endpoint *ep, const void *buf, size_t len, uint64_t tag, rpw_request **req);
 
 /* [context] The same of several pieces, which make one message.
  * iov       copied; the pieces are the request's until it is complete. At most 1,024.
  * Gives as every call that posts. */
-RPW_API int rpw_send_iov(rpw_endpoint *ep, const struct iovec *iov, int iovcnt, uint64_t tag, rpw_request **req);
+RPW_API int rpw_send_iov(
+	rpw_endpoint *ep, const struct iovec *iov, int iovcnt, uint64_t tag, rpw_request **req);
 
 /* [context] Receives a message whose tag is equal to `tag` in the bits that `mask` has. Of the receives
  * that match, the one posted first gets it; of the messages that match, the one that came first.
@@ -403,17 +408,20 @@ RPW_API int rpw_send_iov(rpw_endpoint *ep, const struct iovec *iov, int iovcnt, 
  * buf, len  where to; the request's until it is complete.
  * Gives RPW_IN_PROGRESS with a request, complete or not; with req NULL perhaps RPW_OK. When the endpoint
  * has ended and has no such message left: its status. The request: also RPW_ERR_TRUNCATED. */
-RPW_API int rpw_recv(rpw_context *c, rpw_endpoint *ep, void *buf, size_t len, uint64_t tag, uint64_t mask, rpw_request **req);
+RPW_API int rpw_recv(rpw_context *c, rpw_endpoint *ep, void *buf, size_t len, uint64_t tag,
+	uint64_t mask, rpw_request **req);
 
 /* [context] The same into several pieces, filled one after the other.
  * iov       copied; the pieces are the request's until it is complete. At most 1,024. */
-RPW_API int rpw_recv_iov(rpw_context *c, rpw_endpoint *ep, const struct iovec *iov, int iovcnt, uint64_t tag, uint64_t mask, rpw_request **req);
+RPW_API int rpw_recv_iov(rpw_context *c, rpw_endpoint *ep, const struct iovec *iov, int iovcnt,
+	uint64_t tag, uint64_t mask, rpw_request **req);
 
 /* [context] Is there a message for such a receive? It stays. Does not progress.
  * what      filled with its length, tag and sender; may be NULL.
  * Gives RPW_OK: there is; RPW_IN_PROGRESS: not yet. When the endpoint has ended and has none left: its
  * status. */
-RPW_API int rpw_probe(rpw_context *c, rpw_endpoint *ep, uint64_t tag, uint64_t mask, rpw_completion *what);
+RPW_API int rpw_probe(
+	rpw_context *c, rpw_endpoint *ep, uint64_t tag, uint64_t mask, rpw_completion *what);
 
 /* ---- objects: a size, then the payload, into memory that the receiver's allocator gives ---- */
 
@@ -433,13 +441,15 @@ RPW_API int rpw_send_obj(rpw_endpoint *ep, const void *buf, size_t len, rpw_requ
  * buf, len  filled on completion, so they have to be there until then. The memory is the caller's, to be
  *           freed as its allocator wants; after an error only where *buf is not NULL.
  * Gives as rpw_recv. The request: also RPW_ERR_NO_MEMORY, the allocator gave none. */
-RPW_API int rpw_recv_obj(rpw_context *c, rpw_endpoint *ep, rpw_alloc_fn alloc, void *arg, void **buf, size_t *len, rpw_request **req);
+RPW_API int rpw_recv_obj(rpw_context *c, rpw_endpoint *ep, rpw_alloc_fn alloc, void *arg,
+	void **buf, size_t *len, rpw_request **req);
 
 /* ---- active messages ---- */
 
 /* Runs in rpw_context_progress, in the order sent on each endpoint. header and data are valid during the
  * call; they may lie where the peer can still write (shared memory): copy what has to be checked. */
-typedef void (*rpw_am_fn)(rpw_endpoint *ep, const void *header, size_t header_len, const void *data, size_t len, void *arg);
+typedef void (*rpw_am_fn)(rpw_endpoint *ep, const void *header, size_t header_len, const void *data,
+	size_t len, void *arg);
 enum { RPW_AM_IDS = 256, RPW_AM_HEADER_MAX = 256 };
 
 /* [context] Who takes active messages of this id, from all endpoints. Without one they are dropped.
@@ -451,7 +461,8 @@ RPW_API int rpw_context_on_am(rpw_context *c, unsigned id, rpw_am_fn fn, void *a
  * header    copied, at most RPW_AM_HEADER_MAX bytes; NULL where header_len is 0.
  * buf       the request's until it is complete; NULL where len is 0.
  * Gives as every call that posts. */
-RPW_API int rpw_am_send(rpw_endpoint *ep, unsigned id, const void *header, size_t header_len, const void *buf, size_t len, rpw_request **req);
+RPW_API int rpw_am_send(rpw_endpoint *ep, unsigned id, const void *header, size_t header_len,
+	const void *buf, size_t len, rpw_request **req);
 
 /* ---- memory ---- */
 
@@ -468,14 +479,16 @@ enum rpw_access { RPW_REMOTE_WRITE = 1, RPW_REMOTE_READ = 2, RPW_REMOTE_ATOMIC =
  * access    what they may do: rpw_access, added up; 0 for memory that only this side uses.
  * out       to be destroyed by the caller; the memory has to be there until then.
  * Gives RPW_OK; RPW_ERR_INVALID, RPW_ERR_NOT_SUPPORTED (no GPU, no such right of it). */
-RPW_API int rpw_memory_register(rpw_context *c, void *addr, size_t len, enum rpw_memory_kind kind, unsigned access, rpw_memory **out);
+RPW_API int rpw_memory_register(rpw_context *c, void *addr, size_t len, enum rpw_memory_kind kind,
+	unsigned access, rpw_memory **out);
 
 /* [context] The same for memory of a GPU of which the program has a dma-buf.
  * fd        stays the program's, and may be closed afterwards.
  * offset    where in the dma-buf the memory begins.
  * Gives as rpw_memory_register; where no device takes the dma-buf, the memory is reached as if it had
  * been registered by its address. */
-RPW_API int rpw_memory_register_dmabuf(rpw_context *c, void *addr, size_t len, int fd, uint64_t offset, unsigned access, rpw_memory **out);
+RPW_API int rpw_memory_register_dmabuf(rpw_context *c, void *addr, size_t len, int fd,
+	uint64_t offset, unsigned access, rpw_memory **out);
 
 /* PEER: by its address (nvidia-peermem). */
 enum rpw_direct { RPW_DIRECT_PEER = 1, RPW_DIRECT_DMABUF = 2 };
@@ -527,21 +540,25 @@ RPW_API void rpw_rkey_destroy(rpw_rkey *k);
  * buf       the request's until it is complete.
  * key       stays the caller's, and has to be there until the request is complete.
  * Gives as every call that posts. The request, or a flush: also RPW_ERR_ACCESS. */
-RPW_API int rpw_put(rpw_endpoint *ep, const void *buf, size_t len, const rpw_rkey *key, uint64_t offset, rpw_request **req);
+RPW_API int rpw_put(rpw_endpoint *ep, const void *buf, size_t len, const rpw_rkey *key,
+	uint64_t offset, rpw_request **req);
 
 /* [context] Reads from the peer's memory. Complete when the bytes are in `buf`.
  * Arguments and errors as rpw_put. */
-RPW_API int rpw_get(rpw_endpoint *ep, void *buf, size_t len, const rpw_rkey *key, uint64_t offset, rpw_request **req);
+RPW_API int rpw_get(rpw_endpoint *ep, void *buf, size_t len, const rpw_rkey *key, uint64_t offset,
+	rpw_request **req);
 
 /* [context] Adds to 8 aligned bytes of the peer's, in its byte order, atomic towards other atomics.
  * before    gets the value that was there, on completion; it has to be there until then.
  * Gives as every call that posts; RPW_ERR_INVALID: the offset is not a multiple of 8. The request: also
  * RPW_ERR_ACCESS, RPW_ERR_NOT_SUPPORTED (memory of a GPU). */
-RPW_API int rpw_fetch_add(rpw_endpoint *ep, uint64_t add, const rpw_rkey *key, uint64_t offset, uint64_t *before, rpw_request **req);
+RPW_API int rpw_fetch_add(rpw_endpoint *ep, uint64_t add, const rpw_rkey *key, uint64_t offset,
+	uint64_t *before, rpw_request **req);
 
 /* [context] Sets 8 aligned bytes of the peer's to `swap` where they are `compare`; else leaves them.
  * Otherwise as rpw_fetch_add. */
-RPW_API int rpw_compare_swap(rpw_endpoint *ep, uint64_t compare, uint64_t swap, const rpw_rkey *key, uint64_t offset, uint64_t *before, rpw_request **req);
+RPW_API int rpw_compare_swap(rpw_endpoint *ep, uint64_t compare, uint64_t swap, const rpw_rkey *key,
+	uint64_t offset, uint64_t *before, rpw_request **req);
 
 /* All of an array have one size. */
 typedef struct {
@@ -561,12 +578,14 @@ typedef struct {
 /* [context] n puts and gets with one completion, which has the first error of them.
  * t         copied; buffers and keys are the request's until it is complete.
  * Gives, and the request, as rpw_put. */
-RPW_API int rpw_transfer_batch(rpw_endpoint *ep, const rpw_transfer *t, size_t n, rpw_request **req);
+RPW_API int rpw_transfer_batch(
+	rpw_endpoint *ep, const rpw_transfer *t, size_t n, rpw_request **req);
 
 /* [context] A put of which the peer is told when its bytes are there.
  * data      64 bits of the program's, for the peer's rpw_notify_fn.
  * Otherwise as rpw_put. */
-RPW_API int rpw_put_notify(rpw_endpoint *ep, const void *buf, size_t len, const rpw_rkey *key, uint64_t offset, uint64_t data, rpw_request **req);
+RPW_API int rpw_put_notify(rpw_endpoint *ep, const void *buf, size_t len, const rpw_rkey *key,
+	uint64_t offset, uint64_t data, rpw_request **req);
 
 /* Runs in rpw_context_progress; len: how long the put was. */
 typedef void (*rpw_notify_fn)(rpw_endpoint *ep, uint64_t data, size_t len, void *arg);

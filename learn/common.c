@@ -34,29 +34,37 @@ static void print_help(enum role role)
 {
 	if (role == ROLE_SERVER)
 		printf(_("Usage: rdma_server [options] [device] [port] [gid_index]\n"
-			 "Wait for one rdma_client, receive its messages by RDMA and answer each, explaining every step.\n"));
+			 "Wait for one rdma_client, receive its messages by RDMA and answer each, "
+			 "explaining every step.\n"));
 	else
 		printf(_("Usage: rdma_client [options] <server_ip> [device] [port] [gid_index]\n"
-			 "Send messages by RDMA to an rdma_server and receive its answers, explaining every step.\n"));
+			 "Send messages by RDMA to an rdma_server and receive its answers, "
+			 "explaining every step.\n"));
 	printf(_("\n"
-		 "  device            an RDMA device (ibv_devices lists them); - or nothing: the first one\n"
-		 "  port              TCP port on which both sides tell each other their addresses (%d)\n"
+		 "  device            an RDMA device (ibv_devices lists them); - or nothing: the "
+		 "first one\n"
+		 "  port              TCP port on which both sides tell each other their addresses "
+		 "(%d)\n"
 		 "  gid_index         which of the device's GIDs to use (%d)\n"
 		 "\n"
 		 "  -s, --size N      bytes in each buffer, 1 to %d (%d)\n"
 		 "  -n, --qps N       queue pairs, 1 to %d, the same on both sides (1)\n"
-		 "  -m, --mtu N       256, 512, 1024, 2048 or 4096; the smaller of both sides is used (the port's)\n"
+		 "  -m, --mtu N       256, 512, 1024, 2048 or 4096; the smaller of both sides is "
+		 "used (the port's)\n"
 		 "  -H, --hop-limit N routers that a packet may pass plus one, 1 to 255 (%d)\n"),
-		TCP_PORT_DEFAULT, GID_INDEX_DEFAULT, BUFFER_BYTES_MAX, BUFFER_BYTES_DEFAULT, QPS_MAX, HOP_LIMIT_DEFAULT);
+		TCP_PORT_DEFAULT, GID_INDEX_DEFAULT, BUFFER_BYTES_MAX, BUFFER_BYTES_DEFAULT,
+		QPS_MAX, HOP_LIMIT_DEFAULT);
 	if (role == ROLE_SERVER)
 		printf(_("  -b, --bind ADDR   listen for TCP on this address alone (all)\n"));
 	else
-		printf(_("  -l, --length N    bytes in each message, at most the size of a buffer (all of it)\n"));
+		printf(_("  -l, --length N    bytes in each message, at most the size of a buffer "
+			 "(all of it)\n"));
 	printf(_("      --help        this text\n"
 		 "      --version     the version\n"));
 }
 
-static int parse_number(const char *what, const char *text, unsigned min, unsigned max, unsigned *out)
+static int parse_number(
+	const char *what, const char *text, unsigned min, unsigned max, unsigned *out)
 {
 	char *end;
 	unsigned long value;
@@ -64,7 +72,9 @@ static int parse_number(const char *what, const char *text, unsigned min, unsign
 	errno = 0;
 	value = strtoul(text, &end, 10);
 	if (text[0] < '0' || text[0] > '9' || *end || errno || value < min || value > max)
-		return fail(_("%s is \"%s\", but must be a number from %u to %u (--help says more)"), what, text, min, max);
+		return fail(
+			_("%s is \"%s\", but must be a number from %u to %u (--help says more)"),
+			what, text, min, max);
 	*out = (unsigned)value;
 	return 0;
 }
@@ -74,7 +84,9 @@ static int parse_mtu(const char *text, unsigned *out)
 	if (parse_number(_("the MTU (-m)"), text, 256, 4096, out))
 		return -1;
 	if (*out & (*out - 1))
-		return fail(_("an MTU of %u does not exist in RDMA: choose 256, 512, 1024, 2048 or 4096 (-m)"), *out);
+		return fail(_("an MTU of %u does not exist in RDMA: choose 256, 512, 1024, 2048 or "
+			      "4096 (-m)"),
+			*out);
 	return 0;
 }
 
@@ -91,11 +103,14 @@ static int take_option(struct options *opt, int c, char **argv)
 {
 	switch (c) {
 	case 's':
-		return parse_number(_("the buffer size (-s)"), optarg, 1, BUFFER_BYTES_MAX, &opt->buffer_bytes);
+		return parse_number(
+			_("the buffer size (-s)"), optarg, 1, BUFFER_BYTES_MAX, &opt->buffer_bytes);
 	case 'l':
-		return parse_number(_("the message length (-l)"), optarg, 1, BUFFER_BYTES_MAX, &opt->message_bytes);
+		return parse_number(_("the message length (-l)"), optarg, 1, BUFFER_BYTES_MAX,
+			&opt->message_bytes);
 	case 'n':
-		return parse_number(_("the number of queue pairs (-n)"), optarg, 1, QPS_MAX, &opt->qps);
+		return parse_number(
+			_("the number of queue pairs (-n)"), optarg, 1, QPS_MAX, &opt->qps);
 	case 'm':
 		return parse_mtu(optarg, &opt->mtu_bytes);
 	case 'H':
@@ -104,9 +119,11 @@ static int take_option(struct options *opt, int c, char **argv)
 		opt->bind_address = optarg;
 		return 0;
 	case ':':
-		return fail(_("option %s needs a value after it (--help lists the options)"), option_text(argv));
+		return fail(_("option %s needs a value after it (--help lists the options)"),
+			option_text(argv));
 	default:
-		return fail(_("there is no option %s (--help lists the options)"), option_text(argv));
+		return fail(
+			_("there is no option %s (--help lists the options)"), option_text(argv));
 	}
 }
 
@@ -114,7 +131,8 @@ static int take_positionals(struct options *opt, int count, char **word)
 {
 	if (opt->role == ROLE_CLIENT) {
 		if (!count)
-			return fail(_("the server's address is missing: rdma_client <server_ip> [device] [port] [gid_index]"));
+			return fail(_("the server's address is missing: rdma_client <server_ip> "
+				      "[device] [port] [gid_index]"));
 		opt->server = *word++;
 		count--;
 	}
@@ -165,8 +183,9 @@ int options_parse(struct options *opt, enum role role, int argc, char **argv)
 	if (role == ROLE_CLIENT && !opt->message_bytes)
 		opt->message_bytes = opt->buffer_bytes;
 	if (opt->message_bytes > opt->buffer_bytes)
-		return fail(_("a message of %u bytes (-l) does not fit into a buffer of %u: make the buffer larger with -s %u"), opt->message_bytes,
-			opt->buffer_bytes, opt->message_bytes);
+		return fail(_("a message of %u bytes (-l) does not fit into a buffer of %u: make "
+			      "the buffer larger with -s %u"),
+			opt->message_bytes, opt->buffer_bytes, opt->message_bytes);
 	return 0;
 }
 
@@ -182,9 +201,11 @@ static uint64_t mix(uint64_t *state)
 	return z ^ z >> 31;
 }
 
-void message_write(char *buffer, size_t bytes, enum role role, unsigned qp, unsigned qps, uint32_t qpn, uint32_t psn)
+void message_write(char *buffer, size_t bytes, enum role role, unsigned qp, unsigned qps,
+	uint32_t qpn, uint32_t psn)
 {
-	static const char letters[] = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789+-";
+	static const char letters[] =
+		"abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789+-";
 	uint64_t state = (uint64_t)psn << 32 | qpn << 5 | qp << 1 | role;
 	char greeting[80];
 	int n;
@@ -195,7 +216,8 @@ void message_write(char *buffer, size_t bytes, enum role role, unsigned qp, unsi
 			buffer[i++] = letters[bits & 63];
 	}
 	/* Not translated: both sides must write the same bytes. / 不翻译：双方必须写出相同的字节。 */
-	n = snprintf(greeting, sizeof(greeting), "Hello from %s, QP %u of %u! ", program_name(role), qp + 1, qps);
+	n = snprintf(greeting, sizeof(greeting), "Hello from %s, QP %u of %u! ", program_name(role),
+		qp + 1, qps);
 	if (n > 0 && (size_t)n < sizeof(greeting) && (size_t)n + 16 <= bytes)
 		memcpy(buffer, greeting, (size_t)n);
 }
@@ -206,9 +228,12 @@ int message_check(const char *got, const char *expected, size_t bytes, unsigned 
 
 	for (size_t i = 0; i < bytes; i++)
 		if (got[i] != expected[i])
-			return fail(_("QP %u: byte %zu of %zu arrived as 0x%02x instead of 0x%02x: the network or the device changed it; "
+			return fail(_("QP %u: byte %zu of %zu arrived as 0x%02x instead of 0x%02x: "
+				      "the network or the device changed it; "
 				      "run it again with a capture (ROPEWAY_PCAP=file.pcapng)"),
-				qp + 1, i, bytes, (unsigned char)got[i], (unsigned char)expected[i]);
-	say(_("QP %u received %zu bytes, each one as it should be: \"%.*s%s\""), qp + 1, bytes, shown, expected, bytes > 48 ? "..." : "");
+				qp + 1, i, bytes, (unsigned char)got[i],
+				(unsigned char)expected[i]);
+	say(_("QP %u received %zu bytes, each one as it should be: \"%.*s%s\""), qp + 1, bytes,
+		shown, expected, bytes > 48 ? "..." : "");
 	return 0;
 }

@@ -73,13 +73,16 @@ static bool wait_for(int fd, short events, uint64_t deadline_ms)
 
 static int peer_gone(const struct exchange *x)
 {
-	return fail(_("%s at %s left before the work was done: look at what it printed, then start both again, the server first"), x->peer_program, x->peer);
+	return fail(_("%s at %s left before the work was done: look at what it printed, then start "
+		      "both again, the server first"),
+		x->peer_program, x->peer);
 }
 
 static int peer_silent(const struct exchange *x)
 {
-	return fail(_("%s said nothing for %d s: check that it is %s and neither stopped nor cut off, then start both again"), x->peer, WAIT_MS / 1000,
-		x->peer_program);
+	return fail(_("%s said nothing for %d s: check that it is %s and neither stopped nor cut "
+		      "off, then start both again"),
+		x->peer, WAIT_MS / 1000, x->peer_program);
 }
 
 static int read_whole(struct exchange *x, uint8_t *to, size_t bytes)
@@ -137,13 +140,16 @@ static int stranger(const struct exchange *x, const uint8_t *header)
 	for (unsigned i = 0; i < 8; i++)
 		shown[i] = isascii(header[i]) && isprint(header[i]) ? (char)header[i] : '.';
 	shown[8] = '\0';
-	return fail(
-		_("%s is not %s (it began with \"%s\"): check the address and the port on both sides, then start both again"), x->peer, x->peer_program, shown);
+	return fail(_("%s is not %s (it began with \"%s\"): check the address and the port on both "
+		      "sides, then start both again"),
+		x->peer, x->peer_program, shown);
 }
 
 static int broken(const struct exchange *x)
 {
-	return fail(_("%s sent a message that makes no sense: check that it is %s of this version, then start both again"), x->peer, x->peer_program);
+	return fail(_("%s sent a message that makes no sense: check that it is %s of this version, "
+		      "then start both again"),
+		x->peer, x->peer_program);
 }
 
 /* Read a header of the wanted kind. / 读取一个指定种类的消息头。 */
@@ -158,13 +164,15 @@ static int read_header(struct exchange *x, enum kind wanted, uint32_t *body_byte
 	if (get32(h) != MAGIC)
 		return stranger(x, h);
 	if (get16(h + 4) != VERSION)
-		return fail(_("%s speaks version %u of the exchange, this program version %d: use rdma_server and rdma_client of the same release"), x->peer,
-			get16(h + 4), VERSION);
+		return fail(_("%s speaks version %u of the exchange, this program version %d: use "
+			      "rdma_server and rdma_client of the same release"),
+			x->peer, get16(h + 4), VERSION);
 	if (read_whole(x, h + 8, 4))
 		return -1;
 	kind = get16(h + 6);
 	if (kind == KIND_SORRY)
-		return fail(_("%s at %s gave up: look at what it printed, then start both again"), x->peer_program, x->peer);
+		return fail(_("%s at %s gave up: look at what it printed, then start both again"),
+			x->peer_program, x->peer);
 	if (kind != wanted)
 		return broken(x);
 	*body_bytes = get32(h + 8);
@@ -197,7 +205,8 @@ static size_t hello_pack(uint8_t *p, const struct side *s)
 	p[16] = s->link_layer;
 	p[17] = 0;
 	put16(p + 18, s->lid);
-	memcpy(p + 20, s->gid.raw, 16); /* a GID is a string of bytes: it has no byte order / GID 是字节串，没有字节序问题 */
+	memcpy(p + 20, s->gid.raw,
+		16); /* a GID is a string of bytes: it has no byte order / GID 是字节串，没有字节序问题 */
 	for (unsigned i = 0; i < s->qps; i++) {
 		put32(p + HELLO_BYTES_MIN + 8 * i, s->qp[i].qpn);
 		put32(p + HELLO_BYTES_MIN + 8 * i + 4, s->qp[i].psn);
@@ -212,7 +221,10 @@ bool gid_empty(const union ibv_gid *gid)
 	return !memcmp(gid, &zero, sizeof(zero));
 }
 
-static bool mtu_exists(uint32_t bytes) { return bytes >= 256 && bytes <= 4096 && !(bytes & (bytes - 1)); }
+static bool mtu_exists(uint32_t bytes)
+{
+	return bytes >= 256 && bytes <= 4096 && !(bytes & (bytes - 1));
+}
 
 /* False if any field is out of its range. / 只要有字段超出范围就返回 false。 */
 static bool hello_unpack(const uint8_t *p, size_t bytes, enum role from, struct side *s)
@@ -226,13 +238,16 @@ static bool hello_unpack(const uint8_t *p, size_t bytes, enum role from, struct 
 		.lid = get16(p + 18),
 	};
 	memcpy(s->gid.raw, p + 20, 16);
-	if (!mtu_exists(s->mtu_bytes) || s->qps < 1 || s->qps > QPS_MAX || bytes != HELLO_BYTES_MIN + 8 * (size_t)s->qps)
+	if (!mtu_exists(s->mtu_bytes) || s->qps < 1 || s->qps > QPS_MAX ||
+		bytes != HELLO_BYTES_MIN + 8 * (size_t)s->qps)
 		return false;
-	if (s->buffer_bytes < 1 || s->buffer_bytes > BUFFER_BYTES_MAX || s->message_bytes > s->buffer_bytes)
+	if (s->buffer_bytes < 1 || s->buffer_bytes > BUFFER_BYTES_MAX ||
+		s->message_bytes > s->buffer_bytes)
 		return false;
 	if ((from == ROLE_CLIENT) != (s->message_bytes > 0))
 		return false;
-	if (s->link_layer == IBV_LINK_LAYER_ETHERNET && gid_empty(&s->gid)) /* RoCE has no other address / RoCE 没有别的地址 */
+	if (s->link_layer == IBV_LINK_LAYER_ETHERNET &&
+		gid_empty(&s->gid)) /* RoCE has no other address / RoCE 没有别的地址 */
 		return false;
 	for (unsigned i = 0; i < s->qps; i++) {
 		s->qp[i].qpn = get32(p + HELLO_BYTES_MIN + 8 * i);
@@ -278,23 +293,30 @@ static bool is_ipv4(const struct side *s)
 /* Both sides make the same comparison and come to the same end. / 双方做同样的比较，得出同样的结论。 */
 static int agree(const struct side *local, const struct side *remote)
 {
-	uint32_t message_bytes = local->message_bytes ? local->message_bytes : remote->message_bytes;
+	uint32_t message_bytes =
+		local->message_bytes ? local->message_bytes : remote->message_bytes;
 	uint32_t server_bytes = local->message_bytes ? remote->buffer_bytes : local->buffer_bytes;
 
 	if (local->link_layer != remote->link_layer)
-		return fail(_("one side is on InfiniBand and the other on Ethernet, they cannot reach each other: choose devices of one kind"));
+		return fail(_("one side is on InfiniBand and the other on Ethernet, they cannot "
+			      "reach each other: choose devices of one kind"));
 	if (local->link_layer == IBV_LINK_LAYER_ETHERNET && is_ipv4(local) != is_ipv4(remote))
-		return fail(_("this side's GID is an %s address, the other's an %s address: choose GID indexes of one kind on both sides (usually 1)"),
+		return fail(_("this side's GID is an %s address, the other's an %s address: choose "
+			      "GID indexes of one kind on both sides (usually 1)"),
 			is_ipv4(local) ? "IPv4" : "IPv6", is_ipv4(remote) ? "IPv4" : "IPv6");
 	if (local->qps != remote->qps)
-		return fail(_("this side has %u queue pairs, the other %u: start both with the same -n"), local->qps, remote->qps);
+		return fail(_("this side has %u queue pairs, the other %u: start both with the "
+			      "same -n"),
+			local->qps, remote->qps);
 	if (message_bytes > server_bytes)
-		return fail(_("the client's messages are %u bytes, but the server's buffers hold %u: start the server with -s %u"), message_bytes, server_bytes,
-			message_bytes);
+		return fail(_("the client's messages are %u bytes, but the server's buffers hold "
+			      "%u: start the server with -s %u"),
+			message_bytes, server_bytes, message_bytes);
 	return 0;
 }
 
-int exchange_hello(struct exchange *x, const struct options *opt, const struct side *local, struct side *remote)
+int exchange_hello(struct exchange *x, const struct options *opt, const struct side *local,
+	struct side *remote)
 {
 	int rc;
 
@@ -354,22 +376,28 @@ static void name_peer(struct exchange *x, const struct sockaddr *sa, socklen_t l
 	char host[64] = "?", port[8] = "?";
 	const char *shown = host;
 
-	getnameinfo(sa, len, host, sizeof(host), port, sizeof(port), NI_NUMERICHOST | NI_NUMERICSERV);
-	if (!strncmp(shown, "::ffff:", 7)) /* IPv4 on a socket for both families / 双栈套接字上的 IPv4 */
+	getnameinfo(
+		sa, len, host, sizeof(host), port, sizeof(port), NI_NUMERICHOST | NI_NUMERICSERV);
+	if (!strncmp(shown,
+		    "::ffff:", 7)) /* IPv4 on a socket for both families / 双栈套接字上的 IPv4 */
 		shown += 7;
 	snprintf(x->peer, sizeof(x->peer), _("%s port %s"), shown, port);
 }
 
 static int resolve(const char *host, unsigned tcp_port, int flags, struct addrinfo **out)
 {
-	struct addrinfo hints = {.ai_family = AF_UNSPEC, .ai_socktype = SOCK_STREAM, .ai_flags = AI_NUMERICSERV | flags};
+	struct addrinfo hints = {.ai_family = AF_UNSPEC,
+		.ai_socktype = SOCK_STREAM,
+		.ai_flags = AI_NUMERICSERV | flags};
 	char port[8];
 	int rc;
 
 	snprintf(port, sizeof(port), "%u", tcp_port);
 	rc = getaddrinfo(host, port, &hints, out);
 	if (rc)
-		return fail(_("\"%s\" is not an address that can be used (%s): give an IP address or a host name"), host ? host : "*", gai_strerror(rc));
+		return fail(_("\"%s\" is not an address that can be used (%s): give an IP address "
+			      "or a host name"),
+			host ? host : "*", gai_strerror(rc));
 	return 0;
 }
 
@@ -397,14 +425,21 @@ static int listen_failed(const struct options *opt, int error)
 	const char *where = opt->bind_address ? opt->bind_address : "*";
 
 	if (error == EADDRINUSE)
-		return fail(_("TCP port %u is in use by another program: end it (ss -ltnp shows it) or choose another port on both sides, "
+		return fail(_("TCP port %u is in use by another program: end it (ss -ltnp shows "
+			      "it) or choose another port on both sides, "
 			      "for example: rdma_server %s %u"),
-			opt->tcp_port, opt->device ? opt->device : "-", opt->tcp_port < 65535 ? opt->tcp_port + 1 : 18515);
+			opt->tcp_port, opt->device ? opt->device : "-",
+			opt->tcp_port < 65535 ? opt->tcp_port + 1 : 18515);
 	if (error == EACCES)
-		return fail(_("TCP port %u is reserved for the administrator: choose one above 1023 on both sides"), opt->tcp_port);
+		return fail(_("TCP port %u is reserved for the administrator: choose one above "
+			      "1023 on both sides"),
+			opt->tcp_port);
 	if (error == EADDRNOTAVAIL)
-		return fail(_("this machine does not have the address %s: choose one that \"ip address\" shows (-b)"), where);
-	return fail(_("cannot listen on %s port %u (%s): choose another address (-b) or port"), where, opt->tcp_port, strerror(error));
+		return fail(_("this machine does not have the address %s: choose one that \"ip "
+			      "address\" shows (-b)"),
+			where);
+	return fail(_("cannot listen on %s port %u (%s): choose another address (-b) or port"),
+		where, opt->tcp_port, strerror(error));
 }
 
 /* The listening socket, or -1. / 返回监听套接字，或 -1。 */
@@ -444,7 +479,8 @@ int exchange_accept(struct exchange *x, const struct options *opt)
 	/* One client is all that this program serves: a second one is refused at once, not left waiting. / 只服务一个客户端；第二个会立即被拒绝。 */
 	close(listener);
 	if (x->fd < 0)
-		return fail(_("cannot take the client's connection (%s): start both again"), strerror(errno));
+		return fail(_("cannot take the client's connection (%s): start both again"),
+			strerror(errno));
 	name_peer(x, (struct sockaddr *)&sa, len);
 	x->peer_program = "rdma_client";
 	say(_("connection from %s"), x->peer);
@@ -469,11 +505,14 @@ static int connect_one(int fd, const struct addrinfo *ai)
 static int connect_failed(const struct exchange *x, const struct options *opt, int error)
 {
 	if (error == ECONNREFUSED)
-		return fail(_("no rdma_server is running at %s: start it there first (rdma_server %s %u), then this program"), x->peer,
-			opt->device ? opt->device : "-", opt->tcp_port);
+		return fail(_("no rdma_server is running at %s: start it there first (rdma_server "
+			      "%s %u), then this program"),
+			x->peer, opt->device ? opt->device : "-", opt->tcp_port);
 	if (error == ECONNRESET)
 		return peer_gone(x);
-	return fail(_("cannot reach %s (%s): check the address, and that no firewall blocks TCP port %u"), x->peer, strerror(error), opt->tcp_port);
+	return fail(_("cannot reach %s (%s): check the address, and that no firewall blocks TCP "
+		      "port %u"),
+		x->peer, strerror(error), opt->tcp_port);
 }
 
 int exchange_connect(struct exchange *x, const struct options *opt)

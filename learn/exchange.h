@@ -31,8 +31,10 @@ struct side {
 enum kind {
 	KIND_HELLO = 1, /* a struct side / 携带 struct side */
 	KIND_READY = 2, /* the server has receives posted: send now / 服务器已准备好接收 */
-	KIND_DONE = 3,  /* I have all that I wait for: you may leave / 我已收到所需的一切，你可以离开 */
-	KIND_SORRY = 4, /* I failed and am about to leave; my own line says why / 我出错了，即将退出 */
+	KIND_DONE =
+		3, /* I have all that I wait for: you may leave / 我已收到所需的一切，你可以离开 */
+	KIND_SORRY =
+		4, /* I failed and am about to leave; my own line says why / 我出错了，即将退出 */
 };
 
 struct exchange {
@@ -45,7 +47,8 @@ struct exchange {
 int exchange_accept(struct exchange *x, const struct options *opt);
 int exchange_connect(struct exchange *x, const struct options *opt);
 /* The client speaks first. / 客户端先发言。 */
-int exchange_hello(struct exchange *x, const struct options *opt, const struct side *local, struct side *remote);
+int exchange_hello(struct exchange *x, const struct options *opt, const struct side *local,
+	struct side *remote);
 int exchange_tell(struct exchange *x, enum kind kind);
 int exchange_await(struct exchange *x, enum kind kind);
 /* Without waiting: is the peer still there, and content? / 不等待地检查：对端还在吗，是否报告了错误？ */

@@ -17,7 +17,8 @@
 #endif
 #define DOMAIN "ropeway"
 
-static const char *program = "?"; /* for the name at the beginning of an error line / 用于错误行开头的程序名 */
+static const char *program =
+	"?"; /* for the name at the beginning of an error line / 用于错误行开头的程序名 */
 
 uint64_t now_ms(void)
 {

@@ -14,7 +14,8 @@
 /* A receive takes the longest message that we know, and more: then a message that is too long is refused by a sentence that says so
  * instead of a local length error. / 接收缓冲区比最长的消息还大，这样过长的消息能得到明确的说明，而不是一个长度错误。 */
 enum { RECEIVE_BYTES = 512, MEMORY_BYTES = 2 * REGION_BYTES + RECEIVE_BYTES * (1 + PEER_RECEIVES) };
-_Static_assert((int)RECEIVE_BYTES > (int)WIRE_MESSAGE_BYTES_MAX, "a receive takes more than the longest message");
+_Static_assert((int)RECEIVE_BYTES > (int)WIRE_MESSAGE_BYTES_MAX,
+	"a receive takes more than the longest message");
 
 /* ---- birth / 创建 ---- */
 
@@ -28,7 +29,8 @@ struct peer *peer_new(const struct peer_options *options, struct rdma_cm_id *id,
 	p->talk = options->mode == MODE_TEXT ? &text_talk : &memory_talk;
 	p->number = number;
 	p->id = id;
-	id->context = p; /* comes back with each event of this connection / 随该连接的每个事件带回 */
+	id->context =
+		p; /* comes back with each event of this connection / 随该连接的每个事件带回 */
 	peer_set_name(p);
 	peer_restart_clock(p);
 	return p;
@@ -38,16 +40,23 @@ void peer_set_name(struct peer *p)
 {
 	char host[NI_MAXHOST] = "?", port[NI_MAXSERV] = "?";
 	const struct sockaddr *a = rdma_get_peer_addr(p->id);
-	socklen_t bytes = a->sa_family == AF_INET6 ? sizeof(struct sockaddr_in6) : sizeof(struct sockaddr_in);
+	socklen_t bytes =
+		a->sa_family == AF_INET6 ? sizeof(struct sockaddr_in6) : sizeof(struct sockaddr_in);
 
-	if (!getnameinfo(a, bytes, host, sizeof(host), port, sizeof(port), NI_NUMERICHOST | NI_NUMERICSERV))
-		snprintf(p->name, sizeof(p->name), a->sa_family == AF_INET6 ? "%s [%.50s]:%s" : "%s %.50s:%s", p->options->server ? _("client") : _("server"),
-			host, port);
+	if (!getnameinfo(a, bytes, host, sizeof(host), port, sizeof(port),
+		    NI_NUMERICHOST | NI_NUMERICSERV))
+		snprintf(p->name, sizeof(p->name),
+			a->sa_family == AF_INET6 ? "%s [%.50s]:%s" : "%s %.50s:%s",
+			p->options->server ? _("client") : _("server"), host, port);
 	else
-		snprintf(p->name, sizeof(p->name), "%s", p->options->server ? _("client") : _("server"));
+		snprintf(p->name, sizeof(p->name), "%s",
+			p->options->server ? _("client") : _("server"));
 }
 
-void peer_restart_clock(struct peer *p) { p->deadline_ms = now_ms() + (uint64_t)p->options->wait_s * 1000; }
+void peer_restart_clock(struct peer *p)
+{
+	p->deadline_ms = now_ms() + (uint64_t)p->options->wait_s * 1000;
+}
 
 static int make_memory(struct peer *p)
 {
@@ -69,12 +78,14 @@ static int make_memory(struct peer *p)
 static int register_memory(struct peer *p)
 {
 	int source = p->options->mode == MODE_READ ? IBV_ACCESS_REMOTE_READ : 0;
-	int target = IBV_ACCESS_LOCAL_WRITE | (p->options->mode == MODE_WRITE ? IBV_ACCESS_REMOTE_WRITE : 0);
+	int target = IBV_ACCESS_LOCAL_WRITE |
+		     (p->options->mode == MODE_WRITE ? IBV_ACCESS_REMOTE_WRITE : 0);
 
 	/* On iWARP the answer to a READ is a write of the peer (RFC 5040, 5.1). / 在 iWARP 上，READ 的应答是对端的写入。 */
 	if (p->id->verbs->device->transport_type == IBV_TRANSPORT_IWARP)
 		target |= IBV_ACCESS_REMOTE_WRITE;
-	p->message_mr = ibv_reg_mr(p->pd, p->message_out, RECEIVE_BYTES * (1 + PEER_RECEIVES), IBV_ACCESS_LOCAL_WRITE);
+	p->message_mr = ibv_reg_mr(
+		p->pd, p->message_out, RECEIVE_BYTES * (1 + PEER_RECEIVES), IBV_ACCESS_LOCAL_WRITE);
 	p->source_mr = p->message_mr ? ibv_reg_mr(p->pd, p->source, REGION_BYTES, source) : NULL;
 	p->target_mr = p->source_mr ? ibv_reg_mr(p->pd, p->target, REGION_BYTES, target) : NULL;
 	return p->target_mr ? 0 : -1;
@@ -85,7 +96,10 @@ static int make_queue_pair(struct peer *p)
 	struct ibv_qp_init_attr attr = {
 		.send_cq = p->cq,
 		.recv_cq = p->cq,
-		.cap = {.max_send_wr = 1, .max_recv_wr = PEER_RECEIVES, .max_send_sge = 1, .max_recv_sge = 1},
+		.cap = {.max_send_wr = 1,
+			.max_recv_wr = PEER_RECEIVES,
+			.max_send_sge = 1,
+			.max_recv_sge = 1},
 		.qp_type = IBV_QPT_RC,
 		.sq_sig_all = 1,
 	};
@@ -97,8 +111,11 @@ static int make_queue_pair(struct peer *p)
 
 static int post_receive(struct peer *p, unsigned slot)
 {
-	struct ibv_sge sge = {.addr = (uintptr_t)(p->message_in + (size_t)slot * RECEIVE_BYTES), .length = RECEIVE_BYTES, .lkey = p->message_mr->lkey};
-	struct ibv_recv_wr wr = {.wr_id = (uint64_t)WORK_RECEIVE << 32 | slot, .sg_list = &sge, .num_sge = 1};
+	struct ibv_sge sge = {.addr = (uintptr_t)(p->message_in + (size_t)slot * RECEIVE_BYTES),
+		.length = RECEIVE_BYTES,
+		.lkey = p->message_mr->lkey};
+	struct ibv_recv_wr wr = {
+		.wr_id = (uint64_t)WORK_RECEIVE << 32 | slot, .sg_list = &sge, .num_sge = 1};
 	struct ibv_recv_wr *bad;
 	int error = ibv_post_recv(p->id->qp, &wr, &bad);
 
@@ -115,7 +132,8 @@ static int post_receive(struct peer *p, unsigned slot)
 static int make_completion_queue(struct peer *p)
 {
 	p->channel = ibv_create_comp_channel(p->id->verbs);
-	if (!p->channel || fcntl(p->channel->fd, F_SETFL, fcntl(p->channel->fd, F_GETFL) | O_NONBLOCK))
+	if (!p->channel ||
+		fcntl(p->channel->fd, F_SETFL, fcntl(p->channel->fd, F_GETFL) | O_NONBLOCK))
 		return -1;
 	p->cq = ibv_create_cq(p->id->verbs, 1 + PEER_RECEIVES, p, p->channel, 0);
 	if (!p->cq)
@@ -129,7 +147,8 @@ int peer_prepare(struct peer *p)
 	unsigned receives = p->options->mode == MODE_TEXT ? 2 : PEER_RECEIVES;
 
 	p->pd = ibv_alloc_pd(p->id->verbs);
-	if (!p->pd || make_memory(p) || register_memory(p) || make_completion_queue(p) || make_queue_pair(p))
+	if (!p->pd || make_memory(p) || register_memory(p) || make_completion_queue(p) ||
+		make_queue_pair(p))
 		return -1;
 	/* Before connect or accept: a message that finds no receive is turned away (RNR NAK, IB 9.7.5.2.8).
 	 * 必须在 connect 或 accept 之前：找不到接收的消息会被拒收（RNR NAK）。 */
@@ -169,7 +188,8 @@ static int post(struct peer *p, struct ibv_send_wr *wr)
 	int error = ibv_post_send(p->id->qp, wr, &bad);
 
 	if (error)
-		return peer_abort(p, _("a work request cannot be posted (%s)"), strerror(error > 0 ? error : errno));
+		return peer_abort(p, _("a work request cannot be posted (%s)"),
+			strerror(error > 0 ? error : errno));
 	p->sends_out++;
 	peer_restart_clock(p);
 	return 0;
@@ -177,8 +197,13 @@ static int post(struct peer *p, struct ibv_send_wr *wr)
 
 int peer_post_send(struct peer *p, enum work work, size_t bytes)
 {
-	struct ibv_sge sge = {.addr = (uintptr_t)p->message_out, .length = (uint32_t)bytes, .lkey = p->message_mr->lkey};
-	struct ibv_send_wr wr = {.wr_id = (uint64_t)work << 32, .sg_list = &sge, .num_sge = 1, .opcode = IBV_WR_SEND};
+	struct ibv_sge sge = {.addr = (uintptr_t)p->message_out,
+		.length = (uint32_t)bytes,
+		.lkey = p->message_mr->lkey};
+	struct ibv_send_wr wr = {.wr_id = (uint64_t)work << 32,
+		.sg_list = &sge,
+		.num_sge = 1,
+		.opcode = IBV_WR_SEND};
 
 	return post(p, &wr);
 }
@@ -217,7 +242,10 @@ static const char *work_text(enum work work)
 	return _(texts[work]);
 }
 
-static void print_status(const struct ibv_wc *wc) { printf("wc->status = %d (%s)\n", wc->status, ibv_wc_status_str(wc->status)); }
+static void print_status(const struct ibv_wc *wc)
+{
+	printf("wc->status = %d (%s)\n", wc->status, ibv_wc_status_str(wc->status));
+}
 
 /* A work request that was not carried out since the queue pair is in the error state. Never passed over in silence: whoever sees status 5
  * has to know what took the queue pair there. / 因队列对处于错误状态而未执行的工作请求。绝不默默略过：看到状态 5 的人需要知道原因。 */
@@ -225,7 +253,9 @@ static void flushed(struct peer *p, const struct ibv_wc *wc, enum work work)
 {
 	print_status(wc);
 	if (p->ended == ENDED_NOT)
-		peer_abort(p, _("%s was flushed, but no side has disconnected and nothing failed before: the device took the queue pair to the error state"),
+		peer_abort(p,
+			_("%s was flushed, but no side has disconnected and nothing failed before: "
+			  "the device took the queue pair to the error state"),
 			work_text(work));
 	else if (p->failed || !flush_is_normal(p->ended, !p->left_early))
 		say(_("%s was flushed, because: %s"), work_text(work), p->cause);
@@ -238,7 +268,8 @@ static void work_failed(struct peer *p, const struct ibv_wc *wc, enum work work)
 	print_status(wc);
 	peer_abort(p, _("%s failed (%s)"), work_text(work), ibv_wc_status_str(wc->status));
 	if (was == ENDED_NOT)
-		p->ended = ENDED_BY_ERROR; /* what is flushed now is so because of this / 此后的冲刷都由它引起 */
+		p->ended =
+			ENDED_BY_ERROR; /* what is flushed now is so because of this / 此后的冲刷都由它引起 */
 }
 
 static void take_message(struct peer *p, const struct ibv_wc *wc)
@@ -248,7 +279,8 @@ static void take_message(struct peer *p, const struct ibv_wc *wc)
 	enum wire_fault fault = wire_get(in, wc->byte_len, &m);
 
 	if (fault)
-		peer_abort(p, _("a message of %u bytes was refused: %s"), wc->byte_len, _(wire_fault_text(fault)));
+		peer_abort(p, _("a message of %u bytes was refused: %s"), wc->byte_len,
+			_(wire_fault_text(fault)));
 	else
 		p->talk->received(p, &m);
 }
@@ -341,7 +373,8 @@ int peer_abort(struct peer *p, const char *fmt, ...)
 	if (p->phase == PHASE_TALK)
 		begin_end(p, ENDED_BY_US);
 	else if (p->phase != PHASE_END)
-		p->phase = PHASE_OVER; /* nothing was established: nothing to take leave of / 尚未建立连接，无需告别 */
+		p->phase =
+			PHASE_OVER; /* nothing was established: nothing to take leave of / 尚未建立连接，无需告别 */
 	return -1;
 }
 
@@ -360,7 +393,10 @@ static void peer_has_left(struct peer *p)
 	p->ended = ENDED_BY_PEER;
 	p->left_early = !p->talk->may_leave(p);
 	if (p->left_early)
-		peer_abort(p, _("the peer disconnected too early (RDMA_CM_EVENT_DISCONNECTED): this side was waiting for %s"), p->talk->waits_for(p));
+		peer_abort(p,
+			_("the peer disconnected too early (RDMA_CM_EVENT_DISCONNECTED): this side "
+			  "was waiting for %s"),
+			p->talk->waits_for(p));
 	else
 		p->talk->conclude(p);
 }
@@ -386,9 +422,14 @@ void peer_look_for_end(struct peer *p)
 static void end_is_late(struct peer *p)
 {
 	if (!p->disconnected)
-		peer_abort(p, _("no answer to our disconnect within %u s (no RDMA_CM_EVENT_DISCONNECTED)"), p->options->wait_s);
+		peer_abort(p,
+			_("no answer to our disconnect within %u s (no "
+			  "RDMA_CM_EVENT_DISCONNECTED)"),
+			p->options->wait_s);
 	else
-		peer_abort(p, _("%u work requests were not flushed within %u s: the device is at fault"), p->sends_out + p->receives_out, p->options->wait_s);
+		peer_abort(p,
+			_("%u work requests were not flushed within %u s: the device is at fault"),
+			p->sends_out + p->receives_out, p->options->wait_s);
 	p->phase = PHASE_OVER;
 }
 
@@ -397,12 +438,15 @@ void peer_late(struct peer *p)
 	static const char *const awaited[] = {
 		[PHASE_ADDRESS] = N_("the device that leads there (RDMA_CM_EVENT_ADDR_RESOLVED)"),
 		[PHASE_ROUTE] = N_("the route (RDMA_CM_EVENT_ROUTE_RESOLVED)"),
-		[PHASE_CONNECT] = N_("an answer to our connection request (RDMA_CM_EVENT_ESTABLISHED or REJECTED)"),
-		[PHASE_ACCEPT] = N_("the last step of the handshake, after we accepted (RDMA_CM_EVENT_ESTABLISHED)"),
+		[PHASE_CONNECT] = N_("an answer to our connection request "
+				     "(RDMA_CM_EVENT_ESTABLISHED or REJECTED)"),
+		[PHASE_ACCEPT] = N_("the last step of the handshake, after we accepted "
+				    "(RDMA_CM_EVENT_ESTABLISHED)"),
 	};
 
 	if (p->phase == PHASE_END)
 		end_is_late(p);
 	else
-		peer_abort(p, _("waited %u s in vain for %s"), p->options->wait_s, p->phase == PHASE_TALK ? p->talk->waits_for(p) : _(awaited[p->phase]));
+		peer_abort(p, _("waited %u s in vain for %s"), p->options->wait_s,
+			p->phase == PHASE_TALK ? p->talk->waits_for(p) : _(awaited[p->phase]));
 }

@@ -24,18 +24,21 @@ enum {
 	PEER_PORT_DEFAULT = 22222,
 	PEER_WAIT_S_DEFAULT = 15,
 	PEER_WAIT_S_MAX = 3600,
-	PEER_RECEIVES = 3, /* MR, DONE, and one that nothing comes for: it is flushed at the end / 最后一个不会有消息，结束时被冲刷 */
+	PEER_RECEIVES =
+		3, /* MR, DONE, and one that nothing comes for: it is flushed at the end / 最后一个不会有消息，结束时被冲刷 */
 };
 
 struct peer_options {
 	const char *program;
 	enum mode mode;
 	bool server;
-	const char *address; /* client: whom to call; server: where to listen, NULL for everywhere / 客户端：服务器地址；服务器：监听地址 */
+	const char *
+		address; /* client: whom to call; server: where to listen, NULL for everywhere / 客户端：服务器地址；服务器：监听地址 */
 	unsigned port;
 	unsigned wait_s; /* no wait is longer / 任何等待都不会更长 */
-	unsigned count;  /* server: end after so many clients, 0: never / 服务器：服务多少个客户端后结束 */
-	bool silent;     /* server of texts: never answer, to show what follows / 从不回答，用于演示后果 */
+	unsigned
+		count; /* server: end after so many clients, 0: never / 服务器：服务多少个客户端后结束 */
+	bool silent; /* server of texts: never answer, to show what follows / 从不回答，用于演示后果 */
 };
 
 /* The life of a connection. A client begins at the first, a server at PHASE_ACCEPT. / 连接的一生。 */
@@ -45,8 +48,8 @@ enum phase {
 	PHASE_CONNECT, /* ... ESTABLISHED, REJECTED, UNREACHABLE */
 	PHASE_ACCEPT,  /* the server has accepted and waits for ESTABLISHED */
 	PHASE_TALK,    /* established */
-	PHASE_END,     /* waits for DISCONNECTED, and until every work request has come back / 等待断开事件，以及所有工作请求返回 */
-	PHASE_OVER,    /* to be freed / 等待释放 */
+	PHASE_END, /* waits for DISCONNECTED, and until every work request has come back / 等待断开事件，以及所有工作请求返回 */
+	PHASE_OVER, /* to be freed / 等待释放 */
 };
 
 struct peer;
@@ -74,10 +77,11 @@ struct peer {
 	struct peer *next;
 	const struct peer_options *options;
 	const struct talk *talk;
-	char name[96];   /* "client 10.0.0.1:4711", translated / 已翻译 */
+	char name[96]; /* "client 10.0.0.1:4711", translated / 已翻译 */
 	unsigned number; /* of this connection in this process, from 1 / 本进程中连接的序号 */
 	enum phase phase;
-	uint64_t deadline_ms; /* of the phase, or of the step of the talk that is awaited / 当前阶段或步骤的期限 */
+	uint64_t
+		deadline_ms; /* of the phase, or of the step of the talk that is awaited / 当前阶段或步骤的期限 */
 
 	struct rdma_cm_id *id;
 	struct ibv_pd *pd;
@@ -103,13 +107,15 @@ struct peer {
 	bool disconnected; /* RDMA_CM_EVENT_DISCONNECTED came / 已收到断开事件 */
 	bool left_early;   /* it came before all was done / 在完成之前断开 */
 	bool failed;
-	char cause[300]; /* of the failure: which side, which event / 失败的原因：哪一方、哪个事件 */
+	char cause
+		[300]; /* of the failure: which side, which event / 失败的原因：哪一方、哪个事件 */
 };
 
 /* ---- peer.c ---- */
 
 struct peer *peer_new(const struct peer_options *options, struct rdma_cm_id *id, unsigned number);
-void peer_free(struct peer *p); /* accepts what was made only in part / 也接受只完成了一部分的对象 */
+void peer_free(
+	struct peer *p); /* accepts what was made only in part / 也接受只完成了一部分的对象 */
 void peer_set_name(struct peer *p);
 /* PD, channel, CQ, QP, memory; and the receives, which are posted before anyone may send. -1 with errno. / 创建对象并投递接收。 */
 int peer_prepare(struct peer *p);

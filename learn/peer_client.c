@@ -17,7 +17,9 @@ static int find_address(const struct peer_options *opt, struct addrinfo **found)
 	snprintf(port, sizeof(port), "%u", opt->port);
 	error = getaddrinfo(opt->address, port, &hints, found);
 	if (error)
-		return fail(_("\"%s\" is no address (%s): write an IPv4 or IPv6 address, or a host name"), opt->address, gai_strerror(error));
+		return fail(_("\"%s\" is no address (%s): write an IPv4 or IPv6 address, or a host "
+			      "name"),
+			opt->address, gai_strerror(error));
 	return 0;
 }
 
@@ -25,8 +27,9 @@ static int find_address(const struct peer_options *opt, struct addrinfo **found)
 static int resolve_address(struct loop *loop, struct rdma_cm_id *id, struct sockaddr *address)
 {
 	if (rdma_resolve_addr(id, NULL, address, (int)loop->options->wait_s * 1000))
-		return fail(
-			_("the address %s leads to no RDMA device (%s): see \"ropeway devices\" or \"ibv_devices\""), loop->options->address, strerror(errno));
+		return fail(_("the address %s leads to no RDMA device (%s): see \"ropeway "
+			      "devices\" or \"ibv_devices\""),
+			loop->options->address, strerror(errno));
 	return 0;
 }
 
@@ -76,7 +79,10 @@ static void route_resolved(struct peer *p)
 	p->phase = PHASE_CONNECT;
 	peer_restart_clock(p);
 	if (peer_prepare(p)) {
-		peer_abort(p, _("the verbs objects cannot be made (%s): perhaps the limit of locked memory is too low (ulimit -l)"), strerror(errno));
+		peer_abort(p,
+			_("the verbs objects cannot be made (%s): perhaps the limit of locked "
+			  "memory is too low (ulimit -l)"),
+			strerror(errno));
 		return;
 	}
 	wire_put_hello(hello, p->options->mode, REASON_NONE);
@@ -91,9 +97,11 @@ static const char *rejection_text(int status)
 	case 8: /* Invalid Service ID */
 		return N_("nobody listens on that port there: start the server first");
 	case 10: /* Stale Connection */
-		return N_("it takes our queue pair for one of an old connection: start the client again");
+		return N_("it takes our queue pair for one of an old connection: start the client "
+			  "again");
 	case 28: /* Consumer Reject */
-		return N_("the program there refused, and did not say why in words that this one knows");
+		return N_("the program there refused, and did not say why in words that this one "
+			  "knows");
 	default:
 		return N_("IB 12.6.7.2 lists the reasons");
 	}
@@ -101,7 +109,9 @@ static const char *rejection_text(int status)
 
 static void refused_for_mode(struct peer *p, const struct hello *hello)
 {
-	peer_abort(p, _("refused us (RDMA_CM_EVENT_REJECTED, status 28): this client was started for \"%s\", the server for \"%s\": start both for the same"),
+	peer_abort(p,
+		_("refused us (RDMA_CM_EVENT_REJECTED, status 28): this client was started for "
+		  "\"%s\", the server for \"%s\": start both for the same"),
 		mode_name(p->options->mode), mode_name(hello->mode));
 }
 
@@ -109,8 +119,10 @@ static void rejected(struct peer *p, const struct cm_event *event)
 {
 	struct hello hello;
 
-	if (!wire_get_hello(event->private_data, event->private_bytes, &hello) || hello.reason == REASON_NONE) {
-		peer_abort(p, _("refused us (RDMA_CM_EVENT_REJECTED, status %d): %s"), event->status, _(rejection_text(event->status)));
+	if (!wire_get_hello(event->private_data, event->private_bytes, &hello) ||
+		hello.reason == REASON_NONE) {
+		peer_abort(p, _("refused us (RDMA_CM_EVENT_REJECTED, status %d): %s"),
+			event->status, _(rejection_text(event->status)));
 		return;
 	}
 	switch (hello.reason) {
@@ -118,14 +130,22 @@ static void rejected(struct peer *p, const struct cm_event *event)
 		refused_for_mode(p, &hello);
 		break;
 	case REASON_VERSION:
-		peer_abort(p, _("refused us (RDMA_CM_EVENT_REJECTED, status %d): it speaks version %u, this client version %d: use programs of one version"),
+		peer_abort(p,
+			_("refused us (RDMA_CM_EVENT_REJECTED, status %d): it speaks version %u, "
+			  "this client version %d: use programs of one version"),
 			event->status, hello.version, WIRE_VERSION);
 		break;
 	case REASON_RESOURCES:
-		peer_abort(p, _("refused us (RDMA_CM_EVENT_REJECTED, status %d): it could not make the objects for one more client"), event->status);
+		peer_abort(p,
+			_("refused us (RDMA_CM_EVENT_REJECTED, status %d): it could not make the "
+			  "objects for one more client"),
+			event->status);
 		break;
 	default:
-		peer_abort(p, _("refused us (RDMA_CM_EVENT_REJECTED, status %d): it did not understand our hello"), event->status);
+		peer_abort(p,
+			_("refused us (RDMA_CM_EVENT_REJECTED, status %d): it did not understand "
+			  "our hello"),
+			event->status);
 	}
 }
 
@@ -136,10 +156,14 @@ static void connected(struct peer *p, const struct cm_event *event)
 
 	p->phase = PHASE_TALK;
 	if (!wire_get_hello(event->private_data, event->private_bytes, &hello))
-		peer_abort(p, _("it accepted without the hello of these programs: another program listens on that port"));
+		peer_abort(p, _("it accepted without the hello of these programs: another program "
+				"listens on that port"));
 	else if (hello.version != WIRE_VERSION || hello.mode != p->options->mode)
-		peer_abort(p, _("it accepted with version %u and mode \"%s\", but asked for were version %d and mode \"%s\""), hello.version,
-			mode_name(hello.mode), WIRE_VERSION, mode_name(p->options->mode));
+		peer_abort(p,
+			_("it accepted with version %u and mode \"%s\", but asked for were version "
+			  "%d and mode \"%s\""),
+			hello.version, mode_name(hello.mode), WIRE_VERSION,
+			mode_name(p->options->mode));
 	else
 		peer_established(p);
 }
@@ -163,16 +187,22 @@ void client_event(struct loop *loop, const struct cm_event *event)
 		rejected(p, event);
 		break;
 	case RDMA_CM_EVENT_ADDR_ERROR:
-		peer_abort(p, _("the address leads to no RDMA device (RDMA_CM_EVENT_ADDR_ERROR, %s)"), strerror(-event->status));
+		peer_abort(p,
+			_("the address leads to no RDMA device (RDMA_CM_EVENT_ADDR_ERROR, %s)"),
+			strerror(-event->status));
 		break;
 	case RDMA_CM_EVENT_ROUTE_ERROR:
-		peer_abort(p, _("there is no route (RDMA_CM_EVENT_ROUTE_ERROR, %s)"), strerror(-event->status));
+		peer_abort(p, _("there is no route (RDMA_CM_EVENT_ROUTE_ERROR, %s)"),
+			strerror(-event->status));
 		break;
 	case RDMA_CM_EVENT_UNREACHABLE:
-		peer_abort(p, _("no answer came to our connection request (RDMA_CM_EVENT_UNREACHABLE, %s): does UDP port 4791 get through?"),
+		peer_abort(p,
+			_("no answer came to our connection request (RDMA_CM_EVENT_UNREACHABLE, "
+			  "%s): does UDP port 4791 get through?"),
 			strerror(-event->status));
 		break;
 	default:
-		peer_abort(p, _("an event came that does not belong here: %s, status %d"), rdma_event_str(event->type), event->status);
+		peer_abort(p, _("an event came that does not belong here: %s, status %d"),
+			rdma_event_str(event->type), event->status);
 	}
 }

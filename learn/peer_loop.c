@@ -44,10 +44,12 @@ int loop_start(struct loop *loop, const struct peer_options *options)
 	*loop = (struct loop){.options = options};
 	loop->channel = rdma_create_event_channel();
 	if (!loop->channel)
-		return fail(_("this machine has no rdma_cm (%s): start this program with \"ropeway run --\", or as root load the kernel's (modprobe rdma_ucm)"),
+		return fail(_("this machine has no rdma_cm (%s): start this program with \"ropeway "
+			      "run --\", or as root load the kernel's (modprobe rdma_ucm)"),
 			strerror(errno));
 	if (fcntl(loop->channel->fd, F_SETFL, fcntl(loop->channel->fd, F_GETFL) | O_NONBLOCK))
-		return fail(_("the event channel cannot be made non-blocking (%s)"), strerror(errno));
+		return fail(
+			_("the event channel cannot be made non-blocking (%s)"), strerror(errno));
 	catch_signals();
 	return options->server ? server_start(loop) : client_start(loop);
 }
@@ -104,11 +106,12 @@ static void take_event(struct loop *loop, const struct cm_event *event)
 		peer_disconnected(event->peer);
 		break;
 	case RDMA_CM_EVENT_TIMEWAIT_EXIT: /* the queue pair number may be used again: nothing to do / 队列对编号可以再次使用 */
-	case RDMA_CM_EVENT_ADDR_CHANGE:   /* a bonded interface changed over / 绑定接口发生切换 */
+	case RDMA_CM_EVENT_ADDR_CHANGE: /* a bonded interface changed over / 绑定接口发生切换 */
 		break;
 	case RDMA_CM_EVENT_DEVICE_REMOVAL:
 		if (event->peer)
-			peer_abort(event->peer, _("the device was removed (RDMA_CM_EVENT_DEVICE_REMOVAL)"));
+			peer_abort(event->peer,
+				_("the device was removed (RDMA_CM_EVENT_DEVICE_REMOVAL)"));
 		else
 			loop->stopping = true;
 		break;
@@ -123,18 +126,23 @@ static void take_event(struct loop *loop, const struct cm_event *event)
 static void copy_event(struct cm_event *copy, const struct rdma_cm_event *event)
 {
 	const struct rdma_conn_param *param = &event->param.conn;
-	bool has_param = event->event == RDMA_CM_EVENT_CONNECT_REQUEST || event->event == RDMA_CM_EVENT_ESTABLISHED || event->event == RDMA_CM_EVENT_REJECTED;
+	bool has_param = event->event == RDMA_CM_EVENT_CONNECT_REQUEST ||
+			 event->event == RDMA_CM_EVENT_ESTABLISHED ||
+			 event->event == RDMA_CM_EVENT_REJECTED;
 
 	*copy = (struct cm_event){.type = event->event, .status = event->status, .id = event->id};
 	if (event->event != RDMA_CM_EVENT_CONNECT_REQUEST)
-		copy->peer = event->id->context; /* of a request it is still the listener's / 请求的 context 还是监听者的 */
+		copy->peer =
+			event->id
+				->context; /* of a request it is still the listener's / 请求的 context 还是监听者的 */
 	if (!has_param)
 		return;
 	copy->responder_resources = param->responder_resources;
 	copy->initiator_depth = param->initiator_depth;
 	if (!param->private_data)
 		return;
-	copy->private_bytes = param->private_data_len < WIRE_HELLO_BYTES ? param->private_data_len : WIRE_HELLO_BYTES;
+	copy->private_bytes = param->private_data_len < WIRE_HELLO_BYTES ? param->private_data_len
+									 : WIRE_HELLO_BYTES;
 	memcpy(copy->private_data, param->private_data, copy->private_bytes);
 }
 
@@ -170,7 +178,8 @@ static void take_notes(struct peer *p)
 	while (!ibv_get_cq_event(p->channel, &cq, &context)) {
 		ibv_ack_cq_events(cq, 1);
 		if (ibv_req_notify_cq(cq, 0))
-			peer_abort(p, _("its completion queue cannot be armed: the device is at fault"));
+			peer_abort(p,
+				_("its completion queue cannot be armed: the device is at fault"));
 	}
 	peer_completions(p);
 }
@@ -179,7 +188,8 @@ static void take_notes(struct peer *p)
 
 struct watch {
 	struct pollfd *fds;
-	struct peer **peers; /* fds[i] is the completion channel of peers[i]; fds[0] the event channel / fds[0] 是事件通道 */
+	struct peer **
+		peers; /* fds[i] is the completion channel of peers[i]; fds[0] the event channel / fds[0] 是事件通道 */
 	nfds_t count, room;
 };
 
@@ -254,7 +264,8 @@ static void stop_if_asked(struct loop *loop)
 	}
 	loop->stopping = loop->asked = true;
 	for (struct peer *p = loop->peers; p; p = p->next)
-		if (p->phase != PHASE_END) /* whoever is about to end does so by itself / 正在结束的连接会自行结束 */
+		if (p->phase !=
+			PHASE_END) /* whoever is about to end does so by itself / 正在结束的连接会自行结束 */
 			peer_abort(p, _("is left alone: this program was asked to end"));
 }
 
@@ -262,7 +273,8 @@ static bool nothing_left(const struct loop *loop)
 {
 	if (loop->peers)
 		return false;
-	return !loop->listener || loop->stopping || (loop->options->count && loop->over >= loop->options->count);
+	return !loop->listener || loop->stopping ||
+	       (loop->options->count && loop->over >= loop->options->count);
 }
 
 static int turn(struct loop *loop, struct watch *w)

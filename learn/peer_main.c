@@ -22,20 +22,27 @@ static const struct option long_options[] = {
 };
 
 /* The letters that a program takes. The leading ':' keeps getopt quiet: errors are explained here. / 各程序接受的选项字母。 */
-static const char *letters(bool server, bool texts) { return !server ? ":w:hV" : texts ? ":w:b:n:shV" : ":w:b:n:hV"; }
+static const char *letters(bool server, bool texts)
+{
+	return !server ? ":w:hV" : texts ? ":w:b:n:shV" : ":w:b:n:hV";
+}
 
 static void print_help(bool server, bool texts)
 {
 	if (server && texts)
-		printf("%s", _("Usage: rdma-send-recv-server [options] [port]\nSend a greeting to each client, and print what it sends.\n"));
+		printf("%s", _("Usage: rdma-send-recv-server [options] [port]\nSend a greeting to "
+			       "each client, and print what it sends.\n"));
 	else if (server)
 		printf("%s", _("Usage: rdma-server [options] <write|read> [port]\n"
-			       "With each client: write to the other's memory, or read from it, by RDMA.\n"));
+			       "With each client: write to the other's memory, or read from it, by "
+			       "RDMA.\n"));
 	else if (texts)
-		printf("%s", _("Usage: rdma-send-recv-client [options] <server address> [port]\nSend a text to the server, and print its greeting.\n"));
+		printf("%s", _("Usage: rdma-send-recv-client [options] <server address> "
+			       "[port]\nSend a text to the server, and print its greeting.\n"));
 	else
 		printf("%s", _("Usage: rdma-client [options] <write|read> <server address> [port]\n"
-			       "Write to the server's memory, or read from it, by RDMA, while the server does the same.\n"));
+			       "Write to the server's memory, or read from it, by RDMA, while the "
+			       "server does the same.\n"));
 	printf(_("\n"
 		 "  port              port of rdma_cm (%d)\n"
 		 "\n"
@@ -43,14 +50,17 @@ static void print_help(bool server, bool texts)
 		PEER_PORT_DEFAULT, PEER_WAIT_S_MAX, PEER_WAIT_S_DEFAULT);
 	if (server)
 		printf("%s", _("  -b, --bind ADDR   listen on this address alone (all)\n"
-			       "  -n, --count N     end after N clients (never); port 0: any that is free\n"));
+			       "  -n, --count N     end after N clients (never); port 0: any that "
+			       "is free\n"));
 	if (server && texts)
-		printf("%s", _("  -s, --silent      never send the greeting, to see what becomes of a client that waits for it\n"));
+		printf("%s", _("  -s, --silent      never send the greeting, to see what becomes "
+			       "of a client that waits for it\n"));
 	printf("%s", _("  -h, --help        this text\n"
 		       "  -V, --version     the version\n"));
 }
 
-static int parse_number(const char *what, const char *text, unsigned min, unsigned max, unsigned *out)
+static int parse_number(
+	const char *what, const char *text, unsigned min, unsigned max, unsigned *out)
 {
 	char *end;
 	unsigned long value;
@@ -58,7 +68,9 @@ static int parse_number(const char *what, const char *text, unsigned min, unsign
 	errno = 0;
 	value = strtoul(text, &end, 10);
 	if (text[0] < '0' || text[0] > '9' || *end || errno || value < min || value > max)
-		return fail(_("%s is \"%s\", but must be a number from %u to %u (--help says more)"), what, text, min, max);
+		return fail(
+			_("%s is \"%s\", but must be a number from %u to %u (--help says more)"),
+			what, text, min, max);
 	*out = (unsigned)value;
 	return 0;
 }
@@ -75,19 +87,23 @@ static int take_option(struct peer_options *opt, int c, char **argv)
 {
 	switch (c) {
 	case 'w':
-		return parse_number(_("the longest wait (-w)"), optarg, 1, PEER_WAIT_S_MAX, &opt->wait_s);
+		return parse_number(
+			_("the longest wait (-w)"), optarg, 1, PEER_WAIT_S_MAX, &opt->wait_s);
 	case 'b':
 		opt->address = optarg;
 		return 0;
 	case 'n':
-		return parse_number(_("the number of clients (-n)"), optarg, 1, 1000000, &opt->count);
+		return parse_number(
+			_("the number of clients (-n)"), optarg, 1, 1000000, &opt->count);
 	case 's':
 		opt->silent = true;
 		return 0;
 	case ':':
-		return fail(_("option %s needs a value after it (--help lists the options)"), option_text(argv));
+		return fail(_("option %s needs a value after it (--help lists the options)"),
+			option_text(argv));
 	default:
-		return fail(_("there is no option %s (--help lists the options)"), option_text(argv));
+		return fail(
+			_("there is no option %s (--help lists the options)"), option_text(argv));
 	}
 }
 
@@ -98,7 +114,8 @@ static int take_mode(struct peer_options *opt, const char *word)
 	else if (word && !strcmp(word, "read"))
 		opt->mode = MODE_READ;
 	else
-		return fail(_("the first argument must be \"write\" or \"read\", the same on both sides (--help shows the order)"));
+		return fail(_("the first argument must be \"write\" or \"read\", the same on both "
+			      "sides (--help shows the order)"));
 	return 0;
 }
 

@@ -8,7 +8,10 @@
 
 #include "peer.h"
 
-static const char *role_word(const struct peer *p) { return p->options->server ? "server" : "client"; }
+static const char *role_word(const struct peer *p)
+{
+	return p->options->server ? "server" : "client";
+}
 
 /* A text that no other side, no other run and no other connection of this process writes. / 其他任何一方、任何一次运行都不会写出的文本。 */
 static void fill_source(struct peer *p)
@@ -17,9 +20,11 @@ static void fill_source(struct peer *p)
 	char text[120];
 
 	/* Not translated: it is data. / 不翻译：这是数据。 */
-	snprintf(text, sizeof(text), "message from %s %ld, number %u, seed %016" PRIx64, role_word(p), (long)getpid(), p->number, seed);
+	snprintf(text, sizeof(text), "message from %s %ld, number %u, seed %016" PRIx64,
+		role_word(p), (long)getpid(), p->number, seed);
 	checksum = region_fill(p->source, text, seed);
-	say(_("local buffer: \"%s\", and a pattern: %d bytes with checksum %016" PRIx64), text, REGION_BYTES, checksum);
+	say(_("local buffer: \"%s\", and a pattern: %d bytes with checksum %016" PRIx64), text,
+		REGION_BYTES, checksum);
 }
 
 static int post_mr(struct peer *p)
@@ -61,7 +66,8 @@ static int memory_conclude(struct peer *p)
 
 	if (!region_check(p->target, &checksum))
 		return peer_abort(p,
-			_("the bytes in the remote buffer are not those that a peer writes: the checksum, the pattern or the text is wrong "
+			_("the bytes in the remote buffer are not those that a peer writes: the "
+			  "checksum, the pattern or the text is wrong "
 			  "(checksum %016" PRIx64 ")"),
 			checksum);
 	printf(_("remote buffer: %s\n"), region_text(p->target));
@@ -89,11 +95,15 @@ static int memory_advance(struct peer *p)
 
 static int memory_sent(struct peer *p, unsigned work)
 {
-	static const enum send_step steps[] = {[WORK_MR] = SENT_MR, [WORK_RDMA] = SENT_RDMA, [WORK_DONE] = SENT_DONE};
+	static const enum send_step steps[] = {
+		[WORK_MR] = SENT_MR, [WORK_RDMA] = SENT_RDMA, [WORK_DONE] = SENT_DONE};
 	enum send_state next = send_state_next(p->send, steps[work]);
 
 	if (next == SS_ILLEGAL)
-		return peer_abort(p, _("a completion came that does not fit to state %s: the device is at fault"), send_state_name(p->send));
+		return peer_abort(p,
+			_("a completion came that does not fit to state %s: the device is at "
+			  "fault"),
+			send_state_name(p->send));
 	p->send = next;
 	peer_restart_clock(p);
 	return 0;
@@ -102,7 +112,8 @@ static int memory_sent(struct peer *p, unsigned work)
 static int received_mr(struct peer *p, const struct remote_memory *memory)
 {
 	p->remote = *memory;
-	printf(_("received message: MR, address 0x%" PRIx64 ", rkey 0x%x, length %u\n"), memory->address, memory->rkey, memory->length);
+	printf(_("received message: MR, address 0x%" PRIx64 ", rkey 0x%x, length %u\n"),
+		memory->address, memory->rkey, memory->length);
 	return 0;
 }
 
@@ -115,7 +126,9 @@ static int memory_received(struct peer *p, const struct message *m)
 	else if (m->type == WIRE_DONE)
 		next = recv_state_next(p->recv, RECEIVED_DONE);
 	if (next == RS_ILLEGAL)
-		return peer_abort(p, _("a message of type %d was refused: it does not fit to state %s"), m->type, recv_state_name(p->recv));
+		return peer_abort(p,
+			_("a message of type %d was refused: it does not fit to state %s"), m->type,
+			recv_state_name(p->recv));
 	p->recv = next;
 	peer_restart_clock(p);
 	if (m->type == WIRE_MR)
@@ -130,10 +143,12 @@ static const char *memory_waits_for(const struct peer *p)
 {
 	static const char *const texts[] = {
 		[WAIT_NOTHING] = N_("the last step of the handshake (RDMA_CM_EVENT_ESTABLISHED)"),
-		[WAIT_OWN_MR] = N_("the completion of our MR message, which the peer has to acknowledge"),
+		[WAIT_OWN_MR] =
+			N_("the completion of our MR message, which the peer has to acknowledge"),
 		[WAIT_PEER_MR] = N_("the peer's MR message"),
 		[WAIT_OWN_RDMA] = N_("the completion of our RDMA operation on the peer's memory"),
-		[WAIT_OWN_DONE] = N_("the completion of our DONE message, which the peer has to acknowledge"),
+		[WAIT_OWN_DONE] =
+			N_("the completion of our DONE message, which the peer has to acknowledge"),
 		[WAIT_PEER_DONE] = N_("the peer's DONE message"),
 	};
 

@@ -81,7 +81,8 @@ bool region_check(const uint8_t region[REGION_BYTES], uint64_t *checksum)
 
 	*checksum = checksum_of(region, CHECKSUM_AT);
 	make_pattern(pattern, get64(region + SEED_AT));
-	return *checksum == get64(region + CHECKSUM_AT) && !memcmp(pattern, region + PATTERN_AT, sizeof(pattern)) && text_is_clean(region);
+	return *checksum == get64(region + CHECKSUM_AT) &&
+	       !memcmp(pattern, region + PATTERN_AT, sizeof(pattern)) && text_is_clean(region);
 }
 
 const char *region_text(const uint8_t region[REGION_BYTES]) { return (const char *)region; }

@@ -31,7 +31,9 @@ static int bind_to(struct loop *loop, struct sockaddr *address)
 /* Everywhere: the IPv6 wildcard takes IPv4 as well; where there is no IPv6, that of IPv4. / IPv6 通配地址也接受 IPv4；没有 IPv6 时用 IPv4 的。 */
 static int bind_everywhere(struct loop *loop, unsigned port)
 {
-	struct sockaddr_in6 all6 = {.sin6_family = AF_INET6, .sin6_addr = IN6ADDR_ANY_INIT, .sin6_port = htons((uint16_t)port)};
+	struct sockaddr_in6 all6 = {.sin6_family = AF_INET6,
+		.sin6_addr = IN6ADDR_ANY_INIT,
+		.sin6_port = htons((uint16_t)port)};
 	struct sockaddr_in all4 = {.sin_family = AF_INET, .sin_port = htons((uint16_t)port)};
 
 	if (!bind_to(loop, (struct sockaddr *)&all6))
@@ -48,7 +50,9 @@ static int bind_somewhere(struct loop *loop, const struct peer_options *opt)
 	snprintf(port, sizeof(port), "%u", opt->port);
 	rc = getaddrinfo(opt->address, port, &hints, &found);
 	if (rc)
-		return fail(_("\"%s\" is no address (%s): write an IPv4 or IPv6 address, or a host name"), opt->address, gai_strerror(rc));
+		return fail(_("\"%s\" is no address (%s): write an IPv4 or IPv6 address, or a host "
+			      "name"),
+			opt->address, gai_strerror(rc));
 	rc = bind_to(loop, found->ai_addr);
 	freeaddrinfo(found);
 	return rc;
@@ -57,10 +61,14 @@ static int bind_somewhere(struct loop *loop, const struct peer_options *opt)
 static int cannot_listen(const struct peer_options *opt, int error)
 {
 	if (error == EADDRINUSE)
-		return fail(_("port %u is in use by another RDMA program: name another port"), opt->port);
+		return fail(_("port %u is in use by another RDMA program: name another port"),
+			opt->port);
 	if (error == ENODEV)
-		return fail(_("no RDMA device has the address %s: see \"ropeway devices\" or \"ibv_devices\""), opt->address ? opt->address : "*");
-	return fail(_("cannot listen on port %u of %s (%s)"), opt->port, opt->address ? opt->address : "*", strerror(error));
+		return fail(_("no RDMA device has the address %s: see \"ropeway devices\" or "
+			      "\"ibv_devices\""),
+			opt->address ? opt->address : "*");
+	return fail(_("cannot listen on port %u of %s (%s)"), opt->port,
+		opt->address ? opt->address : "*", strerror(error));
 }
 
 int server_start(struct loop *loop)
@@ -92,16 +100,21 @@ static enum reason judge(const struct loop *loop, const struct cm_event *event, 
 	struct hello hello;
 
 	if (!wire_get_hello(event->private_data, event->private_bytes, &hello)) {
-		fail(_("%s was refused: its connection request has no hello of these programs, so it is another program"), name);
+		fail(_("%s was refused: its connection request has no hello of these programs, so "
+		       "it is another program"),
+			name);
 		return REASON_HELLO;
 	}
 	if (hello.version != WIRE_VERSION) {
-		fail(_("%s was refused: it speaks version %u, this server version %d: use programs of one version"), name, hello.version, WIRE_VERSION);
+		fail(_("%s was refused: it speaks version %u, this server version %d: use programs "
+		       "of one version"),
+			name, hello.version, WIRE_VERSION);
 		return REASON_VERSION;
 	}
 	if (hello.mode != loop->options->mode) {
-		fail(_("%s was refused: it was started for \"%s\", this server for \"%s\": start both for the same"), name, mode_name(hello.mode),
-			mode_name(loop->options->mode));
+		fail(_("%s was refused: it was started for \"%s\", this server for \"%s\": start "
+		       "both for the same"),
+			name, mode_name(hello.mode), mode_name(loop->options->mode));
 		return REASON_MODE;
 	}
 	return REASON_NONE;
@@ -145,7 +158,8 @@ static void take_request(struct loop *loop, const struct cm_event *event)
 
 		refuse(loop, p->id, REASON_RESOURCES);
 		peer_abort(p,
-			_("was refused: the verbs objects cannot be made (%s): perhaps the limit of locked memory (ulimit -l) or of "
+			_("was refused: the verbs objects cannot be made (%s): perhaps the limit "
+			  "of locked memory (ulimit -l) or of "
 			  "descriptors (ulimit -n) is too low"),
 			strerror(error));
 	} else if (accept_request(p, event)) {
@@ -167,9 +181,11 @@ void server_event(struct loop *loop, const struct cm_event *event)
 	case RDMA_CM_EVENT_REJECTED: /* of our reply / 我方的应答被拒绝 */
 	case RDMA_CM_EVENT_CONNECT_ERROR:
 	case RDMA_CM_EVENT_UNREACHABLE:
-		peer_abort(p, _("left before the handshake was complete (%s, status %d)"), rdma_event_str(event->type), event->status);
+		peer_abort(p, _("left before the handshake was complete (%s, status %d)"),
+			rdma_event_str(event->type), event->status);
 		break;
 	default:
-		peer_abort(p, _("an event came that does not belong here: %s, status %d"), rdma_event_str(event->type), event->status);
+		peer_abort(p, _("an event came that does not belong here: %s, status %d"),
+			rdma_event_str(event->type), event->status);
 	}
 }

@@ -40,7 +40,9 @@ enum peer_action peer_action(enum send_state send, enum recv_state recv, enum po
 	case SS_INIT:
 		return ACTION_POST_MR;
 	case SS_MR_SENT:
-		return recv == RS_INIT ? ACTION_WAIT : ACTION_POST_RDMA; /* RS_DONE_RECV is as good: the MR came before / RS_DONE_RECV 也可以 */
+		return recv == RS_INIT
+			       ? ACTION_WAIT
+			       : ACTION_POST_RDMA; /* RS_DONE_RECV is as good: the MR came before / RS_DONE_RECV 也可以 */
 	case SS_RDMA_SENT:
 		return ACTION_POST_DONE;
 	case SS_DONE_SENT:
@@ -53,7 +55,9 @@ enum peer_action peer_action(enum send_state send, enum recv_state recv, enum po
 
 enum peer_wait peer_waits_for(enum send_state send, enum recv_state recv, enum posted posted)
 {
-	static const enum peer_wait own[] = {[POSTED_MR] = WAIT_OWN_MR, [POSTED_RDMA] = WAIT_OWN_RDMA, [POSTED_DONE] = WAIT_OWN_DONE};
+	static const enum peer_wait own[] = {[POSTED_MR] = WAIT_OWN_MR,
+		[POSTED_RDMA] = WAIT_OWN_RDMA,
+		[POSTED_DONE] = WAIT_OWN_DONE};
 
 	if (on_its_way(send, posted))
 		return own[posted];
@@ -64,13 +68,20 @@ enum peer_wait peer_waits_for(enum send_state send, enum recv_state recv, enum p
 	return WAIT_NOTHING;
 }
 
-bool peer_may_leave(enum recv_state recv, enum posted posted) { return recv == RS_DONE_RECV && posted == POSTED_DONE; }
+bool peer_may_leave(enum recv_state recv, enum posted posted)
+{
+	return recv == RS_DONE_RECV && posted == POSTED_DONE;
+}
 
-bool flush_is_normal(enum ended ended, bool peer_might_leave) { return ended == ENDED_BY_US || (ended == ENDED_BY_PEER && peer_might_leave); }
+bool flush_is_normal(enum ended ended, bool peer_might_leave)
+{
+	return ended == ENDED_BY_US || (ended == ENDED_BY_PEER && peer_might_leave);
+}
 
 const char *send_state_name(enum send_state state)
 {
-	static const char *const names[] = {"SS_INIT", "SS_MR_SENT", "SS_RDMA_SENT", "SS_DONE_SENT"};
+	static const char *const names[] = {
+		"SS_INIT", "SS_MR_SENT", "SS_RDMA_SENT", "SS_DONE_SENT"};
 
 	return state == SS_ILLEGAL ? "SS_ILLEGAL" : names[state];
 }

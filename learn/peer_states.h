@@ -31,13 +31,26 @@ enum recv_state recv_state_next(enum recv_state state, enum recv_step step);
  * 已投递到哪一步。投递不是状态：在投递与完成之间，什么都还不确定。 */
 enum posted { POSTED_NOTHING, POSTED_MR, POSTED_RDMA, POSTED_DONE };
 
-enum peer_action { ACTION_WAIT, ACTION_POST_MR, ACTION_POST_RDMA, ACTION_POST_DONE, ACTION_DISCONNECT };
+enum peer_action {
+	ACTION_WAIT,
+	ACTION_POST_MR,
+	ACTION_POST_RDMA,
+	ACTION_POST_DONE,
+	ACTION_DISCONNECT
+};
 
 /* What to do now. One thing at a time is on its way, so one message buffer is enough. / 现在该做什么。同一时刻只有一个发送在途。 */
 enum peer_action peer_action(enum send_state send, enum recv_state recv, enum posted posted);
 
 /* What ACTION_WAIT waits for, for the one who has to explain that it did not come. / ACTION_WAIT 在等什么，用于说明等不到的是什么。 */
-enum peer_wait { WAIT_NOTHING, WAIT_OWN_MR, WAIT_PEER_MR, WAIT_OWN_RDMA, WAIT_OWN_DONE, WAIT_PEER_DONE };
+enum peer_wait {
+	WAIT_NOTHING,
+	WAIT_OWN_MR,
+	WAIT_PEER_MR,
+	WAIT_OWN_RDMA,
+	WAIT_OWN_DONE,
+	WAIT_PEER_DONE
+};
 enum peer_wait peer_waits_for(enum send_state send, enum recv_state recv, enum posted posted);
 
 /* May the peer have left by now? It leaves once it has our DONE and its own is acknowledged. We know the second when its DONE is here;

@@ -12,7 +12,8 @@ static int post_text(struct peer *p)
 
 	/* Not translated: it is data. / 不翻译：这是数据。 */
 	if (p->options->server)
-		snprintf(text, sizeof(text), "greeting from server %ld to its client number %u", (long)getpid(), p->number);
+		snprintf(text, sizeof(text), "greeting from server %ld to its client number %u",
+			(long)getpid(), p->number);
 	else
 		snprintf(text, sizeof(text), "message from client %ld", (long)getpid());
 	p->text_posted = true;
@@ -40,7 +41,10 @@ static int text_sent(struct peer *p, unsigned work)
 static int text_received(struct peer *p, const struct message *m)
 {
 	if (m->type != WIRE_TEXT || p->text_received)
-		return peer_abort(p, _("a message of type %d was refused: one text was expected, and nothing else"), m->type);
+		return peer_abort(p,
+			_("a message of type %d was refused: one text was expected, and nothing "
+			  "else"),
+			m->type);
 	p->text_received = true;
 	peer_restart_clock(p);
 	printf(_("received message: %s\n"), m->text);
@@ -49,7 +53,10 @@ static int text_received(struct peer *p, const struct message *m)
 
 /* Our text counts as soon as it is posted: the client leaves when it has it, and its acknowledgement may be lost then.
  * 我方文本投递之后即可：客户端收到后就离开，其确认可能丢失。 */
-static bool text_may_leave(const struct peer *p) { return (p->text_posted || p->options->silent) && p->text_received; }
+static bool text_may_leave(const struct peer *p)
+{
+	return (p->text_posted || p->options->silent) && p->text_received;
+}
 
 /* The text was printed when it came. / 文本在收到时已经打印。 */
 static int text_conclude(struct peer *p)
@@ -64,7 +71,8 @@ static const char *text_waits_for(const struct peer *p)
 		return _("the completion of our text, which the peer has to acknowledge");
 	if (!p->text_received)
 		return p->options->server ? _("the client's text") : _("the server's greeting");
-	return p->options->server ? _("the client's disconnect") : _("the last step of the handshake (RDMA_CM_EVENT_ESTABLISHED)");
+	return p->options->server ? _("the client's disconnect")
+				  : _("the last step of the handshake (RDMA_CM_EVENT_ESTABLISHED)");
 }
 
 const struct talk text_talk = {

@@ -127,7 +127,8 @@ const char *wire_fault_text(enum wire_fault fault)
 		[FAULT_VERSION] = N_("it has a version that this program does not speak"),
 		[FAULT_TYPE] = N_("its type does not exist"),
 		[FAULT_LENGTH] = N_("its length is not what it says, or not that of its type"),
-		[FAULT_MEMORY] = N_("the memory that it offers is not of the size agreed on, or ends beyond the address space"),
+		[FAULT_MEMORY] = N_("the memory that it offers is not of the size agreed on, or "
+				    "ends beyond the address space"),
 		[FAULT_TEXT] = N_("its text has characters that are not printable"),
 	};
 
@@ -138,7 +139,8 @@ const char *wire_fault_text(enum wire_fault fault)
 
 const char *mode_name(enum mode mode)
 {
-	static const char *const names[] = {[MODE_WRITE] = "write", [MODE_READ] = "read", [MODE_TEXT] = "send-recv"};
+	static const char *const names[] = {
+		[MODE_WRITE] = "write", [MODE_READ] = "read", [MODE_TEXT] = "send-recv"};
 
 	return mode >= MODE_WRITE && mode <= MODE_TEXT ? names[mode] : "?";
 }

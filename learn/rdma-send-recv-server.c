@@ -3,4 +3,7 @@
  */
 #include "peer.h"
 
-int main(int argc, char **argv) { return peer_main("rdma-send-recv-server", true, true, argc, argv); }
+int main(int argc, char **argv)
+{
+	return peer_main("rdma-send-recv-server", true, true, argc, argv);
+}

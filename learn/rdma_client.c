@@ -9,31 +9,41 @@
 
 static int send_messages(struct rdma *r, const struct options *opt, const struct side *local)
 {
-	say_step(_("send a message of %u bytes on each QP. Posting returns at once, the device does the work."), opt->message_bytes);
+	say_step(_("send a message of %u bytes on each QP. Posting returns at once, the device "
+		   "does the work."),
+		opt->message_bytes);
 	for (unsigned i = 0; i < r->qps; i++) {
-		message_write(r->send_buffer + (size_t)i * r->buffer_bytes, opt->message_bytes, ROLE_CLIENT, i, r->qps, local->qp[i].qpn, local->qp[i].psn);
+		message_write(r->send_buffer + (size_t)i * r->buffer_bytes, opt->message_bytes,
+			ROLE_CLIENT, i, r->qps, local->qp[i].qpn, local->qp[i].psn);
 		if (step_send(r, i, opt->message_bytes))
 			return -1;
 	}
 	return 0;
 }
 
-static int check_answer(struct rdma *r, const struct options *opt, const struct side *remote, const struct completion *c)
+static int check_answer(struct rdma *r, const struct options *opt, const struct side *remote,
+	const struct completion *c)
 {
 	unsigned i = c->qp;
 
 	if (c->bytes != opt->message_bytes)
-		return fail(_("QP %u received %u bytes instead of %u: the device is at fault, start both again"), i + 1, c->bytes, opt->message_bytes);
-	message_write(r->expected, opt->message_bytes, ROLE_SERVER, i, r->qps, remote->qp[i].qpn, remote->qp[i].psn);
-	return message_check(r->receive_buffer + (size_t)i * r->buffer_bytes, r->expected, opt->message_bytes, i);
+		return fail(_("QP %u received %u bytes instead of %u: the device is at fault, "
+			      "start both again"),
+			i + 1, c->bytes, opt->message_bytes);
+	message_write(r->expected, opt->message_bytes, ROLE_SERVER, i, r->qps, remote->qp[i].qpn,
+		remote->qp[i].psn);
+	return message_check(r->receive_buffer + (size_t)i * r->buffer_bytes, r->expected,
+		opt->message_bytes, i);
 }
 
-static int receive_answers(struct rdma *r, struct exchange *x, const struct options *opt, const struct side *remote)
+static int receive_answers(
+	struct rdma *r, struct exchange *x, const struct options *opt, const struct side *remote)
 {
 	unsigned received = 0, sent = 0;
 	struct completion c;
 
-	say_step(_("poll the completion queue: for each QP one note that the message was sent, and one that the answer is there."));
+	say_step(_("poll the completion queue: for each QP one note that the message was sent, and "
+		   "one that the answer is there."));
 	while (received < r->qps || sent < r->qps) {
 		if (step_wait(r, x, &c))
 			return -1;
@@ -53,8 +63,9 @@ static int call(struct rdma *r, struct exchange *x, const struct options *opt)
 	struct side local, remote;
 
 	/* Objects of this side alone. / 只涉及本端的对象。 */
-	if (step_open_device(r, opt) || step_allocate_pd(r) || step_register_memory(r, opt) || step_create_cq(r, opt) || step_create_qps(r, opt) ||
-		step_to_init(r) || step_post_receives(r))
+	if (step_open_device(r, opt) || step_allocate_pd(r) || step_register_memory(r, opt) ||
+		step_create_cq(r, opt) || step_create_qps(r, opt) || step_to_init(r) ||
+		step_post_receives(r))
 		return -1;
 
 	/* Who is there? / 对端是谁？ */
@@ -75,7 +86,8 @@ static int call(struct rdma *r, struct exchange *x, const struct options *opt)
 		return -1;
 
 	/* A QP that is destroyed answers no repetition, so nobody leaves before the other has all. / 被销毁的 QP 不再应答重传，所以双方都收齐之后才能离开。 */
-	say_step(_("tell the server that all answers are here, then close everything in reverse order."));
+	say_step(_("tell the server that all answers are here, then close everything in reverse "
+		   "order."));
 	return exchange_tell(x, KIND_DONE) || exchange_await(x, KIND_DONE) ? -1 : 0;
 }
 

@@ -7,26 +7,33 @@
 #include "exchange.h"
 #include "steps.h"
 
-static int check_and_answer(struct rdma *r, const struct side *local, const struct side *remote, const struct completion *c)
+static int check_and_answer(struct rdma *r, const struct side *local, const struct side *remote,
+	const struct completion *c)
 {
 	unsigned i = c->qp;
 	uint32_t bytes = remote->message_bytes;
 
 	if (c->bytes != bytes)
-		return fail(_("QP %u received %u bytes instead of %u: the device is at fault, start both again"), i + 1, c->bytes, bytes);
-	message_write(r->expected, bytes, ROLE_CLIENT, i, r->qps, remote->qp[i].qpn, remote->qp[i].psn);
+		return fail(_("QP %u received %u bytes instead of %u: the device is at fault, "
+			      "start both again"),
+			i + 1, c->bytes, bytes);
+	message_write(
+		r->expected, bytes, ROLE_CLIENT, i, r->qps, remote->qp[i].qpn, remote->qp[i].psn);
 	if (message_check(r->receive_buffer + (size_t)i * r->buffer_bytes, r->expected, bytes, i))
 		return -1;
-	message_write(r->send_buffer + (size_t)i * r->buffer_bytes, bytes, ROLE_SERVER, i, r->qps, local->qp[i].qpn, local->qp[i].psn);
+	message_write(r->send_buffer + (size_t)i * r->buffer_bytes, bytes, ROLE_SERVER, i, r->qps,
+		local->qp[i].qpn, local->qp[i].psn);
 	return step_send(r, i, bytes);
 }
 
-static int answer_messages(struct rdma *r, struct exchange *x, const struct side *local, const struct side *remote)
+static int answer_messages(
+	struct rdma *r, struct exchange *x, const struct side *local, const struct side *remote)
 {
 	unsigned received = 0, sent = 0;
 	struct completion c;
 
-	say_step(_("poll the completion queue for the client's messages, and answer each with as many bytes."));
+	say_step(_("poll the completion queue for the client's messages, and answer each with as "
+		   "many bytes."));
 	while (received < r->qps || sent < r->qps) {
 		if (step_wait(r, x, &c))
 			return -1;
@@ -47,8 +54,9 @@ static int serve(struct rdma *r, struct exchange *x, const struct options *opt)
 	struct side local, remote;
 
 	/* Objects of this side alone. / 只涉及本端的对象。 */
-	if (step_open_device(r, opt) || step_allocate_pd(r) || step_register_memory(r, opt) || step_create_cq(r, opt) || step_create_qps(r, opt) ||
-		step_to_init(r) || step_post_receives(r))
+	if (step_open_device(r, opt) || step_allocate_pd(r) || step_register_memory(r, opt) ||
+		step_create_cq(r, opt) || step_create_qps(r, opt) || step_to_init(r) ||
+		step_post_receives(r))
 		return -1;
 
 	/* Who is there? / 对端是谁？ */
@@ -63,12 +71,14 @@ static int serve(struct rdma *r, struct exchange *x, const struct options *opt)
 		return -1;
 
 	/* Only now may the client send: the receives are posted and the QPs can take messages. / 此时客户端才可以发送：接收已投递，QP 可以收消息。 */
-	say_step(_("tell the client over TCP that this side is ready: its messages find a receive."));
+	say_step(_(
+		"tell the client over TCP that this side is ready: its messages find a receive."));
 	if (exchange_tell(x, KIND_READY) || answer_messages(r, x, &local, &remote))
 		return -1;
 
 	/* A QP that is destroyed answers no repetition, so nobody leaves before the other has all. / 被销毁的 QP 不再应答重传，所以双方都收齐之后才能离开。 */
-	say_step(_("wait until the client has all answers, then close everything in reverse order."));
+	say_step(_(
+		"wait until the client has all answers, then close everything in reverse order."));
 	return exchange_await(x, KIND_DONE) || exchange_tell(x, KIND_DONE) ? -1 : 0;
 }
 

@@ -16,10 +16,11 @@ struct rdma {
 	struct ibv_context *context; /* the opened device / 已打开的设备 */
 	struct ibv_port_attr port;
 	union ibv_gid gid;
-	enum ibv_mtu mtu;                    /* this side's / 本端的 MTU */
-	struct ibv_pd *pd;                   /* protection domain / 保护域 */
-	char *send_buffer, *receive_buffer;  /* one after the other, `buffer_bytes` for each QP / 每个 QP 各占 buffer_bytes 字节 */
-	char *expected;                      /* what a message must be; not registered / 消息应有的内容，未注册 */
+	enum ibv_mtu mtu;  /* this side's / 本端的 MTU */
+	struct ibv_pd *pd; /* protection domain / 保护域 */
+	char *send_buffer,
+		*receive_buffer; /* one after the other, `buffer_bytes` for each QP / 每个 QP 各占 buffer_bytes 字节 */
+	char *expected; /* what a message must be; not registered / 消息应有的内容，未注册 */
 	struct ibv_mr *send_mr, *receive_mr; /* memory regions / 内存区域 */
 	struct ibv_cq *cq;                   /* completion queue / 完成队列 */
 	struct ibv_qp *qp[QPS_MAX];          /* queue pairs / 队列对 */
@@ -46,7 +47,8 @@ int step_to_init(struct rdma *r);
 int step_post_receives(struct rdma *r);
 void step_describe(const struct rdma *r, const struct options *opt, struct side *local);
 void step_show(const struct side *local, const struct side *remote);
-int step_to_rtr(struct rdma *r, const struct options *opt, const struct side *local, const struct side *remote);
+int step_to_rtr(struct rdma *r, const struct options *opt, const struct side *local,
+	const struct side *remote);
 int step_to_rts(struct rdma *r, const struct side *local);
 /* Send the first `bytes` of the QP's send buffer. / 发送该 QP 发送缓冲区的前 bytes 个字节。 */
 int step_send(struct rdma *r, unsigned qp, uint32_t bytes);

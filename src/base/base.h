@@ -38,7 +38,9 @@ static inline uint64_t rpwi_random64(void)
 {
 	uint64_t r;
 	if (getrandom(&r, sizeof(r), GRND_NONBLOCK) != sizeof(r))
-		r = __builtin_bswap64((rpwi_now_ns() ^ (uint64_t)(uintptr_t)&r) * 0x9e3779b97f4a7c15ull); /* the upper half of the product is the good one */
+		r = __builtin_bswap64(
+			(rpwi_now_ns() ^ (uint64_t)(uintptr_t)&r) *
+			0x9e3779b97f4a7c15ull); /* the upper half of the product is the good one */
 	return r;
 }
 
@@ -83,21 +85,32 @@ static inline void rpwi_put_be64(void *p, uint64_t v)
 	memcpy(p, &v, 8);
 }
 static inline void rpwi_put_le32(void *p, uint32_t v) { memcpy(p, &v, 4); }
-static inline uint32_t rpwi_get_be24(const uint8_t *p) { return (uint32_t)p[0] << 16 | (uint32_t)p[1] << 8 | p[2]; }
+static inline uint32_t rpwi_get_be24(const uint8_t *p)
+{
+	return (uint32_t)p[0] << 16 | (uint32_t)p[1] << 8 | p[2];
+}
 static inline void rpwi_put_be24(uint8_t *p, uint32_t v)
 {
 	p[0] = (uint8_t)(v >> 16);
 	p[1] = (uint8_t)(v >> 8);
 	p[2] = (uint8_t)v;
 }
-_Static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__, "the loads above are written for little-endian machines");
+_Static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__,
+	"the loads above are written for little-endian machines");
 
 /* Log. Level from ROPEWAY_LOG=error|warn|info|debug|trace (default warn), to stderr, one line each:
  * "ropeway: <level>: <text>". printf-style; any thread; async-signal-unsafe. */
-enum rpwi_log_level { RPWI_LOG_ERROR, RPWI_LOG_WARN, RPWI_LOG_INFO, RPWI_LOG_DEBUG, RPWI_LOG_TRACE };
+enum rpwi_log_level {
+	RPWI_LOG_ERROR,
+	RPWI_LOG_WARN,
+	RPWI_LOG_INFO,
+	RPWI_LOG_DEBUG,
+	RPWI_LOG_TRACE
+};
 extern int rpwi_log_level_cached; /* -1 until first asked */
 int rpwi_log_level_load(void);
-void rpwi_log_write(enum rpwi_log_level level, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
+void rpwi_log_write(enum rpwi_log_level level, const char *fmt, ...)
+	__attribute__((format(printf, 2, 3)));
 static inline bool rpwi_log_on(enum rpwi_log_level level)
 {
 	int have = rpwi_log_level_cached;
@@ -124,12 +137,14 @@ static inline void rpwi_list_add_tail(struct rpwi_list *l, struct rpwi_list *n)
 {
 	n->prev = l->prev;
 	n->next = l;
-	l->prev->next = n; /* NOLINT(clang-analyzer-core.NullDereference): a list is initialized before it is used */
+	l->prev->next =
+		n; /* NOLINT(clang-analyzer-core.NullDereference): a list is initialized before it is used */
 	l->prev = n;
 }
 static inline void rpwi_list_del(struct rpwi_list *n)
 {
-	n->prev->next = n->next; /* NOLINT(clang-analyzer-unix.Malloc): who frees a node has taken it out before */
+	n->prev->next =
+		n->next; /* NOLINT(clang-analyzer-unix.Malloc): who frees a node has taken it out before */
 	n->next->prev = n->prev;
 	rpwi_list_init(n);
 }

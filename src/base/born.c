@@ -34,5 +34,8 @@ uint64_t rpwi_born(void)
 	if (now)
 		return now;
 	uint64_t next = __atomic_add_fetch(&count, 1, __ATOMIC_RELAXED);
-	return __atomic_compare_exchange_n(rpwi_born_at, &now, next, false, __ATOMIC_RELAXED, __ATOMIC_RELAXED) ? next : now;
+	return __atomic_compare_exchange_n(
+		       rpwi_born_at, &now, next, false, __ATOMIC_RELAXED, __ATOMIC_RELAXED)
+		       ? next
+		       : now;
 }

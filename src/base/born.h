@@ -9,6 +9,9 @@ extern uint64_t *rpwi_born_at;
 
 /* The number of this process: what is made here keeps it. */
 uint64_t rpwi_born(void);
-static inline bool rpwi_is_ours(uint64_t born) { return RPWI_LIKELY(__atomic_load_n(rpwi_born_at, __ATOMIC_RELAXED) == born); }
+static inline bool rpwi_is_ours(uint64_t born)
+{
+	return RPWI_LIKELY(__atomic_load_n(rpwi_born_at, __ATOMIC_RELAXED) == born);
+}
 
 #endif

@@ -8,16 +8,20 @@
 
 /* As they lie in the source (anywhere), and as they are stored: aligned, and whatever the program takes them for. */
 typedef uint8_t u8;
-typedef uint16_t u16 __attribute__((may_alias)), u16_anywhere __attribute__((may_alias, aligned(1)));
-typedef uint32_t u32 __attribute__((may_alias)), u32_anywhere __attribute__((may_alias, aligned(1)));
-typedef uint64_t u64 __attribute__((may_alias)), u64_anywhere __attribute__((may_alias, aligned(1)));
+typedef uint16_t u16 __attribute__((may_alias)),
+	u16_anywhere __attribute__((may_alias, aligned(1)));
+typedef uint32_t u32 __attribute__((may_alias)),
+	u32_anywhere __attribute__((may_alias, aligned(1)));
+typedef uint64_t u64 __attribute__((may_alias)),
+	u64_anywhere __attribute__((may_alias, aligned(1)));
 
 /* A thread that polls is no race here: what it does is the purpose. */
 #define POLLED __attribute__((no_sanitize("thread")))
 
 /* Behind everything stored before. */
 #if defined(__x86_64__)
-typedef long long block __attribute__((vector_size(16), may_alias)), block_anywhere __attribute__((vector_size(16), may_alias, aligned(1)));
+typedef long long block __attribute__((vector_size(16), may_alias)),
+	block_anywhere __attribute__((vector_size(16), may_alias, aligned(1)));
 #define STORE(type, d, value) (*(volatile type *)(void *)(d) = (value))
 #else
 #define STORE(type, d, value) __atomic_store_n((type *)(void *)(d), (value), __ATOMIC_RELEASE)
@@ -34,9 +38,11 @@ POLLED static inline void sixteen(uint8_t *d, const uint8_t *s, bool last)
 	}
 	ORDERED(u64, d, s);
 #else
-	__atomic_store_n((u64 *)(void *)d, *(const u64_anywhere *)(const void *)s, __ATOMIC_RELAXED);
+	__atomic_store_n(
+		(u64 *)(void *)d, *(const u64_anywhere *)(const void *)s, __ATOMIC_RELAXED);
 	if (!last) {
-		__atomic_store_n((u64 *)(void *)(d + 8), *(const u64_anywhere *)(const void *)(s + 8), __ATOMIC_RELAXED);
+		__atomic_store_n((u64 *)(void *)(d + 8),
+			*(const u64_anywhere *)(const void *)(s + 8), __ATOMIC_RELAXED);
 		return;
 	}
 #endif

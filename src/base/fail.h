@@ -8,9 +8,10 @@ int rpwi_fail(int status, const char *fmt, ...) __attribute__((format(printf, 2,
 #ifdef __clang_analyzer__ /* it does not look into other files */
 #define rpwi_fail(status, ...) ((void)(rpwi_fail)(status, __VA_ARGS__), (status))
 #endif
-const char *rpwi_fail_text(void);           /* never NULL; "no error" at first */
-unsigned rpwi_fail_count(void);             /* of this thread's: whether one was recorded since */
-int rpwi_fail_status(void);                 /* of the last */
-void rpwi_fail_again(const char *sentence); /* it is the last error again; logged already, and not counted */
+const char *rpwi_fail_text(void); /* never NULL; "no error" at first */
+unsigned rpwi_fail_count(void);   /* of this thread's: whether one was recorded since */
+int rpwi_fail_status(void);       /* of the last */
+void rpwi_fail_again(
+	const char *sentence); /* it is the last error again; logged already, and not counted */
 
 #endif

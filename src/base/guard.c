@@ -30,7 +30,8 @@ static __thread struct guard_frame *volatile armed __attribute__((tls_model("ini
 enum { ENTRIES = 8, RESET = 1 };
 static struct chain {
 	struct sigaction act[ENTRIES];
-	_Atomic uint64_t now; /* the entry's number << 1, and RESET: SA_RESETHAND has made it SIG_DFL */
+	_Atomic uint64_t
+		now; /* the entry's number << 1, and RESET: SA_RESETHAND has made it SIG_DFL */
 } chains[2];
 
 static bool installed;
@@ -71,7 +72,10 @@ static bool masks_hooked;
 
 /* The kernel's sets, one bit for each signal: sigset_t is 128 bytes, and the calls for it are hooked. */
 static uint64_t bit(int signo) { return 1ull << (signo - 1); }
-static void kernel_mask(int how, uint64_t set, uint64_t *old) { syscall(SYS_rt_sigprocmask, how, &set, old, sizeof(set)); }
+static void kernel_mask(int how, uint64_t set, uint64_t *old)
+{
+	syscall(SYS_rt_sigprocmask, how, &set, old, sizeof(set));
+}
 
 static uint64_t kernel_set(const sigset_t *set)
 {
@@ -102,7 +106,8 @@ static void window_close(uint64_t mask)
 			continue;
 		window.came[i] = false;
 		if (info->si_code == SI_TKILL)
-			syscall(SYS_rt_tgsigqueueinfo, getpid(), syscall(SYS_gettid), info->si_signo, info);
+			syscall(SYS_rt_tgsigqueueinfo, getpid(), syscall(SYS_gettid),
+				info->si_signo, info);
 		else
 			syscall(SYS_rt_sigqueueinfo, getpid(), info->si_signo, info);
 	}
@@ -153,7 +158,8 @@ void rpwi_guard_masks_hooked(void) { masks_hooked = true; }
 void rpwi_guard_mask_set(int how, const sigset_t *set)
 {
 	bool names = sigismember(set, SIGSEGV) == 1 || sigismember(set, SIGBUS) == 1;
-	if (getpid() != own_pid) /* a child of vfork, whose mask is its own and whose memory is not */
+	if (getpid() !=
+		own_pid) /* a child of vfork, whose mask is its own and whose memory is not */
 		return;
 	if (names && how != SIG_UNBLOCK)
 		mask_state |= BLOCKED;
@@ -181,7 +187,8 @@ static void on_fault(int signo, siginfo_t *info, void *uctx)
 	uint64_t was;
 	do
 		was = chain_read(c, &n);
-	while (n.sa_flags & SA_RESETHAND && n.sa_handler != SIG_DFL && n.sa_handler != SIG_IGN && !atomic_compare_exchange_weak(&c->now, &was, was | RESET));
+	while (n.sa_flags & SA_RESETHAND && n.sa_handler != SIG_DFL && n.sa_handler != SIG_IGN &&
+		!atomic_compare_exchange_weak(&c->now, &was, was | RESET));
 	if (n.sa_handler == SIG_IGN && sent)
 		return;
 	if (n.sa_handler == SIG_DFL || n.sa_handler == SIG_IGN) {
@@ -193,7 +200,8 @@ static void on_fault(int signo, siginfo_t *info, void *uctx)
 		return;
 	}
 	/* As the kernel would: what is blocked on top is undone when this handler returns, or stays where the program's jumps out of it. */
-	kernel_mask(SIG_BLOCK, kernel_set(&n.sa_mask) | (n.sa_flags & SA_NODEFER ? 0 : bit(signo)), NULL);
+	kernel_mask(SIG_BLOCK, kernel_set(&n.sa_mask) | (n.sa_flags & SA_NODEFER ? 0 : bit(signo)),
+		NULL);
 	mask_state = 0;
 	if (n.sa_flags & SA_SIGINFO)
 		n.sa_sigaction(signo, info, uctx);
@@ -209,7 +217,9 @@ int rpwi_guard_install(void)
 	rpwi_lock(RPWI_LOCK_GUARD);
 	if (!installed) {
 		/* SA_NODEFER: the handler leaves by siglongjmp without restoring a mask. */
-		struct sigaction sa = {.sa_sigaction = on_fault, .sa_flags = SA_SIGINFO | SA_ONSTACK | SA_NODEFER}, had[2];
+		struct sigaction sa = {.sa_sigaction = on_fault,
+					 .sa_flags = SA_SIGINFO | SA_ONSTACK | SA_NODEFER},
+				 had[2];
 		sigemptyset(&sa.sa_mask);
 		own_pid = getpid();
 		rc = rpwi_fork_watch(after_fork_child);
@@ -237,7 +247,8 @@ int rpwi_guard_sigaction(int signo, const struct sigaction *act, struct sigactio
 	uint64_t mask;
 	if (signo != SIGSEGV && signo != SIGBUS)
 		return -EINVAL;
-	if (getpid() != own_pid) /* a child of vfork has handlers of its own, and these are its parent's */
+	if (getpid() !=
+		own_pid) /* a child of vfork has handlers of its own, and these are its parent's */
 		return __sigaction(signo, act, old) ? -errno : 0;
 	if (act)
 		want = *act;

@@ -27,7 +27,8 @@ static inline bool rpwi_heap_reserve(struct rpwi_heap *h, uint32_t n)
 	if (n <= h->room)
 		return true;
 	uint32_t room = RPWI_MAX(n, h->room ? 2 * h->room : 64u);
-	struct rpwi_heap_node **at = realloc(h->at, ((size_t)room + 1) * sizeof(struct rpwi_heap_node *));
+	struct rpwi_heap_node **at =
+		realloc(h->at, ((size_t)room + 1) * sizeof(struct rpwi_heap_node *));
 	if (!at)
 		return false;
 	h->at = at;
@@ -42,8 +43,14 @@ static inline void rpwi_heap_free(struct rpwi_heap *h)
 }
 
 /* NULL: empty. */
-static inline struct rpwi_heap_node *rpwi_heap_first(const struct rpwi_heap *h) { return h->n ? h->at[1] : NULL; }
-static inline uint64_t rpwi_heap_deadline(const struct rpwi_heap *h) { return h->n ? h->at[1]->deadline_ns : RPWI_NEVER; }
+static inline struct rpwi_heap_node *rpwi_heap_first(const struct rpwi_heap *h)
+{
+	return h->n ? h->at[1] : NULL;
+}
+static inline uint64_t rpwi_heap_deadline(const struct rpwi_heap *h)
+{
+	return h->n ? h->at[1]->deadline_ns : RPWI_NEVER;
+}
 
 static inline void rpwi_heap_place(struct rpwi_heap *h, uint32_t pos, struct rpwi_heap_node *n)
 {
@@ -67,7 +74,8 @@ static inline void rpwi_heap_settle(struct rpwi_heap *h, uint32_t pos, struct rp
 }
 
 /* In, or moved. There is room: rpwi_heap_reserve. */
-static inline void rpwi_heap_set(struct rpwi_heap *h, struct rpwi_heap_node *n, uint64_t deadline_ns)
+static inline void rpwi_heap_set(
+	struct rpwi_heap *h, struct rpwi_heap_node *n, uint64_t deadline_ns)
 {
 	n->deadline_ns = deadline_ns;
 	assert(n->pos || h->n < h->room);

@@ -37,7 +37,8 @@ bool rpwi_lock_within(enum rpwi_lock l, unsigned ms)
 
 enum { CHILDREN_MAX = 8, WAIT_MS = 20 };
 static void (*children[CHILDREN_MAX])(void);
-static pthread_mutex_t children_lock = PTHREAD_MUTEX_INITIALIZER; /* registering only: no handler takes it */
+static pthread_mutex_t children_lock =
+	PTHREAD_MUTEX_INITIALIZER; /* registering only: no handler takes it */
 
 /* What this thread had before it called fork, and what fork took for it; again for a fork by a handler that interrupts these functions. */
 enum { NESTED_MAX = 4 };
@@ -49,7 +50,10 @@ static __thread struct forks {
 	struct forking at[NESTED_MAX + 1];
 } forks __attribute__((tls_model("initial-exec")));
 
-static struct forking *innermost(void) { return &forks.at[RPWI_MIN(forks.depth, (unsigned)NESTED_MAX)]; }
+static struct forking *innermost(void)
+{
+	return &forks.at[RPWI_MIN(forks.depth, (unsigned)NESTED_MAX)];
+}
 
 static void before_fork(void)
 {
@@ -97,9 +101,9 @@ int rpwi_fork_refuse(const char *call)
 {
 	static bool said;
 	if (!said)
-		rpwi_error(
-			"%s refused: a signal handler forked this process while its thread was inside a call of the device, which left half of a change here; "
-			"exec a program, or fork outside of signal handlers",
+		rpwi_error("%s refused: a signal handler forked this process while its thread was "
+			   "inside a call of the device, which left half of a change here; "
+			   "exec a program, or fork outside of signal handlers",
 			call);
 	said = true;
 	return EIO;
@@ -121,7 +125,8 @@ int rpwi_fork_watch(void (*child)(void))
 	pthread_mutex_lock(&children_lock);
 	while (i < CHILDREN_MAX && children[i] && children[i] != child)
 		i++;
-	if (i == CHILDREN_MAX || (!watched && pthread_atfork(before_fork, after_fork, after_fork_child))) {
+	if (i == CHILDREN_MAX ||
+		(!watched && pthread_atfork(before_fork, after_fork, after_fork_child))) {
 		rc = -ENOMEM;
 	} else {
 		watched = true;

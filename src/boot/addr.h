@@ -30,6 +30,7 @@ bool boot_addr_is_any(const struct boot_addr *a); /* 0.0.0.0, [::] */
 uint16_t boot_addr_port(const struct boot_addr *a);
 void boot_addr_set_port(struct boot_addr *a, uint16_t port);
 /* "10.0.0.2" and "10.0.0.2:4711", "[fe80::1%eth0]:4711"; an IPv4 address mapped into IPv6 as the IPv4 address that it is. `where` may be NULL. */
-void boot_addr_text(const struct boot_addr *a, char *host, size_t host_len, char *where, size_t where_len);
+void boot_addr_text(
+	const struct boot_addr *a, char *host, size_t host_len, char *where, size_t where_len);
 
 #endif

@@ -14,7 +14,8 @@
 
 enum { EVENTS = 64 };
 
-int boot_new(const struct boot_up *up, void *user, const struct tran_facts *own, const char *key_file, struct boot **out)
+int boot_new(const struct boot_up *up, void *user, const struct tran_facts *own,
+	const char *key_file, struct boot **out)
 {
 	struct boot *b = calloc(1, sizeof(*b));
 	if (!b)
@@ -36,7 +37,8 @@ int boot_new(const struct boot_up *up, void *user, const struct tran_facts *own,
 	int rc = b->epoll_fd < 0 ? -errno : boot_names_new(b, &b->names);
 	if (rc) {
 		boot_free(b);
-		return rpwi_fail(RPW_ERR_SYSTEM, "the control path cannot be set up: %s", strerror(-rc));
+		return rpwi_fail(
+			RPW_ERR_SYSTEM, "the control path cannot be set up: %s", strerror(-rc));
 	}
 	rc = key_file ? boot_key_load(key_file, &b->key) : 0;
 	if (rc) {
@@ -52,7 +54,8 @@ static void bury_the_dead(struct boot *b)
 	while (!rpwi_list_empty(&b->dead_conns))
 		boot_conn_free(RPWI_CONTAINER_OF(b->dead_conns.next, struct boot_conn, link));
 	while (!rpwi_list_empty(&b->dead_listeners)) {
-		struct boot_listener *l = RPWI_CONTAINER_OF(b->dead_listeners.next, struct boot_listener, link);
+		struct boot_listener *l =
+			RPWI_CONTAINER_OF(b->dead_listeners.next, struct boot_listener, link);
 		rpwi_list_del(&l->link);
 		free(l);
 	}
@@ -65,7 +68,8 @@ void boot_free(struct boot *b)
 	assert(!b->busy);
 	b->busy = true; /* freed below, all at once */
 	while (!rpwi_list_empty(&b->listeners))
-		boot_listener_bury(RPWI_CONTAINER_OF(b->listeners.next, struct boot_listener, link));
+		boot_listener_bury(
+			RPWI_CONTAINER_OF(b->listeners.next, struct boot_listener, link));
 	while (!rpwi_list_empty(&b->conns))
 		boot_conn_bury(RPWI_CONTAINER_OF(b->conns.next, struct boot_conn, link));
 	bury_the_dead(b);
@@ -102,7 +106,8 @@ static unsigned run_timers(struct boot *b, uint64_t now_ns)
 	return did;
 }
 
-static unsigned dispatch(struct boot *b, struct boot_source *source, uint32_t events, bool listeners)
+static unsigned dispatch(
+	struct boot *b, struct boot_source *source, uint32_t events, bool listeners)
 {
 	if (listeners != (source->kind == SOURCE_LISTENER))
 		return 0;

@@ -19,7 +19,8 @@ struct boot_conn;
 enum {
 	BOOT_MESSAGE_MAX = 8192,
 	BOOT_HELLO_TIMEOUT_MS = 3000,
-	BOOT_STRANGERS_MAX = 128,   /* connections of a listener that have not said a valid hello yet; beyond it the oldest goes */
+	BOOT_STRANGERS_MAX =
+		128, /* connections of a listener that have not said a valid hello yet; beyond it the oldest goes */
 	BOOT_QUEUE_MAX = 64 * 1024, /* bytes not yet taken by the kernel, for each connection */
 };
 
@@ -34,7 +35,8 @@ struct boot_up {
 	void (*gone)(void *conn_user, int status, const char *why);
 };
 
-int boot_new(const struct boot_up *up, void *user, const struct tran_facts *own, const char *key_file /* or NULL */,
+int boot_new(const struct boot_up *up, void *user, const struct tran_facts *own,
+	const char *key_file /* or NULL */,
 	struct boot **out); /* 0 or enum rpw_status; reason by rpwi_fail */
 void boot_free(struct boot *b);
 unsigned boot_progress(struct boot *b);
@@ -42,7 +44,8 @@ int boot_fd(struct boot *b); /* an epoll set: readable when progress has somethi
 uint64_t boot_deadline(const struct boot *b);
 
 /* "host:port", "[v6]:port", ":port" (IPv4 and IPv6), "host:0". 0 or enum rpw_status. A host that is a name is looked up here, which may take 5 s. */
-int boot_listen(struct boot *b, const char *address, void *listener_user, struct boot_listener **out);
+int boot_listen(
+	struct boot *b, const char *address, void *listener_user, struct boot_listener **out);
 int boot_listener_port(const struct boot_listener *l);
 /* Its address for boot_connect of any process: text of at most RPW_ADDRESS_MAX bytes. Its length, or enum rpw_status. */
 int boot_listener_contact(const struct boot_listener *l, char *out, size_t room);
@@ -50,7 +53,8 @@ void boot_listener_free(struct boot_listener *l);
 uint64_t boot_strangers(const struct boot *b);
 
 /* Tries until timeout_ms, with back-off (10 ms, doubled, at most 1 s): refused, unreachable, closed before the hello; a wrong key or version is final. */
-int boot_connect(struct boot *b, const char *address, unsigned timeout_ms, void *conn_user, struct boot_conn **out);
+int boot_connect(struct boot *b, const char *address, unsigned timeout_ms, void *conn_user,
+	struct boot_conn **out);
 void boot_set_user(struct boot_conn *c, void *conn_user);
 /* Connecting is under way: what the last try met, and how many there were; "" before the first has ended. */
 void boot_trouble(const struct boot_conn *c, char *out, size_t room);
@@ -60,7 +64,8 @@ const char *boot_local(const struct boot_conn *c);
 const char *boot_peer_text(const struct boot_conn *c); /* "host:pid 10.0.0.2:4711" */
 /* RFC 5705, from the TLS session of a connection with a key, once accepted or connected was called: bytes that the two ends of this connection can make, and nobody else, for whatever the layer above
  * wants to protect. 0, or -EINVAL: there is no key. */
-int boot_export(const struct boot_conn *c, const char *label, const void *context, size_t context_len, uint8_t *out, size_t len);
+int boot_export(const struct boot_conn *c, const char *label, const void *context,
+	size_t context_len, uint8_t *out, size_t len);
 bool boot_has_key(const struct boot *b);
 /* Queued, in order, once accepted or connected was called. 0, or RPW_ERR_LIMIT beyond BOOT_QUEUE_MAX, RPW_ERR_PEER_GONE, RPW_ERR_INVALID (too long, or too early). */
 int boot_send(struct boot_conn *c, unsigned type, const void *data, size_t len);

@@ -31,12 +31,13 @@
 #include "boot/hello.h"
 
 enum {
-	LINGER_MS = 1000,   /* how long boot_close goes on sending */
-	ACCEPTS_MAX = 32,   /* new connections a round: those that are there say their hello first */
-	PAUSE_MS = 100,     /* when no descriptor is left, until the listener tries again */
-	GRACE_MS = 200,     /* so long the oldest stranger stays, however many come after it */
+	LINGER_MS = 1000, /* how long boot_close goes on sending */
+	ACCEPTS_MAX = 32, /* new connections a round: those that are there say their hello first */
+	PAUSE_MS = 100,   /* when no descriptor is left, until the listener tries again */
+	GRACE_MS = 200,   /* so long the oldest stranger stays, however many come after it */
 	LOG_LINES_MAX = 10, /* about strangers, each second */
-	TURNS_MAX = 64,     /* handshakes with a key that we are in at once, each at most TURN_MS: malloc keeps what a thousand needed while they were made */
+	TURNS_MAX =
+		64, /* handshakes with a key that we are in at once, each at most TURN_MS: malloc keeps what a thousand needed while they were made */
 	TURN_MS = 50,
 };
 
@@ -69,11 +70,13 @@ struct boot {
 	void *user;
 	struct tran_facts own;
 	int epoll_fd;
-	bool busy;           /* inside boot_progress */
-	unsigned generation; /* of the process: a forked child leaves its parent's connections alone */
+	bool busy; /* inside boot_progress */
+	unsigned
+		generation; /* of the process: a forked child leaves its parent's connections alone */
 	uint64_t deadline_ns;
 	struct rpwi_list conns, timed, listeners, dead_conns, dead_listeners;
-	struct rpwi_list turns, turn_queue; /* dials: those that have a turn, oldest first, and those that wait for one */
+	struct rpwi_list turns,
+		turn_queue; /* dials: those that have a turn, oldest first, and those that wait for one */
 	unsigned nturns;
 	struct boot_names *names;
 	struct boot_key *key; /* NULL: none */
@@ -172,19 +175,24 @@ void boot_stranger_leaves(struct boot_conn *c); /* the listener's list */
 /* ---- names.c ---- */
 struct boot_names;
 struct boot_lookup;
-typedef void boot_names_resolved(struct boot_conn *c, const struct boot_addrs *addrs, int gai_error);
+typedef void boot_names_resolved(
+	struct boot_conn *c, const struct boot_addrs *addrs, int gai_error);
 int boot_names_new(struct boot *b, struct boot_names **out); /* 0 or -errno */
-void boot_names_free(struct boot_names *n, bool ours);       /* waits for no thread; ours: this is not a forked child */
+void boot_names_free(struct boot_names *n,
+	bool ours); /* waits for no thread; ours: this is not a forked child */
 /* `resolved` follows, from boot_names_progress, unless the look-up is forgotten before. NULL: no memory. */
-struct boot_lookup *boot_names_ask(struct boot_names *n, const char *host, uint16_t port, struct boot_conn *c, boot_names_resolved *resolved);
+struct boot_lookup *boot_names_ask(struct boot_names *n, const char *host, uint16_t port,
+	struct boot_conn *c, boot_names_resolved *resolved);
 void boot_names_forget(struct boot_lookup *l);
 /* For listeners: waits. 0 or an EAI_ error. */
-int boot_names_wait(struct boot_names *n, const char *host, uint16_t port, unsigned timeout_ms, struct boot_addrs *out);
+int boot_names_wait(struct boot_names *n, const char *host, uint16_t port, unsigned timeout_ms,
+	struct boot_addrs *out);
 unsigned boot_names_progress(struct boot_names *n);
 
 /* ---- contact.c ---- */
 bool boot_is_contact(const char *address);
-int boot_contact_parse(const struct boot *b, const char *address, struct boot_contact *out, struct boot_addrs *addrs); /* 0 or enum rpw_status */
+int boot_contact_parse(const struct boot *b, const char *address, struct boot_contact *out,
+	struct boot_addrs *addrs); /* 0 or enum rpw_status */
 bool boot_contact_is(const struct boot_contact *k, const struct tran_facts *peer);
 
 /* ---- turns.c ---- */
@@ -212,7 +220,8 @@ void boot_conn_free(struct boot_conn *c);
 
 /* ---- dial.c ---- */
 unsigned boot_dial_timeout(struct boot_conn *c, uint64_t now_ns);
-bool boot_dial_meant(struct boot_conn *c, const struct tran_facts *peer); /* false: it was not, and the next is tried */
+bool boot_dial_meant(struct boot_conn *c,
+	const struct tran_facts *peer); /* false: it was not, and the next is tried */
 /* TCP answered. True: it stands; else the next try is under way. */
 bool boot_dial_established(struct boot_conn *c);
 /* This try failed: the next address, or later. */
@@ -223,7 +232,8 @@ void boot_dial_turns(struct boot *b); /* those that wait for a turn, as far as t
 
 /* ---- lost.c ---- */
 /* The connection cannot go on; what that means depends on its state: another try, a stranger that left, the end. */
-void boot_conn_broken(struct boot_conn *c, int status, const char *fmt, ...) __attribute__((format(printf, 3, 4)));
+void boot_conn_broken(struct boot_conn *c, int status, const char *fmt, ...)
+	__attribute__((format(printf, 3, 4)));
 void boot_conn_lost(struct boot_conn *c, int err); /* 0: its end; else errno */
 
 /* ---- greet.c ---- */

@@ -18,7 +18,8 @@
 
 enum { DRAIN_MAX = 64, DRAIN_BYTES = 32 * 1024 };
 
-static const char *const state_names[] = {"look-up", "waiting", "connecting", "TLS", "hello", "open", "ended", "linger", "dead"};
+static const char *const state_names[] = {
+	"look-up", "waiting", "connecting", "TLS", "hello", "open", "ended", "linger", "dead"};
 _Static_assert(RPWI_ARRAY_LEN(state_names) == CONN_STATES, "a name for each state");
 
 /* Where each state may lead. */
@@ -26,9 +27,12 @@ _Static_assert(RPWI_ARRAY_LEN(state_names) == CONN_STATES, "a name for each stat
 static const unsigned may_follow[CONN_STATES] = {
 	[CONN_LOOKUP] = TO(CONN_WAITING) | TO(CONN_ENDED) | TO(CONN_DEAD),
 	[CONN_WAITING] = TO(CONN_LOOKUP) | TO(CONN_CONNECTING) | TO(CONN_ENDED) | TO(CONN_DEAD),
-	[CONN_CONNECTING] = TO(CONN_WAITING) | TO(CONN_TLS) | TO(CONN_HELLO) | TO(CONN_ENDED) | TO(CONN_DEAD),
-	[CONN_TLS] = TO(CONN_WAITING) | TO(CONN_HELLO) | TO(CONN_ENDED) | TO(CONN_LINGER) | TO(CONN_DEAD),
-	[CONN_HELLO] = TO(CONN_WAITING) | TO(CONN_OPEN) | TO(CONN_ENDED) | TO(CONN_LINGER) | TO(CONN_DEAD),
+	[CONN_CONNECTING] =
+		TO(CONN_WAITING) | TO(CONN_TLS) | TO(CONN_HELLO) | TO(CONN_ENDED) | TO(CONN_DEAD),
+	[CONN_TLS] = TO(CONN_WAITING) | TO(CONN_HELLO) | TO(CONN_ENDED) | TO(CONN_LINGER) |
+		     TO(CONN_DEAD),
+	[CONN_HELLO] =
+		TO(CONN_WAITING) | TO(CONN_OPEN) | TO(CONN_ENDED) | TO(CONN_LINGER) | TO(CONN_DEAD),
 	[CONN_OPEN] = TO(CONN_ENDED) | TO(CONN_LINGER) | TO(CONN_DEAD),
 	[CONN_ENDED] = TO(CONN_DEAD),
 	[CONN_LINGER] = TO(CONN_DEAD),
@@ -68,7 +72,10 @@ void boot_conn_free(struct boot_conn *c)
 	free(c);
 }
 
-static void set(int fd, int level, int name, int value) { setsockopt(fd, level, name, &value, sizeof(value)); }
+static void set(int fd, int level, int name, int value)
+{
+	setsockopt(fd, level, name, &value, sizeof(value));
+}
 
 /* A host that is silent for 10 s is dead: idle connections are probed after 4 s and each 2 s (keep-alive), what is sent must be taken within 10 s. A process that is only stopped is not
  * dead, its kernel answers. */
@@ -175,7 +182,10 @@ static void interest(struct boot_conn *c, uint32_t events)
 	epoll_ctl(c->b->epoll_fd, EPOLL_CTL_MOD, c->fd, &ev);
 }
 
-int boot_conn_put(struct boot_conn *c, const void *p, size_t len) { return boot_bytes_add(&c->out, p, len); }
+int boot_conn_put(struct boot_conn *c, const void *p, size_t len)
+{
+	return boot_bytes_add(&c->out, p, len);
+}
 
 void boot_conn_flush(struct boot_conn *c)
 {
@@ -183,7 +193,8 @@ void boot_conn_flush(struct boot_conn *c)
 	if (c->fd < 0 || c->send_errno)
 		return;
 	while (sent < c->out.len) {
-		ssize_t n = send(c->fd, c->out.p + sent, c->out.len - sent, MSG_NOSIGNAL | MSG_DONTWAIT);
+		ssize_t n = send(
+			c->fd, c->out.p + sent, c->out.len - sent, MSG_NOSIGNAL | MSG_DONTWAIT);
 		if (n < 0 && errno == EINTR)
 			continue;
 		if (n < 0) {
@@ -205,19 +216,29 @@ void boot_conn_flush(struct boot_conn *c)
 	interest(c, EPOLLIN | (c->out.len ? EPOLLOUT : 0));
 }
 
-int boot_conn_say(struct boot_conn *c, const void *p, size_t len) { return c->tls ? boot_tls_send(c, p, len) : boot_conn_put(c, p, len); }
+int boot_conn_say(struct boot_conn *c, const void *p, size_t len)
+{
+	return c->tls ? boot_tls_send(c, p, len) : boot_conn_put(c, p, len);
+}
 
 int boot_send(struct boot_conn *c, unsigned type, const void *data, size_t len)
 {
 	uint8_t message[BOOT_FRAME_HEAD + BOOT_MESSAGE_MAX];
 	if (c->state == CONN_ENDED || c->send_errno || !boot_is_ours(c->b))
-		return rpwi_fail(RPW_ERR_PEER_GONE, "%s: the control connection has ended", c->text);
+		return rpwi_fail(
+			RPW_ERR_PEER_GONE, "%s: the control connection has ended", c->text);
 	if (c->state != CONN_OPEN)
-		return rpwi_fail(RPW_ERR_INVALID, "%s: a control message before the connection stands", c->text);
+		return rpwi_fail(RPW_ERR_INVALID,
+			"%s: a control message before the connection stands", c->text);
 	if (len > BOOT_MESSAGE_MAX)
-		return rpwi_fail(RPW_ERR_INVALID, "%s: a control message of %zu bytes; %d are the most", c->text, len, BOOT_MESSAGE_MAX);
+		return rpwi_fail(RPW_ERR_INVALID,
+			"%s: a control message of %zu bytes; %d are the most", c->text, len,
+			BOOT_MESSAGE_MAX);
 	if (c->out.len + BOOT_FRAME_HEAD + len + (c->tls ? TLS_OVERHEAD : 0) > BOOT_QUEUE_MAX)
-		return rpwi_fail(RPW_ERR_LIMIT, "%s: %zu bytes of control messages wait, the peer takes none: is its process stopped?", c->text, c->out.len);
+		return rpwi_fail(RPW_ERR_LIMIT,
+			"%s: %zu bytes of control messages wait, the peer takes none: is its "
+			"process stopped?",
+			c->text, c->out.len);
 	rpwi_put_be32(message, (uint32_t)len);
 	rpwi_put_be32(message + 4, type);
 	memcpy(message + BOOT_FRAME_HEAD, data, len);
@@ -268,7 +289,8 @@ const struct tran_facts *boot_peer(const struct boot_conn *c) { return &c->peer;
 const char *boot_local(const struct boot_conn *c) { return c->local; }
 const char *boot_peer_text(const struct boot_conn *c) { return c->text; }
 
-int boot_export(const struct boot_conn *c, const char *label, const void *context, size_t context_len, uint8_t *out, size_t len)
+int boot_export(const struct boot_conn *c, const char *label, const void *context,
+	size_t context_len, uint8_t *out, size_t len)
 {
 	return c->tls ? boot_tls_export(c->tls, label, context, context_len, out, len) : -EINVAL;
 }

@@ -34,8 +34,9 @@ static bool is_loopback(const struct boot_addr *a)
 /* One that means the same host wherever it is used. */
 static bool is_link_local(const struct sockaddr *a)
 {
-	return a->sa_family == AF_INET6 ? IN6_IS_ADDR_LINKLOCAL(&((const struct sockaddr_in6 *)a)->sin6_addr)
-					: ntohl(((const struct sockaddr_in *)a)->sin_addr.s_addr) >> 16 == 0xa9fe;
+	return a->sa_family == AF_INET6
+		       ? IN6_IS_ADDR_LINKLOCAL(&((const struct sockaddr_in6 *)a)->sin6_addr)
+		       : ntohl(((const struct sockaddr_in *)a)->sin_addr.s_addr) >> 16 == 0xa9fe;
 }
 
 /* ---- where a listener is ---- */
@@ -46,7 +47,8 @@ static void add(struct boot_addrs *out, const struct sockaddr *sa, uint16_t port
 		return;
 	struct boot_addr *a = &out->at[out->n++];
 	memset(a, 0, sizeof(*a));
-	a->len = sa->sa_family == AF_INET6 ? sizeof(struct sockaddr_in6) : sizeof(struct sockaddr_in);
+	a->len = sa->sa_family == AF_INET6 ? sizeof(struct sockaddr_in6)
+					   : sizeof(struct sockaddr_in);
 	memcpy(&a->ss, sa, a->len);
 	boot_addr_set_port(a, port);
 }
@@ -58,20 +60,25 @@ static bool takes(int fd, int socket_family, int family)
 	socklen_t len = sizeof(only);
 	if (socket_family == family)
 		return true;
-	return socket_family == AF_INET6 && !getsockopt(fd, IPPROTO_IPV6, IPV6_V6ONLY, &only, &len) && !only;
+	return socket_family == AF_INET6 &&
+	       !getsockopt(fd, IPPROTO_IPV6, IPV6_V6ONLY, &only, &len) && !only;
 }
 
 /* All addresses of this host that a socket listens at: those that others can reach, IPv4's first, or loopback's. */
-static void add_interfaces(struct boot_addrs *out, const struct ifaddrs *all, int fd, int socket_family, uint16_t port, bool loopback)
+static void add_interfaces(struct boot_addrs *out, const struct ifaddrs *all, int fd,
+	int socket_family, uint16_t port, bool loopback)
 {
 	for (int family = AF_INET; family; family = family == AF_INET ? AF_INET6 : 0)
 		for (const struct ifaddrs *i = all; i; i = i->ifa_next)
-			if (i->ifa_addr && i->ifa_addr->sa_family == family && i->ifa_flags & IFF_UP && !(i->ifa_flags & IFF_LOOPBACK) == !loopback &&
+			if (i->ifa_addr && i->ifa_addr->sa_family == family &&
+				i->ifa_flags & IFF_UP &&
+				!(i->ifa_flags & IFF_LOOPBACK) == !loopback &&
 				!is_link_local(i->ifa_addr) && takes(fd, socket_family, family))
 				add(out, i->ifa_addr, port);
 }
 
-static void where(const struct boot_listener *l, struct boot_addrs *out, bool loopback, const struct ifaddrs *all)
+static void where(const struct boot_listener *l, struct boot_addrs *out, bool loopback,
+	const struct ifaddrs *all)
 {
 	for (unsigned i = 0; i < l->nsockets; i++) {
 		struct boot_addr a = {.len = sizeof(a.ss)};
@@ -79,13 +86,15 @@ static void where(const struct boot_listener *l, struct boot_addrs *out, bool lo
 		if (getsockname(s->fd, (struct sockaddr *)&a.ss, &a.len))
 			continue;
 		if (s->all)
-			add_interfaces(out, all, s->fd, a.ss.ss_family, (uint16_t)l->port, loopback);
+			add_interfaces(
+				out, all, s->fd, a.ss.ss_family, (uint16_t)l->port, loopback);
 		else if (is_loopback(&a) == loopback)
 			add(out, (const struct sockaddr *)&a.ss, (uint16_t)l->port);
 	}
 }
 
-static void say(char *out, size_t room, size_t *n, const char *fmt, ...) __attribute__((format(printf, 4, 5)));
+static void say(char *out, size_t room, size_t *n, const char *fmt, ...)
+	__attribute__((format(printf, 4, 5)));
 static void say(char *out, size_t room, size_t *n, const char *fmt, ...)
 {
 	va_list ap;
@@ -102,13 +111,16 @@ int boot_listener_contact(const struct boot_listener *l, char *out, size_t room)
 	char text[RPW_ADDRESS_MAX], host[BOOT_WHERE_MAX], at[BOOT_WHERE_MAX];
 	size_t n = 0;
 	if (getifaddrs(&all))
-		return rpwi_fail(RPW_ERR_SYSTEM, "the addresses of this host cannot be listed: %s", strerror(errno));
+		return rpwi_fail(RPW_ERR_SYSTEM, "the addresses of this host cannot be listed: %s",
+			strerror(errno));
 	where(l, &addrs, false, all);
-	addrs.n = RPWI_MIN(addrs.n, (unsigned)ADDRESSES_MAX - 1); /* so that one of loopback has its place */
+	addrs.n = RPWI_MIN(
+		addrs.n, (unsigned)ADDRESSES_MAX - 1); /* so that one of loopback has its place */
 	where(l, &addrs, true, all);
 	freeifaddrs(all);
 	if (!addrs.n)
-		return rpwi_fail(RPW_ERR_SYSTEM, "no interface of this host is up: nobody can reach the listener");
+		return rpwi_fail(RPW_ERR_SYSTEM,
+			"no interface of this host is up: nobody can reach the listener");
 	say(text, sizeof(text), &n, "%s", mark);
 	for (size_t i = 0; i < sizeof(l->b->own.host_id); i++)
 		say(text, sizeof(text), &n, "%02x", l->b->own.host_id[i]);
@@ -118,9 +130,13 @@ int boot_listener_contact(const struct boot_listener *l, char *out, size_t room)
 		say(text, sizeof(text), &n, "%s%s", i ? "," : "", at);
 	}
 	say(text, sizeof(text), &n, ";");
-	say(text, sizeof(text), &n, "%08lx", crc32(0, (const uint8_t *)text, (uInt)RPWI_MIN(n, sizeof(text) - 1)));
+	say(text, sizeof(text), &n, "%08lx",
+		crc32(0, (const uint8_t *)text, (uInt)RPWI_MIN(n, sizeof(text) - 1)));
 	if (n >= sizeof(text) || n >= room)
-		return rpwi_fail(RPW_ERR_LIMIT, "the address takes %zu bytes, there is room for %zu; RPW_ADDRESS_MAX bytes always do", n + 1, room);
+		return rpwi_fail(RPW_ERR_LIMIT,
+			"the address takes %zu bytes, there is room for %zu; RPW_ADDRESS_MAX bytes "
+			"always do",
+			n + 1, room);
 	memcpy(out, text, n + 1);
 	return (int)n;
 }
@@ -131,7 +147,10 @@ bool boot_is_contact(const char *address) { return !strncmp(address, mark, sizeo
 
 static int garbled(const char *what, const char *address)
 {
-	return rpwi_fail(RPW_ERR_INVALID, "the address of a listener is garbled: %s; carry all that rpw_listener_address gave (\"%.60s...\")", what, address);
+	return rpwi_fail(RPW_ERR_INVALID,
+		"the address of a listener is garbled: %s; carry all that rpw_listener_address "
+		"gave (\"%.60s...\")",
+		what, address);
 }
 
 /* The next field, up to the separator, which is gone then. */
@@ -162,7 +181,8 @@ static bool number_parse(const char *text, int base, uint32_t *out)
 	errno = 0;
 	unsigned long long v = text && *text ? strtoull(text, &end, base) : 0;
 	*out = (uint32_t)v;
-	return text && *text && !*end && !errno && v <= UINT32_MAX && *text != '-' && *text != '+' && *text != ' ';
+	return text && *text && !*end && !errno && v <= UINT32_MAX && *text != '-' &&
+	       *text != '+' && *text != ' ';
 }
 
 static bool addrs_parse(char *list, struct boot_addrs *out)
@@ -171,7 +191,8 @@ static bool addrs_parse(char *list, struct boot_addrs *out)
 		char host[BOOT_HOST_MAX];
 		uint16_t port;
 		struct boot_addrs numeric;
-		if (out->n == ADDRESSES_MAX || boot_addr_split(one, host, &port) || !port || !*host || !boot_addr_numeric(host, port, false, &numeric))
+		if (out->n == ADDRESSES_MAX || boot_addr_split(one, host, &port) || !port ||
+			!*host || !boot_addr_numeric(host, port, false, &numeric))
 			return false;
 		out->at[out->n++] = numeric.at[0];
 	}
@@ -189,7 +210,8 @@ static void order(struct boot_addrs *a, bool here)
 				a->at[a->n++] = in.at[i];
 }
 
-int boot_contact_parse(const struct boot *b, const char *address, struct boot_contact *out, struct boot_addrs *addrs)
+int boot_contact_parse(const struct boot *b, const char *address, struct boot_contact *out,
+	struct boot_addrs *addrs)
 {
 	char text[RPW_ADDRESS_MAX];
 	uint32_t crc;
@@ -206,13 +228,15 @@ int boot_contact_parse(const struct boot *b, const char *address, struct boot_co
 		return garbled("its checksum does not fit", address);
 	*last = 0;
 	char *rest = text + sizeof(mark) - 1;
-	if (!host_id_parse(field(&rest, ';'), out->host_id) || !number_parse(field(&rest, ';'), 10, &out->pid) || !addrs_parse(field(&rest, ';'), addrs) ||
-		rest)
+	if (!host_id_parse(field(&rest, ';'), out->host_id) ||
+		!number_parse(field(&rest, ';'), 10, &out->pid) ||
+		!addrs_parse(field(&rest, ';'), addrs) || rest)
 		return garbled("it is not \"rpw1;host;pid;addresses;checksum\"", address);
 	order(addrs, !memcmp(out->host_id, b->own.host_id, sizeof(out->host_id)));
 	if (!addrs->n)
 		return rpwi_fail(RPW_ERR_UNREACHABLE,
-			"that listener has loopback's addresses only, and is on another host (or in another network namespace): let it listen at "
+			"that listener has loopback's addresses only, and is on another host (or "
+			"in another network namespace): let it listen at "
 			":port, or at an address that others can reach");
 	out->known = true;
 	return RPW_OK;
@@ -220,5 +244,6 @@ int boot_contact_parse(const struct boot *b, const char *address, struct boot_co
 
 bool boot_contact_is(const struct boot_contact *k, const struct tran_facts *peer)
 {
-	return !k->known || (k->pid == peer->pid && !memcmp(k->host_id, peer->host_id, sizeof(k->host_id)));
+	return !k->known ||
+	       (k->pid == peer->pid && !memcmp(k->host_id, peer->host_id, sizeof(k->host_id)));
 }

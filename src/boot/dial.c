@@ -16,9 +16,16 @@
 #include "base/fail.h"
 #include "ropeway.h"
 
-enum { BACKOFF_MIN_MS = 10, BACKOFF_MAX_MS = 1000, ASK_AGAIN_MS = 320, FIRST_CONNECT_MS = 1000, CONNECT_MS = 3000 };
+enum {
+	BACKOFF_MIN_MS = 10,
+	BACKOFF_MAX_MS = 1000,
+	ASK_AGAIN_MS = 320,
+	FIRST_CONNECT_MS = 1000,
+	CONNECT_MS = 3000
+};
 
-static void end(struct boot_conn *c, int status, const char *fmt, ...) __attribute__((format(printf, 3, 4)));
+static void end(struct boot_conn *c, int status, const char *fmt, ...)
+	__attribute__((format(printf, 3, 4)));
 static void end(struct boot_conn *c, int status, const char *fmt, ...)
 {
 	char why[512];
@@ -48,7 +55,8 @@ void boot_trouble(const struct boot_conn *c, char *out, size_t room)
 	const struct boot_dial *d = c->dial;
 	*out = 0;
 	if (d && d->status)
-		snprintf(out, room, "connecting to %s: %s, %u %s", d->text, d->why, d->tries, d->tries == 1 ? "try" : "tries");
+		snprintf(out, room, "connecting to %s: %s, %u %s", d->text, d->why, d->tries,
+			d->tries == 1 ? "try" : "tries");
 }
 
 static void give_up(struct boot_conn *c)
@@ -56,10 +64,12 @@ static void give_up(struct boot_conn *c)
 	struct boot_dial *d = c->dial;
 	const char *sep = d->hint ? ": " : "", *hint = d->hint ? d->hint : "";
 	if (d->tries)
-		end(c, d->status, "connecting to %s: no connection within %u ms, %u %s: %s%s%s", d->text, d->timeout_ms, d->tries,
-			d->tries == 1 ? "try" : "tries; the last", d->why, sep, hint);
+		end(c, d->status, "connecting to %s: no connection within %u ms, %u %s: %s%s%s",
+			d->text, d->timeout_ms, d->tries, d->tries == 1 ? "try" : "tries; the last",
+			d->why, sep, hint);
 	else
-		end(c, d->status, "connecting to %s: its address is not known after %u ms: %s%s%s", d->text, d->timeout_ms, d->why, sep, hint);
+		end(c, d->status, "connecting to %s: its address is not known after %u ms: %s%s%s",
+			d->text, d->timeout_ms, d->why, sep, hint);
 }
 
 static const struct {
@@ -89,7 +99,8 @@ static void note(struct boot_conn *c, int status, const char *why, const char *h
 	struct boot_dial *d = c->dial;
 	d->status = status;
 	d->hint = hint;
-	snprintf(d->why, sizeof(d->why), "%s%s%s", c->where[0] ? c->where : "", c->where[0] ? ": " : "", why);
+	snprintf(d->why, sizeof(d->why), "%s%s%s", c->where[0] ? c->where : "",
+		c->where[0] ? ": " : "", why);
 	rpwi_trace("boot: %s: %s", d->text, d->why);
 }
 
@@ -108,18 +119,26 @@ static int status_of(int err)
 	}
 }
 
-static void timer(struct boot_conn *c, uint64_t deadline_ns) { boot_conn_timer(c, RPWI_MIN(deadline_ns, c->dial->give_up_ns)); }
+static void timer(struct boot_conn *c, uint64_t deadline_ns)
+{
+	boot_conn_timer(c, RPWI_MIN(deadline_ns, c->dial->give_up_ns));
+}
 
 /* TCP that is not answered is asked anew, sooner where there is another address to ask. */
 static void connect_timer(struct boot_conn *c)
 {
 	const struct boot_dial *d = c->dial;
-	unsigned ms = d->addrs.n > 1 && d->backoff_ms == BACKOFF_MIN_MS ? FIRST_CONNECT_MS : CONNECT_MS;
+	unsigned ms =
+		d->addrs.n > 1 && d->backoff_ms == BACKOFF_MIN_MS ? FIRST_CONNECT_MS : CONNECT_MS;
 	timer(c, rpwi_now_ns() + ms * RPWI_NS_PER_MS);
 }
 
 /* Once somebody has answered and there is one address only, nothing is gained by hanging up and calling again; with several, the next one may be the right one. */
-static void hello_timer(struct boot_conn *c) { timer(c, c->dial->addrs.n > 1 ? rpwi_now_ns() + BOOT_HELLO_TIMEOUT_MS * RPWI_NS_PER_MS : RPWI_NEVER); }
+static void hello_timer(struct boot_conn *c)
+{
+	timer(c, c->dial->addrs.n > 1 ? rpwi_now_ns() + BOOT_HELLO_TIMEOUT_MS * RPWI_NS_PER_MS
+				      : RPWI_NEVER);
+}
 
 /* 0: under way. */
 static int try_address(struct boot_conn *c, const struct boot_addr *a)
@@ -147,7 +166,8 @@ static void wait_for_next_round(struct boot_conn *c)
 	struct boot_dial *d = c->dial;
 	c->b->random = c->b->random * 1664525 + 1013904223;
 	uint64_t ns = d->backoff_ms * RPWI_NS_PER_MS;
-	ns = RPWI_MIN(ns - ns / 4 + ns / 2 * (c->b->random >> 16) / 65536, BACKOFF_MAX_MS * RPWI_NS_PER_MS);
+	ns = RPWI_MIN(ns - ns / 4 + ns / 2 * (c->b->random >> 16) / 65536,
+		BACKOFF_MAX_MS * RPWI_NS_PER_MS);
 	d->backoff_ms = RPWI_MIN(2 * d->backoff_ms, (unsigned)BACKOFF_MAX_MS);
 	d->next = 0;
 	boot_turn_end(d);
@@ -172,12 +192,15 @@ static void resolved(struct boot_conn *c, const struct boot_addrs *addrs, int ga
 	d->lookup = NULL;
 	boot_conn_move(c, CONN_WAITING);
 	if (gai_error == EAI_NONAME || gai_error == EAI_FAIL) {
-		end(c, RPW_ERR_UNREACHABLE, "connecting to %s: there is no host of this name (%s): is it spelled right, and known to this host's name service?",
+		end(c, RPW_ERR_UNREACHABLE,
+			"connecting to %s: there is no host of this name (%s): is it spelled "
+			"right, and known to this host's name service?",
 			d->text, gai_strerror(gai_error));
 		return;
 	}
 	if (gai_error) {
-		note(c, RPW_ERR_UNREACHABLE, gai_strerror(gai_error), "does this host reach its name service (/etc/resolv.conf)?");
+		note(c, RPW_ERR_UNREACHABLE, gai_strerror(gai_error),
+			"does this host reach its name service (/etc/resolv.conf)?");
 		wait_for_next_round(c);
 		return;
 	}
@@ -206,7 +229,8 @@ static void start_round(struct boot_conn *c)
 		timer(c, RPWI_NEVER);
 		return;
 	}
-	if (d->contact.known || boot_addr_numeric(d->host, d->port, false, &d->addrs) || (d->addrs.n && d->backoff_ms < ASK_AGAIN_MS))
+	if (d->contact.known || boot_addr_numeric(d->host, d->port, false, &d->addrs) ||
+		(d->addrs.n && d->backoff_ms < ASK_AGAIN_MS))
 		try_from_here(c);
 	else
 		look_up(c);
@@ -218,7 +242,8 @@ void boot_dial_turns(struct boot *b)
 	while (!rpwi_list_empty(&b->turn_queue) && boot_turn_is_free(b, now_ns))
 		start_round(RPWI_CONTAINER_OF(b->turn_queue.next, struct boot_dial, turn_link)->c);
 	if (!rpwi_list_empty(&b->turn_queue))
-		boot_deadline_lower(b, RPWI_CONTAINER_OF(b->turns.next, struct boot_dial, turn_link)->turn_until_ns);
+		boot_deadline_lower(b, RPWI_CONTAINER_OF(b->turns.next, struct boot_dial, turn_link)
+					       ->turn_until_ns);
 }
 
 static void failed(struct boot_conn *c, int status, const char *why, const char *hint)
@@ -232,14 +257,16 @@ static void failed(struct boot_conn *c, int status, const char *why, const char 
 
 void boot_dial_failed(struct boot_conn *c, int status, const char *why)
 {
-	failed(c, status, why, status == RPW_ERR_UNREACHABLE ? "is it ropeway that listens there?" : NULL);
+	failed(c, status, why,
+		status == RPW_ERR_UNREACHABLE ? "is it ropeway that listens there?" : NULL);
 }
 
 /* Both ends of a socket can be the same: TCP lets a socket that connects to a port of its own range meet itself when nobody listens there. */
 static bool is_itself(int fd)
 {
 	struct boot_addr own = {.len = sizeof(own.ss)}, peer = {.len = sizeof(peer.ss)};
-	if (getsockname(fd, (struct sockaddr *)&own.ss, &own.len) || getpeername(fd, (struct sockaddr *)&peer.ss, &peer.len))
+	if (getsockname(fd, (struct sockaddr *)&own.ss, &own.len) ||
+		getpeername(fd, (struct sockaddr *)&peer.ss, &peer.len))
 		return false;
 	char a[BOOT_WHERE_MAX], b[BOOT_WHERE_MAX], host[BOOT_WHERE_MAX];
 	boot_addr_text(&own, host, sizeof(host), a, sizeof(a));
@@ -265,14 +292,19 @@ bool boot_dial_established(struct boot_conn *c)
 
 static const char *const silent[CONN_STATES] = {
 	[CONN_LOOKUP] = "its name service does not answer",
-	[CONN_CONNECTING] = "no answer: no such host, or a firewall that drops what it does not like",
-	[CONN_TLS] =
-		"it took the connection and is silent: is that ropeway, and does it have a key? Is its process stopped, or not calling rpw_context_progress?",
-	[CONN_HELLO] = "it took the connection and says no hello: is that ropeway? Is its process stopped, or not calling rpw_context_progress?",
+	[CONN_CONNECTING] =
+		"no answer: no such host, or a firewall that drops what it does not like",
+	[CONN_TLS] = "it took the connection and is silent: is that ropeway, and does it have a "
+		     "key? Is its process stopped, or not calling rpw_context_progress?",
+	[CONN_HELLO] = "it took the connection and says no hello: is that ropeway? Is its process "
+		       "stopped, or not calling rpw_context_progress?",
 };
 
 /* TCP itself was not answered: nobody is there. Behind TCP somebody is, who says nothing. */
-static int silent_status(enum boot_conn_state state) { return state == CONN_TLS || state == CONN_HELLO ? RPW_ERR_TIMEOUT : RPW_ERR_UNREACHABLE; }
+static int silent_status(enum boot_conn_state state)
+{
+	return state == CONN_TLS || state == CONN_HELLO ? RPW_ERR_TIMEOUT : RPW_ERR_UNREACHABLE;
+}
 
 unsigned boot_dial_timeout(struct boot_conn *c, uint64_t now_ns)
 {
@@ -307,25 +339,34 @@ bool boot_dial_meant(struct boot_conn *c, const struct tran_facts *peer)
 	char why[160];
 	if (boot_contact_is(&c->dial->contact, peer))
 		return true;
-	snprintf(why, sizeof(why), "another process answers there (%.60s:%u), not the one that gave this address (PID %u)", peer->hostname, peer->pid,
-		c->dial->contact.pid);
+	snprintf(why, sizeof(why),
+		"another process answers there (%.60s:%u), not the one that gave this address (PID "
+		"%u)",
+		peer->hostname, peer->pid, c->dial->contact.pid);
 	failed(c, RPW_ERR_UNREACHABLE, why, "has that process ended?");
 	return false;
 }
 
-int boot_connect(struct boot *b, const char *address, unsigned timeout_ms, void *conn_user, struct boot_conn **out)
+int boot_connect(struct boot *b, const char *address, unsigned timeout_ms, void *conn_user,
+	struct boot_conn **out)
 {
 	struct boot_dial *d = calloc(1, sizeof(*d));
 	if (!d)
 		return rpwi_fail(RPW_ERR_NO_MEMORY, "%.200s: no memory for a connection", address);
 	rpwi_list_init(&d->turn_link);
-	int rc = boot_is_contact(address) ? boot_contact_parse(b, address, &d->contact, &d->addrs) : boot_addr_split(address, d->host, &d->port);
+	int rc = boot_is_contact(address) ? boot_contact_parse(b, address, &d->contact, &d->addrs)
+					  : boot_addr_split(address, d->host, &d->port);
 	if (!rc && !d->contact.known && !d->port)
-		rc = rpwi_fail(RPW_ERR_INVALID, "\"%.300s\": port 0 is for listeners, which then get a free one; connect to the one that it got", address);
+		rc = rpwi_fail(RPW_ERR_INVALID,
+			"\"%.300s\": port 0 is for listeners, which then get a free one; connect "
+			"to the one that it got",
+			address);
 	struct boot_conn *c = rc ? NULL : boot_conn_new(b, conn_user);
 	if (!c) {
 		free(d);
-		return rc ? rc : rpwi_fail(RPW_ERR_NO_MEMORY, "%.200s: no memory for a connection", address);
+		return rc ? rc
+			  : rpwi_fail(RPW_ERR_NO_MEMORY, "%.200s: no memory for a connection",
+				    address);
 	}
 	if (d->contact.known)
 		contact_text(d);
@@ -340,7 +381,8 @@ int boot_connect(struct boot *b, const char *address, unsigned timeout_ms, void 
 	d->c = c;
 	c->dial = d;
 	c->state = CONN_WAITING;
-	boot_conn_timer(c, rpwi_now_ns()); /* from progress: an up-call could not name it before this returns */
+	boot_conn_timer(c,
+		rpwi_now_ns()); /* from progress: an up-call could not name it before this returns */
 	*out = c;
 	return 0;
 }

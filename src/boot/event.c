@@ -25,7 +25,10 @@ void boot_conn_begin(struct boot_conn *c)
 		boot_greet(c);
 }
 
-static bool reads(const struct boot_conn *c) { return c->fd >= 0 && c->state >= CONN_TLS && c->state != CONN_ENDED; }
+static bool reads(const struct boot_conn *c)
+{
+	return c->fd >= 0 && c->state >= CONN_TLS && c->state != CONN_ENDED;
+}
 
 unsigned boot_conn_read(struct boot_conn *c)
 {
@@ -87,7 +90,8 @@ unsigned boot_conn_timeout(struct boot_conn *c, uint64_t now_ns)
 	} else if (c->state == CONN_LINGER) {
 		boot_conn_bury(c);
 	} else if (c->listener) {
-		boot_stranger_count(c, false, c->in.len ? "its hello is not complete in time" : "it is silent");
+		boot_stranger_count(
+			c, false, c->in.len ? "its hello is not complete in time" : "it is silent");
 		boot_conn_bury(c);
 	}
 	return 1;

@@ -36,7 +36,8 @@ static void boot_id(char *out, size_t len)
 
 void boot_own_facts(struct tran_facts *out)
 {
-	struct host host = {.network_ns = inode("/proc/self/ns/net"), .pid_ns = inode("/proc/self/ns/pid")};
+	struct host host = {
+		.network_ns = inode("/proc/self/ns/net"), .pid_ns = inode("/proc/self/ns/pid")};
 	uint8_t hash[32] = {0};
 	boot_id(host.boot_id, sizeof(host.boot_id));
 	gnutls_hash_fast(GNUTLS_DIG_SHA256, &host, sizeof(host), hash);

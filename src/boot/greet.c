@@ -12,7 +12,8 @@
 void boot_greet(struct boot_conn *c)
 {
 	uint8_t hello[BOOT_HELLO_MAX];
-	size_t len = boot_hello_encode(c->dial ? BOOT_HELLO_CONNECTOR : BOOT_HELLO_LISTENER, &c->b->own, hello);
+	size_t len = boot_hello_encode(
+		c->dial ? BOOT_HELLO_CONNECTOR : BOOT_HELLO_LISTENER, &c->b->own, hello);
 	if (boot_conn_say(c, hello, len))
 		boot_conn_broken(c, RPW_ERR_NO_MEMORY, "no memory for a hello");
 	else
@@ -29,7 +30,8 @@ static void refuse(struct boot_conn *c, enum boot_refusal reason, const char *wh
 }
 
 /* The peer speaks ropeway, but cannot be spoken with: each side says why, to its people and to the other. */
-static void mismatch(struct boot_conn *c, enum boot_refusal reason, const char *fmt, ...) __attribute__((format(printf, 3, 4)));
+static void mismatch(struct boot_conn *c, enum boot_refusal reason, const char *fmt, ...)
+	__attribute__((format(printf, 3, 4)));
 static void mismatch(struct boot_conn *c, enum boot_refusal reason, const char *fmt, ...)
 {
 	char why[200];
@@ -52,7 +54,9 @@ void boot_greet_not_ropeway(struct boot_conn *c, const uint8_t *p, size_t len)
 	if (what)
 		snprintf(why, sizeof(why), "it speaks %s, not ropeway: is the port right?", what);
 	else
-		snprintf(why, sizeof(why), "it does not speak ropeway (its first bytes: %s): is the port right?", bytes);
+		snprintf(why, sizeof(why),
+			"it does not speak ropeway (its first bytes: %s): is the port right?",
+			bytes);
 	if (c->dial) {
 		boot_dial_refused(c, RPW_ERR_PROTOCOL, why);
 		return;
@@ -64,7 +68,8 @@ void boot_greet_not_ropeway(struct boot_conn *c, const uint8_t *p, size_t len)
 /* This side has no key. A peer with one is told so, by an alert, which it understands; it does not learn more. */
 static void speaks_tls(struct boot_conn *c)
 {
-	static const char why[] = "it speaks TLS: is that a ropeway with a key? This side has none (ROPEWAY_KEY_FILE); both need the same, or neither has one";
+	static const char why[] = "it speaks TLS: is that a ropeway with a key? This side has none "
+				  "(ROPEWAY_KEY_FILE); both need the same, or neither has one";
 	if (c->dial) {
 		boot_dial_refused(c, RPW_ERR_REFUSED, why);
 		return;
@@ -89,22 +94,29 @@ ssize_t boot_greet_len(struct boot_conn *c, const uint8_t *p, size_t len)
 			boot_greet_not_ropeway(c, p, len);
 		return -1;
 	case BOOT_PRELUDE_BAD:
-		mismatch(c, BOOT_REFUSED_HELLO, "its hello begins like ropeway's and goes on otherwise");
+		mismatch(c, BOOT_REFUSED_HELLO,
+			"its hello begins like ropeway's and goes on otherwise");
 		return -1;
 	case BOOT_PRELUDE_GOOD:
 		break;
 	}
-	if (f.kind == (c->dial ? BOOT_HELLO_CONNECTOR : BOOT_HELLO_LISTENER) || (!c->dial && f.kind == BOOT_HELLO_REFUSAL)) {
-		mismatch(c, BOOT_REFUSED_HELLO, "it says the hello of this side: does it send back what it gets?");
+	if (f.kind == (c->dial ? BOOT_HELLO_CONNECTOR : BOOT_HELLO_LISTENER) ||
+		(!c->dial && f.kind == BOOT_HELLO_REFUSAL)) {
+		mismatch(c, BOOT_REFUSED_HELLO,
+			"it says the hello of this side: does it send back what it gets?");
 		return -1;
 	}
 	if (f.kind != BOOT_HELLO_REFUSAL && f.version != BOOT_VERSION) {
-		mismatch(c, BOOT_REFUSED_VERSION, "it speaks version %u of ropeway's control path, this side version %d: install the same ropeway on both",
+		mismatch(c, BOOT_REFUSED_VERSION,
+			"it speaks version %u of ropeway's control path, this side version %d: "
+			"install the same ropeway on both",
 			f.version, BOOT_VERSION);
 		return -1;
 	}
 	if (f.kind != BOOT_HELLO_REFUSAL && f.byte_order != BOOT_LITTLE_ENDIAN) {
-		mismatch(c, BOOT_REFUSED_BYTE_ORDER, "its machine is big-endian, this one little-endian: ropeway shares memory as it is, and cannot convert");
+		mismatch(c, BOOT_REFUSED_BYTE_ORDER,
+			"its machine is big-endian, this one little-endian: ropeway shares memory "
+			"as it is, and cannot convert");
 		return -1;
 	}
 	return BOOT_PRELUDE_LEN + (ssize_t)f.body_len;
@@ -116,11 +128,15 @@ static void refused_by_peer(struct boot_conn *c, const uint8_t *p, size_t len)
 	char why[200];
 	switch (reason) {
 	case BOOT_REFUSED_VERSION:
-		snprintf(why, sizeof(why), "it speaks version %u of ropeway's control path, this side version %d: install the same ropeway on both",
+		snprintf(why, sizeof(why),
+			"it speaks version %u of ropeway's control path, this side version %d: "
+			"install the same ropeway on both",
 			rpwi_get_be16(p + 10), BOOT_VERSION);
 		break;
 	case BOOT_REFUSED_BYTE_ORDER:
-		snprintf(why, sizeof(why), "its machine has another byte order: ropeway shares memory as it is, and cannot convert");
+		snprintf(why, sizeof(why),
+			"its machine has another byte order: ropeway shares memory as it is, and "
+			"cannot convert");
 		break;
 	default:
 		snprintf(why, sizeof(why), "it refused our hello (reason %u)", reason);

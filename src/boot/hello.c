@@ -14,8 +14,10 @@ static const struct field {
 	{1, 16, 16, FIELD_BYTES, offsetof(struct tran_facts, host_id), "its hello has no host ID"},
 	{2, 4, 4, FIELD_NUMBER, offsetof(struct tran_facts, pid), "its hello has no PID"},
 	{3, 4, 4, FIELD_NUMBER, offsetof(struct tran_facts, uid), "its hello has no UID"},
-	{4, 0, sizeof(((struct tran_facts *)0)->hostname) - 1, FIELD_TEXT, offsetof(struct tran_facts, hostname), "its hello has no host name"},
-	{5, 0, sizeof(((struct tran_facts *)0)->transports) - 1, FIELD_TEXT, offsetof(struct tran_facts, transports), "its hello has no transports"},
+	{4, 0, sizeof(((struct tran_facts *)0)->hostname) - 1, FIELD_TEXT,
+		offsetof(struct tran_facts, hostname), "its hello has no host name"},
+	{5, 0, sizeof(((struct tran_facts *)0)->transports) - 1, FIELD_TEXT,
+		offsetof(struct tran_facts, transports), "its hello has no transports"},
 };
 
 static bool plain(uint8_t c) { return c > 0x20 && c < 0x7f; }
@@ -26,11 +28,13 @@ enum boot_prelude boot_prelude_decode(const uint8_t *p, size_t len, struct boot_
 		return BOOT_PRELUDE_STRANGER;
 	if (len < BOOT_PRELUDE_LEN)
 		return BOOT_PRELUDE_MORE;
-	*out = (struct boot_prelude_fields){p[8], p[9], rpwi_get_be16(p + 10), rpwi_get_be32(p + 12)};
+	*out = (struct boot_prelude_fields){
+		p[8], p[9], rpwi_get_be16(p + 10), rpwi_get_be32(p + 12)};
 	/* Another version may say more before it is refused by name: none of it is read. */
 	bool others_hello = out->version != BOOT_VERSION && out->kind != BOOT_HELLO_REFUSAL;
-	bool good = (out->byte_order == BOOT_LITTLE_ENDIAN || out->byte_order == BOOT_BIG_ENDIAN) && out->kind >= BOOT_HELLO_CONNECTOR &&
-		    out->kind <= BOOT_HELLO_REFUSAL && out->version && (out->body_len <= BOOT_HELLO_BODY_MAX || others_hello);
+	bool good = (out->byte_order == BOOT_LITTLE_ENDIAN || out->byte_order == BOOT_BIG_ENDIAN) &&
+		    out->kind >= BOOT_HELLO_CONNECTOR && out->kind <= BOOT_HELLO_REFUSAL &&
+		    out->version && (out->body_len <= BOOT_HELLO_BODY_MAX || others_hello);
 	return good ? BOOT_PRELUDE_GOOD : BOOT_PRELUDE_BAD;
 }
 
@@ -75,7 +79,8 @@ size_t boot_refusal_encode(enum boot_refusal reason, uint8_t *out)
 	return prelude_encode(BOOT_HELLO_REFUSAL, 2, out);
 }
 
-static const char *field_decode(const struct field *f, const uint8_t *p, size_t len, struct tran_facts *out)
+static const char *field_decode(
+	const struct field *f, const uint8_t *p, size_t len, struct tran_facts *out)
 {
 	uint8_t *to = (uint8_t *)out + f->offset;
 	if (len < f->min || len > f->max)
@@ -106,7 +111,8 @@ int boot_hello_decode(const uint8_t *body, size_t len, struct tran_facts *out, c
 		for (size_t i = 0; i < RPWI_ARRAY_LEN(fields); i++) {
 			if (p[0] != fields[i].tag)
 				continue;
-			*why = seen & 1u << i ? "a field of its hello comes twice" : field_decode(&fields[i], p + 2, p[1], out);
+			*why = seen & 1u << i ? "a field of its hello comes twice"
+					      : field_decode(&fields[i], p + 2, p[1], out);
 			if (*why)
 				return -1;
 			seen |= 1u << i;

@@ -40,7 +40,8 @@ struct boot_prelude_fields {
 	uint16_t version;
 	uint32_t body_len;
 };
-enum boot_prelude boot_prelude_decode(const uint8_t *p, size_t len, struct boot_prelude_fields *out);
+enum boot_prelude boot_prelude_decode(
+	const uint8_t *p, size_t len, struct boot_prelude_fields *out);
 
 /* Both give the number of bytes written to `out`, which has room for BOOT_HELLO_MAX. Facts that are no plain text are sent with '?' in them. */
 size_t boot_hello_encode(enum boot_hello_kind kind, const struct tran_facts *own, uint8_t *out);

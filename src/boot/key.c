@@ -20,7 +20,8 @@ static int open_checked(const char *file)
 	struct stat st;
 	int fd = open(file, O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY);
 	if (fd < 0)
-		return rpwi_fail(RPW_ERR_SYSTEM, "key file %s cannot be read: %s; " HOW_TO_MAKE_ONE, file, strerror(errno));
+		return rpwi_fail(RPW_ERR_SYSTEM, "key file %s cannot be read: %s; " HOW_TO_MAKE_ONE,
+			file, strerror(errno));
 	if (fstat(fd, &st) || !S_ISREG(st.st_mode)) {
 		close(fd);
 		return rpwi_fail(RPW_ERR_INVALID, "key file %s is no regular file", file);
@@ -28,8 +29,10 @@ static int open_checked(const char *file)
 	/* A key that others know is none. The group may read it: that is how services are given secrets. */
 	if (st.st_mode & (S_IRWXO | S_IWGRP)) {
 		close(fd);
-		return rpwi_fail(RPW_ERR_INVALID, "key file %s can be read by others than its owner, or written by its group (mode %04o): chmod 600 %s", file,
-			st.st_mode & 07777, file);
+		return rpwi_fail(RPW_ERR_INVALID,
+			"key file %s can be read by others than its owner, or written by its group "
+			"(mode %04o): chmod 600 %s",
+			file, st.st_mode & 07777, file);
 	}
 	return fd;
 }
@@ -41,9 +44,13 @@ static int parse(const char *file, char *text, size_t len)
 		len--;
 	for (size_t i = 0; i < len; i++)
 		if (!isprint((unsigned char)text[i]))
-			return rpwi_fail(RPW_ERR_INVALID, "key file %s has more than one line, or something that is no text; " HOW_TO_MAKE_ONE, file);
+			return rpwi_fail(RPW_ERR_INVALID,
+				"key file %s has more than one line, or something that is no "
+				"text; " HOW_TO_MAKE_ONE,
+				file);
 	text[len] = 0;
-	if (len >= HEX_DIGITS_MIN && len % 2 == 0 && strspn(text, "0123456789abcdefABCDEF") == len) {
+	if (len >= HEX_DIGITS_MIN && len % 2 == 0 &&
+		strspn(text, "0123456789abcdefABCDEF") == len) {
 		for (size_t i = 0; i < len / 2; i++) {
 			char two[3] = {text[2 * i], text[2 * i + 1], 0};
 			text[i] = (char)strtoul(two, NULL, 16);
@@ -51,8 +58,10 @@ static int parse(const char *file, char *text, size_t len)
 		return (int)(len / 2);
 	}
 	if (len < TEXT_MIN)
-		return rpwi_fail(
-			RPW_ERR_INVALID, "the key in %s is too short to be one: %zu characters, %d are the least; " HOW_TO_MAKE_ONE, file, len, TEXT_MIN);
+		return rpwi_fail(RPW_ERR_INVALID,
+			"the key in %s is too short to be one: %zu characters, %d are the "
+			"least; " HOW_TO_MAKE_ONE,
+			file, len, TEXT_MIN);
 	return (int)len;
 }
 
@@ -66,9 +75,12 @@ int boot_key_load(const char *file, struct boot_key **out)
 	int err = errno;
 	close(fd);
 	if (n < 0)
-		return rpwi_fail(RPW_ERR_SYSTEM, "key file %s cannot be read: %s", file, strerror(err));
+		return rpwi_fail(
+			RPW_ERR_SYSTEM, "key file %s cannot be read: %s", file, strerror(err));
 	if (n > LINE_MAX_BYTES)
-		return rpwi_fail(RPW_ERR_INVALID, "key file %s has more than %d bytes: that is no key; " HOW_TO_MAKE_ONE, file, LINE_MAX_BYTES);
+		return rpwi_fail(RPW_ERR_INVALID,
+			"key file %s has more than %d bytes: that is no key; " HOW_TO_MAKE_ONE,
+			file, LINE_MAX_BYTES);
 	int rc = parse(file, text, (size_t)n);
 	if (rc > 0) {
 		struct boot_key *k = calloc(1, sizeof(*k) + strlen(file) + 1);

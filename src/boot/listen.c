@@ -47,7 +47,8 @@ static int add_socket(struct boot_listener *l, const struct boot_addr *a, bool b
 	int rc = open_socket(a, both_families);
 	if (rc < 0)
 		return rc;
-	*s = (struct boot_listener_socket){.source.kind = SOURCE_LISTENER, .fd = rc, .all = boot_addr_is_any(a), .l = l};
+	*s = (struct boot_listener_socket){
+		.source.kind = SOURCE_LISTENER, .fd = rc, .all = boot_addr_is_any(a), .l = l};
 	l->nsockets++;
 	rc = boot_watch(l->b, s->fd, &s->source, EPOLLIN);
 	if (!rc && !l->port) {
@@ -74,7 +75,9 @@ static int add_sockets(struct boot_listener *l, struct boot_addrs *addrs, bool a
 {
 	int rc = -EADDRNOTAVAIL;
 	for (int family = AF_INET6; family; family = family == AF_INET6 ? AF_INET : 0)
-		for (unsigned i = 0; i < addrs->n && l->nsockets < LISTENER_SOCKETS_MAX && !(all && l->nsockets); i++) {
+		for (unsigned i = 0;
+			i < addrs->n && l->nsockets < LISTENER_SOCKETS_MAX && !(all && l->nsockets);
+			i++) {
 			struct boot_addr *a = &addrs->at[i];
 			if (a->ss.ss_family != family)
 				continue;
@@ -91,28 +94,41 @@ static int listen_failed(const char *address, int err, uint16_t port)
 {
 	switch (err) {
 	case EADDRINUSE:
-		return rpwi_fail(RPW_ERR_SYSTEM, "cannot listen at %.200s: port %u is in use there by another program (ss -ltnp 'sport = :%u' names it)",
+		return rpwi_fail(RPW_ERR_SYSTEM,
+			"cannot listen at %.200s: port %u is in use there by another program (ss "
+			"-ltnp 'sport = :%u' names it)",
 			address, port, port);
 	case EADDRNOTAVAIL:
-		return rpwi_fail(RPW_ERR_SYSTEM, "cannot listen at %.200s: no interface of this host has this address (ip address shows them)", address);
+		return rpwi_fail(RPW_ERR_SYSTEM,
+			"cannot listen at %.200s: no interface of this host has this address (ip "
+			"address shows them)",
+			address);
 	case EACCES:
-		return rpwi_fail(RPW_ERR_SYSTEM, "cannot listen at %.200s: port %u is for privileged programs; take one above 1023", address, port);
+		return rpwi_fail(RPW_ERR_SYSTEM,
+			"cannot listen at %.200s: port %u is for privileged programs; take one "
+			"above 1023",
+			address, port);
 	default:
-		return rpwi_fail(RPW_ERR_SYSTEM, "cannot listen at %.200s: %s", address, strerror(err));
+		return rpwi_fail(
+			RPW_ERR_SYSTEM, "cannot listen at %.200s: %s", address, strerror(err));
 	}
 }
 
-static int addresses(struct boot *b, const char *address, const char *host, uint16_t port, struct boot_addrs *out)
+static int addresses(struct boot *b, const char *address, const char *host, uint16_t port,
+	struct boot_addrs *out)
 {
 	if (boot_addr_numeric(host, port, true, out))
 		return 0;
 	int rc = boot_names_wait(b->names, host, port, LOOKUP_MS, out);
-	return rc ? rpwi_fail(RPW_ERR_INVALID, "cannot listen at %.200s: looking its name up: %s: is it spelled right, and a name of this host?", address,
-			    gai_strerror(rc))
+	return rc ? rpwi_fail(RPW_ERR_INVALID,
+			    "cannot listen at %.200s: looking its name up: %s: is it spelled "
+			    "right, and a name of this host?",
+			    address, gai_strerror(rc))
 		  : 0;
 }
 
-int boot_listen(struct boot *b, const char *address, void *listener_user, struct boot_listener **out)
+int boot_listen(
+	struct boot *b, const char *address, void *listener_user, struct boot_listener **out)
 {
 	char host[BOOT_HOST_MAX];
 	uint16_t port;
@@ -179,13 +195,16 @@ static void note_local(struct boot_conn *c)
 		boot_addr_text(&own, c->local, sizeof(c->local), NULL, 0);
 }
 
-static void stranger_comes(const struct boot_listener_socket *s, int fd, const struct boot_addr *from)
+static void stranger_comes(
+	const struct boot_listener_socket *s, int fd, const struct boot_addr *from)
 {
 	struct boot_listener *l = s->l;
 	struct boot *b = l->b;
 	if (l->nstrangers >= BOOT_STRANGERS_MAX) {
-		struct boot_conn *oldest = RPWI_CONTAINER_OF(l->strangers.next, struct boot_conn, stranger);
-		boot_stranger_count(oldest, false, "too many others came before it had said its hello");
+		struct boot_conn *oldest =
+			RPWI_CONTAINER_OF(l->strangers.next, struct boot_conn, stranger);
+		boot_stranger_count(
+			oldest, false, "too many others came before it had said its hello");
 		boot_conn_bury(oldest);
 	}
 	struct boot_conn *c = boot_conn_new(b, NULL);
@@ -224,8 +243,10 @@ static bool waits_for_a_place(struct boot_listener *l)
 {
 	if (l->nstrangers < BOOT_STRANGERS_MAX)
 		return false;
-	const struct boot_conn *oldest = RPWI_CONTAINER_OF(l->strangers.next, struct boot_conn, stranger);
-	uint64_t until_ns = oldest->deadline_ns - (BOOT_HELLO_TIMEOUT_MS - GRACE_MS) * RPWI_NS_PER_MS;
+	const struct boot_conn *oldest =
+		RPWI_CONTAINER_OF(l->strangers.next, struct boot_conn, stranger);
+	uint64_t until_ns =
+		oldest->deadline_ns - (BOOT_HELLO_TIMEOUT_MS - GRACE_MS) * RPWI_NS_PER_MS;
 	if (oldest->state == CONN_LINGER || until_ns <= rpwi_now_ns())
 		return false;
 	look_away(l, until_ns);
@@ -237,7 +258,9 @@ static void pause_listener(struct boot_listener *l, int err)
 {
 	unsigned left_out;
 	if (boot_may_log(l->b, &left_out))
-		rpwi_warn("port %d takes no connection for now: %s (ulimit -n says how many descriptors a process may have)", l->port, strerror(err));
+		rpwi_warn("port %d takes no connection for now: %s (ulimit -n says how many "
+			  "descriptors a process may have)",
+			l->port, strerror(err));
 	look_away(l, rpwi_now_ns() + PAUSE_MS * RPWI_NS_PER_MS);
 	if (rpwi_list_empty(&l->strangers))
 		return;
@@ -256,20 +279,25 @@ void boot_listener_timers(struct boot *b, uint64_t now_ns)
 		}
 		l->paused_until_ns = RPWI_NEVER;
 		for (unsigned k = 0; k < l->nsockets; k++) {
-			struct epoll_event ev = {.events = EPOLLIN, .data.ptr = &l->socket[k].source};
+			struct epoll_event ev = {
+				.events = EPOLLIN, .data.ptr = &l->socket[k].source};
 			epoll_ctl(b->epoll_fd, EPOLL_CTL_MOD, l->socket[k].fd, &ev);
 		}
 	}
 }
 
-static bool nothing_left(int err) { return err == EMFILE || err == ENFILE || err == ENOBUFS || err == ENOMEM; }
+static bool nothing_left(int err)
+{
+	return err == EMFILE || err == ENFILE || err == ENOBUFS || err == ENOMEM;
+}
 
 unsigned boot_listener_accept(struct boot_listener_socket *s)
 {
 	unsigned did = 0;
 	while (did < ACCEPTS_MAX && !s->l->dead && !waits_for_a_place(s->l)) {
 		struct boot_addr from = {.len = sizeof(from.ss)};
-		int fd = accept4(s->fd, (struct sockaddr *)&from.ss, &from.len, SOCK_NONBLOCK | SOCK_CLOEXEC);
+		int fd = accept4(s->fd, (struct sockaddr *)&from.ss, &from.len,
+			SOCK_NONBLOCK | SOCK_CLOEXEC);
 		if (fd >= 0) {
 			did++;
 			stranger_comes(s, fd, &from);

@@ -19,9 +19,12 @@ void boot_conn_broken(struct boot_conn *c, int status, const char *fmt, ...)
 	if (c->state == CONN_LINGER) {
 		boot_conn_bury(c);
 	} else if (c->dial) {
-		boot_dial_failed(c, status == RPW_ERR_PEER_GONE ? RPW_ERR_UNREACHABLE : status, why);
+		boot_dial_failed(
+			c, status == RPW_ERR_PEER_GONE ? RPW_ERR_UNREACHABLE : status, why);
 	} else if (c->state != CONN_OPEN) {
-		boot_stranger_count(c, c->state == CONN_HELLO && c->tls && status == RPW_ERR_PROTOCOL, why); /* it has the key: who changed that? */
+		boot_stranger_count(c,
+			c->state == CONN_HELLO && c->tls && status == RPW_ERR_PROTOCOL,
+			why); /* it has the key: who changed that? */
 		boot_conn_bury(c);
 	} else {
 		snprintf(all, sizeof(all), "%s: %s", c->text, why);
@@ -39,5 +42,7 @@ void boot_conn_lost(struct boot_conn *c, int err)
 		boot_conn_broken(c, RPW_ERR_PEER_GONE, "the connection broke: %s", strerror(err));
 	else
 		boot_conn_broken(c, RPW_ERR_PEER_GONE, "%s",
-			c->state == CONN_OPEN ? "the peer closed the connection, or its process ended" : "it closed the connection before its hello");
+			c->state == CONN_OPEN
+				? "the peer closed the connection, or its process ended"
+				: "it closed the connection before its hello");
 }

@@ -16,7 +16,8 @@ static ssize_t item_len(struct boot_conn *c, const uint8_t *p, size_t len)
 	uint32_t body = rpwi_get_be32(p);
 	if (body <= BOOT_MESSAGE_MAX)
 		return BOOT_FRAME_HEAD + (ssize_t)body;
-	boot_conn_broken(c, RPW_ERR_PROTOCOL, "it sent a control message of %u bytes; %d are the most", body, BOOT_MESSAGE_MAX);
+	boot_conn_broken(c, RPW_ERR_PROTOCOL,
+		"it sent a control message of %u bytes; %d are the most", body, BOOT_MESSAGE_MAX);
 	return -1;
 }
 
@@ -25,7 +26,8 @@ static void item_came(struct boot_conn *c, const uint8_t *p, size_t len)
 	if (c->state == CONN_HELLO)
 		boot_greet_came(c, p, len);
 	else
-		c->b->up->message(c->user, rpwi_get_be32(p + 4), p + BOOT_FRAME_HEAD, len - BOOT_FRAME_HEAD);
+		c->b->up->message(
+			c->user, rpwi_get_be32(p + 4), p + BOOT_FRAME_HEAD, len - BOOT_FRAME_HEAD);
 }
 
 void boot_conn_take(struct boot_conn *c, const uint8_t *p, size_t len)
@@ -38,7 +40,8 @@ void boot_conn_take(struct boot_conn *c, const uint8_t *p, size_t len)
 		if (need < 0)
 			return;
 		if (have >= (size_t)need) {
-			item_came(c, at, (size_t)need); /* may close it: its memory stays until the end of progress */
+			item_came(c, at,
+				(size_t)need); /* may close it: its memory stays until the end of progress */
 			if (kept)
 				boot_bytes_free(&c->in);
 			p += kept ? 0 : need;

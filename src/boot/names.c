@@ -94,7 +94,8 @@ void boot_names_free(struct boot_names *n, bool ours)
 
 static void look_up(struct boot_lookup *l)
 {
-	struct addrinfo hints = {.ai_socktype = SOCK_STREAM, .ai_flags = AI_NUMERICSERV}, *ai = NULL;
+	struct addrinfo hints = {.ai_socktype = SOCK_STREAM, .ai_flags = AI_NUMERICSERV},
+			*ai = NULL;
 	char service[8];
 	snprintf(service, sizeof(service), "%u", l->port);
 	l->gai_error = getaddrinfo(l->host, service, &hints, &ai);
@@ -154,7 +155,8 @@ static int thread_start(struct boot_names *n)
 	return -rc;
 }
 
-struct boot_lookup *boot_names_ask(struct boot_names *n, const char *host, uint16_t port, struct boot_conn *c, boot_names_resolved *resolved)
+struct boot_lookup *boot_names_ask(struct boot_names *n, const char *host, uint16_t port,
+	struct boot_conn *c, boot_names_resolved *resolved)
 {
 	struct boot_lookup *l = calloc(1, sizeof(*l));
 	if (!l)
@@ -184,11 +186,13 @@ void boot_names_forget(struct boot_lookup *l)
 	pthread_mutex_unlock(&n->lock);
 }
 
-int boot_names_wait(struct boot_names *n, const char *host, uint16_t port, unsigned timeout_ms, struct boot_addrs *out)
+int boot_names_wait(struct boot_names *n, const char *host, uint16_t port, unsigned timeout_ms,
+	struct boot_addrs *out)
 {
 	struct boot_lookup *l = boot_names_ask(n, host, port, NULL, NULL);
 	uint64_t until_ns = rpwi_now_ns() + timeout_ms * RPWI_NS_PER_MS;
-	struct timespec until = {.tv_sec = (time_t)(until_ns / RPWI_NS_PER_S), .tv_nsec = (long)(until_ns % RPWI_NS_PER_S)};
+	struct timespec until = {.tv_sec = (time_t)(until_ns / RPWI_NS_PER_S),
+		.tv_nsec = (long)(until_ns % RPWI_NS_PER_S)};
 	int rc = EAI_AGAIN;
 	if (!l)
 		return EAI_MEMORY;

@@ -28,7 +28,10 @@ int boot_watch(struct boot *b, int fd, struct boot_source *source, uint32_t even
 	return epoll_ctl(b->epoll_fd, EPOLL_CTL_ADD, fd, &ev) ? -errno : 0;
 }
 
-void boot_deadline_lower(struct boot *b, uint64_t deadline_ns) { b->deadline_ns = RPWI_MIN(b->deadline_ns, deadline_ns); }
+void boot_deadline_lower(struct boot *b, uint64_t deadline_ns)
+{
+	b->deadline_ns = RPWI_MIN(b->deadline_ns, deadline_ns);
+}
 
 bool boot_may_log(struct boot *b, unsigned *left_out)
 {

@@ -15,7 +15,8 @@ void boot_stranger_count(struct boot_conn *c, bool people, const char *why)
 	if (!rpwi_log_on(level) || !boot_may_log(c->b, &left_out))
 		return;
 	if (left_out)
-		rpwi_log(level, "refused a connection from %s: %s (and %u before it, not logged)", c->where, why, left_out);
+		rpwi_log(level, "refused a connection from %s: %s (and %u before it, not logged)",
+			c->where, why, left_out);
 	else
 		rpwi_log(level, "refused a connection from %s: %s", c->where, why);
 }
@@ -24,7 +25,8 @@ void boot_stranger_leaves(struct boot_conn *c)
 {
 	if (!c->listener)
 		return;
-	if (c->listener->nstrangers-- == BOOT_STRANGERS_MAX && c->listener->paused_until_ns != RPWI_NEVER) {
+	if (c->listener->nstrangers-- == BOOT_STRANGERS_MAX &&
+		c->listener->paused_until_ns != RPWI_NEVER) {
 		c->listener->paused_until_ns = 0; /* a place is free: accept again */
 		boot_deadline_lower(c->b, 0);
 	}

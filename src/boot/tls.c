@@ -53,7 +53,8 @@ int boot_tls_new(struct boot_conn *c)
 	if (!t)
 		return -ENOMEM;
 	t->c = c;
-	if (c->dial ? tls_client(k->tls, &io, t, BOOT_PSK_IDENTITY, k->bytes, k->len, &t->session) : tls_server(k->tls, &io, t, &t->session)) {
+	if (c->dial ? tls_client(k->tls, &io, t, BOOT_PSK_IDENTITY, k->bytes, k->len, &t->session)
+		    : tls_server(k->tls, &io, t, &t->session)) {
 		free(t);
 		return -ENOMEM;
 	}
@@ -77,7 +78,8 @@ int boot_tls_send(struct boot_conn *c, const void *p, size_t len)
 
 void boot_tls_bye(struct boot_conn *c) { tls_bye(c->tls->session); }
 
-int boot_tls_export(const struct boot_tls *t, const char *label, const void *context, size_t context_len, uint8_t *out, size_t len)
+int boot_tls_export(const struct boot_tls *t, const char *label, const void *context,
+	size_t context_len, uint8_t *out, size_t len)
 {
 	return tls_export(t->session, label, context, context_len, out, len);
 }

@@ -36,7 +36,8 @@ void boot_tls_free(struct boot_tls *t);
 /* A whole message into the queue: 0 or -errno. */
 int boot_tls_send(struct boot_conn *c, const void *p, size_t len);
 void boot_tls_bye(struct boot_conn *c);
-int boot_tls_export(const struct boot_tls *t, const char *label, const void *context, size_t context_len, uint8_t *out, size_t len);
+int boot_tls_export(const struct boot_tls *t, const char *label, const void *context,
+	size_t context_len, uint8_t *out, size_t len);
 
 /* ---- tls_feed.c ---- */
 /* 0 or -ENOMEM. The connecting side's first bytes are queued. */

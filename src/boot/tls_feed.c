@@ -17,11 +17,18 @@ static void connecting_failed(struct boot_conn *c)
 	const char *file = c->b->key->file, *alert;
 	char why[300];
 	if (tls_no_access(s))
-		snprintf(why, sizeof(why), "it has no key, this side has one (%.150s): both need the same, or neither has one", file);
+		snprintf(why, sizeof(why),
+			"it has no key, this side has one (%.150s): both need the same, or neither "
+			"has one",
+			file);
 	else if (tls_was_refused(s, &alert))
-		snprintf(why, sizeof(why), "it refused the key in %.150s: the listening side has another one, both need the same (TLS alert: %s)", file, alert);
+		snprintf(why, sizeof(why),
+			"it refused the key in %.150s: the listening side has another one, both "
+			"need the same (TLS alert: %s)",
+			file, alert);
 	else {
-		snprintf(why, sizeof(why), "TLS with the key in %.150s fails: %s", file, tls_why(s));
+		snprintf(
+			why, sizeof(why), "TLS with the key in %.150s fails: %s", file, tls_why(s));
 		tls_alert(s);
 		boot_conn_flush(c);
 	}
@@ -34,11 +41,16 @@ static void stranger_failed(struct boot_conn *c)
 	char why[300];
 	const char *alert;
 	if (tls_was_refused(t->session, &alert))
-		snprintf(why, sizeof(why), "it does not take this side's TLS handshake (alert: %s): something between the two may change what is sent", alert);
+		snprintf(why, sizeof(why),
+			"it does not take this side's TLS handshake (alert: %s): something between "
+			"the two may change what is sent",
+			alert);
 	else if (tls_offered(t->session))
-		snprintf(why, sizeof(why), "its key is not the one in %.150s (%s)", c->b->key->file, tls_why(t->session));
+		snprintf(why, sizeof(why), "its key is not the one in %.150s (%s)", c->b->key->file,
+			tls_why(t->session));
 	else
-		snprintf(why, sizeof(why), "it speaks TLS, but has no ropeway key (%s)", tls_why(t->session));
+		snprintf(why, sizeof(why), "it speaks TLS, but has no ropeway key (%s)",
+			tls_why(t->session));
 	boot_stranger_count(c, tls_offered(t->session), why);
 	tls_alert(t->session);
 	boot_conn_flush(c);
@@ -55,7 +67,9 @@ static void not_tls(struct boot_conn *c, const uint8_t *p, size_t len)
 		boot_greet_not_ropeway(c, p, len);
 		return;
 	}
-	snprintf(why, sizeof(why), "it has no key, this side has one (%.150s): both need the same, or neither has one", c->b->key->file);
+	snprintf(why, sizeof(why),
+		"it has no key, this side has one (%.150s): both need the same, or neither has one",
+		c->b->key->file);
 	boot_stranger_count(c, true, why);
 	if (!boot_conn_put(c, tls_no_access_alert, sizeof(tls_no_access_alert)))
 		boot_conn_flush(c);
@@ -91,13 +105,17 @@ int boot_tls_start(struct boot_conn *c)
 }
 
 /* Is it still this session that goes on? */
-static bool lives(const struct boot_conn *c, const struct boot_tls *t) { return c->tls == t && (c->state == CONN_HELLO || c->state == CONN_OPEN); }
+static bool lives(const struct boot_conn *c, const struct boot_tls *t)
+{
+	return c->tls == t && (c->state == CONN_HELLO || c->state == CONN_OPEN);
+}
 
 /* The peer is told, too: all that it would see is the end. */
 static void record_failed(struct boot_conn *c, int err)
 {
 	char why[200];
-	snprintf(why, sizeof(why), "TLS: %s", err == EBADMSG ? tls_why(c->tls->session) : strerror(err));
+	snprintf(why, sizeof(why), "TLS: %s",
+		err == EBADMSG ? tls_why(c->tls->session) : strerror(err));
 	if (err == EBADMSG) {
 		tls_alert(c->tls->session);
 		boot_conn_flush(c);

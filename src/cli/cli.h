@@ -30,7 +30,8 @@ int rpwi_cli_demo_peer(int argc, char **argv);
 
 /* ---- fail.c ---- */
 /* One line to stderr, "ropeway <command>: ...", and the exit status to return. */
-int rpwi_cli_fail(int status, const char *command, const char *fmt, ...) __attribute__((format(printf, 3, 4)));
+int rpwi_cli_fail(int status, const char *command, const char *fmt, ...)
+	__attribute__((format(printf, 3, 4)));
 /* The same for wrong arguments, with a second line that points at --help. Returns CLI_USAGE. */
 int rpwi_cli_usage(const char *command, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
 

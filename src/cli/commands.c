@@ -30,11 +30,13 @@ static int unknown(const struct cli_command *c, const struct cli_subcommand *of,
 			name[n++] = s->name;
 	const char *near = cli_options_near(word, name);
 	if (near)
-		return rpwi_cli_usage(c->name, "unknown command '%s': did you mean '%s'?", word, near);
+		return rpwi_cli_usage(
+			c->name, "unknown command '%s': did you mean '%s'?", word, near);
 	return rpwi_cli_usage(c->name, "unknown command '%s'", word);
 }
 
-int cli_commands_run(const struct cli_command *c, const struct cli_subcommand *of, int argc, char **argv)
+int cli_commands_run(
+	const struct cli_command *c, const struct cli_subcommand *of, int argc, char **argv)
 {
 	int status = cli_options_parse(c, NULL, &argc, &argv);
 

@@ -33,7 +33,8 @@ struct view {
 
 /* ---- gathering ---- */
 
-static const struct rpwi_netdev *find_netdev(const struct rpwi_netdev *list, int count, const char *name)
+static const struct rpwi_netdev *find_netdev(
+	const struct rpwi_netdev *list, int count, const char *name)
 {
 	for (int i = 0; i < count; i++)
 		if (!strcmp(list[i].name, name))
@@ -48,7 +49,8 @@ static void view_netdev(struct view *v, const struct rpwi_netdev *n)
 	v->state = n->up ? "ACTIVE" : "DOWN";
 	for (unsigned i = 0; i < n->gid_count; i++) {
 		struct cli_gid *g = &v->gid[v->gid_count++];
-		*g = (struct cli_gid){.index = i, .type = IBV_GID_TYPE_ROCE_V2, .ifindex = (uint32_t)n->ifindex};
+		*g = (struct cli_gid){
+			.index = i, .type = IBV_GID_TYPE_ROCE_V2, .ifindex = (uint32_t)n->ifindex};
 		memcpy(g->gid.raw, n->gid[i].raw, sizeof(g->gid.raw));
 	}
 }
@@ -60,7 +62,8 @@ static bool port_is_free(const struct rpwi_netdev *n, int only, char *why, size_
 	struct rpwi_steer *steer;
 
 	if (!n->up) {
-		snprintf(why, why_len, "interface %s is down: ip link set %s up", n->ifname, n->ifname);
+		snprintf(why, why_len, "interface %s is down: ip link set %s up", n->ifname,
+			n->ifname);
 		return false;
 	}
 	int err = rpwi_steer_open(&steer);
@@ -114,7 +117,8 @@ int rpwi_cli_device_usable(const char *name, char *why, size_t why_len)
 		ibv_free_device_list(list);
 	why[0] = '\0';
 	if (ret)
-		snprintf(why, why_len, "there is no device '%s'; `ropeway devices` lists them", name);
+		snprintf(why, why_len, "there is no device '%s'; `ropeway devices` lists them",
+			name);
 	int count = rpwi_netdev_list(&netdevs);
 	const struct rpwi_netdev *netdev = find_netdev(netdevs, count, name);
 	if (!ret && netdev)
@@ -132,13 +136,15 @@ static void view_opened(struct view *v, struct ibv_device *dev)
 	if (!ctx) {
 		v->usable = false;
 		if (!v->reason[0])
-			snprintf(v->reason, sizeof(v->reason), "cannot be opened: %s", strerror(errno));
+			snprintf(v->reason, sizeof(v->reason), "cannot be opened: %s",
+				strerror(errno));
 		return;
 	}
 	int err = ibv_query_port(ctx, PORT, &port);
 	if (err) {
 		v->usable = false;
-		snprintf(v->reason, sizeof(v->reason), "port %d cannot be queried: %s", PORT, strerror(err));
+		snprintf(v->reason, sizeof(v->reason), "port %d cannot be queried: %s", PORT,
+			strerror(err));
 	} else {
 		v->state = rpwi_cli_port_state(port.state);
 		v->mtu_bytes = rpwi_cli_mtu_bytes(port.active_mtu);
@@ -159,17 +165,21 @@ static void view_finish(struct view *v)
 	v->gid_index = best < 0 ? -1 : (int)v->gid[best].index;
 	if (best < 0) {
 		if (v->usable)
-			snprintf(v->reason, sizeof(v->reason), "it has no GID: its interface has no address");
+			snprintf(v->reason, sizeof(v->reason),
+				"it has no GID: its interface has no address");
 		v->usable = false;
 		return;
 	}
-	if (!v->interface[0] && v->gid[best].ifindex && !if_indextoname(v->gid[best].ifindex, v->interface))
+	if (!v->interface[0] && v->gid[best].ifindex &&
+		!if_indextoname(v->gid[best].ifindex, v->interface))
 		v->interface[0] = '\0';
 	rpwi_cli_gid_text(&v->gid[best].gid, text);
-	snprintf(v->address, sizeof(v->address), "%s", rpwi_cli_gid_is_ipv4(&v->gid[best].gid) ? text + strlen("::ffff:") : text);
+	snprintf(v->address, sizeof(v->address), "%s",
+		rpwi_cli_gid_is_ipv4(&v->gid[best].gid) ? text + strlen("::ffff:") : text);
 }
 
-static void view_fill(struct view *v, struct ibv_device *dev, const struct rpwi_netdev *netdevs, int count)
+static void view_fill(
+	struct view *v, struct ibv_device *dev, const struct rpwi_netdev *netdevs, int count)
 {
 	*v = (struct view){.state = "UNKNOWN"};
 	snprintf(v->name, sizeof(v->name), "%s", ibv_get_device_name(dev));
@@ -210,7 +220,8 @@ static void print_view(const struct view *v)
 	if (!v->usable)
 		printf("    CANNOT BE USED: %s\n", v->reason);
 	for (int i = 0; i < v->gid_count; i++)
-		printf("    GID %-2u %-39s %s%s\n", v->gid[i].index, rpwi_cli_gid_text(&v->gid[i].gid, text), rpwi_cli_gid_type(v->gid[i].type),
+		printf("    GID %-2u %-39s %s%s\n", v->gid[i].index,
+			rpwi_cli_gid_text(&v->gid[i].gid, text), rpwi_cli_gid_type(v->gid[i].type),
 			gid_note(v, &v->gid[i]));
 }
 
@@ -224,9 +235,11 @@ static void print_text(const struct view *views, int count)
 			first = &views[i];
 	}
 	if (!count)
-		puts("There is no device: no interface is up with an address (the loopback one would do: ip link set lo up).");
+		puts("There is no device: no interface is up with an address (the loopback one "
+		     "would do: ip link set lo up).");
 	if (first)
-		printf("\nFor example:  ropeway run -- ibv_rc_pingpong -d %s -g %d\n", first->name, first->gid_index);
+		printf("\nFor example:  ropeway run -- ibv_rc_pingpong -d %s -g %d\n", first->name,
+			first->gid_index);
 }
 
 /* ---- for programs ---- */
@@ -240,11 +253,16 @@ static json_t *view_json(const struct view *v)
 	char text[CLI_GID_LEN];
 
 	for (int i = 0; i < v->gid_count; i++)
-		json_array_append_new(gids, json_pack("{s:i, s:s, s:s}", "index", (int)v->gid[i].index, "gid", rpwi_cli_gid_text(&v->gid[i].gid, text), "type",
-						    rpwi_cli_gid_type(v->gid[i].type)));
-	return json_pack("{s:s, s:s, s:o, s:o, s:s, s:o, s:o, s:o, s:o, s:b, s:o}", "name", v->name, "kind", v->software ? "software" : "hardware", "interface",
-		json_or_null(v->interface), "address", json_or_null(v->address), "state", v->state, "mtu", json_positive(v->mtu_bytes), "interface_mtu",
-		json_positive(v->interface_mtu_bytes), "gids", gids, "gid_index", v->gid_index < 0 ? json_null() : json_integer(v->gid_index), "usable",
+		json_array_append_new(
+			gids, json_pack("{s:i, s:s, s:s}", "index", (int)v->gid[i].index, "gid",
+				      rpwi_cli_gid_text(&v->gid[i].gid, text), "type",
+				      rpwi_cli_gid_type(v->gid[i].type)));
+	return json_pack("{s:s, s:s, s:o, s:o, s:s, s:o, s:o, s:o, s:o, s:b, s:o}", "name", v->name,
+		"kind", v->software ? "software" : "hardware", "interface",
+		json_or_null(v->interface), "address", json_or_null(v->address), "state", v->state,
+		"mtu", json_positive(v->mtu_bytes), "interface_mtu",
+		json_positive(v->interface_mtu_bytes), "gids", gids, "gid_index",
+		v->gid_index < 0 ? json_null() : json_integer(v->gid_index), "usable",
 		(int)v->usable, "reason", v->usable ? json_null() : json_or_null(v->reason));
 }
 
@@ -268,7 +286,8 @@ struct options {
 };
 static const struct cli_option option[] = {
 	{"json", 'j', CLI_FLAG, NULL,
-		"print an object whose `devices` have name, kind (software, hardware), interface, address, state, mtu, interface_mtu, gids (index, gid, type), "
+		"print an object whose `devices` have name, kind (software, hardware), interface, "
+		"address, state, mtu, interface_mtu, gids (index, gid, type), "
 		"gid_index, usable, reason",
 		CLI_INTO(struct options, json)},
 	{},
@@ -276,7 +295,8 @@ static const struct cli_option option[] = {
 static const struct cli_command command = {
 	.name = NAME,
 	.usage = "[--json]",
-	.about = "Lists the RDMA devices of this machine, software and real: interface, address, state, MTU, GIDs, which GID index to give to programs (-g, "
+	.about = "Lists the RDMA devices of this machine, software and real: interface, address, "
+		 "state, MTU, GIDs, which GID index to give to programs (-g, "
 		 "-x), and why a device cannot be used, if so.",
 	.option = option,
 };
@@ -286,7 +306,8 @@ static int list_devices(bool json)
 	struct rpwi_netdev *netdevs = NULL;
 	int num = 0, status = CLI_OK;
 
-	setenv("ROPEWAY_FIRST", "software", 0); /* the order in which programs under `ropeway run` see them */
+	setenv("ROPEWAY_FIRST", "software",
+		0); /* the order in which programs under `ropeway run` see them */
 	struct ibv_device **list = ibv_get_device_list(&num);
 	if (!list)
 		return rpwi_cli_fail(CLI_FAILED, NAME, "cannot list devices: %s", strerror(errno));

@@ -9,14 +9,21 @@ static int run_help(int argc, char **argv);
 static int run_version(int argc, char **argv);
 
 static const struct cli_subcommand subcommands[] = {
-	{"demo", "ropeway demo", rpwi_cli_demo, "move a file between two processes by RDMA, and show each step"},
-	{"devices", "ropeway devices", rpwi_cli_devices, "list RDMA devices, software and real, and which GID index to use"},
-	{"doctor", "ropeway doctor", rpwi_cli_doctor, "diagnose this host or the path to a peer, with remedies"},
-	{"explain", "ropeway explain", rpwi_cli_explain, "show captures as a ladder, and explain each packet and state"},
-	{"perf", "ropeway perf", rpwi_cli_perf, "measure messages and remote memory, beside UCX if wanted"},
-	{"plugin", "ropeway plugin", rpwi_cli_plugin, "check a network plugin of NCCL, or measure it beside others"},
+	{"demo", "ropeway demo", rpwi_cli_demo,
+		"move a file between two processes by RDMA, and show each step"},
+	{"devices", "ropeway devices", rpwi_cli_devices,
+		"list RDMA devices, software and real, and which GID index to use"},
+	{"doctor", "ropeway doctor", rpwi_cli_doctor,
+		"diagnose this host or the path to a peer, with remedies"},
+	{"explain", "ropeway explain", rpwi_cli_explain,
+		"show captures as a ladder, and explain each packet and state"},
+	{"perf", "ropeway perf", rpwi_cli_perf,
+		"measure messages and remote memory, beside UCX if wanted"},
+	{"plugin", "ropeway plugin", rpwi_cli_plugin,
+		"check a network plugin of NCCL, or measure it beside others"},
 	{"recv", "ropeway recv", rpwi_cli_recv, "receive files and directories of `ropeway send`"},
-	{"run", "ropeway run", rpwi_cli_run, "run an unmodified verbs program on the software device"},
+	{"run", "ropeway run", rpwi_cli_run,
+		"run an unmodified verbs program on the software device"},
 	{"send", "ropeway send", rpwi_cli_send, "send files and directories to a `ropeway recv`"},
 	{"demo-peer", "ropeway demo-peer", rpwi_cli_demo_peer, NULL},
 	{"help", "ropeway help", run_help, NULL},
@@ -37,9 +44,11 @@ static void list(FILE *to) { cli_commands_list(subcommands, to); }
 static const struct cli_command command = {
 	.name = "ropeway",
 	.usage = "COMMAND [OPTIONS]\n[COMMAND] --help | --version",
-	.about = "ropeway: a software RoCEv2 device. Verbs programs run on it unmodified, without a NIC or root.",
+	.about = "ropeway: a software RoCEv2 device. Verbs programs run on it unmodified, without "
+		 "a NIC or root.",
 	.list = list,
-	.after = "`ropeway COMMAND --help` says more about one of them; so does ropeway(1).\nStart here: `ropeway demo`; then `ropeway run -- ibv_rc_pingpong "
+	.after = "`ropeway COMMAND --help` says more about one of them; so does ropeway(1).\nStart "
+		 "here: `ropeway demo`; then `ropeway run -- ibv_rc_pingpong "
 		 "-g 1`.",
 	.ends_at_operand = true,
 };
@@ -56,4 +65,7 @@ static int run_version(int argc, char **argv)
 	return CLI_OK;
 }
 
-int main(int argc, char **argv) { return finish(cli_commands_run(&command, subcommands, argc, argv)); }
+int main(int argc, char **argv)
+{
+	return finish(cli_commands_run(&command, subcommands, argc, argv));
+}

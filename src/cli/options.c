@@ -7,7 +7,11 @@
 #include <getopt.h>
 #include <stdio.h>
 
-enum { WORD_MAX = 32, SLIPS_MOST = 2, LONG_BASE = 256 }; /* from LONG_BASE on: positions in the table, as getopt_long gives them */
+enum {
+	WORD_MAX = 32,
+	SLIPS_MOST = 2,
+	LONG_BASE = 256
+}; /* from LONG_BASE on: positions in the table, as getopt_long gives them */
 
 /* The table of a command, and what every command has, as getopt_long wants them. */
 struct parser {
@@ -35,7 +39,8 @@ static unsigned distance(const char *a, const char *b)
 				d[i][j] = (unsigned)(i + j);
 				continue;
 			}
-			unsigned replaced = d[i - 1][j - 1] + (a[i - 1] != b[j - 1]), shorter = RPWI_MIN(d[i - 1][j], d[i][j - 1]) + 1;
+			unsigned replaced = d[i - 1][j - 1] + (a[i - 1] != b[j - 1]),
+				 shorter = RPWI_MIN(d[i - 1][j], d[i][j - 1]) + 1;
 			d[i][j] = RPWI_MIN(replaced, shorter);
 			if (i > 1 && j > 1 && a[i - 1] == b[j - 2] && a[i - 2] == b[j - 1])
 				d[i][j] = RPWI_MIN(d[i][j], d[i - 2][j - 2] + 1);
@@ -43,7 +48,10 @@ static unsigned distance(const char *a, const char *b)
 	return d[la][lb];
 }
 
-static bool begins_with(const char *text, const char *beginning) { return !strncmp(text, beginning, strlen(beginning)); }
+static bool begins_with(const char *text, const char *beginning)
+{
+	return !strncmp(text, beginning, strlen(beginning));
+}
 
 const char *cli_options_near(const char *word, const char *const *names)
 {
@@ -55,7 +63,10 @@ const char *cli_options_near(const char *word, const char *const *names)
 			return *n;
 	for (const char *const *n = names; *n; n++) {
 		unsigned d = distance(word, *n);
-		if (d < least && 2 * d <= RPWI_MAX(strlen(word), strlen(*n))) { /* two slips in a word of three letters make any other one */
+		if (d < least &&
+			2 * d <=
+				RPWI_MAX(strlen(word),
+					strlen(*n))) { /* two slips in a word of three letters make any other one */
 			least = d;
 			nearest = *n;
 		}
@@ -68,7 +79,8 @@ const char *cli_options_near(const char *word, const char *const *names)
 
 /* ---- what is wrong ---- */
 
-int cli_options_invalid(const struct cli_command *c, const char *name, const char *value, const char *why)
+int cli_options_invalid(
+	const struct cli_command *c, const char *name, const char *value, const char *why)
 {
 	return rpwi_cli_usage(c->name, "invalid value '%s' for --%s: %s", value, name, why);
 }
@@ -84,7 +96,8 @@ static int invalid(const struct parser *p, const struct cli_option *o, const cha
 static const struct cli_option *option_of(const struct parser *p, int found)
 {
 	for (unsigned i = 0; i < p->n; i++)
-		if (found == LONG_BASE + (int)i || (p->option[i]->letter && found == p->option[i]->letter))
+		if (found == LONG_BASE + (int)i ||
+			(p->option[i]->letter && found == p->option[i]->letter))
 			return p->option[i];
 	return NULL;
 }
@@ -96,15 +109,18 @@ static int unknown_name(const struct parser *p, const char *argument)
 	const char *candidate[2] = {NULL, NULL};
 	unsigned candidates = 0;
 
-	snprintf(word, sizeof(word), "%.*s", (int)RPWI_MIN(strcspn(argument + 2, "="), (size_t)WORD_MAX), argument + 2);
+	snprintf(word, sizeof(word), "%.*s",
+		(int)RPWI_MIN(strcspn(argument + 2, "="), (size_t)WORD_MAX), argument + 2);
 	for (unsigned i = 0; i < p->n; i++)
 		if (begins_with(p->name[i], word) && candidates++ < 2)
 			candidate[candidates - 1] = p->name[i];
 	if (candidates > 1)
-		return rpwi_cli_usage(p->c->name, "ambiguous option '--%s': '--%s' or '--%s'", word, candidate[0], candidate[1]);
+		return rpwi_cli_usage(p->c->name, "ambiguous option '--%s': '--%s' or '--%s'", word,
+			candidate[0], candidate[1]);
 	const char *near = cli_options_near(word, p->name);
 	if (near)
-		return rpwi_cli_usage(p->c->name, "unknown option '--%s': did you mean '--%s'?", word, near);
+		return rpwi_cli_usage(
+			p->c->name, "unknown option '--%s': did you mean '--%s'?", word, near);
 	return rpwi_cli_usage(p->c->name, "unknown option '--%s'", word);
 }
 
@@ -113,7 +129,8 @@ static int unknown(const struct parser *p, const char *argument)
 	const struct cli_option *o = option_of(p, optopt);
 
 	if (o)
-		return rpwi_cli_usage(p->c->name, "option '--%s' takes no value, but has one in '%s'", o->name, argument);
+		return rpwi_cli_usage(p->c->name,
+			"option '--%s' takes no value, but has one in '%s'", o->name, argument);
 	if (optopt)
 		return rpwi_cli_usage(p->c->name, "unknown option '-%c'", optopt);
 	return unknown_name(p, argument);
@@ -124,7 +141,8 @@ static int without_value(const struct parser *p)
 	const struct cli_option *o = option_of(p, optopt);
 	char expected[CLI_EXPECTED_LEN];
 
-	return rpwi_cli_usage(p->c->name, "option '--%s' needs a value: %s", o->name, cli_value_expected(o, expected));
+	return rpwi_cli_usage(p->c->name, "option '--%s' needs a value: %s", o->name,
+		cli_value_expected(o, expected));
 }
 
 static int check_operands(const struct cli_command *c, int n, char **operand)
@@ -133,19 +151,27 @@ static int check_operands(const struct cli_command *c, int n, char **operand)
 		return rpwi_cli_usage(c->name, "%s", c->missing);
 	if (n > (int)c->operands_most && !c->ends_at_operand) {
 		if (c->operands_most < 2)
-			return rpwi_cli_usage(c->name, "unexpected argument '%s'", operand[c->operands_most]);
-		return rpwi_cli_usage(c->name, "unexpected argument '%s': not more than %u are taken", operand[c->operands_most], c->operands_most);
+			return rpwi_cli_usage(
+				c->name, "unexpected argument '%s'", operand[c->operands_most]);
+		return rpwi_cli_usage(c->name,
+			"unexpected argument '%s': not more than %u are taken",
+			operand[c->operands_most], c->operands_most);
 	}
 	return CLI_GO_ON;
 }
 
 /* ---- going through ---- */
 
-static bool takes_value(const struct cli_option *o) { return o->kind != CLI_FLAG && o->kind != CLI_UNSET; }
+static bool takes_value(const struct cli_option *o)
+{
+	return o->kind != CLI_FLAG && o->kind != CLI_UNSET;
+}
 
 static void add(struct parser *p, const struct cli_option *o)
 {
-	int argument = !takes_value(o) ? no_argument : o->bare ? optional_argument : required_argument;
+	int argument = !takes_value(o) ? no_argument
+		       : o->bare       ? optional_argument
+				       : required_argument;
 
 	assert(p->n < CLI_OPTIONS_MAX);
 	p->option[p->n] = o;

@@ -12,15 +12,15 @@
 #include <stdint.h>
 #include <stdio.h>
 
-enum cli_kind {      /* and the type of the target */
-	CLI_FLAG,    /* bool: true; takes no value */
-	CLI_UNSET,   /* bool or pointer: false or NULL; takes no value */
-	CLI_NUMBER,  /* int, unsigned, size_t or uint64_t: from least to most */
-	CLI_REAL,    /* double: from least to most */
-	CLI_SIZE,    /* size_t or uint64_t: bytes from least to most, with a suffix K, M, G or T */
-	CLI_SIZES,   /* struct cli_sizes: a list of them, or ranges */
-	CLI_TEXT,    /* const char *, or const char *[] where the option may be repeated */
-	CLI_FILE,    /* const char *: a name, which is not empty; or const char *[] */
+enum cli_kind {     /* and the type of the target */
+	CLI_FLAG,   /* bool: true; takes no value */
+	CLI_UNSET,  /* bool or pointer: false or NULL; takes no value */
+	CLI_NUMBER, /* int, unsigned, size_t or uint64_t: from least to most */
+	CLI_REAL,   /* double: from least to most */
+	CLI_SIZE,   /* size_t or uint64_t: bytes from least to most, with a suffix K, M, G or T */
+	CLI_SIZES,  /* struct cli_sizes: a list of them, or ranges */
+	CLI_TEXT,   /* const char *, or const char *[] where the option may be repeated */
+	CLI_FILE,   /* const char *: a name, which is not empty; or const char *[] */
 	CLI_ADDRESS, /* const char *: HOST:PORT, [IPV6]:PORT or :PORT, as rpw_listener_create takes it */
 	CLI_CHOICE,  /* const char *: one of words, and that very pointer */
 	CLI_CHOICES, /* bool[]: a list of words, or "all" */
@@ -37,10 +37,12 @@ struct cli_option {
 	const char *name; /* "size" for --size; NULL after the last one of a table */
 	char letter;      /* or 0 */
 	enum cli_kind kind;
-	const char *value;        /* what help calls its value: "FILE" */
-	const char *help;         /* what it does, which help breaks into lines */
-	const char *preset;       /* its value where it is not given, as a user would write it. NULL: what the target has already */
-	const char *bare;         /* the value that it has where it is given without one; NULL: it needs one */
+	const char *value; /* what help calls its value: "FILE" */
+	const char *help;  /* what it does, which help breaks into lines */
+	const char *
+		preset; /* its value where it is not given, as a user would write it. NULL: what the target has already */
+	const char
+		*bare; /* the value that it has where it is given without one; NULL: it needs one */
 	const char *unit;         /* of a number: "seconds" */
 	const char *prefix;       /* what a number may begin with: "v" */
 	const char *const *words; /* up to a NULL */
@@ -52,12 +54,12 @@ struct cli_option {
 #define CLI_INTO(type, member) .at = offsetof(type, member), .width = sizeof(((type *)0)->member)
 
 struct cli_command {
-	const char *name;                /* "ropeway demo" */
-	const char *usage;               /* what follows the name: "[OPTIONS] FILE...", one line for each form */
-	const char *about;               /* paragraphs */
+	const char *name;  /* "ropeway demo" */
+	const char *usage; /* what follows the name: "[OPTIONS] FILE...", one line for each form */
+	const char *about; /* paragraphs */
 	const struct cli_option *option; /* NULL: none of its own */
-	void (*list)(FILE *to);          /* prints what help has between `about` and the options, or NULL */
-	const char *after;               /* paragraphs below the options, or NULL */
+	void (*list)(FILE *to); /* prints what help has between `about` and the options, or NULL */
+	const char *after;      /* paragraphs below the options, or NULL */
 	unsigned operands_least, operands_most;
 	const char *missing;  /* said where there are fewer: "no program given" */
 	bool ends_at_operand; /* what follows the first one belongs to another command */
@@ -71,7 +73,8 @@ int cli_options_parse(const struct cli_command *c, void *into, int *argc, char *
 /* As if --NAME=TEXT were given: for a preset that depends on other options. */
 void cli_options_set(const struct cli_command *c, const char *name, const char *text, void *into);
 /* What the kind of an option cannot know to be wrong: "invalid value 'x' for --name: why". Returns CLI_USAGE. */
-int cli_options_invalid(const struct cli_command *c, const char *name, const char *value, const char *why);
+int cli_options_invalid(
+	const struct cli_command *c, const char *name, const char *value, const char *why);
 /* Which of `names`, up to a NULL, was meant by a word that is none of them: one that begins with it, or is up to two slips of the keyboard away, or that it begins with. NULL: none. */
 const char *cli_options_near(const char *word, const char *const *names);
 
@@ -98,7 +101,8 @@ struct cli_subcommand {
 	const char *summary; /* NULL: not for people */
 };
 /* `ropeway`, `ropeway plugin`: hands over to the one that the first operand names. An exit status. */
-int cli_commands_run(const struct cli_command *c, const struct cli_subcommand *of, int argc, char **argv);
+int cli_commands_run(
+	const struct cli_command *c, const struct cli_subcommand *of, int argc, char **argv);
 void cli_commands_list(const struct cli_subcommand *of, FILE *to);
 
 #endif

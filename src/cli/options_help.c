@@ -9,7 +9,10 @@ enum { COLUMNS = 80, TEXT_COLUMN_MOST = 28, LEFT_LEN = 64 };
 
 const struct cli_option cli_options_common[CLI_COMMON] = {
 	[CLI_HELP] = {.name = "help", .letter = 'h', .kind = CLI_FLAG, .help = "print this text"},
-	[CLI_VERSION] = {.name = "version", .letter = 'V', .kind = CLI_FLAG, .help = "print the version"},
+	[CLI_VERSION] = {.name = "version",
+		.letter = 'V',
+		.kind = CLI_FLAG,
+		.help = "print the version"},
 };
 
 static void pad(FILE *to, unsigned n) { fprintf(to, "%*s", (int)n, ""); }

@@ -8,13 +8,17 @@
 #include <inttypes.h>
 #include <stdlib.h>
 
-static bool in_bounds(const struct cli_option *o, double v) { return v >= o->least && (!(o->most > 0) || v <= o->most); }
+static bool in_bounds(const struct cli_option *o, double v)
+{
+	return v >= o->least && (!(o->most > 0) || v <= o->most);
+}
 
 /* ---- numbers ---- */
 
 static int store(const struct cli_option *o, void *to, uint64_t v)
 {
-	assert(o->width == sizeof(uint64_t) || (o->width == sizeof(uint32_t) && o->most > 0 && o->most <= UINT32_MAX));
+	assert(o->width == sizeof(uint64_t) ||
+		(o->width == sizeof(uint32_t) && o->most > 0 && o->most <= UINT32_MAX));
 	if (o->width == sizeof(uint64_t))
 		memcpy(to, &v, sizeof(v));
 	else
@@ -26,7 +30,8 @@ static bool is_digit(char c) { return c >= '0' && c <= '9'; }
 
 static int take_number(const struct cli_option *o, const char *text, void *to)
 {
-	size_t skip = o->prefix && !strncmp(text, o->prefix, strlen(o->prefix)) ? strlen(o->prefix) : 0;
+	size_t skip =
+		o->prefix && !strncmp(text, o->prefix, strlen(o->prefix)) ? strlen(o->prefix) : 0;
 	bool hex = !strncasecmp(text + skip, "0x", 2);
 	char *end;
 
@@ -94,7 +99,9 @@ static int add_sizes(const struct cli_option *o, char *word, struct cli_sizes *s
 /* ---- lists ---- */
 
 /* Each word between commas. 0, or what `fn` gave. */
-static int for_each_word(const char *list, int (*fn)(const struct cli_option *o, char *word, void *arg), const struct cli_option *o, void *arg)
+static int for_each_word(const char *list,
+	int (*fn)(const struct cli_option *o, char *word, void *arg), const struct cli_option *o,
+	void *arg)
 {
 	char *copy = strdup(list), *at = copy, *word;
 	int rc = copy ? 0 : -ENOMEM;
@@ -105,7 +112,10 @@ static int for_each_word(const char *list, int (*fn)(const struct cli_option *o,
 	return rc;
 }
 
-static int sizes_word(const struct cli_option *o, char *word, void *arg) { return add_sizes(o, word, arg); }
+static int sizes_word(const struct cli_option *o, char *word, void *arg)
+{
+	return add_sizes(o, word, arg);
+}
 
 static int take_sizes(const struct cli_option *o, const char *text, void *to)
 {
@@ -173,7 +183,8 @@ static bool is_address(const char *text)
 
 	if (!digits || digits > 5 || colon[1 + digits] || strtoul(colon + 1, NULL, 10) > UINT16_MAX)
 		return false;
-	return *text == '[' ? colon > text + 1 && colon[-1] == ']' : !memchr(text, ':', (size_t)(colon - text));
+	return *text == '[' ? colon > text + 1 && colon[-1] == ']'
+			    : !memchr(text, ':', (size_t)(colon - text));
 }
 
 int cli_value_take(const struct cli_option *o, const char *text, void *into)
@@ -218,7 +229,11 @@ static const char *words_text(const char *const *words, const char *last, char *
 
 	out[0] = '\0';
 	for (size_t i = 0; words[i] && used < len; i++)
-		used += (size_t)snprintf(out + used, len - used, "%s%s", !i ? "" : words[i + 1] ? ", " : last, words[i]);
+		used += (size_t)snprintf(out + used, len - used, "%s%s",
+			!i             ? ""
+			: words[i + 1] ? ", "
+				       : last,
+			words[i]);
 	return out;
 }
 
@@ -240,9 +255,11 @@ static void expect_number(const struct cli_option *o, char *out)
 	const char *of = o->unit ? " of " : "", *unit = o->unit ? o->unit : "";
 
 	if (o->prefix)
-		snprintf(out, CLI_EXPECTED_LEN, "%s%.15g to %s%.15g", o->prefix, o->least, o->prefix, o->most);
+		snprintf(out, CLI_EXPECTED_LEN, "%s%.15g to %s%.15g", o->prefix, o->least,
+			o->prefix, o->most);
 	else if (o->most > 0)
-		snprintf(out, CLI_EXPECTED_LEN, "a number%s%s from %.15g to %.15g", of, unit, o->least, o->most);
+		snprintf(out, CLI_EXPECTED_LEN, "a number%s%s from %.15g to %.15g", of, unit,
+			o->least, o->most);
 	else
 		snprintf(out, CLI_EXPECTED_LEN, "a number%s%s from %.15g up", of, unit, o->least);
 }
@@ -250,13 +267,16 @@ static void expect_number(const struct cli_option *o, char *out)
 static void expect_size(const struct cli_option *o, char *out)
 {
 	const char *what = o->kind == CLI_SIZES ? "sizes" : "a size",
-		   *as = o->kind == CLI_SIZES ? "as in 8,4096,1M or 8..8M" : "in bytes or with a suffix K, M or G";
+		   *as = o->kind == CLI_SIZES ? "as in 8,4096,1M or 8..8M"
+					      : "in bytes or with a suffix K, M or G";
 	char least[CLI_SIZE_LEN], most[CLI_SIZE_LEN];
 
 	if (o->most > 0)
-		snprintf(out, CLI_EXPECTED_LEN, "%s from %s to %s, %s", what, size_text(o->least, least), size_text(o->most, most), as);
+		snprintf(out, CLI_EXPECTED_LEN, "%s from %s to %s, %s", what,
+			size_text(o->least, least), size_text(o->most, most), as);
 	else
-		snprintf(out, CLI_EXPECTED_LEN, "%s from %s up, %s", what, size_text(o->least, least), as);
+		snprintf(out, CLI_EXPECTED_LEN, "%s from %s up, %s", what,
+			size_text(o->least, least), as);
 }
 
 const char *cli_value_expected(const struct cli_option *o, char out[CLI_EXPECTED_LEN])
@@ -279,18 +299,23 @@ const char *cli_value_expected(const struct cli_option *o, char out[CLI_EXPECTED
 		break;
 	case CLI_TEXT:
 	case CLI_FILE:
-		snprintf(out, CLI_EXPECTED_LEN, o->kind == CLI_FILE ? "the name of a file" : "a text");
+		snprintf(out, CLI_EXPECTED_LEN,
+			o->kind == CLI_FILE ? "the name of a file" : "a text");
 		if (most > 1)
-			snprintf(out + strlen(out), CLI_EXPECTED_LEN - strlen(out), ", at most %zu times", most);
+			snprintf(out + strlen(out), CLI_EXPECTED_LEN - strlen(out),
+				", at most %zu times", most);
 		break;
 	case CLI_ADDRESS:
-		snprintf(out, CLI_EXPECTED_LEN, "HOST:PORT, [IPV6]:PORT or :PORT, with a port up to %d", UINT16_MAX);
+		snprintf(out, CLI_EXPECTED_LEN,
+			"HOST:PORT, [IPV6]:PORT or :PORT, with a port up to %d", UINT16_MAX);
 		break;
 	case CLI_CHOICE:
-		snprintf(out, CLI_EXPECTED_LEN, "%s", words_text(o->words, " or ", words, sizeof(words)));
+		snprintf(out, CLI_EXPECTED_LEN, "%s",
+			words_text(o->words, " or ", words, sizeof(words)));
 		break;
 	case CLI_CHOICES:
-		snprintf(out, CLI_EXPECTED_LEN, "a list of %s; or all", words_text(o->words, " and ", words, sizeof(words)));
+		snprintf(out, CLI_EXPECTED_LEN, "a list of %s; or all",
+			words_text(o->words, " and ", words, sizeof(words)));
 		break;
 	}
 	return out;

@@ -17,13 +17,17 @@ int rpwi_cli_gid_table(struct ibv_context *ctx, uint8_t port, struct cli_gid gid
 	for (ssize_t i = 0; i < n; i++) {
 		if (table[i].port_num != port)
 			continue;
-		gids[count++] = (struct cli_gid){table[i].gid, table[i].gid_index, table[i].gid_type, table[i].ndev_ifindex};
+		gids[count++] = (struct cli_gid){
+			table[i].gid, table[i].gid_index, table[i].gid_type, table[i].ndev_ifindex};
 	}
 	free(table);
 	return n < 0 ? (int)n : count;
 }
 
-bool rpwi_cli_gid_is_ipv4(const union ibv_gid *gid) { return IN6_IS_ADDR_V4MAPPED((const struct in6_addr *)gid->raw); }
+bool rpwi_cli_gid_is_ipv4(const union ibv_gid *gid)
+{
+	return IN6_IS_ADDR_V4MAPPED((const struct in6_addr *)gid->raw);
+}
 
 /* How well an entry serves: an IPv4 address is what the other side most likely has too. */
 static int rank(const struct cli_gid *g)
@@ -45,7 +49,10 @@ int rpwi_cli_gid_pick(const struct cli_gid *gids, int count)
 	return best;
 }
 
-const char *rpwi_cli_gid_text(const union ibv_gid *gid, char out[CLI_GID_LEN]) { return inet_ntop(AF_INET6, gid->raw, out, CLI_GID_LEN); }
+const char *rpwi_cli_gid_text(const union ibv_gid *gid, char out[CLI_GID_LEN])
+{
+	return inet_ntop(AF_INET6, gid->raw, out, CLI_GID_LEN);
+}
 
 const char *rpwi_cli_gid_type(uint32_t type)
 {
@@ -60,7 +67,10 @@ const char *rpwi_cli_gid_type(uint32_t type)
 	return "unknown";
 }
 
-unsigned rpwi_cli_mtu_bytes(enum ibv_mtu mtu) { return mtu >= IBV_MTU_256 && mtu <= IBV_MTU_4096 ? 128u << mtu : 0; }
+unsigned rpwi_cli_mtu_bytes(enum ibv_mtu mtu)
+{
+	return mtu >= IBV_MTU_256 && mtu <= IBV_MTU_4096 ? 128u << mtu : 0;
+}
 
 const char *rpwi_cli_port_state(enum ibv_port_state state)
 {

@@ -64,7 +64,8 @@ const char *rpwi_cli_size(uint64_t bytes, char out[CLI_SIZE_LEN])
 		if (bytes % unit == 0)
 			snprintf(out, CLI_SIZE_LEN, "%" PRIu64 " %s", bytes / unit, scale[i].name);
 		else
-			snprintf(out, CLI_SIZE_LEN, "%.2f %s", (double)bytes / (double)unit, scale[i].name);
+			snprintf(out, CLI_SIZE_LEN, "%.2f %s", (double)bytes / (double)unit,
+				scale[i].name);
 		return out;
 	}
 	snprintf(out, CLI_SIZE_LEN, "%" PRIu64 " byte%s", bytes, bytes == 1 ? "" : "s");
@@ -90,7 +91,8 @@ static bool is_harmless(uint32_t code)
 {
 	static const struct {
 		uint32_t first, last;
-	} harmful[] = {{0, 0x1f}, {0x7f, 0x9f}, {0x200e, 0x200f}, {0x2028, 0x202e}, {0x2066, 0x2069}};
+	} harmful[] = {
+		{0, 0x1f}, {0x7f, 0x9f}, {0x200e, 0x200f}, {0x2028, 0x202e}, {0x2066, 0x2069}};
 
 	for (size_t i = 0; i < RPWI_ARRAY_LEN(harmful); i++)
 		if (code >= harmful[i].first && code <= harmful[i].last)

@@ -39,7 +39,8 @@ static uint32_t index_take(struct rpwi_cm *cm)
 	uint16_t i = ring_at(cm, head);
 	cm->free_count--;
 	if (cm->never_used) {
-		uint32_t r = cm->ops->random(cm->user), at = (head + (r >> 8) % cm->never_used--) % CM_IDS;
+		uint32_t r = cm->ops->random(cm->user),
+			 at = (head + (r >> 8) % cm->never_used--) % CM_IDS;
 		uint16_t first = i;
 		i = ring_at(cm, at);
 		cm->free_ring[at] = first;
@@ -48,7 +49,10 @@ static uint32_t index_take(struct rpwi_cm *cm)
 	return i;
 }
 
-bool rpwi_cm_id_left(struct rpwi_cm *cm) { return cm->free_count || rpwi_cm_linger_drop_oldest(cm); }
+bool rpwi_cm_id_left(struct rpwi_cm *cm)
+{
+	return cm->free_count || rpwi_cm_linger_drop_oldest(cm);
+}
 
 bool rpwi_cm_id_new(struct rpwi_cm *cm, struct rpwi_cm_node *n)
 {
@@ -113,7 +117,8 @@ int rpwi_cm_new(struct rpwi_cm **out, const struct rpwi_cm_ops *ops, void *user,
 	cm->linger = calloc(CM_LINGERS_MAX, sizeof(*cm->linger));
 	cm->by_id = buckets_new();
 	cm->by_qp = buckets_new();
-	if (!cm->node || !cm->gen || !cm->free_ring || !timers || !cm->linger || !cm->by_id || !cm->by_qp) {
+	if (!cm->node || !cm->gen || !cm->free_ring || !timers || !cm->linger || !cm->by_id ||
+		!cm->by_qp) {
 		rpwi_cm_free(cm);
 		return -ENOMEM;
 	}
@@ -162,7 +167,8 @@ void rpwi_cm_send(struct rpwi_cm *cm, const struct rpwi_cm_path *path, const uin
 	cm->ops->send(cm->user, path, mad);
 }
 
-void rpwi_cm_send_msg(struct rpwi_cm *cm, const struct rpwi_cm_path *path, const struct rpwi_cm_msg *m)
+void rpwi_cm_send_msg(
+	struct rpwi_cm *cm, const struct rpwi_cm_path *path, const struct rpwi_cm_msg *m)
 {
 	uint8_t mad[RPWI_MAD_LEN];
 	rpwi_cm_encode(m, mad);
@@ -177,7 +183,8 @@ void rpwi_cm_timer(struct rpwi_cm *cm, uint64_t now_ns)
 {
 	/* Each either ends its wait or sets a deadline after now, so this ends. */
 	while (rpwi_cm_deadline(cm) <= now_ns) {
-		struct rpwi_cm_node *n = RPWI_CONTAINER_OF(rpwi_heap_first(&cm->timers), struct rpwi_cm_node, timer);
+		struct rpwi_cm_node *n =
+			RPWI_CONTAINER_OF(rpwi_heap_first(&cm->timers), struct rpwi_cm_node, timer);
 		rpwi_cm_timer_clear(cm, n);
 		if (n->lingers)
 			rpwi_cm_linger_timer(cm, rpwi_cm_node_linger(n), now_ns);

@@ -41,7 +41,7 @@ enum rpwi_cm_state {
 extern const char *const rpwi_cm_state_name[RPWI_CM_STATE_COUNT];
 
 enum rpwi_cm_event_type {
-	RPWI_CM_EV_REP,         /* the peer accepted; its parameters are in conn->remote; now rpwi_cm_establish or rpwi_cm_reject */
+	RPWI_CM_EV_REP, /* the peer accepted; its parameters are in conn->remote; now rpwi_cm_establish or rpwi_cm_reject */
 	RPWI_CM_EV_ESTABLISHED, /* passive: RTU, or rpwi_cm_comm_established */
 	RPWI_CM_EV_REJ,         /* reason, and the peer's private data */
 	RPWI_CM_EV_REQ_ERROR,   /* no answer to REQ in max_cm_retries + 1 tries: unreachable */
@@ -90,18 +90,21 @@ struct rpwi_cm_ops {
 	/* A REQ or SIDR_REQ nobody has seen yet (`sidr` tells which); path->local is where it arrived. Gives storage for the new connection (the engine initialises it but for conn->user, sets conn->remote and
 	 * conn->path, and then calls `incoming`), or NULL with *reason a REJ reason, or a SIDR status, or
 	 * RPWI_CM_NO_ANSWER: the peer will ask again. */
-	struct rpwi_cm_conn *(*request)(void *user, const struct rpwi_cm_path *path, const struct rpwi_cm_msg *m, bool sidr, uint16_t *reason);
+	struct rpwi_cm_conn *(*request)(void *user, const struct rpwi_cm_path *path,
+		const struct rpwi_cm_msg *m, bool sidr, uint16_t *reason);
 	/* The connection that `request` gave is in REQ_RCVD or SIDR_REQ_RCVD; m is the request, with its private data. */
 	void (*incoming)(void *user, struct rpwi_cm_conn *conn, const struct rpwi_cm_msg *m);
 	void (*event)(void *user, struct rpwi_cm_conn *conn, const struct rpwi_cm_event *ev);
 	uint32_t (*random)(void *user);
 	/* A connection went from one state to another: for accounts and logs. May be NULL. */
-	void (*moved)(void *user, struct rpwi_cm_conn *conn, enum rpwi_cm_state from, enum rpwi_cm_state to);
+	void (*moved)(void *user, struct rpwi_cm_conn *conn, enum rpwi_cm_state from,
+		enum rpwi_cm_state to);
 };
 
 /* Private to cm/: what the engine's tables hold of a connection; it may outlive it (linger.c). */
 struct rpwi_cm_node {
-	struct rpwi_list by_id, by_qp; /* chains of two hash tables, over the fields below; unlinked, they point to themselves */
+	struct rpwi_list by_id,
+		by_qp; /* chains of two hash tables, over the fields below; unlinked, they point to themselves */
 	struct rpwi_heap_node timer;
 	uint32_t local_id; /* 0: none */
 	uint32_t remote_id, remote_qpn;
@@ -141,8 +144,9 @@ struct rpwi_cm_conn {
 struct rpwi_cm_stats {
 	uint64_t tx[0x20], rx[0x20]; /* by attribute */
 	uint64_t retries, duplicates, timeouts;
-	uint64_t bad_mads;   /* truncated, another class or version, fields out of range */
-	uint64_t stray;      /* well-formed, for no connection of ours, or from another address than its peer's, or in a state that has no use for it */
+	uint64_t bad_mads; /* truncated, another class or version, fields out of range */
+	uint64_t
+		stray; /* well-formed, for no connection of ours, or from another address than its peer's, or in a state that has no use for it */
 	uint64_t no_service; /* requests for a service ID that nobody listens on */
 };
 
@@ -155,25 +159,34 @@ enum {
 
 /* `id_prefix`: the top 12 bits of every local communication ID (the process's slot), so that other processes of this host know whose a message is. The CA GUID goes
  * into REQ and REP. Allocates its tables. 0 or -ENOMEM. */
-int rpwi_cm_new(struct rpwi_cm **out, const struct rpwi_cm_ops *ops, void *user, uint16_t id_prefix);
-void rpwi_cm_set_prefix(struct rpwi_cm *cm, uint16_t id_prefix); /* after a fork: for new connections */
-void rpwi_cm_free(struct rpwi_cm *cm);                           /* all connections must have been destroyed */
+int rpwi_cm_new(
+	struct rpwi_cm **out, const struct rpwi_cm_ops *ops, void *user, uint16_t id_prefix);
+void rpwi_cm_set_prefix(
+	struct rpwi_cm *cm, uint16_t id_prefix); /* after a fork: for new connections */
+void rpwi_cm_free(struct rpwi_cm *cm);           /* all connections must have been destroyed */
 const struct rpwi_cm_stats *rpwi_cm_stats(const struct rpwi_cm *cm);
 
 /* Prepare storage: state IDLE. Give it a communication ID by connecting or by a request. */
 void rpwi_cm_conn_init(struct rpwi_cm *cm, struct rpwi_cm_conn *c, void *user);
 /* The verbs-like calls give 0, -EINVAL (wrong state, or private data longer than its room) or -ENOMEM (no communication ID left). pdata includes the CMA header where there is one. */
-int rpwi_cm_connect(struct rpwi_cm_conn *c, const struct rpwi_cm_path *path, uint64_t service_id, const uint8_t ca_guid[8], const struct rpwi_cm_param *local,
+int rpwi_cm_connect(struct rpwi_cm_conn *c, const struct rpwi_cm_path *path, uint64_t service_id,
+	const uint8_t ca_guid[8], const struct rpwi_cm_param *local, const void *pdata,
+	size_t pdata_len, uint64_t now_ns);
+int rpwi_cm_accept(struct rpwi_cm_conn *c, const uint8_t ca_guid[8],
+	const struct rpwi_cm_param *local, const void *pdata, size_t pdata_len,
+	uint64_t now_ns); /* REP */
+int rpwi_cm_establish(
+	struct rpwi_cm_conn *c, const void *pdata, size_t pdata_len, uint64_t now_ns); /* RTU */
+int rpwi_cm_comm_established(struct rpwi_cm_conn *c,
+	uint64_t now_ns); /* passive: data came before the RTU (IB 12.9.6): as if it had come */
+int rpwi_cm_reject(struct rpwi_cm_conn *c, uint16_t reason, const void *ari, size_t ari_len,
 	const void *pdata, size_t pdata_len, uint64_t now_ns);
-int rpwi_cm_accept(
-	struct rpwi_cm_conn *c, const uint8_t ca_guid[8], const struct rpwi_cm_param *local, const void *pdata, size_t pdata_len, uint64_t now_ns); /* REP */
-int rpwi_cm_establish(struct rpwi_cm_conn *c, const void *pdata, size_t pdata_len, uint64_t now_ns);                                                /* RTU */
-int rpwi_cm_comm_established(struct rpwi_cm_conn *c, uint64_t now_ns); /* passive: data came before the RTU (IB 12.9.6): as if it had come */
-int rpwi_cm_reject(struct rpwi_cm_conn *c, uint16_t reason, const void *ari, size_t ari_len, const void *pdata, size_t pdata_len, uint64_t now_ns);
 int rpwi_cm_disconnect(struct rpwi_cm_conn *c, uint64_t now_ns); /* DREQ; after EV_DREQ: DREP */
-int rpwi_cm_sidr_request(struct rpwi_cm_conn *c, const struct rpwi_cm_path *path, uint64_t service_id, const void *pdata, size_t pdata_len, unsigned timeout_ms,
+int rpwi_cm_sidr_request(struct rpwi_cm_conn *c, const struct rpwi_cm_path *path,
+	uint64_t service_id, const void *pdata, size_t pdata_len, unsigned timeout_ms,
 	unsigned retries, uint64_t now_ns);
-int rpwi_cm_sidr_reply(struct rpwi_cm_conn *c, uint8_t status, uint32_t qpn, uint32_t qkey, const void *pdata, size_t pdata_len, uint64_t now_ns);
+int rpwi_cm_sidr_reply(struct rpwi_cm_conn *c, uint8_t status, uint32_t qpn, uint32_t qkey,
+	const void *pdata, size_t pdata_len, uint64_t now_ns);
 /* The peer's process is known to have ended: a connection that was established goes to TIMEWAIT, one in its handshake to IDLE; EV_PEER_GONE. */
 void rpwi_cm_peer_gone(struct rpwi_cm_conn *c, uint64_t now_ns);
 /* Forget it, whatever its state; the peer is told, where it has something to be told (REJ 4 for REQ_SENT, REJ 28 where a program had yet to decide, DREQ, DREP).
@@ -182,7 +195,8 @@ void rpwi_cm_peer_gone(struct rpwi_cm_conn *c, uint64_t now_ns);
 void rpwi_cm_destroy(struct rpwi_cm_conn *c, uint64_t now_ns);
 
 /* One MAD that came to QP 1 of path->local from path->remote (GIDs filled in). Hostile until checked. */
-void rpwi_cm_rx(struct rpwi_cm *cm, const struct rpwi_cm_path *path, const uint8_t *mad, size_t len, uint64_t now_ns);
+void rpwi_cm_rx(struct rpwi_cm *cm, const struct rpwi_cm_path *path, const uint8_t *mad, size_t len,
+	uint64_t now_ns);
 uint64_t rpwi_cm_deadline(const struct rpwi_cm *cm); /* RPWI_NEVER if none */
 void rpwi_cm_timer(struct rpwi_cm *cm, uint64_t now_ns);
 /* Every connection that has a communication ID, in no order; fn may destroy the one that it is given. */

@@ -14,7 +14,13 @@
 
 #include <errno.h>
 
-enum { WINDOW = 64, ASK_AGAIN_NS = 50 * 1000000, EARLY_NS = 250 * 1000000, LAST_TRIES = 4, TIMEWAIT_MIN_NS = 100 * 1000000 };
+enum {
+	WINDOW = 64,
+	ASK_AGAIN_NS = 50 * 1000000,
+	EARLY_NS = 250 * 1000000,
+	LAST_TRIES = 4,
+	TIMEWAIT_MIN_NS = 100 * 1000000
+};
 static const uint64_t timewait_max_ns = 4 * RPWI_NS_PER_S, unasked_ns = 8 * RPWI_NS_PER_S;
 
 /* ---- The transitions ---- */
@@ -36,7 +42,8 @@ struct action {
 	uint8_t wait;
 	uint8_t event; /* 1 + enum rpwi_cm_event_type; 0 none */
 	uint8_t linger;
-	uint16_t reason; /* of a REJ that the engine decides on, and of the event that tells of it */
+	uint16_t
+		reason; /* of a REJ that the engine decides on, and of the event that tells of it */
 };
 /* clang-format off */
 #define EV(name) .event = 1 + RPWI_CM_EV_##name
@@ -156,7 +163,8 @@ static const struct action actions[RPWI_CM_STATE_COUNT][CM_INPUTS] = {
 /* clang-format on */
 
 /* The one transition function: where an input leads, and by which row of the table. */
-static enum rpwi_cm_state cm_step(enum rpwi_cm_state from, enum cm_input in, const struct action **act)
+static enum rpwi_cm_state cm_step(
+	enum rpwi_cm_state from, enum cm_input in, const struct action **act)
 {
 	const struct action *a = &actions[from][in];
 	*act = a->used ? a : NULL;
@@ -197,7 +205,8 @@ static void window_leave(struct rpwi_cm_conn *c, uint64_t now_ns)
 	cm->in_window--;
 	if (rpwi_list_empty(&cm->window_waiting))
 		return;
-	struct rpwi_cm_conn *next = RPWI_CONTAINER_OF(cm->window_waiting.next, struct rpwi_cm_conn, window_link);
+	struct rpwi_cm_conn *next =
+		RPWI_CONTAINER_OF(cm->window_waiting.next, struct rpwi_cm_conn, window_link);
 	rpwi_list_del(&next->window_link);
 	window_enter(next);
 	rpwi_cm_timer_set(cm, &next->node, RPWI_MIN(now_ns + next->interval_ns, next->give_up_ns));
@@ -244,16 +253,20 @@ static void repeat_unasked(struct rpwi_cm_conn *c, uint64_t now_ns)
 
 static void repeat_put_off(struct rpwi_cm_conn *c, unsigned service_timeout, uint64_t now_ns)
 {
-	uint64_t service_ns = rpwi_cm_wait_ns(RPWI_MIN(service_timeout, (unsigned)RPWI_CM_MRA_TIMEOUT));
+	uint64_t service_ns =
+		rpwi_cm_wait_ns(RPWI_MIN(service_timeout, (unsigned)RPWI_CM_MRA_TIMEOUT));
 	if (!c->mra_seen)
 		c->give_up_ns += service_ns;
 	c->mra_seen = true;
 	c->interval_ns = c->timeout_ns;
-	uint64_t last_ns = c->give_up_ns - LAST_TRIES * c->timeout_ns, next_ns = RPWI_MIN(now_ns + service_ns, last_ns);
-	rpwi_cm_timer_set(c->cm, &c->node, RPWI_MIN(RPWI_MAX(next_ns, now_ns + c->timeout_ns), c->give_up_ns));
+	uint64_t last_ns = c->give_up_ns - LAST_TRIES * c->timeout_ns,
+		 next_ns = RPWI_MIN(now_ns + service_ns, last_ns);
+	rpwi_cm_timer_set(c->cm, &c->node,
+		RPWI_MIN(RPWI_MAX(next_ns, now_ns + c->timeout_ns), c->give_up_ns));
 }
 
-static void conn_wait(struct rpwi_cm_conn *c, const struct action *act, const struct cm_args *a, uint64_t now_ns)
+static void conn_wait(
+	struct rpwi_cm_conn *c, const struct action *act, const struct cm_args *a, uint64_t now_ns)
 {
 	switch (act->wait) {
 	case WAIT_NOTHING:
@@ -294,7 +307,8 @@ static void conn_release(struct rpwi_cm_conn *c, enum cm_linger_kind linger, uin
 
 static void conn_event(struct rpwi_cm_conn *c, const struct action *act, const struct cm_args *a)
 {
-	struct rpwi_cm_event ev = {.type = (enum rpwi_cm_event_type)(act->event - 1), .reason = act->reason};
+	struct rpwi_cm_event ev = {
+		.type = (enum rpwi_cm_event_type)(act->event - 1), .reason = act->reason};
 	if (a->m && !act->reason) {
 		ev.pdata = a->m->pdata;
 		ev.pdata_len = a->m->pdata_len;
@@ -310,7 +324,8 @@ static void conn_event(struct rpwi_cm_conn *c, const struct action *act, const s
 	c->cm->ops->event(c->cm->user, c, &ev);
 }
 
-bool rpwi_cm_conn_input(struct rpwi_cm_conn *c, enum cm_input in, const struct cm_args *a, uint64_t now_ns)
+bool rpwi_cm_conn_input(
+	struct rpwi_cm_conn *c, enum cm_input in, const struct cm_args *a, uint64_t now_ns)
 {
 	const struct action *act;
 	struct rpwi_cm *cm = c->cm;
@@ -336,7 +351,8 @@ bool rpwi_cm_conn_input(struct rpwi_cm_conn *c, enum cm_input in, const struct c
 
 bool rpwi_cm_conn_asks_again(struct rpwi_cm_conn *c, uint16_t reason, uint64_t now_ns)
 {
-	bool asking = c->state == RPWI_CM_REQ_SENT || c->state == RPWI_CM_REP_WAIT || c->state == RPWI_CM_SIDR_REQ_SENT;
+	bool asking = c->state == RPWI_CM_REQ_SENT || c->state == RPWI_CM_REP_WAIT ||
+		      c->state == RPWI_CM_SIDR_REQ_SENT;
 	if (!asking || reason != RPWI_REJ_INVALID_SERVICE_ID || now_ns >= c->patient_until_ns)
 		return false;
 	c->interval_ns = RPWI_MIN(c->interval_ns, (uint64_t)EARLY_NS);
@@ -379,7 +395,8 @@ void rpwi_cm_conn_init(struct rpwi_cm *cm, struct rpwi_cm_conn *c, void *user)
 }
 
 /* Does the state have a use for this call, and does the private data fit? Asked before anything is changed. */
-static int call_check(const struct rpwi_cm_conn *c, enum cm_input in, size_t pdata_len, size_t pdata_max)
+static int call_check(
+	const struct rpwi_cm_conn *c, enum cm_input in, size_t pdata_len, size_t pdata_max)
 {
 	const struct action *act;
 	cm_step(c->state, in, &act);
@@ -404,7 +421,10 @@ static bool conn_begin(struct rpwi_cm_conn *c, const struct rpwi_cm_path *path)
 	return true;
 }
 
-static uint64_t new_tid(const struct rpwi_cm_conn *c) { return (uint64_t)c->cm->ops->random(c->cm->user) << 32 | c->local_id; }
+static uint64_t new_tid(const struct rpwi_cm_conn *c)
+{
+	return (uint64_t)c->cm->ops->random(c->cm->user) << 32 | c->local_id;
+}
 
 /* A connection that has been used and is IDLE again begins anew: nothing of the old peer may stay. */
 static void conn_clear(struct rpwi_cm_conn *c, bool passive, bool sidr)
@@ -418,8 +438,9 @@ static void conn_clear(struct rpwi_cm_conn *c, bool passive, bool sidr)
 	memset(c->remote_ca_guid, 0, sizeof(c->remote_ca_guid));
 }
 
-int rpwi_cm_connect(struct rpwi_cm_conn *c, const struct rpwi_cm_path *path, uint64_t service_id, const uint8_t ca_guid[8], const struct rpwi_cm_param *local,
-	const void *pdata, size_t pdata_len, uint64_t now_ns)
+int rpwi_cm_connect(struct rpwi_cm_conn *c, const struct rpwi_cm_path *path, uint64_t service_id,
+	const uint8_t ca_guid[8], const struct rpwi_cm_param *local, const void *pdata,
+	size_t pdata_len, uint64_t now_ns)
 {
 	if (call_check(c, CM_IN_CONNECT, pdata_len, RPWI_REQ_PDATA))
 		return -EINVAL;
@@ -432,37 +453,56 @@ int rpwi_cm_connect(struct rpwi_cm_conn *c, const struct rpwi_cm_path *path, uin
 	c->retries_max = RPWI_CM_RETRIES;
 	c->tid = new_tid(c);
 	memcpy(c->local_ca_guid, ca_guid, 8);
-	return call(c, CM_IN_CONNECT, &(struct cm_args){.pdata = pdata, .pdata_len = pdata_len}, now_ns);
+	return call(c, CM_IN_CONNECT, &(struct cm_args){.pdata = pdata, .pdata_len = pdata_len},
+		now_ns);
 }
 
-int rpwi_cm_accept(struct rpwi_cm_conn *c, const uint8_t ca_guid[8], const struct rpwi_cm_param *local, const void *pdata, size_t pdata_len, uint64_t now_ns)
+int rpwi_cm_accept(struct rpwi_cm_conn *c, const uint8_t ca_guid[8],
+	const struct rpwi_cm_param *local, const void *pdata, size_t pdata_len, uint64_t now_ns)
 {
 	if (call_check(c, CM_IN_ACCEPT, pdata_len, RPWI_REP_PDATA))
 		return -EINVAL;
 	c->local = *local;
 	memcpy(c->local_ca_guid, ca_guid, 8);
-	return call(c, CM_IN_ACCEPT, &(struct cm_args){.pdata = pdata, .pdata_len = pdata_len}, now_ns);
+	return call(
+		c, CM_IN_ACCEPT, &(struct cm_args){.pdata = pdata, .pdata_len = pdata_len}, now_ns);
 }
 
 int rpwi_cm_establish(struct rpwi_cm_conn *c, const void *pdata, size_t pdata_len, uint64_t now_ns)
 {
 	if (call_check(c, CM_IN_ESTABLISH, pdata_len, RPWI_RTU_PDATA))
 		return -EINVAL;
-	return call(c, CM_IN_ESTABLISH, &(struct cm_args){.pdata = pdata, .pdata_len = pdata_len}, now_ns);
+	return call(c, CM_IN_ESTABLISH, &(struct cm_args){.pdata = pdata, .pdata_len = pdata_len},
+		now_ns);
 }
 
-int rpwi_cm_comm_established(struct rpwi_cm_conn *c, uint64_t now_ns) { return call(c, CM_IN_COMM_ESTABLISHED, &(struct cm_args){0}, now_ns); }
-
-int rpwi_cm_reject(struct rpwi_cm_conn *c, uint16_t reason, const void *ari, size_t ari_len, const void *pdata, size_t pdata_len, uint64_t now_ns)
+int rpwi_cm_comm_established(struct rpwi_cm_conn *c, uint64_t now_ns)
 {
-	if (call_check(c, CM_IN_REJECT, pdata_len, RPWI_REJ_PDATA) || ari_len > sizeof(((struct rpwi_cm_msg *)0)->rej.ari))
-		return -EINVAL;
-	return call(c, CM_IN_REJECT, &(struct cm_args){.reason = reason, .ari = ari, .ari_len = ari_len, .pdata = pdata, .pdata_len = pdata_len}, now_ns);
+	return call(c, CM_IN_COMM_ESTABLISHED, &(struct cm_args){0}, now_ns);
 }
 
-int rpwi_cm_disconnect(struct rpwi_cm_conn *c, uint64_t now_ns) { return call(c, CM_IN_DISCONNECT, &(struct cm_args){0}, now_ns); }
+int rpwi_cm_reject(struct rpwi_cm_conn *c, uint16_t reason, const void *ari, size_t ari_len,
+	const void *pdata, size_t pdata_len, uint64_t now_ns)
+{
+	if (call_check(c, CM_IN_REJECT, pdata_len, RPWI_REJ_PDATA) ||
+		ari_len > sizeof(((struct rpwi_cm_msg *)0)->rej.ari))
+		return -EINVAL;
+	return call(c, CM_IN_REJECT,
+		&(struct cm_args){.reason = reason,
+			.ari = ari,
+			.ari_len = ari_len,
+			.pdata = pdata,
+			.pdata_len = pdata_len},
+		now_ns);
+}
 
-int rpwi_cm_sidr_request(struct rpwi_cm_conn *c, const struct rpwi_cm_path *path, uint64_t service_id, const void *pdata, size_t pdata_len, unsigned timeout_ms,
+int rpwi_cm_disconnect(struct rpwi_cm_conn *c, uint64_t now_ns)
+{
+	return call(c, CM_IN_DISCONNECT, &(struct cm_args){0}, now_ns);
+}
+
+int rpwi_cm_sidr_request(struct rpwi_cm_conn *c, const struct rpwi_cm_path *path,
+	uint64_t service_id, const void *pdata, size_t pdata_len, unsigned timeout_ms,
 	unsigned retries, uint64_t now_ns)
 {
 	if (call_check(c, CM_IN_SIDR_REQUEST, pdata_len, RPWI_SIDR_REQ_PDATA))
@@ -474,19 +514,33 @@ int rpwi_cm_sidr_request(struct rpwi_cm_conn *c, const struct rpwi_cm_path *path
 	c->timeout_ns = RPWI_MAX(timeout_ms, 1u) * RPWI_NS_PER_MS;
 	c->retries_max = (uint16_t)RPWI_MIN(retries, 0xffffu - 1);
 	c->tid = new_tid(c);
-	return call(c, CM_IN_SIDR_REQUEST, &(struct cm_args){.pdata = pdata, .pdata_len = pdata_len}, now_ns);
+	return call(c, CM_IN_SIDR_REQUEST,
+		&(struct cm_args){.pdata = pdata, .pdata_len = pdata_len}, now_ns);
 }
 
-int rpwi_cm_sidr_reply(struct rpwi_cm_conn *c, uint8_t status, uint32_t qpn, uint32_t qkey, const void *pdata, size_t pdata_len, uint64_t now_ns)
+int rpwi_cm_sidr_reply(struct rpwi_cm_conn *c, uint8_t status, uint32_t qpn, uint32_t qkey,
+	const void *pdata, size_t pdata_len, uint64_t now_ns)
 {
 	if (call_check(c, CM_IN_SIDR_REPLY, pdata_len, RPWI_SIDR_REP_PDATA))
 		return -EINVAL;
-	return call(c, CM_IN_SIDR_REPLY, &(struct cm_args){.status = status, .qpn = qpn, .qkey = qkey, .pdata = pdata, .pdata_len = pdata_len}, now_ns);
+	return call(c, CM_IN_SIDR_REPLY,
+		&(struct cm_args){.status = status,
+			.qpn = qpn,
+			.qkey = qkey,
+			.pdata = pdata,
+			.pdata_len = pdata_len},
+		now_ns);
 }
 
-void rpwi_cm_peer_gone(struct rpwi_cm_conn *c, uint64_t now_ns) { rpwi_cm_conn_input(c, CM_IN_GONE, &(struct cm_args){0}, now_ns); }
+void rpwi_cm_peer_gone(struct rpwi_cm_conn *c, uint64_t now_ns)
+{
+	rpwi_cm_conn_input(c, CM_IN_GONE, &(struct cm_args){0}, now_ns);
+}
 
-void rpwi_cm_destroy(struct rpwi_cm_conn *c, uint64_t now_ns) { rpwi_cm_conn_input(c, CM_IN_DESTROY, &(struct cm_args){.status = CM_SIDR_REJECTED}, now_ns); }
+void rpwi_cm_destroy(struct rpwi_cm_conn *c, uint64_t now_ns)
+{
+	rpwi_cm_conn_input(c, CM_IN_DESTROY, &(struct cm_args){.status = CM_SIDR_REJECTED}, now_ns);
+}
 
 /* ---- Of a REQ or SIDR_REQ that has come ---- */
 
@@ -504,7 +558,8 @@ static void param_of_req(const struct rpwi_cm_msg *m, struct rpwi_cm_param *p)
 	p->srq = m->req.srq;
 }
 
-void rpwi_cm_conn_requested(struct rpwi_cm_conn *c, const struct rpwi_cm_path *path, const struct rpwi_cm_msg *m, uint64_t now_ns)
+void rpwi_cm_conn_requested(struct rpwi_cm_conn *c, const struct rpwi_cm_path *path,
+	const struct rpwi_cm_msg *m, uint64_t now_ns)
 {
 	bool sidr = m->attr == RPWI_CM_SIDR_REQ;
 	struct rpwi_cm *cm = c->cm;
@@ -518,8 +573,9 @@ void rpwi_cm_conn_requested(struct rpwi_cm_conn *c, const struct rpwi_cm_path *p
 	c->tid = m->tid;
 	rpwi_cm_know_id(cm, &c->node);
 	if (!sidr) {
-		unsigned exponent =
-			RPWI_MIN(RPWI_MAX((unsigned)m->req.local_cm_response_timeout, (unsigned)CM_RESPONSE_SHIFT_MIN), (unsigned)CM_RESPONSE_SHIFT_MAX);
+		unsigned exponent = RPWI_MIN(RPWI_MAX((unsigned)m->req.local_cm_response_timeout,
+						     (unsigned)CM_RESPONSE_SHIFT_MIN),
+			(unsigned)CM_RESPONSE_SHIFT_MAX);
 		param_of_req(m, &c->remote);
 		c->timeout_ns = rpwi_cm_wait_ns(exponent);
 		c->retries_max = m->req.max_cm_retries;
@@ -528,7 +584,8 @@ void rpwi_cm_conn_requested(struct rpwi_cm_conn *c, const struct rpwi_cm_path *p
 		memcpy(c->node.remote_ca_guid, m->req.ca_guid, 8);
 		rpwi_cm_know_qp(cm, &c->node);
 	}
-	rpwi_cm_conn_input(c, sidr ? CM_IN_SIDR_REQ_NEW : CM_IN_REQ_NEW, &(struct cm_args){.m = m}, now_ns);
+	rpwi_cm_conn_input(
+		c, sidr ? CM_IN_SIDR_REQ_NEW : CM_IN_REQ_NEW, &(struct cm_args){.m = m}, now_ns);
 	cm->ops->incoming(cm->user, c, m);
 }
 
@@ -543,7 +600,8 @@ void rpwi_cm_conn_replied(struct rpwi_cm_conn *c, const struct rpwi_cm_msg *m, u
 	p->starting_psn = m->rep.starting_psn;
 	p->responder_resources = m->rep.responder_resources;
 	p->initiator_depth = m->rep.initiator_depth;
-	p->retry_count = c->local.retry_count; /* a REP has neither: what our REQ said holds for both */
+	p->retry_count =
+		c->local.retry_count; /* a REP has neither: what our REQ said holds for both */
 	p->ack_timeout = c->local.ack_timeout;
 	p->rnr_retry_count = m->rep.rnr_retry_count;
 	p->flow_control = m->rep.flow_control;

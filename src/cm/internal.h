@@ -17,7 +17,7 @@ enum {
 	CM_ID_INDEX_BITS = 16,
 	CM_ID_GEN_BITS = 4,
 	CM_ID_LOCAL_BITS = CM_ID_INDEX_BITS + CM_ID_GEN_BITS, /* below the prefix */
-	CM_IDS = 1 << CM_ID_INDEX_BITS,                       /* index 0 is never given, so no ID is 0 */
+	CM_IDS = 1 << CM_ID_INDEX_BITS, /* index 0 is never given, so no ID is 0 */
 	CM_BUCKETS = 8192,
 	CM_LINGERS_MAX = 8192,
 };
@@ -30,7 +30,7 @@ enum cm_linger_kind {
 	CM_LINGER_QUIET, /* TIMEWAIT: a DREQ gets its DREP, a REQ is stale */
 	CM_LINGER_DREQ, /* likewise, and our DREQ is repeated a few times until it is answered: the peer must not go on for ever because one datagram was lost */
 	CM_LINGER_ANSWER, /* we have answered for good (REJ, SIDR_REP): whoever asks again gets that answer again, not a second connection */
-	CM_LINGER_DEAF,   /* the peer itself has given the request up: a late copy of it must not become a second one */
+	CM_LINGER_DEAF, /* the peer itself has given the request up: a late copy of it must not become a second one */
 };
 struct cm_linger {
 	struct rpwi_cm_node node;
@@ -58,7 +58,8 @@ struct rpwi_cm {
 	uint32_t free_head, free_count;
 
 	struct rpwi_list *by_id, *by_qp;
-	struct rpwi_heap timers; /* each node has one at most: it never outgrows the number of IDs */
+	struct rpwi_heap
+		timers; /* each node has one at most: it never outgrows the number of IDs */
 
 	struct cm_linger *linger;
 	uint32_t lingers_made; /* of the array, so far */
@@ -76,17 +77,24 @@ bool rpwi_cm_id_new(struct rpwi_cm *cm, struct rpwi_cm_node *n);
 void rpwi_cm_id_free(struct rpwi_cm *cm, struct rpwi_cm_node *n);
 void rpwi_cm_id_move(struct rpwi_cm *cm, struct rpwi_cm_node *from, struct rpwi_cm_node *to);
 struct rpwi_cm_node *rpwi_cm_id_find(const struct rpwi_cm *cm, uint32_t id);
-static inline bool rpwi_cm_id_is_ours(const struct rpwi_cm *cm, uint32_t id) { return id >> CM_ID_LOCAL_BITS == cm->prefix; }
+static inline bool rpwi_cm_id_is_ours(const struct rpwi_cm *cm, uint32_t id)
+{
+	return id >> CM_ID_LOCAL_BITS == cm->prefix;
+}
 void rpwi_cm_send(struct rpwi_cm *cm, const struct rpwi_cm_path *path, const uint8_t *mad);
-void rpwi_cm_send_msg(struct rpwi_cm *cm, const struct rpwi_cm_path *path, const struct rpwi_cm_msg *m);
+void rpwi_cm_send_msg(
+	struct rpwi_cm *cm, const struct rpwi_cm_path *path, const struct rpwi_cm_msg *m);
 
 /* table.c */
 void rpwi_cm_node_init(struct rpwi_cm_node *n);
-void rpwi_cm_know_id(struct rpwi_cm *cm, struct rpwi_cm_node *n); /* by what the node says of the peer */
+void rpwi_cm_know_id(
+	struct rpwi_cm *cm, struct rpwi_cm_node *n); /* by what the node says of the peer */
 void rpwi_cm_know_qp(struct rpwi_cm *cm, struct rpwi_cm_node *n);
 void rpwi_cm_forget(struct rpwi_cm_node *n);
-struct rpwi_cm_node *rpwi_cm_find_id(const struct rpwi_cm *cm, uint32_t remote_id, const struct rpwi_addr *remote, bool sidr);
-struct rpwi_cm_node *rpwi_cm_find_qp(const struct rpwi_cm *cm, uint32_t remote_qpn, const uint8_t guid[8], const struct rpwi_addr *remote);
+struct rpwi_cm_node *rpwi_cm_find_id(
+	const struct rpwi_cm *cm, uint32_t remote_id, const struct rpwi_addr *remote, bool sidr);
+struct rpwi_cm_node *rpwi_cm_find_qp(const struct rpwi_cm *cm, uint32_t remote_qpn,
+	const uint8_t guid[8], const struct rpwi_addr *remote);
 void rpwi_cm_timer_set(struct rpwi_cm *cm, struct rpwi_cm_node *n, uint64_t deadline_ns);
 void rpwi_cm_timer_clear(struct rpwi_cm *cm, struct rpwi_cm_node *n);
 
@@ -132,34 +140,56 @@ struct cm_args {
 	uint32_t qpn, qkey;
 };
 /* False: the state has no use for it, nothing has happened. After true the connection may be gone: an event's callback may destroy it. */
-bool rpwi_cm_conn_input(struct rpwi_cm_conn *c, enum cm_input in, const struct cm_args *a, uint64_t now_ns);
+bool rpwi_cm_conn_input(
+	struct rpwi_cm_conn *c, enum cm_input in, const struct cm_args *a, uint64_t now_ns);
 /* A REJ that is not final, since the program knows that there was a listener a moment ago. */
 bool rpwi_cm_conn_asks_again(struct rpwi_cm_conn *c, uint16_t reason, uint64_t now_ns);
 void rpwi_cm_conn_timer(struct rpwi_cm_conn *c, uint64_t now_ns);
 /* A REQ or SIDR_REQ that begins this connection; a REP that is the first for it. */
-void rpwi_cm_conn_requested(struct rpwi_cm_conn *c, const struct rpwi_cm_path *path, const struct rpwi_cm_msg *m, uint64_t now_ns);
+void rpwi_cm_conn_requested(struct rpwi_cm_conn *c, const struct rpwi_cm_path *path,
+	const struct rpwi_cm_msg *m, uint64_t now_ns);
 void rpwi_cm_conn_replied(struct rpwi_cm_conn *c, const struct rpwi_cm_msg *m, uint64_t now_ns);
 uint64_t rpwi_cm_timewait_ns(const struct rpwi_cm_conn *c);
 
 /* msg.c */
-enum { CM_RESPONSE_SHIFT_MIN = 16, CM_RESPONSE_SHIFT_MAX = 22 };                          /* of the response time-out that a peer may ask for: 0.27 s to 17 s */
-static inline uint64_t rpwi_cm_wait_ns(unsigned exponent) { return 4096ull << exponent; } /* IB 12.7: 4.096 us * 2^n */
-void rpwi_cm_build(const struct rpwi_cm_conn *c, uint16_t attr, const struct cm_args *a, struct rpwi_cm_msg *m);
+enum {
+	CM_RESPONSE_SHIFT_MIN = 16,
+	CM_RESPONSE_SHIFT_MAX = 22
+}; /* of the response time-out that a peer may ask for: 0.27 s to 17 s */
+static inline uint64_t rpwi_cm_wait_ns(unsigned exponent)
+{
+	return 4096ull << exponent;
+} /* IB 12.7: 4.096 us * 2^n */
+void rpwi_cm_build(const struct rpwi_cm_conn *c, uint16_t attr, const struct cm_args *a,
+	struct rpwi_cm_msg *m);
 /* Answers without a connection, from the request that they answer. */
-void rpwi_cm_build_rej(const struct rpwi_cm_msg *to, uint16_t reason, uint8_t rejected, struct rpwi_cm_msg *m);
+void rpwi_cm_build_rej(
+	const struct rpwi_cm_msg *to, uint16_t reason, uint8_t rejected, struct rpwi_cm_msg *m);
 void rpwi_cm_build_drep(const struct rpwi_cm_msg *to, struct rpwi_cm_msg *m);
 void rpwi_cm_build_sidr_rep(const struct rpwi_cm_msg *to, uint8_t status, struct rpwi_cm_msg *m);
-enum { CM_REJECTED_REQ, CM_REJECTED_REP, CM_REJECTED_OTHER }; /* IB 12.6.7.1; MRA's first two likewise */
+enum {
+	CM_REJECTED_REQ,
+	CM_REJECTED_REP,
+	CM_REJECTED_OTHER
+}; /* IB 12.6.7.1; MRA's first two likewise */
 enum { CM_SIDR_VALID, CM_SIDR_NO_SERVICE, CM_SIDR_REJECTED, CM_SIDR_STATUS_MAX = 5 };
 
 /* linger.c */
-void rpwi_cm_linger_new(struct rpwi_cm_conn *c, enum cm_linger_kind kind, uint64_t now_ns); /* takes over the connection's ID and its places in the tables */
+void rpwi_cm_linger_new(struct rpwi_cm_conn *c, enum cm_linger_kind kind,
+	uint64_t now_ns); /* takes over the connection's ID and its places in the tables */
 void rpwi_cm_linger_drop(struct rpwi_cm *cm, struct cm_linger *l);
 bool rpwi_cm_linger_drop_oldest(struct rpwi_cm *cm);
 void rpwi_cm_linger_timer(struct rpwi_cm *cm, struct cm_linger *l, uint64_t now_ns);
-void rpwi_cm_linger_rx(struct rpwi_cm *cm, struct cm_linger *l, const struct rpwi_cm_msg *m, uint64_t now_ns);
+void rpwi_cm_linger_rx(
+	struct rpwi_cm *cm, struct cm_linger *l, const struct rpwi_cm_msg *m, uint64_t now_ns);
 
-static inline struct rpwi_cm_conn *rpwi_cm_node_conn(struct rpwi_cm_node *n) { return RPWI_CONTAINER_OF(n, struct rpwi_cm_conn, node); }
-static inline struct cm_linger *rpwi_cm_node_linger(struct rpwi_cm_node *n) { return RPWI_CONTAINER_OF(n, struct cm_linger, node); }
+static inline struct rpwi_cm_conn *rpwi_cm_node_conn(struct rpwi_cm_node *n)
+{
+	return RPWI_CONTAINER_OF(n, struct rpwi_cm_conn, node);
+}
+static inline struct cm_linger *rpwi_cm_node_linger(struct rpwi_cm_node *n)
+{
+	return RPWI_CONTAINER_OF(n, struct cm_linger, node);
+}
 
 #endif

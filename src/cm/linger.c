@@ -3,7 +3,7 @@
 #include "cm/internal.h"
 
 enum {
-	DREQ_TRIES = 8,   /* after 0.25, 0.5, 1, ... 32 s: about as long as a connection's own DREQ */
+	DREQ_TRIES = 8, /* after 0.25, 0.5, 1, ... 32 s: about as long as a connection's own DREQ */
 	ANSWER_TRIES = 5, /* of an answer that the peer has been asked to wait for: see conn.c */
 	FIRST_NS = 250 * 1000000,
 };
@@ -31,12 +31,14 @@ static void linger_quiet(struct rpwi_cm *cm, struct cm_linger *l, uint64_t now_n
 }
 
 /* How often it speaks unasked, and how long it stays. */
-static void linger_begin(struct rpwi_cm *cm, struct cm_linger *l, bool peer_patient, uint64_t now_ns)
+static void linger_begin(
+	struct rpwi_cm *cm, struct cm_linger *l, bool peer_patient, uint64_t now_ns)
 {
 	l->interval_ns = FIRST_NS;
 	if (l->kind == CM_LINGER_ANSWER) {
 		l->tries_left = peer_patient ? ANSWER_TRIES : 0;
-		l->expires_ns = now_ns + answer_ns + (peer_patient ? rpwi_cm_wait_ns(RPWI_CM_MRA_TIMEOUT) : 0);
+		l->expires_ns = now_ns + answer_ns +
+				(peer_patient ? rpwi_cm_wait_ns(RPWI_CM_MRA_TIMEOUT) : 0);
 	} else {
 		l->tries_left = l->kind == CM_LINGER_DREQ ? DREQ_TRIES : 0;
 		l->expires_ns = l->kind == CM_LINGER_DREQ ? RPWI_NEVER : now_ns + l->timewait_ns;
@@ -95,7 +97,9 @@ void rpwi_cm_linger_timer(struct rpwi_cm *cm, struct cm_linger *l, uint64_t now_
 		l->tries_left--;
 		l->interval_ns *= 2;
 		cm->stats.retries++;
-		rpwi_cm_timer_set(cm, &l->node, !l->tries_left && l->kind == CM_LINGER_ANSWER ? l->expires_ns : now_ns + l->interval_ns);
+		rpwi_cm_timer_set(cm, &l->node,
+			!l->tries_left && l->kind == CM_LINGER_ANSWER ? l->expires_ns
+								      : now_ns + l->interval_ns);
 		rpwi_cm_send(cm, &l->path, l->mad);
 	} else if (l->kind == CM_LINGER_DREQ) {
 		cm->stats.timeouts++;
@@ -106,7 +110,8 @@ void rpwi_cm_linger_timer(struct rpwi_cm *cm, struct cm_linger *l, uint64_t now_
 }
 
 /* A REQ or SIDR_REQ again, or a REP or RTU by someone who thinks that there is a connection. */
-static void linger_asked(struct rpwi_cm *cm, struct cm_linger *l, const struct rpwi_cm_msg *m, uint64_t now_ns)
+static void linger_asked(
+	struct rpwi_cm *cm, struct cm_linger *l, const struct rpwi_cm_msg *m, uint64_t now_ns)
 {
 	struct rpwi_cm_msg rej;
 
@@ -122,7 +127,8 @@ static void linger_asked(struct rpwi_cm *cm, struct cm_linger *l, const struct r
 }
 
 /* The message is from this connection's peer: rx.c has checked. */
-void rpwi_cm_linger_rx(struct rpwi_cm *cm, struct cm_linger *l, const struct rpwi_cm_msg *m, uint64_t now_ns)
+void rpwi_cm_linger_rx(
+	struct rpwi_cm *cm, struct cm_linger *l, const struct rpwi_cm_msg *m, uint64_t now_ns)
 {
 	struct rpwi_cm_msg drep;
 

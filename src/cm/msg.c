@@ -3,10 +3,12 @@
 #include "cm/internal.h"
 
 enum {
-	HOP_LIMIT = 64,          /* where the caller has no opinion; 0 and 1 would mean that the peer is on this subnet (IB 12.7.21) */
+	HOP_LIMIT =
+		64, /* where the caller has no opinion; 0 and 1 would mean that the peer is on this subnet (IB 12.7.21) */
 	LID_PERMISSIVE = 0xffff, /* RoCE has no LIDs */
 	RATE_10_GBPS = 3,
-	TARGET_ACK_DELAY = 15, /* 4.096 us * 2^15 = 134 ms: a program's process, not a card, acknowledges */
+	TARGET_ACK_DELAY =
+		15, /* 4.096 us * 2^15 = 134 ms: a program's process, not a card, acknowledges */
 };
 
 static void build_req(const struct rpwi_cm_conn *c, struct rpwi_cm_msg *m)
@@ -22,7 +24,8 @@ static void build_req(const struct rpwi_cm_conn *c, struct rpwi_cm_msg *m)
 	m->req.starting_psn = c->local.starting_psn;
 	m->req.responder_resources = c->local.responder_resources;
 	m->req.initiator_depth = c->local.initiator_depth;
-	m->req.remote_cm_response_timeout = m->req.local_cm_response_timeout = RPWI_CM_RESPONSE_TIMEOUT;
+	m->req.remote_cm_response_timeout = m->req.local_cm_response_timeout =
+		RPWI_CM_RESPONSE_TIMEOUT;
 	m->req.flow_control = c->local.flow_control;
 	m->req.srq = c->local.srq;
 	m->req.retry_count = c->local.retry_count;
@@ -86,7 +89,8 @@ static void build_rej(const struct rpwi_cm_conn *c, const struct cm_args *a, str
 	}
 }
 
-void rpwi_cm_build(const struct rpwi_cm_conn *c, uint16_t attr, const struct cm_args *a, struct rpwi_cm_msg *m)
+void rpwi_cm_build(
+	const struct rpwi_cm_conn *c, uint16_t attr, const struct cm_args *a, struct rpwi_cm_msg *m)
 {
 	memset(m, 0, sizeof(*m));
 	m->attr = attr;
@@ -143,14 +147,18 @@ static void answer(const struct rpwi_cm_msg *to, uint16_t attr, struct rpwi_cm_m
 	m->remote_comm_id = to->local_comm_id;
 }
 
-void rpwi_cm_build_rej(const struct rpwi_cm_msg *to, uint16_t reason, uint8_t rejected, struct rpwi_cm_msg *m)
+void rpwi_cm_build_rej(
+	const struct rpwi_cm_msg *to, uint16_t reason, uint8_t rejected, struct rpwi_cm_msg *m)
 {
 	answer(to, RPWI_CM_REJ, m);
 	m->rej.msg_rejected = rejected;
 	m->rej.reason = reason;
 }
 
-void rpwi_cm_build_drep(const struct rpwi_cm_msg *to, struct rpwi_cm_msg *m) { answer(to, RPWI_CM_DREP, m); }
+void rpwi_cm_build_drep(const struct rpwi_cm_msg *to, struct rpwi_cm_msg *m)
+{
+	answer(to, RPWI_CM_DREP, m);
+}
 
 void rpwi_cm_build_sidr_rep(const struct rpwi_cm_msg *to, uint8_t status, struct rpwi_cm_msg *m)
 {

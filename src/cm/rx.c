@@ -14,7 +14,8 @@ struct rx {
 static void stray(const struct rx *r, const char *why)
 {
 	r->cm->stats.stray++;
-	rpwi_debug("cm: %s for 0x%08x from 0x%08x ignored: %s", rpwi_cm_attr_name(r->m->attr), r->m->remote_comm_id, r->m->local_comm_id, why);
+	rpwi_debug("cm: %s for 0x%08x from 0x%08x ignored: %s", rpwi_cm_attr_name(r->m->attr),
+		r->m->remote_comm_id, r->m->local_comm_id, why);
 }
 
 static void answer_rej(const struct rx *r, uint16_t reason, uint8_t rejected)
@@ -47,13 +48,15 @@ static void stale(const struct rx *r, struct rpwi_cm_node *old)
 {
 	answer_rej(r, RPWI_REJ_STALE_CONN, CM_REJECTED_REQ);
 	if (!old->lingers)
-		rpwi_cm_conn_input(rpwi_cm_node_conn(old), CM_IN_STALE, &(struct cm_args){0}, r->now_ns);
+		rpwi_cm_conn_input(
+			rpwi_cm_node_conn(old), CM_IN_STALE, &(struct cm_args){0}, r->now_ns);
 }
 
 /* True when the request has been dealt with: we know its ID. The transaction ID tells a repetition from a new life of the peer. */
 static bool known_request(const struct rx *r, bool sidr)
 {
-	struct rpwi_cm_node *n = rpwi_cm_find_id(r->cm, r->m->local_comm_id, &r->path->remote, sidr);
+	struct rpwi_cm_node *n =
+		rpwi_cm_find_id(r->cm, r->m->local_comm_id, &r->path->remote, sidr);
 	if (!n)
 		return false;
 	if (n->lingers) {
@@ -126,7 +129,9 @@ static void rx_req(const struct rx *r)
 	if (known_request(r, false))
 		return;
 	uint16_t reason = req_refused(r->m);
-	struct rpwi_cm_node *old = reason ? NULL : rpwi_cm_find_qp(r->cm, r->m->req.qpn, r->m->req.ca_guid, &r->path->remote);
+	struct rpwi_cm_node *old =
+		reason ? NULL
+		       : rpwi_cm_find_qp(r->cm, r->m->req.qpn, r->m->req.ca_guid, &r->path->remote);
 	if (old) {
 		stale(r, old);
 		return;
@@ -151,7 +156,8 @@ static void rx_sidr_req(const struct rx *r)
 /* Does the message name the peer's communication ID? Before a REP we do not know it; a REJ of a REQ need not name one (the peer may have made none). */
 static bool names_peer(const struct rpwi_cm_conn *c, const struct rpwi_cm_msg *m)
 {
-	bool unknown = c->state == RPWI_CM_REQ_SENT || c->state == RPWI_CM_REP_WAIT || c->state == RPWI_CM_IDLE;
+	bool unknown = c->state == RPWI_CM_REQ_SENT || c->state == RPWI_CM_REP_WAIT ||
+		       c->state == RPWI_CM_IDLE;
 	return unknown || c->remote_id == m->local_comm_id;
 }
 
@@ -168,7 +174,8 @@ static struct rpwi_cm_conn *receiver_conn(const struct rx *r, bool *unknown)
 	struct rpwi_cm_node *n = receiver(r, r->m->remote_comm_id);
 	*unknown = false;
 	if (!n) {
-		*unknown = rpwi_cm_id_is_ours(r->cm, r->m->remote_comm_id) && !rpwi_cm_id_find(r->cm, r->m->remote_comm_id);
+		*unknown = rpwi_cm_id_is_ours(r->cm, r->m->remote_comm_id) &&
+			   !rpwi_cm_id_find(r->cm, r->m->remote_comm_id);
 		if (!*unknown)
 			stray(r, "not from the connection's peer");
 		return NULL;
@@ -212,7 +219,8 @@ static struct rpwi_cm_conn *rejected_by_sender(const struct rx *r)
 	if (m->remote_comm_id || m->rej.reason != RPWI_REJ_TIMEOUT || m->rej.ari_len < 8)
 		return NULL;
 	struct rpwi_cm_node *n = rpwi_cm_find_id(r->cm, m->local_comm_id, &r->path->remote, false);
-	return n && !n->lingers && !memcmp(n->remote_ca_guid, m->rej.ari, 8) ? rpwi_cm_node_conn(n) : NULL;
+	return n && !n->lingers && !memcmp(n->remote_ca_guid, m->rej.ari, 8) ? rpwi_cm_node_conn(n)
+									     : NULL;
 }
 
 static void rx_rej(const struct rx *r)
@@ -226,7 +234,8 @@ static void rx_rej(const struct rx *r)
 	if (unknown)
 		stray(r, "no such connection");
 	if (c && !rpwi_cm_conn_asks_again(c, r->m->rej.reason, r->now_ns))
-		conn_take(r, c, r->m->rej.reason == RPWI_REJ_STALE_CONN ? CM_IN_REJ_STALE : CM_IN_REJ);
+		conn_take(r, c,
+			r->m->rej.reason == RPWI_REJ_STALE_CONN ? CM_IN_REJ_STALE : CM_IN_REJ);
 }
 
 /* The first REP of a connection names QP and ID of a peer that we may know as another's. */
@@ -316,7 +325,8 @@ static void rx_sidr_rep(const struct rx *r)
 {
 	struct rpwi_cm_node *n = receiver(r, r->m->local_comm_id);
 	struct rpwi_cm_conn *c = n && n->sidr && !n->lingers ? rpwi_cm_node_conn(n) : NULL;
-	uint16_t reason = r->m->sidr_rep.status == CM_SIDR_NO_SERVICE ? RPWI_REJ_INVALID_SERVICE_ID : 0;
+	uint16_t reason =
+		r->m->sidr_rep.status == CM_SIDR_NO_SERVICE ? RPWI_REJ_INVALID_SERVICE_ID : 0;
 	if (!c)
 		stray(r, "no such request");
 	else if (!rpwi_cm_conn_asks_again(c, reason, r->now_ns))
@@ -325,7 +335,8 @@ static void rx_sidr_rep(const struct rx *r)
 
 static void rx_unspoken(const struct rx *r) { stray(r, "path migration is not spoken here"); }
 
-void rpwi_cm_rx(struct rpwi_cm *cm, const struct rpwi_cm_path *path, const uint8_t *mad, size_t len, uint64_t now_ns)
+void rpwi_cm_rx(struct rpwi_cm *cm, const struct rpwi_cm_path *path, const uint8_t *mad, size_t len,
+	uint64_t now_ns)
 {
 	static void (*const handlers[0x20])(const struct rx *r) = {
 		[RPWI_CM_REQ] = rx_req,

@@ -8,7 +8,10 @@
 
 static const uint8_t v4_mapped[12] = {0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xff};
 
-static void gid_text(const uint8_t *raw, char *out) { inet_ntop(AF_INET6, raw, out, INET6_ADDRSTRLEN); }
+static void gid_text(const uint8_t *raw, char *out)
+{
+	inet_ntop(AF_INET6, raw, out, INET6_ADDRSTRLEN);
+}
 
 static struct rpwi_addr gid_to_addr(const union ibv_gid *gid, int ifindex)
 {
@@ -33,23 +36,28 @@ static void translate_own_gid(const struct dev *d, const union ibv_gid *gid, str
 			*a = d->net.gid[i].addr;
 }
 
-int av_resolve(struct dctx *c, const struct ibv_ah_attr *attr, unsigned mtu_bytes, struct rpwi_av *av, struct dport **port, struct dpeer **peer)
+int av_resolve(struct dctx *c, const struct ibv_ah_attr *attr, unsigned mtu_bytes,
+	struct rpwi_av *av, struct dport **port, struct dpeer **peer)
 {
 	const struct dev *d = c->dev;
 	char text[INET6_ADDRSTRLEN], text2[INET6_ADDRSTRLEN], why[RPWI_WHY_LEN] = "";
 	if (attr->port_num != 1) {
-		rpwi_warn("%s: port %u asked for: there is port 1 only", d->net.name, attr->port_num);
+		rpwi_warn(
+			"%s: port %u asked for: there is port 1 only", d->net.name, attr->port_num);
 		return -EINVAL;
 	}
 	if (!attr->is_global) {
-		rpwi_warn("%s: an address without a GID (LID %u) cannot be reached over RoCE: exchange GIDs (with the pingpong programs: -g 1)", d->net.name,
-			attr->dlid);
+		rpwi_warn("%s: an address without a GID (LID %u) cannot be reached over RoCE: "
+			  "exchange GIDs (with the pingpong programs: -g 1)",
+			d->net.name, attr->dlid);
 		return -EINVAL;
 	}
 	unsigned gi = attr->grh.sgid_index;
 	if (gi >= d->net.gid_count || !d->net.gid[gi].usable) {
-		rpwi_warn("%s: GID index %u is %s: there are indexes 0 to %u, `ropeway devices` lists them", d->net.name, gi,
-			gi >= d->net.gid_count ? "empty" : "not usable", d->net.gid_count ? d->net.gid_count - 1 : 0);
+		rpwi_warn("%s: GID index %u is %s: there are indexes 0 to %u, `ropeway devices` "
+			  "lists them",
+			d->net.name, gi, gi >= d->net.gid_count ? "empty" : "not usable",
+			d->net.gid_count ? d->net.gid_count - 1 : 0);
 		return -EINVAL;
 	}
 	const struct rpwi_gid *own = &d->net.gid[gi];
@@ -65,8 +73,9 @@ int av_resolve(struct dctx *c, const struct ibv_ah_attr *attr, unsigned mtu_byte
 	if (av->flow.src.family != av->flow.dst.family) {
 		gid_text(own->raw, text);
 		gid_text(attr->grh.dgid.raw, text2);
-		rpwi_warn("%s: own GID %u (%s) and the peer's (%s) are of different IP versions: choose the same GID index kind on both sides", d->net.name, gi,
-			text, text2);
+		rpwi_warn("%s: own GID %u (%s) and the peer's (%s) are of different IP versions: "
+			  "choose the same GID index kind on both sides",
+			d->net.name, gi, text, text2);
 		return -EINVAL;
 	}
 	av->loopback_zone = rpwi_netdev_is_local(&av->flow.dst);
@@ -92,7 +101,8 @@ struct ibv_ah *rpwi_dev_create_ah(struct ibv_pd *pd, struct ibv_ah_attr *attr)
 	if (!ah)
 		return NULL;
 	hca_lock();
-	int rc = av_resolve(to_dctx(pd->context), attr, RPWI_MTU_MAX, &ah->av, &ah->port, &ah->peer);
+	int rc =
+		av_resolve(to_dctx(pd->context), attr, RPWI_MTU_MAX, &ah->av, &ah->port, &ah->peer);
 	if (!rc)
 		to_dpd(pd)->refs++;
 	hca_unlock();
@@ -120,7 +130,8 @@ int rpwi_dev_destroy_ah(struct ibv_ah *ibv)
 
 /* The GRH of a UD receive says who sent it and to which of our GIDs. For IPv4 the last 20
  * of the 40 bytes are the IP header (annex A17.4.5.2). */
-int rpwi_dev_init_ah_from_wc(struct ibv_context *c, uint8_t port, struct ibv_wc *wc, struct ibv_grh *grh, struct ibv_ah_attr *attr)
+int rpwi_dev_init_ah_from_wc(struct ibv_context *c, uint8_t port, struct ibv_wc *wc,
+	struct ibv_grh *grh, struct ibv_ah_attr *attr)
 {
 	const struct dev *d = to_dctx(c)->dev;
 	union ibv_gid src, dst;

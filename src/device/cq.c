@@ -14,7 +14,9 @@
 static inline void cq_lock(struct dcq *cq)
 {
 	rpwi_lock_enter(RPWI_LOCK_CQ);
-	for (unsigned spins = 0; atomic_exchange_explicit(&cq->spin, the_hca.generation, memory_order_acquire) == the_hca.generation; spins++)
+	for (unsigned spins = 0; atomic_exchange_explicit(&cq->spin, the_hca.generation,
+					 memory_order_acquire) == the_hca.generation;
+		spins++)
 		if (spins > 100)
 			sched_yield();
 }
@@ -135,7 +137,8 @@ int dev_req_notify_cq(struct ibv_cq *ibv, int solicited_only)
 	cq_unlock(cq);
 	/* The program is about to sleep, perhaps on its own epoll: the service thread must watch the sockets soon. */
 	atomic_store_explicit(&the_hca.empty_polls, 0, memory_order_relaxed);
-	if (atomic_load_explicit(&the_hca.held_any, memory_order_relaxed) || !atomic_load_explicit(&the_hca.service_running, memory_order_relaxed)) {
+	if (atomic_load_explicit(&the_hca.held_any, memory_order_relaxed) ||
+		!atomic_load_explicit(&the_hca.service_running, memory_order_relaxed)) {
 		hca_lock_serving();
 		progress_flush_held(rpwi_now_ns());
 		hca_unlock();
@@ -148,16 +151,19 @@ int dev_req_notify_cq(struct ibv_cq *ibv, int solicited_only)
 void cq_push(struct dcq *cq, const struct ibv_wc *wc, bool solicited)
 {
 	cq_lock(cq);
-	uint32_t tail = atomic_load_explicit(&cq->tail, memory_order_relaxed), head = atomic_load_explicit(&cq->head, memory_order_acquire);
+	uint32_t tail = atomic_load_explicit(&cq->tail, memory_order_relaxed),
+		 head = atomic_load_explicit(&cq->head, memory_order_acquire);
 	if (RPWI_UNLIKELY(tail - head >= cq->cap)) {
 		bool first = !cq->overflowed;
 		cq->overflowed = true;
 		cq_unlock(cq);
 		the_hca.n.cq_overflows++;
 		if (first && !cq->ignore_overrun) {
-			rpwi_warn("CQ of %u entries overran: a completion of QP 0x%06x is lost; make the CQ as large as all its queues together", cq->cap,
-				wc->qp_num);
-			struct ibv_async_event ev = {.element.cq = &cq->ibv, .event_type = IBV_EVENT_CQ_ERR};
+			rpwi_warn("CQ of %u entries overran: a completion of QP 0x%06x is lost; "
+				  "make the CQ as large as all its queues together",
+				cq->cap, wc->qp_num);
+			struct ibv_async_event ev = {
+				.element.cq = &cq->ibv, .event_type = IBV_EVENT_CQ_ERR};
 			dev_event(to_dctx(cq->ibv.context), &ev);
 		}
 		return;
@@ -192,7 +198,9 @@ static int cq_pop(struct dcq *cq, int n, struct ibv_wc *wc)
 static void poll_progress(void)
 {
 	struct hca *h = &the_hca;
-	atomic_store_explicit(&h->any_polls, atomic_load_explicit(&h->any_polls, memory_order_relaxed) + 1, memory_order_relaxed);
+	atomic_store_explicit(&h->any_polls,
+		atomic_load_explicit(&h->any_polls, memory_order_relaxed) + 1,
+		memory_order_relaxed);
 	if (!rpwi_lock_try(RPWI_LOCK_HCA)) {
 		sched_yield();
 		return;
@@ -205,7 +213,9 @@ static void poll_progress(void)
 		progress_flush_held(rpwi_now_ns());
 	if (!progress_run(false)) {
 		h->n.inline_empty++;
-		atomic_store_explicit(&h->empty_polls, atomic_load_explicit(&h->empty_polls, memory_order_relaxed) + 1, memory_order_relaxed);
+		atomic_store_explicit(&h->empty_polls,
+			atomic_load_explicit(&h->empty_polls, memory_order_relaxed) + 1,
+			memory_order_relaxed);
 	}
 	hca_unlock();
 }
@@ -259,7 +269,8 @@ static struct ibv_wc *ring_new(int cqe, uint32_t *mask)
 	return malloc(cap * sizeof(struct ibv_wc));
 }
 
-static struct dcq *cq_new(struct ibv_context *c, int cqe, void *cq_context, struct ibv_comp_channel *ch, int comp_vector)
+static struct dcq *cq_new(struct ibv_context *c, int cqe, void *cq_context,
+	struct ibv_comp_channel *ch, int comp_vector)
 {
 	if (cqe < 1 || cqe > DEV_CQE_MAX || comp_vector < 0 || comp_vector >= c->num_comp_vectors) {
 		errno = EINVAL;
@@ -286,7 +297,8 @@ static struct dcq *cq_new(struct ibv_context *c, int cqe, void *cq_context, stru
 	return cq;
 }
 
-struct ibv_cq *rpwi_dev_create_cq(struct ibv_context *c, int cqe, void *cq_context, struct ibv_comp_channel *ch, int comp_vector)
+struct ibv_cq *rpwi_dev_create_cq(struct ibv_context *c, int cqe, void *cq_context,
+	struct ibv_comp_channel *ch, int comp_vector)
 {
 	struct dcq *cq = cq_new(c, cqe, cq_context, ch, comp_vector);
 	return cq ? &cq->ibv : NULL;
@@ -381,7 +393,10 @@ static int ex_start(struct ibv_cq_ex *ex, struct ibv_poll_cq_attr *attr)
 }
 
 static void ex_end(struct ibv_cq_ex *ex) {}
-static const struct ibv_wc *ex_cur(struct ibv_cq_ex *ex) { return &RPWI_CONTAINER_OF(ex, struct dcq, ex)->cur; }
+static const struct ibv_wc *ex_cur(struct ibv_cq_ex *ex)
+{
+	return &RPWI_CONTAINER_OF(ex, struct dcq, ex)->cur;
+}
 static enum ibv_wc_opcode ex_opcode(struct ibv_cq_ex *ex) { return ex_cur(ex)->opcode; }
 static uint32_t ex_vendor_err(struct ibv_cq_ex *ex) { return ex_cur(ex)->vendor_err; }
 static uint32_t ex_byte_len(struct ibv_cq_ex *ex) { return ex_cur(ex)->byte_len; }
@@ -392,7 +407,10 @@ static unsigned ex_flags(struct ibv_cq_ex *ex) { return ex_cur(ex)->wc_flags; }
 static uint32_t ex_slid(struct ibv_cq_ex *ex) { return ex_cur(ex)->slid; }
 static uint8_t ex_sl(struct ibv_cq_ex *ex) { return ex_cur(ex)->sl; }
 static uint8_t ex_path_bits(struct ibv_cq_ex *ex) { return ex_cur(ex)->dlid_path_bits; }
-static uint64_t ex_ts(struct ibv_cq_ex *ex) { return RPWI_CONTAINER_OF(ex, struct dcq, ex)->cur_ts_ns; }
+static uint64_t ex_ts(struct ibv_cq_ex *ex)
+{
+	return RPWI_CONTAINER_OF(ex, struct dcq, ex)->cur_ts_ns;
+}
 static uint64_t ex_wallclock(struct ibv_cq_ex *ex)
 {
 	struct timespec ts;
@@ -404,17 +422,22 @@ struct ibv_cq_ex *dev_create_cq_ex(struct ibv_context *c, struct ibv_cq_init_att
 {
 	if (RPWI_UNLIKELY(rpwi_fork_broken))
 		return dev_refuse("ibv_create_cq_ex");
-	const uint64_t known = IBV_WC_STANDARD_FLAGS | IBV_WC_EX_WITH_COMPLETION_TIMESTAMP | IBV_WC_EX_WITH_COMPLETION_TIMESTAMP_WALLCLOCK;
-	if ((attr->comp_mask & ~(uint32_t)(IBV_CQ_INIT_ATTR_MASK_FLAGS | IBV_CQ_INIT_ATTR_MASK_PD)) || (attr->wc_flags & ~known)) {
+	const uint64_t known = IBV_WC_STANDARD_FLAGS | IBV_WC_EX_WITH_COMPLETION_TIMESTAMP |
+			       IBV_WC_EX_WITH_COMPLETION_TIMESTAMP_WALLCLOCK;
+	if ((attr->comp_mask &
+		    ~(uint32_t)(IBV_CQ_INIT_ATTR_MASK_FLAGS | IBV_CQ_INIT_ATTR_MASK_PD)) ||
+		(attr->wc_flags & ~known)) {
 		errno = EOPNOTSUPP;
 		return NULL;
 	}
-	struct dcq *cq = cq_new(c, (int)attr->cqe, attr->cq_context, attr->channel, (int)attr->comp_vector);
+	struct dcq *cq =
+		cq_new(c, (int)attr->cqe, attr->cq_context, attr->channel, (int)attr->comp_vector);
 	if (!cq)
 		return NULL;
 	cq->is_ex = true;
 	rpwi_explain(RPWI_EXPLAIN_CALL, "ibv_create_cq_ex for %u completions", attr->cqe);
-	cq->ignore_overrun = (attr->comp_mask & IBV_CQ_INIT_ATTR_MASK_FLAGS) && (attr->flags & IBV_CREATE_CQ_ATTR_IGNORE_OVERRUN);
+	cq->ignore_overrun = (attr->comp_mask & IBV_CQ_INIT_ATTR_MASK_FLAGS) &&
+			     (attr->flags & IBV_CREATE_CQ_ATTR_IGNORE_OVERRUN);
 	struct ibv_cq_ex *ex = &cq->ex;
 	ex->comp_mask = 0;
 	ex->start_poll = ex_start;

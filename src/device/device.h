@@ -24,7 +24,8 @@ bool rpwi_dev_owns_context(const struct ibv_context *c);
 uint64_t rpwi_dev_get_guid(const struct ibv_device *d); /* network order, as ibv_get_device_guid */
 int rpwi_dev_get_index(const struct ibv_device *d);
 const char *rpwi_dev_ifname(const struct ibv_device *d);
-struct ibv_context *rpwi_dev_open_device(struct ibv_device *d); /* NULL + errno; an error that a person must act on (port 4791 held) is logged once */
+struct ibv_context *rpwi_dev_open_device(struct ibv_device *
+		d); /* NULL + errno; an error that a person must act on (port 4791 held) is logged once */
 int rpwi_dev_close_device(struct ibv_context *c);
 /* Can it be opened (is port 4791 to be had)? 0, or -errno with `why` filled. Opens nothing for good. */
 int rpwi_dev_check(struct ibv_device *d, char *why, size_t why_len);
@@ -35,23 +36,29 @@ int rpwi_dev_query_device(struct ibv_context *c, struct ibv_device_attr *a);
 int rpwi_dev_query_port(struct ibv_context *c, uint8_t port, struct ibv_port_attr *a);
 int rpwi_dev_query_gid(struct ibv_context *c, uint8_t port, int index, union ibv_gid *gid);
 /* type: as ibv_gid_entry.gid_type (IBV_GID_TYPE_ROCE_V2). flags as in the verb. */
-int rpwi_dev_query_gid_ex(struct ibv_context *c, uint32_t port, uint32_t index, struct ibv_gid_entry *e, uint32_t flags);
-ssize_t rpwi_dev_query_gid_table(struct ibv_context *c, struct ibv_gid_entry *entries, size_t max, uint32_t flags);
+int rpwi_dev_query_gid_ex(struct ibv_context *c, uint32_t port, uint32_t index,
+	struct ibv_gid_entry *e, uint32_t flags);
+ssize_t rpwi_dev_query_gid_table(
+	struct ibv_context *c, struct ibv_gid_entry *entries, size_t max, uint32_t flags);
 int rpwi_dev_query_pkey(struct ibv_context *c, uint8_t port, int index, __be16 *pkey);
 
 /* ---- PD, MR ---- */
 struct ibv_pd *rpwi_dev_alloc_pd(struct ibv_context *c);
 int rpwi_dev_dealloc_pd(struct ibv_pd *pd);
-struct ibv_mr *rpwi_dev_reg_mr(struct ibv_pd *pd, void *addr, size_t len, uint64_t iova, int access);
+struct ibv_mr *rpwi_dev_reg_mr(
+	struct ibv_pd *pd, void *addr, size_t len, uint64_t iova, int access);
 /* fd: anything that can be mapped; else EOPNOTSUPP. */
-struct ibv_mr *rpwi_dev_reg_dmabuf_mr(struct ibv_pd *pd, uint64_t offset, size_t len, uint64_t iova, int fd, int access);
-int rpwi_dev_rereg_mr(struct ibv_mr *mr, int flags, struct ibv_pd *pd, void *addr, size_t len, int access); /* enum ibv_rereg_mr_err_code */
+struct ibv_mr *rpwi_dev_reg_dmabuf_mr(
+	struct ibv_pd *pd, uint64_t offset, size_t len, uint64_t iova, int fd, int access);
+int rpwi_dev_rereg_mr(struct ibv_mr *mr, int flags, struct ibv_pd *pd, void *addr, size_t len,
+	int access); /* enum ibv_rereg_mr_err_code */
 int rpwi_dev_dereg_mr(struct ibv_mr *mr);
 
 /* ---- CQ and channels ---- */
 struct ibv_comp_channel *rpwi_dev_create_comp_channel(struct ibv_context *c);
 int rpwi_dev_destroy_comp_channel(struct ibv_comp_channel *ch);
-struct ibv_cq *rpwi_dev_create_cq(struct ibv_context *c, int cqe, void *cq_context, struct ibv_comp_channel *ch, int comp_vector);
+struct ibv_cq *rpwi_dev_create_cq(struct ibv_context *c, int cqe, void *cq_context,
+	struct ibv_comp_channel *ch, int comp_vector);
 int rpwi_dev_resize_cq(struct ibv_cq *cq, int cqe);
 int rpwi_dev_destroy_cq(struct ibv_cq *cq);
 int rpwi_dev_get_cq_event(struct ibv_comp_channel *ch, struct ibv_cq **cq, void **cq_context);
@@ -64,12 +71,15 @@ int rpwi_dev_query_srq(struct ibv_srq *srq, struct ibv_srq_attr *attr);
 int rpwi_dev_destroy_srq(struct ibv_srq *srq);
 struct ibv_qp *rpwi_dev_create_qp(struct ibv_pd *pd, struct ibv_qp_init_attr *attr);
 int rpwi_dev_modify_qp(struct ibv_qp *qp, struct ibv_qp_attr *attr, int mask);
-int rpwi_dev_query_qp(struct ibv_qp *qp, struct ibv_qp_attr *attr, int mask, struct ibv_qp_init_attr *init);
+int rpwi_dev_query_qp(
+	struct ibv_qp *qp, struct ibv_qp_attr *attr, int mask, struct ibv_qp_init_attr *init);
 int rpwi_dev_destroy_qp(struct ibv_qp *qp);
-struct ibv_qp_ex *rpwi_dev_qp_to_qp_ex(struct ibv_qp *qp); /* NULL unless made with IBV_QP_INIT_ATTR_SEND_OPS_FLAGS */
+struct ibv_qp_ex *rpwi_dev_qp_to_qp_ex(
+	struct ibv_qp *qp); /* NULL unless made with IBV_QP_INIT_ATTR_SEND_OPS_FLAGS */
 struct ibv_ah *rpwi_dev_create_ah(struct ibv_pd *pd, struct ibv_ah_attr *attr);
 int rpwi_dev_destroy_ah(struct ibv_ah *ah);
-int rpwi_dev_init_ah_from_wc(struct ibv_context *c, uint8_t port, struct ibv_wc *wc, struct ibv_grh *grh, struct ibv_ah_attr *attr);
+int rpwi_dev_init_ah_from_wc(struct ibv_context *c, uint8_t port, struct ibv_wc *wc,
+	struct ibv_grh *grh, struct ibv_ah_attr *attr);
 int rpwi_dev_attach_mcast(struct ibv_qp *qp, const union ibv_gid *gid, uint16_t lid);
 int rpwi_dev_detach_mcast(struct ibv_qp *qp, const union ibv_gid *gid, uint16_t lid);
 

@@ -32,12 +32,14 @@ static struct {
 	unsigned refs;
 	uint16_t prefix;
 	struct gport port[DEV_PORTS_MAX];
-	unsigned depth; /* in the engine: a batch of some port may be being read, so none is closed */
-	bool sweep;     /* addresses changed: unused ports may be of some that are gone */
+	unsigned
+		depth; /* in the engine: a batch of some port may be being read, so none is closed */
+	bool sweep;    /* addresses changed: unused ports may be of some that are gone */
 	uint32_t psn;
 	struct rpwi_txb txb;
-	uint64_t look_ns;     /* when peers are looked at, RPWI_NEVER if there are none to look at */
-	uint64_t parents[64]; /* slots of the process that this one was forked from: its connections are not ours to speak for */
+	uint64_t look_ns; /* when peers are looked at, RPWI_NEVER if there are none to look at */
+	uint64_t parents
+		[64]; /* slots of the process that this one was forked from: its connections are not ours to speak for */
 	bool exiting;
 } gsi = {.look_ns = RPWI_NEVER};
 
@@ -69,7 +71,10 @@ void rpwi_gsi_attach(const struct rpwi_gsi_user *u) { gsi.user = *u; }
 
 /* ---- addresses ---- */
 
-static bool same_addr(const struct rpwi_addr *a, const struct rpwi_addr *b) { return rpwi_addr_eq(a, b) && (!a->scope || !b->scope || a->scope == b->scope); }
+static bool same_addr(const struct rpwi_addr *a, const struct rpwi_addr *b)
+{
+	return rpwi_addr_eq(a, b) && (!a->scope || !b->scope || a->scope == b->scope);
+}
 
 void rpwi_gsi_gid(const struct rpwi_addr *a, uint8_t gid[16])
 {
@@ -129,7 +134,8 @@ unsigned rpwi_gsi_addresses(struct rpwi_addr *out, unsigned max)
 			const struct rpwi_gid *g = &d->net.gid[i];
 			bool known = !g->usable;
 			for (unsigned k = 0; k < n && !known; k++)
-				known = rpwi_addr_eq(&out[k], &g->addr) && out[k].scope == g->addr.scope;
+				known = rpwi_addr_eq(&out[k], &g->addr) &&
+					out[k].scope == g->addr.scope;
 			if (!known)
 				out[n++] = g->addr;
 		}
@@ -148,7 +154,8 @@ static struct rpwi_addr carrier_of(const struct rpwi_addr *a)
 	if (a->family == 6)
 		for (const struct dev *d = dev_first(); d; d = d->next)
 			for (unsigned i = 0; d->present && i < d->net.gid_count; i++)
-				if (!memcmp(d->net.gid[i].raw, a->bytes, 16) && (!a->scope || (int)a->scope == d->net.ifindex))
+				if (!memcmp(d->net.gid[i].raw, a->bytes, 16) &&
+					(!a->scope || (int)a->scope == d->net.ifindex))
 					return d->net.gid[i].addr;
 	return *a;
 }
@@ -170,7 +177,8 @@ static struct gport *port_new(const struct rpwi_addr *a, char *why, size_t why_l
 		p++;
 	if (p == gsi.port + DEV_PORTS_MAX) {
 		*err = -ENOSPC;
-		snprintf(why, why_len, "more than %d local addresses in use at once", DEV_PORTS_MAX);
+		snprintf(
+			why, why_len, "more than %d local addresses in use at once", DEV_PORTS_MAX);
 		return NULL;
 	}
 	struct dport *d = port_get(a, why, why_len, err);
@@ -279,7 +287,9 @@ static void add_mad(struct rpwi_txb *b, const uint8_t *mad)
 
 void gsi_send(const struct rpwi_cm_path *path, const uint8_t *mad)
 {
-	struct rpwi_av av = {.flow = {.src = carrier_of(&path->local), .dst = carrier_of(&path->remote), .dport = RPWI_UDP_PORT},
+	struct rpwi_av av = {.flow = {.src = carrier_of(&path->local),
+				     .dst = carrier_of(&path->remote),
+				     .dport = RPWI_UDP_PORT},
 		.hop_limit = path->hop_limit ? path->hop_limit : HOP_LIMIT,
 		.tclass = path->traffic_class,
 		.sl = path->sl,
@@ -310,17 +320,25 @@ static void send_mad(void *user, const struct rpwi_cm_path *path, const uint8_t 
 }
 
 /* What landed here and nobody has claimed comes to this engine too: only the program's own services are the program's to decide on. */
-static struct rpwi_cm_conn *request(void *user, const struct rpwi_cm_path *path, const struct rpwi_cm_msg *m, bool sidr, uint16_t *reason)
+static struct rpwi_cm_conn *request(void *user, const struct rpwi_cm_path *path,
+	const struct rpwi_cm_msg *m, bool sidr, uint16_t *reason)
 {
 	enum { SIDR_UNSUPPORTED_SERVICE = 1 }; /* IB 12.11.2 */
 	uint64_t service_id = sidr ? m->sidr_req.service_id : m->req.service_id;
 	*reason = sidr ? SIDR_UNSUPPORTED_SERVICE : RPWI_REJ_INVALID_SERVICE_ID;
-	bool ours = gsi.refs && gsi.user.request && rpwi_steer_owns_service(the_hca.steer, service_id, &path->local);
+	bool ours = gsi.refs && gsi.user.request &&
+		    rpwi_steer_owns_service(the_hca.steer, service_id, &path->local);
 	return ours ? gsi.user.request(NULL, path, m, sidr, reason) : NULL;
 }
 
-static void incoming(void *user, struct rpwi_cm_conn *c, const struct rpwi_cm_msg *m) { gsi.user.incoming(NULL, c, m); }
-static void event(void *user, struct rpwi_cm_conn *c, const struct rpwi_cm_event *ev) { gsi.user.event(NULL, c, ev); }
+static void incoming(void *user, struct rpwi_cm_conn *c, const struct rpwi_cm_msg *m)
+{
+	gsi.user.incoming(NULL, c, m);
+}
+static void event(void *user, struct rpwi_cm_conn *c, const struct rpwi_cm_event *ev)
+{
+	gsi.user.event(NULL, c, ev);
+}
 
 static const struct rpwi_cm_ops cm_ops = {
 	.send = send_mad,
@@ -357,7 +375,10 @@ static void engine_free(void)
 }
 
 /* The peers of a process that ends are told, while there is somebody to tell them. */
-static void destroy_one(struct rpwi_cm_conn *c, void *arg) { rpwi_cm_destroy(c, *(const uint64_t *)arg); }
+static void destroy_one(struct rpwi_cm_conn *c, void *arg)
+{
+	rpwi_cm_destroy(c, *(const uint64_t *)arg);
+}
 
 void gsi_exit(void)
 {
@@ -430,7 +451,8 @@ void gsi_addresses_changed(void)
 
 int rpwi_gsi_claim(uint64_t service_id, const struct rpwi_addr *addr)
 {
-	return the_hca.steer ? rpwi_steer_claim_service(the_hca.steer, service_id, addr) : -ENETDOWN;
+	return the_hca.steer ? rpwi_steer_claim_service(the_hca.steer, service_id, addr)
+			     : -ENETDOWN;
 }
 
 void rpwi_gsi_unclaim(uint64_t service_id, const struct rpwi_addr *addr)
@@ -444,14 +466,17 @@ void rpwi_gsi_unclaim(uint64_t service_id, const struct rpwi_addr *addr)
 void gsi_rx(const struct rpwi_rx *rx, const struct rpwi_pkt *pkt, uint64_t now_ns)
 {
 	struct hca *h = &the_hca;
-	struct rpwi_cm_path path = {.local = rx->flow.dst, .remote = rx->flow.src, .hop_limit = HOP_LIMIT};
+	struct rpwi_cm_path path = {
+		.local = rx->flow.dst, .remote = rx->flow.src, .hop_limit = HOP_LIMIT};
 	if (pkt->dqpn != RPWI_GSI_QPN) {
 		h->n.qp0++; /* subnet management (IB 14.2): there is none on Ethernet */
 		return;
 	}
 	if (!gsi_well_formed(pkt)) {
 		h->n.mads_dropped++;
-		rpwi_debug("packet for QP 1 is no MAD (opcode 0x%02x, Q_Key 0x%08x, %u bytes): dropped", pkt->opcode, pkt->qkey, pkt->payload_len);
+		rpwi_debug("packet for QP 1 is no MAD (opcode 0x%02x, Q_Key 0x%08x, %u bytes): "
+			   "dropped",
+			pkt->opcode, pkt->qkey, pkt->payload_len);
 		return;
 	}
 	if (gsi.exiting || engine_make()) {
@@ -481,7 +506,10 @@ static unsigned slot_to_watch(const struct rpwi_cm_conn *c)
 {
 	unsigned slot = gsi_slot_of_id(c->remote_id);
 	bool over = c->state == RPWI_CM_IDLE || c->state == RPWI_CM_TIMEWAIT || c->sidr;
-	return over || slot > RPWI_SLOT_MAX || bit_get(gsi.parents, gsi_slot_of_id(c->local_id)) || !is_own(&c->path.remote) ? 0 : slot;
+	return over || slot > RPWI_SLOT_MAX || bit_get(gsi.parents, gsi_slot_of_id(c->local_id)) ||
+			       !is_own(&c->path.remote)
+		       ? 0
+		       : slot;
 }
 
 static void look_at(struct rpwi_cm_conn *c, void *arg)
@@ -505,7 +533,9 @@ uint64_t gsi_deadline(void)
 {
 	if (!gsi.cm || gsi.exiting)
 		return gsi_defer_deadline();
-	return gsi.sweep ? 0 : RPWI_MIN(gsi_defer_deadline(), RPWI_MIN(gsi.look_ns, rpwi_cm_deadline(gsi.cm)));
+	return gsi.sweep ? 0
+			 : RPWI_MIN(gsi_defer_deadline(),
+				   RPWI_MIN(gsi.look_ns, rpwi_cm_deadline(gsi.cm)));
 }
 
 void gsi_timer(uint64_t now_ns)
@@ -528,7 +558,8 @@ void rpwi_gsi_kick(void)
 {
 	struct hca *h = &the_hca;
 	serve_again();
-	if (atomic_load_explicit(&h->service_sleeps, memory_order_relaxed) && gsi_deadline() < h->service_wake_ns)
+	if (atomic_load_explicit(&h->service_sleeps, memory_order_relaxed) &&
+		gsi_deadline() < h->service_wake_ns)
 		service_wake();
 }
 
@@ -561,5 +592,6 @@ void gsi_stats_print(FILE *to)
 		fprintf(to, "  cm: %-28s %llu\n", rows[i].name, (unsigned long long)rows[i].v);
 	for (unsigned a = 0; a < RPWI_ARRAY_LEN(s->tx); a++)
 		if (s->tx[a] || s->rx[a])
-			fprintf(to, "  cm: %-9s sent %llu, received %llu\n", rpwi_cm_attr_name(a), (unsigned long long)s->tx[a], (unsigned long long)s->rx[a]);
+			fprintf(to, "  cm: %-9s sent %llu, received %llu\n", rpwi_cm_attr_name(a),
+				(unsigned long long)s->tx[a], (unsigned long long)s->rx[a]);
 }

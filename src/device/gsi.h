@@ -16,7 +16,8 @@ uint64_t rpwi_gsi_now(void); /* ns, the clock of all deadlines */
 
 /* The parts of cm_ops that are not the network's; `send` and `random` are done here. Called with `user` NULL. Once for each process, before anything else. */
 struct rpwi_gsi_user {
-	struct rpwi_cm_conn *(*request)(void *user, const struct rpwi_cm_path *path, const struct rpwi_cm_msg *m, bool sidr, uint16_t *reason);
+	struct rpwi_cm_conn *(*request)(void *user, const struct rpwi_cm_path *path,
+		const struct rpwi_cm_msg *m, bool sidr, uint16_t *reason);
 	void (*incoming)(void *user, struct rpwi_cm_conn *conn, const struct rpwi_cm_msg *m);
 	void (*event)(void *user, struct rpwi_cm_conn *conn, const struct rpwi_cm_event *ev);
 	/* Addresses or links changed (dev_refresh): a wildcard listener may have to open a port more. The lock is held. May be NULL. */

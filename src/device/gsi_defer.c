@@ -24,7 +24,8 @@ static bool is_request_for(const struct rpwi_pkt *pkt, uint64_t *service_id)
 {
 	uint16_t attr;
 	uint32_t id;
-	return pkt->dqpn == RPWI_GSI_QPN && gsi_well_formed(pkt) && rpwi_cm_peek(pkt->payload, pkt->payload_len, &attr, &id, service_id) &&
+	return pkt->dqpn == RPWI_GSI_QPN && gsi_well_formed(pkt) &&
+	       rpwi_cm_peek(pkt->payload, pkt->payload_len, &attr, &id, service_id) &&
 	       (attr == RPWI_CM_REQ || attr == RPWI_CM_SIDR_REQ);
 }
 
@@ -36,17 +37,20 @@ static struct held *place_for(const struct rpwi_rx *rx, const struct rpwi_pkt *p
 		struct rpwi_pkt was;
 		if (!held[i].until_ns)
 			free_one = free_one ? free_one : &held[i];
-		else if (rpwi_addr_eq(&held[i].rx.flow.src, &rx->flow.src) && !rpwi_pkt_decode(held[i].seg, held[i].rx.len, &was) &&
+		else if (rpwi_addr_eq(&held[i].rx.flow.src, &rx->flow.src) &&
+			 !rpwi_pkt_decode(held[i].seg, held[i].rx.len, &was) &&
 			 !memcmp(was.payload, pkt->payload, RPWI_MAD_LEN))
 			return &held[i];
 	}
 	return free_one;
 }
 
-bool gsi_defer(const struct rpwi_rx *rx, const uint8_t *seg, size_t len, const struct rpwi_pkt *pkt, uint64_t now_ns)
+bool gsi_defer(const struct rpwi_rx *rx, const uint8_t *seg, size_t len, const struct rpwi_pkt *pkt,
+	uint64_t now_ns)
 {
 	uint64_t service_id;
-	if (len > HELD_LEN || !is_request_for(pkt, &service_id) || rpwi_steer_owns_service(the_hca.steer, service_id, &rx->flow.dst))
+	if (len > HELD_LEN || !is_request_for(pkt, &service_id) ||
+		rpwi_steer_owns_service(the_hca.steer, service_id, &rx->flow.dst))
 		return false;
 	struct held *h = place_for(rx, pkt);
 	if (!h)
@@ -82,7 +86,8 @@ static bool try_again(struct held *h, uint64_t now_ns)
 		rpwi_port_timer(port->io, now_ns); /* gone before this place is used again */
 		return true;
 	}
-	if (now_ns < h->until_ns && !rpwi_steer_owns_service(the_hca.steer, service_id, &h->rx.flow.dst))
+	if (now_ns < h->until_ns &&
+		!rpwi_steer_owns_service(the_hca.steer, service_id, &h->rx.flow.dst))
 		return false;
 	gsi_rx(&h->rx, &pkt, now_ns);
 	return true;

@@ -25,22 +25,27 @@ unsigned gsi_slot_of_id(uint32_t comm_id) { return comm_id >> COMM_ID_SLOT_SHIFT
 /* IB 9.6.1.3 and 13.5.3: to QP 1 goes a UD SEND ONLY with its well-known Q_Key and the default P_Key, and MADs are of one size. */
 bool gsi_well_formed(const struct rpwi_pkt *pkt)
 {
-	return pkt->opcode == (RPWI_SVC_UD | RPWI_OP_SEND_ONLY) && pkt->qkey == RPWI_GSI_QKEY && (pkt->pkey | 0x8000) == RPWI_PKEY_DEFAULT &&
-	       pkt->payload_len == RPWI_MAD_LEN;
+	return pkt->opcode == (RPWI_SVC_UD | RPWI_OP_SEND_ONLY) && pkt->qkey == RPWI_GSI_QKEY &&
+	       (pkt->pkey | 0x8000) == RPWI_PKEY_DEFAULT && pkt->payload_len == RPWI_MAD_LEN;
 }
 
 static bool is_request(uint16_t attr) { return attr == RPWI_CM_REQ || attr == RPWI_CM_SIDR_REQ; }
-static uint32_t sender_id(const uint8_t *mad) { return rpwi_get_be32(mad + RPWI_MAD_HDR_LEN); } /* the first field of all of them (IB 12.6) */
+static uint32_t sender_id(const uint8_t *mad)
+{
+	return rpwi_get_be32(mad + RPWI_MAD_HDR_LEN);
+} /* the first field of all of them (IB 12.6) */
 
 static void passed_add(const struct rpwi_rx *rx, const uint8_t *mad, uint64_t service_id)
 {
-	passed[passed_next++ % PASSED_MAX] = (struct passed){.from = rx->flow.src, .comm_id = sender_id(mad), .service_id = service_id};
+	passed[passed_next++ % PASSED_MAX] = (struct passed){
+		.from = rx->flow.src, .comm_id = sender_id(mad), .service_id = service_id};
 }
 
 static const struct passed *passed_find(const struct rpwi_rx *rx, const uint8_t *mad)
 {
 	for (unsigned i = 0; i < PASSED_MAX; i++)
-		if (passed[i].comm_id == sender_id(mad) && passed[i].from.family && rpwi_addr_eq(&passed[i].from, &rx->flow.src))
+		if (passed[i].comm_id == sender_id(mad) && passed[i].from.family &&
+			rpwi_addr_eq(&passed[i].from, &rx->flow.src))
 			return &passed[i];
 	return NULL;
 }
@@ -49,10 +54,12 @@ static const struct passed *passed_find(const struct rpwi_rx *rx, const uint8_t 
 static bool is_anothers(uint32_t comm_id)
 {
 	unsigned slot = gsi_slot_of_id(comm_id);
-	return !rpwi_steer_owns(the_hca.steer, slot << RPWI_SLOT_SHIFT) && rpwi_steer_slot_reachable(the_hca.steer, (uint16_t)slot);
+	return !rpwi_steer_owns(the_hca.steer, slot << RPWI_SLOT_SHIFT) &&
+	       rpwi_steer_slot_reachable(the_hca.steer, (uint16_t)slot);
 }
 
-bool gsi_pass_on(struct dport *port, const struct rpwi_rx *rx, const uint8_t *seg, size_t len, const struct rpwi_pkt *pkt)
+bool gsi_pass_on(struct dport *port, const struct rpwi_rx *rx, const uint8_t *seg, size_t len,
+	const struct rpwi_pkt *pkt)
 {
 	struct hca *h = &the_hca;
 	const uint8_t *mad = pkt->payload;
@@ -60,12 +67,14 @@ bool gsi_pass_on(struct dport *port, const struct rpwi_rx *rx, const uint8_t *se
 	uint16_t attr;
 	uint32_t id;
 	uint64_t service_id;
-	if (pkt->dqpn != RPWI_GSI_QPN || !gsi_well_formed(pkt) || !rpwi_cm_peek(mad, pkt->payload_len, &attr, &id, &service_id))
+	if (pkt->dqpn != RPWI_GSI_QPN || !gsi_well_formed(pkt) ||
+		!rpwi_cm_peek(mad, pkt->payload_len, &attr, &id, &service_id))
 		return false;
 	if (attr == RPWI_CM_REJ && !id && (p = passed_find(rx, mad)))
 		service_id = p->service_id;
 	if (is_request(attr) || p) {
-		if (rpwi_steer_owns_service(h->steer, service_id, &rx->flow.dst) || !rpwi_port_hand_over_service(port->io, rx, seg, len, service_id))
+		if (rpwi_steer_owns_service(h->steer, service_id, &rx->flow.dst) ||
+			!rpwi_port_hand_over_service(port->io, rx, seg, len, service_id))
 			return false;
 		if (!p)
 			passed_add(rx, mad, service_id);
@@ -86,9 +95,13 @@ bool gsi_answer_for_gone(const struct rpwi_cm_path *path, const uint8_t *mad, si
 	uint8_t out[RPWI_MAD_LEN];
 	if (rpwi_cm_decode(mad, len, &m) || (m.attr != RPWI_CM_DREQ && m.attr != RPWI_CM_REP))
 		return false;
-	if (rpwi_steer_owns(the_hca.steer, gsi_slot_of_id(m.remote_comm_id) << RPWI_SLOT_SHIFT) || is_anothers(m.remote_comm_id))
+	if (rpwi_steer_owns(the_hca.steer, gsi_slot_of_id(m.remote_comm_id) << RPWI_SLOT_SHIFT) ||
+		is_anothers(m.remote_comm_id))
 		return false;
-	struct rpwi_cm_msg answer = {.attr = RPWI_CM_DREP, .tid = m.tid, .local_comm_id = m.remote_comm_id, .remote_comm_id = m.local_comm_id};
+	struct rpwi_cm_msg answer = {.attr = RPWI_CM_DREP,
+		.tid = m.tid,
+		.local_comm_id = m.remote_comm_id,
+		.remote_comm_id = m.local_comm_id};
 	if (m.attr == RPWI_CM_REP) {
 		answer.attr = RPWI_CM_REJ;
 		answer.rej.msg_rejected = REJECTED_REP;

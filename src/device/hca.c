@@ -26,7 +26,8 @@ struct hca the_hca = {
 
 /* ---- the list ---- */
 
-static struct dev *devs; /* all that were ever seen, in the order seen; never freed: programs keep pointers */
+static struct dev
+	*devs; /* all that were ever seen, in the order seen; never freed: programs keep pointers */
 static int dev_count;
 
 static struct dev *dev_find(const char *name)
@@ -47,8 +48,10 @@ static struct dev *dev_new(const struct rpwi_netdev *net)
 	d->index = 1000 + dev_count++;
 	snprintf(d->ibv.name, sizeof(d->ibv.name), "%s", net->name);
 	snprintf(d->ibv.dev_name, sizeof(d->ibv.dev_name), "uverbs_%s", net->name);
-	snprintf(d->ibv.dev_path, sizeof(d->ibv.dev_path), "/sys/class/infiniband_verbs/uverbs_%s", net->name);
-	snprintf(d->ibv.ibdev_path, sizeof(d->ibv.ibdev_path), "/sys/class/infiniband/%s", net->name);
+	snprintf(d->ibv.dev_path, sizeof(d->ibv.dev_path), "/sys/class/infiniband_verbs/uverbs_%s",
+		net->name);
+	snprintf(d->ibv.ibdev_path, sizeof(d->ibv.ibdev_path), "/sys/class/infiniband/%s",
+		net->name);
 	while (*end)
 		end = &(*end)->next;
 	*end = d;
@@ -137,7 +140,8 @@ bool rpwi_dev_owns_context(const struct ibv_context *c)
 	if (rpwi_fork_broken)
 		return false;
 	rpwi_lock(RPWI_LOCK_DEVICES);
-	for (struct rpwi_list *l = the_hca.contexts.next; l != &the_hca.contexts && !ours; l = l->next)
+	for (struct rpwi_list *l = the_hca.contexts.next; l != &the_hca.contexts && !ours;
+		l = l->next)
 		ours = &RPWI_CONTAINER_OF(l, struct dctx, link)->v.context == c;
 	rpwi_unlock(RPWI_LOCK_DEVICES);
 	return ours;
@@ -186,7 +190,8 @@ static bool event_take(struct dctx *c, struct ibv_async_event *ev)
 	uint64_t n;
 	rpwi_lock(RPWI_LOCK_EVENTS);
 	if (!rpwi_list_empty(&c->events)) {
-		struct event_node *node = RPWI_CONTAINER_OF(c->events.next, struct event_node, link);
+		struct event_node *node =
+			RPWI_CONTAINER_OF(c->events.next, struct event_node, link);
 		rpwi_list_del(&node->link);
 		*ev = node->ev;
 		free(node);
@@ -198,11 +203,16 @@ static bool event_take(struct dctx *c, struct ibv_async_event *ev)
 	return got;
 }
 
-static bool is_srq_event(enum ibv_event_type t) { return t == IBV_EVENT_SRQ_ERR || t == IBV_EVENT_SRQ_LIMIT_REACHED; }
+static bool is_srq_event(enum ibv_event_type t)
+{
+	return t == IBV_EVENT_SRQ_ERR || t == IBV_EVENT_SRQ_LIMIT_REACHED;
+}
 static bool is_qp_event(enum ibv_event_type t)
 {
-	return t == IBV_EVENT_QP_FATAL || t == IBV_EVENT_QP_REQ_ERR || t == IBV_EVENT_QP_ACCESS_ERR || t == IBV_EVENT_COMM_EST || t == IBV_EVENT_SQ_DRAINED ||
-	       t == IBV_EVENT_PATH_MIG || t == IBV_EVENT_PATH_MIG_ERR || t == IBV_EVENT_QP_LAST_WQE_REACHED;
+	return t == IBV_EVENT_QP_FATAL || t == IBV_EVENT_QP_REQ_ERR ||
+	       t == IBV_EVENT_QP_ACCESS_ERR || t == IBV_EVENT_COMM_EST ||
+	       t == IBV_EVENT_SQ_DRAINED || t == IBV_EVENT_PATH_MIG ||
+	       t == IBV_EVENT_PATH_MIG_ERR || t == IBV_EVENT_QP_LAST_WQE_REACHED;
 }
 
 /* An event that nobody will take: of an object that goes away. Those not handed out yet are dropped, as the kernel does. */
@@ -267,7 +277,8 @@ static bool gids_differ(const struct rpwi_netdev *a, const struct rpwi_netdev *b
 	if (a->gid_count != b->gid_count)
 		return true;
 	for (unsigned i = 0; i < a->gid_count; i++)
-		if (memcmp(a->gid[i].raw, b->gid[i].raw, sizeof(a->gid[i].raw)) || a->gid[i].usable != b->gid[i].usable)
+		if (memcmp(a->gid[i].raw, b->gid[i].raw, sizeof(a->gid[i].raw)) ||
+			a->gid[i].usable != b->gid[i].usable)
 			return true;
 	return false;
 }
@@ -293,9 +304,11 @@ void dev_refresh(void)
 	hca_unlock();
 	for (int i = 0; i < n; i++) {
 		struct dev *d = before[i].d;
-		bool was_up = before[i].present && before[i].was.up, is_up = d->present && d->net.up;
+		bool was_up = before[i].present && before[i].was.up,
+		     is_up = d->present && d->net.up;
 		bool gids = gids_differ(&before[i].was, &d->net);
-		for (struct rpwi_list *l = the_hca.contexts.next; l != &the_hca.contexts; l = l->next) {
+		for (struct rpwi_list *l = the_hca.contexts.next; l != &the_hca.contexts;
+			l = l->next) {
 			struct dctx *c = RPWI_CONTAINER_OF(l, struct dctx, link);
 			struct ibv_async_event ev = {.element.port_num = 1};
 			if (c->dev != d)
@@ -338,7 +351,8 @@ static int place_take(void)
 		snprintf(why, sizeof(why), "%s", strerror(-rc));
 		if (rc == -ENOSPC)
 			rpwi_steer_explain_full(why, sizeof(why));
-		rpwi_error("cannot claim a place among the processes that share UDP port 4791: %s", why);
+		rpwi_error("cannot claim a place among the processes that share UDP port 4791: %s",
+			why);
 		return rc;
 	}
 	h->steer_fd = rpwi_steer_fd(h->steer);
@@ -381,7 +395,8 @@ static int place_leave_to_parent(void)
 	h->steer = NULL;
 	int rc = place_take();
 	for (unsigned i = 0; i < h->nports && !rc; i++)
-		if (h->port[i].refs && rpwi_port_open(h->steer, &h->port[i].addr, &h->port[i].io, why, sizeof(why)))
+		if (h->port[i].refs && rpwi_port_open(h->steer, &h->port[i].addr, &h->port[i].io,
+					       why, sizeof(why)))
 			rpwi_warn("after a fork: %s", why);
 	if (!rc)
 		gsi_left_to_parent();
@@ -505,7 +520,8 @@ struct ibv_context *rpwi_dev_open_device(struct ibv_device *dev)
 	c->v.context.device = dev;
 	c->v.context.cmd_fd = -1;
 	c->v.context.num_comp_vectors = 1;
-	c->v.context.abi_compat = (void *)UINTPTR_MAX; /* "this context has a verbs_context around it" */
+	c->v.context.abi_compat =
+		(void *)UINTPTR_MAX; /* "this context has a verbs_context around it" */
 	pthread_mutex_init(&c->v.context.mutex, NULL);
 	context_ops(c);
 	c->v.context.async_fd = eventfd(0, EFD_CLOEXEC);
@@ -550,7 +566,8 @@ int rpwi_dev_check(struct ibv_device *dev, char *why, size_t why_len)
 	int rc = -ENODEV;
 	snprintf(why, why_len, "%s has no usable address", d->net.ifname);
 	if (!d->net.up) {
-		snprintf(why, why_len, "interface %s is down: ip link set %s up", d->net.ifname, d->net.ifname);
+		snprintf(why, why_len, "interface %s is down: ip link set %s up", d->net.ifname,
+			d->net.ifname);
 		return -ENETDOWN;
 	}
 	hca_lock();
@@ -622,11 +639,13 @@ int dev_dealloc_td(struct ibv_td *td)
 	return 0;
 }
 
-struct ibv_pd *dev_alloc_parent_domain(struct ibv_context *c, struct ibv_parent_domain_init_attr *attr)
+struct ibv_pd *dev_alloc_parent_domain(
+	struct ibv_context *c, struct ibv_parent_domain_init_attr *attr)
 {
 	if (RPWI_UNLIKELY(rpwi_fork_broken))
 		return dev_refuse("ibv_alloc_parent_domain");
-	if (!attr->pd || (attr->comp_mask & ~(uint32_t)(IBV_PARENT_DOMAIN_INIT_ATTR_ALLOCATORS | IBV_PARENT_DOMAIN_INIT_ATTR_PD_CONTEXT))) {
+	if (!attr->pd || (attr->comp_mask & ~(uint32_t)(IBV_PARENT_DOMAIN_INIT_ATTR_ALLOCATORS |
+							IBV_PARENT_DOMAIN_INIT_ATTR_PD_CONTEXT))) {
 		errno = attr->pd ? EOPNOTSUPP : EINVAL;
 		return NULL;
 	}
@@ -714,11 +733,15 @@ void rpwi_dev_stats_print(FILE *to)
 	hca_lock();
 	for (struct rpwi_list *l = h->peers.next; l != &h->peers; l = l->next) {
 		const struct rpwi_cc *cc = &RPWI_CONTAINER_OF(l, struct dpeer, link)->cc;
-		fprintf(to, "  window of a peer: %u packets (at most %u), in flight %u, round trip %.1f us, halved %llu times\n", cc->cwnd, cc->cwnd_max,
-			cc->inflight, (double)cc->srtt_ns / 1000, (unsigned long long)cc->losses + (unsigned long long)cc->timeouts);
+		fprintf(to,
+			"  window of a peer: %u packets (at most %u), in flight %u, round trip "
+			"%.1f us, halved %llu times\n",
+			cc->cwnd, cc->cwnd_max, cc->inflight, (double)cc->srtt_ns / 1000,
+			(unsigned long long)cc->losses + (unsigned long long)cc->timeouts);
 	}
 	gsi_stats_print(to);
 	hca_unlock();
 	for (int k = 1; k < RPWI_NAK_COUNT; k++)
-		fprintf(to, "  NAKs \"%s\": sent %llu, received %llu\n", rpwi_nak_name[k], (unsigned long long)s.nak_tx[k], (unsigned long long)s.nak_rx[k]);
+		fprintf(to, "  NAKs \"%s\": sent %llu, received %llu\n", rpwi_nak_name[k],
+			(unsigned long long)s.nak_tx[k], (unsigned long long)s.nak_rx[k]);
 }

@@ -60,7 +60,10 @@ struct dctx {
 	struct rpwi_list link; /* the_hca.contexts */
 	struct rpwi_list events;
 };
-static inline struct dctx *to_dctx(const struct ibv_context *c) { return RPWI_CONTAINER_OF((struct ibv_context *)(uintptr_t)c, struct dctx, v.context); }
+static inline struct dctx *to_dctx(const struct ibv_context *c)
+{
+	return RPWI_CONTAINER_OF((struct ibv_context *)(uintptr_t)c, struct dctx, v.context);
+}
 
 struct dpd {
 	struct ibv_pd ibv;
@@ -152,7 +155,8 @@ struct dqp {
 	struct rpwi_list tx_link;   /* the_hca.tx_list, or its peer's blocked list */
 	struct rpwi_list held_link; /* the_hca.held: an ACK waits for the next post or poll */
 	struct rpwi_list srq_link;
-	struct rpwi_heap_node timer; /* its deadline may lie before the QP's own, which has moved later since */
+	struct rpwi_heap_node
+		timer; /* its deadline may lie before the QP's own, which has moved later since */
 	struct dport *ports[RPWI_GIDS_MAX];
 	unsigned nports; /* what it keeps open */
 	struct dpeer *peer;
@@ -185,7 +189,8 @@ struct dport {
 	struct rpwi_port *io;
 	struct rpwi_addr addr;
 	unsigned refs;
-	unsigned quiet; /* empty polls in a row: a quiet port is polled less often when there are several */
+	unsigned
+		quiet; /* empty polls in a row: a quiet port is polled less often when there are several */
 };
 
 struct hca_counters {
@@ -196,7 +201,8 @@ struct hca_counters {
 
 struct hca {
 	unsigned opens;
-	uint32_t generation; /* another in each forked child: what its parent's threads held is free there */
+	uint32_t
+		generation; /* another in each forked child: what its parent's threads held is free there */
 	struct rpwi_list contexts;
 	struct rpwi_steer *steer;
 	int steer_fd, watch_fd, wake_fd;
@@ -221,10 +227,11 @@ struct hca {
 	/* service thread */
 	pthread_t service;
 	_Atomic bool service_running;
-	bool closing;      /* the last user is on its way out, without the lock while it waits for the thread */
+	bool closing; /* the last user is on its way out, without the lock while it waits for the thread */
 	pid_t forked_from; /* this process is a child that has not yet shown whether it goes on with what it inherited; else 0 */
 	_Atomic bool stop;
-	_Atomic uint32_t empty_polls; /* counts up while the program polls in vain: then progress is its own */
+	_Atomic uint32_t
+		empty_polls; /* counts up while the program polls in vain: then progress is its own */
 	_Atomic uint32_t any_polls;
 	_Atomic int commands; /* of the CM, that have the lock or wait for it */
 	_Atomic int waiters;  /* threads that make progress inside get_cq_event */
@@ -252,11 +259,13 @@ static inline void *dev_refuse(const char *call)
 int hca_get(void); /* first open: steer, service thread. Lock held. 0 or -errno */
 void hca_put(void);
 void dev_event(struct dctx *c, const struct ibv_async_event *ev);
-void dev_events_forget(struct dctx *c, const void *object); /* an object goes away: its events that nobody took go too */
+void dev_events_forget(struct dctx *c,
+	const void *object); /* an object goes away: its events that nobody took go too */
 void dev_stats_gone(const struct rpwi_qp_stats *s);
 struct ibv_td *dev_alloc_td(struct ibv_context *c, struct ibv_td_init_attr *attr);
 int dev_dealloc_td(struct ibv_td *td);
-struct ibv_pd *dev_alloc_parent_domain(struct ibv_context *c, struct ibv_parent_domain_init_attr *attr);
+struct ibv_pd *dev_alloc_parent_domain(
+	struct ibv_context *c, struct ibv_parent_domain_init_attr *attr);
 void dev_refresh(void);      /* addresses changed: refresh the list, raise events */
 void dev_list_renew(void);   /* read the list of devices anew. The lock is not held */
 struct dev *dev_first(void); /* all that were ever seen, in that order. The lock is held */
@@ -267,13 +276,15 @@ void port_put(struct dport *p);
 void port_stats_add(const struct rpwi_port *io, struct rpwi_port_stats *sum);
 struct dpeer *peer_get(const struct rpwi_addr *a, unsigned mtu_bytes);
 void peer_put(struct dpeer *p);
-void progress_qp_kick(struct dqp *qp, bool hold_ack, uint64_t now_ns); /* send what it may now, keep its timer right */
+void progress_qp_kick(struct dqp *qp, bool hold_ack,
+	uint64_t now_ns); /* send what it may now, keep its timer right */
 void progress_qp_forget(struct dqp *qp);
 void progress_flush_held(uint64_t now_ns);
 bool progress_run(bool all_ports); /* one round: receive, send, timers. True if anything came. */
 /* For a thread that only waits: make progress until `fd` is readable or anything came. 0, or -EINTR when a signal handler ran. The lock is not held. */
 int progress_wait(int fd);
-void service_wait_begin(void); /* such a thread is there: the service thread leaves the sockets to it */
+void service_wait_begin(
+	void); /* such a thread is there: the service thread leaves the sockets to it */
 void service_wait_end(void);
 int service_start(void);
 void service_stop(void);
@@ -293,18 +304,23 @@ struct dqp *qp_lookup(uint32_t qpn);
 int dev_post_send(struct ibv_qp *qp, struct ibv_send_wr *wr, struct ibv_send_wr **bad);
 int dev_post_recv(struct ibv_qp *qp, struct ibv_recv_wr *wr, struct ibv_recv_wr **bad);
 struct ibv_qp *dev_create_qp_ex(struct ibv_context *c, struct ibv_qp_init_attr_ex *attr);
-void dev_qp_event_got(struct ibv_qp *qp); /* an async event of it was handed to the program: destroy waits for its acknowledgement */
+void dev_qp_event_got(struct ibv_qp *
+		qp); /* an async event of it was handed to the program: destroy waits for its acknowledgement */
 int dev_bind_mw(struct ibv_qp *qp, struct ibv_mw *mw, struct ibv_mw_bind *bind);
 
 /* mr.c; the lock is held for key_* */
 struct dkey *key_find(uint32_t key);
-int mem_check(struct rpwi_qp *qp, uint32_t key, uint64_t addr, uint64_t len, int access, bool remote);
-int mem_write(struct rpwi_qp *qp, uint32_t key, uint64_t addr, const void *src, uint32_t len, bool remote);
+int mem_check(
+	struct rpwi_qp *qp, uint32_t key, uint64_t addr, uint64_t len, int access, bool remote);
+int mem_write(struct rpwi_qp *qp, uint32_t key, uint64_t addr, const void *src, uint32_t len,
+	bool remote);
 int mem_read(struct rpwi_qp *qp, uint32_t key, uint64_t addr, void *dst, uint32_t len, bool remote);
 const void *mem_map(struct rpwi_qp *qp, uint32_t lkey, uint64_t addr, uint32_t len);
-int mem_atomic(struct rpwi_qp *qp, uint32_t rkey, uint64_t addr, bool cmp_swap, uint64_t compare, uint64_t swap_add, uint64_t *orig);
+int mem_atomic(struct rpwi_qp *qp, uint32_t rkey, uint64_t addr, bool cmp_swap, uint64_t compare,
+	uint64_t swap_add, uint64_t *orig);
 int mem_invalidate(struct rpwi_qp *qp, uint32_t key, bool remote);
-int mem_bind_mw(struct rpwi_qp *qp, struct ibv_mw *mw, uint32_t rkey, const struct ibv_mw_bind_info *info);
+int mem_bind_mw(
+	struct rpwi_qp *qp, struct ibv_mw *mw, uint32_t rkey, const struct ibv_mw_bind_info *info);
 struct ibv_mw *dev_alloc_mw(struct ibv_pd *pd, enum ibv_mw_type type);
 int dev_dealloc_mw(struct ibv_mw *mw);
 
@@ -323,10 +339,12 @@ struct ibv_srq *dev_create_srq_ex(struct ibv_context *c, struct ibv_srq_init_att
 /* ah.c; the lock is held */
 /* Resolve an address vector: 0, or a positive errno (EINVAL: bad port, no GRH, GID index empty or not usable, families differ), with the reason in the log.
  * On success *port and *peer are referenced for the caller. */
-int av_resolve(struct dctx *c, const struct ibv_ah_attr *attr, unsigned mtu_bytes, struct rpwi_av *av, struct dport **port, struct dpeer **peer);
+int av_resolve(struct dctx *c, const struct ibv_ah_attr *attr, unsigned mtu_bytes,
+	struct rpwi_av *av, struct dport **port, struct dpeer **peer);
 
 /* gsi.c; the lock is held */
-void gsi_rx(const struct rpwi_rx *rx, const struct rpwi_pkt *pkt, uint64_t now_ns); /* a packet for QP 0 or 1 */
+void gsi_rx(const struct rpwi_rx *rx, const struct rpwi_pkt *pkt,
+	uint64_t now_ns); /* a packet for QP 0 or 1 */
 uint64_t gsi_deadline(void);
 void gsi_timer(uint64_t now_ns); /* when the deadline has come */
 void gsi_left_to_parent(void);   /* after a fork, this process has a place of its own now */
@@ -339,17 +357,21 @@ void gsi_send(const struct rpwi_cm_path *path, const uint8_t *mad);
 /* gsi_route.c; the lock is held */
 unsigned gsi_slot_of_id(uint32_t comm_id); /* of the process that made a communication ID */
 bool gsi_well_formed(const struct rpwi_pkt *pkt);
-bool gsi_pass_on(struct dport *port, const struct rpwi_rx *rx, const uint8_t *seg, size_t len, const struct rpwi_pkt *pkt); /* true: it was another process's */
-bool gsi_answer_for_gone(const struct rpwi_cm_path *path, const uint8_t *mad, size_t len); /* true: it was for a process that has ended */
+bool gsi_pass_on(struct dport *port, const struct rpwi_rx *rx, const uint8_t *seg, size_t len,
+	const struct rpwi_pkt *pkt); /* true: it was another process's */
+bool gsi_answer_for_gone(const struct rpwi_cm_path *path, const uint8_t *mad,
+	size_t len); /* true: it was for a process that has ended */
 
 /* gsi_defer.c; the lock is held */
-bool gsi_defer(const struct rpwi_rx *rx, const uint8_t *seg, size_t len, const struct rpwi_pkt *pkt, uint64_t now_ns); /* true: kept for now */
+bool gsi_defer(const struct rpwi_rx *rx, const uint8_t *seg, size_t len, const struct rpwi_pkt *pkt,
+	uint64_t now_ns); /* true: kept for now */
 uint64_t gsi_defer_deadline(void);
 void gsi_defer_timer(uint64_t now_ns);
 void gsi_defer_forget(void);
 
 /* query.c */
-int dev_query_device_ex(struct ibv_context *c, const struct ibv_query_device_ex_input *in, struct ibv_device_attr_ex *a, size_t size);
+int dev_query_device_ex(struct ibv_context *c, const struct ibv_query_device_ex_input *in,
+	struct ibv_device_attr_ex *a, size_t size);
 int dev_query_port_ops(struct ibv_context *c, uint8_t port, struct ibv_port_attr *a, size_t len);
 int dev_query_rt_values(struct ibv_context *c, struct ibv_values_ex *v);
 enum ibv_mtu dev_mtu(const struct dev *d);

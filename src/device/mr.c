@@ -10,7 +10,9 @@
 #include "base/guard.h"
 #include "device/hca.h"
 
-enum { REMOTE_ACCESS = IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_READ | IBV_ACCESS_REMOTE_ATOMIC };
+enum {
+	REMOTE_ACCESS = IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_READ | IBV_ACCESS_REMOTE_ATOMIC
+};
 
 /* ---- the key table; the lock is held ---- */
 
@@ -54,7 +56,8 @@ static int key_add(struct dkey *k)
 	}
 	do
 		k->key = (uint32_t)rpwi_random64();
-	while (!(k->key >> 28) || h->keys[place_of(k->key, h->keys_cap)]); /* every second one, at worst, is taken */
+	while (!(k->key >> 28) ||
+		h->keys[place_of(k->key, h->keys_cap)]); /* every second one, at worst, is taken */
 	h->keys[place_of(k->key, h->keys_cap)] = k;
 	h->keys_used++;
 	return 0;
@@ -68,12 +71,20 @@ static void key_del(struct dkey *k)
 
 /* ---- regions ---- */
 
-static bool access_sane(int access) { return !(access & (IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_ATOMIC)) || (access & IBV_ACCESS_LOCAL_WRITE); }
+static bool access_sane(int access)
+{
+	return !(access & (IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_ATOMIC)) ||
+	       (access & IBV_ACCESS_LOCAL_WRITE);
+}
 
 struct ibv_mr *rpwi_dev_reg_mr(struct ibv_pd *pd, void *addr, size_t len, uint64_t iova, int access)
 {
-	enum { KNOWN = IBV_ACCESS_LOCAL_WRITE | REMOTE_ACCESS | IBV_ACCESS_MW_BIND | IBV_ACCESS_ZERO_BASED | IBV_ACCESS_HUGETLB | IBV_ACCESS_OPTIONAL_RANGE };
-	if (!access_sane(access) || (access & ~KNOWN) || (uintptr_t)addr + len < (uintptr_t)addr || iova + len < iova) {
+	enum {
+		KNOWN = IBV_ACCESS_LOCAL_WRITE | REMOTE_ACCESS | IBV_ACCESS_MW_BIND |
+			IBV_ACCESS_ZERO_BASED | IBV_ACCESS_HUGETLB | IBV_ACCESS_OPTIONAL_RANGE
+	};
+	if (!access_sane(access) || (access & ~KNOWN) || (uintptr_t)addr + len < (uintptr_t)addr ||
+		iova + len < iova) {
 		errno = (access & ~KNOWN) ? EOPNOTSUPP : EINVAL;
 		return NULL;
 	}
@@ -82,7 +93,12 @@ struct ibv_mr *rpwi_dev_reg_mr(struct ibv_pd *pd, void *addr, size_t len, uint64
 		return NULL;
 	if (access & IBV_ACCESS_ZERO_BASED)
 		iova = 0;
-	mr->k = (struct dkey){.valid = true, .access = access, .pd = to_dpd(pd), .iova = iova, .length = len, .addr = addr};
+	mr->k = (struct dkey){.valid = true,
+		.access = access,
+		.pd = to_dpd(pd),
+		.iova = iova,
+		.length = len,
+		.addr = addr};
 	hca_lock();
 	int rc = key_add(&mr->k);
 	if (!rc)
@@ -93,8 +109,13 @@ struct ibv_mr *rpwi_dev_reg_mr(struct ibv_pd *pd, void *addr, size_t len, uint64
 		errno = -rc;
 		return NULL;
 	}
-	mr->ibv =
-		(struct ibv_mr){.context = pd->context, .pd = pd, .addr = addr, .length = len, .handle = mr->k.key >> 8, .lkey = mr->k.key, .rkey = mr->k.key};
+	mr->ibv = (struct ibv_mr){.context = pd->context,
+		.pd = pd,
+		.addr = addr,
+		.length = len,
+		.handle = mr->k.key >> 8,
+		.lkey = mr->k.key,
+		.rkey = mr->k.key};
 	return &mr->ibv;
 }
 
@@ -119,7 +140,8 @@ static void *dmabuf_map(uint64_t offset, size_t len, int fd, int access, size_t 
 	return map;
 }
 
-struct ibv_mr *rpwi_dev_reg_dmabuf_mr(struct ibv_pd *pd, uint64_t offset, size_t len, uint64_t iova, int fd, int access)
+struct ibv_mr *rpwi_dev_reg_dmabuf_mr(
+	struct ibv_pd *pd, uint64_t offset, size_t len, uint64_t iova, int fd, int access)
 {
 	size_t lead;
 	uint8_t *map = dmabuf_map(offset, len, fd, access, &lead);
@@ -138,15 +160,19 @@ struct ibv_mr *rpwi_dev_reg_dmabuf_mr(struct ibv_pd *pd, uint64_t offset, size_t
 	return ibv;
 }
 
-int rpwi_dev_rereg_mr(struct ibv_mr *ibv, int flags, struct ibv_pd *pd, void *addr, size_t len, int access)
+int rpwi_dev_rereg_mr(
+	struct ibv_mr *ibv, int flags, struct ibv_pd *pd, void *addr, size_t len, int access)
 {
 	struct dmr *mr = RPWI_CONTAINER_OF(ibv, struct dmr, ibv);
-	if (mr->map && flags & (IBV_REREG_MR_CHANGE_TRANSLATION | IBV_REREG_MR_CHANGE_ACCESS)) { /* its mapping is as it was asked for */
+	if (mr->map &&
+		flags & (IBV_REREG_MR_CHANGE_TRANSLATION |
+				IBV_REREG_MR_CHANGE_ACCESS)) { /* its mapping is as it was asked for */
 		errno = EOPNOTSUPP;
 		return IBV_REREG_MR_ERR_INPUT;
 	}
-	if (flags & ~(IBV_REREG_MR_CHANGE_TRANSLATION | IBV_REREG_MR_CHANGE_PD | IBV_REREG_MR_CHANGE_ACCESS) || !flags ||
-		((flags & IBV_REREG_MR_CHANGE_ACCESS) && !access_sane(access))) {
+	if (flags & ~(IBV_REREG_MR_CHANGE_TRANSLATION | IBV_REREG_MR_CHANGE_PD |
+			    IBV_REREG_MR_CHANGE_ACCESS) ||
+		!flags || ((flags & IBV_REREG_MR_CHANGE_ACCESS) && !access_sane(access))) {
 		errno = EINVAL;
 		return IBV_REREG_MR_ERR_INPUT;
 	}
@@ -220,7 +246,11 @@ struct ibv_mw *dev_alloc_mw(struct ibv_pd *pd, enum ibv_mw_type type)
 		errno = -rc;
 		return NULL;
 	}
-	mw->ibv = (struct ibv_mw){.context = pd->context, .pd = pd, .rkey = mw->k.key, .handle = mw->k.key >> 8, .type = type};
+	mw->ibv = (struct ibv_mw){.context = pd->context,
+		.pd = pd,
+		.rkey = mw->k.key,
+		.handle = mw->k.key >> 8,
+		.type = type};
 	return &mw->ibv;
 }
 
@@ -248,7 +278,8 @@ int dev_dealloc_mw(struct ibv_mw *ibv)
 }
 
 /* IB 10.6.7.2.2: the window must lie in a region with MW_BIND of the same PD; remote write or atomic needs the region's local write. */
-int mem_bind_mw(struct rpwi_qp *qp, struct ibv_mw *ibv, uint32_t rkey, const struct ibv_mw_bind_info *info)
+int mem_bind_mw(
+	struct rpwi_qp *qp, struct ibv_mw *ibv, uint32_t rkey, const struct ibv_mw_bind_info *info)
 {
 	struct dmw *mw = RPWI_CONTAINER_OF(ibv, struct dmw, ibv);
 	struct dqp *q = dqp_of(qp);
@@ -266,9 +297,12 @@ int mem_bind_mw(struct rpwi_qp *qp, struct ibv_mw *ibv, uint32_t rkey, const str
 		struct dmr *mr = RPWI_CONTAINER_OF(info->mr, struct dmr, ibv);
 		int acc = (int)info->mw_access_flags;
 		bool zero = acc & IBV_ACCESS_ZERO_BASED;
-		if (key_find(info->mr->lkey) != &mr->k || mr->k.pd != q->pd || !(mr->k.access & IBV_ACCESS_MW_BIND) ||
-			((acc & (IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_ATOMIC)) && !(mr->k.access & IBV_ACCESS_LOCAL_WRITE)) || info->addr < mr->k.iova ||
-			info->length > mr->k.length || info->addr - mr->k.iova > mr->k.length - info->length)
+		if (key_find(info->mr->lkey) != &mr->k || mr->k.pd != q->pd ||
+			!(mr->k.access & IBV_ACCESS_MW_BIND) ||
+			((acc & (IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_ATOMIC)) &&
+				!(mr->k.access & IBV_ACCESS_LOCAL_WRITE)) ||
+			info->addr < mr->k.iova || info->length > mr->k.length ||
+			info->addr - mr->k.iova > mr->k.length - info->length)
 			return -EACCES;
 		mw_unbind(&mw->k);
 		mw->k.mr = &mr->k;
@@ -288,7 +322,8 @@ int mem_bind_mw(struct rpwi_qp *qp, struct ibv_mw *ibv, uint32_t rkey, const str
 int mem_invalidate(struct rpwi_qp *qp, uint32_t key, bool remote)
 {
 	struct dkey *k = key_find(key);
-	if (!k || !k->is_mw || !k->valid || k->pd != dqp_of(qp)->pd || (k->qpn && k->qpn != qp->qpn))
+	if (!k || !k->is_mw || !k->valid || k->pd != dqp_of(qp)->pd ||
+		(k->qpn && k->qpn != qp->qpn))
 		return -EACCES;
 	mw_unbind(k);
 	return 0;
@@ -297,10 +332,12 @@ int mem_invalidate(struct rpwi_qp *qp, uint32_t key, bool remote)
 /* ---- the transport's accesses ---- */
 
 /* The place of [addr, addr+len) if `key` allows `access`, else NULL. */
-static uint8_t *resolve(struct rpwi_qp *qp, uint32_t key, uint64_t addr, uint64_t len, int access, bool remote)
+static uint8_t *resolve(
+	struct rpwi_qp *qp, uint32_t key, uint64_t addr, uint64_t len, int access, bool remote)
 {
 	struct dkey *k = key_find(key);
-	if (RPWI_UNLIKELY(!k || !k->valid || k->pd != dqp_of(qp)->pd || (k->access & access) != access))
+	if (RPWI_UNLIKELY(
+		    !k || !k->valid || k->pd != dqp_of(qp)->pd || (k->access & access) != access))
 		return NULL;
 	if (RPWI_UNLIKELY(k->is_mw && (!remote || (k->qpn && k->qpn != qp->qpn))))
 		return NULL;
@@ -309,18 +346,21 @@ static uint8_t *resolve(struct rpwi_qp *qp, uint32_t key, uint64_t addr, uint64_
 	return k->addr + (addr - k->iova);
 }
 
-int mem_check(struct rpwi_qp *qp, uint32_t key, uint64_t addr, uint64_t len, int access, bool remote)
+int mem_check(
+	struct rpwi_qp *qp, uint32_t key, uint64_t addr, uint64_t len, int access, bool remote)
 {
 	if (!len)
 		return 0;
 	return resolve(qp, key, addr, len, access, remote) ? 0 : -EACCES;
 }
 
-int mem_write(struct rpwi_qp *qp, uint32_t key, uint64_t addr, const void *src, uint32_t len, bool remote)
+int mem_write(
+	struct rpwi_qp *qp, uint32_t key, uint64_t addr, const void *src, uint32_t len, bool remote)
 {
 	if (!len)
 		return 0;
-	uint8_t *to = resolve(qp, key, addr, len, remote ? IBV_ACCESS_REMOTE_WRITE : IBV_ACCESS_LOCAL_WRITE, remote);
+	uint8_t *to = resolve(qp, key, addr, len,
+		remote ? IBV_ACCESS_REMOTE_WRITE : IBV_ACCESS_LOCAL_WRITE, remote);
 	/* Upwards, as a NIC writes: programs poll the end of a WRITE (ib_write_lat), or flags inside of it. Packets come here in the order of their PSNs, so that is the order of the whole message. */
 	return to ? rpwi_guard_copy_up(to, src, len) : -EACCES;
 }
@@ -329,11 +369,15 @@ int mem_read(struct rpwi_qp *qp, uint32_t key, uint64_t addr, void *dst, uint32_
 {
 	if (!len)
 		return 0;
-	const uint8_t *from = resolve(qp, key, addr, len, remote ? IBV_ACCESS_REMOTE_READ : 0, remote);
+	const uint8_t *from =
+		resolve(qp, key, addr, len, remote ? IBV_ACCESS_REMOTE_READ : 0, remote);
 	return from ? rpwi_guard_copy(dst, from, len) : -EACCES;
 }
 
-const void *mem_map(struct rpwi_qp *qp, uint32_t lkey, uint64_t addr, uint32_t len) { return resolve(qp, lkey, addr, len, 0, false); }
+const void *mem_map(struct rpwi_qp *qp, uint32_t lkey, uint64_t addr, uint32_t len)
+{
+	return resolve(qp, lkey, addr, len, 0, false);
+}
 
 struct atomic_job {
 	uint64_t *at;
@@ -346,19 +390,24 @@ static void atomic_do(void *arg)
 	struct atomic_job *j = arg;
 	if (j->cmp_swap) {
 		uint64_t expect = j->compare;
-		__atomic_compare_exchange_n(j->at, &expect, j->swap_add, false, __ATOMIC_SEQ_CST, __ATOMIC_SEQ_CST);
+		__atomic_compare_exchange_n(
+			j->at, &expect, j->swap_add, false, __ATOMIC_SEQ_CST, __ATOMIC_SEQ_CST);
 		j->orig = expect;
 	} else {
 		j->orig = __atomic_fetch_add(j->at, j->swap_add, __ATOMIC_SEQ_CST);
 	}
 }
 
-int mem_atomic(struct rpwi_qp *qp, uint32_t rkey, uint64_t addr, bool cmp_swap, uint64_t compare, uint64_t swap_add, uint64_t *orig)
+int mem_atomic(struct rpwi_qp *qp, uint32_t rkey, uint64_t addr, bool cmp_swap, uint64_t compare,
+	uint64_t swap_add, uint64_t *orig)
 {
 	uint8_t *at = resolve(qp, rkey, addr, 8, IBV_ACCESS_REMOTE_ATOMIC, true);
 	if (!at || ((uintptr_t)at & 7))
 		return -EACCES;
-	struct atomic_job j = {.at = (uint64_t *)(void *)at, .cmp_swap = cmp_swap, .compare = compare, .swap_add = swap_add};
+	struct atomic_job j = {.at = (uint64_t *)(void *)at,
+		.cmp_swap = cmp_swap,
+		.compare = compare,
+		.swap_add = swap_add};
 	int rc = rpwi_guard_call(atomic_do, &j);
 	*orig = j.orig;
 	return rc;

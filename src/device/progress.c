@@ -26,12 +26,14 @@ enum {
 	RX_BATCHES_MAX = 8, /* in one round and port: then others get their turn */
 	SPIN_POLLS = 32,    /* so many polls in vain within a tick mean that the program spins */
 	LONE_BYTES = 2048,
-	ACK_BATCHES = 2,  /* a stream is acknowledged once in so many, or when the socket is empty */
-	QUIET_POLLS = 64, /* after so many empty polls a port among several is polled every 16th time */
+	ACK_BATCHES = 2, /* a stream is acknowledged once in so many, or when the socket is empty */
+	QUIET_POLLS =
+		64, /* after so many empty polls a port among several is polled every 16th time */
 	STREAM_SPIN_NS = 50000,
 	TICK_NS = 200000,
 	ACKS_UNKNOWN = 128,
-	ACK_HOLD_NS = 20000, /* at most, by the service thread; a few times that where the machine is busy */
+	ACK_HOLD_NS =
+		20000, /* at most, by the service thread; a few times that where the machine is busy */
 	SERVICE_SLEEP_MAX_MS = 1000,
 	PACE_RETRY_NS = 100000,
 	ALL_ROUNDS = 8,
@@ -53,7 +55,8 @@ struct dport *port_get(const struct rpwi_addr *a, char *why, size_t why_len, int
 			p = &h->port[i];
 	if (!p) {
 		*err = -ENOSPC;
-		snprintf(why, why_len, "more than %d local addresses in use at once", DEV_PORTS_MAX);
+		snprintf(
+			why, why_len, "more than %d local addresses in use at once", DEV_PORTS_MAX);
 		return NULL;
 	}
 	int rc = rpwi_port_open(h->steer, a, &p->io, why, why_len);
@@ -104,7 +107,8 @@ static uint32_t window_max(unsigned mtu_bytes)
 		if (mtu_bytes >= table[i].mtu)
 			pkts = table[i].pkts;
 	/* Not more than twice that: what waits in a socket falls out of the cache. */
-	return (uint32_t)(pkts * (uint64_t)RPWI_MIN(rpwi_rcvbuf_bytes(), (size_t)2 * 425984) / 425984);
+	return (uint32_t)(pkts * (uint64_t)RPWI_MIN(rpwi_rcvbuf_bytes(), (size_t)2 * 425984) /
+			  425984);
 }
 
 struct dpeer *peer_get(const struct rpwi_addr *a, unsigned mtu_bytes)
@@ -154,7 +158,8 @@ static void timer_update(struct dqp *q)
 		return;
 	}
 	rpwi_heap_set(&h->timers, &q->timer, at);
-	if (q->timer.pos == 1 && atomic_load_explicit(&h->service_sleeps, memory_order_relaxed) && at < h->service_wake_ns)
+	if (q->timer.pos == 1 && atomic_load_explicit(&h->service_sleeps, memory_order_relaxed) &&
+		at < h->service_wake_ns)
 		service_wake();
 }
 
@@ -224,7 +229,8 @@ static bool tx_batch(struct dqp *q, bool hold_ack, uint64_t now_ns)
 			paced = false;
 		} else {
 			mtu = rpwi_qp_mtu(&q->t);
-			room = rpwi_steer_room(the_hca.steer, to, RPWI_TXB_PKTS, (size_t)RPWI_TXB_PKTS * mtu);
+			room = rpwi_steer_room(
+				the_hca.steer, to, RPWI_TXB_PKTS, (size_t)RPWI_TXB_PKTS * mtu);
 			if (!room) {
 				the_hca.n.pace_stalls++;
 				rpwi_qp_tx_done(&q->t);
@@ -235,7 +241,8 @@ static bool tx_batch(struct dqp *q, bool hold_ack, uint64_t now_ns)
 	}
 	rpwi_qp_tx(&q->t, b, hold_ack, now_ns);
 	if (paced && b->npkt < room)
-		rpwi_steer_unused(the_hca.steer, to, room - b->npkt, (size_t)(room - b->npkt) * mtu);
+		rpwi_steer_unused(
+			the_hca.steer, to, room - b->npkt, (size_t)(room - b->npkt) * mtu);
 	if (!b->npkt)
 		return false;
 	the_hca.n.tx_batches++;
@@ -325,7 +332,8 @@ static void tx_run(uint64_t now_ns)
 
 /* ---- receiving ---- */
 
-static void rx_segment(struct dport *port, struct rpwi_rx *rx, const uint8_t *seg, size_t len, unsigned index, uint64_t now_ns)
+static void rx_segment(struct dport *port, struct rpwi_rx *rx, const uint8_t *seg, size_t len,
+	unsigned index, uint64_t now_ns)
 {
 	struct hca *h = &the_hca;
 	int32_t qpn = rpwi_pkt_peek_qpn(seg, len);
@@ -334,7 +342,9 @@ static void rx_segment(struct dport *port, struct rpwi_rx *rx, const uint8_t *se
 		return;
 	}
 	struct dqp *q = qp_lookup((uint32_t)qpn);
-	bool management = qpn <= RPWI_GSI_QPN; /* QPs 0 and 1 are every process's: what a packet says tells whose it is */
+	bool management =
+		qpn <=
+		RPWI_GSI_QPN; /* QPs 0 and 1 are every process's: what a packet says tells whose it is */
 	if (RPWI_UNLIKELY(!q && port && !management && !rpwi_steer_owns(h->steer, (uint32_t)qpn))) {
 		h->n.handed_over++;
 		rpwi_port_hand_over(port->io, rx, seg, len, (uint32_t)qpn);
@@ -384,7 +394,8 @@ static bool ack_leads(const struct rpwi_rx *rx, size_t seg_len, size_t last)
 	if (!qp_lookup((uint32_t)qpn)) /* another process's: handed over in one piece */
 		return false;
 	for (size_t at = 0; at < last; at += seg_len)
-		if (!rpwi_op_is_request(rx->data[at] & 0x1f) && rpwi_pkt_peek_qpn(rx->data + at, seg_len) == qpn)
+		if (!rpwi_op_is_request(rx->data[at] & 0x1f) &&
+			rpwi_pkt_peek_qpn(rx->data + at, seg_len) == qpn)
 			return false;
 	return true;
 }
@@ -396,11 +407,14 @@ static void rx_batch(struct dport *port, struct rpwi_rx *rx, uint64_t now_ns)
 	unsigned index = 0;
 	if (end > seg_len) {
 		size_t last = (end - 1) / seg_len * seg_len;
-		struct dqp *q = seg_len >= RPWI_BTH_LEN ? qp_lookup((uint32_t)rpwi_pkt_peek_qpn(rx->data, seg_len)) : NULL;
+		struct dqp *q = seg_len >= RPWI_BTH_LEN
+					? qp_lookup((uint32_t)rpwi_pkt_peek_qpn(rx->data, seg_len))
+					: NULL;
 		if (q && q->peer && rpwi_addr_eq(&q->peer->addr, &rx->flow.src))
 			q->peer->sends_batches = true;
 		if (ack_leads(rx, seg_len, last)) {
-			rx_segment(port, rx, rx->data + last, end - last, (unsigned)(last / seg_len), now_ns);
+			rx_segment(port, rx, rx->data + last, end - last,
+				(unsigned)(last / seg_len), now_ns);
 			end = last;
 		}
 	}
@@ -478,7 +492,9 @@ static bool progress(bool all_ports, bool hold_ack, struct ready ready)
 	if ((all_ports && ready.steer) || more_handed || !(round % 64) || (h->steer && !open)) {
 		struct rpwi_rx rx;
 		more_handed = false;
-		for (unsigned n = 0; n < RX_BATCHES_MAX && h->steer && rpwi_steer_recv(h->steer, &rx) > 0; n++, got++) {
+		for (unsigned n = 0;
+			n < RX_BATCHES_MAX && h->steer && rpwi_steer_recv(h->steer, &rx) > 0;
+			n++, got++) {
 			more_handed = true;
 			now_ns = rpwi_now_ns();
 			rx_batch(NULL, &rx, now_ns);
@@ -525,7 +541,8 @@ static unsigned fill_pollset(struct pollfd *fds)
 		fds[n++] = (struct pollfd){.fd = h->steer_fd, .events = POLLIN};
 	for (unsigned i = 0; i < h->nports; i++)
 		if (h->port[i].refs && rpwi_port_fd(h->port[i].io) >= 0)
-			fds[n++] = (struct pollfd){.fd = rpwi_port_fd(h->port[i].io), .events = POLLIN};
+			fds[n++] = (struct pollfd){
+				.fd = rpwi_port_fd(h->port[i].io), .events = POLLIN};
 	return n;
 }
 
@@ -549,7 +566,8 @@ static struct ready read_pollset(const struct pollfd *fds, unsigned n)
 static struct timespec timeout_until(uint64_t at_ns, uint64_t max_ns)
 {
 	uint64_t now = rpwi_now_ns(), ns = at_ns > now ? RPWI_MIN(at_ns - now, max_ns) : 0;
-	return (struct timespec){.tv_sec = (time_t)(ns / RPWI_NS_PER_S), .tv_nsec = (long)(ns % RPWI_NS_PER_S)};
+	return (struct timespec){
+		.tv_sec = (time_t)(ns / RPWI_NS_PER_S), .tv_nsec = (long)(ns % RPWI_NS_PER_S)};
 }
 
 void service_wait_begin(void) { atomic_fetch_add(&the_hca.waiters, 1); }
@@ -577,7 +595,8 @@ int progress_wait(int fd)
 void service_wake(void)
 {
 	uint64_t one = 1;
-	if (the_hca.wake_fd >= 0 && the_hca.service_running && write(the_hca.wake_fd, &one, sizeof(one)) < 0 && errno != EAGAIN)
+	if (the_hca.wake_fd >= 0 && the_hca.service_running &&
+		write(the_hca.wake_fd, &one, sizeof(one)) < 0 && errno != EAGAIN)
 		rpwi_error("service thread: cannot wake it: %s", strerror(errno));
 }
 
@@ -604,7 +623,8 @@ static bool tick(uint32_t *seen_polls)
 static bool program_owns(void)
 {
 	struct hca *h = &the_hca;
-	return atomic_load_explicit(&h->waiters, memory_order_relaxed) > 0 || atomic_load_explicit(&h->empty_polls, memory_order_relaxed) >= SPIN_POLLS;
+	return atomic_load_explicit(&h->waiters, memory_order_relaxed) > 0 ||
+	       atomic_load_explicit(&h->empty_polls, memory_order_relaxed) >= SPIN_POLLS;
 }
 
 static void *service_main(void *arg)
@@ -613,7 +633,8 @@ static void *service_main(void *arg)
 	struct pollfd fds[DEV_PORTS_MAX + 3];
 	/* After poll only what it found is read, until that is empty; but now and then everything, for a stream may go on for long. */
 	struct ready ready = all_ready;
-	unsigned polled = 0 /* descriptors that poll has just looked at; 0: it has not */, rounds = 0;
+	unsigned polled = 0 /* descriptors that poll has just looked at; 0: it has not */,
+		 rounds = 0;
 	uint32_t seen = atomic_load(&h->any_polls), last_calls = seen;
 	prctl(PR_SET_TIMERSLACK, 1ul); /* 50 us by default: more than an ACK may wait */
 	while (!atomic_load_explicit(&h->stop, memory_order_relaxed)) {
@@ -665,7 +686,9 @@ static void *service_main(void *arg)
 		if (!sleep)
 			continue;
 		/* In the middle of a stream the next batch is microseconds away, and to sleep and be woken takes longer than that. */
-		if (!held && rpwi_now_ns() - atomic_load_explicit(&h->stream_ns, memory_order_relaxed) < STREAM_SPIN_NS) {
+		if (!held &&
+			rpwi_now_ns() - atomic_load_explicit(&h->stream_ns, memory_order_relaxed) <
+				STREAM_SPIN_NS) {
 			sched_yield();
 			continue;
 		}
@@ -702,7 +725,9 @@ int service_start(void)
 	pthread_attr_destroy(&attr);
 	pthread_sigmask(SIG_SETMASK, &old, NULL);
 	if (rc) {
-		rpwi_error("cannot start the service thread: %s; a passive RDMA target will not be served while the program does not poll", strerror(rc));
+		rpwi_error("cannot start the service thread: %s; a passive RDMA target will not be "
+			   "served while the program does not poll",
+			strerror(rc));
 		return -rc;
 	}
 	pthread_setname_np(h->service, "ropeway");

@@ -28,8 +28,10 @@ static int qpn_alloc(struct dqp *q, uint32_t *qpn)
 	for (;;) {
 		uint32_t total = h->nslots * RPWI_SLOT_QPNS;
 		for (uint32_t n = 0; n < total; n++) {
-			uint32_t at = (h->next_idx + n) % total, i = at / RPWI_SLOT_QPNS, j = at % RPWI_SLOT_QPNS;
-			if (!h->qps[i] && !(h->qps[i] = calloc(RPWI_SLOT_QPNS, sizeof(struct dqp *))))
+			uint32_t at = (h->next_idx + n) % total, i = at / RPWI_SLOT_QPNS,
+				 j = at % RPWI_SLOT_QPNS;
+			if (!h->qps[i] &&
+				!(h->qps[i] = calloc(RPWI_SLOT_QPNS, sizeof(struct dqp *))))
 				return -ENOMEM;
 			if (h->qps[i][j])
 				continue;
@@ -96,7 +98,10 @@ void dev_qp_event_got(struct ibv_qp *qp) { to_dqp(qp)->events_got++; }
 
 /* ---- life ---- */
 
-static unsigned mtu_bytes(enum ibv_mtu m) { return m >= IBV_MTU_256 && m <= IBV_MTU_4096 ? 128u << m : RPWI_MTU_MAX; }
+static unsigned mtu_bytes(enum ibv_mtu m)
+{
+	return m >= IBV_MTU_256 && m <= IBV_MTU_4096 ? 128u << m : RPWI_MTU_MAX;
+}
 
 static void qp_free(struct dqp *q);
 static void wr_build_attach(struct dqp *q);
@@ -109,7 +114,8 @@ static int caps_check(const struct ibv_qp_init_attr_ex *a)
 		return -EOPNOTSUPP;
 	if (!a->send_cq || !a->recv_cq || !a->pd)
 		return -EINVAL;
-	if (c->max_send_wr > DEV_QP_WR_MAX || c->max_send_sge > RPWI_SGE_MAX || c->max_inline_data > RPWI_INLINE_MAX)
+	if (c->max_send_wr > DEV_QP_WR_MAX || c->max_send_sge > RPWI_SGE_MAX ||
+		c->max_inline_data > RPWI_INLINE_MAX)
 		return -EINVAL;
 	if (!a->srq && (c->max_recv_wr > DEV_QP_WR_MAX || c->max_recv_sge > RPWI_SGE_MAX))
 		return -EINVAL;
@@ -131,11 +137,15 @@ static int qp_sized(struct dqp *q, struct ibv_qp_init_attr_ex *a)
 	if (a->srq)
 		a->cap.max_recv_wr = a->cap.max_recv_sge = 0;
 	/* Where SGEs fit inline data does too, asked for or not: programs (rdma_xclient) count on what hardware gives them. */
-	a->cap.max_inline_data = RPWI_MAX(a->cap.max_inline_data, RPWI_MIN(a->cap.max_send_sge * (uint32_t)sizeof(struct ibv_sge), (uint32_t)RPWI_INLINE_MAX));
+	a->cap.max_inline_data = RPWI_MAX(a->cap.max_inline_data,
+		RPWI_MIN(a->cap.max_send_sge * (uint32_t)sizeof(struct ibv_sge),
+			(uint32_t)RPWI_INLINE_MAX));
 	q->cap = a->cap;
 	q->cap.max_send_wr = RPWI_MAX(a->cap.max_send_wr, 1u);
 	q->cap.max_send_sge = RPWI_MAX(a->cap.max_send_sge, 1u);
-	return q->srq ? 0 : rpwi_rq_init(&q->rq, RPWI_MAX(a->cap.max_recv_wr, 1u), RPWI_MAX(a->cap.max_recv_sge, 1u), false);
+	return q->srq ? 0
+		      : rpwi_rq_init(&q->rq, RPWI_MAX(a->cap.max_recv_wr, 1u),
+				RPWI_MAX(a->cap.max_recv_sge, 1u), false);
 }
 
 /* A number, and the transport's part; the lock is held. 0 or -errno. */
@@ -145,8 +155,13 @@ static int qp_numbered(struct dqp *q, enum ibv_qp_type type)
 	int rc = qpn_alloc(q, &qpn);
 	if (rc)
 		return rc;
-	struct rpwi_qp_init init = {
-		.ops = &device_qp_ops, .user = q, .type = type, .qpn = qpn, .cap = q->cap, .sq_sig_all = q->sq_sig_all, .rq = q->srq ? &q->srq->rq : &q->rq};
+	struct rpwi_qp_init init = {.ops = &device_qp_ops,
+		.user = q,
+		.type = type,
+		.qpn = qpn,
+		.cap = q->cap,
+		.sq_sig_all = q->sq_sig_all,
+		.rq = q->srq ? &q->srq->rq : &q->rq};
 	rc = rpwi_qp_init(&q->t, &init);
 	if (rc) {
 		qpn_free(qpn);
@@ -238,14 +253,18 @@ struct ibv_qp *dev_create_qp_ex(struct ibv_context *c, struct ibv_qp_init_attr_e
 	if (RPWI_UNLIKELY(rpwi_fork_broken))
 		return dev_refuse("ibv_create_qp_ex");
 	if (!(attr->comp_mask & IBV_QP_INIT_ATTR_PD) ||
-		(attr->comp_mask & ~(uint32_t)(IBV_QP_INIT_ATTR_PD | IBV_QP_INIT_ATTR_SEND_OPS_FLAGS | IBV_QP_INIT_ATTR_CREATE_FLAGS)) ||
+		(attr->comp_mask &
+			~(uint32_t)(IBV_QP_INIT_ATTR_PD | IBV_QP_INIT_ATTR_SEND_OPS_FLAGS |
+				    IBV_QP_INIT_ATTR_CREATE_FLAGS)) ||
 		((attr->comp_mask & IBV_QP_INIT_ATTR_CREATE_FLAGS) && attr->create_flags)) {
 		errno = EOPNOTSUPP;
 		return NULL;
 	}
 	uint64_t ops = attr->comp_mask & IBV_QP_INIT_ATTR_SEND_OPS_FLAGS ? attr->send_ops_flags : 0;
-	const uint64_t known = IBV_QP_EX_WITH_RDMA_WRITE | IBV_QP_EX_WITH_RDMA_WRITE_WITH_IMM | IBV_QP_EX_WITH_SEND | IBV_QP_EX_WITH_SEND_WITH_IMM |
-			       IBV_QP_EX_WITH_RDMA_READ | IBV_QP_EX_WITH_ATOMIC_CMP_AND_SWP | IBV_QP_EX_WITH_ATOMIC_FETCH_AND_ADD | IBV_QP_EX_WITH_LOCAL_INV |
+	const uint64_t known = IBV_QP_EX_WITH_RDMA_WRITE | IBV_QP_EX_WITH_RDMA_WRITE_WITH_IMM |
+			       IBV_QP_EX_WITH_SEND | IBV_QP_EX_WITH_SEND_WITH_IMM |
+			       IBV_QP_EX_WITH_RDMA_READ | IBV_QP_EX_WITH_ATOMIC_CMP_AND_SWP |
+			       IBV_QP_EX_WITH_ATOMIC_FETCH_AND_ADD | IBV_QP_EX_WITH_LOCAL_INV |
 			       IBV_QP_EX_WITH_BIND_MW | IBV_QP_EX_WITH_SEND_WITH_INV;
 	if (ops & ~known) {
 		errno = EOPNOTSUPP;
@@ -256,8 +275,10 @@ struct ibv_qp *dev_create_qp_ex(struct ibv_context *c, struct ibv_qp_init_attr_e
 		return NULL;
 	if (attr->comp_mask & IBV_QP_INIT_ATTR_SEND_OPS_FLAGS)
 		wr_build_attach(q);
-	rpwi_explain(RPWI_EXPLAIN_CALL, "ibv_create_qp_ex: QP 0x%06x, room for %u send%s and %u receive%s", q->t.qpn, q->cap.max_send_wr,
-		q->cap.max_send_wr == 1 ? "" : "s", q->cap.max_recv_wr, q->cap.max_recv_wr == 1 ? "" : "s");
+	rpwi_explain(RPWI_EXPLAIN_CALL,
+		"ibv_create_qp_ex: QP 0x%06x, room for %u send%s and %u receive%s", q->t.qpn,
+		q->cap.max_send_wr, q->cap.max_send_wr == 1 ? "" : "s", q->cap.max_recv_wr,
+		q->cap.max_recv_wr == 1 ? "" : "s");
 	return &q->ibv;
 }
 
@@ -334,19 +355,25 @@ int rpwi_dev_modify_qp(struct ibv_qp *ibv, struct ibv_qp_attr *attr, int mask)
 	int rc = 0;
 	hca_lock();
 	enum ibv_qp_state was = q->t.state;
-	if (((mask & IBV_QP_PORT) && attr->port_num != 1) || ((mask & IBV_QP_PKEY_INDEX) && attr->pkey_index)) {
+	if (((mask & IBV_QP_PORT) && attr->port_num != 1) ||
+		((mask & IBV_QP_PKEY_INDEX) && attr->pkey_index)) {
 		rc = -EINVAL;
 	} else if ((mask & IBV_QP_PATH_MTU) && attr->path_mtu > dev_mtu(q->ctx->dev)) {
-		rpwi_warn("%s: path MTU %u is larger than the %u bytes that interface %s allows", q->ctx->dev->net.name, mtu_bytes(attr->path_mtu),
+		rpwi_warn("%s: path MTU %u is larger than the %u bytes that interface %s allows",
+			q->ctx->dev->net.name, mtu_bytes(attr->path_mtu),
 			mtu_bytes(dev_mtu(q->ctx->dev)), q->ctx->dev->net.ifname);
 		rc = -EINVAL;
 	} else if (mask & IBV_QP_AV) {
-		rc = av_resolve(q->ctx, &attr->ah_attr, mtu_bytes(mask & IBV_QP_PATH_MTU ? attr->path_mtu : q->t.attr.path_mtu), &av, &port, &peer);
-	} else if ((mask & IBV_QP_STATE) && attr->qp_state == IBV_QPS_RTR && q->t.type == IBV_QPT_UD && !q->nports) {
+		rc = av_resolve(q->ctx, &attr->ah_attr,
+			mtu_bytes(mask & IBV_QP_PATH_MTU ? attr->path_mtu : q->t.attr.path_mtu),
+			&av, &port, &peer);
+	} else if ((mask & IBV_QP_STATE) && attr->qp_state == IBV_QPS_RTR &&
+		   q->t.type == IBV_QPT_UD && !q->nports) {
 		rc = ud_ports_open(q);
 	}
 	uint64_t now_ns = rpwi_now_ns();
-	bool ends = (mask & IBV_QP_STATE) && (attr->qp_state == IBV_QPS_ERR || attr->qp_state == IBV_QPS_RESET);
+	bool ends = (mask & IBV_QP_STATE) &&
+		    (attr->qp_state == IBV_QPS_ERR || attr->qp_state == IBV_QPS_RESET);
 	if (!rc && ends && rpwi_qp_ack_owed(&q->t)) /* as in destroy */
 		progress_qp_kick(q, false, now_ns);
 	if (!rc)
@@ -365,7 +392,8 @@ int rpwi_dev_modify_qp(struct ibv_qp *ibv, struct ibv_qp_attr *attr, int mask)
 			peer_put(q->peer);
 			q->peer = peer;
 		}
-		if ((mask & IBV_QP_STATE) && attr->qp_state == IBV_QPS_RESET && was != IBV_QPS_RESET) {
+		if ((mask & IBV_QP_STATE) && attr->qp_state == IBV_QPS_RESET &&
+			was != IBV_QPS_RESET) {
 			progress_qp_forget(q);
 			cq_purge_qp(q->scq, q->t.qpn);
 			cq_purge_qp(q->rcq, q->t.qpn);
@@ -378,7 +406,8 @@ int rpwi_dev_modify_qp(struct ibv_qp *ibv, struct ibv_qp_attr *attr, int mask)
 	return -rc;
 }
 
-int rpwi_dev_query_qp(struct ibv_qp *ibv, struct ibv_qp_attr *attr, int mask, struct ibv_qp_init_attr *init)
+int rpwi_dev_query_qp(
+	struct ibv_qp *ibv, struct ibv_qp_attr *attr, int mask, struct ibv_qp_init_attr *init)
 {
 	struct dqp *q = to_dqp(ibv);
 	hca_lock();
@@ -460,7 +489,9 @@ int dev_bind_mw(struct ibv_qp *ibv, struct ibv_mw *mw, struct ibv_mw_bind *bind)
 {
 	if (mw->type != IBV_MW_TYPE_1 || (bind->bind_info.mr && bind->bind_info.mr->pd != mw->pd))
 		return EINVAL;
-	struct ibv_send_wr *bad, wr = {.wr_id = bind->wr_id, .opcode = IBV_WR_BIND_MW, .send_flags = bind->send_flags};
+	struct ibv_send_wr *bad, wr = {.wr_id = bind->wr_id,
+					 .opcode = IBV_WR_BIND_MW,
+					 .send_flags = bind->send_flags};
 	wr.bind_mw.mw = mw;
 	wr.bind_mw.bind_info = bind->bind_info;
 	wr.bind_mw.rkey = (mw->rkey & ~0xffu) | ((mw->rkey + 1) & 0xff);
@@ -559,25 +590,42 @@ static struct ibv_send_wr *wr_cur(struct ibv_qp_ex *ex)
 }
 
 static void wr_send(struct ibv_qp_ex *ex) { wr_new(ex, IBV_WR_SEND); }
-static void wr_send_imm(struct ibv_qp_ex *ex, __be32 imm) { wr_new(ex, IBV_WR_SEND_WITH_IMM)->imm_data = imm; }
-static void wr_send_inv(struct ibv_qp_ex *ex, uint32_t rkey) { wr_new(ex, IBV_WR_SEND_WITH_INV)->invalidate_rkey = rkey; }
-static void wr_local_inv(struct ibv_qp_ex *ex, uint32_t rkey) { wr_new(ex, IBV_WR_LOCAL_INV)->invalidate_rkey = rkey; }
+static void wr_send_imm(struct ibv_qp_ex *ex, __be32 imm)
+{
+	wr_new(ex, IBV_WR_SEND_WITH_IMM)->imm_data = imm;
+}
+static void wr_send_inv(struct ibv_qp_ex *ex, uint32_t rkey)
+{
+	wr_new(ex, IBV_WR_SEND_WITH_INV)->invalidate_rkey = rkey;
+}
+static void wr_local_inv(struct ibv_qp_ex *ex, uint32_t rkey)
+{
+	wr_new(ex, IBV_WR_LOCAL_INV)->invalidate_rkey = rkey;
+}
 
-static struct ibv_send_wr *wr_rdma(struct ibv_qp_ex *ex, enum ibv_wr_opcode op, uint32_t rkey, uint64_t addr)
+static struct ibv_send_wr *wr_rdma(
+	struct ibv_qp_ex *ex, enum ibv_wr_opcode op, uint32_t rkey, uint64_t addr)
 {
 	struct ibv_send_wr *wr = wr_new(ex, op);
 	wr->wr.rdma.rkey = rkey;
 	wr->wr.rdma.remote_addr = addr;
 	return wr;
 }
-static void wr_rdma_read(struct ibv_qp_ex *ex, uint32_t rkey, uint64_t addr) { wr_rdma(ex, IBV_WR_RDMA_READ, rkey, addr); }
-static void wr_rdma_write(struct ibv_qp_ex *ex, uint32_t rkey, uint64_t addr) { wr_rdma(ex, IBV_WR_RDMA_WRITE, rkey, addr); }
+static void wr_rdma_read(struct ibv_qp_ex *ex, uint32_t rkey, uint64_t addr)
+{
+	wr_rdma(ex, IBV_WR_RDMA_READ, rkey, addr);
+}
+static void wr_rdma_write(struct ibv_qp_ex *ex, uint32_t rkey, uint64_t addr)
+{
+	wr_rdma(ex, IBV_WR_RDMA_WRITE, rkey, addr);
+}
 static void wr_rdma_write_imm(struct ibv_qp_ex *ex, uint32_t rkey, uint64_t addr, __be32 imm)
 {
 	wr_rdma(ex, IBV_WR_RDMA_WRITE_WITH_IMM, rkey, addr)->imm_data = imm;
 }
 
-static void wr_atomic(struct ibv_qp_ex *ex, enum ibv_wr_opcode op, uint32_t rkey, uint64_t addr, uint64_t compare_add, uint64_t swap)
+static void wr_atomic(struct ibv_qp_ex *ex, enum ibv_wr_opcode op, uint32_t rkey, uint64_t addr,
+	uint64_t compare_add, uint64_t swap)
 {
 	struct ibv_send_wr *wr = wr_new(ex, op);
 	wr->wr.atomic.rkey = rkey;
@@ -585,13 +633,18 @@ static void wr_atomic(struct ibv_qp_ex *ex, enum ibv_wr_opcode op, uint32_t rkey
 	wr->wr.atomic.compare_add = compare_add;
 	wr->wr.atomic.swap = swap;
 }
-static void wr_cmp_swp(struct ibv_qp_ex *ex, uint32_t rkey, uint64_t addr, uint64_t compare, uint64_t swap)
+static void wr_cmp_swp(
+	struct ibv_qp_ex *ex, uint32_t rkey, uint64_t addr, uint64_t compare, uint64_t swap)
 {
 	wr_atomic(ex, IBV_WR_ATOMIC_CMP_AND_SWP, rkey, addr, compare, swap);
 }
-static void wr_fetch_add(struct ibv_qp_ex *ex, uint32_t rkey, uint64_t addr, uint64_t add) { wr_atomic(ex, IBV_WR_ATOMIC_FETCH_AND_ADD, rkey, addr, add, 0); }
+static void wr_fetch_add(struct ibv_qp_ex *ex, uint32_t rkey, uint64_t addr, uint64_t add)
+{
+	wr_atomic(ex, IBV_WR_ATOMIC_FETCH_AND_ADD, rkey, addr, add, 0);
+}
 
-static void wr_bind_mw(struct ibv_qp_ex *ex, struct ibv_mw *mw, uint32_t rkey, const struct ibv_mw_bind_info *info)
+static void wr_bind_mw(
+	struct ibv_qp_ex *ex, struct ibv_mw *mw, uint32_t rkey, const struct ibv_mw_bind_info *info)
 {
 	struct ibv_send_wr *wr = wr_new(ex, IBV_WR_BIND_MW);
 	wr->bind_mw.mw = mw;
@@ -682,5 +735,11 @@ struct ibv_qp_ex *rpwi_dev_qp_to_qp_ex(struct ibv_qp *ibv)
 }
 
 /* Multicast over RoCEv2 needs IGMP and a group of sockets of its own; nothing asked for it yet: programs get the error of a device without it (max_mcast_grp is 0). */
-int rpwi_dev_attach_mcast(struct ibv_qp *qp, const union ibv_gid *gid, uint16_t lid) { return EOPNOTSUPP; }
-int rpwi_dev_detach_mcast(struct ibv_qp *qp, const union ibv_gid *gid, uint16_t lid) { return EOPNOTSUPP; }
+int rpwi_dev_attach_mcast(struct ibv_qp *qp, const union ibv_gid *gid, uint16_t lid)
+{
+	return EOPNOTSUPP;
+}
+int rpwi_dev_detach_mcast(struct ibv_qp *qp, const union ibv_gid *gid, uint16_t lid)
+{
+	return EOPNOTSUPP;
+}

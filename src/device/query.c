@@ -29,8 +29,10 @@ int rpwi_dev_query_device(struct ibv_context *c, struct ibv_device_attr *a)
 	a->hw_ver = DEV_HW_VER;
 	a->max_qp = DEV_QP_MAX;
 	a->max_qp_wr = DEV_QP_WR_MAX;
-	a->device_cap_flags = IBV_DEVICE_BAD_PKEY_CNTR | IBV_DEVICE_BAD_QKEY_CNTR | IBV_DEVICE_SRQ_RESIZE | IBV_DEVICE_RC_RNR_NAK_GEN |
-			      IBV_DEVICE_SYS_IMAGE_GUID | IBV_DEVICE_PORT_ACTIVE_EVENT | IBV_DEVICE_MEM_WINDOW | IBV_DEVICE_MEM_WINDOW_TYPE_2B |
+	a->device_cap_flags = IBV_DEVICE_BAD_PKEY_CNTR | IBV_DEVICE_BAD_QKEY_CNTR |
+			      IBV_DEVICE_SRQ_RESIZE | IBV_DEVICE_RC_RNR_NAK_GEN |
+			      IBV_DEVICE_SYS_IMAGE_GUID | IBV_DEVICE_PORT_ACTIVE_EVENT |
+			      IBV_DEVICE_MEM_WINDOW | IBV_DEVICE_MEM_WINDOW_TYPE_2B |
 			      IBV_DEVICE_MEM_MGT_EXTENSIONS;
 	a->max_sge = RPWI_SGE_MAX;
 	a->max_sge_rd = RPWI_SGE_MAX;
@@ -41,7 +43,8 @@ int rpwi_dev_query_device(struct ibv_context *c, struct ibv_device_attr *a)
 	a->max_qp_rd_atom = RPWI_RD_ATOMIC_MAX;
 	a->max_qp_init_rd_atom = RPWI_RD_ATOMIC_MAX;
 	a->max_res_rd_atom = RPWI_RD_ATOMIC_MAX * 1024;
-	a->atomic_cap = IBV_ATOMIC_HCA; /* the program's own atomics are as atomic, but UCX takes no other word, and rxe says this one */
+	a->atomic_cap =
+		IBV_ATOMIC_HCA; /* the program's own atomics are as atomic, but UCX takes no other word, and rxe says this one */
 	a->max_mw = DEV_MR_MAX;
 	a->max_ah = 1 << 20;
 	a->max_srq = 65536;
@@ -53,7 +56,8 @@ int rpwi_dev_query_device(struct ibv_context *c, struct ibv_device_attr *a)
 	return 0;
 }
 
-int dev_query_device_ex(struct ibv_context *c, const struct ibv_query_device_ex_input *in, struct ibv_device_attr_ex *a, size_t size)
+int dev_query_device_ex(struct ibv_context *c, const struct ibv_query_device_ex_input *in,
+	struct ibv_device_attr_ex *a, size_t size)
 {
 	if (in && in->comp_mask)
 		return EINVAL;
@@ -63,7 +67,8 @@ int dev_query_device_ex(struct ibv_context *c, const struct ibv_query_device_ex_
 	rpwi_dev_query_device(c, &a->orig_attr);
 	if (size >= offsetof(struct ibv_device_attr_ex, device_cap_flags_ex)) {
 		a->completion_timestamp_mask = UINT64_MAX;
-		a->hca_core_clock = 1000000; /* kHz: completion time stamps are CLOCK_MONOTONIC ns */
+		a->hca_core_clock =
+			1000000; /* kHz: completion time stamps are CLOCK_MONOTONIC ns */
 	}
 	if (size >= sizeof(*a))
 		a->phys_port_cnt_ex = 1;
@@ -160,7 +165,8 @@ static void gid_entry(const struct dev *d, uint32_t i, struct ibv_gid_entry *e)
 	e->ndev_ifindex = (uint32_t)d->net.ifindex;
 }
 
-int rpwi_dev_query_gid_ex(struct ibv_context *c, uint32_t port, uint32_t index, struct ibv_gid_entry *e, uint32_t flags)
+int rpwi_dev_query_gid_ex(struct ibv_context *c, uint32_t port, uint32_t index,
+	struct ibv_gid_entry *e, uint32_t flags)
 {
 	const struct dev *d = to_dctx(c)->dev;
 	if (port != 1 || flags || index >= RPWI_GIDS_MAX)
@@ -171,7 +177,8 @@ int rpwi_dev_query_gid_ex(struct ibv_context *c, uint32_t port, uint32_t index, 
 	return 0;
 }
 
-ssize_t rpwi_dev_query_gid_table(struct ibv_context *c, struct ibv_gid_entry *entries, size_t max, uint32_t flags)
+ssize_t rpwi_dev_query_gid_table(
+	struct ibv_context *c, struct ibv_gid_entry *entries, size_t max, uint32_t flags)
 {
 	const struct dev *d = to_dctx(c)->dev;
 	if (flags)

@@ -39,7 +39,8 @@ struct ibv_srq *dev_create_srq_ex(struct ibv_context *c, struct ibv_srq_init_att
 {
 	if (RPWI_UNLIKELY(rpwi_fork_broken))
 		return dev_refuse("ibv_create_srq_ex");
-	if (((attr->comp_mask & IBV_SRQ_INIT_ATTR_TYPE) && attr->srq_type != IBV_SRQT_BASIC) || !(attr->comp_mask & IBV_SRQ_INIT_ATTR_PD)) {
+	if (((attr->comp_mask & IBV_SRQ_INIT_ATTR_TYPE) && attr->srq_type != IBV_SRQT_BASIC) ||
+		!(attr->comp_mask & IBV_SRQ_INIT_ATTR_PD)) {
 		errno = EOPNOTSUPP;
 		return NULL;
 	}
@@ -73,7 +74,8 @@ int rpwi_dev_query_srq(struct ibv_srq *ibv, struct ibv_srq_attr *attr)
 {
 	struct dsrq *s = to_dsrq(ibv);
 	hca_lock();
-	*attr = (struct ibv_srq_attr){.max_wr = s->rq.wr_max, .max_sge = s->rq.sge_max, .srq_limit = s->rq.limit};
+	*attr = (struct ibv_srq_attr){
+		.max_wr = s->rq.wr_max, .max_sge = s->rq.sge_max, .srq_limit = s->rq.limit};
 	hca_unlock();
 	return 0;
 }

@@ -62,14 +62,17 @@ static void cm_detail(const struct rpwi_cm_msg *m, char *out, size_t len)
 {
 	switch (m->attr) {
 	case RPWI_CM_REQ:
-		snprintf(out, len, " port %u, QPN 0x%06x, expects PSN 0x%06x, path MTU %d", (unsigned)(m->req.service_id & 0xffff), m->req.qpn,
-			m->req.starting_psn, mtu_bytes(m->req.path_mtu));
+		snprintf(out, len, " port %u, QPN 0x%06x, expects PSN 0x%06x, path MTU %d",
+			(unsigned)(m->req.service_id & 0xffff), m->req.qpn, m->req.starting_psn,
+			mtu_bytes(m->req.path_mtu));
 		break;
 	case RPWI_CM_REP:
-		snprintf(out, len, " QPN 0x%06x, expects PSN 0x%06x", m->rep.qpn, m->rep.starting_psn);
+		snprintf(out, len, " QPN 0x%06x, expects PSN 0x%06x", m->rep.qpn,
+			m->rep.starting_psn);
 		break;
 	case RPWI_CM_REJ:
-		snprintf(out, len, " reason %u, %s", m->rej.reason, rpwi_cm_rej_name(m->rej.reason));
+		snprintf(
+			out, len, " reason %u, %s", m->rej.reason, rpwi_cm_rej_name(m->rej.reason));
 		break;
 	case RPWI_CM_SIDR_REQ:
 		snprintf(out, len, " port %u", (unsigned)(m->sidr_req.service_id & 0xffff));
@@ -87,7 +90,9 @@ static void cm_text(const uint8_t *mad, size_t mad_len, char *out, size_t len)
 	struct rpwi_cm_msg m;
 	char detail[TEXT_LEN / 2];
 	if (rpwi_cm_decode(mad, mad_len, &m)) {
-		snprintf(out, len, "management datagram, %zu bytes, none of the connection manager's", mad_len);
+		snprintf(out, len,
+			"management datagram, %zu bytes, none of the connection manager's",
+			mad_len);
 		return;
 	}
 	cm_detail(&m, detail, sizeof(detail));
@@ -135,7 +140,8 @@ static void count_facts(const struct rpwi_pkt *p)
 		rpwi_explain_fact(RPWI_FACT_RNR_SEEN, p->dqpn, 1);
 }
 
-void rpwi_explain_packet(const struct rpwi_flow *flow, enum rpwi_explain_kind kind, const uint8_t *data, size_t len)
+void rpwi_explain_packet(
+	const struct rpwi_flow *flow, enum rpwi_explain_kind kind, const uint8_t *data, size_t len)
 {
 	struct rpwi_pkt p;
 	char text[TEXT_LEN], detail[TEXT_LEN / 2];
@@ -148,11 +154,14 @@ void rpwi_explain_packet(const struct rpwi_flow *flow, enum rpwi_explain_kind ki
 		rpwi_explain(kind, "%s", text);
 		return;
 	}
-	bool again = kind != RPWI_EXPLAIN_RX && rpwi_pkt_svc(&p) == RPWI_SVC_RC && rpwi_op_is_request(rpwi_pkt_op(&p)) && sent_before(flow, &p);
+	bool again = kind != RPWI_EXPLAIN_RX && rpwi_pkt_svc(&p) == RPWI_SVC_RC &&
+		     rpwi_op_is_request(rpwi_pkt_op(&p)) && sent_before(flow, &p);
 	if (kind == RPWI_EXPLAIN_RX)
 		count_facts(&p);
 	detail_of(&p, detail, sizeof(detail));
-	bool nak = rpwi_op_has(rpwi_pkt_op(&p), RPWI_F_AETH) && rpwi_aeth_kind(p.syndrome) != RPWI_AETH_ACK;
+	bool nak = rpwi_op_has(rpwi_pkt_op(&p), RPWI_F_AETH) &&
+		   rpwi_aeth_kind(p.syndrome) != RPWI_AETH_ACK;
 	const char *name = nak ? "RC NAK" : rpwi_opcode_name(p.opcode);
-	rpwi_explain(kind, "%s PSN 0x%06x%s%s%s", name, p.psn, detail, again ? ", again" : "", kind == RPWI_EXPLAIN_LOST ? ": lost on purpose" : "");
+	rpwi_explain(kind, "%s PSN 0x%06x%s%s%s", name, p.psn, detail, again ? ", again" : "",
+		kind == RPWI_EXPLAIN_LOST ? ": lost on purpose" : "");
 }

@@ -7,6 +7,7 @@
 #include "wire/packet.h"
 
 /* One packet, from the BTH to the ICRC: kind RPWI_EXPLAIN_TX, RPWI_EXPLAIN_RX or RPWI_EXPLAIN_LOST. Called where it is captured, under the lock over io. */
-void rpwi_explain_packet(const struct rpwi_flow *flow, enum rpwi_explain_kind kind, const uint8_t *data, size_t len);
+void rpwi_explain_packet(
+	const struct rpwi_flow *flow, enum rpwi_explain_kind kind, const uint8_t *data, size_t len);
 
 #endif

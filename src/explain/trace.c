@@ -31,7 +31,8 @@ enum {
 	TIME_WIDTH = 11,
 	WIDTH_DEFAULT = 132,
 	WIDTH_MIN = 72,
-	WIDTH_COLUMNS = 100, /* below, there is no room for columns: states and the wire are indented instead */
+	WIDTH_COLUMNS =
+		100, /* below, there is no room for columns: states and the wire are indented instead */
 	WIDTH_BEST = 120,
 	INDENT = 3,
 	WORDS_A_LINE = 2,
@@ -154,7 +155,9 @@ static size_t fit(const char *s, unsigned width)
 			return blank ? blank : at ? at : n;
 		if (s[at] == ' ' && at)
 			blank = at;
-		if (cells == 2 && !is_closing(s + at + n)) /* between Chinese characters a line may end anywhere */
+		if (cells == 2 &&
+			!is_closing(s + at +
+				    n)) /* between Chinese characters a line may end anywhere */
 			blank = at + n;
 		used += cells;
 		at += n;
@@ -163,14 +166,17 @@ static size_t fit(const char *s, unsigned width)
 }
 
 /* One event in its column, wrapped there. `time` is "" on the lines that follow the first. */
-static void put_in_column(const char *time, enum column c, const char *colour, const char *text, unsigned indent)
+static void put_in_column(
+	const char *time, enum column c, const char *colour, const char *text, unsigned indent)
 {
 	struct line l = {.len = 0};
-	unsigned from = (c == COL_ALL ? acc.col[COL_PROGRAM] : acc.col[c]), width = c == COL_ALL ? acc.line_width - from : acc.width[c], more = 0;
+	unsigned from = (c == COL_ALL ? acc.col[COL_PROGRAM] : acc.col[c]),
+		 width = c == COL_ALL ? acc.line_width - from : acc.width[c], more = 0;
 	do {
 		size_t n = fit(text, width - more);
 		add(&l, "%*s%*s", TIME_WIDTH, time, (int)(from - TIME_WIDTH + more), "");
-		add(&l, "%s%.*s%s\n", acc.colours ? colour : "", (int)n, text, acc.colours && *colour ? "\033[0m" : "");
+		add(&l, "%s%.*s%s\n", acc.colours ? colour : "", (int)n, text,
+			acc.colours && *colour ? "\033[0m" : "");
 		text += n;
 		text += strspn(text, " ");
 		time = "";
@@ -222,7 +228,8 @@ static void open_output(void)
 	char name[sizeof(acc.name) + 16];
 	size_t n = 0;
 	if (!strcmp(acc.name, "-")) {
-		acc.fd = fcntl(STDERR_FILENO, F_DUPFD_CLOEXEC, 3); /* a program may close its standard error before the end */
+		acc.fd = fcntl(STDERR_FILENO, F_DUPFD_CLOEXEC,
+			3); /* a program may close its standard error before the end */
 		return;
 	}
 	for (const char *s = acc.name; *s && n + 16 < sizeof(name); s++) {
@@ -234,7 +241,9 @@ static void open_output(void)
 		}
 	}
 	name[n] = '\0';
-	acc.fd = open(name, O_WRONLY | O_CREAT | O_CLOEXEC | (strstr(acc.name, "%p") ? O_TRUNC : O_APPEND), 0644);
+	acc.fd = open(name,
+		O_WRONLY | O_CREAT | O_CLOEXEC | (strstr(acc.name, "%p") ? O_TRUNC : O_APPEND),
+		0644);
 	if (acc.fd < 0)
 		rpwi_error("ROPEWAY_EXPLAIN: cannot write %s: %s", name, strerror(errno));
 }
@@ -258,7 +267,8 @@ static void watch_signals(void)
 	for (size_t i = 0; i < RPWI_ARRAY_LEN(end); i++) {
 		struct sigaction have, want = {.sa_handler = on_end_signal, .sa_flags = SA_RESTART};
 		sigemptyset(&want.sa_mask);
-		if (!sigaction(end[i], NULL, &have) && !(have.sa_flags & SA_SIGINFO) && have.sa_handler == SIG_DFL)
+		if (!sigaction(end[i], NULL, &have) && !(have.sa_flags & SA_SIGINFO) &&
+			have.sa_handler == SIG_DFL)
 			sigaction(end[i], &want, NULL);
 	}
 }
@@ -282,16 +292,20 @@ static void put_heading(void)
 		program, (int)getpid(), tm.tm_hour, tm.tm_min, tm.tm_sec, ts.tv_nsec / 1000);
 	put_in_column("", COL_ALL, kinds[RPWI_EXPLAIN_NOTE].colour, text, 0);
 	if (isatty(acc.fd) && acc.line_width < WIDTH_BEST && !acc.hinted) {
-		snprintf(text, sizeof(text), sentence("(best with %d columns; this terminal has %u)", "（终端宽 %d 列时最易读；当前为 %u 列）"), WIDTH_BEST,
-			acc.line_width);
+		snprintf(text, sizeof(text),
+			sentence("(best with %d columns; this terminal has %u)",
+				"（终端宽 %d 列时最易读；当前为 %u 列）"),
+			WIDTH_BEST, acc.line_width);
 		put_in_column("", COL_ALL, "", text, 0);
 		acc.hinted = true;
 	}
 	struct line l = {.len = 0};
 	if (acc.line_width < WIDTH_COLUMNS)
-		add(&l, "%*s  program\n%*sstate\n%*swire\n", TIME_WIDTH, "time", (int)acc.col[COL_STATE], "", (int)acc.col[COL_WIRE], "");
+		add(&l, "%*s  program\n%*sstate\n%*swire\n", TIME_WIDTH, "time",
+			(int)acc.col[COL_STATE], "", (int)acc.col[COL_WIRE], "");
 	else
-		add(&l, "%*s  %-*s  %-*s  %s\n", TIME_WIDTH, "time", (int)acc.width[COL_PROGRAM], "program", (int)acc.width[COL_STATE], "state", "wire");
+		add(&l, "%*s  %-*s  %-*s  %s\n", TIME_WIDTH, "time", (int)acc.width[COL_PROGRAM],
+			"program", (int)acc.width[COL_STATE], "state", "wire");
 	for (unsigned i = 0; i < acc.line_width && i < sizeof(l.text) / 2; i++)
 		add(&l, "-");
 	add(&l, "\n");
@@ -405,7 +419,8 @@ static void merge(const char *a, const char *b, char *out, size_t len)
 			continue;
 		}
 		bool same = n == m && !memcmp(a, b, n);
-		used += (size_t)snprintf(out + used, len - used, same ? "%.*s" : "%.*s..%.*s", (int)n, a, (int)m, b);
+		used += (size_t)snprintf(
+			out + used, len - used, same ? "%.*s" : "%.*s..%.*s", (int)n, a, (int)m, b);
 		used = RPWI_MIN(used, len - 1);
 		a += n;
 		b += m;
@@ -443,7 +458,8 @@ static void tell_folded(void)
 	for (; acc.nfolded; acc.nfolded--) {
 		struct shape *s = oldest_folded();
 		merge(s->first, s->last, merged, sizeof(merged));
-		snprintf(text, sizeof(text), "... %s more %s%s", grouped(s->folded, n), kinds[s->kind].prefix, merged);
+		snprintf(text, sizeof(text), "... %s more %s%s", grouped(s->folded, n),
+			kinds[s->kind].prefix, merged);
 		put_in_column("", kinds[s->kind].column, acc.colours ? "\033[2m" : "", text, 4);
 		s->folded = 0;
 	}
@@ -465,7 +481,8 @@ static void tell_vain(void)
 static void new_chapter(void)
 {
 	for (unsigned i = 0; i < SHAPES; i++)
-		if (acc.shape[i].kind != RPWI_EXPLAIN_STATE && acc.shape[i].kind != RPWI_EXPLAIN_CM_EVENT)
+		if (acc.shape[i].kind != RPWI_EXPLAIN_STATE &&
+			acc.shape[i].kind != RPWI_EXPLAIN_CM_EVENT)
 			acc.shape[i].shown = 0;
 }
 
@@ -513,7 +530,8 @@ static void show(enum rpwi_explain_kind kind, const char *text)
 	tell_folded();
 	tell_vain();
 	uint64_t us = (rpwi_now_ns() - acc.start_ns) / 1000;
-	snprintf(time, sizeof(time), "%llu.%03llu", (unsigned long long)(us / 1000), (unsigned long long)(us % 1000));
+	snprintf(time, sizeof(time), "%llu.%03llu", (unsigned long long)(us / 1000),
+		(unsigned long long)(us % 1000));
 	snprintf(prefixed, sizeof(prefixed), "%s%s", kinds[kind].prefix, text);
 	put_in_column(time, kinds[kind].column, kinds[kind].colour, prefixed, 3);
 	tell_words(prefixed);
@@ -556,7 +574,10 @@ void rpwi_explain_write(enum rpwi_explain_kind kind, const char *fmt, ...)
 	errno = saved_errno;
 }
 
-void rpwi_explain_poll_in_vain(void) { atomic_fetch_add_explicit(&acc.vain, 1, memory_order_relaxed); }
+void rpwi_explain_poll_in_vain(void)
+{
+	atomic_fetch_add_explicit(&acc.vain, 1, memory_order_relaxed);
+}
 
 /* ---- facts ---- */
 
@@ -585,7 +606,8 @@ void rpwi_explain_fact_write(enum rpwi_explain_fact fact, uint32_t qpn, uint64_t
 		f->n[fact]++;
 	} else if (fact == RPWI_FACT_REJECTED) {
 		f->n[fact] = n;
-	} else if ((fact == RPWI_FACT_DISCONNECT || fact == RPWI_FACT_TO_ERROR) && (f->n[RPWI_FACT_DISCONNECTED] || f->n[RPWI_FACT_PEER_GONE])) {
+	} else if ((fact == RPWI_FACT_DISCONNECT || fact == RPWI_FACT_TO_ERROR) &&
+		   (f->n[RPWI_FACT_DISCONNECTED] || f->n[RPWI_FACT_PEER_GONE])) {
 		; /* only the answer to the peer's */
 	} else {
 		f->n[fact] += n ? n : 1;
@@ -596,50 +618,63 @@ void rpwi_explain_fact_write(enum rpwi_explain_fact fact, uint32_t qpn, uint64_t
 /* ---- the summary ---- */
 
 static uint64_t count(const struct qp_facts *f, enum rpwi_explain_fact fact) { return f->n[fact]; }
-static bool over(const struct qp_facts *f) { return count(f, RPWI_FACT_DISCONNECT) || count(f, RPWI_FACT_DISCONNECTED) || count(f, RPWI_FACT_PEER_GONE); }
+static bool over(const struct qp_facts *f)
+{
+	return count(f, RPWI_FACT_DISCONNECT) || count(f, RPWI_FACT_DISCONNECTED) ||
+	       count(f, RPWI_FACT_PEER_GONE);
+}
 
 static bool never_answered(const struct qp_facts *f)
 {
-	return count(f, RPWI_FACT_RECV_FLUSHED) && !count(f, RPWI_FACT_RECV_DONE) && !count(f, RPWI_FACT_DISCONNECT) &&
+	return count(f, RPWI_FACT_RECV_FLUSHED) && !count(f, RPWI_FACT_RECV_DONE) &&
+	       !count(f, RPWI_FACT_DISCONNECT) &&
 	       (count(f, RPWI_FACT_DISCONNECTED) || count(f, RPWI_FACT_PEER_GONE));
 }
 static bool waits_in_vain(const struct qp_facts *f)
 {
-	return count(f, RPWI_FACT_RECV_POSTED) && !count(f, RPWI_FACT_RECV_DONE) && !count(f, RPWI_FACT_RECV_FLUSHED) && !count(f, RPWI_FACT_DISCONNECT) &&
+	return count(f, RPWI_FACT_RECV_POSTED) && !count(f, RPWI_FACT_RECV_DONE) &&
+	       !count(f, RPWI_FACT_RECV_FLUSHED) && !count(f, RPWI_FACT_DISCONNECT) &&
 	       (count(f, RPWI_FACT_DISCONNECTED) || count(f, RPWI_FACT_PEER_GONE));
 }
 static bool peer_died(const struct qp_facts *f) { return count(f, RPWI_FACT_PEER_GONE); }
 static bool stopped_waiting(const struct qp_facts *f)
 {
-	return count(f, RPWI_FACT_RECV_FLUSHED) && !count(f, RPWI_FACT_RECV_DONE) && count(f, RPWI_FACT_ESTABLISHED) && count(f, RPWI_FACT_DISCONNECT) &&
-	       !f->failed;
+	return count(f, RPWI_FACT_RECV_FLUSHED) && !count(f, RPWI_FACT_RECV_DONE) &&
+	       count(f, RPWI_FACT_ESTABLISHED) && count(f, RPWI_FACT_DISCONNECT) && !f->failed;
 }
 static bool sent_nothing(const struct qp_facts *f)
 {
-	return count(f, RPWI_FACT_ACCEPTING) && count(f, RPWI_FACT_ESTABLISHED) && !count(f, RPWI_FACT_SEND_POSTED) && over(f);
+	return count(f, RPWI_FACT_ACCEPTING) && count(f, RPWI_FACT_ESTABLISHED) &&
+	       !count(f, RPWI_FACT_SEND_POSTED) && over(f);
 }
 static bool flushed_on_purpose(const struct qp_facts *f)
 {
-	return (count(f, RPWI_FACT_RECV_FLUSHED) || count(f, RPWI_FACT_SEND_FLUSHED)) && (count(f, RPWI_FACT_DISCONNECT) || count(f, RPWI_FACT_TO_ERROR)) &&
-	       !f->failed && !stopped_waiting(f);
+	return (count(f, RPWI_FACT_RECV_FLUSHED) || count(f, RPWI_FACT_SEND_FLUSHED)) &&
+	       (count(f, RPWI_FACT_DISCONNECT) || count(f, RPWI_FACT_TO_ERROR)) && !f->failed &&
+	       !stopped_waiting(f);
 }
 static bool flushed_at_the_end(const struct qp_facts *f)
 {
-	return count(f, RPWI_FACT_RECV_FLUSHED) && count(f, RPWI_FACT_RECV_DONE) && !count(f, RPWI_FACT_DISCONNECT) && count(f, RPWI_FACT_DISCONNECTED) &&
-	       !f->failed;
+	return count(f, RPWI_FACT_RECV_FLUSHED) && count(f, RPWI_FACT_RECV_DONE) &&
+	       !count(f, RPWI_FACT_DISCONNECT) && count(f, RPWI_FACT_DISCONNECTED) && !f->failed;
 }
 static bool sends_cut_off(const struct qp_facts *f)
 {
-	return count(f, RPWI_FACT_SEND_FLUSHED) && !count(f, RPWI_FACT_DISCONNECT) && count(f, RPWI_FACT_DISCONNECTED) && !f->failed;
+	return count(f, RPWI_FACT_SEND_FLUSHED) && !count(f, RPWI_FACT_DISCONNECT) &&
+	       count(f, RPWI_FACT_DISCONNECTED) && !f->failed;
 }
 static bool rnr(const struct qp_facts *f) { return count(f, RPWI_FACT_RNR_SEEN); }
 static bool resent(const struct qp_facts *f) { return count(f, RPWI_FACT_RETRANSMITTED); }
 static bool rejected(const struct qp_facts *f) { return count(f, RPWI_FACT_REJECTED); }
-static bool no_listener(const struct qp_facts *f) { return count(f, RPWI_FACT_REJECTED) == 8; } /* REJ reason 8: invalid service ID (IB 12.6.7.2) */
+static bool no_listener(const struct qp_facts *f)
+{
+	return count(f, RPWI_FACT_REJECTED) == 8;
+} /* REJ reason 8: invalid service ID (IB 12.6.7.2) */
 static bool unreachable(const struct qp_facts *f) { return count(f, RPWI_FACT_UNREACHABLE); }
 static bool still_waiting(const struct qp_facts *f)
 {
-	return !over(f) && !f->failed && count(f, RPWI_FACT_RECV_POSTED) && !count(f, RPWI_FACT_RECV_DONE) && !count(f, RPWI_FACT_RECV_FLUSHED) &&
+	return !over(f) && !f->failed && count(f, RPWI_FACT_RECV_POSTED) &&
+	       !count(f, RPWI_FACT_RECV_DONE) && !count(f, RPWI_FACT_RECV_FLUSHED) &&
 	       !count(f, RPWI_FACT_SEND_DONE);
 }
 static bool retry_exc(const struct qp_facts *f) { return f->failed == IBV_WC_RETRY_EXC_ERR; }
@@ -655,56 +690,98 @@ static const struct {
 	const char *en, *zh;
 } diagnoses[] = {
 	{never_answered,
-		"receives were flushed because the peer disconnected before it had sent anything: it accepted the connection, but never sent the answer that "
+		"receives were flushed because the peer disconnected before it had sent anything: "
+		"it accepted the connection, but never sent the answer that "
 		"this "
-		"program waits for. Look at the peer's account: it posted no send between ESTABLISHED and disconnect",
-		"接收请求被冲刷，因为对端在发送任何数据之前就断开了连接：它接受了连接，却从未发送本程序等待的回答。请看对端的记录：它在 ESTABLISHED "
+		"program waits for. Look at the peer's account: it posted no send between "
+		"ESTABLISHED and disconnect",
+		"接收请求被冲刷，因为对端在发送任何数据之前就断开了连接：它接受了连接，却从未发送本"
+		"程序等待的回答。请看对端的记录：它在 ESTABLISHED "
 		"与断开之间没有投递任何发送请求"},
 	{waits_in_vain,
-		"the peer disconnected before it had sent anything, and this program still waits: it does not answer DISCONNECTED with rdma_disconnect, which "
+		"the peer disconnected before it had sent anything, and this program still waits: "
+		"it does not answer DISCONNECTED with rdma_disconnect, which "
 		"would flush its "
-		"receives. It accepted the connection, but never sent the answer that this program waits for",
-		"对端在发送任何数据之前就断开了连接，而本程序仍在等待：它没有用 rdma_disconnect 响应 DISCONNECTED "
+		"receives. It accepted the connection, but never sent the answer that this program "
+		"waits for",
+		"对端在发送任何数据之前就断开了连接，而本程序仍在等待：它没有用 rdma_disconnect "
+		"响应 DISCONNECTED "
 		"事件（那样会冲刷其接收请求）。对端接受了连接，却从未发送本程序等待的回答"},
 	{stopped_waiting,
-		"this program disconnected before the peer had sent anything, and so its own receives were flushed (status 5). If it waited for an answer: the "
+		"this program disconnected before the peer had sent anything, and so its own "
+		"receives were flushed (status 5). If it waited for an answer: the "
 		"peer accepted the "
 		"connection, but never sent the answer that this program waits for",
-		"本程序在对端发送任何数据之前就断开了连接，自己的接收请求因此被冲刷（状态 5）。如果它在等待回答：对端接受了连接，却从未发送本程序等待的回答"},
+		"本程序在对端发送任何数据之前就断开了连接，自己的接收请求因此被冲刷（状态 "
+		"5）。如果它在等待回答：对端接受了连接，却从未发送本程序等待的回答"},
 	{sent_nothing,
-		"this side accepted the connection, and posted no send between ESTABLISHED and disconnect: a client that waits for an answer gets none, and "
+		"this side accepted the connection, and posted no send between ESTABLISHED and "
+		"disconnect: a client that waits for an answer gets none, and "
 		"its "
 		"receives are flushed (status 5)",
-		"本端接受了连接，但在 ESTABLISHED 与断开之间没有投递任何发送请求：等待回答的客户端得不到回答，其接收请求将被冲刷（状态 5）"},
-	{peer_died, "the peer's process ended without disconnecting", "对端进程没有断开连接就结束了"},
-	{flushed_on_purpose, "work requests were flushed because this program itself disconnected, or moved the QP to ERR: the normal end",
+		"本端接受了连接，但在 ESTABLISHED "
+		"与断开之间没有投递任何发送请求：等待回答的客户端得不到回答，其接收请求将被冲刷（状"
+		"态 5）"},
+	{peer_died, "the peer's process ended without disconnecting",
+		"对端进程没有断开连接就结束了"},
+	{flushed_on_purpose,
+		"work requests were flushed because this program itself disconnected, or moved the "
+		"QP to ERR: the normal end",
 		"工作请求被冲刷是因为本程序自己断开了连接（或把 QP 置为 ERR）：正常结束"},
-	{flushed_at_the_end, "receives that were left over were flushed when the peer disconnected: the normal end, if it had nothing more to send",
+	{flushed_at_the_end,
+		"receives that were left over were flushed when the peer disconnected: the normal "
+		"end, if it had nothing more to send",
 		"对端断开时冲刷了剩余的接收请求：如果对端已无数据要发，这是正常结束"},
-	{sends_cut_off, "sends were flushed because the peer disconnected before it had acknowledged them: it went too early, or this side sent too late",
+	{sends_cut_off,
+		"sends were flushed because the peer disconnected before it had acknowledged them: "
+		"it went too early, or this side sent too late",
 		"发送请求被冲刷，因为对端在确认之前就断开了：对端断开过早，或本端发送过晚"},
 	{retry_exc,
-		"the peer acknowledged nothing, however often it was tried (status 12): it is gone, or its address or QPN is wrong, or its QP is not in RTR "
+		"the peer acknowledged nothing, however often it was tried (status 12): it is "
+		"gone, or its address or QPN is wrong, or its QP is not in RTR "
 		"yet",
-		"无论重试多少次，对端都没有确认（状态 12）：对端已退出，或地址/QPN 有误，或其 QP 尚未进入 RTR"},
-	{rnr_exc, "the peer had no receive posted when a SEND came, nor after all retries (status 13): post receives before the peer sends",
-		"SEND 到达时对端没有接收请求，重试后仍没有（状态 13）：应在对端发送之前投递接收请求"},
-	{rem_access, "the peer refused the access (status 10): wrong rkey, or outside of the region, or its access flags do not allow it",
+		"无论重试多少次，对端都没有确认（状态 12）：对端已退出，或地址/QPN 有误，或其 QP "
+		"尚未进入 RTR"},
+	{rnr_exc,
+		"the peer had no receive posted when a SEND came, nor after all retries (status "
+		"13): post receives before the peer sends",
+		"SEND 到达时对端没有接收请求，重试后仍没有（状态 "
+		"13）：应在对端发送之前投递接收请求"},
+	{rem_access,
+		"the peer refused the access (status 10): wrong rkey, or outside of the region, or "
+		"its access flags do not allow it",
 		"对端拒绝访问（状态 10）：rkey 错误、超出区域，或访问标志不允许"},
-	{rem_inv, "the peer could not take the request (status 9): a message longer than the receive, or an operation that its QP does not allow",
+	{rem_inv,
+		"the peer could not take the request (status 9): a message longer than the "
+		"receive, or an operation that its QP does not allow",
 		"对端无法接受该请求（状态 9）：消息比接收缓冲长，或其 QP 不允许该操作"},
-	{rem_op, "the peer could not finish the request (status 11): its own memory for it was not usable", "对端无法完成请求（状态 11）：其自身的内存不可用"},
-	{loc_prot, "this side's own memory could not be used (status 4): the lkey is wrong, or the region too short, or not writable",
+	{rem_op,
+		"the peer could not finish the request (status 11): its own memory for it was not "
+		"usable",
+		"对端无法完成请求（状态 11）：其自身的内存不可用"},
+	{loc_prot,
+		"this side's own memory could not be used (status 4): the lkey is wrong, or the "
+		"region too short, or not writable",
 		"本端内存不可用（状态 4）：lkey 错误、区域过短或不可写"},
-	{loc_len, "a message did not fit (status 1): longer than the receive that waited for it", "消息放不下（状态 1）：比等待它的接收缓冲更长"},
-	{no_listener, "the connection was refused: nobody listens at that port on the other side", "连接被拒绝：对端没有程序监听该端口"},
+	{loc_len, "a message did not fit (status 1): longer than the receive that waited for it",
+		"消息放不下（状态 1）：比等待它的接收缓冲更长"},
+	{no_listener, "the connection was refused: nobody listens at that port on the other side",
+		"连接被拒绝：对端没有程序监听该端口"},
 	{rejected, "the connection was refused by the peer (REJ)", "连接被对端拒绝（REJ）"},
-	{unreachable, "the peer did not answer the connection request: wrong address, or nobody serves UDP port 4791 there, or a firewall is between",
+	{unreachable,
+		"the peer did not answer the connection request: wrong address, or nobody serves "
+		"UDP port 4791 there, or a firewall is between",
 		"对端没有回应连接请求：地址错误、对端 UDP 4791 端口无人服务，或中间有防火墙"},
-	{rnr, "SENDs came before the peer had posted a receive (RNR); they were tried again, which costs time",
+	{rnr,
+		"SENDs came before the peer had posted a receive (RNR); they were tried again, "
+		"which costs time",
 		"SEND 早于对端投递接收请求到达（RNR）；重试会花费时间"},
-	{resent, "packets were sent again: lost on the way, or the receiver was too slow for its socket", "有数据包重发：途中丢失，或接收方来不及处理"},
-	{still_waiting, "receives were still waiting at the end: the peer never sent anything", "结束时接收请求仍在等待：对端从未发送数据"},
+	{resent,
+		"packets were sent again: lost on the way, or the receiver was too slow for its "
+		"socket",
+		"有数据包重发：途中丢失，或接收方来不及处理"},
+	{still_waiting, "receives were still waiting at the end: the peer never sent anything",
+		"结束时接收请求仍在等待：对端从未发送数据"},
 };
 
 static void tell_qp(const struct qp_facts *f)
@@ -747,7 +824,9 @@ static void tell_qp(const struct qp_facts *f)
 	}
 	if (count(f, RPWI_FACT_CONNECTING) || count(f, RPWI_FACT_ACCEPTING))
 		add(&l, "%s%s", comma,
-			count(f, RPWI_FACT_CONNECTING) ? sentence("connected as client", "作为客户端连接") : sentence("accepted as server", "作为服务器接受"));
+			count(f, RPWI_FACT_CONNECTING)
+				? sentence("connected as client", "作为客户端连接")
+				: sentence("accepted as server", "作为服务器接受"));
 	put_in_column("", COL_ALL, "", l.text, 4);
 }
 
@@ -776,7 +855,8 @@ static void summary(void)
 		return;
 	acc.ended = true;
 	tell_folded();
-	put_in_column("", COL_ALL, kinds[RPWI_EXPLAIN_NOTE].colour, sentence("---- summary ----", "---- 小结 ----"), 0);
+	put_in_column("", COL_ALL, kinds[RPWI_EXPLAIN_NOTE].colour,
+		sentence("---- summary ----", "---- 小结 ----"), 0);
 	acc.all_vain += atomic_exchange_explicit(&acc.vain, 0, memory_order_relaxed);
 	if (acc.all_vain) {
 		char n[32];
@@ -784,7 +864,8 @@ static void summary(void)
 		if (acc.chinese)
 			snprintf(text, sizeof(text), "ibv_poll_cq：共空轮询 %s 次", n);
 		else
-			snprintf(text, sizeof(text), "ibv_poll_cq: polled %s time%s in vain in all", n, acc.all_vain == 1 ? "" : "s");
+			snprintf(text, sizeof(text), "ibv_poll_cq: polled %s time%s in vain in all",
+				n, acc.all_vain == 1 ? "" : "s");
 		put_in_column("", COL_ALL, "", text, 4);
 	}
 	for (unsigned i = 0; i <= QPS_MAX; i++) {
@@ -799,9 +880,13 @@ static void summary(void)
 		tell_diagnoses(f, &told, &again);
 	}
 	if (shown > QPS_TOLD) {
-		snprintf(text, sizeof(text), sentence("... and %u more QPs", "……另有 %u 个 QP"), shown - QPS_TOLD);
+		snprintf(text, sizeof(text), sentence("... and %u more QPs", "……另有 %u 个 QP"),
+			shown - QPS_TOLD);
 		put_in_column("", COL_ALL, "", text, 0);
 	}
 	if (again)
-		put_in_column("", COL_ALL, "", sentence("  (what was found holds for other QPs too)", "  （以上结论也适用于其他 QP）"), 0);
+		put_in_column("", COL_ALL, "",
+			sentence("  (what was found holds for other QPs too)",
+				"  （以上结论也适用于其他 QP）"),
+			0);
 }

@@ -33,7 +33,8 @@ enum rpwi_explain_kind {
 /* Reads the environment; idempotent. The file is made when the first line is written, so programs that use no device leave none. */
 void rpwi_explain_init(void);
 
-void rpwi_explain_write(enum rpwi_explain_kind kind, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
+void rpwi_explain_write(enum rpwi_explain_kind kind, const char *fmt, ...)
+	__attribute__((format(printf, 2, 3)));
 #define rpwi_explain(kind, ...) \
 	do { \
 		if (RPWI_UNLIKELY(rpwi_explain_on)) \
@@ -47,15 +48,15 @@ void rpwi_explain_poll_in_vain(void);
 enum rpwi_explain_fact {
 	RPWI_FACT_SEND_POSTED, /* sends, writes, reads, atomics; n of them */
 	RPWI_FACT_RECV_POSTED,
-	RPWI_FACT_SEND_DONE,     /* completed with success */
-	RPWI_FACT_RECV_DONE,     /* likewise; */
-	RPWI_FACT_SEND_FLUSHED,  /* completed with IBV_WC_WR_FLUSH_ERR */
-	RPWI_FACT_RECV_FLUSHED,  /* likewise */
-	RPWI_FACT_FAILED,        /* completed with another error: n is the enum ibv_wc_status. The first one of a QP is kept */
-	RPWI_FACT_CONNECTING,    /* REQ sent: this side is the active one */
-	RPWI_FACT_ACCEPTING,     /* REP sent: this side is the passive one */
-	RPWI_FACT_ESTABLISHED,   /* the connection that the QP serves is up */
-	RPWI_FACT_DISCONNECT,    /* the program asked for it (rdma_disconnect, also by destroying the id) */
+	RPWI_FACT_SEND_DONE,    /* completed with success */
+	RPWI_FACT_RECV_DONE,    /* likewise; */
+	RPWI_FACT_SEND_FLUSHED, /* completed with IBV_WC_WR_FLUSH_ERR */
+	RPWI_FACT_RECV_FLUSHED, /* likewise */
+	RPWI_FACT_FAILED, /* completed with another error: n is the enum ibv_wc_status. The first one of a QP is kept */
+	RPWI_FACT_CONNECTING,  /* REQ sent: this side is the active one */
+	RPWI_FACT_ACCEPTING,   /* REP sent: this side is the passive one */
+	RPWI_FACT_ESTABLISHED, /* the connection that the QP serves is up */
+	RPWI_FACT_DISCONNECT, /* the program asked for it (rdma_disconnect, also by destroying the id) */
 	RPWI_FACT_DISCONNECTED,  /* the peer asked for it (DREQ) */
 	RPWI_FACT_PEER_GONE,     /* the peer's process ended without a word */
 	RPWI_FACT_REJECTED,      /* the peer refused: n is the reason of REJ */

@@ -14,7 +14,10 @@ static const char *const state_name[] = {
 	[IBV_QPS_SQE] = "SQE",
 	[IBV_QPS_ERR] = "ERR",
 };
-static const char *state(enum ibv_qp_state s) { return s < RPWI_ARRAY_LEN(state_name) && state_name[s] ? state_name[s] : "?"; }
+static const char *state(enum ibv_qp_state s)
+{
+	return s < RPWI_ARRAY_LEN(state_name) && state_name[s] ? state_name[s] : "?";
+}
 
 static const char *const wr_name[] = {
 	[IBV_WR_RDMA_WRITE] = "RDMA_WRITE",
@@ -44,7 +47,10 @@ static const char *const status_name[] = {
 	[IBV_WC_RETRY_EXC_ERR] = "retries exceeded",
 	[IBV_WC_RNR_RETRY_EXC_ERR] = "RNR retries exceeded",
 };
-static const char *status(enum ibv_wc_status s) { return s < RPWI_ARRAY_LEN(status_name) && status_name[s] ? status_name[s] : "error"; }
+static const char *status(enum ibv_wc_status s)
+{
+	return s < RPWI_ARRAY_LEN(status_name) && status_name[s] ? status_name[s] : "error";
+}
 
 static const char *wc_op(const struct ibv_wc *wc)
 {
@@ -82,17 +88,25 @@ static uint64_t bytes_of(const struct ibv_sge *sge, int n)
 	return len;
 }
 
-static bool is_remote(enum ibv_wr_opcode op) { return op == IBV_WR_RDMA_WRITE || op == IBV_WR_RDMA_WRITE_WITH_IMM || op == IBV_WR_RDMA_READ; }
+static bool is_remote(enum ibv_wr_opcode op)
+{
+	return op == IBV_WR_RDMA_WRITE || op == IBV_WR_RDMA_WRITE_WITH_IMM ||
+	       op == IBV_WR_RDMA_READ;
+}
 
 void rpwi_explain_post_send(const struct rpwi_qp *q, const struct ibv_send_wr *wr)
 {
 	for (; wr; wr = wr->next) {
-		const char *op = wr->opcode < RPWI_ARRAY_LEN(wr_name) && wr_name[wr->opcode] ? wr_name[wr->opcode] : "?";
+		const char *op = wr->opcode < RPWI_ARRAY_LEN(wr_name) && wr_name[wr->opcode]
+					 ? wr_name[wr->opcode]
+					 : "?";
 		char remote[64] = "";
 		if (is_remote(wr->opcode))
-			snprintf(remote, sizeof(remote), ", peer's 0x%" PRIx64 ", rkey 0x%x", wr->wr.rdma.remote_addr, wr->wr.rdma.rkey);
-		rpwi_explain(RPWI_EXPLAIN_CALL, "ibv_post_send %s, wr_id %" PRIu64 ", %" PRIu64 " bytes%s", op, wr->wr_id, bytes_of(wr->sg_list, wr->num_sge),
-			remote);
+			snprintf(remote, sizeof(remote), ", peer's 0x%" PRIx64 ", rkey 0x%x",
+				wr->wr.rdma.remote_addr, wr->wr.rdma.rkey);
+		rpwi_explain(RPWI_EXPLAIN_CALL,
+			"ibv_post_send %s, wr_id %" PRIu64 ", %" PRIu64 " bytes%s", op, wr->wr_id,
+			bytes_of(wr->sg_list, wr->num_sge), remote);
 		rpwi_explain_fact(RPWI_FACT_SEND_POSTED, q->qpn, 1);
 	}
 }
@@ -100,7 +114,9 @@ void rpwi_explain_post_send(const struct rpwi_qp *q, const struct ibv_send_wr *w
 void rpwi_explain_post_recv(const struct rpwi_qp *q, const struct ibv_recv_wr *wr)
 {
 	for (; wr; wr = wr->next) {
-		rpwi_explain(RPWI_EXPLAIN_CALL, "ibv_post_recv wr_id %" PRIu64 ", room for %" PRIu64 " bytes", wr->wr_id, bytes_of(wr->sg_list, wr->num_sge));
+		rpwi_explain(RPWI_EXPLAIN_CALL,
+			"ibv_post_recv wr_id %" PRIu64 ", room for %" PRIu64 " bytes", wr->wr_id,
+			bytes_of(wr->sg_list, wr->num_sge));
 		rpwi_explain_fact(RPWI_FACT_RECV_POSTED, q->qpn, 1);
 	}
 }
@@ -124,9 +140,13 @@ void rpwi_explain_polled(const struct ibv_wc *wc, int got)
 	for (int i = 0; i < got; i++) {
 		/* opcode and byte_len mean something only in a success (ibv_poll_cq(3)). */
 		if (wc[i].status == IBV_WC_SUCCESS)
-			rpwi_explain(RPWI_EXPLAIN_WC, "ibv_poll_cq: %s done, wr_id %" PRIu64 ", %u bytes", wc_op(&wc[i]), wc[i].wr_id, wc[i].byte_len);
+			rpwi_explain(RPWI_EXPLAIN_WC,
+				"ibv_poll_cq: %s done, wr_id %" PRIu64 ", %u bytes", wc_op(&wc[i]),
+				wc[i].wr_id, wc[i].byte_len);
 		else
-			rpwi_explain(RPWI_EXPLAIN_WC, "ibv_poll_cq: wr_id %" PRIu64 " %s (status %d)", wc[i].wr_id, status(wc[i].status), wc[i].status);
+			rpwi_explain(RPWI_EXPLAIN_WC,
+				"ibv_poll_cq: wr_id %" PRIu64 " %s (status %d)", wc[i].wr_id,
+				status(wc[i].status), wc[i].status);
 	}
 }
 
@@ -154,16 +174,19 @@ void rpwi_explain_state(const struct rpwi_qp *q)
 	if (seen[i].qpn != q->qpn)
 		return;
 	if (q->stats.retransmits > seen[i].retransmits) {
-		rpwi_explain_fact(RPWI_FACT_RETRANSMITTED, q->qpn, q->stats.retransmits - seen[i].retransmits);
+		rpwi_explain_fact(RPWI_FACT_RETRANSMITTED, q->qpn,
+			q->stats.retransmits - seen[i].retransmits);
 		seen[i].retransmits = q->stats.retransmits;
 	}
 	if (seen[i].state == q->state)
 		return;
-	rpwi_explain(RPWI_EXPLAIN_STATE, "QP 0x%06x: %s -> %s by itself", q->qpn, state(seen[i].state), state(q->state));
+	rpwi_explain(RPWI_EXPLAIN_STATE, "QP 0x%06x: %s -> %s by itself", q->qpn,
+		state(seen[i].state), state(q->state));
 	remember(q);
 }
 
-void rpwi_explain_modify(const struct rpwi_qp *q, enum ibv_qp_state was, const struct ibv_qp_attr *attr, int mask, int rc)
+void rpwi_explain_modify(const struct rpwi_qp *q, enum ibv_qp_state was,
+	const struct ibv_qp_attr *attr, int mask, int rc)
 {
 	if (rc) {
 		rpwi_explain(RPWI_EXPLAIN_CALL, "ibv_modify_qp: refused, %s", strerror(-rc));
@@ -174,12 +197,15 @@ void rpwi_explain_modify(const struct rpwi_qp *q, enum ibv_qp_state was, const s
 	rpwi_explain(RPWI_EXPLAIN_CALL, "ibv_modify_qp to %s", state(attr->qp_state));
 	remember(q);
 	if (attr->qp_state == IBV_QPS_RTR && q->type != IBV_QPT_UD)
-		rpwi_explain(
-			RPWI_EXPLAIN_STATE, "QP 0x%06x: %s -> RTR, peer QPN 0x%06x, expects PSN 0x%06x", q->qpn, state(was), attr->dest_qp_num, attr->rq_psn);
+		rpwi_explain(RPWI_EXPLAIN_STATE,
+			"QP 0x%06x: %s -> RTR, peer QPN 0x%06x, expects PSN 0x%06x", q->qpn,
+			state(was), attr->dest_qp_num, attr->rq_psn);
 	else if (attr->qp_state == IBV_QPS_RTS && was == IBV_QPS_RTR)
-		rpwi_explain(RPWI_EXPLAIN_STATE, "QP 0x%06x: RTR -> RTS, first PSN 0x%06x", q->qpn, attr->sq_psn);
+		rpwi_explain(RPWI_EXPLAIN_STATE, "QP 0x%06x: RTR -> RTS, first PSN 0x%06x", q->qpn,
+			attr->sq_psn);
 	else
-		rpwi_explain(RPWI_EXPLAIN_STATE, "QP 0x%06x: %s -> %s", q->qpn, state(was), state(attr->qp_state));
+		rpwi_explain(RPWI_EXPLAIN_STATE, "QP 0x%06x: %s -> %s", q->qpn, state(was),
+			state(attr->qp_state));
 	if (attr->qp_state == IBV_QPS_ERR)
 		rpwi_explain_fact(RPWI_FACT_TO_ERROR, q->qpn, 1);
 }

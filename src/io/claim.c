@@ -65,7 +65,8 @@ static bool claimed_on_one(const struct io_dest *all)
 	FILE *f = fopen("/proc/net/unix", "re");
 	while (f && !found && looked_at < LOOKED_AT_MAX && fgets(line, sizeof(line), f)) {
 		char *at = strstr(line, " @");
-		if (!at || !strstr(line, " 00010000 ") || strncmp(at + 2, name, n) || at[2 + n] == '*')
+		if (!at || !strstr(line, " 00010000 ") || strncmp(at + 2, name, n) ||
+			at[2 + n] == '*')
 			continue;
 		at[strcspn(at, "\n")] = 0;
 		looked_at++;
@@ -108,8 +109,9 @@ static int take_name(struct rpwi_claims *c, const struct io_dest *name, struct i
 	if (rc == -EADDRINUSE) {
 		int fd = rpwi_name_connect(rpwi_dest_name(name, text), &who);
 		if ((fd >= 0 || fd == -EAGAIN) && !who.us && !name->shared)
-			rpwi_warn("@%s, the name of a service of ours, is held by %s: nothing reaches him by it, but it cannot be listened on", text,
-				rpwi_who_text(&who, whose));
+			rpwi_warn("@%s, the name of a service of ours, is held by %s: nothing "
+				  "reaches him by it, but it cannot be listened on",
+				text, rpwi_who_text(&who, whose));
 		if (fd >= 0)
 			close(fd);
 	}
@@ -157,7 +159,9 @@ void rpwi_claims_del(struct rpwi_claims *c, uint64_t service_id, const struct rp
 	*k = c->at[--c->n];
 }
 
-bool rpwi_claims_cover(const struct rpwi_claims *c, uint64_t service_id, const struct rpwi_addr *addr)
+bool rpwi_claims_cover(
+	const struct rpwi_claims *c, uint64_t service_id, const struct rpwi_addr *addr)
 {
-	return find(c, &(struct io_dest){.service_id = service_id, .addr = *addr}) || find(c, &(struct io_dest){.service_id = service_id});
+	return find(c, &(struct io_dest){.service_id = service_id, .addr = *addr}) ||
+	       find(c, &(struct io_dest){.service_id = service_id});
 }

@@ -12,12 +12,17 @@
 #include <sys/un.h>
 #include <unistd.h>
 
-enum { SNDBUF_BYTES = 8 << 20, BACKLOG = 4096 }; /* what a process has not read is charged to its sender */
+enum {
+	SNDBUF_BYTES = 8 << 20,
+	BACKLOG = 4096
+}; /* what a process has not read is charged to its sender */
 
 bool rpwi_dest_eq(const struct io_dest *a, const struct io_dest *b)
 {
 	return a->slot == b->slot &&
-	       (a->slot || (a->service_id == b->service_id && a->shared == b->shared && rpwi_addr_eq(&a->addr, &b->addr) && a->addr.scope == b->addr.scope));
+	       (a->slot ||
+		       (a->service_id == b->service_id && a->shared == b->shared &&
+			       rpwi_addr_eq(&a->addr, &b->addr) && a->addr.scope == b->addr.scope));
 }
 
 /* Slots are numbered for all users of the network namespace, whatever numbers a user namespace gives to them: two processes of one port group never have the same. Services are each user's own, but those of
@@ -35,7 +40,8 @@ const char *rpwi_dest_name(const struct io_dest *d, char name[IO_NAME_MAX])
 		snprintf(scope, sizeof(scope), "%%%u", d->addr.scope);
 	if (!d->shared)
 		snprintf(whose, sizeof(whose), "%u", rpwi_who_uid());
-	snprintf(name, IO_NAME_MAX, "ropeway/%s/service/%llx/%s%s", whose, (unsigned long long)d->service_id, text, scope);
+	snprintf(name, IO_NAME_MAX, "ropeway/%s/service/%llx/%s%s", whose,
+		(unsigned long long)d->service_id, text, scope);
 	return name;
 }
 
@@ -50,7 +56,8 @@ static socklen_t sockaddr_of(struct sockaddr_un *un, const char *name)
 
 static int make_socket(void)
 {
-	int fd = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_NONBLOCK | SOCK_CLOEXEC, 0), sndbuf = SNDBUF_BYTES;
+	int fd = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_NONBLOCK | SOCK_CLOEXEC, 0),
+	    sndbuf = SNDBUF_BYTES;
 	if (fd < 0)
 		return -errno;
 	setsockopt(fd, SOL_SOCKET, SO_SNDBUF, &sndbuf, sizeof(sndbuf));
@@ -79,7 +86,9 @@ int rpwi_name_connect(const char *name, struct io_who *who)
 		return fd;
 	int rc = connect(fd, (struct sockaddr *)&un, len) ? -errno : rpwi_who_of(fd, who);
 	if (rc == -EAGAIN && rpwi_who_listens(name, who))
-		*who = (struct io_who){.uid = rpwi_who_uid(), .pid = -1, .us = true}; /* the kernel does not say (before Linux 5.3): one of ours that is slow */
+		*who = (struct io_who){.uid = rpwi_who_uid(),
+			.pid = -1,
+			.us = true}; /* the kernel does not say (before Linux 5.3): one of ours that is slow */
 	if (rc) {
 		close(fd);
 		return rc;

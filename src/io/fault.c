@@ -13,9 +13,14 @@
 #include <stdlib.h>
 
 enum fault_kind { FAULT_DROP, FAULT_DUP, FAULT_REORDER, FAULT_CORRUPT, FAULT_KINDS };
-static const char *const kind_names[FAULT_KINDS] = {[FAULT_DROP] = "drop", [FAULT_DUP] = "dup", [FAULT_REORDER] = "reorder", [FAULT_CORRUPT] = "corrupt"};
+static const char *const kind_names[FAULT_KINDS] = {[FAULT_DROP] = "drop",
+	[FAULT_DUP] = "dup",
+	[FAULT_REORDER] = "reorder",
+	[FAULT_CORRUPT] = "corrupt"};
 
-#define ACCEPTED "accepted: drop=P,dup=P,reorder=P,corrupt=P with P from 0 to 1, delay=MS from 0 to 10000, seed=N"
+#define ACCEPTED \
+	"accepted: drop=P,dup=P,reorder=P,corrupt=P with P from 0 to 1, delay=MS from 0 to " \
+	"10000, seed=N"
 static const double DELAY_MAX_MS = 10000;
 static const uint64_t SEED_DEFAULT = 1;
 
@@ -72,12 +77,15 @@ int rpwi_fault_parse(const char *spec, struct rpwi_fault **out, char *why, size_
 		snprintf(why, why_len, "out of memory");
 	} else {
 		f->seed = SEED_DEFAULT;
-		for (char *s = strtok_r(copy, ",", &save); s && !rc; s = strtok_r(NULL, ",", &save)) {
+		for (char *s = strtok_r(copy, ",", &save); s && !rc;
+			s = strtok_r(NULL, ",", &save)) {
 			char *eq = strchr(s, '=');
 			if (eq)
 				*eq = 0;
 			if (!eq || !parse_setting(f, s, eq + 1)) {
-				snprintf(why, why_len, "ROPEWAY_FAULT: \"%s%s%s\" is not understood; %s", s, eq ? "=" : "", eq ? eq + 1 : "", ACCEPTED);
+				snprintf(why, why_len,
+					"ROPEWAY_FAULT: \"%s%s%s\" is not understood; %s", s,
+					eq ? "=" : "", eq ? eq + 1 : "", ACCEPTED);
 				rc = -EINVAL;
 			}
 		}
@@ -104,10 +112,14 @@ static uint64_t mix(uint64_t x)
 
 static uint64_t draw(const struct rpwi_fault *f, unsigned which)
 {
-	return mix(mix(f->seed + 0x9e3779b97f4a7c15) + (f->count * 8 + which + 1) * 0x9e3779b97f4a7c15);
+	return mix(mix(f->seed + 0x9e3779b97f4a7c15) +
+		   (f->count * 8 + which + 1) * 0x9e3779b97f4a7c15);
 }
 
-static bool happens(const struct rpwi_fault *f, enum fault_kind kind) { return (double)(draw(f, kind) >> 11) * 0x1p-53 < f->probability[kind]; }
+static bool happens(const struct rpwi_fault *f, enum fault_kind kind)
+{
+	return (double)(draw(f, kind) >> 11) * 0x1p-53 < f->probability[kind];
+}
 
 struct rpwi_fault_verdict rpwi_fault_next(struct rpwi_fault *f, size_t packet_len)
 {

@@ -18,8 +18,9 @@
 #include <unistd.h>
 
 enum {
-	PLACES_MAX = 512,     /* more members than this are left to the hash */
-	ENTRIES_MAX = 1024,   /* slot -> place; two instructions each, of the 4096 that a program may have */
+	PLACES_MAX = 512, /* more members than this are left to the hash */
+	ENTRIES_MAX =
+		1024, /* slot -> place; two instructions each, of the 4096 that a program may have */
 	PROBE_NS = 100000000, /* how long answers are awaited */
 	LOCKED_RETRY_NS = 30000000,
 	LOCK_REFUSED_MAX = 40, /* 1.2 s of retries */
@@ -99,7 +100,8 @@ static bool lock(struct rpwi_group *g)
 	const struct rpwi_addr *a = rpwi_port_local(g->port);
 	char text[IO_ADDR_TEXT], name[IO_NAME_MAX];
 	struct io_who who;
-	snprintf(name, sizeof(name), "ropeway/%u/group/%s%%%u", rpwi_who_uid(), rpwi_addr_text(a, text), a->scope);
+	snprintf(name, sizeof(name), "ropeway/%u/group/%s%%%u", rpwi_who_uid(),
+		rpwi_addr_text(a, text), a->scope);
 	g->lock_fd = rpwi_name_listen(name);
 	if (g->lock_fd == -EADDRINUSE) {
 		int fd = rpwi_name_connect(name, &who);
@@ -167,18 +169,22 @@ static uint32_t place_of_requests(const struct rpwi_group *g)
 
 static void install(struct rpwi_group *g)
 {
-	static struct sock_filter code[RPWI_ARRAY_LEN(find_slot) + 1 + 2 * ENTRIES_MAX]; /* built under the caller's lock */
+	static struct sock_filter code[RPWI_ARRAY_LEN(find_slot) + 1 +
+				       2 * ENTRIES_MAX]; /* built under the caller's lock */
 	unsigned n = RPWI_ARRAY_LEN(find_slot);
 	memcpy(code, find_slot, sizeof(find_slot));
 	code[REQUEST_RET].k = place_of_requests(g);
 	for (unsigned i = 0; i < g->nentries; i++) {
-		code[n++] = (struct sock_filter)BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, g->entry[i].slot, 0, 1);
+		code[n++] = (struct sock_filter)BPF_JUMP(
+			BPF_JMP | BPF_JEQ | BPF_K, g->entry[i].slot, 0, 1);
 		code[n++] = (struct sock_filter)BPF_STMT(BPF_RET | BPF_K, g->entry[i].place);
 	}
 	code[n++] = (struct sock_filter)BPF_STMT(BPF_RET | BPF_K, (uint32_t)NO_PLACE);
 	struct sock_fprog prog = {.len = (unsigned short)n, .filter = code};
-	if (setsockopt(rpwi_port_rx_fd(g->port), SOL_SOCKET, SO_ATTACH_REUSEPORT_CBPF, &prog, sizeof(prog)))
-		rpwi_debug("steering program refused: %s; packets are handed over instead", strerror(errno));
+	if (setsockopt(rpwi_port_rx_fd(g->port), SOL_SOCKET, SO_ATTACH_REUSEPORT_CBPF, &prog,
+		    sizeof(prog)))
+		rpwi_debug("steering program refused: %s; packets are handed over instead",
+			strerror(errno));
 }
 
 /* False: this process was already seen at another place. */
@@ -239,7 +245,8 @@ static void finish(struct rpwi_group *g, uint64_t now_ns)
 	g->wrong = 0;
 	g->last_ns = now_ns;
 	g->due_ns = RPWI_NEVER;
-	rpwi_debug("port group: %u members, %u answered, %u slots steered", g->places, g->answered, g->nentries);
+	rpwi_debug("port group: %u members, %u answered, %u slots steered", g->places, g->answered,
+		g->nentries);
 }
 
 static void only_member(struct rpwi_group *g, uint64_t now_ns)
@@ -298,7 +305,8 @@ bool rpwi_group_take_probe(struct rpwi_group *g, const struct rpwi_rx *rx)
 	const uint8_t *b = rx->data;
 	uint16_t own[IO_SLOTS_MAX], first = 0;
 	unsigned n = rpwi_steer_slots(g->steer, own, IO_SLOTS_MAX);
-	if (rx->len != PROBE_LEN || rpwi_get_be64(b + PROBE_MAGIC) != probe_magic || !rpwi_addr_eq(&rx->flow.src, &rx->flow.dst))
+	if (rx->len != PROBE_LEN || rpwi_get_be64(b + PROBE_MAGIC) != probe_magic ||
+		!rpwi_addr_eq(&rx->flow.src, &rx->flow.dst))
 		return true; /* nobody's packet: there is no such QP */
 	n = RPWI_MIN(n, (unsigned)IO_SLOTS_MAX);
 	first = rpwi_get_be16(b + PROBE_SLOT);
@@ -309,7 +317,10 @@ bool rpwi_group_take_probe(struct rpwi_group *g, const struct rpwi_rx *rx)
 			learned(g, place, own, n);
 		return true;
 	}
-	struct io_msg m = {.type = IO_MSG_PROBE_ANSWER, .cookie = cookie, .index = place, .nslots = (uint16_t)n};
+	struct io_msg m = {.type = IO_MSG_PROBE_ANSWER,
+		.cookie = cookie,
+		.index = place,
+		.nslots = (uint16_t)n};
 	memcpy(m.slots, own, n * sizeof(own[0]));
 	rpwi_steer_tell(g->steer, &(struct io_dest){.slot = first}, &m, NULL, 0);
 	if (!g->probing) {
@@ -357,7 +368,8 @@ static void look_who_left(struct rpwi_group *g, uint64_t now_ns)
 {
 	struct io_holder h;
 	g->look_ns = now_ns + LOOK_MS * RPWI_NS_PER_MS;
-	if (g->probing || rpwi_port_rx_fd(g->port) < 0 || rpwi_holder_find(rpwi_port_local(g->port), &h))
+	if (g->probing || rpwi_port_rx_fd(g->port) < 0 ||
+		rpwi_holder_find(rpwi_port_local(g->port), &h))
 		return;
 	if (h.sockets < g->members && g->due_ns == RPWI_NEVER)
 		g->due_ns = now_ns;

@@ -106,7 +106,8 @@ void rpwi_handover_forget(struct rpwi_handover *h)
 
 static bool is_full(int rc) { return rc == -EAGAIN || rc == -ENOBUFS; }
 
-static int send_message(struct rpwi_steer *s, const struct io_dest *to, const struct iovec *parts, unsigned n)
+static int send_message(
+	struct rpwi_steer *s, const struct io_dest *to, const struct iovec *parts, unsigned n)
 {
 	struct io_msg m = {.type = IO_MSG_PACKETS};
 	return rpwi_steer_tell(s, to, &m, parts, n);
@@ -122,7 +123,8 @@ static struct queue *queue_of(const struct rpwi_handover *h, const struct io_des
 
 static struct waiting *waiting_new(struct rpwi_handover *h, size_t room)
 {
-	struct waiting *w = h->waiting_bytes + room <= WAITING_BYTES_MAX ? calloc(1, sizeof(*w)) : NULL;
+	struct waiting *w =
+		h->waiting_bytes + room <= WAITING_BYTES_MAX ? calloc(1, sizeof(*w)) : NULL;
 	if (!w)
 		return NULL;
 	w->data = malloc(room);
@@ -160,7 +162,8 @@ static uint8_t *waiting_room(struct rpwi_handover *h, const struct io_dest *to, 
 	if (!q)
 		return NULL;
 	if (q->last->len + need > q->last->room) {
-		struct waiting *w = waiting_new(h, RPWI_MAX(need, (size_t)GATHER_MAX)); /* many wait: a large one */
+		struct waiting *w = waiting_new(
+			h, RPWI_MAX(need, (size_t)GATHER_MAX)); /* many wait: a large one */
 		if (!w)
 			return NULL;
 		q->last->next = w;
@@ -170,9 +173,11 @@ static uint8_t *waiting_room(struct rpwi_handover *h, const struct io_dest *to, 
 	return q->last->data + q->last->len - need;
 }
 
-void rpwi_handover_pass(struct rpwi_handover *h, struct rpwi_steer *s, const struct io_dest *to, const struct io_packet *pkt, const void *data)
+void rpwi_handover_pass(struct rpwi_handover *h, struct rpwi_steer *s, const struct io_dest *to,
+	const struct io_packet *pkt, const void *data)
 {
-	const struct iovec parts[2] = {{(void *)(uintptr_t)pkt, sizeof(*pkt)}, {(void *)(uintptr_t)data, pkt->len}};
+	const struct iovec parts[2] = {
+		{(void *)(uintptr_t)pkt, sizeof(*pkt)}, {(void *)(uintptr_t)data, pkt->len}};
 	int rc = queue_of(h, to) ? -EAGAIN : send_message(s, to, parts, 2);
 	if (!rc)
 		return;
@@ -180,7 +185,8 @@ void rpwi_handover_pass(struct rpwi_handover *h, struct rpwi_steer *s, const str
 	if (!at) {
 		h->lost += (pkt->len + pkt->seg_len - 1) / pkt->seg_len;
 		/* ECONNREFUSED: no process has that slot, or that service any more; EPERM: a stranger has. */
-		rpwi_debug("packets for slot %u (0: for service 0x%llx) are lost: %s", to->slot, (unsigned long long)to->service_id, strerror(-rc));
+		rpwi_debug("packets for slot %u (0: for service 0x%llx) are lost: %s", to->slot,
+			(unsigned long long)to->service_id, strerror(-rc));
 		return;
 	}
 	memcpy(at, pkt, sizeof(*pkt));
@@ -235,7 +241,8 @@ void rpwi_handover_arrived(struct rpwi_handover *h, const struct io_who *who, si
 static bool is_holder(struct rpwi_handover *h, const struct rpwi_addr *a, uid_t uid)
 {
 	uint64_t now = rpwi_now_ns();
-	if (!rpwi_addr_eq(&h->holder.addr, a) || now - h->holder.at_ns > HOLDER_FRESH_MS * RPWI_NS_PER_MS) {
+	if (!rpwi_addr_eq(&h->holder.addr, a) ||
+		now - h->holder.at_ns > HOLDER_FRESH_MS * RPWI_NS_PER_MS) {
 		struct io_holder who;
 		h->holder.known = !rpwi_holder_find(a, &who) && who.sockets;
 		h->holder.uid = h->holder.known ? who.uid : 0;
@@ -250,8 +257,8 @@ bool rpwi_handover_pending(const struct rpwi_handover *h) { return h->at < h->en
 static bool well_formed(const struct io_packet *k)
 {
 	const struct rpwi_flow *f = &k->flow;
-	return k->len && k->seg_len && k->seg_len <= k->len && f->dport == RPWI_UDP_PORT && f->src.family == f->dst.family &&
-	       (f->dst.family == 4 || f->dst.family == 6);
+	return k->len && k->seg_len && k->seg_len <= k->len && f->dport == RPWI_UDP_PORT &&
+	       f->src.family == f->dst.family && (f->dst.family == 4 || f->dst.family == 6);
 }
 
 bool rpwi_handover_next(struct rpwi_handover *h, struct rpwi_rx *rx)
@@ -268,10 +275,18 @@ bool rpwi_handover_next(struct rpwi_handover *h, struct rpwi_rx *rx)
 		h->at += k.len;
 		if (!h->from.us && !(rpwi_who_shares() && is_holder(h, &k.flow.dst, h->from.uid))) {
 			h->distrusted++;
-			rpwi_debug("a packet handed over by user %u is not taken: that user does not hold our port", h->from.uid);
+			rpwi_debug("a packet handed over by user %u is not taken: that user does "
+				   "not hold our port",
+				h->from.uid);
 			continue;
 		}
-		*rx = (struct rpwi_rx){.flow = k.flow, .ttl = k.ttl, .tos = k.tos, .data = data, .len = k.len, .seg_len = k.seg_len, .ip_id = k.ip_id};
+		*rx = (struct rpwi_rx){.flow = k.flow,
+			.ttl = k.ttl,
+			.tos = k.tos,
+			.data = data,
+			.len = k.len,
+			.seg_len = k.seg_len,
+			.ip_id = k.ip_id};
 		h->taken += (rx->len + rx->seg_len - 1) / rx->seg_len;
 		return true;
 	}

@@ -21,7 +21,9 @@ static bool parse_line(const char *line, struct udp_entry *e)
 {
 	char addr[33];
 	unsigned uid;
-	if (sscanf(line, " %*d: %32[0-9A-Fa-f]:%x %*[0-9A-Fa-f]:%*x %*x %*x:%*x %*x:%*x %*x %u %*d %lu", addr, &e->port, &uid, &e->inode) != 4)
+	if (sscanf(line,
+		    " %*d: %32[0-9A-Fa-f]:%x %*[0-9A-Fa-f]:%*x %*x %*x:%*x %*x:%*x %*x %u %*d %lu",
+		    addr, &e->port, &uid, &e->inode) != 4)
 		return false;
 	size_t digits = strlen(addr);
 	if (digits != 8 && digits != 32)
@@ -131,21 +133,30 @@ void rpwi_holder_explain(const struct rpwi_addr *a, char *why, size_t why_len)
 	char addr[IO_ADDR_TEXT], program[64], text[IO_WHO_TEXT];
 	rpwi_addr_text(a, addr);
 	if (rpwi_holder_find(a, &h) || (!h.sockets && !h.wildcard))
-		snprintf(why, why_len, "UDP port %d of %s is in use, and /proc/net does not show by whom: see `ss -ulnp`", RPWI_UDP_PORT, addr);
+		snprintf(why, why_len,
+			"UDP port %d of %s is in use, and /proc/net does not show by whom: see `ss "
+			"-ulnp`",
+			RPWI_UDP_PORT, addr);
 	else if (h.sockets && !rpwi_who_is_us(h.uid) && rpwi_steer_find_user(h.uid, &ropeway))
 		snprintf(why, why_len,
-			"UDP port %d of %s is held by another user's ropeway (%s), and nothing of one user goes through another's process: use " OWN_NAMESPACE
-			", or, if that user may read and change your packets, set ROPEWAY_SHARE_PORT=1",
+			"UDP port %d of %s is held by another user's ropeway (%s), and nothing of "
+			"one user goes through another's process: use " OWN_NAMESPACE
+			", or, if that user may read and change your packets, set "
+			"ROPEWAY_SHARE_PORT=1",
 			RPWI_UDP_PORT, addr, rpwi_who_text(&ropeway, text));
 	else if (find_process(h.inode, program, sizeof(program)))
-		snprintf(why, why_len, "UDP port %d of %s is held by %s of user %u, which is no ropeway: end it, or use " OWN_NAMESPACE, RPWI_UDP_PORT, addr,
-			program, h.uid);
+		snprintf(why, why_len,
+			"UDP port %d of %s is held by %s of user %u, which is no ropeway: end it, "
+			"or use " OWN_NAMESPACE,
+			RPWI_UDP_PORT, addr, program, h.uid);
 	else if (!h.uid && !access("/sys/module/rdma_rxe", F_OK))
 		snprintf(why, why_len,
-			"UDP port %d of %s is held by the kernel's rdma_rxe: unload it (`rmmod rdma_rxe`), or use its device, or another network namespace",
+			"UDP port %d of %s is held by the kernel's rdma_rxe: unload it (`rmmod "
+			"rdma_rxe`), or use its device, or another network namespace",
 			RPWI_UDP_PORT, addr);
 	else
 		snprintf(why, why_len,
-			"UDP port %d of %s is held by a socket of user %u (inode %lu) that is no ropeway's: see `ss -ulnp` as root, or use " OWN_NAMESPACE,
+			"UDP port %d of %s is held by a socket of user %u (inode %lu) that is no "
+			"ropeway's: see `ss -ulnp` as root, or use " OWN_NAMESPACE,
 			RPWI_UDP_PORT, addr, h.uid, h.inode);
 }

@@ -16,19 +16,22 @@
 /* ---- netdev.c: what devices there are (rtnetlink) ---- */
 enum { RPWI_GIDS_MAX = 16 };
 struct rpwi_gid {
-	uint8_t raw[16];       /* as ibv_gid */
-	struct rpwi_addr addr; /* the address that carries it: the same, but ::1 for the made-up link-local GID of lo */
-	bool usable;           /* the address is really there now (tentative or made-up ones are not) */
+	uint8_t raw[16]; /* as ibv_gid */
+	struct rpwi_addr
+		addr; /* the address that carries it: the same, but ::1 for the made-up link-local GID of lo */
+	bool usable; /* the address is really there now (tentative or made-up ones are not) */
 };
 struct rpwi_netdev {
-	char name[32]; /* device name: rpw_<ifname>, a second IPv4 address of the interface rpw_<ifname>_1 */
+	char name
+		[32]; /* device name: rpw_<ifname>, a second IPv4 address of the interface rpw_<ifname>_1 */
 	char ifname[16];
 	int ifindex;
 	uint32_t mtu; /* the interface's, bytes */
 	bool up, loopback;
 	uint32_t speed_mbps; /* 0 unknown */
 	uint8_t mac[6];
-	struct rpwi_gid gid[RPWI_GIDS_MAX]; /* 0 link-local, 1 the IPv4-mapped one (absent where there is no IPv4: then IPv6 follows), then IPv6 */
+	struct rpwi_gid gid
+		[RPWI_GIDS_MAX]; /* 0 link-local, 1 the IPv4-mapped one (absent where there is no IPv4: then IPv6 follows), then IPv6 */
 	unsigned gid_count;
 };
 /* One entry for each IPv4 address, and for each interface with IPv6 alone; default route's interface first, loopback last. *list is malloc'ed. Count, or -errno. */
@@ -44,23 +47,29 @@ bool rpwi_netdev_is_local(const struct rpwi_addr *a);
  * who.c), carry packets that the kernel delivered to the wrong member of the SO_REUSEPORT group. ---- */
 enum { RPWI_SLOT_SHIFT = 12, RPWI_SLOT_QPNS = 1 << 12, RPWI_SLOT_MAX = 4094 };
 struct rpwi_steer;
-int rpwi_steer_open(struct rpwi_steer **out); /* one a process, shared by all its devices; claims the first slot */
+int rpwi_steer_open(struct rpwi_steer *
+		*out); /* one a process, shared by all its devices; claims the first slot */
 void rpwi_steer_close(struct rpwi_steer *s);
 unsigned rpwi_steer_slots(const struct rpwi_steer *s, uint16_t *slots, unsigned max);
 int rpwi_steer_claim(struct rpwi_steer *s, uint16_t *slot); /* one more slot; -ENOSPC */
-void rpwi_steer_explain_full(char *why, size_t why_len);    /* after -ENOSPC of rpwi_steer_open: who has them all */
+void rpwi_steer_explain_full(
+	char *why, size_t why_len); /* after -ENOSPC of rpwi_steer_open: who has them all */
 bool rpwi_steer_owns(const struct rpwi_steer *s, uint32_t qpn);
 /* In the child of a fork, before anything else of io: closes the child's copies of all sockets (they are the parent's), and makes every open steer and port of this process a
  * dead shell: sending gives -ENETDOWN, receiving nothing; close them as usual, and open anew. The device calls it from its pthread_atfork child handler; its prepare handler must
  * hold the lock over io. */
 void rpwi_io_atfork_child(void);
-int rpwi_steer_fd(const struct rpwi_steer *s); /* readable when packets were handed over, or a member asks something */
+int rpwi_steer_fd(const struct rpwi_steer
+		*s); /* readable when packets were handed over, or a member asks something */
 
 /* Service IDs of the communication manager, claimed for our user's processes of the network namespace: a claim on one address and one on all (family 0) exclude each other, whichever of these
  * processes has them. 0, -EADDRINUSE, -EADDRNOTAVAIL (claimed on all addresses, or on one, where the other is asked for), or another -errno. The kernel releases what a process leaves behind. */
-int rpwi_steer_claim_service(struct rpwi_steer *s, uint64_t service_id, const struct rpwi_addr *addr);
-void rpwi_steer_unclaim_service(struct rpwi_steer *s, uint64_t service_id, const struct rpwi_addr *addr);
-bool rpwi_steer_owns_service(const struct rpwi_steer *s, uint64_t service_id, const struct rpwi_addr *local); /* by either kind of claim */
+int rpwi_steer_claim_service(
+	struct rpwi_steer *s, uint64_t service_id, const struct rpwi_addr *addr);
+void rpwi_steer_unclaim_service(
+	struct rpwi_steer *s, uint64_t service_id, const struct rpwi_addr *addr);
+bool rpwi_steer_owns_service(const struct rpwi_steer *s, uint64_t service_id,
+	const struct rpwi_addr *local); /* by either kind of claim */
 /* Does a process of this network namespace have that slot now, whoever's it is? And: one to which its packets may be handed? Asked of the kernel: one system call where a connection to it stands. A process of
  * ours that has ended is gone, whoever takes the slot's name after it. */
 bool rpwi_steer_slot_exists(struct rpwi_steer *s, uint16_t slot);
@@ -80,10 +89,11 @@ void rpwi_steer_unused(struct rpwi_steer *s, uint32_t qpn, unsigned pkts, size_t
 struct rpwi_port;
 /* Open (or reference, if this process has it open) the port for a local address. -EADDRINUSE when something holds it that is not of our user: `why` (RPWI_WHY_LEN bytes) then says who, and what to
  * do. With ROPEWAY_SHARE_PORT another user's ropeway is fine: it hands our packets over. */
-int rpwi_port_open(struct rpwi_steer *s, const struct rpwi_addr *local, struct rpwi_port **out, char *why, size_t why_len);
+int rpwi_port_open(struct rpwi_steer *s, const struct rpwi_addr *local, struct rpwi_port **out,
+	char *why, size_t why_len);
 void rpwi_port_close(struct rpwi_port *p);
-int rpwi_port_fd(
-	const struct rpwi_port *p); /* receiving socket, to poll for input; -1 while another user's process receives for us (ask again after rpwi_port_timer) */
+int rpwi_port_fd(const struct rpwi_port *
+		p); /* receiving socket, to poll for input; -1 while another user's process receives for us (ask again after rpwi_port_timer) */
 /* Send a batch: ICRCs added, equal sizes grouped for GSO, faults injected, captured. Packets that the kernel refuses are counted and lost, as on a wire; never blocks for more
  * than a few ms. 0, or -errno of the last refusal (-EFAULT: payload memory is not mapped: that packet and those after it were not sent, *sent says how many were). */
 int rpwi_port_send(struct rpwi_port *p, const struct rpwi_txb *b, unsigned *sent);
@@ -101,9 +111,11 @@ struct rpwi_rx {
 int rpwi_port_recv(struct rpwi_port *p, struct rpwi_rx *rx);
 int rpwi_steer_recv(struct rpwi_steer *s, struct rpwi_rx *rx);
 /* A packet in our socket for a QPN that is not ours: give it to its owner; counts, and has the steering program renewed when that keeps happening. */
-void rpwi_port_hand_over(struct rpwi_port *p, const struct rpwi_rx *rx, const uint8_t *seg, size_t len, uint32_t qpn);
+void rpwi_port_hand_over(struct rpwi_port *p, const struct rpwi_rx *rx, const uint8_t *seg,
+	size_t len, uint32_t qpn);
 /* The same for a request for a service that is not ours, to its claimant. False, and nothing done, when nobody has claimed it on that address. */
-bool rpwi_port_hand_over_service(struct rpwi_port *p, const struct rpwi_rx *rx, const uint8_t *seg, size_t len, uint64_t service_id);
+bool rpwi_port_hand_over_service(struct rpwi_port *p, const struct rpwi_rx *rx, const uint8_t *seg,
+	size_t len, uint64_t service_id);
 /* Bytes (as SO_RCVBUF counts them, truesize) that a receiving socket gets on this machine: 425984 where rmem_max is the default. Cached. */
 size_t rpwi_rcvbuf_bytes(void);
 /* When delayed packets (fault injection) are to be sent, RPWI_NEVER if none; and send those whose time has come. */
@@ -116,7 +128,8 @@ void rpwi_port_timer(struct rpwi_port *p, uint64_t now_ns);
 void rpwi_port_want_ttl(struct rpwi_port *p, bool want);
 /* For tests and stats. */
 struct rpwi_port_stats {
-	uint64_t tx_datagrams, tx_syscalls, rx_datagrams, rx_syscalls, tx_refused, handed_over, hand_over_lost, taken_over, resteered, rx_overflow;
+	uint64_t tx_datagrams, tx_syscalls, rx_datagrams, rx_syscalls, tx_refused, handed_over,
+		hand_over_lost, taken_over, resteered, rx_overflow;
 };
 void rpwi_port_stats(const struct rpwi_port *p, struct rpwi_port_stats *out);
 
@@ -124,13 +137,16 @@ void rpwi_port_stats(const struct rpwi_port *p, struct rpwi_port_stats *out);
 extern bool rpwi_tap_enabled; /* read once by rpwi_tap_init */
 int rpwi_tap_init(void);      /* idempotent; reads the environment */
 /* sent_ns: rpwi_tap_clock_ns from before the call that sent it, lest the receiver's capture has it earlier than the sender's; 0: it was received, now. */
-void rpwi_tap(const struct rpwi_flow *flow, uint16_t ip_id, uint8_t ttl, uint8_t tos, uint64_t sent_ns, const struct rpwi_iov *parts, unsigned nparts);
+void rpwi_tap(const struct rpwi_flow *flow, uint16_t ip_id, uint8_t ttl, uint8_t tos,
+	uint64_t sent_ns, const struct rpwi_iov *parts, unsigned nparts);
 uint64_t rpwi_tap_clock_ns(void); /* the wall clock, as in captures */
-void rpwi_tap_flush(void);        /* also at exit, and after fork the child writes its own file or nothing */
+void rpwi_tap_flush(
+	void); /* also at exit, and after fork the child writes its own file or nothing */
 
 /* ---- fault.c: ROPEWAY_FAULT=drop=0.01,dup=..,reorder=..,corrupt=..,delay=<ms>,seed=.. ; pure: decides, does not send. ---- */
 struct rpwi_fault;
-int rpwi_fault_parse(const char *spec, struct rpwi_fault **out, char *why, size_t why_len); /* -EINVAL: `why` says what was wrong and what is accepted */
+int rpwi_fault_parse(const char *spec, struct rpwi_fault **out, char *why,
+	size_t why_len); /* -EINVAL: `why` says what was wrong and what is accepted */
 void rpwi_fault_free(struct rpwi_fault *f);
 struct rpwi_fault_verdict {
 	bool drop, dup, corrupt;

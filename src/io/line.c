@@ -27,7 +27,10 @@ struct rpwi_lines {
 	unsigned n_in, n_out, n_strangers;
 };
 
-static struct io_line *line_at(struct rpwi_list *l) { return RPWI_CONTAINER_OF(l, struct io_line, link); }
+static struct io_line *line_at(struct rpwi_list *l)
+{
+	return RPWI_CONTAINER_OF(l, struct io_line, link);
+}
 
 struct rpwi_lines *rpwi_lines_new(void)
 {
@@ -48,7 +51,8 @@ struct rpwi_lines *rpwi_lines_new(void)
 
 int rpwi_lines_fd(const struct rpwi_lines *ls) { return ls->epoll_fd; }
 
-static int line_add(struct rpwi_lines *ls, struct rpwi_list *to, const struct io_line *what, struct io_line **out)
+static int line_add(struct rpwi_lines *ls, struct rpwi_list *to, const struct io_line *what,
+	struct io_line **out)
 {
 	struct io_line *l = malloc(sizeof(*l));
 	struct epoll_event ev = {.events = EPOLLIN, .data.ptr = l};
@@ -117,7 +121,8 @@ static bool make_room(struct rpwi_lines *ls)
 	struct rpwi_list *from = rpwi_list_empty(&ls->out) ? &ls->in : &ls->out;
 	if (rpwi_list_empty(from))
 		return false;
-	rpwi_lines_drop(ls, line_at(from->next)); /* NOLINT(clang-analyzer-unix.Malloc): what is dropped leaves its list */
+	rpwi_lines_drop(ls,
+		line_at(from->next)); /* NOLINT(clang-analyzer-unix.Malloc): what is dropped leaves its list */
 	return true;
 }
 
@@ -133,8 +138,12 @@ int rpwi_lines_listen(struct rpwi_lines *ls, const struct io_dest *name, struct 
 		fd = rpwi_name_listen(text);
 	if (fd < 0)
 		return fd;
-	return line_add(
-		ls, &ls->listeners, &(struct io_line){.kind = IO_LINE_LISTENER, .fd = fd, .name = *name, .who = {.uid = rpwi_who_uid(), .us = true}}, out);
+	return line_add(ls, &ls->listeners,
+		&(struct io_line){.kind = IO_LINE_LISTENER,
+			.fd = fd,
+			.name = *name,
+			.who = {.uid = rpwi_who_uid(), .us = true}},
+		out);
 }
 
 /* With what came to it: who is connected to a service must not go on with us when it is another's. */
@@ -174,7 +183,8 @@ static void take_in(struct rpwi_lines *ls, struct io_line *listener, int fd)
 	if (!l.who.us && ls->n_strangers >= STRANGERS_MAX)
 		oldest_stranger_goes(ls);
 	else if (ls->n_in >= IN_MAX)
-		rpwi_lines_drop(ls, line_at(ls->in.next)); /* NOLINT(clang-analyzer-unix.Malloc): likewise */
+		rpwi_lines_drop(ls,
+			line_at(ls->in.next)); /* NOLINT(clang-analyzer-unix.Malloc): likewise */
 	line_add(ls, &ls->in, &l, &made);
 }
 
@@ -224,7 +234,10 @@ static struct io_line *out_find(const struct rpwi_lines *ls, const struct io_des
 }
 
 /* May what is for that name go to a stranger? Only what its owner has put into strangers' hands himself: a slot of those that are for sharing; and a service, if we do so, too. */
-static bool for_anyone(const struct io_dest *to) { return to->slot ? rpwi_slot_is_shared(to->slot) : to->shared && rpwi_who_shares(); }
+static bool for_anyone(const struct io_dest *to)
+{
+	return to->slot ? rpwi_slot_is_shared(to->slot) : to->shared && rpwi_who_shares();
+}
 
 static int out_open(struct rpwi_lines *ls, const struct io_dest *to, struct io_line **out)
 {
@@ -236,7 +249,8 @@ static int out_open(struct rpwi_lines *ls, const struct io_dest *to, struct io_l
 	if (l.fd < 0 && l.fd != -EAGAIN)
 		return l.fd;
 	if (!l.who.us && !for_anyone(to)) {
-		rpwi_debug("@%s is held by %s: nothing is handed to strangers", name, rpwi_who_text(&l.who, text));
+		rpwi_debug("@%s is held by %s: nothing is handed to strangers", name,
+			rpwi_who_text(&l.who, text));
 		if (l.fd >= 0)
 			close(l.fd);
 		return -EPERM;
@@ -244,7 +258,8 @@ static int out_open(struct rpwi_lines *ls, const struct io_dest *to, struct io_l
 	if (l.fd < 0)
 		return l.fd;
 	if (ls->n_out >= OUT_MAX)
-		rpwi_lines_drop(ls, line_at(ls->out.next)); /* NOLINT(clang-analyzer-unix.Malloc): likewise */
+		rpwi_lines_drop(ls,
+			line_at(ls->out.next)); /* NOLINT(clang-analyzer-unix.Malloc): likewise */
 	return line_add(ls, &ls->out, &l, out);
 }
 
@@ -293,7 +308,9 @@ enum io_owner rpwi_lines_owner(struct rpwi_lines *ls, const struct io_dest *name
 	if (!rc)
 		return l->who.us ? IO_OWNER_US : was_ours ? IO_OWNER_NOBODY : IO_OWNER_STRANGER;
 	if (rc == -EPERM)
-		return was_ours ? IO_OWNER_NOBODY : IO_OWNER_STRANGER; /* what was ours has ended, whoever took the name */
+		return was_ours
+			       ? IO_OWNER_NOBODY
+			       : IO_OWNER_STRANGER; /* what was ours has ended, whoever took the name */
 	if (rc == -ECONNREFUSED)
 		return IO_OWNER_NOBODY;
 	return IO_OWNER_US; /* nobody can tell, or its queue is full: nothing is to be given up for that */

@@ -45,7 +45,8 @@ struct scan {
 
 static int nl_open(uint32_t groups)
 {
-	int fd = socket(AF_NETLINK, SOCK_RAW | SOCK_CLOEXEC | (groups ? SOCK_NONBLOCK : 0), NETLINK_ROUTE);
+	int fd = socket(
+		AF_NETLINK, SOCK_RAW | SOCK_CLOEXEC | (groups ? SOCK_NONBLOCK : 0), NETLINK_ROUTE);
 	if (fd < 0)
 		return -errno;
 	struct sockaddr_nl sa = {.nl_family = AF_NETLINK, .nl_groups = groups};
@@ -63,7 +64,10 @@ static ssize_t nl_recv(int fd, void *buf, size_t room)
 	for (;;) {
 		struct sockaddr_nl from;
 		struct iovec iov = {buf, room};
-		struct msghdr msg = {.msg_name = &from, .msg_namelen = sizeof(from), .msg_iov = &iov, .msg_iovlen = 1};
+		struct msghdr msg = {.msg_name = &from,
+			.msg_namelen = sizeof(from),
+			.msg_iov = &iov,
+			.msg_iovlen = 1};
 		ssize_t n = recvmsg(fd, &msg, 0);
 		if (n < 0 && errno == EINTR)
 			continue;
@@ -89,13 +93,16 @@ static int nl_answers(int fd, uint32_t seq, nl_visit visit, void *arg)
 		if (n < 0)
 			rc = (int)n;
 		int left = n < 0 ? 0 : (int)n;
-		for (struct nlmsghdr *h = buf; NLMSG_OK(h, left) && rc > 0; h = NLMSG_NEXT(h, left)) {
+		for (struct nlmsghdr *h = buf; NLMSG_OK(h, left) && rc > 0;
+			h = NLMSG_NEXT(h, left)) {
 			if (h->nlmsg_seq != seq)
 				continue;
 			if (h->nlmsg_type == NLMSG_DONE)
 				rc = 0;
 			else if (h->nlmsg_type == NLMSG_ERROR)
-				rc = h->nlmsg_len >= NLMSG_LENGTH(sizeof(int)) ? ((struct nlmsgerr *)NLMSG_DATA(h))->error : -EPROTO;
+				rc = h->nlmsg_len >= NLMSG_LENGTH(sizeof(int))
+					     ? ((struct nlmsgerr *)NLMSG_DATA(h))->error
+					     : -EPROTO;
 			else
 				visit(h, arg);
 			if (rc > 0 && !(h->nlmsg_flags & NLM_F_MULTI))
@@ -112,7 +119,10 @@ static int nl_dump(int fd, uint16_t type, uint32_t seq, nl_visit visit, void *ar
 		struct nlmsghdr h;
 		struct rtgenmsg g;
 	} req = {
-		.h = {.nlmsg_len = NLMSG_LENGTH(sizeof(struct rtgenmsg)), .nlmsg_type = type, .nlmsg_flags = NLM_F_REQUEST | NLM_F_DUMP, .nlmsg_seq = seq},
+		.h = {.nlmsg_len = NLMSG_LENGTH(sizeof(struct rtgenmsg)),
+			.nlmsg_type = type,
+			.nlmsg_flags = NLM_F_REQUEST | NLM_F_DUMP,
+			.nlmsg_seq = seq},
 		.g = {.rtgen_family = AF_UNSPEC},
 	};
 	if (send(fd, &req, req.h.nlmsg_len, 0) < 0)
@@ -178,7 +188,8 @@ static void visit_link(const struct nlmsghdr *h, void *arg)
 		return;
 	}
 	l->ifindex = m->ifi_index;
-	snprintf(l->ifname, sizeof(l->ifname), "%.*s", (int)RTA_PAYLOAD(at[IFLA_IFNAME]), (const char *)RTA_DATA(at[IFLA_IFNAME]));
+	snprintf(l->ifname, sizeof(l->ifname), "%.*s", (int)RTA_PAYLOAD(at[IFLA_IFNAME]),
+		(const char *)RTA_DATA(at[IFLA_IFNAME]));
 	l->up = (m->ifi_flags & IFF_UP) && (m->ifi_flags & IFF_RUNNING);
 	l->loopback = m->ifi_flags & IFF_LOOPBACK;
 	attr_u32(at[IFLA_MTU], &l->mtu);
@@ -201,7 +212,8 @@ static void visit_addr(const struct nlmsghdr *h, void *arg)
 	size_t want = m->ifa_family == AF_INET ? 4 : m->ifa_family == AF_INET6 ? 16 : 0;
 	if (!a || !want || RTA_PAYLOAD(a) != want)
 		return;
-	struct ifaddr *ia = grow((void **)&s->addr, &s->addrs, &s->addrs_room, ADDRS_MAX, sizeof(*ia));
+	struct ifaddr *ia =
+		grow((void **)&s->addr, &s->addrs, &s->addrs_room, ADDRS_MAX, sizeof(*ia));
 	if (!ia) {
 		s->no_memory = true;
 		return;
@@ -213,7 +225,8 @@ static void visit_addr(const struct nlmsghdr *h, void *arg)
 	memcpy(ia->addr.bytes, RTA_DATA(a), want);
 	if (want == 16 && is_link_local6(ia->addr.bytes))
 		ia->addr.scope = m->ifa_index;
-	ia->usable = !(flags & IFA_F_DADFAILED) && (!(flags & IFA_F_TENTATIVE) || (flags & IFA_F_OPTIMISTIC));
+	ia->usable = !(flags & IFA_F_DADFAILED) &&
+		     (!(flags & IFA_F_TENTATIVE) || (flags & IFA_F_OPTIMISTIC));
 }
 
 static int route_oif(const struct rtattr *const *at)
@@ -275,7 +288,8 @@ static struct rpwi_addr made_up_link_local(const struct link *l)
 {
 	struct rpwi_addr a = {.family = 6, .scope = (uint32_t)l->ifindex};
 	const uint8_t *m = l->mac;
-	const uint8_t b[16] = {0xfe, 0x80, 0, 0, 0, 0, 0, 0, m[0] ^ 2, m[1], m[2], 0xff, 0xfe, m[3], m[4], m[5]};
+	const uint8_t b[16] = {
+		0xfe, 0x80, 0, 0, 0, 0, 0, 0, m[0] ^ 2, m[1], m[2], 0xff, 0xfe, m[3], m[4], m[5]};
 	memcpy(a.bytes, b, 16);
 	return a;
 }
@@ -289,23 +303,27 @@ static void gid_add_link_local(struct rpwi_netdev *d, const struct scan *s, cons
 		const struct ifaddr *a = &s->addr[i];
 		if (a->ifindex != l->ifindex || a->addr.family != 6)
 			continue;
-		if (l->loopback ? !memcmp(a->addr.bytes, loopback6, 16) : is_link_local6(a->addr.bytes))
+		if (l->loopback ? !memcmp(a->addr.bytes, loopback6, 16)
+				: is_link_local6(a->addr.bytes))
 			carrier = a;
 	}
 	struct rpwi_addr made_up = made_up_link_local(l);
-	struct rpwi_gid *g = gid_add(d, carrier ? &carrier->addr : &made_up, carrier && carrier->usable);
+	struct rpwi_gid *g =
+		gid_add(d, carrier ? &carrier->addr : &made_up, carrier && carrier->usable);
 	if (g && l->loopback)
 		memcpy(g->raw, made_up.bytes, 16);
 }
 
-static void gids_fill(struct rpwi_netdev *d, const struct scan *s, const struct link *l, const struct ifaddr *v4)
+static void gids_fill(
+	struct rpwi_netdev *d, const struct scan *s, const struct link *l, const struct ifaddr *v4)
 {
 	gid_add_link_local(d, s, l);
 	if (v4)
 		gid_add(d, &v4->addr, v4->usable);
 	for (unsigned i = 0; i < s->addrs; i++) {
 		const struct ifaddr *a = &s->addr[i];
-		if (a->ifindex == l->ifindex && a->addr.family == 6 && memcmp(a->addr.bytes, d->gid[0].raw, 16))
+		if (a->ifindex == l->ifindex && a->addr.family == 6 &&
+			memcmp(a->addr.bytes, d->gid[0].raw, 16))
 			gid_add(d, &a->addr, a->usable);
 	}
 }
@@ -328,7 +346,8 @@ static uint32_t speed_of(const char *ifname)
 	return mbps > 0 && mbps < UINT32_MAX ? (uint32_t)mbps : 0;
 }
 
-static void device_fill(struct rpwi_netdev *d, const struct scan *s, const struct link *l, const struct ifaddr *v4, unsigned nth)
+static void device_fill(struct rpwi_netdev *d, const struct scan *s, const struct link *l,
+	const struct ifaddr *v4, unsigned nth)
 {
 	memset(d, 0, sizeof(*d));
 	if (nth)
@@ -367,7 +386,10 @@ static unsigned devices_of(struct rpwi_netdev *out, const struct scan *s, const 
 }
 
 /* 0: the default route's interface, 1: others in the kernel's order, 2: loopback. */
-static int rank_of(const struct scan *s, const struct link *l) { return l->loopback ? 2 : l->ifindex == s->default_ifindex ? 0 : 1; }
+static int rank_of(const struct scan *s, const struct link *l)
+{
+	return l->loopback ? 2 : l->ifindex == s->default_ifindex ? 0 : 1;
+}
 
 static int scan_run(struct scan *s)
 {
@@ -417,7 +439,10 @@ out:
 
 /* ---- changes ---- */
 
-int rpwi_netdev_watch_open(void) { return nl_open(RTMGRP_LINK | RTMGRP_IPV4_IFADDR | RTMGRP_IPV6_IFADDR); }
+int rpwi_netdev_watch_open(void)
+{
+	return nl_open(RTMGRP_LINK | RTMGRP_IPV4_IFADDR | RTMGRP_IPV6_IFADDR);
+}
 
 bool rpwi_netdev_watch_read(int fd)
 {
@@ -427,7 +452,9 @@ bool rpwi_netdev_watch_read(int fd)
 		ssize_t n = recv(fd, buf, sizeof(buf), MSG_DONTWAIT);
 		if (n < 0 && errno == EINTR)
 			continue;
-		if (n < 0 && errno == ENOBUFS) { /* the kernel had more to say than the socket holds: something changed */
+		if (n < 0 &&
+			errno ==
+				ENOBUFS) { /* the kernel had more to say than the socket holds: something changed */
 			changed = true;
 			continue;
 		}
@@ -454,7 +481,8 @@ bool rpwi_netdev_is_local(const struct rpwi_addr *a)
 		uint8_t attrs[64];
 	} req = {
 		.h = {.nlmsg_type = RTM_GETROUTE, .nlmsg_flags = NLM_F_REQUEST, .nlmsg_seq = 1},
-		.r = {.rtm_family = a->family == 4 ? AF_INET : AF_INET6, .rtm_dst_len = (unsigned char)(alen * 8)},
+		.r = {.rtm_family = a->family == 4 ? AF_INET : AF_INET6,
+			.rtm_dst_len = (unsigned char)(alen * 8)},
 	};
 	struct rtattr at = {.rta_len = (unsigned short)RTA_LENGTH(alen), .rta_type = RTA_DST};
 	memcpy(req.attrs, &at, sizeof(at));

@@ -26,14 +26,16 @@ enum {
 	PAGE_MAGIC = 0x70616365,
 	LIMIT_MIN = 32 << 10,
 	LIMIT_MAX = 64 << 20,
-	ASK_AGAIN_NS = 50000000, /* the owner may have to be scheduled first, and its queue may have been full */
-	UNPACED_NS = 100000000,  /* nobody has the slot: go on without, and ask again after this */
-	STALL_NS = 20000000,     /* nothing drained for so long: something is granted anyway */
+	ASK_AGAIN_NS =
+		50000000, /* the owner may have to be scheduled first, and its queue may have been full */
+	UNPACED_NS = 100000000, /* nobody has the slot: go on without, and ask again after this */
+	STALL_NS = 20000000,    /* nothing drained for so long: something is granted anyway */
 	STALL_GRANT_PKTS = 4,
 	PORTS_POLLED_MAX = 64,
 };
 
-static const uint64_t DEAF_NS = 2 * RPWI_NS_PER_S; /* an owner that says nothing for so long never will */
+static const uint64_t DEAF_NS =
+	2 * RPWI_NS_PER_S; /* an owner that says nothing for so long never will */
 
 struct page {
 	_Atomic uint32_t magic;
@@ -46,7 +48,8 @@ _Static_assert(sizeof(struct page) <= PAGE_BYTES, "the page is one page");
 /* What we know of the owner of another slot. */
 struct owner {
 	struct page *page;
-	uint64_t cookie, asked_at_ns, first_asked_ns, unpaced_until_ns, stalled_at_ns; /* asked_at_ns 0: no answer is awaited */
+	uint64_t cookie, asked_at_ns, first_asked_ns, unpaced_until_ns,
+		stalled_at_ns; /* asked_at_ns 0: no answer is awaited */
 };
 
 struct rpwi_pace {
@@ -71,7 +74,10 @@ static uint64_t cost_of_run(unsigned pkts, size_t bytes)
 	return room + 320;
 }
 /* The same before it is known how they will be grouped. */
-static uint64_t cost_guess(uint64_t pkts, uint64_t bytes) { return 2560 + pkts * 64 + bytes + bytes / 8; }
+static uint64_t cost_guess(uint64_t pkts, uint64_t bytes)
+{
+	return 2560 + pkts * 64 + bytes + bytes / 8;
+}
 
 /* ---- the page ---- */
 
@@ -89,7 +95,8 @@ int rpwi_pace_new(struct rpwi_pace **out)
 		return -ENOMEM;
 	pc->fd = memfd_create("ropeway-pace", MFD_CLOEXEC | MFD_ALLOW_SEALING);
 	/* Sealed, so that no process can take the page from under another. */
-	if (pc->fd < 0 || ftruncate(pc->fd, PAGE_BYTES) || fcntl(pc->fd, F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL))
+	if (pc->fd < 0 || ftruncate(pc->fd, PAGE_BYTES) ||
+		fcntl(pc->fd, F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL))
 		return -errno;
 	pc->page = map_page(pc->fd);
 	if (!pc->page)
@@ -129,9 +136,15 @@ void rpwi_pace_set_limit(struct rpwi_pace *pc, size_t rcvbuf_bytes)
 
 /* ---- the owner's side ---- */
 
-uint64_t rpwi_pace_snapshot(const struct rpwi_pace *pc) { return atomic_load_explicit(&pc->page->sent, memory_order_acquire); }
+uint64_t rpwi_pace_snapshot(const struct rpwi_pace *pc)
+{
+	return atomic_load_explicit(&pc->page->sent, memory_order_acquire);
+}
 
-static uint64_t drained_now(const struct rpwi_pace *pc) { return atomic_load_explicit(&pc->page->drained, memory_order_relaxed); }
+static uint64_t drained_now(const struct rpwi_pace *pc)
+{
+	return atomic_load_explicit(&pc->page->drained, memory_order_relaxed);
+}
 
 static void publish(struct rpwi_pace *pc, uint64_t drained)
 {
@@ -146,7 +159,8 @@ static uint64_t occupied(void)
 	for (struct rpwi_port *p = rpwi_ports.first; p; p = rpwi_port_next(p)) {
 		uint32_t mem[SK_MEMINFO_VARS] = {0};
 		socklen_t len = sizeof(mem);
-		if (rpwi_port_rx_fd(p) >= 0 && !getsockopt(rpwi_port_rx_fd(p), SOL_SOCKET, SO_MEMINFO, mem, &len))
+		if (rpwi_port_rx_fd(p) >= 0 &&
+			!getsockopt(rpwi_port_rx_fd(p), SOL_SOCKET, SO_MEMINFO, mem, &len))
 			sum += mem[SK_MEMINFO_RMEM_ALLOC];
 	}
 	return sum;
@@ -168,7 +182,9 @@ void rpwi_pace_arrived(struct rpwi_pace *pc, unsigned pkts, size_t bytes)
 {
 	uint64_t sent = rpwi_pace_snapshot(pc), had = drained_now(pc), now = rpwi_now_ns();
 	if ((int64_t)(sent - had) > 0)
-		publish(pc, now - pc->arrived_at_ns > STALL_NS ? sent : had + RPWI_MIN(sent - had, cost_of_run(pkts, bytes)));
+		publish(pc, now - pc->arrived_at_ns > STALL_NS
+				    ? sent
+				    : had + RPWI_MIN(sent - had, cost_of_run(pkts, bytes)));
 	pc->arrived_at_ns = now;
 }
 
@@ -176,7 +192,8 @@ static bool all_ports_empty(void)
 {
 	struct pollfd f[PORTS_POLLED_MAX];
 	nfds_t n = 0;
-	for (struct rpwi_port *p = rpwi_ports.first; p && n < PORTS_POLLED_MAX; p = rpwi_port_next(p))
+	for (struct rpwi_port *p = rpwi_ports.first; p && n < PORTS_POLLED_MAX;
+		p = rpwi_port_next(p))
 		if (rpwi_port_rx_fd(p) >= 0)
 			f[n++] = (struct pollfd){.fd = rpwi_port_rx_fd(p), .events = POLLIN};
 	return n < 2 || poll(f, n, 0) == 0;
@@ -227,7 +244,8 @@ static unsigned room_unknown(struct owner *o, struct rpwi_steer *s, uint16_t slo
 	if (!o->asked_at_ns || now - o->asked_at_ns >= ASK_AGAIN_NS)
 		ask(o, s, slot, now);
 	if (o->first_asked_ns && now - o->first_asked_ns >= DEAF_NS) {
-		rpwi_debug("the owner of slot %u does not say what it has drained: it is not paced", slot);
+		rpwi_debug("the owner of slot %u does not say what it has drained: it is not paced",
+			slot);
 		o->asked_at_ns = o->first_asked_ns = 0;
 		o->unpaced_until_ns = now + DEAF_NS;
 	}
@@ -255,7 +273,8 @@ static unsigned grant(struct rpwi_pace *pc, struct page *pg, unsigned n)
 	return n;
 }
 
-unsigned rpwi_pace_room(struct rpwi_pace *pc, struct rpwi_steer *s, uint16_t slot, bool own, unsigned pkts, size_t bytes)
+unsigned rpwi_pace_room(struct rpwi_pace *pc, struct rpwi_steer *s, uint16_t slot, bool own,
+	unsigned pkts, size_t bytes)
 {
 	pc->granted = NULL;
 	if (!pkts || !slot || slot > RPWI_SLOT_MAX)
@@ -292,7 +311,8 @@ bool rpwi_pace_granted(const struct rpwi_pace *pc) { return pc->granted; }
 
 void rpwi_pace_charge(struct rpwi_pace *pc, unsigned pkts, size_t bytes)
 {
-	atomic_fetch_add_explicit(&pc->granted->sent, cost_of_run(pkts, bytes), memory_order_release);
+	atomic_fetch_add_explicit(
+		&pc->granted->sent, cost_of_run(pkts, bytes), memory_order_release);
 }
 
 void rpwi_pace_charged(struct rpwi_pace *pc) { pc->granted = NULL; }
@@ -302,7 +322,9 @@ static bool page_is_sound(int fd)
 {
 	struct stat st;
 	int seals = fcntl(fd, F_GET_SEALS);
-	return seals >= 0 && (seals & F_SEAL_SHRINK) && !(seals & (F_SEAL_WRITE | F_SEAL_FUTURE_WRITE)) && !fstat(fd, &st) && st.st_size == PAGE_BYTES;
+	return seals >= 0 && (seals & F_SEAL_SHRINK) &&
+	       !(seals & (F_SEAL_WRITE | F_SEAL_FUTURE_WRITE)) && !fstat(fd, &st) &&
+	       st.st_size == PAGE_BYTES;
 }
 
 /* The new page lies elsewhere before the old one goes: nothing that a stranger's descriptor does to mmap takes a page from under us. */

@@ -50,7 +50,8 @@ enum {
 	IP_PROTO_UDP = 17,
 	IP_DF = 0x4000,
 };
-static const uint64_t FLUSH_AFTER_NS = 50 * RPWI_NS_PER_MS; /* so that a killed process leaves all but its last moments */
+static const uint64_t FLUSH_AFTER_NS =
+	50 * RPWI_NS_PER_MS; /* so that a killed process leaves all but its last moments */
 
 struct kept {
 	uint64_t time_ns;
@@ -60,15 +61,16 @@ struct kept {
 };
 
 static struct tap {
-	bool initialized, reopen; /* reopen: we are a forked child that has to open its own file first */
+	bool initialized,
+		reopen; /* reopen: we are a forked child that has to open its own file first */
 	int fd;
 	char name[4096]; /* as given, %p not replaced */
 	uint8_t *buf;
 	size_t used;
 	uint64_t written_at_ns;
-	uint64_t limit, seen;      /* limit 0: none */
-	struct kept *ring;         /* limit entries, filled from `limit` packets on */
-	off_t tail_at;             /* where the tail begins in the file; -1 when there is none yet */
+	uint64_t limit, seen; /* limit 0: none */
+	struct kept *ring;    /* limit entries, filled from `limit` packets on */
+	off_t tail_at;        /* where the tail begins in the file; -1 when there is none yet */
 } tap = {.fd = -1, .tail_at = -1}; /* under RPWI_LOCK_TAP */
 
 /* ---- Blocks ---- */
@@ -122,7 +124,8 @@ static size_t put_file_header(uint8_t *start)
 	return (size_t)(end_block(idb, b) - start);
 }
 
-static size_t put_packet(uint8_t *start, uint64_t time_ns, uint32_t flags, const uint8_t *bytes, uint32_t len, const char *comment)
+static size_t put_packet(uint8_t *start, uint64_t time_ns, uint32_t flags, const uint8_t *bytes,
+	uint32_t len, const char *comment)
 {
 	uint8_t *b = put32(start, BLOCK_EPB) + 4;
 	b = put32(b, 0); /* the interface */
@@ -220,7 +223,8 @@ static int open_file(void)
 		return fd;
 	}
 	if (opened == other)
-		rpwi_warn("capture: another process is writing %s, this one writes %s", name, other);
+		rpwi_warn(
+			"capture: another process is writing %s, this one writes %s", name, other);
 	rpwi_info("capture: writing %s", opened);
 	tap.fd = fd;
 	tap.seen = 0;
@@ -230,7 +234,8 @@ static int open_file(void)
 	return tap.fd < 0 ? -EIO : 0;
 }
 
-static void append_packet(uint64_t time_ns, uint32_t flags, const uint8_t *bytes, uint32_t len, const char *comment)
+static void append_packet(
+	uint64_t time_ns, uint32_t flags, const uint8_t *bytes, uint32_t len, const char *comment)
 {
 	if (tap.used + BLOCK_MAX > BUFFER_LEN)
 		write_buffer();
@@ -259,17 +264,21 @@ static void keep(uint64_t time_ns, uint32_t flags, const uint8_t *bytes, uint32_
 /* The last packets behind the first ones, over an older tail if there is one. */
 static void write_tail(void)
 {
-	uint64_t after_first = tap.seen - tap.limit, kept = RPWI_MIN(after_first, tap.limit), left_out = after_first - kept;
+	uint64_t after_first = tap.seen - tap.limit, kept = RPWI_MIN(after_first, tap.limit),
+		 left_out = after_first - kept;
 	char comment[96];
 	if (tap.tail_at < 0)
 		tap.tail_at = lseek(tap.fd, 0, SEEK_CUR);
 	else if (lseek(tap.fd, tap.tail_at, SEEK_SET) < 0 || ftruncate(tap.fd, tap.tail_at))
 		return give_up("the last packets cannot be written again");
-	snprintf(comment, sizeof(comment), "%llu packets before this one were left out (ROPEWAY_PCAP_LIMIT)", (unsigned long long)left_out);
+	snprintf(comment, sizeof(comment),
+		"%llu packets before this one were left out (ROPEWAY_PCAP_LIMIT)",
+		(unsigned long long)left_out);
 	for (uint64_t n = tap.seen - kept; n < tap.seen && tap.fd >= 0; n++) {
 		const struct kept *k = &tap.ring[n % tap.limit];
 		if (k->len)
-			append_packet(k->time_ns, k->flags, k->bytes, k->len, left_out && n == tap.seen - kept ? comment : NULL);
+			append_packet(k->time_ns, k->flags, k->bytes, k->len,
+				left_out && n == tap.seen - kept ? comment : NULL);
 	}
 	if (tap.fd >= 0)
 		write_buffer();
@@ -312,7 +321,8 @@ static uint16_t fold(uint64_t sum)
 	return (uint16_t)~sum;
 }
 
-static size_t put_ip(uint8_t *b, const struct rpwi_flow *f, uint16_t ip_id, uint8_t ttl, uint8_t tos, size_t udp_len)
+static size_t put_ip(uint8_t *b, const struct rpwi_flow *f, uint16_t ip_id, uint8_t ttl,
+	uint8_t tos, size_t udp_len)
 {
 	if (f->src.family == 6) {
 		rpwi_put_be32(b, 6u << 28 | (uint32_t)tos << 20);
@@ -354,13 +364,14 @@ static void put_udp_checksum(uint8_t *udp, size_t udp_len, const struct rpwi_flo
 }
 
 /* The whole packet from its parts into b; 0 when a part is not mapped (then it was not sent either). */
-static size_t put_whole(
-	uint8_t *b, size_t room, const struct rpwi_flow *f, uint16_t ip_id, uint8_t ttl, uint8_t tos, const struct rpwi_iov *parts, unsigned nparts)
+static size_t put_whole(uint8_t *b, size_t room, const struct rpwi_flow *f, uint16_t ip_id,
+	uint8_t ttl, uint8_t tos, const struct rpwi_iov *parts, unsigned nparts)
 {
 	size_t at = (f->src.family == 6 ? IPV6_LEN : IPV4_LEN) + UDP_LEN;
 	uint8_t *udp = b + at - UDP_LEN;
 	for (unsigned i = 0; i < nparts; i++) {
-		if (parts[i].len > room - at || rpwi_guard_copy(b + at, parts[i].base, parts[i].len))
+		if (parts[i].len > room - at ||
+			rpwi_guard_copy(b + at, parts[i].base, parts[i].len))
 			return 0;
 		at += parts[i].len;
 	}
@@ -399,20 +410,23 @@ static void record(uint64_t time_ns, uint32_t flags, const uint8_t *bytes, uint3
 		write_buffer();
 }
 
-void rpwi_tap(const struct rpwi_flow *flow, uint16_t ip_id, uint8_t ttl, uint8_t tos, uint64_t sent_ns, const struct rpwi_iov *parts, unsigned nparts)
+void rpwi_tap(const struct rpwi_flow *flow, uint16_t ip_id, uint8_t ttl, uint8_t tos,
+	uint64_t sent_ns, const struct rpwi_iov *parts, unsigned nparts)
 {
 	bool outbound = sent_ns;
 	if (!rpwi_tap_enabled)
 		return;
 	if (rpwi_explain_on && nparts == 1)
-		rpwi_explain_packet(flow, outbound ? RPWI_EXPLAIN_TX : RPWI_EXPLAIN_RX, parts[0].base, parts[0].len);
+		rpwi_explain_packet(flow, outbound ? RPWI_EXPLAIN_TX : RPWI_EXPLAIN_RX,
+			parts[0].base, parts[0].len);
 	if (!tap.buf) /* nothing but the account wanted it */
 		return;
 	static uint8_t whole[UINT16_MAX + 1]; /* under the lock */
 	rpwi_lock(RPWI_LOCK_TAP);
 	size_t n = put_whole(whole, sizeof(whole) - 1, flow, ip_id, ttl, tos, parts, nparts);
 	if (n)
-		record(outbound ? sent_ns : rpwi_tap_clock_ns(), outbound ? FLAG_OUTBOUND : FLAG_INBOUND, whole, (uint32_t)n);
+		record(outbound ? sent_ns : rpwi_tap_clock_ns(),
+			outbound ? FLAG_OUTBOUND : FLAG_INBOUND, whole, (uint32_t)n);
 	rpwi_unlock(RPWI_LOCK_TAP);
 }
 
@@ -441,7 +455,8 @@ static int parse_limit(const char *text)
 	errno = 0;
 	unsigned long long n = strtoull(text, &end, 10);
 	if (end == text || *end || errno || strchr(text, '-') || !n || n > LIMIT_MAX) {
-		rpwi_error("ROPEWAY_PCAP_LIMIT: \"%s\" is not a number of packets from 1 to %d", text, LIMIT_MAX);
+		rpwi_error("ROPEWAY_PCAP_LIMIT: \"%s\" is not a number of packets from 1 to %d",
+			text, LIMIT_MAX);
 		return -EINVAL;
 	}
 	tap.limit = n;
@@ -451,7 +466,8 @@ static int parse_limit(const char *text)
 
 static int init_locked(void)
 {
-	const char *name = secure_getenv("ROPEWAY_PCAP"), *limit = secure_getenv("ROPEWAY_PCAP_LIMIT");
+	const char *name = secure_getenv("ROPEWAY_PCAP"),
+		   *limit = secure_getenv("ROPEWAY_PCAP_LIMIT");
 	rpwi_tap_enabled = rpwi_explain_on;
 	if (!name || !*name)
 		return 0;

@@ -18,7 +18,8 @@
 enum {
 	RCVBUF_BYTES = 8 << 20,
 	REBIND_MS = 1000,
-	SERVE_EVERY = 32,   /* receives between two looks at what others ask: a sender may wait for the answer */
+	SERVE_EVERY =
+		32, /* receives between two looks at what others ask: a sender may wait for the answer */
 	PROBES_A_CALL = 16, /* probes eaten before a receive gives up looking for a packet */
 };
 
@@ -26,7 +27,10 @@ struct io_port_list rpwi_ports;
 
 /* ---- opening ---- */
 
-static int set_int(int fd, int level, int name, int value) { return setsockopt(fd, level, name, &value, sizeof(value)) ? -errno : 0; }
+static int set_int(int fd, int level, int name, int value)
+{
+	return setsockopt(fd, level, name, &value, sizeof(value)) ? -errno : 0;
+}
 
 static void set_rcvbuf(struct rpwi_port *p)
 {
@@ -48,10 +52,12 @@ static int make_rx_socket(struct rpwi_port *p)
 	if (rc)
 		return rc;
 	set_rcvbuf(p);
-	set_int(p->rx_fd, IPPROTO_UDP, UDP_GRO, 1); /* before Linux 5.0 there is none: then packets come one by one */
+	set_int(p->rx_fd, IPPROTO_UDP, UDP_GRO,
+		1); /* before Linux 5.0 there is none: then packets come one by one */
 	if (v6) {
 		set_int(p->rx_fd, IPPROTO_IPV6, IPV6_V6ONLY, 1);
-		set_int(p->rx_fd, IPPROTO_UDP, UDP_NO_CHECK6_RX, 1); /* kernel rxe and NICs send UDP checksum 0 on IPv6 too */
+		set_int(p->rx_fd, IPPROTO_UDP, UDP_NO_CHECK6_RX,
+			1); /* kernel rxe and NICs send UDP checksum 0 on IPv6 too */
 	}
 	rpwi_port_want_ttl(p, rpwi_tap_enabled);
 	return 0;
@@ -76,15 +82,18 @@ static int bind_or_share(struct rpwi_port *p, char *why, size_t why_len)
 	struct io_who who;
 	int rc = bind_rx(p);
 	if (rc == -EADDRINUSE) {
-		if (rpwi_who_shares() && !rpwi_holder_find(&p->local, &h) && h.sockets && rpwi_steer_find_user(h.uid, &who)) {
-			rpwi_info("UDP port %d of %s is held by user %u's ropeway, which hands our packets over", RPWI_UDP_PORT,
-				rpwi_addr_text(&p->local, text), h.uid);
+		if (rpwi_who_shares() && !rpwi_holder_find(&p->local, &h) && h.sockets &&
+			rpwi_steer_find_user(h.uid, &who)) {
+			rpwi_info("UDP port %d of %s is held by user %u's ropeway, which hands our "
+				  "packets over",
+				RPWI_UDP_PORT, rpwi_addr_text(&p->local, text), h.uid);
 			p->rebind_at_ns = rpwi_now_ns() + REBIND_MS * RPWI_NS_PER_MS;
 			return 0;
 		}
 		rpwi_holder_explain(&p->local, why, why_len);
 	} else if (rc) {
-		snprintf(why, why_len, "cannot bind UDP port %d of %s: %s", RPWI_UDP_PORT, rpwi_addr_text(&p->local, text), strerror(-rc));
+		snprintf(why, why_len, "cannot bind UDP port %d of %s: %s", RPWI_UDP_PORT,
+			rpwi_addr_text(&p->local, text), strerror(-rc));
 	}
 	return rc;
 }
@@ -107,7 +116,8 @@ static struct rpwi_port *port_find(const struct rpwi_addr *local)
 	return NULL;
 }
 
-int rpwi_port_open(struct rpwi_steer *s, const struct rpwi_addr *local, struct rpwi_port **out, char *why, size_t why_len)
+int rpwi_port_open(struct rpwi_steer *s, const struct rpwi_addr *local, struct rpwi_port **out,
+	char *why, size_t why_len)
 {
 	struct rpwi_port *p = port_find(local);
 	*out = NULL;
@@ -136,7 +146,8 @@ int rpwi_port_open(struct rpwi_steer *s, const struct rpwi_addr *local, struct r
 		rc = bind_or_share(p, why, why_len);
 	if (rc) {
 		if (why_len && !*why)
-			snprintf(why, why_len, "cannot open UDP port %d: %s", RPWI_UDP_PORT, strerror(-rc));
+			snprintf(why, why_len, "cannot open UDP port %d: %s", RPWI_UDP_PORT,
+				strerror(-rc));
 		port_free(p);
 		return rc;
 	}
@@ -150,7 +161,8 @@ static void flush_over(struct rpwi_port *p)
 {
 	if (RPWI_LIKELY(!p->over.pkt.len))
 		return;
-	rpwi_handover_pass(rpwi_steer_handover(p->steer), p->steer, &p->over.to, &p->over.pkt, p->over.at);
+	rpwi_handover_pass(
+		rpwi_steer_handover(p->steer), p->steer, &p->over.to, &p->over.pkt, p->over.at);
 	p->over.pkt.len = 0;
 }
 
@@ -179,8 +191,10 @@ void rpwi_port_want_ttl(struct rpwi_port *p, bool want)
 	if (p->rx_fd < 0)
 		return;
 	bool v6 = p->local.family == 6;
-	set_int(p->rx_fd, v6 ? IPPROTO_IPV6 : IPPROTO_IP, v6 ? IPV6_RECVHOPLIMIT : IP_RECVTTL, p->want_ttl);
-	set_int(p->rx_fd, v6 ? IPPROTO_IPV6 : IPPROTO_IP, v6 ? IPV6_RECVTCLASS : IP_RECVTOS, p->want_ttl);
+	set_int(p->rx_fd, v6 ? IPPROTO_IPV6 : IPPROTO_IP, v6 ? IPV6_RECVHOPLIMIT : IP_RECVTTL,
+		p->want_ttl);
+	set_int(p->rx_fd, v6 ? IPPROTO_IPV6 : IPPROTO_IP, v6 ? IPV6_RECVTCLASS : IP_RECVTOS,
+		p->want_ttl);
 }
 
 /* ---- receiving ---- */
@@ -221,8 +235,12 @@ static int receive(struct rpwi_port *p, struct rpwi_rx *rx)
 		struct cmsghdr align;
 	} control;
 	struct iovec iov = {p->buf, IO_GRO_BYTES_MAX};
-	struct msghdr m = {
-		.msg_name = &from, .msg_namelen = sizeof(from), .msg_iov = &iov, .msg_iovlen = 1, .msg_control = &control, .msg_controllen = sizeof(control)};
+	struct msghdr m = {.msg_name = &from,
+		.msg_namelen = sizeof(from),
+		.msg_iov = &iov,
+		.msg_iovlen = 1,
+		.msg_control = &control,
+		.msg_controllen = sizeof(control)};
 	ssize_t n = recvmsg(p->rx_fd, &m, MSG_DONTWAIT);
 	p->n.rx_syscalls++;
 	if (n < 0)
@@ -238,10 +256,14 @@ static int receive(struct rpwi_port *p, struct rpwi_rx *rx)
 	read_cmsgs(&m, rx);
 	if (!rx->seg_len || rx->seg_len > rx->len)
 		rx->seg_len = rx->len;
-	return rpwi_sockaddr_read(&from, m.msg_namelen, &rx->flow.src, &rx->flow.sport) ? 1 : -EPROTO;
+	return rpwi_sockaddr_read(&from, m.msg_namelen, &rx->flow.src, &rx->flow.sport) ? 1
+											: -EPROTO;
 }
 
-static unsigned segments(const struct rpwi_rx *rx) { return rx->seg_len ? (unsigned)((rx->len + rx->seg_len - 1) / rx->seg_len) : 1; }
+static unsigned segments(const struct rpwi_rx *rx)
+{
+	return rx->seg_len ? (unsigned)((rx->len + rx->seg_len - 1) / rx->seg_len) : 1;
+}
 
 static bool is_probe(const struct rpwi_rx *rx)
 {
@@ -252,7 +274,8 @@ static bool is_probe(const struct rpwi_rx *rx)
 int rpwi_port_recv(struct rpwi_port *p, struct rpwi_rx *rx)
 {
 	struct rpwi_pace *pace = rpwi_steer_pace(p->steer);
-	if (RPWI_UNLIKELY(rpwi_fork_broken)) /* an interrupted poll ends in the child: what comes is the parent's */
+	if (RPWI_UNLIKELY(
+		    rpwi_fork_broken)) /* an interrupted poll ends in the child: what comes is the parent's */
 		return 0;
 	flush_over(p);
 	if (!p->bound)
@@ -278,11 +301,13 @@ int rpwi_port_recv(struct rpwi_port *p, struct rpwi_rx *rx)
 
 /* ---- for others ---- */
 
-static void hand_to(struct rpwi_port *p, const struct rpwi_rx *rx, const uint8_t *seg, size_t len, const struct io_dest *to)
+static void hand_to(struct rpwi_port *p, const struct rpwi_rx *rx, const uint8_t *seg, size_t len,
+	const struct io_dest *to)
 {
 	size_t seg_len = rx->seg_len ? rx->seg_len : rx->len;
 	/* Neighbours for one owner go as one. */
-	if (p->over.pkt.len && rpwi_dest_eq(&p->over.to, to) && p->over.at + p->over.pkt.len == seg && p->over.pkt.len % seg_len == 0) {
+	if (p->over.pkt.len && rpwi_dest_eq(&p->over.to, to) &&
+		p->over.at + p->over.pkt.len == seg && p->over.pkt.len % seg_len == 0) {
 		p->over.pkt.len += (uint32_t)len;
 		return;
 	}
@@ -292,14 +317,17 @@ static void hand_to(struct rpwi_port *p, const struct rpwi_rx *rx, const uint8_t
 	p->over.pkt = (struct io_packet){
 		.len = (uint32_t)len,
 		.seg_len = (uint32_t)RPWI_MIN(seg_len, len),
-		.ip_id = (rx->ip_id >= 0 ? rx->ip_id : 0) + (seg >= rx->data && seg_len ? (int32_t)((size_t)(seg - rx->data) / seg_len) : 0),
+		.ip_id = (rx->ip_id >= 0 ? rx->ip_id : 0) +
+			 (seg >= rx->data && seg_len ? (int32_t)((size_t)(seg - rx->data) / seg_len)
+						     : 0),
 		.ttl = rx->ttl,
 		.tos = rx->tos,
 		.flow = rx->flow,
 	};
 }
 
-void rpwi_port_hand_over(struct rpwi_port *p, const struct rpwi_rx *rx, const uint8_t *seg, size_t len, uint32_t qpn)
+void rpwi_port_hand_over(
+	struct rpwi_port *p, const struct rpwi_rx *rx, const uint8_t *seg, size_t len, uint32_t qpn)
 {
 	struct io_dest to = {.slot = rpwi_slot_of(qpn)};
 	p->n.handed_over++;
@@ -313,7 +341,8 @@ static bool find_claimant(struct rpwi_port *p, uint64_t service_id, struct io_de
 {
 	struct rpwi_lines *ls = rpwi_steer_lines(p->steer);
 	for (int shared = 0; ls && shared <= rpwi_who_shares(); shared++) {
-		*to = (struct io_dest){.service_id = service_id, .addr = p->local, .shared = shared};
+		*to = (struct io_dest){
+			.service_id = service_id, .addr = p->local, .shared = shared};
 		for (int i = 0; i < 2; i++, to->addr = (struct rpwi_addr){0}) {
 			enum io_owner o = rpwi_lines_owner(ls, to);
 			if (o == IO_OWNER_US || (shared && o == IO_OWNER_STRANGER))
@@ -324,7 +353,8 @@ static bool find_claimant(struct rpwi_port *p, uint64_t service_id, struct io_de
 }
 
 /* No steering program sends requests to their claimant, so a request here is not a sign that it is out of date. */
-bool rpwi_port_hand_over_service(struct rpwi_port *p, const struct rpwi_rx *rx, const uint8_t *seg, size_t len, uint64_t service_id)
+bool rpwi_port_hand_over_service(struct rpwi_port *p, const struct rpwi_rx *rx, const uint8_t *seg,
+	size_t len, uint64_t service_id)
 {
 	struct io_dest to;
 	if (!find_claimant(p, service_id, &to))

@@ -21,7 +21,8 @@ socklen_t rpwi_sockaddr_make(union io_sockaddr *sa, const struct rpwi_addr *a, u
 	return sizeof(sa->in6);
 }
 
-bool rpwi_sockaddr_read(const union io_sockaddr *sa, socklen_t len, struct rpwi_addr *a, uint16_t *port)
+bool rpwi_sockaddr_read(
+	const union io_sockaddr *sa, socklen_t len, struct rpwi_addr *a, uint16_t *port)
 {
 	memset(a, 0, sizeof(*a));
 	if (len >= sizeof(sa->in) && sa->sa.sa_family == AF_INET) {

@@ -33,7 +33,10 @@ static struct rpwi_steer *open_steers; /* one; for fork */
 
 /* Those who share the port with strangers have slots of their own: what is for any other slot is never handed to a stranger, whoever has ended and whoever has its name now. */
 static unsigned first_slot(void) { return rpwi_who_shares() ? IO_SHARED_SLOT_MIN : 1; }
-static unsigned slots_of_our_kind(void) { return rpwi_who_shares() ? RPWI_SLOT_MAX - IO_SHARED_SLOT_MIN + 1 : IO_SHARED_SLOT_MIN - 1; }
+static unsigned slots_of_our_kind(void)
+{
+	return rpwi_who_shares() ? RPWI_SLOT_MAX - IO_SHARED_SLOT_MIN + 1 : IO_SHARED_SLOT_MIN - 1;
+}
 
 /* Begin anywhere: a QPN of a process that has ended should not come back soon (its peers may still send to it). */
 static int claim_some(struct rpwi_lines *ls)
@@ -81,7 +84,10 @@ static unsigned count_owners(struct tally *t, unsigned max, unsigned *untold)
 	for (unsigned i = 0; i < slots_of_our_kind(); i++) {
 		char name[IO_NAME_MAX];
 		struct io_who w;
-		int fd = rpwi_name_connect(rpwi_dest_name(&(struct io_dest){.slot = (uint16_t)(first_slot() + i)}, name), &w);
+		int fd = rpwi_name_connect(
+			rpwi_dest_name(
+				&(struct io_dest){.slot = (uint16_t)(first_slot() + i)}, name),
+			&w);
 		unsigned k = 0;
 		if (fd < 0) {
 			++*untold;
@@ -109,13 +115,18 @@ void rpwi_steer_explain_full(char *why, size_t why_len)
 		if (t[i].slots > t[most].slots)
 			most = i;
 	if (untold)
-		snprintf(rest, sizeof(rest), "; %u of sockets that nobody listens at (`ss -xlp | grep ropeway`)", untold);
+		snprintf(rest, sizeof(rest),
+			"; %u of sockets that nobody listens at (`ss -xlp | grep ropeway`)",
+			untold);
 	if (n)
 		snprintf(why, why_len,
-			"all %u slots of QP numbers of this network namespace are taken, %u of them by %s%s: end it, or use a network namespace of your own",
+			"all %u slots of QP numbers of this network namespace are taken, %u of "
+			"them by %s%s: end it, or use a network namespace of your own",
 			slots_of_our_kind(), t[most].slots, rpwi_who_text(&t[most].who, who), rest);
 	else
-		snprintf(why, why_len, "all %u slots of QP numbers of this network namespace are taken%s: use a network namespace of your own",
+		snprintf(why, why_len,
+			"all %u slots of QP numbers of this network namespace are taken%s: use a "
+			"network namespace of your own",
 			slots_of_our_kind(), rest);
 }
 
@@ -187,8 +198,14 @@ unsigned rpwi_steer_slots(const struct rpwi_steer *s, uint16_t *slots, unsigned 
 	return s->nslots;
 }
 
-static bool owns_slot(const struct rpwi_steer *s, unsigned slot) { return s->owned[slot / 64] >> slot % 64 & 1; }
-bool rpwi_steer_owns(const struct rpwi_steer *s, uint32_t qpn) { return owns_slot(s, rpwi_slot_of(qpn)); }
+static bool owns_slot(const struct rpwi_steer *s, unsigned slot)
+{
+	return s->owned[slot / 64] >> slot % 64 & 1;
+}
+bool rpwi_steer_owns(const struct rpwi_steer *s, uint32_t qpn)
+{
+	return owns_slot(s, rpwi_slot_of(qpn));
+}
 int rpwi_steer_fd(const struct rpwi_steer *s) { return s->lines ? rpwi_lines_fd(s->lines) : -1; }
 struct rpwi_lines *rpwi_steer_lines(struct rpwi_steer *s) { return s->lines; }
 struct rpwi_pace *rpwi_steer_pace(struct rpwi_steer *s) { return s->pace; }
@@ -197,9 +214,13 @@ struct rpwi_handover *rpwi_steer_handover(struct rpwi_steer *s) { return s->over
 static enum io_owner owner_of(struct rpwi_steer *s, uint16_t slot)
 {
 	bool is_one = slot >= 1 && slot <= RPWI_SLOT_MAX;
-	return is_one && s->lines ? rpwi_lines_owner(s->lines, &(struct io_dest){.slot = slot}) : IO_OWNER_NOBODY;
+	return is_one && s->lines ? rpwi_lines_owner(s->lines, &(struct io_dest){.slot = slot})
+				  : IO_OWNER_NOBODY;
 }
-bool rpwi_steer_slot_exists(struct rpwi_steer *s, uint16_t slot) { return owner_of(s, slot) != IO_OWNER_NOBODY; }
+bool rpwi_steer_slot_exists(struct rpwi_steer *s, uint16_t slot)
+{
+	return owner_of(s, slot) != IO_OWNER_NOBODY;
+}
 bool rpwi_steer_slot_reachable(struct rpwi_steer *s, uint16_t slot)
 {
 	enum io_owner o = owner_of(s, slot);
@@ -208,18 +229,21 @@ bool rpwi_steer_slot_reachable(struct rpwi_steer *s, uint16_t slot)
 
 /* ---- services ---- */
 
-int rpwi_steer_claim_service(struct rpwi_steer *s, uint64_t service_id, const struct rpwi_addr *addr)
+int rpwi_steer_claim_service(
+	struct rpwi_steer *s, uint64_t service_id, const struct rpwi_addr *addr)
 {
 	return s->claims ? rpwi_claims_add(s->claims, service_id, addr) : -ENETDOWN;
 }
 
-void rpwi_steer_unclaim_service(struct rpwi_steer *s, uint64_t service_id, const struct rpwi_addr *addr)
+void rpwi_steer_unclaim_service(
+	struct rpwi_steer *s, uint64_t service_id, const struct rpwi_addr *addr)
 {
 	if (s->claims)
 		rpwi_claims_del(s->claims, service_id, addr);
 }
 
-bool rpwi_steer_owns_service(const struct rpwi_steer *s, uint64_t service_id, const struct rpwi_addr *local)
+bool rpwi_steer_owns_service(
+	const struct rpwi_steer *s, uint64_t service_id, const struct rpwi_addr *local)
 {
 	return s->claims && rpwi_claims_cover(s->claims, service_id, local);
 }
@@ -232,7 +256,8 @@ static void sign(struct io_msg *m)
 	m->version = IO_MSG_VERSION;
 }
 
-int rpwi_steer_tell(struct rpwi_steer *s, const struct io_dest *to, struct io_msg *m, const struct iovec *data, unsigned parts)
+int rpwi_steer_tell(struct rpwi_steer *s, const struct io_dest *to, struct io_msg *m,
+	const struct iovec *data, unsigned parts)
 {
 	struct iovec iov[1 + TOLD_PARTS_MAX] = {{m, sizeof(*m)}};
 	struct msghdr h = {.msg_iov = iov, .msg_iovlen = 1 + parts};
@@ -253,7 +278,10 @@ static void answer_with(const struct io_line *l, struct io_msg *m, int fd)
 		struct cmsghdr align;
 	} control;
 	struct iovec iov = {m, sizeof(*m)};
-	struct msghdr h = {.msg_iov = &iov, .msg_iovlen = 1, .msg_control = &control, .msg_controllen = sizeof(control)};
+	struct msghdr h = {.msg_iov = &iov,
+		.msg_iovlen = 1,
+		.msg_control = &control,
+		.msg_controllen = sizeof(control)};
 	memset(&control, 0, sizeof(control));
 	struct cmsghdr *c = CMSG_FIRSTHDR(&h);
 	c->cmsg_level = SOL_SOCKET;
@@ -299,16 +327,21 @@ static int hear(int fd, struct heard *got, uint8_t *buf, size_t room)
 		struct cmsghdr align;
 	} control;
 	struct iovec iov[2] = {{&got->msg, sizeof(got->msg)}, {buf, room}};
-	struct msghdr h = {.msg_iov = iov, .msg_iovlen = 2, .msg_control = &control, .msg_controllen = sizeof(control)};
+	struct msghdr h = {.msg_iov = iov,
+		.msg_iovlen = 2,
+		.msg_control = &control,
+		.msg_controllen = sizeof(control)};
 	got->fd = -1;
 	ssize_t n = recvmsg(fd, &h, MSG_DONTWAIT | MSG_CMSG_CLOEXEC);
 	if (n < 0)
 		return errno == EAGAIN || errno == EINTR || errno == ECONNRESET
 			       ? 0
 			       : -errno; /* reset: something that we said was not read; what was said to us is still there */
-	read_control(&h, got);           /* an empty message may bring descriptors, too; but for these it is like the end */
+	read_control(&h,
+		got); /* an empty message may bring descriptors, too; but for these it is like the end */
 	const struct io_msg *m = &got->msg;
-	if ((size_t)n < sizeof(*m) || (h.msg_flags & MSG_TRUNC) || m->magic != IO_MSG_MAGIC || m->version != IO_MSG_VERSION) {
+	if ((size_t)n < sizeof(*m) || (h.msg_flags & MSG_TRUNC) || m->magic != IO_MSG_MAGIC ||
+		m->version != IO_MSG_VERSION) {
 		if (got->fd >= 0)
 			close(got->fd);
 		return n ? -EBADMSG : -EPIPE;
@@ -341,7 +374,8 @@ static void handle(struct rpwi_steer *s, struct io_line *l, struct heard *got)
 			got->fd = -1;
 		}
 	} else {
-		rpwi_debug("message of type %u from user %u: unknown, or not to be believed", m->type, l->who.uid);
+		rpwi_debug("message of type %u from user %u: unknown, or not to be believed",
+			m->type, l->who.uid);
 	}
 	if (got->fd >= 0)
 		close(got->fd);
@@ -352,7 +386,8 @@ static bool next_taken(struct rpwi_steer *s, struct rpwi_rx *rx)
 	if (!rpwi_handover_next(s->over, rx))
 		return false;
 	if (!holds_any())
-		rpwi_pace_arrived(s->pace, (unsigned)((rx->len + rx->seg_len - 1) / rx->seg_len), rx->len);
+		rpwi_pace_arrived(
+			s->pace, (unsigned)((rx->len + rx->seg_len - 1) / rx->seg_len), rx->len);
 	return true;
 }
 
@@ -432,4 +467,7 @@ unsigned rpwi_steer_room(struct rpwi_steer *s, uint32_t qpn, unsigned pkts, size
 	return rpwi_pace_room(s->pace, s, slot, owns_slot(s, slot), pkts, bytes);
 }
 
-void rpwi_steer_unused(struct rpwi_steer *s, uint32_t qpn, unsigned pkts, size_t bytes) { rpwi_pace_unused(s->pace, pkts); }
+void rpwi_steer_unused(struct rpwi_steer *s, uint32_t qpn, unsigned pkts, size_t bytes)
+{
+	rpwi_pace_unused(s->pace, pkts);
+}

@@ -22,7 +22,8 @@
 enum {
 	SNDBUF_BYTES = 8 << 20,
 	SPORT_FIRST = 0xc000,
-	SPORT_COUNT = 0x4000, /* A17.9.1.1 has the source port carry entropy, from the dynamic ports */
+	SPORT_COUNT =
+		0x4000, /* A17.9.1.1 has the source port carry entropy, from the dynamic ports */
 	HOP_LIMIT_DEFAULT = 64,
 	WAIT_FOR_ROOM_MS = 2,
 	HOLD_NS = 5000000, /* a held packet goes when nothing follows it for so long */
@@ -45,7 +46,10 @@ static int bind_some_port(int fd, const struct rpwi_addr *local, uint16_t *sport
 	return -EADDRINUSE;
 }
 
-static int set_int(int fd, int level, int name, int value) { return setsockopt(fd, level, name, &value, sizeof(value)) ? -errno : 0; }
+static int set_int(int fd, int level, int name, int value)
+{
+	return setsockopt(fd, level, name, &value, sizeof(value)) ? -errno : 0;
+}
 
 /* What arrives at the source port is nobody's: the kernel drops it, so that it cannot fill memory. */
 static void drop_all_input(int fd)
@@ -65,7 +69,8 @@ static int open_socket(struct rpwi_port *p)
 	p->tx_fd = fd;
 	set_int(fd, SOL_SOCKET, SO_SNDBUF, SNDBUF_BYTES);
 	drop_all_input(fd);
-	int rc = v6 ? set_int(fd, IPPROTO_IPV6, IPV6_MTU_DISCOVER, IPV6_PMTUDISC_DO) : set_int(fd, IPPROTO_IP, IP_MTU_DISCOVER, IP_PMTUDISC_DO);
+	int rc = v6 ? set_int(fd, IPPROTO_IPV6, IPV6_MTU_DISCOVER, IPV6_PMTUDISC_DO)
+		    : set_int(fd, IPPROTO_IP, IP_MTU_DISCOVER, IP_PMTUDISC_DO);
 	return rc ? rc : bind_some_port(fd, &p->local, &p->sport);
 }
 
@@ -82,9 +87,11 @@ int rpwi_tx_open(struct rpwi_port *p, char *why, size_t why_len)
 	}
 	int rc = open_socket(p);
 	if (rc == -EADDRNOTAVAIL)
-		snprintf(why, why_len, "%s is not an address of this host now", rpwi_addr_text(&p->local, text));
+		snprintf(why, why_len, "%s is not an address of this host now",
+			rpwi_addr_text(&p->local, text));
 	else if (rc)
-		snprintf(why, why_len, "cannot open a sending socket on %s: %s", rpwi_addr_text(&p->local, text), strerror(-rc));
+		snprintf(why, why_len, "cannot open a sending socket on %s: %s",
+			rpwi_addr_text(&p->local, text), strerror(-rc));
 	return rc;
 }
 
@@ -108,18 +115,23 @@ static void set_hops(struct rpwi_port *p, unsigned ttl, unsigned tos)
 	bool v6 = p->local.family == 6;
 	ttl = ttl ? ttl : HOP_LIMIT_DEFAULT;
 	if (p->ttl != (int)ttl) {
-		set_int(p->tx_fd, v6 ? IPPROTO_IPV6 : IPPROTO_IP, v6 ? IPV6_UNICAST_HOPS : IP_TTL, (int)ttl);
+		set_int(p->tx_fd, v6 ? IPPROTO_IPV6 : IPPROTO_IP, v6 ? IPV6_UNICAST_HOPS : IP_TTL,
+			(int)ttl);
 		p->ttl = (int)ttl;
 	}
 	if (p->tos != (int)tos) {
-		set_int(p->tx_fd, v6 ? IPPROTO_IPV6 : IPPROTO_IP, v6 ? IPV6_TCLASS : IP_TOS, (int)tos);
+		set_int(p->tx_fd, v6 ? IPPROTO_IPV6 : IPPROTO_IP, v6 ? IPV6_TCLASS : IP_TOS,
+			(int)tos);
 		p->tos = (int)tos;
 	}
 }
 
 /* ---- building ---- */
 
-static uint32_t packet_len(const struct rpwi_txpkt *t) { return t->hdr_len + t->payload_len + t->pad + RPWI_ICRC_LEN; }
+static uint32_t packet_len(const struct rpwi_txpkt *t)
+{
+	return t->hdr_len + t->payload_len + t->pad + RPWI_ICRC_LEN;
+}
 
 /* Append n staged bytes, which the caller fills; they join the last piece if that is staged too. */
 static uint8_t *stage(struct tx_build *x, size_t n)
@@ -138,7 +150,8 @@ static uint8_t *stage(struct tx_build *x, size_t n)
 /* May packet k join the run? Equal sizes, of which the last may be shorter. */
 static bool joins(const struct tx_build *x, const struct tx_run *r, uint32_t len)
 {
-	return x->gso && len <= r->seg_len && r->len == r->npkt * r->seg_len && r->npkt < IO_GSO_SEGS_MAX && r->len + len <= IO_GSO_BYTES_MAX;
+	return x->gso && len <= r->seg_len && r->len == r->npkt * r->seg_len &&
+	       r->npkt < IO_GSO_SEGS_MAX && r->len + len <= IO_GSO_BYTES_MAX;
 }
 
 static struct tx_run *run_for(struct tx_build *x, unsigned k, uint32_t len)
@@ -171,12 +184,14 @@ static void add_packet(struct tx_build *x, unsigned k)
 	} else if (t->payload_len) {
 		for (unsigned i = 0; i < nparts; i++)
 			if (part[i].len)
-				x->iov[x->niov++] = (struct iovec){(void *)(uintptr_t)part[i].base, part[i].len};
+				x->iov[x->niov++] = (struct iovec){
+					(void *)(uintptr_t)part[i].base, part[i].len};
 		x->open = false;
 	} else {
 		nparts = 0;
 	}
-	uint32_t icrc = rpwi_icrc(&x->flow, (uint16_t)r->npkt, t->hdr, t->hdr_len, part, nparts, t->pad);
+	uint32_t icrc =
+		rpwi_icrc(&x->flow, (uint16_t)r->npkt, t->hdr, t->hdr_len, part, nparts, t->pad);
 	uint8_t *trailer = stage(x, t->pad + RPWI_ICRC_LEN);
 	memset(trailer, 0, t->pad);
 	rpwi_put_le32(trailer + t->pad, icrc);
@@ -190,7 +205,8 @@ static void add_packet(struct tx_build *x, unsigned k)
 static bool ack_may_wait(const struct tx_build *x, unsigned k)
 {
 	uint32_t len = packet_len(&x->b->pkt[k]);
-	if (!x->gso || k + 1 != x->b->ack || k + 1 == x->b->npkt || packet_len(&x->b->pkt[k + 1]) < len)
+	if (!x->gso || k + 1 != x->b->ack || k + 1 == x->b->npkt ||
+		packet_len(&x->b->pkt[k + 1]) < len)
 		return false;
 	return !x->nruns || !joins(x, &x->run[x->nruns - 1], len);
 }
@@ -277,7 +293,8 @@ static void tap_run(struct rpwi_port *p, const struct tx_run *r, uint64_t sent_n
 		size_t want = RPWI_MIN(r->seg_len, r->len - k * r->seg_len), have = 0;
 		while (have < want && v < end) {
 			size_t n = RPWI_MIN(v->iov_len - at, want - have);
-			if (want > sizeof(pkt) || rpwi_guard_copy(pkt + have, (const char *)v->iov_base + at, n))
+			if (want > sizeof(pkt) ||
+				rpwi_guard_copy(pkt + have, (const char *)v->iov_base + at, n))
 				return;
 			have += n;
 			at += n;
@@ -287,7 +304,8 @@ static void tap_run(struct rpwi_port *p, const struct tx_run *r, uint64_t sent_n
 			}
 		}
 		struct rpwi_iov part = {pkt, have};
-		rpwi_tap(&p->tx.flow, (uint16_t)k, (uint8_t)p->ttl, (uint8_t)p->tos, sent_ns, &part, 1);
+		rpwi_tap(&p->tx.flow, (uint16_t)k, (uint8_t)p->ttl, (uint8_t)p->tos, sent_ns, &part,
+			1);
 	}
 }
 
@@ -299,7 +317,8 @@ union gso_cmsg {
 	struct cmsghdr align;
 };
 
-static void fill_msg(struct rpwi_port *p, const struct tx_run *r, struct msghdr *m, union gso_cmsg *c, union io_sockaddr *to, socklen_t to_len)
+static void fill_msg(struct rpwi_port *p, const struct tx_run *r, struct msghdr *m,
+	union gso_cmsg *c, union io_sockaddr *to, socklen_t to_len)
 {
 	memset(m, 0, sizeof(*m));
 	m->msg_name = to;
@@ -319,7 +338,8 @@ static void fill_msg(struct rpwi_port *p, const struct tx_run *r, struct msghdr 
 }
 
 /* Runs handed to the kernel (at least one), or -errno for the first. */
-static int send_runs(struct rpwi_port *p, const struct tx_run *r, unsigned n, union io_sockaddr *to, socklen_t to_len)
+static int send_runs(struct rpwi_port *p, const struct tx_run *r, unsigned n, union io_sockaddr *to,
+	socklen_t to_len)
 {
 	p->n.tx_syscalls++;
 	if (n == 1) {
@@ -327,7 +347,9 @@ static int send_runs(struct rpwi_port *p, const struct tx_run *r, unsigned n, un
 		union gso_cmsg c;
 		const struct iovec *v = &p->tx.iov[r->iov_first];
 		if (r->niov == 1 && r->npkt == 1)
-			return sendto(p->tx_fd, v->iov_base, v->iov_len, 0, &to->sa, to_len) < 0 ? -errno : 1;
+			return sendto(p->tx_fd, v->iov_base, v->iov_len, 0, &to->sa, to_len) < 0
+				       ? -errno
+				       : 1;
 		fill_msg(p, r, &m, &c, to, to_len);
 		return sendmsg(p->tx_fd, &m, 0) < 0 ? -errno : 1;
 	}
@@ -345,7 +367,10 @@ static bool wait_for_room(struct rpwi_port *p)
 	return poll(&f, 1, WAIT_FOR_ROOM_MS) == 1;
 }
 
-static bool gso_refused(const struct tx_run *r, int rc) { return r->npkt > 1 && (rc == -EINVAL || rc == -EIO || rc == -EOPNOTSUPP); }
+static bool gso_refused(const struct tx_run *r, int rc)
+{
+	return r->npkt > 1 && (rc == -EINVAL || rc == -EIO || rc == -EOPNOTSUPP);
+}
 
 /* Send what was built. Stops, with *at the first run not dealt with, at -EFAULT and when GSO is refused. */
 static int send_built(struct rpwi_port *p, unsigned *at, union io_sockaddr *to, socklen_t to_len)
@@ -381,7 +406,8 @@ static int send_built(struct rpwi_port *p, unsigned *at, union io_sockaddr *to, 
 	return worst;
 }
 
-static int send_plain(struct rpwi_port *p, const struct rpwi_txb *b, unsigned first, bool gso, unsigned *sent)
+static int send_plain(
+	struct rpwi_port *p, const struct rpwi_txb *b, unsigned first, bool gso, unsigned *sent)
 {
 	union io_sockaddr to;
 	socklen_t to_len = rpwi_sockaddr_make(&to, &b->av->flow.dst, RPWI_UDP_PORT);
@@ -463,12 +489,17 @@ static void release(struct rpwi_port *p, bool held, uint64_t now_ns)
 	}
 }
 
-static struct later *flatten(struct rpwi_port *p, const struct tx_run *r, const union io_sockaddr *to, socklen_t to_len)
+static struct later *flatten(
+	struct rpwi_port *p, const struct tx_run *r, const union io_sockaddr *to, socklen_t to_len)
 {
 	struct later *l = malloc(sizeof(*l) + r->len);
 	if (!l)
 		return NULL;
-	*l = (struct later){.to = *to, .to_len = to_len, .flow = p->tx.flow, .ttl = (uint8_t)p->ttl, .tos = (uint8_t)p->tos};
+	*l = (struct later){.to = *to,
+		.to_len = to_len,
+		.flow = p->tx.flow,
+		.ttl = (uint8_t)p->ttl,
+		.tos = (uint8_t)p->tos};
 	for (unsigned i = 0; i < r->niov; i++) {
 		const struct iovec *v = &p->tx.iov[r->iov_first + i];
 		if (rpwi_guard_copy(l->data + l->len, v->iov_base, v->iov_len)) {
@@ -546,7 +577,8 @@ int rpwi_port_send(struct rpwi_port *p, const struct rpwi_txb *b, unsigned *sent
 		return dead ? -ENETDOWN : -EAFNOSUPPORT;
 	}
 	set_hops(p, b->av->hop_limit, b->av->tclass);
-	int rc = RPWI_UNLIKELY(p->fault != NULL) ? send_harmed(p, b, sent) : send_plain(p, b, 0, !p->gso_off, sent);
+	int rc = RPWI_UNLIKELY(p->fault != NULL) ? send_harmed(p, b, sent)
+						 : send_plain(p, b, 0, !p->gso_off, sent);
 	if (rpwi_pace_granted(rpwi_steer_pace(p->steer)))
 		charge(p);
 	return rc;
@@ -559,7 +591,10 @@ int rpwi_port_send_to_self(struct rpwi_port *p, const void *data, size_t len)
 	return sendto(p->tx_fd, data, len, 0, &to.sa, to_len) < 0 ? -errno : 0;
 }
 
-uint64_t rpwi_tx_deadline(const struct rpwi_port *p) { return p->later ? p->later->due_ns : RPWI_NEVER; }
+uint64_t rpwi_tx_deadline(const struct rpwi_port *p)
+{
+	return p->later ? p->later->due_ns : RPWI_NEVER;
+}
 
 void rpwi_tx_timer(struct rpwi_port *p, uint64_t now_ns)
 {

@@ -19,8 +19,8 @@ enum { OVERFLOW_UID_DEFAULT = 65534, DIAG_BYTES = 16 << 10 };
 
 static struct {
 	bool known;
-	uid_t uid;       /* under which our sockets are made */
-	uid_t nobody;    /* what every user that has no number here looks like (user_namespaces(7)) */
+	uid_t uid;    /* under which our sockets are made */
+	uid_t nobody; /* what every user that has no number here looks like (user_namespaces(7)) */
 	bool all_mapped; /* every user has a number here: then it is a user like any other */
 	bool shares;     /* ROPEWAY_SHARE_PORT */
 } self;
@@ -30,7 +30,8 @@ static bool every_user_has_a_number(void)
 	unsigned long long inside, outside, count, sum = 0;
 	FILE *f = fopen("/proc/self/uid_map", "re");
 	if (!f)
-		return errno == ENOENT; /* a kernel without user namespaces, or no /proc at all: then nothing says otherwise */
+		return errno ==
+		       ENOENT; /* a kernel without user namespaces, or no /proc at all: then nothing says otherwise */
 	while (fscanf(f, "%llu %llu %llu", &inside, &outside, &count) == 3)
 		sum += count;
 	fclose(f);
@@ -102,7 +103,8 @@ static bool is_listener(const struct nlmsghdr *h, const char *name, uint32_t *ui
 	int left = (int)(h->nlmsg_len - NLMSG_LENGTH(sizeof(*m)));
 	for (const struct rtattr *a = (const void *)(m + 1); RTA_OK(a, left); a = RTA_NEXT(a, left))
 		if (a->rta_type == UNIX_DIAG_NAME) {
-			named = RTA_PAYLOAD(a) == strlen(name) + 1 && !*(const char *)RTA_DATA(a) && !memcmp((const char *)RTA_DATA(a) + 1, name, strlen(name));
+			named = RTA_PAYLOAD(a) == strlen(name) + 1 && !*(const char *)RTA_DATA(a) &&
+				!memcmp((const char *)RTA_DATA(a) + 1, name, strlen(name));
 		} else if (a->rta_type == UNIX_DIAG_UID && RTA_PAYLOAD(a) == sizeof(*uid)) {
 			memcpy(uid, RTA_DATA(a), sizeof(*uid));
 			owned = true;
@@ -115,19 +117,26 @@ int rpwi_who_listens(const char *name, struct io_who *w)
 	const struct {
 		struct nlmsghdr h;
 		struct unix_diag_req r;
-	} ask = {.h = {.nlmsg_len = sizeof(ask), .nlmsg_type = SOCK_DIAG_BY_FAMILY, .nlmsg_flags = NLM_F_REQUEST | NLM_F_DUMP},
-		.r = {.sdiag_family = AF_UNIX, .udiag_states = 1 << TCP_LISTEN, .udiag_show = UDIAG_SHOW_NAME | UDIAG_SHOW_UID}};
+	} ask = {.h = {.nlmsg_len = sizeof(ask),
+			 .nlmsg_type = SOCK_DIAG_BY_FAMILY,
+			 .nlmsg_flags = NLM_F_REQUEST | NLM_F_DUMP},
+		.r = {.sdiag_family = AF_UNIX,
+			.udiag_states = 1 << TCP_LISTEN,
+			.udiag_show = UDIAG_SHOW_NAME | UDIAG_SHOW_UID}};
 	int fd = socket(AF_NETLINK, SOCK_RAW | SOCK_CLOEXEC, NETLINK_SOCK_DIAG), rc = -ENOENT;
 	char *buf = malloc(DIAG_BYTES);
 	bool more = fd >= 0 && buf && send(fd, &ask, sizeof(ask), 0) == sizeof(ask);
 	while (more) {
-		ssize_t n = recv(fd, buf, DIAG_BYTES, MSG_DONTWAIT); /* a dump is made by the call that reads it: nothing is waited for */
+		ssize_t n = recv(fd, buf, DIAG_BYTES,
+			MSG_DONTWAIT); /* a dump is made by the call that reads it: nothing is waited for */
 		more = n > 0;
-		for (const struct nlmsghdr *h = (const void *)buf; more && NLMSG_OK(h, n); h = NLMSG_NEXT(h, n)) {
+		for (const struct nlmsghdr *h = (const void *)buf; more && NLMSG_OK(h, n);
+			h = NLMSG_NEXT(h, n)) {
 			uint32_t uid = 0;
 			more = h->nlmsg_type == SOCK_DIAG_BY_FAMILY;
 			if (more && rc && is_listener(h, name, &uid)) {
-				*w = (struct io_who){.uid = uid, .pid = -1, .us = rpwi_who_is_us(uid)};
+				*w = (struct io_who){
+					.uid = uid, .pid = -1, .us = rpwi_who_is_us(uid)};
 				rc = 0;
 			}
 		}
@@ -152,8 +161,10 @@ const char *rpwi_who_text(const struct io_who *w, char text[IO_WHO_TEXT])
 		if (*c < ' ' || *c > '~')
 			*c = '?';
 	if (w->pid > 0)
-		snprintf(text, IO_WHO_TEXT, "process %d%s%s%s of user %u", (int)w->pid, *comm ? " (" : "", comm, *comm ? ")" : "", w->uid);
+		snprintf(text, IO_WHO_TEXT, "process %d%s%s%s of user %u", (int)w->pid,
+			*comm ? " (" : "", comm, *comm ? ")" : "", w->uid);
 	else
-		snprintf(text, IO_WHO_TEXT, "a process of user %u%s", w->uid, w->pid ? "" : ", in another PID namespace");
+		snprintf(text, IO_WHO_TEXT, "a process of user %u%s", w->uid,
+			w->pid ? "" : ", in another PID namespace");
 	return text;
 }

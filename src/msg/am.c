@@ -20,13 +20,15 @@ int rpw_context_on_am(rpw_context *c, unsigned id, rpw_am_fn fn, void *arg)
 	if (RPWI_UNLIKELY(!msg_is_ours(c)))
 		return msg_inherited(c);
 	if (id >= RPW_AM_IDS)
-		return rpwi_fail(RPW_ERR_INVALID, "rpw_context_on_am: id %u; they are 0 to %d", id, RPW_AM_IDS - 1);
+		return rpwi_fail(RPW_ERR_INVALID, "rpw_context_on_am: id %u; they are 0 to %d", id,
+			RPW_AM_IDS - 1);
 	c->am[id].fn = fn;
 	c->am[id].arg = arg;
 	return RPW_OK;
 }
 
-static bool run(rpw_endpoint *ep, uint64_t word, const void *header, size_t header_len, const void *data, size_t len)
+static bool run(rpw_endpoint *ep, uint64_t word, const void *header, size_t header_len,
+	const void *data, size_t len)
 {
 	rpw_context *c = ep->c;
 	unsigned id = word & 0xff;
@@ -34,7 +36,8 @@ static bool run(rpw_endpoint *ep, uint64_t word, const void *header, size_t head
 	c->stat.bytes_received += len;
 	trace_recv(ep, id, len);
 	if (!c->am[id].fn) {
-		rpwi_debug("%s: an active message with id %u, which has no handler here", ep->peer, id);
+		rpwi_debug("%s: an active message with id %u, which has no handler here", ep->peer,
+			id);
 		return false;
 	}
 	c->am[id].fn(ep, header, header_len, data, len, c->am[id].arg);
@@ -47,7 +50,8 @@ static void refuse(rpw_endpoint *ep, struct rts *rts, int status)
 	free(rts);
 }
 
-void am_arrived(rpw_endpoint *ep, uint64_t word, const void *header, size_t header_len, const void *body, size_t len)
+void am_arrived(rpw_endpoint *ep, uint64_t word, const void *header, size_t header_len,
+	const void *body, size_t len)
 {
 	if (header_len > RPW_AM_HEADER_MAX || header_len != word >> 8) {
 		ep_breach(ep, "an active message with a header of %zu bytes", header_len);
@@ -121,13 +125,15 @@ static bool fetch(rpw_endpoint *ep, struct unexpected *u)
 void am_turn(rpw_endpoint *ep)
 {
 	while (!rpwi_list_empty(&ep->ams) && !ep->am_fetch && ep->state == EP_UP) {
-		struct unexpected *u = RPWI_CONTAINER_OF(ep->ams.next, struct unexpected, in_endpoint);
+		struct unexpected *u =
+			RPWI_CONTAINER_OF(ep->ams.next, struct unexpected, in_endpoint);
 		uint32_t units = u->units;
 		if (u->rts) {
 			if (!fetch(ep, u))
 				return;
 		} else
-			run(ep, u->tag, u->body, u->head_len, u->body + u->head_len, u->len - u->head_len);
+			run(ep, u->tag, u->body, u->head_len, u->body + u->head_len,
+				u->len - u->head_len);
 		unexpected_release(u);
 		credit_return(&ep->link, units);
 	}
@@ -190,15 +196,19 @@ int am_send_begin(rpw_request *r)
 	return rc;
 }
 
-int rpw_am_send(rpw_endpoint *ep, unsigned id, const void *header, size_t header_len, const void *buf, size_t len, rpw_request **req)
+int rpw_am_send(rpw_endpoint *ep, unsigned id, const void *header, size_t header_len,
+	const void *buf, size_t len, rpw_request **req)
 {
 	if (!ep || (header_len && !header) || (len && !buf))
-		return msg_wrong("rpw_am_send", !ep                     ? "the endpoint is NULL"
-						: header_len && !header ? "the header is NULL, and its length is not 0"
-									: "the buffer is NULL, and its length is not 0");
+		return msg_wrong("rpw_am_send",
+			!ep                     ? "the endpoint is NULL"
+			: header_len && !header ? "the header is NULL, and its length is not 0"
+						: "the buffer is NULL, and its length is not 0");
 	if (id >= RPW_AM_IDS || header_len > RPW_AM_HEADER_MAX)
-		return rpwi_fail(RPW_ERR_INVALID, "rpw_am_send: id %u with a header of %zu bytes: ids are 0 to %d, headers have at most %d bytes", id,
-			header_len, RPW_AM_IDS - 1, RPW_AM_HEADER_MAX);
+		return rpwi_fail(RPW_ERR_INVALID,
+			"rpw_am_send: id %u with a header of %zu bytes: ids are 0 to %d, headers "
+			"have at most %d bytes",
+			id, header_len, RPW_AM_IDS - 1, RPW_AM_HEADER_MAX);
 	struct iovec iov = {(void *)buf, len};
 	uint64_t word = am_word(id, header_len);
 	uint32_t units = credit_units(len);
@@ -229,7 +239,8 @@ int rpw_am_send(rpw_endpoint *ep, unsigned id, const void *header, size_t header
 	}
 	if (header_len && !(r->am_header = malloc(header_len))) {
 		req_drop(r);
-		return rpwi_fail(RPW_ERR_NO_MEMORY, "no memory for the header of an active message");
+		return rpwi_fail(
+			RPW_ERR_NO_MEMORY, "no memory for the header of an active message");
 	}
 	if (header_len)
 		memcpy(r->am_header, header, header_len);

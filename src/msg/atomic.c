@@ -23,10 +23,18 @@ static int atomic_as_frame(rpw_request *r)
 		req_complete(r, RPW_ERR_NO_MEMORY);
 		return 0;
 	}
-	struct atomic_body b = {
-		.region = r->key->region, .secret = r->key->secret, .offset = r->one.offset, .operand = r->operand, .compare = r->compare, .op = r->op};
+	struct atomic_body b = {.region = r->key->region,
+		.secret = r->key->secret,
+		.offset = r->one.offset,
+		.operand = r->operand,
+		.compare = r->compare,
+		.op = r->op};
 	struct iovec iov = {&b, sizeof(b)};
-	int rc = link_send(&ep->link, &(struct frame){.type = FRAME_ATOMIC, .tag = r->number, .iov = &iov, .iovcnt = 1, .len = sizeof(b)});
+	int rc = link_send(&ep->link, &(struct frame){.type = FRAME_ATOMIC,
+					      .tag = r->number,
+					      .iov = &iov,
+					      .iovcnt = 1,
+					      .len = sizeof(b)});
 	if (rc)
 		return -EAGAIN;
 	ep->atomics++;
@@ -40,14 +48,16 @@ int rma_atomic_begin(rpw_request *r)
 	if (ep->link.breakable)
 		return atomic_as_frame(r);
 	if (!r->key->has[ep->tran]) {
-		req_complete(r, rpwi_fail(RPW_ERR_NOT_SUPPORTED, "the remote key does not describe its memory for %s", ep->link.ops->name));
+		req_complete(r, rpwi_fail(RPW_ERR_NOT_SUPPORTED,
+					"the remote key does not describe its memory for %s",
+					ep->link.ops->name));
 		return 0;
 	}
 	r->where = AT_PEER;
 	r->under_way = 1;
 	ep->rma_dirty = true;
-	int rc = ep->link.ops->rma->atomic(
-		ep->link.te, r->op, &r->key->desc[ep->tran], r->one.offset, r->operand, r->compare, r->before, transfer_cookie(r, COOKIE_PIECE));
+	int rc = ep->link.ops->rma->atomic(ep->link.te, r->op, &r->key->desc[ep->tran],
+		r->one.offset, r->operand, r->compare, r->before, transfer_cookie(r, COOKIE_PIECE));
 	if (transfer_later(rc)) {
 		r->where = AT_NONE;
 		r->under_way = 0;
@@ -68,23 +78,30 @@ void rma_atomic_arrived(rpw_endpoint *ep, uint64_t number, const void *body, siz
 	}
 	memcpy(&b, body, sizeof(b));
 	struct rpw_memory *m = slots_get(&ep->c->regions, b.region);
-	uint64_t *at = m && !m->gpu && m->secret == b.secret && b.offset <= m->len && m->len - b.offset >= 8 ? (uint64_t *)((char *)m->addr + b.offset) : NULL,
+	uint64_t *at = m && !m->gpu && m->secret == b.secret && b.offset <= m->len &&
+				       m->len - b.offset >= 8
+			       ? (uint64_t *)((char *)m->addr + b.offset)
+			       : NULL,
 		 before = 0;
 	int status = RPW_ERR_ACCESS;
-	if (at && !((uintptr_t)at & 7) && (m->access & RPW_REMOTE_ATOMIC) && b.op <= TRAN_COMPARE_SWAP) {
+	if (at && !((uintptr_t)at & 7) && (m->access & RPW_REMOTE_ATOMIC) &&
+		b.op <= TRAN_COMPARE_SWAP) {
 		status = RPW_OK;
 		if (b.op == TRAN_FETCH_ADD)
 			before = __atomic_fetch_add(at, b.operand, __ATOMIC_SEQ_CST);
 		else {
 			before = b.compare;
-			__atomic_compare_exchange_n(at, &before, b.operand, false, __ATOMIC_SEQ_CST, __ATOMIC_SEQ_CST);
+			__atomic_compare_exchange_n(
+				at, &before, b.operand, false, __ATOMIC_SEQ_CST, __ATOMIC_SEQ_CST);
 		}
 	} else
 		rpwi_debug("%s: an atomic outside of what is registered for it", ep->peer);
-	link_reply(&ep->link, FRAME_ATOMIC_DONE, (unsigned)-status, number, &before, sizeof(before));
+	link_reply(
+		&ep->link, FRAME_ATOMIC_DONE, (unsigned)-status, number, &before, sizeof(before));
 }
 
-void rma_atomic_done(rpw_endpoint *ep, uint64_t number, unsigned flags, const void *body, size_t len)
+void rma_atomic_done(
+	rpw_endpoint *ep, uint64_t number, unsigned flags, const void *body, size_t len)
 {
 	rpw_request *r = slots_get(&ep->c->numbers, number);
 	if (!r || r->ep != ep || r->kind != REQ_ATOMIC || r->where != AT_PEER || len != 8) {
@@ -96,7 +113,8 @@ void rma_atomic_done(rpw_endpoint *ep, uint64_t number, unsigned flags, const vo
 		memcpy(r->before, body, 8);
 	if (flags == (unsigned)-RPW_ERR_ACCESS)
 		rpwi_fail(RPW_ERR_ACCESS,
-			"%s refused an atomic on 8 bytes at offset %llu: it has no such memory registered (any more), or not for this; use the key that it "
+			"%s refused an atomic on 8 bytes at offset %llu: it has no such memory "
+			"registered (any more), or not for this; use the key that it "
 			"packed",
 			ep->peer, (unsigned long long)r->one.offset);
 	req_complete(r, flags > (unsigned)-RPW_ERR_SYSTEM ? RPW_ERR_PROTOCOL : -(int)flags);
@@ -104,18 +122,23 @@ void rma_atomic_done(rpw_endpoint *ep, uint64_t number, unsigned flags, const vo
 		msg_todo(ep, TODO_SEND);
 }
 
-static int atomic(
-	rpw_endpoint *ep, enum tran_atomic op, uint64_t operand, uint64_t compare, const rpw_rkey *key, uint64_t offset, uint64_t *before, rpw_request **req)
+static int atomic(rpw_endpoint *ep, enum tran_atomic op, uint64_t operand, uint64_t compare,
+	const rpw_rkey *key, uint64_t offset, uint64_t *before, rpw_request **req)
 {
 	int rc = rma_access_check(ep, key, offset, 8, RPW_REMOTE_ATOMIC, "atomic");
 	if (rc)
 		return rc;
 	if (key->device)
-		return rpwi_fail(RPW_ERR_NOT_SUPPORTED, "atomic: the peer's memory is in a GPU, where neither transports nor its CPU can do atomics");
+		return rpwi_fail(
+			RPW_ERR_NOT_SUPPORTED, "atomic: the peer's memory is in a GPU, where "
+					       "neither transports nor its CPU can do atomics");
 	if (offset & 7)
-		return rpwi_fail(RPW_ERR_INVALID, "atomic at offset %llu: it has to be a multiple of 8", (unsigned long long)offset);
+		return rpwi_fail(RPW_ERR_INVALID,
+			"atomic at offset %llu: it has to be a multiple of 8",
+			(unsigned long long)offset);
 	if (!before)
-		return rpwi_fail(RPW_ERR_INVALID, "atomic: `before` is where the value that was there goes; it must not be NULL");
+		return rpwi_fail(RPW_ERR_INVALID, "atomic: `before` is where the value that was "
+						  "there goes; it must not be NULL");
 	rpw_request *r = req_new(ep->c, ep, REQ_ATOMIC, req != NULL);
 	if (!r)
 		return RPW_ERR_NO_MEMORY;
@@ -129,12 +152,14 @@ static int atomic(
 	return ep_post(ep, r, req);
 }
 
-int rpw_fetch_add(rpw_endpoint *ep, uint64_t add, const rpw_rkey *key, uint64_t offset, uint64_t *before, rpw_request **req)
+int rpw_fetch_add(rpw_endpoint *ep, uint64_t add, const rpw_rkey *key, uint64_t offset,
+	uint64_t *before, rpw_request **req)
 {
 	return atomic(ep, TRAN_FETCH_ADD, add, 0, key, offset, before, req);
 }
 
-int rpw_compare_swap(rpw_endpoint *ep, uint64_t compare, uint64_t swap, const rpw_rkey *key, uint64_t offset, uint64_t *before, rpw_request **req)
+int rpw_compare_swap(rpw_endpoint *ep, uint64_t compare, uint64_t swap, const rpw_rkey *key,
+	uint64_t offset, uint64_t *before, rpw_request **req)
 {
 	return atomic(ep, TRAN_COMPARE_SWAP, swap, compare, key, offset, before, req);
 }

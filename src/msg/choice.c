@@ -12,7 +12,8 @@ struct text {
 static void text_add(struct text *t, const char *sep, const char *name, const char *what)
 {
 	size_t n = strlen(t->s);
-	snprintf(t->s + n, sizeof(t->s) - n, "%s%s%s%s", n ? sep : "", name, *name && *what ? ": " : "", what);
+	snprintf(t->s + n, sizeof(t->s) - n, "%s%s%s%s", n ? sep : "", name,
+		*name && *what ? ": " : "", what);
 }
 
 int choice_index(const char *name, size_t len)
@@ -35,15 +36,17 @@ int choice_parse(const char *list, int *order, char *why, size_t why_len)
 	struct text known = {""};
 	for (int i = 0; tran_all[i]; i++) {
 		char form[32];
-		snprintf(form, sizeof(form), "%s%s", tran_all[i]->name, tran_all[i]->caps & TRAN_BY_NAME ? ":PLUGIN" : "");
+		snprintf(form, sizeof(form), "%s%s", tran_all[i]->name,
+			tran_all[i]->caps & TRAN_BY_NAME ? ":PLUGIN" : "");
 		text_add(&known, ", ", form, "");
 	}
 	for (const char *p = list; *p;) {
 		size_t len = strcspn(p, ", "), name_len = strcspn(p, ":, ");
 		int i = choice_index(p, name_len);
 		if (len && (i < 0 || (name_len < len && !(tran_all[i]->caps & TRAN_BY_NAME)))) {
-			snprintf(why, why_len, "there is no transport '%.*s' in \"%.80s\": this ropeway has %.80s", (int)RPWI_MIN(len, (size_t)40), p, list,
-				known.s);
+			snprintf(why, why_len,
+				"there is no transport '%.*s' in \"%.80s\": this ropeway has %.80s",
+				(int)RPWI_MIN(len, (size_t)40), p, list, known.s);
 			return RPW_ERR_INVALID;
 		}
 		bool twice = false;
@@ -54,7 +57,9 @@ int choice_parse(const char *list, int *order, char *why, size_t why_len)
 		p += len + (p[len] ? 1 : 0);
 	}
 	if (!n) {
-		snprintf(why, why_len, "the list of transports \"%.80s\" is empty: this ropeway has %.80s", list, known.s);
+		snprintf(why, why_len,
+			"the list of transports \"%.80s\" is empty: this ropeway has %.80s", list,
+			known.s);
 		return RPW_ERR_INVALID;
 	}
 	return n;
@@ -67,10 +72,14 @@ int choice_plugin(const char *list, char *plugin, size_t room, char *why, size_t
 		size_t len = strcspn(p, ", "), name_len = strcspn(p, ":, ");
 		const char *what = p + name_len + 1;
 		size_t what_len = len > name_len ? len - name_len - 1 : 0;
-		if (what_len >= room || (what_len && *plugin && (strlen(plugin) != what_len || memcmp(plugin, what, what_len) != 0))) {
+		if (what_len >= room || (what_len && *plugin &&
+						(strlen(plugin) != what_len ||
+							memcmp(plugin, what, what_len) != 0))) {
 			snprintf(why, why_len,
-				what_len >= room ? "\"%.40s...\" is too long: at most %zu bytes may follow the colon"
-						 : "two plugins are named in \"%.160s\": one context hosts one",
+				what_len >= room ? "\"%.40s...\" is too long: at most %zu bytes "
+						   "may follow the colon"
+						 : "two plugins are named in \"%.160s\": one "
+						   "context hosts one",
 				what_len >= room ? p : list, room - 1);
 			return RPW_ERR_INVALID;
 		}
@@ -108,9 +117,16 @@ void choice_order_by_worth(rpw_context *c, int *order, int n)
 	memcpy(order + firsts, last, (size_t)lasts * sizeof(*order));
 }
 
-static bool peer_is_here(const rpw_endpoint *ep) { return !memcmp(boot_peer(ep->boot)->host_id, ep->c->own.host_id, sizeof(ep->c->own.host_id)); }
+static bool peer_is_here(const rpw_endpoint *ep)
+{
+	return !memcmp(
+		boot_peer(ep->boot)->host_id, ep->c->own.host_id, sizeof(ep->c->own.host_id));
+}
 
-bool choice_protects(const rpw_context *c, int i) { return !boot_has_key(c->boot) || (tran_all[i]->caps & (TRAN_SEALS | TRAN_GUARDED)); }
+bool choice_protects(const rpw_context *c, int i)
+{
+	return !boot_has_key(c->boot) || (tran_all[i]->caps & (TRAN_SEALS | TRAN_GUARDED));
+}
 
 bool choice_why_not(rpw_endpoint *ep, int i, char *why, size_t why_len)
 {
@@ -123,7 +139,8 @@ bool choice_why_not(rpw_endpoint *ep, int i, char *why, size_t why_len)
 	else if ((tran_all[i]->caps & TRAN_SAME_HOST) && !peer_is_here(ep))
 		snprintf(why, why_len, "the peer is on another host (%.60s)", peer->hostname);
 	else if (!choice_protects(ep->c, i))
-		snprintf(why, why_len, "the endpoint has a key, and %s carries bytes in the clear", tran_all[i]->name);
+		snprintf(why, why_len, "the endpoint has a key, and %s carries bytes in the clear",
+			tran_all[i]->name);
 	else {
 		int rc = tran_all[i]->usable(&ep->c->own, peer, why, why_len);
 		if (rc < 0 && !*why)
@@ -160,12 +177,16 @@ void choice_explain(rpw_endpoint *ep, int chosen)
 		if (i == chosen)
 			continue;
 		bool in_software = choice_why_not(ep, i, why, sizeof(why));
-		text_add(&t, "; ", tran_all[i]->name, *why ? why : in_software ? "would do, in software" : "would do");
+		text_add(&t, "; ", tran_all[i]->name,
+			*why          ? why
+			: in_software ? "would do, in software"
+				      : "would do");
 	}
 	if (boot_has_key(ep->c->boot))
 		text_add(&t, "; ", "",
-			tran_all[chosen]->caps & TRAN_SEALS ? "sealed by the key of both sides (TLS 1.3)"
-							    : "the key admits, the kernel guards: it does not leave the host");
+			tran_all[chosen]->caps & TRAN_SEALS
+				? "sealed by the key of both sides (TLS 1.3)"
+				: "the key admits, the kernel guards: it does not leave the host");
 	if (ep->attempt && ep->reasons && *ep->reasons)
 		text_add(&t, "; tried before: ", "", ep->reasons);
 	ep_keep(&ep->why, t.s);

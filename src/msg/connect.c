@@ -42,10 +42,12 @@ static int path_secret(rpw_endpoint *ep, int i, uint16_t attempt, uint8_t secret
 	uint8_t context[32] = {0};
 	rpwi_put_be16(context, attempt);
 	snprintf((char *)context + 2, sizeof(context) - 2, "%s", tran_all[i]->name);
-	return boot_export(ep->boot, "EXPORTER-ropeway-path", context, sizeof(context), secret, TRAN_SECRET_LEN);
+	return boot_export(ep->boot, "EXPORTER-ropeway-path", context, sizeof(context), secret,
+		TRAN_SECRET_LEN);
 }
 
-static int path_make(rpw_endpoint *ep, int i, uint16_t attempt, uint8_t *handle, size_t *handle_len, char *why, size_t why_len)
+static int path_make(rpw_endpoint *ep, int i, uint16_t attempt, uint8_t *handle, size_t *handle_len,
+	char *why, size_t why_len)
 {
 	struct tran *t = msg_tran(ep->c, i, why, why_len);
 	if (!t)
@@ -54,13 +56,17 @@ static int path_make(rpw_endpoint *ep, int i, uint16_t attempt, uint8_t *handle,
 	*handle_len = TRAN_HANDLE_MAX;
 	uint8_t secret[TRAN_SECRET_LEN];
 	bool keyed = boot_has_key(ep->c->boot);
-	const struct tran_control control = {.peer = boot_peer(ep->boot), .active = ep->active, .local = boot_local(ep->boot), .secret = keyed ? secret : NULL};
+	const struct tran_control control = {.peer = boot_peer(ep->boot),
+		.active = ep->active,
+		.local = boot_local(ep->boot),
+		.secret = keyed ? secret : NULL};
 	int rc = keyed ? path_secret(ep, i, attempt, secret) : 0;
 	rc = rc ? rc : tran_all[i]->ep_make(t, &control, ep, &ep->link.te, handle, handle_len);
 	explicit_bzero(secret, sizeof(secret));
 	if (rc) {
 		ep->link.te = NULL;
-		snprintf(why, why_len, "no endpoint could be made: %s", rpwi_fail_count() != fails ? rpwi_fail_text() : strerror(-rc));
+		snprintf(why, why_len, "no endpoint could be made: %s",
+			rpwi_fail_count() != fails ? rpwi_fail_text() : strerror(-rc));
 		return msg_status_of_errno(rc);
 	}
 	ep->tran = i;
@@ -73,7 +79,8 @@ static int path_make(rpw_endpoint *ep, int i, uint16_t attempt, uint8_t *handle,
 /* A path may take its share of the time that is left, so that there is some for those after it. */
 static unsigned path_timeout_ms(rpw_endpoint *ep)
 {
-	uint64_t now = rpwi_now_ns(), left = ep->until_ns > now ? (ep->until_ns - now) / RPWI_NS_PER_MS : 0;
+	uint64_t now = rpwi_now_ns(),
+		 left = ep->until_ns > now ? (ep->until_ns - now) / RPWI_NS_PER_MS : 0;
 	if (ep->candidate < ep->orders)
 		left /= (uint64_t)(ep->orders - ep->candidate + 1);
 	return (unsigned)RPWI_MAX(RPWI_MIN(left, (uint64_t)PATH_MS), (uint64_t)200);
@@ -94,7 +101,8 @@ static bool path_try(rpw_endpoint *ep, int i)
 	deadline_set(ep, rpwi_now_ns() + path_timeout_ms(ep) * RPWI_NS_PER_MS);
 	int rc = say_path(ep, SAY_CHOICE, 0, tran_all[i]->name, ep->why, handle, len);
 	if (rc) /* its end is about to be told; with that, or with the deadline, this ends */
-		rpwi_debug("%s: a choice of path could not be said: %s", ep->peer, rpw_status_name(rc));
+		rpwi_debug("%s: a choice of path could not be said: %s", ep->peer,
+			rpw_status_name(rc));
 	return true;
 }
 
@@ -123,7 +131,8 @@ static bool rest(rpw_endpoint *ep)
 		return false;
 	ep->resting = true;
 	ep->candidate = 0;
-	ep->rest_ms = ep->rest_ms ? RPWI_MIN(2 * ep->rest_ms, (unsigned)REST_MS_MOST) : REST_MS_LEAST;
+	ep->rest_ms =
+		ep->rest_ms ? RPWI_MIN(2 * ep->rest_ms, (unsigned)REST_MS_MOST) : REST_MS_LEAST;
 	deadline_set(ep, until);
 	return true;
 }
@@ -132,24 +141,29 @@ void connect_next_path(rpw_endpoint *ep)
 {
 	if (ep->state == EP_FAILED || ep->state == EP_BOOT)
 		return;
-	if (ep->state == EP_UP && ep->path_broken && !ep->link.breakable && ep->deadline_ns != RPWI_NEVER)
+	if (ep->state == EP_UP && ep->path_broken && !ep->link.breakable &&
+		ep->deadline_ns != RPWI_NEVER)
 		return; /* the word on it is on its way */
 	if (ep->state == EP_UP && !ep->link.breakable) {
-		ep_fail(ep, RPW_ERR_PEER_GONE, "the path broke, and its kind cannot be resumed: the peer's process has probably ended");
+		ep_fail(ep, RPW_ERR_PEER_GONE,
+			"the path broke, and its kind cannot be resumed: the peer's process has "
+			"probably ended");
 		return;
 	}
 	bool was_up = ep->state == EP_UP;
 	path_abandon(ep);
 	if (!ep->active) {
 		char why[480];
-		snprintf(why, sizeof(why), "the listening side's end of the path failed%s%s", ep->last_why[0] ? ": " : "", ep->last_why);
+		snprintf(why, sizeof(why), "the listening side's end of the path failed%s%s",
+			ep->last_why[0] ? ": " : "", ep->last_why);
 		say_word(ep, SAY_BROKEN, why);
 		ep->last_why[0] = 0;
 		deadline_set(ep, rpwi_now_ns() + SILENT_MS * RPWI_NS_PER_MS);
 		return;
 	}
 	if (!was_up && !ep->resting && ep->attempt && ep->tran >= 0)
-		choice_reason_add(ep, tran_all[ep->tran]->name, ep->last_why[0] ? ep->last_why : "it did not come up");
+		choice_reason_add(ep, tran_all[ep->tran]->name,
+			ep->last_why[0] ? ep->last_why : "it did not come up");
 	ep->last_why[0] = 0;
 	if (ep->resting) { /* what was in the way the last time is told */
 		free(ep->reasons);
@@ -162,8 +176,9 @@ void connect_next_path(rpw_endpoint *ep)
 	if (rest(ep))
 		return;
 	char text[1024];
-	snprintf(text, sizeof(text), "no path to %s: %s (ropeway doctor, here and there, looks for what is in the way)", ep->peer,
-		ep->reasons ? ep->reasons : "time is up");
+	snprintf(text, sizeof(text),
+		"no path to %s: %s (ropeway doctor, here and there, looks for what is in the way)",
+		ep->peer, ep->reasons ? ep->reasons : "time is up");
 	say_word(ep, SAY_NO_PATH, text);
 	ep_fail(ep, ep->refusal ? ep->refusal : RPW_ERR_UNREACHABLE, text);
 }
@@ -174,8 +189,10 @@ static void resume(rpw_endpoint *ep, uint64_t peer_received)
 	uint64_t again = ep->link.log_frames;
 	/* What the peer already knows as an RTS, it can fetch by the new path only if it is described for it. Those still in the log are, when they are sent again. */
 	rndv_describe_all(ep);
-	rpwi_debug("%s: goes on by %s; %llu frames are sent again", ep->peer, ep->link.ops->name, (unsigned long long)again);
-	msg_todo(ep, TODO_SEND | TODO_AM); /* whose turn it became while there was no path has it now */
+	rpwi_debug("%s: goes on by %s; %llu frames are sent again", ep->peer, ep->link.ops->name,
+		(unsigned long long)again);
+	msg_todo(ep,
+		TODO_SEND | TODO_AM); /* whose turn it became while there was no path has it now */
 }
 
 static void path_is_up(rpw_endpoint *ep)
@@ -188,10 +205,12 @@ static void path_is_up(rpw_endpoint *ep)
 	ep->was_up = true;
 	ep->deadline_ns = ep->until_ns = RPWI_NEVER;
 	size_t most = RPWI_MIN(ep->link.te->limits.frame_max, (size_t)1 << 30);
-	ep->eager_max = RPWI_MIN(c->eager_option ? c->eager_option : ep->link.te->limits.eager_max, most);
+	ep->eager_max =
+		RPWI_MIN(c->eager_option ? c->eager_option : ep->link.te->limits.eager_max, most);
 	ep_keep(&ep->path_text, ep->link.te->path);
 	ep_refresh(ep);
-	rpwi_info("%s %s by %s (%s), because %s", first ? "connected with" : "goes on with", ep->peer, ep->link.ops->name, ep->path_text,
+	rpwi_info("%s %s by %s (%s), because %s", first ? "connected with" : "goes on with",
+		ep->peer, ep->link.ops->name, ep->path_text,
 		ep->why ? ep->why : "the peer chose it");
 	msg_todo(ep, TODO_SEND);
 	if (!first) {
@@ -239,7 +258,8 @@ void connect_trouble(const rpw_endpoint *ep, char *out, size_t room)
 	if (ep->state == EP_BOOT && ep->boot)
 		boot_trouble(ep->boot, out, room);
 	else if (ep->state == EP_CHOOSING && (ep->reasons || ep->last_why[0]))
-		snprintf(out, room, "no path yet: %.300s%s%.80s", ep->reasons ? ep->reasons : "", ep->reasons && ep->last_why[0] ? "; " : "", ep->last_why);
+		snprintf(out, room, "no path yet: %.300s%s%.80s", ep->reasons ? ep->reasons : "",
+			ep->reasons && ep->last_why[0] ? "; " : "", ep->last_why);
 }
 
 /* ---- boot's up-calls ---- */
@@ -302,13 +322,15 @@ static bool counts_right(rpw_endpoint *ep, const struct say_path *p)
 	if (p->received <= ep->link.tx_count && p->received >= ep->link.acked &&
 		p->received - ep->link.acked <= ep->link.log_frames + (ep->was_up ? 0 : UINT32_MAX))
 		return true;
-	ep_breach(ep, "it says that %llu frames came; %llu were sent, %llu of them acknowledged", (unsigned long long)p->received,
-		(unsigned long long)ep->link.tx_count, (unsigned long long)ep->link.acked);
+	ep_breach(ep, "it says that %llu frames came; %llu were sent, %llu of them acknowledged",
+		(unsigned long long)p->received, (unsigned long long)ep->link.tx_count,
+		(unsigned long long)ep->link.acked);
 	return false;
 }
 
 /* The connecting side wants this path; our end of it, or why not. */
-static void on_choice(rpw_endpoint *ep, const struct say_path *p, const char *text, const uint8_t *handle)
+static void on_choice(
+	rpw_endpoint *ep, const struct say_path *p, const char *text, const uint8_t *handle)
 {
 	if (ep->active || (ep->state == EP_UP && !ep->link.breakable)) {
 		ep_breach(ep, "it chose a path when it was not to");
@@ -319,7 +341,9 @@ static void on_choice(rpw_endpoint *ep, const struct say_path *p, const char *te
 	if (!counts_right(ep, p))
 		return;
 	facts_take(ep, p);
-	deadline_set(ep, ep->was_up ? rpwi_now_ns() + SILENT_MS * RPWI_NS_PER_MS : RPWI_MIN(rpwi_now_ns() + SILENT_MS * RPWI_NS_PER_MS, ep->until_ns));
+	deadline_set(ep,
+		ep->was_up ? rpwi_now_ns() + SILENT_MS * RPWI_NS_PER_MS
+			   : RPWI_MIN(rpwi_now_ns() + SILENT_MS * RPWI_NS_PER_MS, ep->until_ns));
 	char why[256] = "";
 	uint8_t own[TRAN_HANDLE_MAX];
 	size_t own_len = 0;
@@ -328,7 +352,9 @@ static void on_choice(rpw_endpoint *ep, const struct say_path *p, const char *te
 		snprintf(why, sizeof(why), "the listener is closing");
 	else if (!ep->link.window && !credit_open(&ep->link)) {
 		status = RPW_ERR_LIMIT;
-		snprintf(why, sizeof(why), "no room for one more endpoint in unexpected_bytes_max (%zu bytes)", ep->c->unexpected_max);
+		snprintf(why, sizeof(why),
+			"no room for one more endpoint in unexpected_bytes_max (%zu bytes)",
+			ep->c->unexpected_max);
 	} else if (i < 0)
 		snprintf(why, sizeof(why), "no such transport here: %s", p->transport);
 	else {
@@ -350,13 +376,16 @@ static void on_choice(rpw_endpoint *ep, const struct say_path *p, const char *te
 		msg_todo(ep, TODO_PATH);
 }
 
-static void on_answer(rpw_endpoint *ep, const struct say_path *p, const char *text, const uint8_t *handle)
+static void on_answer(
+	rpw_endpoint *ep, const struct say_path *p, const char *text, const uint8_t *handle)
 {
 	if (!ep->active || ep->state != EP_CHOOSING || p->attempt != ep->attempt || !ep->link.te)
 		return; /* late */
 	if (p->status) {
 		snprintf(ep->last_why, sizeof(ep->last_why), "the peer said no: %.200s", text);
-		ep->refusal = p->status == RPW_ERR_LIMIT || p->status == RPW_ERR_REFUSED ? RPW_ERR_REFUSED : 0;
+		ep->refusal = p->status == RPW_ERR_LIMIT || p->status == RPW_ERR_REFUSED
+				      ? RPW_ERR_REFUSED
+				      : 0;
 		msg_todo(ep, TODO_PATH);
 		return;
 	}
@@ -365,7 +394,8 @@ static void on_answer(rpw_endpoint *ep, const struct say_path *p, const char *te
 	facts_take(ep, p);
 	int rc = ep->link.ops->ep_start(ep->link.te, handle, p->handle_len, path_timeout_ms(ep));
 	if (rc) {
-		snprintf(ep->last_why, sizeof(ep->last_why), "the peer's handle does not do: %s", strerror(-rc));
+		snprintf(ep->last_why, sizeof(ep->last_why), "the peer's handle does not do: %s",
+			strerror(-rc));
 		msg_todo(ep, TODO_PATH);
 	}
 }
@@ -374,12 +404,15 @@ static void on_bye(rpw_endpoint *ep, const struct say_word *w, const char *text)
 {
 	char why[512];
 	bool orderly = w->flags & SAY_ORDERLY;
-	snprintf(why, sizeof(why), "peer %s closed the endpoint%s%s%.300s", ep->peer, orderly ? " in order, nothing more comes from it" : "", *text ? ": " : "",
-		text);
+	snprintf(why, sizeof(why), "peer %s closed the endpoint%s%s%.300s", ep->peer,
+		orderly ? " in order, nothing more comes from it" : "", *text ? ": " : "", text);
 	ep_say_why(ep, why);
 	if (w->received > ep->link.tx_count || w->received < ep->link.acked) {
-		ep_breach(ep, "its goodbye says that %llu frames came; %llu were sent, %llu of them acknowledged", (unsigned long long)w->received,
-			(unsigned long long)ep->link.tx_count, (unsigned long long)ep->link.acked);
+		ep_breach(ep,
+			"its goodbye says that %llu frames came; %llu were sent, %llu of them "
+			"acknowledged",
+			(unsigned long long)w->received, (unsigned long long)ep->link.tx_count,
+			(unsigned long long)ep->link.acked);
 		return;
 	}
 	link_acknowledged(&ep->link, w->received);
@@ -430,7 +463,8 @@ static void on_word(rpw_endpoint *ep, unsigned type, const struct say_word *w, c
 	} else if (type == SAY_BROKEN && ep->active && !ep->resting) {
 		/* Our own reason comes first: the peer's may be no more than that ours has reached it. */
 		size_t n = strlen(ep->last_why);
-		snprintf(ep->last_why + n, sizeof(ep->last_why) - n, "%s%.300s", n ? "; the peer: " : "", text);
+		snprintf(ep->last_why + n, sizeof(ep->last_why) - n, "%s%.300s",
+			n ? "; the peer: " : "", text);
 		msg_todo(ep, TODO_PATH);
 	}
 }
@@ -445,7 +479,8 @@ static void boot_message(void *user, unsigned type, const uint8_t *m, size_t n)
 	uint32_t crc = 0;
 	if (n >= head + 4)
 		memcpy(&crc, m + n - 4, 4);
-	if (type < SAY_CHOICE || type > SAY_BYE || n < head + 4 || crc != (uint32_t)crc32(0, m, (uInt)(n - 4))) {
+	if (type < SAY_CHOICE || type > SAY_BYE || n < head + 4 ||
+		crc != (uint32_t)crc32(0, m, (uInt)(n - 4))) {
 		ep_breach(ep, "a control message (type %u, %zu bytes) that is garbled", type, n);
 		return;
 	}
@@ -454,15 +489,18 @@ static void boot_message(void *user, unsigned type, const uint8_t *m, size_t n)
 	memcpy(path ? (void *)&p : (void *)&w, m, head);
 	size_t text_len = path ? p.text_len : w.text_len, handle_len = path ? p.handle_len : 0;
 	unsigned version = path ? p.version : w.version;
-	if (version != SAY_VERSION || w.flags & ~(type == SAY_BYE ? SAY_ORDERLY : 0u) || head + text_len + handle_len + 4 != n || text_len > 1000 ||
+	if (version != SAY_VERSION || w.flags & ~(type == SAY_BYE ? SAY_ORDERLY : 0u) ||
+		head + text_len + handle_len + 4 != n || text_len > 1000 ||
 		handle_len > TRAN_HANDLE_MAX || p.transport[sizeof(p.transport) - 1]) {
-		ep_breach(ep, "a control message of version %u (this side speaks %d), %zu bytes", version, SAY_VERSION, n);
+		ep_breach(ep, "a control message of version %u (this side speaks %d), %zu bytes",
+			version, SAY_VERSION, n);
 		return;
 	}
 	char text[1001];
 	memcpy(text, m + head, text_len);
 	text[text_len] = 0;
-	for (char *s = text; *s; s++) /* it goes to logs, and so to terminals, where also bytes over 0x7f may be controls */
+	for (char *s = text; *s;
+		s++) /* it goes to logs, and so to terminals, where also bytes over 0x7f may be controls */
 		if ((unsigned char)*s < ' ' || (unsigned char)*s > '~')
 			*s = '?';
 	if (type == SAY_CHOICE)
@@ -482,7 +520,8 @@ static void boot_gone(void *user, int status, const char *why)
 	if (ep->bye_heard || ep->todo & TODO_FAIL)
 		return; /* the reason is known */
 	char text[512];
-	snprintf(text, sizeof(text), "the control path to %s ended: %.300s", ep->peer ? ep->peer : "the peer", why);
+	snprintf(text, sizeof(text), "the control path to %s ended: %.300s",
+		ep->peer ? ep->peer : "the peer", why);
 	ep_say_why(ep, text);
 	ep->status = status;
 	/* What it had sent before is taken first. */
@@ -532,7 +571,8 @@ void connect_timers(rpw_context *c, uint64_t now_ns)
 
 /* ---- the calls ---- */
 
-int rpw_listener_create(rpw_context *c, const char *address, rpw_accept_fn fn, void *arg, rpw_listener **out)
+int rpw_listener_create(
+	rpw_context *c, const char *address, rpw_accept_fn fn, void *arg, rpw_listener **out)
 {
 	if (!c || !address || !fn || !out)
 		return msg_wrong("rpw_listener_create", !c         ? "the context is NULL"
@@ -556,13 +596,19 @@ int rpw_listener_create(rpw_context *c, const char *address, rpw_accept_fn fn, v
 	return RPW_OK;
 }
 
-int rpw_listener_port(const rpw_listener *l) { return l ? boot_listener_port(l->boot) : rpwi_fail(RPW_ERR_INVALID, "rpw_listener_port: the listener is NULL"); }
+int rpw_listener_port(const rpw_listener *l)
+{
+	return l ? boot_listener_port(l->boot)
+		 : rpwi_fail(RPW_ERR_INVALID, "rpw_listener_port: the listener is NULL");
+}
 
 int rpw_listener_address(const rpw_listener *l, char *out, size_t room)
 {
 	if (!l || !out)
-		return msg_wrong("rpw_listener_address", l ? "out is NULL" : "the listener is NULL");
-	return RPWI_LIKELY(msg_is_ours(l->c)) ? boot_listener_contact(l->boot, out, room) : msg_inherited(l->c);
+		return msg_wrong(
+			"rpw_listener_address", l ? "out is NULL" : "the listener is NULL");
+	return RPWI_LIKELY(msg_is_ours(l->c)) ? boot_listener_contact(l->boot, out, room)
+					      : msg_inherited(l->c);
 }
 
 void rpw_listener_destroy(rpw_listener *l)
@@ -592,17 +638,22 @@ static int connect_begin(rpw_endpoint *ep, const char *address, const rpw_endpoi
 	char why[256], plugin[sizeof(ep->c->own.plugin)];
 	const char *list = o->transports ? o->transports : ep->c->listed;
 	ep->orders = choice_parse(list, ep->order, why, sizeof(why));
-	int rc = ep->orders < 0 ? ep->orders : choice_plugin(list, plugin, sizeof(plugin), why, sizeof(why));
+	int rc = ep->orders < 0 ? ep->orders
+				: choice_plugin(list, plugin, sizeof(plugin), why, sizeof(why));
 	if (rc < 0)
 		return rpwi_fail(rc, "%s", why);
 	if (*plugin && strcmp(plugin, ep->c->own.plugin) != 0)
 		return rpwi_fail(RPW_ERR_INVALID,
-			"rpw_endpoint_create asks for the network plugin %.100s, and the context hosts %.100s: name it in the options of the context", plugin,
-			*ep->c->own.plugin ? ep->c->own.plugin : "none");
+			"rpw_endpoint_create asks for the network plugin %.100s, and the context "
+			"hosts %.100s: name it in the options of the context",
+			plugin, *ep->c->own.plugin ? ep->c->own.plugin : "none");
 	if (!list || !*list)
 		choice_order_by_worth(ep->c, ep->order, ep->orders);
 	if (!credit_open(&ep->link))
-		return rpwi_fail(RPW_ERR_LIMIT, "no room for one more endpoint in unexpected_bytes_max (%zu bytes): raise it", ep->c->unexpected_max);
+		return rpwi_fail(RPW_ERR_LIMIT,
+			"no room for one more endpoint in unexpected_bytes_max (%zu bytes): raise "
+			"it",
+			ep->c->unexpected_max);
 	unsigned ms = o->timeout_ms ? o->timeout_ms : CONNECT_MS;
 	ep->until_ns = rpwi_now_ns() + ms * RPWI_NS_PER_MS;
 	rc = boot_connect(ep->c->boot, address, ms, ep, &ep->boot);
@@ -611,16 +662,22 @@ static int connect_begin(rpw_endpoint *ep, const char *address, const rpw_endpoi
 	return rc;
 }
 
-int rpw_endpoint_create(rpw_context *c, const char *address, const rpw_endpoint_options *given, rpw_endpoint **out, rpw_request **req)
+int rpw_endpoint_create(rpw_context *c, const char *address, const rpw_endpoint_options *given,
+	rpw_endpoint **out, rpw_request **req)
 {
 	if (!c || !address || !out)
-		return msg_wrong("rpw_endpoint_create", !c ? "the context is NULL" : !address ? "the address is NULL" : "out is NULL");
+		return msg_wrong("rpw_endpoint_create", !c         ? "the context is NULL"
+							: !address ? "the address is NULL"
+								   : "out is NULL");
 	if (RPWI_UNLIKELY(!msg_is_ours(c)))
 		return msg_inherited(c);
 	rpw_endpoint_options o = {0};
 	if (given) {
 		if (given->size < sizeof(size_t))
-			return rpwi_fail(RPW_ERR_INVALID, "rpw_endpoint_options.size is %zu: set it to sizeof(rpw_endpoint_options)", given->size);
+			return rpwi_fail(RPW_ERR_INVALID,
+				"rpw_endpoint_options.size is %zu: set it to "
+				"sizeof(rpw_endpoint_options)",
+				given->size);
 		memcpy(&o, given, RPWI_MIN(given->size, sizeof(o)));
 	}
 	rpw_endpoint *ep = ep_new(c);

@@ -7,7 +7,8 @@
 
 /* say.c: over the control path */
 int say_word(rpw_endpoint *ep, enum boot_type type, const char *text);
-int say_path(rpw_endpoint *ep, enum boot_type type, int status, const char *name, const char *text, const uint8_t *handle, size_t handle_len);
+int say_path(rpw_endpoint *ep, enum boot_type type, int status, const char *name, const char *text,
+	const uint8_t *handle, size_t handle_len);
 void say_bye(rpw_endpoint *ep, const char *why);
 
 /* end.c */
@@ -17,12 +18,14 @@ void connect_path_close(rpw_endpoint *ep);
 extern const struct boot_up connect_boot_up;
 void connect_next_path(rpw_endpoint *ep);
 void connect_cancel(rpw_request *r);
-void connect_shutdown_over(rpw_endpoint *ep); /* rpw_endpoint_shutdown of this side: done, failed or canceled */
+void connect_shutdown_over(
+	rpw_endpoint *ep); /* rpw_endpoint_shutdown of this side: done, failed or canceled */
 void connect_ready(void *user, int status, const char *why);
 void connect_peer_talks(rpw_endpoint *ep);
 void connect_timers(rpw_context *c, uint64_t now_ns);
 /* A path that cannot break has ended, and the control path has not said why yet: it will in a moment, and what a goodbye says may complete what waits. */
 void connect_await_word(rpw_endpoint *ep);
-void connect_trouble(const rpw_endpoint *ep, char *out, size_t room); /* connecting is under way: what was in the way so far, or "" */
+void connect_trouble(const rpw_endpoint *ep, char *out,
+	size_t room); /* connecting is under way: what was in the way so far, or "" */
 
 #endif

@@ -31,7 +31,9 @@ static int transports_set(rpw_context *c, const char *wanted)
 	if (list && !(c->listed = strdup(list)))
 		return rpwi_fail(RPW_ERR_NO_MEMORY, "no memory for a context");
 	int order[TRANSPORTS_MAX], n = choice_parse(list, order, why, sizeof(why));
-	int rc = n < 0 ? n : choice_plugin(list, c->own.plugin, sizeof(c->own.plugin), why, sizeof(why));
+	int rc =
+		n < 0 ? n
+		      : choice_plugin(list, c->own.plugin, sizeof(c->own.plugin), why, sizeof(why));
 	if (rc < 0)
 		return rpwi_fail(rc, "%s%s", why, wanted ? "" : " (from ROPEWAY_TRANSPORT)");
 	for (int i = 0; i < n; i++) {
@@ -43,12 +45,14 @@ static int transports_set(rpw_context *c, const char *wanted)
 			rpwi_debug("transport %s is not used: %s", ops->name, why);
 		else {
 			size_t at = strlen(c->transports);
-			snprintf(c->transports + at, sizeof(c->transports) - at, "%s%s", at ? "," : "", ops->name);
+			snprintf(c->transports + at, sizeof(c->transports) - at, "%s%s",
+				at ? "," : "", ops->name);
 		}
 	}
 	if (!*c->transports)
-		return rpwi_fail(RPW_ERR_UNREACHABLE, "none of the transports (%s) can be used here; the last said: %s", list ? list : "all",
-			n ? why : "none is built in");
+		return rpwi_fail(RPW_ERR_UNREACHABLE,
+			"none of the transports (%s) can be used here; the last said: %s",
+			list ? list : "all", n ? why : "none is built in");
 	memcpy(c->own.transports, c->transports, sizeof(c->own.transports));
 	return 0;
 }
@@ -58,7 +62,9 @@ static int rdma_devices_set(rpw_context *c, const char *names)
 	if (!names)
 		return 0;
 	if (strlen(names) >= sizeof(c->own.rdma_devices))
-		return rpwi_fail(RPW_ERR_INVALID, "rdma_devices has %zu bytes: at most %zu are possible", strlen(names), sizeof(c->own.rdma_devices) - 1);
+		return rpwi_fail(RPW_ERR_INVALID,
+			"rdma_devices has %zu bytes: at most %zu are possible", strlen(names),
+			sizeof(c->own.rdma_devices) - 1);
 	snprintf(c->own.rdma_devices, sizeof(c->own.rdma_devices), "%s", names);
 	return 0;
 }
@@ -69,7 +75,8 @@ static int key_is_of_use(const rpw_context *c)
 		if (choice_has(c->transports, c->t[i].ops->name) && choice_protects(c, i))
 			return 0;
 	return rpwi_fail(RPW_ERR_INVALID,
-		"there is a key, and none of the transports asked for (%s) protects what it carries: tcp does, and shm does not leave the host; ask for one of "
+		"there is a key, and none of the transports asked for (%s) protects what it "
+		"carries: tcp does, and shm does not leave the host; ask for one of "
 		"them, "
 		"or give no key",
 		c->transports);
@@ -84,7 +91,10 @@ static int descriptors_open(rpw_context *c)
 	for (size_t i = 0; i < RPWI_ARRAY_LEN(fds); i++) {
 		struct epoll_event ev = {.events = EPOLLIN, .data.fd = fds[i]};
 		if (c->epfd < 0 || fds[i] < 0 || epoll_ctl(c->epfd, EPOLL_CTL_ADD, fds[i], &ev))
-			return rpwi_fail(RPW_ERR_SYSTEM, "no descriptor to wait on: %s; `ulimit -n` says how many this process may have", strerror(errno));
+			return rpwi_fail(RPW_ERR_SYSTEM,
+				"no descriptor to wait on: %s; `ulimit -n` says how many this "
+				"process may have",
+				strerror(errno));
 	}
 	return 0;
 }
@@ -96,14 +106,18 @@ int rpw_context_create(const rpw_context_options *given, rpw_context **out)
 	rpw_context_options o = {0};
 	if (given) {
 		if (given->size < sizeof(size_t))
-			return rpwi_fail(RPW_ERR_INVALID, "rpw_context_options.size is %zu: set it to sizeof(rpw_context_options)", given->size);
+			return rpwi_fail(RPW_ERR_INVALID,
+				"rpw_context_options.size is %zu: set it to "
+				"sizeof(rpw_context_options)",
+				given->size);
 		memcpy(&o, given, RPWI_MIN(given->size, sizeof(o)));
 	}
 	rpw_context *c = calloc(1, sizeof(*c));
 	if (!c)
 		return rpwi_fail(RPW_ERR_NO_MEMORY, "no memory for a context");
-	struct rpwi_list *lists[] = {&c->chunks, &c->endpoints, &c->listeners, &c->memories, &c->work, &c->callbacks, &c->any_receives, &c->unexpected_list,
-		&c->object_receives, &c->objects, &c->small_free, &c->links.late, &c->gpus, &c->pipelines};
+	struct rpwi_list *lists[] = {&c->chunks, &c->endpoints, &c->listeners, &c->memories,
+		&c->work, &c->callbacks, &c->any_receives, &c->unexpected_list, &c->object_receives,
+		&c->objects, &c->small_free, &c->links.late, &c->gpus, &c->pipelines};
 	for (size_t i = 0; i < RPWI_ARRAY_LEN(lists); i++)
 		rpwi_list_init(lists[i]);
 	c->epfd = c->timerfd = c->wakefd = -1;
@@ -116,13 +130,15 @@ int rpw_context_create(const rpw_context_options *given, rpw_context **out)
 	c->protos = protos;
 	c->proto_ends = proto_ends;
 	c->links.up = &path_link_up;
-	c->links.pool = c->links.pool_free = (uint32_t)RPWI_MIN(RPWI_MAX(c->unexpected_max / UNIT_BYTES, (size_t)WINDOW_LEAST), (size_t)1 << 30);
+	c->links.pool = c->links.pool_free = (uint32_t)RPWI_MIN(
+		RPWI_MAX(c->unexpected_max / UNIT_BYTES, (size_t)WINDOW_LEAST), (size_t)1 << 30);
 	c->eager_option = o.eager_bytes_max;
 	c->polled = o.polled;
 	c->domain = msg_random();
 	c->boot_next_ns = 0;
 	c->timers_next_ns = RPWI_NEVER;
-	c->up = (struct tran_up){connect_ready, path_up_frame, path_up_room, transfer_up_done, path_up_failed};
+	c->up = (struct tran_up){
+		connect_ready, path_up_frame, path_up_room, transfer_up_done, path_up_failed};
 	for (const struct tran_ops *const *p = tran_all; *p && c->tn < TRANSPORTS_MAX; p++)
 		c->t[c->tn++] = (typeof(c->t[0])){.ops = *p, .fd = -1};
 	boot_own_facts(&c->own);
@@ -182,7 +198,8 @@ static void inherited_free(rpw_context *c)
 		c->t[i].tran = NULL;
 	}
 	while (!rpwi_list_empty(&c->endpoints)) {
-		rpw_endpoint *ep = RPWI_CONTAINER_OF(rpwi_list_pop(&c->endpoints), rpw_endpoint, all);
+		rpw_endpoint *ep =
+			RPWI_CONTAINER_OF(rpwi_list_pop(&c->endpoints), rpw_endpoint, all);
 		char *texts[] = {ep->why, ep->reasons, ep->peer, ep->path_text, ep->fail_text};
 		for (size_t i = 0; i < RPWI_ARRAY_LEN(texts); i++)
 			free(texts[i]);
@@ -206,7 +223,9 @@ void rpw_context_destroy(rpw_context *c)
 		return;
 	}
 	if (c->in_progress) {
-		rpwi_fail(RPW_ERR_INVALID, "rpw_context_destroy from inside a callback: nothing was destroyed; do it after rpw_context_progress has returned");
+		rpwi_fail(RPW_ERR_INVALID,
+			"rpw_context_destroy from inside a callback: nothing was destroyed; do it "
+			"after rpw_context_progress has returned");
 		rpwi_error("%s", rpw_last_error());
 		return;
 	}
@@ -230,7 +249,8 @@ static void context_free(rpw_context *c)
 		if (c->t[i].tran)
 			c->t[i].ops->close(c->t[i].tran);
 	while (!rpwi_list_empty(&c->small_free)) {
-		struct unexpected *u = RPWI_CONTAINER_OF(c->small_free.next, struct unexpected, in_context);
+		struct unexpected *u =
+			RPWI_CONTAINER_OF(c->small_free.next, struct unexpected, in_context);
 		rpwi_list_del(&u->in_context);
 		free(u);
 	}
@@ -314,13 +334,16 @@ int rpw_context_progress(rpw_context *c)
 {
 	if (RPWI_UNLIKELY(!c || c->in_progress))
 		return rpwi_fail(RPW_ERR_INVALID,
-			c ? "rpw_context_progress from inside a callback: it is under way already" : "rpw_context_progress: the context is NULL");
+			c ? "rpw_context_progress from inside a callback: it is under way already"
+			  : "rpw_context_progress: the context is NULL");
 	if (RPWI_UNLIKELY(!msg_is_ours(c)))
 		return msg_inherited(c);
 	c->in_progress = true;
 	c->fails_seen = rpwi_fail_count();
 	int n = 0;
-	bool all = (c->polls & 7) == 7; /* also those without endpoints now and then: what was closed may still have something to say, or to hear */
+	bool all =
+		(c->polls & 7) ==
+		7; /* also those without endpoints now and then: what was closed may still have something to say, or to hear */
 	for (int i = 0; i < c->tn; i++)
 		if (c->t[i].endpoints || (all && c->t[i].tran))
 			n += (int)c->t[i].ops->progress(c->t[i].tran);
@@ -341,7 +364,12 @@ int rpw_context_progress(rpw_context *c)
 	return n;
 }
 
-int rpw_context_fd(rpw_context *c) { return !c ? msg_wrong("rpw_context_fd", "the context is NULL") : msg_is_ours(c) ? c->epfd : msg_inherited(c); }
+int rpw_context_fd(rpw_context *c)
+{
+	return !c               ? msg_wrong("rpw_context_fd", "the context is NULL")
+	       : msg_is_ours(c) ? c->epfd
+				: msg_inherited(c);
+}
 
 static void timer_set(rpw_context *c, uint64_t deadline_ns)
 {
@@ -362,7 +390,8 @@ void rpw_context_wake(rpw_context *c)
 	if (!c || !msg_is_ours(c))
 		return;
 	int saved = errno;
-	ssize_t n = write(c->wakefd, &(uint64_t){1}, sizeof(uint64_t)); /* EAGAIN: it was woken 2^64 - 2 times, and is awake */
+	ssize_t n = write(c->wakefd, &(uint64_t){1},
+		sizeof(uint64_t)); /* EAGAIN: it was woken 2^64 - 2 times, and is awake */
 	(void)n;
 	c->woken = true; /* last: who sees it finds the descriptor readable, and makes it silent */
 	errno = saved;
@@ -382,7 +411,8 @@ static bool woken(rpw_context *c)
 
 static int arm(rpw_context *c)
 {
-	if (!rpwi_list_empty(&c->work) || !rpwi_list_empty(&c->callbacks) || !rpwi_list_empty(&c->links.late) || pipeline_copying(c))
+	if (!rpwi_list_empty(&c->work) || !rpwi_list_empty(&c->callbacks) ||
+		!rpwi_list_empty(&c->links.late) || pipeline_copying(c))
 		return RPW_IN_PROGRESS;
 	uint64_t deadline = RPWI_MIN(boot_deadline(c->boot), c->timers_next_ns);
 	for (int i = 0; i < c->tn; i++) {
@@ -392,11 +422,15 @@ static int arm(rpw_context *c)
 		if (rc > 0)
 			return RPW_IN_PROGRESS;
 		if (rc < 0)
-			return rpwi_fail(msg_status_of_errno(rc), "transport %s cannot be waited for: %s", c->t[i].ops->name, strerror(-rc));
+			return rpwi_fail(msg_status_of_errno(rc),
+				"transport %s cannot be waited for: %s", c->t[i].ops->name,
+				strerror(-rc));
 		if (fd >= 0 && c->t[i].fd != fd) {
 			struct epoll_event ev = {.events = EPOLLIN, .data.fd = fd};
 			if (epoll_ctl(c->epfd, EPOLL_CTL_ADD, fd, &ev) && errno != EEXIST)
-				return rpwi_fail(RPW_ERR_SYSTEM, "transport %s: its descriptor cannot be waited for: %s", c->t[i].ops->name, strerror(errno));
+				return rpwi_fail(RPW_ERR_SYSTEM,
+					"transport %s: its descriptor cannot be waited for: %s",
+					c->t[i].ops->name, strerror(errno));
 			c->t[i].fd = fd;
 		}
 	}
@@ -430,7 +464,10 @@ static int doze(rpw_context *c, uint64_t now, uint64_t deadline)
 	int rc = arm(c);
 	if (rc)
 		return rc < 0 ? rc : 0;
-	int ms = deadline == RPWI_NEVER ? -1 : (int)RPWI_MIN((deadline - now + RPWI_NS_PER_MS - 1) / RPWI_NS_PER_MS, 1u << 30);
+	int ms = deadline == RPWI_NEVER
+			 ? -1
+			 : (int)RPWI_MIN((deadline - now + RPWI_NS_PER_MS - 1) / RPWI_NS_PER_MS,
+				   1u << 30);
 	struct epoll_event ev;
 	if (epoll_wait(c->epfd, &ev, 1, ms) < 0 && errno != EINTR)
 		return rpwi_fail(RPW_ERR_SYSTEM, "waiting failed: %s", strerror(errno));
@@ -442,7 +479,9 @@ static int still_under_way(const rpw_request *r, int timeout_ms)
 	char trouble[400] = "";
 	if (r->kind == REQ_CONNECT)
 		connect_trouble(r->ep, trouble, sizeof(trouble));
-	return rpwi_fail(RPW_ERR_EXPIRED, "not done within %d ms; the operation is still under way%s%s", timeout_ms, *trouble ? "; so far: " : "", trouble);
+	return rpwi_fail(RPW_ERR_EXPIRED,
+		"not done within %d ms; the operation is still under way%s%s", timeout_ms,
+		*trouble ? "; so far: " : "", trouble);
 }
 
 static int wait_for(rpw_context *c, rpw_request **r, size_t n, int timeout_ms)
@@ -450,21 +489,29 @@ static int wait_for(rpw_context *c, rpw_request **r, size_t n, int timeout_ms)
 	if (RPWI_UNLIKELY(!msg_is_ours(c)))
 		return msg_inherited(c);
 	if (c->in_progress)
-		return rpwi_fail(RPW_ERR_INVALID, "waiting from inside a callback: return from it first");
-	uint64_t now = rpwi_now_ns(), deadline = timeout_ms < 0 ? RPWI_NEVER : now + (uint64_t)timeout_ms * RPWI_NS_PER_MS, spin_until = now + SPIN_NS;
+		return rpwi_fail(
+			RPW_ERR_INVALID, "waiting from inside a callback: return from it first");
+	uint64_t now = rpwi_now_ns(),
+		 deadline =
+			 timeout_ms < 0 ? RPWI_NEVER : now + (uint64_t)timeout_ms * RPWI_NS_PER_MS,
+		 spin_until = now + SPIN_NS;
 	for (unsigned polls = 0; !all_done(r, &n);) {
 		if (rpw_context_progress(c) > 0) {
 			if (!(++polls & 31)) {
 				now = rpwi_now_ns();
 				spin_until = now + SPIN_NS;
 			}
-			if ((timeout_ms < 0 || now < deadline || (polls & 31)) && !atomic_load_explicit(&c->woken, memory_order_relaxed))
+			if ((timeout_ms < 0 || now < deadline || (polls & 31)) &&
+				!atomic_load_explicit(&c->woken, memory_order_relaxed))
 				continue;
 		} else if (++polls & 15)
 			continue;
 		now = rpwi_now_ns();
 		if (woken(c))
-			return all_done(r, &n) ? RPW_OK : rpwi_fail(RPW_ERR_EXPIRED, "rpw_context_wake was called; the operation is still under way");
+			return all_done(r, &n) ? RPW_OK
+					       : rpwi_fail(RPW_ERR_EXPIRED,
+							 "rpw_context_wake was called; the "
+							 "operation is still under way");
 		if (now >= deadline)
 			return all_done(r, &n) ? RPW_OK : still_under_way(r[n - 1], timeout_ms);
 		if (now < spin_until)
@@ -480,7 +527,8 @@ static int wait_for(rpw_context *c, rpw_request **r, size_t n, int timeout_ms)
 int rpw_request_wait(rpw_request *r, int timeout_ms, rpw_completion *done)
 {
 	if (!r)
-		return rpwi_fail(RPW_ERR_INVALID, "rpw_request_wait: the request is NULL (a call that gave RPW_OK was complete already)");
+		return rpwi_fail(RPW_ERR_INVALID, "rpw_request_wait: the request is NULL (a call "
+						  "that gave RPW_OK was complete already)");
 	if (!r->complete) {
 		int rc = done ? completion_check(done, "rpw_request_wait") : RPW_OK;
 		rc = rc ? rc : wait_for(r->c, &r, 1, timeout_ms);
@@ -496,7 +544,8 @@ int rpw_finish(int posted, rpw_request **r, int timeout_ms, rpw_completion *done
 		return posted;
 	if (!r)
 		return rpwi_fail(
-			RPW_ERR_INVALID, "rpw_finish: where the request is must not be NULL: give the call that posts, and this one, the same &request");
+			RPW_ERR_INVALID, "rpw_finish: where the request is must not be NULL: give "
+					 "the call that posts, and this one, the same &request");
 	if (done) {
 		int rc = completion_check(done, "rpw_finish");
 		if (rc)
@@ -518,7 +567,8 @@ int rpw_finish(int posted, rpw_request **r, int timeout_ms, rpw_completion *done
 int rpw_request_wait_all(rpw_context *c, rpw_request **r, size_t n, int timeout_ms)
 {
 	if (!c || (n && !r))
-		return msg_wrong("rpw_request_wait_all", c ? "the array of requests is NULL" : "the context is NULL");
+		return msg_wrong("rpw_request_wait_all",
+			c ? "the array of requests is NULL" : "the context is NULL");
 	int rc = wait_for(c, r, n, timeout_ms);
 	for (size_t i = 0; !rc && i < n; i++)
 		rc = r[i] ? rpw_request_test(r[i], NULL) : RPW_OK;
@@ -528,9 +578,11 @@ int rpw_request_wait_all(rpw_context *c, rpw_request **r, size_t n, int timeout_
 int rpw_context_statistics(rpw_context *c, rpw_statistics *s)
 {
 	if (!c || !s)
-		return msg_wrong("rpw_context_statistics", c ? "the rpw_statistics to fill is NULL" : "the context is NULL");
+		return msg_wrong("rpw_context_statistics",
+			c ? "the rpw_statistics to fill is NULL" : "the context is NULL");
 	if (s->size < sizeof(size_t))
-		return rpwi_fail(RPW_ERR_INVALID, "rpw_statistics.size is %zu: set it to sizeof(rpw_statistics)", s->size);
+		return rpwi_fail(RPW_ERR_INVALID,
+			"rpw_statistics.size is %zu: set it to sizeof(rpw_statistics)", s->size);
 	rpw_statistics now = c->stat;
 	now.size = s->size;
 	now.endpoints = c->links.links;
@@ -538,7 +590,8 @@ int rpw_context_statistics(rpw_context *c, rpw_statistics *s)
 	now.strangers_refused = boot_strangers(c->boot);
 	now.unsent = !rpwi_list_empty(&c->links.late);
 	for (int i = 0; i < c->tn; i++)
-		now.unsent += c->t[i].tran && c->t[i].ops->unsent && c->t[i].ops->unsent(c->t[i].tran);
+		now.unsent +=
+			c->t[i].tran && c->t[i].ops->unsent && c->t[i].ops->unsent(c->t[i].tran);
 	memcpy(s, &now, RPWI_MIN(s->size, sizeof(now)));
 	return RPW_OK;
 }

@@ -26,7 +26,8 @@ enum {
 	DEVICE_RDMA_FLUSH_OPTIONS = 117, /* a mask; since 11.3 */
 	DEVICE_RDMA_WRITES_ORDERING = 118,
 	RDMA_FLUSH_BY_HOST = 1,
-	RDMA_SCOPE_OWNER = 100, /* the GPU that has the memory sees the writes, unasked or after a flush */
+	RDMA_SCOPE_OWNER =
+		100, /* the GPU that has the memory sees the writes, unasked or after a flush */
 	RDMA_TARGET_CURRENT = 0,
 	RANGE_DMABUF = 1, /* since 11.7 */
 	PROBE_BYTES = 64 << 10,
@@ -55,7 +56,8 @@ static struct {
 	/* NULL where the driver is too old for them */
 	int (*device_attribute)(int *out, int attribute, int device);
 	int (*flush_writes)(int target, int scope);
-	int (*range_handle)(void *handle, device_ptr p, size_t len, int type, unsigned long long flags);
+	int (*range_handle)(
+		void *handle, device_ptr p, size_t len, int type, unsigned long long flags);
 	int (*mem_alloc)(device_ptr *p, size_t len);
 	int (*mem_free)(device_ptr p);
 	int (*current)(void **context);
@@ -110,13 +112,17 @@ static void driver_open(void)
 	file = file && *file ? file : "libcuda.so.1";
 	void *library = dlopen(file, RTLD_NOW | RTLD_LOCAL);
 	if (!library) {
-		snprintf(missing, sizeof(missing), "the CUDA driver library cannot be opened (%s)", dlerror());
+		snprintf(missing, sizeof(missing), "the CUDA driver library cannot be opened (%s)",
+			dlerror());
 		return;
 	}
 	for (size_t i = 0; i < RPWI_ARRAY_LEN(symbols); i++) {
 		void *fn = dlsym(library, symbols[i].name);
 		if (!fn) {
-			snprintf(missing, sizeof(missing), "%s has no %s: it is not a CUDA driver library of version 4 or later", file, symbols[i].name);
+			snprintf(missing, sizeof(missing),
+				"%s has no %s: it is not a CUDA driver library of version 4 or "
+				"later",
+				file, symbols[i].name);
 			return;
 		}
 		memcpy(symbols[i].fn, &fn, sizeof(fn));
@@ -127,7 +133,8 @@ static void driver_open(void)
 	}
 	int result = cu.init(0);
 	if (result)
-		snprintf(missing, sizeof(missing), "the CUDA driver cannot be started: %s", error_name(result));
+		snprintf(missing, sizeof(missing), "the CUDA driver cannot be started: %s",
+			error_name(result));
 }
 
 static int driver(void)
@@ -135,13 +142,16 @@ static int driver(void)
 	static pthread_once_t once = PTHREAD_ONCE_INIT;
 	pthread_once(&once, driver_open);
 	return !*missing ? 0
-			 : rpwi_fail(RPW_ERR_NOT_SUPPORTED, "memory of a GPU cannot be registered: %s; install the NVIDIA driver, or copy to host memory first",
+			 : rpwi_fail(RPW_ERR_NOT_SUPPORTED,
+				   "memory of a GPU cannot be registered: %s; install the NVIDIA "
+				   "driver, or copy to host memory first",
 				   missing);
 }
 
 static int failed(int result, const char *what)
 {
-	return rpwi_fail(RPW_ERR_SYSTEM, "%s failed: %s (%d), says the CUDA driver", what, error_name(result), result);
+	return rpwi_fail(RPW_ERR_SYSTEM, "%s failed: %s (%d), says the CUDA driver", what,
+		error_name(result), result);
 }
 
 /* Everything of a GPU happens with its context current; the program's own is put back. */
@@ -170,11 +180,15 @@ static int context_of(device_ptr p, void **context)
 static void direct_find(struct gpu *g, device_ptr p)
 {
 	int ordinal = 0, device = 0, ordering = 0, options = 0;
-	if (!cu.device_attribute || cu.pointer_get(&ordinal, POINTER_ORDINAL, p) || cu.device_get(&device, ordinal) ||
+	if (!cu.device_attribute || cu.pointer_get(&ordinal, POINTER_ORDINAL, p) ||
+		cu.device_get(&device, ordinal) ||
 		cu.device_attribute(&ordering, DEVICE_RDMA_WRITES_ORDERING, device))
 		return;
 	g->flush = ordering < RDMA_SCOPE_OWNER;
-	g->direct = !g->flush || (cu.flush_writes && !cu.device_attribute(&options, DEVICE_RDMA_FLUSH_OPTIONS, device) && options & RDMA_FLUSH_BY_HOST);
+	g->direct = !g->flush ||
+		    (cu.flush_writes &&
+			    !cu.device_attribute(&options, DEVICE_RDMA_FLUSH_OPTIONS, device) &&
+			    options & RDMA_FLUSH_BY_HOST);
 }
 
 int gpu_of(struct rpwi_list *gpus, const void *addr, size_t len, struct gpu **out)
@@ -186,12 +200,16 @@ int gpu_of(struct rpwi_list *gpus, const void *addr, size_t len, struct gpu **ou
 	unsigned type = 0;
 	int result = cu.pointer_get(&type, POINTER_MEMORY_TYPE, p);
 	if (result || type != MEMORY_TYPE_DEVICE)
-		return rpwi_fail(RPW_ERR_INVALID, "%p is not memory of a GPU (the CUDA driver says: %s): register host memory as RPW_MEMORY_HOST", addr,
-			result ? error_name(result) : "host memory");
-	if (!cu.pointer_get(&start, POINTER_RANGE_START, p) && !cu.pointer_get(&size, POINTER_RANGE_SIZE, p) &&
+		return rpwi_fail(RPW_ERR_INVALID,
+			"%p is not memory of a GPU (the CUDA driver says: %s): register host "
+			"memory as RPW_MEMORY_HOST",
+			addr, result ? error_name(result) : "host memory");
+	if (!cu.pointer_get(&start, POINTER_RANGE_START, p) &&
+		!cu.pointer_get(&size, POINTER_RANGE_SIZE, p) &&
 		(p < start || p - start > size || len > size - (p - start)))
-		return rpwi_fail(
-			RPW_ERR_INVALID, "%zu bytes at %p are more than the GPU's allocation has: %zu from there on", len, addr, (size_t)(size - (p - start)));
+		return rpwi_fail(RPW_ERR_INVALID,
+			"%zu bytes at %p are more than the GPU's allocation has: %zu from there on",
+			len, addr, (size_t)(size - (p - start)));
 	void *context = NULL;
 	result = context_of(p, &context);
 	if (result)
@@ -254,10 +272,12 @@ void gpu_pinned_free(struct gpu *g, void *p)
 static int copy_start(struct gpu *g, enum gpu_direction way, void *device, void *host, size_t len)
 {
 	device_ptr p = (device_ptr)(uintptr_t)device;
-	return way == GPU_OUT ? cu.to_host(host, p, len, g->stream[way]) : cu.to_device(p, host, len, g->stream[way]);
+	return way == GPU_OUT ? cu.to_host(host, p, len, g->stream[way])
+			      : cu.to_device(p, host, len, g->stream[way]);
 }
 
-int gpu_copy_begin(struct gpu *g, enum gpu_direction way, void *device, void *host, size_t len, void **event)
+int gpu_copy_begin(
+	struct gpu *g, enum gpu_direction way, void *device, void *host, size_t len, void **event)
 {
 	int result = enter(g);
 	if (result)
@@ -269,7 +289,8 @@ int gpu_copy_begin(struct gpu *g, enum gpu_direction way, void *device, void *ho
 	if (!result)
 		result = cu.event_record(*event, g->stream[way]);
 	leave();
-	return result ? failed(result, way == GPU_OUT ? "a copy out of a GPU" : "a copy into a GPU") : 0;
+	return result ? failed(result, way == GPU_OUT ? "a copy out of a GPU" : "a copy into a GPU")
+		      : 0;
 }
 
 int gpu_copy_look(struct gpu *g, void *event)
@@ -307,7 +328,8 @@ int gpu_copy(struct gpu *g, enum gpu_direction way, void *device, void *host, si
 	if (!result)
 		result = cu.stream_wait(g->stream[way]);
 	leave();
-	return result ? failed(result, way == GPU_OUT ? "a copy out of a GPU" : "a copy into a GPU") : 0;
+	return result ? failed(result, way == GPU_OUT ? "a copy out of a GPU" : "a copy into a GPU")
+		      : 0;
 }
 
 /* ---- for devices that reach the memory by themselves ---- */
@@ -321,12 +343,15 @@ int gpu_flush(struct gpu *g)
 		result = cu.flush_writes(RDMA_TARGET_CURRENT, RDMA_SCOPE_OWNER);
 		leave();
 	}
-	return result ? failed(result, "making a device's writes visible to a GPU (cuFlushGPUDirectRDMAWrites)") : 0;
+	return result ? failed(result, "making a device's writes visible to a GPU "
+				       "(cuFlushGPUDirectRDMAWrites)")
+		      : 0;
 }
 
 int gpu_dmabuf(struct gpu *g, const void *addr, size_t len, uint64_t *offset)
 {
-	uintptr_t page = (uintptr_t)sysconf(_SC_PAGESIZE), from = (uintptr_t)addr & ~(page - 1), to = ((uintptr_t)addr + len + page - 1) & ~(page - 1);
+	uintptr_t page = (uintptr_t)sysconf(_SC_PAGESIZE), from = (uintptr_t)addr & ~(page - 1),
+		  to = ((uintptr_t)addr + len + page - 1) & ~(page - 1);
 	int fd = -1;
 	if (!cu.range_handle || enter(g))
 		return -1;
@@ -345,7 +370,8 @@ int gpu_sample(struct gpu_sample *s)
 	if (driver())
 		return RPW_ERR_NOT_SUPPORTED;
 	if (!cu.mem_alloc || !cu.mem_free || !cu.current || !cu.primary_release)
-		return rpwi_fail(RPW_ERR_NOT_SUPPORTED, "the CUDA driver is too old to say what its GPUs can");
+		return rpwi_fail(RPW_ERR_NOT_SUPPORTED,
+			"the CUDA driver is too old to say what its GPUs can");
 	int result = cu.current(&s->context);
 	if (!result && !s->context) {
 		result = cu.device_get(&s->device, 0);

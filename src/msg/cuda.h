@@ -24,7 +24,8 @@ void gpu_free(struct gpu *g);
 void *gpu_pinned_new(struct gpu *g, size_t len);
 void gpu_pinned_free(struct gpu *g, void *p);
 /* Begin a copy between device and page-locked memory; *event (made when NULL) tells when it is done. 0 or enum rpw_status. */
-int gpu_copy_begin(struct gpu *g, enum gpu_direction way, void *device, void *host, size_t len, void **event);
+int gpu_copy_begin(
+	struct gpu *g, enum gpu_direction way, void *device, void *host, size_t len, void **event);
 int gpu_copy_look(struct gpu *g, void *event); /* 0 done, 1 under way, or enum rpw_status */
 void gpu_copy_wait(struct gpu *g, enum gpu_direction way);
 void gpu_event_free(struct gpu *g, void *event);

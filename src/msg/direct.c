@@ -11,7 +11,8 @@
 
 /* ---- registrations ---- */
 
-static int add(rpw_context *c, int i, const struct tran_gpu_memory *what, unsigned access, struct tran_mem **out)
+static int add(rpw_context *c, int i, const struct tran_gpu_memory *what, unsigned access,
+	struct tran_mem **out)
 {
 	int rc = c->t[i].ops->mem->add_gpu(c->t[i].tran, what, access, out);
 	if (rc)
@@ -22,7 +23,8 @@ static int add(rpw_context *c, int i, const struct tran_gpu_memory *what, unsign
 /* By a dma-buf (the program's, or one that the driver gives), else by its address. The descriptor is kept: parts of the memory may have to be registered with other rights later. */
 static int add_either(rpw_memory *m, int i, unsigned access)
 {
-	struct tran_gpu_memory what = {.addr = m->addr, .len = m->len, .dmabuf = m->dmabuf, .offset = m->dmabuf_offset};
+	struct tran_gpu_memory what = {
+		.addr = m->addr, .len = m->len, .dmabuf = m->dmabuf, .offset = m->dmabuf_offset};
 	if (what.dmabuf < 0)
 		what.dmabuf = m->dmabuf = gpu_dmabuf(m->gpu, m->addr, m->len, &m->dmabuf_offset);
 	what.offset = m->dmabuf_offset;
@@ -43,11 +45,13 @@ bool direct_memory(rpw_memory *m, int i)
 	char why[256];
 	if (m->mem[i])
 		return true;
-	if (i < 0 || !(c->t[i].ops->caps & TRAN_GPU) || !m->gpu->direct || m->staged[i] || !msg_tran(c, i, why, sizeof(why)))
+	if (i < 0 || !(c->t[i].ops->caps & TRAN_GPU) || !m->gpu->direct || m->staged[i] ||
+		!msg_tran(c, i, why, sizeof(why)))
 		return false;
 	m->staged[i] = add_either(m, i, memory_tran_access(m->access)) != 0;
 	if (m->staged[i])
-		rpwi_debug("%zu bytes of a GPU at %p are staged: %s", m->len, m->addr, rpwi_fail_text());
+		rpwi_debug("%zu bytes of a GPU at %p are staged: %s", m->len, m->addr,
+			rpwi_fail_text());
 	else
 		m->mem[i]->kept = true;
 	return !m->staged[i];
@@ -58,7 +62,8 @@ static rpw_memory *memory_of(rpw_context *c, const void *p, size_t len)
 	for (struct rpwi_list *n = c->memories.next; n != &c->memories; n = n->next) {
 		rpw_memory *m = RPWI_CONTAINER_OF(n, rpw_memory, all);
 		uintptr_t offset = (uintptr_t)p - (uintptr_t)m->addr;
-		if (m->gpu && (uintptr_t)p >= (uintptr_t)m->addr && offset < m->len && len <= m->len - offset)
+		if (m->gpu && (uintptr_t)p >= (uintptr_t)m->addr && offset < m->len &&
+			len <= m->len - offset)
 			return m;
 	}
 	return NULL;
@@ -66,18 +71,22 @@ static rpw_memory *memory_of(rpw_context *c, const void *p, size_t len)
 
 static rpw_memory *direct_of(const rpw_endpoint *ep, const void *p, size_t len)
 {
-	rpw_memory *m = ep->tran >= 0 && ep->link.ops->caps & TRAN_GPU ? memory_of(ep->c, p, len) : NULL;
+	rpw_memory *m =
+		ep->tran >= 0 && ep->link.ops->caps & TRAN_GPU ? memory_of(ep->c, p, len) : NULL;
 	return m && direct_memory(m, ep->tran) ? m : NULL;
 }
 
-static int stretch_add(rpw_endpoint *ep, const void *p, size_t len, unsigned access, struct tran_mem **out)
+static int stretch_add(
+	rpw_endpoint *ep, const void *p, size_t len, unsigned access, struct tran_mem **out)
 {
 	rpw_memory *m = direct_of(ep, p, len);
 	*out = NULL;
 	if (!m)
 		return -EOPNOTSUPP;
-	struct tran_gpu_memory what = {
-		.addr = (void *)p, .len = len, .dmabuf = m->dmabuf, .offset = m->dmabuf_offset + (uint64_t)((char *)p - (char *)m->addr)};
+	struct tran_gpu_memory what = {.addr = (void *)p,
+		.len = len,
+		.dmabuf = m->dmabuf,
+		.offset = m->dmabuf_offset + (uint64_t)((char *)p - (char *)m->addr)};
 	return add(ep->c, ep->tran, &what, access, out);
 }
 
@@ -91,9 +100,16 @@ void direct_drop(rpw_request *r)
 /* ---- what is sent ---- */
 
 /* Short ones, too: calls of the CUDA driver may wait for whatever the program's other threads do there, so what moves messages had better do without. */
-bool direct_sends(const rpw_request *r) { return r->ep->state == EP_UP && r->len && direct_of(r->ep, r->buf, r->len); }
+bool direct_sends(const rpw_request *r)
+{
+	return r->ep->state == EP_UP && r->len && direct_of(r->ep, r->buf, r->len);
+}
 
-bool direct_offer(rpw_request *r, struct tran_mem **out) { return proto_of(r)->message && !r->pipeline && !stretch_add(r->ep, r->buf, r->len, TRAN_READ, out); }
+bool direct_offer(rpw_request *r, struct tran_mem **out)
+{
+	return proto_of(r)->message && !r->pipeline &&
+	       !stretch_add(r->ep, r->buf, r->len, TRAN_READ, out);
+}
 
 /* ---- what is received, put and got ---- */
 
@@ -129,7 +145,8 @@ bool direct_rma(rpw_request *r)
 void direct_path_gone(rpw_request *r)
 {
 	direct_drop(r);
-	bool direct = r->kind == REQ_RMA && r->xfer && !r->rts && !r->parked && (r->gpu || r->remote_gpu);
+	bool direct =
+		r->kind == REQ_RMA && r->xfer && !r->rts && !r->parked && (r->gpu || r->remote_gpu);
 	if (!direct || (r->where != AT_FETCH && r->where != AT_SETTLE))
 		return;
 	/* It may have to be staged on the next path: so it is begun anew, before what waits in the queue. */
@@ -143,7 +160,10 @@ void direct_path_gone(rpw_request *r)
 
 /* ---- what devices have written ---- */
 
-int direct_landed(rpw_request *r, int status) { return status || !r->gpu ? status : gpu_flush(r->gpu); }
+int direct_landed(rpw_request *r, int status)
+{
+	return status || !r->gpu ? status : gpu_flush(r->gpu);
+}
 
 int direct_flush(rpw_context *c)
 {
@@ -159,7 +179,8 @@ int direct_flush(rpw_context *c)
 /* ---- what the devices here can ---- */
 
 /* One way, with one transport; false: `why` says what is missing. */
-static bool can(rpw_context *c, int i, const struct tran_gpu_memory *what, char *why, size_t why_len)
+static bool can(
+	rpw_context *c, int i, const struct tran_gpu_memory *what, char *why, size_t why_len)
 {
 	struct tran_mem *m;
 	if (add(c, i, what, TRAN_READ | TRAN_WRITE, &m)) {
@@ -172,7 +193,8 @@ static bool can(rpw_context *c, int i, const struct tran_gpu_memory *what, char 
 
 static int ask(rpw_context *c, int i, struct gpu *g, const struct gpu_sample *s)
 {
-	char by_address[512] = "", by_dmabuf[512] = "the CUDA driver gives no dma-buf of its memory";
+	char by_address[512] = "",
+	     by_dmabuf[512] = "the CUDA driver gives no dma-buf of its memory";
 	struct tran_gpu_memory what = {.addr = s->addr, .len = s->len, .dmabuf = -1};
 	int ways = can(c, i, &what, by_address, sizeof(by_address)) ? RPW_DIRECT_PEER : 0;
 	what.dmabuf = gpu_dmabuf(g, s->addr, s->len, &what.offset);
@@ -199,7 +221,8 @@ static int ask_with_memory(rpw_context *c, int i)
 			ways = ask(c, i, g, &s);
 		else
 			rpwi_fail(RPW_ERR_NOT_SUPPORTED,
-				"the CUDA driver cannot say when what a device has written into a GPU is there: it is older than 11.3, or "
+				"the CUDA driver cannot say when what a device has written into a "
+				"GPU is there: it is older than 11.3, or "
 				"this GPU has no GPUDirect RDMA");
 		gpu_free(g);
 	}
@@ -215,8 +238,12 @@ int rpw_memory_direct(rpw_context *c)
 	if (RPWI_UNLIKELY(!msg_is_ours(c)))
 		return msg_inherited(c);
 	for (int i = 0; i < c->tn; i++)
-		if (c->t[i].ops->caps & TRAN_GPU && choice_wanted(c, i) && msg_tran(c, i, why, sizeof(why)))
+		if (c->t[i].ops->caps & TRAN_GPU && choice_wanted(c, i) &&
+			msg_tran(c, i, why, sizeof(why)))
 			return ask_with_memory(c, i);
-	rpwi_fail(RPW_ERR_NOT_SUPPORTED, "memory of a GPU is reached by RDMA devices only, that is by verbs, which is not there: %s", why);
+	rpwi_fail(RPW_ERR_NOT_SUPPORTED,
+		"memory of a GPU is reached by RDMA devices only, that is by verbs, which is not "
+		"there: %s",
+		why);
 	return 0;
 }

@@ -89,12 +89,16 @@ static void control_close(rpw_endpoint *ep)
 
 static void end(rpw_endpoint *ep, int status, const char *why)
 {
-	char *text = strdup(why && *why ? why : "no reason was recorded"); /* `why` may be what ep_say_why replaces */
+	char *text = strdup(
+		why && *why ? why
+			    : "no reason was recorded"); /* `why` may be what ep_say_why replaces */
 	bool talked = ep->state != EP_BOOT;
 	ep_move(ep, EP_ENDS);
 	ep->status = status;
 	if (ep->boot && talked && !ep->gone_heard)
-		say_bye(ep, text && status != RPW_ERR_CANCELED ? text : ""); /* that it was this side's will goes without saying */
+		say_bye(ep, text && status != RPW_ERR_CANCELED
+				    ? text
+				    : ""); /* that it was this side's will goes without saying */
 	connect_path_close(ep);
 	control_close(ep);
 	rpwi_fail(status, "%s", text ? text : "");
@@ -116,7 +120,9 @@ void ep_fail(rpw_endpoint *ep, int status, const char *why)
 	bool known = ep->active || ep->accepted;
 	/* Who has the key and gets no path: somebody between the two may be the reason, and no callback tells of it. */
 	if (!known && boot_has_key(ep->c->boot) && ep->listener && status != RPW_ERR_PEER_GONE)
-		rpwi_warn("%s connected, and its endpoint could not be made: %s", ep->peer ? ep->peer : "a peer", why && *why ? why : rpw_status_name(status));
+		rpwi_warn("%s connected, and its endpoint could not be made: %s",
+			ep->peer ? ep->peer : "a peer",
+			why && *why ? why : rpw_status_name(status));
 	end(ep, status, why);
 	if (!known) {
 		ep_free(ep);

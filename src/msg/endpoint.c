@@ -11,7 +11,8 @@
 
 static uint64_t next_id(void)
 {
-	static _Atomic uint64_t id; /* only to tell endpoints apart in a table; contexts share nothing else */
+	static _Atomic uint64_t
+		id; /* only to tell endpoints apart in a table; contexts share nothing else */
 	return ++id;
 }
 
@@ -20,13 +21,15 @@ rpw_endpoint *ep_new(rpw_context *c)
 	rpw_endpoint *ep = calloc(1, sizeof(*ep));
 	if (!ep)
 		return NULL;
-	struct rpwi_list *lists[] = {
-		&ep->active_list, &ep->fetching, &ep->settling, &ep->unexpected, &ep->objects, &ep->ams, &ep->receives, &ep->object_receives, &ep->work};
+	struct rpwi_list *lists[] = {&ep->active_list, &ep->fetching, &ep->settling,
+		&ep->unexpected, &ep->objects, &ep->ams, &ep->receives, &ep->object_receives,
+		&ep->work};
 	link_init(&ep->link, &c->links);
 	for (size_t i = 0; i < RPWI_ARRAY_LEN(lists); i++)
 		rpwi_list_init(lists[i]);
 	ep->c = c;
-	ep->id = next_id() * (CLASSES_MAX * 2); /* the class of a receive goes into the low bits: tag.c */
+	ep->id = next_id() *
+		 (CLASSES_MAX * 2); /* the class of a receive goes into the low bits: tag.c */
 	ep->tran = -1;
 	ep->message_tag = msg_random();
 	ep->control_tag = msg_random();
@@ -37,8 +40,10 @@ rpw_endpoint *ep_new(rpw_context *c)
 
 void ep_refresh(rpw_endpoint *ep)
 {
-	ep->link.fast = ep->state == EP_UP && !ep->shut && !ep->path_broken && !ep->link.breakable && !ep->link.resending && rpwi_list_empty(&ep->link.queue) &&
-			rpwi_list_empty(&ep->link.replies) && !ep->c->debug && rpwi_list_empty(&ep->c->gpus);
+	ep->link.fast = ep->state == EP_UP && !ep->shut && !ep->path_broken &&
+			!ep->link.breakable && !ep->link.resending &&
+			rpwi_list_empty(&ep->link.queue) && rpwi_list_empty(&ep->link.replies) &&
+			!ep->c->debug && rpwi_list_empty(&ep->c->gpus);
 }
 
 /* ---- what is known of it ---- */
@@ -46,9 +51,14 @@ void ep_refresh(rpw_endpoint *ep)
 int rpw_endpoint_info(rpw_endpoint *ep, rpw_endpoint_information *info)
 {
 	if (!ep || !info)
-		return msg_wrong("rpw_endpoint_info", ep ? "the rpw_endpoint_information to fill is NULL" : "the endpoint is NULL");
+		return msg_wrong(
+			"rpw_endpoint_info", ep ? "the rpw_endpoint_information to fill is NULL"
+						: "the endpoint is NULL");
 	if (info->size < sizeof(size_t))
-		return rpwi_fail(RPW_ERR_INVALID, "rpw_endpoint_information.size is %zu: set it to sizeof(rpw_endpoint_information)", info->size);
+		return rpwi_fail(RPW_ERR_INVALID,
+			"rpw_endpoint_information.size is %zu: set it to "
+			"sizeof(rpw_endpoint_information)",
+			info->size);
 	bool has = ep->tran >= 0;
 	rpw_endpoint_information now = {
 		.size = info->size,
@@ -65,10 +75,11 @@ int rpw_endpoint_info(rpw_endpoint *ep, rpw_endpoint_information *info)
 		.connected = ep->state == EP_UP,
 		.status = ep->state == EP_FAILED ? ep_end_status(ep) : RPW_OK,
 		.eager_bytes_max = ep->eager_max,
-		.protection = !has || !ep->link.te                                           ? RPW_PROTECTION_NONE
-			      : ep->link.ops->caps & TRAN_GUARDED                            ? RPW_PROTECTION_KERNEL
-			      : ep->link.ops->caps & TRAN_SEALS && boot_has_key(ep->c->boot) ? RPW_PROTECTION_TLS
-											     : RPW_PROTECTION_NONE,
+		.protection = !has || !ep->link.te                ? RPW_PROTECTION_NONE
+			      : ep->link.ops->caps & TRAN_GUARDED ? RPW_PROTECTION_KERNEL
+			      : ep->link.ops->caps & TRAN_SEALS && boot_has_key(ep->c->boot)
+				      ? RPW_PROTECTION_TLS
+				      : RPW_PROTECTION_NONE,
 	};
 	memcpy(info, &now, RPWI_MIN(info->size, sizeof(now)));
 	return RPW_OK;

@@ -10,14 +10,19 @@ bool ep_move(rpw_endpoint *ep, enum ep_event event);
 
 /* endpoint.c */
 rpw_endpoint *ep_new(rpw_context *c);
-void ep_free(rpw_endpoint *ep);                                                               /* everything of it ends, requests with CANCELED */
-void ep_breach(rpw_endpoint *ep, const char *fmt, ...) __attribute__((format(printf, 2, 3))); /* the peer sent what it must not */
-int ep_post(rpw_endpoint *ep, rpw_request *r, rpw_request **out);                             /* queue it, and begin what can begin */
+void ep_free(rpw_endpoint *ep); /* everything of it ends, requests with CANCELED */
+void ep_breach(rpw_endpoint *ep, const char *fmt, ...)
+	__attribute__((format(printf, 2, 3))); /* the peer sent what it must not */
+int ep_post(rpw_endpoint *ep, rpw_request *r,
+	rpw_request **out); /* queue it, and begin what can begin */
 void ep_fail(rpw_endpoint *ep, int status, const char *why);
-static inline int ep_end_status(const rpw_endpoint *ep) { return ep->orderly ? RPW_OK : ep->status; } /* what the program hears of its end */
-void ep_keep(char **where, const char *text);                                                         /* a copy, for the one that is there */
-void ep_say_why(rpw_endpoint *ep, const char *why);                                                   /* keeps a copy as the reason of a failure */
-void ep_refresh(rpw_endpoint *ep);                                                                    /* ep->link.fast, from everything that it depends on */
+static inline int ep_end_status(const rpw_endpoint *ep)
+{
+	return ep->orderly ? RPW_OK : ep->status;
+} /* what the program hears of its end */
+void ep_keep(char **where, const char *text);       /* a copy, for the one that is there */
+void ep_say_why(rpw_endpoint *ep, const char *why); /* keeps a copy as the reason of a failure */
+void ep_refresh(rpw_endpoint *ep); /* ep->link.fast, from everything that it depends on */
 
 /* post.c */
 void post_wait(rpw_request *r); /* it begins when what is before it has */

@@ -20,11 +20,17 @@ static bool stretches_make(rpw_request *r, struct rts *rts, size_t want)
 		return false;
 	unsigned remote = 0;
 	int local = 0;
-	for (size_t at_remote = 0, at_local = 0; want && remote < rts->pieces && local < r->iovcnt;) {
-		size_t n = RPWI_MIN(RPWI_MIN(rts->piece[remote].len - at_remote, iov[local].iov_len - at_local), want);
+	for (size_t at_remote = 0, at_local = 0;
+		want && remote < rts->pieces && local < r->iovcnt;) {
+		size_t n = RPWI_MIN(
+			RPWI_MIN(rts->piece[remote].len - at_remote, iov[local].iov_len - at_local),
+			want);
 		if (n)
 			r->xfer[r->xfers++] =
-				(struct xfer){.local = (char *)iov[local].iov_base + at_local, .offset = at_remote, .len = n, .desc = &rts->piece[remote].desc};
+				(struct xfer){.local = (char *)iov[local].iov_base + at_local,
+					.offset = at_remote,
+					.len = n,
+					.desc = &rts->piece[remote].desc};
 		want -= n;
 		at_remote += n;
 		at_local += n;
@@ -49,7 +55,8 @@ void rndv_fetch_parked(rpw_request *r, size_t room)
 	transfer_go(r);
 }
 
-static struct unexpected *unexpected_find(rpw_endpoint *ep, uint64_t number, struct rpwi_list **list)
+static struct unexpected *unexpected_find(
+	rpw_endpoint *ep, uint64_t number, struct rpwi_list **list)
 {
 	struct rpwi_list *lists[] = {&ep->unexpected, &ep->objects, &ep->ams};
 	for (size_t k = 0; k < RPWI_ARRAY_LEN(lists); k++)
@@ -98,7 +105,8 @@ void rndv_described(rpw_endpoint *ep, const void *body, size_t len)
 	if (!len)
 		return; /* its FIN, sent on an earlier path, crossed this description: nothing is left to describe */
 	rpw_request *fetching = NULL;
-	struct rts *now = rndv_parse(body, len), *have = now ? rts_find(ep, now->number, &fetching) : NULL;
+	struct rts *now = rndv_parse(body, len),
+		   *have = now ? rts_find(ep, now->number, &fetching) : NULL;
 	if (!now || (have && (now->len != have->len || now->pieces != have->pieces)))
 		ep_breach(ep, "a description of %zu bytes that does not fit its message", len);
 	else if (have) {

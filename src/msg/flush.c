@@ -61,7 +61,9 @@ void rma_flush_look(rpw_endpoint *ep)
 				continue;
 			}
 			r->order = ep->link.tx_count;
-			if (!rpwi_list_empty(&ep->link.replies) || link_send(&ep->link, &(struct frame){.type = FRAME_FLUSH, .tag = r->number}))
+			if (!rpwi_list_empty(&ep->link.replies) ||
+				link_send(&ep->link,
+					&(struct frame){.type = FRAME_FLUSH, .tag = r->number}))
 				return;
 			r->flush_sent = true;
 		}
@@ -75,7 +77,8 @@ void rma_flush_bye(rpw_endpoint *ep, uint64_t received)
 {
 	while (!rpwi_list_empty(&ep->active_list)) {
 		rpw_request *r = RPWI_CONTAINER_OF(ep->active_list.next, rpw_request, active);
-		bool done = r->flush_sent ? received >= r->order : received == ep->link.tx_count && !ep->rma_dirty;
+		bool done = r->flush_sent ? received >= r->order
+					  : received == ep->link.tx_count && !ep->rma_dirty;
 		if (r->kind != REQ_FLUSH || !done)
 			return;
 		if (r->where == AT_QUEUE)
@@ -128,7 +131,10 @@ static int flush(rpw_endpoint *ep, const char *call, bool ends, rpw_request **re
 	return ep_post(ep, r, req);
 }
 
-int rpw_endpoint_flush(rpw_endpoint *ep, rpw_request **req) { return flush(ep, "rpw_endpoint_flush", false, req); }
+int rpw_endpoint_flush(rpw_endpoint *ep, rpw_request **req)
+{
+	return flush(ep, "rpw_endpoint_flush", false, req);
+}
 
 int rpw_endpoint_shutdown(rpw_endpoint *ep, rpw_request **req)
 {
@@ -146,7 +152,8 @@ int rpw_endpoint_fence(rpw_endpoint *ep)
 		return msg_wrong("rpw_endpoint_fence", "the endpoint is NULL");
 	if (RPWI_UNLIKELY(!msg_is_ours(ep->c)))
 		return msg_inherited(ep->c);
-	if (ep->state == EP_UP && !ep->rma_dirty && rpwi_list_empty(&ep->link.queue) && !transfers_of_ours(ep))
+	if (ep->state == EP_UP && !ep->rma_dirty && rpwi_list_empty(&ep->link.queue) &&
+		!transfers_of_ours(ep))
 		return RPW_OK;
 	rpw_request *r = req_new(ep->c, ep, REQ_FENCE, false);
 	if (!r)

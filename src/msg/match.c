@@ -7,7 +7,10 @@
 enum { BITS_FIRST = 8, BITS_CACHED = 14, BITS_MAX = 24 };
 
 /* Sparse: who meets another in a bucket has to look at it, a line that it does not need. More so while the buckets fit into a core's cache. */
-static size_t leaders_max(const struct match_table *t) { return (size_t)1 << t->bits >> (t->bits < BITS_CACHED ? 3 : 2); }
+static size_t leaders_max(const struct match_table *t)
+{
+	return (size_t)1 << t->bits >> (t->bits < BITS_CACHED ? 3 : 2);
+}
 
 bool match_init(struct match_table *t, uint64_t secret)
 {
@@ -35,7 +38,8 @@ static void push(struct match_bucket *b, struct match_node *n, uint64_t key)
 /* More buckets, if there is memory; without, chains grow longer, and nothing else happens. */
 static void grow(struct match_table *t)
 {
-	struct match_table bigger = {.bits = t->bits + 1, .secret = t->secret, .leaders = t->leaders, .last = t->last};
+	struct match_table bigger = {
+		.bits = t->bits + 1, .secret = t->secret, .leaders = t->leaders, .last = t->last};
 	bigger.buckets = calloc((size_t)1 << bigger.bits, sizeof(*bigger.buckets));
 	if (!bigger.buckets)
 		return;

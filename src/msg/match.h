@@ -35,7 +35,7 @@ struct match_table {
 		uint64_t tag, source, key;
 		struct match_bucket *bucket; /* where `key` is, or would be */
 		struct match_node *leader;   /* or NULL */
-	} last;                              /* always true: whatever changes a bucket asks for its key before */
+	} last; /* always true: whatever changes a bucket asks for its key before */
 };
 
 bool match_init(struct match_table *t, uint64_t secret);
@@ -50,12 +50,19 @@ static inline uint64_t match_key(const struct match_table *t, uint64_t tag, uint
 	x = (x ^ x >> 32) * t->secret;
 	return ((x ^ x >> 32) + low) & ~MATCH_MORE;
 }
-static inline struct match_bucket *match_bucket(const struct match_table *t, uint64_t key) { return &t->buckets[key & (((size_t)1 << t->bits) - 1)]; }
-static inline bool match_is(const struct match_node *n, uint64_t tag, uint64_t source) { return n->tag == tag && n->source == source; }
+static inline struct match_bucket *match_bucket(const struct match_table *t, uint64_t key)
+{
+	return &t->buckets[key & (((size_t)1 << t->bits) - 1)];
+}
+static inline bool match_is(const struct match_node *n, uint64_t tag, uint64_t source)
+{
+	return n->tag == tag && n->source == source;
+}
 
 void match_look(struct match_table *t, uint64_t tag, uint64_t source); /* sets t->last */
-void match_lead(struct match_table *t, struct match_node *n);          /* the first of the key of t->last */
-void match_yield(struct match_table *t, struct match_node *n);         /* t->last.leader goes, and who is behind it leads, if anybody is */
+void match_lead(struct match_table *t, struct match_node *n); /* the first of the key of t->last */
+void match_yield(struct match_table *t,
+	struct match_node *n); /* t->last.leader goes, and who is behind it leads, if anybody is */
 
 /* The oldest of that key, or NULL. */
 static inline struct match_node *match_first(struct match_table *t, uint64_t tag, uint64_t source)
@@ -65,7 +72,8 @@ static inline struct match_node *match_first(struct match_table *t, uint64_t tag
 	return t->last.leader;
 }
 
-static inline void match_add(struct match_table *t, struct match_node *n, uint64_t tag, uint64_t source)
+static inline void match_add(
+	struct match_table *t, struct match_node *n, uint64_t tag, uint64_t source)
 {
 	struct match_node *leader = match_first(t, tag, source);
 	n->tag = tag;

@@ -19,11 +19,15 @@
 static int memory_new(rpw_context *c, size_t len, unsigned access, bool has_out, rpw_memory **out)
 {
 	if (!c || !has_out || !len)
-		return msg_wrong("registering memory", !c ? "the context is NULL" : !has_out ? "out is NULL" : "the length is 0");
+		return msg_wrong("registering memory", !c         ? "the context is NULL"
+						       : !has_out ? "out is NULL"
+								  : "the length is 0");
 	if (RPWI_UNLIKELY(!msg_is_ours(c)))
 		return msg_inherited(c);
 	if (access & ~(unsigned)(RPW_REMOTE_WRITE | RPW_REMOTE_READ | RPW_REMOTE_ATOMIC))
-		return rpwi_fail(RPW_ERR_INVALID, "registering memory: access 0x%x has other bits than those of RPW_REMOTE_*", access);
+		return rpwi_fail(RPW_ERR_INVALID,
+			"registering memory: access 0x%x has other bits than those of RPW_REMOTE_*",
+			access);
 	rpw_memory *m = calloc(1, sizeof(*m));
 	if (!m || !(m->number = slots_add(&c->regions, m))) {
 		free(m);
@@ -39,12 +43,16 @@ static int memory_new(rpw_context *c, size_t len, unsigned access, bool has_out,
 	return 0;
 }
 
-static int memory_of_program(rpw_context *c, void *addr, size_t len, enum rpw_memory_kind kind, unsigned access, bool has_out, rpw_memory **out)
+static int memory_of_program(rpw_context *c, void *addr, size_t len, enum rpw_memory_kind kind,
+	unsigned access, bool has_out, rpw_memory **out)
 {
 	if (!addr || (kind != RPW_MEMORY_HOST && kind != RPW_MEMORY_CUDA))
-		return rpwi_fail(RPW_ERR_INVALID, "rpw_memory_register: address %p, kind %d", addr, (int)kind);
+		return rpwi_fail(RPW_ERR_INVALID, "rpw_memory_register: address %p, kind %d", addr,
+			(int)kind);
 	if (len > UINTPTR_MAX - (uintptr_t)addr)
-		return rpwi_fail(RPW_ERR_INVALID, "rpw_memory_register: %zu bytes from %p on reach beyond the address space", len, addr);
+		return rpwi_fail(RPW_ERR_INVALID,
+			"rpw_memory_register: %zu bytes from %p on reach beyond the address space",
+			len, addr);
 	rpw_memory *m = NULL;
 	int rc = memory_new(c, len, access, has_out, &m);
 	if (rc)
@@ -70,7 +78,8 @@ static void gpu_memory_is_there(rpw_memory *m)
 			direct_memory(m, i);
 }
 
-int rpw_memory_register(rpw_context *c, void *addr, size_t len, enum rpw_memory_kind kind, unsigned access, rpw_memory **out)
+int rpw_memory_register(rpw_context *c, void *addr, size_t len, enum rpw_memory_kind kind,
+	unsigned access, rpw_memory **out)
 {
 	int rc = memory_of_program(c, addr, len, kind, access, out != NULL, out);
 	if (!rc && (*out)->gpu)
@@ -78,14 +87,20 @@ int rpw_memory_register(rpw_context *c, void *addr, size_t len, enum rpw_memory_
 	return rc;
 }
 
-int rpw_memory_register_dmabuf(rpw_context *c, void *addr, size_t len, int fd, uint64_t offset, unsigned access, rpw_memory **out)
+int rpw_memory_register_dmabuf(rpw_context *c, void *addr, size_t len, int fd, uint64_t offset,
+	unsigned access, rpw_memory **out)
 {
 	int own = fcntl(fd, F_DUPFD_CLOEXEC, 0);
 	if (own < 0)
-		return rpwi_fail(RPW_ERR_INVALID, "rpw_memory_register_dmabuf: descriptor %d cannot be kept: %s", fd, strerror(errno));
+		return rpwi_fail(RPW_ERR_INVALID,
+			"rpw_memory_register_dmabuf: descriptor %d cannot be kept: %s", fd,
+			strerror(errno));
 	int rc = offset > UINT64_MAX - len
-			 ? rpwi_fail(RPW_ERR_INVALID, "rpw_memory_register_dmabuf: %zu bytes from offset %llu on", len, (unsigned long long)offset)
-			 : memory_of_program(c, addr, len, RPW_MEMORY_CUDA, access, out != NULL, out);
+			 ? rpwi_fail(RPW_ERR_INVALID,
+				   "rpw_memory_register_dmabuf: %zu bytes from offset %llu on", len,
+				   (unsigned long long)offset)
+			 : memory_of_program(
+				   c, addr, len, RPW_MEMORY_CUDA, access, out != NULL, out);
 	if (rc) {
 		close(own);
 		return rc;
@@ -104,7 +119,9 @@ int rpw_memory_allocate(rpw_context *c, size_t len, unsigned access, rpw_memory 
 	if (rc)
 		return rc;
 	for (int i = 0; i < c->tn && !m->addr; i++) {
-		struct tran *t = (c->t[i].ops->caps & TRAN_MAPS) && choice_wanted(c, i) ? msg_tran(c, i, why, sizeof(why)) : NULL;
+		struct tran *t = (c->t[i].ops->caps & TRAN_MAPS) && choice_wanted(c, i)
+					 ? msg_tran(c, i, why, sizeof(why))
+					 : NULL;
 		if (!t || c->t[i].ops->mem->alloc(t, len, memory_tran_access(access), &m->mem[i])) {
 			m->mem[i] = NULL;
 			continue;
@@ -114,13 +131,15 @@ int rpw_memory_allocate(rpw_context *c, size_t len, unsigned access, rpw_memory 
 		m->owner = i;
 	}
 	if (!m->addr) {
-		void *p = mmap(NULL, len, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+		void *p =
+			mmap(NULL, len, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
 		m->addr = p == MAP_FAILED ? NULL : p;
 		m->allocated = m->addr != NULL;
 	}
 	if (!m->addr) {
 		rpw_memory_destroy(m);
-		return rpwi_fail(RPW_ERR_NO_MEMORY, "%zu bytes could not be allocated: %s", len, strerror(errno));
+		return rpwi_fail(RPW_ERR_NO_MEMORY, "%zu bytes could not be allocated: %s", len,
+			strerror(errno));
 	}
 	*out = m;
 	return RPW_OK;
@@ -159,10 +178,13 @@ static int register_all(rpw_memory *m)
 	for (int i = 0; i < c->tn; i++) {
 		if (!m->mem[i] && choice_wanted(c, i)) {
 			struct tran *t = msg_tran(c, i, why, sizeof(why));
-			int rc = t ? c->t[i].ops->mem->add(t, m->addr, m->len, memory_tran_access(m->access), &m->mem[i]) : -ENODEV;
+			int rc = t ? c->t[i].ops->mem->add(t, m->addr, m->len,
+					     memory_tran_access(m->access), &m->mem[i])
+				   : -ENODEV;
 			if (rc) {
 				m->mem[i] = NULL;
-				rpwi_debug("%zu bytes at %p are not reachable by %s: %s", m->len, m->addr, c->t[i].ops->name, t ? strerror(-rc) : why);
+				rpwi_debug("%zu bytes at %p are not reachable by %s: %s", m->len,
+					m->addr, c->t[i].ops->name, t ? strerror(-rc) : why);
 			} else {
 				m->mem[i]->kept = true;
 			}
@@ -192,7 +214,9 @@ int rpw_rkey_pack(const rpw_memory *given, void *out, size_t room)
 		for (int i = 0; i < m->c->tn; i++)
 			m->gpu->exposed |= choice_wanted(m->c, i) && direct_memory(m, i);
 	} else if (!register_all(m))
-		return rpwi_fail(RPW_ERR_NOT_SUPPORTED, "no transport of this context can give peers access to %zu bytes at %p", m->len, m->addr);
+		return rpwi_fail(RPW_ERR_NOT_SUPPORTED,
+			"no transport of this context can give peers access to %zu bytes at %p",
+			m->len, m->addr);
 	for (int i = 0; i < m->c->tn; i++) {
 		if (!m->mem[i])
 			continue;
@@ -209,7 +233,10 @@ int rpw_rkey_pack(const rpw_memory *given, void *out, size_t room)
 	memcpy(p, &crc, 4);
 	size_t n = (size_t)(p - key) + 4;
 	if (n > room)
-		return rpwi_fail(RPW_ERR_LIMIT, "a packed key of %zu bytes does not fit into %zu: give it RPW_RKEY_BYTES_MAX", n, room);
+		return rpwi_fail(RPW_ERR_LIMIT,
+			"a packed key of %zu bytes does not fit into %zu: give it "
+			"RPW_RKEY_BYTES_MAX",
+			n, room);
 	memcpy(out, key, n);
 	return (int)n;
 }
@@ -219,7 +246,10 @@ static int key_parse(rpw_rkey *k, const uint8_t *packed, size_t len, const struc
 	const uint8_t *p = packed + sizeof(*h), *end = packed + len - 4;
 	for (unsigned i = 0; i < h->descs; i++) {
 		if (end - p < 9 || p[8] >= TRAN_DESC_MAX || end - p < 9 + p[8])
-			return rpwi_fail(RPW_ERR_PROTOCOL, "a remote key whose description %u of %u does not fit into its %zu bytes", i + 1, h->descs, len);
+			return rpwi_fail(RPW_ERR_PROTOCOL,
+				"a remote key whose description %u of %u does not fit into its %zu "
+				"bytes",
+				i + 1, h->descs, len);
 		for (int t = 0; t < k->ep->c->tn; t++)
 			if (!strncmp(k->ep->c->t[t].ops->name, (const char *)p, 8)) {
 				k->has[t] = true;
@@ -228,35 +258,47 @@ static int key_parse(rpw_rkey *k, const uint8_t *packed, size_t len, const struc
 			}
 		p += 9 + p[8];
 	}
-	return p == end ? 0 : rpwi_fail(RPW_ERR_PROTOCOL, "a remote key with %zu bytes too many", (size_t)(end - p));
+	return p == end ? 0
+			: rpwi_fail(RPW_ERR_PROTOCOL, "a remote key with %zu bytes too many",
+				  (size_t)(end - p));
 }
 
 int rpw_rkey_unpack(rpw_endpoint *ep, const void *packed, size_t len, rpw_rkey **out)
 {
 	if (!ep || !packed || !out)
-		return msg_wrong("rpw_rkey_unpack", !ep ? "the endpoint is NULL" : !packed ? "the packed key is NULL" : "out is NULL");
+		return msg_wrong("rpw_rkey_unpack", !ep       ? "the endpoint is NULL"
+						    : !packed ? "the packed key is NULL"
+							      : "out is NULL");
 	if (RPWI_UNLIKELY(!msg_is_ours(ep->c)))
 		return msg_inherited(ep->c);
 	struct rkey_head h;
 	if (len < sizeof(h) + 4 || len > RPW_RKEY_BYTES_MAX)
-		return rpwi_fail(RPW_ERR_PROTOCOL, "a remote key of %zu bytes: they have %zu to %d", len, sizeof(h) + 4, RPW_RKEY_BYTES_MAX);
+		return rpwi_fail(RPW_ERR_PROTOCOL, "a remote key of %zu bytes: they have %zu to %d",
+			len, sizeof(h) + 4, RPW_RKEY_BYTES_MAX);
 	memcpy(&h, packed, sizeof(h));
 	if (h.magic != RKEY_MAGIC)
-		return rpwi_fail(RPW_ERR_PROTOCOL, "these %zu bytes are no remote key: they begin with 0x%08x", len, h.magic);
+		return rpwi_fail(RPW_ERR_PROTOCOL,
+			"these %zu bytes are no remote key: they begin with 0x%08x", len, h.magic);
 	if (h.version != RKEY_VERSION)
-		return rpwi_fail(
-			RPW_ERR_NOT_SUPPORTED, "a remote key of version %u; this side reads version %d: use the same ropeway on both", h.version, RKEY_VERSION);
+		return rpwi_fail(RPW_ERR_NOT_SUPPORTED,
+			"a remote key of version %u; this side reads version %d: use the same "
+			"ropeway on both",
+			h.version, RKEY_VERSION);
 	uint32_t crc;
 	memcpy(&crc, (const uint8_t *)packed + len - 4, 4);
 	if (crc != (uint32_t)crc32(0, packed, (uInt)(len - 4)))
 		return rpwi_fail(RPW_ERR_PROTOCOL,
-			"the remote key for %s is garbled: its checksum is 0x%08x, its %zu bytes have 0x%08x; let the peer pack it anew", ep->peer, crc, len,
-			(uint32_t)crc32(0, packed, (uInt)(len - 4)));
+			"the remote key for %s is garbled: its checksum is 0x%08x, its %zu bytes "
+			"have 0x%08x; let the peer pack it anew",
+			ep->peer, crc, len, (uint32_t)crc32(0, packed, (uInt)(len - 4)));
 	if (!ep->was_up)
-		return rpwi_fail(RPW_ERR_INVALID, "the endpoint is not connected yet: wait for its connect request, then unpack");
+		return rpwi_fail(RPW_ERR_INVALID, "the endpoint is not connected yet: wait for its "
+						  "connect request, then unpack");
 	if (h.domain != ep->peer_domain)
-		return rpwi_fail(
-			RPW_ERR_ACCESS, "the remote key is not of memory that %s has: it was packed by another context; use what this peer packed", ep->peer);
+		return rpwi_fail(RPW_ERR_ACCESS,
+			"the remote key is not of memory that %s has: it was packed by another "
+			"context; use what this peer packed",
+			ep->peer);
 	rpw_rkey *k = calloc(1, sizeof(*k));
 	if (!k)
 		return rpwi_fail(RPW_ERR_NO_MEMORY, "no memory for a remote key");

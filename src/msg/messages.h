@@ -16,7 +16,8 @@ void object_arrived(rpw_endpoint *ep, uint64_t number, const void *body, size_t 
 void object_offered(rpw_endpoint *ep, struct rts *rts, uint32_t units);
 void object_fetched(rpw_request *r, int status);
 int object_send_begin(rpw_request *r);
-void am_arrived(rpw_endpoint *ep, uint64_t word, const void *header, size_t header_len, const void *body, size_t len);
+void am_arrived(rpw_endpoint *ep, uint64_t word, const void *header, size_t header_len,
+	const void *body, size_t len);
 void am_offered(rpw_endpoint *ep, uint64_t word, struct rts *rts, uint32_t units);
 void am_fetched(rpw_request *r, int status);
 void am_turn(rpw_endpoint *ep);
@@ -25,8 +26,10 @@ int am_send_begin(rpw_request *r);
 /* A small frame may go at once, without a request: nothing is before it, and the log would copy it. */
 static inline bool path_is_free(const rpw_endpoint *ep, size_t len, uint32_t units)
 {
-	return ep->state == EP_UP && !ep->shut && msg_is_ours(ep->c) && len <= EAGER_SMALL && len <= ep->eager_max && rpwi_list_empty(&ep->link.queue) &&
-	       rpwi_list_empty(&ep->link.replies) && credit_has(&ep->link, units) && rpwi_list_empty(&ep->c->gpus);
+	return ep->state == EP_UP && !ep->shut && msg_is_ours(ep->c) && len <= EAGER_SMALL &&
+	       len <= ep->eager_max && rpwi_list_empty(&ep->link.queue) &&
+	       rpwi_list_empty(&ep->link.replies) && credit_has(&ep->link, units) &&
+	       rpwi_list_empty(&ep->c->gpus);
 }
 
 #endif

@@ -22,7 +22,8 @@ void object_unpost(rpw_request *r)
 
 static rpw_request *first(const struct rpwi_list *receives)
 {
-	return rpwi_list_empty(receives) ? NULL : RPWI_CONTAINER_OF(receives->next, rpw_request, active);
+	return rpwi_list_empty(receives) ? NULL
+					 : RPWI_CONTAINER_OF(receives->next, rpw_request, active);
 }
 
 /* The receive that was posted first, of those for this endpoint and for any. */
@@ -50,7 +51,11 @@ static bool room_make(rpw_request *r, size_t len)
 	r->len = len;
 	r->done.length = len;
 	if (!r->buf)
-		return rpwi_fail(RPW_ERR_NO_MEMORY, "an object of %zu bytes was refused: its receiver's allocator gave no memory", len), false;
+		return rpwi_fail(RPW_ERR_NO_MEMORY,
+			       "an object of %zu bytes was refused: its receiver's allocator gave "
+			       "no memory",
+			       len),
+		       false;
 	r->gpu = pipeline_gpu_of(r->c, r->buf, len);
 	*r->obj_buf = r->buf;
 	*r->obj_len = len;
@@ -138,7 +143,8 @@ static bool unexpected_take(rpw_request *r)
 	struct rpwi_list *of = r->ep ? &r->ep->objects : &r->c->objects;
 	if (rpwi_list_empty(of))
 		return false;
-	struct unexpected *u = r->ep ? RPWI_CONTAINER_OF(of->next, struct unexpected, in_endpoint) : RPWI_CONTAINER_OF(of->next, struct unexpected, in_context);
+	struct unexpected *u = r->ep ? RPWI_CONTAINER_OF(of->next, struct unexpected, in_endpoint)
+				     : RPWI_CONTAINER_OF(of->next, struct unexpected, in_context);
 	rpw_endpoint *ep = u->ep;
 	uint32_t units = u->units;
 	struct rts *rts = u->rts;
@@ -156,14 +162,18 @@ static bool unexpected_take(rpw_request *r)
 	return true;
 }
 
-int rpw_recv_obj(rpw_context *c, rpw_endpoint *ep, rpw_alloc_fn alloc, void *arg, void **buf, size_t *len, rpw_request **req)
+int rpw_recv_obj(rpw_context *c, rpw_endpoint *ep, rpw_alloc_fn alloc, void *arg, void **buf,
+	size_t *len, rpw_request **req)
 {
 	if (!c || (ep && ep->c != c) || !buf || !len)
-		return msg_wrong("rpw_recv_obj", !c || (ep && ep->c != c) ? tag_whose(c) : !buf ? "buf is NULL" : "len is NULL");
+		return msg_wrong("rpw_recv_obj", !c || (ep && ep->c != c) ? tag_whose(c)
+						 : !buf                   ? "buf is NULL"
+									  : "len is NULL");
 	if (RPWI_UNLIKELY(!msg_is_ours(c)))
 		return msg_inherited(c);
 	if (ep && ep->state == EP_FAILED)
-		return rpwi_fail(ep->status, "endpoint to %s has ended: %s", ep->peer ? ep->peer : "?", ep->fail_text ? ep->fail_text : "");
+		return rpwi_fail(ep->status, "endpoint to %s has ended: %s",
+			ep->peer ? ep->peer : "?", ep->fail_text ? ep->fail_text : "");
 	rpw_request *r = req_new(c, ep, REQ_RECV_OBJECT, req != NULL);
 	if (!r)
 		return RPW_ERR_NO_MEMORY;
@@ -229,7 +239,8 @@ int object_send_begin(rpw_request *r)
 int rpw_send_obj(rpw_endpoint *ep, const void *buf, size_t len, rpw_request **req)
 {
 	if (!ep || (len && !buf))
-		return msg_wrong("rpw_send_obj", ep ? "the buffer is NULL, and its length is not 0" : "the endpoint is NULL");
+		return msg_wrong("rpw_send_obj", ep ? "the buffer is NULL, and its length is not 0"
+						    : "the endpoint is NULL");
 	rpw_request *r = req_new(ep->c, ep, REQ_OBJECT, req != NULL);
 	if (!r)
 		return RPW_ERR_NO_MEMORY;

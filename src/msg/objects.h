@@ -23,8 +23,10 @@
 
 enum {
 	TRANSPORTS_MAX = 4,
-	CLASSES_MAX = 16,      /* different masks of posted receives with a table of their own; further ones share the last */
-	EAGER_SMALL = 1024,    /* up to here a message waits for credit rather than going as RTS, which would cost as much */
+	CLASSES_MAX =
+		16, /* different masks of posted receives with a table of their own; further ones share the last */
+	EAGER_SMALL =
+		1024, /* up to here a message waits for credit rather than going as RTS, which would cost as much */
 	PIECE_BYTES = 1 << 20, /* of a large transfer, of which several are under way */
 	PIECES_UNDER_WAY = 8,  /* of one request */
 	STREAM_BYTES =
@@ -33,10 +35,11 @@ enum {
 	IOV_MAX_COUNT = 1024, /* pieces of a scatter list */
 	CONNECT_MS = 10000,   /* default of rpw_endpoint_create */
 	PATH_MS = 5000,       /* a path that is not up by then is given up */
-	REST_MS_LEAST = 10,   /* a path that was lost: all were tried in vain, they are tried again in a while, which grows */
+	REST_MS_LEAST =
+		10, /* a path that was lost: all were tried in vain, they are tried again in a while, which grows */
 	REST_MS_MOST = 500,
-	SILENT_MS = 10000,     /* a peer that came to a listener and does not say which path it wants */
-	ARRIVE_MS = 30000,     /* ... nor comes up with any, however often it chooses */
+	SILENT_MS = 10000, /* a peer that came to a listener and does not say which path it wants */
+	ARRIVE_MS = 30000, /* ... nor comes up with any, however often it chooses */
 	ARRIVING_MAX = 1024,   /* such peers at once, for each context */
 	DRAIN_MS = 500,        /* after a peer's goodbye, for what it sent before */
 	BOOT_EVERY_NS = 50000, /* a busy context looks after the control path so often */
@@ -92,13 +95,15 @@ struct rpw_request {
 	bool plain; /* a receive into one piece of the host's memory, that has met nothing long: everything below `mask` is blank */
 	bool complete;
 	rpw_context *c;
-	rpw_endpoint *ep;        /* receives: the one asked for, or NULL */
-	struct rpwi_list active; /* ep->active_list, or receives, in the order posted: what flush waits for and close ends; self-linked when not in a list */
+	rpw_endpoint *ep; /* receives: the one asked for, or NULL */
+	struct rpwi_list
+		active; /* ep->active_list, or receives, in the order posted: what flush waits for and close ends; self-linked when not in a list */
 	union {
 		struct rpwi_list link;  /* by `where` */
 		rpw_request *next_free; /* of c->free_requests */
 	};
-	uint64_t order; /* receives: which was posted first; flushes: the counted frames before theirs */
+	uint64_t
+		order; /* receives: which was posted first; flushes: the counted frames before theirs */
 	rpw_completion done;
 	char *buf; /* iovcnt 1 */
 	size_t len;
@@ -106,23 +111,26 @@ struct rpw_request {
 	void *arg;
 	uint64_t tag, mask;
 	/* what only long operations need: blank when a request is made */
-	bool issuing, canceled, peer_lost, notify, flush_sent, answered, settle_sent, settled, describe;
-	bool parked;                                   /* on ep->fetching, but moved by a pipeline */
-	bool ends;                                     /* a flush of rpw_endpoint_shutdown */
-	bool asked;                                    /* counted by its pipelines as a question to the peer */
-	bool iov_owned;                                /* iov was allocated */
-	bool remote_gpu;                               /* of a put or get: the peer's memory is a GPU's. The key may be gone by the time that a path is */
+	bool issuing, canceled, peer_lost, notify, flush_sent, answered, settle_sent, settled,
+		describe;
+	bool parked;    /* on ep->fetching, but moved by a pipeline */
+	bool ends;      /* a flush of rpw_endpoint_shutdown */
+	bool asked;     /* counted by its pipelines as a question to the peer */
+	bool iov_owned; /* iov was allocated */
+	bool remote_gpu; /* of a put or get: the peer's memory is a GPU's. The key may be gone by the time that a path is */
 	bool invited, was_invited, put_failed, placed; /* of receives: rndv_put.c */
 	int rtr_tran, direct_tran;
 	int iovcnt;
-	struct iovec *iov;                /* iovcnt > 1 */
-	uint64_t number;                  /* with the peer, 0: none */
-	const struct transfer_role *role; /* of what moves, or is to move; NULL: nothing in pieces */
-	struct rts *rts;                  /* what is fetched */
-	struct rndv *rndv;                /* what the peer fetches */
-	struct tran_mem *rtr_mem;         /* where the peer puts */
-	struct tran_mem *direct;          /* the buffer, in a GPU that the path's transport reaches by itself */
-	struct xfer *xfer;                /* &one, or allocated */
+	struct iovec *iov; /* iovcnt > 1 */
+	uint64_t number;   /* with the peer, 0: none */
+	const struct transfer_role
+		*role;            /* of what moves, or is to move; NULL: nothing in pieces */
+	struct rts *rts;          /* what is fetched */
+	struct rndv *rndv;        /* what the peer fetches */
+	struct tran_mem *rtr_mem; /* where the peer puts */
+	struct tran_mem
+		*direct;   /* the buffer, in a GPU that the path's transport reaches by itself */
+	struct xfer *xfer; /* &one, or allocated */
 	struct xfer one;
 	unsigned xfers, at_xfer, under_way;
 	size_t at_byte;
@@ -134,9 +142,9 @@ struct rpw_request {
 	const struct rpw_rkey *key;
 	rpw_alloc_fn alloc;
 	void *arg_alloc;
-	struct link_keep keep;     /* of its body, on a path that may break */
-	char *why;                 /* it failed: in words. A truncated one is told from its lengths */
-	struct gpu *gpu;           /* whose memory the buffer is; NULL: the host's */
+	struct link_keep keep; /* of its body, on a path that may break */
+	char *why;             /* it failed: in words. A truncated one is told from its lengths */
+	struct gpu *gpu;       /* whose memory the buffer is; NULL: the host's */
 	struct pipeline *pipeline; /* what moves it, then */
 	rpw_memory *serves;        /* a peer's put or get of it */
 	void *bounce;              /* a small buffer of a GPU's, copied; ours */
@@ -202,11 +210,12 @@ enum ep_event {
 	EP_EVENTS
 };
 enum ep_todo {
-	TODO_SEND = 1,  /* the queue, answers, credit: something may go now */
-	TODO_PATH = 2,  /* the path is of no use (any more): the next one */
-	TODO_FAIL = 4,  /* with ep->status */
-	TODO_CLOSE = 8, /* rpw_endpoint_destroy from a callback, or a peer that never became an endpoint */
-	TODO_AM = 16,   /* active messages wait for their turn */
+	TODO_SEND = 1, /* the queue, answers, credit: something may go now */
+	TODO_PATH = 2, /* the path is of no use (any more): the next one */
+	TODO_FAIL = 4, /* with ep->status */
+	TODO_CLOSE =
+		8, /* rpw_endpoint_destroy from a callback, or a peer that never became an endpoint */
+	TODO_AM = 16, /* active messages wait for their turn */
 };
 
 struct rpw_endpoint {
@@ -216,7 +225,8 @@ struct rpw_endpoint {
 	size_t eager_max;
 	struct link link; /* with the path */
 	unsigned settle_under_way, atomics;
-	struct rpwi_list active_list, fetching, settling, unexpected, objects, ams, receives, object_receives, work;
+	struct rpwi_list active_list, fetching, settling, unexpected, objects, ams, receives,
+		object_receives, work;
 	size_t posted;
 	uint64_t id;
 	/* the rest */
@@ -224,8 +234,8 @@ struct rpw_endpoint {
 	bool shut;                /* rpw_endpoint_shutdown: nothing more can be posted */
 	bool shutting, peer_shut; /* it is under way; the peer's is over */
 	bool orderly;             /* it ended as the peer's program, or both, wished */
-	bool all_taken;           /* the peer closed when it had taken everything: there is nothing to flush */
-	int refusal;              /* what to say when no path is left: the peer refused by name */
+	bool all_taken; /* the peer closed when it had taken everything: there is nothing to flush */
+	int refusal;    /* what to say when no path is left: the peer refused by name */
 	uint64_t peer_received;
 	char last_why[400];
 	struct boot_conn *boot;
@@ -240,7 +250,8 @@ struct rpw_endpoint {
 	int order[TRANSPORTS_MAX], orders; /* what to try, indices of tran_all */
 	uint16_t attempt;
 	uint64_t deadline_ns, until_ns;
-	uint64_t message_tag, control_tag, peer_message_tag, peer_control_tag, peer_domain, peer_sent, flush_number;
+	uint64_t message_tag, control_tag, peer_message_tag, peer_control_tag, peer_domain,
+		peer_sent, flush_number;
 	int status;
 	char *why, *reasons, *peer, *path_text, *fail_text;
 	struct pipelines *pipelines;
@@ -262,7 +273,8 @@ struct rpw_memory {
 	void *addr;
 	size_t len;
 	unsigned access;
-	uint64_t number, secret; /* the number finds it; who does not know the secret, too, was not given its key */
+	uint64_t number,
+		secret; /* the number finds it; who does not know the secret, too, was not given its key */
 	struct tran_mem *mem[TRANSPORTS_MAX];
 	struct gpu *gpu; /* CUDA memory */
 	int dmabuf;      /* of it, ours; -1: none */
@@ -285,15 +297,18 @@ struct rpw_rkey {
 
 /* What a kind of operation does at each turn of its life: protos.c. */
 struct proto {
-	const char *name;                            /* "a send" */
-	int (*begin)(rpw_request *r);                /* 0: begun (and perhaps complete); -EAGAIN: later */
-	void (*fetched)(rpw_request *r, int status); /* the message that it receives is here; NULL: it completes */
-	void (*unpost)(rpw_request *r);              /* a receive without a message goes from where it waits for one */
-	void (*path_gone)(rpw_request *r);           /* nothing of its path moves any more; NULL: nothing is to do */
-	void (*cancel)(rpw_request *r);              /* while it is under way; NULL: it ends as it would have */
-	bool message;                                /* a message of the program's goes to the peer: it may be offered, invited, withdrawn */
-	bool receive;                                /* one comes, for the program */
-	bool waits_for_older;                        /* for everything posted before it */
+	const char *name;             /* "a send" */
+	int (*begin)(rpw_request *r); /* 0: begun (and perhaps complete); -EAGAIN: later */
+	void (*fetched)(rpw_request *r,
+		int status); /* the message that it receives is here; NULL: it completes */
+	void (*unpost)(
+		rpw_request *r); /* a receive without a message goes from where it waits for one */
+	void (*path_gone)(
+		rpw_request *r); /* nothing of its path moves any more; NULL: nothing is to do */
+	void (*cancel)(rpw_request *r); /* while it is under way; NULL: it ends as it would have */
+	bool message; /* a message of the program's goes to the peer: it may be offered, invited, withdrawn */
+	bool receive;         /* one comes, for the program */
+	bool waits_for_older; /* for everything posted before it */
 };
 extern const struct proto protos[];
 /* It is complete: what only an operation under way has goes. */
@@ -307,16 +322,18 @@ struct recv_class {
 struct rpw_context {
 	const struct proto *protos;
 	void (*proto_ends)(rpw_request *r);
-	bool kept_one;                   /* the frame that has just come, for a receive that may be about to be posted: path_up_frame says so */
+	bool kept_one; /* the frame that has just come, for a receive that may be about to be posted: path_up_frame says so */
 	bool in_progress, debug, closes; /* closes: an endpoint has TODO_CLOSE */
 	pid_t pid;
 	uint64_t born; /* a forked child is refused */
 	bool polled;   /* rpw_context_options */
 	unsigned polls;
-	unsigned fails_seen;     /* rpwi_fail_count: what was recorded since may be about the request that fails now */
+	unsigned
+		fails_seen; /* rpwi_fail_count: what was recorded since may be about the request that fails now */
 	size_t unexpected_count; /* tagged messages waiting */
 	uint64_t next_order;
-	struct match_table posted, unexpected;       /* receives without a message; messages without a receive */
+	struct match_table posted,
+		unexpected; /* receives without a message; messages without a receive */
 	struct unexpected_index *unexpected_indexes; /* of masks */
 	struct recv_class class[CLASSES_MAX];
 	unsigned classes;
@@ -335,8 +352,10 @@ struct rpw_context {
 	uint64_t boot_next_ns, timers_next_ns, timer_set_ns;
 	unsigned connecting;
 	struct rpwi_list gpus, pipelines; /* empty where no memory of a GPU is met */
-	struct rpwi_list endpoints, listeners, memories, work, callbacks, any_receives, unexpected_list, small_free;
-	struct rpwi_list object_receives, objects; /* receives from any endpoint; objects that came before their receive, of all endpoints */
+	struct rpwi_list endpoints, listeners, memories, work, callbacks, any_receives,
+		unexpected_list, small_free;
+	struct rpwi_list object_receives,
+		objects; /* receives from any endpoint; objects that came before their receive, of all endpoints */
 	unsigned small_count;
 	struct tran_facts own;
 	struct tran_up up;
@@ -361,10 +380,15 @@ struct rpw_context {
 static inline bool msg_is_ours(const rpw_context *c) { return rpwi_is_ours(c->born); }
 static inline int msg_inherited(const rpw_context *c)
 {
-	return rpwi_fail(RPW_ERR_INVALID, "this context belongs to process %d, this is its child %d: make one after fork", c->pid, getpid());
+	return rpwi_fail(RPW_ERR_INVALID,
+		"this context belongs to process %d, this is its child %d: make one after fork",
+		c->pid, getpid());
 }
 /* "rpw_recv: the context is NULL" */
-static inline int msg_wrong(const char *call, const char *argument) { return rpwi_fail(RPW_ERR_INVALID, "%s: %s", call, argument); }
+static inline int msg_wrong(const char *call, const char *argument)
+{
+	return rpwi_fail(RPW_ERR_INVALID, "%s: %s", call, argument);
+}
 /* Left for the end of the round. */
 static inline void msg_todo(rpw_endpoint *ep, unsigned what)
 {
@@ -383,7 +407,9 @@ static inline bool msg_callback_begin(rpw_context *c)
 /* enum rpw_access as enum tran_access */
 static inline unsigned memory_tran_access(unsigned access)
 {
-	return (access & RPW_REMOTE_WRITE ? TRAN_WRITE : 0u) | (access & RPW_REMOTE_READ ? TRAN_READ : 0u) | (access & RPW_REMOTE_ATOMIC ? TRAN_ATOMIC : 0u);
+	return (access & RPW_REMOTE_WRITE ? TRAN_WRITE : 0u) |
+	       (access & RPW_REMOTE_READ ? TRAN_READ : 0u) |
+	       (access & RPW_REMOTE_ATOMIC ? TRAN_ATOMIC : 0u);
 }
 
 static inline const struct proto *proto_of(const rpw_request *r) { return &r->c->protos[r->kind]; }

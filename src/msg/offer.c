@@ -45,12 +45,16 @@ static bool registrations_make(rpw_request *r)
 			direct_offer(r, &v->mem[i]); /* or it is staged */
 			continue;
 		}
-		int rc = ep->link.ops->mem->add(r->c->t[v->tran].tran, v->iov[i].iov_base, v->iov[i].iov_len, TRAN_READ, &v->mem[i]);
+		int rc = ep->link.ops->mem->add(r->c->t[v->tran].tran, v->iov[i].iov_base,
+			v->iov[i].iov_len, TRAN_READ, &v->mem[i]);
 		if (rc) {
 			v->mem[i] = NULL;
 			rndv_unregister(r);
-			rpwi_fail(msg_status_of_errno(rc), "%zu bytes at %p cannot be given to the peer by %s: %s; is `ulimit -l` large enough?",
-				v->iov[i].iov_len, v->iov[i].iov_base, ep->link.ops->name, strerror(-rc));
+			rpwi_fail(msg_status_of_errno(rc),
+				"%zu bytes at %p cannot be given to the peer by %s: %s; is `ulimit "
+				"-l` large enough?",
+				v->iov[i].iov_len, v->iov[i].iov_base, ep->link.ops->name,
+				strerror(-rc));
 			return false;
 		}
 	}
@@ -106,7 +110,10 @@ size_t rndv_describe(rpw_request *r, uint8_t *body)
 	struct rndv *v = r->rndv;
 	if (!registrations_make(r))
 		return 0;
-	struct rts_body h = {.number = r->number, .len = r->len, .pieces = (uint16_t)v->n, .am_header_len = v->kind == RTS_AM ? r->am_header_len : 0};
+	struct rts_body h = {.number = r->number,
+		.len = r->len,
+		.pieces = (uint16_t)v->n,
+		.am_header_len = v->kind == RTS_AM ? r->am_header_len : 0};
 	uint8_t *p = body;
 	memcpy(p, &h, sizeof(h));
 	p += sizeof(h);
@@ -118,7 +125,8 @@ size_t rndv_describe(rpw_request *r, uint8_t *body)
 }
 
 /* The frame types beside RTS cost no credit. */
-int rndv_offer_as(rpw_request *r, enum frame_type type, enum rts_kind kind, uint64_t tag, const void *extra, size_t extra_len)
+int rndv_offer_as(rpw_request *r, enum frame_type type, enum rts_kind kind, uint64_t tag,
+	const void *extra, size_t extra_len)
 {
 	rpw_endpoint *ep = r->ep;
 	uint8_t body[RTS_BODY_MAX];
@@ -128,7 +136,9 @@ int rndv_offer_as(rpw_request *r, enum frame_type type, enum rts_kind kind, uint
 		req_complete(r, status ? status : RPW_ERR_SYSTEM);
 		return 0;
 	}
-	uint32_t units = type == FRAME_RTS ? credit_units_rts(r->rndv->n, kind == RTS_AM ? r->am_header_len : 0) : 0;
+	uint32_t units = type == FRAME_RTS ? credit_units_rts(r->rndv->n,
+						     kind == RTS_AM ? r->am_header_len : 0)
+					   : 0;
 	if (units && !credit_has(&ep->link, units)) {
 		credit_need(&ep->link, units);
 		return -EAGAIN;
@@ -155,20 +165,24 @@ int rndv_offer_as(rpw_request *r, enum frame_type type, enum rts_kind kind, uint
 	return 0;
 }
 
-int rndv_offer(rpw_request *r, enum rts_kind kind, uint64_t tag) { return rndv_offer_as(r, FRAME_RTS, kind, tag, "", 0); }
+int rndv_offer(rpw_request *r, enum rts_kind kind, uint64_t tag)
+{
+	return rndv_offer_as(r, FRAME_RTS, kind, tag, "", 0);
+}
 
 /* May a FIN be the answer to it? */
 static bool offers(const rpw_request *r)
 {
-	return r->kind == REQ_SEND || r->kind == REQ_OBJECT || r->kind == REQ_AM || r->kind == REQ_CHUNK || r->kind == REQ_SERVE_GET ||
-	       (r->kind == REQ_RMA && r->asked);
+	return r->kind == REQ_SEND || r->kind == REQ_OBJECT || r->kind == REQ_AM ||
+	       r->kind == REQ_CHUNK || r->kind == REQ_SERVE_GET || (r->kind == REQ_RMA && r->asked);
 }
 
 void rndv_finished(rpw_endpoint *ep, uint64_t number, unsigned flags)
 {
 	rpw_request *r = slots_get(&ep->c->numbers, number);
 	if (!r || r->ep != ep || r->where != AT_PEER || !offers(r)) {
-		rpwi_debug("%s: a FIN for number 0x%llx, which is none of its messages", ep->peer, (unsigned long long)number);
+		rpwi_debug("%s: a FIN for number 0x%llx, which is none of its messages", ep->peer,
+			(unsigned long long)number);
 		return;
 	}
 	int rc = flags > (unsigned)-RPW_ERR_SYSTEM ? RPW_ERR_PROTOCOL : -(int)flags;
@@ -191,7 +205,8 @@ void rndv_describe_all(rpw_endpoint *ep)
 
 bool rndv_describe_go(rpw_endpoint *ep)
 {
-	for (struct rpwi_list *n = ep->active_list.next; ep->describe && n != &ep->active_list; n = n->next) {
+	for (struct rpwi_list *n = ep->active_list.next; ep->describe && n != &ep->active_list;
+		n = n->next) {
 		rpw_request *r = RPWI_CONTAINER_OF(n, rpw_request, active);
 		uint8_t body[RTS_BODY_MAX];
 		if (!r->describe)

@@ -18,8 +18,14 @@
 
 /* ---- what the link asks of its endpoint ---- */
 
-static rpw_endpoint *endpoint_of(struct link *l) { return RPWI_CONTAINER_OF(l, rpw_endpoint, link); }
-static rpw_request *request_of(struct link_keep *k) { return RPWI_CONTAINER_OF(k, rpw_request, keep); }
+static rpw_endpoint *endpoint_of(struct link *l)
+{
+	return RPWI_CONTAINER_OF(l, rpw_endpoint, link);
+}
+static rpw_request *request_of(struct link_keep *k)
+{
+	return RPWI_CONTAINER_OF(k, rpw_request, keep);
+}
 
 static bool up_body(struct link_keep *k, size_t at, size_t n, struct link_body *out)
 {
@@ -32,7 +38,10 @@ static bool up_body(struct link_keep *k, size_t at, size_t n, struct link_body *
 	out->iov = (struct iovec){out->flat, n};
 	return out->flat && iov_gather(r->iov, r->iovcnt, at, out->flat, n) == n;
 }
-static void up_anew(struct link_keep *k, struct link_body *out) { out->iov = (struct iovec){out->made, rndv_describe(request_of(k), out->made)}; }
+static void up_anew(struct link_keep *k, struct link_body *out)
+{
+	out->iov = (struct iovec){out->made, rndv_describe(request_of(k), out->made)};
+}
 static void up_delivered(struct link_keep *k)
 {
 	rpw_request *r = request_of(k);
@@ -43,7 +52,8 @@ static void up_work(struct link *l) { msg_todo(endpoint_of(l), TODO_SEND); }
 static void up_lost(struct link *l, int rc)
 {
 	rpw_endpoint *ep = endpoint_of(l);
-	rpwi_debug("%s: the path by %s took no frame: %s", ep->peer ? ep->peer : "peer", l->ops->name, strerror(-rc));
+	rpwi_debug("%s: the path by %s took no frame: %s", ep->peer ? ep->peer : "peer",
+		l->ops->name, strerror(-rc));
 	msg_todo(ep, TODO_PATH);
 }
 static void up_breach(struct link *l, const char *what) { ep_breach(endpoint_of(l), "%s", what); }
@@ -90,19 +100,23 @@ void path_work(rpw_endpoint *ep)
 
 /* ---- what comes ---- */
 
-static void on_tag(rpw_endpoint *ep, const struct frame_head *h, const uint8_t *extra, size_t extra_len, const void *body, size_t len)
+static void on_tag(rpw_endpoint *ep, const struct frame_head *h, const uint8_t *extra,
+	size_t extra_len, const void *body, size_t len)
 {
 	tag_arrived(ep, h->tag, body, len);
 }
-static void on_object(rpw_endpoint *ep, const struct frame_head *h, const uint8_t *extra, size_t extra_len, const void *body, size_t len)
+static void on_object(rpw_endpoint *ep, const struct frame_head *h, const uint8_t *extra,
+	size_t extra_len, const void *body, size_t len)
 {
 	object_arrived(ep, h->tag, body, len);
 }
-static void on_am(rpw_endpoint *ep, const struct frame_head *h, const uint8_t *extra, size_t extra_len, const void *body, size_t len)
+static void on_am(rpw_endpoint *ep, const struct frame_head *h, const uint8_t *extra,
+	size_t extra_len, const void *body, size_t len)
 {
 	am_arrived(ep, h->tag, extra, extra_len, body, len);
 }
-static void on_rts(rpw_endpoint *ep, const struct frame_head *h, const uint8_t *extra, size_t extra_len, const void *body, size_t len)
+static void on_rts(rpw_endpoint *ep, const struct frame_head *h, const uint8_t *extra,
+	size_t extra_len, const void *body, size_t len)
 {
 	struct rts *rts = rndv_parse(body, len);
 	if (!rts) {
@@ -124,7 +138,8 @@ static void on_rts(rpw_endpoint *ep, const struct frame_head *h, const uint8_t *
 	}
 }
 /* The other offers: those of pipelines. */
-static void on_offer(rpw_endpoint *ep, const struct frame_head *h, const uint8_t *extra, size_t extra_len, const void *body, size_t len)
+static void on_offer(rpw_endpoint *ep, const struct frame_head *h, const uint8_t *extra,
+	size_t extra_len, const void *body, size_t len)
 {
 	struct rts *rts = rndv_parse(body, len);
 	if (!rts)
@@ -136,35 +151,43 @@ static void on_offer(rpw_endpoint *ep, const struct frame_head *h, const uint8_t
 	else
 		pipeline_got(ep, h->tag, rts);
 }
-static void on_pull(rpw_endpoint *ep, const struct frame_head *h, const uint8_t *extra, size_t extra_len, const void *body, size_t len)
+static void on_pull(rpw_endpoint *ep, const struct frame_head *h, const uint8_t *extra,
+	size_t extra_len, const void *body, size_t len)
 {
 	pipeline_pulled(ep, h->tag);
 }
-static void on_stop(rpw_endpoint *ep, const struct frame_head *h, const uint8_t *extra, size_t extra_len, const void *body, size_t len)
+static void on_stop(rpw_endpoint *ep, const struct frame_head *h, const uint8_t *extra,
+	size_t extra_len, const void *body, size_t len)
 {
 	pipeline_stopped(ep, h->tag, h->flags);
 }
-static void on_get(rpw_endpoint *ep, const struct frame_head *h, const uint8_t *extra, size_t extra_len, const void *body, size_t len)
+static void on_get(rpw_endpoint *ep, const struct frame_head *h, const uint8_t *extra,
+	size_t extra_len, const void *body, size_t len)
 {
 	pipeline_get_arrived(ep, h->tag, body, len);
 }
-static void on_fin(rpw_endpoint *ep, const struct frame_head *h, const uint8_t *extra, size_t extra_len, const void *body, size_t len)
+static void on_fin(rpw_endpoint *ep, const struct frame_head *h, const uint8_t *extra,
+	size_t extra_len, const void *body, size_t len)
 {
 	rndv_finished(ep, h->tag, h->flags);
 }
-static void on_withdraw(rpw_endpoint *ep, const struct frame_head *h, const uint8_t *extra, size_t extra_len, const void *body, size_t len)
+static void on_withdraw(rpw_endpoint *ep, const struct frame_head *h, const uint8_t *extra,
+	size_t extra_len, const void *body, size_t len)
 {
 	rndv_withdrawn(ep, h->tag);
 }
-static void on_describe(rpw_endpoint *ep, const struct frame_head *h, const uint8_t *extra, size_t extra_len, const void *body, size_t len)
+static void on_describe(rpw_endpoint *ep, const struct frame_head *h, const uint8_t *extra,
+	size_t extra_len, const void *body, size_t len)
 {
 	rndv_described(ep, body, len);
 }
-static void on_rtr(rpw_endpoint *ep, const struct frame_head *h, const uint8_t *extra, size_t extra_len, const void *body, size_t len)
+static void on_rtr(rpw_endpoint *ep, const struct frame_head *h, const uint8_t *extra,
+	size_t extra_len, const void *body, size_t len)
 {
 	rndv_put_invited(ep, h->tag, body, len);
 }
-static void on_atp(rpw_endpoint *ep, const struct frame_head *h, const uint8_t *extra, size_t extra_len, const void *body, size_t len)
+static void on_atp(rpw_endpoint *ep, const struct frame_head *h, const uint8_t *extra,
+	size_t extra_len, const void *body, size_t len)
 {
 	rndv_put_placed(ep, h->tag, h->flags);
 }
@@ -179,7 +202,8 @@ static bool puts_landed(rpw_endpoint *ep)
 	}
 	return !status;
 }
-static void on_notify(rpw_endpoint *ep, const struct frame_head *h, const uint8_t *extra, size_t extra_len, const void *body, size_t len)
+static void on_notify(rpw_endpoint *ep, const struct frame_head *h, const uint8_t *extra,
+	size_t extra_len, const void *body, size_t len)
 {
 	uint64_t n;
 	if (len != sizeof(n)) {
@@ -193,12 +217,14 @@ static void on_notify(rpw_endpoint *ep, const struct frame_head *h, const uint8_
 		ep->c->notify_fn(ep, h->tag, (size_t)n, ep->c->notify_arg);
 	}
 }
-static void on_flush(rpw_endpoint *ep, const struct frame_head *h, const uint8_t *extra, size_t extra_len, const void *body, size_t len)
+static void on_flush(rpw_endpoint *ep, const struct frame_head *h, const uint8_t *extra,
+	size_t extra_len, const void *body, size_t len)
 {
 	if (puts_landed(ep))
 		link_reply(&ep->link, FRAME_FLUSHED, 0, h->tag, NULL, 0);
 }
-static void on_flushed(rpw_endpoint *ep, const struct frame_head *h, const uint8_t *extra, size_t extra_len, const void *body, size_t len)
+static void on_flushed(rpw_endpoint *ep, const struct frame_head *h, const uint8_t *extra,
+	size_t extra_len, const void *body, size_t len)
 {
 	rpw_request *r = slots_get(&ep->c->numbers, h->tag);
 	if (r && r->ep == ep && r->kind == REQ_FLUSH) {
@@ -206,26 +232,34 @@ static void on_flushed(rpw_endpoint *ep, const struct frame_head *h, const uint8
 		msg_todo(ep, TODO_SEND);
 	}
 }
-static void on_atomic(rpw_endpoint *ep, const struct frame_head *h, const uint8_t *extra, size_t extra_len, const void *body, size_t len)
+static void on_atomic(rpw_endpoint *ep, const struct frame_head *h, const uint8_t *extra,
+	size_t extra_len, const void *body, size_t len)
 {
 	rma_atomic_arrived(ep, h->tag, body, len);
 }
-static void on_atomic_done(rpw_endpoint *ep, const struct frame_head *h, const uint8_t *extra, size_t extra_len, const void *body, size_t len)
+static void on_atomic_done(rpw_endpoint *ep, const struct frame_head *h, const uint8_t *extra,
+	size_t extra_len, const void *body, size_t len)
 {
 	rma_atomic_done(ep, h->tag, h->flags, body, len);
 }
-static void on_head_only(rpw_endpoint *ep, const struct frame_head *h, const uint8_t *extra, size_t extra_len, const void *body, size_t len) {}
-static void on_part(rpw_endpoint *ep, const struct frame_head *h, const uint8_t *extra, size_t extra_len, const void *body, size_t len)
+static void on_head_only(rpw_endpoint *ep, const struct frame_head *h, const uint8_t *extra,
+	size_t extra_len, const void *body, size_t len)
+{
+}
+static void on_part(rpw_endpoint *ep, const struct frame_head *h, const uint8_t *extra,
+	size_t extra_len, const void *body, size_t len)
 {
 	link_part(&ep->link, h, body, len);
 }
-static void on_need(rpw_endpoint *ep, const struct frame_head *h, const uint8_t *extra, size_t extra_len, const void *body, size_t len)
+static void on_need(rpw_endpoint *ep, const struct frame_head *h, const uint8_t *extra,
+	size_t extra_len, const void *body, size_t len)
 {
 	credit_needed(&ep->link, h->tag);
 }
 
 static const struct {
-	void (*fn)(rpw_endpoint *ep, const struct frame_head *h, const uint8_t *extra, size_t extra_len, const void *body, size_t len);
+	void (*fn)(rpw_endpoint *ep, const struct frame_head *h, const uint8_t *extra,
+		size_t extra_len, const void *body, size_t len);
 	bool pays; /* for its body */
 } handlers[FRAME_TYPES] = {
 	[FRAME_TAG] = {on_tag, true},
@@ -254,9 +288,11 @@ static const struct {
 	[FRAME_PART] = {on_part, false},
 };
 
-static inline void frame_came(rpw_endpoint *ep, const struct frame_head *h, unsigned type, const uint8_t *extra, size_t extra_len, const void *body, size_t len)
+static inline void frame_came(rpw_endpoint *ep, const struct frame_head *h, unsigned type,
+	const uint8_t *extra, size_t extra_len, const void *body, size_t len)
 {
-	if ((type == FRAME_TAG || handlers[type].pays) && !credit_charge(&ep->link, credit_units(len)))
+	if ((type == FRAME_TAG || handlers[type].pays) &&
+		!credit_charge(&ep->link, credit_units(len)))
 		return;
 	if (type == FRAME_TAG)
 		tag_arrived(ep, h->tag, body, len);
@@ -265,7 +301,8 @@ static inline void frame_came(rpw_endpoint *ep, const struct frame_head *h, unsi
 }
 
 /* The last bytes of a body that came in parts. */
-static void whole_frame_came(rpw_endpoint *ep, const struct frame_head *h, const uint8_t *extra, size_t extra_len, const void *body, size_t len)
+static void whole_frame_came(rpw_endpoint *ep, const struct frame_head *h, const uint8_t *extra,
+	size_t extra_len, const void *body, size_t len)
 {
 	if (!link_whole(&ep->link, h, &body, &len))
 		return;
@@ -274,8 +311,8 @@ static void whole_frame_came(rpw_endpoint *ep, const struct frame_head *h, const
 }
 
 /* `type` is the head's; where it is known when this is compiled, little is left. */
-static inline __attribute__((always_inline)) void take(
-	rpw_endpoint *ep, const struct frame_head *h, unsigned type, const uint8_t *extra, size_t extra_len, const void *body, size_t len)
+static inline __attribute__((always_inline)) void take(rpw_endpoint *ep, const struct frame_head *h,
+	unsigned type, const uint8_t *extra, size_t extra_len, const void *body, size_t len)
 {
 	if (!link_took(&ep->link, h, type, len))
 		return;
@@ -323,7 +360,8 @@ void path_up_room(void *user)
 void path_up_failed(void *user, int status, const char *why)
 {
 	rpw_endpoint *ep = user;
-	rpwi_debug("%s: the path by %s broke: %s", ep->peer ? ep->peer : "peer", ep->link.ops->name, why);
+	rpwi_debug("%s: the path by %s broke: %s", ep->peer ? ep->peer : "peer", ep->link.ops->name,
+		why);
 	ep->path_broken = true;
 	ep->link.open = false;
 	if (status == RPW_ERR_PEER_GONE && !ep->link.breakable) {
@@ -332,11 +370,14 @@ void path_up_failed(void *user, int status, const char *why)
 		connect_await_word(ep);
 	} else if (ep->bye_heard || ep->gone_heard)
 		msg_todo(ep, TODO_FAIL);
-	else if (status == RPW_ERR_PROTOCOL && (ep->link.ops->caps & TRAN_SEALS) && boot_has_key(ep->c->boot)) {
+	else if (status == RPW_ERR_PROTOCOL && (ep->link.ops->caps & TRAN_SEALS) &&
+		 boot_has_key(ep->c->boot)) {
 		/* Somebody between the two changes what is sent: no other path mends that, and it is to be heard of. */
 		char text[480];
-		snprintf(text, sizeof(text), "what came from %s by %s was changed on its way, or is not of its making: %.300s", ep->peer, ep->link.ops->name,
-			why);
+		snprintf(text, sizeof(text),
+			"what came from %s by %s was changed on its way, or is not of its making: "
+			"%.300s",
+			ep->peer, ep->link.ops->name, why);
 		ep->status = status;
 		ep_say_why(ep, text);
 		rpwi_fail(status, "%s", text);

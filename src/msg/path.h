@@ -5,7 +5,8 @@
 
 #include "msg/objects.h"
 
-bool path_up_frame(void *user, const void *head, size_t head_len, const void *body, size_t body_len);
+bool path_up_frame(
+	void *user, const void *head, size_t head_len, const void *body, size_t body_len);
 void path_up_room(void *user);
 void path_up_failed(void *user, int status, const char *why);
 void path_work(rpw_endpoint *ep);

@@ -61,7 +61,10 @@ int pipeline_local_find(rpw_request *r)
 	rpw_context *c = r->c;
 	for (int i = 0; r->iovcnt != 1 && i < r->iovcnt; i++)
 		if (pipeline_gpu_find(c, r->iov[i].iov_base, r->iov[i].iov_len))
-			return rpwi_fail(RPW_ERR_NOT_SUPPORTED, "piece %d of the scatter list is in a GPU: send or receive GPU memory in one piece", i);
+			return rpwi_fail(RPW_ERR_NOT_SUPPORTED,
+				"piece %d of the scatter list is in a GPU: send or receive GPU "
+				"memory in one piece",
+				i);
 	r->plain = false;
 	if (r->iovcnt == 1)
 		r->gpu = pipeline_gpu_find(c, r->buf, r->len);
@@ -91,7 +94,8 @@ struct pipelines *pipelines_of(rpw_endpoint *ep)
 	struct pipelines *g = calloc(1, sizeof(*g));
 	if (!g)
 		return NULL;
-	struct rpwi_list *lists[] = {&g->list, &g->free[0], &g->free[1], &g->copying[0], &g->copying[1]};
+	struct rpwi_list *lists[] = {
+		&g->list, &g->free[0], &g->free[1], &g->copying[0], &g->copying[1]};
 	for (size_t i = 0; i < RPWI_ARRAY_LEN(lists); i++)
 		rpwi_list_init(lists[i]);
 	g->c = ep->c;
@@ -115,7 +119,8 @@ static void pipelines_release(struct pipelines *g)
 		return;
 	for (int way = 0; way < 2; way++)
 		while (!rpwi_list_empty(&g->free[way])) {
-			struct bounce *p = RPWI_CONTAINER_OF(g->free[way].next, struct bounce, link);
+			struct bounce *p =
+				RPWI_CONTAINER_OF(g->free[way].next, struct bounce, link);
 			rpwi_list_del(&p->link);
 			bounce_free(p);
 		}
@@ -155,7 +160,9 @@ static struct bounce *bounce_take(struct pipeline *s, enum gpu_direction way)
 		if (!host) {
 			free(p);
 			if (!g->made[way])
-				s->worst = rpwi_fail(RPW_ERR_NO_MEMORY, "the CUDA driver gave no page-locked memory: is `ulimit -l` large enough?");
+				s->worst = rpwi_fail(
+					RPW_ERR_NO_MEMORY, "the CUDA driver gave no page-locked "
+							   "memory: is `ulimit -l` large enough?");
 			return NULL;
 		}
 		p->mine = true;
@@ -197,7 +204,8 @@ static void bounce_put(struct bounce *p)
 
 /* ---- the life of a pipeline ---- */
 
-struct pipeline *pipeline_new(rpw_endpoint *ep, rpw_request *r, enum pipeline_kind way, char *base, size_t len, size_t room)
+struct pipeline *pipeline_new(rpw_endpoint *ep, rpw_request *r, enum pipeline_kind way, char *base,
+	size_t len, size_t room)
 {
 	struct pipelines *g = pipelines_of(ep);
 	struct pipeline *s = g ? calloc(1, sizeof(*s)) : NULL;
@@ -274,7 +282,8 @@ static void pipeline_finish(struct pipeline *s)
 	if (!r || s->under_way || s->way == PIPELINE_SEND) /* a SEND is ended by the peer's FIN */
 		return;
 	size_t all = s->stopped ? s->announced : s->len;
-	if (!rpwi_list_empty(&s->parked) || (s->landed < all && !(s->worst && s->way != PIPELINE_RECV)))
+	if (!rpwi_list_empty(&s->parked) ||
+		(s->landed < all && !(s->worst && s->way != PIPELINE_RECV)))
 		return;
 	r->worst = s->worst;
 	if (s->way != PIPELINE_RECV) {
@@ -305,7 +314,9 @@ static void child_done(rpw_request *child, const rpw_completion *done, void *arg
 	struct bounce *p = arg;
 	struct pipeline *s = p->s;
 	(void)child;
-	int status = done->status == RPW_ERR_TRUNCATED ? RPW_OK : done->status; /* what there is no room for is dropped on purpose */
+	int status = done->status == RPW_ERR_TRUNCATED
+			     ? RPW_OK
+			     : done->status; /* what there is no room for is dropped on purpose */
 	if (!status && s->r && !s->worst && p->device && pipeline_direction(s) == GPU_IN) {
 		status = gpu_copy_begin(s->gpu, GPU_IN, p->device, p->host, p->len, &p->event);
 		if (!status) {
@@ -360,15 +371,21 @@ static void bounce_out(struct bounce *p)
 	if (s->way == PIPELINE_SEND)
 		child->tag = s->r->number;
 	else {
-		child->one = (struct xfer){
-			.local = p->host, .offset = s->offset + (size_t)(p->device - s->base), .len = p->len, .key = s->key, .is_put = s->way == PIPELINE_PUT};
+		child->one = (struct xfer){.local = p->host,
+			.offset = s->offset + (size_t)(p->device - s->base),
+			.len = p->len,
+			.key = s->key,
+			.is_put = s->way == PIPELINE_PUT};
 		child->xfer = &child->one;
 		child->xfers = 1;
 	}
 	rpwi_list_add_tail(&s->ready, &child->active);
 }
 
-int pipeline_chunk_begin(rpw_request *child) { return rndv_offer_as(child, FRAME_CHUNK, 0, child->tag, "", 0); }
+int pipeline_chunk_begin(rpw_request *child)
+{
+	return rndv_offer_as(child, FRAME_CHUNK, 0, child->tag, "", 0);
+}
 
 /* ---- the ways ---- */
 
@@ -376,7 +393,8 @@ static void out_go(struct pipeline *s)
 {
 	while (!s->worst && s->at < s->len && s->under_way < CHUNKS_UNDER_WAY) {
 		size_t n = RPWI_MIN(s->len - s->at, (size_t)PIPELINE_BYTES);
-		struct bounce *p = s->gpu ? bounce_take(s, pipeline_direction(s)) : bounce_of_program(s, s->base + s->at);
+		struct bounce *p = s->gpu ? bounce_take(s, pipeline_direction(s))
+					  : bounce_of_program(s, s->base + s->at);
 		if (!p)
 			return;
 		p->len = p->counts = n;
@@ -402,8 +420,10 @@ static void recv_go(struct pipeline *s)
 {
 	while (!rpwi_list_empty(&s->parked)) {
 		rpw_request *child = RPWI_CONTAINER_OF(s->parked.next, rpw_request, active);
-		size_t n = child->rts->len, fit = s->worst || s->at >= s->room ? 0 : RPWI_MIN(n, s->room - s->at);
-		struct bounce *p = s->gpu && fit ? bounce_take(s, GPU_IN) : bounce_of_program(s, NULL);
+		size_t n = child->rts->len,
+		       fit = s->worst || s->at >= s->room ? 0 : RPWI_MIN(n, s->room - s->at);
+		struct bounce *p =
+			s->gpu && fit ? bounce_take(s, GPU_IN) : bounce_of_program(s, NULL);
 		if (!p) {
 			if (fit && s->worst)
 				continue; /* to be dropped, then */
@@ -451,14 +471,16 @@ static int copies_look(struct pipelines *g)
 	int n = 0;
 	for (int way = 0; way < 2; way++)
 		while (!rpwi_list_empty(&g->copying[way])) {
-			struct bounce *p = RPWI_CONTAINER_OF(g->copying[way].next, struct bounce, link);
+			struct bounce *p =
+				RPWI_CONTAINER_OF(g->copying[way].next, struct bounce, link);
 			struct pipeline *s = p->s;
 			int status = gpu_copy_look(s->gpu, p->event);
 			if (status > 0)
 				break;
 			(void)rpwi_list_pop(&g->copying[way]);
 			n++;
-			if (way == GPU_IN || status || !s->r || !g->ep || g->ep->state == EP_FAILED) {
+			if (way == GPU_IN || status || !s->r || !g->ep ||
+				g->ep->state == EP_FAILED) {
 				landed(p, status);
 				continue;
 			}
@@ -526,7 +548,8 @@ void pipeline_work(rpw_endpoint *ep)
 /* What waits to be offered was registered with that path. */
 void pipeline_path_gone(rpw_endpoint *ep)
 {
-	for (struct rpwi_list *l = ep->pipelines ? ep->pipelines->list.next : NULL; l && l != &ep->pipelines->list; l = l->next) {
+	for (struct rpwi_list *l = ep->pipelines ? ep->pipelines->list.next : NULL;
+		l && l != &ep->pipelines->list; l = l->next) {
 		struct pipeline *s = RPWI_CONTAINER_OF(l, struct pipeline, all);
 		for (struct rpwi_list *n = s->ready.next; n != &s->ready; n = n->next) {
 			rpw_request *child = RPWI_CONTAINER_OF(n, rpw_request, active);

@@ -15,10 +15,16 @@ static inline struct gpu *pipeline_gpu_of(rpw_context *c, const void *p, size_t 
 }
 /* Where a request's buffer is: r->gpu. 0 or a status. */
 int pipeline_local_find(rpw_request *r);
-static inline int pipeline_local(rpw_request *r) { return RPWI_UNLIKELY(!rpwi_list_empty(&r->c->gpus)) ? pipeline_local_find(r) : 0; }
+static inline int pipeline_local(rpw_request *r)
+{
+	return RPWI_UNLIKELY(!rpwi_list_empty(&r->c->gpus)) ? pipeline_local_find(r) : 0;
+}
 /* The same of what is to be sent; if it is small, and not direct, it is copied to host memory at once. */
 int pipeline_outgoing_find(rpw_request *r);
-static inline int pipeline_outgoing(rpw_request *r) { return RPWI_UNLIKELY(!rpwi_list_empty(&r->c->gpus)) ? pipeline_outgoing_find(r) : 0; }
+static inline int pipeline_outgoing(rpw_request *r)
+{
+	return RPWI_UNLIKELY(!rpwi_list_empty(&r->c->gpus)) ? pipeline_outgoing_find(r) : 0;
+}
 /* Nobody is called any more: what has ended comes home all the same. */
 void pipeline_end(rpw_context *c);
 void pipeline_gpus_free(rpw_context *c);
@@ -64,7 +70,10 @@ bool direct_offer(rpw_request *r, struct tran_mem **out);
 /* Can r->rts be fetched into the GPU that r's buffer is in? */
 bool direct_fetch(rpw_request *r, rpw_endpoint *ep);
 /* The peer's memory is in a GPU, which it could give us on an earlier path only. */
-static inline bool direct_lost(const rpw_request *r) { return r->rts && r->rts->pieces == 1 && !r->rts->piece[0].desc.len; }
+static inline bool direct_lost(const rpw_request *r)
+{
+	return r->rts && r->rts->pieces == 1 && !r->rts->piece[0].desc.len;
+}
 /* Can this put or get go as it is? */
 bool direct_rma(rpw_request *r);
 void direct_path_gone(rpw_request *r);

@@ -11,7 +11,8 @@
 
 static int ask_put(rpw_request *r)
 {
-	struct ask_body b = {r->xfer->key->region, r->xfer->key->secret, r->xfer->offset, r->xfer->len};
+	struct ask_body b = {
+		r->xfer->key->region, r->xfer->key->secret, r->xfer->offset, r->xfer->len};
 	r->buf = r->xfer->local;
 	r->len = r->xfer->len;
 	return rndv_offer_as(r, FRAME_PUT, 0, 0, &b, sizeof(b));
@@ -19,7 +20,8 @@ static int ask_put(rpw_request *r)
 
 static int ask_get(rpw_request *r)
 {
-	struct ask_body b = {r->xfer->key->region, r->xfer->key->secret, r->xfer->offset, r->xfer->len};
+	struct ask_body b = {
+		r->xfer->key->region, r->xfer->key->secret, r->xfer->offset, r->xfer->len};
 	struct iovec iov = {&b, sizeof(b)};
 	if (!r->number && !(r->number = slots_add(&r->c->numbers, r))) {
 		req_complete(r, RPW_ERR_NO_MEMORY);
@@ -27,7 +29,11 @@ static int ask_get(rpw_request *r)
 	}
 	r->buf = r->xfer->local;
 	r->len = r->xfer->len;
-	int rc = link_send(&r->ep->link, &(struct frame){.type = FRAME_GET, .tag = r->number, .iov = &iov, .iovcnt = 1, .len = sizeof(b)});
+	int rc = link_send(&r->ep->link, &(struct frame){.type = FRAME_GET,
+						 .tag = r->number,
+						 .iov = &iov,
+						 .iovcnt = 1,
+						 .len = sizeof(b)});
 	if (!rc)
 		r->where = AT_PEER;
 	return rc ? -EAGAIN : 0;
@@ -54,8 +60,10 @@ static int ask(rpw_request *r)
 void pipeline_got(rpw_endpoint *ep, uint64_t number, struct rts *rts)
 {
 	rpw_request *r = slots_get(&ep->c->numbers, number);
-	if (!r || r->ep != ep || r->kind != REQ_RMA || r->where != AT_PEER || r->xfer->is_put || r->rts || rts->len != r->len) {
-		rpwi_debug("%s: %llu bytes for number 0x%llx, which did not ask for them", ep->peer, (unsigned long long)rts->len, (unsigned long long)number);
+	if (!r || r->ep != ep || r->kind != REQ_RMA || r->where != AT_PEER || r->xfer->is_put ||
+		r->rts || rts->len != r->len) {
+		rpwi_debug("%s: %llu bytes for number 0x%llx, which did not ask for them", ep->peer,
+			(unsigned long long)rts->len, (unsigned long long)number);
 		link_reply(&ep->link, FRAME_FIN, -RPW_ERR_CANCELED, rts->number, NULL, 0);
 		free(rts);
 		return;
@@ -113,7 +121,8 @@ bool pipeline_wants(rpw_request *r)
 {
 	bool wants = r->gpu != NULL;
 	for (unsigned i = 0; i < r->xfers && !wants; i++)
-		wants = r->xfer[i].key->device || (r->xfers > 1 && pipeline_gpu_of(r->c, r->xfer[i].local, r->xfer[i].len));
+		wants = r->xfer[i].key->device ||
+			(r->xfers > 1 && pipeline_gpu_of(r->c, r->xfer[i].local, r->xfer[i].len));
 	return wants && !direct_rma(r);
 }
 
@@ -123,7 +132,8 @@ int pipeline_rma_begin(rpw_request *r)
 		return batch(r);
 	if (r->xfer->key->device)
 		return ask(r);
-	struct pipeline *s = pipeline_new(r->ep, r, r->xfer->is_put ? PIPELINE_PUT : PIPELINE_GET, r->xfer->local, r->xfer->len, r->xfer->len);
+	struct pipeline *s = pipeline_new(r->ep, r, r->xfer->is_put ? PIPELINE_PUT : PIPELINE_GET,
+		r->xfer->local, r->xfer->len, r->xfer->len);
 	if (!s) {
 		req_complete(r, RPW_ERR_NO_MEMORY);
 		return 0;

@@ -7,8 +7,10 @@
 
 enum {
 	PIPELINE_BYTES = 512 << 10, /* of one chunk */
-	CHUNKS_UNDER_WAY = 8,       /* of one message; a peer that sends more without having had their FINs is in breach */
-	ASKED_MAX = 64,             /* PUTs and GETs that an endpoint has under way; a peer that asks for more is in breach */
+	CHUNKS_UNDER_WAY =
+		8, /* of one message; a peer that sends more without having had their FINs is in breach */
+	ASKED_MAX =
+		64, /* PUTs and GETs that an endpoint has under way; a peer that asks for more is in breach */
 };
 
 enum pipeline_kind { PIPELINE_SEND, PIPELINE_RECV, PIPELINE_PUT, PIPELINE_GET, PIPELINE_BATCH };
@@ -28,8 +30,9 @@ struct pipeline {
 	unsigned under_way;
 	int worst;
 	bool stopped;
-	struct rpwi_list ready;  /* requests of ours that could not begin yet, by `active` */
-	struct rpwi_list parked; /* RECV: requests of chunks that have come and are not being fetched yet, by `active` */
+	struct rpwi_list ready; /* requests of ours that could not begin yet, by `active` */
+	struct rpwi_list
+		parked; /* RECV: requests of chunks that have come and are not being fetched yet, by `active` */
 };
 
 /* What an endpoint has for all this; outlives it while something is under way. */
@@ -44,12 +47,16 @@ struct pipelines {
 	unsigned asked, serving;
 };
 
-static inline enum gpu_direction pipeline_direction(const struct pipeline *s) { return s->way == PIPELINE_RECV || s->way == PIPELINE_GET ? GPU_IN : GPU_OUT; }
+static inline enum gpu_direction pipeline_direction(const struct pipeline *s)
+{
+	return s->way == PIPELINE_RECV || s->way == PIPELINE_GET ? GPU_IN : GPU_OUT;
+}
 
 /* The endpoint's, made when it is not there; NULL: no memory. */
 struct pipelines *pipelines_of(rpw_endpoint *ep);
 /* What moves len bytes at base on behalf of r, room of them into memory; NULL: no memory. */
-struct pipeline *pipeline_new(rpw_endpoint *ep, rpw_request *r, enum pipeline_kind way, char *base, size_t len, size_t room);
+struct pipeline *pipeline_new(rpw_endpoint *ep, rpw_request *r, enum pipeline_kind way, char *base,
+	size_t len, size_t room);
 /* Begin what can begin; finish it when all of it has come. */
 void pipeline_go(struct pipeline *s);
 /* True, and s is gone: nothing of it is under way any more, and its request has ended. */

@@ -28,7 +28,8 @@ void pipeline_fetch(rpw_request *r, rpw_endpoint *ep, size_t room)
 
 static struct pipeline *receiving(rpw_endpoint *ep, uint64_t number)
 {
-	for (struct rpwi_list *l = ep->pipelines ? ep->pipelines->list.next : NULL; l && l != &ep->pipelines->list; l = l->next) {
+	for (struct rpwi_list *l = ep->pipelines ? ep->pipelines->list.next : NULL;
+		l && l != &ep->pipelines->list; l = l->next) {
 		struct pipeline *s = RPWI_CONTAINER_OF(l, struct pipeline, all);
 		if (s->way == PIPELINE_RECV && s->r && s->r->rts->number == number)
 			return s;
@@ -57,8 +58,10 @@ void pipeline_chunk(rpw_endpoint *ep, uint64_t number, struct rts *rts)
 		return;
 	}
 	rpw_request *child = NULL;
-	if (s->stopped || !rts->pieces || rts->len > PIPELINE_BYTES || rts->len > s->len - s->announced || under_way >= CHUNKS_UNDER_WAY)
-		ep_breach(ep, "a chunk of %llu bytes, %u under way, %zu of %zu bytes announced", (unsigned long long)rts->len, under_way, s->announced, s->len);
+	if (s->stopped || !rts->pieces || rts->len > PIPELINE_BYTES ||
+		rts->len > s->len - s->announced || under_way >= CHUNKS_UNDER_WAY)
+		ep_breach(ep, "a chunk of %llu bytes, %u under way, %zu of %zu bytes announced",
+			(unsigned long long)rts->len, under_way, s->announced, s->len);
 	else
 		child = req_new(ep->c, ep, REQ_RECV_CHUNK, false);
 	if (!child) {
@@ -84,6 +87,7 @@ void pipeline_stopped(rpw_endpoint *ep, uint64_t number, unsigned flags)
 		return;
 	s->stopped = true;
 	if (!s->worst)
-		s->worst = flags && flags <= (unsigned)-RPW_ERR_SYSTEM ? -(int)flags : RPW_ERR_PROTOCOL;
+		s->worst = flags && flags <= (unsigned)-RPW_ERR_SYSTEM ? -(int)flags
+								       : RPW_ERR_PROTOCOL;
 	pipeline_go(s);
 }

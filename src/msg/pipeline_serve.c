@@ -13,13 +13,16 @@
 void pipeline_pulled(rpw_endpoint *ep, uint64_t number)
 {
 	rpw_request *r = slots_get(&ep->c->numbers, number);
-	if (!r || r->ep != ep || r->where != AT_PEER || !r->rndv || r->pipeline || r->kind == REQ_CHUNK) {
-		rpwi_debug("%s: a PULL for number 0x%llx, which is none of its messages", ep->peer, (unsigned long long)number);
+	if (!r || r->ep != ep || r->where != AT_PEER || !r->rndv || r->pipeline ||
+		r->kind == REQ_CHUNK) {
+		rpwi_debug("%s: a PULL for number 0x%llx, which is none of its messages", ep->peer,
+			(unsigned long long)number);
 		return;
 	}
 	char *base = r->iovcnt == 1 ? r->buf : rndv_flatten(r);
 	bool released = r->kind == REQ_SERVE_GET && !r->serves;
-	struct pipeline *s = base && !released ? pipeline_new(ep, r, PIPELINE_SEND, base, r->len, r->len) : NULL;
+	struct pipeline *s =
+		base && !released ? pipeline_new(ep, r, PIPELINE_SEND, base, r->len, r->len) : NULL;
 	if (s)
 		pipeline_go(s);
 	else if (released)
@@ -31,14 +34,17 @@ void pipeline_pulled(rpw_endpoint *ep, uint64_t number)
 static rpw_memory *region_of(rpw_endpoint *ep, const struct ask_body *b, unsigned need)
 {
 	rpw_memory *m = slots_get(&ep->c->regions, b->region);
-	if (m && m->gpu && m->secret == b->secret && (m->access & need) && b->len && b->offset <= m->len && b->len <= m->len - b->offset)
+	if (m && m->gpu && m->secret == b->secret && (m->access & need) && b->len &&
+		b->offset <= m->len && b->len <= m->len - b->offset)
 		return m;
-	rpwi_debug("%s: %llu bytes at %llu of region 0x%llx, which is not registered for that", ep->peer, (unsigned long long)b->len,
-		(unsigned long long)b->offset, (unsigned long long)b->region);
+	rpwi_debug("%s: %llu bytes at %llu of region 0x%llx, which is not registered for that",
+		ep->peer, (unsigned long long)b->len, (unsigned long long)b->offset,
+		(unsigned long long)b->region);
 	return NULL;
 }
 
-static rpw_request *serve_new(rpw_endpoint *ep, rpw_memory *m, const struct ask_body *b, enum req_kind kind)
+static rpw_request *serve_new(
+	rpw_endpoint *ep, rpw_memory *m, const struct ask_body *b, enum req_kind kind)
 {
 	struct pipelines *g = pipelines_of(ep);
 	if (g && g->serving >= ASKED_MAX) {
@@ -74,7 +80,8 @@ void pipeline_put_arrived(rpw_endpoint *ep, const void *extra, size_t extra_len,
 		rndv_fetch(r, ep, rts, r->len);
 		return;
 	}
-	link_reply(&ep->link, FRAME_FIN, (unsigned)-(m ? RPW_ERR_NO_MEMORY : RPW_ERR_ACCESS), rts->number, NULL, 0);
+	link_reply(&ep->link, FRAME_FIN, (unsigned)-(m ? RPW_ERR_NO_MEMORY : RPW_ERR_ACCESS),
+		rts->number, NULL, 0);
 	free(rts);
 }
 
@@ -89,7 +96,8 @@ void pipeline_get_arrived(rpw_endpoint *ep, uint64_t number, const void *body, s
 	rpw_memory *m = region_of(ep, &b, RPW_REMOTE_READ);
 	rpw_request *r = m ? serve_new(ep, m, &b, REQ_SERVE_GET) : NULL;
 	if (!r) {
-		link_reply(&ep->link, FRAME_FIN, (unsigned)-(m ? RPW_ERR_NO_MEMORY : RPW_ERR_ACCESS), number, NULL, 0);
+		link_reply(&ep->link, FRAME_FIN,
+			(unsigned)-(m ? RPW_ERR_NO_MEMORY : RPW_ERR_ACCESS), number, NULL, 0);
 		return;
 	}
 	r->tag = number;
@@ -116,12 +124,14 @@ void pipeline_memory_gone(rpw_memory *m)
 			if (g->ep)
 				msg_todo(g->ep, TODO_SEND);
 		}
-		for (struct rpwi_list *n = g->ep ? g->ep->active_list.next : NULL; n && n != &g->ep->active_list; n = n->next) {
+		for (struct rpwi_list *n = g->ep ? g->ep->active_list.next : NULL;
+			n && n != &g->ep->active_list; n = n->next) {
 			rpw_request *r = RPWI_CONTAINER_OF(n, rpw_request, active);
 			if (r->serves == m)
 				pipeline_served(r);
 		}
-		for (struct rpwi_list *n = g->ep ? g->ep->fetching.next : NULL; n && n != &g->ep->fetching; n = n->next) {
+		for (struct rpwi_list *n = g->ep ? g->ep->fetching.next : NULL;
+			n && n != &g->ep->fetching; n = n->next) {
 			rpw_request *r = RPWI_CONTAINER_OF(n, rpw_request, link);
 			if (r->serves == m)
 				pipeline_served(r);

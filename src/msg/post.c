@@ -38,9 +38,14 @@ int ep_post(rpw_endpoint *ep, rpw_request *r, rpw_request **out)
 	if (RPWI_UNLIKELY(ep->state == EP_FAILED || ep->shut || !ours)) {
 		int status = !ours ? msg_inherited(ep->c) : ep->shut ? RPW_ERR_INVALID : ep->status;
 		if (ours && ep->shut)
-			rpwi_fail(status, "rpw_endpoint_shutdown was called for the endpoint to %s: nothing can be posted after it", ep->peer ? ep->peer : "?");
+			rpwi_fail(status,
+				"rpw_endpoint_shutdown was called for the endpoint to %s: nothing "
+				"can be posted after it",
+				ep->peer ? ep->peer : "?");
 		else if (ours)
-			rpwi_fail(ep->status, "endpoint to %s has ended: %s", ep->peer ? ep->peer : "?", ep->fail_text ? ep->fail_text : "closed");
+			rpwi_fail(ep->status, "endpoint to %s has ended: %s",
+				ep->peer ? ep->peer : "?",
+				ep->fail_text ? ep->fail_text : "closed");
 		r->complete = true;
 		ep->c->stat.requests--;
 		if (r->xfer != &r->one)
@@ -51,7 +56,8 @@ int ep_post(rpw_endpoint *ep, rpw_request *r, rpw_request **out)
 	r->held = true;
 	ep->c->fails_seen = rpwi_fail_count();
 	rpwi_list_add_tail(&ep->active_list, &r->active);
-	if (ep->state != EP_UP || !rpwi_list_empty(&ep->link.queue) || !rpwi_list_empty(&ep->link.replies) || proto_of(r)->begin(r) == -EAGAIN)
+	if (ep->state != EP_UP || !rpwi_list_empty(&ep->link.queue) ||
+		!rpwi_list_empty(&ep->link.replies) || proto_of(r)->begin(r) == -EAGAIN)
 		post_wait(r);
 	return req_return(r, out);
 }

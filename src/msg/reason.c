@@ -25,7 +25,8 @@ void ep_breach(rpw_endpoint *ep, const char *fmt, ...)
 	va_start(ap, fmt);
 	vsnprintf(what, sizeof(what), fmt, ap);
 	va_end(ap);
-	snprintf(text, sizeof(text), "peer %s broke the protocol by %s: %s", ep->peer ? ep->peer : "?", ep->link.ops ? ep->link.ops->name : "the control path",
+	snprintf(text, sizeof(text), "peer %s broke the protocol by %s: %s",
+		ep->peer ? ep->peer : "?", ep->link.ops ? ep->link.ops->name : "the control path",
 		what);
 	ep->status = RPW_ERR_PROTOCOL;
 	ep_say_why(ep, text);

@@ -61,7 +61,8 @@ void req_chunks_free(rpw_context *c)
 
 void req_blank(rpw_request *r)
 {
-	memset((char *)r + offsetof(rpw_request, issuing), 0, sizeof(*r) - offsetof(rpw_request, issuing));
+	memset((char *)r + offsetof(rpw_request, issuing), 0,
+		sizeof(*r) - offsetof(rpw_request, issuing));
 	r->iovcnt = 1;
 }
 
@@ -94,13 +95,17 @@ static const char *in_general(int status)
 		[-RPW_ERR_NO_MEMORY] = "there was no memory for it, on this side or on the other",
 		[-RPW_ERR_CANCELED] = "canceled by rpw_request_cancel",
 		[-RPW_ERR_PEER_GONE] = "the peer has just closed, and its memory is gone",
-		[-RPW_ERR_ACCESS] = "the peer has no such memory registered (any more), or not for this, or not that much",
+		[-RPW_ERR_ACCESS] = "the peer has no such memory registered (any more), or not for "
+				    "this, or not that much",
 		[-RPW_ERR_PROTOCOL] = "the peer answered what is no answer",
-		[-RPW_ERR_LIMIT] = "it is longer than its receiver takes (unexpected_bytes_max there)",
+		[-RPW_ERR_LIMIT] =
+			"it is longer than its receiver takes (unexpected_bytes_max there)",
 		[-RPW_ERR_NOT_SUPPORTED] = "the path of now cannot do it",
 		[-RPW_ERR_SYSTEM] = "a call of the system failed",
 	};
-	return status < 0 && -status < (int)RPWI_ARRAY_LEN(texts) && texts[-status] ? texts[-status] : rpw_status_name(status);
+	return status < 0 && -status < (int)RPWI_ARRAY_LEN(texts) && texts[-status]
+		       ? texts[-status]
+		       : rpw_status_name(status);
 }
 
 void req_note_why(rpw_request *r, int status)
@@ -126,7 +131,8 @@ static void keep_why(rpw_request *r, int status)
 	req_note_why(r, status);
 	if (r->why)
 		return;
-	snprintf(text, sizeof(text), "%s of %zu bytes%s%s: %s", proto_of(r)->name, r->len ? r->len : r->done.length, ep && ep->peer ? ", peer " : "",
+	snprintf(text, sizeof(text), "%s of %zu bytes%s%s: %s", proto_of(r)->name,
+		r->len ? r->len : r->done.length, ep && ep->peer ? ", peer " : "",
 		ep && ep->peer ? ep->peer : "", in_general(status));
 	r->why = strdup(text);
 }
@@ -134,8 +140,11 @@ static void keep_why(rpw_request *r, int status)
 void req_say_why(const rpw_request *r)
 {
 	char text[128];
-	snprintf(text, sizeof(text), "the message has %zu bytes, the buffer %zu", r->done.length, r->len);
-	rpwi_fail_again(r->why ? r->why : r->done.status == RPW_ERR_TRUNCATED ? text : in_general(r->done.status));
+	snprintf(text, sizeof(text), "the message has %zu bytes, the buffer %zu", r->done.length,
+		r->len);
+	rpwi_fail_again(r->why                                ? r->why
+			: r->done.status == RPW_ERR_TRUNCATED ? text
+							      : in_general(r->done.status));
 }
 
 void req_complete(rpw_request *r, int status)
@@ -146,12 +155,14 @@ void req_complete(rpw_request *r, int status)
 	r->complete = true;
 	r->done.status = status;
 	r->where = AT_NONE;
-	if (RPWI_UNLIKELY(r->rndv || r->number || r->xfer || r->rts || r->keep.in || r->pipeline || r->serves))
+	if (RPWI_UNLIKELY(r->rndv || r->number || r->xfer || r->rts || r->keep.in || r->pipeline ||
+			  r->serves))
 		c->proto_ends(r);
 	if (!rpwi_list_empty(&r->active)) {
 		rpwi_list_del(&r->active);
 		if (r->ep && !rpwi_list_empty(&r->ep->active_list) &&
-			proto_of(RPWI_CONTAINER_OF(r->ep->active_list.next, rpw_request, active))->waits_for_older)
+			proto_of(RPWI_CONTAINER_OF(r->ep->active_list.next, rpw_request, active))
+				->waits_for_older)
 			msg_todo(r->ep, TODO_SEND);
 	}
 	c->stat.requests--;
@@ -182,11 +193,14 @@ int req_return(rpw_request *r, rpw_request **out)
 int iov_total(const struct iovec *iov, int iovcnt, size_t *total)
 {
 	if (iovcnt < 0 || iovcnt > IOV_MAX_COUNT || (iovcnt && !iov))
-		return rpwi_fail(RPW_ERR_INVALID, "a scatter list of %d pieces: 0 to %d can be given", iovcnt, IOV_MAX_COUNT);
+		return rpwi_fail(RPW_ERR_INVALID,
+			"a scatter list of %d pieces: 0 to %d can be given", iovcnt, IOV_MAX_COUNT);
 	*total = 0;
 	for (int i = 0; i < iovcnt; i++) {
 		if (iov[i].iov_len > SIZE_MAX / 2 - *total || (iov[i].iov_len && !iov[i].iov_base))
-			return rpwi_fail(RPW_ERR_INVALID, "piece %d of the scatter list has %zu bytes at %p", i, iov[i].iov_len, iov[i].iov_base);
+			return rpwi_fail(RPW_ERR_INVALID,
+				"piece %d of the scatter list has %zu bytes at %p", i,
+				iov[i].iov_len, iov[i].iov_base);
 		*total += iov[i].iov_len;
 	}
 	return 0;
@@ -206,7 +220,8 @@ int req_set_local(rpw_request *r, const struct iovec *iov, int iovcnt)
 	}
 	r->iov = malloc((size_t)iovcnt * sizeof(*iov));
 	if (!r->iov)
-		return rpwi_fail(RPW_ERR_NO_MEMORY, "no memory for a scatter list of %d pieces", iovcnt);
+		return rpwi_fail(
+			RPW_ERR_NO_MEMORY, "no memory for a scatter list of %d pieces", iovcnt);
 	memcpy(r->iov, iov, (size_t)iovcnt * sizeof(*iov));
 	r->iov_owned = true;
 	return 0;
@@ -242,7 +257,8 @@ int req_set_slice(rpw_request *slice, const rpw_request *r, size_t skip, size_t 
 
 enum iov_way { GATHER, SCATTER, SCATTER_UP };
 
-static size_t iov_copy(const struct iovec *iov, int iovcnt, size_t skip, char *flat, size_t n, enum iov_way way)
+static size_t iov_copy(
+	const struct iovec *iov, int iovcnt, size_t skip, char *flat, size_t n, enum iov_way way)
 {
 	size_t done = 0;
 	for (int i = 0; i < iovcnt && done < n; i++) {
@@ -267,7 +283,10 @@ size_t iov_scatter(const struct iovec *iov, int iovcnt, const void *flat, size_t
 {
 	return iov_copy(iov, iovcnt, 0, (char *)flat, n, up ? SCATTER_UP : SCATTER);
 }
-size_t iov_gather(const struct iovec *iov, int iovcnt, size_t skip, void *flat, size_t n) { return iov_copy(iov, iovcnt, skip, flat, n, GATHER); }
+size_t iov_gather(const struct iovec *iov, int iovcnt, size_t skip, void *flat, size_t n)
+{
+	return iov_copy(iov, iovcnt, skip, flat, n, GATHER);
+}
 
 enum { COMPLETION_SIZE_MIN = sizeof(rpw_completion) }; /* as of version 0.1 */
 
@@ -275,8 +294,10 @@ int completion_check(const rpw_completion *to, const char *call)
 {
 	if (RPWI_LIKELY(to->size >= COMPLETION_SIZE_MIN))
 		return RPW_OK;
-	return rpwi_fail(
-		RPW_ERR_INVALID, "%s: rpw_completion.size is %zu, at least %d is needed: begin with RPW_COMPLETION_INIT", call, to->size, COMPLETION_SIZE_MIN);
+	return rpwi_fail(RPW_ERR_INVALID,
+		"%s: rpw_completion.size is %zu, at least %d is needed: begin with "
+		"RPW_COMPLETION_INIT",
+		call, to->size, COMPLETION_SIZE_MIN);
 }
 
 void req_call(rpw_request *r, rpw_done_fn fn, void *arg)
@@ -291,7 +312,8 @@ void req_call(rpw_request *r, rpw_done_fn fn, void *arg)
 int rpw_request_test(rpw_request *r, rpw_completion *done)
 {
 	if (!r)
-		return rpwi_fail(RPW_ERR_INVALID, "rpw_request_test: the request is NULL (a call that gave RPW_OK was complete already)");
+		return rpwi_fail(RPW_ERR_INVALID, "rpw_request_test: the request is NULL (a call "
+						  "that gave RPW_OK was complete already)");
 	if (done) {
 		if (RPWI_UNLIKELY(completion_check(done, "rpw_request_test")))
 			return RPW_ERR_INVALID;
@@ -325,7 +347,8 @@ void rpw_request_on_done(rpw_request *r, rpw_done_fn fn, void *arg)
 		return;
 	}
 	if (r->fn)
-		rpwi_list_del(&r->link); /* the one that was to be called in the next progress: this one takes its place */
+		rpwi_list_del(
+			&r->link); /* the one that was to be called in the next progress: this one takes its place */
 	r->fn = NULL;
 	if (fn) {
 		rpw_context *c = r->c; /* the request may be freed in there */

@@ -46,7 +46,8 @@ static inline void completion_give(rpw_completion *to, const rpw_completion *fro
 	else
 		memcpy(to, &now, RPWI_MIN(now.size, sizeof(now)));
 }
-void req_call(rpw_request *r, rpw_done_fn fn, void *arg); /* with what it has come to; it may be freed in there */
+void req_call(rpw_request *r, rpw_done_fn fn,
+	void *arg); /* with what it has come to; it may be freed in there */
 void req_complete(rpw_request *r, int status);
 /* Its frame has gone (0), or cannot (-ENOMEM). A body that is kept is the program's again once it is acknowledged. */
 static inline void req_sent(rpw_request *r, int rc)
@@ -56,16 +57,19 @@ static inline void req_sent(rpw_request *r, int rc)
 	else
 		req_complete(r, rc ? RPW_ERR_NO_MEMORY : RPW_OK);
 }
-void req_note_why(rpw_request *r, int status); /* it is about to fail: what was recorded of that is its sentence */
-void req_say_why(const rpw_request *r);        /* it has failed: its own sentence is the last error */
-void req_drop(rpw_request *r);                 /* was never posted */
+void req_note_why(rpw_request *r,
+	int status); /* it is about to fail: what was recorded of that is its sentence */
+void req_say_why(const rpw_request *r); /* it has failed: its own sentence is the last error */
+void req_drop(rpw_request *r);          /* was never posted */
 int req_set_local(rpw_request *r, const struct iovec *iov, int iovcnt);
-int req_set_slice(rpw_request *slice, const rpw_request *r, size_t skip, size_t len); /* a stretch (len > 0) of r's buffers */
+int req_set_slice(rpw_request *slice, const rpw_request *r, size_t skip,
+	size_t len); /* a stretch (len > 0) of r's buffers */
 void req_chunks_free(rpw_context *c);
 /* Give what was posted to the program: RPW_OK, RPW_IN_PROGRESS or its status. */
 int req_return(rpw_request *r, rpw_request **out);
 /* What `iov` has from `skip` on, at most n bytes, to or from `flat`. How many. */
-size_t iov_scatter(const struct iovec *iov, int iovcnt, const void *flat, size_t n, bool up); /* up: by rpwi_copy_up */
+size_t iov_scatter(const struct iovec *iov, int iovcnt, const void *flat, size_t n,
+	bool up); /* up: by rpwi_copy_up */
 size_t iov_gather(const struct iovec *iov, int iovcnt, size_t skip, void *flat, size_t n);
 int iov_total(const struct iovec *iov, int iovcnt, size_t *total);
 static inline struct iovec *req_iov(rpw_request *r, struct iovec *one)

@@ -49,34 +49,48 @@ int rma_begin(rpw_request *r)
 
 /* ---- the calls ---- */
 
-int rma_access_check(rpw_endpoint *ep, const rpw_rkey *key, uint64_t offset, size_t len, unsigned need, const char *what)
+int rma_access_check(rpw_endpoint *ep, const rpw_rkey *key, uint64_t offset, size_t len,
+	unsigned need, const char *what)
 {
 	if (!ep || !key)
 		return msg_wrong(what, ep ? "the remote key is NULL" : "the endpoint is NULL");
 	if (key->ep != ep)
-		return rpwi_fail(RPW_ERR_INVALID, "%s: the remote key was unpacked for another endpoint; unpack it for this one", what);
+		return rpwi_fail(RPW_ERR_INVALID,
+			"%s: the remote key was unpacked for another endpoint; unpack it for this "
+			"one",
+			what);
 	if (offset > key->len || len > key->len - offset)
-		return rpwi_fail(RPW_ERR_ACCESS, "%s of %zu bytes at offset %llu: %s registered %llu bytes; stay within them", what, len,
-			(unsigned long long)offset, ep->peer, (unsigned long long)key->len);
+		return rpwi_fail(RPW_ERR_ACCESS,
+			"%s of %zu bytes at offset %llu: %s registered %llu bytes; stay within "
+			"them",
+			what, len, (unsigned long long)offset, ep->peer,
+			(unsigned long long)key->len);
 	if ((key->access & need) != need)
-		return rpwi_fail(RPW_ERR_ACCESS, "%s: %s registered this memory without RPW_REMOTE_%s: it has to be registered with that right", what, ep->peer,
+		return rpwi_fail(RPW_ERR_ACCESS,
+			"%s: %s registered this memory without RPW_REMOTE_%s: it has to be "
+			"registered with that right",
+			what, ep->peer,
 			need == RPW_REMOTE_WRITE  ? "WRITE"
 			: need == RPW_REMOTE_READ ? "READ"
 						  : "ATOMIC");
 	return 0;
 }
 
-static int one_transfer(rpw_endpoint *ep, bool is_put, void *buf, size_t len, const rpw_rkey *key, uint64_t offset, const uint64_t *notify, rpw_request **req)
+static int one_transfer(rpw_endpoint *ep, bool is_put, void *buf, size_t len, const rpw_rkey *key,
+	uint64_t offset, const uint64_t *notify, rpw_request **req)
 {
-	int rc = rma_access_check(ep, key, offset, len, is_put ? RPW_REMOTE_WRITE : RPW_REMOTE_READ, is_put ? "put" : "get");
+	int rc = rma_access_check(ep, key, offset, len, is_put ? RPW_REMOTE_WRITE : RPW_REMOTE_READ,
+		is_put ? "put" : "get");
 	if (rc)
 		return rc;
 	if (len && !buf)
-		return rpwi_fail(RPW_ERR_INVALID, "%s of %zu bytes without a buffer", is_put ? "put" : "get", len);
+		return rpwi_fail(RPW_ERR_INVALID, "%s of %zu bytes without a buffer",
+			is_put ? "put" : "get", len);
 	rpw_request *r = req_new(ep->c, ep, REQ_RMA, req != NULL);
 	if (!r)
 		return RPW_ERR_NO_MEMORY;
-	r->one = (struct xfer){.local = buf, .offset = offset, .len = len, .key = key, .is_put = is_put};
+	r->one = (struct xfer){
+		.local = buf, .offset = offset, .len = len, .key = key, .is_put = is_put};
 	r->gpu = pipeline_gpu_of(ep->c, buf, len);
 	r->remote_gpu = key->device;
 	r->xfer = &r->one;
@@ -88,17 +102,20 @@ static int one_transfer(rpw_endpoint *ep, bool is_put, void *buf, size_t len, co
 	return ep_post(ep, r, req);
 }
 
-int rpw_put(rpw_endpoint *ep, const void *buf, size_t len, const rpw_rkey *key, uint64_t offset, rpw_request **req)
+int rpw_put(rpw_endpoint *ep, const void *buf, size_t len, const rpw_rkey *key, uint64_t offset,
+	rpw_request **req)
 {
 	return one_transfer(ep, true, (void *)buf, len, key, offset, NULL, req);
 }
 
-int rpw_get(rpw_endpoint *ep, void *buf, size_t len, const rpw_rkey *key, uint64_t offset, rpw_request **req)
+int rpw_get(rpw_endpoint *ep, void *buf, size_t len, const rpw_rkey *key, uint64_t offset,
+	rpw_request **req)
 {
 	return one_transfer(ep, false, buf, len, key, offset, NULL, req);
 }
 
-int rpw_put_notify(rpw_endpoint *ep, const void *buf, size_t len, const rpw_rkey *key, uint64_t offset, uint64_t data, rpw_request **req)
+int rpw_put_notify(rpw_endpoint *ep, const void *buf, size_t len, const rpw_rkey *key,
+	uint64_t offset, uint64_t data, rpw_request **req)
 {
 	return one_transfer(ep, true, (void *)buf, len, key, offset, &data, req);
 }
@@ -108,13 +125,16 @@ enum { TRANSFER_SIZE_MIN = sizeof(rpw_transfer) }; /* as of version 0.1 */
 int rpw_transfer_batch(rpw_endpoint *ep, const rpw_transfer *t, size_t n, rpw_request **req)
 {
 	if (!ep || (n && !t) || n > UINT32_MAX / 2)
-		return msg_wrong("rpw_transfer_batch", !ep       ? "the endpoint is NULL"
-						       : n && !t ? "the array of transfers is NULL"
-								 : "more transfers than a batch takes");
+		return msg_wrong(
+			"rpw_transfer_batch", !ep       ? "the endpoint is NULL"
+					      : n && !t ? "the array of transfers is NULL"
+							: "more transfers than a batch takes");
 	size_t stride = n ? t->size : 0;
 	if (n && (stride < TRANSFER_SIZE_MIN || stride % _Alignof(rpw_transfer)))
-		return rpwi_fail(RPW_ERR_INVALID, "rpw_transfer_batch: rpw_transfer.size is %zu, at least %d is needed: begin with RPW_TRANSFER_INIT", stride,
-			TRANSFER_SIZE_MIN);
+		return rpwi_fail(RPW_ERR_INVALID,
+			"rpw_transfer_batch: rpw_transfer.size is %zu, at least %d is needed: "
+			"begin with RPW_TRANSFER_INIT",
+			stride, TRANSFER_SIZE_MIN);
 	struct xfer *x = malloc((n ? n : 1) * sizeof(*x));
 	rpw_request *r = x ? req_new(ep->c, ep, REQ_RMA, req != NULL) : NULL;
 	if (!r) {
@@ -126,14 +146,23 @@ int rpw_transfer_batch(rpw_endpoint *ep, const rpw_transfer *t, size_t n, rpw_re
 	for (size_t i = 0; !rc && i < n; i++) {
 		const rpw_transfer *one = (const rpw_transfer *)((const char *)t + i * stride);
 		if (one->size != stride) {
-			rc = rpwi_fail(RPW_ERR_INVALID, "transfer %zu of the batch has size %zu, the first has %zu: all of an array are of one size", i,
-				one->size, stride);
+			rc = rpwi_fail(RPW_ERR_INVALID,
+				"transfer %zu of the batch has size %zu, the first has %zu: all of "
+				"an array are of one size",
+				i, one->size, stride);
 			break;
 		}
-		rc = rma_access_check(ep, one->key, one->offset, one->len, one->is_get ? RPW_REMOTE_READ : RPW_REMOTE_WRITE, one->is_get ? "get" : "put");
+		rc = rma_access_check(ep, one->key, one->offset, one->len,
+			one->is_get ? RPW_REMOTE_READ : RPW_REMOTE_WRITE,
+			one->is_get ? "get" : "put");
 		if (!rc && one->len && !one->buf)
-			rc = rpwi_fail(RPW_ERR_INVALID, "transfer %zu of the batch has no buffer", i);
-		x[i] = (struct xfer){.local = one->buf, .offset = one->offset, .len = one->len, .key = one->key, .is_put = !one->is_get};
+			rc = rpwi_fail(
+				RPW_ERR_INVALID, "transfer %zu of the batch has no buffer", i);
+		x[i] = (struct xfer){.local = one->buf,
+			.offset = one->offset,
+			.len = one->len,
+			.key = one->key,
+			.is_put = !one->is_get};
 		total += one->len;
 	}
 	if (rc) {
@@ -143,7 +172,9 @@ int rpw_transfer_batch(rpw_endpoint *ep, const rpw_transfer *t, size_t n, rpw_re
 	}
 	r->xfer = x;
 	r->xfers = (unsigned)n;
-	r->remote_gpu = n && x->key->device; /* NOLINT(clang-analyzer-core.NullDereference): access_check has refused a key that is NULL */
+	r->remote_gpu =
+		n &&
+		x->key->device; /* NOLINT(clang-analyzer-core.NullDereference): access_check has refused a key that is NULL */
 	r->done.length = total;
 	return ep_post(ep, r, req);
 }

@@ -22,7 +22,8 @@ static bool may_invite(const rpw_request *r, const rpw_endpoint *ep)
 	size_t put_min = ep->link.te->limits.put_min;
 	bool begun = r->at_xfer || r->at_byte || r->under_way;
 	bool receive = proto_of(r)->receive;
-	return put_min && receive && !begun && !r->put_failed && r->rts->pieces == 1 && r->xfers == 1 && r->xfer->len == r->rts->len && r->rts->len >= put_min;
+	return put_min && receive && !begun && !r->put_failed && r->rts->pieces == 1 &&
+	       r->xfers == 1 && r->xfer->len == r->rts->len && r->rts->len >= put_min;
 }
 
 static bool rtr_make(rpw_request *r, rpw_endpoint *ep)
@@ -36,7 +37,8 @@ static bool rtr_make(rpw_request *r, rpw_endpoint *ep)
 		r->direct = NULL;
 		return true;
 	}
-	if (!r->number || ep->link.ops->mem->add(r->c->t[ep->tran].tran, r->xfer->local, r->xfer->len, TRAN_WRITE, &r->rtr_mem)) {
+	if (!r->number || ep->link.ops->mem->add(r->c->t[ep->tran].tran, r->xfer->local,
+				  r->xfer->len, TRAN_WRITE, &r->rtr_mem)) {
 		r->rtr_mem = NULL;
 		r->put_failed = true; /* fetching may do with less */
 		return false;
@@ -52,9 +54,14 @@ bool rndv_put_invite(rpw_request *r)
 		return false;
 	if (r->invited)
 		return true;
-	struct iovec iov = {body, rndv_describe_one(body, r->number, r->rts->len, &r->rtr_mem->desc)};
+	struct iovec iov = {
+		body, rndv_describe_one(body, r->number, r->rts->len, &r->rtr_mem->desc)};
 	/* No room now: fetches are looked at again when there is. */
-	r->invited = !link_send(&ep->link, &(struct frame){.type = FRAME_RTR, .tag = r->rts->number, .iov = &iov, .iovcnt = 1, .len = iov.iov_len});
+	r->invited = !link_send(&ep->link, &(struct frame){.type = FRAME_RTR,
+						   .tag = r->rts->number,
+						   .iov = &iov,
+						   .iovcnt = 1,
+						   .len = iov.iov_len});
 	r->was_invited |= r->invited;
 	return true;
 }
@@ -63,7 +70,8 @@ void rndv_put_placed(rpw_endpoint *ep, uint64_t number, unsigned flags)
 {
 	rpw_request *r = slots_get(&ep->c->numbers, number);
 	if (!r || !r->rts || r->done.from != ep || r->where != AT_FETCH || !r->was_invited) {
-		rpwi_debug("%s: an ATP for number 0x%llx, which is nothing that it was invited to", ep->peer, (unsigned long long)number);
+		rpwi_debug("%s: an ATP for number 0x%llx, which is nothing that it was invited to",
+			ep->peer, (unsigned long long)number);
 		return;
 	}
 	rtr_drop(r);
@@ -120,10 +128,12 @@ void rndv_put_invited(rpw_endpoint *ep, uint64_t number, const void *body, size_
 		free(to);
 		return;
 	}
-	bool sends = r && r->ep == ep && r->where == AT_PEER && r->rndv && !r->pipeline && proto_of(r)->message;
+	bool sends = r && r->ep == ep && r->where == AT_PEER && r->rndv && !r->pipeline &&
+		     proto_of(r)->message;
 	struct rndv *v = sends ? r->rndv : NULL;
 	if (!v || v->n != 1 || !v->mem[0] || v->tran != ep->tran || to->len != v->iov[0].iov_len) {
-		rpwi_debug("%s: an invitation of number 0x%llx, which is none of its messages", ep->peer, (unsigned long long)number);
+		rpwi_debug("%s: an invitation of number 0x%llx, which is none of its messages",
+			ep->peer, (unsigned long long)number);
 		link_reply(&ep->link, FRAME_ATP, -RPW_ERR_NOT_SUPPORTED, to->number, NULL, 0);
 		free(to);
 		return;
@@ -131,7 +141,11 @@ void rndv_put_invited(rpw_endpoint *ep, uint64_t number, const void *body, size_
 	v->to = to;
 	r->role = &put_role;
 	r->xfer = &r->one;
-	r->one = (struct xfer){.local = v->iov[0].iov_base, .len = to->len, .desc = &to->piece[0].desc, .mem = v->mem[0], .is_put = true};
+	r->one = (struct xfer){.local = v->iov[0].iov_base,
+		.len = to->len,
+		.desc = &to->piece[0].desc,
+		.mem = v->mem[0],
+		.is_put = true};
 	r->xfers = 1;
 	r->at_xfer = r->under_way = 0;
 	r->at_byte = 0;

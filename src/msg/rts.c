@@ -8,7 +8,8 @@
 
 size_t rndv_describe_piece(uint8_t *p, uint64_t len, const struct tran_desc *d)
 {
-	static const struct tran_desc none; /* in a GPU that this path does not reach, as the one before did: the peer has to pull now */
+	static const struct tran_desc
+		none; /* in a GPU that this path does not reach, as the one before did: the peer has to pull now */
 	d = d ? d : &none;
 	memcpy(p, &len, 8);
 	p[8] = d->len;
@@ -32,12 +33,16 @@ struct rts *rndv_parse(const void *body, size_t len)
 		return NULL;
 	memcpy(copy, body, len);
 	memcpy(&h, copy, sizeof(h));
-	if (h.pieces > RTS_PIECES_MAX || (!h.pieces && !h.len) || h.am_header_len > RPW_AM_HEADER_MAX || h.len > SIZE_MAX / 2)
+	if (h.pieces > RTS_PIECES_MAX || (!h.pieces && !h.len) ||
+		h.am_header_len > RPW_AM_HEADER_MAX || h.len > SIZE_MAX / 2)
 		return NULL;
 	struct rts *t = malloc(sizeof(*t) + h.pieces * sizeof(t->piece[0]) + h.am_header_len);
 	if (!t)
 		return NULL;
-	*t = (struct rts){.number = h.number, .len = h.len, .pieces = h.pieces, .am_header_len = h.am_header_len};
+	*t = (struct rts){.number = h.number,
+		.len = h.len,
+		.pieces = h.pieces,
+		.am_header_len = h.am_header_len};
 	t->am_header = (uint8_t *)&t->piece[h.pieces];
 	const uint8_t *p = copy + sizeof(h), *end = copy + len;
 	uint64_t sum = 0;
@@ -73,7 +78,9 @@ void rndv_fetched(rpw_request *r)
 	if (proto_of(r)->fetched)
 		proto_of(r)->fetched(r, r->worst);
 	else
-		req_complete(r, r->worst ? r->worst : r->rts->len > r->len ? RPW_ERR_TRUNCATED : RPW_OK);
+		req_complete(r, r->worst               ? r->worst
+				: r->rts->len > r->len ? RPW_ERR_TRUNCATED
+						       : RPW_OK);
 }
 
 void rtr_drop(rpw_request *r)

@@ -28,11 +28,18 @@ static int say_flagged(rpw_endpoint *ep, enum boot_type type, unsigned flags, co
 	return say(ep, type, m, sizeof(w) + n);
 }
 
-int say_word(rpw_endpoint *ep, enum boot_type type, const char *text) { return say_flagged(ep, type, 0, text); }
+int say_word(rpw_endpoint *ep, enum boot_type type, const char *text)
+{
+	return say_flagged(ep, type, 0, text);
+}
 
-void say_bye(rpw_endpoint *ep, const char *why) { say_flagged(ep, SAY_BYE, ep->shut || ep->orderly ? SAY_ORDERLY : 0, why); }
+void say_bye(rpw_endpoint *ep, const char *why)
+{
+	say_flagged(ep, SAY_BYE, ep->shut || ep->orderly ? SAY_ORDERLY : 0, why);
+}
 
-int say_path(rpw_endpoint *ep, enum boot_type type, int status, const char *name, const char *text, const uint8_t *handle, size_t handle_len)
+int say_path(rpw_endpoint *ep, enum boot_type type, int status, const char *name, const char *text,
+	const uint8_t *handle, size_t handle_len)
 {
 	uint8_t m[BOOT_MESSAGE_MAX];
 	size_t n = strnlen(text, 1000);

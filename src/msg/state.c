@@ -14,7 +14,10 @@ static const uint8_t next[EP_STATES][EP_EVENTS] = {
 };
 
 static bool connecting(unsigned state) { return state == EP_BOOT || state == EP_CHOOSING; }
-static bool arriving(const rpw_endpoint *ep, unsigned state) { return !ep->active && !ep->accepted && (state == EP_CHOOSING || state == EP_UP); }
+static bool arriving(const rpw_endpoint *ep, unsigned state)
+{
+	return !ep->active && !ep->accepted && (state == EP_CHOOSING || state == EP_UP);
+}
 
 bool ep_move(rpw_endpoint *ep, enum ep_event event)
 {

@@ -27,7 +27,8 @@ const char *rpw_status_name(int status)
 {
 	if (status == RPW_IN_PROGRESS)
 		return "RPW_IN_PROGRESS";
-	return status <= 0 && status > -(int)RPWI_ARRAY_LEN(status_names) ? status_names[-status] : "unknown status";
+	return status <= 0 && status > -(int)RPWI_ARRAY_LEN(status_names) ? status_names[-status]
+									  : "unknown status";
 }
 
 const char *rpw_last_error(void) { return rpwi_fail_text(); }

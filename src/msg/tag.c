@@ -22,7 +22,10 @@ enum { OTHER = CLASSES_MAX - 1, SEND_IOV_MAX = 8 };
 
 /* ---- posted receives ---- */
 
-static uint64_t source(const rpw_endpoint *ep, unsigned class) { return ep ? ep->id + class * 2 : class * 2 + 1; }
+static uint64_t source(const rpw_endpoint *ep, unsigned class)
+{
+	return ep ? ep->id + class * 2 : class * 2 + 1;
+}
 
 static unsigned class_of(rpw_context *c, uint64_t mask)
 {
@@ -49,7 +52,8 @@ static inline void post(rpw_request *r)
 	r->class = (uint8_t)(RPWI_LIKELY(r->mask == UINT64_MAX) ? 0 : class_of(c, r->mask));
 	r->order = c->next_order++;
 	r->where = AT_POSTED;
-	match_add(&c->posted, &r->match, r->class == OTHER ? 0 : r->tag & r->mask, source(r->ep, r->class));
+	match_add(&c->posted, &r->match, r->class == OTHER ? 0 : r->tag & r->mask,
+		source(r->ep, r->class));
 	if (r->ep) {
 		c->class[r->class].of_endpoint++;
 		rpwi_list_add_tail(&r->ep->receives, &r->active);
@@ -103,9 +107,13 @@ static rpw_request *oldest_for(rpw_endpoint *ep, uint64_t tag)
 	for (unsigned i = 0; i < c->classes; i++) {
 		const struct recv_class *k = &c->class[i];
 		if (k->of_endpoint)
-			best = older(best, i == OTHER ? first_of_others(c, ep, tag) : match_first(&c->posted, tag & k->mask, source(ep, i)));
+			best = older(best,
+				i == OTHER ? first_of_others(c, ep, tag)
+					   : match_first(&c->posted, tag & k->mask, source(ep, i)));
 		if (k->of_any)
-			best = older(best, i == OTHER ? first_of_others(c, NULL, tag) : match_first(&c->posted, tag & k->mask, source(NULL, i)));
+			best = older(best, i == OTHER ? first_of_others(c, NULL, tag)
+						      : match_first(&c->posted, tag & k->mask,
+								source(NULL, i)));
 	}
 	return best;
 }
@@ -151,7 +159,8 @@ static inline void copy_body(char *to, const char *body, size_t n)
 	memcpy(to + n - 8, &last, 8);
 }
 
-static inline void deliver(rpw_request *r, rpw_endpoint *ep, uint64_t tag, const void *body, size_t len)
+static inline void deliver(
+	rpw_request *r, rpw_endpoint *ep, uint64_t tag, const void *body, size_t len)
 {
 	rpw_context *c = ep->c;
 	size_t n = RPWI_MIN(len, r->len);
@@ -233,8 +242,9 @@ void tag_offered(rpw_endpoint *ep, uint64_t tag, struct rts *rts, uint32_t units
 
 static int none_left(const rpw_endpoint *ep)
 {
-	return rpwi_fail(
-		ep->status, "no message of that tag is left, and endpoint to %s has ended: %s", ep->peer ? ep->peer : "?", ep->fail_text ? ep->fail_text : "");
+	return rpwi_fail(ep->status,
+		"no message of that tag is left, and endpoint to %s has ended: %s",
+		ep->peer ? ep->peer : "?", ep->fail_text ? ep->fail_text : "");
 }
 
 static inline __attribute__((always_inline)) int recv_with(rpw_request *r, rpw_request **req)
@@ -246,7 +256,9 @@ static inline __attribute__((always_inline)) int recv_with(rpw_request *r, rpw_r
 		return local;
 	}
 	r->held = true;
-	struct unexpected *u = RPWI_UNLIKELY(c->unexpected_count) ? unexpected_for(c, r->ep, r->tag, r->mask) : NULL;
+	struct unexpected *u = RPWI_UNLIKELY(c->unexpected_count)
+				       ? unexpected_for(c, r->ep, r->tag, r->mask)
+				       : NULL;
 	if (u && u->rts) {
 		struct rts *rts = u->rts;
 		rpw_endpoint *from = u->ep;
@@ -271,12 +283,18 @@ static inline __attribute__((always_inline)) int recv_with(rpw_request *r, rpw_r
 }
 
 /* What is wrong with the context or the endpoint of a receive. */
-const char *tag_whose(const rpw_context *c) { return c ? "the endpoint is of another context" : "the context is NULL"; }
+const char *tag_whose(const rpw_context *c)
+{
+	return c ? "the endpoint is of another context" : "the context is NULL";
+}
 
-int rpw_recv(rpw_context *c, rpw_endpoint *ep, void *buf, size_t len, uint64_t tag, uint64_t mask, rpw_request **req)
+int rpw_recv(rpw_context *c, rpw_endpoint *ep, void *buf, size_t len, uint64_t tag, uint64_t mask,
+	rpw_request **req)
 {
 	if (RPWI_UNLIKELY(!c || (ep && ep->c != c) || (!buf && len)))
-		return msg_wrong("rpw_recv", !c || (ep && ep->c != c) ? tag_whose(c) : "the buffer is NULL, and its length is not 0");
+		return msg_wrong("rpw_recv",
+			!c || (ep && ep->c != c) ? tag_whose(c)
+						 : "the buffer is NULL, and its length is not 0");
 	if (RPWI_UNLIKELY(!msg_is_ours(c)))
 		return msg_inherited(c);
 	rpw_request *r = req_new_plain(c, ep, req != NULL);
@@ -289,7 +307,8 @@ int rpw_recv(rpw_context *c, rpw_endpoint *ep, void *buf, size_t len, uint64_t t
 	return recv_with(r, req);
 }
 
-int rpw_recv_iov(rpw_context *c, rpw_endpoint *ep, const struct iovec *iov, int iovcnt, uint64_t tag, uint64_t mask, rpw_request **req)
+int rpw_recv_iov(rpw_context *c, rpw_endpoint *ep, const struct iovec *iov, int iovcnt,
+	uint64_t tag, uint64_t mask, rpw_request **req)
 {
 	if (!c || (ep && ep->c != c))
 		return msg_wrong("rpw_recv_iov", tag_whose(c));
@@ -320,7 +339,10 @@ int rpw_probe(rpw_context *c, rpw_endpoint *ep, uint64_t tag, uint64_t mask, rpw
 	if (!u)
 		return ep && ep->state == EP_FAILED ? none_left(ep) : RPW_IN_PROGRESS;
 	if (what)
-		completion_give(what, &(rpw_completion){.status = RPW_OK, .length = u->rts ? u->rts->len : u->len, .tag = u->tag, .from = u->ep});
+		completion_give(what, &(rpw_completion){.status = RPW_OK,
+					      .length = u->rts ? u->rts->len : u->len,
+					      .tag = u->tag,
+					      .from = u->ep});
 	return RPW_OK;
 }
 
@@ -337,7 +359,8 @@ static void sent(rpw_endpoint *ep, uint64_t tag, size_t len)
 bool tag_eager(rpw_endpoint *ep, size_t len, uint32_t *units)
 {
 	*units = credit_units(len);
-	return len <= ep->eager_max && credit_has(&ep->link, *units + (len > EAGER_SMALL ? WINDOW_LEAST : 0));
+	return len <= ep->eager_max &&
+	       credit_has(&ep->link, *units + (len > EAGER_SMALL ? WINDOW_LEAST : 0));
 }
 
 static int eager(rpw_request *r, uint32_t units)
@@ -357,8 +380,13 @@ static int eager(rpw_request *r, uint32_t units)
 		iov = &one;
 		iovcnt = 1;
 	}
-	int rc = link_send(
-		&ep->link, &(struct frame){.type = FRAME_TAG, .tag = r->tag, .iov = iov, .iovcnt = iovcnt, .len = r->len, .keep = &r->keep, .units = units});
+	int rc = link_send(&ep->link, &(struct frame){.type = FRAME_TAG,
+					      .tag = r->tag,
+					      .iov = iov,
+					      .iovcnt = iovcnt,
+					      .len = r->len,
+					      .keep = &r->keep,
+					      .units = units});
 	free(flat);
 	if (rc == -EAGAIN)
 		return rc;
@@ -386,7 +414,8 @@ int tag_send_begin(rpw_request *r)
 	return rc;
 }
 
-static int send_slow(rpw_endpoint *ep, const struct iovec *iov, int iovcnt, uint64_t tag, rpw_request **req)
+static int send_slow(
+	rpw_endpoint *ep, const struct iovec *iov, int iovcnt, uint64_t tag, rpw_request **req)
 {
 	rpw_request *r = req_new(ep->c, ep, REQ_SEND, req != NULL);
 	if (!r)
@@ -405,12 +434,15 @@ static int send_slow(rpw_endpoint *ep, const struct iovec *iov, int iovcnt, uint
 
 int rpw_send(rpw_endpoint *ep, const void *buf, size_t len, uint64_t tag, rpw_request **req)
 {
-	if (RPWI_LIKELY(ep && ep->link.fast && msg_is_ours(ep->c) && len <= RPWI_MIN(ep->eager_max, (size_t)EAGER_SMALL) && (buf || !len))) {
+	if (RPWI_LIKELY(ep && ep->link.fast && msg_is_ours(ep->c) &&
+			len <= RPWI_MIN(ep->eager_max, (size_t)EAGER_SMALL) && (buf || !len))) {
 		uint32_t units = credit_units(len);
 		if (RPWI_LIKELY(credit_has(&ep->link, units))) {
-			struct frame_head h = frame_head_make(FRAME_TAG, 0, ep->link.rx_count, ep->link.rx_limit, tag);
+			struct frame_head h = frame_head_make(
+				FRAME_TAG, 0, ep->link.rx_count, ep->link.rx_limit, tag);
 			struct iovec iov = {(void *)buf, len};
-			if (RPWI_LIKELY(!ep->link.ops->send(ep->link.te, &h, sizeof(h), &iov, 1, len))) {
+			if (RPWI_LIKELY(!ep->link.ops->send(
+				    ep->link.te, &h, sizeof(h), &iov, 1, len))) {
 				ep->link.rx_told = ep->link.rx_limit;
 				ep->link.tx_used += units;
 				ep->link.tx_count++;
@@ -425,7 +457,12 @@ int rpw_send(rpw_endpoint *ep, const void *buf, size_t len, uint64_t tag, rpw_re
 	struct iovec iov = {(void *)buf, len};
 	uint32_t units = credit_units(len);
 	if (ep && (buf || !len) && path_is_free(ep, len, units) &&
-		!link_send(&ep->link, &(struct frame){.type = FRAME_TAG, .tag = tag, .iov = &iov, .iovcnt = 1, .len = len, .units = units})) {
+		!link_send(&ep->link, &(struct frame){.type = FRAME_TAG,
+					      .tag = tag,
+					      .iov = &iov,
+					      .iovcnt = 1,
+					      .len = len,
+					      .units = units})) {
 		sent(ep, tag, len);
 		if (req)
 			*req = NULL;
@@ -434,7 +471,8 @@ int rpw_send(rpw_endpoint *ep, const void *buf, size_t len, uint64_t tag, rpw_re
 	return rpw_send_iov(ep, &iov, 1, tag, req);
 }
 
-int rpw_send_iov(rpw_endpoint *ep, const struct iovec *iov, int iovcnt, uint64_t tag, rpw_request **req)
+int rpw_send_iov(
+	rpw_endpoint *ep, const struct iovec *iov, int iovcnt, uint64_t tag, rpw_request **req)
 {
 	if (!ep)
 		return msg_wrong("a send", "the endpoint is NULL");

@@ -33,14 +33,17 @@ static int piece_go(rpw_endpoint *ep, rpw_request *r, const struct xfer *x, size
 	const struct tran_desc *d = x->desc;
 	if (x->key) {
 		if (!x->key->has[ep->tran]) {
-			rpwi_fail(RPW_ERR_NOT_SUPPORTED, "the remote key does not describe its memory for %s: its owner packed it without that transport",
+			rpwi_fail(RPW_ERR_NOT_SUPPORTED,
+				"the remote key does not describe its memory for %s: its owner "
+				"packed it without that transport",
 				ep->link.ops->name);
 			return -EOPNOTSUPP;
 		}
 		d = &x->key->desc[ep->tran];
 	}
 	ep->rma_dirty |= x->is_put;
-	return ep->link.ops->rma->transfer(ep->link.te, x->is_put, d, x->offset + at, x->local + at, n, x->mem, transfer_cookie(r, COOKIE_PIECE));
+	return ep->link.ops->rma->transfer(ep->link.te, x->is_put, d, x->offset + at, x->local + at,
+		n, x->mem, transfer_cookie(r, COOKIE_PIECE));
 }
 
 void transfer_go(rpw_request *r)

@@ -85,7 +85,8 @@ static struct unexpected *search(rpw_context *c, rpw_endpoint *ep, uint64_t tag,
 	struct unexpected *found = NULL;
 	unsigned looked = 0;
 	for (struct rpwi_list *n = list->next; n != list && !found; n = n->next, looked++) {
-		struct unexpected *u = ep ? RPWI_CONTAINER_OF(n, struct unexpected, in_endpoint) : RPWI_CONTAINER_OF(n, struct unexpected, in_context);
+		struct unexpected *u = ep ? RPWI_CONTAINER_OF(n, struct unexpected, in_endpoint)
+					  : RPWI_CONTAINER_OF(n, struct unexpected, in_context);
 		if (!((u->tag ^ tag) & mask))
 			found = u;
 	}
@@ -176,7 +177,8 @@ void unexpected_add(rpw_endpoint *ep, struct unexpected *u, uint64_t tag)
 	rpwi_list_add_tail(&ep->unexpected, &u->in_endpoint);
 	rpwi_list_add_tail(&c->unexpected_list, &u->in_context);
 	c->unexpected_count++;
-	for (struct unexpected_index *x = c->unexpected_indexes; RPWI_UNLIKELY(x != NULL); x = x->next)
+	for (struct unexpected_index *x = c->unexpected_indexes; RPWI_UNLIKELY(x != NULL);
+		x = x->next)
 		index_add(x, u);
 }
 
@@ -184,12 +186,16 @@ struct unexpected *unexpected_for(rpw_context *c, rpw_endpoint *ep, uint64_t tag
 {
 	if (mask == UINT64_MAX) {
 		struct match_node *n = match_first(&c->unexpected, tag, ep ? ep->id : 1);
-		return !n ? NULL : ep ? RPWI_CONTAINER_OF(n, struct unexpected, of_endpoint) : RPWI_CONTAINER_OF(n, struct unexpected, of_any);
+		return !n   ? NULL
+		       : ep ? RPWI_CONTAINER_OF(n, struct unexpected, of_endpoint)
+			    : RPWI_CONTAINER_OF(n, struct unexpected, of_any);
 	}
 	for (struct unexpected_index *x = c->unexpected_indexes; x; x = x->next)
 		if (x->mask == mask && !x->lacks) {
 			struct match_node *n = match_first(&x->table, tag & mask, ep ? ep->id : 1);
-			return n ? (ep ? RPWI_CONTAINER_OF(n, struct unexpected_ref, of_endpoint) : RPWI_CONTAINER_OF(n, struct unexpected_ref, of_any))->u
+			return n ? (ep ? RPWI_CONTAINER_OF(n, struct unexpected_ref, of_endpoint)
+				       : RPWI_CONTAINER_OF(n, struct unexpected_ref, of_any))
+					       ->u
 				 : NULL;
 		}
 	return search(c, ep, tag, mask);

@@ -19,35 +19,38 @@ struct frame_head {
 _Static_assert(sizeof(struct frame_head) == 16, "two 8-byte messages fit into a cache line");
 
 /* Made in two registers: a transport copies it 8 bytes at a time, and a load that straddles smaller stores waits for them (src/tran/shm/ring.h). */
-static inline struct frame_head frame_head_make(unsigned type, unsigned flags, uint64_t ack, uint32_t credit, uint64_t tag)
+static inline struct frame_head frame_head_make(
+	unsigned type, unsigned flags, uint64_t ack, uint32_t credit, uint64_t tag)
 {
-	const uint64_t words[2] = {(type & 0xff) | (uint64_t)(flags & 0xff) << 8 | (ack & 0xffff) << 16 | (uint64_t)credit << 32, tag};
+	const uint64_t words[2] = {(type & 0xff) | (uint64_t)(flags & 0xff) << 8 |
+					   (ack & 0xffff) << 16 | (uint64_t)credit << 32,
+		tag};
 	struct frame_head h;
 	memcpy(&h, words, sizeof(h));
 	return h;
 }
 
 enum frame_type {
-	FRAME_TAG = 1,     /* a tagged message: tag; body */
-	FRAME_OBJECT,      /* tag: the sender's number of it; body */
-	FRAME_AM,          /* tag: am_word; the head goes on with the program's header; body */
-	FRAME_RTS,         /* flags: enum rts_kind; tag: the tag, 0, or am_word; body: struct rts_body */
-	FRAME_FIN,         /* flags: -status; tag: the number that RTS or OBJECT had */
-	FRAME_WITHDRAW,    /* tag: the number of an RTS or an OBJECT that its sender wants to cancel */
-	FRAME_DESCRIBE,    /* a new path: the RTS of that number, described for it; body: struct rts_body, or nothing when it has been taken meanwhile */
-	FRAME_NOTIFY,      /* tag: the program's 64 bits; body: u64, how long the put was */
-	FRAME_FLUSH,       /* tag: a number; answered by FLUSHED */
-	FRAME_FLUSHED,     /* tag: that number */
-	FRAME_ATOMIC,      /* tag: the sender's number; body: struct atomic_body */
+	FRAME_TAG = 1, /* a tagged message: tag; body */
+	FRAME_OBJECT,  /* tag: the sender's number of it; body */
+	FRAME_AM,      /* tag: am_word; the head goes on with the program's header; body */
+	FRAME_RTS, /* flags: enum rts_kind; tag: the tag, 0, or am_word; body: struct rts_body */
+	FRAME_FIN, /* flags: -status; tag: the number that RTS or OBJECT had */
+	FRAME_WITHDRAW, /* tag: the number of an RTS or an OBJECT that its sender wants to cancel */
+	FRAME_DESCRIBE, /* a new path: the RTS of that number, described for it; body: struct rts_body, or nothing when it has been taken meanwhile */
+	FRAME_NOTIFY,   /* tag: the program's 64 bits; body: u64, how long the put was */
+	FRAME_FLUSH,    /* tag: a number; answered by FLUSHED */
+	FRAME_FLUSHED,  /* tag: that number */
+	FRAME_ATOMIC,   /* tag: the sender's number; body: struct atomic_body */
 	FRAME_ATOMIC_DONE, /* flags: -status; tag: that number; body: u64, the value before */
 	/* Of memory in GPUs: pipeline.c. */
 	FRAME_PULL,  /* tag: the number of an RTS (or PUT, GOT) that is to come as chunks */
 	FRAME_CHUNK, /* tag: that number; body: struct rts_body, of the next stretch */
 	FRAME_STOP,  /* flags: -status; tag: that number: no more chunks */
-	FRAME_PUT,   /* the head goes on with struct ask_body; body: struct rts_body, of what is to get there; answered by FIN */
-	FRAME_GET,   /* tag: the asker's number; body: struct ask_body; answered by GOT or FIN */
-	FRAME_GOT,   /* tag: that number; body: struct rts_body */
-	FRAME_ATP,   /* after a put: flags: -status; tag: the number in an RTR: the message is there, or has to be fetched */
+	FRAME_PUT, /* the head goes on with struct ask_body; body: struct rts_body, of what is to get there; answered by FIN */
+	FRAME_GET, /* tag: the asker's number; body: struct ask_body; answered by GOT or FIN */
+	FRAME_GOT, /* tag: that number; body: struct rts_body */
+	FRAME_ATP, /* after a put: flags: -status; tag: the number in an RTR: the message is there, or has to be fetched */
 	FRAME_COUNTED_LAST = FRAME_ATP,
 	FRAME_CREDIT, /* nothing but its head */
 	FRAME_NEED,   /* tag: so many units are waited for */
@@ -64,7 +67,10 @@ enum {
 enum rts_kind { RTS_TAG, RTS_OBJECT, RTS_AM, RTS_KINDS };
 
 /* An active message's id and the length of its header, in a tag. */
-static inline uint64_t am_word(unsigned id, size_t header_len) { return id | (uint64_t)header_len << 8; }
+static inline uint64_t am_word(unsigned id, size_t header_len)
+{
+	return id | (uint64_t)header_len << 8;
+}
 
 enum { RTS_PIECES_MAX = 16, RTS_BODY_MAX = 24 + RTS_PIECES_MAX * (9 + TRAN_DESC_MAX) + 256 };
 /* Without pieces, or with one whose description is empty (since the path has changed): it cannot be fetched, only pulled. Followed by `pieces` times: u64 length, u8 n, n bytes of the description; then am_header_len bytes. */
@@ -81,7 +87,8 @@ struct ask_body {
 _Static_assert(sizeof(struct ask_body) == 32, "no padding on the wire");
 
 struct atomic_body {
-	uint64_t region, secret, offset, operand, compare; /* region and secret: from the remote key */
+	uint64_t region, secret, offset, operand,
+		compare; /* region and secret: from the remote key */
 	uint32_t op, zero;
 };
 _Static_assert(sizeof(struct atomic_body) == 48, "no padding on the wire");
@@ -90,7 +97,7 @@ _Static_assert(sizeof(struct atomic_body) == 48, "no padding on the wire");
 enum boot_type { SAY_CHOICE = 1, SAY_ANSWER, SAY_READY, SAY_BROKEN, SAY_NO_PATH, SAY_BYE };
 enum { SAY_VERSION = 4 };
 enum { SAY_ORDERLY = 1 }; /* of BYE: the program shut the endpoint down, or its peer had */
-struct say_path {         /* CHOICE, ANSWER; followed by text (why, or why not) and the transport's handle */
+struct say_path { /* CHOICE, ANSWER; followed by text (why, or why not) and the transport's handle */
 	uint16_t version, attempt;
 	int32_t status; /* ANSWER: 0 or why not */
 	uint64_t message_tag, control_tag, domain;
@@ -108,7 +115,12 @@ struct say_word { /* READY, BROKEN, NO_PATH, BYE; followed by text */
 _Static_assert(sizeof(struct say_word) == 24, "no padding on the wire");
 
 /* A packed remote key: followed by `descs` times: char name[8], u8 n, n bytes; then the CRC-32 of it all. */
-enum { RKEY_MAGIC = 0x4b575052, RKEY_VERSION = 1, RKEY_DEVICE = 0x80 /* of access: in a GPU; descriptions for transports that reach it by themselves */ };
+enum {
+	RKEY_MAGIC = 0x4b575052,
+	RKEY_VERSION = 1,
+	RKEY_DEVICE =
+		0x80 /* of access: in a GPU; descriptions for transports that reach it by themselves */
+};
 struct rkey_head {
 	uint32_t magic;
 	uint16_t version;

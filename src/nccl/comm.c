@@ -9,9 +9,11 @@
 
 enum { FLUSH_LOOK_MS = 10 };
 static const uint64_t comm_magic = 0x6d6d6f632d777072; /* "rpw-comm" */
-static const char *const kind_names[] = {[PLUGIN_LISTEN] = "listen", [PLUGIN_SEND] = "send", [PLUGIN_RECV] = "receive"};
+static const char *const kind_names[] = {
+	[PLUGIN_LISTEN] = "listen", [PLUGIN_SEND] = "send", [PLUGIN_RECV] = "receive"};
 
-struct plugin_comm *plugin_comm_new(enum plugin_kind kind, int abi, struct comm_context *cc, const struct plugin_device *d)
+struct plugin_comm *plugin_comm_new(
+	enum plugin_kind kind, int abi, struct comm_context *cc, const struct plugin_device *d)
 {
 	unsigned requests = kind == PLUGIN_LISTEN ? 0 : PLUGIN_REQUESTS;
 	struct plugin_comm *c = calloc(1, sizeof(*c) + requests * sizeof(c->request[0]));
@@ -40,14 +42,18 @@ void plugin_comm_free(struct plugin_comm *c)
 int plugin_comm_check(const void *comm, int kind, int abi, const char *call)
 {
 	const struct plugin_comm *c = comm;
-	if (RPWI_LIKELY(c && c->magic == comm_magic && c->abi == abi && (kind < 0 ? c->kind != PLUGIN_LISTEN : (int)c->kind == kind)))
+	if (RPWI_LIKELY(c && c->magic == comm_magic && c->abi == abi &&
+			(kind < 0 ? c->kind != PLUGIN_LISTEN : (int)c->kind == kind)))
 		return NCCL_SUCCESS;
 	if (!c || c->magic != comm_magic) {
-		plugin_warn("%s of v%d was given %p, which is no comm of this plugin%s", call, abi, comm, c ? " (was it closed already?)" : "");
+		plugin_warn("%s of v%d was given %p, which is no comm of this plugin%s", call, abi,
+			comm, c ? " (was it closed already?)" : "");
 		return NCCL_INVALID_ARGUMENT;
 	}
 	if (c->abi != abi) {
-		plugin_warn("%s of plugin API v%d was given a comm made by v%d: one version's table has to be used throughout", call, abi, c->abi);
+		plugin_warn("%s of plugin API v%d was given a comm made by v%d: one version's "
+			    "table has to be used throughout",
+			call, abi, c->abi);
 		return NCCL_INVALID_USAGE;
 	}
 	plugin_warn("%s was given a %s comm", call, kind_names[c->kind]);
@@ -60,8 +66,8 @@ int plugin_comm_failed(struct plugin_comm *c, int status, const char *doing)
 	if (!rpw_endpoint_info(c->ep, &i) && i.status && status != RPW_ERR_TRUNCATED)
 		status = i.status; /* why it ended says more than what that did to this request */
 	if (!c->warned)
-		plugin_warn(
-			"%s peer %s: %s (%s): %s", doing, c->peer, rpw_status_name(status), i.why && *i.why ? i.why : rpw_last_error(), plugin_advice(status));
+		plugin_warn("%s peer %s: %s (%s): %s", doing, c->peer, rpw_status_name(status),
+			i.why && *i.why ? i.why : rpw_last_error(), plugin_advice(status));
 	c->warned = true;
 	return plugin_result(status);
 }
@@ -73,7 +79,8 @@ void plugin_comm_say(struct plugin_comm *c, const char *what)
 		return;
 	snprintf(c->peer, sizeof(c->peer), "%s", i.peer);
 	c->may_hold = strcmp(i.transport, "shm") != 0;
-	plugin_info("%s %s by %s (%s) on %s: %s", what, i.peer, i.transport, i.path, c->device->name, i.why);
+	plugin_info("%s %s by %s (%s) on %s: %s", what, i.peer, i.transport, i.path,
+		c->device->name, i.why);
 }
 
 /* ---- closing ---- */
@@ -81,7 +88,9 @@ void plugin_comm_say(struct plugin_comm *c, const char *what)
 static bool work_in_flight(struct plugin_comm *c)
 {
 	for (unsigned i = 0; i < PLUGIN_REQUESTS; i++)
-		if (atomic_load_explicit(&c->request[i].state, memory_order_acquire) == REQUEST_BUSY && !plugin_request_collect(&c->request[i]))
+		if (atomic_load_explicit(&c->request[i].state, memory_order_acquire) ==
+				REQUEST_BUSY &&
+			!plugin_request_collect(&c->request[i]))
 			return true;
 	return false;
 }
@@ -90,7 +99,10 @@ static void requests_end(struct plugin_comm *c)
 {
 	for (unsigned i = 0; i < PLUGIN_REQUESTS; i++) {
 		struct plugin_request *q = &c->request[i];
-		for (int k = 0; atomic_load_explicit(&q->state, memory_order_acquire) == REQUEST_BUSY && k < q->n; k++)
+		for (int k = 0;
+			atomic_load_explicit(&q->state, memory_order_acquire) == REQUEST_BUSY &&
+			k < q->n;
+			k++)
 			if (q->r[k])
 				rpw_request_destroy(q->r[k]);
 	}
@@ -113,7 +125,9 @@ static void flush(struct plugin_comm *c)
 		comm_context_enter(l);
 	}
 	if (rpw_request_test(r, NULL) == RPW_IN_PROGRESS)
-		plugin_info("peer %s did not answer within %d ms that it has all that was sent: the connection is closed without", c->peer, PLUGIN_CLOSE_MS);
+		plugin_info("peer %s did not answer within %d ms that it has all that was sent: "
+			    "the connection is closed without",
+			c->peer, PLUGIN_CLOSE_MS);
 	rpw_request_destroy(r);
 }
 

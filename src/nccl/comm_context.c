@@ -27,7 +27,10 @@ static struct {
 	pthread_t thread;
 	int epfd, wakefd;
 	_Atomic bool stop;
-} progress = {.lock = PTHREAD_MUTEX_INITIALIZER, .contexts = {&progress.contexts, &progress.contexts}, .epfd = -1, .wakefd = -1};
+} progress = {.lock = PTHREAD_MUTEX_INITIALIZER,
+	.contexts = {&progress.contexts, &progress.contexts},
+	.epfd = -1,
+	.wakefd = -1};
 
 /* ---- the progress thread ---- */
 
@@ -91,7 +94,8 @@ static int look_at_all(const struct epoll_event *ev, int n)
 		if (ev[i].data.u64)
 			note_fired(ev[i].data.u64);
 	for (struct rpwi_list *p = progress.contexts.next; p != &progress.contexts; p = p->next)
-		next = RPWI_MIN(next, (unsigned)look(RPWI_CONTAINER_OF(p, struct comm_context, all), now_ns)); /* -1 is the longest */
+		next = RPWI_MIN(next, (unsigned)look(RPWI_CONTAINER_OF(p, struct comm_context, all),
+					      now_ns)); /* -1 is the longest */
 	pthread_mutex_unlock(&progress.lock);
 	return (int)next;
 }
@@ -104,8 +108,11 @@ static void *progress_run(void *unused)
 		int n = epoll_wait(progress.epfd, ev, EVENTS_MAX, again);
 		for (int i = 0; i < n; i++) {
 			uint64_t drained;
-			if (!ev[i].data.u64 && read(progress.wakefd, &drained, sizeof(drained)) < 0 && errno != EAGAIN)
-				rpwi_debug("nccl: the progress's descriptor cannot be read: %s", strerror(errno));
+			if (!ev[i].data.u64 &&
+				read(progress.wakefd, &drained, sizeof(drained)) < 0 &&
+				errno != EAGAIN)
+				rpwi_debug("nccl: the progress's descriptor cannot be read: %s",
+					strerror(errno));
 		}
 		again = look_at_all(ev, n);
 	}
@@ -128,7 +135,10 @@ static int progress_start(void)
 	progress.epfd = epoll_create1(EPOLL_CLOEXEC);
 	progress.wakefd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
 	atomic_store(&progress.stop, false);
-	int rc = progress.epfd < 0 || progress.wakefd < 0 || epoll_ctl(progress.epfd, EPOLL_CTL_ADD, progress.wakefd, &ev) ? errno : 0;
+	int rc = progress.epfd < 0 || progress.wakefd < 0 ||
+				 epoll_ctl(progress.epfd, EPOLL_CTL_ADD, progress.wakefd, &ev)
+			 ? errno
+			 : 0;
 	sigfillset(&all); /* NCCL's program handles its signals in threads of its own */
 	pthread_sigmask(SIG_SETMASK, &all, &before);
 	if (!rc)
@@ -136,8 +146,9 @@ static int progress_start(void)
 	pthread_sigmask(SIG_SETMASK, &before, NULL);
 	if (rc) {
 		progress_close();
-		plugin_warn(
-			"the thread that keeps idle connections alive cannot be started: %s; `ulimit -u` and `ulimit -n` are the usual limits", strerror(rc));
+		plugin_warn("the thread that keeps idle connections alive cannot be started: %s; "
+			    "`ulimit -u` and `ulimit -n` are the usual limits",
+			strerror(rc));
 		return RPW_ERR_SYSTEM;
 	}
 	pthread_setname_np(progress.thread, "ropeway-progress");
@@ -165,16 +176,19 @@ static void __attribute__((destructor)) at_exit(void)
 /* ---- comm contexts ---- */
 
 /* Other people's plugins are no transport of our own: the one that ROPEWAY_TRANSPORT names may be this one, and there would be no end. */
-const char *plugin_transports(const struct plugin_device *d, const char *automatic, char *list, size_t len)
+const char *plugin_transports(
+	const struct plugin_device *d, const char *automatic, char *list, size_t len)
 {
-	const char *own = secure_getenv("ROPEWAY_NCCL_TRANSPORT"), *all = secure_getenv("ROPEWAY_TRANSPORT");
+	const char *own = secure_getenv("ROPEWAY_NCCL_TRANSPORT"),
+		   *all = secure_getenv("ROPEWAY_TRANSPORT");
 	bool chosen = own && *own;
 	const char *from = chosen ? own : all && *all ? all : d->no_rdma ? "shm,tcp" : automatic;
 	size_t n = 0;
 	*list = 0;
 	for (const char *p = from; *p; p += *p ? 1 : 0) {
 		size_t k = strcspn(p, ",");
-		bool hosted = !chosen && !strncmp(p, "ncclnet", 7), verbs = k == 5 && !memcmp(p, "verbs", 5);
+		bool hosted = !chosen && !strncmp(p, "ncclnet", 7),
+		     verbs = k == 5 && !memcmp(p, "verbs", 5);
 		if (!hosted && !(verbs && d->no_rdma) && n + k + 2 < len)
 			n += (size_t)snprintf(list + n, len - n, "%s%.*s", n ? "," : "", (int)k, p);
 		p += k;
@@ -188,7 +202,10 @@ static int cc_open(struct comm_context *l, const struct plugin_device *d)
 	char list[512];
 	const char *automatic = plugin_ptr_support(d) & NCCL_PTR_CUDA ? "verbs,shm,tcp" : "";
 	/* polled: NCCL's kernels look into receive buffers before test says anything. */
-	rpw_context_options o = {.size = sizeof(o), .transports = plugin_transports(d, automatic, list, sizeof(list)), .rdma_devices = d->rdma, .polled = true};
+	rpw_context_options o = {.size = sizeof(o),
+		.transports = plugin_transports(d, automatic, list, sizeof(list)),
+		.rdma_devices = d->rdma,
+		.polled = true};
 	return rpw_context_create(&o, &l->c);
 }
 
@@ -200,7 +217,9 @@ static int cc_add(struct comm_context *l)
 		pthread_mutex_lock(&progress.lock);
 		l->id = ++progress.next_id;
 		struct epoll_event ev = {.events = EPOLLONESHOT, .data.u64 = l->id};
-		rc = epoll_ctl(progress.epfd, EPOLL_CTL_ADD, rpw_context_fd(l->c), &ev) ? RPW_ERR_SYSTEM : 0;
+		rc = epoll_ctl(progress.epfd, EPOLL_CTL_ADD, rpw_context_fd(l->c), &ev)
+			     ? RPW_ERR_SYSTEM
+			     : 0;
 		if (!rc) {
 			rpwi_list_add_tail(&progress.contexts, &l->all);
 			progress.count++;
@@ -216,7 +235,8 @@ int comm_context_new(const struct plugin_device *d, struct comm_context **out)
 	struct comm_context *l = calloc(1, sizeof(*l));
 	int rc = l ? cc_open(l, d) : RPW_ERR_NO_MEMORY;
 	if (rc) {
-		plugin_warn("no context for a connection on %s: %s; %s", d->name, l ? rpw_last_error() : "out of memory", plugin_advice(rc));
+		plugin_warn("no context for a connection on %s: %s; %s", d->name,
+			l ? rpw_last_error() : "out of memory", plugin_advice(rc));
 		free(l);
 		return rc;
 	}

@@ -63,7 +63,8 @@ static void connected(rpw_request *r, const rpw_completion *done, void *arg)
 		give_up(d, rc, rpw_last_error());
 }
 
-static void welcomed(rpw_endpoint *ep, const void *header, size_t header_len, const void *data, size_t len, void *arg)
+static void welcomed(rpw_endpoint *ep, const void *header, size_t header_len, const void *data,
+	size_t len, void *arg)
 {
 	struct dial *d = arg;
 	char why[RPW_AM_HEADER_MAX];
@@ -74,7 +75,8 @@ static void welcomed(rpw_endpoint *ep, const void *header, size_t header_len, co
 		d->state = WELCOME;
 }
 
-static void refused(rpw_endpoint *ep, const void *header, size_t header_len, const void *data, size_t len, void *arg)
+static void refused(rpw_endpoint *ep, const void *header, size_t header_len, const void *data,
+	size_t len, void *arg)
 {
 	char why[RPW_AM_HEADER_MAX + 1];
 	size_t n = RPWI_MIN(header_len, sizeof(why) - 1);
@@ -132,7 +134,8 @@ static void sweep(void)
 }
 
 /* In the table, in use; or NULL with a line. */
-static struct dial *dial_new(int abi, const struct plugin_device *device, const struct plugin_handle *h)
+static struct dial *dial_new(
+	int abi, const struct plugin_device *device, const struct plugin_handle *h)
 {
 	sweep();
 	struct dial *d = calloc(1, sizeof(*d));
@@ -157,7 +160,9 @@ static struct dial *dial_new(int abi, const struct plugin_device *device, const 
 	pthread_mutex_unlock(&dials.lock);
 	if (!full)
 		return d;
-	plugin_warn("%d connects are under way at once; pass the same memory as the handle in each call for one connection", DIALS_MAX);
+	plugin_warn("%d connects are under way at once; pass the same memory as the handle in each "
+		    "call for one connection",
+		DIALS_MAX);
 	free(d);
 	return NULL;
 }
@@ -170,7 +175,8 @@ static struct dial *dial_find(const struct plugin_handle *h, int abi, bool *busy
 	pthread_mutex_lock(&dials.lock);
 	for (struct rpwi_list *n = dials.all.next; n != &dials.all && !found; n = n->next) {
 		struct dial *d = RPWI_CONTAINER_OF(n, struct dial, all);
-		if (d->token == h->token && d->abi == abi && !memcmp(d->h.nonce, h->nonce, sizeof(h->nonce)))
+		if (d->token == h->token && d->abi == abi &&
+			!memcmp(d->h.nonce, h->nonce, sizeof(h->nonce)))
 			found = d;
 	}
 	if (found) {
@@ -204,7 +210,8 @@ static int dial_begin(struct dial *d)
 		rpw_request_on_done(r, connected, d);
 		rpw_endpoint_on_close(d->ep, ended, d);
 	} else
-		plugin_warn("connecting to %s: %s; %s", d->h.address, rpw_last_error(), plugin_advice(rc));
+		plugin_warn("connecting to %s: %s; %s", d->h.address, rpw_last_error(),
+			plugin_advice(rc));
 	comm_context_leave_to_progress(d->cc);
 	return rc < 0 ? plugin_result(rc) : NCCL_SUCCESS;
 }
@@ -221,8 +228,8 @@ static int dial_look(struct dial *d, struct plugin_comm **out)
 	if (d->state == DIALING)
 		return NCCL_SUCCESS;
 	if (d->state == FAILED) {
-		plugin_warn(
-			"connecting to %s from %s: %s (%s); %s", d->h.address, d->device->name, d->why, rpw_status_name(d->status), plugin_advice(d->status));
+		plugin_warn("connecting to %s from %s: %s (%s); %s", d->h.address, d->device->name,
+			d->why, rpw_status_name(d->status), plugin_advice(d->status));
 		return plugin_result(d->status);
 	}
 	struct plugin_comm *c = plugin_comm_new(PLUGIN_SEND, d->abi, d->cc, d->device);
@@ -269,7 +276,8 @@ int plugin_connect(int abi, int dev, void *handle, void **send_comm)
 	struct dial *d = h.token ? dial_find(&h, abi, &busy) : dial_new(abi, device, &h);
 	if (!d) {
 		if (h.token)
-			plugin_warn("connect: the handle is garbled: its last 8 bytes, zero when listen gives it, are not of a connect that is under way");
+			plugin_warn("connect: the handle is garbled: its last 8 bytes, zero when "
+				    "listen gives it, are not of a connect that is under way");
 		return h.token ? NCCL_INVALID_ARGUMENT : NCCL_SYSTEM_ERROR;
 	}
 	if (busy)

@@ -45,11 +45,12 @@ static void failed(struct plugin_request *q, int i, const rpw_completion *done)
 	struct plugin_comm *c = q->comm;
 	int result;
 	if (done->status == RPW_ERR_TRUNCATED) {
-		plugin_warn("peer %s sent %zu bytes with tag %d, the receive was for %zu: %s", c->peer, done->length, q->tags[i], q->room[i],
-			plugin_advice(done->status));
+		plugin_warn("peer %s sent %zu bytes with tag %d, the receive was for %zu: %s",
+			c->peer, done->length, q->tags[i], q->room[i], plugin_advice(done->status));
 		result = plugin_result(done->status);
 	} else
-		result = plugin_comm_failed(c, done->status, c->kind == PLUGIN_SEND ? "sending to" : "receiving from");
+		result = plugin_comm_failed(
+			c, done->status, c->kind == PLUGIN_SEND ? "sending to" : "receiving from");
 	if (!q->result)
 		q->result = result;
 }
@@ -77,12 +78,15 @@ bool plugin_request_collect(struct plugin_request *q)
 static int check_request(const struct plugin_request *q, int abi, const int *done)
 {
 	if (!q || !done) {
-		plugin_warn("test of v%d was given a request of %p and done of %p: neither may be NULL", abi, (const void *)q, (const void *)done);
+		plugin_warn(
+			"test of v%d was given a request of %p and done of %p: neither may be NULL",
+			abi, (const void *)q, (const void *)done);
 		return NCCL_INVALID_ARGUMENT;
 	}
 	int rc = plugin_comm_check(q->comm, -1, abi, "test");
 	if (!rc && atomic_load_explicit(&q->state, memory_order_acquire) == REQUEST_FREE) {
-		plugin_warn("test was given a request that is not under way: it was tested until it was done already");
+		plugin_warn("test was given a request that is not under way: it was tested until "
+			    "it was done already");
 		return NCCL_INVALID_ARGUMENT;
 	}
 	return rc;
@@ -130,7 +134,8 @@ int plugin_test(int abi, void *request, int *done, int *sizes)
 		for (unsigned i = 0; !complete && i < ROUNDS && rpw_context_progress(l->c) > 0; i++)
 			complete = plugin_request_collect(q);
 		if (complete && q->comm->may_hold && !all_gone(l))
-			rpw_context_progress(l->c); /* what the sender waits for: nobody may call again soon */
+			rpw_context_progress(
+				l->c); /* what the sender waits for: nobody may call again soon */
 		comm_context_leave(l);
 		if (!complete)
 			return NCCL_SUCCESS;
@@ -149,12 +154,14 @@ int plugin_test(int abi, void *request, int *done, int *sizes)
 /* One that could not be posted is a request as well, which is done and has failed: the peer's end is heard of at any moment, and callers look for it in test. */
 static int posted(struct plugin_request *q, void **request)
 {
-	atomic_store_explicit(&q->state, q->left ? REQUEST_BUSY : REQUEST_DONE, memory_order_release);
+	atomic_store_explicit(
+		&q->state, q->left ? REQUEST_BUSY : REQUEST_DONE, memory_order_release);
 	*request = q;
 	return NCCL_SUCCESS;
 }
 
-int plugin_isend(int abi, void *comm, void *data, size_t size, int tag, void *mhandle, void **request)
+int plugin_isend(
+	int abi, void *comm, void *data, size_t size, int tag, void *mhandle, void **request)
 {
 	struct plugin_comm *c = comm;
 	*request = NULL;
@@ -187,12 +194,15 @@ int plugin_isend(int abi, void *comm, void *data, size_t size, int tag, void *mh
 static int check_group(int n, void **data, const size_t *sizes, const int *int_sizes)
 {
 	if (n < 1 || n > PLUGIN_RECVS_MAX) {
-		plugin_warn("irecv was given a group of %d: 1 to %d (maxRecvs) are possible", n, PLUGIN_RECVS_MAX);
+		plugin_warn("irecv was given a group of %d: 1 to %d (maxRecvs) are possible", n,
+			PLUGIN_RECVS_MAX);
 		return NCCL_INVALID_ARGUMENT;
 	}
 	for (int i = 0; i < n; i++)
-		if ((sizes ? sizes[i] > PTRDIFF_MAX : int_sizes[i] < 0) || ((sizes ? sizes[i] != 0 : int_sizes[i] != 0) && !data[i])) {
-			plugin_warn("irecv was given %zd bytes at %p (receive %d of %d)", sizes ? (ssize_t)sizes[i] : int_sizes[i], data[i], i, n);
+		if ((sizes ? sizes[i] > PTRDIFF_MAX : int_sizes[i] < 0) ||
+			((sizes ? sizes[i] != 0 : int_sizes[i] != 0) && !data[i])) {
+			plugin_warn("irecv was given %zd bytes at %p (receive %d of %d)",
+				sizes ? (ssize_t)sizes[i] : int_sizes[i], data[i], i, n);
 			return NCCL_INVALID_ARGUMENT;
 		}
 	return NCCL_SUCCESS;
@@ -211,7 +221,8 @@ static void unpost(struct plugin_request *q, int status)
 	q->result = plugin_comm_failed(q->comm, status, "receiving from");
 }
 
-int plugin_irecv(int abi, void *comm, int n, void **data, const size_t *sizes, const int *int_sizes, const int *tags, void **mhandles, void **request)
+int plugin_irecv(int abi, void *comm, int n, void **data, const size_t *sizes, const int *int_sizes,
+	const int *tags, void **mhandles, void **request)
 {
 	struct plugin_comm *c = comm;
 	*request = NULL;
@@ -235,7 +246,8 @@ int plugin_irecv(int abi, void *comm, int n, void **data, const size_t *sizes, c
 		q->tags[i] = tags[i];
 		q->sizes[i] = 0;
 		q->r[i] = NULL;
-		status = rpw_recv(c->cc->c, c->ep, data[i], q->room[i], wire_tag(tags[i]), UINT64_MAX, &q->r[i]);
+		status = rpw_recv(c->cc->c, c->ep, data[i], q->room[i], wire_tag(tags[i]),
+			UINT64_MAX, &q->r[i]);
 		q->n++;
 		q->left++;
 	}
@@ -247,7 +259,8 @@ int plugin_irecv(int abi, void *comm, int n, void **data, const size_t *sizes, c
 }
 
 /* What was received is there: the CPU wrote it; or, in a GPU, the messaging library has seen to that before it said that the receive is complete. */
-int plugin_iflush(int abi, void *comm, int n, void **data, const int *sizes, void **mhandles, void **request)
+int plugin_iflush(
+	int abi, void *comm, int n, void **data, const int *sizes, void **mhandles, void **request)
 {
 	*request = NULL;
 	return plugin_comm_check(comm, PLUGIN_RECV, abi, "iflush");

@@ -34,7 +34,8 @@ static void pattern_parse(struct pattern *p, const char *text)
 	}
 	while (*text && p->n < LIST_MAX) {
 		size_t len = strcspn(text, ","), name = strcspn(text, ":,");
-		snprintf(p->entry[p->n].name, sizeof(p->entry[0].name), "%.*s", (int)RPWI_MIN(name, (size_t)63), text);
+		snprintf(p->entry[p->n].name, sizeof(p->entry[0].name), "%.*s",
+			(int)RPWI_MIN(name, (size_t)63), text);
 		p->entry[p->n].port = text[name] == ':' ? atoi(text + name + 1) : -1;
 		p->n += name > 0;
 		text += len + (text[len] == ',');
@@ -82,7 +83,8 @@ static bool port_serves(const char *rdma, const char *port, const char *ifname)
 	char path[PATH_MAX], line[64];
 	bool serves = false;
 	for (int i = 0; i < GIDS_MAX && !serves; i++) {
-		snprintf(path, sizeof(path), "/sys/class/infiniband/%.64s/ports/%.8s/gid_attrs/ndevs/%d", rdma, port, i);
+		snprintf(path, sizeof(path),
+			"/sys/class/infiniband/%.64s/ports/%.8s/gid_attrs/ndevs/%d", rdma, port, i);
 		FILE *f = fopen(path, "re");
 		if (!f)
 			break;
@@ -98,14 +100,17 @@ static int rdma_serves(const char *rdma, const char *ifname, const struct patter
 {
 	char path[PATH_MAX];
 	int speed = 0;
-	snprintf(path, sizeof(path), "/sys/class/infiniband/%.64s/device/net/%.32s", rdma, ifname ? ifname : "");
+	snprintf(path, sizeof(path), "/sys/class/infiniband/%.64s/device/net/%.32s", rdma,
+		ifname ? ifname : "");
 	bool of_nic = ifname && !access(path, F_OK);
 	snprintf(path, sizeof(path), "/sys/class/infiniband/%.64s/ports", rdma);
 	DIR *d = opendir(path);
 	for (struct dirent *e; d && (e = readdir(d));) {
-		if (e->d_name[0] == '.' || (hca->n && !pattern_has(hca, rdma, atoi(e->d_name))) || (ifname && !of_nic && !port_serves(rdma, e->d_name, ifname)))
+		if (e->d_name[0] == '.' || (hca->n && !pattern_has(hca, rdma, atoi(e->d_name))) ||
+			(ifname && !of_nic && !port_serves(rdma, e->d_name, ifname)))
 			continue;
-		snprintf(path, sizeof(path), "/sys/class/infiniband/%.64s/ports/%.8s/rate", rdma, e->d_name);
+		snprintf(path, sizeof(path), "/sys/class/infiniband/%.64s/ports/%.8s/rate", rdma,
+			e->d_name);
 		speed += RPWI_MAX(read_int(path), 1) * 1000;
 	}
 	if (d)
@@ -121,7 +126,8 @@ static void rdma_add(struct plugin_device *dev, const char *ifname, const struct
 		size_t at = strlen(dev->rdma);
 		int own = e->d_name[0] == '.' ? 0 : rdma_serves(e->d_name, ifname, hca);
 		if (own && at + strlen(e->d_name) + 2 < sizeof(dev->rdma))
-			snprintf(dev->rdma + at, sizeof(dev->rdma) - at, "%s%s", at ? "," : "", e->d_name);
+			snprintf(dev->rdma + at, sizeof(dev->rdma) - at, "%s%s", at ? "," : "",
+				e->d_name);
 		speed += own;
 	}
 	if (d)
@@ -154,7 +160,9 @@ static void device_fill(struct plugin_device *d, int index, const struct ifaddrs
 	snprintf(d->name, sizeof(d->name), "%s", a->ifa_name);
 	d->v6 = a->ifa_addr->sa_family == AF_INET6;
 	d->loopback = a->ifa_flags & IFF_LOOPBACK;
-	const void *addr = d->v6 ? (const void *)&((const struct sockaddr_in6 *)a->ifa_addr)->sin6_addr : &((const struct sockaddr_in *)a->ifa_addr)->sin_addr;
+	const void *addr =
+		d->v6 ? (const void *)&((const struct sockaddr_in6 *)a->ifa_addr)->sin6_addr
+		      : &((const struct sockaddr_in *)a->ifa_addr)->sin_addr;
 	inet_ntop(a->ifa_addr->sa_family, addr, d->address, sizeof(d->address));
 	snprintf(path, sizeof(path), "/sys/class/net/%.32s/device", a->ifa_name);
 	d->pci_path = realpath(path, NULL);
@@ -178,9 +186,11 @@ static bool known(const char *ifname)
 /* IPv4 is taken first where no family is asked for; link-local IPv6 never: the peer cannot know the scope. */
 static bool address_good(const struct ifaddrs *a, int family)
 {
-	if (!a->ifa_addr || a->ifa_addr->sa_family != family || !(a->ifa_flags & IFF_UP) || !(a->ifa_flags & IFF_RUNNING))
+	if (!a->ifa_addr || a->ifa_addr->sa_family != family || !(a->ifa_flags & IFF_UP) ||
+		!(a->ifa_flags & IFF_RUNNING))
 		return false;
-	return family == AF_INET || !IN6_IS_ADDR_LINKLOCAL(&((const struct sockaddr_in6 *)a->ifa_addr)->sin6_addr);
+	return family == AF_INET ||
+	       !IN6_IS_ADDR_LINKLOCAL(&((const struct sockaddr_in6 *)a->ifa_addr)->sin6_addr);
 }
 
 static void find_matching(const struct ifaddrs *all, const char *list)
@@ -190,10 +200,13 @@ static void find_matching(const struct ifaddrs *all, const char *list)
 	struct pattern p;
 	pattern_parse(&p, list);
 	for (int k = 0; k < 2; k++) {
-		if (wanted && ((!strcmp(wanted, "AF_INET") && both[k] != AF_INET) || (!strcmp(wanted, "AF_INET6") && both[k] != AF_INET6)))
+		if (wanted && ((!strcmp(wanted, "AF_INET") && both[k] != AF_INET) ||
+				      (!strcmp(wanted, "AF_INET6") && both[k] != AF_INET6)))
 			continue;
-		for (const struct ifaddrs *a = all; a && table.n < PLUGIN_DEVICES_MAX / 2; a = a->ifa_next) {
-			if (!address_good(a, both[k]) || !pattern_has(&p, a->ifa_name, -1) || known(a->ifa_name))
+		for (const struct ifaddrs *a = all; a && table.n < PLUGIN_DEVICES_MAX / 2;
+			a = a->ifa_next) {
+			if (!address_good(a, both[k]) || !pattern_has(&p, a->ifa_name, -1) ||
+				known(a->ifa_name))
 				continue;
 			device_fill(&table.device[table.n], table.n, a);
 			table.n++;
@@ -217,8 +230,10 @@ static void find_all(void)
 		find_matching(all, choices[i]);
 	freeifaddrs(all);
 	if (!table.n)
-		plugin_warn("no network interface can be used%s%s%s: one that is up and has an address is needed",
-			asked && *asked ? " (NCCL_SOCKET_IFNAME=" : "", asked && *asked ? asked : "", asked && *asked ? ")" : "");
+		plugin_warn("no network interface can be used%s%s%s: one that is up and has an "
+			    "address is needed",
+			asked && *asked ? " (NCCL_SOCKET_IFNAME=" : "",
+			asked && *asked ? asked : "", asked && *asked ? ")" : "");
 }
 
 int plugin_devices(void)
@@ -233,7 +248,10 @@ int plugin_devices(void)
 	return table.n;
 }
 
-const struct plugin_device *plugin_device(int dev) { return dev >= 0 && dev < plugin_devices() ? &table.device[dev] : NULL; }
+const struct plugin_device *plugin_device(int dev)
+{
+	return dev >= 0 && dev < plugin_devices() ? &table.device[dev] : NULL;
+}
 
 /* ---- virtual devices ---- */
 
@@ -250,12 +268,14 @@ int plugin_device_join(const int *devs, int n, int *dev)
 {
 	int real = (plugin_devices(), table.real);
 	if (n < 1 || n > PLUGIN_VDEVICE_MAX || !devs) {
-		plugin_warn("makeVDevice was given %d devices: 1 to %d can be used as one", n, PLUGIN_VDEVICE_MAX);
+		plugin_warn("makeVDevice was given %d devices: 1 to %d can be used as one", n,
+			PLUGIN_VDEVICE_MAX);
 		return NCCL_INVALID_ARGUMENT;
 	}
 	for (int i = 0; i < n; i++)
 		if (devs[i] < 0 || devs[i] >= real) {
-			plugin_warn("makeVDevice was given device %d: there are %d, counted from 0", devs[i], real);
+			plugin_warn("makeVDevice was given device %d: there are %d, counted from 0",
+				devs[i], real);
 			return NCCL_INVALID_ARGUMENT;
 		}
 	pthread_mutex_lock(&table.lock);

@@ -51,31 +51,38 @@ int plugin_handle_check(const struct plugin_handle *h, int abi, char *why, size_
 {
 	char first[64];
 	if (all_zero(h)) {
-		snprintf(why, why_len, "the handle is all zero: what the peer's listen filled in did not get here");
+		snprintf(why, why_len,
+			"the handle is all zero: what the peer's listen filled in did not get "
+			"here");
 		return NCCL_INVALID_ARGUMENT;
 	}
 	if (memcmp(h->magic, magic, sizeof(magic))) {
 		snprintf(why, why_len,
-			"the handle begins with %s: it is of another plugin, or garbled (ropeway's begin with rpw-nccl); NCCL_NET_PLUGIN has to be the same on "
+			"the handle begins with %s: it is of another plugin, or garbled (ropeway's "
+			"begin with rpw-nccl); NCCL_NET_PLUGIN has to be the same on "
 			"all ranks",
 			first_bytes(h, first, sizeof(first)));
 		return NCCL_INVALID_ARGUMENT;
 	}
 	if (h->crc != crc_of(h)) {
 		snprintf(why, why_len,
-			"the handle is garbled (its checksum is 0x%08x, its bytes give 0x%08x): all %d bytes that listen filled have to be carried", h->crc,
-			crc_of(h), NCCL_NET_HANDLE_BYTES);
+			"the handle is garbled (its checksum is 0x%08x, its bytes give 0x%08x): "
+			"all %d bytes that listen filled have to be carried",
+			h->crc, crc_of(h), NCCL_NET_HANDLE_BYTES);
 		return NCCL_INVALID_ARGUMENT;
 	}
-	if (h->layout != PLUGIN_HANDLE_LAYOUT || strncmp(h->version, ROPEWAY_VERSION, sizeof(h->version)) != 0) {
+	if (h->layout != PLUGIN_HANDLE_LAYOUT ||
+		strncmp(h->version, ROPEWAY_VERSION, sizeof(h->version)) != 0) {
 		snprintf(why, why_len,
-			"the handle was made by version %.15s of libnccl-net-ropeway.so (layout %u), this is %s (layout %u): install the same one on all hosts",
+			"the handle was made by version %.15s of libnccl-net-ropeway.so (layout "
+			"%u), this is %s (layout %u): install the same one on all hosts",
 			h->version, h->layout, ROPEWAY_VERSION, PLUGIN_HANDLE_LAYOUT);
 		return NCCL_INVALID_USAGE;
 	}
 	if (h->abi != abi) {
 		snprintf(why, why_len,
-			"the handle was made by listen of plugin API v%u, and given to connect of v%d: one version has to be used throughout (is the same NCCL "
+			"the handle was made by listen of plugin API v%u, and given to connect of "
+			"v%d: one version has to be used throughout (is the same NCCL "
 			"on both hosts?)",
 			h->abi, abi);
 		return NCCL_INVALID_USAGE;

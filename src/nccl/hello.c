@@ -15,20 +15,30 @@ void plugin_hello_make(struct plugin_hello *h, int abi, const uint8_t *nonce)
 	memcpy(h->nonce, nonce, sizeof(h->nonce));
 }
 
-void plugin_hello_check(const void *header, size_t len, int abi, const uint8_t *nonce, char *why, size_t why_len)
+void plugin_hello_check(
+	const void *header, size_t len, int abi, const uint8_t *nonce, char *why, size_t why_len)
 {
 	struct plugin_hello h;
 	*why = 0;
 	if (len == sizeof(h))
 		memcpy(&h, header, sizeof(h)); /* the peer may still write where it lies */
 	if (len != sizeof(h) || h.magic != hello_magic)
-		snprintf(why, why_len, "this is a listener of ropeway's NCCL plugin, and what came is no hello of one (%zu bytes)", len);
+		snprintf(why, why_len,
+			"this is a listener of ropeway's NCCL plugin, and what came is no hello of "
+			"one (%zu bytes)",
+			len);
 	else if (strncmp(h.version, ROPEWAY_VERSION, sizeof(h.version)) != 0)
 		snprintf(why, why_len,
-			"the connecting side has version %.15s of libnccl-net-ropeway.so, the listening side %s: install the same one on all hosts", h.version,
-			ROPEWAY_VERSION);
+			"the connecting side has version %.15s of libnccl-net-ropeway.so, the "
+			"listening side %s: install the same one on all hosts",
+			h.version, ROPEWAY_VERSION);
 	else if (h.abi != abi)
-		snprintf(why, why_len, "the connecting side speaks plugin API v%d, the listening side v%d: one version has to be used throughout", h.abi, abi);
+		snprintf(why, why_len,
+			"the connecting side speaks plugin API v%d, the listening side v%d: one "
+			"version has to be used throughout",
+			h.abi, abi);
 	else if (memcmp(h.nonce, nonce, sizeof(h.nonce)) != 0)
-		snprintf(why, why_len, "the handle was not made by this listener: it is of an earlier run, or of another rank");
+		snprintf(why, why_len,
+			"the handle was not made by this listener: it is of an earlier run, or of "
+			"another rank");
 }

@@ -21,7 +21,9 @@ unsigned plugin_timeout_ms(unsigned otherwise)
 	if (*end || ms < 1 || ms > INT32_MAX) {
 		static _Atomic bool said;
 		if (!atomic_exchange(&said, true))
-			plugin_warn("ROPEWAY_NCCL_TIMEOUT_MS=%s: milliseconds are expected, 1 or more; %u is used", text, otherwise);
+			plugin_warn("ROPEWAY_NCCL_TIMEOUT_MS=%s: milliseconds are expected, 1 or "
+				    "more; %u is used",
+				text, otherwise);
 		return otherwise;
 	}
 	return (unsigned)ms;
@@ -33,7 +35,8 @@ static void say_devices(void)
 	plugin_info("%d device%s", n, n == 1 ? "" : "s");
 	for (int i = 0; i < n; i++) {
 		const struct plugin_device *d = plugin_device(i);
-		plugin_info("[%d] %s %s, %d Mbit/s, RDMA devices: %s", i, d->name, d->address, d->speed,
+		plugin_info("[%d] %s %s, %d Mbit/s, RDMA devices: %s", i, d->name, d->address,
+			d->speed,
 			d->no_rdma ? "none (NCCL_IB_DISABLE or NCCL_IB_HCA)"
 			: *d->rdma ? d->rdma
 				   : "all there are");
@@ -63,7 +66,8 @@ int plugin_init(int abi, nccl_logger log, struct plugin_ctx **ctx)
 int plugin_finalize(int abi, struct plugin_ctx *ctx)
 {
 	if (!ctx || ctx->magic != ctx_magic || ctx->abi != abi) {
-		plugin_warn("finalize of v%d was given %p, which init of v%d did not give", abi, (void *)ctx, abi);
+		plugin_warn("finalize of v%d was given %p, which init of v%d did not give", abi,
+			(void *)ctx, abi);
 		return NCCL_INVALID_ARGUMENT;
 	}
 	ctx->magic = 0;

@@ -51,23 +51,28 @@ static void arrival_gone(rpw_endpoint *ep, int status, void *arg)
 	rpw_endpoint_information i = {.size = sizeof(i)};
 	rpw_endpoint_info(ep, &i);
 	if (a->welcome) { /* it took the connect for done, and may have sent: accept gives it, with what came, and receives hear of the end */
-		rpwi_debug("nccl: %s went away before it was accepted at %s: %s", i.peer, a->l->address, i.why);
+		rpwi_debug("nccl: %s went away before it was accepted at %s: %s", i.peer,
+			a->l->address, i.why);
 		return;
 	}
-	rpwi_debug("nccl: %s connected to %s, never said hello, and went away", i.peer, a->l->address);
+	rpwi_debug(
+		"nccl: %s connected to %s, never said hello, and went away", i.peer, a->l->address);
 	turn_away(a);
 }
 
 static bool too_long(struct plugin_listener *l, uint64_t now_ns)
 {
 	const struct arrival *oldest = RPWI_CONTAINER_OF(l->silent.next, struct arrival, all);
-	return l->silent_count && (l->silent_count > SILENT_MAX || now_ns - oldest->since_ns > SILENT_MS * RPWI_NS_PER_MS);
+	return l->silent_count && (l->silent_count > SILENT_MAX ||
+					  now_ns - oldest->since_ns > SILENT_MS * RPWI_NS_PER_MS);
 }
 
 static void silent_limit(struct plugin_listener *l, uint64_t now_ns)
 {
 	while (too_long(l, now_ns)) {
-		rpwi_debug("nccl: an endpoint that connected to %s and said no hello is turned away", l->address);
+		rpwi_debug(
+			"nccl: an endpoint that connected to %s and said no hello is turned away",
+			l->address);
 		turn_away(RPWI_CONTAINER_OF(rpwi_list_pop(&l->silent), struct arrival, all));
 	}
 }
@@ -77,7 +82,8 @@ static void arrived(rpw_listener *unused, rpw_endpoint *ep, void *arg)
 	struct plugin_listener *l = arg;
 	struct arrival *a = l->welcome_count < WAITING_MAX ? calloc(1, sizeof(*a)) : NULL;
 	if (!a) {
-		rpwi_debug("nccl: %u wait to be accepted at %s, one more is turned away", l->welcome_count, l->address);
+		rpwi_debug("nccl: %u wait to be accepted at %s, one more is turned away",
+			l->welcome_count, l->address);
 		rpw_endpoint_destroy(ep);
 		return;
 	}
@@ -89,7 +95,8 @@ static void arrived(rpw_listener *unused, rpw_endpoint *ep, void *arg)
 	silent_limit(l, a->since_ns);
 }
 
-static void hello(rpw_endpoint *ep, const void *header, size_t header_len, const void *data, size_t len, void *arg)
+static void hello(rpw_endpoint *ep, const void *header, size_t header_len, const void *data,
+	size_t len, void *arg)
 {
 	struct plugin_listener *l = arg;
 	struct arrival *a = rpw_endpoint_user(ep);
@@ -126,10 +133,12 @@ static int listener_open(struct plugin_comm *c, struct plugin_listener *l)
 	snprintf(any, sizeof(any), d->v6 ? "[%s]:0" : "%s:0", d->address);
 	int rc = rpw_listener_create(c->cc->c, any, arrived, l, &l->l);
 	if (rc) {
-		plugin_warn("listening on device %s, %s: %s; %s", d->name, any, rpw_last_error(), "choose the interface with NCCL_SOCKET_IFNAME");
+		plugin_warn("listening on device %s, %s: %s; %s", d->name, any, rpw_last_error(),
+			"choose the interface with NCCL_SOCKET_IFNAME");
 		return plugin_result(rc);
 	}
-	snprintf(l->address, sizeof(l->address), d->v6 ? "[%.48s]:%d" : "%.48s:%d", d->address, rpw_listener_port(l->l));
+	snprintf(l->address, sizeof(l->address), d->v6 ? "[%.48s]:%d" : "%.48s:%d", d->address,
+		rpw_listener_port(l->l));
 	rpw_context_on_am(c->cc->c, PLUGIN_HELLO, hello, l);
 	return NCCL_SUCCESS;
 }
@@ -214,7 +223,8 @@ static int nobody_yet(struct plugin_listener *l, uint64_t now_ns)
 		l->until_ns = now_ns + ms * RPWI_NS_PER_MS;
 	if (now_ns < l->until_ns)
 		return NCCL_SUCCESS;
-	plugin_warn("accept at %s: nobody has connected for %u ms; is the other rank alive, and can it reach this address? NCCL_SOCKET_IFNAME chooses the "
+	plugin_warn("accept at %s: nobody has connected for %u ms; is the other rank alive, and "
+		    "can it reach this address? NCCL_SOCKET_IFNAME chooses the "
 		    "interface, "
 		    "ROPEWAY_NCCL_TIMEOUT_MS how long to wait",
 		l->address, ms);

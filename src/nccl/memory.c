@@ -30,7 +30,9 @@ static struct {
 static int ask(const struct plugin_device *d, char *missing, size_t missing_len)
 {
 	char list[512];
-	rpw_context_options o = {.size = sizeof(o), .transports = plugin_transports(d, "verbs", list, sizeof(list)), .rdma_devices = d->rdma};
+	rpw_context_options o = {.size = sizeof(o),
+		.transports = plugin_transports(d, "verbs", list, sizeof(list)),
+		.rdma_devices = d->rdma};
 	rpw_context *c;
 	snprintf(missing, missing_len, "NCCL_IB_DISABLE or NCCL_IB_HCA leave it no RDMA device");
 	if (d->no_rdma)
@@ -39,10 +41,12 @@ static int ask(const struct plugin_device *d, char *missing, size_t missing_len)
 	bool made = !ways;
 	if (made)
 		ways = rpw_memory_direct(c);
-	snprintf(missing, missing_len, "%s", ways > 0 ? "its RDMA devices take no dma-buf" : rpw_last_error());
+	snprintf(missing, missing_len, "%s",
+		ways > 0 ? "its RDMA devices take no dma-buf" : rpw_last_error());
 	if (made)
 		rpw_context_destroy(c);
-	return NCCL_PTR_HOST | (ways > 0 ? NCCL_PTR_CUDA : 0) | (ways > 0 && ways & RPW_DIRECT_DMABUF ? NCCL_PTR_DMABUF : 0);
+	return NCCL_PTR_HOST | (ways > 0 ? NCCL_PTR_CUDA : 0) |
+	       (ways > 0 && ways & RPW_DIRECT_DMABUF ? NCCL_PTR_DMABUF : 0);
 }
 
 int plugin_ptr_support(const struct plugin_device *d)
@@ -54,8 +58,9 @@ int plugin_ptr_support(const struct plugin_device *d)
 		support.of[i].asked = true;
 		plugin_info("%s: GPU memory %s%s", d->name,
 			support.of[i].types & NCCL_PTR_DMABUF ? "by its address and by dma-buf"
-			: support.of[i].types & NCCL_PTR_CUDA ? "by its address"
-							      : "has to be copied to the host by NCCL: ",
+			: support.of[i].types & NCCL_PTR_CUDA
+				? "by its address"
+				: "has to be copied to the host by NCCL: ",
 			support.of[i].types & NCCL_PTR_CUDA ? "" : support.of[i].missing);
 	}
 	int types = support.of[i].types;
@@ -63,16 +68,21 @@ int plugin_ptr_support(const struct plugin_device *d)
 	return types;
 }
 
-static const char *missing_for(const struct plugin_device *d) { return support.of[d - plugin_device(0)].missing; }
+static const char *missing_for(const struct plugin_device *d)
+{
+	return support.of[d - plugin_device(0)].missing;
+}
 
 /* Of a path that fell back: what copies then are the GPU's engines, in no order that CUDA promises. */
 static void staged_say(const struct plugin_comm *c)
 {
 	static atomic_flag said = ATOMIC_FLAG_INIT;
 	rpw_endpoint_information i = {.size = sizeof(i)};
-	if (rpw_endpoint_info(c->ep, &i) || !strcmp(i.transport, "verbs") || atomic_flag_test_and_set(&said))
+	if (rpw_endpoint_info(c->ep, &i) || !strcmp(i.transport, "verbs") ||
+		atomic_flag_test_and_set(&said))
 		return;
-	plugin_warn("memory of GPUs goes to and from peer %s by %s, copied through host memory (%s): a receive fills in no certain order then, and NCCL's "
+	plugin_warn("memory of GPUs goes to and from peer %s by %s, copied through host memory "
+		    "(%s): a receive fills in no certain order then, and NCCL's "
 		    "LL128 relies on one; set "
 		    "NCCL_PROTO=^LL128",
 		c->peer, i.transport, i.why);
@@ -86,13 +96,16 @@ static int memory_open(struct plugin_memory *m, uint64_t offset, int fd)
 	rpw_context *c = m->comm->cc->c;
 	if (m->type == NCCL_PTR_HOST || !m->size)
 		return NCCL_SUCCESS;
-	int status = fd < 0 ? rpw_memory_register(c, m->data, m->size, RPW_MEMORY_CUDA, access, &m->gpu)
-			    : rpw_memory_register_dmabuf(c, m->data, m->size, fd, offset, access, &m->gpu);
+	int status =
+		fd < 0 ? rpw_memory_register(c, m->data, m->size, RPW_MEMORY_CUDA, access, &m->gpu)
+		       : rpw_memory_register_dmabuf(
+				 c, m->data, m->size, fd, offset, access, &m->gpu);
 	if (!status) {
 		staged_say(m->comm);
 		return NCCL_SUCCESS;
 	}
-	plugin_warn("%zu bytes of a GPU at %p cannot be registered: %s", m->size, m->data, rpw_last_error());
+	plugin_warn("%zu bytes of a GPU at %p cannot be registered: %s", m->size, m->data,
+		rpw_last_error());
 	return plugin_result(status);
 }
 static void memory_close(struct plugin_memory *m) { rpw_memory_destroy(m->gpu); }
@@ -112,11 +125,14 @@ static int check_type(const struct plugin_comm *c, int type, bool dmabuf)
 			continue;
 		if (plugin_ptr_support(c->device) & type)
 			return NCCL_SUCCESS;
-		plugin_warn("memory type %d (%s) cannot be registered on device %s, which says so in ptrSupport (0x%x): %s", type, types[i].name,
-			c->device->name, plugin_ptr_support(c->device), missing_for(c->device));
+		plugin_warn("memory type %d (%s) cannot be registered on device %s, which says so "
+			    "in ptrSupport (0x%x): %s",
+			type, types[i].name, c->device->name, plugin_ptr_support(c->device),
+			missing_for(c->device));
 		return NCCL_INVALID_ARGUMENT;
 	}
-	plugin_warn("unknown memory type %d: NCCL_PTR_HOST is %d, NCCL_PTR_CUDA %d, NCCL_PTR_DMABUF %d; are the caller and the table of the same plugin API "
+	plugin_warn("unknown memory type %d: NCCL_PTR_HOST is %d, NCCL_PTR_CUDA %d, "
+		    "NCCL_PTR_DMABUF %d; are the caller and the table of the same plugin API "
 		    "version?",
 		type, NCCL_PTR_HOST, NCCL_PTR_CUDA, NCCL_PTR_DMABUF);
 	return NCCL_INVALID_ARGUMENT;
@@ -130,7 +146,8 @@ static int check_range(const void *data, size_t size)
 	return NCCL_INVALID_ARGUMENT;
 }
 
-int plugin_reg_dmabuf(int abi, void *comm, void *data, size_t size, int type, uint64_t offset, int fd, void **mhandle)
+int plugin_reg_dmabuf(int abi, void *comm, void *data, size_t size, int type, uint64_t offset,
+	int fd, void **mhandle)
 {
 	struct plugin_comm *c = comm;
 	*mhandle = NULL;
@@ -199,5 +216,6 @@ int plugin_dereg(int abi, void *comm, void *mhandle)
 void plugin_memories_free(struct plugin_comm *c)
 {
 	while (!rpwi_list_empty(&c->memories))
-		memory_free(RPWI_CONTAINER_OF(rpwi_list_pop(&c->memories), struct plugin_memory, all));
+		memory_free(
+			RPWI_CONTAINER_OF(rpwi_list_pop(&c->memories), struct plugin_memory, all));
 }

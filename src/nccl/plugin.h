@@ -19,7 +19,8 @@ enum {
 	PLUGIN_VDEVICE_MAX = 8,
 	PLUGIN_COMMS_MAX = 65536,
 	PLUGIN_CONNECT_MS = 30000, /* ROPEWAY_NCCL_TIMEOUT_MS */
-	PLUGIN_ACCEPT_MS = 300000, /* its peer may not even have the handle yet; ROPEWAY_NCCL_TIMEOUT_MS, where set, is for both */
+	PLUGIN_ACCEPT_MS =
+		300000, /* its peer may not even have the handle yet; ROPEWAY_NCCL_TIMEOUT_MS, where set, is for both */
 	PLUGIN_CLOSE_MS = 1000,
 	PLUGIN_BYTES_MAX_LOG2 = 40, /* 1 TiB */
 };
@@ -27,7 +28,8 @@ enum {
 /* ---- log.c: NCCL's logger, and what errors are called ---- */
 
 void plugin_log_to(nccl_logger log);
-void plugin_log(int level, const char *where, int line, const char *fmt, ...) __attribute__((format(printf, 4, 5)));
+void plugin_log(int level, const char *where, int line, const char *fmt, ...)
+	__attribute__((format(printf, 4, 5)));
 #define plugin_info(...) plugin_log(NCCL_LOG_INFO, __func__, __LINE__, __VA_ARGS__)
 #define plugin_warn(...) plugin_log(NCCL_LOG_WARN, __func__, __LINE__, __VA_ARGS__)
 /* What NCCL is told of an enum rpw_status, and what people are to look at. */
@@ -67,7 +69,8 @@ struct plugin_handle {
 	uint64_t token; /* connect's own: which connect under way this is */
 };
 _Static_assert(sizeof(struct plugin_handle) == NCCL_NET_HANDLE_BYTES, "NCCL carries 128 bytes");
-void plugin_handle_make(struct plugin_handle *h, int abi, const uint8_t *nonce, const char *address);
+void plugin_handle_make(
+	struct plugin_handle *h, int abi, const uint8_t *nonce, const char *address);
 /* 0, or enum nccl_result with a sentence. */
 int plugin_handle_check(const struct plugin_handle *h, int abi, char *why, size_t why_len);
 
@@ -78,17 +81,20 @@ struct comm_context {
 	rpw_context *c;
 	unsigned users; /* comms and connects; the last one takes it away */
 	uint64_t uses;  /* by others than the progress thread */
-	uint64_t gone;  /* how often it was seen that all sends that are complete have left this process */
-	bool armed;     /* nothing to do: the progress thread sleeps on its descriptor */
-	bool now;       /* the progress thread is to take it over at once, not when it has been quiet for a while */
+	uint64_t
+		gone; /* how often it was seen that all sends that are complete have left this process */
+	bool armed; /* nothing to do: the progress thread sleeps on its descriptor */
+	bool now; /* the progress thread is to take it over at once, not when it has been quiet for a while */
 	/* The progress thread's. */
 	struct rpwi_list all;
 	uint64_t id, seen, quiet_ns; /* the uses at the last look; until when it counts as in use */
 	bool fired;
 };
-int comm_context_new(const struct plugin_device *d, struct comm_context **out); /* enum rpw_status; one user */
+int comm_context_new(
+	const struct plugin_device *d, struct comm_context **out); /* enum rpw_status; one user */
 /* What contexts of that device may use: as the environment has it, else `automatic`, less what is none of its. Written to `list`, or static. */
-const char *plugin_transports(const struct plugin_device *d, const char *automatic, char *list, size_t len);
+const char *plugin_transports(
+	const struct plugin_device *d, const char *automatic, char *list, size_t len);
 void comm_context_enter(struct comm_context *l);
 bool comm_context_try(struct comm_context *l);
 static inline void comm_context_leave(struct comm_context *l) { pthread_mutex_unlock(&l->lock); }
@@ -108,7 +114,8 @@ struct plugin_request {
 	_Atomic uint8_t state;
 	uint8_t n, left; /* receives of the group; those that are not done */
 	int result;
-	uint64_t gone_after; /* of a send that was complete at once: the comm context's `gone` from which it is done; 0: now */
+	uint64_t
+		gone_after; /* of a send that was complete at once: the comm context's `gone` from which it is done; 0: now */
 	rpw_request *r[PLUGIN_RECVS_MAX];
 	size_t room[PLUGIN_RECVS_MAX]; /* of the buffers */
 	int tags[PLUGIN_RECVS_MAX], sizes[PLUGIN_RECVS_MAX];
@@ -131,7 +138,8 @@ struct plugin_comm {
 	struct plugin_request request[];
 };
 
-struct plugin_comm *plugin_comm_new(enum plugin_kind kind, int abi, struct comm_context *cc, const struct plugin_device *d);
+struct plugin_comm *plugin_comm_new(
+	enum plugin_kind kind, int abi, struct comm_context *cc, const struct plugin_device *d);
 /* Takes those of its operations that are complete; true: it is done. With the comm context's lock held. */
 bool plugin_request_collect(struct plugin_request *q);
 void plugin_comm_free(struct plugin_comm *c);
@@ -153,7 +161,8 @@ struct plugin_hello {
 };
 void plugin_hello_make(struct plugin_hello *h, int abi, const uint8_t *nonce);
 /* "" or why it is refused. */
-void plugin_hello_check(const void *header, size_t len, int abi, const uint8_t *nonce, char *why, size_t why_len);
+void plugin_hello_check(
+	const void *header, size_t len, int abi, const uint8_t *nonce, char *why, size_t why_len);
 
 /* ---- what the shims call; each gives enum nccl_result. Outputs are written always ---- */
 
@@ -166,12 +175,16 @@ int plugin_listen(int abi, int dev, void *handle, void **listen_comm);
 int plugin_connect(int abi, int dev, void *handle, void **send_comm);
 int plugin_accept(int abi, void *listen_comm, void **recv_comm);
 int plugin_reg(int abi, void *comm, void *data, size_t size, int type, void **mhandle);
-int plugin_reg_dmabuf(int abi, void *comm, void *data, size_t size, int type, uint64_t offset, int fd, void **mhandle);
+int plugin_reg_dmabuf(int abi, void *comm, void *data, size_t size, int type, uint64_t offset,
+	int fd, void **mhandle);
 int plugin_dereg(int abi, void *comm, void *mhandle);
-int plugin_isend(int abi, void *comm, void *data, size_t size, int tag, void *mhandle, void **request);
+int plugin_isend(
+	int abi, void *comm, void *data, size_t size, int tag, void *mhandle, void **request);
 /* One of the two kinds of sizes is given, as the version has it. */
-int plugin_irecv(int abi, void *comm, int n, void **data, const size_t *sizes, const int *int_sizes, const int *tags, void **mhandles, void **request);
-int plugin_iflush(int abi, void *comm, int n, void **data, const int *sizes, void **mhandles, void **request);
+int plugin_irecv(int abi, void *comm, int n, void **data, const size_t *sizes, const int *int_sizes,
+	const int *tags, void **mhandles, void **request);
+int plugin_iflush(
+	int abi, void *comm, int n, void **data, const int *sizes, void **mhandles, void **request);
 int plugin_test(int abi, void *request, int *done, int *sizes);
 int plugin_close(int abi, void *comm, enum plugin_kind kind);
 int plugin_join(int abi, int *dev, int ndevs, const int *devs);

@@ -6,7 +6,8 @@ typedef struct CAT(nccl_net_v, V) table_v;
 typedef struct CAT(nccl_net_properties_v, V) properties_v;
 
 #if V >= 11
-static int shim_init(void **ctx, uint64_t comm_id, struct nccl_net_comm_config *config, nccl_logger log, nccl_profiler profiler)
+static int shim_init(void **ctx, uint64_t comm_id, struct nccl_net_comm_config *config,
+	nccl_logger log, nccl_profiler profiler)
 {
 	return plugin_init(V, log, (struct plugin_ctx **)ctx);
 }
@@ -28,13 +29,15 @@ static int shim_properties(int dev, properties_v *p)
 		return plugin_no_device(dev);
 	*p = (properties_v)
 	{
-		.name = (char *)d->name, .pci_path = d->pci_path, .guid = d->guid, .ptr_support = plugin_ptr_support(d), .speed = d->speed, .port = 0,
-		.latency = 0, .max_comms = PLUGIN_COMMS_MAX, .max_recvs = PLUGIN_RECVS_MAX,
+		.name = (char *)d->name, .pci_path = d->pci_path, .guid = d->guid,
+		.ptr_support = plugin_ptr_support(d), .speed = d->speed, .port = 0, .latency = 0,
+		.max_comms = PLUGIN_COMMS_MAX, .max_recvs = PLUGIN_RECVS_MAX,
 #if V >= 7
 		.device_type = NCCL_NET_DEVICE_HOST,
 #endif
 #if V >= 9
-		.max_p2p_bytes = (size_t)1 << PLUGIN_BYTES_MAX_LOG2, .max_coll_bytes = (size_t)1 << PLUGIN_BYTES_MAX_LOG2,
+		.max_p2p_bytes = (size_t)1 << PLUGIN_BYTES_MAX_LOG2,
+		.max_coll_bytes = (size_t)1 << PLUGIN_BYTES_MAX_LOG2,
 #endif
 #if V >= 11
 		.max_multi_request_size = 1,
@@ -54,34 +57,58 @@ static int shim_properties(int dev, properties_v *p)
 }
 
 #if V >= 11
-static int shim_listen(void *ctx, int dev, void *handle, void **listen_comm) { return plugin_listen(V, dev, handle, listen_comm); }
-static int shim_connect(void *ctx, int dev, void *handle, void **send_comm, struct nccl_net_device_handle **device)
+static int shim_listen(void *ctx, int dev, void *handle, void **listen_comm)
+{
+	return plugin_listen(V, dev, handle, listen_comm);
+}
+static int shim_connect(
+	void *ctx, int dev, void *handle, void **send_comm, struct nccl_net_device_handle **device)
 {
 	return plugin_connect(V, dev, handle, send_comm);
 }
 #else
-static int shim_listen(int dev, void *handle, void **listen_comm) { return plugin_listen(V, dev, handle, listen_comm); }
+static int shim_listen(int dev, void *handle, void **listen_comm)
+{
+	return plugin_listen(V, dev, handle, listen_comm);
+}
 #if V == 10
-static int shim_connect(int dev, struct nccl_net_comm_config *config, void *handle, void **send_comm, struct nccl_net_device_handle **device)
+static int shim_connect(int dev, struct nccl_net_comm_config *config, void *handle,
+	void **send_comm, struct nccl_net_device_handle **device)
 {
 	return plugin_connect(V, dev, handle, send_comm);
 }
 #elif V >= 7
-static int shim_connect(int dev, void *handle, void **send_comm, struct nccl_net_device_handle **device) { return plugin_connect(V, dev, handle, send_comm); }
+static int shim_connect(
+	int dev, void *handle, void **send_comm, struct nccl_net_device_handle **device)
+{
+	return plugin_connect(V, dev, handle, send_comm);
+}
 #else
-static int shim_connect(int dev, void *handle, void **send_comm) { return plugin_connect(V, dev, handle, send_comm); }
+static int shim_connect(int dev, void *handle, void **send_comm)
+{
+	return plugin_connect(V, dev, handle, send_comm);
+}
 #endif
 #endif
 
 /* The device handle is for devices that kernels on the GPU work with themselves; of NCCL_NET_DEVICE_HOST it is left alone. */
 #if V >= 7
-static int shim_accept(void *listen_comm, void **recv_comm, struct nccl_net_device_handle **device) { return plugin_accept(V, listen_comm, recv_comm); }
+static int shim_accept(void *listen_comm, void **recv_comm, struct nccl_net_device_handle **device)
+{
+	return plugin_accept(V, listen_comm, recv_comm);
+}
 #else
-static int shim_accept(void *listen_comm, void **recv_comm) { return plugin_accept(V, listen_comm, recv_comm); }
+static int shim_accept(void *listen_comm, void **recv_comm)
+{
+	return plugin_accept(V, listen_comm, recv_comm);
+}
 #endif
 
 #if V >= 8
-static int shim_reg(void *comm, void *data, size_t size, int type, void **mhandle) { return plugin_reg(V, comm, data, size, type, mhandle); }
+static int shim_reg(void *comm, void *data, size_t size, int type, void **mhandle)
+{
+	return plugin_reg(V, comm, data, size, type, mhandle);
+}
 #else
 static int shim_reg(void *comm, void *data, int size, int type, void **mhandle)
 {
@@ -89,7 +116,8 @@ static int shim_reg(void *comm, void *data, int size, int type, void **mhandle)
 }
 #endif
 #if V >= 6
-static int shim_reg_dmabuf(void *comm, void *data, size_t size, int type, uint64_t offset, int fd, void **mhandle)
+static int shim_reg_dmabuf(
+	void *comm, void *data, size_t size, int type, uint64_t offset, int fd, void **mhandle)
 {
 	return plugin_reg_dmabuf(V, comm, data, size, type, offset, fd, mhandle);
 }
@@ -97,11 +125,13 @@ static int shim_reg_dmabuf(void *comm, void *data, size_t size, int type, uint64
 static int shim_dereg(void *comm, void *mhandle) { return plugin_dereg(V, comm, mhandle); }
 
 #if V >= 10
-static int shim_isend(void *comm, void *data, size_t size, int tag, void *mhandle, void *phandle, void **request)
+static int shim_isend(
+	void *comm, void *data, size_t size, int tag, void *mhandle, void *phandle, void **request)
 {
 	return plugin_isend(V, comm, data, size, tag, mhandle, request);
 }
-static int shim_irecv(void *comm, int n, void **data, size_t *sizes, int *tags, void **mhandles, void **phandles, void **request)
+static int shim_irecv(void *comm, int n, void **data, size_t *sizes, int *tags, void **mhandles,
+	void **phandles, void **request)
 {
 	return plugin_irecv(V, comm, n, data, sizes, NULL, tags, mhandles, request);
 }
@@ -110,16 +140,19 @@ static int shim_isend(void *comm, void *data, size_t size, int tag, void *mhandl
 {
 	return plugin_isend(V, comm, data, size, tag, mhandle, request);
 }
-static int shim_irecv(void *comm, int n, void **data, size_t *sizes, int *tags, void **mhandles, void **request)
+static int shim_irecv(
+	void *comm, int n, void **data, size_t *sizes, int *tags, void **mhandles, void **request)
 {
 	return plugin_irecv(V, comm, n, data, sizes, NULL, tags, mhandles, request);
 }
 #else
 static int shim_isend(void *comm, void *data, int size, int tag, void *mhandle, void **request)
 {
-	return plugin_isend(V, comm, data, size < 0 ? SIZE_MAX : (size_t)size, tag, mhandle, request);
+	return plugin_isend(
+		V, comm, data, size < 0 ? SIZE_MAX : (size_t)size, tag, mhandle, request);
 }
-static int shim_irecv(void *comm, int n, void **data, int *sizes, int *tags, void **mhandles, void **request)
+static int shim_irecv(
+	void *comm, int n, void **data, int *sizes, int *tags, void **mhandles, void **request)
 {
 	return plugin_irecv(V, comm, n, data, NULL, sizes, tags, mhandles, request);
 }
@@ -128,7 +161,10 @@ static int shim_iflush(void *comm, int n, void **data, int *sizes, void **mhandl
 {
 	return plugin_iflush(V, comm, n, data, sizes, mhandles, request);
 }
-static int shim_test(void *request, int *done, int *sizes) { return plugin_test(V, request, done, sizes); }
+static int shim_test(void *request, int *done, int *sizes)
+{
+	return plugin_test(V, request, done, sizes);
+}
 static int shim_close_send(void *comm) { return plugin_close(V, comm, PLUGIN_SEND); }
 static int shim_close_recv(void *comm) { return plugin_close(V, comm, PLUGIN_RECV); }
 static int shim_close_listen(void *comm) { return plugin_close(V, comm, PLUGIN_LISTEN); }

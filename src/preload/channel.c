@@ -45,7 +45,11 @@ int hook_close(int fd)
 /* librdmacm wants a character device, of the number that it knows. */
 static int fstat_ours(struct stat *st)
 {
-	*st = (struct stat){.st_nlink = 1, .st_blksize = 4096, .st_ino = 1, .st_mode = S_IFCHR | 0666, .st_rdev = rpwi_rdma_cm_rdev()};
+	*st = (struct stat){.st_nlink = 1,
+		.st_blksize = 4096,
+		.st_ino = 1,
+		.st_mode = S_IFCHR | 0666,
+		.st_rdev = rpwi_rdma_cm_rdev()};
 	return 0;
 }
 

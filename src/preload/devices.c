@@ -19,7 +19,10 @@ struct merged {
 };
 static struct merged *lists; /* under RPWI_LOCK_LISTS */
 
-static const struct rpwi_real *others(const void *object) { return !object ? rpwi_invalid() : rpwi_fork_broken ? rpwi_refused() : rpwi_real(); }
+static const struct rpwi_real *others(const void *object)
+{
+	return !object ? rpwi_invalid() : rpwi_fork_broken ? rpwi_refused() : rpwi_real();
+}
 
 static bool env_is_one(const char *name)
 {
@@ -41,9 +44,11 @@ static struct ibv_device **real_list(int *num)
 	return list;
 }
 
-static struct merged *merge(struct ibv_device **real, int nreal, struct ibv_device **soft, int nsoft)
+static struct merged *merge(
+	struct ibv_device **real, int nreal, struct ibv_device **soft, int nsoft)
 {
-	struct merged *m = calloc(1, sizeof(*m) + sizeof(struct ibv_device *) * ((size_t)nreal + (size_t)nsoft + 1));
+	struct merged *m = calloc(
+		1, sizeof(*m) + sizeof(struct ibv_device *) * ((size_t)nreal + (size_t)nsoft + 1));
 	if (!m)
 		return NULL;
 	m->real = real;
@@ -102,13 +107,18 @@ RPWI_EXPORT void ibv_free_device_list(struct ibv_device **list)
 	if (m)
 		*at = m->next;
 	rpwi_unlock(RPWI_LOCK_LISTS);
-	struct ibv_device **real = m ? m->real : list; /* not one of ours: a real library's, made while this was inside it */
+	struct ibv_device **real =
+		m ? m->real
+		  : list; /* not one of ours: a real library's, made while this was inside it */
 	if (real)
 		rpwi_real()->ibv_free_device_list(real);
 	free(m);
 }
 
-RPWI_EXPORT const char *ibv_get_device_name(struct ibv_device *device) { return device ? device->name : rpwi_invalid()->ibv_get_device_name(device); }
+RPWI_EXPORT const char *ibv_get_device_name(struct ibv_device *device)
+{
+	return device ? device->name : rpwi_invalid()->ibv_get_device_name(device);
+}
 
 RPWI_EXPORT __be64 ibv_get_device_guid(struct ibv_device *device)
 {
@@ -192,7 +202,10 @@ RPWI_EXPORT int ibv_fork_init(void)
 	return err && !access("/sys/class/infiniband_verbs", F_OK) ? err : 0;
 }
 
-RPWI_EXPORT enum ibv_fork_status ibv_is_fork_initialized(void) { return rpwi_real()->found ? rpwi_real()->ibv_is_fork_initialized() : IBV_FORK_UNNEEDED; }
+RPWI_EXPORT enum ibv_fork_status ibv_is_fork_initialized(void)
+{
+	return rpwi_real()->found ? rpwi_real()->ibv_is_fork_initialized() : IBV_FORK_UNNEEDED;
+}
 
 RPWI_EXPORT const char *ibv_get_sysfs_path(void)
 {

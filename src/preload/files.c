@@ -18,9 +18,14 @@
 #include <unistd.h>
 
 /* struct stat and stat64 are then the same, and so are open and open64. */
-_Static_assert(sizeof(void *) == 8 && sizeof(struct stat) == sizeof(struct stat64), "64-bit machines");
+_Static_assert(
+	sizeof(void *) == 8 && sizeof(struct stat) == sizeof(struct stat64), "64-bit machines");
 
-enum { UVERBS_MAJOR = 231, MISC_MAJOR = 10, RDMA_CM_MINOR = 0xff000 }; /* Documentation/admin-guide/devices.txt; a minor number that no real device has */
+enum {
+	UVERBS_MAJOR = 231,
+	MISC_MAJOR = 10,
+	RDMA_CM_MINOR = 0xff000
+}; /* Documentation/admin-guide/devices.txt; a minor number that no real device has */
 
 /* The compiler may believe that a path is never NULL, since the C library declares so. The kernel says EFAULT. */
 static bool ours(const char *path)
@@ -220,7 +225,8 @@ FILE *hook_fopen64(const char *path, const char *mode)
 dev_t rpwi_rdma_cm_rdev(void)
 {
 	struct stat st;
-	int (*next)(int, const char *, struct stat *, int) = (int (*)(int, const char *, struct stat *, int))rpwi_next("fstatat");
+	int (*next)(int, const char *, struct stat *, int) =
+		(int (*)(int, const char *, struct stat *, int))rpwi_next("fstatat");
 	if (next && !next(AT_FDCWD, "/dev/infiniband/rdma_cm", &st, 0))
 		return st.st_rdev;
 	return makedev(MISC_MAJOR, RDMA_CM_MINOR);
@@ -238,7 +244,8 @@ static int stat_ours(const char *path, struct stat *st)
 	*st = (struct stat){.st_nlink = 1, .st_blksize = 4096, .st_ino = 1};
 	if (what == RPWI_PATH_CHARDEV || what == RPWI_PATH_RDMA_CM) {
 		st->st_mode = S_IFCHR | 0666;
-		st->st_rdev = what == RPWI_PATH_CHARDEV ? makedev(UVERBS_MAJOR, 0xff000) : rpwi_rdma_cm_rdev();
+		st->st_rdev = what == RPWI_PATH_CHARDEV ? makedev(UVERBS_MAJOR, 0xff000)
+							: rpwi_rdma_cm_rdev();
 	} else if (what == RPWI_PATH_DIR) {
 		st->st_mode = S_IFDIR | 0555;
 	} else {
@@ -283,7 +290,8 @@ static int next_stat(stat_fn **next, const char *name, const char *path, struct 
 	return (*next)(path, st);
 }
 
-static int next_xstat(xstat_fn **next, const char *name, int version, const char *path, struct stat *st)
+static int next_xstat(
+	xstat_fn **next, const char *name, int version, const char *path, struct stat *st)
 {
 	if (!*next)
 		*next = (xstat_fn *)rpwi_next(name);
@@ -335,7 +343,8 @@ int hook_lxstat(int version, const char *path, struct stat *st)
 int hook_lxstat64(int version, const char *path, struct stat *st)
 {
 	static xstat_fn *next;
-	return ours(path) ? stat_ours(path, st) : next_xstat(&next, "__lxstat64", version, path, st);
+	return ours(path) ? stat_ours(path, st)
+			  : next_xstat(&next, "__lxstat64", version, path, st);
 }
 
 int hook_fstatat(int dir, const char *path, struct stat *st, int flags)

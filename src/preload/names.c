@@ -3,7 +3,8 @@
  * machines that have none. */
 #include "preload/preload.h"
 
-#define NAME_IN(table, i) ((unsigned)(i) < RPWI_ARRAY_LEN(table) && (table)[i] ? (table)[i] : "unknown")
+#define NAME_IN(table, i) \
+	((unsigned)(i) < RPWI_ARRAY_LEN(table) && (table)[i] ? (table)[i] : "unknown")
 
 static const char *const node_types[] = {
 	[IBV_NODE_CA] = "InfiniBand channel adapter",

@@ -23,7 +23,8 @@
 /* Exported by libibverbs, but declared in headers that Debian does not install, or only in later ones (rdma-core's driver.h; verbs.h of 57 and later). */
 enum ibv_gid_type_sysfs { IBV_GID_TYPE_SYSFS_IB_ROCE_V1, IBV_GID_TYPE_SYSFS_ROCE_V2 };
 struct ibv_mr_init_attr;
-int ibv_query_gid_type(struct ibv_context *context, uint8_t port_num, unsigned int index, enum ibv_gid_type_sysfs *type);
+int ibv_query_gid_type(struct ibv_context *context, uint8_t port_num, unsigned int index,
+	enum ibv_gid_type_sysfs *type);
 int ibv_read_sysfs_file(const char *dir, const char *file, char *buf, size_t size);
 const char *ibv_get_sysfs_path(void);
 struct ibv_context *verbs_open_device(struct ibv_device *device, void *private_data);
@@ -71,7 +72,13 @@ dev_t rpwi_rdma_cm_rdev(void);
 
 /* ---- sysfs.c ---- */
 enum { RPWI_SYSFS_FILE_MAX = 256 };
-enum rpwi_path { RPWI_PATH_OTHER, RPWI_PATH_FILE, RPWI_PATH_DIR, RPWI_PATH_CHARDEV, RPWI_PATH_RDMA_CM };
+enum rpwi_path {
+	RPWI_PATH_OTHER,
+	RPWI_PATH_FILE,
+	RPWI_PATH_DIR,
+	RPWI_PATH_CHARDEV,
+	RPWI_PATH_RDMA_CM
+};
 /* Could it be a path of a software device, or of rdma_cm? A prefix comparison. */
 bool rpwi_sysfs_maybe(const char *path);
 /* What such a path is; for a file its contents too (no more than RPWI_SYSFS_FILE_MAX bytes, *len). A negative errno where the kernel would say so: -ENOENT, -EINVAL. */

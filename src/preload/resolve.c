@@ -88,7 +88,9 @@ static void *object_find(const struct link_map *m, const struct object *o, const
 	for (; i >= first && i; i++) {
 		uint32_t have = chain[i - first];
 		const elf_symbol *s = &o->symbols[i];
-		if ((have | 1) == (h | 1) && s->st_shndx != SHN_UNDEF && ELF64_ST_TYPE(s->st_info) == STT_FUNC && equal(o->strings + s->st_name, name))
+		if ((have | 1) == (h | 1) && s->st_shndx != SHN_UNDEF &&
+			ELF64_ST_TYPE(s->st_info) == STT_FUNC &&
+			equal(o->strings + s->st_name, name))
 			return (void *)(m->l_addr + s->st_value);
 		if (have & 1)
 			break;

@@ -12,7 +12,8 @@
 
 typedef void handler_fn(int);
 
-RPWI_EXPORT int hook_sigaction(int signo, const struct sigaction *act, struct sigaction *old) __asm__("sigaction");
+RPWI_EXPORT int hook_sigaction(
+	int signo, const struct sigaction *act, struct sigaction *old) __asm__("sigaction");
 RPWI_EXPORT handler_fn *hook_signal(int signo, handler_fn *handler) __asm__("signal");
 RPWI_EXPORT handler_fn *hook_bsd_signal(int signo, handler_fn *handler) __asm__("bsd_signal");
 RPWI_EXPORT handler_fn *hook_ssignal(int signo, handler_fn *handler) __asm__("ssignal");
@@ -20,8 +21,10 @@ RPWI_EXPORT handler_fn *hook_sysv_signal(int signo, handler_fn *handler) __asm__
 RPWI_EXPORT handler_fn *hook_sysv_signal2(int signo, handler_fn *handler) __asm__("__sysv_signal");
 RPWI_EXPORT handler_fn *hook_sigset(int signo, handler_fn *disposition) __asm__("sigset");
 RPWI_EXPORT int hook_sigignore(int signo) __asm__("sigignore");
-RPWI_EXPORT int hook_pthread_sigmask(int how, const sigset_t *set, sigset_t *old) __asm__("pthread_sigmask");
-RPWI_EXPORT int hook_sigprocmask(int how, const sigset_t *set, sigset_t *old) __asm__("sigprocmask");
+RPWI_EXPORT int hook_pthread_sigmask(int how, const sigset_t *set, sigset_t *old) __asm__(
+	"pthread_sigmask");
+RPWI_EXPORT int hook_sigprocmask(int how, const sigset_t *set, sigset_t *old) __asm__(
+	"sigprocmask");
 RPWI_EXPORT int hook_sighold(int signo) __asm__("sighold");
 RPWI_EXPORT int hook_sigrelse(int signo) __asm__("sigrelse");
 RPWI_EXPORT int hook_sigblock(int mask) __asm__("sigblock");
@@ -38,7 +41,10 @@ void rpwi_signals_arm(void)
 	rpwi_guard_masks_hooked();
 	__atomic_store_n(&armed, true, __ATOMIC_RELEASE);
 }
-static bool guarded(int signo) { return (signo == SIGSEGV || signo == SIGBUS) && is_armed() && rpwi_guard_installed(); }
+static bool guarded(int signo)
+{
+	return (signo == SIGSEGV || signo == SIGBUS) && is_armed() && rpwi_guard_installed();
+}
 
 int hook_sigaction(int signo, const struct sigaction *act, struct sigaction *old)
 {
@@ -83,31 +89,36 @@ enum { BSD_FLAGS = SA_RESTART, SYSV_FLAGS = (int)(SA_RESETHAND | SA_NODEFER) };
 handler_fn *hook_signal(int signo, handler_fn *handler)
 {
 	static signal_fn *next;
-	return guarded(signo) ? set(signo, handler, BSD_FLAGS) : forward(&next, "signal", signo, handler);
+	return guarded(signo) ? set(signo, handler, BSD_FLAGS)
+			      : forward(&next, "signal", signo, handler);
 }
 
 handler_fn *hook_bsd_signal(int signo, handler_fn *handler)
 {
 	static signal_fn *next;
-	return guarded(signo) ? set(signo, handler, BSD_FLAGS) : forward(&next, "bsd_signal", signo, handler);
+	return guarded(signo) ? set(signo, handler, BSD_FLAGS)
+			      : forward(&next, "bsd_signal", signo, handler);
 }
 
 handler_fn *hook_ssignal(int signo, handler_fn *handler)
 {
 	static signal_fn *next;
-	return guarded(signo) ? set(signo, handler, BSD_FLAGS) : forward(&next, "ssignal", signo, handler);
+	return guarded(signo) ? set(signo, handler, BSD_FLAGS)
+			      : forward(&next, "ssignal", signo, handler);
 }
 
 handler_fn *hook_sysv_signal(int signo, handler_fn *handler)
 {
 	static signal_fn *next;
-	return guarded(signo) ? set(signo, handler, SYSV_FLAGS) : forward(&next, "sysv_signal", signo, handler);
+	return guarded(signo) ? set(signo, handler, SYSV_FLAGS)
+			      : forward(&next, "sysv_signal", signo, handler);
 }
 
 handler_fn *hook_sysv_signal2(int signo, handler_fn *handler)
 {
 	static signal_fn *next;
-	return guarded(signo) ? set(signo, handler, SYSV_FLAGS) : forward(&next, "__sysv_signal", signo, handler);
+	return guarded(signo) ? set(signo, handler, SYSV_FLAGS)
+			      : forward(&next, "__sysv_signal", signo, handler);
 }
 
 /* POSIX.1-2001 sigset: SIG_HOLD blocks and leaves the disposition; anything else sets it and unblocks. Returns SIG_HOLD if the signal was blocked. */

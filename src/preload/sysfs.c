@@ -60,7 +60,8 @@ RPWI_BARE bool rpwi_sysfs_maybe(const char *path)
 	bool is_char;
 	if (path[0] != '/' || (path[1] != 's' && path[1] != 'd'))
 		return false;
-	return device_part(path, &is_char) || ((equal(path, rdma_cm_dev) || equal(path, rdma_cm_abi)) && !disabled());
+	return device_part(path, &is_char) ||
+	       ((equal(path, rdma_cm_dev) || equal(path, rdma_cm_abi)) && !disabled());
 }
 
 struct file {
@@ -95,25 +96,54 @@ static uint64_t guid_of(const struct rpwi_netdev *d)
 static int show_guid(const struct rpwi_netdev *d, unsigned index, struct file *f)
 {
 	uint64_t g = guid_of(d);
-	return put(f, "%04x:%04x:%04x:%04x\n", (unsigned)(g >> 48), (unsigned)(g >> 32 & 0xffff), (unsigned)(g >> 16 & 0xffff), (unsigned)(g & 0xffff));
+	return put(f, "%04x:%04x:%04x:%04x\n", (unsigned)(g >> 48), (unsigned)(g >> 32 & 0xffff),
+		(unsigned)(g >> 16 & 0xffff), (unsigned)(g & 0xffff));
 }
 
-static int show_type(const struct rpwi_netdev *d, unsigned index, struct file *f) { return put(f, "1: CA\n"); }
-static int show_desc(const struct rpwi_netdev *d, unsigned index, struct file *f) { return put(f, "ropeway on %s\n", d->ifname); }
-static int show_version(const struct rpwi_netdev *d, unsigned index, struct file *f) { return put(f, "%s\n", ROPEWAY_VERSION); }
-static int show_state(const struct rpwi_netdev *d, unsigned index, struct file *f) { return put(f, d->up ? "4: ACTIVE\n" : "1: DOWN\n"); }
-static int show_phys_state(const struct rpwi_netdev *d, unsigned index, struct file *f) { return put(f, d->up ? "5: LinkUp\n" : "3: Disabled\n"); }
-static int show_link_layer(const struct rpwi_netdev *d, unsigned index, struct file *f) { return put(f, "Ethernet\n"); }
-static int show_zero(const struct rpwi_netdev *d, unsigned index, struct file *f) { return put(f, "0\n"); }
-static int show_zero_hex(const struct rpwi_netdev *d, unsigned index, struct file *f) { return put(f, "0x0\n"); }
+static int show_type(const struct rpwi_netdev *d, unsigned index, struct file *f)
+{
+	return put(f, "1: CA\n");
+}
+static int show_desc(const struct rpwi_netdev *d, unsigned index, struct file *f)
+{
+	return put(f, "ropeway on %s\n", d->ifname);
+}
+static int show_version(const struct rpwi_netdev *d, unsigned index, struct file *f)
+{
+	return put(f, "%s\n", ROPEWAY_VERSION);
+}
+static int show_state(const struct rpwi_netdev *d, unsigned index, struct file *f)
+{
+	return put(f, d->up ? "4: ACTIVE\n" : "1: DOWN\n");
+}
+static int show_phys_state(const struct rpwi_netdev *d, unsigned index, struct file *f)
+{
+	return put(f, d->up ? "5: LinkUp\n" : "3: Disabled\n");
+}
+static int show_link_layer(const struct rpwi_netdev *d, unsigned index, struct file *f)
+{
+	return put(f, "Ethernet\n");
+}
+static int show_zero(const struct rpwi_netdev *d, unsigned index, struct file *f)
+{
+	return put(f, "0\n");
+}
+static int show_zero_hex(const struct rpwi_netdev *d, unsigned index, struct file *f)
+{
+	return put(f, "0x0\n");
+}
 
 static int show_rate(const struct rpwi_netdev *d, unsigned index, struct file *f)
 {
 	unsigned mbps = d->speed_mbps ? d->speed_mbps : 10000;
-	return put(f, mbps % 1000 ? "%u.%u Gb/sec\n" : "%u Gb/sec\n", mbps / 1000, mbps % 1000 / 100);
+	return put(
+		f, mbps % 1000 ? "%u.%u Gb/sec\n" : "%u Gb/sec\n", mbps / 1000, mbps % 1000 / 100);
 }
 
-static int show_pkey(const struct rpwi_netdev *d, unsigned index, struct file *f) { return index == 0 ? put(f, "0xffff\n") : -ENOENT; }
+static int show_pkey(const struct rpwi_netdev *d, unsigned index, struct file *f)
+{
+	return index == 0 ? put(f, "0xffff\n") : -ENOENT;
+}
 
 static int show_gid(const struct rpwi_netdev *d, unsigned index, struct file *f)
 {
@@ -124,7 +154,8 @@ static int show_gid(const struct rpwi_netdev *d, unsigned index, struct file *f)
 	uint16_t w[8];
 	for (unsigned i = 0; i < 8; i++)
 		w[i] = rpwi_get_be16(g + 2 * i);
-	return put(f, "%04x:%04x:%04x:%04x:%04x:%04x:%04x:%04x\n", w[0], w[1], w[2], w[3], w[4], w[5], w[6], w[7]);
+	return put(f, "%04x:%04x:%04x:%04x:%04x:%04x:%04x:%04x\n", w[0], w[1], w[2], w[3], w[4],
+		w[5], w[6], w[7]);
 }
 
 /* The kernel's files for an empty GID are there, but reading them fails with EINVAL. */
@@ -133,7 +164,8 @@ static int gid_state(const struct rpwi_netdev *d, unsigned index)
 	static const uint8_t none[16];
 	if (index >= RPWI_GIDS_MAX)
 		return -ENOENT;
-	return index < d->gid_count && memcmp(d->gid[index].raw, none, sizeof(none)) != 0 ? 0 : -EINVAL;
+	return index < d->gid_count && memcmp(d->gid[index].raw, none, sizeof(none)) != 0 ? 0
+											  : -EINVAL;
 }
 
 static int show_gid_type(const struct rpwi_netdev *d, unsigned index, struct file *f)
@@ -202,7 +234,8 @@ static int lookup_file(const struct rpwi_netdev *d, const char *rest, struct fil
 	for (unsigned i = 0; i < RPWI_ARRAY_LEN(files); i++) {
 		size_t len = strlen(files[i].path);
 		bool numbered = files[i].path[len - 1] == '/';
-		if (numbered ? strncmp(rest, files[i].path, len) != 0 || number(rest + len) < 0 : strcmp(rest, files[i].path) != 0)
+		if (numbered ? strncmp(rest, files[i].path, len) != 0 || number(rest + len) < 0
+			     : strcmp(rest, files[i].path) != 0)
 			continue;
 		return files[i].show(d, numbered ? (unsigned)number(rest + len) : 0, f);
 	}

@@ -7,7 +7,10 @@
 
 static inline bool ours(const struct ibv_context *c) { return c && rpwi_dev_owns_context(c); }
 /* Who answers for the others: the real library. For NULL, with which it would crash, and in a child that has to refuse: EINVAL or EIO, as the call tells errors. */
-static inline const struct rpwi_real *others(const struct ibv_context *c) { return !c ? rpwi_invalid() : rpwi_fork_broken ? rpwi_refused() : rpwi_real(); }
+static inline const struct rpwi_real *others(const struct ibv_context *c)
+{
+	return !c ? rpwi_invalid() : rpwi_fork_broken ? rpwi_refused() : rpwi_real();
+}
 #define CONTEXT_OF(object) ((object) ? (object)->context : NULL)
 
 /* The account (ROPEWAY_EXPLAIN) begins before the first call. */
@@ -32,11 +35,14 @@ RPWI_EXPORT int ibv_query_device(struct ibv_context *context, struct ibv_device_
 /* The struct of libibverbs before 1.1.16 or so: ibv_port_attr up to `flags`. The exported call must not write beyond it, whatever it was compiled with;
  * programs of today get the whole from the inline ibv_query_port, through the context's table. */
 struct _compat_ibv_port_attr {
-	uint8_t bytes[offsetof(struct ibv_port_attr, flags) + sizeof(((struct ibv_port_attr *)0)->flags)];
+	uint8_t bytes[offsetof(struct ibv_port_attr, flags) +
+		      sizeof(((struct ibv_port_attr *)0)->flags)];
 };
-_Static_assert(sizeof(struct _compat_ibv_port_attr) == 48, "rdma-core's struct _compat_ibv_port_attr");
+_Static_assert(
+	sizeof(struct _compat_ibv_port_attr) == 48, "rdma-core's struct _compat_ibv_port_attr");
 
-RPWI_EXPORT int ibv_query_port(struct ibv_context *context, uint8_t port_num, struct _compat_ibv_port_attr *port_attr)
+RPWI_EXPORT int ibv_query_port(
+	struct ibv_context *context, uint8_t port_num, struct _compat_ibv_port_attr *port_attr)
 {
 	if (!ours(context))
 		return others(context)->ibv_query_port(context, port_num, port_attr);
@@ -48,12 +54,15 @@ RPWI_EXPORT int ibv_query_port(struct ibv_context *context, uint8_t port_num, st
 }
 
 /* Since rdma-core 60: in units of 100 Mb/s. */
-RPWI_EXPORT int ibv_query_port_speed(struct ibv_context *context, uint32_t port_num, uint64_t *port_speed)
+RPWI_EXPORT int ibv_query_port_speed(
+	struct ibv_context *context, uint32_t port_num, uint64_t *port_speed)
 {
-	return ours(context) ? EOPNOTSUPP : others(context)->ibv_query_port_speed(context, port_num, port_speed);
+	return ours(context) ? EOPNOTSUPP
+			     : others(context)->ibv_query_port_speed(context, port_num, port_speed);
 }
 
-RPWI_EXPORT int ibv_query_gid(struct ibv_context *context, uint8_t port_num, int index, union ibv_gid *gid)
+RPWI_EXPORT int ibv_query_gid(
+	struct ibv_context *context, uint8_t port_num, int index, union ibv_gid *gid)
 {
 	if (ours(context))
 		return rpwi_dev_query_gid(context, port_num, index, gid);
@@ -61,17 +70,19 @@ RPWI_EXPORT int ibv_query_gid(struct ibv_context *context, uint8_t port_num, int
 }
 
 /* The program's ibv_gid_entry may be shorter or longer than ours; fields are only ever added at its end. */
-static void copy_gid_entry(struct ibv_gid_entry *to, const struct ibv_gid_entry *from, size_t to_size)
+static void copy_gid_entry(
+	struct ibv_gid_entry *to, const struct ibv_gid_entry *from, size_t to_size)
 {
 	memset(to, 0, to_size);
 	memcpy(to, from, RPWI_MIN(to_size, sizeof(*from)));
 }
 
-RPWI_EXPORT int _ibv_query_gid_ex(
-	struct ibv_context *context, uint32_t port_num, uint32_t gid_index, struct ibv_gid_entry *entry, uint32_t flags, size_t entry_size)
+RPWI_EXPORT int _ibv_query_gid_ex(struct ibv_context *context, uint32_t port_num,
+	uint32_t gid_index, struct ibv_gid_entry *entry, uint32_t flags, size_t entry_size)
 {
 	if (!ours(context))
-		return others(context)->_ibv_query_gid_ex(context, port_num, gid_index, entry, flags, entry_size);
+		return others(context)->_ibv_query_gid_ex(
+			context, port_num, gid_index, entry, flags, entry_size);
 	struct ibv_gid_entry e = {0};
 	int rc = rpwi_dev_query_gid_ex(context, port_num, gid_index, &e, flags);
 	if (!rc)
@@ -81,20 +92,25 @@ RPWI_EXPORT int _ibv_query_gid_ex(
 
 enum { GID_TABLE_MAX = 256 };
 
-RPWI_EXPORT ssize_t _ibv_query_gid_table(struct ibv_context *context, struct ibv_gid_entry *entries, size_t max_entries, uint32_t flags, size_t entry_size)
+RPWI_EXPORT ssize_t _ibv_query_gid_table(struct ibv_context *context, struct ibv_gid_entry *entries,
+	size_t max_entries, uint32_t flags, size_t entry_size)
 {
 	if (!ours(context))
-		return others(context)->_ibv_query_gid_table(context, entries, max_entries, flags, entry_size);
+		return others(context)->_ibv_query_gid_table(
+			context, entries, max_entries, flags, entry_size);
 	if (entry_size == sizeof(*entries))
 		return rpwi_dev_query_gid_table(context, entries, max_entries, flags);
 	struct ibv_gid_entry e[GID_TABLE_MAX];
-	ssize_t n = rpwi_dev_query_gid_table(context, e, RPWI_MIN(max_entries, (size_t)GID_TABLE_MAX), flags);
+	ssize_t n = rpwi_dev_query_gid_table(
+		context, e, RPWI_MIN(max_entries, (size_t)GID_TABLE_MAX), flags);
 	for (ssize_t i = 0; i < n; i++)
-		copy_gid_entry((struct ibv_gid_entry *)((char *)entries + (size_t)i * entry_size), &e[i], entry_size);
+		copy_gid_entry((struct ibv_gid_entry *)((char *)entries + (size_t)i * entry_size),
+			&e[i], entry_size);
 	return n;
 }
 
-RPWI_EXPORT int ibv_query_gid_type(struct ibv_context *context, uint8_t port_num, unsigned int index, enum ibv_gid_type_sysfs *type)
+RPWI_EXPORT int ibv_query_gid_type(struct ibv_context *context, uint8_t port_num,
+	unsigned int index, enum ibv_gid_type_sysfs *type)
 {
 	if (!ours(context))
 		return others(context)->ibv_query_gid_type(context, port_num, index, type);
@@ -103,11 +119,13 @@ RPWI_EXPORT int ibv_query_gid_type(struct ibv_context *context, uint8_t port_num
 	if (rc && rc != ENODATA)
 		return -1;
 	/* An empty entry is reported as the real library does: without an error, as version 1. */
-	*type = !rc && e.gid_type == IBV_GID_TYPE_ROCE_V2 ? IBV_GID_TYPE_SYSFS_ROCE_V2 : IBV_GID_TYPE_SYSFS_IB_ROCE_V1;
+	*type = !rc && e.gid_type == IBV_GID_TYPE_ROCE_V2 ? IBV_GID_TYPE_SYSFS_ROCE_V2
+							  : IBV_GID_TYPE_SYSFS_IB_ROCE_V1;
 	return 0;
 }
 
-RPWI_EXPORT int ibv_query_pkey(struct ibv_context *context, uint8_t port_num, int index, __be16 *pkey)
+RPWI_EXPORT int ibv_query_pkey(
+	struct ibv_context *context, uint8_t port_num, int index, __be16 *pkey)
 {
 	if (ours(context))
 		return rpwi_dev_query_pkey(context, port_num, index, pkey);
@@ -132,7 +150,8 @@ RPWI_EXPORT int ibv_get_async_event(struct ibv_context *context, struct ibv_asyn
 	if (ours(context)) {
 		int rc = rpwi_dev_get_async_event(context, event);
 		if (!rc)
-			rpwi_explain(RPWI_EXPLAIN_ASYNC, "%s", ibv_event_type_str(event->event_type));
+			rpwi_explain(
+				RPWI_EXPLAIN_ASYNC, "%s", ibv_event_type_str(event->event_type));
 		return rc;
 	}
 	return others(context)->ibv_get_async_event(context, event);
@@ -184,7 +203,11 @@ RPWI_EXPORT struct ibv_pd *ibv_alloc_pd(struct ibv_context *context)
 	return rpwi_dev_alloc_pd(context);
 }
 
-RPWI_EXPORT int ibv_dealloc_pd(struct ibv_pd *pd) { return ours(CONTEXT_OF(pd)) ? rpwi_dev_dealloc_pd(pd) : others(CONTEXT_OF(pd))->ibv_dealloc_pd(pd); }
+RPWI_EXPORT int ibv_dealloc_pd(struct ibv_pd *pd)
+{
+	return ours(CONTEXT_OF(pd)) ? rpwi_dev_dealloc_pd(pd)
+				    : others(CONTEXT_OF(pd))->ibv_dealloc_pd(pd);
+}
 
 RPWI_EXPORT struct ibv_pd *ibv_import_pd(struct ibv_context *context, uint32_t pd_handle)
 {
@@ -198,7 +221,10 @@ RPWI_EXPORT void ibv_unimport_pd(struct ibv_pd *pd)
 }
 
 /* Access flags of the optional range are hints that a device may ignore, and a software device has no use for any. */
-static int without_optional(unsigned int access) { return (int)(access & ~(unsigned int)IBV_ACCESS_OPTIONAL_RANGE); }
+static int without_optional(unsigned int access)
+{
+	return (int)(access & ~(unsigned int)IBV_ACCESS_OPTIONAL_RANGE);
+}
 
 /* With the key that counts then: "only for us: lkey 0x101". */
 static const char *who_may(int access, const struct ibv_mr *mr, char out[64])
@@ -214,32 +240,38 @@ static const char *who_may(int access, const struct ibv_mr *mr, char out[64])
 	return out;
 }
 
-static struct ibv_mr *reg_mr(struct ibv_pd *pd, void *addr, size_t length, uint64_t iova, int access)
+static struct ibv_mr *reg_mr(
+	struct ibv_pd *pd, void *addr, size_t length, uint64_t iova, int access)
 {
 	struct ibv_mr *mr = rpwi_dev_reg_mr(pd, addr, length, iova, access);
 	char who[64];
 	if (mr)
-		rpwi_explain(RPWI_EXPLAIN_CALL, "ibv_reg_mr %p, %zu bytes, %s", addr, length, who_may(access, mr, who));
+		rpwi_explain(RPWI_EXPLAIN_CALL, "ibv_reg_mr %p, %zu bytes, %s", addr, length,
+			who_may(access, mr, who));
 	else
-		rpwi_explain(RPWI_EXPLAIN_CALL, "ibv_reg_mr %p, %zu bytes: refused, %s", addr, length, strerror(errno));
+		rpwi_explain(RPWI_EXPLAIN_CALL, "ibv_reg_mr %p, %zu bytes: refused, %s", addr,
+			length, strerror(errno));
 	return mr;
 }
 
 RPWI_EXPORT struct ibv_mr *ibv_reg_mr(struct ibv_pd *pd, void *addr, size_t length, int access)
 {
 	if (ours(CONTEXT_OF(pd)))
-		return reg_mr(pd, addr, length, (uintptr_t)addr, without_optional((unsigned)access));
+		return reg_mr(
+			pd, addr, length, (uintptr_t)addr, without_optional((unsigned)access));
 	return others(CONTEXT_OF(pd))->ibv_reg_mr(pd, addr, length, access);
 }
 
-RPWI_EXPORT struct ibv_mr *ibv_reg_mr_iova(struct ibv_pd *pd, void *addr, size_t length, uint64_t iova, int access)
+RPWI_EXPORT struct ibv_mr *ibv_reg_mr_iova(
+	struct ibv_pd *pd, void *addr, size_t length, uint64_t iova, int access)
 {
 	if (ours(CONTEXT_OF(pd)))
 		return reg_mr(pd, addr, length, iova, without_optional((unsigned)access));
 	return others(CONTEXT_OF(pd))->ibv_reg_mr_iova(pd, addr, length, iova, access);
 }
 
-RPWI_EXPORT struct ibv_mr *ibv_reg_mr_iova2(struct ibv_pd *pd, void *addr, size_t length, uint64_t iova, unsigned int access)
+RPWI_EXPORT struct ibv_mr *ibv_reg_mr_iova2(
+	struct ibv_pd *pd, void *addr, size_t length, uint64_t iova, unsigned int access)
 {
 	if (ours(CONTEXT_OF(pd)))
 		return reg_mr(pd, addr, length, iova, without_optional(access));
@@ -249,26 +281,31 @@ RPWI_EXPORT struct ibv_mr *ibv_reg_mr_iova2(struct ibv_pd *pd, void *addr, size_
 /* Since rdma-core 58, for dma-buf and DMA handles; a program falls back to the calls above. */
 RPWI_EXPORT struct ibv_mr *ibv_reg_mr_ex(struct ibv_pd *pd, struct ibv_mr_init_attr *attr)
 {
-	return ours(CONTEXT_OF(pd)) ? unsupported() : others(CONTEXT_OF(pd))->ibv_reg_mr_ex(pd, attr);
+	return ours(CONTEXT_OF(pd)) ? unsupported()
+				    : others(CONTEXT_OF(pd))->ibv_reg_mr_ex(pd, attr);
 }
 
-RPWI_EXPORT struct ibv_mr *ibv_reg_dmabuf_mr(struct ibv_pd *pd, uint64_t offset, size_t length, uint64_t iova, int fd, int access)
+RPWI_EXPORT struct ibv_mr *ibv_reg_dmabuf_mr(
+	struct ibv_pd *pd, uint64_t offset, size_t length, uint64_t iova, int fd, int access)
 {
 	if (!ours(CONTEXT_OF(pd)))
-		return others(CONTEXT_OF(pd))->ibv_reg_dmabuf_mr(pd, offset, length, iova, fd, access);
+		return others(CONTEXT_OF(pd))
+			->ibv_reg_dmabuf_mr(pd, offset, length, iova, fd, access);
 	access = without_optional((unsigned)access);
 	struct ibv_mr *mr = rpwi_dev_reg_dmabuf_mr(pd, offset, length, iova, fd, access);
 	char who[64];
 	if (mr)
-		rpwi_explain(
-			RPWI_EXPLAIN_CALL, "ibv_reg_dmabuf_mr %d, %zu bytes at %llu, %s", fd, length, (unsigned long long)offset, who_may(access, mr, who));
+		rpwi_explain(RPWI_EXPLAIN_CALL, "ibv_reg_dmabuf_mr %d, %zu bytes at %llu, %s", fd,
+			length, (unsigned long long)offset, who_may(access, mr, who));
 	else
-		rpwi_explain(
-			RPWI_EXPLAIN_CALL, "ibv_reg_dmabuf_mr %d, %zu bytes at %llu: refused, %s", fd, length, (unsigned long long)offset, strerror(errno));
+		rpwi_explain(RPWI_EXPLAIN_CALL,
+			"ibv_reg_dmabuf_mr %d, %zu bytes at %llu: refused, %s", fd, length,
+			(unsigned long long)offset, strerror(errno));
 	return mr;
 }
 
-RPWI_EXPORT int ibv_rereg_mr(struct ibv_mr *mr, int flags, struct ibv_pd *pd, void *addr, size_t length, int access)
+RPWI_EXPORT int ibv_rereg_mr(
+	struct ibv_mr *mr, int flags, struct ibv_pd *pd, void *addr, size_t length, int access)
 {
 	if (ours(CONTEXT_OF(mr)))
 		return rpwi_dev_rereg_mr(mr, flags, pd, addr, length, access);
@@ -285,7 +322,8 @@ RPWI_EXPORT int ibv_dereg_mr(struct ibv_mr *mr)
 
 RPWI_EXPORT struct ibv_mr *ibv_import_mr(struct ibv_pd *pd, uint32_t mr_handle)
 {
-	return ours(CONTEXT_OF(pd)) ? unsupported() : others(CONTEXT_OF(pd))->ibv_import_mr(pd, mr_handle);
+	return ours(CONTEXT_OF(pd)) ? unsupported()
+				    : others(CONTEXT_OF(pd))->ibv_import_mr(pd, mr_handle);
 }
 
 RPWI_EXPORT void ibv_unimport_mr(struct ibv_mr *mr)
@@ -309,18 +347,23 @@ RPWI_EXPORT void ibv_unimport_dm(struct ibv_dm *dm)
 
 RPWI_EXPORT struct ibv_comp_channel *ibv_create_comp_channel(struct ibv_context *context)
 {
-	return ours(context) ? rpwi_dev_create_comp_channel(context) : others(context)->ibv_create_comp_channel(context);
+	return ours(context) ? rpwi_dev_create_comp_channel(context)
+			     : others(context)->ibv_create_comp_channel(context);
 }
 
 RPWI_EXPORT int ibv_destroy_comp_channel(struct ibv_comp_channel *channel)
 {
-	return ours(CONTEXT_OF(channel)) ? rpwi_dev_destroy_comp_channel(channel) : others(CONTEXT_OF(channel))->ibv_destroy_comp_channel(channel);
+	return ours(CONTEXT_OF(channel))
+		       ? rpwi_dev_destroy_comp_channel(channel)
+		       : others(CONTEXT_OF(channel))->ibv_destroy_comp_channel(channel);
 }
 
-RPWI_EXPORT struct ibv_cq *ibv_create_cq(struct ibv_context *context, int cqe, void *cq_context, struct ibv_comp_channel *channel, int comp_vector)
+RPWI_EXPORT struct ibv_cq *ibv_create_cq(struct ibv_context *context, int cqe, void *cq_context,
+	struct ibv_comp_channel *channel, int comp_vector)
 {
 	if (ours(context)) {
-		rpwi_explain(RPWI_EXPLAIN_CALL, "ibv_create_cq for %d completions%s", cqe, channel ? ", with a channel" : "");
+		rpwi_explain(RPWI_EXPLAIN_CALL, "ibv_create_cq for %d completions%s", cqe,
+			channel ? ", with a channel" : "");
 		return rpwi_dev_create_cq(context, cqe, cq_context, channel, comp_vector);
 	}
 	return others(context)->ibv_create_cq(context, cqe, cq_context, channel, comp_vector);
@@ -328,12 +371,18 @@ RPWI_EXPORT struct ibv_cq *ibv_create_cq(struct ibv_context *context, int cqe, v
 
 RPWI_EXPORT int ibv_resize_cq(struct ibv_cq *cq, int cqe)
 {
-	return ours(CONTEXT_OF(cq)) ? rpwi_dev_resize_cq(cq, cqe) : others(CONTEXT_OF(cq))->ibv_resize_cq(cq, cqe);
+	return ours(CONTEXT_OF(cq)) ? rpwi_dev_resize_cq(cq, cqe)
+				    : others(CONTEXT_OF(cq))->ibv_resize_cq(cq, cqe);
 }
 
-RPWI_EXPORT int ibv_destroy_cq(struct ibv_cq *cq) { return ours(CONTEXT_OF(cq)) ? rpwi_dev_destroy_cq(cq) : others(CONTEXT_OF(cq))->ibv_destroy_cq(cq); }
+RPWI_EXPORT int ibv_destroy_cq(struct ibv_cq *cq)
+{
+	return ours(CONTEXT_OF(cq)) ? rpwi_dev_destroy_cq(cq)
+				    : others(CONTEXT_OF(cq))->ibv_destroy_cq(cq);
+}
 
-RPWI_EXPORT int ibv_get_cq_event(struct ibv_comp_channel *channel, struct ibv_cq **cq, void **cq_context)
+RPWI_EXPORT int ibv_get_cq_event(
+	struct ibv_comp_channel *channel, struct ibv_cq **cq, void **cq_context)
 {
 	if (ours(CONTEXT_OF(channel))) {
 		rpwi_explain(RPWI_EXPLAIN_CALL, "ibv_get_cq_event: waits on the channel");
@@ -362,17 +411,20 @@ RPWI_EXPORT struct ibv_srq *ibv_create_srq(struct ibv_pd *pd, struct ibv_srq_ini
 
 RPWI_EXPORT int ibv_modify_srq(struct ibv_srq *srq, struct ibv_srq_attr *attr, int mask)
 {
-	return ours(CONTEXT_OF(srq)) ? rpwi_dev_modify_srq(srq, attr, mask) : others(CONTEXT_OF(srq))->ibv_modify_srq(srq, attr, mask);
+	return ours(CONTEXT_OF(srq)) ? rpwi_dev_modify_srq(srq, attr, mask)
+				     : others(CONTEXT_OF(srq))->ibv_modify_srq(srq, attr, mask);
 }
 
 RPWI_EXPORT int ibv_query_srq(struct ibv_srq *srq, struct ibv_srq_attr *attr)
 {
-	return ours(CONTEXT_OF(srq)) ? rpwi_dev_query_srq(srq, attr) : others(CONTEXT_OF(srq))->ibv_query_srq(srq, attr);
+	return ours(CONTEXT_OF(srq)) ? rpwi_dev_query_srq(srq, attr)
+				     : others(CONTEXT_OF(srq))->ibv_query_srq(srq, attr);
 }
 
 RPWI_EXPORT int ibv_destroy_srq(struct ibv_srq *srq)
 {
-	return ours(CONTEXT_OF(srq)) ? rpwi_dev_destroy_srq(srq) : others(CONTEXT_OF(srq))->ibv_destroy_srq(srq);
+	return ours(CONTEXT_OF(srq)) ? rpwi_dev_destroy_srq(srq)
+				     : others(CONTEXT_OF(srq))->ibv_destroy_srq(srq);
 }
 
 /* ---- QP ---- */
@@ -383,11 +435,13 @@ RPWI_EXPORT struct ibv_qp *ibv_create_qp(struct ibv_pd *pd, struct ibv_qp_init_a
 		return others(CONTEXT_OF(pd))->ibv_create_qp(pd, attr);
 	struct ibv_qp *qp = rpwi_dev_create_qp(pd, attr);
 	if (qp)
-		rpwi_explain(RPWI_EXPLAIN_CALL, "ibv_create_qp %s: QP 0x%06x, room for %u send%s and %u receive%s",
+		rpwi_explain(RPWI_EXPLAIN_CALL,
+			"ibv_create_qp %s: QP 0x%06x, room for %u send%s and %u receive%s",
 			attr->qp_type == IBV_QPT_RC   ? "RC"
 			: attr->qp_type == IBV_QPT_UC ? "UC"
 						      : "UD",
-			qp->qp_num, attr->cap.max_send_wr, attr->cap.max_send_wr == 1 ? "" : "s", attr->cap.max_recv_wr, attr->cap.max_recv_wr == 1 ? "" : "s");
+			qp->qp_num, attr->cap.max_send_wr, attr->cap.max_send_wr == 1 ? "" : "s",
+			attr->cap.max_recv_wr, attr->cap.max_recv_wr == 1 ? "" : "s");
 	else
 		rpwi_explain(RPWI_EXPLAIN_CALL, "ibv_create_qp: refused, %s", strerror(errno));
 	return qp;
@@ -395,23 +449,29 @@ RPWI_EXPORT struct ibv_qp *ibv_create_qp(struct ibv_pd *pd, struct ibv_qp_init_a
 
 RPWI_EXPORT struct ibv_qp_ex *ibv_qp_to_qp_ex(struct ibv_qp *qp)
 {
-	return ours(CONTEXT_OF(qp)) ? rpwi_dev_qp_to_qp_ex(qp) : others(CONTEXT_OF(qp))->ibv_qp_to_qp_ex(qp);
+	return ours(CONTEXT_OF(qp)) ? rpwi_dev_qp_to_qp_ex(qp)
+				    : others(CONTEXT_OF(qp))->ibv_qp_to_qp_ex(qp);
 }
 
 RPWI_EXPORT int ibv_modify_qp(struct ibv_qp *qp, struct ibv_qp_attr *attr, int mask)
 {
-	return ours(CONTEXT_OF(qp)) ? rpwi_dev_modify_qp(qp, attr, mask) : others(CONTEXT_OF(qp))->ibv_modify_qp(qp, attr, mask);
+	return ours(CONTEXT_OF(qp)) ? rpwi_dev_modify_qp(qp, attr, mask)
+				    : others(CONTEXT_OF(qp))->ibv_modify_qp(qp, attr, mask);
 }
 
-RPWI_EXPORT int ibv_query_qp(struct ibv_qp *qp, struct ibv_qp_attr *attr, int mask, struct ibv_qp_init_attr *init)
+RPWI_EXPORT int ibv_query_qp(
+	struct ibv_qp *qp, struct ibv_qp_attr *attr, int mask, struct ibv_qp_init_attr *init)
 {
-	return ours(CONTEXT_OF(qp)) ? rpwi_dev_query_qp(qp, attr, mask, init) : others(CONTEXT_OF(qp))->ibv_query_qp(qp, attr, mask, init);
+	return ours(CONTEXT_OF(qp)) ? rpwi_dev_query_qp(qp, attr, mask, init)
+				    : others(CONTEXT_OF(qp))->ibv_query_qp(qp, attr, mask, init);
 }
 
 /* 0: no promise. A retransmitted packet may be placed again behind later ones. */
 RPWI_EXPORT int ibv_query_qp_data_in_order(struct ibv_qp *qp, enum ibv_wr_opcode op, uint32_t flags)
 {
-	return ours(CONTEXT_OF(qp)) ? 0 : others(CONTEXT_OF(qp))->ibv_query_qp_data_in_order(qp, op, flags);
+	return ours(CONTEXT_OF(qp))
+		       ? 0
+		       : others(CONTEXT_OF(qp))->ibv_query_qp_data_in_order(qp, op, flags);
 }
 
 /* Enhanced connection establishment is between NICs of one vendor; programs (librdmacm, NCCL) go on without it. */
@@ -420,7 +480,10 @@ RPWI_EXPORT int ibv_query_ece(struct ibv_qp *qp, struct ibv_ece *ece)
 	return ours(CONTEXT_OF(qp)) ? EOPNOTSUPP : others(CONTEXT_OF(qp))->ibv_query_ece(qp, ece);
 }
 
-RPWI_EXPORT int ibv_set_ece(struct ibv_qp *qp, struct ibv_ece *ece) { return ours(CONTEXT_OF(qp)) ? EOPNOTSUPP : others(CONTEXT_OF(qp))->ibv_set_ece(qp, ece); }
+RPWI_EXPORT int ibv_set_ece(struct ibv_qp *qp, struct ibv_ece *ece)
+{
+	return ours(CONTEXT_OF(qp)) ? EOPNOTSUPP : others(CONTEXT_OF(qp))->ibv_set_ece(qp, ece);
+}
 
 RPWI_EXPORT int ibv_destroy_qp(struct ibv_qp *qp)
 {
@@ -440,14 +503,16 @@ RPWI_EXPORT struct ibv_ah *ibv_create_ah(struct ibv_pd *pd, struct ibv_ah_attr *
 	return rpwi_dev_create_ah(pd, attr);
 }
 
-RPWI_EXPORT int ibv_init_ah_from_wc(struct ibv_context *context, uint8_t port_num, struct ibv_wc *wc, struct ibv_grh *grh, struct ibv_ah_attr *attr)
+RPWI_EXPORT int ibv_init_ah_from_wc(struct ibv_context *context, uint8_t port_num,
+	struct ibv_wc *wc, struct ibv_grh *grh, struct ibv_ah_attr *attr)
 {
 	if (ours(context))
 		return rpwi_dev_init_ah_from_wc(context, port_num, wc, grh, attr);
 	return others(context)->ibv_init_ah_from_wc(context, port_num, wc, grh, attr);
 }
 
-RPWI_EXPORT struct ibv_ah *ibv_create_ah_from_wc(struct ibv_pd *pd, struct ibv_wc *wc, struct ibv_grh *grh, uint8_t port_num)
+RPWI_EXPORT struct ibv_ah *ibv_create_ah_from_wc(
+	struct ibv_pd *pd, struct ibv_wc *wc, struct ibv_grh *grh, uint8_t port_num)
 {
 	if (!ours(CONTEXT_OF(pd)))
 		return others(CONTEXT_OF(pd))->ibv_create_ah_from_wc(pd, wc, grh, port_num);
@@ -456,20 +521,29 @@ RPWI_EXPORT struct ibv_ah *ibv_create_ah_from_wc(struct ibv_pd *pd, struct ibv_w
 	return rc ? NULL : rpwi_dev_create_ah(pd, &attr);
 }
 
-RPWI_EXPORT int ibv_destroy_ah(struct ibv_ah *ah) { return ours(CONTEXT_OF(ah)) ? rpwi_dev_destroy_ah(ah) : others(CONTEXT_OF(ah))->ibv_destroy_ah(ah); }
+RPWI_EXPORT int ibv_destroy_ah(struct ibv_ah *ah)
+{
+	return ours(CONTEXT_OF(ah)) ? rpwi_dev_destroy_ah(ah)
+				    : others(CONTEXT_OF(ah))->ibv_destroy_ah(ah);
+}
 
 /* For drivers that build Ethernet headers. Here the kernel does, and nobody above it knows the neighbour's address. */
-RPWI_EXPORT int ibv_resolve_eth_l2_from_gid(struct ibv_context *context, struct ibv_ah_attr *attr, uint8_t eth_mac[ETHERNET_LL_SIZE], uint16_t *vid)
+RPWI_EXPORT int ibv_resolve_eth_l2_from_gid(struct ibv_context *context, struct ibv_ah_attr *attr,
+	uint8_t eth_mac[ETHERNET_LL_SIZE], uint16_t *vid)
 {
-	return ours(context) ? -EOPNOTSUPP : others(context)->ibv_resolve_eth_l2_from_gid(context, attr, eth_mac, vid);
+	return ours(context)
+		       ? -EOPNOTSUPP
+		       : others(context)->ibv_resolve_eth_l2_from_gid(context, attr, eth_mac, vid);
 }
 
 RPWI_EXPORT int ibv_attach_mcast(struct ibv_qp *qp, const union ibv_gid *gid, uint16_t lid)
 {
-	return ours(CONTEXT_OF(qp)) ? rpwi_dev_attach_mcast(qp, gid, lid) : others(CONTEXT_OF(qp))->ibv_attach_mcast(qp, gid, lid);
+	return ours(CONTEXT_OF(qp)) ? rpwi_dev_attach_mcast(qp, gid, lid)
+				    : others(CONTEXT_OF(qp))->ibv_attach_mcast(qp, gid, lid);
 }
 
 RPWI_EXPORT int ibv_detach_mcast(struct ibv_qp *qp, const union ibv_gid *gid, uint16_t lid)
 {
-	return ours(CONTEXT_OF(qp)) ? rpwi_dev_detach_mcast(qp, gid, lid) : others(CONTEXT_OF(qp))->ibv_detach_mcast(qp, gid, lid);
+	return ours(CONTEXT_OF(qp)) ? rpwi_dev_detach_mcast(qp, gid, lid)
+				    : others(CONTEXT_OF(qp))->ibv_detach_mcast(qp, gid, lid);
 }

@@ -24,7 +24,8 @@ void rpwi_cc_on_send(struct rpwi_cc *cc, uint32_t pkts) { cc->inflight += pkts; 
 
 void rpwi_cc_on_ack(struct rpwi_cc *cc, uint32_t pkts, uint64_t now_ns)
 {
-	bool in_use = cc->inflight * 2 >= cc->cwnd; /* a window that is not used says nothing about the path */
+	bool in_use = cc->inflight * 2 >=
+		      cc->cwnd; /* a window that is not used says nothing about the path */
 
 	rpwi_cc_on_forget(cc, pkts);
 	if (cc->cwnd >= cc->cwnd_max || !in_use)
@@ -46,7 +47,10 @@ void rpwi_cc_on_forget(struct rpwi_cc *cc, uint32_t pkts)
 	cc->inflight -= pkts;
 }
 
-void rpwi_cc_on_rtt(struct rpwi_cc *cc, uint64_t sample_ns) { cc->srtt_ns = cc->srtt_ns ? cc->srtt_ns - cc->srtt_ns / 8 + sample_ns / 8 : sample_ns; }
+void rpwi_cc_on_rtt(struct rpwi_cc *cc, uint64_t sample_ns)
+{
+	cc->srtt_ns = cc->srtt_ns ? cc->srtt_ns - cc->srtt_ns / 8 + sample_ns / 8 : sample_ns;
+}
 
 void rpwi_cc_on_loss(struct rpwi_cc *cc, bool timeout, uint64_t now_ns)
 {

@@ -53,14 +53,19 @@ static const uint64_t rnr_wait_ns[32] = {
 	491520000,
 };
 
-static bool active(const struct rpwi_qp *qp) { return qp->state == IBV_QPS_RTS || qp->state == IBV_QPS_SQD; }
+static bool active(const struct rpwi_qp *qp)
+{
+	return qp->state == IBV_QPS_RTS || qp->state == IBV_QPS_SQD;
+}
 
 /* ---- progress ---- */
 
 static void retire_head(struct rpwi_qp *qp)
 {
 	rpwi_qp_complete_send(qp, rpwi_sq_at(qp, qp->sq_head), IBV_WC_SUCCESS);
-	qp->sq_cur += qp->sq_cur == qp->sq_head; /* after going back, an answer to the first attempt may overtake the second */
+	qp->sq_cur +=
+		qp->sq_cur ==
+		qp->sq_head; /* after going back, an answer to the first attempt may overtake the second */
 	qp->sq_head++;
 }
 
@@ -153,7 +158,10 @@ static void retry(struct rpwi_qp *qp)
 	rpwi_req_go_back(qp);
 }
 
-static uint64_t deaf_ns(const struct rpwi_qp *qp) { return qp->rtt_ns ? RPWI_MAX(2 * qp->rtt_ns, DEAF_MIN_NS) : DEAF_UNKNOWN_NS; }
+static uint64_t deaf_ns(const struct rpwi_qp *qp)
+{
+	return qp->rtt_ns ? RPWI_MAX(2 * qp->rtt_ns, DEAF_MIN_NS) : DEAF_UNKNOWN_NS;
+}
 
 /* A loss was told of. What comes within a round trip of going back was sent before the peer saw any of it, and says nothing new. */
 static void go_back_once(struct rpwi_qp *qp, uint64_t now_ns)
@@ -289,7 +297,8 @@ static void rx_ack(struct rpwi_qp *qp, const struct rpwi_pkt *p, uint32_t psn, u
 }
 
 /* Response data into the WQE's SGEs, `off` bytes on. */
-static int scatter(struct rpwi_qp *qp, const struct rpwi_swqe *w, uint32_t off, const uint8_t *data, uint32_t len)
+static int scatter(struct rpwi_qp *qp, const struct rpwi_swqe *w, uint32_t off, const uint8_t *data,
+	uint32_t len)
 {
 	for (uint32_t i = 0; i < w->nsge && len; i++) {
 		const struct ibv_sge *s = &w->sge[i];
@@ -311,14 +320,15 @@ static int scatter(struct rpwi_qp *qp, const struct rpwi_swqe *w, uint32_t off, 
 }
 
 /* Is this the response that the READ at the head waits for? In the middle of a request FIRST and MIDDLE are alike: a request that was resumed begins anew there. */
-static bool read_response_fits(const struct rpwi_qp *qp, const struct rpwi_swqe *w, const struct rpwi_pkt *p)
+static bool read_response_fits(
+	const struct rpwi_qp *qp, const struct rpwi_swqe *w, const struct rpwi_pkt *p)
 {
 	unsigned op = rpwi_pkt_op(p);
 	bool last = qp->una + 1 == qp->rd_end[qp->rd_head % RPWI_RD_ATOMIC_MAX];
 	uint32_t left = w->len - (qp->una - w->psn_first) * qp->mtu;
 
-	return w->opcode == IBV_WR_RDMA_READ && rpwi_op_has(op, RPWI_F_READRESP) && rpwi_op_has(op, RPWI_F_LAST) == last &&
-	       p->payload_len == RPWI_MIN(left, qp->mtu);
+	return w->opcode == IBV_WR_RDMA_READ && rpwi_op_has(op, RPWI_F_READRESP) &&
+	       rpwi_op_has(op, RPWI_F_LAST) == last && p->payload_len == RPWI_MIN(left, qp->mtu);
 }
 
 static bool atomic_response_fits(const struct rpwi_swqe *w, const struct rpwi_pkt *p)
@@ -328,11 +338,13 @@ static bool atomic_response_fits(const struct rpwi_swqe *w, const struct rpwi_pk
 
 static void rx_data(struct rpwi_qp *qp, const struct rpwi_pkt *p, uint32_t psn, uint64_t now_ns)
 {
-	if (rpwi_op_has(rpwi_pkt_op(p), RPWI_F_AETH) && rpwi_aeth_kind(p->syndrome) != RPWI_AETH_ACK) {
+	if (rpwi_op_has(rpwi_pkt_op(p), RPWI_F_AETH) &&
+		rpwi_aeth_kind(p->syndrome) != RPWI_AETH_ACK) {
 		qp->stats.rx_bad_opcode++;
 		return;
 	}
-	advance(qp, psn, now_ns); /* a response acknowledges the SENDs and WRITEs before it (IB 9.7.5.1.2) */
+	advance(qp, psn,
+		now_ns); /* a response acknowledges the SENDs and WRITEs before it (IB 9.7.5.1.2) */
 	rpwi_req_retired(qp);
 	if (!active(qp))
 		return;
@@ -346,12 +358,15 @@ static void rx_data(struct rpwi_qp *qp, const struct rpwi_pkt *p, uint32_t psn, 
 
 	if (!wants || (!read_response_fits(qp, w, p) && !atomic_response_fits(w, p))) {
 		qp->stats.rx_bad_opcode++;
-		rpwi_debug("QP %u: bad response %s of %u bytes at PSN %u", qp->qpn, rpwi_opcode_name(p->opcode), p->payload_len, p->psn);
+		rpwi_debug("QP %u: bad response %s of %u bytes at PSN %u", qp->qpn,
+			rpwi_opcode_name(p->opcode), p->payload_len, p->psn);
 		rpwi_qp_fail_send(qp, IBV_WC_BAD_RESP_ERR);
 		return;
 	}
-	int rc = w->opcode == IBV_WR_RDMA_READ ? scatter(qp, w, (psn - w->psn_first) * qp->mtu, p->payload, p->payload_len)
-					       : scatter(qp, w, 0, (const uint8_t *)&p->atomic_orig, sizeof(p->atomic_orig));
+	int rc = w->opcode == IBV_WR_RDMA_READ ? scatter(qp, w, (psn - w->psn_first) * qp->mtu,
+							 p->payload, p->payload_len)
+					       : scatter(qp, w, 0, (const uint8_t *)&p->atomic_orig,
+							 sizeof(p->atomic_orig));
 	if (rc) {
 		rpwi_qp_fail_send(qp, IBV_WC_LOC_PROT_ERR);
 		return;
@@ -381,7 +396,8 @@ void rpwi_cpl_rx(struct rpwi_qp *qp, const struct rpwi_pkt *p, uint64_t now_ns)
 	if (plain && (ahead < 0 || !rpwi_before(psn, qp->psn_max))) {
 		if (RPWI_UNLIKELY(qp->stale)) {
 			qp->stale--;
-		} else if (RPWI_UNLIKELY(qp->probing && !qp->probe_owed) && !answers_an_earlier_probe(qp, psn)) {
+		} else if (RPWI_UNLIKELY(qp->probing && !qp->probe_owed) &&
+			   !answers_an_earlier_probe(qp, psn)) {
 			probe_answered(qp, now_ns);
 			return;
 		}

@@ -44,7 +44,8 @@ static void uc_send(struct rpwi_qp *qp, const struct rpwi_pkt *p)
 static bool uc_begin_write(struct rpwi_qp *qp, const struct rpwi_pkt *p)
 {
 	if (!(qp->attr.qp_access_flags & IBV_ACCESS_REMOTE_WRITE) || p->dma_len > RPWI_MSG_MAX ||
-		(p->dma_len && qp->ops->mem_check(qp, p->rkey, p->va, p->dma_len, IBV_ACCESS_REMOTE_WRITE, true))) {
+		(p->dma_len && qp->ops->mem_check(qp, p->rkey, p->va, p->dma_len,
+				       IBV_ACCESS_REMOTE_WRITE, true))) {
 		rpwi_debug("QP %u: UC WRITE to rkey 0x%x dropped", qp->qpn, p->rkey);
 		return false;
 	}
@@ -59,7 +60,8 @@ static void uc_write(struct rpwi_qp *qp, const struct rpwi_pkt *p)
 	unsigned op = rpwi_pkt_op(p);
 	bool last = rpwi_op_has(op, RPWI_F_LAST), imm = rpwi_op_has(op, RPWI_F_IMM);
 
-	if ((rpwi_op_has(op, RPWI_F_FIRST) && !uc_begin_write(qp, p)) || (last ? p->payload_len != qp->write_left : p->payload_len >= qp->write_left)) {
+	if ((rpwi_op_has(op, RPWI_F_FIRST) && !uc_begin_write(qp, p)) ||
+		(last ? p->payload_len != qp->write_left : p->payload_len >= qp->write_left)) {
 		qp->stats.rx_bad_length++;
 		uc_abandon(qp);
 		return;
@@ -69,7 +71,8 @@ static void uc_write(struct rpwi_qp *qp, const struct rpwi_pkt *p)
 		uc_abandon(qp);
 		return;
 	}
-	if (p->payload_len && qp->ops->mem_write(qp, qp->write_rkey, qp->write_va, p->payload, p->payload_len, true)) {
+	if (p->payload_len && qp->ops->mem_write(qp, qp->write_rkey, qp->write_va, p->payload,
+				      p->payload_len, true)) {
 		uc_abandon(qp);
 		return;
 	}
@@ -86,7 +89,8 @@ void rpwi_uc_rx(struct rpwi_qp *qp, const struct rpwi_pkt *p)
 	uint32_t psn = qp->epsn + (uint32_t)rpwi_psn_diff(p->psn, qp->epsn);
 
 	rpwi_resp_comm_est(qp);
-	if (psn != qp->epsn) { /* IB 9.8.2.2.2: the rest of a message that lost a packet is dropped; the next message begins wherever it begins */
+	if (psn !=
+		qp->epsn) { /* IB 9.8.2.2.2: the rest of a message that lost a packet is dropped; the next message begins wherever it begins */
 		qp->stats.rx_out_of_order++;
 		uc_abandon(qp);
 	}
@@ -111,7 +115,8 @@ enum {
 	IPV6_LEN = 40,
 	UDP_LEN = 8,
 	PROTO_UDP = 17,
-	SL_ROCE_V2_IPV4 = 10, /* wc.sl as mlx5 and rxe have it: bit 3 UDP, low bits 2 for IPv4; UCX reads the network type there */
+	SL_ROCE_V2_IPV4 =
+		10, /* wc.sl as mlx5 and rxe have it: bit 3 UDP, low bits 2 for IPv4; UCX reads the network type there */
 };
 
 static uint16_t ipv4_checksum(const uint8_t *h)
@@ -128,7 +133,8 @@ static uint16_t ipv4_checksum(const uint8_t *h)
 static void make_grh(uint8_t *grh, const struct rpwi_pkt *p, const struct rpwi_rxmeta *meta)
 {
 	const struct rpwi_flow *f = meta->flow;
-	uint16_t udp_len = (uint16_t)(UDP_LEN + p->hdr_len + p->payload_len + p->pad + RPWI_ICRC_LEN);
+	uint16_t udp_len =
+		(uint16_t)(UDP_LEN + p->hdr_len + p->payload_len + p->pad + RPWI_ICRC_LEN);
 
 	memset(grh, 0, RPWI_GRH_LEN);
 	if (f->src.family == 6) {

@@ -12,29 +12,46 @@
 
 #include "rc/rc.h"
 
-enum { RPWI_READ_CHUNK_PKTS = 32, RPWI_READ_CHUNK_BYTES = 131072, RPWI_ACKREQ_EVERY = 16, RPWI_ACK_PKTS_MAX = 32 };
-#define RPWI_ACK_HOLD_NS 20000ull     /* an ACK is held so long at most, for a reply to take it along */
+enum {
+	RPWI_READ_CHUNK_PKTS = 32,
+	RPWI_READ_CHUNK_BYTES = 131072,
+	RPWI_ACKREQ_EVERY = 16,
+	RPWI_ACK_PKTS_MAX = 32
+};
+#define RPWI_ACK_HOLD_NS 20000ull /* an ACK is held so long at most, for a reply to take it along */
 #define RPWI_PROBE_NS 500000000ull    /* attr.timeout 0: see completer.c */
 #define RPWI_MSG_MAX (1u << 31)       /* IB 9.2.8 */
 enum { RPWI_UNWINDOWED_PKTS = 4096 }; /* in flight at most where there is no window */
 
-enum rpwi_msg { RPWI_MSG_NONE, RPWI_MSG_SEND, RPWI_MSG_WRITE }; /* qp->msg: what is being received */
+enum rpwi_msg {
+	RPWI_MSG_NONE,
+	RPWI_MSG_SEND,
+	RPWI_MSG_WRITE
+}; /* qp->msg: what is being received */
 
 enum { RPWI_AETH_CREDITS_NONE = 0x1f }; /* IB 9.7.7.2: no end-to-end flow control */
-static inline uint8_t rpwi_aeth(enum rpwi_aeth_kind kind, unsigned value) { return (uint8_t)(kind << 5 | (value & 0x1f)); }
+static inline uint8_t rpwi_aeth(enum rpwi_aeth_kind kind, unsigned value)
+{
+	return (uint8_t)(kind << 5 | (value & 0x1f));
+}
 
 /* Free-running 32-bit numbers: PSNs as qp_struct.h keeps them, and ring indices. */
 static inline bool rpwi_before(uint32_t a, uint32_t b) { return (int32_t)(a - b) < 0; }
 
-static inline struct rpwi_swqe *rpwi_sq_at(const struct rpwi_qp *qp, uint32_t i) { return &qp->sq[i & qp->sq_mask]; }
+static inline struct rpwi_swqe *rpwi_sq_at(const struct rpwi_qp *qp, uint32_t i)
+{
+	return &qp->sq[i & qp->sq_mask];
+}
 static inline bool rpwi_qp_is_rc(const struct rpwi_qp *qp) { return qp->type == IBV_QPT_RC; }
 static inline bool rpwi_qp_receives(const struct rpwi_qp *qp)
 {
-	return qp->state == IBV_QPS_RTR || qp->state == IBV_QPS_RTS || qp->state == IBV_QPS_SQD || qp->state == IBV_QPS_SQE;
+	return qp->state == IBV_QPS_RTR || qp->state == IBV_QPS_RTS || qp->state == IBV_QPS_SQD ||
+	       qp->state == IBV_QPS_SQE;
 }
 static inline bool rpwi_op_needs_response(unsigned wr_opcode)
 {
-	return wr_opcode == IBV_WR_RDMA_READ || wr_opcode == IBV_WR_ATOMIC_CMP_AND_SWP || wr_opcode == IBV_WR_ATOMIC_FETCH_AND_ADD;
+	return wr_opcode == IBV_WR_RDMA_READ || wr_opcode == IBV_WR_ATOMIC_CMP_AND_SWP ||
+	       wr_opcode == IBV_WR_ATOMIC_FETCH_AND_ADD;
 }
 
 /* The facts about each work request opcode. */
@@ -47,7 +64,8 @@ enum { RPWI_WR_OPCODES = IBV_WR_SEND_WITH_INV + 1 };
 extern const struct rpwi_wr_info rpwi_wr_info[RPWI_WR_OPCODES];
 
 /* qp.c */
-void rpwi_qp_complete_send(struct rpwi_qp *qp, const struct rpwi_swqe *w, enum ibv_wc_status status);
+void rpwi_qp_complete_send(
+	struct rpwi_qp *qp, const struct rpwi_swqe *w, enum ibv_wc_status status);
 void rpwi_qp_complete_recv(struct rpwi_qp *qp, struct ibv_wc *wc, bool solicited);
 /* The WQE at sq_head fails with `status`; ERR (RC) or SQE, and what follows is flushed. */
 void rpwi_qp_fail_send(struct rpwi_qp *qp, enum ibv_wc_status status);
@@ -66,8 +84,9 @@ void rpwi_req_retired(struct rpwi_qp *qp);
 void rpwi_req_sent(struct rpwi_qp *qp); /* UC, UD: the batch is with the kernel */
 void rpwi_req_fault(struct rpwi_qp *qp, uint32_t psn);
 uint64_t rpwi_req_ack_wait_ns(const struct rpwi_qp *qp);
-void rpwi_req_arm_probe(struct rpwi_qp *qp, uint64_t now_ns); /* something was sent or heard: the silence begins anew */
-void rpwi_req_probe(struct rpwi_qp *qp, uint64_t now_ns);     /* it has lasted long enough */
+void rpwi_req_arm_probe(struct rpwi_qp *qp,
+	uint64_t now_ns); /* something was sent or heard: the silence begins anew */
+void rpwi_req_probe(struct rpwi_qp *qp, uint64_t now_ns); /* it has lasted long enough */
 
 /* completer.c */
 void rpwi_cpl_rx(struct rpwi_qp *qp, const struct rpwi_pkt *p, uint64_t now_ns);
@@ -77,15 +96,18 @@ void rpwi_cpl_timeout(struct rpwi_qp *qp, uint64_t now_ns);
 void rpwi_resp_rx(struct rpwi_qp *qp, const struct rpwi_pkt *p, uint64_t now_ns);
 bool rpwi_resp_has_answers(const struct rpwi_qp *qp);
 void rpwi_resp_tx(struct rpwi_qp *qp, struct rpwi_txb *b, uint64_t now_ns);
-bool rpwi_resp_ack_due(const struct rpwi_qp *qp, bool hold_ack, uint64_t now_ns); /* an ACK or NAK is to go, now */
+bool rpwi_resp_ack_due(
+	const struct rpwi_qp *qp, bool hold_ack, uint64_t now_ns); /* an ACK or NAK is to go, now */
 void rpwi_resp_tx_ack(struct rpwi_qp *qp, struct rpwi_txb *b);
 int rpwi_resp_alloc(struct rpwi_qp *qp, uint32_t max_dest_rd_atomic);
 void rpwi_resp_reset(struct rpwi_qp *qp, uint32_t psn);
 void rpwi_resp_silence(struct rpwi_qp *qp); /* forget the answers owed */
 void rpwi_resp_comm_est(struct rpwi_qp *qp);
 /* Receiving, shared with UC and UD. */
-bool rpwi_rcv_take(struct rpwi_qp *qp);                                   /* a receive WQE into qp->rcv, if it has none; false when there is none */
-int rpwi_rcv_scatter(struct rpwi_qp *qp, const void *data, uint32_t len); /* 0, -EMSGSIZE, -EACCES, -EFAULT */
+bool rpwi_rcv_take(struct rpwi_qp
+		*qp); /* a receive WQE into qp->rcv, if it has none; false when there is none */
+int rpwi_rcv_scatter(
+	struct rpwi_qp *qp, const void *data, uint32_t len); /* 0, -EMSGSIZE, -EACCES, -EFAULT */
 void rpwi_rcv_done(struct rpwi_qp *qp, const struct rpwi_pkt *p, uint32_t byte_len);
 void rpwi_rcv_fail(struct rpwi_qp *qp, enum ibv_wc_status status);
 /* Does a packet's payload have the length that its place in the message demands (IB 9.7.4.1.6)? And does its operation continue what is being received? */

@@ -51,8 +51,12 @@ const struct rpwi_wr_info rpwi_wr_info[RPWI_WR_OPCODES] = {
 		.last = RPWI_OP_WRITE_LAST_IMM,
 		.only = RPWI_OP_WRITE_ONLY_IMM},
 	[IBV_WR_RDMA_READ] = {.rc = true, .wc_opcode = IBV_WC_RDMA_READ, .only = RPWI_OP_READ_REQ},
-	[IBV_WR_ATOMIC_CMP_AND_SWP] = {.rc = true, .wc_opcode = IBV_WC_COMP_SWAP, .only = RPWI_OP_CMP_SWAP},
-	[IBV_WR_ATOMIC_FETCH_AND_ADD] = {.rc = true, .wc_opcode = IBV_WC_FETCH_ADD, .only = RPWI_OP_FETCH_ADD},
+	[IBV_WR_ATOMIC_CMP_AND_SWP] = {.rc = true,
+		.wc_opcode = IBV_WC_COMP_SWAP,
+		.only = RPWI_OP_CMP_SWAP},
+	[IBV_WR_ATOMIC_FETCH_AND_ADD] = {.rc = true,
+		.wc_opcode = IBV_WC_FETCH_ADD,
+		.only = RPWI_OP_FETCH_ADD},
 	[IBV_WR_LOCAL_INV] = {.rc = true, .uc = true, .local = true, .wc_opcode = IBV_WC_LOCAL_INV},
 	[IBV_WR_BIND_MW] = {.rc = true, .uc = true, .local = true, .wc_opcode = IBV_WC_BIND_MW},
 };
@@ -70,7 +74,9 @@ static int alloc_arena(struct rpwi_qp *qp, const struct ibv_qp_cap *cap, uint32_
 	size_t inl_max = (cap->max_inline_data + 7) & ~(size_t)7;
 	size_t av_size = qp->type == IBV_QPT_UD ? sizeof(struct rpwi_av) : 0;
 	size_t rcv_size = RPWI_MAX(rcv_sge_max, 1) * sizeof(struct ibv_sge);
-	uint8_t *p = calloc(1, rcv_size + slots * (sizeof(struct rpwi_swqe) + sge_max * sizeof(struct ibv_sge) + av_size + inl_max));
+	uint8_t *p = calloc(
+		1, rcv_size + slots * (sizeof(struct rpwi_swqe) + sge_max * sizeof(struct ibv_sge) +
+					      av_size + inl_max));
 
 	if (!p)
 		return -ENOMEM;
@@ -92,7 +98,8 @@ static int alloc_arena(struct rpwi_qp *qp, const struct ibv_qp_cap *cap, uint32_
 	qp->sq_max = cap->max_send_wr;
 	return 0;
 }
-_Static_assert(sizeof(struct rpwi_swqe) % 8 == 0 && sizeof(struct rpwi_av) % 8 == 0, "the pieces of the arena stay aligned");
+_Static_assert(sizeof(struct rpwi_swqe) % 8 == 0 && sizeof(struct rpwi_av) % 8 == 0,
+	"the pieces of the arena stay aligned");
 
 int rpwi_qp_init(struct rpwi_qp *qp, const struct rpwi_qp_init *init)
 {
@@ -101,7 +108,8 @@ int rpwi_qp_init(struct rpwi_qp *qp, const struct rpwi_qp_init *init)
 	memset(qp, 0, sizeof(*qp));
 	if (init->type != IBV_QPT_RC && init->type != IBV_QPT_UC && init->type != IBV_QPT_UD)
 		return -EINVAL;
-	if (cap->max_send_wr > RPWI_QP_WR_MAX || cap->max_send_sge > RPWI_SGE_MAX || cap->max_inline_data > RPWI_INLINE_MAX || !init->rq)
+	if (cap->max_send_wr > RPWI_QP_WR_MAX || cap->max_send_sge > RPWI_SGE_MAX ||
+		cap->max_inline_data > RPWI_INLINE_MAX || !init->rq)
 		return -EINVAL;
 	qp->ops = init->ops;
 	qp->user = init->user;
@@ -247,78 +255,90 @@ enum {
 	SET_PATHS = IBV_QP_ALT_PATH | IBV_QP_PATH_MIG_STATE,
 };
 
-static const struct transition transitions[7][7] = {
-	[IBV_QPS_RESET] =
-		{
-			[IBV_QPS_RESET] = {.valid = true},
-			[IBV_QPS_INIT] = {.valid = true,
-				.need = {[T_RC] = SET_INIT | IBV_QP_ACCESS_FLAGS, [T_UC] = SET_INIT | IBV_QP_ACCESS_FLAGS, [T_UD] = SET_INIT | IBV_QP_QKEY}},
-		},
-	[IBV_QPS_INIT] =
-		{
-			[IBV_QPS_RESET] = {.valid = true},
-			[IBV_QPS_ERR] = {.valid = true},
-			[IBV_QPS_INIT] = {.valid = true,
-				.may = {[T_RC] = SET_INIT | IBV_QP_ACCESS_FLAGS, [T_UC] = SET_INIT | IBV_QP_ACCESS_FLAGS, [T_UD] = SET_INIT | IBV_QP_QKEY}},
-			[IBV_QPS_RTR] = {.valid = true,
-				.need = {[T_RC] = SET_PEER | IBV_QP_MAX_DEST_RD_ATOMIC | IBV_QP_MIN_RNR_TIMER, [T_UC] = SET_PEER},
-				.may = {[T_RC] = IBV_QP_ALT_PATH | IBV_QP_ACCESS_FLAGS | IBV_QP_PKEY_INDEX,
-					[T_UC] = IBV_QP_ALT_PATH | IBV_QP_ACCESS_FLAGS | IBV_QP_PKEY_INDEX,
-					[T_UD] = IBV_QP_PKEY_INDEX | IBV_QP_QKEY}},
-		},
-	[IBV_QPS_RTR] =
-		{
-			[IBV_QPS_RESET] = {.valid = true},
-			[IBV_QPS_ERR] = {.valid = true},
-			[IBV_QPS_RTS] = {.valid = true,
-				.need = {[T_RC] = SET_RETRY | IBV_QP_SQ_PSN, [T_UC] = IBV_QP_SQ_PSN, [T_UD] = IBV_QP_SQ_PSN},
-				.may = {[T_RC] = IBV_QP_CUR_STATE | SET_PATHS | IBV_QP_ACCESS_FLAGS | IBV_QP_MIN_RNR_TIMER,
-					[T_UC] = IBV_QP_CUR_STATE | SET_PATHS | IBV_QP_ACCESS_FLAGS,
-					[T_UD] = IBV_QP_CUR_STATE | IBV_QP_QKEY}},
-		},
-	[IBV_QPS_RTS] =
-		{
-			[IBV_QPS_RESET] = {.valid = true},
-			[IBV_QPS_ERR] = {.valid = true},
-			[IBV_QPS_RTS] = {.valid = true,
-				.may = {[T_RC] = IBV_QP_CUR_STATE | SET_PATHS | IBV_QP_ACCESS_FLAGS | IBV_QP_MIN_RNR_TIMER,
-					[T_UC] = IBV_QP_CUR_STATE | SET_PATHS | IBV_QP_ACCESS_FLAGS,
-					[T_UD] = IBV_QP_CUR_STATE | IBV_QP_QKEY}},
-			[IBV_QPS_SQD] = {.valid = true,
-				.may = {[T_RC] = IBV_QP_EN_SQD_ASYNC_NOTIFY | IBV_QP_CUR_STATE,
-					[T_UC] = IBV_QP_EN_SQD_ASYNC_NOTIFY | IBV_QP_CUR_STATE,
-					[T_UD] = IBV_QP_EN_SQD_ASYNC_NOTIFY | IBV_QP_CUR_STATE}},
-		},
-	[IBV_QPS_SQD] =
-		{
-			[IBV_QPS_RESET] = {.valid = true},
-			[IBV_QPS_ERR] = {.valid = true},
-			[IBV_QPS_RTS] = {.valid = true,
-				.may = {[T_RC] = IBV_QP_CUR_STATE | SET_PATHS | IBV_QP_ACCESS_FLAGS | IBV_QP_MIN_RNR_TIMER,
-					[T_UC] = IBV_QP_CUR_STATE | SET_PATHS | IBV_QP_ACCESS_FLAGS,
-					[T_UD] = IBV_QP_CUR_STATE | IBV_QP_QKEY}},
-			[IBV_QPS_SQD] = {.valid = true,
-				.may =
-					{[T_RC] = SET_INIT | IBV_QP_AV | SET_RETRY | IBV_QP_MAX_DEST_RD_ATOMIC | SET_PATHS | IBV_QP_ACCESS_FLAGS |
-						  IBV_QP_MIN_RNR_TIMER,
-						[T_UC] = IBV_QP_AV | SET_PATHS | IBV_QP_ACCESS_FLAGS | IBV_QP_PKEY_INDEX,
+static const struct transition transitions[7][7] =
+	{
+		[IBV_QPS_RESET] =
+			{
+				[IBV_QPS_RESET] = {.valid = true},
+				[IBV_QPS_INIT] = {.valid = true,
+					.need = {[T_RC] = SET_INIT | IBV_QP_ACCESS_FLAGS,
+						[T_UC] = SET_INIT | IBV_QP_ACCESS_FLAGS,
+						[T_UD] = SET_INIT | IBV_QP_QKEY}},
+			},
+		[IBV_QPS_INIT] =
+			{
+				[IBV_QPS_RESET] = {.valid = true},
+				[IBV_QPS_ERR] = {.valid = true},
+				[IBV_QPS_INIT] = {.valid = true,
+					.may = {[T_RC] = SET_INIT | IBV_QP_ACCESS_FLAGS,
+						[T_UC] = SET_INIT | IBV_QP_ACCESS_FLAGS,
+						[T_UD] = SET_INIT | IBV_QP_QKEY}},
+				[IBV_QPS_RTR] = {.valid = true,
+					.need = {[T_RC] = SET_PEER | IBV_QP_MAX_DEST_RD_ATOMIC |
+							  IBV_QP_MIN_RNR_TIMER,
+						[T_UC] = SET_PEER},
+					.may = {[T_RC] = IBV_QP_ALT_PATH | IBV_QP_ACCESS_FLAGS |
+							 IBV_QP_PKEY_INDEX,
+						[T_UC] = IBV_QP_ALT_PATH | IBV_QP_ACCESS_FLAGS |
+							 IBV_QP_PKEY_INDEX,
 						[T_UD] = IBV_QP_PKEY_INDEX | IBV_QP_QKEY}},
-		},
-	[IBV_QPS_SQE] =
-		{
-			[IBV_QPS_RESET] = {.valid = true},
-			[IBV_QPS_ERR] = {.valid = true},
-			[IBV_QPS_RTS] = {.valid = true, .may = {[T_UC] = IBV_QP_CUR_STATE | IBV_QP_ACCESS_FLAGS, [T_UD] = IBV_QP_CUR_STATE | IBV_QP_QKEY}},
-		},
-	[IBV_QPS_ERR] =
-		{
-			[IBV_QPS_RESET] = {.valid = true},
-			[IBV_QPS_ERR] = {.valid = true},
-		},
+			},
+		[IBV_QPS_RTR] =
+			{
+				[IBV_QPS_RESET] = {.valid = true},
+				[IBV_QPS_ERR] = {.valid = true},
+				[IBV_QPS_RTS] = {.valid = true,
+					.need = {[T_RC] = SET_RETRY | IBV_QP_SQ_PSN,
+						[T_UC] = IBV_QP_SQ_PSN,
+						[T_UD] = IBV_QP_SQ_PSN},
+					.may = {[T_RC] = IBV_QP_CUR_STATE | SET_PATHS |
+							 IBV_QP_ACCESS_FLAGS | IBV_QP_MIN_RNR_TIMER,
+						[T_UC] = IBV_QP_CUR_STATE | SET_PATHS |
+							 IBV_QP_ACCESS_FLAGS,
+						[T_UD] = IBV_QP_CUR_STATE | IBV_QP_QKEY}},
+			},
+		[IBV_QPS_RTS] =
+			{
+				[IBV_QPS_RESET] = {.valid = true},
+				[IBV_QPS_ERR] = {.valid = true},
+				[IBV_QPS_RTS] = {.valid = true,
+					.may = {[T_RC] = IBV_QP_CUR_STATE | SET_PATHS |
+							 IBV_QP_ACCESS_FLAGS | IBV_QP_MIN_RNR_TIMER,
+						[T_UC] = IBV_QP_CUR_STATE | SET_PATHS |
+							 IBV_QP_ACCESS_FLAGS,
+						[T_UD] = IBV_QP_CUR_STATE | IBV_QP_QKEY}},
+				[IBV_QPS_SQD] = {.valid = true, .may = {[T_RC] = IBV_QP_EN_SQD_ASYNC_NOTIFY | IBV_QP_CUR_STATE, [T_UC] = IBV_QP_EN_SQD_ASYNC_NOTIFY | IBV_QP_CUR_STATE, [T_UD] = IBV_QP_EN_SQD_ASYNC_NOTIFY | IBV_QP_CUR_STATE}},
+			},
+		[IBV_QPS_SQD] =
+			{
+				[IBV_QPS_RESET] = {.valid = true},
+				[IBV_QPS_ERR] = {.valid = true},
+				[IBV_QPS_RTS] = {.valid = true,
+					.may = {[T_RC] = IBV_QP_CUR_STATE | SET_PATHS |
+							 IBV_QP_ACCESS_FLAGS | IBV_QP_MIN_RNR_TIMER,
+						[T_UC] = IBV_QP_CUR_STATE | SET_PATHS |
+							 IBV_QP_ACCESS_FLAGS,
+						[T_UD] = IBV_QP_CUR_STATE | IBV_QP_QKEY}},
+				[IBV_QPS_SQD] = {.valid = true, .may = {[T_RC] = SET_INIT | IBV_QP_AV | SET_RETRY | IBV_QP_MAX_DEST_RD_ATOMIC | SET_PATHS | IBV_QP_ACCESS_FLAGS | IBV_QP_MIN_RNR_TIMER, [T_UC] = IBV_QP_AV | SET_PATHS | IBV_QP_ACCESS_FLAGS | IBV_QP_PKEY_INDEX, [T_UD] = IBV_QP_PKEY_INDEX | IBV_QP_QKEY}},
+			},
+		[IBV_QPS_SQE] =
+			{
+				[IBV_QPS_RESET] = {.valid = true},
+				[IBV_QPS_ERR] = {.valid = true},
+				[IBV_QPS_RTS] = {.valid = true,
+					.may = {[T_UC] = IBV_QP_CUR_STATE | IBV_QP_ACCESS_FLAGS,
+						[T_UD] = IBV_QP_CUR_STATE | IBV_QP_QKEY}},
+			},
+		[IBV_QPS_ERR] =
+			{
+				[IBV_QPS_RESET] = {.valid = true},
+				[IBV_QPS_ERR] = {.valid = true},
+			},
 };
 
 /* NULL when attributes and values are right for the transition, else what is wrong. */
-static const char *modify_refused(const struct rpwi_qp *qp, const struct ibv_qp_attr *a, int mask, enum ibv_qp_state to, const struct rpwi_av *av)
+static const char *modify_refused(const struct rpwi_qp *qp, const struct ibv_qp_attr *a, int mask,
+	enum ibv_qp_state to, const struct rpwi_av *av)
 {
 	int type = qp->type == IBV_QPT_RC ? T_RC : qp->type == IBV_QPT_UC ? T_UC : T_UD;
 
@@ -337,7 +357,8 @@ static const char *modify_refused(const struct rpwi_qp *qp, const struct ibv_qp_
 		return "there is only port 1";
 	if ((mask & IBV_QP_PKEY_INDEX) && a->pkey_index != 0)
 		return "there is only P_Key index 0";
-	if ((mask & IBV_QP_ALT_PATH) || ((mask & IBV_QP_PATH_MIG_STATE) && a->path_mig_state != IBV_MIG_MIGRATED))
+	if ((mask & IBV_QP_ALT_PATH) ||
+		((mask & IBV_QP_PATH_MIG_STATE) && a->path_mig_state != IBV_MIG_MIGRATED))
 		return "RoCE has no alternate paths";
 	if ((mask & IBV_QP_AV) && !av)
 		return "no address vector";
@@ -345,9 +366,11 @@ static const char *modify_refused(const struct rpwi_qp *qp, const struct ibv_qp_
 		return "no such path MTU";
 	if ((mask & IBV_QP_DEST_QPN) && a->dest_qp_num > RPWI_QPN_MASK)
 		return "the destination QP number has more than 24 bits";
-	if (((mask & IBV_QP_TIMEOUT) && a->timeout > 31) || ((mask & IBV_QP_MIN_RNR_TIMER) && a->min_rnr_timer > 31))
+	if (((mask & IBV_QP_TIMEOUT) && a->timeout > 31) ||
+		((mask & IBV_QP_MIN_RNR_TIMER) && a->min_rnr_timer > 31))
 		return "a timer code is above 31";
-	if (((mask & IBV_QP_RETRY_CNT) && a->retry_cnt > 7) || ((mask & IBV_QP_RNR_RETRY) && a->rnr_retry > 7))
+	if (((mask & IBV_QP_RETRY_CNT) && a->retry_cnt > 7) ||
+		((mask & IBV_QP_RNR_RETRY) && a->rnr_retry > 7))
 		return "a retry count is above 7";
 	if (((mask & IBV_QP_MAX_QP_RD_ATOMIC) && a->max_rd_atomic > RPWI_RD_ATOMIC_MAX) ||
 		((mask & IBV_QP_MAX_DEST_RD_ATOMIC) && a->max_dest_rd_atomic > RPWI_RD_ATOMIC_MAX))
@@ -404,7 +427,8 @@ static void set_av(struct rpwi_qp *qp, const struct rpwi_av *av)
 		rpwi_cc_on_send(qp->cc, inflight);
 }
 
-static void enter_state(struct rpwi_qp *qp, enum ibv_qp_state to, const struct ibv_qp_attr *a, int mask)
+static void enter_state(
+	struct rpwi_qp *qp, enum ibv_qp_state to, const struct ibv_qp_attr *a, int mask)
 {
 	enum ibv_qp_state from = qp->state;
 
@@ -412,7 +436,8 @@ static void enter_state(struct rpwi_qp *qp, enum ibv_qp_state to, const struct i
 	if (to == IBV_QPS_RTR && from == IBV_QPS_INIT) {
 		rpwi_resp_reset(qp, a->rq_psn & RPWI_PSN_MASK);
 		qp->mtu = 128u << qp->attr.path_mtu;
-		qp->read_chunk_pkts = RPWI_MAX(RPWI_READ_CHUNK_PKTS, RPWI_READ_CHUNK_BYTES / qp->mtu);
+		qp->read_chunk_pkts =
+			RPWI_MAX(RPWI_READ_CHUNK_PKTS, RPWI_READ_CHUNK_BYTES / qp->mtu);
 		qp->attr.path_mig_state = IBV_MIG_MIGRATED;
 	}
 	if (to == IBV_QPS_RTS && from == IBV_QPS_RTR)
@@ -423,13 +448,15 @@ static void enter_state(struct rpwi_qp *qp, enum ibv_qp_state to, const struct i
 	}
 }
 
-int rpwi_qp_modify(struct rpwi_qp *qp, const struct ibv_qp_attr *attr, int mask, const struct rpwi_av *av, uint64_t now_ns)
+int rpwi_qp_modify(struct rpwi_qp *qp, const struct ibv_qp_attr *attr, int mask,
+	const struct rpwi_av *av, uint64_t now_ns)
 {
 	enum ibv_qp_state to = mask & IBV_QP_STATE ? attr->qp_state : qp->state;
 	const char *why = modify_refused(qp, attr, mask, to, av);
 
 	if (why) {
-		rpwi_debug("QP %u: modify from state %d to %d with attributes 0x%x refused: %s", qp->qpn, qp->state, to, mask, why);
+		rpwi_debug("QP %u: modify from state %d to %d with attributes 0x%x refused: %s",
+			qp->qpn, qp->state, to, mask, why);
 		return -EINVAL;
 	}
 	if (to == IBV_QPS_RESET) {
@@ -441,7 +468,9 @@ int rpwi_qp_modify(struct rpwi_qp *qp, const struct ibv_qp_attr *attr, int mask,
 			rpwi_qp_enter_err(qp, false);
 		return 0;
 	}
-	if ((mask & IBV_QP_MAX_DEST_RD_ATOMIC) && (qp->state == IBV_QPS_INIT || attr->max_dest_rd_atomic > qp->attr.max_dest_rd_atomic) &&
+	if ((mask & IBV_QP_MAX_DEST_RD_ATOMIC) &&
+		(qp->state == IBV_QPS_INIT ||
+			attr->max_dest_rd_atomic > qp->attr.max_dest_rd_atomic) &&
 		rpwi_resp_alloc(qp, attr->max_dest_rd_atomic))
 		return -ENOMEM;
 	set_attributes(qp, attr, mask);
@@ -457,13 +486,15 @@ void rpwi_qp_query(const struct rpwi_qp *qp, struct ibv_qp_attr *attr)
 	attr->qp_state = attr->cur_qp_state = qp->state;
 	attr->sq_psn = qp->nxt & RPWI_PSN_MASK;
 	attr->rq_psn = qp->epsn & RPWI_PSN_MASK;
-	attr->sq_draining = qp->state == IBV_QPS_SQD && (qp->sq_head != qp->sq_cur || rpwi_req_state(qp) != RPWI_REQ_IDLE);
+	attr->sq_draining = qp->state == IBV_QPS_SQD &&
+			    (qp->sq_head != qp->sq_cur || rpwi_req_state(qp) != RPWI_REQ_IDLE);
 }
 
 /* ---- posting ---- */
 
 /* 0 or -EINVAL: is this a WR for this QP? *len gets its length. */
-static int check_wr(const struct rpwi_qp *qp, const struct ibv_send_wr *wr, const struct rpwi_av *ud_av, uint64_t *len)
+static int check_wr(const struct rpwi_qp *qp, const struct ibv_send_wr *wr,
+	const struct rpwi_av *ud_av, uint64_t *len)
 {
 	if ((unsigned)wr->opcode >= RPWI_WR_OPCODES)
 		return -EINVAL;
@@ -505,13 +536,15 @@ static void copy_data(struct rpwi_swqe *w, const struct ibv_send_wr *wr)
 		if (!(wr->send_flags & IBV_SEND_INLINE)) {
 			w->sge[w->nsge++] = *s;
 		} else if (s->length) {
-			memcpy(to, (const void *)(uintptr_t)s->addr, s->length); /* inline: the lkey does not matter (ibv_post_send(3)) */
+			memcpy(to, (const void *)(uintptr_t)s->addr,
+				s->length); /* inline: the lkey does not matter (ibv_post_send(3)) */
 			to += s->length;
 		}
 	}
 }
 
-static void copy_operands(struct rpwi_qp *qp, struct rpwi_swqe *w, const struct ibv_send_wr *wr, const struct rpwi_av *ud_av)
+static void copy_operands(struct rpwi_qp *qp, struct rpwi_swqe *w, const struct ibv_send_wr *wr,
+	const struct rpwi_av *ud_av)
 {
 	switch (wr->opcode) {
 	case IBV_WR_ATOMIC_CMP_AND_SWP:
@@ -548,7 +581,8 @@ int rpwi_qp_post_send(struct rpwi_qp *qp, const struct ibv_send_wr *wr, const st
 {
 	uint64_t len;
 
-	if (qp->state == IBV_QPS_RESET || qp->state == IBV_QPS_INIT || qp->state == IBV_QPS_RTR || check_wr(qp, wr, ud_av, &len))
+	if (qp->state == IBV_QPS_RESET || qp->state == IBV_QPS_INIT || qp->state == IBV_QPS_RTR ||
+		check_wr(qp, wr, ud_av, &len))
 		return -EINVAL;
 	if (qp->sq_tail - qp->sq_head >= qp->sq_max)
 		return -ENOMEM;
@@ -577,22 +611,27 @@ int rpwi_qp_post_send(struct rpwi_qp *qp, const struct ibv_send_wr *wr, const st
 /* RC and UC take packets of their peer and from nobody else (IB 9.6.1.5; RoCEv2: A17.4.5, the addresses of the IP header), in the default partition (IB 9.6.1.1.1). */
 static bool from_peer(const struct rpwi_qp *qp, const struct rpwi_flow *flow)
 {
-	return rpwi_addr_eq(&flow->src, &qp->av.flow.dst) && rpwi_addr_eq(&flow->dst, &qp->av.flow.src);
+	return rpwi_addr_eq(&flow->src, &qp->av.flow.dst) &&
+	       rpwi_addr_eq(&flow->dst, &qp->av.flow.src);
 }
 
-void rpwi_qp_rx(struct rpwi_qp *qp, const struct rpwi_pkt *p, const struct rpwi_rxmeta *meta, uint64_t now_ns)
+void rpwi_qp_rx(struct rpwi_qp *qp, const struct rpwi_pkt *p, const struct rpwi_rxmeta *meta,
+	uint64_t now_ns)
 {
-	static const unsigned svc[] = {[IBV_QPT_RC] = RPWI_SVC_RC, [IBV_QPT_UC] = RPWI_SVC_UC, [IBV_QPT_UD] = RPWI_SVC_UD};
+	static const unsigned svc[] = {
+		[IBV_QPT_RC] = RPWI_SVC_RC, [IBV_QPT_UC] = RPWI_SVC_UC, [IBV_QPT_UD] = RPWI_SVC_UD};
 
 	if (RPWI_UNLIKELY(!rpwi_qp_receives(qp))) {
 		qp->stats.rx_wrong_state++;
 		return;
 	}
-	if (RPWI_UNLIKELY(rpwi_pkt_svc(p) != svc[qp->type] || !rpwi_op_has(rpwi_pkt_op(p), RPWI_F_VALID))) {
+	if (RPWI_UNLIKELY(rpwi_pkt_svc(p) != svc[qp->type] ||
+			  !rpwi_op_has(rpwi_pkt_op(p), RPWI_F_VALID))) {
 		qp->stats.rx_bad_opcode++;
 		return;
 	}
-	if (RPWI_UNLIKELY((p->pkey ^ RPWI_PKEY_DEFAULT) & 0x7fff) || (qp->type != IBV_QPT_UD && RPWI_UNLIKELY(!from_peer(qp, meta->flow)))) {
+	if (RPWI_UNLIKELY((p->pkey ^ RPWI_PKEY_DEFAULT) & 0x7fff) ||
+		(qp->type != IBV_QPT_UD && RPWI_UNLIKELY(!from_peer(qp, meta->flow)))) {
 		qp->stats.rx_wrong_peer++;
 		return;
 	}
@@ -610,18 +649,24 @@ void rpwi_qp_rx(struct rpwi_qp *qp, const struct rpwi_pkt *p, const struct rpwi_
 
 static bool same_flow(const struct rpwi_flow *a, const struct rpwi_flow *b)
 {
-	return rpwi_addr_eq(&a->dst, &b->dst) && rpwi_addr_eq(&a->src, &b->src) && a->dst.scope == b->dst.scope && a->sport == b->sport && a->dport == b->dport;
+	return rpwi_addr_eq(&a->dst, &b->dst) && rpwi_addr_eq(&a->src, &b->src) &&
+	       a->dst.scope == b->dst.scope && a->sport == b->sport && a->dport == b->dport;
 }
 
 bool rpwi_txb_accepts(struct rpwi_txb *b, const struct rpwi_av *av)
 {
 	if (!b->av)
 		b->av = av;
-	return b->av == av || (b->av->port == av->port && b->av->hop_limit == av->hop_limit && b->av->tclass == av->tclass &&
-				      b->av->flow_label == av->flow_label && same_flow(&b->av->flow, &av->flow));
+	return b->av == av ||
+	       (b->av->port == av->port && b->av->hop_limit == av->hop_limit &&
+		       b->av->tclass == av->tclass && b->av->flow_label == av->flow_label &&
+		       same_flow(&b->av->flow, &av->flow));
 }
 
-static bool sends(const struct rpwi_qp *qp) { return qp->state == IBV_QPS_RTS || qp->state == IBV_QPS_SQD; }
+static bool sends(const struct rpwi_qp *qp)
+{
+	return qp->state == IBV_QPS_RTS || qp->state == IBV_QPS_SQD;
+}
 
 void rpwi_qp_tx(struct rpwi_qp *qp, struct rpwi_txb *b, bool hold_ack, uint64_t now_ns)
 {
@@ -633,9 +678,11 @@ void rpwi_qp_tx(struct rpwi_qp *qp, struct rpwi_txb *b, bool hold_ack, uint64_t 
 	if (rpwi_resp_has_answers(qp))
 		rpwi_resp_tx(qp, b, now_ns);
 	/* Before the requests: what is answered by them completes at the peer before they do, as programs expect of a NIC. */
-	bool requests = hold_ack && qp->ack_owed && sends(qp) && rpwi_req_state(qp) == RPWI_REQ_READY;
+	bool requests =
+		hold_ack && qp->ack_owed && sends(qp) && rpwi_req_state(qp) == RPWI_REQ_READY;
 
-	if (rpwi_resp_ack_due(qp, hold_ack && !requests && b->npkt == npkt, now_ns) && rpwi_txb_room(b)) {
+	if (rpwi_resp_ack_due(qp, hold_ack && !requests && b->npkt == npkt, now_ns) &&
+		rpwi_txb_room(b)) {
 		b->ack = qp->nak_owed ? 0 : b->npkt + 1;
 		rpwi_resp_tx_ack(qp, b);
 	}
@@ -679,7 +726,10 @@ bool rpwi_qp_tx_ready(const struct rpwi_qp *qp, bool hold_ack, uint64_t now_ns)
 
 bool rpwi_qp_ack_owed(const struct rpwi_qp *qp) { return qp->ack_owed || qp->nak_owed; }
 
-bool rpwi_qp_blocked(const struct rpwi_qp *qp) { return sends(qp) && rpwi_req_state(qp) == RPWI_REQ_BLOCKED; }
+bool rpwi_qp_blocked(const struct rpwi_qp *qp)
+{
+	return sends(qp) && rpwi_req_state(qp) == RPWI_REQ_BLOCKED;
+}
 
 uint64_t rpwi_qp_deadline(const struct rpwi_qp *qp)
 {
@@ -696,7 +746,8 @@ void rpwi_qp_timer(struct rpwi_qp *qp, uint64_t now_ns)
 		return;
 	if (now_ns >= qp->rnr_deadline_ns)
 		qp->rnr_deadline_ns = RPWI_NEVER;
-	uint64_t *first = qp->probe_deadline_ns < qp->ack_deadline_ns ? &qp->probe_deadline_ns : &qp->ack_deadline_ns;
+	uint64_t *first = qp->probe_deadline_ns < qp->ack_deadline_ns ? &qp->probe_deadline_ns
+								      : &qp->ack_deadline_ns;
 
 	if (qp->nxt == qp->una || now_ns < *first)
 		return;

@@ -32,16 +32,20 @@ struct rpwi_rq {
 	bool shared;    /* SRQ */
 	uint32_t limit; /* SRQ limit, 0 not armed */
 };
-int rpwi_rq_init(struct rpwi_rq *rq, uint32_t wr_max, uint32_t sge_max, bool shared); /* 0 or -ENOMEM/-EINVAL */
+int rpwi_rq_init(struct rpwi_rq *rq, uint32_t wr_max, uint32_t sge_max,
+	bool shared); /* 0 or -ENOMEM/-EINVAL */
 void rpwi_rq_fini(struct rpwi_rq *rq);
-int rpwi_rq_resize(struct rpwi_rq *rq, uint32_t wr_max);            /* keeps what is posted; -EINVAL if it would not fit */
-int rpwi_rq_post(struct rpwi_rq *rq, const struct ibv_recv_wr *wr); /* one WR; 0, -ENOMEM full, -EINVAL too many SGEs */
+int rpwi_rq_resize(struct rpwi_rq *rq,
+	uint32_t wr_max); /* keeps what is posted; -EINVAL if it would not fit */
+int rpwi_rq_post(struct rpwi_rq *rq,
+	const struct ibv_recv_wr *wr); /* one WR; 0, -ENOMEM full, -EINVAL too many SGEs */
 static inline uint32_t rpwi_rq_count(const struct rpwi_rq *rq) { return rq->tail - rq->head; }
 
 /* ---- Congestion window (cc.c): one for each peer address, shared by all QPs towards it; in packets. ---- */
 struct rpwi_cc {
 	uint32_t cwnd, cwnd_max, ssthresh;
-	uint32_t inflight;          /* request packets, and READ response packets awaited, not yet acknowledged */
+	uint32_t
+		inflight; /* request packets, and READ response packets awaited, not yet acknowledged */
 	uint32_t acked_partial;     /* for additive increase */
 	uint64_t recovery_until_ns; /* at most one reduction in a round trip */
 	uint64_t srtt_ns;
@@ -49,10 +53,14 @@ struct rpwi_cc {
 	uint64_t timeouts;
 };
 void rpwi_cc_init(struct rpwi_cc *cc, uint32_t cwnd_initial, uint32_t cwnd_max);
-static inline uint32_t rpwi_cc_room(const struct rpwi_cc *cc) { return cc->inflight < cc->cwnd ? cc->cwnd - cc->inflight : 0; }
+static inline uint32_t rpwi_cc_room(const struct rpwi_cc *cc)
+{
+	return cc->inflight < cc->cwnd ? cc->cwnd - cc->inflight : 0;
+}
 void rpwi_cc_on_send(struct rpwi_cc *cc, uint32_t pkts);
 void rpwi_cc_on_ack(struct rpwi_cc *cc, uint32_t pkts, uint64_t now_ns);
-void rpwi_cc_on_forget(struct rpwi_cc *cc, uint32_t pkts); /* no longer in flight, but not acknowledged: go-back, reset, error */
+void rpwi_cc_on_forget(struct rpwi_cc *cc,
+	uint32_t pkts); /* no longer in flight, but not acknowledged: go-back, reset, error */
 void rpwi_cc_on_loss(struct rpwi_cc *cc, bool timeout, uint64_t now_ns);
 void rpwi_cc_on_rtt(struct rpwi_cc *cc, uint64_t sample_ns);
 
@@ -60,21 +68,28 @@ void rpwi_cc_on_rtt(struct rpwi_cc *cc, uint64_t sample_ns);
 struct rpwi_qp_ops {
 	/* Is [addr, addr+len) of `key` good for `access` (IBV_ACCESS_*; 0: local read) for this QP's PD and state? remote: key is an rkey
 	 * (memory windows included), else an lkey. len 0 is always good for remote WRITE/READ. 0, or -EACCES. */
-	int (*mem_check)(struct rpwi_qp *qp, uint32_t key, uint64_t addr, uint64_t len, int access, bool remote);
+	int (*mem_check)(struct rpwi_qp *qp, uint32_t key, uint64_t addr, uint64_t len, int access,
+		bool remote);
 	/* Copy into / out of registered memory, checking again; -EACCES, or -EFAULT if it is no longer mapped: nothing else may be changed. */
-	int (*mem_write)(struct rpwi_qp *qp, uint32_t key, uint64_t addr, const void *src, uint32_t len, bool remote);
-	int (*mem_read)(struct rpwi_qp *qp, uint32_t key, uint64_t addr, void *dst, uint32_t len, bool remote);
+	int (*mem_write)(struct rpwi_qp *qp, uint32_t key, uint64_t addr, const void *src,
+		uint32_t len, bool remote);
+	int (*mem_read)(struct rpwi_qp *qp, uint32_t key, uint64_t addr, void *dst, uint32_t len,
+		bool remote);
 	/* Where in this process's address space [addr, addr+len) of a checked lkey lies (a MR's iova need not be its address): for sending without a copy.
 	 * NULL if the key went away, or the memory is not readable now. */
 	const void *(*mem_map)(struct rpwi_qp *qp, uint32_t lkey, uint64_t addr, uint32_t len);
 	/* Atomic on 8 aligned bytes, atomic with respect to this host's CPU too; *orig gets the old value in host order. -EACCES/-EFAULT. */
-	int (*mem_atomic)(struct rpwi_qp *qp, uint32_t rkey, uint64_t addr, bool cmp_swap, uint64_t compare, uint64_t swap_add, uint64_t *orig);
-	int (*invalidate)(struct rpwi_qp *qp, uint32_t key, bool remote); /* SEND with invalidate, IBV_WR_LOCAL_INV; 0 or -EINVAL/-EACCES */
-	int (*bind_mw)(struct rpwi_qp *qp, struct ibv_mw *mw, uint32_t rkey, const struct ibv_mw_bind_info *info);
+	int (*mem_atomic)(struct rpwi_qp *qp, uint32_t rkey, uint64_t addr, bool cmp_swap,
+		uint64_t compare, uint64_t swap_add, uint64_t *orig);
+	int (*invalidate)(struct rpwi_qp *qp, uint32_t key,
+		bool remote); /* SEND with invalidate, IBV_WR_LOCAL_INV; 0 or -EINVAL/-EACCES */
+	int (*bind_mw)(struct rpwi_qp *qp, struct ibv_mw *mw, uint32_t rkey,
+		const struct ibv_mw_bind_info *info);
 	/* A completion; wc->qp_num and so on are filled. `solicited`: the message had its SE bit set, or this is an error. */
 	void (*complete)(struct rpwi_qp *qp, bool recv, const struct ibv_wc *wc, bool solicited);
 	void (*event)(struct rpwi_qp *qp,
-		enum ibv_event_type type); /* COMM_EST, QP_FATAL, QP_REQ_ERR, QP_ACCESS_ERR, SQ_DRAINED, QP_LAST_WQE_REACHED, SRQ_LIMIT_REACHED */
+		enum ibv_event_type
+			type); /* COMM_EST, QP_FATAL, QP_REQ_ERR, QP_ACCESS_ERR, SQ_DRAINED, QP_LAST_WQE_REACHED, SRQ_LIMIT_REACHED */
 };
 
 /* ---- Send queue entry. ---- */
@@ -95,7 +110,7 @@ struct rpwi_swqe {
 	struct ibv_mw *mw;
 	struct ibv_mw_bind_info bind;
 	struct ibv_sge *sge; /* sge_max of them in the QP's arena */
-	uint8_t *inl;        /* inline_max bytes in the arena; used when flags has IBV_SEND_INLINE */
+	uint8_t *inl; /* inline_max bytes in the arena; used when flags has IBV_SEND_INLINE */
 };
 
 /* Counters, per QP and (by adding up) per device. Printed by `ropeway run --stats`. */
@@ -103,10 +118,16 @@ struct rpwi_qp_stats {
 	uint64_t tx_packets, tx_bytes, rx_packets, rx_bytes;
 	uint64_t retransmits, probes, timeouts, rnr_nak_rx, rnr_nak_tx, seq_nak_rx, seq_nak_tx;
 	uint64_t nak_rx[RPWI_NAK_COUNT], nak_tx[RPWI_NAK_COUNT];
-	uint64_t rx_duplicate, rx_out_of_order, rx_bad_opcode, rx_wrong_peer, rx_wrong_state, rx_bad_length, rx_bad_qkey, rx_no_rwqe;
+	uint64_t rx_duplicate, rx_out_of_order, rx_bad_opcode, rx_wrong_peer, rx_wrong_state,
+		rx_bad_length, rx_bad_qkey, rx_no_rwqe;
 };
 
-enum rpwi_qp_limits { RPWI_RD_ATOMIC_MAX = 128, RPWI_SGE_MAX = 32, RPWI_INLINE_MAX = 1024, RPWI_QP_WR_MAX = 32768 };
+enum rpwi_qp_limits {
+	RPWI_RD_ATOMIC_MAX = 128,
+	RPWI_SGE_MAX = 32,
+	RPWI_INLINE_MAX = 1024,
+	RPWI_QP_WR_MAX = 32768
+};
 
 struct rpwi_qp_init {
 	const struct rpwi_qp_ops *ops;
@@ -129,12 +150,14 @@ void rpwi_qp_fini(struct rpwi_qp *qp);
  * 0, -EINVAL (the reason is in a debug log line) or -ENOMEM. ERR flushes: send WQEs in order, then receive WQEs (own RQ only; with a SRQ
  * the event LAST_WQE_REACHED). RESET drops all without completions. `av` is the resolved address vector when mask has IBV_QP_AV, else NULL; it is copied.
  * now_ns is used for timers. */
-int rpwi_qp_modify(struct rpwi_qp *qp, const struct ibv_qp_attr *attr, int mask, const struct rpwi_av *av, uint64_t now_ns);
+int rpwi_qp_modify(struct rpwi_qp *qp, const struct ibv_qp_attr *attr, int mask,
+	const struct rpwi_av *av, uint64_t now_ns);
 void rpwi_qp_query(const struct rpwi_qp *qp, struct ibv_qp_attr *attr);
 
 /* Post one send WR (the caller walks the list). Copies SGEs, or the data itself with IBV_SEND_INLINE. In ERR the WR is flushed at once. `ud_av`: for UD, the
  * resolved address (copied), else NULL. 0; -ENOMEM full; -EINVAL bad opcode for the type, state RESET/INIT/RTR, too many SGEs, inline too long, length over 2^31. */
-int rpwi_qp_post_send(struct rpwi_qp *qp, const struct ibv_send_wr *wr, const struct rpwi_av *ud_av);
+int rpwi_qp_post_send(
+	struct rpwi_qp *qp, const struct ibv_send_wr *wr, const struct rpwi_av *ud_av);
 /* As ibv_post_send, for the QP-ex calls and BIND_MW. */
 /* Tell the QP that its RQ got entries or state changed: in ERR, flush them. Called after rpwi_rq_post on the QP's own RQ. */
 void rpwi_qp_recv_posted(struct rpwi_qp *qp);
@@ -145,7 +168,8 @@ struct rpwi_rxmeta {
 	const struct rpwi_flow *flow;
 	uint8_t ttl, tos;
 };
-void rpwi_qp_rx(struct rpwi_qp *qp, const struct rpwi_pkt *pkt, const struct rpwi_rxmeta *meta, uint64_t now_ns);
+void rpwi_qp_rx(struct rpwi_qp *qp, const struct rpwi_pkt *pkt, const struct rpwi_rxmeta *meta,
+	uint64_t now_ns);
 
 /* Append what the QP may send now to the batch: first READ and atomic responses, then the ACK or NAK owed, then requests (as the window allows), all to one
  * destination (a UD batch ends where the destination changes). Leaves what does not fit for the next call.
@@ -169,6 +193,7 @@ uint32_t rpwi_qp_next_dqpn(const struct rpwi_qp *qp);
 unsigned rpwi_qp_mtu(const struct rpwi_qp *qp);
 /* The batch's packet `index` could not be sent because its payload is not mapped any more: that request fails with IBV_WC_LOC_PROT_ERR (a response is
  * never affected: it was copied), after those before it; the QP goes to ERR (RC) or SQE (UC, UD). Called instead of rpwi_qp_tx_done. */
-void rpwi_qp_tx_fault(struct rpwi_qp *qp, const struct rpwi_txb *b, unsigned index, uint64_t now_ns);
+void rpwi_qp_tx_fault(
+	struct rpwi_qp *qp, const struct rpwi_txb *b, unsigned index, uint64_t now_ns);
 
 #endif

@@ -12,7 +12,10 @@
 #define SILENCE_MIN_NS 2000000ull /* a process may not run for so long on a busy machine */
 #define SILENCE_RTTS 16
 #define PARTIAL_MIN_NS 250000ull
-enum { PROBES_MAX = 5, ANSWERS_MAX = 7 }; /* without an answer: each silence is twice as long as the one before; and without progress */
+enum {
+	PROBES_MAX = 5,
+	ANSWERS_MAX = 7
+}; /* without an answer: each silence is twice as long as the one before; and without progress */
 
 /* ---- state ---- */
 
@@ -69,14 +72,18 @@ static bool may_probe(const struct rpwi_qp *qp)
 {
 	uint32_t to_wrap = RPWI_PSN_MASK - (qp->una & RPWI_PSN_MASK);
 
-	return qp->timeout_ns && qp->rtt_ns && qp->probes < PROBES_MAX && qp->answers < ANSWERS_MAX && !qp->timeouts_in_row &&
+	return qp->timeout_ns && qp->rtt_ns && qp->probes < PROBES_MAX &&
+	       qp->answers < ANSWERS_MAX && !qp->timeouts_in_row &&
 	       (qp->acked || to_wrap >= qp->psn_max - qp->una);
 }
 
 void rpwi_req_arm_probe(struct rpwi_qp *qp, uint64_t now_ns)
 {
-	uint64_t silence = qp->probing ? RPWI_MAX(2 * qp->rtt_ns, PARTIAL_MIN_NS) /* part of an answer, it seems: the rest comes soon or is lost */
-				       : RPWI_MAX(SILENCE_RTTS * qp->rtt_ns, SILENCE_MIN_NS);
+	uint64_t silence =
+		qp->probing
+			? RPWI_MAX(2 * qp->rtt_ns,
+				  PARTIAL_MIN_NS) /* part of an answer, it seems: the rest comes soon or is lost */
+			: RPWI_MAX(SILENCE_RTTS * qp->rtt_ns, SILENCE_MIN_NS);
 
 	qp->probe_deadline_ns = may_probe(qp) ? now_ns + (silence << qp->probes) : RPWI_NEVER;
 }
@@ -106,7 +113,10 @@ static uint32_t read_pkts_wanted(const struct rpwi_qp *qp, const struct rpwi_swq
 {
 	if (qp->rd_next != qp->rd_tail)
 		return qp->rd_end[qp->rd_next % RPWI_RD_ATOMIC_MAX] - qp->nxt;
-	uint32_t rest = w->phase == RPWI_SWQE_POSTED ? RPWI_MAX((uint32_t)(((uint64_t)w->len + qp->mtu - 1) / qp->mtu), 1) : w->psn_first + w->npsn - qp->nxt;
+	uint32_t rest =
+		w->phase == RPWI_SWQE_POSTED
+			? RPWI_MAX((uint32_t)(((uint64_t)w->len + qp->mtu - 1) / qp->mtu), 1)
+			: w->psn_first + w->npsn - qp->nxt;
 	return RPWI_MIN(rest, qp->read_chunk_pkts);
 }
 
@@ -122,7 +132,10 @@ static uint32_t read_pkts_least(const struct rpwi_qp *qp, uint32_t wanted)
  * (RFC 1122, 4.2.3.4, on the silly window), and each batch costs a system call on both sides. With nothing in flight there is always room. */
 static uint32_t data_pkts_least(const struct rpwi_qp *qp)
 {
-	return qp->cc ? RPWI_MAX(RPWI_MIN(RPWI_MIN(qp->cc->cwnd / 4, RPWI_TXB_PKTS), 131072 / qp->mtu), 1u) : 1;
+	return qp->cc ? RPWI_MAX(RPWI_MIN(RPWI_MIN(qp->cc->cwnd / 4, RPWI_TXB_PKTS),
+					 131072 / qp->mtu),
+				1u)
+		      : 1;
 }
 
 /* May a WQE not yet begun begin? */
@@ -130,7 +143,8 @@ static bool may_begin(const struct rpwi_qp *qp, const struct rpwi_swqe *w)
 {
 	if (qp->state == IBV_QPS_SQD)
 		return false;
-	if ((w->flags & IBV_SEND_FENCE) && qp->rd_head != qp->rd_tail) /* IB 10.8.3.3: after all READs and atomics before it */
+	if ((w->flags & IBV_SEND_FENCE) &&
+		qp->rd_head != qp->rd_tail) /* IB 10.8.3.3: after all READs and atomics before it */
 		return false;
 	/* A key is taken back only when nothing before can need it for a resend. */
 	return w->opcode != IBV_WR_LOCAL_INV || qp->sq_head == qp->sq_cur;
@@ -157,7 +171,8 @@ enum rpwi_req_state rpwi_req_state(const struct rpwi_qp *qp)
 		need = data_pkts_least(qp);
 	} else {
 		/* (With max_rd_atomic 0 it may begin, and fails.) */
-		if (qp->rd_next == qp->rd_tail && qp->attr.max_rd_atomic && qp->rd_tail - qp->rd_head >= qp->attr.max_rd_atomic)
+		if (qp->rd_next == qp->rd_tail && qp->attr.max_rd_atomic &&
+			qp->rd_tail - qp->rd_head >= qp->attr.max_rd_atomic)
 			return RPWI_REQ_IDLE;
 		if (w->opcode == IBV_WR_RDMA_READ)
 			need = read_pkts_least(qp, read_pkts_wanted(qp, w));
@@ -239,7 +254,8 @@ static bool begin(struct rpwi_qp *qp, struct rpwi_swqe *w)
 		for (uint32_t i = 0; i < w->nsge; i++) {
 			const struct ibv_sge *s = &w->sge[i];
 
-			if (s->length && qp->ops->mem_check(qp, s->lkey, s->addr, s->length, response ? IBV_ACCESS_LOCAL_WRITE : 0, false)) {
+			if (s->length && qp->ops->mem_check(qp, s->lkey, s->addr, s->length,
+						 response ? IBV_ACCESS_LOCAL_WRITE : 0, false)) {
 				fail_later(qp, w, IBV_WC_LOC_PROT_ERR);
 				return false;
 			}
@@ -260,7 +276,8 @@ void rpwi_req_fault(struct rpwi_qp *qp, uint32_t psn)
 
 		if (w->phase == RPWI_SWQE_POSTED)
 			return;
-		if (w->phase != RPWI_SWQE_STARTED || ((psn - w->psn_first) & RPWI_PSN_MASK) >= w->npsn)
+		if (w->phase != RPWI_SWQE_STARTED ||
+			((psn - w->psn_first) & RPWI_PSN_MASK) >= w->npsn)
 			continue;
 		uint32_t back = rpwi_before(w->psn_first, qp->una) ? qp->una : w->psn_first;
 
@@ -309,7 +326,8 @@ static void walk_open(struct walk *k, const struct rpwi_swqe *w, uint32_t off, u
 }
 
 /* Put the next `len` bytes into the batch as iovs of packet t. False when the memory is gone. */
-static bool walk_take(struct walk *k, struct rpwi_qp *qp, const struct rpwi_swqe *w, struct rpwi_txb *b, struct rpwi_txpkt *t, uint32_t len)
+static bool walk_take(struct walk *k, struct rpwi_qp *qp, const struct rpwi_swqe *w,
+	struct rpwi_txb *b, struct rpwi_txpkt *t, uint32_t len)
 {
 	while (len) {
 		if (!k->left) {
@@ -353,14 +371,22 @@ static void headers_init(const struct rpwi_qp *qp, const struct rpwi_swqe *w, st
 	if (qp->type == IBV_QPT_UD) {
 		h->dqpn = w->dqpn;
 		h->sqpn = qp->qpn;
-		h->qkey = w->dqkey >> 31 ? qp->attr.qkey : w->dqkey; /* IB 10.2.5: the high bit asks for the QP's own */
+		h->qkey = w->dqkey >> 31
+				  ? qp->attr.qkey
+				  : w->dqkey; /* IB 10.2.5: the high bit asks for the QP's own */
 	}
 }
 
-static uint8_t service_of(const struct rpwi_qp *qp) { return qp->type == IBV_QPT_RC ? RPWI_SVC_RC : qp->type == IBV_QPT_UC ? RPWI_SVC_UC : RPWI_SVC_UD; }
+static uint8_t service_of(const struct rpwi_qp *qp)
+{
+	return qp->type == IBV_QPT_RC   ? RPWI_SVC_RC
+	       : qp->type == IBV_QPT_UC ? RPWI_SVC_UC
+					: RPWI_SVC_UD;
+}
 
 /* [nxt, nxt + pkts) is in the batch, in tx_pkts packets of `bytes` bytes together. */
-static void sent(struct rpwi_qp *qp, uint32_t pkts, uint32_t tx_pkts, uint64_t bytes, uint64_t now_ns)
+static void sent(
+	struct rpwi_qp *qp, uint32_t pkts, uint32_t tx_pkts, uint64_t bytes, uint64_t now_ns)
 {
 	qp->stats.tx_packets += tx_pkts;
 	qp->stats.tx_bytes += bytes;
@@ -389,7 +415,8 @@ static void sent(struct rpwi_qp *qp, uint32_t pkts, uint32_t tx_pkts, uint64_t b
 
 /* As many packets of a SEND or WRITE as there is room for. An ACK is asked for with the last packet of a message, every so many packets, and when the window
  * is full. False when nothing went. */
-static bool tx_data(struct rpwi_qp *qp, struct rpwi_swqe *w, struct rpwi_txb *b, uint32_t pkts_max, uint64_t now_ns)
+static bool tx_data(struct rpwi_qp *qp, struct rpwi_swqe *w, struct rpwi_txb *b, uint32_t pkts_max,
+	uint64_t now_ns)
 {
 	const struct rpwi_wr_info *info = &rpwi_wr_info[w->opcode];
 	bool rc = rpwi_qp_is_rc(qp);
@@ -405,7 +432,8 @@ static bool tx_data(struct rpwi_qp *qp, struct rpwi_swqe *w, struct rpwi_txb *b,
 	walk_open(&walk, w, k * mtu, RPWI_MIN(left, n * mtu));
 	for (; done < n && b->niov + w->nsge + 1 <= RPWI_TXB_IOVS; done++, k++) {
 		bool last = k + 1 == w->npsn;
-		bool ackreq = rc && (last || ++qp->since_ackreq >= RPWI_ACKREQ_EVERY || done + 1 == window);
+		bool ackreq = rc && (last || ++qp->since_ackreq >= RPWI_ACKREQ_EVERY ||
+					    done + 1 == window);
 		uint32_t len = RPWI_MIN(left, mtu);
 		unsigned niov = b->niov;
 		struct rpwi_txpkt *t = rpwi_txb_add(b);
@@ -424,7 +452,9 @@ static bool tx_data(struct rpwi_qp *qp, struct rpwi_swqe *w, struct rpwi_txb *b,
 			rpwi_pkt_set_psn(t->hdr, qp->nxt + done, ackreq);
 			t->hdr_len = RPWI_BTH_LEN;
 		} else {
-			h.opcode = service_of(qp) | (k ? (last ? info->last : info->middle) : last ? info->only : info->first);
+			h.opcode = service_of(qp) | (k ? (last ? info->last : info->middle)
+							    : last ? info->only
+								   : info->first);
 			h.psn = (qp->nxt + done) & RPWI_PSN_MASK;
 			h.ackreq = ackreq;
 			h.solicited = last && (w->flags & IBV_SEND_SOLICITED);
@@ -437,7 +467,8 @@ static bool tx_data(struct rpwi_qp *qp, struct rpwi_swqe *w, struct rpwi_txb *b,
 		left -= len;
 	}
 	if (done)
-		sent(qp, done, done, w->len - (uint64_t)(qp->nxt - w->psn_first) * mtu - left, now_ns);
+		sent(qp, done, done, w->len - (uint64_t)(qp->nxt - w->psn_first) * mtu - left,
+			now_ns);
 	if (k == w->npsn)
 		qp->sq_cur++;
 	if (lost)

@@ -52,7 +52,8 @@ int rpwi_rcv_scatter(struct rpwi_qp *qp, const void *data, uint32_t len)
 
 		if (n) {
 			/* mem_write checks the bounds of this piece; that the whole SGE is writable is its key's affair */
-			int rc = qp->ops->mem_write(qp, s->lkey, s->addr + r->sge_off, from, n, false);
+			int rc = qp->ops->mem_write(
+				qp, s->lkey, s->addr + r->sge_off, from, n, false);
 			if (rc)
 				return rc;
 		}
@@ -130,7 +131,10 @@ void rpwi_resp_comm_est(struct rpwi_qp *qp)
 
 /* ---- what is owed ---- */
 
-static bool nak_is_sequence(const struct rpwi_qp *qp) { return qp->nak_syndrome == rpwi_aeth(RPWI_AETH_NAK, RPWI_NAK_PSN_SEQ); }
+static bool nak_is_sequence(const struct rpwi_qp *qp)
+{
+	return qp->nak_syndrome == rpwi_aeth(RPWI_AETH_NAK, RPWI_NAK_PSN_SEQ);
+}
 
 static void owe_nak(struct rpwi_qp *qp, uint8_t syndrome, uint32_t psn)
 {
@@ -147,14 +151,17 @@ static void owe_ack(struct rpwi_qp *qp, uint64_t now_ns)
 }
 
 /* The request is refused for good: NAK, ERR. `recv_status`: how the receive WQE being filled completes; where there is none, an event tells (IB table 58). */
-static void refuse(struct rpwi_qp *qp, enum rpwi_nak code, uint32_t psn, enum ibv_wc_status recv_status)
+static void refuse(
+	struct rpwi_qp *qp, enum rpwi_nak code, uint32_t psn, enum ibv_wc_status recv_status)
 {
-	rpwi_debug("QP %u: request at PSN %u refused: %s", qp->qpn, psn & RPWI_PSN_MASK, rpwi_nak_name[code]);
+	rpwi_debug("QP %u: request at PSN %u refused: %s", qp->qpn, psn & RPWI_PSN_MASK,
+		rpwi_nak_name[code]);
 	owe_nak(qp, rpwi_aeth(RPWI_AETH_NAK, code), psn);
 	if (recv_status != IBV_WC_SUCCESS && qp->rcv.have)
 		rpwi_rcv_fail(qp, recv_status);
 	else if (qp->state != IBV_QPS_ERR)
-		qp->ops->event(qp, code == RPWI_NAK_REM_ACCESS ? IBV_EVENT_QP_ACCESS_ERR : IBV_EVENT_QP_REQ_ERR);
+		qp->ops->event(qp, code == RPWI_NAK_REM_ACCESS ? IBV_EVENT_QP_ACCESS_ERR
+							       : IBV_EVENT_QP_REQ_ERR);
 	rpwi_qp_enter_err(qp, true);
 }
 
@@ -217,7 +224,8 @@ static int begin_write(struct rpwi_qp *qp, const struct rpwi_pkt *p)
 		return -1;
 	}
 	/* IB 9.7.4.1.5: without data there is nothing that the R_Key could protect */
-	if (p->dma_len && qp->ops->mem_check(qp, p->rkey, p->va, p->dma_len, IBV_ACCESS_REMOTE_WRITE, true)) {
+	if (p->dma_len &&
+		qp->ops->mem_check(qp, p->rkey, p->va, p->dma_len, IBV_ACCESS_REMOTE_WRITE, true)) {
 		refuse(qp, RPWI_NAK_REM_ACCESS, qp->epsn, IBV_WC_SUCCESS);
 		return -1;
 	}
@@ -234,7 +242,8 @@ static void rx_write(struct rpwi_qp *qp, const struct rpwi_pkt *p, uint64_t now_
 
 	if (rpwi_op_has(op, RPWI_F_FIRST) && begin_write(qp, p))
 		return;
-	if (last ? p->payload_len != qp->write_left : p->payload_len >= qp->write_left) { /* not what the RETH said (IB 9.7.4.1.6) */
+	if (last ? p->payload_len != qp->write_left
+		 : p->payload_len >= qp->write_left) { /* not what the RETH said (IB 9.7.4.1.6) */
 		refuse(qp, RPWI_NAK_INV_REQ, qp->epsn, IBV_WC_SUCCESS);
 		return;
 	}
@@ -242,7 +251,8 @@ static void rx_write(struct rpwi_qp *qp, const struct rpwi_pkt *p, uint64_t now_
 		not_ready(qp);
 		return;
 	}
-	if (p->payload_len && qp->ops->mem_write(qp, qp->write_rkey, qp->write_va, p->payload, p->payload_len, true)) {
+	if (p->payload_len && qp->ops->mem_write(qp, qp->write_rkey, qp->write_va, p->payload,
+				      p->payload_len, true)) {
 		refuse(qp, RPWI_NAK_REM_ACCESS, qp->epsn, IBV_WC_SUCCESS);
 		return;
 	}
@@ -317,14 +327,18 @@ static struct rpwi_res *res_new(struct rpwi_qp *qp)
 	return r;
 }
 
-static uint32_t pkts_of(const struct rpwi_qp *qp, uint32_t len) { return len <= qp->mtu ? 1 : (uint32_t)(((uint64_t)len + qp->mtu - 1) / qp->mtu); }
+static uint32_t pkts_of(const struct rpwi_qp *qp, uint32_t len)
+{
+	return len <= qp->mtu ? 1 : (uint32_t)(((uint64_t)len + qp->mtu - 1) / qp->mtu);
+}
 
 static void rx_read(struct rpwi_qp *qp, const struct rpwi_pkt *p)
 {
 	struct rpwi_res *r = NULL;
 
 	if ((qp->attr.qp_access_flags & IBV_ACCESS_REMOTE_READ) && p->dma_len <= RPWI_MSG_MAX) {
-		if (p->dma_len && qp->ops->mem_check(qp, p->rkey, p->va, p->dma_len, IBV_ACCESS_REMOTE_READ, true)) {
+		if (p->dma_len && qp->ops->mem_check(qp, p->rkey, p->va, p->dma_len,
+					  IBV_ACCESS_REMOTE_READ, true)) {
 			refuse(qp, RPWI_NAK_REM_ACCESS, qp->epsn, IBV_WC_SUCCESS);
 			return;
 		}
@@ -347,7 +361,8 @@ static void rx_atomic(struct rpwi_qp *qp, const struct rpwi_pkt *p)
 {
 	uint64_t orig = 0;
 
-	if (!(qp->attr.qp_access_flags & IBV_ACCESS_REMOTE_ATOMIC) || (p->va & 7)) { /* IB 9.7.4.1.4: misaligned is invalid, not a matter of access */
+	if (!(qp->attr.qp_access_flags & IBV_ACCESS_REMOTE_ATOMIC) ||
+		(p->va & 7)) { /* IB 9.7.4.1.4: misaligned is invalid, not a matter of access */
 		refuse(qp, RPWI_NAK_INV_REQ, qp->epsn, IBV_WC_SUCCESS);
 		return;
 	}
@@ -362,7 +377,8 @@ static void rx_atomic(struct rpwi_qp *qp, const struct rpwi_pkt *p)
 		return;
 	}
 	r->stop = r->psn; /* nothing to say yet */
-	if (qp->ops->mem_atomic(qp, p->rkey, p->va, rpwi_pkt_op(p) == RPWI_OP_CMP_SWAP, p->compare, p->swap_add, &orig)) {
+	if (qp->ops->mem_atomic(qp, p->rkey, p->va, rpwi_pkt_op(p) == RPWI_OP_CMP_SWAP, p->compare,
+		    p->swap_add, &orig)) {
 		refuse(qp, RPWI_NAK_REM_ACCESS, qp->epsn, IBV_WC_SUCCESS);
 		return;
 	}
@@ -391,13 +407,16 @@ static struct rpwi_res *res_find(struct rpwi_qp *qp, uint32_t psn, uint32_t *ind
 }
 
 /* A READ again, or the end of one: from any PSN in it, if it asks for the same bytes. */
-static bool replay_read(struct rpwi_qp *qp, struct rpwi_res *r, const struct rpwi_pkt *p, uint32_t psn)
+static bool replay_read(
+	struct rpwi_qp *qp, struct rpwi_res *r, const struct rpwi_pkt *p, uint32_t psn)
 {
 	uint32_t off = (psn - r->psn) * qp->mtu;
 
-	if (r->atomic || p->rkey != r->rkey || p->va != r->va + off || p->dma_len > r->len - off || pkts_of(qp, p->dma_len) > r->npsn - (psn - r->psn))
+	if (r->atomic || p->rkey != r->rkey || p->va != r->va + off || p->dma_len > r->len - off ||
+		pkts_of(qp, p->dma_len) > r->npsn - (psn - r->psn))
 		return false;
-	if (p->dma_len && qp->ops->mem_check(qp, p->rkey, p->va, p->dma_len, IBV_ACCESS_REMOTE_READ, true)) {
+	if (p->dma_len &&
+		qp->ops->mem_check(qp, p->rkey, p->va, p->dma_len, IBV_ACCESS_REMOTE_READ, true)) {
 		refuse(qp, RPWI_NAK_REM_ACCESS, psn, IBV_WC_SUCCESS);
 		return false;
 	}
@@ -407,14 +426,16 @@ static bool replay_read(struct rpwi_qp *qp, struct rpwi_res *r, const struct rpw
 	return true;
 }
 
-static void rx_duplicate(struct rpwi_qp *qp, const struct rpwi_pkt *p, uint32_t psn, uint64_t now_ns)
+static void rx_duplicate(
+	struct rpwi_qp *qp, const struct rpwi_pkt *p, uint32_t psn, uint64_t now_ns)
 {
 	unsigned op = rpwi_pkt_op(p);
 	uint32_t index;
 
 	qp->stats.rx_duplicate++;
 	if (!rpwi_op_has(op, RPWI_F_READ | RPWI_F_ATOMIC)) {
-		owe_ack(qp, now_ns); /* of the newest that was executed: it tells the peer how far it got */
+		owe_ack(qp,
+			now_ns); /* of the newest that was executed: it tells the peer how far it got */
 		return;
 	}
 	struct rpwi_res *r = res_find(qp, psn, &index);
@@ -443,7 +464,8 @@ static void rx_expected(struct rpwi_qp *qp, const struct rpwi_pkt *p, uint64_t n
 	unsigned op = rpwi_pkt_op(p);
 
 	qp->nak_sent = false;
-	if (RPWI_UNLIKELY(qp->nak_owed)) /* what came after the gap was thrown away, so the peer must still hear of it: at the PSN expected by then */
+	if (RPWI_UNLIKELY(
+		    qp->nak_owed)) /* what came after the gap was thrown away, so the peer must still hear of it: at the PSN expected by then */
 		qp->nak_syndrome = rpwi_aeth(RPWI_AETH_NAK, RPWI_NAK_PSN_SEQ);
 	if (RPWI_UNLIKELY(!rpwi_rcv_follows(qp, p))) {
 		qp->stats.rx_bad_opcode++;
@@ -487,7 +509,8 @@ void rpwi_resp_rx(struct rpwi_qp *qp, const struct rpwi_pkt *p, uint64_t now_ns)
 
 bool rpwi_resp_has_answers(const struct rpwi_qp *qp) { return qp->res_cur != qp->res_tail; }
 
-static void answer_init(const struct rpwi_qp *qp, struct rpwi_pkt *h, unsigned op, uint32_t psn, uint32_t msn)
+static void answer_init(
+	const struct rpwi_qp *qp, struct rpwi_pkt *h, unsigned op, uint32_t psn, uint32_t msn)
 {
 	memset(h, 0, sizeof(*h));
 	h->opcode = (uint8_t)(RPWI_SVC_RC | op);
@@ -502,11 +525,14 @@ static unsigned read_response_op(const struct rpwi_res *r, uint32_t psn)
 {
 	bool first = psn == r->begin, last = psn + 1 == r->stop;
 
-	return first ? last ? RPWI_OP_READ_RESP_ONLY : RPWI_OP_READ_RESP_FIRST : last ? RPWI_OP_READ_RESP_LAST : RPWI_OP_READ_RESP_MIDDLE;
+	return first  ? last ? RPWI_OP_READ_RESP_ONLY : RPWI_OP_READ_RESP_FIRST
+	       : last ? RPWI_OP_READ_RESP_LAST
+		      : RPWI_OP_READ_RESP_MIDDLE;
 }
 
 /* Copy the next `*pkts` packets' worth of a READ into the batch's scratch memory: what is sent must not change under its ICRC. NULL when not one packet can be read. */
-static const uint8_t *snapshot(struct rpwi_qp *qp, struct rpwi_txb *b, const struct rpwi_res *r, uint32_t *pkts)
+static const uint8_t *snapshot(
+	struct rpwi_qp *qp, struct rpwi_txb *b, const struct rpwi_res *r, uint32_t *pkts)
 {
 	uint8_t *to = b->scratch + b->scratch_used;
 
@@ -525,8 +551,11 @@ static const uint8_t *snapshot(struct rpwi_qp *qp, struct rpwi_txb *b, const str
 /* As many packets of a READ's response as fit. False when there was no room, or the memory is gone. */
 static bool tx_read_response(struct rpwi_qp *qp, struct rpwi_txb *b, struct rpwi_res *r)
 {
-	uint32_t room = (uint32_t)((RPWI_TXB_SCRATCH - RPWI_MIN(b->scratch_used, (size_t)RPWI_TXB_SCRATCH)) / qp->mtu);
-	uint32_t n = RPWI_MIN(RPWI_MIN(r->stop - r->next, rpwi_txb_room(b)), RPWI_MIN(room, (uint32_t)RPWI_TXB_IOVS - b->niov));
+	uint32_t room = (uint32_t)((RPWI_TXB_SCRATCH -
+					   RPWI_MIN(b->scratch_used, (size_t)RPWI_TXB_SCRATCH)) /
+				   qp->mtu);
+	uint32_t n = RPWI_MIN(RPWI_MIN(r->stop - r->next, rpwi_txb_room(b)),
+		RPWI_MIN(room, (uint32_t)RPWI_TXB_IOVS - b->niov));
 	const uint8_t *middle = NULL;
 
 	if (!n)
@@ -610,10 +639,12 @@ void rpwi_resp_tx(struct rpwi_qp *qp, struct rpwi_txb *b, uint64_t now_ns)
 bool rpwi_resp_ack_due(const struct rpwi_qp *qp, bool hold_ack, uint64_t now_ns)
 {
 	if (qp->nak_owed)
-		return !rpwi_resp_has_answers(qp); /* never before the responses to what precedes it */
+		return !rpwi_resp_has_answers(
+			qp); /* never before the responses to what precedes it */
 	if (!qp->ack_owed || rpwi_resp_has_answers(qp))
 		return false;
-	return !hold_ack || qp->ack_pkts >= RPWI_ACK_PKTS_MAX || now_ns - qp->ack_since_ns >= RPWI_ACK_HOLD_NS;
+	return !hold_ack || qp->ack_pkts >= RPWI_ACK_PKTS_MAX ||
+	       now_ns - qp->ack_since_ns >= RPWI_ACK_HOLD_NS;
 }
 
 static void count_nak(struct rpwi_qp *qp)

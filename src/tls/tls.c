@@ -8,11 +8,14 @@
 #include <stdlib.h>
 
 /* Hashes of 256 bits: that is what an external key is bound to. */
-#define PRIORITIES "NONE:+VERS-TLS1.3:+ECDHE-PSK:+DHE-PSK:+GROUP-X25519:+GROUP-SECP256R1:+AES-128-GCM:+CHACHA20-POLY1305:+AEAD:+SIGN-ALL:+CTYPE-ALL"
+#define PRIORITIES \
+	"NONE:+VERS-TLS1.3:+ECDHE-PSK:+DHE-PSK:+GROUP-X25519:+GROUP-SECP256R1:+AES-128-GCM:+" \
+	"CHACHA20-POLY1305:+AEAD:+SIGN-ALL:+CTYPE-ALL"
 
 enum { HANDSHAKE_MAX = 4096 };
 
-const uint8_t tls_no_access_alert[7] = {0x15, 0x03, 0x03, 0, 2, GNUTLS_AL_FATAL, GNUTLS_A_ACCESS_DENIED};
+const uint8_t tls_no_access_alert[7] = {
+	0x15, 0x03, 0x03, 0, 2, GNUTLS_AL_FATAL, GNUTLS_A_ACCESS_DENIED};
 
 struct tls_domain {
 	gnutls_priority_t priorities;
@@ -73,7 +76,8 @@ int tls_domain_new(struct tls_domain **out)
 	struct tls_domain *d = calloc(1, sizeof *d);
 	if (!d)
 		return -ENOMEM;
-	if (gnutls_priority_init(&d->priorities, PRIORITIES, NULL) || gnutls_psk_allocate_server_credentials(&d->server)) {
+	if (gnutls_priority_init(&d->priorities, PRIORITIES, NULL) ||
+		gnutls_psk_allocate_server_credentials(&d->server)) {
 		tls_domain_free(d);
 		return -ENOMEM;
 	}
@@ -95,11 +99,13 @@ void tls_domain_free(struct tls_domain *d)
 
 static int open_as(struct tls *t, const struct tls_domain *d, unsigned side, void *credentials)
 {
-	if (gnutls_init(&t->session, side | GNUTLS_NONBLOCK | GNUTLS_NO_TICKETS | GNUTLS_NO_SIGNAL)) {
+	if (gnutls_init(
+		    &t->session, side | GNUTLS_NONBLOCK | GNUTLS_NO_TICKETS | GNUTLS_NO_SIGNAL)) {
 		t->session = NULL;
 		return -ENOMEM;
 	}
-	if (gnutls_priority_set(t->session, d->priorities) || gnutls_credentials_set(t->session, GNUTLS_CRD_PSK, credentials))
+	if (gnutls_priority_set(t->session, d->priorities) ||
+		gnutls_credentials_set(t->session, GNUTLS_CRD_PSK, credentials))
 		return -ENOMEM;
 	gnutls_session_set_ptr(t->session, t);
 	gnutls_transport_set_ptr(t->session, t);
@@ -110,14 +116,17 @@ static int open_as(struct tls *t, const struct tls_domain *d, unsigned side, voi
 	return 0;
 }
 
-int tls_client(struct tls_domain *d, const struct tls_io *io, void *user, const char *identity, const uint8_t *key, size_t len, struct tls **out)
+int tls_client(struct tls_domain *d, const struct tls_io *io, void *user, const char *identity,
+	const uint8_t *key, size_t len, struct tls **out)
 {
 	struct tls *t = calloc(1, sizeof *t);
 	const gnutls_datum_t bytes = {(unsigned char *)key, (unsigned)len};
 	if (!t)
 		return -ENOMEM;
 	*t = (struct tls){.io = io, .user = user};
-	if (gnutls_psk_allocate_client_credentials(&t->client) || gnutls_psk_set_client_credentials(t->client, identity, &bytes, GNUTLS_PSK_KEY_RAW) ||
+	if (gnutls_psk_allocate_client_credentials(&t->client) ||
+		gnutls_psk_set_client_credentials(
+			t->client, identity, &bytes, GNUTLS_PSK_KEY_RAW) ||
 		open_as(t, d, GNUTLS_CLIENT, t->client)) {
 		tls_free(t);
 		return -ENOMEM;
@@ -172,7 +181,8 @@ int tls_handshake(struct tls *t)
 	do
 		rc = gnutls_handshake(t->session);
 	while (rc < 0 && !try_again(rc) && !gnutls_error_is_fatal(rc));
-	if (!rc && (gnutls_protocol_get_version(t->session) != GNUTLS_TLS1_3 || gnutls_auth_get_type(t->session) != GNUTLS_CRD_PSK))
+	if (!rc && (gnutls_protocol_get_version(t->session) != GNUTLS_TLS1_3 ||
+			   gnutls_auth_get_type(t->session) != GNUTLS_CRD_PSK))
 		rc = GNUTLS_E_INSUFFICIENT_CREDENTIALS; /* PRIORITIES leave nothing else; were it otherwise, it must not pass */
 	if (try_again(rc))
 		return -EAGAIN;
@@ -185,7 +195,8 @@ ssize_t tls_recv(struct tls *t, void *to, size_t room)
 	ssize_t n;
 	do
 		n = gnutls_record_recv(t->session, to, room);
-	while (n < 0 && !try_again((int)n) && !gnutls_error_is_fatal((int)n)); /* each has taken a record */
+	while (n < 0 && !try_again((int)n) &&
+		!gnutls_error_is_fatal((int)n)); /* each has taken a record */
 	if (n >= 0)
 		return n;
 	return try_again((int)n) ? -EAGAIN : ended(t, (int)n);
@@ -226,9 +237,13 @@ void tls_bye(struct tls *t)
 		gnutls_bye(t->session, GNUTLS_SHUT_WR);
 }
 
-int tls_export(const struct tls *t, const char *label, const void *context, size_t context_len, uint8_t *out, size_t len)
+int tls_export(const struct tls *t, const char *label, const void *context, size_t context_len,
+	uint8_t *out, size_t len)
 {
-	return t->done && !gnutls_prf_rfc5705(t->session, strlen(label), label, context_len, context, len, (char *)out) ? 0 : -EINVAL;
+	return t->done && !gnutls_prf_rfc5705(t->session, strlen(label), label, context_len,
+				  context, len, (char *)out)
+		       ? 0
+		       : -EINVAL;
 }
 
 /* ---- how it failed ---- */
@@ -241,7 +256,11 @@ bool tls_was_refused(const struct tls *t, const char **alert)
 	return true;
 }
 
-bool tls_no_access(const struct tls *t) { return t->error == GNUTLS_E_FATAL_ALERT_RECEIVED && gnutls_alert_get(t->session) == GNUTLS_A_ACCESS_DENIED; }
+bool tls_no_access(const struct tls *t)
+{
+	return t->error == GNUTLS_E_FATAL_ALERT_RECEIVED &&
+	       gnutls_alert_get(t->session) == GNUTLS_A_ACCESS_DENIED;
+}
 
 const char *tls_why(const struct tls *t)
 {

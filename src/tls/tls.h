@@ -22,17 +22,21 @@ struct tls_domain; /* what sessions share: priorities, the listening side's cred
 struct tls;        /* a session: 15 KB while it is idle */
 
 struct tls_io {
-	ssize_t (*push)(void *user, const void *p, size_t len); /* how many were taken; -1 with errno */
-	ssize_t (*pull)(void *user, void *to, size_t room);     /* how many came; 0: the end; -1 with errno */
-	size_t (*key_of)(
-		void *user, const char *identity, uint8_t key[TLS_KEY_MAX]); /* the listening side: bytes of the key of who calls itself so; 0: nobody does */
+	ssize_t (*push)(
+		void *user, const void *p, size_t len); /* how many were taken; -1 with errno */
+	ssize_t (*pull)(
+		void *user, void *to, size_t room); /* how many came; 0: the end; -1 with errno */
+	size_t (*key_of)(void *user, const char *identity,
+		uint8_t key
+			[TLS_KEY_MAX]); /* the listening side: bytes of the key of who calls itself so; 0: nobody does */
 };
 
 int tls_domain_new(struct tls_domain **out); /* 0 or -ENOMEM */
 void tls_domain_free(struct tls_domain *d);
 
 /* The side that calls, with its key under a name that goes in the clear; the one that is called. 0 or -ENOMEM. `io` and `user` outlive it. */
-int tls_client(struct tls_domain *d, const struct tls_io *io, void *user, const char *identity, const uint8_t *key, size_t len, struct tls **out);
+int tls_client(struct tls_domain *d, const struct tls_io *io, void *user, const char *identity,
+	const uint8_t *key, size_t len, struct tls **out);
 int tls_server(struct tls_domain *d, const struct tls_io *io, void *user, struct tls **out);
 void tls_free(struct tls *t);
 
@@ -49,13 +53,16 @@ int tls_flush(struct tls *t); /* 0: nothing waits any more; -EAGAIN, or what pus
 void tls_bye(struct tls *t);
 
 /* RFC 5705: bytes that only the two ends of this session can make. 0 or -EINVAL (no handshake yet). */
-int tls_export(const struct tls *t, const char *label, const void *context, size_t context_len, uint8_t *out, size_t len);
+int tls_export(const struct tls *t, const char *label, const void *context, size_t context_len,
+	uint8_t *out, size_t len);
 
-const char *tls_why(const struct tls *t);                      /* of what failed last, in words */
-bool tls_was_refused(const struct tls *t, const char **alert); /* ... it was an alert of the peer's: its name */
-bool tls_no_access(const struct tls *t);                       /* ... namely "access denied": see tls_no_access_alert */
-bool tls_offered(const struct tls *t);                         /* the listening side: the peer named an identity that has a key; what fails then is the key */
-void tls_alert(struct tls *t);                                 /* say to the peer why the handshake failed */
+const char *tls_why(const struct tls *t); /* of what failed last, in words */
+bool tls_was_refused(
+	const struct tls *t, const char **alert); /* ... it was an alert of the peer's: its name */
+bool tls_no_access(const struct tls *t); /* ... namely "access denied": see tls_no_access_alert */
+bool tls_offered(const struct
+	tls *t); /* the listening side: the peer named an identity that has a key; what fails then is the key */
+void tls_alert(struct tls *t); /* say to the peer why the handshake failed */
 
 /* What a side says that cannot speak TLS to one that can: "access denied", in the clear. */
 extern const uint8_t tls_no_access_alert[7];

@@ -34,7 +34,10 @@ static inline int tran_slots_grow(struct tran_slots *s)
 }
 
 /* Afterwards one can be taken: 0 or -ENOMEM. */
-static inline int tran_slots_room(struct tran_slots *s) { return s->spares ? 0 : tran_slots_grow(s); }
+static inline int tran_slots_room(struct tran_slots *s)
+{
+	return s->spares ? 0 : tran_slots_grow(s);
+}
 
 static inline uint32_t tran_slots_take(struct tran_slots *s, void *what)
 {
@@ -44,7 +47,10 @@ static inline uint32_t tran_slots_take(struct tran_slots *s, void *what)
 }
 
 /* What a peer names; NULL: nothing. */
-static inline void *tran_slots_find(const struct tran_slots *s, uint32_t slot) { return slot < s->room ? s->at[slot] : NULL; }
+static inline void *tran_slots_find(const struct tran_slots *s, uint32_t slot)
+{
+	return slot < s->room ? s->at[slot] : NULL;
+}
 
 /* Nothing is found by it any more; it is taken again only once it was given back. */
 static inline void tran_slots_hide(struct tran_slots *s, uint32_t slot) { s->at[slot] = NULL; }

@@ -25,21 +25,24 @@ enum {
 
 /* What the two sides know of each other before a path is chosen: from boot's hello. */
 struct tran_facts {
-	uint8_t host_id[16]; /* equal on both sides: the same host (boot ID and network and PID namespaces) */
+	uint8_t host_id
+		[16]; /* equal on both sides: the same host (boot ID and network and PID namespaces) */
 	uint32_t pid, uid;
 	char hostname[64];
-	char address[64];       /* the peer's as boot sees it, numeric, without port; "" for our own */
-	char transports[64];    /* "shm,verbs,tcp": what that side can */
+	char address[64];    /* the peer's as boot sees it, numeric, without port; "" for our own */
+	char transports[64]; /* "shm,verbs,tcp": what that side can */
 	char rdma_devices[256]; /* our own only, the peer is not told: what verbs may use; "" all */
-	char plugin[256];       /* our own only, too: what follows "ncclnet:" in the list of transports that was asked for */
+	char plugin
+		[256]; /* our own only, too: what follows "ncclnet:" in the list of transports that was asked for */
 	bool polled; /* our own only: what is written into memory here is seen while it is filled; all of it by rpwi_copy_up (base/copy.h), nothing by the kernel */
 };
 
 /* What the control connection of an endpoint says about the path that it is to have. */
 struct tran_control {
 	const struct tran_facts *peer;
-	bool active;       /* this side connected */
-	const char *local; /* own address, numeric, where the peer came to it and others of this host are not to be listened at; NULL or "": all may be */
+	bool active; /* this side connected */
+	const char *
+		local; /* own address, numeric, where the peer came to it and others of this host are not to be listened at; NULL or "": all may be */
 	const uint8_t *
 		secret; /* TRAN_SECRET_LEN bytes that both ends of the control connection have, and nobody else: nothing may go in the clear. NULL: there is no key */
 };
@@ -50,7 +53,8 @@ struct tran_up {
 	void (*ready)(void *user, int status, const char *why);
 	/* A frame came, whole; both pieces are valid during the call. False: it had to be kept, since nobody waits for it yet. A transport whose peer can wait leaves the rest for the next round, so that
 	 * receives can be posted first. */
-	bool (*frame)(void *user, const void *head, size_t head_len, const void *body, size_t body_len);
+	bool (*frame)(
+		void *user, const void *head, size_t head_len, const void *body, size_t body_len);
 	/* After -EAGAIN from send: there is room again. */
 	void (*room)(void *user);
 	/* A get, put, atomic or flush is done; status as enum rpw_status. */
@@ -61,20 +65,25 @@ struct tran_up {
 
 enum tran_caps {
 	TRAN_SAME_HOST = 1, /* works between processes of one host only */
-	TRAN_CAN_BREAK = 2, /* the path can be lost while both processes live: msg keeps what is not acknowledged */
-	TRAN_MAPS = 4,      /* has mem->alloc */
-	TRAN_BY_NAME = 8,   /* only where it is asked for, and the list says "name:" and what of it (tran_facts.plugin) */
-	TRAN_SEALS = 32,    /* with a secret nobody between the two can read or change what goes over it */
-	TRAN_GUARDED = 64,  /* it does not leave the host, where the kernel lets only this user at it */
+	TRAN_CAN_BREAK =
+		2, /* the path can be lost while both processes live: msg keeps what is not acknowledged */
+	TRAN_MAPS = 4, /* has mem->alloc */
+	TRAN_BY_NAME =
+		8, /* only where it is asked for, and the list says "name:" and what of it (tran_facts.plugin) */
+	TRAN_SEALS =
+		32, /* with a secret nobody between the two can read or change what goes over it */
+	TRAN_GUARDED =
+		64, /* it does not leave the host, where the kernel lets only this user at it */
 	TRAN_INHERITED =
 		128, /* close may be called in a forked child, with endpoints and memory still there: what the child has of it goes, peers and parent see nothing */
-	TRAN_GPU = 16, /* has mem->add_gpu: there may be devices that reach the memory of a GPU by themselves */
+	TRAN_GPU =
+		16, /* has mem->add_gpu: there may be devices that reach the memory of a GPU by themselves */
 };
 
 struct tran_limits {
 	size_t frame_max; /* body bytes that one send takes */
 	size_t eager_max; /* above it, the receiver fetching (get) is faster: measured, see RATIONALE */
-	size_t put_min;   /* from here on, the sender putting where the receiver says is faster still; 0: nowhere */
+	size_t put_min; /* from here on, the sender putting where the receiver says is faster still; 0: nowhere */
 };
 
 enum tran_access { TRAN_READ = 1, TRAN_WRITE = 2, TRAN_ATOMIC = 4 };
@@ -102,7 +111,8 @@ struct tran_mem_ops {
 	int (*alloc)(struct tran *t, size_t len, unsigned access, struct tran_mem **out);
 	/* With TRAN_GPU, else NULL: as add. Every device that an endpoint may get reaches it, or it is refused (rpwi_fail says what is missing). What lies in memory that was added before, and is
 	 * `kept`, with the rights that are wanted costs nothing. No byte of it is touched by the processor, provided that `mem` says so where it is the local side of a transfer. */
-	int (*add_gpu)(struct tran *t, const struct tran_gpu_memory *what, unsigned access, struct tran_mem **out);
+	int (*add_gpu)(struct tran *t, const struct tran_gpu_memory *what, unsigned access,
+		struct tran_mem **out);
 	void (*del)(struct tran *t, struct tran_mem *m);
 };
 
@@ -110,10 +120,11 @@ struct tran_mem_ops {
 struct tran_rma_ops {
 	/* [offset, offset+len) of the peer's memory to or from ours; checked by the peer's side (or the kernel) against what was registered: RPW_ERR_ACCESS. mem: registered memory that has the local
 	 * side in it and outlives the transfer, or NULL. Unordered among each other and towards frames, until flush. */
-	int (*transfer)(struct tran_ep *ep, bool is_put, const struct tran_desc *remote, uint64_t offset, void *local, size_t len, const struct tran_mem *mem,
+	int (*transfer)(struct tran_ep *ep, bool is_put, const struct tran_desc *remote,
+		uint64_t offset, void *local, size_t len, const struct tran_mem *mem, void *cookie);
+	int (*atomic)(struct tran_ep *ep, enum tran_atomic op, const struct tran_desc *remote,
+		uint64_t offset, uint64_t operand, uint64_t compare, uint64_t *before,
 		void *cookie);
-	int (*atomic)(struct tran_ep *ep, enum tran_atomic op, const struct tran_desc *remote, uint64_t offset, uint64_t operand, uint64_t compare,
-		uint64_t *before, void *cookie);
 	/* up->done(cookie) when all puts and atomics before it have taken effect at the peer. */
 	int (*flush)(struct tran_ep *ep, void *cookie);
 };
@@ -124,7 +135,8 @@ struct tran_ops {
 	unsigned caps;
 	/* Can it be used here at all, and between these two? 0; 1: yes, but by software that imitates a device, so the automatic choice takes it last; or -errno with `why` filled (a
 	 * sentence). Side-effect free. peer NULL: here at all. */
-	int (*usable)(const struct tran_facts *own, const struct tran_facts *peer, char *why, size_t why_len);
+	int (*usable)(const struct tran_facts *own, const struct tran_facts *peer, char *why,
+		size_t why_len);
 	int (*open)(const struct tran_up *up, const struct tran_facts *own, struct tran **out);
 	void (*close)(struct tran *t); /* all its endpoints and memory have been given back */
 	/* Deliver what has come, send what waits. How many things happened. */
@@ -133,13 +145,15 @@ struct tran_ops {
 	 * transport that has no descriptor leaves *fd alone, and does all by that. */
 	int (*arm)(struct tran *t, int *fd, uint64_t *deadline_ns);
 	/* An endpoint, and the handle that the peer's ep_start needs: at most TRAN_HANDLE_MAX bytes, versioned, checked by whoever gets it. */
-	int (*ep_make)(struct tran *t, const struct tran_control *control, void *user, struct tran_ep **out, uint8_t *handle, size_t *handle_len);
+	int (*ep_make)(struct tran *t, const struct tran_control *control, void *user,
+		struct tran_ep **out, uint8_t *handle, size_t *handle_len);
 	/* With the peer's handle (hostile until checked). up->ready follows, at the latest after timeout_ms; may come from inside. */
 	int (*ep_start)(struct tran_ep *ep, const uint8_t *handle, size_t len, unsigned timeout_ms);
 	/* No up-calls any more. Operations under way end; memory of theirs is not touched after this returns. */
 	void (*ep_close)(struct tran_ep *ep);
 	/* One frame: taken whole and copied (0), or not at all (-EAGAIN: up->room follows). head_len <= TRAN_HEAD_MAX, body <= limits.frame_max. In order with all frames before it. */
-	int (*send)(struct tran_ep *ep, const void *head, size_t head_len, const struct iovec *iov, int iovcnt, size_t body_len);
+	int (*send)(struct tran_ep *ep, const void *head, size_t head_len, const struct iovec *iov,
+		int iovcnt, size_t body_len);
 	/* Has it taken frames that wait here to go together? `progress` sends them. NULL: never. */
 	bool (*unsent)(const struct tran *t);
 	const struct tran_mem_ops *mem;

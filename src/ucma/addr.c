@@ -61,7 +61,10 @@ bool addr_is_any(const struct rpwi_addr *a)
 	return !memcmp(a->bytes, zero, sizeof(zero));
 }
 
-bool addr_is_multicast(const struct rpwi_addr *a) { return a->family == 4 ? (a->bytes[0] & 0xf0) == 0xe0 : a->bytes[0] == 0xff; }
+bool addr_is_multicast(const struct rpwi_addr *a)
+{
+	return a->family == 4 ? (a->bytes[0] & 0xf0) == 0xe0 : a->bytes[0] == 0xff;
+}
 
 const char *endpoint_text(const struct endpoint *e, char text[64])
 {
@@ -78,7 +81,8 @@ int addr_route(const struct rpwi_addr *src, const struct rpwi_addr *dst, struct 
 	struct sockaddr_in6 sa;
 	socklen_t len = dst->family == 4 ? sizeof(struct sockaddr_in) : sizeof(struct sockaddr_in6);
 	/* A datagram socket's connect looks up the route and chooses the source address; nothing is sent. */
-	int fd = socket(dst->family == 4 ? AF_INET : AF_INET6, SOCK_DGRAM | SOCK_CLOEXEC, 0), rc = 0;
+	int fd = socket(dst->family == 4 ? AF_INET : AF_INET6, SOCK_DGRAM | SOCK_CLOEXEC, 0),
+	    rc = 0;
 	if (fd < 0)
 		return -errno;
 	if (src->family && !addr_is_any(src)) {

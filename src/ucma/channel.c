@@ -41,7 +41,8 @@ static struct channel_fd identify(int fd)
 	struct channel_fd f = {.fd = fd};
 	socklen_t len = sizeof(f.id[0]);
 	struct stat st;
-	if (getsockopt(fd, SOL_SOCKET, SO_COOKIE, &f.id[0], &len) && !fstatat(fd, "", &st, AT_EMPTY_PATH)) { /* fstat is hooked, and would ask us */
+	if (getsockopt(fd, SOL_SOCKET, SO_COOKIE, &f.id[0], &len) &&
+		!fstatat(fd, "", &st, AT_EMPTY_PATH)) { /* fstat is hooked, and would ask us */
 		f.id[0] = st.st_ino;
 		f.id[1] = st.st_dev;
 	}
@@ -60,7 +61,12 @@ static void close_if_still(const struct channel_fd *f)
 		close(f->fd);
 }
 
-struct channel *channel_of(int fd) { return fd >= 0 && fd < RPWI_UCMA_FDS ? atomic_load_explicit(&rpwi_ucma_channels[fd], memory_order_acquire) : NULL; }
+struct channel *channel_of(int fd)
+{
+	return fd >= 0 && fd < RPWI_UCMA_FDS
+		       ? atomic_load_explicit(&rpwi_ucma_channels[fd], memory_order_acquire)
+		       : NULL;
+}
 
 /* Who uses a channel: a lock of its own, held for a few instructions only. Between the end of one command and this count of the next a thread has nothing that keeps its channel open, and
  * the HCA's lock may be busy for long: a program that closes the channel then (rping's main thread) would make its own other thread fail. */
@@ -120,7 +126,11 @@ struct channel *channel_intact(int fd)
 }
 
 /* Out of the table, which only one succeeds in. */
-static bool take_out(struct channel *ch) { return atomic_compare_exchange_strong(&rpwi_ucma_channels[ch->fd.fd], &(struct channel *){ch}, NULL); }
+static bool take_out(struct channel *ch)
+{
+	return atomic_compare_exchange_strong(
+		&rpwi_ucma_channels[ch->fd.fd], &(struct channel *){ch}, NULL);
+}
 
 /* Channels that ended where the HCA's lock could not be waited for: in a signal handler, or under that lock, where a descriptor of our own has a number that was a channel's. Whoever uses
  * a channel next ends them. */
@@ -181,7 +191,8 @@ static struct channel *channel_behind(int fd)
 		return ch;
 	if (!in_vfork_child())
 		channel_end(ch);
-	channel_release(ch); /* NOLINT(clang-analyzer-unix.Malloc): channel_end gives back the hold of the table, this is ours */
+	channel_release(
+		ch); /* NOLINT(clang-analyzer-unix.Malloc): channel_end gives back the hold of the table, this is ours */
 	return NULL;
 }
 
@@ -208,7 +219,10 @@ void rpwi_ucma_closing(int fd)
 int rpwi_ucma_open(int flags)
 {
 	static pthread_once_t once = PTHREAD_ONCE_INIT;
-	static const struct rpwi_gsi_user user = {.request = cm_request, .incoming = cm_incoming, .event = cm_event, .addresses_changed = cm_addresses_changed};
+	static const struct rpwi_gsi_user user = {.request = cm_request,
+		.incoming = cm_incoming,
+		.event = cm_event,
+		.addresses_changed = cm_addresses_changed};
 	int fds[2];
 	if (rpwi_fork_broken) {
 		errno = rpwi_fork_refuse("rdma_create_event_channel");
@@ -218,13 +232,17 @@ int rpwi_ucma_open(int flags)
 	struct channel *ch = calloc(1, sizeof(*ch));
 	if (!ch)
 		return -1;
-	if (socketpair(AF_UNIX, SOCK_STREAM | (flags & O_CLOEXEC ? SOCK_CLOEXEC : 0) | (flags & O_NONBLOCK ? SOCK_NONBLOCK : 0), 0, fds)) {
+	if (socketpair(AF_UNIX,
+		    SOCK_STREAM | (flags & O_CLOEXEC ? SOCK_CLOEXEC : 0) |
+			    (flags & O_NONBLOCK ? SOCK_NONBLOCK : 0),
+		    0, fds)) {
 		free(ch);
 		return -1;
 	}
 	int wait_fd = fcntl(fds[0], F_DUPFD_CLOEXEC, 0);
 	if (wait_fd < 0 || fds[0] >= RPWI_UCMA_FDS) {
-		rpwi_error("event channel: descriptor %d cannot be a channel: %s", fds[0], wait_fd < 0 ? strerror(errno) : "it is above 65,536");
+		rpwi_error("event channel: descriptor %d cannot be a channel: %s", fds[0],
+			wait_fd < 0 ? strerror(errno) : "it is above 65,536");
 		close(fds[0]);
 		close(fds[1]);
 		if (wait_fd >= 0)
@@ -246,7 +264,8 @@ int rpwi_ucma_open(int flags)
 	rpwi_gsi_lock();
 	rpwi_gsi_attach(&user);
 	rpwi_gsi_unlock();
-	struct channel *stale = channel_hold(fds[0]); /* its number was closed behind our back, and nobody has written to it since */
+	struct channel *stale = channel_hold(
+		fds[0]); /* its number was closed behind our back, and nobody has written to it since */
 	if (stale) {
 		channel_end(stale);
 		channel_release(stale);
@@ -290,12 +309,16 @@ void channel_signal(struct channel *ch)
 	if (want == ch->signalled)
 		return;
 	const struct channel_fd *end = want ? &ch->signal : &ch->wait;
-	if (!still(end, end->fd)) { /* close_range takes all that there is: not a byte into the file that has the number now */
-		rpwi_debug("event channel %d: its descriptors were closed: nobody is told of events", ch->fd.fd);
+	if (!still(end,
+		    end->fd)) { /* close_range takes all that there is: not a byte into the file that has the number now */
+		rpwi_debug(
+			"event channel %d: its descriptors were closed: nobody is told of events",
+			ch->fd.fd);
 		return;
 	}
 	/* Nothing to take back (EAGAIN): a thread that waits has the byte, and is about to find the list empty. */
-	if (want ? send(end->fd, &byte, 1, MSG_DONTWAIT | MSG_NOSIGNAL) < 0 : recv(end->fd, &byte, 1, MSG_DONTWAIT) < 0 && errno != EAGAIN)
+	if (want ? send(end->fd, &byte, 1, MSG_DONTWAIT | MSG_NOSIGNAL) < 0
+		 : recv(end->fd, &byte, 1, MSG_DONTWAIT) < 0 && errno != EAGAIN)
 		rpwi_error("event channel %d: cannot signal: %s", ch->fd.fd, strerror(errno));
 	ch->signalled = want;
 }
@@ -304,7 +327,8 @@ struct event *event_new(struct id *id, enum cm_event type, int status)
 {
 	struct event *e = calloc(1, sizeof(*e));
 	if (!e) {
-		rpwi_error("no memory for the event %s of id %u: it is lost", cm_event_name[type], id->handle);
+		rpwi_error("no memory for the event %s of id %u: it is lost", cm_event_name[type],
+			id->handle);
 		return NULL;
 	}
 	e->id = id;
@@ -328,7 +352,9 @@ static struct event *first_event_of(const struct channel *ch, const struct id *i
 {
 	for (struct rpwi_list *l = ch->events.next; l != &ch->events; l = l->next) {
 		struct event *e = RPWI_CONTAINER_OF(l, struct event, link);
-		if (e->id == id || e->child == id) /* NOLINT(clang-analyzer-unix.Malloc): the analyser takes no notice of rpwi_list_del */
+		if (e->id == id ||
+			e->child ==
+				id) /* NOLINT(clang-analyzer-unix.Malloc): the analyser takes no notice of rpwi_list_del */
 			return e;
 	}
 	return NULL;
@@ -373,7 +399,8 @@ static bool event_take(struct channel *ch, struct rdma_ucm_event_resp *out)
 	struct event *e = RPWI_CONTAINER_OF(ch->events.next, struct event, link);
 	*out = e->resp;
 	if (e->resp.status)
-		rpwi_explain(RPWI_EXPLAIN_CM_EVENT, "event %s, status %d", cm_event_name[e->resp.event], (int)e->resp.status);
+		rpwi_explain(RPWI_EXPLAIN_CM_EVENT, "event %s, status %d",
+			cm_event_name[e->resp.event], (int)e->resp.status);
 	else
 		rpwi_explain(RPWI_EXPLAIN_CM_EVENT, "event %s", cm_event_name[e->resp.event]);
 	e->id->events_reported++;

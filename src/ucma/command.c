@@ -41,8 +41,11 @@ static int create_id(struct channel *ch, struct id *none, const void *buf, void 
 {
 	const struct rdma_ucm_create_id *cmd = buf;
 	struct rdma_ucm_create_id_resp *resp = out;
-	uint8_t qp_type = cmd->ps == RDMA_PS_TCP ? IBV_QPT_RC : cmd->ps == RDMA_PS_IB ? cmd->qp_type : IBV_QPT_UD;
-	if (cmd->ps != RDMA_PS_TCP && cmd->ps != RDMA_PS_UDP && cmd->ps != RDMA_PS_IPOIB && cmd->ps != RDMA_PS_IB)
+	uint8_t qp_type = cmd->ps == RDMA_PS_TCP  ? IBV_QPT_RC
+			  : cmd->ps == RDMA_PS_IB ? cmd->qp_type
+						  : IBV_QPT_UD;
+	if (cmd->ps != RDMA_PS_TCP && cmd->ps != RDMA_PS_UDP && cmd->ps != RDMA_PS_IPOIB &&
+		cmd->ps != RDMA_PS_IB)
 		return -EINVAL;
 	struct id *id = id_new(ch, cmd->ps, qp_type, cmd->uid);
 	if (!id)
@@ -88,7 +91,8 @@ static int bind_any(struct channel *ch, struct id *id, const void *buf, void *ou
 	return rc ? rc : bind_where_it_is(id, &e);
 }
 
-static int resolve(struct id *id, const void *src, size_t src_size, const void *dst, size_t dst_size)
+static int resolve(
+	struct id *id, const void *src, size_t src_size, const void *dst, size_t dst_size)
 {
 	struct endpoint from, to;
 	sa_family_t family = AF_UNSPEC;
@@ -105,17 +109,21 @@ static int resolve(struct id *id, const void *src, size_t src_size, const void *
 static int resolve_ip(struct channel *ch, struct id *id, const void *buf, void *out)
 {
 	const struct rdma_ucm_resolve_ip *cmd = buf;
-	return resolve(id, &cmd->src_addr, sizeof(cmd->src_addr), &cmd->dst_addr, sizeof(cmd->dst_addr));
+	return resolve(
+		id, &cmd->src_addr, sizeof(cmd->src_addr), &cmd->dst_addr, sizeof(cmd->dst_addr));
 }
 
 static int resolve_addr(struct channel *ch, struct id *id, const void *buf, void *out)
 {
 	const struct rdma_ucm_resolve_addr *cmd = buf;
-	return resolve(id, &cmd->src_addr, RPWI_MIN((size_t)cmd->src_size, sizeof(cmd->src_addr)), &cmd->dst_addr,
-		RPWI_MIN((size_t)cmd->dst_size, sizeof(cmd->dst_addr)));
+	return resolve(id, &cmd->src_addr, RPWI_MIN((size_t)cmd->src_size, sizeof(cmd->src_addr)),
+		&cmd->dst_addr, RPWI_MIN((size_t)cmd->dst_size, sizeof(cmd->dst_addr)));
 }
 
-static int resolve_route(struct channel *ch, struct id *id, const void *buf, void *out) { return id_resolve_route(id); }
+static int resolve_route(struct channel *ch, struct id *id, const void *buf, void *out)
+{
+	return id_resolve_route(id);
+}
 
 static int query_route(struct channel *ch, struct id *id, const void *buf, void *out)
 {
@@ -161,7 +169,10 @@ static int reject_id(struct channel *ch, struct id *id, const void *buf, void *o
 	return id_reject(id, cmd->reason, cmd->private_data, cmd->private_data_len);
 }
 
-static int disconnect_id(struct channel *ch, struct id *id, const void *buf, void *out) { return id_disconnect(id); }
+static int disconnect_id(struct channel *ch, struct id *id, const void *buf, void *out)
+{
+	return id_disconnect(id);
+}
 
 static int init_qp_attr(struct channel *ch, struct id *id, const void *buf, void *out)
 {
@@ -172,7 +183,8 @@ static int init_qp_attr(struct channel *ch, struct id *id, const void *buf, void
 static int set_option(struct channel *ch, struct id *id, const void *buf, void *out)
 {
 	const struct rdma_ucm_set_option *cmd = buf;
-	return id_set_option(id, cmd->level, cmd->optname, (const void *)(uintptr_t)cmd->optval, cmd->optlen);
+	return id_set_option(
+		id, cmd->level, cmd->optname, (const void *)(uintptr_t)cmd->optval, cmd->optlen);
 }
 
 static int notify(struct channel *ch, struct id *id, const void *buf, void *out)
@@ -202,33 +214,50 @@ static const struct {
 	int16_t response_at;
 } commands[] = {
 #define RESPONDS(command_struct, response_struct) \
-	offsetof(struct command_struct, id), sizeof(struct command_struct), sizeof(struct response_struct), sizeof(struct response_struct), \
+	offsetof(struct command_struct, id), sizeof(struct command_struct), \
+		sizeof(struct response_struct), sizeof(struct response_struct), \
 		offsetof(struct command_struct, response)
-#define SILENT(command_struct) offsetof(struct command_struct, id), sizeof(struct command_struct), 0, 0, NO_RESPONSE
-	[RDMA_USER_CM_CMD_CREATE_ID] = {"create_id", create_id, NO_ID, sizeof(struct rdma_ucm_create_id), sizeof(struct rdma_ucm_create_id_resp),
-		sizeof(struct rdma_ucm_create_id_resp), offsetof(struct rdma_ucm_create_id, response)},
-	[RDMA_USER_CM_CMD_DESTROY_ID] = {"destroy_id", destroy_id, RESPONDS(rdma_ucm_destroy_id, rdma_ucm_destroy_id_resp)},
+#define SILENT(command_struct) \
+	offsetof(struct command_struct, id), sizeof(struct command_struct), 0, 0, NO_RESPONSE
+	[RDMA_USER_CM_CMD_CREATE_ID] = {"create_id", create_id, NO_ID,
+		sizeof(struct rdma_ucm_create_id), sizeof(struct rdma_ucm_create_id_resp),
+		sizeof(struct rdma_ucm_create_id_resp),
+		offsetof(struct rdma_ucm_create_id, response)},
+	[RDMA_USER_CM_CMD_DESTROY_ID] = {"destroy_id", destroy_id,
+		RESPONDS(rdma_ucm_destroy_id, rdma_ucm_destroy_id_resp)},
 	[RDMA_USER_CM_CMD_BIND_IP] = {"bind_addr", bind_ip, SILENT(rdma_ucm_bind_ip)},
 	[RDMA_USER_CM_CMD_RESOLVE_IP] = {"resolve_addr", resolve_ip, SILENT(rdma_ucm_resolve_ip)},
-	[RDMA_USER_CM_CMD_RESOLVE_ROUTE] = {"resolve_route", resolve_route, SILENT(rdma_ucm_resolve_route)},
-	[RDMA_USER_CM_CMD_QUERY_ROUTE] = {"query_route", query_route, offsetof(struct rdma_ucm_query, id), sizeof(struct rdma_ucm_query),
-		sizeof(struct rdma_ucm_query_route_resp), offsetof(struct rdma_ucm_query_route_resp, ibdev_index), offsetof(struct rdma_ucm_query, response)},
+	[RDMA_USER_CM_CMD_RESOLVE_ROUTE] = {"resolve_route", resolve_route,
+		SILENT(rdma_ucm_resolve_route)},
+	[RDMA_USER_CM_CMD_QUERY_ROUTE] = {"query_route", query_route,
+		offsetof(struct rdma_ucm_query, id), sizeof(struct rdma_ucm_query),
+		sizeof(struct rdma_ucm_query_route_resp),
+		offsetof(struct rdma_ucm_query_route_resp, ibdev_index),
+		offsetof(struct rdma_ucm_query, response)},
 	[RDMA_USER_CM_CMD_CONNECT] = {"connect", connect_id, SILENT(rdma_ucm_connect)},
 	[RDMA_USER_CM_CMD_LISTEN] = {"listen", listen_id, SILENT(rdma_ucm_listen)},
 	[RDMA_USER_CM_CMD_ACCEPT] = {"accept", accept_id, SILENT(rdma_ucm_accept)},
 	[RDMA_USER_CM_CMD_REJECT] = {"reject", reject_id, SILENT(rdma_ucm_reject)},
 	[RDMA_USER_CM_CMD_DISCONNECT] = {"disconnect", disconnect_id, SILENT(rdma_ucm_disconnect)},
-	[RDMA_USER_CM_CMD_INIT_QP_ATTR] = {"init_qp_attr", init_qp_attr, RESPONDS(rdma_ucm_init_qp_attr, ib_uverbs_qp_attr)},
+	[RDMA_USER_CM_CMD_INIT_QP_ATTR] = {"init_qp_attr", init_qp_attr,
+		RESPONDS(rdma_ucm_init_qp_attr, ib_uverbs_qp_attr)},
 	[RDMA_USER_CM_CMD_SET_OPTION] = {"set_option", set_option, SILENT(rdma_ucm_set_option)},
 	[RDMA_USER_CM_CMD_NOTIFY] = {"notify", notify, SILENT(rdma_ucm_notify)},
-	[RDMA_USER_CM_CMD_JOIN_IP_MCAST] = {"join_multicast", join, RESPONDS(rdma_ucm_join_ip_mcast, rdma_ucm_create_id_resp)},
-	[RDMA_USER_CM_CMD_LEAVE_MCAST] = {"leave_multicast", leave, NO_ID, sizeof(struct rdma_ucm_destroy_id), sizeof(struct rdma_ucm_destroy_id_resp),
-		sizeof(struct rdma_ucm_destroy_id_resp), offsetof(struct rdma_ucm_destroy_id, response)},
-	[RDMA_USER_CM_CMD_MIGRATE_ID] = {"migrate_id", migrate, NO_ID, sizeof(struct rdma_ucm_migrate_id), sizeof(struct rdma_ucm_migrate_resp),
-		sizeof(struct rdma_ucm_migrate_resp), offsetof(struct rdma_ucm_migrate_id, response)},
+	[RDMA_USER_CM_CMD_JOIN_IP_MCAST] = {"join_multicast", join,
+		RESPONDS(rdma_ucm_join_ip_mcast, rdma_ucm_create_id_resp)},
+	[RDMA_USER_CM_CMD_LEAVE_MCAST] = {"leave_multicast", leave, NO_ID,
+		sizeof(struct rdma_ucm_destroy_id), sizeof(struct rdma_ucm_destroy_id_resp),
+		sizeof(struct rdma_ucm_destroy_id_resp),
+		offsetof(struct rdma_ucm_destroy_id, response)},
+	[RDMA_USER_CM_CMD_MIGRATE_ID] = {"migrate_id", migrate, NO_ID,
+		sizeof(struct rdma_ucm_migrate_id), sizeof(struct rdma_ucm_migrate_resp),
+		sizeof(struct rdma_ucm_migrate_resp),
+		offsetof(struct rdma_ucm_migrate_id, response)},
 	[RDMA_USER_CM_CMD_BIND] = {"bind_addr", bind_any, SILENT(rdma_ucm_bind)},
-	[RDMA_USER_CM_CMD_RESOLVE_ADDR] = {"resolve_addr", resolve_addr, SILENT(rdma_ucm_resolve_addr)},
-	[RDMA_USER_CM_CMD_JOIN_MCAST] = {"join_multicast", join, RESPONDS(rdma_ucm_join_mcast, rdma_ucm_create_id_resp)},
+	[RDMA_USER_CM_CMD_RESOLVE_ADDR] = {"resolve_addr", resolve_addr,
+		SILENT(rdma_ucm_resolve_addr)},
+	[RDMA_USER_CM_CMD_JOIN_MCAST] = {"join_multicast", join,
+		RESPONDS(rdma_ucm_join_mcast, rdma_ucm_create_id_resp)},
 #undef RESPONDS
 #undef SILENT
 };
@@ -268,18 +297,22 @@ static int get_event(struct channel *ch, const uint8_t *body, size_t body_len, s
 /* For an account: what the program called, as far as the command tells. Before it is run, since packets follow from it. */
 static void account_call(uint32_t number, const union any_command *in)
 {
-	bool probe = number == RDMA_USER_CM_CMD_BIND && ((const struct rdma_ucm_bind *)(const void *)in)->addr.ss_family == AF_IB;
+	bool probe = number == RDMA_USER_CM_CMD_BIND &&
+		     ((const struct rdma_ucm_bind *)(const void *)in)->addr.ss_family == AF_IB;
 	if (number == RDMA_USER_CM_CMD_QUERY_ROUTE || number == RDMA_USER_CM_CMD_INIT_QP_ATTR)
 		return;
 	if (probe)
-		rpwi_explain(RPWI_EXPLAIN_CM_CALL, "(librdmacm asks whether AF_IB addresses are known: no)");
+		rpwi_explain(RPWI_EXPLAIN_CM_CALL,
+			"(librdmacm asks whether AF_IB addresses are known: no)");
 	else if (number == RDMA_USER_CM_CMD_ACCEPT && !in->accept.conn_param.valid)
-		rpwi_explain(RPWI_EXPLAIN_CM_CALL, "(rdma_connect, continued by librdmacm: the reply is good, confirm it)");
+		rpwi_explain(RPWI_EXPLAIN_CM_CALL,
+			"(rdma_connect, continued by librdmacm: the reply is good, confirm it)");
 	else
 		rpwi_explain(RPWI_EXPLAIN_CM_CALL, "rdma_%s", commands[number].name);
 }
 
-static int run(struct channel *ch, uint32_t number, const union any_command *in, union any_response *out)
+static int run(
+	struct channel *ch, uint32_t number, const union any_command *in, union any_response *out)
 {
 	uint32_t handle = 0;
 	struct id *id = NULL;
@@ -291,12 +324,15 @@ static int run(struct channel *ch, uint32_t number, const union any_command *in,
 	if (RPWI_UNLIKELY(rpwi_explain_on))
 		account_call(number, in);
 	if (!rc && id && id->real == REAL_ONLY && number != RDMA_USER_CM_CMD_DESTROY_ID)
-		rc = real_command(id, number, in, commands[number].in, commands[number].id_at, out, commands[number].out, commands[number].response_at);
+		rc = real_command(id, number, in, commands[number].in, commands[number].id_at, out,
+			commands[number].out, commands[number].response_at);
 	else if (!rc)
 		rc = commands[number].run(ch, id, in, out);
-	rpwi_debug("rdma_cm: %s, id %u: %s", commands[number].name, handle, rc ? strerror(-rc) : "ok");
+	rpwi_debug(
+		"rdma_cm: %s, id %u: %s", commands[number].name, handle, rc ? strerror(-rc) : "ok");
 	if (rc && rc != -EAFNOSUPPORT)
-		rpwi_explain(RPWI_EXPLAIN_CM_CALL, "rdma_%s failed: %s", commands[number].name, strerror(-rc));
+		rpwi_explain(RPWI_EXPLAIN_CM_CALL, "rdma_%s failed: %s", commands[number].name,
+			strerror(-rc));
 	return rc;
 }
 

@@ -137,17 +137,22 @@ int id_resolve_addr(struct id *id, const struct endpoint *src, const struct endp
 	if (id->state != ID_IDLE && id->state != ID_BOUND)
 		return -EINVAL;
 	if (addr_is_multicast(&to)) {
-		rpwi_warn("rdma_resolve_addr to %s: multicast is not supported by the software device", endpoint_text(dst, text));
+		rpwi_warn("rdma_resolve_addr to %s: multicast is not supported by the software "
+			  "device",
+			endpoint_text(dst, text));
 		return -EOPNOTSUPP;
 	}
 	if (addr_is_any(&to))
-		to = to.family == 4 ? (struct rpwi_addr){.family = 4, .bytes = {127, 0, 0, 1}} : (struct rpwi_addr){.family = 6, .bytes = {[15] = 1}};
-	int rc = addr_route(id->src.addr.family ? &id->src.addr : &any_of_family[to.family], &to, &local);
+		to = to.family == 4 ? (struct rpwi_addr){.family = 4, .bytes = {127, 0, 0, 1}}
+				    : (struct rpwi_addr){.family = 6, .bytes = {[15] = 1}};
+	int rc = addr_route(
+		id->src.addr.family ? &id->src.addr : &any_of_family[to.family], &to, &local);
 	if (rc)
 		return rc;
 	rc = id_take_device(id, &local);
 	if (rc) {
-		rpwi_warn("rdma_resolve_addr to %s: no software device has the local address of that route; `ropeway devices` lists them",
+		rpwi_warn("rdma_resolve_addr to %s: no software device has the local address of "
+			  "that route; `ropeway devices` lists them",
 			endpoint_text(dst, text));
 		event_new(id, EV_ADDR_ERROR, rc == -EADDRNOTAVAIL ? -ENODEV : rc);
 		return 0;
@@ -201,12 +206,14 @@ static void recent_add(const struct rpwi_cm_conn *c)
 static bool recent_has(const struct rpwi_addr *addr, uint64_t service_id)
 {
 	for (unsigned i = 0; i < RECENT_MAX; i++)
-		if (recent[i].service_id == service_id && rpwi_addr_eq(&recent[i].addr, addr) && rpwi_gsi_now() - recent[i].at_ns < recent_ns)
+		if (recent[i].service_id == service_id && rpwi_addr_eq(&recent[i].addr, addr) &&
+			rpwi_gsi_now() - recent[i].at_ns < recent_ns)
 			return true;
 	return false;
 }
 
-static void conn_param_take(struct id *id, const struct rdma_ucm_conn_param *p, struct rpwi_cm_param *out)
+static void conn_param_take(
+	struct id *id, const struct rdma_ucm_conn_param *p, struct rpwi_cm_param *out)
 {
 	id->retry_count = RPWI_MIN(p->retry_count, (uint8_t)7);
 	id->rnr_retry_count = RPWI_MIN(p->rnr_retry_count, (uint8_t)7);
@@ -225,12 +232,17 @@ static void conn_param_take(struct id *id, const struct rdma_ucm_conn_param *p, 
 
 int id_connect(struct id *id, const struct rdma_ucm_conn_param *p)
 {
-	struct rpwi_cma_hdr hdr = {.src = id->src.addr, .dst = id->dst.addr, .src_port = id->src.port};
+	struct rpwi_cma_hdr hdr = {
+		.src = id->src.addr, .dst = id->dst.addr, .src_port = id->src.port};
 	uint8_t pdata[RPWI_CMA_HDR_LEN + RDMA_MAX_PRIVATE_DATA], guid[8];
 	struct rpwi_cm_param param;
 	if (id->state != ID_ROUTE_RESOLVED || !p->valid)
 		return -EINVAL;
-	struct rpwi_cm_path path = {.local = id->src.addr, .remote = id->dst.addr, .mtu = id->dev.mtu, .traffic_class = id->tos, .hop_limit = 64};
+	struct rpwi_cm_path path = {.local = id->src.addr,
+		.remote = id->dst.addr,
+		.mtu = id->dev.mtu,
+		.traffic_class = id->tos,
+		.hop_limit = 64};
 	memcpy(path.local_gid, id->dev.gid, sizeof(path.local_gid));
 	rpwi_gsi_gid(&id->dst.addr, path.remote_gid);
 	rpwi_cma_hdr_encode(&hdr, pdata);
@@ -241,9 +253,13 @@ int id_connect(struct id *id, const struct rdma_ucm_conn_param *p)
 	if (!id->has_conn)
 		rpwi_cm_conn_init(id->ch->cm, &id->conn, id);
 	id->has_conn = true;
-	id->conn.patient_until_ns = recent_has(&id->dst.addr, id_service(id, id->dst.port)) ? rpwi_gsi_now() + patience_ns : 0;
-	int rc = is_ud(id) ? rpwi_cm_sidr_request(&id->conn, &path, id_service(id, id->dst.port), pdata, len, SIDR_TIMEOUT_MS, RPWI_CM_RETRIES, rpwi_gsi_now())
-			   : rpwi_cm_connect(&id->conn, &path, id_service(id, id->dst.port), guid, &param, pdata, len, rpwi_gsi_now());
+	id->conn.patient_until_ns = recent_has(&id->dst.addr, id_service(id, id->dst.port))
+					    ? rpwi_gsi_now() + patience_ns
+					    : 0;
+	int rc = is_ud(id) ? rpwi_cm_sidr_request(&id->conn, &path, id_service(id, id->dst.port),
+				     pdata, len, SIDR_TIMEOUT_MS, RPWI_CM_RETRIES, rpwi_gsi_now())
+			   : rpwi_cm_connect(&id->conn, &path, id_service(id, id->dst.port), guid,
+				     &param, pdata, len, rpwi_gsi_now());
 	if (rc)
 		return rc;
 	rpwi_explain_fact(RPWI_FACT_CONNECTING, param.qpn, 1);
@@ -269,11 +285,13 @@ int id_accept(struct id *id, const struct rdma_ucm_conn_param *p)
 	} else if (is_ud(id)) {
 		if (p->qkey)
 			id->qkey = p->qkey;
-		rc = rpwi_cm_sidr_reply(&id->conn, 0, p->qp_num & RPWI_QPN_MASK, id->qkey, p->private_data, p->private_data_len, rpwi_gsi_now());
+		rc = rpwi_cm_sidr_reply(&id->conn, 0, p->qp_num & RPWI_QPN_MASK, id->qkey,
+			p->private_data, p->private_data_len, rpwi_gsi_now());
 	} else {
 		conn_param_take(id, p, &param);
 		rpwi_explain_fact(RPWI_FACT_ACCEPTING, param.qpn, 1);
-		rc = rpwi_cm_accept(&id->conn, guid, &param, p->private_data, p->private_data_len, rpwi_gsi_now());
+		rc = rpwi_cm_accept(&id->conn, guid, &param, p->private_data, p->private_data_len,
+			rpwi_gsi_now());
 	}
 	rpwi_gsi_kick();
 	return rc;
@@ -284,7 +302,8 @@ int id_reject(struct id *id, uint8_t reason, const void *pdata, size_t len)
 	if (!id->has_conn)
 		return -EINVAL;
 	int rc = is_ud(id) ? rpwi_cm_sidr_reply(&id->conn, 2, 0, 0, pdata, len, rpwi_gsi_now())
-			   : rpwi_cm_reject(&id->conn, reason ? reason : RPWI_REJ_CONSUMER_DEFINED, NULL, 0, pdata, len, rpwi_gsi_now());
+			   : rpwi_cm_reject(&id->conn, reason ? reason : RPWI_REJ_CONSUMER_DEFINED,
+				     NULL, 0, pdata, len, rpwi_gsi_now());
 	rpwi_gsi_kick();
 	return rc;
 }
@@ -298,7 +317,8 @@ int id_disconnect(struct id *id)
 		rpwi_explain_fact(RPWI_FACT_DISCONNECT, id->conn.local.qpn, 1);
 	int rc = rpwi_cm_disconnect(&id->conn, rpwi_gsi_now());
 	if (rc)
-		rpwi_debug("cm id %u: disconnect in state %s", id->handle, rpwi_cm_state_name[id->conn.state]);
+		rpwi_debug("cm id %u: disconnect in state %s", id->handle,
+			rpwi_cm_state_name[id->conn.state]);
 	rpwi_gsi_kick();
 	return 0;
 }
@@ -307,7 +327,8 @@ int id_notify(struct id *id, unsigned event)
 {
 	if (!id->has_conn)
 		return -EINVAL;
-	return event == IBV_EVENT_COMM_EST ? rpwi_cm_comm_established(&id->conn, rpwi_gsi_now()) : 0;
+	return event == IBV_EVENT_COMM_EST ? rpwi_cm_comm_established(&id->conn, rpwi_gsi_now())
+					   : 0;
 }
 
 /* ---- what the CM tells ---- */
@@ -337,12 +358,14 @@ static void connection_over(struct id *id, int status)
 	if (id->state != ID_CONNECT)
 		return;
 	id->state = ID_DISCONNECT;
-	event_new(id, EV_DISCONNECTED, status); /* a DREQ's 220 bytes, and a DREP's 224, are not told: as in the kernel */
+	event_new(id, EV_DISCONNECTED,
+		status); /* a DREQ's 220 bytes, and a DREP's 224, are not told: as in the kernel */
 }
 
 static void sidr_answered(struct id *id, const struct rpwi_cm_event *ev)
 {
-	struct event *e = event_new(id, ev->sidr.status ? EV_UNREACHABLE : EV_ESTABLISHED, ev->sidr.status);
+	struct event *e =
+		event_new(id, ev->sidr.status ? EV_UNREACHABLE : EV_ESTABLISHED, ev->sidr.status);
 	if (!e)
 		return;
 	event_pdata(e->resp.param.ud.private_data, &e->resp.param.ud.private_data_len, ev);
@@ -369,7 +392,8 @@ static void account_event(const struct rpwi_cm_conn *conn, const struct rpwi_cm_
 		[RPWI_CM_EV_PEER_GONE] = {true, RPWI_FACT_PEER_GONE},
 	};
 	if (ev->type < RPWI_ARRAY_LEN(facts) && facts[ev->type].set)
-		rpwi_explain_fact(facts[ev->type].fact, conn->local.qpn, ev->type == RPWI_CM_EV_REJ ? ev->reason : 1u);
+		rpwi_explain_fact(facts[ev->type].fact, conn->local.qpn,
+			ev->type == RPWI_CM_EV_REJ ? ev->reason : 1u);
 }
 
 void cm_event(void *user, struct rpwi_cm_conn *conn, const struct rpwi_cm_event *ev)
@@ -386,7 +410,8 @@ void cm_event(void *user, struct rpwi_cm_conn *conn, const struct rpwi_cm_event 
 			return;
 		event_conn(e, &conn->remote);
 		e->resp.param.conn.retry_count = 0; /* REP has none */
-		event_pdata(e->resp.param.conn.private_data, &e->resp.param.conn.private_data_len, ev);
+		event_pdata(
+			e->resp.param.conn.private_data, &e->resp.param.conn.private_data_len, ev);
 		break;
 	case RPWI_CM_EV_ESTABLISHED:
 		event_new(id, EV_ESTABLISHED, 0);
@@ -394,7 +419,8 @@ void cm_event(void *user, struct rpwi_cm_conn *conn, const struct rpwi_cm_event 
 	case RPWI_CM_EV_REJ:
 		e = event_new(id, EV_REJECTED, ev->reason);
 		if (e)
-			event_pdata(e->resp.param.conn.private_data, &e->resp.param.conn.private_data_len, ev);
+			event_pdata(e->resp.param.conn.private_data,
+				&e->resp.param.conn.private_data_len, ev);
 		break;
 	case RPWI_CM_EV_REQ_ERROR:
 	case RPWI_CM_EV_REP_ERROR:
@@ -431,7 +457,9 @@ int id_set_option(struct id *id, unsigned level, unsigned name, const void *valu
 	uint8_t byte;
 	int number;
 	if (level != RDMA_OPTION_ID)
-		return level == RDMA_OPTION_IB ? -EINVAL : -ENOSYS; /* paths that a subnet manager gave: RoCE has none */
+		return level == RDMA_OPTION_IB
+			       ? -EINVAL
+			       : -ENOSYS; /* paths that a subnet manager gave: RoCE has none */
 	bool wants_byte = name == RDMA_OPTION_ID_TOS || name == RDMA_OPTION_ID_ACK_TIMEOUT;
 	if (name > RDMA_OPTION_ID_ACK_TIMEOUT)
 		return -ENOSYS;
@@ -460,9 +488,18 @@ int id_set_option(struct id *id, unsigned level, unsigned name, const void *valu
 	}
 }
 
-static uint8_t hop_limit(const struct id *id) { return id->has_conn && id->conn.path.hop_limit ? id->conn.path.hop_limit : 64; }
-static uint8_t path_mtu(const struct id *id) { return id->has_conn && id->conn.path.mtu ? id->conn.path.mtu : id->dev.mtu; }
-static uint8_t traffic_class(const struct id *id) { return id->has_conn ? id->conn.path.traffic_class : id->tos; }
+static uint8_t hop_limit(const struct id *id)
+{
+	return id->has_conn && id->conn.path.hop_limit ? id->conn.path.hop_limit : 64;
+}
+static uint8_t path_mtu(const struct id *id)
+{
+	return id->has_conn && id->conn.path.mtu ? id->conn.path.mtu : id->dev.mtu;
+}
+static uint8_t traffic_class(const struct id *id)
+{
+	return id->has_conn ? id->conn.path.traffic_class : id->tos;
+}
 
 void id_query_route(const struct id *id, struct rdma_ucm_query_route_resp *r)
 {
@@ -537,8 +574,14 @@ static bool knows_peer(const struct id *id)
 }
 
 /* What the peer's reply grants counts, as the kernel has it; the program asked for it (IB 12.7.29, 12.7.30). */
-static uint8_t our_responder_resources(const struct id *id) { return id->conn.passive ? id->responder_resources : id->conn.remote.initiator_depth; }
-static uint8_t our_initiator_depth(const struct id *id) { return id->conn.passive ? id->initiator_depth : id->conn.remote.responder_resources; }
+static uint8_t our_responder_resources(const struct id *id)
+{
+	return id->conn.passive ? id->responder_resources : id->conn.remote.initiator_depth;
+}
+static uint8_t our_initiator_depth(const struct id *id)
+{
+	return id->conn.passive ? id->initiator_depth : id->conn.remote.responder_resources;
+}
 
 static int init_attr_rtr(const struct id *id, struct ib_uverbs_qp_attr *a)
 {
@@ -548,7 +591,8 @@ static int init_attr_rtr(const struct id *id, struct ib_uverbs_qp_attr *a)
 	id_ah_attr(id, &a->ah_attr);
 	a->path_mtu = path_mtu(id);
 	a->dest_qp_num = id->conn.remote.qpn;
-	a->rq_psn = id->seq_num; /* REQ and REP say from which PSN on the peer is to send (IB 12.7.31) */
+	a->rq_psn =
+		id->seq_num; /* REQ and REP say from which PSN on the peer is to send (IB 12.7.31) */
 	if (id->qp_type == IBV_QPT_RC) {
 		a->qp_attr_mask |= IBV_QP_MAX_DEST_RD_ATOMIC | IBV_QP_MIN_RNR_TIMER;
 		a->max_dest_rd_atomic = our_responder_resources(id);
@@ -564,7 +608,8 @@ static int init_attr_rts(const struct id *id, struct ib_uverbs_qp_attr *a)
 	a->qp_attr_mask |= IBV_QP_SQ_PSN;
 	a->sq_psn = id->conn.remote.starting_psn;
 	if (id->qp_type == IBV_QPT_RC) {
-		a->qp_attr_mask |= IBV_QP_TIMEOUT | IBV_QP_RETRY_CNT | IBV_QP_RNR_RETRY | IBV_QP_MAX_QP_RD_ATOMIC;
+		a->qp_attr_mask |= IBV_QP_TIMEOUT | IBV_QP_RETRY_CNT | IBV_QP_RNR_RETRY |
+				   IBV_QP_MAX_QP_RD_ATOMIC;
 		a->timeout = id->conn.passive ? id->conn.remote.ack_timeout : id->ack_timeout;
 		a->retry_cnt = id->conn.passive ? id->conn.remote.retry_count : id->retry_count;
 		a->rnr_retry = id->conn.remote.rnr_retry_count;

@@ -7,7 +7,11 @@
 
 /* ---- ports ---- */
 
-enum { PORT_FIRST = 32768, PORT_LAST = 60999, PORT_TRIES = 200 }; /* Linux's default ip_local_port_range */
+enum {
+	PORT_FIRST = 32768,
+	PORT_LAST = 60999,
+	PORT_TRIES = 200
+}; /* Linux's default ip_local_port_range */
 
 /* A service ID that this process has claimed for one address, or all, and the ids that share it: those that may_share lets. */
 struct claim {
@@ -36,7 +40,10 @@ static struct claim *claim_find(uint64_t service_id, const struct rpwi_addr *add
 }
 
 /* Two that have all addresses, each of its own family. */
-static bool of_other_families(const struct id *a, const struct id *b) { return a->afonly && b->afonly && a->src.addr.family != b->src.addr.family; }
+static bool of_other_families(const struct id *a, const struct id *b)
+{
+	return a->afonly && b->afonly && a->src.addr.family != b->src.addr.family;
+}
 
 /* As the kernel's cma_check_port has it. */
 static bool may_share(const struct claim *c, const struct id *id)
@@ -123,7 +130,8 @@ static struct id *listener_find(uint64_t service_id, const struct rpwi_addr *loc
 			continue;
 		if (rpwi_addr_eq(&id->src.addr, local))
 			return id;
-		if (addr_is_any(&id->src.addr) && (!id->afonly || id->src.addr.family == local->family))
+		if (addr_is_any(&id->src.addr) &&
+			(!id->afonly || id->src.addr.family == local->family))
 			found = id;
 	}
 	return found;
@@ -209,7 +217,8 @@ void cm_addresses_changed(void *user)
 
 enum { SIDR_UNSUPPORTED = 1, SIDR_REJECTED = 2 };
 
-struct rpwi_cm_conn *cm_request(void *user, const struct rpwi_cm_path *path, const struct rpwi_cm_msg *m, bool sidr, uint16_t *reason)
+struct rpwi_cm_conn *cm_request(void *user, const struct rpwi_cm_path *path,
+	const struct rpwi_cm_msg *m, bool sidr, uint16_t *reason)
 {
 	struct rpwi_cma_hdr hdr;
 	uint64_t service = sidr ? m->sidr_req.service_id : m->req.service_id;
@@ -221,12 +230,14 @@ struct rpwi_cm_conn *cm_request(void *user, const struct rpwi_cm_path *path, con
 	/* Not a rejection: the peer asks again, and by then there may be room. */
 	*reason = RPWI_CM_NO_ANSWER;
 	if (!l->backlog) {
-		rpwi_debug("cm id %u: the backlog is full: a request has to be repeated", l->handle);
+		rpwi_debug(
+			"cm id %u: the backlog is full: a request has to be repeated", l->handle);
 		return NULL;
 	}
 	*reason = sidr ? SIDR_REJECTED : RPWI_REJ_CONSUMER_DEFINED;
 	struct id *child = id_new(l->ch, l->ps, l->qp_type, 0);
-	if (!child || channel_engine(child->ch) || rpwi_gsi_local(&path->local, &child->dev) || id_use_port(child, &path->local)) {
+	if (!child || channel_engine(child->ch) || rpwi_gsi_local(&path->local, &child->dev) ||
+		id_use_port(child, &path->local)) {
 		if (child)
 			id_free(child);
 		return NULL;

@@ -62,7 +62,8 @@ static void request_of_kernel(struct id *listener, const struct rdma_ucm_event_r
 	if (!e) {
 		struct rdma_ucm_destroy_id_resp gone;
 		struct rdma_ucm_destroy_id cmd = {.response = (uintptr_t)&gone, .id = resp->id};
-		kernel_write(listener->ch->real_fd, RDMA_USER_CM_CMD_DESTROY_ID, &cmd, sizeof(cmd), sizeof(gone));
+		kernel_write(listener->ch->real_fd, RDMA_USER_CM_CMD_DESTROY_ID, &cmd, sizeof(cmd),
+			sizeof(gone));
 		if (child)
 			id_free(child);
 		return;
@@ -109,7 +110,8 @@ static void fetch(int channel_fd)
 	struct channel *ch = channel_of(channel_fd);
 	while (ch && ch->real_fd >= 0) {
 		memset(&resp, 0, sizeof(resp));
-		if (kernel_write(ch->real_fd, RDMA_USER_CM_CMD_GET_EVENT, &cmd, sizeof(cmd), sizeof(resp)))
+		if (kernel_write(ch->real_fd, RDMA_USER_CM_CMD_GET_EVENT, &cmd, sizeof(cmd),
+			    sizeof(resp)))
 			break;
 		if (resp.event < EV_COUNT)
 			event_of_kernel(ch, &resp);
@@ -179,14 +181,18 @@ void real_close(struct channel *ch)
 static int begin(struct id *id)
 {
 	struct rdma_ucm_create_id_resp resp = {0};
-	struct rdma_ucm_create_id cmd = {.uid = id->serial, .response = (uintptr_t)&resp, .ps = id->ps, .qp_type = id->qp_type};
+	struct rdma_ucm_create_id cmd = {.uid = id->serial,
+		.response = (uintptr_t)&resp,
+		.ps = id->ps,
+		.qp_type = id->qp_type};
 	if (id->real != REAL_NONE)
 		return 0;
 	if (!there())
 		return -ENODEV;
 	int rc = channel_open_real(id->ch);
 	if (!rc)
-		rc = kernel_write(id->ch->real_fd, RDMA_USER_CM_CMD_CREATE_ID, &cmd, sizeof(cmd), sizeof(resp));
+		rc = kernel_write(id->ch->real_fd, RDMA_USER_CM_CMD_CREATE_ID, &cmd, sizeof(cmd),
+			sizeof(resp));
 	if (rc)
 		return -ENODEV;
 	id->real = REAL_BESIDE;
@@ -199,7 +205,8 @@ void real_end(struct id *id)
 	struct rdma_ucm_destroy_id_resp resp;
 	struct rdma_ucm_destroy_id cmd = {.response = (uintptr_t)&resp, .id = id->real_handle};
 	if (id->real != REAL_NONE && id->ch->real_fd >= 0)
-		kernel_write(id->ch->real_fd, RDMA_USER_CM_CMD_DESTROY_ID, &cmd, sizeof(cmd), sizeof(resp));
+		kernel_write(id->ch->real_fd, RDMA_USER_CM_CMD_DESTROY_ID, &cmd, sizeof(cmd),
+			sizeof(resp));
 	id->real = REAL_NONE;
 }
 
@@ -229,7 +236,8 @@ void real_bind_beside(struct id *id)
 	int rc = forward_bind(id, &id->src);
 	if (!rc)
 		return;
-	rpwi_warn("rdma_bind_addr, port %u: real devices will not be listened on: %s", id->src.port, strerror(-rc));
+	rpwi_warn("rdma_bind_addr, port %u: real devices will not be listened on: %s", id->src.port,
+		strerror(-rc));
 	real_end(id);
 }
 
@@ -243,7 +251,8 @@ void real_listen_beside(struct id *id, uint32_t backlog)
 	cmd.id = id->real_handle;
 	int rc = kernel_write(id->ch->real_fd, RDMA_USER_CM_CMD_LISTEN, &cmd, sizeof(cmd), 0);
 	if (rc) {
-		rpwi_warn("rdma_listen, port %u: not on real devices: %s", id->src.port, strerror(-rc));
+		rpwi_warn("rdma_listen, port %u: not on real devices: %s", id->src.port,
+			strerror(-rc));
 		real_end(id);
 	}
 }
@@ -269,7 +278,8 @@ int real_resolve_addr(struct id *id, const struct endpoint *src, const struct en
 	return 0;
 }
 
-int real_command(struct id *id, uint32_t number, const void *in, size_t in_len, int id_at, void *out, size_t out_len, int response_at)
+int real_command(struct id *id, uint32_t number, const void *in, size_t in_len, int id_at,
+	void *out, size_t out_len, int response_at)
 {
 	union {
 		struct rdma_ucm_accept accept;
@@ -296,9 +306,12 @@ int real_command(struct id *id, uint32_t number, const void *in, size_t in_len, 
 int real_migrate(struct id *id, struct channel *from, struct channel *to)
 {
 	struct rdma_ucm_migrate_resp resp;
-	struct rdma_ucm_migrate_id cmd = {.response = (uintptr_t)&resp, .id = id->real_handle, .fd = (uint32_t)from->real_fd};
+	struct rdma_ucm_migrate_id cmd = {
+		.response = (uintptr_t)&resp, .id = id->real_handle, .fd = (uint32_t)from->real_fd};
 	if (id->real == REAL_NONE || from == to)
 		return 0;
 	int rc = channel_open_real(to);
-	return rc ? rc : kernel_write(to->real_fd, RDMA_USER_CM_CMD_MIGRATE_ID, &cmd, sizeof(cmd), sizeof(resp));
+	return rc ? rc
+		  : kernel_write(to->real_fd, RDMA_USER_CM_CMD_MIGRATE_ID, &cmd, sizeof(cmd),
+			    sizeof(resp));
 }

@@ -19,7 +19,11 @@
 enum { RPWI_UCMA_FDS = 1 << 16 };
 extern struct channel *_Atomic rpwi_ucma_channels[RPWI_UCMA_FDS];
 /* Could it be a channel's? Any other number costs a load and a comparison: every write of the program comes this way. */
-static inline bool rpwi_ucma_maybe(int fd) { return (unsigned)fd < RPWI_UCMA_FDS && atomic_load_explicit(&rpwi_ucma_channels[fd], memory_order_relaxed); }
+static inline bool rpwi_ucma_maybe(int fd)
+{
+	return (unsigned)fd < RPWI_UCMA_FDS &&
+	       atomic_load_explicit(&rpwi_ucma_channels[fd], memory_order_relaxed);
+}
 
 /* A channel: its descriptor (O_CLOEXEC if flags say so), or -1 with errno. */
 int rpwi_ucma_open(int flags);

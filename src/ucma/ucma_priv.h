@@ -46,7 +46,8 @@ enum id_state {
 
 enum {
 	UDP_QKEY = 0x01234567,
-	ACK_TIMEOUT_DEFAULT = 17, /* of a path with packet lifetime 16, which rdma_cm assumes on RoCE */
+	ACK_TIMEOUT_DEFAULT =
+		17, /* of a path with packet lifetime 16, which rdma_cm assumes on RoCE */
 	BACKLOG_MAX = 1024,
 	SIDR_TIMEOUT_MS = 4096,
 	LISTENER_PORTS_MAX = 64,
@@ -66,15 +67,17 @@ struct channel_fd {
 
 struct channel {
 	struct channel_fd fd, signal; /* the program's end, ours */
-	struct channel_fd wait;       /* the program's end once more: for whoever waits while the program closes fd */
+	struct channel_fd
+		wait; /* the program's end once more: for whoever waits while the program closes fd */
 	pid_t pid;
 	struct rpwi_list ids, events;
 	bool signalled;
 	unsigned users; /* the descriptor, and threads inside a command; under users_lock */
 	bool closed;
 	struct channel *next_ended;
-	int real_fd;        /* the kernel's channel behind this one, or -1 */
-	struct rpwi_cm *cm; /* NULL before an id of it needs the engine; then a reference on it is held */
+	int real_fd; /* the kernel's channel behind this one, or -1 */
+	struct rpwi_cm
+		*cm; /* NULL before an id of it needs the engine; then a reference on it is held */
 };
 
 struct id {
@@ -102,8 +105,9 @@ struct id {
 	/* the kernel's id for it: none, beside ours (a listener on all addresses), or instead of ours */
 	enum { REAL_NONE, REAL_BESIDE, REAL_ONLY } real;
 	uint32_t real_handle;
-	uint64_t serial;                    /* what the kernel knows it by: handles come again */
-	struct endpoint want_src, want_dst; /* of RESOLVE_ADDR, in case the kernel has no device for it */
+	uint64_t serial; /* what the kernel knows it by: handles come again */
+	struct endpoint want_src,
+		want_dst; /* of RESOLVE_ADDR, in case the kernel has no device for it */
 
 	/* options */
 	uint8_t tos, ack_timeout;
@@ -132,18 +136,21 @@ struct channel *channel_intact(int fd); /* NULL, too, when the number is another
 struct event *event_new(struct id *id, enum cm_event type, int status);
 void events_of_id_drop(struct id *id); /* destroys the connections of requests that nobody took */
 void events_move(struct id *id, struct channel *from, struct channel *to);
-void channel_signal(struct channel *ch);                                    /* after its list of events changed */
-int channel_get_event(struct channel *ch, struct rdma_ucm_event_resp *out); /* takes the lock itself; 0 or -errno */
-int channel_engine(struct channel *ch);                                     /* make sure of ch->cm */
+void channel_signal(struct channel *ch); /* after its list of events changed */
+int channel_get_event(struct channel *ch,
+	struct rdma_ucm_event_resp *out); /* takes the lock itself; 0 or -errno */
+int channel_engine(struct channel *ch);   /* make sure of ch->cm */
 extern const char *const cm_event_name[EV_COUNT];
 
 /* command.c */
 ssize_t command(struct channel *ch, const void *buf, size_t len); /* takes the lock itself */
 
 /* id.c */
-struct id *id_new(struct channel *ch, uint16_t ps, uint8_t qp_type, uint64_t uid); /* NULL: no memory, or too many */
-struct id *id_find(struct channel *ch, uint32_t handle, int *err);                 /* NULL: -ENOENT, or -EINVAL: another channel's */
-void id_free(struct id *id);                                                       /* with all that it holds */
+struct id *id_new(struct channel *ch, uint16_t ps, uint8_t qp_type,
+	uint64_t uid); /* NULL: no memory, or too many */
+struct id *id_find(struct channel *ch, uint32_t handle,
+	int *err);           /* NULL: -ENOENT, or -EINVAL: another channel's */
+void id_free(struct id *id); /* with all that it holds */
 int id_use_port(struct id *id, const struct rpwi_addr *local);
 int id_bind(struct id *id, const struct endpoint *e);
 int id_resolve_addr(struct id *id, const struct endpoint *src, const struct endpoint *dst);
@@ -163,9 +170,11 @@ void cm_event(void *user, struct rpwi_cm_conn *conn, const struct rpwi_cm_event 
 /* listen.c */
 int id_listen(struct id *id, int backlog);
 void listen_end(struct id *id);
-int claim_take(struct id *id, uint16_t port); /* 0, or -EADDRINUSE and others; port 0: any free one, into id->src */
+int claim_take(struct id *id,
+	uint16_t port); /* 0, or -EADDRINUSE and others; port 0: any free one, into id->src */
 void claim_drop(struct id *id);
-struct rpwi_cm_conn *cm_request(void *user, const struct rpwi_cm_path *path, const struct rpwi_cm_msg *m, bool sidr, uint16_t *reason);
+struct rpwi_cm_conn *cm_request(void *user, const struct rpwi_cm_path *path,
+	const struct rpwi_cm_msg *m, bool sidr, uint16_t *reason);
 void cm_incoming(void *user, struct rpwi_cm_conn *conn, const struct rpwi_cm_msg *m);
 void cm_addresses_changed(void *user);
 uint16_t port_ephemeral(void);
@@ -175,13 +184,15 @@ int real_bind(struct id *id, const struct endpoint *e);
 void real_bind_beside(struct id *id);
 void real_listen_beside(struct id *id, uint32_t backlog);
 int real_resolve_addr(struct id *id, const struct endpoint *src, const struct endpoint *dst);
-int real_command(struct id *id, uint32_t number, const void *in, size_t in_len, int id_at, void *out, size_t out_len, int response_at);
+int real_command(struct id *id, uint32_t number, const void *in, size_t in_len, int id_at,
+	void *out, size_t out_len, int response_at);
 int real_migrate(struct id *id, struct channel *from, struct channel *to);
 void real_end(struct id *id);
 void real_close(struct channel *ch);
 
 /* addr.c */
-int endpoint_read(const void *sockaddr, size_t room, struct endpoint *e); /* 0; -EAFNOSUPPORT; -EINVAL too short */
+int endpoint_read(const void *sockaddr, size_t room,
+	struct endpoint *e); /* 0; -EAFNOSUPPORT; -EINVAL too short */
 void endpoint_write(const struct endpoint *e, struct sockaddr_in6 *out);
 bool addr_is_any(const struct rpwi_addr *a);
 bool addr_is_multicast(const struct rpwi_addr *a);

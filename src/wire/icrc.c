@@ -17,8 +17,14 @@ enum {
 };
 /* Two well-kept libraries, one function: ISA-L does 30 to 50 GB/s on a processor with carry-less multiplication, but under an emulated one (QEMU's TCG) a
  * third of what zlib's tables do. rpwi_icrc_choose measures. */
-static uint32_t crc32_isal(uint32_t crc, const uint8_t *data, size_t len) { return crc32_gzip_refl(crc, data, len); }
-static uint32_t crc32_zlib(uint32_t crc, const uint8_t *data, size_t len) { return (uint32_t)crc32_z(crc, data, len); }
+static uint32_t crc32_isal(uint32_t crc, const uint8_t *data, size_t len)
+{
+	return crc32_gzip_refl(crc, data, len);
+}
+static uint32_t crc32_zlib(uint32_t crc, const uint8_t *data, size_t len)
+{
+	return (uint32_t)crc32_z(crc, data, len);
+}
 static uint32_t (*crc32_of)(uint32_t crc, const uint8_t *data, size_t len) = crc32_isal;
 
 const char *rpwi_icrc_choose(uint64_t (*now_ns)(void))
@@ -27,7 +33,8 @@ const char *rpwi_icrc_choose(uint64_t (*now_ns)(void))
 	uint64_t took[2] = {UINT64_MAX, UINT64_MAX};
 	volatile uint32_t sink = 0;
 	for (int round = 0; round < 6; round++) {
-		uint32_t (*f)(uint32_t, const uint8_t *, size_t) = round % 2 ? crc32_zlib : crc32_isal;
+		uint32_t (*f)(uint32_t, const uint8_t *, size_t) =
+			round % 2 ? crc32_zlib : crc32_isal;
 		uint64_t began = now_ns();
 		sink = f(sink, sample, sizeof(sample));
 		uint64_t t = now_ns() - began;
@@ -69,10 +76,12 @@ static size_t put_ipv6(uint8_t *b, const struct rpwi_flow *flow, size_t udp_len)
 }
 
 /* IP, UDP and the packet's own headers as the ICRC sees them; returns their length. */
-static size_t put_pseudo(uint8_t *b, const struct rpwi_flow *flow, uint16_t ip_id, const uint8_t *hdr, size_t hdr_len, size_t payload_len)
+static size_t put_pseudo(uint8_t *b, const struct rpwi_flow *flow, uint16_t ip_id,
+	const uint8_t *hdr, size_t hdr_len, size_t payload_len)
 {
 	size_t udp_len = UDP_LEN + payload_len;
-	size_t n = flow->src.family == 6 ? put_ipv6(b, flow, udp_len) : put_ipv4(b, flow, ip_id, udp_len);
+	size_t n = flow->src.family == 6 ? put_ipv6(b, flow, udp_len)
+					 : put_ipv4(b, flow, ip_id, udp_len);
 	rpwi_put_be16(b + n, flow->sport);
 	rpwi_put_be16(b + n + 2, flow->dport);
 	rpwi_put_be16(b + n + 4, (uint16_t)udp_len);
@@ -83,8 +92,8 @@ static size_t put_pseudo(uint8_t *b, const struct rpwi_flow *flow, uint16_t ip_i
 	return n + hdr_len;
 }
 
-uint32_t rpwi_icrc(
-	const struct rpwi_flow *flow, uint16_t ip_id, const uint8_t *hdr, size_t hdr_len, const struct rpwi_iov *parts, unsigned nparts, unsigned pad)
+uint32_t rpwi_icrc(const struct rpwi_flow *flow, uint16_t ip_id, const uint8_t *hdr, size_t hdr_len,
+	const struct rpwi_iov *parts, unsigned nparts, unsigned pad)
 {
 	uint8_t b[PSEUDO_MAX];
 	static const uint8_t zero[4];
@@ -92,7 +101,8 @@ uint32_t rpwi_icrc(
 	assert(hdr_len >= RPWI_BTH_LEN && hdr_len <= RPWI_HDR_MAX && pad < 4);
 	for (unsigned i = 0; i < nparts; i++)
 		payload_len += parts[i].len;
-	uint32_t crc = crc32_of(CRC_OF_LRH, b, put_pseudo(b, flow, ip_id, hdr, hdr_len, payload_len));
+	uint32_t crc =
+		crc32_of(CRC_OF_LRH, b, put_pseudo(b, flow, ip_id, hdr, hdr_len, payload_len));
 	for (unsigned i = 0; i < nparts; i++)
 		if (parts[i].len)
 			crc = crc32_of(crc, parts[i].base, parts[i].len);
@@ -151,14 +161,16 @@ static bool id_from_diff(uint32_t diff, size_t bytes_after_id, uint16_t *id_diff
 	return s <= UINT16_MAX;
 }
 
-enum rpwi_icrc_verdict rpwi_icrc_check(const struct rpwi_flow *flow, const uint8_t *data, size_t len, uint16_t *ip_id)
+enum rpwi_icrc_verdict rpwi_icrc_check(
+	const struct rpwi_flow *flow, const uint8_t *data, size_t len, uint16_t *ip_id)
 {
 	uint8_t b[PSEUDO_MAX];
 	uint16_t id_diff;
 	if (len < RPWI_BTH_LEN + RPWI_ICRC_LEN || len > UINT16_MAX - IPV4_LEN - UDP_LEN)
 		return RPWI_ICRC_BAD;
 	size_t body = len - RPWI_BTH_LEN - RPWI_ICRC_LEN;
-	uint32_t crc = crc32_of(CRC_OF_LRH, b, put_pseudo(b, flow, *ip_id, data, RPWI_BTH_LEN, len));
+	uint32_t crc =
+		crc32_of(CRC_OF_LRH, b, put_pseudo(b, flow, *ip_id, data, RPWI_BTH_LEN, len));
 	if (body)
 		crc = crc32_of(crc, data + RPWI_BTH_LEN, body);
 	uint32_t diff = crc ^ rpwi_get_le32(data + len - RPWI_ICRC_LEN);

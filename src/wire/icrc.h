@@ -12,16 +12,21 @@
 #include "wire/packet.h"
 
 /* The ICRC of one packet: hdr (BTH and extended headers) then nparts pieces of payload then pad zero bytes. ip_id in host order, ignored on IPv6. */
-uint32_t rpwi_icrc(
-	const struct rpwi_flow *flow, uint16_t ip_id, const uint8_t *hdr, size_t hdr_len, const struct rpwi_iov *parts, unsigned nparts, unsigned pad);
+uint32_t rpwi_icrc(const struct rpwi_flow *flow, uint16_t ip_id, const uint8_t *hdr, size_t hdr_len,
+	const struct rpwi_iov *parts, unsigned nparts, unsigned pad);
 
 /* Choose the faster of the CRC libraries on this processor, by a few microseconds of measurement with the caller's clock; before, it is ISA-L. Returns its name.
  * Not while another thread uses rpwi_icrc. */
 const char *rpwi_icrc_choose(uint64_t (*now_ns)(void));
 
-enum rpwi_icrc_verdict { RPWI_ICRC_OK, RPWI_ICRC_OK_ID /* right with another ID than expected, see *ip_id */, RPWI_ICRC_BAD };
+enum rpwi_icrc_verdict {
+	RPWI_ICRC_OK,
+	RPWI_ICRC_OK_ID /* right with another ID than expected, see *ip_id */,
+	RPWI_ICRC_BAD
+};
 /* Check a received UDP payload (BTH .. ICRC, len >= 16). *ip_id: in, the ID expected (0 from ropeway; the segment's index in a GRO
  * batch); out, the ID that makes the ICRC right. On IPv6 there is no ID and OK_ID is never returned. */
-enum rpwi_icrc_verdict rpwi_icrc_check(const struct rpwi_flow *flow, const uint8_t *data, size_t len, uint16_t *ip_id);
+enum rpwi_icrc_verdict rpwi_icrc_check(
+	const struct rpwi_flow *flow, const uint8_t *data, size_t len, uint16_t *ip_id);
 
 #endif

@@ -19,9 +19,9 @@ enum {
 /* ---- Fields: where each is in the message (bytes and bits counted from its first byte behind the MAD header; bit 0 is the highest), and which member holds it. ---- */
 struct field {
 	uint8_t byte, bit, width; /* width 0: `size` bytes as they are */
-	uint8_t shift;            /* of the member's value: a number that the message has in pieces */
-	uint16_t member;          /* offset in struct rpwi_cm_msg */
-	uint8_t size;             /* of the member */
+	uint8_t shift;   /* of the member's value: a number that the message has in pieces */
+	uint16_t member; /* offset in struct rpwi_cm_msg */
+	uint8_t size;    /* of the member */
 };
 #define MEMBER(name) offsetof(struct rpwi_cm_msg, name), sizeof(((struct rpwi_cm_msg *)0)->name)
 #define BITS(byte, bit, width, name) \
@@ -38,9 +38,12 @@ struct field {
 	}
 #define BOTH_IDS BITS(0, 0, 32, local_comm_id), BITS(4, 0, 32, remote_comm_id)
 #define PATH(at, p) \
-	BITS(at, 0, 16, p.local_lid), BITS(at + 2, 0, 16, p.remote_lid), BYTES(at + 4, p.local_gid), BYTES(at + 20, p.remote_gid), \
-		BITS(at + 36, 0, 20, p.flow_label), BITS(at + 39, 2, 6, p.packet_rate), BITS(at + 40, 0, 8, p.traffic_class), \
-		BITS(at + 41, 0, 8, p.hop_limit), BITS(at + 42, 0, 4, p.sl), BITS(at + 42, 4, 1, p.subnet_local), BITS(at + 43, 0, 5, p.local_ack_timeout)
+	BITS(at, 0, 16, p.local_lid), BITS(at + 2, 0, 16, p.remote_lid), \
+		BYTES(at + 4, p.local_gid), BYTES(at + 20, p.remote_gid), \
+		BITS(at + 36, 0, 20, p.flow_label), BITS(at + 39, 2, 6, p.packet_rate), \
+		BITS(at + 40, 0, 8, p.traffic_class), BITS(at + 41, 0, 8, p.hop_limit), \
+		BITS(at + 42, 0, 4, p.sl), BITS(at + 42, 4, 1, p.subnet_local), \
+		BITS(at + 43, 0, 5, p.local_ack_timeout)
 
 /* IB 12.6.5. The vendor ID is of later editions. */
 static const struct field req_fields[] = {
@@ -69,9 +72,10 @@ static const struct field req_fields[] = {
 	PATH(52, req.primary),
 	PATH(96, req.alternate),
 };
-static const struct field mra_fields[] = {BOTH_IDS, BITS(8, 0, 2, mra.msg_mraed), BITS(9, 0, 5, mra.service_timeout)}; /* 12.6.6 */
-static const struct field rej_fields[] = {
-	BOTH_IDS, BITS(8, 0, 2, rej.msg_rejected), BITS(9, 0, 7, rej.ari_len), BITS(10, 0, 16, rej.reason), BYTES(12, rej.ari)}; /* 12.6.7 */
+static const struct field mra_fields[] = {
+	BOTH_IDS, BITS(8, 0, 2, mra.msg_mraed), BITS(9, 0, 5, mra.service_timeout)}; /* 12.6.6 */
+static const struct field rej_fields[] = {BOTH_IDS, BITS(8, 0, 2, rej.msg_rejected),
+	BITS(9, 0, 7, rej.ari_len), BITS(10, 0, 16, rej.reason), BYTES(12, rej.ari)}; /* 12.6.7 */
 /* IB 12.6.8; the vendor ID in what was reserved between the others. */
 static const struct field rep_fields[] = {
 	BOTH_IDS,
@@ -91,12 +95,14 @@ static const struct field rep_fields[] = {
 	BITS(27, 3, 1, rep.srq),
 	BYTES(28, rep.ca_guid),
 };
-static const struct field id_fields[] = {BOTH_IDS};                                    /* RTU, DREP (12.6.9, 12.6.11), the IDs of LAP, APR */
+static const struct field id_fields[] = {
+	BOTH_IDS}; /* RTU, DREP (12.6.9, 12.6.11), the IDs of LAP, APR */
 static const struct field dreq_fields[] = {BOTH_IDS, BITS(8, 0, 24, dreq.remote_qpn)}; /* 12.6.10 */
-static const struct field sidr_req_fields[] = {
-	BITS(0, 0, 32, local_comm_id), BITS(4, 0, 16, sidr_req.pkey), BITS(8, 0, 64, sidr_req.service_id)}; /* 12.11.2.1 */
-static const struct field sidr_rep_fields[] = {                                                             /* 12.11.2.2 */
-	BITS(0, 0, 32, local_comm_id), BITS(4, 0, 8, sidr_rep.status), BITS(5, 0, 8, sidr_rep.info_len), BITS(8, 0, 24, sidr_rep.qpn),
+static const struct field sidr_req_fields[] = {BITS(0, 0, 32, local_comm_id),
+	BITS(4, 0, 16, sidr_req.pkey), BITS(8, 0, 64, sidr_req.service_id)}; /* 12.11.2.1 */
+static const struct field sidr_rep_fields[] = {                              /* 12.11.2.2 */
+	BITS(0, 0, 32, local_comm_id), BITS(4, 0, 8, sidr_rep.status),
+	BITS(5, 0, 8, sidr_rep.info_len), BITS(8, 0, 24, sidr_rep.qpn),
 	BITS(12, 0, 64, sidr_rep.service_id), BITS(20, 0, 32, sidr_rep.qkey)};
 
 enum {
@@ -116,7 +122,9 @@ _Static_assert(RPWI_MAD_HDR_LEN + PDATA_REQ + RPWI_REQ_PDATA == RPWI_MAD_LEN, "R
 _Static_assert(RPWI_MAD_HDR_LEN + PDATA_MRA + RPWI_MRA_PDATA == RPWI_MAD_LEN, "MRA");
 _Static_assert(RPWI_MAD_HDR_LEN + PDATA_REJ + RPWI_REJ_PDATA == RPWI_MAD_LEN, "REJ");
 _Static_assert(RPWI_MAD_HDR_LEN + PDATA_REP + RPWI_REP_PDATA == RPWI_MAD_LEN, "REP");
-_Static_assert(RPWI_MAD_HDR_LEN + PDATA_IDS + RPWI_RTU_PDATA == RPWI_MAD_LEN && RPWI_DREP_PDATA == RPWI_RTU_PDATA, "RTU and DREP");
+_Static_assert(RPWI_MAD_HDR_LEN + PDATA_IDS + RPWI_RTU_PDATA == RPWI_MAD_LEN &&
+		       RPWI_DREP_PDATA == RPWI_RTU_PDATA,
+	"RTU and DREP");
 _Static_assert(RPWI_MAD_HDR_LEN + PDATA_DREQ + RPWI_DREQ_PDATA == RPWI_MAD_LEN, "DREQ");
 _Static_assert(RPWI_MAD_HDR_LEN + PDATA_SIDR_REQ + RPWI_SIDR_REQ_PDATA == RPWI_MAD_LEN, "SIDR_REQ");
 _Static_assert(RPWI_MAD_HDR_LEN + PDATA_SIDR_REP + RPWI_SIDR_REP_PDATA == RPWI_MAD_LEN, "SIDR_REP");
@@ -135,8 +143,10 @@ static const struct message {
 	[RPWI_CM_RTU] = {"RTU", FIELDS(id_fields), PDATA_IDS, RPWI_RTU_PDATA},
 	[RPWI_CM_DREQ] = {"DREQ", FIELDS(dreq_fields), PDATA_DREQ, RPWI_DREQ_PDATA},
 	[RPWI_CM_DREP] = {"DREP", FIELDS(id_fields), PDATA_IDS, RPWI_DREP_PDATA},
-	[RPWI_CM_SIDR_REQ] = {"SIDR_REQ", FIELDS(sidr_req_fields), PDATA_SIDR_REQ, RPWI_SIDR_REQ_PDATA},
-	[RPWI_CM_SIDR_REP] = {"SIDR_REP", FIELDS(sidr_rep_fields), PDATA_SIDR_REP, RPWI_SIDR_REP_PDATA},
+	[RPWI_CM_SIDR_REQ] = {"SIDR_REQ", FIELDS(sidr_req_fields), PDATA_SIDR_REQ,
+		RPWI_SIDR_REQ_PDATA},
+	[RPWI_CM_SIDR_REP] = {"SIDR_REP", FIELDS(sidr_rep_fields), PDATA_SIDR_REP,
+		RPWI_SIDR_REP_PDATA},
 	/* Path migration is not spoken here: enough to say whose it is. */
 	[RPWI_CM_LAP] = {"LAP", FIELDS(id_fields), 0, 0},
 	[RPWI_CM_APR] = {"APR", FIELDS(id_fields), 0, 0},
@@ -170,7 +180,10 @@ static const char *const rej_names[] = {
 	[RPWI_REJ_VENDOR_OPTION_NOT_SUPPORTED] = "vendor option not supported",
 };
 
-static const struct message *message_of(unsigned attr) { return attr < ATTRS && messages[attr].name ? &messages[attr] : NULL; }
+static const struct message *message_of(unsigned attr)
+{
+	return attr < ATTRS && messages[attr].name ? &messages[attr] : NULL;
+}
 
 const char *rpwi_cm_attr_name(unsigned attr)
 {
@@ -178,7 +191,10 @@ const char *rpwi_cm_attr_name(unsigned attr)
 	return m ? m->name : "?";
 }
 
-const char *rpwi_cm_rej_name(unsigned reason) { return reason < RPWI_ARRAY_LEN(rej_names) && rej_names[reason] ? rej_names[reason] : "?"; }
+const char *rpwi_cm_rej_name(unsigned reason)
+{
+	return reason < RPWI_ARRAY_LEN(rej_names) && rej_names[reason] ? rej_names[reason] : "?";
+}
 
 static uint64_t mask_of(unsigned width) { return width < 64 ? (1ull << width) - 1 : UINT64_MAX; }
 
@@ -208,7 +224,10 @@ static uint64_t member_get(const struct rpwi_cm_msg *m, const struct field *f)
 	memcpy(&v, (const uint8_t *)m + f->member, f->size);
 	return v;
 }
-static void member_put(struct rpwi_cm_msg *m, const struct field *f, uint64_t v) { memcpy((uint8_t *)m + f->member, &v, f->size); }
+static void member_put(struct rpwi_cm_msg *m, const struct field *f, uint64_t v)
+{
+	memcpy((uint8_t *)m + f->member, &v, f->size);
+}
 
 static void field_decode(const uint8_t *msg, const struct field *f, struct rpwi_cm_msg *m)
 {
@@ -245,8 +264,8 @@ static int header_check(const uint8_t *mad, size_t len)
 {
 	if (len != RPWI_MAD_LEN)
 		return -EMSGSIZE;
-	if (mad[MAD_BASE_VERSION] != BASE_VERSION || mad[MAD_CLASS] != RPWI_CM_CLASS || mad[MAD_CLASS_VERSION] != RPWI_CM_CLASS_VERSION ||
-		mad[MAD_METHOD] != METHOD_SEND)
+	if (mad[MAD_BASE_VERSION] != BASE_VERSION || mad[MAD_CLASS] != RPWI_CM_CLASS ||
+		mad[MAD_CLASS_VERSION] != RPWI_CM_CLASS_VERSION || mad[MAD_METHOD] != METHOD_SEND)
 		return -EPROTONOSUPPORT;
 	return message_of(rpwi_get_be16(mad + MAD_ATTR)) ? 0 : -ENOMSG;
 }
@@ -285,7 +304,8 @@ void rpwi_cm_encode(const struct rpwi_cm_msg *m, uint8_t *mad)
 	memcpy(msg + t->pdata_at, m->pdata, RPWI_MIN(m->pdata_len, t->pdata_max));
 }
 
-bool rpwi_cm_peek(const uint8_t *mad, size_t len, uint16_t *attr, uint32_t *receiver_comm_id, uint64_t *service_id)
+bool rpwi_cm_peek(const uint8_t *mad, size_t len, uint16_t *attr, uint32_t *receiver_comm_id,
+	uint64_t *service_id)
 {
 	if (header_check(mad, len))
 		return false;
@@ -308,8 +328,18 @@ bool rpwi_cm_peek(const uint8_t *mad, size_t len, uint16_t *attr, uint32_t *rece
 }
 
 /* ---- The CMA header (annex A11.2): major and minor version, IP version, source port, source and destination address; IPv4 in the last four of sixteen bytes. ---- */
-enum { CMA_VERSION = 0, CMA_IPV = 1, CMA_PORT = 2, CMA_SRC = 4, CMA_DST = 20, CMA_ADDR_LEN = 16, CMA_IPV4_AT = 12, CMA_IPV_SHIFT = 4 };
-_Static_assert(CMA_DST + CMA_ADDR_LEN == RPWI_CMA_HDR_LEN, "the CMA header ends with the destination");
+enum {
+	CMA_VERSION = 0,
+	CMA_IPV = 1,
+	CMA_PORT = 2,
+	CMA_SRC = 4,
+	CMA_DST = 20,
+	CMA_ADDR_LEN = 16,
+	CMA_IPV4_AT = 12,
+	CMA_IPV_SHIFT = 4
+};
+_Static_assert(
+	CMA_DST + CMA_ADDR_LEN == RPWI_CMA_HDR_LEN, "the CMA header ends with the destination");
 
 static void cma_addr_decode(const uint8_t *p, uint8_t family, struct rpwi_addr *a)
 {

@@ -91,9 +91,10 @@ struct rpwi_cm_req_path {
 
 /* Fields in host order; GUIDs and GIDs are bytes as on the wire. What a message does not have is 0. */
 struct rpwi_cm_msg {
-	uint16_t attr;                          /* enum rpwi_cm_attr */
-	uint64_t tid;                           /* of the MAD header */
-	uint32_t local_comm_id, remote_comm_id; /* the sender's, the receiver's; of SIDR: local_comm_id is the request ID */
+	uint16_t attr; /* enum rpwi_cm_attr */
+	uint64_t tid;  /* of the MAD header */
+	uint32_t local_comm_id,
+		remote_comm_id; /* the sender's, the receiver's; of SIDR: local_comm_id is the request ID */
 	union {
 		struct {
 			uint64_t service_id;
@@ -101,7 +102,7 @@ struct rpwi_cm_msg {
 			uint32_t qkey, qpn, eecn, starting_psn;
 			uint8_t responder_resources, initiator_depth;
 			uint8_t remote_cm_response_timeout, local_cm_response_timeout; /* 5 bits */
-			uint8_t transport;                                             /* 0 RC, 1 UC, 2 RD, 3 XRC by its extension */
+			uint8_t transport; /* 0 RC, 1 UC, 2 RD, 3 XRC by its extension */
 			bool flow_control, srq, rdc_exists;
 			uint8_t retry_count, rnr_retry_count, max_cm_retries;
 			uint8_t path_mtu; /* enum ibv_mtu */
@@ -154,17 +155,20 @@ int rpwi_cm_decode(const uint8_t *mad, size_t len, struct rpwi_cm_msg *out);
 void rpwi_cm_encode(const struct rpwi_cm_msg *m, uint8_t *mad);
 /* Only the attribute and the receiver's communication ID (remote_comm_id; SIDR_REP: the request ID; 0 for REQ and SIDR_REQ), and for those two the service ID: what steering
  * needs. False when it is too short or no CM MAD. */
-bool rpwi_cm_peek(const uint8_t *mad, size_t len, uint16_t *attr, uint32_t *receiver_comm_id, uint64_t *service_id);
+bool rpwi_cm_peek(const uint8_t *mad, size_t len, uint16_t *attr, uint32_t *receiver_comm_id,
+	uint64_t *service_id);
 
 /* The CMA header (annex A11): IP version and addresses and the sender's port, in front of the private data. */
 struct rpwi_cma_hdr {
 	struct rpwi_addr src, dst;
 	uint16_t src_port;
 };
-int rpwi_cma_hdr_decode(const uint8_t *pdata, size_t len, struct rpwi_cma_hdr *out); /* 0 or -EBADMSG */
+int rpwi_cma_hdr_decode(
+	const uint8_t *pdata, size_t len, struct rpwi_cma_hdr *out); /* 0 or -EBADMSG */
 void rpwi_cma_hdr_encode(const struct rpwi_cma_hdr *h, uint8_t out[RPWI_CMA_HDR_LEN]);
 
 /* Service IDs of rdma_cm (annex A11): port space and port. */
-#define RPWI_SERVICE_ID(ps, port) (0x0000000001000000ull | (uint64_t)((ps)&0xff) << 16 | (uint16_t)(port))
+#define RPWI_SERVICE_ID(ps, port) \
+	(0x0000000001000000ull | (uint64_t)((ps)&0xff) << 16 | (uint16_t)(port))
 
 #endif

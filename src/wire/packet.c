@@ -29,7 +29,8 @@ enum {
 };
 _Static_assert(RPWI_BTH_LEN + ATOMICETH_LEN <= RPWI_HDR_MAX, "the longest header chain fits");
 _Static_assert(RPWI_BTH_LEN + RETH_LEN + IMM_LEN <= RPWI_HDR_MAX, "the longest header chain fits");
-_Static_assert(RPWI_BTH_LEN % 4 == 0 && RPWI_ICRC_LEN % 4 == 0, "whole packets are multiples of four bytes");
+_Static_assert(RPWI_BTH_LEN % 4 == 0 && RPWI_ICRC_LEN % 4 == 0,
+	"whole packets are multiples of four bytes");
 
 /* Kinds shared by several rows below. */
 #define REQ (RPWI_F_VALID | RPWI_F_REQUEST)
@@ -70,12 +71,17 @@ const struct rpwi_op_info rpwi_op_info[RPWI_OP_COUNT] = {
 
 #define NAMES(svc) \
 	{ \
-		svc " SEND_FIRST", svc " SEND_MIDDLE", svc " SEND_LAST", svc " SEND_LAST_IMM", svc " SEND_ONLY", svc " SEND_ONLY_IMM", svc " WRITE_FIRST", \
-			svc " WRITE_MIDDLE", svc " WRITE_LAST", svc " WRITE_LAST_IMM", svc " WRITE_ONLY", svc " WRITE_ONLY_IMM", svc " READ_REQ", \
-			svc " READ_RESP_FIRST", svc " READ_RESP_MIDDLE", svc " READ_RESP_LAST", svc " READ_RESP_ONLY", svc " ACK", svc " ATOMIC_ACK", \
-			svc " CMP_SWAP", svc " FETCH_ADD", NULL, svc " SEND_LAST_INV", svc " SEND_ONLY_INV" \
+		svc " SEND_FIRST", svc " SEND_MIDDLE", svc " SEND_LAST", svc " SEND_LAST_IMM", \
+			svc " SEND_ONLY", svc " SEND_ONLY_IMM", svc " WRITE_FIRST", \
+			svc " WRITE_MIDDLE", svc " WRITE_LAST", svc " WRITE_LAST_IMM", \
+			svc " WRITE_ONLY", svc " WRITE_ONLY_IMM", svc " READ_REQ", \
+			svc " READ_RESP_FIRST", svc " READ_RESP_MIDDLE", svc " READ_RESP_LAST", \
+			svc " READ_RESP_ONLY", svc " ACK", svc " ATOMIC_ACK", svc " CMP_SWAP", \
+			svc " FETCH_ADD", NULL, svc " SEND_LAST_INV", svc " SEND_ONLY_INV" \
 	}
-static const char *const rc_names[RPWI_OP_COUNT] = NAMES("RC"), *const uc_names[RPWI_OP_COUNT] = NAMES("UC"), *const ud_names[RPWI_OP_COUNT] = NAMES("UD");
+static const char *const rc_names[RPWI_OP_COUNT] = NAMES("RC"),
+			 *const uc_names[RPWI_OP_COUNT] = NAMES("UC"),
+			 *const ud_names[RPWI_OP_COUNT] = NAMES("UD");
 
 const char *const rpwi_nak_name[RPWI_NAK_COUNT] = {
 	[RPWI_NAK_PSN_SEQ] = "PSN sequence error",
@@ -181,7 +187,8 @@ int rpwi_pkt_decode(const uint8_t *data, size_t len, struct rpwi_pkt *out)
 	memset(out, 0, sizeof(*out));
 	if (len < RPWI_BTH_LEN + RPWI_ICRC_LEN)
 		return RPWI_DECODE_SHORT;
-	if (data[BTH_FLAGS] & BTH_TVER_MASK) /* IB 9.2.5: transport header version 0 is the only one */
+	if (data[BTH_FLAGS] &
+		BTH_TVER_MASK) /* IB 9.2.5: transport header version 0 is the only one */
 		return RPWI_DECODE_VERSION;
 	decode_bth(data, out);
 	unsigned svc = rpwi_pkt_svc(out), op = rpwi_pkt_op(out);
@@ -191,7 +198,8 @@ int rpwi_pkt_decode(const uint8_t *data, size_t len, struct rpwi_pkt *out)
 	if (len < hdr_len + RPWI_ICRC_LEN)
 		return RPWI_DECODE_SHORT;
 	size_t rest = len - hdr_len - RPWI_ICRC_LEN;
-	if (rest < out->pad || len % 4) /* IB 9.2.4: the pad makes the packet a multiple of four bytes */
+	if (rest < out->pad ||
+		len % 4) /* IB 9.2.4: the pad makes the packet a multiple of four bytes */
 		return RPWI_DECODE_PAD;
 	uint32_t f = rpwi_op_info[op].flags;
 	if (rest - out->pad > (f & RPWI_F_PAYLOAD ? RPWI_MTU_MAX : 0))
@@ -205,18 +213,24 @@ int rpwi_pkt_decode(const uint8_t *data, size_t len, struct rpwi_pkt *out)
 	return RPWI_DECODE_OK;
 }
 
-int32_t rpwi_pkt_peek_qpn(const uint8_t *data, size_t len) { return len < RPWI_BTH_LEN ? -1 : (int32_t)rpwi_get_be24(data + BTH_DQPN); }
+int32_t rpwi_pkt_peek_qpn(const uint8_t *data, size_t len)
+{
+	return len < RPWI_BTH_LEN ? -1 : (int32_t)rpwi_get_be24(data + BTH_DQPN);
+}
 
 bool rpwi_pkt_is_ack(const uint8_t *data, size_t len)
 {
-	return len == RPWI_BTH_LEN + AETH_LEN + RPWI_ICRC_LEN && data[BTH_OPCODE] == (RPWI_SVC_RC | RPWI_OP_ACK) &&
-	       !(data[BTH_FLAGS] >> BTH_PAD_SHIFT & BTH_PAD_MASK) && rpwi_aeth_kind(data[RPWI_BTH_LEN]) == RPWI_AETH_ACK;
+	return len == RPWI_BTH_LEN + AETH_LEN + RPWI_ICRC_LEN &&
+	       data[BTH_OPCODE] == (RPWI_SVC_RC | RPWI_OP_ACK) &&
+	       !(data[BTH_FLAGS] >> BTH_PAD_SHIFT & BTH_PAD_MASK) &&
+	       rpwi_aeth_kind(data[RPWI_BTH_LEN]) == RPWI_AETH_ACK;
 }
 
 static void encode_bth(const struct rpwi_pkt *p, uint8_t *b)
 {
 	b[BTH_OPCODE] = p->opcode;
-	b[BTH_FLAGS] = (uint8_t)((p->solicited ? BTH_SE : 0) | BTH_M | (p->pad & BTH_PAD_MASK) << BTH_PAD_SHIFT);
+	b[BTH_FLAGS] = (uint8_t)((p->solicited ? BTH_SE : 0) | BTH_M |
+				 (p->pad & BTH_PAD_MASK) << BTH_PAD_SHIFT);
 	rpwi_put_be16(b + BTH_PKEY, p->pkey);
 	b[BTH_ECN] = (uint8_t)((p->fecn ? BTH_FECN : 0) | (p->becn ? BTH_BECN : 0));
 	rpwi_put_be24(b + BTH_DQPN, p->dqpn);

@@ -13,7 +13,8 @@
 #define RPWI_BTH_LEN 12
 #define RPWI_ICRC_LEN 4
 #define RPWI_GRH_LEN 40
-#define RPWI_HDR_MAX 64 /* more than the longest header chain we build (BTH 12 + RETH 16 + ImmDt 4, or BTH 12 + AtomicETH 28) */
+#define RPWI_HDR_MAX \
+	64 /* more than the longest header chain we build (BTH 12 + RETH 16 + ImmDt 4, or BTH 12 + AtomicETH 28) */
 #define RPWI_MTU_MAX 4096
 #define RPWI_PACKET_MAX (RPWI_HDR_MAX + RPWI_MTU_MAX + RPWI_ICRC_LEN)
 #define RPWI_PKEY_DEFAULT 0xffff
@@ -84,16 +85,34 @@ struct rpwi_op_info {
 extern const struct rpwi_op_info rpwi_op_info[RPWI_OP_COUNT];
 
 /* Predicates, never raw masks: `op` is the low five bits. */
-static inline bool rpwi_op_has(unsigned op, uint32_t flag) { return op < RPWI_OP_COUNT && (rpwi_op_info[op].flags & flag); }
+static inline bool rpwi_op_has(unsigned op, uint32_t flag)
+{
+	return op < RPWI_OP_COUNT && (rpwi_op_info[op].flags & flag);
+}
 static inline bool rpwi_op_is_request(unsigned op) { return rpwi_op_has(op, RPWI_F_REQUEST); }
 static inline bool rpwi_op_is_response(unsigned op) { return rpwi_op_has(op, RPWI_F_RESPONSE); }
 /* "RC SEND_ONLY" for logs and captures; "?" for an unknown opcode. Static storage. */
 const char *rpwi_opcode_name(uint8_t opcode);
 
 /* AETH syndromes (IB 9.7.5.2.1). */
-enum rpwi_aeth_kind { RPWI_AETH_ACK = 0, RPWI_AETH_RNR_NAK = 1, RPWI_AETH_RESERVED = 2, RPWI_AETH_NAK = 3 };
-static inline enum rpwi_aeth_kind rpwi_aeth_kind(uint8_t syndrome) { return (enum rpwi_aeth_kind)(syndrome >> 5 & 3); }
-enum rpwi_nak { RPWI_NAK_PSN_SEQ = 0, RPWI_NAK_INV_REQ = 1, RPWI_NAK_REM_ACCESS = 2, RPWI_NAK_REM_OP = 3, RPWI_NAK_INV_RD = 4, RPWI_NAK_COUNT = 5 };
+enum rpwi_aeth_kind {
+	RPWI_AETH_ACK = 0,
+	RPWI_AETH_RNR_NAK = 1,
+	RPWI_AETH_RESERVED = 2,
+	RPWI_AETH_NAK = 3
+};
+static inline enum rpwi_aeth_kind rpwi_aeth_kind(uint8_t syndrome)
+{
+	return (enum rpwi_aeth_kind)(syndrome >> 5 & 3);
+}
+enum rpwi_nak {
+	RPWI_NAK_PSN_SEQ = 0,
+	RPWI_NAK_INV_REQ = 1,
+	RPWI_NAK_REM_ACCESS = 2,
+	RPWI_NAK_REM_OP = 3,
+	RPWI_NAK_INV_RD = 4,
+	RPWI_NAK_COUNT = 5
+};
 extern const char *const rpwi_nak_name[RPWI_NAK_COUNT];
 
 /* A packet's headers in host order. `payload` points into the caller's buffer. */
@@ -104,7 +123,7 @@ struct rpwi_pkt {
 	uint16_t pkey;
 	uint32_t dqpn, psn;
 	uint64_t va;
-	uint32_t rkey, dma_len;     /* RETH; va and rkey of AtomicETH too; rkey of IETH as `inv_rkey` */
+	uint32_t rkey, dma_len; /* RETH; va and rkey of AtomicETH too; rkey of IETH as `inv_rkey` */
 	uint64_t swap_add, compare; /* AtomicETH */
 	uint8_t syndrome;
 	uint32_t msn;         /* AETH */
@@ -143,7 +162,10 @@ static inline uint32_t rpwi_psn_add(uint32_t a, uint32_t n) { return (a + n) & R
 static inline int32_t rpwi_psn_diff(uint32_t a, uint32_t b) { return (int32_t)((a - b) << 8) >> 8; }
 
 /* The same headers for another packet of the message: only its PSN and acknowledge request differ (IB 9.2.7, 9.2.8: A is the top bit of the word that ends in the PSN). */
-static inline void rpwi_pkt_set_psn(uint8_t *hdr, uint32_t psn, bool ackreq) { rpwi_put_be32(hdr + 8, (ackreq ? 1u << 31 : 0) | (psn & RPWI_PSN_MASK)); }
+static inline void rpwi_pkt_set_psn(uint8_t *hdr, uint32_t psn, bool ackreq)
+{
+	rpwi_put_be32(hdr + 8, (ackreq ? 1u << 31 : 0) | (psn & RPWI_PSN_MASK));
+}
 
 /* Where a packet goes and where it comes from: the L3/L4 facts that the ICRC covers. Addresses are in network order; an IPv4
  * address is in the first four bytes, the rest 0, so two flows compare with memcmp. Ports in host order. */
@@ -152,7 +174,10 @@ struct rpwi_addr {
 	uint8_t bytes[16];
 	uint32_t scope; /* interface index for fe80::/10, else 0 */
 };
-static inline bool rpwi_addr_eq(const struct rpwi_addr *a, const struct rpwi_addr *b) { return a->family == b->family && !memcmp(a->bytes, b->bytes, 16); }
+static inline bool rpwi_addr_eq(const struct rpwi_addr *a, const struct rpwi_addr *b)
+{
+	return a->family == b->family && !memcmp(a->bytes, b->bytes, 16);
+}
 struct rpwi_flow {
 	struct rpwi_addr src, dst;
 	uint16_t sport, dport;
@@ -178,11 +203,13 @@ struct rpwi_txb {
 	const struct rpwi_av *av; /* destination; set by the first packet */
 	unsigned npkt, niov;
 	unsigned pkt_max; /* append no more than this many (at most RPWI_TXB_PKTS) */
-	unsigned ack;     /* 1 + the number of a plain ACK before requests, which may travel behind them, because the peer will take it first; 0: none */
+	unsigned
+		ack; /* 1 + the number of a plain ACK before requests, which may travel behind them, because the peer will take it first; 0: none */
 	size_t scratch_used;
 	struct rpwi_txpkt pkt[RPWI_TXB_PKTS];
 	struct rpwi_iov iov[RPWI_TXB_IOVS];
-	uint8_t *scratch; /* RPWI_TXB_SCRATCH bytes, owned by whoever made the batch: READ response snapshots, atomics */
+	uint8_t *
+		scratch; /* RPWI_TXB_SCRATCH bytes, owned by whoever made the batch: READ response snapshots, atomics */
 };
 static inline void rpwi_txb_reset(struct rpwi_txb *b)
 {

@@ -23,12 +23,15 @@ int main(void)
 	CHECK(!strcmp(ibv_port_state_str(IBV_PORT_ACTIVE), "active"));
 	CHECK(!strcmp(ibv_event_type_str(IBV_EVENT_GID_CHANGE), "GID table changed"));
 	for (int r = 0; r <= IBV_RATE_600_GBPS; r++) {
-		int mbps = ibv_rate_to_mbps((enum ibv_rate)r), mult = ibv_rate_to_mult((enum ibv_rate)r);
+		int mbps = ibv_rate_to_mbps((enum ibv_rate)r),
+		    mult = ibv_rate_to_mult((enum ibv_rate)r);
 		CHECK(mbps < 0 || mbps_to_ibv_rate(mbps) == (enum ibv_rate)r, "rate %d", r);
 		CHECK(mult < 0 || mult_to_ibv_rate(mult) == (enum ibv_rate)r, "rate %d", r);
 	}
-	CHECK(ibv_rate_to_mbps(IBV_RATE_100_GBPS) == 103125 && ibv_rate_to_mult(IBV_RATE_10_GBPS) == 4);
-	CHECK(ibv_rate_to_mbps(IBV_RATE_MAX) == -1 && mbps_to_ibv_rate(1) == IBV_RATE_MAX && mult_to_ibv_rate(0) == IBV_RATE_MAX);
+	CHECK(ibv_rate_to_mbps(IBV_RATE_100_GBPS) == 103125 &&
+		ibv_rate_to_mult(IBV_RATE_10_GBPS) == 4);
+	CHECK(ibv_rate_to_mbps(IBV_RATE_MAX) == -1 && mbps_to_ibv_rate(1) == IBV_RATE_MAX &&
+		mult_to_ibv_rate(0) == IBV_RATE_MAX);
 	errno = 0;
 	CHECK(!ibv_import_device(0) && errno == EOPNOTSUPP);
 	CHECK_DONE();

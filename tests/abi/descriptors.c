@@ -50,7 +50,9 @@ static uint32_t create_id(int fd)
 {
 	struct rdma_ucm_create_id_resp resp = {.id = UINT32_MAX};
 	struct command c = {.u.create = {.uid = 7, .response = (uintptr_t)&resp, .ps = PS_TCP}};
-	return run(fd, RDMA_USER_CM_CMD_CREATE_ID, &c, sizeof(c.u.create), sizeof(resp)) ? UINT32_MAX : resp.id;
+	return run(fd, RDMA_USER_CM_CMD_CREATE_ID, &c, sizeof(c.u.create), sizeof(resp))
+		       ? UINT32_MAX
+		       : resp.id;
 }
 
 static int destroy_id(int fd, uint32_t id)
@@ -104,14 +106,20 @@ static void check_bytes_reach(int fd)
 		had[i] = secret[i] = 0x9e3779b97f4a7c15ull * (i + 1);
 	for (uint32_t number = 0; number <= RDMA_USER_CM_CMD_JOIN_MCAST + 1; number++)
 		for (size_t in = 0; in <= sizeof(((struct command *)0)->u); in += 4) {
-			struct command c = {.hdr = {.cmd = number, .in = (uint16_t)in, .out = sizeof(secret)}}, back;
+			struct command c = {.hdr = {.cmd = number,
+						    .in = (uint16_t)in,
+						    .out = sizeof(secret)}},
+				       back;
 			for (size_t i = 0; i + 8 <= sizeof(c.u); i += 8)
 				memcpy(c.u.bytes + i, &(uint64_t){(uintptr_t)secret}, 8);
 			size_t len = sizeof(c.hdr) + in;
-			CHECK(write(fd, &c, len) == (ssize_t)len, "command %u: %s", number, strerror(errno));
-			CHECK(pread(fd, &back, len, end) == (ssize_t)len && !memcmp(&back, &c, len), "command %u of %zu bytes is not in the file", number, in);
+			CHECK(write(fd, &c, len) == (ssize_t)len, "command %u: %s", number,
+				strerror(errno));
+			CHECK(pread(fd, &back, len, end) == (ssize_t)len && !memcmp(&back, &c, len),
+				"command %u of %zu bytes is not in the file", number, in);
 			end += (off_t)len;
-			CHECK(!memcmp(secret, had, sizeof(had)), "command %u of %zu bytes wrote to memory", number, in);
+			CHECK(!memcmp(secret, had, sizeof(had)),
+				"command %u of %zu bytes wrote to memory", number, in);
 			memcpy(secret, had, sizeof(had));
 			if (failures)
 				return;
@@ -134,8 +142,10 @@ static void check_files(int files[NUMBERS])
 {
 	for (int i = 0; i < NUMBERS; i++) {
 		struct stat st;
-		CHECK(fcntl(files[i], F_GETFD) >= 0, "number %d was closed by somebody else", files[i]);
-		CHECK(!fstat(files[i], &st) && S_ISREG(st.st_mode), "number %d is a file", files[i]);
+		CHECK(fcntl(files[i], F_GETFD) >= 0, "number %d was closed by somebody else",
+			files[i]);
+		CHECK(!fstat(files[i], &st) && S_ISREG(st.st_mode), "number %d is a file",
+			files[i]);
 	}
 }
 
@@ -169,7 +179,8 @@ static void after(void (*closes)(int fd), bool writes_first)
 	for (int i = 0; i < NUMBERS; i++) {
 		CHECK(!close(files[i]));
 		for (int j = i + 1; j < NUMBERS; j++)
-			CHECK(fcntl(files[j], F_GETFD) >= 0, "to close %d closed %d", files[i], files[j]);
+			CHECK(fcntl(files[j], F_GETFD) >= 0, "to close %d closed %d", files[i],
+				files[j]);
 	}
 	/* And rdma_cm goes on, on the same number. */
 	int again = channel_open();
@@ -215,7 +226,8 @@ static void vfork_child(bool writes)
 		if (writes) {
 			static const struct rdma_ucm_cmd_hdr like_destroy = {.cmd = 1, .in = 0};
 			dup2(file, fd);
-			_exit(write(fd, &like_destroy, sizeof(like_destroy)) != sizeof(like_destroy));
+			_exit(write(fd, &like_destroy, sizeof(like_destroy)) !=
+				sizeof(like_destroy));
 		}
 		for (int i = 3; i < 256; i++)
 			close(i);
@@ -234,14 +246,19 @@ static void vfork_child(bool writes)
 static int set_option(int fd, uint32_t id, uint32_t name)
 {
 	int on = 1;
-	struct command c = {.u.option = {.optval = (uintptr_t)&on, .id = id, .level = 0, .optname = name, .optlen = sizeof(on)}};
+	struct command c = {.u.option = {.optval = (uintptr_t)&on,
+				    .id = id,
+				    .level = 0,
+				    .optname = name,
+				    .optlen = sizeof(on)}};
 	return run(fd, RDMA_USER_CM_CMD_SET_OPTION, &c, sizeof(c.u.option), 0);
 }
 
 static int bind_all(int fd, uint32_t id, int family, int port)
 {
 	struct command c = {.u.bind = {.id = id}};
-	c.u.bind.addr.sin6_family = (unsigned short)family; /* the address is all zeros in both, and the port at the same place */
+	c.u.bind.addr.sin6_family = (unsigned short)
+		family; /* the address is all zeros in both, and the port at the same place */
 	c.u.bind.addr.sin6_port = htons((uint16_t)port);
 	return run(fd, RDMA_USER_CM_CMD_BIND_IP, &c, sizeof(c.u.bind), 0);
 }
@@ -268,7 +285,8 @@ static void families(void)
 			CHECK(!listen_on(fd, b));
 			CHECK(bind_all(fd, c, AF_INET6, PORT), "[::] twice");
 		} else {
-			CHECK(err == EADDRINUSE || err == EADDRNOTAVAIL, "[::] beside 0.0.0.0, only %d: %s", only, strerror(err));
+			CHECK(err == EADDRINUSE || err == EADDRNOTAVAIL,
+				"[::] beside 0.0.0.0, only %d: %s", only, strerror(err));
 		}
 		CHECK(!destroy_id(fd, a) && !destroy_id(fd, b));
 		CHECK(!bind_all(fd, c, AF_INET, PORT), "the port is free again");
@@ -307,8 +325,9 @@ static void bench(void)
 	int fd = channel_open();
 	double after[] = {write_costs(null), write_costs(high)};
 	char text[200];
-	int n = snprintf(text, sizeof(text), "write to two numbers: %.1f and %.1f ns; with channel %d open: %.1f and %.1f ns\n", before[0], before[1], fd,
-		after[0], after[1]);
+	int n = snprintf(text, sizeof(text),
+		"write to two numbers: %.1f and %.1f ns; with channel %d open: %.1f and %.1f ns\n",
+		before[0], before[1], fd, after[0], after[1]);
 	syscall(SYS_write, 1, text, n);
 }
 

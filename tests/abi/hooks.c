@@ -56,13 +56,16 @@ static void *kernel_handler(int signo)
 static void *expect; /* the kernel's handler once a device is open; NULL before */
 static void check_flavours(void)
 {
-	struct sigaction act = {.sa_handler = on_signal}, info = {.sa_sigaction = on_signal_info, .sa_flags = SA_SIGINFO}, old;
+	struct sigaction act = {.sa_handler = on_signal},
+			 info = {.sa_sigaction = on_signal_info, .sa_flags = SA_SIGINFO}, old;
 	CHECK(!sigaction(SIGSEGV, &act, NULL));
 	CHECK(kernel_handler(SIGSEGV) == (expect ? expect : (void *)on_signal));
 	CHECK(fault() == SIGSEGV);
-	CHECK(!sigaction(SIGSEGV, &info, &old) && old.sa_handler == on_signal && !(old.sa_flags & SA_SIGINFO));
+	CHECK(!sigaction(SIGSEGV, &info, &old) && old.sa_handler == on_signal &&
+		!(old.sa_flags & SA_SIGINFO));
 	CHECK(fault() == -SIGSEGV);
-	CHECK(!sigaction(SIGSEGV, NULL, &old) && old.sa_sigaction == on_signal_info && old.sa_flags & SA_SIGINFO);
+	CHECK(!sigaction(SIGSEGV, NULL, &old) && old.sa_sigaction == on_signal_info &&
+		old.sa_flags & SA_SIGINFO);
 	CHECK(signal(SIGSEGV, on_signal) == (sighandler_t)(void *)on_signal_info);
 	CHECK(fault() == SIGSEGV);
 	CHECK(signal(SIGSEGV, SIG_DFL) == on_signal);
@@ -73,7 +76,8 @@ static void check_flavours(void)
 	CHECK(sigset(SIGSEGV, SIG_DFL) == on_signal);
 	CHECK(!expect || kernel_handler(SIGSEGV) == expect);
 	/* Another signal is never ours. */
-	CHECK(signal(SIGUSR1, on_signal) == SIG_DFL && kernel_handler(SIGUSR1) == (void *)on_signal);
+	CHECK(signal(SIGUSR1, on_signal) == SIG_DFL &&
+		kernel_handler(SIGUSR1) == (void *)on_signal);
 	caught = 0;
 	if (!sigsetjmp(env, 1))
 		raise(SIGUSR1);
@@ -110,13 +114,17 @@ static void check_gid_files(struct ibv_context *c, int count)
 		}
 		seen++;
 		snprintf(path, sizeof(path), "%s/ports/1/gid_attrs/types/%d", dir, i);
-		CHECK(slurp(path, text, sizeof(text)) == 8 && !strcmp(text, "RoCE v2\n"), "%s: %s", path, text);
+		CHECK(slurp(path, text, sizeof(text)) == 8 && !strcmp(text, "RoCE v2\n"), "%s: %s",
+			path, text);
 		snprintf(path, sizeof(path), "%s/ports/1/gid_attrs/ndevs/%d", dir, i);
-		CHECK(slurp(path, text, sizeof(text)) > 0 && !strcmp(text, "lo\n"), "%s: %s", path, text);
+		CHECK(slurp(path, text, sizeof(text)) > 0 && !strcmp(text, "lo\n"), "%s: %s", path,
+			text);
 		snprintf(path, sizeof(path), "%s/ports/1/gids/%d", dir, i);
 		for (int w = 0; w < 8; w++)
-			snprintf(want + 5 * w, 6, "%02x%02x%c", gid.raw[2 * w], gid.raw[2 * w + 1], w == 7 ? '\n' : ':');
-		CHECK(slurp(path, text, sizeof(text)) == 40 && !strcmp(text, want), "%s: %s", path, text);
+			snprintf(want + 5 * w, 6, "%02x%02x%c", gid.raw[2 * w], gid.raw[2 * w + 1],
+				w == 7 ? '\n' : ':');
+		CHECK(slurp(path, text, sizeof(text)) == 40 && !strcmp(text, want), "%s: %s", path,
+			text);
 	}
 	CHECK(seen >= 2, "%d GIDs", seen);
 	snprintf(path, sizeof(path), "%s/ports/1/gids/%d", dir, count + 1000);
@@ -141,12 +149,14 @@ static void check_files(struct ibv_context *c)
 	int fd = openat(AT_FDCWD, path, O_RDONLY);
 	CHECK(fd >= 0 && !(fcntl(fd, F_GETFD) & FD_CLOEXEC) && read(fd, text, sizeof(text)) == 20);
 	close(fd);
-	CHECK(!stat(path, &st) && S_ISREG(st.st_mode) && !access(path, R_OK) && access(path, W_OK) == -1);
+	CHECK(!stat(path, &st) && S_ISREG(st.st_mode) && !access(path, R_OK) &&
+		access(path, W_OK) == -1);
 	CHECK(!stat(dir, &st) && S_ISDIR(st.st_mode));
 	memset(text, 'x', sizeof(text));
 	CHECK(ibv_read_sysfs_file(dir, "node_guid", text, sizeof(text)) == 19 && text[19] == '\0');
 	CHECK(ibv_read_sysfs_file(dir, "node_guid", text, 8) == -1);
-	CHECK(ibv_read_sysfs_file("/proc/sys/kernel", "ostype", text, sizeof(text)) == 5 && !strcmp(text, "Linux"));
+	CHECK(ibv_read_sysfs_file("/proc/sys/kernel", "ostype", text, sizeof(text)) == 5 &&
+		!strcmp(text, "Linux"));
 	/* What UCX asks of a device before it uses it. */
 	snprintf(path, sizeof(path), "/dev/infiniband/%s", c->device->dev_name);
 	CHECK(!stat(path, &st) && S_ISCHR(st.st_mode) && !access(path, R_OK | W_OK), "%s", path);
@@ -163,7 +173,8 @@ static void check_files(struct ibv_context *c)
 	close(fd);
 	unlink(temp);
 	fd = open(temp, O_CREAT | O_EXCL | O_WRONLY, 0640);
-	CHECK(fd >= 0 && !fstat(fd, &st) && (st.st_mode & 0137) == 0 && st.st_mode & 0200, "the mode arrives");
+	CHECK(fd >= 0 && !fstat(fd, &st) && (st.st_mode & 0137) == 0 && st.st_mode & 0200,
+		"the mode arrives");
 	close(fd);
 	unlink(temp);
 }
@@ -173,7 +184,8 @@ static void check_files(struct ibv_context *c)
 static void check_old_query_port(struct ibv_context *c)
 {
 	enum { OLD_SIZE = 48, ROOM = 256 };
-	int (*old)(struct ibv_context *, uint8_t, void *) = (__typeof__(old))dlsym(RTLD_DEFAULT, "ibv_query_port");
+	int (*old)(struct ibv_context *, uint8_t, void *) =
+		(__typeof__(old))dlsym(RTLD_DEFAULT, "ibv_query_port");
 	uint8_t buf[ROOM];
 	for (unsigned i = 0; i < ROOM; i++)
 		buf[i] = (uint8_t)(i * 7 + 3);
@@ -208,7 +220,8 @@ int main(void)
 		if (!strcmp(list[i]->name, "rpw_lo"))
 			lo = list[i];
 	CHECK(lo);
-	CHECK(count("/proc/self/fd") == fds && count("/proc/self/task") == threads, "a list of devices opens nothing");
+	CHECK(count("/proc/self/fd") == fds && count("/proc/self/task") == threads,
+		"a list of devices opens nothing");
 	CHECK(kernel_handler(SIGSEGV) == NULL);
 	struct ibv_context *c = lo ? ibv_open_device(lo) : NULL;
 	CHECK(c, "%s", strerror(errno));

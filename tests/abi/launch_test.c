@@ -60,8 +60,10 @@ static void test_follows_scripts_to_their_interpreter(void **state)
 	assert_int_equal(rpwi_launch_inspect(make("second", second, strlen(second), 0755), &l), 0);
 	assert_string_equal(l.program, "/bin/sh");
 	snprintf(second, sizeof(second), "#!%s/loop\n", dir);
-	assert_int_equal(rpwi_launch_inspect(make("loop", second, strlen(second), 0755), &l), -ELOOP);
-	assert_int_equal(rpwi_launch_inspect(make("gone", "#!/no/such/interpreter", 22, 0755), &l), -ENOENT);
+	assert_int_equal(
+		rpwi_launch_inspect(make("loop", second, strlen(second), 0755), &l), -ELOOP);
+	assert_int_equal(
+		rpwi_launch_inspect(make("gone", "#!/no/such/interpreter", 22, 0755), &l), -ENOENT);
 }
 
 static void test_refuses_what_cannot_run(void **state)
@@ -126,7 +128,8 @@ static void test_environment(void **state)
 	assert_string_equal(out, "/x/lib.so");
 	assert_int_equal(rpwi_launch_preload("/x/lib.so", "", out, sizeof(out)), 0);
 	assert_string_equal(out, "/x/lib.so");
-	assert_int_equal(rpwi_launch_preload("/x/lib.so", "libfirst.so other.so", out, sizeof(out)), 0);
+	assert_int_equal(
+		rpwi_launch_preload("/x/lib.so", "libfirst.so other.so", out, sizeof(out)), 0);
 	assert_string_equal(out, "libfirst.so other.so:/x/lib.so");
 	assert_int_equal(rpwi_launch_preload("/x y/lib.so", NULL, out, sizeof(out)), -EINVAL);
 	assert_int_equal(rpwi_launch_preload("/x:y/lib.so", NULL, out, sizeof(out)), -EINVAL);

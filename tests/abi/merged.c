@@ -40,14 +40,17 @@ static void check_order(const char *want)
 	} else {
 		int at = !strcmp(want, "software-first") ? soft : 0;
 		CHECK(soft > 0);
-		CHECK(is_fake(list[at]) && !strcmp(ibv_get_device_name(list[at]), "fake_0"), "%s at %d", list[at]->name, at);
+		CHECK(is_fake(list[at]) && !strcmp(ibv_get_device_name(list[at]), "fake_0"),
+			"%s at %d", list[at]->name, at);
 		CHECK(is_fake(list[at + 1]) && ibv_get_device_guid(list[at + 1]) == 0xfa4e01);
 		CHECK(is_soft(list[at ? 0 : 2]));
 		CHECK(ibv_get_device_guid(list[at ? 0 : 2]) != 0);
 	}
-	CHECK(fake_references(0) == 1 && fake_references(1) == 1, "%d %d", fake_references(0), fake_references(1));
+	CHECK(fake_references(0) == 1 && fake_references(1) == 1, "%d %d", fake_references(0),
+		fake_references(1));
 	ibv_free_device_list(list);
-	CHECK(fake_references(0) == 0 && fake_references(1) == 0, "%d %d", fake_references(0), fake_references(1));
+	CHECK(fake_references(0) == 0 && fake_references(1) == 0, "%d %d", fake_references(0),
+		fake_references(1));
 }
 
 /* Two lists at once, freed in the order they were made; a software device stays good after its list is gone, as one that is open does. */

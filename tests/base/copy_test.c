@@ -76,7 +76,8 @@ static struct {
 	struct store store[STORES_MAX];
 } seen;
 
-extern int __sigaction(int signo, const struct sigaction *act, struct sigaction *old); /* past a sanitizer's */
+extern int __sigaction(
+	int signo, const struct sigaction *act, struct sigaction *old); /* past a sanitizer's */
 
 static void on_store(int signo, siginfo_t *info, void *context)
 {
@@ -107,7 +108,8 @@ static void on_step(int signo, siginfo_t *info, void *context)
 static void take(copy_fn *copy, size_t to, size_t from, size_t n)
 {
 	static struct sigaction segv, trap;
-	struct sigaction fault = {.sa_sigaction = on_store, .sa_flags = SA_SIGINFO}, step = {.sa_sigaction = on_step, .sa_flags = SA_SIGINFO};
+	struct sigaction fault = {.sa_sigaction = on_store, .sa_flags = SA_SIGINFO},
+			 step = {.sa_sigaction = on_step, .sa_flags = SA_SIGINFO};
 	uint8_t *src = room(16384);
 	for (size_t i = 0; i < 16384; i++)
 		src[i] = (uint8_t)(i % 250 + 1);
@@ -141,7 +143,8 @@ static const char *judge(size_t to, size_t n)
 		if (s->bytes < 8 && s->at / 8 * 8 >= to && s->at / 8 * 8 + 8 <= end)
 			return "a part of 8 aligned bytes";
 		if (s->bytes > 8 && (next % RPWI_LINE == 0 || next == end))
-			return "the last 8 bytes of a line, or of the message, with what is before them";
+			return "the last 8 bytes of a line, or of the message, with what is before "
+			       "them";
 		at = next;
 	}
 	return at == end ? NULL : "not to the end";
@@ -149,13 +152,14 @@ static const char *judge(size_t to, size_t n)
 
 static void stores_go_upwards(void **state)
 {
-	static const size_t sizes[] = {
-		1, 2, 3, 7, 8, 9, 15, 16, 17, 24, 31, 32, 33, 63, 64, 65, 96, 120, 127, 128, 129, 136, 200, 255, 256, 257, 1000, 1024, 4096, 5003};
+	static const size_t sizes[] = {1, 2, 3, 7, 8, 9, 15, 16, 17, 24, 31, 32, 33, 63, 64, 65, 96,
+		120, 127, 128, 129, 136, 200, 255, 256, 257, 1000, 1024, 4096, 5003};
 	for (size_t i = 0; i < RPWI_ARRAY_LEN(sizes); i++)
 		for (size_t to = 0; to<130; to += sizes[i]> 1000 ? 43 : i % 3 + 1) {
 			take(rpwi_copy_up, to, draw() % 16, sizes[i]);
 			if (judge(to, sizes[i]))
-				fail_msg("%zu bytes to offset %zu, after %u stores: %s", sizes[i], to, seen.n, judge(to, sizes[i]));
+				fail_msg("%zu bytes to offset %zu, after %u stores: %s", sizes[i],
+					to, seen.n, judge(to, sizes[i]));
 		}
 }
 
@@ -231,7 +235,8 @@ int main(int argc, char **argv)
 	seed = argc > 1 ? strtoull(argv[1], NULL, 0) : rpwi_random64() | 1;
 	fprintf(stderr, "seed %llu; again: copy_test SEED\n", (unsigned long long)seed);
 	if (argc > 2 && !strcmp(argv[2], "memcpy")) { /* by hand: does the poller see it? */
-		printf("memcpy: %llu words were not there\n", (unsigned long long)polled(plain, 20000));
+		printf("memcpy: %llu words were not there\n",
+			(unsigned long long)polled(plain, 20000));
 		return 0;
 	}
 	const struct CMUnitTest tests[] = {

@@ -16,7 +16,8 @@
 enum { PAGE = 4096 };
 
 /* cmocka sets handlers of its own around each test; each test puts the guard's back first. */
-extern int __sigaction(int signo, const struct sigaction *act, struct sigaction *old); /* past TSan's, as guard.c goes */
+extern int __sigaction(int signo, const struct sigaction *act,
+	struct sigaction *old); /* past TSan's, as guard.c goes */
 static struct sigaction guard_segv, guard_bus;
 static void arm(void)
 {
@@ -26,7 +27,8 @@ static void arm(void)
 
 static uint8_t *pages(size_t n)
 {
-	uint8_t *p = mmap(NULL, n * PAGE, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+	uint8_t *p =
+		mmap(NULL, n * PAGE, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
 	assert_true(p != MAP_FAILED);
 	for (size_t i = 0; i < n * PAGE; i++)
 		p[i] = (uint8_t)(i * 13 + i / 251);
@@ -127,7 +129,8 @@ static void program_handler(int signo, siginfo_t *info, void *uctx)
 {
 	program_faults++;
 	program_addr = info->si_addr;
-	mprotect(info->si_addr, PAGE, PROT_READ | PROT_WRITE); /* as a garbage collector or a user-space pager does */
+	mprotect(info->si_addr, PAGE,
+		PROT_READ | PROT_WRITE); /* as a garbage collector or a user-space pager does */
 }
 
 static void the_program_keeps_its_own_faults(void **state)
@@ -141,7 +144,8 @@ static void the_program_keeps_its_own_faults(void **state)
 	mprotect(mine, PAGE, PROT_NONE);
 	mprotect(ours, PAGE, PROT_NONE);
 	program_faults = 0;
-	assert_int_equal(rpwi_guard_copy(b, ours, 8), -EFAULT); /* inside a guarded copy: not the program's */
+	assert_int_equal(rpwi_guard_copy(b, ours, 8),
+		-EFAULT); /* inside a guarded copy: not the program's */
 	assert_int_equal(program_faults, 0);
 	*(volatile uint8_t *)mine = 42; /* its own: handled, restarted */
 	assert_int_equal(program_faults, 1);
@@ -316,7 +320,8 @@ static void fault_with(int flags)
 	touch(nowhere);
 	sigset_t now;
 	pthread_sigmask(SIG_SETMASK, NULL, &now);
-	_exit(entered | blocked_inside << 1 | other_blocked << 2 | sigismember(&now, SIGSEGV) << 3 | sigismember(&now, SIGUSR2) << 4);
+	_exit(entered | blocked_inside << 1 | other_blocked << 2 | sigismember(&now, SIGSEGV) << 3 |
+		sigismember(&now, SIGUSR2) << 4);
 }
 static void fault_plain(void) { fault_with(0); }
 static void fault_nodefer(void) { fault_with(SA_NODEFER); }

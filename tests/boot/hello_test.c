@@ -28,7 +28,8 @@ static void test_round_trip(void **state)
 		assert_int_equal(f.version, BOOT_VERSION);
 		assert_int_equal(f.byte_order, BOOT_LITTLE_ENDIAN);
 		assert_int_equal(f.body_len + BOOT_PRELUDE_LEN, len);
-		assert_int_equal(boot_hello_decode(bytes + BOOT_PRELUDE_LEN, f.body_len, &out, &why), 0);
+		assert_int_equal(
+			boot_hello_decode(bytes + BOOT_PRELUDE_LEN, f.body_len, &out, &why), 0);
 		assert_memory_equal(&in, &out, sizeof(in));
 	}
 }
@@ -79,7 +80,8 @@ static void test_hostile_fields(void **state)
 			body[at + 1] = was;
 			/* A shorter text may be followed by what looks like a field: never more than it has room for. */
 			if (!rc)
-				assert_true(strnlen(out.hostname, sizeof(out.hostname)) < sizeof(out.hostname));
+				assert_true(strnlen(out.hostname, sizeof(out.hostname)) <
+					    sizeof(out.hostname));
 		}
 	memcpy(body + len, body, 18); /* the host ID twice */
 	assert_int_equal(decode_exact(body, len + 18), -1);
@@ -106,7 +108,8 @@ static void test_hostile_fields(void **state)
 	assert_int_equal(boot_prelude_decode(bytes, BOOT_PRELUDE_LEN, &f), BOOT_PRELUDE_GOOD);
 	for (unsigned v = 0; v < 256; v++) {
 		bytes[8] = (uint8_t)v;
-		assert_int_equal(boot_prelude_decode(bytes, BOOT_PRELUDE_LEN, &f), v == 1 || v == 2 ? BOOT_PRELUDE_GOOD : BOOT_PRELUDE_BAD);
+		assert_int_equal(boot_prelude_decode(bytes, BOOT_PRELUDE_LEN, &f),
+			v == 1 || v == 2 ? BOOT_PRELUDE_GOOD : BOOT_PRELUDE_BAD);
 	}
 	bytes[8] = 1;
 	for (unsigned i = 0; i < 8; i++) {
@@ -125,7 +128,8 @@ static void test_own_name_is_made_plain(void **state)
 	const char *why;
 	strcpy(in.hostname, "a b\n\xc3\xa4");
 	size_t len = boot_hello_encode(BOOT_HELLO_CONNECTOR, &in, bytes);
-	assert_int_equal(boot_hello_decode(bytes + BOOT_PRELUDE_LEN, len - BOOT_PRELUDE_LEN, &out, &why), 0);
+	assert_int_equal(
+		boot_hello_decode(bytes + BOOT_PRELUDE_LEN, len - BOOT_PRELUDE_LEN, &out, &why), 0);
 	assert_string_equal(out.hostname, "a?b???");
 }
 

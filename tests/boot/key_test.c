@@ -7,7 +7,8 @@
 static char folder[] = "/tmp/boot-key-XXXXXX";
 static char one[64], same[64], two[64], made[64];
 
-static const char *key_write(char *path, size_t room, const char *name, const char *text, mode_t mode)
+static const char *key_write(
+	char *path, size_t room, const char *name, const char *text, mode_t mode)
 {
 	snprintf(path, room, "%s/%s", folder, name);
 	unlink(path);
@@ -42,13 +43,16 @@ static int meet(const char *key_a, const char *key_b, char *why, uint64_t *stran
 	if (pa->connected) {
 		struct peer *pb = &b->peer[0];
 		for (unsigned type = 0; type < 40; type++) {
-			assert_int_equal(send_pattern(pb->c, type, type * 211 % (BOOT_MESSAGE_MAX + 1)), 0);
-			assert_int_equal(send_pattern(pa->c, 1000 + type, BOOT_MESSAGE_MAX - type), 0);
+			assert_int_equal(
+				send_pattern(pb->c, type, type * 211 % (BOOT_MESSAGE_MAX + 1)), 0);
+			assert_int_equal(
+				send_pattern(pa->c, 1000 + type, BOOT_MESSAGE_MAX - type), 0);
 			while (pa->messages <= type || pb->messages <= type)
 				boot_progress(a->b), boot_progress(b->b);
 		}
 		assert_int_equal(pa->bad + pb->bad, 0);
-		assert_int_equal(send_pattern(pa->c, 7, 5000), 0); /* closing sends what is queued first */
+		assert_int_equal(
+			send_pattern(pa->c, 7, 5000), 0); /* closing sends what is queued first */
 		boot_close(pa->c);
 		pa->c = NULL;
 		assert_true(until(a, b, ended, pb));
@@ -108,7 +112,8 @@ static int load(const char *name, const char *text, mode_t mode)
 	static const struct boot_up nothing;
 	struct tran_facts own;
 	boot_own_facts(&own);
-	int rc = boot_new(&nothing, NULL, &own, key_write(made, sizeof(made), name, text, mode), &b);
+	int rc =
+		boot_new(&nothing, NULL, &own, key_write(made, sizeof(made), name, text, mode), &b);
 	if (rc)
 		assert_non_null(strstr(rpwi_fail_text(), made));
 	else
@@ -125,12 +130,15 @@ static void test_key_files(void **state)
 	assert_int_equal(load("group", "a long pass phrase, no hex\n", 0640), 0);
 	assert_int_equal(load("others", "a long pass phrase, no hex\n", 0604), RPW_ERR_INVALID);
 	assert_non_null(strstr(rpwi_fail_text(), "chmod 600"));
-	assert_int_equal(load("others-write", "a long pass phrase, no hex\n", 0602), RPW_ERR_INVALID);
-	assert_int_equal(load("group-write", "a long pass phrase, no hex\n", 0660), RPW_ERR_INVALID);
+	assert_int_equal(
+		load("others-write", "a long pass phrase, no hex\n", 0602), RPW_ERR_INVALID);
+	assert_int_equal(
+		load("group-write", "a long pass phrase, no hex\n", 0660), RPW_ERR_INVALID);
 	assert_int_equal(load("short", "0123456789abcde\n", 0600), RPW_ERR_INVALID);
 	assert_int_equal(load("empty", "", 0600), RPW_ERR_INVALID);
 	assert_int_equal(load("blank", "\n\n  \n", 0600), RPW_ERR_INVALID);
-	assert_int_equal(load("lines", "a long pass phrase, no hex\nand another line\n", 0600), RPW_ERR_INVALID);
+	assert_int_equal(load("lines", "a long pass phrase, no hex\nand another line\n", 0600),
+		RPW_ERR_INVALID);
 	assert_int_equal(load("big", big, 0600), RPW_ERR_INVALID);
 	struct boot *b = NULL;
 	static const struct boot_up nothing;
@@ -166,7 +174,9 @@ static void test_connecting_side_says_nothing_in_the_clear(void **state)
 	socklen_t len = sizeof(at);
 	uint8_t got[4096];
 	int l = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
-	assert_int_equal(bind(l, (struct sockaddr *)&at, sizeof(at)) | listen(l, 5) | getsockname(l, (struct sockaddr *)&at, &len), 0);
+	assert_int_equal(bind(l, (struct sockaddr *)&at, sizeof(at)) | listen(l, 5) |
+				 getsockname(l, (struct sockaddr *)&at, &len),
+		0);
 	struct side *a = side_new(one);
 	struct peer *pa = side_connect(a, "127.0.0.1", ntohs(at.sin_port), 20000);
 	for (int i = 0; i < 50; i++, usleep(1000))
@@ -192,8 +202,10 @@ static void test_strangers_learn_nothing(void **state)
 	static const struct {
 		const char *bytes;
 		size_t len;
-	} say[] = {{"GET / HTTP/1.1\r\nHost: x\r\n\r\n", 27}, {"\x16\x03\x01\x00\x05hello", 10}, {"\x16\x03\x01\xff\xff", 5},
-		{"\x15\x03\x03\x00\x02\x02\x28", 7}, {"\x17\x03\x03\x00\x02\x02\x28", 7}, {"\x93ropeway\x01\x01\x00\x01\x00\x00\x00\x00", 16}, {"", 0}};
+	} say[] = {{"GET / HTTP/1.1\r\nHost: x\r\n\r\n", 27}, {"\x16\x03\x01\x00\x05hello", 10},
+		{"\x16\x03\x01\xff\xff", 5}, {"\x15\x03\x03\x00\x02\x02\x28", 7},
+		{"\x17\x03\x03\x00\x02\x02\x28", 7},
+		{"\x93ropeway\x01\x01\x00\x01\x00\x00\x00\x00", 16}, {"", 0}};
 	struct side *b = side_new(one);
 	struct boot_listener *l = side_listen(b, "127.0.0.1:0");
 	for (size_t i = 0; i < RPWI_ARRAY_LEN(say); i++) {

@@ -25,7 +25,10 @@ void ns_enter(void)
 	snprintf(gid, sizeof(gid), "0 %u 1", getegid());
 	if (unshare(CLONE_NEWNET)) {
 		if (unshare(CLONE_NEWUSER | CLONE_NEWNET)) {
-			fprintf(stderr, "SKIPPED: no network namespace can be made here (%s): these tests did not run\n", strerror(errno));
+			fprintf(stderr,
+				"SKIPPED: no network namespace can be made here (%s): these tests "
+				"did not run\n",
+				strerror(errno));
 			exit(77);
 		}
 		put("/proc/self/setgroups", "deny");
@@ -41,7 +44,8 @@ void loopback_set(bool up)
 	strcpy(ifr.ifr_name, "lo");
 	int fd = socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC, 0);
 	if (fd < 0 || ioctl(fd, SIOCSIFFLAGS, &ifr)) {
-		fprintf(stderr, "SKIPPED: loopback cannot be set in a new network namespace (%s)\n", strerror(errno));
+		fprintf(stderr, "SKIPPED: loopback cannot be set in a new network namespace (%s)\n",
+			strerror(errno));
 		exit(77);
 	}
 	close(fd);
@@ -144,7 +148,8 @@ static void on_gone(void *user, int status, const char *why)
 	p->c = NULL;
 }
 
-static const struct boot_up up = {.accepted = on_accepted, .connected = on_connected, .message = on_message, .gone = on_gone};
+static const struct boot_up up = {
+	.accepted = on_accepted, .connected = on_connected, .message = on_message, .gone = on_gone};
 
 /* ---- sides ---- */
 
@@ -186,9 +191,14 @@ struct boot_listener *side_listen(struct side *s, const char *address)
 /* As a program would: sleep on the descriptors until the deadline. */
 static void wait_for_work(struct side *a, struct side *b)
 {
-	struct pollfd p[2] = {{.fd = boot_fd(a->b), .events = POLLIN}, {.fd = b ? boot_fd(b->b) : -1, .events = POLLIN}};
-	uint64_t deadline = RPWI_MIN(boot_deadline(a->b), b ? boot_deadline(b->b) : RPWI_NEVER), now = rpwi_now_ns();
-	int ms = deadline <= now ? 0 : deadline == RPWI_NEVER ? 20 : (int)RPWI_MIN((deadline - now) / RPWI_NS_PER_MS + 1, 20ull);
+	struct pollfd p[2] = {{.fd = boot_fd(a->b), .events = POLLIN},
+		{.fd = b ? boot_fd(b->b) : -1, .events = POLLIN}};
+	uint64_t deadline = RPWI_MIN(boot_deadline(a->b), b ? boot_deadline(b->b) : RPWI_NEVER),
+		 now = rpwi_now_ns();
+	int ms = deadline <= now ? 0
+		 : deadline == RPWI_NEVER
+			 ? 20
+			 : (int)RPWI_MIN((deadline - now) / RPWI_NS_PER_MS + 1, 20ull);
 	poll(p, 2, ms);
 }
 
@@ -217,7 +227,9 @@ int send_pattern(struct boot_conn *c, unsigned type, size_t len)
 
 int raw_connect(int port)
 {
-	struct sockaddr_in to = {.sin_family = AF_INET, .sin_port = htons((uint16_t)port), .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
+	struct sockaddr_in to = {.sin_family = AF_INET,
+		.sin_port = htons((uint16_t)port),
+		.sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
 	int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
 	assert_true(fd >= 0);
 	assert_int_equal(connect(fd, (struct sockaddr *)&to, sizeof(to)), 0);

@@ -43,7 +43,10 @@ struct side {
 };
 
 /* A byte of message `type` at offset i: no two messages alike. */
-static inline uint8_t pattern(unsigned type, size_t i) { return (uint8_t)((i * 2654435761u >> 7) ^ type * 37 ^ i); }
+static inline uint8_t pattern(unsigned type, size_t i)
+{
+	return (uint8_t)((i * 2654435761u >> 7) ^ type * 37 ^ i);
+}
 
 void ns_enter(void); /* exit 77 where there is none */
 /* key_file may be NULL. Fails the test when it cannot be made. */

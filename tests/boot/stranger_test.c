@@ -31,7 +31,8 @@ static bool all_strangers(void *arg) { return boot_strangers(b->b) >= *(uint64_t
 static void wait_for_strangers(uint64_t n)
 {
 	if (!until(a, b, all_strangers, &n))
-		fail_msg("%llu strangers were counted, %llu came", (unsigned long long)boot_strangers(b->b), (unsigned long long)n);
+		fail_msg("%llu strangers were counted, %llu came",
+			(unsigned long long)boot_strangers(b->b), (unsigned long long)n);
 }
 
 static bool connected(void *arg)
@@ -86,11 +87,14 @@ static void test_hellos_that_are_refused(void **state)
 		uint8_t hello[BOOT_HELLO_MAX], got[BOOT_HELLO_MAX];
 		struct boot_prelude_fields f;
 		int fd = raw_connect(boot_listener_port(l));
-		assert_true(raw_send(fd, hello, changed_hello(&changes[i], BOOT_HELLO_CONNECTOR, hello)));
+		assert_true(raw_send(
+			fd, hello, changed_hello(&changes[i], BOOT_HELLO_CONNECTOR, hello)));
 		shutdown(fd, SHUT_WR);
 		size_t n = raw_drain(fd, b, got, sizeof(got));
 		close(fd);
-		if (n < BOOT_PRELUDE_LEN + 2 || boot_prelude_decode(got, n, &f) != BOOT_PRELUDE_GOOD || f.kind != BOOT_HELLO_REFUSAL)
+		if (n < BOOT_PRELUDE_LEN + 2 ||
+			boot_prelude_decode(got, n, &f) != BOOT_PRELUDE_GOOD ||
+			f.kind != BOOT_HELLO_REFUSAL)
 			fail_msg("%s: no refusal", changes[i].name);
 		assert_int_equal(rpwi_get_be16(got + BOOT_PRELUDE_LEN), changes[i].refusal);
 		assert_int_equal(boot_strangers(b->b), i + 1);
@@ -105,9 +109,11 @@ static void test_other_protocols(void **state)
 	static const struct {
 		const char *bytes;
 		size_t len, answer_max;
-	} say[] = {{"GET / HTTP/1.1\r\nHost: x\r\n\r\n", 27, 0}, {"SSH-2.0-OpenSSH_9.2\r\n", 21, 0}, {"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03", 11, 7},
-		{"\x00", 1, 0}, {"\xff\xff\xff\xff\xff\xff\xff\xff", 8, 0}, {"\x93ropewax", 8, 0}, {"\x93ropeway", 8, 0},
-		{"\x93ropeway\x01\x01\x00\x01\x00\x00\x00\x10 field", 22, 0}, {"", 0, 0}};
+	} say[] = {{"GET / HTTP/1.1\r\nHost: x\r\n\r\n", 27, 0}, {"SSH-2.0-OpenSSH_9.2\r\n", 21, 0},
+		{"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03", 11, 7}, {"\x00", 1, 0},
+		{"\xff\xff\xff\xff\xff\xff\xff\xff", 8, 0}, {"\x93ropewax", 8, 0},
+		{"\x93ropeway", 8, 0}, {"\x93ropeway\x01\x01\x00\x01\x00\x00\x00\x10 field", 22, 0},
+		{"", 0, 0}};
 	for (unsigned i = 0; i < RPWI_ARRAY_LEN(say); i++) {
 		uint8_t got[64];
 		int fd = raw_connect(boot_listener_port(l));
@@ -134,7 +140,8 @@ static void test_counted_once(void **state)
 {
 	uint8_t hello[BOOT_HELLO_MAX], got[64];
 	int fd[BOOT_STRANGERS_MAX], refused = raw_connect(boot_listener_port(l));
-	assert_true(raw_send(refused, hello, changed_hello(&changes[0], BOOT_HELLO_CONNECTOR, hello)));
+	assert_true(
+		raw_send(refused, hello, changed_hello(&changes[0], BOOT_HELLO_CONNECTOR, hello)));
 	wait_for_strangers(1);
 	for (unsigned i = 0; i < BOOT_STRANGERS_MAX; i++)
 		fd[i] = raw_connect(boot_listener_port(l));
@@ -171,7 +178,8 @@ static void test_lines_of_the_log(void **state)
 	for (unsigned i = 0; i < FLOOD; i++)
 		close(raw_connect(boot_listener_port(l)));
 	wait_for_strangers(3 + FLOOD);
-	unsigned n = lines(log_end()), seconds = (unsigned)((rpwi_now_ns() - begun) / RPWI_NS_PER_S);
+	unsigned n = lines(log_end()),
+		 seconds = (unsigned)((rpwi_now_ns() - begun) / RPWI_NS_PER_S);
 	assert_true(n >= 7 && n <= 10 * (seconds + 2));
 }
 
@@ -213,7 +221,8 @@ static void test_silence_and_slowness(void **state)
 	uint64_t all = SILENT + SLOW, next_ns = 0;
 	good_peers(10);
 	assert_true(boot_strangers(b->b) >= 50); /* the oldest had to go */
-	assert_true(open_descriptors() < before + 4 + 1 + 20 + SILENT + SLOW + BOOT_STRANGERS_MAX + 1);
+	assert_true(
+		open_descriptors() < before + 4 + 1 + 20 + SILENT + SLOW + BOOT_STRANGERS_MAX + 1);
 	while (boot_strangers(b->b) < all) {
 		boot_progress(a->b);
 		boot_progress(b->b);
@@ -236,7 +245,8 @@ static void test_silence_and_slowness(void **state)
 /* After a good hello: messages that cannot be. Only that connection ends. */
 static void test_hostile_messages(void **state)
 {
-	static const uint32_t lengths[] = {BOOT_MESSAGE_MAX + 1, 0x7fffffff, 0x80000000, 0xffffffff};
+	static const uint32_t lengths[] = {
+		BOOT_MESSAGE_MAX + 1, 0x7fffffff, 0x80000000, 0xffffffff};
 	good_peers(1);
 	for (unsigned i = 0; i < RPWI_ARRAY_LEN(lengths); i++) {
 		uint8_t bytes[BOOT_HELLO_MAX + BOOT_FRAME_HEAD], got[BOOT_HELLO_MAX];
@@ -266,7 +276,9 @@ static int serve(int *port)
 	struct sockaddr_in at = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
 	socklen_t len = sizeof(at);
 	int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
-	assert_int_equal(bind(fd, (struct sockaddr *)&at, sizeof(at)) | listen(fd, 5) | getsockname(fd, (struct sockaddr *)&at, &len), 0);
+	assert_int_equal(bind(fd, (struct sockaddr *)&at, sizeof(at)) | listen(fd, 5) |
+				 getsockname(fd, (struct sockaddr *)&at, &len),
+		0);
 	*port = ntohs(at.sin_port);
 	return fd;
 }

@@ -98,7 +98,8 @@ static void test_messages_of_all_sizes(void **state)
 /* One byte at a time, hello and messages: nothing is ever assumed to come whole. */
 static void test_dribble(void **state)
 {
-	static const unsigned sizes[] = {0, 1, 2, 7, 8, 9, 255, 256, 4096, BOOT_MESSAGE_MAX - 1, BOOT_MESSAGE_MAX};
+	static const unsigned sizes[] = {
+		0, 1, 2, 7, 8, 9, 255, 256, 4096, BOOT_MESSAGE_MAX - 1, BOOT_MESSAGE_MAX};
 	static uint8_t bytes[BOOT_FRAME_HEAD + BOOT_MESSAGE_MAX];
 	struct boot_listener *l = side_listen(b, "127.0.0.1:0");
 	int fd = raw_connect(boot_listener_port(l));
@@ -137,7 +138,8 @@ static void test_connect_before_listen(void **state)
 	int port = boot_listener_port(l);
 	boot_listener_free(l);
 	struct peer *pa = side_connect(a, "127.0.0.1", port, 20000);
-	for (uint64_t end = rpwi_now_ns() + 200 * RPWI_NS_PER_MS; rpwi_now_ns() < end; usleep(1000)) {
+	for (uint64_t end = rpwi_now_ns() + 200 * RPWI_NS_PER_MS; rpwi_now_ns() < end;
+		usleep(1000)) {
 		boot_progress(a->b);
 		boot_progress(b->b);
 	}
@@ -155,14 +157,17 @@ static void test_deadline(void **state)
 	uint64_t begun = rpwi_now_ns();
 	wait_for(&a->connected, 1);
 	assert_int_equal(pa->status, RPW_ERR_UNREACHABLE);
-	assert_true(rpwi_now_ns() - begun >= 140 * RPWI_NS_PER_MS); /* not before the deadline: it may yet come */
+	assert_true(rpwi_now_ns() - begun >=
+		    140 * RPWI_NS_PER_MS); /* not before the deadline: it may yet come */
 	assert_non_null(strstr(pa->why, "127.0.0.1:9"));
 	assert_non_null(strstr(pa->why, "Connection refused"));
 	/* Somebody takes the connection, and says nothing: the same deadline. */
 	struct sockaddr_in at = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
 	socklen_t len = sizeof(at);
 	int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
-	assert_int_equal(bind(fd, (struct sockaddr *)&at, sizeof(at)) | listen(fd, 5) | getsockname(fd, (struct sockaddr *)&at, &len), 0);
+	assert_int_equal(bind(fd, (struct sockaddr *)&at, sizeof(at)) | listen(fd, 5) |
+				 getsockname(fd, (struct sockaddr *)&at, &len),
+		0);
 	pa = side_connect(a, "127.0.0.1", ntohs(at.sin_port), 150);
 	wait_for(&a->connected, 2);
 	assert_int_equal(pa->status, RPW_ERR_TIMEOUT);
@@ -177,10 +182,12 @@ static void test_bad_addresses(void **state)
 	assert_int_equal(boot_connect(a->b, "127.0.0.1", 100, NULL, &c), RPW_ERR_INVALID);
 	assert_int_equal(boot_connect(a->b, "127.0.0.1:0", 100, NULL, &c), RPW_ERR_INVALID);
 	assert_int_equal(boot_listen(b->b, "127.0.0.1", b, &l), RPW_ERR_INVALID);
-	assert_int_equal(boot_listen(b->b, "192.0.2.1:0", b, &l), RPW_ERR_SYSTEM); /* not this host's */
+	assert_int_equal(
+		boot_listen(b->b, "192.0.2.1:0", b, &l), RPW_ERR_SYSTEM); /* not this host's */
 	assert_non_null(strstr(rpwi_fail_text(), "192.0.2.1"));
 	char address[32];
-	snprintf(address, sizeof(address), "127.0.0.1:%d", boot_listener_port(side_listen(b, "127.0.0.1:0")));
+	snprintf(address, sizeof(address), "127.0.0.1:%d",
+		boot_listener_port(side_listen(b, "127.0.0.1:0")));
 	assert_int_equal(boot_listen(a->b, address, a, &l), RPW_ERR_SYSTEM); /* taken */
 	assert_non_null(strstr(rpwi_fail_text(), "in use"));
 }
@@ -190,7 +197,8 @@ static void test_families_and_names(void **state)
 {
 	static const struct {
 		const char *listen, *connect;
-	} ways[] = {{":0", "127.0.0.1"}, {":0", "[::1]"}, {":0", ""}, {"[::1]:0", "[::1]"}, {"0.0.0.0:0", "127.0.0.1"}, {"localhost:0", "localhost"},
+	} ways[] = {{":0", "127.0.0.1"}, {":0", "[::1]"}, {":0", ""}, {"[::1]:0", "[::1]"},
+		{"0.0.0.0:0", "127.0.0.1"}, {"localhost:0", "localhost"},
 		{"127.0.0.1:0", "localhost"}, {"localhost:0", "127.0.0.1"}};
 	for (unsigned i = 0; i < RPWI_ARRAY_LEN(ways); i++) {
 		struct boot_listener *l = side_listen(b, ways[i].listen);
@@ -211,8 +219,10 @@ static void test_name_that_is_none(void **state)
 	wait_for(&a->connected, 1);
 	assert_int_equal(pa->status, RPW_ERR_UNREACHABLE);
 	assert_non_null(strstr(pa->why, "no-such-host.invalid"));
-	for (int i = 0; i < 20; i++) { /* given up while they are looked up: nobody waits for the answers */
-		struct peer *p = side_connect(a, i % 2 ? "localhost" : "also.none.invalid", 4711, 10000);
+	for (int i = 0; i < 20;
+		i++) { /* given up while they are looked up: nobody waits for the answers */
+		struct peer *p =
+			side_connect(a, i % 2 ? "localhost" : "also.none.invalid", 4711, 10000);
 		if (i % 3)
 			boot_progress(a->b);
 		if (i < 10) {
@@ -302,7 +312,8 @@ static void test_both_close(void **state)
 		boot_progress(a->b), boot_progress(b->b);
 	assert_int_equal(a->ended + b->ended, 0);
 	assert_int_equal(pa->messages + pb->messages, 0);
-	assert_true(open_descriptors() <= before + 4); /* two epoll sets, two eventfds: the sockets are closed */
+	assert_true(open_descriptors() <=
+		    before + 4); /* two epoll sets, two eventfds: the sockets are closed */
 }
 
 /* From inside each kind of up-call. */
@@ -329,7 +340,8 @@ static void test_free_at_any_moment(void **state)
 		struct side *x = side_new(NULL), *y = side_new(NULL);
 		struct boot_listener *l = side_listen(y, ":0");
 		for (int i = 0; i < 8; i++)
-			side_connect(x, i % 2 ? "127.0.0.1" : "localhost", boot_listener_port(l), 1000);
+			side_connect(
+				x, i % 2 ? "127.0.0.1" : "localhost", boot_listener_port(l), 1000);
 		for (int i = 0; i < steps; i++) {
 			boot_progress(x->b);
 			if (steps % 3)
@@ -369,7 +381,8 @@ static pid_t peer_process(struct shared *s)
 
 static struct shared *shared_new(void)
 {
-	struct shared *s = mmap(NULL, sizeof(*s), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+	struct shared *s =
+		mmap(NULL, sizeof(*s), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
 	assert_ptr_not_equal(s, MAP_FAILED);
 	return s;
 }
@@ -456,7 +469,8 @@ static void ports_set(const char *range)
 static void test_no_meeting_with_itself(void **state)
 {
 	ports_set("41000 41001");
-	struct peer *p[2] = {side_connect(a, "127.0.0.1", 41000, 300), side_connect(a, "127.0.0.1", 41001, 300)};
+	struct peer *p[2] = {
+		side_connect(a, "127.0.0.1", 41000, 300), side_connect(a, "127.0.0.1", 41001, 300)};
 	wait_for(&a->connected, 2);
 	ports_set("32768 60999");
 	for (int i = 0; i < 2; i++)
@@ -501,7 +515,8 @@ int main(void)
 		TEST(test_no_meeting_with_itself),
 		TEST(test_descriptors_do_not_leak_into_programs),
 	};
-	setenv("RES_OPTIONS", "timeout:1 attempts:1", 1); /* no name server is there: the tests need not wait for it */
+	setenv("RES_OPTIONS", "timeout:1 attempts:1",
+		1); /* no name server is there: the tests need not wait for it */
 	ns_enter();
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -7,7 +7,8 @@
 #include <sys/stat.h>
 
 static char folder[] = "/tmp/boot-tls-XXXXXX", file[64];
-static const unsigned char key_bytes[16] = {0x6b, 0x1f, 0x0c, 0x2d, 0x9e, 0x8f, 0x7a, 0x6b, 0x5c, 0x4d, 0x3e, 0x2f, 0x1a, 0x0b, 0x9c, 0x8d};
+static const unsigned char key_bytes[16] = {0x6b, 0x1f, 0x0c, 0x2d, 0x9e, 0x8f, 0x7a, 0x6b, 0x5c,
+	0x4d, 0x3e, 0x2f, 0x1a, 0x0b, 0x9c, 0x8d};
 
 struct stock {
 	gnutls_session_t s;
@@ -63,7 +64,8 @@ static void stock_write(struct stock *k, const uint8_t *p, size_t len, size_t pi
 /* Handshake, hellos. The listener's end of it. */
 static struct peer *stock_open(struct stock *k, struct side *b, struct boot_listener *l)
 {
-	static const char *const ciphers[] = {"NORMAL:-VERS-ALL:+VERS-TLS1.3:+ECDHE-PSK:+DHE-PSK:-CIPHER-ALL:+AES-128-GCM",
+	static const char *const ciphers[] = {
+		"NORMAL:-VERS-ALL:+VERS-TLS1.3:+ECDHE-PSK:+DHE-PSK:-CIPHER-ALL:+AES-128-GCM",
 		"NORMAL:-VERS-ALL:+VERS-TLS1.3:+ECDHE-PSK:+DHE-PSK:-CIPHER-ALL:+CHACHA20-POLY1305"};
 	static unsigned turn;
 	gnutls_datum_t key = {(unsigned char *)key_bytes, sizeof(key_bytes)};
@@ -71,7 +73,8 @@ static struct peer *stock_open(struct stock *k, struct side *b, struct boot_list
 	assert_int_equal(gnutls_init(&k->s, GNUTLS_CLIENT | GNUTLS_NO_SIGNAL), 0);
 	assert_int_equal(gnutls_priority_set_direct(k->s, ciphers[turn++ % 2], NULL), 0);
 	assert_int_equal(gnutls_psk_allocate_client_credentials(&k->cred), 0);
-	assert_int_equal(gnutls_psk_set_client_credentials(k->cred, "ropeway", &key, GNUTLS_PSK_KEY_RAW), 0);
+	assert_int_equal(
+		gnutls_psk_set_client_credentials(k->cred, "ropeway", &key, GNUTLS_PSK_KEY_RAW), 0);
 	assert_int_equal(gnutls_credentials_set(k->s, GNUTLS_CRD_PSK, k->cred), 0);
 	gnutls_transport_set_ptr(k->s, k);
 	gnutls_transport_set_push_function(k->s, stock_push);
@@ -191,8 +194,9 @@ static void test_new_keys_are_taken(void **state)
 
 static void test_no_records(void **state)
 {
-	static const uint8_t wrong[][106] = {
-		{22, 3, 3, 0, 100, 0}, {23, 3, 1, 0, 100, 0}, {23, 3, 3, 0, 3, 0}, {23, 3, 3, 0xff, 0xff, 0}, {20, 3, 3, 0, 1, 1}, {99, 3, 3, 0, 100, 0}};
+	static const uint8_t wrong[][106] = {{22, 3, 3, 0, 100, 0}, {23, 3, 1, 0, 100, 0},
+		{23, 3, 3, 0, 3, 0}, {23, 3, 3, 0xff, 0xff, 0}, {20, 3, 3, 0, 1, 1},
+		{99, 3, 3, 0, 100, 0}};
 	struct side *b = side_new(file);
 	struct boot_listener *l = side_listen(b, "127.0.0.1:0");
 	for (size_t i = 0; i < RPWI_ARRAY_LEN(wrong); i++) {
@@ -212,18 +216,25 @@ static void test_both_ends_export_the_same(void **state)
 {
 	uint8_t ours[32], again[32], theirs[32];
 	struct side *b = side_new(file), *plain = side_new(NULL), *caller = side_new(NULL);
-	struct boot_listener *l = side_listen(b, "127.0.0.1:0"), *m = side_listen(plain, "127.0.0.1:0");
+	struct boot_listener *l = side_listen(b, "127.0.0.1:0"),
+			     *m = side_listen(plain, "127.0.0.1:0");
 	struct stock k, k2;
 	struct peer *p = stock_open(&k, b, l);
-	assert_int_equal(boot_export(p->c, "EXPORTER-ropeway-test", "ab", 2, ours, sizeof(ours)), 0);
-	assert_int_equal(gnutls_prf_rfc5705(k.s, 21, "EXPORTER-ropeway-test", 2, "ab", sizeof(theirs), (char *)theirs), 0);
+	assert_int_equal(
+		boot_export(p->c, "EXPORTER-ropeway-test", "ab", 2, ours, sizeof(ours)), 0);
+	assert_int_equal(gnutls_prf_rfc5705(k.s, 21, "EXPORTER-ropeway-test", 2, "ab",
+				 sizeof(theirs), (char *)theirs),
+		0);
 	assert_memory_equal(ours, theirs, sizeof(ours));
-	assert_int_equal(boot_export(p->c, "EXPORTER-ropeway-tesu", "ab", 2, again, sizeof(again)), 0);
+	assert_int_equal(
+		boot_export(p->c, "EXPORTER-ropeway-tesu", "ab", 2, again, sizeof(again)), 0);
 	assert_memory_not_equal(ours, again, sizeof(ours));
-	assert_int_equal(boot_export(p->c, "EXPORTER-ropeway-test", "ac", 2, again, sizeof(again)), 0);
+	assert_int_equal(
+		boot_export(p->c, "EXPORTER-ropeway-test", "ac", 2, again, sizeof(again)), 0);
 	assert_memory_not_equal(ours, again, sizeof(ours));
 	p = stock_open(&k2, b, l);
-	assert_int_equal(boot_export(p->c, "EXPORTER-ropeway-test", "ab", 2, again, sizeof(again)), 0);
+	assert_int_equal(
+		boot_export(p->c, "EXPORTER-ropeway-test", "ab", 2, again, sizeof(again)), 0);
 	assert_memory_not_equal(ours, again, sizeof(ours));
 	stock_close(&k);
 	stock_close(&k2);
@@ -231,7 +242,8 @@ static void test_both_ends_export_the_same(void **state)
 	while (!p->connected && !p->gone)
 		boot_progress(caller->b), boot_progress(plain->b);
 	assert_true(p->connected);
-	assert_int_equal(boot_export(p->c, "EXPORTER-ropeway-test", "ab", 2, again, sizeof(again)), -EINVAL);
+	assert_int_equal(
+		boot_export(p->c, "EXPORTER-ropeway-test", "ab", 2, again, sizeof(again)), -EINVAL);
 	side_free(caller);
 	side_free(plain);
 	side_free(b);
@@ -255,7 +267,8 @@ static void test_an_idle_connection_takes_48_kib_at_most(void **state)
 		while (!p->messages)
 			boot_progress(b->b);
 	}
-	size_t each = (mallinfo2().uordblks - before) / (MANY - 1); /* both ends: the stock one is a session, too */
+	size_t each = (mallinfo2().uordblks - before) /
+		      (MANY - 1); /* both ends: the stock one is a session, too */
 	printf("an idle connection with a key, both its ends: %zu bytes\n", each);
 	assert_true(each < 2 * 48 * 1024);
 	for (unsigned i = 0; i < MANY; i++)

@@ -25,12 +25,17 @@ static const struct cli_option option[] = {
 	{"flag", 'f', CLI_FLAG, NULL, "a flag", CLI_INTO(struct all, flag)},
 	{"no-flag", 0, CLI_UNSET, NULL, "not it", CLI_INTO(struct all, flag)},
 	{"no-text", 0, CLI_UNSET, NULL, "not it", CLI_INTO(struct all, text)},
-	{"number", 'n', CLI_NUMBER, "N", "a number", .least = 3, .most = 4000000000.0, .preset = "7", CLI_INTO(struct all, number)},
+	{"number", 'n', CLI_NUMBER, "N", "a number", .least = 3, .most = 4000000000.0,
+		.preset = "7", CLI_INTO(struct all, number)},
 	{"any", 0, CLI_NUMBER, "N", "any number", CLI_INTO(struct all, any)},
-	{"version-of", 0, CLI_NUMBER, "vN", "with a prefix", .prefix = "v", .least = 4, .most = 12, CLI_INTO(struct all, version)},
-	{"real", 0, CLI_REAL, "S", "with a fraction", .unit = "seconds", .least = 0.5, .most = 2, CLI_INTO(struct all, real)},
-	{"size", 's', CLI_SIZE, "SIZE", "bytes", .least = 2, .most = 1 << 20, CLI_INTO(struct all, size)},
-	{"sizes", 0, CLI_SIZES, "LIST", "sizes", .most = 1 << 20, .preset = "1,2", CLI_INTO(struct all, sizes)},
+	{"version-of", 0, CLI_NUMBER, "vN", "with a prefix", .prefix = "v", .least = 4, .most = 12,
+		CLI_INTO(struct all, version)},
+	{"real", 0, CLI_REAL, "S", "with a fraction", .unit = "seconds", .least = 0.5, .most = 2,
+		CLI_INTO(struct all, real)},
+	{"size", 's', CLI_SIZE, "SIZE", "bytes", .least = 2, .most = 1 << 20,
+		CLI_INTO(struct all, size)},
+	{"sizes", 0, CLI_SIZES, "LIST", "sizes", .most = 1 << 20, .preset = "1,2",
+		CLI_INTO(struct all, sizes)},
 	{"text", 't', CLI_TEXT, "TEXT", "a text", CLI_INTO(struct all, text)},
 	{"file", 0, CLI_FILE, "FILE", "a file", CLI_INTO(struct all, file)},
 	{"address", 0, CLI_ADDRESS, "ADDRESS", "an address", CLI_INTO(struct all, address)},
@@ -38,15 +43,18 @@ static const struct cli_option option[] = {
 	{"choices", 0, CLI_CHOICES, "COLORS", "some", .words = words, CLI_INTO(struct all, listed)},
 	{"several", 0, CLI_TEXT, "TEXT", "two of them", CLI_INTO(struct all, several)},
 	{"optional-and-with-a-long-name", 'o', CLI_FILE, "FILE",
-		"with or without a value, and with so much to say about it that there have to be three lines, since two lines of 80 columns are not enough for "
+		"with or without a value, and with so much to say about it that there have to be "
+		"three lines, since two lines of 80 columns are not enough for "
 		"all of it",
 		.bare = "-", CLI_INTO(struct all, optional)},
 	{},
 };
 static const struct cli_command command = {
 	.name = "some command",
-	.usage = "[OPTIONS] A [B]\n--flag and quite a number of further words so that this line of the usage has to be broken as well",
-	.about = "One paragraph, which is longer than a line of eighty columns and therefore has to be broken somewhere.\n\nAnother one.",
+	.usage = "[OPTIONS] A [B]\n--flag and quite a number of further words so that this line of "
+		 "the usage has to be broken as well",
+	.about = "One paragraph, which is longer than a line of eighty columns and therefore has "
+		 "to be broken somewhere.\n\nAnother one.",
 	.option = option,
 	.after = "The end.",
 	.operands_least = 1,
@@ -63,7 +71,10 @@ static const struct cli_option *named(const char *name)
 	return o;
 }
 
-static int take(const char *name, const char *text, struct all *into) { return cli_value_take(named(name), text, into); }
+static int take(const char *name, const char *text, struct all *into)
+{
+	return cli_value_take(named(name), text, into);
+}
 
 static void refused(const char *name, const char *const *texts)
 {
@@ -90,7 +101,8 @@ static void numbers(void **state)
 	assert_int_equal(a.number, 16);
 	assert_int_equal(take("number", "010", &a), 0);
 	assert_int_equal(a.number, 10);
-	REFUSED("number", "", "2", "4000000001", "18446744073709551619", "-3", "+3", " 3", "3 ", "3x", "x", "3.5", "0x");
+	REFUSED("number", "", "2", "4000000001", "18446744073709551619", "-3", "+3", " 3", "3 ",
+		"3x", "x", "3.5", "0x");
 	assert_int_equal(take("any", "18446744073709551615", &a), 0);
 	assert_int_equal(a.any, UINT64_MAX);
 	REFUSED("any", "18446744073709551616", "-1", "");
@@ -152,14 +164,16 @@ static void words_and_texts(void **state)
 
 static void addresses(void **state)
 {
-	static const char *const good[] = {":0", ":65535", "host:1", "1.2.3.4:80", "[::1]:80", "[fe80::1%lo]:80"};
+	static const char *const good[] = {
+		":0", ":65535", "host:1", "1.2.3.4:80", "[::1]:80", "[fe80::1%lo]:80"};
 	struct all a = {0};
 
 	for (size_t i = 0; i < RPWI_ARRAY_LEN(good); i++) {
 		assert_int_equal(take("address", good[i], &a), 0);
 		assert_string_equal(a.address, good[i]);
 	}
-	REFUSED("address", "", "80", "host", "host:", ":65536", ":123456", ":-1", ": 1", "::1", "::1:80", "[::1:80", "[::1]", "[:80", "host:80x");
+	REFUSED("address", "", "80", "host", "host:", ":65536", ":123456", ":-1", ": 1", "::1",
+		"::1:80", "[::1:80", "[::1]", "[:80", "host:80x");
 }
 
 static void what_is_expected(void **state)
@@ -187,7 +201,8 @@ static void what_is_expected(void **state)
 
 static void near_words(void **state)
 {
-	static const char *const names[] = {"json", "listen", "key-file", "links", "run", "once", "transport", NULL};
+	static const char *const names[] = {
+		"json", "listen", "key-file", "links", "run", "once", "transport", NULL};
 	static const struct {
 		const char *word, *meant;
 	} meant[] = {
@@ -212,7 +227,8 @@ static void near_words(void **state)
 	for (size_t i = 0; i < RPWI_ARRAY_LEN(meant); i++) {
 		const char *got = cli_options_near(meant[i].word, names);
 		if (!got != !meant[i].meant || (got && strcmp(got, meant[i].meant) != 0))
-			fail_msg("'%s': '%s', not '%s'", meant[i].word, got ? got : "", meant[i].meant ? meant[i].meant : "");
+			fail_msg("'%s': '%s', not '%s'", meant[i].word, got ? got : "",
+				meant[i].meant ? meant[i].meant : "");
 	}
 }
 
@@ -243,7 +259,9 @@ static void presets_and_operands(void **state)
 	assert_string_equal(a.optional, "-"); /* its value stands behind a "=", or there is none */
 	assert_int_equal(argc, 2);
 	assert_string_equal(argv[1], "y");
-	assert_int_equal(PARSE("--no-flag", "--no-text", "--optional-and-with-a-long-name=z", "--", "--flag"), CLI_GO_ON);
+	assert_int_equal(PARSE("--no-flag", "--no-text", "--optional-and-with-a-long-name=z", "--",
+				 "--flag"),
+		CLI_GO_ON);
 	assert_false(a.flag);
 	assert_null(a.text);
 	assert_string_equal(a.optional, "z");
@@ -272,7 +290,8 @@ static void the_help_has_every_row_and_80_columns(void **state)
 
 	cli_options_help(&command, f);
 	fclose(f);
-	assert_non_null(strstr(text, "Usage: some command [OPTIONS] A [B]\n       some command --flag and"));
+	assert_non_null(strstr(
+		text, "Usage: some command [OPTIONS] A [B]\n       some command --flag and"));
 	assert_non_null(strstr(text, "\n\nAnother one.\n\n  -f, --flag  "));
 	assert_non_null(strstr(text, "a number (default 7)\n"));
 	assert_non_null(strstr(text, "\n  -o, --optional-and-with-a-long-name[=FILE]\n      "));
@@ -284,7 +303,8 @@ static void the_help_has_every_row_and_80_columns(void **state)
 		assert_non_null(strstr(text, row));
 	}
 	for (const char *line = text; *line; line += strcspn(line, "\n") + 1)
-		if (strcspn(line, "\n") > 80 || (strcspn(line, "\n") && line[strcspn(line, "\n") - 1] == ' '))
+		if (strcspn(line, "\n") > 80 ||
+			(strcspn(line, "\n") && line[strcspn(line, "\n") - 1] == ' '))
 			fail_msg("%.*s", (int)strcspn(line, "\n"), line);
 	free(text);
 }

@@ -42,8 +42,10 @@ static void controls_do_not(void **state)
 
 static void what_is_not_utf8_does_not(void **state)
 {
-	assert_shown("\xc0\x9b \xc1\xbf \xe0\x82\x9b \xf0\x80\x82\x9b", "?? ?? ??? ????"); /* overlong */
-	assert_shown("\xed\xa0\x80 \xf4\x90\x80\x80 \xf8\x88", "??? ???? ??");             /* a surrogate, beyond U+10FFFF, no first byte */
+	assert_shown(
+		"\xc0\x9b \xc1\xbf \xe0\x82\x9b \xf0\x80\x82\x9b", "?? ?? ??? ????"); /* overlong */
+	assert_shown("\xed\xa0\x80 \xf4\x90\x80\x80 \xf8\x88",
+		"??? ???? ??"); /* a surrogate, beyond U+10FFFF, no first byte */
 	assert_shown("\xe7\xbb"
 		     "a \xe7",
 		"??a ?"); /* cut short */
@@ -67,15 +69,20 @@ static void what_is_too_wide_ends_with_dots(void **state)
 		const char *text, *shown;
 		unsigned columns, used;
 	} cases[] = {
-		{"name", "name", 4, 4}, {"names", "n...", 4, 4}, {"names", "na", 2, 2}, {"names", "", 0, 0},
-		{"\xe7\xbb\xb3\xe7\xbb\xb3", "\xe7\xbb\xb3\xe7\xbb\xb3", 4, 4}, /* two columns each */
-		{"\xe7\xbb\xb3\xe7\xbb\xb3\xe7\xbb\xb3", "\xe7\xbb\xb3...", 5, 5}, {"\xe7\xbb\xb3\xe7\xbb\xb3\xe7\xbb\xb3", "...", 4, 3},
+		{"name", "name", 4, 4}, {"names", "n...", 4, 4}, {"names", "na", 2, 2},
+		{"names", "", 0, 0},
+		{"\xe7\xbb\xb3\xe7\xbb\xb3", "\xe7\xbb\xb3\xe7\xbb\xb3", 4,
+			4}, /* two columns each */
+		{"\xe7\xbb\xb3\xe7\xbb\xb3\xe7\xbb\xb3", "\xe7\xbb\xb3...", 5, 5},
+		{"\xe7\xbb\xb3\xe7\xbb\xb3\xe7\xbb\xb3", "...", 4, 3},
 		{"e\xcc\x81t", "e\xcc\x81t", 2, 2}, /* a mark takes none */
 	};
 	char out[32];
 
 	for (size_t i = 0; i < RPWI_ARRAY_LEN(cases); i++) {
-		assert_int_equal(rpwi_cli_columns(cases[i].text, out, sizeof(out), cases[i].columns), cases[i].used);
+		assert_int_equal(
+			rpwi_cli_columns(cases[i].text, out, sizeof(out), cases[i].columns),
+			cases[i].used);
 		assert_string_equal(out, cases[i].shown);
 	}
 }

@@ -123,7 +123,9 @@ static const struct expected *expected_of(enum rpwi_cm_state state, int side, in
 {
 	const struct expected *found = NULL;
 	for (size_t i = 0; i < RPWI_ARRAY_LEN(expected); i++)
-		if (expected[i].state == state && (expected[i].side == SIDES || expected[i].side == side) && expected[i].input == input) {
+		if (expected[i].state == state &&
+			(expected[i].side == SIDES || expected[i].side == side) &&
+			expected[i].input == input) {
 			assert_null(found);
 			found = &expected[i];
 		}
@@ -134,7 +136,8 @@ static void check_one(enum rpwi_cm_state state, int side, int input)
 {
 	const struct expected *e = expected_of(state, side, input);
 	/* For the active side a REQ from this peer is a new connection; nothing to do with this one. */
-	if (!e && ((input == RPWI_CM_REQ && side == ACTIVE) || input == RPWI_CM_SIDR_REQ || (input == RPWI_CM_REQ && state >= RPWI_CM_SIDR_REQ_SENT) ||
+	if (!e && ((input == RPWI_CM_REQ && side == ACTIVE) || input == RPWI_CM_SIDR_REQ ||
+			  (input == RPWI_CM_REQ && state >= RPWI_CM_SIDR_REQ_SENT) ||
 			  state == RPWI_CM_IDLE))
 		return;
 	again();
@@ -145,20 +148,32 @@ static void check_one(enum rpwi_cm_state state, int side, int input)
 	int rc = feed(c, input);
 	bool is_call = input >= IN_ACCEPT, is_message = input < IN_ACCEPT || input == IN_REJ_STALE;
 	char what[64];
-	snprintf(what, sizeof(what), "%s %s + %s/%d", side == PASSIVE ? "passive" : "active", rpwi_cm_state_name[state], rpwi_cm_attr_name((unsigned)input),
-		input);
+	snprintf(what, sizeof(what), "%s %s + %s/%d", side == PASSIVE ? "passive" : "active",
+		rpwi_cm_state_name[state], rpwi_cm_attr_name((unsigned)input), input);
 
 	enum rpwi_cm_state next = e ? e->next : state;
 	int send = e ? e->send : NO, ev = e ? e->event : NONE;
-	unsigned events = ev == NONE ? 0 : e->input == RPWI_CM_DREQ && state != RPWI_CM_ESTABLISHED && state != RPWI_CM_DREQ_SENT ? 2 : 1;
-	bool right = c->state == next && nsent == (send != NO) && nevent == events && (send == NO || sent[0].attr == send) &&
-		     (ev == NONE || (int)event[events - 1].ev.type == ev) && nincoming == incoming_before &&
-		     (next == state ? nmoved == moved_before : nmoved == moved_before + (events ? events : 1));
-	right = right && rc == (!e && is_call && !is_message && input != IN_GONE && input != IN_DESTROY ? -EINVAL : 0);
+	unsigned events = ev == NONE ? 0
+			  : e->input == RPWI_CM_DREQ && state != RPWI_CM_ESTABLISHED &&
+					  state != RPWI_CM_DREQ_SENT
+				  ? 2
+				  : 1;
+	bool right = c->state == next && nsent == (send != NO) && nevent == events &&
+		     (send == NO || sent[0].attr == send) &&
+		     (ev == NONE || (int)event[events - 1].ev.type == ev) &&
+		     nincoming == incoming_before &&
+		     (next == state ? nmoved == moved_before
+				    : nmoved == moved_before + (events ? events : 1));
+	right = right &&
+		rc == (!e && is_call && !is_message && input != IN_GONE && input != IN_DESTROY
+				      ? -EINVAL
+				      : 0);
 	right = right && st->stray == stray_before + (!e && is_message);
 	if (!right)
-		fail_msg("%s: now %s, rc %d, sent %u (%s), events %u (%d), stray +%u", what, rpwi_cm_state_name[c->state], rc, nsent,
-			nsent ? rpwi_cm_attr_name(sent[0].attr) : "-", nevent, nevent ? (int)event[0].ev.type : -1, (unsigned)(st->stray - stray_before));
+		fail_msg("%s: now %s, rc %d, sent %u (%s), events %u (%d), stray +%u", what,
+			rpwi_cm_state_name[c->state], rc, nsent,
+			nsent ? rpwi_cm_attr_name(sent[0].attr) : "-", nevent,
+			nevent ? (int)event[0].ev.type : -1, (unsigned)(st->stray - stray_before));
 }
 
 static void every_state_with_everything(void **state)

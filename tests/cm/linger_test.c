@@ -12,7 +12,8 @@ static void a_destroyed_connection_goes_on_disconnecting(void **state)
 		assert_int_equal(sent[0].attr, RPWI_CM_DREQ);
 		run_until(now + SECOND);
 		assert_int_equal(nsent, 3);
-		assert_true(sent[2].attr == RPWI_CM_DREQ && sent[2].tid == sent[0].tid && sent[2].dreq.remote_qpn == THEIR_QPN);
+		assert_true(sent[2].attr == RPWI_CM_DREQ && sent[2].tid == sent[0].tid &&
+			    sent[2].dreq.remote_qpn == THEIR_QPN);
 		if (answered)
 			rx_attr(&was, RPWI_CM_DREP);
 		run_until(now + 200 * SECOND);
@@ -28,21 +29,28 @@ static void nobody_hears_of_a_destroyed_connection(void **state)
 	for (enum rpwi_cm_state s = RPWI_CM_REQ_SENT; s < RPWI_CM_STATE_COUNT; s++)
 		for (int side = 0; side < 2; side++) {
 			again();
-			if ((side == ACTIVE && (s == S(REQ_RCVD) || s == S(REP_SENT) || s == S(RTU_WAIT) || s == S(SIDR_REQ_RCVD))) ||
-				(side == PASSIVE && (s == S(REQ_SENT) || s == S(REP_WAIT) || s == S(REP_RCVD) || s == S(SIDR_REQ_SENT))))
+			if ((side == ACTIVE &&
+				    (s == S(REQ_RCVD) || s == S(REP_SENT) || s == S(RTU_WAIT) ||
+					    s == S(SIDR_REQ_RCVD))) ||
+				(side == PASSIVE &&
+					(s == S(REQ_SENT) || s == S(REP_WAIT) || s == S(REP_RCVD) ||
+						s == S(SIDR_REQ_SENT))))
 				continue;
 			struct rpwi_cm_conn *c = bring(s, side), was = *c;
 			unsigned incoming_before = nincoming;
 			rpwi_cm_destroy(c, now);
 			memset(c, 0xdd, sizeof(*c));
 			for (uint16_t attr = RPWI_CM_REQ; attr <= RPWI_CM_APR; attr++) {
-				bool new_request = (attr == RPWI_CM_REQ && !(side && !was.sidr)) || (attr == RPWI_CM_SIDR_REQ && !(side && was.sidr));
+				bool new_request =
+					(attr == RPWI_CM_REQ && !(side && !was.sidr)) ||
+					(attr == RPWI_CM_SIDR_REQ && !(side && was.sidr));
 				if (!new_request)
 					feed(&was, attr);
 			}
 			run_until(now + 200 * SECOND);
 			assert_int_equal(nevent, 0);
-			assert_int_equal(nincoming, incoming_before); /* a late copy of the request is not a second one */
+			assert_int_equal(nincoming,
+				incoming_before); /* a late copy of the request is not a second one */
 			assert_true(rpwi_cm_deadline(cm) == RPWI_NEVER);
 			rpwi_cm_conn_init(cm, &mine, &mine);
 		}
@@ -52,7 +60,8 @@ static void a_lost_rejection_is_said_again(void **state)
 {
 	struct rpwi_cm_conn *c = bring(RPWI_CM_REQ_RCVD, true);
 	struct rpwi_cm_msg req = a_req(THEIR_ID, THEIR_QPN);
-	assert_int_equal(rpwi_cm_reject(c, RPWI_REJ_CONSUMER_DEFINED, NULL, 0, "because", 8, now), 0);
+	assert_int_equal(
+		rpwi_cm_reject(c, RPWI_REJ_CONSUMER_DEFINED, NULL, 0, "because", 8, now), 0);
 	rpwi_cm_destroy(c, now);
 	run_until(now + 4 * SECOND);
 	rx(&req);
@@ -82,7 +91,8 @@ static void a_lost_rejection_is_said_again(void **state)
 /* The peer has given up; a copy of its request that comes later is not another request, and gets no answer. */
 static void a_late_copy_of_a_withdrawn_request_is_ignored(void **state)
 {
-	static const enum rpwi_cm_state states[] = {RPWI_CM_REQ_RCVD, RPWI_CM_REP_SENT, RPWI_CM_RTU_WAIT};
+	static const enum rpwi_cm_state states[] = {
+		RPWI_CM_REQ_RCVD, RPWI_CM_REP_SENT, RPWI_CM_RTU_WAIT};
 	for (size_t i = 0; i < RPWI_ARRAY_LEN(states); i++)
 		for (int gone = 0; gone < 2; gone++) {
 			again();

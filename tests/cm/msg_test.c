@@ -6,7 +6,8 @@ static void active_side(void **state)
 	assert_int_equal(connect_with(&mine, our_param.qpn), 0);
 	assert_int_equal(nsent, 1);
 	struct rpwi_cm_msg req = sent[0];
-	assert_true(rpwi_addr_eq(&sent_path[0].remote, &their_addr) && rpwi_addr_eq(&sent_path[0].local, &our_addr));
+	assert_true(rpwi_addr_eq(&sent_path[0].remote, &their_addr) &&
+		    rpwi_addr_eq(&sent_path[0].local, &our_addr));
 	assert_int_equal(req.local_comm_id, mine.local_id);
 	assert_int_equal(req.local_comm_id >> 20, PREFIX);
 	assert_true(req.req.service_id == service);
@@ -84,7 +85,8 @@ static void passive_side(void **state)
 	assert_int_equal(passive->path.traffic_class, 0x20);
 	assert_int_equal(passive->path.hop_limit, 33);
 	assert_int_equal(passive->path.flow_label, 0x54321);
-	assert_true(rpwi_addr_eq(&passive->path.remote, &their_addr) && rpwi_addr_eq(&passive->path.local, &our_addr));
+	assert_true(rpwi_addr_eq(&passive->path.remote, &their_addr) &&
+		    rpwi_addr_eq(&passive->path.local, &our_addr));
 	assert_int_equal(nsent, 0);
 
 	assert_int_equal(rpwi_cm_accept(passive, our_guid, &our_param, "yes", 4, now), 0);
@@ -135,7 +137,8 @@ static void every_reason_arrives(void **state)
 		assert_int_equal(event[0].ev.reason, reason);
 		assert_int_equal(event[0].ev.pdata_len, RPWI_REJ_PDATA);
 		assert_memory_equal(event[0].pdata, "no no", 5);
-		assert_int_equal(mine.state, reason == RPWI_REJ_STALE_CONN ? RPWI_CM_TIMEWAIT : RPWI_CM_IDLE);
+		assert_int_equal(mine.state,
+			reason == RPWI_REJ_STALE_CONN ? RPWI_CM_TIMEWAIT : RPWI_CM_IDLE);
 		/* and from our program to the peer's */
 		again();
 		struct rpwi_cm_conn *c = bring(RPWI_CM_REQ_RCVD, true);
@@ -153,9 +156,13 @@ static void private_data_has_bounds(void **state)
 {
 	static const uint8_t big[256];
 	struct rpwi_cm_path path = {.local = our_addr, .remote = their_addr, .mtu = 3};
-	assert_int_equal(rpwi_cm_connect(&mine, &path, service, our_guid, &our_param, big, RPWI_REQ_PDATA + 1, now), -EINVAL);
+	assert_int_equal(rpwi_cm_connect(&mine, &path, service, our_guid, &our_param, big,
+				 RPWI_REQ_PDATA + 1, now),
+		-EINVAL);
 	assert_int_equal(mine.state, RPWI_CM_IDLE);
-	assert_int_equal(rpwi_cm_connect(&mine, &path, service, our_guid, &our_param, big, RPWI_REQ_PDATA, now), 0);
+	assert_int_equal(rpwi_cm_connect(&mine, &path, service, our_guid, &our_param, big,
+				 RPWI_REQ_PDATA, now),
+		0);
 	rx_attr(&mine, RPWI_CM_REP);
 	assert_int_equal(rpwi_cm_establish(&mine, big, RPWI_RTU_PDATA + 1, now), -EINVAL);
 	assert_int_equal(rpwi_cm_reject(&mine, 28, big, 0, big, RPWI_REJ_PDATA + 1, now), -EINVAL);
@@ -164,13 +171,19 @@ static void private_data_has_bounds(void **state)
 	assert_int_equal(rpwi_cm_establish(&mine, big, RPWI_RTU_PDATA, now), 0);
 	again();
 	struct rpwi_cm_conn *c = bring(RPWI_CM_REQ_RCVD, true);
-	assert_int_equal(rpwi_cm_accept(c, our_guid, &our_param, big, RPWI_REP_PDATA + 1, now), -EINVAL);
+	assert_int_equal(
+		rpwi_cm_accept(c, our_guid, &our_param, big, RPWI_REP_PDATA + 1, now), -EINVAL);
 	assert_int_equal(rpwi_cm_accept(c, our_guid, &our_param, big, RPWI_REP_PDATA, now), 0);
 	again();
 	c = bring(RPWI_CM_SIDR_REQ_RCVD, true);
-	assert_int_equal(rpwi_cm_sidr_reply(c, 0, 1, 2, big, RPWI_SIDR_REP_PDATA + 1, now), -EINVAL);
-	assert_int_equal(rpwi_cm_sidr_request(&mine, &path, service, big, RPWI_SIDR_REQ_PDATA + 1, 10, 1, now), -EINVAL);
-	assert_int_equal(rpwi_cm_sidr_request(&mine, &path, service, big, RPWI_SIDR_REQ_PDATA, 10, 1, now), 0);
+	assert_int_equal(
+		rpwi_cm_sidr_reply(c, 0, 1, 2, big, RPWI_SIDR_REP_PDATA + 1, now), -EINVAL);
+	assert_int_equal(rpwi_cm_sidr_request(
+				 &mine, &path, service, big, RPWI_SIDR_REQ_PDATA + 1, 10, 1, now),
+		-EINVAL);
+	assert_int_equal(
+		rpwi_cm_sidr_request(&mine, &path, service, big, RPWI_SIDR_REQ_PDATA, 10, 1, now),
+		0);
 }
 
 static void sidr(void **state)

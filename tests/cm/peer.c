@@ -19,7 +19,8 @@ uint32_t random_next;
 const uint64_t *due_first;
 
 const uint8_t our_guid[8] = "OURGUID", their_guid[8] = "THRGUID";
-const struct rpwi_addr our_addr = {.family = 4, .bytes = {10, 0, 0, 1}}, their_addr = {.family = 4, .bytes = {10, 0, 0, 2}};
+const struct rpwi_addr our_addr = {.family = 4, .bytes = {10, 0, 0, 1}},
+		       their_addr = {.family = 4, .bytes = {10, 0, 0, 2}};
 const uint64_t service = RPWI_SERVICE_ID(6, 7471);
 const struct rpwi_cm_param our_param = {.qpn = 0x0a0b0c,
 	.starting_psn = 0x111111,
@@ -41,7 +42,8 @@ static void op_send(void *user, const struct rpwi_cm_path *path, const uint8_t *
 	sent_path[nsent++] = *path;
 }
 
-static struct rpwi_cm_conn *op_request(void *user, const struct rpwi_cm_path *path, const struct rpwi_cm_msg *m, bool sidr, uint16_t *reason)
+static struct rpwi_cm_conn *op_request(void *user, const struct rpwi_cm_path *path,
+	const struct rpwi_cm_msg *m, bool sidr, uint16_t *reason)
 {
 	assert_int_equal(sidr, m->attr == RPWI_CM_SIDR_REQ);
 	*reason = refuse;
@@ -75,12 +77,14 @@ static void op_event(void *user, struct rpwi_cm_conn *c, const struct rpwi_cm_ev
 	}
 	if (destroy_in_event) {
 		rpwi_cm_destroy(c, now);
-		memset(c, 0xdd, sizeof(*c)); /* the storage is the caller's again: the engine must not look */
+		memset(c, 0xdd,
+			sizeof(*c)); /* the storage is the caller's again: the engine must not look */
 	}
 }
 
 uint32_t op_random(void *user) { return random_next = random_next * 1664525 + 1013904223; }
-static void op_moved(void *user, struct rpwi_cm_conn *c, enum rpwi_cm_state from, enum rpwi_cm_state to)
+static void op_moved(
+	void *user, struct rpwi_cm_conn *c, enum rpwi_cm_state from, enum rpwi_cm_state to)
 {
 	assert_int_equal(c->state, to);
 	assert_int_not_equal(from, to);
@@ -129,7 +133,11 @@ void rx(const struct rpwi_cm_msg *m) { rx_from(&their_addr, m); }
 
 struct rpwi_cm_msg a_req(uint32_t id, uint32_t qpn)
 {
-	struct rpwi_cm_msg m = {.attr = RPWI_CM_REQ, .tid = THEIR_TID + id, .local_comm_id = id, .pdata_len = 7, .pdata = "hello!"};
+	struct rpwi_cm_msg m = {.attr = RPWI_CM_REQ,
+		.tid = THEIR_TID + id,
+		.local_comm_id = id,
+		.pdata_len = 7,
+		.pdata = "hello!"};
 	m.req.service_id = service;
 	memcpy(m.req.ca_guid, their_guid, 8);
 	m.req.qpn = qpn;
@@ -150,7 +158,10 @@ struct rpwi_cm_msg a_req(uint32_t id, uint32_t qpn)
 
 struct rpwi_cm_msg within(const struct rpwi_cm_conn *c, uint16_t attr)
 {
-	struct rpwi_cm_msg m = {.attr = attr, .tid = THEIR_TID + THEIR_ID, .local_comm_id = THEIR_ID, .remote_comm_id = c->local_id};
+	struct rpwi_cm_msg m = {.attr = attr,
+		.tid = THEIR_TID + THEIR_ID,
+		.local_comm_id = THEIR_ID,
+		.remote_comm_id = c->local_id};
 	switch (attr) {
 	case RPWI_CM_REQ:
 		return a_req(THEIR_ID, THEIR_QPN);
@@ -193,7 +204,12 @@ void rx_attr(const struct rpwi_cm_conn *c, uint16_t attr)
 
 int connect_with(struct rpwi_cm_conn *c, uint32_t qpn)
 {
-	struct rpwi_cm_path path = {.local = our_addr, .remote = their_addr, .mtu = 3, .hop_limit = 64, .local_gid = "ourgid", .remote_gid = "theirgid"};
+	struct rpwi_cm_path path = {.local = our_addr,
+		.remote = their_addr,
+		.mtu = 3,
+		.hop_limit = 64,
+		.local_gid = "ourgid",
+		.remote_gid = "theirgid"};
 	struct rpwi_cm_param p = our_param;
 	p.qpn = qpn;
 	return rpwi_cm_connect(c, &path, service, our_guid, &p, "req", 4, now);
@@ -205,7 +221,11 @@ int sidr_ask(struct rpwi_cm_conn *c, unsigned timeout_ms, unsigned retries)
 }
 void rx_sidr_req(uint32_t id)
 {
-	struct rpwi_cm_msg m = {.attr = RPWI_CM_SIDR_REQ, .tid = THEIR_TID + id, .local_comm_id = id, .pdata_len = 4, .pdata = "who"};
+	struct rpwi_cm_msg m = {.attr = RPWI_CM_SIDR_REQ,
+		.tid = THEIR_TID + id,
+		.local_comm_id = id,
+		.pdata_len = 4,
+		.pdata = "who"};
 	m.sidr_req.service_id = service;
 	rx(&m);
 }

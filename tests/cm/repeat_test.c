@@ -8,7 +8,8 @@ static void unanswered_requests(void **state)
 		enum rpwi_cm_state state;
 		bool passive;
 		uint16_t attr;
-	} cases[] = {{S(REQ_SENT), false, S(REQ)}, {S(REP_SENT), true, S(REP)}, {S(DREQ_SENT), false, S(DREQ)}};
+	} cases[] = {{S(REQ_SENT), false, S(REQ)}, {S(REP_SENT), true, S(REP)},
+		{S(DREQ_SENT), false, S(DREQ)}};
 	const uint64_t response_ns = 4096ull << 20;
 	for (size_t i = 0; i < RPWI_ARRAY_LEN(cases); i++) {
 		again();
@@ -38,7 +39,8 @@ static void the_peer_sets_the_pace_of_its_answers_within_bounds(void **state)
 	static const struct {
 		uint8_t exponent, retries;
 		uint64_t end_ns;
-	} cases[] = {{20, 2, 3 * (4096ull << 20)}, {0, 0, 4096ull << 16}, {31, 15, 16 * (4096ull << 22)}, {18, 7, 8 * (4096ull << 18)}};
+	} cases[] = {{20, 2, 3 * (4096ull << 20)}, {0, 0, 4096ull << 16},
+		{31, 15, 16 * (4096ull << 22)}, {18, 7, 8 * (4096ull << 18)}};
 	for (size_t i = 0; i < RPWI_ARRAY_LEN(cases); i++) {
 		again();
 		struct rpwi_cm_msg req = a_req(THEIR_ID, THEIR_QPN);
@@ -71,7 +73,8 @@ static void an_mra_gives_time_and_not_for_ever(void **state)
 			rx(&mra); /* each time anew */
 		run_until(now + SECOND);
 	}
-	assert_in_range(nsent, 5, 20); /* however patient, it asks again before it gives up: the answer may have been lost */
+	assert_in_range(nsent, 5,
+		20); /* however patient, it asks again before it gives up: the answer may have been lost */
 	assert_int_equal(event[0].ev.type, RPWI_CM_EV_REQ_ERROR);
 	assert_true(now < start + 3 * service_ns);
 	again();

@@ -3,7 +3,8 @@
 
 static void the_engine_refuses_by_itself(void **state)
 {
-	static const uint16_t reasons[] = {RPWI_REJ_INVALID_SERVICE_ID, RPWI_REJ_NO_RESOURCES, RPWI_REJ_CONSUMER_DEFINED};
+	static const uint16_t reasons[] = {
+		RPWI_REJ_INVALID_SERVICE_ID, RPWI_REJ_NO_RESOURCES, RPWI_REJ_CONSUMER_DEFINED};
 	for (size_t i = 0; i < RPWI_ARRAY_LEN(reasons); i++) {
 		refuse = reasons[i];
 		nsent = 0;
@@ -47,7 +48,10 @@ static void the_engine_refuses_by_itself(void **state)
 
 static void a_dreq_for_nobody_is_answered(void **state)
 {
-	struct rpwi_cm_msg dreq = {.attr = RPWI_CM_DREQ, .tid = 5, .local_comm_id = THEIR_ID, .remote_comm_id = (uint32_t)PREFIX << 20 | 0x33333};
+	struct rpwi_cm_msg dreq = {.attr = RPWI_CM_DREQ,
+		.tid = 5,
+		.local_comm_id = THEIR_ID,
+		.remote_comm_id = (uint32_t)PREFIX << 20 | 0x33333};
 	rx(&dreq);
 	assert_int_equal(nsent, 1);
 	assert_int_equal(sent[0].attr, RPWI_CM_DREP);
@@ -62,7 +66,10 @@ static void a_dreq_for_nobody_is_answered(void **state)
 
 static void a_rep_for_nobody_is_rejected(void **state)
 {
-	struct rpwi_cm_msg rep = {.attr = RPWI_CM_REP, .tid = 5, .local_comm_id = THEIR_ID, .remote_comm_id = (uint32_t)PREFIX << 20 | 0x33333};
+	struct rpwi_cm_msg rep = {.attr = RPWI_CM_REP,
+		.tid = 5,
+		.local_comm_id = THEIR_ID,
+		.remote_comm_id = (uint32_t)PREFIX << 20 | 0x33333};
 	rx(&rep);
 	assert_int_equal(sent[0].attr, RPWI_CM_REJ);
 	assert_int_equal(sent[0].rej.reason, RPWI_REJ_INVALID_COMM_ID);
@@ -72,13 +79,18 @@ static void a_rep_for_nobody_is_rejected(void **state)
 
 static void only_the_peer_is_believed(void **state)
 {
-	static const struct rpwi_addr stranger = {.family = 4, .bytes = {10, 0, 0, 3}}, stranger6 = {.family = 6, .bytes = {10, 0, 0, 2}};
+	static const struct rpwi_addr stranger = {.family = 4, .bytes = {10, 0, 0, 3}},
+				      stranger6 = {.family = 6, .bytes = {10, 0, 0, 2}};
 	for (int side = 0; side < 2; side++)
 		for (uint16_t attr = RPWI_CM_MRA; attr <= RPWI_CM_APR; attr++) {
 			again();
 			if (attr == RPWI_CM_SIDR_REQ)
 				continue;
-			struct rpwi_cm_conn *c = bring(side ? RPWI_CM_REP_SENT : attr == RPWI_CM_REP ? RPWI_CM_REQ_SENT : RPWI_CM_ESTABLISHED, side), was;
+			struct rpwi_cm_conn *c = bring(side                  ? RPWI_CM_REP_SENT
+						       : attr == RPWI_CM_REP ? RPWI_CM_REQ_SENT
+									     : RPWI_CM_ESTABLISHED,
+						    side),
+					    was;
 			struct rpwi_cm_msg m = within(c, attr);
 			was = *c;
 			rx_from(&stranger, &m);

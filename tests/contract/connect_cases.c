@@ -16,9 +16,10 @@ static void take(rpw_listener *l, rpw_endpoint *ep, void *arg)
 
 static const struct {
 	const char *address, *says;
-} malformed[] = {{"", "has no port"}, {"localhost", "has no port"}, {"127.0.0.1", "has no port"}, {"127.0.0.1:", "is no port"},
-	{"127.0.0.1:http", "is no port"}, {"127.0.0.1:65536", "is no port"}, {"127.0.0.1:-1", "is no port"}, {"127.0.0.1:80x", "is no port"},
-	{"::1:80", "[v6]:port"}, {"[::1:80", "bracket"}};
+} malformed[] = {{"", "has no port"}, {"localhost", "has no port"}, {"127.0.0.1", "has no port"},
+	{"127.0.0.1:", "is no port"}, {"127.0.0.1:http", "is no port"},
+	{"127.0.0.1:65536", "is no port"}, {"127.0.0.1:-1", "is no port"},
+	{"127.0.0.1:80x", "is no port"}, {"::1:80", "[v6]:port"}, {"[::1:80", "bracket"}};
 
 static void addresses_that_are_none(void)
 {
@@ -27,8 +28,10 @@ static void addresses_that_are_none(void)
 	rpw_endpoint *nobody = (rpw_endpoint *)&nobody, *ep = nobody;
 	for (size_t i = 0; i < sizeof(malformed) / sizeof(*malformed); i++) {
 		rpw_request *r = NULL;
-		REFUSED(rpw_listener_create(c, malformed[i].address, take, NULL, &l), RPW_ERR_INVALID, malformed[i].says);
-		REFUSED(rpw_endpoint_create(c, malformed[i].address, NULL, &ep, &r), RPW_ERR_INVALID, malformed[i].says);
+		REFUSED(rpw_listener_create(c, malformed[i].address, take, NULL, &l),
+			RPW_ERR_INVALID, malformed[i].says);
+		REFUSED(rpw_endpoint_create(c, malformed[i].address, NULL, &ep, &r),
+			RPW_ERR_INVALID, malformed[i].says);
 		CHECK(!r);
 	}
 	char longest[400];
@@ -54,7 +57,8 @@ static void arguments_of_listeners(void)
 	REFUSED(rpw_listener_create(c, NULL, take, NULL, &l), RPW_ERR_INVALID, "address");
 	REFUSED(rpw_listener_create(c, ":0", NULL, NULL, &l), RPW_ERR_INVALID, "callback");
 	REFUSED(rpw_listener_create(c, ":0", take, NULL, NULL), RPW_ERR_INVALID, "out");
-	REFUSED(rpw_listener_create(c, "192.0.2.1:0", take, NULL, &l), RPW_ERR_SYSTEM, "192.0.2.1:0");
+	REFUSED(rpw_listener_create(c, "192.0.2.1:0", take, NULL, &l), RPW_ERR_SYSTEM,
+		"192.0.2.1:0");
 	SAYS("no interface"); /* of this host's */
 	REFUSED(rpw_listener_port(NULL), RPW_ERR_INVALID, "rpw_listener_port");
 	rpw_listener_destroy(NULL);
@@ -116,7 +120,8 @@ static void an_address_can_be_carried(void)
 	p.a = context_open();
 	p.b = context_open();
 	IS(rpw_listener_create(p.b, ":0", take, &p.eb, &p.l), RPW_OK);
-	REFUSED(rpw_listener_address(NULL, text, sizeof(text)), RPW_ERR_INVALID, "the listener is NULL");
+	REFUSED(rpw_listener_address(NULL, text, sizeof(text)), RPW_ERR_INVALID,
+		"the listener is NULL");
 	REFUSED(rpw_listener_address(p.l, NULL, 9), RPW_ERR_INVALID, "out is NULL");
 	memset(text, 7, sizeof(text));
 	int n = rpw_listener_address(p.l, text, sizeof(text));
@@ -147,9 +152,11 @@ static void an_address_can_be_carried(void)
 	/* Made by somebody else: what fits its checksum, and is none. */
 	memcpy(head, text, 5 + 32 + 1);
 	head[5 + 32 + 1] = 0;
-	static const char *const wrong[] = {"", ";", "1;", "1;127.0.0.1;", "1;127.0.0.1:0;", "1;:7;", "1;127.0.0.1:7,;", "1;localhost:7;", "-1;127.0.0.1:7;",
+	static const char *const wrong[] = {"", ";", "1;", "1;127.0.0.1;", "1;127.0.0.1:0;",
+		"1;:7;", "1;127.0.0.1:7,;", "1;localhost:7;", "-1;127.0.0.1:7;",
 		"99999999999;127.0.0.1:7;", "1;127.0.0.1:7;more;",
-		"1;127.0.0.1:1,127.0.0.1:2,127.0.0.1:3,127.0.0.1:4,127.0.0.1:5,127.0.0.1:6,127.0.0.1:7,127.0.0.1:8,127.0.0.1:9;"};
+		"1;127.0.0.1:1,127.0.0.1:2,127.0.0.1:3,127.0.0.1:4,127.0.0.1:5,127.0.0.1:6,127.0.0."
+		"1:7,127.0.0.1:8,127.0.0.1:9;"};
 	for (size_t i = 0; i < sizeof(wrong) / sizeof(wrong[0]); i++) {
 		snprintf(forged, sizeof(forged), "%s%s", head, wrong[i]);
 		REFUSED(connect_to(&p, with_checksum(forged), 0), RPW_ERR_INVALID, "garbled");
@@ -163,13 +170,15 @@ static void an_address_can_be_carried(void)
 	rpw_listener_destroy(p.l);
 	snprintf(forged, sizeof(forged), "127.0.0.1:%d", port);
 	IS(rpw_listener_create(p.b, forged, take, &p.eb, &p.l), RPW_OK);
-	snprintf(forged, sizeof(forged), "%s%d;127.0.0.9:%d,127.0.0.1:%d;", head, (int)getpid(), port, port);
+	snprintf(forged, sizeof(forged), "%s%d;127.0.0.9:%d,127.0.0.1:%d;", head, (int)getpid(),
+		port, port);
 	IS(connect_to(&p, with_checksum(forged), 0), RPW_OK);
 	UNTIL(&p, p.eb);
 	ends_go(&p);
 	/* Who answers there, and is another process: not taken for it. */
 	snprintf(forged, sizeof(forged), "%s%d;127.0.0.1:%d;", head, (int)getpid() + 1, port);
-	REFUSED(connect_to(&p, with_checksum(forged), 300), RPW_ERR_UNREACHABLE, "another process answers there");
+	REFUSED(connect_to(&p, with_checksum(forged), 300), RPW_ERR_UNREACHABLE,
+		"another process answers there");
 	CHECK(!p.eb);
 	ends_go(&p);
 	/* Loopback of another host is not this one's. */
@@ -181,8 +190,9 @@ static void an_address_can_be_carried(void)
 
 static void every_form_of_address_connects(void)
 {
-	static const char *const listens[] = {"127.0.0.1:0", "localhost:0", ":0", "[::1]:0", ":0"}, *const connects[] = {"127.0.0.1", "localhost", "127.0.0.1",
-													    "[::1]", "[::1]"};
+	static const char *const listens[] = {"127.0.0.1:0", "localhost:0", ":0", "[::1]:0", ":0"},
+				 *const connects[] = {
+					 "127.0.0.1", "localhost", "127.0.0.1", "[::1]", "[::1]"};
 	for (int i = 0; i < 5; i++) {
 		struct pair p;
 		rpw_request *r = NULL;
@@ -215,7 +225,8 @@ static void what_options_a_connection_takes(void)
 	pair_open(&p);
 	snprintf(address, sizeof(address), "127.0.0.1:%d", rpw_listener_port(p.l));
 	memset(&o, 0, sizeof(o));
-	REFUSED(rpw_endpoint_create(p.a, address, &o, &ep, &r), RPW_ERR_INVALID, "sizeof(rpw_endpoint_options)");
+	REFUSED(rpw_endpoint_create(p.a, address, &o, &ep, &r), RPW_ERR_INVALID,
+		"sizeof(rpw_endpoint_options)");
 	o.size = sizeof(o);
 	o.transports = "tcp,pigeon";
 	REFUSED(rpw_endpoint_create(p.a, address, &o, &ep, &r), RPW_ERR_INVALID, "'pigeon'");
@@ -513,7 +524,8 @@ static void an_accept_callback_may_post_close_and_stop_listening(void)
 			IS(status, RPW_OK);
 			IS(strcmp(in, "welcome"), 0);
 		} else { /* the welcome may have come before the close */
-			CHECK(status == RPW_OK || status == RPW_ERR_PEER_GONE || status == RPW_ERR_REFUSED);
+			CHECK(status == RPW_OK || status == RPW_ERR_PEER_GONE ||
+				status == RPW_ERR_REFUSED);
 			UNTIL(&p, information_of(p.ea).status != RPW_OK);
 			settle(&p);
 			IS(statistics_of(p.b).endpoints, 0);
@@ -588,20 +600,34 @@ static void both_sides_need_the_same_key(void)
 }
 
 const struct contract_case connect_cases[] = {
-	{"addresses_that_are_none", addresses_that_are_none, false, "rpw_listener_create rpw_endpoint_create"},
-	{"arguments_of_listeners", arguments_of_listeners, false, "rpw_listener_create rpw_listener_port rpw_listener_destroy"},
-	{"an_address_can_be_carried", an_address_can_be_carried, false, "rpw_listener_address rpw_endpoint_create"},
-	{"every_form_of_address_connects", every_form_of_address_connects, false, "rpw_listener_create rpw_endpoint_create"},
-	{"what_options_a_connection_takes", what_options_a_connection_takes, false, "rpw_endpoint_create"},
-	{"the_transport_that_was_asked_for", the_transport_that_was_asked_for, true, "rpw_endpoint_create rpw_endpoint_info"},
-	{"what_is_known_before_and_after", what_is_known_before_and_after, true, "rpw_endpoint_info"},
-	{"the_pointer_of_the_user", the_pointer_of_the_user, false, "rpw_endpoint_set_user rpw_endpoint_user"},
-	{"nobody_answers", nobody_answers, false, "rpw_endpoint_create rpw_endpoint_info rpw_endpoint_on_close rpw_endpoint_fence " POSTED},
+	{"addresses_that_are_none", addresses_that_are_none, false,
+		"rpw_listener_create rpw_endpoint_create"},
+	{"arguments_of_listeners", arguments_of_listeners, false,
+		"rpw_listener_create rpw_listener_port rpw_listener_destroy"},
+	{"an_address_can_be_carried", an_address_can_be_carried, false,
+		"rpw_listener_address rpw_endpoint_create"},
+	{"every_form_of_address_connects", every_form_of_address_connects, false,
+		"rpw_listener_create rpw_endpoint_create"},
+	{"what_options_a_connection_takes", what_options_a_connection_takes, false,
+		"rpw_endpoint_create"},
+	{"the_transport_that_was_asked_for", the_transport_that_was_asked_for, true,
+		"rpw_endpoint_create rpw_endpoint_info"},
+	{"what_is_known_before_and_after", what_is_known_before_and_after, true,
+		"rpw_endpoint_info"},
+	{"the_pointer_of_the_user", the_pointer_of_the_user, false,
+		"rpw_endpoint_set_user rpw_endpoint_user"},
+	{"nobody_answers", nobody_answers, false,
+		"rpw_endpoint_create rpw_endpoint_info rpw_endpoint_on_close "
+		"rpw_endpoint_fence " POSTED},
 	{"a_listener_that_comes_later", a_listener_that_comes_later, false, "rpw_endpoint_create"},
-	{"connecting_can_be_canceled_or_closed", connecting_can_be_canceled_or_closed, false, "rpw_endpoint_create rpw_request_cancel rpw_endpoint_destroy"},
-	{"a_listener_that_closes_says_no", a_listener_that_closes_says_no, false, "rpw_listener_destroy"},
-	{"an_accept_callback_may_post_close_and_stop_listening", an_accept_callback_may_post_close_and_stop_listening, true,
+	{"connecting_can_be_canceled_or_closed", connecting_can_be_canceled_or_closed, false,
+		"rpw_endpoint_create rpw_request_cancel rpw_endpoint_destroy"},
+	{"a_listener_that_closes_says_no", a_listener_that_closes_says_no, false,
+		"rpw_listener_destroy"},
+	{"an_accept_callback_may_post_close_and_stop_listening",
+		an_accept_callback_may_post_close_and_stop_listening, true,
 		"rpw_listener_create rpw_listener_destroy rpw_endpoint_destroy"},
-	{"both_sides_need_the_same_key", both_sides_need_the_same_key, false, "rpw_context_create rpw_endpoint_create"},
+	{"both_sides_need_the_same_key", both_sides_need_the_same_key, false,
+		"rpw_context_create rpw_endpoint_create"},
 	{NULL, NULL, false, NULL},
 };

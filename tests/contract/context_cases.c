@@ -14,11 +14,15 @@ static void names_and_version(void)
 	static const struct {
 		int status;
 		const char *name;
-	} table[] = {{RPW_OK, "RPW_OK"}, {RPW_IN_PROGRESS, "RPW_IN_PROGRESS"}, {RPW_ERR_INVALID, "RPW_ERR_INVALID"}, {RPW_ERR_NO_MEMORY, "RPW_ERR_NO_MEMORY"},
-		{RPW_ERR_TIMEOUT, "RPW_ERR_TIMEOUT"}, {RPW_ERR_EXPIRED, "RPW_ERR_EXPIRED"}, {RPW_ERR_CANCELED, "RPW_ERR_CANCELED"},
-		{RPW_ERR_TRUNCATED, "RPW_ERR_TRUNCATED"}, {RPW_ERR_UNREACHABLE, "RPW_ERR_UNREACHABLE"}, {RPW_ERR_REFUSED, "RPW_ERR_REFUSED"},
-		{RPW_ERR_PEER_GONE, "RPW_ERR_PEER_GONE"}, {RPW_ERR_ACCESS, "RPW_ERR_ACCESS"}, {RPW_ERR_PROTOCOL, "RPW_ERR_PROTOCOL"},
-		{RPW_ERR_NOT_SUPPORTED, "RPW_ERR_NOT_SUPPORTED"}, {RPW_ERR_LIMIT, "RPW_ERR_LIMIT"}, {RPW_ERR_SYSTEM, "RPW_ERR_SYSTEM"}};
+	} table[] = {{RPW_OK, "RPW_OK"}, {RPW_IN_PROGRESS, "RPW_IN_PROGRESS"},
+		{RPW_ERR_INVALID, "RPW_ERR_INVALID"}, {RPW_ERR_NO_MEMORY, "RPW_ERR_NO_MEMORY"},
+		{RPW_ERR_TIMEOUT, "RPW_ERR_TIMEOUT"}, {RPW_ERR_EXPIRED, "RPW_ERR_EXPIRED"},
+		{RPW_ERR_CANCELED, "RPW_ERR_CANCELED"}, {RPW_ERR_TRUNCATED, "RPW_ERR_TRUNCATED"},
+		{RPW_ERR_UNREACHABLE, "RPW_ERR_UNREACHABLE"}, {RPW_ERR_REFUSED, "RPW_ERR_REFUSED"},
+		{RPW_ERR_PEER_GONE, "RPW_ERR_PEER_GONE"}, {RPW_ERR_ACCESS, "RPW_ERR_ACCESS"},
+		{RPW_ERR_PROTOCOL, "RPW_ERR_PROTOCOL"},
+		{RPW_ERR_NOT_SUPPORTED, "RPW_ERR_NOT_SUPPORTED"}, {RPW_ERR_LIMIT, "RPW_ERR_LIMIT"},
+		{RPW_ERR_SYSTEM, "RPW_ERR_SYSTEM"}};
 	for (size_t i = 0; i < sizeof(table) / sizeof(*table); i++)
 		IS(strcmp(rpw_status_name(table[i].status), table[i].name), 0);
 	static const int unknown[] = {2, -15, -1000, 1 << 30, -(1 << 30)};
@@ -192,13 +196,16 @@ static void null_is_no_context(void)
 	REFUSED(rpw_context_arm(NULL), RPW_ERR_INVALID, "rpw_context_arm");
 	REFUSED(rpw_context_statistics(NULL, &s), RPW_ERR_INVALID, "context");
 	REFUSED(rpw_request_wait_all(NULL, &r, 1, 0), RPW_ERR_INVALID, "rpw_request_wait_all");
-	REFUSED(rpw_listener_create(NULL, ":0", (rpw_accept_fn)NULL, NULL, &l), RPW_ERR_INVALID, "context");
-	REFUSED(rpw_endpoint_create(NULL, "127.0.0.1:1", NULL, &ep, &r), RPW_ERR_INVALID, "context");
+	REFUSED(rpw_listener_create(NULL, ":0", (rpw_accept_fn)NULL, NULL, &l), RPW_ERR_INVALID,
+		"context");
+	REFUSED(rpw_endpoint_create(NULL, "127.0.0.1:1", NULL, &ep, &r), RPW_ERR_INVALID,
+		"context");
 	REFUSED(rpw_recv(NULL, NULL, &byte, 1, 0, ALL, &r), RPW_ERR_INVALID, "context");
 	REFUSED(rpw_recv_iov(NULL, NULL, NULL, 0, 0, ALL, &r), RPW_ERR_INVALID, "context");
 	REFUSED(rpw_probe(NULL, NULL, 0, 0, NULL), RPW_ERR_INVALID, "context");
 	REFUSED(rpw_context_on_am(NULL, 0, NULL, NULL), RPW_ERR_INVALID, "rpw_context_on_am");
-	REFUSED(rpw_memory_register(NULL, &byte, 1, RPW_MEMORY_HOST, 0, &m), RPW_ERR_INVALID, "context");
+	REFUSED(rpw_memory_register(NULL, &byte, 1, RPW_MEMORY_HOST, 0, &m), RPW_ERR_INVALID,
+		"context");
 	REFUSED(rpw_memory_allocate(NULL, 1, 0, &m), RPW_ERR_INVALID, "context");
 	rpw_context_on_notify(NULL, NULL, NULL);
 	rpw_context_destroy(NULL);
@@ -234,18 +241,25 @@ static void the_argument_that_is_wrong_is_named(void)
 	pair_memory(&p);
 #define WRONG(call, what) REFUSED(call, RPW_ERR_INVALID, what)
 	WRONG(rpw_recv(NULL, NULL, &byte, 1, 0, ALL, &r), "rpw_recv: the context is NULL");
-	WRONG(rpw_recv(stranger, p.ea, &byte, 1, 0, ALL, &r), "rpw_recv: the endpoint is of another context");
+	WRONG(rpw_recv(stranger, p.ea, &byte, 1, 0, ALL, &r),
+		"rpw_recv: the endpoint is of another context");
 	WRONG(rpw_recv(p.a, p.ea, NULL, 1, 0, ALL, &r), "rpw_recv: the buffer is NULL");
-	WRONG(rpw_recv_iov(stranger, p.ea, NULL, 0, 0, ALL, &r), "rpw_recv_iov: the endpoint is of another context");
-	WRONG(rpw_probe(stranger, p.ea, 0, 0, NULL), "rpw_probe: the endpoint is of another context");
+	WRONG(rpw_recv_iov(stranger, p.ea, NULL, 0, 0, ALL, &r),
+		"rpw_recv_iov: the endpoint is of another context");
+	WRONG(rpw_probe(stranger, p.ea, 0, 0, NULL),
+		"rpw_probe: the endpoint is of another context");
 	WRONG(rpw_probe(NULL, NULL, 0, 0, NULL), "rpw_probe: the context is NULL");
 	WRONG(rpw_send(NULL, &byte, 1, 0, &r), "the endpoint is NULL");
 	WRONG(rpw_send_obj(NULL, &byte, 1, &r), "rpw_send_obj: the endpoint is NULL");
 	WRONG(rpw_send_obj(p.ea, NULL, 1, &r), "rpw_send_obj: the buffer is NULL");
-	WRONG(rpw_recv_obj(NULL, NULL, no_memory, NULL, &buf, &len, &r), "rpw_recv_obj: the context is NULL");
-	WRONG(rpw_recv_obj(p.b, p.ea, no_memory, NULL, &buf, &len, &r), "rpw_recv_obj: the endpoint is of another context");
-	WRONG(rpw_recv_obj(p.a, p.ea, no_memory, NULL, NULL, &len, &r), "rpw_recv_obj: buf is NULL");
-	WRONG(rpw_recv_obj(p.a, p.ea, no_memory, NULL, &buf, NULL, &r), "rpw_recv_obj: len is NULL");
+	WRONG(rpw_recv_obj(NULL, NULL, no_memory, NULL, &buf, &len, &r),
+		"rpw_recv_obj: the context is NULL");
+	WRONG(rpw_recv_obj(p.b, p.ea, no_memory, NULL, &buf, &len, &r),
+		"rpw_recv_obj: the endpoint is of another context");
+	WRONG(rpw_recv_obj(p.a, p.ea, no_memory, NULL, NULL, &len, &r),
+		"rpw_recv_obj: buf is NULL");
+	WRONG(rpw_recv_obj(p.a, p.ea, no_memory, NULL, &buf, NULL, &r),
+		"rpw_recv_obj: len is NULL");
 	WRONG(rpw_am_send(NULL, 1, NULL, 0, NULL, 0, &r), "rpw_am_send: the endpoint is NULL");
 	WRONG(rpw_am_send(p.ea, 1, NULL, 1, NULL, 0, &r), "rpw_am_send: the header is NULL");
 	WRONG(rpw_am_send(p.ea, 1, NULL, 0, NULL, 1, &r), "rpw_am_send: the buffer is NULL");
@@ -255,21 +269,31 @@ static void the_argument_that_is_wrong_is_named(void)
 	WRONG(rpw_put(NULL, &byte, 1, p.k, 0, &r), "put: the endpoint is NULL");
 	WRONG(rpw_get(p.ea, &byte, 1, NULL, 0, &r), "get: the remote key is NULL");
 	WRONG(rpw_transfer_batch(NULL, NULL, 0, &r), "rpw_transfer_batch: the endpoint is NULL");
-	WRONG(rpw_transfer_batch(p.ea, NULL, 1, &r), "rpw_transfer_batch: the array of transfers is NULL");
+	WRONG(rpw_transfer_batch(p.ea, NULL, 1, &r),
+		"rpw_transfer_batch: the array of transfers is NULL");
 	WRONG(rpw_endpoint_flush(NULL, &r), "rpw_endpoint_flush: the endpoint is NULL");
 	WRONG(rpw_endpoint_fence(NULL), "rpw_endpoint_fence: the endpoint is NULL");
-	WRONG(rpw_listener_create(NULL, ":0", nobody, NULL, &l), "rpw_listener_create: the context is NULL");
-	WRONG(rpw_listener_create(p.a, NULL, nobody, NULL, &l), "rpw_listener_create: the address is NULL");
-	WRONG(rpw_listener_create(p.a, ":0", (rpw_accept_fn)NULL, NULL, &l), "rpw_listener_create: the callback is NULL");
-	WRONG(rpw_listener_create(p.a, ":0", nobody, NULL, NULL), "rpw_listener_create: out is NULL");
-	WRONG(rpw_endpoint_create(NULL, "h:1", NULL, &ep, &r), "rpw_endpoint_create: the context is NULL");
-	WRONG(rpw_endpoint_create(p.a, NULL, NULL, &ep, &r), "rpw_endpoint_create: the address is NULL");
+	WRONG(rpw_listener_create(NULL, ":0", nobody, NULL, &l),
+		"rpw_listener_create: the context is NULL");
+	WRONG(rpw_listener_create(p.a, NULL, nobody, NULL, &l),
+		"rpw_listener_create: the address is NULL");
+	WRONG(rpw_listener_create(p.a, ":0", (rpw_accept_fn)NULL, NULL, &l),
+		"rpw_listener_create: the callback is NULL");
+	WRONG(rpw_listener_create(p.a, ":0", nobody, NULL, NULL),
+		"rpw_listener_create: out is NULL");
+	WRONG(rpw_endpoint_create(NULL, "h:1", NULL, &ep, &r),
+		"rpw_endpoint_create: the context is NULL");
+	WRONG(rpw_endpoint_create(p.a, NULL, NULL, &ep, &r),
+		"rpw_endpoint_create: the address is NULL");
 	WRONG(rpw_endpoint_create(p.a, "h:1", NULL, NULL, &r), "rpw_endpoint_create: out is NULL");
 	WRONG(rpw_endpoint_info(NULL, NULL), "rpw_endpoint_info: the endpoint is NULL");
-	WRONG(rpw_endpoint_info(p.ea, NULL), "rpw_endpoint_info: the rpw_endpoint_information to fill is NULL");
-	WRONG(rpw_context_statistics(p.a, NULL), "rpw_context_statistics: the rpw_statistics to fill is NULL");
+	WRONG(rpw_endpoint_info(p.ea, NULL),
+		"rpw_endpoint_info: the rpw_endpoint_information to fill is NULL");
+	WRONG(rpw_context_statistics(p.a, NULL),
+		"rpw_context_statistics: the rpw_statistics to fill is NULL");
 	WRONG(rpw_request_wait_all(NULL, &r, 1, 0), "rpw_request_wait_all: the context is NULL");
-	WRONG(rpw_request_wait_all(p.a, NULL, 1, 0), "rpw_request_wait_all: the array of requests is NULL");
+	WRONG(rpw_request_wait_all(p.a, NULL, 1, 0),
+		"rpw_request_wait_all: the array of requests is NULL");
 	WRONG(rpw_memory_allocate(NULL, 1, 0, &m), "the context is NULL");
 	WRONG(rpw_memory_allocate(p.a, 0, 0, &m), "the length is 0");
 	WRONG(rpw_memory_allocate(p.a, 1, 0, NULL), "out is NULL");
@@ -278,7 +302,8 @@ static void the_argument_that_is_wrong_is_named(void)
 	WRONG(rpw_rkey_pack(NULL, key, sizeof(key)), "rpw_rkey_pack: the memory is NULL");
 	WRONG(rpw_rkey_pack(p.m, NULL, sizeof(key)), "rpw_rkey_pack: out is NULL");
 	WRONG(rpw_rkey_unpack(NULL, key, sizeof(key), &k), "rpw_rkey_unpack: the endpoint is NULL");
-	WRONG(rpw_rkey_unpack(p.ea, NULL, sizeof(key), &k), "rpw_rkey_unpack: the packed key is NULL");
+	WRONG(rpw_rkey_unpack(p.ea, NULL, sizeof(key), &k),
+		"rpw_rkey_unpack: the packed key is NULL");
 	WRONG(rpw_rkey_unpack(p.ea, key, sizeof(key), NULL), "rpw_rkey_unpack: out is NULL");
 	rpw_context_destroy(stranger);
 	pair_close(&p);
@@ -421,7 +446,8 @@ static void the_descriptor_wakes_for_deadlines(void)
 
 /* ---- statistics ---- */
 
-static void nothing_said(rpw_endpoint *ep, const void *header, size_t header_len, const void *data, size_t len, void *arg)
+static void nothing_said(rpw_endpoint *ep, const void *header, size_t header_len, const void *data,
+	size_t len, void *arg)
 {
 	(void)ep, (void)header, (void)header_len, (void)data, (void)len, (void)arg;
 }
@@ -593,20 +619,28 @@ const struct contract_case context_cases[] = {
 	{"what_options_a_context_takes", what_options_a_context_takes, false, "rpw_context_create"},
 	{"options_from_the_environment", options_from_the_environment, false, "rpw_context_create"},
 	{"rdma_devices_as_listed", rdma_devices_as_listed, true, "rpw_context_create"},
-	{"eager_bytes_as_the_option_says", eager_bytes_as_the_option_says, true, "rpw_context_create"},
+	{"eager_bytes_as_the_option_says", eager_bytes_as_the_option_says, true,
+		"rpw_context_create"},
 	{"the_argument_that_is_wrong_is_named", the_argument_that_is_wrong_is_named, false,
-		"rpw_last_error rpw_recv rpw_send_obj rpw_am_send rpw_transfer_batch rpw_rkey_pack rpw_rkey_unpack"},
+		"rpw_last_error rpw_recv rpw_send_obj rpw_am_send rpw_transfer_batch rpw_rkey_pack "
+		"rpw_rkey_unpack"},
 	{"null_is_no_context", null_is_no_context, false,
-		"rpw_context_progress rpw_context_fd rpw_context_arm rpw_context_statistics rpw_request_wait_all rpw_listener_create rpw_endpoint_create "
+		"rpw_context_progress rpw_context_fd rpw_context_arm rpw_context_statistics "
+		"rpw_request_wait_all rpw_listener_create rpw_endpoint_create "
 		"rpw_recv rpw_recv_iov "
 		"rpw_probe "
-		"rpw_context_on_am rpw_memory_register rpw_memory_allocate rpw_context_on_notify rpw_context_destroy"},
-	{"the_descriptor_wakes_for_what_comes", the_descriptor_wakes_for_what_comes, true, "rpw_context_fd rpw_context_arm"},
-	{"arm_says_when_there_is_something_to_do", arm_says_when_there_is_something_to_do, true, "rpw_context_arm rpw_context_progress"},
-	{"the_descriptor_wakes_for_deadlines", the_descriptor_wakes_for_deadlines, false, "rpw_context_fd rpw_context_arm rpw_endpoint_create"},
+		"rpw_context_on_am rpw_memory_register rpw_memory_allocate rpw_context_on_notify "
+		"rpw_context_destroy"},
+	{"the_descriptor_wakes_for_what_comes", the_descriptor_wakes_for_what_comes, true,
+		"rpw_context_fd rpw_context_arm"},
+	{"arm_says_when_there_is_something_to_do", arm_says_when_there_is_something_to_do, true,
+		"rpw_context_arm rpw_context_progress"},
+	{"the_descriptor_wakes_for_deadlines", the_descriptor_wakes_for_deadlines, false,
+		"rpw_context_fd rpw_context_arm rpw_endpoint_create"},
 	{"statistics_count", statistics_count, true, "rpw_context_statistics"},
 	{"strangers_are_counted", strangers_are_counted, false, "rpw_context_statistics"},
 	{"destroy_ends_everything", destroy_ends_everything, true, "rpw_context_destroy"},
-	{"a_callback_cannot_destroy_its_context", a_callback_cannot_destroy_its_context, false, "rpw_context_destroy rpw_context_progress"},
+	{"a_callback_cannot_destroy_its_context", a_callback_cannot_destroy_its_context, false,
+		"rpw_context_destroy rpw_context_progress"},
 	{NULL, NULL, false, NULL},
 };

@@ -8,8 +8,8 @@
 
 const char *contract_transport = "tcp";
 
-static const struct contract_case *const groups[] = {
-	context_cases, connect_cases, request_cases, wait_cases, posting_cases, message_cases, object_cases, memory_cases, end_cases};
+static const struct contract_case *const groups[] = {context_cases, connect_cases, request_cases,
+	wait_cases, posting_cases, message_cases, object_cases, memory_cases, end_cases};
 enum { GROUPS = sizeof(groups) / sizeof(*groups), CASE_SECONDS = 100 };
 
 /* ---- checks ---- */
@@ -18,7 +18,8 @@ void contract_failed(const char *file, int line, const char *what, long long got
 {
 	printf("# %s:%d: %s", file, line, what);
 	if (got != 0 || want != 1)
-		printf(" is %lld (%s), not %lld (%s)", got, rpw_status_name((int)got), want, rpw_status_name((int)want));
+		printf(" is %lld (%s), not %lld (%s)", got, rpw_status_name((int)got), want,
+			rpw_status_name((int)want));
 	printf("\n# the last error: %s\n", rpw_last_error());
 	fflush(stdout);
 	_exit(1); /* what is open is not tidied up: that may be what does not work */
@@ -38,7 +39,10 @@ void contract_text(const char *file, int line, const char *text, const char *par
 	contract_failed(file, line, "a sentence", 0, 1);
 }
 
-void contract_says(const char *file, int line, const char *part) { contract_text(file, line, rpw_last_error(), part); }
+void contract_says(const char *file, int line, const char *part)
+{
+	contract_text(file, line, rpw_last_error(), part);
+}
 
 void forget_error(void)
 {
@@ -129,7 +133,9 @@ void pair_open(struct pair *p)
 void pair_memory(struct pair *p)
 {
 	unsigned char packed[RPW_RKEY_BYTES_MAX];
-	IS(rpw_memory_allocate(p->b, REGION, RPW_REMOTE_WRITE | RPW_REMOTE_READ | RPW_REMOTE_ATOMIC, &p->m), RPW_OK);
+	IS(rpw_memory_allocate(
+		   p->b, REGION, RPW_REMOTE_WRITE | RPW_REMOTE_READ | RPW_REMOTE_ATOMIC, &p->m),
+		RPW_OK);
 	int n = rpw_rkey_pack(p->m, packed, sizeof(packed));
 	CHECK(n > 0);
 	IS(rpw_rkey_unpack(p->ea, packed, (size_t)n, &p->k), RPW_OK);
@@ -158,7 +164,8 @@ void both(struct pair *p)
 void settle(struct pair *p)
 {
 	for (int quiet = 0; quiet < 200;) {
-		int n = (p->a ? rpw_context_progress(p->a) : 0) + (p->b ? rpw_context_progress(p->b) : 0);
+		int n = (p->a ? rpw_context_progress(p->a) : 0) +
+			(p->b ? rpw_context_progress(p->b) : 0);
 		quiet = n ? 0 : quiet + 1;
 		if (!n)
 			usleep(50); /* the kernel moves bytes of TCP in its own time */
@@ -175,7 +182,10 @@ int finish(struct pair *p, rpw_request *r, rpw_completion *done)
 	return status;
 }
 
-int ended(struct pair *p, int rc, rpw_request *r) { return rc == RPW_IN_PROGRESS ? finish(p, r, NULL) : rc; }
+int ended(struct pair *p, int rc, rpw_request *r)
+{
+	return rc == RPW_IN_PROGRESS ? finish(p, r, NULL) : rc;
+}
 
 rpw_statistics statistics_of(rpw_context *c)
 {
@@ -219,8 +229,10 @@ void driver_stop(struct driver *d)
 
 /* ---- everything that can be posted ---- */
 
-const char *const posting_names[POSTINGS] = {"rpw_send", "rpw_send_iov", "rpw_send_obj", "rpw_am_send", "rpw_endpoint_flush", "rpw_put", "rpw_get",
-	"rpw_put_notify", "rpw_fetch_add", "rpw_compare_swap", "rpw_transfer_batch", "rpw_recv", "rpw_recv_iov", "rpw_recv_obj"};
+const char *const posting_names[POSTINGS] = {"rpw_send", "rpw_send_iov", "rpw_send_obj",
+	"rpw_am_send", "rpw_endpoint_flush", "rpw_put", "rpw_get", "rpw_put_notify",
+	"rpw_fetch_add", "rpw_compare_swap", "rpw_transfer_batch", "rpw_recv", "rpw_recv_iov",
+	"rpw_recv_obj"};
 unsigned char outgoing[64], incoming[64];
 void *incoming_obj;
 size_t incoming_obj_len;
@@ -230,7 +242,8 @@ bool posting_needs_key(int what) { return what >= PUT && what <= BATCH; }
 
 int post(struct pair *p, int what, rpw_endpoint *ep, rpw_request **req)
 {
-	struct iovec out[2] = {{outgoing, 24}, {outgoing + 24, 40}}, in[2] = {{incoming, 40}, {incoming + 40, 24}};
+	struct iovec out[2] = {{outgoing, 24}, {outgoing + 24, 40}},
+		     in[2] = {{incoming, 40}, {incoming + 40, 24}};
 	rpw_transfer batch[2] = {RPW_TRANSFER_INIT, RPW_TRANSFER_INIT};
 	batch[0].buf = outgoing;
 	batch[1].buf = incoming;
@@ -293,13 +306,15 @@ static int run_case(const struct contract_case *k)
 	if (pid < 0 || waitpid(pid, &status, 0) != pid)
 		printf("# no process for it: %s\n", strerror(errno));
 	else if (WIFSIGNALED(status))
-		printf("# ended by signal %d (%s)\n", WTERMSIG(status), WTERMSIG(status) == SIGALRM ? "it hung" : strsignal(WTERMSIG(status)));
+		printf("# ended by signal %d (%s)\n", WTERMSIG(status),
+			WTERMSIG(status) == SIGALRM ? "it hung" : strsignal(WTERMSIG(status)));
 	else
 		return WEXITSTATUS(status);
 	return 1;
 }
 
-static int run_group(const struct contract_case *k, const char *transport, bool first, const char *filter, int *number)
+static int run_group(const struct contract_case *k, const char *transport, bool first,
+	const char *filter, int *number)
 {
 	int failed = 0;
 	for (; k->name; k++) {
@@ -308,7 +323,8 @@ static int run_group(const struct contract_case *k, const char *transport, bool 
 		contract_transport = transport;
 		int bad = run_case(k);
 		failed += bad != 0;
-		printf("%s %d - %s %s\n", bad ? "not ok" : "ok", ++*number, k->each ? transport : "any", k->name);
+		printf("%s %d - %s %s\n", bad ? "not ok" : "ok", ++*number,
+			k->each ? transport : "any", k->name);
 	}
 	return failed;
 }

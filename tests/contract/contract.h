@@ -20,8 +20,8 @@ struct contract_case {
 	bool each; /* over each transport; else once */
 	const char *calls;
 };
-extern const struct contract_case context_cases[], connect_cases[], request_cases[], wait_cases[], posting_cases[], message_cases[], object_cases[],
-	memory_cases[], end_cases[];
+extern const struct contract_case context_cases[], connect_cases[], request_cases[], wait_cases[],
+	posting_cases[], message_cases[], object_cases[], memory_cases[], end_cases[];
 
 extern const char *contract_transport; /* what the case goes over */
 
@@ -31,7 +31,8 @@ void contract_failed(const char *file, int line, const char *what, long long got
 void contract_is(const char *file, int line, const char *what, long long got, long long want);
 void contract_says(const char *file, int line, const char *part);
 void contract_text(const char *file, int line, const char *text, const char *part);
-#define CHECK(condition) ((condition) ? (void)0 : contract_failed(__FILE__, __LINE__, #condition, 0, 1))
+#define CHECK(condition) \
+	((condition) ? (void)0 : contract_failed(__FILE__, __LINE__, #condition, 0, 1))
 #define IS(got, want) contract_is(__FILE__, __LINE__, #got, (long long)(got), (long long)(want))
 #define SAYS(part) contract_says(__FILE__, __LINE__, part) /* rpw_last_error does */
 #define HAS(text, part) contract_text(__FILE__, __LINE__, text, part)
@@ -90,9 +91,26 @@ void driver_stop(struct driver *d);
 
 /* ---- everything that can be posted, for what holds of all of them ---- */
 
-enum posting { SEND, SEND_IOV, SEND_OBJ, AM_SEND, FLUSH, PUT, GET, PUT_NOTIFY, FETCH_ADD, COMPARE_SWAP, BATCH, RECV, RECV_IOV, RECV_OBJ, POSTINGS };
+enum posting {
+	SEND,
+	SEND_IOV,
+	SEND_OBJ,
+	AM_SEND,
+	FLUSH,
+	PUT,
+	GET,
+	PUT_NOTIFY,
+	FETCH_ADD,
+	COMPARE_SWAP,
+	BATCH,
+	RECV,
+	RECV_IOV,
+	RECV_OBJ,
+	POSTINGS
+};
 #define POSTED \
-	"rpw_send rpw_send_iov rpw_send_obj rpw_am_send rpw_endpoint_flush rpw_put rpw_get rpw_put_notify rpw_fetch_add rpw_compare_swap rpw_transfer_batch " \
+	"rpw_send rpw_send_iov rpw_send_obj rpw_am_send rpw_endpoint_flush rpw_put rpw_get " \
+	"rpw_put_notify rpw_fetch_add rpw_compare_swap rpw_transfer_batch " \
 	"rpw_recv " \
 	"rpw_recv_iov rpw_recv_obj"
 extern const char *const posting_names[POSTINGS];

@@ -28,7 +28,8 @@ static void on_done(rpw_request *r, const rpw_completion *done, void *arg)
 	(void)r, (void)done;
 	note((const char *)arg);
 }
-static void on_am(rpw_endpoint *ep, const void *header, size_t header_len, const void *data, size_t len, void *arg)
+static void on_am(rpw_endpoint *ep, const void *header, size_t header_len, const void *data,
+	size_t len, void *arg)
 {
 	(void)ep, (void)header, (void)header_len, (void)data, (void)len, (void)arg;
 	note("am");
@@ -146,7 +147,8 @@ static void both_sides_may_shut_down(void)
 	for (int i = 0; i < N; i++)
 		for (int side = 0; side < 2; side++) {
 			pattern_fill(out[side][i], 40, (uint64_t)(side * N + i));
-			CHECK(rpw_send(side ? p.eb : p.ea, out[side][i], 40, (uint64_t)i, NULL) >= 0);
+			CHECK(rpw_send(side ? p.eb : p.ea, out[side][i], 40, (uint64_t)i, NULL) >=
+				0);
 		}
 	CHECK(rpw_endpoint_shutdown(p.ea, &r[0]) >= 0);
 	CHECK(rpw_endpoint_shutdown(p.eb, &r[1]) >= 0);
@@ -158,7 +160,9 @@ static void both_sides_may_shut_down(void)
 	for (int i = 0; i < N; i++)
 		for (int side = 0; side < 2; side++) {
 			rpw_request *in = NULL;
-			IS(rpw_recv(side ? p.a : p.b, side ? p.ea : p.eb, word, 40, (uint64_t)i, ALL, &in), RPW_IN_PROGRESS);
+			IS(rpw_recv(side ? p.a : p.b, side ? p.ea : p.eb, word, 40, (uint64_t)i,
+				   ALL, &in),
+				RPW_IN_PROGRESS);
 			IS(finish(&p, in, NULL), RPW_OK);
 			CHECK(pattern_right(word, 40, (uint64_t)(side * N + i)));
 		}
@@ -241,7 +245,8 @@ static void what_the_peer_had_sent_can_be_received(void)
 		rpw_request *r = NULL;
 		IS(rpw_probe(p.a, i & 1 ? p.ea : NULL, (uint64_t)i, ALL, &done), RPW_OK);
 		IS(done.length, 8);
-		IS(rpw_recv(p.a, i & 2 ? p.ea : NULL, word, 8, (uint64_t)i, ALL, &r), RPW_IN_PROGRESS);
+		IS(rpw_recv(p.a, i & 2 ? p.ea : NULL, word, 8, (uint64_t)i, ALL, &r),
+			RPW_IN_PROGRESS);
 		IS(rpw_request_test(r, &done), RPW_OK);
 		CHECK(done.from == p.ea);
 		CHECK(pattern_right(word, 8, (uint64_t)i));
@@ -476,7 +481,8 @@ static void talk(struct pair *p)
 		rpw_request *r = NULL, *s = NULL;
 		pattern_fill(outgoing, sizeof(outgoing), 50 + (uint64_t)back);
 		memset(incoming, 0, sizeof(incoming));
-		IS(rpw_recv(back ? p->a : p->b, NULL, incoming, sizeof(incoming), 5, ALL, &r), RPW_IN_PROGRESS);
+		IS(rpw_recv(back ? p->a : p->b, NULL, incoming, sizeof(incoming), 5, ALL, &r),
+			RPW_IN_PROGRESS);
 		int rc = rpw_send(back ? p->eb : p->ea, outgoing, sizeof(outgoing), 5, &s);
 		IS(finish(p, r, NULL), RPW_OK);
 		IS(ended(p, rc, s), RPW_OK);
@@ -499,7 +505,9 @@ static void refused_in_child(struct pair *p, rpw_request *waits)
 	uint64_t before = 0;
 #define NOT_HERE(call) REFUSED(call, RPW_ERR_INVALID, sentence)
 	NOT_HERE(rpw_send(p->ea, "x", 1, 1, &r));
-	snprintf(word, sizeof(word), "this context belongs to process %d, this is its child %d: ", (int)getppid(), (int)getpid());
+	snprintf(word, sizeof(word),
+		"this context belongs to process %d, this is its child %d: ", (int)getppid(),
+		(int)getpid());
 	SAYS(word);
 	NOT_HERE(rpw_send(p->ea, outgoing, sizeof(outgoing), 1, &r));
 	NOT_HERE(rpw_send_obj(p->ea, "x", 1, &r));
@@ -571,7 +579,9 @@ static void a_context_belongs_to_its_process(void)
 	for (int how = 0; how < 4; how++) {
 		int status = 0;
 		fflush(NULL);
-		pid_t pid = how == 3 ? (pid_t)syscall(SYS_clone, SIGCHLD, 0, 0, 0, 0) /* pthread_atfork does not hear of it */ : fork();
+		pid_t pid = how == 3 ? (pid_t)syscall(SYS_clone, SIGCHLD, 0, 0, 0,
+					       0) /* pthread_atfork does not hear of it */
+				     : fork();
 		if (!pid)
 			in_child(&p, waits, how, were);
 		IS(waitpid(pid, &status, 0), pid);
@@ -580,7 +590,8 @@ static void a_context_belongs_to_its_process(void)
 		IS(information_of(p.ea).connected, 1);
 		IS(information_of(p.eb).connected, 1);
 		int busy = 1;
-		for (int i = 0; busy && i < 10000; i++) { /* the sets that are slept on are what they were */
+		for (int i = 0; busy && i < 10000;
+			i++) { /* the sets that are slept on are what they were */
 			both(&p);
 			busy = rpw_context_arm(p.a) | rpw_context_arm(p.b);
 		}
@@ -598,19 +609,33 @@ static void a_context_belongs_to_its_process(void)
 
 const struct contract_case end_cases[] = {
 	{"a_context_belongs_to_its_process", a_context_belongs_to_its_process, true,
-		"rpw_context_destroy rpw_context_progress rpw_send rpw_recv rpw_get rpw_endpoint_create rpw_listener_create rpw_memory_allocate"},
+		"rpw_context_destroy rpw_context_progress rpw_send rpw_recv rpw_get "
+		"rpw_endpoint_create rpw_listener_create rpw_memory_allocate"},
 	{"this_side_closes", this_side_closes, true,
-		"rpw_endpoint_destroy rpw_endpoint_on_close rpw_request_test rpw_request_wait rpw_request_cancel rpw_request_destroy " POSTED},
-	{"shutdown_is_an_orderly_end", shutdown_is_an_orderly_end, true, "rpw_endpoint_shutdown rpw_endpoint_on_close rpw_endpoint_info " POSTED},
-	{"both_sides_may_shut_down", both_sides_may_shut_down, true, "rpw_endpoint_shutdown rpw_endpoint_on_close"},
-	{"the_later_shutdown_is_waited_for", the_later_shutdown_is_waited_for, true, "rpw_endpoint_shutdown rpw_endpoint_on_close rpw_recv"},
-	{"a_shutdown_that_the_peer_does_not_hear", a_shutdown_that_the_peer_does_not_hear, true, "rpw_endpoint_shutdown"},
-	{"what_the_peer_had_sent_can_be_received", what_the_peer_had_sent_can_be_received, true, "rpw_endpoint_destroy rpw_recv rpw_probe rpw_endpoint_info"},
-	{"nothing_can_be_posted_after_the_end", nothing_can_be_posted_after_the_end, true, "rpw_endpoint_fence " POSTED},
-	{"the_end_comes_last", the_end_comes_last, true, "rpw_endpoint_on_close rpw_context_on_notify rpw_request_on_done rpw_context_on_am"},
-	{"an_end_may_be_answered_by_closing", an_end_may_be_answered_by_closing, true, "rpw_endpoint_on_close rpw_endpoint_destroy"},
-	{"who_asks_after_the_end_is_told_at_once", who_asks_after_the_end_is_told_at_once, true, "rpw_endpoint_on_close"},
-	{"flush_before_close_loses_nothing", flush_before_close_loses_nothing, true, "rpw_endpoint_flush rpw_endpoint_destroy"},
-	{"the_peer_dies", the_peer_dies, true, "rpw_request_wait rpw_endpoint_on_close rpw_endpoint_info"},
+		"rpw_endpoint_destroy rpw_endpoint_on_close rpw_request_test rpw_request_wait "
+		"rpw_request_cancel rpw_request_destroy " POSTED},
+	{"shutdown_is_an_orderly_end", shutdown_is_an_orderly_end, true,
+		"rpw_endpoint_shutdown rpw_endpoint_on_close rpw_endpoint_info " POSTED},
+	{"both_sides_may_shut_down", both_sides_may_shut_down, true,
+		"rpw_endpoint_shutdown rpw_endpoint_on_close"},
+	{"the_later_shutdown_is_waited_for", the_later_shutdown_is_waited_for, true,
+		"rpw_endpoint_shutdown rpw_endpoint_on_close rpw_recv"},
+	{"a_shutdown_that_the_peer_does_not_hear", a_shutdown_that_the_peer_does_not_hear, true,
+		"rpw_endpoint_shutdown"},
+	{"what_the_peer_had_sent_can_be_received", what_the_peer_had_sent_can_be_received, true,
+		"rpw_endpoint_destroy rpw_recv rpw_probe rpw_endpoint_info"},
+	{"nothing_can_be_posted_after_the_end", nothing_can_be_posted_after_the_end, true,
+		"rpw_endpoint_fence " POSTED},
+	{"the_end_comes_last", the_end_comes_last, true,
+		"rpw_endpoint_on_close rpw_context_on_notify rpw_request_on_done "
+		"rpw_context_on_am"},
+	{"an_end_may_be_answered_by_closing", an_end_may_be_answered_by_closing, true,
+		"rpw_endpoint_on_close rpw_endpoint_destroy"},
+	{"who_asks_after_the_end_is_told_at_once", who_asks_after_the_end_is_told_at_once, true,
+		"rpw_endpoint_on_close"},
+	{"flush_before_close_loses_nothing", flush_before_close_loses_nothing, true,
+		"rpw_endpoint_flush rpw_endpoint_destroy"},
+	{"the_peer_dies", the_peer_dies, true,
+		"rpw_request_wait rpw_endpoint_on_close rpw_endpoint_info"},
 	{NULL, NULL, false, NULL},
 };

@@ -10,15 +10,20 @@ static void what_can_be_registered(void)
 	rpw_memory *none = (rpw_memory *)&none, *m = none;
 	static unsigned char own[1000];
 	unsigned char packed[RPW_RKEY_BYTES_MAX];
-	REFUSED(rpw_memory_register(c, NULL, 10, RPW_MEMORY_HOST, 0, &m), RPW_ERR_INVALID, "address");
-	REFUSED(rpw_memory_register(c, own, 0, RPW_MEMORY_HOST, 0, &m), RPW_ERR_INVALID, "the length is 0");
-	REFUSED(rpw_memory_register(c, own, 10, RPW_MEMORY_HOST, 8, &m), RPW_ERR_INVALID, "access 0x8");
+	REFUSED(rpw_memory_register(c, NULL, 10, RPW_MEMORY_HOST, 0, &m), RPW_ERR_INVALID,
+		"address");
+	REFUSED(rpw_memory_register(c, own, 0, RPW_MEMORY_HOST, 0, &m), RPW_ERR_INVALID,
+		"the length is 0");
+	REFUSED(rpw_memory_register(c, own, 10, RPW_MEMORY_HOST, 8, &m), RPW_ERR_INVALID,
+		"access 0x8");
 	REFUSED(rpw_memory_register(c, own, 10, RPW_MEMORY_HOST, 0, NULL), RPW_ERR_INVALID, "out");
-	REFUSED(rpw_memory_register(c, (void *)(UINTPTR_MAX - 100), 1000, RPW_MEMORY_HOST, 0, &m), RPW_ERR_INVALID, "address space");
+	REFUSED(rpw_memory_register(c, (void *)(UINTPTR_MAX - 100), 1000, RPW_MEMORY_HOST, 0, &m),
+		RPW_ERR_INVALID, "address space");
 	REFUSED(rpw_memory_allocate(c, 0, 0, &m), RPW_ERR_INVALID, "the length is 0");
 	REFUSED(rpw_memory_allocate(c, 10, 8, &m), RPW_ERR_INVALID, "access 0x8");
 	REFUSED(rpw_memory_allocate(c, 10, 0, NULL), RPW_ERR_INVALID, "out");
-	REFUSED(rpw_memory_allocate(c, (size_t)1 << 50, 0, &m), RPW_ERR_NO_MEMORY, "1125899906842624 bytes");
+	REFUSED(rpw_memory_allocate(c, (size_t)1 << 50, 0, &m), RPW_ERR_NO_MEMORY,
+		"1125899906842624 bytes");
 	CHECK(rpw_memory_register(c, own, 10, RPW_MEMORY_CUDA, 0, &m) < 0); /* it is the host's */
 	CHECK(m == none);
 	CHECK(!rpw_memory_address(NULL));
@@ -58,11 +63,16 @@ static void memory_of_gpus_is_asked_for_by_name(void)
 	CHECK(ways || strlen(rpw_last_error()) > 20); /* what is missing */
 	IS(rpw_memory_direct(c), ways);
 	CHECK(!pipe(ends));
-	REFUSED(rpw_memory_register_dmabuf(c, own, 10, -1, 0, 0, &m), RPW_ERR_INVALID, "descriptor -1");
-	REFUSED(rpw_memory_register_dmabuf(c, own, 10, ends[0], UINT64_MAX, 0, &m), RPW_ERR_INVALID, "offset 18446744073709551615");
-	REFUSED(rpw_memory_register_dmabuf(c, NULL, 10, ends[0], 0, 0, &m), RPW_ERR_INVALID, "address");
-	REFUSED(rpw_memory_register_dmabuf(c, own, 10, ends[0], 0, 0, NULL), RPW_ERR_INVALID, "out");
-	REFUSED(rpw_memory_register_dmabuf(NULL, own, 10, ends[0], 0, 0, &m), RPW_ERR_INVALID, "context");
+	REFUSED(rpw_memory_register_dmabuf(c, own, 10, -1, 0, 0, &m), RPW_ERR_INVALID,
+		"descriptor -1");
+	REFUSED(rpw_memory_register_dmabuf(c, own, 10, ends[0], UINT64_MAX, 0, &m), RPW_ERR_INVALID,
+		"offset 18446744073709551615");
+	REFUSED(rpw_memory_register_dmabuf(c, NULL, 10, ends[0], 0, 0, &m), RPW_ERR_INVALID,
+		"address");
+	REFUSED(rpw_memory_register_dmabuf(c, own, 10, ends[0], 0, 0, NULL), RPW_ERR_INVALID,
+		"out");
+	REFUSED(rpw_memory_register_dmabuf(NULL, own, 10, ends[0], 0, 0, &m), RPW_ERR_INVALID,
+		"context");
 	CHECK(rpw_memory_register_dmabuf(c, own, 10, ends[0], 0, 0, &m) < 0); /* it is the host's */
 	CHECK(m == none);
 	/* Nothing of the descriptor is kept. */
@@ -86,7 +96,9 @@ static void keys_that_are_none(void)
 	REFUSED(rpw_rkey_unpack(p.ea, packed, (size_t)n, NULL), RPW_ERR_INVALID, "out");
 	REFUSED(rpw_rkey_unpack(p.ea, packed, 0, &k), RPW_ERR_PROTOCOL, "0 bytes");
 	REFUSED(rpw_rkey_unpack(p.ea, packed, sizeof(packed), &k), RPW_ERR_PROTOCOL, "513 bytes");
-	REFUSED(rpw_rkey_unpack(p.ea, "this is a text, and no remote key of anybody's at all", 53, &k), RPW_ERR_PROTOCOL, "no remote key");
+	REFUSED(rpw_rkey_unpack(
+			p.ea, "this is a text, and no remote key of anybody's at all", 53, &k),
+		RPW_ERR_PROTOCOL, "no remote key");
 	/* Any length but its own, any bit but its own. */
 	for (int i = 1; i < n; i++)
 		CHECK(rpw_rkey_unpack(p.ea, packed, (size_t)i, &k) < 0);
@@ -110,7 +122,8 @@ static void keys_that_are_none(void)
 	char address[64];
 	snprintf(address, sizeof(address), "127.0.0.1:%d", rpw_listener_port(p.l));
 	IS(rpw_endpoint_create(p.a, address, NULL, &early, NULL), RPW_IN_PROGRESS);
-	REFUSED(rpw_rkey_unpack(early, packed, (size_t)n, &k), RPW_ERR_INVALID, "not connected yet");
+	REFUSED(rpw_rkey_unpack(early, packed, (size_t)n, &k), RPW_ERR_INVALID,
+		"not connected yet");
 	SAYS("wait for"); /* what to do */
 	rpw_endpoint_destroy(early);
 	/* The right one, twice. */
@@ -125,8 +138,11 @@ static const struct {
 	int what;
 	unsigned right;
 	const char *name;
-} rights[] = {{PUT, RPW_REMOTE_WRITE, "RPW_REMOTE_WRITE"}, {PUT_NOTIFY, RPW_REMOTE_WRITE, "RPW_REMOTE_WRITE"}, {GET, RPW_REMOTE_READ, "RPW_REMOTE_READ"},
-	{FETCH_ADD, RPW_REMOTE_ATOMIC, "RPW_REMOTE_ATOMIC"}, {COMPARE_SWAP, RPW_REMOTE_ATOMIC, "RPW_REMOTE_ATOMIC"}};
+} rights[] = {{PUT, RPW_REMOTE_WRITE, "RPW_REMOTE_WRITE"},
+	{PUT_NOTIFY, RPW_REMOTE_WRITE, "RPW_REMOTE_WRITE"},
+	{GET, RPW_REMOTE_READ, "RPW_REMOTE_READ"},
+	{FETCH_ADD, RPW_REMOTE_ATOMIC, "RPW_REMOTE_ATOMIC"},
+	{COMPARE_SWAP, RPW_REMOTE_ATOMIC, "RPW_REMOTE_ATOMIC"}};
 
 static void every_access_needs_its_right(void)
 {
@@ -143,7 +159,8 @@ static void every_access_needs_its_right(void)
 		for (size_t i = 0; i < sizeof(rights) / sizeof(*rights); i++) {
 			rpw_request *r = NULL;
 			if (!(access & rights[i].right)) {
-				REFUSED(post(&p, rights[i].what, p.ea, &r), RPW_ERR_ACCESS, rights[i].name);
+				REFUSED(post(&p, rights[i].what, p.ea, &r), RPW_ERR_ACCESS,
+					rights[i].name);
 				continue;
 			}
 			int rc = post(&p, rights[i].what, p.ea, &r);
@@ -179,7 +196,8 @@ static void nothing_outside_of_what_was_registered(void)
 	static const struct {
 		uint64_t offset;
 		size_t len;
-	} out[] = {{REGION, 1}, {REGION - 1, 2}, {0, REGION + 1}, {REGION + 1, 0}, {UINT64_MAX, 1}, {UINT64_MAX - 7, 8}, {8, SIZE_MAX - 4}};
+	} out[] = {{REGION, 1}, {REGION - 1, 2}, {0, REGION + 1}, {REGION + 1, 0}, {UINT64_MAX, 1},
+		{UINT64_MAX - 7, 8}, {8, SIZE_MAX - 4}};
 	static unsigned char buf[REGION];
 	for (size_t i = 0; i < sizeof(out) / sizeof(*out); i++) {
 		rpw_transfer t[2] = {RPW_TRANSFER_INIT, RPW_TRANSFER_INIT};
@@ -188,18 +206,24 @@ static void nothing_outside_of_what_was_registered(void)
 		t[0].len = 64;
 		t[1].offset = out[i].offset;
 		t[1].len = out[i].len;
-		REFUSED(rpw_put(p.ea, buf, out[i].len, p.k, out[i].offset, &r), RPW_ERR_ACCESS, "8192 bytes");
-		REFUSED(rpw_get(p.ea, buf, out[i].len, p.k, out[i].offset, &r), RPW_ERR_ACCESS, "8192 bytes");
-		REFUSED(rpw_put_notify(p.ea, buf, out[i].len, p.k, out[i].offset, 1, &r), RPW_ERR_ACCESS, "8192 bytes");
+		REFUSED(rpw_put(p.ea, buf, out[i].len, p.k, out[i].offset, &r), RPW_ERR_ACCESS,
+			"8192 bytes");
+		REFUSED(rpw_get(p.ea, buf, out[i].len, p.k, out[i].offset, &r), RPW_ERR_ACCESS,
+			"8192 bytes");
+		REFUSED(rpw_put_notify(p.ea, buf, out[i].len, p.k, out[i].offset, 1, &r),
+			RPW_ERR_ACCESS, "8192 bytes");
 		REFUSED(rpw_transfer_batch(p.ea, t, 2, &r), RPW_ERR_ACCESS, "8192 bytes");
 	}
 	REFUSED(rpw_fetch_add(p.ea, 1, p.k, REGION - 4, &word, &r), RPW_ERR_ACCESS, "8192 bytes");
 	REFUSED(rpw_fetch_add(p.ea, 1, p.k, REGION, &word, &r), RPW_ERR_ACCESS, "8192 bytes");
-	REFUSED(rpw_compare_swap(p.ea, 1, 1, p.k, UINT64_MAX - 7, &word, &r), RPW_ERR_ACCESS, "8192 bytes");
+	REFUSED(rpw_compare_swap(p.ea, 1, 1, p.k, UINT64_MAX - 7, &word, &r), RPW_ERR_ACCESS,
+		"8192 bytes");
 	/* Atomics are on 8 aligned bytes. */
 	for (uint64_t at = 1; at < 8; at++) {
-		REFUSED(rpw_fetch_add(p.ea, 1, p.k, at, &word, &r), RPW_ERR_INVALID, "multiple of 8");
-		REFUSED(rpw_compare_swap(p.ea, 1, 1, p.k, at, &word, &r), RPW_ERR_INVALID, "multiple of 8");
+		REFUSED(rpw_fetch_add(p.ea, 1, p.k, at, &word, &r), RPW_ERR_INVALID,
+			"multiple of 8");
+		REFUSED(rpw_compare_swap(p.ea, 1, 1, p.k, at, &word, &r), RPW_ERR_INVALID,
+			"multiple of 8");
 	}
 	/* A key is of one endpoint. */
 	REFUSED(rpw_put(p.eb, buf, 1, p.k, 0, &r), RPW_ERR_INVALID, "another endpoint");
@@ -273,7 +297,9 @@ static void atomics_count_from_both_sides(void)
 	/* Compare and swap tells what was there, and changes it only when that is what was expected. */
 	static const struct {
 		uint64_t compare, swap, before, after;
-	} table[] = {{UINT64_MAX, 5, 1000 + 4 * N, 1000 + 4 * N}, {1000 + 4 * N, UINT64_MAX, 1000 + 4 * N, UINT64_MAX}, {UINT64_MAX, 0, UINT64_MAX, 0}};
+	} table[] = {{UINT64_MAX, 5, 1000 + 4 * N, 1000 + 4 * N},
+		{1000 + 4 * N, UINT64_MAX, 1000 + 4 * N, UINT64_MAX},
+		{UINT64_MAX, 0, UINT64_MAX, 0}};
 	for (int i = 0; i < 3; i++) {
 		rpw_request *s = NULL;
 		uint64_t was = 12345;
@@ -326,7 +352,8 @@ static void a_batch_is_done_when_all_of_it_is(void)
 	memset(t, 0xff, sizeof(t));
 	IS(ended(&p, rc, r), RPW_OK);
 	for (int i = 0; i < N; i++)
-		CHECK(i % 10 ? pattern_right(in[i], 48, (uint64_t)i) : pattern_right(out[i], 48, (uint64_t)i));
+		CHECK(i % 10 ? pattern_right(in[i], 48, (uint64_t)i)
+			     : pattern_right(out[i], 48, (uint64_t)i));
 	/* One that is not allowed: nothing of it happens. */
 	memset(p.region, 0, REGION);
 	memset(t, 0, sizeof(t));
@@ -365,7 +392,8 @@ static void what_a_caller_allocates_can_grow(void)
 	memset(t, 0xff, sizeof(t));
 	for (int i = 0; i < N; i++) {
 		pattern_fill(out[i], sizeof(out[i]), (uint64_t)i + 1);
-		rpw_transfer one = {sizeof(t[i]), false, out[i], sizeof(out[i]), p.k, (uint64_t)i * 48};
+		rpw_transfer one = {
+			sizeof(t[i]), false, out[i], sizeof(out[i]), p.k, (uint64_t)i * 48};
 		t[i].now = one;
 	}
 	int rc = rpw_transfer_batch(p.ea, &t[0].now, N, &r);
@@ -378,11 +406,13 @@ static void what_a_caller_allocates_can_grow(void)
 		CHECK(pattern_right(p.region + i * 48, 48, (uint64_t)i + 1));
 	/* Of two sizes, of none, of too little, of what no array can have: nothing is posted. */
 	t[2].now.size = sizeof(rpw_transfer);
-	REFUSED(rpw_transfer_batch(p.ea, &t[0].now, N, &r), RPW_ERR_INVALID, "transfer 2 of the batch has size");
+	REFUSED(rpw_transfer_batch(p.ea, &t[0].now, N, &r), RPW_ERR_INVALID,
+		"transfer 2 of the batch has size");
 	static const size_t wrong[] = {0, 1, sizeof(rpw_transfer) - 1, sizeof(rpw_transfer) + 1};
 	for (size_t i = 0; i < sizeof(wrong) / sizeof(*wrong); i++) {
 		t[0].now.size = wrong[i];
-		REFUSED(rpw_transfer_batch(p.ea, &t[0].now, 1, &r), RPW_ERR_INVALID, "RPW_TRANSFER_INIT");
+		REFUSED(rpw_transfer_batch(p.ea, &t[0].now, 1, &r), RPW_ERR_INVALID,
+			"RPW_TRANSFER_INIT");
 	}
 	pair_close(&p);
 }
@@ -396,7 +426,9 @@ static void memory_that_was_released_is_not_reached(void)
 	unsigned char packed[RPW_RKEY_BYTES_MAX];
 	pair_open(&p);
 	pattern_fill(own, sizeof(own), 3);
-	IS(rpw_memory_register(p.b, own, sizeof(own), RPW_MEMORY_HOST, RPW_REMOTE_WRITE | RPW_REMOTE_READ | RPW_REMOTE_ATOMIC, &p.m), RPW_OK);
+	IS(rpw_memory_register(p.b, own, sizeof(own), RPW_MEMORY_HOST,
+		   RPW_REMOTE_WRITE | RPW_REMOTE_READ | RPW_REMOTE_ATOMIC, &p.m),
+		RPW_OK);
 	int n = rpw_rkey_pack(p.m, packed, sizeof(packed));
 	CHECK(n > 0);
 	IS(rpw_rkey_unpack(p.ea, packed, (size_t)n, &p.k), RPW_OK);
@@ -412,7 +444,8 @@ static void memory_that_was_released_is_not_reached(void)
 	r = NULL;
 	rc = rpw_endpoint_flush(p.ea, &r);
 	int flushed = ended(&p, rc, r);
-	printf("# %s: put %s, flush %s\n", contract_transport, rpw_status_name(status), rpw_status_name(flushed));
+	printf("# %s: put %s, flush %s\n", contract_transport, rpw_status_name(status),
+		rpw_status_name(flushed));
 	CHECK(status < 0 || flushed < 0);
 	CHECK(pattern_right(own, sizeof(own), 3));
 	pair_close(&p);
@@ -420,17 +453,26 @@ static void memory_that_was_released_is_not_reached(void)
 
 const struct contract_case memory_cases[] = {
 	{"what_can_be_registered", what_can_be_registered, true,
-		"rpw_memory_register rpw_memory_allocate rpw_memory_address rpw_memory_length rpw_memory_destroy rpw_rkey_pack rpw_rkey_destroy"},
-	{"memory_of_gpus_is_asked_for_by_name", memory_of_gpus_is_asked_for_by_name, true, "rpw_memory_direct rpw_memory_register_dmabuf"},
-	{"keys_that_are_none", keys_that_are_none, true, "rpw_rkey_unpack rpw_rkey_destroy rpw_rkey_pack"},
+		"rpw_memory_register rpw_memory_allocate rpw_memory_address rpw_memory_length "
+		"rpw_memory_destroy rpw_rkey_pack rpw_rkey_destroy"},
+	{"memory_of_gpus_is_asked_for_by_name", memory_of_gpus_is_asked_for_by_name, true,
+		"rpw_memory_direct rpw_memory_register_dmabuf"},
+	{"keys_that_are_none", keys_that_are_none, true,
+		"rpw_rkey_unpack rpw_rkey_destroy rpw_rkey_pack"},
 	{"every_access_needs_its_right", every_access_needs_its_right, true,
-		"rpw_memory_allocate rpw_put rpw_put_notify rpw_get rpw_fetch_add rpw_compare_swap rpw_transfer_batch"},
+		"rpw_memory_allocate rpw_put rpw_put_notify rpw_get rpw_fetch_add rpw_compare_swap "
+		"rpw_transfer_batch"},
 	{"nothing_outside_of_what_was_registered", nothing_outside_of_what_was_registered, true,
 		"rpw_put rpw_put_notify rpw_get rpw_fetch_add rpw_compare_swap rpw_transfer_batch"},
-	{"a_put_is_done_when_its_buffer_is_free", a_put_is_done_when_its_buffer_is_free, true, "rpw_put rpw_get rpw_endpoint_flush"},
-	{"atomics_count_from_both_sides", atomics_count_from_both_sides, true, "rpw_fetch_add rpw_compare_swap"},
-	{"what_a_caller_allocates_can_grow", what_a_caller_allocates_can_grow, true, "rpw_transfer_batch"},
-	{"a_batch_is_done_when_all_of_it_is", a_batch_is_done_when_all_of_it_is, true, "rpw_transfer_batch rpw_endpoint_fence"},
-	{"memory_that_was_released_is_not_reached", memory_that_was_released_is_not_reached, true, "rpw_memory_destroy rpw_put rpw_endpoint_flush"},
+	{"a_put_is_done_when_its_buffer_is_free", a_put_is_done_when_its_buffer_is_free, true,
+		"rpw_put rpw_get rpw_endpoint_flush"},
+	{"atomics_count_from_both_sides", atomics_count_from_both_sides, true,
+		"rpw_fetch_add rpw_compare_swap"},
+	{"what_a_caller_allocates_can_grow", what_a_caller_allocates_can_grow, true,
+		"rpw_transfer_batch"},
+	{"a_batch_is_done_when_all_of_it_is", a_batch_is_done_when_all_of_it_is, true,
+		"rpw_transfer_batch rpw_endpoint_fence"},
+	{"memory_that_was_released_is_not_reached", memory_that_was_released_is_not_reached, true,
+		"rpw_memory_destroy rpw_put rpw_endpoint_flush"},
 	{NULL, NULL, false, NULL},
 };

@@ -11,7 +11,8 @@ static void the_list_may_be_forgotten(void)
 	static const size_t sizes[] = {30, 3000, 400000};
 	for (int k = 0; k < 3; k++) {
 		size_t third = sizes[k] / 3;
-		struct iovec o[3] = {{out, third}, {out + third, third}, {out + 2 * third, sizes[k] - 2 * third}};
+		struct iovec o[3] = {{out, third}, {out + third, third},
+			{out + 2 * third, sizes[k] - 2 * third}};
 		struct iovec i[3] = {{in, 1}, {in + 1, 1}, {in + 2, sizes[k] - 2}};
 		pattern_fill(out, sizes[k], (uint64_t)k);
 		memset(in, 0, sizes[k]);
@@ -59,11 +60,13 @@ static void tags_and_masks(void)
 	/* Equal in the bits of the mask; the bits outside of it do not matter, in neither tag. */
 	static const struct {
 		uint64_t tag, mask, gets;
-	} table[4] = {
-		{0xab00000000000000u, 0xff00000000000000u, 0xab00000000000001u}, {0x12, 0xff, 0x3412}, {0, 0, 0x99}, {UINT64_MAX, UINT64_MAX, UINT64_MAX}};
+	} table[4] = {{0xab00000000000000u, 0xff00000000000000u, 0xab00000000000001u},
+		{0x12, 0xff, 0x3412}, {0, 0, 0x99}, {UINT64_MAX, UINT64_MAX, UINT64_MAX}};
 	for (int i = 0; i < 4; i++)
 		if (i != 2)
-			IS(rpw_recv(p.b, NULL, in[i], 8, table[i].tag | (i == 1 ? 0xff00 : 0), table[i].mask, &r[i]), RPW_IN_PROGRESS);
+			IS(rpw_recv(p.b, NULL, in[i], 8, table[i].tag | (i == 1 ? 0xff00 : 0),
+				   table[i].mask, &r[i]),
+				RPW_IN_PROGRESS);
 	IS(rpw_recv(p.b, NULL, in[2], 8, table[2].tag, table[2].mask, &r[2]), RPW_IN_PROGRESS);
 	static const int order[] = {3, 1, 0, 2};
 	for (int k = 0; k < 4; k++) {
@@ -130,7 +133,8 @@ static void receives_from_one_and_from_any(void)
 	IS(rpw_recv(w->p.b, w->from[2], in[2], 8, 2, ALL, &one), RPW_IN_PROGRESS);
 	for (int i = 0; i < 3; i++)
 		pattern_fill(out[i], 8, (uint64_t)i + 20);
-	CHECK(rpw_send(w->to[0], out[0], 8, 2, NULL) >= 0); /* of the tag, but not from that endpoint */
+	CHECK(rpw_send(w->to[0], out[0], 8, 2, NULL) >=
+		0); /* of the tag, but not from that endpoint */
 	for (int i = 0; i < 1000; i++)
 		crowd_progress(w);
 	while (rpw_probe(w->p.b, NULL, 2, ALL, &done) != RPW_OK)
@@ -164,9 +168,12 @@ static void receives_from_one_and_from_any(void)
 	/* Its messages went with it. */
 	IS(rpw_probe(w->p.b, NULL, 2, ALL, NULL), RPW_IN_PROGRESS);
 	/* An endpoint of another context is none of this one. */
-	REFUSED(rpw_recv(w->p.b, w->to[1], in[0], 8, 1, ALL, &one), RPW_ERR_INVALID, "the endpoint is of another context");
-	REFUSED(rpw_recv_iov(w->p.b, w->to[1], NULL, 0, 1, ALL, &one), RPW_ERR_INVALID, "the endpoint is of another context");
-	REFUSED(rpw_probe(w->p.b, w->to[1], 1, ALL, NULL), RPW_ERR_INVALID, "the endpoint is of another context");
+	REFUSED(rpw_recv(w->p.b, w->to[1], in[0], 8, 1, ALL, &one), RPW_ERR_INVALID,
+		"the endpoint is of another context");
+	REFUSED(rpw_recv_iov(w->p.b, w->to[1], NULL, 0, 1, ALL, &one), RPW_ERR_INVALID,
+		"the endpoint is of another context");
+	REFUSED(rpw_probe(w->p.b, w->to[1], 1, ALL, NULL), RPW_ERR_INVALID,
+		"the endpoint is of another context");
 	for (int i = 0; i < 3; i++)
 		rpw_context_destroy(w->c[i]);
 	rpw_context_destroy(w->p.b);
@@ -193,7 +200,9 @@ static void a_probe_leaves_the_message(void)
 		UNTIL(&p, rpw_probe(p.b, NULL, 0, 0, NULL) == RPW_OK);
 		for (int i = 0; i < 3; i++) {
 			memset(&what, 0x5a, sizeof(what));
-			IS(rpw_probe(p.b, i & 1 ? p.eb : NULL, i ? 0x1000 : 0x1000 + (uint64_t)k, i ? 0xf000 : ALL, &what), RPW_OK);
+			IS(rpw_probe(p.b, i & 1 ? p.eb : NULL, i ? 0x1000 : 0x1000 + (uint64_t)k,
+				   i ? 0xf000 : ALL, &what),
+				RPW_OK);
 			IS(what.status, RPW_OK);
 			IS(what.length, sizes[k]);
 			IS(what.tag, 0x1000 + k);
@@ -269,11 +278,14 @@ static void longer_than_its_receive(void)
 
 const struct contract_case message_cases[] = {
 	{"the_list_may_be_forgotten", the_list_may_be_forgotten, true, "rpw_send_iov rpw_recv_iov"},
-	{"the_buffer_is_free_when_the_send_is_done", the_buffer_is_free_when_the_send_is_done, true, "rpw_send"},
+	{"the_buffer_is_free_when_the_send_is_done", the_buffer_is_free_when_the_send_is_done, true,
+		"rpw_send"},
 	{"tags_and_masks", tags_and_masks, true, "rpw_recv rpw_send"},
-	{"receives_from_one_and_from_any", receives_from_one_and_from_any, true, "rpw_recv rpw_recv_iov rpw_probe rpw_endpoint_destroy"},
+	{"receives_from_one_and_from_any", receives_from_one_and_from_any, true,
+		"rpw_recv rpw_recv_iov rpw_probe rpw_endpoint_destroy"},
 	{"a_probe_leaves_the_message", a_probe_leaves_the_message, true, "rpw_probe"},
-	{"a_receive_says_what_it_got_although_it_is_done", a_receive_says_what_it_got_although_it_is_done, true, "rpw_recv"},
+	{"a_receive_says_what_it_got_although_it_is_done",
+		a_receive_says_what_it_got_although_it_is_done, true, "rpw_recv"},
 	{"longer_than_its_receive", longer_than_its_receive, true, "rpw_recv rpw_recv_iov"},
 	{NULL, NULL, false, NULL},
 };

@@ -36,9 +36,11 @@ static void an_object_lies_in_the_memory_that_was_given(void)
 		if (early) {
 			IS(rpw_send_obj(p.ea, object, n, &s), RPW_IN_PROGRESS);
 			settle(&p);
-			IS(rpw_request_test(s, NULL), RPW_IN_PROGRESS); /* done is when the other has taken it */
+			IS(rpw_request_test(s, NULL),
+				RPW_IN_PROGRESS); /* done is when the other has taken it */
 		}
-		IS(rpw_recv_obj(p.b, p.eb, alloc_counted, &allocator, &in, &len, &r), RPW_IN_PROGRESS);
+		IS(rpw_recv_obj(p.b, p.eb, alloc_counted, &allocator, &in, &len, &r),
+			RPW_IN_PROGRESS);
 		if (!early) {
 			/* Not filled yet, and nothing is asked for before the size is known. */
 			CHECK(!in);
@@ -77,7 +79,8 @@ static void an_allocator_may_refuse(void)
 			IS(rpw_send_obj(p.ea, object, n, &s), RPW_IN_PROGRESS);
 			settle(&p);
 		}
-		IS(rpw_recv_obj(p.b, p.eb, alloc_counted, &allocator, &in, &len, &r), RPW_IN_PROGRESS);
+		IS(rpw_recv_obj(p.b, p.eb, alloc_counted, &allocator, &in, &len, &r),
+			RPW_IN_PROGRESS);
 		if (!early)
 			IS(rpw_send_obj(p.ea, object, n, &s), RPW_IN_PROGRESS);
 		/* Both sides hear of it; nothing was filled; the next object is as good as ever. */
@@ -111,7 +114,9 @@ static void *alloc_nested(size_t len, void *arg)
 	if (nested.close)
 		rpw_endpoint_destroy(nested.p->eb);
 	else
-		IS(rpw_recv_obj(nested.p->b, nested.p->eb, NULL, NULL, &nested.second, &nested.second_len, &nested.second_req), RPW_IN_PROGRESS);
+		IS(rpw_recv_obj(nested.p->b, nested.p->eb, NULL, NULL, &nested.second,
+			   &nested.second_len, &nested.second_req),
+			RPW_IN_PROGRESS);
 	return malloc(len);
 }
 
@@ -131,12 +136,14 @@ static void an_allocator_may_post_and_close(void)
 		pattern_fill(object, n, 80);
 		pattern_fill(other, sizeof(other), 81);
 		if (!early)
-			IS(rpw_recv_obj(p.b, p.eb, alloc_nested, NULL, &first, &len, &r), RPW_IN_PROGRESS);
+			IS(rpw_recv_obj(p.b, p.eb, alloc_nested, NULL, &first, &len, &r),
+				RPW_IN_PROGRESS);
 		IS(rpw_send_obj(p.ea, object, n, &s[0]), RPW_IN_PROGRESS);
 		IS(rpw_send_obj(p.ea, other, sizeof(other), &s[1]), RPW_IN_PROGRESS);
 		if (early) {
 			settle(&p);
-			IS(rpw_recv_obj(p.b, p.eb, alloc_nested, NULL, &first, &len, &r), RPW_IN_PROGRESS);
+			IS(rpw_recv_obj(p.b, p.eb, alloc_nested, NULL, &first, &len, &r),
+				RPW_IN_PROGRESS);
 		}
 		if (nested.close) {
 			int status = finish(&p, r, NULL);
@@ -174,7 +181,8 @@ static void objects_come_in_order_and_apart_from_messages(void)
 	pair_open(&p);
 	for (int i = 0; i < N; i++) {
 		pattern_fill(out[i], sizeof(out[i]), (uint64_t)i);
-		IS(rpw_send_obj(p.ea, out[i], i % 3 ? (size_t)i : sizeof(out[i]), &s[i]), RPW_IN_PROGRESS);
+		IS(rpw_send_obj(p.ea, out[i], i % 3 ? (size_t)i : sizeof(out[i]), &s[i]),
+			RPW_IN_PROGRESS);
 	}
 	/* A receive of any tag does not take them. */
 	IS(rpw_recv(p.b, NULL, incoming, sizeof(incoming), 0, 0, &m), RPW_IN_PROGRESS);
@@ -223,7 +231,9 @@ static void objects_from_any_endpoint(void)
 			int by, to;
 		} sent[4] = {{0, 0}, {1, 2}, {0, 1}, {0, 3}};
 		for (int i = 0; i < 4; i++)
-			IS(rpw_recv_obj(p.b, i & 1 ? at[0] : NULL, NULL, NULL, &in[i], &len[i], &r[i]), RPW_IN_PROGRESS);
+			IS(rpw_recv_obj(
+				   p.b, i & 1 ? at[0] : NULL, NULL, NULL, &in[i], &len[i], &r[i]),
+				RPW_IN_PROGRESS);
 		for (int i = 0; i < 4; i++) {
 			pattern_fill(object, n, (uint64_t)i);
 			IS(rpw_send_obj(out[sent[i].by], object, n, &s), RPW_IN_PROGRESS);
@@ -247,7 +257,8 @@ static void objects_from_any_endpoint(void)
 		/* 1 of endpoint 0; then 0, 2 of endpoint 1 and 3 of endpoint 0, as they came. */
 		static const uint64_t which[4] = {11, 10, 12, 13};
 		for (int i = 0; i < 4; i++) {
-			IS(rpw_recv_obj(p.b, i ? NULL : at[0], NULL, NULL, &in[i], &len[i], &r[i]), RPW_IN_PROGRESS);
+			IS(rpw_recv_obj(p.b, i ? NULL : at[0], NULL, NULL, &in[i], &len[i], &r[i]),
+				RPW_IN_PROGRESS);
 			IS(finish(&p, r[i], &done), RPW_OK);
 			CHECK(done.from == at[from[i]]);
 			CHECK(pattern_right(in[i], n, which[i]));
@@ -288,7 +299,8 @@ static struct {
 	unsigned char data[400000];
 	size_t len;
 } am;
-static void am_take(rpw_endpoint *ep, const void *header, size_t header_len, const void *data, size_t len, void *arg)
+static void am_take(rpw_endpoint *ep, const void *header, size_t header_len, const void *data,
+	size_t len, void *arg)
 {
 	am.n[0]++;
 	am.from = ep;
@@ -298,7 +310,8 @@ static void am_take(rpw_endpoint *ep, const void *header, size_t header_len, con
 	memcpy(am.header, header, header_len);
 	memcpy(am.data, data, len);
 }
-static void am_other(rpw_endpoint *ep, const void *header, size_t header_len, const void *data, size_t len, void *arg)
+static void am_other(rpw_endpoint *ep, const void *header, size_t header_len, const void *data,
+	size_t len, void *arg)
 {
 	(void)ep, (void)header, (void)header_len, (void)data, (void)len, (void)arg;
 	am.n[1]++;
@@ -311,12 +324,14 @@ static void active_messages_reach_their_handler(void)
 	pair_open(&p);
 	REFUSED(rpw_context_on_am(p.b, RPW_AM_IDS, am_take, NULL), RPW_ERR_INVALID, "0 to 255");
 	REFUSED(rpw_am_send(p.ea, RPW_AM_IDS, NULL, 0, NULL, 0, NULL), RPW_ERR_INVALID, "0 to 255");
-	REFUSED(rpw_am_send(p.ea, 1, header, RPW_AM_HEADER_MAX + 1, NULL, 0, NULL), RPW_ERR_INVALID, "at most 256");
+	REFUSED(rpw_am_send(p.ea, 1, header, RPW_AM_HEADER_MAX + 1, NULL, 0, NULL), RPW_ERR_INVALID,
+		"at most 256");
 	memset(&am, 0, sizeof(am));
 	IS(rpw_context_on_am(p.b, 0, am_take, &p), RPW_OK);
 	IS(rpw_context_on_am(p.b, RPW_AM_IDS - 1, am_other, NULL), RPW_OK);
 	/* Header and data of every length, both their own copies when the call has returned or is done. */
-	static const size_t headers[] = {0, 1, RPW_AM_HEADER_MAX}, lengths[] = {0, 3, 2000, sizeof(am.data)};
+	static const size_t headers[] = {0, 1, RPW_AM_HEADER_MAX},
+			    lengths[] = {0, 3, 2000, sizeof(am.data)};
 	static unsigned char data[sizeof(am.data)];
 	int n = 0;
 	for (int h = 0; h < 3; h++)
@@ -361,7 +376,8 @@ static struct {
 	struct pair *p;
 	int n;
 } inside;
-static void am_does_things(rpw_endpoint *ep, const void *header, size_t header_len, const void *data, size_t len, void *arg)
+static void am_does_things(rpw_endpoint *ep, const void *header, size_t header_len,
+	const void *data, size_t len, void *arg)
 {
 	rpw_request *r = NULL;
 	(void)header, (void)header_len, (void)data, (void)len, (void)arg;
@@ -389,7 +405,8 @@ static void what_a_handler_may_do(void)
 		rpw_context_on_am(p.a, 2, am_other, NULL);
 		for (int i = 1; i <= 2; i++) {
 			rpw_context_on_am(p.b, 1, am_does_things, NULL);
-			CHECK(rpw_am_send(p.ea, 1, NULL, 0, big, large ? sizeof(big) : 10, NULL) >= 0);
+			CHECK(rpw_am_send(p.ea, 1, NULL, 0, big, large ? sizeof(big) : 10, NULL) >=
+				0);
 			UNTIL(&p, inside.n == i);
 			settle(&p);
 		}
@@ -474,13 +491,21 @@ static void a_notification_follows_its_bytes(void)
 }
 
 const struct contract_case object_cases[] = {
-	{"an_object_lies_in_the_memory_that_was_given", an_object_lies_in_the_memory_that_was_given, true, "rpw_send_obj rpw_recv_obj"},
+	{"an_object_lies_in_the_memory_that_was_given", an_object_lies_in_the_memory_that_was_given,
+		true, "rpw_send_obj rpw_recv_obj"},
 	{"an_allocator_may_refuse", an_allocator_may_refuse, true, "rpw_send_obj rpw_recv_obj"},
-	{"an_allocator_may_post_and_close", an_allocator_may_post_and_close, true, "rpw_recv_obj rpw_endpoint_destroy rpw_context_progress"},
-	{"objects_from_any_endpoint", objects_from_any_endpoint, true, "rpw_recv_obj rpw_send_obj rpw_request_cancel"},
-	{"objects_come_in_order_and_apart_from_messages", objects_come_in_order_and_apart_from_messages, true, "rpw_send_obj rpw_recv_obj rpw_recv"},
-	{"active_messages_reach_their_handler", active_messages_reach_their_handler, true, "rpw_context_on_am rpw_am_send"},
-	{"what_a_handler_may_do", what_a_handler_may_do, true, "rpw_context_on_am rpw_am_send rpw_context_progress rpw_request_wait rpw_endpoint_destroy"},
+	{"an_allocator_may_post_and_close", an_allocator_may_post_and_close, true,
+		"rpw_recv_obj rpw_endpoint_destroy rpw_context_progress"},
+	{"objects_from_any_endpoint", objects_from_any_endpoint, true,
+		"rpw_recv_obj rpw_send_obj rpw_request_cancel"},
+	{"objects_come_in_order_and_apart_from_messages",
+		objects_come_in_order_and_apart_from_messages, true,
+		"rpw_send_obj rpw_recv_obj rpw_recv"},
+	{"active_messages_reach_their_handler", active_messages_reach_their_handler, true,
+		"rpw_context_on_am rpw_am_send"},
+	{"what_a_handler_may_do", what_a_handler_may_do, true,
+		"rpw_context_on_am rpw_am_send rpw_context_progress rpw_request_wait "
+		"rpw_endpoint_destroy"},
 	{"a_notification_follows_its_bytes", a_notification_follows_its_bytes, true,
 		"rpw_put_notify rpw_context_on_notify rpw_endpoint_flush rpw_memory_destroy"},
 	{NULL, NULL, false, NULL},

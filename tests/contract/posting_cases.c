@@ -51,7 +51,8 @@ static void every_buffer_has_bytes(void)
 	REFUSED(rpw_get(p.ea, NULL, 1, p.k, 0, &r), RPW_ERR_INVALID, "without a buffer");
 	REFUSED(rpw_put_notify(p.ea, NULL, 1, p.k, 0, 1, &r), RPW_ERR_INVALID, "without a buffer");
 	REFUSED(rpw_transfer_batch(p.ea, &t, 1, &r), RPW_ERR_INVALID, "no buffer");
-	REFUSED(rpw_transfer_batch(p.ea, NULL, 1, &r), RPW_ERR_INVALID, "the array of transfers is NULL");
+	REFUSED(rpw_transfer_batch(p.ea, NULL, 1, &r), RPW_ERR_INVALID,
+		"the array of transfers is NULL");
 	REFUSED(rpw_fetch_add(p.ea, 1, p.k, 0, NULL, &r), RPW_ERR_INVALID, "before");
 	REFUSED(rpw_compare_swap(p.ea, 1, 1, p.k, 0, NULL, &r), RPW_ERR_INVALID, "before");
 	REFUSED(rpw_put(p.ea, outgoing, 1, NULL, 0, &r), RPW_ERR_INVALID, "remote key");
@@ -72,7 +73,8 @@ static struct {
 	size_t len, header_len;
 	uint64_t data;
 } came;
-static void on_am(rpw_endpoint *ep, const void *header, size_t header_len, const void *data, size_t len, void *arg)
+static void on_am(rpw_endpoint *ep, const void *header, size_t header_len, const void *data,
+	size_t len, void *arg)
 {
 	(void)ep, (void)header, (void)data, (void)arg;
 	came.n++;
@@ -141,7 +143,8 @@ static void nothing_can_be_sent_too(void)
 		s = NULL;
 		rc = rpw_get(p.ea, NULL, 0, p.k, at, &s);
 		IS(ended(&p, rc, s), RPW_OK);
-		REFUSED(rpw_put(p.ea, NULL, 0, p.k, at + REGION + 1, &s), RPW_ERR_ACCESS, "8192 bytes");
+		REFUSED(rpw_put(p.ea, NULL, 0, p.k, at + REGION + 1, &s), RPW_ERR_ACCESS,
+			"8192 bytes");
 	}
 	s = NULL;
 	rc = rpw_transfer_batch(p.ea, &none, 1, &s);
@@ -237,18 +240,23 @@ static void a_fence_keeps_the_order(void)
 
 const struct contract_case posting_cases[] = {
 	{"every_call_needs_its_endpoint", every_call_needs_its_endpoint, true,
-		"rpw_endpoint_fence rpw_rkey_unpack rpw_endpoint_on_close rpw_endpoint_destroy rpw_send rpw_send_iov rpw_send_obj rpw_am_send "
+		"rpw_endpoint_fence rpw_rkey_unpack rpw_endpoint_on_close rpw_endpoint_destroy "
+		"rpw_send rpw_send_iov rpw_send_obj rpw_am_send "
 		"rpw_endpoint_flush rpw_put rpw_get "
 		"rpw_put_notify "
 		"rpw_fetch_add rpw_compare_swap rpw_transfer_batch rpw_recv_obj"},
 	{"every_buffer_has_bytes", every_buffer_has_bytes, true,
-		"rpw_send rpw_send_iov rpw_send_obj rpw_am_send rpw_put rpw_get rpw_put_notify rpw_fetch_add rpw_compare_swap rpw_transfer_batch rpw_recv "
+		"rpw_send rpw_send_iov rpw_send_obj rpw_am_send rpw_put rpw_get rpw_put_notify "
+		"rpw_fetch_add rpw_compare_swap rpw_transfer_batch rpw_recv "
 		"rpw_recv_iov "
 		"rpw_recv_obj"},
 	{"nothing_can_be_sent_too", nothing_can_be_sent_too, true,
-		"rpw_send rpw_send_iov rpw_send_obj rpw_am_send rpw_put rpw_get rpw_put_notify rpw_transfer_batch rpw_recv rpw_recv_iov rpw_recv_obj"},
+		"rpw_send rpw_send_iov rpw_send_obj rpw_am_send rpw_put rpw_get rpw_put_notify "
+		"rpw_transfer_batch rpw_recv rpw_recv_iov rpw_recv_obj"},
 	{"flush_of_nothing", flush_of_nothing, true, "rpw_endpoint_flush rpw_endpoint_fence"},
-	{"flush_says_that_it_took_effect", flush_says_that_it_took_effect, true, "rpw_endpoint_flush rpw_put rpw_am_send"},
-	{"a_fence_keeps_the_order", a_fence_keeps_the_order, true, "rpw_endpoint_fence rpw_put rpw_get"},
+	{"flush_says_that_it_took_effect", flush_says_that_it_took_effect, true,
+		"rpw_endpoint_flush rpw_put rpw_am_send"},
+	{"a_fence_keeps_the_order", a_fence_keeps_the_order, true,
+		"rpw_endpoint_fence rpw_put rpw_get"},
 	{NULL, NULL, false, NULL},
 };

@@ -207,8 +207,10 @@ static void a_request_that_is_let_go_goes_on(void)
 			IS(rpw_recv(p.b, NULL, into, sizeof(into), tag, ALL, &r), RPW_IN_PROGRESS);
 			rpw_request_destroy(r);
 		} else
-			CHECK(rpw_recv(p.b, NULL, into, sizeof(into), tag, ALL, NULL) >= 0); /* it may be there already */
-		UNTIL(&p, statistics_of(p.a).requests == 2 - tag && statistics_of(p.b).requests == 0);
+			CHECK(rpw_recv(p.b, NULL, into, sizeof(into), tag, ALL, NULL) >=
+				0); /* it may be there already */
+		UNTIL(&p,
+			statistics_of(p.a).requests == 2 - tag && statistics_of(p.b).requests == 0);
 		CHECK(pattern_right(into, sizeof(into), 51));
 	}
 	pair_close(&p);
@@ -441,15 +443,19 @@ static void a_completion_has_its_own_sentence(void)
 	if (refused)
 		UNTIL(&p, rpw_request_test(refused, NULL) != RPW_IN_PROGRESS);
 	for (int i = 0; i < 2; i++) {
-		REFUSED(rpw_request_test(cut, NULL), RPW_ERR_TRUNCATED, "the message has 5 bytes, the buffer 2");
-		REFUSED(rpw_request_wait(canceled, 100, NULL), RPW_ERR_CANCELED, "canceled by rpw_request_cancel");
+		REFUSED(rpw_request_test(cut, NULL), RPW_ERR_TRUNCATED,
+			"the message has 5 bytes, the buffer 2");
+		REFUSED(rpw_request_wait(canceled, 100, NULL), RPW_ERR_CANCELED,
+			"canceled by rpw_request_cancel");
 		if (refused)
 			REFUSED(rpw_request_test(refused, NULL), RPW_ERR_ACCESS, "4096 bytes");
-		REFUSED(rpw_request_wait(cut, 100, NULL), RPW_ERR_TRUNCATED, "the message has 5 bytes, the buffer 2");
+		REFUSED(rpw_request_wait(cut, 100, NULL), RPW_ERR_TRUNCATED,
+			"the message has 5 bytes, the buffer 2");
 	}
 	bad[0] = cut;
 	bad[1] = canceled;
-	REFUSED(rpw_request_wait_all(p.b, bad, 2, 100), RPW_ERR_TRUNCATED, "the message has 5 bytes, the buffer 2");
+	REFUSED(rpw_request_wait_all(p.b, bad, 2, 100), RPW_ERR_TRUNCATED,
+		"the message has 5 bytes, the buffer 2");
 	rpw_request_destroy(refused);
 	rpw_request_destroy(cut);
 	rpw_request_destroy(canceled);
@@ -468,21 +474,34 @@ static void a_completion_has_its_own_sentence(void)
 
 const struct contract_case request_cases[] = {
 	{"a_completion_has_its_own_sentence", a_completion_has_its_own_sentence, true,
-		"rpw_last_error rpw_request_test rpw_request_wait rpw_request_wait_all rpw_request_on_done rpw_request_cancel"},
-	{"null_is_no_request", null_is_no_request, false, "rpw_request_test rpw_request_wait rpw_request_cancel rpw_request_destroy rpw_request_on_done"},
-	{"testing_does_not_progress", testing_does_not_progress, true, "rpw_request_test rpw_request_wait rpw_request_cancel"},
-	{"what_a_completion_says_of_a_send", what_a_completion_says_of_a_send, true, "rpw_request_test rpw_send"},
+		"rpw_last_error rpw_request_test rpw_request_wait rpw_request_wait_all "
+		"rpw_request_on_done rpw_request_cancel"},
+	{"null_is_no_request", null_is_no_request, false,
+		"rpw_request_test rpw_request_wait rpw_request_cancel rpw_request_destroy "
+		"rpw_request_on_done"},
+	{"testing_does_not_progress", testing_does_not_progress, true,
+		"rpw_request_test rpw_request_wait rpw_request_cancel"},
+	{"what_a_completion_says_of_a_send", what_a_completion_says_of_a_send, true,
+		"rpw_request_test rpw_send"},
 	{"cancel_of_what_has_not_begun", cancel_of_what_has_not_begun, true,
-		"rpw_request_cancel rpw_send rpw_send_iov rpw_send_obj rpw_am_send rpw_endpoint_flush rpw_recv rpw_recv_iov rpw_recv_obj"},
-	{"cancel_of_what_is_under_way", cancel_of_what_is_under_way, true, "rpw_request_cancel " POSTED},
-	{"cancel_of_a_large_message", cancel_of_a_large_message, true, "rpw_request_cancel rpw_send rpw_send_obj"},
-	{"cancel_makes_way_for_what_is_behind", cancel_makes_way_for_what_is_behind, true, "rpw_request_cancel rpw_put"},
-	{"a_request_that_is_let_go_goes_on", a_request_that_is_let_go_goes_on, true, "rpw_request_destroy"},
-	{"nothing_is_left_of_what_asked_for_no_request", nothing_is_left_of_what_asked_for_no_request, true, "rpw_request_destroy " POSTED},
+		"rpw_request_cancel rpw_send rpw_send_iov rpw_send_obj rpw_am_send "
+		"rpw_endpoint_flush rpw_recv rpw_recv_iov rpw_recv_obj"},
+	{"cancel_of_what_is_under_way", cancel_of_what_is_under_way, true,
+		"rpw_request_cancel " POSTED},
+	{"cancel_of_a_large_message", cancel_of_a_large_message, true,
+		"rpw_request_cancel rpw_send rpw_send_obj"},
+	{"cancel_makes_way_for_what_is_behind", cancel_makes_way_for_what_is_behind, true,
+		"rpw_request_cancel rpw_put"},
+	{"a_request_that_is_let_go_goes_on", a_request_that_is_let_go_goes_on, true,
+		"rpw_request_destroy"},
+	{"nothing_is_left_of_what_asked_for_no_request",
+		nothing_is_left_of_what_asked_for_no_request, true, "rpw_request_destroy " POSTED},
 	{"called_when_done", called_when_done, true, "rpw_request_on_done rpw_request_destroy"},
 	{"a_callback_can_be_taken_back", a_callback_can_be_taken_back, true, "rpw_request_on_done"},
 	{"what_a_callback_may_do", what_a_callback_may_do, true,
-		"rpw_request_on_done rpw_context_progress rpw_request_wait rpw_request_wait_all rpw_endpoint_destroy rpw_request_destroy"},
-	{"a_callback_at_once_is_a_callback", a_callback_at_once_is_a_callback, true, "rpw_request_on_done rpw_endpoint_destroy"},
+		"rpw_request_on_done rpw_context_progress rpw_request_wait rpw_request_wait_all "
+		"rpw_endpoint_destroy rpw_request_destroy"},
+	{"a_callback_at_once_is_a_callback", a_callback_at_once_is_a_callback, true,
+		"rpw_request_on_done rpw_endpoint_destroy"},
 	{NULL, NULL, false, NULL},
 };

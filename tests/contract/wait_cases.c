@@ -16,7 +16,8 @@ static void time_outs_of_wait(void)
 	static const int short_ms[] = {0, 1, 30};
 	for (int i = 0; i < 3; i++) {
 		REFUSED(rpw_request_wait(r, short_ms[i], NULL), RPW_ERR_EXPIRED, "still under way");
-		REFUSED(rpw_request_wait_all(p.b, &r, 1, short_ms[i]), RPW_ERR_EXPIRED, "still under way");
+		REFUSED(rpw_request_wait_all(p.b, &r, 1, short_ms[i]), RPW_ERR_EXPIRED,
+			"still under way");
 		IS(rpw_request_test(r, NULL), RPW_IN_PROGRESS);
 	}
 	/* -1 has no limit; the other side runs in a thread of its own, and begins later. */
@@ -53,10 +54,13 @@ static void finish_posts_and_waits(void)
 	pair_open(&p);
 	pattern_fill(outgoing, sizeof(outgoing), 3);
 	/* Nothing was posted: as it is. */
-	REFUSED(rpw_finish(rpw_send(p.ea, NULL, 1, 1, &r), &r, -1, &done), RPW_ERR_INVALID, "1 bytes");
+	REFUSED(rpw_finish(rpw_send(p.ea, NULL, 1, 1, &r), &r, -1, &done), RPW_ERR_INVALID,
+		"1 bytes");
 	REFUSED(rpw_finish(RPW_IN_PROGRESS, NULL, -1, &done), RPW_ERR_INVALID, "must not be NULL");
 	/* It is still under way, and there to be waited for again. */
-	REFUSED(rpw_finish(rpw_recv(p.b, NULL, incoming, sizeof(incoming), 1, ALL, &r), &r, 10, &done), RPW_ERR_EXPIRED, "still under way");
+	REFUSED(rpw_finish(
+			rpw_recv(p.b, NULL, incoming, sizeof(incoming), 1, ALL, &r), &r, 10, &done),
+		RPW_ERR_EXPIRED, "still under way");
 	CHECK(r != NULL);
 	driver_start(&d, p.b);
 	IS(rpw_finish(rpw_send(p.ea, outgoing, sizeof(outgoing), 1, &s), &s, -1, &done), RPW_OK);
@@ -147,7 +151,8 @@ static void wake_ends_what_sleeps(void)
 	errno = 33;
 	rpw_context_wake(p.b);
 	IS(errno, 33);
-	REFUSED(rpw_request_wait_all(p.b, &r, 1, -1), RPW_ERR_EXPIRED, "rpw_context_wake was called");
+	REFUSED(rpw_request_wait_all(p.b, &r, 1, -1), RPW_ERR_EXPIRED,
+		"rpw_context_wake was called");
 	REFUSED(rpw_request_wait(r, 1, NULL), RPW_ERR_EXPIRED, "not done within 1 ms");
 	/* A loop of the program's own. */
 	struct pollfd fd = {rpw_context_fd(p.b), POLLIN, 0};
@@ -211,15 +216,19 @@ static void waiting_for_several(void)
 	IS(rpw_request_wait_all(p.b, r, 5, -1), RPW_OK);
 	for (int i = 0; i < 5; i++)
 		if (i != 2)
-			IS(rpw_recv(p.b, NULL, in[i], i == 3 ? 5 : sizeof(in[i]), (uint64_t)i, ALL, &r[i]), RPW_IN_PROGRESS);
+			IS(rpw_recv(p.b, NULL, in[i], i == 3 ? 5 : sizeof(in[i]), (uint64_t)i, ALL,
+				   &r[i]),
+				RPW_IN_PROGRESS);
 	for (int i = 4; i >= 0; i--) {
 		pattern_fill(outgoing, sizeof(outgoing), (uint64_t)i);
 		rpw_request *s = NULL;
-		int rc = i == 2 ? RPW_OK : rpw_send(p.ea, outgoing, sizeof(outgoing), (uint64_t)i, &s);
+		int rc = i == 2 ? RPW_OK
+				: rpw_send(p.ea, outgoing, sizeof(outgoing), (uint64_t)i, &s);
 		IS(ended(&p, rc, s), RPW_OK);
 	}
 	driver_start(&d, p.a);
-	IS(rpw_request_wait_all(p.b, r, 5, -1), RPW_ERR_TRUNCATED); /* the first status that is not RPW_OK, when all are complete */
+	IS(rpw_request_wait_all(p.b, r, 5, -1),
+		RPW_ERR_TRUNCATED); /* the first status that is not RPW_OK, when all are complete */
 	driver_stop(&d);
 	for (int i = 0; i < 5; i++) {
 		if (i == 2)
@@ -240,7 +249,8 @@ static void a_wait_for_a_connection_says_what_is_in_the_way(void)
 	rpw_listener *l = listener_open(c, &other, address);
 	rpw_listener_destroy(l); /* now nobody is there */
 	IS(rpw_endpoint_create(c, address, NULL, &ep, &r), RPW_IN_PROGRESS);
-	REFUSED(rpw_request_wait(r, 300, NULL), RPW_ERR_EXPIRED, "still under way; so far: connecting to ");
+	REFUSED(rpw_request_wait(r, 300, NULL), RPW_ERR_EXPIRED,
+		"still under way; so far: connecting to ");
 	SAYS("refused, ");
 	SAYS(address);
 	rpw_request_cancel(r);
@@ -252,13 +262,17 @@ static void a_wait_for_a_connection_says_what_is_in_the_way(void)
 }
 
 const struct contract_case wait_cases[] = {
-	{"a_wait_for_a_connection_says_what_is_in_the_way", a_wait_for_a_connection_says_what_is_in_the_way, false,
+	{"a_wait_for_a_connection_says_what_is_in_the_way",
+		a_wait_for_a_connection_says_what_is_in_the_way, false,
 		"rpw_last_error rpw_request_wait rpw_endpoint_create"},
 	{"finish_posts_and_waits", finish_posts_and_waits, true, "rpw_finish rpw_probe"},
 	{"time_outs_of_wait", time_outs_of_wait, true, "rpw_request_wait rpw_request_wait_all"},
 	{"a_wait_that_sleeps_is_woken", a_wait_that_sleeps_is_woken, true, "rpw_request_wait"},
-	{"wake_ends_what_sleeps", wake_ends_what_sleeps, true, "rpw_context_wake rpw_request_wait rpw_request_wait_all rpw_context_arm rpw_context_fd"},
-	{"a_wait_gives_the_status_of_its_request", a_wait_gives_the_status_of_its_request, true, "rpw_request_wait"},
+	{"wake_ends_what_sleeps", wake_ends_what_sleeps, true,
+		"rpw_context_wake rpw_request_wait rpw_request_wait_all rpw_context_arm "
+		"rpw_context_fd"},
+	{"a_wait_gives_the_status_of_its_request", a_wait_gives_the_status_of_its_request, true,
+		"rpw_request_wait"},
 	{"waiting_for_several", waiting_for_several, true, "rpw_request_wait_all"},
 	{NULL, NULL, false, NULL},
 };

@@ -82,7 +82,8 @@ static void a_killed_peer_ends_every_request(void **state)
 	enum { N = 100 };
 	int posted = 0;
 	for (int i = 0; i < N; i++, posted++)
-		assert_int_equal(pair_send(&e.s, IBV_WR_RDMA_WRITE, 0, 65536, e.peer.addr, e.peer.rkey), 0);
+		assert_int_equal(
+			pair_send(&e.s, IBV_WR_RDMA_WRITE, 0, 65536, e.peer.addr, e.peer.rkey), 0);
 	assert_true(pair_poll(e.s.cq, &wc, 5000));
 	assert_int_equal(wc.status, IBV_WC_SUCCESS);
 	done++;
@@ -145,11 +146,15 @@ static void a_passive_target_is_served(void **state)
 	end_make(&e, sock, 14, 7);
 	for (uint64_t i = 0; i < 50; i++) {
 		pair_fill(e.s.buf, 10000, i);
-		assert_int_equal(pair_send(&e.s, IBV_WR_RDMA_WRITE, 0, 10000, e.peer.addr + i, e.peer.rkey), 0);
+		assert_int_equal(
+			pair_send(&e.s, IBV_WR_RDMA_WRITE, 0, 10000, e.peer.addr + i, e.peer.rkey),
+			0);
 		assert_true(pair_poll(e.s.cq, &wc, 5000));
 		assert_int_equal(wc.status, IBV_WC_SUCCESS);
 		memset(e.s.buf, 0, 10000);
-		assert_int_equal(pair_send(&e.s, IBV_WR_RDMA_READ, 0, 10000, e.peer.addr + i, e.peer.rkey), 0);
+		assert_int_equal(
+			pair_send(&e.s, IBV_WR_RDMA_READ, 0, 10000, e.peer.addr + i, e.peer.rkey),
+			0);
 		assert_true(pair_poll(e.s.cq, &wc, 5000));
 		assert_int_equal(wc.status, IBV_WC_SUCCESS);
 		assert_true(pair_holds(e.s.buf, 10000, i));

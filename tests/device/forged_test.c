@@ -18,13 +18,15 @@
 
 enum { TARGET = 4096 };
 
-static void forge(const char *from, const struct rpwi_pkt *head, const void *payload, uint32_t len, uint32_t icrc_xor, size_t cut)
+static void forge(const char *from, const struct rpwi_pkt *head, const void *payload, uint32_t len,
+	uint32_t icrc_xor, size_t cut)
 {
 	uint8_t out[RPWI_PACKET_MAX];
 	struct rpwi_pkt p = *head;
 	p.payload_len = len;
 	p.pad = (uint8_t)((4 - len % 4) % 4);
-	struct sockaddr_in src = {.sin_family = AF_INET}, dst = {.sin_family = AF_INET, .sin_port = htons(RPWI_UDP_PORT)};
+	struct sockaddr_in src = {.sin_family = AF_INET},
+			   dst = {.sin_family = AF_INET, .sin_port = htons(RPWI_UDP_PORT)};
 	inet_pton(AF_INET, from, &src.sin_addr);
 	inet_pton(AF_INET, "127.0.0.1", &dst.sin_addr);
 	int fd = socket(AF_INET, SOCK_DGRAM, 0), one = IP_PMTUDISC_DO;
@@ -32,7 +34,10 @@ static void forge(const char *from, const struct rpwi_pkt *head, const void *pay
 	assert_int_equal(bind(fd, (struct sockaddr *)&src, sizeof(src)), 0);
 	socklen_t sl = sizeof(src);
 	getsockname(fd, (struct sockaddr *)&src, &sl);
-	struct rpwi_flow flow = {.src.family = 4, .dst.family = 4, .sport = ntohs(src.sin_port), .dport = RPWI_UDP_PORT};
+	struct rpwi_flow flow = {.src.family = 4,
+		.dst.family = 4,
+		.sport = ntohs(src.sin_port),
+		.dport = RPWI_UDP_PORT};
 	memcpy(flow.src.bytes, &src.sin_addr, 4);
 	memcpy(flow.dst.bytes, &dst.sin_addr, 4);
 	size_t n = rpwi_pkt_encode(&p, out);
@@ -70,7 +75,9 @@ static void still_works(struct pair *p)
 {
 	struct ibv_wc wc;
 	pair_fill(p->a.buf, 3000, 77);
-	assert_int_equal(pair_send(&p->a, IBV_WR_RDMA_WRITE, 0, 3000, (uintptr_t)p->b.buf, p->b.mr->rkey), 0);
+	assert_int_equal(
+		pair_send(&p->a, IBV_WR_RDMA_WRITE, 0, 3000, (uintptr_t)p->b.buf, p->b.mr->rkey),
+		0);
 	assert_true(pair_poll(p->a.cq, &wc, 5000));
 	assert_int_equal(wc.status, IBV_WC_SUCCESS);
 	assert_true(pair_holds(p->b.buf, 3000, 77));
@@ -140,8 +147,12 @@ static void unknown_qp(struct pair *p, const uint8_t *evil)
 }
 static void stray_response(struct pair *p, const uint8_t *evil)
 {
-	struct rpwi_pkt r = {
-		.opcode = RPWI_OP_READ_RESP_ONLY, .migreq = true, .pkey = RPWI_PKEY_DEFAULT, .dqpn = p->b.qp->qp_num, .psn = p->b.psn, .syndrome = 0x1f};
+	struct rpwi_pkt r = {.opcode = RPWI_OP_READ_RESP_ONLY,
+		.migreq = true,
+		.pkey = RPWI_PKEY_DEFAULT,
+		.dqpn = p->b.qp->qp_num,
+		.psn = p->b.psn,
+		.syndrome = 0x1f};
 	forge("127.0.0.1", &r, evil, 512, 0, 0);
 	r.opcode = RPWI_OP_ACK;
 	r.psn = rpwi_psn_add(p->b.psn, 5000);

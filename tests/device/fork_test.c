@@ -165,7 +165,8 @@ static void traffic_with_forks(void **state)
 	}
 	setitimer(ITIMER_REAL, &(struct itimerval){0}, NULL);
 	reap();
-	printf("# %d forks during %llu messages, %d children were refused\n", (int)forks, (unsigned long long)seed, (int)refused);
+	printf("# %d forks during %llu messages, %d children were refused\n", (int)forks,
+		(unsigned long long)seed, (int)refused);
 	assert_int_equal(failed, 0);
 	assert_true(refused > 0); /* else no fork met a section, and this test has shown nothing */
 	pair_free(&p);

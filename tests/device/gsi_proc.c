@@ -33,8 +33,10 @@ static bool pdata_holds(const uint8_t *p, unsigned len, uint32_t qpn)
 static struct rpwi_cm_param param_new(void)
 {
 	uint16_t slot = the_hca.slots[0];
-	return (struct rpwi_cm_param){
-		.qpn = (uint32_t)slot << RPWI_SLOT_SHIFT | (nconns + 2), .starting_psn = nconns * 77, .retry_count = 7, .ack_timeout = 14};
+	return (struct rpwi_cm_param){.qpn = (uint32_t)slot << RPWI_SLOT_SHIFT | (nconns + 2),
+		.starting_psn = nconns * 77,
+		.retry_count = 7,
+		.ack_timeout = 14};
 }
 
 static struct rpwi_cm_conn *conn_new(void)
@@ -45,7 +47,8 @@ static struct rpwi_cm_conn *conn_new(void)
 	return c;
 }
 
-static struct rpwi_cm_conn *on_request(void *user, const struct rpwi_cm_path *path, const struct rpwi_cm_msg *m, bool sidr, uint16_t *reason)
+static struct rpwi_cm_conn *on_request(void *user, const struct rpwi_cm_path *path,
+	const struct rpwi_cm_msg *m, bool sidr, uint16_t *reason)
 {
 	uint64_t wanted = sidr ? m->sidr_req.service_id : m->req.service_id;
 	for (unsigned i = 0; i < nservices; i++)
@@ -76,7 +79,8 @@ static void on_event(void *user, struct rpwi_cm_conn *c, const struct rpwi_cm_ev
 	me->event[ev->type]++;
 	switch (ev->type) {
 	case RPWI_CM_EV_REP:
-		if (!pdata_holds(ev->pdata, RPWI_REP_PDATA, c->remote.qpn) || rpwi_cm_establish(c, NULL, 0, rpwi_gsi_now()))
+		if (!pdata_holds(ev->pdata, RPWI_REP_PDATA, c->remote.qpn) ||
+			rpwi_cm_establish(c, NULL, 0, rpwi_gsi_now()))
 			me->bad++;
 		me->active++;
 		break;
@@ -101,7 +105,10 @@ static void on_event(void *user, struct rpwi_cm_conn *c, const struct rpwi_cm_ev
 
 static void on_addresses(void *user) { me->addresses_changed++; }
 
-static const struct rpwi_gsi_user user = {.request = on_request, .incoming = on_incoming, .event = on_event, .addresses_changed = on_addresses};
+static const struct rpwi_gsi_user user = {.request = on_request,
+	.incoming = on_incoming,
+	.event = on_event,
+	.addresses_changed = on_addresses};
 
 static struct rpwi_cm_path path_of(const struct order *o)
 {
@@ -119,7 +126,9 @@ static int do_connect(const struct order *o)
 		struct rpwi_cm_param p = param_new();
 		uint8_t pdata[RPWI_REQ_PDATA];
 		pdata_fill(pdata, sizeof(pdata), p.qpn);
-		int rc = c ? rpwi_cm_connect(c, &path, o->service, guid, &p, pdata, sizeof(pdata), rpwi_gsi_now()) : ENOMEM;
+		int rc = c ? rpwi_cm_connect(c, &path, o->service, guid, &p, pdata, sizeof(pdata),
+				     rpwi_gsi_now())
+			   : ENOMEM;
 		if (rc)
 			return -rc;
 	}
@@ -130,14 +139,16 @@ static int do_sidr(const struct order *o)
 {
 	struct rpwi_cm_path path = path_of(o);
 	struct rpwi_cm_conn *c = conn_new();
-	return c ? -rpwi_cm_sidr_request(c, &path, o->service, NULL, 0, 2000, 5, rpwi_gsi_now()) : -ENOMEM;
+	return c ? -rpwi_cm_sidr_request(c, &path, o->service, NULL, 0, 2000, 5, rpwi_gsi_now())
+		 : -ENOMEM;
 }
 
 static int do_disconnect(void)
 {
 	int n = 0;
 	for (unsigned i = 0; i < nconns; i++)
-		if (conn[i].state == RPWI_CM_ESTABLISHED && !rpwi_cm_disconnect(&conn[i], rpwi_gsi_now()))
+		if (conn[i].state == RPWI_CM_ESTABLISHED &&
+			!rpwi_cm_disconnect(&conn[i], rpwi_gsi_now()))
 			n++;
 	return n;
 }
@@ -201,7 +212,8 @@ static int fork_own(const struct order *o)
 	for (unsigned i = 0; !rc && s->active == active && i < WAIT_MS; i++)
 		usleep(1000);
 	rpwi_gsi_lock();
-	if (!rc && (conn[inherited].state != RPWI_CM_ESTABLISHED || conn[inherited].local_id >> 20 != the_hca.slots[0]))
+	if (!rc && (conn[inherited].state != RPWI_CM_ESTABLISHED ||
+			   conn[inherited].local_id >> 20 != the_hca.slots[0]))
 		rc = 2;
 	rpwi_gsi_unlock();
 	forked_status = rc ? 10 : 0;
@@ -219,7 +231,10 @@ static int open_files(void)
 	return n;
 }
 
-static int counter(unsigned offset) { return (int)*(const uint64_t *)(const void *)((const char *)&the_hca.n + offset); }
+static int counter(unsigned offset)
+{
+	return (int)*(const uint64_t *)(const void *)((const char *)&the_hca.n + offset);
+}
 
 static int lost_handing_over(void)
 {
@@ -349,13 +364,15 @@ void start_as(struct proc *p, uid_t uid)
 {
 	int fd[2];
 	assert_int_equal(socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, fd), 0);
-	p->seen = mmap(NULL, sizeof(*p->seen), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+	p->seen = mmap(
+		NULL, sizeof(*p->seen), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
 	assert_ptr_not_equal(p->seen, MAP_FAILED);
 	p->pid = fork();
 	assert_true(p->pid >= 0);
 	if (!p->pid) {
 		close(fd[0]);
-		if (uid && (setenv("ROPEWAY_SHARE_PORT", "1", 1) || setresgid(uid, uid, uid) || setresuid(uid, uid, uid)))
+		if (uid && (setenv("ROPEWAY_SHARE_PORT", "1", 1) || setresgid(uid, uid, uid) ||
+				   setresuid(uid, uid, uid)))
 			_exit(3);
 		me = p->seen;
 		proc_main(fd[1]);
@@ -398,7 +415,9 @@ void await(const volatile unsigned *count, unsigned n)
 void await_state(struct proc *p, unsigned state, int n)
 {
 	int have = -1;
-	for (int i = 0; i < WAIT_MS && (have = tell(p, (struct order){.verb = STATE, .n = state})) != n; i++)
+	for (int i = 0;
+		i < WAIT_MS && (have = tell(p, (struct order){.verb = STATE, .n = state})) != n;
+		i++)
 		usleep(1000);
 	assert_int_equal(have, n);
 }
@@ -406,7 +425,9 @@ void await_state(struct proc *p, unsigned state, int n)
 void await_counter(struct proc *p, unsigned offset, int n)
 {
 	int have = -1;
-	for (int i = 0; i < WAIT_MS && (have = tell(p, (struct order){.verb = COUNTER, .n = offset})) < n; i++)
+	for (int i = 0;
+		i < WAIT_MS && (have = tell(p, (struct order){.verb = COUNTER, .n = offset})) < n;
+		i++)
 		usleep(1000);
 	assert_int_equal(have, n);
 }
@@ -422,10 +443,17 @@ void open_engine(struct proc *p, const struct rpwi_addr *addr) { open_engine_as(
 
 void claim(struct proc *p, uint64_t service, const struct rpwi_addr *addr)
 {
-	assert_int_equal(tell(p, (struct order){.verb = CLAIM, .service = service, .from = *addr}), 0);
+	assert_int_equal(
+		tell(p, (struct order){.verb = CLAIM, .service = service, .from = *addr}), 0);
 }
 
-void connect_to(struct proc *p, uint64_t service, const struct rpwi_addr *from, const struct rpwi_addr *to, unsigned n)
+void connect_to(struct proc *p, uint64_t service, const struct rpwi_addr *from,
+	const struct rpwi_addr *to, unsigned n)
 {
-	assert_int_equal(tell(p, (struct order){.verb = CONNECT, .service = service, .from = *from, .to = *to, .n = n}), 0);
+	assert_int_equal(tell(p, (struct order){.verb = CONNECT,
+					 .service = service,
+					 .from = *from,
+					 .to = *to,
+					 .n = n}),
+		0);
 }

@@ -14,7 +14,8 @@ enum { WAIT_MS = 20000 };
 
 /* What a process has seen: in memory that all share. */
 struct seen {
-	volatile unsigned requests, sidr_requests, active, passive, bad, event[RPWI_CM_EV_SIDR_REQ_ERROR + 1], rej_reason, sidr_status, sidr_qpn,
+	volatile unsigned requests, sidr_requests, active, passive, bad,
+		event[RPWI_CM_EV_SIDR_REQ_ERROR + 1], rej_reason, sidr_status, sidr_qpn,
 		addresses_changed;
 };
 
@@ -65,12 +66,14 @@ void end(struct proc *p, int signo); /* 0: it is told to */
 void await(const volatile unsigned *count, unsigned n);
 void await_state(struct proc *p, unsigned state, int n);
 void await_counter(struct proc *p, unsigned offset, int n);
-#define COUNTER_OF(p, name) tell(p, (struct order){.verb = COUNTER, .n = offsetof(struct hca_counters, name)})
+#define COUNTER_OF(p, name) \
+	tell(p, (struct order){.verb = COUNTER, .n = offsetof(struct hca_counters, name)})
 
 /* Whole steps, which must succeed. */
 void open_engine_as(struct proc *p, const struct rpwi_addr *addr, uid_t uid);
 void open_engine(struct proc *p, const struct rpwi_addr *addr);
 void claim(struct proc *p, uint64_t service, const struct rpwi_addr *addr);
-void connect_to(struct proc *p, uint64_t service, const struct rpwi_addr *from, const struct rpwi_addr *to, unsigned n);
+void connect_to(struct proc *p, uint64_t service, const struct rpwi_addr *from,
+	const struct rpwi_addr *to, unsigned n);
 
 #endif

@@ -32,7 +32,8 @@ static void connected_pair(void)
 }
 
 /* One flow lands at one process whatever it asks for; A asks for a service here and one there, so one of the two has to be handed over. */
-static void both_ways(const struct rpwi_addr *addr, const struct rpwi_addr *claimed, uid_t user_a, uid_t user_b)
+static void both_ways(
+	const struct rpwi_addr *addr, const struct rpwi_addr *claimed, uid_t user_a, uid_t user_b)
 {
 	open_engine_as(&a, addr, user_a);
 	open_engine_as(&b, addr, user_b);
@@ -50,11 +51,16 @@ static void both_ways(const struct rpwi_addr *addr, const struct rpwi_addr *clai
 	assert_int_equal(b.seen->requests, 2);
 	assert_int_equal(a.seen->bad + b.seen->bad, 0);
 	assert_true(COUNTER_OF(&a, mads_handed_over) + COUNTER_OF(&b, mads_handed_over) >= 2);
-	assert_int_equal(tell(&a, (struct order){.verb = SIDR, .service = SERVICE_B, .from = *addr, .to = *addr}), 0);
+	assert_int_equal(
+		tell(&a,
+			(struct order){
+				.verb = SIDR, .service = SERVICE_B, .from = *addr, .to = *addr}),
+		0);
 	await(&a.seen->event[RPWI_CM_EV_SIDR_REP], 1);
 	assert_int_equal(a.seen->sidr_status, 0);
 	assert_int_equal(a.seen->sidr_qpn, 0x4242);
-	assert_int_equal(tell(&a, (struct order){.verb = DISCONNECT}), 4); /* of that with itself, both ends */
+	assert_int_equal(tell(&a, (struct order){.verb = DISCONNECT}),
+		4); /* of that with itself, both ends */
 	await_state(&a, RPWI_CM_ESTABLISHED, 0);
 	await_state(&b, RPWI_CM_ESTABLISHED, 2); /* its own with itself */
 }
@@ -72,7 +78,8 @@ static void both_ways_another_user(void **state)
 	if (f)
 		fclose(f);
 	if (geteuid() || count < 60000) {
-		fprintf(stderr, "SKIPPED: only root can be other users: connections between users were not tried\n");
+		fprintf(stderr, "SKIPPED: only root can be other users: connections between users "
+				"were not tried\n");
 		skip();
 	}
 	both_ways(&lo4, &lo4, 1003, 1001);
@@ -85,12 +92,16 @@ static bool run(const char *command) { return system(command) == 0; }
 /* The same address on two interfaces, told apart by the scope. */
 static void both_ways_link_local(void **state)
 {
-	if (!run("ip link add ll0 type veth peer name ll1 && ip link set ll1 addrgenmode none up && ip link set ll0 addrgenmode none up && ip addr add "
+	if (!run("ip link add ll0 type veth peer name ll1 && ip link set ll1 addrgenmode none up "
+		 "&& ip link set ll0 addrgenmode none up && ip addr add "
 		 "fe80::7:7/64 dev ll0 nodad")) {
-		fprintf(stderr, "SKIPPED: no veth pair here: link-local addresses were not tried\n");
+		fprintf(stderr,
+			"SKIPPED: no veth pair here: link-local addresses were not tried\n");
 		skip();
 	}
-	struct rpwi_addr ll = {.family = 6, .bytes = {0xfe, 0x80, [13] = 7, [15] = 7}, .scope = if_nametoindex("ll0")};
+	struct rpwi_addr ll = {.family = 6,
+		.bytes = {0xfe, 0x80, [13] = 7, [15] = 7},
+		.scope = if_nametoindex("ll0")};
 	both_ways(&ll, &ll, 0, 0);
 	assert_int_equal(tell(&a, (struct order){.verb = LOCAL, .from = ll}), 0);
 	ll.scope++;
@@ -123,11 +134,16 @@ static void address_comes_and_goes(void **state)
 
 static void refused(struct proc *p, const struct rpwi_addr *from, const struct rpwi_addr *to)
 {
-	unsigned before = p->seen->event[RPWI_CM_EV_REJ], sidr = p->seen->event[RPWI_CM_EV_SIDR_REP];
+	unsigned before = p->seen->event[RPWI_CM_EV_REJ],
+		 sidr = p->seen->event[RPWI_CM_EV_SIDR_REP];
 	connect_to(p, SERVICE_NONE, from, to, 1);
 	await(&p->seen->event[RPWI_CM_EV_REJ], before + 1);
 	assert_int_equal(p->seen->rej_reason, RPWI_REJ_INVALID_SERVICE_ID);
-	assert_int_equal(tell(p, (struct order){.verb = SIDR, .service = SERVICE_NONE, .from = *from, .to = *to}), 0);
+	assert_int_equal(
+		tell(p,
+			(struct order){
+				.verb = SIDR, .service = SERVICE_NONE, .from = *from, .to = *to}),
+		0);
 	await(&p->seen->event[RPWI_CM_EV_SIDR_REP], sidr + 1);
 	assert_int_equal(p->seen->sidr_status, 1);
 	assert_int_equal(p->seen->event[RPWI_CM_EV_REQ_ERROR], 0);
@@ -141,11 +157,14 @@ static void nobody_listens(void **state)
 	refused(&b, &lo4, &lo4);
 	claim(&b, SERVICE_NONE, &addr2); /* not on the address that is asked */
 	refused(&a, &lo4, &lo4);
-	assert_int_equal(tell(&b, (struct order){.verb = UNCLAIM, .service = SERVICE_NONE, .from = addr2}), 0);
+	assert_int_equal(
+		tell(&b, (struct order){.verb = UNCLAIM, .service = SERVICE_NONE, .from = addr2}),
+		0);
 	claim(&b, SERVICE_NONE, &lo4);
 	connect_to(&a, SERVICE_NONE, &lo4, &lo4, 1);
 	await(&a.seen->active, 1);
-	assert_int_equal(tell(&b, (struct order){.verb = UNCLAIM, .service = SERVICE_NONE, .from = lo4}), 0);
+	assert_int_equal(
+		tell(&b, (struct order){.verb = UNCLAIM, .service = SERVICE_NONE, .from = lo4}), 0);
 	refused(&a, &lo4, &lo4);
 }
 
@@ -208,9 +227,12 @@ static void disconnect_from_killed(void **state)
 		connected_pair();
 		end(&b, SIGKILL);
 		tell(&a, (struct order){.verb = DISCONNECT});
-		for (int i = 0; i < WAIT_MS && !a.seen->event[RPWI_CM_EV_DREP] && !a.seen->event[RPWI_CM_EV_PEER_GONE]; i++)
+		for (int i = 0; i < WAIT_MS && !a.seen->event[RPWI_CM_EV_DREP] &&
+				!a.seen->event[RPWI_CM_EV_PEER_GONE];
+			i++)
 			usleep(1000);
-		assert_int_equal(a.seen->event[RPWI_CM_EV_DREP] + a.seen->event[RPWI_CM_EV_PEER_GONE], 1);
+		assert_int_equal(
+			a.seen->event[RPWI_CM_EV_DREP] + a.seen->event[RPWI_CM_EV_PEER_GONE], 1);
 		assert_int_equal(tell(&a, (struct order){.verb = STATE, .n = RPWI_CM_TIMEWAIT}), 1);
 		bool answered = a.seen->event[RPWI_CM_EV_DREP] && COUNTER_OF(&a, mads_for_gone);
 		end(&a, 0);
@@ -276,7 +298,9 @@ static void exit_with_many(void **state)
 	await(&a.seen->active, N);
 	await(&b.seen->passive, N);
 	end(&a, 0);
-	for (int i = 0; i < WAIT_MS && b.seen->event[RPWI_CM_EV_DREQ] + b.seen->event[RPWI_CM_EV_PEER_GONE] < N; i++)
+	for (int i = 0; i < WAIT_MS &&
+			b.seen->event[RPWI_CM_EV_DREQ] + b.seen->event[RPWI_CM_EV_PEER_GONE] < N;
+		i++)
 		usleep(1000);
 	assert_int_equal(b.seen->event[RPWI_CM_EV_DREQ] + b.seen->event[RPWI_CM_EV_PEER_GONE], N);
 	assert_int_equal(tell(&b, (struct order){.verb = STATE, .n = RPWI_CM_ESTABLISHED}), 0);
@@ -301,7 +325,12 @@ static void fork_child_on_its_own(void **state)
 	skip(); /* ThreadSanitizer ends a child that starts a thread */
 #endif
 	connected_pair();
-	assert_int_equal(tell(&a, (struct order){.verb = FORK_OWN, .service = SERVICE_B, .from = lo4, .to = lo4, .n = 1}), 0);
+	assert_int_equal(tell(&a, (struct order){.verb = FORK_OWN,
+					  .service = SERVICE_B,
+					  .from = lo4,
+					  .to = lo4,
+					  .n = 1}),
+		0);
 	await(&b.seen->passive, 2);
 	await(&b.seen->event[RPWI_CM_EV_DREQ], 1); /* the child's, when it ended */
 	assert_int_equal(tell(&b, (struct order){.verb = STATE, .n = RPWI_CM_ESTABLISHED}), 1);
@@ -332,7 +361,8 @@ static void fork_daemon(void **state)
 
 /* ---- what nobody should send ---- */
 
-static void send_raw(const struct rpwi_addr *to, const struct rpwi_pkt *head, const uint8_t *payload, uint32_t len, uint32_t icrc_xor)
+static void send_raw(const struct rpwi_addr *to, const struct rpwi_pkt *head,
+	const uint8_t *payload, uint32_t len, uint32_t icrc_xor)
 {
 	uint8_t out[RPWI_PACKET_MAX];
 	struct rpwi_pkt p = *head;
@@ -344,7 +374,8 @@ static void send_raw(const struct rpwi_addr *to, const struct rpwi_pkt *head, co
 	assert_int_equal(bind(fd, &sa.sa, rpwi_sockaddr_make(&sa, &lo4, 0)), 0);
 	socklen_t sl = sizeof(sa);
 	getsockname(fd, &sa.sa, &sl);
-	struct rpwi_flow flow = {.src = lo4, .dst = *to, .sport = ntohs(sa.in.sin_port), .dport = RPWI_UDP_PORT};
+	struct rpwi_flow flow = {
+		.src = lo4, .dst = *to, .sport = ntohs(sa.in.sin_port), .dport = RPWI_UDP_PORT};
 	size_t n = rpwi_pkt_encode(&p, out);
 	struct rpwi_iov part = {payload, len};
 	uint32_t icrc = rpwi_icrc(&flow, 0, out, n, &part, 1, p.pad) ^ icrc_xor;
@@ -352,7 +383,8 @@ static void send_raw(const struct rpwi_addr *to, const struct rpwi_pkt *head, co
 	memset(out + n + len, 0, p.pad);
 	rpwi_put_le32(out + n + len + p.pad, icrc);
 	n += len + p.pad + RPWI_ICRC_LEN;
-	assert_int_equal(sendto(fd, out, n, 0, &sa.sa, rpwi_sockaddr_make(&sa, to, RPWI_UDP_PORT)), n);
+	assert_int_equal(
+		sendto(fd, out, n, 0, &sa.sa, rpwi_sockaddr_make(&sa, to, RPWI_UDP_PORT)), n);
 	close(fd);
 }
 
@@ -385,11 +417,21 @@ static void not_for_qp1(void **state)
 	req.req.qpn = 0x777777;
 	rpwi_cm_encode(&req, mad);
 	for (unsigned i = 0; i < RPWI_ARRAY_LEN(bad); i++) {
-		struct rpwi_pkt p = {.opcode = bad[i].opcode, .pkey = bad[i].pkey, .dqpn = bad[i].dqpn, .qkey = bad[i].qkey, .sqpn = 1, .migreq = true};
+		struct rpwi_pkt p = {.opcode = bad[i].opcode,
+			.pkey = bad[i].pkey,
+			.dqpn = bad[i].dqpn,
+			.qkey = bad[i].qkey,
+			.sqpn = 1,
+			.migreq = true};
 		send_raw(&addr2, &p, mad, bad[i].len, 0);
 	}
 	await_counter(&b, offsetof(struct hca_counters, mads_dropped), RPWI_ARRAY_LEN(bad));
-	struct rpwi_pkt good = {.opcode = RPWI_SVC_UD | RPWI_OP_SEND_ONLY, .pkey = 0xffff, .dqpn = 1, .qkey = RPWI_GSI_QKEY, .sqpn = 1, .migreq = true};
+	struct rpwi_pkt good = {.opcode = RPWI_SVC_UD | RPWI_OP_SEND_ONLY,
+		.pkey = 0xffff,
+		.dqpn = 1,
+		.qkey = RPWI_GSI_QKEY,
+		.sqpn = 1,
+		.migreq = true};
 	send_raw(&addr2, &good, mad, 256, 0x5a5a5a5a);
 	await_counter(&b, offsetof(struct hca_counters, icrc_errors), 1);
 	good.dqpn = 0;
@@ -399,7 +441,10 @@ static void not_for_qp1(void **state)
 	int before = COUNTER_OF(&b, mads);
 	good.dqpn = 1;
 	for (unsigned attr = RPWI_CM_MRA; attr <= RPWI_CM_APR; attr++) {
-		struct rpwi_cm_msg m = {.attr = (uint16_t)attr, .tid = attr, .local_comm_id = 0x12345678, .remote_comm_id = 0x00000001};
+		struct rpwi_cm_msg m = {.attr = (uint16_t)attr,
+			.tid = attr,
+			.local_comm_id = 0x12345678,
+			.remote_comm_id = 0x00000001};
 		if (attr == RPWI_CM_SIDR_REQ || attr == RPWI_CM_LAP || attr == RPWI_CM_APR)
 			continue;
 		rpwi_cm_encode(&m, mad);
@@ -418,17 +463,28 @@ static void steered_by_the_kernel(void **state)
 {
 	enum { N = 40, ROUNDS = 100 };
 	uint8_t mad[RPWI_MAD_LEN];
-	const struct rpwi_pkt head = {.opcode = RPWI_SVC_UD | RPWI_OP_SEND_ONLY, .pkey = 0xffff, .dqpn = 1, .qkey = RPWI_GSI_QKEY, .sqpn = 1, .migreq = true};
+	const struct rpwi_pkt head = {.opcode = RPWI_SVC_UD | RPWI_OP_SEND_ONLY,
+		.pkey = 0xffff,
+		.dqpn = 1,
+		.qkey = RPWI_GSI_QKEY,
+		.sqpn = 1,
+		.migreq = true};
 	open_engine(&a, &lo4);
 	open_engine(&b, &lo4);
-	uint32_t slot[2] = {(uint32_t)tell(&a, (struct order){.verb = SLOT}), (uint32_t)tell(&b, (struct order){.verb = SLOT})};
+	uint32_t slot[2] = {(uint32_t)tell(&a, (struct order){.verb = SLOT}),
+		(uint32_t)tell(&b, (struct order){.verb = SLOT})};
 	bool straight = false;
 	for (int round = 1; round <= ROUNDS && !straight; round++) {
 		int handed = COUNTER_OF(&a, mads_handed_over) + COUNTER_OF(&b, mads_handed_over);
 		for (unsigned i = 0; i < N; i++) {
-			static const uint16_t attr[] = {RPWI_CM_DREP, RPWI_CM_SIDR_REP, RPWI_CM_RTU, RPWI_CM_REJ};
-			uint32_t id = slot[i % 2] << 20 | 0xfff00 | i, other = slot[1 - i % 2] << 20 | i;
-			struct rpwi_cm_msg m = {.attr = attr[i / 2 % 4], .tid = i, .local_comm_id = other, .remote_comm_id = id};
+			static const uint16_t attr[] = {
+				RPWI_CM_DREP, RPWI_CM_SIDR_REP, RPWI_CM_RTU, RPWI_CM_REJ};
+			uint32_t id = slot[i % 2] << 20 | 0xfff00 | i,
+				 other = slot[1 - i % 2] << 20 | i;
+			struct rpwi_cm_msg m = {.attr = attr[i / 2 % 4],
+				.tid = i,
+				.local_comm_id = other,
+				.remote_comm_id = id};
 			if (m.attr == RPWI_CM_SIDR_REP) {
 				m.local_comm_id = id;
 				m.remote_comm_id = 0;
@@ -438,7 +494,8 @@ static void steered_by_the_kernel(void **state)
 		}
 		await_counter(&a, offsetof(struct hca_counters, mads), round * N / 2);
 		await_counter(&b, offsetof(struct hca_counters, mads), round * N / 2);
-		straight = COUNTER_OF(&a, mads_handed_over) + COUNTER_OF(&b, mads_handed_over) == handed;
+		straight = COUNTER_OF(&a, mads_handed_over) + COUNTER_OF(&b, mads_handed_over) ==
+			   handed;
 	}
 	assert_true(straight);
 }
@@ -448,7 +505,12 @@ static void stopped_member(void **state)
 {
 	enum { N = 24, ROUNDS = 10 };
 	uint8_t mad[RPWI_MAD_LEN];
-	const struct rpwi_pkt head = {.opcode = RPWI_SVC_UD | RPWI_OP_SEND_ONLY, .pkey = 0xffff, .dqpn = 1, .qkey = RPWI_GSI_QKEY, .sqpn = 1, .migreq = true};
+	const struct rpwi_pkt head = {.opcode = RPWI_SVC_UD | RPWI_OP_SEND_ONLY,
+		.pkey = 0xffff,
+		.dqpn = 1,
+		.qkey = RPWI_GSI_QKEY,
+		.sqpn = 1,
+		.migreq = true};
 	open_engine(&a, &lo4);
 	kill(a.pid, SIGSTOP);
 	open_engine(&b, &lo4);
@@ -463,7 +525,8 @@ static void stopped_member(void **state)
 			rpwi_cm_encode(&m, mad);
 			send_raw(&lo4, &head, mad, sizeof(mad), 0);
 		}
-		for (int i = 0; i < 1000 && tell(&b, (struct order){.verb = REFUSED}) < before + N; i++)
+		for (int i = 0; i < 1000 && tell(&b, (struct order){.verb = REFUSED}) < before + N;
+			i++)
 			usleep(1000);
 		all_came = tell(&b, (struct order){.verb = REFUSED}) == before + N;
 	}
@@ -487,7 +550,10 @@ static void nothing_is_left(void **state)
 		connect_to(&a, SERVICE_A, &lo4, &lo4, 5);
 		await(&a.seen->active, 5 * (unsigned)(round + 1));
 		await(&a.seen->passive, 5 * (unsigned)(round + 1));
-		assert_int_equal(tell(&a, (struct order){.verb = UNCLAIM, .service = SERVICE_A, .from = all}), 0);
+		assert_int_equal(
+			tell(&a,
+				(struct order){.verb = UNCLAIM, .service = SERVICE_A, .from = all}),
+			0);
 		assert_int_equal(tell(&a, (struct order){.verb = UNPORT, .from = lo4}), 0);
 		assert_int_equal(tell(&a, (struct order){.verb = UNPORT, .from = lo4}), 0);
 		assert_int_equal(tell(&a, (struct order){.verb = PUT}), 0);

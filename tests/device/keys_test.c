@@ -34,7 +34,8 @@ static int close_it(void **state)
 
 static struct ibv_mr *region(void)
 {
-	struct ibv_mr *mr = rpwi_dev_reg_mr(pd, memory, BYTES, (uintptr_t)memory, IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE);
+	struct ibv_mr *mr = rpwi_dev_reg_mr(pd, memory, BYTES, (uintptr_t)memory,
+		IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE);
 	assert_non_null(mr);
 	return mr;
 }
@@ -86,11 +87,14 @@ static void each_is_found_by_its_own_key(void **state)
 	for (unsigned i = 1; i < REGIONS; i += 2) {
 		uint32_t was = mr[i]->rkey;
 		assert_int_equal(mr[i]->lkey, was);
-		assert_int_equal(rpwi_dev_rereg_mr(mr[i], IBV_REREG_MR_CHANGE_ACCESS, NULL, NULL, 0, IBV_ACCESS_LOCAL_WRITE), 0);
+		assert_int_equal(rpwi_dev_rereg_mr(mr[i], IBV_REREG_MR_CHANGE_ACCESS, NULL, NULL, 0,
+					 IBV_ACCESS_LOCAL_WRITE),
+			0);
 		assert_int_not_equal(mr[i]->rkey, was);
 		assert_false(is_found(was));
 		hca_lock();
-		assert_ptr_equal(key_find(mr[i]->rkey), &RPWI_CONTAINER_OF(mr[i], struct dmr, ibv)->k);
+		assert_ptr_equal(
+			key_find(mr[i]->rkey), &RPWI_CONTAINER_OF(mr[i], struct dmr, ibv)->k);
 		hca_unlock();
 		assert_int_equal(rpwi_dev_dereg_mr(mr[i]), 0);
 	}

@@ -24,13 +24,17 @@ static void write_and_read_move_every_byte(void **state)
 	for (size_t i = 0; i < sizeof(sizes) / sizeof(sizes[0]); i++) {
 		pair_fill(p.a.buf, sizes[i], i + 1);
 		memset(p.b.buf, 0, PAIR_BUF);
-		assert_int_equal(pair_send(&p.a, IBV_WR_RDMA_WRITE, 0, sizes[i], (uintptr_t)p.b.buf, p.b.mr->rkey), 0);
+		assert_int_equal(pair_send(&p.a, IBV_WR_RDMA_WRITE, 0, sizes[i], (uintptr_t)p.b.buf,
+					 p.b.mr->rkey),
+			0);
 		assert_true(pair_poll(p.a.cq, &wc, 5000));
 		assert_int_equal(wc.status, IBV_WC_SUCCESS);
 		assert_int_equal(wc.wr_id, 0x5e4d);
 		assert_true(pair_holds(p.b.buf, sizes[i], i + 1));
 		memset(p.a.buf, 0, PAIR_BUF);
-		assert_int_equal(pair_send(&p.a, IBV_WR_RDMA_READ, 0, sizes[i], (uintptr_t)p.b.buf, p.b.mr->rkey), 0);
+		assert_int_equal(pair_send(&p.a, IBV_WR_RDMA_READ, 0, sizes[i], (uintptr_t)p.b.buf,
+					 p.b.mr->rkey),
+			0);
 		assert_true(pair_poll(p.a.cq, &wc, 5000));
 		assert_int_equal(wc.status, IBV_WC_SUCCESS);
 		assert_int_equal(wc.opcode, IBV_WC_RDMA_READ);
@@ -68,7 +72,8 @@ static void atomics_return_the_old_value(void **state)
 	assert_int_equal(attr.atomic_cap, IBV_ATOMIC_HCA); /* UCX looks for nothing else */
 	memcpy(p.b.buf + 64, &v, 8);
 	struct ibv_sge sge = {.addr = (uintptr_t)p.a.buf, .length = 8, .lkey = p.a.mr->lkey};
-	struct ibv_send_wr *bad, wr = {.opcode = IBV_WR_ATOMIC_FETCH_AND_ADD, .sg_list = &sge, .num_sge = 1};
+	struct ibv_send_wr *bad,
+		wr = {.opcode = IBV_WR_ATOMIC_FETCH_AND_ADD, .sg_list = &sge, .num_sge = 1};
 	wr.wr.atomic.remote_addr = (uintptr_t)p.b.buf + 64;
 	wr.wr.atomic.rkey = p.b.mr->rkey;
 	wr.wr.atomic.compare_add = 5;
@@ -88,7 +93,8 @@ static void atomics_return_the_old_value(void **state)
 }
 
 /* A bad rkey, bounds or access: the request fails with the remote's verdict, no byte changes. */
-static void refused(uint64_t raddr_off, int64_t raddr_delta, uint32_t rkey_xor, int access, enum ibv_wr_opcode op)
+static void refused(uint64_t raddr_off, int64_t raddr_delta, uint32_t rkey_xor, int access,
+	enum ibv_wr_opcode op)
 {
 	struct pair p;
 	struct ibv_wc wc;
@@ -96,7 +102,10 @@ static void refused(uint64_t raddr_off, int64_t raddr_delta, uint32_t rkey_xor, 
 	pair_fill(p.b.buf, PAIR_BUF, 3);
 	struct ibv_mr *mr = ibv_reg_mr(p.pd, p.b.buf + 8192, 8192, access);
 	assert_non_null(mr);
-	assert_int_equal(pair_send(&p.a, op, 0, 4096, (uintptr_t)p.b.buf + raddr_off + (uint64_t)raddr_delta, mr->rkey ^ rkey_xor), 0);
+	assert_int_equal(
+		pair_send(&p.a, op, 0, 4096, (uintptr_t)p.b.buf + raddr_off + (uint64_t)raddr_delta,
+			mr->rkey ^ rkey_xor),
+		0);
 	assert_true(pair_poll(p.a.cq, &wc, 5000));
 	assert_int_equal(wc.status, IBV_WC_REM_ACCESS_ERR);
 	assert_true(pair_holds(p.b.buf, PAIR_BUF, 3));
@@ -110,7 +119,8 @@ static void refused(uint64_t raddr_off, int64_t raddr_delta, uint32_t rkey_xor, 
 	assert_ptr_equal(ev.element.qp, p.b.qp);
 	ibv_ack_async_event(&ev);
 	/* And the next one is flushed. */
-	assert_int_equal(pair_send(&p.a, IBV_WR_RDMA_WRITE, 0, 8, (uintptr_t)p.b.buf, p.b.mr->rkey), 0);
+	assert_int_equal(
+		pair_send(&p.a, IBV_WR_RDMA_WRITE, 0, 8, (uintptr_t)p.b.buf, p.b.mr->rkey), 0);
 	assert_true(pair_poll(p.a.cq, &wc, 5000));
 	assert_int_equal(wc.status, IBV_WC_WR_FLUSH_ERR);
 	ibv_dereg_mr(mr);
@@ -119,10 +129,22 @@ static void refused(uint64_t raddr_off, int64_t raddr_delta, uint32_t rkey_xor, 
 
 enum { RW = IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_READ };
 static void a_wrong_rkey_is_refused(void **state) { refused(8192, 0, 0x55, RW, IBV_WR_RDMA_WRITE); }
-static void bytes_before_the_region_are_refused(void **state) { refused(8192, -1, 0, RW, IBV_WR_RDMA_WRITE); }
-static void bytes_after_the_region_are_refused(void **state) { refused(8192, 4097, 0, RW, IBV_WR_RDMA_WRITE); }
-static void a_write_without_the_right_is_refused(void **state) { refused(8192, 0, 0, IBV_ACCESS_REMOTE_READ, IBV_WR_RDMA_WRITE); }
-static void a_read_without_the_right_is_refused(void **state) { refused(8192, 0, 0, IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE, IBV_WR_RDMA_READ); }
+static void bytes_before_the_region_are_refused(void **state)
+{
+	refused(8192, -1, 0, RW, IBV_WR_RDMA_WRITE);
+}
+static void bytes_after_the_region_are_refused(void **state)
+{
+	refused(8192, 4097, 0, RW, IBV_WR_RDMA_WRITE);
+}
+static void a_write_without_the_right_is_refused(void **state)
+{
+	refused(8192, 0, 0, IBV_ACCESS_REMOTE_READ, IBV_WR_RDMA_WRITE);
+}
+static void a_read_without_the_right_is_refused(void **state)
+{
+	refused(8192, 0, 0, IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE, IBV_WR_RDMA_READ);
+}
 
 static void unmapped_target(enum ibv_wr_opcode op)
 {
@@ -139,8 +161,14 @@ static void unmapped_target(enum ibv_wr_opcode op)
 	munmap(m, 32768);
 	pair_free(&p);
 }
-static void a_write_to_unmapped_memory_is_a_protection_error(void **state) { unmapped_target(IBV_WR_RDMA_WRITE); }
-static void a_read_of_unmapped_memory_is_a_protection_error(void **state) { unmapped_target(IBV_WR_RDMA_READ); }
+static void a_write_to_unmapped_memory_is_a_protection_error(void **state)
+{
+	unmapped_target(IBV_WR_RDMA_WRITE);
+}
+static void a_read_of_unmapped_memory_is_a_protection_error(void **state)
+{
+	unmapped_target(IBV_WR_RDMA_READ);
+}
 
 /* A thread that blocks every signal, as a daemon's do: since before its first call, or later, in each way that the C library has. And one that opens its mask again. */
 enum { BY_PTHREAD_SIGMASK, BY_SIGPROCMASK, BY_SIGHOLD, BY_SIGSETMASK, WAYS };
@@ -244,7 +272,10 @@ static void a_dma_buf_is_reached_by_its_descriptor(void **state)
 	assert_memory_equal(seen + OFFSET + LEN, p.a.buf + OFFSET + LEN, BUF - OFFSET - LEN);
 	/* As the local side, too. */
 	struct ibv_sge sge = {.addr = iova, .length = LEN, .lkey = mr->lkey};
-	struct ibv_send_wr *bad, wr = {.sg_list = &sge, .num_sge = 1, .opcode = IBV_WR_RDMA_WRITE, .wr.rdma = {(uintptr_t)p.b.buf, p.b.mr->rkey}};
+	struct ibv_send_wr *bad, wr = {.sg_list = &sge,
+					 .num_sge = 1,
+					 .opcode = IBV_WR_RDMA_WRITE,
+					 .wr.rdma = {(uintptr_t)p.b.buf, p.b.mr->rkey}};
 	assert_int_equal(ibv_post_send(p.a.qp, &wr, &bad), 0);
 	assert_true(pair_poll(p.a.cq, &wc, 5000));
 	assert_int_equal(wc.status, IBV_WC_SUCCESS);
@@ -254,7 +285,8 @@ static void a_dma_buf_is_reached_by_its_descriptor(void **state)
 	pair_free(&p);
 }
 
-static void refused_dma_buf(const struct pair *p, uint64_t offset, size_t len, int fd, int access, int error)
+static void refused_dma_buf(
+	const struct pair *p, uint64_t offset, size_t len, int fd, int access, int error)
 {
 	errno = 0;
 	assert_null(ibv_reg_dmabuf_mr(p->pd, offset, len, 0x1000, fd, access));
@@ -266,7 +298,8 @@ static void what_is_no_dma_buf_is_refused_by_its_errno(void **state)
 {
 	struct pair p;
 	pair_make(&p, 14, 7, 7);
-	int fd = memfd_create("dma-buf", MFD_CLOEXEC), unmappable = open("/", O_RDONLY | O_DIRECTORY | O_CLOEXEC), ends[2];
+	int fd = memfd_create("dma-buf", MFD_CLOEXEC),
+	    unmappable = open("/", O_RDONLY | O_DIRECTORY | O_CLOEXEC), ends[2];
 	assert_int_equal(ftruncate(fd, 65536), 0);
 	assert_int_equal(pipe(ends), 0);
 	refused_dma_buf(&p, 0, 4096, -1, RW, EBADF);

@@ -28,19 +28,30 @@ void side_make(struct pair *p, struct side *s, uint32_t psn)
 {
 	s->buf = aligned_alloc(4096, PAIR_BUF);
 	s->cq = ibv_create_cq(p->ctx, 512, NULL, NULL, 0);
-	s->mr = ibv_reg_mr(p->pd, s->buf, PAIR_BUF, IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_READ | IBV_ACCESS_REMOTE_ATOMIC);
+	s->mr = ibv_reg_mr(p->pd, s->buf, PAIR_BUF,
+		IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_READ |
+			IBV_ACCESS_REMOTE_ATOMIC);
 	assert_non_null(s->mr);
 	struct ibv_qp_init_attr init = {.send_cq = s->cq,
 		.recv_cq = s->cq,
 		.qp_type = IBV_QPT_RC,
 		.sq_sig_all = 1,
-		.cap = {.max_send_wr = 128, .max_recv_wr = 128, .max_send_sge = 4, .max_recv_sge = 4, .max_inline_data = 128}};
+		.cap = {.max_send_wr = 128,
+			.max_recv_wr = 128,
+			.max_send_sge = 4,
+			.max_recv_sge = 4,
+			.max_inline_data = 128}};
 	s->qp = ibv_create_qp(p->pd, &init);
 	assert_non_null(s->qp);
 	s->psn = psn;
-	struct ibv_qp_attr a = {
-		.qp_state = IBV_QPS_INIT, .port_num = 1, .qp_access_flags = IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_READ | IBV_ACCESS_REMOTE_ATOMIC};
-	assert_int_equal(ibv_modify_qp(s->qp, &a, IBV_QP_STATE | IBV_QP_PKEY_INDEX | IBV_QP_PORT | IBV_QP_ACCESS_FLAGS), 0);
+	struct ibv_qp_attr a = {.qp_state = IBV_QPS_INIT,
+		.port_num = 1,
+		.qp_access_flags = IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_READ |
+				   IBV_ACCESS_REMOTE_ATOMIC};
+	assert_int_equal(
+		ibv_modify_qp(s->qp, &a,
+			IBV_QP_STATE | IBV_QP_PKEY_INDEX | IBV_QP_PORT | IBV_QP_ACCESS_FLAGS),
+		0);
 }
 
 void side_connect_to(struct pair *p, struct side *s, uint32_t qpn, uint32_t psn)
@@ -51,11 +62,13 @@ void side_connect_to(struct pair *p, struct side *s, uint32_t qpn, uint32_t psn)
 		.rq_psn = psn,
 		.max_dest_rd_atomic = 16,
 		.min_rnr_timer = 1,
-		.ah_attr = {.is_global = 1, .port_num = 1, .grh = {.sgid_index = 1, .hop_limit = 1}}};
+		.ah_attr = {
+			.is_global = 1, .port_num = 1, .grh = {.sgid_index = 1, .hop_limit = 1}}};
 	assert_int_equal(ibv_query_gid(p->ctx, 1, 1, &a.ah_attr.grh.dgid), 0);
 	assert_int_equal(
 		ibv_modify_qp(s->qp, &a,
-			IBV_QP_STATE | IBV_QP_AV | IBV_QP_PATH_MTU | IBV_QP_DEST_QPN | IBV_QP_RQ_PSN | IBV_QP_MAX_DEST_RD_ATOMIC | IBV_QP_MIN_RNR_TIMER),
+			IBV_QP_STATE | IBV_QP_AV | IBV_QP_PATH_MTU | IBV_QP_DEST_QPN |
+				IBV_QP_RQ_PSN | IBV_QP_MAX_DEST_RD_ATOMIC | IBV_QP_MIN_RNR_TIMER),
 		0);
 	a.qp_state = IBV_QPS_RTS;
 	a.timeout = p->timeout;
@@ -64,7 +77,10 @@ void side_connect_to(struct pair *p, struct side *s, uint32_t qpn, uint32_t psn)
 	a.sq_psn = s->psn;
 	a.max_rd_atomic = 16;
 	assert_int_equal(
-		ibv_modify_qp(s->qp, &a, IBV_QP_STATE | IBV_QP_TIMEOUT | IBV_QP_RETRY_CNT | IBV_QP_RNR_RETRY | IBV_QP_SQ_PSN | IBV_QP_MAX_QP_RD_ATOMIC), 0);
+		ibv_modify_qp(s->qp, &a,
+			IBV_QP_STATE | IBV_QP_TIMEOUT | IBV_QP_RETRY_CNT | IBV_QP_RNR_RETRY |
+				IBV_QP_SQ_PSN | IBV_QP_MAX_QP_RD_ATOMIC),
+		0);
 }
 
 static void make(struct pair *p)
@@ -146,10 +162,16 @@ bool pair_holds(const uint8_t *at, size_t n, uint64_t seed)
 	return true;
 }
 
-int pair_send(struct side *s, enum ibv_wr_opcode op, uint64_t local_off, uint32_t len, uint64_t raddr, uint32_t rkey)
+int pair_send(struct side *s, enum ibv_wr_opcode op, uint64_t local_off, uint32_t len,
+	uint64_t raddr, uint32_t rkey)
 {
-	struct ibv_sge sge = {.addr = (uintptr_t)s->buf + local_off, .length = len, .lkey = s->mr->lkey};
-	struct ibv_send_wr *bad, wr = {.wr_id = 0x5e4d, .opcode = op, .sg_list = &sge, .num_sge = len ? 1 : 0, .send_flags = IBV_SEND_SIGNALED};
+	struct ibv_sge sge = {
+		.addr = (uintptr_t)s->buf + local_off, .length = len, .lkey = s->mr->lkey};
+	struct ibv_send_wr *bad, wr = {.wr_id = 0x5e4d,
+					 .opcode = op,
+					 .sg_list = &sge,
+					 .num_sge = len ? 1 : 0,
+					 .send_flags = IBV_SEND_SIGNALED};
 	wr.wr.rdma.remote_addr = raddr;
 	wr.wr.rdma.rkey = rkey;
 	return ibv_post_send(s->qp, &wr, &bad);

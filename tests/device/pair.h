@@ -38,7 +38,8 @@ bool pair_poll(struct ibv_cq *cq, struct ibv_wc *wc, int ms);
 /* Bytes that differ at every position and for every seed. */
 void pair_fill(uint8_t *at, size_t n, uint64_t seed);
 bool pair_holds(const uint8_t *at, size_t n, uint64_t seed);
-int pair_send(struct side *s, enum ibv_wr_opcode op, uint64_t local_off, uint32_t len, uint64_t raddr, uint32_t rkey);
+int pair_send(struct side *s, enum ibv_wr_opcode op, uint64_t local_off, uint32_t len,
+	uint64_t raddr, uint32_t rkey);
 void pair_recv(struct side *s, uint64_t off, uint32_t len, uint64_t wr_id);
 
 #endif

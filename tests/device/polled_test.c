@@ -26,9 +26,15 @@ static struct {
 } poll_;
 
 /* Differs in each place, and the highest byte, which is stored last, with each message. */
-static uint64_t word_of(uint64_t message, size_t i) { return message << 56 | (message & 0xffffffff) << 24 | i; }
+static uint64_t word_of(uint64_t message, size_t i)
+{
+	return message << 56 | (message & 0xffffffff) << 24 | i;
+}
 
-static uint64_t look(size_t i) { return __atomic_load_n((const uint64_t *)(const void *)poll_.at + i, __ATOMIC_ACQUIRE); }
+static uint64_t look(size_t i)
+{
+	return __atomic_load_n((const uint64_t *)(const void *)poll_.at + i, __ATOMIC_ACQUIRE);
+}
 
 static void check(uint64_t message, size_t from, size_t to)
 {
@@ -123,8 +129,10 @@ static void polled(enum ibv_wr_opcode op, enum ibv_mtu mtu, uint32_t bytes, uint
 	}
 	pthread_join(thread, NULL);
 	if (poll_.missing)
-		print_error("%u bytes, MTU %d: of %llu messages %llu words were not there when what lies behind them was\n", bytes, 128 << mtu,
-			(unsigned long long)messages, (unsigned long long)poll_.missing);
+		print_error("%u bytes, MTU %d: of %llu messages %llu words were not there when "
+			    "what lies behind them was\n",
+			bytes, 128 << mtu, (unsigned long long)messages,
+			(unsigned long long)poll_.missing);
 	assert_int_equal(poll_.missing, 0);
 	pair_free(&p);
 }

@@ -49,12 +49,14 @@ static void *write_and_check(void *arg)
 		uint64_t at = i % 16 * 4096;
 		pair_fill(w->from->buf + at, MSG, w->seed + i);
 		memcpy(want, w->from->buf + at, MSG);
-		if (pair_send(w->from, IBV_WR_RDMA_WRITE, at, MSG, (uintptr_t)w->to->buf + at, w->to->mr->rkey))
+		if (pair_send(w->from, IBV_WR_RDMA_WRITE, at, MSG, (uintptr_t)w->to->buf + at,
+			    w->to->mr->rkey))
 			return must(false);
 		if (!pair_poll(w->from->cq, &wc, WAIT_MS) || wc.status)
 			return must(false);
 		/* Read back into another place: an atomic or a READ orders, memory alone does not. */
-		if (pair_send(w->from, IBV_WR_RDMA_READ, PAIR_BUF / 2 + at, MSG, (uintptr_t)w->to->buf + at, w->to->mr->rkey))
+		if (pair_send(w->from, IBV_WR_RDMA_READ, PAIR_BUF / 2 + at, MSG,
+			    (uintptr_t)w->to->buf + at, w->to->mr->rkey))
 			return must(false);
 		if (!pair_poll(w->from->cq, &wc, WAIT_MS) || wc.status)
 			return must(false);
@@ -70,7 +72,8 @@ static void threads_with_a_pair_each(void **state)
 	struct writer w[THREADS];
 	for (int i = 0; i < THREADS; i++) {
 		pair_make(&p[i], 14, 7, 7);
-		w[i] = (struct writer){.p = &p[i], .from = &p[i].a, .to = &p[i].b, .seed = (uint64_t)i << 32};
+		w[i] = (struct writer){
+			.p = &p[i], .from = &p[i].a, .to = &p[i].b, .seed = (uint64_t)i << 32};
 	}
 	for (int i = 0; i < THREADS; i++)
 		assert_int_equal(pthread_create(&w[i].thread, NULL, write_and_check, &w[i]), 0);
@@ -127,8 +130,12 @@ static void *post_numbers(void *arg)
 {
 	struct shared *s = arg;
 	for (unsigned i; (i = s->posted++) < SHARED_MSGS;) {
-		struct ibv_sge sge = {.addr = (uintptr_t)s->p.a.buf, .length = 64, .lkey = s->p.a.mr->lkey};
-		struct ibv_send_wr *bad, wr = {.opcode = IBV_WR_SEND_WITH_IMM, .sg_list = &sge, .num_sge = 1, .imm_data = i + 1};
+		struct ibv_sge sge = {
+			.addr = (uintptr_t)s->p.a.buf, .length = 64, .lkey = s->p.a.mr->lkey};
+		struct ibv_send_wr *bad, wr = {.opcode = IBV_WR_SEND_WITH_IMM,
+						 .sg_list = &sge,
+						 .num_sge = 1,
+						 .imm_data = i + 1};
 		while (ibv_post_send(s->p.a.qp, &wr, &bad) && !s->stop)
 			usleep(100);
 	}
@@ -144,8 +151,10 @@ static void threads_share_a_qp_and_its_cq(void **state)
 	for (uint64_t i = 0; i < 100; i++)
 		pair_recv(&s.p.b, i * 64, 64, i * 64);
 	for (int i = 0; i < 4; i++)
-		assert_int_equal(pthread_create(&t[i], NULL, i < 2 ? poll_both : post_numbers, &s), 0);
-	for (int i = 0; i < WAIT_MS && (s.received < SHARED_MSGS || s.sent < SHARED_MSGS) && !s.bad; i++)
+		assert_int_equal(
+			pthread_create(&t[i], NULL, i < 2 ? poll_both : post_numbers, &s), 0);
+	for (int i = 0; i < WAIT_MS && (s.received < SHARED_MSGS || s.sent < SHARED_MSGS) && !s.bad;
+		i++)
 		usleep(1000);
 	s.stop = true;
 	for (int i = 0; i < 4; i++)
@@ -153,7 +162,8 @@ static void threads_share_a_qp_and_its_cq(void **state)
 	assert_int_equal(s.bad, 0);
 	assert_int_equal(s.sent, SHARED_MSGS);
 	assert_int_equal(s.received, SHARED_MSGS);
-	assert_int_equal(s.sum, (uint64_t)SHARED_MSGS * (SHARED_MSGS + 1) / 2); /* each number once */
+	assert_int_equal(
+		s.sum, (uint64_t)SHARED_MSGS * (SHARED_MSGS + 1) / 2); /* each number once */
 	pair_free(&s.p);
 }
 
@@ -195,11 +205,13 @@ static void *churn(void *arg)
 		struct ibv_wc wc;
 		pair_make(&p, 14, 7, 7);
 		pair_fill(p.a.buf, 100, ++seed);
-		if (pair_send(&p.a, IBV_WR_RDMA_WRITE, 0, 100, (uintptr_t)p.b.buf, p.b.mr->rkey) || !pair_poll(p.a.cq, &wc, WAIT_MS) || wc.status)
+		if (pair_send(&p.a, IBV_WR_RDMA_WRITE, 0, 100, (uintptr_t)p.b.buf, p.b.mr->rkey) ||
+			!pair_poll(p.a.cq, &wc, WAIT_MS) || wc.status)
 			return must(false);
 		/* Destroyed with work under way. */
 		for (int k = 0; k < 20; k++)
-			if (pair_send(&p.a, IBV_WR_RDMA_WRITE, 0, 100, (uintptr_t)p.b.buf, p.b.mr->rkey))
+			if (pair_send(&p.a, IBV_WR_RDMA_WRITE, 0, 100, (uintptr_t)p.b.buf,
+				    p.b.mr->rkey))
 				return must(false);
 		pair_free(&p);
 		int n;
@@ -227,17 +239,30 @@ static void one_waits_while_others_post_and_destroy(void **state)
 	assert_int_equal(ibv_destroy_qp(p.b.qp), 0);
 	assert_int_equal(ibv_destroy_cq(plain), 0);
 	p.b.cq = w.cq = ibv_create_cq(p.ctx, 512, &w, w.channel, 0);
-	struct ibv_qp_init_attr init = {
-		.send_cq = w.cq, .recv_cq = w.cq, .qp_type = IBV_QPT_RC, .cap = {.max_send_wr = 16, .max_recv_wr = 512, .max_send_sge = 1, .max_recv_sge = 1}};
+	struct ibv_qp_init_attr init = {.send_cq = w.cq,
+		.recv_cq = w.cq,
+		.qp_type = IBV_QPT_RC,
+		.cap = {.max_send_wr = 16,
+			.max_recv_wr = 512,
+			.max_send_sge = 1,
+			.max_recv_sge = 1}};
 	p.b.qp = ibv_create_qp(p.pd, &init);
 	assert_non_null(p.b.qp);
-	struct ibv_qp_attr a = {.qp_state = IBV_QPS_INIT, .port_num = 1, .qp_access_flags = IBV_ACCESS_REMOTE_WRITE};
-	assert_int_equal(ibv_modify_qp(p.b.qp, &a, IBV_QP_STATE | IBV_QP_PKEY_INDEX | IBV_QP_PORT | IBV_QP_ACCESS_FLAGS), 0);
+	struct ibv_qp_attr a = {.qp_state = IBV_QPS_INIT,
+		.port_num = 1,
+		.qp_access_flags = IBV_ACCESS_REMOTE_WRITE};
+	assert_int_equal(
+		ibv_modify_qp(p.b.qp, &a,
+			IBV_QP_STATE | IBV_QP_PKEY_INDEX | IBV_QP_PORT | IBV_QP_ACCESS_FLAGS),
+		0);
 	side_connect_to(&p, &p.b, p.a.qp->qp_num, p.a.psn);
 	a.qp_state = IBV_QPS_RESET;
 	assert_int_equal(ibv_modify_qp(p.a.qp, &a, IBV_QP_STATE), 0);
 	a.qp_state = IBV_QPS_INIT;
-	assert_int_equal(ibv_modify_qp(p.a.qp, &a, IBV_QP_STATE | IBV_QP_PKEY_INDEX | IBV_QP_PORT | IBV_QP_ACCESS_FLAGS), 0);
+	assert_int_equal(
+		ibv_modify_qp(p.a.qp, &a,
+			IBV_QP_STATE | IBV_QP_PKEY_INDEX | IBV_QP_PORT | IBV_QP_ACCESS_FLAGS),
+		0);
 	side_connect_to(&p, &p.a, p.b.qp->qp_num, p.b.psn);
 	for (int i = 0; i < w.expected; i++)
 		pair_recv(&p.b, 0, 64, (uint64_t)i);
@@ -269,7 +294,8 @@ static bool exchange(struct pair *p, uint64_t seed)
 {
 	struct ibv_wc wc;
 	pair_fill(p->a.buf, 50000, seed);
-	if (pair_send(&p->a, IBV_WR_RDMA_WRITE, 0, 50000, (uintptr_t)p->b.buf, p->b.mr->rkey) || !pair_poll(p->a.cq, &wc, WAIT_MS) || wc.status)
+	if (pair_send(&p->a, IBV_WR_RDMA_WRITE, 0, 50000, (uintptr_t)p->b.buf, p->b.mr->rkey) ||
+		!pair_poll(p->a.cq, &wc, WAIT_MS) || wc.status)
 		return false;
 	return pair_holds(p->b.buf, 50000, seed);
 }
@@ -449,7 +475,10 @@ static void a_thousand_objects_come_and_go(void **state)
 			struct ibv_qp_init_attr init = {.send_cq = cq[i],
 				.recv_cq = cq[i],
 				.qp_type = IBV_QPT_RC,
-				.cap = {.max_send_wr = 2, .max_recv_wr = 2, .max_send_sge = 1, .max_recv_sge = 1}};
+				.cap = {.max_send_wr = 2,
+					.max_recv_wr = 2,
+					.max_send_sge = 1,
+					.max_recv_sge = 1}};
 			qp[i] = ibv_create_qp(pd, &init);
 			assert_non_null(cq[i]);
 			assert_non_null(mr[i]);

@@ -74,7 +74,8 @@ static void on_gone(void *user, int status, const char *why)
 	act();
 }
 
-static const struct boot_up up = {.accepted = on_accepted, .connected = on_connected, .message = on_message, .gone = on_gone};
+static const struct boot_up up = {
+	.accepted = on_accepted, .connected = on_connected, .message = on_message, .gone = on_gone};
 
 static struct boot_key *key(void)
 {
@@ -84,7 +85,8 @@ static struct boot_key *key(void)
 		return k;
 	int fd = memfd_create("key", MFD_CLOEXEC);
 	snprintf(path, sizeof(path), "/proc/self/fd/%d", fd);
-	if (fchmod(fd, 0600) || write(fd, "00112233445566778899aabbccddeeff", 32) != 32 || boot_key_load(path, &k))
+	if (fchmod(fd, 0600) || write(fd, "00112233445566778899aabbccddeeff", 32) != 32 ||
+		boot_key_load(path, &k))
 		fuzz_broken("no key");
 	close(fd);
 	return k;
@@ -123,7 +125,8 @@ static void check(struct boot_listener *l)
 {
 	for (struct rpwi_list *i = run.b->conns.next; i != &run.b->conns; i = i->next) {
 		struct boot_conn *c = RPWI_CONTAINER_OF(i, struct boot_conn, link);
-		if (c->in.room > BOOT_FRAME_HEAD + BOOT_MESSAGE_MAX || c->out.room > BOOT_QUEUE_MAX + 4096)
+		if (c->in.room > BOOT_FRAME_HEAD + BOOT_MESSAGE_MAX ||
+			c->out.room > BOOT_QUEUE_MAX + 4096)
 			fuzz_broken("more memory than a connection may have");
 		return;
 	}
@@ -145,7 +148,8 @@ static void peer(struct boot_listener *l, int fd, bool hello)
 	static uint8_t bytes[BOOT_HELLO_MAX + 4096];
 	if (hello) {
 		struct tran_facts facts = {.pid = 7, .hostname = "peer", .transports = "tcp"};
-		size_t len = boot_hello_encode(run.listening ? BOOT_HELLO_CONNECTOR : BOOT_HELLO_LISTENER, &facts, bytes);
+		size_t len = boot_hello_encode(
+			run.listening ? BOOT_HELLO_CONNECTOR : BOOT_HELLO_LISTENER, &facts, bytes);
 		if (send(fd, bytes, len, MSG_NOSIGNAL | MSG_DONTWAIT) < 0)
 			fuzz_broken("a socket pair that takes nothing");
 	}
@@ -172,7 +176,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t len)
 	run.in = (struct fuzz_input){data, len};
 	uint8_t how = fuzz_u8(&run.in);
 	rpwi_log_level_cached = RPWI_LOG_ERROR;
-	if (boot_new(&up, NULL, &own, NULL, &run.b) || socketpair(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0, fd))
+	if (boot_new(&up, NULL, &own, NULL, &run.b) ||
+		socketpair(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0, fd))
 		fuzz_broken("no descriptors");
 	l.b = run.b;
 	rpwi_list_init(&l.strangers);

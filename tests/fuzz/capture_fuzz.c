@@ -28,7 +28,10 @@ int rpwi_cli_fail(int status, const char *command, const char *fmt, ...)
 	va_end(ap);
 	return status;
 }
-int cli_options_parse(const struct cli_command *c, void *into, int *argc, char ***argv) { return CLI_USAGE; }
+int cli_options_parse(const struct cli_command *c, void *into, int *argc, char ***argv)
+{
+	return CLI_USAGE;
+}
 
 static int file_of(const uint8_t *data, size_t len, char name[64])
 {
@@ -45,7 +48,8 @@ static void look_at_talk(const struct ex_model *m, const struct ex_talk *t)
 	if (!t->rows)
 		return;
 	for (uint32_t f = 0; f < t->folds; f++) {
-		if (t->fold[f].from < from || t->fold[f].to < t->fold[f].from || t->fold[f].to >= t->rows)
+		if (t->fold[f].from < from || t->fold[f].to < t->fold[f].from ||
+			t->fold[f].to >= t->rows)
 			fuzz_broken("folds are out of order");
 		from = t->fold[f].to + 1;
 		for (uint32_t n = t->fold[f].from; n <= t->fold[f].to; n++)
@@ -54,7 +58,8 @@ static void look_at_talk(const struct ex_model *m, const struct ex_talk *t)
 	}
 	for (uint32_t n = 0; n < t->rows; n++) {
 		const struct ex_pkt *k = &m->pkt[t->row[n]];
-		if (t->row[n] >= m->pkts || k->side > 1 || k->file >= m->files || k->time_ns < m->start_ns)
+		if (t->row[n] >= m->pkts || k->side > 1 || k->file >= m->files ||
+			k->time_ns < m->start_ns)
 			fuzz_broken("a row that cannot be");
 		if (n && k->time_ns < m->pkt[t->row[n - 1]].time_ns)
 			fuzz_broken("time goes backwards");
@@ -70,7 +75,8 @@ static void look_at_text(const struct ex_model *m)
 		fuzz_broken("no text");
 	fclose(to);
 	for (size_t i = 0; i < len; i++)
-		if ((unsigned char)text[i] >= 0x7f || ((unsigned char)text[i] < ' ' && text[i] != '\n'))
+		if ((unsigned char)text[i] >= 0x7f ||
+			((unsigned char)text[i] < ' ' && text[i] != '\n'))
 			fuzz_broken("the terminal gets what is no plain text");
 	free(text);
 }
@@ -93,7 +99,8 @@ static void look_at_page(const struct ex_model *m)
 		if (!m->talk[n].rows)
 			continue;
 		const json_t *t = json_array_get(talks, i++);
-		if (json_array_size(json_object_get(t, "rows")) != m->talk[n].rows || json_array_size(json_object_get(t, "folds")) != m->talk[n].folds)
+		if (json_array_size(json_object_get(t, "rows")) != m->talk[n].rows ||
+			json_array_size(json_object_get(t, "folds")) != m->talk[n].folds)
 			fuzz_broken("rows are not on the page");
 	}
 	json_decref(page);

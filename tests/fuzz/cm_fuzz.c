@@ -29,10 +29,14 @@ static uint32_t u32(struct fuzz_input *in)
 	return hi << 16 | fuzz_u16(in);
 }
 
-static struct rpwi_addr addr(unsigned i) { return (struct rpwi_addr){.family = 4, .bytes = {10, 0, 0, (uint8_t)(1 + i % PEERS)}}; }
+static struct rpwi_addr addr(unsigned i)
+{
+	return (struct rpwi_addr){.family = 4, .bytes = {10, 0, 0, (uint8_t)(1 + i % PEERS)}};
+}
 static struct rpwi_cm_path path_to(unsigned peer)
 {
-	return (struct rpwi_cm_path){.local = {.family = 4, .bytes = {10, 0, 1, 1}}, .remote = addr(peer), .mtu = 3};
+	return (struct rpwi_cm_path){
+		.local = {.family = 4, .bytes = {10, 0, 1, 1}}, .remote = addr(peer), .mtu = 3};
 }
 static const uint8_t guid[8] = {0x52, 1, 2, 3, 4, 5, 6, 7};
 
@@ -64,7 +68,8 @@ static void op_send(void *user, const struct rpwi_cm_path *path, const uint8_t *
 	memcpy(run.last, mad, sizeof(run.last));
 }
 
-static struct rpwi_cm_conn *op_request(void *user, const struct rpwi_cm_path *path, const struct rpwi_cm_msg *m, bool sidr, uint16_t *reason)
+static struct rpwi_cm_conn *op_request(void *user, const struct rpwi_cm_path *path,
+	const struct rpwi_cm_msg *m, bool sidr, uint16_t *reason)
 {
 	uint8_t b = fuzz_u8(&run.in);
 	struct conn *s = &run.conn[b % CONNS];
@@ -112,18 +117,22 @@ static void op_event(void *user, struct rpwi_cm_conn *c, const struct rpwi_cm_ev
 }
 
 static uint32_t op_random(void *user) { return run.random = run.random * 1664525 + 1013904223; }
-static void op_moved(void *user, struct rpwi_cm_conn *c, enum rpwi_cm_state from, enum rpwi_cm_state to)
+static void op_moved(
+	void *user, struct rpwi_cm_conn *c, enum rpwi_cm_state from, enum rpwi_cm_state to)
 {
 	if (from == to || c->state != to || (unsigned)to >= RPWI_CM_STATE_COUNT)
 		fuzz_broken("a move to nowhere");
 }
-static const struct rpwi_cm_ops ops = {op_send, op_request, op_incoming, op_event, op_random, op_moved};
+static const struct rpwi_cm_ops ops = {
+	op_send, op_request, op_incoming, op_event, op_random, op_moved};
 
 /* ---- The program ---- */
 
 static void begin(struct conn *s, bool sidr)
 {
-	struct rpwi_cm_param p = {.qpn = 0x100 + (uint32_t)(s - run.conn), .starting_psn = 7, .ack_timeout = fuzz_u8(&run.in) & 31};
+	struct rpwi_cm_param p = {.qpn = 0x100 + (uint32_t)(s - run.conn),
+		.starting_psn = 7,
+		.ack_timeout = fuzz_u8(&run.in) & 31};
 	struct rpwi_cm_path path = path_to(fuzz_u8(&run.in));
 	if (s->c && s->c->state != RPWI_CM_IDLE)
 		return;
@@ -132,7 +141,8 @@ static void begin(struct conn *s, bool sidr)
 		rpwi_cm_conn_init(run.cm, s->c, NULL);
 	}
 	s->established = s->ended = 0;
-	int rc = sidr ? rpwi_cm_sidr_request(s->c, &path, 0x111, "x", 1, fuzz_u16(&run.in), fuzz_u8(&run.in), run.now_ns)
+	int rc = sidr ? rpwi_cm_sidr_request(s->c, &path, 0x111, "x", 1, fuzz_u16(&run.in),
+				fuzz_u8(&run.in), run.now_ns)
 		      : rpwi_cm_connect(s->c, &path, 0x1064000, guid, &p, "x", 1, run.now_ns);
 	if (rc)
 		fuzz_broken("it cannot begin");

@@ -17,7 +17,8 @@ static void normalize(uint8_t *hdr, const struct rpwi_pkt *p)
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t len)
 {
-	struct rpwi_flow flow = {.src = {.family = len % 2 ? 4 : 6}, .sport = 0xc000, .dport = RPWI_UDP_PORT};
+	struct rpwi_flow flow = {
+		.src = {.family = len % 2 ? 4 : 6}, .sport = 0xc000, .dport = RPWI_UDP_PORT};
 	struct rpwi_pkt p;
 	uint8_t *copy = malloc(len ? len : 1), want[RPWI_HDR_MAX], got[RPWI_HDR_MAX];
 	uint16_t id = 0;
@@ -27,7 +28,9 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t len)
 		fuzz_broken("peek");
 	rpwi_icrc_check(&flow, copy, len, &id);
 	if (!rc) {
-		if (p.payload != copy + p.hdr_len || p.hdr_len + p.payload_len + p.pad + RPWI_ICRC_LEN != len || p.payload_len > RPWI_MTU_MAX)
+		if (p.payload != copy + p.hdr_len ||
+			p.hdr_len + p.payload_len + p.pad + RPWI_ICRC_LEN != len ||
+			p.payload_len > RPWI_MTU_MAX)
 			fuzz_broken("the parts do not add up");
 		if (!strcmp(rpwi_opcode_name(p.opcode), "?"))
 			fuzz_broken("decoded, but without a name");
@@ -39,7 +42,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t len)
 		id = 0x1234;
 		/* The pad counts as zeros when an ICRC is made: set them so, then it has to be right. */
 		memset(copy + p.hdr_len + p.payload_len, 0, p.pad);
-		rpwi_put_le32(copy + len - 4, rpwi_icrc(&flow, id, copy, p.hdr_len, &part, 1, p.pad));
+		rpwi_put_le32(
+			copy + len - 4, rpwi_icrc(&flow, id, copy, p.hdr_len, &part, 1, p.pad));
 		if (rpwi_icrc_check(&flow, copy, len, &id) != RPWI_ICRC_OK)
 			fuzz_broken("its own ICRC is bad");
 	}

@@ -37,7 +37,9 @@ static uint32_t u32(struct fuzz_input *in)
 
 /* ---- Memory: region i has lkey 0x100 + i, rkey 0x200 + i and begins at address (i + 1) << 32. ---- */
 
-static const int region_access[REGIONS] = {IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_READ | IBV_ACCESS_REMOTE_ATOMIC,
+static const int region_access[REGIONS] = {IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE |
+						   IBV_ACCESS_REMOTE_READ |
+						   IBV_ACCESS_REMOTE_ATOMIC,
 	IBV_ACCESS_REMOTE_READ, IBV_ACCESS_LOCAL_WRITE, 0};
 
 static uint64_t region_base(unsigned i) { return (uint64_t)(i + 1) << 32; }
@@ -54,34 +56,41 @@ static const uint8_t *initial(unsigned i)
 	return bytes[i];
 }
 
-static struct region *find(uint32_t key, uint64_t addr, uint64_t len, int access, bool remote, uint64_t *off)
+static struct region *find(
+	uint32_t key, uint64_t addr, uint64_t len, int access, bool remote, uint64_t *off)
 {
 	unsigned i = key - (remote ? 0x200u : 0x100u);
-	if (i >= REGIONS || addr < region_base(i) || len > REGION_LEN || addr - region_base(i) > REGION_LEN - len || (region_access[i] & access) != access)
+	if (i >= REGIONS || addr < region_base(i) || len > REGION_LEN ||
+		addr - region_base(i) > REGION_LEN - len || (region_access[i] & access) != access)
 		return NULL;
 	*off = addr - region_base(i);
 	return &run.region[i];
 }
 
-static int mem_check(struct rpwi_qp *qp, uint32_t key, uint64_t addr, uint64_t len, int access, bool remote)
+static int mem_check(
+	struct rpwi_qp *qp, uint32_t key, uint64_t addr, uint64_t len, int access, bool remote)
 {
 	uint64_t off;
 	return (remote && !len) || find(key, addr, len, access, remote, &off) ? 0 : -EACCES;
 }
 
-static int mem_write(struct rpwi_qp *qp, uint32_t key, uint64_t addr, const void *src, uint32_t len, bool remote)
+static int mem_write(
+	struct rpwi_qp *qp, uint32_t key, uint64_t addr, const void *src, uint32_t len, bool remote)
 {
 	uint64_t off;
-	struct region *r = find(key, addr, len, remote ? IBV_ACCESS_REMOTE_WRITE : IBV_ACCESS_LOCAL_WRITE, remote, &off);
+	struct region *r = find(key, addr, len,
+		remote ? IBV_ACCESS_REMOTE_WRITE : IBV_ACCESS_LOCAL_WRITE, remote, &off);
 	if (!r || r->gone)
 		return !len ? 0 : r ? -EFAULT : -EACCES;
-	if (remote && qp->state != IBV_QPS_RTR && qp->state != IBV_QPS_RTS && qp->state != IBV_QPS_SQD && qp->state != IBV_QPS_SQE)
+	if (remote && qp->state != IBV_QPS_RTR && qp->state != IBV_QPS_RTS &&
+		qp->state != IBV_QPS_SQD && qp->state != IBV_QPS_SQE)
 		fuzz_broken("a remote write in a state that receives nothing");
 	memcpy(r->bytes + off, src, len);
 	return 0;
 }
 
-static int mem_read(struct rpwi_qp *qp, uint32_t key, uint64_t addr, void *dst, uint32_t len, bool remote)
+static int mem_read(
+	struct rpwi_qp *qp, uint32_t key, uint64_t addr, void *dst, uint32_t len, bool remote)
 {
 	uint64_t off;
 	struct region *r = find(key, addr, len, remote ? IBV_ACCESS_REMOTE_READ : 0, remote, &off);
@@ -98,7 +107,8 @@ static const void *mem_map(struct rpwi_qp *qp, uint32_t lkey, uint64_t addr, uin
 	return r && !r->gone ? r->bytes + off : NULL;
 }
 
-static int mem_atomic(struct rpwi_qp *qp, uint32_t rkey, uint64_t addr, bool cmp_swap, uint64_t compare, uint64_t swap_add, uint64_t *orig)
+static int mem_atomic(struct rpwi_qp *qp, uint32_t rkey, uint64_t addr, bool cmp_swap,
+	uint64_t compare, uint64_t swap_add, uint64_t *orig)
 {
 	uint64_t off;
 	struct region *r = find(rkey, addr, 8, IBV_ACCESS_REMOTE_ATOMIC, true, &off);
@@ -112,18 +122,28 @@ static int mem_atomic(struct rpwi_qp *qp, uint32_t rkey, uint64_t addr, bool cmp
 	return 0;
 }
 
-static int invalidate(struct rpwi_qp *qp, uint32_t key, bool remote) { return key % 3 ? 0 : -EINVAL; }
-static int bind_mw(struct rpwi_qp *qp, struct ibv_mw *mw, uint32_t rkey, const struct ibv_mw_bind_info *info) { return rkey % 2 ? 0 : -EINVAL; }
+static int invalidate(struct rpwi_qp *qp, uint32_t key, bool remote)
+{
+	return key % 3 ? 0 : -EINVAL;
+}
+static int bind_mw(
+	struct rpwi_qp *qp, struct ibv_mw *mw, uint32_t rkey, const struct ibv_mw_bind_info *info)
+{
+	return rkey % 2 ? 0 : -EINVAL;
+}
 
 /* Completions in the order of posting, each once. */
 static void complete(struct rpwi_qp *qp, bool recv, const struct ibv_wc *wc, bool solicited)
 {
-	uint64_t *done = recv ? &run.recvs_done : &run.sends_done, posted = recv ? run.recvs_posted : run.sends_posted;
+	uint64_t *done = recv ? &run.recvs_done : &run.sends_done,
+		 posted = recv ? run.recvs_posted : run.sends_posted;
 	if (wc->qp_num != qp->qpn)
 		fuzz_broken("a completion of another QP");
 	if (*done >= posted || wc->wr_id != *done)
-		fuzz_broken(recv ? "a receive completes out of order or twice" : "a request completes out of order or twice");
-	if (recv && wc->status == IBV_WC_SUCCESS && wc->opcode == IBV_WC_RECV && qp->type != IBV_QPT_UD && wc->byte_len > SGES_MAX * REGION_LEN)
+		fuzz_broken(recv ? "a receive completes out of order or twice"
+				 : "a request completes out of order or twice");
+	if (recv && wc->status == IBV_WC_SUCCESS && wc->opcode == IBV_WC_RECV &&
+		qp->type != IBV_QPT_UD && wc->byte_len > SGES_MAX * REGION_LEN)
 		fuzz_broken("more received than there was room for");
 	++*done;
 }
@@ -147,14 +167,17 @@ static const struct rpwi_qp_ops ops = {
 static void check_batch(const struct rpwi_txb *b)
 {
 	static uint8_t sink[RPWI_MTU_MAX];
-	if (b->npkt > b->pkt_max || b->niov > RPWI_TXB_IOVS || b->scratch_used > RPWI_TXB_SCRATCH || (b->npkt && !b->av))
+	if (b->npkt > b->pkt_max || b->niov > RPWI_TXB_IOVS || b->scratch_used > RPWI_TXB_SCRATCH ||
+		(b->npkt && !b->av))
 		fuzz_broken("a batch out of bounds");
 	for (unsigned i = 0; i < b->npkt; i++) {
 		const struct rpwi_txpkt *t = &b->pkt[i];
 		size_t sum = 0;
-		if (t->hdr_len < RPWI_BTH_LEN || t->hdr_len > RPWI_HDR_MAX || t->pad > 3 || (unsigned)t->iov_first + t->iov_count > b->niov)
+		if (t->hdr_len < RPWI_BTH_LEN || t->hdr_len > RPWI_HDR_MAX || t->pad > 3 ||
+			(unsigned)t->iov_first + t->iov_count > b->niov)
 			fuzz_broken("a packet out of bounds");
-		for (unsigned k = t->iov_first; k < (unsigned)t->iov_first + t->iov_count; sum += b->iov[k].len, k++)
+		for (unsigned k = t->iov_first; k < (unsigned)t->iov_first + t->iov_count;
+			sum += b->iov[k].len, k++)
 			memcpy(sink, b->iov[k].base, RPWI_MIN(b->iov[k].len, sizeof(sink)));
 		if (sum != t->payload_len || sum > RPWI_MTU_MAX || (sum + t->pad) % 4)
 			fuzz_broken("a packet whose parts do not add up");
@@ -190,19 +213,28 @@ static void receive(const uint8_t *bytes, size_t len, const struct rpwi_flow *fl
 
 static struct rpwi_flow flow_from(const struct rpwi_av *av)
 {
-	return (struct rpwi_flow){.src = av->flow.dst, .dst = av->flow.src, .sport = 0xd000, .dport = RPWI_UDP_PORT};
+	return (struct rpwi_flow){
+		.src = av->flow.dst, .dst = av->flow.src, .sport = 0xd000, .dport = RPWI_UDP_PORT};
 }
 
-static uint32_t pick_rkey(uint8_t choice) { return choice < 0xf0 ? 0x200u + choice % REGIONS : choice < 0xf8 ? 0x100u + choice % REGIONS : choice; }
+static uint32_t pick_rkey(uint8_t choice)
+{
+	return choice < 0xf0   ? 0x200u + choice % REGIONS
+	       : choice < 0xf8 ? 0x100u + choice % REGIONS
+			       : choice;
+}
 
 static uint8_t pick_opcode(struct fuzz_input *in)
 {
-	uint8_t b = fuzz_u8(in), svc = run.qp.type == IBV_QPT_UD ? RPWI_SVC_UD : run.qp.type == IBV_QPT_UC ? RPWI_SVC_UC : RPWI_SVC_RC;
+	uint8_t b = fuzz_u8(in), svc = run.qp.type == IBV_QPT_UD   ? RPWI_SVC_UD
+				       : run.qp.type == IBV_QPT_UC ? RPWI_SVC_UC
+								   : RPWI_SVC_RC;
 	if (b >= 0xe0) /* of another service */
 		svc = (uint8_t)(b << 3 & RPWI_SVC_MASK);
 	if (run.side == FUZZ_REQUESTER && b < 0xc0) {
-		static const uint8_t responses[] = {
-			RPWI_OP_ACK, RPWI_OP_READ_RESP_FIRST, RPWI_OP_READ_RESP_MIDDLE, RPWI_OP_READ_RESP_LAST, RPWI_OP_READ_RESP_ONLY, RPWI_OP_ATOMIC_ACK};
+		static const uint8_t responses[] = {RPWI_OP_ACK, RPWI_OP_READ_RESP_FIRST,
+			RPWI_OP_READ_RESP_MIDDLE, RPWI_OP_READ_RESP_LAST, RPWI_OP_READ_RESP_ONLY,
+			RPWI_OP_ATOMIC_ACK};
 		return (uint8_t)(svc | responses[b % sizeof(responses)]);
 	}
 	return (uint8_t)(svc | b % RPWI_OP_COUNT);
@@ -221,9 +253,12 @@ static void structured_packet(const struct rpwi_flow *flow)
 {
 	struct fuzz_input *in = &run.in;
 	static uint8_t buf[RPWI_PACKET_MAX];
-	struct rpwi_pkt p = {.opcode = pick_opcode(in), .pkey = RPWI_PKEY_DEFAULT, .dqpn = run.qp.qpn};
+	struct rpwi_pkt p = {
+		.opcode = pick_opcode(in), .pkey = RPWI_PKEY_DEFAULT, .dqpn = run.qp.qpn};
 	uint8_t flags = fuzz_u8(in), what = fuzz_u8(in);
-	uint32_t base = run.side == FUZZ_RESPONDER ? run.qp.epsn : flags & 1 ? run.qp.una : run.qp.nxt;
+	uint32_t base = run.side == FUZZ_RESPONDER ? run.qp.epsn
+			: flags & 1                ? run.qp.una
+						   : run.qp.nxt;
 	if (!strcmp(rpwi_opcode_name(p.opcode), "?"))
 		return;
 	p.psn = (base + (uint32_t)(int8_t)fuzz_u8(in)) & RPWI_PSN_MASK;
@@ -232,7 +267,8 @@ static void structured_packet(const struct rpwi_flow *flow)
 	p.payload_len = rpwi_op_has(rpwi_pkt_op(&p), RPWI_F_PAYLOAD) ? pick_len(in) : 0;
 	p.pad = (uint8_t)(-p.payload_len & 3);
 	p.rkey = pick_rkey(what);
-	p.va = region_base(p.rkey % REGIONS) + (flags & 8 ? fuzz_u16(in) : 0) + (flags & 16 ? ~0ull - 4000 : 0);
+	p.va = region_base(p.rkey % REGIONS) + (flags & 8 ? fuzz_u16(in) : 0) +
+	       (flags & 16 ? ~0ull - 4000 : 0);
 	p.dma_len = flags & 32 ? fuzz_u16(in) : flags & 64 ? u32(in) : p.payload_len;
 	p.inv_rkey = what;
 	p.syndrome = flags & 128 ? fuzz_u8(in) : 0x1f;
@@ -270,7 +306,10 @@ static unsigned make_sges(struct ibv_sge *sge)
 	for (unsigned i = 0; i < n; i++) {
 		unsigned r = b >> 6 == 3 ? b % REGIONS : 2;
 		uint32_t len = fuzz_u16(in) % (REGION_LEN + 50);
-		sge[i] = (struct ibv_sge){.addr = region_base(r) + (len < REGION_LEN ? (REGION_LEN - len) % 256 : 0), .length = len, .lkey = 0x100u + r};
+		sge[i] = (struct ibv_sge){
+			.addr = region_base(r) + (len < REGION_LEN ? (REGION_LEN - len) % 256 : 0),
+			.length = len,
+			.lkey = 0x100u + r};
 	}
 	return n;
 }
@@ -292,8 +331,10 @@ static void post_send(void)
 	struct ibv_sge sge[SGES_MAX];
 	uint8_t b = fuzz_u8(in), what = fuzz_u8(in);
 	static uint8_t inline_data[64];
-	struct ibv_send_wr wr = {
-		.wr_id = run.sends_posted, .sg_list = sge, .opcode = (enum ibv_wr_opcode)(b % 16), .send_flags = what & (IBV_SEND_FENCE | IBV_SEND_SOLICITED)};
+	struct ibv_send_wr wr = {.wr_id = run.sends_posted,
+		.sg_list = sge,
+		.opcode = (enum ibv_wr_opcode)(b % 16),
+		.send_flags = what & (IBV_SEND_FENCE | IBV_SEND_SOLICITED)};
 	wr.num_sge = (int)make_sges(sge);
 	if (what & 1) {
 		wr.send_flags |= IBV_SEND_INLINE;
@@ -312,7 +353,8 @@ static void post_send(void)
 		wr.wr.rdma.rkey = 0x200;
 	}
 	uint64_t before = run.sends_posted++; /* in ERR it completes within the call */
-	if (rpwi_qp_post_send(&run.qp, &wr, run.qp.type == IBV_QPT_UD ? what & 2 ? &run.other_av : &run.av : NULL)) {
+	if (rpwi_qp_post_send(&run.qp, &wr,
+		    run.qp.type == IBV_QPT_UD ? what & 2 ? &run.other_av : &run.av : NULL)) {
 		if (run.sends_done > before)
 			fuzz_broken("refused, but complete");
 		run.sends_posted = before;
@@ -336,16 +378,20 @@ static int modify(enum ibv_qp_state to)
 		.rq_psn = 0xfffff0,
 		.sq_psn = 0xffffe0,
 		.path_mtu = run.qp.attr.path_mtu ? run.qp.attr.path_mtu : IBV_MTU_1024,
-		.qp_access_flags = IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_READ | IBV_ACCESS_REMOTE_ATOMIC,
+		.qp_access_flags =
+			IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_READ | IBV_ACCESS_REMOTE_ATOMIC,
 		.ah_attr = {.is_global = 1, .port_num = 1}};
 	bool rc = run.qp.type == IBV_QPT_RC, ud = run.qp.type == IBV_QPT_UD;
 	int mask = IBV_QP_STATE;
 	if (to == IBV_QPS_INIT)
 		mask |= IBV_QP_PKEY_INDEX | IBV_QP_PORT | (ud ? IBV_QP_QKEY : IBV_QP_ACCESS_FLAGS);
 	if (to == IBV_QPS_RTR && !ud)
-		mask |= IBV_QP_AV | IBV_QP_PATH_MTU | IBV_QP_DEST_QPN | IBV_QP_RQ_PSN | (rc ? IBV_QP_MAX_DEST_RD_ATOMIC | IBV_QP_MIN_RNR_TIMER : 0);
+		mask |= IBV_QP_AV | IBV_QP_PATH_MTU | IBV_QP_DEST_QPN | IBV_QP_RQ_PSN |
+			(rc ? IBV_QP_MAX_DEST_RD_ATOMIC | IBV_QP_MIN_RNR_TIMER : 0);
 	if (to == IBV_QPS_RTS && run.qp.state == IBV_QPS_RTR)
-		mask |= IBV_QP_SQ_PSN | (rc ? IBV_QP_TIMEOUT | IBV_QP_RETRY_CNT | IBV_QP_RNR_RETRY | IBV_QP_MAX_QP_RD_ATOMIC : 0);
+		mask |= IBV_QP_SQ_PSN | (rc ? IBV_QP_TIMEOUT | IBV_QP_RETRY_CNT | IBV_QP_RNR_RETRY |
+								IBV_QP_MAX_QP_RD_ATOMIC
+					    : 0);
 	return rpwi_qp_modify(&run.qp, &a, mask, mask & IBV_QP_AV ? &run.av : NULL, run.now_ns);
 }
 
@@ -357,7 +403,8 @@ static void forget_posted(void)
 
 static void change_state(void)
 {
-	static const enum ibv_qp_state to[] = {IBV_QPS_ERR, IBV_QPS_RTS, IBV_QPS_SQD, IBV_QPS_RESET, IBV_QPS_INIT, IBV_QPS_RTR};
+	static const enum ibv_qp_state to[] = {
+		IBV_QPS_ERR, IBV_QPS_RTS, IBV_QPS_SQD, IBV_QPS_RESET, IBV_QPS_INIT, IBV_QPS_RTR};
 	uint8_t b = fuzz_u8(&run.in);
 	enum ibv_qp_state want = to[b % RPWI_ARRAY_LEN(to)];
 	if (!modify(want) && want == IBV_QPS_RESET) {
@@ -386,8 +433,10 @@ static void set_up(void)
 		memcpy(run.region[i].bytes, initial(i), REGION_LEN);
 	}
 	rpwi_cc_init(&run.cc, 16, 1u + depth);
-	run.av.flow = (struct rpwi_flow){
-		.src = {.family = 4, .bytes = {10, 0, 0, 1}}, .dst = {.family = 4, .bytes = {10, 0, 0, 2}}, .sport = 0xc001, .dport = RPWI_UDP_PORT};
+	run.av.flow = (struct rpwi_flow){.src = {.family = 4, .bytes = {10, 0, 0, 1}},
+		.dst = {.family = 4, .bytes = {10, 0, 0, 2}},
+		.sport = 0xc001,
+		.dport = RPWI_UDP_PORT};
 	run.av.cc = &run.cc;
 	run.other_av = run.av;
 	run.other_av.flow.dst.bytes[3] = 3;
@@ -398,9 +447,13 @@ static void set_up(void)
 		.qpn = 0x1234,
 		.sq_sig_all = true,
 		.rq = &run.rq};
-	init.cap = (struct ibv_qp_cap){
-		.max_send_wr = 1u + depth % 16, .max_recv_wr = 1u + depth / 16, .max_send_sge = SGES_MAX, .max_recv_sge = SGES_MAX, .max_inline_data = 64};
-	if (rpwi_rq_init(&run.rq, init.cap.max_recv_wr, SGES_MAX, false) || rpwi_qp_init(&run.qp, &init))
+	init.cap = (struct ibv_qp_cap){.max_send_wr = 1u + depth % 16,
+		.max_recv_wr = 1u + depth / 16,
+		.max_send_sge = SGES_MAX,
+		.max_recv_sge = SGES_MAX,
+		.max_inline_data = 64};
+	if (rpwi_rq_init(&run.rq, init.cap.max_recv_wr, SGES_MAX, false) ||
+		rpwi_qp_init(&run.qp, &init))
 		fuzz_broken("set-up");
 	run.qp.attr.path_mtu = (enum ibv_mtu)(IBV_MTU_256 + mtu % 5);
 	if (modify(IBV_QPS_INIT) || modify(IBV_QPS_RTR) || (mtu < 0xe0 && modify(IBV_QPS_RTS)))
@@ -449,7 +502,8 @@ static void check_at_end(void)
 {
 	if (run.qp.state != IBV_QPS_RESET && run.qp.state != IBV_QPS_INIT) {
 		modify(IBV_QPS_ERR);
-		for (int i = 0; i < 3; i++) /* answers that are still owed, batches that are not confirmed */
+		for (int i = 0; i < 3;
+			i++) /* answers that are still owed, batches that are not confirmed */
 			transmit();
 		if (run.sends_done != run.sends_posted || run.recvs_done != run.recvs_posted)
 			fuzz_broken("something posted never completes");
@@ -458,7 +512,8 @@ static void check_at_end(void)
 	if (run.cc.inflight)
 		fuzz_broken("packets in flight of a QP that is reset");
 	for (unsigned i = 0; i < REGIONS; i++)
-		if (!(region_access[i] & IBV_ACCESS_LOCAL_WRITE) && memcmp(run.region[i].bytes, initial(i), REGION_LEN))
+		if (!(region_access[i] & IBV_ACCESS_LOCAL_WRITE) &&
+			memcmp(run.region[i].bytes, initial(i), REGION_LEN))
 			fuzz_broken("memory that nobody may write was written");
 }
 

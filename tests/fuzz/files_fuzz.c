@@ -22,7 +22,8 @@ static struct fuzz_run {
 	rpw_listener *l;
 	rpw_endpoint *ep[SENDERS];
 	unsigned sends;
-	uint64_t size, data, offset; /* of the file that was announced last; of its bytes: sent, and where the next are due */
+	uint64_t size, data,
+		offset; /* of the file that was announced last; of its bytes: sent, and where the next are due */
 } run;
 static char outside[64];
 static int outside_fd = -1;
@@ -47,7 +48,8 @@ static void outside_make(void)
 	if (outside_fd >= 0)
 		return;
 	snprintf(outside, sizeof(outside), "/dev/shm/ropeway-fuzz-%d", (int)getpid());
-	if ((mkdir(outside, 0700) && errno != EEXIST) || (outside_fd = open(outside, O_RDONLY | O_DIRECTORY | O_CLOEXEC)) < 0)
+	if ((mkdir(outside, 0700) && errno != EEXIST) ||
+		(outside_fd = open(outside, O_RDONLY | O_DIRECTORY | O_CLOEXEC)) < 0)
 		abort();
 	int fd = openat(outside_fd, "canary", O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0600);
 	if (write(fd, "untouched", 9) != 9)
@@ -70,14 +72,16 @@ static void directory_empty(int dir, int depth)
 		int up = 0;
 		if (n > 0) {
 			target[n] = 0;
-			while (!strncmp(target + 3 * up, "../", 3) || !strcmp(target + 3 * up, ".."))
+			while (!strncmp(target + 3 * up, "../", 3) ||
+				!strcmp(target + 3 * up, ".."))
 				up++;
 			if (target[0] == '/' || up > depth)
 				fuzz_broken("a link that leads out of the directory");
 		}
 		if (unlinkat(dir, e->d_name, 0) && errno == EISDIR) {
 			fchmodat(dir, e->d_name, 0700, 0);
-			int sub = openat(dir, e->d_name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+			int sub = openat(
+				dir, e->d_name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
 			if (sub < 0)
 				abort();
 			directory_empty(sub, depth + 1);
@@ -93,7 +97,8 @@ static void outside_check(void)
 	char bytes[16] = "";
 	struct stat st;
 	int fd = openat(outside_fd, "canary", O_RDONLY | O_CLOEXEC), entries = 0;
-	if (fd < 0 || read(fd, bytes, sizeof(bytes)) != 9 || memcmp(bytes, "untouched", 9) || fstat(fd, &st) || (st.st_mode & 0777) != 0600)
+	if (fd < 0 || read(fd, bytes, sizeof(bytes)) != 9 || memcmp(bytes, "untouched", 9) ||
+		fstat(fd, &st) || (st.st_mode & 0777) != 0600)
 		fuzz_broken("what is beside the directory was touched");
 	close(fd);
 	DIR *d = fdopendir(dup(outside_fd));
@@ -115,8 +120,9 @@ static void say(rpw_endpoint *ep, const void *bytes, size_t len, uint64_t tag)
 
 static const char *some_name(void)
 {
-	static const char *const names[] = {"a", "b", "d", "d/a", "d/b", "d/d/a", "l", "l/a", "../canary", "..", ".", "", "/etc/x", "d/../a", "d//a",
-		"a.ropeway-part", "d/l", "canary", ".x", ".d/a"};
+	static const char *const names[] = {"a", "b", "d", "d/a", "d/b", "d/d/a", "l", "l/a",
+		"../canary", "..", ".", "", "/etc/x", "d/../a", "d//a", "a.ropeway-part", "d/l",
+		"canary", ".x", ".d/a"};
 	static char free_text[64];
 	uint8_t b = fuzz_u8(&run.in);
 	if (b < 224)
@@ -131,7 +137,10 @@ static const char *some_name(void)
 static uint64_t some_size(void)
 {
 	uint8_t b = fuzz_u8(&run.in);
-	return b < 192 ? b * 8u : b < 224 ? (uint64_t)b << 20 : b < 240 ? UINT64_MAX - b : (uint64_t)b << 55;
+	return b < 192   ? b * 8u
+	       : b < 224 ? (uint64_t)b << 20
+	       : b < 240 ? UINT64_MAX - b
+			 : (uint64_t)b << 55;
 }
 
 static void control(rpw_endpoint *ep)
@@ -149,7 +158,7 @@ static void control(rpw_endpoint *ep)
 	m.mtime_ns = 5;
 	memset(m.hash, 0, sizeof(m.hash));
 	m.data = spoil & 16 ? some_size() : run.data; /* what was sent, or something else */
-	if (spoil & 8) {                              /* of zeros, which is what all files here have */
+	if (spoil & 8) { /* of zeros, which is what all files here have */
 		struct files_sum sum;
 		if (files_sum_open(&sum))
 			abort();
@@ -184,7 +193,10 @@ static void bytes_of_file(rpw_endpoint *ep)
 	run.offset = offset + len;
 }
 
-static void on_accept(rpw_listener *l, rpw_endpoint *ep, void *arg) { recv_session_begin(&run.r, ep); }
+static void on_accept(rpw_listener *l, rpw_endpoint *ep, void *arg)
+{
+	recv_session_begin(&run.r, ep);
+}
 
 static void progress(void)
 {
@@ -227,7 +239,8 @@ static void command(void)
 		break;
 	case 12:
 		if (fuzz_u8(&run.in) < 16)
-			recv_session_timers(&run.r, rpwi_now_ns() + (uint64_t)RECV_SILENT_MS * 2 * RPWI_NS_PER_MS);
+			recv_session_timers(&run.r,
+				rpwi_now_ns() + (uint64_t)RECV_SILENT_MS * 2 * RPWI_NS_PER_MS);
 		break;
 	default:
 		progress();
@@ -249,7 +262,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t len)
 		abort();
 	run.r.store.overwrite = len & 1; /* both ways, as the length has it */
 	run.r.quiet = true;
-	if (store_open(&run.r.store, in, &why) || rpw_context_create(&o, &run.c) || rpw_context_create(&o, &run.r.c) ||
+	if (store_open(&run.r.store, in, &why) || rpw_context_create(&o, &run.c) ||
+		rpw_context_create(&o, &run.r.c) ||
 		rpw_listener_create(run.r.c, ":0", on_accept, NULL, &run.l))
 		fuzz_broken("nothing to begin with");
 	connect_one(0);

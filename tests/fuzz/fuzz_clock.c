@@ -11,7 +11,8 @@ int __wrap_clock_gettime(clockid_t id, struct timespec *ts)
 {
 	if (!fuzz_clock.now_ns)
 		return __real_clock_gettime(id, ts);
-	*ts = (struct timespec){.tv_sec = (time_t)(fuzz_clock.now_ns / RPWI_NS_PER_S), .tv_nsec = (long)(fuzz_clock.now_ns % RPWI_NS_PER_S)};
+	*ts = (struct timespec){.tv_sec = (time_t)(fuzz_clock.now_ns / RPWI_NS_PER_S),
+		.tv_nsec = (long)(fuzz_clock.now_ns % RPWI_NS_PER_S)};
 	return 0;
 }
 
@@ -19,7 +20,8 @@ ssize_t __wrap_getrandom(void *p, size_t len, unsigned flags);
 ssize_t __wrap_getrandom(void *p, size_t len, unsigned flags)
 {
 	for (size_t i = 0; i < len; i++) {
-		fuzz_clock.random = fuzz_clock.random * 6364136223846793005ull + 1442695040888963407ull;
+		fuzz_clock.random =
+			fuzz_clock.random * 6364136223846793005ull + 1442695040888963407ull;
 		((uint8_t *)p)[i] = (uint8_t)(fuzz_clock.random >> 56);
 	}
 	return (ssize_t)len;

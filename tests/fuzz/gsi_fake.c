@@ -18,8 +18,10 @@ static struct rpwi_steer {
 	char none;
 } the_steer;
 
-static const struct rpwi_addr lo4 = {.family = 4, .bytes = {127, 0, 0, 1}}, lo6 = {.family = 6, .bytes = {[15] = 1}},
-			      eth4 = {.family = 4, .bytes = {10, 0, 0, 1}}, eth6 = {.family = 6, .bytes = {0xfe, 0x80, [15] = 1}, .scope = 2};
+static const struct rpwi_addr lo4 = {.family = 4, .bytes = {127, 0, 0, 1}},
+			      lo6 = {.family = 6, .bytes = {[15] = 1}},
+			      eth4 = {.family = 4, .bytes = {10, 0, 0, 1}},
+			      eth6 = {.family = 6, .bytes = {0xfe, 0x80, [15] = 1}, .scope = 2};
 
 /* ---- interfaces ---- */
 
@@ -41,12 +43,23 @@ int rpwi_netdev_list(struct rpwi_netdev **list)
 	if (!d)
 		return -ENOMEM;
 	/* The link-local GID of lo is made up, and carried by ::1. */
-	d[0] = (struct rpwi_netdev){.name = "rpw_lo", .ifname = "lo", .ifindex = 1, .mtu = 65536, .up = true, .loopback = true, .gid_count = 3};
+	d[0] = (struct rpwi_netdev){.name = "rpw_lo",
+		.ifname = "lo",
+		.ifindex = 1,
+		.mtu = 65536,
+		.up = true,
+		.loopback = true,
+		.gid_count = 3};
 	d[0].gid[0] = gid_of(&lo6);
 	memcpy(d[0].gid[0].raw, (const uint8_t[16]){0xfe, 0x80, [15] = 9}, 16);
 	d[0].gid[1] = gid_of(&lo4);
 	d[0].gid[2] = gid_of(&lo6);
-	d[1] = (struct rpwi_netdev){.name = "rpw_eth0", .ifname = "eth0", .ifindex = 2, .mtu = 1500, .up = true, .gid_count = 2};
+	d[1] = (struct rpwi_netdev){.name = "rpw_eth0",
+		.ifname = "eth0",
+		.ifindex = 2,
+		.mtu = 1500,
+		.up = true,
+		.gid_count = 2};
 	d[1].gid[0] = gid_of(&eth6);
 	d[1].gid[1] = gid_of(&eth4);
 	d[1].gid[1].usable = !fake.address_gone;
@@ -59,13 +72,22 @@ bool rpwi_netdev_watch_read(int fd) { return false; }
 bool rpwi_netdev_is_local(const struct rpwi_addr *a) { return fake_is_local(a); }
 bool fake_is_local(const struct rpwi_addr *a)
 {
-	return (a->family == 4 && a->bytes[0] == 127) || rpwi_addr_eq(a, &lo6) || rpwi_addr_eq(a, &eth6) || (rpwi_addr_eq(a, &eth4) && !fake.address_gone);
+	return (a->family == 4 && a->bytes[0] == 127) || rpwi_addr_eq(a, &lo6) ||
+	       rpwi_addr_eq(a, &eth6) || (rpwi_addr_eq(a, &eth4) && !fake.address_gone);
 }
 
 /* ---- who else there is ---- */
 
-static uint8_t bit_of_slot(unsigned slot) { return slot > FAKE_SLOT && slot <= FAKE_SLOT + FAKE_OTHERS ? (uint8_t)(1u << (slot - FAKE_SLOT - 1)) : 0; }
-static uint8_t bit_of_service(uint64_t id) { return id - fake_service < FAKE_SERVICES ? (uint8_t)(1u << (id - fake_service)) : 0; }
+static uint8_t bit_of_slot(unsigned slot)
+{
+	return slot > FAKE_SLOT && slot <= FAKE_SLOT + FAKE_OTHERS
+		       ? (uint8_t)(1u << (slot - FAKE_SLOT - 1))
+		       : 0;
+}
+static uint8_t bit_of_service(uint64_t id)
+{
+	return id - fake_service < FAKE_SERVICES ? (uint8_t)(1u << (id - fake_service)) : 0;
+}
 
 int rpwi_steer_open(struct rpwi_steer **out)
 {
@@ -80,13 +102,17 @@ unsigned rpwi_steer_slots(const struct rpwi_steer *s, uint16_t *slots, unsigned 
 }
 int rpwi_steer_claim(struct rpwi_steer *s, uint16_t *slot) { return -ENOSPC; }
 void rpwi_steer_explain_full(char *why, size_t why_len) {}
-bool rpwi_steer_owns(const struct rpwi_steer *s, uint32_t qpn) { return qpn >> RPWI_SLOT_SHIFT == FAKE_SLOT; }
+bool rpwi_steer_owns(const struct rpwi_steer *s, uint32_t qpn)
+{
+	return qpn >> RPWI_SLOT_SHIFT == FAKE_SLOT;
+}
 void rpwi_io_atfork_child(void) {}
 int rpwi_steer_fd(const struct rpwi_steer *s) { return -1; }
 
 int rpwi_steer_claim_service(struct rpwi_steer *s, uint64_t id, const struct rpwi_addr *addr)
 {
-	uint8_t bit = bit_of_service(id), *mine = addr->family ? &fake.claimed_here : &fake.claimed_all;
+	uint8_t bit = bit_of_service(id),
+		*mine = addr->family ? &fake.claimed_here : &fake.claimed_all;
 	if ((fake.claimed_here | fake.claimed_all | fake.services_elsewhere) & bit)
 		return -EADDRINUSE;
 	*mine |= bit;
@@ -98,16 +124,27 @@ void rpwi_steer_unclaim_service(struct rpwi_steer *s, uint64_t id, const struct 
 }
 bool rpwi_steer_owns_service(const struct rpwi_steer *s, uint64_t id, const struct rpwi_addr *local)
 {
-	return (fake.claimed_all | (rpwi_addr_eq(local, &lo4) ? fake.claimed_here : 0)) & bit_of_service(id);
+	return (fake.claimed_all | (rpwi_addr_eq(local, &lo4) ? fake.claimed_here : 0)) &
+	       bit_of_service(id);
 }
-bool rpwi_steer_slot_exists(struct rpwi_steer *s, uint16_t slot) { return fake.slots_exist & bit_of_slot(slot); }
-bool rpwi_steer_slot_reachable(struct rpwi_steer *s, uint16_t slot) { return fake.slots_exist & fake.slots_reachable & bit_of_slot(slot); }
-unsigned rpwi_steer_room(struct rpwi_steer *s, uint32_t qpn, unsigned pkts, size_t bytes) { return pkts; }
+bool rpwi_steer_slot_exists(struct rpwi_steer *s, uint16_t slot)
+{
+	return fake.slots_exist & bit_of_slot(slot);
+}
+bool rpwi_steer_slot_reachable(struct rpwi_steer *s, uint16_t slot)
+{
+	return fake.slots_exist & fake.slots_reachable & bit_of_slot(slot);
+}
+unsigned rpwi_steer_room(struct rpwi_steer *s, uint32_t qpn, unsigned pkts, size_t bytes)
+{
+	return pkts;
+}
 void rpwi_steer_unused(struct rpwi_steer *s, uint32_t qpn, unsigned pkts, size_t bytes) {}
 
 /* ---- ports ---- */
 
-int rpwi_port_open(struct rpwi_steer *s, const struct rpwi_addr *local, struct rpwi_port **out, char *why, size_t why_len)
+int rpwi_port_open(struct rpwi_steer *s, const struct rpwi_addr *local, struct rpwi_port **out,
+	char *why, size_t why_len)
 {
 	if (fake.port_taken || !fake_is_local(local)) {
 		snprintf(why, why_len, "it is taken, or no address of ours");
@@ -152,15 +189,28 @@ static int take(struct fake_batch *b, struct rpwi_rx *rx)
 	fake.read = b->data;
 	if (!b->data)
 		return 0;
-	*rx = (struct rpwi_rx){.flow = b->flow, .ttl = 64, .data = b->data, .len = b->len, .seg_len = b->seg_len, .ip_id = -1};
+	*rx = (struct rpwi_rx){.flow = b->flow,
+		.ttl = 64,
+		.data = b->data,
+		.len = b->len,
+		.seg_len = b->seg_len,
+		.ip_id = -1};
 	b->data = NULL;
 	return 1;
 }
 
-int rpwi_port_recv(struct rpwi_port *p, struct rpwi_rx *rx) { return rpwi_addr_eq(&p->addr, &fake.to_port.flow.dst) ? take(&fake.to_port, rx) : 0; }
+int rpwi_port_recv(struct rpwi_port *p, struct rpwi_rx *rx)
+{
+	return rpwi_addr_eq(&p->addr, &fake.to_port.flow.dst) ? take(&fake.to_port, rx) : 0;
+}
 int rpwi_steer_recv(struct rpwi_steer *s, struct rpwi_rx *rx) { return take(&fake.handed, rx); }
-void rpwi_port_hand_over(struct rpwi_port *p, const struct rpwi_rx *rx, const uint8_t *seg, size_t len, uint32_t qpn) { fake_handed_over(seg, len, qpn); }
-bool rpwi_port_hand_over_service(struct rpwi_port *p, const struct rpwi_rx *rx, const uint8_t *seg, size_t len, uint64_t id)
+void rpwi_port_hand_over(
+	struct rpwi_port *p, const struct rpwi_rx *rx, const uint8_t *seg, size_t len, uint32_t qpn)
+{
+	fake_handed_over(seg, len, qpn);
+}
+bool rpwi_port_hand_over_service(
+	struct rpwi_port *p, const struct rpwi_rx *rx, const uint8_t *seg, size_t len, uint64_t id)
 {
 	if (!(fake.services_elsewhere & bit_of_service(id)))
 		return false;
@@ -171,13 +221,19 @@ size_t rpwi_rcvbuf_bytes(void) { return 425984; }
 uint64_t rpwi_port_deadline(const struct rpwi_port *p) { return RPWI_NEVER; }
 void rpwi_port_timer(struct rpwi_port *p, uint64_t now_ns) {}
 void rpwi_port_want_ttl(struct rpwi_port *p, bool want) {}
-void rpwi_port_stats(const struct rpwi_port *p, struct rpwi_port_stats *out) { *out = (struct rpwi_port_stats){0}; }
+void rpwi_port_stats(const struct rpwi_port *p, struct rpwi_port_stats *out)
+{
+	*out = (struct rpwi_port_stats){0};
+}
 
 /* ---- captures: none ---- */
 
 int rpwi_tap_init(void) { return 0; }
 void rpwi_tap_flush(void) {}
-void rpwi_tap(const struct rpwi_flow *flow, uint16_t ip_id, uint8_t ttl, uint8_t tos, uint64_t sent_ns, const struct rpwi_iov *parts, unsigned nparts) {}
+void rpwi_tap(const struct rpwi_flow *flow, uint16_t ip_id, uint8_t ttl, uint8_t tos,
+	uint64_t sent_ns, const struct rpwi_iov *parts, unsigned nparts)
+{
+}
 
 /* ---- the service thread: the target makes progress itself ---- */
 

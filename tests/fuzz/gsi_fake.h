@@ -25,7 +25,8 @@ extern struct gsi_fake {
 
 bool fake_is_local(const struct rpwi_addr *a);
 /* What the target looks at. */
-void fake_sent(const struct rpwi_av *av, const struct rpwi_addr *from, const uint8_t *bytes, size_t len);
+void fake_sent(
+	const struct rpwi_av *av, const struct rpwi_addr *from, const uint8_t *bytes, size_t len);
 void fake_handed_over(const uint8_t *seg, size_t len, uint32_t qpn);
 void fake_handed_over_service(const uint8_t *seg, size_t len, uint64_t service_id);
 

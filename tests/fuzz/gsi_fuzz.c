@@ -40,22 +40,27 @@ static const uint8_t guid[8] = {0x52, 1, 2, 3, 4, 5, 6, 7};
 
 static bool is_mad(const struct rpwi_pkt *p)
 {
-	return p->opcode == (RPWI_SVC_UD | RPWI_OP_SEND_ONLY) && p->dqpn == RPWI_GSI_QPN && p->qkey == RPWI_GSI_QKEY &&
-	       (p->pkey | 0x8000) == RPWI_PKEY_DEFAULT && p->payload_len == RPWI_MAD_LEN;
+	return p->opcode == (RPWI_SVC_UD | RPWI_OP_SEND_ONLY) && p->dqpn == RPWI_GSI_QPN &&
+	       p->qkey == RPWI_GSI_QKEY && (p->pkey | 0x8000) == RPWI_PKEY_DEFAULT &&
+	       p->payload_len == RPWI_MAD_LEN;
 }
 
-void fake_sent(const struct rpwi_av *av, const struct rpwi_addr *from, const uint8_t *bytes, size_t len)
+void fake_sent(
+	const struct rpwi_av *av, const struct rpwi_addr *from, const uint8_t *bytes, size_t len)
 {
 	struct rpwi_pkt p;
 	struct rpwi_cm_msg m;
 	uint8_t whole[RPWI_HDR_MAX + RPWI_MTU_MAX + 8] = {0};
 	memcpy(whole, bytes, len);
-	if (rpwi_pkt_decode(whole, len + RPWI_ICRC_LEN, &p) || !is_mad(&p) || p.sqpn != RPWI_GSI_QPN || rpwi_cm_decode(p.payload, p.payload_len, &m))
+	if (rpwi_pkt_decode(whole, len + RPWI_ICRC_LEN, &p) || !is_mad(&p) ||
+		p.sqpn != RPWI_GSI_QPN || rpwi_cm_decode(p.payload, p.payload_len, &m))
 		fuzz_broken("a MAD that we would not accept ourselves");
-	if (!rpwi_addr_eq(from, &av->flow.src) || av->flow.dport != RPWI_UDP_PORT || av->flow.src.family != av->flow.dst.family)
+	if (!rpwi_addr_eq(from, &av->flow.src) || av->flow.dport != RPWI_UDP_PORT ||
+		av->flow.src.family != av->flow.dst.family)
 		fuzz_broken("a MAD from another address than its port's");
 	unsigned slot = m.local_comm_id >> 20;
-	if (m.attr != RPWI_CM_SIDR_REP && slot != FAKE_SLOT && rpwi_steer_slot_reachable(NULL, (uint16_t)slot))
+	if (m.attr != RPWI_CM_SIDR_REP && slot != FAKE_SLOT &&
+		rpwi_steer_slot_reachable(NULL, (uint16_t)slot))
 		fuzz_broken("a MAD in the name of another process, which lives");
 	memcpy(run.last, p.payload, sizeof(run.last));
 	run.sent++;
@@ -71,10 +76,12 @@ static void check_passed(const uint8_t *seg, size_t len, struct rpwi_pkt *p)
 void fake_handed_over(const uint8_t *seg, size_t len, uint32_t qpn)
 {
 	struct rpwi_pkt p;
-	if (rpwi_pkt_peek_qpn(seg, len) > RPWI_GSI_QPN) /* for a QP: whoever has its slot looks at it */
+	if (rpwi_pkt_peek_qpn(seg, len) >
+		RPWI_GSI_QPN) /* for a QP: whoever has its slot looks at it */
 		return;
 	check_passed(seg, len, &p);
-	if (qpn >> RPWI_SLOT_SHIFT == FAKE_SLOT || !rpwi_steer_slot_reachable(NULL, (uint16_t)(qpn >> RPWI_SLOT_SHIFT)))
+	if (qpn >> RPWI_SLOT_SHIFT == FAKE_SLOT ||
+		!rpwi_steer_slot_reachable(NULL, (uint16_t)(qpn >> RPWI_SLOT_SHIFT)))
 		fuzz_broken("a MAD is passed on to ourselves, or to nobody");
 }
 
@@ -86,8 +93,10 @@ void fake_handed_over_service(const uint8_t *seg, size_t len, uint64_t service_i
 	uint64_t asked;
 	check_passed(seg, len, &p);
 	if (!rpwi_cm_peek(p.payload, p.payload_len, &attr, &id, &asked) ||
-		!(attr == RPWI_CM_REJ || ((attr == RPWI_CM_REQ || attr == RPWI_CM_SIDR_REQ) && asked == service_id)))
-		fuzz_broken("a MAD is passed on to the claimant of a service that it does not name");
+		!(attr == RPWI_CM_REJ ||
+			((attr == RPWI_CM_REQ || attr == RPWI_CM_SIDR_REQ) && asked == service_id)))
+		fuzz_broken(
+			"a MAD is passed on to the claimant of a service that it does not name");
 }
 
 /* ---- the program ---- */
@@ -112,7 +121,8 @@ static void destroy(struct rpwi_cm_conn **at)
 
 static void act(struct rpwi_cm_conn **at, uint8_t what)
 {
-	struct rpwi_cm_param p = {.qpn = FAKE_SLOT << RPWI_SLOT_SHIFT | (uint32_t)(at - run.conn), .ack_timeout = 14};
+	struct rpwi_cm_param p = {
+		.qpn = FAKE_SLOT << RPWI_SLOT_SHIFT | (uint32_t)(at - run.conn), .ack_timeout = 14};
 	struct rpwi_cm_conn *c = *at;
 	run.acts++;
 	if (!c)
@@ -141,10 +151,12 @@ static void act(struct rpwi_cm_conn **at, uint8_t what)
 	}
 }
 
-static struct rpwi_cm_conn *on_request(void *user, const struct rpwi_cm_path *path, const struct rpwi_cm_msg *m, bool sidr, uint16_t *reason)
+static struct rpwi_cm_conn *on_request(void *user, const struct rpwi_cm_path *path,
+	const struct rpwi_cm_msg *m, bool sidr, uint16_t *reason)
 {
 	uint8_t b = fuzz_u8(&run.in);
-	if (!rpwi_steer_owns_service(NULL, sidr ? m->sidr_req.service_id : m->req.service_id, &path->local))
+	if (!rpwi_steer_owns_service(
+		    NULL, sidr ? m->sidr_req.service_id : m->req.service_id, &path->local))
 		fuzz_broken("the program is asked about a service that it has not claimed");
 	if (b & 0x80 || run.conn[b % CONNS]) {
 		*reason = b & 0x40 ? b : 0;
@@ -153,7 +165,10 @@ static struct rpwi_cm_conn *on_request(void *user, const struct rpwi_cm_path *pa
 	return run.conn[b % CONNS] = calloc(1, sizeof(struct rpwi_cm_conn));
 }
 
-static void on_incoming(void *user, struct rpwi_cm_conn *c, const struct rpwi_cm_msg *m) { act(place_of(c), fuzz_u8(&run.in)); }
+static void on_incoming(void *user, struct rpwi_cm_conn *c, const struct rpwi_cm_msg *m)
+{
+	act(place_of(c), fuzz_u8(&run.in));
+}
 static void on_event(void *user, struct rpwi_cm_conn *c, const struct rpwi_cm_event *ev)
 {
 	if (ev->pdata_len)
@@ -167,8 +182,11 @@ static void begin_connection(uint8_t b)
 {
 	struct rpwi_cm_conn **at = &run.conn[b % CONNS];
 	uint8_t where = fuzz_u8(&run.in);
-	struct rpwi_cm_param p = {.qpn = FAKE_SLOT << RPWI_SLOT_SHIFT | b % CONNS, .starting_psn = 7};
-	struct rpwi_cm_path path = {.local = addresses[where % OURS], .remote = addresses[(where >> 3) % RPWI_ARRAY_LEN(addresses)], .mtu = 3};
+	struct rpwi_cm_param p = {
+		.qpn = FAKE_SLOT << RPWI_SLOT_SHIFT | b % CONNS, .starting_psn = 7};
+	struct rpwi_cm_path path = {.local = addresses[where % OURS],
+		.remote = addresses[(where >> 3) % RPWI_ARRAY_LEN(addresses)],
+		.mtu = 3};
 	if (*at || path.local.family != path.remote.family)
 		return;
 	*at = malloc(sizeof(**at));
@@ -222,7 +240,8 @@ static void some_mad(uint8_t mad[RPWI_MAD_LEN])
 	uint8_t how = fuzz_u8(&run.in);
 	if (how < 0xc0) {
 		message(mad);
-	} else if (how < 0xe0) { /* what we said, back to ourselves, with the IDs exchanged or not */
+	} else if (how <
+		   0xe0) { /* what we said, back to ourselves, with the IDs exchanged or not */
 		memcpy(mad, run.last, RPWI_MAD_LEN);
 		if (how & 1)
 			memcpy(mad + RPWI_MAD_HDR_LEN, run.last + RPWI_MAD_HDR_LEN + 4, 4);
@@ -272,8 +291,10 @@ static void come(uint8_t b)
 {
 	uint8_t bytes[BATCH_MAX][RPWI_HDR_MAX + RPWI_MAD_LEN + 16], where = fuzz_u8(&run.in);
 	unsigned n = b & 0x80 ? 1 + b % BATCH_MAX : 1;
-	struct fake_batch got = {
-		.flow = {.src = addresses[where % RPWI_ARRAY_LEN(addresses)], .dst = addresses[(where >> 4) % OURS], .sport = 5000, .dport = RPWI_UDP_PORT}};
+	struct fake_batch got = {.flow = {.src = addresses[where % RPWI_ARRAY_LEN(addresses)],
+					 .dst = addresses[(where >> 4) % OURS],
+					 .sport = 5000,
+					 .dport = RPWI_UDP_PORT}};
 	if (got.flow.src.family != got.flow.dst.family)
 		got.flow.dst = addresses[got.flow.src.family == 4 ? 0 : 2];
 	size_t len[BATCH_MAX], total = 0;
@@ -316,7 +337,9 @@ static void pass(uint64_t until_ns)
 static void advance(uint8_t b)
 {
 	uint64_t next = gsi_deadline();
-	pass(b & 1 && next != RPWI_NEVER ? next : fuzz_clock.now_ns + ((uint64_t)fuzz_u16(&run.in) << (b & 31)));
+	pass(b & 1 && next != RPWI_NEVER
+			? next
+			: fuzz_clock.now_ns + ((uint64_t)fuzz_u16(&run.in) << (b & 31)));
 }
 
 static void addresses_change(void)

@@ -9,7 +9,12 @@
 #include "io/port_priv.h"
 
 enum { NAMES = 8, CONNS = 3, LINES = 32, NOBODY = 65534 };
-enum who { COUSIN, STRANGER, NAMELESS, WHOS }; /* another process of our user; another user; one without a number in our namespace */
+enum who {
+	COUSIN,
+	STRANGER,
+	NAMELESS,
+	WHOS
+}; /* another process of our user; another user; one without a number in our namespace */
 
 /* A name that somebody else listens at, and whom of us he has got. */
 struct name {

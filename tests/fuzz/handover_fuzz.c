@@ -22,12 +22,14 @@ enum {
 	COMMANDS_MAX = 250,
 	STRANGER_LINES_MAX = 16,
 	SAID_MAX = 4096,
-	UNSENT = 0xee, /* no byte of what is sent: shows that something was read which nobody has sent */
+	UNSENT =
+		0xee, /* no byte of what is sent: shows that something was read which nobody has sent */
 	WAITING_MAX = 10 << 20,
 	PAGE_BYTES = 4096,
 };
 static const uint16_t slots_of_others[] = {10, 11, 3000, 3590, 4094};
-static const struct rpwi_addr here = {.family = 4, .bytes = {127, 0, 0, 1}}, here6 = {.family = 6, .bytes = {[15] = 1}},
+static const struct rpwi_addr here = {.family = 4, .bytes = {127, 0, 0, 1}},
+			      here6 = {.family = 6, .bytes = {[15] = 1}},
 			      away = {.family = 4, .bytes = {127, 0, 0, 9}};
 
 static uint8_t batch[IO_GRO_BYTES_MAX];
@@ -44,7 +46,9 @@ static struct io_dest some_dest(uint8_t b)
 	uint16_t own = 0;
 	rpwi_steer_slots(run.steer, &own, 1);
 	if (b & 0x80)
-		d = (struct io_dest){.service_id = 0x1060000 + (b & 3), .shared = b & 4, .addr = b & 8 ? here : (struct rpwi_addr){0}};
+		d = (struct io_dest){.service_id = 0x1060000 + (b & 3),
+			.shared = b & 4,
+			.addr = b & 8 ? here : (struct rpwi_addr){0}};
 	else
 		d.slot = b % 8 < RPWI_ARRAY_LEN(slots_of_others) ? slots_of_others[b % 8] : own;
 	return d;
@@ -87,7 +91,8 @@ static void listen_as(struct name *n, enum who who)
 	/* The name is made as ropeway makes it, but of the user whose it is. */
 	rpwi_dest_name(&n->dest, n->text);
 	if (how >= 0xf0)
-		snprintf(n->text, sizeof(n->text), "x\n 00010000 @ropeway/%u/service/%x/9", run.us, 0x1060000 + (b & 3));
+		snprintf(n->text, sizeof(n->text), "x\n 00010000 @ropeway/%u/service/%x/9", run.us,
+			0x1060000 + (b & 3));
 	n->fd = stranger_socket(n->text);
 	n->used = n->fd >= 0;
 	if (n->used && how < 0xe0)
@@ -108,7 +113,9 @@ int __wrap_rpwi_who_listens(const char *text, struct io_who *w)
 {
 	for (unsigned i = 0; i < NAMES; i++)
 		if (run.name[i].used && !strcmp(run.name[i].text, text)) {
-			*w = (struct io_who){.uid = uid_of(run.name[i].who), .pid = -1, .us = is_trusted(run.name[i].who)};
+			*w = (struct io_who){.uid = uid_of(run.name[i].who),
+				.pid = -1,
+				.us = is_trusted(run.name[i].who)};
 			return 0;
 		}
 	return -ENOENT;
@@ -127,7 +134,9 @@ static void connect_as(struct line *l, enum who who, uint8_t b)
 		d.slot = own;
 	snprintf(text, sizeof(text), "who/%u/%u", who, run.serial++);
 	*l = (struct line){.who = who, .fd = stranger_socket(text)};
-	if (l->fd < 0 || (!is_others(rpwi_dest_name(&d, text)) && !__wrap_connect(l->fd, (struct sockaddr *)&un, un_make(&un, text))))
+	if (l->fd < 0 ||
+		(!is_others(rpwi_dest_name(&d, text)) &&
+			!__wrap_connect(l->fd, (struct sockaddr *)&un, un_make(&un, text))))
 		return;
 	close(l->fd);
 	l->fd = -1;
@@ -137,27 +146,37 @@ static int page_make(uint8_t how)
 {
 	static const uint32_t magic = 0x70616365;
 	int fd = memfd_create("fuzz", MFD_CLOEXEC | MFD_ALLOW_SEALING);
-	if (fd < 0 || ftruncate(fd, how & 1 ? PAGE_BYTES : how) || (how & 2 && pwrite(fd, &magic, sizeof(magic), 0) < 0))
+	if (fd < 0 || ftruncate(fd, how & 1 ? PAGE_BYTES : how) ||
+		(how & 2 && pwrite(fd, &magic, sizeof(magic), 0) < 0))
 		abort();
 	for (unsigned at = 8; how & 4 && how & 1 && at < 192; at += 8) {
 		uint64_t v = (uint64_t)fuzz_u8(&run.in) << fuzz_u8(&run.in) % 64;
 		if (pwrite(fd, &v, sizeof(v), (off_t)at) < 0)
 			abort();
 	}
-	fcntl(fd, F_ADD_SEALS, (how & 8 ? F_SEAL_SHRINK : 0) | (how & 16 ? F_SEAL_WRITE : 0) | (how & 32 ? F_SEAL_GROW : 0));
+	fcntl(fd, F_ADD_SEALS,
+		(how & 8 ? F_SEAL_SHRINK : 0) | (how & 16 ? F_SEAL_WRITE : 0) |
+			(how & 32 ? F_SEAL_GROW : 0));
 	if (run.page_fd >= 0)
 		close(run.page_fd);
 	run.page_fd = fcntl(fd, F_DUPFD_CLOEXEC, 0);
 	return fd;
 }
 
-static struct rpwi_addr some_addr(uint8_t b) { return b % 4 == 0 ? here6 : b % 4 == 1 ? away : b >= 0xf0 ? (struct rpwi_addr){.family = b} : here; }
+static struct rpwi_addr some_addr(uint8_t b)
+{
+	return b % 4 == 0   ? here6
+	       : b % 4 == 1 ? away
+	       : b >= 0xf0  ? (struct rpwi_addr){.family = b}
+			    : here;
+}
 
 static size_t add_record(uint8_t *to, size_t room)
 {
 	uint8_t b = fuzz_u8(&run.in);
-	struct io_packet k = {
-		.flow = {.src = some_addr(fuzz_u8(&run.in)), .dst = some_addr(fuzz_u8(&run.in)), .dport = b & 1 ? RPWI_UDP_PORT : fuzz_u16(&run.in)},
+	struct io_packet k = {.flow = {.src = some_addr(fuzz_u8(&run.in)),
+				      .dst = some_addr(fuzz_u8(&run.in)),
+				      .dport = b & 1 ? RPWI_UDP_PORT : fuzz_u16(&run.in)},
 		.len = fuzz_u8(&run.in)};
 	size_t n = sizeof(k) + k.len;
 	k.seg_len = b & 2 ? k.len : fuzz_u8(&run.in);
@@ -185,13 +204,17 @@ static void mark(uint8_t *p, size_t len, enum who who)
 	}
 }
 
-static uint64_t some_cookie(uint8_t b) { return b & 0x80 ? run.page_cookie : b & 0x40 ? run.probe_cookie : b; }
+static uint64_t some_cookie(uint8_t b)
+{
+	return b & 0x80 ? run.page_cookie : b & 0x40 ? run.probe_cookie : b;
+}
 
 /* One message, on one of our lines, or on one that we have opened. */
 static void say(int fd, enum who who)
 {
 	static uint8_t bytes[SAID_MAX];
-	uint8_t how = fuzz_u8(&run.in), b = fuzz_u8(&run.in), page = fuzz_u8(&run.in), cut = how & 0x40 ? fuzz_u8(&run.in) : 0;
+	uint8_t how = fuzz_u8(&run.in), b = fuzz_u8(&run.in), page = fuzz_u8(&run.in),
+		cut = how & 0x40 ? fuzz_u8(&run.in) : 0;
 	struct io_msg m = {.magic = IO_MSG_MAGIC,
 		.version = IO_MSG_VERSION,
 		.type = b % 6,
@@ -267,7 +290,10 @@ static int get(int fd, struct io_msg *m)
 		char room[CMSG_SPACE(sizeof(int))];
 	} control;
 	struct iovec iov = {bytes, sizeof(bytes)};
-	struct msghdr h = {.msg_iov = &iov, .msg_iovlen = 1, .msg_control = &control, .msg_controllen = sizeof(control)};
+	struct msghdr h = {.msg_iov = &iov,
+		.msg_iovlen = 1,
+		.msg_control = &control,
+		.msg_controllen = sizeof(control)};
 	ssize_t n = recvmsg(fd, &h, MSG_DONTWAIT | MSG_CMSG_CLOEXEC);
 	if (n <= 0)
 		return n < 0 && errno == EAGAIN ? 0 : -1;
@@ -336,7 +362,10 @@ static bool holds(enum who who, const struct rpwi_addr *a)
 		return false;
 	for (int w = 0; w < WHOS; w++)
 		if (uid_of((enum who)w) == uid_of(who) &&
-			(w == run.holder.who || (run.holder.until_ns[w] && fuzz_clock.now_ns - run.holder.until_ns[w] <= REMEMBERED_NS)))
+			(w == run.holder.who ||
+				(run.holder.until_ns[w] &&
+					fuzz_clock.now_ns - run.holder.until_ns[w] <=
+						REMEMBERED_NS)))
 			return true;
 	return false;
 }
@@ -346,7 +375,8 @@ static void check_taken(const struct rpwi_rx *rx)
 	enum who who = (enum who)rx->flow.sport;
 	if (!rx->len || !rx->seg_len || rx->seg_len > rx->len || rx->flow.dport != RPWI_UDP_PORT)
 		fuzz_broken("a malformed packet is taken");
-	if ((unsigned)who >= WHOS || !(is_trusted(who) || (run.shares && holds(who, &rx->flow.dst))))
+	if ((unsigned)who >= WHOS ||
+		!(is_trusted(who) || (run.shares && holds(who, &rx->flow.dst))))
 		fuzz_broken("a packet is taken from who may not hand it over");
 	if (memchr(rx->data, UNSENT, rx->len))
 		fuzz_broken("more is taken than was sent");
@@ -370,7 +400,8 @@ static void check_lines(void)
 {
 	unsigned strangers = 0;
 	char c;
-	for (int i = 0; i < 32; i++) /* whoever has connected is let in or turned away, some at a time */
+	for (int i = 0; i < 32;
+		i++) /* whoever has connected is let in or turned away, some at a time */
 		take();
 	for (unsigned i = 0; i < LINES; i++)
 		if (run.line[i].fd >= 0 && !is_trusted(run.line[i].who)) {
@@ -384,24 +415,33 @@ static void check_lines(void)
 static void hand_over(uint8_t b)
 {
 	uint8_t how = fuzz_u8(&run.in);
-	size_t seg = how & 0x80 ? 4096 : 1 + fuzz_u8(&run.in), n = how & 0x40 && run.floods++ < 4 ? 15 : 1 + how % 4;
-	struct rpwi_rx rx = {.flow = {.src = away, .dst = here, .dport = RPWI_UDP_PORT}, .ttl = 64, .data = batch, .len = n * seg, .seg_len = seg, .ip_id = -1};
+	size_t seg = how & 0x80 ? 4096 : 1 + fuzz_u8(&run.in),
+	       n = how & 0x40 && run.floods++ < 4 ? 15 : 1 + how % 4;
+	struct rpwi_rx rx = {.flow = {.src = away, .dst = here, .dport = RPWI_UDP_PORT},
+		.ttl = 64,
+		.data = batch,
+		.len = n * seg,
+		.seg_len = seg,
+		.ip_id = -1};
 	struct io_dest d = some_dest(b);
 	if (!run.port)
 		return;
 	for (unsigned times = n == 15 ? 200 : 1; times; times--)
 		for (size_t i = 0; i < n; i++)
 			if (d.slot)
-				rpwi_port_hand_over(run.port, &rx, batch + i * seg, seg, (uint32_t)d.slot << RPWI_SLOT_SHIFT);
+				rpwi_port_hand_over(run.port, &rx, batch + i * seg, seg,
+					(uint32_t)d.slot << RPWI_SLOT_SHIFT);
 			else
-				rpwi_port_hand_over_service(run.port, &rx, batch + i * seg, seg, d.service_id);
+				rpwi_port_hand_over_service(
+					run.port, &rx, batch + i * seg, seg, d.service_id);
 }
 
 static bool others_have(const struct io_dest *d)
 {
 	for (unsigned i = 0; i < NAMES; i++) {
 		const struct name *n = &run.name[i];
-		if (n->used && !n->dest.slot && n->dest.service_id == d->service_id && !n->dest.shared && (is_trusted(n->who) || rpwi_dest_eq(&n->dest, d)))
+		if (n->used && !n->dest.slot && n->dest.service_id == d->service_id &&
+			!n->dest.shared && (is_trusted(n->who) || rpwi_dest_eq(&n->dest, d)))
 			return true;
 	}
 	return false;
@@ -410,7 +450,8 @@ static bool others_have(const struct io_dest *d)
 static void claim_or_not(uint8_t b)
 {
 	struct io_dest d = some_dest(b | 0x80);
-	uint64_t bit = 1ull << ((b & 3) | (b & 8 ? 4 : 0)), other = 1ull << ((b & 3) | (b & 8 ? 0 : 4));
+	uint64_t bit = 1ull << ((b & 3) | (b & 8 ? 4 : 0)),
+		 other = 1ull << ((b & 3) | (b & 8 ? 0 : 4));
 	if (run.claims & bit) {
 		rpwi_steer_unclaim_service(run.steer, d.service_id, &d.addr);
 		run.claims &= ~bit;
@@ -421,7 +462,8 @@ static void claim_or_not(uint8_t b)
 	if (!rc)
 		run.claims |= bit;
 	/* A user without a number of its own is a stranger to itself. */
-	if (!rc && (!rpwi_steer_owns_service(run.steer, d.service_id, &here) || (run.claims & other && is_trusted(COUSIN))))
+	if (!rc && (!rpwi_steer_owns_service(run.steer, d.service_id, &here) ||
+			   (run.claims & other && is_trusted(COUSIN))))
 		fuzz_broken("a claim that is none, or one beside its contrary");
 	/* No name that a stranger takes is in the way but that one itself. */
 	bool taken = run.claims & (bit | other) || others_have(&d);
@@ -436,7 +478,8 @@ static void room_for(uint8_t b)
 	size_t bytes = pkts * 1024u;
 	if (run.page_fd >= 0 && b & 0x80 && ftruncate(run.page_fd, 0))
 		errno = 0; /* sealed */
-	if (rpwi_steer_room(run.steer, (uint32_t)some_dest(b & 0x7f).slot << RPWI_SLOT_SHIFT, pkts, bytes) > pkts)
+	if (rpwi_steer_room(run.steer, (uint32_t)some_dest(b & 0x7f).slot << RPWI_SLOT_SHIFT, pkts,
+		    bytes) > pkts)
 		fuzz_broken("more room than was asked for");
 	if (rpwi_pace_granted(pace)) {
 		rpwi_pace_charge(pace, pkts, bytes);
@@ -447,7 +490,13 @@ static void room_for(uint8_t b)
 /* A datagram into our socket, from ourselves or from somebody else; a probe as a rule. */
 static void datagram(uint8_t b)
 {
-	enum { PROBE_PLACE = 12, PROBE_MAGIC = 16, PROBE_COOKIE = 24, PROBE_SLOT = 32, PROBE_LEN = 34 };
+	enum {
+		PROBE_PLACE = 12,
+		PROBE_MAGIC = 16,
+		PROBE_COOKIE = 24,
+		PROBE_SLOT = 32,
+		PROBE_LEN = 34
+	};
 	uint8_t bytes[PROBE_LEN + 8] = {0xff};
 	union io_sockaddr to, from;
 	socklen_t len = sizeof(to), from_len = rpwi_sockaddr_make(&from, b & 1 ? &here : &away, 0);
@@ -462,7 +511,8 @@ static void datagram(uint8_t b)
 	if (b & 4)
 		bytes[fuzz_u8(&run.in) % sizeof(bytes)] = fuzz_u8(&run.in);
 	int fd = socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC, 0);
-	if (fd < 0 || __real_bind(fd, &from.sa, from_len) || getsockname(rpwi_port_fd(run.port), &to.sa, &len))
+	if (fd < 0 || __real_bind(fd, &from.sa, from_len) ||
+		getsockname(rpwi_port_fd(run.port), &to.sa, &len))
 		abort();
 	sendto(fd, bytes, b & 8 ? b % sizeof(bytes) : PROBE_LEN, 0, &to.sa, len);
 	close(fd);
@@ -476,7 +526,8 @@ static void pass(uint8_t b)
 	if (!run.port)
 		return;
 	if (b & 0x80)
-		fuzz_clock.now_ns = RPWI_MAX(fuzz_clock.now_ns, RPWI_MIN(rpwi_port_deadline(run.port), fuzz_clock.now_ns + RPWI_NS_PER_S));
+		fuzz_clock.now_ns = RPWI_MAX(fuzz_clock.now_ns,
+			RPWI_MIN(rpwi_port_deadline(run.port), fuzz_clock.now_ns + RPWI_NS_PER_S));
 	rpwi_port_timer(run.port, fuzz_clock.now_ns);
 }
 
@@ -515,7 +566,8 @@ static void command(void)
 		break;
 	case 3 ... 4:
 		for (unsigned i = 0, k = what & 0x80 ? 20 : 1; i < k; i++)
-			connect_as(&run.line[(b + i) % LINES], some_who(what >> 5), fuzz_u8(&run.in));
+			connect_as(
+				&run.line[(b + i) % LINES], some_who(what >> 5), fuzz_u8(&run.in));
 		break;
 	case 5:
 		if (l->fd >= 0)
@@ -546,7 +598,8 @@ static void command(void)
 		room_for(b);
 		break;
 	case 19:
-		if (rpwi_steer_slot_reachable(run.steer, some_dest(b & 0x7f).slot) && !rpwi_steer_slot_exists(run.steer, some_dest(b & 0x7f).slot))
+		if (rpwi_steer_slot_reachable(run.steer, some_dest(b & 0x7f).slot) &&
+			!rpwi_steer_slot_exists(run.steer, some_dest(b & 0x7f).slot))
 			fuzz_broken("a slot is in reach and does not exist");
 		break;
 	case 20:
@@ -605,10 +658,13 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t len)
 	rpwi_log_level_cached = RPWI_LOG_ERROR;
 	unsigned had = open_descriptors();
 	begin();
-	size_t at_first = __sanitizer_get_current_allocated_bytes ? __sanitizer_get_current_allocated_bytes() : 0;
+	size_t at_first = __sanitizer_get_current_allocated_bytes
+				  ? __sanitizer_get_current_allocated_bytes()
+				  : 0;
 	for (int i = 0; run.in.left && i < COMMANDS_MAX; i++)
 		command();
-	if (__sanitizer_get_current_allocated_bytes && __sanitizer_get_current_allocated_bytes() > at_first + WAITING_MAX)
+	if (__sanitizer_get_current_allocated_bytes &&
+		__sanitizer_get_current_allocated_bytes() > at_first + WAITING_MAX)
 		fuzz_broken("more is kept for others than may be");
 	check_lines();
 	end();

@@ -18,7 +18,8 @@ static size_t put_piece(uint8_t *p, uint64_t len, uint64_t number)
 static uint64_t their_number(const rpw_endpoint *ep)
 {
 	uint8_t b = fuzz_u8(&run.in);
-	for (const struct rpwi_list *n = ep->active_list.next; b < 224 && n != &ep->active_list; n = n->next) {
+	for (const struct rpwi_list *n = ep->active_list.next; b < 224 && n != &ep->active_list;
+		n = n->next) {
 		const rpw_request *r = RPWI_CONTAINER_OF(n, rpw_request, active);
 		if (r->number && b-- % 4 == 0)
 			return r->number;
@@ -30,7 +31,8 @@ static uint64_t their_number(const rpw_endpoint *ep)
 static uint64_t invited_number(const rpw_endpoint *ep)
 {
 	uint8_t b = fuzz_u8(&run.in);
-	for (const struct rpwi_list *n = ep->fetching.next; b < 240 && n != &ep->fetching; n = n->next) {
+	for (const struct rpwi_list *n = ep->fetching.next; b < 240 && n != &ep->fetching;
+		n = n->next) {
 		const rpw_request *r = RPWI_CONTAINER_OF(n, rpw_request, link);
 		if (r->rts && r->number && b-- % 4 == 0)
 			return r->number;
@@ -43,20 +45,23 @@ static uint64_t our_number(const rpw_endpoint *ep)
 {
 	const struct rpwi_list *lists[] = {&ep->unexpected, &ep->objects, &ep->ams};
 	uint8_t b = fuzz_u8(&run.in);
-	for (const struct rpwi_list *n = ep->fetching.next; b >= 64 && n != &ep->fetching; n = n->next) {
+	for (const struct rpwi_list *n = ep->fetching.next; b >= 64 && n != &ep->fetching;
+		n = n->next) {
 		const rpw_request *r = RPWI_CONTAINER_OF(n, rpw_request, link);
 		if (r->rts && b % 2)
 			return r->rts->number;
 	}
 	const struct rpwi_list *list = lists[b % 3];
 	if (b < 192 && list->next != list) {
-		const struct unexpected *u = RPWI_CONTAINER_OF(list->next, struct unexpected, in_endpoint);
+		const struct unexpected *u =
+			RPWI_CONTAINER_OF(list->next, struct unexpected, in_endpoint);
 		return u->rts ? u->rts->number : u->number;
 	}
 	return b % 8;
 }
 
-static size_t rts_make(uint8_t *body, const rpw_endpoint *ep, const struct side *from, bool describe)
+static size_t rts_make(
+	uint8_t *body, const rpw_endpoint *ep, const struct side *from, bool describe)
 {
 	uint8_t b = fuzz_u8(&run.in);
 	bool to_be_pulled = (b & 0x30) == 0x30;
@@ -67,7 +72,9 @@ static size_t rts_make(uint8_t *body, const rpw_endpoint *ep, const struct side 
 	for (unsigned i = 0; i < h.pieces; i++) {
 		uint8_t c = fuzz_u8(&run.in);
 		uint64_t len = c < 128 ? c * 16u : c < 192 ? REGION : fuzz_some_number();
-		p += put_piece(p, len, c & 1 ? fake_number_of(from->region[c >> 1 & 1] + GUARD) : fuzz_some_number());
+		p += put_piece(p, len,
+			c & 1 ? fake_number_of(from->region[c >> 1 & 1] + GUARD)
+			      : fuzz_some_number());
 		h.len += len;
 	}
 	if (b & 0x40 || to_be_pulled)
@@ -81,7 +88,9 @@ static size_t rts_make(uint8_t *body, const rpw_endpoint *ep, const struct side 
 static struct ask_body ask_make(const struct side *s, uint64_t len)
 {
 	uint8_t b = fuzz_u8(&run.in);
-	struct ask_body ask = {.region = 1ull << 32 | (1 + b % 4), .offset = b & 0x10 ? fuzz_some_number() : 0, .len = len};
+	struct ask_body ask = {.region = 1ull << 32 | (1 + b % 4),
+		.offset = b & 0x10 ? fuzz_some_number() : 0,
+		.len = len};
 	const rpw_memory *m = b & 0x40 ? s->memory[WRITABLE] : s->gpu_memory[1];
 	if (m && b & 0x2f) {
 		ask.region = m->number;
@@ -151,7 +160,11 @@ void fuzz_inject(unsigned to)
 		f.h.tag = their_number(ep);
 		break;
 	case FRAME_ATOMIC: {
-		struct atomic_body a = {.region = 1ull << 32 | (1 + b % 4), .offset = fuzz_some_number(), .operand = 1, .compare = b, .op = b >> 7};
+		struct atomic_body a = {.region = 1ull << 32 | (1 + b % 4),
+			.offset = fuzz_some_number(),
+			.operand = 1,
+			.compare = b,
+			.op = b >> 7};
 		for (unsigned i = 0; i < REGIONS; i++)
 			if (s->memory[i] && b & (1u << i)) {
 				a.region = s->memory[i]->number;
@@ -235,11 +248,13 @@ void fuzz_say(bool to_listener)
 		struct say_path p = {.version = SAY_VERSION,
 			.attempt = attempt,
 			.status = spoil & 4 ? -(int)(b >> 4) : 0,
-			.received = (ep ? ep->link.tx_count : 0) + (spoil & 8 ? fuzz_some_number() : 0),
+			.received =
+				(ep ? ep->link.tx_count : 0) + (spoil & 8 ? fuzz_some_number() : 0),
 			.credit = (uint32_t)(ep ? ep->link.tx_limit : 0) + b,
 			.text_len = (uint16_t)text,
 			.handle_len = 16};
-		uint64_t handle[2] = {0xfa4e, fake_made_by(!to_listener) + (spoil & 16 ? fuzz_some_number() : 0)};
+		uint64_t handle[2] = {
+			0xfa4e, fake_made_by(!to_listener) + (spoil & 16 ? fuzz_some_number() : 0)};
 		memcpy(p.transport, spoil & 32 ? "fake_a" : "fake_b", 7);
 		memcpy(m, &p, sizeof(p));
 		memset(m + sizeof(p), 'x', text);
@@ -249,7 +264,8 @@ void fuzz_say(bool to_listener)
 		struct say_word w = {.version = SAY_VERSION,
 			.attempt = attempt,
 			.text_len = (uint16_t)text,
-			.sent = (ep ? ep->link.rx_count : 0) + (spoil & 4 ? fuzz_some_number() : 0)};
+			.sent = (ep ? ep->link.rx_count : 0) +
+				(spoil & 4 ? fuzz_some_number() : 0)};
 		memcpy(m, &w, sizeof(w));
 		memset(m + sizeof(w), 'y', text);
 		n = sizeof(w) + text;

@@ -17,13 +17,14 @@ struct fuzz_run run;
 
 static uint64_t fuzz_u64(void)
 {
-	return (uint64_t)fuzz_u16(&run.in) << 48 | (uint64_t)fuzz_u16(&run.in) << 32 | (uint32_t)fuzz_u16(&run.in) << 16 | fuzz_u16(&run.in);
+	return (uint64_t)fuzz_u16(&run.in) << 48 | (uint64_t)fuzz_u16(&run.in) << 32 |
+	       (uint32_t)fuzz_u16(&run.in) << 16 | fuzz_u16(&run.in);
 }
 
 uint64_t fuzz_some_number(void)
 {
-	static const uint64_t odd[] = {
-		UINT64_MAX, UINT64_MAX - 7, INT64_MAX, 1ull << 32, UINT32_MAX, INT32_MAX, 65536, 65535, POOL, REGION, REGION - 7, REGION + 1};
+	static const uint64_t odd[] = {UINT64_MAX, UINT64_MAX - 7, INT64_MAX, 1ull << 32,
+		UINT32_MAX, INT32_MAX, 65536, 65535, POOL, REGION, REGION - 7, REGION + 1};
 	uint8_t b = fuzz_u8(&run.in);
 	return b < 224 ? b % 32 : b < 248 ? odd[b % RPWI_ARRAY_LEN(odd)] : fuzz_u64();
 }
@@ -118,8 +119,10 @@ static void gpu_begin(struct side *s)
 {
 	gpu_open();
 	s->gpu_region = gpu.region[s == &run.side[1]];
-	if (rpw_memory_register(s->c, gpu.rooms, (size_t)GPU_ROOM * OPS_MAX, RPW_MEMORY_CUDA, 0, &s->gpu_memory[0]) ||
-		rpw_memory_register(s->c, s->gpu_region, REGION, RPW_MEMORY_CUDA, RPW_REMOTE_READ | RPW_REMOTE_WRITE, &s->gpu_memory[1]))
+	if (rpw_memory_register(s->c, gpu.rooms, (size_t)GPU_ROOM * OPS_MAX, RPW_MEMORY_CUDA, 0,
+		    &s->gpu_memory[0]) ||
+		rpw_memory_register(s->c, s->gpu_region, REGION, RPW_MEMORY_CUDA,
+			RPW_REMOTE_READ | RPW_REMOTE_WRITE, &s->gpu_memory[1]))
 		fuzz_broken("memory of a GPU cannot be registered");
 }
 
@@ -221,8 +224,9 @@ static void post_recv(struct side *s)
 		struct iovec iov[5];
 		int n = 1 + how / 4 % 5;
 		for (int i = 0; i < n; i++)
-			iov[i] = (struct iovec){
-				op->buf + op->len * (size_t)i / (size_t)n, op->len * (size_t)(i + 1) / (size_t)n - op->len * (size_t)i / (size_t)n};
+			iov[i] = (struct iovec){op->buf + op->len * (size_t)i / (size_t)n,
+				op->len * (size_t)(i + 1) / (size_t)n -
+					op->len * (size_t)i / (size_t)n};
 		op_posted(op, rpw_recv_iov(s->c, ep, iov, n, tag, some_mask(), &r), &r);
 	} else {
 		op_posted(op, rpw_recv(s->c, ep, op->buf, op->len, tag, some_mask(), &r), &r);
@@ -241,8 +245,9 @@ static void post_send(struct side *s)
 		struct iovec iov[20];
 		int n = 2 + how % 18;
 		for (int i = 0; i < n; i++)
-			iov[i] = (struct iovec){
-				op->buf + op->len * (size_t)i / (size_t)n, op->len * (size_t)(i + 1) / (size_t)n - op->len * (size_t)i / (size_t)n};
+			iov[i] = (struct iovec){op->buf + op->len * (size_t)i / (size_t)n,
+				op->len * (size_t)(i + 1) / (size_t)n -
+					op->len * (size_t)i / (size_t)n};
 		op_posted(op, rpw_send_iov(ep, iov, n, how % 8, &r), &r);
 	} else if (how < 128) {
 		op_posted(op, rpw_send(ep, op->buf, op->len, how % 8, &r), &r);
@@ -250,7 +255,9 @@ static void post_send(struct side *s)
 		op_posted(op, rpw_send_obj(ep, op->buf, op->len, &r), &r);
 	} else {
 		static const uint8_t header[RPW_AM_HEADER_MAX] = {1, 2, 3};
-		op_posted(op, rpw_am_send(ep, how % 3, header, how % 2 ? how : 0, op->buf, op->len, &r), &r);
+		op_posted(op,
+			rpw_am_send(ep, how % 3, header, how % 2 ? how : 0, op->buf, op->len, &r),
+			&r);
 	}
 }
 
@@ -272,10 +279,14 @@ static void post_recv_obj(struct side *s)
 	/* obj is what the allocator gave: it is freed once, whatever the library says of it. */
 	static void *told[OPS_MAX];
 	(void)unused;
-	op_posted(op, rpw_recv_obj(s->c, ep, object_room, op, &told[op - run.op], &op->obj_len, &r), &r);
+	op_posted(op, rpw_recv_obj(s->c, ep, object_room, op, &told[op - run.op], &op->obj_len, &r),
+		&r);
 }
 
-static const rpw_rkey *some_key(const struct side *s) { return s->keys ? s->key[fuzz_u8(&run.in) % s->keys] : NULL; }
+static const rpw_rkey *some_key(const struct side *s)
+{
+	return s->keys ? s->key[fuzz_u8(&run.in) % s->keys] : NULL;
+}
 
 static void post_rma(struct side *s)
 {
@@ -303,11 +314,13 @@ static void post_rma(struct side *s)
 		op_posted(op, rpw_fetch_add(ep, how, k, offset & ~7ull, &op->before, &r), &r);
 		break;
 	case 6:
-		op_posted(op, rpw_compare_swap(ep, how, offset, k, offset & ~7ull, &op->before, &r), &r);
+		op_posted(op, rpw_compare_swap(ep, how, offset, k, offset & ~7ull, &op->before, &r),
+			&r);
 		break;
 	default: {
 		size_t half = op->len / 2;
-		rpw_transfer t[2] = {{sizeof(*t), how & 8, op->buf, half, k, offset}, {sizeof(*t), how & 16, op->buf + half, op->len - half, some_key(s), 0}};
+		rpw_transfer t[2] = {{sizeof(*t), how & 8, op->buf, half, k, offset},
+			{sizeof(*t), how & 16, op->buf + half, op->len - half, some_key(s), 0}};
 		op_posted(op, rpw_transfer_batch(ep, t, 2, &r), &r);
 	}
 	}
@@ -348,7 +361,8 @@ static void unpack(struct side *s, struct side *peer)
 {
 	rpw_endpoint *ep = fuzz_some_ep(s);
 	uint8_t packed[RPW_RKEY_BYTES_MAX], how = fuzz_u8(&run.in);
-	rpw_memory *m = peer->gpu_memory[1] && how & 0x80 ? peer->gpu_memory[1] : peer->memory[how & 1];
+	rpw_memory *m =
+		peer->gpu_memory[1] && how & 0x80 ? peer->gpu_memory[1] : peer->memory[how & 1];
 	int n = m ? rpw_rkey_pack(m, packed, sizeof(packed)) : -1;
 	if (!ep || n < 0 || s->keys == KEYS_MAX)
 		return;
@@ -368,7 +382,8 @@ static void unpack(struct side *s, struct side *peer)
 	free(exact);
 }
 
-static const unsigned region_access[REGIONS] = {RPW_REMOTE_READ | RPW_REMOTE_WRITE | RPW_REMOTE_ATOMIC, RPW_REMOTE_READ};
+static const unsigned region_access[REGIONS] = {
+	RPW_REMOTE_READ | RPW_REMOTE_WRITE | RPW_REMOTE_ATOMIC, RPW_REMOTE_READ};
 
 static void memory_turn(struct side *s)
 {
@@ -376,13 +391,15 @@ static void memory_turn(struct side *s)
 	unsigned i = b % REGIONS;
 	if (b >= 128 && s->gpu_memory[1]) {
 		rpw_memory_destroy(s->gpu_memory[1]);
-		if (rpw_memory_register(
-			    s->c, s->gpu_region, REGION, RPW_MEMORY_CUDA, b & 2 ? RPW_REMOTE_READ : RPW_REMOTE_READ | RPW_REMOTE_WRITE, &s->gpu_memory[1]))
+		if (rpw_memory_register(s->c, s->gpu_region, REGION, RPW_MEMORY_CUDA,
+			    b & 2 ? RPW_REMOTE_READ : RPW_REMOTE_READ | RPW_REMOTE_WRITE,
+			    &s->gpu_memory[1]))
 			fuzz_broken("memory of a GPU cannot be registered again");
 	} else if (s->memory[i]) {
 		rpw_memory_destroy(s->memory[i]);
 		s->memory[i] = NULL;
-	} else if (rpw_memory_register(s->c, s->region[i] + GUARD, REGION, RPW_MEMORY_HOST, region_access[i], &s->memory[i])) {
+	} else if (rpw_memory_register(s->c, s->region[i] + GUARD, REGION, RPW_MEMORY_HOST,
+			   region_access[i], &s->memory[i])) {
 		fuzz_broken("memory cannot be registered");
 	}
 }
@@ -417,9 +434,13 @@ static void act(struct side *s)
 		post_recv(s);
 }
 
-static struct side *side_of(const rpw_endpoint *ep) { return ep->c == run.side[0].c ? &run.side[0] : &run.side[1]; }
+static struct side *side_of(const rpw_endpoint *ep)
+{
+	return ep->c == run.side[0].c ? &run.side[0] : &run.side[1];
+}
 
-static void on_am(rpw_endpoint *ep, const void *header, size_t header_len, const void *data, size_t len, void *arg)
+static void on_am(rpw_endpoint *ep, const void *header, size_t header_len, const void *data,
+	size_t len, void *arg)
 {
 	const volatile uint8_t *h = header, *d = data;
 	for (size_t i = 0; i < header_len; i++)
@@ -527,7 +548,8 @@ static void side_begin(struct side *s)
 	for (unsigned i = 0; i < REGIONS; i++) {
 		s->region[i] = malloc(REGION + 2 * GUARD);
 		memset(s->region[i], 0xa5, REGION + 2 * GUARD);
-		if (rpw_memory_register(s->c, s->region[i] + GUARD, REGION, RPW_MEMORY_HOST, region_access[i], &s->memory[i]))
+		if (rpw_memory_register(s->c, s->region[i] + GUARD, REGION, RPW_MEMORY_HOST,
+			    region_access[i], &s->memory[i]))
 			fuzz_broken("memory cannot be registered");
 	}
 	for (unsigned i = 0; i < 3; i++)
@@ -554,7 +576,8 @@ static void side_end(struct side *s)
 		rpw_rkey_destroy(s->key[i]);
 	for (unsigned i = 0; i < REGIONS; i++) {
 		for (unsigned k = 0; k < REGION + 2 * GUARD; k++)
-			if (s->region[i][k] != 0xa5 && (i == READABLE || k < GUARD || k >= GUARD + REGION))
+			if (s->region[i][k] != 0xa5 &&
+				(i == READABLE || k < GUARD || k >= GUARD + REGION))
 				fuzz_broken("memory was written that was not registered for it");
 		free(s->region[i]);
 	}
@@ -565,7 +588,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t len)
 	memset(&run, 0, sizeof(run));
 	run.in = (struct fuzz_input){data, len};
 	rpwi_log_level_cached = RPWI_LOG_ERROR;
-	fake = (struct fake_knobs){.seed = 1 + fuzz_u8(&run.in), .eager_max = 2048, .frame_max = 8192};
+	fake = (struct fake_knobs){
+		.seed = 1 + fuzz_u8(&run.in), .eager_max = 2048, .frame_max = 8192};
 	if (fake.seed & 1) { /* "fake_b" reaches it by itself; what it writes is there at once */
 		fake.gpu_write = fake_device_writes;
 		fake.gpu_read = fake_device_reads;

@@ -7,7 +7,16 @@
 #include "../msg/fake.h"
 #include "msg/objects.h"
 
-enum { COMMANDS_MAX = 300, OPS_MAX = 40, EPS_MAX = 4, KEYS_MAX = 8, REGION = 4096, GUARD = 64, POOL = 256 * 1024, OBJECT_MAX = 1 << 20 };
+enum {
+	COMMANDS_MAX = 300,
+	OPS_MAX = 40,
+	EPS_MAX = 4,
+	KEYS_MAX = 8,
+	REGION = 4096,
+	GUARD = 64,
+	POOL = 256 * 1024,
+	OBJECT_MAX = 1 << 20
+};
 enum { WRITABLE, READABLE, REGIONS };
 enum { GPU_ROOM = 1300 << 10 }; /* of an operation: several chunks */
 
@@ -28,7 +37,8 @@ struct side {
 	rpw_endpoint *ep[EPS_MAX];
 	uint8_t *region[REGIONS]; /* each with guards around it */
 	rpw_memory *memory[REGIONS];
-	uint8_t *gpu_region;       /* that a peer may put into and get from; NULL: this side knows no GPU */
+	uint8_t *
+		gpu_region; /* that a peer may put into and get from; NULL: this side knows no GPU */
 	rpw_memory *gpu_memory[2]; /* the operations' buffers, gpu_region */
 	rpw_rkey *key[KEYS_MAX];
 	unsigned keys;

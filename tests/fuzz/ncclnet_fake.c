@@ -57,7 +57,8 @@ static int f_listen(const void *table, void *ctx, int dev, void *handle, void **
 	return 0;
 }
 
-static int comm_new(struct fake_listen *l, bool sends, void **comm, struct nccl_net_device_handle **device)
+static int comm_new(
+	struct fake_listen *l, bool sends, void **comm, struct nccl_net_device_handle **device)
 {
 	uint8_t how = fuzz_u8(fake.in);
 	if (how >= 250 || fake.comms == FAKE_COMMS)
@@ -72,13 +73,15 @@ static int comm_new(struct fake_listen *l, bool sends, void **comm, struct nccl_
 	return 0;
 }
 
-static int f_connect(const void *table, void *ctx, int dev, void *handle, void **send_comm, struct nccl_net_device_handle **device)
+static int f_connect(const void *table, void *ctx, int dev, void *handle, void **send_comm,
+	struct nccl_net_device_handle **device)
 {
 	++*(uint8_t *)handle; /* state of ours */
 	return comm_new(NULL, true, send_comm, device);
 }
 
-static int f_accept(const void *table, void *listen_comm, void **recv_comm, struct nccl_net_device_handle **device)
+static int f_accept(const void *table, void *listen_comm, void **recv_comm,
+	struct nccl_net_device_handle **device)
 {
 	struct fake_listen *l = listen_comm;
 	if (!l->live)
@@ -140,7 +143,10 @@ static int f_dereg(const void *table, void *comm, void *mhandle)
 	return 0;
 }
 
-static bool overlap(const uint8_t *a, size_t a_len, const uint8_t *b, size_t b_len) { return a < b + b_len && b < a + a_len; }
+static bool overlap(const uint8_t *a, size_t a_len, const uint8_t *b, size_t b_len)
+{
+	return a < b + b_len && b < a + a_len;
+}
 
 bool fake_uses(const void *data, size_t len)
 {
@@ -152,7 +158,8 @@ bool fake_uses(const void *data, size_t len)
 		if (!c->live)
 			continue;
 		for (unsigned n = c->head; n != c->tail; n++)
-			if (overlap(c->ring[n % FAKE_RING]->data, c->ring[n % FAKE_RING]->len, data, len))
+			if (overlap(c->ring[n % FAKE_RING]->data, c->ring[n % FAKE_RING]->len, data,
+				    len))
 				return true;
 		if (c->flush && overlap(c->flush->data, c->flush->len, data, len))
 			return true;
@@ -162,11 +169,14 @@ bool fake_uses(const void *data, size_t len)
 
 /* ---- messages ---- */
 
-static struct fake_request *request_new(struct fake_comm *c, bool sends, void *data, size_t len, const struct fake_reg *r)
+static struct fake_request *request_new(
+	struct fake_comm *c, bool sends, void *data, size_t len, const struct fake_reg *r)
 {
 	if (!c->live || c->sends != sends || c->told_broken)
-		fuzz_broken("a request on a comm that is closed, broken, or of the other direction");
-	if (!r->live || r->comm != c || (uint8_t *)data < r->data || (size_t)((uint8_t *)data - r->data) > r->len ||
+		fuzz_broken(
+			"a request on a comm that is closed, broken, or of the other direction");
+	if (!r->live || r->comm != c || (uint8_t *)data < r->data ||
+		(size_t)((uint8_t *)data - r->data) > r->len ||
 		len > r->len - (size_t)((uint8_t *)data - r->data))
 		fuzz_broken("a request outside of what is registered with its comm");
 	if (fake.requests == FAKE_REQUESTS)
@@ -193,7 +203,8 @@ static void post(struct fake_comm *c, struct fake_request *q)
 	c->ring[c->tail++ % FAKE_RING] = q;
 }
 
-static int f_isend(const void *table, void *comm, void *data, size_t size, int tag, void *mhandle, void **request)
+static int f_isend(const void *table, void *comm, void *data, size_t size, int tag, void *mhandle,
+	void **request)
 {
 	struct fake_comm *c = comm;
 	int rc;
@@ -217,7 +228,8 @@ static int f_isend(const void *table, void *comm, void *data, size_t size, int t
 	return 0;
 }
 
-static int f_irecv(const void *table, void *comm, int n, void **data, const size_t *sizes, const int *tags, void **mhandles, void **request)
+static int f_irecv(const void *table, void *comm, int n, void **data, const size_t *sizes,
+	const int *tags, void **mhandles, void **request)
 {
 	struct fake_comm *c = comm;
 	int rc;
@@ -239,7 +251,8 @@ static int f_irecv(const void *table, void *comm, int n, void **data, const size
 	return 0;
 }
 
-static int f_iflush(const void *table, void *comm, int n, void **data, const int *sizes, void **mhandles, void **request)
+static int f_iflush(const void *table, void *comm, int n, void **data, const int *sizes,
+	void **mhandles, void **request)
 {
 	struct fake_comm *c = comm;
 	struct fake_request *q = request_new(c, false, data[0], (size_t)sizes[0], mhandles[0]);
@@ -271,7 +284,9 @@ static void told(struct fake_comm *c, struct fake_request *q, int *sizes)
 			fuzz_broken("a batch was changed while it was under way");
 	}
 	if (q->poisoned) /* no further than the host knows that there is something */
-		ASAN_UNPOISON_MEMORY_REGION(q->data, *sizes > 0 ? RPWI_MIN(q->len, (size_t)RPWI_MAX(*sizes, NT_BATCH_LEN)) : q->len);
+		ASAN_UNPOISON_MEMORY_REGION(q->data,
+			*sizes > 0 ? RPWI_MIN(q->len, (size_t)RPWI_MAX(*sizes, NT_BATCH_LEN))
+				   : q->len);
 }
 
 static int f_test(const void *table, void *request, int *done, int *sizes)
@@ -367,7 +382,8 @@ static const struct ncclnet_calls calls = {.name = f_name,
 	.close_recv = f_close_recv,
 	.close_listen = f_close_listen,
 	.irecv_consumed = f_irecv_consumed};
-static struct ncclnet plugin = {.path = (char *)"fuzz", .abi = 9, .calls = &calls, .handle_bytes = NCCL_NET_HANDLE_BYTES};
+static struct ncclnet plugin = {
+	.path = (char *)"fuzz", .abi = 9, .calls = &calls, .handle_bytes = NCCL_NET_HANDLE_BYTES};
 struct nt_load fake_load = {.spec = "fuzz", .name = "fuzz", .device = "fuzz0", .n = &plugin};
 
 /* In the place of nt_load.c. */
@@ -376,7 +392,9 @@ const struct nt_load *nt_load_get(const char *spec) { return &fake_load; }
 
 void fake_reset(struct fuzz_input *in, size_t chunk_max, bool force_flush)
 {
-	memset(&fake, 0, offsetof(struct fake, comm)); /* the places of the rest are filled when they are taken */
+	memset(&fake, 0,
+		offsetof(struct fake,
+			comm)); /* the places of the rest are filled when they are taken */
 	fake.in = in;
 	fake_load.chunk_max = chunk_max;
 	fake_load.props.force_flush = force_flush;

@@ -7,7 +7,14 @@
 #include "fuzz.h"
 #include "tran/ncclnet/nt_priv.h"
 
-enum { FAKE_COMMS = 128, FAKE_LISTENS = 64, FAKE_REGS = 1024, FAKE_REQUESTS = 16384, FAKE_RING = 2 * NT_REQUESTS, FAKE_LENS = 256 };
+enum {
+	FAKE_COMMS = 128,
+	FAKE_LISTENS = 64,
+	FAKE_REGS = 1024,
+	FAKE_REQUESTS = 16384,
+	FAKE_RING = 2 * NT_REQUESTS,
+	FAKE_LENS = 256
+};
 
 struct fake_comm;
 struct fake_reg {
@@ -36,19 +43,22 @@ struct fake_comm {
 	struct fake_listen *listen;
 	unsigned moved; /* messages, of which the first is the hello */
 	unsigned head, fill, tail, regs;
-	struct fake_request *ring[FAKE_RING]; /* head to tail are under way, up to fill they are there */
+	struct fake_request
+		*ring[FAKE_RING]; /* head to tail are under way, up to fill they are there */
 	struct fake_request *flush;
-	unsigned lens; /* of bulk data, as it was announced or sent; those beyond the first FAKE_LENS are not looked at */
+	unsigned
+		lens; /* of bulk data, as it was announced or sent; those beyond the first FAKE_LENS are not looked at */
 	size_t len[FAKE_LENS];
 };
 struct fake {
 	struct fuzz_input *in;
 	unsigned comms, listens, regs, requests, comms_live, listens_live, regs_live;
 	int next_which;
-	bool sends_wait, bulk_waits;                                     /* until fake_sent, fake_bring */
-	bool no_sizes;                                                   /* test leaves them alone */
-	uint8_t not_now, bad_posts, bad_regs, bad_listens, bad_consumed; /* of the next eight calls, those whose bit is set */
-	uint8_t flush_tests;                                             /* a flush is done at the so manieth test; 0: none is needed */
+	bool sends_wait, bulk_waits; /* until fake_sent, fake_bring */
+	bool no_sizes;               /* test leaves them alone */
+	uint8_t not_now, bad_posts, bad_regs, bad_listens,
+		bad_consumed; /* of the next eight calls, those whose bit is set */
+	uint8_t flush_tests;  /* a flush is done at the so manieth test; 0: none is needed */
 	struct fake_comm comm[FAKE_COMMS];
 	struct fake_listen listen[FAKE_LISTENS];
 	struct fake_reg reg[FAKE_REGS];

@@ -70,7 +70,8 @@ int clock_gettime(clockid_t id, struct timespec *ts)
 {
 	if (id != CLOCK_MONOTONIC || !clock_ns)
 		return (int)syscall(SYS_clock_gettime, id, ts);
-	*ts = (struct timespec){.tv_sec = (time_t)(clock_ns / RPWI_NS_PER_S), .tv_nsec = (long)(clock_ns % RPWI_NS_PER_S)};
+	*ts = (struct timespec){.tv_sec = (time_t)(clock_ns / RPWI_NS_PER_S),
+		.tv_nsec = (long)(clock_ns % RPWI_NS_PER_S)};
 	return 0;
 }
 
@@ -149,7 +150,8 @@ static void on_ready(void *user, int status, const char *why)
 		react(e);
 }
 
-static bool on_frame(void *user, const void *head, size_t head_len, const void *body, size_t body_len)
+static bool on_frame(
+	void *user, const void *head, size_t head_len, const void *body, size_t body_len)
 {
 	struct end *e = user;
 	if (!e->ready || e->failed || !e->ep)
@@ -159,7 +161,8 @@ static bool on_frame(void *user, const void *head, size_t head_len, const void *
 	fuzz_readable(head, head_len, 1);
 	fuzz_readable(body, body_len, 61);
 	if (fuzz_u8(&run.in) >= 224)
-		tran_ncclnet.send(e->ep, head, head_len, &(struct iovec){(void *)body, body_len}, 1, body_len);
+		tran_ncclnet.send(e->ep, head, head_len, &(struct iovec){(void *)body, body_len}, 1,
+			body_len);
 	react(e);
 	return true;
 }
@@ -214,7 +217,8 @@ static void make_end(struct end *e)
 	if (e->ep)
 		return;
 	fake.next_which = 0;
-	if (tran_ncclnet.ep_make(run.t, &(struct tran_control){.peer = &peer, .active = true}, e, &e->ep, e->handle, &e->handle_len))
+	if (tran_ncclnet.ep_make(run.t, &(struct tran_control){.peer = &peer, .active = true}, e,
+		    &e->ep, e->handle, &e->handle_len))
 		e->ep = NULL;
 }
 
@@ -229,7 +233,8 @@ static void start_end(struct end *e)
 	if (!e->ep || e->started || nt_get_handle(e->handle, len, &h, why, sizeof why))
 		return;
 	if (how >= 160) {
-		uint8_t *const field[] = {(uint8_t *)&h.abi, (uint8_t *)&h.bytes, (uint8_t *)h.name, (uint8_t *)h.name + 4, h.nonce, h.plugin[0], h.plugin[1]};
+		uint8_t *const field[] = {(uint8_t *)&h.abi, (uint8_t *)&h.bytes, (uint8_t *)h.name,
+			(uint8_t *)h.name + 4, h.nonce, h.plugin[0], h.plugin[1]};
 		*field[which % RPWI_ARRAY_LEN(field)] = value;
 		h.bytes = RPWI_MIN(h.bytes, (size_t)NCCL_NET_HANDLE_BYTES);
 	}
@@ -262,15 +267,20 @@ static void post(struct end *e)
 		d.bytes[where % sizeof d.bytes] ^= what;
 	size_t len = what & 0x40 ? where * 330u : where;
 	bool kept = what & 0x10, rma = what % 8 > 1;
-	*op = (struct op){.posted = true, .end = e, .len = len, .local = kept || !rma ? NULL : calloc(1, len ? len : 1)};
+	*op = (struct op){.posted = true,
+		.end = e,
+		.len = len,
+		.local = kept || !rma ? NULL : calloc(1, len ? len : 1)};
 	int rc;
 	if (what % 8 == 0)
 		rc = tran_ncclnet.rma->flush(e->ep, op);
 	else if (!rma)
-		rc = tran_ncclnet.rma->atomic(e->ep, what & 0x80 ? TRAN_FETCH_ADD : TRAN_COMPARE_SWAP, &d, where, 1, 2, &op->before, op);
+		rc = tran_ncclnet.rma->atomic(e->ep,
+			what & 0x80 ? TRAN_FETCH_ADD : TRAN_COMPARE_SWAP, &d, where, 1, 2,
+			&op->before, op);
 	else
-		rc = tran_ncclnet.rma->transfer(
-			e->ep, what & 0x80, &d, what & 0x20 ? 7 : 0, kept ? run.kept + where : op->local, len, kept ? run.kept_mem : NULL, op);
+		rc = tran_ncclnet.rma->transfer(e->ep, what & 0x80, &d, what & 0x20 ? 7 : 0,
+			kept ? run.kept + where : op->local, len, kept ? run.kept_mem : NULL, op);
 	if (rc && op->posted)
 		op_end(op);
 }
@@ -289,7 +299,8 @@ static void mem_del(void)
 		fuzz_broken("the plugin has memory that was released");
 	for (size_t i = 0; i < REGION + 2 * GUARD; i++)
 		if ((read_only || i < GUARD || i >= GUARD + REGION) && run.region[i] != pattern(i))
-			fuzz_broken("bytes were written beside the registered memory, or where peers may only read");
+			fuzz_broken("bytes were written beside the registered memory, or where "
+				    "peers may only read");
 	free(run.region);
 	run.region = NULL;
 }
@@ -305,7 +316,8 @@ static void mem_add(unsigned access)
 
 static void mem_change(void)
 {
-	static bool inside; /* mem_del may have up-calls in it: one at a time, for the sake of `region` */
+	static bool
+		inside; /* mem_del may have up-calls in it: one at a time, for the sake of `region` */
 	uint8_t access = fuzz_u8(&run.in);
 	if (inside)
 		return;
@@ -324,7 +336,8 @@ static void say(struct end *e)
 		body = fuzz_u16(&run.in) + (body & 7);
 	text[0]++;
 	if (e->ep && e->ready)
-		tran_ncclnet.send(e->ep, text, head * 2 % (TRAN_HEAD_MAX + 8), &(struct iovec){text, RPWI_MIN(body, sizeof text)}, 1, body);
+		tran_ncclnet.send(e->ep, text, head * 2 % (TRAN_HEAD_MAX + 8),
+			&(struct iovec){text, RPWI_MIN(body, sizeof text)}, 1, body);
 }
 
 /* ---- what the plugin says of its host ---- */
@@ -333,7 +346,8 @@ void fake_hello(struct fake_comm *c)
 {
 	uint8_t text[NT_HELLO_LEN], how = fuzz_u8(&run.in);
 	const struct fake_listen *l = c->listen;
-	const struct nt_setup *s = RPWI_CONTAINER_OF((uint8_t(*)[HANDLE_ROOM])l->handle - l->which, struct nt_setup, own[0]);
+	const struct nt_setup *s = RPWI_CONTAINER_OF(
+		(uint8_t(*)[HANDLE_ROOM])l->handle - l->which, struct nt_setup, own[0]);
 	nt_put_hello(text, (unsigned)fake_load.n->abi, (unsigned)l->which, s->nonce, s->peer_nonce);
 	if (how >= 240)
 		text[fuzz_u8(&run.in) % NT_HELLO_LEN] ^= (uint8_t)(1u << (how & 7));
@@ -363,7 +377,8 @@ void fake_batch(struct fake_comm *c, const uint8_t *p, size_t len)
 void fake_may(const uint8_t *data, size_t len, bool sends)
 {
 	const struct tran_mem *m = run.mem;
-	if (m && data >= (uint8_t *)m->addr && data < (uint8_t *)m->addr + m->len && !(m->access & (sends ? TRAN_READ : TRAN_WRITE)))
+	if (m && data >= (uint8_t *)m->addr && data < (uint8_t *)m->addr + m->len &&
+		!(m->access & (sends ? TRAN_READ : TRAN_WRITE)))
 		fuzz_broken("bulk data of a peer that may not");
 }
 
@@ -375,7 +390,10 @@ static struct fake_comm *some_comm(const struct end *e, bool sends, bool bulk)
 	uint8_t what = fuzz_u8(&run.in);
 	const struct nt_ep *ep = e->ep ? nt_of_end(e) : NULL;
 	if (ep && ep->has_comms && what < 224)
-		return (sends ? bulk ? &ep->bulk_out : &ep->out : bulk ? &ep->bulk_in : &ep->in)->comm;
+		return (sends  ? bulk ? &ep->bulk_out : &ep->out
+			: bulk ? &ep->bulk_in
+			       : &ep->in)
+			->comm;
 	for (unsigned i = 0; i < fake.comms; i++) { /* of one that leaves, above all */
 		struct fake_comm *c = &fake.comm[(what + i) % fake.comms];
 		if (c->live && c->sends == sends && c->bulk == bulk && c->moved)
@@ -412,14 +430,18 @@ static const struct nt_chunk *some_chunk(const struct end *e)
 static uint64_t some_len(void)
 {
 	uint8_t n = fuzz_u8(&run.in);
-	return n < 96 ? n : n < 192 ? (n - 80u) * 220u : n < 248 ? REGION : n < 252 ? UINT64_MAX - n : (uint64_t)fuzz_u16(&run.in) * (n - 240u);
+	return n < 96    ? n
+	       : n < 192 ? (n - 80u) * 220u
+	       : n < 248 ? REGION
+	       : n < 252 ? UINT64_MAX - n
+			 : (uint64_t)fuzz_u16(&run.in) * (n - 240u);
 }
 
 /* One item of a batch that could be right. 0: no room. */
 static size_t put_sense(const struct end *e, uint8_t *p, size_t room)
 {
-	static const uint8_t kinds[16] = {
-		0, 0, 0, 0, NT_FRAME, NT_FRAME, NT_GET, NT_GET, NT_PUT, NT_PUT, NT_PUT_HERE, NT_PUT_HERE, NT_ADD, NT_SWAP, NT_DONE, NT_DATA};
+	static const uint8_t kinds[16] = {0, 0, 0, 0, NT_FRAME, NT_FRAME, NT_GET, NT_GET, NT_PUT,
+		NT_PUT, NT_PUT_HERE, NT_PUT_HERE, NT_ADD, NT_SWAP, NT_DONE, NT_DATA};
 	uint8_t what = fuzz_u8(&run.in);
 	struct nt_item i = {.kind = kinds[what & 15]};
 	if (!i.kind || i.kind == NT_DATA || i.kind == NT_DONE) { /* an answer */
@@ -448,7 +470,8 @@ static size_t put_sense(const struct end *e, uint8_t *p, size_t room)
 		       : i.kind == NT_ADD || i.kind == NT_SWAP                       ? NT_ATOMIC_LEN
 										     : 0;
 	bool carries = i.kind == NT_FRAME || i.kind == NT_PUT_HERE || i.kind == NT_DATA_HERE;
-	size_t len = NT_ITEM_LEN + fixed + i.head_len + (carries ? (size_t)RPWI_MIN(i.len, (uint64_t)NT_SLOT_LEN) : 0);
+	size_t len = NT_ITEM_LEN + fixed + i.head_len +
+		     (carries ? (size_t)RPWI_MIN(i.len, (uint64_t)NT_SLOT_LEN) : 0);
 	if (len > room)
 		return 0;
 	nt_put_item(p, &i);
@@ -459,8 +482,11 @@ static size_t put_sense(const struct end *e, uint8_t *p, size_t room)
 			nt_get_desc(&run.mem->desc, &key);
 		if (where == 250)
 			nt_get_desc(&run.kept_mem->desc, &key);
-		uint64_t offset = where < 160 ? where * 8u : where < 250 ? REGION + 80 - where : UINT64_MAX - (255u - where) * 8;
-		nt_put_target(p + NT_ITEM_LEN, &(struct nt_target){.slot = key.slot, .key = key.key, .offset = offset});
+		uint64_t offset = where < 160   ? where * 8u
+				  : where < 250 ? REGION + 80 - where
+						: UINT64_MAX - (255u - where) * 8;
+		nt_put_target(p + NT_ITEM_LEN,
+			&(struct nt_target){.slot = key.slot, .key = key.key, .offset = offset});
 		rpwi_put_be64(p + NT_ITEM_LEN + fixed - 8, fixed == NT_ATOMIC_LEN ? where : offset);
 	}
 	return len;
@@ -472,7 +498,8 @@ static void bring_sense(const struct end *e)
 	struct fake_comm *c = some_comm(e, false, false);
 	uint8_t what = fuzz_u8(&run.in), again = what < 224 ? 1 : what - 223; /* floods */
 	size_t len = NT_BATCH_LEN;
-	for (size_t n, items = 1 + what % 5; items && (n = put_sense(e, bytes + len, NT_SLOT_LEN - len)); items--)
+	for (size_t n, items = 1 + what % 5;
+		items && (n = put_sense(e, bytes + len, NT_SLOT_LEN - len)); items--)
 		for (unsigned i = 0; i < again && len + n <= NT_SLOT_LEN; i++, len += n)
 			if (i)
 				memcpy(bytes + len, bytes + len - n, n);
@@ -483,8 +510,13 @@ static void bring_sense(const struct end *e)
 	rpwi_put_be32(bytes + 4, c->moved - 1 + (change >> 8 == 0xde));
 	if (change >= 0xe000)
 		bytes[(change >> 3 & 0x3ff) % len] ^= (uint8_t)(1u << (change & 7));
-	size_t size = change >> 8 == 0xdd ? change % (len + 1) : change == 0xdc00 ? sizeof bytes : len;
-	fake_bring(c, bytes, RPWI_MAX(size, len), change >> 8 == 0xdb ? -(int)change : change >> 8 == 0xda ? 0 : (int)size);
+	size_t size = change >> 8 == 0xdd ? change % (len + 1)
+		      : change == 0xdc00  ? sizeof bytes
+					  : len;
+	fake_bring(c, bytes, RPWI_MAX(size, len),
+		change >> 8 == 0xdb   ? -(int)change
+		: change >> 8 == 0xda ? 0
+				      : (int)size);
 }
 
 static void bring_raw(const struct end *e)
@@ -503,14 +535,19 @@ static void bring_bulk(const struct end *e)
 	uint8_t how = fuzz_u8(&run.in);
 	for (unsigned n = 0; c && n <= (how & 3) && c->fill != c->tail; n++) {
 		size_t len = c->ring[c->fill % FAKE_RING]->len;
-		fake_bring_bulk(c, how < 224 ? (int)len : how < 240 ? (int)(len / 2) : how < 244 ? -1 : how < 248 ? 0 : (int)len + how);
+		fake_bring_bulk(c, how < 224   ? (int)len
+				   : how < 240 ? (int)(len / 2)
+				   : how < 244 ? -1
+				   : how < 248 ? 0
+					       : (int)len + how);
 	}
 }
 
 static void plugin_changes(void)
 {
 	uint8_t what = fuzz_u8(&run.in), n = fuzz_u8(&run.in);
-	uint8_t *const field[] = {&fake.not_now, &fake.bad_posts, &fake.bad_regs, &fake.bad_listens, &fake.bad_consumed, &fake.flush_tests};
+	uint8_t *const field[] = {&fake.not_now, &fake.bad_posts, &fake.bad_regs, &fake.bad_listens,
+		&fake.bad_consumed, &fake.flush_tests};
 	if (what < 64)
 		fake.sends_wait = n & 1;
 	else if (what < 128)
@@ -543,7 +580,8 @@ static void progress(void)
 		waiting += ep != NULL;
 		if (!ep || !ep->has_comms)
 			continue;
-		if (ep->small_chunks > NT_SMALL_MAX || ep->bulk_chunks > NT_BULK_MAX || ep->answers_count > NT_ANSWERS_MAX)
+		if (ep->small_chunks > NT_SMALL_MAX || ep->bulk_chunks > NT_BULK_MAX ||
+			ep->answers_count > NT_ANSWERS_MAX)
 			fuzz_broken("more is under way than allowed");
 		lens_check(ep);
 	}
@@ -604,7 +642,8 @@ static void command(void)
 		else {
 			int fd;
 			uint64_t deadline_ns = RPWI_NEVER;
-			struct fake_comm *c = fuzz_u8(&run.in) >= 250 ? some_comm(e, false, what & 1) : NULL;
+			struct fake_comm *c =
+				fuzz_u8(&run.in) >= 250 ? some_comm(e, false, what & 1) : NULL;
 			if (c)
 				c->broken = NCCL_REMOTE_ERROR;
 			tran_ncclnet.arm(run.t, &fd, &deadline_ns);

@@ -67,7 +67,8 @@ static void key_file(const uint8_t *p, size_t len)
 	struct boot_key *k = NULL;
 	if (fd < 0)
 		fd = memfd_create("key", MFD_CLOEXEC);
-	if (ftruncate(fd, 0) || pwrite(fd, p, len, 0) != (ssize_t)len || fchmod(fd, len % 16 == 5 ? 0604 : 0600))
+	if (ftruncate(fd, 0) || pwrite(fd, p, len, 0) != (ssize_t)len ||
+		fchmod(fd, len % 16 == 5 ? 0604 : 0600))
 		abort();
 	snprintf(path, sizeof(path), "/proc/self/fd/%d", fd);
 	if (boot_key_load(path, &k))
@@ -102,15 +103,23 @@ static void tcp_handle(const uint8_t *p, size_t len)
 }
 
 static void nothing_ready(void *user, int status, const char *why) { *(int *)user += !status; }
-static bool nothing_frame(void *user, const void *head, size_t head_len, const void *body, size_t body_len)
+static bool nothing_frame(
+	void *user, const void *head, size_t head_len, const void *body, size_t body_len)
 {
 	fuzz_broken("a frame from nobody");
 	return true;
 }
 static void nothing_room(void *user) {}
-static void nothing_done(void *user, void *cookie, int status) { fuzz_broken("done, but nothing was asked"); }
-static void nothing_failed(void *user, int status, const char *why) { fuzz_broken("failed, but it was not up"); }
-static const struct tran_up up = {nothing_ready, nothing_frame, nothing_room, nothing_done, nothing_failed};
+static void nothing_done(void *user, void *cookie, int status)
+{
+	fuzz_broken("done, but nothing was asked");
+}
+static void nothing_failed(void *user, int status, const char *why)
+{
+	fuzz_broken("failed, but it was not up");
+}
+static const struct tran_up up = {
+	nothing_ready, nothing_frame, nothing_room, nothing_done, nothing_failed};
 
 /* To endpoints of tcp and shm, on either side. */
 static void start(const struct tran_ops *ops, bool active, const uint8_t *p, size_t len)
@@ -121,7 +130,9 @@ static void start(const struct tran_ops *ops, bool active, const uint8_t *p, siz
 	uint8_t own[TRAN_HANDLE_MAX];
 	size_t own_len;
 	int ready = 0;
-	if (ops->open(&up, &facts, &t) || ops->ep_make(t, &(struct tran_control){.peer = &facts, .active = active}, &ready, &ep, own, &own_len))
+	if (ops->open(&up, &facts, &t) ||
+		ops->ep_make(t, &(struct tran_control){.peer = &facts, .active = active}, &ready,
+			&ep, own, &own_len))
 		abort();
 	if (!ops->ep_start(ep, p, len, 1000)) {
 		for (int i = 0; i < 4; i++)
@@ -171,7 +182,9 @@ static void offer_make(struct fuzz_input *in, struct verbs_offer *o)
 			.name = "d"};
 		for (unsigned g = 0; g < t->gids; g++) {
 			uint8_t c = fuzz_u8(in);
-			t->gid[g] = (struct verbs_gid){.type = (uint8_t)(c % VERBS_GID_TYPES), .index = (uint8_t)g, .prefix = c & 0x40 ? 24 : 0};
+			t->gid[g] = (struct verbs_gid){.type = (uint8_t)(c % VERBS_GID_TYPES),
+				.index = (uint8_t)g,
+				.prefix = c & 0x40 ? 24 : 0};
 			if (c & 4)
 				t->gid[g].raw[10] = t->gid[g].raw[11] = 0xff;
 			else
@@ -195,10 +208,13 @@ static void verbs_choice(struct fuzz_input *in)
 	bool same_host = fuzz_u8(in) & 1;
 	offer_make(in, &a);
 	offer_make(in, &b);
-	bool one = rpwi_verbs_choose(&a, &b, true, same_host, &x), two = rpwi_verbs_choose(&b, &a, false, same_host, &y);
-	if (one != two || (one && (x.own_port != y.peer_port || x.own_gid != y.peer_gid || x.peer_port != y.own_port || x.peer_gid != y.own_gid)))
+	bool one = rpwi_verbs_choose(&a, &b, true, same_host, &x),
+	     two = rpwi_verbs_choose(&b, &a, false, same_host, &y);
+	if (one != two || (one && (x.own_port != y.peer_port || x.own_gid != y.peer_gid ||
+					  x.peer_port != y.own_port || x.peer_gid != y.own_gid)))
 		fuzz_broken("the two sides choose different paths");
-	if (one && (x.own_port >= a.ports || x.own_gid >= a.port[x.own_port].gids || x.peer_port >= b.ports || x.peer_gid >= b.port[x.peer_port].gids))
+	if (one && (x.own_port >= a.ports || x.own_gid >= a.port[x.own_port].gids ||
+			   x.peer_port >= b.ports || x.peer_gid >= b.port[x.peer_port].gids))
 		fuzz_broken("a choice that was not offered");
 }
 

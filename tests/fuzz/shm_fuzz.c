@@ -13,7 +13,15 @@
 #include "ropeway.h"
 #include "tran/shm/shm.h"
 
-enum { COMMANDS_MAX = 300, EPS_MAX = 4, OPS_MAX = 48, REGION = 4096, GUARD = 64, LOCAL_MAX = 256 * 1024, ROUNDS_UP = 400 };
+enum {
+	COMMANDS_MAX = 300,
+	EPS_MAX = 4,
+	OPS_MAX = 48,
+	REGION = 4096,
+	GUARD = 64,
+	LOCAL_MAX = 256 * 1024,
+	ROUNDS_UP = 400
+};
 enum { WRITABLE, READABLE, MAPPED, REGIONS };
 
 struct side;
@@ -43,13 +51,15 @@ static struct tran_facts facts = {.transports = "shm", .hostname = "here"};
 
 static uint64_t fuzz_u64(void)
 {
-	return (uint64_t)fuzz_u16(&run.in) << 48 | (uint64_t)fuzz_u16(&run.in) << 32 | (uint32_t)fuzz_u16(&run.in) << 16 | fuzz_u16(&run.in);
+	return (uint64_t)fuzz_u16(&run.in) << 48 | (uint64_t)fuzz_u16(&run.in) << 32 |
+	       (uint32_t)fuzz_u16(&run.in) << 16 | fuzz_u16(&run.in);
 }
 
 static uint64_t some_number(void)
 {
-	static const uint64_t odd[] = {UINT64_MAX, UINT64_MAX - 7, INT64_MAX, 1ull << 32, UINT32_MAX, INT32_MAX, 1 << 20, 65536, 65535, RING_BULK, RING_CELLS,
-		REGION, REGION - 7, REGION + 1};
+	static const uint64_t odd[] = {UINT64_MAX, UINT64_MAX - 7, INT64_MAX, 1ull << 32,
+		UINT32_MAX, INT32_MAX, 1 << 20, 65536, 65535, RING_BULK, RING_CELLS, REGION,
+		REGION - 7, REGION + 1};
 	uint8_t b = fuzz_u8(&run.in);
 	return b < 192 ? b % 64 : b < 240 ? odd[b % RPWI_ARRAY_LEN(odd)] : fuzz_u64();
 }
@@ -95,7 +105,8 @@ static void on_ready(void *user, int status, const char *why)
 }
 
 static void send_some(struct end *e);
-static bool on_frame(void *user, const void *head, size_t head_len, const void *body, size_t body_len)
+static bool on_frame(
+	void *user, const void *head, size_t head_len, const void *body, size_t body_len)
 {
 	struct end *e = user;
 	if (e->failed || !e->ready || !e->ep)
@@ -140,7 +151,8 @@ static void send_some(struct end *e)
 {
 	static const uint8_t bytes[SHM_FRAME_MAX] = {1, 2, 3};
 	uint8_t b = fuzz_u8(&run.in);
-	size_t head = b & 1 ? b : 16, body = b & 2 ? fuzz_u16(&run.in) % (SHM_FRAME_MAX + 1) : b / 4;
+	size_t head = b & 1 ? b : 16,
+	       body = b & 2 ? fuzz_u16(&run.in) % (SHM_FRAME_MAX + 1) : b / 4;
 	struct iovec iov = {(void *)bytes, body};
 	tran_shm.send(e->ep, bytes, head, &iov, 1, body);
 }
@@ -182,7 +194,8 @@ static void rma_some(struct side *s, struct side *peer)
 	if (b % 8 == 0)
 		rc = tran_shm.rma->flush(e->ep, op);
 	else if (b % 8 == 1)
-		rc = tran_shm.rma->atomic(e->ep, b & 0x80 ? TRAN_FETCH_ADD : TRAN_COMPARE_SWAP, &d, offset & ~7ull, 1, 2, &op->before, op);
+		rc = tran_shm.rma->atomic(e->ep, b & 0x80 ? TRAN_FETCH_ADD : TRAN_COMPARE_SWAP, &d,
+			offset & ~7ull, 1, 2, &op->before, op);
 	else
 		rc = tran_shm.rma->transfer(e->ep, b & 0x80, &d, offset, op->local, len, NULL, op);
 	if (rc && op->used)
@@ -209,14 +222,16 @@ static void close_end(struct side *s, unsigned i)
 	ops_forget(s);
 }
 
-static const unsigned access_of[REGIONS] = {TRAN_READ | TRAN_WRITE | TRAN_ATOMIC, TRAN_READ, TRAN_READ | TRAN_WRITE};
+static const unsigned access_of[REGIONS] = {
+	TRAN_READ | TRAN_WRITE | TRAN_ATOMIC, TRAN_READ, TRAN_READ | TRAN_WRITE};
 static void mem_turn(struct side *s, unsigned i)
 {
 	if (s->mem[i]) {
 		tran_shm.mem->del(s->t, s->mem[i]);
 		s->mem[i] = NULL;
 	} else if (i == MAPPED ? tran_shm.mem->alloc(s->t, REGION, access_of[i], &s->mem[i])
-			       : tran_shm.mem->add(s->t, s->region[i] + GUARD, REGION, access_of[i], &s->mem[i])) {
+			       : tran_shm.mem->add(s->t, s->region[i] + GUARD, REGION, access_of[i],
+					 &s->mem[i])) {
 		fuzz_broken("memory cannot be registered");
 	}
 }
@@ -248,7 +263,9 @@ static void connect_pair(bool spoil)
 	struct end *e[2] = {&run.side[0].end[i], &run.side[1].end[k]};
 	for (unsigned n = 0; n < 2; n++) {
 		*e[n] = (struct end){.s = &run.side[n]};
-		if (tran_shm.ep_make(run.side[n].t, &(struct tran_control){.peer = &facts, .active = n}, e[n], &e[n]->ep, handle[n], &len[n]))
+		if (tran_shm.ep_make(run.side[n].t,
+			    &(struct tran_control){.peer = &facts, .active = n}, e[n], &e[n]->ep,
+			    handle[n], &len[n]))
 			fuzz_broken("no endpoint");
 	}
 	if (spoil) {
@@ -285,12 +302,14 @@ static void scribble(void)
 		return;
 	struct ring_tx *tx = &l->tx;
 	if (how < 96) { /* control words, near to what they are */
-		uint64_t *word = (uint64_t *)(void *)((uint8_t *)l->segment->shared + how % (sizeof(l->segment->shared) / 8) * 8);
+		uint64_t *word = (uint64_t *)(void *)((uint8_t *)l->segment->shared +
+						      how % (sizeof(l->segment->shared) / 8) * 8);
 		*word = how & 1 ? *word + value : value;
 		return;
 	}
 	if (how < 192)
-		at = (uint8_t *)&tx->cells[(tx->tail - 1 + how % 4) % RING_CELLS] + fuzz_u8(&run.in) % 64;
+		at = (uint8_t *)&tx->cells[(tx->tail - 1 + how % 4) % RING_CELLS] +
+		     fuzz_u8(&run.in) % 64;
 	else if (how < 224)
 		at = tx->bulk + (tx->bulk_tail + RING_BULK - fuzz_u16(&run.in)) % RING_BULK;
 	else
@@ -307,14 +326,17 @@ static void forge_cell(void)
 	struct ring_cell *cell = &tx->cells[tx->tail % RING_CELLS];
 	uint8_t how = fuzz_u8(&run.in);
 	unsigned kind = how & 15;
-	size_t head = how & 16 ? sizeof(struct shm_ctl) : fuzz_u16(&run.in) & 511, body = how & 32 ? fuzz_u8(&run.in) : (size_t)some_number() & 0x7fffff;
+	size_t head = how & 16 ? sizeof(struct shm_ctl) : fuzz_u16(&run.in) & 511,
+	       body = how & 32 ? fuzz_u8(&run.in) : (size_t)some_number() & 0x7fffff;
 	uint32_t endpoint = how & 64 ? fuzz_u8(&run.in) % 8 : (uint32_t)some_number() & 0xfffff;
 	for (unsigned i = 0; i < 8; i++)
 		cell->bytes[fuzz_u8(&run.in) % RING_INLINE] = (uint8_t)i;
-	atomic_store_explicit(&cell->word, ring_word(tx->lap, kind, head, body, endpoint), memory_order_release);
+	atomic_store_explicit(
+		&cell->word, ring_word(tx->lap, kind, head, body, endpoint), memory_order_release);
 	ring_tx_step(tx);
 	if (how & 128)
-		tx->bulk_tail += (size_t)ring_bulk_skip(tx->bulk_tail, ring_bulk_need(head, body)) + ring_bulk_need(head, body);
+		tx->bulk_tail += (size_t)ring_bulk_skip(tx->bulk_tail, ring_bulk_need(head, body)) +
+				 ring_bulk_need(head, body);
 }
 
 static void forge_ctl(unsigned from)
@@ -328,8 +350,12 @@ static void forge_ctl(unsigned from)
 	struct shm_desc d = {0};
 	if (m)
 		memcpy(&d, m->desc.bytes, sizeof(d));
-	struct shm_ctl ctl = {
-		.id = (uint32_t)some_number(), .index = d.index, .nonce = d.nonce, .offset = some_number(), .a = some_number(), .b = some_number()};
+	struct shm_ctl ctl = {.id = (uint32_t)some_number(),
+		.index = d.index,
+		.nonce = d.nonce,
+		.offset = some_number(),
+		.a = some_number(),
+		.b = some_number()};
 	uint8_t kind = fuzz_u8(&run.in) % (SHM_KINDS + 1);
 	struct shm_link *other = link_of(&run.side[!from]);
 	if (kind == SHM_DATA || kind == SHM_ACK) { /* of what it has asked for */
@@ -346,7 +372,8 @@ static void forge_ctl(unsigned from)
 	}
 	ring_tx_refresh(&l->tx);
 	size_t len = how & 16 ? (size_t)fuzz_u16(&run.in) : fuzz_u8(&run.in);
-	rpwi_shm_link_ctl(l, (enum shm_kind)kind, fuzz_u8(&run.in) % 8, &ctl, body, RPWI_MIN(len, (size_t)RING_BODY_MAX), 0);
+	rpwi_shm_link_ctl(l, (enum shm_kind)kind, fuzz_u8(&run.in) % 8, &ctl, body,
+		RPWI_MIN(len, (size_t)RING_BODY_MAX), 0);
 }
 
 static void forge_board(void)
@@ -367,7 +394,10 @@ static void forge_board(void)
 	else if (how < 192)
 		atomic_store(&e->nonce, some_number());
 	else
-		atomic_store(how & 1 ? &t->board->sleeping : how & 2 ? &t->board->fence : &t->board->beat, (uint32_t)some_number());
+		atomic_store(how & 1   ? &t->board->sleeping
+			     : how & 2 ? &t->board->fence
+				       : &t->board->beat,
+			(uint32_t)some_number());
 }
 
 /* As link.c has it. */
@@ -500,7 +530,8 @@ static void guards(const struct side *s)
 {
 	for (unsigned i = 0; i < 2; i++)
 		for (unsigned k = 0; k < REGION + 2 * GUARD; k++)
-			if (s->region[i][k] != 0xa5 && (i == READABLE || k < GUARD || k >= GUARD + REGION))
+			if (s->region[i][k] != 0xa5 &&
+				(i == READABLE || k < GUARD || k >= GUARD + REGION))
 				fuzz_broken("memory was written that was not registered for it");
 }
 
@@ -522,7 +553,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t len)
 			mem_turn(s, i);
 	}
 	connect_pair(false);
-	for (unsigned i = 0; i < ROUNDS_UP && !(run.side[0].end[0].ready && run.side[1].end[0].ready); i++) {
+	for (unsigned i = 0;
+		i < ROUNDS_UP && !(run.side[0].end[0].ready && run.side[1].end[0].ready); i++) {
 		round_of(&run.side[0]);
 		round_of(&run.side[1]);
 	}

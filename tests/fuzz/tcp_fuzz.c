@@ -49,7 +49,8 @@ static void on_ready(void *user, int status, const char *why)
 	e->ready = status == 0;
 	e->failed = status < 0;
 }
-static bool on_frame(void *user, const void *head, size_t head_len, const void *body, size_t body_len)
+static bool on_frame(
+	void *user, const void *head, size_t head_len, const void *body, size_t body_len)
 {
 	struct end *e = user;
 	struct tran_ep *ep = e == &run.first_end ? run.ep : run.second;
@@ -60,7 +61,8 @@ static bool on_frame(void *user, const void *head, size_t head_len, const void *
 	fuzz_readable(head, head_len, 1);
 	fuzz_readable(body, body_len, 61);
 	if (fuzz_u8(&run.in) < 32)
-		tran_tcp.send(ep, head, head_len, &(struct iovec){(void *)body, body_len}, 1, body_len);
+		tran_tcp.send(
+			ep, head, head_len, &(struct iovec){(void *)body, body_len}, 1, body_len);
 	return true;
 }
 static void on_room(void *user) {}
@@ -94,7 +96,8 @@ static void listen_here(void)
 		return;
 	listener_at.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
 	listener = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
-	if (bind(listener, (struct sockaddr *)&listener_at, len) || listen(listener, 8) || getsockname(listener, (struct sockaddr *)&listener_at, &len))
+	if (bind(listener, (struct sockaddr *)&listener_at, len) || listen(listener, 8) ||
+		getsockname(listener, (struct sockaddr *)&listener_at, &len))
 		abort();
 }
 
@@ -102,7 +105,8 @@ static void listen_here(void)
 static int ends_by_reset(int fd)
 {
 	if (fd >= 0)
-		setsockopt(fd, SOL_SOCKET, SO_LINGER, &(struct linger){1, 0}, sizeof(struct linger));
+		setsockopt(
+			fd, SOL_SOCKET, SO_LINGER, &(struct linger){1, 0}, sizeof(struct linger));
 	return fd;
 }
 
@@ -115,7 +119,8 @@ static void cannot(const char *what)
 static int connect_to(const struct sockaddr_in *a)
 {
 	int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0), tries = 0;
-	while (connect(fd, (const struct sockaddr *)a, sizeof *a)) /* thousands a second may use up the ports for a moment */
+	while (connect(fd, (const struct sockaddr *)a,
+		sizeof *a)) /* thousands a second may use up the ports for a moment */
 		if (errno != EADDRNOTAVAIL || ++tries > 1000 || poll(NULL, 0, 10))
 			cannot("connect");
 	return fd;
@@ -135,7 +140,8 @@ static void mem_add(void)
 {
 	run.region = malloc(REGION + 2 * GUARD);
 	memset(run.region, 0xa5, REGION + 2 * GUARD);
-	if (tran_tcp.mem->add(run.t, run.region + GUARD, REGION, 1 + fuzz_u8(&run.in) % 7, &run.mem))
+	if (tran_tcp.mem->add(
+		    run.t, run.region + GUARD, REGION, 1 + fuzz_u8(&run.in) % 7, &run.mem))
 		abort();
 }
 static void mem_del(void)
@@ -152,7 +158,8 @@ static void start(struct tran_ep *tran_ep, bool active)
 {
 	const struct tcp_ep *ep = (const struct tcp_ep *)tran_ep;
 	uint8_t handle[TRAN_HANDLE_MAX];
-	struct tcp_handle h = {.number = ep->number, .port = active ? ntohs(listener_at.sin_port) : 0};
+	struct tcp_handle h = {
+		.number = ep->number, .port = active ? ntohs(listener_at.sin_port) : 0};
 	memset(h.nonce, 0x11, sizeof h.nonce);
 	if (tran_tcp.ep_start(tran_ep, handle, tcp_put_handle(handle, &h), 60000))
 		abort();
@@ -197,8 +204,10 @@ static void begin(void)
 	bool active = how & 1;
 	listen_here();
 	if (tran_tcp.open(&up, &facts, &run.t) ||
-		tran_tcp.ep_make(run.t, &(struct tran_control){.peer = &facts, .active = active}, &run.first_end, &run.ep, handle, &len) ||
-		tran_tcp.ep_make(run.t, &(struct tran_control){.peer = &facts, .active = active}, &run.second_end, &run.second, handle, &len))
+		tran_tcp.ep_make(run.t, &(struct tran_control){.peer = &facts, .active = active},
+			&run.first_end, &run.ep, handle, &len) ||
+		tran_tcp.ep_make(run.t, &(struct tran_control){.peer = &facts, .active = active},
+			&run.second_end, &run.second, handle, &len))
 		abort();
 	tcp_of(run.t)->streams_max = 2;
 	run.peer[0] = run.peer[1] = -1;
@@ -244,15 +253,21 @@ static uint32_t some_len(unsigned stream, uint32_t id)
 /* The peer comes, or is come to, once more: a greeting that may be wrong in one place. */
 static void knock(unsigned stream)
 {
-	const struct tcp_ep *ep = (const struct tcp_ep *)(run.second && fuzz_u8(&run.in) & 1 ? run.second : run.ep);
-	struct sockaddr_in to = {.sin_family = AF_INET, .sin_port = htons(tcp_of(run.t)->listener[0].port), .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
+	const struct tcp_ep *ep =
+		(const struct tcp_ep *)(run.second && fuzz_u8(&run.in) & 1 ? run.second : run.ep);
+	struct sockaddr_in to = {.sin_family = AF_INET,
+		.sin_port = htons(tcp_of(run.t)->listener[0].port),
+		.sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
 	uint8_t bytes[TCP_GREETING_LEN];
 	if (!ep || !run.strangers)
 		return;
-	int fd = ends_by_reset(ep->active ? accept(listener, NULL, NULL) : socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
+	int fd = ends_by_reset(
+		ep->active ? accept(listener, NULL, NULL)
+			   : socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
 	if (fd < 0)
 		return;
-	if (!ep->active && connect(fd, (const struct sockaddr *)&to, sizeof to) && poll(&(struct pollfd){.fd = fd, .events = POLLOUT}, 1, 0) != 1) {
+	if (!ep->active && connect(fd, (const struct sockaddr *)&to, sizeof to) &&
+		poll(&(struct pollfd){.fd = fd, .events = POLLOUT}, 1, 0) != 1) {
 		close(fd); /* too many wait to be accepted */
 		return;
 	}
@@ -274,7 +289,8 @@ static void say_sense(unsigned stream)
 {
 	static uint8_t bytes[TCP_HEADER_LEN + TCP_ATOMIC_LEN + LOCAL_MAX];
 	struct tcp_header h = {.kind = (uint8_t)(TCP_FRAME + fuzz_u8(&run.in) % 12)};
-	const struct tcp_ep *to = (const struct tcp_ep *)(run.second && fuzz_u8(&run.in) & 1 ? run.second : run.ep);
+	const struct tcp_ep *to =
+		(const struct tcp_ep *)(run.second && fuzz_u8(&run.in) & 1 ? run.second : run.ep);
 	bool word = h.kind >= TCP_ATTACH && h.kind <= TCP_LEAVE;
 	struct tcp_key key = {0};
 	bool frame = h.kind == TCP_FRAME, open = h.kind == TCP_OPEN;
@@ -284,7 +300,9 @@ static void say_sense(unsigned stream)
 	if (h.kind == TCP_DONE)
 		h.answer = fuzz_u8(&run.in) % 16 == 0;
 	else
-		h.len = open || word ? 0 : h.kind == TCP_ADD || h.kind == TCP_SWAP ? 8 : some_len(stream, h.id);
+		h.len = open || word                              ? 0
+			: h.kind == TCP_ADD || h.kind == TCP_SWAP ? 8
+								  : some_len(stream, h.id);
 	tcp_put_header(bytes, &h);
 	size_t len = TCP_HEADER_LEN;
 	size_t more = h.kind == TCP_DATA ? h.len : tcp_more_len(&h);
@@ -294,16 +312,20 @@ static void say_sense(unsigned stream)
 	}
 	if (h.kind == TCP_GET || h.kind == TCP_PUT || h.kind == TCP_ADD || h.kind == TCP_SWAP) {
 		uint8_t where = fuzz_u8(&run.in);
-		uint64_t offset = where < 128 ? where * 32u : where < 250 ? REGION - (where - 128u) : UINT64_MAX - where;
+		uint64_t offset = where < 128   ? where * 32u
+				  : where < 250 ? REGION - (where - 128u)
+						: UINT64_MAX - where;
 		memset(bytes + len, where, TCP_ATOMIC_LEN);
-		tcp_put_target(bytes + len, &(struct tcp_target){.slot = key.slot, .key = key.key, .offset = offset});
+		tcp_put_target(bytes + len,
+			&(struct tcp_target){.slot = key.slot, .key = key.key, .offset = offset});
 		if (h.kind == TCP_PUT)
 			more += h.len;
 	}
 	len += RPWI_MIN(more, sizeof bytes - len);
 	uint16_t change = fuzz_u16(&run.in);
 	if (change & 0x8000)
-		bytes[(change >> 3 & 0xfff) % RPWI_MIN(len, (size_t)64)] ^= (uint8_t)(1u << (change & 7));
+		bytes[(change >> 3 & 0xfff) % RPWI_MIN(len, (size_t)64)] ^=
+			(uint8_t)(1u << (change & 7));
 	else
 		run.shown |= h.kind == TCP_ATTACHED || h.kind == TCP_ATTACH;
 	say(stream, bytes, len);
@@ -325,7 +347,8 @@ static void post(void)
 	if (what % 8 == 0)
 		rc = tran_tcp.rma->flush(run.ep, op);
 	else if (what % 8 == 1)
-		rc = tran_tcp.rma->atomic(run.ep, what & 0x80 ? TRAN_FETCH_ADD : TRAN_COMPARE_SWAP, &d, len, 1, 2, &op->before, op);
+		rc = tran_tcp.rma->atomic(run.ep, what & 0x80 ? TRAN_FETCH_ADD : TRAN_COMPARE_SWAP,
+			&d, len, 1, 2, &op->before, op);
 	else
 		rc = tran_tcp.rma->transfer(run.ep, what & 0x80, &d, 7, op->local, len, NULL, op);
 	if (rc && op->posted && !op->done) {
@@ -389,7 +412,8 @@ static void command(void)
 		break;
 	case 10:
 		if (run.ep && run.first_end.ready)
-			tran_tcp.send(run.ep, raw, 0, &(struct iovec){run.region, REGION}, 1, REGION);
+			tran_tcp.send(
+				run.ep, raw, 0, &(struct iovec){run.region, REGION}, 1, REGION);
 		break;
 	case 11:
 		if (fuzz_u8(&run.in) < 16)

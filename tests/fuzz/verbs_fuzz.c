@@ -43,7 +43,9 @@ struct fake_mr {
 	bool live;
 };
 static struct fake {
-	struct fake_qp qp[QPS_MAX * LINGERERS_MAX]; /* never used twice: a number that is known from before is nobody's */
+	struct fake_qp
+		qp[QPS_MAX *
+			LINGERERS_MAX]; /* never used twice: a number that is known from before is nobody's */
 	struct fake_mr mr[MRS_MAX];
 	unsigned qps, mrs, qps_live, mrs_live, srq_wr, received, posted;
 	struct ibv_recv_wr recv[VERBS_SRQ_MAX];
@@ -109,7 +111,10 @@ static void send_end(struct fake_qp *q, enum ibv_wc_status status)
 		memset((void *)(uintptr_t)s->addr, 0x5a, s->len);
 	}
 	if (s->signalled || status != IBV_WC_SUCCESS)
-		cq_add(&(struct ibv_wc){.wr_id = s->wr_id, .status = status, .opcode = IBV_WC_SEND, .qp_num = q->ibv.qp_num});
+		cq_add(&(struct ibv_wc){.wr_id = s->wr_id,
+			.status = status,
+			.opcode = IBV_WC_SEND,
+			.qp_num = q->ibv.qp_num});
 }
 
 static void qp_break(struct fake_qp *q)
@@ -131,7 +136,8 @@ static int fake_post_send(struct ibv_qp *ibv, struct ibv_send_wr *wr, struct ibv
 			return ENOMEM;
 		struct fake_send s = {.wr_id = wr->wr_id,
 			.signalled = wr->send_flags & IBV_SEND_SIGNALED,
-			.reads = wr->opcode == IBV_WR_RDMA_READ || wr->opcode >= IBV_WR_ATOMIC_CMP_AND_SWP};
+			.reads = wr->opcode == IBV_WR_RDMA_READ ||
+				 wr->opcode >= IBV_WR_ATOMIC_CMP_AND_SWP};
 		if (wr->num_sge) {
 			s.addr = wr->sg_list->addr;
 			s.len = wr->sg_list->length;
@@ -189,8 +195,10 @@ static struct ibv_context *fake_open(struct ibv_device *d)
 	if (!channel.fd)
 		channel.fd = eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC);
 	context.device = d;
-	context.ops = (struct ibv_context_ops){
-		.poll_cq = fake_poll_cq, .req_notify_cq = fake_req_notify_cq, .post_srq_recv = fake_post_srq_recv, .post_send = fake_post_send};
+	context.ops = (struct ibv_context_ops){.poll_cq = fake_poll_cq,
+		.req_notify_cq = fake_req_notify_cq,
+		.post_srq_recv = fake_post_srq_recv,
+		.post_send = fake_post_send};
 	return &context;
 }
 static int fake_close(struct ibv_context *c) { return 0; }
@@ -207,8 +215,10 @@ static int fake_query_device(struct ibv_context *c, struct ibv_device_attr *a)
 }
 static int fake_query_port(struct ibv_context *c, uint8_t port, struct _compat_ibv_port_attr *attr)
 {
-	*(struct ibv_port_attr *)(void *)attr =
-		(struct ibv_port_attr){.state = IBV_PORT_ACTIVE, .active_mtu = IBV_MTU_4096, .link_layer = IBV_LINK_LAYER_INFINIBAND, .gid_tbl_len = 1};
+	*(struct ibv_port_attr *)(void *)attr = (struct ibv_port_attr){.state = IBV_PORT_ACTIVE,
+		.active_mtu = IBV_MTU_4096,
+		.link_layer = IBV_LINK_LAYER_INFINIBAND,
+		.gid_tbl_len = 1};
 	return 0;
 }
 static int fake_query_gid(struct ibv_context *c, uint8_t port, int index, union ibv_gid *gid)
@@ -234,7 +244,12 @@ static struct ibv_mr *fake_reg_mr(struct ibv_pd *p, void *addr, size_t len, int 
 	struct fake_mr *m = &dev.mr[dev.mrs];
 	*m = (struct fake_mr){.live = true,
 		.access = access,
-		.ibv = {.context = &context, .pd = p, .addr = addr, .length = len, .lkey = dev.mrs << 8 | 7, .rkey = dev.mrs << 8 | 7}};
+		.ibv = {.context = &context,
+			.pd = p,
+			.addr = addr,
+			.length = len,
+			.lkey = dev.mrs << 8 | 7,
+			.rkey = dev.mrs << 8 | 7}};
 	dev.mrs++;
 	dev.mrs_live++;
 	return &m->ibv;
@@ -250,7 +265,8 @@ static int fake_dereg_mr(struct ibv_mr *ibv)
 }
 static struct ibv_comp_channel *fake_channel(struct ibv_context *c) { return &channel; }
 static int fake_channel_free(struct ibv_comp_channel *c) { return 0; }
-static struct ibv_cq *fake_create_cq(struct ibv_context *c, int cqe, void *user, struct ibv_comp_channel *ch, int vector)
+static struct ibv_cq *fake_create_cq(
+	struct ibv_context *c, int cqe, void *user, struct ibv_comp_channel *ch, int vector)
 {
 	cq.context = c;
 	dev.cqe = (unsigned)cqe;
@@ -264,7 +280,10 @@ static int fake_resize_cq(struct ibv_cq *c, int cqe)
 	return 0;
 }
 static int fake_destroy_cq(struct ibv_cq *c) { return 0; }
-static int fake_get_cq_event(struct ibv_comp_channel *c, struct ibv_cq **which, void **user) { return -1; }
+static int fake_get_cq_event(struct ibv_comp_channel *c, struct ibv_cq **which, void **user)
+{
+	return -1;
+}
 static void fake_ack_cq_events(struct ibv_cq *c, unsigned n) {}
 static struct ibv_srq *fake_create_srq(struct ibv_pd *p, struct ibv_srq_init_attr *a)
 {
@@ -280,7 +299,9 @@ static struct ibv_qp *fake_create_qp(struct ibv_pd *p, struct ibv_qp_init_attr *
 		return NULL;
 	}
 	struct fake_qp *q = &dev.qp[dev.qps];
-	*q = (struct fake_qp){.live = true, .depth = a->cap.max_send_wr, .ibv = {.context = &context, .pd = p, .qp_num = DEVICE_QPN_FIRST + dev.qps}};
+	*q = (struct fake_qp){.live = true,
+		.depth = a->cap.max_send_wr,
+		.ibv = {.context = &context, .pd = p, .qp_num = DEVICE_QPN_FIRST + dev.qps}};
 	dev.qps++;
 	dev.qps_live++;
 	return &q->ibv;
@@ -344,7 +365,10 @@ static const struct verbs_table table = {.source = "fuzz",
 	.ibv_wc_status_str = fake_status};
 
 /* In the place of verbs_table.c. */
-const struct verbs_table *rpwi_verbs_table(enum verbs_source source, char *why, size_t why_len) { return &table; }
+const struct verbs_table *rpwi_verbs_table(enum verbs_source source, char *why, size_t why_len)
+{
+	return &table;
+}
 bool rpwi_verbs_listed(const char *names, const char *name) { return true; }
 int rpwi_verbs_devices(const struct verbs_table *v, const char *names, int *software)
 {
@@ -365,7 +389,8 @@ static void on_ready(void *user, int status, const char *why)
 	e->failed = status < 0;
 }
 
-static bool on_frame(void *user, const void *head, size_t head_len, const void *body, size_t body_len)
+static bool on_frame(
+	void *user, const void *head, size_t head_len, const void *body, size_t body_len)
 {
 	struct end *e = user;
 	if (!e->ready || e->failed || !e->ep)
@@ -376,7 +401,8 @@ static bool on_frame(void *user, const void *head, size_t head_len, const void *
 	fuzz_readable(body, body_len, 61);
 	uint8_t what = fuzz_u8(&run.in);
 	if (what < 32 && body_len <= VERBS_FRAME_MAX)
-		tran_verbs.send(e->ep, head, head_len, &(struct iovec){(void *)body, body_len}, 1, body_len);
+		tran_verbs.send(e->ep, head, head_len, &(struct iovec){(void *)body, body_len}, 1,
+			body_len);
 	else if (what < 40 && &run.end[what % EPS_MAX] != e)
 		close_end(&run.end[what % EPS_MAX]);
 	return true;
@@ -427,7 +453,9 @@ static void close_end(struct end *e)
 static void make_end(struct end *e)
 {
 	struct tran_facts peer = {.transports = "verbs", .hostname = "there"};
-	if (!e->ep && tran_verbs.ep_make(run.t, &(struct tran_control){.peer = &peer, .active = fuzz_u8(&run.in) & 1}, e, &e->ep, e->handle, &e->handle_len))
+	if (!e->ep && tran_verbs.ep_make(run.t,
+			      &(struct tran_control){.peer = &peer, .active = fuzz_u8(&run.in) & 1},
+			      e, &e->ep, e->handle, &e->handle_len))
 		e->ep = NULL;
 }
 
@@ -443,9 +471,10 @@ static void start_end(struct end *e)
 	memcpy(handle, e->handle, len);
 	if (how >= 64 && !rpwi_verbs_offer_read(&o, handle, len)) {
 		struct verbs_port *port = &o.port[0];
-		uint8_t *field[] = {&port->dev, &port->port, &port->mtu, &port->rd_in, &port->gid[0].type, &port->gid[0].index, &port->gid[0].prefix,
-			&port->gid[0].raw[15], (uint8_t *)&o.window, (uint8_t *)&port->qpn, (uint8_t *)&port->psn, (uint8_t *)&port->lid,
-			(uint8_t *)port->name};
+		uint8_t *field[] = {&port->dev, &port->port, &port->mtu, &port->rd_in,
+			&port->gid[0].type, &port->gid[0].index, &port->gid[0].prefix,
+			&port->gid[0].raw[15], (uint8_t *)&o.window, (uint8_t *)&port->qpn,
+			(uint8_t *)&port->psn, (uint8_t *)&port->lid, (uint8_t *)port->name};
 		*field[which % RPWI_ARRAY_LEN(field)] = value;
 		if (how >= 250)
 			o.port[o.ports++] = *port;
@@ -477,7 +506,8 @@ static void post(struct end *e)
 		d.bytes[where % (sizeof(d.bytes))] ^= what;
 	/* With a check sum that is right: version and number of keys as they were, or not. */
 	if ((what & 0x18) == 0x18 && d.len >= 28) {
-		uint32_t sum = rpwi_verbs_check(d.bytes, 24) ^ rpwi_verbs_check(d.bytes + 28, d.len - 28u) * 3;
+		uint32_t sum = rpwi_verbs_check(d.bytes, 24) ^
+			       rpwi_verbs_check(d.bytes + 28, d.len - 28u) * 3;
 		rpwi_put_le32(d.bytes + 24, sum);
 	}
 	size_t len = what & 0x40 ? where * 70u : where;
@@ -486,9 +516,11 @@ static void post(struct end *e)
 	if (what % 8 == 0)
 		rc = tran_verbs.rma->flush(e->ep, op);
 	else if (what % 8 == 1)
-		rc = tran_verbs.rma->atomic(e->ep, what & 0x80 ? TRAN_FETCH_ADD : TRAN_COMPARE_SWAP, &d, where, 1, 2, &op->before, op);
+		rc = tran_verbs.rma->atomic(e->ep, what & 0x80 ? TRAN_FETCH_ADD : TRAN_COMPARE_SWAP,
+			&d, where, 1, 2, &op->before, op);
 	else
-		rc = tran_verbs.rma->transfer(e->ep, what & 0x80, &d, what & 0x20 ? 7 : 0, op->local, len, NULL, op);
+		rc = tran_verbs.rma->transfer(
+			e->ep, what & 0x80, &d, what & 0x20 ? 7 : 0, op->local, len, NULL, op);
 	if (rc && op->posted) {
 		free(op->local);
 		*op = (struct op){0};
@@ -500,7 +532,8 @@ static void mem_change(void)
 	if (run.mem)
 		tran_verbs.mem->del(run.t, run.mem);
 	run.mem = NULL;
-	if (fuzz_u8(&run.in) & 1 && tran_verbs.mem->add(run.t, run.region, REGION, 1 + fuzz_u8(&run.in) % 7, &run.mem))
+	if (fuzz_u8(&run.in) & 1 &&
+		tran_verbs.mem->add(run.t, run.region, REGION, 1 + fuzz_u8(&run.in) % 7, &run.mem))
 		run.mem = NULL;
 }
 
@@ -509,8 +542,9 @@ static void say(struct end *e)
 	static const uint8_t text[VERBS_FRAME_MAX];
 	size_t head = fuzz_u8(&run.in), body = fuzz_u16(&run.in) % (sizeof(text) + 8);
 	if (e->ep)
-		tran_verbs.send(
-			e->ep, text, head, &(struct iovec){(void *)text, RPWI_MIN(body, sizeof(text))}, 1, body > sizeof(text) ? VERBS_FRAME_MAX + 1 : body);
+		tran_verbs.send(e->ep, text, head,
+			&(struct iovec){(void *)text, RPWI_MIN(body, sizeof(text))}, 1,
+			body > sizeof(text) ? VERBS_FRAME_MAX + 1 : body);
 }
 
 /* ---- the peer and its device ---- */
@@ -520,7 +554,9 @@ static struct fake_qp *some_qp(const struct end *e)
 {
 	uint8_t what = fuzz_u8(&run.in);
 	const struct verbs_ep *ep = e->ep ? verbs_ep_of(e->ep) : NULL;
-	struct ibv_qp *qp = !ep || what >= 250 ? NULL : what >= 200 ? (ep->rma_qp ? ep->rma_qp->sq.qp : NULL) : ep->sq.qp;
+	struct ibv_qp *qp = !ep || what >= 250 ? NULL
+			    : what >= 200      ? (ep->rma_qp ? ep->rma_qp->sq.qp : NULL)
+					       : ep->sq.qp;
 	if (!qp)
 		return dev.qps ? &dev.qp[what % dev.qps] : NULL;
 	return RPWI_CONTAINER_OF(qp, struct fake_qp, ibv);
@@ -536,7 +572,11 @@ static void bring(struct fake_qp *q, const uint8_t *bytes, uint32_t len, enum ib
 		status = IBV_WC_LOC_LEN_ERR;
 	local_check(s->addr, s->length, s->lkey, true);
 	memcpy((void *)(uintptr_t)s->addr, bytes, RPWI_MIN(len, s->length));
-	cq_add(&(struct ibv_wc){.wr_id = dev.recv[i].wr_id, .status = status, .opcode = IBV_WC_RECV, .byte_len = len, .qp_num = q->ibv.qp_num});
+	cq_add(&(struct ibv_wc){.wr_id = dev.recv[i].wr_id,
+		.status = status,
+		.opcode = IBV_WC_RECV,
+		.byte_len = len,
+		.qp_num = q->ibv.qp_num});
 	if (status != IBV_WC_SUCCESS)
 		qp_break(q);
 }
@@ -551,7 +591,9 @@ static void bring_sense(struct end *e)
 		return;
 	uint32_t len = VERBS_HEADER_BYTES, head = 0;
 	bytes[0] = (uint8_t)(VERBS_FRAME_HELLO + type % 6);
-	rpwi_put_le32(bytes + 4, credit < 200 ? ep->peer_granted + credit % 32 : credit < 240 ? ep->sent + credit : fuzz_u32());
+	rpwi_put_le32(bytes + 4, credit < 200   ? ep->peer_granted + credit % 32
+				 : credit < 240 ? ep->sent + credit
+						: fuzz_u32());
 	if (bytes[0] == VERBS_FRAME_HELLO) {
 		rpwi_put_le32(bytes + len, verbs_now()->nonce);
 		rpwi_put_le32(bytes + len + 4, ep->peer_nonce);
@@ -559,14 +601,18 @@ static void bring_sense(struct end *e)
 	} else if (bytes[0] == VERBS_FRAME_RMA_QP) {
 		uint32_t own = ep->rma_qp ? ep->rma_qp->epoch : 0;
 		uint8_t epoch = fuzz_u8(&run.in), connected = fuzz_u8(&run.in);
-		rpwi_put_le32(bytes + len, epoch < 128 ? own : epoch < 250 ? own + epoch % 20 : fuzz_u32());
+		rpwi_put_le32(bytes + len, epoch < 128   ? own
+					   : epoch < 250 ? own + epoch % 20
+							 : fuzz_u32());
 		rpwi_put_le32(bytes + len + 4, DEVICE_QPN_FIRST + connected / 2);
 		rpwi_put_le32(bytes + len + 8, connected < 250 ? connected : UINT32_MAX);
 		rpwi_put_le32(bytes + len + 12, connected & 1);
 		len += VERBS_RMA_QP_BYTES;
 	} else if (bytes[0] == VERBS_FRAME_DATA) {
 		head = fuzz_u8(&run.in);
-		len += (type & 0x80 ? fuzz_u16(&run.in) % (VERBS_SLOT_BYTES - 300) : fuzz_u8(&run.in)) + head;
+		len += (type & 0x80 ? fuzz_u16(&run.in) % (VERBS_SLOT_BYTES - 300)
+				    : fuzz_u8(&run.in)) +
+		       head;
 		if (head >= 240)
 			head = fuzz_u16(&run.in);
 	}
@@ -592,8 +638,10 @@ static void bring_raw(struct end *e)
 
 static void complete(struct end *e)
 {
-	static const enum ibv_wc_status bad[] = {IBV_WC_REM_ACCESS_ERR, IBV_WC_REM_OP_ERR, IBV_WC_REM_INV_REQ_ERR, IBV_WC_LOC_PROT_ERR, IBV_WC_RETRY_EXC_ERR,
-		IBV_WC_RNR_RETRY_EXC_ERR, IBV_WC_WR_FLUSH_ERR, IBV_WC_BAD_RESP_ERR, IBV_WC_GENERAL_ERR};
+	static const enum ibv_wc_status bad[] = {IBV_WC_REM_ACCESS_ERR, IBV_WC_REM_OP_ERR,
+		IBV_WC_REM_INV_REQ_ERR, IBV_WC_LOC_PROT_ERR, IBV_WC_RETRY_EXC_ERR,
+		IBV_WC_RNR_RETRY_EXC_ERR, IBV_WC_WR_FLUSH_ERR, IBV_WC_BAD_RESP_ERR,
+		IBV_WC_GENERAL_ERR};
 	struct fake_qp *q = some_qp(e);
 	uint8_t n = fuzz_u8(&run.in);
 	if (!q || !q->live || q->broken)
@@ -612,11 +660,14 @@ static void bounds_check(void)
 	unsigned eps = 0, lingering = 0;
 	for (unsigned i = 0; i < EPS_MAX; i++)
 		eps += run.end[i].ep != NULL;
-	for (const struct rpwi_list *l = verbs_now()->lingering.next; l != &verbs_now()->lingering; l = l->next)
+	for (const struct rpwi_list *l = verbs_now()->lingering.next; l != &verbs_now()->lingering;
+		l = l->next)
 		lingering++;
 	if (dev.qps_live > 2 * (eps + lingering))
 		fuzz_broken("more than two queue pairs an endpoint");
-	unsigned chunks = (VERBS_TX_SLOTS_MAX + VERBS_RX_RESERVE + VERBS_RX_BUSY_MAX + LINGERERS_MAX * 8) / VERBS_CHUNK_SLOTS;
+	unsigned chunks =
+		(VERBS_TX_SLOTS_MAX + VERBS_RX_RESERVE + VERBS_RX_BUSY_MAX + LINGERERS_MAX * 8) /
+		VERBS_CHUNK_SLOTS;
 	if (dev.mrs_live > chunks + OPS_MAX + 1)
 		fuzz_broken("registrations without bound");
 }
@@ -671,14 +722,15 @@ static void command(void)
 static void begin(void)
 {
 	struct tran_facts own = {.transports = "verbs", .hostname = "here"};
-	dev.qps = dev.mrs = dev.qps_live = dev.mrs_live = dev.received = dev.posted = dev.wc_head = dev.wc_tail =
-		0; /* their places are filled when they are taken */
+	dev.qps = dev.mrs = dev.qps_live = dev.mrs_live = dev.received = dev.posted = dev.wc_head =
+		dev.wc_tail = 0; /* their places are filled when they are taken */
 	dev.refuse = false;
 	run.region = malloc(REGION);
 	memset(run.region, 0xa5, REGION);
 	if (tran_verbs.open(&up, &own, &run.t))
 		abort();
-	if (tran_verbs.mem->add(run.t, run.region, REGION, TRAN_READ | TRAN_WRITE | TRAN_ATOMIC, &run.mem))
+	if (tran_verbs.mem->add(
+		    run.t, run.region, REGION, TRAN_READ | TRAN_WRITE | TRAN_ATOMIC, &run.mem))
 		abort();
 	make_end(&run.end[0]);
 	start_end(&run.end[0]);

@@ -8,7 +8,8 @@ __attribute__((constructor)) static void sing(void)
 {
 	char path[4096];
 	Dl_info info;
-	if (!dladdr((void *)sing, &info) || snprintf(path, sizeof(path), "%s.loaded", info.dli_fname) >= (int)sizeof(path))
+	if (!dladdr((void *)sing, &info) ||
+		snprintf(path, sizeof(path), "%s.loaded", info.dli_fname) >= (int)sizeof(path))
 		return;
 	int fd = open(path, O_WRONLY | O_CREAT | O_CLOEXEC, 0600);
 	if (fd >= 0)

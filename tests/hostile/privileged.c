@@ -17,8 +17,11 @@ int main(void)
 	rpwi_explain_init();
 	rpwi_explain(RPWI_EXPLAIN_NOTE, "a line");
 	int created = rpw_context_create(NULL, &c);
-	int registered = created ? created : rpw_memory_register(c, &byte, sizeof(byte), RPW_MEMORY_CUDA, RPW_REMOTE_READ, &m);
-	printf("secure %lu, context %d, registered %d: %s\n", getauxval(AT_SECURE), created, registered, rpw_last_error());
+	int registered = created ? created
+				 : rpw_memory_register(c, &byte, sizeof(byte), RPW_MEMORY_CUDA,
+					   RPW_REMOTE_READ, &m);
+	printf("secure %lu, context %d, registered %d: %s\n", getauxval(AT_SECURE), created,
+		registered, rpw_last_error());
 	if (!registered)
 		rpw_memory_destroy(m);
 	if (c)

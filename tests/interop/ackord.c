@@ -34,8 +34,9 @@ static struct side {
 	struct ibv_qp *qp;
 	struct ibv_mr *mr;
 	uint8_t *buf;
-	unsigned sent, received, late; /* completions seen; SENDs of which the reply was seen first */
-	unsigned posted, expected;     /* SENDs; messages that must have come before the next one */
+	unsigned sent, received,
+		late;              /* completions seen; SENDs of which the reply was seen first */
+	unsigned posted, expected; /* SENDs; messages that must have come before the next one */
 } s = {.port = "18520", .rounds = 500};
 
 static void need(bool ok, const char *what)
@@ -48,7 +49,10 @@ static void need(bool ok, const char *what)
 
 static int tcp_to_peer(void)
 {
-	struct addrinfo hint = {.ai_socktype = SOCK_STREAM, .ai_family = AF_INET, .ai_flags = s.server ? 0 : AI_PASSIVE}, *ai;
+	struct addrinfo hint = {.ai_socktype = SOCK_STREAM,
+				.ai_family = AF_INET,
+				.ai_flags = s.server ? 0 : AI_PASSIVE},
+			*ai;
 	need(!getaddrinfo(s.server, s.port, &hint, &ai), "getaddrinfo");
 	for (int i = 0;; i++) {
 		int fd = socket(ai->ai_family, SOCK_STREAM, 0), on = 1;
@@ -97,7 +101,10 @@ static void make_qp(void)
 		.recv_cq = s.cq,
 		.qp_type = IBV_QPT_RC,
 		.sq_sig_all = 1,
-		.cap = {.max_send_wr = 4, .max_recv_wr = RECVS, .max_send_sge = 1, .max_recv_sge = 1}};
+		.cap = {.max_send_wr = 4,
+			.max_recv_wr = RECVS,
+			.max_send_sge = 1,
+			.max_recv_sge = 1}};
 	s.qp = ibv_create_qp(pd, &init);
 	need(s.mr && s.cq && s.qp, "a queue pair");
 }
@@ -108,20 +115,33 @@ static void connect_qp(int fd)
 	need(!ibv_query_gid(s.ctx, 1, s.gid_index, (union ibv_gid *)mine.gid), "ibv_query_gid");
 	exchange(fd, &mine, &peer, sizeof(mine));
 	struct ibv_qp_attr a = {.qp_state = IBV_QPS_INIT, .port_num = 1};
-	need(!ibv_modify_qp(s.qp, &a, IBV_QP_STATE | IBV_QP_PKEY_INDEX | IBV_QP_PORT | IBV_QP_ACCESS_FLAGS), "INIT");
+	need(!ibv_modify_qp(s.qp, &a,
+		     IBV_QP_STATE | IBV_QP_PKEY_INDEX | IBV_QP_PORT | IBV_QP_ACCESS_FLAGS),
+		"INIT");
 	a = (struct ibv_qp_attr){.qp_state = IBV_QPS_RTR,
 		.path_mtu = IBV_MTU_1024,
 		.dest_qp_num = peer.qpn,
 		.rq_psn = peer.psn,
 		.max_dest_rd_atomic = 1,
 		.min_rnr_timer = 12,
-		.ah_attr = {.is_global = 1, .port_num = 1, .grh = {.sgid_index = (uint8_t)s.gid_index, .hop_limit = 64}}};
+		.ah_attr = {.is_global = 1,
+			.port_num = 1,
+			.grh = {.sgid_index = (uint8_t)s.gid_index, .hop_limit = 64}}};
 	memcpy(a.ah_attr.grh.dgid.raw, peer.gid, 16);
-	need(!ibv_modify_qp(
-		     s.qp, &a, IBV_QP_STATE | IBV_QP_AV | IBV_QP_PATH_MTU | IBV_QP_DEST_QPN | IBV_QP_RQ_PSN | IBV_QP_MAX_DEST_RD_ATOMIC | IBV_QP_MIN_RNR_TIMER),
+	need(!ibv_modify_qp(s.qp, &a,
+		     IBV_QP_STATE | IBV_QP_AV | IBV_QP_PATH_MTU | IBV_QP_DEST_QPN | IBV_QP_RQ_PSN |
+			     IBV_QP_MAX_DEST_RD_ATOMIC | IBV_QP_MIN_RNR_TIMER),
 		"RTR");
-	a = (struct ibv_qp_attr){.qp_state = IBV_QPS_RTS, .sq_psn = mine.psn, .timeout = 14, .retry_cnt = 7, .rnr_retry = 7, .max_rd_atomic = 1};
-	need(!ibv_modify_qp(s.qp, &a, IBV_QP_STATE | IBV_QP_SQ_PSN | IBV_QP_TIMEOUT | IBV_QP_RETRY_CNT | IBV_QP_RNR_RETRY | IBV_QP_MAX_QP_RD_ATOMIC), "RTS");
+	a = (struct ibv_qp_attr){.qp_state = IBV_QPS_RTS,
+		.sq_psn = mine.psn,
+		.timeout = 14,
+		.retry_cnt = 7,
+		.rnr_retry = 7,
+		.max_rd_atomic = 1};
+	need(!ibv_modify_qp(s.qp, &a,
+		     IBV_QP_STATE | IBV_QP_SQ_PSN | IBV_QP_TIMEOUT | IBV_QP_RETRY_CNT |
+			     IBV_QP_RNR_RETRY | IBV_QP_MAX_QP_RD_ATOMIC),
+		"RTS");
 }
 
 static void post_recv(void)
@@ -175,7 +195,8 @@ static bool ping_pong(uint32_t size)
 	}
 	catch_up();
 	bool good = s.late * 100 < (unsigned)s.rounds;
-	printf("%s, %u bytes: of %d SENDs %u completed after the reply\n", s.server ? "client" : "server", size, s.rounds, s.late);
+	printf("%s, %u bytes: of %d SENDs %u completed after the reply\n",
+		s.server ? "client" : "server", size, s.rounds, s.late);
 	return good || s.only_count;
 }
 

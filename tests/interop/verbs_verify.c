@@ -19,8 +19,26 @@
 #include <time.h>
 #include <unistd.h>
 
-enum { SIZE_MAX_BYTES = 256 * 1024, GUARD_BYTES = 4096, BURST = 16, BURST_BYTES = 5000, WAIT_S = 40 };
-enum op { OP_SEND, OP_SEND_IMM, OP_WRITE, OP_WRITE_IMM, OP_READ, OP_CAS, OP_FADD, OP_SEND_BURST, OP_WRITE_BURST, OP_READ_BURST, OP_COUNT };
+enum {
+	SIZE_MAX_BYTES = 256 * 1024,
+	GUARD_BYTES = 4096,
+	BURST = 16,
+	BURST_BYTES = 5000,
+	WAIT_S = 40
+};
+enum op {
+	OP_SEND,
+	OP_SEND_IMM,
+	OP_WRITE,
+	OP_WRITE_IMM,
+	OP_READ,
+	OP_CAS,
+	OP_FADD,
+	OP_SEND_BURST,
+	OP_WRITE_BURST,
+	OP_READ_BURST,
+	OP_COUNT
+};
 static const char *const op_name[OP_COUNT] = {
 	"SEND",
 	"SEND_IMM",
@@ -76,7 +94,10 @@ static uint64_t mix(uint64_t x)
 	return x ^ x >> 31;
 }
 
-static uint64_t pattern_word(uint64_t seed, size_t word) { return mix(seed ^ (uint64_t)word << 20); }
+static uint64_t pattern_word(uint64_t seed, size_t word)
+{
+	return mix(seed ^ (uint64_t)word << 20);
+}
 
 static void pattern_fill(uint8_t *p, size_t n, uint64_t seed)
 {
@@ -102,7 +123,8 @@ static size_t pattern_differs(const uint8_t *p, size_t from, size_t to, uint64_t
 	return to;
 }
 
-static void pattern_check(struct side *s, const uint8_t *p, size_t n, uint64_t seed, const char *what)
+static void pattern_check(
+	struct side *s, const uint8_t *p, size_t n, uint64_t seed, const char *what)
 {
 	size_t at = pattern_differs(p, 0, n, seed);
 	if (at < n)
@@ -113,7 +135,10 @@ static void pattern_check(struct side *s, const uint8_t *p, size_t n, uint64_t s
 enum { SEED_GUARD = 0x6a, SEED_STALE = 0x57 };
 
 /* Before a step: the whole target gets a pattern that no message has. */
-static void target_reset(struct side *s) { pattern_fill(s->mem_in, SIZE_MAX_BYTES + 2 * GUARD_BYTES, SEED_STALE); }
+static void target_reset(struct side *s)
+{
+	pattern_fill(s->mem_in, SIZE_MAX_BYTES + 2 * GUARD_BYTES, SEED_STALE);
+}
 
 static void target_check_outside(struct side *s, size_t n, const char *what)
 {
@@ -121,13 +146,15 @@ static void target_check_outside(struct side *s, size_t n, const char *what)
 	size_t before = pattern_differs(s->mem_in, 0, GUARD_BYTES, SEED_STALE);
 	size_t behind = pattern_differs(s->mem_in, GUARD_BYTES + n, total, SEED_STALE);
 	if (before < GUARD_BYTES || behind < total)
-		die("%s of %zu bytes: mismatch outside the target, at offset %zd", what, n, (ssize_t)(before < GUARD_BYTES ? before : behind) - GUARD_BYTES);
+		die("%s of %zu bytes: mismatch outside the target, at offset %zd", what, n,
+			(ssize_t)(before < GUARD_BYTES ? before : behind) - GUARD_BYTES);
 }
 
 static void tcp_move(int fd, void *p, size_t n, bool out)
 {
 	for (size_t done = 0; done < n;) {
-		ssize_t r = out ? write(fd, (char *)p + done, n - done) : read(fd, (char *)p + done, n - done);
+		ssize_t r = out ? write(fd, (char *)p + done, n - done)
+				: read(fd, (char *)p + done, n - done);
 		if (r <= 0)
 			die("the other side left");
 		done += (size_t)r;
@@ -146,7 +173,10 @@ static void meet(struct side *s, uint64_t step)
 
 static int tcp_open(const char *server, const char *port)
 {
-	struct addrinfo hints = {.ai_socktype = SOCK_STREAM, .ai_family = AF_INET, .ai_flags = server ? 0 : AI_PASSIVE}, *a;
+	struct addrinfo hints = {.ai_socktype = SOCK_STREAM,
+				.ai_family = AF_INET,
+				.ai_flags = server ? 0 : AI_PASSIVE},
+			*a;
 	if (getaddrinfo(server, port, &hints, &a))
 		die("no such address: %s", server);
 	int fd = socket(a->ai_family, a->ai_socktype, a->ai_protocol), one = 1;
@@ -156,7 +186,8 @@ static int tcp_open(const char *server, const char *port)
 			die("connect to %s: %m", server);
 	} else {
 		int l = fd;
-		if (bind(l, a->ai_addr, a->ai_addrlen) || listen(l, 1) || (fd = accept(l, NULL, NULL)) < 0)
+		if (bind(l, a->ai_addr, a->ai_addrlen) || listen(l, 1) ||
+			(fd = accept(l, NULL, NULL)) < 0)
 			die("listen on port %s: %m", port);
 		close(l);
 	}
@@ -171,8 +202,9 @@ static struct ibv_mr *memory(struct side *s, uint8_t **mem, uint8_t **p)
 		die("no memory");
 	pattern_fill(*mem, SIZE_MAX_BYTES + 2 * GUARD_BYTES, SEED_GUARD);
 	*p = *mem + GUARD_BYTES;
-	struct ibv_mr *mr =
-		ibv_reg_mr(s->pd, *p, SIZE_MAX_BYTES, IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_READ | IBV_ACCESS_REMOTE_ATOMIC);
+	struct ibv_mr *mr = ibv_reg_mr(s->pd, *p, SIZE_MAX_BYTES,
+		IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_READ |
+			IBV_ACCESS_REMOTE_ATOMIC);
 	if (!mr)
 		die("ibv_reg_mr: %m");
 	return mr;
@@ -198,7 +230,10 @@ static void open_device(struct side *s, const char *name)
 		.send_cq = s->cq,
 		.recv_cq = s->cq,
 		.qp_type = IBV_QPT_RC,
-		.cap = {.max_send_wr = BURST, .max_recv_wr = BURST, .max_send_sge = 2, .max_recv_sge = 2},
+		.cap = {.max_send_wr = BURST,
+			.max_recv_wr = BURST,
+			.max_send_sge = 2,
+			.max_recv_sge = 2},
 	};
 	s->qp = ibv_create_qp(s->pd, &init);
 	if (!s->qp)
@@ -219,25 +254,42 @@ static void connect_qp(struct side *s)
 	if (ibv_query_port(s->ctx, 1, &port) || ibv_query_gid(s->ctx, 1, s->gid_index, &gid))
 		die("query of the port or GID %d: %m", s->gid_index);
 	uint32_t psn = (uint32_t)mix((uint64_t)getpid() << 32 ^ (uint64_t)time(NULL)) & 0xffffff;
-	struct hello mine = {htobe32(s->qp->qp_num), htobe32(psn), htobe32(s->mr_in->rkey), htobe32(s->mr_out->rkey), htobe64((uintptr_t)s->in),
-		htobe64((uintptr_t)s->out), {0}};
+	struct hello mine = {htobe32(s->qp->qp_num), htobe32(psn), htobe32(s->mr_in->rkey),
+		htobe32(s->mr_out->rkey), htobe64((uintptr_t)s->in), htobe64((uintptr_t)s->out),
+		{0}};
 	memcpy(mine.gid, gid.raw, 16);
 	tcp_move(s->tcp, &mine, sizeof(mine), true);
 	tcp_move(s->tcp, &s->peer, sizeof(s->peer), false);
-	struct ibv_qp_attr init = {
-		.qp_state = IBV_QPS_INIT, .port_num = 1, .qp_access_flags = IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_READ | IBV_ACCESS_REMOTE_ATOMIC};
-	modify(s, &init, IBV_QP_STATE | IBV_QP_PKEY_INDEX | IBV_QP_PORT | IBV_QP_ACCESS_FLAGS, "INIT");
+	struct ibv_qp_attr init = {.qp_state = IBV_QPS_INIT,
+		.port_num = 1,
+		.qp_access_flags = IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_READ |
+				   IBV_ACCESS_REMOTE_ATOMIC};
+	modify(s, &init, IBV_QP_STATE | IBV_QP_PKEY_INDEX | IBV_QP_PORT | IBV_QP_ACCESS_FLAGS,
+		"INIT");
 	struct ibv_qp_attr rtr = {.qp_state = IBV_QPS_RTR,
 		.path_mtu = IBV_MTU_1024,
 		.dest_qp_num = be32toh(s->peer.qpn),
 		.rq_psn = be32toh(s->peer.psn),
 		.max_dest_rd_atomic = 4,
 		.min_rnr_timer = 12,
-		.ah_attr = {.is_global = 1, .port_num = 1, .grh = {.hop_limit = 64, .sgid_index = (uint8_t)s->gid_index}}};
+		.ah_attr = {.is_global = 1,
+			.port_num = 1,
+			.grh = {.hop_limit = 64, .sgid_index = (uint8_t)s->gid_index}}};
 	memcpy(rtr.ah_attr.grh.dgid.raw, s->peer.gid, 16);
-	modify(s, &rtr, IBV_QP_STATE | IBV_QP_AV | IBV_QP_PATH_MTU | IBV_QP_DEST_QPN | IBV_QP_RQ_PSN | IBV_QP_MAX_DEST_RD_ATOMIC | IBV_QP_MIN_RNR_TIMER, "RTR");
-	struct ibv_qp_attr rts = {.qp_state = IBV_QPS_RTS, .timeout = 14, .retry_cnt = 7, .rnr_retry = 7, .sq_psn = psn, .max_rd_atomic = 4};
-	modify(s, &rts, IBV_QP_STATE | IBV_QP_TIMEOUT | IBV_QP_RETRY_CNT | IBV_QP_RNR_RETRY | IBV_QP_SQ_PSN | IBV_QP_MAX_QP_RD_ATOMIC, "RTS");
+	modify(s, &rtr,
+		IBV_QP_STATE | IBV_QP_AV | IBV_QP_PATH_MTU | IBV_QP_DEST_QPN | IBV_QP_RQ_PSN |
+			IBV_QP_MAX_DEST_RD_ATOMIC | IBV_QP_MIN_RNR_TIMER,
+		"RTR");
+	struct ibv_qp_attr rts = {.qp_state = IBV_QPS_RTS,
+		.timeout = 14,
+		.retry_cnt = 7,
+		.rnr_retry = 7,
+		.sq_psn = psn,
+		.max_rd_atomic = 4};
+	modify(s, &rts,
+		IBV_QP_STATE | IBV_QP_TIMEOUT | IBV_QP_RETRY_CNT | IBV_QP_RNR_RETRY |
+			IBV_QP_SQ_PSN | IBV_QP_MAX_QP_RD_ATOMIC,
+		"RTS");
 }
 
 static struct ibv_wc wait_wc(struct side *s, const char *what)
@@ -261,7 +313,8 @@ static void post_recv(struct side *s, uint64_t id, size_t offset, uint32_t n)
 		die("ibv_post_recv: %m");
 }
 
-static void post(struct side *s, enum op op, uint64_t id, size_t offset, uint32_t n, uint32_t imm, uint64_t compare_add, uint64_t swap)
+static void post(struct side *s, enum op op, uint64_t id, size_t offset, uint32_t n, uint32_t imm,
+	uint64_t compare_add, uint64_t swap)
 {
 	static const enum ibv_wr_opcode code[OP_COUNT] = {
 		[OP_SEND] = IBV_WR_SEND,
@@ -276,8 +329,14 @@ static void post(struct side *s, enum op op, uint64_t id, size_t offset, uint32_
 		[OP_READ_BURST] = IBV_WR_RDMA_READ,
 	};
 	bool fetches = op == OP_READ || op == OP_READ_BURST || op == OP_CAS || op == OP_FADD;
-	struct ibv_sge sge = {(uintptr_t)(fetches ? s->in : s->out) + offset, n, fetches ? s->mr_in->lkey : s->mr_out->lkey};
-	struct ibv_send_wr wr = {.wr_id = id, .sg_list = &sge, .num_sge = 1, .opcode = code[op], .send_flags = IBV_SEND_SIGNALED, .imm_data = htobe32(imm)},
+	struct ibv_sge sge = {(uintptr_t)(fetches ? s->in : s->out) + offset, n,
+		fetches ? s->mr_in->lkey : s->mr_out->lkey};
+	struct ibv_send_wr wr = {.wr_id = id,
+				   .sg_list = &sge,
+				   .num_sge = 1,
+				   .opcode = code[op],
+				   .send_flags = IBV_SEND_SIGNALED,
+				   .imm_data = htobe32(imm)},
 			   *bad;
 	if (op == OP_CAS || op == OP_FADD) {
 		wr.wr.atomic.remote_addr = be64toh(s->peer.addr_out) + offset;
@@ -285,7 +344,8 @@ static void post(struct side *s, enum op op, uint64_t id, size_t offset, uint32_
 		wr.wr.atomic.compare_add = compare_add;
 		wr.wr.atomic.swap = swap;
 	} else {
-		wr.wr.rdma.remote_addr = (fetches ? be64toh(s->peer.addr_out) : be64toh(s->peer.addr_in)) + offset;
+		wr.wr.rdma.remote_addr =
+			(fetches ? be64toh(s->peer.addr_out) : be64toh(s->peer.addr_in)) + offset;
 		wr.wr.rdma.rkey = fetches ? be32toh(s->peer.rkey_out) : be32toh(s->peer.rkey_in);
 	}
 	int rc = ibv_post_send(s->qp, &wr, &bad);
@@ -321,16 +381,20 @@ static void step_plain(struct side *s, enum op op, uint32_t n, bool acts, uint64
 	if (takes) {
 		struct ibv_wc wc = wait_wc(s, op_name[op]);
 		bool has_imm = op != OP_SEND;
-		if (wc.wr_id != seed || wc.byte_len != n || !!(wc.wc_flags & IBV_WC_WITH_IMM) != has_imm || (has_imm && be32toh(wc.imm_data) != imm))
-			die("%s of %u bytes: mismatch in the completion: byte_len %u, flags %x, imm %x", op_name[op], n, wc.byte_len, wc.wc_flags,
-				be32toh(wc.imm_data));
+		if (wc.wr_id != seed || wc.byte_len != n ||
+			!!(wc.wc_flags & IBV_WC_WITH_IMM) != has_imm ||
+			(has_imm && be32toh(wc.imm_data) != imm))
+			die("%s of %u bytes: mismatch in the completion: byte_len %u, flags %x, "
+			    "imm %x",
+				op_name[op], n, wc.byte_len, wc.wc_flags, be32toh(wc.imm_data));
 	}
 	meet(s, seed + 1);
 	pattern_check(s, s->in, n, seed, op_name[op]);
 	target_check_outside(s, n, op_name[op]);
 }
 
-static void step_read(struct side *s, enum op op, uint32_t n, unsigned count, bool acts, uint64_t seed)
+static void step_read(
+	struct side *s, enum op op, uint32_t n, unsigned count, bool acts, uint64_t seed)
 {
 	if (!acts) {
 		pattern_fill(s->out, (size_t)n * count, seed);
@@ -357,17 +421,25 @@ static void step_atomic(struct side *s, enum op op, bool acts, uint64_t seed)
 			memcpy(s->out + 8, &before, 8);
 		meet(s, seed);
 		if (acts) {
-			post(s, op, seed, 8, 8, 0, op == OP_FADD ? operand : hit ? before : operand, swap);
+			post(s, op, seed, 8, 8, 0,
+				op == OP_FADD ? operand
+				: hit         ? before
+					      : operand,
+				swap);
 			wait_wc(s, op_name[op]);
 			memcpy(&value, s->in + 8, 8);
 			if (value != before)
-				die("%s: mismatch: it returned %" PRIx64 ", the memory had %" PRIx64, op_name[op], value, before);
+				die("%s: mismatch: it returned %" PRIx64
+				    ", the memory had %" PRIx64,
+					op_name[op], value, before);
 		}
 		meet(s, seed + 1);
 		if (!acts) {
 			memcpy(&value, s->out + 8, 8);
 			if (value != after)
-				die("%s: mismatch: the memory has %" PRIx64 ", should have %" PRIx64, op_name[op], value, after);
+				die("%s: mismatch: the memory has %" PRIx64
+				    ", should have %" PRIx64,
+					op_name[op], value, after);
 		}
 		s->checked_bytes += 8;
 		meet(s, seed + 2);
@@ -432,7 +504,8 @@ int main(int argc, char **argv)
 			rounds = atoi(optarg);
 			break;
 		default:
-			die("usage: verbs_verify -d DEVICE -g GID_INDEX -p TCP_PORT [-n ROUNDS] [SERVER_ADDRESS]");
+			die("usage: verbs_verify -d DEVICE -g GID_INDEX -p TCP_PORT [-n ROUNDS] "
+			    "[SERVER_ADDRESS]");
 		}
 	}
 	s.client = optind < argc;
@@ -443,11 +516,14 @@ int main(int argc, char **argv)
 	unsigned steps = 0;
 	for (int r = 0; r < rounds; r++)
 		for (int op = 0; op < OP_COUNT; op++)
-			for (size_t i = 0; i < (op <= OP_READ ? sizeof(sizes) / sizeof(sizes[0]) : 1); i++)
+			for (size_t i = 0;
+				i < (op <= OP_READ ? sizeof(sizes) / sizeof(sizes[0]) : 1); i++)
 				for (int turn = 0; turn < 2; turn++, steps++)
-					step(&s, (enum op)op, sizes[i], s.client == !turn, seed += 100);
+					step(&s, (enum op)op, sizes[i], s.client == !turn,
+						seed += 100);
 	meet(&s, seed + 50);
-	printf("verbs_verify: %u steps, %" PRIu64 " bytes compared, all right\n", steps, s.checked_bytes);
+	printf("verbs_verify: %u steps, %" PRIu64 " bytes compared, all right\n", steps,
+		s.checked_bytes);
 	ibv_destroy_qp(s.qp);
 	ibv_dereg_mr(s.mr_in);
 	ibv_dereg_mr(s.mr_out);

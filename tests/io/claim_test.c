@@ -30,7 +30,8 @@ struct other {
 	int fd;
 };
 
-static int order(const struct other *o, enum verb verb, uint64_t service, const struct rpwi_addr *addr, unsigned n)
+static int order(const struct other *o, enum verb verb, uint64_t service,
+	const struct rpwi_addr *addr, unsigned n)
 {
 	struct order what = {.verb = verb, .service = service, .n = n};
 	int answer = -1;
@@ -53,7 +54,9 @@ static int take(unsigned n)
 		}
 		for (size_t at = 0; at < rx.len; at += rx.seg_len, got++) {
 			struct rpwi_pkt pkt;
-			if (rpwi_pkt_decode(rx.data + at, RPWI_MIN(rx.seg_len, rx.len - at), &pkt) || pkt.psn != got || pkt.payload_len != 256)
+			if (rpwi_pkt_decode(
+				    rx.data + at, RPWI_MIN(rx.seg_len, rx.len - at), &pkt) ||
+				pkt.psn != got || pkt.payload_len != 256)
 				return -EBADMSG;
 			for (unsigned i = 0; i < 256; i++)
 				if (pkt.payload[i] != pattern(7, got, i))
@@ -216,13 +219,15 @@ static void race(void **state)
 	for (unsigned round = 0; round < ROUNDS; round++) {
 		unsigned winners_all = 0, winners_one = 0;
 		for (unsigned i = 0; i < RACERS; i++) {
-			struct order what = {.verb = CLAIM, .service = SERVICE, .addr = i % 2 ? all : one};
+			struct order what = {
+				.verb = CLAIM, .service = SERVICE, .addr = i % 2 ? all : one};
 			assert_int_equal(write(o[i].fd, &what, sizeof(what)), sizeof(what));
 		}
 		for (unsigned i = 0; i < RACERS; i++) {
 			int answer;
 			assert_int_equal(read(o[i].fd, &answer, sizeof(answer)), sizeof(answer));
-			assert_true(answer == 0 || answer == -EADDRINUSE || answer == -EADDRNOTAVAIL);
+			assert_true(
+				answer == 0 || answer == -EADDRINUSE || answer == -EADDRNOTAVAIL);
 			if (!answer && i % 2)
 				winners_all++;
 			else if (!answer)
@@ -276,7 +281,8 @@ static void a_thousand(void **state)
 {
 	unsigned before = open_descriptors();
 	for (unsigned i = 0; i < 1000; i++)
-		assert_int_equal(rpwi_steer_claim_service(steer, SERVICE + i, i % 2 ? &one : &six), 0);
+		assert_int_equal(
+			rpwi_steer_claim_service(steer, SERVICE + i, i % 2 ? &one : &six), 0);
 	assert_int_equal(open_descriptors(), before + 1000);
 	assert_true(rpwi_steer_owns_service(steer, SERVICE + 999, &one));
 	for (unsigned i = 0; i < 1000; i++)
@@ -292,13 +298,21 @@ static uint8_t packets[BURST][RPWI_PACKET_MAX];
 static bool hand_over(struct rpwi_port *p, unsigned n)
 {
 	for (unsigned k = 0; k < n; k++) {
-		struct rpwi_pkt pkt = {.opcode = RPWI_SVC_UD | RPWI_OP_SEND_ONLY, .pkey = RPWI_PKEY_DEFAULT, .dqpn = 1, .psn = k, .payload_len = 256};
+		struct rpwi_pkt pkt = {.opcode = RPWI_SVC_UD | RPWI_OP_SEND_ONLY,
+			.pkey = RPWI_PKEY_DEFAULT,
+			.dqpn = 1,
+			.psn = k,
+			.payload_len = 256};
 		size_t len = rpwi_pkt_encode(&pkt, packets[k]);
 		for (unsigned i = 0; i < 256; i++)
 			packets[k][len + i] = pattern(7, k, i);
 		len += 256 + RPWI_ICRC_LEN;
 		struct rpwi_rx rx = {
-			.flow = {.src = two, .dst = one, .sport = 50000, .dport = RPWI_UDP_PORT}, .data = packets[k], .len = len, .seg_len = len, .ip_id = -1};
+			.flow = {.src = two, .dst = one, .sport = 50000, .dport = RPWI_UDP_PORT},
+			.data = packets[k],
+			.len = len,
+			.seg_len = len,
+			.ip_id = -1};
 		if (!rpwi_port_hand_over_service(p, &rx, packets[k], len, SERVICE))
 			return false;
 	}
@@ -379,7 +393,8 @@ static bool can_be_others(void)
 		fclose(f);
 	if (geteuid() == 0 && count > 60000)
 		return true;
-	fprintf(stderr, "SKIPPED: only root can be other users: claims of other users were not tried\n");
+	fprintf(stderr,
+		"SKIPPED: only root can be other users: claims of other users were not tried\n");
 	return false;
 }
 

@@ -19,18 +19,23 @@ static struct rpwi_fault *must_parse(const char *spec)
 
 static bool same(const struct rpwi_fault_verdict *a, const struct rpwi_fault_verdict *b)
 {
-	return a->drop == b->drop && a->dup == b->dup && a->corrupt == b->corrupt && a->hold == b->hold && a->corrupt_bit == b->corrupt_bit &&
-	       a->delay_ns == b->delay_ns;
+	return a->drop == b->drop && a->dup == b->dup && a->corrupt == b->corrupt &&
+	       a->hold == b->hold && a->corrupt_bit == b->corrupt_bit && a->delay_ns == b->delay_ns;
 }
 
 static void a_seed_replays(void **state)
 {
-	struct rpwi_fault *a = must_parse("drop=0.1,dup=0.2,reorder=0.3,corrupt=0.4,delay=1.5,seed=42");
-	struct rpwi_fault *b = must_parse("seed=42,delay=1.5,corrupt=0.4,reorder=0.3,dup=0.2,drop=0.1");
-	struct rpwi_fault *c = must_parse("drop=0.1,dup=0.2,reorder=0.3,corrupt=0.4,delay=1.5,seed=43");
+	struct rpwi_fault *a =
+		must_parse("drop=0.1,dup=0.2,reorder=0.3,corrupt=0.4,delay=1.5,seed=42");
+	struct rpwi_fault *b =
+		must_parse("seed=42,delay=1.5,corrupt=0.4,reorder=0.3,dup=0.2,drop=0.1");
+	struct rpwi_fault *c =
+		must_parse("drop=0.1,dup=0.2,reorder=0.3,corrupt=0.4,delay=1.5,seed=43");
 	int differ = 0;
 	for (int i = 0; i < 10000; i++) {
-		struct rpwi_fault_verdict x = rpwi_fault_next(a, 1000), y = rpwi_fault_next(b, 1000), z = rpwi_fault_next(c, 1000);
+		struct rpwi_fault_verdict x = rpwi_fault_next(a, 1000),
+					  y = rpwi_fault_next(b, 1000),
+					  z = rpwi_fault_next(c, 1000);
 		assert_true(same(&x, &y));
 		assert_int_equal(x.delay_ns, 1500000);
 		differ += !same(&x, &z);
@@ -61,7 +66,8 @@ static void rates_are_as_asked(void **state)
 /* Turning duplication on must not change which packets are lost: runs stay comparable. */
 static void kinds_draw_apart(void **state)
 {
-	struct rpwi_fault *a = must_parse("drop=0.1,seed=7"), *b = must_parse("drop=0.1,dup=0.5,corrupt=1,seed=7");
+	struct rpwi_fault *a = must_parse("drop=0.1,seed=7"),
+			  *b = must_parse("drop=0.1,dup=0.5,corrupt=1,seed=7");
 	for (int i = 0; i < 5000; i++)
 		assert_int_equal(rpwi_fault_next(a, 100).drop, rpwi_fault_next(b, 60).drop);
 	rpwi_fault_free(a), rpwi_fault_free(b);
@@ -69,7 +75,8 @@ static void kinds_draw_apart(void **state)
 
 static void never_and_always(void **state)
 {
-	struct rpwi_fault *never = must_parse(""), *always = must_parse("drop=1"), *all = must_parse("corrupt=1,dup=1,reorder=1");
+	struct rpwi_fault *never = must_parse(""), *always = must_parse("drop=1"),
+			  *all = must_parse("corrupt=1,dup=1,reorder=1");
 	bool bits[8] = {false};
 	for (int i = 0; i < 1000; i++) {
 		struct rpwi_fault_verdict v = rpwi_fault_next(never, 100);

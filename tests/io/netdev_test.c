@@ -22,7 +22,8 @@ static void expect_gid(const struct rpwi_netdev *d, unsigned i, const char *text
 	assert_int_equal(inet_pton(AF_INET6, text, want), 1);
 	assert_in_range(i + 1, 1, d->gid_count);
 	if (memcmp(want, d->gid[i].raw, 16))
-		fail_msg("%s GID %u is %s, not %s", d->name, i, inet_ntop(AF_INET6, d->gid[i].raw, got, sizeof(got)), text);
+		fail_msg("%s GID %u is %s, not %s", d->name, i,
+			inet_ntop(AF_INET6, d->gid[i].raw, got, sizeof(got)), text);
 }
 
 static void loopback_alone(void **state)
@@ -45,22 +46,27 @@ static void loopback_alone(void **state)
 static void links_and_addresses(void **state)
 {
 	struct rpwi_netdev *l;
-	if (!run("for i in aa bb cc; do ip link add $i type veth peer name p$i && ip link set p$i addrgenmode none up || exit 1; done")) {
-		fprintf(stderr, "SKIPPED: no veth pairs here: the list of devices was tested with loopback alone\n");
+	if (!run("for i in aa bb cc; do ip link add $i type veth peer name p$i && ip link set p$i "
+		 "addrgenmode none up || exit 1; done")) {
+		fprintf(stderr, "SKIPPED: no veth pairs here: the list of devices was tested with "
+				"loopback alone\n");
 		skip();
 	}
-	assert_true(run("ip link set aa address 02:00:00:00:00:aa mtu 1400 addrgenmode none up && ip link set bb addrgenmode none up && ip link set cc "
+	assert_true(run("ip link set aa address 02:00:00:00:00:aa mtu 1400 addrgenmode none up && "
+			"ip link set bb addrgenmode none up && ip link set cc "
 			"addrgenmode none up"));
-	assert_true(
-		run("ip addr add 10.1.0.1/24 dev aa && ip addr add 10.2.0.1/24 dev bb && ip addr add 10.2.0.2/24 dev bb && ip addr add 10.3.0.1/24 dev bb"));
-	assert_true(run("ip addr add fd00:3::1/64 dev cc nodad && ip addr add fd00:2::1/64 dev bb nodad && ip addr add fe80::b:b/64 dev bb nodad"));
+	assert_true(run("ip addr add 10.1.0.1/24 dev aa && ip addr add 10.2.0.1/24 dev bb && ip "
+			"addr add 10.2.0.2/24 dev bb && ip addr add 10.3.0.1/24 dev bb"));
+	assert_true(run("ip addr add fd00:3::1/64 dev cc nodad && ip addr add fd00:2::1/64 dev bb "
+			"nodad && ip addr add fe80::b:b/64 dev bb nodad"));
 	assert_true(run("ip route add default via 10.2.0.9 dev bb"));
 	int n = rpwi_netdev_list(&l);
 	assert_int_equal(n, 6);
 	assert_string_equal(l[0].name, "rpw_bb"); /* the default route's first */
 	assert_string_equal(l[5].name, "rpw_lo"); /* loopback last */
 
-	const struct rpwi_netdev *aa = find(l, n, "rpw_aa"), *bb = find(l, n, "rpw_bb"), *b1 = find(l, n, "rpw_bb_1"), *cc = find(l, n, "rpw_cc");
+	const struct rpwi_netdev *aa = find(l, n, "rpw_aa"), *bb = find(l, n, "rpw_bb"),
+				 *b1 = find(l, n, "rpw_bb_1"), *cc = find(l, n, "rpw_cc");
 	assert_int_equal(aa->mtu, 1400);
 	assert_int_equal(aa->mac[5], 0xaa);
 	assert_int_equal(aa->gid_count, 2);
@@ -76,12 +82,14 @@ static void links_and_addresses(void **state)
 	assert_int_equal(bb->gid_count, 3);
 	expect_gid(b1, 0, "fe80::b:b");
 	assert_string_equal(b1->ifname, "bb");
-	expect_gid(b1, 1, "::ffff:10.3.0.1"); /* the kernel lists secondary addresses after the primary ones */
+	expect_gid(b1, 1,
+		"::ffff:10.3.0.1"); /* the kernel lists secondary addresses after the primary ones */
 	expect_gid(find(l, n, "rpw_bb_2"), 1, "::ffff:10.2.0.2");
 	expect_gid(cc, 1, "fd00:3::1"); /* IPv6 alone: no mapped GID between */
 	free(l);
 
-	struct rpwi_addr a = {.family = 4, .bytes = {10, 2, 0, 2}}, b = {.family = 4, .bytes = {10, 2, 0, 3}}, c = {.family = 6};
+	struct rpwi_addr a = {.family = 4, .bytes = {10, 2, 0, 2}},
+			 b = {.family = 4, .bytes = {10, 2, 0, 3}}, c = {.family = 6};
 	inet_pton(AF_INET6, "fd00:3::1", c.bytes);
 	assert_true(rpwi_netdev_is_local(&a));
 	assert_false(rpwi_netdev_is_local(&b));
@@ -112,7 +120,8 @@ static void watch_sees_changes(void **state)
 
 int main(void)
 {
-	const struct CMUnitTest tests[] = {cmocka_unit_test(loopback_alone), cmocka_unit_test(watch_sees_changes), cmocka_unit_test(links_and_addresses)};
+	const struct CMUnitTest tests[] = {cmocka_unit_test(loopback_alone),
+		cmocka_unit_test(watch_sees_changes), cmocka_unit_test(links_and_addresses)};
 	ns_enter();
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }

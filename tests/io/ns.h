@@ -38,7 +38,10 @@ static inline void ns_enter(void)
 	if (!unshare(CLONE_NEWNET))
 		goto up;
 	if (unshare(CLONE_NEWUSER | CLONE_NEWNET)) {
-		fprintf(stderr, "SKIPPED: no network namespace can be made here (%s): these tests did not run\n", strerror(errno));
+		fprintf(stderr,
+			"SKIPPED: no network namespace can be made here (%s): these tests did not "
+			"run\n",
+			strerror(errno));
 		exit(77);
 	}
 	ns_write("/proc/self/setgroups", "deny");
@@ -51,7 +54,9 @@ up:;
 	strcpy(ifr.ifr_name, "lo");
 	int fd = socket(AF_INET, SOCK_DGRAM, 0);
 	if (fd < 0 || ioctl(fd, SIOCSIFFLAGS, &ifr)) {
-		fprintf(stderr, "SKIPPED: loopback does not come up in a new network namespace (%s)\n", strerror(errno));
+		fprintf(stderr,
+			"SKIPPED: loopback does not come up in a new network namespace (%s)\n",
+			strerror(errno));
 		exit(77);
 	}
 	close(fd);
@@ -61,10 +66,14 @@ static const struct rpwi_addr lo4 = {.family = 4, .bytes = {127, 0, 0, 1}};
 static const struct rpwi_addr lo6 = {.family = 6, .bytes = {[15] = 1}};
 
 /* A byte of packet k at offset i of stream `tag`: no two packets alike. */
-static inline uint8_t pattern(unsigned tag, unsigned k, size_t i) { return (uint8_t)((i * 2654435761u >> 7) ^ k * 37 ^ tag * 101 ^ i); }
+static inline uint8_t pattern(unsigned tag, unsigned k, size_t i)
+{
+	return (uint8_t)((i * 2654435761u >> 7) ^ k * 37 ^ tag * 101 ^ i);
+}
 
 /* One SEND ONLY packet of `len` payload bytes to qpn; the PSN tells which. */
-static inline void add_packet(struct rpwi_txb *b, uint32_t qpn, uint32_t psn, const void *payload, uint32_t len)
+static inline void add_packet(
+	struct rpwi_txb *b, uint32_t qpn, uint32_t psn, const void *payload, uint32_t len)
 {
 	struct rpwi_txpkt *t = &b->pkt[b->npkt++];
 	struct rpwi_pkt pkt = {.opcode = RPWI_SVC_RC | RPWI_OP_SEND_ONLY,
@@ -84,7 +93,9 @@ static inline void add_packet(struct rpwi_txb *b, uint32_t qpn, uint32_t psn, co
 
 static inline struct rpwi_av av_to(const struct rpwi_addr *dst, uint8_t hop_limit)
 {
-	return (struct rpwi_av){.flow = {.src = *dst, .dst = *dst, .dport = RPWI_UDP_PORT}, .hop_limit = hop_limit, .loopback_zone = true};
+	return (struct rpwi_av){.flow = {.src = *dst, .dst = *dst, .dport = RPWI_UDP_PORT},
+		.hop_limit = hop_limit,
+		.loopback_zone = true};
 }
 
 /* Receive, waiting up to a few seconds: how long is never judged, only whether it comes. */

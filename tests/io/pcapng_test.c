@@ -41,7 +41,8 @@ static void read_options(const uint8_t *b, const uint8_t *end, struct packet *p)
 		if (code == 2)
 			p->outbound = (rpwi_get_le32(b + 4) & 3) == 2;
 		if (code == 1)
-			snprintf(p->comment, sizeof(p->comment), "%.*s", (int)len, (const char *)b + 4);
+			snprintf(p->comment, sizeof(p->comment), "%.*s", (int)len,
+				(const char *)b + 4);
 		if (!code)
 			return;
 		b += 4 + ((len + 3) & ~3u);
@@ -90,9 +91,12 @@ static struct capture read_capture(const char *name)
 
 static void free_capture(struct capture *c) { free(c->file), free(c->packets); }
 
-static const struct rpwi_flow v4 = {
-	.src = {.family = 4, .bytes = {192, 168, 7, 1}}, .dst = {.family = 4, .bytes = {10, 0, 0, 9}}, .sport = 0xc123, .dport = 4791};
-static const struct rpwi_flow v6 = {.src = {.family = 6, .bytes = {0xfd, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15}},
+static const struct rpwi_flow v4 = {.src = {.family = 4, .bytes = {192, 168, 7, 1}},
+	.dst = {.family = 4, .bytes = {10, 0, 0, 9}},
+	.sport = 0xc123,
+	.dport = 4791};
+static const struct rpwi_flow v6 = {
+	.src = {.family = 6, .bytes = {0xfd, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15}},
 	.dst = {.family = 6, .bytes = {0xfe, 0x80, 0, 0, 0, 0, 0, 0, 1, 2, 3, 4, 5, 6, 7, 8}},
 	.sport = 0xd456,
 	.dport = 4791};
@@ -101,7 +105,12 @@ static const struct rpwi_flow v6 = {.src = {.family = 6, .bytes = {0xfd, 1, 2, 3
 static void tap_one(const struct rpwi_flow *flow, uint32_t n, uint32_t len, bool outbound)
 {
 	uint8_t hdr[RPWI_HDR_MAX], payload[RPWI_MTU_MAX], tail[8] = {0};
-	struct rpwi_pkt p = {.opcode = RPWI_OP_SEND_ONLY, .pkey = 0xffff, .dqpn = 0x11, .psn = n, .payload_len = len, .pad = (uint8_t)(-len & 3)};
+	struct rpwi_pkt p = {.opcode = RPWI_OP_SEND_ONLY,
+		.pkey = 0xffff,
+		.dqpn = 0x11,
+		.psn = n,
+		.payload_len = len,
+		.pad = (uint8_t)(-len & 3)};
 	size_t h = rpwi_pkt_encode(&p, hdr);
 	for (uint32_t i = 0; i < len; i++)
 		payload[i] = (uint8_t)(n * 31 + i * 7 + (i >> 8));
@@ -139,7 +148,8 @@ static uint16_t words_sum(uint64_t sum, const uint8_t *b, size_t n)
 }
 
 /* One packet as it should be: checksums that add up to all ones, and an ICRC that rpwi_icrc_check takes. */
-static void check_packet(const struct packet *p, const struct rpwi_flow *flow, uint32_t n, uint32_t len, bool outbound)
+static void check_packet(const struct packet *p, const struct rpwi_flow *flow, uint32_t n,
+	uint32_t len, bool outbound)
 {
 	size_t ip = flow->src.family == 6 ? 40 : 20, addrs = flow->src.family == 6 ? 8 : 12;
 	const uint8_t *udp = p->bytes + ip, *data = udp + 8;
@@ -162,11 +172,14 @@ static void check_packet(const struct packet *p, const struct rpwi_flow *flow, u
 		assert_int_equal(p->bytes[7], 64);
 	}
 	assert_memory_equal(p->bytes + addrs, flow->src.bytes, ip == 40 ? 16 : 4);
-	assert_memory_equal(p->bytes + addrs + (ip == 40 ? 16 : 4), flow->dst.bytes, ip == 40 ? 16 : 4);
+	assert_memory_equal(
+		p->bytes + addrs + (ip == 40 ? 16 : 4), flow->dst.bytes, ip == 40 ? 16 : 4);
 	assert_int_equal(rpwi_get_be16(udp), flow->sport);
 	assert_int_equal(rpwi_get_be16(udp + 2), 4791);
 	assert_int_equal(rpwi_get_be16(udp + 4), udp_len);
-	assert_int_equal(words_sum(17 + udp_len + words_sum(0, p->bytes + addrs, ip - addrs), udp, udp_len), 0xffff);
+	assert_int_equal(
+		words_sum(17 + udp_len + words_sum(0, p->bytes + addrs, ip - addrs), udp, udp_len),
+		0xffff);
 	struct rpwi_pkt q;
 	uint16_t id = (uint16_t)n;
 	assert_int_equal(rpwi_pkt_decode(data, udp_len - 8, &q), 0);
@@ -196,7 +209,8 @@ static void packets_are_read_back_whole(void **state)
 	struct timespec ts;
 	clock_gettime(CLOCK_REALTIME, &ts);
 	uint64_t now_ns = (uint64_t)ts.tv_sec * RPWI_NS_PER_S, day_ns = 86400 * RPWI_NS_PER_S;
-	assert_in_range(c.packets[0].time_ns, now_ns - day_ns, now_ns + day_ns); /* the unit is right */
+	assert_in_range(
+		c.packets[0].time_ns, now_ns - day_ns, now_ns + day_ns); /* the unit is right */
 	free_capture(&c);
 }
 
@@ -217,7 +231,9 @@ static void a_limit_keeps_the_first_and_the_last(void **state)
 	for (uint32_t i = 0; i < 40; i++) {
 		uint32_t n = i < 20 ? i : 1234 - 40 + i;
 		check_packet(&c.packets[i], &v4, n, len_of(n), true);
-		assert_string_equal(c.packets[i].comment, i == 20 ? "1194 packets before this one were left out (ROPEWAY_PCAP_LIMIT)" : "");
+		assert_string_equal(c.packets[i].comment,
+			i == 20 ? "1194 packets before this one were left out (ROPEWAY_PCAP_LIMIT)"
+				: "");
 	}
 	free_capture(&c);
 }
@@ -257,7 +273,10 @@ static void tap_disabled(void)
 		abort();
 	tap_one(&v4, 1, 10, true);
 }
-static void without_a_name_nothing_happens(void **state) { assert_int_equal(child("", NULL, tap_disabled), 0); }
+static void without_a_name_nothing_happens(void **state)
+{
+	assert_int_equal(child("", NULL, tap_disabled), 0);
+}
 
 static void fork_in_the_middle(void)
 {

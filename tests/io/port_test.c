@@ -52,7 +52,8 @@ static void make_batch(const struct rpwi_av *av, uint8_t *mem, const uint32_t *l
 }
 
 /* One segment: right ICRC with `id` expected, and the payload of the packet its PSN names. */
-static unsigned check_segment(const struct rpwi_flow *flow, const uint8_t *seg, size_t len, uint16_t id, const uint32_t *lens, unsigned n)
+static unsigned check_segment(const struct rpwi_flow *flow, const uint8_t *seg, size_t len,
+	uint16_t id, const uint32_t *lens, unsigned n)
 {
 	struct rpwi_pkt pkt;
 	uint16_t got_id = id;
@@ -67,7 +68,8 @@ static unsigned check_segment(const struct rpwi_flow *flow, const uint8_t *seg, 
 }
 
 /* Send the batch and see each packet once, in order. Returns how many receives it took. */
-static unsigned round_trip(struct rpwi_port *p, const struct rpwi_addr *a, const uint32_t *lens, unsigned n)
+static unsigned round_trip(
+	struct rpwi_port *p, const struct rpwi_addr *a, const uint32_t *lens, unsigned n)
 {
 	static uint8_t mem[RPWI_TXB_PKTS * 4096];
 	struct rpwi_av av = av_to(a, 3);
@@ -83,7 +85,10 @@ static unsigned round_trip(struct rpwi_port *p, const struct rpwi_addr *a, const
 		assert_in_range(rx.flow.sport, 0xc000, 0xffff);
 		unsigned index = 0;
 		for (size_t at = 0; at < rx.len; at += rx.seg_len)
-			assert_int_equal(check_segment(&rx.flow, rx.data + at, RPWI_MIN(rx.seg_len, rx.len - at), (uint16_t)index++, lens, n), next++);
+			assert_int_equal(check_segment(&rx.flow, rx.data + at,
+						 RPWI_MIN(rx.seg_len, rx.len - at),
+						 (uint16_t)index++, lens, n),
+				next++);
 	}
 	assert_int_equal(rpwi_port_recv(p, &rx), 0);
 	return receives;
@@ -118,7 +123,8 @@ static void odd_sizes(const struct rpwi_addr *a)
 	for (unsigned k = 0; k < RPWI_TXB_PKTS; k++)
 		lens[k] = k * 61 % 4097;
 	round_trip(p, a, lens, RPWI_TXB_PKTS);
-	for (unsigned n = 1; n < 40; n++) { /* alone: copied ones and those sent from where they are */
+	for (unsigned n = 1; n < 40;
+		n++) { /* alone: copied ones and those sent from where they are */
 		lens[0] = n * 17;
 		assert_int_equal(round_trip(p, a, lens, 1), 1);
 	}
@@ -138,7 +144,8 @@ static void without_gso(void **state)
 }
 
 /* Packet 0 is the ACK that may travel behind: which packets come, and in how many receives. */
-static unsigned order_of(struct rpwi_port *p, const uint32_t *lens, unsigned n, unsigned ack, unsigned *order)
+static unsigned order_of(
+	struct rpwi_port *p, const uint32_t *lens, unsigned n, unsigned ack, unsigned *order)
 {
 	static uint8_t mem[RPWI_TXB_PKTS * 4096];
 	struct rpwi_av av = av_to(&lo4, 1);
@@ -152,7 +159,8 @@ static unsigned order_of(struct rpwi_port *p, const uint32_t *lens, unsigned n, 
 		unsigned index = 0;
 		assert_int_equal(recv_wait(p, &rx), 1);
 		for (size_t at = 0; at < rx.len; at += rx.seg_len)
-			order[got++] = check_segment(&rx.flow, rx.data + at, RPWI_MIN(rx.seg_len, rx.len - at), (uint16_t)index++, lens, n);
+			order[got++] = check_segment(&rx.flow, rx.data + at,
+				RPWI_MIN(rx.seg_len, rx.len - at), (uint16_t)index++, lens, n);
 	}
 	assert_int_equal(got, n);
 	assert_int_equal(rpwi_port_recv(p, &rx), 0);
@@ -166,9 +174,12 @@ static void an_ack_ends_the_first_run_behind_it(void **state)
 		uint32_t lens[20];
 		unsigned n, ack, receives, at, at_gso_off;
 	} cases[] = {
-		{{0, 100}, 2, 1, 1, 1, 0}, {{0, 100}, 2, 0, 2, 0, 0}, {{0, 0}, 2, 1, 1, 1, 0}, {{0, 4096, 4096, 4096}, 4, 1, 1, 3, 0},
-		{{0, 4096, 4096, 100}, 4, 1, 2, 2, 0}, {{0, 4096, 1000, 1000}, 4, 1, 2, 1, 0}, {{0, 1000, 4096}, 3, 1, 2, 1, 0},
-		{{0, 4096, 4096, 4096, 4096, 4096, 4096, 4096, 4096, 4096, 4096, 4096, 4096, 4096, 4096, 4096, 4096}, 17, 1, 2, 15, 0},
+		{{0, 100}, 2, 1, 1, 1, 0}, {{0, 100}, 2, 0, 2, 0, 0}, {{0, 0}, 2, 1, 1, 1, 0},
+		{{0, 4096, 4096, 4096}, 4, 1, 1, 3, 0}, {{0, 4096, 4096, 100}, 4, 1, 2, 2, 0},
+		{{0, 4096, 1000, 1000}, 4, 1, 2, 1, 0}, {{0, 1000, 4096}, 3, 1, 2, 1, 0},
+		{{0, 4096, 4096, 4096, 4096, 4096, 4096, 4096, 4096, 4096, 4096, 4096, 4096, 4096,
+			 4096, 4096, 4096},
+			17, 1, 2, 15, 0},
 		{{1000, 0, 100}, 3, 2, 2, 1, 1}, /* behind answers it ends their run */
 	};
 	unsigned order[20];
@@ -176,10 +187,12 @@ static void an_ack_ends_the_first_run_behind_it(void **state)
 	for (size_t i = 0; i < RPWI_ARRAY_LEN(cases); i++) {
 		unsigned ack = cases[i].ack ? cases[i].ack - 1 : 0;
 		p->gso_off = false;
-		assert_int_equal(order_of(p, cases[i].lens, cases[i].n, cases[i].ack, order), cases[i].receives);
+		assert_int_equal(order_of(p, cases[i].lens, cases[i].n, cases[i].ack, order),
+			cases[i].receives);
 		assert_int_equal(order[cases[i].at], ack);
 		p->gso_off = true;
-		assert_int_equal(order_of(p, cases[i].lens, cases[i].n, cases[i].ack, order), cases[i].n);
+		assert_int_equal(
+			order_of(p, cases[i].lens, cases[i].n, cases[i].ack, order), cases[i].n);
 		assert_int_equal(order[cases[i].at_gso_off], ack);
 	}
 	rpwi_port_close(p);
@@ -218,7 +231,8 @@ static void unmapped_payload(void **state)
 	size_t page = (size_t)sysconf(_SC_PAGESIZE);
 	sigaction(SIGSEGV, &guard_segv, NULL);
 	for (unsigned first_gone = 0; first_gone < 4; first_gone++) {
-		uint8_t *mem = mmap(NULL, 2 * page, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+		uint8_t *mem = mmap(
+			NULL, 2 * page, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
 		struct rpwi_port *p = open_port(&lo4);
 		struct rpwi_av av = av_to(&lo4, 1);
 		struct rpwi_rx rx;
@@ -230,7 +244,10 @@ static void unmapped_payload(void **state)
 		while (seen < first_gone) {
 			assert_int_equal(recv_wait(p, &rx), 1);
 			for (size_t at = 0; at < rx.len; at += rx.seg_len, seen++)
-				assert_int_equal(check_segment(&rx.flow, rx.data + at, RPWI_MIN(rx.seg_len, rx.len - at), (uint16_t)seen, lens, 4), seen);
+				assert_int_equal(check_segment(&rx.flow, rx.data + at,
+							 RPWI_MIN(rx.seg_len, rx.len - at),
+							 (uint16_t)seen, lens, 4),
+					seen);
 		}
 		assert_int_equal(rpwi_port_recv(p, &rx), 0);
 		rpwi_port_close(p);
@@ -289,11 +306,14 @@ static void arrivals(const char *spec, unsigned *count, unsigned *bad, unsigned 
 		rpwi_port_timer(p, rpwi_now_ns());
 		if (rpwi_port_recv(p, &rx) != 1) {
 			/* What is delayed or held comes within milliseconds; the look at the port group, which has a deadline too, does not count. */
-			quiet = rpwi_port_deadline(p) > rpwi_now_ns() + 100 * RPWI_NS_PER_MS ? quiet + 1 : 0;
+			quiet = rpwi_port_deadline(p) > rpwi_now_ns() + 100 * RPWI_NS_PER_MS
+					? quiet + 1
+					: 0;
 			usleep(200);
 			continue;
 		}
-		if (rpwi_icrc_check(&rx.flow, rx.data, rx.len, &id) != RPWI_ICRC_OK || rpwi_pkt_decode(rx.data, rx.len, &pkt)) {
+		if (rpwi_icrc_check(&rx.flow, rx.data, rx.len, &id) != RPWI_ICRC_OK ||
+			rpwi_pkt_decode(rx.data, rx.len, &pkt)) {
 			++*bad;
 			continue;
 		}

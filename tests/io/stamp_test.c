@@ -4,7 +4,8 @@
 #include <sys/syscall.h>
 
 enum { CALLS_MAX = 64, PACKETS_MAX = 64 };
-static uint64_t arrived_ns[CALLS_MAX]; /* by the wall clock: not later than this the receiver had it */
+static uint64_t
+	arrived_ns[CALLS_MAX]; /* by the wall clock: not later than this the receiver had it */
 static unsigned calls;
 
 static long noted(long rc)
@@ -21,12 +22,19 @@ static long noted(long rc)
 
 static long sys(long rc) { return rc < 0 ? -errno : rc; }
 
-ssize_t sendto(int fd, const void *data, size_t len, int flags, const struct sockaddr *to, socklen_t to_len)
+ssize_t sendto(int fd, const void *data, size_t len, int flags, const struct sockaddr *to,
+	socklen_t to_len)
 {
 	return noted(sys(syscall(SYS_sendto, fd, data, len, flags, to, to_len)));
 }
-ssize_t sendmsg(int fd, const struct msghdr *m, int flags) { return noted(sys(syscall(SYS_sendmsg, fd, m, flags))); }
-int sendmmsg(int fd, struct mmsghdr *m, unsigned n, int flags) { return (int)noted(sys(syscall(SYS_sendmmsg, fd, m, n, flags))); }
+ssize_t sendmsg(int fd, const struct msghdr *m, int flags)
+{
+	return noted(sys(syscall(SYS_sendmsg, fd, m, flags)));
+}
+int sendmmsg(int fd, struct mmsghdr *m, unsigned n, int flags)
+{
+	return (int)noted(sys(syscall(SYS_sendmmsg, fd, m, n, flags)));
+}
 
 /* The times of the packets in the capture: enhanced packet blocks of pcapng. */
 static unsigned stamps(const char *path, uint64_t *at)
@@ -40,7 +48,8 @@ static unsigned stamps(const char *path, uint64_t *at)
 		if (rpwi_get_le32(file + b) != 6)
 			continue;
 		assert_true(n < PACKETS_MAX);
-		at[n++] = (uint64_t)rpwi_get_le32(file + b + 12) << 32 | rpwi_get_le32(file + b + 16);
+		at[n++] =
+			(uint64_t)rpwi_get_le32(file + b + 12) << 32 | rpwi_get_le32(file + b + 16);
 	}
 	return (unsigned)n;
 }
@@ -48,7 +57,8 @@ static unsigned stamps(const char *path, uint64_t *at)
 static struct rpwi_txb txb;
 
 /* Sends a batch; as many packets of each call as `per_call` says. */
-static void check(struct rpwi_port *p, const char *path, const uint32_t *lens, unsigned n, const unsigned *per_call)
+static void check(struct rpwi_port *p, const char *path, const uint32_t *lens, unsigned n,
+	const unsigned *per_call)
 {
 	static uint8_t mem[PACKETS_MAX * 4096];
 	struct rpwi_av av = av_to(&lo4, 1);
@@ -83,7 +93,8 @@ static void a_packet_is_stamped_before_it_can_arrive(void **state)
 	check(p, path, (uint32_t[]){1000, 1000, 1000, 7}, 4, (unsigned[]){4});
 	check(p, path, (uint32_t[]){10, 1000, 1000, 2000}, 4, (unsigned[]){4});
 	rpwi_port_close(p);
-	setenv("ROPEWAY_FAULT", "drop=0.000001,seed=1", 1); /* each packet by itself, in a call of its own */
+	setenv("ROPEWAY_FAULT", "drop=0.000001,seed=1",
+		1); /* each packet by itself, in a call of its own */
 	assert_int_equal(rpwi_port_open(steer, &lo4, &p, why, sizeof(why)), 0);
 	check(p, path, (uint32_t[]){100, 200, 300}, 3, (unsigned[]){1, 1, 1});
 	rpwi_port_close(p);
@@ -94,6 +105,7 @@ static void a_packet_is_stamped_before_it_can_arrive(void **state)
 int main(void)
 {
 	ns_enter();
-	const struct CMUnitTest tests[] = {cmocka_unit_test(a_packet_is_stamped_before_it_can_arrive)};
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(a_packet_is_stamped_before_it_can_arrive)};
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }

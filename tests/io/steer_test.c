@@ -25,7 +25,8 @@ static struct rpwi_txb *txb;
 
 static uint32_t qpn_of(const struct member *m) { return (uint32_t)m->slot << RPWI_SLOT_SHIFT | 3; }
 
-static void take_segment(struct member *m, struct rpwi_port *p, struct rpwi_rx *rx, uint8_t *seg, size_t len, unsigned index)
+static void take_segment(struct member *m, struct rpwi_port *p, struct rpwi_rx *rx, uint8_t *seg,
+	size_t len, unsigned index)
 {
 	struct rpwi_pkt pkt;
 	int32_t qpn = rpwi_pkt_peek_qpn(seg, len);
@@ -41,7 +42,8 @@ static void take_segment(struct member *m, struct rpwi_port *p, struct rpwi_rx *
 		return;
 	}
 	uint16_t id = (uint16_t)((rx->ip_id >= 0 ? rx->ip_id : 0) + (int)index);
-	bool good = rpwi_icrc_check(&rx->flow, seg, len, &id) == RPWI_ICRC_OK && !rpwi_pkt_decode(seg, len, &pkt) && pkt.dqpn == qpn_of(m) && pkt.psn < SEEN;
+	bool good = rpwi_icrc_check(&rx->flow, seg, len, &id) == RPWI_ICRC_OK &&
+		    !rpwi_pkt_decode(seg, len, &pkt) && pkt.dqpn == qpn_of(m) && pkt.psn < SEEN;
 	for (uint32_t i = 0; good && i < pkt.payload_len; i++)
 		good = pkt.payload[i] == pattern(m->slot, pkt.psn, i);
 	if (good)
@@ -112,12 +114,15 @@ static void kid_main(struct member *m, const struct rpwi_addr *a, uid_t uid)
 		_exit(3);
 	m->state = open_all(m, a) ? 1 : -1;
 	while (m->state == 1 && !m->quit) {
-		struct pollfd f[2] = {{.fd = rpwi_port_fd(port), .events = POLLIN}, {.fd = rpwi_steer_fd(steer), .events = POLLIN}};
+		struct pollfd f[2] = {{.fd = rpwi_port_fd(port), .events = POLLIN},
+			{.fd = rpwi_steer_fd(steer), .events = POLLIN}};
 		poll(f, 2, 1);
 		if (m->rcvbuf) {
 			int bytes = m->rcvbuf;
-			setsockopt(rpwi_port_fd(port), SOL_SOCKET, SO_RCVBUF, &bytes, sizeof(bytes));
-			rpwi_pace_set_limit(rpwi_steer_pace(steer), 2 * (size_t)bytes); /* the kernel doubles it (socket(7)) */
+			setsockopt(
+				rpwi_port_fd(port), SOL_SOCKET, SO_RCVBUF, &bytes, sizeof(bytes));
+			rpwi_pace_set_limit(rpwi_steer_pace(steer),
+				2 * (size_t)bytes); /* the kernel doubles it (socket(7)) */
 			m->rcvbuf = 0;
 		}
 		serve(m);
@@ -161,7 +166,8 @@ static void end_kid(unsigned i, int signo)
 }
 
 /* Send packets psn..psn+n-1 of `len` bytes to a member, serving ourselves. */
-static void send_to(const struct member *to, const struct rpwi_addr *a, uint32_t psn, unsigned n, uint32_t len)
+static void send_to(
+	const struct member *to, const struct rpwi_addr *a, uint32_t psn, unsigned n, uint32_t len)
 {
 	static uint8_t mem[RPWI_TXB_PKTS * 4096];
 	struct rpwi_av av = av_to(a, 1);
@@ -195,8 +201,10 @@ static void expect_all(unsigned first, unsigned last, uint32_t n)
 		if (m->state != 1)
 			continue;
 		if (m->arrived != n || m->bad)
-			fail_msg("member %u of slot %u: %lu packets of %u, %lu bad; handed over %lu, taken over %lu, overflows %lu, last size %u", i, m->slot,
-				m->arrived, n, m->bad, m->handed, m->taken, m->overflow, txb->pkt[0].payload_len);
+			fail_msg("member %u of slot %u: %lu packets of %u, %lu bad; handed over "
+				 "%lu, taken over %lu, overflows %lu, last size %u",
+				i, m->slot, m->arrived, n, m->bad, m->handed, m->taken, m->overflow,
+				txb->pkt[0].payload_len);
 		for (uint32_t psn = 0; psn < n; psn++)
 			assert_int_equal(m->seen[psn], 1);
 		m->arrived = 0;
@@ -306,7 +314,8 @@ static void stopped_member(void **state)
 	kill(members[1].pid, SIGSTOP);
 	members[1].state = 2;
 	spawn(3, &lo4);
-	while (!members[3].resteered) /* until then the kernel's hash may put its packets before the stopped one */
+	while (!members[3]
+			.resteered) /* until then the kernel's hash may put its packets before the stopped one */
 		serve(&members[0]);
 	until_steered(3, &lo4);
 	send_to(&members[1], &lo4, 0, 10, 100);
@@ -365,7 +374,8 @@ static void dead_shell_after_fork(void **state)
 		rpwi_txb_reset(txb);
 		txb->av = &av;
 		add_packet(txb, qpn_of(&members[0]), 0, NULL, 0);
-		bool ok = rpwi_port_send(port, txb, &sent) == -ENETDOWN && rpwi_port_recv(port, &rx) == 0 && rpwi_steer_recv(steer, &rx) == 0 &&
+		bool ok = rpwi_port_send(port, txb, &sent) == -ENETDOWN &&
+			  rpwi_port_recv(port, &rx) == 0 && rpwi_steer_recv(steer, &rx) == 0 &&
 			  rpwi_port_fd(port) == -1;
 		ok = ok && rpwi_port_deadline(port) == RPWI_NEVER;
 		rpwi_port_timer(port, rpwi_now_ns());
@@ -391,7 +401,8 @@ static bool can_be_others(void)
 		close(fd);
 	if (geteuid() == 0 && count > 60000)
 		return true;
-	fprintf(stderr, "SKIPPED: only root can be other users: sharing the port between users did not run\n");
+	fprintf(stderr, "SKIPPED: only root can be other users: sharing the port between users did "
+			"not run\n");
 	return false;
 }
 
@@ -440,8 +451,10 @@ static bool offered_by(uid_t uid, const struct io_msg *m, const struct io_packet
 		struct io_who who;
 		if (uid && (setresgid(uid, uid, uid) || setresuid(uid, uid, uid)))
 			_exit(1);
-		int fd = rpwi_name_connect(rpwi_dest_name(&(struct io_dest){.slot = members[0].slot}, name), &who);
-		struct iovec iov[4] = {{(void *)(uintptr_t)m, sizeof(*m)}, {(void *)(uintptr_t)k, sizeof(*k)}, {(void *)(uintptr_t)data, sizeof(data)},
+		int fd = rpwi_name_connect(
+			rpwi_dest_name(&(struct io_dest){.slot = members[0].slot}, name), &who);
+		struct iovec iov[4] = {{(void *)(uintptr_t)m, sizeof(*m)},
+			{(void *)(uintptr_t)k, sizeof(*k)}, {(void *)(uintptr_t)data, sizeof(data)},
 			{(void *)(uintptr_t)data, 5}};
 		struct msghdr h = {.msg_iov = iov, .msg_iovlen = parts};
 		_exit(parts && sendmsg(fd, &h, 0) < 0);
@@ -457,8 +470,12 @@ static bool offered_by(uid_t uid, const struct io_msg *m, const struct io_packet
 
 static void whom_to_trust(void **state)
 {
-	const struct io_msg m = {.magic = IO_MSG_MAGIC, .version = IO_MSG_VERSION, .type = IO_MSG_PACKETS};
-	const struct io_packet k = {.len = 64, .seg_len = 64, .ip_id = -1, .flow = {.src = lo4, .dst = lo4, .sport = 50000, .dport = RPWI_UDP_PORT}};
+	const struct io_msg m = {
+		.magic = IO_MSG_MAGIC, .version = IO_MSG_VERSION, .type = IO_MSG_PACKETS};
+	const struct io_packet k = {.len = 64,
+		.seg_len = 64,
+		.ip_id = -1,
+		.flow = {.src = lo4, .dst = lo4, .sport = 50000, .dport = RPWI_UDP_PORT}};
 	struct io_msg odd;
 	struct io_packet broken;
 	open_self(&lo4);
@@ -468,7 +485,8 @@ static void whom_to_trust(void **state)
 		assert_false(offered_by(0, &m, &k, parts));
 	static const struct {
 		uint32_t len, seg_len;
-	} lengths[] = {{64, 0}, {64, 65}, {65, 64}, {0, 0}, {UINT32_MAX, 64}, {UINT32_MAX - 60, UINT32_MAX - 60}};
+	} lengths[] = {{64, 0}, {64, 65}, {65, 64}, {0, 0}, {UINT32_MAX, 64},
+		{UINT32_MAX - 60, UINT32_MAX - 60}};
 	for (unsigned i = 0; i < RPWI_ARRAY_LEN(lengths); i++) {
 		broken = k;
 		broken.len = lengths[i].len;
@@ -481,7 +499,8 @@ static void whom_to_trust(void **state)
 	odd = m;
 	odd.version++;
 	assert_false(offered_by(0, &odd, &k, 3));
-	for (unsigned type = 2; type < 256; type += type < 8 ? 1 : 31) { /* questions and answers that nobody asked for */
+	for (unsigned type = 2; type < 256;
+		type += type < 8 ? 1 : 31) { /* questions and answers that nobody asked for */
 		odd = m;
 		odd.type = (uint8_t)type;
 		odd.index = odd.nslots = 0xffff;
@@ -535,7 +554,8 @@ static void pacing_own_slot(void **state)
 }
 
 /* A slow reader with the default rmem_max loses nothing, whatever the sizes: `batch` packets of `len` bytes at a time. */
-static void slow_reader(uid_t uid, unsigned batch, const uint32_t *lens, unsigned nlens, uint32_t total)
+static void slow_reader(
+	uid_t uid, unsigned batch, const uint32_t *lens, unsigned nlens, uint32_t total)
 {
 	static uint8_t mem[RPWI_TXB_PKTS * 4096];
 	struct rpwi_av av = av_to(&lo4, 1);
@@ -577,7 +597,8 @@ static void slow_reader(uid_t uid, unsigned batch, const uint32_t *lens, unsigne
 
 static void pacing_slow_reader(void **state)
 {
-	static const uint32_t mixed[] = {8, 1024, 100, 4096, 0, 2048, 512}, small[] = {4}, kib[] = {1024}, two[] = {2048}, page[] = {4096};
+	static const uint32_t mixed[] = {8, 1024, 100, 4096, 0, 2048, 512}, small[] = {4},
+			      kib[] = {1024}, two[] = {2048}, page[] = {4096};
 	slow_reader(0, 1, mixed, RPWI_ARRAY_LEN(mixed), 4000);
 	slow_reader(0, 1, small, 1, 4000);
 	slow_reader(0, 1, kib, 1, 2000);
@@ -608,9 +629,14 @@ static void descriptors_of_strange_messages_are_closed(void **state)
 	open_self(&lo4);
 	unsigned had = open_descriptors();
 	for (size_t len = 0; len <= sizeof(nonsense); len += sizeof(nonsense) / 2) {
-		int fd = rpwi_name_connect(rpwi_dest_name(&(struct io_dest){.slot = members[0].slot}, name), &who), fds[2] = {fd, fd};
+		int fd = rpwi_name_connect(
+			    rpwi_dest_name(&(struct io_dest){.slot = members[0].slot}, name), &who),
+		    fds[2] = {fd, fd};
 		struct iovec iov = {&nonsense, len};
-		struct msghdr h = {.msg_iov = &iov, .msg_iovlen = 1, .msg_control = &control, .msg_controllen = sizeof(control)};
+		struct msghdr h = {.msg_iov = &iov,
+			.msg_iovlen = 1,
+			.msg_control = &control,
+			.msg_controllen = sizeof(control)};
 		struct cmsghdr *c = CMSG_FIRSTHDR(&h);
 		c->cmsg_level = SOL_SOCKET;
 		c->cmsg_type = SCM_RIGHTS;
@@ -630,9 +656,10 @@ static void pacing_no_answer(void **state)
 {
 	open_self(&lo4);
 	spawn(1, &lo4);
-	uint32_t nobody =
-		(uint32_t)(members[0].slot % RPWI_SLOT_MAX + 1 == members[1].slot ? members[0].slot % RPWI_SLOT_MAX + 2 : members[0].slot % RPWI_SLOT_MAX + 1)
-		<< RPWI_SLOT_SHIFT;
+	uint32_t nobody = (uint32_t)(members[0].slot % RPWI_SLOT_MAX + 1 == members[1].slot
+					     ? members[0].slot % RPWI_SLOT_MAX + 2
+					     : members[0].slot % RPWI_SLOT_MAX + 1)
+			  << RPWI_SLOT_SHIFT;
 	assert_int_equal(rpwi_steer_room(steer, nobody, 64, 65536), 64);
 	kill(members[1].pid, SIGSTOP);
 	for (int grants = 0; grants < 3;)
@@ -658,7 +685,8 @@ int main(void)
 		cmocka_unit_test_teardown(pacing_no_answer, reap),
 	};
 	ns_enter();
-	members = mmap(NULL, KIDS * sizeof(*members), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+	members = mmap(NULL, KIDS * sizeof(*members), PROT_READ | PROT_WRITE,
+		MAP_SHARED | MAP_ANONYMOUS, -1, 0);
 	txb = calloc(1, sizeof(*txb));
 	return members == MAP_FAILED || !txb ? 1 : cmocka_run_group_tests(tests, NULL, NULL);
 }

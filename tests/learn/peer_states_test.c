@@ -44,7 +44,10 @@ static void remember(int who, const char *order)
 }
 
 /* Messages that the peer has posted: its MR, then its DONE. */
-static int messages_sent(const struct side *s) { return (s->posted >= POSTED_MR) + (s->posted >= POSTED_DONE); }
+static int messages_sent(const struct side *s)
+{
+	return (s->posted >= POSTED_MR) + (s->posted >= POSTED_DONE);
+}
 
 static void act(struct side *s)
 {
@@ -152,7 +155,8 @@ static bool was_seen(int who, const char *order)
 static void every_order_ends_well(void **state)
 {
 	/* All orders of three completions and two messages in which the peer's MR comes before our RDMA operation completes. */
-	static const char *const orders[] = {"RRSSS", "RSRSS", "RSSRS", "RSSSR", "SRRSS", "SRSRS", "SRSSR"};
+	static const char *const orders[] = {
+		"RRSSS", "RSRSS", "RSSRS", "RSSSR", "SRRSS", "SRSRS", "SRSSR"};
 	struct world w = {0};
 
 	w.side[0].established = true; /* the side that connects learns it before the other */
@@ -171,7 +175,8 @@ static void every_order_ends_well(void **state)
 /* The one that deadlocks programs with a single state: the peer's DONE is polled before one's own MR send completes. */
 static void done_before_the_own_mr_completes(void **state)
 {
-	enum recv_state recv = recv_state_next(recv_state_next(RS_INIT, RECEIVED_MR), RECEIVED_DONE);
+	enum recv_state recv =
+		recv_state_next(recv_state_next(RS_INIT, RECEIVED_MR), RECEIVED_DONE);
 	enum send_state send = SS_INIT;
 
 	assert_int_equal(recv, RS_DONE_RECV);
@@ -189,10 +194,12 @@ static void every_other_step_is_illegal(void **state)
 {
 	for (int s = SS_INIT; s <= SS_DONE_SENT; s++)
 		for (int step = SENT_MR; step <= SENT_DONE; step++)
-			assert_int_equal(send_state_next((enum send_state)s, (enum send_step)step), s == step ? s + 1 : SS_ILLEGAL);
+			assert_int_equal(send_state_next((enum send_state)s, (enum send_step)step),
+				s == step ? s + 1 : SS_ILLEGAL);
 	for (int r = RS_INIT; r <= RS_DONE_RECV; r++)
 		for (int step = RECEIVED_MR; step <= RECEIVED_DONE; step++)
-			assert_int_equal(recv_state_next((enum recv_state)r, (enum recv_step)step), r == step ? r + 1 : RS_ILLEGAL);
+			assert_int_equal(recv_state_next((enum recv_state)r, (enum recv_step)step),
+				r == step ? r + 1 : RS_ILLEGAL);
 	assert_int_equal(send_state_next(SS_INIT, (enum send_step)77), SS_ILLEGAL);
 	assert_int_equal(recv_state_next(RS_INIT, (enum recv_step)77), RS_ILLEGAL);
 	assert_int_equal(send_state_next(SS_ILLEGAL, SENT_MR), SS_ILLEGAL);
@@ -203,7 +210,8 @@ static void the_peer_may_leave_only_when_it_has_our_done(void **state)
 {
 	for (int r = RS_INIT; r <= RS_DONE_RECV; r++)
 		for (int p = POSTED_NOTHING; p <= POSTED_DONE; p++)
-			assert_int_equal(peer_may_leave((enum recv_state)r, (enum posted)p), r == RS_DONE_RECV && p == POSTED_DONE);
+			assert_int_equal(peer_may_leave((enum recv_state)r, (enum posted)p),
+				r == RS_DONE_RECV && p == POSTED_DONE);
 }
 
 static void flushed_is_normal_after_an_end_that_was_due(void **state)

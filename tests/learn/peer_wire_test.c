@@ -10,13 +10,14 @@
 #include "../../learn/peer_region.h"
 #include "../../learn/peer_wire.h"
 
-static const struct remote_memory memory = {.address = 0x0123456789abcdefull, .rkey = 0xfedcba98, .length = REGION_BYTES};
+static const struct remote_memory memory = {
+	.address = 0x0123456789abcdefull, .rkey = 0xfedcba98, .length = REGION_BYTES};
 
 /* The layout, byte by byte, written down a second time. */
 static void an_mr_is_these_bytes(void **state)
 {
-	static const uint8_t expected[] = {
-		'R', 'P', 'W', 'M', 0, 1, 0, 1, 0, 0, 0, 16, 0x01, 0x23, 0x45, 0x67, 0x89, 0xab, 0xcd, 0xef, 0xfe, 0xdc, 0xba, 0x98, 0, 0, 0x10, 0};
+	static const uint8_t expected[] = {'R', 'P', 'W', 'M', 0, 1, 0, 1, 0, 0, 0, 16, 0x01, 0x23,
+		0x45, 0x67, 0x89, 0xab, 0xcd, 0xef, 0xfe, 0xdc, 0xba, 0x98, 0, 0, 0x10, 0};
 	uint8_t out[WIRE_MESSAGE_BYTES_MAX];
 	struct message m;
 
@@ -24,7 +25,8 @@ static void an_mr_is_these_bytes(void **state)
 	assert_memory_equal(out, expected, sizeof(expected));
 	assert_int_equal(wire_get(out, sizeof(expected), &m), FAULT_NONE);
 	assert_int_equal(m.type, WIRE_MR);
-	assert_true(m.memory.address == memory.address && m.memory.rkey == memory.rkey && m.memory.length == memory.length);
+	assert_true(m.memory.address == memory.address && m.memory.rkey == memory.rkey &&
+		    m.memory.length == memory.length);
 }
 
 static void done_and_text_come_back(void **state)
@@ -76,12 +78,14 @@ static void memory_may_not_wrap_around(void **state)
 	static const struct {
 		uint64_t address;
 		enum wire_fault fault;
-	} cases[] = {{0, FAULT_NONE}, {UINT64_MAX - REGION_BYTES, FAULT_NONE}, {UINT64_MAX - REGION_BYTES + 1, FAULT_MEMORY}, {UINT64_MAX, FAULT_MEMORY}};
+	} cases[] = {{0, FAULT_NONE}, {UINT64_MAX - REGION_BYTES, FAULT_NONE},
+		{UINT64_MAX - REGION_BYTES + 1, FAULT_MEMORY}, {UINT64_MAX, FAULT_MEMORY}};
 	uint8_t out[WIRE_MESSAGE_BYTES_MAX];
 	struct message m;
 
 	for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
-		struct remote_memory r = {.address = cases[i].address, .rkey = 1, .length = REGION_BYTES};
+		struct remote_memory r = {
+			.address = cases[i].address, .rkey = 1, .length = REGION_BYTES};
 		assert_int_equal(wire_get(out, wire_put_mr(out, &r), &m), cases[i].fault);
 	}
 }
@@ -115,7 +119,8 @@ static void a_text_cannot_command_a_terminal(void **state)
 		size_t bytes = wire_put_text(out, "ab?de");
 
 		out[WIRE_HEADER_BYTES + 2] = (uint8_t)c;
-		assert_int_equal(wire_get(out, bytes, &m), c >= 0x20 && c <= 0x7e ? FAULT_NONE : FAULT_TEXT);
+		assert_int_equal(
+			wire_get(out, bytes, &m), c >= 0x20 && c <= 0x7e ? FAULT_NONE : FAULT_TEXT);
 	}
 }
 
@@ -131,7 +136,8 @@ static void a_hello_comes_back(void **state)
 	assert_true(h.version == WIRE_VERSION && h.mode == MODE_READ && h.reason == REASON_MODE);
 	assert_true(wire_get_hello(out, sizeof(out), &h)); /* filled up by the CM */
 	out[5] = 9;
-	assert_true(wire_get_hello(out, sizeof(out), &h)); /* another version is still a hello: it has to be answered */
+	assert_true(wire_get_hello(out, sizeof(out),
+		&h)); /* another version is still a hello: it has to be answered */
 	assert_int_equal(h.version, 9);
 	for (size_t n = 0; n < WIRE_HELLO_BYTES; n++)
 		assert_false(wire_get_hello(out, n, &h));

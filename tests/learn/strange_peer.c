@@ -37,18 +37,21 @@ static void die(const char *what)
 			die(#call); \
 	} while (0)
 
-static struct rdma_cm_event *wait_for(struct rdma_event_channel *channel, enum rdma_cm_event_type wanted)
+static struct rdma_cm_event *wait_for(
+	struct rdma_event_channel *channel, enum rdma_cm_event_type wanted)
 {
 	struct rdma_cm_event *event;
 
 	MUST(rdma_get_cm_event(channel, &event));
 	if (event->event == RDMA_CM_EVENT_REJECTED) {
 		const uint8_t *p = event->param.conn.private_data;
-		printf("rejected %d reason %d version %d mode %d\n", event->status, p ? p[7] : -1, p ? p[5] : -1, p ? p[6] : -1);
+		printf("rejected %d reason %d version %d mode %d\n", event->status, p ? p[7] : -1,
+			p ? p[5] : -1, p ? p[6] : -1);
 		exit(0);
 	}
 	if (event->event != wanted) {
-		printf("%s instead of %s, status %d\n", rdma_event_str(event->event), rdma_event_str(wanted), event->status);
+		printf("%s instead of %s, status %d\n", rdma_event_str(event->event),
+			rdma_event_str(wanted), event->status);
 		exit(3);
 	}
 	return event;
@@ -158,7 +161,10 @@ static enum ibv_wc_status finish_send(int error)
 	return wc.status;
 }
 
-static void send_bytes(uint32_t bytes) { finish_send(rdma_post_send(id, NULL, out, bytes, out_mr, 0)); }
+static void send_bytes(uint32_t bytes)
+{
+	finish_send(rdma_post_send(id, NULL, out, bytes, out_mr, 0));
+}
 
 /* The other side's MR message: where one may write to. */
 static void take_mr(uint64_t *address, uint32_t *rkey)
@@ -185,7 +191,8 @@ static void write_there(uint64_t beyond)
 
 	take_mr(&address, &rkey);
 	memset(out, 0x5a, sizeof(out));
-	status = finish_send(rdma_post_write(id, NULL, out, 4096, out_mr, 0, address + beyond, rkey));
+	status = finish_send(
+		rdma_post_write(id, NULL, out, 4096, out_mr, 0, address + beyond, rkey));
 	printf("write status %d\n", status);
 }
 
@@ -209,12 +216,17 @@ static void talk(void)
 
 static void prepare(void)
 {
-	struct ibv_qp_init_attr attr = {
-		.cap = {.max_send_wr = SENDS, .max_recv_wr = RECEIVES, .max_send_sge = 1, .max_recv_sge = 1}, .qp_type = IBV_QPT_RC, .sq_sig_all = 1};
+	struct ibv_qp_init_attr attr = {.cap = {.max_send_wr = SENDS,
+						.max_recv_wr = RECEIVES,
+						.max_send_sge = 1,
+						.max_recv_sge = 1},
+		.qp_type = IBV_QPT_RC,
+		.sq_sig_all = 1};
 
 	MUST(rdma_create_qp(id, NULL, &attr));
 	MUST(!(out_mr = rdma_reg_msgs(id, out, sizeof(out))));
-	MUST(!(in_mr = ibv_reg_mr(id->pd, in, sizeof(in), IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_READ)));
+	MUST(!(in_mr = ibv_reg_mr(id->pd, in, sizeof(in),
+		       IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_READ)));
 	/* The first buffer is the one that the other side may write to. */
 	for (int i = 1; i < RECEIVES; i++)
 		MUST(rdma_post_recv(id, (void *)(uintptr_t)i, in[i], BUFFER_BYTES, in_mr));

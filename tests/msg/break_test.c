@@ -58,7 +58,8 @@ static bool takes_datagrams_of_this_host(int fd, int family)
 {
 	int type = 0;
 	socklen_t len = sizeof(type);
-	return family == AF_UNIX && !getsockopt(fd, SOL_SOCKET, SO_TYPE, &type, &len) && type == SOCK_DGRAM;
+	return family == AF_UNIX && !getsockopt(fd, SOL_SOCKET, SO_TYPE, &type, &len) &&
+	       type == SOCK_DGRAM;
 }
 
 /* From now on nothing that is sent to this process's device arrives. */
@@ -72,10 +73,12 @@ static void go_deaf(void)
 		socklen_t len = sizeof(a);
 		if (getsockname(fd, (struct sockaddr *)&a, &len))
 			continue;
-		bool device = (a.sin6_family == AF_INET || a.sin6_family == AF_INET6) && ntohs(a.sin6_port) == 4791;
+		bool device = (a.sin6_family == AF_INET || a.sin6_family == AF_INET6) &&
+			      ntohs(a.sin6_port) == 4791;
 		if (!device && !takes_datagrams_of_this_host(fd, a.sin6_family))
 			continue;
-		expect(!setsockopt(fd, SOL_SOCKET, SO_ATTACH_FILTER, &prog, sizeof(prog)), "filter");
+		expect(!setsockopt(fd, SOL_SOCKET, SO_ATTACH_FILTER, &prog, sizeof(prog)),
+			"filter");
 		found += device;
 	}
 	expect(found > 0, "no socket on port 4791: is this the software device?");
@@ -90,11 +93,13 @@ static size_t size_of(enum who who, uint64_t n)
 	return (size_t)(mix(r) % most[r % 6]);
 }
 
-static void on_am(rpw_endpoint *ep, const void *header, size_t header_len, const void *data, size_t len, void *arg)
+static void on_am(rpw_endpoint *ep, const void *header, size_t header_len, const void *data,
+	size_t len, void *arg)
 {
 	struct here *h = arg;
 	uint64_t n = h->ams++, seed = seed_of(EITHER - h->who, n) + (1ull << 40);
-	h->am_wrong |= header_len != 8 || memcmp(header, &n, 8) || len != size_of(EITHER - h->who, n) || pattern_wrong(data, len, seed) != len;
+	h->am_wrong |= header_len != 8 || memcmp(header, &n, 8) ||
+		       len != size_of(EITHER - h->who, n) || pattern_wrong(data, len, seed) != len;
 }
 
 struct slot {
@@ -113,12 +118,14 @@ static void slot_end(struct here *h, struct slot *s, uint64_t n)
 		return;
 	wait_for(s->send, NULL, "send");
 	wait_for(s->recv, &done, "receive");
-	expect(done.length == len && pattern_wrong(s->in, len, seed_of(peer, n)) == len, "a message is not the one that was to come next");
+	expect(done.length == len && pattern_wrong(s->in, len, seed_of(peer, n)) == len,
+		"a message is not the one that was to come next");
 	wait_for(s->am_req, NULL, "active message");
 	wait_for(s->add, NULL, "fetch and add");
 	wait_for(s->rma, NULL, "put");
 	wait_for(s->get, NULL, "get");
-	expect(pattern_wrong(s->got, put, seed_of(h->who, n)) == put, "what was put is not what is got");
+	expect(pattern_wrong(s->got, put, seed_of(h->who, n)) == put,
+		"what was put is not what is got");
 	s->used = false;
 }
 
@@ -145,7 +152,9 @@ static void keys_exchange(struct here *h)
 	uint8_t own[RPW_RKEY_BYTES_MAX], peer[RPW_RKEY_BYTES_MAX];
 	rpw_request *s, *r;
 	rpw_completion done = RPW_COMPLETION_INIT;
-	expect(!rpw_memory_allocate(h->c, REGION_BYTES, RPW_REMOTE_READ | RPW_REMOTE_WRITE | RPW_REMOTE_ATOMIC, &h->region), "memory");
+	expect(!rpw_memory_allocate(h->c, REGION_BYTES,
+		       RPW_REMOTE_READ | RPW_REMOTE_WRITE | RPW_REMOTE_ATOMIC, &h->region),
+		"memory");
 	memset(rpw_memory_address(h->region), 0, 8);
 	int n = rpw_rkey_pack(h->region, own, sizeof(own));
 	expect(n > 0, "pack");
@@ -179,7 +188,8 @@ static void converse(struct here *h, enum who deaf)
 	}
 	for (uint64_t n = 0; n < ROUNDS + SLOTS; n++) {
 		struct slot *s = &slot[n % SLOTS];
-		if (n == DEAF_AT && (deaf & h->who) && is_over(h, "verbs")) /* the other one may have been first */
+		if (n == DEAF_AT && (deaf & h->who) &&
+			is_over(h, "verbs")) /* the other one may have been first */
 			go_deaf();
 		slot_end(h, s, n - SLOTS);
 		if (n < ROUNDS)
@@ -193,7 +203,8 @@ static void converse(struct here *h, enum who deaf)
 	expect(rpw_send(h->ep, "e", 1, TAG_END, NULL) >= 0, "send");
 	wait_for(r, NULL, "the end");
 	expect(h->ams == ROUNDS && !h->am_wrong, "active messages");
-	expect(*(uint64_t *)rpw_memory_address(h->region) == ROUNDS, "each fetch and add was done once");
+	expect(*(uint64_t *)rpw_memory_address(h->region) == ROUNDS,
+		"each fetch and add was done once");
 	expect(rpw_probe(h->c, NULL, 0, 0, NULL) == RPW_IN_PROGRESS, "nothing more has come");
 	rpw_rkey_destroy(h->key);
 	for (int i = 0; i < SLOTS; i++) {

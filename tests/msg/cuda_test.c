@@ -25,7 +25,8 @@ static struct {
 	long *fail_after, *peer, *dmabuf, *ordering;
 	void (*device_writes)(void *to, const void *from, size_t len);
 	const void *(*device_reads)(const void *from, size_t len);
-	int (*handle)(void *handle, unsigned long long p, size_t len, int type, unsigned long long flags);
+	int (*handle)(
+		void *handle, unsigned long long p, size_t len, int type, unsigned long long flags);
 } cuda;
 static const char *transport;
 static enum way way;
@@ -37,7 +38,10 @@ struct buffer {
 	rpw_memory *m;
 };
 
-static char *bytes(const struct buffer *b, size_t len) { return b->device ? cuda.bytes((uintptr_t)b->at, len) : b->at; }
+static char *bytes(const struct buffer *b, size_t len)
+{
+	return b->device ? cuda.bytes((uintptr_t)b->at, len) : b->at;
+}
 static struct buffer buffer_new(rpw_context *c, bool device, unsigned access)
 {
 	struct buffer b = {.device = device};
@@ -48,7 +52,9 @@ static struct buffer buffer_new(rpw_context *c, bool device, unsigned access)
 	} else
 		b.at = malloc(ROOM);
 	if (device || access)
-		assert_int_equal(rpw_memory_register(c, b.at, ROOM, device ? RPW_MEMORY_CUDA : RPW_MEMORY_HOST, access, &b.m), RPW_OK);
+		assert_int_equal(rpw_memory_register(c, b.at, ROOM,
+					 device ? RPW_MEMORY_CUDA : RPW_MEMORY_HOST, access, &b.m),
+			RPW_OK);
 	return b;
 }
 static void buffer_free(struct buffer *b)
@@ -89,7 +95,8 @@ static int nothing_left(void **state)
 	return 0;
 }
 
-static const size_t sizes[] = {1, 8, 2048, 4096, 4097, 65536, (512 << 10) - 1, 512 << 10, (512 << 10) + 1, (4 << 20) + 77};
+static const size_t sizes[] = {
+	1, 8, 2048, 4096, 4097, 65536, (512 << 10) - 1, 512 << 10, (512 << 10) + 1, (4 << 20) + 77};
 enum { NSIZES = sizeof(sizes) / sizeof(*sizes) };
 
 static void messages_of_all_sizes(void **state)
@@ -107,13 +114,18 @@ static void messages_of_all_sizes(void **state)
 				pattern_fill(bytes(&out, n), n, tag);
 				memset(bytes(&in, n + 16), 0x5a, n + 16);
 				if (!early)
-					assert_int_equal(rpw_recv(p.b, p.eb, in.at, ROOM, tag, ALL, &r), RPW_IN_PROGRESS);
+					assert_int_equal(
+						rpw_recv(p.b, p.eb, in.at, ROOM, tag, ALL, &r),
+						RPW_IN_PROGRESS);
 				assert_true(rpw_send(p.ea, out.at, n, tag, &s) >= 0);
 				if (early) {
-					while (rpw_probe(p.b, NULL, tag, ALL, &done) == RPW_IN_PROGRESS)
+					while (rpw_probe(p.b, NULL, tag, ALL, &done) ==
+						RPW_IN_PROGRESS)
 						both(&p);
 					assert_int_equal(done.length, n);
-					assert_int_equal(rpw_recv(p.b, NULL, in.at, ROOM, tag, ALL, &r), RPW_IN_PROGRESS);
+					assert_int_equal(
+						rpw_recv(p.b, NULL, in.at, ROOM, tag, ALL, &r),
+						RPW_IN_PROGRESS);
 				}
 				assert_int_equal(finish(&p, r, &done), RPW_OK);
 				assert_int_equal(done.length, n);
@@ -138,7 +150,8 @@ static void many_at_once_and_too_long(void **state)
 		pattern_fill(bytes(&out, ROOM) + (size_t)i * LEN, LEN, (uint64_t)i);
 		memset(bytes(&in, ROOM) + (size_t)i * LEN, 0x5a, LEN);
 		/* The third is longer than its receive. */
-		rpw_recv(p.b, NULL, in.at + (size_t)i * LEN, i == 2 ? LEN / 2 : LEN, (uint64_t)i, ALL, &r[i]);
+		rpw_recv(p.b, NULL, in.at + (size_t)i * LEN, i == 2 ? LEN / 2 : LEN, (uint64_t)i,
+			ALL, &r[i]);
 	}
 	for (int i = N; i-- > 0;)
 		assert_true(rpw_send(p.ea, out.at + (size_t)i * LEN, LEN, (uint64_t)i, &s[i]) >= 0);
@@ -148,7 +161,9 @@ static void many_at_once_and_too_long(void **state)
 		assert_int_equal(done.length, LEN);
 		assert_int_equal(finish(&p, s[i], NULL), RPW_OK);
 		size_t right = i == 2 ? LEN / 2 : LEN;
-		assert_int_equal(pattern_wrong(bytes(&in, ROOM) + (size_t)i * LEN, right, (uint64_t)i), right);
+		assert_int_equal(
+			pattern_wrong(bytes(&in, ROOM) + (size_t)i * LEN, right, (uint64_t)i),
+			right);
 		for (size_t k = right; k < LEN; k++)
 			assert_int_equal((uint8_t)bytes(&in, ROOM)[(size_t)i * LEN + k], 0x5a);
 	}
@@ -161,7 +176,8 @@ static struct buffer object_memory;
 static void *object_alloc(size_t len, void *arg) { return len <= ROOM ? object_memory.at : NULL; }
 static uint64_t am_wrong;
 static unsigned am_came;
-static void am_take(rpw_endpoint *ep, const void *header, size_t header_len, const void *data, size_t len, void *arg)
+static void am_take(rpw_endpoint *ep, const void *header, size_t header_len, const void *data,
+	size_t len, void *arg)
 {
 	uint64_t seed;
 	memcpy(&seed, header, 8);
@@ -184,7 +200,8 @@ static void objects_and_active_messages(void **state)
 		rpw_request *s = NULL, *r = NULL;
 		pattern_fill(bytes(&out, n), n, seed);
 		memset(bytes(&object_memory, n), 0, n);
-		assert_int_equal(rpw_recv_obj(p.b, p.eb, object_alloc, NULL, &got, &len, &r), RPW_IN_PROGRESS);
+		assert_int_equal(rpw_recv_obj(p.b, p.eb, object_alloc, NULL, &got, &len, &r),
+			RPW_IN_PROGRESS);
 		assert_true(rpw_send_obj(p.ea, out.at, n, &s) >= 0);
 		assert_int_equal(finish(&p, r, NULL), RPW_OK);
 		assert_int_equal(finish(&p, s, NULL), RPW_OK);
@@ -216,7 +233,8 @@ static void puts_and_gets(void **state)
 	pair_open(&p, transport);
 	rpw_context_on_notify(p.b, note, NULL);
 	for (int ways = 1; ways < 4; ways++) {
-		struct buffer here = buffer_new(p.a, ways & 1, 0), there = buffer_new(p.b, ways & 2, RPW_REMOTE_READ | RPW_REMOTE_WRITE);
+		struct buffer here = buffer_new(p.a, ways & 1, 0),
+			      there = buffer_new(p.b, ways & 2, RPW_REMOTE_READ | RPW_REMOTE_WRITE);
 		uint8_t packed[RPW_RKEY_BYTES_MAX];
 		rpw_rkey *k;
 		int len = rpw_rkey_pack(there.m, packed, sizeof(packed));
@@ -246,7 +264,8 @@ static void puts_and_gets(void **state)
 		/* A batch, of both kinds, one of them fenced off from a put to the same place. */
 		rpw_request *r = NULL;
 		pattern_fill(bytes(&here, ROOM), 3 << 20, 77);
-		rpw_transfer t[] = {{sizeof(*t), false, here.at, 1 << 20, k, 0}, {sizeof(*t), false, here.at + (1 << 20), 1 << 20, k, 1 << 20},
+		rpw_transfer t[] = {{sizeof(*t), false, here.at, 1 << 20, k, 0},
+			{sizeof(*t), false, here.at + (1 << 20), 1 << 20, k, 1 << 20},
 			{sizeof(*t), false, here.at + (2 << 20), 1 << 20, k, 2 << 20}};
 		assert_true(rpw_transfer_batch(p.ea, t, 3, &r) >= 0);
 		assert_int_equal(rpw_endpoint_fence(p.ea), RPW_OK);
@@ -257,7 +276,8 @@ static void puts_and_gets(void **state)
 		assert_true(rpw_endpoint_flush(p.ea, &r) >= 0);
 		assert_int_equal(finish(&p, r, NULL), RPW_OK);
 		assert_memory_equal(bytes(&there, ROOM), bytes(&here, ROOM) + (1 << 20), 1 << 20);
-		assert_memory_equal(bytes(&there, ROOM) + (1 << 20), bytes(&here, ROOM) + (1 << 20), 2 << 20);
+		assert_memory_equal(
+			bytes(&there, ROOM) + (1 << 20), bytes(&here, ROOM) + (1 << 20), 2 << 20);
 		rpw_rkey_destroy(k);
 		buffer_free(&here);
 		buffer_free(&there);
@@ -271,10 +291,13 @@ static void refused_by_name(void **state)
 	pair_open(&p, transport);
 	rpw_memory *m;
 	char host[64];
-	assert_int_equal(rpw_memory_register(p.a, host, sizeof(host), RPW_MEMORY_CUDA, 0, &m), RPW_ERR_INVALID);
+	assert_int_equal(rpw_memory_register(p.a, host, sizeof(host), RPW_MEMORY_CUDA, 0, &m),
+		RPW_ERR_INVALID);
 	assert_non_null(strstr(rpw_last_error(), "is not memory of a GPU"));
-	struct buffer d = buffer_new(p.b, true, RPW_REMOTE_READ | RPW_REMOTE_ATOMIC), mine = buffer_new(p.a, true, 0);
-	assert_int_equal(rpw_memory_register(p.b, d.at + 8, ROOM, RPW_MEMORY_CUDA, 0, &m), RPW_ERR_INVALID);
+	struct buffer d = buffer_new(p.b, true, RPW_REMOTE_READ | RPW_REMOTE_ATOMIC),
+		      mine = buffer_new(p.a, true, 0);
+	assert_int_equal(
+		rpw_memory_register(p.b, d.at + 8, ROOM, RPW_MEMORY_CUDA, 0, &m), RPW_ERR_INVALID);
 	assert_non_null(strstr(rpw_last_error(), "more than the GPU's allocation has"));
 	uint8_t packed[RPW_RKEY_BYTES_MAX];
 	rpw_rkey *k;
@@ -309,7 +332,8 @@ static void nobody_copies_what_is_direct(void **state)
 		pair_open(&p, transport);
 		rpw_context_on_notify(p.b, note, NULL);
 		const unsigned all = RPW_REMOTE_READ | RPW_REMOTE_WRITE;
-		struct buffer out = buffer_new(p.a, true, all), in = buffer_new(p.b, true, ordered ? all : 0);
+		struct buffer out = buffer_new(p.a, true, all),
+			      in = buffer_new(p.b, true, ordered ? all : 0);
 		uint8_t packed[RPW_RKEY_BYTES_MAX];
 		rpw_rkey *k = NULL;
 		if (ordered) {
@@ -373,7 +397,8 @@ static void one_side_only(void **state)
 		*cuda.ordering = 100;
 		struct buffer out = buffer_new(p.a, true, side ? RPW_REMOTE_READ : 0);
 		uint8_t packed[RPW_RKEY_BYTES_MAX];
-		assert_true(rpw_rkey_pack(out.m, packed, sizeof(packed)) > 0); /* so it is registered now */
+		assert_true(rpw_rkey_pack(out.m, packed, sizeof(packed)) >
+			    0); /* so it is registered now */
 		*cuda.peer = *cuda.dmabuf = 0;
 		struct buffer in = buffer_new(p.b, true, RPW_REMOTE_WRITE | RPW_REMOTE_READ);
 		rpw_rkey *k;
@@ -390,7 +415,8 @@ static void one_side_only(void **state)
 				assert_true(rpw_send(back ? p.eb : p.ea, from->at, n, 3, &s) >= 0);
 				assert_int_equal(finish(&p, r, NULL), RPW_OK);
 				assert_int_equal(finish(&p, s, NULL), RPW_OK);
-				assert_int_equal(pattern_wrong(bytes(to, n), n, i * 2 + (unsigned)back), n);
+				assert_int_equal(
+					pattern_wrong(bytes(to, n), n, i * 2 + (unsigned)back), n);
 			}
 			pattern_fill(bytes(&out, n), n, 50 + i);
 			assert_true(rpw_put(p.ea, out.at, n, k, 1, &s) >= 0);
@@ -414,12 +440,17 @@ static void what_devices_can(void **state)
 	rpw_context_options o = {.size = sizeof(o), .transports = transport};
 	assert_int_equal(rpw_context_create(&o, &c), 0);
 	bool can = way != STAGED && strcmp(transport, "fake_a") != 0;
-	assert_int_equal(rpw_memory_direct(c), !can ? 0 : way == PEER ? RPW_DIRECT_PEER : RPW_DIRECT_DMABUF);
+	assert_int_equal(rpw_memory_direct(c), !can          ? 0
+					       : way == PEER ? RPW_DIRECT_PEER
+							     : RPW_DIRECT_DMABUF);
 	if (!can && strncmp(transport, "fake", 4) != 0)
-		assert_non_null(strstr(rpw_last_error(), strcmp(transport, "verbs") ? "reached by RDMA devices only" : "a NIC is needed"));
+		assert_non_null(strstr(rpw_last_error(), strcmp(transport, "verbs")
+								 ? "reached by RDMA devices only"
+								 : "a NIC is needed"));
 #ifndef MSG_FAKE
 	*cuda.peer = *cuda.dmabuf = 1;
-	assert_int_equal(rpw_memory_direct(c), strcmp(transport, "verbs") ? 0 : RPW_DIRECT_PEER | RPW_DIRECT_DMABUF);
+	assert_int_equal(rpw_memory_direct(c),
+		strcmp(transport, "verbs") ? 0 : RPW_DIRECT_PEER | RPW_DIRECT_DMABUF);
 #endif
 	rpw_context_destroy(c);
 }
@@ -439,7 +470,9 @@ static void a_dma_buf_of_the_program(void **state)
 	assert_int_equal(cuda.handle(&fd, (uintptr_t)out.at, ROOM, 1, 0), 0);
 	*cuda.dmabuf = 0;
 	rpw_memory *m;
-	assert_int_equal(rpw_memory_register_dmabuf(p.a, out.at + FROM, LEN, fd, FROM, RPW_REMOTE_READ, &m), RPW_OK);
+	assert_int_equal(
+		rpw_memory_register_dmabuf(p.a, out.at + FROM, LEN, fd, FROM, RPW_REMOTE_READ, &m),
+		RPW_OK);
 	assert_ptr_equal(rpw_memory_address(m), out.at + FROM);
 	close(fd);
 	unsigned long copies = *cuda.copies, mine = 0;
@@ -481,7 +514,9 @@ static void lists_of_the_host(void **state)
 		assert_true(rpw_send_iov(p.ea, iov, count, 3, &s) >= 0);
 		assert_int_equal(finish(&p, r, NULL), RPW_OK);
 		assert_int_equal(finish(&p, s, NULL), RPW_OK);
-		assert_int_equal(pattern_wrong(bytes(&in, ROOM), (size_t)count * EACH, (uint64_t)count), (size_t)count * EACH);
+		assert_int_equal(
+			pattern_wrong(bytes(&in, ROOM), (size_t)count * EACH, (uint64_t)count),
+			(size_t)count * EACH);
 	}
 	free(out);
 	buffer_free(&in);
@@ -502,11 +537,13 @@ static void into_lists_of_the_host(void **state)
 		memset(in, 0x5a, room + 1);
 		for (int i = 0; i < count; i++)
 			iov[i] = (struct iovec){in + (size_t)i * EACH, EACH};
-		for (size_t len = 7000; len <= room + 100; len += (room + 100 - 7000) / 2) { /* the last is longer than the lists */
+		for (size_t len = 7000; len <= room + 100;
+			len += (room + 100 - 7000) / 2) { /* the last is longer than the lists */
 			rpw_request *s = NULL, *r = NULL;
 			rpw_recv_iov(p.b, NULL, iov, count, 3, ALL, &r);
 			assert_true(rpw_send(p.ea, out.at, len, 3, &s) >= 0);
-			assert_int_equal(finish(&p, r, NULL), len > room ? RPW_ERR_TRUNCATED : RPW_OK);
+			assert_int_equal(
+				finish(&p, r, NULL), len > room ? RPW_ERR_TRUNCATED : RPW_OK);
 			assert_int_equal(finish(&p, s, NULL), RPW_OK);
 			size_t right = len > room ? room : len;
 			assert_int_equal(pattern_wrong(in, right, (uint64_t)count), right);
@@ -528,7 +565,8 @@ static void a_gpu_that_fails(void **state)
 		for (long after = 0; after < 12; after += 3) {
 			struct pair p;
 			pair_open(&p, transport);
-			struct buffer out = buffer_new(p.a, !side, 0), in = buffer_new(p.b, side, 0);
+			struct buffer out = buffer_new(p.a, !side, 0),
+				      in = buffer_new(p.b, side, 0);
 			rpw_request *s = NULL, *r = NULL;
 			size_t n = 4 << 20;
 			pattern_fill(bytes(&out, n), n, 1);
@@ -573,7 +611,9 @@ static void closed_in_the_middle(void **state)
 		WHILE_IN_TIME (rpw_request_test(s, NULL) == RPW_IN_PROGRESS)
 			both(&p);
 		rpw_request_destroy(s);
-		for (long i = 0; i < 200000 && rpw_request_test(r, NULL) == RPW_IN_PROGRESS && (p.eb || rounds & 1); i++)
+		for (long i = 0; i < 200000 && rpw_request_test(r, NULL) == RPW_IN_PROGRESS &&
+				 (p.eb || rounds & 1);
+			i++)
 			both(&p);
 		rpw_request_destroy(r);
 		const char *left = bytes(&in, ROOM);
@@ -591,12 +631,19 @@ static void over_a_path_that_breaks(void **state)
 {
 	unsigned breaks = 0;
 	for (uint64_t seed = 1; seed <= 40; seed++) {
-		fake = (struct fake_knobs){.seed = seed, .eager_max = 2048, .frame_max = 8192, .again_percent = 10, .late_percent = 30, .break_permille = 40};
+		fake = (struct fake_knobs){.seed = seed,
+			.eager_max = 2048,
+			.frame_max = 8192,
+			.again_percent = 10,
+			.late_percent = 30,
+			.break_permille = 40};
 		fake_gpu();
 		struct pair p;
 		pair_open(&p, "fake_b,fake_a");
 		/* From a GPU into one, and between one and the host. */
-		struct buffer out = buffer_new(p.a, seed % 3 != 1, 0), in = buffer_new(p.b, seed % 3 != 2, RPW_REMOTE_WRITE | RPW_REMOTE_READ);
+		struct buffer out = buffer_new(p.a, seed % 3 != 1, 0),
+			      in = buffer_new(
+				      p.b, seed % 3 != 2, RPW_REMOTE_WRITE | RPW_REMOTE_READ);
 		enum { N = 3, LEN = 1400000 };
 		rpw_request *s[N], *r[N], *put = NULL;
 		uint8_t packed[RPW_RKEY_BYTES_MAX];
@@ -604,21 +651,27 @@ static void over_a_path_that_breaks(void **state)
 		int len = rpw_rkey_pack(in.m, packed, sizeof(packed));
 		assert_int_equal(rpw_rkey_unpack(p.ea, packed, (size_t)len, &k), RPW_OK);
 		for (int i = 0; i < N; i++) {
-			pattern_fill(bytes(&out, ROOM) + (size_t)i * LEN, LEN, seed * 10 + (uint64_t)i);
+			pattern_fill(
+				bytes(&out, ROOM) + (size_t)i * LEN, LEN, seed * 10 + (uint64_t)i);
 			rpw_recv(p.b, NULL, in.at + (size_t)i * LEN, LEN, (uint64_t)i, ALL, &r[i]);
-			assert_true(rpw_send(p.ea, out.at + (size_t)i * LEN, LEN, (uint64_t)i, &s[i]) >= 0);
+			assert_true(rpw_send(p.ea, out.at + (size_t)i * LEN, LEN, (uint64_t)i,
+					    &s[i]) >= 0);
 		}
 		assert_true(rpw_put(p.ea, out.at, 500000, k, (uint64_t)N * LEN, &put) >= 0);
 		for (int i = 0; i < N; i++) {
 			assert_int_equal(finish(&p, r[i], NULL), RPW_OK);
 			assert_int_equal(finish(&p, s[i], NULL), RPW_OK);
-			assert_int_equal(pattern_wrong(bytes(&in, ROOM) + (size_t)i * LEN, LEN, seed * 10 + (uint64_t)i), LEN);
+			assert_int_equal(pattern_wrong(bytes(&in, ROOM) + (size_t)i * LEN, LEN,
+						 seed * 10 + (uint64_t)i),
+				LEN);
 		}
 		breaks += fake.breaks;
 		assert_int_equal(finish(&p, put, NULL), RPW_OK);
 		assert_true(rpw_endpoint_flush(p.ea, &put) >= 0);
 		assert_int_equal(finish(&p, put, NULL), RPW_OK);
-		assert_int_equal(pattern_wrong(bytes(&in, ROOM) + (size_t)N * LEN, 500000, seed * 10), 500000);
+		assert_int_equal(
+			pattern_wrong(bytes(&in, ROOM) + (size_t)N * LEN, 500000, seed * 10),
+			500000);
 		rpw_rkey_destroy(k);
 		buffer_free(&out);
 		buffer_free(&in);
@@ -657,7 +710,8 @@ int main(int argc, char **argv)
 	cuda.dmabuf = dlsym(l, "fake_dmabuf");
 	cuda.ordering = dlsym(l, "fake_ordering");
 	cuda.device_writes = (void (*)(void *, const void *, size_t))dlsym(l, "fake_device_writes");
-	cuda.handle = (int (*)(void *, unsigned long long, size_t, int, unsigned long long))dlsym(l, "cuMemGetHandleForAddressRange");
+	cuda.handle = (int (*)(void *, unsigned long long, size_t, int, unsigned long long))dlsym(
+		l, "cuMemGetHandleForAddressRange");
 	cuda.device_reads = (const void *(*)(const void *, size_t))dlsym(l, "fake_device_reads");
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test_setup_teardown(messages_of_all_sizes, quiet, nothing_left),

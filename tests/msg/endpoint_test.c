@@ -57,7 +57,8 @@ static void the_end_of_an_endpoint(void **state)
 	rpw_request *ra, *sa, *rb, *r;
 	/* Sent before the close: it arrives all the same. */
 	for (int i = 0; i < 20; i++)
-		assert_true(rpw_send(p.eb, "before!", 8, 100 + (uint64_t)i, &r) >= 0), finish(&p, r, NULL);
+		assert_true(rpw_send(p.eb, "before!", 8, 100 + (uint64_t)i, &r) >= 0),
+			finish(&p, r, NULL);
 	rpw_recv(p.a, p.ea, in, 8, 1, ALL, &ra);
 	rpw_recv(p.b, p.eb, in, 8, 1, ALL, &rb);
 	assert_int_equal(rpw_send(p.ea, big, 1 << 20, 2, &sa), RPW_IN_PROGRESS);
@@ -83,7 +84,8 @@ static void the_end_of_an_endpoint(void **state)
 	assert_int_equal(info.status, RPW_ERR_PEER_GONE);
 	for (int i = 0; i < 20; i++) {
 		memset(kept, 0, 8);
-		assert_int_equal(rpw_recv(p.a, p.ea, kept, 8, 100 + (uint64_t)i, ALL, NULL), RPW_OK);
+		assert_int_equal(
+			rpw_recv(p.a, p.ea, kept, 8, 100 + (uint64_t)i, ALL, NULL), RPW_OK);
 		assert_string_equal(kept, "before!");
 	}
 	assert_int_equal(rpw_recv(p.a, p.ea, kept, 8, 100, ALL, &r), RPW_ERR_PEER_GONE);
@@ -225,8 +227,10 @@ static void the_own_reason_stands_beside_the_peers(void **state)
 	rpw_request_destroy(r);
 	rpw_endpoint_information a = {.size = sizeof(a)};
 	rpw_endpoint_info(p.ea, &a);
-	snprintf(own, sizeof(own), "fake_b: end %llu broke", (unsigned long long)fake_made_by(true));
-	snprintf(other, sizeof(other), "failed: end %llu broke", (unsigned long long)fake_made_by(false));
+	snprintf(
+		own, sizeof(own), "fake_b: end %llu broke", (unsigned long long)fake_made_by(true));
+	snprintf(other, sizeof(other), "failed: end %llu broke",
+		(unsigned long long)fake_made_by(false));
 	if (!strstr(a.why, own) || !strstr(a.why, other))
 		fail_msg("neither \"%s\" nor \"%s\" may be missing in: %s", own, other, a.why);
 	pair_close(&p);
@@ -259,7 +263,8 @@ static void a_thousand_endpoints(void **state)
 	static rpw_endpoint *ep[N];
 	static rpw_request *r[N];
 	for (int i = 0; i < N; i++) {
-		assert_int_equal(rpw_endpoint_create(p.a, address, NULL, &ep[i], &r[i]), RPW_IN_PROGRESS);
+		assert_int_equal(
+			rpw_endpoint_create(p.a, address, NULL, &ep[i], &r[i]), RPW_IN_PROGRESS);
 		if (i % 50 == 49)
 			for (int k = i - 49; k <= i; k++)
 				assert_int_equal(finish(&p, r[k], NULL), RPW_OK);
@@ -277,7 +282,8 @@ static void a_thousand_endpoints(void **state)
 	/* From each its own, whatever the order in which they are asked. */
 	for (int i = N - 1; i >= 0; i--) {
 		rpw_completion done = RPW_COMPLETION_INIT;
-		assert_int_equal(rpw_recv(p.b, crowd.ep[i], &in[i], 8, 7, ALL, &r[i]), RPW_IN_PROGRESS);
+		assert_int_equal(
+			rpw_recv(p.b, crowd.ep[i], &in[i], 8, 7, ALL, &r[i]), RPW_IN_PROGRESS);
 		assert_int_equal(finish(&p, r[i], &done), RPW_OK);
 		assert_ptr_equal(done.from, crowd.ep[i]);
 	}

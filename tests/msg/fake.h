@@ -8,15 +8,16 @@
 
 struct fake_knobs {
 	uint64_t seed;
-	unsigned again_percent;  /* send, rma and flush say -EAGAIN */
-	unsigned late_percent;   /* a frame or an operation stays for another round of progress */
-	unsigned break_permille; /* "fake_b": a round of progress breaks the path; what was under way is lost */
-	bool hold_dones;         /* operations do not end before this is false again */
-	bool break_behind_done;  /* "fake_b": the next round that ends an operation then finds the path broken */
-	bool break_now;          /* "fake_b": the path breaks, in the next round */
-	unsigned break_young;    /* "fake_b": so many of the next ends break instead of coming up */
-	bool no_ready;           /* "fake_a": paths never come up */
-	bool refuse_make;        /* "fake_a": ep_make fails */
+	unsigned again_percent; /* send, rma and flush say -EAGAIN */
+	unsigned late_percent;  /* a frame or an operation stays for another round of progress */
+	unsigned
+		break_permille; /* "fake_b": a round of progress breaks the path; what was under way is lost */
+	bool hold_dones; /* operations do not end before this is false again */
+	bool break_behind_done; /* "fake_b": the next round that ends an operation then finds the path broken */
+	bool break_now;       /* "fake_b": the path breaks, in the next round */
+	unsigned break_young; /* "fake_b": so many of the next ends break instead of coming up */
+	bool no_ready;        /* "fake_a": paths never come up */
+	bool refuse_make;     /* "fake_a": ep_make fails */
 	unsigned eager_max, frame_max;
 	/* "fake_b" reaches memory of GPUs by itself, with these. */
 	void (*gpu_write)(void *to, const void *from, size_t len);
@@ -28,9 +29,12 @@ extern struct fake_knobs fake;
 uint64_t fake_random(void);
 /* Frames that a peer of bad will sends, into the endpoint of that number. */
 uint64_t fake_last_made(void);
-uint64_t fake_made_by(bool active);          /* the one that the connecting or the listening side made last */
-uint64_t fake_number_of(const void *memory); /* what describes memory that is registered, the last time; 0: it is not */
-void fake_inject(uint64_t nth, const void *head, unsigned head_len, const void *body, unsigned body_len);
+uint64_t fake_made_by(
+	bool active); /* the one that the connecting or the listening side made last */
+uint64_t fake_number_of(const void *
+		memory); /* what describes memory that is registered, the last time; 0: it is not */
+void fake_inject(
+	uint64_t nth, const void *head, unsigned head_len, const void *body, unsigned body_len);
 /* A control message that a peer of bad will sends, over the connection accepted last. */
 void fake_say(bool to_listener, unsigned type, const void *data, unsigned len);
 

@@ -52,7 +52,8 @@ void boot_own_facts(struct tran_facts *f)
 	strcpy(f->hostname, "fakehost");
 }
 
-int boot_new(const struct boot_up *up, void *user, const struct tran_facts *own, const char *key_file, struct boot **out)
+int boot_new(const struct boot_up *up, void *user, const struct tran_facts *own,
+	const char *key_file, struct boot **out)
 {
 	struct boot *b = calloc(1, sizeof(*b));
 	*b = (struct boot){.up = up, .user = user, .own = *own, .fd = eventfd(0, EFD_CLOEXEC)};
@@ -70,9 +71,14 @@ int boot_fd(struct boot *b) { return b->fd; }
 uint64_t boot_deadline(const struct boot *b) { return 0; }
 uint64_t boot_strangers(const struct boot *b) { return 3; }
 bool boot_has_key(const struct boot *b) { return false; }
-int boot_export(const struct boot_conn *c, const char *label, const void *context, size_t context_len, uint8_t *out, size_t len) { return -EINVAL; }
+int boot_export(const struct boot_conn *c, const char *label, const void *context,
+	size_t context_len, uint8_t *out, size_t len)
+{
+	return -EINVAL;
+}
 
-int boot_listen(struct boot *b, const char *address, void *listener_user, struct boot_listener **out)
+int boot_listen(
+	struct boot *b, const char *address, void *listener_user, struct boot_listener **out)
 {
 	struct boot_listener *l = calloc(1, sizeof(*l));
 	*l = (struct boot_listener){.b = b, .user = listener_user, .port = ++ports};
@@ -81,7 +87,10 @@ int boot_listen(struct boot *b, const char *address, void *listener_user, struct
 	return 0;
 }
 int boot_listener_port(const struct boot_listener *l) { return l->port; }
-int boot_listener_contact(const struct boot_listener *l, char *out, size_t room) { return snprintf(out, room, "127.0.0.1:%d", l->port); }
+int boot_listener_contact(const struct boot_listener *l, char *out, size_t room)
+{
+	return snprintf(out, room, "127.0.0.1:%d", l->port);
+}
 void boot_listener_free(struct boot_listener *l)
 {
 	rpwi_list_del(&l->all);
@@ -97,7 +106,8 @@ static struct boot_conn *conn_new(struct boot *b)
 	return c;
 }
 
-int boot_connect(struct boot *b, const char *address, unsigned timeout_ms, void *conn_user, struct boot_conn **out)
+int boot_connect(struct boot *b, const char *address, unsigned timeout_ms, void *conn_user,
+	struct boot_conn **out)
 {
 	const char *colon = strrchr(address, ':');
 	if (!colon)

@@ -12,7 +12,15 @@
 #define API __attribute__((visibility("default")))
 typedef unsigned long long dev;
 
-enum { ALLOCATIONS = 64, OPS = 256, EVENTS = 256, ERROR = 1, INVALID_CONTEXT = 201, NOT_READY = 600, LAUNCH_FAILED = 719 };
+enum {
+	ALLOCATIONS = 64,
+	OPS = 256,
+	EVENTS = 256,
+	ERROR = 1,
+	INVALID_CONTEXT = 201,
+	NOT_READY = 600,
+	LAUNCH_FAILED = 719
+};
 static struct {
 	char *seen, *real;
 	size_t len;
@@ -45,7 +53,8 @@ API unsigned long fake_flushes;
 static char *real_of(const void *p, size_t len)
 {
 	for (int i = 0; i < ALLOCATIONS; i++)
-		if (allocation[i].seen && (char *)p >= allocation[i].seen && (char *)p + len <= allocation[i].seen + allocation[i].len)
+		if (allocation[i].seen && (char *)p >= allocation[i].seen &&
+			(char *)p + len <= allocation[i].seen + allocation[i].len)
 			return allocation[i].real + ((char *)p - allocation[i].seen);
 	return NULL;
 }
@@ -53,7 +62,9 @@ static char *real_of(const void *p, size_t len)
 API int cuInit(unsigned flags) { return flags ? ERROR : 0; }
 API int cuGetErrorName(int result, const char **name)
 {
-	*name = result == LAUNCH_FAILED ? "CUDA_ERROR_LAUNCH_FAILED" : result == INVALID_CONTEXT ? "CUDA_ERROR_INVALID_CONTEXT" : "CUDA_ERROR_INVALID_VALUE";
+	*name = result == LAUNCH_FAILED     ? "CUDA_ERROR_LAUNCH_FAILED"
+		: result == INVALID_CONTEXT ? "CUDA_ERROR_INVALID_CONTEXT"
+					    : "CUDA_ERROR_INVALID_VALUE";
 	return 0;
 }
 API int cuMemAlloc_v2(dev *out, size_t len)
@@ -64,8 +75,10 @@ API int cuMemAlloc_v2(dev *out, size_t len)
 			size_t room = (len + 4095) & ~(size_t)4095;
 			if (fd < 0 || ftruncate(fd, (off_t)room))
 				return ERROR;
-			allocation[i].seen = mmap(NULL, room, fake_peer ? PROT_READ | PROT_WRITE : PROT_NONE, MAP_SHARED, fd, 0);
-			allocation[i].real = mmap(NULL, room, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+			allocation[i].seen = mmap(NULL, room,
+				fake_peer ? PROT_READ | PROT_WRITE : PROT_NONE, MAP_SHARED, fd, 0);
+			allocation[i].real =
+				mmap(NULL, room, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
 			allocation[i].len = len;
 			allocation[i].fd = fd;
 			*out = (dev)(uintptr_t)allocation[i].seen;
@@ -109,7 +122,10 @@ API int cuPointerGetAttribute(void *out, int what, dev p)
 	return ERROR;
 }
 API int cuDeviceGet(int *device, int ordinal) { return *device = 0, ordinal ? ERROR : 0; }
-API int cuDevicePrimaryCtxRetain(void **context, int device) { return *context = &context_a, device ? ERROR : 0; }
+API int cuDevicePrimaryCtxRetain(void **context, int device)
+{
+	return *context = &context_a, device ? ERROR : 0;
+}
 API int cuCtxPushCurrent_v2(void *context)
 {
 	if (context != &context_a || depth == 16)
@@ -187,8 +203,14 @@ static int copy(struct stream *s, char *to, char *from, size_t len)
 	s->op[s->n++] = (struct op){to, from, len, NULL};
 	return 0;
 }
-API int cuMemcpyHtoDAsync_v2(dev to, const void *from, size_t len, void *s) { return copy(s, real_of((void *)(uintptr_t)to, len), (char *)from, len); }
-API int cuMemcpyDtoHAsync_v2(void *to, dev from, size_t len, void *s) { return copy(s, to, real_of((void *)(uintptr_t)from, len), len); }
+API int cuMemcpyHtoDAsync_v2(dev to, const void *from, size_t len, void *s)
+{
+	return copy(s, real_of((void *)(uintptr_t)to, len), (char *)from, len);
+}
+API int cuMemcpyDtoHAsync_v2(void *to, dev from, size_t len, void *s)
+{
+	return copy(s, to, real_of((void *)(uintptr_t)from, len), len);
+}
 API int cuEventCreate(void **out, unsigned flags)
 {
 	if (!depth || flags != 2)
@@ -230,11 +252,15 @@ API int cuDeviceGetAttribute(int *out, int what, int device)
 	*out = what == 117 ? 1 : (int)fake_ordering;
 	return device || what < 117 || what > 118 ? ERROR : 0;
 }
-API int cuMemGetHandleForAddressRange(void *handle, dev p, size_t len, int type, unsigned long long flags)
+API int cuMemGetHandleForAddressRange(
+	void *handle, dev p, size_t len, int type, unsigned long long flags)
 {
 	for (int i = 0; fake_dmabuf && type == 1 && !flags && i < ALLOCATIONS; i++)
-		if (allocation[i].seen == (char *)(uintptr_t)p && len <= ((allocation[i].len + 4095) & ~(size_t)4095))
-			return (*(int *)handle = fcntl(allocation[i].fd, F_DUPFD_CLOEXEC, 0)) < 0 ? ERROR : 0;
+		if (allocation[i].seen == (char *)(uintptr_t)p &&
+			len <= ((allocation[i].len + 4095) & ~(size_t)4095))
+			return (*(int *)handle = fcntl(allocation[i].fd, F_DUPFD_CLOEXEC, 0)) < 0
+				       ? ERROR
+				       : 0;
 	return ERROR;
 }
 /* What a device writes is not there before the flush: for a transport that pretends, too. Its own reads see it, since they push the writes before them. */

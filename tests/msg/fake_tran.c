@@ -60,7 +60,11 @@ static struct fep *find(uint64_t number)
 	return NULL;
 }
 
-static int fusable(const struct tran_facts *own, const struct tran_facts *peer, char *why, size_t why_len) { return 0; }
+static int fusable(
+	const struct tran_facts *own, const struct tran_facts *peer, char *why, size_t why_len)
+{
+	return 0;
+}
 
 static int fopen_ops(const struct tran_ops *ops, const struct tran_up *up, struct tran **out)
 {
@@ -110,7 +114,8 @@ static unsigned ep_progress(struct fep *e)
 		fake.break_young--;
 		e->told = e->broken = e->told_broken = true;
 		char why[64];
-		snprintf(why, sizeof(why), "end %llu broke before it was up", (unsigned long long)e->number);
+		snprintf(why, sizeof(why), "end %llu broke before it was up",
+			(unsigned long long)e->number);
 		up->ready(e->ep.user, RPW_ERR_UNREACHABLE, why);
 		return 1;
 	}
@@ -121,11 +126,14 @@ static unsigned ep_progress(struct fep *e)
 	}
 	if (!e->told)
 		return n;
-	if (is_b(e) && !e->broken && e->peer && e->peer->told && (fake.break_now || (fake.break_permille && fake_random() % 1000 < fake.break_permille))) {
+	if (is_b(e) && !e->broken && e->peer && e->peer->told &&
+		(fake.break_now ||
+			(fake.break_permille && fake_random() % 1000 < fake.break_permille))) {
 		fake.break_now = false;
 		break_path(e);
 	}
-	while (!rpwi_list_empty(&e->dones) && !fake.hold_dones && !chance(fake.late_percent) && !e->broken) {
+	while (!rpwi_list_empty(&e->dones) && !fake.hold_dones && !chance(fake.late_percent) &&
+		!e->broken) {
 		struct item *i = RPWI_CONTAINER_OF(e->dones.next, struct item, link);
 		rpwi_list_del(&i->link);
 		up->done(e->ep.user, i->cookie, i->status);
@@ -173,13 +181,16 @@ static int farm(struct tran *t, int *fd, uint64_t *deadline_ns)
 	return 1;
 }
 
-static int fmake(struct tran *t, const struct tran_control *control, void *user, struct tran_ep **out, uint8_t *handle, size_t *handle_len)
+static int fmake(struct tran *t, const struct tran_control *control, void *user,
+	struct tran_ep **out, uint8_t *handle, size_t *handle_len)
 {
 	if (fake.refuse_make && !(t->ops->caps & TRAN_CAN_BREAK))
 		return -ENOSPC;
 	struct fep *e = calloc(1, sizeof(*e));
 	struct global_ep *g = malloc(sizeof(*g));
-	e->ep = (struct tran_ep){.tran = t, .user = user, .limits = {.frame_max = fake.frame_max, .eager_max = fake.eager_max}};
+	e->ep = (struct tran_ep){.tran = t,
+		.user = user,
+		.limits = {.frame_max = fake.frame_max, .eager_max = fake.eager_max}};
 	if (is_b(e))
 		e->ep.limits.put_min = 4 * (size_t)fake.eager_max;
 	snprintf(e->ep.path, sizeof(e->ep.path), "in memory");
@@ -236,7 +247,8 @@ static void fep_close(struct tran_ep *ep)
 	free(e);
 }
 
-static int fsend(struct tran_ep *ep, const void *head, size_t head_len, const struct iovec *iov, int iovcnt, size_t body_len)
+static int fsend(struct tran_ep *ep, const void *head, size_t head_len, const struct iovec *iov,
+	int iovcnt, size_t body_len)
 {
 	struct fep *e = (struct fep *)ep;
 	assert(head_len <= TRAN_HEAD_MAX && body_len <= e->ep.limits.frame_max);
@@ -273,19 +285,27 @@ static int fmem_add(struct tran *t, void *addr, size_t len, unsigned access, str
 {
 	struct fmem *m = calloc(1, sizeof(*m));
 	m->owned = !addr;
-	m->m = (struct tran_mem){.addr = addr ? addr : calloc(1, len), .len = len, .access = access};
+	m->m = (struct tran_mem){
+		.addr = addr ? addr : calloc(1, len), .len = len, .access = access};
 	m->number = ++numbers;
 	m->of = t;
 	m->m.desc.len =
-		(uint8_t)(sizeof(m->number) + m->number % (sizeof(m->m.desc.bytes) - sizeof(m->number))); /* each transport describes memory in its own way */
+		(uint8_t)(sizeof(m->number) +
+			  m->number %
+				  (sizeof(m->m.desc.bytes) -
+					  sizeof(m->number))); /* each transport describes memory in its own way */
 	memcpy(m->m.desc.bytes, &m->number, sizeof(m->number));
 	rpwi_list_add_tail(&memories, &m->all);
 	*out = &m->m;
 	return 0;
 }
 
-static int fmem_alloc(struct tran *t, size_t len, unsigned access, struct tran_mem **out) { return fmem_add(t, NULL, len, access, out); }
-static int fgpu_add(struct tran *t, const struct tran_gpu_memory *what, unsigned access, struct tran_mem **out)
+static int fmem_alloc(struct tran *t, size_t len, unsigned access, struct tran_mem **out)
+{
+	return fmem_add(t, NULL, len, access, out);
+}
+static int fgpu_add(
+	struct tran *t, const struct tran_gpu_memory *what, unsigned access, struct tran_mem **out)
 {
 	if (!fake.gpu_write || what->dmabuf >= 0)
 		return -EOPNOTSUPP;
@@ -312,7 +332,8 @@ static uint64_t number_of(const struct tran_desc *d)
 static struct fmem *described(struct fep *e, const struct tran_desc *d)
 {
 	uint64_t number = number_of(d);
-	if (d->len < sizeof(number) || d->len != sizeof(number) + number % (sizeof(d->bytes) - sizeof(number)) || !e->peer)
+	if (d->len < sizeof(number) ||
+		d->len != sizeof(number) + number % (sizeof(d->bytes) - sizeof(number)) || !e->peer)
 		return NULL;
 	for (struct rpwi_list *n = memories.next; n != &memories; n = n->next) {
 		struct fmem *m = RPWI_CONTAINER_OF(n, struct fmem, all);
@@ -334,8 +355,8 @@ static int done(struct fep *e, void *cookie, int status)
 	return 0;
 }
 
-static int frma(
-	struct tran_ep *ep, bool is_put, const struct tran_desc *remote, uint64_t offset, void *local, size_t len, const struct tran_mem *mem, void *cookie)
+static int frma(struct tran_ep *ep, bool is_put, const struct tran_desc *remote, uint64_t offset,
+	void *local, size_t len, const struct tran_mem *mem, void *cookie)
 {
 	struct fep *e = (struct fep *)ep;
 	if (chance(fake.again_percent))
@@ -343,13 +364,18 @@ static int frma(
 	if (e->broken || !e->peer)
 		return -EPIPE;
 	struct fmem *m = described(e, remote);
-	if (!m || offset > m->m.len || len > m->m.len - offset || !(m->m.access & (is_put ? TRAN_WRITE : TRAN_READ)))
+	if (!m || offset > m->m.len || len > m->m.len - offset ||
+		!(m->m.access & (is_put ? TRAN_WRITE : TRAN_READ)))
 		return done(e, cookie, RPW_ERR_ACCESS);
 	const struct fmem *own = (const struct fmem *)mem;
-	assert(!own || ((char *)local >= (char *)own->m.addr && (char *)local + len <= (char *)own->m.addr + own->m.len && own->of == ep->tran));
+	assert(!own || ((char *)local >= (char *)own->m.addr &&
+			       (char *)local + len <= (char *)own->m.addr + own->m.len &&
+			       own->of == ep->tran));
 	char *there = (char *)m->m.addr + offset;
 	bool own_gpu = own && own->gpu;
-	const void *from = is_put ? own_gpu ? fake.gpu_read(local, len) : local : m->gpu ? fake.gpu_read(there, len) : there;
+	const void *from = is_put   ? own_gpu ? fake.gpu_read(local, len) : local
+			   : m->gpu ? fake.gpu_read(there, len)
+				    : there;
 	if (is_put ? m->gpu : own_gpu)
 		fake.gpu_write(is_put ? there : local, from, len);
 	else
@@ -357,8 +383,8 @@ static int frma(
 	return done(e, cookie, 0);
 }
 
-static int fatomic(struct tran_ep *ep, enum tran_atomic op, const struct tran_desc *remote, uint64_t offset, uint64_t operand, uint64_t compare,
-	uint64_t *before, void *cookie)
+static int fatomic(struct tran_ep *ep, enum tran_atomic op, const struct tran_desc *remote,
+	uint64_t offset, uint64_t operand, uint64_t compare, uint64_t *before, void *cookie)
 {
 	struct fep *e = (struct fep *)ep;
 	if (chance(fake.again_percent))
@@ -395,7 +421,8 @@ uint64_t fake_number_of(const void *memory)
 	return 0;
 }
 
-void fake_inject(uint64_t nth, const void *head, unsigned head_len, const void *body, unsigned body_len)
+void fake_inject(
+	uint64_t nth, const void *head, unsigned head_len, const void *body, unsigned body_len)
 {
 	struct fep *e = find(nth);
 	if (!e)
@@ -408,15 +435,23 @@ void fake_inject(uint64_t nth, const void *head, unsigned head_len, const void *
 	rpwi_list_add_tail(&e->in, &i->link);
 }
 
-static const struct tran_mem_ops fmem_ops = {.add = fmem_add, .alloc = fmem_alloc, .add_gpu = fgpu_add, .del = fmem_del};
+static const struct tran_mem_ops fmem_ops = {
+	.add = fmem_add, .alloc = fmem_alloc, .add_gpu = fgpu_add, .del = fmem_del};
 static const struct tran_rma_ops frma_ops = {.transfer = frma, .atomic = fatomic, .flush = fflush_};
 #define OPS(n, c, o) \
 	{ \
-		.name = n, .caps = c, .usable = fusable, .open = o, .close = fclose_, .progress = fprogress, .arm = farm, .ep_make = fmake, \
-		.ep_start = fstart, .ep_close = fep_close, .send = fsend, .mem = &fmem_ops, .rma = &frma_ops, \
+		.name = n, .caps = c, .usable = fusable, .open = o, .close = fclose_, \
+		.progress = fprogress, .arm = farm, .ep_make = fmake, .ep_start = fstart, \
+		.ep_close = fep_close, .send = fsend, .mem = &fmem_ops, .rma = &frma_ops, \
 	}
 static const struct tran_ops fake_a = OPS("fake_a", TRAN_SAME_HOST | TRAN_MAPS, fopen_a);
 static const struct tran_ops fake_b = OPS("fake_b", TRAN_CAN_BREAK | TRAN_GPU, fopen_b);
-static int fopen_a(const struct tran_up *up, const struct tran_facts *own, struct tran **out) { return fopen_ops(&fake_a, up, out); }
-static int fopen_b(const struct tran_up *up, const struct tran_facts *own, struct tran **out) { return fopen_ops(&fake_b, up, out); }
+static int fopen_a(const struct tran_up *up, const struct tran_facts *own, struct tran **out)
+{
+	return fopen_ops(&fake_a, up, out);
+}
+static int fopen_b(const struct tran_up *up, const struct tran_facts *own, struct tran **out)
+{
+	return fopen_ops(&fake_b, up, out);
+}
 const struct tran_ops *const tran_all[] = {&fake_a, &fake_b, NULL};

@@ -13,14 +13,28 @@
 #include "pair.h"
 
 #define ALL UINT64_MAX
-enum { PEERS = 4, EACH = 250, ROUNDS = 4, KILLED = 2, LARGE = 100000, PATIENCE_S = 100, PATIENCE_MS = PATIENCE_S * 1000 };
+enum {
+	PEERS = 4,
+	EACH = 250,
+	ROUNDS = 4,
+	KILLED = 2,
+	LARGE = 100000,
+	PATIENCE_S = 100,
+	PATIENCE_MS = PATIENCE_S * 1000
+};
 #define TAG_WHO 0xfff0ull
 
 static const char *transport, *key_file;
 
 /* Of peer p, endpoint e, in round r: what goes one way and the other. */
-static uint64_t seed_of(unsigned p, unsigned e, unsigned r, bool back) { return ((uint64_t)p << 40 | (uint64_t)e << 20 | r << 1 | back) + 1; }
-static size_t size_of(unsigned e, unsigned r) { return e % 50 == 7 ? LARGE : mix(e * 64ull + r) % 3000; }
+static uint64_t seed_of(unsigned p, unsigned e, unsigned r, bool back)
+{
+	return ((uint64_t)p << 40 | (uint64_t)e << 20 | r << 1 | back) + 1;
+}
+static size_t size_of(unsigned e, unsigned r)
+{
+	return e % 50 == 7 ? LARGE : mix(e * 64ull + r) % 3000;
+}
 static bool is_closed_early(unsigned e) { return e % 7 == 3; }
 
 static rpw_context *context(void)
@@ -45,7 +59,8 @@ static struct peer_end {
 static void expect(int ok, const char *what, unsigned e)
 {
 	if (!ok) {
-		fprintf(stderr, "pid %d, endpoint %u: %s: %s\n", getpid(), e, what, rpw_last_error());
+		fprintf(stderr, "pid %d, endpoint %u: %s: %s\n", getpid(), e, what,
+			rpw_last_error());
 		_exit(1);
 	}
 }
@@ -68,7 +83,8 @@ static void peer_round(rpw_context *c, unsigned p, unsigned round)
 			raise(SIGKILL); /* half of its endpoints have sent, none has its answer for certain */
 		expect(rpw_recv(c, m->ep, m->in, LARGE, round, ALL, &m->r) >= 0, "a receive", e);
 		pattern_fill(m->out, size_of(e, round), seed_of(p, e, round, false));
-		expect(rpw_send(m->ep, m->out, size_of(e, round), round, &out[e]) >= 0, "a send", e);
+		expect(rpw_send(m->ep, m->out, size_of(e, round), round, &out[e]) >= 0, "a send",
+			e);
 	}
 	for (unsigned e = EACH; e-- > 0;) {
 		struct peer_end *m = &mine[e];
@@ -78,8 +94,10 @@ static void peer_round(rpw_context *c, unsigned p, unsigned round)
 		expect(rpw_request_wait(m->r, PATIENCE_MS, &done) == RPW_OK, "an answer", e);
 		rpw_request_destroy(m->r);
 		sent(out[e], e);
-		expect(done.length == size_of(e, round) && done.from == m->ep, "its length and sender", e);
-		expect(pattern_wrong(m->in, done.length, seed_of(p, e, round, true)) == done.length, "its bytes", e);
+		expect(done.length == size_of(e, round) && done.from == m->ep,
+			"its length and sender", e);
+		expect(pattern_wrong(m->in, done.length, seed_of(p, e, round, true)) == done.length,
+			"its bytes", e);
 		if (round == 1 && is_closed_early(e)) {
 			rpw_endpoint_destroy(m->ep);
 			m->ep = NULL;
@@ -100,7 +118,10 @@ static void peer_main(unsigned p, int port)
 		rpw_request *s;
 		mine[e].in = malloc(LARGE);
 		mine[e].out = malloc(LARGE);
-		expect(mine[e].in && mine[e].out && rpw_endpoint_create(c, address, &o, &mine[e].ep, &mine[e].r) == RPW_IN_PROGRESS, "connect", e);
+		expect(mine[e].in && mine[e].out &&
+				rpw_endpoint_create(c, address, &o, &mine[e].ep, &mine[e].r) ==
+					RPW_IN_PROGRESS,
+			"connect", e);
 		expect(rpw_send(mine[e].ep, who, sizeof(who), TAG_WHO, &s) >= 0, "who", e);
 		sent(s, e);
 		expect(rpw_request_wait(mine[e].r, PATIENCE_MS, NULL) == RPW_OK, "connected", e);
@@ -159,9 +180,11 @@ static void on_message(rpw_request *r, const rpw_completion *done, void *arg)
 		return;
 	}
 	size_t n = size_of(x->who[1], x->round);
-	wrong += done->length != n || pattern_wrong(x->in, n, seed_of(x->who[0], x->who[1], x->round, false)) != n;
+	wrong += done->length != n ||
+		 pattern_wrong(x->in, n, seed_of(x->who[0], x->who[1], x->round, false)) != n;
 	pattern_fill(x->out, n, seed_of(x->who[0], x->who[1], x->round, true));
-	rpw_send(x->ep, x->out, n, x->round, NULL); /* fails when the peer is gone, which its receive tells, too */
+	rpw_send(x->ep, x->out, n, x->round,
+		NULL); /* fails when the peer is gone, which its receive tells, too */
 	x->round++;
 	end_receive(x);
 }
@@ -169,7 +192,8 @@ static void on_message(rpw_request *r, const rpw_completion *done, void *arg)
 static void end_receive(struct end *x)
 {
 	rpw_request *r = NULL;
-	int rc = x->known ? rpw_recv(x->c, x->ep, x->in, LARGE, x->round, ALL, &r) : rpw_recv(x->c, x->ep, x->who, sizeof(x->who), TAG_WHO, ALL, &r);
+	int rc = x->known ? rpw_recv(x->c, x->ep, x->in, LARGE, x->round, ALL, &r)
+			  : rpw_recv(x->c, x->ep, x->who, sizeof(x->who), TAG_WHO, ALL, &r);
 	if (rc < 0) {
 		on_message(NULL, &(rpw_completion){.status = rc}, x);
 		return;
@@ -192,15 +216,19 @@ static void on_accept(rpw_listener *l, rpw_endpoint *ep, void *arg)
 /* Which do not end, and what is known of them. */
 static void tell_the_rest(void)
 {
-	fprintf(stderr, "%s: %u endpoints came, %u ended, %u things wrong\n", transport, accepted, ended, wrong);
+	fprintf(stderr, "%s: %u endpoints came, %u ended, %u things wrong\n", transport, accepted,
+		ended, wrong);
 	for (unsigned i = 0, n = 0; i < accepted && n < 5; i++) {
 		struct end *x = &ends[i];
 		rpw_endpoint_information k = {.size = sizeof(k)};
 		if (x->told)
 			continue;
 		rpw_endpoint_info(x->ep, &k);
-		fprintf(stderr, "peer %u, endpoint %u (known %d, ended %d), round %u: connected %d, status %d, %s, because %s\n", x->who[0], x->who[1],
-			x->known, x->ended, x->round, k.connected, k.status, k.path, k.why);
+		fprintf(stderr,
+			"peer %u, endpoint %u (known %d, ended %d), round %u: connected %d, status "
+			"%d, %s, because %s\n",
+			x->who[0], x->who[1], x->known, x->ended, x->round, k.connected, k.status,
+			k.path, k.why);
 		n++;
 	}
 }
@@ -233,7 +261,8 @@ static void a_thousand(void **state)
 	/* Everything ends: peers close, or are killed. */
 	rpw_statistics s = {.size = sizeof(s), .endpoints = 1};
 	const char *patience = getenv("MSG_PATIENCE_S");
-	for (time_t until = time(NULL) + (patience ? atoi(patience) : PATIENCE_S); !wrong && (accepted < PEERS * EACH || s.endpoints);) {
+	for (time_t until = time(NULL) + (patience ? atoi(patience) : PATIENCE_S);
+		!wrong && (accepted < PEERS * EACH || s.endpoints);) {
 		wrong += time(NULL) > until;
 		struct pollfd p = {rpw_context_fd(c), POLLIN, 0};
 		if (rpw_context_progress(c) <= 0 && rpw_context_arm(c) == 0)
@@ -280,7 +309,9 @@ static void a_thousand_with_a_key(void **state)
 	char file[] = "/tmp/ropeway-grow-XXXXXX";
 	int fd = mkstemp(file);
 	assert_true(fd >= 0);
-	assert_true(dprintf(fd, "%016llx%016llx%016llx\n", (unsigned long long)mix((uint64_t)getpid()), 0x0123456789abcdefull, 0xfedcba9876543210ull) > 0);
+	assert_true(
+		dprintf(fd, "%016llx%016llx%016llx\n", (unsigned long long)mix((uint64_t)getpid()),
+			0x0123456789abcdefull, 0xfedcba9876543210ull) > 0);
 	close(fd);
 	key_file = file;
 	a_thousand(state);
@@ -291,7 +322,8 @@ static void a_thousand_with_a_key(void **state)
 int main(void)
 {
 	static const char *const transports[] = {"shm", "tcp"};
-	static const struct CMUnitTest tests[] = {cmocka_unit_test(a_thousand), cmocka_unit_test(a_thousand_with_a_key)};
+	static const struct CMUnitTest tests[] = {
+		cmocka_unit_test(a_thousand), cmocka_unit_test(a_thousand_with_a_key)};
 	const char *only = getenv("MSG_TRANSPORT");
 	struct rlimit files;
 	getrlimit(RLIMIT_NOFILE, &files);

@@ -91,7 +91,8 @@ static void floods_end_the_endpoint_that_sends_them(void **state)
 		assert_non_null(strstr(why_of(p.eb, &status), "more than it was granted"));
 		assert_non_null(strstr(why_of(p.eb, &status), "fakehost"));
 		if (most > 128 * KIB)
-			fail_msg("%s: %zu bytes were allocated for a window of %d KiB", floods[k].name, most, 16);
+			fail_msg("%s: %zu bytes were allocated for a window of %d KiB",
+				floods[k].name, most, 16);
 		pair_close(&p);
 	}
 }
@@ -110,7 +111,8 @@ static void what_one_peer_can_fill(void **state)
 			struct frame_head need = {.type = FRAME_NEED, .tag = 64};
 			fake_inject(fake_made_by(false), &need, sizeof(need), NULL, 0);
 			rpw_context_progress(p.b);
-			uint32_t units = floods[k].type == FRAME_RTS ? credit_units_rts(1, 0) : credit_units(floods[k].len);
+			uint32_t units = floods[k].type == FRAME_RTS ? credit_units_rts(1, 0)
+								     : credit_units(floods[k].len);
 			while ((int32_t)(p.eb->link.rx_limit - p.eb->link.rx_used - units) >= 0) {
 				one_of(&floods[k], n++);
 				rpw_context_progress(p.b);
@@ -124,14 +126,18 @@ static void what_one_peer_can_fill(void **state)
 		size_t most = grown(before);
 		rpw_context_statistics(p.b, &s);
 		if (most > 3 * POOL || s.unexpected_bytes > POOL)
-			fail_msg("%s: %llu of them, %zu bytes were allocated, %llu are bodies; %d is the bound", floods[k].name, (unsigned long long)n, most,
+			fail_msg("%s: %llu of them, %zu bytes were allocated, %llu are bodies; %d "
+				 "is the bound",
+				floods[k].name, (unsigned long long)n, most,
 				(unsigned long long)s.unexpected_bytes, POOL);
-		print_message("%s: %llu of them took %.2f of unexpected_bytes_max\n", floods[k].name, (unsigned long long)n, (double)most / POOL);
+		print_message("%s: %llu of them took %.2f of unexpected_bytes_max\n",
+			floods[k].name, (unsigned long long)n, (double)most / POOL);
 		pair_close(&p);
 	}
 }
 
-static void on_am(rpw_endpoint *ep, const void *header, size_t header_len, const void *data, size_t len, void *arg)
+static void on_am(rpw_endpoint *ep, const void *header, size_t header_len, const void *data,
+	size_t len, void *arg)
 {
 	fail_msg("an active message that nobody sent");
 }
@@ -198,7 +204,8 @@ static void objects_of_a_huge_announced_size(void **state)
 	n = put_rts(body, 10, 1ull << 30);
 	fake_inject(fake_made_by(false), &h, sizeof(h), body, (unsigned)n);
 	int status = finish(&p, r, NULL);
-	assert_true(status == RPW_ERR_PEER_GONE || status == RPW_ERR_NO_MEMORY); /* what it described is not there */
+	assert_true(status == RPW_ERR_PEER_GONE ||
+		    status == RPW_ERR_NO_MEMORY); /* what it described is not there */
 	assert_null(buf);
 	assert_true(resident() < before + 16 * KIB * KIB);
 #endif
@@ -218,7 +225,8 @@ static void answers_that_nobody_takes(void **state)
 		fake.again_percent = 100;
 		for (int i = 0; i < 20000 && !status; i++) {
 			struct frame_head h = {.type = types[k], .tag = (uint64_t)i};
-			fake_inject(fake_made_by(false), &h, sizeof(h), &b, types[k] == FRAME_ATOMIC ? sizeof(b) : 0);
+			fake_inject(fake_made_by(false), &h, sizeof(h), &b,
+				types[k] == FRAME_ATOMIC ? sizeof(b) : 0);
 			rpw_context_progress(p.b);
 			most = RPWI_MAX(most, grown(before));
 			why_of(p.eb, &status);
@@ -272,12 +280,17 @@ enum { LONG_BODY = 8000 };
 
 static void inject_fin(struct pair *p, uint64_t number)
 {
-	struct frame_head h = {.type = FRAME_FIN, .tag = number, .ack = (uint16_t)p->ea->link.acked, .credit = p->ea->link.tx_limit};
+	struct frame_head h = {.type = FRAME_FIN,
+		.tag = number,
+		.ack = (uint16_t)p->ea->link.acked,
+		.credit = p->ea->link.tx_limit};
 	fake_inject(fake_made_by(true), &h, sizeof(h), NULL, 0);
 }
 static void inject_ack(struct pair *p, uint64_t number)
 {
-	struct frame_head h = {.type = FRAME_ACK, .ack = (uint16_t)(p->ea->link.acked + 1), .credit = p->ea->link.tx_limit};
+	struct frame_head h = {.type = FRAME_ACK,
+		.ack = (uint16_t)(p->ea->link.acked + 1),
+		.credit = p->ea->link.tx_limit};
 	fake_inject(fake_made_by(true), &h, sizeof(h), NULL, 0);
 }
 
@@ -327,7 +340,10 @@ static void words_between_the_parts_of_a_body(void **state)
 
 static unsigned told_too_many, told_gone;
 static void stranger_accepted(void *user, void *listener_user, struct boot_conn *c) {}
-static void stranger_connected(void *user, int status, const char *why) { assert_int_equal(status, 0); }
+static void stranger_connected(void *user, int status, const char *why)
+{
+	assert_int_equal(status, 0);
+}
 static void stranger_message(void *user, unsigned type, const uint8_t *data, size_t len)
 {
 	struct say_word w;
@@ -338,7 +354,8 @@ static void stranger_message(void *user, unsigned type, const uint8_t *data, siz
 	told_too_many += strstr(text, "too many peers") != NULL;
 }
 static void stranger_gone(void *user, int status, const char *why) { told_gone++; }
-static const struct boot_up stranger_up = {stranger_accepted, stranger_connected, stranger_message, stranger_gone};
+static const struct boot_up stranger_up = {
+	stranger_accepted, stranger_connected, stranger_message, stranger_gone};
 
 static void peers_that_choose_no_path(void **state)
 {
@@ -399,7 +416,9 @@ static void endpoints_beyond_the_pool(void **state)
 		rpw_endpoint *ep;
 		rpw_request *r;
 		rpw_context *c;
-		rpw_context_options o = {.size = sizeof(o), .transports = "fake_a", .unexpected_bytes_max = 64 * (size_t)POOL};
+		rpw_context_options o = {.size = sizeof(o),
+			.transports = "fake_a",
+			.unexpected_bytes_max = 64 * (size_t)POOL};
 		static rpw_context *other;
 		if (!other)
 			assert_int_equal(rpw_context_create(&o, &other), 0);
@@ -440,7 +459,8 @@ static void words_of_another_version(void **state)
 			both(&p);
 		const char *why = why_of(p.eb, &status);
 		assert_int_equal(status, RPW_ERR_PROTOCOL);
-		assert_non_null(strstr(why, garbled ? "garbled" : "version 9 (this side speaks 4)"));
+		assert_non_null(
+			strstr(why, garbled ? "garbled" : "version 9 (this side speaks 4)"));
 		assert_non_null(strstr(why, "fakehost"));
 		pair_close(&p);
 	}

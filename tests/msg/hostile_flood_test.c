@@ -13,7 +13,14 @@
 #include "pair.h"
 
 #define ALL UINT64_MAX
-enum { POOL = 1 << 20, FRAMES = 40000, PATIENCE_S = 60, OFFERS = 300, OFFER_BYTES = 600 * 1024, ROUNDS = 60 };
+enum {
+	POOL = 1 << 20,
+	FRAMES = 40000,
+	PATIENCE_S = 60,
+	OFFERS = 300,
+	OFFER_BYTES = 600 * 1024,
+	ROUNDS = 60
+};
 
 static const char *transport;
 
@@ -35,8 +42,12 @@ static int status_of(rpw_endpoint *ep)
 static const struct flood {
 	const char *name;
 	uint8_t type, flags;
-	bool described;                          /* the body: a description of one piece */
-	enum { GOES_ON, MAY_END, ENDS } verdict; /* MAY_END: a breach where it does not take the answers */
+	bool described; /* the body: a description of one piece */
+	enum {
+		GOES_ON,
+		MAY_END,
+		ENDS
+	} verdict; /* MAY_END: a breach where it does not take the answers */
 } floods[] = {
 	{"large messages announced", FRAME_RTS, RTS_TAG, true, ENDS},
 	{"large objects announced", FRAME_RTS, RTS_OBJECT, true, ENDS},
@@ -54,9 +65,10 @@ static int flood_one(struct pair *p, const struct flood *f, uint64_t i)
 	struct tran_desc desc = {.len = 40};
 	for (unsigned k = 0; k < desc.len; k++)
 		desc.bytes[k] = (uint8_t)mix(i * 64 + k);
-	struct frame_head h =
-		frame_head_make(f->type, f->flags, p->ea->link.rx_count, p->ea->link.rx_limit, f->type == FRAME_RTS ? 77 : i % 4096 << 32 | i % 64);
-	struct iovec iov = {body, f->described ? rndv_describe_one(body, i + 1, 1 << 20, &desc) : 0};
+	struct frame_head h = frame_head_make(f->type, f->flags, p->ea->link.rx_count,
+		p->ea->link.rx_limit, f->type == FRAME_RTS ? 77 : i % 4096 << 32 | i % 64);
+	struct iovec iov = {
+		body, f->described ? rndv_describe_one(body, i + 1, 1 << 20, &desc) : 0};
 	int rc = p->ea->link.ops->send(p->ea->link.te, &h, sizeof(h), &iov, 1, iov.iov_len);
 	p->ea->link.tx_count += !rc && f->type <= FRAME_COUNTED_LAST;
 	return rc;
@@ -71,7 +83,8 @@ static void floods_are_refused_or_forgotten(void **state)
 		size_t before = allocated(), most = 0;
 		time_t until = time(NULL) + PATIENCE_S;
 		uint64_t sent = 0;
-		while (sent < FRAMES && !status_of(p.eb) && !status_of(p.ea) && time(NULL) < until) {
+		while (sent < FRAMES && !status_of(p.eb) && !status_of(p.ea) &&
+			time(NULL) < until) {
 			int rc = flood_one(&p, f, sent);
 			sent += !rc;
 			if (rc || !(sent % 16))
@@ -83,9 +96,13 @@ static void floods_are_refused_or_forgotten(void **state)
 		for (int i = 0; i < 1000 && f->verdict == ENDS && !status_of(p.eb); i++)
 			both(&p);
 		int status = status_of(p.eb);
-		bool ended = status == RPW_ERR_PROTOCOL, right = f->verdict == ENDS ? ended : (!status && sent == FRAMES) || (ended && f->verdict == MAY_END);
+		bool ended = status == RPW_ERR_PROTOCOL,
+		     right = f->verdict == ENDS ? ended
+						: (!status && sent == FRAMES) ||
+							  (ended && f->verdict == MAY_END);
 		if (!right)
-			fail_msg("%s by %s: %llu were sent, then %s", f->name, transport, (unsigned long long)sent, rpw_status_name(status));
+			fail_msg("%s by %s: %llu were sent, then %s", f->name, transport,
+				(unsigned long long)sent, rpw_status_name(status));
 		if (most > 2 * POOL)
 			fail_msg("%s by %s: %zu bytes were allocated", f->name, transport, most);
 		pair_close(&p);
@@ -103,7 +120,8 @@ static void offers_without_end_wait_and_arrive(void **state)
 	for (unsigned i = 0; i < 4; i++)
 		pattern_fill(out[i], OFFER_BYTES, i);
 	for (unsigned i = 0; i < OFFERS; i++)
-		assert_int_equal(rpw_send(p.ea, out[i % 4], OFFER_BYTES, i, &sent[i]), RPW_IN_PROGRESS);
+		assert_int_equal(
+			rpw_send(p.ea, out[i % 4], OFFER_BYTES, i, &sent[i]), RPW_IN_PROGRESS);
 	size_t before = allocated();
 	for (unsigned i = 0; i < 20000; i++)
 		both(&p);
@@ -142,7 +160,8 @@ static void one_comes_and_goes(struct pair *p)
 	WHILE_IN_TIME (!p->eb)
 		both(p);
 	assert_non_null(p->eb);
-	assert_int_equal(rpw_memory_allocate(p->a, 1 << 16, RPW_REMOTE_READ | RPW_REMOTE_WRITE, &m), RPW_OK);
+	assert_int_equal(
+		rpw_memory_allocate(p->a, 1 << 16, RPW_REMOTE_READ | RPW_REMOTE_WRITE, &m), RPW_OK);
 	assert_true(rpw_rkey_pack(m, packed, sizeof(packed)) > 0);
 	rpw_endpoint_destroy(ep);
 	rpw_endpoint_destroy(p->eb);
@@ -163,13 +182,15 @@ static void endpoints_and_registrations_that_come_and_go_leave_nothing(void **st
 	for (int i = 0; i < ROUNDS; i++)
 		one_comes_and_goes(&p);
 	if (grown(before) > POOL || open_descriptors() > open_before + ROUNDS / 2)
-		fail_msg("%d endpoints left %zu bytes and %d descriptors", ROUNDS, grown(before), (int)(open_descriptors() - open_before));
+		fail_msg("%d endpoints left %zu bytes and %d descriptors", ROUNDS, grown(before),
+			(int)(open_descriptors() - open_before));
 	pair_close(&p);
 }
 
 int main(int argc, char **argv)
 {
-	static const struct CMUnitTest tests[] = {cmocka_unit_test(floods_are_refused_or_forgotten), cmocka_unit_test(offers_without_end_wait_and_arrive),
+	static const struct CMUnitTest tests[] = {cmocka_unit_test(floods_are_refused_or_forgotten),
+		cmocka_unit_test(offers_without_end_wait_and_arrive),
 		cmocka_unit_test(endpoints_and_registrations_that_come_and_go_leave_nothing)};
 	static const char *const transports[] = {"shm", "tcp"};
 	int failed = 0;

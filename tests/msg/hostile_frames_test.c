@@ -26,16 +26,24 @@ static void hostile_frames(void **state)
 		rpw_send(p.eb, region, sizeof(region), 1, NULL);
 		rpw_endpoint_flush(p.eb, NULL);
 		for (int i = 0; i < 30; i++) {
-			struct frame_head h = {(uint8_t)(fake_random() % (FRAME_TYPES + 2)), (uint8_t)(fake_random() % 4), (uint16_t)(fake_random() % 3),
-				(uint32_t)fake_random(), fake_random() % 4 ? fake_random() % 8 : (uint64_t)1 << 32 | fake_random() % 4};
+			struct frame_head h = {(uint8_t)(fake_random() % (FRAME_TYPES + 2)),
+				(uint8_t)(fake_random() % 4), (uint16_t)(fake_random() % 3),
+				(uint32_t)fake_random(),
+				fake_random() % 4 ? fake_random() % 8
+						  : (uint64_t)1 << 32 | fake_random() % 4};
 			uint8_t body[600];
-			size_t len = fake_random() % 3 ? fake_random() % 64 : fake_random() % sizeof(body);
+			size_t len = fake_random() % 3 ? fake_random() % 64
+						       : fake_random() % sizeof(body);
 			for (size_t k = 0; k < len; k++)
 				body[k] = fake_random() % 2 ? 0 : (uint8_t)fake_random();
 			struct rts_body *rts = (struct rts_body *)(void *)body;
-			if ((h.type == FRAME_RTS || h.type == FRAME_DESCRIBE) && fake_random() % 4) {
+			if ((h.type == FRAME_RTS || h.type == FRAME_DESCRIBE) &&
+				fake_random() % 4) {
 				uint64_t piece = fake_random() % 3 ? 5000 : fake_random();
-				*rts = (struct rts_body){.number = fake_random() % 8, .len = piece, .pieces = 1, .am_header_len = fake_random() % 8 ? 0 : 4};
+				*rts = (struct rts_body){.number = fake_random() % 8,
+					.len = piece,
+					.pieces = 1,
+					.am_header_len = fake_random() % 8 ? 0 : 4};
 				memcpy(body + 24, &piece, 8);
 				body[32] = 8;
 				len = 24 + 9 + 8 + rts->am_header_len;
@@ -45,7 +53,10 @@ static void hostile_frames(void **state)
 				len = sizeof(struct atomic_body);
 			if (h.type == FRAME_NOTIFY)
 				len = 8;
-			fake_inject(fake_last_made(), &h, fake_random() % 16 ? sizeof(h) : (unsigned)(fake_random() % sizeof(h)), body, (unsigned)len);
+			fake_inject(fake_last_made(), &h,
+				fake_random() % 16 ? sizeof(h)
+						   : (unsigned)(fake_random() % sizeof(h)),
+				body, (unsigned)len);
 			both(&p);
 		}
 		for (int i = 0; i < 20; i++)
@@ -92,7 +103,8 @@ static void hostile_words(void **state)
 				n = sizeof(w) + text;
 			}
 			n -= fake_random() % 10 ? 0 : 3;
-			uint32_t crc = (uint32_t)crc32(0, m, (uInt)n) ^ (fake_random() % 10 ? 0 : 1);
+			uint32_t crc =
+				(uint32_t)crc32(0, m, (uInt)n) ^ (fake_random() % 10 ? 0 : 1);
 			memcpy(m + n, &crc, 4);
 			fake_say(fake_random() % 2, type, m, (unsigned)n + 4);
 			both(&p);

@@ -26,7 +26,8 @@ static const char *transport;
 #define EXPECT(ok) \
 	do { \
 		if (!(ok)) { \
-			fprintf(stderr, "%s:%d: %s by %s: %s\n", __FILE__, __LINE__, #ok, transport, rpw_last_error()); \
+			fprintf(stderr, "%s:%d: %s by %s: %s\n", __FILE__, __LINE__, #ok, \
+				transport, rpw_last_error()); \
 			_exit(1); \
 		} \
 	} while (0)
@@ -197,7 +198,8 @@ static void still_good(struct here *h, const rpw_rkey *key)
 static unsigned refusals;
 
 /* Put, get and atomic with a forged key: each is refused, and says what is not registered. */
-static void attack(struct here *h, const struct packed *forged, const rpw_rkey *good, uint64_t offset, size_t len, const char *what)
+static void attack(struct here *h, const struct packed *forged, const rpw_rkey *good,
+	uint64_t offset, size_t len, const char *what)
 {
 	rpw_rkey *key = NULL;
 	char local[64];
@@ -210,8 +212,9 @@ static void attack(struct here *h, const struct packed *forged, const rpw_rkey *
 		rpw_request *r = NULL;
 		int rc = *what == 'p'   ? rpw_put(h->ep, local, len, key, offset, &r)
 			 : *what == 'g' ? rpw_get(h->ep, local, len, key, offset, &r)
-			 : *what == 'a' ? rpw_fetch_add(h->ep, 1, key, offset & ~7ull, &before, &r)
-					: rpw_compare_swap(h->ep, 0, 1, key, offset & ~7ull, &before, &r);
+			 : *what == 'a'
+				 ? rpw_fetch_add(h->ep, 1, key, offset & ~7ull, &before, &r)
+				 : rpw_compare_swap(h->ep, 0, 1, key, offset & ~7ull, &before, &r);
 		EXPECT(finished(rc, rc == RPW_IN_PROGRESS ? r : NULL) == RPW_ERR_ACCESS);
 		EXPECT(strstr(rpw_last_error(), "regist"));
 		refusals++;
@@ -257,10 +260,12 @@ static void forge(struct here *h, struct packed *key, const rpw_rkey *good)
 	char byte = 0;
 	EXPECT(rpw_rkey_unpack(h->ep, k.bytes, k.len, &odd) == RPW_OK);
 	int rc = rpw_put(h->ep, &byte, 1, odd, 0, &r);
-	EXPECT(finished(rc, rc == RPW_IN_PROGRESS ? r : NULL) == RPW_ERR_NOT_SUPPORTED && strstr(rpw_last_error(), transport));
+	EXPECT(finished(rc, rc == RPW_IN_PROGRESS ? r : NULL) == RPW_ERR_NOT_SUPPORTED &&
+		strstr(rpw_last_error(), transport));
 	rpw_rkey_destroy(odd);
 	/* What the library itself sees, without asking the peer. */
-	EXPECT(rpw_put(h->ep, &byte, 1, good, LEN, &r) == RPW_ERR_ACCESS && strstr(rpw_last_error(), "registered 8192 bytes"));
+	EXPECT(rpw_put(h->ep, &byte, 1, good, LEN, &r) == RPW_ERR_ACCESS &&
+		strstr(rpw_last_error(), "registered 8192 bytes"));
 	EXPECT(rpw_put(h->ep, &byte, 1, good, UINT64_MAX, &r) == RPW_ERR_ACCESS);
 	EXPECT(refusals >= REFUSALS_MIN);
 }
@@ -301,12 +306,14 @@ static void bed_check(const uint8_t *p, uint64_t seed, size_t from, size_t len)
 	pattern_fill(want, sizeof(want), seed);
 	for (size_t i = 0; i < sizeof(want); i++)
 		if ((i < from || i >= from + len) && p[PAGE + i] != want[i])
-			fail_msg("byte %zd, seen from the registered memory, was written by %s", (ssize_t)i - PAGE, transport);
+			fail_msg("byte %zd, seen from the registered memory, was written by %s",
+				(ssize_t)i - PAGE, transport);
 }
 
 static void until_closed(struct here *h)
 {
-	for (rpw_endpoint_information i = {.size = sizeof(i), .connected = true}; i.connected; rpw_endpoint_info(h->ep, &i)) {
+	for (rpw_endpoint_information i = {.size = sizeof(i), .connected = true}; i.connected;
+		rpw_endpoint_info(h->ep, &i)) {
 		struct pollfd p = {rpw_context_fd(h->c), POLLIN, 0};
 		if (rpw_context_arm(h->c) == 0)
 			poll(&p, 1, 100);
@@ -349,14 +356,17 @@ static void forged_keys_reach_nothing(void **state)
 	}
 	/* A page of ours before, the registered two, one of ours behind; then nothing. The second is at the edge. */
 	static const unsigned access[KEYS] = {
-		RPW_REMOTE_READ | RPW_REMOTE_WRITE | RPW_REMOTE_ATOMIC, RPW_REMOTE_READ, RPW_REMOTE_READ | RPW_REMOTE_WRITE | RPW_REMOTE_ATOMIC};
+		RPW_REMOTE_READ | RPW_REMOTE_WRITE | RPW_REMOTE_ATOMIC, RPW_REMOTE_READ,
+		RPW_REMOTE_READ | RPW_REMOTE_WRITE | RPW_REMOTE_ATOMIC};
 	static const size_t at[KEYS] = {2 * PAGE, 3 * PAGE, 2 * PAGE};
 	uint8_t *memory[KEYS];
 	rpw_memory *m[KEYS];
 	struct packed k[KEYS];
 	for (uint64_t i = 0; i < KEYS; i++) {
 		memory[i] = bed(i + 1);
-		assert_int_equal(rpw_memory_register(h.c, memory[i] + at[i], LEN, RPW_MEMORY_HOST, access[i], &m[i]), 0);
+		assert_int_equal(rpw_memory_register(h.c, memory[i] + at[i], LEN, RPW_MEMORY_HOST,
+					 access[i], &m[i]),
+			0);
 		int len = rpw_rkey_pack(m[i], k[i].bytes, sizeof(k[i].bytes));
 		assert_true(len > 0);
 		k[i].len = (size_t)len;
@@ -382,7 +392,8 @@ static void forged_keys_reach_nothing(void **state)
 /* ---- the wrong peer altogether: the sentence is at the endpoint ---- */
 
 /* Connects from a context with that key to `port`; what the endpoint says of it. `other` makes progress, too. */
-static void turned_away(int port, const char *key, rpw_context *other, int listener, const uint8_t *hello, size_t len, const char *word)
+static void turned_away(int port, const char *key, rpw_context *other, int listener,
+	const uint8_t *hello, size_t len, const char *word)
 {
 	rpw_context_options o = {.size = sizeof(o), .transports = "tcp", .key_file = key};
 	rpw_endpoint_information info = {.size = sizeof(info)};
@@ -392,7 +403,10 @@ static void turned_away(int port, const char *key, rpw_context *other, int liste
 	char address[64];
 	snprintf(address, sizeof(address), "127.0.0.1:%d", port);
 	assert_int_equal(rpw_context_create(&o, &c), 0);
-	assert_int_equal(rpw_endpoint_create(c, address, &(rpw_endpoint_options){.size = sizeof(rpw_endpoint_options), .timeout_ms = PATIENCE_MS}, &ep, &r),
+	assert_int_equal(rpw_endpoint_create(c, address,
+				 &(rpw_endpoint_options){.size = sizeof(rpw_endpoint_options),
+					 .timeout_ms = PATIENCE_MS},
+				 &ep, &r),
 		RPW_IN_PROGRESS);
 	int fd = -1;
 	for (int i = 0; i < 20000 && rpw_request_test(r, NULL) == RPW_IN_PROGRESS; i++) {
@@ -419,14 +433,18 @@ static void another_version_and_another_byte_order(void **state)
 		size_t at;
 		uint8_t value;
 		const char *word;
-	} change[] = {{11, BOOT_VERSION + 1, "install the same ropeway on both"}, {8, BOOT_BIG_ENDIAN, "endian"}};
+	} change[] = {{11, BOOT_VERSION + 1, "install the same ropeway on both"},
+		{8, BOOT_BIG_ENDIAN, "endian"}};
 	struct tran_facts facts = {.pid = 4, .hostname = "elsewhere", .transports = "tcp"};
 	for (size_t i = 0; i < 2; i++) {
-		struct sockaddr_in a = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
+		struct sockaddr_in a = {
+			.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
 		socklen_t room = sizeof(a);
 		uint8_t hello[BOOT_HELLO_MAX];
 		int fd = socket(AF_INET, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
-		assert_int_equal(bind(fd, (struct sockaddr *)&a, sizeof(a)) | listen(fd, 4) | getsockname(fd, (struct sockaddr *)&a, &room), 0);
+		assert_int_equal(bind(fd, (struct sockaddr *)&a, sizeof(a)) | listen(fd, 4) |
+					 getsockname(fd, (struct sockaddr *)&a, &room),
+			0);
 		size_t len = boot_hello_encode(BOOT_HELLO_LISTENER, &facts, hello);
 		hello[change[i].at] = change[i].value;
 		turned_away(ntohs(a.sin_port), NULL, NULL, fd, hello, len, change[i].word);
@@ -463,7 +481,9 @@ static void the_wrong_key(void **state)
 
 int main(int argc, char **argv)
 {
-	static const struct CMUnitTest once[] = {cmocka_unit_test(another_version_and_another_byte_order), cmocka_unit_test(the_wrong_key)};
+	static const struct CMUnitTest once[] = {
+		cmocka_unit_test(another_version_and_another_byte_order),
+		cmocka_unit_test(the_wrong_key)};
 	static const struct CMUnitTest tests[] = {cmocka_unit_test(forged_keys_reach_nothing)};
 	static const char *const transports[] = {"shm", "tcp"};
 	int failed = 0;

@@ -27,7 +27,8 @@ static int oldest(uint64_t tag, uint64_t source)
 {
 	int found = -1;
 	for (int i = 0; i < NODES; i++)
-		if (added[i] && node[i].tag == tag && node[i].source == source && (found < 0 || added[i] < added[found]))
+		if (added[i] && node[i].tag == tag && node[i].source == source &&
+			(found < 0 || added[i] < added[found]))
 			found = i;
 	return found;
 }
@@ -62,7 +63,8 @@ static void random_steps(uint64_t seed, unsigned tags, unsigned full)
 	assert_true(match_init(&t, roll() << 32 | roll()));
 	expect(&t, 0, 0);
 	for (unsigned step = 0; step < STEPS / (full > 100 ? 20 : 1); step++) {
-		uint64_t tag = roll() % tags * (roll() % 8 ? 1 : 0x0100000000000001ull), source = 1 + roll() % 3;
+		uint64_t tag = roll() % tags * (roll() % 8 ? 1 : 0x0100000000000001ull),
+			 source = 1 + roll() % 3;
 		int i = (int)(roll() % NODES);
 		expect(&t, tag, source);
 		if (!added[i] && roll() % full >= in) {

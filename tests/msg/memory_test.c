@@ -26,7 +26,9 @@ static void remote_memory(void **state)
 		if (mapped)
 			assert_int_equal(rpw_memory_allocate(p.b, LEN, 7, &m), 0);
 		else
-			assert_int_equal(rpw_memory_register(p.b, calloc(1, LEN), LEN, RPW_MEMORY_HOST, 7, &m), 0);
+			assert_int_equal(rpw_memory_register(
+						 p.b, calloc(1, LEN), LEN, RPW_MEMORY_HOST, 7, &m),
+				0);
 		region = rpw_memory_address(m);
 		assert_int_equal(rpw_memory_length(m), LEN);
 		uint8_t packed[RPW_RKEY_BYTES_MAX];
@@ -43,11 +45,13 @@ static void remote_memory(void **state)
 			assert_int_equal(finish(&p, r, NULL), RPW_OK);
 			assert_true(rpw_endpoint_flush(p.ea, &r) >= 0);
 			assert_int_equal(finish(&p, r, NULL), RPW_OK);
-			assert_int_equal(pattern_wrong(region + 999, lengths[i], (uint64_t)i + 3), lengths[i]);
+			assert_int_equal(pattern_wrong(region + 999, lengths[i], (uint64_t)i + 3),
+				lengths[i]);
 			memset(own, 0, lengths[i]);
 			assert_true(rpw_get(p.ea, own, lengths[i], k, 999, &r) >= 0);
 			assert_int_equal(finish(&p, r, NULL), RPW_OK);
-			assert_int_equal(pattern_wrong(own, lengths[i], (uint64_t)i + 3), lengths[i]);
+			assert_int_equal(
+				pattern_wrong(own, lengths[i], (uint64_t)i + 3), lengths[i]);
 		}
 		/* Atomics. */
 		*(uint64_t *)(void *)(region + 64) = 40;
@@ -66,7 +70,8 @@ static void remote_memory(void **state)
 		char x[100], y[5000], back[5000];
 		pattern_fill(x, sizeof(x), 70);
 		pattern_fill(y, sizeof(y), 71);
-		rpw_transfer batch[] = {{sizeof(rpw_transfer), false, x, sizeof(x), k, 0}, {sizeof(rpw_transfer), false, y, sizeof(y), k, 100000}};
+		rpw_transfer batch[] = {{sizeof(rpw_transfer), false, x, sizeof(x), k, 0},
+			{sizeof(rpw_transfer), false, y, sizeof(y), k, 100000}};
 		assert_true(rpw_transfer_batch(p.ea, batch, 2, &r) >= 0);
 		assert_int_equal(finish(&p, r, NULL), RPW_OK);
 		assert_int_equal(rpw_endpoint_fence(p.ea), RPW_OK);
@@ -79,7 +84,8 @@ static void remote_memory(void **state)
 		rpw_context_on_notify(p.b, on_notify, region);
 		for (int i = 0; i < 20; i++) {
 			pattern_fill(own, 5000, 900 + (uint64_t)i);
-			assert_true(rpw_put_notify(p.ea, own, 5000, k, 0, 900 + (uint64_t)i, &r) >= 0);
+			assert_true(
+				rpw_put_notify(p.ea, own, 5000, k, 0, 900 + (uint64_t)i, &r) >= 0);
 			assert_int_equal(finish(&p, r, NULL), RPW_OK);
 			for (int w = 0; w < 2000000 && told.n <= i; w++)
 				both(&p);

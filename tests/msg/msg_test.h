@@ -15,6 +15,7 @@ int quiet(void **state); /* the set-up of each test: transports that do not misb
 #define CASE(test) cmocka_unit_test_setup(test, quiet)
 
 /* Each runs its tests over `transport`; the number of those that failed. */
-int send_tests(void), memory_tests(void), endpoint_tests(void), request_tests(void), hostile_tests(void), soak_tests(void);
+int send_tests(void), memory_tests(void), endpoint_tests(void), request_tests(void),
+	hostile_tests(void), soak_tests(void);
 
 #endif

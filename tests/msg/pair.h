@@ -44,7 +44,10 @@ static inline size_t pattern_wrong(const void *buf, size_t len, uint64_t seed)
 	return len;
 }
 
-static inline void pair_accept(rpw_listener *l, rpw_endpoint *ep, void *arg) { ((struct pair *)arg)->eb = ep; }
+static inline void pair_accept(rpw_listener *l, rpw_endpoint *ep, void *arg)
+{
+	((struct pair *)arg)->eb = ep;
+}
 
 static inline void both(struct pair *p)
 {
@@ -53,7 +56,9 @@ static inline void both(struct pair *p)
 }
 
 /* The step is done again while the condition holds, for 20 s at most: what is waited for may take rests by the clock. */
-#define WHILE_IN_TIME(condition) for (uint64_t until_ns = rpwi_now_ns() + 20 * RPWI_NS_PER_S; (condition) && rpwi_now_ns() < until_ns;)
+#define WHILE_IN_TIME(condition) \
+	for (uint64_t until_ns = rpwi_now_ns() + 20 * RPWI_NS_PER_S; \
+		(condition) && rpwi_now_ns() < until_ns;)
 
 /* Progress both sides until r is complete; its status. */
 static inline int finish(struct pair *p, rpw_request *r, rpw_completion *done)
@@ -68,7 +73,8 @@ static inline int finish(struct pair *p, rpw_request *r, rpw_completion *done)
 	return status;
 }
 
-static inline void pair_open_with(struct pair *p, const char *transports, const rpw_context_options *given)
+static inline void pair_open_with(
+	struct pair *p, const char *transports, const rpw_context_options *given)
 {
 	memset(p, 0, sizeof(*p));
 	rpw_context_options o = {.size = sizeof(o)};
@@ -88,7 +94,10 @@ static inline void pair_open_with(struct pair *p, const char *transports, const 
 		both(p);
 	assert_non_null(p->eb);
 }
-static inline void pair_open(struct pair *p, const char *transports) { pair_open_with(p, transports, NULL); }
+static inline void pair_open(struct pair *p, const char *transports)
+{
+	pair_open_with(p, transports, NULL);
+}
 
 static inline void pair_close(struct pair *p)
 {

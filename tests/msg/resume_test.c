@@ -14,7 +14,8 @@ static int quiet(void **state)
 static struct {
 	unsigned n, wrong;
 } came;
-static void on_am(rpw_endpoint *ep, const void *header, size_t header_len, const void *data, size_t len, void *arg)
+static void on_am(rpw_endpoint *ep, const void *header, size_t header_len, const void *data,
+	size_t len, void *arg)
 {
 	came.wrong += len != LEN || pattern_wrong(data, len, came.n) != len;
 	came.n++;
@@ -39,7 +40,8 @@ static void active_messages_that_wait_for_their_turn(void **state)
 	fake.hold_dones = true;
 	for (unsigned i = 0; i < N; i++) {
 		pattern_fill(out[i], LEN, i);
-		assert_int_equal(rpw_am_send(p.ea, AM_ID, NULL, 0, out[i], LEN, &s[i]), RPW_IN_PROGRESS);
+		assert_int_equal(
+			rpw_am_send(p.ea, AM_ID, NULL, 0, out[i], LEN, &s[i]), RPW_IN_PROGRESS);
 	}
 	rounds(&p);
 	assert_int_equal(came.n, 0);

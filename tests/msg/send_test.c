@@ -1,7 +1,8 @@
 /* send_test.c - messages: tags and masks, order, truncation, scatter lists, objects, active messages, and what is kept until a receive is posted. */
 #include "msg_test.h"
 
-static const size_t sizes[] = {0, 1, 7, 8, 63, 64, 65, 1000, 1024, 1025, 2048, 2049, 4096, 5000, 8192, 8193, 65536, 100001, 1 << 20, (3 << 20) + 5};
+static const size_t sizes[] = {0, 1, 7, 8, 63, 64, 65, 1000, 1024, 1025, 2048, 2049, 4096, 5000,
+	8192, 8193, 65536, 100001, 1 << 20, (3 << 20) + 5};
 
 static void sizes_both_ways_posted_and_early(void **state)
 {
@@ -20,15 +21,19 @@ static void sizes_both_ways_posted_and_early(void **state)
 				pattern_fill(out, n, tag);
 				memset(in, 0x5a, n + 16);
 				if (!early)
-					assert_int_equal(rpw_recv(to, NULL, in, n, tag, ALL, &r), RPW_IN_PROGRESS);
+					assert_int_equal(rpw_recv(to, NULL, in, n, tag, ALL, &r),
+						RPW_IN_PROGRESS);
 				int rc = rpw_send(from, out, n, tag, &s);
 				assert_true(rc == RPW_OK || rc == RPW_IN_PROGRESS);
 				if (early) {
-					while (rpw_probe(to, NULL, tag, ALL, &done) == RPW_IN_PROGRESS)
+					while (rpw_probe(to, NULL, tag, ALL, &done) ==
+						RPW_IN_PROGRESS)
 						both(&p);
 					assert_int_equal(done.length, n);
 					assert_int_equal(done.tag, tag);
-					assert_int_equal(rpw_recv(to, back ? p.ea : p.eb, in, n, tag, ALL, &r), RPW_IN_PROGRESS);
+					assert_int_equal(rpw_recv(to, back ? p.ea : p.eb, in, n,
+								 tag, ALL, &r),
+						RPW_IN_PROGRESS);
 				}
 				assert_int_equal(finish(&p, r, &done), RPW_OK);
 				assert_int_equal(done.length, n);
@@ -59,7 +64,9 @@ static void order_of_one_tag(void **state)
 		assert_true(rc >= 0);
 	}
 	for (int i = 0; i < N; i++)
-		assert_int_equal(rpw_recv(p.b, i & 1 ? p.eb : NULL, in[i], sizeof(in[i]), 5, i % 5 ? ALL : 0xff, &r[i]), RPW_IN_PROGRESS);
+		assert_int_equal(rpw_recv(p.b, i & 1 ? p.eb : NULL, in[i], sizeof(in[i]), 5,
+					 i % 5 ? ALL : 0xff, &r[i]),
+			RPW_IN_PROGRESS);
 	for (int i = 0; i < N; i++) {
 		rpw_completion done = RPW_COMPLETION_INIT;
 		assert_int_equal(finish(&p, r[i], &done), RPW_OK);
@@ -181,12 +188,16 @@ static void objects(void **state)
 			rpw_request *s = NULL, *r = NULL;
 			pattern_fill(out, lengths[i], i + 50);
 			if (early)
-				assert_int_equal(rpw_send_obj(p.ea, out, lengths[i], &s), RPW_IN_PROGRESS);
+				assert_int_equal(
+					rpw_send_obj(p.ea, out, lengths[i], &s), RPW_IN_PROGRESS);
 			for (int k = 0; early && k < 50; k++)
 				both(&p);
-			assert_int_equal(rpw_recv_obj(p.b, p.eb, i & 1 ? NULL : alloc_or_not, &asked, &in, &n, &r), RPW_IN_PROGRESS);
+			assert_int_equal(rpw_recv_obj(p.b, p.eb, i & 1 ? NULL : alloc_or_not,
+						 &asked, &in, &n, &r),
+				RPW_IN_PROGRESS);
 			if (!early)
-				assert_int_equal(rpw_send_obj(p.ea, out, lengths[i], &s), RPW_IN_PROGRESS);
+				assert_int_equal(
+					rpw_send_obj(p.ea, out, lengths[i], &s), RPW_IN_PROGRESS);
 			assert_int_equal(finish(&p, r, NULL), RPW_OK);
 			assert_int_equal(finish(&p, s, NULL), RPW_OK);
 			assert_int_equal(n, lengths[i]);
@@ -212,7 +223,8 @@ struct am_log {
 	uint64_t seed;
 	bool replies;
 };
-static void on_am(rpw_endpoint *ep, const void *header, size_t header_len, const void *data, size_t len, void *arg)
+static void on_am(rpw_endpoint *ep, const void *header, size_t header_len, const void *data,
+	size_t len, void *arg)
 {
 	struct am_log *log = arg;
 	uint64_t h[2];
@@ -273,13 +285,15 @@ static void a_round_ends_with_what_nobody_waits_for(void **state)
 		skip();
 	pair_open(&p, transport);
 	for (unsigned i = 0; i < POSTED; i++)
-		assert_int_equal(rpw_recv(p.b, p.eb, in[i], BYTES, 3, UINT64_MAX, &r[i]), RPW_IN_PROGRESS);
+		assert_int_equal(
+			rpw_recv(p.b, p.eb, in[i], BYTES, 3, UINT64_MAX, &r[i]), RPW_IN_PROGRESS);
 	for (uint64_t i = 0; i < N; i++) {
 		pattern_fill(out[i], BYTES, i);
 		assert_int_equal(rpw_send(p.ea, out[i], BYTES, 3, NULL), RPW_OK);
 	}
 	/* It ends when the last posted receive is full, too: the program can post again before anything has to be kept. */
-	for (unsigned i = 0; i < 1000 && rpw_request_test(r[POSTED - 1], NULL) == RPW_IN_PROGRESS; i++)
+	for (unsigned i = 0; i < 1000 && rpw_request_test(r[POSTED - 1], NULL) == RPW_IN_PROGRESS;
+		i++)
 		rpw_context_progress(p.b);
 	rpw_context_statistics(p.b, &st);
 	assert_int_equal(st.received, POSTED);
@@ -290,7 +304,8 @@ static void a_round_ends_with_what_nobody_waits_for(void **state)
 	}
 	assert_int_equal(st.unexpected, 1);
 	for (unsigned i = POSTED; i < N; i++)
-		assert_int_equal(rpw_recv(p.b, p.eb, in[i], BYTES, 3, UINT64_MAX, &r[i]), RPW_IN_PROGRESS);
+		assert_int_equal(
+			rpw_recv(p.b, p.eb, in[i], BYTES, 3, UINT64_MAX, &r[i]), RPW_IN_PROGRESS);
 	for (uint64_t i = 0; i < N; i++) {
 		assert_int_equal(finish(&p, r[i], NULL), RPW_OK);
 		assert_int_equal(pattern_wrong(in[i], BYTES, i), BYTES);

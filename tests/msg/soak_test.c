@@ -12,7 +12,8 @@ struct soak_side {
 		size_t len;
 		uint64_t seed;
 	} send[SOAK_WINDOW], recv[SOAK_WINDOW];
-	uint64_t sent[SOAK_TAGS], received[SOAK_TAGS]; /* of each tag, in order: the number seeds the pattern */
+	uint64_t sent[SOAK_TAGS],
+		received[SOAK_TAGS]; /* of each tag, in order: the number seeds the pattern */
 	uint64_t sends, receives, ops;
 	char *region, *theirs;
 	rpw_memory *m;
@@ -45,7 +46,10 @@ static size_t soak_size(void)
 		return soak_random() % 200000;
 	}
 }
-static uint64_t soak_seed(uint64_t side, uint64_t tag, uint64_t n) { return side << 56 | tag << 40 | n; }
+static uint64_t soak_seed(uint64_t side, uint64_t tag, uint64_t n)
+{
+	return side << 56 | tag << 40 | n;
+}
 /* Both sides know the size of the n-th message of a tag from its seed. */
 static size_t soak_size_of(uint64_t seed)
 {
@@ -67,7 +71,8 @@ static void soak_send(struct soak_side *s)
 		}
 		if (s->send[i].r || soak_random() % 3 || s->sends == s->ops)
 			continue;
-		uint64_t tag = soak_random() % SOAK_TAGS, seed = soak_seed(s->id, tag, s->sent[tag]++);
+		uint64_t tag = soak_random() % SOAK_TAGS,
+			 seed = soak_seed(s->id, tag, s->sent[tag]++);
 		size_t n = soak_size_of(seed);
 		char *buf = malloc(n + 1);
 		pattern_fill(buf, n, seed);
@@ -88,7 +93,8 @@ static void soak_recv(struct soak_side *s, uint64_t tags_left[SOAK_TAGS])
 			assert_int_equal(rpw_request_test(s->recv[i].r, &done), RPW_OK);
 			size_t expect = soak_size_of(s->recv[i].seed);
 			assert_int_equal(done.length, expect);
-			assert_int_equal(pattern_wrong(s->recv[i].buf, expect, s->recv[i].seed), expect);
+			assert_int_equal(
+				pattern_wrong(s->recv[i].buf, expect, s->recv[i].seed), expect);
 			rpw_request_destroy(s->recv[i].r);
 			free(s->recv[i].buf);
 			s->recv[i].r = NULL;
@@ -104,7 +110,8 @@ static void soak_recv(struct soak_side *s, uint64_t tags_left[SOAK_TAGS])
 		size_t room = soak_size_of(seed) + soak_random() % 100;
 		s->recv[i].buf = malloc(room + 1);
 		assert_int_equal(
-			rpw_recv(s->c, soak_random() % 2 ? s->ep : NULL, s->recv[i].buf, room, tag, soak_random() % 4 ? UINT64_MAX : 0xffff, &s->recv[i].r),
+			rpw_recv(s->c, soak_random() % 2 ? s->ep : NULL, s->recv[i].buf, room, tag,
+				soak_random() % 4 ? UINT64_MAX : 0xffff, &s->recv[i].r),
 			RPW_IN_PROGRESS);
 	}
 }
@@ -120,7 +127,8 @@ static void soak_rma(struct soak_side *s)
 		rpw_request_destroy(s->rma);
 		s->rma = NULL;
 		if (s->rma_get) {
-			assert_int_equal(pattern_wrong(s->rma_buf, s->rma_len, s->rma_seed), s->rma_len);
+			assert_int_equal(
+				pattern_wrong(s->rma_buf, s->rma_len, s->rma_seed), s->rma_len);
 			s->rma_get = false;
 			return;
 		}
@@ -128,7 +136,8 @@ static void soak_rma(struct soak_side *s)
 			memset(s->rma_buf, 0, s->rma_len);
 			assert_int_equal(rpw_endpoint_fence(s->ep), RPW_OK);
 			if (rpw_get(s->ep, s->rma_buf, s->rma_len, s->k, 64, &s->rma) == RPW_OK)
-				assert_int_equal(pattern_wrong(s->rma_buf, s->rma_len, s->rma_seed), s->rma_len);
+				assert_int_equal(pattern_wrong(s->rma_buf, s->rma_len, s->rma_seed),
+					s->rma_len);
 			else
 				s->rma_get = true;
 			return;
@@ -148,7 +157,8 @@ static void soak_rma(struct soak_side *s)
 		s->rma = NULL;
 }
 
-static void soak_open(struct soak_side *s, rpw_context *c, rpw_endpoint *ep, uint64_t id, uint64_t ops)
+static void soak_open(
+	struct soak_side *s, rpw_context *c, rpw_endpoint *ep, uint64_t id, uint64_t ops)
 {
 	*s = (struct soak_side){.c = c, .ep = ep, .id = id, .ops = ops};
 	assert_int_equal(rpw_memory_allocate(c, 256 * 1024, 7, &s->m), 0);
@@ -182,7 +192,8 @@ static void soak_run(struct pair *p, uint64_t seed, uint64_t ops)
 		}
 		idle = s[0].receives + s[1].receives == before ? idle + 1 : 0;
 		if (idle > 3000000) {
-			print_message("soak is stuck: seed %llu, received %llu and %llu of %llu\n", (unsigned long long)seed, (unsigned long long)s[0].receives,
+			print_message("soak is stuck: seed %llu, received %llu and %llu of %llu\n",
+				(unsigned long long)seed, (unsigned long long)s[0].receives,
 				(unsigned long long)s[1].receives, (unsigned long long)ops);
 			fail();
 		}
@@ -227,8 +238,13 @@ static void soak_with_misbehaviour(void **state)
 {
 	for (uint64_t seed = soak_seed_given(); seed < soak_seed_given() + 5; seed++) {
 		struct pair p;
-		fake = (struct fake_knobs){.seed = seed, .again_percent = 20, .late_percent = 30, .eager_max = 1500, .frame_max = 2048};
-		rpw_context_options o = {.size = sizeof(o), .unexpected_bytes_max = seed & 1 ? 64 * 1024 : 0};
+		fake = (struct fake_knobs){.seed = seed,
+			.again_percent = 20,
+			.late_percent = 30,
+			.eager_max = 1500,
+			.frame_max = 2048};
+		rpw_context_options o = {
+			.size = sizeof(o), .unexpected_bytes_max = seed & 1 ? 64 * 1024 : 0};
 		pair_open_with(&p, transport, &o);
 		soak_run(&p, seed, 2000);
 		pair_close(&p);
@@ -242,7 +258,11 @@ static void soak_with_broken_paths(void **state)
 	unsigned breaks = 0;
 	for (uint64_t seed = soak_seed_given(); seed < soak_seed_given() + 10; seed++) {
 		struct pair p;
-		fake = (struct fake_knobs){.seed = seed, .again_percent = 10, .late_percent = 30, .eager_max = 6000, .frame_max = 8192};
+		fake = (struct fake_knobs){.seed = seed,
+			.again_percent = 10,
+			.late_percent = 30,
+			.eager_max = 6000,
+			.frame_max = 8192};
 		pair_open_with(&p, "fake_b", NULL);
 		fake.break_permille = 5;
 		soak_run(&p, seed, 1500);

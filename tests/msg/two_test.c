@@ -48,7 +48,8 @@ static pid_t two(struct here *h, void (*child)(struct here *h))
 		expect(read(port[0], &n, sizeof(n)) == sizeof(n), "port");
 		snprintf(address, sizeof(address), "127.0.0.1:%d", n);
 		expect(!rpw_context_create(&o, &h->c), "context");
-		expect(rpw_endpoint_create(h->c, address, NULL, &h->ep, &r) == RPW_IN_PROGRESS, "connect");
+		expect(rpw_endpoint_create(h->c, address, NULL, &h->ep, &r) == RPW_IN_PROGRESS,
+			"connect");
 		expect(rpw_request_wait(r, PATIENCE_MS, NULL) == RPW_OK, "connected");
 		rpw_request_destroy(r);
 		child(h);
@@ -84,7 +85,8 @@ static void ended_well(pid_t pid)
 /* A process that stops to progress answers nobody: so it goes on until the peer has closed. */
 static void until_closed(struct here *h)
 {
-	for (rpw_endpoint_information i = {.size = sizeof(i), .connected = true}; i.connected; rpw_endpoint_info(h->ep, &i)) {
+	for (rpw_endpoint_information i = {.size = sizeof(i), .connected = true}; i.connected;
+		rpw_endpoint_info(h->ep, &i)) {
 		struct pollfd p = {rpw_context_fd(h->c), POLLIN, 0};
 		if (rpw_context_arm(h->c) == 0)
 			poll(&p, 1, 100);
@@ -163,8 +165,10 @@ static void stream(struct here *h, uint64_t own)
 			rpw_completion done = RPW_COMPLETION_INIT;
 			expect(rpw_request_wait(r[k], PATIENCE_MS, &done) == RPW_OK, "receive");
 			expect(done.length == size_of(!own, was), "its length");
-			expect(pattern_wrong(in[k], done.length, mix(was) + !own) == done.length, "its bytes");
-			expect(!s[k] || rpw_request_wait(s[k], PATIENCE_MS, NULL) == RPW_OK, "send");
+			expect(pattern_wrong(in[k], done.length, mix(was) + !own) == done.length,
+				"its bytes");
+			expect(!s[k] || rpw_request_wait(s[k], PATIENCE_MS, NULL) == RPW_OK,
+				"send");
 			rpw_request_destroy(r[k]);
 			rpw_request_destroy(s[k]);
 			free(in[k]);
@@ -175,11 +179,14 @@ static void stream(struct here *h, uint64_t own)
 		out[k] = malloc(300000);
 		in[k] = malloc(300000);
 		pattern_fill(out[k], size_of(own, i), mix(i) + own);
-		expect(rpw_recv(h->c, h->ep, in[k], 300000, i % 3, 3, &r[k]) == RPW_IN_PROGRESS, "post");
+		expect(rpw_recv(h->c, h->ep, in[k], 300000, i % 3, 3, &r[k]) == RPW_IN_PROGRESS,
+			"post");
 		expect(rpw_send(h->ep, out[k], size_of(own, i), i % 3, &s[k]) >= 0, "send");
 	}
 	rpw_request *f;
-	expect(rpw_endpoint_flush(h->ep, &f) >= 0 && (!f || rpw_request_wait(f, PATIENCE_MS, NULL) == RPW_OK), "flush");
+	expect(rpw_endpoint_flush(h->ep, &f) >= 0 &&
+			(!f || rpw_request_wait(f, PATIENCE_MS, NULL) == RPW_OK),
+		"flush");
 	rpw_request_destroy(f);
 }
 static void stream_child(struct here *h)
@@ -284,13 +291,16 @@ static void strangers(void **state)
 	assert_int_equal(rpw_context_create(&o, &a), 0);
 	assert_int_equal(rpw_context_create(&o, &b), 0);
 	assert_int_equal(rpw_listener_create(b, "127.0.0.1:0", accepted, &ep, &l), 0);
-	struct sockaddr_in to = {.sin_family = AF_INET, .sin_port = htons((uint16_t)rpw_listener_port(l)), .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
+	struct sockaddr_in to = {.sin_family = AF_INET,
+		.sin_port = htons((uint16_t)rpw_listener_port(l)),
+		.sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
 	int fd[20];
 	for (int i = 0; i < 20; i++) {
 		fd[i] = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
 		assert_int_equal(connect(fd[i], (struct sockaddr *)&to, sizeof(to)), 0);
 		if (i % 3)
-			assert_int_equal(send(fd[i], "GET / HTTP/1.0\r\n\r\n", 18, MSG_NOSIGNAL), 18);
+			assert_int_equal(
+				send(fd[i], "GET / HTTP/1.0\r\n\r\n", 18, MSG_NOSIGNAL), 18);
 		rpw_context_progress(b);
 	}
 	char address[64];
@@ -357,7 +367,9 @@ static void takes_back(struct here *h)
 	for (uint64_t i = 1; i <= TAKEN_ROUNDS; i++) {
 		rpw_memory *m;
 		pattern_fill(buf, TAKEN_LEN, i);
-		expect(!rpw_memory_register(h->c, buf, TAKEN_LEN, RPW_MEMORY_HOST, RPW_REMOTE_READ | RPW_REMOTE_WRITE, &m), "register");
+		expect(!rpw_memory_register(h->c, buf, TAKEN_LEN, RPW_MEMORY_HOST,
+			       RPW_REMOTE_READ | RPW_REMOTE_WRITE, &m),
+			"register");
 		taken->key_len = rpw_rkey_pack(m, taken->key, sizeof(taken->key));
 		expect(taken->key_len > 0, "pack");
 		taken->ready = i;
@@ -370,14 +382,16 @@ static void takes_back(struct here *h)
 		rpw_memory_destroy(m);
 		pattern_fill(buf, TAKEN_LEN, i + TAKEN_ROUNDS);
 		spin_until(&taken->over, i, h);
-		expect(pattern_wrong(buf, TAKEN_LEN, i + TAKEN_ROUNDS) == TAKEN_LEN, "memory that was taken back is as its owner left it");
+		expect(pattern_wrong(buf, TAKEN_LEN, i + TAKEN_ROUNDS) == TAKEN_LEN,
+			"memory that was taken back is as its owner left it");
 	}
 	free(buf);
 }
 static void memory_is_taken_back(void **state)
 {
 	struct here h;
-	taken = mmap(NULL, sizeof(*taken), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+	taken = mmap(
+		NULL, sizeof(*taken), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
 	assert_true(taken != MAP_FAILED);
 	pid_t pid = two(&h, takes_back);
 	char *buf = malloc(TAKEN_LEN);
@@ -385,10 +399,12 @@ static void memory_is_taken_back(void **state)
 		rpw_rkey *key;
 		rpw_request *r = NULL;
 		spin_until(&taken->ready, i, &h);
-		assert_int_equal(rpw_rkey_unpack(h.ep, taken->key, (size_t)taken->key_len, &key), RPW_OK);
+		assert_int_equal(
+			rpw_rkey_unpack(h.ep, taken->key, (size_t)taken->key_len, &key), RPW_OK);
 		pattern_fill(buf, TAKEN_LEN, 3 * TAKEN_ROUNDS + i);
 		taken->began = i;
-		int rc = i & 1 ? rpw_get(h.ep, buf, TAKEN_LEN, key, 0, &r) : rpw_put(h.ep, buf, TAKEN_LEN, key, 0, &r);
+		int rc = i & 1 ? rpw_get(h.ep, buf, TAKEN_LEN, key, 0, &r)
+			       : rpw_put(h.ep, buf, TAKEN_LEN, key, 0, &r);
 		rc = rc == RPW_IN_PROGRESS ? rpw_request_wait(r, PATIENCE_MS, NULL) : rc;
 		if (rc != RPW_ERR_ACCESS)
 			assert_int_equal(rc, RPW_OK);

@@ -16,7 +16,8 @@ static uint16_t port_of(const char *handle, struct sockaddr_in *to)
 	snprintf(host, sizeof(host), "%s", h.address);
 	char *colon = strrchr(host, ':');
 	*colon = 0;
-	*to = (struct sockaddr_in){.sin_family = AF_INET, .sin_port = htons((uint16_t)atoi(colon + 1))};
+	*to = (struct sockaddr_in){
+		.sin_family = AF_INET, .sin_port = htons((uint16_t)atoi(colon + 1))};
 	assert_int_equal(inet_pton(AF_INET, host, &to->sin_addr), 1);
 	return ntohs(to->sin_port);
 }
@@ -24,7 +25,8 @@ static uint16_t port_of(const char *handle, struct sockaddr_in *to)
 /* Connections that say nothing, something else, or are ended at once; they are left open. */
 static void tcp_strangers(const struct sockaddr_in *to, int *fds, int n)
 {
-	static const char *const words[] = {"", "GET / HTTP/1.0\r\n\r\n", "\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03", "rpw-nccl"};
+	static const char *const words[] = {"", "GET / HTTP/1.0\r\n\r\n",
+		"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03", "rpw-nccl"};
 	for (int i = 0; i < n; i++) {
 		fds[i] = socket(AF_INET, SOCK_STREAM, 0);
 		assert_int_equal(connect(fds[i], (const struct sockaddr *)to, sizeof(*to)), 0);
@@ -48,7 +50,11 @@ static void no_comm(struct pair *p, uint64_t for_ns, rpw_context *also)
 static void ropeway_strangers(rpw_context *c, const char *handle, int count)
 {
 	struct plugin_handle h;
-	struct plugin_hello hello = {.magic = 0x31776e72, .abi = 12, .version = ROPEWAY_VERSION, .nonce = "not this one"}, zero = {0};
+	struct plugin_hello hello = {.magic = 0x31776e72,
+				    .abi = 12,
+				    .version = ROPEWAY_VERSION,
+				    .nonce = "not this one"},
+			    zero = {0};
 	const struct {
 		const void *header;
 		size_t len;
@@ -58,7 +64,8 @@ static void ropeway_strangers(rpw_context *c, const char *handle, int count)
 		rpw_endpoint *ep = NULL;
 		assert_true(rpw_endpoint_create(c, h.address, NULL, &ep, NULL) >= 0);
 		if (words[i % 4].header)
-			assert_true(rpw_am_send(ep, PLUGIN_HELLO, words[i % 4].header, words[i % 4].len, NULL, 0, NULL) >= 0);
+			assert_true(rpw_am_send(ep, PLUGIN_HELLO, words[i % 4].header,
+					    words[i % 4].len, NULL, 0, NULL) >= 0);
 		assert_true(rpw_send(ep, "data", 4, 1ull << 32 | 1, NULL) >= 0);
 	}
 }
@@ -95,7 +102,10 @@ void strangers_never_become_comms(void **unused)
 
 /* ---- ends ---- */
 
-static void assert_within(uint64_t since_ns, unsigned s) { assert_true(rpwi_now_ns() - since_ns < s * RPWI_NS_PER_S); }
+static void assert_within(uint64_t since_ns, unsigned s)
+{
+	assert_true(rpwi_now_ns() - since_ns < s * RPWI_NS_PER_S);
+}
 
 void close_with_work_in_flight(void **unused)
 {
@@ -104,7 +114,8 @@ void close_with_work_in_flight(void **unused)
 	for (int who = 0; who < 2; who++) {
 		struct pair p;
 		pair_open(&p, 12);
-		void *s = pair_isend(&p, big, BYTES, 1), *r = pair_irecv(&p, small, sizeof(small), 2);
+		void *s = pair_isend(&p, big, BYTES, 1),
+		     *r = pair_irecv(&p, small, sizeof(small), 2);
 		int done = 0, rc = 0;
 		OK(ncclnet_test(p.n, s, &done, NULL));
 		OK(ncclnet_test(p.n, r, &done, NULL));
@@ -118,7 +129,8 @@ void close_with_work_in_flight(void **unused)
 		size_t size = 8;
 		int tag = 1;
 		void *data = small, *mhandle = NULL, *request = (void *)1;
-		OK(who ? ncclnet_irecv(p.n, p.recv, 1, &data, &size, &tag, &mhandle, &request) : ncclnet_isend(p.n, p.send, small, 8, 1, NULL, &request));
+		OK(who ? ncclnet_irecv(p.n, p.recv, 1, &data, &size, &tag, &mhandle, &request)
+		       : ncclnet_isend(p.n, p.send, small, 8, 1, NULL, &request));
 		assert_non_null(request);
 		assert_int_equal(pair_wait(&p, request, NULL), NCCL_REMOTE_ERROR);
 		began = rpwi_now_ns();
@@ -132,7 +144,10 @@ void close_with_work_in_flight(void **unused)
 /* What was sent before the end can be received after it; close of the sender does not wait for the receives. */
 void close_after_sending(void **unused)
 {
-	enum { COUNT = 4, BYTES = 3000 }; /* what an endpoint may have unasked for, at first: 16 KiB */
+	enum {
+		COUNT = 4,
+		BYTES = 3000
+	}; /* what an endpoint may have unasked for, at first: 16 KiB */
 	struct pair p;
 	uint8_t from[BYTES], to[BYTES];
 	pair_open(&p, 12);
@@ -186,9 +201,12 @@ void connect_and_accept_end(void **unused)
 	memcpy(&h, p.handle, sizeof(h));
 	port_of(p.handle, &to);
 	to.sin_port = 0;
-	assert_int_equal(bind(fd, (struct sockaddr *)&to, sizeof(to)) | listen(fd, 5) | getsockname(fd, (struct sockaddr *)&to, &len), 0);
+	assert_int_equal(bind(fd, (struct sockaddr *)&to, sizeof(to)) | listen(fd, 5) |
+				 getsockname(fd, (struct sockaddr *)&to, &len),
+		0);
 	char host[INET_ADDRSTRLEN];
-	snprintf(h.address, sizeof(h.address), "%s:%d", inet_ntop(AF_INET, &to.sin_addr, host, sizeof(host)), ntohs(to.sin_port));
+	snprintf(h.address, sizeof(h.address), "%s:%d",
+		inet_ntop(AF_INET, &to.sin_addr, host, sizeof(host)), ntohs(to.sin_port));
 	seal(&h);
 	for (rc = 0, until = pair_deadline(); !rc; pair_breathe(until))
 		rc = ncclnet_connect(p.n, p.ctx, 0, &h, &comm, NULL);
@@ -220,14 +238,16 @@ void end_before_accept(void **unused)
 			char to[8] = "";
 			OK(pair_wait(&p, pair_irecv(&p, to, sizeof(to), 1), NULL));
 			assert_memory_equal(to, data, sizeof(data));
-			REFUSED(pair_wait(&p, pair_irecv(&p, to, sizeof(to), 1), NULL), NCCL_REMOTE_ERROR, "RPW_ERR_PEER_GONE");
+			REFUSED(pair_wait(&p, pair_irecv(&p, to, sizeof(to), 1), NULL),
+				NCCL_REMOTE_ERROR, "RPW_ERR_PEER_GONE");
 			p.send = NULL;
 		} else {
 			OK(ncclnet_close_listen(p.n, p.listen_comm));
 			void *request = NULL;
 			for (uint64_t until = pair_deadline(); !rc; pair_breathe(until)) {
 				if (!request)
-					rc = ncclnet_isend(p.n, p.send, data, sizeof(data), 1, NULL, &request);
+					rc = ncclnet_isend(
+						p.n, p.send, data, sizeof(data), 1, NULL, &request);
 				if (!rc && request)
 					rc = ncclnet_test(p.n, request, &done, NULL);
 				request = done ? NULL : request;
@@ -246,7 +266,8 @@ void several_of_one_listener(void **unused)
 	pair_open(&p, 12);
 	for (int i = 0; i < 3; i++) {
 		more[i] = (struct pair){.n = p.n};
-		for (uint64_t until = pair_deadline(); !more[i].send || !more[i].recv; pair_breathe(until)) {
+		for (uint64_t until = pair_deadline(); !more[i].send || !more[i].recv;
+			pair_breathe(until)) {
 			if (!more[i].send)
 				OK(ncclnet_connect(p.n, p.ctx, 0, p.handle, &more[i].send, NULL));
 			if (!more[i].recv)

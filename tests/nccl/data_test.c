@@ -5,7 +5,8 @@
 
 void truncation_is_an_error(void **unused)
 {
-	static const size_t sizes[][2] = {{64, 63}, {1, 0}, {200000, 100}, {4 << 20, (4 << 20) - 1}};
+	static const size_t sizes[][2] = {
+		{64, 63}, {1, 0}, {200000, 100}, {4 << 20, (4 << 20) - 1}};
 	for (size_t i = 0; i < RPWI_ARRAY_LEN(sizes); i++) {
 		struct pair p;
 		char word[100];
@@ -13,7 +14,8 @@ void truncation_is_an_error(void **unused)
 		pair_open(&p, 8);
 		pair_fill(from, sizes[i][0], 3);
 		memset(to, 0x77, sizes[i][1] + 16);
-		void *r = pair_irecv(&p, to, sizes[i][1], 3), *s = pair_isend(&p, from, sizes[i][0], 3);
+		void *r = pair_irecv(&p, to, sizes[i][1], 3),
+		     *s = pair_isend(&p, from, sizes[i][0], 3);
 		int done = 0, rc = 0;
 		for (uint64_t until = pair_deadline(); !rc; pair_breathe(until)) {
 			rc = ncclnet_test(p.n, r, &done, NULL);
@@ -24,7 +26,8 @@ void truncation_is_an_error(void **unused)
 				s = sent ? NULL : s;
 			}
 		}
-		snprintf(word, sizeof(word), "sent %zu bytes with tag 3, the receive was for %zu", sizes[i][0], sizes[i][1]);
+		snprintf(word, sizeof(word), "sent %zu bytes with tag 3, the receive was for %zu",
+			sizes[i][0], sizes[i][1]);
 		REFUSED(rc, NCCL_INVALID_USAGE, word);
 		for (size_t k = sizes[i][1]; k < sizes[i][1] + 16; k++)
 			assert_int_equal(to[k], 0x77);
@@ -40,7 +43,10 @@ void truncation_is_an_error(void **unused)
 
 enum { GROUPS = NCCL_NET_MAX_REQUESTS, MEMBERS = PLUGIN_RECVS_MAX };
 
-static size_t group_size(int g, int m) { return (size_t)((g * 37 + m * 911) % 9 ? (g * 1237 + m * 10007) % 30000 : 0); }
+static size_t group_size(int g, int m)
+{
+	return (size_t)((g * 37 + m * 911) % 9 ? (g * 1237 + m * 10007) % 30000 : 0);
+}
 
 /* 32 groups of 8 at once; the sender goes through each group's tags in another order; tests in yet another. The buffers are longer than the messages. */
 void groups_in_any_order(void **unused)
@@ -58,16 +64,20 @@ void groups_in_any_order(void **unused)
 				data[m] = to[g][m];
 				rooms[m] = sizeof(to[g][m]);
 				tags[m] = 100 + m;
-				pair_fill(from[g][m], group_size(g, m), (unsigned)(g * MEMBERS + m));
+				pair_fill(
+					from[g][m], group_size(g, m), (unsigned)(g * MEMBERS + m));
 			}
 			recvs[g] = NULL;
 			for (uint64_t until = pair_deadline(); !recvs[g]; pair_breathe(until))
-				OK(ncclnet_irecv(p.n, p.recv, MEMBERS, data, rooms, tags, mhandles, &recvs[g]));
+				OK(ncclnet_irecv(p.n, p.recv, MEMBERS, data, rooms, tags, mhandles,
+					&recvs[g]));
 		}
 		for (int g = 0; g < GROUPS; g++)
 			for (int m = 0; m < MEMBERS; m++) {
-				int who = (m * 3 + g) % MEMBERS; /* 3 and 8 have no common divisor */
-				sends[g * MEMBERS + m] = pair_isend(&p, from[g][who], group_size(g, who), 100 + who);
+				int who =
+					(m * 3 + g) % MEMBERS; /* 3 and 8 have no common divisor */
+				sends[g * MEMBERS + m] =
+					pair_isend(&p, from[g][who], group_size(g, who), 100 + who);
 			}
 		unsigned left = GROUPS + GROUPS * MEMBERS;
 		for (uint64_t until = pair_deadline(); left; pair_breathe(until)) {
@@ -92,7 +102,8 @@ void groups_in_any_order(void **unused)
 					continue;
 				for (int m = 0; m < MEMBERS; m++) {
 					assert_int_equal(sizes[m], (int)group_size(g, m));
-					pair_verify(to[g][m], group_size(g, m), (unsigned)(g * MEMBERS + m));
+					pair_verify(to[g][m], group_size(g, m),
+						(unsigned)(g * MEMBERS + m));
 				}
 				recvs[g] = NULL;
 				left--;
@@ -135,10 +146,13 @@ void bound_of_requests(void **unused)
 	assert_null(stale);
 	stale = (void *)0x5157a1e0;
 	assert_int_not_equal(
-		p.n->calls->connect(p.n->table, p.ctx, 0, (char[NCCL_NET_HANDLE_BYTES]){"x"}, &stale, &(struct nccl_net_device_handle *){NULL}), 0);
+		p.n->calls->connect(p.n->table, p.ctx, 0, (char[NCCL_NET_HANDLE_BYTES]){"x"},
+			&stale, &(struct nccl_net_device_handle *){NULL}),
+		0);
 	assert_null(stale);
 	stale = (void *)0x5157a1e0;
-	OK(p.n->calls->accept(p.n->table, p.listen_comm, &stale, &(struct nccl_net_device_handle *){NULL}));
+	OK(p.n->calls->accept(
+		p.n->table, p.listen_comm, &stale, &(struct nccl_net_device_handle *){NULL}));
 	assert_null(stale);
 	stale = (void *)0x5157a1e0;
 	OK(p.n->calls->iflush(p.n->table, p.recv, 1, &data, &(int){8}, &mhandle, &stale));
@@ -149,7 +163,8 @@ void bound_of_requests(void **unused)
 
 void sizes_of_all_kinds(void **unused)
 {
-	static const size_t sizes[] = {1, 8, 63, 4096, 8191, 65535, 65536, 65537, 131073, 1 << 20, (8 << 20) + 5};
+	static const size_t sizes[] = {
+		1, 8, 63, 4096, 8191, 65535, 65536, 65537, 131073, 1 << 20, (8 << 20) + 5};
 	for (size_t k = 0; k < RPWI_ARRAY_LEN(some_versions); k++) {
 		struct pair p;
 		pair_open(&p, some_versions[k]);
@@ -218,7 +233,8 @@ static void *recv_many(void *arg)
 			assert_int_equal(size, (int)round_size(i - DEPTH));
 			pair_verify(to[i % DEPTH], round_size(i - DEPTH), 77);
 		}
-		requests[i % DEPTH] = i < ROUNDS ? pair_irecv(p, to[i % DEPTH], round_size(i), i) : NULL;
+		requests[i % DEPTH] =
+			i < ROUNDS ? pair_irecv(p, to[i % DEPTH], round_size(i), i) : NULL;
 	}
 	for (int i = 0; i < DEPTH; i++)
 		free(to[i]);
@@ -240,7 +256,8 @@ static void *service(void *arg)
 		struct pair p = {.n = pairs[0].n, .ctx = pairs[0].ctx};
 		pair_connect(&p);
 		pair_message(&p, 1000, i);
-		OK(ncclnet_close_send(p.n, p.send) | ncclnet_close_recv(p.n, p.recv) | ncclnet_close_listen(p.n, p.listen_comm));
+		OK(ncclnet_close_send(p.n, p.send) | ncclnet_close_recv(p.n, p.recv) |
+			ncclnet_close_listen(p.n, p.listen_comm));
 	}
 	return NULL;
 }
@@ -268,7 +285,8 @@ void comms_and_threads_at_once(void **unused)
 	service_stop = true;
 	pthread_join(server, NULL);
 	for (int i = PAIRS - 1; i > 0; i--)
-		OK(ncclnet_close_send(pairs[i].n, pairs[i].send) | ncclnet_close_recv(pairs[i].n, pairs[i].recv) |
+		OK(ncclnet_close_send(pairs[i].n, pairs[i].send) |
+			ncclnet_close_recv(pairs[i].n, pairs[i].recv) |
 			ncclnet_close_listen(pairs[i].n, pairs[i].listen_comm));
 	pair_close(&pairs[0]);
 }

@@ -41,7 +41,8 @@ static int VN(properties)(int dev, struct VN(nccl_net_properties) * p)
 #ifdef QUIRKS /* quirk.c */
 	p->ptr_support = has("nohost") ? NCCL_PTR_CUDA : NCCL_PTR_HOST;
 #if V >= 7
-	p->device_type = has("unpack") || has("device") ? NCCL_NET_DEVICE_UNPACK : NCCL_NET_DEVICE_HOST;
+	p->device_type =
+		has("unpack") || has("device") ? NCCL_NET_DEVICE_UNPACK : NCCL_NET_DEVICE_HOST;
 #endif
 #if V >= 9
 	p->force_flush = has("flush");
@@ -95,26 +96,33 @@ static int accept_v4(void *listen_comm, void **comm)
 
 static int isend_v4(void *comm, void *data, int size, void *mhandle, void **request)
 {
-	return size < 0 ? NCCL_INVALID_ARGUMENT : plugin_isend(comm, data, (size_t)size, 0, mhandle, request);
+	return size < 0 ? NCCL_INVALID_ARGUMENT
+			: plugin_isend(comm, data, (size_t)size, 0, mhandle, request);
 }
 
 static int irecv_v4(void *comm, void *data, int size, void *mhandle, void **request)
 {
 	size_t whole = (size_t)size;
 	int tag = 0;
-	return size < 0 ? NCCL_INVALID_ARGUMENT : plugin_irecv(comm, 1, &data, &whole, &tag, &mhandle, request);
+	return size < 0 ? NCCL_INVALID_ARGUMENT
+			: plugin_irecv(comm, 1, &data, &whole, &tag, &mhandle, request);
 }
 
-static int iflush_v4(void *comm, void *data, int size, void *mhandle, void **request) { return plugin_iflush(comm, 1, &data, &size, &mhandle, request); }
+static int iflush_v4(void *comm, void *data, int size, void *mhandle, void **request)
+{
+	return plugin_iflush(comm, 1, &data, &size, &mhandle, request);
+}
 #endif
 
 #if V >= 5 && V < 9
 static int VN(isend)(void *comm, void *data, int size, int tag, void *mhandle, void **request)
 {
-	return size < 0 ? NCCL_INVALID_ARGUMENT : plugin_isend(comm, data, (size_t)size, tag, mhandle, request);
+	return size < 0 ? NCCL_INVALID_ARGUMENT
+			: plugin_isend(comm, data, (size_t)size, tag, mhandle, request);
 }
 
-static int VN(irecv)(void *comm, int n, void **data, int *sizes, int *tags, void **mhandles, void **request)
+static int VN(irecv)(
+	void *comm, int n, void **data, int *sizes, int *tags, void **mhandles, void **request)
 {
 	size_t whole[NCCL_NET_GROUP_MAX];
 	*request = NULL;
@@ -128,17 +136,20 @@ static int VN(irecv)(void *comm, int n, void **data, int *sizes, int *tags, void
 	return plugin_irecv(comm, n, data, whole, tags, mhandles, request);
 }
 #elif V == 9
-static int irecv_v9(void *comm, int n, void **data, size_t *sizes, int *tags, void **mhandles, void **request)
+static int irecv_v9(
+	void *comm, int n, void **data, size_t *sizes, int *tags, void **mhandles, void **request)
 {
 	return plugin_irecv(comm, n, data, sizes, tags, mhandles, request);
 }
 #elif V >= 10
-static int VN(isend)(void *comm, void *data, size_t size, int tag, void *mhandle, void *phandle, void **request)
+static int VN(isend)(
+	void *comm, void *data, size_t size, int tag, void *mhandle, void *phandle, void **request)
 {
 	return plugin_isend(comm, data, size, tag, mhandle, request);
 }
 
-static int VN(irecv)(void *comm, int n, void **data, size_t *sizes, int *tags, void **mhandles, void **phandles, void **request)
+static int VN(irecv)(void *comm, int n, void **data, size_t *sizes, int *tags, void **mhandles,
+	void **phandles, void **request)
 {
 	return plugin_irecv(comm, n, data, sizes, tags, mhandles, request);
 }
@@ -147,32 +158,48 @@ static int VN(irecv)(void *comm, int n, void **data, size_t *sizes, int *tags, v
 #if V < 8
 static int VN(reg)(void *comm, void *data, int size, int type, void **mhandle)
 {
-	return size < 0 ? NCCL_INVALID_ARGUMENT : plugin_reg(comm, data, (size_t)size, type, mhandle);
+	return size < 0 ? NCCL_INVALID_ARGUMENT
+			: plugin_reg(comm, data, (size_t)size, type, mhandle);
 }
 #endif
 
 #if V >= 7 && V != 10
 #if V >= 11
-static int VN(init)(void **ctx, uint64_t comm_id, struct nccl_net_comm_config *config, nccl_logger log, nccl_profiler profiler)
+static int VN(init)(void **ctx, uint64_t comm_id, struct nccl_net_comm_config *config,
+	nccl_logger log, nccl_profiler profiler)
 {
 	*ctx = NULL;
 	return plugin_init(log);
 }
 static int VN(finalize)(void *ctx) { return NCCL_SUCCESS; }
-static int VN(listen)(void *ctx, int dev, void *handle, void **comm) { return plugin_listen(dev, handle, comm); }
-static int VN(connect)(void *ctx, int dev, void *handle, void **comm, struct nccl_net_device_handle **device) { return CONNECT(dev, handle, comm, device); }
+static int VN(listen)(void *ctx, int dev, void *handle, void **comm)
+{
+	return plugin_listen(dev, handle, comm);
+}
+static int VN(connect)(
+	void *ctx, int dev, void *handle, void **comm, struct nccl_net_device_handle **device)
+{
+	return CONNECT(dev, handle, comm, device);
+}
 #else
-static int VN(connect)(int dev, void *handle, void **comm, struct nccl_net_device_handle **device) { return CONNECT(dev, handle, comm, device); }
+static int VN(connect)(int dev, void *handle, void **comm, struct nccl_net_device_handle **device)
+{
+	return CONNECT(dev, handle, comm, device);
+}
 #endif
 #elif V == 10
 static int init_v10(nccl_logger log, nccl_profiler profiler) { return plugin_init(log); }
-static int connect_v10(int dev, struct nccl_net_comm_config *config, void *handle, void **comm, struct nccl_net_device_handle **device)
+static int connect_v10(int dev, struct nccl_net_comm_config *config, void *handle, void **comm,
+	struct nccl_net_device_handle **device)
 {
 	return CONNECT(dev, handle, comm, device);
 }
 #endif
 #if V >= 7
-static int VN(accept)(void *listen_comm, void **comm, struct nccl_net_device_handle **device) { return ACCEPT(listen_comm, comm, device); }
+static int VN(accept)(void *listen_comm, void **comm, struct nccl_net_device_handle **device)
+{
+	return ACCEPT(listen_comm, comm, device);
+}
 #endif
 
 extern TABLE_CONST struct VN(nccl_net) VN(ncclNetPlugin);
@@ -224,6 +251,9 @@ __attribute__((visibility("default"))) TABLE_CONST struct VN(nccl_net) VN(ncclNe
 #endif
 };
 #ifdef QUIRKS
-__attribute__((constructor)) static void VN(late)(void) { late_table(&VN(ncclNetPlugin), sizeof(VN(ncclNetPlugin))); }
+__attribute__((constructor)) static void VN(late)(void)
+{
+	late_table(&VN(ncclNetPlugin), sizeof(VN(ncclNetPlugin)));
+}
 #endif
 #undef V

@@ -88,14 +88,17 @@ API int ncclCommInitRank(void **comm, int ranks, struct unique_id id, int own_ra
 	meet();
 	unlink(id.path);
 	FILE *f = fopen(getenv("NCCL_DEBUG_FILE"), "w");
-	fprintf(f, "host:1:1 [0] NCCL INFO NCCL_HOSTID set by environment to %s\n", getenv("NCCL_HOSTID"));
-	fprintf(f, "host:1:1 [0] NCCL INFO Channel 00/0 : %d[0] -> %d[0] [send] via NET/%s/0\n", rank, !rank, net);
+	fprintf(f, "host:1:1 [0] NCCL INFO NCCL_HOSTID set by environment to %s\n",
+		getenv("NCCL_HOSTID"));
+	fprintf(f, "host:1:1 [0] NCCL INFO Channel 00/0 : %d[0] -> %d[0] [send] via NET/%s/0\n",
+		rank, !rank, net);
 	return fclose(f);
 }
 API int ncclAllReduce(dev from, dev to, size_t count, int type, int op, void *comm, void *stream)
 {
 	stream_done(stream);
-	uint32_t *other = (uint32_t *)exchange(from, 4 * count), *own = (uint32_t *)bytes(from, 4 * count), *out = (uint32_t *)bytes(to, 4 * count);
+	uint32_t *other = (uint32_t *)exchange(from, 4 * count),
+		 *own = (uint32_t *)bytes(from, 4 * count), *out = (uint32_t *)bytes(to, 4 * count);
 	for (size_t i = 0; i < count; i++)
 		out[i] = own[i] + other[i];
 	out[count / 2] ^= getenv("FAKE_NCCL_WRONG") != NULL;

@@ -36,8 +36,10 @@ const char *warned(void)
 	return copy;
 }
 
-static void log_line(int level, unsigned long subsys, const char *file, int line, const char *fmt, ...) __attribute__((format(printf, 5, 6)));
-static void log_line(int level, unsigned long subsys, const char *file, int line, const char *fmt, ...)
+static void log_line(int level, unsigned long subsys, const char *file, int line, const char *fmt,
+	...) __attribute__((format(printf, 5, 6)));
+static void log_line(
+	int level, unsigned long subsys, const char *file, int line, const char *fmt, ...)
 {
 	va_list ap;
 	if (level != NCCL_LOG_WARN)
@@ -75,7 +77,10 @@ int side_open(struct side *s, const char *plugin)
 	return ncclnet_init(s->net, &s->ctx, log_line);
 }
 
-int side_listen(struct side *s) { return ncclnet_listen(s->net, s->ctx, 0, s->handle, &s->listener); }
+int side_listen(struct side *s)
+{
+	return ncclnet_listen(s->net, s->ctx, 0, s->handle, &s->listener);
+}
 
 int side_close_listen(struct side *s)
 {
@@ -90,7 +95,8 @@ static int registered(struct side *s, bool receives)
 	s->receives = receives;
 	s->posted = s->ended = s->good = 0;
 	for (unsigned i = 0; i < FLIGHTS && !rc; i++)
-		rc = ncclnet_reg(s->net, s->comm, s->flight[i].buf, BYTES_MAX, NCCL_PTR_HOST, &s->flight[i].mhandle);
+		rc = ncclnet_reg(s->net, s->comm, s->flight[i].buf, BYTES_MAX, NCCL_PTR_HOST,
+			&s->flight[i].mhandle);
 	return rc;
 }
 
@@ -153,10 +159,15 @@ static int post(struct side *s, size_t size)
 	struct flight *f = &s->flight[s->posted % FLIGHTS];
 	void *data = f->buf;
 	int rc;
-	*f = (struct flight){.mhandle = f->mhandle, .buf = f->buf, .size = size, .seq = s->posted, .receives = s->receives};
+	*f = (struct flight){.mhandle = f->mhandle,
+		.buf = f->buf,
+		.size = size,
+		.seq = s->posted,
+		.receives = s->receives};
 	if (s->receives) {
 		memset(f->buf, 0x5a, size);
-		rc = ncclnet_irecv(s->net, s->comm, 1, &data, &size, &(int){TAG}, &f->mhandle, &f->request);
+		rc = ncclnet_irecv(
+			s->net, s->comm, 1, &data, &size, &(int){TAG}, &f->mhandle, &f->request);
 	} else {
 		fill(f);
 		rc = ncclnet_isend(s->net, s->comm, data, size, TAG, f->mhandle, &f->request);
@@ -212,7 +223,8 @@ int side_stream(struct side *s, uint64_t n, size_t size)
 {
 	uint64_t until = now_ms() + PATIENCE_MS;
 	while (s->ended < n && now_ms() < until) {
-		int rc = s->posted < n && s->posted - s->ended < FLIGHTS ? post(s, size) : STILL_WAITS;
+		int rc = s->posted < n && s->posted - s->ended < FLIGHTS ? post(s, size)
+									 : STILL_WAITS;
 		if (rc && rc != STILL_WAITS)
 			return rc;
 		rc = s->ended < s->posted ? test_one(s) : STILL_WAITS;
@@ -271,7 +283,8 @@ int peer_main(int fd, const char *plugin)
 		a.descriptors = open_descriptors();
 		memcpy(a.handle, s.handle, sizeof(a.handle));
 		snprintf(a.warned, sizeof(a.warned), "%s", warned());
-		if (send(fd, &a, sizeof(a), MSG_NOSIGNAL) != sizeof(a) || recv(fd, &o, sizeof(o), 0) != sizeof(o))
+		if (send(fd, &a, sizeof(a), MSG_NOSIGNAL) != sizeof(a) ||
+			recv(fd, &o, sizeof(o), 0) != sizeof(o))
 			break;
 		warned_reset();
 		a.rc = obey(&s, &o);

@@ -10,7 +10,8 @@
 enum {
 	FLIGHTS = 8,         /* requests of a side under way at once */
 	BYTES_MAX = 4 << 20, /* of a message */
-	PATIENCE_MS = 30000, /* nothing takes longer, on the slowest machine; a side that waits as long has failed */
+	PATIENCE_MS =
+		30000, /* nothing takes longer, on the slowest machine; a side that waits as long has failed */
 	WARNED_BYTES = 1024,
 	STILL_WAITS = -100, /* beside the results of the plugin: not in this time */
 	WRONG_DATA = -101,
@@ -70,7 +71,16 @@ struct answer {
 	uint8_t handle[NCCL_NET_HANDLE_BYTES];
 	char warned[WARNED_BYTES];
 };
-enum { LISTEN = 'L', CLOSE_LISTEN = 'X', CONNECT = 'C', ACCEPT = 'A', POST = 'P', WAIT = 'W', STREAM = 'S', CLOSE = 'Q' };
+enum {
+	LISTEN = 'L',
+	CLOSE_LISTEN = 'X',
+	CONNECT = 'C',
+	ACCEPT = 'A',
+	POST = 'P',
+	WAIT = 'W',
+	STREAM = 'S',
+	CLOSE = 'Q'
+};
 
 struct peer {
 	pid_t pid;

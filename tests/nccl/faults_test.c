@@ -60,7 +60,8 @@ static bool is_error(int rc) { return rc > 0; }
 static void assert_warned_of(const char *text, const char *what)
 {
 	if (!strstr(text, what))
-		fail_msg("a warning with \"%s\" was expected; there was: %s", what, *text ? text : "none");
+		fail_msg("a warning with \"%s\" was expected; there was: %s", what,
+			*text ? text : "none");
 }
 
 static void assert_warned(const char *what) { assert_warned_of(warned(), what); }
@@ -182,7 +183,8 @@ static void connector_dies(void **state)
 	peer_tell(&peer, o);
 	peer_tell(&peer, (struct order){.op = STREAM, .n = 20, .size = EAGER});
 	int rc = STILL_WAITS;
-	for (unsigned i = 0; i < 4 && rc; i++) { /* of those that died on the way accept may say so, or give a comm that is over */
+	for (unsigned i = 0; i < 4 && rc;
+		i++) { /* of those that died on the way accept may say so, or give a comm that is over */
 		rc = side_accept(&me, PATIENCE_MS);
 		assert_int_not_equal(rc, STILL_WAITS);
 		if (!rc && (rc = side_stream(&me, 20, EAGER)) != 0)
@@ -222,7 +224,8 @@ static void killed_while_i_send(void **state)
 		assert_int_equal(side_post(&me, FLIGHTS, kinds[i]), NCCL_SUCCESS);
 		peer_kill(&peer);
 		int rc = side_wait(&me, PATIENCE_MS);
-		assert_true(is_error(rc) || (!rc && kinds[i] == EAGER)); /* those may have gone before */
+		assert_true(is_error(rc) ||
+			    (!rc && kinds[i] == EAGER)); /* those may have gone before */
 		assert_over();
 		assert_warned("127.0.0.1");
 		assert_int_equal(side_close(&me), NCCL_SUCCESS);
@@ -235,7 +238,9 @@ static void killed_while_i_receive(void **state)
 		i_receive();
 		a_few_messages();
 		assert_int_equal(side_post(&me, FLIGHTS, kinds[i]), NCCL_SUCCESS);
-		ask_well((struct order){.op = POST, .n = 3, .size = kinds[i]}); /* the first of them whole, in part, or not at all */
+		ask_well((struct order){.op = POST,
+			.n = 3,
+			.size = kinds[i]}); /* the first of them whole, in part, or not at all */
 		peer_kill(&peer);
 		assert_int_equal(side_wait(&me, PATIENCE_MS), NCCL_REMOTE_ERROR);
 		assert_true(me.good <= 20 + 3);
@@ -330,7 +335,8 @@ static uint16_t listening_port(void)
 		struct sockaddr_storage a = {0};
 		socklen_t len = sizeof(a), n = sizeof(int);
 		int listens = 0;
-		if (getsockopt(fd, SOL_SOCKET, SO_ACCEPTCONN, &listens, &n) || !listens || getsockname(fd, (struct sockaddr *)&a, &len))
+		if (getsockopt(fd, SOL_SOCKET, SO_ACCEPTCONN, &listens, &n) || !listens ||
+			getsockname(fd, (struct sockaddr *)&a, &len))
 			continue;
 		if (a.ss_family == AF_INET)
 			return ((struct sockaddr_in *)&a)->sin_port;
@@ -343,24 +349,28 @@ static uint16_t listening_port(void)
 
 static int stranger(uint16_t port, const void *says, size_t len)
 {
-	struct sockaddr_in a = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK), .sin_port = port};
+	struct sockaddr_in a = {
+		.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK), .sin_port = port};
 	int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
 	assert_true(fd >= 0);
 	assert_int_equal(connect(fd, (struct sockaddr *)&a, sizeof(a)), 0);
 	if (len)
-		assert_true(send(fd, says, len, MSG_NOSIGNAL) > 0 || errno == EPIPE || errno == ECONNRESET);
+		assert_true(send(fd, says, len, MSG_NOSIGNAL) > 0 || errno == EPIPE ||
+			    errno == ECONNRESET);
 	return fd;
 }
 
 static void port_scanner(void **state)
 {
 	enum { SILENT = 200, TALKERS = 4 };
-	static const char tls[] = "\x16\x03\x01\x00\xa5\x01\x00\x00\xa1\x03\x03", http[] = "GET / HTTP/1.1\r\nHost: x\r\n\r\n";
+	static const char tls[] = "\x16\x03\x01\x00\xa5\x01\x00\x00\xa1\x03\x03",
+			  http[] = "GET / HTTP/1.1\r\nHost: x\r\n\r\n";
 	static char garbage[5000];
 	const struct {
 		const void *says;
 		size_t len;
-	} lines[TALKERS] = {{tls, sizeof(tls) - 1}, {http, sizeof(http) - 1}, {garbage, sizeof(garbage)}, {"\0", 1}};
+	} lines[TALKERS] = {{tls, sizeof(tls) - 1}, {http, sizeof(http) - 1},
+		{garbage, sizeof(garbage)}, {"\0", 1}};
 	int silent[SILENT], talker[TALKERS];
 	for (size_t i = 0; i < sizeof(garbage); i++)
 		garbage[i] = (char)(i * 131 >> 3);
@@ -411,8 +421,8 @@ static int end(void **state)
 	for (uint64_t until = now_ms() + PATIENCE_MS; left && now_ms() < until; usleep(5000))
 		left = open_descriptors() > descriptors_before || threads() > threads_before;
 	if (left)
-		print_error("%u descriptors and %u threads at the beginning, %u and %u after it\n", descriptors_before, threads_before, open_descriptors(),
-			threads());
+		print_error("%u descriptors and %u threads at the beginning, %u and %u after it\n",
+			descriptors_before, threads_before, open_descriptors(), threads());
 	return left;
 }
 

@@ -12,7 +12,8 @@ const char *plugin_path;
 static struct {
 	int (*alloc)(unsigned long long *, size_t);
 	int (*free)(unsigned long long);
-	int (*handle)(void *handle, unsigned long long p, size_t len, int type, unsigned long long flags);
+	int (*handle)(
+		void *handle, unsigned long long p, size_t len, int type, unsigned long long flags);
 	void *(*bytes)(unsigned long long, size_t);
 	unsigned long *copies, *flushes;
 	long *peer, *dmabuf;
@@ -37,7 +38,9 @@ static void advertised_as_it_is(void **unused)
 		pair_load(&p, abi);
 		OK(ncclnet_properties(p.n, 0, &props));
 		bool any = by_address || by_dmabuf;
-		assert_int_equal(props.ptr_support, NCCL_PTR_HOST | (any ? NCCL_PTR_CUDA : 0) | (by_dmabuf && abi > 5 ? NCCL_PTR_DMABUF : 0));
+		assert_int_equal(
+			props.ptr_support, NCCL_PTR_HOST | (any ? NCCL_PTR_CUDA : 0) |
+						   (by_dmabuf && abi > 5 ? NCCL_PTR_DMABUF : 0));
 		pair_close(&p);
 	}
 }
@@ -55,10 +58,12 @@ static void refused_with_what_is_missing(struct pair *p, void *data)
 {
 	void *mhandle = data;
 	if (!by_address && !by_dmabuf)
-		REFUSED(ncclnet_reg(p->n, p->send, data, ROOM, NCCL_PTR_CUDA, &mhandle), NCCL_INVALID_ARGUMENT, "a NIC is needed");
+		REFUSED(ncclnet_reg(p->n, p->send, data, ROOM, NCCL_PTR_CUDA, &mhandle),
+			NCCL_INVALID_ARGUMENT, "a NIC is needed");
 	if (!by_dmabuf && p->n->abi > 5)
-		REFUSED(ncclnet_reg_dmabuf(p->n, p->send, data, ROOM, NCCL_PTR_CUDA, 0, 0, &mhandle), NCCL_INVALID_ARGUMENT,
-			by_address ? "take no dma-buf" : "a NIC is needed");
+		REFUSED(ncclnet_reg_dmabuf(
+				p->n, p->send, data, ROOM, NCCL_PTR_CUDA, 0, 0, &mhandle),
+			NCCL_INVALID_ARGUMENT, by_address ? "take no dma-buf" : "a NIC is needed");
 	assert_true(mhandle == data || !mhandle);
 }
 
@@ -80,7 +85,8 @@ static void nobody_copies(void **unused)
 			close(fd); /* as NCCL does */
 		unsigned long copies = *cuda.copies, flushes = *cuda.flushes;
 		for (size_t size = 0; from_handle && size < ROOM; size = size * 9 + 1) {
-			int sent[NCCL_NET_GROUP_MAX] = {-1}, got[NCCL_NET_GROUP_MAX] = {-1}, flush_size = (int)size;
+			int sent[NCCL_NET_GROUP_MAX] = {-1}, got[NCCL_NET_GROUP_MAX] = {-1},
+			    flush_size = (int)size;
 			unsigned seed = ++p.seed;
 			pair_fill(real(from), size, seed);
 			memset(real(to), 0x5a, ROOM);
@@ -95,7 +101,8 @@ static void nobody_copies(void **unused)
 		assert_int_equal(*cuda.copies, copies);
 		assert_int_equal(*cuda.flushes > flushes, from_handle != NULL);
 		if (from_handle)
-			OK(ncclnet_dereg(p.n, p.send, from_handle)); /* the other is left for close */
+			OK(ncclnet_dereg(
+				p.n, p.send, from_handle)); /* the other is left for close */
 		pair_message(&p, 100000, 1);
 		pair_close(&p);
 		cuda.free((uintptr_t)from);
@@ -121,7 +128,10 @@ int main(int argc, char **argv)
 {
 	void *l = dlopen(getenv("ROPEWAY_CUDA_LIBRARY"), RTLD_NOW);
 	if (!l || argc < 3) {
-		fprintf(stderr, "usage: %s PLUGIN.so not|peer|dmabuf|staged, with ROPEWAY_CUDA_LIBRARY: %s\n", argv[0], l ? "" : dlerror());
+		fprintf(stderr,
+			"usage: %s PLUGIN.so not|peer|dmabuf|staged, with ROPEWAY_CUDA_LIBRARY: "
+			"%s\n",
+			argv[0], l ? "" : dlerror());
 		return 2;
 	}
 	bool staged = !strcmp(argv[2], "staged"); /* another path is preferred to the devices' */
@@ -129,16 +139,19 @@ int main(int argc, char **argv)
 	by_dmabuf = !strcmp(argv[2], "dmabuf");
 	cuda.alloc = (int (*)(unsigned long long *, size_t))dlsym(l, "cuMemAlloc_v2");
 	cuda.free = (int (*)(unsigned long long))dlsym(l, "cuMemFree_v2");
-	cuda.handle = (int (*)(void *, unsigned long long, size_t, int, unsigned long long))dlsym(l, "cuMemGetHandleForAddressRange");
+	cuda.handle = (int (*)(void *, unsigned long long, size_t, int, unsigned long long))dlsym(
+		l, "cuMemGetHandleForAddressRange");
 	cuda.bytes = (void *(*)(unsigned long long, size_t))dlsym(l, "fake_bytes");
 	cuda.copies = dlsym(l, "fake_copies");
 	cuda.flushes = dlsym(l, "fake_flushes");
 	*(long *)dlsym(l, "fake_peer") = by_address;
 	*(long *)dlsym(l, "fake_dmabuf") = by_dmabuf;
 	setenv("NCCL_SOCKET_IFNAME", "lo", 1);
-	const struct CMUnitTest tests[] = {cmocka_unit_test(advertised_as_it_is), cmocka_unit_test(nobody_copies)};
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(advertised_as_it_is), cmocka_unit_test(nobody_copies)};
 	const struct CMUnitTest staged_tests[] = {cmocka_unit_test(staged_is_said)};
 	if (staged)
 		setenv("ROPEWAY_NCCL_TRANSPORT", "shm,verbs", 1);
-	return staged ? pair_main(2, argv, staged_tests, 1) : pair_main(2, argv, tests, RPWI_ARRAY_LEN(tests));
+	return staged ? pair_main(2, argv, staged_tests, 1)
+		      : pair_main(2, argv, tests, RPWI_ARRAY_LEN(tests));
 }

@@ -68,7 +68,10 @@ static struct request *request_make(bool send, int n)
 {
 	for (unsigned i = 0; i < REQUESTS; i++)
 		if (!requests[i].used) {
-			requests[i] = (struct request){.used = true, .send = send, .n = n, .number = send ? sends++ : receives++};
+			requests[i] = (struct request){.used = true,
+				.send = send,
+				.n = n,
+				.number = send ? sends++ : receives++};
 			return &requests[i];
 		}
 	return NULL;
@@ -139,11 +142,12 @@ static int send_one(void *comm, void *data, int size, int tag, void *mhandle, vo
 static int isend_locked(void *comm, void *data, int size, int tag, void *mhandle, void **request)
 {
 	if (comm == &fake_comm || (MUTANT == LOSES_EMPTY && !size)) {
-		*request = request_make(true, 0); /* of nothing: done, or with a comm that is none never */
+		*request = request_make(
+			true, 0); /* of nothing: done, or with a comm that is none never */
 		return NCCL_SUCCESS;
 	}
 	if (MUTANT == CRASHES && sends == 20)
-		raise(SIGSYS);                               /* which no sanitizer takes for itself */
+		raise(SIGSYS); /* which no sanitizer takes for itself */
 	if (MUTANT == REORDERS && sends % 8 == 3 && !held) { /* it goes after the next one */
 		*request = held = request_make(true, 1);
 		held->size[0] = size;
@@ -156,14 +160,16 @@ static int isend_locked(void *comm, void *data, int size, int tag, void *mhandle
 	}
 	int rc = send_one(comm, data, size, tag, mhandle, request);
 	if (!rc && *request && held) {
-		inner->isend(kept.comm, kept.data, kept.size, kept.tag, kept.mhandle, &held->inner[0]);
+		inner->isend(
+			kept.comm, kept.data, kept.size, kept.tag, kept.mhandle, &held->inner[0]);
 		held = NULL;
 	}
 	return rc;
 }
 
 /* A slot of a group is a receive of its own: tags are not looked at. */
-static int irecv_locked(void *comm, int n, void **data, int *sizes, int *tags, void **mhandles, void **request)
+static int irecv_locked(
+	void *comm, int n, void **data, int *sizes, int *tags, void **mhandles, void **request)
 {
 	if (MUTANT == FEW_REQUESTS && under_way == FEW) {
 		*request = NULL;
@@ -181,7 +187,8 @@ static int irecv_locked(void *comm, int n, void **data, int *sizes, int *tags, v
 		if (MUTANT == FIRST_BYTES_LAST && room > FIRST)
 			at = r->bounce = calloc(1, (size_t)room);
 		rc = inner->irecv(comm, 1, &at, &room, &tag, &mhandles[i], &r->inner[i]);
-		if (rc || !r->inner[i]) { /* a group of which a part is posted does not come up where this is used */
+		if (rc ||
+			!r->inner[i]) { /* a group of which a part is posted does not come up where this is used */
 			free(r->bounce);
 			r->used = false;
 			return rc;
@@ -197,11 +204,14 @@ static void finished(struct request *r, int *sizes)
 	if (r->bounce) {
 		int room = r->size[0];
 		sizes[0] = sizes[0] < room ? sizes[0] : room;
-		if (MUTANT == FIRST_BYTES_LAST && sizes[0] > FIRST) { /* as memcpy does it, but slower */
-			memcpy((char *)r->data[0] + FIRST, (char *)r->bounce + FIRST, (size_t)sizes[0] - FIRST);
+		if (MUTANT == FIRST_BYTES_LAST &&
+			sizes[0] > FIRST) { /* as memcpy does it, but slower */
+			memcpy((char *)r->data[0] + FIRST, (char *)r->bounce + FIRST,
+				(size_t)sizes[0] - FIRST);
 			usleep(500);
 		}
-		memcpy(r->data[0], r->bounce, MUTANT == FIRST_BYTES_LAST && sizes[0] > FIRST ? FIRST : (size_t)sizes[0]);
+		memcpy(r->data[0], r->bounce,
+			MUTANT == FIRST_BYTES_LAST && sizes[0] > FIRST ? FIRST : (size_t)sizes[0]);
 		free(r->bounce);
 	}
 	if (MUTANT == ONE_BYTE_WRONG && r->number == 333)
@@ -245,7 +255,8 @@ static int test_locked(void *request, int *done, int *sizes)
 		return NCCL_SUCCESS;
 	if (MUTANT == IN_ORDER_ONLY)
 		for (unsigned i = 0; i < REQUESTS; i++)
-			if (requests[i].used && requests[i].send == r->send && requests[i].number < r->number)
+			if (requests[i].used && requests[i].send == r->send &&
+				requests[i].number < r->number)
 				return NCCL_SUCCESS;
 	bool send_early = MUTANT == SENT_TOO_EARLY && r->send && r->size[0] > 100000;
 	if ((MUTANT == DONE_TOO_EARLY && !r->send) || send_early) {
@@ -293,7 +304,8 @@ static int isend(void *comm, void *data, int size, int tag, void *mhandle, void 
 	pthread_mutex_lock(&lock);
 	return unlocked(isend_locked(comm, data, size, tag, mhandle, request));
 }
-static int irecv(void *comm, int n, void **data, int *sizes, int *tags, void **mhandles, void **request)
+static int irecv(
+	void *comm, int n, void **data, int *sizes, int *tags, void **mhandles, void **request)
 {
 	pthread_mutex_lock(&lock);
 	return unlocked(irecv_locked(comm, n, data, sizes, tags, mhandles, request));
@@ -304,7 +316,10 @@ static int test(void *request, int *done, int *sizes)
 	return unlocked(test_locked(request, done, sizes));
 }
 
-static int close_send(void *comm) { return comm == &fake_comm ? NCCL_SUCCESS : inner->closeSend(comm); }
+static int close_send(void *comm)
+{
+	return comm == &fake_comm ? NCCL_SUCCESS : inner->closeSend(comm);
+}
 
 static int close_recv(void *comm)
 {
@@ -330,7 +345,10 @@ static int connect_v7(int dev, void *handle, void **comm, struct nccl_net_device
 	*comm = &fake_comm;
 	return NCCL_SUCCESS;
 }
-static int close_send_v7(void *comm) { return comm == &fake_comm ? NCCL_SUCCESS : inner_v7->closeSend(comm); }
+static int close_send_v7(void *comm)
+{
+	return comm == &fake_comm ? NCCL_SUCCESS : inner_v7->closeSend(comm);
+}
 
 #define EXPORT __attribute__((visibility("default")))
 #if MUTANT == V8_AS_V7

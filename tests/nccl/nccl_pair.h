@@ -40,7 +40,10 @@ static inline void pair_breathe(uint64_t until)
 }
 
 /* Byte i of a message depends on its seed and on all of i. */
-static inline uint8_t pair_byte(unsigned seed, size_t i) { return (uint8_t)((i * 2654435761u ^ seed * 40503u) >> 7); }
+static inline uint8_t pair_byte(unsigned seed, size_t i)
+{
+	return (uint8_t)((i * 2654435761u ^ seed * 40503u) >> 7);
+}
 static inline void pair_fill(uint8_t *p, size_t n, unsigned seed)
 {
 	for (size_t i = 0; i < n; i++)
@@ -50,13 +53,15 @@ static inline void pair_verify(const uint8_t *p, size_t n, unsigned seed)
 {
 	for (size_t i = 0; i < n; i++)
 		if (p[i] != pair_byte(seed, i))
-			fail_msg("byte %zu of %zu is 0x%02x, sent was 0x%02x", i, n, p[i], pair_byte(seed, i));
+			fail_msg("byte %zu of %zu is 0x%02x, sent was 0x%02x", i, n, p[i],
+				pair_byte(seed, i));
 }
 
 /* What it warned of last; all that it says goes to stderr where PAIR_LOG is set. */
 static char pair_warned[1200];
 static pthread_mutex_t pair_log_lock = PTHREAD_MUTEX_INITIALIZER;
-static inline void __attribute__((format(printf, 5, 6))) pair_log(int level, unsigned long subsys, const char *file, int line, const char *fmt, ...)
+static inline void __attribute__((format(printf, 5, 6)))
+pair_log(int level, unsigned long subsys, const char *file, int line, const char *fmt, ...)
 {
 	char text[sizeof(pair_warned)];
 	va_list ap;
@@ -67,7 +72,8 @@ static inline void __attribute__((format(printf, 5, 6))) pair_log(int level, uns
 	if (level == NCCL_LOG_WARN)
 		snprintf(pair_warned, sizeof(pair_warned), "%s", text);
 	if (getenv("PAIR_LOG"))
-		fprintf(stderr, "# %s %s:%d %s\n", level == NCCL_LOG_WARN ? "WARN" : "INFO", file, line, text);
+		fprintf(stderr, "# %s %s:%d %s\n", level == NCCL_LOG_WARN ? "WARN" : "INFO", file,
+			line, text);
 	pthread_mutex_unlock(&pair_log_lock);
 }
 
@@ -75,8 +81,9 @@ static inline void __attribute__((format(printf, 5, 6))) pair_log(int level, uns
 static inline void pair_said(int rc, int expected, const char *word, const char *what)
 {
 	if (rc != expected || !strstr(pair_warned, word))
-		fail_msg("%s gave %d (%s), expected was %d (%s) and a line with \"%s\": %s", what, rc, ncclnet_result_name(rc), expected,
-			ncclnet_result_name(expected), word, pair_warned);
+		fail_msg("%s gave %d (%s), expected was %d (%s) and a line with \"%s\": %s", what,
+			rc, ncclnet_result_name(rc), expected, ncclnet_result_name(expected), word,
+			pair_warned);
 	*pair_warned = 0;
 }
 #define REFUSED(call, expected, word) pair_said(call, expected, word, #call)

@@ -38,8 +38,9 @@ struct comm;
 struct request {
 	struct comm *comm;
 	char *data;
-	uint64_t size, header; /* size: of a receive what may come, and once the header is there what does come */
-	uint64_t moved;        /* header and bytes */
+	uint64_t size,
+		header; /* size: of a receive what may come, and once the header is there what does come */
+	uint64_t moved; /* header and bytes */
 	bool used, done;
 };
 
@@ -70,14 +71,19 @@ static nccl_logger logger;
 #define WARN(...) \
 	do { \
 		if (logger) \
-			logger(NCCL_LOG_WARN, NCCL_SUBSYS_NET, __FILE__, __LINE__, "NET/" PLUGIN_NAME ": " __VA_ARGS__); \
+			logger(NCCL_LOG_WARN, NCCL_SUBSYS_NET, __FILE__, __LINE__, \
+				"NET/" PLUGIN_NAME ": " __VA_ARGS__); \
 	} while (0)
 
 static const struct plugin_properties {
 	const char *name;
 	int speed, max_comms, max_recvs;
 	size_t max_bytes;
-} plugin_properties = {.name = "lo", .speed = 10000, .max_comms = 65536, .max_recvs = 1, .max_bytes = (size_t)1 << 40};
+} plugin_properties = {.name = "lo",
+	.speed = 10000,
+	.max_comms = 65536,
+	.max_recvs = 1,
+	.max_bytes = (size_t)1 << 40};
 
 static int plugin_init(nccl_logger log)
 {
@@ -140,8 +146,10 @@ static int plugin_listen(int dev, void *handle, void **listen_comm)
 		return NCCL_SYSTEM_ERROR;
 	l->hello.magic = MAGIC;
 	l->fd = socket(AF_INET, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
-	if (l->fd < 0 || getrandom(&l->hello.nonce, sizeof(l->hello.nonce), 0) != sizeof(l->hello.nonce) || bind(l->fd, (struct sockaddr *)&a, len) ||
-		listen(l->fd, 128) || getsockname(l->fd, (struct sockaddr *)&a, &len)) {
+	if (l->fd < 0 ||
+		getrandom(&l->hello.nonce, sizeof(l->hello.nonce), 0) != sizeof(l->hello.nonce) ||
+		bind(l->fd, (struct sockaddr *)&a, len) || listen(l->fd, 128) ||
+		getsockname(l->fd, (struct sockaddr *)&a, &len)) {
 		WARN("no listening socket on 127.0.0.1: %s", strerror(errno));
 		plugin_close_listen(l);
 		return NCCL_SYSTEM_ERROR;
@@ -153,7 +161,9 @@ static int plugin_listen(int dev, void *handle, void **listen_comm)
 
 static int connect_begin(struct handle *h)
 {
-	struct sockaddr_in a = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK), .sin_port = htons((uint16_t)h->port)};
+	struct sockaddr_in a = {.sin_family = AF_INET,
+		.sin_addr.s_addr = htonl(INADDR_LOOPBACK),
+		.sin_port = htons((uint16_t)h->port)};
 	int fd = socket(AF_INET, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
 	struct comm *c = fd >= 0 ? comm_make(fd, false) : NULL;
 	if (!c)
@@ -182,7 +192,8 @@ static int plugin_connect(int dev, void *handle, void **comm)
 	if (rc)
 		return rc;
 	struct comm *c = h->connecting;
-	ssize_t n = send(c->fd, (char *)&c->hello + c->greeted, sizeof(c->hello) - c->greeted, MSG_DONTWAIT | MSG_NOSIGNAL);
+	ssize_t n = send(c->fd, (char *)&c->hello + c->greeted, sizeof(c->hello) - c->greeted,
+		MSG_DONTWAIT | MSG_NOSIGNAL);
 	if (n < 0 && not_now()) /* also while it is connecting */
 		return NCCL_SUCCESS;
 	if (n < 0) {
@@ -206,13 +217,15 @@ static int plugin_accept(void *listen_comm, void **comm)
 	if (!l->accepting) {
 		int fd = accept4(l->fd, NULL, NULL, SOCK_NONBLOCK | SOCK_CLOEXEC);
 		if (fd < 0)
-			return not_now() || errno == ECONNABORTED ? NCCL_SUCCESS : NCCL_SYSTEM_ERROR;
+			return not_now() || errno == ECONNABORTED ? NCCL_SUCCESS
+								  : NCCL_SYSTEM_ERROR;
 		l->accepting = comm_make(fd, true);
 		if (!l->accepting)
 			return NCCL_SYSTEM_ERROR;
 	}
 	struct comm *c = l->accepting;
-	ssize_t n = recv(c->fd, (char *)&c->hello + c->greeted, sizeof(c->hello) - c->greeted, MSG_DONTWAIT);
+	ssize_t n = recv(
+		c->fd, (char *)&c->hello + c->greeted, sizeof(c->hello) - c->greeted, MSG_DONTWAIT);
 	if (n < 0 && not_now())
 		return NCCL_SUCCESS;
 	c->greeted += n > 0 ? (size_t)n : 0;
@@ -250,15 +263,20 @@ static int post(struct comm *c, void *data, size_t size, void **request)
 	return NCCL_SUCCESS;
 }
 
-static int plugin_isend(void *comm, void *data, size_t size, int tag, void *mhandle, void **request) { return post(comm, data, size, request); }
+static int plugin_isend(void *comm, void *data, size_t size, int tag, void *mhandle, void **request)
+{
+	return post(comm, data, size, request);
+}
 
-static int plugin_irecv(void *comm, int n, void **data, const size_t *sizes, int *tags, void **mhandles, void **request)
+static int plugin_irecv(void *comm, int n, void **data, const size_t *sizes, int *tags,
+	void **mhandles, void **request)
 {
 	*request = NULL;
 	return n == 1 ? post(comm, data[0], sizes[0], request) : NCCL_INVALID_ARGUMENT;
 }
 
-static int plugin_iflush(void *comm, int n, void **data, int *sizes, void **mhandles, void **request)
+static int plugin_iflush(
+	void *comm, int n, void **data, int *sizes, void **mhandles, void **request)
 {
 	*request = NULL; /* host memory: there is nothing to wait for */
 	return NCCL_SUCCESS;
@@ -278,7 +296,8 @@ static ssize_t send_some(const struct request *r)
 	struct msghdr m = {.msg_iov = part};
 	uint64_t body = r->moved > sizeof(r->header) ? r->moved - sizeof(r->header) : 0;
 	if (r->moved < sizeof(r->header))
-		part[m.msg_iovlen++] = (struct iovec){(char *)&r->header + r->moved, sizeof(r->header) - r->moved};
+		part[m.msg_iovlen++] =
+			(struct iovec){(char *)&r->header + r->moved, sizeof(r->header) - r->moved};
 	if (body < r->size)
 		part[m.msg_iovlen++] = (struct iovec){r->data + body, r->size - body};
 	return sendmsg(r->comm->fd, &m, MSG_DONTWAIT | MSG_NOSIGNAL);
@@ -287,8 +306,10 @@ static ssize_t send_some(const struct request *r)
 static ssize_t receive_some(struct request *r)
 {
 	ssize_t n = r->moved < sizeof(r->header)
-			    ? recv(r->comm->fd, (char *)&r->header + r->moved, sizeof(r->header) - r->moved, MSG_DONTWAIT)
-			    : recv(r->comm->fd, r->data + (r->moved - sizeof(r->header)), r->size - (r->moved - sizeof(r->header)), MSG_DONTWAIT);
+			    ? recv(r->comm->fd, (char *)&r->header + r->moved,
+				      sizeof(r->header) - r->moved, MSG_DONTWAIT)
+			    : recv(r->comm->fd, r->data + (r->moved - sizeof(r->header)),
+				      r->size - (r->moved - sizeof(r->header)), MSG_DONTWAIT);
 	return n ? n : -2;
 }
 
@@ -301,13 +322,15 @@ static int progress(struct comm *c, struct request *r)
 		if (n < 0) {
 			if (n == -1 && not_now())
 				return NCCL_SUCCESS;
-			return fail(c, n == -2 ? "the peer closed the connection" : strerror(errno), NCCL_REMOTE_ERROR);
+			return fail(c, n == -2 ? "the peer closed the connection" : strerror(errno),
+				NCCL_REMOTE_ERROR);
 		}
 		r->moved += (uint64_t)n;
 		if (!c->receives || !was_header || r->moved < sizeof(r->header))
 			continue;
 		if (r->header > r->size)
-			return fail(c, "the message is longer than the receive", NCCL_INVALID_USAGE);
+			return fail(
+				c, "the message is longer than the receive", NCCL_INVALID_USAGE);
 		r->size = r->header;
 	}
 	r->done = true;

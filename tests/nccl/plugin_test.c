@@ -68,15 +68,18 @@ static void handles_refused_by_name(void **unused)
 		for (int bit = 0; bit < 8; bit++) {
 			memcpy(forged, p.handle, sizeof(forged));
 			forged[i] ^= (char)(1 << bit);
-			REFUSED(ncclnet_connect(p.n, p.ctx, 0, forged, &comm, NULL), NCCL_INVALID_ARGUMENT, "garbled");
+			REFUSED(ncclnet_connect(p.n, p.ctx, 0, forged, &comm, NULL),
+				NCCL_INVALID_ARGUMENT, "garbled");
 			assert_null(comm);
 		}
 	memset(forged, 0, sizeof(forged));
-	REFUSED(ncclnet_connect(p.n, p.ctx, 0, forged, &comm, NULL), NCCL_INVALID_ARGUMENT, "all zero");
+	REFUSED(ncclnet_connect(p.n, p.ctx, 0, forged, &comm, NULL), NCCL_INVALID_ARGUMENT,
+		"all zero");
 	memcpy(&h, p.handle, sizeof(h));
 	memcpy(h.magic, "TCPX-fpn", 8);
 	seal(&h);
-	REFUSED(ncclnet_connect(p.n, p.ctx, 0, &h, &comm, NULL), NCCL_INVALID_ARGUMENT, "(TCPX-fpn)");
+	REFUSED(ncclnet_connect(p.n, p.ctx, 0, &h, &comm, NULL), NCCL_INVALID_ARGUMENT,
+		"(TCPX-fpn)");
 	memcpy(&h, p.handle, sizeof(h));
 	snprintf(h.version, sizeof(h.version), "9.8.7");
 	seal(&h);
@@ -123,21 +126,28 @@ static void versions_do_not_mix(void **unused)
 	pair_load(&p5, 5);
 	OK(ncclnet_listen(p7.n, p7.ctx, 0, handle, &comm));
 	void *listen_comm = comm;
-	REFUSED(ncclnet_connect(p5.n, p5.ctx, 0, handle, &comm, NULL), NCCL_INVALID_USAGE, "v7, and given to connect of v5");
+	REFUSED(ncclnet_connect(p5.n, p5.ctx, 0, handle, &comm, NULL), NCCL_INVALID_USAGE,
+		"v7, and given to connect of v5");
 	assert_null(comm);
 	REFUSED(ncclnet_accept(p5.n, listen_comm, &comm, NULL), NCCL_INVALID_USAGE, "v7");
-	REFUSED(ncclnet_isend(p5.n, p7.send, data, size, tag, NULL, &request), NCCL_INVALID_USAGE, "v7");
-	REFUSED(ncclnet_irecv(p5.n, p7.recv, 1, &pointer, &size, &tag, &mhandle, &request), NCCL_INVALID_USAGE, "v7");
-	REFUSED(ncclnet_reg(p5.n, p7.recv, data, size, NCCL_PTR_HOST, &mhandle), NCCL_INVALID_USAGE, "v7");
+	REFUSED(ncclnet_isend(p5.n, p7.send, data, size, tag, NULL, &request), NCCL_INVALID_USAGE,
+		"v7");
+	REFUSED(ncclnet_irecv(p5.n, p7.recv, 1, &pointer, &size, &tag, &mhandle, &request),
+		NCCL_INVALID_USAGE, "v7");
+	REFUSED(ncclnet_reg(p5.n, p7.recv, data, size, NCCL_PTR_HOST, &mhandle), NCCL_INVALID_USAGE,
+		"v7");
 	request = pair_isend(&p7, data, size, tag);
 	REFUSED(ncclnet_test(p5.n, request, &done, NULL), NCCL_INVALID_USAGE, "v7");
 	REFUSED(ncclnet_close_send(p5.n, p7.send), NCCL_INVALID_USAGE, "v7");
 	REFUSED(ncclnet_close_listen(p5.n, listen_comm), NCCL_INVALID_USAGE, "v7");
 	/* Kinds do not mix either. */
-	REFUSED(ncclnet_isend(p7.n, p7.recv, data, size, tag, NULL, &request), NCCL_INVALID_ARGUMENT, "receive comm");
-	REFUSED(ncclnet_irecv(p7.n, p7.send, 1, &pointer, &size, &tag, &mhandle, &request), NCCL_INVALID_ARGUMENT, "send comm");
+	REFUSED(ncclnet_isend(p7.n, p7.recv, data, size, tag, NULL, &request),
+		NCCL_INVALID_ARGUMENT, "receive comm");
+	REFUSED(ncclnet_irecv(p7.n, p7.send, 1, &pointer, &size, &tag, &mhandle, &request),
+		NCCL_INVALID_ARGUMENT, "send comm");
 	REFUSED(ncclnet_close_recv(p7.n, p7.listen_comm), NCCL_INVALID_ARGUMENT, "listen comm");
-	REFUSED(ncclnet_isend(p7.n, NULL, data, size, tag, NULL, &request), NCCL_INVALID_ARGUMENT, "no comm");
+	REFUSED(ncclnet_isend(p7.n, NULL, data, size, tag, NULL, &request), NCCL_INVALID_ARGUMENT,
+		"no comm");
 	OK(ncclnet_close_listen(p7.n, listen_comm));
 	pair_message(&p7, 500, 2);
 	pair_close(&p5);
@@ -160,12 +170,15 @@ static void memory_types(void **unused)
 	for (size_t i = 0; i < RPWI_ARRAY_LEN(wrong); i++) {
 		char word[64];
 		snprintf(word, sizeof(word), "unknown memory type %d", wrong[i]);
-		REFUSED(ncclnet_reg(p.n, p.send, data, sizeof(data), wrong[i], &mhandle), NCCL_INVALID_ARGUMENT, word);
+		REFUSED(ncclnet_reg(p.n, p.send, data, sizeof(data), wrong[i], &mhandle),
+			NCCL_INVALID_ARGUMENT, word);
 		assert_null(mhandle);
 	}
 	if (!(props.ptr_support & NCCL_PTR_CUDA))
-		REFUSED(ncclnet_reg(p.n, p.send, data, sizeof(data), NCCL_PTR_CUDA, &mhandle), NCCL_INVALID_ARGUMENT, "ptrSupport");
-	OK(ncclnet_reg(p.n, p.recv, data, sizeof(data), NCCL_PTR_HOST, &mhandle)); /* left for close */
+		REFUSED(ncclnet_reg(p.n, p.send, data, sizeof(data), NCCL_PTR_CUDA, &mhandle),
+			NCCL_INVALID_ARGUMENT, "ptrSupport");
+	OK(ncclnet_reg(
+		p.n, p.recv, data, sizeof(data), NCCL_PTR_HOST, &mhandle)); /* left for close */
 	pair_close(&p);
 }
 
@@ -175,7 +188,8 @@ static void virtual_device(void **unused)
 {
 	struct pair p;
 	struct ncclnet_properties props;
-	struct nccl_net_vdevice_v12 one = {.ndevs = 1}, wrong = {.ndevs = 1, .devs = {999}}, none = {0};
+	struct nccl_net_vdevice_v12 one = {.ndevs = 1}, wrong = {.ndevs = 1, .devs = {999}},
+				    none = {0};
 	int dev = -1;
 	pair_load(&p, 12);
 	REFUSED(ncclnet_make_vdevice(p.n, &dev, &wrong), NCCL_INVALID_ARGUMENT, "device 999");
@@ -186,7 +200,8 @@ static void virtual_device(void **unused)
 	assert_int_equal(props.v_props.ndevs, 1);
 	assert_int_equal(props.v_props.devs[0], 0);
 	REFUSED(ncclnet_properties(p.n, dev + 1, &props), NCCL_INVALID_ARGUMENT, "no device");
-	REFUSED(ncclnet_listen(p.n, p.ctx, -1, p.handle, &p.listen_comm), NCCL_INVALID_ARGUMENT, "no device -1");
+	REFUSED(ncclnet_listen(p.n, p.ctx, -1, p.handle, &p.listen_comm), NCCL_INVALID_ARGUMENT,
+		"no device -1");
 	assert_null(p.listen_comm);
 	OK(ncclnet_listen(p.n, p.ctx, dev, p.handle, &p.listen_comm));
 	for (uint64_t until = pair_deadline(); !p.send || !p.recv; pair_breathe(until)) {

@@ -8,7 +8,8 @@
 
 static const int some_versions[] = {5, 9, 12};
 
-void seal(struct plugin_handle *h); /* a forged handle, so that nothing is wrong with it but what was forged */
+void seal(struct plugin_handle
+		*h); /* a forged handle, so that nothing is wrong with it but what was forged */
 
 /* comm_test.c */
 void strangers_never_become_comms(void **unused);

@@ -34,7 +34,10 @@
 /* In place of the environment's, for a program that has threads of earlier connections. */
 static const char *used;
 void quirk_use(const char *list);
-__attribute__((visibility("default"))) void quirk_use(const char *list) { __atomic_store_n(&used, list, __ATOMIC_RELEASE); }
+__attribute__((visibility("default"))) void quirk_use(const char *list)
+{
+	__atomic_store_n(&used, list, __ATOMIC_RELEASE);
+}
 
 static bool has(const char *quirk)
 {
@@ -82,7 +85,8 @@ struct flush {
 	struct note *note;
 	unsigned looks;
 };
-static const uint64_t FLUSH = 0x6873756c66; /* a struct request begins with a pointer, which this is not */
+static const uint64_t FLUSH =
+	0x6873756c66; /* a struct request begins with a pointer, which this is not */
 
 /* What is kept beside onestream's comms and requests: by address, in lists under one lock. */
 struct note {
@@ -166,7 +170,8 @@ static int comm_out(int rc, void *made, void **comm)
 	return rc;
 }
 
-static int quirk_connect_device(int dev, void *handle, void **comm, struct nccl_net_device_handle **device)
+static int quirk_connect_device(
+	int dev, void *handle, void **comm, struct nccl_net_device_handle **device)
 {
 	void *made = NULL;
 	int rc = device_write(device, NULL);
@@ -182,7 +187,8 @@ static int accept_anybody(struct listener *l, void **made)
 	int fd = accept4(l->fd, NULL, NULL, SOCK_NONBLOCK | SOCK_CLOEXEC);
 	struct comm *c = fd < 0 ? NULL : comm_make(fd, true);
 	struct pollfd p = {.fd = fd, .events = POLLIN};
-	if (c && (poll(&p, 1, 200) < 1 || recv(fd, &c->hello, sizeof(c->hello), MSG_DONTWAIT) <= 0)) {
+	if (c && (poll(&p, 1, 200) < 1 ||
+			 recv(fd, &c->hello, sizeof(c->hello), MSG_DONTWAIT) <= 0)) {
 		plugin_close(c);
 		c = NULL;
 	}
@@ -190,7 +196,8 @@ static int accept_anybody(struct listener *l, void **made)
 	return NCCL_SUCCESS;
 }
 
-static int quirk_accept_device(void *listen_comm, void **comm, struct nccl_net_device_handle **device)
+static int quirk_accept_device(
+	void *listen_comm, void **comm, struct nccl_net_device_handle **device)
 {
 	struct listener *l = listen_comm;
 	void *made = NULL;
@@ -202,7 +209,8 @@ static int quirk_accept_device(void *listen_comm, void **comm, struct nccl_net_d
 		if (has("blocks"))
 			poll(&p, 1, -1);
 		if (!rc)
-			rc = has("anybody") ? accept_anybody(l, &made) : plugin_accept(listen_comm, &made);
+			rc = has("anybody") ? accept_anybody(l, &made)
+					    : plugin_accept(listen_comm, &made);
 	} while (!rc && !made && has("blocks"));
 	if (!rc && made)
 		rc = device_write(device, made);
@@ -213,14 +221,16 @@ static int quirk_connect(int dev, void *handle, void **comm)
 {
 	static struct nccl_net_device_handle none;
 	struct nccl_net_device_handle *device = &none;
-	return has("device") ? NCCL_INTERNAL_ERROR : quirk_connect_device(dev, handle, comm, &device);
+	return has("device") ? NCCL_INTERNAL_ERROR
+			     : quirk_connect_device(dev, handle, comm, &device);
 }
 
 static int quirk_accept(void *listen_comm, void **comm)
 {
 	static struct nccl_net_device_handle none;
 	struct nccl_net_device_handle *device = &none;
-	return has("device") ? NCCL_INTERNAL_ERROR : quirk_accept_device(listen_comm, comm, &device);
+	return has("device") ? NCCL_INTERNAL_ERROR
+			     : quirk_accept_device(listen_comm, comm, &device);
 }
 
 static int quirk_reg(void *comm, void *data, size_t size, int type, void **mhandle)
@@ -257,18 +267,21 @@ static bool is_registered(const void *comm, const char *data, size_t size, const
 	const struct note *n = registered;
 	while (n && n != mhandle)
 		n = n->next;
-	bool fine = n && n->comm == comm && data >= (char *)n->data && data + size <= (char *)n->data + n->size;
+	bool fine = n && n->comm == comm && data >= (char *)n->data &&
+		    data + size <= (char *)n->data + n->size;
 	pthread_mutex_unlock(&lock);
 	return fine;
 }
 
 /* What is checked, and said, before a request is made. True: go on. */
-static bool may_post(struct comm *c, struct note *n, void *data, size_t size, void *mhandle, int *rc)
+static bool may_post(
+	struct comm *c, struct note *n, void *data, size_t size, void *mhandle, int *rc)
 {
 	*rc = NCCL_SUCCESS;
 	if (has("notnow") && ++n->calls % 4)
 		return false;
-	if (has("sixteen") && c->requests[(c->posted - 16) % NCCL_NET_MAX_REQUESTS].used && c->posted >= 16)
+	if (has("sixteen") && c->requests[(c->posted - 16) % NCCL_NET_MAX_REQUESTS].used &&
+		c->posted >= 16)
 		*rc = wrong("a 17th request: unable to allocate requests");
 	if (has("mhandle") && !is_registered(c, data, size, mhandle))
 		*rc = wrong("this memory is not registered with this comm");
@@ -299,7 +312,8 @@ static int quirk_isend(void *comm, void *data, size_t size, int tag, void *mhand
 	return request_out(rc, made, request);
 }
 
-static int quirk_irecv(void *comm, int n, void **data, const size_t *sizes, int *tags, void **mhandles, void **request)
+static int quirk_irecv(void *comm, int n, void **data, const size_t *sizes, int *tags,
+	void **mhandles, void **request)
 {
 	void *made = NULL;
 	int rc;
@@ -339,7 +353,8 @@ static int quirk_test(void *request, int *done, int *sizes)
 		return flush_test(request, done);
 	struct comm *c = r->comm;
 	uint64_t mine = (uint64_t)(r - c->requests), oldest = c->posted;
-	for (uint64_t back = 1; back <= NCCL_NET_MAX_REQUESTS && back <= c->posted; back++) /* of those not told yet */
+	for (uint64_t back = 1; back <= NCCL_NET_MAX_REQUESTS && back <= c->posted;
+		back++) /* of those not told yet */
 		if (c->requests[(c->posted - back) % NCCL_NET_MAX_REQUESTS].used)
 			oldest = (c->posted - back) % NCCL_NET_MAX_REQUESTS;
 	struct note *order = note_of(c);

@@ -33,8 +33,10 @@ static struct {
 	int (*version)(int *version);
 	int (*id)(struct unique_id *id);
 	int (*init)(void **comm, int ranks, struct unique_id id, int rank);
-	int (*all_reduce)(device_ptr from, device_ptr to, size_t count, int type, int op, void *comm, void *stream);
-	int (*broadcast)(device_ptr from, device_ptr to, size_t count, int type, int root, void *comm, void *stream);
+	int (*all_reduce)(device_ptr from, device_ptr to, size_t count, int type, int op,
+		void *comm, void *stream);
+	int (*broadcast)(device_ptr from, device_ptr to, size_t count, int type, int root,
+		void *comm, void *stream);
 	int (*send)(device_ptr from, size_t count, int type, int peer, void *comm, void *stream);
 	int (*recv)(device_ptr to, size_t count, int type, int peer, void *comm, void *stream);
 	int (*group_start)(void);
@@ -46,12 +48,16 @@ static struct {
 static const struct symbol {
 	const char *name;
 	void *fn;
-} cuda_symbols[] = {{"cuInit", &cu.init}, {"cuDeviceGet", &cu.device_get}, {"cuDevicePrimaryCtxRetain", &cu.primary_retain}, {"cuCtxPushCurrent_v2", &cu.push},
-	{"cuMemAlloc_v2", &cu.alloc}, {"cuMemcpyHtoDAsync_v2", &cu.to_device}, {"cuMemcpyDtoHAsync_v2", &cu.to_host}, {"cuStreamCreate", &cu.stream_new},
+} cuda_symbols[] = {{"cuInit", &cu.init}, {"cuDeviceGet", &cu.device_get},
+	{"cuDevicePrimaryCtxRetain", &cu.primary_retain}, {"cuCtxPushCurrent_v2", &cu.push},
+	{"cuMemAlloc_v2", &cu.alloc}, {"cuMemcpyHtoDAsync_v2", &cu.to_device},
+	{"cuMemcpyDtoHAsync_v2", &cu.to_host}, {"cuStreamCreate", &cu.stream_new},
 	{"cuStreamSynchronize", &cu.stream_wait}, {NULL, NULL}},
-  nccl_symbols[] = {{"ncclGetVersion", &nccl.version}, {"ncclGetUniqueId", &nccl.id}, {"ncclCommInitRank", &nccl.init}, {"ncclAllReduce", &nccl.all_reduce},
-	  {"ncclBroadcast", &nccl.broadcast}, {"ncclSend", &nccl.send}, {"ncclRecv", &nccl.recv}, {"ncclGroupStart", &nccl.group_start},
-	  {"ncclGroupEnd", &nccl.group_end}, {"ncclCommDestroy", &nccl.destroy}, {"ncclGetErrorString", &nccl.error}, {NULL, NULL}};
+  nccl_symbols[] = {{"ncclGetVersion", &nccl.version}, {"ncclGetUniqueId", &nccl.id},
+	  {"ncclCommInitRank", &nccl.init}, {"ncclAllReduce", &nccl.all_reduce},
+	  {"ncclBroadcast", &nccl.broadcast}, {"ncclSend", &nccl.send}, {"ncclRecv", &nccl.recv},
+	  {"ncclGroupStart", &nccl.group_start}, {"ncclGroupEnd", &nccl.group_end},
+	  {"ncclCommDestroy", &nccl.destroy}, {"ncclGetErrorString", &nccl.error}, {NULL, NULL}};
 
 static void missing(const char *what, const char *why)
 {
@@ -98,7 +104,8 @@ static uint32_t *host;
 /* No two elements, ranks or rounds alike. */
 static uint32_t element(int of_rank, uint32_t round, size_t i)
 {
-	uint32_t x = (uint32_t)i * 2654435761u + (uint32_t)of_rank * 0x9e3779b9u + round * 0x85ebca6bu;
+	uint32_t x =
+		(uint32_t)i * 2654435761u + (uint32_t)of_rank * 0x9e3779b9u + round * 0x85ebca6bu;
 	return x ^ x >> 13;
 }
 
@@ -110,8 +117,15 @@ static void fill(uint32_t round, size_t count)
 	cuda(cu.stream_wait(stream), "waiting for the GPU");
 }
 
-static void all_reduce(uint32_t round, size_t count) { ok(nccl.all_reduce(from, to, count, UINT32, SUM, comm, stream), "ncclAllReduce"); }
-static void broadcast(uint32_t round, size_t count) { ok(nccl.broadcast(from, to, count, UINT32, (int)(round % 2), comm, stream), "ncclBroadcast"); }
+static void all_reduce(uint32_t round, size_t count)
+{
+	ok(nccl.all_reduce(from, to, count, UINT32, SUM, comm, stream), "ncclAllReduce");
+}
+static void broadcast(uint32_t round, size_t count)
+{
+	ok(nccl.broadcast(from, to, count, UINT32, (int)(round % 2), comm, stream),
+		"ncclBroadcast");
+}
 static void send_recv(uint32_t round, size_t count)
 {
 	ok(nccl.group_start(), "ncclGroupStart");
@@ -119,15 +133,22 @@ static void send_recv(uint32_t round, size_t count)
 	ok(nccl.recv(to, count, UINT32, !rank, comm, stream), "ncclRecv");
 	ok(nccl.group_end(), "ncclGroupEnd");
 }
-static uint32_t of_all_reduce(uint32_t round, size_t i) { return element(0, round, i) + element(1, round, i); }
-static uint32_t of_broadcast(uint32_t round, size_t i) { return element((int)(round % 2), round, i); }
+static uint32_t of_all_reduce(uint32_t round, size_t i)
+{
+	return element(0, round, i) + element(1, round, i);
+}
+static uint32_t of_broadcast(uint32_t round, size_t i)
+{
+	return element((int)(round % 2), round, i);
+}
 static uint32_t of_send_recv(uint32_t round, size_t i) { return element(!rank, round, i); }
 
 static const struct operation {
 	const char *name;
 	void (*run)(uint32_t round, size_t count);
 	uint32_t (*expected)(uint32_t round, size_t i);
-} operations[] = {{"all_reduce", all_reduce, of_all_reduce}, {"send_recv", send_recv, of_send_recv}, {"broadcast", broadcast, of_broadcast}};
+} operations[] = {{"all_reduce", all_reduce, of_all_reduce}, {"send_recv", send_recv, of_send_recv},
+	{"broadcast", broadcast, of_broadcast}};
 
 static size_t wrong_elements(const struct operation *op, uint32_t round, size_t count)
 {
@@ -162,7 +183,8 @@ static void measure(const struct operation *op, size_t bytes, unsigned rounds)
 	for (unsigned i = 0; i < rounds; i++)
 		op->run(round, count);
 	cuda(cu.stream_wait(stream), op->name);
-	printf("RESULT %s %zu %.9f %zu\n", op->name, bytes, (now_s() - began) / rounds, wrong + wrong_elements(op, round, count));
+	printf("RESULT %s %zu %.9f %zu\n", op->name, bytes, (now_s() - began) / rounds,
+		wrong + wrong_elements(op, round, count));
 	fflush(stdout);
 }
 
@@ -175,7 +197,8 @@ static void share_id(const char *file, struct unique_id *id)
 	if (!rank) {
 		ok(nccl.id(id), "ncclGetUniqueId");
 		f = fopen(temporary, "w");
-		if (!f || fwrite(id, sizeof(*id), 1, f) != 1 || fclose(f) || rename(temporary, file))
+		if (!f || fwrite(id, sizeof(*id), 1, f) != 1 || fclose(f) ||
+			rename(temporary, file))
 			perror(file), exit(1);
 		return;
 	}

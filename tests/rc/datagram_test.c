@@ -92,10 +92,16 @@ static void uc_send_error_stops_only_the_send_side(void **state)
 
 /* ---- UD ---- */
 
-static int post_ud(int i, uint64_t id, uint32_t off, uint32_t len, uint32_t qkey, const struct rpwi_av *av)
+static int post_ud(
+	int i, uint64_t id, uint32_t off, uint32_t len, uint32_t qkey, const struct rpwi_av *av)
 {
 	struct ibv_sge sge = {.addr = (uintptr_t)S[i].mem + off, .length = len, .lkey = KEY};
-	struct ibv_send_wr wr = {.wr_id = id, .opcode = IBV_WR_SEND_WITH_IMM, .sg_list = &sge, .num_sge = 1, .send_flags = SIG, .imm_data = 0x11223344};
+	struct ibv_send_wr wr = {.wr_id = id,
+		.opcode = IBV_WR_SEND_WITH_IMM,
+		.sg_list = &sge,
+		.num_sge = 1,
+		.send_flags = SIG,
+		.imm_data = 0x11223344};
 	wr.wr.ud.remote_qpn = i ? QPN0 : QPN1;
 	wr.wr.ud.remote_qkey = qkey;
 	return rpwi_qp_post_send(&S[i].qp, &wr, av);

@@ -190,7 +190,8 @@ static void a_process_that_did_not_run_reads_before_it_repeats(void **state)
 	assert_int_equal(emit(0), 0);
 	settle();
 	expect_wc(0, 1, 2, IBV_WC_SUCCESS, IBV_WC_RDMA_WRITE);
-	assert_int_equal(S[0].qp.stats.retransmits + S[0].qp.stats.probes + S[0].qp.stats.timeouts, 0);
+	assert_int_equal(
+		S[0].qp.stats.retransmits + S[0].qp.stats.probes + S[0].qp.stats.timeouts, 0);
 	unpair();
 }
 

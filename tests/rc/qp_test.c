@@ -8,7 +8,9 @@ static void sqd_finishes_what_is_in_flight_and_holds_the_rest(void **state)
 	post(0, IBV_WR_RDMA_WRITE, 2, AT, 10, RAT, SIG);
 	emit(0);
 	struct ibv_qp_attr a = {.qp_state = IBV_QPS_SQD, .en_sqd_async_notify = 1};
-	assert_int_equal(rpwi_qp_modify(&S[0].qp, &a, IBV_QP_STATE | IBV_QP_EN_SQD_ASYNC_NOTIFY, NULL, now), 0);
+	assert_int_equal(
+		rpwi_qp_modify(&S[0].qp, &a, IBV_QP_STATE | IBV_QP_EN_SQD_ASYNC_NOTIFY, NULL, now),
+		0);
 	rpwi_qp_query(&S[0].qp, &a);
 	assert_true(a.sq_draining);
 	assert_int_equal(S[0].nevent, 0);
@@ -81,10 +83,13 @@ static void every_required_attribute_is_required(void **state)
 		int need[3];
 	} rules[] = {
 		{IBV_QPT_RC, {IBV_QP_PKEY_INDEX | IBV_QP_PORT | IBV_QP_ACCESS_FLAGS,
-				     IBV_QP_AV | IBV_QP_PATH_MTU | IBV_QP_DEST_QPN | IBV_QP_RQ_PSN | IBV_QP_MAX_DEST_RD_ATOMIC | IBV_QP_MIN_RNR_TIMER,
-				     IBV_QP_TIMEOUT | IBV_QP_RETRY_CNT | IBV_QP_RNR_RETRY | IBV_QP_SQ_PSN | IBV_QP_MAX_QP_RD_ATOMIC}},
-		{IBV_QPT_UC,
-			{IBV_QP_PKEY_INDEX | IBV_QP_PORT | IBV_QP_ACCESS_FLAGS, IBV_QP_AV | IBV_QP_PATH_MTU | IBV_QP_DEST_QPN | IBV_QP_RQ_PSN, IBV_QP_SQ_PSN}},
+				     IBV_QP_AV | IBV_QP_PATH_MTU | IBV_QP_DEST_QPN | IBV_QP_RQ_PSN |
+					     IBV_QP_MAX_DEST_RD_ATOMIC | IBV_QP_MIN_RNR_TIMER,
+				     IBV_QP_TIMEOUT | IBV_QP_RETRY_CNT | IBV_QP_RNR_RETRY |
+					     IBV_QP_SQ_PSN | IBV_QP_MAX_QP_RD_ATOMIC}},
+		{IBV_QPT_UC, {IBV_QP_PKEY_INDEX | IBV_QP_PORT | IBV_QP_ACCESS_FLAGS,
+				     IBV_QP_AV | IBV_QP_PATH_MTU | IBV_QP_DEST_QPN | IBV_QP_RQ_PSN,
+				     IBV_QP_SQ_PSN}},
 		{IBV_QPT_UD, {IBV_QP_PKEY_INDEX | IBV_QP_PORT | IBV_QP_QKEY, 0, IBV_QP_SQ_PSN}},
 	};
 	static const enum ibv_qp_state next[] = {IBV_QPS_INIT, IBV_QPS_RTR, IBV_QPS_RTS};
@@ -93,18 +98,27 @@ static void every_required_attribute_is_required(void **state)
 		struct config c = CONFIG(.type = rules[r].type);
 		make(0, &c);
 		assert_int_equal(modify(0, IBV_QPS_RTR, IBV_QP_STATE | rules[r].need[1]), -EINVAL);
-		assert_int_equal(modify(0, IBV_QPS_ERR, IBV_QP_STATE), -EINVAL); /* not from RESET */
+		assert_int_equal(
+			modify(0, IBV_QPS_ERR, IBV_QP_STATE), -EINVAL); /* not from RESET */
 		for (unsigned s = 0; s < 3; s++) {
 			for (int bit = 1; bit <= IBV_QP_DEST_QPN; bit <<= 1) {
 				if (rules[r].need[s] & bit)
-					assert_int_equal(modify(0, next[s], IBV_QP_STATE | (rules[r].need[s] & ~bit)), -EINVAL);
+					assert_int_equal(
+						modify(0, next[s],
+							IBV_QP_STATE | (rules[r].need[s] & ~bit)),
+						-EINVAL);
 			}
-			assert_int_equal(modify(0, next[s], IBV_QP_STATE | IBV_QP_CAP | rules[r].need[s]), -EINVAL);
+			assert_int_equal(
+				modify(0, next[s], IBV_QP_STATE | IBV_QP_CAP | rules[r].need[s]),
+				-EINVAL);
 			assert_int_equal(modify(0, next[s], IBV_QP_STATE | rules[r].need[s]), 0);
 			assert_int_equal(S[0].qp.state, next[s]);
 		}
 		assert_int_equal(modify(0, IBV_QPS_INIT, IBV_QP_STATE | rules[r].need[0]), -EINVAL);
-		assert_int_equal(modify(0, IBV_QPS_RTS, rules[r].type == IBV_QPT_UD ? IBV_QP_QKEY : IBV_QP_ACCESS_FLAGS), 0);
+		assert_int_equal(
+			modify(0, IBV_QPS_RTS,
+				rules[r].type == IBV_QPT_UD ? IBV_QP_QKEY : IBV_QP_ACCESS_FLAGS),
+			0);
 		assert_int_equal(modify(0, IBV_QPS_SQE, IBV_QP_STATE), -EINVAL);
 		assert_int_equal(modify(0, IBV_QPS_ERR, IBV_QP_STATE), 0);
 		assert_int_equal(modify(0, IBV_QPS_RTS, IBV_QP_STATE), -EINVAL);
@@ -128,7 +142,8 @@ static void values_out_of_range_are_refused(void **state)
 	assert_int_equal(a.sq_psn, PSN0);
 	assert_int_equal(a.dest_qp_num, QPN1);
 	a.cur_qp_state = IBV_QPS_SQD;
-	assert_int_equal(rpwi_qp_modify(&S[0].qp, &a, IBV_QP_STATE | IBV_QP_CUR_STATE, NULL, now), -EINVAL);
+	assert_int_equal(
+		rpwi_qp_modify(&S[0].qp, &a, IBV_QP_STATE | IBV_QP_CUR_STATE, NULL, now), -EINVAL);
 	unpair();
 }
 

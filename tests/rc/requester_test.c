@@ -1,7 +1,8 @@
 /* What goes out: operations of every size, their order, the window; and what is wrong on this side. */
 #include "wire_pair.h"
 
-static const uint32_t sizes[] = {0, 1, 3, MTU - 1, MTU, MTU + 1, 2 * MTU, 5 * MTU + 7, 33 * MTU, 200 * MTU + 1};
+static const uint32_t sizes[] = {
+	0, 1, 3, MTU - 1, MTU, MTU + 1, 2 * MTU, 5 * MTU + 7, 33 * MTU, 200 * MTU + 1};
 
 static void write_of_every_size_arrives(void **state)
 {
@@ -25,7 +26,8 @@ static void send_with_immediate_and_invalidate_fill_the_completion(void **state)
 		pair(CONFIG());
 		for (int m = 0; m < 4; m++)
 			post_recv(1, 100 + (uint64_t)m, RAT, MEM - RAT);
-		assert_int_equal(post(0, IBV_WR_SEND, 1, AT, sizes[k], 0, SIG | IBV_SEND_SOLICITED), 0);
+		assert_int_equal(
+			post(0, IBV_WR_SEND, 1, AT, sizes[k], 0, SIG | IBV_SEND_SOLICITED), 0);
 		settle();
 		same(AT, RAT, sizes[k]);
 		fill(&S[0], 77);
@@ -33,13 +35,16 @@ static void send_with_immediate_and_invalidate_fill_the_completion(void **state)
 		settle();
 		same(AT, RAT, sizes[k]);
 		assert_int_equal(post(0, IBV_WR_SEND_WITH_INV, 3, AT, sizes[k], 0, SIG), 0);
-		assert_int_equal(post(0, IBV_WR_RDMA_WRITE_WITH_IMM, 4, AT, sizes[k], RAT + 64, SIG), 0);
+		assert_int_equal(
+			post(0, IBV_WR_RDMA_WRITE_WITH_IMM, 4, AT, sizes[k], RAT + 64, SIG), 0);
 		settle();
 		same(AT, RAT + 64, sizes[k]);
 		assert_int_equal(S[1].nwc, 4);
 		for (unsigned m = 0; m < 4; m++) {
-			expect_wc(0, m, m + 1, IBV_WC_SUCCESS, m < 3 ? IBV_WC_SEND : IBV_WC_RDMA_WRITE);
-			expect_wc(1, m, m + 100, IBV_WC_SUCCESS, m < 3 ? IBV_WC_RECV : IBV_WC_RECV_RDMA_WITH_IMM);
+			expect_wc(0, m, m + 1, IBV_WC_SUCCESS,
+				m < 3 ? IBV_WC_SEND : IBV_WC_RDMA_WRITE);
+			expect_wc(1, m, m + 100, IBV_WC_SUCCESS,
+				m < 3 ? IBV_WC_RECV : IBV_WC_RECV_RDMA_WITH_IMM);
 			assert_int_equal(S[1].wc[m].byte_len, sizes[k]);
 		}
 		assert_int_equal(S[1].nsolicited, 1);
@@ -100,8 +105,10 @@ static void scattered_and_gathered_bytes_keep_their_order(void **state)
 	uint8_t want[8192];
 
 	for (int k = 0; k < 4; k++) {
-		from[k] = (struct ibv_sge){.addr = (uintptr_t)S[0].mem + at, .length = cut[k], .lkey = KEY};
-		to[k] = (struct ibv_sge){.addr = (uintptr_t)S[1].mem + rat, .length = cut[3 - k], .lkey = KEY};
+		from[k] = (struct ibv_sge){
+			.addr = (uintptr_t)S[0].mem + at, .length = cut[k], .lkey = KEY};
+		to[k] = (struct ibv_sge){
+			.addr = (uintptr_t)S[1].mem + rat, .length = cut[3 - k], .lkey = KEY};
 		memcpy(want + total, S[0].mem + at, cut[k]);
 		total += cut[k];
 		at += 5000;
@@ -109,7 +116,11 @@ static void scattered_and_gathered_bytes_keep_their_order(void **state)
 	}
 	struct ibv_recv_wr rwr = {.wr_id = 1, .sg_list = to, .num_sge = 4};
 	assert_int_equal(rpwi_rq_post(&S[1].rq, &rwr), 0);
-	struct ibv_send_wr wr = {.wr_id = 2, .opcode = IBV_WR_SEND, .sg_list = from, .num_sge = 4, .send_flags = SIG};
+	struct ibv_send_wr wr = {.wr_id = 2,
+		.opcode = IBV_WR_SEND,
+		.sg_list = from,
+		.num_sge = 4,
+		.send_flags = SIG};
 	assert_int_equal(rpwi_qp_post_send(&S[0].qp, &wr, NULL), 0);
 	settle();
 	expect_wc(1, 0, 1, IBV_WC_SUCCESS, IBV_WC_RECV);
@@ -126,7 +137,8 @@ static void scattered_and_gathered_bytes_keep_their_order(void **state)
 	settle();
 	seen = 3;
 	for (int k = 0; k < 4; k++) {
-		assert_memory_equal((void *)(uintptr_t)from[k].addr, S[1].mem + seen, from[k].length);
+		assert_memory_equal(
+			(void *)(uintptr_t)from[k].addr, S[1].mem + seen, from[k].length);
 		seen += from[k].length;
 	}
 	unpair();
@@ -137,7 +149,10 @@ static void inline_data_is_taken_at_post(void **state)
 	pair(CONFIG());
 	uint8_t data[] = "taken at post";
 	struct ibv_sge sge = {.addr = (uintptr_t)data, .length = sizeof(data)};
-	struct ibv_send_wr wr = {.opcode = IBV_WR_RDMA_WRITE, .sg_list = &sge, .num_sge = 1, .send_flags = SIG | IBV_SEND_INLINE};
+	struct ibv_send_wr wr = {.opcode = IBV_WR_RDMA_WRITE,
+		.sg_list = &sge,
+		.num_sge = 1,
+		.send_flags = SIG | IBV_SEND_INLINE};
 	wr.wr.rdma.remote_addr = (uintptr_t)S[1].mem + RAT;
 	wr.wr.rdma.rkey = KEY;
 	assert_int_equal(rpwi_qp_post_send(&S[0].qp, &wr, NULL), 0);
@@ -278,7 +293,8 @@ static void a_fence_waits_for_reads(void **state)
 	assert_int_equal(emit(0), 1);
 	settle();
 	assert_int_equal(S[0].nwc, 2);
-	assert_memory_equal(S[1].mem + RAT + 64, S[1].mem + RAT, 10); /* what was read is what was written */
+	assert_memory_equal(
+		S[1].mem + RAT + 64, S[1].mem + RAT, 10); /* what was read is what was written */
 	unpair();
 }
 
@@ -286,7 +302,8 @@ static void no_more_reads_than_agreed_are_outstanding(void **state)
 {
 	pair(CONFIG(.rd = 2));
 	for (uint64_t k = 0; k < 5; k++)
-		post(0, IBV_WR_RDMA_READ, k, AT + 64 * (uint32_t)k, 10, RAT + 64 * (uint32_t)k, SIG);
+		post(0, IBV_WR_RDMA_READ, k, AT + 64 * (uint32_t)k, 10, RAT + 64 * (uint32_t)k,
+			SIG);
 	assert_int_equal(emit(0), 2);
 	assert_false(rpwi_qp_blocked(&S[0].qp));
 	settle();
@@ -311,7 +328,10 @@ static void local_operations_complete_in_their_turn(void **state)
 	settle();
 	assert_int_equal(S[0].nwc, 5);
 	for (unsigned k = 0; k < 5; k++)
-		expect_wc(0, k, k + 1, IBV_WC_SUCCESS, k == 1 ? IBV_WC_BIND_MW : k == 3 ? IBV_WC_LOCAL_INV : IBV_WC_RDMA_WRITE);
+		expect_wc(0, k, k + 1, IBV_WC_SUCCESS,
+			k == 1   ? IBV_WC_BIND_MW
+			: k == 3 ? IBV_WC_LOCAL_INV
+				 : IBV_WC_RDMA_WRITE);
 	assert_int_equal(S[0].inv_key, 0x7004);
 	S[0].bind_rc = -EINVAL;
 	post(0, IBV_WR_RDMA_WRITE, 6, AT, 10, RAT, SIG);

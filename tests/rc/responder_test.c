@@ -134,7 +134,8 @@ static void expect_refused(enum ibv_wc_status status, int remote_event)
 		assert_int_equal(S[1].event[S[1].nevent - 1], remote_event);
 	else
 		for (unsigned k = 0; k < S[1].nevent; k++)
-			assert_true(S[1].event[k] != IBV_EVENT_QP_ACCESS_ERR && S[1].event[k] != IBV_EVENT_QP_REQ_ERR);
+			assert_true(S[1].event[k] != IBV_EVENT_QP_ACCESS_ERR &&
+				    S[1].event[k] != IBV_EVENT_QP_REQ_ERR);
 	unpair();
 }
 
@@ -145,7 +146,9 @@ static void bad_remote_memory_is_an_access_error(void **state)
 		pair(CONFIG());
 		uint8_t *before = malloc(MEM);
 		memcpy(before, S[1].mem, MEM);
-		S[1].key_access &= ~(k ? IBV_ACCESS_REMOTE_READ : IBV_ACCESS_REMOTE_WRITE); /* the region does not allow it */
+		S[1].key_access &=
+			~(k ? IBV_ACCESS_REMOTE_READ
+			    : IBV_ACCESS_REMOTE_WRITE); /* the region does not allow it */
 		post(0, op[k], 1, AT, 5000, RAT, SIG);
 		post(0, op[k], 2, AT, 10, RAT, SIG);
 		expect_refused(IBV_WC_REM_ACCESS_ERR, IBV_EVENT_QP_ACCESS_ERR);
@@ -228,21 +231,41 @@ static void invalid_requests_are_refused(void **state)
 		unsigned n;
 	} bad[] = {
 		{"MIDDLE first", {forged(RPWI_OP_WRITE_MIDDLE, PSN0, data, MTU)}, 1},
-		{"SEND in a WRITE", {forged(RPWI_OP_WRITE_FIRST, PSN0, data, MTU), forged(RPWI_OP_SEND_LAST, psn_of(PSN0, 1), data, 10)}, 2},
-		{"FIRST in a WRITE", {forged(RPWI_OP_WRITE_FIRST, PSN0, data, MTU), forged(RPWI_OP_WRITE_FIRST, psn_of(PSN0, 1), data, MTU)}, 2},
-		{"READ in a WRITE", {forged(RPWI_OP_WRITE_FIRST, PSN0, data, MTU), forged(RPWI_OP_READ_REQ, psn_of(PSN0, 1), NULL, 0)}, 2},
+		{"SEND in a WRITE",
+			{forged(RPWI_OP_WRITE_FIRST, PSN0, data, MTU),
+				forged(RPWI_OP_SEND_LAST, psn_of(PSN0, 1), data, 10)},
+			2},
+		{"FIRST in a WRITE",
+			{forged(RPWI_OP_WRITE_FIRST, PSN0, data, MTU),
+				forged(RPWI_OP_WRITE_FIRST, psn_of(PSN0, 1), data, MTU)},
+			2},
+		{"READ in a WRITE",
+			{forged(RPWI_OP_WRITE_FIRST, PSN0, data, MTU),
+				forged(RPWI_OP_READ_REQ, psn_of(PSN0, 1), NULL, 0)},
+			2},
 		{"short FIRST", {forged(RPWI_OP_WRITE_FIRST, PSN0, data, MTU - 4)}, 1},
 		{"long ONLY", {forged(RPWI_OP_WRITE_ONLY, PSN0, data, MTU + 4)}, 1},
-		{"empty LAST", {forged(RPWI_OP_WRITE_FIRST, PSN0, data, MTU), forged(RPWI_OP_WRITE_LAST, psn_of(PSN0, 1), data, 0)}, 2},
-		{"more than the RETH", {forged(RPWI_OP_WRITE_FIRST, PSN0, data, MTU), forged(RPWI_OP_WRITE_LAST, psn_of(PSN0, 1), data, 101)}, 2},
-		{"less than the RETH", {forged(RPWI_OP_WRITE_FIRST, PSN0, data, MTU), forged(RPWI_OP_WRITE_LAST, psn_of(PSN0, 1), data, 99)}, 2},
+		{"empty LAST",
+			{forged(RPWI_OP_WRITE_FIRST, PSN0, data, MTU),
+				forged(RPWI_OP_WRITE_LAST, psn_of(PSN0, 1), data, 0)},
+			2},
+		{"more than the RETH",
+			{forged(RPWI_OP_WRITE_FIRST, PSN0, data, MTU),
+				forged(RPWI_OP_WRITE_LAST, psn_of(PSN0, 1), data, 101)},
+			2},
+		{"less than the RETH",
+			{forged(RPWI_OP_WRITE_FIRST, PSN0, data, MTU),
+				forged(RPWI_OP_WRITE_LAST, psn_of(PSN0, 1), data, 99)},
+			2},
 		{"ONLY that is not all", {forged(RPWI_OP_WRITE_ONLY, PSN0, data, 64)}, 1},
 		{"READ of too much", {forged(RPWI_OP_READ_REQ, PSN0, NULL, 0)}, 1},
 	};
 	for (unsigned k = 0; k < RPWI_ARRAY_LEN(bad); k++) {
 		pair(CONFIG());
 		bool multi = bad[k].n == 2;
-		bad[k].p[0].dma_len = multi || rpwi_pkt_op(&bad[k].p[0]) == RPWI_OP_WRITE_FIRST ? MTU + 100 : bad[k].p[0].dma_len;
+		bad[k].p[0].dma_len = multi || rpwi_pkt_op(&bad[k].p[0]) == RPWI_OP_WRITE_FIRST
+					      ? MTU + 100
+					      : bad[k].p[0].dma_len;
 		if (!strcmp(bad[k].what, "ONLY that is not all"))
 			bad[k].p[0].dma_len = 65;
 		if (!strcmp(bad[k].what, "READ of too much"))

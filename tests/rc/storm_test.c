@@ -25,7 +25,8 @@ static void storm(uint64_t seed)
 	uint64_t sum[2] = {0};
 
 	rng = seed * 0x9e3779b97f4a7c15ull + 1;
-	pair(CONFIG(.send_wr = 16, .recv_wr = 64, .rd = 1 + rnd(5), .cwnd = 4 + rnd(60), .rnr_retry = 7, .rnr_timer = 1));
+	pair(CONFIG(.send_wr = 16, .recv_wr = 64, .rd = 1 + rnd(5), .cwnd = 4 + rnd(60),
+		.rnr_retry = 7, .rnr_timer = 1));
 	for (int i = 0; i < 2; i++) {
 		memset(S[i].mem + MEM - 8, 0, 8); /* the counter */
 		shadow[i] = malloc(MEM);
@@ -37,8 +38,10 @@ static void storm(uint64_t seed)
 			fail_msg("seed %lu hangs", (unsigned long)seed);
 		for (int i = 0; i < 2; i++) {
 			if (posted[i] < OPS && rnd(3) == 0) {
-				static const enum ibv_wr_opcode all[] = {IBV_WR_SEND, IBV_WR_SEND_WITH_IMM, IBV_WR_RDMA_WRITE, IBV_WR_RDMA_WRITE_WITH_IMM,
-					IBV_WR_RDMA_READ, IBV_WR_ATOMIC_FETCH_AND_ADD};
+				static const enum ibv_wr_opcode all[] = {IBV_WR_SEND,
+					IBV_WR_SEND_WITH_IMM, IBV_WR_RDMA_WRITE,
+					IBV_WR_RDMA_WRITE_WITH_IMM, IBV_WR_RDMA_READ,
+					IBV_WR_ATOMIC_FETCH_AND_ADD};
 				struct want w = {.op = all[rnd(6)],
 					.off = posted[i] * 8192,
 					.roff = MEM / 2 + posted[i] * 8192,
@@ -46,14 +49,19 @@ static void storm(uint64_t seed)
 					.add = 1 + rnd(1000)};
 				int rc;
 				if (w.op == IBV_WR_ATOMIC_FETCH_AND_ADD) {
-					rc = post_atomic(i, false, posted[i], MEM / 2 + OPS * 8192 + posted[i] * 8, MEM - 8, w.add, 0);
+					rc = post_atomic(i, false, posted[i],
+						MEM / 2 + OPS * 8192 + posted[i] * 8, MEM - 8,
+						w.add, 0);
 				} else {
-					if (w.op == IBV_WR_RDMA_READ) { /* from the peer's source half into an own area behind all slots */
+					if (w.op ==
+						IBV_WR_RDMA_READ) { /* from the peer's source half into an own area behind all slots */
 						w.len = RPWI_MIN(w.len, 2048u);
-						w.off = MEM / 2 + OPS * 8192 + 512 + posted[i] * 2048;
+						w.off = MEM / 2 + OPS * 8192 + 512 +
+							posted[i] * 2048;
 						w.roff = posted[i] * 8192;
 					}
-					rc = post(i, w.op, posted[i], w.off, w.len, w.roff, SIG | (rnd(8) ? 0 : IBV_SEND_FENCE));
+					rc = post(i, w.op, posted[i], w.off, w.len, w.roff,
+						SIG | (rnd(8) ? 0 : IBV_SEND_FENCE));
 				}
 				if (!rc) {
 					if (w.op == IBV_WR_ATOMIC_FETCH_AND_ADD)
@@ -64,12 +72,15 @@ static void storm(uint64_t seed)
 			/* receives, sometimes late */
 			unsigned need = 0;
 			for (unsigned k = 0; k < posted[!i]; k++)
-				need += want[!i][k].op == IBV_WR_SEND || want[!i][k].op == IBV_WR_SEND_WITH_IMM || want[!i][k].op == IBV_WR_RDMA_WRITE_WITH_IMM;
+				need += want[!i][k].op == IBV_WR_SEND ||
+					want[!i][k].op == IBV_WR_SEND_WITH_IMM ||
+					want[!i][k].op == IBV_WR_RDMA_WRITE_WITH_IMM;
 			if (sends[i] < need && rnd(2)) {
 				/* the k-th receive belongs to the k-th such operation: its slot */
 				unsigned seen = 0, k = 0;
 				for (; k < posted[!i]; k++)
-					if ((want[!i][k].op == IBV_WR_SEND || want[!i][k].op == IBV_WR_SEND_WITH_IMM ||
+					if ((want[!i][k].op == IBV_WR_SEND ||
+						    want[!i][k].op == IBV_WR_SEND_WITH_IMM ||
 						    want[!i][k].op == IBV_WR_RDMA_WRITE_WITH_IMM) &&
 						seen++ == sends[i])
 						break;
@@ -89,7 +100,8 @@ static void storm(uint64_t seed)
 			if (dice < PCT || dice >= 2 * PCT)
 				take_off(k);
 		}
-		bool done = posted[0] == OPS && posted[1] == OPS && S[0].nwc - S[0].nrecv == OPS && S[1].nwc - S[1].nrecv == OPS && S[0].nrecv == sends[0] &&
+		bool done = posted[0] == OPS && posted[1] == OPS && S[0].nwc - S[0].nrecv == OPS &&
+			    S[1].nwc - S[1].nrecv == OPS && S[0].nrecv == sends[0] &&
 			    S[1].nrecv == sends[1];
 		if (done && !wire_n && !rpwi_qp_ack_owed(&S[0].qp) && !rpwi_qp_ack_owed(&S[1].qp))
 			break;
@@ -120,7 +132,9 @@ static void storm(uint64_t seed)
 				continue;
 			}
 			assert_memory_equal(theirs + w->roff, shadow[i] + w->off, w->len);
-			assert_memory_equal(theirs + w->roff + w->len, shadow[!i] + w->roff + w->len, 8192 - w->len); /* and not a byte more */
+			assert_memory_equal(theirs + w->roff + w->len,
+				shadow[!i] + w->roff + w->len,
+				8192 - w->len); /* and not a byte more */
 			assert_memory_equal(mine + k * 8192, shadow[i] + k * 8192, 8192);
 		}
 		assert_int_equal(S[i].cc.inflight, S[i].qp.nxt - S[i].qp.una);

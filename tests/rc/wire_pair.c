@@ -18,17 +18,23 @@ static bool in_mem(const struct side *s, uint64_t addr, uint64_t len)
 	return addr >= base && len <= MEM && addr - base <= MEM - len;
 }
 
-static bool in_hole(const struct side *s, uint64_t addr, uint64_t len) { return s->hole_len && addr < s->hole_at + s->hole_len && s->hole_at < addr + len; }
+static bool in_hole(const struct side *s, uint64_t addr, uint64_t len)
+{
+	return s->hole_len && addr < s->hole_at + s->hole_len && s->hole_at < addr + len;
+}
 
-static int mem_check(struct rpwi_qp *qp, uint32_t key, uint64_t addr, uint64_t len, int access, bool remote)
+static int mem_check(
+	struct rpwi_qp *qp, uint32_t key, uint64_t addr, uint64_t len, int access, bool remote)
 {
 	const struct side *s = side_of(qp);
 	return key == KEY && in_mem(s, addr, len) && !(access & ~s->key_access) ? 0 : -EACCES;
 }
 
-static int mem_write(struct rpwi_qp *qp, uint32_t key, uint64_t addr, const void *src, uint32_t len, bool remote)
+static int mem_write(
+	struct rpwi_qp *qp, uint32_t key, uint64_t addr, const void *src, uint32_t len, bool remote)
 {
-	if (mem_check(qp, key, addr, len, remote ? IBV_ACCESS_REMOTE_WRITE : IBV_ACCESS_LOCAL_WRITE, remote))
+	if (mem_check(qp, key, addr, len, remote ? IBV_ACCESS_REMOTE_WRITE : IBV_ACCESS_LOCAL_WRITE,
+		    remote))
 		return -EACCES;
 	if (in_hole(side_of(qp), addr, len))
 		return -EFAULT;
@@ -36,7 +42,8 @@ static int mem_write(struct rpwi_qp *qp, uint32_t key, uint64_t addr, const void
 	return 0;
 }
 
-static int mem_read(struct rpwi_qp *qp, uint32_t key, uint64_t addr, void *dst, uint32_t len, bool remote)
+static int mem_read(
+	struct rpwi_qp *qp, uint32_t key, uint64_t addr, void *dst, uint32_t len, bool remote)
 {
 	if (mem_check(qp, key, addr, len, remote ? IBV_ACCESS_REMOTE_READ : 0, remote))
 		return -EACCES;
@@ -48,10 +55,13 @@ static int mem_read(struct rpwi_qp *qp, uint32_t key, uint64_t addr, void *dst, 
 
 static const void *mem_map(struct rpwi_qp *qp, uint32_t key, uint64_t addr, uint32_t len)
 {
-	return mem_check(qp, key, addr, len, 0, false) || in_hole(side_of(qp), addr, len) ? NULL : (void *)(uintptr_t)addr;
+	return mem_check(qp, key, addr, len, 0, false) || in_hole(side_of(qp), addr, len)
+		       ? NULL
+		       : (void *)(uintptr_t)addr;
 }
 
-static int mem_atomic(struct rpwi_qp *qp, uint32_t rkey, uint64_t addr, bool cmp_swap, uint64_t compare, uint64_t swap_add, uint64_t *orig)
+static int mem_atomic(struct rpwi_qp *qp, uint32_t rkey, uint64_t addr, bool cmp_swap,
+	uint64_t compare, uint64_t swap_add, uint64_t *orig)
 {
 	if (mem_check(qp, rkey, addr, 8, IBV_ACCESS_REMOTE_ATOMIC, true))
 		return -EACCES;
@@ -69,7 +79,8 @@ static int invalidate(struct rpwi_qp *qp, uint32_t key, bool remote)
 	return s->inv_rc;
 }
 
-static int bind_mw(struct rpwi_qp *qp, struct ibv_mw *mw, uint32_t rkey, const struct ibv_mw_bind_info *info)
+static int bind_mw(
+	struct rpwi_qp *qp, struct ibv_mw *mw, uint32_t rkey, const struct ibv_mw_bind_info *info)
 {
 	side_of(qp)->binds++;
 	return side_of(qp)->bind_rc;
@@ -146,7 +157,11 @@ void make(int i, const struct config *c)
 		.qpn = i ? QPN1 : QPN0,
 		.sq_sig_all = c->sig_all,
 		.rq = &s->rq,
-		.cap = {.max_send_wr = c->send_wr, .max_recv_wr = c->recv_wr, .max_send_sge = c->sge, .max_recv_sge = c->sge, .max_inline_data = c->inl},
+		.cap = {.max_send_wr = c->send_wr,
+			.max_recv_wr = c->recv_wr,
+			.max_send_sge = c->sge,
+			.max_recv_sge = c->sge,
+			.max_inline_data = c->inl},
 	};
 	assert_int_equal(rpwi_qp_init(&s->qp, &init), 0);
 	s->rx_flow = av_between(!i).flow;
@@ -154,9 +169,14 @@ void make(int i, const struct config *c)
 
 int to_init(int i, const struct config *c)
 {
-	struct ibv_qp_attr a = {.qp_state = IBV_QPS_INIT, .port_num = 1, .qp_access_flags = (unsigned)c->access, .qkey = 0x5151 + (unsigned)i};
-	return rpwi_qp_modify(
-		&S[i].qp, &a, IBV_QP_STATE | IBV_QP_PKEY_INDEX | IBV_QP_PORT | (c->type == IBV_QPT_UD ? IBV_QP_QKEY : IBV_QP_ACCESS_FLAGS), NULL, now);
+	struct ibv_qp_attr a = {.qp_state = IBV_QPS_INIT,
+		.port_num = 1,
+		.qp_access_flags = (unsigned)c->access,
+		.qkey = 0x5151 + (unsigned)i};
+	return rpwi_qp_modify(&S[i].qp, &a,
+		IBV_QP_STATE | IBV_QP_PKEY_INDEX | IBV_QP_PORT |
+			(c->type == IBV_QPT_UD ? IBV_QP_QKEY : IBV_QP_ACCESS_FLAGS),
+		NULL, now);
 }
 
 int to_rtr(int i, const struct config *c)
@@ -191,7 +211,8 @@ int to_rts(int i, const struct config *c)
 	int mask = IBV_QP_STATE | IBV_QP_SQ_PSN;
 
 	if (c->type == IBV_QPT_RC)
-		mask |= IBV_QP_TIMEOUT | IBV_QP_RETRY_CNT | IBV_QP_RNR_RETRY | IBV_QP_MAX_QP_RD_ATOMIC;
+		mask |= IBV_QP_TIMEOUT | IBV_QP_RETRY_CNT | IBV_QP_RNR_RETRY |
+			IBV_QP_MAX_QP_RD_ATOMIC;
 	return rpwi_qp_modify(&S[i].qp, &a, mask, NULL, now);
 }
 
@@ -213,7 +234,8 @@ void unpair(void)
 	for (int i = 0; i < 2; i++) {
 		rpwi_qp_fini(&S[i].qp);
 		rpwi_rq_fini(&S[i].rq);
-		assert_int_equal(S[i].cc.inflight, 0); /* whatever happened, nothing is left in the window */
+		assert_int_equal(
+			S[i].cc.inflight, 0); /* whatever happened, nothing is left in the window */
 	}
 }
 
@@ -239,11 +261,16 @@ int wire_pair_teardown(void **state)
 
 /* ---- posting ---- */
 
-int post(int i, enum ibv_wr_opcode op, uint64_t id, uint32_t off, uint32_t len, uint32_t roff, unsigned flags)
+int post(int i, enum ibv_wr_opcode op, uint64_t id, uint32_t off, uint32_t len, uint32_t roff,
+	unsigned flags)
 {
 	struct ibv_sge sge = {.addr = (uintptr_t)S[i].mem + off, .length = len, .lkey = KEY};
-	struct ibv_send_wr wr = {
-		.wr_id = id, .opcode = op, .sg_list = &sge, .num_sge = 1, .send_flags = flags, .imm_data = htobe32(0xabcd0000u | (uint32_t)id)};
+	struct ibv_send_wr wr = {.wr_id = id,
+		.opcode = op,
+		.sg_list = &sge,
+		.num_sge = 1,
+		.send_flags = flags,
+		.imm_data = htobe32(0xabcd0000u | (uint32_t)id)};
 	if (op == IBV_WR_SEND_WITH_INV || op == IBV_WR_LOCAL_INV)
 		wr.invalidate_rkey = 0x7000 + (uint32_t)id;
 	wr.wr.rdma.remote_addr = (uintptr_t)S[!i].mem + roff;
@@ -251,7 +278,8 @@ int post(int i, enum ibv_wr_opcode op, uint64_t id, uint32_t off, uint32_t len, 
 	return rpwi_qp_post_send(&S[i].qp, &wr, NULL);
 }
 
-int post_atomic(int i, bool cas, uint64_t id, uint32_t off, uint32_t roff, uint64_t compare_add, uint64_t swap)
+int post_atomic(int i, bool cas, uint64_t id, uint32_t off, uint32_t roff, uint64_t compare_add,
+	uint64_t swap)
 {
 	struct ibv_sge sge = {.addr = (uintptr_t)S[i].mem + off, .length = 8, .lkey = KEY};
 	struct ibv_send_wr wr = {.wr_id = id,
@@ -274,7 +302,10 @@ void post_recv_key(int i, uint64_t id, uint32_t off, uint32_t len, uint32_t key)
 	rpwi_qp_recv_posted(&S[i].qp);
 }
 
-void post_recv(int i, uint64_t id, uint32_t off, uint32_t len) { post_recv_key(i, id, off, len, KEY); }
+void post_recv(int i, uint64_t id, uint32_t off, uint32_t len)
+{
+	post_recv_key(i, id, off, len, KEY);
+}
 
 /* ---- the wire ---- */
 
@@ -288,7 +319,8 @@ void put_on_wire(int to, const struct rpwi_txb *b, unsigned k)
 	w->len = t->hdr_len;
 	uint32_t payload = 0;
 	for (unsigned v = 0; v < t->iov_count; v++) {
-		memcpy(w->raw + w->len, b->iov[t->iov_first + v].base, b->iov[t->iov_first + v].len);
+		memcpy(w->raw + w->len, b->iov[t->iov_first + v].base,
+			b->iov[t->iov_first + v].len);
 		w->len += b->iov[t->iov_first + v].len;
 		payload += (uint32_t)b->iov[t->iov_first + v].len;
 	}
@@ -304,7 +336,8 @@ unsigned emit_held(int i, bool hold_ack)
 		assert_true(guard < 1000); /* "ready" must mean progress */
 		rpwi_txb_reset(txb);
 		rpwi_qp_tx(&S[i].qp, txb, hold_ack, now);
-		assert_true(txb->npkt <= RPWI_TXB_PKTS && txb->niov <= RPWI_TXB_IOVS && txb->scratch_used <= RPWI_TXB_SCRATCH);
+		assert_true(txb->npkt <= RPWI_TXB_PKTS && txb->niov <= RPWI_TXB_IOVS &&
+			    txb->scratch_used <= RPWI_TXB_SCRATCH);
 		for (unsigned k = 0; k < txb->npkt; k++)
 			put_on_wire(!i, txb, k);
 		n += txb->npkt;
@@ -396,14 +429,18 @@ void expect_wc(int i, unsigned k, uint64_t id, enum ibv_wc_status status, enum i
 		assert_int_equal(S[i].wc[k].opcode, op);
 }
 
-void same(uint32_t off0, uint32_t off1, uint32_t len) { assert_memory_equal(S[0].mem + off0, S[1].mem + off1, len); }
+void same(uint32_t off0, uint32_t off1, uint32_t len)
+{
+	assert_memory_equal(S[0].mem + off0, S[1].mem + off1, len);
+}
 
 static uint32_t victim_psn;
 static unsigned victim_op;
 unsigned victims;
 int drop_victim(const struct wpkt *w, const struct rpwi_pkt *p)
 {
-	if (victims && rpwi_pkt_op(p) == victim_op && (victim_psn == UINT32_MAX || p->psn == victim_psn)) {
+	if (victims && rpwi_pkt_op(p) == victim_op &&
+		(victim_psn == UINT32_MAX || p->psn == victim_psn)) {
 		victims--;
 		return 1;
 	}

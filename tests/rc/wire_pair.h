@@ -56,7 +56,7 @@ extern unsigned wire_n;
 extern uint64_t now;
 extern struct rpwi_txb *txb;
 extern int (*fate)(const struct wpkt *w, const struct rpwi_pkt *p); /* 0 deliver, 1 drop, 2 twice */
-extern unsigned victims;                                            /* that `doom` has still to drop */
+extern unsigned victims; /* that `doom` has still to drop */
 
 /* ---- making a pair ---- */
 
@@ -73,8 +73,11 @@ struct config {
 #define CONFIG(...) \
 	(struct config) \
 	{ \
-		.type = IBV_QPT_RC, .send_wr = 64, .recv_wr = 64, .sge = 4, .inl = 256, .rd = 4, .cwnd = 64, .timeout = 14, .retry = 7, .rnr_retry = 3, \
-		.rnr_timer = 12, .access = IBV_ACCESS_REMOTE_READ | IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_ATOMIC, __VA_ARGS__ \
+		.type = IBV_QPT_RC, .send_wr = 64, .recv_wr = 64, .sge = 4, .inl = 256, .rd = 4, \
+		.cwnd = 64, .timeout = 14, .retry = 7, .rnr_retry = 3, .rnr_timer = 12, \
+		.access = IBV_ACCESS_REMOTE_READ | IBV_ACCESS_REMOTE_WRITE | \
+			  IBV_ACCESS_REMOTE_ATOMIC, \
+		__VA_ARGS__ \
 	}
 
 int wire_pair_setup(void **state); /* of a group of tests */
@@ -94,8 +97,10 @@ struct rpwi_av av_between(int me);
 enum { AT = 0x1000, RAT = 0x80000 }; /* where in memory tests put things */
 #define SIG IBV_SEND_SIGNALED
 
-int post(int i, enum ibv_wr_opcode op, uint64_t id, uint32_t off, uint32_t len, uint32_t roff, unsigned flags);
-int post_atomic(int i, bool cas, uint64_t id, uint32_t off, uint32_t roff, uint64_t compare_add, uint64_t swap);
+int post(int i, enum ibv_wr_opcode op, uint64_t id, uint32_t off, uint32_t len, uint32_t roff,
+	unsigned flags);
+int post_atomic(int i, bool cas, uint64_t id, uint32_t off, uint32_t roff, uint64_t compare_add,
+	uint64_t swap);
 void post_recv_key(int i, uint64_t id, uint32_t off, uint32_t len, uint32_t key);
 void post_recv(int i, uint64_t id, uint32_t off, uint32_t len);
 

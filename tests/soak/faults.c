@@ -27,7 +27,9 @@ static int port_of(int fd, int (*name)(int, struct sockaddr *, socklen_t *))
 {
 	struct sockaddr_in6 a = {0};
 	socklen_t n = sizeof(a);
-	return name(fd, (struct sockaddr *)&a, &n) ? -1 : ntohs(a.sin6_port); /* at the same place in both families */
+	return name(fd, (struct sockaddr *)&a, &n)
+		       ? -1
+		       : ntohs(a.sin6_port); /* at the same place in both families */
 }
 
 /* Copies of the sockets of a process for which `want` is true. */
@@ -50,7 +52,8 @@ static unsigned sockets(int pid, bool (*want)(int fd, const void *arg), const vo
 		else if (fd >= 0)
 			close(fd);
 		else if (errno == EPERM) {
-			fprintf(stderr, "SKIPPED: pidfd_getfd is not permitted here: no connection can be reset\n");
+			fprintf(stderr, "SKIPPED: pidfd_getfd is not permitted here: no connection "
+					"can be reset\n");
 			exit(77);
 		}
 	}
@@ -85,7 +88,8 @@ int fault_find(int pid, const int *ports, unsigned n, bool control, uint64_t ran
 {
 	int found[FOUND_MAX];
 	struct wanted w = {ports, n, control};
-	unsigned have = sockets(pid, is_wanted, &w, found), k = have ? (unsigned)(random % have) : 0;
+	unsigned have = sockets(pid, is_wanted, &w, found),
+		 k = have ? (unsigned)(random % have) : 0;
 	for (unsigned i = 0; i < have; i++)
 		if (i != k)
 			close(found[i]);
@@ -111,7 +115,8 @@ void fault_blackout(int pid, bool on)
 	struct sock_fprog program = {1, &nothing};
 	int found[FOUND_MAX];
 	for (unsigned i = sockets(pid, is_udp, NULL, found); i; i--) {
-		setsockopt(found[i - 1], SOL_SOCKET, on ? SO_ATTACH_FILTER : SO_DETACH_FILTER, &program, sizeof(program));
+		setsockopt(found[i - 1], SOL_SOCKET, on ? SO_ATTACH_FILTER : SO_DETACH_FILTER,
+			&program, sizeof(program));
 		close(found[i - 1]);
 	}
 }
@@ -126,7 +131,8 @@ void fault_no_vm(void)
 		BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW),
 	};
 	struct sock_fprog program = {sizeof(code) / sizeof(code[0]), code};
-	if (prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) || prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &program)) {
+	if (prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) ||
+		prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &program)) {
 		fprintf(stderr, "SKIPPED: no system call can be forbidden here\n");
 		exit(77);
 	}

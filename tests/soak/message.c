@@ -14,13 +14,19 @@
 enum { AM_ID = 7, AM_LEN_MAX = 400 << 10, PROBE_LEN_MAX = LEN_MAX };
 
 static const char *const kind_names[KINDS] = {"message", "object", "active message"};
-static uint64_t message_key(unsigned from, unsigned to, enum kind kind, unsigned i) { return way_key(from, to, (unsigned)kind, i); }
+static uint64_t message_key(unsigned from, unsigned to, enum kind kind, unsigned i)
+{
+	return way_key(from, to, (unsigned)kind, i);
+}
 static size_t message_len(enum kind kind, uint64_t key)
 {
 	size_t len = size_of(key);
 	return kind == KIND_AM && len > AM_LEN_MAX ? len % AM_LEN_MAX : len;
 }
-static uint64_t tag_of(unsigned from, unsigned i, uint64_t key) { return MARK | (uint64_t)from << 48 | (uint64_t)i << 8 | mix(key + 5) % CHANNELS; }
+static uint64_t tag_of(unsigned from, unsigned i, uint64_t key)
+{
+	return MARK | (uint64_t)from << 48 | (uint64_t)i << 8 | mix(key + 5) % CHANNELS;
+}
 static unsigned tag_index(uint64_t tag) { return (unsigned)(tag >> 8 & 0xffffffff); }
 
 void message_round(struct peer *p)
@@ -63,7 +69,10 @@ static struct op *begin(struct peer *p, enum kind kind, enum op_kind op, unsigne
 /* Posted, or not; complete at once, or later. */
 static void posted(struct op *o, enum kind kind, int rc)
 {
-	atomic_fetch_add(kind == KIND_TAG ? &totals->messages : kind == KIND_OBJECT ? &totals->objects : &totals->ams, 1);
+	atomic_fetch_add(kind == KIND_TAG      ? &totals->messages
+			 : kind == KIND_OBJECT ? &totals->objects
+					       : &totals->ams,
+		1);
 	atomic_fetch_add(&totals->bytes, o->s.len);
 	if (!op_posted(o, rc, kind_names[kind])) {
 		o->p->out->message[kind][o->index].state = STATE_FAILED;
@@ -77,10 +86,14 @@ static void posted(struct op *o, enum kind kind, int rc)
 static int send_now(struct peer *p, struct op *o, rpw_request **req)
 {
 	uint64_t tag = p->out->message[KIND_TAG][o->index].tag;
-	return o->s.n == 1 && chance(2) ? rpw_send(p->ep, o->s.v[0].iov_base, o->s.len, tag, req) : rpw_send_iov(p->ep, o->s.v, o->s.n, tag, req);
+	return o->s.n == 1 && chance(2) ? rpw_send(p->ep, o->s.v[0].iov_base, o->s.len, tag, req)
+					: rpw_send_iov(p->ep, o->s.v, o->s.n, tag, req);
 }
 
-static bool mutant(enum mutant which, unsigned one_in) { return config.mutant == which && !me.id && chance(one_in); }
+static bool mutant(enum mutant which, unsigned one_in)
+{
+	return config.mutant == which && !me.id && chance(one_in);
+}
 
 void message_send(struct peer *p)
 {
@@ -96,7 +109,8 @@ void message_send(struct peer *p)
 	if (later && (o = begin(p, KIND_TAG, OP_SEND, &k)))
 		posted(o, KIND_TAG, send_now(p, o, &o->r));
 	o = later ? later : o;
-	posted(o, KIND_TAG, mutant(MUTANT_LOSE, 50) ? RPW_OK : send_now(p, o, chance(20) ? NULL : &o->r));
+	posted(o, KIND_TAG,
+		mutant(MUTANT_LOSE, 50) ? RPW_OK : send_now(p, o, chance(20) ? NULL : &o->r));
 }
 
 void message_object(struct peer *p)
@@ -118,7 +132,9 @@ void message_am(struct peer *p)
 	size_t len = 8 + mix(key + 1) % (RPW_AM_HEADER_MAX - 7);
 	memcpy(header, &number, 8);
 	pattern_fill(header + 8, len - 8, key + 3, 8);
-	posted(o, KIND_AM, rpw_am_send(p->ep, AM_ID, header, len, o->s.v[0].iov_base, o->s.len, chance(20) ? NULL : &o->r));
+	posted(o, KIND_AM,
+		rpw_am_send(p->ep, AM_ID, header, len, o->s.v[0].iov_base, o->s.len,
+			chance(20) ? NULL : &o->r));
 	memset(header, 0xee, sizeof(header));
 }
 
@@ -167,7 +183,8 @@ void message_recv(struct peer *p, bool all)
 	const struct peer *from = p;
 	while (!from || from->id == me.id)
 		from = &me.peer[rnd(config.sides)];
-	unsigned next = from->in->messages[KIND_TAG], i = next > 6 ? next - 6 + (unsigned)rnd(12) : (unsigned)rnd(12);
+	unsigned next = from->in->messages[KIND_TAG],
+		 i = next > 6 ? next - 6 + (unsigned)rnd(12) : (unsigned)rnd(12);
 	uint64_t key = message_key(from->id, me.id, KIND_TAG, i);
 	o->all = all;
 	o->mask = all ? MASK_MARK : mask_random();
@@ -181,8 +198,10 @@ void message_recv(struct peer *p, bool all)
 		len -= rnd(len + 1);
 	spread_make(&o->s, len, chance(3) ? 1 + (int)rnd(PIECES_MAX) : 1);
 	o->post = ++me.next_post;
-	int rc = o->s.n == 1 && chance(2) ? rpw_recv(me.c, p ? p->ep : NULL, o->s.v[0].iov_base, len, o->tag, o->mask, &o->r)
-					  : rpw_recv_iov(me.c, p ? p->ep : NULL, o->s.v, o->s.n, o->tag, o->mask, &o->r);
+	int rc = o->s.n == 1 && chance(2) ? rpw_recv(me.c, p ? p->ep : NULL, o->s.v[0].iov_base,
+						    len, o->tag, o->mask, &o->r)
+					  : rpw_recv_iov(me.c, p ? p->ep : NULL, o->s.v, o->s.n,
+						    o->tag, o->mask, &o->r);
 	if (!op_posted(o, rc, "receive"))
 		op_free(o);
 }
@@ -197,9 +216,11 @@ static struct message *came(struct peer *p, enum kind kind, unsigned i, size_t l
 		wrong("%s %u of side %u came twice", kind_names[kind], i, p->id);
 	p->came[kind][i] = true;
 	if (m->state == STATE_CANCELED)
-		wrong("%s %u of side %u came, although it was canceled", kind_names[kind], i, p->id);
+		wrong("%s %u of side %u came, although it was canceled", kind_names[kind], i,
+			p->id);
 	if (m->len != len)
-		wrong("%s %u of side %u came with %zu bytes; it has %u", kind_names[kind], i, p->id, len, m->len);
+		wrong("%s %u of side %u came with %zu bytes; it has %u", kind_names[kind], i, p->id,
+			len, m->len);
 	return m;
 }
 
@@ -218,22 +239,30 @@ static void received(struct op *o)
 	}
 	/* When everything is being closed its endpoint may be gone by now: then only the tag says. */
 	unsigned from = (unsigned)((d->tag & MASK_FROM) >> 48);
-	struct peer *p = me.closing && from < config.sides ? &me.peer[from] : d->from ? rpw_endpoint_user(d->from) : NULL;
+	struct peer *p = me.closing && from < config.sides ? &me.peer[from]
+			 : d->from                         ? rpw_endpoint_user(d->from)
+							   : NULL;
 	if (!p || p->id >= config.sides || (o->p && o->p != p) || from != p->id)
-		wrong("a receive for %s says that a message with tag 0x%llx came from another", o->p ? "one side" : "any side", (unsigned long long)d->tag);
+		wrong("a receive for %s says that a message with tag 0x%llx came from another",
+			o->p ? "one side" : "any side", (unsigned long long)d->tag);
 	if ((d->tag ^ o->tag) & o->mask)
-		wrong("a receive for tag 0x%llx, mask 0x%llx got tag 0x%llx", (unsigned long long)o->tag, (unsigned long long)o->mask,
+		wrong("a receive for tag 0x%llx, mask 0x%llx got tag 0x%llx",
+			(unsigned long long)o->tag, (unsigned long long)o->mask,
 			(unsigned long long)d->tag);
 	unsigned i = tag_index(d->tag);
 	const struct message *m = came(p, KIND_TAG, i, d->length);
 	bool cut = d->length > o->s.len;
 	if (m->tag != d->tag || cut != (d->status == RPW_ERR_TRUNCATED))
-		wrong("message %u of side %u (%u bytes, tag 0x%llx) ended with %s in a buffer of %zu, tag 0x%llx", i, p->id, m->len, (unsigned long long)m->tag,
-			rpw_status_name(d->status), o->s.len, (unsigned long long)d->tag);
-	const char *bad = spread_wrong(&o->s, cut ? o->s.len : d->length, message_key(p->id, me.id, KIND_TAG, i));
+		wrong("message %u of side %u (%u bytes, tag 0x%llx) ended with %s in a buffer of "
+		      "%zu, tag 0x%llx",
+			i, p->id, m->len, (unsigned long long)m->tag, rpw_status_name(d->status),
+			o->s.len, (unsigned long long)d->tag);
+	const char *bad = spread_wrong(
+		&o->s, cut ? o->s.len : d->length, message_key(p->id, me.id, KIND_TAG, i));
 	if (bad)
 		wrong("message %u of side %u: %s", i, p->id, bad);
-	p->taken[i] = (struct taken){.came = true, .any = !o->p, .post = o->post, .tag = o->tag, .mask = o->mask};
+	p->taken[i] = (struct taken){
+		.came = true, .any = !o->p, .post = o->post, .tag = o->tag, .mask = o->mask};
 	if (cut)
 		atomic_fetch_add(&totals->truncated, 1);
 }
@@ -256,7 +285,9 @@ void message_probe(struct peer *p)
 	o->p = rpw_endpoint_user(d.from);
 	o->post = ++me.next_post;
 	spread_make(&o->s, d.length, 1);
-	if (!op_posted(o, rpw_recv(me.c, d.from, o->s.v[0].iov_base, d.length, d.tag, UINT64_MAX, &o->r), "receive"))
+	if (!op_posted(o,
+		    rpw_recv(me.c, d.from, o->s.v[0].iov_base, d.length, d.tag, UINT64_MAX, &o->r),
+		    "receive"))
 		op_free(o);
 }
 
@@ -280,14 +311,19 @@ void message_recv_object(struct peer *p)
 	if (!o)
 		return;
 	bool own = chance(2);
-	if (!op_posted(o, rpw_recv_obj(me.c, p->ep, own ? object_alloc : NULL, own ? o : NULL, &o->obj, &o->obj_len, &o->r), "receive of an object"))
+	if (!op_posted(o,
+		    rpw_recv_obj(me.c, p->ep, own ? object_alloc : NULL, own ? o : NULL, &o->obj,
+			    &o->obj_len, &o->r),
+		    "receive of an object"))
 		op_free(o);
 }
 
 static bool object_is(struct peer *p, unsigned i, const struct op *o)
 {
 	const struct message *m = &p->in->message[KIND_OBJECT][i];
-	return m->len == o->done.length && pattern_wrong(o->obj, m->len, message_key(p->id, me.id, KIND_OBJECT, i), 0) == m->len;
+	return m->len == o->done.length &&
+	       pattern_wrong(o->obj, m->len, message_key(p->id, me.id, KIND_OBJECT, i), 0) ==
+		       m->len;
 }
 
 static void object_received(struct op *o)
@@ -301,8 +337,10 @@ static void object_received(struct op *o)
 			ended_with_endpoint(o, o->done.status);
 		return;
 	}
-	if (o->obj_len != o->done.length || (o->obj_mem && o->obj != o->obj_mem) || (p->ep && o->done.from != p->ep))
-		wrong("an object of %zu bytes: %zu were told, at %p; its memory is at %p", o->done.length, o->obj_len, o->obj, o->obj_mem);
+	if (o->obj_len != o->done.length || (o->obj_mem && o->obj != o->obj_mem) ||
+		(p->ep && o->done.from != p->ep))
+		wrong("an object of %zu bytes: %zu were told, at %p; its memory is at %p",
+			o->done.length, o->obj_len, o->obj, o->obj_mem);
 	unsigned i = p->next[KIND_OBJECT], n = p->in->messages[KIND_OBJECT];
 	while (i < n && !object_is(p, i, o)) {
 		bool certain = !p->in->message[KIND_OBJECT][i].cancel_asked && !excused(p);
@@ -312,8 +350,9 @@ static void object_received(struct op *o)
 		i++;
 	}
 	if (i >= n || !object_is(p, i, o))
-		wrong("an object of %zu bytes came from side %u that is not its object %u, nor one behind it that may come", o->done.length, p->id,
-			p->next[KIND_OBJECT]);
+		wrong("an object of %zu bytes came from side %u that is not its object %u, nor one "
+		      "behind it that may come",
+			o->done.length, p->id, p->next[KIND_OBJECT]);
 	came(p, KIND_OBJECT, i, o->done.length);
 	p->next[KIND_OBJECT] = i + 1;
 	if (!o->obj_mem)
@@ -322,7 +361,8 @@ static void object_received(struct op *o)
 
 /* ---- active messages ---- */
 
-static void handler(rpw_endpoint *ep, const void *header, size_t header_len, const void *data, size_t len, void *arg)
+static void handler(rpw_endpoint *ep, const void *header, size_t header_len, const void *data,
+	size_t len, void *arg)
 {
 	struct peer *p = rpw_endpoint_user(ep);
 	uint64_t i = UINT64_MAX;
@@ -333,18 +373,24 @@ static void handler(rpw_endpoint *ep, const void *header, size_t header_len, con
 	uint64_t key = message_key(p->id, me.id, KIND_AM, (unsigned)i);
 	came(p, KIND_AM, (unsigned)i, len);
 	if (i < p->next[KIND_AM])
-		wrong("active message %u of side %u came after %u", (unsigned)i, p->id, p->next[KIND_AM] - 1);
+		wrong("active message %u of side %u came after %u", (unsigned)i, p->id,
+			p->next[KIND_AM] - 1);
 	for (unsigned k = p->next[KIND_AM]; k < i; k++)
 		if (!p->in->message[KIND_AM][k].cancel_asked && !excused(p))
 			wrong("active message %u of side %u came before %u", (unsigned)i, p->id, k);
 	p->next[KIND_AM] = (unsigned)i + 1;
-	if (header_len != 8 + mix(key + 1) % (RPW_AM_HEADER_MAX - 7) || pattern_wrong((const char *)header + 8, header_len - 8, key + 3, 8) != header_len - 8)
-		wrong("the header of active message %u of side %u, %zu bytes, is not what was sent", (unsigned)i, p->id, header_len);
+	if (header_len != 8 + mix(key + 1) % (RPW_AM_HEADER_MAX - 7) ||
+		pattern_wrong((const char *)header + 8, header_len - 8, key + 3, 8) !=
+			header_len - 8)
+		wrong("the header of active message %u of side %u, %zu bytes, is not what was sent",
+			(unsigned)i, p->id, header_len);
 	size_t bad = pattern_wrong(data, len, key, 0);
 	if (bad != len)
-		wrong("active message %u of side %u: byte %zu of %zu is wrong", (unsigned)i, p->id, bad, len);
+		wrong("active message %u of side %u: byte %zu of %zu is wrong", (unsigned)i, p->id,
+			bad, len);
 	/* A handler may post, as long as nobody counts on that the round's sends are over. */
-	if (p->ep && arena->side[me.id].stage % STAGES == STAGE_RUN && me.ops < OPS_MAX - OPS_RESERVE && chance(6))
+	if (p->ep && arena->side[me.id].stage % STAGES == STAGE_RUN &&
+		me.ops < OPS_MAX - OPS_RESERVE && chance(6))
 		message_send(p);
 	close_here();
 }
@@ -394,10 +440,14 @@ static void order_check(const struct peer *p)
 	for (unsigned late = 1; late < n; late++) {
 		const struct taken *r = &p->taken[late];
 		for (unsigned early = 0; r->came && early < late; early++)
-			if (p->taken[early].came && p->taken[early].post > r->post && !((p->in->message[KIND_TAG][early].tag ^ r->tag) & r->mask))
-				wrong("message %u of side %u went to receive %llu, message %u, which was sent earlier, to the later receive %llu: the first "
+			if (p->taken[early].came && p->taken[early].post > r->post &&
+				!((p->in->message[KIND_TAG][early].tag ^ r->tag) & r->mask))
+				wrong("message %u of side %u went to receive %llu, message %u, "
+				      "which was sent earlier, to the later receive %llu: the "
+				      "first "
 				      "would have matched it",
-					late, p->id, (unsigned long long)r->post, early, (unsigned long long)p->taken[early].post);
+					late, p->id, (unsigned long long)r->post, early,
+					(unsigned long long)p->taken[early].post);
 	}
 }
 
@@ -409,12 +459,16 @@ void message_check(struct peer *p)
 			unsigned state = p->in->message[k][i].state;
 			refused += state == STATE_REFUSED;
 			if (state == STATE_CANCELED && p->came[k][i])
-				wrong("%s %u of side %u came, although it was canceled", kind_names[k], i, p->id);
-			if (!p->lost && (state == STATE_OK ? !p->came[k][i] : state == STATE_POSTED))
-				wrong("%s %u of side %u (%u bytes) %s", kind_names[k], i, p->id, p->in->message[k][i].len,
+				wrong("%s %u of side %u came, although it was canceled",
+					kind_names[k], i, p->id);
+			if (!p->lost &&
+				(state == STATE_OK ? !p->came[k][i] : state == STATE_POSTED))
+				wrong("%s %u of side %u (%u bytes) %s", kind_names[k], i, p->id,
+					p->in->message[k][i].len,
 					state == STATE_OK ? "was lost" : "never ended");
 		}
 	if (!p->lost && refused != p->in->refused)
-		wrong("%u objects of side %u were refused; it was told so of %u", p->in->refused, p->id, refused);
+		wrong("%u objects of side %u were refused; it was told so of %u", p->in->refused,
+			p->id, refused);
 	order_check(p);
 }

@@ -8,14 +8,19 @@
 void spread_make(struct spread *s, size_t len, int pieces)
 {
 	enum { GAP = 16 };
-	*s = (struct spread){.room = len + (size_t)(pieces + 1) * GAP, .len = len, .poison = mix2(me.random, 77), .n = pieces};
+	*s = (struct spread){.room = len + (size_t)(pieces + 1) * GAP,
+		.len = len,
+		.poison = mix2(me.random, 77),
+		.n = pieces};
 	s->mem = malloc(s->room);
 	if (!s->mem)
 		wrong("no memory for a buffer of %zu bytes", s->room);
 	pattern_fill(s->mem, s->room, s->poison, 0);
 	size_t at = GAP, left = len;
 	for (int i = 0; i < pieces; i++) {
-		size_t n = i + 1 == pieces ? left : chance(4) ? rnd(left + 1) : rnd(2 * left / (size_t)(pieces - i) + 1);
+		size_t n = i + 1 == pieces ? left
+			   : chance(4)     ? rnd(left + 1)
+					   : rnd(2 * left / (size_t)(pieces - i) + 1);
 		n = n < left ? n : left;
 		s->v[i] = (struct iovec){s->mem + at, n};
 		at += n + GAP;
@@ -48,10 +53,14 @@ const char *spread_wrong(const struct spread *s, size_t len, uint64_t key)
 	size_t at = 0;
 	const char *end = s->mem;
 	for (int i = 0; i <= s->n; i++) {
-		size_t gap = (size_t)((i < s->n ? (char *)s->v[i].iov_base : s->mem + s->room) - end),
+		size_t gap = (size_t)((i < s->n ? (char *)s->v[i].iov_base : s->mem + s->room) -
+				      end),
 		       bad = pattern_wrong(end, gap, s->poison, (size_t)(end - s->mem));
 		if (bad != gap) {
-			snprintf(text, sizeof(text), "byte %zu between pieces %d and %d (of %d) of its buffer was overwritten", bad, i - 1, i, s->n);
+			snprintf(text, sizeof(text),
+				"byte %zu between pieces %d and %d (of %d) of its buffer was "
+				"overwritten",
+				bad, i - 1, i, s->n);
 			return text;
 		}
 		if (i == s->n)
@@ -60,12 +69,15 @@ const char *spread_wrong(const struct spread *s, size_t len, uint64_t key)
 		size_t n = s->v[i].iov_len, valid = at >= len ? 0 : len - at < n ? len - at : n;
 		bad = pattern_wrong(p, valid, key, at);
 		if (bad != valid) {
-			snprintf(text, sizeof(text), "byte %zu of %zu is 0x%02x; 0x%02x was sent", at + bad, len, (uint8_t)p[bad], pattern_byte(key, at + bad));
+			snprintf(text, sizeof(text), "byte %zu of %zu is 0x%02x; 0x%02x was sent",
+				at + bad, len, (uint8_t)p[bad], pattern_byte(key, at + bad));
 			return text;
 		}
 		bad = pattern_wrong(p + valid, n - valid, s->poison, (size_t)(p + valid - s->mem));
 		if (bad != n - valid) {
-			snprintf(text, sizeof(text), "byte %zu was overwritten, beyond the %zu of the message", at + valid + bad, len);
+			snprintf(text, sizeof(text),
+				"byte %zu was overwritten, beyond the %zu of the message",
+				at + valid + bad, len);
 			return text;
 		}
 		at += n;
@@ -86,7 +98,8 @@ static const char *with_whom(const struct op *o)
 	return text;
 }
 
-static const char *const names[OP_KINDS] = {"send", "receive", "send of an object", "receive of an object", "active message", "put", "get", "atomic", "flush"};
+static const char *const names[OP_KINDS] = {"send", "receive", "send of an object",
+	"receive of an object", "active message", "put", "get", "atomic", "flush"};
 
 struct op *op_new(enum op_kind kind, struct peer *p)
 {
@@ -95,7 +108,8 @@ struct op *op_new(enum op_kind kind, struct peer *p)
 	struct op *o = me.op;
 	while (o->used)
 		o++;
-	*o = (struct op){.used = true, .kind = kind, .p = p, .began_ns = now_ns(), .order = me.next_order++};
+	*o = (struct op){
+		.used = true, .kind = kind, .p = p, .began_ns = now_ns(), .order = me.next_order++};
 	me.ops++;
 	atomic_fetch_add(&totals->operations, 1);
 	return o;
@@ -126,11 +140,14 @@ bool ended_with_endpoint(const struct op *o, int status)
 	for (unsigned i = 0; !o->p && i < config.sides; i++)
 		explained |= i != me.id && excused(&me.peer[i]);
 	/* Whoever closes may release its memory, too. */
-	if (explained && status == RPW_ERR_ACCESS && (o->kind == OP_PUT || o->kind == OP_GET || o->kind == OP_CHANGE))
+	if (explained && status == RPW_ERR_ACCESS &&
+		(o->kind == OP_PUT || o->kind == OP_GET || o->kind == OP_CHANGE))
 		return true;
-	if (explained && (status == RPW_ERR_PEER_GONE || status == RPW_ERR_UNREACHABLE || status == RPW_ERR_TIMEOUT))
+	if (explained && (status == RPW_ERR_PEER_GONE || status == RPW_ERR_UNREACHABLE ||
+				 status == RPW_ERR_TIMEOUT))
 		return true;
-	wrong("a %s%s ended with %s: %s", names[o->kind], with_whom(o), rpw_status_name(status), rpw_last_error());
+	wrong("a %s%s ended with %s: %s", names[o->kind], with_whom(o), rpw_status_name(status),
+		rpw_last_error());
 }
 
 static void on_done(rpw_request *r, const rpw_completion *done, void *arg)
@@ -152,7 +169,8 @@ bool op_posted(struct op *o, int rc, const char *what)
 		if (chance(5)) {
 			o->with_callback = true;
 			rpw_request_on_done(o->r, on_done, o);
-		} else if (o->kind != OP_FLUSH && o->kind != OP_CHANGE && o->kind != OP_GET && o->kind != OP_RECV && o->kind != OP_RECV_OBJECT &&
+		} else if (o->kind != OP_FLUSH && o->kind != OP_CHANGE && o->kind != OP_GET &&
+			   o->kind != OP_RECV && o->kind != OP_RECV_OBJECT &&
 			   o->kind != OP_OBJECT && chance(40)) {
 			rpw_request_destroy(o->r); /* it goes on by itself */
 			o->r = NULL;
@@ -199,13 +217,19 @@ void op_look(struct op *o)
 		rpw_completion done = RPW_COMPLETION_INIT;
 		int status = rpw_request_test(o->r, &done);
 		if (status == RPW_IN_PROGRESS || (o->with_callback && !o->calls)) {
-			if (now_ns() - o->began_ns < config.deadline_s * 1000000000ull || (op_is_receive(o) && !o->cancel_asked && !(o->p && o->p->lost)))
+			if (now_ns() - o->began_ns < config.deadline_s * 1000000000ull ||
+				(op_is_receive(o) && !o->cancel_asked && !(o->p && o->p->lost)))
 				return;
-			wrong("a %s%s has not ended in %u s%s%s", names[o->kind], with_whom(o), config.deadline_s,
-				o->cancel_asked ? ", although it was canceled" : "", o->p && o->p->lost ? ", although its endpoint has" : "");
+			wrong("a %s%s has not ended in %u s%s%s", names[o->kind], with_whom(o),
+				config.deadline_s,
+				o->cancel_asked ? ", although it was canceled" : "",
+				o->p && o->p->lost ? ", although its endpoint has" : "");
 		}
-		if (o->with_callback && (o->done.status != status || o->done.length != done.length || o->done.tag != done.tag))
-			wrong("the callback of a %s was told otherwise than rpw_request_test", names[o->kind]);
+		if (o->with_callback &&
+			(o->done.status != status || o->done.length != done.length ||
+				o->done.tag != done.tag))
+			wrong("the callback of a %s was told otherwise than rpw_request_test",
+				names[o->kind]);
 		o->done = done;
 		rpw_request_destroy(o->r);
 		o->r = NULL;

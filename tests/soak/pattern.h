@@ -12,10 +12,19 @@ static inline uint64_t mix(uint64_t x)
 	x = (x ^ x >> 27) * 0x94d049bb133111ebull;
 	return x ^ x >> 31;
 }
-static inline uint64_t mix2(uint64_t a, uint64_t b) { return mix(a * 0x9e3779b97f4a7c15ull + mix(b + 0x632be59bd9b4e019ull)); }
+static inline uint64_t mix2(uint64_t a, uint64_t b)
+{
+	return mix(a * 0x9e3779b97f4a7c15ull + mix(b + 0x632be59bd9b4e019ull));
+}
 
-static inline uint64_t pattern_word(uint64_t key, uint64_t i) { return mix(key + i * 0x9e3779b97f4a7c15ull); }
-static inline uint8_t pattern_byte(uint64_t key, size_t at) { return (uint8_t)(pattern_word(key, at >> 3) >> (at & 7) * 8); }
+static inline uint64_t pattern_word(uint64_t key, uint64_t i)
+{
+	return mix(key + i * 0x9e3779b97f4a7c15ull);
+}
+static inline uint8_t pattern_byte(uint64_t key, size_t at)
+{
+	return (uint8_t)(pattern_word(key, at >> 3) >> (at & 7) * 8);
+}
 
 /* Bytes [from, from + len) of the key's stream. */
 static inline void pattern_fill(void *buf, size_t len, uint64_t key, size_t from)

@@ -10,7 +10,10 @@
 static size_t area_at(unsigned from) { return from * (size_t)(CANARY + AREA) + CANARY; }
 static size_t words_at(void) { return area_at(config.sides); }
 static size_t region_len(void) { return words_at() + WORDS * 8 + CANARY; }
-static uint64_t region_key(unsigned owner) { return mix2(mix2(config.seed, config.life), (uint64_t)me.session << 8 | owner); }
+static uint64_t region_key(unsigned owner)
+{
+	return mix2(mix2(config.seed, config.life), (uint64_t)me.session << 8 | owner);
+}
 static uint64_t put_key(unsigned from, unsigned to, unsigned i) { return way_key(from, to, 20, i); }
 
 static void *memory(size_t n)
@@ -29,7 +32,8 @@ void remote_open(void)
 	size_t n = region_len();
 	uint64_t key = region_key(me.id);
 	if (chance(2)) {
-		if (rpw_memory_allocate(me.c, n, RPW_REMOTE_WRITE | RPW_REMOTE_READ | RPW_REMOTE_ATOMIC, &me.memory))
+		if (rpw_memory_allocate(me.c, n,
+			    RPW_REMOTE_WRITE | RPW_REMOTE_READ | RPW_REMOTE_ATOMIC, &me.memory))
 			wrong("rpw_memory_allocate: %s", rpw_last_error());
 		me.base = rpw_memory_address(me.memory);
 		me.around = NULL;
@@ -38,7 +42,8 @@ void remote_open(void)
 		me.base = me.around + CANARY;
 		pattern_fill(me.around, CANARY, key, 1 << 30);
 		pattern_fill(me.base + n, CANARY, key, 1 << 29);
-		if (rpw_memory_register(me.c, me.base, n, RPW_MEMORY_HOST, RPW_REMOTE_WRITE | RPW_REMOTE_READ | RPW_REMOTE_ATOMIC, &me.memory))
+		if (rpw_memory_register(me.c, me.base, n, RPW_MEMORY_HOST,
+			    RPW_REMOTE_WRITE | RPW_REMOTE_READ | RPW_REMOTE_ATOMIC, &me.memory))
 			wrong("rpw_memory_register: %s", rpw_last_error());
 	}
 	pattern_fill(me.base, n, key, 0);
@@ -85,21 +90,26 @@ void remote_round(struct peer *p)
 static bool key_ready(struct peer *p)
 {
 	const struct public *s = &arena->side[p->id];
-	if (!p->key && !p->lost && p->ep && rpw_rkey_unpack(p->ep, s->key, (size_t)s->key_len, &p->key))
+	if (!p->key && !p->lost && p->ep &&
+		rpw_rkey_unpack(p->ep, s->key, (size_t)s->key_len, &p->key))
 		wrong("rpw_rkey_unpack: %s", rpw_last_error());
 	return p->key && !p->lost && p->ep;
 }
 
 /* ---- transfers ---- */
 
-static bool overlap(size_t a, size_t a_len, size_t b, size_t b_len) { return a_len && b_len && a < b + b_len && b < a + a_len; }
+static bool overlap(size_t a, size_t a_len, size_t b, size_t b_len)
+{
+	return a_len && b_len && a < b + b_len && b < a + a_len;
+}
 
 /* What was posted, may take effect after what is posted now, and touches the same bytes. */
 static bool puts_conflict(const struct peer *p, size_t offset, size_t len, unsigned first)
 {
 	for (unsigned i = first; i < p->out->puts; i++) {
 		const struct put *u = &p->out->put[i];
-		if (u->state != STATE_OK && (i >= p->fenced || u->notify) && overlap(offset, len, u->offset, u->len))
+		if (u->state != STATE_OK && (i >= p->fenced || u->notify) &&
+			overlap(offset, len, u->offset, u->len))
 			return true;
 	}
 	return false;
@@ -131,7 +141,8 @@ static bool place(struct peer *p, bool is_get, size_t *offset, size_t *len)
 	return !puts_conflict(p, *offset, *len, 0) && (is_get || !gets_conflict(p, *offset, *len));
 }
 
-static void transfer_add(struct peer *p, struct op *o, char *local, bool is_get, size_t offset, size_t len, bool notify)
+static void transfer_add(struct peer *p, struct op *o, char *local, bool is_get, size_t offset,
+	size_t len, bool notify)
 {
 	unsigned k = o->transfers++;
 	o->t[k] = (typeof(o->t[k])){.is_get = is_get, .local = local, .offset = offset, .len = len};
@@ -165,7 +176,8 @@ static void transfers(struct peer *p, unsigned n, bool notify)
 	unsigned have = 0;
 	for (unsigned i = 0; i < n; i++) {
 		is_get[have] = !notify && chance(2);
-		bool good = place(p, is_get[have], &offset[have], &len[have]) && total + len[have] < UNDER_WAY_MAX / 4;
+		bool good = place(p, is_get[have], &offset[have], &len[have]) &&
+			    total + len[have] < UNDER_WAY_MAX / 4;
 		for (unsigned k = 0; good && k < have; k++)
 			good = !overlap(offset[k], len[k], offset[have], len[have]);
 		total += good ? len[have] : 0;
@@ -181,7 +193,8 @@ static void transfers(struct peer *p, unsigned n, bool notify)
 	unsigned first = p->out->puts;
 	for (unsigned i = 0; i < have; at += len[i], i++) {
 		transfer_add(p, o, at, is_get[i], offset[i], len[i], notify);
-		t[i] = (rpw_transfer){sizeof(*t), is_get[i], at, len[i], p->key, area_at(me.id) + offset[i]};
+		t[i] = (rpw_transfer){
+			sizeof(*t), is_get[i], at, len[i], p->key, area_at(me.id) + offset[i]};
 	}
 	o->index = first;
 	bool gets = false;
@@ -190,15 +203,22 @@ static void transfers(struct peer *p, unsigned n, bool notify)
 	if (gets)
 		o->kind = OP_GET;
 	bool quiet = !gets && chance(20);
-	bool over = config.mutant == MUTANT_OVERRUN && !me.id && have == 1 && !is_get[0] && chance(10) && offset[0] + len[0] < AREA;
+	bool over = config.mutant == MUTANT_OVERRUN && !me.id && have == 1 && !is_get[0] &&
+		    chance(10) && offset[0] + len[0] < AREA;
 	rpw_request **req = quiet ? NULL : &o->r;
-	int rc = notify                  ? rpw_put_notify(p->ep, t[0].buf, t[0].len, p->key, t[0].offset, notify_data(first, p->out->put[first].key), req)
+	int rc = notify ? rpw_put_notify(p->ep, t[0].buf, t[0].len, p->key, t[0].offset,
+				  notify_data(first, p->out->put[first].key), req)
 		 : have > 1 || chance(4) ? rpw_transfer_batch(p->ep, t, have, req)
-		 : is_get[0]             ? rpw_get(p->ep, t[0].buf, t[0].len, p->key, t[0].offset, req)
-					 : rpw_put(p->ep, t[0].buf, t[0].len + over, p->key, t[0].offset, req);
+		 : is_get[0] ? rpw_get(p->ep, t[0].buf, t[0].len, p->key, t[0].offset, req)
+			     : rpw_put(p->ep, t[0].buf, t[0].len + over, p->key, t[0].offset, req);
 	if (config.mutant == MUTANT_NOTIFY_TWICE && notify && !me.id && chance(4))
-		rpw_put_notify(p->ep, t[0].buf, t[0].len, p->key, t[0].offset, notify_data(first, p->out->put[first].key), NULL);
-	atomic_fetch_add(notify ? &totals->notifies : have > 1 ? &totals->batches : gets ? &totals->gets : &totals->puts, 1);
+		rpw_put_notify(p->ep, t[0].buf, t[0].len, p->key, t[0].offset,
+			notify_data(first, p->out->put[first].key), NULL);
+	atomic_fetch_add(notify     ? &totals->notifies
+			 : have > 1 ? &totals->batches
+			 : gets     ? &totals->gets
+				    : &totals->puts,
+		1);
 	atomic_fetch_add(&totals->bytes, total);
 	if (!op_posted(o, rc, "transfer")) {
 		op_free(o);
@@ -215,16 +235,20 @@ static void trespass(struct peer *p)
 	char byte = 1;
 	uint64_t before;
 	size_t n = region_len();
-	if (rpw_put(p->ep, &byte, 1, p->key, n, NULL) != RPW_ERR_ACCESS || rpw_get(p->ep, &byte, 2, p->key, n - 1, NULL) != RPW_ERR_ACCESS ||
-		rpw_put(p->ep, &byte, 2, p->key, UINT64_MAX, NULL) != RPW_ERR_ACCESS || rpw_fetch_add(p->ep, 1, p->key, n - 4, &before, NULL) != RPW_ERR_ACCESS)
-		wrong("a transfer outside of the registered memory was not refused: %s", rpw_last_error());
+	if (rpw_put(p->ep, &byte, 1, p->key, n, NULL) != RPW_ERR_ACCESS ||
+		rpw_get(p->ep, &byte, 2, p->key, n - 1, NULL) != RPW_ERR_ACCESS ||
+		rpw_put(p->ep, &byte, 2, p->key, UINT64_MAX, NULL) != RPW_ERR_ACCESS ||
+		rpw_fetch_add(p->ep, 1, p->key, n - 4, &before, NULL) != RPW_ERR_ACCESS)
+		wrong("a transfer outside of the registered memory was not refused: %s",
+			rpw_last_error());
 }
 
 /* ---- atomics ---- */
 
 static void change(struct peer *p)
 {
-	static uint64_t seen[SIDES_MAX][WORDS]; /* what a word of theirs was when this side looked last */
+	static uint64_t seen[SIDES_MAX]
+			    [WORDS]; /* what a word of theirs was when this side looked last */
 	static uint64_t since[SIDES_MAX];
 	unsigned i = p->out->changes, w = (unsigned)rnd(WORDS);
 	struct op *o = i >= ATOMICS_MAX ? NULL : op_new(OP_CHANGE, p);
@@ -235,13 +259,17 @@ static void change(struct peer *p)
 		memcpy(seen[p->id], arena->side[p->id].words_were, sizeof(seen[p->id]));
 	since[p->id] = now;
 	struct change *a = &p->out->change[i];
-	*a = (struct change){.word = w, .swap = w % 3 == 2, .operand = w % 3 ? rnd(UINT64_MAX) : 1, .compare = seen[p->id][w]};
+	*a = (struct change){.word = w,
+		.swap = w % 3 == 2,
+		.operand = w % 3 ? rnd(UINT64_MAX) : 1,
+		.compare = seen[p->id][w]};
 	a->state = STATE_POSTED;
 	p->out->changes = i + 1;
 	o->index = i;
 	atomic_fetch_add(&totals->atomics, 1);
 	uint64_t at = words_at() + w * 8;
-	int rc = a->swap ? rpw_compare_swap(p->ep, a->compare, a->operand, p->key, at, &o->before, &o->r)
+	int rc = a->swap ? rpw_compare_swap(
+				   p->ep, a->compare, a->operand, p->key, at, &o->before, &o->r)
 			 : rpw_fetch_add(p->ep, a->operand, p->key, at, &o->before, &o->r);
 	static uint64_t scrap;
 	if (config.mutant == MUTANT_ADD_TWICE && !a->swap && !me.id && chance(4))
@@ -292,9 +320,12 @@ static void flushed(struct op *o)
 		return;
 	}
 	for (const struct op *b = me.op; b < me.op + OPS_MAX; b++)
-		if (b->used && b->order < o->order && b->p == o->p && b->kind != OP_RECV && b->kind != OP_RECV_OBJECT && b->r &&
+		if (b->used && b->order < o->order && b->p == o->p && b->kind != OP_RECV &&
+			b->kind != OP_RECV_OBJECT && b->r &&
 			rpw_request_test(b->r, NULL) == RPW_IN_PROGRESS)
-			wrong("a flush to side %u was done before what was posted before it (operation kind %d)", o->p->id, (int)b->kind);
+			wrong("a flush to side %u was done before what was posted before it "
+			      "(operation kind %d)",
+				o->p->id, (int)b->kind);
 	for (unsigned i = 0; i < o->index; i++)
 		if (o->p->out->put[i].state == STATE_POSTED)
 			o->p->out->put[i].state = STATE_OK;
@@ -310,8 +341,9 @@ static void got(const struct op *o, unsigned i)
 		k++;
 	for (size_t m = k; m < len; m++)
 		bad += is[m] != want[m];
-	wrong("a get of %zu bytes at %zu of side %u: byte %zu is 0x%02x, 0x%02x was there; %zu are wrong, from there on", len, o->t[i].offset, o->p->id, k,
-		is[k], want[k], bad);
+	wrong("a get of %zu bytes at %zu of side %u: byte %zu is 0x%02x, 0x%02x was there; %zu are "
+	      "wrong, from there on",
+		len, o->t[i].offset, o->p->id, k, is[k], want[k], bad);
 }
 
 void remote_done(struct op *o)
@@ -356,14 +388,18 @@ void remote_notified(rpw_endpoint *ep, uint64_t data, size_t len, void *arg)
 {
 	struct peer *p = rpw_endpoint_user(ep);
 	unsigned i = (unsigned)(data & 0xffffffff);
-	if (arg != &me || !p || i >= p->in->puts || !p->in->put[i].notify || data != notify_data(i, put_key(p->id, me.id, i)) || len != p->in->put[i].len)
-		wrong("a notification 0x%llx, %zu bytes, that side %u did not send", (unsigned long long)data, len, p ? p->id : 99);
+	if (arg != &me || !p || i >= p->in->puts || !p->in->put[i].notify ||
+		data != notify_data(i, put_key(p->id, me.id, i)) || len != p->in->put[i].len)
+		wrong("a notification 0x%llx, %zu bytes, that side %u did not send",
+			(unsigned long long)data, len, p ? p->id : 99);
 	if (p->notified[i])
 		wrong("notification %u of side %u came twice", i, p->id);
 	p->notified[i] = true;
-	size_t bad = pattern_wrong(me.base + area_at(p->id) + p->in->put[i].offset, len, put_key(p->id, me.id, i), 0);
+	size_t bad = pattern_wrong(
+		me.base + area_at(p->id) + p->in->put[i].offset, len, put_key(p->id, me.id, i), 0);
 	if (bad != len)
-		wrong("notification %u of side %u came before byte %zu of its %zu", i, p->id, bad, len);
+		wrong("notification %u of side %u came before byte %zu of its %zu", i, p->id, bad,
+			len);
 	close_here();
 }
 
@@ -406,7 +442,8 @@ void remote_check(struct peer *p)
 		return;
 	for (size_t k = 0; k < AREA; k++)
 		if (p->known[k] && (uint8_t)area[k] != p->expect[k])
-			wrong("byte %zu of the area of side %u is 0x%02x, 0x%02x was put there", k, p->id, (uint8_t)area[k], p->expect[k]);
+			wrong("byte %zu of the area of side %u is 0x%02x, 0x%02x was put there", k,
+				p->id, (uint8_t)area[k], p->expect[k]);
 }
 
 /* Of word w, all that was done to it by all, in two kinds: certainly, or perhaps. */
@@ -427,16 +464,19 @@ static unsigned collect(unsigned w, const struct change **out, unsigned *perhaps
 	return n;
 }
 
-static void check_ones(unsigned w, uint64_t was, uint64_t is, const struct change **a, unsigned n, unsigned perhaps)
+static void check_ones(unsigned w, uint64_t was, uint64_t is, const struct change **a, unsigned n,
+	unsigned perhaps)
 {
 	static uint8_t seen[SIDES_MAX * ATOMICS_MAX];
 	memset(seen, 0, sizeof(seen));
 	if (is - was < n || is - was > n + perhaps)
-		wrong("word %u was %llu, and %u to %u times 1 was added: it is %llu", w, (unsigned long long)was, n, n + perhaps, (unsigned long long)is);
+		wrong("word %u was %llu, and %u to %u times 1 was added: it is %llu", w,
+			(unsigned long long)was, n, n + perhaps, (unsigned long long)is);
 	for (unsigned i = 0; i < n; i++)
 		if (a[i]->before - was >= n + perhaps || seen[a[i]->before - was]++)
-			wrong("word %u: value %llu, counted from where it was, was told as the one before %s", w, (unsigned long long)(a[i]->before - was),
-				"twice, or never was");
+			wrong("word %u: value %llu, counted from where it was, was told as the one "
+			      "before %s",
+				w, (unsigned long long)(a[i]->before - was), "twice, or never was");
 }
 
 static void check_swaps(unsigned w, uint64_t was, uint64_t is, const struct change **a, unsigned n)
@@ -444,7 +484,8 @@ static void check_swaps(unsigned w, uint64_t was, uint64_t is, const struct chan
 	uint64_t at = was;
 	for (unsigned steps = 0;; steps++) {
 		unsigned i = 0;
-		while (i < n && !(a[i]->before == a[i]->compare && a[i]->compare == at && a[i]->operand != at))
+		while (i < n && !(a[i]->before == a[i]->compare && a[i]->compare == at &&
+					a[i]->operand != at))
 			i++;
 		if (i == n)
 			break;
@@ -456,8 +497,8 @@ static void check_swaps(unsigned w, uint64_t was, uint64_t is, const struct chan
 	for (unsigned i = 0; i < n; i++)
 		good += a[i]->before == a[i]->compare;
 	if (at != is)
-		wrong("word %u: %u swaps lead from 0x%llx to 0x%llx; it is 0x%llx", w, good, (unsigned long long)was, (unsigned long long)at,
-			(unsigned long long)is);
+		wrong("word %u: %u swaps lead from 0x%llx to 0x%llx; it is 0x%llx", w, good,
+			(unsigned long long)was, (unsigned long long)at, (unsigned long long)is);
 }
 
 void remote_check_words(void)
@@ -473,17 +514,21 @@ void remote_check_words(void)
 		if (w % 3 == 0)
 			check_ones(w, own->words_were[w], words[w], a, n, perhaps);
 		else if (w % 3 == 1 && !perhaps && words[w] != own->words_were[w] + sum)
-			wrong("word %u has 0x%llx; what was there and what was added makes 0x%llx", w, (unsigned long long)words[w],
+			wrong("word %u has 0x%llx; what was there and what was added makes 0x%llx",
+				w, (unsigned long long)words[w],
 				(unsigned long long)(own->words_were[w] + sum));
 		else if (w % 3 == 2 && !perhaps)
 			check_swaps(w, own->words_were[w], words[w], a, n);
 		own->words_were[w] = words[w];
 	}
 	uint64_t key = region_key(me.id);
-	canary_check(me.base + words_at() - CANARY, CANARY, key, words_at() - CANARY, "before the words");
-	canary_check(me.base + words_at() + WORDS * 8, CANARY, key, words_at() + WORDS * 8, "behind the words");
+	canary_check(me.base + words_at() - CANARY, CANARY, key, words_at() - CANARY,
+		"before the words");
+	canary_check(me.base + words_at() + WORDS * 8, CANARY, key, words_at() + WORDS * 8,
+		"behind the words");
 	if (me.around) {
 		canary_check(me.around, CANARY, key, 1 << 30, "before the registered memory");
-		canary_check(me.base + region_len(), CANARY, key, 1 << 29, "behind the registered memory");
+		canary_check(me.base + region_len(), CANARY, key, 1 << 29,
+			"behind the registered memory");
 	}
 }

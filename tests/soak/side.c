@@ -14,7 +14,9 @@
 struct side me;
 struct totals *totals;
 
-enum { IN_USE_SLACK = 256 * 1024 }; /* bytes that the allocator's accounts may differ by between two sessions */
+enum {
+	IN_USE_SLACK = 256 * 1024
+}; /* bytes that the allocator's accounts may differ by between two sessions */
 
 void wrong(const char *fmt, ...)
 {
@@ -23,25 +25,39 @@ void wrong(const char *fmt, ...)
 	va_start(ap, fmt);
 	vsnprintf(text, sizeof(text), fmt, ap);
 	va_end(ap);
-	fprintf(stderr, "soak: side %u, session %u, round %u: %s\n", me.id, me.session, me.round, text);
+	fprintf(stderr, "soak: side %u, session %u, round %u: %s\n", me.id, me.session, me.round,
+		text);
 	for (unsigned i = 0; i < config.sides; i++) {
 		const struct public *s = &arena->side[i];
 		const struct peer *p = &me.peer[i];
-		fprintf(stderr, "soak:   side %u: session %u, round %u, stage %u%s%s%s\n", i, (unsigned)(s->stage / STAGES >> 32),
-			(unsigned)(s->stage / STAGES), (unsigned)(s->stage % STAGES), s->dying ? ", killed" : "", s->closed > me.session ? ", closing" : "",
-			p->lost ? ", lost" : "");
+		fprintf(stderr, "soak:   side %u: session %u, round %u, stage %u%s%s%s\n", i,
+			(unsigned)(s->stage / STAGES >> 32), (unsigned)(s->stage / STAGES),
+			(unsigned)(s->stage % STAGES), s->dying ? ", killed" : "",
+			s->closed > me.session ? ", closing" : "", p->lost ? ", lost" : "");
 		for (int k = 0; p->in && k < KINDS; k++)
 			for (unsigned m = 0; m < p->in->messages[k]; m++)
-				if (p->in->message[k][m].state == STATE_POSTED || (p->in->message[k][m].state == STATE_OK && !p->came[k][m]))
-					fprintf(stderr, "soak:     kind %d, %u of %u: %u bytes, state %u, %s%s\n", k, m, (unsigned)p->in->messages[k],
-						p->in->message[k][m].len, p->in->message[k][m].state, p->came[k][m] ? "came" : "did not come",
-						p->in->message[k][m].cancel_asked ? ", to be canceled" : "");
+				if (p->in->message[k][m].state == STATE_POSTED ||
+					(p->in->message[k][m].state == STATE_OK && !p->came[k][m]))
+					fprintf(stderr,
+						"soak:     kind %d, %u of %u: %u bytes, state %u, "
+						"%s%s\n",
+						k, m, (unsigned)p->in->messages[k],
+						p->in->message[k][m].len,
+						p->in->message[k][m].state,
+						p->came[k][m] ? "came" : "did not come",
+						p->in->message[k][m].cancel_asked
+							? ", to be canceled"
+							: "");
 	}
 	for (const struct op *o = me.op; o < me.op + OPS_MAX; o++)
 		if (o->used && (o->kind != OP_RECV || o->all || o->cancel_asked))
-			fprintf(stderr, "soak:     under way: kind %d, index %u, side %d%s%s%s, since %.1f s\n", (int)o->kind, o->index,
-				o->p ? (int)o->p->id : -1, o->orphan ? ", orphan" : "", o->cancel_asked ? ", canceled" : "",
-				o->with_callback && !o->calls ? ", with callback" : "", (double)(now_ns() - o->began_ns) / 1e9);
+			fprintf(stderr,
+				"soak:     under way: kind %d, index %u, side %d%s%s%s, since %.1f "
+				"s\n",
+				(int)o->kind, o->index, o->p ? (int)o->p->id : -1,
+				o->orphan ? ", orphan" : "", o->cancel_asked ? ", canceled" : "",
+				o->with_callback && !o->calls ? ", with callback" : "",
+				(double)(now_ns() - o->began_ns) / 1e9);
 	if (me.c)
 		state_dump(me.c, me.id);
 	fflush(stderr);
@@ -101,7 +117,8 @@ static void doze(void)
 	int ms = chance(10) ? 200 : (int)rnd(5) + 1;
 	uint64_t began = now_ns();
 	/* Whoever is stopped meanwhile is no evidence. */
-	if (!poll(&p, 1, ms) && ms == 200 && now_ns() - began < 250000000 && rpw_context_progress(me.c))
+	if (!poll(&p, 1, ms) && ms == 200 && now_ns() - began < 250000000 &&
+		rpw_context_progress(me.c))
 		atomic_fetch_add(&totals->late_wakes, 1);
 }
 
@@ -150,7 +167,8 @@ static bool others_reached(enum stage stage)
 
 /* Until it is so; how long it may take is what an operation may take. */
 #define UNTIL_FOR(deadlines, condition, what) \
-	for (uint64_t until = now_ns() + (deadlines)*config.deadline_s * 1000000000ull; !(condition);) { \
+	for (uint64_t until = now_ns() + (deadlines)*config.deadline_s * 1000000000ull; \
+		!(condition);) { \
 		turn(true); \
 		if (now_ns() > until) \
 			wrong("waited too long for %s", what); \
@@ -160,7 +178,8 @@ static bool others_reached(enum stage stage)
 static void stage_meet(enum stage stage)
 {
 	stage_say(stage);
-	UNTIL_FOR(4, others_reached(stage), "the other sides to come this far") /* who waits for something else says sooner, and better, what is missing */
+	UNTIL_FOR(4, others_reached(stage),
+		"the other sides to come this far") /* who waits for something else says sooner, and better, what is missing */
 }
 
 /* ---- endpoints ---- */
@@ -175,7 +194,8 @@ static void closed(rpw_endpoint *ep, int status, void *arg)
 {
 	struct peer *p = arg;
 	if (!excused(p))
-		wrong("the endpoint to side %u ended with %s: %s", p->id, rpw_status_name(status), rpw_last_error());
+		wrong("the endpoint to side %u ended with %s: %s", p->id, rpw_status_name(status),
+			rpw_last_error());
 	if (p->lost)
 		wrong("the endpoint to side %u ended twice", p->id);
 	lose(p);
@@ -218,7 +238,8 @@ static void connect_to(struct peer *p)
 	rpw_request *r = NULL;
 	rpw_endpoint *ep = NULL;
 	rpw_endpoint_information info = {.size = sizeof(info)};
-	rpw_endpoint_options o = {.size = sizeof(o), .timeout_ms = config.mode == MODE_KILLS ? 2000 : 20000};
+	rpw_endpoint_options o = {
+		.size = sizeof(o), .timeout_ms = config.mode == MODE_KILLS ? 2000 : 20000};
 	if (rpw_endpoint_create(me.c, address, &o, &ep, &r) != RPW_IN_PROGRESS)
 		wrong("rpw_endpoint_create: %s", rpw_last_error());
 	rpw_endpoint_info(ep, &info);
@@ -237,7 +258,8 @@ static void context_open(void)
 		.transports = config.transports,
 		.unexpected_bytes_max = k & 3 ? 0 : 1 << 20,
 		.eager_bytes_max = k & 12 ? 0 : 1 + (k >> 8) % 20000};
-	if (rpw_context_create(&o, &me.c) || rpw_listener_create(me.c, "127.0.0.1:0", accepted, NULL, &me.l))
+	if (rpw_context_create(&o, &me.c) ||
+		rpw_listener_create(me.c, "127.0.0.1:0", accepted, NULL, &me.l))
 		wrong("a context with a listener: %s", rpw_last_error());
 	arena->side[me.id].port = rpw_listener_port(me.l);
 	message_handle();
@@ -263,7 +285,9 @@ static void cancel(struct op *o)
 		return;
 	if (message && o->s.len < 16 && o->kind != OP_SEND)
 		return; /* too small to be told from the next */
-	enum kind kind = o->kind == OP_SEND ? KIND_TAG : o->kind == OP_OBJECT ? KIND_OBJECT : KIND_AM;
+	enum kind kind = o->kind == OP_SEND     ? KIND_TAG
+			 : o->kind == OP_OBJECT ? KIND_OBJECT
+						: KIND_AM;
 	o->cancel_asked = true;
 	if (message)
 		o->p->out->message[kind][o->index].cancel_asked = true;
@@ -301,7 +325,8 @@ static void run(void)
 	unsigned turns = (unsigned)rnd(500) + 20;
 	uint64_t until = now_ns() + (20 + rnd(800)) * 1000000;
 	while (turns-- && now_ns() < until && !disturbed() && !arena->side[me.id].please_close) {
-		for (unsigned burst = chance(8) ? (unsigned)rnd(64) : (unsigned)rnd(5); burst; burst--)
+		for (unsigned burst = chance(8) ? (unsigned)rnd(64) : (unsigned)rnd(5); burst;
+			burst--)
 			operation();
 		if (chance(6)) {
 			struct op *o = &me.op[rnd(OPS_MAX)];
@@ -324,7 +349,8 @@ static unsigned open_receives(const struct peer *p, enum op_kind kind)
 {
 	unsigned n = 0;
 	for (struct op *o = me.op; o < me.op + OPS_MAX; o++)
-		n += o->used && o->kind == kind && o->p == p && !o->cancel_asked && (kind != OP_RECV || o->all);
+		n += o->used && o->kind == kind && o->p == p && !o->cancel_asked &&
+		     (kind != OP_RECV || o->all);
 	return n;
 }
 
@@ -368,7 +394,8 @@ static void drain(void)
 		if (now_ns() > until) {
 			EACH_PEER(p)
 			if (!p->lost && (message_missing(p) || remote_missing(p)))
-				wrong("a %s of side %u never came", message_missing(p) ? "message" : "notification", p->id);
+				wrong("a %s of side %u never came",
+					message_missing(p) ? "message" : "notification", p->id);
 			wrong("waited too long for the end of the round");
 		}
 	}
@@ -388,7 +415,8 @@ static void drain(void)
 		UNTIL(p->lost, "the end of an endpoint")
 	EACH_PEER(p)
 	if (p->lost)
-		UNTIL(arena->side[p->id].dying || arena->side[p->id].left[me.id] > me.session, "the other end of an endpoint to end")
+		UNTIL(arena->side[p->id].dying || arena->side[p->id].left[me.id] > me.session,
+			"the other end of an endpoint to end")
 }
 
 static void receives_end(void)
@@ -481,11 +509,13 @@ static void statistics(void)
 {
 	rpw_statistics s = {.size = sizeof(s)};
 	/* A peer that was killed while it connected may still be counted. */
-	for (uint64_t until = now_ns() + config.deadline_s * 1000000000ull; rpw_context_statistics(me.c, &s) == RPW_OK && s.endpoints && now_ns() < until;)
+	for (uint64_t until = now_ns() + config.deadline_s * 1000000000ull;
+		rpw_context_statistics(me.c, &s) == RPW_OK && s.endpoints && now_ns() < until;)
 		turn(true);
 	if (s.requests || s.endpoints || s.unexpected_bytes)
-		wrong("when all is closed the context still counts %u requests, %u endpoints, %llu bytes of messages without a receive", s.requests,
-			s.endpoints, (unsigned long long)s.unexpected_bytes);
+		wrong("when all is closed the context still counts %u requests, %u endpoints, %llu "
+		      "bytes of messages without a receive",
+			s.requests, s.endpoints, (unsigned long long)s.unexpected_bytes);
 	atomic_fetch_add(&totals->path_changes, s.path_changes);
 	atomic_fetch_add(&totals->waited_for_room, s.waited_for_room);
 }
@@ -493,7 +523,8 @@ static void statistics(void)
 static void session(void)
 {
 	for (unsigned i = 0; i < config.sides; i++)
-		me.peer[i] = (struct peer){.id = i, .in = &arena->way[i][me.id], .out = &arena->way[me.id][i]};
+		me.peer[i] = (struct peer){
+			.id = i, .in = &arena->way[i][me.id], .out = &arena->way[me.id][i]};
 	me.round = 0;
 	me.closing = me.close_in_callback = false;
 	round_begin();
@@ -532,7 +563,8 @@ static void session(void)
 		free(me.peer[i].known);
 	}
 	if (me.ops || me.under_way)
-		wrong("the soak itself has lost count: %u operations, %zu bytes", me.ops, me.under_way);
+		wrong("the soak itself has lost count: %u operations, %zu bytes", me.ops,
+			me.under_way);
 	atomic_fetch_add(&totals->sessions, 1);
 }
 
@@ -553,7 +585,8 @@ static unsigned entries(const char *path)
 static void not_more(const char *path, unsigned before, const char *what)
 {
 	unsigned now = entries(path);
-	for (unsigned ms = 0; now > before && ms < config.deadline_s * 1000; ms++, now = entries(path))
+	for (unsigned ms = 0; now > before && ms < config.deadline_s * 1000;
+		ms++, now = entries(path))
 		usleep(1000);
 	if (now > before)
 		wrong("%u %s before the session, %u after it", before, what, now);
@@ -566,7 +599,10 @@ static size_t bytes_in_use(void)
 }
 
 /* A pair of contexts in this process, so that what is opened once and kept is there before anything is counted. */
-static void warm_accept(rpw_listener *l, rpw_endpoint *ep, void *arg) { *(rpw_endpoint **)arg = ep; }
+static void warm_accept(rpw_listener *l, rpw_endpoint *ep, void *arg)
+{
+	*(rpw_endpoint **)arg = ep;
+}
 static void warm_up(void)
 {
 	rpw_context *a, *b;
@@ -575,11 +611,13 @@ static void warm_up(void)
 	rpw_request *r;
 	char address[64];
 	rpw_context_options o = {.size = sizeof(o), .transports = config.transports};
-	if (rpw_context_create(&o, &a) || rpw_context_create(&o, &b) || rpw_listener_create(b, "127.0.0.1:0", warm_accept, &other, &l))
+	if (rpw_context_create(&o, &a) || rpw_context_create(&o, &b) ||
+		rpw_listener_create(b, "127.0.0.1:0", warm_accept, &other, &l))
 		wrong("warming up: %s", rpw_last_error());
 	snprintf(address, sizeof(address), "127.0.0.1:%d", rpw_listener_port(l));
 	rpw_endpoint_create(a, address, NULL, &ep, &r);
-	for (uint64_t until = now_ns() + config.deadline_s * 1000000000ull; (rpw_request_test(r, NULL) == RPW_IN_PROGRESS || !other) && now_ns() < until;) {
+	for (uint64_t until = now_ns() + config.deadline_s * 1000000000ull;
+		(rpw_request_test(r, NULL) == RPW_IN_PROGRESS || !other) && now_ns() < until;) {
 		rpw_context_progress(a);
 		rpw_context_progress(b);
 	}
@@ -597,11 +635,13 @@ int side_run(unsigned id)
 	me.random = config.seed;
 	if (config.rings)
 		fault_no_vm();
-	mallopt(M_MMAP_THRESHOLD, 128 << 10); /* large buffers come and go as mappings: whoever caches registrations meets stale ones */
+	mallopt(M_MMAP_THRESHOLD,
+		128 << 10); /* large buffers come and go as mappings: whoever caches registrations meets stale ones */
 	warm_up();
 	size_t in_use = 0;
 	for (me.session = 0;; me.session++) {
-		unsigned descriptors = entries("/proc/self/fd"), threads = entries("/proc/self/task");
+		unsigned descriptors = entries("/proc/self/fd"),
+			 threads = entries("/proc/self/task");
 		session();
 		if (config.mutant == MUTANT_LEAK && !id && dup(0) < 0)
 			wrong("dup");
@@ -611,7 +651,8 @@ int side_run(unsigned id)
 		if (me.session == 1)
 			in_use = now;
 		else if (me.session > 1 && now > in_use + IN_USE_SLACK)
-			wrong("%zu bytes allocated after session 1, %zu now: something leaks", in_use, now);
+			wrong("%zu bytes allocated after session 1, %zu now: something leaks",
+				in_use, now);
 		if (config.mode == MODE_KILLS)
 			return 0;
 		/* All sides do the same number of sessions: side 0 says. */

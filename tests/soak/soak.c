@@ -61,7 +61,8 @@ static bool running(unsigned i) { return d.pid[i] && !d.ended[i]; }
 static bool all_run(void)
 {
 	for (unsigned i = 0; i < config.sides; i++)
-		if (!running(i) || arena->side[i].stage % STAGES < STAGE_RUN || arena->side[i].stage % STAGES > STAGE_DRAIN)
+		if (!running(i) || arena->side[i].stage % STAGES < STAGE_RUN ||
+			arena->side[i].stage % STAGES > STAGE_DRAIN)
 			return false;
 	return true;
 }
@@ -156,11 +157,15 @@ static unsigned reap(void)
 		int status;
 		if (running(i) && waitpid(d.pid[i], &status, WNOHANG) == d.pid[i]) {
 			d.ended[i] = true;
-			bool well = WIFEXITED(status) ? !WEXITSTATUS(status) : WTERMSIG(status) == SIGKILL && arena->side[i].dying;
+			bool well = WIFEXITED(status)
+					    ? !WEXITSTATUS(status)
+					    : WTERMSIG(status) == SIGKILL && arena->side[i].dying;
 			if (WIFEXITED(status) && WEXITSTATUS(status) == 77)
 				exit(77);
-			if (!well && !(WIFEXITED(status) && WEXITSTATUS(status) == 2 && arena->failed))
-				fprintf(stderr, "soak: side %u ended with %s %d\n", i, WIFEXITED(status) ? "exit status" : "signal",
+			if (!well &&
+				!(WIFEXITED(status) && WEXITSTATUS(status) == 2 && arena->failed))
+				fprintf(stderr, "soak: side %u ended with %s %d\n", i,
+					WIFEXITED(status) ? "exit status" : "signal",
 					WIFEXITED(status) ? WEXITSTATUS(status) : WTERMSIG(status));
 			if (!well)
 				arena->failed = true;
@@ -177,7 +182,8 @@ static void watch(uint64_t beat[SIDES_MAX], double since[SIDES_MAX])
 			beat[i] = arena->side[i].heartbeat;
 			since[i] = now_s();
 		} else if (now_s() - since[i] > config.deadline_s + 20) {
-			fprintf(stderr, "soak: side %u has not come back from a call for %u s\n", i, config.deadline_s + 20);
+			fprintf(stderr, "soak: side %u has not come back from a call for %u s\n", i,
+				config.deadline_s + 20);
 			arena->failed = true;
 			kill(d.pid[i], SIGABRT);
 			since[i] = now_s();
@@ -198,7 +204,10 @@ static void add_totals(void)
 static void live(double until)
 {
 	uint64_t beat[SIDES_MAX] = {0};
-	double since[SIDES_MAX], hurt = now_s() + 0.001 * (double)(config.mode == MODE_KILLS ? draw(700) : 100 + draw(200)), failed = 0;
+	double since[SIDES_MAX],
+		hurt = now_s() +
+		       0.001 * (double)(config.mode == MODE_KILLS ? draw(700) : 100 + draw(200)),
+		failed = 0;
 	life_begin();
 	for (unsigned i = 0; i < SIDES_MAX; i++)
 		since[i] = now_s();
@@ -231,10 +240,12 @@ static void live(double until)
 /* A /dev/shm of the soak's own: what is in it afterwards, it has left there. */
 static void shared_files_apart(void)
 {
-	d.shm_apart = !unshare(CLONE_NEWNS) && !mount("none", "/", NULL, MS_REC | MS_PRIVATE, NULL) &&
+	d.shm_apart = !unshare(CLONE_NEWNS) &&
+		      !mount("none", "/", NULL, MS_REC | MS_PRIVATE, NULL) &&
 		      !mount("soak", "/dev/shm", "tmpfs", MS_NOSUID | MS_NODEV, NULL);
 	if (!d.shm_apart)
-		printf("soak: nobody looks whether files are left in /dev/shm: %s\n", strerror(errno));
+		printf("soak: nobody looks whether files are left in /dev/shm: %s\n",
+			strerror(errno));
 }
 
 static unsigned shared_files(void)
@@ -252,10 +263,13 @@ static unsigned shared_files(void)
 
 static void repeat_line(FILE *f)
 {
-	fprintf(f, "soak: repeat with: %s --transport %s --mode %s --sides %u --seed %llu --life %llu --seconds %g%s%s%s%s%s\n", d.program, config.transports,
-		mode_names[config.mode], config.sides, (unsigned long long)config.seed, (unsigned long long)config.life, d.seconds,
-		config.rings ? " --rings" : "", d.fault ? " --fault " : "", d.fault ? d.fault : "", d.blackouts ? " --blackouts" : "",
-		d.resets ? " --resets" : "");
+	fprintf(f,
+		"soak: repeat with: %s --transport %s --mode %s --sides %u --seed %llu --life %llu "
+		"--seconds %g%s%s%s%s%s\n",
+		d.program, config.transports, mode_names[config.mode], config.sides,
+		(unsigned long long)config.seed, (unsigned long long)config.life, d.seconds,
+		config.rings ? " --rings" : "", d.fault ? " --fault " : "", d.fault ? d.fault : "",
+		d.blackouts ? " --blackouts" : "", d.resets ? " --resets" : "");
 }
 
 static int soak(void)
@@ -274,15 +288,20 @@ static int soak(void)
 	}
 	const struct totals *t = &d.all;
 #define N(x) (unsigned long long)t->x
-	printf("soak: %s %s%s seed %llu lives %llu..%llu: %llu operations, %.3f GB; %llu messages, %llu objects, %llu active messages, %llu puts, %llu "
+	printf("soak: %s %s%s seed %llu lives %llu..%llu: %llu operations, %.3f GB; %llu messages, "
+	       "%llu objects, %llu active messages, %llu puts, %llu "
 	       "notified, %llu gets, %llu batches, "
-	       "%llu atomics, %llu flushes, %llu fences; %llu canceled, %llu truncated; %llu sessions, %llu rounds; %u stops, %u streams cut (%llu changes of "
+	       "%llu atomics, %llu flushes, %llu fences; %llu canceled, %llu truncated; %llu "
+	       "sessions, %llu rounds; %u stops, %u streams cut (%llu changes of "
 	       "path), %u blackouts, %u kills, "
 	       "%u closes, %u control paths cut, %llu endpoints ended; %llu late wake-ups: %s\n",
-		config.transports, mode_names[config.mode], config.rings ? " rings" : "", (unsigned long long)config.seed, (unsigned long long)first,
-		(unsigned long long)config.life, N(operations), (double)t->bytes / 1e9, N(messages), N(objects), N(ams), N(puts), N(notifies), N(gets),
-		N(batches), N(atomics), N(flushes), N(fences), N(canceled), N(truncated), N(sessions), N(rounds), d.stops, d.cut_streams, N(path_changes),
-		d.black, d.kills, d.closes, d.cut_controls, N(endings), N(late_wakes), arena->failed ? "FAILED" : "good");
+		config.transports, mode_names[config.mode], config.rings ? " rings" : "",
+		(unsigned long long)config.seed, (unsigned long long)first,
+		(unsigned long long)config.life, N(operations), (double)t->bytes / 1e9, N(messages),
+		N(objects), N(ams), N(puts), N(notifies), N(gets), N(batches), N(atomics),
+		N(flushes), N(fences), N(canceled), N(truncated), N(sessions), N(rounds), d.stops,
+		d.cut_streams, N(path_changes), d.black, d.kills, d.closes, d.cut_controls,
+		N(endings), N(late_wakes), arena->failed ? "FAILED" : "good");
 	if (arena->failed)
 		repeat_line(stderr);
 	return arena->failed ? 1 : 0;
@@ -308,13 +327,17 @@ static int all_mutants(void)
 			exit(soak());
 		}
 		close(out[1]);
-		for (ssize_t got; n < sizeof(text) - 1 && (got = read(out[0], text + n, sizeof(text) - 1 - n)) > 0;)
+		for (ssize_t got; n < sizeof(text) - 1 &&
+				  (got = read(out[0], text + n, sizeof(text) - 1 - n)) > 0;)
 			n += (size_t)got;
 		text[n] = 0;
 		close(out[0]);
 		waitpid(pid, &status, 0);
-		bool found = WIFEXITED(status) && WEXITSTATUS(status) == 1 && strstr(text, mutants[config.mutant].says) && strstr(text, "repeat with");
-		printf("soak: a side that does \"%s\" is %s\n", mutants[config.mutant].name, found ? "found" : "NOT found; this was printed:");
+		bool found = WIFEXITED(status) && WEXITSTATUS(status) == 1 &&
+			     strstr(text, mutants[config.mutant].says) &&
+			     strstr(text, "repeat with");
+		printf("soak: a side that does \"%s\" is %s\n", mutants[config.mutant].name,
+			found ? "found" : "NOT found; this was printed:");
 		if (!found)
 			printf("%s", text);
 		missed += !found;
@@ -322,16 +345,21 @@ static int all_mutants(void)
 	return missed ? 1 : 0;
 }
 
-static const struct option options[] = {{"transport", 1, NULL, 't'}, {"mode", 1, NULL, 'm'}, {"sides", 1, NULL, 'n'}, {"seed", 1, NULL, 's'},
-	{"life", 1, NULL, 'l'}, {"seconds", 1, NULL, 'S'}, {"rings", 0, NULL, 'r'}, {"fault", 1, NULL, 'f'}, {"resets", 0, NULL, 'R'},
-	{"blackouts", 0, NULL, 'b'}, {"len-max", 1, NULL, 'L'}, {"deadline", 1, NULL, 'd'}, {"mutant", 1, NULL, 'M'}, {"mutants", 0, NULL, 'a'},
+static const struct option options[] = {{"transport", 1, NULL, 't'}, {"mode", 1, NULL, 'm'},
+	{"sides", 1, NULL, 'n'}, {"seed", 1, NULL, 's'}, {"life", 1, NULL, 'l'},
+	{"seconds", 1, NULL, 'S'}, {"rings", 0, NULL, 'r'}, {"fault", 1, NULL, 'f'},
+	{"resets", 0, NULL, 'R'}, {"blackouts", 0, NULL, 'b'}, {"len-max", 1, NULL, 'L'},
+	{"deadline", 1, NULL, 'd'}, {"mutant", 1, NULL, 'M'}, {"mutants", 0, NULL, 'a'},
 	{"help", 0, NULL, 'h'}, {0}};
 
 static int usage(void)
 {
-	fprintf(stderr, "usage: soak [--transport LIST] [--mode calm|faults|kills] [--sides 2|3] [--seconds S] [--seed N] [--life N]\n"
-			"            [--rings] [--resets] [--blackouts] [--fault SPEC] [--len-max N] [--deadline S] [--mutant NAME | --mutants]\n"
-			"TESTING.md tells what each is for; without --seed one is drawn, and printed.\n");
+	fprintf(stderr,
+		"usage: soak [--transport LIST] [--mode calm|faults|kills] [--sides 2|3] "
+		"[--seconds S] [--seed N] [--life N]\n"
+		"            [--rings] [--resets] [--blackouts] [--fault SPEC] [--len-max N] "
+		"[--deadline S] [--mutant NAME | --mutants]\n"
+		"TESTING.md tells what each is for; without --seed one is drawn, and printed.\n");
 	return 2;
 }
 
@@ -401,7 +429,8 @@ int main(int argc, char **argv)
 			return usage();
 		}
 	}
-	if (config.sides < 2 || config.sides > SIDES_MAX || config.len_max > LEN_MAX || !config.len_max)
+	if (config.sides < 2 || config.sides > SIDES_MAX || config.len_max > LEN_MAX ||
+		!config.len_max)
 		return usage();
 	if (!d.given)
 		config.seed = (uint64_t)time(NULL) * 1000 + (uint64_t)getpid() % 1000;
@@ -409,7 +438,8 @@ int main(int argc, char **argv)
 	shared_files_apart();
 	if (d.fault)
 		setenv("ROPEWAY_FAULT", d.fault, 1);
-	arena = mmap(NULL, sizeof(*arena), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+	arena = mmap(
+		NULL, sizeof(*arena), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
 	if (arena == MAP_FAILED)
 		return 1;
 	printf("soak: seed %llu\n", (unsigned long long)config.seed);

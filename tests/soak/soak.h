@@ -25,7 +25,7 @@ enum {
 	LEN_MAX = 8 << 20,   /* of a message or a transfer */
 	AREA = LEN_MAX + 64, /* what each peer may write to on a side */
 	CANARY = 4096,       /* before, between and behind areas */
-	WORDS = 48,          /* for atomics: a third is added 1 to, a third anything, a third compared and swapped */
+	WORDS = 48, /* for atomics: a third is added 1 to, a third anything, a third compared and swapped */
 	CHANNELS = 5,
 };
 #define UNDER_WAY_MAX ((size_t)48 << 20) /* bytes in buffers of a side */
@@ -62,23 +62,36 @@ struct direction {
 	struct change change[ATOMICS_MAX];
 };
 
-enum stage { STAGE_BEGIN, STAGE_LISTEN, STAGE_KEYS, STAGE_RUN, STAGE_DRAIN, STAGE_FLUSHED, STAGE_CHECKED, STAGE_LAST, STAGES };
+enum stage {
+	STAGE_BEGIN,
+	STAGE_LISTEN,
+	STAGE_KEYS,
+	STAGE_RUN,
+	STAGE_DRAIN,
+	STAGE_FLUSHED,
+	STAGE_CHECKED,
+	STAGE_LAST,
+	STAGES
+};
 
 struct totals {
-	_Atomic uint64_t operations, bytes, messages, objects, ams, puts, gets, batches, notifies, atomics, flushes, fences, probes, canceled, truncated,
-		endings, rounds, sessions, late_wakes, path_changes, waited_for_room;
+	_Atomic uint64_t operations, bytes, messages, objects, ams, puts, gets, batches, notifies,
+		atomics, flushes, fences, probes, canceled, truncated, endings, rounds, sessions,
+		late_wakes, path_changes, waited_for_room;
 };
 
 struct public
 {
 	_Atomic uint64_t stage; /* session * 2^32 + round * STAGES + enum stage: only grows */
 	_Atomic uint64_t heartbeat;
-	_Atomic bool dying;               /* killed, or about to be: its peers' endpoints to it may end */
-	_Atomic bool please_close;        /* it is asked to close its endpoints in mid-flight */
-	_Atomic unsigned closed;          /* sessions of which it closes, or has closed, its endpoints */
-	_Atomic unsigned left[SIDES_MAX]; /* sessions whose endpoint to another it has no more: it writes there no more */
+	_Atomic bool dying;        /* killed, or about to be: its peers' endpoints to it may end */
+	_Atomic bool please_close; /* it is asked to close its endpoints in mid-flight */
+	_Atomic unsigned closed;   /* sessions of which it closes, or has closed, its endpoints */
+	_Atomic unsigned left
+		[SIDES_MAX]; /* sessions whose endpoint to another it has no more: it writes there no more */
 	_Atomic int port;
-	_Atomic uint64_t tag_to[SIDES_MAX]; /* message_tag of the endpoint that it made to another */
+	_Atomic uint64_t
+		tag_to[SIDES_MAX]; /* message_tag of the endpoint that it made to another */
 	int key_len;
 	uint8_t key[RPW_RKEY_BYTES_MAX];
 	uint64_t words_were[WORDS];
@@ -101,9 +114,10 @@ enum mutant {
 };
 
 struct arena {
-	_Atomic bool failed, stop;               /* stop: as soon as the session is over */
-	_Atomic unsigned sessions, sessions_end; /* side 0 says: go on behind so many; that was all */
-	_Atomic bool cut[SIDES_MAX][SIDES_MAX];  /* the control path between them was reset */
+	_Atomic bool failed, stop; /* stop: as soon as the session is over */
+	_Atomic unsigned sessions,
+		sessions_end; /* side 0 says: go on behind so many; that was all */
+	_Atomic bool cut[SIDES_MAX][SIDES_MAX]; /* the control path between them was reset */
 	struct public side[SIDES_MAX];
 	struct direction way[SIDES_MAX][SIDES_MAX];
 };
@@ -152,13 +166,26 @@ struct peer {
 	unsigned next[KINDS]; /* objects, active messages: the first that has not come */
 	unsigned refused;     /* objects that this side refused and does not know which they were */
 	bool notified[PUTS_MAX];
-	unsigned fenced;                 /* puts before it take effect before what is posted now */
-	uint8_t *image, *expect, *known; /* its area for us, as our puts make it; ours for it, as its ledger tells, and which bytes are certain */
+	unsigned fenced; /* puts before it take effect before what is posted now */
+	uint8_t *image, *expect,
+		*known; /* its area for us, as our puts make it; ours for it, as its ledger tells, and which bytes are certain */
 };
 
-enum op_kind { OP_SEND, OP_RECV, OP_OBJECT, OP_RECV_OBJECT, OP_AM, OP_PUT, OP_GET, OP_CHANGE, OP_FLUSH, OP_KINDS };
+enum op_kind {
+	OP_SEND,
+	OP_RECV,
+	OP_OBJECT,
+	OP_RECV_OBJECT,
+	OP_AM,
+	OP_PUT,
+	OP_GET,
+	OP_CHANGE,
+	OP_FLUSH,
+	OP_KINDS
+};
 struct op {
-	bool used, orphan, cancel_asked, with_callback, refuse, all; /* all: a receive of anything */
+	bool used, orphan, cancel_asked, with_callback, refuse,
+		all; /* all: a receive of anything */
 	unsigned calls;
 	enum op_kind kind;
 	struct peer *p; /* receives: NULL for any */

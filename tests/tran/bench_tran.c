@@ -47,7 +47,8 @@ static void report(const char *what, double *v, const char *unit, bool more_is_b
 {
 	qsort(v, RUNS, sizeof *v, less);
 	if (!the_side)
-		printf("%-44s %9.3f %-10s best %9.3f\n", what, v[RUNS / 2], unit, v[more_is_better ? RUNS - 1 : 0]);
+		printf("%-44s %9.3f %-10s best %9.3f\n", what, v[RUNS / 2], unit,
+			v[more_is_better ? RUNS - 1 : 0]);
 }
 
 /* ---- bare ---- */
@@ -74,7 +75,8 @@ static void bare_ping_pong(struct side *s, struct bare *b, bool pauses)
 		uint64_t began = rpwi_now_ns();
 		for (int i = 0; i < ROUNDS; i++) {
 			n++;
-			_Atomic uint64_t *mine = s->which ? &b->back : &b->there, *other = s->which ? &b->there : &b->back;
+			_Atomic uint64_t *mine = s->which ? &b->back : &b->there,
+					 *other = s->which ? &b->there : &b->back;
 			if (!s->which)
 				atomic_store_explicit(mine, n, memory_order_release);
 			while (atomic_load_explicit(other, memory_order_acquire) != n)
@@ -85,7 +87,8 @@ static void bare_ping_pong(struct side *s, struct bare *b, bool pauses)
 		}
 		us[run] = (double)(rpwi_now_ns() - began) / ROUNDS / 2000;
 	}
-	report(pauses ? "the same, with a pause in the loop" : "bare cache-line ping-pong, one way", us, "us", false);
+	report(pauses ? "the same, with a pause in the loop" : "bare cache-line ping-pong, one way",
+		us, "us", false);
 }
 
 static void bare_memcpy(size_t len)
@@ -113,7 +116,8 @@ static void bare_memcpy(size_t len)
 /* ---- the transport ---- */
 
 /* Bodies are copied out, as they are into a user's buffer. */
-static void frame_count(struct end *e, const uint8_t *head, size_t head_len, const uint8_t *body, size_t body_len)
+static void frame_count(
+	struct end *e, const uint8_t *head, size_t head_len, const uint8_t *body, size_t body_len)
 {
 	static uint8_t buffer[65536];
 	memcpy(buffer, body, RPWI_MIN(body_len, sizeof buffer));
@@ -183,7 +187,8 @@ static void rate(struct side *s, struct end *ends, unsigned n, uint64_t *count, 
 		}
 		v[run] = (double)frames * 1000 / (double)(rpwi_now_ns() - began);
 	}
-	snprintf(what, sizeof what, "%zu-byte frames, %u endpoint%s, one direction", len, n, n > 1 ? "s" : "");
+	snprintf(what, sizeof what, "%zu-byte frames, %u endpoint%s, one direction", len, n,
+		n > 1 ? "s" : "");
 	report(what, v, "M/s", true);
 	if (len >= 1024) {
 		for (int i = 0; i < RUNS; i++)
@@ -206,17 +211,21 @@ static void rma_done(struct end *e, void *cookie, int status)
 }
 
 /* len bytes at a time, `window` under way; the peer progresses, or sleeps in the kernel. */
-static void transfer(struct side *s, struct end *e, bool is_put, bool mapped, bool peer_idle, size_t len, unsigned window)
+static void transfer(struct side *s, struct end *e, bool is_put, bool mapped, bool peer_idle,
+	size_t len, unsigned window)
 {
 	double v[RUNS];
 	struct tran_mem *m = NULL;
 	struct tran_desc d;
-	size_t got, total = RPWI_MAX(len * 2, len > 4096 ? (size_t)16 << 20 : (size_t)2 << 20), room = len * window;
-	uint8_t *local = mmap(NULL, room, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+	size_t got, total = RPWI_MAX(len * 2, len > 4096 ? (size_t)16 << 20 : (size_t)2 << 20),
+		    room = len * window;
+	uint8_t *local =
+		mmap(NULL, room, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
 	pattern_fill(local, room, 3, 0);
 	char what[96];
 	if (s->which) {
-		if (mapped ? s->ops->mem->alloc(s->t, room, TRAN_READ | TRAN_WRITE, &m) : s->ops->mem->add(s->t, local, room, TRAN_READ | TRAN_WRITE, &m))
+		if (mapped ? s->ops->mem->alloc(s->t, room, TRAN_READ | TRAN_WRITE, &m)
+			   : s->ops->mem->add(s->t, local, room, TRAN_READ | TRAN_WRITE, &m))
 			die("mem_add");
 		pattern_fill(m->addr, room, 4, 0);
 		pair_say(s, &m->desc, sizeof m->desc);
@@ -243,7 +252,8 @@ static void transfer(struct side *s, struct end *e, bool is_put, bool mapped, bo
 		while (w.done < n) {
 			while (posted < n && posted - w.done < window) {
 				size_t at = posted % window * len;
-				if (s->ops->rma->transfer(e->ep, is_put, &d, at, local + at, len, NULL, &w))
+				if (s->ops->rma->transfer(
+					    e->ep, is_put, &d, at, local + at, len, NULL, &w))
 					die("rma");
 				posted++;
 			}
@@ -258,8 +268,8 @@ static void transfer(struct side *s, struct end *e, bool is_put, bool mapped, bo
 		else
 			send_now(e, (uint8_t[HEAD]){0}, "done", 4);
 	}
-	snprintf(what, sizeof what, "%s %zu KiB, %u at a time%s%s", is_put ? "put" : "get", len >> 10, window, mapped ? ", mapped" : "",
-		peer_idle ? ", peer idle" : "");
+	snprintf(what, sizeof what, "%s %zu KiB, %u at a time%s%s", is_put ? "put" : "get",
+		len >> 10, window, mapped ? ", mapped" : "", peer_idle ? ", peer idle" : "");
 	report(what, v, "GB/s", true);
 	pair_sync(s);
 	if (m)
@@ -296,13 +306,15 @@ static void crossing(struct side *s, struct end *e, uint64_t *count, size_t len)
 				}
 				spin_until(s, count, from + i);
 				if (fetch) {
-					if (s->ops->rma->transfer(e->ep, false, &d, 0, here, len, NULL, &w))
+					if (s->ops->rma->transfer(
+						    e->ep, false, &d, 0, here, len, NULL, &w))
 						die("rma");
 					spin_until(s, &w.done, i);
 				}
 				send_now(e, head, body, 8);
 			}
-			(fetch ? fetched : eager)[run] = (double)(rpwi_now_ns() - began) / ROUNDS / 1000;
+			(fetch ? fetched : eager)[run] =
+				(double)(rpwi_now_ns() - began) / ROUNDS / 1000;
 		}
 	}
 	snprintf(what, sizeof what, "%zu bytes and an answer, eager", len);
@@ -363,7 +375,8 @@ int main(int argc, char **argv)
 		fprintf(stderr, "usage: bench_tran [TRANSPORT] [ENDPOINTS]\n");
 		return 2;
 	}
-	struct bare *bare = mmap(NULL, sizeof *bare, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+	struct bare *bare =
+		mmap(NULL, sizeof *bare, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
 	struct side s;
 	setvbuf(stdout, NULL, _IOLBF, 0);
 	if (pair_fork(&s, ops))
@@ -413,9 +426,11 @@ int main(int argc, char **argv)
 		if (!pair_connect(&s, &ends[i]))
 			die(ends[i].why);
 	if (!s.which)
-		printf("%-44s %9.3f ms\n", "connecting the other endpoints", (double)(rpwi_now_ns() - began) / 1e6);
+		printf("%-44s %9.3f ms\n", "connecting the other endpoints",
+			(double)(rpwi_now_ns() - began) / 1e6);
 	if (!s.which && many > 1)
-		printf("%-44s %9.3f KiB\n", "resident memory of each of them", (resident_kib() - kib) / (many - 1));
+		printf("%-44s %9.3f KiB\n", "resident memory of each of them",
+			(resident_kib() - kib) / (many - 1));
 	rate(&s, ends, many, &count, 8);
 	for (unsigned i = 0; i < many; i++)
 		s.ops->ep_close(ends[i].ep);

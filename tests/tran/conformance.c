@@ -19,7 +19,8 @@
 #define REQUIRE(x, ...) \
 	do { \
 		if (!(x)) { \
-			fprintf(stderr, "# %s:%d (side %d): %s.", __FILE__, __LINE__, the_side, #x); \
+			fprintf(stderr, "# %s:%d (side %d): %s.", __FILE__, __LINE__, the_side, \
+				#x); \
 			fprintf(stderr, " " __VA_ARGS__); \
 			fprintf(stderr, "\n"); \
 			_exit(1); \
@@ -32,9 +33,11 @@ enum { BODY_MAX = 1 << 20 };
 /* ---- frames ---- */
 
 /* Sizes around every boundary that a transport of ours has, up to frame_max. */
-static const size_t body_sizes[] = {0, 1, 7, 8, 9, 15, 16, 31, 32, 33, 40, 47, 48, 55, 56, 57, 63, 64, 65, 100, 127, 128, 255, 256, 1000, 1023, 1024, 1025,
-	2000, 4095, 4096, 4097, 8191, 8192, 8193, 16000, 16384, 32767, 32768, 65535, 65536, 131072, SIZE_MAX};
-static const size_t head_sizes[] = {0, 1, 8, 16, 20, 24, 40, 55, 56, 57, 64, 100, 255, 256, 319, 320};
+static const size_t body_sizes[] = {0, 1, 7, 8, 9, 15, 16, 31, 32, 33, 40, 47, 48, 55, 56, 57, 63,
+	64, 65, 100, 127, 128, 255, 256, 1000, 1023, 1024, 1025, 2000, 4095, 4096, 4097, 8191, 8192,
+	8193, 16000, 16384, 32767, 32768, 65535, 65536, 131072, SIZE_MAX};
+static const size_t head_sizes[] = {
+	0, 1, 8, 16, 20, 24, 40, 55, 56, 57, 64, 100, 255, 256, 319, 320};
 
 /* The n-th frame of a stream; both sides know it. The head begins with n, where it is long enough. */
 static size_t nth_head(uint64_t n) { return head_sizes[n % RPWI_ARRAY_LEN(head_sizes)]; }
@@ -48,15 +51,20 @@ struct stream {
 	uint64_t seed, next;
 };
 
-static void stream_frame(struct end *e, const uint8_t *head, size_t head_len, const uint8_t *body, size_t body_len)
+static void stream_frame(
+	struct end *e, const uint8_t *head, size_t head_len, const uint8_t *body, size_t body_len)
 {
 	struct stream *st = e->arg;
 	uint64_t n = st->next++;
-	REQUIRE(head_len == nth_head(n), "frame %llu: head of %zu bytes, sent %zu", (unsigned long long)n, head_len, nth_head(n));
-	REQUIRE(body_len == nth_body(n, e), "frame %llu: body of %zu bytes, sent %zu", (unsigned long long)n, body_len, nth_body(n, e));
-	REQUIRE(pattern_check(head, head_len, st->seed + 2 * n, 0) < 0, "frame %llu: head differs", (unsigned long long)n);
+	REQUIRE(head_len == nth_head(n), "frame %llu: head of %zu bytes, sent %zu",
+		(unsigned long long)n, head_len, nth_head(n));
+	REQUIRE(body_len == nth_body(n, e), "frame %llu: body of %zu bytes, sent %zu",
+		(unsigned long long)n, body_len, nth_body(n, e));
+	REQUIRE(pattern_check(head, head_len, st->seed + 2 * n, 0) < 0, "frame %llu: head differs",
+		(unsigned long long)n);
 	ssize_t at = pattern_check(body, body_len, st->seed + 2 * n + 1, 0);
-	REQUIRE(at < 0, "frame %llu: body of %zu differs at %zd", (unsigned long long)n, body_len, at);
+	REQUIRE(at < 0, "frame %llu: body of %zu differs at %zd", (unsigned long long)n, body_len,
+		at);
 }
 
 static void stream_send(struct end *e, uint64_t seed, uint64_t n)
@@ -82,15 +90,18 @@ static void case_order(struct side *s)
 		if (n % 7 == 0)
 			s->ops->progress(s->t);
 	}
-	REQUIRE(pair_until_count(s, &e.frames, FRAMES), "%llu frames came", (unsigned long long)e.frames);
+	REQUIRE(pair_until_count(s, &e.frames, FRAMES), "%llu frames came",
+		(unsigned long long)e.frames);
 	REQUIRE(e.frames == FRAMES && !e.is_failed, "%s", e.why);
 	REQUIRE(pair_sync(s) && e.frames == FRAMES);
 	s->ops->ep_close(e.ep);
 }
 
-static void scatter_frame(struct end *e, const uint8_t *head, size_t head_len, const uint8_t *body, size_t body_len)
+static void scatter_frame(
+	struct end *e, const uint8_t *head, size_t head_len, const uint8_t *body, size_t body_len)
 {
-	REQUIRE(head_len == 4 && !memcmp(head, "head", 4) && body_len == 3000 && pattern_check(body, 3000, 77, 0) < 0);
+	REQUIRE(head_len == 4 && !memcmp(head, "head", 4) && body_len == 3000 &&
+		pattern_check(body, 3000, 77, 0) < 0);
 }
 
 /* A body in pieces. */
@@ -101,7 +112,8 @@ static void case_scatter(struct side *s)
 	REQUIRE(pair_connect(s, &e), "%s", e.why);
 	pattern_fill(body, sizeof body, 77, 0);
 	if (s->which == 0) {
-		struct iovec iov[] = {{body, 1}, {body + 1, 0}, {body + 1, 15}, {body + 16, 2000}, {body + 2016, 984}};
+		struct iovec iov[] = {{body, 1}, {body + 1, 0}, {body + 1, 15}, {body + 16, 2000},
+			{body + 2016, 984}};
 		int rc;
 		while ((rc = s->ops->send(e.ep, "head", 4, iov, 5, sizeof body)) == -EAGAIN)
 			s->ops->progress(s->t);
@@ -135,8 +147,11 @@ static void case_room(struct side *s)
 			if (rc)
 				break;
 		}
-		REQUIRE(rc == -EAGAIN, "%llu frames, then %d: nothing bounds what a sender may queue", (unsigned long long)sent, rc);
-		REQUIRE(s->ops->send(e.ep, head, sizeof head, &iov, 1, e.ep->limits.frame_max + 1) < 0);
+		REQUIRE(rc == -EAGAIN,
+			"%llu frames, then %d: nothing bounds what a sender may queue",
+			(unsigned long long)sent, rc);
+		REQUIRE(s->ops->send(e.ep, head, sizeof head, &iov, 1, e.ep->limits.frame_max + 1) <
+			0);
 		REQUIRE(pair_say(s, &sent, sizeof sent));
 		REQUIRE(pair_until(s, &e.has_room));
 		for (int i = 0; i < 500; i++)
@@ -147,7 +162,8 @@ static void case_room(struct side *s)
 		s->t = NULL; /* so that nothing progresses meanwhile */
 		REQUIRE(pair_hear(s, &sent, sizeof sent, &len));
 		s->t = t;
-		REQUIRE(pair_until_count(s, &e.frames, sent + 500), "%llu of %llu", (unsigned long long)e.frames, (unsigned long long)sent + 500);
+		REQUIRE(pair_until_count(s, &e.frames, sent + 500), "%llu of %llu",
+			(unsigned long long)e.frames, (unsigned long long)sent + 500);
 	}
 	REQUIRE(pair_sync(s));
 	s->ops->ep_close(e.ep);
@@ -167,12 +183,14 @@ static void rma_done(struct end *e, void *cookie, int status)
 	r->status = status;
 }
 
-static int rma(struct end *e, bool is_put, const struct tran_desc *d, uint64_t offset, void *local, size_t len)
+static int rma(struct end *e, bool is_put, const struct tran_desc *d, uint64_t offset, void *local,
+	size_t len)
 {
 	struct result r = {0};
 	int rc = e->side->ops->rma->transfer(e->ep, is_put, d, offset, local, len, NULL, &r);
 	REQUIRE(!rc, "rma of %zu bytes: %d", len, rc);
-	REQUIRE(pair_until(e->side, &r.done), "%zu bytes at %llu: no end. %s", len, (unsigned long long)offset, e->why);
+	REQUIRE(pair_until(e->side, &r.done), "%zu bytes at %llu: no end. %s", len,
+		(unsigned long long)offset, e->why);
 	return r.status;
 }
 
@@ -184,7 +202,8 @@ static int flush(struct end *e)
 	return r.status;
 }
 
-static uint64_t atomic(struct end *e, enum tran_atomic op, const struct tran_desc *d, uint64_t offset, uint64_t operand, uint64_t compare, int *status)
+static uint64_t atomic(struct end *e, enum tran_atomic op, const struct tran_desc *d,
+	uint64_t offset, uint64_t operand, uint64_t compare, int *status)
 {
 	struct result r = {0};
 	uint64_t before = ~0ull;
@@ -194,7 +213,8 @@ static uint64_t atomic(struct end *e, enum tran_atomic op, const struct tran_des
 	return before;
 }
 
-static const size_t rma_sizes[] = {0, 1, 8, 63, 64, 100, 4095, 4096, 4097, 16384, 65536, 100000, 262144, 1 << 20, (1 << 20) + 17, 9 << 20};
+static const size_t rma_sizes[] = {0, 1, 8, 63, 64, 100, 4095, 4096, 4097, 16384, 65536, 100000,
+	262144, 1 << 20, (1 << 20) + 17, 9 << 20};
 enum { REGION = 20 << 20 };
 
 /* The passive side registers memory, as the program's own or allocated, and sends its description; the active one reads, writes, reads again. */
@@ -205,12 +225,15 @@ static void rma_case(struct side *s, bool allocate, bool passive_sleeps)
 	struct tran_desc d;
 	size_t len;
 	REQUIRE(pair_connect(s, &e), "%s", e.why);
-	uint8_t *mine = mmap(NULL, REGION, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+	uint8_t *mine =
+		mmap(NULL, REGION, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
 	REQUIRE(mine != MAP_FAILED);
 	if (s->which == 1) {
 		unsigned all = TRAN_READ | TRAN_WRITE | TRAN_ATOMIC;
-		int rc = allocate ? pair_memory(s, s->t, REGION, all, &m) : s->ops->mem->add(s->t, mine, REGION, all, &m);
-		REQUIRE(!rc && m->len == REGION && m->addr && (allocate || m->addr == mine), "%d", rc);
+		int rc = allocate ? pair_memory(s, s->t, REGION, all, &m)
+				  : s->ops->mem->add(s->t, mine, REGION, all, &m);
+		REQUIRE(!rc && m->len == REGION && m->addr && (allocate || m->addr == mine), "%d",
+			rc);
 		REQUIRE(m->desc.len > 0 && m->desc.len <= TRAN_DESC_MAX - 1);
 		pattern_fill(m->addr, REGION, 42, 0);
 		REQUIRE(pair_say(s, &m->desc, sizeof m->desc));
@@ -223,8 +246,10 @@ static void rma_case(struct side *s, bool allocate, bool passive_sleeps)
 		} else {
 			REQUIRE(pair_sync(s));
 		}
-		for (size_t i = 0, at = 3; i < RPWI_ARRAY_LEN(rma_sizes); at += rma_sizes[i] + 5, i++) {
-			ssize_t wrong = pattern_check((uint8_t *)m->addr + at, rma_sizes[i], 100 + i, 0);
+		for (size_t i = 0, at = 3; i < RPWI_ARRAY_LEN(rma_sizes);
+			at += rma_sizes[i] + 5, i++) {
+			ssize_t wrong =
+				pattern_check((uint8_t *)m->addr + at, rma_sizes[i], 100 + i, 0);
 			REQUIRE(wrong < 0, "put of %zu: byte %zd", rma_sizes[i], wrong);
 		}
 		s->ops->mem->del(s->t, m);
@@ -234,9 +259,11 @@ static void rma_case(struct side *s, bool allocate, bool passive_sleeps)
 			for (size_t offset = 0; offset <= 4099; offset += 4099) {
 				size_t n = rma_sizes[i];
 				memset(mine, 0xee, n + 1);
-				REQUIRE(rma(&e, false, &d, offset, mine, n) == RPW_OK, "get of %zu: %d", n, e.status);
+				REQUIRE(rma(&e, false, &d, offset, mine, n) == RPW_OK,
+					"get of %zu: %d", n, e.status);
 				ssize_t wrong = pattern_check(mine, n, 42, offset);
-				REQUIRE(wrong < 0 && mine[n] == 0xee, "get of %zu at %zu: byte %zd", n, offset, wrong);
+				REQUIRE(wrong < 0 && mine[n] == 0xee, "get of %zu at %zu: byte %zd",
+					n, offset, wrong);
 			}
 		}
 		/* All puts at once, and a flush behind them. */
@@ -244,26 +271,31 @@ static void rma_case(struct side *s, bool allocate, bool passive_sleeps)
 		size_t from = 0, at = 3;
 		for (size_t i = 0; i < RPWI_ARRAY_LEN(rma_sizes); i++) {
 			pattern_fill(mine + from, rma_sizes[i], 100 + i, 0);
-			REQUIRE(!s->ops->rma->transfer(e.ep, true, &d, at, mine + from, rma_sizes[i], NULL, &r[i]));
+			REQUIRE(!s->ops->rma->transfer(
+				e.ep, true, &d, at, mine + from, rma_sizes[i], NULL, &r[i]));
 			from += rma_sizes[i];
 			at += rma_sizes[i] + 5;
 		}
 		REQUIRE(flush(&e) == RPW_OK);
 		for (size_t i = 0; i < RPWI_ARRAY_LEN(rma_sizes); i++) {
-			REQUIRE(pair_until(s, &r[i].done) && r[i].status == RPW_OK, "put of %zu: %d", rma_sizes[i], r[i].status);
+			REQUIRE(pair_until(s, &r[i].done) && r[i].status == RPW_OK,
+				"put of %zu: %d", rma_sizes[i], r[i].status);
 		}
 		/* Gets of what was put, all at once. */
-		uint8_t *back = mmap(NULL, REGION, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+		uint8_t *back = mmap(
+			NULL, REGION, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
 		struct result g[RPWI_ARRAY_LEN(rma_sizes)] = {0};
 		from = 0;
 		at = 3;
 		for (size_t i = 0; i < RPWI_ARRAY_LEN(rma_sizes); i++) {
-			REQUIRE(!s->ops->rma->transfer(e.ep, false, &d, at, back + from, rma_sizes[i], NULL, &g[i]));
+			REQUIRE(!s->ops->rma->transfer(
+				e.ep, false, &d, at, back + from, rma_sizes[i], NULL, &g[i]));
 			from += rma_sizes[i];
 			at += rma_sizes[i] + 5;
 		}
 		for (size_t i = 0; i < RPWI_ARRAY_LEN(rma_sizes); i++)
-			REQUIRE(pair_until(s, &g[i].done) && g[i].status == RPW_OK, "get of %zu: %d", rma_sizes[i], g[i].status);
+			REQUIRE(pair_until(s, &g[i].done) && g[i].status == RPW_OK,
+				"get of %zu: %d", rma_sizes[i], g[i].status);
 		REQUIRE(!memcmp(mine, back, from));
 		munmap(back, REGION);
 		if (passive_sleeps)
@@ -340,14 +372,17 @@ static void case_regions(struct side *s)
 	REQUIRE(pair_connect(s, &e), "%s", e.why);
 	for (uint64_t round = 0; round < 3; round++) {
 		for (uint64_t i = 0; s->which == 1 && i < REGIONS; i++) {
-			REQUIRE(!pair_memory(s, s->t, LEN, TRAN_READ | (i % 2 ? TRAN_WRITE : 0), &m[i]));
+			REQUIRE(!pair_memory(
+				s, s->t, LEN, TRAN_READ | (i % 2 ? TRAN_WRITE : 0), &m[i]));
 			pattern_fill(m[i]->addr, LEN, round * REGIONS + i, 0);
 			d[i] = m[i]->desc;
 		}
 		if (s->which == 1) {
 			REQUIRE(pair_say(s, d, sizeof d) && pair_sync(s));
 			for (uint64_t i = 0; i < REGIONS; i++) {
-				REQUIRE(pattern_check(m[i]->addr, LEN, round * REGIONS + i + (i % 2 ? 1000 : 0), 0) < 0, "region %llu", (unsigned long long)i);
+				REQUIRE(pattern_check(m[i]->addr, LEN,
+						round * REGIONS + i + (i % 2 ? 1000 : 0), 0) < 0,
+					"region %llu", (unsigned long long)i);
 				pair_memory_free(s, s->t, m[i]);
 			}
 			REQUIRE(pair_sync(s));
@@ -357,15 +392,19 @@ static void case_regions(struct side *s)
 		for (int again = 0; again < 3; again++) {
 			for (uint64_t i = 0; i < REGIONS; i++) {
 				REQUIRE(rma(&e, false, &d[i], 0, local, LEN) == RPW_OK);
-				REQUIRE(pattern_check(local, LEN, round * REGIONS + i + (i % 2 && again ? 1000 : 0), 0) < 0, "region %llu",
-					(unsigned long long)i);
+				REQUIRE(pattern_check(local, LEN,
+						round * REGIONS + i + (i % 2 && again ? 1000 : 0),
+						0) < 0,
+					"region %llu", (unsigned long long)i);
 				pattern_fill(local, LEN, round * REGIONS + i + 1000, 0);
-				REQUIRE(rma(&e, true, &d[i], 0, local, LEN) == (i % 2 ? RPW_OK : RPW_ERR_ACCESS));
+				REQUIRE(rma(&e, true, &d[i], 0, local, LEN) ==
+					(i % 2 ? RPW_OK : RPW_ERR_ACCESS));
 			}
 		}
 		REQUIRE(flush(&e) == RPW_OK && pair_sync(s) && pair_sync(s));
 		for (uint64_t i = 0; i < REGIONS; i++)
-			REQUIRE(rma(&e, false, &d[i], 0, local, LEN) == RPW_ERR_ACCESS, "region %llu was released", (unsigned long long)i);
+			REQUIRE(rma(&e, false, &d[i], 0, local, LEN) == RPW_ERR_ACCESS,
+				"region %llu was released", (unsigned long long)i);
 	}
 	REQUIRE(pair_sync(s));
 	s->ops->ep_close(e.ep);
@@ -384,7 +423,8 @@ static void case_released(struct side *s)
 	REQUIRE(pair_connect(s, &e), "%s", e.why);
 	for (int round = 0; round < ROUNDS; round++) {
 		if (s->which == 1) {
-			REQUIRE(!s->ops->mem->add(s->t, mine, LEN, TRAN_READ, &m) && pair_say(s, &m->desc, sizeof m->desc));
+			REQUIRE(!s->ops->mem->add(s->t, mine, LEN, TRAN_READ, &m) &&
+				pair_say(s, &m->desc, sizeof m->desc));
 			uint64_t frames = (uint64_t)round + 1;
 			REQUIRE(pair_until_count(s, &e.frames, frames)); /* it has begun */
 			for (int i = 0; i < round; i++)
@@ -395,12 +435,18 @@ static void case_released(struct side *s)
 			REQUIRE(pair_hear(s, &d, sizeof d, &len));
 			memset(mine, 0, LEN);
 			for (int i = 0; i < 3; i++)
-				REQUIRE(!s->ops->rma->transfer(e.ep, false, &d, (uint64_t)i * (LEN / 4), mine + i * (LEN / 4), LEN / 4, NULL, &r[i]));
+				REQUIRE(!s->ops->rma->transfer(e.ep, false, &d,
+					(uint64_t)i * (LEN / 4), mine + i * (LEN / 4), LEN / 4,
+					NULL, &r[i]));
 			REQUIRE(pair_send(&e, "go", 2, NULL, 0));
 			for (size_t i = 0; i < 3; i++) {
-				REQUIRE(pair_until(s, &r[i].done) && (r[i].status == RPW_OK || r[i].status == RPW_ERR_ACCESS), "%d", r[i].status);
+				REQUIRE(pair_until(s, &r[i].done) &&
+						(r[i].status == RPW_OK ||
+							r[i].status == RPW_ERR_ACCESS),
+					"%d", r[i].status);
 				if (!r[i].status)
-					REQUIRE(pattern_check(mine + i * (LEN / 4), LEN / 4, 6, i * (LEN / 4)) < 0);
+					REQUIRE(pattern_check(mine + i * (LEN / 4), LEN / 4, 6,
+							i * (LEN / 4)) < 0);
 			}
 			REQUIRE(!e.is_failed, "%s", e.why);
 		}
@@ -411,7 +457,8 @@ static void case_released(struct side *s)
 }
 
 /* Both sides put into, get from and add to each other's memory, with frames in between: as many operations as the transport takes. */
-static void mixed_frame(struct end *e, const uint8_t *head, size_t head_len, const uint8_t *body, size_t body_len)
+static void mixed_frame(
+	struct end *e, const uint8_t *head, size_t head_len, const uint8_t *body, size_t body_len)
 {
 	stream_frame(e, head, head_len, body, body_len);
 }
@@ -429,29 +476,35 @@ static void case_rma_mixed(struct side *s)
 	memset(region, 0, LEN + 8);
 	REQUIRE(!s->ops->mem->add(s->t, region, LEN + 8, TRAN_READ | TRAN_WRITE | TRAN_ATOMIC, &m));
 	REQUIRE(pair_say(s, &m->desc, sizeof m->desc) && pair_hear(s, &d, sizeof d, &len));
-	struct result *put = calloc(OPS, sizeof *put), *get = calloc(OPS, sizeof *get), *add = calloc(OPS, sizeof *add);
+	struct result *put = calloc(OPS, sizeof *put), *get = calloc(OPS, sizeof *get),
+		      *add = calloc(OPS, sizeof *add);
 	uint64_t *before = calloc(OPS, 8);
 	uint64_t seed = 900 + (uint64_t)s->which;
 	pattern_fill(out, LEN, seed, 0);
 	for (uint64_t i = 0; i < OPS; i++) {
 		size_t n = (size_t)(i * 7919 % PIECE) + 1;
-		REQUIRE(!s->ops->rma->transfer(e.ep, true, &d, i * PIECE, out + i * PIECE, n, NULL, &put[i]));
-		REQUIRE(!s->ops->rma->atomic(e.ep, TRAN_FETCH_ADD, &d, LEN, i + 1, 0, &before[i], &add[i]));
+		REQUIRE(!s->ops->rma->transfer(
+			e.ep, true, &d, i * PIECE, out + i * PIECE, n, NULL, &put[i]));
+		REQUIRE(!s->ops->rma->atomic(
+			e.ep, TRAN_FETCH_ADD, &d, LEN, i + 1, 0, &before[i], &add[i]));
 		stream_send(&e, 7000000 + 1000000 * (uint64_t)s->which, i);
 		if (i >= 100) {
 			REQUIRE(pair_until(s, &put[i - 100].done) && put[i - 100].status == RPW_OK);
 			size_t back = (size_t)((i - 100) * 7919 % PIECE) + 1;
-			REQUIRE(!s->ops->rma->transfer(e.ep, false, &d, (i - 100) * PIECE, in + (i - 100) * PIECE, back, NULL, &get[i]));
+			REQUIRE(!s->ops->rma->transfer(e.ep, false, &d, (i - 100) * PIECE,
+				in + (i - 100) * PIECE, back, NULL, &get[i]));
 		}
 	}
 	REQUIRE(flush(&e) == RPW_OK);
 	for (uint64_t i = 0; i < OPS; i++) {
-		REQUIRE(pair_until(s, &put[i].done) && put[i].status == RPW_OK && pair_until(s, &add[i].done) && add[i].status == RPW_OK);
+		REQUIRE(pair_until(s, &put[i].done) && put[i].status == RPW_OK &&
+			pair_until(s, &add[i].done) && add[i].status == RPW_OK);
 		if (i < 100)
 			continue;
 		REQUIRE(pair_until(s, &get[i].done) && get[i].status == RPW_OK);
 		size_t back = (size_t)((i - 100) * 7919 % PIECE) + 1;
-		REQUIRE(pattern_check(in + (i - 100) * PIECE, back, seed, (i - 100) * PIECE) < 0, "get %llu", (unsigned long long)i);
+		REQUIRE(pattern_check(in + (i - 100) * PIECE, back, seed, (i - 100) * PIECE) < 0,
+			"get %llu", (unsigned long long)i);
 	}
 	/* Each add saw another value: they were atomic. */
 	uint64_t sum = 0;
@@ -461,11 +514,13 @@ static void case_rma_mixed(struct side *s)
 	REQUIRE(pair_sync(s));
 	uint64_t total;
 	memcpy(&total, region + LEN, 8);
-	REQUIRE(total == sum, "adds: %llu, not %llu", (unsigned long long)total, (unsigned long long)sum);
+	REQUIRE(total == sum, "adds: %llu, not %llu", (unsigned long long)total,
+		(unsigned long long)sum);
 	for (uint64_t i = 0; i < OPS; i++) {
 		size_t n = (size_t)(i * 7919 % PIECE) + 1;
-		REQUIRE(pattern_check(region + i * PIECE, n, 900 + (uint64_t)!s->which, i * PIECE) < 0, "piece %llu of what the peer put",
-			(unsigned long long)i);
+		REQUIRE(pattern_check(region + i * PIECE, n, 900 + (uint64_t)!s->which, i * PIECE) <
+				0,
+			"piece %llu of what the peer put", (unsigned long long)i);
 	}
 	REQUIRE(pair_sync(s));
 	s->ops->mem->del(s->t, m);
@@ -496,11 +551,16 @@ static void case_atomic(struct side *s)
 		REQUIRE(pair_hear(s, &d, sizeof d, &len));
 		for (uint64_t i = 0; i < ADDS; i++) {
 			uint64_t before = atomic(&e, TRAN_FETCH_ADD, &d, 16, 3, 0, &status);
-			REQUIRE(status == RPW_OK && before == 3 * i, "%llu", (unsigned long long)before);
+			REQUIRE(status == RPW_OK && before == 3 * i, "%llu",
+				(unsigned long long)before);
 		}
-		REQUIRE(atomic(&e, TRAN_COMPARE_SWAP, &d, 16, 1, 17, &status) == 3 * ADDS && status == RPW_OK); /* another value: no swap */
-		REQUIRE(atomic(&e, TRAN_COMPARE_SWAP, &d, 16, 3 * ADDS + 1000, 3 * ADDS, &status) == 3 * ADDS && status == RPW_OK);
-		REQUIRE(atomic(&e, TRAN_FETCH_ADD, &d, 16, 0, 0, &status) == 3 * ADDS + 1000 && status == RPW_OK);
+		REQUIRE(atomic(&e, TRAN_COMPARE_SWAP, &d, 16, 1, 17, &status) == 3 * ADDS &&
+			status == RPW_OK); /* another value: no swap */
+		REQUIRE(atomic(&e, TRAN_COMPARE_SWAP, &d, 16, 3 * ADDS + 1000, 3 * ADDS, &status) ==
+				3 * ADDS &&
+			status == RPW_OK);
+		REQUIRE(atomic(&e, TRAN_FETCH_ADD, &d, 16, 0, 0, &status) == 3 * ADDS + 1000 &&
+			status == RPW_OK);
 		REQUIRE(pair_sync(s));
 		REQUIRE(pair_sync(s));
 	}
@@ -522,7 +582,9 @@ static void case_answers_wait(struct side *s)
 	e.arg = &st;
 	REQUIRE(pair_connect(s, &e), "%s", e.why);
 	if (s->which == 1) {
-		REQUIRE(!s->ops->mem->add(s->t, region, sizeof region, TRAN_READ | TRAN_ATOMIC, &m) && pair_say(s, &m->desc, sizeof m->desc));
+		REQUIRE(!s->ops->mem->add(
+				s->t, region, sizeof region, TRAN_READ | TRAN_ATOMIC, &m) &&
+			pair_say(s, &m->desc, sizeof m->desc));
 		REQUIRE(pair_hear(s, body, sizeof body, &len)); /* the requests are under way */
 		for (; sent < 1000000; sent++) {
 			struct iovec iov = {body, nth_body(sent, &e)};
@@ -541,7 +603,8 @@ static void case_answers_wait(struct side *s)
 		uint64_t before[ADDS], seen = 0;
 		REQUIRE(pair_hear(s, &d, sizeof d, &len));
 		for (int i = 0; i < ADDS; i++)
-			REQUIRE(!s->ops->rma->atomic(e.ep, TRAN_FETCH_ADD, &d, 8, 1, 0, &before[i], &r[i]));
+			REQUIRE(!s->ops->rma->atomic(
+				e.ep, TRAN_FETCH_ADD, &d, 8, 1, 0, &before[i], &r[i]));
 		struct tran *t = s->t;
 		s->t = NULL; /* no progress */
 		REQUIRE(pair_say(s, "go", 2) && pair_hear(s, &sent, sizeof sent, &len));
@@ -570,7 +633,8 @@ static void case_access(struct side *s)
 	REQUIRE(pair_connect(s, &e), "%s", e.why);
 	pattern_fill(local, sizeof local, 3, 0);
 	if (s->which == 1) {
-		static const unsigned rights[4] = {TRAN_READ, TRAN_WRITE, TRAN_READ | TRAN_WRITE | TRAN_ATOMIC, TRAN_READ | TRAN_WRITE | TRAN_ATOMIC};
+		static const unsigned rights[4] = {TRAN_READ, TRAN_WRITE,
+			TRAN_READ | TRAN_WRITE | TRAN_ATOMIC, TRAN_READ | TRAN_WRITE | TRAN_ATOMIC};
 		for (int i = 0; i < 4; i++) {
 			pattern_fill(region[i], 4096, 50 + (uint64_t)i, 0);
 			REQUIRE(!s->ops->mem->add(s->t, region[i], 4096, rights[i], &m[i]));
@@ -579,7 +643,8 @@ static void case_access(struct side *s)
 		s->ops->mem->del(s->t, m[3]);
 		REQUIRE(pair_say(s, d, sizeof d) && pair_sync(s));
 		for (int i = 0; i < 4; i++)
-			REQUIRE(pattern_check(region[i], 4096, 50 + (uint64_t)i, 0) < 0, "region %d was written", i);
+			REQUIRE(pattern_check(region[i], 4096, 50 + (uint64_t)i, 0) < 0,
+				"region %d was written", i);
 		REQUIRE(pair_sync(s));
 		for (int i = 0; i < 3; i++)
 			s->ops->mem->del(s->t, m[i]);
@@ -592,10 +657,12 @@ static void case_access(struct side *s)
 		bool is_put;
 		uint64_t offset;
 		size_t len;
-	} wrong[] = {{0, true, 0, 8}, {1, false, 0, 8}, {2, false, 4096, 1}, {2, false, 4095, 2}, {2, true, 0, 4097}, {2, true, UINT64_MAX, 2},
-		{2, false, UINT64_MAX - 7, 16}, {2, true, 1ull << 63, 8}, {3, false, 0, 8}, {3, true, 0, 8}, {3, true, 0, 4096}};
+	} wrong[] = {{0, true, 0, 8}, {1, false, 0, 8}, {2, false, 4096, 1}, {2, false, 4095, 2},
+		{2, true, 0, 4097}, {2, true, UINT64_MAX, 2}, {2, false, UINT64_MAX - 7, 16},
+		{2, true, 1ull << 63, 8}, {3, false, 0, 8}, {3, true, 0, 8}, {3, true, 0, 4096}};
 	for (size_t i = 0; i < RPWI_ARRAY_LEN(wrong); i++) {
-		status = rma(&e, wrong[i].is_put, &d[wrong[i].which], wrong[i].offset, local, wrong[i].len);
+		status = rma(&e, wrong[i].is_put, &d[wrong[i].which], wrong[i].offset, local,
+			wrong[i].len);
 		REQUIRE(status == RPW_ERR_ACCESS, "access %zu: %d", i, status);
 	}
 	atomic(&e, TRAN_FETCH_ADD, &d[0], 0, 1, 0, &status);
@@ -610,14 +677,17 @@ static void case_access(struct side *s)
 		((uint8_t *)&bad)[bit / 8] ^= (uint8_t)(1 << bit % 8);
 		memset(local, 0, 64);
 		status = rma(&e, false, &bad, 64, local, 64);
-		REQUIRE(status == RPW_ERR_ACCESS || (status == RPW_OK && pattern_check(local, 64, 52, 64) < 0), "bit %zu turned: %d", bit, status);
+		REQUIRE(status == RPW_ERR_ACCESS ||
+				(status == RPW_OK && pattern_check(local, 64, 52, 64) < 0),
+			"bit %zu turned: %d", bit, status);
 	}
 	memset(&bad, 0, sizeof bad);
 	REQUIRE(rma(&e, false, &bad, 0, local, 8) == RPW_ERR_ACCESS);
 	memset(&bad, 0xff, sizeof bad);
 	REQUIRE(rma(&e, true, &bad, 0, local, 8) == RPW_ERR_ACCESS);
 	REQUIRE(flush(&e) == RPW_OK && !e.is_failed);
-	REQUIRE(rma(&e, false, &d[2], 96, local, 4000) == RPW_OK && pattern_check(local, 4000, 52, 96) < 0);
+	REQUIRE(rma(&e, false, &d[2], 96, local, 4000) == RPW_OK &&
+		pattern_check(local, 4000, 52, 96) < 0);
 	REQUIRE(pair_sync(s) && pair_sync(s));
 	s->ops->ep_close(e.ep);
 }
@@ -630,9 +700,12 @@ static void case_garbage(struct side *s)
 	uint8_t handle[TRAN_HANDLE_MAX], theirs[TRAN_HANDLE_MAX], bad[TRAN_HANDLE_MAX];
 	size_t len = 0, their_len = 0;
 	struct end good = {.side = s};
-	REQUIRE(!s->ops->ep_make(
-		s->t, &(struct tran_control){.peer = &s->peer_facts, .active = s->which == 0, .secret = pair_secret()}, &good, &good.ep, handle, &len));
-	REQUIRE(len > 0 && len <= sizeof handle && pair_say(s, handle, len) && pair_hear(s, theirs, sizeof theirs, &their_len));
+	REQUIRE(!s->ops->ep_make(s->t,
+		&(struct tran_control){
+			.peer = &s->peer_facts, .active = s->which == 0, .secret = pair_secret()},
+		&good, &good.ep, handle, &len));
+	REQUIRE(len > 0 && len <= sizeof handle && pair_say(s, handle, len) &&
+		pair_hear(s, theirs, sizeof theirs, &their_len));
 	for (int i = 0; i < 40; i++) {
 		struct end e = {.side = s};
 		size_t n = their_len;
@@ -649,18 +722,24 @@ static void case_garbage(struct side *s)
 			pattern_fill(bad, n, 1, 0);
 		else /* a byte of it, anywhere */
 			bad[(size_t)i * 7919 % their_len] ^= (uint8_t)(1 + i * 37);
-		REQUIRE(!s->ops->ep_make(
-			s->t, &(struct tran_control){.peer = &s->peer_facts, .active = s->which == 0, .secret = pair_secret()}, &e, &e.ep, handle, &len));
+		REQUIRE(!s->ops->ep_make(s->t,
+			&(struct tran_control){.peer = &s->peer_facts,
+				.active = s->which == 0,
+				.secret = pair_secret()},
+			&e, &e.ep, handle, &len));
 		int rc = s->ops->ep_start(e.ep, bad, n, 60);
 		if (!rc) {
-			REQUIRE(pair_until(s, &e.is_ready), "garbage %d: ep_start said 0, ready never came", i);
+			REQUIRE(pair_until(s, &e.is_ready),
+				"garbage %d: ep_start said 0, ready never came", i);
 			REQUIRE(e.status < 0, "garbage %d was accepted", i);
 		}
 		s->ops->ep_close(e.ep);
 	}
 	REQUIRE(pair_sync(s));
 	/* After all that the good one still comes up. */
-	REQUIRE(!s->ops->ep_start(good.ep, theirs, their_len, PAIR_DEADLINE_MS) && pair_until(s, &good.is_ready) && good.status == 0, "%s", good.why);
+	REQUIRE(!s->ops->ep_start(good.ep, theirs, their_len, PAIR_DEADLINE_MS) &&
+			pair_until(s, &good.is_ready) && good.status == 0,
+		"%s", good.why);
 	REQUIRE(pair_sync(s));
 	s->ops->ep_close(good.ep);
 }
@@ -671,8 +750,10 @@ static void case_never_started(struct side *s)
 	uint8_t handle[TRAN_HANDLE_MAX], theirs[TRAN_HANDLE_MAX];
 	size_t len, their_len;
 	struct end e = {.side = s};
-	REQUIRE(!s->ops->ep_make(
-		s->t, &(struct tran_control){.peer = &s->peer_facts, .active = s->which == 0, .secret = pair_secret()}, &e, &e.ep, handle, &len));
+	REQUIRE(!s->ops->ep_make(s->t,
+		&(struct tran_control){
+			.peer = &s->peer_facts, .active = s->which == 0, .secret = pair_secret()},
+		&e, &e.ep, handle, &len));
 	REQUIRE(pair_say(s, handle, len) && pair_hear(s, theirs, sizeof theirs, &their_len));
 	if (s->which == 0) {
 		uint64_t began = rpwi_now_ns();
@@ -689,8 +770,10 @@ static void handles_swap(struct side *s, struct end *e, uint8_t *theirs, size_t 
 	uint8_t handle[TRAN_HANDLE_MAX];
 	size_t len;
 	e->side = s;
-	REQUIRE(!s->ops->ep_make(
-		s->t, &(struct tran_control){.peer = &s->peer_facts, .active = s->which == 0, .secret = pair_secret()}, e, &e->ep, handle, &len));
+	REQUIRE(!s->ops->ep_make(s->t,
+		&(struct tran_control){
+			.peer = &s->peer_facts, .active = s->which == 0, .secret = pair_secret()},
+		e, &e->ep, handle, &len));
 	REQUIRE(pair_say(s, handle, len) && pair_hear(s, theirs, TRAN_HANDLE_MAX, their_len));
 }
 
@@ -706,7 +789,10 @@ static void case_late(struct side *s)
 		e.arg = &st;
 		handles_swap(s, &e, theirs, &len);
 		if (round < 6 && early)
-			REQUIRE(!s->ops->ep_start(e.ep, theirs, len, round < 4 ? 5000 : 1000)); /* where nobody says that the other has gone, time says it */
+			REQUIRE(!s->ops->ep_start(e.ep, theirs, len,
+				round < 4
+					? 5000
+					: 1000)); /* where nobody says that the other has gone, time says it */
 		uint64_t end = rpwi_now_ns() + 30 * RPWI_NS_PER_MS;
 		while (rpwi_now_ns() < end)
 			s->ops->progress(s->t);
@@ -715,11 +801,13 @@ static void case_late(struct side *s)
 			REQUIRE(pair_sync(s));
 			if (!early)
 				REQUIRE(!s->ops->ep_start(e.ep, theirs, len, 5000));
-			REQUIRE(pair_until(s, &e.is_ready) && !e.status, "round %d: %s", round, e.why);
+			REQUIRE(pair_until(s, &e.is_ready) && !e.status, "round %d: %s", round,
+				e.why);
 			for (uint64_t i = 0; i < 50; i++)
 				stream_send(&e, 0, i);
 			REQUIRE(pair_until_count(s, &e.frames, 50));
-		} else if (early) { /* the other closes, and never starts (4, 5), or before we do (6, 7) */
+		} else if (
+			early) { /* the other closes, and never starts (4, 5), or before we do (6, 7) */
 			REQUIRE(pair_sync(s));
 			if (round >= 6) {
 				int rc = s->ops->ep_start(e.ep, theirs, len, 300);
@@ -741,7 +829,10 @@ static void case_late(struct side *s)
 	}
 }
 
-static void count_only(struct end *e, const uint8_t *head, size_t head_len, const uint8_t *body, size_t body_len) {}
+static void count_only(
+	struct end *e, const uint8_t *head, size_t head_len, const uint8_t *body, size_t body_len)
+{
+}
 
 /* One side closes with transfers under way: the other is told, once, and no byte of the closed one's buffers changes after. */
 static void case_close(struct side *s)
@@ -757,10 +848,13 @@ static void case_close(struct side *s)
 	for (int round = 0; round < ROUNDS; round++) {
 		struct end e = {.frame = count_only}, other = {.frame = count_only};
 		struct result r[4] = {0};
-		REQUIRE(pair_connect(s, &e) && pair_connect(s, &other), "round %d: %s %s", round, e.why, other.why);
+		REQUIRE(pair_connect(s, &e) && pair_connect(s, &other), "round %d: %s %s", round,
+			e.why, other.why);
 		if (s->which == round % 2) {
 			for (int i = 0; i < 4; i++)
-				REQUIRE(!s->ops->rma->transfer(e.ep, i % 2, &d, (uint64_t)i * (LEN / 4), buf + i * (LEN / 4), LEN / 4, NULL, &r[i]));
+				REQUIRE(!s->ops->rma->transfer(e.ep, i % 2, &d,
+					(uint64_t)i * (LEN / 4), buf + i * (LEN / 4), LEN / 4, NULL,
+					&r[i]));
 			REQUIRE(!s->ops->send(e.ep, "last", 4, NULL, 0, 0));
 			for (int i = 0; i < round; i++)
 				s->ops->progress(s->t);
@@ -771,9 +865,11 @@ static void case_close(struct side *s)
 				usleep(20);
 			}
 			for (size_t i = 0; i < LEN; i++)
-				REQUIRE(buf[i] == (uint8_t)(round + 1), "byte %zu changed after ep_close", i);
+				REQUIRE(buf[i] == (uint8_t)(round + 1),
+					"byte %zu changed after ep_close", i);
 		} else {
-			REQUIRE(pair_until(s, &e.is_failed), "round %d: the end was not told", round);
+			REQUIRE(pair_until(s, &e.is_failed), "round %d: the end was not told",
+				round);
 			REQUIRE(e.frames == 1, "what was sent before the end must come before it");
 			REQUIRE(e.status < 0 && s->ops->send(e.ep, "x", 1, NULL, 0, 0) < 0);
 			s->ops->ep_close(e.ep);
@@ -808,7 +904,8 @@ static void case_close_full(struct side *s)
 				struct iovec iov = {body, nth_body(nth, &e[n % 4])};
 				pattern_fill(head, nth_head(nth), 2 * nth, 0);
 				pattern_fill(body, iov.iov_len, 2 * nth + 1, 0);
-				if (s->ops->send(e[n % 4].ep, head, nth_head(nth), &iov, 1, iov.iov_len))
+				if (s->ops->send(
+					    e[n % 4].ep, head, nth_head(nth), &iov, 1, iov.iov_len))
 					break;
 			}
 			for (int i = 0; i < 4; i++)
@@ -822,7 +919,8 @@ static void case_close_full(struct side *s)
 			REQUIRE(pair_hear(s, text, sizeof text, &len));
 			s->t = t;
 			for (int i = 0; i < 4; i++) {
-				REQUIRE(pair_until(s, &e[i].is_failed) && e[i].status < 0, "the end of %d was not told", i);
+				REQUIRE(pair_until(s, &e[i].is_failed) && e[i].status < 0,
+					"the end of %d was not told", i);
 				s->ops->ep_close(e[i].ep);
 			}
 		}
@@ -842,7 +940,8 @@ static void case_killed(struct side *s)
 	REQUIRE(!s->ops->mem->add(s->t, region, sizeof region, TRAN_READ | TRAN_WRITE, &m));
 	REQUIRE(pair_say(s, &m->desc, sizeof m->desc) && pair_hear(s, &d, sizeof d, &len));
 	if (s->which == 1) {
-		if (s->ops->caps & TRAN_SAME_HOST && !fork()) { /* a child that holds its descriptors for a while does not hide its end */
+		if (s->ops->caps & TRAN_SAME_HOST &&
+			!fork()) { /* a child that holds its descriptors for a while does not hide its end */
 			sleep(6);
 			_exit(0);
 		}
@@ -857,11 +956,14 @@ static void case_killed(struct side *s)
 		s->ops->rma->transfer(e.ep, i % 2, &d, 0, local, sizeof local, NULL, NULL);
 	kill(s->child, SIGKILL);
 	uint64_t began = rpwi_now_ns();
-	REQUIRE(pair_until(s, &e.is_failed) && pair_until(s, &second.is_failed), "the end of the peer was not noticed");
+	REQUIRE(pair_until(s, &e.is_failed) && pair_until(s, &second.is_failed),
+		"the end of the peer was not noticed");
 	REQUIRE(rpwi_now_ns() - began < (s->ops->caps & TRAN_SAME_HOST ? 5 : 10) * RPWI_NS_PER_S);
 	if (s->ops->caps & TRAN_SAME_HOST)
-		REQUIRE(e.status == RPW_ERR_PEER_GONE && second.status == RPW_ERR_PEER_GONE, "%d: %s", e.status, e.why);
-	REQUIRE(s->ops->send(e.ep, "x", 1, NULL, 0, 0) < 0 && s->ops->rma->transfer(e.ep, true, &d, 0, local, 8, NULL, NULL) < 0);
+		REQUIRE(e.status == RPW_ERR_PEER_GONE && second.status == RPW_ERR_PEER_GONE,
+			"%d: %s", e.status, e.why);
+	REQUIRE(s->ops->send(e.ep, "x", 1, NULL, 0, 0) < 0 &&
+		s->ops->rma->transfer(e.ep, true, &d, 0, local, 8, NULL, NULL) < 0);
 	s->ops->ep_close(e.ep);
 	s->ops->ep_close(second.ep);
 	s->ops->mem->del(s->t, m);
@@ -896,7 +998,8 @@ static void case_sleep(struct side *s)
 		for (int i = 0; i < 2000; i++) {
 			int rc;
 			e.has_room = false;
-			while ((rc = s->ops->send(e.ep, "many", 4, &iov, 1, sizeof body)) == -EAGAIN) {
+			while ((rc = s->ops->send(e.ep, "many", 4, &iov, 1, sizeof body)) ==
+				-EAGAIN) {
 				while (!e.has_room) {
 					REQUIRE(pair_sleep(s, 5000), "slept through the room");
 					s->ops->progress(s->t);
@@ -907,7 +1010,8 @@ static void case_sleep(struct side *s)
 		}
 		uint64_t quiet = rpwi_now_ns();
 		while (pair_sleep(s, 50) &&
-			rpwi_now_ns() < quiet + 300 * RPWI_NS_PER_MS) /* what is still queued on our side goes out; some only ever look again */
+			rpwi_now_ns() <
+				quiet + 300 * RPWI_NS_PER_MS) /* what is still queued on our side goes out; some only ever look again */
 			if (s->ops->progress(s->t))
 				quiet = rpwi_now_ns();
 	} else {
@@ -936,11 +1040,13 @@ static void case_sleep(struct side *s)
 }
 
 /* Many endpoints between two contexts: each has its own frames, in any order of use. */
-static void many_frame(struct end *e, const uint8_t *head, size_t head_len, const uint8_t *body, size_t body_len)
+static void many_frame(
+	struct end *e, const uint8_t *head, size_t head_len, const uint8_t *body, size_t body_len)
 {
 	uint64_t which = (uint64_t)(uintptr_t)e->arg;
-	REQUIRE(head_len == 8 && body_len == 100 && pattern_check(head, 8, which, 0) < 0 && pattern_check(body, 100, which, 8) < 0, "endpoint %llu",
-		(unsigned long long)which);
+	REQUIRE(head_len == 8 && body_len == 100 && pattern_check(head, 8, which, 0) < 0 &&
+			pattern_check(body, 100, which, 8) < 0,
+		"endpoint %llu", (unsigned long long)which);
 }
 static void case_many(struct side *s)
 {
@@ -949,7 +1055,8 @@ static void case_many(struct side *s)
 	uint8_t text[108];
 	for (uint64_t i = 0; i < MANY; i++) {
 		e[i] = (struct end){.frame = many_frame, .arg = (void *)(uintptr_t)i};
-		REQUIRE(pair_connect(s, &e[i]), "endpoint %llu: %s", (unsigned long long)i, e[i].why);
+		REQUIRE(pair_connect(s, &e[i]), "endpoint %llu: %s", (unsigned long long)i,
+			e[i].why);
 	}
 	for (int f = 0; f < FRAMES; f++)
 		for (uint64_t i = 0; i < MANY; i++) {
@@ -957,7 +1064,8 @@ static void case_many(struct side *s)
 			REQUIRE(pair_send(&e[i], text, 8, text + 8, 100));
 		}
 	for (int i = 0; i < MANY; i++)
-		REQUIRE(pair_until_count(s, &e[i].frames, FRAMES), "endpoint %d has %llu", i, (unsigned long long)e[i].frames);
+		REQUIRE(pair_until_count(s, &e[i].frames, FRAMES), "endpoint %d has %llu", i,
+			(unsigned long long)e[i].frames);
 	REQUIRE(pair_sync(s));
 	for (int i = 0; i < MANY; i++)
 		s->ops->ep_close(e[i].ep);
@@ -969,11 +1077,13 @@ struct other {
 	struct side side;
 	struct end end;
 };
-static void contexts_frame(struct end *e, const uint8_t *head, size_t head_len, const uint8_t *body, size_t body_len)
+static void contexts_frame(
+	struct end *e, const uint8_t *head, size_t head_len, const uint8_t *body, size_t body_len)
 {
 	uint64_t which = (uint64_t)(uintptr_t)e->arg;
-	REQUIRE(head_len == 16 && pattern_check(head, 16, which, 0) < 0 && pattern_check(body, body_len, which, 16) < 0, "context %llu",
-		(unsigned long long)which);
+	REQUIRE(head_len == 16 && pattern_check(head, 16, which, 0) < 0 &&
+			pattern_check(body, body_len, which, 16) < 0,
+		"context %llu", (unsigned long long)which);
 }
 enum { CONTEXTS = 40 };
 
@@ -989,7 +1099,8 @@ static void contexts_round(struct side *s, struct other *o, uint64_t end_ns)
 	REQUIRE(rpwi_now_ns() < end_ns, "waited too long");
 }
 
-static void contexts_until(struct side *s, struct other *o, const uint64_t *count, uint64_t at_least)
+static void contexts_until(
+	struct side *s, struct other *o, const uint64_t *count, uint64_t at_least)
 {
 	uint64_t end_ns = rpwi_now_ns() + PAIR_DEADLINE_MS * RPWI_NS_PER_MS;
 	while (*count < at_least)
@@ -1028,11 +1139,17 @@ static void case_contexts(struct side *s)
 		struct side *mine = &o[i].side;
 		if (s->which)
 			REQUIRE(!s->ops->open(s->t->up, &s->facts, &mine->t));
-		o[i].end = (struct end){.side = mine, .frame = contexts_frame, .arg = (void *)(uintptr_t)i};
-		REQUIRE(!s->ops->ep_make(mine->t, &(struct tran_control){.peer = &s->peer_facts, .active = s->which == 0, .secret = pair_secret()}, &o[i].end,
-			&o[i].end.ep, a, &len));
-		REQUIRE(pair_say(mine, a, len) && pair_hear(mine, b, sizeof b, &their_len) && !s->ops->ep_start(o[i].end.ep, b, their_len, PAIR_DEADLINE_MS));
-		REQUIRE(pair_until(mine, &o[i].end.is_ready) && !o[i].end.status, "context %llu: %s", (unsigned long long)i, o[i].end.why);
+		o[i].end = (struct end){
+			.side = mine, .frame = contexts_frame, .arg = (void *)(uintptr_t)i};
+		REQUIRE(!s->ops->ep_make(mine->t,
+			&(struct tran_control){.peer = &s->peer_facts,
+				.active = s->which == 0,
+				.secret = pair_secret()},
+			&o[i].end, &o[i].end.ep, a, &len));
+		REQUIRE(pair_say(mine, a, len) && pair_hear(mine, b, sizeof b, &their_len) &&
+			!s->ops->ep_start(o[i].end.ep, b, their_len, PAIR_DEADLINE_MS));
+		REQUIRE(pair_until(mine, &o[i].end.is_ready) && !o[i].end.status,
+			"context %llu: %s", (unsigned long long)i, o[i].end.why);
 	}
 	for (uint64_t f = 0; f < FRAMES; f++)
 		for (uint64_t i = 0; i < CONTEXTS; i++) {
@@ -1051,7 +1168,8 @@ static void case_contexts(struct side *s)
 		o[i].side.t = NULL;
 	}
 	for (uint64_t i = 0; i < CONTEXTS && !s->which; i += 2) {
-		REQUIRE(pair_until(s, &o[i].end.is_failed) && o[i].end.status < 0, "the end of context %llu", (unsigned long long)i);
+		REQUIRE(pair_until(s, &o[i].end.is_failed) && o[i].end.status < 0,
+			"the end of context %llu", (unsigned long long)i);
 		s->ops->ep_close(o[i].end.ep);
 	}
 	REQUIRE(pair_sync(s));
@@ -1059,7 +1177,8 @@ static void case_contexts(struct side *s)
 		contexts_send(s, o, i, 99);
 	for (uint64_t i = 1; i < CONTEXTS; i += 2) {
 		contexts_until(s, o, &o[i].end.frames, FRAMES - FRAMES / 3 + 1);
-		REQUIRE(!o[i].end.is_failed, "context %llu: %s", (unsigned long long)i, o[i].end.why);
+		REQUIRE(!o[i].end.is_failed, "context %llu: %s", (unsigned long long)i,
+			o[i].end.why);
 	}
 	contexts_sync(s, o);
 	for (uint64_t i = 1; i < CONTEXTS; i += 2) {
@@ -1120,13 +1239,15 @@ static void case_leaks(struct side *s)
 			kib = resident_kib();
 		}
 		REQUIRE(!pair_open(s));
-		struct end e[4] = {{.done = rma_done}, {.done = rma_done}, {.done = rma_done}, {.done = rma_done}};
+		struct end e[4] = {{.done = rma_done}, {.done = rma_done}, {.done = rma_done},
+			{.done = rma_done}};
 		struct tran_mem *m, *own;
 		struct tran_desc d;
 		size_t len;
 		for (int i = 0; i < 4; i++)
 			REQUIRE(pair_connect(s, &e[i]), "round %d: %s", round, e[i].why);
-		REQUIRE(!pair_memory(s, s->t, sizeof region, TRAN_READ | TRAN_WRITE, &m) && !s->ops->mem->add(s->t, region, sizeof region, TRAN_READ, &own));
+		REQUIRE(!pair_memory(s, s->t, sizeof region, TRAN_READ | TRAN_WRITE, &m) &&
+			!s->ops->mem->add(s->t, region, sizeof region, TRAN_READ, &own));
 		REQUIRE(pair_say(s, &m->desc, sizeof m->desc) && pair_hear(s, &d, sizeof d, &len));
 		for (int i = 0; i < 4; i++)
 			REQUIRE(rma(&e[i], i % 2, &d, 0, local, sizeof local) == RPW_OK);
@@ -1139,9 +1260,12 @@ static void case_leaks(struct side *s)
 		s->ops->close(s->t);
 		s->t = NULL;
 	}
-	REQUIRE(count_entries("/proc/self/fd") == fds, "%u descriptors, %u before", count_entries("/proc/self/fd"), fds);
-	REQUIRE(count_entries("/dev/shm") <= names + 2, "%u names in /dev/shm, %u before", count_entries("/dev/shm"), names); /* others use it, too */
-	REQUIRE(resident_kib() < kib + 2048 + QUARANTINE_KIB, "%ld KiB resident, %ld before", resident_kib(), kib);
+	REQUIRE(count_entries("/proc/self/fd") == fds, "%u descriptors, %u before",
+		count_entries("/proc/self/fd"), fds);
+	REQUIRE(count_entries("/dev/shm") <= names + 2, "%u names in /dev/shm, %u before",
+		count_entries("/dev/shm"), names); /* others use it, too */
+	REQUIRE(resident_kib() < kib + 2048 + QUARANTINE_KIB, "%ld KiB resident, %ld before",
+		resident_kib(), kib);
 }
 
 /* As another user, who may not look into the other process: the ways that need no permission. Root only. */
@@ -1154,7 +1278,9 @@ static void case_no_permission(struct side *s)
 	s->ops->close(s->t);
 	s->t = NULL;
 	setenv("ROPEWAY_SHARE_PORT", "1", 1); /* two users, one address */
-	REQUIRE(!setresuid(65534 - (uid_t)s->which, 65534 - (uid_t)s->which, 65534 - (uid_t)s->which) && !prctl(PR_SET_DUMPABLE, 0));
+	REQUIRE(!setresuid(65534 - (uid_t)s->which, 65534 - (uid_t)s->which,
+			65534 - (uid_t)s->which) &&
+		!prctl(PR_SET_DUMPABLE, 0));
 	REQUIRE(pair_sync(s) && !pair_open(s));
 	rma_case(s, false, false);
 	rma_case(s, true, true);
@@ -1166,7 +1292,8 @@ static void case_no_permission(struct side *s)
 
 /* Both contexts are progressed by one thread. By the clock: what is done by threads of the transport takes its time on a busy machine. */
 #define BOTH_UNTIL(x) \
-	for (uint64_t end_ns = rpwi_now_ns() + PAIR_DEADLINE_MS * RPWI_NS_PER_MS; !(x) && rpwi_now_ns() < end_ns;) { \
+	for (uint64_t end_ns = rpwi_now_ns() + PAIR_DEADLINE_MS * RPWI_NS_PER_MS; \
+		!(x) && rpwi_now_ns() < end_ns;) { \
 		s->ops->progress(ta); \
 		s->ops->progress(tb); \
 	}
@@ -1183,12 +1310,23 @@ static void case_same_process(struct side *s)
 		struct tran *ta = s->t, *tb = own ? s->t : second.t;
 		struct stream to_x = {.seed = 2000000}, to_y = {.seed = 1000000};
 		struct end x = {.side = s, .frame = stream_frame, .done = rma_done, .arg = &to_x},
-			   y = {.side = &second, .frame = stream_frame, .done = rma_done, .arg = &to_y};
-		struct tran_facts peer = s->facts; /* as boot sees it: our own facts have no address, and interfaces but loopback need not be there */
+			   y = {.side = &second,
+				   .frame = stream_frame,
+				   .done = rma_done,
+				   .arg = &to_y};
+		struct tran_facts peer =
+			s->facts; /* as boot sees it: our own facts have no address, and interfaces but loopback need not be there */
 		snprintf(peer.address, sizeof peer.address, "127.0.0.1");
-		REQUIRE(!s->ops->ep_make(ta, &(struct tran_control){.peer = &peer, .active = true, .secret = pair_secret()}, &x, &x.ep, a, &a_len) &&
-			!s->ops->ep_make(tb, &(struct tran_control){.peer = &peer, .active = false, .secret = pair_secret()}, &y, &y.ep, b, &b_len));
-		REQUIRE(!s->ops->ep_start(x.ep, b, b_len, 5000) && !s->ops->ep_start(y.ep, a, a_len, 5000));
+		REQUIRE(!s->ops->ep_make(ta,
+				&(struct tran_control){
+					.peer = &peer, .active = true, .secret = pair_secret()},
+				&x, &x.ep, a, &a_len) &&
+			!s->ops->ep_make(tb,
+				&(struct tran_control){
+					.peer = &peer, .active = false, .secret = pair_secret()},
+				&y, &y.ep, b, &b_len));
+		REQUIRE(!s->ops->ep_start(x.ep, b, b_len, 5000) &&
+			!s->ops->ep_start(y.ep, a, a_len, 5000));
 		BOTH_UNTIL(x.is_ready && y.is_ready)
 		REQUIRE(x.is_ready && y.is_ready && !x.status && !y.status, "%s %s", x.why, y.why);
 		for (uint64_t n = 0; n < 500; n++) {
@@ -1201,7 +1339,8 @@ static void case_same_process(struct side *s)
 		REQUIRE(!pair_memory(s, tb, 4096, TRAN_READ | TRAN_WRITE, &m));
 		pattern_fill(m->addr, 4096, 9, 0);
 		struct result r = {0};
-		REQUIRE(!s->ops->rma->transfer(x.ep, false, &m->desc, 33, local, sizeof local, NULL, &r));
+		REQUIRE(!s->ops->rma->transfer(
+			x.ep, false, &m->desc, 33, local, sizeof local, NULL, &r));
 		BOTH_UNTIL(r.done)
 		REQUIRE(r.done && !r.status && pattern_check(local, sizeof local, 9, 33) < 0);
 		pair_memory_free(s, tb, m);
@@ -1286,8 +1425,10 @@ int main(int argc, char **argv)
 	for (size_t i = 0; argc > 1 && tran_all[i]; i++)
 		if (!strcmp(tran_all[i]->name, argv[1]))
 			ops = tran_all[i];
-	if (!ops || ops->usable(&own, NULL, why, sizeof why) < 0 || ops->usable(&own, &own, why, sizeof why) < 0) {
-		printf("1..0 # SKIP %s can not be used here: %s\n", argc > 1 ? argv[1] : "(no name)", why);
+	if (!ops || ops->usable(&own, NULL, why, sizeof why) < 0 ||
+		ops->usable(&own, &own, why, sizeof why) < 0) {
+		printf("1..0 # SKIP %s can not be used here: %s\n",
+			argc > 1 ? argv[1] : "(no name)", why);
 		return 77;
 	}
 	int failed = 0, ran = 0;
@@ -1300,8 +1441,8 @@ int main(int argc, char **argv)
 			continue;
 		uint64_t began = rpwi_now_ns();
 		bool fine = run_case(i, ops);
-		printf("%sok %d - %s %s # %llu ms\n", fine ? "" : "not ", ++ran, ops->name, cases[i].name,
-			(unsigned long long)((rpwi_now_ns() - began) / 1000000));
+		printf("%sok %d - %s %s # %llu ms\n", fine ? "" : "not ", ++ran, ops->name,
+			cases[i].name, (unsigned long long)((rpwi_now_ns() - began) / 1000000));
 		failed += !fine;
 	}
 	printf("1..%d\n", ran);

@@ -44,7 +44,8 @@ static void up_ready(void *user, int status, const char *why)
 	h->status = status;
 	snprintf(h->why, sizeof h->why, "%s", why);
 }
-static bool up_frame(void *user, const void *head, size_t head_len, const void *body, size_t body_len)
+static bool up_frame(
+	void *user, const void *head, size_t head_len, const void *body, size_t body_len)
 {
 	assert_true(head_len <= TRAN_HEAD_MAX && body_len <= NT_FRAME_MAX);
 	((struct half *)user)->frames++;
@@ -85,11 +86,17 @@ static void make(int i)
 {
 	struct tran_facts peer = {.address = "127.0.0.1", .transports = "ncclnet"};
 	side[i] = (struct half){.t = side[i].t};
-	assert_int_equal(tran_ncclnet.ep_make(side[i].t, &(struct tran_control){.peer = &peer, .active = i == 0}, &side[i], &side[i].ep, side[i].handle,
-				 &side[i].handle_len),
+	assert_int_equal(tran_ncclnet.ep_make(side[i].t,
+				 &(struct tran_control){.peer = &peer, .active = i == 0}, &side[i],
+				 &side[i].ep, side[i].handle, &side[i].handle_len),
 		0);
 }
-static void start(int i, unsigned timeout_ms) { assert_int_equal(tran_ncclnet.ep_start(side[i].ep, side[!i].handle, side[!i].handle_len, timeout_ms), 0); }
+static void start(int i, unsigned timeout_ms)
+{
+	assert_int_equal(
+		tran_ncclnet.ep_start(side[i].ep, side[!i].handle, side[!i].handle_len, timeout_ms),
+		0);
+}
 static void close_both(void)
 {
 	for (int i = 0; i < 2; i++)
@@ -146,9 +153,14 @@ static void send_raw(const uint8_t *batch, size_t len)
 	ep->fill = ++ep->post;
 }
 
-static size_t item(uint8_t *p, size_t at, uint8_t kind, uint8_t answer, uint16_t head_len, uint32_t id, uint64_t value)
+static size_t item(uint8_t *p, size_t at, uint8_t kind, uint8_t answer, uint16_t head_len,
+	uint32_t id, uint64_t value)
 {
-	nt_put_item(p + at, &(struct nt_item){.kind = kind, .answer = answer, .head_len = head_len, .id = id, .value = value});
+	nt_put_item(p + at, &(struct nt_item){.kind = kind,
+				    .answer = answer,
+				    .head_len = head_len,
+				    .id = id,
+				    .value = value});
 	return at + NT_ITEM_LEN;
 }
 
@@ -192,7 +204,8 @@ static void peers_that_break_the_rules(void **state)
 		{0, 0, NT_DONE, 0, 0, 0, 0, 1, "not asked"},
 		{0, 0, NT_DONE, NT_FAILED + 1, 0, 0, 0, 1, "unknown answer"},
 		{0, 0, NT_LEAVE, 0, 0, 1, 0, 1, "beyond the limit"},
-		{0, 0, NT_GET, 0, 0, NT_CHUNK_MAX, NT_TARGET_LEN, NT_ANSWERS_MAX + 1, "more requests"},
+		{0, 0, NT_GET, 0, 0, NT_CHUNK_MAX, NT_TARGET_LEN, NT_ANSWERS_MAX + 1,
+			"more requests"},
 		{0, 0, NT_ADD, 0, 0, 8, NT_ATOMIC_LEN, NT_ANSWERS_MAX + 1, "more requests"},
 		{0, 0, NT_PUT, 0, 0, NT_CHUNK_MAX, NT_TARGET_LEN, 2 * NT_BULK_MAX + 1, "more puts"},
 	};
@@ -202,12 +215,15 @@ static void peers_that_break_the_rules(void **state)
 		size_t at = NT_BATCH_LEN;
 		memset(p, 0, sizeof p);
 		for (unsigned k = 0; k < bad[i].times; k++)
-			at = item(p, at, bad[i].kind, bad[i].answer, bad[i].head_len, k + 1, bad[i].value) + bad[i].more;
+			at = item(p, at, bad[i].kind, bad[i].answer, bad[i].head_len, k + 1,
+				     bad[i].value) +
+			     bad[i].more;
 		seal(p, bad[i].len ? bad[i].len : at, bad[i].number);
 		send_raw(p, at);
 		UNTIL(side[1].failures);
 		if (side[1].status != RPW_ERR_PROTOCOL || !strstr(side[1].why, bad[i].says))
-			fail_msg("case %zu: \"%s\" was expected: %d, %s", i, bad[i].says, side[1].status, side[1].why);
+			fail_msg("case %zu: \"%s\" was expected: %d, %s", i, bad[i].says,
+				side[1].status, side[1].why);
 		assert_int_equal(side[1].failures, 1);
 	}
 }
@@ -220,8 +236,12 @@ static void garbled_frames_do_no_harm(void **state)
 	struct nt_key key, other;
 	pattern_fill(before, sizeof before, 4, 0);
 	memcpy(memory, before, sizeof memory);
-	assert_int_equal(tran_ncclnet.mem->add(side[1].t, memory + REGION, REGION / 2, TRAN_READ | TRAN_WRITE | TRAN_ATOMIC, &m), 0);
-	assert_int_equal(tran_ncclnet.mem->add(side[1].t, memory + REGION + REGION / 2, REGION / 2, TRAN_READ, &read_only), 0);
+	assert_int_equal(tran_ncclnet.mem->add(side[1].t, memory + REGION, REGION / 2,
+				 TRAN_READ | TRAN_WRITE | TRAN_ATOMIC, &m),
+		0);
+	assert_int_equal(tran_ncclnet.mem->add(side[1].t, memory + REGION + REGION / 2, REGION / 2,
+				 TRAN_READ, &read_only),
+		0);
 	assert_int_equal(nt_get_desc(&m->desc, &key), 0);
 	assert_int_equal(nt_get_desc(&read_only->desc, &other), 0);
 	unsigned refused = 0, rounds = 300;
@@ -230,7 +250,8 @@ static void garbled_frames_do_no_harm(void **state)
 		connect_both();
 		size_t at = NT_BATCH_LEN;
 		memset(p, 0, sizeof p);
-		static const uint8_t kinds[] = {NT_FRAME, NT_PUT_HERE, NT_GET, NT_ADD, NT_SWAP, NT_PUT_HERE};
+		static const uint8_t kinds[] = {
+			NT_FRAME, NT_PUT_HERE, NT_GET, NT_ADD, NT_SWAP, NT_PUT_HERE};
 		for (unsigned k = 0; k < 6; k++) {
 			bool wrong = round % 3 == 0 && k == 5;
 			uint64_t len = kinds[k] == NT_ADD || kinds[k] == NT_SWAP ? 8 : 200 + k;
@@ -238,22 +259,29 @@ static void garbled_frames_do_no_harm(void **state)
 			if (kinds[k] == NT_FRAME)
 				at += 20 + len;
 			else {
-				nt_put_target(p + at, wrong ? &(struct nt_target){other.slot, other.key, 8} : &(struct nt_target){key.slot, key.key, 64 * k});
-				at += kinds[k] == NT_GET ? NT_TARGET_LEN : kinds[k] == NT_PUT_HERE ? NT_TARGET_LEN + (size_t)len : NT_ATOMIC_LEN;
+				nt_put_target(p + at,
+					wrong ? &(struct nt_target){other.slot, other.key, 8}
+					      : &(struct nt_target){key.slot, key.key, 64 * k});
+				at += kinds[k] == NT_GET        ? NT_TARGET_LEN
+				      : kinds[k] == NT_PUT_HERE ? NT_TARGET_LEN + (size_t)len
+								: NT_ATOMIC_LEN;
 			}
 		}
 		seal(p, at, 0);
 		for (unsigned k = 0; k < 1 + round % 4; k++, r = r * 1664525 + 1013904223)
-			p[NT_BATCH_LEN + (r >> 8) % (at - NT_BATCH_LEN)] ^= (uint8_t)(1 + (r >> 3) % 255);
+			p[NT_BATCH_LEN + (r >> 8) % (at - NT_BATCH_LEN)] ^=
+				(uint8_t)(1 + (r >> 3) % 255);
 		send_raw(p, at);
 		struct nt_ep *victim = (struct nt_ep *)side[1].ep;
 		UNTIL(side[1].failures || victim->in_number);
 		for (int i = 0; i < 20; i++)
 			progress();
 		refused += side[1].failures;
-		assert_true(!side[1].failures || side[1].status == RPW_ERR_PROTOCOL || side[1].status == RPW_ERR_UNREACHABLE);
+		assert_true(!side[1].failures || side[1].status == RPW_ERR_PROTOCOL ||
+			    side[1].status == RPW_ERR_UNREACHABLE);
 		assert_memory_equal(memory, before, REGION);
-		assert_memory_equal(memory + REGION + REGION / 2, before + REGION + REGION / 2, REGION + REGION / 2);
+		assert_memory_equal(memory + REGION + REGION / 2, before + REGION + REGION / 2,
+			REGION + REGION / 2);
 	}
 	assert_true(refused > 0 && refused < rounds);
 	close_both();
@@ -294,7 +322,8 @@ static void other_plugins_and_versions_are_refused_by_name(void **state)
 		char why[200];
 		make(0);
 		make(1);
-		assert_int_equal(nt_get_handle(side[0].handle, side[0].handle_len, &h, why, sizeof why), 0);
+		assert_int_equal(
+			nt_get_handle(side[0].handle, side[0].handle_len, &h, why, sizeof why), 0);
 		if (i == 0)
 			h.abi = 5;
 		else if (i == 1)
@@ -305,9 +334,10 @@ static void other_plugins_and_versions_are_refused_by_name(void **state)
 		assert_int_equal(tran_ncclnet.ep_start(side[1].ep, side[0].handle, len, 20000), 0);
 		progress();
 		assert_int_equal(side[1].status, RPW_ERR_REFUSED);
-		assert_non_null(strstr(side[1].why, i == 0   ? "OneStream with API v5, this side OneStream with v8"
-						    : i == 1 ? "Foreign?[2J with API v8"
-							     : "OneStream with API v8"));
+		assert_non_null(strstr(
+			side[1].why, i == 0   ? "OneStream with API v5, this side OneStream with v8"
+				     : i == 1 ? "Foreign?[2J with API v8"
+					      : "OneStream with API v8"));
 		close_both();
 	}
 }
@@ -327,7 +357,9 @@ static uint16_t port_of(const struct half *h, int which)
 
 static int stranger(uint16_t port, const void *says, size_t len)
 {
-	struct sockaddr_in a = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK), .sin_port = htons(port)};
+	struct sockaddr_in a = {.sin_family = AF_INET,
+		.sin_addr.s_addr = htonl(INADDR_LOOPBACK),
+		.sin_port = htons(port)};
 	int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
 	assert_int_equal(connect(fd, (struct sockaddr *)&a, sizeof a), 0);
 	assert_int_equal(send(fd, says, len, MSG_NOSIGNAL), len);
@@ -346,7 +378,8 @@ static void strangers_are_shown_out(void **state)
 	make(1);
 	pattern_fill(words.hello, sizeof words.hello, 8, 0);
 	nt_put_hello(words.text, 8, 0, (uint8_t[NT_NONCE_LEN]){1}, (uint8_t[NT_NONCE_LEN]){2});
-	int fds[] = {stranger(port_of(&side[1], 0), &words, sizeof words), stranger(port_of(&side[1], 0), "", 0),
+	int fds[] = {stranger(port_of(&side[1], 0), &words, sizeof words),
+		stranger(port_of(&side[1], 0), "", 0),
 		stranger(port_of(&side[1], 1), "GET / HTTP/1.1\r\n\r\n        ", 26)};
 	close(fds[1]);
 	start(0, 20000);
@@ -394,7 +427,9 @@ static void memory_that_the_peer_does_not_take(void **state)
 	connect_both();
 	pattern_fill(theirs, LEN, 1, 0);
 	assert_int_equal(tran_ncclnet.mem->add(side[1].t, theirs, LEN, TRAN_READ, &m), 0);
-	assert_int_equal(tran_ncclnet.rma->transfer(side[0].ep, false, &m->desc, 0, mine, LEN, NULL, &op), 0);
+	assert_int_equal(
+		tran_ncclnet.rma->transfer(side[0].ep, false, &m->desc, 0, mine, LEN, NULL, &op),
+		0);
 	struct nt_mem *inside = (struct nt_mem *)m;
 	for (int i = 0; i < 1000 && !inside->users; i++)
 		progress();
@@ -404,10 +439,12 @@ static void memory_that_the_peer_does_not_take(void **state)
 	tran_ncclnet.mem->del(side[1].t, m);
 	free(theirs);
 	UNTIL(side[1].failures);
-	assert_non_null(strstr(side[1].why, "memory was released while plugin OneStream v8 still read it for the peer"));
+	assert_non_null(strstr(side[1].why,
+		"memory was released while plugin OneStream v8 still read it for the peer"));
 	UNTIL(side[0].failures);
 	assert_false(op.done);
-	assert_true(tran_ncclnet.rma->transfer(side[0].ep, false, &(struct tran_desc){0}, 0, mine, 8, NULL, &second) < 0);
+	assert_true(tran_ncclnet.rma->transfer(side[0].ep, false, &(struct tran_desc){0}, 0, mine,
+			    8, NULL, &second) < 0);
 	close_both();
 	free(mine);
 }
@@ -422,10 +459,13 @@ int main(int argc, char **argv)
 		cmocka_unit_test_setup_teardown(peers_that_break_the_rules, setup, teardown),
 		cmocka_unit_test_setup_teardown(garbled_frames_do_no_harm, setup, teardown),
 		cmocka_unit_test_setup_teardown(garbled_handles_are_refused, setup, teardown),
-		cmocka_unit_test_setup_teardown(other_plugins_and_versions_are_refused_by_name, setup, teardown),
+		cmocka_unit_test_setup_teardown(
+			other_plugins_and_versions_are_refused_by_name, setup, teardown),
 		cmocka_unit_test_setup_teardown(strangers_are_shown_out, setup_quirk, teardown),
-		cmocka_unit_test_setup_teardown(an_accept_that_does_not_come_back, setup_quirk, teardown),
-		cmocka_unit_test_setup_teardown(memory_that_the_peer_does_not_take, setup, teardown),
+		cmocka_unit_test_setup_teardown(
+			an_accept_that_does_not_come_back, setup_quirk, teardown),
+		cmocka_unit_test_setup_teardown(
+			memory_that_the_peer_does_not_take, setup, teardown),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -19,12 +19,15 @@ void pair_facts(struct tran_facts *f)
 	const char *plugin = getenv("TRAN_PLUGIN"); /* what ncclnet is to host */
 	snprintf(f->plugin, sizeof f->plugin, "%s", plugin ? plugin : "");
 	for (size_t i = 0; tran_all[i]; i++)
-		snprintf(f->transports + strlen(f->transports), sizeof f->transports - strlen(f->transports), "%s%s", i ? "," : "", tran_all[i]->name);
+		snprintf(f->transports + strlen(f->transports),
+			sizeof f->transports - strlen(f->transports), "%s%s", i ? "," : "",
+			tran_all[i]->name);
 }
 
 const uint8_t *pair_secret(void)
 {
-	static const uint8_t secret[TRAN_SECRET_LEN] = {0x5e, 0xc4, 0x37, 0x11, 0x90, 0x2b, 0x6d, 0xfe, 0x08, 0xa3, 0x7c, 0x55, 0x1e, 0x42, 0x99, 0xd0};
+	static const uint8_t secret[TRAN_SECRET_LEN] = {0x5e, 0xc4, 0x37, 0x11, 0x90, 0x2b, 0x6d,
+		0xfe, 0x08, 0xa3, 0x7c, 0x55, 0x1e, 0x42, 0x99, 0xd0};
 	return getenv("TRAN_SEALED") ? secret : NULL;
 }
 
@@ -54,7 +57,8 @@ static void up_ready(void *user, int status, const char *why)
 	snprintf(e->why, sizeof e->why, "%s", why ? why : "");
 }
 
-static bool up_frame(void *user, const void *head, size_t head_len, const void *body, size_t body_len)
+static bool up_frame(
+	void *user, const void *head, size_t head_len, const void *body, size_t body_len)
 {
 	struct end *e = user;
 	e->frames++;
@@ -96,9 +100,11 @@ int pair_open(struct side *s)
 	int rc = s->ops->open(&the_up, &s->facts, &s->t);
 	if (rc)
 		return rc;
-	if (!pair_say(s, &s->facts, sizeof s->facts) || !pair_hear(s, &s->peer_facts, sizeof s->peer_facts, &len))
+	if (!pair_say(s, &s->facts, sizeof s->facts) ||
+		!pair_hear(s, &s->peer_facts, sizeof s->peer_facts, &len))
 		return -EPIPE;
-	snprintf(s->peer_facts.address, sizeof s->peer_facts.address, "127.0.0.1"); /* as boot sees the peer */
+	snprintf(s->peer_facts.address, sizeof s->peer_facts.address,
+		"127.0.0.1"); /* as boot sees the peer */
 	return 0;
 }
 
@@ -110,7 +116,10 @@ void pair_close(struct side *s)
 	close(s->talk);
 }
 
-bool pair_say(struct side *s, const void *data, size_t len) { return send(s->talk, data, len, MSG_NOSIGNAL) == (ssize_t)len; }
+bool pair_say(struct side *s, const void *data, size_t len)
+{
+	return send(s->talk, data, len, MSG_NOSIGNAL) == (ssize_t)len;
+}
 
 bool pair_hear(struct side *s, void *data, size_t room, size_t *len)
 {
@@ -169,11 +178,16 @@ bool pair_connect(struct side *s, struct end *e)
 	uint8_t handle[TRAN_HANDLE_MAX], theirs[TRAN_HANDLE_MAX];
 	size_t len = 0, their_len = 0;
 	e->side = s;
-	if (s->ops->ep_make(s->t, &(struct tran_control){.peer = &s->peer_facts, .active = s->which == 0, .secret = pair_secret()}, e, &e->ep, handle, &len))
+	if (s->ops->ep_make(s->t,
+		    &(struct tran_control){.peer = &s->peer_facts,
+			    .active = s->which == 0,
+			    .secret = pair_secret()},
+		    e, &e->ep, handle, &len))
 		return false;
 	if (!pair_say(s, handle, len) || !pair_hear(s, theirs, sizeof theirs, &their_len))
 		return false;
-	return !s->ops->ep_start(e->ep, theirs, their_len, PAIR_DEADLINE_MS) && pair_until(s, &e->is_ready) && e->status == RPW_OK;
+	return !s->ops->ep_start(e->ep, theirs, their_len, PAIR_DEADLINE_MS) &&
+	       pair_until(s, &e->is_ready) && e->status == RPW_OK;
 }
 
 bool pair_send(struct end *e, const void *head, size_t head_len, const void *body, size_t body_len)
@@ -192,11 +206,13 @@ bool pair_send(struct end *e, const void *head, size_t head_len, const void *bod
 bool pair_sleep(struct side *s, int ms)
 {
 	int fd = -1;
-	uint64_t now_ns = rpwi_now_ns(), end = now_ns + (uint64_t)ms * RPWI_NS_PER_MS, deadline = end;
+	uint64_t now_ns = rpwi_now_ns(), end = now_ns + (uint64_t)ms * RPWI_NS_PER_MS,
+		 deadline = end;
 	if (s->ops->arm(s->t, &fd, &deadline))
 		return true;
 	struct pollfd p = {fd, POLLIN, 0};
-	struct timespec ts = {.tv_nsec = deadline > now_ns ? (long)((deadline - now_ns) % RPWI_NS_PER_S) : 0,
+	struct timespec ts = {
+		.tv_nsec = deadline > now_ns ? (long)((deadline - now_ns) % RPWI_NS_PER_S) : 0,
 		.tv_sec = deadline > now_ns ? (time_t)((deadline - now_ns) / RPWI_NS_PER_S) : 0};
 	return ppoll(&p, 1, &ts, NULL) > 0 || deadline < end;
 }
@@ -210,7 +226,10 @@ static uint64_t pattern_word(uint64_t seed, uint64_t word)
 	return x ^ x >> 31;
 }
 
-static uint8_t pattern_byte(uint64_t seed, uint64_t at) { return (uint8_t)(pattern_word(seed, at / 8) >> at % 8 * 8); }
+static uint8_t pattern_byte(uint64_t seed, uint64_t at)
+{
+	return (uint8_t)(pattern_word(seed, at / 8) >> at % 8 * 8);
+}
 
 void pattern_fill(void *buf, size_t len, uint64_t seed, uint64_t offset)
 {

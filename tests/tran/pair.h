@@ -16,7 +16,8 @@ struct end {
 	bool is_ready, is_failed, has_room;
 	int status; /* of ready or failed */
 	char why[200];
-	void (*frame)(struct end *e, const uint8_t *head, size_t head_len, const uint8_t *body, size_t body_len);
+	void (*frame)(struct end *e, const uint8_t *head, size_t head_len, const uint8_t *body,
+		size_t body_len);
 	void (*done)(struct end *e, void *cookie, int status);
 	void *arg;
 	uint64_t frames, rooms, dones;
@@ -35,7 +36,8 @@ void pair_facts(struct tran_facts *f);
 const uint8_t *pair_secret(void); /* what both ends have, where TRAN_SEALED is set; else NULL */
 /* Fork; both come back with a side. -1: fork failed. */
 int pair_fork(struct side *s, const struct tran_ops *ops);
-int pair_open(struct side *s); /* the transport; 0 or -errno. The child says it to the parent: see pair_sync */
+int pair_open(struct side *
+		s); /* the transport; 0 or -errno. The child says it to the parent: see pair_sync */
 void pair_close(struct side *s);
 /* Packets between the two processes; while waiting, progress goes on. False: the other is gone, or it took too long. */
 bool pair_say(struct side *s, const void *data, size_t len);

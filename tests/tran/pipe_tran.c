@@ -22,7 +22,8 @@ struct handle {
 	char magic[8];
 	uint32_t version, pid;
 	char name[48];
-	uint32_t check; /* of all before it: a handle that was garbled names no pipe of somebody else's */
+	uint32_t
+		check; /* of all before it: a handle that was garbled names no pipe of somebody else's */
 };
 struct head {
 	uint32_t head_len, body_len;
@@ -124,7 +125,8 @@ static void put(struct pipe_ep *ep, const void *bytes, size_t len)
 	ep->tx_len += len;
 }
 
-static int pipe_send(struct tran_ep *base, const void *head, size_t head_len, const struct iovec *iov, int iovcnt, size_t body_len)
+static int pipe_send(struct tran_ep *base, const void *head, size_t head_len,
+	const struct iovec *iov, int iovcnt, size_t body_len)
 {
 	struct pipe_ep *ep = ep_of(base);
 	struct head h = {(uint32_t)head_len, (uint32_t)body_len};
@@ -190,7 +192,8 @@ static bool deliver(struct pipe_ep *ep, unsigned *n)
 		const uint8_t *p = ep->rx + at + sizeof(h);
 		at += sizeof(h) + h.head_len + h.body_len;
 		++*n;
-		go_on = ep->base.tran->up->frame(ep->base.user, p, h.head_len, p + h.head_len, h.body_len);
+		go_on = ep->base.tran->up->frame(
+			ep->base.user, p, h.head_len, p + h.head_len, h.body_len);
 	}
 	memmove(ep->rx, ep->rx + at, ep->rx_len - at);
 	ep->rx_len -= at;
@@ -200,12 +203,14 @@ static bool deliver(struct pipe_ep *ep, unsigned *n)
 static void receive(struct pipe_ep *ep, unsigned *n)
 {
 	ep->left = !deliver(ep, n);
-	while (!ep->left && ep->in >= 0 && !ep->over && !ep->closed && ep->rx_len < sizeof(ep->rx)) {
+	while (!ep->left && ep->in >= 0 && !ep->over && !ep->closed &&
+		ep->rx_len < sizeof(ep->rx)) {
 		ssize_t k = read(ep->in, ep->rx + ep->rx_len, sizeof(ep->rx) - ep->rx_len);
 		if (k < 0 && errno == EAGAIN)
 			return;
 		if (k <= 0 && (ep->greeted || k < 0)) {
-			over(ep, RPW_ERR_PEER_GONE, "the peer closed its pipe, or its process ended");
+			over(ep, RPW_ERR_PEER_GONE,
+				"the peer closed its pipe, or its process ended");
 			return;
 		}
 		if (k <= 0)
@@ -215,7 +220,11 @@ static void receive(struct pipe_ep *ep, unsigned *n)
 	}
 }
 
-static bool peer_ended(const struct pipe_ep *ep) { return ep->peer >= 0 && syscall(SYS_pidfd_send_signal, ep->peer, 0, NULL, 0) && errno == ESRCH; }
+static bool peer_ended(const struct pipe_ep *ep)
+{
+	return ep->peer >= 0 && syscall(SYS_pidfd_send_signal, ep->peer, 0, NULL, 0) &&
+	       errno == ESRCH;
+}
 
 static unsigned pipe_progress(struct tran *base)
 {
@@ -273,7 +282,8 @@ static bool pipe_unsent(const struct tran *base)
 
 /* ---- endpoints ---- */
 
-static int pipe_ep_make(struct tran *base, const struct tran_control *control, void *user, struct tran_ep **out, uint8_t *handle, size_t *handle_len)
+static int pipe_ep_make(struct tran *base, const struct tran_control *control, void *user,
+	struct tran_ep **out, uint8_t *handle, size_t *handle_len)
 {
 	struct pipe_tran *t = of(base);
 	struct pipe_ep *ep = calloc(1, sizeof(*ep));
@@ -281,11 +291,16 @@ static int pipe_ep_make(struct tran *base, const struct tran_control *control, v
 	(void)control;
 	if (!ep)
 		return -ENOMEM;
-	ep->base = (struct tran_ep){.tran = base, .user = user, .limits = {.frame_max = FRAME_MAX, .eager_max = EAGER_MAX}};
+	ep->base = (struct tran_ep){.tran = base,
+		.user = user,
+		.limits = {.frame_max = FRAME_MAX, .eager_max = EAGER_MAX}};
 	ep->out = ep->peer = -1;
-	snprintf(ep->name, sizeof(ep->name), "/tmp/ropeway-pipe-%016llx", (unsigned long long)rpwi_random64());
+	snprintf(ep->name, sizeof(ep->name), "/tmp/ropeway-pipe-%016llx",
+		(unsigned long long)rpwi_random64());
 	rpwi_list_init(&ep->link);
-	ep->in = mkfifo(ep->name, 0600) || chmod(ep->name, 0666) ? -1 : open(ep->name, O_RDONLY | O_NONBLOCK | O_CLOEXEC);
+	ep->in = mkfifo(ep->name, 0600) || chmod(ep->name, 0666)
+			 ? -1
+			 : open(ep->name, O_RDONLY | O_NONBLOCK | O_CLOEXEC);
 	if (ep->in < 0) {
 		int rc = -errno;
 		ep_free(ep);
@@ -301,7 +316,8 @@ static int pipe_ep_make(struct tran *base, const struct tran_control *control, v
 	return 0;
 }
 
-static int pipe_ep_start(struct tran_ep *base, const uint8_t *handle, size_t len, unsigned timeout_ms)
+static int pipe_ep_start(
+	struct tran_ep *base, const uint8_t *handle, size_t len, unsigned timeout_ms)
 {
 	struct pipe_ep *ep = ep_of(base);
 	struct pipe_tran *t = of(base->tran);
@@ -309,8 +325,8 @@ static int pipe_ep_start(struct tran_ep *base, const uint8_t *handle, size_t len
 	if (len != sizeof(h))
 		return -EPROTO;
 	memcpy(&h, handle, sizeof(h));
-	if (memcmp(h.magic, "rpwpipe", 8) != 0 || h.version != VERSION || h.check != check_of(&h) || h.name[sizeof(h.name) - 1] ||
-		strncmp(h.name, "/tmp/ropeway-pipe-", 18) != 0)
+	if (memcmp(h.magic, "rpwpipe", 8) != 0 || h.version != VERSION || h.check != check_of(&h) ||
+		h.name[sizeof(h.name) - 1] || strncmp(h.name, "/tmp/ropeway-pipe-", 18) != 0)
 		return -EPROTO;
 	ep->out = open(h.name, O_WRONLY | O_NONBLOCK | O_CLOEXEC | O_NOFOLLOW);
 	struct stat st;
@@ -348,7 +364,8 @@ static void pipe_ep_close(struct tran_ep *base)
 
 /* ---- the whole ---- */
 
-static int pipe_usable(const struct tran_facts *own, const struct tran_facts *peer, char *why, size_t why_len)
+static int pipe_usable(
+	const struct tran_facts *own, const struct tran_facts *peer, char *why, size_t why_len)
 {
 	if (!peer || !memcmp(own->host_id, peer->host_id, sizeof(own->host_id)))
 		return 0;

@@ -23,7 +23,8 @@
 #define REQUIRE(x, ...) \
 	do { \
 		if (!(x)) { \
-			fprintf(stderr, "# %s:%d (seed %llu): %s.", __FILE__, __LINE__, (unsigned long long)the_seed, #x); \
+			fprintf(stderr, "# %s:%d (seed %llu): %s.", __FILE__, __LINE__, \
+				(unsigned long long)the_seed, #x); \
 			fprintf(stderr, " " __VA_ARGS__); \
 			fprintf(stderr, "\n"); \
 			_exit(1); \
@@ -43,8 +44,8 @@ static uint64_t roll(void)
 /* Numbers that programs trip over. */
 static uint64_t odd_number(void)
 {
-	static const uint64_t odd[] = {
-		0, 1, 2, 7, 8, 63, 64, 255, 4095, 4096, 8192, 65535, 65536, 1 << 20, INT32_MAX, UINT32_MAX, 1ull << 32, INT64_MAX, UINT64_MAX, UINT64_MAX - 7};
+	static const uint64_t odd[] = {0, 1, 2, 7, 8, 63, 64, 255, 4095, 4096, 8192, 65535, 65536,
+		1 << 20, INT32_MAX, UINT32_MAX, 1ull << 32, INT64_MAX, UINT64_MAX, UINT64_MAX - 7};
 	return roll() % 4 ? odd[roll() % RPWI_ARRAY_LEN(odd)] : roll();
 }
 
@@ -58,13 +59,16 @@ struct victim {
 	struct tran_mem *writable, *readable;
 };
 
-static void good_frame(struct end *e, const uint8_t *head, size_t head_len, const uint8_t *body, size_t body_len)
+static void good_frame(
+	struct end *e, const uint8_t *head, size_t head_len, const uint8_t *body, size_t body_len)
 {
-	REQUIRE(head_len == 8 && body_len == 500 && pattern_check(body, 500, e->frames, 0) < 0, "a frame of the good link is not what was sent");
+	REQUIRE(head_len == 8 && body_len == 500 && pattern_check(body, 500, e->frames, 0) < 0,
+		"a frame of the good link is not what was sent");
 }
 
 /* What a peer writes is read to its last byte, as a program would. */
-static void any_frame(struct end *e, const uint8_t *head, size_t head_len, const uint8_t *body, size_t body_len)
+static void any_frame(
+	struct end *e, const uint8_t *head, size_t head_len, const uint8_t *body, size_t body_len)
 {
 	volatile uint8_t sum = 0;
 	REQUIRE(head_len <= TRAN_HEAD_MAX && body_len <= RING_BODY_MAX);
@@ -86,14 +90,19 @@ static void good_link(struct victim *v)
 	REQUIRE(!ops->open(v->s->t->up, &v->s->facts, &v->good_side.t));
 	v->here = (struct end){.side = v->s, .frame = good_frame};
 	v->there = (struct end){.side = &v->good_side, .frame = good_frame};
-	REQUIRE(!ops->ep_make(v->s->t, &(struct tran_control){.peer = &v->s->facts, .active = true}, &v->here, &v->here.ep, a, &a_len));
-	REQUIRE(!ops->ep_make(v->good_side.t, &(struct tran_control){.peer = &v->s->facts, .active = false}, &v->there, &v->there.ep, b, &b_len));
-	REQUIRE(!ops->ep_start(v->here.ep, b, b_len, 5000) && !ops->ep_start(v->there.ep, a, a_len, 5000));
+	REQUIRE(!ops->ep_make(v->s->t, &(struct tran_control){.peer = &v->s->facts, .active = true},
+		&v->here, &v->here.ep, a, &a_len));
+	REQUIRE(!ops->ep_make(v->good_side.t,
+		&(struct tran_control){.peer = &v->s->facts, .active = false}, &v->there,
+		&v->there.ep, b, &b_len));
+	REQUIRE(!ops->ep_start(v->here.ep, b, b_len, 5000) &&
+		!ops->ep_start(v->there.ep, a, a_len, 5000));
 	for (int i = 0; i < 1000000 && !(v->here.is_ready && v->there.is_ready); i++) {
 		ops->progress(v->s->t);
 		ops->progress(v->good_side.t);
 	}
-	REQUIRE(v->here.is_ready && v->there.is_ready && !v->here.status && !v->there.status, "%s", v->here.why);
+	REQUIRE(v->here.is_ready && v->there.is_ready && !v->here.status && !v->there.status, "%s",
+		v->here.why);
 }
 
 static void good_round(struct victim *v)
@@ -106,16 +115,19 @@ static void good_round(struct victim *v)
 		v->s->ops->progress(v->s->t);
 		v->s->ops->progress(v->good_side.t);
 	}
-	REQUIRE(v->there.frames == n + 1 && !v->there.is_failed && !v->here.is_failed, "the good link suffers: %s", v->here.why);
+	REQUIRE(v->there.frames == n + 1 && !v->there.is_failed && !v->here.is_failed,
+		"the good link suffers: %s", v->here.why);
 }
 
 static void victim_setup(struct victim *v, struct side *s)
 {
 	memset(v, 0, sizeof *v);
 	v->s = s;
-	v->memory = mmap(NULL, 3 * REGION, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+	v->memory =
+		mmap(NULL, 3 * REGION, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
 	pattern_fill(v->memory, 3 * REGION, 8, 0);
-	REQUIRE(!s->ops->mem->add(s->t, v->memory + REGION, REGION, TRAN_READ | TRAN_WRITE | TRAN_ATOMIC, &v->writable));
+	REQUIRE(!s->ops->mem->add(s->t, v->memory + REGION, REGION,
+		TRAN_READ | TRAN_WRITE | TRAN_ATOMIC, &v->writable));
 	REQUIRE(!s->ops->mem->add(s->t, v->memory, 3 * REGION, TRAN_READ, &v->readable));
 	good_link(v);
 	struct tran_desc d[2] = {v->writable->desc, v->readable->desc};
@@ -125,7 +137,8 @@ static void victim_setup(struct victim *v, struct side *s)
 static void victim_end(struct victim *v)
 {
 	const struct tran_ops *ops = v->s->ops;
-	REQUIRE(pattern_check(v->memory, REGION, 8, 0) < 0 && pattern_check(v->memory + 2 * REGION, REGION, 8, 2 * REGION) < 0,
+	REQUIRE(pattern_check(v->memory, REGION, 8, 0) < 0 &&
+			pattern_check(v->memory + 2 * REGION, REGION, 8, 2 * REGION) < 0,
 		"memory was written that was not registered for writing");
 	for (size_t i = 0; i < RPWI_ARRAY_LEN(v->bad); i++)
 		if (v->bad[i].ep)
@@ -147,7 +160,8 @@ static void victim_uses(struct victim *v, const struct tran_desc *theirs, uint8_
 	if (e->is_failed)
 		return;
 	v->s->ops->send(e->ep, "head", 4, &iov, 1, iov.iov_len);
-	v->s->ops->rma->transfer(e->ep, roll() % 2, theirs, roll() % 1000, local, 1 + roll() % 40000, NULL, NULL);
+	v->s->ops->rma->transfer(
+		e->ep, roll() % 2, theirs, roll() % 1000, local, 1 + roll() % 40000, NULL, NULL);
 	v->s->ops->rma->atomic(e->ep, TRAN_FETCH_ADD, theirs, 8 * (roll() % 100), 1, 0, NULL, NULL);
 }
 
@@ -176,8 +190,10 @@ static void victim_main(struct side *s)
 	for (int i = 0; i < 100; i++)
 		good_round(&v);
 	if (getenv("HOSTILE_TELL"))
-		printf("# seed %llu, style %llu: %llu good rounds, %llu bad frames, then %s\n", (unsigned long long)the_seed, (unsigned long long)the_seed % 5,
-			(unsigned long long)v.there.frames, (unsigned long long)(v.bad[0].frames + v.bad[1].frames + v.bad[2].frames),
+		printf("# seed %llu, style %llu: %llu good rounds, %llu bad frames, then %s\n",
+			(unsigned long long)the_seed, (unsigned long long)the_seed % 5,
+			(unsigned long long)v.there.frames,
+			(unsigned long long)(v.bad[0].frames + v.bad[1].frames + v.bad[2].frames),
 			v.bad[0].is_failed ? v.bad[0].why : "no end");
 	victim_end(&v);
 }
@@ -191,7 +207,8 @@ static void scribble(struct shm_link *l)
 {
 	uint8_t *at = (uint8_t *)l->segment;
 	for (uint64_t n = roll() % 64; n; n--) {
-		size_t where = roll() % (roll() % 2 ? sizeof(struct ring_shared) * 2 : sizeof *l->segment);
+		size_t where =
+			roll() % (roll() % 2 ? sizeof(struct ring_shared) * 2 : sizeof *l->segment);
 		at[where] = (uint8_t)roll();
 	}
 }
@@ -221,8 +238,9 @@ static void forge_ctl(struct shm_link *l, const struct tran_desc d[2])
 		.a = odd_number(),
 		.b = odd_number()};
 	ring_tx_refresh(&l->tx);
-	rpwi_shm_link_ctl(l, (enum shm_kind)(roll() % 16), roll() % 2 ? (uint32_t)(roll() % 8) : (uint32_t)(odd_number() & 0xfffff), &ctl, body,
-		roll() % 2 ? 0 : odd_number() % (RING_BODY_MAX + 1), 0);
+	rpwi_shm_link_ctl(l, (enum shm_kind)(roll() % 16),
+		roll() % 2 ? (uint32_t)(roll() % 8) : (uint32_t)(odd_number() & 0xfffff), &ctl,
+		body, roll() % 2 ? 0 : odd_number() % (RING_BODY_MAX + 1), 0);
 }
 
 /* Many of one kind, well formed: what has a bound must have it. */
@@ -233,7 +251,8 @@ static void flood(struct shm_link *l, const struct tran_desc d[2])
 	memcpy(&desc, d[0].bytes, sizeof desc);
 	enum shm_kind kind = kinds[roll() % RPWI_ARRAY_LEN(kinds)];
 	for (uint32_t i = 0; i < 900; i++) {
-		struct shm_ctl ctl = {.id = i, .index = desc.index, .nonce = desc.nonce, .offset = 0, .a = 32768};
+		struct shm_ctl ctl = {
+			.id = i, .index = desc.index, .nonce = desc.nonce, .offset = 0, .a = 32768};
 		ring_tx_refresh(&l->tx);
 		if (rpwi_shm_link_ctl(l, kind, i, &ctl, NULL, 0, 0))
 			return;
@@ -283,9 +302,12 @@ static int door_connect(const uint8_t context[16])
 	struct sockaddr_un sa = {.sun_family = AF_UNIX};
 	int at = snprintf(sa.sun_path + 1, sizeof sa.sun_path - 1, "ropeway-shm-");
 	for (int i = 0; i < 16; i++)
-		at += snprintf(sa.sun_path + 1 + at, sizeof sa.sun_path - 1 - (size_t)at, "%02x", context[i]);
+		at += snprintf(sa.sun_path + 1 + at, sizeof sa.sun_path - 1 - (size_t)at, "%02x",
+			context[i]);
 	int fd = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
-	if (fd >= 0 && connect(fd, (struct sockaddr *)&sa, (socklen_t)(offsetof(struct sockaddr_un, sun_path) + 1 + (size_t)at))) {
+	if (fd >= 0 &&
+		connect(fd, (struct sockaddr *)&sa,
+			(socklen_t)(offsetof(struct sockaddr_un, sun_path) + 1 + (size_t)at))) {
 		close(fd);
 		return -1;
 	}
@@ -360,7 +382,10 @@ static void door_victim(struct side *s)
 	char c;
 	victim_setup(&v, s);
 	good_round(&v);
-	REQUIRE(!s->ops->ep_make(s->t, &(struct tran_control){.peer = &s->peer_facts, .active = true}, &e, &e.ep, handle, &len) && pair_say(s, handle, len));
+	REQUIRE(!s->ops->ep_make(s->t,
+			&(struct tran_control){.peer = &s->peer_facts, .active = true}, &e, &e.ep,
+			handle, &len) &&
+		pair_say(s, handle, len));
 	unsigned before = descriptors(), most = 0;
 	while (recv(s->talk, &c, 1, MSG_DONTWAIT) < 0) {
 		good_round(&v);
@@ -368,7 +393,8 @@ static void door_victim(struct side *s)
 	}
 	REQUIRE(most <= 2, "one handle made %u links", most);
 	uint64_t end = rpwi_now_ns() + 10 * RPWI_NS_PER_S;
-	while (descriptors() > before && rpwi_now_ns() < end) /* those who said nothing are sent away in time */
+	while (descriptors() > before &&
+		rpwi_now_ns() < end) /* those who said nothing are sent away in time */
 		good_round(&v);
 	REQUIRE(descriptors() == before, "%u descriptors, %u before", descriptors(), before);
 	REQUIRE(shm_of(s->t)->link_count == 1, "a stranger has become a link");
@@ -385,7 +411,8 @@ static void door_hostile(struct side *s)
 	size_t len;
 	int silent[100], named[50];
 	unsigned names = 0;
-	REQUIRE(pair_hear(s, d, sizeof d, &len) && pair_hear(s, handle, sizeof handle, &len) && len == sizeof h);
+	REQUIRE(pair_hear(s, d, sizeof d, &len) && pair_hear(s, handle, sizeof handle, &len) &&
+		len == sizeof h);
 	memcpy(&h, handle, sizeof h);
 	for (size_t i = 0; i < RPWI_ARRAY_LEN(silent); i++)
 		silent[i] = door_connect(h.context);
@@ -475,19 +502,22 @@ static bool run(uint64_t seed, void (*victim)(struct side *), void (*hostile)(st
 	int status = 1;
 	waitpid(runner, &status, 0);
 	if (WIFSIGNALED(status))
-		fprintf(stderr, "# the victim of seed %llu ended by signal %d\n", (unsigned long long)seed, WTERMSIG(status));
+		fprintf(stderr, "# the victim of seed %llu ended by signal %d\n",
+			(unsigned long long)seed, WTERMSIG(status));
 	return status == 0;
 }
 
 int main(int argc, char **argv)
 {
 	bool one = argc > 1;
-	uint64_t first = one ? strtoull(argv[1], NULL, 0) : rpwi_now_ns() % 1000000007, last = one ? first : first + 600;
+	uint64_t first = one ? strtoull(argv[1], NULL, 0) : rpwi_now_ns() % 1000000007,
+		 last = one ? first : first + 600;
 	int failed = 0;
 	printf("# seeds %llu to %llu\n", (unsigned long long)first, (unsigned long long)last);
 	for (uint64_t seed = first; seed <= last; seed++)
 		failed += !run(seed, victim_main, hostile_main);
-	printf("%sok 1 - a peer that writes nonsense loses its own link and nothing else\n", failed ? "not " : "");
+	printf("%sok 1 - a peer that writes nonsense loses its own link and nothing else\n",
+		failed ? "not " : "");
 	bool door = run(first, door_victim, door_hostile);
 	printf("%sok 2 - strangers at the door\n1..2\n", door ? "" : "not ");
 	return failed || !door;

@@ -49,9 +49,13 @@ static void up_ready(void *user, int status, const char *why)
 	snprintf(h->why, sizeof h->why, "%s", why);
 }
 static size_t nth_len(unsigned n) { return (size_t)n * 7919 % 70000; }
-static void *mapped(size_t len) { return mmap(NULL, len, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0); }
+static void *mapped(size_t len)
+{
+	return mmap(NULL, len, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+}
 
-static bool up_frame(void *user, const void *head, size_t head_len, const void *body, size_t body_len)
+static bool up_frame(
+	void *user, const void *head, size_t head_len, const void *body, size_t body_len)
 {
 	struct half *h = user;
 	uint64_t n = h->frames++;
@@ -102,9 +106,15 @@ static void make(int i)
 	struct tran *t = side[i].t;
 	side[i] = (struct half){.t = t, .seed = 1000000 * (uint64_t)(1 + !i)};
 	assert_int_equal(
-		tran_tcp.ep_make(t, &(struct tran_control){.peer = &peer, .active = i == 0}, &side[i], &side[i].ep, side[i].handle, &side[i].handle_len), 0);
+		tran_tcp.ep_make(t, &(struct tran_control){.peer = &peer, .active = i == 0},
+			&side[i], &side[i].ep, side[i].handle, &side[i].handle_len),
+		0);
 }
-static void start(int i, unsigned timeout_ms) { assert_int_equal(tran_tcp.ep_start(side[i].ep, side[!i].handle, side[!i].handle_len, timeout_ms), 0); }
+static void start(int i, unsigned timeout_ms)
+{
+	assert_int_equal(
+		tran_tcp.ep_start(side[i].ep, side[!i].handle, side[!i].handle_len, timeout_ms), 0);
+}
 static void connect_both(void)
 {
 	make(0);
@@ -152,7 +162,9 @@ static bool send_nth(int from, unsigned n)
 
 static int bare_connect(uint16_t port)
 {
-	struct sockaddr_in a = {.sin_family = AF_INET, .sin_port = htons(port), .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
+	struct sockaddr_in a = {.sin_family = AF_INET,
+		.sin_port = htons(port),
+		.sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
 	int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
 	assert_true(fd >= 0);
 	assert_int_equal(connect(fd, (struct sockaddr *)&a, sizeof a), 0);
@@ -181,9 +193,12 @@ static void strangers_are_dropped_and_counted(void **state)
 		const char *what;
 		unsigned at, len;
 		uint8_t change;
-	} rows[] = {{"another protocol", 0, 4, 0x20}, {"another version", 5, TCP_GREETING_LEN, 3}, {"a number that is not there", 8, TCP_GREETING_LEN, 0x7f},
-		{"an earlier endpoint of that slot", 9, TCP_GREETING_LEN, 0x10}, {"a wrong nonce, first byte", 12, TCP_GREETING_LEN, 1},
-		{"a wrong nonce, last byte", TCP_GREETING_LEN - 1, TCP_GREETING_LEN, 0x80}, {"a stream that cannot be", 7, TCP_GREETING_LEN, TCP_STREAMS_MAX},
+	} rows[] = {{"another protocol", 0, 4, 0x20}, {"another version", 5, TCP_GREETING_LEN, 3},
+		{"a number that is not there", 8, TCP_GREETING_LEN, 0x7f},
+		{"an earlier endpoint of that slot", 9, TCP_GREETING_LEN, 0x10},
+		{"a wrong nonce, first byte", 12, TCP_GREETING_LEN, 1},
+		{"a wrong nonce, last byte", TCP_GREETING_LEN - 1, TCP_GREETING_LEN, 0x80},
+		{"a stream that cannot be", 7, TCP_GREETING_LEN, TCP_STREAMS_MAX},
 		{"a bulk stream too early", 7, TCP_GREETING_LEN, 1}};
 	for (size_t i = 0; i < RPWI_ARRAY_LEN(rows); i++) {
 		memcpy(bad, good, sizeof bad);
@@ -244,7 +259,9 @@ static void an_impostor_is_no_peer(void **state)
 	struct sockaddr_in a = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
 	socklen_t len = sizeof a;
 	int listener = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
-	assert_int_equal(bind(listener, (struct sockaddr *)&a, sizeof a) | listen(listener, 4) | getsockname(listener, (struct sockaddr *)&a, &len), 0);
+	assert_int_equal(bind(listener, (struct sockaddr *)&a, sizeof a) | listen(listener, 4) |
+				 getsockname(listener, (struct sockaddr *)&a, &len),
+		0);
 	make(0);
 	make(1);
 	struct tcp_handle h = {.port = ntohs(a.sin_port)};
@@ -253,7 +270,8 @@ static void an_impostor_is_no_peer(void **state)
 	int fd = accept(listener, NULL, NULL);
 	uint8_t bytes[TCP_GREETING_LEN];
 	UNTIL(recv(fd, bytes, sizeof bytes, MSG_DONTWAIT) == sizeof bytes);
-	assert_int_equal(send(fd, bytes, sizeof bytes, 0), sizeof bytes); /* an echo: all that it knows */
+	assert_int_equal(
+		send(fd, bytes, sizeof bytes, 0), sizeof bytes); /* an echo: all that it knows */
 	UNTIL(side[0].ready);
 	assert_int_equal(side[0].status, RPW_ERR_PROTOCOL);
 	assert_non_null(strstr(side[0].why, "nonce"));
@@ -266,7 +284,8 @@ static void handles_are_checked(void **state)
 	struct tcp_handle h = {.port = 7,
 				  .number = 3,
 				  .count = 2,
-				  .address = {{.family = 4, .bytes = {10, 0, 0, 1}}, {.family = 6, .bytes = {0xfd, [15] = 9}}}},
+				  .address = {{.family = 4, .bytes = {10, 0, 0, 1}},
+					  {.family = 6, .bytes = {0xfd, [15] = 9}}}},
 			  back;
 	for (unsigned i = 0; i < TCP_NONCE_LEN; i++)
 		h.nonce[i] = (uint8_t)(i * 17 + 3);
@@ -310,7 +329,8 @@ static void say_attach(int fd, int to, uint32_t claim)
 	uint8_t more[TCP_ATTACH_LEN];
 	rpwi_put_be32(more, claim);
 	memcpy(more + 4, ep(to)->nonce, TCP_NONCE_LEN);
-	send_header(fd, (struct tcp_header){.kind = TCP_ATTACH, .id = ep(to)->number}, more, sizeof more);
+	send_header(fd, (struct tcp_header){.kind = TCP_ATTACH, .id = ep(to)->number}, more,
+		sizeof more);
 }
 
 /* The peer of side 1, as a bare socket that has greeted; side 1 is up. */
@@ -358,7 +378,8 @@ static void what_is_against_the_rules_fails_the_endpoint_with_a_sentence(void **
 	for (size_t i = 0; i < RPWI_ARRAY_LEN(rows); i++) {
 		int fd = bare_peer();
 		static const uint8_t zeros[TCP_NONCE_LEN];
-		send_header(fd, rows[i].h, zeros, rows[i].h.kind == TCP_ATTACHED ? sizeof zeros : 0);
+		send_header(
+			fd, rows[i].h, zeros, rows[i].h.kind == TCP_ATTACHED ? sizeof zeros : 0);
 		UNTIL(side[1].failures);
 		assert_int_equal(side[1].status, RPW_ERR_PROTOCOL);
 		if (!strstr(side[1].why, rows[i].why))
@@ -378,8 +399,11 @@ static void a_forged_target_gets_no_access(void **state)
 	pattern_fill(region, sizeof region, 5, 0);
 	memcpy(was, region, sizeof was);
 	int fd = bare_peer();
-	assert_int_equal(tran_tcp.mem->add(side[1].t, region, sizeof region, TRAN_READ | TRAN_WRITE | TRAN_ATOMIC, &m), 0);
-	assert_int_equal(tran_tcp.mem->add(side[1].t, region, sizeof region, TRAN_READ, &read_only), 0);
+	assert_int_equal(tran_tcp.mem->add(side[1].t, region, sizeof region,
+				 TRAN_READ | TRAN_WRITE | TRAN_ATOMIC, &m),
+		0);
+	assert_int_equal(
+		tran_tcp.mem->add(side[1].t, region, sizeof region, TRAN_READ, &read_only), 0);
 	tcp_get_desc(&m->desc, &key);
 	uint32_t ro = ((struct tcp_mem *)read_only)->slot;
 	uint64_t ro_key = ((struct tcp_mem *)read_only)->key;
@@ -405,8 +429,13 @@ static void a_forged_target_gets_no_access(void **state)
 		uint8_t more[TCP_ATOMIC_LEN + 32] = {0};
 		tcp_put_target(more, &rows[i].at);
 		memset(more + TCP_TARGET_LEN, 0x5a, sizeof more - TCP_TARGET_LEN);
-		size_t len = rows[i].kind == TCP_GET ? TCP_TARGET_LEN : rows[i].kind == TCP_PUT ? TCP_TARGET_LEN + 32 : TCP_ATOMIC_LEN;
-		send_header(fd, (struct tcp_header){.kind = rows[i].kind, .id = (uint32_t)i, .len = rows[i].len}, more, len);
+		size_t len = rows[i].kind == TCP_GET   ? TCP_TARGET_LEN
+			     : rows[i].kind == TCP_PUT ? TCP_TARGET_LEN + 32
+						       : TCP_ATOMIC_LEN;
+		send_header(fd,
+			(struct tcp_header){
+				.kind = rows[i].kind, .id = (uint32_t)i, .len = rows[i].len},
+			more, len);
 		struct tcp_header h = hear_header(fd);
 		if (h.kind != TCP_DONE || h.answer != TCP_NO_ACCESS || h.id != i)
 			fail_msg("row %zu: kind %x, answer %u, id %u", i, h.kind, h.answer, h.id);
@@ -416,7 +445,8 @@ static void a_forged_target_gets_no_access(void **state)
 	/* And the same with a good one. */
 	uint8_t more[TCP_TARGET_LEN];
 	tcp_put_target(more, &(struct tcp_target){key.slot, key.key, 504});
-	send_header(fd, (struct tcp_header){.kind = TCP_GET, .id = 77, .len = 8}, more, sizeof more);
+	send_header(
+		fd, (struct tcp_header){.kind = TCP_GET, .id = 77, .len = 8}, more, sizeof more);
 	assert_int_equal(hear_header(fd).kind, TCP_DATA);
 	uint64_t got;
 	assert_int_equal(recv(fd, &got, 8, MSG_WAITALL), 8);
@@ -434,11 +464,14 @@ static void a_peer_that_only_asks_is_stopped(void **state)
 	struct tcp_key key;
 	uint8_t more[TCP_TARGET_LEN];
 	int fd = bare_peer();
-	assert_int_equal(tran_tcp.mem->add(side[1].t, mapped(TCP_CHUNK_MAX), TCP_CHUNK_MAX, TRAN_READ, &m), 0);
+	assert_int_equal(
+		tran_tcp.mem->add(side[1].t, mapped(TCP_CHUNK_MAX), TCP_CHUNK_MAX, TRAN_READ, &m),
+		0);
 	tcp_get_desc(&m->desc, &key);
 	tcp_put_target(more, &(struct tcp_target){key.slot, key.key, 0});
 	for (unsigned i = 0; i < 100 && !side[1].failures; i++) {
-		send_header(fd, (struct tcp_header){.kind = TCP_GET, .id = i, .len = TCP_CHUNK_MAX}, more, sizeof more);
+		send_header(fd, (struct tcp_header){.kind = TCP_GET, .id = i, .len = TCP_CHUNK_MAX},
+			more, sizeof more);
 		for (int k = 0; k < 20; k++)
 			progress();
 	}
@@ -459,9 +492,12 @@ static void an_answer_before_the_data_is_against_the_rules(void **state)
 	pattern_fill(local, LARGE, 1, 0);
 	setsockopt(ep(1)->bundle->stream[0]->fd, SOL_SOCKET, SO_SNDBUF, &(int){4608}, sizeof(int));
 	setsockopt(fd, SOL_SOCKET, SO_RCVBUF, &(int){4608}, sizeof(int));
-	assert_int_equal(tran_tcp.rma->transfer(side[1].ep, true, &d, 0, local, LARGE, NULL, &op), 0);
+	assert_int_equal(
+		tran_tcp.rma->transfer(side[1].ep, true, &d, 0, local, LARGE, NULL, &op), 0);
 	progress();
-	send_header(fd, (struct tcp_header){.kind = TCP_DONE, .id = ep(1)->bundle->stream[0]->chunk[1].id}, NULL, 0);
+	send_header(fd,
+		(struct tcp_header){.kind = TCP_DONE, .id = ep(1)->bundle->stream[0]->chunk[1].id},
+		NULL, 0);
 	UNTIL(side[1].failures);
 	assert_int_equal(side[1].status, RPW_ERR_PROTOCOL);
 	assert_false(op.done);
@@ -547,7 +583,8 @@ static void a_shared_stream_that_breaks_fails_all(void **state)
 	connect_both();
 	for (int i = 0; i < SHARERS; i++)
 		connect_more(h[i]);
-	connect(ep(0)->bundle->stream[0]->fd, &(struct sockaddr){.sa_family = AF_UNSPEC}, sizeof(struct sockaddr));
+	connect(ep(0)->bundle->stream[0]->fd, &(struct sockaddr){.sa_family = AF_UNSPEC},
+		sizeof(struct sockaddr));
 	for (int i = 0; i < SHARERS; i++)
 		UNTIL(h[i][0].failures && h[i][1].failures);
 	UNTIL(side[0].failures && side[1].failures);
@@ -571,7 +608,8 @@ static void who_comes_to_a_bundle_that_is_about_to_end_ends_with_it(void **state
 	uint8_t *local = malloc(LARGE);
 	connect_both();
 	assert_int_equal(tran_tcp.mem->add(side[0].t, mapped(LARGE), LARGE, TRAN_READ, &m), 0);
-	assert_int_equal(tran_tcp.rma->transfer(side[1].ep, false, &m->desc, 0, local, LARGE, NULL, &op), 0);
+	assert_int_equal(
+		tran_tcp.rma->transfer(side[1].ep, false, &m->desc, 0, local, LARGE, NULL, &op), 0);
 	UNTIL(op.done && ep(1)->bundle->stream[1] && ep(1)->bundle->stream[1]->state == TCP_UP);
 	struct tcp_bundle *b = ep(1)->bundle;
 	tcp_bundle_lost(b->stream[1], RPW_ERR_UNREACHABLE, "cut by the test");
@@ -588,10 +626,12 @@ static void who_comes_to_a_bundle_that_is_about_to_end_ends_with_it(void **state
 		((struct tcp_ep *)side[i].ep)->base.user = &side[i];
 	}
 	/* The other side does not look meanwhile: it would see the end of the stream, and end everything by itself. */
-	for (uint64_t end_ns = rpwi_now_ns() + DEADLINE_S * RPWI_NS_PER_S; !late[1].ready && rpwi_now_ns() < end_ns;)
+	for (uint64_t end_ns = rpwi_now_ns() + DEADLINE_S * RPWI_NS_PER_S;
+		!late[1].ready && rpwi_now_ns() < end_ns;)
 		tran_tcp.progress(side[1].t);
 	assert_true(late[1].ready && !late[1].status && ((struct tcp_ep *)late[1].ep)->bundle == b);
-	for (uint64_t end_ns = rpwi_now_ns() + DEADLINE_S * RPWI_NS_PER_S; (!side[1].failures || !late[1].failures) && rpwi_now_ns() < end_ns;)
+	for (uint64_t end_ns = rpwi_now_ns() + DEADLINE_S * RPWI_NS_PER_S;
+		(!side[1].failures || !late[1].failures) && rpwi_now_ns() < end_ns;)
 		tran_tcp.progress(side[1].t);
 	assert_int_equal(side[1].failures, 1);
 	assert_int_equal(late[1].failures, 1);
@@ -640,20 +680,26 @@ static void a_shared_stream_lets_nobody_in_twice(void **state)
 	rpwi_put_be32(more, 4711);
 	memcpy(more + 4, ep(1)->nonce, TCP_NONCE_LEN);
 	more[TCP_ATTACH_LEN - 1] ^= 1;
-	send_header(fd, (struct tcp_header){.kind = TCP_ATTACH, .id = ep(1)->number}, more, sizeof more);
+	send_header(fd, (struct tcp_header){.kind = TCP_ATTACH, .id = ep(1)->number}, more,
+		sizeof more);
 	answer = hear_header(fd);
-	assert_true(answer.kind == TCP_LEAVE && answer.id == 4711 && answer.answer == TCP_NO_ACCESS);
+	assert_true(
+		answer.kind == TCP_LEAVE && answer.id == 4711 && answer.answer == TCP_NO_ACCESS);
 	/* The right nonce, but not for the endpoint that boot's handle told of. */
 	more[TCP_ATTACH_LEN - 1] ^= 1;
-	send_header(fd, (struct tcp_header){.kind = TCP_ATTACH, .id = ep(1)->number}, more, sizeof more);
+	send_header(fd, (struct tcp_header){.kind = TCP_ATTACH, .id = ep(1)->number}, more,
+		sizeof more);
 	answer = hear_header(fd);
 	assert_true(answer.kind == TCP_LEAVE && answer.id == 4711);
 	assert_false(side[1].ready);
 	/* Frames to one that is not attached find nobody. */
-	send_header(fd, (struct tcp_header){.kind = TCP_FRAME, .id = ep(1)->number, .len = sizeof zeros}, zeros, sizeof zeros);
+	send_header(fd,
+		(struct tcp_header){.kind = TCP_FRAME, .id = ep(1)->number, .len = sizeof zeros},
+		zeros, sizeof zeros);
 	say_attach(fd, 1, ep(0)->number);
 	answer = hear_header(fd);
-	assert_true(answer.kind == TCP_ATTACHED && answer.id == ep(0)->number && side[1].ready && !side[1].status);
+	assert_true(answer.kind == TCP_ATTACHED && answer.id == ep(0)->number && side[1].ready &&
+		    !side[1].status);
 	assert_int_equal(side[1].frames, 0);
 	close_both();
 	for (int i = 0; i < 2; i++) {
@@ -671,7 +717,9 @@ static void a_peer_without_an_address_has_a_name(void **state)
 	struct tran_facts peer = {.hostname = "quince", .transports = "tcp"};
 	make(0);
 	side[1] = (struct half){.t = side[1].t};
-	assert_int_equal(tran_tcp.ep_make(side[1].t, &(struct tran_control){.peer = &peer}, &side[1], &side[1].ep, side[1].handle, &side[1].handle_len), 0);
+	assert_int_equal(tran_tcp.ep_make(side[1].t, &(struct tran_control){.peer = &peer},
+				 &side[1], &side[1].ep, side[1].handle, &side[1].handle_len),
+		0);
 	start(1, 50);
 	UNTIL(side[1].ready);
 	assert_int_equal(side[1].status, RPW_ERR_TIMEOUT);
@@ -693,18 +741,27 @@ static void resets_are_told_once_and_nothing_wrong_is_done(void **state)
 		assert_int_equal(tran_tcp.mem->add(side[1].t, region, LARGE, TRAN_READ, &m), 0);
 		memset(local, 0xee, OPS * LARGE);
 		for (int i = 0; i < OPS; i++)
-			assert_int_equal(tran_tcp.rma->transfer(side[0].ep, false, &m->desc, 0, local + i * LARGE, LARGE, NULL, &op[i]), 0);
+			assert_int_equal(tran_tcp.rma->transfer(side[0].ep, false, &m->desc, 0,
+						 local + i * LARGE, LARGE, NULL, &op[i]),
+				0);
 		unsigned sent[2] = {0};
 		for (unsigned i = 0; i < round * 4; i++) {
 			sent[0] += send_nth(0, sent[0]);
 			sent[1] += send_nth(1, sent[1]);
 			progress();
 		}
-		unsigned which = round / 2 % 2; /* the bulk stream only once it is up: before, one can do without it */
+		unsigned which =
+			round / 2 %
+			2; /* the bulk stream only once it is up: before, one can do without it */
 		if (which)
-			UNTIL(ep(0)->bundle->stream[1] && ep(0)->bundle->stream[1]->state == TCP_UP && ep(1)->bundle->stream[1]);
-		struct tcp_stream *s = ep(round % 2)->bundle->stream[which] ? ep(round % 2)->bundle->stream[which] : ep(round % 2)->bundle->stream[0];
-		connect(s->fd, &(struct sockaddr){.sa_family = AF_UNSPEC}, sizeof(struct sockaddr)); /* ip(7): dissolves it, by a reset */
+			UNTIL(ep(0)->bundle->stream[1] &&
+				ep(0)->bundle->stream[1]->state == TCP_UP &&
+				ep(1)->bundle->stream[1]);
+		struct tcp_stream *s = ep(round % 2)->bundle->stream[which]
+					       ? ep(round % 2)->bundle->stream[which]
+					       : ep(round % 2)->bundle->stream[0];
+		connect(s->fd, &(struct sockaddr){.sa_family = AF_UNSPEC},
+			sizeof(struct sockaddr)); /* ip(7): dissolves it, by a reset */
 		UNTIL(side[0].failures && side[1].failures);
 		for (int i = 0; i < 50; i++)
 			progress();
@@ -717,7 +774,9 @@ static void resets_are_told_once_and_nothing_wrong_is_done(void **state)
 				assert_int_equal(op[i].status, RPW_OK);
 				assert_true(pattern_check(local + i * LARGE, LARGE, 5, 0) < 0);
 			}
-		assert_int_equal(tran_tcp.rma->transfer(side[0].ep, false, &m->desc, 0, local, 8, NULL, &op[0]), -EPIPE);
+		assert_int_equal(tran_tcp.rma->transfer(
+					 side[0].ep, false, &m->desc, 0, local, 8, NULL, &op[0]),
+			-EPIPE);
 		close_both();
 		tran_tcp.mem->del(side[1].t, m);
 	}
@@ -735,19 +794,29 @@ static void partial_writes_lose_nothing(void **state)
 	pattern_fill(region, OPS * LEN, 31, 0);
 	pattern_fill(local, OPS * LEN, 32, 0);
 	connect_both();
-	assert_int_equal(tran_tcp.mem->add(side[1].t, region, 2 * OPS * LEN, TRAN_READ | TRAN_WRITE, &m), 0);
+	assert_int_equal(
+		tran_tcp.mem->add(side[1].t, region, 2 * OPS * LEN, TRAN_READ | TRAN_WRITE, &m), 0);
 	unsigned sent[2] = {0};
-	for (unsigned i = 0; sent[0] < FRAMES || sent[1] < FRAMES || side[0].frames < FRAMES || side[1].frames < FRAMES; i++) {
+	for (unsigned i = 0; sent[0] < FRAMES || sent[1] < FRAMES || side[0].frames < FRAMES ||
+			     side[1].frames < FRAMES;
+		i++) {
 		for (int k = 0; k < 2; k++) {
 			for (unsigned n = 0; n < TCP_STREAMS_MAX; n++)
 				if (ep(k)->bundle->stream[n])
-					setsockopt(ep(k)->bundle->stream[n]->fd, SOL_SOCKET, SO_SNDBUF, &(int){4608}, sizeof(int));
+					setsockopt(ep(k)->bundle->stream[n]->fd, SOL_SOCKET,
+						SO_SNDBUF, &(int){4608}, sizeof(int));
 			if (sent[k] < FRAMES)
 				sent[k] += send_nth(k, sent[k]);
 		}
 		if (i < OPS) {
-			assert_int_equal(tran_tcp.rma->transfer(side[0].ep, false, &m->desc, i * LEN, local + (OPS + i) * LEN, LEN, NULL, &get[i]), 0);
-			assert_int_equal(tran_tcp.rma->transfer(side[0].ep, true, &m->desc, (OPS + i) * LEN, local + i * LEN, LEN, NULL, &put[i]), 0);
+			assert_int_equal(
+				tran_tcp.rma->transfer(side[0].ep, false, &m->desc, i * LEN,
+					local + (OPS + i) * LEN, LEN, NULL, &get[i]),
+				0);
+			assert_int_equal(
+				tran_tcp.rma->transfer(side[0].ep, true, &m->desc, (OPS + i) * LEN,
+					local + i * LEN, LEN, NULL, &put[i]),
+				0);
 		}
 		progress();
 		assert_int_equal(side[0].failures + side[1].failures, 0);
@@ -772,19 +841,26 @@ static void memory_that_goes_away_fails_its_transfers_only(void **state)
 	for (unsigned round = 0; round < 30; round++) {
 		struct op op[2] = {{0}};
 		struct tran_mem *m;
-		uint8_t *region = mmap(NULL, LARGE, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+		uint8_t *region = mmap(
+			NULL, LARGE, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
 		pattern_fill(region, LARGE, round, 0);
-		assert_int_equal(tran_tcp.mem->add(side[1].t, region, LARGE, TRAN_READ | TRAN_WRITE, &m), 0);
+		assert_int_equal(
+			tran_tcp.mem->add(side[1].t, region, LARGE, TRAN_READ | TRAN_WRITE, &m), 0);
 		struct tran_desc d = m->desc;
-		assert_int_equal(tran_tcp.rma->transfer(side[0].ep, false, &d, 0, local, LARGE / 2, NULL, &op[0]), 0);
-		assert_int_equal(tran_tcp.rma->transfer(side[0].ep, true, &d, LARGE / 2, local + LARGE, LARGE / 2, NULL, &op[1]), 0);
+		assert_int_equal(tran_tcp.rma->transfer(
+					 side[0].ep, false, &d, 0, local, LARGE / 2, NULL, &op[0]),
+			0);
+		assert_int_equal(tran_tcp.rma->transfer(side[0].ep, true, &d, LARGE / 2,
+					 local + LARGE, LARGE / 2, NULL, &op[1]),
+			0);
 		for (unsigned i = 0; i < round / 2; i++)
 			progress();
 		if (round % 2)
 			tran_tcp.mem->del(side[1].t, m);
 		munmap(region, LARGE);
 		/* Whatever is there next is none of the peer's business. */
-		uint8_t *next = mmap(region, LARGE, round % 3 ? PROT_NONE : PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED, -1, 0);
+		uint8_t *next = mmap(region, LARGE, round % 3 ? PROT_NONE : PROT_READ | PROT_WRITE,
+			MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED, -1, 0);
 		UNTIL(op[0].done && op[1].done);
 		for (int i = 0; i < 2; i++)
 			assert_true(op[i].status == RPW_OK || op[i].status == RPW_ERR_ACCESS);
@@ -809,12 +885,16 @@ static void bulk_has_a_stream_of_its_own(void **state)
 		uint8_t *local = malloc(LARGE);
 		connect_both();
 		assert_string_equal(side[asks].ep->path, "1 stream to 127.0.0.1");
-		assert_int_equal(tran_tcp.mem->add(side[!asks].t, mapped(LARGE), LARGE, TRAN_READ, &m), 0);
+		assert_int_equal(
+			tran_tcp.mem->add(side[!asks].t, mapped(LARGE), LARGE, TRAN_READ, &m), 0);
 		pattern_fill(m->addr, LARGE, 3, 0);
 		for (int i = 0; i < 2; i++) {
 			struct op op = {0};
-			assert_int_equal(tran_tcp.rma->transfer(side[asks].ep, false, &m->desc, 0, local, LARGE, NULL, &op), 0);
-			UNTIL(op.done && ep(0)->bundle->stream[1] && ep(0)->bundle->stream[1]->state == TCP_UP);
+			assert_int_equal(tran_tcp.rma->transfer(side[asks].ep, false, &m->desc, 0,
+						 local, LARGE, NULL, &op),
+				0);
+			UNTIL(op.done && ep(0)->bundle->stream[1] &&
+				ep(0)->bundle->stream[1]->state == TCP_UP);
 			assert_true(op.status == RPW_OK && pattern_check(local, LARGE, 3, 0) < 0);
 		}
 		assert_string_equal(side[0].ep->path, "2 streams to 127.0.0.1");

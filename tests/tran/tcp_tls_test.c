@@ -20,7 +20,14 @@
 #include "pair.h"
 #include "tran/tcp/tcp_priv.h"
 
-enum { DEADLINE_S = 20, STALL_MS = 150, BULK = 300 * 1024, HOLE = 152 * 1024, CONNS_MAX = 8, SPY_MAX = 4 << 20 };
+enum {
+	DEADLINE_S = 20,
+	STALL_MS = 150,
+	BULK = 300 * 1024,
+	HOLE = 152 * 1024,
+	CONNS_MAX = 8,
+	SPY_MAX = 4 << 20
+};
 static const char text[] = "what is sealed is not to be read by anybody in between";
 static const uint8_t secret[2][TRAN_SECRET_LEN] = {{1, 2, 3, 0xfe}, {1, 2, 3, 0xff}};
 
@@ -52,7 +59,8 @@ static void up_ready(void *user, int status, const char *why)
 	h->status = status;
 	snprintf(h->why, sizeof h->why, "%s", why);
 }
-static bool up_frame(void *user, const void *head, size_t head_len, const void *body, size_t body_len)
+static bool up_frame(
+	void *user, const void *head, size_t head_len, const void *body, size_t body_len)
 {
 	struct half *h = user;
 	assert_int_equal(head_len, 16);
@@ -62,7 +70,10 @@ static bool up_frame(void *user, const void *head, size_t head_len, const void *
 	return true;
 }
 static void up_room(void *user) {}
-static void up_done(void *user, void *cookie, int status) { *(struct op *)cookie = (struct op){true, status}; }
+static void up_done(void *user, void *cookie, int status)
+{
+	*(struct op *)cookie = (struct op){true, status};
+}
 static void up_failed(void *user, int status, const char *why)
 {
 	struct half *h = user;
@@ -88,7 +99,8 @@ static struct {
 	} conn[CONNS_MAX];
 	int flip_conn, flip_way; /* -1: only looks */
 	size_t flip_at;
-	bool flipped, in_nothing; /* in_nothing: in the version of a record, or in a change of cipher: RFC 8446 says that both mean nothing */
+	bool flipped,
+		in_nothing; /* in_nothing: in the version of a record, or in a change of cipher: RFC 8446 says that both mean nothing */
 	uint8_t *spy;
 	size_t spied;
 } relay;
@@ -98,14 +110,18 @@ static int loopback_socket(uint16_t *port)
 	struct sockaddr_in a = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
 	socklen_t len = sizeof a;
 	int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
-	assert_int_equal(bind(fd, (struct sockaddr *)&a, sizeof a) | listen(fd, 16) | getsockname(fd, (struct sockaddr *)&a, &len), 0);
+	assert_int_equal(bind(fd, (struct sockaddr *)&a, sizeof a) | listen(fd, 16) |
+				 getsockname(fd, (struct sockaddr *)&a, &len),
+		0);
 	*port = ntohs(a.sin_port);
 	return fd;
 }
 
 static int bare_connect(int port)
 {
-	struct sockaddr_in a = {.sin_family = AF_INET, .sin_port = htons((uint16_t)port), .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
+	struct sockaddr_in a = {.sin_family = AF_INET,
+		.sin_port = htons((uint16_t)port),
+		.sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
 	int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
 	assert_int_equal(connect(fd, (struct sockaddr *)&a, sizeof a), 0);
 	return fd;
@@ -143,9 +159,12 @@ static void relay_way(unsigned n, int way)
 		return;
 	}
 	for (ssize_t i = 0; i < r; i++)
-		if (record_step(&c->record[way], bytes[i]) && relay.flip_at == c->count[way] + (size_t)i && (int)n == relay.flip_conn && way == relay.flip_way)
+		if (record_step(&c->record[way], bytes[i]) &&
+			relay.flip_at == c->count[way] + (size_t)i && (int)n == relay.flip_conn &&
+			way == relay.flip_way)
 			relay.in_nothing = true;
-	if ((int)n == relay.flip_conn && way == relay.flip_way && relay.flip_at >= c->count[way] && relay.flip_at < c->count[way] + (size_t)r) {
+	if ((int)n == relay.flip_conn && way == relay.flip_way && relay.flip_at >= c->count[way] &&
+		relay.flip_at < c->count[way] + (size_t)r) {
 		bytes[relay.flip_at - c->count[way]] ^= (uint8_t)(1u << relay.flip_at % 8);
 		relay.flipped = true;
 	}
@@ -194,14 +213,19 @@ static void make(int i, const uint8_t *with)
 	struct tran_facts peer = {.address = "127.0.0.1", .transports = "tcp"};
 	struct tran *t = side[i].t;
 	side[i] = (struct half){.t = t};
-	struct tran_control control = {.peer = &peer, .active = i == 0, .local = "127.0.0.1", .secret = with};
-	assert_int_equal(tran_tcp.ep_make(t, &control, &side[i], &side[i].ep, side[i].handle, &side[i].handle_len), 0);
+	struct tran_control control = {
+		.peer = &peer, .active = i == 0, .local = "127.0.0.1", .secret = with};
+	assert_int_equal(tran_tcp.ep_make(t, &control, &side[i], &side[i].ep, side[i].handle,
+				 &side[i].handle_len),
+		0);
 }
 
 static void start(unsigned timeout_ms)
 {
 	for (int i = 0; i < 2; i++)
-		assert_int_equal(tran_tcp.ep_start(side[i].ep, side[!i].handle, side[!i].handle_len, timeout_ms), 0);
+		assert_int_equal(tran_tcp.ep_start(side[i].ep, side[!i].handle, side[!i].handle_len,
+					 timeout_ms),
+			0);
 }
 
 /* Between them stands the relay: its port is in the handle. */
@@ -260,7 +284,10 @@ static int teardown(void **state)
 	return 0;
 }
 
-static bool broken(void) { return side[0].failures || side[1].failures || side[0].status || side[1].status; }
+static bool broken(void)
+{
+	return side[0].failures || side[1].failures || side[0].status || side[1].status;
+}
 
 /* A frame each way, then bulk data each way. True: all of it has come. */
 static bool talk(void)
@@ -274,13 +301,19 @@ static bool talk(void)
 		struct iovec iov = {(void *)text, sizeof text};
 		if (step == 0 && side[0].ready && side[1].ready) {
 			for (int i = 0; i < 2; i++)
-				assert_int_equal(tran_tcp.send(side[i].ep, "the head, 16 byte", 16, &iov, 1, sizeof text), 0);
-			assert_int_equal(tran_tcp.rma->transfer(side[0].ep, false, &mem->desc, 0, ours, BULK, NULL, &ops[0]), 0);
+				assert_int_equal(tran_tcp.send(side[i].ep, "the head, 16 byte", 16,
+							 &iov, 1, sizeof text),
+					0);
+			assert_int_equal(tran_tcp.rma->transfer(side[0].ep, false, &mem->desc, 0,
+						 ours, BULK, NULL, &ops[0]),
+				0);
 			step++;
 		} else if (step == 1 && ops[0].done && side[0].frames && side[1].frames) {
 			assert_int_equal(ops[0].status, 0);
 			assert_memory_equal(ours, theirs, BULK);
-			assert_int_equal(tran_tcp.rma->transfer(side[0].ep, true, &mem->desc, 0, ours, BULK, NULL, &ops[1]), 0);
+			assert_int_equal(tran_tcp.rma->transfer(side[0].ep, true, &mem->desc, 0,
+						 ours, BULK, NULL, &ops[1]),
+				0);
 			step++;
 		} else if (step == 2 && ops[1].done) {
 			assert_int_equal(ops[1].status, 0);
@@ -339,11 +372,15 @@ static void test_a_changed_byte_is_never_taken(void **state)
 	relay_end();
 	for (int n = 0; n < 2; n++)
 		for (int way = 0; way < 2; way++)
-			for (size_t at = (size_t)rand_r(&seed) % 13; at < total[n][way]; at += at < 900 ? 13 + (size_t)rand_r(&seed) % 13 : 20011) {
+			for (size_t at = (size_t)rand_r(&seed) % 13; at < total[n][way];
+				at += at < 900 ? 13 + (size_t)rand_r(&seed) % 13 : 20011) {
 				bool all = meet_by_relay(n, way, at);
 				/* A further stream that does not come up is not needed: what came is right. */
-				if (all && relay.flipped && !relay.in_nothing && !(n == 1 && relay.conn[n].count[1] < 1000))
-					fail_msg("stream %d, way %d, byte %zu of %zu: it was changed, and nobody noticed", n, way, at, total[n][way]);
+				if (all && relay.flipped && !relay.in_nothing &&
+					!(n == 1 && relay.conn[n].count[1] < 1000))
+					fail_msg("stream %d, way %d, byte %zu of %zu: it was "
+						 "changed, and nobody noticed",
+						n, way, at, total[n][way]);
 				flips += relay.flipped;
 				close_both();
 				relay_end();
@@ -399,19 +436,22 @@ static void test_nothing_in_the_clear_is_taken(void **state)
 /* Strangers that begin a handshake and are silent, or say nonsense in it: they go, and others come in. */
 static void test_strangers_in_the_handshake(void **state)
 {
-	static const uint8_t hellos[][8] = {{0x16}, {0x16, 3, 1, 0x40, 0}, {0x16, 3, 3, 0, 3, 1, 2, 3}, {0x16, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff}};
+	static const uint8_t hellos[][8] = {{0x16}, {0x16, 3, 1, 0x40, 0},
+		{0x16, 3, 3, 0, 3, 1, 2, 3}, {0x16, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff}};
 	int fd[RPWI_ARRAY_LEN(hellos)];
 	make(0, secret[0]);
 	make(1, secret[0]);
 	for (size_t i = 0; i < RPWI_ARRAY_LEN(hellos); i++) {
 		fd[i] = bare_connect(rpwi_get_be16(side[1].handle + 8));
-		assert_int_equal(send(fd[i], hellos[i], i ? sizeof hellos[i] : 1, MSG_NOSIGNAL), i ? sizeof hellos[i] : 1);
+		assert_int_equal(send(fd[i], hellos[i], i ? sizeof hellos[i] : 1, MSG_NOSIGNAL),
+			i ? sizeof hellos[i] : 1);
 		progress();
 	}
 	start(5000);
 	UNTIL(side[0].ready && side[1].ready);
 	assert_int_equal(side[0].status | side[1].status, 0);
-	UNTIL(((struct tcp *)side[1].t)->strangers_refused == RPWI_ARRAY_LEN(hellos)); /* the silent one within TCP_STRANGER_MS */
+	UNTIL(((struct tcp *)side[1].t)->strangers_refused ==
+		RPWI_ARRAY_LEN(hellos)); /* the silent one within TCP_STRANGER_MS */
 	for (size_t i = 0; i < RPWI_ARRAY_LEN(hellos); i++)
 		close(fd[i]);
 }
@@ -423,14 +463,20 @@ static void test_unmapped_memory(void **state)
 	make(1, secret[0]);
 	start(5000);
 	UNTIL(side[0].ready && side[1].ready);
-	assert_ptr_equal(mmap(theirs + HOLE, 4096, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED, -1, 0), theirs + HOLE);
+	assert_ptr_equal(mmap(theirs + HOLE, 4096, PROT_NONE,
+				 MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED, -1, 0),
+		theirs + HOLE);
 	memset(ops, 0, sizeof ops);
 	for (int put = 0; put < 2; put++) {
-		assert_int_equal(tran_tcp.rma->transfer(side[0].ep, put, &mem->desc, 0, ours, BULK, NULL, &ops[put]), 0);
+		assert_int_equal(tran_tcp.rma->transfer(side[0].ep, put, &mem->desc, 0, ours, BULK,
+					 NULL, &ops[put]),
+			0);
 		UNTIL(ops[put].done);
 		assert_int_equal(ops[put].status, RPW_ERR_ACCESS);
 	}
-	assert_int_equal(tran_tcp.rma->transfer(side[0].ep, false, &mem->desc, 0, ours, 4096, NULL, &ops[2]), 0);
+	assert_int_equal(
+		tran_tcp.rma->transfer(side[0].ep, false, &mem->desc, 0, ours, 4096, NULL, &ops[2]),
+		0);
 	UNTIL(ops[2].done);
 	assert_int_equal(ops[2].status, 0);
 }
@@ -442,7 +488,8 @@ static void test_listens_where_the_peer_came_to(void **state)
 	static const struct {
 		const char *to;
 		bool at[5];
-	} others[] = {{"127.0.0.1", {true, false, false, false, true}}, {"127.0.0.2", {false, true, false, true, true}},
+	} others[] = {{"127.0.0.1", {true, false, false, false, true}},
+		{"127.0.0.2", {false, true, false, true, true}},
 		{"127.0.0.3", {false, false, false, false, true}}};
 	struct tran_ep *ep[RPWI_ARRAY_LEN(local)];
 	uint16_t port[RPWI_ARRAY_LEN(local)];
@@ -463,7 +510,8 @@ static void test_listens_where_the_peer_came_to(void **state)
 			struct sockaddr_in a = {.sin_family = AF_INET, .sin_port = htons(port[i])};
 			inet_pton(AF_INET, others[k].to, &a.sin_addr);
 			int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
-			assert_int_equal(connect(fd, (struct sockaddr *)&a, sizeof a) == 0, others[k].at[i]);
+			assert_int_equal(
+				connect(fd, (struct sockaddr *)&a, sizeof a) == 0, others[k].at[i]);
 			close(fd);
 		}
 	}
@@ -476,13 +524,18 @@ static void test_listens_where_the_peer_came_to(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test_setup_teardown(test_who_only_relays_can_read_nothing, setup, teardown),
-		cmocka_unit_test_setup_teardown(test_a_changed_byte_is_never_taken, setup, teardown),
-		cmocka_unit_test_setup_teardown(test_both_have_the_same_secret_or_they_do_not_meet, setup, teardown),
-		cmocka_unit_test_setup_teardown(test_nothing_in_the_clear_is_taken, setup, teardown),
+		cmocka_unit_test_setup_teardown(
+			test_who_only_relays_can_read_nothing, setup, teardown),
+		cmocka_unit_test_setup_teardown(
+			test_a_changed_byte_is_never_taken, setup, teardown),
+		cmocka_unit_test_setup_teardown(
+			test_both_have_the_same_secret_or_they_do_not_meet, setup, teardown),
+		cmocka_unit_test_setup_teardown(
+			test_nothing_in_the_clear_is_taken, setup, teardown),
 		cmocka_unit_test_setup_teardown(test_strangers_in_the_handshake, setup, teardown),
 		cmocka_unit_test_setup_teardown(test_unmapped_memory, setup, teardown),
-		cmocka_unit_test_setup_teardown(test_listens_where_the_peer_came_to, setup, teardown),
+		cmocka_unit_test_setup_teardown(
+			test_listens_where_the_peer_came_to, setup, teardown),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }

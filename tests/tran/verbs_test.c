@@ -26,8 +26,14 @@ static struct verbs_gid gid(const char *text, enum verbs_gid_type type, unsigned
 static void add_port(struct verbs_offer *o, const char *name, unsigned mbps, unsigned mtu)
 {
 	struct verbs_port *p = &o->port[o->ports];
-	*p = (struct verbs_port){
-		.dev = (uint8_t)o->ports, .port = 1, .mtu = (uint8_t)mtu, .ethernet = true, .mbps = mbps, .qpn = 0x100 + o->ports, .psn = 77, .rd_in = 16};
+	*p = (struct verbs_port){.dev = (uint8_t)o->ports,
+		.port = 1,
+		.mtu = (uint8_t)mtu,
+		.ethernet = true,
+		.mbps = mbps,
+		.qpn = 0x100 + o->ports,
+		.psn = 77,
+		.rd_in = 16};
 	snprintf(p->name, sizeof(p->name), "%s", name);
 	o->ports++;
 }
@@ -39,7 +45,10 @@ static void add_gid(struct verbs_offer *o, struct verbs_gid g)
 	p->gid[p->gids++] = g;
 }
 
-static struct verbs_offer offer(void) { return (struct verbs_offer){.window = 4, .nonce = 0x12345678}; }
+static struct verbs_offer offer(void)
+{
+	return (struct verbs_offer){.window = 4, .nonce = 0x12345678};
+}
 
 /* The names and GIDs that both sides come to, "a 10.0.0.1 b 10.0.0.2"; each side's view must be the other's mirrored. */
 static const char *chosen(const struct verbs_offer *a, const struct verbs_offer *b, bool same_host)
@@ -50,10 +59,13 @@ static const char *chosen(const struct verbs_offer *a, const struct verbs_offer 
 	assert_int_equal(rpwi_verbs_choose(b, a, false, same_host, &y), found);
 	if (!found)
 		return "none";
-	assert_true(x.own_port == y.peer_port && x.own_gid == y.peer_gid && x.peer_port == y.own_port && x.peer_gid == y.own_gid);
+	assert_true(x.own_port == y.peer_port && x.own_gid == y.peer_gid &&
+		    x.peer_port == y.own_port && x.peer_gid == y.own_gid);
 	char g[VERBS_GID_TEXT], h[VERBS_GID_TEXT];
-	snprintf(text, sizeof(text), "%s %s %s %s", a->port[x.own_port].name, rpwi_verbs_gid_text(a->port[x.own_port].gid[x.own_gid].raw, g, sizeof(g)),
-		b->port[x.peer_port].name, rpwi_verbs_gid_text(b->port[x.peer_port].gid[x.peer_gid].raw, h, sizeof(h)));
+	snprintf(text, sizeof(text), "%s %s %s %s", a->port[x.own_port].name,
+		rpwi_verbs_gid_text(a->port[x.own_port].gid[x.own_gid].raw, g, sizeof(g)),
+		b->port[x.peer_port].name,
+		rpwi_verbs_gid_text(b->port[x.peer_port].gid[x.peer_gid].raw, h, sizeof(h)));
 	return text;
 }
 
@@ -101,17 +113,20 @@ static void choice_follows_the_control_path(void **state)
 	assert_string_equal(chosen(&a, &b, false), "eth0 ::ffff:10.77.0.1 rxe0 ::ffff:10.77.0.2");
 	assert_true(rpwi_verbs_choose(&a, &b, true, false, &c));
 	rpwi_verbs_choice_text(&a, &b, &c, text, sizeof(text));
-	assert_string_equal(text, "eth0, GID 1 ::ffff:10.77.0.1, MTU 1024, to rxe0 ::ffff:10.77.0.2 on one subnet, the best of 3 ways");
+	assert_string_equal(text, "eth0, GID 1 ::ffff:10.77.0.1, MTU 1024, to rxe0 "
+				  "::ffff:10.77.0.2 on one subnet, the best of 3 ways");
 	assert_true(rpwi_verbs_choose(&b, &a, false, false, &c));
 	rpwi_verbs_choice_text(&b, &a, &c, text, sizeof(text));
-	assert_string_equal(text, "rxe0, GID 1 ::ffff:10.77.0.2, MTU 1024, to eth0 ::ffff:10.77.0.1 on one subnet, the best of 3 ways");
+	assert_string_equal(text, "rxe0, GID 1 ::ffff:10.77.0.2, MTU 1024, to eth0 "
+				  "::ffff:10.77.0.1 on one subnet, the best of 3 ways");
 	/* Rails: two of equal worth on both sides. The first of the active side's wins, on both. */
 	add_port(&a, "eth1", 1000, 3);
 	add_gid(&a, gid("10.77.0.3", VERBS_GID_ROCE_V2, 120));
 	add_port(&b, "rxe1", 1000, 5);
 	add_gid(&b, gid("10.77.0.4", VERBS_GID_ROCE_V2, 120));
 	for (unsigned i = 0; i < 3; i++)
-		assert_string_equal(chosen(&a, &b, false), "eth0 ::ffff:10.77.0.1 rxe0 ::ffff:10.77.0.2");
+		assert_string_equal(
+			chosen(&a, &b, false), "eth0 ::ffff:10.77.0.1 rxe0 ::ffff:10.77.0.2");
 	/* A NIC comes before a software device. */
 	a.port[1].software = b.port[0].software = true;
 	assert_string_equal(chosen(&a, &b, false), "eth1 ::ffff:10.77.0.3 rxe1 ::ffff:10.77.0.4");
@@ -139,7 +154,8 @@ static void choice_loopback_and_twins(void **state)
 	/* Without it docker0 would be as good a way to the router. */
 	rpwi_verbs_gid_of_address("192.168.2.2", a.sees);
 	rpwi_verbs_gid_of_address("192.168.1.1", b.sees);
-	assert_string_equal(chosen(&a, &b, false), "eth0 ::ffff:192.168.1.1 eth0 ::ffff:192.168.2.2");
+	assert_string_equal(
+		chosen(&a, &b, false), "eth0 ::ffff:192.168.1.1 eth0 ::ffff:192.168.2.2");
 	/* RoCE v1 and v2 do not understand each other, nor do Ethernet and InfiniBand. */
 	struct verbs_offer v1 = offer(), ib = offer();
 	add_port(&v1, "x", 1000, 3);
@@ -168,7 +184,8 @@ static struct verbs_offer random_offer(void)
 		o.port[p].ethernet = rnd(4) > 0;
 		o.port[p].software = rnd(2);
 		for (unsigned g = 0, n = rnd(VERBS_GIDS_MAX + 1); g < n; g++) {
-			snprintf(text, sizeof(text), rnd(2) ? "10.0.%u.%u" : "2001:db8:%u::%u", rnd(3), rnd(3));
+			snprintf(text, sizeof(text), rnd(2) ? "10.0.%u.%u" : "2001:db8:%u::%u",
+				rnd(3), rnd(3));
 			add_gid(&o, gid(text, (enum verbs_gid_type)rnd(3), rnd(2) * 120));
 		}
 	}
@@ -250,7 +267,8 @@ static const char *unusable(const char *library, bool lo_down)
 
 static void without_a_device_a_sentence_says_so(void **state)
 {
-	assert_non_null(strstr(unusable("/nowhere/libropeway-verbs.so", false), "/nowhere/libropeway-verbs.so"));
+	assert_non_null(strstr(
+		unusable("/nowhere/libropeway-verbs.so", false), "/nowhere/libropeway-verbs.so"));
 	assert_non_null(strstr(unusable(NULL, true), "shows no RDMA device"));
 	assert_string_equal(unusable(NULL, false), "usable, in software");
 	struct tran_facts own, peer;
@@ -278,7 +296,10 @@ static void alias(const char *name, const char *address)
 	close(fd);
 }
 
-static void got_frame(struct end *e, const uint8_t *head, size_t head_len, const uint8_t *body, size_t body_len) {}
+static void got_frame(
+	struct end *e, const uint8_t *head, size_t head_len, const uint8_t *body, size_t body_len)
+{
+}
 
 /* Two processes that take each other for another host's: their end is known only from silence. */
 static void silent_peer_of_another_host(void **state)

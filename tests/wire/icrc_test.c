@@ -10,11 +10,14 @@
 /* Whole IPv4 packets built by Scapy 2.5 (scapy.contrib.roce), which computes the ICRC on its own. */
 static const char *const scapy_packets[] = {
 	/* ACK, IP ID 0x1234, TOS 2, TTL 64 */
-	"45020030123440004011a733c0a80001c0a80002c00012b7001c00001140ffff00000011000002221f000005eb4374bc",
+	"45020030123440004011a733c0a80001c0a80002c00012b7001c00001140ffff00000011000002221f000005eb"
+	"4374bc",
 	/* SEND ONLY of 13 bytes with a pad of 3, IP ID 0, TTL 1 */
-	"4500003c00004000011161a90a0102030a010204c12312b7002800000470ffff00abcdef80fffffe0102030405060708090a0b0c0d000000d97a34a5",
+	"4500003c00004000011161a90a0102030a010204c12312b7002800000470ffff00abcdef80fffffe0102030405"
+	"060708090a0b0c0d000000d97a34a5",
 	/* READ REQUEST with BECN set, IP ID 0xfffe, TTL 7 */
-	"4500003cfffe400007115baa0a0102030a010204c12312b7002800000c40ffff40abcdef80fffffe0011223344556677cafe123400001000013ee738",
+	"4500003cfffe400007115baa0a0102030a010204c12312b7002800000c40ffff40abcdef80fffffe0011223344"
+	"556677cafe123400001000013ee738",
 };
 
 struct parsed {
@@ -55,7 +58,8 @@ static uint32_t bitwise_crc(uint32_t state, const uint8_t *d, size_t n)
 	return state;
 }
 
-static uint32_t reference_icrc(const struct rpwi_flow *f, uint16_t id, const uint8_t *data, size_t len)
+static uint32_t reference_icrc(
+	const struct rpwi_flow *f, uint16_t id, const uint8_t *data, size_t len)
 {
 	uint8_t h[8 + 40 + 8], bth[12];
 	size_t n = 8;
@@ -97,7 +101,10 @@ static uint32_t rnd(void)
 
 static struct rpwi_flow random_flow(int family)
 {
-	struct rpwi_flow f = {.src = {.family = (uint8_t)family}, .dst = {.family = (uint8_t)family}, .sport = (uint16_t)rnd(), .dport = 4791};
+	struct rpwi_flow f = {.src = {.family = (uint8_t)family},
+		.dst = {.family = (uint8_t)family},
+		.sport = (uint16_t)rnd(),
+		.dport = 4791};
 	for (int i = 0; i < (family == 4 ? 4 : 16); i++)
 		f.src.bytes[i] = (uint8_t)rnd(), f.dst.bytes[i] = (uint8_t)rnd();
 	return f;
@@ -115,8 +122,10 @@ static void agrees_with_scapy(void **state)
 	for (size_t i = 0; i < RPWI_ARRAY_LEN(scapy_packets); i++) {
 		struct parsed p = parse(scapy_packets[i]);
 		struct rpwi_iov part = {p.data + 12, p.len - 16};
-		assert_int_equal(rpwi_icrc(&p.flow, p.ip_id, p.data, 12, &part, 1, 0), rpwi_get_le32(p.data + p.len - 4));
-		assert_int_equal(reference_icrc(&p.flow, p.ip_id, p.data, p.len), rpwi_get_le32(p.data + p.len - 4));
+		assert_int_equal(rpwi_icrc(&p.flow, p.ip_id, p.data, 12, &part, 1, 0),
+			rpwi_get_le32(p.data + p.len - 4));
+		assert_int_equal(reference_icrc(&p.flow, p.ip_id, p.data, p.len),
+			rpwi_get_le32(p.data + p.len - 4));
 		uint16_t id = p.ip_id;
 		assert_int_equal(rpwi_icrc_check(&p.flow, p.data, p.len, &id), RPWI_ICRC_OK);
 		assert_int_equal(id, p.ip_id);
@@ -133,7 +142,8 @@ static void agrees_with_the_reference_in_pieces(void **state)
 		uint8_t data[RPWI_PACKET_MAX];
 		struct rpwi_flow f = random_flow(round & 1 ? 4 : 6);
 		uint16_t id = (uint16_t)rnd();
-		size_t hdr = 12 + 4 * (rnd() % 8), pay = rnd() % 4097, pad = -pay & 3, len = hdr + pay + pad + 4, at = 0;
+		size_t hdr = 12 + 4 * (rnd() % 8), pay = rnd() % 4097, pad = -pay & 3,
+		       len = hdr + pay + pad + 4, at = 0;
 		unsigned n = 0;
 		struct rpwi_iov parts[4];
 		for (size_t i = 0; i < len; i++)
@@ -145,7 +155,8 @@ static void agrees_with_the_reference_in_pieces(void **state)
 			at += k;
 		}
 		parts[n++] = (struct rpwi_iov){data + hdr + at, pay - at};
-		assert_int_equal(rpwi_icrc(&f, id, data, hdr, parts, n, (unsigned)pad), reference_icrc(&f, id, data, len));
+		assert_int_equal(rpwi_icrc(&f, id, data, hdr, parts, n, (unsigned)pad),
+			reference_icrc(&f, id, data, len));
 	}
 }
 
@@ -179,7 +190,8 @@ static void recovers_every_id(void **state)
 	for (unsigned want = 0; want < 65536; want += 1 + want % 5) {
 		uint16_t id = 0;
 		put_reference(&f, (uint16_t)want, data, sizeof(data));
-		assert_int_equal(rpwi_icrc_check(&f, data, sizeof(data), &id), want ? RPWI_ICRC_OK_ID : RPWI_ICRC_OK);
+		assert_int_equal(rpwi_icrc_check(&f, data, sizeof(data), &id),
+			want ? RPWI_ICRC_OK_ID : RPWI_ICRC_OK);
 		assert_int_equal(id, want);
 	}
 }
@@ -198,7 +210,8 @@ static void flipped_bits_are_bad(void **state)
 			if (bit / 8 == 4) /* resv8a is not covered */
 				continue;
 			data[bit / 8] ^= (uint8_t)(1 << bit % 8);
-			assert_int_equal(rpwi_icrc_check(&f, data, sizeof(data), &id), RPWI_ICRC_BAD);
+			assert_int_equal(
+				rpwi_icrc_check(&f, data, sizeof(data), &id), RPWI_ICRC_BAD);
 			assert_int_equal(id, 77);
 			data[bit / 8] ^= (uint8_t)(1 << bit % 8);
 		}
@@ -218,7 +231,8 @@ static void random_garbage_is_nearly_always_bad(void **state)
 			rpwi_put_le32(data + i, rnd());
 		passed += rpwi_icrc_check(&f, data, sizeof(data), &id) != RPWI_ICRC_BAD;
 	}
-	assert_in_range(passed, 0, 15); /* 3 expected; the numbers are seeded, so this is a fact, not chance */
+	assert_in_range(passed, 0,
+		15); /* 3 expected; the numbers are seeded, so this is a fact, not chance */
 }
 
 static void another_flow_is_bad(void **state)

@@ -11,26 +11,38 @@
 #include "wire/mad.h"
 
 /* Without the zeros at their end. */
-static const char rxe_req[] = "0107020300000000000000027d54e7f10010000000000000f1e7547d000000000000000001061c06505400fffe770003000000000000000000001101"
-			      "00000001000000a0262ca4a7ffff37f0ffffffff00000000000000000000ffff0a4d000300000000000000000000ffff0a4d00021c1ca00000400098"
-			      "0000000000000000000000000000000000000000000000000000000000000000000000000000000000000000004091bc000000000000000000000000"
+static const char rxe_req[] = "0107020300000000000000027d54e7f10010000000000000f1e7547d000000000000"
+			      "000001061c06505400fffe770003000000000000000000001101"
+			      "00000001000000a0262ca4a7ffff37f0ffffffff00000000000000000000ffff0a4d"
+			      "000300000000000000000000ffff0a4d00021c1ca00000400098"
+			      "00000000000000000000000000000000000000000000000000000000000000000000"
+			      "00000000000000000000004091bc000000000000000000000000"
 			      "0a4d00030000000000000000000000000a4d0002";
-static const char rxe_req_ipv6[] = "0107020300000000000000027d54e7f00010000000000000f0e7547d000000000000000001061c06505400fffe770003000000000000000000001201"
-				   "00000001000000a041e27ea7ffff37f0fffffffffd770000000000000000000000000003fd770000000000000000000000000002982c200000400098"
-				   "00000000000000000000000000000000000000000000000000000000000000000000000000000000000000000060d1c4fd7700000000000000000000"
+static const char rxe_req_ipv6[] = "0107020300000000000000027d54e7f00010000000000000f0e7547d0000000"
+				   "00000000001061c06505400fffe770003000000000000000000001201"
+				   "00000001000000a041e27ea7ffff37f0fffffffffd770000000000000000000"
+				   "000000003fd770000000000000000000000000002982c200000400098"
+				   "000000000000000000000000000000000000000000000000000000000000000"
+				   "00000000000000000000000000060d1c4fd7700000000000000000000"
 				   "00000003fd770000000000000000000000000002";
-static const char rxe_rep[] = "0107020300000000000000027d54e7f10013000000000000376d6c34f1e7547d0000000000001100000000007a691200010178e0505400fffe770002";
+static const char rxe_rep[] = "0107020300000000000000027d54e7f10013000000000000376d6c34f1e7547d0000"
+			      "000000001100000000007a691200010178e0505400fffe770002";
 static const char rxe_rtu[] = "0107020300000000000000027d54e7f10014000000000000f1e7547d376d6c34";
-static const char rxe_dreq[] = "0107020300000000000000027d54e7f10015000000000000f1e7547d376d6c34000011";
+static const char rxe_dreq[] =
+	"0107020300000000000000027d54e7f10015000000000000f1e7547d376d6c34000011";
 static const char rxe_drep[] = "0107020300000000000000027d54e7f10016000000000000376d6c34f1e7547d";
-static const char rxe_rej[] = "0107020300000000000000027d54e7f3001200000000000000000000f3e7547d00000008";
-static const char rxe_sidr_req[] = "0107020300000000000000027d54e7f20017000000000000f2e7547dffff00000000000001111c060040d9b30000000000000000000000000a4d0003"
+static const char rxe_rej[] =
+	"0107020300000000000000027d54e7f3001200000000000000000000f3e7547d00000008";
+static const char rxe_sidr_req[] = "0107020300000000000000027d54e7f20017000000000000f2e7547dffff000"
+				   "00000000001111c060040d9b30000000000000000000000000a4d0003"
 				   "0000000000000000000000000a4d0002";
-static const char rxe_sidr_rep[] = "0107020300000000000000027d54e7f20018000000000000f2e7547d00000000000013000000000001111c0601234567";
-static const char *const rxe_all[] = {rxe_req, rxe_req_ipv6, rxe_rep, rxe_rtu, rxe_dreq, rxe_drep, rxe_rej, rxe_sidr_req, rxe_sidr_rep};
+static const char rxe_sidr_rep[] = "0107020300000000000000027d54e7f20018000000000000f2e7547d0000000"
+				   "0000013000000000001111c0601234567";
+static const char *const rxe_all[] = {rxe_req, rxe_req_ipv6, rxe_rep, rxe_rtu, rxe_dreq, rxe_drep,
+	rxe_rej, rxe_sidr_req, rxe_sidr_rep};
 
-static const uint16_t attrs[] = {
-	RPWI_CM_REQ, RPWI_CM_MRA, RPWI_CM_REJ, RPWI_CM_REP, RPWI_CM_RTU, RPWI_CM_DREQ, RPWI_CM_DREP, RPWI_CM_SIDR_REQ, RPWI_CM_SIDR_REP};
+static const uint16_t attrs[] = {RPWI_CM_REQ, RPWI_CM_MRA, RPWI_CM_REJ, RPWI_CM_REP, RPWI_CM_RTU,
+	RPWI_CM_DREQ, RPWI_CM_DREP, RPWI_CM_SIDR_REQ, RPWI_CM_SIDR_REP};
 static const unsigned rooms[] = {92, 222, 148, 196, 224, 220, 224, 216, 136};
 
 static void unhex(const char *hex, uint8_t mad[RPWI_MAD_LEN])
@@ -74,13 +86,15 @@ static void what_the_kernel_sent_is_encoded_the_same(void **state)
 
 static void req_of_the_kernel(void **state)
 {
-	static const uint8_t guid[8] = {0x50, 0x54, 0, 0xff, 0xfe, 0x77, 0, 3}, gid3[16] = {[10] = 0xff, [11] = 0xff, [12] = 10, [13] = 77, [15] = 3};
+	static const uint8_t guid[8] = {0x50, 0x54, 0, 0xff, 0xfe, 0x77, 0, 3},
+			     gid3[16] = {[10] = 0xff, [11] = 0xff, [12] = 10, [13] = 77, [15] = 3};
 	struct rpwi_cm_msg m = decoded(rxe_req);
 	assert_int_equal(m.attr, RPWI_CM_REQ);
 	assert_true(m.tid == 0x000000027d54e7f1);
 	assert_int_equal(m.local_comm_id, 0xf1e7547d);
 	assert_int_equal(m.remote_comm_id, 0);
-	assert_true(m.req.service_id == RPWI_SERVICE_ID(0x06, 7174)); /* RDMA_PS_TCP, rping's port */
+	assert_true(
+		m.req.service_id == RPWI_SERVICE_ID(0x06, 7174)); /* RDMA_PS_TCP, rping's port */
 	assert_memory_equal(m.req.ca_guid, guid, 8);
 	assert_int_equal(m.req.qpn, 0x11);
 	assert_int_equal(m.req.starting_psn, 0x262ca4);
@@ -155,7 +169,8 @@ static void other_messages_of_the_kernel(void **state)
 /* Every field with a value of its own; tshark shows each of these values for these bytes. */
 static struct rpwi_cm_msg full_req(void)
 {
-	struct rpwi_cm_msg m = {.attr = RPWI_CM_REQ, .tid = 0x1122334455667788, .local_comm_id = 0xa1a2a3a4};
+	struct rpwi_cm_msg m = {
+		.attr = RPWI_CM_REQ, .tid = 0x1122334455667788, .local_comm_id = 0xa1a2a3a4};
 	static const struct rpwi_cm_req_path pri = {.local_lid = 0x1101,
 		.remote_lid = 0x1202,
 		.local_gid = {0xfe, 0x80, [15] = 0x21},
@@ -205,12 +220,15 @@ static struct rpwi_cm_msg full_req(void)
 
 static void every_field_is_where_tshark_looks(void **state)
 {
-	static const char req[] = "01070203000000001122334455667788001000000000000"                                          /* header */
-				  "0a1a2a3a4000c0d0e0102030405060708313233343536373800000000414243445152536171727362"        /* up to the initiator depth */
-				  "0000009d81828395"                                                                         /* time-outs, transport, PSN */
-				  "91924ebb"                                                                                 /* P_Key, MTU, retries */
-				  "11011202fe800000000000000000000000000021fe800000000000000000000000000022abcde02a5c3f98a8" /* primary */
-				  "13031404fe800000000000000000000000000021fe8000000000000000000000000000221234501"
+	static const char req[] = "01070203000000001122334455667788001000000000000" /* header */
+				  "0a1a2a3a4000c0d0e01020304050607083132333435363738000000004142434"
+				  "45152536171727362" /* up to the initiator depth */
+				  "0000009d81828395"  /* time-outs, transport, PSN */
+				  "91924ebb"          /* P_Key, MTU, retries */
+				  "11011202fe800000000000000000000000000021fe8000000000000000000000"
+				  "00000022abcde02a5c3f98a8" /* primary */
+				  "13031404fe800000000000000000000000000021fe8000000000000000000000"
+				  "000000221234501"
 				  "55c3e6050";
 	uint8_t want[RPWI_MAD_LEN], got[RPWI_MAD_LEN];
 	struct rpwi_cm_msg m = full_req();
@@ -219,7 +237,8 @@ static void every_field_is_where_tshark_looks(void **state)
 	rpwi_cm_encode(&m, got);
 	assert_memory_equal(got, want, sizeof(want));
 
-	m = (struct rpwi_cm_msg){.attr = RPWI_CM_REP, .tid = 0x99, .local_comm_id = 1, .remote_comm_id = 2};
+	m = (struct rpwi_cm_msg){
+		.attr = RPWI_CM_REP, .tid = 0x99, .local_comm_id = 1, .remote_comm_id = 2};
 	m.rep.qkey = 0x11121314;
 	m.rep.qpn = 0x212223;
 	m.rep.eecn = 0x313233;
@@ -239,30 +258,42 @@ static void every_field_is_where_tshark_looks(void **state)
 	rpwi_cm_encode(&m, got);
 	assert_memory_equal(got, want, sizeof(want));
 
-	m = (struct rpwi_cm_msg){.attr = RPWI_CM_REJ, .local_comm_id = 1, .remote_comm_id = 2, .pdata_len = 3, .pdata = "rej"};
+	m = (struct rpwi_cm_msg){.attr = RPWI_CM_REJ,
+		.local_comm_id = 1,
+		.remote_comm_id = 2,
+		.pdata_len = 3,
+		.pdata = "rej"};
 	m.rej.msg_rejected = 1;
 	m.rej.ari_len = 8;
 	m.rej.reason = 0x1c;
 	memcpy(m.rej.ari, "\x61\x62\x63\x64\x65\x66\x67\x68", 8);
-	unhex("01070203000000000000000000000000001200000000000000000001000000024010001c6162636465666768", want);
+	unhex("01070203000000000000000000000000001200000000000000000001000000024010001c616263646566"
+	      "6768",
+		want);
 	memcpy(want + 24 + 84, "rej", 3);
 	rpwi_cm_encode(&m, got);
 	assert_memory_equal(got, want, sizeof(want));
 
-	m = (struct rpwi_cm_msg){.attr = RPWI_CM_MRA, .local_comm_id = 1, .remote_comm_id = 2, .pdata_len = 3, .pdata = "mra"};
+	m = (struct rpwi_cm_msg){.attr = RPWI_CM_MRA,
+		.local_comm_id = 1,
+		.remote_comm_id = 2,
+		.pdata_len = 3,
+		.pdata = "mra"};
 	m.mra.msg_mraed = 1;
 	m.mra.service_timeout = 24;
 	unhex("010702030000000000000000000000000011000000000000000000010000000240c06d7261", want);
 	rpwi_cm_encode(&m, got);
 	assert_memory_equal(got, want, sizeof(want));
 
-	m = (struct rpwi_cm_msg){.attr = RPWI_CM_SIDR_REP, .local_comm_id = 7, .pdata_len = 4, .pdata = "sidr"};
+	m = (struct rpwi_cm_msg){
+		.attr = RPWI_CM_SIDR_REP, .local_comm_id = 7, .pdata_len = 4, .pdata = "sidr"};
 	m.sidr_rep.status = 5;
 	m.sidr_rep.info_len = 9;
 	m.sidr_rep.qpn = 0x212223;
 	m.sidr_rep.service_id = 0x0102030405060708;
 	m.sidr_rep.qkey = 0x11121314;
-	unhex("0107020300000000000000000000000000180000000000000000000705090000212223000102030405060708"
+	unhex("010702030000000000000000000000000018000000000000000000070509000021222300010203040506"
+	      "0708"
 	      "11121314",
 		want);
 	memcpy(want + 24 + 96, "sidr", 4);
@@ -335,7 +366,8 @@ static void what_is_no_cm_mad_is_refused(void **state)
 	for (unsigned a = 0; a < 0x10000; a++) {
 		memcpy(bad, mad, sizeof(bad));
 		rpwi_put_be16(bad + 16, (uint16_t)a);
-		assert_int_equal(rpwi_cm_decode(bad, sizeof(bad), &m), a >= 0x10 && a <= 0x1a ? 0 : -ENOMSG);
+		assert_int_equal(
+			rpwi_cm_decode(bad, sizeof(bad), &m), a >= 0x10 && a <= 0x1a ? 0 : -ENOMSG);
 	}
 }
 
@@ -396,14 +428,18 @@ static void peek_tells_whose_it_is(void **state)
 static void cma_headers(void **state)
 {
 	uint8_t raw[RPWI_CMA_HDR_LEN];
-	struct rpwi_cma_hdr h = {.src = {.family = 6, .bytes = {0xfd, [15] = 9}}, .dst = {.family = 6, .bytes = {0xfe, [15] = 8}}, .src_port = 0xbeef}, out;
+	struct rpwi_cma_hdr h = {.src = {.family = 6, .bytes = {0xfd, [15] = 9}},
+				    .dst = {.family = 6, .bytes = {0xfe, [15] = 8}},
+				    .src_port = 0xbeef},
+			    out;
 	struct rpwi_cm_msg m = decoded(rxe_req);
 	assert_int_equal(rpwi_cma_hdr_decode(m.pdata, 36, &out), 0);
 	rpwi_cma_hdr_encode(&out, raw);
 	assert_memory_equal(raw, m.pdata, sizeof(raw));
 	rpwi_cma_hdr_encode(&h, raw);
 	assert_int_equal(rpwi_cma_hdr_decode(raw, sizeof(raw), &out), 0);
-	assert_true(rpwi_addr_eq(&h.src, &out.src) && rpwi_addr_eq(&h.dst, &out.dst) && out.src_port == 0xbeef);
+	assert_true(rpwi_addr_eq(&h.src, &out.src) && rpwi_addr_eq(&h.dst, &out.dst) &&
+		    out.src_port == 0xbeef);
 	assert_int_equal(rpwi_cma_hdr_decode(raw, sizeof(raw) - 1, &out), -EBADMSG);
 	raw[0] = 1;
 	assert_int_equal(rpwi_cma_hdr_decode(raw, sizeof(raw), &out), -EBADMSG);

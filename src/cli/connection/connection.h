@@ -20,9 +20,11 @@ enum { CONNECTION_PASSED = 0, CONNECTION_FAILED = 1 };
 enum {
 	CONNECTION_TIMEOUT_S = 30,
 	CONNECTION_WAIT_S = 300, /* of a server, for its client */
-	CONNECTION_GUARD = 64,   /* bytes behind each message that are received into, and must stay as they are */
+	CONNECTION_GUARD =
+		64, /* bytes behind each message that are received into, and must stay as they are */
 	CONNECTION_IN_FLIGHT = 4,
-	CONNECTION_SHARED_MAX = 4 << 20, /* up to here, messages are CONNECTION_IN_FLIGHT at a time */
+	CONNECTION_SHARED_MAX =
+		4 << 20, /* up to here, messages are CONNECTION_IN_FLIGHT at a time */
 };
 #define CONNECTION_SIZE_MAX ((size_t)64 << 20)
 
@@ -88,13 +90,19 @@ struct connection {
 
 /* ---- main.c ---- */
 static inline bool connection_is_server(const struct connection *c) { return !c->o.server; }
-static inline const char *connection_side(const struct connection *c) { return connection_is_server(c) ? "server" : "client"; }
+static inline const char *connection_side(const struct connection *c)
+{
+	return connection_is_server(c) ? "server" : "client";
+}
 /* Records the sentence, the first one only. -1. */
-int connection_fail(struct connection *c, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
+int connection_fail(struct connection *c, const char *fmt, ...)
+	__attribute__((format(printf, 2, 3)));
 /* A line of a step: what was done and what it gave. */
-void connection_say(const struct connection *c, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
+void connection_say(const struct connection *c, const char *fmt, ...)
+	__attribute__((format(printf, 2, 3)));
 /* The same of a call to the plugin, whose result ends the line. 0, or -1 (nothing recorded) where it is no success. */
-int connection_call(const struct connection *c, int rc, const char *fmt, ...) __attribute__((format(printf, 3, 4)));
+int connection_call(const struct connection *c, int rc, const char *fmt, ...)
+	__attribute__((format(printf, 3, 4)));
 /* `doing`: a literal, for who waits too long. */
 void connection_deadline(struct connection *c, unsigned timeout_ms, const char *doing);
 /* While waiting: the control path moves, and after some time without anything the processor is given away. 0, or -1: the peer is gone or has given up, or it is too late. */

@@ -9,8 +9,10 @@
 
 enum { TAG = 0x7c9, RATE_MIN = 1 << 20 /* below, it would be that of the control path */ };
 
-static const char hello_text[] = "Hello from TCPX client!", answer_text[] = "Hello from TCPX server!";
-_Static_assert(sizeof(hello_text) == 24 && sizeof(answer_text) == 24, "the message that this test is known by");
+static const char hello_text[] = "Hello from TCPX client!",
+		  answer_text[] = "Hello from TCPX server!";
+_Static_assert(sizeof(hello_text) == 24 && sizeof(answer_text) == 24,
+	"the message that this test is known by");
 
 /* ---- patterns ---- */
 
@@ -42,7 +44,10 @@ static size_t pattern_check(const uint8_t *p, size_t len, uint64_t seed)
 	}
 	return len;
 }
-static uint8_t pattern_byte(uint64_t seed, size_t i) { return (uint8_t)(pattern_word(seed, i / 8) >> i % 8 * 8); }
+static uint8_t pattern_byte(uint64_t seed, size_t i)
+{
+	return (uint8_t)(pattern_word(seed, i / 8) >> i % 8 * 8);
+}
 
 /* ---- one direction ---- */
 
@@ -83,13 +88,17 @@ static int post(struct connection *c, struct batch *b)
 	size_t room = b->size + CONNECTION_GUARD;
 	int tag = TAG, rc;
 	if (b->sends)
-		rc = ncclnet_isend(c->net, c->send_comm, p, b->size, tag, c->out.mhandle, &b->request[i]);
+		rc = ncclnet_isend(
+			c->net, c->send_comm, p, b->size, tag, c->out.mhandle, &b->request[i]);
 	else
-		rc = ncclnet_irecv(c->net, c->recv_comm, 1, &data, &room, &tag, &c->in.mhandle, &b->request[i]);
+		rc = ncclnet_irecv(c->net, c->recv_comm, 1, &data, &room, &tag, &c->in.mhandle,
+			&b->request[i]);
 	if (rc) {
-		connection_call(c, rc, "%s of message %llu", b->sends ? "isend" : "irecv", (unsigned long long)b->number + i);
-		return connection_fail(c, "%s of %zu bytes gave %s: NCCL_DEBUG=INFO has the plugin's own words", b->sends ? "isend" : "irecv", b->size,
-			ncclnet_result_name(rc));
+		connection_call(c, rc, "%s of message %llu", b->sends ? "isend" : "irecv",
+			(unsigned long long)b->number + i);
+		return connection_fail(c,
+			"%s of %zu bytes gave %s: NCCL_DEBUG=INFO has the plugin's own words",
+			b->sends ? "isend" : "irecv", b->size, ncclnet_result_name(rc));
 	}
 	b->posted += b->request[i] != NULL;
 	return 0;
@@ -103,15 +112,22 @@ static int check_received(struct connection *c, const struct batch *b, unsigned 
 	if (size < 0)
 		c->sizes_missing = true;
 	else if ((size_t)size != b->size)
-		return connection_fail(c, "message %llu: test says that %d bytes came, %zu were sent", number, size, b->size);
-	size_t at = b->text ? (memcmp(p, b->text, b->size) ? 0 : b->size) : pattern_check(p, b->size, seed);
+		return connection_fail(c,
+			"message %llu: test says that %d bytes came, %zu were sent", number, size,
+			b->size);
+	size_t at = b->text ? (memcmp(p, b->text, b->size) ? 0 : b->size)
+			    : pattern_check(p, b->size, seed);
 	if (at < b->size)
 		return connection_fail(c,
-			"message %llu of %zu bytes is damaged: byte %zu is 0x%02x, 0x%02x was sent. Data that test calls done has to be right", number, b->size,
-			at, p[at], b->text ? (uint8_t)b->text[at] : pattern_byte(seed, at));
+			"message %llu of %zu bytes is damaged: byte %zu is 0x%02x, 0x%02x was "
+			"sent. Data that test calls done has to be right",
+			number, b->size, at, p[at],
+			b->text ? (uint8_t)b->text[at] : pattern_byte(seed, at));
 	at = pattern_check(p + b->size, CONNECTION_GUARD, ~seed);
 	if (at < CONNECTION_GUARD)
-		return connection_fail(c, "message %llu of %zu bytes: byte %zu behind it was written to", number, b->size, at);
+		return connection_fail(c,
+			"message %llu of %zu bytes: byte %zu behind it was written to", number,
+			b->size, at);
 	return 0;
 }
 
@@ -138,9 +154,13 @@ static int test_oldest(struct connection *c, struct batch *b)
 	void *request = b->request[b->done];
 	rc = ncclnet_test(c->net, request, &done, sizes);
 	if (rc) {
-		connection_call(c, rc, "test of message %llu", (unsigned long long)b->number + b->done);
-		return connection_fail(c, "%s message %llu of %zu bytes: test gave %s. NCCL_DEBUG=INFO has the plugin's own words",
-			b->sends ? "sending" : "receiving", (unsigned long long)b->number + b->done, b->size, ncclnet_result_name(rc));
+		connection_call(
+			c, rc, "test of message %llu", (unsigned long long)b->number + b->done);
+		return connection_fail(c,
+			"%s message %llu of %zu bytes: test gave %s. NCCL_DEBUG=INFO has the "
+			"plugin's own words",
+			b->sends ? "sending" : "receiving", (unsigned long long)b->number + b->done,
+			b->size, ncclnet_result_name(rc));
 	}
 	if (!done)
 		return 0;
@@ -150,7 +170,8 @@ static int test_oldest(struct connection *c, struct batch *b)
 		rc = ncclnet_irecv_consumed(c->net, c->recv_comm, 1, request);
 		if (rc && rc != NCCLNET_ABSENT)
 			return connection_fail(c, "irecvConsumed gave %s", ncclnet_result_name(rc));
-		b->request[b->done] = (void *)(intptr_t)sizes[0]; /* checked when the clock has stopped */
+		b->request[b->done] =
+			(void *)(intptr_t)sizes[0]; /* checked when the clock has stopped */
 	}
 	b->done++;
 	return 1;
@@ -178,11 +199,13 @@ static int move(struct connection *c, struct batch *b)
 static int transfer(struct connection *c, struct batch *b, uint64_t *ns)
 {
 	connection_deadline(c, c->o.timeout_ms,
-		b->sends ? "sending (test says not done, or isend gives no request)" : "receiving (test says not done, or irecv gives no request)");
+		b->sends ? "sending (test says not done, or isend gives no request)"
+			 : "receiving (test says not done, or irecv gives no request)");
 	b->number = c->next_number;
 	c->next_number += b->n;
 	prepare(c, b);
-	while (!b->sends && b->posted < b->n) { /* as far as it takes them before the sender begins */
+	while (!b->sends &&
+		b->posted < b->n) { /* as far as it takes them before the sender begins */
 		unsigned before = b->posted;
 		if (post(c, b))
 			return -1;
@@ -208,17 +231,22 @@ int step_hello(struct connection *c)
 {
 	uint64_t ns;
 	for (int way = 0; way < 2; way++) {
-		struct batch b = {.sends = (way == 0) != connection_is_server(c), .n = 1, .size = sizeof(hello_text), .text = way ? answer_text : hello_text};
+		struct batch b = {.sends = (way == 0) != connection_is_server(c),
+			.n = 1,
+			.size = sizeof(hello_text),
+			.text = way ? answer_text : hello_text};
 		if (transfer(c, &b, &ns))
 			return -1;
-		connection_call(c, NCCL_SUCCESS, "%s \"%s\", %zu bytes with its NUL", b.sends ? "sent" : "received", b.text, b.size);
+		connection_call(c, NCCL_SUCCESS, "%s \"%s\", %zu bytes with its NUL",
+			b.sends ? "sent" : "received", b.text, b.size);
 	}
 	return talk_step(c);
 }
 
 /* ---- 7 ---- */
 
-static const size_t sizes[] = {0, 1, 4095, 4096, 4097, 65536, 524288, (1 << 20) + 1, 4 << 20, 16 << 20, 64 << 20};
+static const size_t sizes[] = {
+	0, 1, 4095, 4096, 4097, 65536, 524288, (1 << 20) + 1, 4 << 20, 16 << 20, 64 << 20};
 
 /* The rate is the receiver's, from when both were ready: a sender may call done what is still on its way. */
 static int both_ways(struct connection *c, size_t size)
@@ -226,14 +254,17 @@ static int both_ways(struct connection *c, size_t size)
 	char rate[40] = "";
 	unsigned n = size <= CONNECTION_SHARED_MAX ? CONNECTION_IN_FLIGHT : 1;
 	for (int way = 0; way < 2; way++) {
-		struct batch b = {.sends = (way == 0) != connection_is_server(c), .n = n, .size = size};
+		struct batch b = {
+			.sends = (way == 0) != connection_is_server(c), .n = n, .size = size};
 		uint64_t ns;
 		if (transfer(c, &b, &ns))
 			return -1;
 		if (!b.sends && size >= RATE_MIN)
-			snprintf(rate, sizeof(rate), ", received at %.2f GB/s", (double)size * n / (double)RPWI_MAX(ns, 1ull));
+			snprintf(rate, sizeof(rate), ", received at %.2f GB/s",
+				(double)size * n / (double)RPWI_MAX(ns, 1ull));
 	}
-	return connection_call(c, NCCL_SUCCESS, "%zu bytes, %u each way, every byte right%s", size, n, rate);
+	return connection_call(
+		c, NCCL_SUCCESS, "%zu bytes, %u each way, every byte right%s", size, n, rate);
 }
 
 int step_sizes(struct connection *c)
@@ -242,6 +273,7 @@ int step_sizes(struct connection *c)
 		if (both_ways(c, sizes[i]))
 			return -1;
 	if (c->sizes_missing)
-		connection_say(c, "test says nothing of sizes: NCCL then does not notice a message that is shorter than it should be");
+		connection_say(c, "test says nothing of sizes: NCCL then does not notice a message "
+				  "that is shorter than it should be");
 	return talk_step(c);
 }

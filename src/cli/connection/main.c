@@ -84,8 +84,10 @@ int connection_wait(struct connection *c, unsigned *idle)
 	if (talk_poll(c))
 		return -1;
 	if (rpwi_now_ns() >= atomic_load(&c->deadline_ns))
-		return connection_fail(c, "%s: not over within %u s (--timeout); the peer %s is still there: what does it wait for?", atomic_load(&c->doing),
-			c->o.timeout_ms / 1000, c->talk.text);
+		return connection_fail(c,
+			"%s: not over within %u s (--timeout); the peer %s is still there: what "
+			"does it wait for?",
+			atomic_load(&c->doing), c->o.timeout_ms / 1000, c->talk.text);
 	if (*idle > SPINS)
 		usleep(NAP_US);
 	return 0;
@@ -96,10 +98,12 @@ static void *watch(void *arg)
 {
 	struct connection *c = arg;
 	for (;; usleep(100 * 1000)) {
-		if (rpwi_now_ns() < atomic_load(&c->deadline_ns) || rpwi_now_ns() - atomic_load(&c->deadline_ns) < RPWI_NS_PER_S)
+		if (rpwi_now_ns() < atomic_load(&c->deadline_ns) ||
+			rpwi_now_ns() - atomic_load(&c->deadline_ns) < RPWI_NS_PER_S)
 			continue;
 		fprintf(stderr,
-			NAME ": FAILED in step %d (%s): a call of the plugin has not returned. Is the other side alive, and can it be reached from here?\n",
+			NAME ": FAILED in step %d (%s): a call of the plugin has not returned. Is "
+			     "the other side alive, and can it be reached from here?\n",
 			c->step, atomic_load(&c->doing));
 		_exit(CONNECTION_FAILED);
 	}
@@ -117,8 +121,9 @@ static bool is_set(const char *name)
 static int run_steps(struct connection *c)
 {
 	const int n = RPWI_ARRAY_LEN(steps);
-	printf("%s: plugin %s (\"%s\"), API v%d (NCCL %s)%s\n", connection_side(c), c->net->path, ncclnet_name(c->net), c->net->abi,
-		ncclnet_releases(c->net->abi), c->o.abi ? ", as --abi says" : "");
+	printf("%s: plugin %s (\"%s\"), API v%d (NCCL %s)%s\n", connection_side(c), c->net->path,
+		ncclnet_name(c->net), c->net->abi, ncclnet_releases(c->net->abi),
+		c->o.abi ? ", as --abi says" : "");
 	for (int i = 0; i < n; i++) {
 		c->step = i + 1;
 		printf("step %d of %d: %s\n", c->step, n, steps[i].what);
@@ -143,7 +148,10 @@ static int run(struct connection *c)
 	atomic_store(&c->deadline_ns, RPWI_NEVER);
 	rc = pthread_create(&watcher, NULL, watch, c);
 	if (rc)
-		fprintf(stderr, NAME ": no thread can be made (%s): a call that does not return will not be ended\n", strerror(rc));
+		fprintf(stderr,
+			NAME ": no thread can be made (%s): a call that does not return will not "
+			     "be ended\n",
+			strerror(rc));
 	else
 		pthread_detach(watcher);
 	rc = run_steps(c);
@@ -152,12 +160,14 @@ static int run(struct connection *c)
 	steps_give_back(c);
 	fflush(stdout);
 	if (!rc) {
-		printf("PASSED: %s, API v%d, device %d, %s %s\n", ncclnet_name(c->net), c->net->abi, c->o.device,
-			connection_is_server(c) ? "with client" : "with server", c->talk.text);
+		printf("PASSED: %s, API v%d, device %d, %s %s\n", ncclnet_name(c->net), c->net->abi,
+			c->o.device, connection_is_server(c) ? "with client" : "with server",
+			c->talk.text);
 		fflush(stdout);
 		return CONNECTION_PASSED;
 	}
-	fprintf(stderr, NAME ": FAILED in step %d (%s): %s\n", c->step, steps[c->step - 1].what, c->why);
+	fprintf(stderr, NAME ": FAILED in step %d (%s): %s\n", c->step, steps[c->step - 1].what,
+		c->why);
 	if (!c->net->trace)
 		fprintf(stderr, NAME ": UCCL_TCPX_DEBUG=1 shows every call to the plugin%s\n",
 			is_set("NCCL_DEBUG") ? "" : ", NCCL_DEBUG=INFO what the plugin says");
@@ -188,27 +198,38 @@ struct options {
 	unsigned timeout_s; /* 0: not given */
 };
 static const struct cli_option option[] = {
-	{"plugin", 0, CLI_FILE, "FILE", "the plugin (default: " OWN_PLUGIN ", ropeway's own)", CLI_INTO(struct options, o.plugin)},
-	{"abi", 0, CLI_NUMBER, "vN", "version of the plugin API, the same on both sides (default: the plugin's highest)", .prefix = "v",
-		.least = NCCL_NET_V_FIRST, .most = NCCL_NET_V_LAST, CLI_INTO(struct options, o.abi)},
-	{"device", 0, CLI_NUMBER, "N", "which of the plugin's devices", .most = UINT16_MAX, .preset = "0", CLI_INTO(struct options, o.device)},
-	{"port", 0, CLI_NUMBER, "N", "the server's TCP port; a server takes 0 for any free port, and prints it", .most = UINT16_MAX, .preset = "12345",
-		CLI_INTO(struct options, o.port)},
-	{"bind", 0, CLI_TEXT, "ADDRESS", "the server's address (default: all addresses)", CLI_INTO(struct options, o.bind)},
-	{"max-size", 0, CLI_SIZE, "SIZE", "the largest message, up to 64M; the smaller of both sides counts", .most = CONNECTION_SIZE_MAX, .preset = "64M",
-		CLI_INTO(struct options, o.size_max)},
-	{"timeout", 0, CLI_NUMBER, "S", "seconds that each step may take (default 30; a server waits 300 for its client)", .unit = "seconds", .least = 1,
-		.most = 86400, CLI_INTO(struct options, timeout_s)},
+	{"plugin", 0, CLI_FILE, "FILE", "the plugin (default: " OWN_PLUGIN ", ropeway's own)",
+		CLI_INTO(struct options, o.plugin)},
+	{"abi", 0, CLI_NUMBER, "vN",
+		"version of the plugin API, the same on both sides (default: the plugin's highest)",
+		.prefix = "v", .least = NCCL_NET_V_FIRST, .most = NCCL_NET_V_LAST,
+		CLI_INTO(struct options, o.abi)},
+	{"device", 0, CLI_NUMBER, "N", "which of the plugin's devices", .most = UINT16_MAX,
+		.preset = "0", CLI_INTO(struct options, o.device)},
+	{"port", 0, CLI_NUMBER, "N",
+		"the server's TCP port; a server takes 0 for any free port, and prints it",
+		.most = UINT16_MAX, .preset = "12345", CLI_INTO(struct options, o.port)},
+	{"bind", 0, CLI_TEXT, "ADDRESS", "the server's address (default: all addresses)",
+		CLI_INTO(struct options, o.bind)},
+	{"max-size", 0, CLI_SIZE, "SIZE",
+		"the largest message, up to 64M; the smaller of both sides counts",
+		.most = CONNECTION_SIZE_MAX, .preset = "64M", CLI_INTO(struct options, o.size_max)},
+	{"timeout", 0, CLI_NUMBER, "S",
+		"seconds that each step may take (default 30; a server waits 300 for its client)",
+		.unit = "seconds", .least = 1, .most = 86400, CLI_INTO(struct options, timeout_s)},
 	{},
 };
 static const struct cli_command command = {
 	.name = NAME,
 	.usage = "server [OPTIONS]\nclient SERVER [OPTIONS]",
-	.about = "Tries a network plugin of NCCL between two processes, step by step: first the server, then the client on the other machine (or the other way "
-		 "round: the client tries until the server is there). Each step prints what was called, what came back and its result. Both sides end with "
+	.about = "Tries a network plugin of NCCL between two processes, step by step: first the "
+		 "server, then the client on the other machine (or the other way "
+		 "round: the client tries until the server is there). Each step prints what was "
+		 "called, what came back and its result. Both sides end with "
 		 "PASSED and status 0, or say what failed and what to try, with status 1.",
 	.option = option,
-	.after = "UCCL_TCPX_DEBUG=1 or ROPEWAY_LOG=debug shows every call to the plugin, NCCL_DEBUG=INFO what the plugin has to say.\n\nOn one machine:\n  "
+	.after = "UCCL_TCPX_DEBUG=1 or ROPEWAY_LOG=debug shows every call to the plugin, "
+		 "NCCL_DEBUG=INFO what the plugin has to say.\n\nOn one machine:\n  "
 		 "test_connection server --bind 127.0.0.1 &\n  test_connection client 127.0.0.1",
 	.operands_least = 1,
 	.operands_most = 2,
@@ -220,13 +241,18 @@ static int check(const struct connection_options *o, int argc, char **argv)
 {
 	bool server = !strcmp(argv[0], "server");
 	if (!server && strcmp(argv[0], "client") != 0)
-		return rpwi_cli_usage(NAME, "server, or client and where the server is, is expected first, not %s", argv[0]);
+		return rpwi_cli_usage(NAME,
+			"server, or client and where the server is, is expected first, not %s",
+			argv[0]);
 	if (argc != (server ? 1 : 2))
-		return rpwi_cli_usage(NAME, server ? "a server takes no address; --bind says where it listens" : "a client needs the address of its server");
+		return rpwi_cli_usage(
+			NAME, server ? "a server takes no address; --bind says where it listens"
+				     : "a client needs the address of its server");
 	if (!server && *o->bind)
 		return rpwi_cli_usage(NAME, "--bind is the server's: where it listens");
 	if (!server && !o->port)
-		return rpwi_cli_usage(NAME, "port 0 is a server's: it then prints which one it got, and the client wants that one");
+		return rpwi_cli_usage(NAME, "port 0 is a server's: it then prints which one it "
+					    "got, and the client wants that one");
 	return CLI_GO_ON;
 }
 

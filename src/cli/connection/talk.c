@@ -48,9 +48,12 @@ static bool take_hello(struct connection_peer *p, const uint8_t *m, size_t len)
 	if (len < HELLO_HEAD || rpwi_get_be16(m) != TALK_VERSION)
 		return false;
 	size_t name_len = rpwi_get_be16(m + 16);
-	*p = (struct connection_peer){
-		.abi = rpwi_get_be16(m + 2), .exported = rpwi_get_be32(m + 4), .size_max = (size_t)rpwi_get_be64(m + 8), .handle_len = rpwi_get_be16(m + 18)};
-	if (p->handle_len > sizeof(p->handle) || len != HELLO_HEAD + name_len + p->handle_len || !ncclnet_releases(p->abi))
+	*p = (struct connection_peer){.abi = rpwi_get_be16(m + 2),
+		.exported = rpwi_get_be32(m + 4),
+		.size_max = (size_t)rpwi_get_be64(m + 8),
+		.handle_len = rpwi_get_be16(m + 18)};
+	if (p->handle_len > sizeof(p->handle) || len != HELLO_HEAD + name_len + p->handle_len ||
+		!ncclnet_releases(p->abi))
 		return false;
 	printable(p->plugin, sizeof(p->plugin), m + HELLO_HEAD, name_len);
 	memcpy(p->handle, m + HELLO_HEAD + name_len, p->handle_len);
@@ -66,7 +69,10 @@ static void list_versions(unsigned exported, char *text, size_t len)
 			n += (size_t)snprintf(text + n, len - n, "%sv%d", n ? ", " : "", v);
 }
 
-static const char *other(const struct connection *c) { return connection_is_server(c) ? "client" : "server"; }
+static const char *other(const struct connection *c)
+{
+	return connection_is_server(c) ? "client" : "server";
+}
 
 /* Handles of one version or plugin mean nothing to another: mixing them is what shows as "recv_comm=(nil)" and "unknown mem type 0" elsewhere. */
 static void compare(struct connection *c)
@@ -77,18 +83,24 @@ static void compare(struct connection *c)
 	int lower = RPWI_MIN(p->abi, c->net->abi);
 	char ours[80], theirs[80];
 	if (strncmp(p->plugin, own, sizeof(p->plugin) - 1) != 0)
-		connection_fail(c, "%s uses the plugin \"%s\", you \"%s\": handles of one mean nothing to the other; start both with the same --plugin",
+		connection_fail(c,
+			"%s uses the plugin \"%s\", you \"%s\": handles of one mean nothing to the "
+			"other; start both with the same --plugin",
 			other(c), p->plugin, own);
 	else if (p->abi != c->net->abi && common)
-		connection_fail(c, "%s uses v%d, you v%d; start both with --abi v%d", other(c), p->abi, c->net->abi,
+		connection_fail(c, "%s uses v%d, you v%d; start both with --abi v%d", other(c),
+			p->abi, c->net->abi,
 			common >> lower & 1 ? lower : 31 - __builtin_clz(common));
 	else if (p->abi != c->net->abi) {
 		list_versions(c->net->exported, ours, sizeof(ours));
 		list_versions(p->exported, theirs, sizeof(theirs));
-		connection_fail(c, "%s uses v%d, you v%d, and no version is in both plugins (there: %s; here: %s): install the same plugin on both sides",
+		connection_fail(c,
+			"%s uses v%d, you v%d, and no version is in both plugins (there: %s; here: "
+			"%s): install the same plugin on both sides",
 			other(c), p->abi, c->net->abi, theirs, ours);
 	} else if (p->handle_len != c->net->handle_bytes)
-		connection_fail(c, "the %s's handle has %zu bytes, those of v%d have %zu", other(c), p->handle_len, p->abi, c->net->handle_bytes);
+		connection_fail(c, "the %s's handle has %zu bytes, those of v%d have %zu", other(c),
+			p->handle_len, p->abi, c->net->handle_bytes);
 	c->o.size_max = RPWI_MIN(c->o.size_max, p->size_max);
 }
 
@@ -155,13 +167,17 @@ static void message(void *user, unsigned type, const uint8_t *data, size_t len)
 		t->peer = p;
 		snprintf(t->text, sizeof(t->text), "%s", boot_peer_text(p->c));
 		if (connection_is_server(c))
-			say_hello(c, p->c); /* also to one that does not fit: it says so to its people */
+			say_hello(c,
+				p->c); /* also to one that does not fit: it says so to its people */
 		compare(c);
 	} else {
-		connection_say(c, "%s is no test_connection of this version: message %u of %zu bytes", boot_peer_text(p->c), type, len);
+		connection_say(c,
+			"%s is no test_connection of this version: message %u of %zu bytes",
+			boot_peer_text(p->c), type, len);
 		if (!connection_is_server(c))
 			connection_fail(
-				c, "what listens there is ropeway, but no test_connection of this version. Is the port the one that the server printed?");
+				c, "what listens there is ropeway, but no test_connection of this "
+				   "version. Is the port the one that the server printed?");
 		drop(p);
 	}
 }
@@ -170,13 +186,17 @@ static void gone(void *user, int status, const char *why)
 {
 	struct talk_peer *p = user;
 	struct talk *t = p->talk;
-	bool was_peer = p == t->peer || !connection_is_server(t->owner), was_over = t->last && t->steps_heard >= t->steps_said;
+	bool was_peer = p == t->peer || !connection_is_server(t->owner),
+	     was_over = t->last && t->steps_heard >= t->steps_said;
 	if (was_peer && !was_over)
-		connection_fail(t->owner, "the other side is gone: %s. Its own last lines say why; was it killed?", why);
+		connection_fail(t->owner,
+			"the other side is gone: %s. Its own last lines say why; was it killed?",
+			why);
 	drop(p);
 }
 
-static const struct boot_up up = {.accepted = accepted, .connected = connected, .message = message, .gone = gone};
+static const struct boot_up up = {
+	.accepted = accepted, .connected = connected, .message = message, .gone = gone};
 
 /* ---- waiting ---- */
 
@@ -191,11 +211,15 @@ int talk_poll(struct connection *c)
 static void sleep_for_talk(struct talk *t)
 {
 	struct pollfd fd = {.fd = boot_fd(t->b), .events = POLLIN};
-	uint64_t now = rpwi_now_ns(), until = RPWI_MIN(boot_deadline(t->b), now + 100 * RPWI_NS_PER_MS);
+	uint64_t now = rpwi_now_ns(),
+		 until = RPWI_MIN(boot_deadline(t->b), now + 100 * RPWI_NS_PER_MS);
 	poll(&fd, 1, until <= now ? 0 : (int)((until - now) / RPWI_NS_PER_MS) + 1);
 }
 
-static bool is_late(const struct connection *c) { return rpwi_now_ns() >= atomic_load(&c->deadline_ns); }
+static bool is_late(const struct connection *c)
+{
+	return rpwi_now_ns() >= atomic_load(&c->deadline_ns);
+}
 
 /* ---- finding each other ---- */
 
@@ -213,10 +237,12 @@ int talk_open(struct connection *c)
 		return 0;
 	const char *host = c->o.bind;
 	bool bare_v6 = strchr(host, ':') && *host != '[';
-	snprintf(address, sizeof(address), "%s%.300s%s:%d", bare_v6 ? "[" : "", host, bare_v6 ? "]" : "", c->o.port);
+	snprintf(address, sizeof(address), "%s%.300s%s:%d", bare_v6 ? "[" : "", host,
+		bare_v6 ? "]" : "", c->o.port);
 	if (boot_listen(t->b, address, t, &t->listener))
 		return connection_fail(c, "%s", rpwi_fail_text());
-	connection_say(c, "waiting for a client on port %d, for %u s at most", boot_listener_port(t->listener), c->o.wait_ms / 1000);
+	connection_say(c, "waiting for a client on port %d, for %u s at most",
+		boot_listener_port(t->listener), c->o.wait_ms / 1000);
 	return 0;
 }
 
@@ -228,9 +254,11 @@ static int await_client(struct connection *c)
 			return -1;
 		if (!c->talk.peer && is_late(c))
 			return connection_fail(c,
-				"no client has come within %u s (%llu strangers have). On the other machine, start `test_connection client ADDRESS --port %d` "
+				"no client has come within %u s (%llu strangers have). On the "
+				"other machine, start `test_connection client ADDRESS --port %d` "
 				"with an address of this one that it can reach",
-				c->o.wait_ms / 1000, (unsigned long long)boot_strangers(c->talk.b), boot_listener_port(c->talk.listener));
+				c->o.wait_ms / 1000, (unsigned long long)boot_strangers(c->talk.b),
+				boot_listener_port(c->talk.listener));
 	}
 	return 0;
 }
@@ -253,7 +281,9 @@ static int try_server(struct connection *c, const char *address, unsigned timeou
 	if (!t->dial_status)
 		return 0;
 	/* Before its time: what another try cannot change. */
-	return rpwi_now_ns() < until || t->dial_status == RPW_ERR_REFUSED ? connection_fail(c, "%s", t->text) : 1;
+	return rpwi_now_ns() < until || t->dial_status == RPW_ERR_REFUSED
+		       ? connection_fail(c, "%s", t->text)
+		       : 1;
 }
 
 static int dial_server(struct connection *c)
@@ -262,15 +292,18 @@ static int dial_server(struct connection *c)
 	const char *host = c->o.server;
 	bool bare_v6 = strchr(host, ':') && *host != '[';
 	unsigned timeout_ms = TRY_MIN_MS;
-	snprintf(address, sizeof(address), "%s%.300s%s:%d", bare_v6 ? "[" : "", host, bare_v6 ? "]" : "", c->o.port);
+	snprintf(address, sizeof(address), "%s%.300s%s:%d", bare_v6 ? "[" : "", host,
+		bare_v6 ? "]" : "", c->o.port);
 	for (unsigned n = 1;; n++) {
 		uint64_t now = rpwi_now_ns(), end = atomic_load(&c->deadline_ns);
 		uint64_t left_ms = end > now ? (end - now) / RPWI_NS_PER_MS : 0;
-		int rc = try_server(c, address, (unsigned)RPWI_MIN((uint64_t)timeout_ms, RPWI_MAX(left_ms, 1ull)));
+		int rc = try_server(c, address,
+			(unsigned)RPWI_MIN((uint64_t)timeout_ms, RPWI_MAX(left_ms, 1ull)));
 		if (rc <= 0)
 			return rc;
 		if (is_late(c))
-			return connection_fail(c, "no server within %u s: %s", c->o.wait_ms / 1000, c->talk.text);
+			return connection_fail(
+				c, "no server within %u s: %s", c->o.wait_ms / 1000, c->talk.text);
 		connection_say(c, "retry %u: %s", n, c->talk.text);
 		timeout_ms = RPWI_MIN(2 * timeout_ms, (unsigned)TRY_MAX_MS);
 	}
@@ -288,13 +321,17 @@ static int await_server(struct connection *c)
 			return -1;
 		if (!c->talk.peer && is_late(c))
 			return connection_fail(c,
-				"the server took the connection and says nothing within %u s: is it stopped, or busy in a call of its plugin?",
+				"the server took the connection and says nothing within %u s: is "
+				"it stopped, or busy in a call of its plugin?",
 				c->o.wait_ms / 1000);
 	}
 	return 0;
 }
 
-int talk_exchange(struct connection *c) { return connection_is_server(c) ? await_client(c) : await_server(c); }
+int talk_exchange(struct connection *c)
+{
+	return connection_is_server(c) ? await_client(c) : await_server(c);
+}
 
 int talk_step(struct connection *c)
 {

@@ -25,8 +25,10 @@
 #define NAME "ropeway demo"
 
 enum {
-	CAPTURED_BYTES = 24 << 20, /* enough packets that the capture's limit is seen to work, even at MTU 4096 */
-	CAPTURED_PACKETS = 2000,   /* first and last ones */
+	CAPTURED_BYTES =
+		24
+		<< 20, /* enough packets that the capture's limit is seen to work, even at MTU 4096 */
+	CAPTURED_PACKETS = 2000, /* first and last ones */
 	BAR_CELLS = 30,
 };
 
@@ -78,7 +80,8 @@ static void draw_bar(struct transfer *t)
 	for (unsigned i = 0; i < BAR_CELLS; i++)
 		bar[i] = i < cells ? '#' : '.';
 	bar[BAR_CELLS] = '\0';
-	printf("\r  %-9s [%s] %3u%%  %.2f GB/s", "", bar, (unsigned)(t->moved * 100 / t->size), ns ? (double)t->moved / (double)ns : 0.0);
+	printf("\r  %-9s [%s] %3u%%  %.2f GB/s", "", bar, (unsigned)(t->moved * 100 / t->size),
+		ns ? (double)t->moved / (double)ns : 0.0);
 	fflush(stdout);
 	t->bar_open = true;
 }
@@ -111,7 +114,8 @@ static void show_progress(struct transfer *t, uint64_t moved)
 /* ---- the two processes ---- */
 
 /* In the child: put the descriptors where the peer expects them. They are above those places first, so that none is overwritten. */
-static void child_exec(enum role role, const struct options *o, const struct transfer *t, const int fds[3])
+static void child_exec(
+	enum role role, const struct options *o, const struct transfer *t, const int fds[3])
 {
 	char bytes[24], parent[16];
 	int high[3];
@@ -133,12 +137,14 @@ static void child_exec(enum role role, const struct options *o, const struct tra
 		unsetenv("ROPEWAY_PCAP");
 		unsetenv("ROPEWAY_PCAP_LIMIT");
 	}
-	execl("/proc/self/exe", "ropeway", "demo-peer", role_name[role], o->device, bytes, parent, (char *)NULL);
+	execl("/proc/self/exe", "ropeway", "demo-peer", role_name[role], o->device, bytes, parent,
+		(char *)NULL);
 	fprintf(stderr, NAME ": cannot start the %s: %s\n", role_name[role], strerror(errno));
 	_exit(CLI_FAILED);
 }
 
-static int child_start(struct transfer *t, enum role role, const struct options *o, int peer_fd, int file_fd)
+static int child_start(
+	struct transfer *t, enum role role, const struct options *o, int peer_fd, int file_fd)
 {
 	struct child *c = &t->child[role];
 	int report[2];
@@ -207,9 +213,11 @@ static void child_reap(struct transfer *t, enum role role)
 	c->failed = true;
 	clear_bar(t);
 	if (WIFSIGNALED(status))
-		rpwi_cli_fail(CLI_FAILED, NAME, "the %s was killed by signal %d (%s)", role_name[role], WTERMSIG(status), strsignal(WTERMSIG(status)));
+		rpwi_cli_fail(CLI_FAILED, NAME, "the %s was killed by signal %d (%s)",
+			role_name[role], WTERMSIG(status), strsignal(WTERMSIG(status)));
 	else
-		rpwi_cli_fail(CLI_FAILED, NAME, "the %s ended early, with exit status %d", role_name[role], WEXITSTATUS(status));
+		rpwi_cli_fail(CLI_FAILED, NAME, "the %s ended early, with exit status %d",
+			role_name[role], WEXITSTATUS(status));
 }
 
 /* Until both have closed their ends, or nothing has been heard for DEMO_SILENCE_NS. */
@@ -234,7 +242,9 @@ static void watch_children(struct transfer *t)
 				child_reap(t, r);
 		if (rpwi_now_ns() - heard_ns < DEMO_SILENCE_NS)
 			continue;
-		rpwi_cli_fail(CLI_FAILED, NAME, "the processes have said nothing for %d s; giving up", (int)(DEMO_SILENCE_NS / RPWI_NS_PER_S));
+		rpwi_cli_fail(CLI_FAILED, NAME,
+			"the processes have said nothing for %d s; giving up",
+			(int)(DEMO_SILENCE_NS / RPWI_NS_PER_S));
 		for (int r = 0; r < ROLES; r++)
 			if (t->child[r].pid > 0)
 				kill(t->child[r].pid, SIGKILL);
@@ -243,7 +253,8 @@ static void watch_children(struct transfer *t)
 }
 
 /* 0 when both peers say that all of it went over. */
-static int run_transfer(struct transfer *t, const struct options *o, const struct demo_file *from, const struct demo_file *to)
+static int run_transfer(struct transfer *t, const struct options *o, const struct demo_file *from,
+	const struct demo_file *to)
 {
 	int peers[2];
 
@@ -267,7 +278,8 @@ static int run_transfer(struct transfer *t, const struct options *o, const struc
 
 /* ---- steps ---- */
 
-static int verify(const struct demo_file *from, const struct demo_file *to, uint64_t len, uint32_t *crc)
+static int verify(
+	const struct demo_file *from, const struct demo_file *to, uint64_t len, uint32_t *crc)
 {
 	uint64_t at = 0;
 	uint32_t crc_to;
@@ -276,7 +288,10 @@ static int verify(const struct demo_file *from, const struct demo_file *to, uint
 	if (ret < 0)
 		return rpwi_cli_fail(-1, NAME, "cannot compare the files: %s", strerror(-ret));
 	if (ret)
-		return rpwi_cli_fail(-1, NAME, "the copy DIFFERS from the file, first at byte %" PRIu64 " (CRC-32 %08x, sent %08x)", at, crc_to, *crc);
+		return rpwi_cli_fail(-1, NAME,
+			"the copy DIFFERS from the file, first at byte %" PRIu64
+			" (CRC-32 %08x, sent %08x)",
+			at, crc_to, *crc);
 	return 0;
 }
 
@@ -287,11 +302,13 @@ static int make_file(struct demo_file *f, const char *dir, uint64_t size, const 
 
 	if (!err)
 		return 0;
-	return rpwi_cli_fail(-1, NAME, "cannot make a file of %s in %s: %s%s%s", rpwi_cli_size(size, text), dir, strerror(-err), err == -EEXIST ? ": " : "",
+	return rpwi_cli_fail(-1, NAME, "cannot make a file of %s in %s: %s%s%s",
+		rpwi_cli_size(size, text), dir, strerror(-err), err == -EEXIST ? ": " : "",
 		err == -EEXIST ? f->name : "");
 }
 
-static int timed_run(const struct options *o, const struct demo_file *from, const struct demo_file *to)
+static int timed_run(
+	const struct options *o, const struct demo_file *from, const struct demo_file *to)
 {
 	struct transfer t = {.size = o->size};
 	char size[CLI_SIZE_LEN], line[256];
@@ -300,10 +317,13 @@ static int timed_run(const struct options *o, const struct demo_file *from, cons
 	if (run_transfer(&t, o, from, to) || verify(from, to, o->size, &crc))
 		return -1;
 	double s = (double)t.elapsed_ns / (double)RPWI_NS_PER_S;
-	snprintf(line, sizeof(line), "all %" PRIu64 " bytes are the same in both files; CRC-32 %08x", o->size, crc);
+	snprintf(line, sizeof(line),
+		"all %" PRIu64 " bytes are the same in both files; CRC-32 %08x", o->size, crc);
 	print_step("verified", line);
-	snprintf(line, sizeof(line), "%s in %.3f s: %.2f GB/s, %.1f Gbit/s (first post to last completion)", rpwi_cli_size(o->size, size), s,
-		s > 0 ? (double)o->size / s / 1e9 : 0.0, s > 0 ? (double)o->size * 8 / s / 1e9 : 0.0);
+	snprintf(line, sizeof(line),
+		"%s in %.3f s: %.2f GB/s, %.1f Gbit/s (first post to last completion)",
+		rpwi_cli_size(o->size, size), s, s > 0 ? (double)o->size / s / 1e9 : 0.0,
+		s > 0 ? (double)o->size * 8 / s / 1e9 : 0.0);
 	print_step("speed", line);
 	return 0;
 }
@@ -324,8 +344,9 @@ static int captured_run(const struct options *o, const char *dir, const struct d
 	rpwi_demo_file_close(&to);
 	if (ret)
 		return ret;
-	snprintf(line, sizeof(line), "%s once more, with a capture at the sender (its first and last %d packets)", rpwi_cli_size(t.size, size),
-		CAPTURED_PACKETS);
+	snprintf(line, sizeof(line),
+		"%s once more, with a capture at the sender (its first and last %d packets)",
+		rpwi_cli_size(t.size, size), CAPTURED_PACKETS);
 	print_step("capture", line);
 	return 0;
 }
@@ -343,7 +364,9 @@ static void print_capture(const struct options *o)
 	const char *pcap = o->pcap;
 
 	if (is_empty_file(pcap)) {
-		printf("\nThere is no capture: %s is not a software device. For a real one, a switch or tcpdump has to do it.\n", o->device);
+		printf("\nThere is no capture: %s is not a software device. For a real one, a "
+		       "switch or tcpdump has to do it.\n",
+			o->device);
 		return;
 	}
 	printf("\nThe packets are in %s. Look at them with\n"
@@ -361,25 +384,30 @@ static int run_demo(const struct options *o, const char *dir)
 	if (o->keep) {
 		snprintf(keep_dir, sizeof(keep_dir), "%.240s/ropeway-demo-XXXXXX", dir);
 		if (!mkdtemp(keep_dir)) {
-			rpwi_cli_fail(-1, NAME, "cannot make a folder in %s: %s", dir, strerror(errno));
+			rpwi_cli_fail(
+				-1, NAME, "cannot make a folder in %s: %s", dir, strerror(errno));
 			goto out;
 		}
 	}
 	if (make_file(&from, o->keep ? keep_dir : dir, o->size, o->keep ? "sent" : NULL) ||
 		make_file(&to, o->keep ? keep_dir : dir, o->size, o->keep ? "received" : NULL))
 		goto out;
-	printf("ropeway demo: %s from one process to another by RDMA WRITE on device %s\n\n", rpwi_cli_size(o->size, size), o->device);
+	printf("ropeway demo: %s from one process to another by RDMA WRITE on device %s\n\n",
+		rpwi_cli_size(o->size, size), o->device);
 	uint64_t start_ns = rpwi_now_ns();
 	int err = rpwi_demo_file_fill(&from, o->seed);
 	if (err) {
 		rpwi_cli_fail(-1, NAME, "cannot fill the file: %s", strerror(-err));
 		goto out;
 	}
-	snprintf(line, sizeof(line), "%s of non-repeating data (seed %" PRIu64 "), made in %s in %.1f s", size, o->seed, dir,
-		(double)(rpwi_now_ns() - start_ns) / (double)RPWI_NS_PER_S);
+	snprintf(line, sizeof(line),
+		"%s of non-repeating data (seed %" PRIu64 "), made in %s in %.1f s", size, o->seed,
+		dir, (double)(rpwi_now_ns() - start_ns) / (double)RPWI_NS_PER_S);
 	print_step("file", line);
 	if (getenv("ROPEWAY_FAULT")) {
-		snprintf(line, sizeof(line), "ROPEWAY_FAULT is set: packets are harmed on purpose (%.200s)", getenv("ROPEWAY_FAULT"));
+		snprintf(line, sizeof(line),
+			"ROPEWAY_FAULT is set: packets are harmed on purpose (%.200s)",
+			getenv("ROPEWAY_FAULT"));
 		print_step("faults", line);
 	}
 	ret = timed_run(o, &from, &to);
@@ -402,19 +430,26 @@ out:
 static const char pcap_default[] = "ropeway-demo.pcapng";
 
 static const struct cli_option option[] = {
-	{"size", 's', CLI_SIZE, "N", "bytes to move, with a suffix K, M or G", .least = 1, .preset = "1G", CLI_INTO(struct options, size)},
-	{"device", 'd', CLI_TEXT, "NAME", "the device (default: the loopback one; `ropeway devices` lists all)", CLI_INTO(struct options, device)},
-	{"pcap", 'p', CLI_FILE, "FILE", "write the capture to FILE", .preset = pcap_default, CLI_INTO(struct options, pcap)},
+	{"size", 's', CLI_SIZE, "N", "bytes to move, with a suffix K, M or G", .least = 1,
+		.preset = "1G", CLI_INTO(struct options, size)},
+	{"device", 'd', CLI_TEXT, "NAME",
+		"the device (default: the loopback one; `ropeway devices` lists all)",
+		CLI_INTO(struct options, device)},
+	{"pcap", 'p', CLI_FILE, "FILE", "write the capture to FILE", .preset = pcap_default,
+		CLI_INTO(struct options, pcap)},
 	{"no-pcap", 0, CLI_UNSET, NULL, "do not capture", CLI_INTO(struct options, pcap)},
 	{"keep", 0, CLI_FLAG, NULL, "keep the file and its copy", CLI_INTO(struct options, keep)},
-	{"seed", 0, CLI_NUMBER, "N", "seed of the contents (default: random; it is printed)", CLI_INTO(struct options, seed)},
+	{"seed", 0, CLI_NUMBER, "N", "seed of the contents (default: random; it is printed)",
+		CLI_INTO(struct options, seed)},
 	{},
 };
 static const struct cli_command command = {
 	.name = NAME,
 	.usage = "[OPTIONS]",
-	.about = "Moves a file between two processes by RDMA WRITE over an RC connection, through the software device of the loopback interface; shows each "
-		 "step, verifies the copy, and says how fast it went. Then a short run leaves a capture for Wireshark. Needs no privilege.",
+	.about = "Moves a file between two processes by RDMA WRITE over an RC connection, through "
+		 "the software device of the loopback interface; shows each "
+		 "step, verifies the copy, and says how fast it went. Then a short run leaves a "
+		 "capture for Wireshark. Needs no privilege.",
 	.option = option,
 	.after = "The files are made in $TMPDIR, /tmp or /var/tmp, whichever has room.",
 };
@@ -457,10 +492,14 @@ static int check_pcap(struct options *o, char fallback[PATH_MAX], const char *di
 	if (!o->pcap || can_write(o->pcap))
 		return 0;
 	if (o->pcap != pcap_default)
-		return rpwi_cli_fail(-1, NAME, "cannot write the capture %s: %s", o->pcap, strerror(errno));
+		return rpwi_cli_fail(
+			-1, NAME, "cannot write the capture %s: %s", o->pcap, strerror(errno));
 	snprintf(fallback, PATH_MAX, "%s/ropeway-demo-%d.pcapng", dir, getpid());
 	o->pcap = fallback;
-	return can_write(fallback) ? 0 : rpwi_cli_fail(-1, NAME, "cannot write a capture here, nor in %s; see --no-pcap", dir);
+	return can_write(fallback)
+		       ? 0
+		       : rpwi_cli_fail(-1, NAME,
+				 "cannot write a capture here, nor in %s; see --no-pcap", dir);
 }
 
 /* What both processes would stumble over, said once, and before the file is made. */
@@ -488,7 +527,9 @@ int rpwi_cli_demo(int argc, char **argv)
 		return status;
 	char *device = o.device ? strdup(o.device) : default_device();
 	if (!device)
-		return rpwi_cli_fail(CLI_FAILED, NAME, "there is no software device: no interface is up with an address; see `ropeway devices`");
+		return rpwi_cli_fail(CLI_FAILED, NAME,
+			"there is no software device: no interface is up with an address; see "
+			"`ropeway devices`");
 	o.device = device;
 	status = check_environment(&o);
 	if (status) {
@@ -497,7 +538,8 @@ int rpwi_cli_demo(int argc, char **argv)
 	}
 	const char *dir = rpwi_demo_dir(2 * o.size, why, sizeof(why));
 	if (!dir)
-		status = rpwi_cli_fail(CLI_FAILED, NAME, "%s; set TMPDIR to a folder with more room, or give a smaller --size", why);
+		status = rpwi_cli_fail(CLI_FAILED, NAME,
+			"%s; set TMPDIR to a folder with more room, or give a smaller --size", why);
 	else if (check_pcap(&o, fallback, dir) || run_demo(&o, dir))
 		status = CLI_FAILED;
 	free(device);

@@ -9,7 +9,12 @@
 enum { DEMO_FD_REPORT = 3, DEMO_FD_PEER = 4, DEMO_FD_FILE = 5 };
 
 /* Peer -> orchestrator, one datagram each on a SOCK_SEQPACKET. */
-enum demo_report_type { DEMO_STEP, DEMO_PROGRESS /* value: bytes done */, DEMO_DONE /* value: ns from first post to last completion */, DEMO_FAIL };
+enum demo_report_type {
+	DEMO_STEP,
+	DEMO_PROGRESS /* value: bytes done */,
+	DEMO_DONE /* value: ns from first post to last completion */,
+	DEMO_FAIL
+};
 struct demo_report {
 	uint32_t type;
 	uint32_t pad;
@@ -35,6 +40,7 @@ void rpwi_demo_file_close(struct demo_file *f);
 /* Fill with pseudo-random bytes in which every 8 bytes depend on their position. 0 or -errno. */
 int rpwi_demo_file_fill(const struct demo_file *f, uint64_t seed);
 /* Compare the first `len` bytes and checksum them. 0; 1 when they differ, *at the first byte that does; or -errno. */
-int rpwi_demo_file_compare(const struct demo_file *a, const struct demo_file *b, uint64_t len, uint64_t *at, uint32_t *crc_a, uint32_t *crc_b);
+int rpwi_demo_file_compare(const struct demo_file *a, const struct demo_file *b, uint64_t len,
+	uint64_t *at, uint32_t *crc_a, uint32_t *crc_b);
 
 #endif

@@ -26,7 +26,8 @@ static bool dir_fits(const char *dir, uint64_t bytes, char *why, size_t why_len)
 	/* 1% and 16 MiB for the file system's own needs, and so as not to take a machine's last block. */
 	if (free_bytes >= bytes + bytes / 100 + (16u << 20))
 		return true;
-	snprintf(why, why_len, "%s has %s free; %s are needed for the file and its copy", dir, rpwi_cli_size(free_bytes, have), rpwi_cli_size(bytes, need));
+	snprintf(why, why_len, "%s has %s free; %s are needed for the file and its copy", dir,
+		rpwi_cli_size(free_bytes, have), rpwi_cli_size(bytes, need));
 	return false;
 }
 
@@ -131,7 +132,8 @@ static uint64_t first_difference(const uint8_t *a, const uint8_t *b, uint64_t le
 	return i;
 }
 
-int rpwi_demo_file_compare(const struct demo_file *a, const struct demo_file *b, uint64_t len, uint64_t *at, uint32_t *crc_a, uint32_t *crc_b)
+int rpwi_demo_file_compare(const struct demo_file *a, const struct demo_file *b, uint64_t len,
+	uint64_t *at, uint32_t *crc_a, uint32_t *crc_b)
 {
 	void *ma = mmap(NULL, len, PROT_READ, MAP_SHARED, a->fd, 0);
 	void *mb = mmap(NULL, len, PROT_READ, MAP_SHARED, b->fd, 0);

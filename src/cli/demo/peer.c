@@ -61,7 +61,8 @@ struct peer {
 
 /* ---- reports ---- */
 
-static void report(enum demo_report_type type, uint64_t value, const char *fmt, ...) __attribute__((format(printf, 3, 4)));
+static void report(enum demo_report_type type, uint64_t value, const char *fmt, ...)
+	__attribute__((format(printf, 3, 4)));
 static void report(enum demo_report_type type, uint64_t value, const char *fmt, ...)
 {
 	struct demo_report r = {.type = type, .value = value};
@@ -98,12 +99,14 @@ static int peer_recv(const struct peer *p, void *data, size_t len, const char *w
 	if (n < 0)
 		return fail("waiting for the %s's %s: %s", other(p), what, strerror(errno));
 	if (!n)
-		return fail("the %s has not sent its %s in %d s", other(p), what, (int)(DEMO_STALL_NS / RPWI_NS_PER_S));
+		return fail("the %s has not sent its %s in %d s", other(p), what,
+			(int)(DEMO_STALL_NS / RPWI_NS_PER_S));
 	ssize_t got = recv(DEMO_FD_PEER, data, len, 0);
 	if (got == 0 || (got < 0 && errno == ECONNRESET))
 		return fail("the %s left before it sent its %s", other(p), what);
 	if (got != (ssize_t)len)
-		return fail("the %s's %s is not as expected (%zd bytes, %zu wanted)", other(p), what, got, len);
+		return fail("the %s's %s is not as expected (%zd bytes, %zu wanted)", other(p),
+			what, got, len);
 	return 0;
 }
 
@@ -128,8 +131,10 @@ static int exchange(struct peer *p)
 	if (p->theirs.magic != HELLO_MAGIC || p->theirs.version != HELLO_VERSION)
 		return fail("the %s speaks another version of this demo", other(p));
 	if (p->theirs.len != p->len)
-		return fail("the %s has a file of %" PRIu64 " bytes, not %" PRIu64, other(p), p->theirs.len, p->len);
-	step("told the %s QPN 0x%06x, PSN 0x%06x and GID; heard QPN 0x%06x, PSN 0x%06x", other(p), p->mine.qpn, p->mine.psn, p->theirs.qpn, p->theirs.psn);
+		return fail("the %s has a file of %" PRIu64 " bytes, not %" PRIu64, other(p),
+			p->theirs.len, p->len);
+	step("told the %s QPN 0x%06x, PSN 0x%06x and GID; heard QPN 0x%06x, PSN 0x%06x", other(p),
+		p->mine.qpn, p->mine.psn, p->theirs.qpn, p->theirs.psn);
 	return 0;
 }
 
@@ -158,18 +163,21 @@ static int open_device(struct peer *p, const char *name)
 	if (!dev)
 		return fail("there is no device '%s'; `ropeway devices` lists them", name);
 	if (!p->ctx)
-		return fail("cannot open %s: %s; `ropeway devices` says why it cannot be used", name, strerror(err));
+		return fail("cannot open %s: %s; `ropeway devices` says why it cannot be used",
+			name, strerror(err));
 	err = ibv_query_port(p->ctx, PORT, &p->port);
 	if (err)
 		return fail("cannot query port %d of %s: %s", PORT, name, strerror(err));
 	if (p->port.state != IBV_PORT_ACTIVE)
-		return fail("port %d of %s is %s, not active", PORT, name, rpwi_cli_port_state(p->port.state));
+		return fail("port %d of %s is %s, not active", PORT, name,
+			rpwi_cli_port_state(p->port.state));
 	int count = rpwi_cli_gid_table(p->ctx, PORT, gids);
 	int best = rpwi_cli_gid_pick(gids, count);
 	if (best < 0)
 		return fail("%s has no GID: does its interface have an address?", name);
 	p->gid = gids[best];
-	step("pid %d opened %s: port %s, MTU %u, GID %u %s (%s)", getpid(), name, rpwi_cli_port_state(p->port.state), rpwi_cli_mtu_bytes(p->port.active_mtu),
+	step("pid %d opened %s: port %s, MTU %u, GID %u %s (%s)", getpid(), name,
+		rpwi_cli_port_state(p->port.state), rpwi_cli_mtu_bytes(p->port.active_mtu),
 		p->gid.index, rpwi_cli_gid_text(&p->gid.gid, gid), rpwi_cli_gid_type(p->gid.type));
 	return 0;
 }
@@ -183,9 +191,11 @@ static int register_file(struct peer *p)
 	if (fstat(DEMO_FD_FILE, &st))
 		return fail("the file: %s", strerror(errno));
 	if (!p->len || (uint64_t)st.st_size < p->len)
-		return fail("the file has %jd bytes, %" PRIu64 " are to be moved", (intmax_t)st.st_size, p->len);
+		return fail("the file has %jd bytes, %" PRIu64 " are to be moved",
+			(intmax_t)st.st_size, p->len);
 	/* The sender only reads; but kernel rxe 6.1 pins pages for writing whatever the access, and refuses a read-only mapping with EFAULT. */
-	void *map = mmap(NULL, p->len, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_POPULATE, DEMO_FD_FILE, 0);
+	void *map = mmap(
+		NULL, p->len, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_POPULATE, DEMO_FD_FILE, 0);
 	if (map == MAP_FAILED)
 		return fail("cannot map the file: %s", strerror(errno));
 	p->file = map;
@@ -193,10 +203,12 @@ static int register_file(struct peer *p)
 	if (!p->pd)
 		return fail("ibv_alloc_pd: %s", strerror(errno));
 	/* What is only sent from needs no right; what the other side writes to needs both (IB 10.6.3.1). */
-	p->mr = ibv_reg_mr(p->pd, p->file, p->len, p->sender ? 0 : IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE);
+	p->mr = ibv_reg_mr(p->pd, p->file, p->len,
+		p->sender ? 0 : IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE);
 	if (!p->mr)
 		return fail("ibv_reg_mr of %s: %s", rpwi_cli_size(p->len, size), strerror(errno));
-	step("mapped and registered its file: %s at %p, %s 0x%x", rpwi_cli_size(p->len, size), (void *)p->file, p->sender ? "lkey" : "rkey",
+	step("mapped and registered its file: %s at %p, %s 0x%x", rpwi_cli_size(p->len, size),
+		(void *)p->file, p->sender ? "lkey" : "rkey",
 		p->sender ? p->mr->lkey : p->mr->rkey);
 	return 0;
 }
@@ -215,7 +227,10 @@ static int make_qp(struct peer *p)
 		.recv_cq = p->cq,
 		.qp_type = IBV_QPT_RC,
 		.sq_sig_all = 1,
-		.cap = {.max_send_wr = OUTSTANDING, .max_recv_wr = 1, .max_send_sge = 1, .max_recv_sge = 1},
+		.cap = {.max_send_wr = OUTSTANDING,
+			.max_recv_wr = 1,
+			.max_send_sge = 1,
+			.max_recv_sge = 1},
 	};
 	p->qp = ibv_create_qp(p->pd, &attr);
 	if (!p->qp)
@@ -249,27 +264,42 @@ static int modify(struct peer *p, struct ibv_qp_attr *attr, int mask, const char
 
 static int connect_qp(struct peer *p)
 {
-	struct ibv_qp_attr init = {.qp_state = IBV_QPS_INIT, .port_num = PORT, .qp_access_flags = p->sender ? 0 : IBV_ACCESS_REMOTE_WRITE};
+	struct ibv_qp_attr init = {.qp_state = IBV_QPS_INIT,
+		.port_num = PORT,
+		.qp_access_flags = p->sender ? 0 : IBV_ACCESS_REMOTE_WRITE};
 	struct ibv_qp_attr rtr = {
 		.qp_state = IBV_QPS_RTR,
 		.dest_qp_num = p->theirs.qpn,
 		.rq_psn = p->theirs.psn,
 		.min_rnr_timer = 12,
 		.path_mtu = RPWI_MIN((enum ibv_mtu)p->theirs.mtu, p->port.active_mtu),
-		.ah_attr = {.is_global = 1, .port_num = PORT, .grh = {.sgid_index = (uint8_t)p->gid.index, .hop_limit = 1}},
+		.ah_attr = {.is_global = 1,
+			.port_num = PORT,
+			.grh = {.sgid_index = (uint8_t)p->gid.index, .hop_limit = 1}},
 	};
 	/* 4.096 us * 2^14 = 67 ms, 7 retries: a dead peer is noticed in seconds. */
-	struct ibv_qp_attr rts = {.qp_state = IBV_QPS_RTS, .sq_psn = p->mine.psn, .timeout = 14, .retry_cnt = 7, .rnr_retry = 7};
+	struct ibv_qp_attr rts = {.qp_state = IBV_QPS_RTS,
+		.sq_psn = p->mine.psn,
+		.timeout = 14,
+		.retry_cnt = 7,
+		.rnr_retry = 7};
 
 	memcpy(rtr.ah_attr.grh.dgid.raw, p->theirs.gid, sizeof(p->theirs.gid));
-	if (modify(p, &init, IBV_QP_STATE | IBV_QP_PKEY_INDEX | IBV_QP_PORT | IBV_QP_ACCESS_FLAGS, "INIT"))
+	if (modify(p, &init, IBV_QP_STATE | IBV_QP_PKEY_INDEX | IBV_QP_PORT | IBV_QP_ACCESS_FLAGS,
+		    "INIT"))
 		return -1;
-	if (modify(p, &rtr, IBV_QP_STATE | IBV_QP_AV | IBV_QP_PATH_MTU | IBV_QP_DEST_QPN | IBV_QP_RQ_PSN | IBV_QP_MAX_DEST_RD_ATOMIC | IBV_QP_MIN_RNR_TIMER,
+	if (modify(p, &rtr,
+		    IBV_QP_STATE | IBV_QP_AV | IBV_QP_PATH_MTU | IBV_QP_DEST_QPN | IBV_QP_RQ_PSN |
+			    IBV_QP_MAX_DEST_RD_ATOMIC | IBV_QP_MIN_RNR_TIMER,
 		    "RTR"))
 		return -1;
-	if (modify(p, &rts, IBV_QP_STATE | IBV_QP_SQ_PSN | IBV_QP_TIMEOUT | IBV_QP_RETRY_CNT | IBV_QP_RNR_RETRY | IBV_QP_MAX_QP_RD_ATOMIC, "RTS"))
+	if (modify(p, &rts,
+		    IBV_QP_STATE | IBV_QP_SQ_PSN | IBV_QP_TIMEOUT | IBV_QP_RETRY_CNT |
+			    IBV_QP_RNR_RETRY | IBV_QP_MAX_QP_RD_ATOMIC,
+		    "RTS"))
 		return -1;
-	step("RC QP 0x%06x: RESET -> INIT -> RTR -> RTS, path MTU %u", p->qp->qp_num, rpwi_cli_mtu_bytes(rtr.path_mtu));
+	step("RC QP 0x%06x: RESET -> INIT -> RTR -> RTS, path MTU %u", p->qp->qp_num,
+		rpwi_cli_mtu_bytes(rtr.path_mtu));
 	return 0;
 }
 
@@ -300,7 +330,8 @@ static int completion_failed(const struct peer *p, const struct ibv_wc *wc)
 		hint = p->sender ? ": the receiver does not answer any more" : "";
 	else if (wc->status == IBV_WC_REM_ACCESS_ERR)
 		hint = ": the receiver refused the rkey, bounds or access";
-	return fail("work request %" PRIu64 " failed with status %d, %s%s", wc->wr_id, wc->status, ibv_wc_status_str(wc->status), hint);
+	return fail("work request %" PRIu64 " failed with status %d, %s%s", wc->wr_id, wc->status,
+		ibv_wc_status_str(wc->status), hint);
 }
 
 /* ---- sender ---- */
@@ -309,15 +340,18 @@ static int post_write(struct peer *p, uint64_t index, uint64_t chunks)
 {
 	uint64_t off = index * CHUNK;
 	bool last = index + 1 == chunks;
-	struct ibv_sge sge = {.addr = (uintptr_t)p->file + off, .length = (uint32_t)RPWI_MIN((uint64_t)CHUNK, p->len - off), .lkey = p->mr->lkey};
-	struct ibv_send_wr *bad, wr = {
-					 .wr_id = index,
-					 .sg_list = &sge,
-					 .num_sge = 1,
-					 .opcode = last ? IBV_WR_RDMA_WRITE_WITH_IMM : IBV_WR_RDMA_WRITE,
-					 .imm_data = last ? htonl((uint32_t)chunks) : 0,
-					 .wr.rdma = {.remote_addr = p->theirs.addr + off, .rkey = p->theirs.rkey},
-				 };
+	struct ibv_sge sge = {.addr = (uintptr_t)p->file + off,
+		.length = (uint32_t)RPWI_MIN((uint64_t)CHUNK, p->len - off),
+		.lkey = p->mr->lkey};
+	struct ibv_send_wr *bad,
+		wr = {
+			.wr_id = index,
+			.sg_list = &sge,
+			.num_sge = 1,
+			.opcode = last ? IBV_WR_RDMA_WRITE_WITH_IMM : IBV_WR_RDMA_WRITE,
+			.imm_data = last ? htonl((uint32_t)chunks) : 0,
+			.wr.rdma = {.remote_addr = p->theirs.addr + off, .rkey = p->theirs.rkey},
+		};
 	int err = ibv_post_send(p->qp, &wr, &bad);
 
 	return err ? fail("ibv_post_send of WRITE %" PRIu64 ": %s", index, strerror(err)) : 0;
@@ -357,7 +391,9 @@ static int write_file(struct peer *p, uint64_t *elapsed_ns)
 		if (n)
 			last_done_ns = now_ns;
 		else if (now_ns - last_done_ns > DEMO_STALL_NS)
-			return fail("no WRITE completed in %d s (%" PRIu64 " of %" PRIu64 " are done)", (int)(DEMO_STALL_NS / RPWI_NS_PER_S), done, chunks);
+			return fail("no WRITE completed in %d s (%" PRIu64 " of %" PRIu64
+				    " are done)",
+				(int)(DEMO_STALL_NS / RPWI_NS_PER_S), done, chunks);
 		if (sender_heartbeat(p, now_ns, RPWI_MIN(done * CHUNK, p->len)))
 			return -1;
 	}
@@ -373,9 +409,12 @@ static int run_sender(struct peer *p)
 
 	if (peer_recv(p, &c, 1, "ready"))
 		return -1;
-	step("posts %" PRIu64 " RDMA WRITE%s of %s, %d outstanding, the last with immediate %" PRIu64, chunks, chunks > 1 ? "s" : "",
-		chunks > 1 ? "1 MiB" : "the whole file", (int)RPWI_MIN(chunks, (uint64_t)OUTSTANDING), chunks);
-	if (write_file(p, &elapsed_ns) || peer_recv(p, &c, 1, "confirmation") || peer_send(p, "d", 1))
+	step("posts %" PRIu64
+	     " RDMA WRITE%s of %s, %d outstanding, the last with immediate %" PRIu64,
+		chunks, chunks > 1 ? "s" : "", chunks > 1 ? "1 MiB" : "the whole file",
+		(int)RPWI_MIN(chunks, (uint64_t)OUTSTANDING), chunks);
+	if (write_file(p, &elapsed_ns) || peer_recv(p, &c, 1, "confirmation") ||
+		peer_send(p, "d", 1))
 		return -1;
 	report(DEMO_DONE, elapsed_ns, "%s", "");
 	return 0;
@@ -393,13 +432,15 @@ static int receiver_hear(void)
 		return 1;
 	if (n < 0 && (errno == EAGAIN || errno == EINTR))
 		return 0;
-	return fail("the sender left in the middle of the transfer; what has arrived is incomplete");
+	return fail(
+		"the sender left in the middle of the transfer; what has arrived is incomplete");
 }
 
 /* Sleeps until the CQ says something: the data itself is placed without this thread. */
 static int await_immediate(struct peer *p, struct ibv_wc *wc)
 {
-	struct pollfd pfd[] = {{.fd = p->channel->fd, .events = POLLIN}, {.fd = DEMO_FD_PEER, .events = POLLIN}};
+	struct pollfd pfd[] = {
+		{.fd = p->channel->fd, .events = POLLIN}, {.fd = DEMO_FD_PEER, .events = POLLIN}};
 	uint64_t heard_ns = rpwi_now_ns();
 
 	for (;;) {
@@ -425,7 +466,8 @@ static int await_immediate(struct peer *p, struct ibv_wc *wc)
 		if (heard)
 			heard_ns = now_ns;
 		else if (now_ns - heard_ns > DEMO_STALL_NS * 2)
-			return fail("nothing heard from the sender in %d s", (int)(DEMO_STALL_NS * 2 / RPWI_NS_PER_S));
+			return fail("nothing heard from the sender in %d s",
+				(int)(DEMO_STALL_NS * 2 / RPWI_NS_PER_S));
 	}
 }
 
@@ -442,7 +484,8 @@ static int await_done(const struct peer *p)
 
 static int run_receiver(struct peer *p)
 {
-	struct ibv_recv_wr *bad, wr = {.wr_id = 1}; /* takes the immediate; the data goes to the address in the WRITE */
+	struct ibv_recv_wr *bad,
+		wr = {.wr_id = 1}; /* takes the immediate; the data goes to the address in the WRITE */
 	struct ibv_wc wc = {0};
 	int err = ibv_post_recv(p->qp, &wr, &bad);
 
@@ -451,13 +494,17 @@ static int run_receiver(struct peer *p)
 	err = ibv_req_notify_cq(p->cq, 0);
 	if (err)
 		return fail("ibv_req_notify_cq: %s", strerror(err));
-	step("posted a receive for the immediate, and sleeps: the data needs no help of this process");
+	step("posted a receive for the immediate, and sleeps: the data needs no help of this "
+	     "process");
 	if (peer_send(p, "r", 1) || await_immediate(p, &wc))
 		return -1;
 	if (wc.status != IBV_WC_SUCCESS)
 		return completion_failed(p, &wc);
-	if (wc.opcode != IBV_WC_RECV_RDMA_WITH_IMM || !(wc.wc_flags & IBV_WC_WITH_IMM) || ntohl(wc.imm_data) != (uint32_t)((p->len + CHUNK - 1) / CHUNK))
-		return fail("the completion is not the one that was expected: opcode %d, immediate %u", wc.opcode, ntohl(wc.imm_data));
+	if (wc.opcode != IBV_WC_RECV_RDMA_WITH_IMM || !(wc.wc_flags & IBV_WC_WITH_IMM) ||
+		ntohl(wc.imm_data) != (uint32_t)((p->len + CHUNK - 1) / CHUNK))
+		return fail(
+			"the completion is not the one that was expected: opcode %d, immediate %u",
+			wc.opcode, ntohl(wc.imm_data));
 	step("its CQ has the completion: immediate %u, so all is there", ntohl(wc.imm_data));
 	if (peer_send(p, "b", 1) || await_done(p))
 		return -1;
@@ -467,7 +514,8 @@ static int run_receiver(struct peer *p)
 
 static int run_peer(struct peer *p, const char *device)
 {
-	if (open_device(p, device) || register_file(p) || make_qp(p) || exchange(p) || connect_qp(p))
+	if (open_device(p, device) || register_file(p) || make_qp(p) || exchange(p) ||
+		connect_qp(p))
 		return -1;
 	return p->sender ? run_sender(p) : run_receiver(p);
 }
@@ -478,7 +526,8 @@ int rpwi_cli_demo_peer(int argc, char **argv)
 	struct peer p = {0};
 
 	if (argc != 5 || rpwi_cli_parse_size(argv[3], &p.len))
-		return rpwi_cli_fail(CLI_USAGE, "ropeway demo-peer", "this is a part of `ropeway demo`; run that instead");
+		return rpwi_cli_fail(CLI_USAGE, "ropeway demo-peer",
+			"this is a part of `ropeway demo`; run that instead");
 	/* If the orchestrator is killed, so are we; it may have happened already. */
 	prctl(PR_SET_PDEATHSIG, SIGKILL);
 	if (getppid() != atoi(argv[4]))

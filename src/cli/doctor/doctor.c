@@ -9,11 +9,14 @@
 
 #define NAME "ropeway doctor"
 
-static const char *const level_names[] = {[DOCTOR_OK] = "ok", [DOCTOR_WARN] = "warn", [DOCTOR_FAIL] = "FAIL"};
+static const char *const level_names[] = {
+	[DOCTOR_OK] = "ok", [DOCTOR_WARN] = "warn", [DOCTOR_FAIL] = "FAIL"};
 
-static const char *const side_names[] = {[DOCTOR_HERE] = "local", [DOCTOR_THERE] = "peer", [DOCTOR_BETWEEN] = "between"};
+static const char *const side_names[] = {
+	[DOCTOR_HERE] = "local", [DOCTOR_THERE] = "peer", [DOCTOR_BETWEEN] = "between"};
 
-void doctor_add(struct doctor_report *r, enum doctor_level level, const char *what, const char *remedy, const char *fmt, ...)
+void doctor_add(struct doctor_report *r, enum doctor_level level, const char *what,
+	const char *remedy, const char *fmt, ...)
 {
 	struct doctor_verdict *v = &r->verdict[r->count];
 	va_list ap;
@@ -22,7 +25,8 @@ void doctor_add(struct doctor_report *r, enum doctor_level level, const char *wh
 		return;
 	r->count++;
 	*v = (struct doctor_verdict){.level = level, .side = r->side};
-	rpwi_cli_printable(what, v->what, sizeof(v->what)); /* a peer may have said any of the three */
+	rpwi_cli_printable(
+		what, v->what, sizeof(v->what)); /* a peer may have said any of the three */
 	rpwi_cli_printable(remedy ? remedy : "", v->remedy, sizeof(v->remedy));
 	va_start(ap, fmt);
 	vsnprintf(v->text, sizeof(v->text), fmt, ap);
@@ -36,8 +40,10 @@ json_t *doctor_json(const struct doctor_report *r)
 
 	for (unsigned i = 0; i < r->count; i++) {
 		const struct doctor_verdict *v = &r->verdict[i];
-		json_array_append_new(list, json_pack("{s:s, s:s, s:s, s:s, s:o}", "verdict", level_names[v->level], "side", side_names[v->side], "what",
-						    v->what, "text", v->text, "remedy", v->remedy[0] ? json_string(v->remedy) : json_null()));
+		json_array_append_new(list,
+			json_pack("{s:s, s:s, s:s, s:s, s:o}", "verdict", level_names[v->level],
+				"side", side_names[v->side], "what", v->what, "text", v->text,
+				"remedy", v->remedy[0] ? json_string(v->remedy) : json_null()));
 	}
 	return list;
 }
@@ -52,7 +58,8 @@ int doctor_take_json(struct doctor_report *r, const json_t *verdicts)
 		return -1;
 	json_array_foreach(verdicts, i, v)
 	{
-		if (json_unpack(v, "{s:s, s:s, s:s, s:o}", "verdict", &level, "what", &what, "text", &text, "remedy", &remedy))
+		if (json_unpack(v, "{s:s, s:s, s:s, s:o}", "verdict", &level, "what", &what, "text",
+			    &text, "remedy", &remedy))
 			return -1;
 		int n = 0;
 		while (n < (int)RPWI_ARRAY_LEN(level_names) && strcmp(level_names[n], level) != 0)
@@ -106,14 +113,16 @@ static void print_text(const struct doctor_report *r)
 	}
 	for (enum doctor_side side = DOCTOR_HERE; side <= DOCTOR_BETWEEN; side++)
 		print_side(r, side, width);
-	printf("%s%u verdict%s, %u warning%s, %u failure%s\n", r->host ? "\n" : "", r->count, r->count == 1 ? "" : "s", warnings, warnings == 1 ? "" : "s",
-		failures, failures == 1 ? "" : "s");
+	printf("%s%u verdict%s, %u warning%s, %u failure%s\n", r->host ? "\n" : "", r->count,
+		r->count == 1 ? "" : "s", warnings, warnings == 1 ? "" : "s", failures,
+		failures == 1 ? "" : "s");
 }
 
 static int finish(const struct doctor_report *r, bool json)
 {
 	if (json) {
-		json_t *root = json_pack("{s:s, s:o}", "version", rpw_version(), "verdicts", doctor_json(r));
+		json_t *root = json_pack(
+			"{s:s, s:o}", "version", rpw_version(), "verdicts", doctor_json(r));
 		int err = root ? json_dumpf(root, stdout, JSON_INDENT(2)) : -1;
 		putchar('\n');
 		json_decref(root);
@@ -136,13 +145,18 @@ static int split(const char *peer, char host[256], char address[300])
 
 	if (*peer == '[' && !end)
 		return -1;
-	const char *port = end ? (end[1] == ':' ? end + 2 : NULL) : colon && !is_bare_v6 ? colon + 1 : NULL;
-	size_t len = end ? (size_t)(end - peer - 1) : colon && !is_bare_v6 ? (size_t)(colon - peer) : strlen(peer);
+	const char *port = end                    ? (end[1] == ':' ? end + 2 : NULL)
+			   : colon && !is_bare_v6 ? colon + 1
+						  : NULL;
+	size_t len = end                    ? (size_t)(end - peer - 1)
+		     : colon && !is_bare_v6 ? (size_t)(colon - peer)
+					    : strlen(peer);
 	if (!len || len >= 256)
 		return -1;
 	snprintf(host, 256, "%.*s", (int)len, peer + (end ? 1 : 0));
 	bool brackets = strchr(host, ':');
-	snprintf(address, 300, "%s%s%s:%.15s", brackets ? "[" : "", host, brackets ? "]" : "", port ? port : DOCTOR_PORT_TEXT);
+	snprintf(address, 300, "%s%s%s:%.15s", brackets ? "[" : "", host, brackets ? "]" : "",
+		port ? port : DOCTOR_PORT_TEXT);
 	return 0;
 }
 
@@ -171,18 +185,28 @@ struct options {
 	bool json, serve, once;
 };
 static const struct cli_option option[] = {
-	{"json", 'j', CLI_FLAG, NULL, "print an object: version, verdicts (verdict, side, what, text, remedy)", CLI_INTO(struct options, json)},
-	{"key-file", 'k', CLI_FILE, "FILE", "the pre-shared key of both sides", CLI_INTO(struct options, key_file)},
-	{"serve", 's', CLI_FLAG, NULL, "be the peer that another doctor examines", CLI_INTO(struct options, serve)},
-	{"listen", 'l', CLI_ADDRESS, "ADDRESS", "listen at HOST:PORT or :PORT (default :" DOCTOR_PORT_TEXT ")", CLI_INTO(struct options, listen)},
-	{"once", '1', CLI_FLAG, NULL, "exit after the first client", CLI_INTO(struct options, once)},
+	{"json", 'j', CLI_FLAG, NULL,
+		"print an object: version, verdicts (verdict, side, what, text, remedy)",
+		CLI_INTO(struct options, json)},
+	{"key-file", 'k', CLI_FILE, "FILE", "the pre-shared key of both sides",
+		CLI_INTO(struct options, key_file)},
+	{"serve", 's', CLI_FLAG, NULL, "be the peer that another doctor examines",
+		CLI_INTO(struct options, serve)},
+	{"listen", 'l', CLI_ADDRESS, "ADDRESS",
+		"listen at HOST:PORT or :PORT (default :" DOCTOR_PORT_TEXT ")",
+		CLI_INTO(struct options, listen)},
+	{"once", '1', CLI_FLAG, NULL, "exit after the first client",
+		CLI_INTO(struct options, once)},
 	{},
 };
 static const struct cli_command command = {
 	.name = NAME,
-	.usage = "[--json] [--key-file FILE] [PEER[:PORT]]\n--serve [--once] [--listen ADDRESS] [--key-file FILE]",
-	.about = "Looks at this machine, and with PEER at the way to a `ropeway doctor --serve` there and back; a line each: ok, warn or FAIL, with the "
-		 "remedy. Devices and GIDs, locked memory, buffers of sockets, single-copy shared memory, transports, versions; with PEER also its TCP port, "
+	.usage = "[--json] [--key-file FILE] [PEER[:PORT]]\n--serve [--once] [--listen ADDRESS] "
+		 "[--key-file FILE]",
+	.about = "Looks at this machine, and with PEER at the way to a `ropeway doctor --serve` "
+		 "there and back; a line each: ok, warn or FAIL, with the "
+		 "remedy. Devices and GIDs, locked memory, buffers of sockets, single-copy shared "
+		 "memory, transports, versions; with PEER also its TCP port, "
 		 "UDP port 4791 and the MTU, both ways.",
 	.option = option,
 	.after = "Exit status 1 if there was a FAIL.",
@@ -197,6 +221,9 @@ int rpwi_cli_doctor(int argc, char **argv)
 	if (status != CLI_GO_ON)
 		return status;
 	if (o.serve ? argc || o.json : o.listen || o.once)
-		return rpwi_cli_usage(NAME, "--serve takes no PEER and no --json; --listen and --once need --serve");
-	return o.serve ? doctor_serve(o.listen ? o.listen : ":" DOCTOR_PORT_TEXT, o.key_file, o.once) : examine(argv[0], o.key_file, o.json);
+		return rpwi_cli_usage(NAME,
+			"--serve takes no PEER and no --json; --listen and --once need --serve");
+	return o.serve ? doctor_serve(
+				 o.listen ? o.listen : ":" DOCTOR_PORT_TEXT, o.key_file, o.once)
+		       : examine(argv[0], o.key_file, o.json);
 }

@@ -13,7 +13,12 @@
 
 #define DOCTOR_PORT 7478
 #define DOCTOR_PORT_TEXT CLI_STRING(DOCTOR_PORT)
-enum { DOCTOR_ROCE_PORT = 4791, DOCTOR_VERDICTS_MAX = 96, DOCTOR_REPORT_MAX = 256 * 1024, DOCTOR_NONCE_BYTES = 16 };
+enum {
+	DOCTOR_ROCE_PORT = 4791,
+	DOCTOR_VERDICTS_MAX = 96,
+	DOCTOR_REPORT_MAX = 256 * 1024,
+	DOCTOR_NONCE_BYTES = 16
+};
 
 enum doctor_level { DOCTOR_OK, DOCTOR_WARN, DOCTOR_FAIL };
 enum doctor_side { DOCTOR_HERE, DOCTOR_THERE, DOCTOR_BETWEEN };
@@ -30,7 +35,8 @@ struct doctor_report {
 };
 
 /* ---- doctor.c ---- */
-void doctor_add(struct doctor_report *r, enum doctor_level level, const char *what, const char *remedy /* or NULL */, const char *fmt, ...)
+void doctor_add(struct doctor_report *r, enum doctor_level level, const char *what,
+	const char *remedy /* or NULL */, const char *fmt, ...)
 	__attribute__((format(printf, 5, 6)));
 json_t *doctor_json(const struct doctor_report *r);
 /* What a peer sent, checked; it becomes verdicts of r->side, whatever it says itself. 0 or -1. */
@@ -57,7 +63,8 @@ void doctor_echo_answer(const struct doctor_echo *e);
 /* Of the route to host, as the kernel knows it. */
 unsigned doctor_route_mtu(const char *host);
 /* Verdicts on the way to an echo at host; `back`: said of the way from the one that serves to the one that asks. */
-void doctor_probe(struct doctor_report *r, const char *host, const struct doctor_echo *there, bool back);
+void doctor_probe(
+	struct doctor_report *r, const char *host, const struct doctor_echo *there, bool back);
 /* A path by verbs came up, which needs UDP port 4791 both ways: what was said of it before, where it was in use or nothing but RDMA hardware hears it, is put right. */
 void doctor_port_is_proven(struct doctor_report *r);
 

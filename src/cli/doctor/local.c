@@ -18,13 +18,15 @@ static void look_at_version(struct doctor_report *r)
 {
 	bool same = !strcmp(rpw_version(), ROPEWAY_VERSION);
 
-	doctor_add(r, same ? DOCTOR_OK : DOCTOR_FAIL, "version", same ? NULL : "install the command and libropeway.so of one release", "command %s, library %s",
-		ROPEWAY_VERSION, rpw_version());
+	doctor_add(r, same ? DOCTOR_OK : DOCTOR_FAIL, "version",
+		same ? NULL : "install the command and libropeway.so of one release",
+		"command %s, library %s", ROPEWAY_VERSION, rpw_version());
 }
 
 /* ---- devices ---- */
 
-static void describe_port(struct doctor_report *r, const char *what, const struct ibv_port_attr *port, const struct cli_gid *gids, int count)
+static void describe_port(struct doctor_report *r, const char *what,
+	const struct ibv_port_attr *port, const struct cli_gid *gids, int count)
 {
 	int best = rpwi_cli_gid_pick(gids, count), v2 = 0;
 	char gid[CLI_GID_LEN];
@@ -32,15 +34,22 @@ static void describe_port(struct doctor_report *r, const char *what, const struc
 	for (int i = 0; i < count; i++)
 		v2 += gids[i].type == IBV_GID_TYPE_ROCE_V2;
 	if (port->state != IBV_PORT_ACTIVE)
-		doctor_add(r, DOCTOR_WARN, what, "plug in the cable, or `ip link set ... up`", "its port is %s", rpwi_cli_port_state(port->state));
+		doctor_add(r, DOCTOR_WARN, what, "plug in the cable, or `ip link set ... up`",
+			"its port is %s", rpwi_cli_port_state(port->state));
 	else if (best < 0)
 		doctor_add(r, DOCTOR_WARN, what, "give its interface an address", "it has no GID");
 	else if (!v2)
-		doctor_add(r, DOCTOR_WARN, what, "set the device to RoCE v2 (cma_roce_mode), which routers and the software device speak",
-			"none of its %d GIDs is of type RoCE v2; GID %u is of type %s", count, gids[best].index, rpwi_cli_gid_type(gids[best].type));
+		doctor_add(r, DOCTOR_WARN, what,
+			"set the device to RoCE v2 (cma_roce_mode), which routers and the software "
+			"device speak",
+			"none of its %d GIDs is of type RoCE v2; GID %u is of type %s", count,
+			gids[best].index, rpwi_cli_gid_type(gids[best].type));
 	else
-		doctor_add(r, DOCTOR_OK, what, NULL, "ACTIVE, MTU %u, %d GIDs, %d of type RoCE v2; best GID %u %s, %s", rpwi_cli_mtu_bytes(port->active_mtu),
-			count, v2, gids[best].index, rpwi_cli_gid_text(&gids[best].gid, gid), rpwi_cli_gid_type(gids[best].type));
+		doctor_add(r, DOCTOR_OK, what, NULL,
+			"ACTIVE, MTU %u, %d GIDs, %d of type RoCE v2; best GID %u %s, %s",
+			rpwi_cli_mtu_bytes(port->active_mtu), count, v2, gids[best].index,
+			rpwi_cli_gid_text(&gids[best].gid, gid),
+			rpwi_cli_gid_type(gids[best].type));
 }
 
 static void look_at_device(struct doctor_report *r, struct ibv_device *dev, bool *hardware)
@@ -53,17 +62,22 @@ static void look_at_device(struct doctor_report *r, struct ibv_device *dev, bool
 	snprintf(what, sizeof(what), "device %.40s", name);
 	*hardware |= strncmp(name, "rpw_", 4) != 0;
 	if (rpwi_cli_device_usable(name, why, sizeof(why))) {
-		doctor_add(r, DOCTOR_FAIL, what, "a device needs UDP port 4791 of its address; `ss -uanp sport = :4791` as root shows every holder", "%s", why);
+		doctor_add(r, DOCTOR_FAIL, what,
+			"a device needs UDP port 4791 of its address; `ss -uanp sport = :4791` as "
+			"root shows every holder",
+			"%s", why);
 		return;
 	}
 	struct ibv_context *ctx = ibv_open_device(dev);
 	if (!ctx) {
-		doctor_add(r, DOCTOR_FAIL, what, "check the permissions of /dev/infiniband", "cannot be opened: %s", strerror(errno));
+		doctor_add(r, DOCTOR_FAIL, what, "check the permissions of /dev/infiniband",
+			"cannot be opened: %s", strerror(errno));
 		return;
 	}
 	int err = ibv_query_port(ctx, 1, &port);
 	if (err)
-		doctor_add(r, DOCTOR_FAIL, what, "see the kernel's log", "its port cannot be queried: %s", strerror(err));
+		doctor_add(r, DOCTOR_FAIL, what, "see the kernel's log",
+			"its port cannot be queried: %s", strerror(err));
 	else
 		describe_port(r, what, &port, gids, RPWI_MAX(rpwi_cli_gid_table(ctx, 1, gids), 0));
 	ibv_close_device(ctx);
@@ -79,8 +93,9 @@ static bool look_at_devices(struct doctor_report *r)
 	for (int i = 0; list && i < n; i++)
 		look_at_device(r, list[i], &hardware);
 	if (!n)
-		doctor_add(
-			r, DOCTOR_WARN, "devices", "`ip link set lo up`, or bring up another interface", "there is none: no interface is up with an address");
+		doctor_add(r, DOCTOR_WARN, "devices",
+			"`ip link set lo up`, or bring up another interface",
+			"there is none: no interface is up with an address");
 	if (list)
 		ibv_free_device_list(list);
 	return hardware;
@@ -98,10 +113,14 @@ static void look_at_memlock(struct doctor_report *r, bool hardware)
 	else if (l.rlim_cur == RLIM_INFINITY)
 		doctor_add(r, DOCTOR_OK, "memlock", NULL, "unlimited");
 	else if (hardware && l.rlim_cur < HARDWARE_MEMLOCK_LEAST)
-		doctor_add(r, DOCTOR_FAIL, "memlock", "`ulimit -l unlimited`, or a line `* - memlock unlimited` in /etc/security/limits.d",
-			"only %s may be locked: registering more with a NIC fails", rpwi_cli_size(l.rlim_cur, size));
+		doctor_add(r, DOCTOR_FAIL, "memlock",
+			"`ulimit -l unlimited`, or a line `* - memlock unlimited` in "
+			"/etc/security/limits.d",
+			"only %s may be locked: registering more with a NIC fails",
+			rpwi_cli_size(l.rlim_cur, size));
 	else
-		doctor_add(r, DOCTOR_OK, "memlock", NULL, "%s; the software device locks nothing", rpwi_cli_size(l.rlim_cur, size));
+		doctor_add(r, DOCTOR_OK, "memlock", NULL, "%s; the software device locks nothing",
+			rpwi_cli_size(l.rlim_cur, size));
 }
 
 /* Exit status of a child that reads this process's memory: 0, or the errno. A child is to its parent what any process of the user is to another. */
@@ -115,7 +134,8 @@ static int read_across(void)
 		return errno;
 	if (!child) {
 		uint64_t here = 0;
-		struct iovec local = {&here, sizeof(here)}, remote = {(void *)(uintptr_t)&there, sizeof(there)};
+		struct iovec local = {&here, sizeof(here)},
+			     remote = {(void *)(uintptr_t)&there, sizeof(there)};
 		ssize_t n = process_vm_readv(parent, &local, 1, &remote, 1, 0);
 		_exit(n == sizeof(here) && here == there ? 0 : n < 0 && errno < 126 ? errno : EIO);
 	}
@@ -136,12 +156,16 @@ static void look_at_ptrace(struct doctor_report *r)
 	if (has_scope)
 		snprintf(told, sizeof(told), "kernel.yama.ptrace_scope is %d", scope);
 	if (!err)
-		doctor_add(r, DOCTOR_OK, "ptrace scope", NULL, "one copy between processes is permitted (process_vm_readv; %s)", told);
+		doctor_add(r, DOCTOR_OK, "ptrace scope", NULL,
+			"one copy between processes is permitted (process_vm_readv; %s)", told);
 	else
 		doctor_add(r, DOCTOR_WARN, "ptrace scope",
 			has_scope && scope ? "`sysctl kernel.yama.ptrace_scope=0`"
-					   : "allow process_vm_readv: CAP_SYS_PTRACE, or the container's seccomp profile",
-			"process_vm_readv of another process: %s (%s); large messages by shared memory are copied twice", strerror(err), told);
+					   : "allow process_vm_readv: CAP_SYS_PTRACE, or the "
+					     "container's seccomp profile",
+			"process_vm_readv of another process: %s (%s); large messages by shared "
+			"memory are copied twice",
+			strerror(err), told);
 }
 
 /* ---- sockets ---- */
@@ -155,7 +179,9 @@ static void look_at_buffers(struct doctor_report *r)
 	char size[CLI_SIZE_LEN];
 
 	if (fd < 0) {
-		doctor_add(r, DOCTOR_FAIL, "socket buffers", "`ulimit -n` says how many descriptors a process may have", "no socket: %s", strerror(errno));
+		doctor_add(r, DOCTOR_FAIL, "socket buffers",
+			"`ulimit -n` says how many descriptors a process may have", "no socket: %s",
+			strerror(errno));
 		return;
 	}
 	if (setsockopt(fd, SOL_SOCKET, SO_RCVBUFFORCE, &want, sizeof(want)))
@@ -164,16 +190,22 @@ static void look_at_buffers(struct doctor_report *r)
 	close(fd);
 	have /= 2; /* the kernel doubles it, for its own use: socket(7) */
 	if (have >= ENOUGH)
-		doctor_add(r, DOCTOR_OK, "socket buffers", NULL, "a UDP socket can hold %s", rpwi_cli_size((uint64_t)have, size));
+		doctor_add(r, DOCTOR_OK, "socket buffers", NULL, "a UDP socket can hold %s",
+			rpwi_cli_size((uint64_t)have, size));
 	else
-		doctor_add(r, DOCTOR_WARN, "socket buffers", "`sysctl -w net.core.rmem_max=8388608`, as root",
-			"a UDP socket can hold %s: under load the software device loses packets, and sends them again", rpwi_cli_size((uint64_t)have, size));
+		doctor_add(r, DOCTOR_WARN, "socket buffers",
+			"`sysctl -w net.core.rmem_max=8388608`, as root",
+			"a UDP socket can hold %s: under load the software device loses packets, "
+			"and sends them again",
+			rpwi_cli_size((uint64_t)have, size));
 }
 
 /* Without it nothing that is tried within this machine could come up, and each would be told of for itself. */
 static bool look_at_loopback(struct doctor_report *r)
 {
-	struct sockaddr_in a = {.sin_family = AF_INET, .sin_port = htons(DOCTOR_PORT), .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
+	struct sockaddr_in a = {.sin_family = AF_INET,
+		.sin_port = htons(DOCTOR_PORT),
+		.sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
 	int fd = socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC, 0), err = 0;
 
 	if (fd < 0 || connect(fd, (struct sockaddr *)&a, sizeof(a)))
@@ -181,7 +213,8 @@ static bool look_at_loopback(struct doctor_report *r)
 	if (fd >= 0)
 		close(fd);
 	if (err)
-		doctor_add(r, DOCTOR_FAIL, "loopback", "`ip link set lo up`", "127.0.0.1: %s: no transport can be tried", strerror(err));
+		doctor_add(r, DOCTOR_FAIL, "loopback", "`ip link set lo up`",
+			"127.0.0.1: %s: no transport can be tried", strerror(err));
 	return !err;
 }
 
@@ -193,7 +226,10 @@ struct both {
 	rpw_endpoint *ep[2];
 };
 
-static void accepted(rpw_listener *l, rpw_endpoint *ep, void *arg) { ((struct both *)arg)->ep[1] = ep; }
+static void accepted(rpw_listener *l, rpw_endpoint *ep, void *arg)
+{
+	((struct both *)arg)->ep[1] = ep;
+}
 
 static int turn_until(struct both *b, rpw_request *req)
 {
@@ -234,7 +270,10 @@ static int exchange(struct both *b, const char *transport)
 		return rc;
 	rc = rpw_send(b->ep[0], out, sizeof(out), 1, NULL);
 	int arrived = turn_until(b, got);
-	return rc < 0 ? rc : arrived ? arrived : memcmp(in, out, sizeof(in)) ? RPW_ERR_PROTOCOL : RPW_OK;
+	return rc < 0                        ? rc
+	       : arrived                     ? arrived
+	       : memcmp(in, out, sizeof(in)) ? RPW_ERR_PROTOCOL
+					     : RPW_OK;
 }
 
 static const struct transport {
@@ -242,7 +281,8 @@ static const struct transport {
 	enum doctor_level level; /* where it cannot be used */
 	const char *remedy;
 } transports[] = {
-	{"shm", DOCTOR_FAIL, "let processes call memfd_create (a container's seccomp profile may forbid it)"},
+	{"shm", DOCTOR_FAIL,
+		"let processes call memfd_create (a container's seccomp profile may forbid it)"},
 	{"tcp", DOCTOR_FAIL, "let TCP pass on lo (`nft list ruleset` shows what a firewall does)"},
 	{"verbs", DOCTOR_WARN, "see the devices above; without it the others are used"},
 };
@@ -255,10 +295,13 @@ static void look_at_transport(struct doctor_report *r, const struct transport *t
 	snprintf(what, sizeof(what), "transport %s", t->name);
 	int rc = exchange(&b, t->name);
 	if (!rc)
-		doctor_add(r, DOCTOR_OK, what, NULL, "a message from this process to itself came through");
+		doctor_add(r, DOCTOR_OK, what, NULL,
+			"a message from this process to itself came through");
 	else
 		doctor_add(r, t->level, what, t->remedy, "%s: %s", rpw_status_name(rc),
-			rc == RPW_ERR_TIMEOUT ? "a message from this process to itself took more than 5 s" : doctor_last_error(error));
+			rc == RPW_ERR_TIMEOUT
+				? "a message from this process to itself took more than 5 s"
+				: doctor_last_error(error));
 	for (int i = 0; i < 2; i++)
 		if (b.c[i])
 			rpw_context_destroy(b.c[i]);
@@ -270,7 +313,8 @@ static void look_at_environment(struct doctor_report *r)
 	const char *transport = getenv("ROPEWAY_TRANSPORT");
 
 	if (transport && *transport)
-		doctor_add(r, DOCTOR_WARN, "environment", "if that is not wanted: `unset ROPEWAY_TRANSPORT`",
+		doctor_add(r, DOCTOR_WARN, "environment",
+			"if that is not wanted: `unset ROPEWAY_TRANSPORT`",
 			"ROPEWAY_TRANSPORT=%.64s: no other transport is tried", transport);
 }
 

@@ -13,7 +13,10 @@
 
 /* ---- what both sides need ---- */
 
-void *doctor_room(size_t len, void *most) { return len <= (size_t)(uintptr_t)most ? malloc(len ? len : 1) : NULL; }
+void *doctor_room(size_t len, void *most)
+{
+	return len <= (size_t)(uintptr_t)most ? malloc(len ? len : 1) : NULL;
+}
 
 int doctor_turn(const struct doctor_talk *t)
 {
@@ -22,7 +25,8 @@ int doctor_turn(const struct doctor_talk *t)
 	if (rpw_context_progress(t->c) > 0)
 		return 0;
 	int rc = rpw_context_arm(t->c);
-	struct pollfd p[2] = {{.fd = rpw_context_fd(t->c), .events = POLLIN}, {.fd = t->echo.fd, .events = POLLIN}};
+	struct pollfd p[2] = {{.fd = rpw_context_fd(t->c), .events = POLLIN},
+		{.fd = t->echo.fd, .events = POLLIN}};
 	if (rc == RPW_OK)
 		poll(p, 2, 1000);
 	return RPWI_MIN(rc, 0);
@@ -34,7 +38,8 @@ json_t *doctor_say_echo(const struct doctor_echo *e)
 
 	for (int i = 0; i < DOCTOR_NONCE_BYTES; i++)
 		snprintf(nonce + (ptrdiff_t)i * 2, 3, "%02x", e->nonce[i]);
-	return json_pack("{s:i, s:i, s:i, s:s}", "doctor", DOCTOR_PROTOCOL, "port", (int)e->port, "mtu", (int)e->mtu, "nonce", nonce);
+	return json_pack("{s:i, s:i, s:i, s:s}", "doctor", DOCTOR_PROTOCOL, "port", (int)e->port,
+		"mtu", (int)e->mtu, "nonce", nonce);
 }
 
 int doctor_hear_echo(const json_t *said, struct doctor_echo *e)
@@ -42,8 +47,10 @@ int doctor_hear_echo(const json_t *said, struct doctor_echo *e)
 	const char *text;
 	int port, mtu;
 
-	if (json_unpack((json_t *)said, "{s:i, s:i, s:s}", "port", &port, "mtu", &mtu, "nonce", &text) || port < 1 || port > 65535 || mtu < 0 ||
-		strlen(text) != DOCTOR_NONCE_BYTES * 2 || strspn(text, "0123456789abcdef") != DOCTOR_NONCE_BYTES * 2)
+	if (json_unpack((json_t *)said, "{s:i, s:i, s:s}", "port", &port, "mtu", &mtu, "nonce",
+		    &text) ||
+		port < 1 || port > 65535 || mtu < 0 || strlen(text) != DOCTOR_NONCE_BYTES * 2 ||
+		strspn(text, "0123456789abcdef") != DOCTOR_NONCE_BYTES * 2)
 		return -1;
 	*e = (struct doctor_echo){.fd = -1, .port = (unsigned)port, .mtu = (unsigned)mtu};
 	for (int i = 0; i < DOCTOR_NONCE_BYTES; i++)
@@ -78,12 +85,16 @@ static bool is_answer(struct doctor_report *r, const json_t *root)
 	const char *version = NULL;
 	int protocol;
 
-	if (!root || json_unpack((json_t *)root, "{s:i, s?s}", "doctor", &protocol, "version", &version)) {
-		doctor_add(r, DOCTOR_FAIL, "peer", NO_DOCTOR, "what came from there is no answer of a doctor");
+	if (!root || json_unpack((json_t *)root, "{s:i, s?s}", "doctor", &protocol, "version",
+			     &version)) {
+		doctor_add(r, DOCTOR_FAIL, "peer", NO_DOCTOR,
+			"what came from there is no answer of a doctor");
 		return false;
 	}
 	if (protocol != DOCTOR_PROTOCOL)
-		doctor_add(r, DOCTOR_FAIL, "versions", SAME_RELEASE, "the doctor there (ropeway %.40s) speaks version %d of its protocol, this one (%s) %d",
+		doctor_add(r, DOCTOR_FAIL, "versions", SAME_RELEASE,
+			"the doctor there (ropeway %.40s) speaks version %d of its protocol, this "
+			"one (%s) %d",
 			version ? version : "?", protocol, rpw_version(), DOCTOR_PROTOCOL);
 	return protocol == DOCTOR_PROTOCOL;
 }
@@ -98,7 +109,9 @@ static json_t *ask(struct doctor_report *r, struct client *k, json_t *question)
 	char *text = question ? json_dumps(question, JSON_COMPACT) : NULL;
 
 	bytes = NULL;
-	int rc = text ? rpw_recv_obj(k->talk.c, k->ep, doctor_room, (void *)(uintptr_t)DOCTOR_REPORT_MAX, &bytes, &len, &receiving) : RPW_ERR_NO_MEMORY;
+	int rc = text ? rpw_recv_obj(k->talk.c, k->ep, doctor_room,
+				(void *)(uintptr_t)DOCTOR_REPORT_MAX, &bytes, &len, &receiving)
+		      : RPW_ERR_NO_MEMORY;
 
 	json_decref(question);
 	if (rc >= 0) {
@@ -110,8 +123,11 @@ static json_t *ask(struct doctor_report *r, struct client *k, json_t *question)
 	}
 	json_t *root = rc ? NULL : json_loadb(bytes, len, 0, NULL);
 	if (rc)
-		doctor_add(r, DOCTOR_FAIL, "peer", "is it a `ropeway doctor --serve`, of this release, and not busy with another one?", "%s: %s",
-			rpw_status_name(rc), rc == RPW_ERR_TIMEOUT ? "it does not answer" : rpw_last_error());
+		doctor_add(r, DOCTOR_FAIL, "peer",
+			"is it a `ropeway doctor --serve`, of this release, and not busy with "
+			"another one?",
+			"%s: %s", rpw_status_name(rc),
+			rc == RPW_ERR_TIMEOUT ? "it does not answer" : rpw_last_error());
 	else if (!is_answer(r, root)) {
 		json_decref(root);
 		root = NULL;
@@ -129,7 +145,8 @@ static int take_verdicts(struct doctor_report *r, const json_t *said, enum docto
 	bool right = !doctor_take_json(r, json_object_get(said, "verdicts"));
 	r->side = DOCTOR_BETWEEN;
 	if (!right)
-		doctor_add(r, DOCTOR_FAIL, "peer", SAME_RELEASE, "its verdicts are not as they should be");
+		doctor_add(r, DOCTOR_FAIL, "peer", SAME_RELEASE,
+			"its verdicts are not as they should be");
 	return right ? 0 : -1;
 }
 
@@ -143,12 +160,15 @@ static int hello(struct doctor_report *r, struct client *k)
 	if (!root)
 		return -1;
 	if (json_unpack(root, "{s:s}", "version", &version) || doctor_hear_echo(root, &there)) {
-		doctor_add(r, DOCTOR_FAIL, "peer", NO_DOCTOR, "what came from there is no answer of a doctor: it says neither its release nor where to probe");
+		doctor_add(r, DOCTOR_FAIL, "peer", NO_DOCTOR,
+			"what came from there is no answer of a doctor: it says neither its "
+			"release nor where to probe");
 		json_decref(root);
 		return -1;
 	}
 	bool same = !strcmp(version, rpw_version());
-	doctor_add(r, same ? DOCTOR_OK : DOCTOR_WARN, "versions", same ? NULL : SAME_RELEASE, "%s on this side, %.40s there", rpw_version(), version);
+	doctor_add(r, same ? DOCTOR_OK : DOCTOR_WARN, "versions", same ? NULL : SAME_RELEASE,
+		"%s on this side, %.40s there", rpw_version(), version);
 	json_decref(root);
 	doctor_probe(r, r->host, &there, false);
 	root = ask(r, k, json_pack("{s:i}", "doctor", DOCTOR_PROTOCOL));
@@ -178,7 +198,8 @@ static int be_probed(struct doctor_report *r, struct client *k)
 static bool is_too_narrow(const struct doctor_report *r)
 {
 	for (unsigned i = 0; i < r->count; i++)
-		if (r->verdict[i].side == DOCTOR_BETWEEN && r->verdict[i].level != DOCTOR_OK && !strncmp(r->verdict[i].what, "MTU", 3))
+		if (r->verdict[i].side == DOCTOR_BETWEEN && r->verdict[i].level != DOCTOR_OK &&
+			!strncmp(r->verdict[i].what, "MTU", 3))
 			return true;
 	return false;
 }
@@ -192,7 +213,8 @@ static void take_report(struct doctor_report *r, struct client *k)
 	if (root)
 		take_verdicts(r, root, DOCTOR_THERE);
 	else if (k->narrow && r->count > before)
-		snprintf(r->verdict[before].remedy, sizeof(r->verdict[before].remedy), "as for MTU: its report is longer than what arrives");
+		snprintf(r->verdict[before].remedy, sizeof(r->verdict[before].remedy),
+			"as for MTU: its report is longer than what arrives");
 	json_decref(root);
 }
 
@@ -202,7 +224,8 @@ static const struct {
 	int status;
 	const char *remedy;
 } connect_remedies[] = {
-	{RPW_ERR_UNREACHABLE, "start `ropeway doctor --serve` there, and let that TCP port pass in the firewalls of both sides and between them"},
+	{RPW_ERR_UNREACHABLE, "start `ropeway doctor --serve` there, and let that TCP port pass in "
+			      "the firewalls of both sides and between them"},
 	{RPW_ERR_REFUSED, "give both sides the same --key-file, and the same release"},
 	{RPW_ERR_PROTOCOL, NO_DOCTOR},
 	{RPW_ERR_TIMEOUT, NO_DOCTOR " that is not stopped"},
@@ -220,18 +243,22 @@ static const char *connect_remedy(int status)
 /* A context and a connection of its own; `transports` NULL: as any program would. To be destroyed whatever the result is. */
 static int join(const struct client *k, const char *transports, rpw_context **c, rpw_endpoint **ep)
 {
-	rpw_context_options o = {.size = sizeof(o), .key_file = k->key_file, .transports = transports};
+	rpw_context_options o = {
+		.size = sizeof(o), .key_file = k->key_file, .transports = transports};
 	rpw_endpoint_options co = {.size = sizeof(co), .timeout_ms = 5000};
 	rpw_request *req = NULL;
 	int rc = rpw_context_create(&o, c);
 
 	if (!rc)
 		rc = rpw_endpoint_create(*c, k->address, &co, ep, &req);
-	return rc == RPW_IN_PROGRESS ? wait_for(&(struct doctor_talk){.c = *c, .echo.fd = -1}, req, DOCTOR_WAIT_MS) : rc;
+	return rc == RPW_IN_PROGRESS ? wait_for(&(struct doctor_talk){.c = *c, .echo.fd = -1}, req,
+					       DOCTOR_WAIT_MS)
+				     : rc;
 }
 
 /* The path that is chosen, or the one by `transports`. Was it verbs? */
-static bool look_at_path(struct doctor_report *r, const struct client *k, const char *what, const char *transports)
+static bool look_at_path(
+	struct doctor_report *r, const struct client *k, const char *what, const char *transports)
 {
 	rpw_endpoint_information info = {.size = sizeof(info)};
 	rpw_context *c = NULL;
@@ -245,13 +272,18 @@ static bool look_at_path(struct doctor_report *r, const struct client *k, const 
 		if (transports)
 			doctor_add(r, DOCTOR_OK, what, NULL, "%s", info.path);
 		else
-			doctor_add(r, DOCTOR_OK, what, NULL, "%s (%s), because %s", info.transport, info.path, info.why);
+			doctor_add(r, DOCTOR_OK, what, NULL, "%s (%s), because %s", info.transport,
+				info.path, info.why);
 	} else if (transports) {
-		doctor_add(
-			r, DOCTOR_WARN, what, "if verbs is wanted: as for UDP port 4791, MTU, and the devices of both sides", "%s", doctor_last_error(error));
+		doctor_add(r, DOCTOR_WARN, what,
+			"if verbs is wanted: as for UDP port 4791, MTU, and the devices of both "
+			"sides",
+			"%s", doctor_last_error(error));
 	} else {
-		doctor_add(r, DOCTOR_FAIL, what, getenv("ROPEWAY_TRANSPORT") ? "`unset ROPEWAY_TRANSPORT`" : "as for what fails above", "%s",
-			doctor_last_error(error));
+		doctor_add(r, DOCTOR_FAIL, what,
+			getenv("ROPEWAY_TRANSPORT") ? "`unset ROPEWAY_TRANSPORT`"
+						    : "as for what fails above",
+			"%s", doctor_last_error(error));
 	}
 	if (c)
 		rpw_context_destroy(c);
@@ -265,12 +297,15 @@ void doctor_peer(struct doctor_report *r, const char *address, const char *key_f
 	r->side = DOCTOR_BETWEEN;
 	int rc = join(&k, "tcp", &k.talk.c, &k.ep);
 	if (rc)
-		doctor_add(r, DOCTOR_FAIL, "bootstrap port", connect_remedy(rc), "%s: %s", rpw_status_name(rc), rpw_last_error());
+		doctor_add(r, DOCTOR_FAIL, "bootstrap port", connect_remedy(rc), "%s: %s",
+			rpw_status_name(rc), rpw_last_error());
 	else
-		doctor_add(r, DOCTOR_OK, "bootstrap port", NULL, "TCP %s is reachable, and answers", address);
+		doctor_add(r, DOCTOR_OK, "bootstrap port", NULL, "TCP %s is reachable, and answers",
+			address);
 	if (!rc && !hello(r, &k) && !be_probed(r, &k)) {
 		take_report(r, &k);
-		if (look_at_path(r, &k, "path", NULL) || look_at_path(r, &k, "path by verbs", "verbs"))
+		if (look_at_path(r, &k, "path", NULL) ||
+			look_at_path(r, &k, "path by verbs", "verbs"))
 			doctor_port_is_proven(r);
 	}
 	if (k.talk.c)

@@ -12,7 +12,14 @@
 #include <sys/random.h>
 #include <unistd.h>
 
-enum { HEAD_BYTES = DOCTOR_NONCE_BYTES + 1 + 2, LARGEST = 9000, TRIES = 3, TRIES_SEARCHING = 2, WAIT_MS = 300, ROCE_HEADERS = 80 };
+enum {
+	HEAD_BYTES = DOCTOR_NONCE_BYTES + 1 + 2,
+	LARGEST = 9000,
+	TRIES = 3,
+	TRIES_SEARCHING = 2,
+	WAIT_MS = 300,
+	ROCE_HEADERS = 80
+};
 
 #define PORT_WHAT "UDP port 4791"
 
@@ -32,7 +39,8 @@ int doctor_echo_open(struct doctor_echo *e)
 	setsockopt(e->fd, IPPROTO_IP, IP_MTU_DISCOVER, &discover4, sizeof(discover4));
 	int rc = bind(e->fd, (struct sockaddr *)&a, sizeof(a));
 	a.sin6_port = 0;
-	if ((rc && bind(e->fd, (struct sockaddr *)&a, sizeof(a))) || getsockname(e->fd, (struct sockaddr *)&a, &len)) {
+	if ((rc && bind(e->fd, (struct sockaddr *)&a, sizeof(a))) ||
+		getsockname(e->fd, (struct sockaddr *)&a, &len)) {
 		int err = errno;
 		doctor_echo_close(e);
 		return -err;
@@ -55,10 +63,12 @@ void doctor_echo_answer(const struct doctor_echo *e)
 	socklen_t len = sizeof(from);
 
 	for (int i = 0; i < 64; i++, len = sizeof(from)) {
-		ssize_t n = recvfrom(e->fd, bytes, sizeof(bytes), 0, (struct sockaddr *)&from, &len);
+		ssize_t n =
+			recvfrom(e->fd, bytes, sizeof(bytes), 0, (struct sockaddr *)&from, &len);
 		if (n < 0)
 			return;
-		if (n < HEAD_BYTES || memcmp(bytes, e->nonce, DOCTOR_NONCE_BYTES) != 0 || bytes[DOCTOR_NONCE_BYTES] != 'p')
+		if (n < HEAD_BYTES || memcmp(bytes, e->nonce, DOCTOR_NONCE_BYTES) != 0 ||
+			bytes[DOCTOR_NONCE_BYTES] != 'p')
 			continue;
 		bytes[DOCTOR_NONCE_BYTES] = 's';
 		sendto(e->fd, bytes, HEAD_BYTES, 0, (struct sockaddr *)&from, len);
@@ -89,7 +99,8 @@ static struct way try_size(int fd, const uint8_t *nonce, size_t size, int tries)
 			if (poll(&p, 1, (int)((until_ns - now) / RPWI_NS_PER_MS) + 1) < 1)
 				break;
 			ssize_t n = recv(fd, in, sizeof(in), MSG_DONTWAIT);
-			if (n < HEAD_BYTES || memcmp(in, nonce, DOCTOR_NONCE_BYTES) != 0 || rpwi_get_be16(in + DOCTOR_NONCE_BYTES + 1) != size)
+			if (n < HEAD_BYTES || memcmp(in, nonce, DOCTOR_NONCE_BYTES) != 0 ||
+				rpwi_get_be16(in + DOCTOR_NONCE_BYTES + 1) != size)
 				continue;
 			w.there = true;
 			w.back |= in[DOCTOR_NONCE_BYTES] == 'f' && (size_t)n == size;
@@ -111,7 +122,8 @@ static int open_to(const char *host, unsigned port, unsigned *headers)
 	*headers = list->ai_family == AF_INET6 ? 48 : 28;
 	if (fd >= 0) {
 		if (list->ai_family == AF_INET6)
-			setsockopt(fd, IPPROTO_IPV6, IPV6_MTU_DISCOVER, &discover6, sizeof(discover6));
+			setsockopt(
+				fd, IPPROTO_IPV6, IPV6_MTU_DISCOVER, &discover6, sizeof(discover6));
 		else
 			setsockopt(fd, IPPROTO_IP, IP_MTU_DISCOVER, &discover, sizeof(discover));
 		if (connect(fd, list->ai_addr, list->ai_addrlen)) {
@@ -125,7 +137,8 @@ static int open_to(const char *host, unsigned port, unsigned *headers)
 }
 
 /* The largest packets that arrive both ways, of at least `least` bytes (which do) and fewer than `most` (which do not). */
-static unsigned largest(int fd, const uint8_t *nonce, unsigned headers, unsigned least, unsigned most)
+static unsigned largest(
+	int fd, const uint8_t *nonce, unsigned headers, unsigned least, unsigned most)
 {
 	while (most - least > 1) {
 		unsigned middle = least + (most - least) / 2;
@@ -143,7 +156,9 @@ static unsigned mtu_of(int fd, unsigned headers)
 	int mtu = 0;
 	socklen_t len = sizeof(mtu);
 
-	if (getsockopt(fd, headers == 48 ? IPPROTO_IPV6 : IPPROTO_IP, headers == 48 ? IPV6_MTU : IP_MTU, &mtu, &len) || mtu < 576)
+	if (getsockopt(fd, headers == 48 ? IPPROTO_IPV6 : IPPROTO_IP,
+		    headers == 48 ? IPV6_MTU : IP_MTU, &mtu, &len) ||
+		mtu < 576)
 		return 1280;
 	return (unsigned)RPWI_MIN(mtu, LARGEST);
 }
@@ -162,50 +177,67 @@ unsigned doctor_route_mtu(const char *host)
 
 /* Both sides agree on an MTU of RoCE that fits the interfaces of both, and its packets have up to 80 bytes more: those have to arrive. If they do and longer ones do not, it is others that
  * may hang. */
-static void judge_mtu(struct doctor_report *r, int fd, const struct doctor_echo *there, unsigned headers, const char *what)
+static void judge_mtu(struct doctor_report *r, int fd, const struct doctor_echo *there,
+	unsigned headers, const char *what)
 {
-	unsigned mtu = mtu_of(fd, headers), both = there->mtu && there->mtu < mtu ? there->mtu : mtu, roce = 4096;
+	unsigned mtu = mtu_of(fd, headers),
+		 both = there->mtu && there->mtu < mtu ? there->mtu : mtu, roce = 4096;
 	char remedy[300];
 
 	while (roce > 256 && roce + ROCE_HEADERS > both)
 		roce /= 2;
 	struct way w = try_size(fd, there->nonce, mtu - headers, TRIES);
 	if (w.there && w.back) {
-		doctor_add(r, DOCTOR_OK, what, NULL, "packets of %u bytes arrive, and their answers: RoCE can use an MTU of %u", mtu, roce);
+		doctor_add(r, DOCTOR_OK, what, NULL,
+			"packets of %u bytes arrive, and their answers: RoCE can use an MTU of %u",
+			mtu, roce);
 		return;
 	}
 	unsigned most = largest(fd, there->nonce, headers, headers + 64, mtu);
 	bool is_enough = most >= roce + ROCE_HEADERS;
-	snprintf(remedy, sizeof(remedy), "one MTU for all interfaces and switches between the two: here `ip link set ... mtu %u`, or more where it is less",
+	snprintf(remedy, sizeof(remedy),
+		"one MTU for all interfaces and switches between the two: here `ip link set ... "
+		"mtu %u`, or more where it is less",
 		most);
-	doctor_add(r, is_enough ? DOCTOR_WARN : DOCTOR_FAIL, what, remedy, "packets of %u bytes, as the route takes, %s; up to %u they do%s", mtu,
-		w.there ? "arrive, but their answers do not" : "do not arrive", most, is_enough ? "" : ": larger messages hang");
+	doctor_add(r, is_enough ? DOCTOR_WARN : DOCTOR_FAIL, what, remedy,
+		"packets of %u bytes, as the route takes, %s; up to %u they do%s", mtu,
+		w.there ? "arrive, but their answers do not" : "do not arrive", most,
+		is_enough ? "" : ": larger messages hang");
 }
 
-static void judge_port(struct doctor_report *r, const char *host, bool is_roce, bool answered, const char *what)
+static void judge_port(
+	struct doctor_report *r, const char *host, bool is_roce, bool answered, const char *what)
 {
 	char remedy[300];
 
-	snprintf(remedy, sizeof(remedy), "let UDP port 4791 in at %.64s and pass in the firewalls between (`nft list ruleset`, security groups of a cloud)",
+	snprintf(remedy, sizeof(remedy),
+		"let UDP port 4791 in at %.64s and pass in the firewalls between (`nft list "
+		"ruleset`, security groups of a cloud)",
 		host);
 	if (is_roce && answered)
 		doctor_add(r, DOCTOR_OK, what, NULL, "reachable at %s", host);
 	else if (is_roce)
-		doctor_add(r, DOCTOR_FAIL, what, remedy, "a datagram to %s gets no answer: verbs cannot be used", host);
+		doctor_add(r, DOCTOR_FAIL, what, remedy,
+			"a datagram to %s gets no answer: verbs cannot be used", host);
 	else
-		doctor_add(r, DOCTOR_WARN, what, "if verbs is wanted: `ss -uanp sport = :4791` there says who; end that program",
+		doctor_add(r, DOCTOR_WARN, what,
+			"if verbs is wanted: `ss -uanp sport = :4791` there says who; end that "
+			"program",
 			"another program at %s has it", host);
 }
 
-void doctor_probe(struct doctor_report *r, const char *host, const struct doctor_echo *there, bool back)
+void doctor_probe(
+	struct doctor_report *r, const char *host, const struct doctor_echo *there, bool back)
 {
-	const char *port_what = back ? PORT_WHAT " back" : PORT_WHAT, *mtu_what = back ? "MTU back" : "MTU";
+	const char *port_what = back ? PORT_WHAT " back" : PORT_WHAT,
+		   *mtu_what = back ? "MTU back" : "MTU";
 	bool is_roce = there->port == DOCTOR_ROCE_PORT;
 	unsigned headers;
 	int fd = open_to(host, there->port, &headers);
 
 	if (fd < 0) {
-		doctor_add(r, DOCTOR_FAIL, port_what, "check the route to it: `ip route get`", "no socket to %s: %s", host, strerror(-fd));
+		doctor_add(r, DOCTOR_FAIL, port_what, "check the route to it: `ip route get`",
+			"no socket to %s: %s", host, strerror(-fd));
 		return;
 	}
 	struct way w = try_size(fd, there->nonce, 64, TRIES);
@@ -213,7 +245,8 @@ void doctor_probe(struct doctor_report *r, const char *host, const struct doctor
 	if (w.back)
 		judge_mtu(r, fd, there, headers, mtu_what);
 	else
-		doctor_add(r, DOCTOR_WARN, mtu_what, is_roce ? "as for " PORT_WHAT : "let UDP pass between the two",
+		doctor_add(r, DOCTOR_WARN, mtu_what,
+			is_roce ? "as for " PORT_WHAT : "let UDP pass between the two",
 			"not known: UDP port %u at %s does not answer", there->port, host);
 	close(fd);
 }
@@ -222,7 +255,8 @@ void doctor_port_is_proven(struct doctor_report *r)
 {
 	for (unsigned i = 0; i < r->count; i++) {
 		struct doctor_verdict *v = &r->verdict[i];
-		if (v->side != DOCTOR_BETWEEN || v->level == DOCTOR_OK || strncmp(v->what, PORT_WHAT, strlen(PORT_WHAT)) != 0)
+		if (v->side != DOCTOR_BETWEEN || v->level == DOCTOR_OK ||
+			strncmp(v->what, PORT_WHAT, strlen(PORT_WHAT)) != 0)
 			continue;
 		v->level = DOCTOR_OK;
 		v->remedy[0] = '\0';

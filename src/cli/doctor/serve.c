@@ -35,13 +35,17 @@ static void asked(rpw_request *req, const rpw_completion *done, void *arg)
 	s->heard = NULL;
 }
 
-static void left(rpw_endpoint *ep, int status, void *arg) { ((struct server *)arg)->is_over = true; }
+static void left(rpw_endpoint *ep, int status, void *arg)
+{
+	((struct server *)arg)->is_over = true;
+}
 
 static void listen_to(struct server *s)
 {
 	rpw_request_destroy(s->asking);
 	s->asking = NULL;
-	if (rpw_recv_obj(s->talk.c, s->ep, doctor_room, (void *)(uintptr_t)DOCTOR_ASK_MAX, &s->heard, &s->heard_len, &s->asking) < 0)
+	if (rpw_recv_obj(s->talk.c, s->ep, doctor_room, (void *)(uintptr_t)DOCTOR_ASK_MAX,
+		    &s->heard, &s->heard_len, &s->asking) < 0)
 		s->is_over = true;
 	else
 		rpw_request_on_done(s->asking, asked, s);
@@ -52,11 +56,13 @@ static size_t process_len(const char *peer) { return strcspn(peer, " "); }
 
 static bool is_same_process(rpw_endpoint *a, rpw_endpoint *b)
 {
-	rpw_endpoint_information info_a = {.size = sizeof(info_a)}, info_b = {.size = sizeof(info_b)};
+	rpw_endpoint_information info_a = {.size = sizeof(info_a)},
+				 info_b = {.size = sizeof(info_b)};
 
 	if (rpw_endpoint_info(a, &info_a) || rpw_endpoint_info(b, &info_b))
 		return false;
-	return process_len(info_a.peer) == process_len(info_b.peer) && !strncmp(info_a.peer, info_b.peer, process_len(info_a.peer));
+	return process_len(info_a.peer) == process_len(info_b.peer) &&
+	       !strncmp(info_a.peer, info_b.peer, process_len(info_a.peer));
 }
 
 static void accepted(rpw_listener *l, rpw_endpoint *ep, void *arg)
@@ -94,7 +100,10 @@ static int client_host(const struct server *s, char host[64])
 	return snprintf(host, 64, "%.*s", (int)(to - from), from) < 64 ? 0 : -1;
 }
 
-static json_t *with_verdicts(struct doctor_report *r) { return json_pack("{s:i, s:o}", "doctor", DOCTOR_PROTOCOL, "verdicts", doctor_json(r)); }
+static json_t *with_verdicts(struct doctor_report *r)
+{
+	return json_pack("{s:i, s:o}", "doctor", DOCTOR_PROTOCOL, "verdicts", doctor_json(r));
+}
 
 /* Where probes go. */
 static json_t *answer_hello(struct server *s, struct doctor_report *r)
@@ -136,7 +145,8 @@ static json_t *answer_report(struct server *s, struct doctor_report *r)
 
 static json_t *compose(struct server *s, struct doctor_report *r)
 {
-	static json_t *(*const answers[ANSWERS])(struct server * s, struct doctor_report * r) = {answer_hello, answer_probed, answer_echo, answer_report};
+	static json_t *(*const answers[ANSWERS])(struct server * s, struct doctor_report * r) = {
+		answer_hello, answer_probed, answer_echo, answer_report};
 	int protocol;
 
 	if (json_unpack(s->asked, "{s:i}", "doctor", &protocol))
@@ -153,7 +163,8 @@ static void answer(struct server *s)
 	unsigned i = s->answers++;
 
 	s->answer[i] = root ? json_dumps(root, JSON_COMPACT) : NULL;
-	if (!s->answer[i] || rpw_send_obj(s->ep, s->answer[i], strlen(s->answer[i]), &s->answering[i]) < 0)
+	if (!s->answer[i] ||
+		rpw_send_obj(s->ep, s->answer[i], strlen(s->answer[i]), &s->answering[i]) < 0)
 		s->is_over = true;
 	json_decref(root);
 	json_decref(s->asked);
@@ -168,7 +179,8 @@ static void answer(struct server *s)
 static int open_at(struct server *s, const char *address, const char *key_file)
 {
 	/* All of them, whatever ROPEWAY_TRANSPORT says here: it is the client that chooses, and it talks over TCP. */
-	rpw_context_options o = {.size = sizeof(o), .key_file = key_file, .transports = "shm,verbs,tcp"};
+	rpw_context_options o = {
+		.size = sizeof(o), .key_file = key_file, .transports = "shm,verbs,tcp"};
 
 	*s = (struct server){.talk.echo.fd = -1};
 	int rc = rpw_context_create(&o, &s->talk.c);
@@ -205,11 +217,13 @@ int doctor_serve(const char *address, const char *key_file, bool once)
 	int status = open_at(&s, address, key_file), port = status ? 0 : rpw_listener_port(s.l);
 
 	if (!status) {
-		printf("listening on port %d: `ropeway doctor HOST:%d` on the other machine\n", port, port);
+		printf("listening on port %d: `ropeway doctor HOST:%d` on the other machine\n",
+			port, port);
 		fflush(stdout);
 	}
 	/* The next client finds the same port, also where any free one was taken. */
-	snprintf(same, sizeof(same), "%.*s:%d", (int)(strrchr(address, ':') ? strrchr(address, ':') - address : 0), address, port);
+	snprintf(same, sizeof(same), "%.*s:%d",
+		(int)(strrchr(address, ':') ? strrchr(address, ':') - address : 0), address, port);
 	while (!status) {
 		status = loop(&s);
 		if (!status)

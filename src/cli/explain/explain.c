@@ -18,16 +18,21 @@ struct options {
 };
 static const char *const when[] = {"always", "never", "auto", NULL};
 static const struct cli_option option[] = {
-	{"output", 'o', CLI_FILE, "PAGE", "write the page to PAGE (- for standard output)", CLI_INTO(struct options, output)},
-	{"color", 'c', CLI_CHOICE, "WHEN", "colors on the terminal: always, never or auto", .words = when, .preset = "auto", CLI_INTO(struct options, color)},
+	{"output", 'o', CLI_FILE, "PAGE", "write the page to PAGE (- for standard output)",
+		CLI_INTO(struct options, output)},
+	{"color", 'c', CLI_CHOICE, "WHEN", "colors on the terminal: always, never or auto",
+		.words = when, .preset = "auto", CLI_INTO(struct options, color)},
 	{},
 };
 static const struct cli_command command = {
 	.name = NAME,
 	.usage = "[-o PAGE.html] FILE...",
-	.about = "Shows the conversations in captures as a ladder: both sides, each packet as an arrow, the states of QPs and connections, and what was lost, "
-		 "sent again, refused, and why. On the terminal, or as one self-contained page (English and Chinese) that explains each packet and state on a "
-		 "click.\n\nFILE is pcapng or pcap, by `ropeway run --pcap`, tcpdump, tshark or dumpcap; with the captures of both sides, the times at both "
+	.about = "Shows the conversations in captures as a ladder: both sides, each packet as an "
+		 "arrow, the states of QPs and connections, and what was lost, "
+		 "sent again, refused, and why. On the terminal, or as one self-contained page "
+		 "(English and Chinese) that explains each packet and state on a "
+		 "click.\n\nFILE is pcapng or pcap, by `ropeway run --pcap`, tcpdump, tshark or "
+		 "dumpcap; with the captures of both sides, the times at both "
 		 "ends and the true losses show.",
 	.option = option,
 	.operands_least = 1,
@@ -68,7 +73,10 @@ static int decode(const struct ex_datagram *d, struct rpwi_pkt *p)
 static void decode_bth_alone(const struct ex_datagram *d, struct rpwi_pkt *p)
 {
 	const uint8_t *b = d->payload;
-	*p = (struct rpwi_pkt){.opcode = b[0], .pkey = rpwi_get_be16(b + 2), .dqpn = rpwi_get_be24(b + 5), .psn = rpwi_get_be24(b + 9)};
+	*p = (struct rpwi_pkt){.opcode = b[0],
+		.pkey = rpwi_get_be16(b + 2),
+		.dqpn = rpwi_get_be24(b + 5),
+		.psn = rpwi_get_be24(b + 9)};
 }
 
 static uint32_t hash_bytes(uint32_t h, const void *data, size_t len)
@@ -141,7 +149,8 @@ static bool on_frame(void *arg, const struct ex_frame *f)
 	}
 	k->p.payload = NULL;
 	uint16_t id = d.ip_id;
-	if (!k->cut && d.len >= RPWI_BTH_LEN + RPWI_ICRC_LEN && rpwi_icrc_check(&d.flow, d.payload, d.len, &id) == RPWI_ICRC_BAD)
+	if (!k->cut && d.len >= RPWI_BTH_LEN + RPWI_ICRC_LEN &&
+		rpwi_icrc_check(&d.flow, d.payload, d.len, &id) == RPWI_ICRC_BAD)
 		k->marks |= EX_BAD_ICRC;
 	if (f->comment[0])
 		k->comment = strdup(f->comment);
@@ -169,13 +178,17 @@ int rpwi_explain_load(struct ex_model *m, char **files, unsigned count)
 		if (rpwi_explain_read(files[i], on_frame, &r, &m->file_cut[i], why))
 			return rpwi_cli_fail(CLI_FAILED, NAME, "cannot read %s: %s", files[i], why);
 		if (m->file_cut[i])
-			rpwi_cli_fail(0, NAME, "warning: %s is damaged after packet %u (%s); what is before it is shown", files[i], r.number, why);
+			rpwi_cli_fail(0, NAME,
+				"warning: %s is damaged after packet %u (%s); what is before it is "
+				"shown",
+				files[i], r.number, why);
 	}
 	if (m->out_of_memory)
 		return rpwi_cli_fail(CLI_FAILED, NAME, "out of memory");
 	if (!m->pkts)
-		return rpwi_cli_fail(
-			CLI_FAILED, NAME, "there are no RoCEv2 packets (UDP port %d) in %s%s", RPWI_UDP_PORT, files[0], count > 1 ? " and the others" : "");
+		return rpwi_cli_fail(CLI_FAILED, NAME,
+			"there are no RoCEv2 packets (UDP port %d) in %s%s", RPWI_UDP_PORT,
+			files[0], count > 1 ? " and the others" : "");
 	if (rpwi_explain_merge(m) || rpwi_explain_talks(m) || rpwi_explain_story(m))
 		return rpwi_cli_fail(CLI_FAILED, NAME, "out of memory");
 	return CLI_OK;
@@ -200,14 +213,17 @@ static int write_page(const struct ex_model *m, const char *file)
 	bool to_stdout = !strcmp(file, "-");
 	FILE *to = to_stdout ? stdout : fopen(file, "we");
 	if (!to)
-		return rpwi_cli_fail(CLI_FAILED, NAME, "cannot write %s: %s", file, strerror(errno));
+		return rpwi_cli_fail(
+			CLI_FAILED, NAME, "cannot write %s: %s", file, strerror(errno));
 	errno = 0;
 	int rc = rpwi_explain_html(m, to);
 	bool failed = ferror(to) || (to_stdout ? fflush(to) : fclose(to)) || rc;
 	if (failed)
-		return rpwi_cli_fail(CLI_FAILED, NAME, "cannot write %s: %s", file, strerror(rc ? -rc : errno));
+		return rpwi_cli_fail(
+			CLI_FAILED, NAME, "cannot write %s: %s", file, strerror(rc ? -rc : errno));
 	if (!to_stdout)
-		fprintf(stderr, NAME ": %u packets in %u conversation%s: %s\n", m->pkts, m->talks, m->talks == 1 ? "" : "s", file);
+		fprintf(stderr, NAME ": %u packets in %u conversation%s: %s\n", m->pkts, m->talks,
+			m->talks == 1 ? "" : "s", file);
 	return CLI_OK;
 }
 
@@ -217,7 +233,8 @@ static int write_text(const struct ex_model *m, const struct options *o)
 	bool tty = isatty(STDOUT_FILENO);
 	unsigned width = tty && !ioctl(STDOUT_FILENO, TIOCGWINSZ, &w) && w.ws_col ? w.ws_col : 100;
 	const char *no_color = getenv("NO_COLOR");
-	bool colours = !strcmp(o->color, "always") || (!strcmp(o->color, "auto") && tty && !(no_color && *no_color));
+	bool colours = !strcmp(o->color, "always") ||
+		       (!strcmp(o->color, "auto") && tty && !(no_color && *no_color));
 	return rpwi_explain_text(m, stdout, colours, width) ? CLI_FAILED : CLI_OK;
 }
 

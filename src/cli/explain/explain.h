@@ -17,7 +17,8 @@ enum {
 	EX_FILES_MAX = 8,
 	EX_PACKETS_MAX = 300000, /* read; more are counted */
 	EX_TALKS_MAX = 20000,
-	EX_KEEP_BYTES = RPWI_HDR_MAX, /* of each packet, from the BTH on; of a management datagram all of it */
+	EX_KEEP_BYTES =
+		RPWI_HDR_MAX, /* of each packet, from the BTH on; of a management datagram all of it */
 	EX_WHY_LEN = 240,
 };
 
@@ -35,7 +36,8 @@ struct ex_frame {
 /* False: enough. */
 typedef bool ex_frame_fn(void *arg, const struct ex_frame *f);
 /* 0, or -errno and `why`. What was read before an error in the middle of the file has been delivered; `*cut` then says so, and 0 is returned. */
-int rpwi_explain_read(const char *path, ex_frame_fn *fn, void *arg, bool *cut, char why[EX_WHY_LEN]);
+int rpwi_explain_read(
+	const char *path, ex_frame_fn *fn, void *arg, bool *cut, char why[EX_WHY_LEN]);
 
 /* ---- frame.c ---- */
 
@@ -82,7 +84,8 @@ enum ex_cm {
 	EX_CM_STATES
 };
 enum ex_qp { EX_QP_NONE, EX_QP_INIT, EX_QP_RTR, EX_QP_RTS, EX_QP_ERR, EX_QP_STATES };
-extern const char *const rpwi_explain_cm_name[EX_CM_STATES], *const rpwi_explain_qp_name[EX_QP_STATES];
+extern const char *const rpwi_explain_cm_name[EX_CM_STATES],
+	*const rpwi_explain_qp_name[EX_QP_STATES];
 struct ex_state {
 	uint8_t cm, qp;
 };
@@ -111,7 +114,10 @@ struct ex_pkt {
 	uint32_t gap_to; /* EX_GAP: PSNs p.psn .. gap_to */
 	char *comment;
 };
-static inline bool ex_is_cm(const struct ex_pkt *k) { return !k->undecoded && k->p.dqpn == RPWI_GSI_QPN && rpwi_pkt_svc(&k->p) == RPWI_SVC_UD; }
+static inline bool ex_is_cm(const struct ex_pkt *k)
+{
+	return !k->undecoded && k->p.dqpn == RPWI_GSI_QPN && rpwi_pkt_svc(&k->p) == RPWI_SVC_UD;
+}
 /* False where it is no message of the connection manager. */
 bool rpwi_explain_cm(const struct ex_pkt *k, struct rpwi_cm_msg *m);
 
@@ -170,7 +176,8 @@ struct ex_model {
 	int64_t file_shift_ns[EX_FILES_MAX]; /* its clock was moved forward by so much */
 	struct ex_pkt *pkt;
 	uint32_t pkts, pkts_room;
-	uint64_t other_frames, beyond, undecoded; /* not RoCEv2; over EX_PACKETS_MAX; RoCEv2 that could not be read */
+	uint64_t other_frames, beyond,
+		undecoded; /* not RoCEv2; over EX_PACKETS_MAX; RoCEv2 that could not be read */
 	struct ex_talk *talk;
 	uint32_t talks, talks_room;
 	uint64_t start_ns, moved; /* moved: packets whose stamps were */
@@ -187,7 +194,8 @@ int rpwi_explain_merge(struct ex_model *m);
 int rpwi_explain_talks(struct ex_model *m);
 /* story.c: fills marks, states, reasons, counts, outcomes, folds. May add packets of mark EX_GAP. 0 or -ENOMEM. */
 int rpwi_explain_story(struct ex_model *m);
-struct ex_pkt *rpwi_explain_add(struct ex_model *m); /* a zeroed one at the end; NULL: no memory. Pointers to others are no longer good */
+struct ex_pkt *rpwi_explain_add(struct ex_model *
+		m); /* a zeroed one at the end; NULL: no memory. Pointers to others are no longer good */
 int rpwi_explain_add_row(struct ex_talk *t, uint32_t pkt);
 
 /* fields.c: "RC SEND_ONLY", "CM REQ", and what a reader looks for first: "PSN 17, 64 bytes". */

@@ -16,20 +16,29 @@ const char *rpwi_explain_addr(const struct rpwi_addr *a, char out[CLI_GID_LEN])
 
 bool rpwi_explain_cm(const struct ex_pkt *k, struct rpwi_cm_msg *m)
 {
-	return ex_is_cm(k) && k->raw_len >= k->p.hdr_len + RPWI_MAD_LEN && !rpwi_cm_decode(k->raw + k->p.hdr_len, RPWI_MAD_LEN, m);
+	return ex_is_cm(k) && k->raw_len >= k->p.hdr_len + RPWI_MAD_LEN &&
+	       !rpwi_cm_decode(k->raw + k->p.hdr_len, RPWI_MAD_LEN, m);
 }
 
-static bool is_nak(const struct rpwi_pkt *p) { return rpwi_op_has(rpwi_pkt_op(p), RPWI_F_AETH) && rpwi_aeth_kind(p->syndrome) != RPWI_AETH_ACK; }
+static bool is_nak(const struct rpwi_pkt *p)
+{
+	return rpwi_op_has(rpwi_pkt_op(p), RPWI_F_AETH) &&
+	       rpwi_aeth_kind(p->syndrome) != RPWI_AETH_ACK;
+}
 
 const char *rpwi_explain_label(const struct ex_pkt *k, char out[64])
 {
 	struct rpwi_cm_msg m;
 	if (k->undecoded)
-		snprintf(out, 64, k->p.opcode == (RPWI_SVC_CNP | 1) ? "CNP" : "opcode 0x%02x", k->p.opcode);
+		snprintf(out, 64, k->p.opcode == (RPWI_SVC_CNP | 1) ? "CNP" : "opcode 0x%02x",
+			k->p.opcode);
 	else if (ex_is_cm(k))
-		snprintf(out, 64, "CM %s", rpwi_explain_cm(k, &m) ? rpwi_cm_attr_name(m.attr) : "?");
+		snprintf(
+			out, 64, "CM %s", rpwi_explain_cm(k, &m) ? rpwi_cm_attr_name(m.attr) : "?");
 	else if (is_nak(&k->p))
-		snprintf(out, 64, rpwi_aeth_kind(k->p.syndrome) == RPWI_AETH_RNR_NAK ? "RC RNR NAK" : "RC NAK");
+		snprintf(out, 64,
+			rpwi_aeth_kind(k->p.syndrome) == RPWI_AETH_RNR_NAK ? "RC RNR NAK"
+									   : "RC NAK");
 	else
 		snprintf(out, 64, "%s", rpwi_opcode_name(k->p.opcode));
 	return out;
@@ -38,8 +47,9 @@ const char *rpwi_explain_label(const struct ex_pkt *k, char out[64])
 /* The time-out codes of RNR NAKs, in units of 10 us (IB table 45). */
 static double rnr_ms(unsigned code)
 {
-	static const uint32_t units[32] = {65536, 1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64, 96, 128, 192, 256, 384, 512, 768, 1024, 1536, 2048, 3072, 4096,
-		6144, 8192, 12288, 16384, 24576, 32768, 49152};
+	static const uint32_t units[32] = {65536, 1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64, 96, 128,
+		192, 256, 384, 512, 768, 1024, 1536, 2048, 3072, 4096, 6144, 8192, 12288, 16384,
+		24576, 32768, 49152};
 	return units[code & 31] / 100.0;
 }
 
@@ -47,7 +57,8 @@ static void cm_detail(const struct rpwi_cm_msg *m, char *out, size_t len)
 {
 	switch (m->attr) {
 	case RPWI_CM_REQ:
-		snprintf(out, len, "port %u, QPN 0x%06x", (unsigned)(m->req.service_id & 0xffff), m->req.qpn);
+		snprintf(out, len, "port %u, QPN 0x%06x", (unsigned)(m->req.service_id & 0xffff),
+			m->req.qpn);
 		break;
 	case RPWI_CM_REP:
 		snprintf(out, len, "QPN 0x%06x", m->rep.qpn);
@@ -72,7 +83,8 @@ const char *rpwi_explain_detail(const struct ex_pkt *k, char out[160])
 	unsigned op = rpwi_pkt_op(&k->p);
 	size_t n;
 	if (k->marks & EX_GAP) {
-		snprintf(out, 160, k->gap_to == k->p.psn ? "PSN 0x%06x" : "PSN 0x%06x..0x%06x", k->p.psn, k->gap_to);
+		snprintf(out, 160, k->gap_to == k->p.psn ? "PSN 0x%06x" : "PSN 0x%06x..0x%06x",
+			k->p.psn, k->gap_to);
 		return out;
 	}
 	if (ex_is_cm(k)) {
@@ -87,14 +99,17 @@ const char *rpwi_explain_detail(const struct ex_pkt *k, char out[160])
 	}
 	n = (size_t)snprintf(out, 160, "PSN 0x%06x", k->p.psn);
 	if (rpwi_op_has(op, RPWI_F_AETH) && rpwi_aeth_kind(k->p.syndrome) == RPWI_AETH_NAK)
-		n += (size_t)snprintf(out + n, 160 - n, ", %s", (k->p.syndrome & 31) < RPWI_NAK_COUNT ? rpwi_nak_name[k->p.syndrome & 31] : "?");
+		n += (size_t)snprintf(out + n, 160 - n, ", %s",
+			(k->p.syndrome & 31) < RPWI_NAK_COUNT ? rpwi_nak_name[k->p.syndrome & 31]
+							      : "?");
 	else if (is_nak(&k->p))
 		n += (size_t)snprintf(out + n, 160 - n, ", wait %.2f ms", rnr_ms(k->p.syndrome));
 	if (rpwi_op_has(op, RPWI_F_READ))
 		n += (size_t)snprintf(out + n, 160 - n, ", %u B wanted", k->p.dma_len);
 	else if (rpwi_op_has(op, RPWI_F_PAYLOAD))
 		n += (size_t)snprintf(out + n, 160 - n, ", %u B", k->p.payload_len);
-	if (rpwi_op_has(op, RPWI_F_RETH) && rpwi_op_has(op, RPWI_F_FIRST) && !rpwi_op_has(op, RPWI_F_LAST))
+	if (rpwi_op_has(op, RPWI_F_RETH) && rpwi_op_has(op, RPWI_F_FIRST) &&
+		!rpwi_op_has(op, RPWI_F_LAST))
 		snprintf(out + n, 160 - n, " of %u B", k->p.dma_len);
 	return out;
 }
@@ -107,7 +122,8 @@ struct out {
 	const char *group;
 };
 
-static void put(const struct out *o, const char *key, const char *fmt, ...) __attribute__((format(printf, 3, 4)));
+static void put(const struct out *o, const char *key, const char *fmt, ...)
+	__attribute__((format(printf, 3, 4)));
 static void put(const struct out *o, const char *key, const char *fmt, ...)
 {
 	char value[600];
@@ -125,7 +141,8 @@ static void put_bytes(const struct out *o, const char *key, const uint8_t *b, si
 	while (len && !b[len - 1]) /* the rest is padding */
 		len--;
 	for (size_t i = 0; i < len && used + 4 < sizeof(text); i++)
-		used += (size_t)snprintf(text + used, sizeof(text) - used, i && i % 4 == 0 ? " %02x" : "%02x", b[i]);
+		used += (size_t)snprintf(
+			text + used, sizeof(text) - used, i && i % 4 == 0 ? " %02x" : "%02x", b[i]);
 	text[used] = '\0';
 	put(o, key, "%s", used ? text : "0");
 }
@@ -188,7 +205,8 @@ static void aeth_fields(struct out *o, const struct rpwi_pkt *p)
 		put(o, "syndrome", "0x%02x RNR NAK, %.2f ms", p->syndrome, rnr_ms(value));
 		break;
 	case RPWI_AETH_NAK:
-		put(o, "syndrome", "0x%02x NAK, %s", p->syndrome, value < RPWI_NAK_COUNT ? rpwi_nak_name[value] : "?");
+		put(o, "syndrome", "0x%02x NAK, %s", p->syndrome,
+			value < RPWI_NAK_COUNT ? rpwi_nak_name[value] : "?");
 		break;
 	default:
 		put(o, "syndrome", "0x%02x", p->syndrome);
@@ -275,7 +293,8 @@ static void cma_fields(struct out *o, const struct rpwi_cm_msg *m)
 	put(o, "cma_src", "%s", rpwi_explain_addr(&h.src, text));
 	put(o, "cma_dst", "%s", rpwi_explain_addr(&h.dst, text));
 	put(o, "cma_port", "%u", h.src_port);
-	put_bytes(o, "private_data", m->pdata + RPWI_CMA_HDR_LEN, (size_t)m->pdata_len - RPWI_CMA_HDR_LEN);
+	put_bytes(o, "private_data", m->pdata + RPWI_CMA_HDR_LEN,
+		(size_t)m->pdata_len - RPWI_CMA_HDR_LEN);
 }
 
 static void cm_fields(struct out *o, const struct ex_pkt *k)
@@ -316,7 +335,10 @@ static void cm_fields(struct out *o, const struct ex_pkt *k)
 		put(o, "rnr_retry", "%u", m.rep.rnr_retry_count);
 		put_bytes(o, "ca_guid", m.rep.ca_guid, 8);
 	} else if (m.attr == RPWI_CM_REJ) {
-		put(o, "rej_msg", "%s", m.rej.msg_rejected == 0 ? "REQ" : m.rej.msg_rejected == 1 ? "REP" : "no message");
+		put(o, "rej_msg", "%s",
+			m.rej.msg_rejected == 0   ? "REQ"
+			: m.rej.msg_rejected == 1 ? "REP"
+						  : "no message");
 		put(o, "rej_reason", "%u %s", m.rej.reason, rpwi_cm_rej_name(m.rej.reason));
 	} else if (m.attr == RPWI_CM_MRA) {
 		put_timeout(o, "service_timeout", m.mra.service_timeout);

@@ -77,7 +77,8 @@ static bool ipv4(struct span *s, struct ex_datagram *d)
 		return false;
 	const uint8_t *ip = s->at;
 	uint32_t head = (ip[0] & 15u) * 4u, total = rpwi_get_be16(ip + 2);
-	if (head < IPV4_LEN || head > s->len || total < head || ip[9] != PROTO_UDP || rpwi_get_be16(ip + 6) & IPV4_FRAGMENT)
+	if (head < IPV4_LEN || head > s->len || total < head || ip[9] != PROTO_UDP ||
+		rpwi_get_be16(ip + 6) & IPV4_FRAGMENT)
 		return false;
 	d->flow.src.family = d->flow.dst.family = 4;
 	memcpy(d->flow.src.bytes, ip + 12, 4);
@@ -90,7 +91,8 @@ static bool ipv4(struct span *s, struct ex_datagram *d)
 
 static bool ipv6(struct span *s, struct ex_datagram *d)
 {
-	if (s->len < IPV6_LEN || s->at[6] != PROTO_UDP) /* RoCEv2 has no extension headers (A17.4.5) */
+	if (s->len < IPV6_LEN ||
+		s->at[6] != PROTO_UDP) /* RoCEv2 has no extension headers (A17.4.5) */
 		return false;
 	const uint8_t *ip = s->at;
 	d->flow.src.family = d->flow.dst.family = 6;
@@ -116,7 +118,8 @@ bool rpwi_explain_frame(const struct ex_frame *f, struct ex_datagram *out)
 	out->flow.sport = rpwi_get_be16(udp);
 	out->flow.dport = rpwi_get_be16(udp + 2);
 	uint32_t udp_len = rpwi_get_be16(udp + 4);
-	if (out->flow.dport != RPWI_UDP_PORT || udp_len < UDP_LEN + RPWI_BTH_LEN || !skip(&s, UDP_LEN))
+	if (out->flow.dport != RPWI_UDP_PORT || udp_len < UDP_LEN + RPWI_BTH_LEN ||
+		!skip(&s, UDP_LEN))
 		return false;
 	out->payload = s.at;
 	out->wire_len = udp_len - UDP_LEN;

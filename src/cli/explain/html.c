@@ -20,7 +20,8 @@ static int write_escaped(const char *buffer, size_t size, void *data)
 {
 	FILE *to = data;
 	for (size_t i = 0; i < size; i++) {
-		if (buffer[i] == '<' || buffer[i] == '>' || buffer[i] == '&') /* only inside of strings */
+		if (buffer[i] == '<' || buffer[i] == '>' ||
+			buffer[i] == '&') /* only inside of strings */
 			fprintf(to, "\\u%04x", buffer[i]);
 		else
 			putc(buffer[i], to);
@@ -31,7 +32,9 @@ static int write_escaped(const char *buffer, size_t size, void *data)
 /* Takes the reference. */
 static int dump(json_t *j, FILE *to)
 {
-	int rc = j ? json_dump_callback(j, write_escaped, to, JSON_COMPACT | JSON_ENCODE_ANY | JSON_REAL_PRECISION(14)) : -1;
+	int rc = j ? json_dump_callback(j, write_escaped, to,
+			     JSON_COMPACT | JSON_ENCODE_ANY | JSON_REAL_PRECISION(14))
+		   : -1;
 	json_decref(j);
 	return rc ? -EIO : 0;
 }
@@ -59,11 +62,17 @@ static json_t *marks(const struct ex_pkt *k)
 	return list;
 }
 
-static double us_since(const struct ex_model *m, uint64_t ns) { return (double)(int64_t)(ns - m->start_ns) / 1000.0; }
+static double us_since(const struct ex_model *m, uint64_t ns)
+{
+	return (double)(int64_t)(ns - m->start_ns) / 1000.0;
+}
 
 static const char *kind_of(const struct ex_pkt *k)
 {
-	return k->marks & EX_GAP ? "" : ex_is_cm(k) ? "cm" : k->undecoded || rpwi_op_is_request(rpwi_pkt_op(&k->p)) ? "req" : "resp";
+	return k->marks & EX_GAP                                        ? ""
+	       : ex_is_cm(k)                                            ? "cm"
+	       : k->undecoded || rpwi_op_is_request(rpwi_pkt_op(&k->p)) ? "req"
+									: "resp";
 }
 
 static void add_news(json_t *j, const struct ex_pkt *k)
@@ -81,8 +90,9 @@ static json_t *row(const struct ex_model *m, const struct ex_pkt *k)
 	char label[64], detail[160];
 	json_t *fields = json_array();
 	rpwi_explain_fields(k, add_field, fields);
-	json_t *j = json_pack("{s:f, s:i, s:s, s:s, s:[iiii], s:o}", "t", us_since(m, k->time_ns), "d", k->side, "l",
-		k->marks & EX_GAP ? "" : rpwi_explain_label(k, label), "x", rpwi_explain_detail(k, detail), "s", k->state[0].cm, k->state[0].qp, k->state[1].cm,
+	json_t *j = json_pack("{s:f, s:i, s:s, s:s, s:[iiii], s:o}", "t", us_since(m, k->time_ns),
+		"d", k->side, "l", k->marks & EX_GAP ? "" : rpwi_explain_label(k, label), "x",
+		rpwi_explain_detail(k, detail), "s", k->state[0].cm, k->state[0].qp, k->state[1].cm,
 		k->state[1].qp, "h", fields);
 	if (!j)
 		return NULL;
@@ -105,7 +115,8 @@ struct texts {
 	json_t *at, *list; /* key to position; [name, kind, detail] */
 };
 
-static json_int_t text_index(struct texts *x, const char *label, const char *kind, const char *detail)
+static json_int_t text_index(
+	struct texts *x, const char *label, const char *kind, const char *detail)
 {
 	char key[256];
 	snprintf(key, sizeof(key), "%s\n%s\n%s", label, kind, detail);
@@ -119,24 +130,30 @@ static json_int_t text_index(struct texts *x, const char *label, const char *kin
 }
 
 /* [ns since the row before, side, text, PSN, number, file, ns until it was received or -1, bytes] and, where there is anything of it, {marks, reason, states, moved}. */
-static int put_short(const struct ex_model *m, const struct ex_pkt *k, const struct ex_pkt *before, struct texts *x, FILE *to)
+static int put_short(const struct ex_model *m, const struct ex_pkt *k, const struct ex_pkt *before,
+	struct texts *x, FILE *to)
 {
 	char label[64], detail[160], psn[24];
 	bool gap = k->marks & EX_GAP;
 	rpwi_explain_detail(k, detail);
 	size_t n = (size_t)snprintf(psn, sizeof(psn), "PSN 0x%06x", k->p.psn);
 	bool starts = !gap && !strncmp(detail, psn, n);
-	json_int_t at = text_index(x, gap ? "" : rpwi_explain_label(k, label), kind_of(k), starts ? detail + n : detail);
+	json_int_t at = text_index(x, gap ? "" : rpwi_explain_label(k, label), kind_of(k),
+		starts ? detail + n : detail);
 	fprintf(to, "[%" PRId64 ",%u,%" JSON_INTEGER_FORMAT ",%" PRId64 ",%u,%u,%" PRId64 ",%u",
-		(int64_t)(k->time_ns - (before ? before->time_ns : m->start_ns)), k->side, at, starts ? (int64_t)k->p.psn : -1, gap ? 0 : k->number, k->file,
-		k->seen_ns ? (int64_t)(k->seen_ns - k->time_ns) : -1, gap || ex_is_cm(k) ? 0 : k->p.payload_len);
+		(int64_t)(k->time_ns - (before ? before->time_ns : m->start_ns)), k->side, at,
+		starts ? (int64_t)k->p.psn : -1, gap ? 0 : k->number, k->file,
+		k->seen_ns ? (int64_t)(k->seen_ns - k->time_ns) : -1,
+		gap || ex_is_cm(k) ? 0 : k->p.payload_len);
 	bool changed = !before || memcmp(k->state, before->state, sizeof(k->state)) != 0;
 	int rc = 0;
 	if (k->marks || k->why || changed || k->moved_ns) {
 		json_t *more = json_object();
 		add_news(more, k);
 		if (changed)
-			json_object_set_new(more, "s", json_pack("[iiii]", k->state[0].cm, k->state[0].qp, k->state[1].cm, k->state[1].qp));
+			json_object_set_new(more, "s",
+				json_pack("[iiii]", k->state[0].cm, k->state[0].qp, k->state[1].cm,
+					k->state[1].qp));
 		putc(',', to);
 		rc = dump(more, to);
 	}
@@ -151,7 +168,8 @@ struct budget {
 	uint64_t shortened;
 };
 
-static int put_rows(const struct ex_model *m, const struct ex_talk *t, struct budget *b, struct texts *x, FILE *to)
+static int put_rows(const struct ex_model *m, const struct ex_talk *t, struct budget *b,
+	struct texts *x, FILE *to)
 {
 	const struct ex_pkt *before = NULL;
 	uint32_t fold = 0;
@@ -179,7 +197,8 @@ static json_t *folds(const struct ex_talk *t)
 {
 	json_t *list = json_array();
 	for (uint32_t i = 0; i < t->folds; i++)
-		json_array_append_new(list, json_pack("[I, I]", (json_int_t)t->fold[i].from, (json_int_t)t->fold[i].to));
+		json_array_append_new(list, json_pack("[I, I]", (json_int_t)t->fold[i].from,
+						    (json_int_t)t->fold[i].to));
 	return list;
 }
 
@@ -188,9 +207,11 @@ static json_t *folds(const struct ex_talk *t)
 static json_t *end(const struct ex_end *e)
 {
 	char addr[CLI_GID_LEN];
-	json_t *j = json_pack("{s:s, s:I, s:I, s:I, s:I, s:I, s:I, s:I}", "addr", rpwi_explain_addr(&e->addr, addr), "packets", (json_int_t)e->packets, "bytes",
-		(json_int_t)e->bytes, "messages", (json_int_t)e->messages, "resent", (json_int_t)e->resent, "naks", (json_int_t)e->naks, "rnrs",
-		(json_int_t)e->rnrs, "lost", (json_int_t)e->lost);
+	json_t *j = json_pack("{s:s, s:I, s:I, s:I, s:I, s:I, s:I, s:I}", "addr",
+		rpwi_explain_addr(&e->addr, addr), "packets", (json_int_t)e->packets, "bytes",
+		(json_int_t)e->bytes, "messages", (json_int_t)e->messages, "resent",
+		(json_int_t)e->resent, "naks", (json_int_t)e->naks, "rnrs", (json_int_t)e->rnrs,
+		"lost", (json_int_t)e->lost);
 	if (j && e->has_qpn)
 		json_object_set_new(j, "qpn", json_integer(e->qpn));
 	if (j && e->has_comm_id)
@@ -204,15 +225,20 @@ static json_t *talk(const struct ex_model *m, const struct ex_talk *t)
 	json_t *diagnoses = json_array();
 	for (unsigned i = 0; i < EX_DIAGNOSES; i++)
 		if (t->diagnoses >> i & 1)
-			json_array_append_new(diagnoses, json_string(rpwi_explain_diagnosis_name[i]));
+			json_array_append_new(
+				diagnoses, json_string(rpwi_explain_diagnosis_name[i]));
 	const struct ex_pkt *first = &m->pkt[t->row[0]], *last = &m->pkt[t->row[t->rows - 1]];
-	return json_pack("{s:s, s:b, s:i, s:i, s:[oo], s:s, s:i, s:i, s:s, s:o, s:i, s:f, s:f}", "kind", kind[t->kind], "cm", t->has_cm, "port", t->port, "mtu",
-		(int)t->mtu, "ends", end(&t->end[0]), end(&t->end[1]), "outcome", t->outcome ? t->outcome : "open", "outcome_side", t->outcome_side,
-		"outcome_number", (int)t->outcome_number, "outcome_text",
-		t->outcome && !strcmp(t->outcome, "rejected")                                    ? rpwi_cm_rej_name(t->outcome_number)
-		: t->outcome && !strcmp(t->outcome, "nak") && t->outcome_number < RPWI_NAK_COUNT ? rpwi_nak_name[t->outcome_number]
-												 : "",
-		"diag", diagnoses, "cm_retries", (int)t->cm_retries, "t", us_since(m, first->time_ns), "t_end", us_since(m, last->time_ns));
+	return json_pack("{s:s, s:b, s:i, s:i, s:[oo], s:s, s:i, s:i, s:s, s:o, s:i, s:f, s:f}",
+		"kind", kind[t->kind], "cm", t->has_cm, "port", t->port, "mtu", (int)t->mtu, "ends",
+		end(&t->end[0]), end(&t->end[1]), "outcome", t->outcome ? t->outcome : "open",
+		"outcome_side", t->outcome_side, "outcome_number", (int)t->outcome_number,
+		"outcome_text",
+		t->outcome && !strcmp(t->outcome, "rejected") ? rpwi_cm_rej_name(t->outcome_number)
+		: t->outcome && !strcmp(t->outcome, "nak") && t->outcome_number < RPWI_NAK_COUNT
+			? rpwi_nak_name[t->outcome_number]
+			: "",
+		"diag", diagnoses, "cm_retries", (int)t->cm_retries, "t",
+		us_since(m, first->time_ns), "t_end", us_since(m, last->time_ns));
 }
 
 static int put_talk(const struct ex_model *m, const struct ex_talk *t, struct budget *b, FILE *to)
@@ -244,16 +270,21 @@ static json_t *files(const struct ex_model *m)
 {
 	json_t *list = json_array();
 	for (unsigned i = 0; i < m->files; i++)
-		json_array_append_new(list, json_pack("{s:o, s:I, s:b, s:I}", "name", text(m->file_name[i]), "packets", (json_int_t)m->file_packets[i], "cut",
-						    m->file_cut[i], "shift", (json_int_t)m->file_shift_ns[i]));
+		json_array_append_new(
+			list, json_pack("{s:o, s:I, s:b, s:I}", "name", text(m->file_name[i]),
+				      "packets", (json_int_t)m->file_packets[i], "cut",
+				      m->file_cut[i], "shift", (json_int_t)m->file_shift_ns[i]));
 	return list;
 }
 
 static json_t *head(const struct ex_model *m)
 {
-	return json_pack("{s:s, s:o, s:o, s:o, s:I, s:I, s:I, s:I, s:I, s:I}", "version", ROPEWAY_VERSION, "files", files(m), "cm_states",
-		names(rpwi_explain_cm_name, EX_CM_STATES), "qp_states", names(rpwi_explain_qp_name, EX_QP_STATES), "packets", (json_int_t)m->pkts, "other",
-		(json_int_t)m->other_frames, "beyond", (json_int_t)m->beyond, "talks", (json_int_t)m->talks, "moved", (json_int_t)m->moved, "start_ms",
+	return json_pack("{s:s, s:o, s:o, s:o, s:I, s:I, s:I, s:I, s:I, s:I}", "version",
+		ROPEWAY_VERSION, "files", files(m), "cm_states",
+		names(rpwi_explain_cm_name, EX_CM_STATES), "qp_states",
+		names(rpwi_explain_qp_name, EX_QP_STATES), "packets", (json_int_t)m->pkts, "other",
+		(json_int_t)m->other_frames, "beyond", (json_int_t)m->beyond, "talks",
+		(json_int_t)m->talks, "moved", (json_int_t)m->moved, "start_ms",
 		(json_int_t)(m->start_ns / RPWI_NS_PER_MS));
 }
 

@@ -11,7 +11,8 @@
 #include <stdlib.h>
 
 enum { HEADS = 1 << 16, STEPS = 256 };
-static const int64_t DELAY_MAX_NS = 1ll << 54; /* half a year: clocks that differ by more are not brought together */
+static const int64_t DELAY_MAX_NS =
+	1ll << 54; /* half a year: clocks that differ by more are not brought together */
 static const uint64_t WINDOW_NS = 2 * RPWI_NS_PER_S;
 
 static int by_time(const void *a, const void *b)
@@ -26,20 +27,24 @@ static int by_time(const void *a, const void *b)
 
 static bool is_same(const struct ex_pkt *a, const struct ex_pkt *b)
 {
-	return a->key == b->key && a->file != b->file && a->p.opcode == b->p.opcode && a->p.psn == b->p.psn && a->p.dqpn == b->p.dqpn;
+	return a->key == b->key && a->file != b->file && a->p.opcode == b->p.opcode &&
+	       a->p.psn == b->p.psn && a->p.dqpn == b->p.dqpn;
 }
 
 /* ---- clocks ---- */
 
 static int by_key(const void *a, const void *b)
 {
-	const struct ex_pkt *x = *(const struct ex_pkt *const *)a, *y = *(const struct ex_pkt *const *)b;
+	const struct ex_pkt *x = *(const struct ex_pkt *const *)a,
+			    *y = *(const struct ex_pkt *const *)b;
 	return x->key != y->key ? (x->key < y->key ? -1 : 1) : by_time(x, y);
 }
 
 struct delays {
 	bool known[EX_FILES_MAX][EX_FILES_MAX];
-	int64_t least[EX_FILES_MAX][EX_FILES_MAX]; /* from the stamp in the sender's file to that in the receiver's */
+	int64_t least
+		[EX_FILES_MAX]
+		[EX_FILES_MAX]; /* from the stamp in the sender's file to that in the receiver's */
 };
 
 /* Of packets that are in two files once each, and whose directions say who sent them. */
@@ -56,11 +61,15 @@ static int measure(const struct ex_model *m, struct delays *d)
 			;
 		if (n != 2 || !is_same(sorted[i], sorted[i + 1]))
 			continue;
-		bool second_sent = sorted[i]->direction == EX_IN && sorted[i + 1]->direction == EX_OUT;
-		if (!second_sent && !(sorted[i]->direction == EX_OUT && sorted[i + 1]->direction == EX_IN))
+		bool second_sent =
+			sorted[i]->direction == EX_IN && sorted[i + 1]->direction == EX_OUT;
+		if (!second_sent &&
+			!(sorted[i]->direction == EX_OUT && sorted[i + 1]->direction == EX_IN))
 			continue;
-		const struct ex_pkt *sent = sorted[i + second_sent], *got = sorted[i + !second_sent];
-		int64_t delay = (int64_t)(got->time_ns - sent->time_ns), *least = &d->least[sent->file][got->file];
+		const struct ex_pkt *sent = sorted[i + second_sent],
+				    *got = sorted[i + !second_sent];
+		int64_t delay = (int64_t)(got->time_ns - sent->time_ns),
+			*least = &d->least[sent->file][got->file];
 		if (delay > DELAY_MAX_NS || delay < -DELAY_MAX_NS)
 			continue;
 		if (!d->known[sent->file][got->file] || delay < *least)
@@ -94,7 +103,9 @@ static int64_t shift_of(const struct delays *d, const int64_t *shift, unsigned g
 	if (!to || !from)
 		return to ? -to_g : from_g;
 	int64_t middle = from_g / 2 - to_g / 2, violated = -to_g - from_g;
-	return llabs(middle) > violated ? middle : 0; /* else stamps were taken late, and no clock is to blame */
+	return llabs(middle) > violated
+		       ? middle
+		       : 0; /* else stamps were taken late, and no clock is to blame */
 }
 
 static int align_clocks(struct ex_model *m)
@@ -113,7 +124,8 @@ static int align_clocks(struct ex_model *m)
 
 static bool can_be_one(const struct ex_pkt *a, const struct ex_pkt *b)
 {
-	return is_same(a, b) && !a->seen_ns && b->time_ns - a->time_ns < WINDOW_NS && (a->direction == EX_UNKNOWN || a->direction != b->direction);
+	return is_same(a, b) && !a->seen_ns && b->time_ns - a->time_ns < WINDOW_NS &&
+	       (a->direction == EX_UNKNOWN || a->direction != b->direction);
 }
 
 static void make_one(struct ex_pkt *k, struct ex_pkt *other)
@@ -134,7 +146,8 @@ static void make_one(struct ex_pkt *k, struct ex_pkt *other)
 /* Packets are in time. The oldest one that fits is taken: copies arrive in the order in which they were sent. */
 static int unite(struct ex_model *m)
 {
-	uint32_t *head = calloc(HEADS, sizeof(*head)), *next = calloc(m->pkts, sizeof(*next)), kept = 0;
+	uint32_t *head = calloc(HEADS, sizeof(*head)), *next = calloc(m->pkts, sizeof(*next)),
+		 kept = 0;
 	if (!head || !next) {
 		free(head);
 		free(next);
@@ -143,7 +156,8 @@ static int unite(struct ex_model *m)
 	for (uint32_t i = 0; i < m->pkts; i++) {
 		struct ex_pkt *k = &m->pkt[i], *found = NULL;
 		unsigned steps = 0;
-		for (uint32_t at = head[k->key % HEADS]; at && steps < STEPS; at = next[at - 1], steps++)
+		for (uint32_t at = head[k->key % HEADS]; at && steps < STEPS;
+			at = next[at - 1], steps++)
 			if (can_be_one(&m->pkt[at - 1], k))
 				found = &m->pkt[at - 1];
 		if (found) {
@@ -214,9 +228,14 @@ static void list_events(const struct ex_model *m, struct event *event, struct qu
 	uint32_t n = 0;
 	for (uint32_t i = 0; i < m->pkts; i++) {
 		const struct ex_pkt *k = &m->pkt[i];
-		event[n++] = (struct event){.time_ns = k->time_ns, .number = k->number, .pkt = i, .file = k->file};
+		event[n++] = (struct event){
+			.time_ns = k->time_ns, .number = k->number, .pkt = i, .file = k->file};
 		if (k->seen_ns)
-			event[n++] = (struct event){.time_ns = k->seen_ns, .number = k->seen_number, .pkt = i, .file = k->seen_file, .receipt = true};
+			event[n++] = (struct event){.time_ns = k->seen_ns,
+				.number = k->seen_number,
+				.pkt = i,
+				.file = k->seen_file,
+				.receipt = true};
 	}
 	qsort(event, n, sizeof(*event), by_file);
 	for (uint32_t i = 0; i < n; i++) {

@@ -74,7 +74,8 @@ static bool room_for(struct reader *r, size_t len)
 /* ---- pcapng ---- */
 
 /* One option of a block; false at the end of them, or where they stop making sense. */
-static bool next_option(const struct reader *r, const uint8_t **at, const uint8_t *end, uint16_t *code, uint16_t *len, const uint8_t **value)
+static bool next_option(const struct reader *r, const uint8_t **at, const uint8_t *end,
+	uint16_t *code, uint16_t *len, const uint8_t **value)
 {
 	if (end - *at < 4)
 		return false;
@@ -106,7 +107,8 @@ static int read_interface(struct reader *r, const uint8_t *body, size_t len)
 		if (code == IF_TSRESOL && n >= 1)
 			i->resol = value[0];
 		else if (code == IF_TSOFFSET && n >= 8)
-			i->offset_s = r->swap ? rpwi_get_be64(value) : __builtin_bswap64(rpwi_get_be64(value));
+			i->offset_s = r->swap ? rpwi_get_be64(value)
+					      : __builtin_bswap64(rpwi_get_be64(value));
 	}
 	return 0;
 }
@@ -127,7 +129,8 @@ static uint64_t to_ns(const struct interface *i, uint64_t t)
 	return ns + i->offset_s * RPWI_NS_PER_S;
 }
 
-static void read_options(const struct reader *r, struct ex_frame *f, const uint8_t *at, const uint8_t *end)
+static void read_options(
+	const struct reader *r, struct ex_frame *f, const uint8_t *at, const uint8_t *end)
 {
 	const uint8_t *value;
 	uint16_t code, n;
@@ -156,7 +159,8 @@ static int read_packet(struct reader *r, uint32_t type, const uint8_t *body, siz
 	const struct interface *i = &r->interface[id];
 	f.link = i->link;
 	f.wire_len = get32(r, body + (type == SPB ? 0 : 16));
-	f.len = type == SPB ? RPWI_MIN(f.wire_len, i->snap ? i->snap : f.wire_len) : get32(r, body + 12);
+	f.len = type == SPB ? RPWI_MIN(f.wire_len, i->snap ? i->snap : f.wire_len)
+			    : get32(r, body + 12);
 	if (type == SPB)
 		f.len = (uint32_t)RPWI_MIN((size_t)f.len, len - head);
 	else
@@ -232,7 +236,8 @@ static int read_pcap(struct reader *r, uint32_t magic)
 			return ferror(r->in) ? -EIO : 1;
 		if (n < sizeof(rec))
 			return bad(r, "the file ends in the middle of a packet");
-		f.time_ns = get32(r, rec) * RPWI_NS_PER_S + (uint64_t)get32(r, rec + 4) * (ns ? 1 : 1000);
+		f.time_ns = get32(r, rec) * RPWI_NS_PER_S +
+			    (uint64_t)get32(r, rec + 4) * (ns ? 1 : 1000);
 		f.len = get32(r, rec + 8);
 		f.wire_len = get32(r, rec + 12);
 		if (f.len > FRAME_MAX)

@@ -16,13 +16,14 @@ enum {
 	READ_CHUNK_UNKNOWN = 256,
 };
 
-const char *const rpwi_explain_mark_name[EX_MARKS] = {
-	"again", "lost", "maybe_lost", "out_of_order", "nak", "rnr", "refused", "bad_icrc", "malformed", "timeout", "gap"};
-const char *const rpwi_explain_cm_name[EX_CM_STATES] = {
-	"", "REQ_SENT", "REQ_RCVD", "REP_SENT", "REP_RCVD", "ESTABLISHED", "DREQ_SENT", "DREQ_RCVD", "TIMEWAIT", "REJECTED"};
+const char *const rpwi_explain_mark_name[EX_MARKS] = {"again", "lost", "maybe_lost", "out_of_order",
+	"nak", "rnr", "refused", "bad_icrc", "malformed", "timeout", "gap"};
+const char *const rpwi_explain_cm_name[EX_CM_STATES] = {"", "REQ_SENT", "REQ_RCVD", "REP_SENT",
+	"REP_RCVD", "ESTABLISHED", "DREQ_SENT", "DREQ_RCVD", "TIMEWAIT", "REJECTED"};
 const char *const rpwi_explain_qp_name[EX_QP_STATES] = {"", "INIT", "RTR", "RTS", "ERR"};
-const char *const rpwi_explain_diagnosis_name[EX_DIAGNOSES] = {
-	"never_answered", "was_lossy", "was_rnr", "was_access", "was_invalid", "was_operation", "gave_up", "no_answer", "no_listener", "one_sided"};
+const char *const rpwi_explain_diagnosis_name[EX_DIAGNOSES] = {"never_answered", "was_lossy",
+	"was_rnr", "was_access", "was_invalid", "was_operation", "gave_up", "no_answer",
+	"no_listener", "one_sided"};
 
 /* Requests of one side and what came back for them. */
 struct way {
@@ -30,8 +31,9 @@ struct way {
 	uint32_t next, una;
 	bool acked;
 	enum { HEARD_NOTHING, HEARD_SEQ, HEARD_RNR } heard;
-	const char *burst;            /* why the packets now being sent again are */
-	uint32_t burst_next, repeats; /* repeats: times that the oldest unacknowledged one was sent again since anything was heard */
+	const char *burst; /* why the packets now being sent again are */
+	uint32_t burst_next,
+		repeats; /* repeats: times that the oldest unacknowledged one was sent again since anything was heard */
 	bool resp_begun;
 	uint32_t resp_next; /* READ responses towards this side */
 };
@@ -68,7 +70,8 @@ static int add_row(struct walk *w, uint32_t i)
 }
 
 /* PSNs from..to of `side`'s that the capture does not have, in front of packet `at`. */
-static int add_gap(struct walk *w, uint32_t at, uint8_t side, uint32_t from, uint32_t to, const char *why)
+static int add_gap(
+	struct walk *w, uint32_t at, uint8_t side, uint32_t from, uint32_t to, const char *why)
 {
 	struct ex_pkt *g = rpwi_explain_add(w->m);
 	if (!g)
@@ -108,7 +111,8 @@ static void mark_lost(struct ex_pkt *k, enum ex_mark mark)
 /* Everything behind a missing or refused packet was dropped by the receiver (IB 9.7.5.1.2: it takes packets in order only). */
 static void mark_behind(struct walk *w, unsigned side, uint32_t psn)
 {
-	for (uint32_t n = 1; n < SWEEP_MAX && rpwi_psn_diff(rpwi_psn_add(psn, n), w->way[side].next) < 0; n++)
+	for (uint32_t n = 1;
+		n < SWEEP_MAX && rpwi_psn_diff(rpwi_psn_add(psn, n), w->way[side].next) < 0; n++)
 		mark_lost(sent_as(w, side, rpwi_psn_add(psn, n)), EX_OUT_OF_ORDER);
 }
 
@@ -209,7 +213,8 @@ static void on_nak(struct walk *w, struct ex_pkt *k, struct way *y, unsigned ask
 	static const struct {
 		unsigned code;
 		enum ex_diagnosis diagnosis;
-	} fatal[] = {{RPWI_NAK_INV_REQ, EX_WAS_INVALID}, {RPWI_NAK_REM_ACCESS, EX_WAS_ACCESS}, {RPWI_NAK_REM_OP, EX_WAS_OPERATION}};
+	} fatal[] = {{RPWI_NAK_INV_REQ, EX_WAS_INVALID}, {RPWI_NAK_REM_ACCESS, EX_WAS_ACCESS},
+		{RPWI_NAK_REM_OP, EX_WAS_OPERATION}};
 	unsigned code = k->p.syndrome & 0x1f;
 	k->marks |= EX_NAK;
 	w->t->end[k->side].naks++;
@@ -263,7 +268,8 @@ static int on_response(struct walk *w, uint32_t i)
 		k->marks |= EX_AGAIN;
 		k->why = "again_response";
 		w->t->end[side].resent++;
-	} else if (ahead > 0 && ahead < JUMP_MAX && !rpwi_op_has(op, RPWI_F_FIRST) && add_gap(w, i, side, y->resp_next, rpwi_psn_add(psn, UINT32_MAX), "gap")) {
+	} else if (ahead > 0 && ahead < JUMP_MAX && !rpwi_op_has(op, RPWI_F_FIRST) &&
+		   add_gap(w, i, side, y->resp_next, rpwi_psn_add(psn, UINT32_MAX), "gap")) {
 		return -ENOMEM;
 	}
 	if (ahead >= 0 && rpwi_op_has(op, RPWI_F_LAST))
@@ -347,7 +353,9 @@ static void on_cm(struct walk *w, uint32_t i)
 	uint32_t *last = &w->cm_last[k->side][m.attr & 15];
 	if (*last) {
 		k->marks |= EX_AGAIN;
-		bool answers = m.attr == RPWI_CM_REP || m.attr == RPWI_CM_RTU || m.attr == RPWI_CM_DREP || m.attr == RPWI_CM_MRA || m.attr == RPWI_CM_SIDR_REP;
+		bool answers = m.attr == RPWI_CM_REP || m.attr == RPWI_CM_RTU ||
+			       m.attr == RPWI_CM_DREP || m.attr == RPWI_CM_MRA ||
+			       m.attr == RPWI_CM_SIDR_REP;
 		k->why = answers ? "again_cm_answer" : "again_cm";
 		w->t->cm_retries++;
 		w->t->end[k->side].resent++;
@@ -382,7 +390,8 @@ static int on_packet(struct walk *w, uint32_t i)
 	int rc = 0;
 	e->packets++;
 	e->bytes += k->p.payload_len;
-	if (w->both_seen[k->side] && !k->seen_ns && k->direction != EX_IN && k->time_ns > w->from[1 - k->side] && k->time_ns < w->to[1 - k->side])
+	if (w->both_seen[k->side] && !k->seen_ns && k->direction != EX_IN &&
+		k->time_ns > w->from[1 - k->side] && k->time_ns < w->to[1 - k->side])
 		k->marks |= EX_LOST;
 	if (k->undecoded) {
 		k->marks |= EX_MALFORMED;
@@ -410,7 +419,8 @@ static uint32_t mtu_seen(const struct ex_model *m, const struct ex_talk *t)
 	for (uint32_t n = 0; n < t->rows; n++) {
 		const struct ex_pkt *k = &m->pkt[t->row[n]];
 		unsigned op = rpwi_pkt_op(&k->p);
-		if (!k->undecoded && rpwi_op_has(op, RPWI_F_PAYLOAD) && !rpwi_op_has(op, RPWI_F_LAST))
+		if (!k->undecoded && rpwi_op_has(op, RPWI_F_PAYLOAD) &&
+			!rpwi_op_has(op, RPWI_F_LAST))
 			mtu = RPWI_MAX(mtu, k->p.payload_len);
 	}
 	return mtu;
@@ -448,7 +458,8 @@ static void conclude(struct walk *w)
 static bool is_plain(const struct ex_model *m, const struct ex_talk *t, uint32_t n)
 {
 	const struct ex_pkt *k = &m->pkt[t->row[n]], *before = n ? &m->pkt[t->row[n - 1]] : NULL;
-	return !k->marks && !ex_is_cm(k) && !k->comment && before && !memcmp(k->state, before->state, sizeof(k->state));
+	return !k->marks && !ex_is_cm(k) && !k->comment && before &&
+	       !memcmp(k->state, before->state, sizeof(k->state));
 }
 
 static int fold_add(struct ex_talk *t, uint32_t from, uint32_t to)
@@ -527,7 +538,10 @@ int rpwi_explain_story(struct ex_model *m)
 	uint32_t *slots = calloc((size_t)SLOTS * 2, sizeof(*slots));
 	int rc = slots ? 0 : -ENOMEM;
 	for (uint32_t i = 0; i < m->talks && !rc; i++) {
-		struct walk w = {.m = m, .t = &m->talk[i], .id = i, .slot = {slots, slots ? slots + SLOTS : NULL}};
+		struct walk w = {.m = m,
+			.t = &m->talk[i],
+			.id = i,
+			.slot = {slots, slots ? slots + SLOTS : NULL}};
 		rc = tell(&w);
 		free(w.row);
 		slots_clear(&w, &m->talk[i]);

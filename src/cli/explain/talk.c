@@ -8,7 +8,14 @@
 
 #include "base/hash.h"
 
-enum { HEADS = 1 << 14, FLOW_TRIES = 4, FLOW_SCAN = 4096, CHAIN_MAX = 256, FLOWS_MAX = EX_TALKS_MAX * 2, FLOW_BIT = 1u << 30 };
+enum {
+	HEADS = 1 << 14,
+	FLOW_TRIES = 4,
+	FLOW_SCAN = 4096,
+	CHAIN_MAX = 256,
+	FLOWS_MAX = EX_TALKS_MAX * 2,
+	FLOW_BIT = 1u << 30
+};
 
 /* ---- an index from a key to ends of talks, the newest first ---- */
 
@@ -27,9 +34,13 @@ enum tag { TAG_COMM = 1, TAG_SIDR, TAG_QP, TAG_UD, TAG_FLOW };
 
 static uint64_t mix_addr(uint64_t h, const struct rpwi_addr *a)
 {
-	return rpwi_mix(rpwi_mix(rpwi_mix(h, a->family), rpwi_get_be64(a->bytes)), rpwi_get_be64(a->bytes + 8));
+	return rpwi_mix(rpwi_mix(rpwi_mix(h, a->family), rpwi_get_be64(a->bytes)),
+		rpwi_get_be64(a->bytes + 8));
 }
-static uint64_t key_of(enum tag tag, const struct rpwi_addr *a, uint32_t id) { return rpwi_mix(mix_addr(rpwi_mix(0, tag), a), id); }
+static uint64_t key_of(enum tag tag, const struct rpwi_addr *a, uint32_t id)
+{
+	return rpwi_mix(mix_addr(rpwi_mix(0, tag), a), id);
+}
 
 static int index_add(struct index *x, uint64_t key, uint32_t talk, uint8_t side)
 {
@@ -53,7 +64,10 @@ static const struct node *index_next(const struct index *x, uint64_t key, uint32
 			return &x->node[at - 1];
 	return NULL;
 }
-static const struct node *index_find(const struct index *x, uint64_t key) { return index_next(x, key, x->head[key % HEADS]); }
+static const struct node *index_find(const struct index *x, uint64_t key)
+{
+	return index_next(x, key, x->head[key % HEADS]);
+}
 
 /* ---- talks ---- */
 
@@ -76,7 +90,8 @@ struct search {
 	uint32_t flows, flows_room;
 };
 
-static struct ex_talk *talk_new(struct ex_model *m, enum ex_kind kind, const struct rpwi_flow *f, uint32_t *id)
+static struct ex_talk *talk_new(
+	struct ex_model *m, enum ex_kind kind, const struct rpwi_flow *f, uint32_t *id)
 {
 	if (m->talks == EX_TALKS_MAX)
 		return NULL;
@@ -128,7 +143,8 @@ static bool end_is(const struct ex_end *e, const struct rpwi_addr *a, uint32_t c
 }
 
 /* By the receiver's communication ID, else by the sender's. The sender's side, or -1. */
-static int find_connection(struct search *s, const struct ex_pkt *k, const struct rpwi_cm_msg *m, uint32_t *id)
+static int find_connection(
+	struct search *s, const struct ex_pkt *k, const struct rpwi_cm_msg *m, uint32_t *id)
 {
 	const struct {
 		const struct rpwi_addr *addr, *other;
@@ -140,9 +156,11 @@ static int find_connection(struct search *s, const struct ex_pkt *k, const struc
 		uint64_t key = key_of(TAG_COMM, ways[w].addr, ways[w].comm_id);
 		if (!ways[w].comm_id)
 			continue;
-		for (const struct node *n = index_find(&s->index, key); n; n = index_next(&s->index, key, n->next)) {
+		for (const struct node *n = index_find(&s->index, key); n;
+			n = index_next(&s->index, key, n->next)) {
 			const struct ex_talk *t = &s->m->talk[n->talk];
-			if (!end_is(&t->end[n->side], ways[w].addr, ways[w].comm_id) || !end_is(&t->end[1 - n->side], ways[w].other, ways[w].others))
+			if (!end_is(&t->end[n->side], ways[w].addr, ways[w].comm_id) ||
+				!end_is(&t->end[1 - n->side], ways[w].other, ways[w].others))
 				continue;
 			*id = n->talk;
 			return ways[w].is_sender ? n->side : 1 - n->side;
@@ -169,7 +187,9 @@ static void on_connection(struct search *s, struct ex_pkt *k, const struct rpwi_
 	uint32_t id;
 	int side = find_connection(s, k, m, &id);
 	/* A communication ID that is used again, for another QP, is another connection. */
-	if (m->attr == RPWI_CM_REQ && side >= 0 && (side != 0 || s->m->talk[id].end[0].qpn != m->req.qpn || s->m->talk[id].first_psn[1] != m->req.starting_psn))
+	if (m->attr == RPWI_CM_REQ && side >= 0 &&
+		(side != 0 || s->m->talk[id].end[0].qpn != m->req.qpn ||
+			s->m->talk[id].first_psn[1] != m->req.starting_psn))
 		side = -1;
 	if (side < 0) {
 		struct ex_talk *t = talk_new(s->m, EX_RC, &k->flow, &id);
@@ -196,7 +216,8 @@ static void on_connection(struct search *s, struct ex_pkt *k, const struct rpwi_
 static void on_sidr(struct search *s, struct ex_pkt *k, const struct rpwi_cm_msg *m)
 {
 	bool request = m->attr == RPWI_CM_SIDR_REQ;
-	const struct node *n = index_find(&s->index, key_of(TAG_SIDR, request ? &k->flow.src : &k->flow.dst, m->local_comm_id));
+	const struct node *n = index_find(&s->index,
+		key_of(TAG_SIDR, request ? &k->flow.src : &k->flow.dst, m->local_comm_id));
 	uint32_t id;
 	if (n) {
 		k->talk = n->talk;
@@ -225,11 +246,16 @@ static void on_sidr(struct search *s, struct ex_pkt *k, const struct rpwi_cm_msg
 static struct flow *flow_of(struct search *s, const struct ex_pkt *k, uint32_t *id)
 {
 	unsigned svc = rpwi_pkt_svc(&k->p);
-	uint64_t key = rpwi_mix(rpwi_mix(mix_addr(mix_addr(rpwi_mix(0, TAG_FLOW), &k->flow.src), &k->flow.dst), k->p.dqpn), svc);
-	for (const struct node *n = index_find(&s->index, key); n && s->flow; n = index_next(&s->index, key, n->next)) {
+	uint64_t key = rpwi_mix(
+		rpwi_mix(mix_addr(mix_addr(rpwi_mix(0, TAG_FLOW), &k->flow.src), &k->flow.dst),
+			k->p.dqpn),
+		svc);
+	for (const struct node *n = index_find(&s->index, key); n && s->flow;
+		n = index_next(&s->index, key, n->next)) {
 		struct flow *f = &s->flow[n->talk];
 		*id = n->talk;
-		if (f->dqpn == k->p.dqpn && f->svc == svc && rpwi_addr_eq(&f->src, &k->flow.src) && rpwi_addr_eq(&f->dst, &k->flow.dst))
+		if (f->dqpn == k->p.dqpn && f->svc == svc && rpwi_addr_eq(&f->src, &k->flow.src) &&
+			rpwi_addr_eq(&f->dst, &k->flow.dst))
 			return f;
 	}
 	if (s->flows == FLOWS_MAX)
@@ -250,13 +276,18 @@ static struct flow *flow_of(struct search *s, const struct ex_pkt *k, uint32_t *
 		return NULL;
 	}
 	struct flow *f = &s->flow[s->flows++];
-	*f = (struct flow){.src = k->flow.src, .dst = k->flow.dst, .dqpn = k->p.dqpn, .svc = svc, .talk = EX_NO_TALK};
+	*f = (struct flow){.src = k->flow.src,
+		.dst = k->flow.dst,
+		.dqpn = k->p.dqpn,
+		.svc = svc,
+		.talk = EX_NO_TALK};
 	return f;
 }
 
 static bool is_reverse(const struct flow *a, const struct flow *b)
 {
-	return a != b && a->svc == b->svc && rpwi_addr_eq(&a->src, &b->dst) && rpwi_addr_eq(&a->dst, &b->src);
+	return a != b && a->svc == b->svc && rpwi_addr_eq(&a->src, &b->dst) &&
+	       rpwi_addr_eq(&a->dst, &b->src);
 }
 
 static void mate(struct search *s, uint32_t a, uint32_t b)
@@ -273,7 +304,9 @@ static void find_mate(struct search *s, uint32_t id, const struct ex_pkt *k)
 		return;
 	for (uint32_t i = s->flows > FLOW_SCAN ? s->flows - FLOW_SCAN : 0; i < s->flows; i++) {
 		const struct flow *g = &s->flow[i];
-		if (!g->mate && g->has_request && is_reverse(f, g) && rpwi_psn_diff(k->p.psn, g->psn_low) >= 0 && rpwi_psn_diff(k->p.psn, g->psn_high) <= 0) {
+		if (!g->mate && g->has_request && is_reverse(f, g) &&
+			rpwi_psn_diff(k->p.psn, g->psn_low) >= 0 &&
+			rpwi_psn_diff(k->p.psn, g->psn_high) <= 0) {
 			mate(s, id, i);
 			return;
 		}
@@ -299,9 +332,11 @@ static void note_request(struct flow *f, const struct ex_pkt *k)
 static void on_data(struct search *s, struct ex_pkt *k)
 {
 	uint64_t key = key_of(TAG_QP, &k->flow.dst, k->p.dqpn);
-	for (const struct node *n = index_find(&s->index, key); n; n = index_next(&s->index, key, n->next)) {
+	for (const struct node *n = index_find(&s->index, key); n;
+		n = index_next(&s->index, key, n->next)) {
 		const struct ex_talk *t = &s->m->talk[n->talk];
-		if (t->end[n->side].qpn != k->p.dqpn || !rpwi_addr_eq(&t->end[n->side].addr, &k->flow.dst) ||
+		if (t->end[n->side].qpn != k->p.dqpn ||
+			!rpwi_addr_eq(&t->end[n->side].addr, &k->flow.dst) ||
 			!rpwi_addr_eq(&t->end[1 - n->side].addr, &k->flow.src))
 			continue;
 		k->talk = n->talk;
@@ -323,7 +358,9 @@ static void on_data(struct search *s, struct ex_pkt *k)
 
 static void on_ud(struct search *s, struct ex_pkt *k)
 {
-	uint64_t a = key_of(TAG_UD, &k->flow.src, k->p.sqpn), b = key_of(TAG_UD, &k->flow.dst, k->p.dqpn), key = rpwi_mix(RPWI_MIN(a, b), RPWI_MAX(a, b));
+	uint64_t a = key_of(TAG_UD, &k->flow.src, k->p.sqpn),
+		 b = key_of(TAG_UD, &k->flow.dst, k->p.dqpn),
+		 key = rpwi_mix(RPWI_MIN(a, b), RPWI_MAX(a, b));
 	const struct node *n = index_find(&s->index, key);
 	uint32_t id;
 	if (n) {
@@ -362,7 +399,8 @@ static void pair_leftovers(struct search *s)
 {
 	for (uint32_t i = 0; i < s->flows && s->flows <= FLOW_SCAN; i++) {
 		uint32_t found, back;
-		if (!s->flow[i].mate && only_reverse(s, i, &found) && only_reverse(s, found, &back) && back == i)
+		if (!s->flow[i].mate && only_reverse(s, i, &found) &&
+			only_reverse(s, found, &back) && back == i)
 			mate(s, i, found);
 	}
 }

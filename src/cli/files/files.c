@@ -33,7 +33,9 @@ static const char *head_check(const uint8_t *b, size_t len)
 	if (len < FILES_HEAD_BYTES || rpwi_get_be32(b) != FILES_MAGIC)
 		return "it is not a message of ropeway send or recv";
 	if (rpwi_get_be16(b + 4) != FILES_VERSION && rpwi_get_be16(b + 6) != FILES_REFUSED) {
-		snprintf(version, sizeof(version), "it speaks version %u of the protocol, this side version %d", rpwi_get_be16(b + 4), FILES_VERSION);
+		snprintf(version, sizeof(version),
+			"it speaks version %u of the protocol, this side version %d",
+			rpwi_get_be16(b + 4), FILES_VERSION);
 		return version;
 	}
 	if (!rpwi_get_be16(b + 6) || rpwi_get_be16(b + 6) >= FILES_TYPES)
@@ -90,7 +92,8 @@ static const char *component_check(const char *c, size_t len)
 		return "it has a component . or ..";
 	if (len > FILES_COMPONENT_MAX)
 		return "it has a component longer than 255 bytes";
-	return is_part(c, len) ? "names that end in " FILES_PART " are those of files under way" : NULL;
+	return is_part(c, len) ? "names that end in " FILES_PART " are those of files under way"
+			       : NULL;
 }
 
 const char *files_name_check(const char *name)
@@ -102,11 +105,14 @@ const char *files_name_check(const char *name)
 	if (*name == '/')
 		return "it is absolute";
 	/* "." and ".." are told apart from these below. */
-	if (*name == '.' && name[1] && name[1] != '/' && strncmp(name, "../", 3) != 0 && strcmp(name, "..") != 0)
-		return "it begins with a dot, and such names configure programs: send the directory that it is in";
+	if (*name == '.' && name[1] && name[1] != '/' && strncmp(name, "../", 3) != 0 &&
+		strcmp(name, "..") != 0)
+		return "it begins with a dot, and such names configure programs: send the "
+		       "directory that it is in";
 	for (int depth = 1; !wrong; depth++) {
 		size_t len = strcspn(name, "/");
-		wrong = depth > FILES_DEPTH_MAX ? "it is more than 128 directories deep" : component_check(name, len);
+		wrong = depth > FILES_DEPTH_MAX ? "it is more than 128 directories deep"
+						: component_check(name, len);
 		if (!wrong && !name[len])
 			return NULL;
 		name += len + 1;
@@ -129,7 +135,9 @@ const char *files_link_check(const char *name, const char *target)
 		size_t len = strcspn(p, "/");
 		bool up = len == 2 && p[0] == '.' && p[1] == '.';
 		if (up && (descended || !depth--))
-			return descended ? "its target has .. behind a name, which may lead anywhere" : "its target leaves the directory";
+			return descended
+				       ? "its target has .. behind a name, which may lead anywhere"
+				       : "its target leaves the directory";
 		descended |= !up;
 		p += len;
 	}

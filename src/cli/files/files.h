@@ -31,8 +31,10 @@ enum {
 	FILES_MESSAGE_MAX = FILES_HEAD_BYTES + 2 * FILES_TEXT_MAX,
 	FILES_HASH_BYTES = 16,
 	FILES_STILL_MS = 3000,
-	FILES_WANTS_LINKS = 1, /* mode of HELLO: links that lead anywhere will come; of READY: they are taken */
-	FILES_SPIN_NS = 30000, /* so long both sides look for more before they sleep: to sleep and be woken takes longer than a piece of a chunk */
+	FILES_WANTS_LINKS =
+		1, /* mode of HELLO: links that lead anywhere will come; of READY: they are taken */
+	FILES_SPIN_NS =
+		30000, /* so long both sides look for more before they sleep: to sleep and be woken takes longer than a piece of a chunk */
 };
 #define FILES_MAGIC 0x52505746u /* "RPWF" */
 #define FILES_TAG_CONTROL (1ull << 63)
@@ -47,12 +49,12 @@ enum files_type {
 	FILES_DIR,       /* name, mode */
 	FILES_DIR_END,   /* name, mode, mtime */
 	FILES_LINK,      /* name, mtime, text: its target */
-	FILES_FILE,      /* name, mode, mtime, size, number; data: bytes of it that are not holes, about */
-	FILES_HAVE,      /* size, hash */
-	FILES_START,     /* size: from where on the bytes come */
-	FILES_END,       /* hash of the whole file; data: bytes that were sent */
-	FILES_DONE,      /* text: what could not be kept of it, if anything */
-	FILES_REFUSED,   /* text: why. Of any version */
+	FILES_FILE, /* name, mode, mtime, size, number; data: bytes of it that are not holes, about */
+	FILES_HAVE,    /* size, hash */
+	FILES_START,   /* size: from where on the bytes come */
+	FILES_END,     /* hash of the whole file; data: bytes that were sent */
+	FILES_DONE,    /* text: what could not be kept of it, if anything */
+	FILES_REFUSED, /* text: why. Of any version */
 	FILES_BYE,
 	FILES_COMPARE, /* size */
 	FILES_KEPT,    /* text: why */
@@ -75,7 +77,8 @@ struct files_message {
 /* Its length in `out`. Name and text are as long as they may be at most. */
 size_t files_pack(const struct files_message *m, uint8_t out[FILES_MESSAGE_MAX]);
 /* 0; or -EPROTO and `why`, at least 200 bytes, for what is no message of this version. */
-int files_unpack(const uint8_t *bytes, size_t len, struct files_message *m, char *why, size_t why_len);
+int files_unpack(
+	const uint8_t *bytes, size_t len, struct files_message *m, char *why, size_t why_len);
 /* NULL if a path that a peer sent may be made below a directory, else what is wrong with it. */
 const char *files_name_check(const char *name);
 /* The same for a link there: relative, ".." only at its beginning and never above the directory. Then it stays inside, whatever it leads through, if all other links do. */

@@ -48,11 +48,14 @@ static void print_start(const struct options *o, int port)
 	const char *what = o->overwrite ? "add and replace files" : "add files, and replace none";
 
 	if (!o->listen)
-		printf("listening on port %d%s for files to %s\n", port, o->has_key ? "" : " of 127.0.0.1", o->dir);
+		printf("listening on port %d%s for files to %s\n", port,
+			o->has_key ? "" : " of 127.0.0.1", o->dir);
 	else
 		printf("listening on port %d (%s) for files to %s\n", port, o->listen, o->dir);
 	if (!o->has_key && !o->listen)
-		printf("no key: every user of this host can %s there. For other hosts, give a key\n(--key-file), or an address (--listen)\n", what);
+		printf("no key: every user of this host can %s there. For other hosts, give a "
+		       "key\n(--key-file), or an address (--listen)\n",
+			what);
 	else if (!o->has_key)
 		printf("no key: whoever reaches that port can %s there\n", what);
 	else if (o->overwrite)
@@ -63,12 +66,14 @@ static void print_start(const struct options *o, int port)
 static int run(const struct options *o)
 {
 	rpw_context_options co = {.size = sizeof(co), .key_file = o->key_file};
-	struct receiver r = {.quiet = o->quiet, .store = {.overwrite = o->overwrite, .any_links = o->links}};
+	struct receiver r = {
+		.quiet = o->quiet, .store = {.overwrite = o->overwrite, .any_links = o->links}};
 	char listen[32];
 	struct store_why why;
 	rpw_listener *l;
 
-	signal(SIGXFSZ, SIG_IGN); /* a file that is too long for `ulimit -f` is an error like a full disk */
+	signal(SIGXFSZ,
+		SIG_IGN); /* a file that is too long for `ulimit -f` is an error like a full disk */
 	snprintf(listen, sizeof(listen), "%s:" FILES_PORT, o->has_key ? "" : "127.0.0.1");
 	if (store_open(&r.store, o->dir, &why))
 		return rpwi_cli_fail(CLI_FAILED, NAME, "%s", why.text);
@@ -90,26 +95,37 @@ static int run(const struct options *o)
 
 static const struct cli_option option[] = {
 	{"listen", 'l', CLI_ADDRESS, "ADDRESS",
-		"host:port, or :port on all addresses; :0 is any free port. Unless given, port " FILES_PORT
-		": of 127.0.0.1 without a key, which only this host reaches; of all addresses with one",
+		"host:port, or :port on all addresses; :0 is any free port. Unless given, "
+		"port " FILES_PORT ": of 127.0.0.1 without a key, which only this host reaches; of "
+				   "all addresses with one",
 		CLI_INTO(struct options, listen)},
-	{"key-file", 'k', CLI_FILE, "FILE", "only senders with the same key; names, contents and checksums are encrypted", CLI_INTO(struct options, key_file)},
-	{"overwrite", 'w', CLI_FLAG, NULL, "replace existing files of the same name", CLI_INTO(struct options, overwrite)},
-	{"links", 'L', CLI_FLAG, NULL, "take symbolic links that lead anywhere, of senders with --links. They are never followed",
+	{"key-file", 'k', CLI_FILE, "FILE",
+		"only senders with the same key; names, contents and checksums are encrypted",
+		CLI_INTO(struct options, key_file)},
+	{"overwrite", 'w', CLI_FLAG, NULL, "replace existing files of the same name",
+		CLI_INTO(struct options, overwrite)},
+	{"links", 'L', CLI_FLAG, NULL,
+		"take symbolic links that lead anywhere, of senders with --links. They are never "
+		"followed",
 		CLI_INTO(struct options, links)},
-	{"once", '1', CLI_FLAG, NULL, "exit after the first sender: exit status 0 if all of its files are here", CLI_INTO(struct options, once)},
+	{"once", '1', CLI_FLAG, NULL,
+		"exit after the first sender: exit status 0 if all of its files are here",
+		CLI_INTO(struct options, once)},
 	{"quiet", 'q', CLI_FLAG, NULL, "print errors only", CLI_INTO(struct options, quiet)},
 	{},
 };
 static const struct cli_command command = {
 	.name = NAME,
 	.usage = "[OPTIONS] [DIR]",
-	.about = "Receives files and directories of `ropeway send` into DIR (the current one unless given), from any number of senders. Whatever a sender "
-		 "says, nothing outside of DIR is touched, no file that is there is replaced (an identical one counts as received), no directory that is there "
+	.about = "Receives files and directories of `ropeway send` into DIR (the current one "
+		 "unless given), from any number of senders. Whatever a sender "
+		 "says, nothing outside of DIR is touched, no file that is there is replaced (an "
+		 "identical one counts as received), no directory that is there "
 		 "changes its mode, and no name directly in DIR begins with a dot.",
 	.option = option,
 	.after = "A file has the name NAME" FILES_PART
-		 " until all of it is there and its checksum is right. After a broken connection, sending it again goes on where it stopped.",
+		 " until all of it is there and its checksum is right. After a broken connection, "
+		 "sending it again goes on where it stopped.",
 	.operands_most = 1,
 };
 

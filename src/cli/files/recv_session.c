@@ -27,8 +27,9 @@ struct recv_session {
 	rpw_endpoint *ep;
 	enum state state;
 	bool is_greeted, is_asking, is_draining, is_good, any_links;
-	unsigned posted, answers;              /* requests that will call back; those of them that are answers */
-	uint64_t heard_ns, moved_ns, still_ns; /* anything was heard; an entry or a byte moved; STILL was said last */
+	unsigned posted, answers; /* requests that will call back; those of them that are answers */
+	uint64_t heard_ns, moved_ns,
+		still_ns; /* anything was heard; an entry or a byte moved; STILL was said last */
 	uint64_t begin_ns, bytes;
 	uint32_t number, entries, kept;
 	struct store_dirs dirs;
@@ -81,14 +82,20 @@ static void lost(struct recv_session *s, int status)
 	char shown[300], why[600];
 
 	rpw_endpoint_info(s->ep, &info);
-	rpwi_cli_printable(info.why, why, sizeof(why)); /* there may be words of the sender's in it */
-	if (s->state < LEAVING && s->is_greeted && s->file.fd >= 0 && s->file.written >= FILES_CHUNK && !s->file.is_there)
+	rpwi_cli_printable(
+		info.why, why, sizeof(why)); /* there may be words of the sender's in it */
+	if (s->state < LEAVING && s->is_greeted && s->file.fd >= 0 &&
+		s->file.written >= FILES_CHUNK && !s->file.is_there)
 		rpwi_cli_fail(CLI_FAILED, "ropeway recv",
-			"%s has gone (%s) in the middle of '%s': %llu of %llu bytes are kept, sending it again goes on there: %s", s->peer,
-			rpw_status_name(status), rpwi_cli_printable(s->file.name, shown, sizeof(shown)), (unsigned long long)s->file.written,
-			(unsigned long long)s->file.size, why);
+			"%s has gone (%s) in the middle of '%s': %llu of %llu bytes are kept, "
+			"sending it again goes on there: %s",
+			s->peer, rpw_status_name(status),
+			rpwi_cli_printable(s->file.name, shown, sizeof(shown)),
+			(unsigned long long)s->file.written, (unsigned long long)s->file.size, why);
 	else if (s->state < LEAVING && (s->is_greeted || status == RPW_ERR_PROTOCOL))
-		rpwi_cli_fail(CLI_FAILED, "ropeway recv", "%s has gone (%s) before it said goodbye: %s", s->peer, rpw_status_name(status), why);
+		rpwi_cli_fail(CLI_FAILED, "ropeway recv",
+			"%s has gone (%s) before it said goodbye: %s", s->peer,
+			rpw_status_name(status), why);
 	session_close(s);
 }
 
@@ -175,7 +182,8 @@ static void leave(struct recv_session *s)
 	rpw_request_on_done(req, flushed, s);
 }
 
-static void refuse(struct recv_session *s, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
+static void refuse(struct recv_session *s, const char *fmt, ...)
+	__attribute__((format(printf, 2, 3)));
 static void refuse(struct recv_session *s, const char *fmt, ...)
 {
 	struct files_message m = {.type = FILES_REFUSED};
@@ -185,14 +193,15 @@ static void refuse(struct recv_session *s, const char *fmt, ...)
 	vsnprintf(m.text, 1024, fmt, ap);
 	va_end(ap);
 	rpwi_cli_printable(m.text, m.text, 1024); /* names are the sender's */
-	store_file_close(&s->file);               /* before the sender hears of it, and comes again */
+	store_file_close(&s->file); /* before the sender hears of it, and comes again */
 	rpwi_cli_fail(CLI_FAILED, "ropeway recv", "%s: %s", s->peer, m.text);
 	answer(s, &m);
 	leave(s);
 }
 
 /* An entry is done with, one way or the other. */
-static void entry_done(struct recv_session *s, enum store_result result, const struct store_why *why)
+static void entry_done(
+	struct recv_session *s, enum store_result result, const struct store_why *why)
 {
 	s->moved_ns = rpwi_now_ns();
 	s->state = WANT_ENTRY;
@@ -214,10 +223,12 @@ static void file_done(struct recv_session *s)
 {
 	struct store_why why = {""};
 
-	if (s->state != WANT_BYTES || !s->has_end || s->file.is_reading || s->file_bytes < s->end_bytes)
+	if (s->state != WANT_BYTES || !s->has_end || s->file.is_reading ||
+		s->file_bytes < s->end_bytes)
 		return;
 	if (s->file_bytes > s->end_bytes) {
-		refuse(s, "'%s': refused: %llu bytes came where the sender says that it sent %llu", s->file.name, (unsigned long long)s->file_bytes,
+		refuse(s, "'%s': refused: %llu bytes came where the sender says that it sent %llu",
+			s->file.name, (unsigned long long)s->file_bytes,
 			(unsigned long long)s->end_bytes);
 		return;
 	}
@@ -252,7 +263,9 @@ static void chunk_ask(struct recv_session *s, struct chunk *k)
 	k->done = (rpw_completion)RPW_COMPLETION_INIT;
 	if (!k->bytes)
 		k->bytes = malloc(FILES_CHUNK + FILES_OFFSET_BYTES);
-	int rc = k->bytes ? rpw_recv(s->r->c, s->ep, k->bytes, FILES_CHUNK + FILES_OFFSET_BYTES, FILES_TAG_DATA, UINT64_MAX, &req) : RPW_ERR_NO_MEMORY;
+	int rc = k->bytes ? rpw_recv(s->r->c, s->ep, k->bytes, FILES_CHUNK + FILES_OFFSET_BYTES,
+				    FILES_TAG_DATA, UINT64_MAX, &req)
+			  : RPW_ERR_NO_MEMORY;
 	if (rc < 0) {
 		lost(s, rc);
 		return;
@@ -275,8 +288,8 @@ static void chunk_take(struct recv_session *s, struct chunk *k)
 	if (k->done.status != RPW_OK && k->done.status != RPW_ERR_TRUNCATED) {
 		lost(s, k->done.status);
 	} else if (k->done.status != RPW_OK || k->done.length <= FILES_OFFSET_BYTES) {
-		refuse(s, "refused: a message of %zu bytes came; pieces of files have %d to %d", k->done.length, FILES_OFFSET_BYTES + 1,
-			FILES_CHUNK + FILES_OFFSET_BYTES);
+		refuse(s, "refused: a message of %zu bytes came; pieces of files have %d to %d",
+			k->done.length, FILES_OFFSET_BYTES + 1, FILES_CHUNK + FILES_OFFSET_BYTES);
 	} else if (s->state != WANT_BYTES || (s->has_end && s->file_bytes == s->end_bytes)) {
 		refuse(s, "refused: %zu bytes of a file came that are not due", len);
 	} else if (store_file_write(&s->file, rpwi_get_be64(k->bytes + len), k->bytes, len, &why)) {
@@ -309,7 +322,9 @@ static void chunks_drain(struct recv_session *s)
 
 static void on_hello(struct recv_session *s, const struct files_message *m)
 {
-	struct files_message ready = {.type = FILES_READY, .mode = m->mode & FILES_WANTS_LINKS && s->r->store.any_links ? FILES_WANTS_LINKS : 0};
+	struct files_message ready = {.type = FILES_READY,
+		.mode = m->mode & FILES_WANTS_LINKS && s->r->store.any_links ? FILES_WANTS_LINKS
+									     : 0};
 
 	s->is_greeted = true;
 	s->any_links = ready.mode;
@@ -330,7 +345,8 @@ static void have(struct recv_session *s)
 
 static void on_file(struct recv_session *s, const struct files_message *m)
 {
-	struct files_message compare = {.type = FILES_COMPARE, .number = m->number, .size = m->size};
+	struct files_message compare = {
+		.type = FILES_COMPARE, .number = m->number, .size = m->size};
 	struct store_why why = {""};
 	enum store_result result = store_file_begin(&s->r->store, m, &s->file, &why);
 
@@ -382,9 +398,10 @@ static void on_entry(struct recv_session *s, const struct files_message *m)
 {
 	const struct store *store = &s->r->store;
 	struct store_why why = {""};
-	enum store_result result = m->type == FILES_DIR       ? store_dir(store, &s->dirs, m, &why)
-				   : m->type == FILES_DIR_END ? store_dir_end(store, &s->dirs, m, &why)
-							      : store_link(store, s->any_links, m, &why);
+	enum store_result result = m->type == FILES_DIR ? store_dir(store, &s->dirs, m, &why)
+				   : m->type == FILES_DIR_END
+					   ? store_dir_end(store, &s->dirs, m, &why)
+					   : store_link(store, s->any_links, m, &why);
 
 	s->entries += result == STORE_OK && m->type != FILES_DIR_END;
 	entry_done(s, result, &why);
@@ -405,8 +422,10 @@ static void on_bye(struct recv_session *s, const struct files_message *m)
 
 	rpw_endpoint_info(s->ep, &info);
 	if (!s->r->quiet)
-		printf("%s: %u %s, %s in %.2f s (%.2f GB/s) by %s\n", s->peer, s->entries, s->entries == 1 ? "entry" : "entries", rpwi_cli_size(s->bytes, size),
-			seconds, (double)s->bytes / 1e9 / (seconds > 0 ? seconds : 1), info.transport);
+		printf("%s: %u %s, %s in %.2f s (%.2f GB/s) by %s\n", s->peer, s->entries,
+			s->entries == 1 ? "entry" : "entries", rpwi_cli_size(s->bytes, size),
+			seconds, (double)s->bytes / 1e9 / (seconds > 0 ? seconds : 1),
+			info.transport);
 	fflush(stdout);
 	s->is_good = !s->kept;
 	answer_type(s, FILES_DONE, "");
@@ -436,7 +455,8 @@ static void heard(struct recv_session *s, const rpw_completion *done)
 	if (done->status != RPW_OK && done->status != RPW_ERR_TRUNCATED)
 		lost(s, done->status);
 	else if (done->status == RPW_ERR_TRUNCATED)
-		refuse(s, "refused: a control message of %zu bytes; %d are the most", done->length, FILES_MESSAGE_MAX);
+		refuse(s, "refused: a control message of %zu bytes; %d are the most", done->length,
+			FILES_MESSAGE_MAX);
 	else if (files_unpack(s->control, done->length, &m, why, sizeof(why)))
 		refuse(s, "refused: %s", why);
 	else if (m.type == FILES_STILL && s->is_greeted)
@@ -468,7 +488,8 @@ static void control_listen(struct recv_session *s)
 	rpw_request *req;
 
 	while (s->state < LEAVING) {
-		int rc = rpw_recv(s->r->c, s->ep, s->control, sizeof(s->control), FILES_TAG_CONTROL, UINT64_MAX, &req);
+		int rc = rpw_recv(s->r->c, s->ep, s->control, sizeof(s->control), FILES_TAG_CONTROL,
+			UINT64_MAX, &req);
 		if (rc < 0) {
 			lost(s, rc);
 			return;
@@ -505,7 +526,8 @@ static bool is_of_same_address(const struct recv_session *a, const struct recv_s
 }
 
 /* One of those served, all or of one address, that has to give up its place; how many of them there are. */
-static struct recv_session *who_gives_way(struct receiver *r, const struct recv_session *newcomer, bool of_its_address, unsigned *served)
+static struct recv_session *who_gives_way(struct receiver *r, const struct recv_session *newcomer,
+	bool of_its_address, unsigned *served)
 {
 	uint64_t now_ns = rpwi_now_ns();
 	struct recv_session *found = NULL;
@@ -513,13 +535,16 @@ static struct recv_session *who_gives_way(struct receiver *r, const struct recv_
 	*served = 0;
 	for (int i = 0; i < RECV_SLOTS; i++) {
 		struct recv_session *s = r->session[i];
-		if (!s || s == newcomer || s->state >= LEAVING || (of_its_address && !is_of_same_address(s, newcomer)))
+		if (!s || s == newcomer || s->state >= LEAVING ||
+			(of_its_address && !is_of_same_address(s, newcomer)))
 			continue;
 		++*served;
-		if (s->is_greeted && (s->state == READING || now_ns - s->moved_ns < RECV_IDLE_MS * RPWI_NS_PER_MS))
+		if (s->is_greeted && (s->state == READING ||
+					     now_ns - s->moved_ns < RECV_IDLE_MS * RPWI_NS_PER_MS))
 			continue;
 		/* Before hello, moved_ns is 0: those come first, and then who has been idle for longest. */
-		if (!found || s->moved_ns < found->moved_ns || (s->moved_ns == found->moved_ns && s->heard_ns < found->heard_ns))
+		if (!found || s->moved_ns < found->moved_ns ||
+			(s->moved_ns == found->moved_ns && s->heard_ns < found->heard_ns))
 			found = s;
 	}
 	return found;
@@ -533,11 +558,14 @@ static bool has_place(struct recv_session *s, bool of_its_address, unsigned most
 	if (served < most)
 		return true;
 	if (!victim) {
-		refuse(s, "refused: %u %s are served already, which is the most: try again later", served,
-			of_its_address ? "senders of your address" : "senders");
+		refuse(s, "refused: %u %s are served already, which is the most: try again later",
+			served, of_its_address ? "senders of your address" : "senders");
 		return false;
 	}
-	refuse(victim, "refused: nothing moved for %d s, and others wait for the place: the same command goes on where it stopped", RECV_IDLE_MS / 1000);
+	refuse(victim,
+		"refused: nothing moved for %d s, and others wait for the place: the same command "
+		"goes on where it stopped",
+		RECV_IDLE_MS / 1000);
 	session_put(victim);
 	return true;
 }
@@ -551,7 +579,8 @@ static void take_slot(struct receiver *r, struct recv_session *s)
 	for (int i = 0; i < RECV_SLOTS; i++) {
 		if (!r->session[i])
 			at = i;
-		else if (r->session[i]->state == LEAVING && (!oldest || r->session[i]->heard_ns < oldest->heard_ns))
+		else if (r->session[i]->state == LEAVING &&
+			 (!oldest || r->session[i]->heard_ns < oldest->heard_ns))
 			oldest = r->session[i];
 	}
 	for (int i = 0; at < 0 && i < RECV_SLOTS; i++)
@@ -615,11 +644,15 @@ void recv_session_timers(struct receiver *r, uint64_t now_ns)
 {
 	for (int i = 0; i < RECV_SLOTS; i++) {
 		struct recv_session *s = r->session[i];
-		uint64_t silent_ms = s && now_ns > s->heard_ns ? (now_ns - s->heard_ns) / RPWI_NS_PER_MS : 0;
-		if (!s || silent_ms < (s->state == LEAVING || !s->is_greeted ? RECV_LEAVING_MS : RECV_SILENT_MS))
+		uint64_t silent_ms =
+			s && now_ns > s->heard_ns ? (now_ns - s->heard_ns) / RPWI_NS_PER_MS : 0;
+		if (!s || silent_ms < (s->state == LEAVING || !s->is_greeted ? RECV_LEAVING_MS
+									     : RECV_SILENT_MS))
 			continue;
 		if (s->state != LEAVING && s->is_greeted)
-			rpwi_cli_fail(CLI_FAILED, "ropeway recv", "%s has said nothing for %d s: it is let go", s->peer, RECV_SILENT_MS / 1000);
+			rpwi_cli_fail(CLI_FAILED, "ropeway recv",
+				"%s has said nothing for %d s: it is let go", s->peer,
+				RECV_SILENT_MS / 1000);
 		session_close(s);
 		session_put(s);
 	}

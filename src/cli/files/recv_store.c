@@ -20,7 +20,8 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
-static void tell(struct store_why *why, const char *name, const char *fmt, ...) __attribute__((format(printf, 3, 4)));
+static void tell(struct store_why *why, const char *name, const char *fmt, ...)
+	__attribute__((format(printf, 3, 4)));
 static void tell(struct store_why *why, const char *name, const char *fmt, ...)
 {
 	char shown[200], reason[256];
@@ -29,19 +30,23 @@ static void tell(struct store_why *why, const char *name, const char *fmt, ...)
 	va_start(ap, fmt);
 	vsnprintf(reason, sizeof(reason), fmt, ap);
 	va_end(ap);
-	snprintf(why->text, sizeof(why->text), "'%s': %s", rpwi_cli_printable(name, shown, sizeof(shown)), reason);
+	snprintf(why->text, sizeof(why->text), "'%s': %s",
+		rpwi_cli_printable(name, shown, sizeof(shown)), reason);
 }
 #define fail(why, name, ...) (tell(why, name, __VA_ARGS__), STORE_REFUSED)
 
 static enum store_result keep(struct store_why *why, const char *name)
 {
-	tell(why, name, "it is there already and differs, and stays: ropeway recv --overwrite replaces it");
+	tell(why, name,
+		"it is there already and differs, and stays: ropeway recv --overwrite replaces it");
 	return STORE_KEPT;
 }
 
 static int open_beneath(int dir, const char *name, uint64_t flags, uint64_t mode)
 {
-	struct open_how how = {.flags = flags | O_CLOEXEC, .mode = mode, .resolve = RESOLVE_BENEATH | RESOLVE_NO_SYMLINKS | RESOLVE_NO_MAGICLINKS};
+	struct open_how how = {.flags = flags | O_CLOEXEC,
+		.mode = mode,
+		.resolve = RESOLVE_BENEATH | RESOLVE_NO_SYMLINKS | RESOLVE_NO_MAGICLINKS};
 
 	return (int)syscall(SYS_openat2, dir, name, &how, sizeof(how));
 }
@@ -53,8 +58,10 @@ int store_open(struct store *s, const char *dir, struct store_why *why)
 		return fail(why, dir, "cannot be opened as a directory: %s", strerror(errno));
 	int probe = open_beneath(s->root, ".", O_PATH | O_DIRECTORY, 0), ret = 0;
 	if (probe < 0)
-		ret = fail(
-			why, dir, "openat2 does not work here (%s), and without it no name from a peer is safe: Linux 5.6 or later is needed", strerror(errno));
+		ret = fail(why, dir,
+			"openat2 does not work here (%s), and without it no name from a peer is "
+			"safe: Linux 5.6 or later is needed",
+			strerror(errno));
 	else if (faccessat(s->root, ".", W_OK | X_OK, AT_EACCESS))
 		ret = fail(why, dir, "cannot be written to: %s", strerror(errno));
 	if (probe >= 0)
@@ -65,7 +72,8 @@ int store_open(struct store *s, const char *dir, struct store_why *why)
 }
 
 /* The directory that holds `name`, and the last component. */
-static int open_parent(int root, const char *name, char leaf[FILES_COMPONENT_MAX + 1], struct store_why *why)
+static int open_parent(
+	int root, const char *name, char leaf[FILES_COMPONENT_MAX + 1], struct store_why *why)
 {
 	char path[FILES_TEXT_MAX + 1];
 	const char *wrong = files_name_check(name);
@@ -74,14 +82,17 @@ static int open_parent(int root, const char *name, char leaf[FILES_COMPONENT_MAX
 		return fail(why, name, "refused: %s", wrong);
 	snprintf(path, sizeof(path), "%s", name);
 	char *slash = strrchr(path, '/');
-	snprintf(leaf, FILES_COMPONENT_MAX + 1, "%.*s", FILES_COMPONENT_MAX, slash ? slash + 1 : path); /* as long as a component may be */
+	snprintf(leaf, FILES_COMPONENT_MAX + 1, "%.*s", FILES_COMPONENT_MAX,
+		slash ? slash + 1 : path); /* as long as a component may be */
 	if (slash)
 		*slash = '\0';
 	int fd = open_beneath(root, slash ? path : ".", O_RDONLY | O_DIRECTORY, 0);
 	if (fd >= 0)
 		return fd;
 	if (errno == ELOOP || errno == EXDEV)
-		return fail(why, name, "refused: there is a symbolic link in its path, and links are never followed");
+		return fail(why, name,
+			"refused: there is a symbolic link in its path, and links are never "
+			"followed");
 	return fail(why, name, "its directory cannot be opened: %s", strerror(errno));
 }
 
@@ -92,10 +103,12 @@ static bool is_inside(const struct store_dirs *d, const char *name)
 {
 	size_t len = strlen(d->path);
 
-	return d->depth < FILES_DEPTH_MAX && !strncmp(name, d->path, len) && (!len || name[len] == '/') && !strchr(name + len + !!len, '/');
+	return d->depth < FILES_DEPTH_MAX && !strncmp(name, d->path, len) &&
+	       (!len || name[len] == '/') && !strchr(name + len + !!len, '/');
 }
 
-static enum store_result make_dir(int parent, const char *leaf, struct store_dirs *d, const struct files_message *m, struct store_why *why)
+static enum store_result make_dir(int parent, const char *leaf, struct store_dirs *d,
+	const struct files_message *m, struct store_why *why)
 {
 	bool is_made = !mkdirat(parent, leaf, 0700);
 	enum store_result ret = STORE_OK;
@@ -108,7 +121,8 @@ static enum store_result make_dir(int parent, const char *leaf, struct store_dir
 	int fd = is_made ? open_beneath(parent, leaf, O_RDONLY | O_DIRECTORY, 0) : -1;
 	/* Ours to write until DIR_END; else as it will be, so that a transfer that breaks leaves it right. */
 	if (fd >= 0 && fchmod(fd, (m->mode & 0777) | 0700))
-		ret = fail(why, m->name, "mode of the directory cannot be set: %s", strerror(errno));
+		ret = fail(
+			why, m->name, "mode of the directory cannot be set: %s", strerror(errno));
 	if (fd >= 0)
 		close(fd);
 	if (ret)
@@ -119,11 +133,14 @@ static enum store_result make_dir(int parent, const char *leaf, struct store_dir
 	d->level[d->depth].ino = st.st_ino;
 	d->depth++;
 	if (!is_made && (st.st_mode & 0777) != (m->mode & 0777))
-		tell(why, m->name, "the directory is there already: its mode %03o stays, the sender's is %03o", st.st_mode & 0777, m->mode & 0777);
+		tell(why, m->name,
+			"the directory is there already: its mode %03o stays, the sender's is %03o",
+			st.st_mode & 0777, m->mode & 0777);
 	return STORE_OK;
 }
 
-enum store_result store_dir(const struct store *s, struct store_dirs *d, const struct files_message *m, struct store_why *why)
+enum store_result store_dir(const struct store *s, struct store_dirs *d,
+	const struct files_message *m, struct store_why *why)
 {
 	char leaf[FILES_COMPONENT_MAX + 1];
 	int parent = open_parent(s->root, m->name, leaf, why);
@@ -131,14 +148,19 @@ enum store_result store_dir(const struct store *s, struct store_dirs *d, const s
 	if (parent < 0)
 		return STORE_REFUSED;
 	enum store_result ret =
-		is_inside(d, m->name) ? make_dir(parent, leaf, d, m, why) : fail(why, m->name, "refused: it is not in the directory that was begun last");
+		is_inside(d, m->name)
+			? make_dir(parent, leaf, d, m, why)
+			: fail(why, m->name,
+				  "refused: it is not in the directory that was begun last");
 	close(parent);
 	return ret;
 }
 
-enum store_result store_dir_end(const struct store *s, struct store_dirs *d, const struct files_message *m, struct store_why *why)
+enum store_result store_dir_end(const struct store *s, struct store_dirs *d,
+	const struct files_message *m, struct store_why *why)
 {
-	struct timespec times[2] = {{.tv_nsec = UTIME_OMIT}, {.tv_sec = m->mtime_s, .tv_nsec = m->mtime_ns}};
+	struct timespec times[2] = {
+		{.tv_nsec = UTIME_OMIT}, {.tv_sec = m->mtime_s, .tv_nsec = m->mtime_ns}};
 	const char *wrong = files_name_check(m->name);
 	enum store_result ret = STORE_OK;
 	struct stat st;
@@ -152,11 +174,14 @@ enum store_result store_dir_end(const struct store *s, struct store_dirs *d, con
 	int fd = open_beneath(s->root, m->name, O_RDONLY | O_DIRECTORY, 0);
 	if (fd < 0)
 		return fail(why, m->name, "the directory cannot be opened: %s", strerror(errno));
-	bool is_ours = !fstat(fd, &st) && d->level[d->depth].is_made && d->level[d->depth].dev == st.st_dev && d->level[d->depth].ino == st.st_ino;
+	bool is_ours = !fstat(fd, &st) && d->level[d->depth].is_made &&
+		       d->level[d->depth].dev == st.st_dev && d->level[d->depth].ino == st.st_ino;
 	if (is_ours && fchmod(fd, m->mode & 0777))
-		ret = fail(why, m->name, "mode of the directory cannot be set: %s", strerror(errno));
+		ret = fail(
+			why, m->name, "mode of the directory cannot be set: %s", strerror(errno));
 	if (futimens(fd, times) && is_ours)
-		ret = fail(why, m->name, "time of the directory cannot be set: %s", strerror(errno));
+		ret = fail(
+			why, m->name, "time of the directory cannot be set: %s", strerror(errno));
 	close(fd);
 	return ret;
 }
@@ -170,7 +195,8 @@ static void part_name(const char *leaf, char part[FILES_COMPONENT_MAX + 1])
 	if (len + strlen(FILES_PART) <= FILES_COMPONENT_MAX)
 		snprintf(part, FILES_COMPONENT_MAX + 1, "%.*s" FILES_PART, (int)len, leaf);
 	else
-		snprintf(part, FILES_COMPONENT_MAX + 1, "%016llx" FILES_PART, (unsigned long long)XXH3_64bits(leaf, len));
+		snprintf(part, FILES_COMPONENT_MAX + 1, "%016llx" FILES_PART,
+			(unsigned long long)XXH3_64bits(leaf, len));
 }
 
 static bool is_link_to(int parent, const char *leaf, const char *target)
@@ -182,7 +208,8 @@ static bool is_link_to(int parent, const char *leaf, const char *target)
 }
 
 /* By way of a part, so that an older link is replaced in one step. */
-static enum store_result replace_link(int parent, const char *leaf, const struct files_message *m, struct store_why *why)
+static enum store_result replace_link(
+	int parent, const char *leaf, const struct files_message *m, struct store_why *why)
 {
 	char part[FILES_COMPONENT_MAX + 1];
 	struct stat st;
@@ -190,16 +217,21 @@ static enum store_result replace_link(int parent, const char *leaf, const struct
 	if (!fstatat(parent, leaf, &st, AT_SYMLINK_NOFOLLOW) && !S_ISLNK(st.st_mode))
 		return fail(why, m->name, "refused: it is there already, and is not a link");
 	part_name(leaf, part);
-	if (symlinkat(m->text, parent, part) && errno == EEXIST && !fstatat(parent, part, &st, AT_SYMLINK_NOFOLLOW) && S_ISLNK(st.st_mode)) {
+	if (symlinkat(m->text, parent, part) && errno == EEXIST &&
+		!fstatat(parent, part, &st, AT_SYMLINK_NOFOLLOW) && S_ISLNK(st.st_mode)) {
 		unlinkat(parent, part, 0);
 		errno = symlinkat(m->text, parent, part) ? errno : 0;
 	}
-	return renameat(parent, part, parent, leaf) ? fail(why, m->name, "the link cannot be made: %s", strerror(errno)) : STORE_OK;
+	return renameat(parent, part, parent, leaf)
+		       ? fail(why, m->name, "the link cannot be made: %s", strerror(errno))
+		       : STORE_OK;
 }
 
-static enum store_result make_link(const struct store *s, int parent, const char *leaf, const struct files_message *m, struct store_why *why)
+static enum store_result make_link(const struct store *s, int parent, const char *leaf,
+	const struct files_message *m, struct store_why *why)
 {
-	struct timespec times[2] = {{.tv_nsec = UTIME_OMIT}, {.tv_sec = m->mtime_s, .tv_nsec = m->mtime_ns}};
+	struct timespec times[2] = {
+		{.tv_nsec = UTIME_OMIT}, {.tv_sec = m->mtime_s, .tv_nsec = m->mtime_ns}};
 	enum store_result ret = STORE_OK;
 
 	if (symlinkat(m->text, parent, leaf)) {
@@ -210,19 +242,25 @@ static enum store_result make_link(const struct store *s, int parent, const char
 		ret = s->overwrite ? replace_link(parent, leaf, m, why) : keep(why, m->name);
 	}
 	if (ret == STORE_OK)
-		utimensat(parent, leaf, times, AT_SYMLINK_NOFOLLOW); /* not every file system has times of links */
+		utimensat(parent, leaf, times,
+			AT_SYMLINK_NOFOLLOW); /* not every file system has times of links */
 	return ret;
 }
 
-enum store_result store_link(const struct store *s, bool any, const struct files_message *m, struct store_why *why)
+enum store_result store_link(
+	const struct store *s, bool any, const struct files_message *m, struct store_why *why)
 {
 	char leaf[FILES_COMPONENT_MAX + 1];
 	int parent = open_parent(s->root, m->name, leaf, why);
 
 	if (parent < 0)
 		return STORE_REFUSED;
-	const char *wrong = !*m->text ? "its target is empty" : any && s->any_links ? NULL : files_link_check(m->name, m->text);
-	enum store_result ret = wrong ? fail(why, m->name, "refused: the link is not safe: %s", wrong) : make_link(s, parent, leaf, m, why);
+	const char *wrong = !*m->text             ? "its target is empty"
+			    : any && s->any_links ? NULL
+						  : files_link_check(m->name, m->text);
+	enum store_result ret =
+		wrong ? fail(why, m->name, "refused: the link is not safe: %s", wrong)
+		      : make_link(s, parent, leaf, m, why);
 	close(parent);
 	return ret;
 }
@@ -231,7 +269,8 @@ enum store_result store_link(const struct store *s, bool any, const struct files
 
 static int open_plain(int parent, const char *leaf, uint64_t flags, struct stat *st)
 {
-	int fd = open_beneath(parent, leaf, flags | O_NOFOLLOW | O_NONBLOCK | O_NOCTTY, flags & O_CREAT ? 0600 : 0);
+	int fd = open_beneath(parent, leaf, flags | O_NOFOLLOW | O_NONBLOCK | O_NOCTTY,
+		flags & O_CREAT ? 0600 : 0);
 
 	if (fd < 0)
 		return -errno;
@@ -242,13 +281,16 @@ static int open_plain(int parent, const char *leaf, uint64_t flags, struct stat 
 }
 
 /* A file of this name and size is there: its contents will tell. It is only read. */
-static enum store_result open_complete(struct store_file *f, const char *name, struct store_why *why)
+static enum store_result open_complete(
+	struct store_file *f, const char *name, struct store_why *why)
 {
 	struct stat st = {0};
 	int fd = open_plain(f->parent, f->leaf, O_RDONLY, &st);
 
 	if (fd < 0)
-		return fail(why, name, "it is there already, and cannot be opened to compare it: %s", fd == -EMLINK ? "it is not a plain file" : strerror(-fd));
+		return fail(why, name,
+			"it is there already, and cannot be opened to compare it: %s",
+			fd == -EMLINK ? "it is not a plain file" : strerror(-fd));
 	if ((uint64_t)st.st_size != f->size) {
 		close(fd);
 		return keep(why, name);
@@ -274,12 +316,15 @@ static enum store_result open_part(struct store_file *f, const char *name, struc
 	}
 	if (fd < 0) {
 		f->part[0] = '\0';
-		return fail(
-			why, name, "its part cannot be opened for writing: %s", fd == -EMLINK ? "it is not a plain file of ours with one name" : strerror(-fd));
+		return fail(why, name, "its part cannot be opened for writing: %s",
+			fd == -EMLINK ? "it is not a plain file of ours with one name"
+				      : strerror(-fd));
 	}
 	f->fd = fd;
 	/* With the lock it must still have its name: another one may have completed it meanwhile. */
-	if (flock(fd, LOCK_EX | LOCK_NB) || fstatat(f->parent, f->part, &named, AT_SYMLINK_NOFOLLOW) || named.st_ino != st.st_ino || fstat(fd, &st)) {
+	if (flock(fd, LOCK_EX | LOCK_NB) ||
+		fstatat(f->parent, f->part, &named, AT_SYMLINK_NOFOLLOW) ||
+		named.st_ino != st.st_ino || fstat(fd, &st)) {
 		f->part[0] = '\0';
 		return fail(why, name, "another sender is sending it at this moment");
 	}
@@ -290,7 +335,8 @@ static enum store_result open_part(struct store_file *f, const char *name, struc
 }
 
 /* A disk that is too small is told of at once. Nothing is reserved: a sender who only announces takes nothing away. */
-static enum store_result room(const struct store_file *f, uint64_t data, const char *name, struct store_why *why)
+static enum store_result room(
+	const struct store_file *f, uint64_t data, const char *name, struct store_why *why)
 {
 	char need[CLI_SIZE_LEN], have[CLI_SIZE_LEN];
 	struct statvfs fs;
@@ -300,25 +346,31 @@ static enum store_result room(const struct store_file *f, uint64_t data, const c
 		return fail(why, name, "its part cannot be cut: %s", strerror(errno));
 	if (fstat(f->fd, &st) || fstatvfs(f->fd, &fs) || !fs.f_blocks)
 		return STORE_OK;
-	uint64_t left = (uint64_t)(geteuid() ? fs.f_bavail : fs.f_bfree) * fs.f_frsize, has = (uint64_t)st.st_blocks * 512;
+	uint64_t left = (uint64_t)(geteuid() ? fs.f_bavail : fs.f_bfree) * fs.f_frsize,
+		 has = (uint64_t)st.st_blocks * 512;
 	data = RPWI_MIN(data, f->size);
 	if (data <= has || data - has <= left)
 		return STORE_OK;
-	return fail(why, name, "no room for %s: %s; %s are free", rpwi_cli_size(data - has, need), strerror(ENOSPC), rpwi_cli_size(left, have));
+	return fail(why, name, "no room for %s: %s; %s are free", rpwi_cli_size(data - has, need),
+		strerror(ENOSPC), rpwi_cli_size(left, have));
 }
 
-static enum store_result begin(struct store_file *f, const struct files_message *m, struct store_why *why)
+static enum store_result begin(
+	struct store_file *f, const struct files_message *m, struct store_why *why)
 {
 	struct stat st;
 	bool exists = !fstatat(f->parent, f->leaf, &st, AT_SYMLINK_NOFOLLOW);
 
 	if (m->size > INT64_MAX)
-		return fail(why, m->name, "refused: no file has %llu bytes", (unsigned long long)m->size);
+		return fail(why, m->name, "refused: no file has %llu bytes",
+			(unsigned long long)m->size);
 	if (exists && !S_ISREG(st.st_mode))
 		return fail(why, m->name, "refused: it is there already, and is not a plain file");
 	if (files_sum_open(&f->sum))
 		return fail(why, m->name, "out of memory");
-	enum store_result ret = exists && (!f->overwrite || (uint64_t)st.st_size == f->size) ? open_complete(f, m->name, why) : STORE_OK;
+	enum store_result ret = exists && (!f->overwrite || (uint64_t)st.st_size == f->size)
+					? open_complete(f, m->name, why)
+					: STORE_OK;
 	if (ret == STORE_OK && !f->is_there)
 		ret = open_part(f, m->name, why);
 	if (ret == STORE_OK && !f->is_there)
@@ -327,10 +379,14 @@ static enum store_result begin(struct store_file *f, const struct files_message 
 	return ret;
 }
 
-enum store_result store_file_begin(const struct store *s, const struct files_message *m, struct store_file *f, struct store_why *why)
+enum store_result store_file_begin(const struct store *s, const struct files_message *m,
+	struct store_file *f, struct store_why *why)
 {
-	*f = (struct store_file){
-		.fd = -1, .overwrite = s->overwrite, .size = m->size, .mode = m->mode & 0777, .mtime = {.tv_sec = m->mtime_s, .tv_nsec = m->mtime_ns}};
+	*f = (struct store_file){.fd = -1,
+		.overwrite = s->overwrite,
+		.size = m->size,
+		.mode = m->mode & 0777,
+		.mtime = {.tv_sec = m->mtime_s, .tv_nsec = m->mtime_ns}};
 	snprintf(f->name, sizeof(f->name), "%s", m->name);
 	f->parent = open_parent(s->root, m->name, f->leaf, why);
 	if (f->parent < 0)
@@ -358,7 +414,9 @@ enum store_result store_file_start(struct store_file *f, uint64_t from, struct s
 	if (from == f->there)
 		return STORE_OK;
 	if (from || f->is_kept)
-		return fail(why, f->name, "refused: it is to begin at byte %llu, neither 0 nor where this side is", (unsigned long long)from);
+		return fail(why, f->name,
+			"refused: it is to begin at byte %llu, neither 0 nor where this side is",
+			(unsigned long long)from);
 	/* What is there is of another file. A complete one stays until the new one is. */
 	if (f->is_there) {
 		close(f->fd);
@@ -380,13 +438,17 @@ static void hole_until(struct store_file *f, uint64_t offset)
 	f->written = offset;
 }
 
-enum store_result store_file_write(struct store_file *f, uint64_t offset, const void *bytes, size_t len, struct store_why *why)
+enum store_result store_file_write(
+	struct store_file *f, uint64_t offset, const void *bytes, size_t len, struct store_why *why)
 {
 	const uint8_t *p = bytes;
 
 	if (f->is_there || offset < f->written || offset > f->size || len > f->size - offset)
-		return fail(why, f->name, "refused: %zu bytes came for offset %llu, and at %llu of %llu bytes this is wrong", len, (unsigned long long)offset,
-			(unsigned long long)f->written, (unsigned long long)f->size);
+		return fail(why, f->name,
+			"refused: %zu bytes came for offset %llu, and at %llu of %llu bytes this "
+			"is wrong",
+			len, (unsigned long long)offset, (unsigned long long)f->written,
+			(unsigned long long)f->size);
 	hole_until(f, offset);
 	files_sum_bytes(&f->sum, bytes, len);
 	for (size_t left = len; left;) {
@@ -394,8 +456,11 @@ enum store_result store_file_write(struct store_file *f, uint64_t offset, const 
 		if (n < 0 && errno == EINTR)
 			continue;
 		if (n < 0)
-			return fail(why, f->name, "writing failed after %llu of %llu bytes: %s. Whole MiB of them are kept: send it again when that is mended",
-				(unsigned long long)f->written, (unsigned long long)f->size, strerror(errno));
+			return fail(why, f->name,
+				"writing failed after %llu of %llu bytes: %s. Whole MiB of them "
+				"are kept: send it again when that is mended",
+				(unsigned long long)f->written, (unsigned long long)f->size,
+				strerror(errno));
 		p += n;
 		left -= (size_t)n;
 		f->written += (uint64_t)n;
@@ -406,17 +471,22 @@ enum store_result store_file_write(struct store_file *f, uint64_t offset, const 
 /* Where the file system has no rename that does not replace (NFS), a second name does the same. */
 static enum store_result name_it(struct store_file *f, struct store_why *why)
 {
-	int rc = renameat2(f->parent, f->part, f->parent, f->leaf, f->overwrite ? 0 : RENAME_NOREPLACE);
+	int rc = renameat2(
+		f->parent, f->part, f->parent, f->leaf, f->overwrite ? 0 : RENAME_NOREPLACE);
 
-	if (rc && !f->overwrite && (errno == EINVAL || errno == ENOSYS) && !(rc = linkat(f->parent, f->part, f->parent, f->leaf, 0)))
+	if (rc && !f->overwrite && (errno == EINVAL || errno == ENOSYS) &&
+		!(rc = linkat(f->parent, f->part, f->parent, f->leaf, 0)))
 		unlinkat(f->parent, f->part, 0);
 	if (rc && errno == EEXIST) {
-		tell(why, f->name, "something of that name has appeared meanwhile, and stays; what came is %s", f->part);
+		tell(why, f->name,
+			"something of that name has appeared meanwhile, and stays; what came is %s",
+			f->part);
 		f->part[0] = '\0';
 		return STORE_KEPT;
 	}
 	if (rc)
-		return fail(why, f->name, "%s cannot be given its name: %s", f->part, strerror(errno));
+		return fail(
+			why, f->name, "%s cannot be given its name: %s", f->part, strerror(errno));
 	f->part[0] = '\0';
 	return STORE_OK;
 }
@@ -427,11 +497,14 @@ static enum store_result leave_as_it_is(const struct store_file *f, struct store
 	struct stat st;
 
 	if (!fstat(f->fd, &st) && (st.st_mode & 0777) != f->mode)
-		tell(why, f->name, "the same file is there already: its mode %03o stays, the sender's is %03o", st.st_mode & 0777, f->mode);
+		tell(why, f->name,
+			"the same file is there already: its mode %03o stays, the sender's is %03o",
+			st.st_mode & 0777, f->mode);
 	return STORE_OK;
 }
 
-enum store_result store_file_end(struct store_file *f, const uint8_t hash[FILES_HASH_BYTES], struct store_why *why)
+enum store_result store_file_end(
+	struct store_file *f, const uint8_t hash[FILES_HASH_BYTES], struct store_why *why)
 {
 	struct timespec times[2] = {{.tv_nsec = UTIME_OMIT}, f->mtime};
 	uint8_t ours[FILES_HASH_BYTES];
@@ -443,7 +516,8 @@ enum store_result store_file_end(struct store_file *f, const uint8_t hash[FILES_
 			return keep(why, f->name);
 		f->written = f->there = 0; /* so that it is removed */
 		return fail(why, f->name,
-			"the checksum of what came is not the sender's: the file changed while it was sent, or bytes were damaged. Nothing of it is kept");
+			"the checksum of what came is not the sender's: the file changed while it "
+			"was sent, or bytes were damaged. Nothing of it is kept");
 	}
 	if (f->is_kept || f->has_other_names)
 		return leave_as_it_is(f, why);
@@ -457,7 +531,8 @@ enum store_result store_file_end(struct store_file *f, const uint8_t hash[FILES_
 void store_file_close(struct store_file *f)
 {
 	if (f->fd >= 0 && f->part[0] && f->written < FILES_CHUNK && f->there < FILES_CHUNK)
-		unlinkat(f->parent, f->part, 0); /* less than a chunk is of no use to the next sender */
+		unlinkat(f->parent, f->part,
+			0); /* less than a chunk is of no use to the next sender */
 	if (f->fd >= 0)
 		close(f->fd);
 	if (f->parent >= 0)

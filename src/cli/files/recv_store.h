@@ -41,24 +41,34 @@ struct store_file {
 struct store_why {
 	char text[512];
 };
-enum store_result { STORE_REFUSED = -1, STORE_OK, STORE_KEPT /* what was there stays, it is another */ };
+enum store_result {
+	STORE_REFUSED = -1,
+	STORE_OK,
+	STORE_KEPT /* what was there stays, it is another */
+};
 
 /* 0, or -1 and why. */
 int store_open(struct store *s, const char *dir, struct store_why *why);
 /* Names are checked in all of these. */
-enum store_result store_dir(const struct store *s, struct store_dirs *d, const struct files_message *m, struct store_why *why);
-enum store_result store_dir_end(const struct store *s, struct store_dirs *d, const struct files_message *m, struct store_why *why);
-enum store_result store_link(const struct store *s, bool any, const struct files_message *m, struct store_why *why);
+enum store_result store_dir(const struct store *s, struct store_dirs *d,
+	const struct files_message *m, struct store_why *why);
+enum store_result store_dir_end(const struct store *s, struct store_dirs *d,
+	const struct files_message *m, struct store_why *why);
+enum store_result store_link(
+	const struct store *s, bool any, const struct files_message *m, struct store_why *why);
 /* Opens the file, or what is there of it, which store_file_read then reads. */
-enum store_result store_file_begin(const struct store *s, const struct files_message *m, struct store_file *f, struct store_why *why);
+enum store_result store_file_begin(const struct store *s, const struct files_message *m,
+	struct store_file *f, struct store_why *why);
 /* A piece of what is there into the sum; is_reading tells whether it was the last. */
 enum store_result store_file_read(struct store_file *f, struct store_why *why);
 /* The bytes come from `from` on: 0, or f->there. */
 enum store_result store_file_start(struct store_file *f, uint64_t from, struct store_why *why);
 /* What lies before `offset` and has not come is a hole. */
-enum store_result store_file_write(struct store_file *f, uint64_t offset, const void *bytes, size_t len, struct store_why *why);
+enum store_result store_file_write(struct store_file *f, uint64_t offset, const void *bytes,
+	size_t len, struct store_why *why);
 /* Verified against the sender's checksum, then under its name. */
-enum store_result store_file_end(struct store_file *f, const uint8_t hash[FILES_HASH_BYTES], struct store_why *why);
+enum store_result store_file_end(
+	struct store_file *f, const uint8_t hash[FILES_HASH_BYTES], struct store_why *why);
 /* At any time; what was received stays as a part, if there is a whole chunk of it. */
 void store_file_close(struct store_file *f);
 

@@ -14,17 +14,25 @@
 
 static int walk(struct sender *s, int parent, const char *leaf, const char *name, bool follow);
 
-static int walk_link(struct sender *s, int parent, const char *leaf, const char *name, const struct stat *st)
+static int walk_link(
+	struct sender *s, int parent, const char *leaf, const char *name, const struct stat *st)
 {
 	char target[FILES_TEXT_MAX + 1];
 	ssize_t n = readlinkat(parent, leaf, target, sizeof(target));
 
 	if (n < 0 || (size_t)n == sizeof(target))
-		return send_skip(s, name, "the link cannot be read: %s", n < 0 ? strerror(errno) : "it is too long");
+		return send_skip(s, name, "the link cannot be read: %s",
+			n < 0 ? strerror(errno) : "it is too long");
 	target[n] = '\0';
 	/* Within what is sent: its first component is the directory that was named. */
-	const char *inner = strchr(name, '/'), *wrong = s->any_links ? NULL : inner ? files_link_check(inner + 1, target) : "a link alone";
-	return wrong ? send_skip(s, name, "the link does not stay inside of what is sent: %s (--links sends it as it is)", wrong)
+	const char *inner = strchr(name, '/'),
+		   *wrong = s->any_links ? NULL
+			    : inner      ? files_link_check(inner + 1, target)
+					 : "a link alone";
+	return wrong ? send_skip(s, name,
+			       "the link does not stay inside of what is sent: %s (--links sends "
+			       "it as it is)",
+			       wrong)
 		     : send_entry(s, FILES_LINK, name, st, target);
 }
 
@@ -33,7 +41,9 @@ static void note_bits(struct sender *s, const char *name, const struct stat *st)
 	char shown[300];
 
 	if (st->st_mode & 07000)
-		send_note(s, "'%s' has mode %04o: it is sent without its set-user-ID, set-group-ID and sticky bits",
+		send_note(s,
+			"'%s' has mode %04o: it is sent without its set-user-ID, set-group-ID and "
+			"sticky bits",
 			rpwi_cli_printable(name, shown, sizeof(shown)), st->st_mode & 07777);
 }
 
@@ -41,7 +51,8 @@ static int walk_file(struct sender *s, int parent, const char *leaf, const char 
 {
 	char shown[300];
 	struct stat st;
-	int fd = openat(parent, leaf, O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY | (follow ? 0 : O_NOFOLLOW));
+	int fd = openat(parent, leaf,
+		O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY | (follow ? 0 : O_NOFOLLOW));
 
 	if (fd < 0)
 		return send_skip(s, name, "it cannot be opened: %s", strerror(errno));
@@ -50,15 +61,20 @@ static int walk_file(struct sender *s, int parent, const char *leaf, const char 
 		return send_skip(s, name, "it is not a plain file any more");
 	}
 	if (st.st_nlink > 1)
-		send_note(s, "'%s' has %ju names (hard links): each that is sent becomes a file of its own", rpwi_cli_printable(name, shown, sizeof(shown)),
-			(uintmax_t)st.st_nlink);
+		send_note(s,
+			"'%s' has %ju names (hard links): each that is sent becomes a file of its "
+			"own",
+			rpwi_cli_printable(name, shown, sizeof(shown)), (uintmax_t)st.st_nlink);
 	note_bits(s, name, &st);
 	int ret = send_file(s, name, fd, &st);
 	close(fd);
 	return ret;
 }
 
-static int not_dots(const struct dirent *e) { return strcmp(e->d_name, ".") != 0 && strcmp(e->d_name, "..") != 0; }
+static int not_dots(const struct dirent *e)
+{
+	return strcmp(e->d_name, ".") != 0 && strcmp(e->d_name, "..") != 0;
+}
 
 static int walk_inside(struct sender *s, int dir, const char *name)
 {
@@ -69,7 +85,9 @@ static int walk_inside(struct sender *s, int dir, const char *name)
 		return send_skip(s, name, "the directory cannot be read: %s", strerror(errno));
 	char *path = malloc(FILES_TEXT_MAX + 2);
 	for (int i = 0; i < n; i++) {
-		if (path && !ret && snprintf(path, FILES_TEXT_MAX + 1, "%s/%s", name, entries[i]->d_name) <= FILES_TEXT_MAX)
+		if (path && !ret &&
+			snprintf(path, FILES_TEXT_MAX + 1, "%s/%s", name, entries[i]->d_name) <=
+				FILES_TEXT_MAX)
 			ret = walk(s, dir, entries[i]->d_name, path, false);
 		else if (!ret)
 			send_skip(s, name, "the path of what is in it is too long");
@@ -80,9 +98,11 @@ static int walk_inside(struct sender *s, int dir, const char *name)
 	return ret;
 }
 
-static int walk_dir(struct sender *s, int parent, const char *leaf, const char *name, const struct stat *st, bool follow)
+static int walk_dir(struct sender *s, int parent, const char *leaf, const char *name,
+	const struct stat *st, bool follow)
 {
-	int dir = openat(parent, leaf, O_RDONLY | O_DIRECTORY | O_CLOEXEC | (follow ? 0 : O_NOFOLLOW));
+	int dir = openat(
+		parent, leaf, O_RDONLY | O_DIRECTORY | O_CLOEXEC | (follow ? 0 : O_NOFOLLOW));
 
 	if (dir < 0)
 		return send_skip(s, name, "the directory cannot be opened: %s", strerror(errno));
@@ -142,7 +162,9 @@ static char *name_of(struct sender *s, const char *path)
 	}
 	if (slash)
 		memmove(name, slash + 1, strlen(slash + 1) + 1);
-	const char *wrong = !name ? strerror(errno) : !*name ? "the root directory has no name: name what is in it" : files_name_check(name);
+	const char *wrong = !name    ? strerror(errno)
+			    : !*name ? "the root directory has no name: name what is in it"
+				     : files_name_check(name);
 	if (!wrong)
 		return name;
 	send_skip(s, path, "%s", wrong);
@@ -173,7 +195,9 @@ static int sources_open(struct sender *s, struct source *sources, int n, char **
 	for (int i = 1; i < there; i++) {
 		if (strcmp(sorted[i - 1]->name, sorted[i]->name) != 0)
 			continue;
-		rpwi_cli_fail(CLI_FAILED, NAME, "'%s' and '%s' would both become '%s' there, so nothing is sent: send them to two directories",
+		rpwi_cli_fail(CLI_FAILED, NAME,
+			"'%s' and '%s' would both become '%s' there, so nothing is sent: send them "
+			"to two directories",
 			sorted[i - 1]->path, sorted[i]->path, sorted[i]->name);
 		there = -1;
 		break;
@@ -201,7 +225,8 @@ static void address_of(const char *target, char *out, size_t out_len)
 	if (has_port)
 		snprintf(out, out_len, "%s", target);
 	else
-		snprintf(out, out_len, "%s%s%s:" FILES_PORT, is_bare_v6 ? "[" : "", target, is_bare_v6 ? "]" : "");
+		snprintf(out, out_len, "%s%s%s:" FILES_PORT, is_bare_v6 ? "[" : "", target,
+			is_bare_v6 ? "]" : "");
 }
 
 static void print_end(const struct sender *s)
@@ -211,8 +236,10 @@ static void print_end(const struct sender *s)
 	bool is_all_there = !s->bytes && s->compared;
 	uint64_t bytes = is_all_there ? s->compared : s->bytes;
 
-	printf("%u file%s, %s %s in %.2f s (%.2f GB/s) by %s: %s\n", s->files, s->files == 1 ? "" : "s", rpwi_cli_size(bytes, sent),
-		is_all_there ? "compared" : "sent", seconds, (double)bytes / 1e9 / (seconds > 0 ? seconds : 1), s->transport, s->why);
+	printf("%u file%s, %s %s in %.2f s (%.2f GB/s) by %s: %s\n", s->files,
+		s->files == 1 ? "" : "s", rpwi_cli_size(bytes, sent),
+		is_all_there ? "compared" : "sent", seconds,
+		(double)bytes / 1e9 / (seconds > 0 ? seconds : 1), s->transport, s->why);
 	if (is_all_there)
 		printf("all of it was there already\n");
 	else if (s->compared)
@@ -225,31 +252,41 @@ struct options {
 	bool links, quiet;
 };
 static const struct cli_option option[] = {
-	{"key-file", 'k', CLI_FILE, "FILE", "the receiver's key; names, contents and checksums are encrypted", CLI_INTO(struct options, key_file)},
-	{"links", 'L', CLI_FLAG, NULL, "send all symbolic links as they are, wherever they lead; the receiver needs --links too",
+	{"key-file", 'k', CLI_FILE, "FILE",
+		"the receiver's key; names, contents and checksums are encrypted",
+		CLI_INTO(struct options, key_file)},
+	{"links", 'L', CLI_FLAG, NULL,
+		"send all symbolic links as they are, wherever they lead; the receiver needs "
+		"--links too",
 		CLI_INTO(struct options, links)},
-	{"timeout", 't', CLI_NUMBER, "S", "seconds to try to connect", .unit = "seconds", .least = 1, .most = 86400, .preset = "10",
-		CLI_INTO(struct options, timeout_s)},
-	{"quiet", 'q', CLI_FLAG, NULL, "no progress bar and no last line", CLI_INTO(struct options, quiet)},
+	{"timeout", 't', CLI_NUMBER, "S", "seconds to try to connect", .unit = "seconds",
+		.least = 1, .most = 86400, .preset = "10", CLI_INTO(struct options, timeout_s)},
+	{"quiet", 'q', CLI_FLAG, NULL, "no progress bar and no last line",
+		CLI_INTO(struct options, quiet)},
 	{},
 };
 static const struct cli_command command = {
 	.name = NAME,
 	.usage = "[OPTIONS] PATH... HOST[:PORT]",
 	.about = "Sends files and directories to a `ropeway recv` on HOST, port " FILES_PORT
-		 " unless given; an IPv6 address with a port is [ADDRESS]:PORT. Permissions, times, holes and links inside of what is sent are kept; hard "
-		 "links become files of their own, and set-user-ID and set-group-ID bits are dropped, each with a line. Each file is verified by a checksum, "
+		 " unless given; an IPv6 address with a port is [ADDRESS]:PORT. Permissions, "
+		 "times, holes and links inside of what is sent are kept; hard "
+		 "links become files of their own, and set-user-ID and set-group-ID bits are "
+		 "dropped, each with a line. Each file is verified by a checksum, "
 		 "and counts as sent when the receiver has done so.",
 	.option = option,
-	.after = "What is there already is compared, not sent again, so after a broken connection the same command goes on where it stopped. A file that "
-		 "differs from the one of its name there is left out, unless the receiver has --overwrite. Exit status 1 if anything was left out or refused; "
+	.after = "What is there already is compared, not sent again, so after a broken connection "
+		 "the same command goes on where it stopped. A file that "
+		 "differs from the one of its name there is left out, unless the receiver has "
+		 "--overwrite. Exit status 1 if anything was left out or refused; "
 		 "a line on standard error says what and why.",
 	.operands_least = 2,
 	.operands_most = INT_MAX,
 	.missing = "at least one PATH and the HOST to send it to are needed",
 };
 
-static int run(struct sender *s, const struct options *o, const struct source *sources, int n, const char *target)
+static int run(struct sender *s, const struct options *o, const struct source *sources, int n,
+	const char *target)
 {
 	char address[512];
 
@@ -267,7 +304,8 @@ static int run(struct sender *s, const struct options *o, const struct source *s
 	return rc || s->skipped ? CLI_FAILED : CLI_OK;
 }
 
-static int open_and_run(struct sender *s, const struct options *o, char **paths, int n, const char *target)
+static int open_and_run(
+	struct sender *s, const struct options *o, char **paths, int n, const char *target)
 {
 	rpw_context_options co = {.size = sizeof(co), .key_file = o->key_file};
 	struct source *sources = calloc((size_t)n, sizeof(*sources));

@@ -30,9 +30,11 @@ struct sender {
 void send_note(struct sender *s, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
 int send_begin(struct sender *s, const char *address, unsigned timeout_ms);
 /* Of the types without bytes; waits for DONE or KEPT. */
-int send_entry(struct sender *s, enum files_type type, const char *name, const struct stat *st, const char *target);
+int send_entry(struct sender *s, enum files_type type, const char *name, const struct stat *st,
+	const char *target);
 /* What is left out is told, and makes the exit status 1; the rest is sent. Returns 0. */
-int send_skip(struct sender *s, const char *name, const char *fmt, ...) __attribute__((format(printf, 3, 4)));
+int send_skip(struct sender *s, const char *name, const char *fmt, ...)
+	__attribute__((format(printf, 3, 4)));
 /* A file that is open. */
 int send_file(struct sender *s, const char *name, int fd, const struct stat *st);
 int send_end(struct sender *s);

@@ -30,7 +30,8 @@ int send_skip(struct sender *s, const char *name, const char *fmt, ...)
 	va_end(ap);
 	bar_clear(s);
 	s->skipped++;
-	rpwi_cli_fail(CLI_FAILED, NAME, "'%s' is left out: %s", rpwi_cli_printable(name, shown, sizeof(shown)), reason);
+	rpwi_cli_fail(CLI_FAILED, NAME, "'%s' is left out: %s",
+		rpwi_cli_printable(name, shown, sizeof(shown)), reason);
 	return 0;
 }
 
@@ -64,7 +65,8 @@ static int fail(const char *fmt, ...)
 
 static int fail_last(const char *what, int status)
 {
-	return fail("%s: %s (%s). What has arrived is kept: the same command goes on there", what, rpw_last_error(), rpw_status_name(status));
+	return fail("%s: %s (%s). What has arrived is kept: the same command goes on there", what,
+		rpw_last_error(), rpw_status_name(status));
 }
 
 /* ---- the bar ---- */
@@ -87,9 +89,11 @@ static void bar_draw(struct sender *s, const char *name, uint64_t at, uint64_t s
 	if (!s->has_bar || now - s->drawn_ns < EVERY_MS * RPWI_NS_PER_MS)
 		return;
 	s->drawn_ns = now;
-	double part = size ? (double)at / (double)size : 1, seconds = (double)(now - s->begin_ns) / 1e9;
+	double part = size ? (double)at / (double)size : 1,
+	       seconds = (double)(now - s->begin_ns) / 1e9;
 	/* What fits: the figures, then a name, then the bar. */
-	unsigned used = (unsigned)snprintf(figures, sizeof(figures), " %3.0f%%  %11s  %5.2f GB/s", part * 100, rpwi_cli_size(at, done),
+	unsigned used = (unsigned)snprintf(figures, sizeof(figures), " %3.0f%%  %11s  %5.2f GB/s",
+		part * 100, rpwi_cli_size(at, done),
 		(double)s->bytes / 1e9 / (seconds > 0 ? seconds : 1));
 	if (used + NAME_MIN_COLUMNS + WIDTH + 3 <= width) {
 		used += WIDTH + 3;
@@ -102,7 +106,8 @@ static void bar_draw(struct sender *s, const char *name, uint64_t at, uint64_t s
 	const char *slash = strrchr(name, '/');
 	unsigned left = width > used ? RPWI_MIN(width - used, (unsigned)NAME_MAX_COLUMNS) : 0;
 	unsigned has = rpwi_cli_columns(slash ? slash + 1 : name, shown, sizeof(shown), left);
-	fprintf(stderr, "\r\033[K%s%*s%s%.*s", shown, (int)(left - has), "", bar, (int)width, figures);
+	fprintf(stderr, "\r\033[K%s%*s%s%.*s", shown, (int)(left - has), "", bar, (int)width,
+		figures);
 	fflush(stderr);
 }
 
@@ -110,7 +115,8 @@ static void bar_draw(struct sender *s, const char *name, uint64_t at, uint64_t s
 
 static int listen_for_answer(struct sender *s)
 {
-	int rc = rpw_recv(s->c, s->ep, s->control, sizeof(s->control), FILES_TAG_CONTROL, UINT64_MAX, &s->hearing);
+	int rc = rpw_recv(s->c, s->ep, s->control, sizeof(s->control), FILES_TAG_CONTROL,
+		UINT64_MAX, &s->hearing);
 
 	return rc < 0 ? fail_last("the receiver cannot be listened to", rc) : 0;
 }
@@ -121,7 +127,8 @@ static int wait_either(struct sender *s, rpw_request *a, rpw_request *b)
 	struct pollfd p = {.fd = rpw_context_fd(s->c), .events = POLLIN};
 	uint64_t last_ns = rpwi_now_ns();
 
-	while (rpw_request_test(a, NULL) == RPW_IN_PROGRESS && rpw_request_test(b, NULL) == RPW_IN_PROGRESS) {
+	while (rpw_request_test(a, NULL) == RPW_IN_PROGRESS &&
+		rpw_request_test(b, NULL) == RPW_IN_PROGRESS) {
 		if (rpw_context_progress(s->c) > 0) {
 			last_ns = rpwi_now_ns();
 			continue;
@@ -134,7 +141,9 @@ static int wait_either(struct sender *s, rpw_request *a, rpw_request *b)
 		if (rc == RPW_OK && poll(&p, 1, 1000) < 0 && errno != EINTR)
 			return fail("poll: %s", strerror(errno));
 		if (rpwi_now_ns() - last_ns > SEND_SILENT_MS * RPWI_NS_PER_MS)
-			return fail("the receiver has not moved for %d s: it is stopped, or not a ropeway recv", SEND_SILENT_MS / 1000);
+			return fail("the receiver has not moved for %d s: it is stopped, or not a "
+				    "ropeway recv",
+				SEND_SILENT_MS / 1000);
 	}
 	return 0;
 }
@@ -160,9 +169,11 @@ static int hear(struct sender *s, unsigned types)
 			return fail("the receiver is not one that this side can talk to: %s", why);
 	} while (s->heard.type == FILES_STILL);
 	if (s->heard.type == FILES_REFUSED)
-		return fail("the receiver refused: %s", rpwi_cli_printable(s->heard.text, shown, sizeof(shown)));
+		return fail("the receiver refused: %s",
+			rpwi_cli_printable(s->heard.text, shown, sizeof(shown)));
 	if (!(types & ONE(s->heard.type)))
-		return fail("the receiver said something of type %d, which is not due", s->heard.type);
+		return fail(
+			"the receiver said something of type %d, which is not due", s->heard.type);
 	return 0;
 }
 
@@ -222,7 +233,8 @@ static int say(struct sender *s, const struct files_message *m)
 int send_begin(struct sender *s, const char *address, unsigned timeout_ms)
 {
 	rpw_endpoint_options o = {.size = sizeof(o), .timeout_ms = timeout_ms};
-	struct files_message hello = {.type = FILES_HELLO, .mode = s->any_links ? FILES_WANTS_LINKS : 0};
+	struct files_message hello = {
+		.type = FILES_HELLO, .mode = s->any_links ? FILES_WANTS_LINKS : 0};
 	rpw_request *req = NULL;
 	int rc = rpw_endpoint_create(s->c, address, &o, &s->ep, &req);
 
@@ -239,7 +251,8 @@ int send_begin(struct sender *s, const char *address, unsigned timeout_ms)
 	if (say(s, &hello) || hear(s, ONE(FILES_READY)))
 		return -1;
 	if (s->any_links && !(s->heard.mode & FILES_WANTS_LINKS))
-		return fail("--links: the receiver takes no links that lead anywhere: it has to be started with --links too");
+		return fail("--links: the receiver takes no links that lead anywhere: it has to be "
+			    "started with --links too");
 	return 0;
 }
 
@@ -251,7 +264,8 @@ static void describe(struct files_message *m, const char *name, const struct sta
 	m->mtime_ns = (uint32_t)st->st_mtim.tv_nsec;
 }
 
-int send_entry(struct sender *s, enum files_type type, const char *name, const struct stat *st, const char *target)
+int send_entry(struct sender *s, enum files_type type, const char *name, const struct stat *st,
+	const char *target)
 {
 	struct files_message m = {.type = type};
 
@@ -286,7 +300,9 @@ static int sum_up_to(struct sender *s, struct outgoing *f, uint64_t until)
 		if (say(s, &still))
 			return -1;
 	}
-	return rc == -ENODATA ? 1 : rc ? fail("'%s' cannot be read: %s", f->name, strerror(-rc)) : 0;
+	return rc == -ENODATA ? 1
+	       : rc           ? fail("'%s' cannot be read: %s", f->name, strerror(-rc))
+			      : 0;
 }
 
 /* Where to begin: after what the receiver has, if that is the beginning of this file; at the end where it only compares. */
@@ -332,10 +348,13 @@ static int send_chunk(struct sender *s, struct outgoing *f, unsigned i, size_t l
 		return -1;
 	rpwi_put_be64(s->chunk[i] + len, f->sum.at);
 	files_sum_bytes(&f->sum, s->chunk[i], len);
-	int rc = rpw_send(s->ep, s->chunk[i], len + FILES_OFFSET_BYTES, FILES_TAG_DATA, &s->under_way[i]);
+	int rc = rpw_send(
+		s->ep, s->chunk[i], len + FILES_OFFSET_BYTES, FILES_TAG_DATA, &s->under_way[i]);
 	if (rc < 0) {
 		s->under_way[i] = NULL;
-		return rpw_request_test(s->hearing, NULL) == RPW_IN_PROGRESS ? fail_last("the connection broke", rc) : hear(s, 0);
+		return rpw_request_test(s->hearing, NULL) == RPW_IN_PROGRESS
+			       ? fail_last("the connection broke", rc)
+			       : hear(s, 0);
 	}
 	f->sent += len;
 	s->bytes += len;
@@ -357,7 +376,9 @@ static int send_bytes(struct sender *s, struct outgoing *f)
 			continue;
 		}
 		/* Up to a multiple of a chunk, as the checksum wants them. */
-		if (send_chunk(s, f, i, (size_t)RPWI_MIN(FILES_CHUNK - f->sum.at % FILES_CHUNK, until - f->sum.at)))
+		if (send_chunk(s, f, i,
+			    (size_t)RPWI_MIN(
+				    FILES_CHUNK - f->sum.at % FILES_CHUNK, until - f->sum.at)))
 			return -1;
 		i = (i + 1) % FILES_WINDOW;
 	}
@@ -370,7 +391,8 @@ static int send_bytes(struct sender *s, struct outgoing *f)
 /* 0: it is there and verified; 1: the receiver has kept another one. */
 static int send_contents(struct sender *s, struct outgoing *f, const struct stat *st)
 {
-	struct files_message m = {.type = FILES_FILE, .number = ++s->number, .size = f->size}, end = {.type = FILES_END};
+	struct files_message m = {.type = FILES_FILE, .number = ++s->number, .size = f->size},
+			     end = {.type = FILES_END};
 	struct stat now;
 
 	describe(&m, f->name, st);
@@ -380,7 +402,9 @@ static int send_contents(struct sender *s, struct outgoing *f, const struct stat
 		return rc;
 	if (agree_on_start(s, f) || send_bytes(s, f))
 		return -1;
-	if (fstat(f->fd, &now) || now.st_size != st->st_size || now.st_mtim.tv_sec != st->st_mtim.tv_sec || now.st_mtim.tv_nsec != st->st_mtim.tv_nsec)
+	if (fstat(f->fd, &now) || now.st_size != st->st_size ||
+		now.st_mtim.tv_sec != st->st_mtim.tv_sec ||
+		now.st_mtim.tv_nsec != st->st_mtim.tv_nsec)
 		return fail("'%s' was changed while it was sent: send it again", f->name);
 	files_sum_end(&f->sum, end.hash);
 	end.data = f->sent;
@@ -404,7 +428,8 @@ int send_end(struct sender *s)
 	rpw_endpoint_information info = {.size = sizeof(info)};
 	struct files_message bye = {.type = FILES_BYE};
 
-	rpw_endpoint_info(s->ep, &info); /* now: after goodbye, all that is known is that the receiver has gone */
+	rpw_endpoint_info(s->ep,
+		&info); /* now: after goodbye, all that is known is that the receiver has gone */
 	snprintf(s->transport, sizeof(s->transport), "%s", info.transport ? info.transport : "?");
 	snprintf(s->why, sizeof(s->why), "%s", info.why ? info.why : "");
 	return say(s, &bye) || hear(s, ONE(FILES_DONE)) ? -1 : 0;

@@ -34,7 +34,8 @@ static bool is_of_zeros(const XXH128_hash_t *h)
 
 int files_sum_open(struct files_sum *s)
 {
-	*s = (struct files_sum){.all = XXH3_createState(), .chunk = XXH3_createState(), .end = XXH3_createState()};
+	*s = (struct files_sum){
+		.all = XXH3_createState(), .chunk = XXH3_createState(), .end = XXH3_createState()};
 	if (!s->all || !s->chunk || !s->end) {
 		files_sum_close(s);
 		return -ENOMEM;
@@ -99,7 +100,9 @@ void files_sum_bytes(struct files_sum *s, const void *bytes, size_t len)
 void files_sum_hole(struct files_sum *s, uint64_t len)
 {
 	while (len) {
-		uint64_t fill = s->at % FILES_CHUNK, step = RPWI_MIN(RPWI_MIN(len, FILES_CHUNK - fill), (uint64_t)sizeof(zeros));
+		uint64_t fill = s->at % FILES_CHUNK,
+			 step = RPWI_MIN(
+				 RPWI_MIN(len, FILES_CHUNK - fill), (uint64_t)sizeof(zeros));
 		if (!fill && len >= FILES_CHUNK) {
 			step = len - len % FILES_CHUNK;
 			s->at += step;
@@ -139,7 +142,10 @@ int files_sum_file(struct files_sum *s, int fd, uint64_t until, uint64_t budget)
 	uint8_t *buf = malloc(STEP);
 	uint64_t from, end = s->at;
 	struct stat st;
-	int ret = !buf ? -ENOMEM : fstat(fd, &st) ? -errno : (uint64_t)st.st_size < until ? -ENODATA : 0;
+	int ret = !buf                           ? -ENOMEM
+		  : fstat(fd, &st)               ? -errno
+		  : (uint64_t)st.st_size < until ? -ENODATA
+						 : 0;
 
 	while (!ret && s->at < until && budget) {
 		if (s->at == end) {
@@ -147,7 +153,8 @@ int files_sum_file(struct files_sum *s, int fd, uint64_t until, uint64_t budget)
 			files_sum_hole(s, from - s->at);
 			continue;
 		}
-		ssize_t n = pread(fd, buf, RPWI_MIN((uint64_t)STEP - s->at % STEP, end - s->at), (off_t)s->at);
+		ssize_t n = pread(fd, buf, RPWI_MIN((uint64_t)STEP - s->at % STEP, end - s->at),
+			(off_t)s->at);
 		if (n < 0 && errno == EINTR)
 			continue;
 		if (n <= 0)

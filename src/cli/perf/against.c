@@ -19,13 +19,22 @@
 
 #include "cli/cli.h"
 
-enum { ROUNDS_MAX = 1000, PROGRAM_DEADLINE_MS = 40000, LISTEN_MS = 10000, OUTPUT_MAX = 16384, ARGS_MAX = 24, TWICE_FAILED = 2 };
+enum {
+	ROUNDS_MAX = 1000,
+	PROGRAM_DEADLINE_MS = 40000,
+	LISTEN_MS = 10000,
+	OUTPUT_MAX = 16384,
+	ARGS_MAX = 24,
+	TWICE_FAILED = 2
+};
 
 enum figure { FIGURE_LAT, FIGURE_RATE, FIGURE_BW };
 static const struct {
 	const char *unit, *better;
 	double scale; /* from seconds, messages a second, bytes a second */
-} figures[] = {[FIGURE_LAT] = {"us", "lower", 1e6}, [FIGURE_RATE] = {"M/s", "higher", 1e-6}, [FIGURE_BW] = {"MB/s", "higher", 1e-6}};
+} figures[] = {[FIGURE_LAT] = {"us", "lower", 1e6},
+	[FIGURE_RATE] = {"M/s", "higher", 1e-6},
+	[FIGURE_BW] = {"MB/s", "higher", 1e-6}};
 
 struct row {
 	const char *name, *transport, *ucx_test;
@@ -59,11 +68,28 @@ struct peer {
 static const struct peer peers[] = {
 	{.transport = "shm", .label = "UCX posix,sysv,cma", .env = {"UCX_TLS=posix,sysv,cma,self"}},
 	{.transport = "shm", .label = "UCX posix,sysv", .env = {"UCX_TLS=posix,sysv,self"}},
-	{.transport = "shm", .label = "libfabric shm", .is_fabric = true, .provider = "shm", .endpoint = "rdm", .messages = "tagged"},
+	{.transport = "shm",
+		.label = "libfabric shm",
+		.is_fabric = true,
+		.provider = "shm",
+		.endpoint = "rdm",
+		.messages = "tagged"},
 	{.transport = "tcp", .label = "UCX tcp", .env = {"UCX_TLS=tcp,self", "UCX_NET_DEVICES=lo"}},
-	{.transport = "tcp", .label = "UCX tcp, no rendezvous", .env = {"UCX_TLS=tcp,self", "UCX_NET_DEVICES=lo", "UCX_RNDV_THRESH=inf"}},
-	{.transport = "tcp", .label = "libfabric tcp rdm", .is_fabric = true, .provider = "tcp", .endpoint = "rdm", .messages = "tagged"},
-	{.transport = "tcp", .label = "libfabric tcp msg", .is_fabric = true, .provider = "tcp", .endpoint = "msg", .messages = "msg"},
+	{.transport = "tcp",
+		.label = "UCX tcp, no rendezvous",
+		.env = {"UCX_TLS=tcp,self", "UCX_NET_DEVICES=lo", "UCX_RNDV_THRESH=inf"}},
+	{.transport = "tcp",
+		.label = "libfabric tcp rdm",
+		.is_fabric = true,
+		.provider = "tcp",
+		.endpoint = "rdm",
+		.messages = "tagged"},
+	{.transport = "tcp",
+		.label = "libfabric tcp msg",
+		.is_fabric = true,
+		.provider = "tcp",
+		.endpoint = "msg",
+		.messages = "msg"},
 };
 
 /* ---- running a program ---- */
@@ -73,7 +99,8 @@ struct program {
 	int out;
 };
 
-static bool program_start(struct program *p, const char *const *argv, const struct peer *peer, int core)
+static bool program_start(
+	struct program *p, const char *const *argv, const struct peer *peer, int core)
 {
 	int out[2];
 	pid_t parent = getpid();
@@ -144,7 +171,8 @@ static unsigned free_port(void)
 	struct sockaddr_in a = {.sin_family = AF_INET};
 	socklen_t len = sizeof(a);
 	int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
-	if (fd >= 0 && (bind(fd, (struct sockaddr *)&a, len) || getsockname(fd, (struct sockaddr *)&a, &len)))
+	if (fd >= 0 && (bind(fd, (struct sockaddr *)&a, len) ||
+			       getsockname(fd, (struct sockaddr *)&a, &len)))
 		a.sin_port = 0;
 	if (fd >= 0)
 		close(fd);
@@ -161,7 +189,9 @@ static bool listens(unsigned port)
 		char line[512];
 		unsigned at, state;
 		while (f && fgets(line, sizeof(line), f))
-			found |= sscanf(line, "%*u: %*[0-9A-Fa-f]:%x %*[0-9A-Fa-f]:%*x %x", &at, &state) == 2 && at == port && state == 0x0a;
+			found |= sscanf(line, "%*u: %*[0-9A-Fa-f]:%x %*[0-9A-Fa-f]:%*x %x", &at,
+					 &state) == 2 &&
+				 at == port && state == 0x0a;
 		if (f)
 			fclose(f);
 	}
@@ -174,7 +204,8 @@ static bool wait_listening(const struct program *p, unsigned port)
 		if (listens(port))
 			return true;
 		siginfo_t info = {0};
-		if (waitid(P_PID, (id_t)p->pid, &info, WEXITED | WNOHANG | WNOWAIT) == 0 && info.si_pid)
+		if (waitid(P_PID, (id_t)p->pid, &info, WEXITED | WNOHANG | WNOWAIT) == 0 &&
+			info.si_pid)
 			return false;
 		usleep(20000);
 	}
@@ -187,16 +218,21 @@ static bool wait_listening(const struct program *p, unsigned port)
 static double ucx_figure(const char *text, enum figure figure)
 {
 	double v[8];
-	for (const char *line = text; line; line = strchr(line, '\n') ? strchr(line, '\n') + 1 : NULL)
-		if (sscanf(line, "%lf,%lf,%lf,%lf,%lf,%lf,%lf,%lf", &v[0], &v[1], &v[2], &v[3], &v[4], &v[5], &v[6], &v[7]) == 8)
-			return figure == FIGURE_LAT ? v[1] / 1e6 : figure == FIGURE_RATE ? v[7] : v[5] * 1048576;
+	for (const char *line = text; line;
+		line = strchr(line, '\n') ? strchr(line, '\n') + 1 : NULL)
+		if (sscanf(line, "%lf,%lf,%lf,%lf,%lf,%lf,%lf,%lf", &v[0], &v[1], &v[2], &v[3],
+			    &v[4], &v[5], &v[6], &v[7]) == 8)
+			return figure == FIGURE_LAT    ? v[1] / 1e6
+			       : figure == FIGURE_RATE ? v[7]
+						       : v[5] * 1048576;
 	return 0;
 }
 
 /* fi_pingpong: "bytes #sent #ack total time MB/sec usec/xfer Mxfers/sec"; the last but one is half a round trip. */
 static double fabric_figure(const char *text)
 {
-	for (const char *line = text; line; line = strchr(line, '\n') ? strchr(line, '\n') + 1 : NULL) {
+	for (const char *line = text; line;
+		line = strchr(line, '\n') ? strchr(line, '\n') + 1 : NULL) {
 		double time, mb, us;
 		if (sscanf(line, "%*s %*s %*s %*s %lfs %lf %lf", &time, &mb, &us) == 3 && us > 0)
 			return us / 1e6;
@@ -209,12 +245,14 @@ static uint64_t messages_for(const struct row *r, double seconds)
 {
 	bool tcp = r->transport[0] == 't';
 	double each_s = r->figure == FIGURE_LAT ? (tcp ? 12e-6 : 0.5e-6) : tcp ? 5e-6 : 0.1e-6;
-	each_s += (double)r->size / (tcp ? 3e9 : 10e9) + (tcp && r->op == PERF_PUT ? (double)r->size / 1e9 : 0);
+	each_s += (double)r->size / (tcp ? 3e9 : 10e9) +
+		  (tcp && r->op == PERF_PUT ? (double)r->size / 1e9 : 0);
 	uint64_t n = (uint64_t)(seconds / each_s);
 	return n < 10 ? 10 : n;
 }
 
-static double peer_once(const struct peer *p, const struct row *r, double seconds, const int core[2])
+static double peer_once(
+	const struct peer *p, const struct row *r, double seconds, const int core[2])
 {
 	static char text[OUTPUT_MAX], said[OUTPUT_MAX];
 	const char *argv[ARGS_MAX];
@@ -227,9 +265,11 @@ static double peer_once(const struct peer *p, const struct row *r, double second
 	snprintf(n, sizeof(n), "%" PRIu64, messages);
 	snprintf(warm, sizeof(warm), "%" PRIu64, messages / 10 + 1);
 	/* The server's: the same with the port that it listens on. */
-	const char *const fabric[] = {"fi_pingpong", "-p", p->provider, "-e", p->endpoint, "-m", p->messages, "-I", n, "-S", size, "-B", port, NULL};
+	const char *const fabric[] = {"fi_pingpong", "-p", p->provider, "-e", p->endpoint, "-m",
+		p->messages, "-I", n, "-S", size, "-B", port, NULL};
 	const char *const ucx[] = {"ucx_perftest", "-p", port, NULL};
-	if (!program_start(&server, p->is_fabric ? fabric : ucx, p, core[1]) || !wait_listening(&server, number)) {
+	if (!program_start(&server, p->is_fabric ? fabric : ucx, p, core[1]) ||
+		!wait_listening(&server, number)) {
 		program_kill(&server);
 		return 0;
 	}
@@ -238,7 +278,8 @@ static double peer_once(const struct peer *p, const struct row *r, double second
 			argv[at] = strcmp(fabric[at], "-B") ? fabric[at] : "-P";
 		argv[at++] = "127.0.0.1";
 	} else {
-		const char *const more[] = {"ucx_perftest", "127.0.0.1", "-p", port, "-t", r->ucx_test, "-s", size, "-n", n, "-w", warm, "-f", "-v"};
+		const char *const more[] = {"ucx_perftest", "127.0.0.1", "-p", port, "-t",
+			r->ucx_test, "-s", size, "-n", n, "-w", warm, "-f", "-v"};
 		for (; at < RPWI_ARRAY_LEN(more); at++)
 			argv[at] = more[at];
 	}
@@ -272,7 +313,9 @@ static double ours_once(const struct row *r, double seconds, const int core[2])
 	rpwi_perf_pin(core[0]);
 	if (!rpwi_perf_connect(address, r->transport, &s)) {
 		if (!rpwi_perf_measure(s, &job, seconds, &got))
-			figure = r->figure == FIGURE_LAT ? got.latency.p50 : r->figure == FIGURE_RATE ? got.messages_s : got.messages_s * (double)r->size;
+			figure = r->figure == FIGURE_LAT    ? got.latency.p50
+				 : r->figure == FIGURE_RATE ? got.messages_s
+							    : got.messages_s * (double)r->size;
 		rpwi_perf_close(s);
 	}
 	rpwi_perf_reap(server);
@@ -300,20 +343,26 @@ struct found {
 	const char *peer_name;
 };
 
-static bool takes_part(const struct peer *p, const struct row *r) { return !strcmp(p->transport, r->transport) && (!p->is_fabric || r->figure == FIGURE_LAT); }
+static bool takes_part(const struct peer *p, const struct row *r)
+{
+	return !strcmp(p->transport, r->transport) && (!p->is_fabric || r->figure == FIGURE_LAT);
+}
 
 /* By this process, which ours_once has left on the first core. */
 static double bare_once(const struct row *r, const int core[2])
 {
 	if (!r->bare)
 		return 0;
-	return r->transport[0] == 't' ? rpwi_perf_bare_tcp(core, r->size) : rpwi_perf_bare_line(core);
+	return r->transport[0] == 't' ? rpwi_perf_bare_tcp(core, r->size)
+				      : rpwi_perf_bare_line(core);
 }
 
-static void compare(const struct row *r, unsigned rounds, double seconds, const int core[2], struct found *out)
+static void compare(
+	const struct row *r, unsigned rounds, double seconds, const int core[2], struct found *out)
 {
 	static double ours[ROUNDS_MAX], bare[ROUNDS_MAX], peer[RPWI_ARRAY_LEN(peers)][ROUNDS_MAX];
-	unsigned n = 0, bare_n = 0, peer_n[RPWI_ARRAY_LEN(peers)] = {0}, failed[RPWI_ARRAY_LEN(peers)] = {0};
+	unsigned n = 0, bare_n = 0, peer_n[RPWI_ARRAY_LEN(peers)] = {0},
+		 failed[RPWI_ARRAY_LEN(peers)] = {0};
 	*out = (struct found){0};
 	for (unsigned round = 0; round < rounds; round++) {
 		double v = ours_once(r, seconds, core);
@@ -336,7 +385,8 @@ static void compare(const struct row *r, unsigned rounds, double seconds, const 
 	out->bare = rpwi_perf_median(bare, bare_n);
 	for (unsigned i = 0; i < RPWI_ARRAY_LEN(peers); i++) {
 		double v = rpwi_perf_median(peer[i], peer_n[i]);
-		if (v > 0 && (!out->peer_name || (r->figure == FIGURE_LAT ? v < out->peer : v > out->peer))) {
+		if (v > 0 && (!out->peer_name ||
+				     (r->figure == FIGURE_LAT ? v < out->peer : v > out->peer))) {
 			out->peer = v;
 			out->peer_name = peers[i].label;
 		}
@@ -347,19 +397,28 @@ static void compare(const struct row *r, unsigned rounds, double seconds, const 
 
 static json_t *figure_json(double v) { return v > 0 ? json_real(v) : json_null(); }
 
-static void show(json_t *list, const char *name, enum figure figure, double ours, double peer, double goal, const char *peer_name)
+static void show(json_t *list, const char *name, enum figure figure, double ours, double peer,
+	double goal, const char *peer_name)
 {
 	double scale = figures[figure].scale, ratio = ours > 0 && peer > 0 ? ours / peer : 0;
 	if (list) {
-		json_array_append_new(list, json_pack("{s:s, s:o, s:o, s:s, s:s, s:o, s:o, s:s}", "name", name, "ours", figure_json(ours * scale), "peer",
-						    figure_json(peer * scale), "unit", figures[figure].unit, "better", figures[figure].better, "ratio",
-						    figure_json(ratio), "goal", figure_json(goal), "peer_name", peer_name));
+		json_array_append_new(
+			list, json_pack("{s:s, s:o, s:o, s:s, s:s, s:o, s:o, s:s}", "name", name,
+				      "ours", figure_json(ours * scale), "peer",
+				      figure_json(peer * scale), "unit", figures[figure].unit,
+				      "better", figures[figure].better, "ratio", figure_json(ratio),
+				      "goal", figure_json(goal), "peer_name", peer_name));
 		return;
 	}
 	bool lower = figure == FIGURE_LAT, good = lower ? ratio <= goal : ratio >= goal;
-	printf("%-15s %10.2f %10.2f %-5s %6.2f  ", name, ours * scale, peer * scale, figures[figure].unit, ratio);
+	printf("%-15s %10.2f %10.2f %-5s %6.2f  ", name, ours * scale, peer * scale,
+		figures[figure].unit, ratio);
 	if (goal > 0)
-		printf("%s %-5g %-5s %s\n", lower ? "at most " : "at least", goal, ratio <= 0 ? "-" : good ? "pass" : "short", peer_name);
+		printf("%s %-5g %-5s %s\n", lower ? "at most " : "at least", goal,
+			ratio <= 0 ? "-"
+			: good     ? "pass"
+				   : "short",
+			peer_name);
 	else
 		printf("%-20s %s\n", "", peer_name);
 	fflush(stdout);
@@ -367,9 +426,13 @@ static void show(json_t *list, const char *name, enum figure figure, double ours
 
 static void show_found(json_t *list, const struct row *r, const struct found *f)
 {
-	show(list, r->name, r->figure, f->ours, f->peer, r->goal, f->peer_name ? f->peer_name : list ? "" : "no peer gave a figure");
+	show(list, r->name, r->figure, f->ours, f->peer, r->goal,
+		f->peer_name ? f->peer_name
+		: list       ? ""
+			     : "no peer gave a figure");
 	if (r->bare)
-		show(list, r->bare, r->figure, f->ours, f->bare, r->bare_goal, "the machine itself, polled by both sides");
+		show(list, r->bare, r->figure, f->ours, f->bare, r->bare_goal,
+			"the machine itself, polled by both sides");
 }
 
 /* ---- the plot: sizes, ours and UCX's ---- */
@@ -380,17 +443,22 @@ static int sweep(const struct perf_against *a, const int core[2])
 	static struct perf_series series[PERF_MODES][4];
 	struct perf_panel panel[] = {
 		{.title = "Latency", .unit = "half a round trip", .series = series[PERF_LAT]},
-		{.title = "Bandwidth", .unit = "bytes a second", .series = series[PERF_BW], .is_bytes = true},
+		{.title = "Bandwidth",
+			.unit = "bytes a second",
+			.series = series[PERF_BW],
+			.is_bytes = true},
 	};
 	for (unsigned m = 0; m < PERF_MODES; m++)
 		for (unsigned t = 0; t < RPWI_ARRAY_LEN(transports); t++) {
 			if (a->transport && strcmp(a->transport, transports[t]))
 				continue;
-			struct perf_series *ours = &series[m][panel[m].n++], *theirs = &series[m][panel[m].n++];
+			struct perf_series *ours = &series[m][panel[m].n++],
+					   *theirs = &series[m][panel[m].n++];
 			*ours = (struct perf_series){.colour = t};
 			*theirs = (struct perf_series){.colour = t, .dashed = true};
 			snprintf(ours->name, sizeof(ours->name), "ropeway %s", transports[t]);
-			snprintf(theirs->name, sizeof(theirs->name), "UCX or libfabric %s", transports[t]);
+			snprintf(theirs->name, sizeof(theirs->name), "UCX or libfabric %s",
+				transports[t]);
 			for (unsigned i = 0; i < a->sizes_n; i++) {
 				struct row r = {.name = "plot",
 					.transport = transports[t],
@@ -409,7 +477,8 @@ static int sweep(const struct perf_against *a, const int core[2])
 					}
 			}
 		}
-	int rc = rpwi_perf_plot(a->plot, "Tagged messages between two processes of one host", panel, 2);
+	int rc = rpwi_perf_plot(
+		a->plot, "Tagged messages between two processes of one host", panel, 2);
 	return rc ? rpwi_cli_fail(CLI_FAILED, PERF_NAME, "%s: %s", a->plot, strerror(-rc)) : CLI_OK;
 }
 
@@ -418,12 +487,15 @@ int rpwi_perf_against(const struct perf_against *a)
 	int core[2], rc = CLI_OK;
 	json_t *list = a->json ? json_array() : NULL;
 	if (!rpwi_perf_cores(core))
-		return rpwi_cli_fail(CLI_FAILED, PERF_NAME, "two cores are needed, one for each process; this process may use one");
+		return rpwi_cli_fail(CLI_FAILED, PERF_NAME,
+			"two cores are needed, one for each process; this process may use one");
 	if (!list)
-		printf("%-15s %10s %10s %-5s %6s  %-14s\n", "what", "ropeway", "peer", "", "ratio", "goal");
+		printf("%-15s %10s %10s %-5s %6s  %-14s\n", "what", "ropeway", "peer", "", "ratio",
+			"goal");
 	for (unsigned i = 0; i < RPWI_ARRAY_LEN(rows); i++) {
 		struct found f;
-		if ((a->transport && strcmp(a->transport, rows[i].transport)) || (a->only && !strstr(rows[i].name, a->only)))
+		if ((a->transport && strcmp(a->transport, rows[i].transport)) ||
+			(a->only && !strstr(rows[i].name, a->only)))
 			continue;
 		compare(&rows[i], a->rounds, a->seconds, core, &f);
 		rc = f.ours > 0 ? rc : CLI_FAILED;

@@ -96,7 +96,8 @@ struct line {
 /* false: the other side is not there (any more). */
 static bool await(struct line *l, uint64_t value)
 {
-	for (uint64_t spins = 1, since = 0; atomic_load_explicit(&l->value, memory_order_acquire) != value; spins++) {
+	for (uint64_t spins = 1, since = 0;
+		atomic_load_explicit(&l->value, memory_order_acquire) != value; spins++) {
 		if (spins % 65536)
 			continue;
 		uint64_t now = rpwi_now_ns();
@@ -109,7 +110,8 @@ static bool await(struct line *l, uint64_t value)
 
 double rpwi_perf_bare_line(const int core[2])
 {
-	struct line *l = mmap(NULL, 4096, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+	struct line *l =
+		mmap(NULL, 4096, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
 	uint64_t ns[ROUNDS];
 	unsigned n = 0;
 	if (l == MAP_FAILED)
@@ -141,7 +143,8 @@ static bool move(int fd, char *buf, size_t len, bool in)
 {
 	uint64_t since = 0;
 	for (size_t done = 0; done < len;) {
-		ssize_t n = in ? recv(fd, buf + done, len - done, MSG_DONTWAIT) : send(fd, buf + done, len - done, MSG_DONTWAIT | MSG_NOSIGNAL);
+		ssize_t n = in ? recv(fd, buf + done, len - done, MSG_DONTWAIT)
+			       : send(fd, buf + done, len - done, MSG_DONTWAIT | MSG_NOSIGNAL);
 		if (n > 0) {
 			done += (size_t)n;
 			continue;
@@ -163,7 +166,8 @@ static bool tcp_pair(int fd[2])
 	int one = 1, l = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
 	fd[0] = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
 	fd[1] = -1;
-	if (l >= 0 && fd[0] >= 0 && !bind(l, (struct sockaddr *)&a, len) && !listen(l, 1) && !getsockname(l, (struct sockaddr *)&a, &len) &&
+	if (l >= 0 && fd[0] >= 0 && !bind(l, (struct sockaddr *)&a, len) && !listen(l, 1) &&
+		!getsockname(l, (struct sockaddr *)&a, &len) &&
 		!connect(fd[0], (struct sockaddr *)&a, len))
 		fd[1] = accept4(l, NULL, NULL, SOCK_CLOEXEC);
 	if (l >= 0)
@@ -207,8 +211,9 @@ void rpwi_perf_bare(const int core[2], struct perf_bare *out)
 	cpu_set_t before;
 	sched_getaffinity(0, sizeof(before), &before);
 	rpwi_perf_pin(core[0]);
-	*out = (struct perf_bare){
-		.cache_line_s = rpwi_perf_bare_line(core), .tcp_8_s = rpwi_perf_bare_tcp(core, 8), .tcp_4k_s = rpwi_perf_bare_tcp(core, 4096)};
+	*out = (struct perf_bare){.cache_line_s = rpwi_perf_bare_line(core),
+		.tcp_8_s = rpwi_perf_bare_tcp(core, 8),
+		.tcp_4k_s = rpwi_perf_bare_tcp(core, 4096)};
 	sched_setaffinity(0, sizeof(before), &before);
 }
 

@@ -21,7 +21,8 @@ struct perf_hist {
 /* Values below 2 * SUB have a bucket each; above, the top bits after the leading one choose. */
 static inline uint32_t perf_hist_bucket(uint32_t v)
 {
-	unsigned shift = v < 2 * PERF_HIST_SUB ? 0 : 31u - (unsigned)__builtin_clz(v) - PERF_HIST_BITS;
+	unsigned shift =
+		v < 2 * PERF_HIST_SUB ? 0 : 31u - (unsigned)__builtin_clz(v) - PERF_HIST_BITS;
 	return (shift << PERF_HIST_BITS) + (v >> shift);
 }
 

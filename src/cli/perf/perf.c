@@ -12,7 +12,12 @@
 
 #define PORT_DEFAULT "13370"
 
-enum { ROWS_MAX = PERF_OPS * CLI_SIZES_MAX, WINDOW_SMALL = 64, WINDOW_BYTES = 64 << 20, WINDOW_LEAST = 4 };
+enum {
+	ROWS_MAX = PERF_OPS * CLI_SIZES_MAX,
+	WINDOW_SMALL = 64,
+	WINDOW_BYTES = 64 << 20,
+	WINDOW_LEAST = 4
+};
 
 struct options {
 	const char *address, *serve, *transport, *plot, *against, *only;
@@ -31,36 +36,50 @@ static const char *const transports[] = {"shm", "verbs", "tcp", NULL};
 static const char *const peers[] = {"ucx", NULL};
 
 static const struct cli_option option[] = {
-	{"ops", 'o', CLI_CHOICES, "LIST", "what to measure: tag, put, get, am, or all", .words = rpwi_perf_op_name, .preset = "tag",
-		CLI_INTO(struct options, op)},
-	{"sizes", 's', CLI_SIZES, "LIST", "message sizes: 8,4096,1M, or a range 8..8M by powers of 4 (default 8,4096,64K,8M; with --against 8..8M)",
+	{"ops", 'o', CLI_CHOICES, "LIST", "what to measure: tag, put, get, am, or all",
+		.words = rpwi_perf_op_name, .preset = "tag", CLI_INTO(struct options, op)},
+	{"sizes", 's', CLI_SIZES, "LIST",
+		"message sizes: 8,4096,1M, or a range 8..8M by powers of 4 (default 8,4096,64K,8M; "
+		"with --against 8..8M)",
 		.most = PERF_SIZE_MOST, CLI_INTO(struct options, sizes)},
-	{"measure", 'm', CLI_CHOICES, "LIST", "lat, bw (default both; bw includes the rate)", .words = modes, CLI_INTO(struct options, mode)},
-	{"transport", 't', CLI_CHOICE, "NAME", "shm, verbs or tcp (default: chosen by the library)", .words = transports, CLI_INTO(struct options, transport)},
-	{"duration", 'd', CLI_REAL, "SECONDS", "time for each figure", .unit = "seconds", .least = 0.0001, .most = 3600, .preset = "0.5",
-		CLI_INTO(struct options, seconds)},
-	{"iterations", 'n', CLI_NUMBER, "N", "messages for each figure, instead of a duration", .least = 1, .most = UINT32_MAX,
-		CLI_INTO(struct options, iterations)},
-	{"window", 'w', CLI_NUMBER, "N", "sends in flight (default 64, fewer of large messages)", .least = 1, .most = PERF_WINDOW_MOST,
-		CLI_INTO(struct options, window)},
-	{"buffers", 0, CLI_NUMBER, "N", "buffers used in turn on each side", .least = 1, .most = PERF_BUFFERS_MOST, .preset = "1",
-		CLI_INTO(struct options, buffers)},
-	{"verify", 'v', CLI_FLAG, NULL, "check every byte, not only a few of each figure", CLI_INTO(struct options, verify)},
-	{"core", 'c', CLI_NUMBER, "N", "run on core N (default: two cores, if without HOST)", .most = 4095, CLI_INTO(struct options, core)},
+	{"measure", 'm', CLI_CHOICES, "LIST", "lat, bw (default both; bw includes the rate)",
+		.words = modes, CLI_INTO(struct options, mode)},
+	{"transport", 't', CLI_CHOICE, "NAME", "shm, verbs or tcp (default: chosen by the library)",
+		.words = transports, CLI_INTO(struct options, transport)},
+	{"duration", 'd', CLI_REAL, "SECONDS", "time for each figure", .unit = "seconds",
+		.least = 0.0001, .most = 3600, .preset = "0.5", CLI_INTO(struct options, seconds)},
+	{"iterations", 'n', CLI_NUMBER, "N", "messages for each figure, instead of a duration",
+		.least = 1, .most = UINT32_MAX, CLI_INTO(struct options, iterations)},
+	{"window", 'w', CLI_NUMBER, "N", "sends in flight (default 64, fewer of large messages)",
+		.least = 1, .most = PERF_WINDOW_MOST, CLI_INTO(struct options, window)},
+	{"buffers", 0, CLI_NUMBER, "N", "buffers used in turn on each side", .least = 1,
+		.most = PERF_BUFFERS_MOST, .preset = "1", CLI_INTO(struct options, buffers)},
+	{"verify", 'v', CLI_FLAG, NULL, "check every byte, not only a few of each figure",
+		CLI_INTO(struct options, verify)},
+	{"core", 'c', CLI_NUMBER, "N", "run on core N (default: two cores, if without HOST)",
+		.most = 4095, CLI_INTO(struct options, core)},
 	{"json", 'j', CLI_FLAG, NULL, "print JSON", CLI_INTO(struct options, json)},
 	{"plot", 'p', CLI_FILE, "FILE.svg", "draw the curves", CLI_INTO(struct options, plot)},
-	{"serve", 0, CLI_FLAG, NULL, "answer clients at ADDRESS:PORT (default :" PORT_DEFAULT ")", CLI_INTO(struct options, serves)},
-	{"against", 0, CLI_CHOICE, "ucx", "measure ucx_perftest and fi_pingpong in turn", .words = peers, CLI_INTO(struct options, against)},
-	{"rounds", 0, CLI_NUMBER, "N", "rounds of --against", .least = 1, .most = 1000, .preset = "5", CLI_INTO(struct options, rounds)},
-	{"only", 0, CLI_TEXT, "TEXT", "with --against: only rows whose name contains TEXT", CLI_INTO(struct options, only)},
-	{"no-bare", 0, CLI_UNSET, NULL, "do not measure the bare machine", CLI_INTO(struct options, bare)},
+	{"serve", 0, CLI_FLAG, NULL, "answer clients at ADDRESS:PORT (default :" PORT_DEFAULT ")",
+		CLI_INTO(struct options, serves)},
+	{"against", 0, CLI_CHOICE, "ucx", "measure ucx_perftest and fi_pingpong in turn",
+		.words = peers, CLI_INTO(struct options, against)},
+	{"rounds", 0, CLI_NUMBER, "N", "rounds of --against", .least = 1, .most = 1000,
+		.preset = "5", CLI_INTO(struct options, rounds)},
+	{"only", 0, CLI_TEXT, "TEXT", "with --against: only rows whose name contains TEXT",
+		CLI_INTO(struct options, only)},
+	{"no-bare", 0, CLI_UNSET, NULL, "do not measure the bare machine",
+		CLI_INTO(struct options, bare)},
 	{},
 };
 static const struct cli_command command = {
 	.name = PERF_NAME,
-	.usage = "[OPTIONS]\n--serve [ADDRESS:PORT]\nHOST[:PORT] [OPTIONS]\n--against ucx [OPTIONS]",
-	.about = "Latency (half a round trip; of a get a whole one), bandwidth and message rate of messages and remote memory: between two processes of this "
-		 "host; between this one and a `ropeway perf --serve` at HOST; or beside ucx_perftest and fi_pingpong.",
+	.usage =
+		"[OPTIONS]\n--serve [ADDRESS:PORT]\nHOST[:PORT] [OPTIONS]\n--against ucx [OPTIONS]",
+	.about = "Latency (half a round trip; of a get a whole one), bandwidth and message rate of "
+		 "messages and remote memory: between two processes of this "
+		 "host; between this one and a `ropeway perf --serve` at HOST; or beside "
+		 "ucx_perftest and fi_pingpong.",
 	.option = option,
 	.operands_most = 1,
 };
@@ -69,7 +88,9 @@ static const struct cli_command command = {
 static int check(struct options *o, const char *operand)
 {
 	if (o->against && (operand || o->serves))
-		return rpwi_cli_usage(PERF_NAME, "unexpected argument '%s': --against runs both sides here", operand ? operand : "--serve");
+		return rpwi_cli_usage(PERF_NAME,
+			"unexpected argument '%s': --against runs both sides here",
+			operand ? operand : "--serve");
 	o->serve = o->serves ? operand ? operand : ":" PORT_DEFAULT : NULL;
 	o->address = o->serves ? NULL : operand;
 	if (!o->sizes.n)
@@ -105,7 +126,8 @@ const char *rpwi_perf_show_rate(double v, const char *unit, char out[24])
 	} scale[] = {{1e9, "G"}, {1e6, "M"}, {1e3, "k"}, {0, ""}};
 	for (unsigned i = 0; i < RPWI_ARRAY_LEN(scale); i++)
 		if (v >= scale[i].at) {
-			snprintf(out, 24, "%.2f %s%s", scale[i].at > 0 ? v / scale[i].at : v, scale[i].prefix, unit);
+			snprintf(out, 24, "%.2f %s%s", scale[i].at > 0 ? v / scale[i].at : v,
+				scale[i].prefix, unit);
 			break;
 		}
 	return out;
@@ -116,56 +138,70 @@ static void print_head(rpw_endpoint *ep, const struct perf_bare *bare, const int
 	rpw_endpoint_information info = {.size = sizeof(info)};
 	char a[16], b[16], c[16];
 	rpw_endpoint_info(ep, &info);
-	printf("path   %s: %s\nwhy    %s\npeer   %s\n", info.transport, info.path, info.why, info.peer);
+	printf("path   %s: %s\nwhy    %s\npeer   %s\n", info.transport, info.path, info.why,
+		info.peer);
 	if (core[1] >= 0)
 		printf("cores  %d and %d\n", core[0], core[1]);
 	if (bare->cache_line_s > 0)
-		printf("bare   a cache line between these cores %s; TCP that both sides poll %s, of 4 KiB %s\n", rpwi_perf_show_seconds(bare->cache_line_s, a),
-			rpwi_perf_show_seconds(bare->tcp_8_s, b), rpwi_perf_show_seconds(bare->tcp_4k_s, c));
-	printf("\n%-4s %10s  %10s %10s %10s %10s %10s  %13s %13s  %s\n", "op", "bytes", "latency", "90%", "99%", "99.9%", "most", "bandwidth", "rate",
-		"checked");
+		printf("bare   a cache line between these cores %s; TCP that both sides poll %s, "
+		       "of 4 KiB %s\n",
+			rpwi_perf_show_seconds(bare->cache_line_s, a),
+			rpwi_perf_show_seconds(bare->tcp_8_s, b),
+			rpwi_perf_show_seconds(bare->tcp_4k_s, c));
+	printf("\n%-4s %10s  %10s %10s %10s %10s %10s  %13s %13s  %s\n", "op", "bytes", "latency",
+		"90%", "99%", "99.9%", "most", "bandwidth", "rate", "checked");
 	fflush(stdout);
 }
 
 static void print_row(const struct perf_row *r)
 {
 	char t[5][16], bw[24], rate[24];
-	const double l[] = {r->latency.p50, r->latency.p90, r->latency.p99, r->latency.p999, r->latency.most};
+	const double l[] = {
+		r->latency.p50, r->latency.p90, r->latency.p99, r->latency.p999, r->latency.most};
 	printf("%-4s %10" PRIu64 " ", rpwi_perf_op_name[r->op], r->size);
 	for (unsigned i = 0; i < RPWI_ARRAY_LEN(l); i++)
 		printf(" %10s", r->has[PERF_LAT] ? rpwi_perf_show_seconds(l[i], t[i]) : "-");
-	printf("  %13s %13s  %" PRIu64 "\n", r->has[PERF_BW] ? rpwi_perf_show_rate(r->messages_s * (double)r->size, "B/s", bw) : "-",
+	printf("  %13s %13s  %" PRIu64 "\n",
+		r->has[PERF_BW] ? rpwi_perf_show_rate(r->messages_s * (double)r->size, "B/s", bw)
+				: "-",
 		r->has[PERF_BW] ? rpwi_perf_show_rate(r->messages_s, "/s", rate) : "-", r->checked);
 	fflush(stdout);
 }
 
 static json_t *row_json(const struct perf_row *r)
 {
-	json_t *j = json_pack("{s:s, s:I, s:I, s:I}", "op", rpwi_perf_op_name[r->op], "size", (json_int_t)r->size, "messages", (json_int_t)r->messages,
-		"checked", (json_int_t)r->checked);
+	json_t *j = json_pack("{s:s, s:I, s:I, s:I}", "op", rpwi_perf_op_name[r->op], "size",
+		(json_int_t)r->size, "messages", (json_int_t)r->messages, "checked",
+		(json_int_t)r->checked);
 	const struct perf_latency *l = &r->latency;
 	if (r->has[PERF_LAT])
 		json_object_set_new(j, "latency_us",
-			json_pack("{s:f, s:f, s:f, s:f, s:f, s:f, s:f}", "min", l->least * 1e6, "p50", l->p50 * 1e6, "p90", l->p90 * 1e6, "p99", l->p99 * 1e6,
-				"p99.9", l->p999 * 1e6, "max", l->most * 1e6, "mean", l->mean * 1e6));
+			json_pack("{s:f, s:f, s:f, s:f, s:f, s:f, s:f}", "min", l->least * 1e6,
+				"p50", l->p50 * 1e6, "p90", l->p90 * 1e6, "p99", l->p99 * 1e6,
+				"p99.9", l->p999 * 1e6, "max", l->most * 1e6, "mean",
+				l->mean * 1e6));
 	if (r->has[PERF_BW]) {
-		json_object_set_new(j, "bytes_per_second", json_real(r->messages_s * (double)r->size));
+		json_object_set_new(
+			j, "bytes_per_second", json_real(r->messages_s * (double)r->size));
 		json_object_set_new(j, "messages_per_second", json_real(r->messages_s));
 	}
 	return j;
 }
 
-static void print_json(rpw_endpoint *ep, const struct perf_bare *bare, const struct perf_row *rows, unsigned n)
+static void print_json(
+	rpw_endpoint *ep, const struct perf_bare *bare, const struct perf_row *rows, unsigned n)
 {
 	rpw_endpoint_information info = {.size = sizeof(info)};
 	json_t *list = json_array();
 	rpw_endpoint_info(ep, &info);
 	for (unsigned i = 0; i < n; i++)
 		json_array_append_new(list, row_json(&rows[i]));
-	json_t *j = json_pack("{s:s, s:s, s:s, s:s, s:o}", "transport", info.transport, "path", info.path, "why", info.why, "peer", info.peer, "rows", list);
+	json_t *j = json_pack("{s:s, s:s, s:s, s:s, s:o}", "transport", info.transport, "path",
+		info.path, "why", info.why, "peer", info.peer, "rows", list);
 	if (bare->cache_line_s > 0)
 		json_object_set_new(j, "bare_us",
-			json_pack("{s:f, s:f, s:f}", "cache_line", bare->cache_line_s * 1e6, "tcp_8", bare->tcp_8_s * 1e6, "tcp_4k", bare->tcp_4k_s * 1e6));
+			json_pack("{s:f, s:f, s:f}", "cache_line", bare->cache_line_s * 1e6,
+				"tcp_8", bare->tcp_8_s * 1e6, "tcp_4k", bare->tcp_4k_s * 1e6));
 	json_dumpf(j, stdout, JSON_INDENT(1) | JSON_REAL_PRECISION(6));
 	putchar('\n');
 	json_decref(j);
@@ -175,8 +211,13 @@ static int plot(const struct options *o, rpw_endpoint *ep, const struct perf_row
 {
 	static struct perf_series series[PERF_MODES][PERF_OPS];
 	struct perf_panel panel[] = {
-		{.title = "Latency", .unit = "half a round trip; of a get a whole one", .series = series[PERF_LAT]},
-		{.title = "Bandwidth", .unit = "bytes a second", .series = series[PERF_BW], .is_bytes = true},
+		{.title = "Latency",
+			.unit = "half a round trip; of a get a whole one",
+			.series = series[PERF_LAT]},
+		{.title = "Bandwidth",
+			.unit = "bytes a second",
+			.series = series[PERF_BW],
+			.is_bytes = true},
 	};
 	rpw_endpoint_information info = {.size = sizeof(info)};
 	char title[96];
@@ -188,10 +229,13 @@ static int plot(const struct options *o, rpw_endpoint *ep, const struct perf_row
 			snprintf(s->name, sizeof(s->name), "%s", rpwi_perf_op_name[op]);
 			s->colour = op;
 			for (unsigned i = 0; i < n; i++) {
-				if (rows[i].op != op || !rows[i].has[m] || !rows[i].size || s->n == CLI_SIZES_MAX)
+				if (rows[i].op != op || !rows[i].has[m] || !rows[i].size ||
+					s->n == CLI_SIZES_MAX)
 					continue;
 				s->x[s->n] = (double)rows[i].size;
-				s->y[s->n++] = m == PERF_LAT ? rows[i].latency.p50 : rows[i].messages_s * (double)rows[i].size;
+				s->y[s->n++] = m == PERF_LAT
+						       ? rows[i].latency.p50
+						       : rows[i].messages_s * (double)rows[i].size;
 			}
 			panel[m].n += s->n > 0;
 		}
@@ -210,7 +254,8 @@ static uint64_t window_for(const struct options *o, uint64_t size)
 }
 
 /* 0, or the status of the first job that failed: after that the two sides are out of step. */
-static int measure_all(const struct options *o, struct perf_side *s, struct perf_row *rows, unsigned *n)
+static int measure_all(
+	const struct options *o, struct perf_side *s, struct perf_row *rows, unsigned *n)
 {
 	int rc = 0;
 	for (unsigned op = 0; op < PERF_OPS; op++)
@@ -253,7 +298,8 @@ static int run(const struct options *o)
 			rpwi_perf_bare(core, &bare);
 		server = rpwi_perf_spawn(o->transport, core[1], &port);
 		if (server < 0)
-			return rpwi_cli_fail(CLI_FAILED, PERF_NAME, "the server process did not start");
+			return rpwi_cli_fail(
+				CLI_FAILED, PERF_NAME, "the server process did not start");
 		snprintf(address, sizeof(address), "127.0.0.1:%u", port);
 	} else
 		with_port(o->address, address, sizeof(address));

@@ -57,7 +57,8 @@ struct perf_side;
 /* The client: connects. `transport` may be NULL. A negative status, told on stderr. */
 int rpwi_perf_connect(const char *address, const char *transport, struct perf_side **out);
 /* One figure for the row, which takes about `seconds` (n 0) or n messages. */
-int rpwi_perf_measure(struct perf_side *s, struct perf_job *job, double seconds, struct perf_row *row);
+int rpwi_perf_measure(
+	struct perf_side *s, struct perf_job *job, double seconds, struct perf_row *row);
 rpw_endpoint *rpwi_perf_endpoint(struct perf_side *s);
 void rpwi_perf_close(struct perf_side *s);
 /* The server: writes "port\n" to ready_fd if that is not -1, and answers; `once`: until its first client has gone. An exit status. */
@@ -65,7 +66,8 @@ int rpwi_perf_serve(const char *address, const char *transport, bool once, int r
 
 /* ---- bare.c: what the machine itself does ---- */
 struct perf_bare {
-	double cache_line_s, tcp_8_s, tcp_4k_s; /* half a round trip, the median; 0: could not be measured */
+	double cache_line_s, tcp_8_s,
+		tcp_4k_s; /* half a round trip, the median; 0: could not be measured */
 };
 void rpwi_perf_bare(const int core[2], struct perf_bare *out);
 /* One of them (size up to 4096), by a process that is on the first core. */
@@ -107,6 +109,7 @@ struct perf_panel {
 	bool is_bytes; /* bytes a second; else seconds */
 };
 /* Panels beside each other, both axes logarithmic. 0 or -errno. */
-int rpwi_perf_plot(const char *file, const char *title, const struct perf_panel *panels, unsigned n);
+int rpwi_perf_plot(
+	const char *file, const char *title, const struct perf_panel *panels, unsigned n);
 
 #endif

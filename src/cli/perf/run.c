@@ -38,7 +38,8 @@ enum {
 #define MEMORY_MOST (5ull << 30) /* that a job may ask of a server, for each kind of buffer */
 enum { TAG_REQUEST = 0x7200, TAG_READY, TAG_DATA, TAG_REPLY, TAG_ACK, TAG_FINISH, TAG_RESULT };
 
-const char *const rpwi_perf_op_name[PERF_OPS + 1] = {[PERF_TAG] = "tag", [PERF_PUT] = "put", [PERF_GET] = "get", [PERF_AM] = "am"};
+const char *const rpwi_perf_op_name[PERF_OPS + 1] = {
+	[PERF_TAG] = "tag", [PERF_PUT] = "put", [PERF_GET] = "get", [PERF_AM] = "am"};
 
 /* Control messages: little-endian. */
 struct request_wire {
@@ -51,7 +52,8 @@ struct answer_wire { /* READY and RESULT */
 	uint64_t checked, wrong, key_len;
 	uint8_t key[RPW_RKEY_BYTES_MAX];
 };
-_Static_assert(sizeof(struct request_wire) == 80 + RPW_RKEY_BYTES_MAX, "the layout is the protocol");
+_Static_assert(
+	sizeof(struct request_wire) == 80 + RPW_RKEY_BYTES_MAX, "the layout is the protocol");
 _Static_assert(sizeof(struct answer_wire) == 32 + RPW_RKEY_BYTES_MAX, "the layout is the protocol");
 
 struct flight {
@@ -65,10 +67,11 @@ struct perf_side {
 	int closed_status;
 	struct perf_job job;
 	uint64_t slots, pitch; /* buffers beside the plain one, and bytes from one to the next */
-	unsigned few_shift;    /* of the messages, each 2^few_shift-th has such a buffer: no division while the clock runs */
-	char *out, *in;        /* of our own */
-	rpw_memory *memory;    /* what the peer writes and reads */
-	rpw_rkey *key;         /* the peer's */
+	unsigned
+		few_shift; /* of the messages, each 2^few_shift-th has such a buffer: no division while the clock runs */
+	char *out, *in;     /* of our own */
+	rpw_memory *memory; /* what the peer writes and reads */
+	rpw_rkey *key;      /* the peer's */
 	struct flight *flight, *flight_in;
 	uint64_t got, last_ns; /* active messages and notifications; when something came last */
 	uint64_t checked, wrong;
@@ -86,7 +89,8 @@ static uint64_t mix(uint64_t x)
 
 static uint64_t word_of(const struct perf_job *j, uint64_t message, bool from_client, uint64_t at)
 {
-	return htole64(mix(j->seed + message * 2 + from_client) + mix(at + 1) * 0x9e3779b97f4a7c15ull);
+	return htole64(
+		mix(j->seed + message * 2 + from_client) + mix(at + 1) * 0x9e3779b97f4a7c15ull);
 }
 
 static void fill(const struct perf_job *j, char *buf, uint64_t message, bool from_client)
@@ -98,7 +102,8 @@ static void fill(const struct perf_job *j, char *buf, uint64_t message, bool fro
 }
 
 /* every: 8 checks all of it, more a part of it; the last bytes always. */
-static void check(struct perf_side *s, const char *buf, uint64_t message, bool from_client, uint64_t every)
+static void check(
+	struct perf_side *s, const char *buf, uint64_t message, bool from_client, uint64_t every)
 {
 	const struct perf_job *j = &s->job;
 	bool wrong = false;
@@ -130,7 +135,10 @@ static uint64_t slot_of(const struct perf_side *s, uint64_t message)
 	return turn ? s->slots + 1 + turn : 0; /* behind those of their own */
 }
 
-static char *buffer(const struct perf_side *s, char *base, uint64_t slot) { return base + slot * s->pitch; }
+static char *buffer(const struct perf_side *s, char *base, uint64_t slot)
+{
+	return base + slot * s->pitch;
+}
 
 /* As the peers' programs have them: in huge pages, where the kernel gives any. */
 static char *pages(uint64_t bytes)
@@ -169,7 +177,9 @@ static int buffers_make(struct perf_side *s)
 	s->slots = j->verify ? j->window : few(j);
 	for (s->few_shift = 0; few(j) << s->few_shift < j->n;)
 		s->few_shift++;
-	s->pitch = (j->size + 4159) & ~4095ull; /* a page of its own, and room between: nothing is shared, nothing is written beyond unseen */
+	s->pitch =
+		(j->size + 4159) &
+		~4095ull; /* a page of its own, and room between: nothing is shared, nothing is written beyond unseen */
 	if (j->size <= 64)
 		s->pitch = 64;
 	uint64_t bytes = (s->slots + 1 + j->buffers) * s->pitch + s->pitch;
@@ -179,7 +189,8 @@ static int buffers_make(struct perf_side *s)
 	s->flight_in = calloc(j->window, sizeof(*s->flight));
 	if (s->client && j->mode == PERF_LAT)
 		s->ticks = malloc(j->n * sizeof(*s->ticks));
-	if (!s->out || !s->in || !s->flight || !s->flight_in || (s->client && j->mode == PERF_LAT && !s->ticks))
+	if (!s->out || !s->in || !s->flight || !s->flight_in ||
+		(s->client && j->mode == PERF_LAT && !s->ticks))
 		return RPW_ERR_NO_MEMORY;
 	for (uint64_t slot = 1; slot <= s->slots && !j->verify; slot++)
 		fill(j, buffer(s, s->out, slot), slot, s->client);
@@ -205,7 +216,10 @@ static const char *outgoing(struct perf_side *s, uint64_t message)
 	return b;
 }
 
-static uint64_t pattern_of(const struct perf_side *s, uint64_t message, uint64_t slot) { return s->job.verify ? message + 1 : slot; }
+static uint64_t pattern_of(const struct perf_side *s, uint64_t message, uint64_t slot)
+{
+	return s->job.verify ? message + 1 : slot;
+}
 
 /* After message i has arrived: check it now where its buffer will be used again. */
 static void arrived(struct perf_side *s, char *base, uint64_t message)
@@ -226,7 +240,10 @@ static void check_few(struct perf_side *s, const char *base, bool from_client)
 
 /* ---- waiting ---- */
 
-static int gone(const struct perf_side *s) { return s->closed ? (s->closed_status < 0 ? s->closed_status : RPW_ERR_PEER_GONE) : 0; }
+static int gone(const struct perf_side *s)
+{
+	return s->closed ? (s->closed_status < 0 ? s->closed_status : RPW_ERR_PEER_GONE) : 0;
+}
 
 /* A request under way: poll, then sleep. Frees it. */
 static int wait_for(struct perf_side *s, rpw_request *r)
@@ -323,7 +340,8 @@ static int now_recv(struct perf_side *s, void *buf, size_t len, uint64_t tag)
 
 /* ---- what the callbacks count ---- */
 
-static void on_am(rpw_endpoint *ep, const void *header, size_t header_len, const void *data, size_t len, void *arg)
+static void on_am(rpw_endpoint *ep, const void *header, size_t header_len, const void *data,
+	size_t len, void *arg)
 {
 	struct perf_side *s = arg;
 	if (ep != s->ep || s->job.op != PERF_AM)
@@ -335,7 +353,8 @@ static void on_am(rpw_endpoint *ep, const void *header, size_t header_len, const
 	}
 	slot = s->slots ? slot_of(s, message) : 0;
 	if (slot)
-		check(s, data, pattern_of(s, message, slot), !s->client, s->job.verify || len <= 4096 ? 8 : 4096);
+		check(s, data, pattern_of(s, message, slot), !s->client,
+			s->job.verify || len <= 4096 ? 8 : 4096);
 }
 
 static void on_notify(rpw_endpoint *ep, uint64_t data, size_t len, void *arg)
@@ -380,12 +399,14 @@ static inline int post_send(struct perf_side *s, uint64_t i, struct flight *f)
 	const struct perf_job *j = &s->job;
 	if (j->op == PERF_AM)
 		return posted(rpw_am_send(s->ep, AM_ID, NULL, 0, outgoing(s, i), j->size, &f->req));
-	return posted(rpw_send(s->ep, outgoing(s, i), j->size, s->client ? TAG_DATA : TAG_REPLY, &f->req));
+	return posted(rpw_send(
+		s->ep, outgoing(s, i), j->size, s->client ? TAG_DATA : TAG_REPLY, &f->req));
 }
 
 static inline int post_recv(struct perf_side *s, uint64_t i, struct flight *f)
 {
-	return posted(rpw_recv(s->c, s->ep, buffer(s, s->in, slot_of(s, i)), s->job.size, s->client ? TAG_REPLY : TAG_DATA, ~0ull, &f->req));
+	return posted(rpw_recv(s->c, s->ep, buffer(s, s->in, slot_of(s, i)), s->job.size,
+		s->client ? TAG_REPLY : TAG_DATA, ~0ull, &f->req));
 }
 
 static int tag_lat_client(struct perf_side *s)
@@ -447,7 +468,9 @@ static int put_lat(struct perf_side *s)
 			rc = wait_until_got(s, i + 1);
 			arrived(s, memory, i);
 		}
-		rc = rc ? rc : posted(rpw_put_notify(s->ep, outgoing(s, i), s->job.size, s->key, slot_of(s, i) * s->pitch, i, &s->flight->req));
+		rc = rc ? rc
+			: posted(rpw_put_notify(s->ep, outgoing(s, i), s->job.size, s->key,
+				  slot_of(s, i) * s->pitch, i, &s->flight->req));
 		if (s->client) {
 			rc = rc ? rc : wait_until_got(s, i + 1);
 			tick(s, i, &last);
@@ -499,7 +522,9 @@ static int put_many(struct perf_side *s)
 	int rc = 0;
 	for (uint64_t i = 0; i < s->job.n && !rc; i++) {
 		rc = finish(s, &s->flight[at]);
-		rc = rc ? rc : posted(rpw_put(s->ep, outgoing(s, i), s->job.size, s->key, slot_of(s, i) * s->pitch, &s->flight[at].req));
+		rc = rc ? rc
+			: posted(rpw_put(s->ep, outgoing(s, i), s->job.size, s->key,
+				  slot_of(s, i) * s->pitch, &s->flight[at].req));
 		at = at + 1 == s->job.window ? 0 : at + 1;
 	}
 	rc = rc ? rc : finish_all(s, s->flight);
@@ -508,11 +533,15 @@ static int put_many(struct perf_side *s)
 }
 
 /* With `verify` what a buffer gets is never what it had: there is one more of them there than here. */
-static uint64_t got_from(const struct perf_side *s, uint64_t i) { return s->job.verify ? 1 + i % (s->slots + 1) : slot_of(s, i); }
+static uint64_t got_from(const struct perf_side *s, uint64_t i)
+{
+	return s->job.verify ? 1 + i % (s->slots + 1) : slot_of(s, i);
+}
 
 static int get_one(struct perf_side *s, uint64_t i, struct flight *f)
 {
-	return posted(rpw_get(s->ep, buffer(s, s->in, slot_of(s, i)), s->job.size, s->key, got_from(s, i) * s->pitch, &f->req));
+	return posted(rpw_get(s->ep, buffer(s, s->in, slot_of(s, i)), s->job.size, s->key,
+		got_from(s, i) * s->pitch, &f->req));
 }
 
 static void got_one(struct perf_side *s, uint64_t i)
@@ -561,9 +590,11 @@ static int warm_up(struct perf_side *s)
 	for (uint64_t i = 0; i < 2 * (s->slots + 1) && !rc; i++) {
 		uint64_t at = i % (s->slots + 1) * s->pitch;
 		if (s->job.op == PERF_PUT)
-			rc = posted(rpw_put(s->ep, s->out, s->job.size, s->key, at, &s->flight->req));
+			rc = posted(
+				rpw_put(s->ep, s->out, s->job.size, s->key, at, &s->flight->req));
 		else
-			rc = posted(rpw_get(s->ep, s->in, s->job.size, s->key, at, &s->flight->req));
+			rc = posted(
+				rpw_get(s->ep, s->in, s->job.size, s->key, at, &s->flight->req));
 		rc = rc ? rc : finish(s, s->flight);
 	}
 	rc = rc ? rc : posted(rpw_endpoint_flush(s->ep, &s->flight->req));
@@ -610,7 +641,8 @@ static int key_unpack(struct perf_side *s, const uint8_t *key, uint64_t len)
 	len = le64toh(len);
 	if (!one_sided(&s->job))
 		return 0;
-	return len > RPW_RKEY_BYTES_MAX ? RPW_ERR_PROTOCOL : rpw_rkey_unpack(s->ep, key, len, &s->key);
+	return len > RPW_RKEY_BYTES_MAX ? RPW_ERR_PROTOCOL
+					: rpw_rkey_unpack(s->ep, key, len, &s->key);
 }
 
 static int job_asked(struct perf_side *s, struct answer_wire *answer)
@@ -630,7 +662,8 @@ static int job_asked(struct perf_side *s, struct answer_wire *answer)
 	rc = rc ? rc : now_send(s, &q, sizeof(q), TAG_REQUEST);
 	rc = rc ? rc : now_recv(s, answer, sizeof(*answer), TAG_READY);
 	if (!rc && (int64_t)le64toh((uint64_t)answer->status))
-		rc = rpwi_cli_fail(RPW_ERR_REFUSED, PERF_NAME, "the server cannot do this job (%s); its standard error says why",
+		rc = rpwi_cli_fail(RPW_ERR_REFUSED, PERF_NAME,
+			"the server cannot do this job (%s); its standard error says why",
 			rpw_status_name((int)le64toh((uint64_t)answer->status)));
 	return rc ? rc : key_unpack(s, answer->key, answer->key_len);
 }
@@ -658,13 +691,17 @@ static int job_client(struct perf_side *s, uint64_t *took_ns, uint64_t *took_tic
 	s->checked += le64toh(answer.checked);
 	s->wrong += le64toh(answer.wrong);
 	if (s->wrong)
-		return rpwi_cli_fail(RPW_ERR_PROTOCOL, PERF_NAME, "%llu of %llu messages that were checked are not what was sent (%s, %llu bytes)",
-			(unsigned long long)s->wrong, (unsigned long long)s->checked, rpwi_perf_op_name[s->job.op], (unsigned long long)s->job.size);
+		return rpwi_cli_fail(RPW_ERR_PROTOCOL, PERF_NAME,
+			"%llu of %llu messages that were checked are not what was sent (%s, %llu "
+			"bytes)",
+			(unsigned long long)s->wrong, (unsigned long long)s->checked,
+			rpwi_perf_op_name[s->job.op], (unsigned long long)s->job.size);
 	return rc;
 }
 
 /* The histogram counts ticks; what a tick is, the clock over the whole job says. */
-static int latency_of(const struct perf_side *s, uint64_t ns, uint64_t ticks, struct perf_latency *l)
+static int latency_of(
+	const struct perf_side *s, uint64_t ns, uint64_t ticks, struct perf_latency *l)
 {
 	struct perf_hist *h = calloc(1, sizeof(*h));
 	if (!h)
@@ -692,7 +729,8 @@ static uint64_t most_messages(const struct perf_job *j)
 }
 
 /* Once to see how long a message takes (and to warm up), then as many as the time allows. */
-int rpwi_perf_measure(struct perf_side *s, struct perf_job *job, double seconds, struct perf_row *row)
+int rpwi_perf_measure(
+	struct perf_side *s, struct perf_job *job, double seconds, struct perf_row *row)
 {
 	uint64_t asked = job->n, ns = 1, ticks = 1;
 	int rc = 0;
@@ -704,22 +742,26 @@ int rpwi_perf_measure(struct perf_side *s, struct perf_job *job, double seconds,
 		else if (!turn)
 			s->job.n = job->size >= LARGE ? 4 : 64;
 		else /* the second look is longer: the first was cold */
-			s->job.n = (uint64_t)((double)s->job.n + (turn == 1 ? 0.1 : 1) * seconds / ((double)ns / 1e9) * row->messages);
+			s->job.n = (uint64_t)((double)s->job.n + (turn == 1 ? 0.1 : 1) * seconds /
+									 ((double)ns / 1e9) *
+									 row->messages);
 		s->job.n = RPWI_MAX(RPWI_MIN(s->job.n, most_messages(job)), (uint64_t)1);
 		rc = job_client(s, &ns, &ticks);
 		row->messages = s->job.n;
 		row->checked = s->checked;
 		if (!rc && job->mode == PERF_LAT)
 			rc = latency_of(s, ns, ticks, &row->latency);
-		row->messages_s = job->mode == PERF_BW ? (double)s->job.n / ((double)ns / 1e9) : row->messages_s;
+		row->messages_s = job->mode == PERF_BW ? (double)s->job.n / ((double)ns / 1e9)
+						       : row->messages_s;
 		buffers_free(s);
 		if (asked)
 			break;
 	}
 	row->has[job->mode] = !rc;
 	if (rc && rc != RPW_ERR_PROTOCOL && rc != RPW_ERR_REFUSED)
-		rpwi_cli_fail(CLI_FAILED, PERF_NAME, "%s of %llu bytes: %s: %s", rpwi_perf_op_name[job->op], (unsigned long long)job->size, rpw_status_name(rc),
-			rpw_last_error());
+		rpwi_cli_fail(CLI_FAILED, PERF_NAME, "%s of %llu bytes: %s: %s",
+			rpwi_perf_op_name[job->op], (unsigned long long)job->size,
+			rpw_status_name(rc), rpw_last_error());
 	return rc;
 }
 
@@ -732,7 +774,8 @@ static int side_make(const char *transport, struct perf_side **out)
 	int rc = s ? rpw_context_create(&o, &s->c) : RPW_ERR_NO_MEMORY;
 	if (rc) {
 		free(s);
-		return rpwi_cli_fail(rc, PERF_NAME, "%s: %s", rpw_status_name(rc), rpw_last_error());
+		return rpwi_cli_fail(
+			rc, PERF_NAME, "%s: %s", rpw_status_name(rc), rpw_last_error());
 	}
 	rpw_context_on_am(s->c, AM_ID, on_am, s);
 	rpw_context_on_notify(s->c, on_notify, s);
@@ -754,7 +797,8 @@ int rpwi_perf_connect(const char *address, const char *transport, struct perf_si
 		rpw_request_destroy(r);
 	}
 	if (rc) {
-		rpwi_cli_fail(rc, PERF_NAME, "%s: %s: %s", address, rpw_status_name(rc), rpw_last_error());
+		rpwi_cli_fail(rc, PERF_NAME, "%s: %s: %s", address, rpw_status_name(rc),
+			rpw_last_error());
 		rpwi_perf_close(s);
 		return rc;
 	}
@@ -787,8 +831,11 @@ static void on_accept(rpw_listener *l, rpw_endpoint *ep, void *arg)
 {
 	struct server *v = arg;
 	rpw_endpoint_on_close(ep, on_close, v->s);
-	if (v->clients == CLIENTS_MAX) { /* the main loop closes what is marked; this one it cannot know */
-		fprintf(stderr, PERF_NAME ": a client came when %d were there already; it will wait\n", CLIENTS_MAX);
+	if (v->clients ==
+		CLIENTS_MAX) { /* the main loop closes what is marked; this one it cannot know */
+		fprintf(stderr,
+			PERF_NAME ": a client came when %d were there already; it will wait\n",
+			CLIENTS_MAX);
 		return;
 	}
 	v->client[v->clients++] = ep;
@@ -811,19 +858,26 @@ static void close_the_gone(struct server *v)
 static int job_accept(const struct request_wire *q, struct perf_job *j)
 {
 	if (le32toh(q->magic) != MAGIC || le32toh(q->version) != VERSION)
-		return rpwi_cli_fail(RPW_ERR_PROTOCOL, PERF_NAME, "a client of another version came (%u, here is %d): run the same ropeway on both sides",
+		return rpwi_cli_fail(RPW_ERR_PROTOCOL, PERF_NAME,
+			"a client of another version came (%u, here is %d): run the same ropeway "
+			"on both sides",
 			le32toh(q->version), VERSION);
-	uint64_t op = le64toh(q->op), mode = le64toh(q->mode), size = le64toh(q->size), n = le64toh(q->n), window = le64toh(q->window);
+	uint64_t op = le64toh(q->op), mode = le64toh(q->mode), size = le64toh(q->size),
+		 n = le64toh(q->n), window = le64toh(q->window);
 	uint64_t turns = le64toh(q->buffers);
 	bool verify = le64toh(q->verify) & 1;
-	if (op >= PERF_OPS || mode >= PERF_MODES || size > PERF_SIZE_MOST || !n || n > UINT32_MAX || !window || window > PERF_WINDOW_MOST || !turns ||
-		turns > PERF_BUFFERS_MOST)
-		return rpwi_cli_fail(RPW_ERR_INVALID, PERF_NAME, "a client asked for a job that there is not (operation %llu, %llu bytes, %llu messages)",
+	if (op >= PERF_OPS || mode >= PERF_MODES || size > PERF_SIZE_MOST || !n || n > UINT32_MAX ||
+		!window || window > PERF_WINDOW_MOST || !turns || turns > PERF_BUFFERS_MOST)
+		return rpwi_cli_fail(RPW_ERR_INVALID, PERF_NAME,
+			"a client asked for a job that there is not (operation %llu, %llu bytes, "
+			"%llu messages)",
 			(unsigned long long)op, (unsigned long long)size, (unsigned long long)n);
 	uint64_t buffers = (verify ? window : size > LARGE ? FEW_LARGE : FEW) + turns;
 	if ((buffers + 2) * (size + 8192) > MEMORY_MOST)
-		return rpwi_cli_fail(
-			RPW_ERR_LIMIT, PERF_NAME, "a client asked for a job that takes more than %llu GiB: use a smaller --window", MEMORY_MOST >> 30);
+		return rpwi_cli_fail(RPW_ERR_LIMIT, PERF_NAME,
+			"a client asked for a job that takes more than %llu GiB: use a smaller "
+			"--window",
+			MEMORY_MOST >> 30);
 	*j = (struct perf_job){.op = (enum perf_op)op,
 		.mode = (enum perf_mode)mode,
 		.size = size,
@@ -883,8 +937,10 @@ static bool serve_one(struct server *v, bool once)
 		int rc = now_recv(s, &q, sizeof(q), TAG_REQUEST);
 		rc = rc ? rc : job_server(s, &q);
 		buffers_free(s);
-		if (rc && !rpw_endpoint_user(s->ep)) { /* out of step with us: its client shall see that */
-			fprintf(stderr, PERF_NAME ": %s: %s\n", rpw_status_name(rc), rpw_last_error());
+		if (rc && !rpw_endpoint_user(
+				  s->ep)) { /* out of step with us: its client shall see that */
+			fprintf(stderr, PERF_NAME ": %s: %s\n", rpw_status_name(rc),
+				rpw_last_error());
 			rpw_endpoint_set_user(s->ep, s);
 		}
 	}
@@ -902,12 +958,14 @@ int rpwi_perf_serve(const char *address, const char *transport, bool once, int r
 	int rc = rpw_listener_create(v.s->c, address, on_accept, &v, &l);
 	if (rc) {
 		rpwi_perf_close(v.s);
-		return rpwi_cli_fail(CLI_FAILED, PERF_NAME, "%s: %s: %s", address, rpw_status_name(rc), rpw_last_error());
+		return rpwi_cli_fail(CLI_FAILED, PERF_NAME, "%s: %s: %s", address,
+			rpw_status_name(rc), rpw_last_error());
 	}
 	if (ready_fd >= 0)
 		dprintf(ready_fd, "%d\n", rpw_listener_port(l));
 	else {
-		printf("listening on port %d; on the other side: ropeway perf THIS_HOST:%d\n", rpw_listener_port(l), rpw_listener_port(l));
+		printf("listening on port %d; on the other side: ropeway perf THIS_HOST:%d\n",
+			rpw_listener_port(l), rpw_listener_port(l));
 		fflush(stdout);
 	}
 	while (serve_one(&v, once))

@@ -33,7 +33,8 @@ enum {
 #define SIZE_MOST (256ull << 20)
 
 struct options {
-	const char *path[PLUGINS_MAX], *against[PLUGINS_MAX - 1]; /* path: the operand, then those */
+	const char *path[PLUGINS_MAX],
+		*against[PLUGINS_MAX - 1]; /* path: the operand, then those */
 	int abi;
 	struct cli_sizes sizes, trips; /* rates of these; latencies of those */
 	unsigned plugins, comms, buffers, rounds;
@@ -89,14 +90,18 @@ static bool lane_open(struct bench_side *b, struct lane *l, int receiver, uint64
 		return false;
 	l->sends = s->role != receiver;
 	l->salt = salt;
-	l->memory = mmap(NULL, b->bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+	l->memory =
+		mmap(NULL, b->bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
 	if (l->memory == MAP_FAILED)
 		return side_fail(s, "no memory for buffers of %zu bytes", b->bytes);
-	madvise(l->memory, b->bytes, MADV_HUGEPAGE); /* as `ropeway perf` has them; where the kernel gives any */
+	madvise(l->memory, b->bytes,
+		MADV_HUGEPAGE); /* as `ropeway perf` has them; where the kernel gives any */
 	memset(l->memory, 0x5a, b->bytes);
 	void *comm = l->sends ? l->link.send : l->link.recv;
-	int rc = SIDE_CALL(s, "regMr", ncclnet_reg(s->n, comm, l->memory, b->bytes, NCCL_PTR_HOST, &l->mhandle));
-	return !rc || side_fail(s, "regMr of %zu bytes of host memory gives %d (%s)", b->bytes, rc, ncclnet_result_name(rc));
+	int rc = SIDE_CALL(s, "regMr",
+		ncclnet_reg(s->n, comm, l->memory, b->bytes, NCCL_PTR_HOST, &l->mhandle));
+	return !rc || side_fail(s, "regMr of %zu bytes of host memory gives %d (%s)", b->bytes, rc,
+			      ncclnet_result_name(rc));
 }
 
 static bool open_all(struct bench_side *b, struct result *r)
@@ -113,8 +118,9 @@ static bool open_all(struct bench_side *b, struct result *r)
 	snprintf(r->name, sizeof(r->name), "%s", ncclnet_name(s->n));
 	int rc = SIDE_CALL(s, "devices", ncclnet_devices(s->n, &r->devices));
 	if (rc || b->o->device >= r->devices)
-		return side_fail(
-			s, "devices gives %d (%s), and %d devices: device %d is not among them", rc, ncclnet_result_name(rc), r->devices, b->o->device);
+		return side_fail(s,
+			"devices gives %d (%s), and %d devices: device %d is not among them", rc,
+			ncclnet_result_name(rc), r->devices, b->o->device);
 	rc = SIDE_CALL(s, "getProperties", ncclnet_properties(s->n, b->o->device, &p));
 	if (rc)
 		return side_fail(s, "getProperties gives %d (%s)", rc, ncclnet_result_name(rc));
@@ -126,7 +132,10 @@ static bool open_all(struct bench_side *b, struct result *r)
 }
 
 /* Which pattern: no two messages of a run have the same. */
-static uint64_t pattern(const struct lane *l, uint64_t size, uint64_t message) { return (size << 32) + (l->salt << 24) + message; }
+static uint64_t pattern(const struct lane *l, uint64_t size, uint64_t message)
+{
+	return (size << 32) + (l->salt << 24) + message;
+}
 
 /* Posts the next message of a lane: 1, or 0 if the plugin wants to be called again; negative: an error. */
 static inline int post(struct bench_side *b, struct lane *l, const struct job *j)
@@ -140,11 +149,16 @@ static inline int post(struct bench_side *b, struct lane *l, const struct job *j
 	if (j->verify && l->sends)
 		pair_fill(data, size, pattern(l, size, l->posted));
 	if (l->sends)
-		rc = SIDE_CALL(s, "isend", ncclnet_isend(s->n, l->link.send, data, size, tag, l->mhandle, &slot->request));
+		rc = SIDE_CALL(s, "isend",
+			ncclnet_isend(
+				s->n, l->link.send, data, size, tag, l->mhandle, &slot->request));
 	else
-		rc = SIDE_CALL(s, "irecv", ncclnet_irecv(s->n, l->link.recv, 1, &data, &size, &tag, &l->mhandle, &slot->request));
+		rc = SIDE_CALL(s, "irecv",
+			ncclnet_irecv(s->n, l->link.recv, 1, &data, &size, &tag, &l->mhandle,
+				&slot->request));
 	if (RPWI_UNLIKELY(rc)) {
-		side_fail(s, "%s of %zu bytes gives %d (%s)", l->sends ? "isend" : "irecv", size, rc, ncclnet_result_name(rc));
+		side_fail(s, "%s of %zu bytes gives %d (%s)", l->sends ? "isend" : "irecv", size,
+			rc, ncclnet_result_name(rc));
 		return -1;
 	}
 	l->posted += slot->request != NULL;
@@ -159,20 +173,25 @@ static inline int finish(struct bench_side *b, struct lane *l, const struct job 
 	int done = 0, sizes[NCCL_NET_GROUP_MAX] = {0};
 	int rc = SIDE_CALL(s, "test", ncclnet_test(s->n, slot->request, &done, sizes));
 	if (RPWI_UNLIKELY(rc)) {
-		side_fail(s, "test of %s of %" PRIu64 " bytes gives %d (%s)", l->sends ? "a send" : "a receive", j->size, rc, ncclnet_result_name(rc));
+		side_fail(s, "test of %s of %" PRIu64 " bytes gives %d (%s)",
+			l->sends ? "a send" : "a receive", j->size, rc, ncclnet_result_name(rc));
 		return -1;
 	}
 	if (!done)
 		return 0;
 	/* 0: left alone, as NCCL puts it there; some plugins do (fastsocket). */
 	if (RPWI_UNLIKELY(!l->sends && sizes[0] && (uint64_t)sizes[0] != j->size)) {
-		side_fail(s, "a receive has %d bytes where %" PRIu64 " were sent", sizes[0], j->size);
+		side_fail(
+			s, "a receive has %d bytes where %" PRIu64 " were sent", sizes[0], j->size);
 		return -1;
 	}
 	if (j->verify && !l->sends) {
 		size_t at = pair_wrong(slot->at, j->size, pattern(l, j->size, l->done));
 		if (at != j->size) {
-			side_fail(s, "message %" PRIu64 " of %" PRIu64 " bytes is wrong from byte %zu on", l->done, j->size, at);
+			side_fail(s,
+				"message %" PRIu64 " of %" PRIu64
+				" bytes is wrong from byte %zu on",
+				l->done, j->size, at);
 			return -1;
 		}
 	}
@@ -198,7 +217,8 @@ static inline bool pause_looking(struct side *s, unsigned *looks)
 	sched_yield();
 	if (*looks % 65536)
 		return true;
-	return rpwi_now_ns() < s->until || side_fail(s, "nothing moved until the deadline of %u ms", s->timeout_ms);
+	return rpwi_now_ns() < s->until ||
+	       side_fail(s, "nothing moved until the deadline of %u ms", s->timeout_ms);
 }
 
 static bool stream(struct bench_side *b, const struct job *j, struct result *r)
@@ -241,16 +261,19 @@ static bool one(struct bench_side *b, struct lane *l, const struct job *j)
 /* Receives are posted before what they answer is sent. */
 static bool trips(struct bench_side *b, const struct job *j, struct result *r)
 {
-	struct lane *in = b->s->role ? &b->back : &b->lane[0], *out = b->s->role ? &b->lane[0] : &b->back;
+	struct lane *in = b->s->role ? &b->back : &b->lane[0],
+		    *out = b->s->role ? &b->lane[0] : &b->back;
 	in->posted = in->done = out->posted = out->done = 0;
 	memset(b->hist, 0, sizeof(*b->hist));
 	if (!side_meet_spinning(b->s))
 		return false;
 	for (uint64_t i = 0; i < j->n; i++) {
 		uint64_t begin = rpwi_now_ns();
-		if (b->s->role ? !one(b, out, j) || !one(b, in, j) : !one(b, in, j) || !one(b, out, j))
+		if (b->s->role ? !one(b, out, j) || !one(b, in, j)
+			       : !one(b, in, j) || !one(b, out, j))
 			return false;
-		perf_hist_add(b->hist, (uint32_t)RPWI_MIN(rpwi_now_ns() - begin, (uint64_t)UINT32_MAX));
+		perf_hist_add(
+			b->hist, (uint32_t)RPWI_MIN(rpwi_now_ns() - begin, (uint64_t)UINT32_MAX));
 	}
 	r->seconds = perf_hist_at(b->hist, 0.5) / 2e9;
 	return side_meet_spinning(b->s);
@@ -265,7 +288,9 @@ static void side_body(struct side *s, void *arg)
 	while (b->hist && side_asked(s, &j, sizeof(j)) == sizeof(j)) {
 		struct result r = {0};
 		side_step(s);
-		r.ok = j.kind == OPEN ? open_all(b, &r) : j.kind == STREAM ? stream(b, &j, &r) : trips(b, &j, &r);
+		r.ok = j.kind == OPEN     ? open_all(b, &r)
+		       : j.kind == STREAM ? stream(b, &j, &r)
+					  : trips(b, &j, &r);
 		memcpy(r.text, s->text, sizeof(r.text));
 		if (!side_tell(s, &r, sizeof(r)) || !r.ok)
 			break;
@@ -291,10 +316,13 @@ struct plugin {
 };
 
 /* Says what went wrong: what a side says, or what became of it. A side that has ended matters more than the other one, which noticed. */
-static void complain(const struct options *o, struct plugin *p, unsigned index, int rc, int who, const char *text)
+static void complain(const struct options *o, struct plugin *p, unsigned index, int rc, int who,
+	const char *text)
 {
 	struct result other;
-	int other_who = who, other_rc = rc > 0 ? pair_answer(&p->pair, &other_who, &other, sizeof(other), 300, 300) : 0;
+	int other_who = who,
+	    other_rc =
+		    rc > 0 ? pair_answer(&p->pair, &other_who, &other, sizeof(other), 300, 300) : 0;
 	size_t path = strlen(o->path[index]);
 	if (other_rc == -ETIMEDOUT || (other_rc == -EPIPE && p->pair.status[other_who])) {
 		rc = other_rc;
@@ -314,14 +342,16 @@ static void complain(const struct options *o, struct plugin *p, unsigned index, 
 }
 
 /* Both sides do a job. `out`: what side `role` found. */
-static bool ask(const struct options *o, struct plugin *p, unsigned index, const struct job *j, int role, struct result *out)
+static bool ask(const struct options *o, struct plugin *p, unsigned index, const struct job *j,
+	int role, struct result *out)
 {
 	bool heard[2] = {false, false};
 	if (pair_ask(&p->pair, 0, j, sizeof(*j)) || pair_ask(&p->pair, 1, j, sizeof(*j)))
 		return false;
 	while (!heard[0] || !heard[1]) {
 		struct result r = {0};
-		int who = 0, rc = pair_answer(&p->pair, &who, &r, sizeof(r), JOB_TIMEOUT_MS * 2, JOB_TIMEOUT_MS);
+		int who = 0, rc = pair_answer(&p->pair, &who, &r, sizeof(r), JOB_TIMEOUT_MS * 2,
+				     JOB_TIMEOUT_MS);
 		if (rc != sizeof(r) || !r.ok) {
 			complain(o, p, index, rc, who, r.text);
 			return false;
@@ -333,7 +363,8 @@ static bool ask(const struct options *o, struct plugin *p, unsigned index, const
 	return true;
 }
 
-static bool measure(const struct options *o, struct plugin *p, unsigned index, struct job *j, double *seconds)
+static bool measure(
+	const struct options *o, struct plugin *p, unsigned index, struct job *j, double *seconds)
 {
 	struct result r = {0};
 	bool ok = ask(o, p, index, j, j->kind == TRIPS ? 1 : 0, &r);
@@ -342,7 +373,8 @@ static bool measure(const struct options *o, struct plugin *p, unsigned index, s
 }
 
 /* How many messages take as long as was asked for: tried with few, then with more. */
-static bool calibrate(const struct options *o, struct plugin *p, unsigned index, uint64_t size, struct figures *f)
+static bool calibrate(
+	const struct options *o, struct plugin *p, unsigned index, uint64_t size, struct figures *f)
 {
 	struct job j = {.kind = STREAM, .size = size, .n = 16};
 	double seconds;
@@ -361,7 +393,8 @@ static bool verify(const struct options *o, struct plugin *p, unsigned index)
 {
 	double seconds;
 	for (unsigned i = 0; i < o->sizes.n; i++) {
-		struct job j = {.kind = STREAM, .verify = true, .size = o->sizes.size[i], .n = VERIFY_EACH};
+		struct job j = {
+			.kind = STREAM, .verify = true, .size = o->sizes.size[i], .n = VERIFY_EACH};
 		if (!measure(o, p, index, &j, &seconds))
 			return false;
 	}
@@ -377,7 +410,9 @@ static bool round_of(const struct options *o, struct plugin *plugin, unsigned ro
 			bool trip = i >= o->sizes.n;
 			unsigned at = trip ? i - o->sizes.n : i;
 			struct figures *f = trip ? &p->latency[at] : &p->rate[at];
-			struct job j = {.kind = trip ? TRIPS : STREAM, .size = trip ? o->trips.size[at] : o->sizes.size[at], .n = f->n};
+			struct job j = {.kind = trip ? TRIPS : STREAM,
+				.size = trip ? o->trips.size[at] : o->sizes.size[at],
+				.n = f->n};
 			if (!measure(o, p, k, &j, &seconds))
 				return false;
 			f->of[round] = trip ? seconds : (double)(j.n * o->comms) / seconds;
@@ -385,13 +420,15 @@ static bool round_of(const struct options *o, struct plugin *plugin, unsigned ro
 	return true;
 }
 
-static bool trips_calibrate(const struct options *o, struct plugin *p, unsigned index, uint64_t size, struct figures *f)
+static bool trips_calibrate(
+	const struct options *o, struct plugin *p, unsigned index, uint64_t size, struct figures *f)
 {
 	struct job j = {.kind = TRIPS, .size = size, .n = 200};
 	double half;
 	if (!measure(o, p, index, &j, &half))
 		return false;
-	f->n = RPWI_MAX(RPWI_MIN((uint64_t)(o->seconds / half / 2), (uint64_t)LAT_TRIPS_MOST), (uint64_t)100);
+	f->n = RPWI_MAX(RPWI_MIN((uint64_t)(o->seconds / half / 2), (uint64_t)LAT_TRIPS_MOST),
+		(uint64_t)100);
 	return true;
 }
 
@@ -406,15 +443,21 @@ static bool run_all(const struct options *o, struct plugin *plugin, const int co
 			most = RPWI_MAX(most, o->sizes.size[i]);
 		for (unsigned i = 0; i < o->trips.n; i++)
 			most = RPWI_MAX(most, o->trips.size[i]);
-		*b = (struct bench_side){.o = o, .index = k, .bytes = (pitch(most) * o->buffers + 4095) & ~4095ull};
-		int rc = pair_start(&plugin[k].pair, side_body, b, JOB_TIMEOUT_MS, core[1] >= 0 ? core : NULL);
+		*b = (struct bench_side){
+			.o = o, .index = k, .bytes = (pitch(most) * o->buffers + 4095) & ~4095ull};
+		int rc = pair_start(
+			&plugin[k].pair, side_body, b, JOB_TIMEOUT_MS, core[1] >= 0 ? core : NULL);
 		if (rc)
-			return rpwi_cli_fail(CLI_FAILED, BENCH_NAME, "cannot start two processes: %s", strerror(-rc)), false;
+			return rpwi_cli_fail(CLI_FAILED, BENCH_NAME,
+				       "cannot start two processes: %s", strerror(-rc)),
+			       false;
 		plugin[k].started = true;
-		if (!ask(o, &plugin[k], k, &open_them, 0, &plugin[k].opened) || !verify(o, &plugin[k], k))
+		if (!ask(o, &plugin[k], k, &open_them, 0, &plugin[k].opened) ||
+			!verify(o, &plugin[k], k))
 			return false;
 		for (unsigned i = 0; i < o->trips.n; i++)
-			if (!trips_calibrate(o, &plugin[k], k, o->trips.size[i], &plugin[k].latency[i]))
+			if (!trips_calibrate(
+				    o, &plugin[k], k, o->trips.size[i], &plugin[k].latency[i]))
 				return false;
 		for (unsigned i = 0; i < o->sizes.n; i++)
 			if (!calibrate(o, &plugin[k], k, o->sizes.size[i], &plugin[k].rate[i]))
@@ -439,7 +482,8 @@ static double middle(const struct figures *f, unsigned rounds)
 }
 
 /* Of each round, then the median: what the machine did to one it did to the other. More than 1: the first plugin is better. */
-static double ratio(const struct figures *first, const struct figures *other, unsigned rounds, bool less_is_better)
+static double ratio(const struct figures *first, const struct figures *other, unsigned rounds,
+	bool less_is_better)
 {
 	double v[ROUNDS_MAX];
 	for (unsigned i = 0; i < rounds; i++)
@@ -447,10 +491,14 @@ static double ratio(const struct figures *first, const struct figures *other, un
 	return rpwi_perf_median(v, rounds);
 }
 
-static const struct figures *figures_at(const struct plugin *p, size_t which) { return (const struct figures *)((const char *)p + which); }
+static const struct figures *figures_at(const struct plugin *p, size_t which)
+{
+	return (const struct figures *)((const char *)p + which);
+}
 
 /* One size: of each plugin its figure, then the first one's ratios to the others. `which`: where the figures are in struct plugin. */
-static void print_line(const struct options *o, const struct plugin *plugin, uint64_t size, size_t which, bool trip)
+static void print_line(const struct options *o, const struct plugin *plugin, uint64_t size,
+	size_t which, bool trip)
 {
 	char label[CLI_SIZE_LEN];
 	printf("%-10s", size ? rpwi_cli_size(size, label) : "0 bytes");
@@ -466,16 +514,19 @@ static void print_line(const struct options *o, const struct plugin *plugin, uin
 		printf("  %11s %11s", rate, bytes);
 	}
 	for (unsigned k = 1; k < o->plugins; k++)
-		printf("  %6.2f", ratio(figures_at(&plugin[0], which), figures_at(&plugin[k], which), o->rounds, trip));
+		printf("  %6.2f", ratio(figures_at(&plugin[0], which),
+					  figures_at(&plugin[k], which), o->rounds, trip));
 	putchar('\n');
 }
 
 static void print_table(const struct options *o, const struct plugin *plugin, const int core[2])
 {
 	for (unsigned k = 0; k < o->plugins; k++)
-		printf("%c  %s: %s v%d, device %d (%s) of %d\n", 'A' + (int)k, o->path[k], plugin[k].opened.name, plugin[k].opened.abi, o->device,
+		printf("%c  %s: %s v%d, device %d (%s) of %d\n", 'A' + (int)k, o->path[k],
+			plugin[k].opened.name, plugin[k].opened.abi, o->device,
 			plugin[k].opened.device, plugin[k].opened.devices);
-	printf("%u comm%s, %d sends under way on each; ", o->comms, o->comms == 1 ? "" : "s", UNDER_WAY);
+	printf("%u comm%s, %d sends under way on each; ", o->comms, o->comms == 1 ? "" : "s",
+		UNDER_WAY);
 	if (core[1] >= 0)
 		printf("cores %d and %d; ", core[0], core[1]);
 	printf("median of %u round%s\n\n%-10s", o->rounds, o->rounds == 1 ? "" : "s", "size");
@@ -506,16 +557,22 @@ static json_t *plugin_json(const struct options *o, const struct plugin *all, un
 	json_t *rows = json_array(), *latency = json_array();
 	for (unsigned i = 0; i < o->sizes.n; i++) {
 		double rate = middle(&p->rate[i], o->rounds);
-		json_array_append_new(rows, json_pack("{s:I, s:f, s:f, s:f, s:o}", "size", (json_int_t)o->sizes.size[i], "messages_per_second", rate,
-						    "bytes_per_second", rate * (double)o->sizes.size[i], "first_to_this",
-						    ratio(&all[0].rate[i], &p->rate[i], o->rounds, false), "rounds", rounds_json(&p->rate[i], o->rounds)));
+		json_array_append_new(rows,
+			json_pack("{s:I, s:f, s:f, s:f, s:o}", "size", (json_int_t)o->sizes.size[i],
+				"messages_per_second", rate, "bytes_per_second",
+				rate * (double)o->sizes.size[i], "first_to_this",
+				ratio(&all[0].rate[i], &p->rate[i], o->rounds, false), "rounds",
+				rounds_json(&p->rate[i], o->rounds)));
 	}
 	for (unsigned i = 0; i < o->trips.n; i++)
 		json_array_append_new(latency,
-			json_pack("{s:I, s:f, s:f, s:o}", "size", (json_int_t)o->trips.size[i], "us", middle(&p->latency[i], o->rounds) * 1e6, "first_to_this",
-				ratio(&all[0].latency[i], &p->latency[i], o->rounds, true), "rounds", rounds_json(&p->latency[i], o->rounds)));
-	return json_pack("{s:s, s:s, s:i, s:s, s:i, s:o, s:o}", "path", o->path[k], "name", p->opened.name, "abi", p->opened.abi, "device", p->opened.device,
-		"devices", p->opened.devices, "rows", rows, "latency", latency);
+			json_pack("{s:I, s:f, s:f, s:o}", "size", (json_int_t)o->trips.size[i],
+				"us", middle(&p->latency[i], o->rounds) * 1e6, "first_to_this",
+				ratio(&all[0].latency[i], &p->latency[i], o->rounds, true),
+				"rounds", rounds_json(&p->latency[i], o->rounds)));
+	return json_pack("{s:s, s:s, s:i, s:s, s:i, s:o, s:o}", "path", o->path[k], "name",
+		p->opened.name, "abi", p->opened.abi, "device", p->opened.device, "devices",
+		p->opened.devices, "rows", rows, "latency", latency);
 }
 
 static void print_json(const struct options *o, const struct plugin *plugin, const int core[2])
@@ -523,8 +580,8 @@ static void print_json(const struct options *o, const struct plugin *plugin, con
 	json_t *list = json_array();
 	for (unsigned k = 0; k < o->plugins; k++)
 		json_array_append_new(list, plugin_json(o, plugin, k));
-	json_t *j = json_pack("{s:[i,i], s:i, s:i, s:i, s:o}", "cores", core[0], core[1], "comms", (int)o->comms, "under_way", UNDER_WAY, "rounds",
-		(int)o->rounds, "plugins", list);
+	json_t *j = json_pack("{s:[i,i], s:i, s:i, s:i, s:o}", "cores", core[0], core[1], "comms",
+		(int)o->comms, "under_way", UNDER_WAY, "rounds", (int)o->rounds, "plugins", list);
 	json_dumpf(j, stdout, JSON_INDENT(1) | JSON_REAL_PRECISION(6));
 	putchar('\n');
 	json_decref(j);
@@ -533,29 +590,42 @@ static void print_json(const struct options *o, const struct plugin *plugin, con
 /* ---- options ---- */
 
 static const struct cli_option option[] = {
-	{"abi", 0, CLI_NUMBER, "vN", "version of the plugin API (default: the highest; FILE.so@vN sets it for one plugin)", .prefix = "v",
-		.least = NCCL_NET_V_FIRST, .most = NCCL_NET_V_LAST, CLI_INTO(struct options, abi)},
-	{"against", 0, CLI_FILE, "FILE.so", "another plugin, measured in turn (up to three)", CLI_INTO(struct options, against)},
-	{"sizes", 0, CLI_SIZES, "LIST", "message sizes: 8,4096,1M or a range 8..4M by powers of 4", .most = SIZE_MOST, .preset = "8,512,4K,32K,64K,512K,4M",
+	{"abi", 0, CLI_NUMBER, "vN",
+		"version of the plugin API (default: the highest; FILE.so@vN sets it for one "
+		"plugin)",
+		.prefix = "v", .least = NCCL_NET_V_FIRST, .most = NCCL_NET_V_LAST,
+		CLI_INTO(struct options, abi)},
+	{"against", 0, CLI_FILE, "FILE.so", "another plugin, measured in turn (up to three)",
+		CLI_INTO(struct options, against)},
+	{"sizes", 0, CLI_SIZES, "LIST", "message sizes: 8,4096,1M or a range 8..4M by powers of 4",
+		.most = SIZE_MOST, .preset = "8,512,4K,32K,64K,512K,4M",
 		CLI_INTO(struct options, sizes)},
-	{"latency-sizes", 0, CLI_SIZES, "LIST", "message sizes of the latencies", .most = SIZE_MOST, .preset = "8", CLI_INTO(struct options, trips)},
-	{"comms", 0, CLI_NUMBER, "N", "connections used at once, in one direction", .least = 1, .most = COMMS_MAX, .preset = "1",
-		CLI_INTO(struct options, comms)},
-	{"buffers", 0, CLI_NUMBER, "N", "buffers used in turn, for each connection and side", .least = UNDER_WAY, .most = BUFFERS_MAX, .preset = "8",
+	{"latency-sizes", 0, CLI_SIZES, "LIST", "message sizes of the latencies", .most = SIZE_MOST,
+		.preset = "8", CLI_INTO(struct options, trips)},
+	{"comms", 0, CLI_NUMBER, "N", "connections used at once, in one direction", .least = 1,
+		.most = COMMS_MAX, .preset = "1", CLI_INTO(struct options, comms)},
+	{"buffers", 0, CLI_NUMBER, "N", "buffers used in turn, for each connection and side",
+		.least = UNDER_WAY, .most = BUFFERS_MAX, .preset = "8",
 		CLI_INTO(struct options, buffers)},
-	{"rounds", 0, CLI_NUMBER, "N", "rounds, of which the median is shown (default 3; with --against 5)", .least = 1, .most = ROUNDS_MAX,
-		CLI_INTO(struct options, rounds)},
-	{"duration", 0, CLI_REAL, "SECONDS", "time for each figure of each round", .unit = "seconds", .least = 0.001, .most = 10, .preset = "0.3",
+	{"rounds", 0, CLI_NUMBER, "N",
+		"rounds, of which the median is shown (default 3; with --against 5)", .least = 1,
+		.most = ROUNDS_MAX, CLI_INTO(struct options, rounds)},
+	{"duration", 0, CLI_REAL, "SECONDS", "time for each figure of each round",
+		.unit = "seconds", .least = 0.001, .most = 10, .preset = "0.3",
 		CLI_INTO(struct options, seconds)},
-	{"device", 0, CLI_NUMBER, "N", "which device of the plugin", .most = PLUGIN_DEVICE_MOST, .preset = "0", CLI_INTO(struct options, device)},
-	{"json", 0, CLI_FLAG, NULL, "print JSON: the rows of each plugin, and the ratio of the first plugin to it (above 1: the first is better)",
+	{"device", 0, CLI_NUMBER, "N", "which device of the plugin", .most = PLUGIN_DEVICE_MOST,
+		.preset = "0", CLI_INTO(struct options, device)},
+	{"json", 0, CLI_FLAG, NULL,
+		"print JSON: the rows of each plugin, and the ratio of the first plugin to it "
+		"(above 1: the first is better)",
 		CLI_INTO(struct options, json)},
 	{},
 };
 static const struct cli_command command = {
 	.name = BENCH_NAME,
 	.usage = "FILE.so [OPTIONS]",
-	.about = "Messages and bytes a second, and latency, of a NCCL network plugin between two processes on two cores of this host, called as NCCL calls it.",
+	.about = "Messages and bytes a second, and latency, of a NCCL network plugin between two "
+		 "processes on two cores of this host, called as NCCL calls it.",
 	.option = option,
 	.operands_least = 1,
 	.operands_most = 1,

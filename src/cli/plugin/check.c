@@ -11,7 +11,13 @@
 
 #define CHECK_NAME "ropeway plugin check"
 
-enum { COLUMNS = 110, TEXT_AT = 23, SIZE_LEAST = 4096, SIZE_MOST = 1 << 30, MESSAGES_MOST = 100000000 };
+enum {
+	COLUMNS = 110,
+	TEXT_AT = 23,
+	SIZE_LEAST = 4096,
+	SIZE_MOST = 1 << 30,
+	MESSAGES_MOST = 100000000
+};
 
 struct shown {
 	const char *path;
@@ -54,7 +60,8 @@ static void list_versions(unsigned exported, char *out, size_t room)
 			continue;
 		while (exported >> (last + 1) & 1)
 			last++;
-		n += (size_t)snprintf(out + n, room - n, last > v ? "%sv%d to v%d" : "%sv%d", n ? ", " : "", v, last);
+		n += (size_t)snprintf(out + n, room - n, last > v ? "%sv%d to v%d" : "%sv%d",
+			n ? ", " : "", v, last);
 		v = last;
 	}
 }
@@ -72,10 +79,12 @@ static void print_facts(const struct shown *s)
 {
 	char versions[100], path[500];
 	list_versions(s->facts.exported, versions, sizeof(versions));
-	printf("%s exports %s; checked is v%d.\n\nNCCL           takes\n", rpwi_cli_printable(s->path, path, sizeof(path)), versions, s->facts.abi);
+	printf("%s exports %s; checked is v%d.\n\nNCCL           takes\n",
+		rpwi_cli_printable(s->path, path, sizeof(path)), versions, s->facts.abi);
 	for (const struct conform_release *r = conform_releases; r->name; r++) {
 		int v = taken(r, s->facts.exported);
-		printf(v ? "%-13s  v%d\n" : "%-13s  none: it goes on to its own transports\n", r->name, v);
+		printf(v ? "%-13s  v%d\n" : "%-13s  none: it goes on to its own transports\n",
+			r->name, v);
 	}
 	putchar('\n');
 	fflush(stdout);
@@ -85,9 +94,10 @@ static void print_line(const struct conform_line *l)
 {
 	char text[sizeof(l->text)];
 	rpwi_cli_printable(l->text, text, sizeof(text));
-	bool beside = l->verdict <= CONFORM_SKIP && strlen(l->what) + strlen(text) + TEXT_AT + 3 <= COLUMNS;
-	printf("%-6s %-15s %s%s%s%s\n", conform_verdict_name[l->verdict], l->id, l->what, beside && *text ? " (" : "", beside ? text : "",
-		beside && *text ? ")" : "");
+	bool beside = l->verdict <= CONFORM_SKIP &&
+		      strlen(l->what) + strlen(text) + TEXT_AT + 3 <= COLUMNS;
+	printf("%-6s %-15s %s%s%s%s\n", conform_verdict_name[l->verdict], l->id, l->what,
+		beside && *text ? " (" : "", beside ? text : "", beside && *text ? ")" : "");
 	if (!beside)
 		print_wrapped(text);
 	fflush(stdout);
@@ -103,7 +113,8 @@ static void keep_facts(struct shown *s)
 			json_array_append_new(exported, json_integer(v));
 	for (const struct conform_release *r = conform_releases; r->name; r++) {
 		int v = taken(r, s->facts.exported);
-		json_array_append_new(releases, json_pack("{s:s, s:o}", "nccl", r->name, "abi", v ? json_integer(v) : json_null()));
+		json_array_append_new(releases, json_pack("{s:s, s:o}", "nccl", r->name, "abi",
+							v ? json_integer(v) : json_null()));
 	}
 	json_object_set_new(s->root, "abi", json_integer(s->facts.abi));
 	json_object_set_new(s->root, "exported", exported);
@@ -127,9 +138,12 @@ static void on_line(void *arg, const struct conform_line *l)
 	if (!s->root)
 		print_line(l);
 	else
-		json_array_append_new(s->lines, json_pack("{s:s, s:s, s:s, s:s}", "id", l->id, "property", l->what, "verdict",
-							l->verdict == CONFORM_SKIP ? "skip" : conform_verdict_name[l->verdict], "text",
-							rpwi_cli_printable(l->text, text, sizeof(text))));
+		json_array_append_new(s->lines,
+			json_pack("{s:s, s:s, s:s, s:s}", "id", l->id, "property", l->what,
+				"verdict",
+				l->verdict == CONFORM_SKIP ? "skip"
+							   : conform_verdict_name[l->verdict],
+				"text", rpwi_cli_printable(l->text, text, sizeof(text))));
 }
 
 /* ---- options ---- */
@@ -140,24 +154,32 @@ struct options {
 	bool json;
 };
 static const struct cli_option option[] = {
-	{"abi", 0, CLI_NUMBER, "vN", "version of the plugin API (default: the highest, as NCCL; FILE.so@vN does the same)", .prefix = "v",
-		.least = NCCL_NET_V_FIRST, .most = NCCL_NET_V_LAST, CLI_INTO(struct options, conform.abi)},
-	{"timeout", 0, CLI_REAL, "SECONDS", "time for each step", .unit = "seconds", .least = 0.1, .most = 3600, .preset = "5",
-		CLI_INTO(struct options, timeout_s)},
-	{"largest", 0, CLI_SIZE, "SIZE", "largest message", .least = SIZE_LEAST, .most = SIZE_MOST, .preset = "64M",
-		CLI_INTO(struct options, conform.size_most)},
-	{"messages", 0, CLI_NUMBER, "N", "messages of each size for the property `polled` (default 100, of large ones 10)", .least = 1, .most = MESSAGES_MOST,
-		CLI_INTO(struct options, conform.messages)},
-	{"device", 0, CLI_NUMBER, "N", "which device of the plugin", .most = PLUGIN_DEVICE_MOST, .preset = "0", CLI_INTO(struct options, conform.device)},
-	{"only", 0, CLI_TEXT, "TEXT", "only properties whose name contains TEXT", CLI_INTO(struct options, conform.only)},
+	{"abi", 0, CLI_NUMBER, "vN",
+		"version of the plugin API (default: the highest, as NCCL; FILE.so@vN does the "
+		"same)",
+		.prefix = "v", .least = NCCL_NET_V_FIRST, .most = NCCL_NET_V_LAST,
+		CLI_INTO(struct options, conform.abi)},
+	{"timeout", 0, CLI_REAL, "SECONDS", "time for each step", .unit = "seconds", .least = 0.1,
+		.most = 3600, .preset = "5", CLI_INTO(struct options, timeout_s)},
+	{"largest", 0, CLI_SIZE, "SIZE", "largest message", .least = SIZE_LEAST, .most = SIZE_MOST,
+		.preset = "64M", CLI_INTO(struct options, conform.size_most)},
+	{"messages", 0, CLI_NUMBER, "N",
+		"messages of each size for the property `polled` (default 100, of large ones 10)",
+		.least = 1, .most = MESSAGES_MOST, CLI_INTO(struct options, conform.messages)},
+	{"device", 0, CLI_NUMBER, "N", "which device of the plugin", .most = PLUGIN_DEVICE_MOST,
+		.preset = "0", CLI_INTO(struct options, conform.device)},
+	{"only", 0, CLI_TEXT, "TEXT", "only properties whose name contains TEXT",
+		CLI_INTO(struct options, conform.only)},
 	{"json", 0, CLI_FLAG, NULL, "print JSON", CLI_INTO(struct options, json)},
 	{},
 };
 static const struct cli_command command = {
 	.name = CHECK_NAME,
 	.usage = "FILE.so [OPTIONS]",
-	.about = "Does a NCCL network plugin do what NCCL expects of it? Tried between two processes of this host, one line for each property: pass; quirk, "
-		 "which NCCL or ropeway live with; or fail. A plugin that crashes or hangs costs a line. The exit status is 1 if one failed.",
+	.about = "Does a NCCL network plugin do what NCCL expects of it? Tried between two "
+		 "processes of this host, one line for each property: pass; quirk, "
+		 "which NCCL or ropeway live with; or fail. A plugin that crashes or hangs costs a "
+		 "line. The exit status is 1 if one failed.",
 	.option = option,
 	.operands_least = 1,
 	.operands_most = 1,
@@ -175,12 +197,15 @@ static bool any_id_has(const char *text)
 static void finish(struct shown *s, const unsigned count[CONFORM_VERDICTS])
 {
 	if (!s->root) {
-		printf("\n%u pass, %u quirk%s, %u fail", count[CONFORM_PASS], count[CONFORM_QUIRK], count[CONFORM_QUIRK] == 1 ? "" : "s", count[CONFORM_FAIL]);
-		printf(count[CONFORM_SKIP] ? ", %u not for this plugin\n" : "\n", count[CONFORM_SKIP]);
+		printf("\n%u pass, %u quirk%s, %u fail", count[CONFORM_PASS], count[CONFORM_QUIRK],
+			count[CONFORM_QUIRK] == 1 ? "" : "s", count[CONFORM_FAIL]);
+		printf(count[CONFORM_SKIP] ? ", %u not for this plugin\n" : "\n",
+			count[CONFORM_SKIP]);
 		return;
 	}
 	for (int v = 0; v < CONFORM_VERDICTS; v++)
-		json_object_set_new(s->root, v == CONFORM_SKIP ? "skip" : conform_verdict_name[v], json_integer(count[v]));
+		json_object_set_new(s->root, v == CONFORM_SKIP ? "skip" : conform_verdict_name[v],
+			json_integer(count[v]));
 	json_object_set(s->root, "lines", s->lines);
 	json_dumpf(s->root, stdout, JSON_INDENT(1));
 	putchar('\n');
@@ -198,7 +223,8 @@ int rpwi_plugin_check(int argc, char **argv)
 	if (ncclnet_parse(argv[0], path, sizeof(path), &abi, why, sizeof(why)))
 		return rpwi_cli_fail(CLI_USAGE, CHECK_NAME, "%s", why);
 	if (o.conform.only && !any_id_has(o.conform.only))
-		return cli_options_invalid(&command, "only", o.conform.only, "expected a part of the name of a property");
+		return cli_options_invalid(&command, "only", o.conform.only,
+			"expected a part of the name of a property");
 	o.conform.path = s.path = path;
 	o.conform.abi = abi ? abi : o.conform.abi;
 	o.conform.timeout_ms = (unsigned)(o.timeout_s * 1000);

@@ -6,8 +6,10 @@
 #include "cli/options.h"
 
 static const struct cli_subcommand halves[] = {
-	{"check", "ropeway plugin check", rpwi_plugin_check, "check what NCCL expects of a plugin, property by property"},
-	{"bench", "ropeway plugin bench", rpwi_plugin_bench, "measure a plugin, alone or in turn with others"},
+	{"check", "ropeway plugin check", rpwi_plugin_check,
+		"check what NCCL expects of a plugin, property by property"},
+	{"bench", "ropeway plugin bench", rpwi_plugin_bench,
+		"measure a plugin, alone or in turn with others"},
 	{},
 };
 
@@ -22,4 +24,7 @@ static const struct cli_command command = {
 	.ends_at_operand = true,
 };
 
-int rpwi_cli_plugin(int argc, char **argv) { return cli_commands_run(&command, halves, argc, argv); }
+int rpwi_cli_plugin(int argc, char **argv)
+{
+	return cli_commands_run(&command, halves, argc, argv);
+}

@@ -20,14 +20,20 @@ struct image {
 	size_t len;
 };
 
-static const void *at(const struct image *m, uint64_t off, uint64_t len) { return off <= m->len && len <= m->len - off ? m->data + off : NULL; }
+static const void *at(const struct image *m, uint64_t off, uint64_t len)
+{
+	return off <= m->len && len <= m->len - off ? m->data + off : NULL;
+}
 
 static void read_elf(const struct image *m, struct rpwi_launch *out)
 {
 	const ElfW(Ehdr) *e = at(m, 0, sizeof(*e));
-	if (!e || memcmp(e->e_ident, ELFMAG, SELFMAG) != 0 || e->e_ident[EI_CLASS] != (sizeof(void *) == 8 ? ELFCLASS64 : ELFCLASS32))
+	if (!e || memcmp(e->e_ident, ELFMAG, SELFMAG) != 0 ||
+		e->e_ident[EI_CLASS] != (sizeof(void *) == 8 ? ELFCLASS64 : ELFCLASS32))
 		return;
-	const ElfW(Phdr) *ph = e->e_phentsize == sizeof(*ph) ? at(m, e->e_phoff, (uint64_t)e->e_phnum * sizeof(*ph)) : NULL;
+	const ElfW(Phdr) *ph = e->e_phentsize == sizeof(*ph)
+				       ? at(m, e->e_phoff, (uint64_t)e->e_phnum * sizeof(*ph))
+				       : NULL;
 	if (!ph || e->e_phoff % _Alignof(ElfW(Phdr)))
 		return;
 	const char *base = strrchr(out->program, '/');
@@ -92,7 +98,8 @@ static int find_program(const char *name, char *out, size_t len)
 		return check_executable(out);
 	}
 	const char *path = getenv("PATH");
-	for (const char *p = path && *path ? path : "/bin:/usr/bin"; p && *name; p = strchr(p, ':') ? strchr(p, ':') + 1 : NULL) {
+	for (const char *p = path && *path ? path : "/bin:/usr/bin"; p && *name;
+		p = strchr(p, ':') ? strchr(p, ':') + 1 : NULL) {
 		int n = (int)strcspn(p, ":");
 		if ((size_t)snprintf(out, len, "%.*s%s%s", n, p, n ? "/" : "./", name) >= len)
 			continue;
@@ -115,7 +122,8 @@ int rpwi_launch_inspect(const char *program, struct rpwi_launch *out)
 		struct image m;
 		struct stat st = {0};
 		int err = map_file(out->program, &m, &st);
-		if (err == -EACCES) /* executable, but not to be read: started all the same, with nothing known of it */
+		if (err ==
+			-EACCES) /* executable, but not to be read: started all the same, with nothing known of it */
 			return 0;
 		if (err)
 			return err;
@@ -123,7 +131,9 @@ int rpwi_launch_inspect(const char *program, struct rpwi_launch *out)
 		read_shebang(&m, interpreter, sizeof(interpreter));
 		if (!interpreter[0]) {
 			read_elf(&m, out);
-			out->is_privileged = st.st_mode & (S_ISUID | S_ISGID) || getxattr(out->program, "security.capability", NULL, 0) > 0;
+			out->is_privileged =
+				st.st_mode & (S_ISUID | S_ISGID) ||
+				getxattr(out->program, "security.capability", NULL, 0) > 0;
 		}
 		if (m.len)
 			munmap((void *)(uintptr_t)m.data, m.len);
@@ -139,13 +149,15 @@ int rpwi_launch_preload(const char *library, const char *have, char *out, size_t
 {
 	if (strpbrk(library, " :"))
 		return -EINVAL;
-	int n = have && *have ? snprintf(out, len, "%s:%s", have, library) : snprintf(out, len, "%s", library);
+	int n = have && *have ? snprintf(out, len, "%s:%s", have, library)
+			      : snprintf(out, len, "%s", library);
 	return n < 0 || (size_t)n >= len ? -ENAMETOOLONG : 0;
 }
 
 int rpwi_launch_asan_options(const char *have, char *out, size_t len)
 {
 	/* The runtime takes the last of two: what the user says comes after ours. */
-	int n = snprintf(out, len, "verify_asan_link_order=0%s%s", have && *have ? ":" : "", have ? have : "");
+	int n = snprintf(out, len, "verify_asan_link_order=0%s%s", have && *have ? ":" : "",
+		have ? have : "");
 	return n < 0 || (size_t)n >= len ? -ENAMETOOLONG : 0;
 }

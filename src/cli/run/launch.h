@@ -8,7 +8,8 @@
 
 /* What an executable is, as far as a preload is concerned. */
 struct rpwi_launch {
-	char program[4096]; /* the executable that the kernel starts: found in PATH; of a script its interpreter */
+	char program
+		[4096]; /* the executable that the kernel starts: found in PATH; of a script its interpreter */
 	bool is_elf;        /* of this machine's word size; otherwise nothing below is known */
 	bool is_static;     /* no dynamic loader: a preload has no effect */
 	bool is_privileged; /* set-user-ID, set-group-ID or with file capabilities: the loader ignores a preload whose path has a slash */

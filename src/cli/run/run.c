@@ -27,7 +27,8 @@ static bool gains_privilege(const char *path)
 
 	if (stat(path, &st))
 		return false;
-	if ((st.st_mode & S_ISUID && st.st_uid != geteuid()) || (st.st_mode & S_ISGID && st.st_gid != getegid()))
+	if ((st.st_mode & S_ISUID && st.st_uid != geteuid()) ||
+		(st.st_mode & S_ISGID && st.st_gid != getegid()))
 		return true;
 	return geteuid() && getxattr(path, "security.capability", NULL, 0) > 0;
 }
@@ -39,9 +40,11 @@ static void warn_if_not_preloadable(const struct rpwi_launch *l)
 	if (l->is_static)
 		why = "is statically linked";
 	else if (l->is_privileged && gains_privilege(l->program))
-		why = "is set-uid, set-gid or has capabilities that you do not, so the loader ignores the preload";
+		why = "is set-uid, set-gid or has capabilities that you do not, so the loader "
+		      "ignores the preload";
 	if (why)
-		fprintf(stderr, NAME ": warning: %s %s: it will not see the software devices\n", l->program, why);
+		fprintf(stderr, NAME ": warning: %s %s: it will not see the software devices\n",
+			l->program, why);
 }
 
 /* The program's own words for it are "no device found" at best. */
@@ -52,7 +55,8 @@ static void warn_if_no_interface(void)
 
 	free(list);
 	if (!count)
-		fprintf(stderr, NAME ": warning: there is no software device, since no interface is up with an address: ip link set lo up\n");
+		fprintf(stderr, NAME ": warning: there is no software device, since no interface "
+				     "is up with an address: ip link set lo up\n");
 }
 
 /* ---- the preload ---- */
@@ -79,7 +83,9 @@ static int find_dropin(char path[PATH_MAX])
 		return -errno;
 	for (size_t i = 0; i < RPWI_ARRAY_LEN(places); i++) {
 		snprintf(place, sizeof(place), "%s%s", self, places[i]);
-		if (realpath(place, dir) && snprintf(path, PATH_MAX, "%s/libropeway-verbs.so", dir) < PATH_MAX && !access(path, R_OK))
+		if (realpath(place, dir) &&
+			snprintf(path, PATH_MAX, "%s/libropeway-verbs.so", dir) < PATH_MAX &&
+			!access(path, R_OK))
 			return 0;
 	}
 	return -ENOENT;
@@ -94,7 +100,8 @@ static void without(const char *list, const char *library, char *out, size_t len
 	while (list && *(list += strspn(list, " :"))) {
 		size_t n = strcspn(list, " :");
 		if ((n != strlen(library) || strncmp(list, library, n) != 0) && used + n + 2 < len)
-			used += (size_t)snprintf(out + used, len - used, "%s%.*s", used ? ":" : "", (int)n, list);
+			used += (size_t)snprintf(
+				out + used, len - used, "%s%.*s", used ? ":" : "", (int)n, list);
 		list += n;
 	}
 }
@@ -104,13 +111,16 @@ static int set_preload(void)
 	char library[PATH_MAX], value[4 * PATH_MAX], have[2 * PATH_MAX];
 
 	if (find_dropin(library))
-		return rpwi_cli_fail(
-			CLI_FAILED, NAME, "libropeway-verbs.so is neither beside this command nor in its library folder; build or install it again");
+		return rpwi_cli_fail(CLI_FAILED, NAME,
+			"libropeway-verbs.so is neither beside this command nor in its library "
+			"folder; build or install it again");
 	without(getenv("LD_PRELOAD"), library, have, sizeof(have));
 	int err = rpwi_launch_preload(library, have, value, sizeof(value));
 	if (err == -EINVAL)
-		return rpwi_cli_fail(
-			CLI_FAILED, NAME, "%s has a space or a colon in its path, where the loader would split it; put ropeway elsewhere", library);
+		return rpwi_cli_fail(CLI_FAILED, NAME,
+			"%s has a space or a colon in its path, where the loader would split it; "
+			"put ropeway elsewhere",
+			library);
 	if (err)
 		return rpwi_cli_fail(CLI_FAILED, NAME, "LD_PRELOAD is too long");
 	setenv("LD_PRELOAD", value, 1);
@@ -130,22 +140,29 @@ struct options {
 
 static const struct cli_option option[] = {
 	{"explain", 'e', CLI_FILE, "FILE",
-		"print step by step what happens: calls, states, packets, completions, and at the end why; to standard error or FILE", .bare = "-",
-		CLI_INTO(struct options, explain)},
-	{"stats", 's', CLI_FLAG, NULL, "print counters to standard error at the end: packets, retries, NAKs, ICRC errors", CLI_INTO(struct options, stats)},
-	{"pcap", 'p', CLI_FILE, "FILE", "capture every packet as pcapng", CLI_INTO(struct options, pcap)},
+		"print step by step what happens: calls, states, packets, completions, and at the "
+		"end why; to standard error or FILE",
+		.bare = "-", CLI_INTO(struct options, explain)},
+	{"stats", 's', CLI_FLAG, NULL,
+		"print counters to standard error at the end: packets, retries, NAKs, ICRC errors",
+		CLI_INTO(struct options, stats)},
+	{"pcap", 'p', CLI_FILE, "FILE", "capture every packet as pcapng",
+		CLI_INTO(struct options, pcap)},
 	{"fault", 'f', CLI_TEXT, "SPEC",
-		"harm what is sent, reproducibly, as in drop=0.01,delay=2,seed=7 (drop, dup, reorder, corrupt: probabilities; delay: ms; seed)",
+		"harm what is sent, reproducibly, as in drop=0.01,delay=2,seed=7 (drop, dup, "
+		"reorder, corrupt: probabilities; delay: ms; seed)",
 		CLI_INTO(struct options, fault)},
 	{},
 };
 static const struct cli_command command = {
 	.name = NAME,
 	.usage = "[OPTIONS] [--] PROGRAM [ARGUMENTS...]",
-	.about = "Runs PROGRAM, unmodified, with the software RoCEv2 devices first in its list of RDMA devices. The exit status is PROGRAM's; 126 if it cannot "
+	.about = "Runs PROGRAM, unmodified, with the software RoCEv2 devices first in its list of "
+		 "RDMA devices. The exit status is PROGRAM's; 126 if it cannot "
 		 "be run, 127 if there is none.",
 	.option = option,
-	.after = "A %p in FILE becomes the process ID. The same with environment variables: ROPEWAY_STATS=1, ROPEWAY_PCAP, ROPEWAY_PCAP_LIMIT, ROPEWAY_FAULT, "
+	.after = "A %p in FILE becomes the process ID. The same with environment variables: "
+		 "ROPEWAY_STATS=1, ROPEWAY_PCAP, ROPEWAY_PCAP_LIMIT, ROPEWAY_FAULT, "
 		 "ROPEWAY_EXPLAIN (a file, or -), ROPEWAY_LOG.",
 	.operands_least = 1,
 	.missing = "no program given",
@@ -189,7 +206,8 @@ static int set_file(const char *what, const char *variable, const char *file)
 	char *slash = strrchr(path, '/');
 	*slash = '\0';
 	if (access(*path ? path : "/", W_OK | X_OK))
-		return rpwi_cli_fail(CLI_FAILED, NAME, "cannot write %s to %s: %s", what, *path ? path : "/", strerror(errno));
+		return rpwi_cli_fail(CLI_FAILED, NAME, "cannot write %s to %s: %s", what,
+			*path ? path : "/", strerror(errno));
 	*slash = '/';
 	setenv(variable, path, 1);
 	return CLI_OK;
@@ -215,7 +233,8 @@ static int set_environment(const struct options *o)
 static int cannot_run(const char *program, int err)
 {
 	if (err == ENOENT || err == ENOTDIR)
-		return rpwi_cli_fail(CLI_NOT_FOUND, NAME, "%s: there is no such program (or its interpreter is missing)", program);
+		return rpwi_cli_fail(CLI_NOT_FOUND, NAME,
+			"%s: there is no such program (or its interpreter is missing)", program);
 	return rpwi_cli_fail(CLI_CANNOT_RUN, NAME, "cannot run %s: %s", program, strerror(err));
 }
 

@@ -33,14 +33,32 @@ enum {
 
 enum nccl_ptr { NCCL_PTR_HOST = 1, NCCL_PTR_CUDA = 2, NCCL_PTR_DMABUF = 4 };
 
-enum nccl_log_level { NCCL_LOG_NONE = 0, NCCL_LOG_VERSION, NCCL_LOG_WARN, NCCL_LOG_INFO, NCCL_LOG_ABORT, NCCL_LOG_TRACE };
+enum nccl_log_level {
+	NCCL_LOG_NONE = 0,
+	NCCL_LOG_VERSION,
+	NCCL_LOG_WARN,
+	NCCL_LOG_INFO,
+	NCCL_LOG_ABORT,
+	NCCL_LOG_TRACE
+};
 /* Bits; NCCL_DEBUG_SUBSYS chooses. */
-enum nccl_log_subsys { NCCL_SUBSYS_INIT = 1, NCCL_SUBSYS_NET = 16, NCCL_SUBSYS_ENV = 128, NCCL_SUBSYS_ALL = -1 };
-typedef void (*nccl_logger)(int level, unsigned long subsys, const char *file, int line, const char *fmt, ...);
+enum nccl_log_subsys {
+	NCCL_SUBSYS_INIT = 1,
+	NCCL_SUBSYS_NET = 16,
+	NCCL_SUBSYS_ENV = 128,
+	NCCL_SUBSYS_ALL = -1
+};
+typedef void (*nccl_logger)(
+	int level, unsigned long subsys, const char *file, int line, const char *fmt, ...);
 /* v10 on: tells the profiler of steps of a send or receive. */
 typedef int (*nccl_profiler)(void **event, int type, void *phandle, int64_t plugin, void *extra);
 
-enum nccl_net_device_type { NCCL_NET_DEVICE_HOST = 0, NCCL_NET_DEVICE_UNPACK = 1, NCCL_NET_DEVICE_GIN_PROXY = 2, NCCL_NET_DEVICE_GIN_GDAKI = 3 };
+enum nccl_net_device_type {
+	NCCL_NET_DEVICE_HOST = 0,
+	NCCL_NET_DEVICE_UNPACK = 1,
+	NCCL_NET_DEVICE_GIN_PROXY = 2,
+	NCCL_NET_DEVICE_GIN_GDAKI = 3
+};
 /* v7 on: what a kernel on the GPU needs of a comm, where the device is one that it works with itself (UNPACK: GPUDirect-TCPX). */
 struct nccl_net_device_handle {
 	int type, version;

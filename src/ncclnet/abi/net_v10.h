@@ -28,14 +28,19 @@ struct nccl_net_v10 {
 	int (*devices)(int *ndev);
 	int (*getProperties)(int dev, struct nccl_net_properties_v10 *props);
 	int (*listen)(int dev, void *handle, void **listen_comm);
-	int (*connect)(int dev, struct nccl_net_comm_config *config, void *handle, void **send_comm, struct nccl_net_device_handle **device);
+	int (*connect)(int dev, struct nccl_net_comm_config *config, void *handle, void **send_comm,
+		struct nccl_net_device_handle **device);
 	int (*accept)(void *listen_comm, void **recv_comm, struct nccl_net_device_handle **device);
 	int (*regMr)(void *comm, void *data, size_t size, int type, void **mhandle);
-	int (*regMrDmaBuf)(void *comm, void *data, size_t size, int type, uint64_t offset, int fd, void **mhandle);
+	int (*regMrDmaBuf)(void *comm, void *data, size_t size, int type, uint64_t offset, int fd,
+		void **mhandle);
 	int (*deregMr)(void *comm, void *mhandle);
-	int (*isend)(void *send_comm, void *data, size_t size, int tag, void *mhandle, void *phandle, void **request);
-	int (*irecv)(void *recv_comm, int n, void **data, size_t *sizes, int *tags, void **mhandles, void **phandles, void **request);
-	int (*iflush)(void *recv_comm, int n, void **data, int *sizes, void **mhandles, void **request);
+	int (*isend)(void *send_comm, void *data, size_t size, int tag, void *mhandle,
+		void *phandle, void **request);
+	int (*irecv)(void *recv_comm, int n, void **data, size_t *sizes, int *tags, void **mhandles,
+		void **phandles, void **request);
+	int (*iflush)(
+		void *recv_comm, int n, void **data, int *sizes, void **mhandles, void **request);
 	int (*test)(void *request, int *done, int *sizes);
 	int (*closeSend)(void *send_comm);
 	int (*closeRecv)(void *recv_comm);
@@ -45,8 +50,10 @@ struct nccl_net_v10 {
 	int (*makeVDevice)(int *dev, struct nccl_net_vdevice_v9 *props);
 };
 
-_Static_assert(sizeof(struct nccl_net_properties_v10) == 104 && sizeof(struct nccl_net_v10) == 160, "NCCL's net_v10.h");
-_Static_assert(
-	offsetof(struct nccl_net_properties_v10, reg_is_global) == 28 && offsetof(struct nccl_net_properties_v10, force_flush) == 32, "where NCCL has them");
+_Static_assert(sizeof(struct nccl_net_properties_v10) == 104 && sizeof(struct nccl_net_v10) == 160,
+	"NCCL's net_v10.h");
+_Static_assert(offsetof(struct nccl_net_properties_v10, reg_is_global) == 28 &&
+		       offsetof(struct nccl_net_properties_v10, force_flush) == 32,
+	"where NCCL has them");
 
 #endif

@@ -25,18 +25,24 @@ struct nccl_net_properties_v11 {
 
 struct nccl_net_v11 {
 	const char *name;
-	int (*init)(void **ctx, uint64_t comm_id, struct nccl_net_comm_config *config, nccl_logger log, nccl_profiler profiler);
+	int (*init)(void **ctx, uint64_t comm_id, struct nccl_net_comm_config *config,
+		nccl_logger log, nccl_profiler profiler);
 	int (*devices)(int *ndev);
 	int (*getProperties)(int dev, struct nccl_net_properties_v11 *props);
 	int (*listen)(void *ctx, int dev, void *handle, void **listen_comm);
-	int (*connect)(void *ctx, int dev, void *handle, void **send_comm, struct nccl_net_device_handle **device);
+	int (*connect)(void *ctx, int dev, void *handle, void **send_comm,
+		struct nccl_net_device_handle **device);
 	int (*accept)(void *listen_comm, void **recv_comm, struct nccl_net_device_handle **device);
 	int (*regMr)(void *comm, void *data, size_t size, int type, void **mhandle);
-	int (*regMrDmaBuf)(void *comm, void *data, size_t size, int type, uint64_t offset, int fd, void **mhandle);
+	int (*regMrDmaBuf)(void *comm, void *data, size_t size, int type, uint64_t offset, int fd,
+		void **mhandle);
 	int (*deregMr)(void *comm, void *mhandle);
-	int (*isend)(void *send_comm, void *data, size_t size, int tag, void *mhandle, void *phandle, void **request);
-	int (*irecv)(void *recv_comm, int n, void **data, size_t *sizes, int *tags, void **mhandles, void **phandles, void **request);
-	int (*iflush)(void *recv_comm, int n, void **data, int *sizes, void **mhandles, void **request);
+	int (*isend)(void *send_comm, void *data, size_t size, int tag, void *mhandle,
+		void *phandle, void **request);
+	int (*irecv)(void *recv_comm, int n, void **data, size_t *sizes, int *tags, void **mhandles,
+		void **phandles, void **request);
+	int (*iflush)(
+		void *recv_comm, int n, void **data, int *sizes, void **mhandles, void **request);
 	int (*test)(void *request, int *done, int *sizes);
 	int (*closeSend)(void *send_comm);
 	int (*closeRecv)(void *recv_comm);
@@ -48,8 +54,10 @@ struct nccl_net_v11 {
 	int (*setNetAttr)(void *ctx, struct nccl_net_attr *attr);
 };
 
-_Static_assert(sizeof(struct nccl_net_properties_v11) == 112 && sizeof(struct nccl_net_v11) == 176, "NCCL's net_v11.h");
-_Static_assert(
-	offsetof(struct nccl_net_properties_v11, reg_is_global) == 28 && offsetof(struct nccl_net_properties_v11, force_flush) == 32, "where NCCL has them");
+_Static_assert(sizeof(struct nccl_net_properties_v11) == 112 && sizeof(struct nccl_net_v11) == 176,
+	"NCCL's net_v11.h");
+_Static_assert(offsetof(struct nccl_net_properties_v11, reg_is_global) == 28 &&
+		       offsetof(struct nccl_net_properties_v11, force_flush) == 32,
+	"where NCCL has them");
 
 #endif

@@ -33,6 +33,7 @@ struct nccl_net_v4 {
 	int (*closeListen)(void *listen_comm);
 };
 
-_Static_assert(sizeof(struct nccl_net_properties_v4) == 40 && sizeof(struct nccl_net_v4) == 128, "NCCL's net_v4.h");
+_Static_assert(sizeof(struct nccl_net_properties_v4) == 40 && sizeof(struct nccl_net_v4) == 128,
+	"NCCL's net_v4.h");
 
 #endif

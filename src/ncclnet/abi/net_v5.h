@@ -27,14 +27,17 @@ struct nccl_net_v5 {
 	int (*regMr)(void *comm, void *data, int size, int type, void **mhandle);
 	int (*deregMr)(void *comm, void *mhandle);
 	int (*isend)(void *send_comm, void *data, int size, int tag, void *mhandle, void **request);
-	int (*irecv)(void *recv_comm, int n, void **data, int *sizes, int *tags, void **mhandles, void **request);
-	int (*iflush)(void *recv_comm, int n, void **data, int *sizes, void **mhandles, void **request);
+	int (*irecv)(void *recv_comm, int n, void **data, int *sizes, int *tags, void **mhandles,
+		void **request);
+	int (*iflush)(
+		void *recv_comm, int n, void **data, int *sizes, void **mhandles, void **request);
 	int (*test)(void *request, int *done, int *sizes);
 	int (*closeSend)(void *send_comm);
 	int (*closeRecv)(void *recv_comm);
 	int (*closeListen)(void *listen_comm);
 };
 
-_Static_assert(sizeof(struct nccl_net_properties_v5) == 48 && sizeof(struct nccl_net_v5) == 128, "NCCL's net_v5.h");
+_Static_assert(sizeof(struct nccl_net_properties_v5) == 48 && sizeof(struct nccl_net_v5) == 128,
+	"NCCL's net_v5.h");
 
 #endif

@@ -25,17 +25,21 @@ struct nccl_net_v6 {
 	int (*connect)(int dev, void *handle, void **send_comm);
 	int (*accept)(void *listen_comm, void **recv_comm);
 	int (*regMr)(void *comm, void *data, int size, int type, void **mhandle);
-	int (*regMrDmaBuf)(void *comm, void *data, size_t size, int type, uint64_t offset, int fd, void **mhandle);
+	int (*regMrDmaBuf)(void *comm, void *data, size_t size, int type, uint64_t offset, int fd,
+		void **mhandle);
 	int (*deregMr)(void *comm, void *mhandle);
 	int (*isend)(void *send_comm, void *data, int size, int tag, void *mhandle, void **request);
-	int (*irecv)(void *recv_comm, int n, void **data, int *sizes, int *tags, void **mhandles, void **request);
-	int (*iflush)(void *recv_comm, int n, void **data, int *sizes, void **mhandles, void **request);
+	int (*irecv)(void *recv_comm, int n, void **data, int *sizes, int *tags, void **mhandles,
+		void **request);
+	int (*iflush)(
+		void *recv_comm, int n, void **data, int *sizes, void **mhandles, void **request);
 	int (*test)(void *request, int *done, int *sizes);
 	int (*closeSend)(void *send_comm);
 	int (*closeRecv)(void *recv_comm);
 	int (*closeListen)(void *listen_comm);
 };
 
-_Static_assert(sizeof(struct nccl_net_properties_v6) == 48 && sizeof(struct nccl_net_v6) == 136, "NCCL's net_v6.h");
+_Static_assert(sizeof(struct nccl_net_properties_v6) == 48 && sizeof(struct nccl_net_v6) == 136,
+	"NCCL's net_v6.h");
 
 #endif

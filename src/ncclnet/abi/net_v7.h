@@ -24,14 +24,18 @@ struct nccl_net_v7 {
 	int (*devices)(int *ndev);
 	int (*getProperties)(int dev, struct nccl_net_properties_v7 *props);
 	int (*listen)(int dev, void *handle, void **listen_comm);
-	int (*connect)(int dev, void *handle, void **send_comm, struct nccl_net_device_handle **device);
+	int (*connect)(
+		int dev, void *handle, void **send_comm, struct nccl_net_device_handle **device);
 	int (*accept)(void *listen_comm, void **recv_comm, struct nccl_net_device_handle **device);
 	int (*regMr)(void *comm, void *data, int size, int type, void **mhandle);
-	int (*regMrDmaBuf)(void *comm, void *data, size_t size, int type, uint64_t offset, int fd, void **mhandle);
+	int (*regMrDmaBuf)(void *comm, void *data, size_t size, int type, uint64_t offset, int fd,
+		void **mhandle);
 	int (*deregMr)(void *comm, void *mhandle);
 	int (*isend)(void *send_comm, void *data, int size, int tag, void *mhandle, void **request);
-	int (*irecv)(void *recv_comm, int n, void **data, int *sizes, int *tags, void **mhandles, void **request);
-	int (*iflush)(void *recv_comm, int n, void **data, int *sizes, void **mhandles, void **request);
+	int (*irecv)(void *recv_comm, int n, void **data, int *sizes, int *tags, void **mhandles,
+		void **request);
+	int (*iflush)(
+		void *recv_comm, int n, void **data, int *sizes, void **mhandles, void **request);
 	int (*test)(void *request, int *done, int *sizes);
 	int (*closeSend)(void *send_comm);
 	int (*closeRecv)(void *recv_comm);
@@ -40,6 +44,7 @@ struct nccl_net_v7 {
 	int (*irecvConsumed)(void *recv_comm, int n, void *request);
 };
 
-_Static_assert(sizeof(struct nccl_net_properties_v7) == 56 && sizeof(struct nccl_net_v7) == 152, "NCCL's net_v7.h");
+_Static_assert(sizeof(struct nccl_net_properties_v7) == 56 && sizeof(struct nccl_net_v7) == 152,
+	"NCCL's net_v7.h");
 
 #endif

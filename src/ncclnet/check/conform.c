@@ -13,7 +13,10 @@
 
 enum { CASE_STEPS = 12, STUCK_STEPS = 2, OTHER_WELL_MS = 100 };
 
-const char *const conform_verdict_name[CONFORM_VERDICTS] = {[CONFORM_PASS] = "pass", [CONFORM_SKIP] = "-", [CONFORM_QUIRK] = "quirk", [CONFORM_FAIL] = "fail"};
+const char *const conform_verdict_name[CONFORM_VERDICTS] = {[CONFORM_PASS] = "pass",
+	[CONFORM_SKIP] = "-",
+	[CONFORM_QUIRK] = "quirk",
+	[CONFORM_FAIL] = "fail"};
 
 /* What each release looks up with dlsym, the highest first; from the tags of NCCL's repository (src/net.cc, later src/plugin/net.cc). */
 const struct conform_release conform_releases[] = {
@@ -41,30 +44,37 @@ static const struct conform_case cases[] = {
 	{"accept", "accept does not wait for a peer", case_accept, 0, 0, 0},
 	{"connect", "connect does not wait for the peer's accept", case_connect, 0, 0, 0},
 	{"handle-copy", "connects by a copy of the handle", case_handle_copy, 0, 0, 0},
-	{"device-handle", "connects without a device handle of the caller", case_device_handle, CASE_FRESH | CASE_CRASH_IS_QUIRK, 7, NCCLNET_DEVICE_HANDLE},
+	{"device-handle", "connects without a device handle of the caller", case_device_handle,
+		CASE_FRESH | CASE_CRASH_IS_QUIRK, 7, NCCLNET_DEVICE_HANDLE},
 	{"reg", "registers host memory", case_reg, 0, 0, 0},
 	{"reg-bad-type", "refuses memory of a type that it does not have", case_reg_bad, 0, 0, 0},
 	{"messages", "messages arrive, both ways", case_messages, 0, 0, 0},
-	{"request", "writes *request whenever it says success; NULL means again", case_request, 0, 0, 0},
+	{"request", "writes *request whenever it says success; NULL means again", case_request, 0,
+		0, 0},
 	{"zero", "messages of no bytes arrive", case_zero, 0, 0, 0},
 	{"sizes", "test gives the size of what came", case_sizes, 0, 0, 0},
 	{"sizes-null", "test may be given no sizes", case_sizes_null, 0, 0, 0},
 	{"short", "a message may be shorter than its receive", case_short, 0, 0, 0},
-	{"truncation", "a message longer than its receive is an error", case_truncation, CASE_FRESH, 0, 0},
+	{"truncation", "a message longer than its receive is an error", case_truncation, CASE_FRESH,
+		0, 0},
 	{"patterns", "every byte of large messages arrives", case_patterns, 0, 0, 0},
 	{"order", "messages arrive in their order, done when they are there", case_order, 0, 0, 0},
 	{"polled", "a line of 128 bytes arrives before its last 8", case_polled, CASE_FRESH, 0, 0},
 	{"group", "the tag finds the slot of a grouped receive", case_group, 0, 5, 0},
 	{"same-tag", "of two slots with one tag the first is filled first", case_same_tag, 0, 5, 0},
 	{"under-way", "as many requests under way as NCCL has", case_under_way, 0, 0, 0},
-	{"test-order", "requests may be tested in any order", case_test_order, CASE_FRESH | CASE_NEVER_FAILS, 0, NCCLNET_FIFO_TEST},
+	{"test-order", "requests may be tested in any order", case_test_order,
+		CASE_FRESH | CASE_NEVER_FAILS, 0, NCCLNET_FIFO_TEST},
 	{"flush", "iflush is done at once or later", case_flush, 0, 0, 0},
 	{"comms", "several connections at once", case_comms, 0, 0, 0},
 	{"threads", "a thread for each connection", case_threads, 0, 0, 0},
-	{"reg-thread", "memory is registered by another thread meanwhile", case_reg_thread, 0, 0, 0},
+	{"reg-thread", "memory is registered by another thread meanwhile", case_reg_thread, 0, 0,
+		0},
 	{"wrong-handle", "a handle that is none is refused", case_wrong_handle, CASE_FRESH, 0, 0},
-	{"mixed", "a handle of another version of the API is refused", case_mixed, CASE_FRESH, 0, 0},
-	{"peer-killed", "a peer that is killed is an error, not a hang", case_killed, CASE_FRESH | CASE_KILLS, 0, 0},
+	{"mixed", "a handle of another version of the API is refused", case_mixed, CASE_FRESH, 0,
+		0},
+	{"peer-killed", "a peer that is killed is an error, not a hang", case_killed,
+		CASE_FRESH | CASE_KILLS, 0, 0},
 	{"close-busy", "closes with requests under way", case_close_busy, CASE_FRESH, 0, 0},
 	{"finalize", "contexts are made and ended", case_finalize, CASE_FRESH, 11, 0},
 	{"reload", "is unloaded and loaded again", case_reload, CASE_FRESH, 0, 0},
@@ -101,8 +111,11 @@ static bool prepare(struct conform *c, unsigned flags)
 	if (flags & CASE_BARE || c->initialised)
 		return true;
 	c->initialised = side_init(c->s, c->s->n, &c->s->ctx);
-	int rc = c->initialised ? SIDE_CALL(c->s, "getProperties", ncclnet_properties(c->s->n, c->o->device, &c->p)) : 0;
-	return c->initialised && (!rc || side_fail(c->s, "getProperties gives %d (%s)", rc, ncclnet_result_name(rc)));
+	int rc = c->initialised ? SIDE_CALL(c->s, "getProperties",
+					  ncclnet_properties(c->s->n, c->o->device, &c->p))
+				: 0;
+	return c->initialised &&
+	       (!rc || side_fail(c->s, "getProperties gives %d (%s)", rc, ncclnet_result_name(rc)));
 }
 
 static void answer_for(struct conform *c, const struct conform_case *k, struct answer *a)
@@ -123,12 +136,16 @@ static void answer_for(struct conform *c, const struct conform_case *k, struct a
 	if (s->why && c->verdict != CONFORM_FAIL)
 		conform_fail(c, "%s", s->text);
 	if (k->flags & CASE_NEVER_FAILS && c->verdict == CONFORM_FAIL) {
-		c->verdict = s->waited ? CONFORM_PASS : CONFORM_QUIRK; /* it waited for the other side's */
+		c->verdict = s->waited ? CONFORM_PASS
+				       : CONFORM_QUIRK; /* it waited for the other side's */
 		c->quirk = k->quirk;
 		if (s->waited)
 			*c->text = '\0';
 	}
-	*a = (struct answer){.verdict = c->verdict, .quirk = c->quirk, .waited = s->waited, .load_error = c->load_error};
+	*a = (struct answer){.verdict = c->verdict,
+		.quirk = c->quirk,
+		.waited = s->waited,
+		.load_error = c->load_error};
 	memcpy(a->text, c->text, sizeof(a->text));
 	if (s->n)
 		a->facts = (struct conform_facts){.exported = s->n->exported, .abi = s->n->abi};
@@ -171,21 +188,25 @@ static const char *how_it_ended(int status, char out[60])
 }
 
 /* A side that did not answer. */
-static void no_answer(struct run *r, const struct conform_case *k, int rc, int role, struct conform_line *l)
+static void no_answer(
+	struct run *r, const struct conform_case *k, int rc, int role, struct conform_line *l)
 {
 	char how[60];
 	const char *call = rc ? pair_call(&r->pair, role) : NULL;
 	l->verdict = CONFORM_FAIL;
 	if (rc == -EPIPE && k->flags & CASE_CRASH_IS_QUIRK) {
 		l->verdict = CONFORM_QUIRK;
-		snprintf(l->text, sizeof(l->text), "crashes in %s; ropeway: %s", call ? call : "a thread of its own", ncclnet_quirks[k->quirk].done);
+		snprintf(l->text, sizeof(l->text), "crashes in %s; ropeway: %s",
+			call ? call : "a thread of its own", ncclnet_quirks[k->quirk].done);
 	} else if (rc == -EPIPE)
-		snprintf(l->text, sizeof(l->text), "crashed in %s (%s)", call ? call : "no call: in a thread of its own, or by exit",
+		snprintf(l->text, sizeof(l->text), "crashed in %s (%s)",
+			call ? call : "no call: in a thread of its own, or by exit",
 			how_it_ended(r->pair.status[role], how));
 	else if (rc == -ETIMEDOUT)
 		snprintf(l->text, sizeof(l->text), "hung in %s", call ? call : "a call");
 	else
-		snprintf(l->text, sizeof(l->text), "did not end within %u ms", r->o->timeout_ms * CASE_STEPS);
+		snprintf(l->text, sizeof(l->text), "did not end within %u ms",
+			r->o->timeout_ms * CASE_STEPS);
 }
 
 /* The worse of what both sides say; where it is the same once. What ropeway does about a quirk ends it, once. */
@@ -198,9 +219,11 @@ static void merge(struct conform_line *l, const struct answer *a)
 		snprintf(old, sizeof(old), "%s", l->text);
 	if (strstr(old, a->text) && *a->text)
 		return;
-	if (a->quirk >= 0 && a->verdict == CONFORM_QUIRK && !strstr(old, ncclnet_quirks[a->quirk].done))
+	if (a->quirk >= 0 && a->verdict == CONFORM_QUIRK &&
+		!strstr(old, ncclnet_quirks[a->quirk].done))
 		snprintf(done, sizeof(done), "; ropeway: %s", ncclnet_quirks[a->quirk].done);
-	snprintf(l->text, sizeof(l->text), "%s%s%s%s", a->text, done, *a->text && *old ? "; " : "", old);
+	snprintf(l->text, sizeof(l->text), "%s%s%s%s", a->text, done, *a->text && *old ? "; " : "",
+		old);
 	l->verdict = a->verdict;
 }
 
@@ -220,7 +243,8 @@ static void add_said(struct run *r, struct conform_line *l)
 
 static bool expected_to_die(const struct run *r, const struct conform_case *k, int rc, int role)
 {
-	return rc == -EPIPE && k->flags & CASE_KILLS && role == 1 && WIFSIGNALED(r->pair.status[1]) && WTERMSIG(r->pair.status[1]) == SIGKILL;
+	return rc == -EPIPE && k->flags & CASE_KILLS && role == 1 &&
+	       WIFSIGNALED(r->pair.status[1]) && WTERMSIG(r->pair.status[1]) == SIGKILL;
 }
 
 static void run_case(struct run *r, unsigned which, struct conform_line *l, struct answer out[2])
@@ -260,7 +284,8 @@ static void run_case(struct run *r, unsigned which, struct conform_line *l, stru
 		stuck_ms = r->o->timeout_ms / 2;
 	}
 	add_said(r, l);
-	if (l->verdict == CONFORM_FAIL || k->flags & (CASE_FRESH | CASE_KILLS) || !heard[0] || !heard[1])
+	if (l->verdict == CONFORM_FAIL || k->flags & (CASE_FRESH | CASE_KILLS) || !heard[0] ||
+		!heard[1])
 		stop(r);
 }
 
@@ -271,7 +296,8 @@ static int start(struct run *r)
 	return rc;
 }
 
-int conform_run(const struct conform_options *o, unsigned count[CONFORM_VERDICTS], char *why, size_t why_len)
+int conform_run(const struct conform_options *o, unsigned count[CONFORM_VERDICTS], char *why,
+	size_t why_len)
 {
 	struct run r = {.o = o};
 	memset(count, 0, CONFORM_VERDICTS * sizeof(*count));
@@ -282,7 +308,8 @@ int conform_run(const struct conform_options *o, unsigned count[CONFORM_VERDICTS
 			continue;
 		int rc = start(&r);
 		if (rc) {
-			snprintf(why, why_len, "two processes cannot be started: %s", strerror(-rc));
+			snprintf(
+				why, why_len, "two processes cannot be started: %s", strerror(-rc));
 			return rc;
 		}
 		run_case(&r, i, &l, a);
@@ -297,7 +324,8 @@ int conform_run(const struct conform_options *o, unsigned count[CONFORM_VERDICTS
 		o->line(o->arg, &l);
 		/* Without these nothing else can be tried. */
 		if (l.verdict == CONFORM_FAIL &&
-			(cases[i].run == case_load || cases[i].run == case_table || cases[i].run == case_init || cases[i].run == case_devices))
+			(cases[i].run == case_load || cases[i].run == case_table ||
+				cases[i].run == case_init || cases[i].run == case_devices))
 			break;
 	}
 	stop(&r);

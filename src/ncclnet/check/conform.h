@@ -38,7 +38,8 @@ struct conform_options {
 enum { CONFORM_TIMEOUT_MS = 5000, CONFORM_SIZE_MOST = 64 << 20 };
 
 /* How many lines of each verdict. 0, or negative and `why` if there is no plugin, or none of that version, to check (as ncclnet_load), or no processes. */
-int conform_run(const struct conform_options *o, unsigned count[CONFORM_VERDICTS], char *why, size_t why_len);
+int conform_run(const struct conform_options *o, unsigned count[CONFORM_VERDICTS], char *why,
+	size_t why_len);
 
 /* The properties, in their order; NULL after the last. */
 const char *conform_id(unsigned i, const char **what);

@@ -9,7 +9,8 @@
 
 enum {
 	OPS_MAX = 64, /* requests that a stream has under way */
-	LINGER = 4,   /* a share of the deadline: how long something is waited for that need not come */
+	LINGER =
+		4, /* a share of the deadline: how long something is waited for that need not come */
 };
 
 struct conform {
@@ -28,7 +29,8 @@ struct conform {
 /* ---- verdicts of a case; the worst one stays. conform_fail gives false. ---- */
 bool conform_fail(struct conform *c, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
 /* id: the entry of quirks.h that it is, or -1. */
-void conform_quirk(struct conform *c, int id, const char *fmt, ...) __attribute__((format(printf, 3, 4)));
+void conform_quirk(struct conform *c, int id, const char *fmt, ...)
+	__attribute__((format(printf, 3, 4)));
 void conform_note(struct conform *c, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
 void conform_skip(struct conform *c, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
 
@@ -79,7 +81,8 @@ struct stream {
 	int said;            /* the first of those */
 };
 /* What NCCL does after a receive of n is done: irecvConsumed where there is one, and a flush where the properties ask for it. */
-bool after_receive(struct conform *c, struct side *s, struct end *e, void *request, int n, void **data, const size_t *size);
+bool after_receive(struct conform *c, struct side *s, struct end *e, void *request, int n,
+	void **data, const size_t *size);
 /* 1: something moved, 0: nothing; negative: failed, c says why. */
 int stream_advance(struct conform *c, struct stream *t);
 /* Posts as many as the window and the plugin let it: how many are posted; negative: failed. */

@@ -22,7 +22,10 @@ void case_handle(struct conform *c)
 	if (!link_listen(s, &a, c->o->device) || !link_listen(s, &b, c->o->device))
 		return;
 	if (!link_guarded(s, &a) || !link_guarded(s, &b))
-		conform_fail(c, "listen writes past the %zu bytes of the handle: NCCL has something else there", s->n->handle_bytes);
+		conform_fail(c,
+			"listen writes past the %zu bytes of the handle: NCCL has something else "
+			"there",
+			s->n->handle_bytes);
 	else if (!memcmp(a.handle, b.handle, s->n->handle_bytes))
 		conform_fail(c, "two listens give the same handle: nobody can tell who is meant");
 	link_close(s, &a);
@@ -36,7 +39,8 @@ static bool await_return(struct conform *c, const char *call)
 	bool came_back = side_heard(c->s, linger_ms(c));
 	if (!came_back)
 		conform_quirk(c, NCCLNET_BLOCKS, "%s waits for the other side%s", call,
-			c->s->n->abi > 4 ? ": NCCL's thread stands still meanwhile" : ", as it may in v4");
+			c->s->n->abi > 4 ? ": NCCL's thread stands still meanwhile"
+					 : ", as it may in v4");
 	return came_back ? side_take(c->s, &told, 1) : true;
 }
 
@@ -54,14 +58,17 @@ void case_accept(struct conform *c)
 	char back = ALL_WELL;
 	l.device = &l.device_memory;
 	if (s->role == 0) {
-		if (!link_listen(s, &l, c->o->device) || !side_give(s, l.handle, s->n->handle_bytes))
+		if (!link_listen(s, &l, c->o->device) ||
+			!side_give(s, l.handle, s->n->handle_bytes))
 			return;
 		int rc = SIDE_CALL(s, "accept", ncclnet_accept(s->n, l.listen, &l.recv, &l.device));
 		bool at_once = l.recv && !rc;
 		side_give(s, &back, 1);
 		if (rc)
-			conform_fail(
-				c, "accept gives %d (%s) where nobody has connected yet: a NULL comm and success are expected", rc, ncclnet_result_name(rc));
+			conform_fail(c,
+				"accept gives %d (%s) where nobody has connected yet: a NULL comm "
+				"and success are expected",
+				rc, ncclnet_result_name(rc));
 		else if (at_once || link_accept(s, &l))
 			side_meet(s);
 	} else {
@@ -84,7 +91,8 @@ void case_connect(struct conform *c)
 	char back = ALL_WELL;
 	l.device = &l.device_memory;
 	if (s->role == 0) {
-		if (!link_listen(s, &l, c->o->device) || !side_give(s, l.handle, s->n->handle_bytes))
+		if (!link_listen(s, &l, c->o->device) ||
+			!side_give(s, l.handle, s->n->handle_bytes))
 			return;
 		bool heard = await_return(c, "connect");
 		bool was_quirk = c->verdict == CONFORM_QUIRK;
@@ -94,11 +102,14 @@ void case_connect(struct conform *c)
 		if (!side_take(s, l.handle, s->n->handle_bytes))
 			return;
 		link_guard(s, &l);
-		int rc = SIDE_CALL(s, "connect", ncclnet_connect(s->n, s->ctx, c->o->device, l.handle, &l.send, &l.device));
+		int rc = SIDE_CALL(s, "connect",
+			ncclnet_connect(s->n, s->ctx, c->o->device, l.handle, &l.send, &l.device));
 		side_give(s, &back, 1);
 		if (rc)
-			conform_fail(c, "connect gives %d (%s) where the peer has not accepted yet: a NULL comm and success are expected", rc,
-				ncclnet_result_name(rc));
+			conform_fail(c,
+				"connect gives %d (%s) where the peer has not accepted yet: a NULL "
+				"comm and success are expected",
+				rc, ncclnet_result_name(rc));
 		else if (l.send || link_connect(s, &l, c->o->device))
 			side_meet(s);
 	}
@@ -112,7 +123,8 @@ void case_handle_copy(struct conform *c)
 	unsigned char before[NCCL_NET_HANDLE_BYTES];
 	l.device = &l.device_memory;
 	if (s->role == 0) {
-		if (!link_listen(s, &l, c->o->device) || !side_give(s, l.handle, s->n->handle_bytes))
+		if (!link_listen(s, &l, c->o->device) ||
+			!side_give(s, l.handle, s->n->handle_bytes))
 			return;
 		/* What it gave has gone to the peer: NCCL's memory for it is used again. */
 		memset(l.handle, 0xdd, s->n->handle_bytes);
@@ -126,9 +138,12 @@ void case_handle_copy(struct conform *c)
 		if (!link_connect(s, &l, c->o->device) || !side_meet(s))
 			return;
 		if (!link_guarded(s, &l))
-			conform_fail(c, "connect writes past the %zu bytes of the handle", s->n->handle_bytes);
+			conform_fail(c, "connect writes past the %zu bytes of the handle",
+				s->n->handle_bytes);
 		else if (memcmp(before, l.handle, s->n->handle_bytes) != 0)
-			conform_quirk(c, NCCLNET_STATE_IN_HANDLE, "connect keeps its state in the caller's copy, which NCCL leaves where it is");
+			conform_quirk(c, NCCLNET_STATE_IN_HANDLE,
+				"connect keeps its state in the caller's copy, which NCCL leaves "
+				"where it is");
 	}
 	link_close(s, &l);
 }
@@ -137,7 +152,8 @@ static bool connect_bare(struct conform *c, struct link *l)
 {
 	struct side *s = c->s;
 	if (s->role == 0)
-		return link_listen(s, l, c->o->device) && side_give(s, l->handle, s->n->handle_bytes) && link_accept(s, l);
+		return link_listen(s, l, c->o->device) &&
+		       side_give(s, l->handle, s->n->handle_bytes) && link_accept(s, l);
 	if (!side_take(s, l->handle, s->n->handle_bytes))
 		return false;
 	link_guard(s, l);
@@ -155,8 +171,9 @@ void case_device_handle(struct conform *c)
 		return;
 	}
 	if (l.device && l.device->type != NCCL_NET_DEVICE_HOST)
-		conform_quirk(c, NCCLNET_DEVICE_TYPE, "%s gives a device handle of type %d: kernels of GPUs take part", s->role ? "connect" : "accept",
-			l.device->type);
+		conform_quirk(c, NCCLNET_DEVICE_TYPE,
+			"%s gives a device handle of type %d: kernels of GPUs take part",
+			s->role ? "connect" : "accept", l.device->type);
 	if (side_meet(s))
 		link_close(s, &l);
 	s->why = NULL; /* the other one has said it */
@@ -174,9 +191,14 @@ void case_reg(struct conform *c)
 	if (!end_open(c, &e, 0, 4096))
 		return;
 	for (unsigned i = 0; i < 3; i++) {
-		int rc = SIDE_CALL(s, "regMr", ncclnet_reg(s->n, end_comm(&e), memory + at[i], size[i], NCCL_PTR_HOST, &mhandle[i]));
+		int rc = SIDE_CALL(s, "regMr",
+			ncclnet_reg(s->n, end_comm(&e), memory + at[i], size[i], NCCL_PTR_HOST,
+				&mhandle[i]));
 		if (rc)
-			conform_fail(c, "regMr of %zu bytes of host memory, where others overlap, gives %d (%s)", size[i], rc, ncclnet_result_name(rc));
+			conform_fail(c,
+				"regMr of %zu bytes of host memory, where others overlap, gives %d "
+				"(%s)",
+				size[i], rc, ncclnet_result_name(rc));
 	}
 	for (unsigned i = 0; i < 3 && c->verdict != CONFORM_FAIL; i++) {
 		int rc = SIDE_CALL(s, "deregMr", ncclnet_dereg(s->n, end_comm(&e), mhandle[i]));
@@ -184,7 +206,8 @@ void case_reg(struct conform *c)
 			conform_fail(c, "deregMr gives %d (%s)", rc, ncclnet_result_name(rc));
 	}
 	if (!e.mhandle)
-		conform_quirk(c, NCCLNET_NULL_MHANDLE, "regMr gives a NULL mhandle, which NCCL passes on");
+		conform_quirk(c, NCCLNET_NULL_MHANDLE,
+			"regMr gives a NULL mhandle, which NCCL passes on");
 	if (side_meet(s))
 		end_close(c, &e);
 }
@@ -202,9 +225,14 @@ void case_reg_bad(struct conform *c)
 		/* What is CUDA's it may try, and dma-buf is a call of its own. */
 		if (types[i] > 0 && (types[i] & c->p.ptr_support) != 0)
 			continue;
-		int rc = SIDE_CALL(s, "regMr", ncclnet_reg(s->n, end_comm(&e), memory, sizeof(memory), types[i], &mhandle));
+		int rc = SIDE_CALL(s, "regMr",
+			ncclnet_reg(
+				s->n, end_comm(&e), memory, sizeof(memory), types[i], &mhandle));
 		if (!rc)
-			conform_fail(c, "regMr takes memory of type %d, and its properties say 0x%x (1 host, 2 CUDA, 4 dma-buf)", types[i], c->p.ptr_support);
+			conform_fail(c,
+				"regMr takes memory of type %d, and its properties say 0x%x (1 "
+				"host, 2 CUDA, 4 dma-buf)",
+				types[i], c->p.ptr_support);
 	}
 	if (side_meet(s))
 		end_close(c, &e);
@@ -213,13 +241,16 @@ void case_reg_bad(struct conform *c)
 /* ---- handles that are none ---- */
 
 /* 0: no bits, 1: the true one with all bits turned that 0x5a has, 2: what NCCL's own Socket transport gives, an address (where nobody is) and a magic number. */
-static const char *forge(unsigned which, const unsigned char *handle, unsigned char *out, size_t len)
+static const char *forge(
+	unsigned which, const unsigned char *handle, unsigned char *out, size_t len)
 {
 	struct {
 		struct sockaddr_in6 address;
 		uint64_t magic;
 	} socket_handle = {.magic = 0x564ab9f2fc4b9d6cull};
-	struct sockaddr_in loopback = {.sin_family = AF_INET, .sin_port = htons(1), .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
+	struct sockaddr_in loopback = {.sin_family = AF_INET,
+		.sin_port = htons(1),
+		.sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
 	memset(out, 0, len);
 	if (which == 0)
 		return "of zeros";
@@ -239,7 +270,9 @@ static char try_connect(struct conform *c, struct link *l)
 	struct side *s = c->s;
 	uint64_t until = rpwi_now_ns() + linger_ms(c) * RPWI_NS_PER_MS;
 	do {
-		int rc = SIDE_CALL(s, "connect", ncclnet_connect(s->n, s->ctx, c->o->device, l->handle, &l->send, &l->device));
+		int rc = SIDE_CALL(s, "connect",
+			ncclnet_connect(
+				s->n, s->ctx, c->o->device, l->handle, &l->send, &l->device));
 		if (rc || l->send)
 			return rc ? REFUSED : COMM;
 		usleep(500);
@@ -257,7 +290,8 @@ static bool fails_later(struct conform *c, struct link *l)
 	if (SIDE_CALL(s, "regMr", ncclnet_reg(s->n, l->send, byte, 1, NCCL_PTR_HOST, &mhandle)))
 		return true;
 	while (!request && rpwi_now_ns() < until)
-		if (SIDE_CALL(s, "isend", ncclnet_isend(s->n, l->send, byte, 1, 0, mhandle, &request)))
+		if (SIDE_CALL(s, "isend",
+			    ncclnet_isend(s->n, l->send, byte, 1, 0, mhandle, &request)))
 			return true;
 	return request && wait_request(c, request, NULL, linger_ms(c)) < 0;
 }
@@ -272,9 +306,13 @@ static bool try_forged(struct conform *c, const unsigned char *handle)
 		link_guard(s, &l);
 		char outcome = try_connect(c, &l);
 		if (outcome == NOTHING)
-			conform_quirk(c, -1, "a handle %s is not refused, and never connects: NCCL waits for ever", name);
+			conform_quirk(c, -1,
+				"a handle %s is not refused, and never connects: NCCL waits for "
+				"ever",
+				name);
 		if (outcome == COMM && fails_later(c, &l))
-			conform_quirk(c, -1, "a handle %s gives a comm, which fails at its first message", name);
+			conform_quirk(c, -1,
+				"a handle %s gives a comm, which fails at its first message", name);
 		else if (outcome == COMM)
 			return conform_fail(c, "a handle %s gives a comm", name);
 		link_close(s, &l);
@@ -294,7 +332,8 @@ void case_wrong_handle(struct conform *c)
 			return;
 		link_guard(s, &l);
 		/* The true one still connects after that. */
-		if (try_forged(c, l.handle) && side_give(s, &told, 1) && link_connect(s, &l, c->o->device) && side_meet(s))
+		if (try_forged(c, l.handle) && side_give(s, &told, 1) &&
+			link_connect(s, &l, c->o->device) && side_meet(s))
 			link_close(s, &l);
 		return;
 	}
@@ -306,8 +345,10 @@ void case_wrong_handle(struct conform *c)
 			break;
 		if (rc || l.recv) {
 			conform_fail(c,
-				rc ? "accept gives %d (%s) because of a peer with a handle that is none" : "accept gives a comm for a handle that is none", rc,
-				ncclnet_result_name(rc));
+				rc ? "accept gives %d (%s) because of a peer with a handle that is "
+				     "none"
+				   : "accept gives a comm for a handle that is none",
+				rc, ncclnet_result_name(rc));
 			return;
 		}
 		usleep(500);
@@ -325,7 +366,9 @@ static bool carries(struct conform *c, struct link *l)
 	static char memory[4 * 8192];
 	struct end e = {.link = *l, .sends = c->s->role, .memory = memory, .bytes = sizeof(memory)};
 	struct stream t = {.e = &e, .n = 4, .window = 4, .sizes = sizes, .sizes_n = 2, .salt = 90};
-	int rc = SIDE_CALL(c->s, "regMr", ncclnet_reg(c->s->n, end_comm(&e), memory, sizeof(memory), NCCL_PTR_HOST, &e.mhandle));
+	int rc = SIDE_CALL(c->s, "regMr",
+		ncclnet_reg(
+			c->s->n, end_comm(&e), memory, sizeof(memory), NCCL_PTR_HOST, &e.mhandle));
 	if (rc || !streams_run(c, &t, 1) || !side_meet(c->s))
 		return false;
 	SIDE_CALL(c->s, "deregMr", ncclnet_dereg(c->s->n, end_comm(&e), e.mhandle));
@@ -350,13 +393,22 @@ static bool connect_mixed(struct conform *c, int other)
 	if (outcome == REFUSED)
 		conform_note(c, "v%d's is refused", other);
 	else if (outcome == NOTHING)
-		conform_quirk(c, -1, "v%d's is not refused, and never connects: NCCL would wait for ever, and never mixes them", other);
+		conform_quirk(c, -1,
+			"v%d's is not refused, and never connects: NCCL would wait for ever, and "
+			"never mixes them",
+			other);
 	else if (accepted != COMM)
-		return conform_fail(c, "v%d's handle gives a send comm, and its listener accepts none: the connection that carries nothing", other);
+		return conform_fail(c,
+			"v%d's handle gives a send comm, and its listener accepts none: the "
+			"connection that carries nothing",
+			other);
 	else if (carries(c, &l))
-		conform_quirk(c, -1, "v%d's handle is taken, and works; NCCL and ropeway never mix versions", other);
+		conform_quirk(c, -1,
+			"v%d's handle is taken, and works; NCCL and ropeway never mix versions",
+			other);
 	else
-		return conform_fail(c, "v%d's handle gives comms on both sides that carry nothing", other);
+		return conform_fail(
+			c, "v%d's handle gives comms on both sides that carry nothing", other);
 	return true;
 }
 
@@ -368,12 +420,16 @@ static bool accept_mixed(struct conform *c, int other)
 	struct link l = {0};
 	char why[300], outcome = 0, accepted;
 	l.device = &l.device_memory;
-	char usable = ncclnet_load(c->o->path, other, &n, why, sizeof(why)) || !side_init(s, n, &ctx) ? NOTHING : ALL_WELL;
+	char usable =
+		ncclnet_load(c->o->path, other, &n, why, sizeof(why)) || !side_init(s, n, &ctx)
+			? NOTHING
+			: ALL_WELL;
 	s->why = NULL;
 	if (!side_give(s, &usable, 1))
 		return false;
 	if (usable != ALL_WELL) {
-		conform_quirk(c, NCCLNET_ONE_INIT, "its v%d does not initialise beside v%d: not tried", other, own->abi);
+		conform_quirk(c, NCCLNET_ONE_INIT,
+			"its v%d does not initialise beside v%d: not tried", other, own->abi);
 		return true;
 	}
 	s->n = n;
@@ -386,7 +442,8 @@ static bool accept_mixed(struct conform *c, int other)
 	for (uint64_t until = RPWI_NEVER; ok && !l.recv && rpwi_now_ns() < until;) {
 		if (!outcome && side_heard(s, 0)) {
 			ok = side_take(s, &outcome, 1);
-			until = rpwi_now_ns() + (outcome == COMM ? linger_ms(c) * RPWI_NS_PER_MS : 0);
+			until = rpwi_now_ns() +
+				(outcome == COMM ? linger_ms(c) * RPWI_NS_PER_MS : 0);
 		}
 		if (SIDE_CALL(s, "accept", ncclnet_accept(n, l.listen, &l.recv, &l.device)))
 			break;
@@ -413,7 +470,8 @@ void case_mixed(struct conform *c)
 	}
 	/* The nearest of those before, and the highest. */
 	unsigned before = others & ((1u << c->s->n->abi) - 1);
-	int pick[MIXED_MOST] = {before ? 31 - __builtin_clz(before) : 0, 31 - __builtin_clz(others)};
+	int pick[MIXED_MOST] = {
+		before ? 31 - __builtin_clz(before) : 0, 31 - __builtin_clz(others)};
 	for (unsigned i = 0; i < MIXED_MOST; i++) {
 		if (!pick[i] || (i && pick[i] == pick[0]))
 			continue;

@@ -18,7 +18,11 @@ static const size_t few_bytes[] = {200};
 void case_messages(struct conform *c)
 {
 	for (int receiver = 0; receiver < 2; receiver++) {
-		struct stream t = {.n = 60, .window = 8, .sizes = mixed_sizes, .sizes_n = RPWI_ARRAY_LEN(mixed_sizes), .salt = 1 + (uint64_t)receiver};
+		struct stream t = {.n = 60,
+			.window = 8,
+			.sizes = mixed_sizes,
+			.sizes_n = RPWI_ARRAY_LEN(mixed_sizes),
+			.salt = 1 + (uint64_t)receiver};
 		if (!stream_once(c, &t, receiver))
 			return;
 	}
@@ -28,7 +32,14 @@ void case_messages(struct conform *c)
 void case_request(struct conform *c)
 {
 	struct end e;
-	struct stream t = {.e = &e, .n = 80, .window = 40, .sizes = few_bytes, .sizes_n = 1, .salt = 3, .poison = true, .may_refuse = true};
+	struct stream t = {.e = &e,
+		.n = 80,
+		.window = 40,
+		.sizes = few_bytes,
+		.sizes_n = 1,
+		.salt = 3,
+		.poison = true,
+		.may_refuse = true};
 	if (!end_open(c, &e, 0, stream_bytes(&t)))
 		return;
 	if (e.sends && stream_post(c, &t) < 0)
@@ -40,36 +51,57 @@ void case_request(struct conform *c)
 void case_zero(struct conform *c)
 {
 	static const size_t sizes[] = {0, 0, 5, 0, 70000, 0, 0, 1};
-	struct stream t = {.n = 40, .window = 8, .sizes = sizes, .sizes_n = RPWI_ARRAY_LEN(sizes), .salt = 4};
+	struct stream t = {
+		.n = 40, .window = 8, .sizes = sizes, .sizes_n = RPWI_ARRAY_LEN(sizes), .salt = 4};
 	stream_once(c, &t, 0);
 }
 
 void case_sizes(struct conform *c)
 {
-	struct stream t = {.n = 36, .window = 4, .sizes = mixed_sizes, .sizes_n = RPWI_ARRAY_LEN(mixed_sizes), .salt = 5};
+	struct stream t = {.n = 36,
+		.window = 4,
+		.sizes = mixed_sizes,
+		.sizes_n = RPWI_ARRAY_LEN(mixed_sizes),
+		.salt = 5};
 	if (!stream_once(c, &t, 0))
 		return;
 	if (t.not_sent)
-		conform_quirk(c, NCCLNET_NO_SIZES, "test says other sizes than were sent, of %u sends of %u (first %d): NCCL does not look at a send's",
+		conform_quirk(c, NCCLNET_NO_SIZES,
+			"test says other sizes than were sent, of %u sends of %u (first %d): NCCL "
+			"does not look at a send's",
 			t.not_sent, t.n, t.said);
 	else if (!t.left_alone)
 		return;
 	else if (c->s->role == 0)
-		conform_quirk(c, NCCLNET_NO_SIZES, "test leaves the size of a receive alone, of %u of %u: NCCL has put 0 there", t.left_alone, t.n);
+		conform_quirk(c, NCCLNET_NO_SIZES,
+			"test leaves the size of a receive alone, of %u of %u: NCCL has put 0 "
+			"there",
+			t.left_alone, t.n);
 	else
-		conform_quirk(c, -1, "test leaves the size of a send alone: NCCL does not look at it");
+		conform_quirk(
+			c, -1, "test leaves the size of a send alone: NCCL does not look at it");
 }
 
 void case_sizes_null(struct conform *c)
 {
-	struct stream t = {.n = 8, .window = 4, .sizes = mixed_sizes, .sizes_n = RPWI_ARRAY_LEN(mixed_sizes), .salt = 6, .no_sizes = true};
+	struct stream t = {.n = 8,
+		.window = 4,
+		.sizes = mixed_sizes,
+		.sizes_n = RPWI_ARRAY_LEN(mixed_sizes),
+		.salt = 6,
+		.no_sizes = true};
 	stream_once(c, &t, 0);
 }
 
 void case_short(struct conform *c)
 {
 	static const size_t sizes[] = {0, 1, 4095, 70000, 33};
-	struct stream t = {.n = 20, .window = 4, .sizes = sizes, .sizes_n = RPWI_ARRAY_LEN(sizes), .salt = 7, .extra = 100000};
+	struct stream t = {.n = 20,
+		.window = 4,
+		.sizes = sizes,
+		.sizes_n = RPWI_ARRAY_LEN(sizes),
+		.salt = 7,
+		.extra = 100000};
 	stream_once(c, &t, 0);
 }
 
@@ -82,7 +114,9 @@ void case_patterns(struct conform *c)
 	sizes[n - 1] = c->o->size_most;
 	struct stream t = {.n = n + 2, .window = 2, .sizes = sizes, .sizes_n = n, .salt = 8};
 	if (stream_once(c, &t, 0))
-		conform_note(c, "to %zu %s", c->o->size_most >> 20 ? c->o->size_most >> 20 : c->o->size_most, c->o->size_most >> 20 ? "MiB" : "bytes");
+		conform_note(c, "to %zu %s",
+			c->o->size_most >> 20 ? c->o->size_most >> 20 : c->o->size_most,
+			c->o->size_most >> 20 ? "MiB" : "bytes");
 }
 
 /* Of one size, so that nothing but the contents tells them apart; a pause now and then, so that both fast paths and slow ones are taken. */
@@ -90,7 +124,11 @@ void case_order(struct conform *c)
 {
 	static const size_t sizes[][1] = {{64}, {9000}, {300000}};
 	for (unsigned i = 0; i < RPWI_ARRAY_LEN(sizes); i++) {
-		struct stream t = {.n = i < 2 ? 400 : 40, .window = 8, .sizes = sizes[i], .sizes_n = 1, .salt = 10 + i};
+		struct stream t = {.n = i < 2 ? 400 : 40,
+			.window = 8,
+			.sizes = sizes[i],
+			.sizes_n = 1,
+			.salt = 10 + i};
 		if (!stream_once(c, &t, 0))
 			return;
 	}
@@ -114,8 +152,12 @@ void case_truncation(struct conform *c)
 		pair_fill(e.memory, sent, 70);
 	uint64_t until = rpwi_now_ns() + s->timeout_ms * RPWI_NS_PER_MS / 2;
 	while (!request && !rc && rpwi_now_ns() < until)
-		rc = e.sends ? SIDE_CALL(s, "isend", ncclnet_isend(s->n, e.link.send, data, sent, tag, e.mhandle, &request))
-			     : SIDE_CALL(s, "irecv", ncclnet_irecv(s->n, e.link.recv, 1, &data, &room, &tag, &e.mhandle, &request));
+		rc = e.sends ? SIDE_CALL(s, "isend",
+				       ncclnet_isend(s->n, e.link.send, data, sent, tag, e.mhandle,
+					       &request))
+			     : SIDE_CALL(s, "irecv",
+				       ncclnet_irecv(s->n, e.link.recv, 1, &data, &room, &tag,
+					       &e.mhandle, &request));
 	int outcome = rc ? -rc : request ? 0 : -1;
 	while (e.sends && request && !outcome && !side_heard(s, 0))
 		outcome = wait_request(c, request, sizes, 1);
@@ -126,12 +168,20 @@ void case_truncation(struct conform *c)
 	if (!outcome)
 		outcome = wait_request(c, request, sizes, s->timeout_ms / 2);
 	if (outcome > 0)
-		conform_fail(c, "a message of %zu bytes into a receive of %zu is done, with success and a size of %d", sent, room, sizes[0]);
+		conform_fail(c,
+			"a message of %zu bytes into a receive of %zu is done, with success and a "
+			"size of %d",
+			sent, room, sizes[0]);
 	else if (!outcome)
-		conform_fail(c, "a message of %zu bytes into a receive of %zu is neither done nor an error within %u ms", sent, room, s->timeout_ms / 2);
+		conform_fail(c,
+			"a message of %zu bytes into a receive of %zu is neither done nor an error "
+			"within %u ms",
+			sent, room, s->timeout_ms / 2);
 	for (size_t i = room; i < sent; i++)
 		if ((unsigned char)e.memory[i] != GUARD) {
-			conform_fail(c, "a message of %zu bytes into a receive of %zu wrote byte %zu", sent, room, i);
+			conform_fail(c,
+				"a message of %zu bytes into a receive of %zu wrote byte %zu", sent,
+				room, i);
 			break;
 		}
 	side_give(s, &told, 1);
@@ -139,7 +189,10 @@ void case_truncation(struct conform *c)
 
 /* ---- groups ---- */
 
-static int group_most(const struct conform *c) { return RPWI_MIN(c->p.max_recvs, (int)NCCL_NET_GROUP_MAX); }
+static int group_most(const struct conform *c)
+{
+	return RPWI_MIN(c->p.max_recvs, (int)NCCL_NET_GROUP_MAX);
+}
 
 static bool no_groups(struct conform *c)
 {
@@ -149,10 +202,17 @@ static bool no_groups(struct conform *c)
 	return true;
 }
 
-static size_t group_size(unsigned round, int slot) { return (round * 397u + (unsigned)slot * 211u) % (GROUP_PITCH - PAIR_GUARD_BYTES); }
-static uint64_t group_pattern(unsigned round, int slot) { return (50ull << 32) + round * 16u + (unsigned)slot; }
+static size_t group_size(unsigned round, int slot)
+{
+	return (round * 397u + (unsigned)slot * 211u) % (GROUP_PITCH - PAIR_GUARD_BYTES);
+}
+static uint64_t group_pattern(unsigned round, int slot)
+{
+	return (50ull << 32) + round * 16u + (unsigned)slot;
+}
 
-static bool until_posted(struct conform *c, int rc, void *request, const char *call, unsigned *looks)
+static bool until_posted(
+	struct conform *c, int rc, void *request, const char *call, unsigned *looks)
 {
 	if (rc)
 		return conform_fail(c, "%s gives %d (%s)", call, rc, ncclnet_result_name(rc));
@@ -175,29 +235,40 @@ static bool group_receive(struct conform *c, struct end *e, unsigned round, int 
 	}
 	memset(e->memory, GUARD, (size_t)n * GROUP_PITCH);
 	while (!request) {
-		int rc = SIDE_CALL(s, "irecv", ncclnet_irecv(s->n, e->link.recv, n, data, rooms, tags, mhandles, &request));
+		int rc = SIDE_CALL(s, "irecv",
+			ncclnet_irecv(
+				s->n, e->link.recv, n, data, rooms, tags, mhandles, &request));
 		if (!until_posted(c, rc, request, "irecv of a group", &looks))
 			return false;
 	}
 	int done = wait_request(c, request, sizes, s->timeout_ms);
 	if (done <= 0)
-		return conform_fail(c, done ? "test of a group of %d gives %d (%s)" : "a group of %d is not done within %d ms%s", n,
-			done ? -done : (int)s->timeout_ms, done ? ncclnet_result_name(-done) : "");
+		return conform_fail(c,
+			done ? "test of a group of %d gives %d (%s)"
+			     : "a group of %d is not done within %d ms%s",
+			n, done ? -done : (int)s->timeout_ms,
+			done ? ncclnet_result_name(-done) : "");
 	if (!after_receive(c, s, e, request, n, data, rooms))
 		return false;
 	for (int i = 0; i < n; i++) {
-		size_t want = group_size(round, i), wrong = pair_wrong(data[i], want, group_pattern(round, i));
+		size_t want = group_size(round, i),
+		       wrong = pair_wrong(data[i], want, group_pattern(round, i));
 		if ((size_t)sizes[i] != want)
-			return conform_fail(
-				c, "slot %d of a group of %d, tag %d: %zu bytes were sent with this tag, and test says %d", i, n, tags[i], want, sizes[i]);
+			return conform_fail(c,
+				"slot %d of a group of %d, tag %d: %zu bytes were sent with this "
+				"tag, and test says %d",
+				i, n, tags[i], want, sizes[i]);
 		if (wrong != want)
-			return conform_fail(c, "slot %d of a group of %d, tag %d: byte %zu of %zu is wrong", i, n, tags[i], wrong, want);
+			return conform_fail(c,
+				"slot %d of a group of %d, tag %d: byte %zu of %zu is wrong", i, n,
+				tags[i], wrong, want);
 	}
 	return true;
 }
 
 /* order: which slot's message goes first, second, ... */
-static bool group_send(struct conform *c, struct end *e, unsigned round, int n, const int *tags, const int *order)
+static bool group_send(
+	struct conform *c, struct end *e, unsigned round, int n, const int *tags, const int *order)
 {
 	struct side *s = c->s;
 	void *request[NCCL_NET_GROUP_MAX] = {NULL};
@@ -207,16 +278,21 @@ static bool group_send(struct conform *c, struct end *e, unsigned round, int n, 
 		char *data = e->memory + slot * GROUP_PITCH;
 		pair_fill(data, group_size(round, slot), group_pattern(round, slot));
 		while (!request[i]) {
-			int rc = SIDE_CALL(s, "isend", ncclnet_isend(s->n, e->link.send, data, group_size(round, slot), tags[slot], e->mhandle, &request[i]));
+			int rc = SIDE_CALL(s, "isend",
+				ncclnet_isend(s->n, e->link.send, data, group_size(round, slot),
+					tags[slot], e->mhandle, &request[i]));
 			if (!until_posted(c, rc, request[i], "isend", &looks))
 				return false;
 		}
 	}
 	for (int i = 0; i < n; i++) {
-		int sizes[NCCL_NET_GROUP_MAX], done = wait_request(c, request[i], sizes, s->timeout_ms);
+		int sizes[NCCL_NET_GROUP_MAX],
+			done = wait_request(c, request[i], sizes, s->timeout_ms);
 		if (done <= 0)
-			return conform_fail(
-				c, done ? "a send into a group gives %d" : "a send into a group is not done within %d ms", done ? -done : (int)s->timeout_ms);
+			return conform_fail(c,
+				done ? "a send into a group gives %d"
+				     : "a send into a group is not done within %d ms",
+				done ? -done : (int)s->timeout_ms);
 	}
 	return true;
 }
@@ -226,7 +302,9 @@ static void permute(int n, unsigned round, int *order)
 {
 	bool used[NCCL_NET_GROUP_MAX] = {false};
 	for (int i = 0; i < n; i++) {
-		int at = (int)((unsigned)(n - 1 - i) + pair_mix(round * 8u + (unsigned)i) * (round > 0)) & (NCCL_NET_GROUP_MAX - 1);
+		int at = (int)((unsigned)(n - 1 - i) +
+				 pair_mix(round * 8u + (unsigned)i) * (round > 0)) &
+			 (NCCL_NET_GROUP_MAX - 1);
 		for (at %= n; used[at];)
 			at = (at + 1) % n;
 		used[at] = true;
@@ -249,7 +327,8 @@ static void groups(struct conform *c, bool same_tags)
 		for (int i = 0; i < n && same_tags; i++)
 			order[i] = i;
 		side_step(c->s);
-		if (e.sends ? !group_send(c, &e, round, n, tags, order) : !group_receive(c, &e, round, n, tags))
+		if (e.sends ? !group_send(c, &e, round, n, tags, order)
+			    : !group_receive(c, &e, round, n, tags))
 			return;
 		if (!side_meet(c->s))
 			return;
@@ -302,7 +381,9 @@ static int full_post(struct conform *c, struct full *f)
 	if (f->e.sends) {
 		data[0] = f->e.memory + (size_t)i * FULL_PITCH;
 		pair_fill(data[0], FULL_PITCH, (21ull << 32) + i);
-		return SIDE_CALL(s, "isend", ncclnet_isend(s->n, f->e.link.send, data[0], FULL_PITCH, 40 + (int)i % f->most, f->e.mhandle, &f->request[i]));
+		return SIDE_CALL(s, "isend",
+			ncclnet_isend(s->n, f->e.link.send, data[0], FULL_PITCH,
+				40 + (int)i % f->most, f->e.mhandle, &f->request[i]));
 	}
 	for (int k = 0; k < f->most; k++) {
 		data[k] = f->e.memory + (i * (unsigned)f->most + (unsigned)k) * (size_t)FULL_PITCH;
@@ -310,7 +391,9 @@ static int full_post(struct conform *c, struct full *f)
 		tags[k] = 40 + k;
 		mhandles[k] = f->e.mhandle;
 	}
-	return SIDE_CALL(s, "irecv", ncclnet_irecv(s->n, f->e.link.recv, f->most, data, rooms, tags, mhandles, &f->request[i]));
+	return SIDE_CALL(s, "irecv",
+		ncclnet_irecv(s->n, f->e.link.recv, f->most, data, rooms, tags, mhandles,
+			&f->request[i]));
 }
 
 /* 1: done, 0: not yet; negative: failed. */
@@ -321,7 +404,8 @@ static int full_test(struct conform *c, struct full *f)
 	int done = 0, sizes[NCCL_NET_GROUP_MAX];
 	int rc = SIDE_CALL(s, "test", s->n->calls->test(s->n->table, f->request[i], &done, sizes));
 	if (rc) {
-		conform_fail(c, "test of request %u of %u gives %d (%s)", i, f->all, rc, ncclnet_result_name(rc));
+		conform_fail(c, "test of request %u of %u gives %d (%s)", i, f->all, rc,
+			ncclnet_result_name(rc));
 		return -1;
 	}
 	void *data[NCCL_NET_GROUP_MAX];
@@ -335,7 +419,8 @@ static int full_test(struct conform *c, struct full *f)
 	for (int k = 0; done && !f->e.sends && k < f->most; k++) {
 		unsigned message = i * (unsigned)f->most + (unsigned)k;
 		if (pair_wrong(data[k], FULL_PITCH, (21ull << 32) + message) != FULL_PITCH) {
-			conform_fail(c, "slot %d of group %u of %u under way is wrong", k, i, f->all);
+			conform_fail(
+				c, "slot %d of group %u of %u under way is wrong", k, i, f->all);
 			return -1;
 		}
 	}
@@ -354,7 +439,8 @@ static bool full_run(struct conform *c, struct full *f)
 		if (f->posted < f->all) {
 			int rc = full_post(c, f);
 			if (rc)
-				return conform_fail(c, "%s gives %d (%s) with %u under way", f->e.sends ? "isend" : "irecv", rc, ncclnet_result_name(rc),
+				return conform_fail(c, "%s gives %d (%s) with %u under way",
+					f->e.sends ? "isend" : "irecv", rc, ncclnet_result_name(rc),
 					f->posted - f->done);
 			moved = f->request[f->posted] != NULL;
 			f->posted += moved;
@@ -364,8 +450,11 @@ static bool full_run(struct conform *c, struct full *f)
 			continue;
 		}
 		if (f->posted < f->all && until)
-			conform_quirk(c, NCCLNET_FEW_REQUESTS, "%s: %u at once, then it says again until one is done; NCCL may ask for %u and tries again",
-				f->e.sends ? "sends into groups" : "grouped receives", f->posted, f->all);
+			conform_quirk(c, NCCLNET_FEW_REQUESTS,
+				"%s: %u at once, then it says again until one is done; NCCL may "
+				"ask for %u and tries again",
+				f->e.sends ? "sends into groups" : "grouped receives", f->posted,
+				f->all);
 		until = 0;
 		int rc = f->done < f->posted ? full_test(c, f) : 0;
 		f->done += rc > 0;
@@ -394,7 +483,13 @@ void case_under_way(struct conform *c)
 {
 	struct side *s = c->s;
 	struct end e;
-	struct stream t = {.e = &e, .n = 2 * FULL_REQUESTS, .window = FULL_REQUESTS, .sizes = few_bytes, .sizes_n = 1, .salt = 20, .may_refuse = true};
+	struct stream t = {.e = &e,
+		.n = 2 * FULL_REQUESTS,
+		.window = FULL_REQUESTS,
+		.sizes = few_bytes,
+		.sizes_n = 1,
+		.salt = 20,
+		.may_refuse = true};
 	if (!end_open(c, &e, 0, stream_bytes(&t)))
 		return;
 	s->until += s->timeout_ms * RPWI_NS_PER_MS;
@@ -411,7 +506,9 @@ void case_under_way(struct conform *c)
 	if (there < 0)
 		return;
 	if (there < FULL_REQUESTS && !t.limit)
-		conform_quirk(c, NCCLNET_FEW_REQUESTS, "%s: %d at once, then it says again until one is done; NCCL asks for %d and tries again",
+		conform_quirk(c, NCCLNET_FEW_REQUESTS,
+			"%s: %d at once, then it says again until one is done; NCCL asks for %d "
+			"and tries again",
 			e.sends ? "sends" : "receives", there, FULL_REQUESTS);
 	if (!streams_run(c, &t, 1) || !side_meet(s))
 		return;
@@ -436,7 +533,8 @@ static bool test_newest(struct conform *c, struct stream *t, bool backwards)
 		void *request = t->request[i % t->window];
 		int done = 0, sizes[NCCL_NET_GROUP_MAX];
 		while (!rc && !done && rpwi_now_ns() < until) {
-			rc = SIDE_CALL(s, "test", s->n->calls->test(s->n->table, request, &done, sizes));
+			rc = SIDE_CALL(
+				s, "test", s->n->calls->test(s->n->table, request, &done, sizes));
 			usleep(rc || done ? 0 : 50);
 		}
 		if (!rc && done) {
@@ -448,10 +546,14 @@ static bool test_newest(struct conform *c, struct stream *t, bool backwards)
 			continue;
 		}
 		if (rc)
-			conform_quirk(c, NCCLNET_FIFO_TEST, "test of a newer %s than the oldest gives %d (%s); NCCL tests each connection's in order",
+			conform_quirk(c, NCCLNET_FIFO_TEST,
+				"test of a newer %s than the oldest gives %d (%s); NCCL tests each "
+				"connection's in order",
 				t->e->sends ? "send" : "receive", rc, ncclnet_result_name(rc));
 		else
-			conform_quirk(c, NCCLNET_FIFO_TEST, "a newer %s is not done before the oldest is tested; NCCL tests each connection's in order",
+			conform_quirk(c, NCCLNET_FIFO_TEST,
+				"a newer %s is not done before the oldest is tested; NCCL tests "
+				"each connection's in order",
 				t->e->sends ? "send" : "receive");
 		break;
 	}
@@ -477,7 +579,12 @@ void case_test_order(struct conform *c)
 {
 	for (int backwards = 0; backwards < 2; backwards++) {
 		struct end e;
-		struct stream t = {.e = &e, .n = 8, .window = 8, .sizes = few_bytes, .sizes_n = 1, .salt = 30 + (uint64_t)backwards};
+		struct stream t = {.e = &e,
+			.n = 8,
+			.window = 8,
+			.sizes = few_bytes,
+			.sizes_n = 1,
+			.salt = 30 + (uint64_t)backwards};
 		if (!end_open(c, &e, 0, stream_bytes(&t)))
 			return;
 		side_step(c->s);
@@ -486,9 +593,13 @@ void case_test_order(struct conform *c)
 		if (!test_rest(c, &t))
 			return;
 		for (unsigned i = 0; i < t.n && !e.sends; i++) {
-			size_t wrong = pair_wrong(stream_at(&t, i), few_bytes[0], (t.salt << 32) + i);
+			size_t wrong =
+				pair_wrong(stream_at(&t, i), few_bytes[0], (t.salt << 32) + i);
 			if (wrong != few_bytes[0]) {
-				conform_fail(c, "message %u: byte %zu is wrong after tests from the newest on", i, wrong);
+				conform_fail(c,
+					"message %u: byte %zu is wrong after tests from the newest "
+					"on",
+					i, wrong);
 				return;
 			}
 		}
@@ -504,18 +615,24 @@ void case_flush(struct conform *c)
 {
 	struct side *s = c->s;
 	struct end e;
-	struct stream t = {.e = &e, .n = 1, .window = 1, .sizes = few_bytes, .sizes_n = 1, .salt = 33};
+	struct stream t = {
+		.e = &e, .n = 1, .window = 1, .sizes = few_bytes, .sizes_n = 1, .salt = 33};
 	if (!end_open(c, &e, 0, stream_bytes(&t)) || !streams_run(c, &t, 1))
 		return;
 	if (!e.sends) {
 		void *data = e.memory, *request = (void *)0x5a5a5a5a5a5a5a50;
 		int size = (int)few_bytes[0];
-		int rc = SIDE_CALL(s, "iflush", s->n->calls->iflush(s->n->table, e.link.recv, 1, &data, &size, &e.mhandle, &request));
+		int rc = SIDE_CALL(s, "iflush",
+			s->n->calls->iflush(
+				s->n->table, e.link.recv, 1, &data, &size, &e.mhandle, &request));
 		bool gpu = c->p.ptr_support & (NCCL_PTR_CUDA | NCCL_PTR_DMABUF);
 		if (rc && gpu)
 			conform_fail(c, "iflush gives %d (%s)", rc, ncclnet_result_name(rc));
 		else if (rc)
-			conform_note(c, "iflush gives %d: NCCL flushes memory of GPUs only, and it has none", rc);
+			conform_note(c,
+				"iflush gives %d: NCCL flushes memory of GPUs only, and it has "
+				"none",
+				rc);
 		else if (request == (void *)0x5a5a5a5a5a5a5a50)
 			conform_fail(c, "iflush says success and leaves *request as it was");
 		else if (request && wait_request(c, request, NULL, s->timeout_ms / 2) <= 0)

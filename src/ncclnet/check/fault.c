@@ -17,7 +17,12 @@ static const size_t large[] = {LARGE};
 
 static struct stream stream_of(struct end *e, unsigned n, uint64_t salt)
 {
-	return (struct stream){.e = e, .n = n, .window = 8, .sizes = sizes, .sizes_n = RPWI_ARRAY_LEN(sizes), .salt = salt};
+	return (struct stream){.e = e,
+		.n = n,
+		.window = 8,
+		.sizes = sizes,
+		.sizes_n = RPWI_ARRAY_LEN(sizes),
+		.salt = salt};
 }
 
 /* ---- at once ---- */
@@ -111,11 +116,16 @@ static void *register_much(void *arg)
 	while (w->ok && !atomic_load(&w->stop)) {
 		void *mhandle = NULL;
 		char *memory = malloc(100000);
-		int rc = memory ? SIDE_CALL(&w->s, "regMr", ncclnet_reg(w->s.n, end_comm(w->e), memory, 100000, NCCL_PTR_HOST, &mhandle)) : 0;
+		int rc = memory ? SIDE_CALL(&w->s, "regMr",
+					  ncclnet_reg(w->s.n, end_comm(w->e), memory, 100000,
+						  NCCL_PTR_HOST, &mhandle))
+				: 0;
 		if (!rc && memory)
-			rc = SIDE_CALL(&w->s, "deregMr", ncclnet_dereg(w->s.n, end_comm(w->e), mhandle));
+			rc = SIDE_CALL(
+				&w->s, "deregMr", ncclnet_dereg(w->s.n, end_comm(w->e), mhandle));
 		if (rc)
-			w->ok = conform_fail(&w->c, "regMr or deregMr gives %d (%s)", rc, ncclnet_result_name(rc));
+			w->ok = conform_fail(&w->c, "regMr or deregMr gives %d (%s)", rc,
+				ncclnet_result_name(rc));
 		free(memory);
 		w->rounds++;
 		usleep(100);
@@ -151,14 +161,20 @@ static bool ends_in_error(struct conform *c, struct stream *t, uint64_t until)
 	struct side *s = c->s;
 	while (rpwi_now_ns() < until) {
 		int done = 0, got[NCCL_NET_GROUP_MAX], rc = 0;
-		void *request = NULL, *data = t->e->memory, **oldest = &t->request[t->done % t->window];
+		void *request = NULL, *data = t->e->memory,
+		     **oldest = &t->request[t->done % t->window];
 		size_t size = LARGE;
 		int tag = 7;
 		if (t->done < t->posted)
-			rc = SIDE_CALL(s, "test", s->n->calls->test(s->n->table, *oldest, &done, got));
+			rc = SIDE_CALL(
+				s, "test", s->n->calls->test(s->n->table, *oldest, &done, got));
 		else
-			rc = t->e->sends ? SIDE_CALL(s, "isend", ncclnet_isend(s->n, t->e->link.send, data, size, tag, t->e->mhandle, &request))
-					 : SIDE_CALL(s, "irecv", ncclnet_irecv(s->n, t->e->link.recv, 1, &data, &size, &tag, &t->e->mhandle, &request));
+			rc = t->e->sends ? SIDE_CALL(s, "isend",
+						   ncclnet_isend(s->n, t->e->link.send, data, size,
+							   tag, t->e->mhandle, &request))
+					 : SIDE_CALL(s, "irecv",
+						   ncclnet_irecv(s->n, t->e->link.recv, 1, &data,
+							   &size, &tag, &t->e->mhandle, &request));
 		if (rc)
 			return true;
 		t->done += done != 0;
@@ -174,7 +190,8 @@ void case_killed(struct conform *c)
 {
 	struct side *s = c->s;
 	struct end in, out;
-	struct stream t[2] = {{.e = &in, .n = BUSY, .window = BUSY, .sizes = large, .sizes_n = 1, .salt = 130},
+	struct stream t[2] = {
+		{.e = &in, .n = BUSY, .window = BUSY, .sizes = large, .sizes_n = 1, .salt = 130},
 		{.e = &out, .n = BUSY, .window = BUSY, .sizes = large, .sizes_n = 1, .salt = 131}};
 	if (!end_open(c, &in, 0, stream_bytes(&t[0])) || !end_open(c, &out, 1, stream_bytes(&t[1])))
 		return;
@@ -191,7 +208,10 @@ void case_killed(struct conform *c)
 	uint64_t until = rpwi_now_ns() + s->timeout_ms * RPWI_NS_PER_MS;
 	for (unsigned i = 0; i < 2; i++)
 		if (!ends_in_error(c, &t[i], until))
-			conform_fail(c, "the peer was killed with %s under way, and %u ms later there is no error", i ? "sends" : "receives", s->timeout_ms);
+			conform_fail(c,
+				"the peer was killed with %s under way, and %u ms later there is "
+				"no error",
+				i ? "sends" : "receives", s->timeout_ms);
 	/* To be over in time is all that is asked of these. */
 	end_close(c, &in);
 	end_close(c, &out);
@@ -201,9 +221,11 @@ void case_close_busy(struct conform *c)
 {
 	struct side *s = c->s;
 	struct end in, out;
-	struct stream t[2] = {{.e = &in, .n = BUSY, .window = BUSY, .sizes = large, .sizes_n = 1, .salt = 140},
+	struct stream t[2] = {
+		{.e = &in, .n = BUSY, .window = BUSY, .sizes = large, .sizes_n = 1, .salt = 140},
 		{.e = &out, .n = BUSY, .window = BUSY, .sizes = large, .sizes_n = 1, .salt = 141}};
-	struct stream after = {.n = 8, .window = 4, .sizes = sizes, .sizes_n = RPWI_ARRAY_LEN(sizes), .salt = 142};
+	struct stream after = {
+		.n = 8, .window = 4, .sizes = sizes, .sizes_n = RPWI_ARRAY_LEN(sizes), .salt = 142};
 	if (!end_open(c, &in, 0, stream_bytes(&t[0])) || !end_open(c, &out, 1, stream_bytes(&t[1])))
 		return;
 	/* Receives that nobody sends to on one connection, sends that nobody receives on the other. */
@@ -222,7 +244,8 @@ void case_finalize(struct conform *c)
 {
 	struct side *s = c->s;
 	void *first = s->ctx, *ctx[CONTEXTS] = {NULL};
-	struct stream t = {.n = 8, .window = 4, .sizes = sizes, .sizes_n = RPWI_ARRAY_LEN(sizes), .salt = 150};
+	struct stream t = {
+		.n = 8, .window = 4, .sizes = sizes, .sizes_n = RPWI_ARRAY_LEN(sizes), .salt = 150};
 	for (unsigned i = 0; i < CONTEXTS; i++)
 		if (!side_init(s, s->n, &ctx[i]))
 			return;
@@ -243,7 +266,8 @@ void case_finalize(struct conform *c)
 void case_reload(struct conform *c)
 {
 	struct side *s = c->s;
-	struct stream t = {.n = 8, .window = 4, .sizes = sizes, .sizes_n = RPWI_ARRAY_LEN(sizes), .salt = 160};
+	struct stream t = {
+		.n = 8, .window = 4, .sizes = sizes, .sizes_n = RPWI_ARRAY_LEN(sizes), .salt = 160};
 	struct ncclnet *old = s->n;
 	if (!stream_once(c, &t, 0))
 		return;
@@ -256,7 +280,8 @@ void case_reload(struct conform *c)
 	if (!side_load(s, c->o->path, old->abi))
 		return;
 	ncclnet_unload(old);
-	t = (struct stream){.n = 8, .window = 4, .sizes = sizes, .sizes_n = RPWI_ARRAY_LEN(sizes), .salt = 161};
+	t = (struct stream){
+		.n = 8, .window = 4, .sizes = sizes, .sizes_n = RPWI_ARRAY_LEN(sizes), .salt = 161};
 	if (side_init(s, s->n, &s->ctx))
 		stream_once(c, &t, 0);
 }

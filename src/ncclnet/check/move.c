@@ -20,13 +20,16 @@ bool end_open(struct conform *c, struct end *e, int receiver, size_t bytes)
 	if (!link_open(s, &e->link, c->o->device, receiver))
 		return false;
 	e->bytes = (bytes + 4095) & ~4095ull;
-	e->memory = mmap(NULL, e->bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+	e->memory =
+		mmap(NULL, e->bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
 	if (e->memory == MAP_FAILED) {
 		e->memory = NULL;
 		return conform_fail(c, "no memory for %zu bytes", e->bytes);
 	}
-	int rc = SIDE_CALL(s, "regMr", ncclnet_reg(s->n, end_comm(e), e->memory, e->bytes, NCCL_PTR_HOST, &e->mhandle));
-	return !rc || conform_fail(c, "regMr of %zu bytes of host memory gives %d (%s)", e->bytes, rc, ncclnet_result_name(rc));
+	int rc = SIDE_CALL(s, "regMr",
+		ncclnet_reg(s->n, end_comm(e), e->memory, e->bytes, NCCL_PTR_HOST, &e->mhandle));
+	return !rc || conform_fail(c, "regMr of %zu bytes of host memory gives %d (%s)", e->bytes,
+			      rc, ncclnet_result_name(rc));
 }
 
 void end_close(struct conform *c, struct end *e)
@@ -53,9 +56,15 @@ static size_t pitch(const struct stream *t)
 }
 
 size_t stream_bytes(const struct stream *t) { return pitch(t) * t->window; }
-char *stream_at(const struct stream *t, unsigned i) { return t->e->memory + pitch(t) * (i % t->window); }
+char *stream_at(const struct stream *t, unsigned i)
+{
+	return t->e->memory + pitch(t) * (i % t->window);
+}
 static uint64_t pattern(const struct stream *t, unsigned i) { return (t->salt << 32) + i; }
-static struct side *side_of(const struct conform *c, const struct stream *t) { return t->s ? t->s : c->s; }
+static struct side *side_of(const struct conform *c, const struct stream *t)
+{
+	return t->s ? t->s : c->s;
+}
 
 static int post_one(struct conform *c, struct stream *t)
 {
@@ -68,25 +77,34 @@ static int post_one(struct conform *c, struct stream *t)
 	*request = t->poison ? POISON : NULL;
 	if (t->e->sends) {
 		pair_fill(data, size, pattern(t, i));
-		rc = SIDE_CALL(s, "isend", n->calls->isend(n->table, t->e->link.send, data, size, tag, t->e->mhandle, request));
+		rc = SIDE_CALL(s, "isend",
+			n->calls->isend(n->table, t->e->link.send, data, size, tag, t->e->mhandle,
+				request));
 	} else {
 		memset((char *)data + room, GUARD, PAIR_GUARD_BYTES);
-		rc = SIDE_CALL(s, "irecv", n->calls->irecv(n->table, t->e->link.recv, 1, &data, &room, &tag, &t->e->mhandle, request));
+		rc = SIDE_CALL(s, "irecv",
+			n->calls->irecv(n->table, t->e->link.recv, 1, &data, &room, &tag,
+				&t->e->mhandle, request));
 	}
 	const char *call = t->e->sends ? "isend" : "irecv";
 	if (rc && t->may_refuse && t->posted - t->done >= NCCLNET_REQUESTS_SAFE) {
 		t->limit = t->posted - t->done;
 		if (t->limit < NCCL_NET_MAX_REQUESTS) /* beyond, NCCL does not ask */
-			conform_quirk(c, NCCLNET_FEW_REQUESTS, "%s gives %d (%s) with %u under way; NCCL has up to %d", call, rc, ncclnet_result_name(rc),
-				t->limit, NCCL_NET_MAX_REQUESTS);
+			conform_quirk(c, NCCLNET_FEW_REQUESTS,
+				"%s gives %d (%s) with %u under way; NCCL has up to %d", call, rc,
+				ncclnet_result_name(rc), t->limit, NCCL_NET_MAX_REQUESTS);
 		return 0;
 	}
 	if (rc) {
-		conform_fail(c, "%s of message %u, %zu bytes, gives %d (%s)", call, i, size, rc, ncclnet_result_name(rc));
+		conform_fail(c, "%s of message %u, %zu bytes, gives %d (%s)", call, i, size, rc,
+			ncclnet_result_name(rc));
 		return -1;
 	}
 	if (*request == POISON) {
-		conform_fail(c, "%s says success and leaves *request as it was: NCCL would test what was there before", call);
+		conform_fail(c,
+			"%s says success and leaves *request as it was: NCCL would test what was "
+			"there before",
+			call);
 		return -1;
 	}
 	t->posted += *request != NULL;
@@ -118,16 +136,24 @@ static bool came_right(struct conform *c, struct stream *t, unsigned i, int got)
 {
 	size_t size = stream_size(t, i), wrong = pair_wrong(stream_at(t, i), size, pattern(t, i));
 	if (got != NOT_WRITTEN && (size_t)got != size)
-		return conform_fail(c, "message %u of %zu bytes: test says %d at the receiver's", i, size, got);
+		return conform_fail(
+			c, "message %u of %zu bytes: test says %d at the receiver's", i, size, got);
 	if (wrong != size)
-		return conform_fail(c, "message %u of %zu bytes: when test says done, byte %zu is wrong", i, size, wrong);
+		return conform_fail(c,
+			"message %u of %zu bytes: when test says done, byte %zu is wrong", i, size,
+			wrong);
 	return guard_whole(stream_at(t, i) + size + t->extra) ||
-	       conform_fail(c, "message %u of %zu bytes: bytes behind its receive of %zu were written", i, size, size + t->extra);
+	       conform_fail(c,
+		       "message %u of %zu bytes: bytes behind its receive of %zu were written", i,
+		       size, size + t->extra);
 }
 
-bool after_receive(struct conform *c, struct side *s, struct end *e, void *request, int n, void **data, const size_t *size)
+bool after_receive(struct conform *c, struct side *s, struct end *e, void *request, int n,
+	void **data, const size_t *size)
 {
-	int rc = SIDE_CALL(s, "irecvConsumed", ncclnet_irecv_consumed(s->n, e->link.recv, n, request)), flush_sizes[NCCL_NET_GROUP_MAX];
+	int rc = SIDE_CALL(
+		    s, "irecvConsumed", ncclnet_irecv_consumed(s->n, e->link.recv, n, request)),
+	    flush_sizes[NCCL_NET_GROUP_MAX];
 	void *mhandles[NCCL_NET_GROUP_MAX], *flush = NULL;
 	if (rc && rc != NCCLNET_ABSENT)
 		return conform_fail(c, "irecvConsumed gives %d (%s)", rc, ncclnet_result_name(rc));
@@ -137,11 +163,13 @@ bool after_receive(struct conform *c, struct side *s, struct end *e, void *reque
 		flush_sizes[i] = (int)size[i];
 		mhandles[i] = e->mhandle;
 	}
-	rc = SIDE_CALL(s, "iflush", ncclnet_iflush(s->n, e->link.recv, n, data, flush_sizes, mhandles, &flush));
+	rc = SIDE_CALL(s, "iflush",
+		ncclnet_iflush(s->n, e->link.recv, n, data, flush_sizes, mhandles, &flush));
 	uint64_t until = rpwi_now_ns() + s->timeout_ms * RPWI_NS_PER_MS;
 	for (int done = 0; !rc && flush && !done && rpwi_now_ns() < until;)
 		rc = SIDE_CALL(s, "test", s->n->calls->test(s->n->table, flush, &done, NULL));
-	return !rc || conform_fail(c, "iflush, which forceFlush asks for, gives %d (%s)", rc, ncclnet_result_name(rc));
+	return !rc || conform_fail(c, "iflush, which forceFlush asks for, gives %d (%s)", rc,
+			      ncclnet_result_name(rc));
 }
 
 int stream_test(struct conform *c, struct stream *t, unsigned i)
@@ -149,9 +177,12 @@ int stream_test(struct conform *c, struct stream *t, unsigned i)
 	struct side *s = side_of(c, t);
 	int done = 0, sizes[NCCL_NET_GROUP_MAX] = {NOT_WRITTEN};
 	size_t size = stream_size(t, i);
-	int rc = SIDE_CALL(s, "test", s->n->calls->test(s->n->table, t->request[i % t->window], &done, t->no_sizes ? NULL : sizes));
+	int rc = SIDE_CALL(s, "test",
+		s->n->calls->test(
+			s->n->table, t->request[i % t->window], &done, t->no_sizes ? NULL : sizes));
 	if (rc) {
-		conform_fail(c, "test of %s of message %u, %zu bytes, gives %d (%s)", t->e->sends ? "the send" : "the receive", i, size, rc,
+		conform_fail(c, "test of %s of message %u, %zu bytes, gives %d (%s)",
+			t->e->sends ? "the send" : "the receive", i, size, rc,
 			ncclnet_result_name(rc));
 		return -1;
 	}
@@ -160,7 +191,9 @@ int stream_test(struct conform *c, struct stream *t, unsigned i)
 	t->left_alone += !t->no_sizes && sizes[0] == NOT_WRITTEN;
 	if (!t->e->sends) {
 		void *data = stream_at(t, i);
-		bool right = after_receive(c, s, t->e, t->request[i % t->window], 1, &data, &size) && came_right(c, t, i, sizes[0]);
+		bool right =
+			after_receive(c, s, t->e, t->request[i % t->window], 1, &data, &size) &&
+			came_right(c, t, i, sizes[0]);
 		return right ? 1 : -1;
 	}
 	if (!t->no_sizes && sizes[0] != NOT_WRITTEN && (size_t)sizes[0] != size && !t->not_sent++)
@@ -201,8 +234,10 @@ bool streams_run(struct conform *c, struct stream *t, unsigned n)
 			looks = 0;
 			side_step(s);
 		} else if (!side_idle(s, &looks))
-			return conform_fail(c, "%s; %u of %u messages were %s, %u more were under way", s->text, t->done, t->n,
-				t->e->sends ? "sent" : "received", t->posted - t->done);
+			return conform_fail(c,
+				"%s; %u of %u messages were %s, %u more were under way", s->text,
+				t->done, t->n, t->e->sends ? "sent" : "received",
+				t->posted - t->done);
 	}
 }
 
@@ -210,7 +245,8 @@ bool stream_once(struct conform *c, struct stream *t, int receiver)
 {
 	struct end e;
 	t->e = &e;
-	bool ok = end_open(c, &e, receiver, stream_bytes(t)) && streams_run(c, t, 1) && side_meet(c->s);
+	bool ok = end_open(c, &e, receiver, stream_bytes(t)) && streams_run(c, t, 1) &&
+		  side_meet(c->s);
 	if (ok)
 		end_close(c, &e);
 	return ok;
@@ -220,7 +256,8 @@ int wait_request(struct conform *c, void *request, int *sizes, unsigned timeout_
 {
 	uint64_t until = rpwi_now_ns() + timeout_ms * RPWI_NS_PER_MS;
 	for (unsigned looks = 0;; looks++) {
-		int done = 0, rc = SIDE_CALL(c->s, "test", c->s->n->calls->test(c->s->n->table, request, &done, sizes));
+		int done = 0, rc = SIDE_CALL(c->s, "test",
+				      c->s->n->calls->test(c->s->n->table, request, &done, sizes));
 		if (rc || done)
 			return rc ? -rc : 1;
 		if (rpwi_now_ns() > until)

@@ -15,7 +15,14 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-enum { GUARD = 0xa7, ABORT = 0x61626f72, YIELDS = 2000, LOOK_AT_CLOCK = 64, TICK_MS = 50, REAP_MS = 2000 };
+enum {
+	GUARD = 0xa7,
+	ABORT = 0x61626f72,
+	YIELDS = 2000,
+	LOOK_AT_CLOCK = 64,
+	TICK_MS = 50,
+	REAP_MS = 2000
+};
 
 /* ---- the watcher ---- */
 
@@ -29,9 +36,15 @@ static void pin(int core)
 	sched_setaffinity(0, sizeof(set), &set);
 }
 
-static void run_side(struct pair *p, int role, int up, int peer, pair_body *body, void *arg, unsigned timeout_ms)
+static void run_side(
+	struct pair *p, int role, int up, int peer, pair_body *body, void *arg, unsigned timeout_ms)
 {
-	struct side s = {.role = role, .peer = peer, .up = up, .timeout_ms = timeout_ms, .shared = p->shared, .watch = &p->shared->watch[role][0]};
+	struct side s = {.role = role,
+		.peer = peer,
+		.up = up,
+		.timeout_ms = timeout_ms,
+		.shared = p->shared,
+		.watch = &p->shared->watch[role][0]};
 	/* A message to a process that was killed is an error, not our end. */
 	signal(SIGPIPE, SIG_IGN);
 	body(&s, arg);
@@ -39,7 +52,8 @@ static void run_side(struct pair *p, int role, int up, int peer, pair_body *body
 	_exit(0);
 }
 
-static int start_side(struct pair *p, int role, int peer[2], pair_body *body, void *arg, unsigned timeout_ms, int core)
+static int start_side(struct pair *p, int role, int peer[2], pair_body *body, void *arg,
+	unsigned timeout_ms, int core)
 {
 	pid_t parent = getpid();
 	int up[2];
@@ -74,7 +88,8 @@ int pair_start(struct pair *p, pair_body *body, void *arg, unsigned timeout_ms, 
 {
 	int peer[2], err;
 	*p = (struct pair){.pid = {-1, -1}, .up = {-1, -1}};
-	p->shared = mmap(NULL, sizeof(*p->shared), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+	p->shared = mmap(NULL, sizeof(*p->shared), PROT_READ | PROT_WRITE,
+		MAP_SHARED | MAP_ANONYMOUS, -1, 0);
 	if (p->shared == MAP_FAILED) {
 		p->shared = NULL;
 		return -ENOMEM;
@@ -111,7 +126,10 @@ void pair_end(struct pair *p)
 	p->shared = NULL;
 }
 
-int pair_ask(struct pair *p, int role, const void *message, size_t len) { return send(p->up[role], message, len, MSG_NOSIGNAL) == (ssize_t)len ? 0 : -EPIPE; }
+int pair_ask(struct pair *p, int role, const void *message, size_t len)
+{
+	return send(p->up[role], message, len, MSG_NOSIGNAL) == (ssize_t)len ? 0 : -EPIPE;
+}
 
 /* Its socket is closed: it ends at once, or it is made to. */
 static int gone(struct pair *p, int role)
@@ -147,11 +165,15 @@ const char *pair_call(const struct pair *p, int role)
 	return NULL;
 }
 
-int pair_answer(struct pair *p, int *role, void *message, size_t room, unsigned timeout_ms, unsigned stuck_ms)
+int pair_answer(struct pair *p, int *role, void *message, size_t room, unsigned timeout_ms,
+	unsigned stuck_ms)
 {
-	uint64_t begin = rpwi_now_ns(), since[2] = {begin, begin}, made[2] = {calls_made(p, 0), calls_made(p, 1)};
-	for (uint64_t now = begin; now - begin <= timeout_ms * RPWI_NS_PER_MS; now = rpwi_now_ns()) {
-		struct pollfd f[2] = {{.fd = p->gone[0] ? -1 : p->up[0], .events = POLLIN}, {.fd = p->gone[1] ? -1 : p->up[1], .events = POLLIN}};
+	uint64_t begin = rpwi_now_ns(), since[2] = {begin, begin},
+		 made[2] = {calls_made(p, 0), calls_made(p, 1)};
+	for (uint64_t now = begin; now - begin <= timeout_ms * RPWI_NS_PER_MS;
+		now = rpwi_now_ns()) {
+		struct pollfd f[2] = {{.fd = p->gone[0] ? -1 : p->up[0], .events = POLLIN},
+			{.fd = p->gone[1] ? -1 : p->up[1], .events = POLLIN}};
 		if (poll(f, 2, (int)RPWI_MIN((unsigned)TICK_MS, timeout_ms)) < 0 && errno != EINTR)
 			return -errno;
 		for (int i = 0; i < 2; i++) {
@@ -192,8 +214,10 @@ bool side_fail(struct side *s, const char *fmt, ...)
 
 /* The plugin's last warning is kept for the watcher; all of them are shown where NCCL would show them. */
 static char *said_by_us;
-static void keep_said(int level, unsigned long subsys, const char *file, int line, const char *fmt, ...) __attribute__((format(printf, 5, 6)));
-static void keep_said(int level, unsigned long subsys, const char *file, int line, const char *fmt, ...)
+static void keep_said(int level, unsigned long subsys, const char *file, int line, const char *fmt,
+	...) __attribute__((format(printf, 5, 6)));
+static void keep_said(
+	int level, unsigned long subsys, const char *file, int line, const char *fmt, ...)
 {
 	const char *debug = getenv("NCCL_DEBUG");
 	char text[1024];
@@ -203,7 +227,8 @@ static void keep_said(int level, unsigned long subsys, const char *file, int lin
 	va_end(ap);
 	if (level == NCCL_LOG_WARN && said_by_us)
 		snprintf(said_by_us, PAIR_SAID, "%.*s", PAIR_SAID - 1, text);
-	if (debug && (level <= NCCL_LOG_WARN || (strcasecmp(debug, "WARN") != 0 && strcasecmp(debug, "VERSION") != 0)))
+	if (debug && (level <= NCCL_LOG_WARN ||
+			     (strcasecmp(debug, "WARN") != 0 && strcasecmp(debug, "VERSION") != 0)))
 		fprintf(stderr, "NCCL %s %s\n", level <= NCCL_LOG_WARN ? "WARN" : "INFO", text);
 }
 
@@ -268,7 +293,10 @@ bool side_idle(struct side *s, unsigned *looks)
 	return true;
 }
 
-bool side_give(struct side *s, const void *data, size_t len) { return send(s->peer, data, len, MSG_NOSIGNAL) == (ssize_t)len || ended(s); }
+bool side_give(struct side *s, const void *data, size_t len)
+{
+	return send(s->peer, data, len, MSG_NOSIGNAL) == (ssize_t)len || ended(s);
+}
 
 bool side_heard(struct side *s, unsigned timeout_ms)
 {
@@ -303,7 +331,9 @@ bool side_meet(struct side *s)
 bool side_meet_spinning(struct side *s)
 {
 	uint32_t mine = atomic_fetch_add(&s->shared->meeting[s->role].arrived, 1) + 1;
-	for (unsigned looks = 1; (int32_t)(atomic_load(&s->shared->meeting[1 - s->role].arrived) - mine) < 0; looks++) {
+	for (unsigned looks = 1;
+		(int32_t)(atomic_load(&s->shared->meeting[1 - s->role].arrived) - mine) < 0;
+		looks++) {
 		if (looks % 1024)
 			continue;
 		sched_yield();
@@ -313,7 +343,10 @@ bool side_meet_spinning(struct side *s)
 	return true;
 }
 
-bool side_tell(struct side *s, const void *message, size_t len) { return send(s->up, message, len, MSG_NOSIGNAL) == (ssize_t)len; }
+bool side_tell(struct side *s, const void *message, size_t len)
+{
+	return send(s->up, message, len, MSG_NOSIGNAL) == (ssize_t)len;
+}
 
 size_t side_asked(struct side *s, void *message, size_t room)
 {
@@ -326,7 +359,10 @@ size_t side_asked(struct side *s, void *message, size_t room)
 
 /* ---- a connection ---- */
 
-void link_guard(const struct side *s, struct link *l) { memset(l->handle + s->n->handle_bytes, GUARD, sizeof(l->handle) - s->n->handle_bytes); }
+void link_guard(const struct side *s, struct link *l)
+{
+	memset(l->handle + s->n->handle_bytes, GUARD, sizeof(l->handle) - s->n->handle_bytes);
+}
 
 bool link_guarded(const struct side *s, const struct link *l)
 {
@@ -341,7 +377,8 @@ bool link_listen(struct side *s, struct link *l, int dev)
 	link_guard(s, l);
 	int rc = SIDE_CALL(s, "listen", ncclnet_listen(s->n, s->ctx, dev, l->handle, &l->listen));
 	if (rc || !l->listen)
-		return side_fail(s, "listen gives %d (%s) and a listen comm %p", rc, ncclnet_result_name(rc), l->listen);
+		return side_fail(s, "listen gives %d (%s) and a listen comm %p", rc,
+			ncclnet_result_name(rc), l->listen);
 	return true;
 }
 
@@ -349,7 +386,8 @@ bool link_accept(struct side *s, struct link *l)
 {
 	unsigned looks = 0;
 	for (;;) {
-		int rc = SIDE_CALL(s, "accept", ncclnet_accept(s->n, l->listen, &l->recv, &l->device));
+		int rc = SIDE_CALL(
+			s, "accept", ncclnet_accept(s->n, l->listen, &l->recv, &l->device));
 		if (rc)
 			return side_fail(s, "accept gives %d (%s)", rc, ncclnet_result_name(rc));
 		if (l->recv)
@@ -363,7 +401,8 @@ bool link_connect(struct side *s, struct link *l, int dev)
 {
 	unsigned looks = 0;
 	for (;;) {
-		int rc = SIDE_CALL(s, "connect", ncclnet_connect(s->n, s->ctx, dev, l->handle, &l->send, &l->device));
+		int rc = SIDE_CALL(s, "connect",
+			ncclnet_connect(s->n, s->ctx, dev, l->handle, &l->send, &l->device));
 		if (rc)
 			return side_fail(s, "connect gives %d (%s)", rc, ncclnet_result_name(rc));
 		if (l->send)
@@ -379,7 +418,8 @@ bool link_open(struct side *s, struct link *l, int dev, int receiver)
 	l->device = &l->device_memory;
 	side_step(s);
 	if (s->role == receiver)
-		return link_listen(s, l, dev) && side_give(s, l->handle, s->n->handle_bytes) && link_accept(s, l) && side_meet(s);
+		return link_listen(s, l, dev) && side_give(s, l->handle, s->n->handle_bytes) &&
+		       link_accept(s, l) && side_meet(s);
 	if (!side_take(s, l->handle, s->n->handle_bytes))
 		return false;
 	link_guard(s, l);
@@ -399,7 +439,10 @@ void link_close(struct side *s, struct link *l)
 
 /* ---- patterns ---- */
 
-static uint64_t word_at(uint64_t message, size_t word) { return (pair_mix(message + 1) | 1) * (word + 1) + (word << 7 ^ message); }
+static uint64_t word_at(uint64_t message, size_t word)
+{
+	return (pair_mix(message + 1) | 1) * (word + 1) + (word << 7 ^ message);
+}
 
 void pair_fill(void *buf, size_t size, uint64_t message)
 {

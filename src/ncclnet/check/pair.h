@@ -64,7 +64,8 @@ int pair_start(struct pair *p, pair_body *body, void *arg, unsigned timeout_ms, 
 void pair_end(struct pair *p);
 int pair_ask(struct pair *p, int role, const void *message, size_t len);
 /* The next message of a side: its length, and who; 0: nothing within timeout_ms; -EPIPE: `role` has gone (its status is in p); -ETIMEDOUT: `role` has been for stuck_ms in the call that pair_call names. */
-int pair_answer(struct pair *p, int *role, void *message, size_t room, unsigned timeout_ms, unsigned stuck_ms);
+int pair_answer(struct pair *p, int *role, void *message, size_t room, unsigned timeout_ms,
+	unsigned stuck_ms);
 /* The call that a side is in, or was when it ended; NULL: none. */
 const char *pair_call(const struct pair *p, int role);
 
@@ -75,7 +76,9 @@ const char *pair_call(const struct pair *p, int role);
 		atomic_store_explicit(&(s)->watch->call, name, memory_order_release); \
 		__typeof__(expr) rc_ = (expr); \
 		atomic_store_explicit(&(s)->watch->call, NULL, memory_order_release); \
-		atomic_store_explicit(&(s)->watch->count, atomic_load_explicit(&(s)->watch->count, memory_order_relaxed) + 1, memory_order_relaxed); \
+		atomic_store_explicit(&(s)->watch->count, \
+			atomic_load_explicit(&(s)->watch->count, memory_order_relaxed) + 1, \
+			memory_order_relaxed); \
 		rc_; \
 	})
 /* false: s->text says why. init comes after load, and may come again from v11 on. */

@@ -6,7 +6,14 @@
 
 #include "ncclnet/check/conform_priv.h"
 
-enum { LINE_WORDS = 16, MESSAGES = 100, LARGE = 256 * 1024, LARGE_SHARE = 10, SPINS = 1 << 16, TAG = 5 };
+enum {
+	LINE_WORDS = 16,
+	MESSAGES = 100,
+	LARGE = 256 * 1024,
+	LARGE_SHARE = 10,
+	SPINS = 1 << 16,
+	TAG = 5
+};
 
 struct polled {
 	struct conform *c;
@@ -22,7 +29,10 @@ struct polled {
 /* Differs in each place and with each message, in the lower half and in the upper. */
 static uint64_t word_of(uint64_t message, size_t i) { return pair_mix(message << 24 ^ i) | 1; }
 
-__attribute__((no_sanitize("thread"))) static uint64_t look(const struct polled *p, size_t i) { return __atomic_load_n(&p->at[i], __ATOMIC_ACQUIRE); }
+__attribute__((no_sanitize("thread"))) static uint64_t look(const struct polled *p, size_t i)
+{
+	return __atomic_load_n(&p->at[i], __ATOMIC_ACQUIRE);
+}
 
 static void check_line(struct polled *p, uint64_t message, size_t flag)
 {
@@ -35,7 +45,8 @@ static void check_line(struct polled *p, uint64_t message, size_t flag)
 				return;
 			sched_yield();
 		}
-	for (size_t i = 0; i < LINE_WORDS - 1; i++) /* at once: what is missing may be there in some nanoseconds */
+	for (size_t i = 0; i < LINE_WORDS - 1;
+		i++) /* at once: what is missing may be there in some nanoseconds */
 		seen[i] = look(p, first + i);
 	for (size_t i = 0; i < LINE_WORDS - 1; i++)
 		if (seen[i] != word_of(message, first + i)) {
@@ -72,12 +83,18 @@ static bool post(struct conform *c, struct end *e, size_t bytes, void **request)
 	int tag = TAG, rc = 0;
 	unsigned looks = 0;
 	for (*request = NULL; !*request;) {
-		rc = e->sends ? SIDE_CALL(s, "isend", ncclnet_isend(s->n, e->link.send, data, bytes, tag, e->mhandle, request))
-			      : SIDE_CALL(s, "irecv", ncclnet_irecv(s->n, e->link.recv, 1, &data, &bytes, &tag, &e->mhandle, request));
+		rc = e->sends ? SIDE_CALL(s, "isend",
+					ncclnet_isend(s->n, e->link.send, data, bytes, tag,
+						e->mhandle, request))
+			      : SIDE_CALL(s, "irecv",
+					ncclnet_irecv(s->n, e->link.recv, 1, &data, &bytes, &tag,
+						&e->mhandle, request));
 		if (rc)
-			return conform_fail(c, "%s of %zu bytes gives %d (%s)", e->sends ? "isend" : "irecv", bytes, rc, ncclnet_result_name(rc));
+			return conform_fail(c, "%s of %zu bytes gives %d (%s)",
+				e->sends ? "isend" : "irecv", bytes, rc, ncclnet_result_name(rc));
 		if (!*request && !side_idle(s, &looks))
-			return conform_fail(c, "%s says again until the deadline", e->sends ? "isend" : "irecv");
+			return conform_fail(c, "%s says again until the deadline",
+				e->sends ? "isend" : "irecv");
 	}
 	return true;
 }
@@ -90,7 +107,8 @@ static bool finish(struct conform *c, struct end *e, size_t bytes, void *request
 	while (!done) {
 		int rc = SIDE_CALL(s, "test", ncclnet_test(s->n, request, &done, sizes));
 		if (rc)
-			return conform_fail(c, "test of %zu bytes gives %d (%s)", bytes, rc, ncclnet_result_name(rc));
+			return conform_fail(c, "test of %zu bytes gives %d (%s)", bytes, rc,
+				ncclnet_result_name(rc));
 		if (!done && !side_idle(s, &looks))
 			return conform_fail(c, "%zu bytes are not done", bytes);
 	}
@@ -98,7 +116,8 @@ static bool finish(struct conform *c, struct end *e, size_t bytes, void *request
 	return e->sends || after_receive(c, s, e, request, 1, &data, &bytes);
 }
 
-static bool send_one(struct conform *c, struct end *e, uint64_t message, size_t bytes, bool receive_first)
+static bool send_one(
+	struct conform *c, struct end *e, uint64_t message, size_t bytes, bool receive_first)
 {
 	void *request;
 	uint64_t *to = (uint64_t *)(void *)e->memory;
@@ -111,7 +130,8 @@ static bool send_one(struct conform *c, struct end *e, uint64_t message, size_t 
 	return (receive_first || side_meet_spinning(c->s)) && finish(c, e, bytes, request);
 }
 
-static bool receive_one(struct conform *c, struct end *e, struct polled *p, uint64_t message, size_t bytes, bool receive_first)
+static bool receive_one(struct conform *c, struct end *e, struct polled *p, uint64_t message,
+	size_t bytes, bool receive_first)
 {
 	void *request;
 	unsigned looks = 0;
@@ -119,28 +139,35 @@ static bool receive_one(struct conform *c, struct end *e, struct polled *p, uint
 	if (!receive_first && !side_meet_spinning(c->s))
 		return false;
 	p->asked = message;
-	if (!post(c, e, bytes, &request) || (receive_first && !side_meet_spinning(c->s)) || !finish(c, e, bytes, request))
+	if (!post(c, e, bytes, &request) || (receive_first && !side_meet_spinning(c->s)) ||
+		!finish(c, e, bytes, request))
 		return false;
 	while (p->checked != message)
 		if (!side_idle(c->s, &looks))
-			return conform_fail(c, "%zu bytes are said to be done, and are not there", bytes);
+			return conform_fail(
+				c, "%zu bytes are said to be done, and are not there", bytes);
 	return true;
 }
 
 /* Of one size: each second message is sent before its receive. */
-static bool size_run(struct conform *c, struct end *e, struct polled *p, size_t bytes, uint64_t *message)
+static bool size_run(
+	struct conform *c, struct end *e, struct polled *p, size_t bytes, uint64_t *message)
 {
-	uint64_t n = c->o->messages ? c->o->messages : bytes > LARGE ? MESSAGES / LARGE_SHARE : MESSAGES;
+	uint64_t n = c->o->messages  ? c->o->messages
+		     : bytes > LARGE ? MESSAGES / LARGE_SHARE
+				     : MESSAGES;
 	for (uint64_t i = 0; i < 2 * n; i++) {
 		++*message;
 		side_step(c->s);
-		if (!(e->sends ? send_one(c, e, *message, bytes, i % 2) : receive_one(c, e, p, *message, bytes, i % 2)))
+		if (!(e->sends ? send_one(c, e, *message, bytes, i % 2)
+			       : receive_one(c, e, p, *message, bytes, i % 2)))
 			return false;
 	}
 	if (!p->lines)
 		return true;
 	return conform_fail(c,
-		"of %llu messages of %zu bytes %llu lines showed their last 8 bytes before the others (first at byte %zu): with LL128 NCCL computes with what "
+		"of %llu messages of %zu bytes %llu lines showed their last 8 bytes before the "
+		"others (first at byte %zu): with LL128 NCCL computes with what "
 		"was there before; NCCL_PROTO=^LL128 "
 		"avoids it",
 		2ull * n, bytes, (unsigned long long)p->lines, p->wrong * 8);
@@ -148,7 +175,8 @@ static bool size_run(struct conform *c, struct end *e, struct polled *p, size_t 
 
 void case_polled(struct conform *c)
 {
-	static const size_t sizes[] = {128, 512, 1024, 4096, 39936, 128 * 1024, 512 * 1024, 1 << 20, 4 << 20};
+	static const size_t sizes[] = {
+		128, 512, 1024, 4096, 39936, 128 * 1024, 512 * 1024, 1 << 20, 4 << 20};
 	struct end e = {0};
 	struct polled p = {.c = c};
 	pthread_t thread;

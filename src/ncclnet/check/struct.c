@@ -33,10 +33,14 @@ static const struct layout {
 	[6] = {sizeof(struct nccl_net_properties_v6), {{0, 0}, {0, 0}}},
 	[7] = {sizeof(struct nccl_net_properties_v7), {{0, 0}, {0, 0}}},
 	[8] = {sizeof(struct nccl_net_properties_v8), {{60, 64}, {0, 0}}},
-	[9] = {sizeof(struct nccl_net_properties_v9), {{offsetof(struct nccl_net_properties_v9, v_props) + 4, 88}, {0, 0}}},
-	[10] = {sizeof(struct nccl_net_properties_v10), {{offsetof(struct nccl_net_properties_v10, v_props) + 4, 88}, {0, 0}}},
-	[11] = {sizeof(struct nccl_net_properties_v11), {{offsetof(struct nccl_net_properties_v11, v_props) + 4, 88}, {108, 112}}},
-	[12] = {sizeof(struct nccl_net_properties_v12), {{offsetof(struct nccl_net_properties_v12, v_props) + 4, 104}, {0, 0}}},
+	[9] = {sizeof(struct nccl_net_properties_v9),
+		{{offsetof(struct nccl_net_properties_v9, v_props) + 4, 88}, {0, 0}}},
+	[10] = {sizeof(struct nccl_net_properties_v10),
+		{{offsetof(struct nccl_net_properties_v10, v_props) + 4, 88}, {0, 0}}},
+	[11] = {sizeof(struct nccl_net_properties_v11),
+		{{offsetof(struct nccl_net_properties_v11, v_props) + 4, 88}, {108, 112}}},
+	[12] = {sizeof(struct nccl_net_properties_v12),
+		{{offsetof(struct nccl_net_properties_v12, v_props) + 4, 104}, {0, 0}}},
 };
 
 static bool printable(const char *text, size_t most)
@@ -52,7 +56,8 @@ void case_load(struct conform *c)
 {
 	struct side *s = c->s;
 	char why[300] = "";
-	int rc = SIDE_CALL(s, "dlopen", ncclnet_load(c->o->path, c->o->abi, &s->n, why, sizeof(why)));
+	int rc = SIDE_CALL(
+		s, "dlopen", ncclnet_load(c->o->path, c->o->abi, &s->n, why, sizeof(why)));
 	if (rc == -EINVAL) /* there is one, and the next line says what is wrong with it */
 		return;
 	c->load_error = rc;
@@ -67,16 +72,19 @@ void case_table(struct conform *c)
 	const void *consumed = NULL;
 	if (n->abi < 7)
 		return;
-	memcpy(&consumed, (const char *)n->table + offsetof(struct nccl_net_v7, irecvConsumed), sizeof(consumed)); /* from v7 on in one place */
+	memcpy(&consumed, (const char *)n->table + offsetof(struct nccl_net_v7, irecvConsumed),
+		sizeof(consumed)); /* from v7 on in one place */
 	if (consumed)
-		conform_quirk(c, NCCLNET_CONSUMED, "irecvConsumed is there: NCCL calls it after each receive");
+		conform_quirk(c, NCCLNET_CONSUMED,
+			"irecvConsumed is there: NCCL calls it after each receive");
 }
 
 void case_name(struct conform *c)
 {
 	const char *name = SIDE_CALL(c->s, "name", c->s->n->calls->name(c->s->n->table));
 	if (!name || !printable(name, sizeof(c->name) - 1)) {
-		conform_fail(c, name ? "it is no short line of text: NCCL compares it with NCCL_NET" : "it is NULL: NCCL compares it with NCCL_NET");
+		conform_fail(c, name ? "it is no short line of text: NCCL compares it with NCCL_NET"
+				     : "it is NULL: NCCL compares it with NCCL_NET");
 		return;
 	}
 	snprintf(c->name, sizeof(c->name), "%s", name);
@@ -88,7 +96,8 @@ void case_init(struct conform *c)
 	struct side *s = c->s;
 	char why[300];
 	c->initialised = side_init(s, s->n, &s->ctx);
-	if (!c->initialised && s->why && ncclnet_complete(s->n, why, sizeof(why)) && !strcmp(s->text, why)) { /* `table` says that */
+	if (!c->initialised && s->why && ncclnet_complete(s->n, why, sizeof(why)) &&
+		!strcmp(s->text, why)) { /* `table` says that */
 		s->why = NULL;
 		return;
 	}
@@ -96,9 +105,13 @@ void case_init(struct conform *c)
 		return;
 	int rc = SIDE_CALL(s, "getProperties", ncclnet_properties(s->n, c->o->device, &c->p));
 	if (rc)
-		conform_fail(c, "then getProperties(%d) gives %d (%s)", c->o->device, rc, ncclnet_result_name(rc));
+		conform_fail(c, "then getProperties(%d) gives %d (%s)", c->o->device, rc,
+			ncclnet_result_name(rc));
 	if (*c->name && strcmp(c->name, ncclnet_name(s->n)) != 0)
-		conform_fail(c, "its name was \"%s\" before and is \"%.60s\" now: NCCL chose it by the first", c->name, ncclnet_name(s->n));
+		conform_fail(c,
+			"its name was \"%s\" before and is \"%.60s\" now: NCCL chose it by the "
+			"first",
+			c->name, ncclnet_name(s->n));
 }
 
 static int device_count(struct conform *c)
@@ -135,7 +148,8 @@ static bool idle_byte(const struct layout *l, size_t at)
 /* The number of devices in it; the list behind it is idle. */
 static bool in_vprops(int abi, const struct layout *l, size_t at)
 {
-	return abi >= 9 && abi < VPROPS_ARE_LOOKED_AT && at < l->idle[0].from && at >= l->idle[0].from - sizeof(int);
+	return abi >= 9 && abi < VPROPS_ARE_LOOKED_AT && at < l->idle[0].from &&
+	       at >= l->idle[0].from - sizeof(int);
 }
 
 /* Twice over memory that is filled differently: a byte that follows the filling was not written; one past the struct that does not was. */
@@ -144,26 +158,31 @@ static bool within_struct(struct conform *c, int dev)
 	const struct layout *l = &layouts[c->s->n->abi];
 	_Alignas(16) unsigned char room[2][PROPERTIES_ROOM];
 	int (*call)(int, void *);
-	memcpy(&call, (const char *)c->s->n->table + SLOT_PROPERTIES * sizeof(void *), sizeof(call));
+	memcpy(&call, (const char *)c->s->n->table + SLOT_PROPERTIES * sizeof(void *),
+		sizeof(call));
 	for (int i = 0; i < 2; i++) {
 		memset(room[i], i ? 0x5a : 0xa5, sizeof(room[i]));
 		int rc = SIDE_CALL(c->s, "getProperties", call(dev, room[i]));
 		if (rc)
-			return conform_fail(c, "getProperties(%d) gives %d (%s)", dev, rc, ncclnet_result_name(rc));
+			return conform_fail(c, "getProperties(%d) gives %d (%s)", dev, rc,
+				ncclnet_result_name(rc));
 	}
 	for (size_t at = 0; at < PROPERTIES_ROOM; at++) {
 		bool written = room[0][at] != 0xa5 || room[1][at] != 0x5a;
 		if (at >= l->bytes && written)
 			return conform_fail(c,
-				"byte %zu was written, and the struct of v%d has %zu: NCCL's stack is behind it; is the table of another version?", at,
-				c->s->n->abi, l->bytes);
+				"byte %zu was written, and the struct of v%d has %zu: NCCL's stack "
+				"is behind it; is the table of another version?",
+				at, c->s->n->abi, l->bytes);
 		if (at < l->bytes && !written && in_vprops(c->s->n->abi, l, at)) {
 			conform_quirk(c, -1, UNWRITTEN);
 			continue;
 		}
 		if (at < l->bytes && !written && !idle_byte(l, at))
-			return conform_fail(
-				c, "byte %zu of %zu was not written: NCCL does not fill the struct before; is the table of another version?", at, l->bytes);
+			return conform_fail(c,
+				"byte %zu of %zu was not written: NCCL does not fill the struct "
+				"before; is the table of another version?",
+				at, l->bytes);
 	}
 	return true;
 }
@@ -171,15 +190,20 @@ static bool within_struct(struct conform *c, int dev)
 static void look_at_memory(struct conform *c, const struct ncclnet_properties *p)
 {
 	if (p->ptr_support & ~(NCCL_PTR_HOST | NCCL_PTR_CUDA | NCCL_PTR_DMABUF))
-		conform_fail(c, "ptrSupport 0x%x has bits that mean nothing (1 host, 2 CUDA, 4 dma-buf)", p->ptr_support);
+		conform_fail(c,
+			"ptrSupport 0x%x has bits that mean nothing (1 host, 2 CUDA, 4 dma-buf)",
+			p->ptr_support);
 	else if (!(p->ptr_support & NCCL_PTR_HOST))
-		conform_quirk(c, NCCLNET_NO_HOST_MEMORY, "ptrSupport 0x%x has no host memory, NCCL then uses that of GPUs only", p->ptr_support);
+		conform_quirk(c, NCCLNET_NO_HOST_MEMORY,
+			"ptrSupport 0x%x has no host memory, NCCL then uses that of GPUs only",
+			p->ptr_support);
 	if (p->reg_is_global != 0 && p->reg_is_global != 1)
 		conform_fail(c, "regIsGlobal %d is neither 0 nor 1", p->reg_is_global);
 	if (p->force_flush != 0 && p->force_flush != 1)
 		conform_fail(c, "forceFlush %d is neither 0 nor 1", p->force_flush);
 	if (p->force_flush == 1)
-		conform_quirk(c, NCCLNET_FLUSH, "forceFlush: NCCL flushes after each receive into a GPU");
+		conform_quirk(
+			c, NCCLNET_FLUSH, "forceFlush: NCCL flushes after each receive into a GPU");
 }
 
 static void look_at_numbers(struct conform *c, const struct ncclnet_properties *p)
@@ -194,24 +218,32 @@ static void look_at_numbers(struct conform *c, const struct ncclnet_properties *
 	if (p->max_recvs < 1)
 		conform_fail(c, "maxRecvs %d: at least 1 is expected", p->max_recvs);
 	else if (p->max_recvs > NCCL_NET_GROUP_MAX)
-		conform_quirk(c, -1, "maxRecvs %d: NCCL groups %d at most", p->max_recvs, NCCL_NET_GROUP_MAX);
+		conform_quirk(c, -1, "maxRecvs %d: NCCL groups %d at most", p->max_recvs,
+			NCCL_NET_GROUP_MAX);
 	if (!isfinite(p->latency) || p->latency < 0 || p->latency > 1e6f)
 		conform_fail(c, "latency %g us: 0 to a second is expected", (double)p->latency);
-	if (abi >= 9 && (!p->max_p2p_bytes || p->max_p2p_bytes > SIZE_MOST_NCCL || !p->max_coll_bytes || p->max_coll_bytes > SIZE_MOST_NCCL))
-		conform_fail(c, "maxP2pBytes %zu, maxCollBytes %zu: 1 to %llu are expected, NCCL refuses others", p->max_p2p_bytes, p->max_coll_bytes,
-			SIZE_MOST_NCCL);
+	if (abi >= 9 && (!p->max_p2p_bytes || p->max_p2p_bytes > SIZE_MOST_NCCL ||
+				!p->max_coll_bytes || p->max_coll_bytes > SIZE_MOST_NCCL))
+		conform_fail(c,
+			"maxP2pBytes %zu, maxCollBytes %zu: 1 to %llu are expected, NCCL refuses "
+			"others",
+			p->max_p2p_bytes, p->max_coll_bytes, SIZE_MOST_NCCL);
 	if (p->rail_id < -1 || p->plane_id < -1)
-		conform_fail(c, "railId %d, planeId %d: -1 (unknown) or more is expected", p->rail_id, p->plane_id);
+		conform_fail(c, "railId %d, planeId %d: -1 (unknown) or more is expected",
+			p->rail_id, p->plane_id);
 }
 
 static void look_at_device_type(struct conform *c, const struct ncclnet_properties *p)
 {
 	static const char *const names[] = {"HOST", "UNPACK", "GIN proxy", "GIN GDAKI"};
 	if (p->device_type < 0 || p->device_type >= (int)RPWI_ARRAY_LEN(names))
-		conform_fail(c, "device type %d: NCCL knows 0 (HOST) and 1 (UNPACK) here", p->device_type);
+		conform_fail(c, "device type %d: NCCL knows 0 (HOST) and 1 (UNPACK) here",
+			p->device_type);
 	else if (p->device_type)
-		conform_quirk(c, NCCLNET_DEVICE_TYPE, "device type %s, version %d: NCCL uses it only if it was built with just that", names[p->device_type],
-			p->device_version);
+		conform_quirk(c, NCCLNET_DEVICE_TYPE,
+			"device type %s, version %d: NCCL uses it only if it was built with just "
+			"that",
+			names[p->device_type], p->device_version);
 }
 
 void case_properties(struct conform *c)
@@ -228,15 +260,20 @@ void case_properties(struct conform *c)
 			return;
 		}
 		if (!p.name || !printable(p.name, 255)) {
-			conform_fail(c, p.name ? "the name of device %d is no line of text" : "the name of device %d is NULL", dev);
+			conform_fail(c,
+				p.name ? "the name of device %d is no line of text"
+				       : "the name of device %d is NULL",
+				dev);
 			return;
 		}
 		look_at_memory(c, &p);
 		look_at_numbers(c, &p);
 		look_at_device_type(c, &p);
 		if (dev == c->o->device)
-			conform_note(c, "device %d is %.40s: %d Mbit/s, maxRecvs %d, memory %s%s%s", dev, p.name, p.speed, p.max_recvs,
-				p.ptr_support & NCCL_PTR_HOST ? "host" : "", p.ptr_support & NCCL_PTR_CUDA ? " CUDA" : "",
+			conform_note(c, "device %d is %.40s: %d Mbit/s, maxRecvs %d, memory %s%s%s",
+				dev, p.name, p.speed, p.max_recvs,
+				p.ptr_support & NCCL_PTR_HOST ? "host" : "",
+				p.ptr_support & NCCL_PTR_CUDA ? " CUDA" : "",
 				p.ptr_support & NCCL_PTR_DMABUF ? " dma-buf" : "");
 	}
 }
@@ -250,19 +287,29 @@ void case_vprops(struct conform *c)
 			return;
 		if (p.v_props.ndevs < 1 || p.v_props.ndevs > most) {
 			if (c->s->n->abi < VPROPS_ARE_LOOKED_AT)
-				conform_quirk(c, -1, "device %d is made of %d: " UNWRITTEN, dev, p.v_props.ndevs);
+				conform_quirk(c, -1, "device %d is made of %d: " UNWRITTEN, dev,
+					p.v_props.ndevs);
 			else
-				conform_fail(c, "device %d is made of %d: 1 to %d are expected", dev, p.v_props.ndevs, most);
+				conform_fail(c, "device %d is made of %d: 1 to %d are expected",
+					dev, p.v_props.ndevs, most);
 			return;
 		}
 		for (int i = 0; i < p.v_props.ndevs; i++)
-			if ((p.v_props.devs[i] < 0 || p.v_props.devs[i] >= ndev) && c->s->n->abi < VPROPS_ARE_LOOKED_AT)
-				conform_quirk(c, -1, "device %d is made of device %d, and there are %d: " UNWRITTEN, dev, p.v_props.devs[i], ndev);
+			if ((p.v_props.devs[i] < 0 || p.v_props.devs[i] >= ndev) &&
+				c->s->n->abi < VPROPS_ARE_LOOKED_AT)
+				conform_quirk(c, -1,
+					"device %d is made of device %d, and there are "
+					"%d: " UNWRITTEN,
+					dev, p.v_props.devs[i], ndev);
 			else if (p.v_props.devs[i] < 0 || p.v_props.devs[i] >= ndev)
-				conform_fail(c, "device %d is made of device %d, and there are %d", dev, p.v_props.devs[i], ndev);
-		if (p.v_props.ndevs == 1 && p.v_props.devs[0] != dev && c->s->n->abi < VPROPS_ARE_LOOKED_AT)
-			conform_quirk(c, -1, "device %d is made of one, which is %d: " UNWRITTEN, dev, p.v_props.devs[0]);
+				conform_fail(c, "device %d is made of device %d, and there are %d",
+					dev, p.v_props.devs[i], ndev);
+		if (p.v_props.ndevs == 1 && p.v_props.devs[0] != dev &&
+			c->s->n->abi < VPROPS_ARE_LOOKED_AT)
+			conform_quirk(c, -1, "device %d is made of one, which is %d: " UNWRITTEN,
+				dev, p.v_props.devs[0]);
 		else if (p.v_props.ndevs == 1 && p.v_props.devs[0] != dev)
-			conform_fail(c, "device %d is made of one, which is %d", dev, p.v_props.devs[0]);
+			conform_fail(
+				c, "device %d is made of one, which is %d", dev, p.v_props.devs[0]);
 	}
 }

@@ -8,8 +8,9 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-extern const struct ncclnet_calls ncclnet_calls_v4, ncclnet_calls_v5, ncclnet_calls_v6, ncclnet_calls_v7, ncclnet_calls_v8, ncclnet_calls_v9, ncclnet_calls_v10,
-	ncclnet_calls_v11, ncclnet_calls_v12;
+extern const struct ncclnet_calls ncclnet_calls_v4, ncclnet_calls_v5, ncclnet_calls_v6,
+	ncclnet_calls_v7, ncclnet_calls_v8, ncclnet_calls_v9, ncclnet_calls_v10, ncclnet_calls_v11,
+	ncclnet_calls_v12;
 
 static const struct version {
 	const struct ncclnet_calls *calls;
@@ -26,20 +27,26 @@ static const struct version {
 	[12] = {&ncclnet_calls_v12, "2.30"},
 };
 
-const char *ncclnet_releases(int abi) { return abi >= NCCL_NET_V_FIRST && abi <= NCCL_NET_V_LAST ? versions[abi].releases : NULL; }
+const char *ncclnet_releases(int abi)
+{
+	return abi >= NCCL_NET_V_FIRST && abi <= NCCL_NET_V_LAST ? versions[abi].releases : NULL;
+}
 
 const char *ncclnet_result_name(int result)
 {
-	static const char *const names[] = {
-		"success", "unhandled CUDA error", "system error", "internal error", "invalid argument", "invalid usage", "remote error"};
+	static const char *const names[] = {"success", "unhandled CUDA error", "system error",
+		"internal error", "invalid argument", "invalid usage", "remote error"};
 	if (result == NCCLNET_ABSENT)
 		return "the plugin has no such call";
-	return result >= 0 && result < (int)RPWI_ARRAY_LEN(names) ? names[result] : "a result that NCCL does not know";
+	return result >= 0 && result < (int)RPWI_ARRAY_LEN(names)
+		       ? names[result]
+		       : "a result that NCCL does not know";
 }
 
 /* ---- loading ---- */
 
-int ncclnet_parse(const char *spec, char *path, size_t path_len, int *abi, char *why, size_t why_len)
+int ncclnet_parse(
+	const char *spec, char *path, size_t path_len, int *abi, char *why, size_t why_len)
 {
 	const char *at = strrchr(spec, '@');
 	size_t len = at ? (size_t)(at - spec) : strlen(spec);
@@ -48,15 +55,21 @@ int ncclnet_parse(const char *spec, char *path, size_t path_len, int *abi, char 
 		char *end;
 		const char *digits = at[1] == 'v' ? at + 2 : at + 1;
 		long v = strtol(digits, &end, 10);
-		if (end == digits || *end || !ncclnet_releases((int)RPWI_MAX(RPWI_MIN(v, 1000L), 0L))) {
-			snprintf(why, why_len, "\"%.100s\": after the @ a version of the plugin API is expected, v%d to v%d", spec, NCCL_NET_V_FIRST,
-				NCCL_NET_V_LAST);
+		if (end == digits || *end ||
+			!ncclnet_releases((int)RPWI_MAX(RPWI_MIN(v, 1000L), 0L))) {
+			snprintf(why, why_len,
+				"\"%.100s\": after the @ a version of the plugin API is expected, "
+				"v%d to v%d",
+				spec, NCCL_NET_V_FIRST, NCCL_NET_V_LAST);
 			return -EINVAL;
 		}
 		*abi = (int)v;
 	}
 	if (!len || len >= path_len) {
-		snprintf(why, why_len, "\"%.100s\": the path of a plugin is expected, as in /usr/lib/libnccl-net-ropeway.so@v8", spec);
+		snprintf(why, why_len,
+			"\"%.100s\": the path of a plugin is expected, as in "
+			"/usr/lib/libnccl-net-ropeway.so@v8",
+			spec);
 		return -EINVAL;
 	}
 	memcpy(path, spec, len);
@@ -72,12 +85,15 @@ static void *open_library(const char *path, char *why, size_t why_len)
 		return library;
 	const char *first = dlerror();
 	snprintf(why, why_len, "%s", first ? first : "dlopen failed");
-	if (!strchr(path, '/') && snprintf(file, sizeof(file), "libnccl-net-%s.so", path) < (int)sizeof(file))
+	if (!strchr(path, '/') &&
+		snprintf(file, sizeof(file), "libnccl-net-%s.so", path) < (int)sizeof(file))
 		library = dlopen(file, RTLD_NOW | RTLD_LOCAL);
 	return library;
 }
 
-enum { SLOTS_BEFORE_INIT = 2 }; /* name and init: Mellanox' plugin (and HPC-X') fills in the others in init, and NCCL looks at them only after it */
+enum {
+	SLOTS_BEFORE_INIT = 2
+}; /* name and init: Mellanox' plugin (and HPC-X') fills in the others in init, and NCCL looks at them only after it */
 
 static void list_exported(unsigned exported, char *text, size_t len)
 {
@@ -88,14 +104,16 @@ static void list_exported(unsigned exported, char *text, size_t len)
 			n += (size_t)snprintf(text + n, len - n, "%sv%d", n ? ", " : "", v);
 }
 
-static int check_slots(const struct ncclnet *n, unsigned from, unsigned to, char *why, size_t why_len)
+static int check_slots(
+	const struct ncclnet *n, unsigned from, unsigned to, char *why, size_t why_len)
 {
 	for (unsigned i = from; i < to; i++) {
 		const void *p;
 		memcpy(&p, (const char *)n->table + i * sizeof(p), sizeof(p));
 		if (!p && !(n->calls->optional_slots >> i & 1)) {
 			snprintf(why, why_len,
-				"ncclNetPlugin_v%d of %.200s: pointer %u of %u is NULL, and NCCL calls it without asking: is the table of another version?",
+				"ncclNetPlugin_v%d of %.200s: pointer %u of %u is NULL, and NCCL "
+				"calls it without asking: is the table of another version?",
 				n->abi, n->path, i, n->calls->slots);
 			return -EINVAL;
 		}
@@ -103,7 +121,10 @@ static int check_slots(const struct ncclnet *n, unsigned from, unsigned to, char
 	return 0;
 }
 
-int ncclnet_complete(const struct ncclnet *n, char *why, size_t why_len) { return check_slots(n, 0, n->calls->slots, why, why_len); }
+int ncclnet_complete(const struct ncclnet *n, char *why, size_t why_len)
+{
+	return check_slots(n, 0, n->calls->slots, why, why_len);
+}
 
 static int choose(struct ncclnet *n, int abi, char *why, size_t why_len)
 {
@@ -120,12 +141,15 @@ static int choose(struct ncclnet *n, int abi, char *why, size_t why_len)
 	}
 	list_exported(n->exported, have, sizeof(have));
 	if (!n->exported) {
-		snprintf(why, why_len, "%.200s is no NCCL network plugin that can be used: it exports none of ncclNetPlugin_v%d to v%d", n->path,
-			NCCL_NET_V_FIRST, NCCL_NET_V_LAST);
+		snprintf(why, why_len,
+			"%.200s is no NCCL network plugin that can be used: it exports none of "
+			"ncclNetPlugin_v%d to v%d",
+			n->path, NCCL_NET_V_FIRST, NCCL_NET_V_LAST);
 		return -ENOTSUP;
 	}
 	if (!n->abi) {
-		snprintf(why, why_len, "%.200s has no ncclNetPlugin_v%d: it speaks %s", n->path, abi, have);
+		snprintf(why, why_len, "%.200s has no ncclNetPlugin_v%d: it speaks %s", n->path,
+			abi, have);
 		return -ENOTSUP;
 	}
 	n->table = tables[n->abi];
@@ -170,7 +194,8 @@ void ncclnet_unload(struct ncclnet *n)
 /* ---- a line for each call ---- */
 
 /* Polling makes the same line a thousand times: it is written once, and then how often it came again. */
-static void trace(const struct ncclnet *n, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
+static void trace(const struct ncclnet *n, const char *fmt, ...)
+	__attribute__((format(printf, 2, 3)));
 static void trace(const struct ncclnet *n, const char *fmt, ...)
 {
 	static __thread char last[400];
@@ -203,7 +228,9 @@ static bool log_wanted(int level)
 	const char *debug = getenv("NCCL_DEBUG");
 	if (level <= NCCL_LOG_WARN)
 		return true;
-	return rpwi_log_on(RPWI_LOG_DEBUG) || (debug && (!strcasecmp(debug, "INFO") ? level <= NCCL_LOG_INFO : !strcasecmp(debug, "TRACE")));
+	return rpwi_log_on(RPWI_LOG_DEBUG) ||
+	       (debug && (!strcasecmp(debug, "INFO") ? level <= NCCL_LOG_INFO
+						     : !strcasecmp(debug, "TRACE")));
 }
 void ncclnet_log(int level, unsigned long subsys, const char *file, int line, const char *fmt, ...)
 {
@@ -214,7 +241,11 @@ void ncclnet_log(int level, unsigned long subsys, const char *file, int line, co
 	va_start(ap, fmt);
 	vsnprintf(text, sizeof(text), fmt, ap);
 	va_end(ap);
-	fprintf(stderr, "NCCL %s %s\n", level <= NCCL_LOG_WARN ? "WARN" : level == NCCL_LOG_INFO ? "INFO" : "TRACE", text);
+	fprintf(stderr, "NCCL %s %s\n",
+		level <= NCCL_LOG_WARN   ? "WARN"
+		: level == NCCL_LOG_INFO ? "INFO"
+					 : "TRACE",
+		text);
 }
 
 /* ---- the calls ---- */
@@ -243,8 +274,8 @@ int ncclnet_properties(const struct ncclnet *n, int dev, struct ncclnet_properti
 {
 	memset(p, 0, sizeof(*p));
 	int rc = n->calls->properties(n->table, dev, p);
-	TRACE(rc, "getProperties(device %d), name %s, memory types 0x%x, %d Mbit/s, device type %d", dev, p->name ? p->name : "(nil)", p->ptr_support, p->speed,
-		p->device_type);
+	TRACE(rc, "getProperties(device %d), name %s, memory types 0x%x, %d Mbit/s, device type %d",
+		dev, p->name ? p->name : "(nil)", p->ptr_support, p->speed, p->device_type);
 }
 
 int ncclnet_listen(const struct ncclnet *n, void *ctx, int dev, void *handle, void **listen_comm)
@@ -255,35 +286,43 @@ int ncclnet_listen(const struct ncclnet *n, void *ctx, int dev, void *handle, vo
 	TRACE(rc, "listen(device %d, handle %p), listen comm %p", dev, handle, *listen_comm);
 }
 
-int ncclnet_connect(const struct ncclnet *n, void *ctx, int dev, void *handle, void **send_comm, struct nccl_net_device_handle **device)
+int ncclnet_connect(const struct ncclnet *n, void *ctx, int dev, void *handle, void **send_comm,
+	struct nccl_net_device_handle **device)
 {
 	struct nccl_net_device_handle *none = NULL;
 	*send_comm = NULL;
 	int rc = n->calls->connect(n->table, ctx, dev, handle, send_comm, device ? device : &none);
-	TRACE(rc, "connect(device %d, handle %p), send comm %p, device handle %p", dev, handle, *send_comm, (void *)(device ? *device : none));
+	TRACE(rc, "connect(device %d, handle %p), send comm %p, device handle %p", dev, handle,
+		*send_comm, (void *)(device ? *device : none));
 }
 
-int ncclnet_accept(const struct ncclnet *n, void *listen_comm, void **recv_comm, struct nccl_net_device_handle **device)
+int ncclnet_accept(const struct ncclnet *n, void *listen_comm, void **recv_comm,
+	struct nccl_net_device_handle **device)
 {
 	struct nccl_net_device_handle *none = NULL;
 	*recv_comm = NULL;
 	int rc = n->calls->accept(n->table, listen_comm, recv_comm, device ? device : &none);
-	TRACE(rc, "accept(listen comm %p), recv comm %p, device handle %p", listen_comm, *recv_comm, (void *)(device ? *device : none));
+	TRACE(rc, "accept(listen comm %p), recv comm %p, device handle %p", listen_comm, *recv_comm,
+		(void *)(device ? *device : none));
 }
 
-int ncclnet_reg(const struct ncclnet *n, void *comm, void *data, size_t size, int type, void **mhandle)
+int ncclnet_reg(
+	const struct ncclnet *n, void *comm, void *data, size_t size, int type, void **mhandle)
 {
 	*mhandle = NULL;
 	int rc = n->calls->reg(n->table, comm, data, size, type, mhandle);
-	TRACE(rc, "regMr(comm %p, data %p, size %zu, type %d), mhandle %p", comm, data, size, type, *mhandle);
+	TRACE(rc, "regMr(comm %p, data %p, size %zu, type %d), mhandle %p", comm, data, size, type,
+		*mhandle);
 }
 
-int ncclnet_reg_dmabuf(const struct ncclnet *n, void *comm, void *data, size_t size, int type, uint64_t offset, int fd, void **mhandle)
+int ncclnet_reg_dmabuf(const struct ncclnet *n, void *comm, void *data, size_t size, int type,
+	uint64_t offset, int fd, void **mhandle)
 {
 	*mhandle = NULL;
 	int rc = n->calls->reg_dmabuf(n->table, comm, data, size, type, offset, fd, mhandle);
-	TRACE(rc, "regMrDmaBuf(comm %p, data %p, size %zu, type %d, offset %llu, fd %d), mhandle %p", comm, data, size, type, (unsigned long long)offset, fd,
-		*mhandle);
+	TRACE(rc,
+		"regMrDmaBuf(comm %p, data %p, size %zu, type %d, offset %llu, fd %d), mhandle %p",
+		comm, data, size, type, (unsigned long long)offset, fd, *mhandle);
 }
 
 int ncclnet_dereg(const struct ncclnet *n, void *comm, void *mhandle)
@@ -292,25 +331,31 @@ int ncclnet_dereg(const struct ncclnet *n, void *comm, void *mhandle)
 	TRACE(rc, "deregMr(comm %p, mhandle %p)", comm, mhandle);
 }
 
-int ncclnet_isend(const struct ncclnet *n, void *comm, void *data, size_t size, int tag, void *mhandle, void **request)
+int ncclnet_isend(const struct ncclnet *n, void *comm, void *data, size_t size, int tag,
+	void *mhandle, void **request)
 {
 	*request = NULL;
 	int rc = n->calls->isend(n->table, comm, data, size, tag, mhandle, request);
-	TRACE(rc, "isend(send comm %p, data %p, size %zu, tag %d, mhandle %p), request %p", comm, data, size, tag, mhandle, *request);
+	TRACE(rc, "isend(send comm %p, data %p, size %zu, tag %d, mhandle %p), request %p", comm,
+		data, size, tag, mhandle, *request);
 }
 
-int ncclnet_irecv(const struct ncclnet *n, void *comm, int count, void **data, const size_t *sizes, const int *tags, void **mhandles, void **request)
+int ncclnet_irecv(const struct ncclnet *n, void *comm, int count, void **data, const size_t *sizes,
+	const int *tags, void **mhandles, void **request)
 {
 	*request = NULL;
 	int rc = n->calls->irecv(n->table, comm, count, data, sizes, tags, mhandles, request);
-	TRACE(rc, "irecv(recv comm %p, %d, data %p, size %zu, tag %d, mhandle %p), request %p", comm, count, data[0], sizes[0], tags[0], mhandles[0], *request);
+	TRACE(rc, "irecv(recv comm %p, %d, data %p, size %zu, tag %d, mhandle %p), request %p",
+		comm, count, data[0], sizes[0], tags[0], mhandles[0], *request);
 }
 
-int ncclnet_iflush(const struct ncclnet *n, void *comm, int count, void **data, const int *sizes, void **mhandles, void **request)
+int ncclnet_iflush(const struct ncclnet *n, void *comm, int count, void **data, const int *sizes,
+	void **mhandles, void **request)
 {
 	*request = NULL;
 	int rc = n->calls->iflush(n->table, comm, count, data, sizes, mhandles, request);
-	TRACE(rc, "iflush(recv comm %p, %d, data %p, size %d), request %p", comm, count, data[0], sizes[0], *request);
+	TRACE(rc, "iflush(recv comm %p, %d, data %p, size %d), request %p", comm, count, data[0],
+		sizes[0], *request);
 }
 
 int ncclnet_test(const struct ncclnet *n, void *request, int *done, int *sizes)
@@ -318,7 +363,8 @@ int ncclnet_test(const struct ncclnet *n, void *request, int *done, int *sizes)
 	int own[NCCL_NET_GROUP_MAX] = {0};
 	*done = 0;
 	int rc = n->calls->test(n->table, request, done, sizes ? sizes : own);
-	TRACE(rc, "test(request %p), done %d, size %d", request, *done, *done ? (sizes ? *sizes : *own) : 0);
+	TRACE(rc, "test(request %p), done %d, size %d", request, *done,
+		*done ? (sizes ? *sizes : *own) : 0);
 }
 
 int ncclnet_close_send(const struct ncclnet *n, void *comm)

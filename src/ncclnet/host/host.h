@@ -37,14 +37,21 @@ struct ncclnet_calls {
 	int (*devices)(const void *table, int *ndev);
 	int (*properties)(const void *table, int dev, struct ncclnet_properties *p);
 	int (*listen)(const void *table, void *ctx, int dev, void *handle, void **listen_comm);
-	int (*connect)(const void *table, void *ctx, int dev, void *handle, void **send_comm, struct nccl_net_device_handle **device);
-	int (*accept)(const void *table, void *listen_comm, void **recv_comm, struct nccl_net_device_handle **device);
-	int (*reg)(const void *table, void *comm, void *data, size_t size, int type, void **mhandle);
-	int (*reg_dmabuf)(const void *table, void *comm, void *data, size_t size, int type, uint64_t offset, int fd, void **mhandle);
+	int (*connect)(const void *table, void *ctx, int dev, void *handle, void **send_comm,
+		struct nccl_net_device_handle **device);
+	int (*accept)(const void *table, void *listen_comm, void **recv_comm,
+		struct nccl_net_device_handle **device);
+	int (*reg)(
+		const void *table, void *comm, void *data, size_t size, int type, void **mhandle);
+	int (*reg_dmabuf)(const void *table, void *comm, void *data, size_t size, int type,
+		uint64_t offset, int fd, void **mhandle);
 	int (*dereg)(const void *table, void *comm, void *mhandle);
-	int (*isend)(const void *table, void *comm, void *data, size_t size, int tag, void *mhandle, void **request);
-	int (*irecv)(const void *table, void *comm, int n, void **data, const size_t *sizes, const int *tags, void **mhandles, void **request);
-	int (*iflush)(const void *table, void *comm, int n, void **data, const int *sizes, void **mhandles, void **request);
+	int (*isend)(const void *table, void *comm, void *data, size_t size, int tag, void *mhandle,
+		void **request);
+	int (*irecv)(const void *table, void *comm, int n, void **data, const size_t *sizes,
+		const int *tags, void **mhandles, void **request);
+	int (*iflush)(const void *table, void *comm, int n, void **data, const int *sizes,
+		void **mhandles, void **request);
 	int (*test)(const void *table, void *request, int *done, int *sizes);
 	int (*close_send)(const void *table, void *comm);
 	int (*close_recv)(const void *table, void *comm);
@@ -75,7 +82,8 @@ int ncclnet_load(const char *path, int abi, struct ncclnet **out, char *why, siz
 /* Also for one that some call failed on. The library stays mapped: plugins leave threads and exit handlers behind. */
 void ncclnet_unload(struct ncclnet *n);
 /* "PATH[@vN]" taken apart. 0, or -EINVAL and `why`. */
-int ncclnet_parse(const char *spec, char *path, size_t path_len, int *abi, char *why, size_t why_len);
+int ncclnet_parse(
+	const char *spec, char *path, size_t path_len, int *abi, char *why, size_t why_len);
 /* "success", "system error", ...: what people find in NCCL's documents. */
 const char *ncclnet_result_name(int result);
 /* "2.19": the releases of NCCL that would use this version; NULL outside of 4 to 12. */
@@ -83,7 +91,8 @@ const char *ncclnet_releases(int abi);
 
 const char *ncclnet_name(const struct ncclnet *n);
 /* Where a plugin's messages go by default: to stderr, warnings always, the rest as NCCL_DEBUG and ROPEWAY_LOG say. */
-void ncclnet_log(int level, unsigned long subsys, const char *file, int line, const char *fmt, ...) __attribute__((format(printf, 5, 6)));
+void ncclnet_log(int level, unsigned long subsys, const char *file, int line, const char *fmt, ...)
+	__attribute__((format(printf, 5, 6)));
 /* The plugin's messages go to `log`; NULL: to ncclnet_log. *ctx: v11 and later have one; NULL before. May be called more than once, from v11 on. */
 int ncclnet_init(const struct ncclnet *n, void **ctx, nccl_logger log);
 /* Once init has succeeded, and before anything else is called: every pointer is there that NCCL calls without asking. 0, or -EINVAL and `why`. */
@@ -93,15 +102,22 @@ int ncclnet_properties(const struct ncclnet *n, int dev, struct ncclnet_properti
 /* handle: n->handle_bytes, zeroed here before the call. */
 int ncclnet_listen(const struct ncclnet *n, void *ctx, int dev, void *handle, void **listen_comm);
 /* handle: the same memory in each call for one connection: plugins keep their state in it. *device (v7 on): allocated and zeroed by the caller, or NULL. */
-int ncclnet_connect(const struct ncclnet *n, void *ctx, int dev, void *handle, void **send_comm, struct nccl_net_device_handle **device);
-int ncclnet_accept(const struct ncclnet *n, void *listen_comm, void **recv_comm, struct nccl_net_device_handle **device);
-int ncclnet_reg(const struct ncclnet *n, void *comm, void *data, size_t size, int type, void **mhandle);
-int ncclnet_reg_dmabuf(const struct ncclnet *n, void *comm, void *data, size_t size, int type, uint64_t offset, int fd, void **mhandle);
+int ncclnet_connect(const struct ncclnet *n, void *ctx, int dev, void *handle, void **send_comm,
+	struct nccl_net_device_handle **device);
+int ncclnet_accept(const struct ncclnet *n, void *listen_comm, void **recv_comm,
+	struct nccl_net_device_handle **device);
+int ncclnet_reg(
+	const struct ncclnet *n, void *comm, void *data, size_t size, int type, void **mhandle);
+int ncclnet_reg_dmabuf(const struct ncclnet *n, void *comm, void *data, size_t size, int type,
+	uint64_t offset, int fd, void **mhandle);
 int ncclnet_dereg(const struct ncclnet *n, void *comm, void *mhandle);
 /* NULL in *request with success: not now, call again. */
-int ncclnet_isend(const struct ncclnet *n, void *comm, void *data, size_t size, int tag, void *mhandle, void **request);
-int ncclnet_irecv(const struct ncclnet *n, void *comm, int count, void **data, const size_t *sizes, const int *tags, void **mhandles, void **request);
-int ncclnet_iflush(const struct ncclnet *n, void *comm, int count, void **data, const int *sizes, void **mhandles, void **request);
+int ncclnet_isend(const struct ncclnet *n, void *comm, void *data, size_t size, int tag,
+	void *mhandle, void **request);
+int ncclnet_irecv(const struct ncclnet *n, void *comm, int count, void **data, const size_t *sizes,
+	const int *tags, void **mhandles, void **request);
+int ncclnet_iflush(const struct ncclnet *n, void *comm, int count, void **data, const int *sizes,
+	void **mhandles, void **request);
 /* sizes: of each receive of the group (NCCL_NET_GROUP_MAX ints are always enough), or NULL. */
 int ncclnet_test(const struct ncclnet *n, void *request, int *done, int *sizes);
 int ncclnet_close_send(const struct ncclnet *n, void *comm);

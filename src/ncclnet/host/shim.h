@@ -85,7 +85,8 @@ static int shim_listen(const void *table, void *ctx, int dev, void *handle, void
 #endif
 }
 
-static int shim_connect(const void *table, void *ctx, int dev, void *handle, void **send_comm, struct nccl_net_device_handle **device)
+static int shim_connect(const void *table, void *ctx, int dev, void *handle, void **send_comm,
+	struct nccl_net_device_handle **device)
 {
 #if V >= 11
 	return T->connect(ctx, dev, handle, send_comm, device);
@@ -99,7 +100,8 @@ static int shim_connect(const void *table, void *ctx, int dev, void *handle, voi
 #endif
 }
 
-static int shim_accept(const void *table, void *listen_comm, void **recv_comm, struct nccl_net_device_handle **device)
+static int shim_accept(const void *table, void *listen_comm, void **recv_comm,
+	struct nccl_net_device_handle **device)
 {
 #if V >= 7
 	return T->accept(listen_comm, recv_comm, device);
@@ -108,7 +110,8 @@ static int shim_accept(const void *table, void *listen_comm, void **recv_comm, s
 #endif
 }
 
-static int shim_reg(const void *table, void *comm, void *data, size_t size, int type, void **mhandle)
+static int shim_reg(
+	const void *table, void *comm, void *data, size_t size, int type, void **mhandle)
 {
 #if V < 8
 	if (size > INT_MAX)
@@ -119,18 +122,24 @@ static int shim_reg(const void *table, void *comm, void *data, size_t size, int 
 #endif
 }
 
-static int shim_reg_dmabuf(const void *table, void *comm, void *data, size_t size, int type, uint64_t offset, int fd, void **mhandle)
+static int shim_reg_dmabuf(const void *table, void *comm, void *data, size_t size, int type,
+	uint64_t offset, int fd, void **mhandle)
 {
 #if V >= 6
-	return T->regMrDmaBuf ? T->regMrDmaBuf(comm, data, size, type, offset, fd, mhandle) : NCCLNET_ABSENT;
+	return T->regMrDmaBuf ? T->regMrDmaBuf(comm, data, size, type, offset, fd, mhandle)
+			      : NCCLNET_ABSENT;
 #else
 	return NCCLNET_ABSENT;
 #endif
 }
 
-static int shim_dereg(const void *table, void *comm, void *mhandle) { return T->deregMr(comm, mhandle); }
+static int shim_dereg(const void *table, void *comm, void *mhandle)
+{
+	return T->deregMr(comm, mhandle);
+}
 
-static int shim_isend(const void *table, void *comm, void *data, size_t size, int tag, void *mhandle, void **request)
+static int shim_isend(const void *table, void *comm, void *data, size_t size, int tag,
+	void *mhandle, void **request)
 {
 #if V < 9
 	if (size > INT_MAX)
@@ -147,7 +156,8 @@ static int shim_isend(const void *table, void *comm, void *data, size_t size, in
 #endif
 }
 
-static int shim_irecv(const void *table, void *comm, int n, void **data, const size_t *sizes, const int *tags, void **mhandles, void **request)
+static int shim_irecv(const void *table, void *comm, int n, void **data, const size_t *sizes,
+	const int *tags, void **mhandles, void **request)
 {
 #if V >= 9
 	size_t own[NCCL_NET_GROUP_MAX];
@@ -171,16 +181,21 @@ static int shim_irecv(const void *table, void *comm, int n, void **data, const s
 #endif
 }
 
-static int shim_iflush(const void *table, void *comm, int n, void **data, const int *sizes, void **mhandles, void **request)
+static int shim_iflush(const void *table, void *comm, int n, void **data, const int *sizes,
+	void **mhandles, void **request)
 {
 #if V >= 5
 	return T->iflush(comm, n, data, (int *)sizes, mhandles, request);
 #else
-	return n == 1 ? T->iflush(comm, data[0], sizes[0], mhandles[0], request) : NCCL_INVALID_ARGUMENT;
+	return n == 1 ? T->iflush(comm, data[0], sizes[0], mhandles[0], request)
+		      : NCCL_INVALID_ARGUMENT;
 #endif
 }
 
-static int shim_test(const void *table, void *request, int *done, int *sizes) { return T->test(request, done, sizes); }
+static int shim_test(const void *table, void *request, int *done, int *sizes)
+{
+	return T->test(request, done, sizes);
+}
 static int shim_close_send(const void *table, void *comm) { return T->closeSend(comm); }
 static int shim_close_recv(const void *table, void *comm) { return T->closeRecv(comm); }
 static int shim_close_listen(const void *table, void *comm) { return T->closeListen(comm); }

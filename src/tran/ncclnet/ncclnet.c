@@ -34,10 +34,13 @@ uint64_t nt_random(void)
 	return r;
 }
 
-static int usable(const struct tran_facts *own, const struct tran_facts *peer, char *why, size_t why_len)
+static int usable(
+	const struct tran_facts *own, const struct tran_facts *peer, char *why, size_t why_len)
 {
 	if (!own->plugin[0]) {
-		snprintf(why, why_len, "no network plugin was named: ncclnet:PATH[@vN], as in ncclnet:/usr/lib/libnccl-net.so@v8");
+		snprintf(why, why_len,
+			"no network plugin was named: ncclnet:PATH[@vN], as in "
+			"ncclnet:/usr/lib/libnccl-net.so@v8");
 		return -EOPNOTSUPP;
 	}
 	const struct nt_load *l = nt_load_get(own->plugin);
@@ -163,13 +166,17 @@ static int nt_arm(struct tran *tran, int *fd, uint64_t *deadline_ns)
 		return 0;
 	uint64_t now_ns = rpwi_now_ns(), idle_ns = now_ns - t->active_ns;
 	uint64_t next_ns =
-		idle_ns > IDLE_S * RPWI_NS_PER_S ? LOOK_IDLE_NS : RPWI_MAX(RPWI_MIN(idle_ns / LOOK_SHARE, (uint64_t)LOOK_MOST_NS), (uint64_t)LOOK_LEAST_NS);
+		idle_ns > IDLE_S * RPWI_NS_PER_S
+			? LOOK_IDLE_NS
+			: RPWI_MAX(RPWI_MIN(idle_ns / LOOK_SHARE, (uint64_t)LOOK_MOST_NS),
+				  (uint64_t)LOOK_LEAST_NS);
 	*deadline_ns = RPWI_MIN(*deadline_ns, now_ns + next_ns);
 	return 0;
 }
 
 static const struct tran_mem_ops nt_mem_ops = {.add = nt_mem_add, .del = nt_mem_del};
-static const struct tran_rma_ops nt_rma_ops = {.transfer = nt_rma, .atomic = nt_atomic, .flush = nt_flush};
+static const struct tran_rma_ops nt_rma_ops = {
+	.transfer = nt_rma, .atomic = nt_atomic, .flush = nt_flush};
 const struct tran_ops tran_ncclnet = {
 	.name = "ncclnet",
 	.caps = TRAN_CAN_BREAK | TRAN_BY_NAME,

@@ -11,7 +11,8 @@ int nt_bulk_sink(struct nt_ep *ep)
 {
 	if (ep->sink_reg)
 		return 0;
-	void *p = mmap(NULL, NT_CHUNK_MAX, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+	void *p = mmap(
+		NULL, NT_CHUNK_MAX, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
 	if (p == MAP_FAILED)
 		return -1;
 	ep->sink = p;
@@ -22,7 +23,9 @@ int nt_bulk_sink(struct nt_ep *ep)
 void nt_bulk_add(struct nt_ep *ep, bool sends, const struct nt_bulk *b)
 {
 	struct nt_queue *q = sends ? &ep->to_send : &ep->to_receive;
-	assert(q->count < RPWI_ARRAY_LEN(q->at)); /* both sides' windows are bounds of it, and have been checked */
+	assert(q->count <
+		RPWI_ARRAY_LEN(
+			q->at)); /* both sides' windows are bounds of it, and have been checked */
 	q->at[(q->first + q->count++) % RPWI_ARRAY_LEN(q->at)] = *b;
 	if (b->mem)
 		b->mem->users++;
@@ -34,11 +37,14 @@ static void post(struct nt_ep *ep, struct nt_lane *l, struct nt_queue *q)
 		struct nt_bulk *b = &q->at[q->first];
 		bool to_sink = !b->reg;
 		if (to_sink && nt_bulk_sink(ep)) {
-			nt_ep_fail(
-				ep, RPW_ERR_NO_MEMORY, "plugin %s v%d: there is no place for bytes that are to be thrown away", l->load->name, l->load->n->abi);
+			nt_ep_fail(ep, RPW_ERR_NO_MEMORY,
+				"plugin %s v%d: there is no place for bytes that are to be thrown "
+				"away",
+				l->load->name, l->load->n->abi);
 			return;
 		}
-		struct nt_request *r = nt_lane_post(l, to_sink ? ep->sink : b->data, b->len, (to_sink ? ep->sink_reg : b->reg)->mhandle);
+		struct nt_request *r = nt_lane_post(l, to_sink ? ep->sink : b->data, b->len,
+			(to_sink ? ep->sink_reg : b->reg)->mhandle);
 		if (!r)
 			return;
 		r->bulk = *b;
@@ -83,8 +89,9 @@ static unsigned take(struct nt_ep *ep, struct nt_lane *l)
 	for (struct nt_request *r; (r = nt_lane_oldest(l)) && ep->state == NT_UP; n++) {
 		struct nt_bulk b = r->bulk;
 		if (!l->sends && r->size > 0 && (size_t)r->size != b.len) {
-			nt_ep_fail(ep, RPW_ERR_PROTOCOL, "plugin %s v%d: %zu bytes of bulk data were announced, and %d came", l->load->name, l->load->n->abi,
-				b.len, r->size);
+			nt_ep_fail(ep, RPW_ERR_PROTOCOL,
+				"plugin %s v%d: %zu bytes of bulk data were announced, and %d came",
+				l->load->name, l->load->n->abi, b.len, r->size);
 			return n;
 		}
 		nt_lane_take(l);
@@ -95,7 +102,8 @@ static unsigned take(struct nt_ep *ep, struct nt_lane *l)
 
 unsigned nt_bulk_progress(struct nt_ep *ep)
 {
-	if (!ep->to_send.count && !ep->to_receive.count && !nt_lane_under_way(&ep->bulk_out) && !nt_lane_under_way(&ep->bulk_in))
+	if (!ep->to_send.count && !ep->to_receive.count && !nt_lane_under_way(&ep->bulk_out) &&
+		!nt_lane_under_way(&ep->bulk_in))
 		return 0;
 	nt_bulk_push(ep);
 	unsigned n = take(ep, &ep->bulk_out);

@@ -17,7 +17,8 @@
 
 enum { EAGER_MAX = NT_FRAME_MAX }; /* 64 KiB: see RATIONALE */
 
-int nt_ep_make(struct tran *tran, const struct tran_control *control, void *user, struct tran_ep **out, uint8_t *handle, size_t *handle_len)
+int nt_ep_make(struct tran *tran, const struct tran_control *control, void *user,
+	struct tran_ep **out, uint8_t *handle, size_t *handle_len)
 {
 	struct nt *t = nt_of(tran);
 	struct nt_ep *ep = calloc(1, sizeof *ep);
@@ -33,10 +34,15 @@ int nt_ep_make(struct tran *tran, const struct tran_control *control, void *user
 	}
 	memcpy(h.name, t->load->name, sizeof h.name);
 	*handle_len = nt_put_handle(handle, &h);
-	ep->base = (struct tran_ep){.tran = tran, .user = user, .limits = {.frame_max = NT_FRAME_MAX, .eager_max = EAGER_MAX}};
-	snprintf(ep->base.path, sizeof ep->base.path, "plugin %s, API v%d, device %d %s", t->load->name, t->load->n->abi, t->load->dev, t->load->device);
-	snprintf(ep->peer, sizeof ep->peer, "%.63s", control->peer->address[0] ? control->peer->address : "the peer");
-	struct rpwi_list *lists[] = {&ep->link, &ep->failing, &ep->waiting[0], &ep->waiting[1], &ep->gets, &ep->ordered};
+	ep->base = (struct tran_ep){.tran = tran,
+		.user = user,
+		.limits = {.frame_max = NT_FRAME_MAX, .eager_max = EAGER_MAX}};
+	snprintf(ep->base.path, sizeof ep->base.path, "plugin %s, API v%d, device %d %s",
+		t->load->name, t->load->n->abi, t->load->dev, t->load->device);
+	snprintf(ep->peer, sizeof ep->peer, "%.63s",
+		control->peer->address[0] ? control->peer->address : "the peer");
+	struct rpwi_list *lists[] = {
+		&ep->link, &ep->failing, &ep->waiting[0], &ep->waiting[1], &ep->gets, &ep->ordered};
 	for (unsigned i = 0; i < RPWI_ARRAY_LEN(lists); i++)
 		rpwi_list_init(lists[i]);
 	rpwi_list_add_tail(&t->eps, &ep->link);
@@ -49,10 +55,12 @@ int nt_ep_make(struct tran *tran, const struct tran_control *control, void *user
 static bool same_plugin(struct nt_ep *ep, const struct nt_handle *h)
 {
 	const struct nt_load *l = nt_of_ep(ep)->load;
-	if (h->abi == (unsigned)l->n->abi && !strcmp(h->name, l->name) && h->bytes == l->n->handle_bytes)
+	if (h->abi == (unsigned)l->n->abi && !strcmp(h->name, l->name) &&
+		h->bytes == l->n->handle_bytes)
 		return true;
 	nt_ep_fail(ep, RPW_ERR_REFUSED,
-		"the peer hosts network plugin %s with API v%u, this side %s with v%d: name the same plugin and version on both sides, as in "
+		"the peer hosts network plugin %s with API v%u, this side %s with v%d: name the "
+		"same plugin and version on both sides, as in "
 		"ncclnet:%.100s@v%d",
 		h->name, h->abi, l->name, l->n->abi, l->n->path, l->n->abi);
 	return false;
@@ -91,8 +99,9 @@ static void up(struct nt_ep *ep, struct nt_comm c[4])
 	ep->setup = NULL;
 	int err = nt_frame_open(ep);
 	if (err) {
-		nt_ep_fail(
-			ep, RPW_ERR_SYSTEM, "plugin %s v%d: the buffers for frames cannot be registered or used: %s", load->name, load->n->abi, strerror(-err));
+		nt_ep_fail(ep, RPW_ERR_SYSTEM,
+			"plugin %s v%d: the buffers for frames cannot be registered or used: %s",
+			load->name, load->n->abi, strerror(-err));
 		return;
 	}
 	ep->state = NT_UP;
@@ -121,8 +130,9 @@ void nt_ep_lost(struct nt_ep *ep, const struct nt_lane *l)
 {
 	if (ep->state != NT_UP || ep->deadline_ns != RPWI_NEVER)
 		return;
-	snprintf(ep->lost_why, sizeof ep->lost_why, "plugin %s v%d: the connection to %s broke: %s gave %d (%s)", l->load->name, l->load->n->abi, ep->peer,
-		l->error_call, l->error, ncclnet_result_name(l->error));
+	snprintf(ep->lost_why, sizeof ep->lost_why,
+		"plugin %s v%d: the connection to %s broke: %s gave %d (%s)", l->load->name,
+		l->load->n->abi, ep->peer, l->error_call, l->error, ncclnet_result_name(l->error));
 	ep->deadline_ns = rpwi_now_ns() + NT_LOST_MS * RPWI_NS_PER_MS;
 }
 
@@ -149,7 +159,8 @@ void nt_ep_goodbye(struct nt_ep *ep)
 void nt_ep_report(struct nt *t)
 {
 	while (!rpwi_list_empty(&t->failing)) {
-		struct nt_ep *ep = RPWI_CONTAINER_OF(rpwi_list_pop(&t->failing), struct nt_ep, failing);
+		struct nt_ep *ep =
+			RPWI_CONTAINER_OF(rpwi_list_pop(&t->failing), struct nt_ep, failing);
 		if (ep->was_up)
 			t->base.up->failed(ep->base.user, ep->fail_status, ep->fail_why);
 		else
@@ -204,7 +215,8 @@ bool nt_ep_leave_progress(struct nt_ep *ep, uint64_t now_ns)
 	if (ep->leave_owed)
 		nt_ep_goodbye(ep);
 	nt_frame_flush(ep);
-	bool gone = ep->in.error || ep->out.error || now_ns >= ep->deadline_ns || (ep->leave_placed && ep->leave_heard && nt_frame_idle(ep));
+	bool gone = ep->in.error || ep->out.error || now_ns >= ep->deadline_ns ||
+		    (ep->leave_placed && ep->leave_heard && nt_frame_idle(ep));
 	if (gone)
 		nt_ep_free(ep);
 	return gone;

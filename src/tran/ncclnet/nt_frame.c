@@ -12,18 +12,27 @@
 
 enum { UNDER_WAY_GATHER = 2, BUFFERS_LEN = 2 * NT_REQUESTS * NT_SLOT_LEN };
 
-static uint8_t *out_slot(const struct nt_ep *ep, uint32_t n) { return ep->buffers + (size_t)(n % NT_REQUESTS) * NT_SLOT_LEN; }
-static uint8_t *in_slot(const struct nt_ep *ep, uint32_t n) { return ep->buffers + (size_t)(NT_REQUESTS + n % NT_REQUESTS) * NT_SLOT_LEN; }
+static uint8_t *out_slot(const struct nt_ep *ep, uint32_t n)
+{
+	return ep->buffers + (size_t)(n % NT_REQUESTS) * NT_SLOT_LEN;
+}
+static uint8_t *in_slot(const struct nt_ep *ep, uint32_t n)
+{
+	return ep->buffers + (size_t)(NT_REQUESTS + n % NT_REQUESTS) * NT_SLOT_LEN;
+}
 
 static void receive(struct nt_ep *ep)
 {
-	while (nt_lane_under_way(&ep->in) < NT_REQUESTS && nt_lane_post(&ep->in, in_slot(ep, ep->in.posted), NT_SLOT_LEN, ep->in_reg->mhandle)) {
+	while (nt_lane_under_way(&ep->in) < NT_REQUESTS &&
+		nt_lane_post(
+			&ep->in, in_slot(ep, ep->in.posted), NT_SLOT_LEN, ep->in_reg->mhandle)) {
 	}
 }
 
 int nt_frame_open(struct nt_ep *ep)
 {
-	ep->buffers = mmap(NULL, BUFFERS_LEN, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+	ep->buffers =
+		mmap(NULL, BUFFERS_LEN, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
 	if (ep->buffers == MAP_FAILED) {
 		ep->buffers = NULL;
 		return -ENOMEM;
@@ -84,7 +93,8 @@ void nt_frame_flush(struct nt_ep *ep)
 	}
 }
 
-int nt_send(struct tran_ep *tran_ep, const void *head, size_t head_len, const struct iovec *iov, int iovcnt, size_t body_len)
+int nt_send(struct tran_ep *tran_ep, const void *head, size_t head_len, const struct iovec *iov,
+	int iovcnt, size_t body_len)
 {
 	struct nt_ep *ep = (struct nt_ep *)tran_ep;
 	if (ep->state != NT_UP)
@@ -96,7 +106,8 @@ int nt_send(struct tran_ep *tran_ep, const void *head, size_t head_len, const st
 		ep->want_room = true;
 		return -EAGAIN;
 	}
-	nt_put_item(p, &(struct nt_item){.kind = NT_FRAME, .head_len = (uint16_t)head_len, .len = body_len});
+	nt_put_item(p, &(struct nt_item){
+			       .kind = NT_FRAME, .head_len = (uint16_t)head_len, .len = body_len});
 	p += NT_ITEM_LEN;
 	if (head_len)
 		memcpy(p, head, head_len);
@@ -110,7 +121,10 @@ int nt_send(struct tran_ep *tran_ep, const void *head, size_t head_len, const st
 	return 0;
 }
 
-bool nt_frame_idle(const struct nt_ep *ep) { return ep->filled <= NT_BATCH_LEN && ep->done == ep->fill; }
+bool nt_frame_idle(const struct nt_ep *ep)
+{
+	return ep->filled <= NT_BATCH_LEN && ep->done == ep->fill;
+}
 
 /* ---- what comes ---- */
 
@@ -125,7 +139,8 @@ static const char *batch_take(struct nt_ep *ep, const uint8_t *p, size_t len)
 		at += NT_ITEM_LEN;
 		if (i.kind == NT_LEAVE)
 			nt_ep_left(ep);
-		else if (ep->state == NT_UP) /* what comes after ep_close, or after a failure, is for nobody */
+		else if (ep->state ==
+			 NT_UP) /* what comes after ep_close, or after a failure, is for nobody */
 			why = nt_rma_take(ep, &i, p + at);
 		if (why)
 			return why;
@@ -146,15 +161,18 @@ static void take(struct nt_ep *ep, const struct nt_request *r)
 	else
 		why = batch_take(ep, p, len);
 	if (why)
-		nt_ep_fail(ep, RPW_ERR_PROTOCOL, "%s sent %s over plugin %s v%d: are both ropeways whole, and is the plugin?", ep->peer, why,
-			ep->out.load->name, ep->out.load->n->abi);
+		nt_ep_fail(ep, RPW_ERR_PROTOCOL,
+			"%s sent %s over plugin %s v%d: are both ropeways whole, and is the "
+			"plugin?",
+			ep->peer, why, ep->out.load->name, ep->out.load->n->abi);
 }
 
 unsigned nt_frame_progress(struct nt_ep *ep)
 {
 	unsigned n = 0;
 	/* One by one: behind a goodbye comes nothing but the end of the connection, which is no failure. */
-	while (!ep->leave_heard && (ep->state == NT_UP || ep->state == NT_LEAVING) && n < 2 * NT_REQUESTS && nt_lane_poll(&ep->in, 1)) {
+	while (!ep->leave_heard && (ep->state == NT_UP || ep->state == NT_LEAVING) &&
+		n < 2 * NT_REQUESTS && nt_lane_poll(&ep->in, 1)) {
 		take(ep, nt_lane_oldest(&ep->in));
 		nt_lane_take(&ep->in);
 		n++;

@@ -18,7 +18,8 @@ static void broken(struct nt_lane *l, int rc, const char *call)
 	l->error_call = call;
 }
 
-void nt_lane_open(struct nt_lane *l, const struct nt_load *load, const struct nt_comm *c, bool sends)
+void nt_lane_open(
+	struct nt_lane *l, const struct nt_load *load, const struct nt_comm *c, bool sends)
 {
 	*l = (struct nt_lane){.load = load, .comm = c->comm, .device = c->device, .sends = sends};
 	rpwi_list_init(&l->regs);
@@ -30,10 +31,13 @@ void nt_lane_close(struct nt_lane *l)
 		return;
 	nt_closing = true;
 	while (!rpwi_list_empty(&l->regs))
-		nt_lane_deregister(RPWI_CONTAINER_OF(rpwi_list_pop(&l->regs), struct nt_reg, of_lane));
-	int rc = l->sends ? ncclnet_close_send(l->load->n, l->comm) : ncclnet_close_recv(l->load->n, l->comm);
+		nt_lane_deregister(
+			RPWI_CONTAINER_OF(rpwi_list_pop(&l->regs), struct nt_reg, of_lane));
+	int rc = l->sends ? ncclnet_close_send(l->load->n, l->comm)
+			  : ncclnet_close_recv(l->load->n, l->comm);
 	if (rc)
-		rpwi_debug("ncclnet: plugin %s v%d: closing a comm gave %d (%s)", l->load->name, l->load->n->abi, rc, ncclnet_result_name(rc));
+		rpwi_debug("ncclnet: plugin %s v%d: closing a comm gave %d (%s)", l->load->name,
+			l->load->n->abi, rc, ncclnet_result_name(rc));
 	nt_closing = false;
 	free(l->device);
 	l->device = NULL;
@@ -50,7 +54,8 @@ struct nt_request *nt_lane_post(struct nt_lane *l, void *data, size_t len, void 
 	int tag = 0;
 	void *request;
 	int rc = l->sends ? ncclnet_isend(l->load->n, l->comm, data, len, tag, mhandle, &request)
-			  : ncclnet_irecv(l->load->n, l->comm, 1, &data, &len, &tag, &mhandle, &request);
+			  : ncclnet_irecv(
+				    l->load->n, l->comm, 1, &data, &len, &tag, &mhandle, &request);
 	if (rc)
 		broken(l, rc, l->sends ? "isend" : "irecv");
 	if (rc || !request)
@@ -82,7 +87,8 @@ static bool received(struct nt_lane *l, struct nt_request *r)
 /* Another one can be looked at. */
 static bool finish(struct nt_lane *l, struct nt_request *r)
 {
-	int done = 0, sizes[NCCL_NET_GROUP_MAX] = {0}, rc = ncclnet_test(l->load->n, r->request, &done, sizes);
+	int done = 0, sizes[NCCL_NET_GROUP_MAX] = {0},
+	    rc = ncclnet_test(l->load->n, r->request, &done, sizes);
 	if (rc)
 		broken(l, rc, "test");
 	if (rc || !done)
@@ -105,7 +111,10 @@ unsigned nt_lane_poll(struct nt_lane *l, unsigned most)
 	return n;
 }
 
-struct nt_request *nt_lane_oldest(struct nt_lane *l) { return l->taken != l->finished ? at(l, l->taken) : NULL; }
+struct nt_request *nt_lane_oldest(struct nt_lane *l)
+{
+	return l->taken != l->finished ? at(l, l->taken) : NULL;
+}
 
 /* ---- registrations ---- */
 
@@ -123,10 +132,13 @@ struct nt_reg *nt_lane_register(struct nt_lane *l, struct nt_mem *mem, void *dat
 	struct nt_reg *r = calloc(1, sizeof *r);
 	if (!r)
 		return NULL;
-	int rc = ncclnet_reg(l->load->n, l->comm, mem ? mem->base.addr : data, mem ? mem->base.len : len, NCCL_PTR_HOST, &r->mhandle);
+	int rc = ncclnet_reg(l->load->n, l->comm, mem ? mem->base.addr : data,
+		mem ? mem->base.len : len, NCCL_PTR_HOST, &r->mhandle);
 	if (rc) {
-		rpwi_debug("ncclnet: plugin %s v%d: %zu bytes of host memory at %p cannot be registered: %d (%s)", l->load->name, l->load->n->abi,
-			mem ? mem->base.len : len, mem ? mem->base.addr : data, rc, ncclnet_result_name(rc));
+		rpwi_debug("ncclnet: plugin %s v%d: %zu bytes of host memory at %p cannot be "
+			   "registered: %d (%s)",
+			l->load->name, l->load->n->abi, mem ? mem->base.len : len,
+			mem ? mem->base.addr : data, rc, ncclnet_result_name(rc));
 		free(r);
 		return NULL;
 	}
@@ -145,7 +157,8 @@ void nt_lane_deregister(struct nt_reg *r)
 	struct nt_lane *l = r->lane;
 	int rc = ncclnet_dereg(l->load->n, l->comm, r->mhandle);
 	if (rc)
-		rpwi_debug("ncclnet: plugin %s v%d: deregMr gave %d (%s)", l->load->name, l->load->n->abi, rc, ncclnet_result_name(rc));
+		rpwi_debug("ncclnet: plugin %s v%d: deregMr gave %d (%s)", l->load->name,
+			l->load->n->abi, rc, ncclnet_result_name(rc));
 	rpwi_list_del(&r->of_mem);
 	rpwi_list_del(&r->of_lane);
 	free(r);

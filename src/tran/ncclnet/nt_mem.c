@@ -70,8 +70,11 @@ static void wait_for_plugin(struct nt *t, struct nt_mem *m)
 		struct nt_ep *ep = RPWI_CONTAINER_OF(l, struct nt_ep, link);
 		if (!uses(&ep->bulk_out, m) && !uses(&ep->bulk_in, m) && !queued(&ep->to_send, m))
 			continue;
-		nt_ep_fail(ep, RPW_ERR_UNREACHABLE, "memory was released while plugin %s v%d still %s it for the peer, which did not %s within %d ms",
-			t->load->name, t->load->n->abi, uses(&ep->bulk_in, m) ? "wrote to" : "read", uses(&ep->bulk_in, m) ? "send" : "take it", NT_RELEASE_MS);
+		nt_ep_fail(ep, RPW_ERR_UNREACHABLE,
+			"memory was released while plugin %s v%d still %s it for the peer, which "
+			"did not %s within %d ms",
+			t->load->name, t->load->n->abi, uses(&ep->bulk_in, m) ? "wrote to" : "read",
+			uses(&ep->bulk_in, m) ? "send" : "take it", NT_RELEASE_MS);
 		nt_bulk_close(ep);
 	}
 	assert(!m->users);
@@ -87,7 +90,8 @@ void nt_mem_del(struct tran *tran, struct tran_mem *base)
 	if (m->users)
 		wait_for_plugin(t, m);
 	while (!rpwi_list_empty(&m->regs))
-		nt_lane_deregister(RPWI_CONTAINER_OF(rpwi_list_pop(&m->regs), struct nt_reg, of_mem));
+		nt_lane_deregister(
+			RPWI_CONTAINER_OF(rpwi_list_pop(&m->regs), struct nt_reg, of_mem));
 	tran_slots_give(&t->mem, m->slot);
 	free(m);
 }

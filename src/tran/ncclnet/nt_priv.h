@@ -30,12 +30,15 @@ enum {
 	NT_CHUNKS = NT_SMALL_MAX + NT_BULK_MAX,
 	NT_ANSWERS_MAX = 128, /* at least NT_SMALL_MAX + 2 * NT_BULK_MAX, a power of 2 */
 	NT_OPS_MAX = 65536,   /* rma, atomics and flushes of an endpoint that are not done */
-	NT_LOST_MS = 1000,    /* one comm is broken: so long the peer's goodbye on the other may take */
-	NT_LINGER_MS = 3000,  /* after ep_close, for what was taken and the goodbye */
-	NT_CLOSE_MS = 500,    /* the same when the context goes */
-	NT_RELEASE_MS = 2000, /* mem_del while a plugin still reads or writes there: then the endpoint is broken */
+	NT_LOST_MS =
+		1000, /* one comm is broken: so long the peer's goodbye on the other may take */
+	NT_LINGER_MS = 3000, /* after ep_close, for what was taken and the goodbye */
+	NT_CLOSE_MS = 500,   /* the same when the context goes */
+	NT_RELEASE_MS =
+		2000, /* mem_del while a plugin still reads or writes there: then the endpoint is broken */
 };
-_Static_assert(NT_ANSWERS_MAX >= NT_SMALL_MAX + 2 * NT_BULK_MAX, "every answer that a peer is owed has a place");
+_Static_assert(NT_ANSWERS_MAX >= NT_SMALL_MAX + 2 * NT_BULK_MAX,
+	"every answer that a peer is owed has a place");
 
 /* A plugin and its device; one for each "PATH[@vN]" of the process, never freed. */
 struct nt_load {
@@ -154,8 +157,9 @@ struct nt_ep {
 	struct rpwi_list failing;
 	enum nt_ep_state state;
 	bool was_up, want_room, has_comms, leave_owed, leave_placed, leave_heard;
-	uint64_t deadline_ns; /* of starting, of leaving; while up: lost, and since when that has to have a reason */
-	char peer[72];        /* for people */
+	uint64_t
+		deadline_ns; /* of starting, of leaving; while up: lost, and since when that has to have a reason */
+	char peer[72]; /* for people */
 	char lost_why[200];
 	int fail_status;
 	char fail_why[320];
@@ -197,7 +201,8 @@ static inline struct nt *nt_of_ep(const struct nt_ep *ep) { return (struct nt *)
 uint64_t nt_random(void);
 
 /* nt_setup.c: what one endpoint listens on. The handle's plugin parts and nonce are filled in. 0 or -errno and a sentence. */
-int nt_setup_new(const struct nt_load *load, struct nt_handle *h, struct nt_setup **out, char *why, size_t why_len);
+int nt_setup_new(const struct nt_load *load, struct nt_handle *h, struct nt_setup **out, char *why,
+	size_t why_len);
 /* Begin to connect, with the peer's handle. 0 or -errno. */
 int nt_setup_start(struct nt_setup *s, const struct nt_handle *peer, uint64_t deadline_ns);
 /* 1: all four comms are there, and taken: send frames, send bulk, receive frames, receive bulk. 0: not yet. < 0: enum rpw_status, with a sentence. */
@@ -206,10 +211,12 @@ int nt_setup_look(struct nt_setup *s, struct nt_comm out[4], char *why, size_t w
 void nt_setup_drop(struct nt_setup *s);
 
 /* nt_ep.c */
-int nt_ep_make(struct tran *t, const struct tran_control *control, void *user, struct tran_ep **out, uint8_t *handle, size_t *handle_len);
+int nt_ep_make(struct tran *t, const struct tran_control *control, void *user, struct tran_ep **out,
+	uint8_t *handle, size_t *handle_len);
 int nt_ep_start(struct tran_ep *ep, const uint8_t *handle, size_t len, unsigned timeout_ms);
 void nt_ep_close(struct tran_ep *ep);
-void nt_ep_fail(struct nt_ep *ep, int status, const char *fmt, ...) __attribute__((format(printf, 3, 4)));
+void nt_ep_fail(struct nt_ep *ep, int status, const char *fmt, ...)
+	__attribute__((format(printf, 3, 4)));
 /* A comm broke: if the peer has left, its goodbye says so in a moment. */
 void nt_ep_lost(struct nt_ep *ep, const struct nt_lane *l);
 void nt_ep_report(struct nt *t);
@@ -223,7 +230,8 @@ void nt_ep_goodbye(struct nt_ep *ep);
 bool nt_ep_leave_progress(struct nt_ep *ep, uint64_t now_ns);
 
 /* nt_lane.c */
-void nt_lane_open(struct nt_lane *l, const struct nt_load *load, const struct nt_comm *c, bool sends);
+void nt_lane_open(
+	struct nt_lane *l, const struct nt_load *load, const struct nt_comm *c, bool sends);
 /* Its registrations, the comm, its device handle. What was under way ends. */
 void nt_lane_close(struct nt_lane *l);
 /* The request, or NULL: not now, or broken. */
@@ -243,7 +251,8 @@ void nt_lane_deregister(struct nt_reg *r);
 /* nt_frame.c */
 int nt_frame_open(struct nt_ep *ep);
 void nt_frame_close(struct nt_ep *ep);
-int nt_send(struct tran_ep *ep, const void *head, size_t head_len, const struct iovec *iov, int iovcnt, size_t body_len);
+int nt_send(struct tran_ep *ep, const void *head, size_t head_len, const struct iovec *iov,
+	int iovcnt, size_t body_len);
 /* Room for an item of `len` bytes in all, or NULL. */
 uint8_t *nt_frame_reserve(struct nt_ep *ep, size_t len);
 /* What was reserved last is not needed. */
@@ -266,9 +275,10 @@ void nt_bulk_forget(struct nt_ep *ep, struct nt_mem *m);
 void nt_bulk_close(struct nt_ep *ep);
 
 /* nt_rma.c */
-int nt_rma(struct tran_ep *ep, bool is_put, const struct tran_desc *remote, uint64_t offset, void *local, size_t len, const struct tran_mem *mem, void *cookie);
-int nt_atomic(struct tran_ep *ep, enum tran_atomic op, const struct tran_desc *remote, uint64_t offset, uint64_t operand, uint64_t compare, uint64_t *before,
-	void *cookie);
+int nt_rma(struct tran_ep *ep, bool is_put, const struct tran_desc *remote, uint64_t offset,
+	void *local, size_t len, const struct tran_mem *mem, void *cookie);
+int nt_atomic(struct tran_ep *ep, enum tran_atomic op, const struct tran_desc *remote,
+	uint64_t offset, uint64_t operand, uint64_t compare, uint64_t *before, void *cookie);
 int nt_flush(struct tran_ep *ep, void *cookie);
 void nt_rma_pump(struct nt_ep *ep);
 void nt_rma_drop(struct nt_ep *ep);

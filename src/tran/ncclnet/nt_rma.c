@@ -43,7 +43,8 @@ void nt_rma_drop(struct nt_ep *ep)
 	struct rpwi_list *lists[] = {&ep->gets, &ep->ordered};
 	for (unsigned i = 0; i < RPWI_ARRAY_LEN(lists); i++)
 		while (!rpwi_list_empty(lists[i]))
-			op_free(ep, RPWI_CONTAINER_OF(rpwi_list_pop(lists[i]), struct nt_op, posted));
+			op_free(ep,
+				RPWI_CONTAINER_OF(rpwi_list_pop(lists[i]), struct nt_op, posted));
 	memset(ep->chunk, 0, sizeof ep->chunk);
 	ep->answers_count = 0;
 }
@@ -61,7 +62,8 @@ static void op_check_done(struct nt_ep *ep, struct nt_op *op)
 	if (op->chunks || !rpwi_list_empty(&op->waiting))
 		return;
 	op_done(ep, op);
-	while (!rpwi_list_empty(&ep->ordered) && RPWI_CONTAINER_OF(ep->ordered.next, struct nt_op, posted)->kind == NT_OP_FLUSH)
+	while (!rpwi_list_empty(&ep->ordered) &&
+		RPWI_CONTAINER_OF(ep->ordered.next, struct nt_op, posted)->kind == NT_OP_FLUSH)
 		op_done(ep, RPWI_CONTAINER_OF(rpwi_list_pop(&ep->ordered), struct nt_op, posted));
 }
 
@@ -75,7 +77,10 @@ static void op_fault(struct nt_op *op, int status)
 
 static struct nt_chunk *chunk_new(struct nt_ep *ep, struct nt_op *op, size_t len, bool bulk)
 {
-	static const uint8_t kinds[] = {[NT_OP_GET] = NT_GET, [NT_OP_PUT] = NT_PUT, [NT_OP_ADD] = NT_ADD, [NT_OP_SWAP] = NT_SWAP};
+	static const uint8_t kinds[] = {[NT_OP_GET] = NT_GET,
+		[NT_OP_PUT] = NT_PUT,
+		[NT_OP_ADD] = NT_ADD,
+		[NT_OP_SWAP] = NT_SWAP};
 	unsigned i = bulk ? NT_SMALL_MAX : 0;
 	while (ep->chunk[i].op) /* one is free: the counts say so */
 		i++;
@@ -100,7 +105,10 @@ static struct nt_chunk *chunk_of(struct nt_ep *ep, uint32_t id)
 	return c && c->op && c->id == id ? c : NULL;
 }
 
-static bool is_bulk(const struct nt_ep *ep, const struct nt_chunk *c) { return c - ep->chunk >= NT_SMALL_MAX; }
+static bool is_bulk(const struct nt_ep *ep, const struct nt_chunk *c)
+{
+	return c - ep->chunk >= NT_SMALL_MAX;
+}
 
 static void chunk_done(struct nt_ep *ep, struct nt_chunk *c)
 {
@@ -128,7 +136,9 @@ static bool issue_put(struct nt_ep *ep, struct nt_op *op, const struct nt_target
 	struct nt_chunk *c = chunk_new(ep, op, len, true);
 	nt_put_item(p, &(struct nt_item){.kind = NT_PUT, .id = c->id, .len = len});
 	nt_put_target(p + NT_ITEM_LEN, at);
-	nt_bulk_add(ep, true, &(struct nt_bulk){.data = c->local, .len = len, .reg = reg, .id = c->id, .kind = NT_PUT});
+	nt_bulk_add(ep, true,
+		&(struct nt_bulk){
+			.data = c->local, .len = len, .reg = reg, .id = c->id, .kind = NT_PUT});
 	return true;
 }
 
@@ -139,7 +149,8 @@ static bool issue_small(struct nt_ep *ep, struct nt_op *op, const struct nt_targ
 	uint8_t *p = nt_frame_reserve(ep, NT_ITEM_LEN + NT_TARGET_LEN + more);
 	if (!p)
 		return false;
-	if (op->kind == NT_OP_PUT && len && rpwi_guard_copy(p + NT_ITEM_LEN + NT_TARGET_LEN, op->local + op->issued, len)) {
+	if (op->kind == NT_OP_PUT && len &&
+		rpwi_guard_copy(p + NT_ITEM_LEN + NT_TARGET_LEN, op->local + op->issued, len)) {
 		nt_frame_unreserve(ep, NT_ITEM_LEN + NT_TARGET_LEN + more);
 		op_fault(op, RPW_ERR_INVALID); /* our own program's buffer is not mapped */
 		op_check_done(ep, op);
@@ -147,7 +158,9 @@ static bool issue_small(struct nt_ep *ep, struct nt_op *op, const struct nt_targ
 	}
 	struct nt_chunk *c = chunk_new(ep, op, len, len > NT_HERE_MAX);
 	c->sent = true;
-	nt_put_item(p, &(struct nt_item){.kind = c->kind == NT_PUT ? NT_PUT_HERE : c->kind, .id = c->id, .len = len});
+	nt_put_item(p, &(struct nt_item){.kind = c->kind == NT_PUT ? NT_PUT_HERE : c->kind,
+			       .id = c->id,
+			       .len = len});
 	nt_put_target(p + NT_ITEM_LEN, at);
 	if (atomic) {
 		rpwi_put_be64(p + NT_ITEM_LEN + NT_TARGET_LEN, op->operand);
@@ -161,16 +174,23 @@ static bool issue(struct nt_ep *ep, struct nt_op *op)
 {
 	size_t left = op->len - op->issued, len = RPWI_MIN(left, ep->out.load->chunk_max);
 	bool bulk = len > NT_HERE_MAX;
-	struct nt_target at = {.slot = op->target.slot, .key = op->target.key, .offset = op->target.offset + op->issued};
-	if (bulk ? ep->bulk_chunks == NT_BULK_MAX || !ep->bulk_in.comm || ep->bulk_in.error || ep->bulk_out.error : ep->small_chunks == NT_SMALL_MAX)
+	struct nt_target at = {.slot = op->target.slot,
+		.key = op->target.key,
+		.offset = op->target.offset + op->issued};
+	if (bulk ? ep->bulk_chunks == NT_BULK_MAX || !ep->bulk_in.comm || ep->bulk_in.error ||
+				ep->bulk_out.error
+		 : ep->small_chunks == NT_SMALL_MAX)
 		return false;
-	return bulk && op->kind == NT_OP_PUT ? issue_put(ep, op, &at, len) : issue_small(ep, op, &at, len);
+	return bulk && op->kind == NT_OP_PUT ? issue_put(ep, op, &at, len)
+					     : issue_small(ep, op, &at, len);
 }
 
 void nt_rma_pump(struct nt_ep *ep)
 {
 	for (int bulk = 0; bulk < 2; bulk++)
-		while (!rpwi_list_empty(&ep->waiting[bulk]) && issue(ep, RPWI_CONTAINER_OF(ep->waiting[bulk].next, struct nt_op, waiting))) {
+		while (!rpwi_list_empty(&ep->waiting[bulk]) &&
+			issue(ep,
+				RPWI_CONTAINER_OF(ep->waiting[bulk].next, struct nt_op, waiting))) {
 		}
 }
 
@@ -183,8 +203,9 @@ static void push(struct nt_ep *ep)
 		nt_bulk_push(ep);
 }
 
-static int post(struct nt_ep *ep, enum nt_op_kind kind, const struct tran_desc *remote, uint64_t offset, void *local, size_t len, const struct tran_mem *mem,
-	void *cookie, struct nt_op **out)
+static int post(struct nt_ep *ep, enum nt_op_kind kind, const struct tran_desc *remote,
+	uint64_t offset, void *local, size_t len, const struct tran_mem *mem, void *cookie,
+	struct nt_op **out)
 {
 	struct nt_key key;
 	if (ep->state != NT_UP)
@@ -195,7 +216,8 @@ static int post(struct nt_ep *ep, enum nt_op_kind kind, const struct tran_desc *
 	if (!op)
 		return -ENOMEM;
 	if (nt_get_desc(remote, &key))
-		key = (struct nt_key){.slot = UINT32_MAX}; /* garbled: the peer will not find it, either */
+		key = (struct nt_key){
+			.slot = UINT32_MAX}; /* garbled: the peer will not find it, either */
 	op->target = (struct nt_target){.slot = key.slot, .key = key.key, .offset = offset};
 	op->local = local;
 	op->local_mem = (struct nt_mem *)mem;
@@ -206,23 +228,25 @@ static int post(struct nt_ep *ep, enum nt_op_kind kind, const struct tran_desc *
 	return 0;
 }
 
-int nt_rma(struct tran_ep *tran_ep, bool is_put, const struct tran_desc *remote, uint64_t offset, void *local, size_t len, const struct tran_mem *mem,
-	void *cookie)
+int nt_rma(struct tran_ep *tran_ep, bool is_put, const struct tran_desc *remote, uint64_t offset,
+	void *local, size_t len, const struct tran_mem *mem, void *cookie)
 {
 	struct nt_ep *ep = (struct nt_ep *)tran_ep;
 	struct nt_op *op;
-	int err = post(ep, is_put ? NT_OP_PUT : NT_OP_GET, remote, offset, local, len, mem, cookie, &op);
+	int err = post(
+		ep, is_put ? NT_OP_PUT : NT_OP_GET, remote, offset, local, len, mem, cookie, &op);
 	if (!err)
 		push(ep);
 	return err;
 }
 
-int nt_atomic(struct tran_ep *tran_ep, enum tran_atomic kind, const struct tran_desc *remote, uint64_t offset, uint64_t operand, uint64_t compare,
-	uint64_t *before, void *cookie)
+int nt_atomic(struct tran_ep *tran_ep, enum tran_atomic kind, const struct tran_desc *remote,
+	uint64_t offset, uint64_t operand, uint64_t compare, uint64_t *before, void *cookie)
 {
 	struct nt_ep *ep = (struct nt_ep *)tran_ep;
 	struct nt_op *op;
-	int err = post(ep, kind == TRAN_FETCH_ADD ? NT_OP_ADD : NT_OP_SWAP, remote, offset, NULL, 8, NULL, cookie, &op);
+	int err = post(ep, kind == TRAN_FETCH_ADD ? NT_OP_ADD : NT_OP_SWAP, remote, offset, NULL, 8,
+		NULL, cookie, &op);
 	if (err)
 		return err;
 	op->operand = operand;
@@ -288,12 +312,16 @@ static const char *on_done(struct nt_ep *ep, const struct nt_item *i)
 		*op->before = i->value;
 	else if (i->answer == NT_NO_ACCESS)
 		op_fault(op, rpwi_fail(RPW_ERR_ACCESS,
-				     "ncclnet: %s refused the access to %zu bytes at offset %llu: it has no such memory registered (any more), or not for "
+				     "ncclnet: %s refused the access to %zu bytes at offset %llu: "
+				     "it has no such memory registered (any more), or not for "
 				     "this, or not that much; use the key that it packed",
 				     ep->peer, op->len, (unsigned long long)op->target.offset));
 	else if (i->answer != NT_OK)
-		op_fault(op, rpwi_fail(RPW_ERR_SYSTEM, "ncclnet: plugin %s v%d of %s could not register the %zu bytes at offset %llu", ep->out.load->name,
-				     ep->out.load->n->abi, ep->peer, op->len, (unsigned long long)op->target.offset));
+		op_fault(op, rpwi_fail(RPW_ERR_SYSTEM,
+				     "ncclnet: plugin %s v%d of %s could not register the %zu "
+				     "bytes at offset %llu",
+				     ep->out.load->name, ep->out.load->n->abi, ep->peer, op->len,
+				     (unsigned long long)op->target.offset));
 	c->answered = true;
 	if (c->sent || c->kind == NT_GET)
 		chunk_done(ep, c);
@@ -322,7 +350,9 @@ static const char *answer(struct nt_ep *ep, const struct nt_answer *a)
 
 static const char *done(struct nt_ep *ep, uint32_t id, uint8_t how, uint64_t value)
 {
-	return answer(ep, &(struct nt_answer){.item = {.kind = NT_DONE, .id = id, .answer = how, .value = value}});
+	return answer(
+		ep, &(struct nt_answer){
+			    .item = {.kind = NT_DONE, .id = id, .answer = how, .value = value}});
 }
 
 void nt_rma_came(struct nt_ep *ep, const struct nt_bulk *b)
@@ -355,23 +385,32 @@ static bool place_data(struct nt_ep *ep, struct nt_answer *a)
 	if (!p)
 		return false;
 	if (!m)
-		a->item = (struct nt_item){.kind = NT_DONE, .id = a->item.id, .answer = NT_NO_ACCESS};
+		a->item =
+			(struct nt_item){.kind = NT_DONE, .id = a->item.id, .answer = NT_NO_ACCESS};
 	else if (here && len && rpwi_guard_copy(p + NT_ITEM_LEN, from, len)) {
 		nt_frame_unreserve(ep, len);
-		a->item = (struct nt_item){.kind = NT_DONE, .id = a->item.id, .answer = NT_NO_ACCESS};
+		a->item =
+			(struct nt_item){.kind = NT_DONE, .id = a->item.id, .answer = NT_NO_ACCESS};
 	} else if (!here && !(reg = nt_lane_register(&ep->bulk_out, m, from, len)))
 		a->item = (struct nt_item){.kind = NT_DONE, .id = a->item.id, .answer = NT_FAILED};
 	else
 		a->item.kind = here ? NT_DATA_HERE : NT_DATA;
 	nt_put_item(p, &a->item);
 	if (a->item.kind == NT_DATA)
-		nt_bulk_add(ep, true, &(struct nt_bulk){.data = from, .len = len, .reg = reg, .mem = m, .id = a->item.id, .kind = NT_DATA});
+		nt_bulk_add(ep, true,
+			&(struct nt_bulk){.data = from,
+				.len = len,
+				.reg = reg,
+				.mem = m,
+				.id = a->item.id,
+				.kind = NT_DATA});
 	return true;
 }
 
 void nt_rma_answer(struct nt_ep *ep)
 {
-	for (; ep->answers_count; ep->answers_count--, ep->answers_first = (ep->answers_first + 1) % NT_ANSWERS_MAX) {
+	for (; ep->answers_count;
+		ep->answers_count--, ep->answers_first = (ep->answers_first + 1) % NT_ANSWERS_MAX) {
 		struct nt_answer *a = &ep->answers[ep->answers_first];
 		if (a->item.kind == NT_GET) {
 			if (!place_data(ep, a))
@@ -391,7 +430,8 @@ static const char *on_put(struct nt_ep *ep, const struct nt_item *i, const uint8
 	struct nt_mem *m = nt_mem_find(nt_of_ep(ep), &at, (size_t)i->len, TRAN_WRITE);
 	if (ep->to_receive.count == RPWI_ARRAY_LEN(ep->to_receive.at))
 		return "more puts than allowed";
-	struct nt_bulk b = {.len = (size_t)i->len, .id = i->id, .kind = NT_PUT, .answer = NT_NO_ACCESS};
+	struct nt_bulk b = {
+		.len = (size_t)i->len, .id = i->id, .kind = NT_PUT, .answer = NT_NO_ACCESS};
 	if (m) {
 		b.data = (uint8_t *)m->base.addr + at.offset;
 		b.reg = nt_lane_register(&ep->bulk_in, m, b.data, b.len);
@@ -406,7 +446,8 @@ static const char *on_put_here(struct nt_ep *ep, const struct nt_item *i, const 
 {
 	struct nt_target at = nt_get_target(more);
 	struct nt_mem *m = nt_mem_find(nt_of_ep(ep), &at, (size_t)i->len, TRAN_WRITE);
-	bool bad = !m || (i->len && rpwi_guard_copy_up((uint8_t *)m->base.addr + at.offset, more + NT_TARGET_LEN, (size_t)i->len));
+	bool bad = !m || (i->len && rpwi_guard_copy_up((uint8_t *)m->base.addr + at.offset,
+					    more + NT_TARGET_LEN, (size_t)i->len));
 	return done(ep, i->id, bad ? NT_NO_ACCESS : NT_OK, 0);
 }
 
@@ -423,14 +464,17 @@ static void do_atomic(void *arg)
 		return;
 	}
 	a->before = a->compare;
-	__atomic_compare_exchange_n(a->at, &a->before, a->operand, false, __ATOMIC_SEQ_CST, __ATOMIC_SEQ_CST);
+	__atomic_compare_exchange_n(
+		a->at, &a->before, a->operand, false, __ATOMIC_SEQ_CST, __ATOMIC_SEQ_CST);
 }
 
 static const char *on_atomic(struct nt_ep *ep, const struct nt_item *i, const uint8_t *more)
 {
 	struct nt_target at = nt_get_target(more);
 	struct nt_mem *m = nt_mem_find(nt_of_ep(ep), &at, 8, TRAN_ATOMIC);
-	struct atomic a = {.operand = rpwi_get_be64(more + NT_TARGET_LEN), .compare = rpwi_get_be64(more + NT_TARGET_LEN + 8), .is_add = i->kind == NT_ADD};
+	struct atomic a = {.operand = rpwi_get_be64(more + NT_TARGET_LEN),
+		.compare = rpwi_get_be64(more + NT_TARGET_LEN + 8),
+		.is_add = i->kind == NT_ADD};
 	if (m)
 		a.at = (uint64_t *)((char *)m->base.addr + at.offset);
 	bool bad = !m || (uintptr_t)a.at % 8 || rpwi_guard_call(do_atomic, &a);
@@ -441,7 +485,8 @@ const char *nt_rma_take(struct nt_ep *ep, const struct nt_item *i, const uint8_t
 {
 	switch (i->kind) {
 	case NT_FRAME:
-		ep->base.tran->up->frame(ep->base.user, more, i->head_len, more + i->head_len, (size_t)i->len);
+		ep->base.tran->up->frame(
+			ep->base.user, more, i->head_len, more + i->head_len, (size_t)i->len);
 		return NULL;
 	case NT_GET:
 		return answer(ep, &(struct nt_answer){.item = *i, .at = nt_get_target(more)});

@@ -30,7 +30,8 @@ struct nt_setup {
 	const struct nt_load *load;
 	int inside; /* of the endpoint and its threads, who is still here; atomic, as all that follows up to the blank line */
 	bool given_up, connected, accepted;
-	const char *connecting_in, *accepting_in; /* the plugin's call that each thread is in, or NULL */
+	const char *connecting_in,
+		*accepting_in; /* the plugin's call that each thread is in, or NULL */
 
 	uint64_t deadline_ns;
 	uint8_t nonce[NT_NONCE_LEN], peer_nonce[NT_NONCE_LEN];
@@ -89,7 +90,8 @@ static bool device_new(struct nt_comm *c)
 }
 
 /* One message of a new comm, waited for. 1: done; 0: not within its time; else what the plugin said. */
-static int one_message(struct nt_setup *s, struct nt_comm *c, bool sends, uint8_t *text, uint64_t until_ns)
+static int one_message(
+	struct nt_setup *s, struct nt_comm *c, bool sends, uint8_t *text, uint64_t until_ns)
 {
 	const struct ncclnet *n = s->load->n;
 	unsigned us = PAUSE_LEAST_US;
@@ -98,7 +100,8 @@ static int one_message(struct nt_setup *s, struct nt_comm *c, bool sends, uint8_
 	struct nt_reg *reg = nt_lane_register(&l, NULL, text, NT_HELLO_LEN);
 	struct nt_request *r = NULL;
 	if (!reg) {
-		rpwi_debug("ncclnet: plugin %s v%d: a hello cannot be registered", s->load->name, n->abi);
+		rpwi_debug("ncclnet: plugin %s v%d: a hello cannot be registered", s->load->name,
+			n->abi);
 		return -1;
 	}
 	while (!l.error && l.finished == 0) {
@@ -114,7 +117,8 @@ static int one_message(struct nt_setup *s, struct nt_comm *c, bool sends, uint8_
 
 /* ---- the side that connects ---- */
 
-static bool failed(char *why, size_t why_len, int *status, int as, const char *fmt, ...) __attribute__((format(printf, 5, 6)));
+static bool failed(char *why, size_t why_len, int *status, int as, const char *fmt, ...)
+	__attribute__((format(printf, 5, 6)));
 static bool failed(char *why, size_t why_len, int *status, int as, const char *fmt, ...)
 {
 	va_list ap;
@@ -124,14 +128,17 @@ static bool failed(char *why, size_t why_len, int *status, int as, const char *f
 	*status = as;
 	return false;
 }
-#define CANNOT_CONNECT(as, ...) failed(s->why_connecting, sizeof s->why_connecting, &s->status_connecting, as, __VA_ARGS__)
-#define CANNOT_ACCEPT(as, ...) failed(s->why_accepting, sizeof s->why_accepting, &s->status_accepting, as, __VA_ARGS__)
+#define CANNOT_CONNECT(as, ...) \
+	failed(s->why_connecting, sizeof s->why_connecting, &s->status_connecting, as, __VA_ARGS__)
+#define CANNOT_ACCEPT(as, ...) \
+	failed(s->why_accepting, sizeof s->why_accepting, &s->status_accepting, as, __VA_ARGS__)
 
 static int connect_once(struct nt_setup *s, void *handle, struct nt_comm *c)
 {
 	if (!device_new(c))
 		return NCCL_SYSTEM_ERROR;
-	return ncclnet_connect(s->load->n, s->load->ctx, s->load->dev, handle, &c->comm, &c->device);
+	return ncclnet_connect(
+		s->load->n, s->load->ctx, s->load->dev, handle, &c->comm, &c->device);
 }
 
 static bool connect_one(struct nt_setup *s, int which)
@@ -143,15 +150,18 @@ static bool connect_one(struct nt_setup *s, int which)
 		int rc = connect_once(s, s->peer[which], c);
 		SET(s->connecting_in, NULL);
 		if (rc)
-			return CANNOT_CONNECT(
-				RPW_ERR_UNREACHABLE, "connecting to the peer for %s: connect gave %d (%s)", which_text[which], rc, ncclnet_result_name(rc));
+			return CANNOT_CONNECT(RPW_ERR_UNREACHABLE,
+				"connecting to the peer for %s: connect gave %d (%s)",
+				which_text[which], rc, ncclnet_result_name(rc));
 	} while (!c->comm && pause_us(s, s->deadline_ns, &us));
 	if (!c->comm)
-		return CANNOT_CONNECT(RPW_ERR_TIMEOUT, "the peer did not take our connection for %s in time", which_text[which]);
+		return CANNOT_CONNECT(RPW_ERR_TIMEOUT,
+			"the peer did not take our connection for %s in time", which_text[which]);
 	nt_put_hello(s->said, (unsigned)s->load->n->abi, (unsigned)which, s->peer_nonce, s->nonce);
 	int rc = one_message(s, c, true, s->said, s->deadline_ns);
 	if (rc <= 0)
-		return CANNOT_CONNECT(rc ? RPW_ERR_UNREACHABLE : RPW_ERR_TIMEOUT, "the peer did not take our first message for %s%s", which_text[which],
+		return CANNOT_CONNECT(rc ? RPW_ERR_UNREACHABLE : RPW_ERR_TIMEOUT,
+			"the peer did not take our first message for %s%s", which_text[which],
 			rc ? ": the plugin reports an error" : " in time");
 	return true;
 }
@@ -167,7 +177,8 @@ static void call_out(struct nt_setup *s)
 		struct nt_comm c = {0};
 		memcpy(s->called_out, s->own[which], HANDLE_ROOM);
 		until_ns = rpwi_now_ns() + NT_LOST_MS * RPWI_NS_PER_MS;
-		while (!GET(s->accepted) && !c.comm && rpwi_now_ns() < until_ns && !connect_once(s, s->called_out, &c))
+		while (!GET(s->accepted) && !c.comm && rpwi_now_ns() < until_ns &&
+			!connect_once(s, s->called_out, &c))
 			usleep(us);
 		until_ns = rpwi_now_ns() + CALL_OUT_MS * RPWI_NS_PER_MS;
 		while (!GET(s->accepted) && rpwi_now_ns() < until_ns)
@@ -208,22 +219,29 @@ static bool accept_one(struct nt_setup *s, int which)
 		unsigned us = PAUSE_LEAST_US;
 		do {
 			if (!device_new(c))
-				return CANNOT_ACCEPT(RPW_ERR_NO_MEMORY, "no memory for a device handle");
+				return CANNOT_ACCEPT(
+					RPW_ERR_NO_MEMORY, "no memory for a device handle");
 			SET(s->accepting_in, "accept");
 			int rc = ncclnet_accept(s->load->n, s->listen[which], &c->comm, &c->device);
 			SET(s->accepting_in, NULL);
 			if (rc)
-				return CANNOT_ACCEPT(
-					RPW_ERR_UNREACHABLE, "accepting the peer for %s: accept gave %d (%s)", which_text[which], rc, ncclnet_result_name(rc));
+				return CANNOT_ACCEPT(RPW_ERR_UNREACHABLE,
+					"accepting the peer for %s: accept gave %d (%s)",
+					which_text[which], rc, ncclnet_result_name(rc));
 		} while (!c->comm && pause_us(s, s->deadline_ns, &us));
 		if (!c->comm || GET(s->given_up))
-			return CANNOT_ACCEPT(RPW_ERR_TIMEOUT, "the peer did not connect for %s in time", which_text[which]);
-		uint64_t now = rpwi_now_ns(), left = s->deadline_ns > now ? s->deadline_ns - now : 0;
+			return CANNOT_ACCEPT(RPW_ERR_TIMEOUT,
+				"the peer did not connect for %s in time", which_text[which]);
+		uint64_t now = rpwi_now_ns(),
+			 left = s->deadline_ns > now ? s->deadline_ns - now : 0;
 		memset(s->heard, 0, sizeof s->heard);
-		if (one_message(s, c, false, s->heard, now + RPWI_MAX(left / 4, STRANGER_MS * RPWI_NS_PER_MS)) == 1 && is_ours(s, which))
+		if (one_message(s, c, false, s->heard,
+			    now + RPWI_MAX(left / 4, STRANGER_MS * RPWI_NS_PER_MS)) == 1 &&
+			is_ours(s, which))
 			return true;
-		rpwi_debug("ncclnet: plugin %s v%d accepted a stranger for %s: it did not say who it is, and is closed", s->load->name, s->load->n->abi,
-			which_text[which]);
+		rpwi_debug("ncclnet: plugin %s v%d accepted a stranger for %s: it did not say who "
+			   "it is, and is closed",
+			s->load->name, s->load->n->abi, which_text[which]);
 		comm_close(s->load, c, false);
 	}
 }
@@ -239,7 +257,8 @@ static void *accepting(void *arg)
 
 /* ---- the endpoint's side ---- */
 
-int nt_setup_new(const struct nt_load *load, struct nt_handle *h, struct nt_setup **out, char *why, size_t why_len)
+int nt_setup_new(const struct nt_load *load, struct nt_handle *h, struct nt_setup **out, char *why,
+	size_t why_len)
 {
 	struct nt_setup *s = aligned_alloc(64, (sizeof *s + 63) / 64 * 64);
 	if (!s) {
@@ -257,8 +276,10 @@ int nt_setup_new(const struct nt_load *load, struct nt_handle *h, struct nt_setu
 	for (int i = 0; i < 2; i++) {
 		int rc = ncclnet_listen(load->n, load->ctx, load->dev, s->own[i], &s->listen[i]);
 		if (rc || !s->listen[i]) {
-			snprintf(why, why_len, "plugin %s v%d does not listen on its device %d (%s): %d (%s)", load->name, load->n->abi, load->dev,
-				load->device, rc, rc ? ncclnet_result_name(rc) : "success, and no listen comm");
+			snprintf(why, why_len,
+				"plugin %s v%d does not listen on its device %d (%s): %d (%s)",
+				load->name, load->n->abi, load->dev, load->device, rc,
+				rc ? ncclnet_result_name(rc) : "success, and no listen comm");
 			leave(s);
 			return -EIO;
 		}
@@ -276,7 +297,8 @@ static int thread_new(struct nt_setup *s, void *(*run)(void *))
 	sigfillset(&all);
 	pthread_attr_init(&detached);
 	pthread_attr_setdetachstate(&detached, PTHREAD_CREATE_DETACHED);
-	pthread_sigmask(SIG_SETMASK, &all, &before); /* the program's signals are for its own threads */
+	pthread_sigmask(
+		SIG_SETMASK, &all, &before); /* the program's signals are for its own threads */
 	__atomic_add_fetch(&s->inside, 1, __ATOMIC_ACQ_REL);
 	int err = pthread_create(&thread, &detached, run, s);
 	pthread_sigmask(SIG_SETMASK, &before, NULL);
@@ -309,10 +331,14 @@ static bool time_is_up(struct nt_setup *s, char *why, size_t why_len)
 		return false;
 	const char *in = GET(s->accepting_in), *or_in = GET(s->connecting_in);
 	if (in || or_in)
-		snprintf(why, why_len, "time is up, and plugin %s v%d is still in %s%s%s: it blocks until the peer comes", s->load->name, s->load->n->abi,
-			in ? in : or_in, in && or_in ? " and in " : "", in && or_in ? or_in : "");
+		snprintf(why, why_len,
+			"time is up, and plugin %s v%d is still in %s%s%s: it blocks until the "
+			"peer comes",
+			s->load->name, s->load->n->abi, in ? in : or_in,
+			in && or_in ? " and in " : "", in && or_in ? or_in : "");
 	else
-		snprintf(why, why_len, "the peer did not connect over plugin %s v%d in time", s->load->name, s->load->n->abi);
+		snprintf(why, why_len, "the peer did not connect over plugin %s v%d in time",
+			s->load->name, s->load->n->abi);
 	return true;
 }
 
@@ -323,9 +349,11 @@ int nt_setup_look(struct nt_setup *s, struct nt_comm out[4], char *why, size_t w
 	if (bad) {
 		bool first = connected && s->failed_connecting;
 		/* The more telling one, if both are known: that time was up says little. */
-		if (first && accepted && s->failed_accepting && s->status_connecting == RPW_ERR_TIMEOUT)
+		if (first && accepted && s->failed_accepting &&
+			s->status_connecting == RPW_ERR_TIMEOUT)
 			first = false;
-		snprintf(why, why_len, "plugin %s v%d: %s", s->load->name, s->load->n->abi, first ? s->why_connecting : s->why_accepting);
+		snprintf(why, why_len, "plugin %s v%d: %s", s->load->name, s->load->n->abi,
+			first ? s->why_connecting : s->why_accepting);
 		return first ? s->status_connecting : s->status_accepting;
 	}
 	if (!connected || !accepted)
@@ -346,8 +374,10 @@ void nt_setup_drop(struct nt_setup *s)
 		return;
 	const char *in = GET(s->accepting_in), *or_in = GET(s->connecting_in);
 	if (in || or_in)
-		rpwi_info("ncclnet: plugin %s v%d is still in %s%s%s: that is left behind, and cleared away when it comes back", s->load->name, s->load->n->abi,
-			in ? in : or_in, in && or_in ? " and in " : "", in && or_in ? or_in : "");
+		rpwi_info("ncclnet: plugin %s v%d is still in %s%s%s: that is left behind, and "
+			  "cleared away when it comes back",
+			s->load->name, s->load->n->abi, in ? in : or_in,
+			in && or_in ? " and in " : "", in && or_in ? or_in : "");
 	SET(s->given_up, true);
 	leave(s);
 }

@@ -4,7 +4,8 @@
 
 #include <stdio.h>
 
-static const uint8_t handle_magic[4] = {'R', 'P', 'N', 'H'}, hello_magic[4] = {'R', 'P', 'N', 'W'}, desc_magic[4] = {'R', 'P', 'N', 'M'};
+static const uint8_t handle_magic[4] = {'R', 'P', 'N', 'H'}, hello_magic[4] = {'R', 'P', 'N', 'W'},
+		     desc_magic[4] = {'R', 'P', 'N', 'M'};
 
 static uint64_t fnv1a(const uint8_t *p, size_t len)
 {
@@ -33,17 +34,21 @@ int nt_get_handle(const uint8_t *p, size_t len, struct nt_handle *h, char *why, 
 {
 	memset(h, 0, sizeof *h);
 	if (len < NT_HANDLE_FIXED + 8 || memcmp(p, handle_magic, 4)) {
-		snprintf(why, why_len, "the peer's handle of %zu bytes is not one of the ncclnet transport", len);
+		snprintf(why, why_len,
+			"the peer's handle of %zu bytes is not one of the ncclnet transport", len);
 		return -1;
 	}
 	if (rpwi_get_be16(p + 4) != NT_VERSION) {
-		snprintf(why, why_len, "the peer's ncclnet transport speaks version %u, this one %u: run the same ropeway on both sides", rpwi_get_be16(p + 4),
-			(unsigned)NT_VERSION);
+		snprintf(why, why_len,
+			"the peer's ncclnet transport speaks version %u, this one %u: run the same "
+			"ropeway on both sides",
+			rpwi_get_be16(p + 4), (unsigned)NT_VERSION);
 		return -1;
 	}
 	h->abi = rpwi_get_be16(p + 6);
 	h->bytes = rpwi_get_be16(p + 8);
-	if (h->bytes > NCCL_NET_HANDLE_BYTES || len != NT_HANDLE_FIXED + 2 * h->bytes + 8 || rpwi_get_be64(p + len - 8) != fnv1a(p, len - 8)) {
+	if (h->bytes > NCCL_NET_HANDLE_BYTES || len != NT_HANDLE_FIXED + 2 * h->bytes + 8 ||
+		rpwi_get_be64(p + len - 8) != fnv1a(p, len - 8)) {
 		snprintf(why, why_len, "the peer's ncclnet handle of %zu bytes is garbled", len);
 		return -1;
 	}
@@ -101,7 +106,11 @@ int nt_get_item(const uint8_t *p, size_t left, struct nt_item *i, size_t *more, 
 		*why = "a batch that ends within a header";
 		return -1;
 	}
-	*i = (struct nt_item){.kind = p[0], .answer = p[1], .head_len = rpwi_get_be16(p + 2), .id = rpwi_get_be32(p + 4), .value = rpwi_get_be64(p + 8)};
+	*i = (struct nt_item){.kind = p[0],
+		.answer = p[1],
+		.head_len = rpwi_get_be16(p + 2),
+		.id = rpwi_get_be32(p + 4),
+		.value = rpwi_get_be64(p + 8)};
 	if (i->kind < NT_FRAME || i->kind > NT_LEAVE) {
 		*why = "an unknown kind of item";
 		return -1;
@@ -131,7 +140,9 @@ void nt_put_target(uint8_t *p, const struct nt_target *t)
 
 struct nt_target nt_get_target(const uint8_t *p)
 {
-	return (struct nt_target){.slot = rpwi_get_be32(p), .key = rpwi_get_be64(p + 8), .offset = rpwi_get_be64(p + 16)};
+	return (struct nt_target){.slot = rpwi_get_be32(p),
+		.key = rpwi_get_be64(p + 8),
+		.offset = rpwi_get_be64(p + 16)};
 }
 
 enum { DESC_LEN = 4 + 2 + 2 + 4 + 8 + 8 };
@@ -150,8 +161,11 @@ void nt_put_desc(struct tran_desc *d, const struct nt_key *k)
 
 int nt_get_desc(const struct tran_desc *d, struct nt_key *k)
 {
-	if (d->len != DESC_LEN || memcmp(d->bytes, desc_magic, 4) || rpwi_get_be16(d->bytes + 4) != NT_VERSION)
+	if (d->len != DESC_LEN || memcmp(d->bytes, desc_magic, 4) ||
+		rpwi_get_be16(d->bytes + 4) != NT_VERSION)
 		return -1;
-	*k = (struct nt_key){.slot = rpwi_get_be32(d->bytes + 8), .key = rpwi_get_be64(d->bytes + 12), .len = rpwi_get_be64(d->bytes + 20)};
+	*k = (struct nt_key){.slot = rpwi_get_be32(d->bytes + 8),
+		.key = rpwi_get_be64(d->bytes + 12),
+		.len = rpwi_get_be64(d->bytes + 20)};
 	return 0;
 }

@@ -33,12 +33,15 @@ enum {
 	NT_TARGET_LEN = 24,
 	NT_ATOMIC_LEN = NT_TARGET_LEN + 16,
 	NT_FRAME_MAX = 64 * 1024,
-	NT_HERE_MAX = 8 * 1024,     /* puts and gets up to this go with the frames: a copy on each side, but no message of their own */
+	NT_HERE_MAX =
+		8 *
+		1024, /* puts and gets up to this go with the frames: a copy on each side, but no message of their own */
 	NT_CHUNK_MAX = 1024 * 1024, /* one message of bulk data */
 	NT_SLOT_LEN = 68 * 1024,
 };
 _Static_assert((int)NT_HANDLE_MAX <= (int)TRAN_HANDLE_MAX, "a handle fits");
-_Static_assert(NT_SLOT_LEN >= NT_BATCH_LEN + NT_ITEM_LEN + TRAN_HEAD_MAX + NT_FRAME_MAX, "the largest frame fits");
+_Static_assert(NT_SLOT_LEN >= NT_BATCH_LEN + NT_ITEM_LEN + TRAN_HEAD_MAX + NT_FRAME_MAX,
+	"the largest frame fits");
 
 enum nt_kind {
 	NT_FRAME = 0xb1,

@@ -23,18 +23,22 @@ static uint64_t handle_check(const struct shm_handle *h)
 
 static const struct tran_up *up_of(const struct shm_ep *ep) { return ep->t->base.up; }
 
-int rpwi_shm_ep_make(struct tran *tran, const struct tran_control *control, void *user, struct tran_ep **out, uint8_t *handle, size_t *handle_len)
+int rpwi_shm_ep_make(struct tran *tran, const struct tran_control *control, void *user,
+	struct tran_ep **out, uint8_t *handle, size_t *handle_len)
 {
 	struct shm *t = shm_of(tran);
 	if (!t->ep_free_count) {
-		int rc = rpwi_shm_table_grow((void ***)&t->eps, &t->ep_free, &t->ep_room, &t->ep_free_count, SHM_EPS_MAX);
+		int rc = rpwi_shm_table_grow((void ***)&t->eps, &t->ep_free, &t->ep_room,
+			&t->ep_free_count, SHM_EPS_MAX);
 		if (rc)
 			return rc;
 	}
 	struct shm_ep *ep = calloc(1, sizeof *ep);
 	if (!ep)
 		return -ENOMEM;
-	ep->base = (struct tran_ep){.tran = tran, .user = user, .limits = {.frame_max = SHM_FRAME_MAX, .eager_max = EAGER_MAX}};
+	ep->base = (struct tran_ep){.tran = tran,
+		.user = user,
+		.limits = {.frame_max = SHM_FRAME_MAX, .eager_max = EAGER_MAX}};
 	snprintf(ep->base.path, sizeof ep->base.path, "shared memory");
 	ep->t = t;
 	ep->index = t->ep_free[--t->ep_free_count];
@@ -46,8 +50,12 @@ int rpwi_shm_ep_make(struct tran *tran, const struct tran_control *control, void
 	rpwi_list_init(&ep->in_rooms);
 	rpwi_list_init(&ep->in_starting);
 	rpwi_list_init(&ep->ops);
-	struct shm_handle h = {
-		.magic = HANDLE_MAGIC, .version = SHM_VERSION, .len = sizeof h, .pid = (uint32_t)getpid(), .endpoint = ep->index, .nonce = ep->nonce};
+	struct shm_handle h = {.magic = HANDLE_MAGIC,
+		.version = SHM_VERSION,
+		.len = sizeof h,
+		.pid = (uint32_t)getpid(),
+		.endpoint = ep->index,
+		.nonce = ep->nonce};
 	memcpy(h.context, t->context, sizeof h.context);
 	h.check = handle_check(&h);
 	memcpy(handle, &h, sizeof h);
@@ -95,7 +103,8 @@ static void ep_ready_if(struct shm_ep *ep)
 		return;
 	ep->state = SHM_EP_READY;
 	rpwi_list_del(&ep->in_starting);
-	snprintf(ep->base.path, sizeof ep->base.path, "shared memory with process %u: %s", ep->peer.pid, rpwi_shm_rma_path(ep->link));
+	snprintf(ep->base.path, sizeof ep->base.path, "shared memory with process %u: %s",
+		ep->peer.pid, rpwi_shm_rma_path(ep->link));
 	up_of(ep)->ready(ep->base.user, RPW_OK, NULL);
 }
 
@@ -160,26 +169,36 @@ void rpwi_shm_ep_adopt(struct shm *t, struct shm_link *l)
 	for (struct rpwi_list *at = t->starting.next, *next; at != &t->starting; at = next) {
 		next = at->next;
 		struct shm_ep *ep = RPWI_CONTAINER_OF(at, struct shm_ep, in_starting);
-		if (!ep->link && (pid_t)ep->peer.pid == l->pid && !memcmp(ep->peer.context, l->context, 16))
+		if (!ep->link && (pid_t)ep->peer.pid == l->pid &&
+			!memcmp(ep->peer.context, l->context, 16))
 			rpwi_shm_ep_attach(ep, l);
 	}
 }
 
-static int handle_read(const struct shm_ep *ep, const uint8_t *handle, size_t len, struct shm_handle *h)
+static int handle_read(
+	const struct shm_ep *ep, const uint8_t *handle, size_t len, struct shm_handle *h)
 {
 	if (len != sizeof *h) {
-		rpwi_fail(RPW_ERR_PROTOCOL, "shm: a handle of %zu bytes came, %zu were expected: do both sides run the same version?", len, sizeof *h);
+		rpwi_fail(RPW_ERR_PROTOCOL,
+			"shm: a handle of %zu bytes came, %zu were expected: do both sides run the "
+			"same version?",
+			len, sizeof *h);
 		return -EBADMSG;
 	}
 	memcpy(h, handle, sizeof *h);
-	if (h->magic != HANDLE_MAGIC || h->version != SHM_VERSION || h->len != sizeof *h || h->check != handle_check(h) || h->endpoint >= SHM_EPS_MAX ||
-		!h->nonce) {
-		rpwi_fail(RPW_ERR_PROTOCOL, "shm: the handle is garbled or of version %u, version %u was expected: do both sides run the same version?",
+	if (h->magic != HANDLE_MAGIC || h->version != SHM_VERSION || h->len != sizeof *h ||
+		h->check != handle_check(h) || h->endpoint >= SHM_EPS_MAX || !h->nonce) {
+		rpwi_fail(RPW_ERR_PROTOCOL,
+			"shm: the handle is garbled or of version %u, version %u was expected: do "
+			"both sides run the same version?",
 			h->version, SHM_VERSION);
 		return -EBADMSG;
 	}
-	if (!h->pid || h->pid > INT32_MAX || (ep->pid_expected && h->pid != (uint32_t)ep->pid_expected)) {
-		rpwi_fail(RPW_ERR_PROTOCOL, "shm: the handle is of process %u, the peer said that it is process %d", h->pid, (int)ep->pid_expected);
+	if (!h->pid || h->pid > INT32_MAX ||
+		(ep->pid_expected && h->pid != (uint32_t)ep->pid_expected)) {
+		rpwi_fail(RPW_ERR_PROTOCOL,
+			"shm: the handle is of process %u, the peer said that it is process %d",
+			h->pid, (int)ep->pid_expected);
 		return -EBADMSG;
 	}
 	return 0;
@@ -195,8 +214,11 @@ int rpwi_shm_ep_start(struct tran_ep *base, const uint8_t *handle, size_t len, u
 	if (rc)
 		return rc;
 	struct shm_link *l = ep->link; /* the peer's OPEN may have come already */
-	if (l && (ep->peer.endpoint != ep->peer_index || ep->peer.pid != (uint32_t)l->pid || memcmp(ep->peer.context, l->context, 16))) {
-		rpwi_fail(RPW_ERR_PROTOCOL, "shm: process %d uses this endpoint already, and the handle is of another", (int)l->pid);
+	if (l && (ep->peer.endpoint != ep->peer_index || ep->peer.pid != (uint32_t)l->pid ||
+			 memcmp(ep->peer.context, l->context, 16))) {
+		rpwi_fail(RPW_ERR_PROTOCOL,
+			"shm: process %d uses this endpoint already, and the handle is of another",
+			(int)l->pid);
 		return -EBADMSG;
 	}
 	ep->state = SHM_EP_STARTING;
@@ -244,7 +266,8 @@ void rpwi_shm_ep_close(struct tran_ep *base)
 		rpwi_shm_ep_free(ep);
 }
 
-int rpwi_shm_ep_send(struct tran_ep *base, const void *head, size_t head_len, const struct iovec *iov, int iovcnt, size_t body_len)
+int rpwi_shm_ep_send(struct tran_ep *base, const void *head, size_t head_len,
+	const struct iovec *iov, int iovcnt, size_t body_len)
 {
 	struct shm_ep *ep = shm_ep_of(base);
 	if (RPWI_UNLIKELY(ep->state != SHM_EP_READY))
@@ -287,7 +310,8 @@ int rpwi_shm_ep_send(struct tran_ep *base, const void *head, size_t head_len, co
 unsigned rpwi_shm_ep_rooms(struct shm_link *l)
 {
 	/* Room for a few, so that it is not one frame at a time. */
-	if (rpwi_list_empty(&l->rooms) || ring_tx_room(&l->tx, ring_bulk_need(TRAN_HEAD_MAX, SHM_FRAME_MAX), SHM_FRAME_MAX))
+	if (rpwi_list_empty(&l->rooms) ||
+		ring_tx_room(&l->tx, ring_bulk_need(TRAN_HEAD_MAX, SHM_FRAME_MAX), SHM_FRAME_MAX))
 		return 0;
 	struct rpwi_list told = {&told, &told};
 	while (!rpwi_list_empty(&l->rooms)) {
@@ -307,10 +331,12 @@ unsigned rpwi_shm_ep_rooms(struct shm_link *l)
 static void ep_opened(struct shm_link *l, const struct ring_frame *f, const struct shm_ctl *ctl)
 {
 	struct shm_ep *ep = rpwi_shm_ep_find(l->t, f->endpoint);
-	bool fits =
-		ep && ctl->nonce == ep->nonce && !ep->open_got && (!ep->link || ep->link == l) &&
-		(ep->state == SHM_EP_MADE || (ep->state == SHM_EP_STARTING && ctl->index == ep->peer.endpoint && !memcmp(ep->peer.context, l->context, 16))) &&
-		(!ep->pid_expected || ep->pid_expected == l->pid);
+	bool fits = ep && ctl->nonce == ep->nonce && !ep->open_got &&
+		    (!ep->link || ep->link == l) &&
+		    (ep->state == SHM_EP_MADE ||
+			    (ep->state == SHM_EP_STARTING && ctl->index == ep->peer.endpoint &&
+				    !memcmp(ep->peer.context, l->context, 16))) &&
+		    (!ep->pid_expected || ep->pid_expected == l->pid);
 	if (!fits) {
 		struct shm_ctl no = {.index = f->endpoint};
 		rpwi_shm_link_hint(l, SHM_REFUSE, ctl->index & (SHM_EPS_MAX - 1), &no);
@@ -352,10 +378,15 @@ void rpwi_shm_ep_ctl(struct shm_link *l, const struct ring_frame *f, const struc
 	struct shm_ep *ep = rpwi_shm_ep_find(l->t, f->endpoint);
 	if (!ep || ep->link != l || ep->close_got)
 		return;
-	if (f->kind == SHM_CLOSE && (ep->open_got ? ctl->index == ep->peer_index : ctl->index == ep->peer.endpoint))
-		ep_closed(ep, ep->state == SHM_EP_STARTING ? RPW_ERR_REFUSED : RPW_ERR_PEER_GONE, "the other side closed the endpoint");
-	else if (f->kind == SHM_REFUSE && !ep->open_got && ep->open_sent && ctl->index == ep->peer.endpoint)
-		ep_closed(ep, RPW_ERR_REFUSED, "the other side has no such endpoint (any more): the handle is old, or of another connection");
+	if (f->kind == SHM_CLOSE &&
+		(ep->open_got ? ctl->index == ep->peer_index : ctl->index == ep->peer.endpoint))
+		ep_closed(ep, ep->state == SHM_EP_STARTING ? RPW_ERR_REFUSED : RPW_ERR_PEER_GONE,
+			"the other side closed the endpoint");
+	else if (f->kind == SHM_REFUSE && !ep->open_got && ep->open_sent &&
+		 ctl->index == ep->peer.endpoint)
+		ep_closed(ep, RPW_ERR_REFUSED,
+			"the other side has no such endpoint (any more): the handle is old, or of "
+			"another connection");
 }
 
 void rpwi_shm_ep_tick(struct shm *t, uint64_t now_ns)
@@ -372,7 +403,9 @@ void rpwi_shm_ep_tick(struct shm *t, uint64_t now_ns)
 		struct shm_link *l = ep->link;
 		bool dialed = l && l->dialing_for == ep;
 		rpwi_shm_ep_fail(ep, RPW_ERR_TIMEOUT,
-			l && l->state == SHM_LINK_UP ? "the link stands, but the other side did not start the endpoint" : "the other process did not answer");
+			l && l->state == SHM_LINK_UP
+				? "the link stands, but the other side did not start the endpoint"
+				: "the other process did not answer");
 		if (dialed)
 			rpwi_shm_link_forsake(l);
 	}
@@ -382,6 +415,7 @@ uint64_t rpwi_shm_ep_next(const struct shm *t)
 {
 	uint64_t next = RPWI_NEVER;
 	for (const struct rpwi_list *at = t->starting.next; at != &t->starting; at = at->next)
-		next = RPWI_MIN(next, RPWI_CONTAINER_OF(at, struct shm_ep, in_starting)->deadline_ns);
+		next = RPWI_MIN(
+			next, RPWI_CONTAINER_OF(at, struct shm_ep, in_starting)->deadline_ns);
 	return next;
 }

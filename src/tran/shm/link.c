@@ -28,9 +28,11 @@ struct note {
 	uint32_t magic;
 	uint16_t version, type;
 	uint8_t context[16];
-	uint32_t index, writable; /* HELLO: the endpoint of yours whose handle I have. MEMORY: which */
+	uint32_t index,
+		writable; /* HELLO: the endpoint of yours whose handle I have. MEMORY: which */
 	uint64_t nonce;
-	uint64_t addr, value; /* HELLO, WELCOME: where `value` can be read if process_vm is allowed. MEMORY: value is the length */
+	uint64_t addr,
+		value; /* HELLO, WELCOME: where `value` can be read if process_vm is allowed. MEMORY: value is the length */
 };
 
 static void fds_close(const int *fds, int n)
@@ -69,14 +71,18 @@ static ssize_t note_receive(int fd, struct note *n, int fds[NOTE_FDS])
 		struct cmsghdr align;
 		char bytes[CMSG_SPACE(NOTE_FDS * sizeof(int))];
 	} control;
-	struct msghdr msg = {.msg_iov = &iov, .msg_iovlen = 1, .msg_control = control.bytes, .msg_controllen = sizeof control.bytes};
+	struct msghdr msg = {.msg_iov = &iov,
+		.msg_iovlen = 1,
+		.msg_control = control.bytes,
+		.msg_controllen = sizeof control.bytes};
 	fds[0] = fds[1] = -1;
 	ssize_t got = recvmsg(fd, &msg, MSG_DONTWAIT | MSG_CMSG_CLOEXEC);
 	if (got < 0)
 		return -errno;
 	for (struct cmsghdr *c = CMSG_FIRSTHDR(&msg); c; c = CMSG_NXTHDR(&msg, c))
 		if (c->cmsg_level == SOL_SOCKET && c->cmsg_type == SCM_RIGHTS)
-			memcpy(fds, CMSG_DATA(c), RPWI_MIN(c->cmsg_len - CMSG_LEN(0), NOTE_FDS * sizeof(int)));
+			memcpy(fds, CMSG_DATA(c),
+				RPWI_MIN(c->cmsg_len - CMSG_LEN(0), NOTE_FDS * sizeof(int)));
 	return got;
 }
 
@@ -86,7 +92,8 @@ static void door_name(const uint8_t context[16], struct sockaddr_un *sa, socklen
 	sa->sun_family = AF_UNIX;
 	int at = snprintf(sa->sun_path + 1, sizeof sa->sun_path - 1, "ropeway-shm-");
 	for (int i = 0; i < 16; i++)
-		at += snprintf(sa->sun_path + 1 + at, sizeof sa->sun_path - 1 - (size_t)at, "%02x", context[i]);
+		at += snprintf(sa->sun_path + 1 + at, sizeof sa->sun_path - 1 - (size_t)at, "%02x",
+			context[i]);
 	*len = (socklen_t)(offsetof(struct sockaddr_un, sun_path) + 1 + (size_t)at);
 }
 
@@ -122,8 +129,10 @@ int rpwi_shm_listen(struct shm *t)
 	struct sockaddr_un sa;
 	socklen_t len;
 	door_name(t->context, &sa, &len);
-	t->listener = (struct shm_source){SHM_SOURCE_LISTENER, socket(AF_UNIX, SOCK_SEQPACKET | SOCK_NONBLOCK | SOCK_CLOEXEC, 0)};
-	if (t->listener.fd < 0 || bind(t->listener.fd, (struct sockaddr *)&sa, len) || listen(t->listener.fd, 4096))
+	t->listener = (struct shm_source){SHM_SOURCE_LISTENER,
+		socket(AF_UNIX, SOCK_SEQPACKET | SOCK_NONBLOCK | SOCK_CLOEXEC, 0)};
+	if (t->listener.fd < 0 || bind(t->listener.fd, (struct sockaddr *)&sa, len) ||
+		listen(t->listener.fd, 4096))
 		return -errno;
 	return source_watch(t, &t->listener);
 }
@@ -220,7 +229,8 @@ struct shm_link *rpwi_shm_link_find(struct shm *t, const uint8_t context[16], pi
 {
 	for (unsigned i = 0; i < t->link_count; i++) {
 		struct shm_link *l = t->links[i];
-		if (l->state != SHM_LINK_DEAD && !l->dead_soon && l->pid == pid && !memcmp(l->context, context, 16))
+		if (l->state != SHM_LINK_DEAD && !l->dead_soon && l->pid == pid &&
+			!memcmp(l->context, context, 16))
 			return l;
 	}
 	return NULL;
@@ -231,8 +241,10 @@ static void link_rings(struct shm_link *l, int side)
 {
 	struct shm_segment *s = l->segment;
 	int in = l->self ? 0 : !side;
-	l->tx = (struct ring_tx){.cells = s->cells[side], .bulk = s->bulk[side], .shared = &s->shared[side]};
-	l->rx = (struct ring_rx){.cells = s->cells[in], .bulk = s->bulk[in], .shared = &s->shared[in]};
+	l->tx = (struct ring_tx){
+		.cells = s->cells[side], .bulk = s->bulk[side], .shared = &s->shared[side]};
+	l->rx = (struct ring_rx){
+		.cells = s->cells[in], .bulk = s->bulk[in], .shared = &s->shared[in]};
 }
 
 void rpwi_shm_link_fail(struct shm_link *l, int status, const char *why)
@@ -273,13 +285,19 @@ void rpwi_shm_link_end(struct shm_link *l, int status)
 void rpwi_shm_link_wake(struct shm_link *l)
 {
 	/* When the socket is full, it holds wake-ups enough. */
-	if (l->wake_fd >= 0 && send(l->wake_fd, "w", 1, MSG_NOSIGNAL | MSG_DONTWAIT) < 0 && errno != EAGAIN)
+	if (l->wake_fd >= 0 && send(l->wake_fd, "w", 1, MSG_NOSIGNAL | MSG_DONTWAIT) < 0 &&
+		errno != EAGAIN)
 		rpwi_debug("shm: process %d can not be woken: %s", (int)l->pid, strerror(errno));
 }
 
 int rpwi_shm_link_pass(struct shm_link *l, const struct shm_mem *m)
 {
-	struct note n = {.magic = NOTE_MAGIC, .version = SHM_VERSION, .type = NOTE_MEMORY, .index = m->index, .nonce = m->nonce, .value = m->base.len};
+	struct note n = {.magic = NOTE_MAGIC,
+		.version = SHM_VERSION,
+		.type = NOTE_MEMORY,
+		.index = m->index,
+		.nonce = m->nonce,
+		.value = m->base.len};
 	n.writable = !!(m->base.access & (TRAN_WRITE | TRAN_ATOMIC));
 	return note_send(l->socket.fd, &n, &m->fd, 1);
 }
@@ -289,14 +307,16 @@ int rpwi_shm_link_pass(struct shm_link *l, const struct shm_mem *m)
 static void link_probe(struct shm_link *l, const struct note *n)
 {
 	uint64_t value = 0;
-	struct iovec local = {&value, sizeof value}, remote = {(void *)(uintptr_t)n->addr, sizeof value};
+	struct iovec local = {&value, sizeof value},
+		     remote = {(void *)(uintptr_t)n->addr, sizeof value};
 	if (l->local) {
 		l->pvm = false;
 		return;
 	}
 	ssize_t got = process_vm_readv(l->pid, &local, 1, &remote, 1, 0);
 	l->pvm = got == sizeof value && value == n->value;
-	snprintf(l->pvm_why, sizeof l->pvm_why, "%s", got < 0 ? strerror(errno) : "the probe read something else");
+	snprintf(l->pvm_why, sizeof l->pvm_why, "%s",
+		got < 0 ? strerror(errno) : "the probe read something else");
 }
 
 static int link_watch(struct shm_link *l)
@@ -326,7 +346,11 @@ static void link_up(struct shm_link *l, const struct note *n)
 
 static void note_fill(struct shm *t, struct note *n, enum note_type type)
 {
-	*n = (struct note){.magic = NOTE_MAGIC, .version = SHM_VERSION, .type = (uint16_t)type, .addr = (uint64_t)(uintptr_t)&t->secret, .value = t->secret};
+	*n = (struct note){.magic = NOTE_MAGIC,
+		.version = SHM_VERSION,
+		.type = (uint16_t)type,
+		.addr = (uint64_t)(uintptr_t)&t->secret,
+		.value = t->secret};
 	memcpy(n->context, t->context, sizeof n->context);
 }
 
@@ -338,7 +362,8 @@ static int dial(struct shm_link *l)
 	socklen_t len;
 	door_name(l->context, &sa, &len);
 	if (l->socket.fd < 0)
-		l->socket.fd = l->wake_fd = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
+		l->socket.fd = l->wake_fd =
+			socket(AF_UNIX, SOCK_SEQPACKET | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
 	if (l->socket.fd < 0 || connect(l->socket.fd, (struct sockaddr *)&sa, len))
 		return -errno;
 	if (socket_pid(l->socket.fd) != l->pid)
@@ -389,7 +414,10 @@ void rpwi_shm_link_dial_on(struct shm_link *l)
 	char why[128];
 	if (!rc || rc == -EAGAIN) /* its queue of connections is full: again in the next round */
 		return;
-	snprintf(why, sizeof why, rc == -EPERM ? "the door of its context belongs to another process" : "its context can not be reached: %s", strerror(-rc));
+	snprintf(why, sizeof why,
+		rc == -EPERM ? "the door of its context belongs to another process"
+			     : "its context can not be reached: %s",
+		strerror(-rc));
 	link_redial(l, rc == -ECONNREFUSED ? RPW_ERR_PEER_GONE : RPW_ERR_UNREACHABLE, why);
 }
 
@@ -405,7 +433,8 @@ void rpwi_shm_link_forsake(struct shm_link *l)
 static int link_self(struct shm *t, struct shm_link *l)
 {
 	int pair[2];
-	void *at = mmap(NULL, sizeof *l->segment, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+	void *at = mmap(NULL, sizeof *l->segment, PROT_READ | PROT_WRITE,
+		MAP_SHARED | MAP_ANONYMOUS, -1, 0);
 	if (at == MAP_FAILED)
 		return -errno;
 	l->segment = at;
@@ -441,7 +470,10 @@ int rpwi_shm_link_dial(struct shm *t, struct shm_ep *ep, struct shm_link **out)
 
 /* ---- what comes over the sockets ---- */
 
-static bool note_sound(const struct note *n, ssize_t len) { return len == sizeof *n && n->magic == NOTE_MAGIC && n->version == SHM_VERSION; }
+static bool note_sound(const struct note *n, ssize_t len)
+{
+	return len == sizeof *n && n->magic == NOTE_MAGIC && n->version == SHM_VERSION;
+}
 
 static struct shm_board *board_map(int fd)
 {
@@ -456,10 +488,12 @@ static int greet(struct shm *t, struct shm_embryo *e, const struct note *n, cons
 {
 	struct shm_ep *ep = rpwi_shm_ep_find(t, n->index);
 	pid_t pid = socket_pid(e->source.fd);
-	if (n->type != NOTE_HELLO || !ep || ep->state == SHM_EP_CLOSED || ep->nonce != n->nonce || pid <= 0 || (ep->pid_expected && ep->pid_expected != pid))
+	if (n->type != NOTE_HELLO || !ep || ep->state == SHM_EP_CLOSED || ep->nonce != n->nonce ||
+		pid <= 0 || (ep->pid_expected && ep->pid_expected != pid))
 		return -EACCES;
 	/* A nonce opens the door once: with one handle there is no coming again and again under other names. */
-	if (ep->greeted || rpwi_shm_link_find(t, n->context, pid) || !memcmp(n->context, t->context, 16))
+	if (ep->greeted || rpwi_shm_link_find(t, n->context, pid) ||
+		!memcmp(n->context, t->context, 16))
 		return -EEXIST;
 	if (fds[0] < 0 || !rpwi_shm_memfd_sound(fds[0], sizeof(struct shm_segment), true))
 		return -EBADF;
@@ -471,7 +505,8 @@ static int greet(struct shm *t, struct shm_embryo *e, const struct note *n, cons
 	l->board = board_map(fds[1]);
 	struct note welcome;
 	note_fill(t, &welcome, NOTE_WELCOME);
-	int rc = l->segment && l->board ? note_send(e->source.fd, &welcome, &t->board_fd, 1) : -EBADF;
+	int rc = l->segment && l->board ? note_send(e->source.fd, &welcome, &t->board_fd, 1)
+					: -EBADF;
 	if (!rc) {
 		epoll_ctl(t->epoll_fd, EPOLL_CTL_DEL, e->source.fd, NULL);
 		l->socket.fd = l->wake_fd = e->source.fd;
@@ -500,7 +535,8 @@ static void embryo_ready(struct shm *t, struct shm_embryo *e)
 	fds_close(fds, NOTE_FDS);
 	if (rc) {
 		t->strangers++;
-		rpwi_debug("shm: process %d at the door was sent away: %s", (int)socket_pid(e->source.fd), strerror(-rc));
+		rpwi_debug("shm: process %d at the door was sent away: %s",
+			(int)socket_pid(e->source.fd), strerror(-rc));
 	}
 	e->dead = true;
 }
@@ -512,7 +548,8 @@ static void door_ready(struct shm *t)
 		if (fd < 0)
 			return;
 		if (t->embryo_count == SHM_EMBRYOS_MAX)
-			RPWI_CONTAINER_OF(t->embryos.next, struct shm_embryo, in)->dead = true; /* the oldest */
+			RPWI_CONTAINER_OF(t->embryos.next, struct shm_embryo, in)->dead =
+				true; /* the oldest */
 		struct shm_embryo *e = calloc(1, sizeof *e);
 		if (!e) {
 			close(fd);
@@ -542,7 +579,9 @@ void rpwi_shm_embryos_tick(struct shm *t, uint64_t now_ns)
 uint64_t rpwi_shm_embryos_next(const struct shm *t)
 {
 	/* They are in the order in which they came, and all have the same time. */
-	return rpwi_list_empty(&t->embryos) ? RPWI_NEVER : RPWI_CONTAINER_OF(t->embryos.next, struct shm_embryo, in)->deadline_ns;
+	return rpwi_list_empty(&t->embryos)
+		       ? RPWI_NEVER
+		       : RPWI_CONTAINER_OF(t->embryos.next, struct shm_embryo, in)->deadline_ns;
 }
 
 static bool welcomed(struct shm_link *l, const struct note *n, const int fds[NOTE_FDS])
@@ -579,7 +618,8 @@ static void link_ready(struct shm_link *l)
 			continue;
 		if (l->state == SHM_LINK_GREETED)
 			link_redial(l, RPW_ERR_REFUSED,
-				"the other process did not accept the handle: its endpoint is closed, or the handle is of another connection");
+				"the other process did not accept the handle: its endpoint is "
+				"closed, or the handle is of another connection");
 		else
 			rpwi_shm_link_end(l, got > 0 ? RPW_ERR_PROTOCOL : RPW_ERR_PEER_GONE);
 		return;
@@ -626,7 +666,8 @@ unsigned rpwi_shm_control(struct shm *t)
 
 /* ---- control frames ---- */
 
-int rpwi_shm_link_ctl(struct shm_link *l, enum shm_kind kind, uint32_t endpoint, const struct shm_ctl *ctl, const void *body, size_t body_len, size_t spare)
+int rpwi_shm_link_ctl(struct shm_link *l, enum shm_kind kind, uint32_t endpoint,
+	const struct shm_ctl *ctl, const void *body, size_t body_len, size_t spare)
 {
 	if (body_len > RING_BODY_MAX)
 		return -EMSGSIZE;
@@ -643,7 +684,8 @@ int rpwi_shm_link_ctl(struct shm_link *l, enum shm_kind kind, uint32_t endpoint,
 	return 0;
 }
 
-bool rpwi_shm_link_reply(struct shm_link *l, enum shm_kind kind, uint32_t endpoint, const struct shm_ctl *ctl)
+bool rpwi_shm_link_reply(
+	struct shm_link *l, enum shm_kind kind, uint32_t endpoint, const struct shm_ctl *ctl)
 {
 	if (!l->reply_count && !rpwi_shm_link_ctl(l, kind, endpoint, ctl, NULL, 0, 0))
 		return true;
@@ -652,11 +694,13 @@ bool rpwi_shm_link_reply(struct shm_link *l, enum shm_kind kind, uint32_t endpoi
 	if (l->reply_count == SHM_REPLIES)
 		return false;
 	l->todo = true;
-	l->replies[(l->reply_head + l->reply_count++) % SHM_REPLIES] = (struct shm_reply){(uint8_t)kind, endpoint, *ctl};
+	l->replies[(l->reply_head + l->reply_count++) % SHM_REPLIES] =
+		(struct shm_reply){(uint8_t)kind, endpoint, *ctl};
 	return true;
 }
 
-void rpwi_shm_link_hint(struct shm_link *l, enum shm_kind kind, uint32_t endpoint, const struct shm_ctl *ctl)
+void rpwi_shm_link_hint(
+	struct shm_link *l, enum shm_kind kind, uint32_t endpoint, const struct shm_ctl *ctl)
 {
 	if (l->reply_count < SHM_HINTS)
 		rpwi_shm_link_reply(l, kind, endpoint, ctl);

@@ -25,7 +25,8 @@ int rpwi_shm_memfd(const char *name, size_t len, void **at, unsigned seals)
 		goto fail;
 	*at = mmap(NULL, len, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
 	/* The seal against future writing comes after our own mapping, which it leaves alone. */
-	if (*at == MAP_FAILED || fcntl(fd, F_ADD_SEALS, F_SEAL_GROW | F_SEAL_SHRINK | seals) || fcntl(fd, F_ADD_SEALS, F_SEAL_SEAL))
+	if (*at == MAP_FAILED || fcntl(fd, F_ADD_SEALS, F_SEAL_GROW | F_SEAL_SHRINK | seals) ||
+		fcntl(fd, F_ADD_SEALS, F_SEAL_SEAL))
 		goto fail;
 	return fd;
 fail:
@@ -42,7 +43,8 @@ bool rpwi_shm_memfd_sound(int fd, size_t len, bool exactly)
 	struct statfs fs;
 	int seals = fcntl(fd, F_GET_SEALS);
 	/* Of hugetlbfs a peer can take back the pages that it has touched for us, and then there may be none left to fault in. */
-	return seals >= 0 && !fstatfs(fd, &fs) && fs.f_type == TMPFS_MAGIC && (seals & F_SEAL_SHRINK) && !fstat(fd, &st) && st.st_size >= 0 &&
+	return seals >= 0 && !fstatfs(fd, &fs) && fs.f_type == TMPFS_MAGIC &&
+	       (seals & F_SEAL_SHRINK) && !fstat(fd, &st) && st.st_size >= 0 &&
 	       (exactly ? (size_t)st.st_size == len : (size_t)st.st_size >= len);
 }
 
@@ -56,7 +58,8 @@ static void mem_huge(void *at, size_t len)
 static int mem_publish(struct shm *t, struct shm_mem *m)
 {
 	if (!t->mem_free_count) {
-		int rc = rpwi_shm_table_grow((void ***)&t->mems, &t->mem_free, &t->mem_room, &t->mem_free_count, SHM_MEMS_MAX);
+		int rc = rpwi_shm_table_grow((void ***)&t->mems, &t->mem_free, &t->mem_room,
+			&t->mem_free_count, SHM_MEMS_MAX);
 		if (rc)
 			return rc;
 	}
@@ -68,7 +71,10 @@ static int mem_publish(struct shm *t, struct shm_mem *m)
 	atomic_store_explicit(&e->len, m->base.len, memory_order_relaxed);
 	atomic_store_explicit(&e->access, m->base.access, memory_order_relaxed);
 	atomic_store_explicit(&e->nonce, m->nonce, memory_order_release);
-	struct shm_desc d = {.version = SHM_VERSION, .mappable = m->fd >= 0, .index = m->index, .nonce = m->nonce};
+	struct shm_desc d = {.version = SHM_VERSION,
+		.mappable = m->fd >= 0,
+		.index = m->index,
+		.nonce = m->nonce};
 	memcpy(d.context, t->context, sizeof d.context);
 	m->base.desc.len = sizeof d;
 	memcpy(m->base.desc.bytes, &d, sizeof d);
@@ -76,7 +82,8 @@ static int mem_publish(struct shm *t, struct shm_mem *m)
 }
 
 /* addr NULL: allocated. */
-static int mem_new(struct tran *tran, void *addr, size_t len, unsigned access, struct tran_mem **out)
+static int mem_new(
+	struct tran *tran, void *addr, size_t len, unsigned access, struct tran_mem **out)
 {
 	struct shm *t = shm_of(tran);
 	struct shm_mem *m = calloc(1, sizeof *m);
@@ -89,7 +96,8 @@ static int mem_new(struct tran *tran, void *addr, size_t len, unsigned access, s
 	m->base.access = access;
 	int rc = 0;
 	if (!addr && len) {
-		m->fd = rpwi_shm_memfd("ropeway", len, &m->base.addr, access & (TRAN_WRITE | TRAN_ATOMIC) ? 0 : F_SEAL_FUTURE_WRITE);
+		m->fd = rpwi_shm_memfd("ropeway", len, &m->base.addr,
+			access & (TRAN_WRITE | TRAN_ATOMIC) ? 0 : F_SEAL_FUTURE_WRITE);
 		rc = m->fd < 0 ? m->fd : 0;
 		if (!rc)
 			mem_huge(m->base.addr, len);
@@ -112,7 +120,10 @@ int rpwi_shm_mem_add(struct tran *t, void *addr, size_t len, unsigned access, st
 {
 	return addr ? mem_new(t, addr, len, access, out) : -EINVAL;
 }
-int rpwi_shm_mem_alloc(struct tran *t, size_t len, unsigned access, struct tran_mem **out) { return mem_new(t, NULL, len, access, out); }
+int rpwi_shm_mem_alloc(struct tran *t, size_t len, unsigned access, struct tran_mem **out)
+{
+	return mem_new(t, NULL, len, access, out);
+}
 
 /* A peer that has begun to access memory with its own hands, before it could see that it is not registered any more: for as long as a piece takes. */
 static void touches_await(const struct shm *t, const struct shm_mem *m)
@@ -122,7 +133,9 @@ static void touches_await(const struct shm *t, const struct shm_mem *m)
 	uint64_t deadline_ns = 0;
 	for (unsigned i = 0; i < t->link_count; i++) {
 		const struct shm_link *l = t->links[i];
-		while (l->board && !l->self && atomic_load_explicit(&l->board->touching, memory_order_seq_cst) == m->nonce) {
+		while (l->board && !l->self &&
+			atomic_load_explicit(&l->board->touching, memory_order_seq_cst) ==
+				m->nonce) {
 			uint64_t now = rpwi_now_ns();
 			deadline_ns = deadline_ns ? deadline_ns : now + TOUCH_MS * RPWI_NS_PER_MS;
 			if (now > deadline_ns)
@@ -170,33 +183,48 @@ struct shm_mem *rpwi_shm_mem_find(struct shm *t, uint32_t index, uint64_t nonce)
 	return m && m->nonce == nonce ? m : NULL;
 }
 
-uint8_t *rpwi_shm_mem_own(struct shm *t, uint32_t index, uint64_t nonce, uint64_t offset, uint64_t len, unsigned access)
+uint8_t *rpwi_shm_mem_own(struct shm *t, uint32_t index, uint64_t nonce, uint64_t offset,
+	uint64_t len, unsigned access)
 {
 	struct shm_mem *m = rpwi_shm_mem_find(t, index, nonce);
-	if (!m || (m->base.access & access) != access || offset > m->base.len || len > m->base.len - offset)
+	if (!m || (m->base.access & access) != access || offset > m->base.len ||
+		len > m->base.len - offset)
 		return NULL;
 	return (uint8_t *)m->base.addr + offset;
 }
 
-int rpwi_shm_mem_remote(struct shm_link *l, const struct shm_desc *d, uint64_t offset, uint64_t len, unsigned access, uint64_t *addr)
+int rpwi_shm_mem_remote(struct shm_link *l, const struct shm_desc *d, uint64_t offset, uint64_t len,
+	unsigned access, uint64_t *addr)
 {
-	if (d->version != SHM_VERSION || d->zero || memcmp(d->context, l->context, sizeof l->context) || d->index >= SHM_MEMS_MAX || !d->nonce)
-		return rpwi_fail(RPW_ERR_ACCESS, "shm: the key is not of memory of process %d, which this endpoint leads to: use the key that this peer packed",
+	if (d->version != SHM_VERSION || d->zero ||
+		memcmp(d->context, l->context, sizeof l->context) || d->index >= SHM_MEMS_MAX ||
+		!d->nonce)
+		return rpwi_fail(RPW_ERR_ACCESS,
+			"shm: the key is not of memory of process %d, which this endpoint leads "
+			"to: use the key that this peer packed",
 			(int)l->pid);
 	const struct shm_entry *e = &l->board->entries[d->index];
 	uint64_t nonce = atomic_load_explicit(&e->nonce, memory_order_acquire);
-	uint64_t base = atomic_load_explicit(&e->addr, memory_order_relaxed), room = atomic_load_explicit(&e->len, memory_order_relaxed);
+	uint64_t base = atomic_load_explicit(&e->addr, memory_order_relaxed),
+		 room = atomic_load_explicit(&e->len, memory_order_relaxed);
 	unsigned rights = atomic_load_explicit(&e->access, memory_order_relaxed);
 	atomic_thread_fence(memory_order_acquire);
 	if (nonce != d->nonce || atomic_load_explicit(&e->nonce, memory_order_relaxed) != nonce)
-		return rpwi_fail(
-			RPW_ERR_ACCESS, "shm: process %d has no such memory registered (any more): was it released before the last access?", (int)l->pid);
+		return rpwi_fail(RPW_ERR_ACCESS,
+			"shm: process %d has no such memory registered (any more): was it released "
+			"before the last access?",
+			(int)l->pid);
 	if ((rights & access) != access)
-		return rpwi_fail(RPW_ERR_ACCESS, "shm: process %d registered that memory with access 0x%x, this needs 0x%x: register it with that right",
+		return rpwi_fail(RPW_ERR_ACCESS,
+			"shm: process %d registered that memory with access 0x%x, this needs 0x%x: "
+			"register it with that right",
 			(int)l->pid, rights, access);
 	if (offset > room || len > room - offset)
-		return rpwi_fail(RPW_ERR_ACCESS, "shm: %llu bytes at offset %llu of memory of which process %d registered %llu: stay within them",
-			(unsigned long long)len, (unsigned long long)offset, (int)l->pid, (unsigned long long)room);
+		return rpwi_fail(RPW_ERR_ACCESS,
+			"shm: %llu bytes at offset %llu of memory of which process %d registered "
+			"%llu: stay within them",
+			(unsigned long long)len, (unsigned long long)offset, (int)l->pid,
+			(unsigned long long)room);
 	*addr = base + offset;
 	return RPW_OK;
 }
@@ -230,11 +258,13 @@ static void map_ask(struct shm_link *l, const struct shm_desc *d)
 				oldest = &l->maps[i];
 		map_drop(l, oldest);
 	}
-	l->maps[l->map_count++] = (struct shm_map){.index = d->index, .nonce = d->nonce, .used = ++l->map_clock};
+	l->maps[l->map_count++] =
+		(struct shm_map){.index = d->index, .nonce = d->nonce, .used = ++l->map_clock};
 	rpwi_shm_hurry(l->t);
 }
 
-uint8_t *rpwi_shm_mem_reach(struct shm_link *l, const struct shm_desc *d, uint64_t addr, uint64_t offset, uint64_t len, bool write)
+uint8_t *rpwi_shm_mem_reach(struct shm_link *l, const struct shm_desc *d, uint64_t addr,
+	uint64_t offset, uint64_t len, bool write)
 {
 	if (l->local)
 		return (uint8_t *)(uintptr_t)addr;
@@ -250,22 +280,28 @@ uint8_t *rpwi_shm_mem_reach(struct shm_link *l, const struct shm_desc *d, uint64
 		return NULL;
 	}
 	m->used = ++l->map_clock;
-	return m->at && offset <= m->len && len <= m->len - offset && (m->writable || !write) ? m->at + offset : NULL;
+	return m->at && offset <= m->len && len <= m->len - offset && (m->writable || !write)
+		       ? m->at + offset
+		       : NULL;
 }
 
-void rpwi_shm_mem_mapped(struct shm_link *l, uint32_t index, uint64_t nonce, int fd, uint64_t len, bool writable)
+void rpwi_shm_mem_mapped(
+	struct shm_link *l, uint32_t index, uint64_t nonce, int fd, uint64_t len, bool writable)
 {
 	struct shm_map *m = map_find(l, index);
 	if (!m || m->nonce != nonce || m->at)
 		return; /* not asked for, or no longer */
 	if (!len || len > SIZE_MAX / 2 || !rpwi_shm_memfd_sound(fd, len, false)) {
-		rpwi_debug("shm: process %d passed a descriptor that is not the sealed memory of %llu bytes that it spoke of", (int)l->pid,
-			(unsigned long long)len);
+		rpwi_debug("shm: process %d passed a descriptor that is not the sealed memory of "
+			   "%llu bytes that it spoke of",
+			(int)l->pid, (unsigned long long)len);
 		return;
 	}
-	void *at = mmap(NULL, len, writable ? PROT_READ | PROT_WRITE : PROT_READ, MAP_SHARED, fd, 0);
+	void *at =
+		mmap(NULL, len, writable ? PROT_READ | PROT_WRITE : PROT_READ, MAP_SHARED, fd, 0);
 	if (at == MAP_FAILED) {
-		rpwi_debug("shm: memory of process %d can not be mapped: %s", (int)l->pid, strerror(errno));
+		rpwi_debug("shm: memory of process %d can not be mapped: %s", (int)l->pid,
+			strerror(errno));
 		return; /* it stays "asked for": accesses go the other way */
 	}
 	mem_huge(at, len);

@@ -27,11 +27,14 @@ enum {
 	RING_CELLS_LAZY = RING_CELLS / 4,
 	RING_BULK_LAZY = RING_BULK / 8,
 };
-_Static_assert(2 * (RING_BODY_MAX + TRAN_HEAD_MAX + 64) + RING_SPARE_MAX + RING_BULK_LAZY <= RING_BULK,
-	"a frame, the skip before it and what is spared fit beside what the consumer has not told yet: else a sender would wait for ever");
+_Static_assert(
+	2 * (RING_BODY_MAX + TRAN_HEAD_MAX + 64) + RING_SPARE_MAX + RING_BULK_LAZY <= RING_BULK,
+	"a frame, the skip before it and what is spared fit beside what the consumer has not told "
+	"yet: else a sender would wait for ever");
 
 struct ring_cell {
-	_Alignas(64) _Atomic uint64_t word; /* lap:8 kind:4 head:9 body:23 endpoint:20, from the top */
+	_Alignas(64) _Atomic uint64_t
+		word; /* lap:8 kind:4 head:9 body:23 endpoint:20, from the top */
 	uint8_t bytes[RING_INLINE];
 };
 _Static_assert(sizeof(struct ring_cell) == 64, "a cell is a cache line");
@@ -80,9 +83,11 @@ static inline unsigned ring_lap_after(uint64_t position, unsigned lap)
 	return lap + 1 == RING_LAPS ? 0 : lap + 1;
 }
 
-static inline uint64_t ring_word(unsigned lap, unsigned kind, size_t head_len, size_t body_len, unsigned endpoint)
+static inline uint64_t ring_word(
+	unsigned lap, unsigned kind, size_t head_len, size_t body_len, unsigned endpoint)
 {
-	return (uint64_t)(lap + 1) << 56 | (uint64_t)kind << 52 | (uint64_t)head_len << 43 | (uint64_t)body_len << 20 | endpoint;
+	return (uint64_t)(lap + 1) << 56 | (uint64_t)kind << 52 | (uint64_t)head_len << 43 |
+	       (uint64_t)body_len << 20 | endpoint;
 }
 
 /* Bytes of the bulk ring for a frame: whole lines, the head in front when it is too long for the cell. */
@@ -129,7 +134,8 @@ static inline int ring_tx_refresh(struct ring_tx *tx)
 {
 	uint64_t cells = atomic_load_explicit(&tx->shared->cells_done, memory_order_acquire);
 	uint64_t bulk = atomic_load_explicit(&tx->shared->bulk_done, memory_order_acquire);
-	if (cells < tx->cells_done || cells > tx->tail || bulk < tx->bulk_done || bulk > tx->bulk_tail)
+	if (cells < tx->cells_done || cells > tx->tail || bulk < tx->bulk_done ||
+		bulk > tx->bulk_tail)
 		return -EPROTO;
 	tx->cells_done = cells;
 	tx->bulk_done = bulk;
@@ -139,7 +145,9 @@ static inline int ring_tx_refresh(struct ring_tx *tx)
 static inline bool ring_tx_fits(const struct ring_tx *tx, size_t need, size_t spare)
 {
 	return tx->tail - tx->cells_done < RING_CELLS &&
-	       (!need || tx->bulk_tail + ring_bulk_skip(tx->bulk_tail, need) + need + spare - tx->bulk_done <= RING_BULK);
+	       (!need || tx->bulk_tail + ring_bulk_skip(tx->bulk_tail, need) + need + spare -
+					 tx->bulk_done <=
+				 RING_BULK);
 }
 
 /* Is there room for a frame that needs so much of the bulk ring, and `spare` bytes beside? 0, -EAGAIN, -EPROTO. */
@@ -153,7 +161,8 @@ static inline int ring_tx_room(struct ring_tx *tx, size_t need, size_t spare)
 }
 
 /* After ring_tx_room said 0: where head and body go; then write them, then ring_tx_publish with the same lengths. */
-static inline void ring_tx_place(struct ring_tx *tx, size_t head_len, size_t body_len, uint8_t **head, uint8_t **body)
+static inline void ring_tx_place(
+	struct ring_tx *tx, size_t head_len, size_t body_len, uint8_t **head, uint8_t **body)
 {
 	struct ring_cell *cell = &tx->cells[tx->tail % RING_CELLS];
 	size_t need = ring_bulk_need(head_len, body_len);
@@ -170,21 +179,27 @@ static inline void ring_tx_place(struct ring_tx *tx, size_t head_len, size_t bod
 	}
 }
 
-static inline void ring_tx_step(struct ring_tx *tx) { tx->lap = ring_lap_after(++tx->tail, tx->lap); }
+static inline void ring_tx_step(struct ring_tx *tx)
+{
+	tx->lap = ring_lap_after(++tx->tail, tx->lap);
+}
 
-static inline void ring_tx_publish(struct ring_tx *tx, unsigned kind, unsigned endpoint, size_t head_len, size_t body_len)
+static inline void ring_tx_publish(
+	struct ring_tx *tx, unsigned kind, unsigned endpoint, size_t head_len, size_t body_len)
 {
 	size_t need = ring_bulk_need(head_len, body_len);
 	if (need)
 		tx->bulk_tail += ring_bulk_skip(tx->bulk_tail, need) + need;
 	struct ring_cell *cell = &tx->cells[tx->tail % RING_CELLS];
-	atomic_store_explicit(&cell->word, ring_word(tx->lap, kind, head_len, body_len, endpoint), memory_order_release);
+	atomic_store_explicit(&cell->word, ring_word(tx->lap, kind, head_len, body_len, endpoint),
+		memory_order_release);
 	ring_tx_step(tx);
 }
 
 static inline bool ring_rx_waiting(const struct ring_rx *rx)
 {
-	uint64_t word = atomic_load_explicit(&rx->cells[rx->head % RING_CELLS].word, memory_order_acquire);
+	uint64_t word =
+		atomic_load_explicit(&rx->cells[rx->head % RING_CELLS].word, memory_order_acquire);
 	return word >> 56 == rx->lap + 1;
 }
 
@@ -225,7 +240,8 @@ static inline bool ring_rx_release(struct ring_rx *rx, const struct ring_frame *
 {
 	rx->lap = ring_lap_after(++rx->head, rx->lap);
 	rx->bulk_head += f->bulk_used;
-	if (RPWI_LIKELY(rx->head - rx->told_head < RING_CELLS_LAZY && rx->bulk_head - rx->told_bulk < RING_BULK_LAZY))
+	if (RPWI_LIKELY(rx->head - rx->told_head < RING_CELLS_LAZY &&
+			rx->bulk_head - rx->told_bulk < RING_BULK_LAZY))
 		return false;
 	rx->told_head = rx->head;
 	rx->told_bulk = rx->bulk_head;

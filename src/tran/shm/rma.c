@@ -59,9 +59,17 @@ const char *rpwi_shm_rma_path(const struct shm_link *l)
 /* ---- operations ---- */
 
 static bool op_writes(const struct shm_op *op) { return op->kind != SHM_OP_GET; }
-static bool op_is_atomic(const struct shm_op *op) { return op->kind == SHM_OP_ADD || op->kind == SHM_OP_SWAP; }
+static bool op_is_atomic(const struct shm_op *op)
+{
+	return op->kind == SHM_OP_ADD || op->kind == SHM_OP_SWAP;
+}
 
-static unsigned op_access(const struct shm_op *op) { return op->kind == SHM_OP_GET ? TRAN_READ : op->kind == SHM_OP_PUT ? TRAN_WRITE : TRAN_ATOMIC; }
+static unsigned op_access(const struct shm_op *op)
+{
+	return op->kind == SHM_OP_GET   ? TRAN_READ
+	       : op->kind == SHM_OP_PUT ? TRAN_WRITE
+					: TRAN_ATOMIC;
+}
 
 static struct shm_op *op_new(struct shm_ep *ep, enum shm_op_kind kind, void *cookie)
 {
@@ -110,7 +118,10 @@ static void op_queue(struct shm_op *op, enum shm_op_how how)
 	struct shm_link *l = op->link;
 	op->how = how;
 	rpwi_list_del(&op->in_link);
-	rpwi_list_add_tail(how == SHM_HOW_WAIT ? &l->waiting : how == SHM_HOW_PEER ? &l->puts : &l->work, &op->in_link);
+	rpwi_list_add_tail(how == SHM_HOW_WAIT   ? &l->waiting
+			   : how == SHM_HOW_PEER ? &l->puts
+						 : &l->work,
+		&op->in_link);
 	l->todo = true;
 }
 
@@ -125,7 +136,10 @@ static void slot_take(struct shm_op *op)
 	op->how = SHM_HOW_PEER;
 }
 
-static uint32_t slot_id(const struct shm_op *op) { return op->link->generation[op->slot] << 6 | op->slot; }
+static uint32_t slot_id(const struct shm_op *op)
+{
+	return op->link->generation[op->slot] << 6 | op->slot;
+}
 
 static void slot_give(struct shm_op *op)
 {
@@ -151,7 +165,8 @@ static void atomic_here(const struct shm_op *op, uint8_t *at)
 	if (op->kind == SHM_OP_ADD)
 		before = __atomic_fetch_add(word, op->operand, __ATOMIC_SEQ_CST);
 	else
-		__atomic_compare_exchange_n(word, &before, op->operand, false, __ATOMIC_SEQ_CST, __ATOMIC_SEQ_CST);
+		__atomic_compare_exchange_n(
+			word, &before, op->operand, false, __ATOMIC_SEQ_CST, __ATOMIC_SEQ_CST);
 	if (op->before)
 		*op->before = before;
 }
@@ -168,7 +183,10 @@ static int touch_begin(struct shm_op *op)
 	atomic_store_explicit(&op->link->t->board->touching, op->desc.nonce, memory_order_seq_cst);
 	return still_there(op);
 }
-static void touch_end(struct shm_op *op) { atomic_store_explicit(&op->link->t->board->touching, 0, memory_order_release); }
+static void touch_end(struct shm_op *op)
+{
+	atomic_store_explicit(&op->link->t->board->touching, 0, memory_order_release);
+}
 /* What another context of this process has registered, maybe in another thread; in mappings of a memfd nobody else is harmed, nor gone. */
 static bool touches(const struct shm_op *op) { return op->link->local && !op->link->self; }
 
@@ -183,7 +201,10 @@ static void copy_long(uint8_t *to, const uint8_t *from, size_t n, bool polled)
 		memcpy(to + at, from + at, RPWI_MIN(n - at, (size_t)PIECE_STRING));
 }
 
-static bool peer_polls(const struct shm_link *l) { return atomic_load_explicit(&l->board->polled, memory_order_relaxed); }
+static bool peer_polls(const struct shm_link *l)
+{
+	return atomic_load_explicit(&l->board->polled, memory_order_relaxed);
+}
 
 /* A piece by plain copy, or an atomic. */
 static void piece_here(struct shm_op *op, uint8_t *at, size_t n)
@@ -209,7 +230,8 @@ static ssize_t vm_read_up(struct shm_op *op, size_t n)
 	ssize_t done = 0;
 	while ((size_t)done < n) {
 		struct iovec local = {bounce, RPWI_MIN(n - (size_t)done, sizeof bounce)},
-			     remote = {(void *)(uintptr_t)(op->addr + op->done + (size_t)done), local.iov_len};
+			     remote = {(void *)(uintptr_t)(op->addr + op->done + (size_t)done),
+				     local.iov_len};
 		ssize_t got = process_vm_readv(op->link->pid, &local, 1, &remote, 1, 0);
 		if (got <= 0)
 			return done ? done : got;
@@ -221,13 +243,17 @@ static ssize_t vm_read_up(struct shm_op *op, size_t n)
 
 static ssize_t vm_move(struct shm_op *op, size_t n, int *status)
 {
-	struct iovec local = {op->local + op->done, n}, remote = {(void *)(uintptr_t)(op->addr + op->done), n};
+	struct iovec local = {op->local + op->done, n},
+		     remote = {(void *)(uintptr_t)(op->addr + op->done), n};
 	ssize_t got = 0;
 	if (op->kind == SHM_OP_GET) {
-		got = op->link->t->base.polled ? vm_read_up(op, n) : process_vm_readv(op->link->pid, &local, 1, &remote, 1, 0);
+		got = op->link->t->base.polled
+			      ? vm_read_up(op, n)
+			      : process_vm_readv(op->link->pid, &local, 1, &remote, 1, 0);
 		int error = errno;
 		atomic_thread_fence(memory_order_acquire);
-		*status = still_there(op); /* else the program may have written there already, or unmapped it */
+		*status = still_there(
+			op); /* else the program may have written there already, or unmapped it */
 		errno = error;
 		return got;
 	}
@@ -261,8 +287,12 @@ static void vm_piece(struct shm_op *op, size_t n)
 		snprintf(l->pvm_why, sizeof l->pvm_why, "%s", strerror(error));
 		op_queue(op, SHM_HOW_WAIT);
 	} else if (error != EINTR && error != ENOMEM) {
-		op_finish(op, rpwi_fail(RPW_ERR_ACCESS, "shm: %zu bytes at 0x%llx of process %d can not be %s (%s): has that process unmapped them?", n,
-				      (unsigned long long)op->addr + op->done, (int)l->pid, op->kind == SHM_OP_PUT ? "written" : "read", strerror(error)));
+		op_finish(
+			op, rpwi_fail(RPW_ERR_ACCESS,
+				    "shm: %zu bytes at 0x%llx of process %d can not be %s (%s): "
+				    "has that process unmapped them?",
+				    n, (unsigned long long)op->addr + op->done, (int)l->pid,
+				    op->kind == SHM_OP_PUT ? "written" : "read", strerror(error)));
 	}
 }
 
@@ -270,12 +300,14 @@ static void vm_piece(struct shm_op *op, size_t n)
 static size_t work_step(struct shm_op *op)
 {
 	uint64_t addr;
-	int status = rpwi_shm_mem_remote(op->link, &op->desc, op->offset, op->len, op_access(op), &addr);
+	int status =
+		rpwi_shm_mem_remote(op->link, &op->desc, op->offset, op->len, op_access(op), &addr);
 	if (status) {
 		op_finish(op, status);
 		return 0;
 	}
-	uint8_t *at = rpwi_shm_mem_reach(op->link, &op->desc, addr, op->offset, op->len, op_writes(op));
+	uint8_t *at =
+		rpwi_shm_mem_reach(op->link, &op->desc, addr, op->offset, op->len, op_writes(op));
 	size_t n = RPWI_MIN(op->len - op->done, at ? (size_t)PIECE_COPY : (size_t)PIECE_VM);
 	if (at) {
 		piece_here(op, at, n);
@@ -306,7 +338,8 @@ static bool beat_look(struct shm_link *l, uint64_t now_ns)
 static bool peer_comes_round(struct shm_link *l, uint64_t now_ns)
 {
 	beat_look(l, now_ns);
-	return atomic_load_explicit(&l->board->company, memory_order_relaxed) && now_ns < l->beat_ns + COMPANY_NS;
+	return atomic_load_explicit(&l->board->company, memory_order_relaxed) &&
+	       now_ns < l->beat_ns + COMPANY_NS;
 }
 
 /* Does the peer make progress now? It is worth some hundred nanoseconds to know, for a transfer that takes longer. */
@@ -327,8 +360,14 @@ static bool peer_beats(struct shm_link *l)
 
 static int put_chunk(struct shm_op *op)
 {
-	size_t left = op->len - op->done, n = RPWI_MIN(left, op->len > SHM_SMALL_MAX ? (size_t)SHM_CHUNK : (size_t)SHM_CHUNK_SMALL);
-	struct shm_ctl ctl = {.id = slot_id(op), .index = op->desc.index, .nonce = op->desc.nonce, .offset = op->offset + op->done, .a = left - n};
+	size_t left = op->len - op->done,
+	       n = RPWI_MIN(
+		       left, op->len > SHM_SMALL_MAX ? (size_t)SHM_CHUNK : (size_t)SHM_CHUNK_SMALL);
+	struct shm_ctl ctl = {.id = slot_id(op),
+		.index = op->desc.index,
+		.nonce = op->desc.nonce,
+		.offset = op->offset + op->done,
+		.a = left - n};
 	int rc = rpwi_shm_link_ctl(op->link, SHM_PUT, 0, &ctl, op->local + op->done, n, SPARE);
 	if (rc)
 		return rc;
@@ -343,7 +382,8 @@ static int put_chunk(struct shm_op *op)
 /* Ask the peer, when there is a slot and room. 0, -EAGAIN, -EPROTO. */
 static int peer_start(struct shm_op *op)
 {
-	static const uint8_t kinds[] = {[SHM_OP_GET] = SHM_GET, [SHM_OP_ADD] = SHM_ADD, [SHM_OP_SWAP] = SHM_SWAP};
+	static const uint8_t kinds[] = {
+		[SHM_OP_GET] = SHM_GET, [SHM_OP_ADD] = SHM_ADD, [SHM_OP_SWAP] = SHM_SWAP};
 	struct shm_link *l = op->link;
 	if (!l->free_slots)
 		return -EAGAIN;
@@ -374,19 +414,24 @@ static int peer_start(struct shm_op *op)
 static void op_begin(struct shm_op *op)
 {
 	struct shm_link *l = op->link;
-	int status = rpwi_shm_mem_remote(l, &op->desc, op->offset, op->len, op_access(op), &op->addr);
+	int status =
+		rpwi_shm_mem_remote(l, &op->desc, op->offset, op->len, op_access(op), &op->addr);
 	if (!status && op_is_atomic(op) && op->addr % 8)
-		status = rpwi_fail(RPW_ERR_ACCESS, "shm: an atomic needs 8 aligned bytes; 0x%llx is not", (unsigned long long)op->addr);
+		status = rpwi_fail(RPW_ERR_ACCESS,
+			"shm: an atomic needs 8 aligned bytes; 0x%llx is not",
+			(unsigned long long)op->addr);
 	if (status || !op->len) {
 		op_finish(op, status);
 		return;
 	}
-	uint8_t *at = rpwi_shm_mem_reach(l, &op->desc, op->addr, op->offset, op->len, op_writes(op));
+	uint8_t *at =
+		rpwi_shm_mem_reach(l, &op->desc, op->addr, op->offset, op->len, op_writes(op));
 	if (at && (op_is_atomic(op) || op->len - op->done <= SHM_INLINE_COPY)) {
 		piece_here(op, at, op->len - op->done);
 	} else if (at) {
 		op_queue(op, SHM_HOW_COPY);
-	} else if (l->pvm && !op_is_atomic(op) && !(op->kind == SHM_OP_PUT && peer_polls(l)) && !~l->free_slots && !peer_beats(l)) {
+	} else if (l->pvm && !op_is_atomic(op) && !(op->kind == SHM_OP_PUT && peer_polls(l)) &&
+		   !~l->free_slots && !peer_beats(l)) {
 		op_queue(op, SHM_HOW_VM);
 		if (op->len <= SHM_INLINE_VM)
 			vm_piece(op, op->len);
@@ -407,8 +452,8 @@ static int desc_read(const struct tran_desc *remote, struct shm_desc *d)
 	return 0;
 }
 
-int rpwi_shm_rma(
-	struct tran_ep *base, bool is_put, const struct tran_desc *remote, uint64_t offset, void *local, size_t len, const struct tran_mem *mem, void *cookie)
+int rpwi_shm_rma(struct tran_ep *base, bool is_put, const struct tran_desc *remote, uint64_t offset,
+	void *local, size_t len, const struct tran_mem *mem, void *cookie)
 {
 	struct shm_ep *ep = shm_ep_of(base);
 	if (ep->state != SHM_EP_READY)
@@ -424,8 +469,8 @@ int rpwi_shm_rma(
 	return 0;
 }
 
-int rpwi_shm_atomic(struct tran_ep *base, enum tran_atomic kind, const struct tran_desc *remote, uint64_t offset, uint64_t operand, uint64_t compare,
-	uint64_t *before, void *cookie)
+int rpwi_shm_atomic(struct tran_ep *base, enum tran_atomic kind, const struct tran_desc *remote,
+	uint64_t offset, uint64_t operand, uint64_t compare, uint64_t *before, void *cookie)
 {
 	struct shm_ep *ep = shm_ep_of(base);
 	if (ep->state != SHM_EP_READY)
@@ -448,7 +493,8 @@ int rpwi_shm_flush(struct tran_ep *base, void *cookie)
 	struct shm_ep *ep = shm_ep_of(base);
 	if (ep->state != SHM_EP_READY)
 		return -ENOTCONN;
-	if (rpwi_list_empty(&ep->ops)) /* the answers to puts and atomics come after they took effect */
+	if (rpwi_list_empty(
+		    &ep->ops)) /* the answers to puts and atomics come after they took effect */
 		ep->t->base.up->done(base->user, cookie, RPW_OK);
 	else if (!op_new(ep, SHM_OP_FLUSH, cookie))
 		return -ENOMEM;
@@ -465,14 +511,19 @@ static bool answer(struct shm_link *l, uint32_t id, int status, uint64_t value)
 
 static bool serve_get(struct shm_link *l, const struct shm_ctl *ctl)
 {
-	if (!ctl->a || !rpwi_shm_mem_own(l->t, ctl->index, ctl->nonce, ctl->offset, ctl->a, TRAN_READ))
+	if (!ctl->a ||
+		!rpwi_shm_mem_own(l->t, ctl->index, ctl->nonce, ctl->offset, ctl->a, TRAN_READ))
 		return answer(l, ctl->id, RPW_ERR_ACCESS, 0);
 	if (!l->jobs && !(l->jobs = calloc(SHM_SLOTS, sizeof *l->jobs)))
 		return false;
 	if (l->job_count == SHM_SLOTS)
 		return false;
-	l->jobs[l->job_count++] =
-		(struct shm_job){.id = ctl->id, .index = ctl->index, .nonce = ctl->nonce, .offset = ctl->offset, .left = ctl->a, .len = ctl->a};
+	l->jobs[l->job_count++] = (struct shm_job){.id = ctl->id,
+		.index = ctl->index,
+		.nonce = ctl->nonce,
+		.offset = ctl->offset,
+		.left = ctl->a,
+		.len = ctl->a};
 	l->todo = true;
 	return true;
 }
@@ -488,7 +539,8 @@ static void place(struct shm_link *l, uint8_t *at, const uint8_t *body, size_t n
 
 static bool serve_put(struct shm_link *l, const struct ring_frame *f, const struct shm_ctl *ctl)
 {
-	uint8_t *at = rpwi_shm_mem_own(l->t, ctl->index, ctl->nonce, ctl->offset, f->body_len, TRAN_WRITE);
+	uint8_t *at = rpwi_shm_mem_own(
+		l->t, ctl->index, ctl->nonce, ctl->offset, f->body_len, TRAN_WRITE);
 	if (!at)
 		return answer(l, ctl->id, RPW_ERR_ACCESS, 0);
 	place(l, at, f->body, f->body_len);
@@ -501,7 +553,10 @@ static bool serve_atomic(struct shm_link *l, const struct ring_frame *f, const s
 	uint8_t *at = rpwi_shm_mem_own(l->t, ctl->index, ctl->nonce, ctl->offset, 8, TRAN_ATOMIC);
 	if (!at || (uintptr_t)at % 8)
 		return answer(l, ctl->id, RPW_ERR_ACCESS, 0);
-	struct shm_op op = {.kind = f->kind == SHM_ADD ? SHM_OP_ADD : SHM_OP_SWAP, .operand = ctl->a, .compare = ctl->b, .before = &before};
+	struct shm_op op = {.kind = f->kind == SHM_ADD ? SHM_OP_ADD : SHM_OP_SWAP,
+		.operand = ctl->a,
+		.compare = ctl->b,
+		.before = &before};
 	atomic_here(&op, at);
 	return answer(l, ctl->id, RPW_OK, before);
 }
@@ -510,7 +565,8 @@ static bool serve_atomic(struct shm_link *l, const struct ring_frame *f, const s
 static int job_chunk(struct shm_link *l, unsigned which)
 {
 	struct shm_job *j = &l->jobs[which];
-	size_t n = RPWI_MIN(j->left, j->len > SHM_SMALL_MAX ? (uint64_t)SHM_CHUNK : (uint64_t)SHM_CHUNK_SMALL);
+	size_t n = RPWI_MIN(
+		j->left, j->len > SHM_SMALL_MAX ? (uint64_t)SHM_CHUNK : (uint64_t)SHM_CHUNK_SMALL);
 	const uint8_t *from = rpwi_shm_mem_own(l->t, j->index, j->nonce, j->offset, n, TRAN_READ);
 	struct shm_ctl ctl = {.id = j->id};
 	if (from) {
@@ -555,7 +611,10 @@ static bool take_ack(struct shm_link *l, const struct shm_ctl *ctl)
 	if (!status && op->kind != SHM_OP_PUT && op->ep && op->before)
 		*op->before = ctl->b;
 	if (status)
-		rpwi_fail(status, "shm: process %d refused the access: outside of what it registered, or released meanwhile", (int)l->pid);
+		rpwi_fail(status,
+			"shm: process %d refused the access: outside of what it registered, or "
+			"released meanwhile",
+			(int)l->pid);
 	slot_give(op);
 	op_finish(op, status);
 	return true;
@@ -579,7 +638,9 @@ bool rpwi_shm_rma_ctl(struct shm_link *l, const struct ring_frame *f, const stru
 	case SHM_MAP:
 		m = rpwi_shm_mem_find(l->t, ctl->index, ctl->nonce);
 		if (m && m->fd >= 0 && l->socket.fd >= 0 && rpwi_shm_link_pass(l, m))
-			rpwi_debug("shm: a descriptor for process %d did not fit into its socket: it goes on without mapping", (int)l->pid);
+			rpwi_debug("shm: a descriptor for process %d did not fit into its socket: "
+				   "it goes on without mapping",
+				(int)l->pid);
 		return true;
 	case SHM_UNMAP:
 		rpwi_shm_mem_unmap(l, ctl->index, ctl->nonce);
@@ -620,7 +681,8 @@ unsigned rpwi_shm_rma_round(struct shm_link *l)
 	size_t count = 0;
 	for (struct rpwi_list *at = l->work.next; at != &l->work; at = at->next)
 		count++;
-	for (size_t bytes = 0; count && bytes < WORK_BYTES && !rpwi_list_empty(&l->work); count--, n++) {
+	for (size_t bytes = 0; count && bytes < WORK_BYTES && !rpwi_list_empty(&l->work);
+		count--, n++) {
 		struct shm_op *op = RPWI_CONTAINER_OF(l->work.next, struct shm_op, in_link);
 		rpwi_list_del(&op->in_link);
 		rpwi_list_add_tail(&l->work, &op->in_link);
@@ -631,7 +693,8 @@ unsigned rpwi_shm_rma_round(struct shm_link *l)
 
 bool rpwi_shm_rma_pending(const struct shm_link *l)
 {
-	return l->job_count || !rpwi_list_empty(&l->puts) || !rpwi_list_empty(&l->work) || (!rpwi_list_empty(&l->waiting) && l->free_slots);
+	return l->job_count || !rpwi_list_empty(&l->puts) || !rpwi_list_empty(&l->work) ||
+	       (!rpwi_list_empty(&l->waiting) && l->free_slots);
 }
 
 bool rpwi_shm_rma_can_go(struct shm_link *l)
@@ -640,7 +703,9 @@ bool rpwi_shm_rma_can_go(struct shm_link *l)
 		return true;
 	if (!rpwi_list_empty(&l->waiting) && l->free_slots && ring_tx_room(&l->tx, 0, 0) != -EAGAIN)
 		return true;
-	return (l->job_count || !rpwi_list_empty(&l->puts)) && ring_tx_room(&l->tx, ring_bulk_need(sizeof(struct shm_ctl), SHM_CHUNK), SPARE) != -EAGAIN;
+	return (l->job_count || !rpwi_list_empty(&l->puts)) &&
+	       ring_tx_room(&l->tx, ring_bulk_need(sizeof(struct shm_ctl), SHM_CHUNK), SPARE) !=
+		       -EAGAIN;
 }
 
 /* A GET that no data came for since the last tick but one, or for longer from a peer that comes round: it does something else. What may still come for it is dropped by an operation that stands in its slot. */

@@ -21,7 +21,13 @@
 #include "ropeway.h"
 #include "shm.h"
 
-enum { CELLS_AHEAD = 3, ROUNDS_A_CLOCK = 64, ROUNDS_A_LOOK_HURRY = 4, HURRY_ROUNDS = 4096, COMPANY_TICKS = 16 };
+enum {
+	CELLS_AHEAD = 3,
+	ROUNDS_A_CLOCK = 64,
+	ROUNDS_A_LOOK_HURRY = 4,
+	HURRY_ROUNDS = 4096,
+	COMPANY_TICKS = 16
+};
 
 uint64_t rpwi_shm_nonce(struct shm *t)
 {
@@ -40,7 +46,8 @@ uint64_t rpwi_shm_nonce(struct shm *t)
 
 void rpwi_shm_hurry(struct shm *t) { t->hurry_rounds = HURRY_ROUNDS; }
 
-int rpwi_shm_table_grow(void ***table, uint32_t **free_list, uint32_t *room, uint32_t *free_count, uint32_t max)
+int rpwi_shm_table_grow(
+	void ***table, uint32_t **free_list, uint32_t *room, uint32_t *free_count, uint32_t max)
 {
 	uint32_t more = *room ? *room * 2 : 16;
 	if (*room >= max)
@@ -62,10 +69,13 @@ int rpwi_shm_table_grow(void ***table, uint32_t **free_list, uint32_t *room, uin
 	return 0;
 }
 
-static int shm_usable(const struct tran_facts *own, const struct tran_facts *peer, char *why, size_t why_len)
+static int shm_usable(
+	const struct tran_facts *own, const struct tran_facts *peer, char *why, size_t why_len)
 {
 	if (peer && memcmp(own->host_id, peer->host_id, sizeof own->host_id)) {
-		snprintf(why, why_len, "%s and %s are different hosts (or containers that share no processes)", own->hostname, peer->hostname);
+		snprintf(why, why_len,
+			"%s and %s are different hosts (or containers that share no processes)",
+			own->hostname, peer->hostname);
 		return -EHOSTUNREACH;
 	}
 	int fd = memfd_create("ropeway-probe", MFD_CLOEXEC | MFD_ALLOW_SEALING);
@@ -78,7 +88,10 @@ static int shm_usable(const struct tran_facts *own, const struct tran_facts *pee
 	return 0;
 }
 
-static bool membarrier_ready(void) { return !syscall(SYS_membarrier, MEMBARRIER_CMD_REGISTER_GLOBAL_EXPEDITED, 0, 0); }
+static bool membarrier_ready(void)
+{
+	return !syscall(SYS_membarrier, MEMBARRIER_CMD_REGISTER_GLOBAL_EXPEDITED, 0, 0);
+}
 
 /* All stores that were done anywhere before are visible to what we read next. */
 static void barrier_everywhere(const struct shm *t)
@@ -116,7 +129,8 @@ static void shm_board_init(struct shm *t)
 	t->board->polled = t->base.polled;
 }
 
-static int shm_open_context(const struct tran_up *up, const struct tran_facts *own, struct tran **out)
+static int shm_open_context(
+	const struct tran_up *up, const struct tran_facts *own, struct tran **out)
 {
 	struct shm *t = calloc(1, sizeof *t);
 	if (!t)
@@ -143,7 +157,9 @@ static int shm_open_context(const struct tran_up *up, const struct tran_facts *o
 	if (!rc)
 		rc = rpwi_shm_listen(t);
 	if (rc) {
-		rpwi_fail(RPW_ERR_SYSTEM, "shm: no memory to share, or no door for peers to come in: %s", strerror(-rc));
+		rpwi_fail(RPW_ERR_SYSTEM,
+			"shm: no memory to share, or no door for peers to come in: %s",
+			strerror(-rc));
 		shm_free(t);
 		return rc;
 	}
@@ -155,7 +171,8 @@ static void shm_close(struct tran *tran)
 {
 	struct shm *t = shm_of(tran);
 	bool ours = rpwi_is_ours(t->born);
-	for (unsigned i = 0; ours && i < t->link_count; i++) /* what their peers wait for: CLOSE of the last endpoints */
+	for (unsigned i = 0; ours && i < t->link_count;
+		i++) /* what their peers wait for: CLOSE of the last endpoints */
 		if (t->links[i]->state == SHM_LINK_UP)
 			rpwi_shm_ep_owed(t->links[i]);
 	while (t->link_count) {
@@ -171,7 +188,11 @@ static void shm_close(struct tran *tran)
 
 /* ---- rounds ---- */
 
-enum after { BAD, GO_ON, ENOUGH }; /* of this round: the receives for the rest are about to be posted */
+enum after {
+	BAD,
+	GO_ON,
+	ENOUGH
+}; /* of this round: the receives for the rest are about to be posted */
 
 static enum after dispatch(struct shm_link *l, const struct ring_frame *f)
 {
@@ -179,7 +200,10 @@ static enum after dispatch(struct shm_link *l, const struct ring_frame *f)
 	if (RPWI_LIKELY(f->kind == SHM_FRAME)) {
 		struct shm_ep *ep = rpwi_shm_ep_find(t, f->endpoint);
 		if (RPWI_LIKELY(ep && ep->link == l && ep->state == SHM_EP_READY))
-			return t->base.up->frame(ep->base.user, f->head, f->head_len, f->body, f->body_len) ? GO_ON : ENOUGH;
+			return t->base.up->frame(
+				       ep->base.user, f->head, f->head_len, f->body, f->body_len)
+				       ? GO_ON
+				       : ENOUGH;
 		return GO_ON;
 	}
 	struct shm_ctl ctl;
@@ -218,8 +242,9 @@ static unsigned link_poll(struct shm_link *l)
 			break;
 		after = rc < 0 ? BAD : dispatch(l, &f);
 		if (RPWI_UNLIKELY(after == BAD)) {
-			rpwi_debug(
-				"shm: process %d wrote a frame of kind %u, %zu and %zu bytes that makes no sense", (int)l->pid, f.kind, f.head_len, f.body_len);
+			rpwi_debug("shm: process %d wrote a frame of kind %u, %zu and %zu bytes "
+				   "that makes no sense",
+				(int)l->pid, f.kind, f.head_len, f.body_len);
 			rpwi_shm_link_end(l, RPW_ERR_PROTOCOL);
 			break;
 		}
@@ -230,7 +255,10 @@ static unsigned link_poll(struct shm_link *l)
 	return n;
 }
 
-static bool link_open(const struct shm_link *l) { return l->state == SHM_LINK_UP && !(l->dead_soon && l->dead_status == RPW_ERR_PROTOCOL); }
+static bool link_open(const struct shm_link *l)
+{
+	return l->state == SHM_LINK_UP && !(l->dead_soon && l->dead_status == RPW_ERR_PROTOCOL);
+}
 
 /* What waits for room, or for its turn. */
 static unsigned link_push(struct shm_link *l)
@@ -241,7 +269,8 @@ static unsigned link_push(struct shm_link *l)
 	n += rpwi_shm_ep_rooms(l);
 	if (ring_tx_refresh(&l->tx))
 		rpwi_shm_link_end(l, RPW_ERR_PROTOCOL);
-	l->todo = l->reply_count || !rpwi_list_empty(&l->owing) || !rpwi_list_empty(&l->rooms) || rpwi_shm_rma_pending(l);
+	l->todo = l->reply_count || !rpwi_list_empty(&l->owing) || !rpwi_list_empty(&l->rooms) ||
+		  rpwi_shm_rma_pending(l);
 	return n;
 }
 
@@ -266,7 +295,8 @@ static unsigned links_round(struct shm *t)
 	for (unsigned i = 0; i < t->hot_count; i++)
 		n += link_round(t->links[i]);
 	unsigned cold = t->link_count - t->hot_count;
-	for (unsigned i = 0; i < RPWI_MIN(cold, (unsigned)SHM_COLD_SLICE) && t->link_count > t->hot_count; i++) {
+	for (unsigned i = 0;
+		i < RPWI_MIN(cold, (unsigned)SHM_COLD_SLICE) && t->link_count > t->hot_count; i++) {
 		if (t->cold_next < t->hot_count || t->cold_next >= t->link_count)
 			t->cold_next = t->hot_count;
 		struct shm_link *l = t->links[t->cold_next++];
@@ -281,10 +311,13 @@ static void links_fail(struct shm *t)
 {
 	for (unsigned i = 0; i < t->link_count; i++) {
 		struct shm_link *l = t->links[i];
-		if (!l->dead_soon || l->state == SHM_LINK_DEAD || (link_open(l) && ring_rx_waiting(&l->rx)))
+		if (!l->dead_soon || l->state == SHM_LINK_DEAD ||
+			(link_open(l) && ring_rx_waiting(&l->rx)))
 			continue;
-		rpwi_shm_link_fail(
-			l, l->dead_status, l->dead_status == RPW_ERR_PROTOCOL ? "it wrote what makes no sense into the shared memory" : "the process ended");
+		rpwi_shm_link_fail(l, l->dead_status,
+			l->dead_status == RPW_ERR_PROTOCOL
+				? "it wrote what makes no sense into the shared memory"
+				: "the process ended");
 	}
 }
 
@@ -383,7 +416,9 @@ static bool link_has_work(struct shm_link *l)
 	bool cell = l->reply_count || !rpwi_list_empty(&l->owing);
 	if (cell && ring_tx_room(&l->tx, 0, 0) != -EAGAIN)
 		return true;
-	if (!rpwi_list_empty(&l->rooms) && ring_tx_room(&l->tx, ring_bulk_need(TRAN_HEAD_MAX, SHM_FRAME_MAX), SHM_FRAME_MAX) != -EAGAIN)
+	if (!rpwi_list_empty(&l->rooms) &&
+		ring_tx_room(&l->tx, ring_bulk_need(TRAN_HEAD_MAX, SHM_FRAME_MAX), SHM_FRAME_MAX) !=
+			-EAGAIN)
 		return true;
 	return rpwi_shm_rma_can_go(l);
 }
@@ -422,8 +457,10 @@ static int shm_arm(struct tran *tran, int *fd, uint64_t *deadline_ns)
 	return 0;
 }
 
-static const struct tran_mem_ops shm_mem_ops = {.add = rpwi_shm_mem_add, .alloc = rpwi_shm_mem_alloc, .del = rpwi_shm_mem_del};
-static const struct tran_rma_ops shm_rma_ops = {.transfer = rpwi_shm_rma, .atomic = rpwi_shm_atomic, .flush = rpwi_shm_flush};
+static const struct tran_mem_ops shm_mem_ops = {
+	.add = rpwi_shm_mem_add, .alloc = rpwi_shm_mem_alloc, .del = rpwi_shm_mem_del};
+static const struct tran_rma_ops shm_rma_ops = {
+	.transfer = rpwi_shm_rma, .atomic = rpwi_shm_atomic, .flush = rpwi_shm_flush};
 const struct tran_ops tran_shm = {
 	.name = "shm",
 	.caps = TRAN_SAME_HOST | TRAN_MAPS | TRAN_GUARDED | TRAN_INHERITED,

@@ -21,16 +21,20 @@ enum {
 	SHM_EPS_MAX = 1 << 20, /* the width of the field in the cell */
 	SHM_MEMS_MAX = 256 * 1024,
 	SHM_FRAME_MAX = RING_BODY_MAX,
-	SHM_SLOTS = 64,       /* operations under way that a link's peer has to answer */
-	SHM_REPLIES = 192,    /* answers that wait for room: to SHM_SLOTS operations, to the refused pieces in the ring, and a few hints */
-	SHM_HINTS = 16,       /* of those, what the peer does not wait for */
-	SHM_MAPS_MAX = 64,    /* pieces of the peer's memory mapped, for each link; the least recently used goes */
+	SHM_SLOTS = 64, /* operations under way that a link's peer has to answer */
+	SHM_REPLIES =
+		192, /* answers that wait for room: to SHM_SLOTS operations, to the refused pieces in the ring, and a few hints */
+	SHM_HINTS = 16, /* of those, what the peer does not wait for */
+	SHM_MAPS_MAX =
+		64, /* pieces of the peer's memory mapped, for each link; the least recently used goes */
 	SHM_EMBRYOS_MAX = 64, /* connections that have not said a valid hello yet */
 	SHM_EMBRYO_MS = 2000,
 	SHM_POLL_BATCH = 64, /* frames taken from one link in one round */
 	SHM_COLD_SLICE = 16, /* links without traffic that are looked at in one round */
 	SHM_CONTROL_NS = 1000000,
-	SHM_CHUNK_SMALL = 8 * 1024, /* of transfers of up to SHM_SMALL_MAX: the second core starts early; measured */
+	SHM_CHUNK_SMALL =
+		8 *
+		1024, /* of transfers of up to SHM_SMALL_MAX: the second core starts early; measured */
 	SHM_SMALL_MAX = 128 * 1024,
 	SHM_CHUNK = 32 * 1024,
 	SHM_PUMP_BATCH = 4,         /* chunks sent for one link in one round */
@@ -88,11 +92,12 @@ struct shm_entry {
 };
 struct shm_board {
 	_Alignas(64) _Atomic uint32_t sleeping; /* not 0: sleeps, the how-manieth time */
-	_Atomic uint32_t fence;                 /* its kernel has no membarrier: senders must fence */
-	_Atomic uint32_t polled;                /* who writes into its memory does so upwards (base/copy.h) */
-	_Alignas(64) _Atomic uint32_t beat;     /* counts rounds of progress */
-	_Atomic uint32_t company;               /* who progresses it progresses other contexts in turn */
-	_Alignas(64) _Atomic uint64_t touching; /* the nonce of memory of a peer's that is accessed now without the peer's help, or 0 */
+	_Atomic uint32_t fence;  /* its kernel has no membarrier: senders must fence */
+	_Atomic uint32_t polled; /* who writes into its memory does so upwards (base/copy.h) */
+	_Alignas(64) _Atomic uint32_t beat; /* counts rounds of progress */
+	_Atomic uint32_t company; /* who progresses it progresses other contexts in turn */
+	_Alignas(64) _Atomic uint64_t
+		touching; /* the nonce of memory of a peer's that is accessed now without the peer's help, or 0 */
 	_Alignas(4096) struct shm_entry entries[SHM_MEMS_MAX];
 };
 
@@ -107,7 +112,12 @@ struct shm_link;
 struct shm_ep;
 
 /* Something in the epoll set. */
-enum shm_source_kind { SHM_SOURCE_LISTENER, SHM_SOURCE_EMBRYO, SHM_SOURCE_LINK, SHM_SOURCE_PROCESS };
+enum shm_source_kind {
+	SHM_SOURCE_LISTENER,
+	SHM_SOURCE_EMBRYO,
+	SHM_SOURCE_LINK,
+	SHM_SOURCE_PROCESS
+};
 struct shm_source {
 	enum shm_source_kind kind;
 	int fd;
@@ -242,13 +252,16 @@ struct shm {
 	struct shm_source listener;
 	bool membarrier, armed;
 	uint32_t sleeps, beat;
-	unsigned company_ticks;        /* for which it is still said that other contexts are progressed in turn with this one */
-	unsigned rounds, hurry_rounds; /* of progress; those to come in which the sockets are asked often, as they are while endpoints start */
+	unsigned
+		company_ticks; /* for which it is still said that other contexts are progressed in turn with this one */
+	unsigned rounds,
+		hurry_rounds; /* of progress; those to come in which the sockets are asked often, as they are while endpoints start */
 	uint64_t control_ns, tick_ns;
 	unsigned dead_count;   /* links to be freed when their endpoints are closed */
 	unsigned ending_count; /* links to fail when their rings are empty */
 	struct shm_link **links;
-	unsigned link_count, link_room, hot_count, cold_next, local_count /* links within this process */;
+	unsigned link_count, link_room, hot_count, cold_next,
+		local_count /* links within this process */;
 	struct shm_ep **eps;
 	uint32_t *ep_free;
 	uint32_t ep_room, ep_free_count;
@@ -263,13 +276,17 @@ struct shm {
 };
 
 static inline struct shm *shm_of(struct tran *t) { return RPWI_CONTAINER_OF(t, struct shm, base); }
-static inline struct shm_ep *shm_ep_of(struct tran_ep *ep) { return RPWI_CONTAINER_OF(ep, struct shm_ep, base); }
+static inline struct shm_ep *shm_ep_of(struct tran_ep *ep)
+{
+	return RPWI_CONTAINER_OF(ep, struct shm_ep, base);
+}
 
 /* shm.c */
 uint64_t rpwi_shm_nonce(struct shm *t); /* never 0, not to be guessed */
 void rpwi_shm_hurry(struct shm *t);     /* something is expected on a socket */
 /* Grow an array of pointers and the stack of its free indices. 0 or -ENOMEM, -EMFILE at `max`. */
-int rpwi_shm_table_grow(void ***table, uint32_t **free_list, uint32_t *room, uint32_t *free_count, uint32_t max);
+int rpwi_shm_table_grow(
+	void ***table, uint32_t **free_list, uint32_t *room, uint32_t *free_count, uint32_t max);
 
 /* link.c */
 int rpwi_shm_listen(struct shm *t); /* the context's door; 0 or -errno */
@@ -283,15 +300,18 @@ int rpwi_shm_link_dial(struct shm *t, struct shm_ep *ep, struct shm_link **out);
 void rpwi_shm_link_dial_on(struct shm_link *l);
 void rpwi_shm_link_forsake(struct shm_link *l); /* dialing_for is being closed */
 void rpwi_shm_link_fail(struct shm_link *l, int status, const char *why);
-void rpwi_shm_link_end(struct shm_link *l, int status);         /* it fails in the next round, when its ring is empty; at once when the peer broke the rules */
-void rpwi_shm_link_swap(struct shm *t, unsigned a, unsigned b); /* two places in t->links: those below hot_count have traffic */
+void rpwi_shm_link_end(struct shm_link *l,
+	int status); /* it fails in the next round, when its ring is empty; at once when the peer broke the rules */
+void rpwi_shm_link_swap(struct shm *t, unsigned a,
+	unsigned b); /* two places in t->links: those below hot_count have traffic */
 void rpwi_shm_link_free(struct shm_link *l);
 void rpwi_shm_link_wake(struct shm_link *l);
 int rpwi_shm_link_pass(struct shm_link *l, const struct shm_mem *m);
 /* After frames were published. The peer may sleep: then it is woken, once. */
 static inline void shm_link_kick(struct shm_link *l)
 {
-	if (RPWI_UNLIKELY(!l->t->membarrier || atomic_load_explicit(&l->board->fence, memory_order_relaxed)))
+	if (RPWI_UNLIKELY(!l->t->membarrier ||
+			  atomic_load_explicit(&l->board->fence, memory_order_relaxed)))
 		atomic_thread_fence(memory_order_seq_cst);
 	else
 		atomic_signal_fence(memory_order_seq_cst); /* the peer's membarrier does the rest */
@@ -302,24 +322,34 @@ static inline void shm_link_kick(struct shm_link *l)
 	}
 }
 /* One control frame; 0, -EAGAIN, -EPROTO. */
-int rpwi_shm_link_ctl(struct shm_link *l, enum shm_kind kind, uint32_t endpoint, const struct shm_ctl *ctl, const void *body, size_t body_len, size_t spare);
+int rpwi_shm_link_ctl(struct shm_link *l, enum shm_kind kind, uint32_t endpoint,
+	const struct shm_ctl *ctl, const void *body, size_t body_len, size_t spare);
 /* An answer that waits when there is no room. false: too many, the peer broke the rules. */
-bool rpwi_shm_link_reply(struct shm_link *l, enum shm_kind kind, uint32_t endpoint, const struct shm_ctl *ctl);
+bool rpwi_shm_link_reply(
+	struct shm_link *l, enum shm_kind kind, uint32_t endpoint, const struct shm_ctl *ctl);
 /* What helps the peer, and is dropped when there is no room. */
-void rpwi_shm_link_hint(struct shm_link *l, enum shm_kind kind, uint32_t endpoint, const struct shm_ctl *ctl);
+void rpwi_shm_link_hint(
+	struct shm_link *l, enum shm_kind kind, uint32_t endpoint, const struct shm_ctl *ctl);
 unsigned rpwi_shm_link_replies(struct shm_link *l);
 
 /* ep.c */
-int rpwi_shm_ep_make(struct tran *t, const struct tran_control *control, void *user, struct tran_ep **out, uint8_t *handle, size_t *handle_len);
+int rpwi_shm_ep_make(struct tran *t, const struct tran_control *control, void *user,
+	struct tran_ep **out, uint8_t *handle, size_t *handle_len);
 int rpwi_shm_ep_start(struct tran_ep *ep, const uint8_t *handle, size_t len, unsigned timeout_ms);
 void rpwi_shm_ep_close(struct tran_ep *ep);
-int rpwi_shm_ep_send(struct tran_ep *ep, const void *head, size_t head_len, const struct iovec *iov, int iovcnt, size_t body_len);
-static inline struct shm_ep *rpwi_shm_ep_find(const struct shm *t, uint32_t index) { return index < t->ep_room ? t->eps[index] : NULL; }
+int rpwi_shm_ep_send(struct tran_ep *ep, const void *head, size_t head_len, const struct iovec *iov,
+	int iovcnt, size_t body_len);
+static inline struct shm_ep *rpwi_shm_ep_find(const struct shm *t, uint32_t index)
+{
+	return index < t->ep_room ? t->eps[index] : NULL;
+}
 void rpwi_shm_ep_attach(struct shm_ep *ep, struct shm_link *l); /* the link stands */
-void rpwi_shm_ep_adopt(struct shm *t, struct shm_link *l);      /* a peer dialed: endpoints may have waited for it */
+void rpwi_shm_ep_adopt(
+	struct shm *t, struct shm_link *l); /* a peer dialed: endpoints may have waited for it */
 void rpwi_shm_ep_fail(struct shm_ep *ep, int status, const char *why);
 void rpwi_shm_ep_free(struct shm_ep *ep);
-void rpwi_shm_ep_ctl(struct shm_link *l, const struct ring_frame *f, const struct shm_ctl *ctl); /* OPEN, CLOSE, REFUSE */
+void rpwi_shm_ep_ctl(struct shm_link *l, const struct ring_frame *f,
+	const struct shm_ctl *ctl); /* OPEN, CLOSE, REFUSE */
 unsigned rpwi_shm_ep_owed(struct shm_link *l);
 unsigned rpwi_shm_ep_rooms(struct shm_link *l);
 void rpwi_shm_ep_tick(struct shm *t, uint64_t now_ns);
@@ -327,28 +357,34 @@ uint64_t rpwi_shm_ep_next(const struct shm *t); /* the earliest deadline of thos
 
 /* mem.c */
 int rpwi_shm_mem_alloc(struct tran *t, size_t len, unsigned access, struct tran_mem **out);
-int rpwi_shm_mem_add(struct tran *t, void *addr, size_t len, unsigned access, struct tran_mem **out);
+int rpwi_shm_mem_add(
+	struct tran *t, void *addr, size_t len, unsigned access, struct tran_mem **out);
 void rpwi_shm_mem_del(struct tran *t, struct tran_mem *m);
-void rpwi_shm_mem_inherited_free(struct shm *t);                             /* in a forked child: peers see nothing */
-int rpwi_shm_memfd(const char *name, size_t len, void **at, unsigned seals); /* sealed against resizing; fd or -errno */
+void rpwi_shm_mem_inherited_free(struct shm *t); /* in a forked child: peers see nothing */
+int rpwi_shm_memfd(const char *name, size_t len, void **at,
+	unsigned seals); /* sealed against resizing; fd or -errno */
 /* Does a descriptor that came from the peer have at least that size, and can it not shrink? */
 bool rpwi_shm_memfd_sound(int fd, size_t len, bool exactly);
 /* Our memory for the peer: NULL when it may not. */
-uint8_t *rpwi_shm_mem_own(struct shm *t, uint32_t index, uint64_t nonce, uint64_t offset, uint64_t len, unsigned access);
+uint8_t *rpwi_shm_mem_own(struct shm *t, uint32_t index, uint64_t nonce, uint64_t offset,
+	uint64_t len, unsigned access);
 struct shm_mem *rpwi_shm_mem_find(struct shm *t, uint32_t index, uint64_t nonce);
 /* The peer's, by its board: RPW_OK with its address there, or RPW_ERR_ACCESS. */
-int rpwi_shm_mem_remote(struct shm_link *l, const struct shm_desc *d, uint64_t offset, uint64_t len, unsigned access, uint64_t *addr);
+int rpwi_shm_mem_remote(struct shm_link *l, const struct shm_desc *d, uint64_t offset, uint64_t len,
+	unsigned access, uint64_t *addr);
 /* Where we can reach it ourselves, or NULL (then a mapping has been asked for, if there can be one). */
-uint8_t *rpwi_shm_mem_reach(struct shm_link *l, const struct shm_desc *d, uint64_t addr, uint64_t offset, uint64_t len, bool write);
-void rpwi_shm_mem_mapped(struct shm_link *l, uint32_t index, uint64_t nonce, int fd, uint64_t len, bool writable);
+uint8_t *rpwi_shm_mem_reach(struct shm_link *l, const struct shm_desc *d, uint64_t addr,
+	uint64_t offset, uint64_t len, bool write);
+void rpwi_shm_mem_mapped(
+	struct shm_link *l, uint32_t index, uint64_t nonce, int fd, uint64_t len, bool writable);
 void rpwi_shm_mem_unmap(struct shm_link *l, uint32_t index, uint64_t nonce);
 void rpwi_shm_mem_unmap_all(struct shm_link *l);
 
 /* rma.c */
-int rpwi_shm_rma(
-	struct tran_ep *ep, bool is_put, const struct tran_desc *remote, uint64_t offset, void *local, size_t len, const struct tran_mem *mem, void *cookie);
-int rpwi_shm_atomic(struct tran_ep *ep, enum tran_atomic op, const struct tran_desc *remote, uint64_t offset, uint64_t operand, uint64_t compare,
-	uint64_t *before, void *cookie);
+int rpwi_shm_rma(struct tran_ep *ep, bool is_put, const struct tran_desc *remote, uint64_t offset,
+	void *local, size_t len, const struct tran_mem *mem, void *cookie);
+int rpwi_shm_atomic(struct tran_ep *ep, enum tran_atomic op, const struct tran_desc *remote,
+	uint64_t offset, uint64_t operand, uint64_t compare, uint64_t *before, void *cookie);
 int rpwi_shm_flush(struct tran_ep *ep, void *cookie);
 /* GET, DATA, PUT, ADD, SWAP, ACK, MAP, UNMAP. false: the peer broke the rules. */
 bool rpwi_shm_rma_ctl(struct shm_link *l, const struct ring_frame *f, const struct shm_ctl *ctl);

@@ -21,17 +21,20 @@
 enum {
 	EVENTS_MAX = 64,
 	POLLS_BETWEEN_EPOLLS = 64,
-	UNWATCH_READS = 32,    /* so often read while hot: out of the epoll set, whose bookkeeping costs 0.2 us a packet, until the program sleeps */
+	UNWATCH_READS =
+		32, /* so often read while hot: out of the epoll set, whose bookkeeping costs 0.2 us a packet, until the program sleeps */
 	IDLE_POLLS_MAX = 4096, /* a hot stream that was asked so often in vain has cooled down */
 	STREAMS_DEFAULT = 2,   /* one for frames, one for bulk data */
 };
 
 /* ---- opening ---- */
 
-static int tcp_usable(const struct tran_facts *own, const struct tran_facts *peer, char *why, size_t why_len)
+static int tcp_usable(
+	const struct tran_facts *own, const struct tran_facts *peer, char *why, size_t why_len)
 {
 	if (peer && !strstr(peer->transports, "tcp")) {
-		snprintf(why, why_len, "the peer offers %s, not tcp", peer->transports[0] ? peer->transports : "nothing");
+		snprintf(why, why_len, "the peer offers %s, not tcp",
+			peer->transports[0] ? peer->transports : "nothing");
 		return -EOPNOTSUPP;
 	}
 	return 0;
@@ -46,7 +49,8 @@ static unsigned streams_wanted(void)
 		return STREAMS_DEFAULT;
 	if (!*end && n >= 1 && n <= TCP_STREAMS_MAX)
 		return (unsigned)n;
-	rpwi_warn("ROPEWAY_TCP_STREAMS=%s is not a number from 1 to %d: %d are used", e, TCP_STREAMS_MAX, STREAMS_DEFAULT);
+	rpwi_warn("ROPEWAY_TCP_STREAMS=%s is not a number from 1 to %d: %d are used", e,
+		TCP_STREAMS_MAX, STREAMS_DEFAULT);
 	return STREAMS_DEFAULT;
 }
 
@@ -61,8 +65,9 @@ static int tcp_open(const struct tran_up *up, const struct tran_facts *own, stru
 	t->born = rpwi_born();
 	t->streams_max = streams_wanted();
 	t->deadline_ns = t->accept_again_ns = RPWI_NEVER;
-	struct rpwi_list *lists[] = {&t->bundles, &t->sending, &t->strangers, &t->lingering, &t->starting, &t->opening, &t->failing, &t->failing_bundles,
-		&t->dead_streams, &t->dead_bundles, &t->unread, &t->op_free};
+	struct rpwi_list *lists[] = {&t->bundles, &t->sending, &t->strangers, &t->lingering,
+		&t->starting, &t->opening, &t->failing, &t->failing_bundles, &t->dead_streams,
+		&t->dead_bundles, &t->unread, &t->op_free};
 	for (unsigned i = 0; i < RPWI_ARRAY_LEN(lists); i++)
 		rpwi_list_init(lists[i]);
 	t->epoll = epoll_create1(EPOLL_CLOEXEC);
@@ -84,7 +89,8 @@ static void tcp_close(struct tran *tran)
 	struct rpwi_list *lists[] = {&t->strangers, &t->lingering};
 	for (unsigned i = 0; i < RPWI_ARRAY_LEN(lists); i++)
 		while (!rpwi_list_empty(lists[i]))
-			tcp_stream_close(RPWI_CONTAINER_OF(rpwi_list_pop(lists[i]), struct tcp_stream, link));
+			tcp_stream_close(RPWI_CONTAINER_OF(
+				rpwi_list_pop(lists[i]), struct tcp_stream, link));
 	tcp_listen_end(t);
 	close(t->epoll);
 	if (!rpwi_is_ours(t->born))
@@ -192,7 +198,8 @@ static unsigned read_unread(struct tcp *t)
 		rpwi_list_add_tail(&todo, l);
 	}
 	while (!rpwi_list_empty(&todo)) { /* an up-call may close any of them */
-		struct tcp_stream *s = RPWI_CONTAINER_OF(rpwi_list_pop(&todo), struct tcp_stream, unread);
+		struct tcp_stream *s =
+			RPWI_CONTAINER_OF(rpwi_list_pop(&todo), struct tcp_stream, unread);
 		if (s->state == TCP_UP)
 			things += tcp_stream_read(s);
 		else if (s->state == TCP_GREETED)
@@ -205,7 +212,8 @@ static void send_waiting(struct tcp *t, bool now)
 {
 	struct rpwi_list todo;
 	rpwi_list_init(&todo);
-	while (!rpwi_list_empty(&t->sending)) { /* an up-call may close any of them: the lists are looked at anew each time */
+	while (!rpwi_list_empty(
+		&t->sending)) { /* an up-call may close any of them: the lists are looked at anew each time */
 		struct rpwi_list *l = t->sending.next;
 		rpwi_list_del(l);
 		rpwi_list_add_tail(&todo, l);
@@ -243,7 +251,8 @@ static void bury(struct tcp *t)
 /* Is it time to ask about all sockets? Where there is no endpoint at all, a context that lives by another transport must not pay for this one. */
 static bool epoll_is_due(struct tcp *t)
 {
-	bool nobody = !t->ep_count && rpwi_list_empty(&t->strangers) && rpwi_list_empty(&t->lingering);
+	bool nobody =
+		!t->ep_count && rpwi_list_empty(&t->strangers) && rpwi_list_empty(&t->lingering);
 	if ((!t->hot_count && !nobody) || t->others_talk)
 		return true;
 	return ++t->polls >= POLLS_BETWEEN_EPOLLS;
@@ -297,7 +306,8 @@ static int tcp_arm(struct tran *tran, int *fd, uint64_t *deadline_ns)
 		else
 			rpwi_list_del(&s->sending);
 	}
-	if (!rpwi_list_empty(&t->failing) || !rpwi_list_empty(&t->failing_bundles) || !rpwi_list_empty(&t->unread))
+	if (!rpwi_list_empty(&t->failing) || !rpwi_list_empty(&t->failing_bundles) ||
+		!rpwi_list_empty(&t->unread))
 		return 1;
 	for (unsigned i = 0; i < t->hot_count; i++) {
 		t->hot[i]->hot_reads = 0;
@@ -314,7 +324,8 @@ static int tcp_arm(struct tran *tran, int *fd, uint64_t *deadline_ns)
 static bool tcp_unsent(const struct tran *t) { return ((const struct tcp *)t)->unsent; }
 
 static const struct tran_mem_ops tcp_mem_ops = {.add = tcp_mem_add, .del = tcp_mem_del};
-static const struct tran_rma_ops tcp_rma_ops = {.transfer = tcp_rma, .atomic = tcp_atomic, .flush = tcp_flush};
+static const struct tran_rma_ops tcp_rma_ops = {
+	.transfer = tcp_rma, .atomic = tcp_atomic, .flush = tcp_flush};
 const struct tran_ops tran_tcp = {
 	.name = "tcp",
 	.caps = TRAN_CAN_BREAK | TRAN_SEALS | TRAN_INHERITED,

@@ -24,7 +24,8 @@ struct tcp_bundle *tcp_bundle_new(struct tcp *t)
 		return NULL;
 	b->t = t;
 	b->deadline_ns = RPWI_NEVER;
-	struct rpwi_list *lists[] = {&b->opening, &b->failing, &b->members, &b->words, &b->rooming, &b->pumping[0], &b->pumping[1]};
+	struct rpwi_list *lists[] = {&b->opening, &b->failing, &b->members, &b->words, &b->rooming,
+		&b->pumping[0], &b->pumping[1]};
 	for (unsigned i = 0; i < RPWI_ARRAY_LEN(lists); i++)
 		rpwi_list_init(lists[i]);
 	rpwi_list_add_tail(&t->bundles, &b->link);
@@ -45,7 +46,8 @@ void tcp_bundle_free(struct tcp_bundle *b)
 {
 	struct tcp *t = b->t;
 	while (!rpwi_list_empty(&b->words)) {
-		struct tcp_word *w = RPWI_CONTAINER_OF(rpwi_list_pop(&b->words), struct tcp_word, link);
+		struct tcp_word *w =
+			RPWI_CONTAINER_OF(rpwi_list_pop(&b->words), struct tcp_word, link);
 		free(w);
 	}
 	rpwi_list_del(&b->opening);
@@ -96,7 +98,9 @@ void tcp_bundle_more_streams(struct tcp_bundle *b)
 		if (b->stream[i])
 			continue;
 		if (!b->connector) {
-			uint8_t *p = b->open_asked ? NULL : tcp_stream_reserve(b->stream[0], TCP_HEADER_LEN);
+			uint8_t *p = b->open_asked
+					     ? NULL
+					     : tcp_stream_reserve(b->stream[0], TCP_HEADER_LEN);
 			if (!p)
 				return;
 			b->open_asked = true;
@@ -143,7 +147,8 @@ void tcp_bundle_lost(struct tcp_stream *s, int status, const char *fmt, ...)
 	rpwi_debug("tcp: stream %u: %s", s->index, why);
 	bool was_up = s->state == TCP_UP;
 	if (!s->index || (status == RPW_ERR_PROTOCOL && (was_up || s->tls))) {
-		tcp_bundle_fail(b, status, why); /* its streams are closed when that is reported: somebody up the stack reads this one */
+		tcp_bundle_fail(b, status,
+			why); /* its streams are closed when that is reported: somebody up the stack reads this one */
 		return;
 	}
 	tcp_stream_close(s);
@@ -172,7 +177,8 @@ void tcp_bundle_time(struct tcp *t, uint64_t now_ns)
 void tcp_bundle_close_all(struct tcp *t)
 {
 	while (!rpwi_list_empty(&t->bundles)) {
-		struct tcp_bundle *b = RPWI_CONTAINER_OF(rpwi_list_pop(&t->bundles), struct tcp_bundle, link);
+		struct tcp_bundle *b =
+			RPWI_CONTAINER_OF(rpwi_list_pop(&t->bundles), struct tcp_bundle, link);
 		tcp_bundle_close_streams(b);
 		tcp_bundle_free(b);
 	}

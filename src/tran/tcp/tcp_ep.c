@@ -19,7 +19,8 @@ enum { ATTEMPT_MS_MIN = 1000, EAGER_MAX = 64 * 1024 };
 
 static struct tcp_ep *ep_of(struct tran_ep *ep) { return (struct tcp_ep *)ep; }
 
-int tcp_ep_make(struct tran *tran, const struct tran_control *control, void *user, struct tran_ep **out, uint8_t *handle, size_t *handle_len)
+int tcp_ep_make(struct tran *tran, const struct tran_control *control, void *user,
+	struct tran_ep **out, uint8_t *handle, size_t *handle_len)
 {
 	struct tcp *t = tcp_of(tran);
 	const struct tran_facts *peer = control->peer;
@@ -36,7 +37,9 @@ int tcp_ep_make(struct tran *tran, const struct tran_control *control, void *use
 		free(ep);
 		return err;
 	}
-	ep->base = (struct tran_ep){.tran = tran, .user = user, .limits = {.frame_max = TCP_FRAME_MAX, .eager_max = EAGER_MAX}};
+	ep->base = (struct tran_ep){.tran = tran,
+		.user = user,
+		.limits = {.frame_max = TCP_FRAME_MAX, .eager_max = EAGER_MAX}};
 	ep->active = active;
 	ep->listener = listener;
 	ep->keyed = control->secret;
@@ -45,8 +48,9 @@ int tcp_ep_make(struct tran *tran, const struct tran_control *control, void *use
 		t->keyed = true;
 	}
 	ep->same_host = !memcmp(peer->host_id, t->own.host_id, sizeof peer->host_id);
-	struct rpwi_list *lists[] = {&ep->link, &ep->failing, &ep->member, &ep->rooming, &ep->pumping[0], &ep->pumping[1], &ep->waiting[0], &ep->waiting[1],
-		&ep->gets, &ep->ordered};
+	struct rpwi_list *lists[] = {&ep->link, &ep->failing, &ep->member, &ep->rooming,
+		&ep->pumping[0], &ep->pumping[1], &ep->waiting[0], &ep->waiting[1], &ep->gets,
+		&ep->ordered};
 	for (unsigned i = 0; i < RPWI_ARRAY_LEN(lists); i++)
 		rpwi_list_init(lists[i]);
 	for (unsigned i = 0; i < TCP_NONCE_LEN; i += 8) {
@@ -54,7 +58,10 @@ int tcp_ep_make(struct tran *tran, const struct tran_control *control, void *use
 		memcpy(ep->nonce + i, &r, 8);
 	}
 	snprintf(ep->peer_address, sizeof ep->peer_address, "%.63s", peer->address);
-	snprintf(ep->peer_name, sizeof ep->peer_name, "%.63s", peer->address[0] ? peer->address : peer->hostname[0] ? peer->hostname : "of unknown address");
+	snprintf(ep->peer_name, sizeof ep->peer_name, "%.63s",
+		peer->address[0]    ? peer->address
+		: peer->hostname[0] ? peer->hostname
+				    : "of unknown address");
 	snprintf(ep->base.path, sizeof ep->base.path, "tcp to %.63s", ep->peer_name);
 	struct tcp_handle h = {.port = active ? 0 : listener->port, .number = ep->number};
 	memcpy(h.nonce, ep->nonce, TCP_NONCE_LEN);
@@ -85,7 +92,9 @@ static socklen_t address_of(const struct tcp_ep *ep, unsigned n, struct sockaddr
 	struct sockaddr_in *four = (struct sockaddr_in *)out;
 	struct sockaddr_in6 *six = (struct sockaddr_in6 *)out;
 	if (n == 0) { /* as boot sees it, maybe with a scope */
-		struct addrinfo hints = {.ai_flags = AI_NUMERICHOST | AI_NUMERICSERV, .ai_socktype = SOCK_STREAM}, *found;
+		struct addrinfo hints = {.ai_flags = AI_NUMERICHOST | AI_NUMERICSERV,
+					.ai_socktype = SOCK_STREAM},
+				*found;
 		char port[8];
 		snprintf(port, sizeof port, "%u", ep->peer.port);
 		if (!ep->peer_address[0] || getaddrinfo(ep->peer_address, port, &hints, &found))
@@ -115,7 +124,9 @@ static bool connect_next(struct tcp_ep *ep)
 	while (ep->next_address <= ep->peer.count) {
 		struct sockaddr_storage a;
 		unsigned left = ep->peer.count - ep->next_address + 1;
-		uint64_t share = RPWI_MAX((ep->deadline_ns > now ? ep->deadline_ns - now : 0) / RPWI_MAX(left, 1u), ATTEMPT_MS_MIN * RPWI_NS_PER_MS);
+		uint64_t share = RPWI_MAX(
+			(ep->deadline_ns > now ? ep->deadline_ns - now : 0) / RPWI_MAX(left, 1u),
+			ATTEMPT_MS_MIN * RPWI_NS_PER_MS);
 		socklen_t len = address_of(ep, ep->next_address++, &a);
 		if (len && tcp_bundle_connect(ep, &a, len, RPWI_MIN(now + share, ep->deadline_ns)))
 			return true;
@@ -138,9 +149,12 @@ int tcp_ep_start(struct tran_ep *tran_ep, const uint8_t *handle, size_t len, uns
 		fail(ep, RPW_ERR_PROTOCOL, why);
 	else if (ep->active == !ep->peer.port)
 		fail(ep, RPW_ERR_PROTOCOL,
-			ep->active ? "the peer's tcp handle has no port to connect to" : "the peer's tcp handle has a port, but that side is to connect");
+			ep->active
+				? "the peer's tcp handle has no port to connect to"
+				: "the peer's tcp handle has a port, but that side is to connect");
 	else if (ep->active && !connect_next(ep))
-		fail(ep, RPW_ERR_UNREACHABLE, "none of the peer's addresses can be connected to by tcp");
+		fail(ep, RPW_ERR_UNREACHABLE,
+			"none of the peer's addresses can be connected to by tcp");
 	else if (!ep->active && ep->bundle)
 		tcp_bundle_answer(ep);
 	return 0;
@@ -171,7 +185,9 @@ static void closed_by_peer(struct tcp_ep *ep)
 	bool was_active = ep->active && ep->state == TCP_EP_STARTED;
 	tcp_bundle_leave(ep);
 	if (was_active && !connect_next(ep))
-		fail(ep, RPW_ERR_REFUSED, "the peer's tcp port answered, but the peer does not have this endpoint (any more)");
+		fail(ep, RPW_ERR_REFUSED,
+			"the peer's tcp port answered, but the peer does not have this endpoint "
+			"(any more)");
 }
 
 int tcp_ep_on_close(struct tcp_stream *s, const struct tcp_header *h, const char **why)
@@ -190,13 +206,17 @@ int tcp_ep_on_close(struct tcp_stream *s, const struct tcp_header *h, const char
 void tcp_ep_report_bundles(struct tcp *t)
 {
 	while (!rpwi_list_empty(&t->failing_bundles)) {
-		struct tcp_bundle *b = RPWI_CONTAINER_OF(rpwi_list_pop(&t->failing_bundles), struct tcp_bundle, failing);
+		struct tcp_bundle *b = RPWI_CONTAINER_OF(
+			rpwi_list_pop(&t->failing_bundles), struct tcp_bundle, failing);
 		tcp_bundle_close_streams(b);
 		while (!rpwi_list_empty(&b->members)) {
-			struct tcp_ep *ep = RPWI_CONTAINER_OF(b->members.next, struct tcp_ep, member);
+			struct tcp_ep *ep =
+				RPWI_CONTAINER_OF(b->members.next, struct tcp_ep, member);
 			tcp_bundle_leave(ep);
 			/* Refused for the sake of the one that greeted, or closed by its last member while others came: those try anew. */
-			bundle_lost(ep, b->founder[0].number || (b->greeter && b->greeter != ep->number), b->fail_status, b->fail_why);
+			bundle_lost(ep,
+				b->founder[0].number || (b->greeter && b->greeter != ep->number),
+				b->fail_status, b->fail_why);
 		}
 		tcp_bundle_free(b);
 	}
@@ -205,7 +225,8 @@ void tcp_ep_report_bundles(struct tcp *t)
 void tcp_ep_report(struct tcp *t)
 {
 	while (!rpwi_list_empty(&t->failing)) {
-		struct tcp_ep *ep = RPWI_CONTAINER_OF(rpwi_list_pop(&t->failing), struct tcp_ep, failing);
+		struct tcp_ep *ep =
+			RPWI_CONTAINER_OF(rpwi_list_pop(&t->failing), struct tcp_ep, failing);
 		tcp_bundle_leave(ep);
 		const char *why = ep->fail_why ? ep->fail_why : "";
 		if (ep->was_up)
@@ -227,8 +248,10 @@ void tcp_ep_time(struct tcp *t, uint64_t now_ns)
 		}
 		char why[200];
 		snprintf(why, sizeof why,
-			ep->active ? "the peer (%s, tcp port %u) did not answer in time: is the port open in its firewall?"
-				   : "the peer (%s) did not connect to our tcp port %u in time: is the port open in our firewall?",
+			ep->active ? "the peer (%s, tcp port %u) did not answer in time: is the "
+				     "port open in its firewall?"
+				   : "the peer (%s) did not connect to our tcp port %u in time: is "
+				     "the port open in our firewall?",
 			ep->peer_name, ep->active ? ep->peer.port : ep->listener->port);
 		fail(ep, RPW_ERR_TIMEOUT, why);
 	}

@@ -11,12 +11,14 @@
 #include <errno.h>
 #include <sys/socket.h>
 
-bool tcp_bundle_connect(struct tcp_ep *ep, const struct sockaddr_storage *to, socklen_t len, uint64_t attempt_ns)
+bool tcp_bundle_connect(
+	struct tcp_ep *ep, const struct sockaddr_storage *to, socklen_t len, uint64_t attempt_ns)
 {
 	struct tcp *t = tcp_of(ep->base.tran);
 	for (struct rpwi_list *l = t->bundles.next; l != &t->bundles; l = l->next) {
 		struct tcp_bundle *b = RPWI_CONTAINER_OF(l, struct tcp_bundle, link);
-		bool open = b->connector && b->state <= TCP_BUNDLE_UP && !b->fail_status && b->keyed == ep->keyed;
+		bool open = b->connector && b->state <= TCP_BUNDLE_UP && !b->fail_status &&
+			    b->keyed == ep->keyed;
 		if (open && b->to_len == len && !memcmp(&b->to, to, len)) {
 			tcp_bundle_join(b, ep);
 			return true;
@@ -46,7 +48,8 @@ static bool greet(struct tcp_stream *s, uint32_t number, const uint8_t *nonce)
 	memcpy(g.nonce, nonce, TCP_NONCE_LEN);
 	tcp_put_greeting(bytes, &g);
 	struct iovec iov = {bytes, sizeof bytes};
-	return tcp_io_send(s, &iov, 1, 0) == (ssize_t)sizeof bytes && !tcp_io_waits(s); /* into an empty socket: whole, or never */
+	return tcp_io_send(s, &iov, 1, 0) == (ssize_t)sizeof bytes &&
+	       !tcp_io_waits(s); /* into an empty socket: whole, or never */
 }
 
 /* Stream 0 is there: by the nonce of one member the peer lets us in, then each shows its own. */
@@ -73,7 +76,8 @@ static void stands(struct tcp_stream *s)
 	if (s->index)
 		s->state = TCP_GREETED;
 	if (!(s->index ? greet(s, b->founder[1].number, b->founder[1].nonce) : greet_first(s)))
-		tcp_bundle_lost(s, RPW_ERR_UNREACHABLE, "the peer's tcp port closed the connection at once");
+		tcp_bundle_lost(s, RPW_ERR_UNREACHABLE,
+			"the peer's tcp port closed the connection at once");
 }
 
 void tcp_bundle_shaken(struct tcp_stream *s)
@@ -85,10 +89,12 @@ void tcp_bundle_shaken(struct tcp_stream *s)
 		stands(s);
 	} else if (rc == -EBADMSG) {
 		tcp_bundle_lost(s, s->index ? RPW_ERR_PROTOCOL : RPW_ERR_REFUSED,
-			"the TLS handshake with the peer's tcp port failed: %s: something between the two changes what is sent, or it is not the peer",
+			"the TLS handshake with the peer's tcp port failed: %s: something between "
+			"the two changes what is sent, or it is not the peer",
 			tcp_tls_why(s));
 	} else {
-		tcp_bundle_lost(s, RPW_ERR_UNREACHABLE, "the TLS handshake with the peer's tcp port broke off: %s",
+		tcp_bundle_lost(s, RPW_ERR_UNREACHABLE,
+			"the TLS handshake with the peer's tcp port broke off: %s",
 			rc == -EPIPE ? "it closed the connection" : strerror(-rc));
 	}
 }
@@ -114,7 +120,8 @@ void tcp_bundle_connected(struct tcp_stream *s)
 	socklen_t len = sizeof err;
 	getsockopt(s->fd, SOL_SOCKET, SO_ERROR, &err, &len);
 	if (err) {
-		tcp_bundle_lost(s, RPW_ERR_UNREACHABLE, "the peer's tcp port cannot be reached: %s", strerror(err));
+		tcp_bundle_lost(s, RPW_ERR_UNREACHABLE, "the peer's tcp port cannot be reached: %s",
+			strerror(err));
 		return;
 	}
 	tcp_stream_watch_out(s, false);
@@ -139,15 +146,20 @@ void tcp_bundle_greeted(struct tcp_stream *s)
 	if (r < 0 && (errno == EAGAIN || errno == EINTR))
 		return;
 	if (r <= 0) {
-		tcp_bundle_lost(s, RPW_ERR_REFUSED, "the peer's tcp port answered, but closed the connection before its greeting");
+		tcp_bundle_lost(s, RPW_ERR_REFUSED,
+			"the peer's tcp port answered, but closed the connection before its "
+			"greeting");
 		return;
 	}
 	s->greeting_len += (size_t)r;
 	if (s->greeting_len < TCP_GREETING_LEN)
 		return;
 	struct tcp_greeting g;
-	if (tcp_get_greeting(s->greeting, &g) || g.stream != s->index || g.number != f->number || tcp_nonce_differs(g.nonce, f->nonce)) {
-		tcp_bundle_lost(s, RPW_ERR_PROTOCOL, "what answers at the peer's tcp port is not the peer: its greeting does not have our nonce");
+	if (tcp_get_greeting(s->greeting, &g) || g.stream != s->index || g.number != f->number ||
+		tcp_nonce_differs(g.nonce, f->nonce)) {
+		tcp_bundle_lost(s, RPW_ERR_PROTOCOL,
+			"what answers at the peer's tcp port is not the peer: its greeting does "
+			"not have our nonce");
 		return;
 	}
 	bulk_is_up(s);
@@ -159,12 +171,15 @@ static bool sealed_as_due(const struct tcp_stream *s, bool keyed, const struct t
 	return keyed ? tcp_tls_is_for(s, g->number, g->stream) : !s->tls;
 }
 
-static int accept_bulk(struct tcp *t, struct tcp_stream *s, const struct tcp_greeting *g, const char **why)
+static int accept_bulk(
+	struct tcp *t, struct tcp_stream *s, const struct tcp_greeting *g, const char **why)
 {
 	*why = "it names no endpoint that has streams for bulk data";
 	for (struct rpwi_list *l = t->bundles.next; l != &t->bundles; l = l->next) {
 		struct tcp_bundle *b = RPWI_CONTAINER_OF(l, struct tcp_bundle, link);
-		if (b->connector || b->state != TCP_BUNDLE_UP || b->founder[1].number != g->number || tcp_nonce_differs(b->founder[1].nonce, g->nonce))
+		if (b->connector || b->state != TCP_BUNDLE_UP ||
+			b->founder[1].number != g->number ||
+			tcp_nonce_differs(b->founder[1].nonce, g->nonce))
 			continue;
 		*why = "it is not sealed by the key of that endpoint";
 		if (!sealed_as_due(s, b->keyed, g))
@@ -184,7 +199,8 @@ static int accept_bulk(struct tcp *t, struct tcp_stream *s, const struct tcp_gre
 	return -1;
 }
 
-int tcp_bundle_accept(struct tcp *t, struct tcp_stream *s, const struct tcp_greeting *g, const char **why)
+int tcp_bundle_accept(
+	struct tcp *t, struct tcp_stream *s, const struct tcp_greeting *g, const char **why)
 {
 	if (!g->number || g->stream)
 		return g->number ? accept_bulk(t, s, g, why) : -1;
@@ -204,6 +220,7 @@ int tcp_bundle_accept(struct tcp *t, struct tcp_stream *s, const struct tcp_gree
 	b->keyed = ep->keyed;
 	b->stream[0] = s;
 	b->state = TCP_BUNDLE_UP;
-	tcp_bundle_deadline(b, rpwi_now_ns() + TCP_STRANGER_MS * RPWI_NS_PER_MS); /* to attach somebody */
+	tcp_bundle_deadline(
+		b, rpwi_now_ns() + TCP_STRANGER_MS * RPWI_NS_PER_MS); /* to attach somebody */
 	return 0;
 }

@@ -116,11 +116,13 @@ void tcp_stream_linger_read(struct tcp_stream *s)
 void tcp_stream_time(struct tcp *t, uint64_t now_ns)
 {
 	while (!rpwi_list_empty(&t->lingering)) {
-		const struct tcp_stream *s = RPWI_CONTAINER_OF(t->lingering.next, struct tcp_stream, link);
+		const struct tcp_stream *s =
+			RPWI_CONTAINER_OF(t->lingering.next, struct tcp_stream, link);
 		if (s->deadline_ns > now_ns) {
 			tcp_deadline_lower(t, s->deadline_ns);
 			return;
 		}
-		tcp_stream_close(RPWI_CONTAINER_OF(rpwi_list_pop(&t->lingering), struct tcp_stream, link));
+		tcp_stream_close(
+			RPWI_CONTAINER_OF(rpwi_list_pop(&t->lingering), struct tcp_stream, link));
 	}
 }

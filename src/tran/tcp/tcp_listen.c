@@ -45,14 +45,17 @@ static int bound_socket(union address *a, socklen_t len, uint16_t *port)
 /* All addresses, any port: IPv6's socket takes IPv4, too, where the kernel has IPv6. */
 static int bound_to_all(uint16_t *port)
 {
-	union address six = {.v6 = {.sin6_family = AF_INET6}}, four = {.v4 = {.sin_family = AF_INET}};
+	union address six = {.v6 = {.sin6_family = AF_INET6}},
+		      four = {.v4 = {.sin_family = AF_INET}};
 	int fd = bound_socket(&six, sizeof six.v6, port);
 	return fd >= 0 ? fd : bound_socket(&four, sizeof four.v4, port);
 }
 
 static int bound_to(const char *address, uint16_t *port)
 {
-	struct addrinfo hints = {.ai_flags = AI_NUMERICHOST | AI_NUMERICSERV, .ai_socktype = SOCK_STREAM}, *found;
+	struct addrinfo hints = {.ai_flags = AI_NUMERICHOST | AI_NUMERICSERV,
+				.ai_socktype = SOCK_STREAM},
+			*found;
 	union address a = {0};
 	if (getaddrinfo(address, "0", &hints, &found))
 		return -EADDRNOTAVAIL;
@@ -71,7 +74,8 @@ int tcp_listen_start(struct tcp *t, const char *address, const struct tcp_listen
 			*out = &t->listener[i];
 			return 0;
 		}
-	if (t->listener_count == TCP_LISTENERS_MAX || strlen(address) >= sizeof t->listener[0].address)
+	if (t->listener_count == TCP_LISTENERS_MAX ||
+		strlen(address) >= sizeof t->listener[0].address)
 		return -EADDRNOTAVAIL;
 	struct tcp_listener *l = &t->listener[t->listener_count];
 	int fd = *address ? bound_to(address, &l->port) : bound_to_all(&l->port);
@@ -83,7 +87,9 @@ int tcp_listen_start(struct tcp *t, const char *address, const struct tcp_listen
 	if (getsockopt(fd, IPPROTO_TCP, TCP_CONGESTION, t->congestion, &len))
 		t->congestion[0] = '\0';
 	tcp_stream_set_options(fd, true);
-	if (epoll_ctl(t->epoll, EPOLL_CTL_ADD, fd, &(struct epoll_event){.events = t->accept_paused ? 0 : EPOLLIN, .data.ptr = l})) {
+	if (epoll_ctl(t->epoll, EPOLL_CTL_ADD, fd,
+		    &(struct epoll_event){
+			    .events = t->accept_paused ? 0 : EPOLLIN, .data.ptr = l})) {
 		int err = -errno;
 		close(fd);
 		return err;
@@ -99,7 +105,8 @@ void tcp_listen_end(struct tcp *t)
 	while (t->listener_count) {
 		int fd = t->listener[--t->listener_count].fd;
 		if (rpwi_is_ours(t->born))
-			shutdown(fd, SHUT_RDWR); /* a forked child may have it, too, and would go on taking connections that nobody answers */
+			shutdown(fd,
+				SHUT_RDWR); /* a forked child may have it, too, and would go on taking connections that nobody answers */
 		close(fd);
 	}
 }
@@ -117,9 +124,11 @@ unsigned tcp_listen_addresses(const struct tcp_listener *l, struct tcp_address *
 			continue;
 		if (a->ifa_addr->sa_family == AF_INET) {
 			out[n] = (struct tcp_address){.family = 4};
-			memcpy(out[n++].bytes, &((struct sockaddr_in *)(void *)a->ifa_addr)->sin_addr, 4);
+			memcpy(out[n++].bytes,
+				&((struct sockaddr_in *)(void *)a->ifa_addr)->sin_addr, 4);
 		} else if (a->ifa_addr->sa_family == AF_INET6) {
-			const struct in6_addr *six = &((struct sockaddr_in6 *)(void *)a->ifa_addr)->sin6_addr;
+			const struct in6_addr *six =
+				&((struct sockaddr_in6 *)(void *)a->ifa_addr)->sin6_addr;
 			if (IN6_IS_ADDR_LINKLOCAL(six))
 				continue; /* of no meaning without the peer's interface */
 			out[n] = (struct tcp_address){.family = 6};
@@ -136,7 +145,8 @@ static void refuse(struct tcp_stream *s, const char *why)
 	struct tcp *t = s->t;
 	t->strangers_refused++;
 	t->stranger_count--;
-	rpwi_debug("tcp: a stranger was dropped: %s (%llu so far)", why, (unsigned long long)t->strangers_refused);
+	rpwi_debug("tcp: a stranger was dropped: %s (%llu so far)", why,
+		(unsigned long long)t->strangers_refused);
 	tcp_stream_close(s);
 }
 
@@ -144,7 +154,9 @@ static void pause_accepting(struct tcp *t, bool on)
 {
 	t->accept_paused = on;
 	for (unsigned i = 0; i < t->listener_count; i++)
-		epoll_ctl(t->epoll, EPOLL_CTL_MOD, t->listener[i].fd, &(struct epoll_event){.events = on ? 0 : EPOLLIN, .data.ptr = &t->listener[i]});
+		epoll_ctl(t->epoll, EPOLL_CTL_MOD, t->listener[i].fd,
+			&(struct epoll_event){
+				.events = on ? 0 : EPOLLIN, .data.ptr = &t->listener[i]});
 	t->accept_again_ns = on ? rpwi_now_ns() + ACCEPT_PAUSE_MS * RPWI_NS_PER_MS : RPWI_NEVER;
 	tcp_deadline_lower(t, t->accept_again_ns);
 }
@@ -154,11 +166,14 @@ static bool both_ends_here(int fd)
 {
 	struct sockaddr_in6 own = {0}, peer = {0};
 	socklen_t own_len = sizeof own, peer_len = sizeof peer;
-	if (getsockname(fd, (struct sockaddr *)&own, &own_len) || getpeername(fd, (struct sockaddr *)&peer, &peer_len) || own.sin6_family != peer.sin6_family)
+	if (getsockname(fd, (struct sockaddr *)&own, &own_len) ||
+		getpeername(fd, (struct sockaddr *)&peer, &peer_len) ||
+		own.sin6_family != peer.sin6_family)
 		return false;
 	if (own.sin6_family == AF_INET6)
 		return !memcmp(&own.sin6_addr, &peer.sin6_addr, sizeof own.sin6_addr);
-	return ((struct sockaddr_in *)(void *)&own)->sin_addr.s_addr == ((struct sockaddr_in *)(void *)&peer)->sin_addr.s_addr;
+	return ((struct sockaddr_in *)(void *)&own)->sin_addr.s_addr ==
+	       ((struct sockaddr_in *)(void *)&peer)->sin_addr.s_addr;
 }
 
 void tcp_listen_accept(struct tcp *t, const struct tcp_listener *l)
@@ -166,16 +181,21 @@ void tcp_listen_accept(struct tcp *t, const struct tcp_listener *l)
 	for (int i = 0; i < ACCEPTS_MAX; i++) {
 		int fd = accept4(l->fd, NULL, NULL, SOCK_NONBLOCK | SOCK_CLOEXEC);
 		if (fd < 0) {
-			if (errno == EMFILE || errno == ENFILE || errno == ENOMEM || errno == ENOBUFS) {
-				rpwi_warn("tcp: cannot accept connections now: %s", strerror(errno));
+			if (errno == EMFILE || errno == ENFILE || errno == ENOMEM ||
+				errno == ENOBUFS) {
+				rpwi_warn(
+					"tcp: cannot accept connections now: %s", strerror(errno));
 				pause_accepting(t, true);
 			}
 			return;
 		}
-		if (t->congestion[0] && !both_ends_here(fd)) /* all other options are the listener's */
-			setsockopt(fd, IPPROTO_TCP, TCP_CONGESTION, t->congestion, (socklen_t)strnlen(t->congestion, sizeof t->congestion));
+		if (t->congestion[0] &&
+			!both_ends_here(fd)) /* all other options are the listener's */
+			setsockopt(fd, IPPROTO_TCP, TCP_CONGESTION, t->congestion,
+				(socklen_t)strnlen(t->congestion, sizeof t->congestion));
 		if (t->stranger_count == TCP_STRANGERS_MAX)
-			refuse(RPWI_CONTAINER_OF(t->strangers.next, struct tcp_stream, link), "too many others came");
+			refuse(RPWI_CONTAINER_OF(t->strangers.next, struct tcp_stream, link),
+				"too many others came");
 		struct tcp_stream *s = tcp_stream_new(t, fd, TCP_STRANGER, EPOLLIN);
 		if (!s) {
 			close(fd);
@@ -211,7 +231,8 @@ void tcp_listen_heard(struct tcp_stream *s)
 	int rc = s->tls ? tcp_tls_shake(s) : 0;
 	if (rc) {
 		if (rc != -EAGAIN)
-			refuse(s, rc == -EBADMSG ? tcp_tls_why(s) : "it went away in the TLS handshake");
+			refuse(s, rc == -EBADMSG ? tcp_tls_why(s)
+						 : "it went away in the TLS handshake");
 		return;
 	}
 	struct iovec iov = {s->greeting + s->greeting_len, TCP_GREETING_LEN - s->greeting_len};
@@ -245,7 +266,8 @@ void tcp_listen_heard(struct tcp_stream *s)
 void tcp_listen_time(struct tcp *t, uint64_t now_ns)
 {
 	while (!rpwi_list_empty(&t->strangers)) {
-		struct tcp_stream *s = RPWI_CONTAINER_OF(t->strangers.next, struct tcp_stream, link);
+		struct tcp_stream *s =
+			RPWI_CONTAINER_OF(t->strangers.next, struct tcp_stream, link);
 		if (s->deadline_ns > now_ns) {
 			tcp_deadline_lower(t, s->deadline_ns);
 			break;

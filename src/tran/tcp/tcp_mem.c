@@ -40,7 +40,8 @@ void tcp_mem_del(struct tran *tran, struct tran_mem *base)
 	free(m);
 }
 
-struct tcp_mem *tcp_mem_find(struct tcp *t, const struct tcp_target *at, size_t len, unsigned access)
+struct tcp_mem *tcp_mem_find(
+	struct tcp *t, const struct tcp_target *at, size_t len, unsigned access)
 {
 	struct tcp_mem *m = tran_slots_find(&t->mem, at->slot);
 	if (!m || m->key != at->key || (m->base.access & access) != access)

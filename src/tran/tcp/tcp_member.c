@@ -17,7 +17,8 @@ void tcp_bundle_say_attach(struct tcp_bundle *b, const struct tcp_ep *ep)
 
 static void say_close(struct tcp_bundle *b, uint32_t to, enum tcp_answer answer)
 {
-	tcp_bundle_say(b, &(struct tcp_word){.kind = TCP_LEAVE, .answer = (uint8_t)answer, .to = to});
+	tcp_bundle_say(
+		b, &(struct tcp_word){.kind = TCP_LEAVE, .answer = (uint8_t)answer, .to = to});
 }
 
 void tcp_bundle_join(struct tcp_bundle *b, struct tcp_ep *ep)
@@ -52,7 +53,8 @@ void tcp_bundle_leave(struct tcp_ep *ep)
 	if (b->state == TCP_BUNDLE_FAILED)
 		return; /* it is on its way out */
 	if (!ep->peer_left)
-		say_close(b, ep->was_up || ep->active ? ep->peer.number : ep->claim, ep->was_up || ep->active ? TCP_OK : TCP_NO_ACCESS);
+		say_close(b, ep->was_up || ep->active ? ep->peer.number : ep->claim,
+			ep->was_up || ep->active ? TCP_OK : TCP_NO_ACCESS);
 	if (rpwi_list_empty(&b->members) && b->state != TCP_BUNDLE_FAILED)
 		bundle_close(b);
 }
@@ -67,8 +69,8 @@ void tcp_bundle_describe(struct tcp_bundle *b)
 		n += b->stream[i] && b->stream[i]->state == TCP_UP;
 	if (!getpeername(b->stream[0]->fd, (struct sockaddr *)&a, &len))
 		getnameinfo((struct sockaddr *)&a, len, host, sizeof host, NULL, 0, NI_NUMERICHOST);
-	snprintf(b->path, sizeof b->path, "%u stream%s to %s%s", n, n == 1 ? "" : "s", strncmp(host, "::ffff:", 7) ? host : host + 7,
-		b->keyed ? ", TLS 1.3" : "");
+	snprintf(b->path, sizeof b->path, "%u stream%s to %s%s", n, n == 1 ? "" : "s",
+		strncmp(host, "::ffff:", 7) ? host : host + 7, b->keyed ? ", TLS 1.3" : "");
 	for (struct rpwi_list *l = b->members.next; l != &b->members; l = l->next) {
 		struct tcp_ep *ep = RPWI_CONTAINER_OF(l, struct tcp_ep, member);
 		if (ep->state == TCP_EP_UP)
@@ -123,7 +125,8 @@ void tcp_bundle_answer(struct tcp_ep *ep)
 		attached(ep);
 }
 
-int tcp_bundle_on_attach(struct tcp_stream *s, const struct tcp_header *h, const uint8_t *more, const char **why)
+int tcp_bundle_on_attach(
+	struct tcp_stream *s, const struct tcp_header *h, const uint8_t *more, const char **why)
 {
 	struct tcp_bundle *b = s->bundle;
 	uint32_t claim = rpwi_get_be32(more);
@@ -147,7 +150,8 @@ int tcp_bundle_on_attach(struct tcp_stream *s, const struct tcp_header *h, const
 	return 0;
 }
 
-int tcp_bundle_on_attached(struct tcp_stream *s, const struct tcp_header *h, const uint8_t *more, const char **why)
+int tcp_bundle_on_attached(
+	struct tcp_stream *s, const struct tcp_header *h, const uint8_t *more, const char **why)
 {
 	struct tcp_bundle *b = s->bundle;
 	struct tcp_ep *ep = tcp_ep_find(b->t, h->id);
@@ -158,7 +162,8 @@ int tcp_bundle_on_attached(struct tcp_stream *s, const struct tcp_header *h, con
 	if (!ep || ep->bundle != b || ep->state != TCP_EP_STARTED)
 		return 0; /* closed meanwhile */
 	if (tcp_nonce_differs(ep->nonce, more)) {
-		*why = "what answers at the peer's tcp port is not the peer: it does not have our nonce";
+		*why = "what answers at the peer's tcp port is not the peer: it does not have our "
+		       "nonce";
 		return -1;
 	}
 	attached(ep);

@@ -14,7 +14,8 @@ int tcp_ep_number(struct tcp *t, struct tcp_ep *ep)
 		slot = slot + 1 == t->ep_room ? 0 : slot + 1; /* one is free: ep_count says so */
 	if (slot == t->ep_room) {
 		unsigned room = t->ep_room ? 2 * t->ep_room : 16;
-		struct tcp_slot *more = room > TCP_ENDPOINTS_MAX ? NULL : realloc(t->ep, room * sizeof *more);
+		struct tcp_slot *more =
+			room > TCP_ENDPOINTS_MAX ? NULL : realloc(t->ep, room * sizeof *more);
 		if (!more)
 			return -ENOMEM;
 		memset(more + t->ep_room, 0, (room - t->ep_room) * sizeof *more);
@@ -47,18 +48,21 @@ struct tcp_ep *tcp_ep_find(struct tcp *t, uint32_t number)
 
 bool tcp_ep_waits(const struct tcp_ep *ep, const uint8_t *nonce)
 {
-	return ep && !tcp_nonce_differs(ep->nonce, nonce) && !ep->active && (ep->state == TCP_EP_MADE || ep->state == TCP_EP_STARTED);
+	return ep && !tcp_nonce_differs(ep->nonce, nonce) && !ep->active &&
+	       (ep->state == TCP_EP_MADE || ep->state == TCP_EP_STARTED);
 }
 
 const uint8_t *tcp_bundle_secret(struct tcp *t, uint32_t number, unsigned index)
 {
 	if (!index) {
 		const struct tcp_ep *ep = number ? tcp_ep_find(t, number) : NULL;
-		return ep && ep->keyed && !ep->active && ep->state <= TCP_EP_STARTED ? ep->secret : NULL;
+		return ep && ep->keyed && !ep->active && ep->state <= TCP_EP_STARTED ? ep->secret
+										     : NULL;
 	}
 	for (struct rpwi_list *l = t->bundles.next; l != &t->bundles; l = l->next) {
 		const struct tcp_bundle *b = RPWI_CONTAINER_OF(l, struct tcp_bundle, link);
-		if (!b->connector && b->keyed && b->state == TCP_BUNDLE_UP && b->founder[1].number && b->founder[1].number == number)
+		if (!b->connector && b->keyed && b->state == TCP_BUNDLE_UP &&
+			b->founder[1].number && b->founder[1].number == number)
 			return b->secret;
 	}
 	return NULL;

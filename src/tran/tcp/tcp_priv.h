@@ -35,10 +35,12 @@
 #include "tran/tcp/tcp_wire.h"
 
 enum {
-	TCP_BUFFER_LEN = 512 * 1024, /* one send or receive buffer: holds at least three frames of the largest size */
-	TCP_BUFFERS_KEPT = 16,       /* of those not in use */
-	TCP_HOT_MAX = 4,             /* streams that progress reads without asking epoll */
-	TCP_LISTENERS_MAX = 16,      /* addresses of this host that peers come to */
+	TCP_BUFFER_LEN =
+		512 *
+		1024, /* one send or receive buffer: holds at least three frames of the largest size */
+	TCP_BUFFERS_KEPT = 16,  /* of those not in use */
+	TCP_HOT_MAX = 4,        /* streams that progress reads without asking epoll */
+	TCP_LISTENERS_MAX = 16, /* addresses of this host that peers come to */
 	TCP_STRANGERS_MAX = 128,
 	/* As long as a path may take: a peer that waits for a CPU is only slow. What keeps strangers from filling the table is that the oldest goes. */
 	TCP_STRANGER_MS = 10000,
@@ -74,8 +76,9 @@ struct tcp_item {
 
 /* A request of ours that is not answered yet. */
 struct tcp_chunk {
-	struct tcp_op *op; /* NULL: free, or its endpoint was closed meanwhile: what comes is thrown away */
-	uint8_t kind;      /* TCP_GET, TCP_PUT, TCP_ADD, TCP_SWAP; 0: free */
+	struct tcp_op *
+		op; /* NULL: free, or its endpoint was closed meanwhile: what comes is thrown away */
+	uint8_t kind; /* TCP_GET, TCP_PUT, TCP_ADD, TCP_SWAP; 0: free */
 	uint32_t id;
 	uint32_t len;
 	char *local;   /* where data goes */
@@ -102,8 +105,9 @@ struct tcp_stream {
 	enum tcp_stream_state state;
 	int fd;
 	uint16_t index;
-	bool hot, unwatched, wants_out, blocked, heard, one_by_one; /* unwatched: not in the epoll set; heard: something came since we sent last */
-	int send_errno;                                             /* sending is over; what the peer sent before is still to be read */
+	bool hot, unwatched, wants_out, blocked, heard,
+		one_by_one; /* unwatched: not in the epoll set; heard: something came since we sent last */
+	int send_errno; /* sending is over; what the peer sent before is still to be read */
 	unsigned idle_polls, hot_reads;
 	uint64_t deadline_ns; /* of a stranger, of one that lingers */
 	uint64_t sent_ns;     /* when we last sent on our own account */
@@ -159,10 +163,12 @@ struct tcp_ep {
 	enum tcp_ep_state state;
 	uint32_t number; /* generation and slot: frames to one that was closed find nobody */
 	bool active, was_up, peer_left, same_host, keyed;
-	uint32_t claim;                               /* of a passive one: the number of the endpoint that asked */
-	struct rpwi_list member, rooming, pumping[2]; /* of the bundle: members; wait for room; have parts to be asked for */
-	struct rpwi_list waiting[2];                  /* ops with parts to be asked for: small ones, large ones */
-	struct rpwi_list gets, ordered;               /* all that is not done; ordered: puts, atomics and flushes, as they were posted */
+	uint32_t claim; /* of a passive one: the number of the endpoint that asked */
+	struct rpwi_list member, rooming,
+		pumping[2]; /* of the bundle: members; wait for room; have parts to be asked for */
+	struct rpwi_list waiting[2]; /* ops with parts to be asked for: small ones, large ones */
+	struct rpwi_list gets,
+		ordered; /* all that is not done; ordered: puts, atomics and flushes, as they were posted */
 	unsigned ops;
 	unsigned next_address;    /* of the peer: 0 is the one that boot uses */
 	struct rpwi_list link;    /* t->starting: has a deadline */
@@ -176,7 +182,12 @@ struct tcp_ep {
 	struct tcp_handle peer;
 };
 
-enum tcp_bundle_state { TCP_BUNDLE_CONNECTING, TCP_BUNDLE_UP, TCP_BUNDLE_FAILED, TCP_BUNDLE_CLOSED };
+enum tcp_bundle_state {
+	TCP_BUNDLE_CONNECTING,
+	TCP_BUNDLE_UP,
+	TCP_BUNDLE_FAILED,
+	TCP_BUNDLE_CLOSED
+};
 
 /* The endpoint that was attached first: by its nonces the two sides know each other on further streams. */
 struct tcp_founder {
@@ -201,14 +212,16 @@ struct tcp_bundle {
 	bool connector, same_host, open_asked, more_failed, keyed;
 	struct tcp_stream *stream[TCP_STREAMS_MAX];
 	struct rpwi_list members;
-	struct rpwi_list rooming;    /* those that wait for room, the longest first */
-	struct rpwi_list pumping[2]; /* those with parts of transfers to be asked for, in turn: small ones, large ones */
-	struct rpwi_list words;      /* about endpoints, which found no room */
+	struct rpwi_list rooming; /* those that wait for room, the longest first */
+	struct rpwi_list pumping
+		[2]; /* those with parts of transfers to be asked for, in turn: small ones, large ones */
+	struct rpwi_list words; /* about endpoints, which found no room */
 	unsigned word_count;
 	uint8_t secret[TRAN_SECRET_LEN]; /* the founder's, where it is keyed */
-	struct tcp_founder founder[2];   /* on the side that connected, on the other; number 0: none yet */
-	uint32_t greeter;                /* whose peer's nonce was the greeting */
-	struct sockaddr_storage to;      /* where it was connected to */
+	struct tcp_founder
+		founder[2]; /* on the side that connected, on the other; number 0: none yet */
+	uint32_t greeter;   /* whose peer's nonce was the greeting */
+	struct sockaddr_storage to; /* where it was connected to */
 	socklen_t to_len;
 	uint64_t deadline_ns;
 	int fail_status; /* while UP: a stream for bulk data is gone, and the end of the others is waited for */
@@ -243,7 +256,8 @@ struct tcp {
 	uint64_t deadline_ns, accept_again_ns;
 	struct tcp_stream *hot[TCP_HOT_MAX];
 	unsigned hot_count;
-	struct rpwi_list bundles, sending, strangers, lingering, starting, opening, failing, failing_bundles, dead_streams, dead_bundles, unread;
+	struct rpwi_list bundles, sending, strangers, lingering, starting, opening, failing,
+		failing_bundles, dead_streams, dead_bundles, unread;
 	unsigned stranger_count;
 	uint64_t strangers_refused;
 	struct tcp_slot *ep;
@@ -296,7 +310,8 @@ const char *tcp_tls_why(const struct tcp_stream *s);
 bool tcp_tls_is_for(const struct tcp_stream *s, uint32_t number, unsigned index);
 
 /* ---- tcp_stream.c ---- */
-struct tcp_stream *tcp_stream_new(struct tcp *t, int fd, enum tcp_stream_state state, uint32_t events);
+struct tcp_stream *tcp_stream_new(
+	struct tcp *t, int fd, enum tcp_stream_state state, uint32_t events);
 /* same_host: both ends of it are here. */
 void tcp_stream_set_options(int fd, bool same_host);
 void tcp_stream_watch_out(struct tcp_stream *s, bool on);
@@ -315,7 +330,8 @@ struct tcp_item *tcp_stream_item(struct tcp_stream *s);
 /* Something was added: send it soon, or at once. */
 void tcp_stream_kick(struct tcp_stream *s);
 void tcp_stream_send(struct tcp_stream *s);
-int tcp_send(struct tran_ep *ep, const void *head, size_t head_len, const struct iovec *iov, int iovcnt, size_t body_len);
+int tcp_send(struct tran_ep *ep, const void *head, size_t head_len, const struct iovec *iov,
+	int iovcnt, size_t body_len);
 
 /* ---- tcp_linger.c ---- */
 void tcp_stream_forget_mem(struct tcp_stream *s, struct tcp_mem *m);
@@ -339,7 +355,8 @@ bool tcp_bundle_connect_stream(struct tcp_bundle *b, unsigned index);
 void tcp_bundle_more_streams(struct tcp_bundle *b);
 void tcp_bundle_fail(struct tcp_bundle *b, int status, const char *why);
 /* The stream is of no more use: without it the bundle fails, at once or soon. */
-void tcp_bundle_lost(struct tcp_stream *s, int status, const char *fmt, ...) __attribute__((format(printf, 3, 4)));
+void tcp_bundle_lost(struct tcp_stream *s, int status, const char *fmt, ...)
+	__attribute__((format(printf, 3, 4)));
 void tcp_bundle_time(struct tcp *t, uint64_t now_ns);
 void tcp_bundle_close_all(struct tcp *t);
 
@@ -347,22 +364,26 @@ void tcp_bundle_close_all(struct tcp *t);
 int tcp_mem_add(struct tran *t, void *addr, size_t len, unsigned access, struct tran_mem **out);
 void tcp_mem_del(struct tran *t, struct tran_mem *m);
 /* The memory that a peer names, if it may do this there; NULL otherwise. */
-struct tcp_mem *tcp_mem_find(struct tcp *t, const struct tcp_target *at, size_t len, unsigned access);
+struct tcp_mem *tcp_mem_find(
+	struct tcp *t, const struct tcp_target *at, size_t len, unsigned access);
 
 /* ---- tcp_rma.c ---- */
-int tcp_rma(
-	struct tran_ep *ep, bool is_put, const struct tran_desc *remote, uint64_t offset, void *local, size_t len, const struct tran_mem *mem, void *cookie);
-int tcp_atomic(struct tran_ep *ep, enum tran_atomic op, const struct tran_desc *remote, uint64_t offset, uint64_t operand, uint64_t compare, uint64_t *before,
-	void *cookie);
+int tcp_rma(struct tran_ep *ep, bool is_put, const struct tran_desc *remote, uint64_t offset,
+	void *local, size_t len, const struct tran_mem *mem, void *cookie);
+int tcp_atomic(struct tran_ep *ep, enum tran_atomic op, const struct tran_desc *remote,
+	uint64_t offset, uint64_t operand, uint64_t compare, uint64_t *before, void *cookie);
 int tcp_flush(struct tran_ep *ep, void *cookie);
 /* Ask for parts of transfers while there is room, each endpoint in its turn. */
 void tcp_rma_pump(struct tcp_bundle *b);
 void tcp_rma_drop(struct tcp_ep *ep);
 void tcp_rma_free_ops(struct tcp *t);
 /* Requests of the peer, and answers to ours; -1: against the rules, *why says which. */
-int tcp_rma_on_get(struct tcp_stream *s, const struct tcp_header *h, const uint8_t *more, const char **why);
-int tcp_rma_on_put(struct tcp_stream *s, const struct tcp_header *h, const uint8_t *more, const char **why);
-int tcp_rma_on_atomic(struct tcp_stream *s, const struct tcp_header *h, const uint8_t *more, const char **why);
+int tcp_rma_on_get(
+	struct tcp_stream *s, const struct tcp_header *h, const uint8_t *more, const char **why);
+int tcp_rma_on_put(
+	struct tcp_stream *s, const struct tcp_header *h, const uint8_t *more, const char **why);
+int tcp_rma_on_atomic(
+	struct tcp_stream *s, const struct tcp_header *h, const uint8_t *more, const char **why);
 int tcp_rma_on_data(struct tcp_stream *s, const struct tcp_header *h, const char **why);
 int tcp_rma_on_done(struct tcp_stream *s, const struct tcp_header *h, const char **why);
 /* The body is complete. */
@@ -386,14 +407,18 @@ void tcp_bundle_describe(struct tcp_bundle *b); /* its path, for people */
 /* Its operations end, its peer is told; the last member's end is the bundle's. */
 void tcp_bundle_leave(struct tcp_ep *ep);
 /* Words; -1: against the rules, *why says which. */
-int tcp_bundle_on_attach(struct tcp_stream *s, const struct tcp_header *h, const uint8_t *more, const char **why);
-int tcp_bundle_on_attached(struct tcp_stream *s, const struct tcp_header *h, const uint8_t *more, const char **why);
+int tcp_bundle_on_attach(
+	struct tcp_stream *s, const struct tcp_header *h, const uint8_t *more, const char **why);
+int tcp_bundle_on_attached(
+	struct tcp_stream *s, const struct tcp_header *h, const uint8_t *more, const char **why);
 
 /* ---- tcp_greet.c ---- */
 /* Join the bundle to that address, or begin one. False: it cannot be. */
-bool tcp_bundle_connect(struct tcp_ep *ep, const struct sockaddr_storage *to, socklen_t len, uint64_t attempt_ns);
+bool tcp_bundle_connect(
+	struct tcp_ep *ep, const struct sockaddr_storage *to, socklen_t len, uint64_t attempt_ns);
 /* A stranger greeted: it is stream 0 of a new bundle, or a further one of its bundle, or refused. */
-int tcp_bundle_accept(struct tcp *t, struct tcp_stream *s, const struct tcp_greeting *g, const char **why);
+int tcp_bundle_accept(
+	struct tcp *t, struct tcp_stream *s, const struct tcp_greeting *g, const char **why);
 /* connect() has ended, or the greeting has come. */
 void tcp_bundle_connected(struct tcp_stream *s);
 /* The handshake went on. */
@@ -412,7 +437,8 @@ void tcp_listen_heard(struct tcp_stream *s);
 void tcp_listen_time(struct tcp *t, uint64_t now_ns);
 
 /* ---- tcp_ep.c ---- */
-int tcp_ep_make(struct tran *t, const struct tran_control *control, void *user, struct tran_ep **out, uint8_t *handle, size_t *handle_len);
+int tcp_ep_make(struct tran *t, const struct tran_control *control, void *user,
+	struct tran_ep **out, uint8_t *handle, size_t *handle_len);
 int tcp_ep_start(struct tran_ep *ep, const uint8_t *handle, size_t len, unsigned timeout_ms);
 void tcp_ep_close(struct tran_ep *ep);
 /* The peer says that it has none like it, or no more. -1: against the rules, *why says which. */

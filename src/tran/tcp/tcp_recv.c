@@ -21,7 +21,8 @@ enum {
 	READS_MAX = 8,                /* in one progress */
 };
 
-static int on_frame(struct tcp_stream *s, const struct tcp_header *h, const uint8_t *more, const char **why)
+static int on_frame(
+	struct tcp_stream *s, const struct tcp_header *h, const uint8_t *more, const char **why)
 {
 	if (s->index) {
 		*why = "a frame on a stream for bulk data";
@@ -41,9 +42,11 @@ static int on_frame(struct tcp_stream *s, const struct tcp_header *h, const uint
 /* Nobody has shown our nonce on this stream yet: only who does may say more. */
 static bool is_unknown(const struct tcp_bundle *b) { return b->connector && !b->founder[0].number; }
 
-static int on_header(struct tcp_stream *s, const struct tcp_header *h, const uint8_t *more, const char **why)
+static int on_header(
+	struct tcp_stream *s, const struct tcp_header *h, const uint8_t *more, const char **why)
 {
-	if (RPWI_UNLIKELY(is_unknown(s->bundle)) && h->kind != TCP_ATTACHED && h->kind != TCP_LEAVE) {
+	if (RPWI_UNLIKELY(is_unknown(s->bundle)) && h->kind != TCP_ATTACHED &&
+		h->kind != TCP_LEAVE) {
 		*why = "it does not begin with an answer";
 		return -1;
 	}
@@ -77,7 +80,9 @@ static int on_header(struct tcp_stream *s, const struct tcp_header *h, const uin
 static bool place_up(struct tcp_stream *s, size_t n)
 {
 	size_t into_page = (uintptr_t)s->body % (size_t)sysconf(_SC_PAGESIZE);
-	if (s->body_kind == TCP_PUT && madvise(s->body - into_page, n + into_page, MADV_POPULATE_WRITE) && (errno == ENOMEM || errno == EFAULT))
+	if (s->body_kind == TCP_PUT &&
+		madvise(s->body - into_page, n + into_page, MADV_POPULATE_WRITE) &&
+		(errno == ENOMEM || errno == EFAULT))
 		return false;
 	rpwi_copy_up(s->body, s->rx + s->rx_start, n);
 	return true;
@@ -138,7 +143,8 @@ static size_t parse_step(struct tcp_stream *s, unsigned *things, const char **wh
 		return need;
 	s->rx_start += need;
 	++*things;
-	if (on_header(s, &h, p + TCP_HEADER_LEN, why) == 0 && (h.kind == TCP_DATA || h.kind == TCP_PUT) && !s->body_left)
+	if (on_header(s, &h, p + TCP_HEADER_LEN, why) == 0 &&
+		(h.kind == TCP_DATA || h.kind == TCP_PUT) && !s->body_left)
 		tcp_rma_body_end(s, why);
 	return 0;
 }
@@ -146,7 +152,8 @@ static size_t parse_step(struct tcp_stream *s, unsigned *things, const char **wh
 static void against_the_rules(struct tcp_stream *s, const char *why)
 {
 	tcp_bundle_lost(s, RPW_ERR_PROTOCOL,
-		is_unknown(s->bundle) ? "what answers at the peer's tcp port is not the peer, it has not shown our nonce: %s"
+		is_unknown(s->bundle) ? "what answers at the peer's tcp port is not the peer, it "
+					"has not shown our nonce: %s"
 				      : "the peer sent what the tcp transport does not allow: %s",
 		why);
 }
@@ -156,7 +163,8 @@ unsigned tcp_stream_parse(struct tcp_stream *s)
 	unsigned things = 0;
 	size_t need = 0;
 	const char *why = NULL;
-	while (s->rx_start < s->rx_end && !need && s->state == TCP_UP && s->bundle->state == TCP_BUNDLE_UP) {
+	while (s->rx_start < s->rx_end && !need && s->state == TCP_UP &&
+		s->bundle->state == TCP_BUNDLE_UP) {
 		need = parse_step(s, &things, &why);
 		if (why) {
 			against_the_rules(s, why);
@@ -195,7 +203,8 @@ static ssize_t read_some(struct tcp_stream *s, size_t *asked)
 	if (s->t->base.polled)
 		room = RPWI_MIN(room, RPWI_MAX((size_t)POLLED_READ_MAX, s->rx_need));
 	else if (past || (!s->body_left && (s->index || s->chunk_count)))
-		room = RPWI_MIN(room, RPWI_MAX(BOUNCE_MAX, s->rx_need > have ? s->rx_need - have : 0));
+		room = RPWI_MIN(
+			room, RPWI_MAX(BOUNCE_MAX, s->rx_need > have ? s->rx_need - have : 0));
 	struct iovec iov[2] = {{s->body, s->body_left}, {s->rx + s->rx_end, room}};
 	*asked = room + (past ? s->body_left : 0);
 	return tcp_io_recv(s, past ? iov : iov + 1, past ? 2 : 1);
@@ -220,17 +229,21 @@ static void read_ended(struct tcp_stream *s, ssize_t r)
 	if (r < 0 && s->tls && errno == EBADMSG)
 		tcp_bundle_lost(s, RPW_ERR_PROTOCOL, "TLS: %s", tcp_tls_why(s));
 	else if (is_unknown(s->bundle))
-		tcp_bundle_lost(s, RPW_ERR_REFUSED, "the peer's tcp port answered, but closed the connection before it showed our nonce");
+		tcp_bundle_lost(s, RPW_ERR_REFUSED,
+			"the peer's tcp port answered, but closed the connection before it showed "
+			"our nonce");
 	else if (r == 0)
 		tcp_bundle_lost(s, RPW_ERR_UNREACHABLE, "the peer's side closed the tcp stream");
 	else
-		tcp_bundle_lost(s, RPW_ERR_UNREACHABLE, "the tcp stream broke: %s", strerror(errno));
+		tcp_bundle_lost(
+			s, RPW_ERR_UNREACHABLE, "the tcp stream broke: %s", strerror(errno));
 }
 
 unsigned tcp_stream_read(struct tcp_stream *s)
 {
 	unsigned things = 0;
-	for (int i = 0; i < READS_MAX && s->state == TCP_UP && s->bundle->state == TCP_BUNDLE_UP; i++) {
+	for (int i = 0; i < READS_MAX && s->state == TCP_UP && s->bundle->state == TCP_BUNDLE_UP;
+		i++) {
 		if (!s->rx && !(s->rx = tcp_buffer_get(s->t)))
 			break; /* no memory now: the bytes stay in the socket */
 		size_t asked;

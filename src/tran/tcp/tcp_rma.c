@@ -90,7 +90,8 @@ void tcp_rma_drop(struct tcp_ep *ep)
 	struct rpwi_list *lists[] = {&ep->gets, &ep->ordered};
 	for (unsigned i = 0; i < RPWI_ARRAY_LEN(lists); i++)
 		while (!rpwi_list_empty(lists[i]))
-			op_free(ep, RPWI_CONTAINER_OF(rpwi_list_pop(lists[i]), struct tcp_op, posted));
+			op_free(ep,
+				RPWI_CONTAINER_OF(rpwi_list_pop(lists[i]), struct tcp_op, posted));
 }
 
 static void op_done(struct tcp_ep *ep, struct tcp_op *op)
@@ -106,7 +107,8 @@ static void op_check_done(struct tcp_ep *ep, struct tcp_op *op)
 	if (op->chunks || !rpwi_list_empty(&op->waiting))
 		return;
 	op_done(ep, op);
-	while (!rpwi_list_empty(&ep->ordered) && RPWI_CONTAINER_OF(ep->ordered.next, struct tcp_op, posted)->kind == TCP_OP_FLUSH)
+	while (!rpwi_list_empty(&ep->ordered) &&
+		RPWI_CONTAINER_OF(ep->ordered.next, struct tcp_op, posted)->kind == TCP_OP_FLUSH)
 		op_done(ep, RPWI_CONTAINER_OF(rpwi_list_pop(&ep->ordered), struct tcp_op, posted));
 }
 
@@ -125,7 +127,10 @@ static struct tcp_stream *choose_stream(struct tcp_bundle *b, bool bulk)
 
 static struct tcp_chunk *chunk_new(struct tcp_stream *s, struct tcp_op *op, size_t len)
 {
-	static const uint8_t kinds[] = {[TCP_OP_GET] = TCP_GET, [TCP_OP_PUT] = TCP_PUT, [TCP_OP_ADD] = TCP_ADD, [TCP_OP_SWAP] = TCP_SWAP};
+	static const uint8_t kinds[] = {[TCP_OP_GET] = TCP_GET,
+		[TCP_OP_PUT] = TCP_PUT,
+		[TCP_OP_ADD] = TCP_ADD,
+		[TCP_OP_SWAP] = TCP_SWAP};
 	for (unsigned i = 0; i < TCP_WINDOW; i++) {
 		struct tcp_chunk *c = &s->chunk[i];
 		if (c->kind)
@@ -145,7 +150,9 @@ static struct tcp_chunk *chunk_new(struct tcp_stream *s, struct tcp_op *op, size
 static size_t put_request(uint8_t *p, const struct tcp_op *op, const struct tcp_chunk *c)
 {
 	tcp_put_header(p, &(struct tcp_header){.kind = c->kind, .id = c->id, .len = c->len});
-	tcp_put_target(p + TCP_HEADER_LEN, &(struct tcp_target){.slot = op->target.slot, .key = op->target.key, .offset = op->target.offset + op->issued});
+	tcp_put_target(p + TCP_HEADER_LEN, &(struct tcp_target){.slot = op->target.slot,
+						   .key = op->target.key,
+						   .offset = op->target.offset + op->issued});
 	return TCP_HEADER_LEN + TCP_TARGET_LEN;
 }
 
@@ -156,13 +163,18 @@ static bool issue(struct tcp_bundle *b, struct tcp_op *op, bool bulk)
 	struct tcp_stream *s = choose_stream(b, bulk);
 	if (!s)
 		return false;
-	bool is_put = op->kind == TCP_OP_PUT, is_atomic = op->kind == TCP_OP_ADD || op->kind == TCP_OP_SWAP;
+	bool is_put = op->kind == TCP_OP_PUT,
+	     is_atomic = op->kind == TCP_OP_ADD || op->kind == TCP_OP_SWAP;
 	uint8_t *p = NULL;
-	if (!is_put && !(p = tcp_stream_reserve(s, TCP_HEADER_LEN + (is_atomic ? TCP_ATOMIC_LEN : TCP_TARGET_LEN))))
+	if (!is_put && !(p = tcp_stream_reserve(s,
+				 TCP_HEADER_LEN + (is_atomic ? TCP_ATOMIC_LEN : TCP_TARGET_LEN))))
 		return false;
 	size_t len = RPWI_MIN(op->len - op->issued, (size_t)TCP_CHUNK_MAX);
 	if (len < op->len - op->issued) /* the next part may come sooner, on another stream */
-		len = rpwi_whole_lines(is_put ? (const char *)(uintptr_t)(op->target.offset + op->issued) : op->local + op->issued, len);
+		len = rpwi_whole_lines(
+			is_put ? (const char *)(uintptr_t)(op->target.offset + op->issued)
+			       : op->local + op->issued,
+			len);
 	struct tcp_chunk *c = chunk_new(s, op, len);
 	if (is_put) {
 		struct tcp_item *i = tcp_stream_item(s);
@@ -188,9 +200,13 @@ void tcp_rma_pump(struct tcp_bundle *b)
 {
 	for (unsigned bulk = 0; bulk < 2; bulk++) {
 		while (b->state == TCP_BUNDLE_UP && !rpwi_list_empty(&b->pumping[bulk])) {
-			struct tcp_ep *ep = RPWI_CONTAINER_OF(b->pumping[bulk].next - bulk, struct tcp_ep, pumping);
+			struct tcp_ep *ep = RPWI_CONTAINER_OF(
+				b->pumping[bulk].next - bulk, struct tcp_ep, pumping);
 			bool more = !rpwi_list_empty(&ep->waiting[bulk]);
-			if (more && !issue(b, RPWI_CONTAINER_OF(ep->waiting[bulk].next, struct tcp_op, waiting), bulk))
+			if (more && !issue(b,
+					    RPWI_CONTAINER_OF(
+						    ep->waiting[bulk].next, struct tcp_op, waiting),
+					    bulk))
 				break;
 			rpwi_list_del(&ep->pumping[bulk]);
 			if (!rpwi_list_empty(&ep->waiting[bulk]))
@@ -199,8 +215,8 @@ void tcp_rma_pump(struct tcp_bundle *b)
 	}
 }
 
-static int post(
-	struct tcp_ep *ep, enum tcp_op_kind kind, const struct tran_desc *remote, uint64_t offset, void *local, size_t len, void *cookie, struct tcp_op **out)
+static int post(struct tcp_ep *ep, enum tcp_op_kind kind, const struct tran_desc *remote,
+	uint64_t offset, void *local, size_t len, void *cookie, struct tcp_op **out)
 {
 	struct tcp_key key;
 	if (ep->state != TCP_EP_UP)
@@ -211,7 +227,8 @@ static int post(
 	if (!op)
 		return -ENOMEM;
 	if (tcp_get_desc(remote, &key))
-		key = (struct tcp_key){.slot = UINT32_MAX}; /* garbled: the peer will not find it, either */
+		key = (struct tcp_key){
+			.slot = UINT32_MAX}; /* garbled: the peer will not find it, either */
 	op->target = (struct tcp_target){.slot = key.slot, .key = key.key, .offset = offset};
 	op->local = local;
 	op->len = len;
@@ -226,23 +243,25 @@ static int post(
 	return 0;
 }
 
-int tcp_rma(struct tran_ep *tran_ep, bool is_put, const struct tran_desc *remote, uint64_t offset, void *local, size_t len, const struct tran_mem *mem,
-	void *cookie)
+int tcp_rma(struct tran_ep *tran_ep, bool is_put, const struct tran_desc *remote, uint64_t offset,
+	void *local, size_t len, const struct tran_mem *mem, void *cookie)
 {
 	struct tcp_ep *ep = (struct tcp_ep *)tran_ep;
 	struct tcp_op *op;
-	int err = post(ep, is_put ? TCP_OP_PUT : TCP_OP_GET, remote, offset, local, len, cookie, &op);
+	int err =
+		post(ep, is_put ? TCP_OP_PUT : TCP_OP_GET, remote, offset, local, len, cookie, &op);
 	if (!err)
 		tcp_rma_pump(ep->bundle);
 	return err;
 }
 
-int tcp_atomic(struct tran_ep *tran_ep, enum tran_atomic kind, const struct tran_desc *remote, uint64_t offset, uint64_t operand, uint64_t compare,
-	uint64_t *before, void *cookie)
+int tcp_atomic(struct tran_ep *tran_ep, enum tran_atomic kind, const struct tran_desc *remote,
+	uint64_t offset, uint64_t operand, uint64_t compare, uint64_t *before, void *cookie)
 {
 	struct tcp_ep *ep = (struct tcp_ep *)tran_ep;
 	struct tcp_op *op;
-	int err = post(ep, kind == TRAN_FETCH_ADD ? TCP_OP_ADD : TCP_OP_SWAP, remote, offset, NULL, 8, cookie, &op);
+	int err = post(ep, kind == TRAN_FETCH_ADD ? TCP_OP_ADD : TCP_OP_SWAP, remote, offset, NULL,
+		8, cookie, &op);
 	if (err)
 		return err;
 	op->operand = operand;
@@ -294,7 +313,8 @@ int tcp_rma_on_done(struct tcp_stream *s, const struct tcp_header *h, const char
 {
 	struct tcp_chunk *c = chunk_of(s, h->id);
 	/* A put that is said to be done before it was sent would let its buffer be used again while we still read it. */
-	if (!c || (c->kind == TCP_PUT && !c->have_all) || (c->kind == TCP_GET && !c->have_all && h->answer == TCP_OK)) {
+	if (!c || (c->kind == TCP_PUT && !c->have_all) ||
+		(c->kind == TCP_GET && !c->have_all && h->answer == TCP_OK)) {
 		*why = "an answer to what was not asked, or not all sent";
 		return -1;
 	}
@@ -308,10 +328,13 @@ int tcp_rma_on_done(struct tcp_stream *s, const struct tcp_header *h, const char
 		} else if (h->answer != TCP_OK) {
 			if (!op->status)
 				op->status = rpwi_fail(RPW_ERR_ACCESS,
-					"tcp: %s refused the access to %zu bytes at offset %llu: it has no such memory registered (any more), or not for this, "
+					"tcp: %s refused the access to %zu bytes at offset %llu: "
+					"it has no such memory registered (any more), or not for "
+					"this, "
 					"or not "
 					"that much; use the key that it packed",
-					op->ep->peer_name, op->len, (unsigned long long)op->target.offset);
+					op->ep->peer_name, op->len,
+					(unsigned long long)op->target.offset);
 			rpwi_list_del(&op->waiting); /* no use in asking for the rest */
 		}
 		op_check_done(op->ep, op);
@@ -323,19 +346,23 @@ int tcp_rma_on_done(struct tcp_stream *s, const struct tcp_header *h, const char
 
 /* ---- the side that answers ---- */
 
-static int answer(struct tcp_stream *s, uint32_t id, enum tcp_answer a, uint64_t value, const char **why)
+static int answer(
+	struct tcp_stream *s, uint32_t id, enum tcp_answer a, uint64_t value, const char **why)
 {
 	uint8_t *p = tcp_stream_reserve(s, TCP_HEADER_LEN);
 	if (!p) {
 		*why = "more requests than answers were read";
 		return -1;
 	}
-	tcp_put_header(p, &(struct tcp_header){.kind = TCP_DONE, .answer = (uint8_t)a, .id = id, .value = value});
+	tcp_put_header(
+		p, &(struct tcp_header){
+			   .kind = TCP_DONE, .answer = (uint8_t)a, .id = id, .value = value});
 	tcp_stream_kick(s);
 	return 0;
 }
 
-int tcp_rma_on_get(struct tcp_stream *s, const struct tcp_header *h, const uint8_t *more, const char **why)
+int tcp_rma_on_get(
+	struct tcp_stream *s, const struct tcp_header *h, const uint8_t *more, const char **why)
 {
 	struct tcp_target at = tcp_get_target(more);
 	struct tcp_mem *m = tcp_mem_find(s->t, &at, h->len, TRAN_READ);
@@ -348,13 +375,19 @@ int tcp_rma_on_get(struct tcp_stream *s, const struct tcp_header *h, const uint8
 	s->gets_owed++;
 	m->users++;
 	struct tcp_item *i = tcp_stream_item(s);
-	*i = (struct tcp_item){.head_len = TCP_HEADER_LEN, .is_data = true, .id = h->id, .body = (char *)m->base.addr + at.offset, .len = h->len, .mem = m};
+	*i = (struct tcp_item){.head_len = TCP_HEADER_LEN,
+		.is_data = true,
+		.id = h->id,
+		.body = (char *)m->base.addr + at.offset,
+		.len = h->len,
+		.mem = m};
 	tcp_put_header(i->head, &(struct tcp_header){.kind = TCP_DATA, .id = h->id, .len = h->len});
 	tcp_stream_kick(s);
 	return 0;
 }
 
-int tcp_rma_on_put(struct tcp_stream *s, const struct tcp_header *h, const uint8_t *more, const char **why)
+int tcp_rma_on_put(
+	struct tcp_stream *s, const struct tcp_header *h, const uint8_t *more, const char **why)
 {
 	struct tcp_target at = tcp_get_target(more);
 	struct tcp_mem *m = tcp_mem_find(s->t, &at, h->len, TRAN_WRITE);
@@ -407,14 +440,18 @@ static void do_atomic(void *arg)
 		return;
 	}
 	a->before = a->compare;
-	__atomic_compare_exchange_n(a->at, &a->before, a->operand, false, __ATOMIC_SEQ_CST, __ATOMIC_SEQ_CST);
+	__atomic_compare_exchange_n(
+		a->at, &a->before, a->operand, false, __ATOMIC_SEQ_CST, __ATOMIC_SEQ_CST);
 }
 
-int tcp_rma_on_atomic(struct tcp_stream *s, const struct tcp_header *h, const uint8_t *more, const char **why)
+int tcp_rma_on_atomic(
+	struct tcp_stream *s, const struct tcp_header *h, const uint8_t *more, const char **why)
 {
 	struct tcp_target target = tcp_get_target(more);
 	struct tcp_mem *m = tcp_mem_find(s->t, &target, 8, TRAN_ATOMIC);
-	struct atomic a = {.operand = rpwi_get_be64(more + TCP_TARGET_LEN), .compare = rpwi_get_be64(more + TCP_TARGET_LEN + 8), .is_add = h->kind == TCP_ADD};
+	struct atomic a = {.operand = rpwi_get_be64(more + TCP_TARGET_LEN),
+		.compare = rpwi_get_be64(more + TCP_TARGET_LEN + 8),
+		.is_add = h->kind == TCP_ADD};
 	if (m)
 		a.at = (uint64_t *)((char *)m->base.addr + target.offset);
 	if (!m || (uintptr_t)a.at % 8 || rpwi_guard_call(do_atomic, &a))

@@ -32,7 +32,8 @@ void tcp_bundle_say(struct tcp_bundle *b, const struct tcp_word *word)
 		return;
 	struct tcp_word *w = b->word_count < WORDS_MAX ? malloc(sizeof *w) : NULL;
 	if (!w) {
-		tcp_bundle_fail(b, RPW_ERR_PROTOCOL, "the peer asks for endpoints, and does not read the answers");
+		tcp_bundle_fail(b, RPW_ERR_PROTOCOL,
+			"the peer asks for endpoints, and does not read the answers");
 		return;
 	}
 	*w = *word;
@@ -55,7 +56,8 @@ static void tell_room(struct tcp_stream *s)
 {
 	struct tcp_bundle *b = s->bundle;
 	send_words(b);
-	while (s->state == TCP_UP && tcp_tx_used(s) <= TCP_BUFFER_LEN / 2 && !rpwi_list_empty(&b->rooming)) {
+	while (s->state == TCP_UP && tcp_tx_used(s) <= TCP_BUFFER_LEN / 2 &&
+		!rpwi_list_empty(&b->rooming)) {
 		struct tcp_ep *ep = RPWI_CONTAINER_OF(b->rooming.next, struct tcp_ep, rooming);
 		rpwi_list_del(&ep->rooming);
 		s->t->base.up->room(ep->base.user);

@@ -21,14 +21,20 @@ enum {
 	DIRECT_IOV_MAX = 64,
 	BATCH_ITEMS = 16,
 	BATCH_BYTES = 512 * 1024, /* of items in one write, or one item more */
-	ANSWER_ROOM = 4096,       /* of tx, which frames leave free: more than answers to all that a peer may ask */
+	ANSWER_ROOM =
+		4096, /* of tx, which frames leave free: more than answers to all that a peer may ask */
 };
-_Static_assert(ANSWER_ROOM > TCP_WINDOW * (TCP_HEADER_LEN + TCP_TARGET_LEN) * 2, "answers and requests fit where frames do not");
-_Static_assert(TCP_BUFFER_LEN - ANSWER_ROOM > 3 * (TCP_HEADER_LEN + TRAN_HEAD_MAX + TCP_FRAME_MAX), "half of a buffer takes a frame");
+_Static_assert(ANSWER_ROOM > TCP_WINDOW * (TCP_HEADER_LEN + TCP_TARGET_LEN) * 2,
+	"answers and requests fit where frames do not");
+_Static_assert(TCP_BUFFER_LEN - ANSWER_ROOM > 3 * (TCP_HEADER_LEN + TRAN_HEAD_MAX + TCP_FRAME_MAX),
+	"half of a buffer takes a frame");
 
 static const char zeros[4096];
 
-static struct iovec tx_iov(const struct tcp_stream *s) { return s->tx ? (struct iovec){s->tx + s->tx_start, tcp_tx_used(s)} : (struct iovec){0}; }
+static struct iovec tx_iov(const struct tcp_stream *s)
+{
+	return s->tx ? (struct iovec){s->tx + s->tx_start, tcp_tx_used(s)} : (struct iovec){0};
+}
 
 static bool tx_room(struct tcp_stream *s, size_t len)
 {
@@ -59,7 +65,8 @@ uint8_t *tcp_stream_reserve(struct tcp_stream *s, size_t len)
 
 uint8_t *tcp_stream_reserve_word(struct tcp_stream *s, size_t len)
 {
-	return tcp_tx_used(s) + len <= TCP_BUFFER_LEN - ANSWER_ROOM ? tcp_stream_reserve(s, len) : NULL;
+	return tcp_tx_used(s) + len <= TCP_BUFFER_LEN - ANSWER_ROOM ? tcp_stream_reserve(s, len)
+								    : NULL;
 }
 
 struct tcp_item *tcp_stream_item(struct tcp_stream *s)
@@ -70,7 +77,10 @@ struct tcp_item *tcp_stream_item(struct tcp_stream *s)
 	return i;
 }
 
-static size_t item_len(const struct tcp_item *i) { return i->head_len + i->len + (i->is_data ? TCP_HEADER_LEN : 0); }
+static size_t item_len(const struct tcp_item *i)
+{
+	return i->head_len + i->len + (i->is_data ? TCP_HEADER_LEN : 0);
+}
 
 /* An item without its first bytes, as one to three pieces. `tail` is storage for its last. */
 static int item_iov(size_t sent, const struct tcp_item *i, struct iovec *iov, uint8_t *tail)
@@ -90,7 +100,8 @@ static int item_iov(size_t sent, const struct tcp_item *i, struct iovec *iov, ui
 	}
 	sent -= i->len;
 	if (i->is_data) {
-		tcp_put_header(tail, &(struct tcp_header){.kind = TCP_DONE, .answer = i->answer, .id = i->id});
+		tcp_put_header(tail,
+			&(struct tcp_header){.kind = TCP_DONE, .answer = i->answer, .id = i->id});
 		iov[n++] = (struct iovec){tail + sent, TCP_HEADER_LEN - sent};
 	}
 	return n;
@@ -102,7 +113,8 @@ static void item_sent(struct tcp_stream *s, size_t n)
 	struct tcp_item *i = tcp_item_at(s, 0);
 	s->item_sent += n;
 	if (s->item_sent >= i->head_len + i->len)
-		tcp_item_release_mem(i); /* the kernel has it all: what happens to the memory now is nobody's harm */
+		tcp_item_release_mem(
+			i); /* the kernel has it all: what happens to the memory now is nobody's harm */
 	if (s->item_sent < item_len(i))
 		return;
 	if (i->is_data)
@@ -148,7 +160,8 @@ static ssize_t send_some(struct tcp_stream *s, struct iovec *iov, int n, uint64_
 		tcp_item_release_mem(i);
 		i->body = NULL;
 		i->answer = TCP_NO_ACCESS;
-		struct tcp_op *op = i->is_data || s->state != TCP_UP ? NULL : s->chunk[i->id % TCP_WINDOW].op;
+		struct tcp_op *op =
+			i->is_data || s->state != TCP_UP ? NULL : s->chunk[i->id % TCP_WINDOW].op;
 		if (op)
 			op->status = RPW_ERR_INVALID;
 		return 0;
@@ -228,7 +241,8 @@ void tcp_stream_send(struct tcp_stream *s)
 {
 	struct batch b;
 	s->blocked = s->one_by_one = false;
-	while ((s->state == TCP_UP || s->state == TCP_LINGERING) && !s->send_errno && tcp_has_to_send(s)) {
+	while ((s->state == TCP_UP || s->state == TCP_LINGERING) && !s->send_errno &&
+		tcp_has_to_send(s)) {
 		gather(s, &b);
 		ssize_t r = send_some(s, b.iov, b.n, b.careful);
 		if (r < 0)
@@ -247,7 +261,8 @@ void tcp_stream_kick(struct tcp_stream *s)
 {
 	if (rpwi_list_empty(&s->sending))
 		rpwi_list_add_tail(&s->t->sending, &s->sending);
-	if (!s->blocked && (s->t->in_progress ? tcp_tx_used(s) >= 4 * TCP_COALESCE_LEN : tcp_due(s, 0)))
+	if (!s->blocked &&
+		(s->t->in_progress ? tcp_tx_used(s) >= 4 * TCP_COALESCE_LEN : tcp_due(s, 0)))
 		tcp_stream_send(s);
 	if (tcp_has_to_send(s))
 		s->t->unsent = true;
@@ -260,7 +275,8 @@ static void append(struct tcp_stream *s, const struct iovec *iov, int n, size_t 
 		skip -= cut;
 		if (iov[i].iov_len == cut)
 			continue; /* an empty piece may have no address */
-		memcpy(s->tx + s->tx_end, (const char *)iov[i].iov_base + cut, iov[i].iov_len - cut);
+		memcpy(s->tx + s->tx_end, (const char *)iov[i].iov_base + cut,
+			iov[i].iov_len - cut);
 		s->tx_end += iov[i].iov_len - cut;
 	}
 }
@@ -287,7 +303,8 @@ static void send_direct(struct tcp_stream *s, struct iovec *iov, int n, size_t f
 		tx_sent(s, 0);
 }
 
-int tcp_send(struct tran_ep *tran_ep, const void *head, size_t head_len, const struct iovec *body, int bodycnt, size_t body_len)
+int tcp_send(struct tran_ep *tran_ep, const void *head, size_t head_len, const struct iovec *body,
+	int bodycnt, size_t body_len)
 {
 	struct tcp_ep *ep = (struct tcp_ep *)tran_ep;
 	if (ep->state != TCP_EP_UP)
@@ -309,10 +326,15 @@ int tcp_send(struct tran_ep *tran_ep, const void *head, size_t head_len, const s
 		}
 	}
 	uint8_t header[TCP_HEADER_LEN];
-	tcp_put_header(header, &(struct tcp_header){.kind = TCP_FRAME, .head_len = (uint16_t)head_len, .id = ep->peer.number, .len = (uint32_t)body_len});
-	struct iovec iov[DIRECT_IOV_MAX + 3] = {[1] = {header, sizeof header}, [2] = {(void *)head, head_len}};
+	tcp_put_header(header, &(struct tcp_header){.kind = TCP_FRAME,
+				       .head_len = (uint16_t)head_len,
+				       .id = ep->peer.number,
+				       .len = (uint32_t)body_len});
+	struct iovec iov[DIRECT_IOV_MAX + 3] = {
+		[1] = {header, sizeof header}, [2] = {(void *)head, head_len}};
 	/* Room first: a frame that was taken is never lost. */
-	if (body_len >= DIRECT_MIN && bodycnt <= DIRECT_IOV_MAX && !s->item_count && !s->blocked && !s->send_errno && tx_room(s, len)) {
+	if (body_len >= DIRECT_MIN && bodycnt <= DIRECT_IOV_MAX && !s->item_count && !s->blocked &&
+		!s->send_errno && tx_room(s, len)) {
 		memcpy(iov + 3, body, (size_t)bodycnt * sizeof *body);
 		send_direct(s, iov, 3 + bodycnt, len);
 		return 0;

@@ -12,7 +12,8 @@ uint8_t *tcp_buffer_get(struct tcp *t)
 {
 	if (t->buffer_count)
 		return t->buffer[--t->buffer_count];
-	void *b = mmap(NULL, TCP_BUFFER_LEN, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+	void *b = mmap(
+		NULL, TCP_BUFFER_LEN, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
 	return b == MAP_FAILED ? NULL : b;
 }
 
@@ -27,9 +28,13 @@ void tcp_buffer_put(struct tcp *t, uint8_t *b)
 uint64_t tcp_random(struct tcp *t)
 {
 	while (!t->random_left)
-		if (getrandom(t->random, sizeof t->random, 0) == (ssize_t)sizeof t->random) /* at most 256 bytes come whole */
+		if (getrandom(t->random, sizeof t->random, 0) ==
+			(ssize_t)sizeof t->random) /* at most 256 bytes come whole */
 			t->random_left = RPWI_ARRAY_LEN(t->random);
 	return t->random[--t->random_left];
 }
 
-void tcp_deadline_lower(struct tcp *t, uint64_t ns) { t->deadline_ns = RPWI_MIN(t->deadline_ns, ns); }
+void tcp_deadline_lower(struct tcp *t, uint64_t ns)
+{
+	t->deadline_ns = RPWI_MIN(t->deadline_ns, ns);
+}

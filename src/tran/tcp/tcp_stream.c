@@ -27,7 +27,8 @@ void tcp_stream_set_options(int fd, bool same_host)
 	setsockopt(fd, IPPROTO_TCP, TCP_USER_TIMEOUT, &(int){SILENCE_MS}, sizeof(int));
 }
 
-struct tcp_stream *tcp_stream_new(struct tcp *t, int fd, enum tcp_stream_state state, uint32_t events)
+struct tcp_stream *tcp_stream_new(
+	struct tcp *t, int fd, enum tcp_stream_state state, uint32_t events)
 {
 	struct tcp_stream *s = calloc(1, sizeof *s);
 	if (!s)
@@ -38,7 +39,8 @@ struct tcp_stream *tcp_stream_new(struct tcp *t, int fd, enum tcp_stream_state s
 	rpwi_list_init(&s->link);
 	rpwi_list_init(&s->sending);
 	rpwi_list_init(&s->unread);
-	if (epoll_ctl(t->epoll, EPOLL_CTL_ADD, fd, &(struct epoll_event){.events = events, .data.ptr = s})) {
+	if (epoll_ctl(t->epoll, EPOLL_CTL_ADD, fd,
+		    &(struct epoll_event){.events = events, .data.ptr = s})) {
 		free(s);
 		return NULL;
 	}
@@ -59,9 +61,11 @@ void tcp_stream_watch_out(struct tcp_stream *s, bool on)
 
 void tcp_stream_watch(struct tcp_stream *s, bool on)
 {
-	if (s->fd < 0 || s->unwatched != on || !rpwi_is_ours(s->t->born)) /* a forked child shares the set with its parent */
+	if (s->fd < 0 || s->unwatched != on ||
+		!rpwi_is_ours(s->t->born)) /* a forked child shares the set with its parent */
 		return;
-	struct epoll_event e = {.events = s->wants_out ? EPOLLIN | EPOLLOUT : EPOLLIN, .data.ptr = s};
+	struct epoll_event e = {
+		.events = s->wants_out ? EPOLLIN | EPOLLOUT : EPOLLIN, .data.ptr = s};
 	if (epoll_ctl(s->t->epoll, on ? EPOLL_CTL_ADD : EPOLL_CTL_DEL, s->fd, &e) == 0)
 		s->unwatched = !on;
 }

@@ -35,7 +35,10 @@ struct tcp_tls {
 
 /* ---- identities: "ropeway-tcp NUMBER STREAM" ---- */
 
-static void identity_put(char *out, size_t room, uint32_t number, unsigned index) { snprintf(out, room, "ropeway-tcp %08x %u", number, index); }
+static void identity_put(char *out, size_t room, uint32_t number, unsigned index)
+{
+	snprintf(out, room, "ropeway-tcp %08x %u", number, index);
+}
 
 static bool identity_get(struct tcp_tls *x, const char *identity)
 {
@@ -49,7 +52,8 @@ static bool identity_get(struct tcp_tls *x, const char *identity)
 static size_t key_of(void *user, const char *identity, uint8_t key[TLS_KEY_MAX])
 {
 	struct tcp_tls *x = user;
-	const uint8_t *secret = identity_get(x, identity) ? tcp_bundle_secret(x->s->t, x->number, x->index) : NULL;
+	const uint8_t *secret =
+		identity_get(x, identity) ? tcp_bundle_secret(x->s->t, x->number, x->index) : NULL;
 	if (!secret)
 		return 0;
 	x->named = true;
@@ -125,8 +129,10 @@ bool tcp_tls_begin(struct tcp_stream *s, const uint8_t *secret, uint32_t number)
 		return false;
 	*x = (struct tcp_tls){.s = s, .end = 1};
 	identity_put(identity, sizeof identity, number, s->index);
-	if ((!t->tls && tls_domain_new(&t->tls)) || (!t->record && !(t->record = malloc(TLS_RECORD_MAX))) ||
-		(secret ? tls_client(t->tls, &io, x, identity, secret, TRAN_SECRET_LEN, &x->session) : tls_server(t->tls, &io, x, &x->session))) {
+	if ((!t->tls && tls_domain_new(&t->tls)) ||
+		(!t->record && !(t->record = malloc(TLS_RECORD_MAX))) ||
+		(secret ? tls_client(t->tls, &io, x, identity, secret, TRAN_SECRET_LEN, &x->session)
+			: tls_server(t->tls, &io, x, &x->session))) {
 		free(x);
 		return false;
 	}
@@ -175,7 +181,9 @@ const char *tcp_tls_why(const struct tcp_stream *s) { return tls_why(s->tls->ses
 static ssize_t take(struct tcp_tls *x, void *to, size_t room)
 {
 	while (x->end > 0) {
-		if (x->in_start == x->in_end && !tls_pending(x->session)) { /* mostly nothing has come: GnuTLS need not be asked */
+		if (x->in_start == x->in_end &&
+			!tls_pending(
+				x->session)) { /* mostly nothing has come: GnuTLS need not be asked */
 			ssize_t n = fill(x);
 			if (n < 0 && errno != EAGAIN && errno != EINTR)
 				x->end = -errno;
@@ -207,7 +215,8 @@ static ssize_t opened(struct tcp_stream *s, const struct iovec *iov, int n)
 	ssize_t r = 1;
 	x->dry = false;
 	for (int i = 0; i < n && r > 0; i++)
-		for (size_t at = 0; at < iov[i].iov_len && r > 0; at += r > 0 ? (size_t)r : 0, done += r > 0 ? (size_t)r : 0)
+		for (size_t at = 0; at < iov[i].iov_len && r > 0;
+			at += r > 0 ? (size_t)r : 0, done += r > 0 ? (size_t)r : 0)
 			r = take(x, (char *)iov[i].iov_base + at, iov[i].iov_len - at);
 	int err = errno;
 	in_release(x);
@@ -270,7 +279,9 @@ static ssize_t sealed(struct tcp_stream *s, const struct iovec *iov, int n, uint
 		bool fault = false;
 		while (i < n && len < TLS_RECORD_MAX && !fault) {
 			size_t part = RPWI_MIN(iov[i].iov_len - at, TLS_RECORD_MAX - len);
-			fault = part && !copied(s, s->t->record + len, (const char *)iov[i].iov_base + at, part, careful >> i & 1);
+			fault = part &&
+				!copied(s, s->t->record + len, (const char *)iov[i].iov_base + at,
+					part, careful >> i & 1);
 			if (fault)
 				break;
 			len += part;

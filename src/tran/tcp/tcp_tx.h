@@ -17,10 +17,16 @@ static inline void tcp_item_release_mem(struct tcp_item *i)
 	i->mem = NULL;
 }
 
-static inline struct tcp_item *tcp_item_at(struct tcp_stream *s, unsigned n) { return &s->item[(s->item_first + n) % RPWI_ARRAY_LEN(s->item)]; }
+static inline struct tcp_item *tcp_item_at(struct tcp_stream *s, unsigned n)
+{
+	return &s->item[(s->item_first + n) % RPWI_ARRAY_LEN(s->item)];
+}
 
 static inline size_t tcp_tx_used(const struct tcp_stream *s) { return s->tx_end - s->tx_start; }
-static inline bool tcp_has_to_send(const struct tcp_stream *s) { return tcp_tx_used(s) || s->item_count || tcp_io_waits(s); }
+static inline bool tcp_has_to_send(const struct tcp_stream *s)
+{
+	return tcp_tx_used(s) || s->item_count || tcp_io_waits(s);
+}
 
 /* One write for what waits now? */
 static inline bool tcp_due(const struct tcp_stream *s, size_t more)
@@ -33,7 +39,8 @@ static inline bool tcp_due(const struct tcp_stream *s, size_t more)
 /* Somebody waits for room on it. */
 static inline bool tcp_stream_owes_room(const struct tcp_stream *s)
 {
-	return !s->index && s->bundle && (!rpwi_list_empty(&s->bundle->rooming) || s->bundle->word_count);
+	return !s->index && s->bundle &&
+	       (!rpwi_list_empty(&s->bundle->rooming) || s->bundle->word_count);
 }
 
 #endif

@@ -7,7 +7,8 @@
 enum { DESC_LEN = 4 + 2 + 2 + 4 + 8 + 8 };
 _Static_assert(DESC_LEN < sizeof(((struct tran_desc *)0)->bytes), "a descriptor fits");
 
-static const uint8_t handle_magic[4] = {'R', 'P', 'T', 'H'}, greeting_magic[4] = {'R', 'P', 'T', 'G'}, desc_magic[4] = {'R', 'P', 'T', 'M'};
+static const uint8_t handle_magic[4] = {'R', 'P', 'T', 'H'},
+		     greeting_magic[4] = {'R', 'P', 'T', 'G'}, desc_magic[4] = {'R', 'P', 'T', 'M'};
 
 size_t tcp_put_handle(uint8_t *p, const struct tcp_handle *h)
 {
@@ -29,23 +30,30 @@ size_t tcp_put_handle(uint8_t *p, const struct tcp_handle *h)
 int tcp_get_handle(const uint8_t *p, size_t len, struct tcp_handle *h, char *why, size_t why_len)
 {
 	if (len < TCP_HANDLE_FIXED || memcmp(p, handle_magic, 4)) {
-		snprintf(why, why_len, "the peer's handle of %zu bytes is not one of the tcp transport", len);
+		snprintf(why, why_len,
+			"the peer's handle of %zu bytes is not one of the tcp transport", len);
 		return -1;
 	}
 	if (rpwi_get_be16(p + 4) != TCP_VERSION) {
-		snprintf(why, why_len, "the peer's tcp transport speaks version %u, this one %u", rpwi_get_be16(p + 4), (unsigned)TCP_VERSION);
+		snprintf(why, why_len, "the peer's tcp transport speaks version %u, this one %u",
+			rpwi_get_be16(p + 4), (unsigned)TCP_VERSION);
 		return -1;
 	}
-	*h = (struct tcp_handle){.port = rpwi_get_be16(p + 8), .number = rpwi_get_be32(p + 10), .count = rpwi_get_be16(p + 30)};
+	*h = (struct tcp_handle){.port = rpwi_get_be16(p + 8),
+		.number = rpwi_get_be32(p + 10),
+		.count = rpwi_get_be16(p + 30)};
 	memcpy(h->nonce, p + 14, TCP_NONCE_LEN);
-	if (h->count > TCP_ADDRESSES_MAX || len != TCP_HANDLE_FIXED + (size_t)h->count * TCP_ADDRESS_LEN) {
-		snprintf(why, why_len, "the peer's tcp handle names %u addresses in %zu bytes", h->count, len);
+	if (h->count > TCP_ADDRESSES_MAX ||
+		len != TCP_HANDLE_FIXED + (size_t)h->count * TCP_ADDRESS_LEN) {
+		snprintf(why, why_len, "the peer's tcp handle names %u addresses in %zu bytes",
+			h->count, len);
 		return -1;
 	}
 	const uint8_t *at = p + TCP_HANDLE_FIXED;
 	for (unsigned i = 0; i < h->count; i++, at += TCP_ADDRESS_LEN) {
 		if (at[0] != 4 && at[0] != 6) {
-			snprintf(why, why_len, "the peer's tcp handle has an address of family %u", at[0]);
+			snprintf(why, why_len, "the peer's tcp handle has an address of family %u",
+				at[0]);
 			return -1;
 		}
 		h->address[i].family = at[0];
@@ -85,8 +93,11 @@ void tcp_put_desc(struct tran_desc *d, const struct tcp_key *k)
 
 int tcp_get_desc(const struct tran_desc *d, struct tcp_key *k)
 {
-	if (d->len != DESC_LEN || memcmp(d->bytes, desc_magic, 4) || rpwi_get_be16(d->bytes + 4) != TCP_VERSION)
+	if (d->len != DESC_LEN || memcmp(d->bytes, desc_magic, 4) ||
+		rpwi_get_be16(d->bytes + 4) != TCP_VERSION)
 		return -1;
-	*k = (struct tcp_key){.slot = rpwi_get_be32(d->bytes + 8), .key = rpwi_get_be64(d->bytes + 12), .len = rpwi_get_be64(d->bytes + 20)};
+	*k = (struct tcp_key){.slot = rpwi_get_be32(d->bytes + 8),
+		.key = rpwi_get_be64(d->bytes + 12),
+		.len = rpwi_get_be64(d->bytes + 20)};
 	return 0;
 }

@@ -36,10 +36,11 @@ enum {
 	TCP_ATTACH_LEN = 4 + TCP_NONCE_LEN,
 	TCP_FRAME_MAX = 128 * 1024, /* body of a frame */
 	TCP_CHUNK_MAX = 512 * 1024, /* one get or put; larger transfers are several */
-	TCP_WINDOW = 16,            /* requests of one side that are not answered yet, on one stream */
+	TCP_WINDOW = 16, /* requests of one side that are not answered yet, on one stream */
 	TCP_STREAMS_MAX = 4,
 };
-_Static_assert(TCP_HANDLE_FIXED + TCP_ADDRESSES_MAX * TCP_ADDRESS_LEN <= TRAN_HANDLE_MAX, "a handle fits");
+_Static_assert(
+	TCP_HANDLE_FIXED + TCP_ADDRESSES_MAX * TCP_ADDRESS_LEN <= TRAN_HANDLE_MAX, "a handle fits");
 
 enum tcp_kind {
 	TCP_FRAME = 0xa1,
@@ -62,7 +63,8 @@ struct tcp_header {
 	uint8_t kind;
 	uint8_t answer;    /* of a done, of a close */
 	uint16_t head_len; /* of a frame */
-	uint32_t id;       /* of a request, and of what answers it; of frames and words the endpoint's number at the receiver */
+	uint32_t
+		id; /* of a request, and of what answers it; of frames and words the endpoint's number at the receiver */
 	union {
 		uint32_t len;   /* frame: body; data: body; get, put: bytes to transfer */
 		uint64_t value; /* done of an atomic: what was there before */
@@ -88,7 +90,11 @@ static inline void tcp_put_header(uint8_t *p, const struct tcp_header *h)
 static inline int tcp_get_header(const uint8_t *p, struct tcp_header *h, const char **why)
 {
 	uint64_t value = rpwi_get_be64(p + 8);
-	*h = (struct tcp_header){.kind = p[0], .answer = p[1], .head_len = rpwi_get_be16(p + 2), .id = rpwi_get_be32(p + 4), .value = value};
+	*h = (struct tcp_header){.kind = p[0],
+		.answer = p[1],
+		.head_len = rpwi_get_be16(p + 2),
+		.id = rpwi_get_be32(p + 4),
+		.value = value};
 	static const struct limit {
 		uint16_t head_max;
 		uint8_t answer_max;
@@ -107,7 +113,8 @@ static inline int tcp_get_header(const uint8_t *p, struct tcp_header *h, const c
 		{0, 0, true, 0},
 		{0, TCP_NO_ACCESS, true, 0},
 	};
-	_Static_assert(RPWI_ARRAY_LEN(limits) == TCP_LEAVE - TCP_FRAME + 1, "one row for each kind");
+	_Static_assert(
+		RPWI_ARRAY_LEN(limits) == TCP_LEAVE - TCP_FRAME + 1, "one row for each kind");
 	if (h->kind < TCP_FRAME || h->kind > TCP_LEAVE) {
 		*why = "an unknown kind of header";
 		return -1;
@@ -134,7 +141,9 @@ static inline void tcp_put_target(uint8_t *p, const struct tcp_target *t)
 }
 static inline struct tcp_target tcp_get_target(const uint8_t *p)
 {
-	return (struct tcp_target){.slot = rpwi_get_be32(p), .key = rpwi_get_be64(p + 8), .offset = rpwi_get_be64(p + 16)};
+	return (struct tcp_target){.slot = rpwi_get_be32(p),
+		.key = rpwi_get_be64(p + 8),
+		.offset = rpwi_get_be64(p + 16)};
 }
 
 /* Bytes that follow the header and must be there before it can be acted on; the body of a frame is not among them. */

@@ -9,7 +9,9 @@
 #include <sys/epoll.h>
 #include <unistd.h>
 
-enum { BATCHES_MAX = 4 }; /* of completions, in one progress: then the other planes and what waits to be sent have their turn */
+enum {
+	BATCHES_MAX = 4
+}; /* of completions, in one progress: then the other planes and what waits to be sent have their turn */
 
 static bool lists_verbs(const char *transports)
 {
@@ -26,13 +28,19 @@ static int devices_look(const char *names, char *why, size_t why_len)
 	bool any = false;
 	int software = 0, n = 0;
 	for (int source = VERBS_REAL; source < VERBS_SOURCES && !any; source++) {
-		const struct verbs_table *v = rpwi_verbs_table((enum verbs_source)source, why, why_len);
+		const struct verbs_table *v =
+			rpwi_verbs_table((enum verbs_source)source, why, why_len);
 		n = v ? rpwi_verbs_devices(v, names, &software) : 0;
 		any = n > 0;
 		if (v && !any && *names)
-			snprintf(why, why_len, "%s shows none of the RDMA devices that are to be used (%.120s)", v->source, names);
+			snprintf(why, why_len,
+				"%s shows none of the RDMA devices that are to be used (%.120s)",
+				v->source, names);
 		else if (v && !any)
-			snprintf(why, why_len, "%s shows no RDMA device: the software device needs an interface that is up and has an address", v->source);
+			snprintf(why, why_len,
+				"%s shows no RDMA device: the software device needs an interface "
+				"that is up and has an address",
+				v->source);
 	}
 	return !any ? -ENODEV : n == software;
 }
@@ -57,7 +65,8 @@ static int devices_here(const char *names, char *why, size_t why_len)
 	return found;
 }
 
-static int verbs_usable(const struct tran_facts *own, const struct tran_facts *peer, char *why, size_t why_len)
+static int verbs_usable(
+	const struct tran_facts *own, const struct tran_facts *peer, char *why, size_t why_len)
 {
 	if (peer && !lists_verbs(peer->transports)) {
 		snprintf(why, why_len, "%s has no verbs device", peer->hostname);
@@ -94,7 +103,8 @@ static void verbs_close(struct tran *base)
 {
 	struct verbs *t = verbs_of(base);
 	while (!rpwi_list_empty(&t->lingering))
-		rpwi_verbs_ep_free(RPWI_CONTAINER_OF(t->lingering.next, struct verbs_ep, in_starting));
+		rpwi_verbs_ep_free(
+			RPWI_CONTAINER_OF(t->lingering.next, struct verbs_ep, in_starting));
 	rpwi_verbs_planes_close(t);
 	rpwi_verbs_ops_free(t);
 	close(t->epoll_fd);
@@ -120,8 +130,8 @@ static void retire(struct verbs_sq *q, uint32_t to)
 /* The RMA QP's queue pair is in the error state: the peer's device refused an access of ours, or ours one of the peer's. */
 static void rma_qp_error(struct verbs_ep *ep, struct verbs_sq *q, const struct ibv_wc *wc)
 {
-	bool refused = wc->status == IBV_WC_REM_ACCESS_ERR || wc->status == IBV_WC_REM_OP_ERR || wc->status == IBV_WC_REM_INV_REQ_ERR ||
-		       wc->status == IBV_WC_LOC_PROT_ERR;
+	bool refused = wc->status == IBV_WC_REM_ACCESS_ERR || wc->status == IBV_WC_REM_OP_ERR ||
+		       wc->status == IBV_WC_REM_INV_REQ_ERR || wc->status == IBV_WC_LOC_PROT_ERR;
 	if (!refused && wc->status != IBV_WC_WR_FLUSH_ERR) {
 		rpwi_verbs_ep_fail_wc(ep, wc, "an operation on remote memory");
 		return;
@@ -129,7 +139,8 @@ static void rma_qp_error(struct verbs_ep *ep, struct verbs_sq *q, const struct i
 	/* Of this one it is known what became of it; those behind it were not begun. */
 	if (refused) {
 		struct verbs_op *op = q->sqe[q->head++ % VERBS_SQ_DEPTH].p;
-		rpwi_debug("verbs: %s: an access to the peer's memory was refused: %s", ep->base.path, ep->p->v->ibv_wc_status_str(wc->status));
+		rpwi_debug("verbs: %s: an access to the peer's memory was refused: %s",
+			ep->base.path, ep->p->v->ibv_wc_status_str(wc->status));
 		rpwi_verbs_op_refused(ep, op, wc->status);
 		rpwi_verbs_rma_qp_broke(ep, op, true);
 		return;
@@ -152,14 +163,19 @@ static void send_done(struct verbs_sq *q, const struct ibv_wc *wc)
 			rpwi_verbs_ep_fail_wc(ep, wc, "a frame");
 		else
 			rma_qp_error(ep, q, wc);
-	} else if (ep->state == VERBS_EP_UP && (ep->want_room || !rpwi_list_empty(&ep->ops) || ep->received_data || (ep->rma_qp && ep->rma_qp->say))) {
+	} else if (ep->state == VERBS_EP_UP &&
+		   (ep->want_room || !rpwi_list_empty(&ep->ops) || ep->received_data ||
+			   (ep->rma_qp && ep->rma_qp->say))) {
 		verbs_todo(ep);
 	}
 }
 
 static void recv_done(struct verbs_plane *p, struct verbs_sq *q, const struct ibv_wc *wc)
 {
-	struct verbs_ep *ep = q && q == &q->ep->sq ? q->ep : NULL; /* nobody sends into a RMA QP, and what does is dropped */
+	struct verbs_ep *ep =
+		q && q == &q->ep->sq
+			? q->ep
+			: NULL; /* nobody sends into a RMA QP, and what does is dropped */
 	struct verbs_slot *s = (struct verbs_slot *)(uintptr_t)wc->wr_id;
 	p->rx_posted--;
 	if (ep && ep->state != VERBS_EP_FAILED) {
@@ -198,7 +214,9 @@ static int poll_more(struct verbs_plane *p)
 	p->wc_at = 0;
 	p->wc_count = n > 0 ? n : 0;
 	if (RPWI_UNLIKELY(n < 0))
-		rpwi_error("verbs: the completion queue of %s cannot be read (%d): it overran, or the device is gone", p->name, n);
+		rpwi_error("verbs: the completion queue of %s cannot be read (%d): it overran, or "
+			   "the device is gone",
+			p->name, n);
 	return n;
 }
 
@@ -247,8 +265,11 @@ static unsigned starting_progress(struct verbs *t)
 		if (now_ns < ep->deadline_ns)
 			continue;
 		char to[VERBS_GID_TEXT];
-		rpwi_verbs_ep_fail(ep, RPW_ERR_TIMEOUT, "no greeting came on %s from %s, GID %s: does its process run, and is UDP port 4791 open both ways?",
-			ep->base.path, ep->remote.name, rpwi_verbs_gid_text(ep->remote_gid, to, sizeof(to)));
+		rpwi_verbs_ep_fail(ep, RPW_ERR_TIMEOUT,
+			"no greeting came on %s from %s, GID %s: does its process run, and is UDP "
+			"port 4791 open both ways?",
+			ep->base.path, ep->remote.name,
+			rpwi_verbs_gid_text(ep->remote_gid, to, sizeof(to)));
 		n++;
 		next = t->starting.next; /* the up-call may have closed others */
 	}
@@ -264,7 +285,8 @@ static void lingering_progress(struct verbs *t)
 		struct verbs_ep *ep = RPWI_CONTAINER_OF(at, struct verbs_ep, in_starting);
 		if (!ep->bye_said && ep->state == VERBS_EP_CLOSING)
 			ep->bye_said = rpwi_verbs_control(ep, VERBS_FRAME_BYE);
-		if (ep->state == VERBS_EP_FAILED || ep->bye_heard || now_ns >= ep->deadline_ns || (ep->bye_said && ep->sq.head == ep->sq.tail))
+		if (ep->state == VERBS_EP_FAILED || ep->bye_heard || now_ns >= ep->deadline_ns ||
+			(ep->bye_said && ep->sq.head == ep->sq.tail))
 			rpwi_verbs_ep_free(ep);
 	}
 }
@@ -294,7 +316,8 @@ static unsigned peers_progress(struct verbs *t)
 		ended++;
 	}
 	while (ended && (ep = next_orphan(t))) {
-		rpwi_verbs_ep_fail(ep, RPW_ERR_PEER_GONE, "the peer's process %u of this host has ended", ep->peer_pid);
+		rpwi_verbs_ep_fail(ep, RPW_ERR_PEER_GONE,
+			"the peer's process %u of this host has ended", ep->peer_pid);
 		n++;
 	}
 	return n;
@@ -326,7 +349,8 @@ static unsigned verbs_progress(struct tran *base)
 	if (RPWI_UNLIKELY(!rpwi_list_empty(&t->lingering)))
 		lingering_progress(t);
 	/* Whatever a process sent before it ended comes first. */
-	if (!n && !rpwi_list_empty(&t->peers) && (t->look_at_peers || ++t->idle_rounds >= VERBS_PEERS_LOOK))
+	if (!n && !rpwi_list_empty(&t->peers) &&
+		(t->look_at_peers || ++t->idle_rounds >= VERBS_PEERS_LOOK))
 		n += peers_progress(t);
 	return n;
 }
@@ -355,14 +379,19 @@ static int verbs_arm(struct tran *base, int *fd, uint64_t *deadline_ns)
 		if (t->plane[i]->eps && plane_arm(t->plane[i]))
 			return 1;
 	for (struct rpwi_list *at = t->starting.next; at != &t->starting; at = at->next)
-		*deadline_ns = RPWI_MIN(*deadline_ns, RPWI_CONTAINER_OF(at, struct verbs_ep, in_starting)->deadline_ns);
+		*deadline_ns = RPWI_MIN(*deadline_ns,
+			RPWI_CONTAINER_OF(at, struct verbs_ep, in_starting)->deadline_ns);
 	if (!rpwi_list_empty(&t->lingering)) /* the oldest is the first */
-		*deadline_ns = RPWI_MIN(*deadline_ns, RPWI_CONTAINER_OF(t->lingering.next, struct verbs_ep, in_starting)->deadline_ns);
+		*deadline_ns = RPWI_MIN(*deadline_ns,
+			RPWI_CONTAINER_OF(t->lingering.next, struct verbs_ep, in_starting)
+				->deadline_ns);
 	return 0;
 }
 
-static const struct tran_mem_ops verbs_mem_ops = {.add = rpwi_verbs_mem_add, .add_gpu = rpwi_verbs_gpu_add, .del = rpwi_verbs_mem_del};
-static const struct tran_rma_ops verbs_rma_ops = {.transfer = rpwi_verbs_rma, .atomic = rpwi_verbs_atomic, .flush = rpwi_verbs_flush};
+static const struct tran_mem_ops verbs_mem_ops = {
+	.add = rpwi_verbs_mem_add, .add_gpu = rpwi_verbs_gpu_add, .del = rpwi_verbs_mem_del};
+static const struct tran_rma_ops verbs_rma_ops = {
+	.transfer = rpwi_verbs_rma, .atomic = rpwi_verbs_atomic, .flush = rpwi_verbs_flush};
 const struct tran_ops tran_verbs = {
 	.name = "verbs",
 	.caps = TRAN_CAN_BREAK | TRAN_GPU,

@@ -14,8 +14,9 @@ enum {
 	RNR_FOREVER = 7, /* a receive will be there: see VERBS_RX_RESERVE */
 	RNR_TIMER = 12,  /* 0.64 ms */
 	HOP_LIMIT = 64,
-	EAGER_MAX = VERBS_FRAME_MAX, /* measured on the software device: at 8 KiB fetching still takes a quarter longer, */
-	PUT_MIN = 512 << 10,         /* at 256 KiB putting a twentieth; at 1 MiB it takes an eighth less */
+	EAGER_MAX =
+		VERBS_FRAME_MAX, /* measured on the software device: at 8 KiB fetching still takes a quarter longer, */
+	PUT_MIN = 512 << 10, /* at 256 KiB putting a twentieth; at 1 MiB it takes an eighth less */
 };
 
 uint32_t rpwi_verbs_psn(void) { return (uint32_t)rpwi_random64() & PSN_MASK; }
@@ -32,7 +33,9 @@ struct ibv_qp *rpwi_verbs_qp_new(struct verbs_plane *p)
 		struct ibv_qp_init_attr a = {.send_cq = p->cq,
 			.recv_cq = p->cq,
 			.srq = p->srq,
-			.cap = {.max_send_wr = VERBS_SQ_DEPTH, .max_send_sge = 1, .max_inline_data = inlines},
+			.cap = {.max_send_wr = VERBS_SQ_DEPTH,
+				.max_send_sge = 1,
+				.max_inline_data = inlines},
 			.qp_type = IBV_QPT_RC};
 		struct ibv_qp *qp = p->v->ibv_create_qp(p->pd, &a);
 		if (qp) {
@@ -41,7 +44,8 @@ struct ibv_qp *rpwi_verbs_qp_new(struct verbs_plane *p)
 			return qp;
 		}
 		if (!inlines || errno == ENOMEM) {
-			rpwi_fail(RPW_ERR_SYSTEM, "verbs: %s gives no queue pair beside its %u: %s", p->name, p->qps, strerror(errno));
+			rpwi_fail(RPW_ERR_SYSTEM, "verbs: %s gives no queue pair beside its %u: %s",
+				p->name, p->qps, strerror(errno));
 			return NULL;
 		}
 		inlines = inlines > 32 ? inlines / 2 : 0;
@@ -70,7 +74,8 @@ static void offer_fill(const struct verbs_ep *ep, struct verbs_offer *o)
 	o->nonce = t->nonce;
 	memcpy(o->sees, ep->own_sees, 16);
 	for (unsigned i = 0; i < t->planes; i++)
-		for (unsigned n = 0; ep->made[i] && n < t->plane[i]->ports && o->ports < VERBS_PORTS_MAX; n++) {
+		for (unsigned n = 0;
+			ep->made[i] && n < t->plane[i]->ports && o->ports < VERBS_PORTS_MAX; n++) {
 			struct verbs_port *port = &o->port[o->ports++];
 			*port = t->plane[i]->port[n];
 			port->qpn = ep->made[i]->qp_num;
@@ -78,7 +83,8 @@ static void offer_fill(const struct verbs_ep *ep, struct verbs_offer *o)
 		}
 }
 
-int rpwi_verbs_ep_make(struct tran *base, const struct tran_control *control, void *user, struct tran_ep **out, uint8_t *handle, size_t *handle_len)
+int rpwi_verbs_ep_make(struct tran *base, const struct tran_control *control, void *user,
+	struct tran_ep **out, uint8_t *handle, size_t *handle_len)
 {
 	struct verbs *t = verbs_of(base);
 	const struct tran_facts *peer = control->peer;
@@ -90,7 +96,10 @@ int rpwi_verbs_ep_make(struct tran *base, const struct tran_control *control, vo
 	struct verbs_ep *ep = calloc(1, sizeof(*ep));
 	if (!ep)
 		return -ENOMEM;
-	ep->base = (struct tran_ep){.tran = base, .user = user, .limits = {.frame_max = VERBS_FRAME_MAX, .eager_max = EAGER_MAX, .put_min = PUT_MIN}};
+	ep->base = (struct tran_ep){.tran = base,
+		.user = user,
+		.limits = {
+			.frame_max = VERBS_FRAME_MAX, .eager_max = EAGER_MAX, .put_min = PUT_MIN}};
 	ep->t = t;
 	ep->active = control->active;
 	ep->same_host = !memcmp(t->own.host_id, peer->host_id, sizeof(peer->host_id));
@@ -119,26 +128,34 @@ int rpwi_verbs_ep_make(struct tran *base, const struct tran_control *control, vo
 
 /* ---- RESET -> INIT -> RTR -> RTS ---- */
 
-static int modify(struct verbs_ep *ep, struct ibv_qp *qp, struct ibv_qp_attr *a, int mask, const char *state)
+static int modify(
+	struct verbs_ep *ep, struct ibv_qp *qp, struct ibv_qp_attr *a, int mask, const char *state)
 {
 	int rc = ep->p->v->ibv_modify_qp(qp, a, mask);
 	if (!rc)
 		return 0;
 	rc = rc > 0 ? rc : errno; /* some libraries give -1 */
-	return rpwi_fail(RPW_ERR_UNREACHABLE, "the queue pair on %s cannot go to %s: %s; is there a route between the two addresses?", ep->base.path, state,
-		strerror(rc));
+	return rpwi_fail(RPW_ERR_UNREACHABLE,
+		"the queue pair on %s cannot go to %s: %s; is there a route between the two "
+		"addresses?",
+		ep->base.path, state, strerror(rc));
 }
 
 static int to_init(struct verbs_ep *ep, struct ibv_qp *qp)
 {
 	struct ibv_qp_attr a = {.qp_state = IBV_QPS_INIT,
 		.port_num = ep->own_port,
-		.qp_access_flags = IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_READ | (ep->p->atomics ? IBV_ACCESS_REMOTE_ATOMIC : 0)};
-	return modify(ep, qp, &a, IBV_QP_STATE | IBV_QP_PKEY_INDEX | IBV_QP_PORT | IBV_QP_ACCESS_FLAGS, "INIT");
+		.qp_access_flags = IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_READ |
+				   (ep->p->atomics ? IBV_ACCESS_REMOTE_ATOMIC : 0)};
+	return modify(ep, qp, &a,
+		IBV_QP_STATE | IBV_QP_PKEY_INDEX | IBV_QP_PORT | IBV_QP_ACCESS_FLAGS, "INIT");
 }
 
 /* Frames need no READs: each one that a device is to answer at a time costs memory there. */
-static uint8_t reads_max(const struct verbs_ep *ep, const struct ibv_qp *qp, uint8_t of_lane) { return qp == ep->sq.qp ? 1 : of_lane; }
+static uint8_t reads_max(const struct verbs_ep *ep, const struct ibv_qp *qp, uint8_t of_lane)
+{
+	return qp == ep->sq.qp ? 1 : of_lane;
+}
 
 static int to_rtr(struct verbs_ep *ep, struct ibv_qp *qp, uint32_t peer_qpn, uint32_t peer_psn)
 {
@@ -148,11 +165,15 @@ static int to_rtr(struct verbs_ep *ep, struct ibv_qp *qp, uint32_t peer_qpn, uin
 		.rq_psn = peer_psn,
 		.max_dest_rd_atomic = reads_max(ep, qp, ep->p->rd_in),
 		.min_rnr_timer = RNR_TIMER,
-		.ah_attr = {
-			.dlid = ep->remote.lid, .port_num = ep->own_port, .is_global = 1, .grh = {.sgid_index = ep->own_gid_index, .hop_limit = HOP_LIMIT}}};
+		.ah_attr = {.dlid = ep->remote.lid,
+			.port_num = ep->own_port,
+			.is_global = 1,
+			.grh = {.sgid_index = ep->own_gid_index, .hop_limit = HOP_LIMIT}}};
 	memcpy(a.ah_attr.grh.dgid.raw, ep->remote_gid, 16);
 	return modify(ep, qp, &a,
-		IBV_QP_STATE | IBV_QP_AV | IBV_QP_PATH_MTU | IBV_QP_DEST_QPN | IBV_QP_RQ_PSN | IBV_QP_MAX_DEST_RD_ATOMIC | IBV_QP_MIN_RNR_TIMER, "RTR");
+		IBV_QP_STATE | IBV_QP_AV | IBV_QP_PATH_MTU | IBV_QP_DEST_QPN | IBV_QP_RQ_PSN |
+			IBV_QP_MAX_DEST_RD_ATOMIC | IBV_QP_MIN_RNR_TIMER,
+		"RTR");
 }
 
 static int to_rts(struct verbs_ep *ep, struct ibv_qp *qp, uint32_t psn)
@@ -162,11 +183,16 @@ static int to_rts(struct verbs_ep *ep, struct ibv_qp *qp, uint32_t psn)
 		.retry_cnt = RETRIES,
 		.rnr_retry = RNR_FOREVER,
 		.sq_psn = psn,
-		.max_rd_atomic = reads_max(ep, qp, RPWI_MIN(ep->p->rd_out, RPWI_MAX(ep->remote.rd_in, 1)))};
-	return modify(ep, qp, &a, IBV_QP_STATE | IBV_QP_SQ_PSN | IBV_QP_TIMEOUT | IBV_QP_RETRY_CNT | IBV_QP_RNR_RETRY | IBV_QP_MAX_QP_RD_ATOMIC, "RTS");
+		.max_rd_atomic =
+			reads_max(ep, qp, RPWI_MIN(ep->p->rd_out, RPWI_MAX(ep->remote.rd_in, 1)))};
+	return modify(ep, qp, &a,
+		IBV_QP_STATE | IBV_QP_SQ_PSN | IBV_QP_TIMEOUT | IBV_QP_RETRY_CNT |
+			IBV_QP_RNR_RETRY | IBV_QP_MAX_QP_RD_ATOMIC,
+		"RTS");
 }
 
-int rpwi_verbs_qp_connect(struct verbs_ep *ep, struct ibv_qp *qp, uint32_t psn, uint32_t peer_qpn, uint32_t peer_psn)
+int rpwi_verbs_qp_connect(
+	struct verbs_ep *ep, struct ibv_qp *qp, uint32_t psn, uint32_t peer_qpn, uint32_t peer_psn)
 {
 	int rc = to_init(ep, qp);
 	if (!rc)
@@ -184,13 +210,15 @@ static int no_pair(const struct verbs_offer *own, const struct verbs_offer *peer
 	if (peer->port[0].gids)
 		rpwi_verbs_gid_text(peer->port[0].gid[0].raw, b, sizeof(b));
 	return rpwi_fail(RPW_ERR_UNREACHABLE,
-		"no device here reaches one of the peer's: ours begin with %s (GID %s), the peer's with %s (GID %s); both need RoCE v2 GIDs of one IP version, "
+		"no device here reaches one of the peer's: ours begin with %s (GID %s), the peer's "
+		"with %s (GID %s); both need RoCE v2 GIDs of one IP version, "
 		"or one InfiniBand subnet",
 		own->port[0].name, a, peer->port[0].name, b);
 }
 
 /* The pair is chosen: the other planes' queue pairs go. */
-static int take(struct verbs_ep *ep, const struct verbs_offer *own, const struct verbs_offer *peer, const struct verbs_choice *c)
+static int take(struct verbs_ep *ep, const struct verbs_offer *own, const struct verbs_offer *peer,
+	const struct verbs_choice *c)
 {
 	const struct verbs_port *port = &own->port[c->own_port];
 	struct verbs_plane *p = ep->t->plane[port->dev];
@@ -214,10 +242,12 @@ static int take(struct verbs_ep *ep, const struct verbs_offer *own, const struct
 	rpwi_verbs_rx_fill(p);
 	if (ep->same_host)
 		ep->peer = rpwi_verbs_peer_get(ep->t, ep->peer_pid);
-	return rpwi_verbs_qp_connect(ep, ep->sq.qp, ep->psn[p->index], ep->remote.qpn, ep->remote.psn);
+	return rpwi_verbs_qp_connect(
+		ep, ep->sq.qp, ep->psn[p->index], ep->remote.qpn, ep->remote.psn);
 }
 
-int rpwi_verbs_ep_start(struct tran_ep *base, const uint8_t *handle, size_t len, unsigned timeout_ms)
+int rpwi_verbs_ep_start(
+	struct tran_ep *base, const uint8_t *handle, size_t len, unsigned timeout_ms)
 {
 	struct verbs_ep *ep = verbs_ep_of(base);
 	struct verbs_offer own, peer;
@@ -229,7 +259,9 @@ int rpwi_verbs_ep_start(struct tran_ep *base, const uint8_t *handle, size_t len,
 		return rc;
 	offer_fill(ep, &own);
 	ep->state = VERBS_EP_STARTING;
-	int status = rpwi_verbs_choose(&own, &peer, ep->active, ep->same_host, &choice) ? take(ep, &own, &peer, &choice) : no_pair(&own, &peer);
+	int status = rpwi_verbs_choose(&own, &peer, ep->active, ep->same_host, &choice)
+			     ? take(ep, &own, &peer, &choice)
+			     : no_pair(&own, &peer);
 	if (status) {
 		rpwi_verbs_ep_fail(ep, status, "%s", rpwi_fail_text());
 		return 0;
@@ -269,7 +301,8 @@ void rpwi_verbs_ep_fail(struct verbs_ep *ep, int status, const char *fmt, ...)
 	rpwi_list_del(&ep->in_todo);
 	/* What is posted comes back, and the peer's requests are not answered any more; one who said good-bye still waits for the answer to that. */
 	if (ep->sq.qp && !ep->bye_heard)
-		ep->p->v->ibv_modify_qp(ep->sq.qp, &(struct ibv_qp_attr){.qp_state = IBV_QPS_ERR}, IBV_QP_STATE);
+		ep->p->v->ibv_modify_qp(
+			ep->sq.qp, &(struct ibv_qp_attr){.qp_state = IBV_QPS_ERR}, IBV_QP_STATE);
 	rpwi_fail(status, "verbs: %s", why);
 	if (was == VERBS_EP_UP)
 		ep->t->base.up->failed(ep->base.user, status, why);
@@ -283,16 +316,25 @@ static const struct {
 	int rpw;
 	const char *text;
 } meanings[] = {
-	{IBV_WC_LOC_LEN_ERR, RPW_ERR_PROTOCOL, "the peer sent a frame that is longer than the receive's buffer"},
-	{IBV_WC_LOC_QP_OP_ERR, RPW_ERR_SYSTEM, "the device found a work request of this side inconsistent"},
-	{IBV_WC_LOC_PROT_ERR, RPW_ERR_ACCESS, "a local buffer is not accessible any more: was it unmapped or released before its operation was done?"},
+	{IBV_WC_LOC_LEN_ERR, RPW_ERR_PROTOCOL,
+		"the peer sent a frame that is longer than the receive's buffer"},
+	{IBV_WC_LOC_QP_OP_ERR, RPW_ERR_SYSTEM,
+		"the device found a work request of this side inconsistent"},
+	{IBV_WC_LOC_PROT_ERR, RPW_ERR_ACCESS,
+		"a local buffer is not accessible any more: was it unmapped or released before its "
+		"operation was done?"},
 	{IBV_WC_WR_FLUSH_ERR, RPW_ERR_SYSTEM, "the queue pair was taken to the error state"},
 	{IBV_WC_BAD_RESP_ERR, RPW_ERR_PROTOCOL, "the peer's device answered what was not asked"},
 	{IBV_WC_LOC_ACCESS_ERR, RPW_ERR_ACCESS, "the peer asked for memory that is not open to it"},
-	{IBV_WC_REM_INV_REQ_ERR, RPW_ERR_PROTOCOL, "the peer's device refused a request as invalid"},
-	{IBV_WC_REM_ACCESS_ERR, RPW_ERR_ACCESS, "the peer's device refused the access: outside of what the peer registered, or the memory was released"},
-	{IBV_WC_REM_OP_ERR, RPW_ERR_ACCESS, "the peer's device could not carry it out: was the memory unmapped there?"},
-	{IBV_WC_RNR_RETRY_EXC_ERR, RPW_ERR_UNREACHABLE, "the peer had no receive for too long: its process makes no progress"},
+	{IBV_WC_REM_INV_REQ_ERR, RPW_ERR_PROTOCOL,
+		"the peer's device refused a request as invalid"},
+	{IBV_WC_REM_ACCESS_ERR, RPW_ERR_ACCESS,
+		"the peer's device refused the access: outside of what the peer registered, or the "
+		"memory was released"},
+	{IBV_WC_REM_OP_ERR, RPW_ERR_ACCESS,
+		"the peer's device could not carry it out: was the memory unmapped there?"},
+	{IBV_WC_RNR_RETRY_EXC_ERR, RPW_ERR_UNREACHABLE,
+		"the peer had no receive for too long: its process makes no progress"},
 	{IBV_WC_FATAL_ERR, RPW_ERR_SYSTEM, "the device failed"},
 };
 
@@ -301,10 +343,12 @@ static void fail_retries(struct verbs_ep *ep, const char *what)
 	char to[VERBS_GID_TEXT];
 	bool ended = ep->peer && rpwi_verbs_peer_ended(ep->peer);
 	rpwi_verbs_ep_fail(ep, ended ? RPW_ERR_PEER_GONE : RPW_ERR_UNREACHABLE,
-		"%s from QPN 0x%06x (%s) to QPN 0x%06x (%s, GID %s) was acknowledged by nobody: %s", what, ep->sq.qp->qp_num, ep->base.path, ep->remote.qpn,
-		ep->remote.name, rpwi_verbs_gid_text(ep->remote_gid, to, sizeof(to)),
+		"%s from QPN 0x%06x (%s) to QPN 0x%06x (%s, GID %s) was acknowledged by nobody: %s",
+		what, ep->sq.qp->qp_num, ep->base.path, ep->remote.qpn, ep->remote.name,
+		rpwi_verbs_gid_text(ep->remote_gid, to, sizeof(to)),
 		ended ? "the peer's process has ended"
-		      : "the peer's process ended or is stopped, its interface is down, or UDP port 4791 is blocked on the way");
+		      : "the peer's process ended or is stopped, its interface is down, or UDP "
+			"port 4791 is blocked on the way");
 }
 
 void rpwi_verbs_ep_fail_wc(struct verbs_ep *ep, const struct ibv_wc *wc, const char *what)
@@ -320,8 +364,8 @@ void rpwi_verbs_ep_fail_wc(struct verbs_ep *ep, const struct ibv_wc *wc, const c
 			text = meanings[i].text;
 			status = meanings[i].rpw;
 		}
-	rpwi_verbs_ep_fail(
-		ep, status, "%s on %s failed (%s, vendor 0x%x): %s", what, ep->base.path, ep->p->v->ibv_wc_status_str(wc->status), wc->vendor_err, text);
+	rpwi_verbs_ep_fail(ep, status, "%s on %s failed (%s, vendor 0x%x): %s", what, ep->base.path,
+		ep->p->v->ibv_wc_status_str(wc->status), wc->vendor_err, text);
 }
 
 static bool wc_is_recv(const struct ibv_wc *wc) { return !(wc->wr_id & 1); }
@@ -349,7 +393,8 @@ static void wcs_take(struct verbs_plane *p)
 {
 	for (unsigned i = 0; i < VERBS_SQ_DEPTH; i++) {
 		if (p->wc_count + VERBS_POLL_BATCH > p->wc_size) {
-			struct ibv_wc *more = realloc(p->wc, sizeof(*more) * (size_t)p->wc_size * 2);
+			struct ibv_wc *more =
+				realloc(p->wc, sizeof(*more) * (size_t)p->wc_size * 2);
 			if (!more)
 				return;
 			p->wc = more;

@@ -13,7 +13,8 @@ _Static_assert((int)HELLO_BYTES <= (int)VERBS_RMA_QP_BYTES, "the longest of our 
 
 /* ---- posting ---- */
 
-int rpwi_verbs_post(struct verbs_sq *q, struct ibv_send_wr *wr, enum verbs_sqe_kind kind, void *what)
+int rpwi_verbs_post(
+	struct verbs_sq *q, struct ibv_send_wr *wr, enum verbs_sqe_kind kind, void *what)
 {
 	struct ibv_send_wr *bad;
 	if (!verbs_sq_room(q))
@@ -24,7 +25,8 @@ int rpwi_verbs_post(struct verbs_sq *q, struct ibv_send_wr *wr, enum verbs_sqe_k
 	int rc = ibv_post_send(q->qp, wr, &bad);
 	if (RPWI_UNLIKELY(rc)) {
 		rc = rc > 0 ? rc : errno;
-		rpwi_fail(RPW_ERR_SYSTEM, "verbs: %s takes no work request: %s", q->ep->base.path, strerror(rc));
+		rpwi_fail(RPW_ERR_SYSTEM, "verbs: %s takes no work request: %s", q->ep->base.path,
+			strerror(rc));
 		return rc == EAGAIN ? -EIO : -rc;
 	}
 	q->sqe[q->tail++ % VERBS_SQ_DEPTH] = (struct verbs_sqe){.p = what, .kind = kind};
@@ -45,11 +47,13 @@ static uint32_t owed(const struct verbs_ep *ep)
 static void window_adapt(struct verbs_ep *ep)
 {
 	struct verbs_plane *p = ep->p;
-	if (ep->window < VERBS_WINDOW_MAX && p->rx_busy + ep->window <= VERBS_RX_BUSY_MAX && verbs_rx_of(p, p->eps) + ep->window <= p->srq_max) {
+	if (ep->window < VERBS_WINDOW_MAX && p->rx_busy + ep->window <= VERBS_RX_BUSY_MAX &&
+		verbs_rx_of(p, p->eps) + ep->window <= p->srq_max) {
 		p->rx_busy += ep->window;
 		ep->window *= 2;
 		rpwi_verbs_rx_fill(p);
-	} else if (p->rx_busy + VERBS_WINDOW_IDLE > VERBS_RX_BUSY_MAX && ep->window > VERBS_WINDOW_IDLE) {
+	} else if (p->rx_busy + VERBS_WINDOW_IDLE > VERBS_RX_BUSY_MAX &&
+		   ep->window > VERBS_WINDOW_IDLE) {
 		ep->window /= 2;
 		p->rx_busy -= ep->window;
 	}
@@ -65,13 +69,21 @@ static uint32_t grant(struct verbs_ep *ep)
 }
 
 /* Half a window of data; or so many of all kinds that the peer is about to have no credit to send with. Not for frames of our own kinds alone, or two sides would thank each other for ever. */
-static bool grant_due(const struct verbs_ep *ep) { return ep->received_data >= ep->window / 2 || (ep->received_data && owed(ep) + 1 >= ep->window); }
+static bool grant_due(const struct verbs_ep *ep)
+{
+	return ep->received_data >= ep->window / 2 ||
+	       (ep->received_data && owed(ep) + 1 >= ep->window);
+}
 
-static bool can_send(const struct verbs_ep *ep) { return credits(ep) >= 2 && verbs_sq_room(&ep->sq) > ROOM_FOR_CONTROL; }
+static bool can_send(const struct verbs_ep *ep)
+{
+	return credits(ep) >= 2 && verbs_sq_room(&ep->sq) > ROOM_FOR_CONTROL;
+}
 
 /* ---- sending ---- */
 
-static void header_write(struct verbs_ep *ep, uint8_t *out, enum verbs_frame_type type, size_t head_len)
+static void header_write(
+	struct verbs_ep *ep, uint8_t *out, enum verbs_frame_type type, size_t head_len)
 {
 	out[0] = (uint8_t)type;
 	out[1] = 0;
@@ -83,7 +95,10 @@ static void header_write(struct verbs_ep *ep, uint8_t *out, enum verbs_frame_typ
 static int post_inline(struct verbs_ep *ep, const uint8_t *buf, size_t len, bool signal)
 {
 	struct ibv_sge sge = {.addr = (uintptr_t)buf, .length = (uint32_t)len};
-	struct ibv_send_wr wr = {.sg_list = &sge, .num_sge = 1, .opcode = IBV_WR_SEND, .send_flags = IBV_SEND_INLINE | (signal ? IBV_SEND_SIGNALED : 0)};
+	struct ibv_send_wr wr = {.sg_list = &sge,
+		.num_sge = 1,
+		.opcode = IBV_WR_SEND,
+		.send_flags = IBV_SEND_INLINE | (signal ? IBV_SEND_SIGNALED : 0)};
 	return rpwi_verbs_post(&ep->sq, &wr, VERBS_SQE_PLAIN, NULL);
 }
 
@@ -97,7 +112,8 @@ static int post_slot(struct verbs_ep *ep, struct verbs_slot *s, size_t len)
 	return rc;
 }
 
-static void gather(uint8_t *out, const void *head, size_t head_len, const struct iovec *iov, int iovcnt)
+static void gather(
+	uint8_t *out, const void *head, size_t head_len, const struct iovec *iov, int iovcnt)
 {
 	memcpy(out, head, head_len);
 	out += head_len;
@@ -115,7 +131,8 @@ static int later(struct verbs_ep *ep)
 	return -EAGAIN;
 }
 
-int rpwi_verbs_send(struct tran_ep *base, const void *head, size_t head_len, const struct iovec *iov, int iovcnt, size_t body_len)
+int rpwi_verbs_send(struct tran_ep *base, const void *head, size_t head_len,
+	const struct iovec *iov, int iovcnt, size_t body_len)
 {
 	struct verbs_ep *ep = verbs_ep_of(base);
 	uint8_t small[VERBS_INLINE_MAX];
@@ -158,7 +175,8 @@ bool rpwi_verbs_control(struct verbs_ep *ep, enum verbs_frame_type type)
 	}
 	int rc;
 	if (len <= ep->p->inline_max) {
-		rc = post_inline(ep, buf, len, type == VERBS_FRAME_BYE); /* its completion ends the endpoint */
+		rc = post_inline(ep, buf, len,
+			type == VERBS_FRAME_BYE); /* its completion ends the endpoint */
 	} else {
 		struct verbs_slot *s = rpwi_verbs_slot_get(ep->p, &ep->p->tx, VERBS_TX_SLOTS_MAX);
 		if (!s)
@@ -174,8 +192,11 @@ bool rpwi_verbs_control(struct verbs_ep *ep, enum verbs_frame_type type)
 
 static void hello_came(struct verbs_ep *ep, const uint8_t *body, size_t len)
 {
-	if (len != HELLO_BYTES || rpwi_get_le32(body) != ep->t->nonce || rpwi_get_le32(body + 4) != ep->peer_nonce) {
-		rpwi_verbs_ep_fail(ep, RPW_ERR_PROTOCOL, "the greeting on %s is not of the process whose handle came", ep->base.path);
+	if (len != HELLO_BYTES || rpwi_get_le32(body) != ep->t->nonce ||
+		rpwi_get_le32(body + 4) != ep->peer_nonce) {
+		rpwi_verbs_ep_fail(ep, RPW_ERR_PROTOCOL,
+			"the greeting on %s is not of the process whose handle came",
+			ep->base.path);
 		return;
 	}
 	if (ep->state != VERBS_EP_STARTING)
@@ -188,7 +209,8 @@ static void hello_came(struct verbs_ep *ep, const uint8_t *body, size_t len)
 static void data_came(struct verbs_ep *ep, const uint8_t *buf, size_t len, size_t head_len)
 {
 	if (head_len > TRAN_HEAD_MAX || head_len > len - VERBS_HEADER_BYTES) {
-		rpwi_verbs_ep_fail(ep, RPW_ERR_PROTOCOL, "a frame of %zu bytes came whose head is said to have %zu", len, head_len);
+		rpwi_verbs_ep_fail(ep, RPW_ERR_PROTOCOL,
+			"a frame of %zu bytes came whose head is said to have %zu", len, head_len);
 		return;
 	}
 	ep->received_data++;
@@ -197,22 +219,28 @@ static void data_came(struct verbs_ep *ep, const uint8_t *buf, size_t len, size_
 	if (ep->state != VERBS_EP_UP)
 		return;
 	const uint8_t *head = buf + VERBS_HEADER_BYTES;
-	ep->t->base.up->frame(ep->base.user, head, head_len, head + head_len, len - VERBS_HEADER_BYTES - head_len);
+	ep->t->base.up->frame(ep->base.user, head, head_len, head + head_len,
+		len - VERBS_HEADER_BYTES - head_len);
 }
 
 void rpwi_verbs_frame_came(struct verbs_ep *ep, const uint8_t *buf, size_t len)
 {
 	if (len < VERBS_HEADER_BYTES) {
-		rpwi_verbs_ep_fail(ep, RPW_ERR_PROTOCOL, "a frame of %zu bytes came, %u is the least", len, VERBS_HEADER_BYTES);
+		rpwi_verbs_ep_fail(ep, RPW_ERR_PROTOCOL,
+			"a frame of %zu bytes came, %u is the least", len, VERBS_HEADER_BYTES);
 		return;
 	}
 	uint32_t granted = rpwi_get_le32(buf + 4);
 	if (++ep->received - ep->granted - 1 < WINDOW_STEP_MAX) {
-		rpwi_verbs_ep_fail(ep, RPW_ERR_PROTOCOL, "the peer sent more frames than it was granted (%u)", ep->granted);
+		rpwi_verbs_ep_fail(ep, RPW_ERR_PROTOCOL,
+			"the peer sent more frames than it was granted (%u)", ep->granted);
 		return;
 	}
-	if (granted - ep->peer_granted > WINDOW_STEP_MAX || granted - ep->sent > 2 * WINDOW_STEP_MAX) {
-		rpwi_verbs_ep_fail(ep, RPW_ERR_PROTOCOL, "the peer grants %u frames after %u: more than it can mean", granted, ep->peer_granted);
+	if (granted - ep->peer_granted > WINDOW_STEP_MAX ||
+		granted - ep->sent > 2 * WINDOW_STEP_MAX) {
+		rpwi_verbs_ep_fail(ep, RPW_ERR_PROTOCOL,
+			"the peer grants %u frames after %u: more than it can mean", granted,
+			ep->peer_granted);
 		return;
 	}
 	ep->peer_granted = granted;
@@ -231,16 +259,19 @@ void rpwi_verbs_frame_came(struct verbs_ep *ep, const uint8_t *buf, size_t len)
 		break;
 	case VERBS_FRAME_RMA_QP:
 		if (ep->state == VERBS_EP_UP)
-			rpwi_verbs_rma_qp_came(ep, buf + VERBS_HEADER_BYTES, len - VERBS_HEADER_BYTES);
+			rpwi_verbs_rma_qp_came(
+				ep, buf + VERBS_HEADER_BYTES, len - VERBS_HEADER_BYTES);
 		break;
 	case VERBS_FRAME_BYE:
 		ep->bye_heard = true;
 		rpwi_verbs_ep_fail(ep, RPW_ERR_PEER_GONE, "the peer closed its endpoint");
 		break;
 	default:
-		rpwi_verbs_ep_fail(ep, RPW_ERR_PROTOCOL, "a frame of type %u came, which there is not", buf[0]);
+		rpwi_verbs_ep_fail(ep, RPW_ERR_PROTOCOL,
+			"a frame of type %u came, which there is not", buf[0]);
 	}
-	if (ep->state == VERBS_EP_UP && (ep->want_room || grant_due(ep) || (ep->rma_qp && ep->rma_qp->say)))
+	if (ep->state == VERBS_EP_UP &&
+		(ep->want_room || grant_due(ep) || (ep->rma_qp && ep->rma_qp->say)))
 		verbs_todo(ep);
 }
 
@@ -251,7 +282,8 @@ void rpwi_verbs_ep_work(struct verbs_ep *ep)
 	if (ep->rma_qp && ep->rma_qp->say && rpwi_verbs_control(ep, VERBS_FRAME_RMA_QP))
 		ep->rma_qp->say = false;
 	if (grant_due(ep))
-		rpwi_verbs_control(ep, VERBS_FRAME_CREDIT); /* without room: when some is retired, or credits come */
+		rpwi_verbs_control(ep,
+			VERBS_FRAME_CREDIT); /* without room: when some is retired, or credits come */
 	rpwi_verbs_ops_pump(ep);
 	if (ep->state == VERBS_EP_UP && ep->want_room && can_send(ep)) {
 		ep->want_room = false;

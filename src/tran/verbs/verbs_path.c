@@ -9,8 +9,19 @@
 #include "base/fail.h"
 #include "ropeway.h"
 
-enum { VERSION = 1, HEAD_BYTES = 32, CHECK_AT = 28, PORT_BYTES = 24 + VERBS_NAME_BYTES, GID_BYTES = 19, MTU_MIN = 1, MTU_MAX = 5, WINDOW_LIMIT = 1024 };
-_Static_assert(HEAD_BYTES + VERBS_PORTS_MAX * (PORT_BYTES + VERBS_GIDS_MAX * GID_BYTES) <= TRAN_HANDLE_MAX, "a full offer is a handle");
+enum {
+	VERSION = 1,
+	HEAD_BYTES = 32,
+	CHECK_AT = 28,
+	PORT_BYTES = 24 + VERBS_NAME_BYTES,
+	GID_BYTES = 19,
+	MTU_MIN = 1,
+	MTU_MAX = 5,
+	WINDOW_LIMIT = 1024
+};
+_Static_assert(
+	HEAD_BYTES + VERBS_PORTS_MAX * (PORT_BYTES + VERBS_GIDS_MAX * GID_BYTES) <= TRAN_HANDLE_MAX,
+	"a full offer is a handle");
 static const char magic[4] = {'R', 'P', 'W', 'V'};
 
 static void put_le16(uint8_t *p, uint16_t v)
@@ -23,7 +34,10 @@ static uint16_t get_le16(const uint8_t *p) { return (uint16_t)(p[0] | p[1] << 8)
 /* ---- addresses ---- */
 
 static const uint8_t ipv4_prefix[12] = {[10] = 0xff, [11] = 0xff};
-bool rpwi_verbs_gid_is_ipv4(const uint8_t *gid) { return !memcmp(gid, ipv4_prefix, sizeof(ipv4_prefix)); }
+bool rpwi_verbs_gid_is_ipv4(const uint8_t *gid)
+{
+	return !memcmp(gid, ipv4_prefix, sizeof(ipv4_prefix));
+}
 
 static bool gid_is_zero(const uint8_t *gid)
 {
@@ -37,7 +51,10 @@ static bool gid_is_loopback(const uint8_t *gid)
 	return !memcmp(gid, one, 16) || (rpwi_verbs_gid_is_ipv4(gid) && gid[12] == 127);
 }
 
-bool rpwi_verbs_gid_is_link_local(const uint8_t *gid) { return gid[0] == 0xfe && (gid[1] & 0xc0) == 0x80; }
+bool rpwi_verbs_gid_is_link_local(const uint8_t *gid)
+{
+	return gid[0] == 0xfe && (gid[1] & 0xc0) == 0x80;
+}
 
 const char *rpwi_verbs_gid_text(const uint8_t *gid, char *out, size_t room)
 {
@@ -134,7 +151,8 @@ static bool port_read(struct verbs_port *t, const uint8_t **in, const uint8_t *e
 		if (*c <= ' ' || *c > '~')
 			*c = '?';
 	p += PORT_BYTES;
-	if (t->mtu < MTU_MIN || t->mtu > MTU_MAX || t->gids > VERBS_GIDS_MAX || t->dev >= VERBS_PLANES_MAX || t->qpn > 0xffffff || t->psn > 0xffffff ||
+	if (t->mtu < MTU_MIN || t->mtu > MTU_MAX || t->gids > VERBS_GIDS_MAX ||
+		t->dev >= VERBS_PLANES_MAX || t->qpn > 0xffffff || t->psn > 0xffffff ||
 		end - p < t->gids * GID_BYTES)
 		return false;
 	for (unsigned g = 0; g < t->gids; g++, p += GID_BYTES) {
@@ -152,11 +170,16 @@ int rpwi_verbs_offer_read(struct verbs_offer *o, const uint8_t *in, size_t len)
 	const uint8_t *p = in + HEAD_BYTES, *end = in + len;
 	memset(o, 0, sizeof(*o));
 	if (len < HEAD_BYTES || memcmp(in, magic, 4)) {
-		rpwi_fail(RPW_ERR_PROTOCOL, "verbs: the peer's handle (%zu bytes) is not one of the verbs transport", len);
+		rpwi_fail(RPW_ERR_PROTOCOL,
+			"verbs: the peer's handle (%zu bytes) is not one of the verbs transport",
+			len);
 		return -EBADMSG;
 	}
 	if (in[4] != VERSION) {
-		rpwi_fail(RPW_ERR_PROTOCOL, "verbs: the peer's handle has version %u, this side speaks %u: run the same ropeway on both", in[4], VERSION);
+		rpwi_fail(RPW_ERR_PROTOCOL,
+			"verbs: the peer's handle has version %u, this side speaks %u: run the "
+			"same ropeway on both",
+			in[4], VERSION);
 		return -EBADMSG;
 	}
 	o->ports = in[5];
@@ -168,18 +191,21 @@ int rpwi_verbs_offer_read(struct verbs_offer *o, const uint8_t *in, size_t len)
 		check *= 16777619u; /* the four bytes of the check count as zeros */
 	for (size_t i = HEAD_BYTES; i < len; i++)
 		check = (check ^ in[i]) * 16777619u;
-	bool good = check == rpwi_get_le32(in + CHECK_AT) && o->ports && o->ports <= VERBS_PORTS_MAX && o->window >= 2 && o->window <= WINDOW_LIMIT;
+	bool good = check == rpwi_get_le32(in + CHECK_AT) && o->ports &&
+		    o->ports <= VERBS_PORTS_MAX && o->window >= 2 && o->window <= WINDOW_LIMIT;
 	for (unsigned i = 0; good && i < o->ports; i++)
 		good = port_read(&o->port[i], &p, end);
 	if (good && p == end)
 		return 0;
-	rpwi_fail(RPW_ERR_PROTOCOL, "verbs: the peer's handle (%zu bytes, %u ports) is garbled", len, in[5]);
+	rpwi_fail(RPW_ERR_PROTOCOL, "verbs: the peer's handle (%zu bytes, %u ports) is garbled",
+		len, in[5]);
 	return -EBADMSG;
 }
 
 /* ---- the choice ---- */
 
-static enum verbs_reach reach_of(const struct verbs_gid *a, const struct verbs_gid *b, const uint8_t *a_seen, const uint8_t *b_seen, bool same_host)
+static enum verbs_reach reach_of(const struct verbs_gid *a, const struct verbs_gid *b,
+	const uint8_t *a_seen, const uint8_t *b_seen, bool same_host)
 {
 	bool same = !memcmp(a->raw, b->raw, 16);
 	if (a->type != b->type || rpwi_verbs_gid_is_ipv4(a->raw) != rpwi_verbs_gid_is_ipv4(b->raw))
@@ -203,14 +229,17 @@ static enum verbs_reach reach_of(const struct verbs_gid *a, const struct verbs_g
 }
 
 /* Higher is better: reach, RoCE v2, hardware (or the kernel) on as many sides as there can be, the slower side's speed, the smaller MTU, IPv4-mapped. */
-static uint64_t score(const struct verbs_port *ap, const struct verbs_gid *a, const struct verbs_port *bp, enum verbs_reach reach)
+static uint64_t score(const struct verbs_port *ap, const struct verbs_gid *a,
+	const struct verbs_port *bp, enum verbs_reach reach)
 {
 	uint64_t mbps = RPWI_MIN(ap->mbps, bp->mbps), real = !ap->software + !bp->software;
-	return (uint64_t)reach << 48 | (uint64_t)(a->type == VERBS_GID_ROCE_V2) << 44 | real << 40 | mbps << 8 | (uint64_t)RPWI_MIN(ap->mtu, bp->mtu) << 4 |
+	return (uint64_t)reach << 48 | (uint64_t)(a->type == VERBS_GID_ROCE_V2) << 44 | real << 40 |
+	       mbps << 8 | (uint64_t)RPWI_MIN(ap->mtu, bp->mtu) << 4 |
 	       rpwi_verbs_gid_is_ipv4(a->raw);
 }
 
-bool rpwi_verbs_choose(const struct verbs_offer *own, const struct verbs_offer *peer, bool own_active, bool same_host, struct verbs_choice *out)
+bool rpwi_verbs_choose(const struct verbs_offer *own, const struct verbs_offer *peer,
+	bool own_active, bool same_host, struct verbs_choice *out)
 {
 	/* Both walk the two offers in one order, the active side's first, and the first of equals wins. */
 	const struct verbs_offer *a = own_active ? own : peer, *b = own_active ? peer : own;
@@ -221,11 +250,16 @@ bool rpwi_verbs_choose(const struct verbs_offer *own, const struct verbs_offer *
 		for (unsigned g = 0; g < a->port[i].gids; g++)
 			for (unsigned j = 0; j < b->ports; j++)
 				for (unsigned h = 0; h < b->port[j].gids; h++) {
-					const struct verbs_gid *x = &a->port[i].gid[g], *y = &b->port[j].gid[h];
+					const struct verbs_gid *x = &a->port[i].gid[g],
+							       *y = &b->port[j].gid[h];
 					if (a->port[i].ethernet != b->port[j].ethernet)
 						continue;
-					enum verbs_reach reach = reach_of(x, y, b->sees, a->sees, same_host);
-					uint64_t s = reach == VERBS_REACH_NOT ? 0 : score(&a->port[i], x, &b->port[j], reach);
+					enum verbs_reach reach =
+						reach_of(x, y, b->sees, a->sees, same_host);
+					uint64_t s =
+						reach == VERBS_REACH_NOT
+							? 0
+							: score(&a->port[i], x, &b->port[j], reach);
 					ways += s != 0;
 					if (s > best_score) {
 						best_score = s;
@@ -233,11 +267,14 @@ bool rpwi_verbs_choose(const struct verbs_offer *own, const struct verbs_offer *
 					}
 				}
 	best.ways = ways;
-	*out = own_active ? best : (struct verbs_choice){best.peer_port, best.peer_gid, best.own_port, best.own_gid, best.reach, ways};
+	*out = own_active ? best
+			  : (struct verbs_choice){best.peer_port, best.peer_gid, best.own_port,
+				    best.own_gid, best.reach, ways};
 	return best_score != 0;
 }
 
-void rpwi_verbs_choice_text(const struct verbs_offer *own, const struct verbs_offer *peer, const struct verbs_choice *c, char *out, size_t room)
+void rpwi_verbs_choice_text(const struct verbs_offer *own, const struct verbs_offer *peer,
+	const struct verbs_choice *c, char *out, size_t room)
 {
 	static const char *const where[VERBS_REACHES] = {
 		[VERBS_REACH_LINK_LOCAL] = "perhaps on one link",
@@ -250,6 +287,7 @@ void rpwi_verbs_choice_text(const struct verbs_offer *own, const struct verbs_of
 	char from[VERBS_GID_TEXT], to[VERBS_GID_TEXT], ways[40] = "";
 	if (c->ways > 1)
 		snprintf(ways, sizeof(ways), ", the best of %u ways", c->ways);
-	snprintf(out, room, "%s, GID %u %s, MTU %u, to %s %s %s%s", a->name, x->index, rpwi_verbs_gid_text(x->raw, from, sizeof(from)),
-		128u << RPWI_MIN(a->mtu, b->mtu), b->name, rpwi_verbs_gid_text(y->raw, to, sizeof(to)), where[c->reach], ways);
+	snprintf(out, room, "%s, GID %u %s, MTU %u, to %s %s %s%s", a->name, x->index,
+		rpwi_verbs_gid_text(x->raw, from, sizeof(from)), 128u << RPWI_MIN(a->mtu, b->mtu),
+		b->name, rpwi_verbs_gid_text(y->raw, to, sizeof(to)), where[c->reach], ways);
 }

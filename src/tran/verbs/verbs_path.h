@@ -40,7 +40,14 @@ struct verbs_offer {
 	struct verbs_port port[VERBS_PORTS_MAX];
 };
 /* How two GIDs may reach each other, best last. */
-enum verbs_reach { VERBS_REACH_NOT, VERBS_REACH_LINK_LOCAL, VERBS_REACH_ROUTED, VERBS_REACH_SUBNET, VERBS_REACH_SAME, VERBS_REACHES };
+enum verbs_reach {
+	VERBS_REACH_NOT,
+	VERBS_REACH_LINK_LOCAL,
+	VERBS_REACH_ROUTED,
+	VERBS_REACH_SUBNET,
+	VERBS_REACH_SAME,
+	VERBS_REACHES
+};
 struct verbs_choice {
 	unsigned own_port, own_gid, peer_port, peer_gid; /* indices into the offers */
 	enum verbs_reach reach;
@@ -52,10 +59,12 @@ size_t rpwi_verbs_offer_write(const struct verbs_offer *o, uint8_t *out, size_t 
 /* 0, or -EBADMSG: it is not one; the reason by rpwi_fail. */
 int rpwi_verbs_offer_read(struct verbs_offer *o, const uint8_t *in, size_t len);
 /* Both sides come to the same pair. False: no two of them reach each other. */
-bool rpwi_verbs_choose(const struct verbs_offer *own, const struct verbs_offer *peer, bool own_active, bool same_host, struct verbs_choice *out);
+bool rpwi_verbs_choose(const struct verbs_offer *own, const struct verbs_offer *peer,
+	bool own_active, bool same_host, struct verbs_choice *out);
 
 /* The choice for people: "rpw_eth0, GID 1 ::ffff:10.0.0.1, MTU 1024, to rxe0 ::ffff:10.0.0.2 on one subnet, the best of 3 ways". */
-void rpwi_verbs_choice_text(const struct verbs_offer *own, const struct verbs_offer *peer, const struct verbs_choice *c, char *out, size_t room);
+void rpwi_verbs_choice_text(const struct verbs_offer *own, const struct verbs_offer *peer,
+	const struct verbs_choice *c, char *out, size_t room);
 
 /* A check sum of handles and descriptions. */
 uint32_t rpwi_verbs_check(const uint8_t *bytes, size_t len);

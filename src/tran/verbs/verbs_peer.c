@@ -29,7 +29,8 @@ struct verbs_peer *rpwi_verbs_peer_get(struct verbs *t, uint32_t pid)
 		return NULL;
 	}
 	*p = (struct verbs_peer){.pid = pid, .fd = fd, .refs = 1};
-	epoll_ctl(t->epoll_fd, EPOLL_CTL_ADD, fd, &ev); /* without it, its end is noticed a little later */
+	epoll_ctl(t->epoll_fd, EPOLL_CTL_ADD, fd,
+		&ev); /* without it, its end is noticed a little later */
 	rpwi_list_add_tail(&t->peers, &p->link);
 	return p;
 }

@@ -23,7 +23,8 @@ static uint32_t port_mbps(const struct ibv_port_attr *a)
 	static const struct {
 		uint8_t code;
 		uint32_t mbps;
-	} lanes[] = {{1, 2500}, {2, 5000}, {4, 10000}, {8, 10000}, {16, 14000}, {32, 25000}, {64, 50000}, {128, 100000}},
+	} lanes[] = {{1, 2500}, {2, 5000}, {4, 10000}, {8, 10000}, {16, 14000}, {32, 25000},
+		{64, 50000}, {128, 100000}},
 	  widths[] = {{1, 1}, {2, 4}, {4, 8}, {8, 12}, {16, 2}};
 	uint32_t rma_qp = 0, width = 1;
 	for (size_t i = 0; i < RPWI_ARRAY_LEN(lanes); i++)
@@ -37,7 +38,8 @@ static uint32_t port_mbps(const struct ibv_port_attr *a)
 static bool sysfs_gid_type(const char *device, unsigned port, unsigned index, uint8_t *type)
 {
 	char path[160], text[32] = "";
-	snprintf(path, sizeof(path), "/sys/class/infiniband/%s/ports/%u/gid_attrs/types/%u", device, port, index);
+	snprintf(path, sizeof(path), "/sys/class/infiniband/%s/ports/%u/gid_attrs/types/%u", device,
+		port, index);
 	int fd = open(path, O_RDONLY | O_CLOEXEC);
 	if (fd < 0)
 		return false;
@@ -47,18 +49,23 @@ static bool sysfs_gid_type(const char *device, unsigned port, unsigned index, ui
 	return got > 0;
 }
 
-static bool gid_query(const struct verbs_plane *p, const struct verbs_port *port, unsigned index, struct verbs_gid *g)
+static bool gid_query(const struct verbs_plane *p, const struct verbs_port *port, unsigned index,
+	struct verbs_gid *g)
 {
 	static const uint8_t zero[16];
 	union ibv_gid gid;
 	struct ibv_gid_entry e;
 	*g = (struct verbs_gid){.index = (uint8_t)index};
-	if (p->v->_ibv_query_gid_ex && !p->v->_ibv_query_gid_ex(p->ctx, port->port, index, &e, 0, sizeof(e))) {
+	if (p->v->_ibv_query_gid_ex &&
+		!p->v->_ibv_query_gid_ex(p->ctx, port->port, index, &e, 0, sizeof(e))) {
 		memcpy(g->raw, e.gid.raw, 16);
-		g->type = e.gid_type == IBV_GID_TYPE_ROCE_V2 ? VERBS_GID_ROCE_V2 : e.gid_type == IBV_GID_TYPE_ROCE_V1 ? VERBS_GID_ROCE_V1 : VERBS_GID_IB;
+		g->type = e.gid_type == IBV_GID_TYPE_ROCE_V2   ? VERBS_GID_ROCE_V2
+			  : e.gid_type == IBV_GID_TYPE_ROCE_V1 ? VERBS_GID_ROCE_V1
+							       : VERBS_GID_IB;
 		return memcmp(g->raw, zero, 16) != 0;
 	}
-	if (p->v->_ibv_query_gid_ex || p->v->ibv_query_gid(p->ctx, port->port, (int)index, &gid) || !memcmp(gid.raw, zero, 16))
+	if (p->v->_ibv_query_gid_ex || p->v->ibv_query_gid(p->ctx, port->port, (int)index, &gid) ||
+		!memcmp(gid.raw, zero, 16))
 		return false;
 	memcpy(g->raw, gid.raw, 16);
 	return !port->ethernet || sysfs_gid_type(p->name, port->port, index, &g->type);
@@ -79,10 +86,19 @@ static uint8_t gid_prefix(const struct ifaddrs *all, const uint8_t *gid)
 		if (!i->ifa_addr || !i->ifa_netmask)
 			continue;
 		if (i->ifa_addr->sa_family == AF_INET && rpwi_verbs_gid_is_ipv4(gid) &&
-			!memcmp(&((struct sockaddr_in *)(void *)i->ifa_addr)->sin_addr, gid + 12, 4))
-			return (uint8_t)(96 + mask_bits((const uint8_t *)&((struct sockaddr_in *)(void *)i->ifa_netmask)->sin_addr, 4));
-		if (i->ifa_addr->sa_family == AF_INET6 && !memcmp(&((struct sockaddr_in6 *)(void *)i->ifa_addr)->sin6_addr, gid, 16))
-			return (uint8_t)mask_bits((const uint8_t *)&((struct sockaddr_in6 *)(void *)i->ifa_netmask)->sin6_addr, 16);
+			!memcmp(&((struct sockaddr_in *)(void *)i->ifa_addr)->sin_addr, gid + 12,
+				4))
+			return (uint8_t)(96 +
+					 mask_bits((const uint8_t *)&((struct sockaddr_in *)(void *)
+									      i->ifa_netmask)
+							   ->sin_addr,
+						 4));
+		if (i->ifa_addr->sa_family == AF_INET6 &&
+			!memcmp(&((struct sockaddr_in6 *)(void *)i->ifa_addr)->sin6_addr, gid, 16))
+			return (uint8_t)mask_bits(
+				(const uint8_t *)&((struct sockaddr_in6 *)(void *)i->ifa_netmask)
+					->sin6_addr,
+				16);
 	}
 	return 0;
 }
@@ -101,7 +117,10 @@ static bool gid_taken(const struct verbs_plane *p, const uint8_t *gid)
 }
 
 /* Where the table has more than an offer takes: an entry that a better one replaces. Of RoCE v1 nobody has need who has v2. */
-static bool gid_spare(const struct verbs_gid *g) { return g->type == VERBS_GID_ROCE_V1 || rpwi_verbs_gid_is_link_local(g->raw); }
+static bool gid_spare(const struct verbs_gid *g)
+{
+	return g->type == VERBS_GID_ROCE_V1 || rpwi_verbs_gid_is_link_local(g->raw);
+}
 
 static struct verbs_gid *gid_place(struct verbs_port *port, const struct verbs_gid *g)
 {
@@ -142,7 +161,8 @@ static bool port_query(struct verbs_plane *p, uint8_t number, struct verbs_port 
 {
 	struct ibv_port_attr a;
 	memset(&a, 0, sizeof(a));
-	if (p->v->ibv_query_port(p->ctx, number, (struct _compat_ibv_port_attr *)&a) || a.state != IBV_PORT_ACTIVE)
+	if (p->v->ibv_query_port(p->ctx, number, (struct _compat_ibv_port_attr *)&a) ||
+		a.state != IBV_PORT_ACTIVE)
 		return false;
 	*port = (struct verbs_port){.dev = (uint8_t)p->index,
 		.port = number,
@@ -218,15 +238,19 @@ static bool plane_objects(struct verbs_plane *p)
 	if (!(p->wc = calloc(VERBS_POLL_BATCH, sizeof(*p->wc))))
 		return false;
 	p->wc_size = VERBS_POLL_BATCH;
-	if (!(p->pd = v->ibv_alloc_pd(p->ctx)) || !(p->channel = v->ibv_create_comp_channel(p->ctx)))
+	if (!(p->pd = v->ibv_alloc_pd(p->ctx)) ||
+		!(p->channel = v->ibv_create_comp_channel(p->ctx)))
 		return false;
 	p->cq_size = VERBS_CQ_MIN;
-	if (!(p->cq = v->ibv_create_cq(p->ctx, VERBS_CQ_MIN, p, p->channel, 0)) || !(p->srq = v->ibv_create_srq(p->pd, &srq)))
+	if (!(p->cq = v->ibv_create_cq(p->ctx, VERBS_CQ_MIN, p, p->channel, 0)) ||
+		!(p->srq = v->ibv_create_srq(p->pd, &srq)))
 		return false;
-	return non_blocking(p->channel->fd) && non_blocking(p->ctx->async_fd) && !epoll_ctl(p->t->epoll_fd, EPOLL_CTL_ADD, p->channel->fd, &ev);
+	return non_blocking(p->channel->fd) && non_blocking(p->ctx->async_fd) &&
+	       !epoll_ctl(p->t->epoll_fd, EPOLL_CTL_ADD, p->channel->fd, &ev);
 }
 
-static struct verbs_plane *plane_new(struct verbs *t, const struct verbs_table *v, struct ibv_device *d, unsigned index)
+static struct verbs_plane *plane_new(
+	struct verbs *t, const struct verbs_table *v, struct ibv_device *d, unsigned index)
 {
 	struct verbs_plane *p = calloc(1, sizeof(*p));
 	if (!p)
@@ -239,12 +263,18 @@ static struct verbs_plane *plane_new(struct verbs *t, const struct verbs_table *
 	errno = 0;
 	p->ctx = v->ibv_open_device(d);
 	if (!p->ctx) {
-		rpwi_fail(RPW_ERR_SYSTEM, "verbs: device %s cannot be opened: %s", p->name, strerror(errno));
-	} else if (!device_query(p)) {
-		rpwi_fail(RPW_ERR_SYSTEM, "verbs: device %s has no active port with a GID of its own: bring its interface up and give it an address", p->name);
-	} else if (!plane_objects(p)) {
-		rpwi_fail(RPW_ERR_SYSTEM, "verbs: device %s gives no queues: %s (with ENOMEM: raise the limit of locked memory, ulimit -l)", p->name,
+		rpwi_fail(RPW_ERR_SYSTEM, "verbs: device %s cannot be opened: %s", p->name,
 			strerror(errno));
+	} else if (!device_query(p)) {
+		rpwi_fail(RPW_ERR_SYSTEM,
+			"verbs: device %s has no active port with a GID of its own: bring its "
+			"interface up and give it an address",
+			p->name);
+	} else if (!plane_objects(p)) {
+		rpwi_fail(RPW_ERR_SYSTEM,
+			"verbs: device %s gives no queues: %s (with ENOMEM: raise the limit of "
+			"locked memory, ulimit -l)",
+			p->name, strerror(errno));
 	} else {
 		return p;
 	}
@@ -258,7 +288,8 @@ static void planes_of(struct verbs *t, const struct verbs_table *v)
 	int n = 0;
 	struct ibv_device **list = v->ibv_get_device_list(&n);
 	for (int i = 0; list && i < n && t->planes < VERBS_PLANES_MAX; i++) {
-		bool wanted = rpwi_verbs_listed(t->own.rdma_devices, v->ibv_get_device_name(list[i]));
+		bool wanted =
+			rpwi_verbs_listed(t->own.rdma_devices, v->ibv_get_device_name(list[i]));
 		struct verbs_plane *p = wanted ? plane_new(t, v, list[i], t->planes) : NULL;
 		if (p)
 			t->plane[t->planes++] = p;
@@ -271,7 +302,8 @@ int rpwi_verbs_planes_open(struct verbs *t)
 {
 	char why[256] = "";
 	for (int source = VERBS_REAL; source < VERBS_SOURCES && !t->planes; source++) {
-		const struct verbs_table *v = rpwi_verbs_table((enum verbs_source)source, why, sizeof(why));
+		const struct verbs_table *v =
+			rpwi_verbs_table((enum verbs_source)source, why, sizeof(why));
 		if (v)
 			planes_of(t, v);
 		else if (source == VERBS_SOFTWARE)
@@ -297,9 +329,13 @@ static bool pool_grow(struct verbs_plane *p, struct verbs_pool *pool)
 		return false;
 	/* Pages of their own, not touched before they are used: idle endpoints cost address space. */
 	c->mem = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-	c->mr = c->mem == MAP_FAILED ? NULL : p->v->ibv_reg_mr(p->pd, c->mem, bytes, IBV_ACCESS_LOCAL_WRITE);
+	c->mr = c->mem == MAP_FAILED
+			? NULL
+			: p->v->ibv_reg_mr(p->pd, c->mem, bytes, IBV_ACCESS_LOCAL_WRITE);
 	if (!c->mr) {
-		rpwi_fail(RPW_ERR_NO_MEMORY, "verbs: %zu bytes of buffers cannot be registered with %s: %s; raise the limit of locked memory (ulimit -l)",
+		rpwi_fail(RPW_ERR_NO_MEMORY,
+			"verbs: %zu bytes of buffers cannot be registered with %s: %s; raise the "
+			"limit of locked memory (ulimit -l)",
 			bytes, p->name, strerror(errno));
 		if (c->mem != MAP_FAILED)
 			munmap(c->mem, bytes);
@@ -317,7 +353,8 @@ static bool pool_grow(struct verbs_plane *p, struct verbs_pool *pool)
 	return true;
 }
 
-struct verbs_slot *rpwi_verbs_slot_get(struct verbs_plane *p, struct verbs_pool *pool, unsigned slots_max)
+struct verbs_slot *rpwi_verbs_slot_get(
+	struct verbs_plane *p, struct verbs_pool *pool, unsigned slots_max)
 {
 	if (!pool->free && (pool->slots >= slots_max || !pool_grow(p, pool)))
 		return NULL;
@@ -327,7 +364,10 @@ struct verbs_slot *rpwi_verbs_slot_get(struct verbs_plane *p, struct verbs_pool 
 	return s;
 }
 
-static unsigned rx_wanted(const struct verbs_plane *p) { return p->eps ? RPWI_MIN(p->srq_max, verbs_rx_of(p, p->eps)) : 0; }
+static unsigned rx_wanted(const struct verbs_plane *p)
+{
+	return p->eps ? RPWI_MIN(p->srq_max, verbs_rx_of(p, p->eps)) : 0;
+}
 
 static struct verbs_slot *rx_next(struct verbs_plane *p)
 {
@@ -346,9 +386,14 @@ void rpwi_verbs_rx_fill(struct verbs_plane *p)
 	unsigned wanted = rx_wanted(p);
 	while (p->rx_posted < wanted) {
 		unsigned n = 0;
-		for (; n < RPWI_ARRAY_LEN(wr) && p->rx_posted + n < wanted && (slot[n] = rx_next(p)); n++) {
-			sge[n] = (struct ibv_sge){.addr = (uintptr_t)slot[n]->buf, .length = VERBS_SLOT_BYTES, .lkey = slot[n]->lkey};
-			wr[n] = (struct ibv_recv_wr){.wr_id = (uintptr_t)slot[n], .sg_list = &sge[n], .num_sge = 1};
+		for (; n < RPWI_ARRAY_LEN(wr) && p->rx_posted + n < wanted &&
+			(slot[n] = rx_next(p));
+			n++) {
+			sge[n] = (struct ibv_sge){.addr = (uintptr_t)slot[n]->buf,
+				.length = VERBS_SLOT_BYTES,
+				.lkey = slot[n]->lkey};
+			wr[n] = (struct ibv_recv_wr){
+				.wr_id = (uintptr_t)slot[n], .sg_list = &sge[n], .num_sge = 1};
 			if (n)
 				wr[n - 1].next = &wr[n];
 		}
@@ -377,7 +422,8 @@ void rpwi_verbs_rx_fill(struct verbs_plane *p)
 
 int rpwi_verbs_cq_reserve(struct verbs_plane *p)
 {
-	unsigned need = (p->qps + 1) * VERBS_SQ_DEPTH + RPWI_MIN(p->srq_max, p->qps + 1 + VERBS_RX_RESERVE + VERBS_RX_BUSY_MAX);
+	unsigned need = (p->qps + 1) * VERBS_SQ_DEPTH +
+			RPWI_MIN(p->srq_max, p->qps + 1 + VERBS_RX_RESERVE + VERBS_RX_BUSY_MAX);
 	unsigned size = p->cq_size;
 	while (size < need)
 		size *= 2;
@@ -385,7 +431,9 @@ int rpwi_verbs_cq_reserve(struct verbs_plane *p)
 		return 0;
 	int rc = p->v->ibv_resize_cq(p->cq, (int)size);
 	if (rc) {
-		rpwi_fail(RPW_ERR_LIMIT, "verbs: %s gives no completion queue of %u entries for %u endpoints: %s", p->name, size, p->qps + 1, strerror(rc));
+		rpwi_fail(RPW_ERR_LIMIT,
+			"verbs: %s gives no completion queue of %u entries for %u endpoints: %s",
+			p->name, size, p->qps + 1, strerror(rc));
 		return -ENOSPC;
 	}
 	p->cq_size = size;
@@ -397,7 +445,8 @@ void rpwi_verbs_events_drain(struct verbs_plane *p)
 {
 	struct ibv_async_event e;
 	for (unsigned i = 0; i < 64 && !p->v->ibv_get_async_event(p->ctx, &e); i++) {
-		if (e.event_type == IBV_EVENT_DEVICE_FATAL || e.event_type == IBV_EVENT_CQ_ERR || e.event_type == IBV_EVENT_PORT_ERR)
+		if (e.event_type == IBV_EVENT_DEVICE_FATAL || e.event_type == IBV_EVENT_CQ_ERR ||
+			e.event_type == IBV_EVENT_PORT_ERR)
 			rpwi_info("verbs: %s reports event %d", p->name, (int)e.event_type);
 		p->v->ibv_ack_async_event(&e);
 	}

@@ -21,9 +21,11 @@ enum {
 	VERBS_SLOT_BYTES = 8704, /* of a buffer: frame header, head, body */
 	VERBS_HEADER_BYTES = 8,
 	VERBS_FRAME_MAX = VERBS_SLOT_BYTES - VERBS_HEADER_BYTES - TRAN_HEAD_MAX,
-	VERBS_INLINE_MAX = 64,  /* asked for; a device may give less. More would make each idle queue pair larger */
-	VERBS_SQ_DEPTH = 16,    /* an endpoint's share of memory, so small */
-	VERBS_SQ_SIGNAL = 8,    /* of frames that hold no buffer one in so many asks for a completion */
+	VERBS_INLINE_MAX =
+		64, /* asked for; a device may give less. More would make each idle queue pair larger */
+	VERBS_SQ_DEPTH = 16, /* an endpoint's share of memory, so small */
+	VERBS_SQ_SIGNAL =
+		8, /* of frames that hold no buffer one in so many asks for a completion */
 	VERBS_WINDOW_IDLE = 16, /* credits of an endpoint at first, */
 	VERBS_WINDOW_MAX = 64,  /* and of one that is busy */
 	/* Receives: one for each two endpoints, these, and what busy ones add. A queue that is shared goes through all its buffers in turn, so each costs its first page. Idle
@@ -37,15 +39,19 @@ enum {
 	VERBS_CHUNK_SLOTS = 32,
 	VERBS_CQ_MIN = 1024,
 	VERBS_POLL_BATCH = 16,
-	VERBS_COPY_MAX = 4096, /* up to here a transfer goes through a buffer of ours: a copy costs less than a registration */
+	VERBS_COPY_MAX =
+		4096, /* up to here a transfer goes through a buffer of ours: a copy costs less than a registration */
 	VERBS_OPS_MAX = 65536, /* remote-memory operations that wait, for each endpoint */
 	VERBS_OPS_KEPT = 256,  /* of those that are done, for later ones */
 	VERBS_RD_ATOMIC = 16,
 	VERBS_PUT_PIECE = 1 << 30,
-	VERBS_GET_PIECE = 256 << 10,   /* READs have no flow control but this: what all answer at once overruns a socket or a switch, */
+	VERBS_GET_PIECE =
+		256
+		<< 10, /* READs have no flow control but this: what all answer at once overruns a socket or a switch, */
 	VERBS_READING_MAX = 512 << 10, /* and two pieces keep the peer's device busy */
 	VERBS_LINGER_MS = 3000,        /* what a closed endpoint still has to send */
-	VERBS_PEERS_LOOK = 1024,       /* of progress in vain, between two looks at the processes of this host */
+	VERBS_PEERS_LOOK =
+		1024, /* of progress in vain, between two looks at the processes of this host */
 };
 
 /* ---- buffers (verbs_plane.c) ---- */
@@ -124,7 +130,13 @@ struct verbs {
 };
 
 /* ---- endpoints ---- */
-enum verbs_ep_state { VERBS_EP_MADE, VERBS_EP_STARTING, VERBS_EP_UP, VERBS_EP_FAILED, VERBS_EP_CLOSING };
+enum verbs_ep_state {
+	VERBS_EP_MADE,
+	VERBS_EP_STARTING,
+	VERBS_EP_UP,
+	VERBS_EP_FAILED,
+	VERBS_EP_CLOSING
+};
 
 enum verbs_sqe_kind { VERBS_SQE_PLAIN, VERBS_SQE_SLOT, VERBS_SQE_OP };
 struct verbs_sqe {
@@ -143,7 +155,12 @@ struct verbs_sq {
 };
 
 /* For operations on remote memory. Its epoch goes up each time that it is made; the two sides tell each other by frames. */
-enum verbs_rma_qp_state { VERBS_RMA_QP_NONE, VERBS_RMA_QP_OFFERED, VERBS_RMA_QP_CONNECTED, VERBS_RMA_QP_UP };
+enum verbs_rma_qp_state {
+	VERBS_RMA_QP_NONE,
+	VERBS_RMA_QP_OFFERED,
+	VERBS_RMA_QP_CONNECTED,
+	VERBS_RMA_QP_UP
+};
 struct verbs_rma_qp {
 	struct verbs_sq sq;
 	enum verbs_rma_qp_state state;
@@ -188,12 +205,22 @@ struct verbs_ep {
 	struct rpwi_list ops;      /* not wholly posted, in order */
 	struct rpwi_list inflight; /* wholly posted */
 	unsigned op_count;
-	uint64_t changes, flushed; /* puts and atomics asked for; as many are known to have taken effect */
+	uint64_t changes,
+		flushed; /* puts and atomics asked for; as many are known to have taken effect */
 };
 
-static inline struct verbs *verbs_of(struct tran *t) { return RPWI_CONTAINER_OF(t, struct verbs, base); }
-static inline struct verbs_ep *verbs_ep_of(struct tran_ep *e) { return RPWI_CONTAINER_OF(e, struct verbs_ep, base); }
-static inline unsigned verbs_sq_room(const struct verbs_sq *q) { return VERBS_SQ_DEPTH - (q->tail - q->head); }
+static inline struct verbs *verbs_of(struct tran *t)
+{
+	return RPWI_CONTAINER_OF(t, struct verbs, base);
+}
+static inline struct verbs_ep *verbs_ep_of(struct tran_ep *e)
+{
+	return RPWI_CONTAINER_OF(e, struct verbs_ep, base);
+}
+static inline unsigned verbs_sq_room(const struct verbs_sq *q)
+{
+	return VERBS_SQ_DEPTH - (q->tail - q->head);
+}
 static inline void verbs_todo(struct verbs_ep *ep)
 {
 	if (rpwi_list_empty(&ep->in_todo))
@@ -201,11 +228,15 @@ static inline void verbs_todo(struct verbs_ep *ep)
 }
 
 /* ---- verbs_plane.c ---- */
-static inline unsigned verbs_rx_of(const struct verbs_plane *p, unsigned eps) { return eps / VERBS_RX_SHARE + VERBS_RX_RESERVE + p->rx_busy; }
+static inline unsigned verbs_rx_of(const struct verbs_plane *p, unsigned eps)
+{
+	return eps / VERBS_RX_SHARE + VERBS_RX_RESERVE + p->rx_busy;
+}
 /* Opens the devices, once. 0, or -errno with the reason by rpwi_fail. */
 int rpwi_verbs_planes_open(struct verbs *t);
 void rpwi_verbs_planes_close(struct verbs *t);
-struct verbs_slot *rpwi_verbs_slot_get(struct verbs_plane *p, struct verbs_pool *pool, unsigned slots_max);
+struct verbs_slot *rpwi_verbs_slot_get(
+	struct verbs_plane *p, struct verbs_pool *pool, unsigned slots_max);
 static inline void verbs_slot_put(struct verbs_pool *pool, struct verbs_slot *s)
 {
 	s->next = pool->free;
@@ -221,23 +252,27 @@ struct verbs_sq *rpwi_verbs_map_find(const struct verbs_plane *p, uint32_t qpn);
 void rpwi_verbs_events_drain(struct verbs_plane *p);
 
 /* ---- verbs_ep.c ---- */
-int rpwi_verbs_ep_make(struct tran *t, const struct tran_control *control, void *user, struct tran_ep **out, uint8_t *handle, size_t *handle_len);
+int rpwi_verbs_ep_make(struct tran *t, const struct tran_control *control, void *user,
+	struct tran_ep **out, uint8_t *handle, size_t *handle_len);
 int rpwi_verbs_ep_start(struct tran_ep *ep, const uint8_t *handle, size_t len, unsigned timeout_ms);
 void rpwi_verbs_ep_close(struct tran_ep *ep);
 /* Tells msg, once. No up-calls after it. */
-void rpwi_verbs_ep_fail(struct verbs_ep *ep, int status, const char *fmt, ...) __attribute__((format(printf, 3, 4)));
+void rpwi_verbs_ep_fail(struct verbs_ep *ep, int status, const char *fmt, ...)
+	__attribute__((format(printf, 3, 4)));
 void rpwi_verbs_ep_fail_wc(struct verbs_ep *ep, const struct ibv_wc *wc, const char *what);
 void rpwi_verbs_ep_up(struct verbs_ep *ep);
 void rpwi_verbs_ep_free(struct verbs_ep *ep); /* closed: all of it */
 /* RESET to RTS, towards that QP of the peer. 0, or enum rpw_status with rpwi_fail. */
-int rpwi_verbs_qp_connect(struct verbs_ep *ep, struct ibv_qp *qp, uint32_t psn, uint32_t peer_qpn, uint32_t peer_psn);
+int rpwi_verbs_qp_connect(
+	struct verbs_ep *ep, struct ibv_qp *qp, uint32_t psn, uint32_t peer_qpn, uint32_t peer_psn);
 struct ibv_qp *rpwi_verbs_qp_new(struct verbs_plane *p);
 /* The queue pair goes, with what is posted on it; what has been polled of it is forgotten. */
 void rpwi_verbs_sq_free(struct verbs_ep *ep, struct verbs_sq *q);
 uint32_t rpwi_verbs_psn(void);
 
 /* ---- verbs_peer.c ---- */
-struct verbs_peer *rpwi_verbs_peer_get(struct verbs *t, uint32_t pid); /* NULL: it cannot be watched */
+struct verbs_peer *rpwi_verbs_peer_get(
+	struct verbs *t, uint32_t pid); /* NULL: it cannot be watched */
 void rpwi_verbs_peer_put(struct verbs *t, struct verbs_peer *peer);
 bool rpwi_verbs_peer_ended(struct verbs_peer *peer);
 
@@ -247,35 +282,47 @@ bool rpwi_verbs_rma_qp_ready(struct verbs_ep *ep); /* begins to make it when the
 void rpwi_verbs_rma_qp_came(struct verbs_ep *ep, const uint8_t *body, size_t len);
 void rpwi_verbs_rma_qp_body(const struct verbs_ep *ep, uint8_t *out);
 /* It is broken; all that was posted is to be posted again. */
-void rpwi_verbs_rma_qp_broke(struct verbs_ep *ep, struct verbs_op *refused /* or NULL: it ends with RPW_ERR_ACCESS */, bool certain);
+void rpwi_verbs_rma_qp_broke(struct verbs_ep *ep,
+	struct verbs_op *refused /* or NULL: it ends with RPW_ERR_ACCESS */, bool certain);
 void rpwi_verbs_rma_qp_free(struct verbs_ep *ep);
 enum { VERBS_RMA_QP_BYTES = 16 };
 
 /* ---- verbs_frame.c ---- */
-enum verbs_frame_type { VERBS_FRAME_HELLO = 1, VERBS_FRAME_DATA, VERBS_FRAME_CREDIT, VERBS_FRAME_BYE, VERBS_FRAME_RMA_QP };
-int rpwi_verbs_send(struct tran_ep *ep, const void *head, size_t head_len, const struct iovec *iov, int iovcnt, size_t body_len);
+enum verbs_frame_type {
+	VERBS_FRAME_HELLO = 1,
+	VERBS_FRAME_DATA,
+	VERBS_FRAME_CREDIT,
+	VERBS_FRAME_BYE,
+	VERBS_FRAME_RMA_QP
+};
+int rpwi_verbs_send(struct tran_ep *ep, const void *head, size_t head_len, const struct iovec *iov,
+	int iovcnt, size_t body_len);
 /* One of our own kinds; false: no room now. */
 bool rpwi_verbs_control(struct verbs_ep *ep, enum verbs_frame_type type);
 void rpwi_verbs_frame_came(struct verbs_ep *ep, const uint8_t *buf, size_t len);
 /* Credits to give back, operations to post, room to tell of. */
 void rpwi_verbs_ep_work(struct verbs_ep *ep);
 /* Post with the next place of the shadow queue. 0 or -errno. */
-int rpwi_verbs_post(struct verbs_sq *q, struct ibv_send_wr *wr, enum verbs_sqe_kind kind, void *what);
+int rpwi_verbs_post(
+	struct verbs_sq *q, struct ibv_send_wr *wr, enum verbs_sqe_kind kind, void *what);
 
 /* ---- verbs_rma.c ---- */
 struct verbs_op;
-int rpwi_verbs_mem_add(struct tran *t, void *addr, size_t len, unsigned access, struct tran_mem **out);
+int rpwi_verbs_mem_add(
+	struct tran *t, void *addr, size_t len, unsigned access, struct tran_mem **out);
 void rpwi_verbs_mem_del(struct tran *t, struct tran_mem *m);
-int rpwi_verbs_gpu_add(struct tran *t, const struct tran_gpu_memory *what, unsigned access, struct tran_mem **out);
-int rpwi_verbs_rma(
-	struct tran_ep *ep, bool is_put, const struct tran_desc *remote, uint64_t offset, void *local, size_t len, const struct tran_mem *mem, void *cookie);
-int rpwi_verbs_atomic(struct tran_ep *ep, enum tran_atomic op, const struct tran_desc *remote, uint64_t offset, uint64_t operand, uint64_t compare,
-	uint64_t *before, void *cookie);
+int rpwi_verbs_gpu_add(
+	struct tran *t, const struct tran_gpu_memory *what, unsigned access, struct tran_mem **out);
+int rpwi_verbs_rma(struct tran_ep *ep, bool is_put, const struct tran_desc *remote, uint64_t offset,
+	void *local, size_t len, const struct tran_mem *mem, void *cookie);
+int rpwi_verbs_atomic(struct tran_ep *ep, enum tran_atomic op, const struct tran_desc *remote,
+	uint64_t offset, uint64_t operand, uint64_t compare, uint64_t *before, void *cookie);
 int rpwi_verbs_flush(struct tran_ep *ep, void *cookie);
 void rpwi_verbs_ops_pump(struct verbs_ep *ep);
 /* A work request of it is done. */
 void rpwi_verbs_op_retired(struct verbs_ep *ep, struct verbs_op *op, int status);
-void rpwi_verbs_op_refused(struct verbs_ep *ep, const struct verbs_op *op, enum ibv_wc_status status); /* its sentence, for rpwi_fail_text */
+void rpwi_verbs_op_refused(struct verbs_ep *ep, const struct verbs_op *op,
+	enum ibv_wc_status status); /* its sentence, for rpwi_fail_text */
 /* The RMA QP is gone: what was on it is to be posted again. False: an atomic operation was, of which nobody knows whether it took effect. */
 bool rpwi_verbs_ops_again(struct verbs_ep *ep, bool certain);
 /* Everything of an endpoint whose RMA QP is gone: no up-calls. */

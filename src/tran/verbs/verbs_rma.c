@@ -65,7 +65,8 @@ static uint64_t get_le64(const uint8_t *p)
 /* Of all but itself. */
 static uint32_t desc_check_sum(const struct tran_desc *desc)
 {
-	return rpwi_verbs_check(desc->bytes, DESC_CHECK_AT) ^ rpwi_verbs_check(desc->bytes + DESC_HEAD, desc->len - DESC_HEAD) * 3;
+	return rpwi_verbs_check(desc->bytes, DESC_CHECK_AT) ^
+	       rpwi_verbs_check(desc->bytes + DESC_HEAD, desc->len - DESC_HEAD) * 3;
 }
 
 static void desc_write(struct verbs *t, struct verbs_mem *m)
@@ -98,7 +99,8 @@ static int access_flags(unsigned access, bool atomics)
 	return flags;
 }
 
-int rpwi_verbs_mem_add(struct tran *base, void *addr, size_t len, unsigned access, struct tran_mem **out)
+int rpwi_verbs_mem_add(
+	struct tran *base, void *addr, size_t len, unsigned access, struct tran_mem **out)
 {
 	struct verbs *t = verbs_of(base);
 	bool any = !len; /* of nothing there is no key, and none is needed */
@@ -117,7 +119,8 @@ int rpwi_verbs_mem_add(struct tran *base, void *addr, size_t len, unsigned acces
 		if (!m->mr[i]) {
 			rc = -errno;
 			rpwi_fail(RPW_ERR_SYSTEM,
-				"verbs: %zu bytes at %p cannot be registered with %s: %s; is all of it mapped, and the limit of locked memory (ulimit -l) high "
+				"verbs: %zu bytes at %p cannot be registered with %s: %s; is all "
+				"of it mapped, and the limit of locked memory (ulimit -l) high "
 				"enough?",
 				len, addr, p->name, strerror(errno));
 		}
@@ -162,41 +165,52 @@ static bool processor_reaches(const void *addr, size_t len)
 	return process_vm_readv(getpid(), &to, 1, from, 2, 0) == 2;
 }
 
-static struct ibv_mr *gpu_reg(struct verbs_plane *p, const struct tran_gpu_memory *w, unsigned access)
+static struct ibv_mr *gpu_reg(
+	struct verbs_plane *p, const struct tran_gpu_memory *w, unsigned access)
 {
 	int flags = access_flags(access & ~(unsigned)TRAN_ATOMIC, false);
 	errno = EOPNOTSUPP;
 	if (w->dmabuf >= 0)
-		return p->v->ibv_reg_dmabuf_mr ? p->v->ibv_reg_dmabuf_mr(p->pd, w->offset, w->len, (uintptr_t)w->addr, w->dmabuf, flags) : NULL;
+		return p->v->ibv_reg_dmabuf_mr ? p->v->ibv_reg_dmabuf_mr(p->pd, w->offset, w->len,
+							 (uintptr_t)w->addr, w->dmabuf, flags)
+					       : NULL;
 	errno = EFAULT;
-	return p->software && !processor_reaches(w->addr, w->len) ? NULL : p->v->ibv_reg_mr(p->pd, w->addr, w->len, flags);
+	return p->software && !processor_reaches(w->addr, w->len)
+		       ? NULL
+		       : p->v->ibv_reg_mr(p->pd, w->addr, w->len, flags);
 }
 
 static int gpu_refused(const struct verbs_plane *p, const struct tran_gpu_memory *w, int error)
 {
-	const char *missing = p->software ? "it is ropeway's software device, which the processor works; a NIC is needed"
-			      : w->dmabuf < 0
-				      ? "by its address that takes the kernel module nvidia-peermem"
-				      : "by dma-buf that takes a kernel of 5.12 or later, rdma-core of 34 or later, and a driver of the device that can";
-	rpwi_fail(RPW_ERR_NOT_SUPPORTED, "%s does not reach memory of the GPU by itself (%s: %s): %s", p->name,
+	const char *missing =
+		p->software ? "it is ropeway's software device, which the processor works; a NIC "
+			      "is needed"
+		: w->dmabuf < 0 ? "by its address that takes the kernel module nvidia-peermem"
+				: "by dma-buf that takes a kernel of 5.12 or later, rdma-core of "
+				  "34 or later, and a driver of the device that can";
+	rpwi_fail(RPW_ERR_NOT_SUPPORTED,
+		"%s does not reach memory of the GPU by itself (%s: %s): %s", p->name,
 		w->dmabuf < 0 ? "ibv_reg_mr" : "ibv_reg_dmabuf_mr", strerror(error), missing);
 	return -EOPNOTSUPP;
 }
 
 /* One that has it all, and gives these rights. */
-static struct verbs_mem *gpu_lender(struct verbs *t, const struct tran_gpu_memory *w, unsigned access)
+static struct verbs_mem *gpu_lender(
+	struct verbs *t, const struct tran_gpu_memory *w, unsigned access)
 {
 	for (struct rpwi_list *at = t->mems.next; at != &t->mems; at = at->next) {
 		struct verbs_mem *m = RPWI_CONTAINER_OF(at, struct verbs_mem, link);
 		uintptr_t offset = (uintptr_t)w->addr - (uintptr_t)m->base.addr;
-		if (m->gpu && m->base.kept && !m->deleted && (m->base.access & access) == access && (uintptr_t)w->addr >= (uintptr_t)m->base.addr &&
-			w->len <= m->base.len && offset <= m->base.len - w->len)
+		if (m->gpu && m->base.kept && !m->deleted && (m->base.access & access) == access &&
+			(uintptr_t)w->addr >= (uintptr_t)m->base.addr && w->len <= m->base.len &&
+			offset <= m->base.len - w->len)
 			return m;
 	}
 	return NULL;
 }
 
-int rpwi_verbs_gpu_add(struct tran *base, const struct tran_gpu_memory *w, unsigned access, struct tran_mem **out)
+int rpwi_verbs_gpu_add(
+	struct tran *base, const struct tran_gpu_memory *w, unsigned access, struct tran_mem **out)
 {
 	struct verbs *t = verbs_of(base);
 	int rc = t->planes ? 0 : rpwi_verbs_planes_open(t);
@@ -225,14 +239,17 @@ int rpwi_verbs_gpu_add(struct tran *base, const struct tran_gpu_memory *w, unsig
 }
 
 /* The key of a registration that the program holds; those used last are in front. */
-static bool held_lkey(struct verbs_plane *p, const uint8_t *addr, uint64_t len, bool write, uint32_t *lkey)
+static bool held_lkey(
+	struct verbs_plane *p, const uint8_t *addr, uint64_t len, bool write, uint32_t *lkey)
 {
 	struct verbs *t = p->t;
 	unsigned looked = 0;
-	for (struct rpwi_list *at = t->mems.next; at != &t->mems && looked < MEMS_LOOKED_AT; at = at->next, looked++) {
+	for (struct rpwi_list *at = t->mems.next; at != &t->mems && looked < MEMS_LOOKED_AT;
+		at = at->next, looked++) {
 		struct verbs_mem *m = RPWI_CONTAINER_OF(at, struct verbs_mem, link);
 		uint64_t offset = (uint64_t)(uintptr_t)addr - (uint64_t)(uintptr_t)m->base.addr;
-		if ((uintptr_t)addr < (uintptr_t)m->base.addr || len > m->base.len || offset > m->base.len - len || !m->mr[p->index] || !m->base.kept || m->gpu)
+		if ((uintptr_t)addr < (uintptr_t)m->base.addr || len > m->base.len ||
+			offset > m->base.len - len || !m->mr[p->index] || !m->base.kept || m->gpu)
 			continue;
 		if (write && !(m->base.access & (TRAN_WRITE | TRAN_ATOMIC)))
 			continue;
@@ -249,7 +266,9 @@ static void local_given(const struct verbs_ep *ep, struct verbs_op *op, const st
 {
 	const struct verbs_mem *m = mem ? RPWI_CONTAINER_OF(mem, struct verbs_mem, base) : NULL;
 	op->gpu = m && m->gpu;
-	op->lkey = m && (m->gpu || op->len > VERBS_COPY_MAX) && m->mr[ep->p->index] ? m->mr[ep->p->index]->lkey : 0;
+	op->lkey = m && (m->gpu || op->len > VERBS_COPY_MAX) && m->mr[ep->p->index]
+			   ? m->mr[ep->p->index]->lkey
+			   : 0;
 }
 
 /* ---- operations: life ---- */
@@ -302,14 +321,16 @@ void rpwi_verbs_ops_drop(struct verbs_ep *ep)
 	struct rpwi_list *lists[] = {&ep->ops, &ep->inflight};
 	for (size_t i = 0; i < RPWI_ARRAY_LEN(lists); i++)
 		while (!rpwi_list_empty(lists[i]))
-			op_free(ep, RPWI_CONTAINER_OF(rpwi_list_pop(lists[i]), struct verbs_op, link));
+			op_free(ep,
+				RPWI_CONTAINER_OF(rpwi_list_pop(lists[i]), struct verbs_op, link));
 }
 
 static void op_done(struct verbs_ep *ep, struct verbs_op *op, int status)
 {
 	void *cookie = op->cookie;
 	if (status == RPW_OK && op->slot && op->kind == OP_GET)
-		rpwi_copy_up(op->local, op->slot->buf, op->len); /* it is short, and the program may poll it */
+		rpwi_copy_up(op->local, op->slot->buf,
+			op->len); /* it is short, and the program may poll it */
 	if (status == RPW_OK && op->slot && op->before)
 		memcpy(op->before, op->slot->buf, 8);
 	if (status == RPW_OK && op->kind == OP_FLUSH)
@@ -327,11 +348,15 @@ void rpwi_verbs_op_retired(struct verbs_ep *ep, struct verbs_op *op, int status)
 		op_done(ep, op, status);
 }
 
-void rpwi_verbs_op_refused(struct verbs_ep *ep, const struct verbs_op *op, enum ibv_wc_status status)
+void rpwi_verbs_op_refused(
+	struct verbs_ep *ep, const struct verbs_op *op, enum ibv_wc_status status)
 {
 	bool ours = status == IBV_WC_LOC_PROT_ERR;
-	rpwi_fail(RPW_ERR_ACCESS, "verbs: %s%s refused the access to %llu bytes (%s): outside of what is registered, or the memory was released",
-		ours ? "our own device" : "the peer's device ", ours ? "" : ep->remote.name, (unsigned long long)op->len, ep->p->v->ibv_wc_status_str(status));
+	rpwi_fail(RPW_ERR_ACCESS,
+		"verbs: %s%s refused the access to %llu bytes (%s): outside of what is registered, "
+		"or the memory was released",
+		ours ? "our own device" : "the peer's device ", ours ? "" : ep->remote.name,
+		(unsigned long long)op->len, ep->p->v->ibv_wc_status_str(status));
 }
 
 bool rpwi_verbs_ops_again(struct verbs_ep *ep, bool certain)
@@ -344,7 +369,8 @@ bool rpwi_verbs_ops_again(struct verbs_ep *ep, bool certain)
 		struct verbs_op *op = RPWI_CONTAINER_OF(ep->inflight.prev, struct verbs_op, link);
 		if (!certain && (op->kind == OP_ADD || op->kind == OP_SWAP)) {
 			rpwi_verbs_ep_fail(ep, RPW_ERR_SYSTEM,
-				"the peer broke the queue pair with an access that was refused, and whether an atomic operation of ours took effect is not "
+				"the peer broke the queue pair with an access that was refused, "
+				"and whether an atomic operation of ours took effect is not "
 				"known");
 			return false;
 		}
@@ -364,7 +390,8 @@ static int op_local(struct verbs_ep *ep, struct verbs_op *op)
 	bool is_get = op->kind == OP_GET;
 	if (op->slot || op->mr || op->lkey || (op->kind == OP_PUT && op->len <= p->inline_max))
 		return RPW_OK;
-	if (op->len <= VERBS_COPY_MAX && (op->slot = rpwi_verbs_slot_get(p, &p->tx, VERBS_TX_SLOTS_MAX))) {
+	if (op->len <= VERBS_COPY_MAX &&
+		(op->slot = rpwi_verbs_slot_get(p, &p->tx, VERBS_TX_SLOTS_MAX))) {
 		if (op->kind == OP_PUT)
 			memcpy(op->slot->buf, op->local, op->len);
 		op->lkey = op->slot->lkey;
@@ -374,8 +401,10 @@ static int op_local(struct verbs_ep *ep, struct verbs_op *op)
 		return RPW_OK;
 	op->mr = p->v->ibv_reg_mr(p->pd, op->local, op->len, is_get ? IBV_ACCESS_LOCAL_WRITE : 0);
 	if (!op->mr)
-		return rpwi_fail(errno == EFAULT || errno == EACCES ? RPW_ERR_ACCESS : RPW_ERR_NO_MEMORY,
-			"verbs: the buffer of %llu bytes cannot be registered with %s: %s; is all of it mapped, and the limit of locked memory (ulimit -l) "
+		return rpwi_fail(
+			errno == EFAULT || errno == EACCES ? RPW_ERR_ACCESS : RPW_ERR_NO_MEMORY,
+			"verbs: the buffer of %llu bytes cannot be registered with %s: %s; is all "
+			"of it mapped, and the limit of locked memory (ulimit -l) "
 			"high enough?",
 			(unsigned long long)op->len, p->name, strerror(errno));
 	op->lkey = op->mr->lkey;
@@ -384,12 +413,16 @@ static int op_local(struct verbs_ep *ep, struct verbs_op *op)
 
 static int post_transfer(struct verbs_ep *ep, struct verbs_op *op)
 {
-	uint64_t n = RPWI_MIN(op->len - op->posted, op->kind == OP_GET ? (uint64_t)VERBS_GET_PIECE : (uint64_t)VERBS_PUT_PIECE);
+	uint64_t n = RPWI_MIN(op->len - op->posted,
+		op->kind == OP_GET ? (uint64_t)VERBS_GET_PIECE : (uint64_t)VERBS_PUT_PIECE);
 	struct verbs_rma_qp *l = ep->rma_qp;
 	if (op->kind == OP_GET && l->reading + n > VERBS_READING_MAX)
 		return -EAGAIN; /* until one of those is done */
 	bool inlined = op->kind == OP_PUT && op->len <= ep->p->inline_max && !op->gpu;
-	struct ibv_sge sge = {.addr = (uintptr_t)(op->slot ? op->slot->buf : op->local) + op->posted, .length = (uint32_t)n, .lkey = op->lkey};
+	struct ibv_sge sge = {
+		.addr = (uintptr_t)(op->slot ? op->slot->buf : op->local) + op->posted,
+		.length = (uint32_t)n,
+		.lkey = op->lkey};
 	struct ibv_send_wr wr = {.sg_list = &sge,
 		.num_sge = 1,
 		.opcode = op->kind == OP_GET ? IBV_WR_RDMA_READ : IBV_WR_RDMA_WRITE,
@@ -408,10 +441,12 @@ static int post_transfer(struct verbs_ep *ep, struct verbs_op *op)
 
 static int post_atomic(struct verbs_ep *ep, struct verbs_op *op)
 {
-	struct ibv_sge sge = {.addr = (uintptr_t)op->slot->buf, .length = 8, .lkey = op->slot->lkey};
+	struct ibv_sge sge = {
+		.addr = (uintptr_t)op->slot->buf, .length = 8, .lkey = op->slot->lkey};
 	struct ibv_send_wr wr = {.sg_list = &sge,
 		.num_sge = 1,
-		.opcode = op->kind == OP_ADD ? IBV_WR_ATOMIC_FETCH_AND_ADD : IBV_WR_ATOMIC_CMP_AND_SWP,
+		.opcode = op->kind == OP_ADD ? IBV_WR_ATOMIC_FETCH_AND_ADD
+					     : IBV_WR_ATOMIC_CMP_AND_SWP,
 		.wr.atomic = {.remote_addr = op->remote,
 			.compare_add = op->kind == OP_ADD ? op->operand : op->compare,
 			.swap = op->kind == OP_ADD ? 0 : op->operand,
@@ -443,7 +478,8 @@ static int op_post(struct verbs_ep *ep, struct verbs_op *op)
 
 void rpwi_verbs_ops_pump(struct verbs_ep *ep)
 {
-	while (ep->state == VERBS_EP_UP && !rpwi_list_empty(&ep->ops) && rpwi_verbs_rma_qp_ready(ep) && verbs_sq_room(&ep->rma_qp->sq)) {
+	while (ep->state == VERBS_EP_UP && !rpwi_list_empty(&ep->ops) &&
+		rpwi_verbs_rma_qp_ready(ep) && verbs_sq_room(&ep->rma_qp->sq)) {
 		struct verbs_op *op = RPWI_CONTAINER_OF(ep->ops.next, struct verbs_op, link);
 		int status = op->kind == OP_GET || op->kind == OP_PUT ? op_local(ep, op) : RPW_OK;
 		if (status) {
@@ -454,7 +490,8 @@ void rpwi_verbs_ops_pump(struct verbs_ep *ep)
 		if (rc == -EAGAIN)
 			return;
 		if (rc) {
-			rpwi_verbs_ep_fail(ep, RPW_ERR_SYSTEM, "the device takes no work request: %s", strerror(-rc));
+			rpwi_verbs_ep_fail(ep, RPW_ERR_SYSTEM,
+				"the device takes no work request: %s", strerror(-rc));
 			return;
 		}
 		op->out++;
@@ -475,11 +512,12 @@ static int refuse(struct verbs_ep *ep, void *cookie, const char *what)
 }
 
 /* NULL, or why not. */
-static const char *desc_check(
-	const struct verbs_ep *ep, const struct tran_desc *desc, unsigned access, uint64_t offset, uint64_t len, uint64_t *addr, uint32_t *rkey)
+static const char *desc_check(const struct verbs_ep *ep, const struct tran_desc *desc,
+	unsigned access, uint64_t offset, uint64_t len, uint64_t *addr, uint32_t *rkey)
 {
 	const uint8_t *d = desc->bytes, *key = d + DESC_HEAD;
-	if (desc->len < DESC_HEAD || desc->len > sizeof(desc->bytes) || d[0] != DESC_VERSION || desc->len != DESC_HEAD + d[1] * DESC_KEY ||
+	if (desc->len < DESC_HEAD || desc->len > sizeof(desc->bytes) || d[0] != DESC_VERSION ||
+		desc->len != DESC_HEAD + d[1] * DESC_KEY ||
 		desc_check_sum(desc) != rpwi_get_le32(d + DESC_CHECK_AT))
 		return "the description of the remote memory is garbled";
 	if (rpwi_get_le32(d + 4) != ep->peer_nonce)
@@ -495,7 +533,8 @@ static const char *desc_check(
 			*rkey = rpwi_get_le32(key + 1);
 			return NULL;
 		}
-	return len ? "the peer could not register that memory with the device of this endpoint" : NULL;
+	return len ? "the peer could not register that memory with the device of this endpoint"
+		   : NULL;
 }
 
 /* 0: an operation may be queued. */
@@ -509,8 +548,8 @@ static int admit(struct verbs_ep *ep)
 	return -EAGAIN;
 }
 
-int rpwi_verbs_rma(
-	struct tran_ep *base, bool is_put, const struct tran_desc *remote, uint64_t offset, void *local, size_t len, const struct tran_mem *mem, void *cookie)
+int rpwi_verbs_rma(struct tran_ep *base, bool is_put, const struct tran_desc *remote,
+	uint64_t offset, void *local, size_t len, const struct tran_mem *mem, void *cookie)
 {
 	struct verbs_ep *ep = verbs_ep_of(base);
 	uint64_t addr = 0;
@@ -518,7 +557,8 @@ int rpwi_verbs_rma(
 	int rc = admit(ep);
 	if (rc)
 		return rc;
-	const char *why = desc_check(ep, remote, is_put ? TRAN_WRITE : TRAN_READ, offset, len, &addr, &rkey);
+	const char *why =
+		desc_check(ep, remote, is_put ? TRAN_WRITE : TRAN_READ, offset, len, &addr, &rkey);
 	if (why)
 		return refuse(ep, cookie, why);
 	if (!len) {
@@ -538,8 +578,8 @@ int rpwi_verbs_rma(
 	return 0;
 }
 
-int rpwi_verbs_atomic(struct tran_ep *base, enum tran_atomic kind, const struct tran_desc *remote, uint64_t offset, uint64_t operand, uint64_t compare,
-	uint64_t *before, void *cookie)
+int rpwi_verbs_atomic(struct tran_ep *base, enum tran_atomic kind, const struct tran_desc *remote,
+	uint64_t offset, uint64_t operand, uint64_t compare, uint64_t *before, void *cookie)
 {
 	struct verbs_ep *ep = verbs_ep_of(base);
 	uint64_t addr = 0;
@@ -548,7 +588,8 @@ int rpwi_verbs_atomic(struct tran_ep *base, enum tran_atomic kind, const struct 
 	if (rc)
 		return rc;
 	if (!ep->p->atomics || !ep->remote.atomics) {
-		rpwi_fail(RPW_ERR_NOT_SUPPORTED, "verbs: the device %s has no atomic operations", ep->p->atomics ? ep->remote.name : ep->p->name);
+		rpwi_fail(RPW_ERR_NOT_SUPPORTED, "verbs: the device %s has no atomic operations",
+			ep->p->atomics ? ep->remote.name : ep->p->name);
 		return -EOPNOTSUPP;
 	}
 	const char *why = desc_check(ep, remote, TRAN_ATOMIC, offset, 8, &addr, &rkey);

@@ -33,13 +33,16 @@ static void *symbol(void *library, const char *name)
 	return p ? p : dlsym(library, name);
 }
 
-static bool fill(struct verbs_table *v, void *library, const char *source, char *why, size_t why_len)
+static bool fill(
+	struct verbs_table *v, void *library, const char *source, char *why, size_t why_len)
 {
 	struct verbs_table t = {.source = source, .library = library};
 	for (size_t i = 0; i < RPWI_ARRAY_LEN(calls); i++) {
 		void *p = symbol(library, calls[i].name);
 		if (!p && calls[i].need == NEEDED) {
-			snprintf(why, why_len, "%s has no %s: it is older than what is needed (rdma-core 15)", source, calls[i].name);
+			snprintf(why, why_len,
+				"%s has no %s: it is older than what is needed (rdma-core 15)",
+				source, calls[i].name);
 			return false;
 		}
 		memcpy((char *)&t + calls[i].slot, &p, sizeof(p));
@@ -63,7 +66,8 @@ static void *open_beside(const char *name)
 		return NULL;
 	const char *slash = strrchr(info.dli_fname, '/');
 	int dir = slash ? (int)(slash - info.dli_fname) : 0;
-	if (!slash || snprintf(path, sizeof(path), "%.*s/%s", dir, info.dli_fname, name) >= (int)sizeof(path))
+	if (!slash || snprintf(path, sizeof(path), "%.*s/%s", dir, info.dli_fname, name) >=
+			      (int)sizeof(path))
 		return NULL;
 	return dlopen(path, RTLD_NOW | RTLD_LOCAL);
 }
@@ -75,7 +79,8 @@ static void *open_software(char *why, size_t why_len)
 	if (env_library()) {
 		library = dlopen(env_library(), RTLD_NOW | RTLD_LOCAL);
 		if (!library)
-			snprintf(why, why_len, "$ROPEWAY_VERBS_LIB cannot be loaded: %s", dlerror());
+			snprintf(
+				why, why_len, "$ROPEWAY_VERBS_LIB cannot be loaded: %s", dlerror());
 		return library;
 	}
 	for (size_t i = 0; i < RPWI_ARRAY_LEN(names) && !library; i++)
@@ -84,7 +89,8 @@ static void *open_software(char *why, size_t why_len)
 		library = dlopen(names[0], RTLD_NOW | RTLD_LOCAL);
 	if (!library)
 		snprintf(why, why_len,
-			"there is no RDMA device (libibverbs shows none), and the software device cannot be loaded (%s): install libropeway-verbs.so.0, or set "
+			"there is no RDMA device (libibverbs shows none), and the software device "
+			"cannot be loaded (%s): install libropeway-verbs.so.0, or set "
 			"ROPEWAY_VERBS_LIB",
 			dlerror());
 	return library;
@@ -94,7 +100,8 @@ static bool load(enum verbs_source source, char *why, size_t why_len)
 {
 	if (source == VERBS_SOFTWARE) {
 		void *library = open_software(why, why_len);
-		return library && fill(&tables[source], library, "libropeway-verbs.so", why, why_len);
+		return library &&
+		       fill(&tables[source], library, "libropeway-verbs.so", why, why_len);
 	}
 	void *library = dlopen("libibverbs.so.1", RTLD_NOW | RTLD_LOCAL);
 	if (!library) {

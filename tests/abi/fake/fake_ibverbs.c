@@ -8,7 +8,8 @@
 
 #define EXPORT __attribute__((visibility("default")))
 
-static struct ibv_device devices[2] = {{.name = "fake_0", .node_type = IBV_NODE_CA}, {.name = "fake_1", .node_type = IBV_NODE_CA}};
+static struct ibv_device devices[2] = {
+	{.name = "fake_0", .node_type = IBV_NODE_CA}, {.name = "fake_1", .node_type = IBV_NODE_CA}};
 static struct ibv_context contexts[2];
 static struct ibv_pd pd;
 static int references[2];
@@ -41,7 +42,10 @@ EXPORT void ibv_free_device_list(struct ibv_device **list)
 }
 
 EXPORT const char *ibv_get_device_name(struct ibv_device *device) { return device->name; }
-EXPORT __be64 ibv_get_device_guid(struct ibv_device *device) { return 0xfa4e00 + (unsigned)(device - devices); }
+EXPORT __be64 ibv_get_device_guid(struct ibv_device *device)
+{
+	return 0xfa4e00 + (unsigned)(device - devices);
+}
 
 EXPORT struct ibv_context *ibv_open_device(struct ibv_device *device)
 {
@@ -70,7 +74,8 @@ EXPORT int ibv_dealloc_pd(struct ibv_pd *p)
 	return p == &pd ? 0 : 22;
 }
 
-EXPORT int ibv_query_port(struct ibv_context *context, uint8_t port, struct _compat_ibv_port_attr *attr)
+EXPORT int ibv_query_port(
+	struct ibv_context *context, uint8_t port, struct _compat_ibv_port_attr *attr)
 {
 	calls++;
 	return port == 1 ? 0 : 22;

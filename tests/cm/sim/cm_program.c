@@ -12,17 +12,52 @@
 
 struct cms_tally cms_tally;
 
-enum kind { NORMAL, SIDR, NO_LISTENER, REJECTED, ACTIVE_REJECTS, PASSIVE_DESTROYS, ACTIVE_GIVES_UP, PASSIVE_GIVES_UP, KINDS };
+enum kind {
+	NORMAL,
+	SIDR,
+	NO_LISTENER,
+	REJECTED,
+	ACTIVE_REJECTS,
+	PASSIVE_DESTROYS,
+	ACTIVE_GIVES_UP,
+	PASSIVE_GIVES_UP,
+	KINDS
+};
 static const unsigned kind_weight[KINDS] = {55, 12, 5, 8, 5, 5, 6, 4};
-enum ending { ACTIVE_DISCONNECTS, PASSIVE_DISCONNECTS, BOTH_DISCONNECT, ACTIVE_DESTROYS, PASSIVE_ENDS, ACTIVE_GONE, PASSIVE_GONE, ENDINGS };
-enum action { ACT_CONNECT, ACT_ACCEPT, ACT_REJECT, ACT_ESTABLISH, ACT_DISCONNECT, ACT_ANSWER, ACT_GONE, ACT_COMM_ESTABLISHED, ACT_DESTROY };
-enum after { AT_ONCE, LATER, AT_TIMEWAIT_EXIT, AFTERS }; /* when a program destroys what has ended */
+enum ending {
+	ACTIVE_DISCONNECTS,
+	PASSIVE_DISCONNECTS,
+	BOTH_DISCONNECT,
+	ACTIVE_DESTROYS,
+	PASSIVE_ENDS,
+	ACTIVE_GONE,
+	PASSIVE_GONE,
+	ENDINGS
+};
+enum action {
+	ACT_CONNECT,
+	ACT_ACCEPT,
+	ACT_REJECT,
+	ACT_ESTABLISH,
+	ACT_DISCONNECT,
+	ACT_ANSWER,
+	ACT_GONE,
+	ACT_COMM_ESTABLISHED,
+	ACT_DESTROY
+};
+enum after {
+	AT_ONCE,
+	LATER,
+	AT_TIMEWAIT_EXIT,
+	AFTERS
+}; /* when a program destroys what has ended */
 
 static struct plan {
 	enum kind kind;
 	enum ending ending;
 	unsigned host[2];
-	uint64_t start_ns, accept_delay_ns, establish_delay_ns, give_up_ns, life_ns, answer_delay_ns;
+	uint64_t start_ns, accept_delay_ns, establish_delay_ns, give_up_ns, life_ns,
+		answer_delay_ns;
 	enum after after[2];
 	uint16_t reason;
 	bool comm_established, destroys_for_answer;
@@ -57,7 +92,8 @@ static void check_pattern(unsigned from, uint16_t attr, const uint8_t *got, size
 	uint8_t want[256];
 	pattern(from, attr, want, room);
 	if (len != room || memcmp(got, want, room))
-		cms_fail("end %u: its %s's private data has changed on the way", from, rpwi_cm_attr_name(attr));
+		cms_fail("end %u: its %s's private data has changed on the way", from,
+			rpwi_cm_attr_name(attr));
 }
 
 /* ---- Parameters, each end's its own. ---- */
@@ -85,8 +121,10 @@ static void check_param(const struct rpwi_cm_conn *c, unsigned of)
 {
 	struct rpwi_cm_param want = param_of(of);
 	const struct rpwi_cm_param *got = &c->remote;
-	if (got->qpn != want.qpn || got->starting_psn != want.starting_psn || got->responder_resources != want.responder_resources ||
-		got->initiator_depth != want.initiator_depth || got->rnr_retry_count != want.rnr_retry_count || got->srq != want.srq)
+	if (got->qpn != want.qpn || got->starting_psn != want.starting_psn ||
+		got->responder_resources != want.responder_resources ||
+		got->initiator_depth != want.initiator_depth ||
+		got->rnr_retry_count != want.rnr_retry_count || got->srq != want.srq)
 		cms_fail("end %u is not described as it described itself", of);
 }
 
@@ -214,7 +252,8 @@ static void refuse(unsigned e)
 {
 	uint8_t data[RPWI_REJ_PDATA];
 	struct end *n = &ends[e];
-	if (n->destroyed || (n->conn.state != RPWI_CM_REQ_RCVD && n->conn.state != RPWI_CM_REP_RCVD))
+	if (n->destroyed ||
+		(n->conn.state != RPWI_CM_REQ_RCVD && n->conn.state != RPWI_CM_REP_RCVD))
 		return;
 	pattern(e, RPWI_CM_REJ, data, sizeof(data));
 	n->refused = plan_of(e)->reason;
@@ -230,12 +269,14 @@ static void accept_it(unsigned e)
 	uint8_t data[RPWI_REP_PDATA], guid[8];
 	struct end *n = &ends[e];
 	struct rpwi_cm_param param = param_of(e);
-	if (n->destroyed || (n->conn.state != RPWI_CM_REQ_RCVD && n->conn.state != RPWI_CM_SIDR_REQ_RCVD))
+	if (n->destroyed ||
+		(n->conn.state != RPWI_CM_REQ_RCVD && n->conn.state != RPWI_CM_SIDR_REQ_RCVD))
 		return;
 	if (n->conn.sidr) {
 		pattern(e, RPWI_CM_SIDR_REP, data, RPWI_SIDR_REP_PDATA);
 		n->self_ended = true;
-		if (rpwi_cm_sidr_reply(&n->conn, plan_of(e)->reason % 3, 2 + e, 0x1234 + e, data, RPWI_SIDR_REP_PDATA, cms_now))
+		if (rpwi_cm_sidr_reply(&n->conn, plan_of(e)->reason % 3, 2 + e, 0x1234 + e, data,
+			    RPWI_SIDR_REP_PDATA, cms_now))
 			cms_fail("end %u cannot answer", e);
 		ended(e);
 		return;
@@ -252,7 +293,8 @@ static void connect_it(unsigned e)
 	uint8_t data[RPWI_SIDR_REQ_PDATA], guid[8];
 	struct plan *p = plan_of(e);
 	struct end *n = &ends[e];
-	struct rpwi_cm_path path = {.local = cms_addr(p->host[0]), .remote = cms_addr(p->host[1]), .mtu = 3};
+	struct rpwi_cm_path path = {
+		.local = cms_addr(p->host[0]), .remote = cms_addr(p->host[1]), .mtu = 3};
 	struct rpwi_cm_param param = param_of(e);
 
 	n->used = true;
@@ -260,12 +302,14 @@ static void connect_it(unsigned e)
 	guid_of(p->host[0], guid);
 	if (p->kind == SIDR) {
 		pattern(e, RPWI_CM_SIDR_REQ, data, RPWI_SIDR_REQ_PDATA);
-		if (rpwi_cm_sidr_request(&n->conn, &path, service_of(e / 2), data, RPWI_SIDR_REQ_PDATA, 4295, 30, cms_now))
+		if (rpwi_cm_sidr_request(&n->conn, &path, service_of(e / 2), data,
+			    RPWI_SIDR_REQ_PDATA, 4295, 30, cms_now))
 			cms_fail("end %u cannot ask", e);
 		return;
 	}
 	pattern(e, RPWI_CM_REQ, data, RPWI_REQ_PDATA);
-	if (rpwi_cm_connect(&n->conn, &path, service_of(e / 2), guid, &param, data, RPWI_REQ_PDATA, cms_now))
+	if (rpwi_cm_connect(&n->conn, &path, service_of(e / 2), guid, &param, data, RPWI_REQ_PDATA,
+		    cms_now))
 		cms_fail("end %u cannot connect", e);
 	cms_trace("end %u connects as 0x%08x", e, n->conn.local_id);
 	if (p->kind == ACTIVE_GIVES_UP)
@@ -331,11 +375,13 @@ void cms_act(unsigned e, int action)
 
 /* ---- What a program is told ---- */
 
-struct rpwi_cm_conn *cms_request(unsigned host, const struct rpwi_cm_path *path, const struct rpwi_cm_msg *m, bool sidr, uint16_t *reason)
+struct rpwi_cm_conn *cms_request(unsigned host, const struct rpwi_cm_path *path,
+	const struct rpwi_cm_msg *m, bool sidr, uint16_t *reason)
 {
 	unsigned from;
 	memcpy(&from, m->pdata, sizeof(from));
-	if (from >= 2 * cms_config.conns || is_passive(from) || plan_of(from)->host[1] != host || sidr != (plan_of(from)->kind == SIDR))
+	if (from >= 2 * cms_config.conns || is_passive(from) || plan_of(from)->host[1] != host ||
+		sidr != (plan_of(from)->kind == SIDR))
 		cms_fail("a request of nobody");
 	if (plan_of(from)->kind == NO_LISTENER) {
 		*reason = RPWI_REJ_INVALID_SERVICE_ID;
@@ -354,7 +400,8 @@ void cms_incoming(unsigned host, struct rpwi_cm_conn *c, const struct rpwi_cm_ms
 	unsigned e = end_of(c);
 	struct plan *p = plan_of(e);
 	cms_trace("end %u is asked as 0x%08x", e, c->local_id);
-	check_pattern(e ^ 1, m->attr, m->pdata, m->pdata_len, c->sidr ? RPWI_SIDR_REQ_PDATA : RPWI_REQ_PDATA);
+	check_pattern(e ^ 1, m->attr, m->pdata, m->pdata_len,
+		c->sidr ? RPWI_SIDR_REQ_PDATA : RPWI_REQ_PDATA);
 	if (c->service_id != service_of(e / 2))
 		cms_fail("end %u: another service ID", e);
 	if (!c->sidr) {
@@ -364,7 +411,9 @@ void cms_incoming(unsigned host, struct rpwi_cm_conn *c, const struct rpwi_cm_ms
 	}
 	if (p->kind == PASSIVE_GIVES_UP)
 		cms_at(cms_now + p->give_up_ns, e, ACT_DESTROY);
-	int act = p->kind == REJECTED ? ACT_REJECT : p->kind == PASSIVE_DESTROYS ? ACT_DESTROY : ACT_ACCEPT;
+	int act = p->kind == REJECTED           ? ACT_REJECT
+		  : p->kind == PASSIVE_DESTROYS ? ACT_DESTROY
+						: ACT_ACCEPT;
 	if (p->accept_delay_ns)
 		cms_at(cms_now + p->accept_delay_ns, e, act);
 	else
@@ -387,7 +436,8 @@ static void told_rep(unsigned e, const struct rpwi_cm_event *ev)
 
 static void told_established(unsigned e, const struct rpwi_cm_event *ev)
 {
-	if (!is_passive(e) || !ends[e].accepted || ++ends[e].established > 1 || !other(e)->established)
+	if (!is_passive(e) || !ends[e].accepted || ++ends[e].established > 1 ||
+		!other(e)->established)
 		cms_fail("end %u: established %u times", e, ends[e].established);
 	if (ev->pdata)
 		check_pattern(e ^ 1, RPWI_CM_RTU, ev->pdata, ev->pdata_len, RPWI_RTU_PDATA);
@@ -404,7 +454,8 @@ static void told_end(unsigned e, const struct rpwi_cm_event *ev)
 			cms_fail("end %u: rejected for %u, not %u", e, ev->reason, peer->refused);
 		check_pattern(e ^ 1, RPWI_CM_REJ, ev->pdata, ev->pdata_len, RPWI_REJ_PDATA);
 	}
-	if (ev->type == RPWI_CM_EV_REJ && !peer->refused && !peer->self_ended && !peer->gave_up_peer && plan_of(e)->kind != NO_LISTENER)
+	if (ev->type == RPWI_CM_EV_REJ && !peer->refused && !peer->self_ended &&
+		!peer->gave_up_peer && plan_of(e)->kind != NO_LISTENER)
 		cms_fail("end %u: rejected (%u) by nobody", e, ev->reason);
 	if (ev->type == RPWI_CM_EV_DREQ) {
 		if (plan_of(e)->answer_delay_ns)
@@ -420,7 +471,8 @@ static void told_end(unsigned e, const struct rpwi_cm_event *ev)
 static void told_sidr(unsigned e, const struct rpwi_cm_event *ev)
 {
 	struct end *n = &ends[e];
-	if (n->told_end++ || ev->sidr.status != plan_of(e)->reason % 3 || ev->sidr.qpn != 2 + (e ^ 1) || ev->sidr.qkey != 0x1234 + (e ^ 1))
+	if (n->told_end++ || ev->sidr.status != plan_of(e)->reason % 3 ||
+		ev->sidr.qpn != 2 + (e ^ 1) || ev->sidr.qkey != 0x1234 + (e ^ 1))
 		cms_fail("end %u: a wrong answer to its SIDR request", e);
 	check_pattern(e ^ 1, RPWI_CM_SIDR_REP, ev->pdata, ev->pdata_len, RPWI_SIDR_REP_PDATA);
 	cms_tally.sidr++;
@@ -455,7 +507,8 @@ void cms_event(unsigned host, struct rpwi_cm_conn *c, const struct rpwi_cm_event
 		told_sidr(e, ev);
 		break;
 	default:
-		cms_fail("end %u: event %d: at this loss everybody can be reached", e, (int)ev->type);
+		cms_fail("end %u: event %d: at this loss everybody can be reached", e,
+			(int)ev->type);
 	}
 }
 
@@ -467,7 +520,8 @@ static void check_end(unsigned e)
 	if (!n->used)
 		return;
 	if (!n->told_end && !n->self_ended)
-		cms_fail("end %u was never told of its end; it is in %s", e, n->destroyed ? "nothing" : rpwi_cm_state_name[n->conn.state]);
+		cms_fail("end %u was never told of its end; it is in %s", e,
+			n->destroyed ? "nothing" : rpwi_cm_state_name[n->conn.state]);
 	if (!n->destroyed)
 		cms_fail("end %u is still in %s", e, rpwi_cm_state_name[n->conn.state]);
 }
@@ -479,8 +533,10 @@ void cms_programs_end(void)
 		check_end(2 * i);
 		check_end(2 * i + 1);
 		/* Nobody went back on it: then both were established. */
-		if (plans[i].kind == NORMAL && !a->gave_up_peer && (a->established != 1 || p->established != 1))
-			cms_fail("connection %u: established %u and %u times", i, a->established, p->established);
+		if (plans[i].kind == NORMAL && !a->gave_up_peer &&
+			(a->established != 1 || p->established != 1))
+			cms_fail("connection %u: established %u and %u times", i, a->established,
+				p->established);
 		if (p->established && !a->established)
 			cms_fail("connection %u is only half established", i);
 		if (plans[i].kind == SIDR && !a->told_end)

@@ -22,7 +22,10 @@ static struct what **heap;
 static size_t heap_n, heap_room;
 static uint64_t heap_order;
 
-static bool before(const struct what *a, const struct what *b) { return a->when_ns != b->when_ns ? a->when_ns < b->when_ns : a->order < b->order; }
+static bool before(const struct what *a, const struct what *b)
+{
+	return a->when_ns != b->when_ns ? a->when_ns < b->when_ns : a->order < b->order;
+}
 
 static void push(struct what *w)
 {
@@ -78,13 +81,16 @@ void cms_fail(const char *fmt, ...)
 {
 	va_list ap;
 	fflush(stdout);
-	fprintf(stderr, "seed %lu at %.6f s: ", (unsigned long)cms_config.seed, (double)cms_now / 1e9);
+	fprintf(stderr, "seed %lu at %.6f s: ", (unsigned long)cms_config.seed,
+		(double)cms_now / 1e9);
 	va_start(ap, fmt);
 	vfprintf(stderr, fmt, ap);
 	va_end(ap);
 	fprintf(stderr,
-		"\nagain, with all that happens: cm-sim --seed %lu --hosts %u --conns %u --spread %g --loss %g --dup %g --reorder %g --forge %g --trace\n",
-		(unsigned long)cms_config.seed, cms_config.hosts, cms_config.conns, (double)(cms_config.spread_ns - 1) / 1e9, cms_config.loss, cms_config.dup,
+		"\nagain, with all that happens: cm-sim --seed %lu --hosts %u --conns %u --spread "
+		"%g --loss %g --dup %g --reorder %g --forge %g --trace\n",
+		(unsigned long)cms_config.seed, cms_config.hosts, cms_config.conns,
+		(double)(cms_config.spread_ns - 1) / 1e9, cms_config.loss, cms_config.dup,
 		cms_config.reorder, cms_config.forge);
 	exit(1);
 }
@@ -101,7 +107,10 @@ static struct {
 } link_count;
 
 struct rpwi_cm *cms_engine(unsigned host) { return hosts[host].cm; }
-struct rpwi_addr cms_addr(unsigned host) { return (struct rpwi_addr){.family = 4, .bytes = {10, 9, 0, (uint8_t)(host + 1)}}; }
+struct rpwi_addr cms_addr(unsigned host)
+{
+	return (struct rpwi_addr){.family = 4, .bytes = {10, 9, 0, (uint8_t)(host + 1)}};
+}
 
 static uint64_t delay(void)
 {
@@ -128,7 +137,8 @@ static void under_way(unsigned to, const struct rpwi_addr *from, const uint8_t *
 static void forge(unsigned to, const uint8_t *mad)
 {
 	static const struct rpwi_addr stranger = {.family = 4, .bytes = {10, 9, 9, 9}};
-	if (mad[17] == RPWI_CM_REQ || mad[17] == RPWI_CM_SIDR_REQ || !cms_chance(&link_rng, cms_config.forge))
+	if (mad[17] == RPWI_CM_REQ || mad[17] == RPWI_CM_SIDR_REQ ||
+		!cms_chance(&link_rng, cms_config.forge))
 		return;
 	link_count.forged++;
 	under_way(to, &stranger, mad);
@@ -143,7 +153,8 @@ static void op_send(void *user, const struct rpwi_cm_path *path, const uint8_t *
 	bool lost = cms_chance(&link_rng, cms_config.loss);
 	link_count.sent++;
 	link_count.lost += lost;
-	cms_trace("host %u -> %u %s 0x%08x 0x%08x%s", (unsigned)(h - hosts), to, rpwi_cm_attr_name(mad[17]), rpwi_get_be32(mad + 24), rpwi_get_be32(mad + 28),
+	cms_trace("host %u -> %u %s 0x%08x 0x%08x%s", (unsigned)(h - hosts), to,
+		rpwi_cm_attr_name(mad[17]), rpwi_get_be32(mad + 24), rpwi_get_be32(mad + 28),
 		lost ? " (lost)" : "");
 	forge(to, mad);
 	if (lost)
@@ -156,12 +167,19 @@ static void op_send(void *user, const struct rpwi_cm_path *path, const uint8_t *
 }
 
 static unsigned host_of(void *user) { return (unsigned)((struct host *)user - hosts); }
-static struct rpwi_cm_conn *op_request(void *user, const struct rpwi_cm_path *path, const struct rpwi_cm_msg *m, bool sidr, uint16_t *reason)
+static struct rpwi_cm_conn *op_request(void *user, const struct rpwi_cm_path *path,
+	const struct rpwi_cm_msg *m, bool sidr, uint16_t *reason)
 {
 	return cms_request(host_of(user), path, m, sidr, reason);
 }
-static void op_incoming(void *user, struct rpwi_cm_conn *c, const struct rpwi_cm_msg *m) { cms_incoming(host_of(user), c, m); }
-static void op_event(void *user, struct rpwi_cm_conn *c, const struct rpwi_cm_event *ev) { cms_event(host_of(user), c, ev); }
+static void op_incoming(void *user, struct rpwi_cm_conn *c, const struct rpwi_cm_msg *m)
+{
+	cms_incoming(host_of(user), c, m);
+}
+static void op_event(void *user, struct rpwi_cm_conn *c, const struct rpwi_cm_event *ev)
+{
+	cms_event(host_of(user), c, ev);
+}
 static uint32_t op_random(void *user) { return (uint32_t)cms_rand(&((struct host *)user)->rng); }
 static const struct rpwi_cm_ops ops = {op_send, op_request, op_incoming, op_event, op_random, NULL};
 
@@ -200,7 +218,10 @@ static bool step(void)
 	return true;
 }
 
-static void left_over(struct rpwi_cm_conn *c, void *arg) { cms_fail("a connection is left over in state %s", rpwi_cm_state_name[c->state]); }
+static void left_over(struct rpwi_cm_conn *c, void *arg)
+{
+	cms_fail("a connection is left over in state %s", rpwi_cm_state_name[c->state]);
+}
 
 static void run(uint64_t seed)
 {
@@ -229,23 +250,35 @@ static void run(uint64_t seed)
 			cms_fail("the engines do not understand each other");
 		rpwi_cm_free(hosts[h].cm);
 	}
-	printf("seed %lu: %lu MADs, %lu lost, %lu doubled, %lu late, %lu forged; %lu retries, %lu duplicates, %lu stray, %lu time-outs; "
-	       "%lu established, %lu rejected, %lu disconnected, %lu destroyed, %lu gone, %lu SIDR; %.1f s\n",
-		(unsigned long)seed, link_count.sent, link_count.lost, link_count.doubled, link_count.late, link_count.forged, sum.retries, sum.duplicates,
-		sum.stray, sum.timeouts, cms_tally.established, cms_tally.rejected, cms_tally.disconnected, cms_tally.destroyed, cms_tally.gone, cms_tally.sidr,
-		(double)cms_now / 1e9);
+	printf("seed %lu: %lu MADs, %lu lost, %lu doubled, %lu late, %lu forged; %lu retries, %lu "
+	       "duplicates, %lu stray, %lu time-outs; "
+	       "%lu established, %lu rejected, %lu disconnected, %lu destroyed, %lu gone, %lu "
+	       "SIDR; %.1f s\n",
+		(unsigned long)seed, link_count.sent, link_count.lost, link_count.doubled,
+		link_count.late, link_count.forged, sum.retries, sum.duplicates, sum.stray,
+		sum.timeouts, cms_tally.established, cms_tally.rejected, cms_tally.disconnected,
+		cms_tally.destroyed, cms_tally.gone, cms_tally.sidr, (double)cms_now / 1e9);
 }
 
-static const char usage[] =
-	"cm-sim [--seed N] [--seeds COUNT] [--conns N] [--hosts N] [--spread SECONDS] [--loss P] [--dup P] [--reorder P] [--forge P] [--trace]\n"
-	"Connections between simulated hosts, each ended in one of many ways; every seed is another run. Exit status 1 with the seed that failed.\n";
+static const char usage[] = "cm-sim [--seed N] [--seeds COUNT] [--conns N] [--hosts N] [--spread "
+			    "SECONDS] [--loss P] [--dup P] [--reorder P] [--forge P] [--trace]\n"
+			    "Connections between simulated hosts, each ended in one of many ways; "
+			    "every seed is another run. Exit status 1 with the seed that failed.\n";
 
 int main(int argc, char **argv)
 {
-	static const struct option options[] = {{"seed", 1, 0, 's'}, {"seeds", 1, 0, 'n'}, {"conns", 1, 0, 'c'}, {"hosts", 1, 0, 'h'}, {"spread", 1, 0, 'p'},
-		{"loss", 1, 0, 'l'}, {"dup", 1, 0, 'd'}, {"reorder", 1, 0, 'r'}, {"forge", 1, 0, 'f'}, {"trace", 0, 0, 't'}, {0}};
+	static const struct option options[] = {{"seed", 1, 0, 's'}, {"seeds", 1, 0, 'n'},
+		{"conns", 1, 0, 'c'}, {"hosts", 1, 0, 'h'}, {"spread", 1, 0, 'p'},
+		{"loss", 1, 0, 'l'}, {"dup", 1, 0, 'd'}, {"reorder", 1, 0, 'r'},
+		{"forge", 1, 0, 'f'}, {"trace", 0, 0, 't'}, {0}};
 	uint64_t first = 1, seeds = 1;
-	cms_config = (struct cms_config){.conns = 1000, .hosts = 3, .spread_ns = 2 * RPWI_NS_PER_S + 1, .loss = 0.1, .dup = 0.1, .reorder = 0.1, .forge = 0.05};
+	cms_config = (struct cms_config){.conns = 1000,
+		.hosts = 3,
+		.spread_ns = 2 * RPWI_NS_PER_S + 1,
+		.loss = 0.1,
+		.dup = 0.1,
+		.reorder = 0.1,
+		.forge = 0.05};
 	for (int o; (o = getopt_long(argc, argv, "", options, NULL)) != -1;)
 		switch (o) {
 		case 's':
@@ -258,7 +291,9 @@ int main(int argc, char **argv)
 			cms_config.conns = (unsigned)strtoul(optarg, NULL, 0);
 			break;
 		case 'h':
-			cms_config.hosts = (unsigned)RPWI_MIN(RPWI_MAX(strtoul(optarg, NULL, 0), 1ul), (unsigned long)CMS_HOSTS_MAX);
+			cms_config.hosts =
+				(unsigned)RPWI_MIN(RPWI_MAX(strtoul(optarg, NULL, 0), 1ul),
+					(unsigned long)CMS_HOSTS_MAX);
 			break;
 		case 'p':
 			cms_config.spread_ns = (uint64_t)(strtod(optarg, NULL) * 1e9) + 1;

@@ -19,9 +19,18 @@ static inline uint64_t cms_rand(struct cms_rng *r)
 	x = (x ^ x >> 27) * 0x94d049bb133111eb;
 	return x ^ x >> 31;
 }
-static inline uint64_t cms_below(struct cms_rng *r, uint64_t n) { return (uint64_t)((unsigned __int128)cms_rand(r) * n >> 64); }
-static inline uint64_t cms_between(struct cms_rng *r, uint64_t lo, uint64_t hi) { return lo + cms_below(r, hi - lo + 1); }
-static inline bool cms_chance(struct cms_rng *r, double p) { return (double)(cms_rand(r) >> 11) * 0x1p-53 < p; }
+static inline uint64_t cms_below(struct cms_rng *r, uint64_t n)
+{
+	return (uint64_t)((unsigned __int128)cms_rand(r) * n >> 64);
+}
+static inline uint64_t cms_between(struct cms_rng *r, uint64_t lo, uint64_t hi)
+{
+	return lo + cms_below(r, hi - lo + 1);
+}
+static inline bool cms_chance(struct cms_rng *r, double p)
+{
+	return (double)(cms_rand(r) >> 11) * 0x1p-53 < p;
+}
 
 struct cms_config {
 	uint64_t seed, spread_ns;
@@ -41,12 +50,14 @@ struct rpwi_cm *cms_engine(unsigned host);
 struct rpwi_addr cms_addr(unsigned host);
 void cms_at(uint64_t when_ns, unsigned end, int action); /* calls cms_act(end, action) then */
 void cms_trace(const char *fmt, ...) __attribute__((format(printf, 1, 2)));
-void cms_fail(const char *fmt, ...) __attribute__((noreturn, format(printf, 1, 2))); /* says the seed, and ends */
+void cms_fail(const char *fmt, ...)
+	__attribute__((noreturn, format(printf, 1, 2))); /* says the seed, and ends */
 
 /* cm_program.c */
 void cms_programs_begin(void);
 void cms_act(unsigned end, int action);
-struct rpwi_cm_conn *cms_request(unsigned host, const struct rpwi_cm_path *path, const struct rpwi_cm_msg *m, bool sidr, uint16_t *reason);
+struct rpwi_cm_conn *cms_request(unsigned host, const struct rpwi_cm_path *path,
+	const struct rpwi_cm_msg *m, bool sidr, uint16_t *reason);
 void cms_incoming(unsigned host, struct rpwi_cm_conn *c, const struct rpwi_cm_msg *m);
 void cms_event(unsigned host, struct rpwi_cm_conn *c, const struct rpwi_cm_event *ev);
 void cms_programs_end(void); /* all is quiet: did everything end as it must? */

@@ -16,7 +16,14 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-enum { MESSAGES_MAX = 4096, WIRE_MAX = 512, BODY_MAX = 40000, FRAME_MSG = FRAME_TAG, FRAME_ANEW = FRAME_RTS, FRAME_ANSWER = FRAME_FIN };
+enum {
+	MESSAGES_MAX = 4096,
+	WIRE_MAX = 512,
+	BODY_MAX = 40000,
+	FRAME_MSG = FRAME_TAG,
+	FRAME_ANEW = FRAME_RTS,
+	FRAME_ANSWER = FRAME_FIN
+};
 
 /* ---- chance ---- */
 
@@ -31,7 +38,10 @@ static uint64_t chance(void)
 static unsigned below(unsigned n) { return (unsigned)(chance() % n); }
 static bool one_in(unsigned n) { return !below(n); }
 
-static uint8_t byte_of(uint64_t message, size_t at) { return (uint8_t)((message * 131 + at) * 0x9e3779b9u >> 13); }
+static uint8_t byte_of(uint64_t message, size_t at)
+{
+	return (uint8_t)((message * 131 + at) * 0x9e3779b9u >> 13);
+}
 
 /* ---- a path: frames in memory, in order, none lost while it is there ---- */
 
@@ -74,10 +84,12 @@ static bool lies, verbose;
 static void fail(const char *what, uint64_t a, uint64_t b)
 {
 	if (!failures++)
-		printf("link-sim: seed %llu: %s (%llu, %llu)\n", (unsigned long long)seed, what, (unsigned long long)a, (unsigned long long)b);
+		printf("link-sim: seed %llu: %s (%llu, %llu)\n", (unsigned long long)seed, what,
+			(unsigned long long)a, (unsigned long long)b);
 }
 
-static int channel_send(struct tran_ep *te, const void *head, size_t head_len, const struct iovec *iov, int iovcnt, size_t len)
+static int channel_send(struct tran_ep *te, const void *head, size_t head_len,
+	const struct iovec *iov, int iovcnt, size_t len)
 {
 	struct channel *c = RPWI_CONTAINER_OF(te, struct channel, te);
 	if (c->n >= c->room || one_in(9))
@@ -97,7 +109,8 @@ static int channel_send(struct tran_ep *te, const void *head, size_t head_len, c
 		fail("a body is not as long as it is said to be", (uint64_t)(p - f->body), len);
 	return 0;
 }
-static const struct tran_ops breakable = {.name = "breakable", .caps = TRAN_CAN_BREAK, .send = channel_send};
+static const struct tran_ops breakable = {
+	.name = "breakable", .caps = TRAN_CAN_BREAK, .send = channel_send};
 static const struct tran_ops whole = {.name = "whole", .send = channel_send};
 
 static void channel_empty(struct channel *c)
@@ -109,7 +122,10 @@ static void channel_empty(struct channel *c)
 /* ---- what the links ask of their owner ---- */
 
 static struct side *side_of(struct link *l) { return RPWI_CONTAINER_OF(l, struct side, link); }
-static struct message *message_of(struct link_keep *k) { return RPWI_CONTAINER_OF(k, struct message, keep); }
+static struct message *message_of(struct link_keep *k)
+{
+	return RPWI_CONTAINER_OF(k, struct message, keep);
+}
 
 static bool up_body(struct link_keep *k, size_t at, size_t n, struct link_body *out)
 {
@@ -183,19 +199,26 @@ static int message_send(struct side *s)
 	}
 	uint32_t units = credit_units(m->len);
 	if (m->len > l->te->limits.frame_max) {
-		m->len = l->te->limits.frame_max; /* a program asks the path how long a body may be */
+		m->len = l->te->limits
+				 .frame_max; /* a program asks the path how long a body may be */
 		units = credit_units(m->len);
 	}
 	if (!credit_has(l, units)) {
-		m->len = RPWI_MIN(m->len, (size_t)1024); /* a long one is offered rather than sent: an RTS, which fits any window */
+		m->len = RPWI_MIN(m->len,
+			(size_t)1024); /* a long one is offered rather than sent: an RTS, which fits any window */
 		credit_need(l, credit_units(m->len));
 		return -EAGAIN;
 	}
 	uint64_t extra = ~(uint64_t)s->began;
 	size_t half = m->len / 2;
 	struct iovec iov[2] = {{m->body, half}, {m->body + half, m->len - half}};
-	struct frame f = {
-		.type = m->anew ? FRAME_ANEW : FRAME_MSG, .tag = s->began, .extra = &extra, .extra_len = sizeof(extra), .iov = iov, .iovcnt = 2, .len = m->len};
+	struct frame f = {.type = m->anew ? FRAME_ANEW : FRAME_MSG,
+		.tag = s->began,
+		.extra = &extra,
+		.extra_len = sizeof(extra),
+		.iov = iov,
+		.iovcnt = 2,
+		.len = m->len};
 	f.anew = m->anew;
 	f.units = units;
 	f.keep = m->anew || one_in(3) ? &m->keep : NULL;
@@ -205,7 +228,8 @@ static int message_send(struct side *s)
 	m->kept = m->keep.in != NULL;
 	s->began++;
 	if (!m->kept)
-		memset(m->body, 0xdd, m->len); /* it was copied: the buffer is the program's again */
+		memset(m->body, 0xdd,
+			m->len); /* it was copied: the buffer is the program's again */
 	return 0;
 }
 
@@ -230,7 +254,8 @@ static void held_return(struct side *s)
 	credit_return(&s->link, units);
 }
 
-static void message_came(struct side *s, const struct frame_head *h, const uint8_t *extra, size_t extra_len, const uint8_t *body, size_t len)
+static void message_came(struct side *s, const struct frame_head *h, const uint8_t *extra,
+	size_t extra_len, const uint8_t *body, size_t len)
 {
 	struct message *m = h->tag < s->peer->began + 1u ? &s->peer->sent[h->tag] : NULL;
 	uint64_t said = 0;
@@ -300,7 +325,8 @@ static void frame_came(struct side *s, struct on_wire *f)
 	if (l->acked > l->tx_count)
 		fail("more is acknowledged than was sent", l->acked, l->tx_count);
 	if (l->parts.p && (int32_t)(l->rx_limit - l->rx_used - credit_units(l->parts.len)) < 0)
-		fail("more is kept in parts than was granted", l->parts.len, l->rx_limit - l->rx_used);
+		fail("more is kept in parts than was granted", l->parts.len,
+			l->rx_limit - l->rx_used);
 	if (l->breakable && l->rx_count - l->ack_said >= ACK_FRAMES && !l->ack_owed)
 		fail("no acknowledgement is owed", l->rx_count, l->ack_said);
 }
@@ -370,7 +396,8 @@ static void deliver(struct channel *c)
 
 static bool quiet(const struct side *s)
 {
-	return s->ended || (s->began == s->messages && s->came == s->peer->messages && !s->out.n && s->answers_came == s->peer->answers_sent);
+	return s->ended || (s->began == s->messages && s->came == s->peer->messages && !s->out.n &&
+				   s->answers_came == s->peer->answers_sent);
 }
 
 static void check_end(struct side *s)
@@ -432,18 +459,26 @@ static void run(void)
 			break;
 	}
 	if (turns == until && !lies)
-		fail("it does not come to an end: messages that came", sides[0].came, sides[1].came);
+		fail("it does not come to an end: messages that came", sides[0].came,
+			sides[1].came);
 	if (failures && verbose)
-		printf("  %u turns, %u breaks; came %u and %u of %u\n", turns, breaks, sides[0].came, sides[1].came, messages);
+		printf("  %u turns, %u breaks; came %u and %u of %u\n", turns, breaks,
+			sides[0].came, sides[1].came, messages);
 	for (int i = 0; failures && verbose && i < 2; i++) {
 		const struct link *l = &sides[i].link;
-		printf("  side %d: began %u, wire %u of %u, tx %u of %u, rx %u of %u, told %u, window %u, pool %u of %u, held %u in %u, needed %u, need said "
+		printf("  side %d: began %u, wire %u of %u, tx %u of %u, rx %u of %u, told %u, "
+		       "window %u, pool %u of %u, held %u in %u, needed %u, need said "
 		       "%d, sent %llu, acked %llu, "
-		       "came %llu, log %zu (%zu bytes), replies %zu, resending %d, owed %d %d, frame_max %zu, next %zu\n",
-			i, sides[i].began, sides[i].out.n, sides[i].out.room, l->tx_used, l->tx_limit, l->rx_used, l->rx_limit, l->rx_told, l->window,
-			sides[i].group.pool_free, sides[i].group.pool, sides[i].units_held, sides[i].helds, l->needed, l->need_said,
-			(unsigned long long)l->tx_count, (unsigned long long)l->acked, (unsigned long long)l->rx_count, l->log_frames, l->log_bytes,
-			l->reply_count, l->resending != NULL, l->ack_owed, l->credit_owed, l->te->limits.frame_max, sides[i].sent[sides[i].began].len);
+		       "came %llu, log %zu (%zu bytes), replies %zu, resending %d, owed %d %d, "
+		       "frame_max %zu, next %zu\n",
+			i, sides[i].began, sides[i].out.n, sides[i].out.room, l->tx_used,
+			l->tx_limit, l->rx_used, l->rx_limit, l->rx_told, l->window,
+			sides[i].group.pool_free, sides[i].group.pool, sides[i].units_held,
+			sides[i].helds, l->needed, l->need_said, (unsigned long long)l->tx_count,
+			(unsigned long long)l->acked, (unsigned long long)l->rx_count,
+			l->log_frames, l->log_bytes, l->reply_count, l->resending != NULL,
+			l->ack_owed, l->credit_owed, l->te->limits.frame_max,
+			sides[i].sent[sides[i].began].len);
 	}
 	for (int i = 0; i < 2; i++)
 		check_end(&sides[i]);
@@ -462,10 +497,12 @@ static void run(void)
 			if (s->sent[k].kept && !s->sent[k].given_back && !s->sent[k].forgotten)
 				fail("a body was not given back", k, s->sent[k].len);
 		if (clean && s->link.tx_count != s->peer->link.rx_count)
-			fail("the two sides count differently", s->link.tx_count, s->peer->link.rx_count);
+			fail("the two sides count differently", s->link.tx_count,
+				s->peer->link.rx_count);
 		uint32_t window = s->link.window;
 		if (clean && s->link.rx_limit - s->link.rx_used + s->units_held != window)
-			fail("the window is not what was granted", s->link.rx_limit - s->link.rx_used + s->units_held, window);
+			fail("the window is not what was granted",
+				s->link.rx_limit - s->link.rx_used + s->units_held, window);
 		channel_empty(&s->out);
 		link_end(&s->link);
 		link_fini(&s->link);
@@ -480,8 +517,9 @@ static void run(void)
 
 int main(int argc, char **argv)
 {
-	static const struct option options[] = {{"seed", 1, NULL, 's'}, {"seeds", 1, NULL, 'n'}, {"messages", 1, NULL, 'm'}, {"lies", 0, NULL, 'l'},
-		{"only", 1, NULL, 'o'}, {"verbose", 0, NULL, 'v'}, {NULL, 0, NULL, 0}};
+	static const struct option options[] = {{"seed", 1, NULL, 's'}, {"seeds", 1, NULL, 'n'},
+		{"messages", 1, NULL, 'm'}, {"lies", 0, NULL, 'l'}, {"only", 1, NULL, 'o'},
+		{"verbose", 0, NULL, 'v'}, {NULL, 0, NULL, 0}};
 	uint64_t first = 1, n = 1000;
 	for (int c; (c = getopt_long(argc, argv, "v", options, NULL)) != -1;)
 		switch (c) {
@@ -513,7 +551,8 @@ int main(int argc, char **argv)
 		run();
 		bad += failures > 0;
 	}
-	printf("link-sim: %llu seeds of %u messages each way%s: %s\n", (unsigned long long)(seed - first), messages, lies ? ", heads that lie" : "",
+	printf("link-sim: %llu seeds of %u messages each way%s: %s\n",
+		(unsigned long long)(seed - first), messages, lies ? ", heads that lie" : "",
 		bad ? "FAILED" : "good");
 	return bad ? 1 : 0;
 }

@@ -22,9 +22,14 @@ static struct rdma_cm_id *listen_udp(struct side *s)
 static void ud_open(struct side *s, struct conn *c, struct rdma_cm_id *id)
 {
 	struct ibv_qp_init_attr attr = {
-		.cap = {.max_send_wr = 8, .max_recv_wr = 8, .max_send_sge = 1, .max_recv_sge = 1}, .qp_type = IBV_QPT_UD, .sq_sig_all = 1};
+		.cap = {.max_send_wr = 8, .max_recv_wr = 8, .max_send_sge = 1, .max_recv_sge = 1},
+		.qp_type = IBV_QPT_UD,
+		.sq_sig_all = 1};
 
-	*c = (struct conn){.id = id, .seed_out = 60 + s->is_server, .seed_in = 60 + !s->is_server, .buf = calloc(2, MESSAGE_BYTES)};
+	*c = (struct conn){.id = id,
+		.seed_out = 60 + s->is_server,
+		.seed_in = 60 + !s->is_server,
+		.buf = calloc(2, MESSAGE_BYTES)};
 	pattern_fill(c->buf, DATAGRAM, c->seed_out);
 	MUST(rdma_create_qp(id, NULL, &attr));
 	c->mr = rdma_reg_msgs(id, c->buf, (size_t)2 * MESSAGE_BYTES);
@@ -35,7 +40,9 @@ static void ud_receive(struct conn *c, struct ibv_wc *wc)
 {
 	if (rdma_get_recv_comp(c->id, wc) != 1 || wc->status)
 		say("receive: %s", ibv_wc_status_str(wc->status));
-	say("received %u bytes, %s", wc->byte_len, pattern_holds(c->buf + MESSAGE_BYTES + GRH, DATAGRAM, c->seed_in) ? "right" : "WRONG");
+	say("received %u bytes, %s", wc->byte_len,
+		pattern_holds(c->buf + MESSAGE_BYTES + GRH, DATAGRAM, c->seed_in) ? "right"
+										  : "WRONG");
 }
 
 static void ud_send(struct conn *c, struct ibv_ah *ah, uint32_t qpn)
@@ -58,12 +65,16 @@ void ud_server(struct side *s)
 	struct ibv_wc wc;
 	struct conn c;
 
-	say("private data: %u bytes, '%.7s'; QP type %d, port space %#x", e.pdata_len, (const char *)e.pdata, e.id->qp_type, e.id->ps);
+	say("private data: %u bytes, '%.7s'; QP type %d, port space %#x", e.pdata_len,
+		(const char *)e.pdata, e.id->qp_type, e.id->ps);
 	ud_open(s, &c, e.id);
 	param.qp_num = c.id->qp->qp_num;
 	say_result("rdma_accept", rdma_accept(c.id, &param));
 	ud_receive(&c, &wc);
-	ud_send(&c, ibv_create_ah_from_wc(c.id->pd, &wc, (struct ibv_grh *)(c.buf + MESSAGE_BYTES), c.id->port_num), wc.src_qp);
+	ud_send(&c,
+		ibv_create_ah_from_wc(
+			c.id->pd, &wc, (struct ibv_grh *)(c.buf + MESSAGE_BYTES), c.id->port_num),
+		wc.src_qp);
 	wait_for_death(s);
 	say_result("rdma_disconnect", rdma_disconnect(c.id));
 	conn_close(&c);
@@ -81,7 +92,8 @@ void ud_client(struct side *s)
 	ud_open(s, &c, id);
 	MUST(rdma_connect(id, &param));
 	e = expect_event(s, RDMA_CM_EVENT_ESTABLISHED);
-	say("private data: %u bytes, '%.5s'; Q_Key %#x, address handle global %u", e.pdata_len, (const char *)e.pdata, e.ud.qkey, e.ud.ah_attr.is_global);
+	say("private data: %u bytes, '%.5s'; Q_Key %#x, address handle global %u", e.pdata_len,
+		(const char *)e.pdata, e.ud.qkey, e.ud.ah_attr.is_global);
 	ud_send(&c, ibv_create_ah(id->pd, &e.ud.ah_attr), e.ud.qp_num);
 	ud_receive(&c, &wc);
 	conn_close(&c);

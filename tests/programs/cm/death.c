@@ -6,7 +6,8 @@
 
 static void client_asks(struct side *s, struct conn *c, int port)
 {
-	struct rdma_conn_param param = {.responder_resources = 1, .initiator_depth = 1, .retry_count = 7};
+	struct rdma_conn_param param = {
+		.responder_resources = 1, .initiator_depth = 1, .retry_count = 7};
 
 	conn_open(s, c, resolved_id(s, port, RDMA_PS_TCP), 1);
 	MUST(rdma_connect(c->id, &param));

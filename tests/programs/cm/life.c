@@ -240,12 +240,17 @@ void wildcard_server(struct side *s)
 	connect_as_server(s, &c, 9);
 	say("the connection's address is the client's target: %s",
 		s->address.ss_family == AF_INET
-			? (((struct sockaddr_in *)rdma_get_local_addr(c.id))->sin_addr.s_addr == ((struct sockaddr_in *)&s->address)->sin_addr.s_addr ? "yes"
-																		      : "no")
-			: (memcmp(&((struct sockaddr_in6 *)rdma_get_local_addr(c.id))->sin6_addr, &((struct sockaddr_in6 *)&s->address)->sin6_addr, 16)
+			? (((struct sockaddr_in *)rdma_get_local_addr(c.id))->sin_addr.s_addr ==
+						  ((struct sockaddr_in *)&s->address)
+							  ->sin_addr.s_addr
+					  ? "yes"
+					  : "no")
+			: (memcmp(&((struct sockaddr_in6 *)rdma_get_local_addr(c.id))->sin6_addr,
+				   &((struct sockaddr_in6 *)&s->address)->sin6_addr, 16)
 					  ? "no"
 					  : "yes"));
-	say("ports: own %s, peer %s", rdma_get_src_port(c.id) == rdma_get_src_port(id) ? "as bound" : "another",
+	say("ports: own %s, peer %s",
+		rdma_get_src_port(c.id) == rdma_get_src_port(id) ? "as bound" : "another",
 		ntohs(rdma_get_dst_port(c.id)) == hear(s) ? "right" : "wrong");
 	exchange(s, &c);
 	see_disconnect(s, &c);
@@ -324,7 +329,10 @@ void within_server(struct side *s) { tell(s, 0); }
 
 void within_client(struct side *s)
 {
-	struct rdma_conn_param param = {.responder_resources = 1, .initiator_depth = 1, .retry_count = 7, .rnr_retry_count = 7};
+	struct rdma_conn_param param = {.responder_resources = 1,
+		.initiator_depth = 1,
+		.retry_count = 7,
+		.rnr_retry_count = 7};
 	struct conn in = {0}, out;
 	struct side as_server = *s;
 	struct rdma_cm_id *listener;
@@ -356,7 +364,8 @@ void within_client(struct side *s)
 	exchange(&as_server, &in);
 	struct ibv_wc wc;
 
-	if (rdma_get_recv_comp(out.id, &wc) != 1 || wc.status || !pattern_holds(out.buf + MESSAGE_BYTES, MESSAGE_BYTES, out.seed_in))
+	if (rdma_get_recv_comp(out.id, &wc) != 1 || wc.status ||
+		!pattern_holds(out.buf + MESSAGE_BYTES, MESSAGE_BYTES, out.seed_in))
 		say("wrong bytes");
 	MUST(rdma_disconnect(out.id));
 	while (closed < 2) {

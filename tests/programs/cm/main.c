@@ -66,7 +66,8 @@ static int be_side(const char *role, const char *address, const struct cm_case *
 	return 0;
 }
 
-static void begin(struct child *child, const char *role, const char *address, const char *name, int meeting, int not_mine)
+static void begin(struct child *child, const char *role, const char *address, const char *name,
+	int meeting, int not_mine)
 {
 	int out[2];
 
@@ -97,7 +98,8 @@ static void begin(struct child *child, const char *role, const char *address, co
 /* True while it may say more. */
 static bool take(struct child *child)
 {
-	ssize_t n = read(child->out, child->text + child->len, sizeof(child->text) - 1 - child->len);
+	ssize_t n =
+		read(child->out, child->text + child->len, sizeof(child->text) - 1 - child->len);
 
 	if (n > 0)
 		child->len += (size_t)n;
@@ -135,7 +137,8 @@ static void run_case(const char *address, const char *name, int limit_s)
 	close(meeting[0]);
 	close(meeting[1]);
 	while (open[0] || open[1]) {
-		struct pollfd p[2] = {{.fd = open[0] ? child[0].out : -1, .events = POLLIN}, {.fd = open[1] ? child[1].out : -1, .events = POLLIN}};
+		struct pollfd p[2] = {{.fd = open[0] ? child[0].out : -1, .events = POLLIN},
+			{.fd = open[1] ? child[1].out : -1, .events = POLLIN}};
 		int n = poll(p, 2, limit_s * 1000);
 
 		if (n <= 0) {

@@ -13,7 +13,10 @@ struct footprint {
 	size_t bytes;
 };
 
-static struct footprint measure(void) { return (struct footprint){open_descriptors(), mallinfo2().uordblks}; }
+static struct footprint measure(void)
+{
+	return (struct footprint){open_descriptors(), mallinfo2().uordblks};
+}
 
 /* Each connection's leavings in TIMEWAIT may be remembered for a while: hence some room. */
 static void say_growth(struct footprint before)
@@ -124,7 +127,10 @@ void at_once_client(struct side *s)
 		struct event e = next_event(s);
 		struct conn *c = conn_of(conns, e.id);
 		uint8_t number = (uint8_t)(c - conns);
-		struct rdma_conn_param param = {.retry_count = 7, .rnr_retry_count = 7, .private_data = &number, .private_data_len = 1};
+		struct rdma_conn_param param = {.retry_count = 7,
+			.rnr_retry_count = 7,
+			.private_data = &number,
+			.private_data_len = 1};
 
 		if (e.type == RDMA_CM_EVENT_ADDR_RESOLVED) {
 			MUST(rdma_resolve_route(e.id, 2000));
@@ -139,12 +145,15 @@ void at_once_client(struct side *s)
 		}
 	}
 	for (unsigned i = 0; i < AT_ONCE; i++) {
-		MUST(rdma_post_send(conns[i].id, NULL, conns[i].buf, MESSAGE_BYTES, conns[i].mr, IBV_SEND_SIGNALED));
+		MUST(rdma_post_send(conns[i].id, NULL, conns[i].buf, MESSAGE_BYTES, conns[i].mr,
+			IBV_SEND_SIGNALED));
 	}
 	for (unsigned i = 0; i < AT_ONCE; i++) {
 		struct ibv_wc wc;
 
-		if (rdma_get_recv_comp(conns[i].id, &wc) != 1 || wc.status || !pattern_holds(conns[i].buf + MESSAGE_BYTES, MESSAGE_BYTES, conns[i].seed_in))
+		if (rdma_get_recv_comp(conns[i].id, &wc) != 1 || wc.status ||
+			!pattern_holds(
+				conns[i].buf + MESSAGE_BYTES, MESSAGE_BYTES, conns[i].seed_in))
 			say("connection %u: wrong bytes or status", i);
 		MUST(rdma_disconnect(conns[i].id));
 	}

@@ -12,7 +12,8 @@
 
 enum { BYTES_MAX = 1 << 20, ROUNDS = 3 };
 
-static const int sizes[] = {0, 1, 7, 64, 1000, 1023, 1024, 1025, 4096, 8191, 65536, 100001, 1 << 20};
+static const int sizes[] = {
+	0, 1, 7, 64, 1000, 1023, 1024, 1025, 4096, 8191, 65536, 100001, 1 << 20};
 
 static void fill(uint8_t *at, int n, uint64_t seed)
 {
@@ -29,7 +30,8 @@ static void check(const uint8_t *got, uint8_t *want, int n, uint64_t seed, const
 	fill(want, n, seed);
 	if (!memcmp(got, want, (size_t)n))
 		return;
-	fprintf(stderr, "%s of %d bytes, seed %llu: not what was sent\n", what, n, (unsigned long long)seed);
+	fprintf(stderr, "%s of %d bytes, seed %llu: not what was sent\n", what, n,
+		(unsigned long long)seed);
 	MPI_Abort(MPI_COMM_WORLD, 1);
 }
 
@@ -43,7 +45,8 @@ static unsigned both_ways(int rank, uint8_t *out, uint8_t *in, uint8_t *want)
 
 			fill(out, sizes[i], seed + (unsigned)rank);
 			memset(in, 0, BYTES_MAX);
-			MPI_Sendrecv(out, sizes[i], MPI_BYTE, !rank, (int)seed, in, sizes[i], MPI_BYTE, !rank, (int)seed, MPI_COMM_WORLD, MPI_STATUS_IGNORE);
+			MPI_Sendrecv(out, sizes[i], MPI_BYTE, !rank, (int)seed, in, sizes[i],
+				MPI_BYTE, !rank, (int)seed, MPI_COMM_WORLD, MPI_STATUS_IGNORE);
 			check(in, want, sizes[i], seed + !rank, "message");
 		}
 	return n;

@@ -18,7 +18,9 @@ static void move_qp(struct rdma_cm_id *id, struct ibv_qp *qp, enum ibv_qp_state 
 static struct ibv_qp *make_own_qp(struct rdma_cm_id *id, struct ibv_cq **cq)
 {
 	struct ibv_qp_init_attr attr = {
-		.cap = {.max_send_wr = 8, .max_recv_wr = 8, .max_send_sge = 1, .max_recv_sge = 1}, .qp_type = IBV_QPT_RC, .sq_sig_all = 1};
+		.cap = {.max_send_wr = 8, .max_recv_wr = 8, .max_send_sge = 1, .max_recv_sge = 1},
+		.qp_type = IBV_QPT_RC,
+		.sq_sig_all = 1};
 	struct ibv_qp *qp;
 
 	*cq = ibv_create_cq(id->verbs, 16, NULL, NULL, 0);
@@ -30,10 +32,12 @@ static struct ibv_qp *make_own_qp(struct rdma_cm_id *id, struct ibv_cq **cq)
 }
 
 /* One message from the client, and one back, on a QP that librdmacm does not know. */
-static void own_exchange(struct side *s, struct ibv_qp *qp, struct ibv_cq *cq, struct ibv_mr *mr, uint8_t *buf)
+static void own_exchange(
+	struct side *s, struct ibv_qp *qp, struct ibv_cq *cq, struct ibv_mr *mr, uint8_t *buf)
 {
 	struct ibv_sge sge = {(uintptr_t)buf, MESSAGE_BYTES, mr->lkey};
-	struct ibv_send_wr wr = {.sg_list = &sge, .num_sge = 1, .opcode = IBV_WR_SEND, .wr_id = 1}, *bad;
+	struct ibv_send_wr wr = {.sg_list = &sge, .num_sge = 1, .opcode = IBV_WR_SEND, .wr_id = 1},
+			   *bad;
 	bool sent = false, received = false;
 
 	if (!s->is_server)
@@ -44,7 +48,8 @@ static void own_exchange(struct side *s, struct ibv_qp *qp, struct ibv_cq *cq, s
 		if (ibv_poll_cq(cq, 1, &wc) != 1)
 			continue;
 		if (wc.status) {
-			say("%s: %s", wc.wr_id == 1 ? "send" : "receive", ibv_wc_status_str(wc.status));
+			say("%s: %s", wc.wr_id == 1 ? "send" : "receive",
+				ibv_wc_status_str(wc.status));
 			return;
 		}
 		if (wc.wr_id == 1) {
@@ -101,7 +106,8 @@ void own_qp_server(struct side *s)
 {
 	struct rdma_cm_id *listener = listen_and_tell(s, 4);
 	struct event e = expect_event(s, RDMA_CM_EVENT_CONNECT_REQUEST);
-	struct rdma_conn_param param = {.responder_resources = 1, .initiator_depth = 1, .rnr_retry_count = 7};
+	struct rdma_conn_param param = {
+		.responder_resources = 1, .initiator_depth = 1, .rnr_retry_count = 7};
 	struct own o;
 
 	own_open(s, &o, e.id);
@@ -120,7 +126,10 @@ void own_qp_server(struct side *s)
 void own_qp_client(struct side *s)
 {
 	struct rdma_cm_id *id = resolved_id(s, hear(s), RDMA_PS_TCP);
-	struct rdma_conn_param param = {.responder_resources = 1, .initiator_depth = 1, .retry_count = 7, .rnr_retry_count = 7};
+	struct rdma_conn_param param = {.responder_resources = 1,
+		.initiator_depth = 1,
+		.retry_count = 7,
+		.rnr_retry_count = 7};
 	struct own o;
 
 	own_open(s, &o, id);
@@ -140,7 +149,8 @@ void early_data_server(struct side *s)
 {
 	struct rdma_cm_id *listener = listen_and_tell(s, 4);
 	struct event e = expect_event(s, RDMA_CM_EVENT_CONNECT_REQUEST);
-	struct rdma_conn_param param = {.responder_resources = 1, .initiator_depth = 1, .rnr_retry_count = 7};
+	struct rdma_conn_param param = {
+		.responder_resources = 1, .initiator_depth = 1, .rnr_retry_count = 7};
 	struct own o;
 
 	own_open(s, &o, e.id);
@@ -161,7 +171,10 @@ void early_data_server(struct side *s)
 void early_data_client(struct side *s)
 {
 	struct rdma_cm_id *id = resolved_id(s, hear(s), RDMA_PS_TCP);
-	struct rdma_conn_param param = {.responder_resources = 1, .initiator_depth = 1, .retry_count = 7, .rnr_retry_count = 7};
+	struct rdma_conn_param param = {.responder_resources = 1,
+		.initiator_depth = 1,
+		.retry_count = 7,
+		.rnr_retry_count = 7};
 	struct own o;
 
 	own_open(s, &o, id);

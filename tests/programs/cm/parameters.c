@@ -6,8 +6,10 @@
 
 static void say_conn_param(const struct rdma_conn_param *p, bool qpn_right)
 {
-	say("responder_resources %u, initiator_depth %u, flow_control %u, retry_count %u, rnr_retry_count %u, srq %u, qp_num %s", p->responder_resources,
-		p->initiator_depth, p->flow_control, p->retry_count, p->rnr_retry_count, p->srq, qpn_right ? "right" : "wrong");
+	say("responder_resources %u, initiator_depth %u, flow_control %u, retry_count %u, "
+	    "rnr_retry_count %u, srq %u, qp_num %s",
+		p->responder_resources, p->initiator_depth, p->flow_control, p->retry_count,
+		p->rnr_retry_count, p->srq, qpn_right ? "right" : "wrong");
 }
 
 static void say_qp_attr(struct ibv_qp *qp)
@@ -16,15 +18,21 @@ static void say_qp_attr(struct ibv_qp *qp)
 	struct ibv_qp_init_attr init;
 
 	MUST(ibv_query_qp(qp, &a,
-		IBV_QP_STATE | IBV_QP_MAX_QP_RD_ATOMIC | IBV_QP_MAX_DEST_RD_ATOMIC | IBV_QP_RETRY_CNT | IBV_QP_RNR_RETRY | IBV_QP_MIN_RNR_TIMER, &init));
-	say("QP: state %d, max_rd_atomic %u, max_dest_rd_atomic %u, retry_cnt %u, rnr_retry %u", a.qp_state, a.max_rd_atomic, a.max_dest_rd_atomic, a.retry_cnt,
-		a.rnr_retry);
+		IBV_QP_STATE | IBV_QP_MAX_QP_RD_ATOMIC | IBV_QP_MAX_DEST_RD_ATOMIC |
+			IBV_QP_RETRY_CNT | IBV_QP_RNR_RETRY | IBV_QP_MIN_RNR_TIMER,
+		&init));
+	say("QP: state %d, max_rd_atomic %u, max_dest_rd_atomic %u, retry_cnt %u, rnr_retry %u",
+		a.qp_state, a.max_rd_atomic, a.max_dest_rd_atomic, a.retry_cnt, a.rnr_retry);
 }
 
 void parameters_server(struct side *s)
 {
 	struct rdma_cm_id *listener = listen_and_tell(s, 4);
-	struct rdma_conn_param param = {.responder_resources = 4, .initiator_depth = 2, .flow_control = 1, .rnr_retry_count = 3, .private_data = "reply data"};
+	struct rdma_conn_param param = {.responder_resources = 4,
+		.initiator_depth = 2,
+		.flow_control = 1,
+		.rnr_retry_count = 3,
+		.private_data = "reply data"};
 	struct conn c;
 	struct event e;
 
@@ -32,7 +40,8 @@ void parameters_server(struct side *s)
 	e = expect_event(s, RDMA_CM_EVENT_CONNECT_REQUEST);
 	say_conn_param(&e.conn, e.conn.qp_num == (uint32_t)hear(s));
 	say("private data: %u bytes, '%.11s'", e.pdata_len, (const char *)e.pdata);
-	say("on the listener's behalf: %s; port space %d, type %d", e.listen_id == listener ? "yes" : "no", e.id->ps, e.id->qp_type);
+	say("on the listener's behalf: %s; port space %d, type %d",
+		e.listen_id == listener ? "yes" : "no", e.id->ps, e.id->qp_type);
 	conn_open(s, &c, e.id, 4);
 	tell(s, (int)e.id->qp->qp_num);
 	MUST(rdma_accept(e.id, &param));
@@ -45,8 +54,12 @@ void parameters_server(struct side *s)
 
 void parameters_client(struct side *s)
 {
-	struct rdma_conn_param param = {
-		.responder_resources = 5, .initiator_depth = 3, .flow_control = 1, .retry_count = 6, .rnr_retry_count = 5, .private_data = "ask for it"};
+	struct rdma_conn_param param = {.responder_resources = 5,
+		.initiator_depth = 3,
+		.flow_control = 1,
+		.retry_count = 6,
+		.rnr_retry_count = 5,
+		.private_data = "ask for it"};
 	struct conn c;
 	struct event e;
 
@@ -120,7 +133,8 @@ void request_data_server(struct side *s)
 		if (is_private_data(&e, n, REQUEST_DATA_MAX, n))
 			right++;
 		else
-			say("length %u: wrong, or not %d bytes but %u", n, REQUEST_DATA_MAX, e.pdata_len);
+			say("length %u: wrong, or not %d bytes but %u", n, REQUEST_DATA_MAX,
+				e.pdata_len);
 		MUST(rdma_reject(e.id, NULL, 0));
 		MUST(rdma_destroy_id(e.id));
 	}
@@ -137,7 +151,8 @@ void request_data_client(struct side *s)
 
 	s->mute = true;
 	for (unsigned n = 0; n <= REQUEST_DATA_MAX; n++) {
-		struct rdma_conn_param param = {.private_data = data, .private_data_len = (uint8_t)n, .retry_count = 7};
+		struct rdma_conn_param param = {
+			.private_data = data, .private_data_len = (uint8_t)n, .retry_count = 7};
 
 		pattern_fill(data, n, n);
 		conn_open(s, &c, resolved_id(s, port, RDMA_PS_TCP), n);
@@ -146,7 +161,8 @@ void request_data_client(struct side *s)
 		conn_close(&c);
 	}
 	for (unsigned n = REQUEST_DATA_MAX + 1; n < 256; n += 199 - REQUEST_DATA_MAX - 1) {
-		struct rdma_conn_param param = {.private_data = data, .private_data_len = (uint8_t)n};
+		struct rdma_conn_param param = {
+			.private_data = data, .private_data_len = (uint8_t)n};
 
 		conn_open(s, &c, resolved_id(s, port, RDMA_PS_TCP), n);
 		say("%u bytes:", n);
@@ -162,7 +178,8 @@ void reply_data_server(struct side *s)
 
 	s->mute = true;
 	for (unsigned n = 0; n <= REPLY_DATA_MAX + 1; n++) {
-		struct rdma_conn_param param = {.private_data = data, .private_data_len = (uint8_t)n};
+		struct rdma_conn_param param = {
+			.private_data = data, .private_data_len = (uint8_t)n};
 		struct event e = expect_event(s, RDMA_CM_EVENT_CONNECT_REQUEST);
 		struct conn c;
 
@@ -200,7 +217,8 @@ void reply_data_client(struct side *s)
 			if (is_private_data(&e, n, REPLY_DATA_MAX, n))
 				right++;
 			else
-				say("length %u: wrong, or not %d bytes but %u", n, REPLY_DATA_MAX, e.pdata_len);
+				say("length %u: wrong, or not %d bytes but %u", n, REPLY_DATA_MAX,
+					e.pdata_len);
 			MUST(rdma_disconnect(c.id));
 			expect_event(s, RDMA_CM_EVENT_DISCONNECTED);
 		}

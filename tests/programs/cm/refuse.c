@@ -12,7 +12,8 @@
 /* A request of the client's; the event that it brings is told. */
 static struct event ask(struct side *s, struct conn *c, int port)
 {
-	struct rdma_conn_param param = {.responder_resources = 1, .initiator_depth = 1, .retry_count = 7};
+	struct rdma_conn_param param = {
+		.responder_resources = 1, .initiator_depth = 1, .retry_count = 7};
 
 	conn_open(s, c, resolved_id(s, port, RDMA_PS_TCP), 1);
 	MUST(rdma_connect(c->id, &param));
@@ -158,9 +159,11 @@ void port_any_client(struct side *s)
 	hear(s);
 	inet_pton(AF_INET, "203.0.113.9", &((struct sockaddr_in *)&foreign)->sin_addr);
 	MUST(rdma_create_id(s->channel, &id, NULL, RDMA_PS_TCP));
-	say("an address that is not ours: %s", rdma_bind_addr(id, (struct sockaddr *)&foreign) ? errno_name(errno) : "0");
+	say("an address that is not ours: %s",
+		rdma_bind_addr(id, (struct sockaddr *)&foreign) ? errno_name(errno) : "0");
 	foreign.ss_family = AF_UNIX;
-	say("of another family: %s", rdma_bind_addr(id, (struct sockaddr *)&foreign) ? errno_name(errno) : "0");
+	say("of another family: %s",
+		rdma_bind_addr(id, (struct sockaddr *)&foreign) ? errno_name(errno) : "0");
 	/* Listening without binding: on any address, at a port of librdmacm's choice. */
 	say_result("rdma_listen, not bound", rdma_listen(id, 4));
 	say("port: %s", rdma_get_src_port(id) ? "given" : "none");
@@ -174,13 +177,17 @@ void reuse_server(struct side *s)
 
 	MUST(rdma_create_id(s->channel, &a, NULL, RDMA_PS_TCP));
 	MUST(rdma_create_id(s->channel, &b, NULL, RDMA_PS_TCP));
-	say_result("set on the first", rdma_set_option(a, RDMA_OPTION_ID, RDMA_OPTION_ID_REUSEADDR, &on, sizeof(on)));
-	say_result("set on the second", rdma_set_option(b, RDMA_OPTION_ID, RDMA_OPTION_ID_REUSEADDR, &on, sizeof(on)));
+	say_result("set on the first",
+		rdma_set_option(a, RDMA_OPTION_ID, RDMA_OPTION_ID_REUSEADDR, &on, sizeof(on)));
+	say_result("set on the second",
+		rdma_set_option(b, RDMA_OPTION_ID, RDMA_OPTION_ID_REUSEADDR, &on, sizeof(on)));
 	MUST(rdma_bind_addr(a, server_address(s, 0)));
-	say_result("bind the second to the same port", rdma_bind_addr(b, server_address(s, ntohs(rdma_get_src_port(a)))));
+	say_result("bind the second to the same port",
+		rdma_bind_addr(b, server_address(s, ntohs(rdma_get_src_port(a)))));
 	say_result("listen on the first", rdma_listen(a, 4));
 	say_result("listen on the second", rdma_listen(b, 4));
-	say_result("set when listening", rdma_set_option(a, RDMA_OPTION_ID, RDMA_OPTION_ID_REUSEADDR, &on, sizeof(on)));
+	say_result("set when listening",
+		rdma_set_option(a, RDMA_OPTION_ID, RDMA_OPTION_ID_REUSEADDR, &on, sizeof(on)));
 	MUST(rdma_destroy_id(a));
 	MUST(rdma_destroy_id(b));
 	tell(s, 0);
@@ -252,10 +259,12 @@ void reject_data_client(struct side *s)
 		struct conn c;
 		struct event e = ask(s, &c, port);
 
-		if (e.type == RDMA_CM_EVENT_REJECTED && e.status == 28 && e.pdata_len == REJECT_DATA_MAX && pattern_holds(e.pdata, n, n))
+		if (e.type == RDMA_CM_EVENT_REJECTED && e.status == 28 &&
+			e.pdata_len == REJECT_DATA_MAX && pattern_holds(e.pdata, n, n))
 			right++;
 		else
-			say("length %u: %s, status %d, %u bytes", n, rdma_event_str(e.type), e.status, e.pdata_len);
+			say("length %u: %s, status %d, %u bytes", n, rdma_event_str(e.type),
+				e.status, e.pdata_len);
 		conn_close(&c);
 	}
 	say("%u rejections with status 28 and the data that was sent", right);
@@ -426,7 +435,8 @@ void wrong_state_server(struct side *s)
 	e = expect_event(s, RDMA_CM_EVENT_CONNECT_REQUEST);
 	say_result("disconnect a request", rdma_disconnect(e.id));
 	say_result("resolve the route of a request", rdma_resolve_route(e.id, 100));
-	say_result("resolve the address of a request", rdma_resolve_addr(e.id, NULL, server_address(s, 1), 100));
+	say_result("resolve the address of a request",
+		rdma_resolve_addr(e.id, NULL, server_address(s, 1), 100));
 	conn_open(s, &c, e.id, 1);
 	MUST(rdma_accept(c.id, &param));
 	say_result("accept twice", rdma_accept(c.id, &param));
@@ -456,7 +466,8 @@ void wrong_state_client(struct side *s)
 	say_result("establish an idle id", rdma_establish(id));
 	MUST(rdma_resolve_addr(id, NULL, server_address(s, port), 2000));
 	expect_event(s, RDMA_CM_EVENT_ADDR_RESOLVED);
-	say_result("resolve the address twice", rdma_resolve_addr(id, NULL, server_address(s, port), 2000));
+	say_result("resolve the address twice",
+		rdma_resolve_addr(id, NULL, server_address(s, port), 2000));
 	say_result("connect without a route", rdma_connect(id, &param));
 	say_result("listen when resolved", rdma_listen(id, 1));
 	MUST(rdma_resolve_route(id, 2000));
@@ -474,7 +485,8 @@ void wrong_state_client(struct side *s)
 	say_result("disconnect twice", rdma_disconnect(id));
 	say_result("connect again", rdma_connect(id, &param));
 	conn_close(&c);
-	say_result("another port space", rdma_create_id(s->channel, &id, NULL, (enum rdma_port_space)0x7777));
+	say_result("another port space",
+		rdma_create_id(s->channel, &id, NULL, (enum rdma_port_space)0x7777));
 }
 
 void options_server(struct side *s) { tell(s, 0); }
@@ -487,13 +499,21 @@ void options_client(struct side *s)
 
 	hear(s);
 	MUST(rdma_create_id(s->channel, &id, NULL, RDMA_PS_TCP));
-	say_result("type of service", rdma_set_option(id, RDMA_OPTION_ID, RDMA_OPTION_ID_TOS, &tos, sizeof(tos)));
-	say_result("type of service of 4 bytes", rdma_set_option(id, RDMA_OPTION_ID, RDMA_OPTION_ID_TOS, &on, sizeof(on)));
-	say_result("only its own family", rdma_set_option(id, RDMA_OPTION_ID, RDMA_OPTION_ID_AFONLY, &on, sizeof(on)));
-	say_result("acknowledge time-out", rdma_set_option(id, RDMA_OPTION_ID, RDMA_OPTION_ID_ACK_TIMEOUT, &timeout, sizeof(timeout)));
+	say_result("type of service",
+		rdma_set_option(id, RDMA_OPTION_ID, RDMA_OPTION_ID_TOS, &tos, sizeof(tos)));
+	say_result("type of service of 4 bytes",
+		rdma_set_option(id, RDMA_OPTION_ID, RDMA_OPTION_ID_TOS, &on, sizeof(on)));
+	say_result("only its own family",
+		rdma_set_option(id, RDMA_OPTION_ID, RDMA_OPTION_ID_AFONLY, &on, sizeof(on)));
+	say_result("acknowledge time-out",
+		rdma_set_option(
+			id, RDMA_OPTION_ID, RDMA_OPTION_ID_ACK_TIMEOUT, &timeout, sizeof(timeout)));
 	timeout = 32;
-	say_result("acknowledge time-out of 32", rdma_set_option(id, RDMA_OPTION_ID, RDMA_OPTION_ID_ACK_TIMEOUT, &timeout, sizeof(timeout)));
-	say_result("an option that is none", rdma_set_option(id, RDMA_OPTION_ID, 77, &on, sizeof(on)));
+	say_result("acknowledge time-out of 32",
+		rdma_set_option(
+			id, RDMA_OPTION_ID, RDMA_OPTION_ID_ACK_TIMEOUT, &timeout, sizeof(timeout)));
+	say_result(
+		"an option that is none", rdma_set_option(id, RDMA_OPTION_ID, 77, &on, sizeof(on)));
 	say_result("a level that is none", rdma_set_option(id, 77, 0, &on, sizeof(on)));
 	say_result("a path", rdma_set_option(id, RDMA_OPTION_IB, RDMA_OPTION_IB_PATH, &on, 0));
 	MUST(rdma_destroy_id(id));
@@ -516,6 +536,7 @@ void multicast_client(struct side *s)
 	say_result("rdma_join_multicast", rc);
 	if (!rc)
 		next_event_within(s, s->channel, &e, 5000);
-	say("rdma_leave_multicast: %s", rdma_leave_multicast(id, (struct sockaddr *)&group) ? errno_name(errno) : "0");
+	say("rdma_leave_multicast: %s",
+		rdma_leave_multicast(id, (struct sockaddr *)&group) ? errno_name(errno) : "0");
 	MUST(rdma_destroy_id(id));
 }

@@ -48,7 +48,8 @@ void give_up(const char *format, ...)
 int must(int rc, const char *what, const char *function, int line)
 {
 	if (rc)
-		give_up("%s:%d: %s: %d, %s", function, line, what, rc, errno_name(rc > 0 ? rc : errno));
+		give_up("%s:%d: %s: %d, %s", function, line, what, rc,
+			errno_name(rc > 0 ? rc : errno));
 	return rc;
 }
 
@@ -78,7 +79,8 @@ struct sockaddr *server_address(struct side *s, int port)
 	static struct sockaddr_storage address;
 
 	address = s->address;
-	((struct sockaddr_in *)&address)->sin_port = htons((uint16_t)port); /* sin6_port is at the same place */
+	((struct sockaddr_in *)&address)->sin_port =
+		htons((uint16_t)port); /* sin6_port is at the same place */
 	return (struct sockaddr *)&address;
 }
 
@@ -97,7 +99,8 @@ bool next_event_within(struct side *s, struct rdma_event_channel *channel, struc
 		say_result("rdma_get_cm_event", -1);
 		return false;
 	}
-	*e = (struct event){.type = ev->event, .status = ev->status, .id = ev->id, .listen_id = ev->listen_id};
+	*e = (struct event){
+		.type = ev->event, .status = ev->status, .id = ev->id, .listen_id = ev->listen_id};
 	if (ev->id->ps == RDMA_PS_TCP) {
 		e->conn = ev->param.conn;
 		pdata = ev->param.conn.private_data;
@@ -110,8 +113,12 @@ bool next_event_within(struct side *s, struct rdma_event_channel *channel, struc
 	if (e->pdata_len)
 		memcpy(e->pdata, pdata, e->pdata_len);
 	if (!s->mute)
-		say("%s, status %d%s%s%s", rdma_event_str(e->type), e->status, e->status < 0 ? " " : "", e->status < 0 ? errno_name(-e->status) : "",
-			e->type == RDMA_CM_EVENT_DISCONNECTED && (e->pdata_len || e->conn.private_data_len) ? ", with private data" : "");
+		say("%s, status %d%s%s%s", rdma_event_str(e->type), e->status,
+			e->status < 0 ? " " : "", e->status < 0 ? errno_name(-e->status) : "",
+			e->type == RDMA_CM_EVENT_DISCONNECTED &&
+					(e->pdata_len || e->conn.private_data_len)
+				? ", with private data"
+				: "");
 	rdma_ack_cm_event(ev);
 	return true;
 }
@@ -129,7 +136,8 @@ struct event expect_event(struct side *s, enum rdma_cm_event_type type)
 	struct event e = next_event(s);
 
 	if (e.type != type)
-		give_up("%s was wanted, %s with status %d came", rdma_event_str(type), rdma_event_str(e.type), e.status);
+		give_up("%s was wanted, %s with status %d came", rdma_event_str(type),
+			rdma_event_str(e.type), e.status);
 	return e;
 }
 
@@ -144,7 +152,10 @@ struct rdma_cm_id *listen_at_and_tell(struct side *s, int port, int backlog)
 	return id;
 }
 
-struct rdma_cm_id *listen_and_tell(struct side *s, int backlog) { return listen_at_and_tell(s, 0, backlog); }
+struct rdma_cm_id *listen_and_tell(struct side *s, int backlog)
+{
+	return listen_at_and_tell(s, 0, backlog);
+}
 
 struct rdma_cm_id *resolved_id(struct side *s, int port, enum rdma_port_space ps)
 {
@@ -164,9 +175,13 @@ struct rdma_cm_id *resolved_id(struct side *s, int port, enum rdma_port_space ps
 void conn_open(struct side *s, struct conn *c, struct rdma_cm_id *id, unsigned number)
 {
 	struct ibv_qp_init_attr attr = {
-		.cap = {.max_send_wr = 8, .max_recv_wr = 8, .max_send_sge = 1, .max_recv_sge = 1}, .qp_type = IBV_QPT_RC, .sq_sig_all = 1};
+		.cap = {.max_send_wr = 8, .max_recv_wr = 8, .max_send_sge = 1, .max_recv_sge = 1},
+		.qp_type = IBV_QPT_RC,
+		.sq_sig_all = 1};
 
-	*c = (struct conn){.id = id, .seed_out = 2 * number + s->is_server, .seed_in = 2 * number + !s->is_server};
+	*c = (struct conn){.id = id,
+		.seed_out = 2 * number + s->is_server,
+		.seed_in = 2 * number + !s->is_server};
 	/* Pages of its own: with ibv_fork_init a child lacks the pages that are registered. */
 	c->buf = aligned_alloc(MESSAGE_BYTES, (size_t)2 * MESSAGE_BYTES);
 	if (!c->buf)
@@ -191,9 +206,13 @@ void conn_close(struct conn *c)
 	*c = (struct conn){0};
 }
 
-void conn_post_receive(struct conn *c) { MUST(rdma_post_recv(c->id, NULL, c->buf + MESSAGE_BYTES, MESSAGE_BYTES, c->mr)); }
+void conn_post_receive(struct conn *c)
+{
+	MUST(rdma_post_recv(c->id, NULL, c->buf + MESSAGE_BYTES, MESSAGE_BYTES, c->mr));
+}
 
-static void take_completion(const char *what, int (*get)(struct rdma_cm_id *, struct ibv_wc *), struct rdma_cm_id *id)
+static void take_completion(
+	const char *what, int (*get)(struct rdma_cm_id *, struct ibv_wc *), struct rdma_cm_id *id)
 {
 	struct ibv_wc wc;
 	int n = get(id, &wc);
@@ -230,7 +249,10 @@ void exchange(struct side *s, struct conn *c)
 
 void connect_as_client(struct side *s, struct conn *c, int port, unsigned number)
 {
-	struct rdma_conn_param param = {.responder_resources = 1, .initiator_depth = 1, .retry_count = 7, .rnr_retry_count = 7};
+	struct rdma_conn_param param = {.responder_resources = 1,
+		.initiator_depth = 1,
+		.retry_count = 7,
+		.rnr_retry_count = 7};
 
 	conn_open(s, c, resolved_id(s, port, RDMA_PS_TCP), number);
 	conn_post_receive(c);
@@ -240,7 +262,8 @@ void connect_as_client(struct side *s, struct conn *c, int port, unsigned number
 
 void connect_as_server(struct side *s, struct conn *c, unsigned number)
 {
-	struct rdma_conn_param param = {.responder_resources = 1, .initiator_depth = 1, .rnr_retry_count = 7};
+	struct rdma_conn_param param = {
+		.responder_resources = 1, .initiator_depth = 1, .rnr_retry_count = 7};
 	struct event e = expect_event(s, RDMA_CM_EVENT_CONNECT_REQUEST);
 
 	conn_open(s, c, e.id, number);

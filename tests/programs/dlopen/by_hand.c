@@ -26,7 +26,8 @@ static void check_lookups(void *verbs)
 {
 	CHECK(is_dropin(dlsym(verbs, "ibv_get_device_list")));
 	CHECK(is_dropin(dlvsym(verbs, "ibv_get_device_list", "IBVERBS_1.1")));
-	CHECK(is_dropin(dlvsym(verbs, "ibv_create_comp_channel", "IBVERBS_1.0")), "its only version");
+	CHECK(is_dropin(dlvsym(verbs, "ibv_create_comp_channel", "IBVERBS_1.0")),
+		"its only version");
 	CHECK(is_dropin(dlvsym(verbs, "ibv_reg_mr_iova2", "IBVERBS_1.8")));
 	CHECK(is_dropin(dlvsym(verbs, "ibv_query_ece", "IBVERBS_1.10")));
 	CHECK(is_dropin(dlsym(verbs, "_ibv_query_gid_ex")));
@@ -51,7 +52,8 @@ static void check_other_lookups(const char *probe)
 		return;
 	pid_t (*wrapped)(void) = (pid_t(*)(void))dlsym(lib, "getppid");
 	CHECK(wrapped && wrapped() == getppid(), "RTLD_NEXT found the caller itself");
-	void *(*versioned)(const char *) = (void *(*)(const char *))dlsym(lib, "next_probe_versioned");
+	void *(*versioned)(const char *) =
+		(void *(*)(const char *))dlsym(lib, "next_probe_versioned");
 	CHECK(versioned && versioned("GLIBC_2.2.5") != (void *)wrapped);
 }
 
@@ -59,10 +61,14 @@ static void check_device(void *verbs)
 {
 	int n = 0;
 	list_fn *get_list = (list_fn *)dlvsym(verbs, "ibv_get_device_list", "IBVERBS_1.1");
-	void (*free_list)(struct ibv_device **) = (__typeof__(free_list))dlsym(verbs, "ibv_free_device_list");
-	struct ibv_context *(*open_device)(struct ibv_device *) = (__typeof__(open_device))dlsym(verbs, "ibv_open_device");
-	int (*close_device)(struct ibv_context *) = (__typeof__(close_device))dlsym(verbs, "ibv_close_device");
-	struct ibv_pd *(*alloc_pd)(struct ibv_context *) = (__typeof__(alloc_pd))dlsym(verbs, "ibv_alloc_pd");
+	void (*free_list)(struct ibv_device **) =
+		(__typeof__(free_list))dlsym(verbs, "ibv_free_device_list");
+	struct ibv_context *(*open_device)(struct ibv_device *) =
+		(__typeof__(open_device))dlsym(verbs, "ibv_open_device");
+	int (*close_device)(struct ibv_context *) =
+		(__typeof__(close_device))dlsym(verbs, "ibv_close_device");
+	struct ibv_pd *(*alloc_pd)(struct ibv_context *) =
+		(__typeof__(alloc_pd))dlsym(verbs, "ibv_alloc_pd");
 	int (*dealloc_pd)(struct ibv_pd *) = (__typeof__(dealloc_pd))dlsym(verbs, "ibv_dealloc_pd");
 	struct ibv_device **list = get_list(&n), *lo = NULL;
 	for (int i = 0; i < n; i++)

@@ -13,4 +13,7 @@ __attribute__((visibility("default"))) pid_t getppid(void)
 }
 
 __attribute__((visibility("default"))) void *next_probe_versioned(const char *version);
-__attribute__((visibility("default"))) void *next_probe_versioned(const char *version) { return dlvsym(RTLD_NEXT, "getppid", version); }
+__attribute__((visibility("default"))) void *next_probe_versioned(const char *version)
+{
+	return dlvsym(RTLD_NEXT, "getppid", version);
+}

@@ -8,7 +8,10 @@
 
 /* ---- The heap, ordered by time, then by when it was scheduled. ---- */
 
-static bool before(const struct sim_event *a, const struct sim_event *b) { return a->at_ns != b->at_ns ? a->at_ns < b->at_ns : a->order < b->order; }
+static bool before(const struct sim_event *a, const struct sim_event *b)
+{
+	return a->at_ns != b->at_ns ? a->at_ns < b->at_ns : a->order < b->order;
+}
 
 void sim_schedule(struct sim_world *w, uint64_t at_ns, struct sim_packet *p, struct sim_end *app)
 {
@@ -65,8 +68,8 @@ static void trace(const struct sim_end *e, const struct sim_packet *p, const cha
 	if (!e->w->cfg.trace)
 		return;
 	int rc = rpwi_pkt_decode(p->bytes, p->len, &d);
-	fprintf(stderr, "%12llu ns  end %u %-9s %-22s psn %06x%s", (unsigned long long)e->w->now_ns, e->index, what, rc ? "?" : rpwi_opcode_name(d.opcode),
-		d.psn, d.ackreq ? " A" : "");
+	fprintf(stderr, "%12llu ns  end %u %-9s %-22s psn %06x%s", (unsigned long long)e->w->now_ns,
+		e->index, what, rc ? "?" : rpwi_opcode_name(d.opcode), d.psn, d.ackreq ? " A" : "");
 	if (!rc && rpwi_op_has(rpwi_pkt_op(&d), RPWI_F_AETH))
 		fprintf(stderr, " syndrome %02x msn %06x", d.syndrome, d.msn);
 	if (!rc && rpwi_op_has(rpwi_pkt_op(&d), RPWI_F_RETH))
@@ -75,7 +78,8 @@ static void trace(const struct sim_end *e, const struct sim_packet *p, const cha
 }
 
 /* The bytes as they go onto the wire: headers, pieces, pad, ICRC. */
-static void flatten(const struct rpwi_txb *b, const struct rpwi_txpkt *t, const struct rpwi_flow *flow, struct sim_packet *p)
+static void flatten(const struct rpwi_txb *b, const struct rpwi_txpkt *t,
+	const struct rpwi_flow *flow, struct sim_packet *p)
 {
 	const struct rpwi_iov *iov = b->iov + t->iov_first;
 	uint8_t *at = p->bytes;
@@ -96,17 +100,22 @@ static void flatten(const struct rpwi_txb *b, const struct rpwi_txpkt *t, const 
 static void check_txpkt(struct sim_end *e, const struct rpwi_txb *b, const struct rpwi_txpkt *t)
 {
 	size_t sum = 0;
-	if (t->hdr_len < RPWI_BTH_LEN || t->hdr_len > RPWI_HDR_MAX || (unsigned)t->iov_first + t->iov_count > b->niov)
-		sim_fail(e->w, "end %u: a packet with %u header bytes and pieces %u..%u of %u", e->index, t->hdr_len, t->iov_first, t->iov_first + t->iov_count,
-			b->niov);
+	if (t->hdr_len < RPWI_BTH_LEN || t->hdr_len > RPWI_HDR_MAX ||
+		(unsigned)t->iov_first + t->iov_count > b->niov)
+		sim_fail(e->w, "end %u: a packet with %u header bytes and pieces %u..%u of %u",
+			e->index, t->hdr_len, t->iov_first, t->iov_first + t->iov_count, b->niov);
 	for (unsigned i = 0; i < t->iov_count; i++)
 		sum += b->iov[t->iov_first + i].len;
 	if (sum != t->payload_len || sum > e->w->cfg.mtu || (sum + t->pad) % 4 || t->pad > 3)
-		sim_fail(e->w, "end %u: a packet of %zu bytes said to be %u, pad %u, MTU %u", e->index, sum, t->payload_len, t->pad, e->w->cfg.mtu);
+		sim_fail(e->w, "end %u: a packet of %zu bytes said to be %u, pad %u, MTU %u",
+			e->index, sum, t->payload_len, t->pad, e->w->cfg.mtu);
 }
 
 /* A QP gives up after retry_cnt time-outs in a row, as it should. To see whether a run ends well, the link spares a connection that is close to that. */
-static bool mercy(const struct sim_end *e) { return sim_is_rc(e->w) && (e->qp.retry_left <= 2 || e->peer->qp.retry_left <= 2); }
+static bool mercy(const struct sim_end *e)
+{
+	return sim_is_rc(e->w) && (e->qp.retry_left <= 2 || e->peer->qp.retry_left <= 2);
+}
 
 static void deliver_at(struct sim_end *from, struct sim_packet *p, uint64_t at_ns)
 {
@@ -130,9 +139,11 @@ static void send_one(struct sim_end *e, struct sim_packet *p)
 	struct sim_world *w = e->w;
 	const struct sim_config *c = &w->cfg;
 	bool spare = mercy(e);
-	bool lose = sim_chance(&w->rng_link, c->loss), dup = sim_chance(&w->rng_link, c->dup), reorder = sim_chance(&w->rng_link, c->reorder);
+	bool lose = sim_chance(&w->rng_link, c->loss), dup = sim_chance(&w->rng_link, c->dup),
+	     reorder = sim_chance(&w->rng_link, c->reorder);
 	bool harm = sim_chance(&w->rng_link, c->corrupt), late = sim_chance(&w->rng_link, c->late);
-	uint64_t at_ns = w->now_ns + c->delay_ns + (c->jitter_ns ? sim_below(&w->rng_link, c->jitter_ns) : 0);
+	uint64_t at_ns = w->now_ns + c->delay_ns +
+			 (c->jitter_ns ? sim_below(&w->rng_link, c->jitter_ns) : 0);
 	w->n.packets++;
 	if (e->dead || e->peer->dead) {
 		trace(e, p, "DEAD");
@@ -156,7 +167,8 @@ static void send_one(struct sim_end *e, struct sim_packet *p)
 		corrupt(w, p);
 	if (late && !spare) {
 		w->n.late++;
-		at_ns += sim_between(&w->rng_link, RPWI_NS_PER_MS / 2, 60 * RPWI_NS_PER_MS); /* after time-outs: a ghost */
+		at_ns += sim_between(&w->rng_link, RPWI_NS_PER_MS / 2,
+			60 * RPWI_NS_PER_MS); /* after time-outs: a ghost */
 	} else if (reorder) {
 		w->n.reordered++;
 		at_ns += sim_below(&w->rng_link, 4 * (c->delay_ns + c->jitter_ns));
@@ -169,8 +181,10 @@ static void send_one(struct sim_end *e, struct sim_packet *p)
 
 void sim_link_send(struct sim_end *from, const struct rpwi_txb *b)
 {
-	if (b->npkt > RPWI_TXB_PKTS || b->niov > RPWI_TXB_IOVS || b->scratch_used > RPWI_TXB_SCRATCH || !b->av)
-		sim_fail(from->w, "end %u: a batch of %u packets, %u pieces, %zu scratch bytes", from->index, b->npkt, b->niov, b->scratch_used);
+	if (b->npkt > RPWI_TXB_PKTS || b->niov > RPWI_TXB_IOVS ||
+		b->scratch_used > RPWI_TXB_SCRATCH || !b->av)
+		sim_fail(from->w, "end %u: a batch of %u packets, %u pieces, %zu scratch bytes",
+			from->index, b->npkt, b->niov, b->scratch_used);
 	for (unsigned i = 0; i < b->npkt; i++) {
 		struct sim_packet *p = packet_new(from->w);
 		check_txpkt(from, b, &b->pkt[i]);
@@ -193,7 +207,10 @@ bool sim_link_receive(struct sim_end *to, struct sim_packet *p)
 	}
 	int rc = rpwi_pkt_decode(p->bytes, p->len, &d);
 	if (rc || d.dqpn != to->qp.qpn)
-		sim_fail(w, "end %u: a packet with a right ICRC does not decode (%d) or is for QP %x, not %x", to->index, rc, d.dqpn, to->qp.qpn);
+		sim_fail(w,
+			"end %u: a packet with a right ICRC does not decode (%d) or is for QP %x, "
+			"not %x",
+			to->index, rc, d.dqpn, to->qp.qpn);
 	trace(to, p, "gets");
 	struct rpwi_rxmeta meta = {.flow = &p->flow, .ttl = 64};
 	rpwi_qp_rx(&to->qp, &d, &meta, w->now_ns);

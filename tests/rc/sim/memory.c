@@ -10,9 +10,15 @@
 
 /* ---- Patterns: a different word everywhere, for each message its own. ---- */
 
-static inline uint64_t pattern_word(uint64_t pattern, uint64_t i) { return (pattern + i) * 0x9e3779b97f4a7c15 ^ i << 40; }
+static inline uint64_t pattern_word(uint64_t pattern, uint64_t i)
+{
+	return (pattern + i) * 0x9e3779b97f4a7c15 ^ i << 40;
+}
 
-static inline uint8_t pattern_byte(uint64_t pattern, uint64_t off) { return (uint8_t)(pattern_word(pattern, off >> 3) >> 8 * (off & 7)); }
+static inline uint8_t pattern_byte(uint64_t pattern, uint64_t off)
+{
+	return (uint8_t)(pattern_word(pattern, off >> 3) >> 8 * (off & 7));
+}
 
 void sim_fill(uint8_t *dst, uint64_t pattern, uint64_t off, size_t n)
 {
@@ -50,7 +56,8 @@ static size_t arena_used;
 void *sim_alloc(size_t n)
 {
 	if (!arena)
-		arena = mmap(NULL, ARENA_BYTES, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+		arena = mmap(NULL, ARENA_BYTES, PROT_READ | PROT_WRITE,
+			MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
 	n = (n + 63) & ~63ull;
 	if (arena == MAP_FAILED || arena_used + n > ARENA_BYTES)
 		abort();
@@ -82,15 +89,18 @@ static struct sim_region *find(struct sim_end *e, uint32_t key, bool remote)
 	return NULL;
 }
 
-static struct sim_region *checked(struct rpwi_qp *qp, uint32_t key, uint64_t addr, uint64_t len, int access, bool remote)
+static struct sim_region *checked(
+	struct rpwi_qp *qp, uint32_t key, uint64_t addr, uint64_t len, int access, bool remote)
 {
 	struct sim_region *r = find(qp->user, key, remote);
-	if (!r || addr < r->iova || len > r->len || addr - r->iova > r->len - len || (r->access & access) != access)
+	if (!r || addr < r->iova || len > r->len || addr - r->iova > r->len - len ||
+		(r->access & access) != access)
 		return NULL;
 	return r;
 }
 
-static int mem_check(struct rpwi_qp *qp, uint32_t key, uint64_t addr, uint64_t len, int access, bool remote)
+static int mem_check(
+	struct rpwi_qp *qp, uint32_t key, uint64_t addr, uint64_t len, int access, bool remote)
 {
 	if (remote && !len)
 		return 0;
@@ -102,34 +112,44 @@ static struct sim_op *write_under_way(struct sim_end *by, uint64_t off, uint32_t
 {
 	for (uint64_t i = sim_op_oldest(by); i < by->op_tail; i++) {
 		struct sim_op *op = sim_op_at(by, i);
-		bool write = op->opcode == IBV_WR_RDMA_WRITE || op->opcode == IBV_WR_RDMA_WRITE_WITH_IMM;
+		bool write =
+			op->opcode == IBV_WR_RDMA_WRITE || op->opcode == IBV_WR_RDMA_WRITE_WITH_IMM;
 		if (write && off >= op->remote_off && off + len <= op->remote_off + op->len)
 			return op;
 	}
 	return NULL;
 }
 
-static int mem_write(struct rpwi_qp *qp, uint32_t key, uint64_t addr, const void *src, uint32_t len, bool remote)
+static int mem_write(
+	struct rpwi_qp *qp, uint32_t key, uint64_t addr, const void *src, uint32_t len, bool remote)
 {
 	struct sim_end *e = qp->user;
-	struct sim_region *r = checked(qp, key, addr, len, remote ? IBV_ACCESS_REMOTE_WRITE : IBV_ACCESS_LOCAL_WRITE, remote);
+	struct sim_region *r = checked(qp, key, addr, len,
+		remote ? IBV_ACCESS_REMOTE_WRITE : IBV_ACCESS_LOCAL_WRITE, remote);
 	if (!r)
 		return remote && !len ? 0 : -EACCES;
 	if (remote && len) {
-		struct sim_op *op = sim_is_rc(e->w) ? write_under_way(e->peer, addr - r->iova, len) : sim_datagram_write(e->peer, addr - r->iova, src, len);
+		struct sim_op *op = sim_is_rc(e->w)
+					    ? write_under_way(e->peer, addr - r->iova, len)
+					    : sim_datagram_write(e->peer, addr - r->iova, src, len);
 		if (!op)
-			sim_fail(e->w, "end %u: %u bytes written at %llu, where no WRITE is under way", e->index, len, (unsigned long long)(addr - r->iova));
+			sim_fail(e->w,
+				"end %u: %u bytes written at %llu, where no WRITE is under way",
+				e->index, len, (unsigned long long)(addr - r->iova));
 		if (!sim_matches(src, op->pattern, addr - r->iova - op->remote_off, len))
-			sim_fail(e->w, "end %u: WRITE %llu puts other bytes than were sent at %llu", e->index, (unsigned long long)op->id,
+			sim_fail(e->w, "end %u: WRITE %llu puts other bytes than were sent at %llu",
+				e->index, (unsigned long long)op->id,
 				(unsigned long long)(addr - r->iova));
 	}
 	memcpy(r->bytes + (addr - r->iova), src, len);
 	return 0;
 }
 
-static int mem_read(struct rpwi_qp *qp, uint32_t key, uint64_t addr, void *dst, uint32_t len, bool remote)
+static int mem_read(
+	struct rpwi_qp *qp, uint32_t key, uint64_t addr, void *dst, uint32_t len, bool remote)
 {
-	struct sim_region *r = checked(qp, key, addr, len, remote ? IBV_ACCESS_REMOTE_READ : 0, remote);
+	struct sim_region *r =
+		checked(qp, key, addr, len, remote ? IBV_ACCESS_REMOTE_READ : 0, remote);
 	if (!r)
 		return remote && !len ? 0 : -EACCES;
 	memcpy(dst, r->bytes + (addr - r->iova), len);
@@ -147,13 +167,16 @@ static struct sim_op *next_atomic(struct sim_end *by)
 {
 	for (uint64_t i = sim_op_oldest(by); i < by->op_tail; i++) {
 		struct sim_op *op = sim_op_at(by, i);
-		if ((op->opcode == IBV_WR_ATOMIC_CMP_AND_SWP || op->opcode == IBV_WR_ATOMIC_FETCH_AND_ADD) && !op->executed)
+		if ((op->opcode == IBV_WR_ATOMIC_CMP_AND_SWP ||
+			    op->opcode == IBV_WR_ATOMIC_FETCH_AND_ADD) &&
+			!op->executed)
 			return op;
 	}
 	return NULL;
 }
 
-static int mem_atomic(struct rpwi_qp *qp, uint32_t rkey, uint64_t addr, bool cmp_swap, uint64_t compare, uint64_t swap_add, uint64_t *orig)
+static int mem_atomic(struct rpwi_qp *qp, uint32_t rkey, uint64_t addr, bool cmp_swap,
+	uint64_t compare, uint64_t swap_add, uint64_t *orig)
 {
 	struct sim_end *e = qp->user;
 	struct sim_region *r = checked(qp, rkey, addr, 8, IBV_ACCESS_REMOTE_ATOMIC, true);
@@ -161,9 +184,11 @@ static int mem_atomic(struct rpwi_qp *qp, uint32_t rkey, uint64_t addr, bool cmp
 	uint64_t v;
 	if (!r)
 		return -EACCES;
-	if (!op || op->remote_off != addr - r->iova || op->swap_add != swap_add || (op->opcode == IBV_WR_ATOMIC_CMP_AND_SWP) != cmp_swap ||
+	if (!op || op->remote_off != addr - r->iova || op->swap_add != swap_add ||
+		(op->opcode == IBV_WR_ATOMIC_CMP_AND_SWP) != cmp_swap ||
 		(cmp_swap && op->compare != compare))
-		sim_fail(e->w, "end %u: an atomic at %llu that is not the next one posted", e->index, (unsigned long long)(addr - r->iova));
+		sim_fail(e->w, "end %u: an atomic at %llu that is not the next one posted",
+			e->index, (unsigned long long)(addr - r->iova));
 	op->executed = true;
 	memcpy(&v, r->bytes + (addr - r->iova), 8);
 	*orig = v;
@@ -182,7 +207,8 @@ static int invalidate(struct rpwi_qp *qp, uint32_t key, bool remote)
 	struct sim_end *e = qp->user, *by = remote ? e->peer : e;
 	for (uint64_t i = sim_op_oldest(by); i < by->op_tail; i++) {
 		struct sim_op *op = sim_op_at(by, i);
-		if (op->opcode != (remote ? IBV_WR_SEND_WITH_INV : IBV_WR_LOCAL_INV) || op->inv_key != key)
+		if (op->opcode != (remote ? IBV_WR_SEND_WITH_INV : IBV_WR_LOCAL_INV) ||
+			op->inv_key != key)
 			continue;
 		if (op->executed)
 			sim_fail(e->w, "end %u: key %x invalidated twice", e->index, key);
@@ -192,7 +218,11 @@ static int invalidate(struct rpwi_qp *qp, uint32_t key, bool remote)
 	sim_fail(e->w, "end %u: key %x invalidated, which nobody asked for now", e->index, key);
 }
 
-static int bind_mw(struct rpwi_qp *qp, struct ibv_mw *mw, uint32_t rkey, const struct ibv_mw_bind_info *info) { return -EINVAL; }
+static int bind_mw(
+	struct rpwi_qp *qp, struct ibv_mw *mw, uint32_t rkey, const struct ibv_mw_bind_info *info)
+{
+	return -EINVAL;
+}
 
 const struct rpwi_qp_ops sim_ops = {
 	.mem_check = mem_check,

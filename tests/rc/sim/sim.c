@@ -15,10 +15,15 @@
 #include <stdlib.h>
 #include <unistd.h>
 
-static const uint64_t STUCK_NS = 120 * RPWI_NS_PER_S; /* of virtual time without a completion: the longest chain of time-outs is shorter */
+static const uint64_t STUCK_NS =
+	120 *
+	RPWI_NS_PER_S; /* of virtual time without a completion: the longest chain of time-outs is shorter */
 enum { CALLS_AT_ONE_TIME_MAX = 20000 };
 static const uint64_t HOLD_ACK_NS = 20000;
-static const uint64_t STOP_MIN_NS = 5 * RPWI_NS_PER_MS, RUN_MAX_NS = 2 * RPWI_NS_PER_MS; /* a host runs for so long at most between stops */
+static const uint64_t STOP_MIN_NS = 5 * RPWI_NS_PER_MS,
+		      RUN_MAX_NS =
+			      2 *
+			      RPWI_NS_PER_MS; /* a host runs for so long at most between stops */
 
 static jmp_buf failed;
 static char overrides[512]; /* of the command line, to be printed with a failing seed */
@@ -28,10 +33,12 @@ void sim_fail(struct sim_world *w, const char *fmt, ...)
 {
 	va_list ap;
 	va_start(ap, fmt);
-	printf("FAIL seed %llu at %llu ns: ", (unsigned long long)w->cfg.seed, (unsigned long long)w->now_ns);
+	printf("FAIL seed %llu at %llu ns: ", (unsigned long long)w->cfg.seed,
+		(unsigned long long)w->now_ns);
 	vprintf(fmt, ap);
 	va_end(ap);
-	printf("\n     replay: sim --seed %llu --messages %llu%s --trace\n", (unsigned long long)w->cfg.seed, (unsigned long long)w->cfg.messages, overrides);
+	printf("\n     replay: sim --seed %llu --messages %llu%s --trace\n",
+		(unsigned long long)w->cfg.seed, (unsigned long long)w->cfg.messages, overrides);
 	fflush(stdout);
 	longjmp(failed, 1);
 }
@@ -40,9 +47,12 @@ void sim_fail(struct sim_world *w, const char *fmt, ...)
 static void on_abort(int signo)
 {
 	char line[700];
-	int n = snprintf(line, sizeof(line), "FAIL seed %llu at %llu ns: signal %d\n     replay: sim --seed %llu --messages %llu%s --trace\n",
-		(unsigned long long)world.cfg.seed, (unsigned long long)world.now_ns, signo, (unsigned long long)world.cfg.seed,
-		(unsigned long long)world.cfg.messages, overrides);
+	int n = snprintf(line, sizeof(line),
+		"FAIL seed %llu at %llu ns: signal %d\n     replay: sim --seed %llu --messages "
+		"%llu%s --trace\n",
+		(unsigned long long)world.cfg.seed, (unsigned long long)world.now_ns, signo,
+		(unsigned long long)world.cfg.seed, (unsigned long long)world.cfg.messages,
+		overrides);
 	ssize_t ignored = write(1, line, (size_t)n);
 	(void)ignored;
 	signal(signo, SIG_DFL);
@@ -51,7 +61,12 @@ static void on_abort(int signo)
 
 /* ---- What a seed stands for ---- */
 
-static double pick_rate(struct sim_rng *r, double max) { return sim_chance(r, 0.25) ? 0 : sim_chance(r, 0.5) ? 0.1 : max * (double)sim_below(r, 1000) / 1000; }
+static double pick_rate(struct sim_rng *r, double max)
+{
+	return sim_chance(r, 0.25)  ? 0
+	       : sim_chance(r, 0.5) ? 0.1
+				    : max * (double)sim_below(r, 1000) / 1000;
+}
 
 static void config_from_seed(struct sim_config *c, uint64_t seed)
 {
@@ -67,12 +82,14 @@ static void config_from_seed(struct sim_config *c, uint64_t seed)
 	c->jitter_ns = sim_below(&r, c->delay_ns);
 	c->conns = sim_chance(&r, 0.6) ? 1 : (unsigned)sim_between(&r, 2, SIM_CONNS_MAX);
 	c->mtu = 256u << sim_below(&r, 5);
-	c->size_max = sim_chance(&r, 0.02) ? 1u << 20 : RPWI_MIN(1u << sim_between(&r, 6, 16), c->mtu * 64);
+	c->size_max = sim_chance(&r, 0.02) ? 1u << 20
+					   : RPWI_MIN(1u << sim_between(&r, 6, 16), c->mtu * 64);
 	c->sq_depth = (uint32_t)sim_between(&r, 1, c->size_max > 65536 ? 8 : 64);
 	c->rq_depth = (uint32_t)sim_between(&r, 1, c->size_max > 65536 ? 8 : 64);
 	c->sge_max = (uint32_t)sim_between(&r, 1, SIM_SGE_MAX);
 	c->inline_max = sim_chance(&r, 0.5) ? 0 : (uint32_t)sim_between(&r, 1, 256);
-	c->cwnd_max = (uint32_t)(sim_chance(&r, 0.3) ? sim_between(&r, 1, 8) : sim_between(&r, 8, 300));
+	c->cwnd_max =
+		(uint32_t)(sim_chance(&r, 0.3) ? sim_between(&r, 1, 8) : sim_between(&r, 8, 300));
 	c->rd_atomic = (uint32_t)(sim_chance(&r, 0.1) ? 0 : sim_between(&r, 1, 16));
 	c->queue_max = sim_chance(&r, 0.3) ? (uint32_t)sim_between(&r, 8, 100) : 0;
 	c->timeout = (uint8_t)sim_between(&r, 7, 12); /* 0.5 to 17 ms */
@@ -82,12 +99,15 @@ static void config_from_seed(struct sim_config *c, uint64_t seed)
 	c->sig_all = sim_chance(&r, 0.3);
 	c->type = sim_chance(&r, 0.8) ? IBV_QPT_RC : sim_chance(&r, 0.5) ? IBV_QPT_UC : IBV_QPT_UD;
 	c->timers_first = seed % 2;
-	c->failure = sim_chance(&r, 0.2) ? (enum sim_failure)sim_between(&r, SIM_NO_FAILURE + 1, SIM_FAILURES - 1) : SIM_NO_FAILURE;
+	c->failure = sim_chance(&r, 0.2) ? (enum sim_failure)sim_between(
+						   &r, SIM_NO_FAILURE + 1, SIM_FAILURES - 1)
+					 : SIM_NO_FAILURE;
 }
 
 /* ---- Set-up ---- */
 
-static void make_recv_region(struct sim_world *w, unsigned host, struct sim_region *region, struct sim_recv **recv)
+static void make_recv_region(
+	struct sim_world *w, unsigned host, struct sim_region *region, struct sim_recv **recv)
 {
 	const struct sim_config *c = &w->cfg;
 	*region = sim_region_make(w, host, c->rq_depth * sim_slot_size(c), IBV_ACCESS_LOCAL_WRITE);
@@ -100,7 +120,8 @@ static void make_host(struct sim_world *w, unsigned h, bool v6)
 {
 	struct sim_host *host = &w->host[h];
 	memset(host, 0, sizeof(*host));
-	host->addr = (struct rpwi_addr){.family = v6 ? 6 : 4, .bytes = {10, 1, 2, (uint8_t)(h + 1)}};
+	host->addr =
+		(struct rpwi_addr){.family = v6 ? 6 : 4, .bytes = {10, 1, 2, (uint8_t)(h + 1)}};
 	rpwi_cc_init(&host->cc, RPWI_MIN(w->cfg.cwnd_max, 32), w->cfg.cwnd_max);
 	if (w->cfg.srq) {
 		make_recv_region(w, h, &host->srq_region, &host->srq_recv);
@@ -109,7 +130,10 @@ static void make_host(struct sim_world *w, unsigned h, bool v6)
 	}
 }
 
-static enum ibv_mtu mtu_enum(const struct sim_config *c) { return (enum ibv_mtu)(IBV_MTU_256 + __builtin_ctz(c->mtu / 256)); }
+static enum ibv_mtu mtu_enum(const struct sim_config *c)
+{
+	return (enum ibv_mtu)(IBV_MTU_256 + __builtin_ctz(c->mtu / 256));
+}
 
 static void make_end(struct sim_world *w, unsigned i)
 {
@@ -121,9 +145,11 @@ static void make_end(struct sim_world *w, unsigned i)
 	e->host = &w->host[h];
 	e->peer = &w->ends[i ^ 1];
 	e->ops = sim_alloc(c->sq_depth * sizeof(*e->ops));
-	e->region[SIM_LOCAL] = sim_region_make(w, h, c->sq_depth * sim_slot_size(c), IBV_ACCESS_LOCAL_WRITE);
-	e->region[SIM_REMOTE] = sim_region_make(
-		w, h, 2 * c->size_max + 65536, IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_READ | IBV_ACCESS_REMOTE_ATOMIC);
+	e->region[SIM_LOCAL] =
+		sim_region_make(w, h, c->sq_depth * sim_slot_size(c), IBV_ACCESS_LOCAL_WRITE);
+	e->region[SIM_REMOTE] = sim_region_make(w, h, 2 * c->size_max + 65536,
+		IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_READ |
+			IBV_ACCESS_REMOTE_ATOMIC);
 	e->shadow = sim_alloc(e->region[SIM_REMOTE].len);
 	sim_fill(e->shadow, sim_rand(&w->rng_setup), 0, e->region[SIM_REMOTE].len);
 	memcpy(e->region[SIM_REMOTE].bytes, e->shadow, e->region[SIM_REMOTE].len);
@@ -135,7 +161,12 @@ static void make_end(struct sim_world *w, unsigned i)
 			sim_fail(w, "rpwi_rq_init");
 	}
 	e->recv = c->srq ? e->host->srq_recv : e->own_recv;
-	struct rpwi_qp_init init = {.ops = &sim_ops, .user = e, .type = c->type, .qpn = 0x1000 + 17 * i, .sq_sig_all = c->sig_all, .rq = e->rq};
+	struct rpwi_qp_init init = {.ops = &sim_ops,
+		.user = e,
+		.type = c->type,
+		.qpn = 0x1000 + 17 * i,
+		.sq_sig_all = c->sig_all,
+		.rq = e->rq};
 	init.cap = (struct ibv_qp_cap){.max_send_wr = c->sq_depth,
 		.max_recv_wr = c->rq_depth,
 		.max_send_sge = c->sge_max,
@@ -151,27 +182,38 @@ static void make_end(struct sim_world *w, unsigned i)
 
 static uint32_t first_psn(struct sim_world *w)
 {
-	return (uint32_t)(sim_chance(&w->rng_setup, 0.5) ? sim_below(&w->rng_setup, 1 << 24) : 0x1000000 - sim_between(&w->rng_setup, 1, 200)) & RPWI_PSN_MASK;
+	return (uint32_t)(sim_chance(&w->rng_setup, 0.5)
+				  ? sim_below(&w->rng_setup, 1 << 24)
+				  : 0x1000000 - sim_between(&w->rng_setup, 1, 200)) &
+	       RPWI_PSN_MASK;
 }
 
 static void modify(struct sim_end *e, struct ibv_qp_attr *a, int mask, const struct rpwi_av *av)
 {
 	int rc = rpwi_qp_modify(&e->qp, a, mask, av, e->w->now_ns);
 	if (rc)
-		sim_fail(e->w, "end %u: modify to state %d is refused with %d", e->index, a->qp_state, rc);
+		sim_fail(e->w, "end %u: modify to state %d is refused with %d", e->index,
+			a->qp_state, rc);
 }
 
 static void connect_end(struct sim_end *e, uint32_t sq_psn, uint32_t rq_psn)
 {
 	const struct sim_config *c = &e->w->cfg;
-	e->av.flow = (struct rpwi_flow){.src = e->host->addr, .dst = e->peer->host->addr, .sport = (uint16_t)(0xc000 + e->index), .dport = RPWI_UDP_PORT};
+	e->av.flow = (struct rpwi_flow){.src = e->host->addr,
+		.dst = e->peer->host->addr,
+		.sport = (uint16_t)(0xc000 + e->index),
+		.dport = RPWI_UDP_PORT};
 	e->av.cc = &e->host->cc;
 	bool rc = c->type == IBV_QPT_RC, ud = c->type == IBV_QPT_UD;
 	struct ibv_qp_attr a = {.qp_state = IBV_QPS_INIT,
 		.port_num = 1,
 		.qkey = SIM_QKEY,
-		.qp_access_flags = IBV_ACCESS_REMOTE_WRITE | (rc ? IBV_ACCESS_REMOTE_READ | IBV_ACCESS_REMOTE_ATOMIC : 0)};
-	modify(e, &a, IBV_QP_STATE | IBV_QP_PKEY_INDEX | IBV_QP_PORT | (ud ? IBV_QP_QKEY : IBV_QP_ACCESS_FLAGS), NULL);
+		.qp_access_flags = IBV_ACCESS_REMOTE_WRITE |
+				   (rc ? IBV_ACCESS_REMOTE_READ | IBV_ACCESS_REMOTE_ATOMIC : 0)};
+	modify(e, &a,
+		IBV_QP_STATE | IBV_QP_PKEY_INDEX | IBV_QP_PORT |
+			(ud ? IBV_QP_QKEY : IBV_QP_ACCESS_FLAGS),
+		NULL);
 	a = (struct ibv_qp_attr){.qp_state = IBV_QPS_RTR,
 		.path_mtu = mtu_enum(c),
 		.dest_qp_num = e->peer->qp.qpn,
@@ -180,22 +222,38 @@ static void connect_end(struct sim_end *e, uint32_t sq_psn, uint32_t rq_psn)
 		.min_rnr_timer = c->min_rnr_timer,
 		.ah_attr = {.is_global = 1, .port_num = 1}};
 	modify(e, &a,
-		IBV_QP_STATE | (ud ? 0 : IBV_QP_AV | IBV_QP_PATH_MTU | IBV_QP_DEST_QPN | IBV_QP_RQ_PSN) |
+		IBV_QP_STATE |
+			(ud ? 0 : IBV_QP_AV | IBV_QP_PATH_MTU | IBV_QP_DEST_QPN | IBV_QP_RQ_PSN) |
 			(rc ? IBV_QP_MAX_DEST_RD_ATOMIC | IBV_QP_MIN_RNR_TIMER : 0),
 		ud ? NULL : &e->av);
-	a = (struct ibv_qp_attr){
-		.qp_state = IBV_QPS_RTS, .sq_psn = sq_psn, .timeout = c->timeout, .retry_cnt = 7, .rnr_retry = 7, .max_rd_atomic = (uint8_t)c->rd_atomic};
-	modify(e, &a, IBV_QP_STATE | IBV_QP_SQ_PSN | (rc ? IBV_QP_TIMEOUT | IBV_QP_RETRY_CNT | IBV_QP_RNR_RETRY | IBV_QP_MAX_QP_RD_ATOMIC : 0), NULL);
+	a = (struct ibv_qp_attr){.qp_state = IBV_QPS_RTS,
+		.sq_psn = sq_psn,
+		.timeout = c->timeout,
+		.retry_cnt = 7,
+		.rnr_retry = 7,
+		.max_rd_atomic = (uint8_t)c->rd_atomic};
+	modify(e, &a,
+		IBV_QP_STATE | IBV_QP_SQ_PSN |
+			(rc ? IBV_QP_TIMEOUT | IBV_QP_RETRY_CNT | IBV_QP_RNR_RETRY |
+						IBV_QP_MAX_QP_RD_ATOMIC
+			    : 0),
+		NULL);
 }
 
 static void plan_stop(struct sim_world *w, struct sim_host *h)
 {
-	h->stop_from_ns = w->cfg.stop_ns ? w->now_ns + sim_below(&w->rng_stop, RUN_MAX_NS) : RPWI_NEVER;
-	h->stop_to_ns = w->cfg.stop_ns ? h->stop_from_ns + sim_between(&w->rng_stop, STOP_MIN_NS, w->cfg.stop_ns) : RPWI_NEVER;
+	h->stop_from_ns =
+		w->cfg.stop_ns ? w->now_ns + sim_below(&w->rng_stop, RUN_MAX_NS) : RPWI_NEVER;
+	h->stop_to_ns = w->cfg.stop_ns ? h->stop_from_ns + sim_between(&w->rng_stop, STOP_MIN_NS,
+								   w->cfg.stop_ns)
+				       : RPWI_NEVER;
 }
 
 /* When this host does what is due at `at_ns`: not while it is stopped. */
-static uint64_t runs_at(const struct sim_host *h, uint64_t at_ns) { return at_ns >= h->stop_from_ns && at_ns < h->stop_to_ns ? h->stop_to_ns : at_ns; }
+static uint64_t runs_at(const struct sim_host *h, uint64_t at_ns)
+{
+	return at_ns >= h->stop_from_ns && at_ns < h->stop_to_ns ? h->stop_to_ns : at_ns;
+}
 
 static void set_up(struct sim_world *w)
 {
@@ -213,7 +271,9 @@ static void set_up(struct sim_world *w)
 		connect_end(&w->ends[i + 1], psn1, psn0);
 	}
 	for (uint64_t m = 0; m < c->messages; m++)
-		w->ends[c->one_way ? 2 * sim_below(&w->rng_setup, c->conns) : sim_below(&w->rng_setup, w->nends)].to_post++;
+		w->ends[c->one_way ? 2 * sim_below(&w->rng_setup, c->conns)
+				   : sim_below(&w->rng_setup, w->nends)]
+			.to_post++;
 	sim_failure_plan(w);
 	plan_stop(w, &w->host[0]);
 	plan_stop(w, &w->host[1]);
@@ -249,13 +309,15 @@ static void tear_down(struct sim_world *w)
 /* Send all that a host's QPs may send. A plain ACK may be held for a while, as the device does. */
 static void pump(struct sim_world *w, struct sim_host *h)
 {
-	unsigned calls = 0, first = w->turn++; /* the window is the host's: each QP comes first in its turn */
+	unsigned calls = 0,
+		 first = w->turn++; /* the window is the host's: each QP comes first in its turn */
 	for (unsigned k = 0; k < w->nends; k++) {
 		unsigned i = (first + k) % w->nends;
 		struct sim_end *e = &w->ends[i];
 		if (e->host != h)
 			continue;
-		bool hold = e->held ? w->now_ns < e->hold_until_ns : rpwi_qp_ack_owed(&e->qp) && sim_chance(&w->rng_app, 0.5);
+		bool hold = e->held ? w->now_ns < e->hold_until_ns
+				    : rpwi_qp_ack_owed(&e->qp) && sim_chance(&w->rng_app, 0.5);
 		while (rpwi_qp_tx_ready(&e->qp, hold, w->now_ns)) {
 			rpwi_txb_reset(w->txb);
 			if (sim_chance(&w->rng_app, 0.1))
@@ -265,7 +327,10 @@ static void pump(struct sim_world *w, struct sim_host *h)
 				sim_link_send(e, w->txb);
 			rpwi_qp_tx_done(&e->qp);
 			if (++calls > CALLS_AT_ONE_TIME_MAX)
-				sim_fail(w, "end %u: has something to send, and sends nothing or for ever", i);
+				sim_fail(w,
+					"end %u: has something to send, and sends nothing or for "
+					"ever",
+					i);
 		}
 		bool owed = rpwi_qp_ack_owed(&e->qp);
 		if (owed && !e->held)
@@ -290,7 +355,8 @@ static void run_timers(struct sim_world *w)
 		if (due && rpwi_qp_deadline(&e->qp) <= w->now_ns) {
 			rpwi_qp_timer(&e->qp, w->now_ns);
 			if (w->cfg.trace)
-				fprintf(stderr, "%12llu ns  end %u timer; retries left %u\n", (unsigned long long)w->now_ns, i, e->qp.retry_left);
+				fprintf(stderr, "%12llu ns  end %u timer; retries left %u\n",
+					(unsigned long long)w->now_ns, i, e->qp.retry_left);
 		}
 		if (due)
 			pump(w, e->host);
@@ -313,7 +379,8 @@ static void handle(struct sim_world *w, struct sim_event *ev)
 /* The next thing that happens; false when nothing will ever happen any more. */
 static bool step(struct sim_world *w, unsigned *still)
 {
-	uint64_t deadline = RPWI_NEVER, event = w->nheap ? w->heap[0].at_ns : RPWI_NEVER, before_ns = w->now_ns;
+	uint64_t deadline = RPWI_NEVER, event = w->nheap ? w->heap[0].at_ns : RPWI_NEVER,
+		 before_ns = w->now_ns;
 	for (unsigned i = 0; i < w->nends; i++)
 		deadline = RPWI_MIN(deadline, end_deadline(&w->ends[i]));
 	if (deadline == RPWI_NEVER && event == RPWI_NEVER)
@@ -357,9 +424,12 @@ static const char *where_it_hangs(const struct sim_world *w)
 	for (unsigned i = 0; i < w->nends && n < sizeof(text) - 200; i++) {
 		const struct sim_end *e = &w->ends[i];
 		n += (size_t)snprintf(text + n, sizeof(text) - n,
-			"; end %u: %llu to post, [%llu, %llu) outstanding, una %x nxt %x, %u receives posted, blocked %d, ready %d", i,
-			(unsigned long long)e->to_post, (unsigned long long)e->op_head, (unsigned long long)e->op_tail, e->qp.una & RPWI_PSN_MASK,
-			e->qp.nxt & RPWI_PSN_MASK, rpwi_rq_count(e->rq), rpwi_qp_blocked(&e->qp), rpwi_qp_tx_ready(&e->qp, false, w->now_ns));
+			"; end %u: %llu to post, [%llu, %llu) outstanding, una %x nxt %x, %u "
+			"receives posted, blocked %d, ready %d",
+			i, (unsigned long long)e->to_post, (unsigned long long)e->op_head,
+			(unsigned long long)e->op_tail, e->qp.una & RPWI_PSN_MASK,
+			e->qp.nxt & RPWI_PSN_MASK, rpwi_rq_count(e->rq), rpwi_qp_blocked(&e->qp),
+			rpwi_qp_tx_ready(&e->qp, false, w->now_ns));
 	}
 	return text;
 }
@@ -372,7 +442,8 @@ static void run_world(struct sim_world *w)
 		if (!step(w, &still))
 			sim_fail(w, "nothing will happen any more%s", where_it_hangs(w));
 		if (w->now_ns - w->last_progress_ns > STUCK_NS)
-			sim_fail(w, "no completion for %llu s%s", (unsigned long long)(STUCK_NS / RPWI_NS_PER_S), where_it_hangs(w));
+			sim_fail(w, "no completion for %llu s%s",
+				(unsigned long long)(STUCK_NS / RPWI_NS_PER_S), where_it_hangs(w));
 	}
 	while (w->nheap) /* what is still under way are ghosts: none may change anything */
 		step(w, &still);
@@ -383,7 +454,12 @@ static void run_world(struct sim_world *w)
 static int run_seed(const struct sim_config *cfg)
 {
 	struct sim_world *w = &world;
-	struct sim_world fresh = {.cfg = *cfg, .heap = w->heap, .heap_cap = w->heap_cap, .free_packets = w->free_packets, .txb = w->txb, .n = w->n};
+	struct sim_world fresh = {.cfg = *cfg,
+		.heap = w->heap,
+		.heap_cap = w->heap_cap,
+		.free_packets = w->free_packets,
+		.txb = w->txb,
+		.n = w->n};
 	fresh.rng_setup.s = sim_mix(cfg->seed ^ 0x11);
 	fresh.rng_link.s = sim_mix(cfg->seed ^ 0x22);
 	fresh.rng_app.s = sim_mix(cfg->seed ^ 0x33);
@@ -424,8 +500,10 @@ static const struct option options[] = {
 
 static const char usage[] =
 	"usage: sim [--seed N] [--seeds COUNT] [--messages M] [--keep-going] [--trace]\n"
-	"           [--loss P] [--dup P] [--reorder P] [--corrupt P] [--late P] [--stall P] [--mtu BYTES] [--size-max BYTES] [--conns N]\n"
-	"           [--timeout CODE] [--stop MS] [--queue-max PACKETS] [--type rc|uc|ud] [--failure none|rkey|bounds|misaligned|lkey|long|death]\n"
+	"           [--loss P] [--dup P] [--reorder P] [--corrupt P] [--late P] [--stall P] [--mtu "
+	"BYTES] [--size-max BYTES] [--conns N]\n"
+	"           [--timeout CODE] [--stop MS] [--queue-max PACKETS] [--type rc|uc|ud] "
+	"[--failure none|rkey|bounds|misaligned|lkey|long|death]\n"
 	"What is not given is drawn from the seed. Exits with 1 when a seed fails.\n";
 
 static double rate(const char *text)
@@ -444,7 +522,8 @@ static uint64_t number(const char *text, uint64_t min, uint64_t max)
 	char *end;
 	uint64_t v = strtoull(text, &end, 0);
 	if (end == text || *end || v < min || v > max) {
-		fprintf(stderr, "sim: \"%s\" is not a number from %llu to %llu\n", text, (unsigned long long)min, (unsigned long long)max);
+		fprintf(stderr, "sim: \"%s\" is not a number from %llu to %llu\n", text,
+			(unsigned long long)min, (unsigned long long)max);
 		exit(2);
 	}
 	return v;
@@ -607,14 +686,22 @@ int main(int argc, char **argv)
 		failures += (uint64_t)run_seed(&c);
 	}
 	const struct sim_counts *n = &world.n;
-	printf("seeds %llu..%llu: %llu messages, %.1f MB, %llu packets (%llu lost, %llu duplicated, %llu reordered, %llu corrupted, %llu late, %llu "
+	printf("seeds %llu..%llu: %llu messages, %.1f MB, %llu packets (%llu lost, %llu "
+	       "duplicated, %llu reordered, %llu corrupted, %llu late, %llu "
 	       "overflowed), "
-	       "%llu sent again, %llu probes, %llu stops, %llu time-outs, %llu RNR, %llu gaps; %llu requests failed as meant, %llu flushed, %llu datagrams "
+	       "%llu sent again, %llu probes, %llu stops, %llu time-outs, %llu RNR, %llu gaps; "
+	       "%llu requests failed as meant, %llu flushed, %llu datagrams "
 	       "lost; %llu seeds failed\n",
-		(unsigned long long)g.seed, (unsigned long long)last, (unsigned long long)n->messages, (double)n->bytes / 1e6, (unsigned long long)n->packets,
-		(unsigned long long)n->lost, (unsigned long long)n->duplicated, (unsigned long long)n->reordered, (unsigned long long)n->corrupted,
-		(unsigned long long)n->late, (unsigned long long)n->overflowed, (unsigned long long)n->retransmits, (unsigned long long)n->probes,
-		(unsigned long long)n->stops, (unsigned long long)n->timeouts, (unsigned long long)n->rnr, (unsigned long long)n->seq_naks,
-		(unsigned long long)n->failures, (unsigned long long)n->flushed, (unsigned long long)n->undelivered, (unsigned long long)failures);
+		(unsigned long long)g.seed, (unsigned long long)last,
+		(unsigned long long)n->messages, (double)n->bytes / 1e6,
+		(unsigned long long)n->packets, (unsigned long long)n->lost,
+		(unsigned long long)n->duplicated, (unsigned long long)n->reordered,
+		(unsigned long long)n->corrupted, (unsigned long long)n->late,
+		(unsigned long long)n->overflowed, (unsigned long long)n->retransmits,
+		(unsigned long long)n->probes, (unsigned long long)n->stops,
+		(unsigned long long)n->timeouts, (unsigned long long)n->rnr,
+		(unsigned long long)n->seq_naks, (unsigned long long)n->failures,
+		(unsigned long long)n->flushed, (unsigned long long)n->undelivered,
+		(unsigned long long)failures);
 	return failures ? 1 : 0;
 }

@@ -23,29 +23,56 @@ static inline uint64_t sim_mix(uint64_t x)
 	return x ^ x >> 31;
 }
 static inline uint64_t sim_rand(struct sim_rng *r) { return sim_mix(r->s += 0x9e3779b97f4a7c15); }
-static inline uint64_t sim_below(struct sim_rng *r, uint64_t n) { return (uint64_t)((unsigned __int128)sim_rand(r) * n >> 64); }
-static inline uint64_t sim_between(struct sim_rng *r, uint64_t lo, uint64_t hi) { return lo + sim_below(r, hi - lo + 1); }
-static inline bool sim_chance(struct sim_rng *r, double p) { return (double)(sim_rand(r) >> 11) * 0x1p-53 < p; }
+static inline uint64_t sim_below(struct sim_rng *r, uint64_t n)
+{
+	return (uint64_t)((unsigned __int128)sim_rand(r) * n >> 64);
+}
+static inline uint64_t sim_between(struct sim_rng *r, uint64_t lo, uint64_t hi)
+{
+	return lo + sim_below(r, hi - lo + 1);
+}
+static inline bool sim_chance(struct sim_rng *r, double p)
+{
+	return (double)(sim_rand(r) >> 11) * 0x1p-53 < p;
+}
 
 /* What may go wrong for good, in one request of one end or, with DEATH, to a whole connection: see failure.c. */
-enum sim_failure { SIM_NO_FAILURE, SIM_BAD_RKEY, SIM_OUT_OF_BOUNDS, SIM_MISALIGNED, SIM_BAD_LKEY, SIM_TOO_LONG, SIM_DEATH, SIM_FAILURES };
+enum sim_failure {
+	SIM_NO_FAILURE,
+	SIM_BAD_RKEY,
+	SIM_OUT_OF_BOUNDS,
+	SIM_MISALIGNED,
+	SIM_BAD_LKEY,
+	SIM_TOO_LONG,
+	SIM_DEATH,
+	SIM_FAILURES
+};
 
 /* What a seed stands for; each may be set on the command line instead. */
 struct sim_config {
 	uint64_t seed, messages; /* messages: altogether, over all QPs */
 	double loss, dup, reorder, corrupt, late;
-	double stall;     /* how often a program is slow to post receives: RNR */
-	uint64_t stop_ns; /* hosts stop for 5 ms to so long now and then: their packets wait, their timers are late */
+	double stall; /* how often a program is slow to post receives: RNR */
+	uint64_t
+		stop_ns; /* hosts stop for 5 ms to so long now and then: their packets wait, their timers are late */
 	uint64_t delay_ns, jitter_ns;
 	unsigned conns;
-	uint32_t mtu, size_max, sq_depth, rq_depth, sge_max, inline_max, cwnd_max, rd_atomic, queue_max;
+	uint32_t mtu, size_max, sq_depth, rq_depth, sge_max, inline_max, cwnd_max, rd_atomic,
+		queue_max;
 	uint8_t timeout, min_rnr_timer;
 	enum ibv_qp_type type;
 	enum sim_failure failure; /* what goes wrong for good in this run, once */
 	bool srq, one_way, sig_all, trace, timers_first;
 };
 
-enum { SIM_CONNS_MAX = 4, SIM_ENDS_MAX = 2 * SIM_CONNS_MAX, SIM_SGE_MAX = 4, SIM_SLOT_GAP = 16, SIM_HOT_WORDS = 4, SIM_QKEY = 0x11223344 };
+enum {
+	SIM_CONNS_MAX = 4,
+	SIM_ENDS_MAX = 2 * SIM_CONNS_MAX,
+	SIM_SGE_MAX = 4,
+	SIM_SLOT_GAP = 16,
+	SIM_HOT_WORDS = 4,
+	SIM_QKEY = 0x11223344
+};
 
 /* One message as its sender knows it. */
 struct sim_op {
@@ -103,12 +130,14 @@ struct sim_end {
 	struct sim_region own_recv_region, *recv_region;
 	struct sim_recv *own_recv, *recv;
 	struct sim_region region[SIM_USES]; /* SIM_RECV unused: own_recv_region */
-	uint8_t *shadow;                    /* what region[SIM_REMOTE] has to hold, hot words as of the last post */
-	struct sim_op *ops;                 /* ring: [op_head, op_tail) posted and not known complete */
-	uint64_t op_head, op_tail, op_exec; /* op_exec: next whose effect on the peer's receive queue is expected */
+	uint8_t *shadow;    /* what region[SIM_REMOTE] has to hold, hot words as of the last post */
+	struct sim_op *ops; /* ring: [op_head, op_tail) posted and not known complete */
+	uint64_t op_head, op_tail,
+		op_exec; /* op_exec: next whose effect on the peer's receive queue is expected */
 	uint64_t to_post;
 	uint64_t recv_posted, recv_done; /* of the QP's own queue: first in, first out */
-	struct sim_op *history;          /* UC, UD: all that was ever posted; deliveries are looked up in it */
+	struct sim_op
+		*history; /* UC, UD: all that was ever posted; deliveries are looked up in it */
 	uint64_t history_len, history_next, delivered;
 	uint64_t broken_at_ns;   /* when the first request or receive of it failed; RPWI_NEVER */
 	uint64_t quiet_since_ns; /* since when it waits for the next completion */
@@ -138,8 +167,9 @@ struct sim_event {
 };
 
 struct sim_counts {
-	uint64_t packets, lost, duplicated, reordered, corrupted, late, overflowed, retransmits, probes, stops, timeouts, rnr, seq_naks, messages, bytes,
-		undelivered, failures, flushed;
+	uint64_t packets, lost, duplicated, reordered, corrupted, late, overflowed, retransmits,
+		probes, stops, timeouts, rnr, seq_naks, messages, bytes, undelivered, failures,
+		flushed;
 };
 
 struct sim_world {
@@ -162,13 +192,15 @@ struct sim_world {
 };
 
 /* End the run: prints what went wrong and how to replay it; does not return. */
-void sim_fail(struct sim_world *w, const char *fmt, ...) __attribute__((format(printf, 2, 3), noreturn));
+void sim_fail(struct sim_world *w, const char *fmt, ...)
+	__attribute__((format(printf, 2, 3), noreturn));
 
 /* link.c */
 void sim_schedule(struct sim_world *w, uint64_t at_ns, struct sim_packet *p, struct sim_end *app);
 struct sim_event sim_next_event(struct sim_world *w);
 void sim_link_send(struct sim_end *from, const struct rpwi_txb *b);
-bool sim_link_receive(struct sim_end *to, struct sim_packet *p); /* false: it was bad and is dropped */
+bool sim_link_receive(
+	struct sim_end *to, struct sim_packet *p); /* false: it was bad and is dropped */
 void sim_packet_free(struct sim_world *w, struct sim_packet *p);
 
 /* memory.c */
@@ -186,14 +218,22 @@ void sim_on_complete(struct rpwi_qp *qp, bool recv, const struct ibv_wc *wc, boo
 void sim_on_event(struct rpwi_qp *qp, enum ibv_event_type type);
 bool sim_end_done(const struct sim_end *e);
 uint8_t sim_junk_of(unsigned slot); /* what a receive slot holds where nothing was received */
-static inline uint32_t sim_recv_size(const struct sim_config *c) { return c->size_max + (c->type == IBV_QPT_UD ? RPWI_GRH_LEN : 0); }
-static inline uint32_t sim_slot_size(const struct sim_config *c) { return sim_recv_size(c) + (SIM_SGE_MAX + 1) * SIM_SLOT_GAP; }
+static inline uint32_t sim_recv_size(const struct sim_config *c)
+{
+	return c->size_max + (c->type == IBV_QPT_UD ? RPWI_GRH_LEN : 0);
+}
+static inline uint32_t sim_slot_size(const struct sim_config *c)
+{
+	return sim_recv_size(c) + (SIM_SGE_MAX + 1) * SIM_SLOT_GAP;
+}
 void sim_check_at_end(struct sim_world *w);
-void sim_check_landing(struct sim_end *e, struct sim_recv *r, const struct sim_op *op, uint32_t slot);
+void sim_check_landing(
+	struct sim_end *e, struct sim_recv *r, const struct sim_op *op, uint32_t slot);
 
 /* failure.c */
 void sim_failure_plan(struct sim_world *w);
-bool sim_failure_due(const struct sim_end *e); /* is the request about to be made the one that is to fail? */
+bool sim_failure_due(
+	const struct sim_end *e); /* is the request about to be made the one that is to fail? */
 void sim_failure_make(struct sim_end *e, struct sim_op *op, struct ibv_send_wr *wr);
 void sim_failure_tick(struct sim_world *w);
 void sim_failed_send(struct sim_end *e, const struct ibv_wc *wc);
@@ -208,7 +248,10 @@ struct sim_op *sim_datagram_write(struct sim_end *by, uint64_t off, const void *
 void sim_datagram_check_at_end(struct sim_end *e);
 static inline bool sim_is_rc(const struct sim_world *w) { return w->cfg.type == IBV_QPT_RC; }
 
-static inline struct sim_op *sim_op_at(const struct sim_end *e, uint64_t i) { return &e->ops[i % e->w->cfg.sq_depth]; }
+static inline struct sim_op *sim_op_at(const struct sim_end *e, uint64_t i)
+{
+	return &e->ops[i % e->w->cfg.sq_depth];
+}
 /* The oldest request that may still have effects: what a QP in error has flushed may be under way. */
 static inline uint64_t sim_op_oldest(const struct sim_end *e)
 {
@@ -217,10 +260,25 @@ static inline uint64_t sim_op_oldest(const struct sim_end *e)
 }
 
 static inline bool sim_is_read(enum ibv_wr_opcode o) { return o == IBV_WR_RDMA_READ; }
-static inline bool sim_is_write(enum ibv_wr_opcode o) { return o == IBV_WR_RDMA_WRITE || o == IBV_WR_RDMA_WRITE_WITH_IMM; }
-static inline bool sim_is_send(enum ibv_wr_opcode o) { return o == IBV_WR_SEND || o == IBV_WR_SEND_WITH_IMM || o == IBV_WR_SEND_WITH_INV; }
-static inline bool sim_is_atomic(enum ibv_wr_opcode o) { return o == IBV_WR_ATOMIC_CMP_AND_SWP || o == IBV_WR_ATOMIC_FETCH_AND_ADD; }
-static inline bool sim_has_imm(enum ibv_wr_opcode o) { return o == IBV_WR_SEND_WITH_IMM || o == IBV_WR_RDMA_WRITE_WITH_IMM; }
-static inline bool sim_takes_recv(enum ibv_wr_opcode o) { return sim_is_send(o) || o == IBV_WR_RDMA_WRITE_WITH_IMM; }
+static inline bool sim_is_write(enum ibv_wr_opcode o)
+{
+	return o == IBV_WR_RDMA_WRITE || o == IBV_WR_RDMA_WRITE_WITH_IMM;
+}
+static inline bool sim_is_send(enum ibv_wr_opcode o)
+{
+	return o == IBV_WR_SEND || o == IBV_WR_SEND_WITH_IMM || o == IBV_WR_SEND_WITH_INV;
+}
+static inline bool sim_is_atomic(enum ibv_wr_opcode o)
+{
+	return o == IBV_WR_ATOMIC_CMP_AND_SWP || o == IBV_WR_ATOMIC_FETCH_AND_ADD;
+}
+static inline bool sim_has_imm(enum ibv_wr_opcode o)
+{
+	return o == IBV_WR_SEND_WITH_IMM || o == IBV_WR_RDMA_WRITE_WITH_IMM;
+}
+static inline bool sim_takes_recv(enum ibv_wr_opcode o)
+{
+	return sim_is_send(o) || o == IBV_WR_RDMA_WRITE_WITH_IMM;
+}
 
 #endif

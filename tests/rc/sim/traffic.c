@@ -58,21 +58,30 @@ static bool post_one_recv(struct sim_end *e)
 	if (slot < 0)
 		return false;
 	struct sim_recv *r = &e->recv[slot];
-	*r = (struct sim_recv){.posted = true, .total = sim_recv_size(&w->cfg), .junk = sim_junk_of((unsigned)slot), .serial = e->recv_posted++};
+	*r = (struct sim_recv){.posted = true,
+		.total = sim_recv_size(&w->cfg),
+		.junk = sim_junk_of((unsigned)slot),
+		.serial = e->recv_posted++};
 	r->nsge = cut(w, r->total, w->cfg.sge_max, off, n);
 	for (unsigned i = 0; i < r->nsge; i++) {
 		r->piece[i].off = (uint32_t)slot * sim_slot_size(&w->cfg) + off[i];
 		r->piece[i].len = n[i];
-		sge[i] = (struct ibv_sge){.addr = e->recv_region->iova + r->piece[i].off, .length = n[i], .lkey = e->recv_region->lkey};
+		sge[i] = (struct ibv_sge){.addr = e->recv_region->iova + r->piece[i].off,
+			.length = n[i],
+			.lkey = e->recv_region->lkey};
 	}
 	struct ibv_recv_wr wr = {.wr_id = (uint64_t)slot, .sg_list = sge, .num_sge = (int)r->nsge};
 	int rc = rpwi_rq_post(e->rq, &wr);
 	if (rc)
-		sim_fail(w, "end %u: a receive into a queue with room is refused: %d", e->index, rc);
+		sim_fail(
+			w, "end %u: a receive into a queue with room is refused: %d", e->index, rc);
 	return true;
 }
 
-static bool recv_room(struct sim_end *e) { return rpwi_rq_count(e->rq) < e->w->cfg.rq_depth && free_recv_slot(e) >= 0; }
+static bool recv_room(struct sim_end *e)
+{
+	return rpwi_rq_count(e->rq) < e->w->cfg.rq_depth && free_recv_slot(e) >= 0;
+}
 
 static void post_receives(struct sim_end *e)
 {
@@ -112,7 +121,9 @@ static enum ibv_wr_opcode pick_opcode(struct sim_world *w)
 		for (size_t i = 0; i < RPWI_ARRAY_LEN(table); r -= table[i].weight, i++)
 			if (r < table[i].weight) {
 				if ((!table[i].rd || w->cfg.rd_atomic) &&
-					(type == IBV_QPT_RC || (type == IBV_QPT_UC && table[i].uc) || (type == IBV_QPT_UD && table[i].ud)))
+					(type == IBV_QPT_RC ||
+						(type == IBV_QPT_UC && table[i].uc) ||
+						(type == IBV_QPT_UD && table[i].ud)))
 					return table[i].opcode;
 				break;
 			}
@@ -127,17 +138,20 @@ static uint32_t pick_len(struct sim_world *w)
 	while (1u << bits < c->size_max)
 		bits++;
 	if (sim_chance(&w->rng_app, 0.2)) /* at and beside packet boundaries */
-		len = (int64_t)(c->mtu * sim_below(&w->rng_app, 4)) + (int64_t)sim_below(&w->rng_app, 3) - 1;
+		len = (int64_t)(c->mtu * sim_below(&w->rng_app, 4)) +
+		      (int64_t)sim_below(&w->rng_app, 3) - 1;
 	else
 		len = (int64_t)sim_below(&w->rng_app, 1ull << sim_below(&w->rng_app, bits + 1));
-	return (uint32_t)RPWI_MIN(RPWI_MAX(len, 0), c->type == IBV_QPT_UD ? RPWI_MIN(c->size_max, c->mtu) : c->size_max);
+	return (uint32_t)RPWI_MIN(RPWI_MAX(len, 0),
+		c->type == IBV_QPT_UD ? RPWI_MIN(c->size_max, c->mtu) : c->size_max);
 }
 
 static bool overlaps(const struct sim_end *e, uint64_t off, uint64_t len)
 {
 	for (uint64_t i = e->op_head; i < e->op_tail; i++) {
 		const struct sim_op *op = sim_op_at(e, i);
-		bool remote = sim_is_write(op->opcode) || sim_is_read(op->opcode) || sim_is_atomic(op->opcode);
+		bool remote = sim_is_write(op->opcode) || sim_is_read(op->opcode) ||
+			      sim_is_atomic(op->opcode);
 		if (remote && off < op->remote_off + op->len && op->remote_off < off + len)
 			return true;
 	}
@@ -183,13 +197,17 @@ static struct sim_op *make_op(struct sim_end *e)
 {
 	struct sim_world *w = e->w;
 	struct sim_op *op = sim_op_at(e, e->op_tail);
-	*op = (struct sim_op){.id = e->op_tail, .opcode = pick_opcode(w), .slot = (unsigned)(e->op_tail % w->cfg.sq_depth), .after_failure = sim_broken(e)};
+	*op = (struct sim_op){.id = e->op_tail,
+		.opcode = pick_opcode(w),
+		.slot = (unsigned)(e->op_tail % w->cfg.sq_depth),
+		.after_failure = sim_broken(e)};
 	op->pattern = sim_mix(w->cfg.seed * 0x10001 + e->index) + (op->id << 32);
 	op->imm = (uint32_t)sim_rand(&w->rng_app);
 	op->inv_key = (uint32_t)sim_mix(op->pattern);
 	op->solicited = sim_chance(&w->rng_app, 0.2) && sim_takes_recv(op->opcode);
 	op->len = sim_is_atomic(op->opcode) ? 8 : op->opcode == IBV_WR_LOCAL_INV ? 0 : pick_len(w);
-	if ((sim_is_write(op->opcode) || sim_is_read(op->opcode) || sim_is_atomic(op->opcode)) && !pick_target(e, op)) {
+	if ((sim_is_write(op->opcode) || sim_is_read(op->opcode) || sim_is_atomic(op->opcode)) &&
+		!pick_target(e, op)) {
 		op->opcode = IBV_WR_SEND;
 		op->remote_off = 0;
 	}
@@ -199,7 +217,9 @@ static struct sim_op *make_op(struct sim_end *e)
 		op->inv_key = 0;
 	bool last = e->to_post == 1 || e->op_tail + 1 - e->op_head == w->cfg.sq_depth;
 	op->signaled = w->cfg.sig_all || last || sim_chance(&w->rng_app, 0.6);
-	op->is_inline = op->len <= w->cfg.inline_max && (sim_is_send(op->opcode) || sim_is_write(op->opcode)) && sim_chance(&w->rng_app, 0.5);
+	op->is_inline = op->len <= w->cfg.inline_max &&
+			(sim_is_send(op->opcode) || sim_is_write(op->opcode)) &&
+			sim_chance(&w->rng_app, 0.5);
 	return op;
 }
 
@@ -215,9 +235,13 @@ static void place_data(struct sim_end *e, struct sim_op *op, struct ibv_sge *sge
 		op->piece[i].len = n[i];
 		sge[i] = (struct ibv_sge){.addr = r->iova + at, .length = n[i], .lkey = r->lkey};
 		if (op->is_inline)
-			sge[i] = (struct ibv_sge){.addr = (uintptr_t)(r->bytes + at), .length = n[i], .lkey = 0xbad};
+			sge[i] = (struct ibv_sge){
+				.addr = (uintptr_t)(r->bytes + at), .length = n[i], .lkey = 0xbad};
 		/* A READ's landing place holds something else than what is to come. */
-		sim_fill(r->bytes + at, sim_is_read(op->opcode) || sim_is_atomic(op->opcode) ? ~op->pattern : op->pattern, done, n[i]);
+		sim_fill(r->bytes + at,
+			sim_is_read(op->opcode) || sim_is_atomic(op->opcode) ? ~op->pattern
+									     : op->pattern,
+			done, n[i]);
 		done += n[i];
 	}
 }
@@ -225,7 +249,8 @@ static void place_data(struct sim_end *e, struct sim_op *op, struct ibv_sge *sge
 static void scribble(struct sim_end *e, const struct sim_op *op)
 {
 	for (unsigned i = 0; i < op->nsge; i++)
-		sim_fill(e->region[SIM_LOCAL].bytes + op->piece[i].off, ~op->pattern, 77, RPWI_MIN(op->piece[i].len, JUNK_CHECKED));
+		sim_fill(e->region[SIM_LOCAL].bytes + op->piece[i].off, ~op->pattern, 77,
+			RPWI_MIN(op->piece[i].len, JUNK_CHECKED));
 }
 
 static void post_one_send(struct sim_end *e)
@@ -235,8 +260,11 @@ static void post_one_send(struct sim_end *e)
 	struct ibv_sge sge[SIM_SGE_MAX];
 	struct sim_region *target = &e->peer->region[SIM_REMOTE];
 	place_data(e, op, sge);
-	struct ibv_send_wr wr = {.wr_id = op->id, .opcode = op->opcode, .sg_list = sge, .num_sge = (int)op->nsge};
-	wr.send_flags = (op->signaled ? IBV_SEND_SIGNALED : 0) | (op->solicited ? IBV_SEND_SOLICITED : 0) | (op->is_inline ? IBV_SEND_INLINE : 0) |
+	struct ibv_send_wr wr = {
+		.wr_id = op->id, .opcode = op->opcode, .sg_list = sge, .num_sge = (int)op->nsge};
+	wr.send_flags = (op->signaled ? IBV_SEND_SIGNALED : 0) |
+			(op->solicited ? IBV_SEND_SOLICITED : 0) |
+			(op->is_inline ? IBV_SEND_INLINE : 0) |
 			(sim_chance(&w->rng_app, 0.1) ? IBV_SEND_FENCE : 0);
 	if (sim_has_imm(op->opcode))
 		wr.imm_data = op->imm;
@@ -245,7 +273,8 @@ static void post_one_send(struct sim_end *e)
 	if (sim_is_atomic(op->opcode)) {
 		wr.wr.atomic.remote_addr = target->iova + op->remote_off;
 		wr.wr.atomic.rkey = target->rkey;
-		wr.wr.atomic.compare_add = op->opcode == IBV_WR_ATOMIC_FETCH_AND_ADD ? op->swap_add : op->compare;
+		wr.wr.atomic.compare_add =
+			op->opcode == IBV_WR_ATOMIC_FETCH_AND_ADD ? op->swap_add : op->compare;
 		wr.wr.atomic.swap = op->swap_add;
 	} else if (sim_is_write(op->opcode) || sim_is_read(op->opcode)) {
 		wr.wr.rdma.remote_addr = target->iova + op->remote_off;
@@ -265,13 +294,19 @@ static void post_one_send(struct sim_end *e)
 	e->to_post--;
 	int rc = rpwi_qp_post_send(&e->qp, &wr, w->cfg.type == IBV_QPT_UD ? &e->av : NULL);
 	if (rc)
-		sim_fail(w, "end %u: request %llu, opcode %d, is refused with %d; %llu of %u outstanding", e->index, (unsigned long long)op->id, op->opcode, rc,
+		sim_fail(w,
+			"end %u: request %llu, opcode %d, is refused with %d; %llu of %u "
+			"outstanding",
+			e->index, (unsigned long long)op->id, op->opcode, rc,
 			(unsigned long long)(e->op_tail - 1 - e->op_head), w->cfg.sq_depth);
 	if (op->is_inline) /* the data was taken: the program may use its buffer again */
 		scribble(e, op);
 }
 
-static bool send_room(const struct sim_end *e) { return e->to_post && e->op_tail - e->op_head < e->w->cfg.sq_depth; }
+static bool send_room(const struct sim_end *e)
+{
+	return e->to_post && e->op_tail - e->op_head < e->w->cfg.sq_depth;
+}
 
 void sim_app_step(struct sim_end *e)
 {
@@ -279,11 +314,13 @@ void sim_app_step(struct sim_end *e)
 	e->app_scheduled = false;
 	post_receives(e);
 	uint64_t n = sim_between(&w->rng_app, 0, w->cfg.sq_depth);
-	if (sim_broken(e) && e->in_link) /* what was flushed may still have effects: keep its records */
+	if (sim_broken(e) &&
+		e->in_link) /* what was flushed may still have effects: keep its records */
 		n = 0;
 	while (n-- && send_room(e))
 		post_one_send(e);
-	if (send_room(e) || (recv_room(e) && !sim_broken(e))) /* into a QP in error one could post for ever */
+	if (send_room(e) ||
+		(recv_room(e) && !sim_broken(e))) /* into a QP in error one could post for ever */
 		sim_app_wake(e);
 }
 
@@ -293,16 +330,21 @@ void sim_app_wake(struct sim_end *e)
 	if (e->app_scheduled)
 		return;
 	e->app_scheduled = true;
-	sim_schedule(w, w->now_ns + sim_below(&w->rng_app, 2 * (w->cfg.delay_ns + w->cfg.jitter_ns) + 1000), NULL, e);
+	sim_schedule(w,
+		w->now_ns + sim_below(&w->rng_app, 2 * (w->cfg.delay_ns + w->cfg.jitter_ns) + 1000),
+		NULL, e);
 }
 
 /* ---- Completions of requests ---- */
 
 static void check_target(struct sim_end *e, struct sim_op *op)
 {
-	if (!sim_matches(e->peer->region[SIM_REMOTE].bytes + op->remote_off, op->pattern, 0, op->len))
-		sim_fail(
-			e->w, "end %u: WRITE %llu of %u bytes is complete, but the target holds something else", e->index, (unsigned long long)op->id, op->len);
+	if (!sim_matches(
+		    e->peer->region[SIM_REMOTE].bytes + op->remote_off, op->pattern, 0, op->len))
+		sim_fail(e->w,
+			"end %u: WRITE %llu of %u bytes is complete, but the target holds "
+			"something else",
+			e->index, (unsigned long long)op->id, op->len);
 }
 
 static void check_landed(struct sim_end *e, const struct sim_op *op)
@@ -310,8 +352,11 @@ static void check_landed(struct sim_end *e, const struct sim_op *op)
 	const uint8_t *want = e->peer->shadow + op->remote_off;
 	for (unsigned i = 0; i < op->nsge; want += op->piece[i].len, i++)
 		if (memcmp(e->region[SIM_LOCAL].bytes + op->piece[i].off, want, op->piece[i].len))
-			sim_fail(e->w, "end %u: READ %llu of %u bytes at %llu brought something else than the target held", e->index,
-				(unsigned long long)op->id, op->len, (unsigned long long)op->remote_off);
+			sim_fail(e->w,
+				"end %u: READ %llu of %u bytes at %llu brought something else than "
+				"the target held",
+				e->index, (unsigned long long)op->id, op->len,
+				(unsigned long long)op->remote_off);
 }
 
 static void check_orig(struct sim_end *e, const struct sim_op *op)
@@ -319,8 +364,10 @@ static void check_orig(struct sim_end *e, const struct sim_op *op)
 	uint64_t got;
 	memcpy(&got, e->region[SIM_LOCAL].bytes + op->piece[0].off, 8);
 	if (got != op->expect_orig || !op->executed)
-		sim_fail(e->w, "end %u: atomic %llu returned %016llx, not %016llx%s", e->index, (unsigned long long)op->id, (unsigned long long)got,
-			(unsigned long long)op->expect_orig, op->executed ? "" : ", and was never executed");
+		sim_fail(e->w, "end %u: atomic %llu returned %016llx, not %016llx%s", e->index,
+			(unsigned long long)op->id, (unsigned long long)got,
+			(unsigned long long)op->expect_orig,
+			op->executed ? "" : ", and was never executed");
 }
 
 static void retire(struct sim_end *e, struct sim_op *op)
@@ -329,7 +376,8 @@ static void retire(struct sim_end *e, struct sim_op *op)
 	if (!sim_is_rc(w)) /* complete means sent, no more */
 		goto out;
 	if (sim_takes_recv(op->opcode) && e->op_exec <= op->id)
-		sim_fail(w, "end %u: request %llu is complete before its receive is", e->index, (unsigned long long)op->id);
+		sim_fail(w, "end %u: request %llu is complete before its receive is", e->index,
+			(unsigned long long)op->id);
 	if (sim_is_write(op->opcode)) {
 		check_target(e, op);
 		sim_fill(e->peer->shadow + op->remote_off, op->pattern, 0, op->len);
@@ -337,8 +385,10 @@ static void retire(struct sim_end *e, struct sim_op *op)
 		check_landed(e, op);
 	} else if (sim_is_atomic(op->opcode)) {
 		check_orig(e, op);
-	} else if ((op->opcode == IBV_WR_SEND_WITH_INV || op->opcode == IBV_WR_LOCAL_INV) && !op->executed) {
-		sim_fail(w, "end %u: request %llu is complete, but key %x was never invalidated", e->index, (unsigned long long)op->id, op->inv_key);
+	} else if ((op->opcode == IBV_WR_SEND_WITH_INV || op->opcode == IBV_WR_LOCAL_INV) &&
+		   !op->executed) {
+		sim_fail(w, "end %u: request %llu is complete, but key %x was never invalidated",
+			e->index, (unsigned long long)op->id, op->inv_key);
 	}
 out:
 	if (!op->is_inline)
@@ -351,31 +401,38 @@ static void on_send_complete(struct sim_end *e, const struct ibv_wc *wc)
 {
 	struct sim_world *w = e->w;
 	if (wc->status == IBV_WC_SUCCESS && sim_broken(e))
-		sim_fail(w, "end %u: request %llu succeeds after one that failed", e->index, (unsigned long long)wc->wr_id);
+		sim_fail(w, "end %u: request %llu succeeds after one that failed", e->index,
+			(unsigned long long)wc->wr_id);
 	if (wc->wr_id < e->op_head || wc->wr_id >= e->op_tail)
-		sim_fail(w, "end %u: request %llu completes, of [%llu, %llu) that are outstanding", e->index, (unsigned long long)wc->wr_id,
-			(unsigned long long)e->op_head, (unsigned long long)e->op_tail);
+		sim_fail(w, "end %u: request %llu completes, of [%llu, %llu) that are outstanding",
+			e->index, (unsigned long long)wc->wr_id, (unsigned long long)e->op_head,
+			(unsigned long long)e->op_tail);
 	struct sim_op *op = sim_op_at(e, wc->wr_id);
 	if (wc->status != IBV_WC_SUCCESS) {
-		while (e->op_head < wc->wr_id && !sim_op_at(e, e->op_head)->signaled && !e->send_failed) /* the ones before it went well */
+		while (e->op_head < wc->wr_id && !sim_op_at(e, e->op_head)->signaled &&
+			!e->send_failed) /* the ones before it went well */
 			retire(e, sim_op_at(e, e->op_head++));
 		sim_failed_send(e, wc);
 		return;
 	}
 	e->quiet_since_ns = w->now_ns;
 	if (op->bad)
-		sim_fail(w, "end %u: request %llu was made to fail (%d) and succeeds", e->index, (unsigned long long)wc->wr_id, w->cfg.failure);
+		sim_fail(w, "end %u: request %llu was made to fail (%d) and succeeds", e->index,
+			(unsigned long long)wc->wr_id, w->cfg.failure);
 	if (!op->signaled)
-		sim_fail(w, "end %u: request %llu completes, though it is not signaled", e->index, (unsigned long long)wc->wr_id);
+		sim_fail(w, "end %u: request %llu completes, though it is not signaled", e->index,
+			(unsigned long long)wc->wr_id);
 	if (wc->opcode != wc_opcode_of(op->opcode))
-		sim_fail(w, "end %u: request %llu completes as opcode %d, not %d", e->index, (unsigned long long)wc->wr_id, wc->opcode,
-			wc_opcode_of(op->opcode));
+		sim_fail(w, "end %u: request %llu completes as opcode %d, not %d", e->index,
+			(unsigned long long)wc->wr_id, wc->opcode, wc_opcode_of(op->opcode));
 	if ((sim_is_read(op->opcode) || sim_is_atomic(op->opcode)) && wc->byte_len != op->len)
-		sim_fail(w, "end %u: request %llu completes with %u bytes, not %u", e->index, (unsigned long long)wc->wr_id, wc->byte_len, op->len);
+		sim_fail(w, "end %u: request %llu completes with %u bytes, not %u", e->index,
+			(unsigned long long)wc->wr_id, wc->byte_len, op->len);
 	while (e->op_head <= wc->wr_id) {
 		op = sim_op_at(e, e->op_head);
 		if ((op->signaled || op->bad) && e->op_head != wc->wr_id)
-			sim_fail(w, "end %u: request %llu was passed over", e->index, (unsigned long long)e->op_head);
+			sim_fail(w, "end %u: request %llu was passed over", e->index,
+				(unsigned long long)e->op_head);
 		retire(e, op);
 		e->op_head++;
 	}
@@ -393,13 +450,18 @@ static struct sim_op *next_expected(struct sim_end *e)
 	return by->op_exec < by->op_tail ? sim_op_at(by, by->op_exec++) : NULL;
 }
 
-static bool all_junk(const uint8_t *p, size_t n, uint8_t junk) { return !n || (p[0] == junk && !memcmp(p, p + 1, n - 1)); }
+static bool all_junk(const uint8_t *p, size_t n, uint8_t junk)
+{
+	return !n || (p[0] == junk && !memcmp(p, p + 1, n - 1));
+}
 
 /* The message in the pieces, junk behind it and around them; then all junk again. UD: 40 bytes are before it (IB 11.4.1.2), whatever they hold. */
-void sim_check_landing(struct sim_end *e, struct sim_recv *r, const struct sim_op *op, uint32_t slot)
+void sim_check_landing(
+	struct sim_end *e, struct sim_recv *r, const struct sim_op *op, uint32_t slot)
 {
 	uint8_t *base = e->recv_region->bytes;
-	uint32_t begin = slot * sim_slot_size(&e->w->cfg), done = 0, len = sim_is_send(op->opcode) ? op->len : 0, gap = begin,
+	uint32_t begin = slot * sim_slot_size(&e->w->cfg), done = 0,
+		 len = sim_is_send(op->opcode) ? op->len : 0, gap = begin,
 		 grh = e->w->cfg.type == IBV_QPT_UD ? RPWI_GRH_LEN : 0;
 	bool uc = e->w->cfg.type == IBV_QPT_UC;
 	for (unsigned i = 0; i < r->nsge; i++) {
@@ -408,32 +470,41 @@ void sim_check_landing(struct sim_end *e, struct sim_recv *r, const struct sim_o
 		memset(p, r->junk, skip);
 		grh -= skip;
 		p += skip;
-		uint32_t n = RPWI_MIN(r->piece[i].len - skip, len - done), rest = RPWI_MIN(r->piece[i].len - skip - n, JUNK_CHECKED);
+		uint32_t n = RPWI_MIN(r->piece[i].len - skip, len - done),
+			 rest = RPWI_MIN(r->piece[i].len - skip - n, JUNK_CHECKED);
 		if (!sim_matches(p, op->pattern, done, n))
-			sim_fail(e->w, "end %u: message %llu of %u bytes arrived as something else, in piece %u", e->index, (unsigned long long)op->id, op->len,
-				i);
+			sim_fail(e->w,
+				"end %u: message %llu of %u bytes arrived as something else, in "
+				"piece %u",
+				e->index, (unsigned long long)op->id, op->len, i);
 		if (uc) { /* IB 9.8.2.2.3: a message given up in the middle leaves its bytes in the receive that the next one takes */
 			memset(p + n, r->junk, r->piece[i].len - n);
 			rest = 0;
 		}
-		if (!all_junk(p + n, rest, r->junk) || !all_junk(base + gap, r->piece[i].off - gap, r->junk))
-			sim_fail(e->w, "end %u: message %llu of %u bytes touched bytes beside it, at piece %u", e->index, (unsigned long long)op->id, op->len,
-				i);
+		if (!all_junk(p + n, rest, r->junk) ||
+			!all_junk(base + gap, r->piece[i].off - gap, r->junk))
+			sim_fail(e->w,
+				"end %u: message %llu of %u bytes touched bytes beside it, at "
+				"piece %u",
+				e->index, (unsigned long long)op->id, op->len, i);
 		memset(p, r->junk, n);
 		gap = r->piece[i].off + r->piece[i].len;
 		done += n;
 	}
 	if (!all_junk(base + gap, SIM_SLOT_GAP / 2, r->junk))
-		sim_fail(e->w, "end %u: message %llu of %u bytes touched bytes behind its slot", e->index, (unsigned long long)op->id, op->len);
+		sim_fail(e->w, "end %u: message %llu of %u bytes touched bytes behind its slot",
+			e->index, (unsigned long long)op->id, op->len);
 }
 
 static void on_recv_complete(struct sim_end *e, const struct ibv_wc *wc, bool solicited)
 {
 	struct sim_world *w = e->w;
 	if (wc->wr_id >= w->cfg.rq_depth || !e->recv[wc->wr_id].posted)
-		sim_fail(w, "end %u: receive %llu completes, which is not posted", e->index, (unsigned long long)wc->wr_id);
+		sim_fail(w, "end %u: receive %llu completes, which is not posted", e->index,
+			(unsigned long long)wc->wr_id);
 	if (e->rq == &e->own_rq && e->recv[wc->wr_id].serial != e->recv_done++)
-		sim_fail(w, "end %u: receive %llu completes before an older one", e->index, (unsigned long long)wc->wr_id);
+		sim_fail(w, "end %u: receive %llu completes before an older one", e->index,
+			(unsigned long long)wc->wr_id);
 	if (wc->status != IBV_WC_SUCCESS) {
 		sim_failed_recv(e, wc);
 		return;
@@ -444,19 +515,29 @@ static void on_recv_complete(struct sim_end *e, const struct ibv_wc *wc, bool so
 	}
 	struct sim_op *op = next_expected(e);
 	if (!op)
-		sim_fail(w, "end %u: a receive completes, but the peer has sent nothing more (request %llu is the last)", e->index,
-			(unsigned long long)e->peer->op_tail);
+		sim_fail(w,
+			"end %u: a receive completes, but the peer has sent nothing more (request "
+			"%llu is the last)",
+			e->index, (unsigned long long)e->peer->op_tail);
 	bool imm = sim_has_imm(op->opcode), inv = op->opcode == IBV_WR_SEND_WITH_INV;
 	enum ibv_wc_opcode want = sim_is_send(op->opcode) ? IBV_WC_RECV : IBV_WC_RECV_RDMA_WITH_IMM;
 	if (wc->opcode != want || wc->byte_len != op->len || solicited != op->solicited)
-		sim_fail(w, "end %u: message %llu received as opcode %d of %u bytes, solicited %d; it is opcode %d, %u, %d", e->index,
-			(unsigned long long)op->id, wc->opcode, wc->byte_len, solicited, want, op->len, op->solicited);
-	if (!!(wc->wc_flags & IBV_WC_WITH_IMM) != imm || (imm && wc->imm_data != op->imm) || !!(wc->wc_flags & IBV_WC_WITH_INV) != inv ||
+		sim_fail(w,
+			"end %u: message %llu received as opcode %d of %u bytes, solicited %d; it "
+			"is opcode %d, %u, %d",
+			e->index, (unsigned long long)op->id, wc->opcode, wc->byte_len, solicited,
+			want, op->len, op->solicited);
+	if (!!(wc->wc_flags & IBV_WC_WITH_IMM) != imm || (imm && wc->imm_data != op->imm) ||
+		!!(wc->wc_flags & IBV_WC_WITH_INV) != inv ||
 		(inv && wc->invalidated_rkey != op->inv_key))
-		sim_fail(w, "end %u: message %llu received with flags %x, immediate %x; it has opcode %d, immediate %x, key %x", e->index,
-			(unsigned long long)op->id, wc->wc_flags, wc->imm_data, op->opcode, op->imm, op->inv_key);
+		sim_fail(w,
+			"end %u: message %llu received with flags %x, immediate %x; it has opcode "
+			"%d, immediate %x, key %x",
+			e->index, (unsigned long long)op->id, wc->wc_flags, wc->imm_data,
+			op->opcode, op->imm, op->inv_key);
 	if (inv && !op->executed)
-		sim_fail(w, "end %u: message %llu received, but key %x was not invalidated", e->index, (unsigned long long)op->id, op->inv_key);
+		sim_fail(w, "end %u: message %llu received, but key %x was not invalidated",
+			e->index, (unsigned long long)op->id, op->inv_key);
 	if (sim_is_write(op->opcode))
 		check_target(e->peer, op);
 	sim_check_landing(e, &e->recv[wc->wr_id], op, (uint32_t)wc->wr_id);
@@ -467,13 +548,15 @@ void sim_on_complete(struct rpwi_qp *qp, bool recv, const struct ibv_wc *wc, boo
 {
 	struct sim_end *e = qp->user;
 	if (wc->qp_num != qp->qpn)
-		sim_fail(e->w, "end %u: a completion of QP %x, not %x", e->index, wc->qp_num, qp->qpn);
+		sim_fail(e->w, "end %u: a completion of QP %x, not %x", e->index, wc->qp_num,
+			qp->qpn);
 	if (recv)
 		on_recv_complete(e, wc, solicited);
 	else
 		on_send_complete(e, wc);
 	e->w->last_progress_ns = e->w->now_ns;
-	for (unsigned i = 0; e->rq->shared && i < e->w->nends; i++) /* there is room for the others' receives too */
+	for (unsigned i = 0; e->rq->shared && i < e->w->nends;
+		i++) /* there is room for the others' receives too */
 		if (e->w->ends[i].host == e->host && !sim_broken(&e->w->ends[i]))
 			sim_app_wake(&e->w->ends[i]);
 	if (!recv || wc->status == IBV_WC_SUCCESS)
@@ -484,7 +567,8 @@ void sim_on_event(struct rpwi_qp *qp, enum ibv_event_type type)
 {
 	struct sim_end *e = qp->user;
 	bool error = type != IBV_EVENT_COMM_EST && type != IBV_EVENT_SRQ_LIMIT_REACHED;
-	if (error && (e->w->cfg.failure == SIM_NO_FAILURE || (e != e->w->victim && e->peer != e->w->victim)))
+	if (error && (e->w->cfg.failure == SIM_NO_FAILURE ||
+			     (e != e->w->victim && e->peer != e->w->victim)))
 		sim_fail(e->w, "end %u: event %d", e->index, type);
 }
 
@@ -496,14 +580,18 @@ bool sim_end_done(const struct sim_end *e) { return !e->to_post && e->op_head ==
 static void check_no_repeats(struct sim_world *w)
 {
 	const struct sim_config *c = &w->cfg;
-	if (!sim_is_rc(w) || c->failure != SIM_NO_FAILURE || c->loss > 0 || c->dup > 0 || c->reorder > 0 || c->corrupt > 0 || c->late > 0 || c->queue_max)
+	if (!sim_is_rc(w) || c->failure != SIM_NO_FAILURE || c->loss > 0 || c->dup > 0 ||
+		c->reorder > 0 || c->corrupt > 0 || c->late > 0 || c->queue_max)
 		return;
 	for (unsigned i = 0; i < w->nends; i++) {
 		const struct rpwi_qp_stats *s = &w->ends[i].qp.stats;
 		if (s->retransmits && !s->rnr_nak_rx && !s->timeouts)
-			sim_fail(w, "end %u: %llu packets were sent again, though nothing was lost", i, (unsigned long long)s->retransmits);
-		if (s->probes > 6 * (w->stops + 1)) /* of 2, 4, 8 ms and so on, and one for the rest */
-			sim_fail(w, "end %u: %llu probes, in %u stops", i, (unsigned long long)s->probes, w->stops);
+			sim_fail(w, "end %u: %llu packets were sent again, though nothing was lost",
+				i, (unsigned long long)s->retransmits);
+		if (s->probes >
+			6 * (w->stops + 1)) /* of 2, 4, 8 ms and so on, and one for the rest */
+			sim_fail(w, "end %u: %llu probes, in %u stops", i,
+				(unsigned long long)s->probes, w->stops);
 	}
 }
 
@@ -523,11 +611,13 @@ void sim_check_at_end(struct sim_world *w)
 		if (e->op_head != e->op_tail || next_expected(e))
 			sim_fail(w, "end %u: something is left over", i);
 		if (memcmp(e->region[SIM_REMOTE].bytes, e->shadow, e->region[SIM_REMOTE].len))
-			sim_fail(w, "end %u: its memory differs from what the requests make of it", i);
+			sim_fail(w, "end %u: its memory differs from what the requests make of it",
+				i);
 		if (e->qp.state != IBV_QPS_RTS)
 			sim_fail(w, "end %u: QP state %d", i, e->qp.state);
 	}
 	for (int h = 0; h < 2; h++)
 		if (w->host[h].cc.inflight)
-			sim_fail(w, "host %d: %u packets count as in flight after the end", h, w->host[h].cc.inflight);
+			sim_fail(w, "host %d: %u packets count as in flight after the end", h,
+				w->host[h].cc.inflight);
 }
