@@ -1,5 +1,7 @@
-/* bench.h - what the reference programs share: a core of one's own, the clock, order statistics, a clear death.
- * They stand alone on purpose: a reference that used the device's code could hide the device's cost.
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* bench.h - what the reference programs share: a core of one's own, the clock, order statistics, a
+ * clear death. They stand alone on purpose: a reference that used the device's code could hide the
+ * device's cost.
  */
 #ifndef ROPEWAY_BENCH_H
 #define ROPEWAY_BENCH_H
@@ -15,11 +17,8 @@
 #include <time.h>
 #include <unistd.h>
 
-enum {
-	BTH_BYTES = 12,
-	ICRC_BYTES = 4,
-	WIRE_HEAD_BYTES = BTH_BYTES + ICRC_BYTES
-}; /* what a MIDDLE packet adds to its payload */
+/* what a MIDDLE packet adds to its payload */
+enum { BTH_BYTES = 12, ICRC_BYTES = 4, WIRE_HEAD_BYTES = BTH_BYTES + ICRC_BYTES };
 
 static inline uint64_t now_ns(void)
 {

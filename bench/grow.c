@@ -1,10 +1,16 @@
-/* grow.c - what many endpoints cost, and many receives: grow [-t LIST] [-n ENDPOINTS] [-r ROUNDS] [-s SECONDS] [-o TEXT] [-c A,B] [-j].
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* grow.c - what many endpoints cost, and many receives: grow [-t LIST] [-n ENDPOINTS] [-r ROUNDS]
+ * [-s SECONDS] [-o TEXT] [-c A,B] [-j].
  *
- * Two processes, each on a core of its own, a fresh pair for each transport, with and without a key. The client connects all endpoints at once (the clock runs until both sides have all of them);
- * then both look at their own memory: what has become resident since the contexts were made, shared pages too, or what malloc has given out, whichever is more. Then 8-byte messages in turn over
- * one endpoint and over all, round-robin, and in the same way over one while 100,000 receives or messages are in the way. Each message has a tag and 8 bytes of its own, which are checked.
+ * Two processes, each on a core of its own, a fresh pair for each transport, with and without a
+ * key. The client connects all endpoints at once (the clock runs until both sides have all of
+ * them); then both look at their own memory: what has become resident since the contexts were made,
+ * shared pages too, or what malloc has given out, whichever is more. Then 8-byte messages in turn
+ * over one endpoint and over all, round-robin, and in the same way over one while 100,000 receives
+ * or messages are in the way. Each message has a tag and 8 bytes of its own, which are checked.
  *
- * A row: {"name", "ours", "peer", "unit", "better", "ratio", "goal", "peer_name"}, as `ropeway perf --against` has them; here the peer is one endpoint, or what is asked for.
+ * A row: {"name", "ours", "peer", "unit", "better", "ratio", "goal", "peer_name"}, as `ropeway perf
+ * --against` has them; here the peer is one endpoint, or what is asked for.
  */
 #include <fcntl.h>
 #include <getopt.h>
@@ -279,7 +285,8 @@ static void on_accept(rpw_listener *l, rpw_endpoint *e, void *arg)
 		ep[accepted++] = e;
 }
 
-/* Endpoints come to a listener in any order: the tags that were exchanged tell which is which, so that round-robin is the same round on both sides. */
+/* Endpoints come to a listener in any order: the tags that were exchanged tell which is which, so
+ * that round-robin is the same round on both sides. */
 static uint64_t tag_of(rpw_endpoint *e, bool peers)
 {
 	rpw_endpoint_information i = {.size = sizeof(i)};
@@ -312,10 +319,11 @@ static void order_say(uint64_t n)
 static void serve(const char *transport, const char *key)
 {
 	rpw_listener *l;
+	/* holds the early messages */
 	rpw_context_options o = {.size = sizeof(o),
 		.transports = transport,
 		.key_file = key,
-		.unexpected_bytes_max = 1u << 30}; /* holds the early messages */
+		.unexpected_bytes_max = 1u << 30};
 	need(!rpw_context_create(&o, &ctx), "a context");
 	need(!rpw_listener_create(ctx, "127.0.0.1:0", on_accept, NULL, &l), "a listener");
 	memory_begin();
@@ -488,8 +496,8 @@ static void measure(const char *transport, const char *key)
 	if (wanted(name))
 		row(name, connect_s, 2, connect_s / 2, "s", true, 1, "2 s");
 	snprintf(name, sizeof(name), "%s_bytes", prefix);
-	double bytes = (double)(mine > theirs ? mine : theirs) / opt.n,
-	       most = key ? 49152 : 16384; /* with a key: the TLS sessions */
+	/* with a key: the TLS sessions */
+	double bytes = (double)(mine > theirs ? mine : theirs) / opt.n, most = key ? 49152 : 16384;
 	if (!opt.json)
 		printf("# %s: %.0f bytes an endpoint here, %.0f at the listener's side\n", prefix,
 			(double)mine / opt.n, (double)theirs / opt.n);

@@ -1,11 +1,16 @@
-/* manyqp.c - what a thousand connections cost: bandwidth of RDMA WRITE spread over -q QPs, and memory of an idle QP.
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* manyqp.c - what a thousand connections cost: bandwidth of RDMA WRITE spread over -q QPs, and
+ * memory of an idle QP.
  *
- * Plain verbs, linked with libibverbs, so it runs on a NIC, on kernel rxe, and preloaded on the software device.
- * Two processes, forked before any device is opened. The one that writes keeps -w messages in flight in all, message n going to QP
- * n mod q, so that one QP and a thousand differ in nothing but the number of QPs: same buffers, same messages in flight, same CQ.
- * The one that is written to sleeps, as the server of ib_write_bw does, and afterwards finds its memory holding what was written.
+ * Plain verbs, linked with libibverbs, so it runs on a NIC, on kernel rxe, and preloaded on the
+ * software device. Two processes, forked before any device is opened. The one that writes keeps -w
+ * messages in flight in all, message n going to QP n mod q, so that one QP and a thousand differ in
+ * nothing but the number of QPs: same buffers, same messages in flight, same CQ. The one that is
+ * written to sleeps, as the server of ib_write_bw does, and afterwards finds its memory holding
+ * what was written.
  *
- * -i counts memory instead: QPs with queues of one entry, each connected to its neighbour and left alone; growth of the resident set by QP.
+ * -i counts memory instead: QPs with queues of one entry, each connected to its neighbour and left
+ * alone; growth of the resident set by QP.
  */
 #include <infiniband/verbs.h>
 #include <stdbool.h>
@@ -226,8 +231,8 @@ static unsigned reap(struct side *s, const struct plan *p, unsigned *open)
 	return (unsigned)n;
 }
 
-/* Messages of different QPs complete in any order and a QP's queue holds only its share of the window, so posting
- * waits for the QP whose turn it is. Returns MiB/s. */
+/* Messages of different QPs complete in any order and a QP's queue holds only its share of the
+ * window, so posting waits for the QP whose turn it is. Returns MiB/s. */
 static double write_for(struct side *s, const struct plan *p, uint64_t *messages)
 {
 	unsigned *open = calloc(p->qps, sizeof *open); /* posted and not done, by QP */
@@ -296,8 +301,8 @@ static int count_idle(struct side *s, const struct plan *p)
 {
 	long before = 0, after;
 
-	memset(&here.qpn, 1,
-		sizeof here.qpn); /* our own table is not a QP's either: have its pages now */
+	/* our own table is not a QP's either: have its pages now */
+	memset(&here.qpn, 1, sizeof here.qpn);
 	memset(s->qp, 1, sizeof s->qp);
 	for (unsigned i = 0; i < p->qps; i += 2) {
 		create_qp(s, p, i);

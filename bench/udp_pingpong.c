@@ -1,7 +1,10 @@
-/* udp_pingpong.c - half the round trip of a small datagram between two processes that poll their sockets and do nothing else.
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* udp_pingpong.c - half the round trip of a small datagram between two processes that poll their
+ * sockets and do nothing else.
  *
- * -s is the datagram's length: 8 for the bare payload, 24 for an 8-byte SEND as it is on the wire (BTH + 8 + ICRC), 40 for a WRITE.
- * -u leaves the sockets unconnected (sendto, recvfrom), as a device that serves any peer has them; connected is the faster and the reference.
+ * -s is the datagram's length: 8 for the bare payload, 24 for an 8-byte SEND as it is on the wire
+ * (BTH + 8 + ICRC), 40 for a WRITE. -u leaves the sockets unconnected (sendto, recvfrom), as a
+ * device that serves any peer has them; connected is the faster and the reference.
  */
 #include <netinet/in.h>
 #include <stdbool.h>

@@ -1,13 +1,17 @@
-/* udp_stream.c - how fast this machine moves UDP from one process to another when the processes do nothing else.
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* udp_stream.c - how fast this machine moves UDP from one process to another when the processes do
+ * nothing else.
  *
- * One sender, one receiver, connected sockets. Datagrams have the size that a MIDDLE packet of the given MTU has on the
- * wire (BTH + payload + ICRC), sent as GSO batches as large as UDP allows and received with GRO. No CRC, no
- * protocol, no placement: source and destination are one batch long and stay in cache. Only payload bytes are counted.
+ * One sender, one receiver, connected sockets. Datagrams have the size that a MIDDLE packet of the
+ * given MTU has on the wire (BTH + payload + ICRC), sent as GSO batches as large as UDP allows and
+ * received with GRO. No CRC, no protocol, no placement: source and destination are one batch long
+ * and stay in cache. Only payload bytes are counted.
  *
- * A full socket drops, and what is dropped was not moved, so the receiver limits the sender: it publishes the bytes it
- * has taken in a shared page, and the sender keeps at most a window of batches beyond that. A shared counter costs one cache
- * line, where an acknowledging datagram would cost a system call on each side and make the reference easier to reach.
- * The first 8 bytes of each batch are its number; the receiver checks them, so a loss is an error, not a figure.
+ * A full socket drops, and what is dropped was not moved, so the receiver limits the sender: it
+ * publishes the bytes it has taken in a shared page, and the sender keeps at most a window of
+ * batches beyond that. A shared counter costs one cache line, where an acknowledging datagram would
+ * cost a system call on each side and make the reference easier to reach. The first 8 bytes of each
+ * batch are its number; the receiver checks them, so a loss is an error, not a figure.
  */
 #include <netinet/in.h>
 #include <netinet/udp.h>
@@ -29,8 +33,8 @@
 enum { UDP_BYTES_MAX = 65507, SEGMENTS_MAX = 64, STALL_S = 5 };
 
 struct shared {
-	_Alignas(128) _Atomic uint64_t
-		taken_bytes; /* written by the receiver, on the wire's count */
+	/* written by the receiver, on the wire's count */
+	_Alignas(128) _Atomic uint64_t taken_bytes;
 	_Alignas(128) _Atomic uint64_t sent_bytes; /* written once by the sender, when it is done */
 	_Alignas(128) _Atomic int ready;
 	uint64_t payload_bytes, elapsed_ns;
@@ -143,7 +147,8 @@ static void receive_all(int fd, const struct plan *p, struct shared *sh)
 			relax();
 			continue;
 		}
-		/* A link may split or merge batches; loopback hands each over whole, and there the number is checked. */
+		/* A link may split or merge batches; loopback hands each over whole, and there the
+		 * number is checked. */
 		if ((uint64_t)n == p->batch && taken % p->batch == 0)
 			check_number(data, &expected);
 		taken += (uint64_t)n;

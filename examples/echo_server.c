@@ -3,13 +3,14 @@
  *
  *   echo_server ADDRESS [CLIENTS]     for example  echo_server :7471
  *
- * It serves any number of clients in one thread: nothing here waits for one of them. Each step is a callback, which posts the next one.
- * With CLIENTS it ends when so many have come and gone. */
+ * It serves any number of clients in one thread: nothing here waits for one of them. Each step is a
+ * callback, which posts the next one. With CLIENTS it ends when so many have come and gone. */
 #include "example.h"
 
 enum { OBJECT_BYTES_MAX = 1 << 30 };
 
-/* One client: the object that it sent last. One operation is under way at any time, so its end with an error is how we learn that the client has gone. */
+/* One client: the object that it sent last. One operation is under way at any time, so its end with
+ * an error is how we learn that the client has gone. */
 struct client {
 	rpw_context *context;
 	rpw_endpoint *ep;
@@ -53,7 +54,8 @@ static void came(rpw_request *req, const rpw_completion *done, void *arg)
 		return;
 	}
 	printf("an object of %zu bytes\n", c->len);
-	/* The object must stay as it is until it has gone back. That takes until the client has asked for it, so it is never done at once. */
+	/* The object must stay as it is until it has gone back. That takes until the client has
+	 * asked for it, so it is never done at once. */
 	int status = rpw_send_obj(c->ep, c->object, c->len, &req);
 	if (status == RPW_IN_PROGRESS)
 		rpw_request_on_done(req, went_back, c);
@@ -61,7 +63,8 @@ static void came(rpw_request *req, const rpw_completion *done, void *arg)
 		leave(c, status);
 }
 
-/* Memory for an object of which only the size is known yet. Clients may say any size: what we do not want to hold for one of them is refused. */
+/* Memory for an object of which only the size is known yet. Clients may say any size: what we do
+ * not want to hold for one of them is refused. */
 static void *room(size_t len, void *arg)
 {
 	(void)arg;

@@ -1,11 +1,14 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* epoll_loop.c - ropeway in a program that has a loop of its own: a chat. What you type goes to the other side, what it types is printed.
+/* epoll_loop.c - ropeway in a program that has a loop of its own: a chat. What you type goes to the
+ * other side, what it types is printed.
  *
  *   epoll_loop listen ADDRESS      for example  epoll_loop listen :7474
  *   epoll_loop connect ADDRESS                  epoll_loop connect 127.0.0.1:7474
  *
- * One epoll set waits for the keyboard and for the context. Before it sleeps, the context is armed: only then does its descriptor become readable.
- * Lines go as active messages, which call a function at the receiver; no receive is posted. End of input (Ctrl-D) says goodbye; it is over when both have said so. */
+ * One epoll set waits for the keyboard and for the context. Before it sleeps, the context is armed:
+ * only then does its descriptor become readable. Lines go as active messages, which call a function
+ * at the receiver; no receive is posted. End of input (Ctrl-D) says goodbye; it is over when both
+ * have said so. */
 #include "example.h"
 
 #include <sys/epoll.h>
@@ -53,7 +56,8 @@ static void accepted(rpw_listener *l, rpw_endpoint *ep, void *arg)
 	print_path(ep);
 }
 
-/* Called when the keyboard has something. Sending never blocks: what cannot go now is kept until the request is complete, so its bytes are, too. */
+/* Called when the keyboard has something. Sending never blocks: what cannot go now is kept until
+ * the request is complete, so its bytes are, too. */
 static void sent(rpw_request *req, const rpw_completion *done, void *bytes)
 {
 	(void)done;

@@ -13,7 +13,8 @@
 
 enum { TIMEOUT_MS = 30000 }; /* of each step: a peer that stopped must not stop us for ever */
 
-/* A call gives a status; below 0 it failed, and rpw_last_error says what was expected, what came, and what to do. */
+/* A call gives a status; below 0 it failed, and rpw_last_error says what was expected, what came,
+ * and what to do. */
 static inline int must(int status, const char *what)
 {
 	if (status < 0) {
@@ -23,8 +24,8 @@ static inline int must(int status, const char *what)
 	return status;
 }
 
-/* One turn of a program's loop: do what there is to do; when that is nothing, sleep until there is something.
- * arm says RPW_IN_PROGRESS when something came meanwhile. */
+/* One turn of a program's loop: do what there is to do; when that is nothing, sleep until there is
+ * something. arm says RPW_IN_PROGRESS when something came meanwhile. */
 static inline void turn(rpw_context *c)
 {
 	struct pollfd p = {.fd = rpw_context_fd(c), .events = POLLIN};
@@ -33,7 +34,8 @@ static inline void turn(rpw_context *c)
 		poll(&p, 1, -1);
 }
 
-/* Whoever sent last stays until the peer, which then has everything, has closed: closing first could take back what is still on its way. */
+/* Whoever sent last stays until the peer, which then has everything, has closed: closing first
+ * could take back what is still on its way. */
 static inline void has_closed(rpw_endpoint *ep, int status, void *flag)
 {
 	(void)ep, (void)status;
@@ -72,7 +74,8 @@ static inline rpw_listener *listen_on(
 	return l;
 }
 
-/* Bytes of which no two stretches are the same: a byte at a wrong place is noticed. `number` tells one message from the next. */
+/* Bytes of which no two stretches are the same: a byte at a wrong place is noticed. `number` tells
+ * one message from the next. */
 static inline unsigned char byte_at(uint64_t number, size_t i)
 {
 	uint64_t z = (number << 40) + i / 8 + 1;

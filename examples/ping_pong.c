@@ -1,10 +1,12 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* ping_pong.c - a message with one tag goes, one with another comes back, many times; how long does one way take?
+/* ping_pong.c - a message with one tag goes, one with another comes back, many times; how long does
+ * one way take?
  *
  *   ping_pong listen ADDRESS [COUNT [BYTES]]     for example  ping_pong listen :7472
  *   ping_pong connect ADDRESS [COUNT [BYTES]]                 ping_pong connect 127.0.0.1:7472
  *
- * Both sides are given the same COUNT and BYTES. Tags tell messages apart: a receive gets those whose tag is equal in the bits of its mask. */
+ * Both sides are given the same COUNT and BYTES. Tags tell messages apart: a receive gets those
+ * whose tag is equal in the bits of its mask. */
 #include "example.h"
 
 #include <time.h>
@@ -45,7 +47,8 @@ static void receive_round(
 	rpw_context *c, uint64_t tag, unsigned char *buf, size_t len, uint64_t number)
 {
 	rpw_request *req;
-	/* Any round of that kind will do, since rounds come in order: the mask leaves out the low byte. The completion has the message's own tag. */
+	/* Any round of that kind will do, since rounds come in order: the mask leaves out the low
+	 * byte. The completion has the message's own tag. */
 	rpw_completion done = RPW_COMPLETION_INIT;
 
 	must(rpw_finish(rpw_recv(c, peer, buf, len, tag, ~(uint64_t)0xff, &req), &req, TIMEOUT_MS,

@@ -4,7 +4,8 @@
  *   put_notify listen ADDRESS [BLOCKS]     for example  put_notify listen :7473
  *   put_notify connect ADDRESS [BLOCKS]                 put_notify connect 127.0.0.1:7473
  *
- * The listening side has the memory; it sends a packed remote key, by which the other one can reach it. From then on it takes no part: it posts no receives. */
+ * The listening side has the memory; it sends a packed remote key, by which the other one can reach
+ * it. From then on it takes no part: it posts no receives. */
 #include "example.h"
 
 enum { BLOCK_BYTES = 100 * 1000, BLOCKS_MAX = 1000 };
@@ -23,8 +24,9 @@ static void accepted(rpw_listener *l, rpw_endpoint *ep, void *arg)
 		peer = ep;
 }
 
-/* A put has arrived: its bytes are in our memory. `block` is the number that the peer gave with it, which may be anything. Puts have no order among each other (rpw_endpoint_fence would give them one),
- * so neither have these calls. */
+/* A put has arrived: its bytes are in our memory. `block` is the number that the peer gave with it,
+ * which may be anything. Puts have no order among each other (rpw_endpoint_fence would give them
+ * one), so neither have these calls. */
 static void notified(rpw_endpoint *ep, uint64_t block, size_t len, void *arg)
 {
 	(void)ep, (void)arg;
@@ -44,7 +46,8 @@ static void be_written_to(rpw_context *c, const char *address)
 	rpw_memory *m;
 	rpw_request *req;
 
-	/* Memory of ropeway's own, since a process on the same host can map that; rpw_memory_register would take any of ours. */
+	/* Memory of ropeway's own, since a process on the same host can map that;
+	 * rpw_memory_register would take any of ours. */
 	must(rpw_memory_allocate(c, blocks * BLOCK_BYTES, RPW_REMOTE_WRITE, &m),
 		"rpw_memory_allocate");
 	memory = rpw_memory_address(m);

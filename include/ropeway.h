@@ -4,10 +4,10 @@
  *
  * A context holds everything of one thread: listeners, endpoints, requests. Two contexts share
  * nothing. A side listens on host:port, the other connects; each connection is an endpoint on both.
- * Over an endpoint go tagged messages of any size (matched like MPI's and UCX's: by a 64-bit tag and
- * mask, in order for each endpoint and tag), objects, active messages, and access to registered
- * remote memory. The path is shared memory, verbs (a NIC, kernel rxe, the software device), TCP, or a
- * network plugin of NCCL; it is chosen from both sides' facts when they connect, and
+ * Over an endpoint go tagged messages of any size (matched like MPI's and UCX's: by a 64-bit tag
+ * and mask, in order for each endpoint and tag), objects, active messages, and access to registered
+ * remote memory. The path is shared memory, verbs (a NIC, kernel rxe, the software device), TCP, or
+ * a network plugin of NCCL; it is chosen from both sides' facts when they connect, and
  * rpw_endpoint_info tells which and why.
  *
  * Threads: a context and all that belongs to it is used by one thread at a time. Each call says who
@@ -22,17 +22,17 @@
  *
  * Errors: every call that can fail gives an int, >= 0 or one of enum rpw_status (negative).
  * rpw_last_error says what was expected, what came, from whom, and what to do. Completions carry a
- * status of their own. On an error nothing is created and *out is left alone. NULL where an object is
- * needed is RPW_ERR_INVALID; calls without a status do nothing then, or give NULL or 0. Where there is
- * no memory for a call, it is RPW_ERR_NO_MEMORY. Neither is repeated below.
+ * status of their own. On an error nothing is created and *out is left alone. NULL where an object
+ * is needed is RPW_ERR_INVALID; calls without a status do nothing then, or give NULL or 0. Where
+ * there is no memory for a call, it is RPW_ERR_NO_MEMORY. Neither is repeated below.
  *
- * Memory: buffers given to a call belong to it until its request is complete. Strings given out live
- * as long as the object that they are about, those of an endpoint until its path changes: copy what
- * is to be kept. Lengths and offsets are in bytes, times in milliseconds.
+ * Memory: buffers given to a call belong to it until its request is complete. Strings given out
+ * live as long as the object that they are about, those of an endpoint until its path changes: copy
+ * what is to be kept. Lengths and offsets are in bytes, times in milliseconds.
  *
- * ABI: until 1.0 a release may break, and then names the version node of its symbols anew, so that a
- * program built against another one is refused by the loader. From 1.0 on, programs built against an
- * older 1.x run with every newer one: structs grow at their end only (see `size`), and no call,
+ * ABI: until 1.0 a release may break, and then names the version node of its symbols anew, so that
+ * a program built against another one is refused by the loader. From 1.0 on, programs built against
+ * an older 1.x run with every newer one: structs grow at their end only (see `size`), and no call,
  * constant or field changes its meaning. What is taken away waits for 2.0.
  */
 #ifndef ROPEWAY_H
@@ -78,8 +78,8 @@ enum rpw_status {
 	/* The peer did not answer in time. */
 	RPW_ERR_TIMEOUT = -3,
 	RPW_ERR_CANCELED = -4,
-	/* The message was longer than the receive's buffer; as much as fits was written, `length` is
-	 * the message's. */
+	/* The message was longer than the receive's buffer; as much as fits was written, `length`
+	 * is the message's. */
 	RPW_ERR_TRUNCATED = -5,
 	/* Nobody answers at that address, or no path is left. */
 	RPW_ERR_UNREACHABLE = -6,
@@ -104,9 +104,9 @@ enum rpw_status {
 /* [any] "RPW_ERR_TIMEOUT" of RPW_ERR_TIMEOUT; a text for what is none. Static. */
 RPW_API const char *rpw_status_name(int status);
 
-/* [any] A sentence on the last error of this thread's calls; never NULL. After the status of a request
- * that failed (rpw_request_test, a wait, in its callback) it is that request's own. Valid until this
- * thread's next call. */
+/* [any] A sentence on the last error of this thread's calls; never NULL. After the status of a
+ * request that failed (rpw_request_test, a wait, in its callback) it is that request's own. Valid
+ * until this thread's next call. */
 RPW_API const char *rpw_last_error(void);
 
 /* [any] "0.1.0" of the library that runs; compare with RPW_VERSION_* of the header. Static. */
@@ -121,24 +121,24 @@ RPW_API const char *rpw_version(void);
 typedef struct {
 	/* sizeof(rpw_context_options) */
 	size_t size;
-	/* "shm,verbs,tcp" in order of preference, also "ncclnet:PATH[@vN]" (rpw(7)); "": all but that;
-	 * NULL: $ROPEWAY_TRANSPORT, or "". */
+	/* "shm,verbs,tcp" in order of preference, also "ncclnet:PATH[@vN]" (rpw(7)); "": all but
+	 * that; NULL: $ROPEWAY_TRANSPORT, or "". */
 	const char *transports;
 	/* Pre-shared key; NULL: $ROPEWAY_KEY_FILE, or none. Both sides need the same. */
 	const char *key_file;
 	/* Of messages that came before their receive, for all endpoints; default 64 MiB. Beyond it
 	 * senders wait. */
 	size_t unexpected_bytes_max;
-	/* Messages up to this go at once, longer ones when they have their receive. 0: as measured for
-	 * each transport. */
+	/* Messages up to this go at once, longer ones when they have their receive. 0: as measured
+	 * for each transport. */
 	size_t eager_bytes_max;
 	/* "mlx5_0,mlx5_1": verbs uses these, and no others; NULL or "": all. At most 255 bytes. */
 	const char *rdma_devices;
-	/* The program looks into its memory while it is filled, as NCCL's kernels do: host memory that
-	 * tagged messages, gets and peers' puts go to then fills so that of an aligned line of 128 bytes
-	 * the last 8 appear after all before them, and 8 aligned bytes at once. Costs large messages some
-	 * speed: over tcp a copy more. What a NIC or a hosted plugin writes by itself has its order;
-	 * memory of a GPU that is staged has none. */
+	/* The program looks into its memory while it is filled, as NCCL's kernels do: host memory
+	 * that tagged messages, gets and peers' puts go to then fills so that of an aligned line of
+	 * 128 bytes the last 8 appear after all before them, and 8 aligned bytes at once. Costs
+	 * large messages some speed: over tcp a copy more. What a NIC or a hosted plugin writes by
+	 * itself has its order; memory of a GPU that is staged has none. */
 	bool polled;
 } rpw_context_options;
 #define RPW_CONTEXT_OPTIONS_INIT \
@@ -152,28 +152,28 @@ typedef struct {
  * RPW_ERR_SYSTEM (no descriptor is left). */
 RPW_API int rpw_context_create(const rpw_context_options *options, rpw_context **out);
 
-/* [no callback] Closes what is left in it without waiting for anybody. Requests, listeners, endpoints,
- * memories and keys of it are gone then. Callbacks of the requests that this ends still run, those of
- * what is posted in them do not. */
+/* [no callback] Closes what is left in it without waiting for anybody. Requests, listeners,
+ * endpoints, memories and keys of it are gone then. Callbacks of the requests that this ends still
+ * run, those of what is posted in them do not. */
 RPW_API void rpw_context_destroy(rpw_context *c);
 
 /* [no callback] Moves things on: delivers what has come, sends what waits, calls callbacks. Never
  * blocks. Gives how many things happened, 0 for nothing. */
 RPW_API int rpw_context_progress(rpw_context *c);
 
-/* [context] A descriptor for epoll or poll, the same as long as the context lives, and its own: never
- * read from it, never close it. After rpw_context_arm has given 0, it becomes readable when
+/* [context] A descriptor for epoll or poll, the same as long as the context lives, and its own:
+ * never read from it, never close it. After rpw_context_arm has given 0, it becomes readable when
  * rpw_context_progress has something to do. */
 RPW_API int rpw_context_fd(rpw_context *c);
 
-/* [context] Before sleeping on the descriptor. Gives 0: armed; RPW_IN_PROGRESS: there is something to
- * do already, progress first; RPW_ERR_SYSTEM: a transport's descriptor cannot be waited for. */
+/* [context] Before sleeping on the descriptor. Gives 0: armed; RPW_IN_PROGRESS: there is something
+ * to do already, progress first; RPW_ERR_SYSTEM: a transport's descriptor cannot be waited for. */
 RPW_API int rpw_context_arm(rpw_context *c);
 
-/* [any, signal handlers too] Whoever sleeps on the context goes on. A wait under way, or the next one
- * that is not done at once, ends with RPW_ERR_EXPIRED; or the descriptor becomes readable, and the next
- * rpw_context_arm gives RPW_IN_PROGRESS, whichever comes first. Several that nobody has noticed yet
- * count once; none is lost. The context has to be there until it returns. */
+/* [any, signal handlers too] Whoever sleeps on the context goes on. A wait under way, or the next
+ * one that is not done at once, ends with RPW_ERR_EXPIRED; or the descriptor becomes readable, and
+ * the next rpw_context_arm gives RPW_IN_PROGRESS, whichever comes first. Several that nobody has
+ * noticed yet count once; none is lost. The context has to be there until it returns. */
 RPW_API void rpw_context_wake(rpw_context *c);
 
 /* ---- listeners ---- */
@@ -183,11 +183,12 @@ RPW_API void rpw_context_wake(rpw_context *c);
 typedef void (*rpw_accept_fn)(rpw_listener *l, rpw_endpoint *ep, void *arg);
 
 /* [context] Begins to listen.
- * address   "host:port", "[v6]:port", ":port" (all addresses) or "host:0" (any free port). A host that
+ * address   "host:port", "[v6]:port", ":port" (all addresses) or "host:0" (any free port). A host
+ *           that
  *           is a name is looked up here, which can take 5 s.
  * arg       is handed to `fn`.
- * Gives RPW_OK; RPW_ERR_INVALID (the address, and what is wrong with it), RPW_ERR_SYSTEM (the port is
- * in use, or this host has no such address). */
+ * Gives RPW_OK; RPW_ERR_INVALID (the address, and what is wrong with it), RPW_ERR_SYSTEM (the port
+ * is in use, or this host has no such address). */
 RPW_API int rpw_listener_create(
 	rpw_context *c, const char *address, rpw_accept_fn fn, void *arg, rpw_listener **out);
 
@@ -198,9 +199,9 @@ RPW_API int rpw_listener_port(const rpw_listener *l);
 enum { RPW_ADDRESS_MAX = 512 };
 
 /* [context] Its address, for those who carry it themselves (MPI, NCCL, a launcher): text that
- * rpw_endpoint_create takes in any process. It has all addresses that the listener is at, tried in turn,
- * and whose process it is: who else answers at one of them is not taken for it. No secret, no proof.
- * out       room for `room` bytes; RPW_ADDRESS_MAX always do.
+ * rpw_endpoint_create takes in any process. It has all addresses that the listener is at, tried in
+ * turn, and whose process it is: who else answers at one of them is not taken for it. No secret, no
+ * proof. out       room for `room` bytes; RPW_ADDRESS_MAX always do.
  * Gives its length without the 0; RPW_ERR_LIMIT (too little room), RPW_ERR_SYSTEM (no interface is
  * up). */
 RPW_API int rpw_listener_address(const rpw_listener *l, char *out, size_t room);
@@ -228,16 +229,17 @@ typedef struct {
  *           background.
  * options   NULL: all defaults. Its strings are copied.
  * req       completes when the connection stands or has failed; NULL: nobody wants to know.
- * Gives RPW_IN_PROGRESS; RPW_ERR_INVALID (the address, the transports), RPW_ERR_LIMIT (endpoints beyond
- * unexpected_bytes_max). The request: RPW_OK; RPW_ERR_UNREACHABLE, RPW_ERR_TIMEOUT (somebody is there,
- * and silent), RPW_ERR_REFUSED (another key, another version), RPW_ERR_CANCELED. */
+ * Gives RPW_IN_PROGRESS; RPW_ERR_INVALID (the address, the transports), RPW_ERR_LIMIT (endpoints
+ * beyond unexpected_bytes_max). The request: RPW_OK; RPW_ERR_UNREACHABLE, RPW_ERR_TIMEOUT (somebody
+ * is there, and silent), RPW_ERR_REFUSED (another key, another version), RPW_ERR_CANCELED. */
 RPW_API int rpw_endpoint_create(rpw_context *c, const char *address,
 	const rpw_endpoint_options *options, rpw_endpoint **out, rpw_request **req);
 
 enum rpw_protection {
 	/* Who is between the two, on the network, can read and change it. */
 	RPW_PROTECTION_NONE,
-	/* Shared memory: it does not leave the host, and the kernel lets nobody but this user at it. */
+	/* Shared memory: it does not leave the host, and the kernel lets nobody but this user at
+	 * it. */
 	RPW_PROTECTION_KERNEL,
 	/* There is a key: TLS 1.3 with keys that only these two processes have. */
 	RPW_PROTECTION_TLS,
@@ -279,57 +281,57 @@ RPW_API void rpw_endpoint_set_user(rpw_endpoint *ep, void *user);
 /* [context] That pointer; NULL where none was set. */
 RPW_API void *rpw_endpoint_user(const rpw_endpoint *ep);
 
-/* Called once, after everything else that there is to hear of the endpoint: it has failed (`status` says
- * why), or the peer has closed it (RPW_OK: in order, by rpw_endpoint_shutdown; else
+/* Called once, after everything else that there is to hear of the endpoint: it has failed (`status`
+ * says why), or the peer has closed it (RPW_OK: in order, by rpw_endpoint_shutdown; else
  * RPW_ERR_PEER_GONE). */
 typedef void (*rpw_endpoint_closed_fn)(rpw_endpoint *ep, int status, void *arg);
 
-/* [context] Has the end told; at once if it has happened. Not for rpw_endpoint_destroy of this side.
- * fn        takes the place of an earlier one; NULL: nobody is told. */
+/* [context] Has the end told; at once if it has happened. Not for rpw_endpoint_destroy of this
+ * side. fn        takes the place of an earlier one; NULL: nobody is told. */
 RPW_API void rpw_endpoint_on_close(rpw_endpoint *ep, rpw_endpoint_closed_fn fn, void *arg);
 
-/* [context] Its request completes when everything that was posted on the endpoint before is done, on
- * the peer's side too: puts and atomics have taken effect, messages are in the peer's library, large
- * ones have been received. So the peer has to progress.
- * Gives as every call that posts (see "requests"). The request: RPW_OK, also when the peer has closed
- * meanwhile and had taken everything before it did; RPW_ERR_PEER_GONE when it had not; else the first
- * error of what was posted before. */
+/* [context] Its request completes when everything that was posted on the endpoint before is done,
+ * on the peer's side too: puts and atomics have taken effect, messages are in the peer's library,
+ * large ones have been received. So the peer has to progress.
+ * Gives as every call that posts (see "requests"). The request: RPW_OK, also when the peer has
+ * closed meanwhile and had taken everything before it did; RPW_ERR_PEER_GONE when it had not; else
+ * the first error of what was posted before. */
 RPW_API int rpw_endpoint_flush(rpw_endpoint *ep, rpw_request **req);
 
 /* [context] The orderly end: a flush, and then the peer hears that nothing more comes. Its
- * rpw_endpoint_closed_fn has RPW_OK, after everything else, where a crash or rpw_endpoint_destroy alone
- * gives RPW_ERR_PEER_GONE. Nothing can be posted after it on this side but receives (RPW_ERR_INVALID).
- * The peer's endpoint ends with that; what it had sent before is still received here. Where both shut
- * down, the later is waited for, both hear RPW_OK, and neither loses a message. The endpoint itself is
- * still to be destroyed.
+ * rpw_endpoint_closed_fn has RPW_OK, after everything else, where a crash or rpw_endpoint_destroy
+ * alone gives RPW_ERR_PEER_GONE. Nothing can be posted after it on this side but receives
+ * (RPW_ERR_INVALID). The peer's endpoint ends with that; what it had sent before is still received
+ * here. Where both shut down, the later is waited for, both hear RPW_OK, and neither loses a
+ * message. The endpoint itself is still to be destroyed.
  * Gives, and the request, as rpw_endpoint_flush. */
 RPW_API int rpw_endpoint_shutdown(rpw_endpoint *ep, rpw_request **req);
 
 /* [context] What is posted after it takes effect at the peer after what was posted before; of puts,
- * atomics and notifications, which otherwise have no order. Messages keep theirs. No wait, no request.
- * Gives RPW_OK, or the status that the endpoint ended with. */
+ * atomics and notifications, which otherwise have no order. Messages keep theirs. No wait, no
+ * request. Gives RPW_OK, or the status that the endpoint ended with. */
 RPW_API int rpw_endpoint_fence(rpw_endpoint *ep);
 
 /* [context] Closes it. What is still under way completes with RPW_ERR_CANCELED, the peer's with
- * RPW_ERR_PEER_GONE: flush or shut down first where that matters. What the peer had sent whole can be
- * received until then, also after it has gone. Inside a callback the endpoint closes before the
- * rpw_context_progress that called back returns; where another call called back, before the next one
- * does. Its remote keys are the caller's to destroy. */
+ * RPW_ERR_PEER_GONE: flush or shut down first where that matters. What the peer had sent whole can
+ * be received until then, also after it has gone. Inside a callback the endpoint closes before the
+ * rpw_context_progress that called back returns; where another call called back, before the next
+ * one does. Its remote keys are the caller's to destroy. */
 RPW_API void rpw_endpoint_destroy(rpw_endpoint *ep);
 
 /* ---- requests ----
  *
- * A call that posts gives RPW_OK when it is complete already: then *req is NULL. RPW_IN_PROGRESS: *req is
- * the request, to be destroyed by the caller. Negative: nothing was posted; RPW_ERR_INVALID, or the status
- * that the endpoint ended with. With `req` NULL the request destroys itself when complete. Receives
- * (rpw_recv, rpw_recv_iov, rpw_recv_obj) give a request whenever one is asked for, complete or not: its
- * completion says length, tag and sender.
+ * A call that posts gives RPW_OK when it is complete already: then *req is NULL. RPW_IN_PROGRESS:
+ * *req is the request, to be destroyed by the caller. Negative: nothing was posted;
+ * RPW_ERR_INVALID, or the status that the endpoint ended with. With `req` NULL the request destroys
+ * itself when complete. Receives (rpw_recv, rpw_recv_iov, rpw_recv_obj) give a request whenever one
+ * is asked for, complete or not: its completion says length, tag and sender.
  *
  * Requests end with RPW_OK; with RPW_ERR_CANCELED, where the program canceled them, or closed their
- * endpoint or context; with RPW_ERR_PEER_GONE, RPW_ERR_UNREACHABLE or RPW_ERR_PROTOCOL, as their endpoint
- * ends; and as their call says. They may be tested, waited on and destroyed after their endpoint was
- * closed, but not after their context was destroyed. Callbacks of requests that rpw_endpoint_destroy ends
- * run in the next rpw_context_progress. */
+ * endpoint or context; with RPW_ERR_PEER_GONE, RPW_ERR_UNREACHABLE or RPW_ERR_PROTOCOL, as their
+ * endpoint ends; and as their call says. They may be tested, waited on and destroyed after their
+ * endpoint was closed, but not after their context was destroyed. Callbacks of requests that
+ * rpw_endpoint_destroy ends run in the next rpw_context_progress. */
 
 typedef struct {
 	/* sizeof(rpw_completion), set by whoever has it filled. */
@@ -361,19 +363,20 @@ RPW_API int rpw_request_wait(rpw_request *r, int timeout_ms, rpw_completion *don
 /* [no callback] Posts and waits in one:
  *     rpw_finish(rpw_send(ep, buf, len, tag, &r), &r, timeout_ms, NULL)
  * posted    what the call gave; negative, it is given back, and nothing is waited for.
- * r         is waited for, destroyed, and set to NULL. NULL already: the operation was complete, and
+ * r         is waited for, destroyed, and set to NULL. NULL already: the operation was complete,
+ *           and
  *           `done` has RPW_OK and no more.
- * Gives the status of the operation, or RPW_ERR_EXPIRED: it is still under way, and *r is there to be
- * waited for again, or canceled. */
+ * Gives the status of the operation, or RPW_ERR_EXPIRED: it is still under way, and *r is there to
+ * be waited for again, or canceled. */
 RPW_API int rpw_finish(int posted, rpw_request **r, int timeout_ms, rpw_completion *done);
 
-/* [no callback] Progresses until all n are complete. NULL in r counts as complete; the others stay the
- * caller's to destroy.
+/* [no callback] Progresses until all n are complete. NULL in r counts as complete; the others stay
+ * the caller's to destroy.
  * Gives RPW_OK, the first status that is an error, or RPW_ERR_EXPIRED: not all are complete. */
 RPW_API int rpw_request_wait_all(rpw_context *c, rpw_request **r, size_t n, int timeout_ms);
 
-/* [context] Asks it to end. It completes, with RPW_ERR_CANCELED or, when it was too late, as it would
- * have; a receive without a message at once. It is still to be destroyed.
+/* [context] Asks it to end. It completes, with RPW_ERR_CANCELED or, when it was too late, as it
+ * would have; a receive without a message at once. It is still to be destroyed.
  * Gives RPW_OK, also of one that is complete. */
 RPW_API int rpw_request_cancel(rpw_request *r);
 
@@ -402,12 +405,13 @@ RPW_API int rpw_send(
 RPW_API int rpw_send_iov(
 	rpw_endpoint *ep, const struct iovec *iov, int iovcnt, uint64_t tag, rpw_request **req);
 
-/* [context] Receives a message whose tag is equal to `tag` in the bits that `mask` has. Of the receives
- * that match, the one posted first gets it; of the messages that match, the one that came first.
- * ep        NULL: from any endpoint of the context.
+/* [context] Receives a message whose tag is equal to `tag` in the bits that `mask` has. Of the
+ * receives that match, the one posted first gets it; of the messages that match, the one that came
+ * first. ep        NULL: from any endpoint of the context.
  * buf, len  where to; the request's until it is complete.
- * Gives RPW_IN_PROGRESS with a request, complete or not; with req NULL perhaps RPW_OK. When the endpoint
- * has ended and has no such message left: its status. The request: also RPW_ERR_TRUNCATED. */
+ * Gives RPW_IN_PROGRESS with a request, complete or not; with req NULL perhaps RPW_OK. When the
+ * endpoint has ended and has no such message left: its status. The request: also
+ * RPW_ERR_TRUNCATED. */
 RPW_API int rpw_recv(rpw_context *c, rpw_endpoint *ep, void *buf, size_t len, uint64_t tag,
 	uint64_t mask, rpw_request **req);
 
@@ -418,8 +422,8 @@ RPW_API int rpw_recv_iov(rpw_context *c, rpw_endpoint *ep, const struct iovec *i
 
 /* [context] Is there a message for such a receive? It stays. Does not progress.
  * what      filled with its length, tag and sender; may be NULL.
- * Gives RPW_OK: there is; RPW_IN_PROGRESS: not yet. When the endpoint has ended and has none left: its
- * status. */
+ * Gives RPW_OK: there is; RPW_IN_PROGRESS: not yet. When the endpoint has ended and has none left:
+ * its status. */
 RPW_API int rpw_probe(
 	rpw_context *c, rpw_endpoint *ep, uint64_t tag, uint64_t mask, rpw_completion *what);
 
@@ -429,8 +433,8 @@ RPW_API int rpw_probe(
  * (RPW_ERR_NO_MEMORY on both sides). */
 typedef void *(*rpw_alloc_fn)(size_t len, void *arg);
 
-/* [context] Sends an object; objects of one endpoint come in the order sent, apart from tagged messages.
- * Complete when the receiver has taken it, or has refused it.
+/* [context] Sends an object; objects of one endpoint come in the order sent, apart from tagged
+ * messages. Complete when the receiver has taken it, or has refused it.
  * buf       the request's until it is complete; NULL where len is 0.
  * Gives as every call that posts. The request: also RPW_ERR_NO_MEMORY, refused. */
 RPW_API int rpw_send_obj(rpw_endpoint *ep, const void *buf, size_t len, rpw_request **req);
@@ -438,7 +442,8 @@ RPW_API int rpw_send_obj(rpw_endpoint *ep, const void *buf, size_t len, rpw_requ
 /* [context] Receives the next one. Of the receives that it may go to, the one posted first gets it.
  * ep        NULL: from any endpoint of the context; the completion says from which.
  * alloc     NULL: malloc. Called when the size is known, perhaps at once.
- * buf, len  filled on completion, so they have to be there until then. The memory is the caller's, to be
+ * buf, len  filled on completion, so they have to be there until then. The memory is the caller's,
+ *           to be
  *           freed as its allocator wants; after an error only where *buf is not NULL.
  * Gives as rpw_recv. The request: also RPW_ERR_NO_MEMORY, the allocator gave none. */
 RPW_API int rpw_recv_obj(rpw_context *c, rpw_endpoint *ep, rpw_alloc_fn alloc, void *arg,
@@ -446,8 +451,9 @@ RPW_API int rpw_recv_obj(rpw_context *c, rpw_endpoint *ep, rpw_alloc_fn alloc, v
 
 /* ---- active messages ---- */
 
-/* Runs in rpw_context_progress, in the order sent on each endpoint. header and data are valid during the
- * call; they may lie where the peer can still write (shared memory): copy what has to be checked. */
+/* Runs in rpw_context_progress, in the order sent on each endpoint. header and data are valid
+ * during the call; they may lie where the peer can still write (shared memory): copy what has to be
+ * checked. */
 typedef void (*rpw_am_fn)(rpw_endpoint *ep, const void *header, size_t header_len, const void *data,
 	size_t len, void *arg);
 enum { RPW_AM_IDS = 256, RPW_AM_HEADER_MAX = 256 };
@@ -466,12 +472,12 @@ RPW_API int rpw_am_send(rpw_endpoint *ep, unsigned id, const void *header, size_
 
 /* ---- memory ---- */
 
-/* CUDA: device memory of an NVIDIA GPU. Once it is registered it can be given to every call that takes a
- * buffer (in one piece, not in a scatter list), and peers can put to it and get from it as from host
- * memory, but for atomics. What is sent has to be there (synchronize its stream first); received bytes
- * are there when the request is complete, for all that is started on the GPU afterwards. Where the
- * path's RDMA device reaches it by itself, messages from it, long ones to it, puts and gets do not pass
- * through host memory; else they do, in a pipeline. */
+/* CUDA: device memory of an NVIDIA GPU. Once it is registered it can be given to every call that
+ * takes a buffer (in one piece, not in a scatter list), and peers can put to it and get from it as
+ * from host memory, but for atomics. What is sent has to be there (synchronize its stream first);
+ * received bytes are there when the request is complete, for all that is started on the GPU
+ * afterwards. Where the path's RDMA device reaches it by itself, messages from it, long ones to it,
+ * puts and gets do not pass through host memory; else they do, in a pipeline. */
 enum rpw_memory_kind { RPW_MEMORY_HOST = 0, RPW_MEMORY_CUDA = 1 };
 enum rpw_access { RPW_REMOTE_WRITE = 1, RPW_REMOTE_READ = 2, RPW_REMOTE_ATOMIC = 4 };
 
@@ -485,22 +491,22 @@ RPW_API int rpw_memory_register(rpw_context *c, void *addr, size_t len, enum rpw
 /* [context] The same for memory of a GPU of which the program has a dma-buf.
  * fd        stays the program's, and may be closed afterwards.
  * offset    where in the dma-buf the memory begins.
- * Gives as rpw_memory_register; where no device takes the dma-buf, the memory is reached as if it had
- * been registered by its address. */
+ * Gives as rpw_memory_register; where no device takes the dma-buf, the memory is reached as if it
+ * had been registered by its address. */
 RPW_API int rpw_memory_register_dmabuf(rpw_context *c, void *addr, size_t len, int fd,
 	uint64_t offset, unsigned access, rpw_memory **out);
 
 /* PEER: by its address (nvidia-peermem). */
 enum rpw_direct { RPW_DIRECT_PEER = 1, RPW_DIRECT_DMABUF = 2 };
 
-/* [context] How the RDMA devices that this context may use reach memory of the current GPU (else the
- * first) by themselves, found by registering some with each of them. Takes milliseconds, and may make a
- * CUDA context: ask once.
+/* [context] How the RDMA devices that this context may use reach memory of the current GPU (else
+ * the first) by themselves, found by registering some with each of them. Takes milliseconds, and
+ * may make a CUDA context: ask once.
  * Gives the sum of RPW_DIRECT_*; 0: not, and rpw_last_error says what is missing. */
 RPW_API int rpw_memory_direct(rpw_context *c);
 
-/* [context] Memory of ropeway's own, which peers on this host can map: put and get are then plain copies.
- * Page-aligned, zeroed.
+/* [context] Memory of ropeway's own, which peers on this host can map: put and get are then plain
+ * copies. Page-aligned, zeroed.
  * Gives as rpw_memory_register. */
 RPW_API int rpw_memory_allocate(rpw_context *c, size_t len, unsigned access, rpw_memory **out);
 
@@ -510,9 +516,9 @@ RPW_API void *rpw_memory_address(const rpw_memory *m);
 /* [context] How many bytes it has. */
 RPW_API size_t rpw_memory_length(const rpw_memory *m);
 
-/* [context] Takes it back, and frees what rpw_memory_allocate gave. What peers still move of it ends with
- * RPW_ERR_ACCESS at theirs; after the return nobody touches it. Waits for devices that do, 2 s at
- * most. */
+/* [context] Takes it back, and frees what rpw_memory_allocate gave. What peers still move of it
+ * ends with RPW_ERR_ACCESS at theirs; after the return nobody touches it. Waits for devices that
+ * do, 2 s at most. */
 RPW_API void rpw_memory_destroy(rpw_memory *m);
 
 enum { RPW_RKEY_BYTES_MAX = 512 };
@@ -527,7 +533,8 @@ RPW_API int rpw_rkey_pack(const rpw_memory *m, void *out, size_t room);
 /* [context] The peer's memory, as this endpoint reaches it; the endpoint has to be connected.
  * out       to be destroyed by the caller, when nothing that uses it is under way.
  * Gives RPW_OK; RPW_ERR_PROTOCOL (garbled, or no key), RPW_ERR_NOT_SUPPORTED (of another version),
- * RPW_ERR_ACCESS (of memory that this endpoint's peer does not have), RPW_ERR_INVALID (not connected). */
+ * RPW_ERR_ACCESS (of memory that this endpoint's peer does not have), RPW_ERR_INVALID (not
+ * connected). */
 RPW_API int rpw_rkey_unpack(rpw_endpoint *ep, const void *packed, size_t len, rpw_rkey **out);
 
 /* [context] */
@@ -535,9 +542,9 @@ RPW_API void rpw_rkey_destroy(rpw_rkey *k);
 
 /* ---- remote memory: offsets are from the beginning of what was registered ---- */
 
-/* [context] Writes to the peer's memory. Complete when the buffer can be used again; flush says when it
- * has taken effect. Puts have no order among each other, nor towards messages: flush or fence.
- * buf       the request's until it is complete.
+/* [context] Writes to the peer's memory. Complete when the buffer can be used again; flush says
+ * when it has taken effect. Puts have no order among each other, nor towards messages: flush or
+ * fence. buf       the request's until it is complete.
  * key       stays the caller's, and has to be there until the request is complete.
  * Gives as every call that posts. The request, or a flush: also RPW_ERR_ACCESS. */
 RPW_API int rpw_put(rpw_endpoint *ep, const void *buf, size_t len, const rpw_rkey *key,
@@ -550,13 +557,13 @@ RPW_API int rpw_get(rpw_endpoint *ep, void *buf, size_t len, const rpw_rkey *key
 
 /* [context] Adds to 8 aligned bytes of the peer's, in its byte order, atomic towards other atomics.
  * before    gets the value that was there, on completion; it has to be there until then.
- * Gives as every call that posts; RPW_ERR_INVALID: the offset is not a multiple of 8. The request: also
- * RPW_ERR_ACCESS, RPW_ERR_NOT_SUPPORTED (memory of a GPU). */
+ * Gives as every call that posts; RPW_ERR_INVALID: the offset is not a multiple of 8. The request:
+ * also RPW_ERR_ACCESS, RPW_ERR_NOT_SUPPORTED (memory of a GPU). */
 RPW_API int rpw_fetch_add(rpw_endpoint *ep, uint64_t add, const rpw_rkey *key, uint64_t offset,
 	uint64_t *before, rpw_request **req);
 
-/* [context] Sets 8 aligned bytes of the peer's to `swap` where they are `compare`; else leaves them.
- * Otherwise as rpw_fetch_add. */
+/* [context] Sets 8 aligned bytes of the peer's to `swap` where they are `compare`; else leaves
+ * them. Otherwise as rpw_fetch_add. */
 RPW_API int rpw_compare_swap(rpw_endpoint *ep, uint64_t compare, uint64_t swap, const rpw_rkey *key,
 	uint64_t offset, uint64_t *before, rpw_request **req);
 
@@ -590,8 +597,8 @@ RPW_API int rpw_put_notify(rpw_endpoint *ep, const void *buf, size_t len, const 
 /* Runs in rpw_context_progress; len: how long the put was. */
 typedef void (*rpw_notify_fn)(rpw_endpoint *ep, uint64_t data, size_t len, void *arg);
 
-/* [context] Who is told of puts with a notification, from all endpoints. Those that come without one are
- * dropped, so call it before peers can put.
+/* [context] Who is told of puts with a notification, from all endpoints. Those that come without
+ * one are dropped, so call it before peers can put.
  * fn        takes the place of an earlier one; NULL: none. */
 RPW_API void rpw_context_on_notify(rpw_context *c, rpw_notify_fn fn, void *arg);
 
@@ -608,8 +615,8 @@ typedef struct {
 	uint64_t strangers_refused, path_changes;
 	/* Now. */
 	unsigned endpoints, listeners, requests;
-	/* Not 0: bytes of sends that are complete, or acknowledgements that the peer waits for, are still
-	 * in this process, for rpw_context_progress to send. */
+	/* Not 0: bytes of sends that are complete, or acknowledgements that the peer waits for, are
+	 * still in this process, for rpw_context_progress to send. */
 	unsigned unsent;
 } rpw_statistics;
 #define RPW_STATISTICS_INIT \

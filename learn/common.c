@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
 /* common.c - options, and the text of the messages. Nothing here knows RDMA.
  * 命令行选项，以及消息的内容。这里与 RDMA 无关。
  */
@@ -90,7 +91,8 @@ static int parse_mtu(const char *text, unsigned *out)
 	return 0;
 }
 
-/* The option that getopt stumbled over, as the user knows it. / getopt 无法处理的选项，按用户熟悉的写法。 */
+/* The option that getopt stumbled over, as the user knows it. / getopt 无法处理的选项，
+ * 按用户熟悉的写法。 */
 static const char *option_text(char **argv)
 {
 	static char text[3] = "-";
@@ -149,7 +151,8 @@ static int take_positionals(struct options *opt, int count, char **word)
 
 int options_parse(struct options *opt, enum role role, int argc, char **argv)
 {
-	/* The leading ':' keeps getopt quiet: this program explains errors itself. / 开头的 ':' 让 getopt 不自行报错。 */
+	/* The leading ':' keeps getopt quiet: this program explains errors itself. / 开头的 ':' 让
+	 * getopt 不自行报错。 */
 	const char *letters = role == ROLE_SERVER ? ":s:n:m:H:b:hV" : ":s:l:n:m:H:hV";
 	int c;
 
@@ -215,7 +218,8 @@ void message_write(char *buffer, size_t bytes, enum role role, unsigned qp, unsi
 		for (unsigned k = 0; k < 10 && i < bytes; k++, bits >>= 6)
 			buffer[i++] = letters[bits & 63];
 	}
-	/* Not translated: both sides must write the same bytes. / 不翻译：双方必须写出相同的字节。 */
+	/* Not translated: both sides must write the same bytes. / 不翻译：
+	 * 双方必须写出相同的字节。 */
 	n = snprintf(greeting, sizeof(greeting), "Hello from %s, QP %u of %u! ", program_name(role),
 		qp + 1, qps);
 	if (n > 0 && (size_t)n < sizeof(greeting) && (size_t)n + 16 <= bytes)

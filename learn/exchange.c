@@ -1,7 +1,10 @@
-/* exchange.c - the control path over TCP. Every message is read and written whole or not at all, each wait has a deadline,
- * and nothing that arrives is believed before it was checked: anyone can connect to a TCP port.
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* exchange.c - the control path over TCP. Every message is read and written whole or not at all,
+ * each wait has a deadline, and nothing that arrives is believed before it was checked: anyone can
+ * connect to a TCP port.
  *
- * TCP 控制通道。每条消息要么完整读写、要么失败；每次等待都有期限；收到的内容在检查之前一概不信：任何人都能连接 TCP 端口。
+ * TCP 控制通道。每条消息要么完整读写、要么失败；每次等待都有期限；收到的内容在检查之前一概不信：
+ * 任何人都能连接 TCP 端口。
  *
  * On the wire, all numbers in network byte order (big-endian) / 线上格式，全部为网络字节序（大端）:
  *
@@ -10,7 +13,8 @@
  *
  *   body of HELLO / HELLO 的正文:
  *      0     4     8        12        16           17    18    20      36
- *      | mtu | QPs | buffer | message | link layer | 0   | LID | GID   | QPN, PSN | QPN, PSN | ... one pair for each QP
+ *      | mtu | QPs | buffer | message | link layer | 0   | LID | GID   | QPN, PSN | QPN, PSN | ...
+ *                                                                      one pair for each QP
  *   READY, DONE and SORRY have no body. / READY、DONE 和 SORRY 没有正文。
  */
 #include <ctype.h>
@@ -36,7 +40,8 @@ enum {
 };
 
 /* ---- network byte order / 网络字节序 ----
- * Byte by byte it does not matter how this machine orders them, nor how a struct is padded. / 逐字节读写，与本机字节序和结构体填充无关。 */
+ * Byte by byte it does not matter how this machine orders them, nor how a struct is padded. /
+ * 逐字节读写，与本机字节序和结构体填充无关。 */
 
 static void put16(uint8_t *p, uint16_t v)
 {
@@ -89,7 +94,8 @@ static int read_whole(struct exchange *x, uint8_t *to, size_t bytes)
 {
 	uint64_t deadline = now_ms() + WAIT_MS;
 
-	/* TCP is a stream: one recv() may bring half a message. / TCP 是字节流：一次 recv() 可能只带来半条消息。 */
+	/* TCP is a stream: one recv() may bring half a message. / TCP 是字节流：一次 recv()
+	 * 可能只带来半条消息。 */
 	for (size_t have = 0; have < bytes;) {
 		ssize_t n;
 
@@ -113,7 +119,8 @@ static int write_whole(struct exchange *x, const uint8_t *from, size_t bytes)
 
 		if (!wait_for(x->fd, POLLOUT, deadline))
 			return peer_silent(x);
-		/* MSG_NOSIGNAL: a peer that left is an error here, not the end of this process. / 对端离开只算错误，而不应杀死本进程。 */
+		/* MSG_NOSIGNAL: a peer that left is an error here, not the end of this process. /
+		 * 对端离开只算错误，而不应杀死本进程。 */
 		n = send(x->fd, from + done, bytes - done, MSG_DONTWAIT | MSG_NOSIGNAL);
 		if (n > 0)
 			done += (size_t)n;
@@ -158,7 +165,8 @@ static int read_header(struct exchange *x, enum kind wanted, uint32_t *body_byte
 	uint8_t h[HEADER_BYTES] = {0};
 	uint16_t kind;
 
-	/* The magic comes first and is judged first: a stranger may never send a whole header. / 先读并先判断魔数：陌生者未必会发来完整的消息头。 */
+	/* The magic comes first and is judged first: a stranger may never send a whole header. /
+	 * 先读并先判断魔数：陌生者未必会发来完整的消息头。 */
 	if (read_whole(x, h, 8))
 		return -1;
 	if (get32(h) != MAGIC)
@@ -205,8 +213,8 @@ static size_t hello_pack(uint8_t *p, const struct side *s)
 	p[16] = s->link_layer;
 	p[17] = 0;
 	put16(p + 18, s->lid);
-	memcpy(p + 20, s->gid.raw,
-		16); /* a GID is a string of bytes: it has no byte order / GID 是字节串，没有字节序问题 */
+	/* a GID is a string of bytes: it has no byte order / GID 是字节串，没有字节序问题 */
+	memcpy(p + 20, s->gid.raw, 16);
 	for (unsigned i = 0; i < s->qps; i++) {
 		put32(p + HELLO_BYTES_MIN + 8 * i, s->qp[i].qpn);
 		put32(p + HELLO_BYTES_MIN + 8 * i + 4, s->qp[i].psn);
@@ -246,13 +254,14 @@ static bool hello_unpack(const uint8_t *p, size_t bytes, enum role from, struct 
 		return false;
 	if ((from == ROLE_CLIENT) != (s->message_bytes > 0))
 		return false;
-	if (s->link_layer == IBV_LINK_LAYER_ETHERNET &&
-		gid_empty(&s->gid)) /* RoCE has no other address / RoCE 没有别的地址 */
+	/* RoCE has no other address / RoCE 没有别的地址 */
+	if (s->link_layer == IBV_LINK_LAYER_ETHERNET && gid_empty(&s->gid))
 		return false;
 	for (unsigned i = 0; i < s->qps; i++) {
 		s->qp[i].qpn = get32(p + HELLO_BYTES_MIN + 8 * i);
 		s->qp[i].psn = get32(p + HELLO_BYTES_MIN + 8 * i + 4);
-		/* QPN and PSN are numbers of 24 bits; QP 0 and 1 belong to management. / QPN 和 PSN 是 24 位数；QP 0 和 1 用于管理。 */
+		/* QPN and PSN are numbers of 24 bits; QP 0 and 1 belong to management. / QPN 和 PSN
+		 * 是 24 位数；QP 0 和 1 用于管理。 */
 		if (s->qp[i].qpn < 2 || s->qp[i].qpn > 0xffffff || s->qp[i].psn > 0xffffff)
 			return false;
 	}
@@ -290,7 +299,8 @@ static bool is_ipv4(const struct side *s)
 	return !memcmp(s->gid.raw, prefix, sizeof(prefix));
 }
 
-/* Both sides make the same comparison and come to the same end. / 双方做同样的比较，得出同样的结论。 */
+/* Both sides make the same comparison and come to the same end. / 双方做同样的比较，
+ * 得出同样的结论。 */
 static int agree(const struct side *local, const struct side *remote)
 {
 	uint32_t message_bytes =
@@ -342,7 +352,9 @@ int exchange_watch(struct exchange *x)
 		return peer_gone(x);
 	if (n == HEADER_BYTES && get32(h) == MAGIC && get16(h + 6) == KIND_SORRY)
 		return read_header(x, KIND_DONE, &body_bytes);
-	return 0; /* a DONE that came early stays there for exchange_await / 提前到达的 DONE 留给 exchange_await */
+	/* a DONE that came early stays there for exchange_await / 提前到达的 DONE 留给
+	 * exchange_await */
+	return 0;
 }
 
 void exchange_close(struct exchange *x, bool failed)
@@ -354,12 +366,14 @@ void exchange_close(struct exchange *x, bool failed)
 	if (x->fd < 0)
 		return;
 	if (failed) {
-		/* Its header says our version too: so a peer of another version can tell why. / 消息头带有我们的版本号，不同版本的对端由此得知原因。 */
+		/* Its header says our version too: so a peer of another version can tell why. /
+		 * 消息头带有我们的版本号，不同版本的对端由此得知原因。 */
 		put_header(h, KIND_SORRY, 0);
 		if (send(x->fd, h, sizeof(h), MSG_DONTWAIT | MSG_NOSIGNAL) < 0)
 			errno = 0; /* it has left already / 对端已经离开 */
-		/* Closing with unread data makes TCP throw away what the peer has not read yet, so take a little of it.
-		 * 若留有未读数据就关闭，TCP 会丢弃对端尚未读到的内容，所以先读掉一些。 */
+		/* Closing with unread data makes TCP throw away what the peer has not read yet, so
+		 * take a little of it. 若留有未读数据就关闭，TCP 会丢弃对端尚未读到的内容，
+		 * 所以先读掉一些。 */
 		shutdown(x->fd, SHUT_WR);
 		for (unsigned i = 0; i < 64 && wait_for(x->fd, POLLIN, deadline); i++)
 			if (recv(x->fd, rest, sizeof(rest), MSG_DONTWAIT) <= 0)
@@ -378,8 +392,8 @@ static void name_peer(struct exchange *x, const struct sockaddr *sa, socklen_t l
 
 	getnameinfo(
 		sa, len, host, sizeof(host), port, sizeof(port), NI_NUMERICHOST | NI_NUMERICSERV);
-	if (!strncmp(shown,
-		    "::ffff:", 7)) /* IPv4 on a socket for both families / 双栈套接字上的 IPv4 */
+	/* IPv4 on a socket for both families / 双栈套接字上的 IPv4 */
+	if (!strncmp(shown, "::ffff:", 7))
 		shown += 7;
 	snprintf(x->peer, sizeof(x->peer), _("%s port %s"), shown, port);
 }
@@ -408,7 +422,8 @@ static int listen_one(const struct addrinfo *ai)
 
 	if (fd < 0)
 		return -1;
-	/* Connections of an earlier run that are still dying down must not hold the port. / 上次运行残留的连接不应占住端口。 */
+	/* Connections of an earlier run that are still dying down must not hold the port. /
+	 * 上次运行残留的连接不应占住端口。 */
 	setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &on, sizeof(on));
 	if (ai->ai_family == AF_INET6) /* :: takes IPv4 too / 让 :: 也接受 IPv4 */
 		setsockopt(fd, IPPROTO_IPV6, IPV6_V6ONLY, &off, sizeof(off));
@@ -451,8 +466,9 @@ static int open_listener(const struct options *opt)
 
 	if (resolve(opt->bind_address, opt->tcp_port, AI_PASSIVE, &list))
 		return -1;
-	/* IPv6 first, since one such socket serves both; IPv4 where the kernel has no IPv6, but not when the port is taken.
-	 * 先试 IPv6，因为一个这样的套接字同时服务两者；内核没有 IPv6 时再用 IPv4；端口已被占用时则不再尝试。 */
+	/* IPv6 first, since one such socket serves both; IPv4 where the kernel has no IPv6, but not
+	 * when the port is taken. 先试 IPv6，因为一个这样的套接字同时服务两者；内核没有 IPv6 时再用
+	 * IPv4；端口已被占用时则不再尝试。 */
 	for (unsigned f = 0; f < 2; f++)
 		for (ai = list; ai && fd < 0 && error != EADDRINUSE; ai = ai->ai_next) {
 			if (ai->ai_family != families[f])
@@ -476,7 +492,8 @@ int exchange_accept(struct exchange *x, const struct options *opt)
 	do {
 		x->fd = accept4(listener, (struct sockaddr *)&sa, &len, SOCK_CLOEXEC);
 	} while (x->fd < 0 && (errno == EINTR || errno == ECONNABORTED));
-	/* One client is all that this program serves: a second one is refused at once, not left waiting. / 只服务一个客户端；第二个会立即被拒绝。 */
+	/* One client is all that this program serves: a second one is refused at once, not left
+	 * waiting. / 只服务一个客户端；第二个会立即被拒绝。 */
 	close(listener);
 	if (x->fd < 0)
 		return fail(_("cannot take the client's connection (%s): start both again"),

@@ -1,10 +1,14 @@
-/* exchange.h - the control path: a TCP connection on which the two programs tell each other where their queue pairs are.
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* exchange.h - the control path: a TCP connection on which the two programs tell each other where
+ * their queue pairs are.
  *
- * RDMA cannot begin by itself: to send to a queue pair one must know its number (QPN), the address of its port (LID on
- * InfiniBand, GID on RoCE) and the number of the first packet (PSN). So they travel over something that already works.
+ * RDMA cannot begin by itself: to send to a queue pair one must know its number (QPN), the address
+ * of its port (LID on InfiniBand, GID on RoCE) and the number of the first packet (PSN). So they
+ * travel over something that already works.
  *
- * 控制通道：一条 TCP 连接，双方用它告知各自队列对（QP）的位置。RDMA 无法凭空开始：要向一个 QP 发送，必须知道它的编号（QPN）、
- * 所在端口的地址（InfiniBand 用 LID，RoCE 用 GID）和第一个包的序号（PSN）。因此先用一条现成的通道交换这些信息。
+ * 控制通道：一条 TCP 连接，双方用它告知各自队列对（QP）的位置。RDMA 无法凭空开始：要向一个 QP
+ * 发送，必须知道它的编号（QPN）、 所在端口的地址（InfiniBand 用 LID，RoCE 用 GID）
+ * 和第一个包的序号（PSN）。因此先用一条现成的通道交换这些信息。
  */
 #ifndef LEARN_EXCHANGE_H
 #define LEARN_EXCHANGE_H
@@ -31,10 +35,10 @@ struct side {
 enum kind {
 	KIND_HELLO = 1, /* a struct side / 携带 struct side */
 	KIND_READY = 2, /* the server has receives posted: send now / 服务器已准备好接收 */
-	KIND_DONE =
-		3, /* I have all that I wait for: you may leave / 我已收到所需的一切，你可以离开 */
-	KIND_SORRY =
-		4, /* I failed and am about to leave; my own line says why / 我出错了，即将退出 */
+	/* I have all that I wait for: you may leave / 我已收到所需的一切，你可以离开 */
+	KIND_DONE = 3,
+	/* I failed and am about to leave; my own line says why / 我出错了，即将退出 */
+	KIND_SORRY = 4,
 };
 
 struct exchange {
@@ -43,7 +47,8 @@ struct exchange {
 	const char *peer_program;
 };
 
-/* All return 0, or -1 after fail() has said why. / 均返回 0；出错时先用 fail() 说明原因，再返回 -1。 */
+/* All return 0, or -1 after fail() has said why. / 均返回 0；出错时先用 fail() 说明原因，再返回
+ * -1。 */
 int exchange_accept(struct exchange *x, const struct options *opt);
 int exchange_connect(struct exchange *x, const struct options *opt);
 /* The client speaks first. / 客户端先发言。 */
@@ -51,9 +56,11 @@ int exchange_hello(struct exchange *x, const struct options *opt, const struct s
 	struct side *remote);
 int exchange_tell(struct exchange *x, enum kind kind);
 int exchange_await(struct exchange *x, enum kind kind);
-/* Without waiting: is the peer still there, and content? / 不等待地检查：对端还在吗，是否报告了错误？ */
+/* Without waiting: is the peer still there, and content? / 不等待地检查：对端还在吗，
+ * 是否报告了错误？ */
 int exchange_watch(struct exchange *x);
-/* Hang up. If `failed`, tell the peer first. Takes an exchange that was never connected, too. / 挂断；若 failed 则先告知对端。 */
+/* Hang up. If `failed`, tell the peer first. Takes an exchange that was never connected, too. /
+ * 挂断；若 failed 则先告知对端。 */
 void exchange_close(struct exchange *x, bool failed);
 
 /* All zero: no address there. / 全零：没有地址。 */

@@ -1,5 +1,6 @@
-/* peer.c - one connection: its verbs objects, what is posted on it, what comes back, and how it ends.
- * 一个连接：它的 verbs 对象、投递的工作、返回的完成事件，以及它如何结束。
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* peer.c - one connection: its verbs objects, what is posted on it, what comes back, and how it
+ * ends. 一个连接：它的 verbs 对象、投递的工作、返回的完成事件，以及它如何结束。
  */
 #include <errno.h>
 #include <fcntl.h>
@@ -11,8 +12,9 @@
 
 #include "peer.h"
 
-/* A receive takes the longest message that we know, and more: then a message that is too long is refused by a sentence that says so
- * instead of a local length error. / 接收缓冲区比最长的消息还大，这样过长的消息能得到明确的说明，而不是一个长度错误。 */
+/* A receive takes the longest message that we know, and more: then a message that is too long is
+ * refused by a sentence that says so instead of a local length error. /
+ * 接收缓冲区比最长的消息还大，这样过长的消息能得到明确的说明，而不是一个长度错误。 */
 enum { RECEIVE_BYTES = 512, MEMORY_BYTES = 2 * REGION_BYTES + RECEIVE_BYTES * (1 + PEER_RECEIVES) };
 _Static_assert((int)RECEIVE_BYTES > (int)WIRE_MESSAGE_BYTES_MAX,
 	"a receive takes more than the longest message");
@@ -29,8 +31,8 @@ struct peer *peer_new(const struct peer_options *options, struct rdma_cm_id *id,
 	p->talk = options->mode == MODE_TEXT ? &text_talk : &memory_talk;
 	p->number = number;
 	p->id = id;
-	id->context =
-		p; /* comes back with each event of this connection / 随该连接的每个事件带回 */
+	/* comes back with each event of this connection / 随该连接的每个事件带回 */
+	id->context = p;
 	peer_set_name(p);
 	peer_restart_clock(p);
 	return p;
@@ -74,14 +76,16 @@ static int make_memory(struct peer *p)
 	return 0;
 }
 
-/* Each region allows exactly what its mode needs: whoever knows an rkey can use it. / 只授予该模式所需的权限：知道 rkey 的人就能使用它。 */
+/* Each region allows exactly what its mode needs: whoever knows an rkey can use it. /
+ * 只授予该模式所需的权限：知道 rkey 的人就能使用它。 */
 static int register_memory(struct peer *p)
 {
 	int source = p->options->mode == MODE_READ ? IBV_ACCESS_REMOTE_READ : 0;
 	int target = IBV_ACCESS_LOCAL_WRITE |
 		     (p->options->mode == MODE_WRITE ? IBV_ACCESS_REMOTE_WRITE : 0);
 
-	/* On iWARP the answer to a READ is a write of the peer (RFC 5040, 5.1). / 在 iWARP 上，READ 的应答是对端的写入。 */
+	/* On iWARP the answer to a READ is a write of the peer (RFC 5040, 5.1). / 在 iWARP 上，READ
+	 * 的应答是对端的写入。 */
 	if (p->id->verbs->device->transport_type == IBV_TRANSPORT_IWARP)
 		target |= IBV_ACCESS_REMOTE_WRITE;
 	p->message_mr = ibv_reg_mr(
@@ -104,8 +108,9 @@ static int make_queue_pair(struct peer *p)
 		.sq_sig_all = 1,
 	};
 
-	/* rdma_create_qp also takes the queue pair to INIT, rdma_connect and rdma_accept take it on to RTR and RTS: what rdma_server of this
-	 * folder does by hand. / rdma_create_qp 还会把队列对带到 INIT，rdma_connect 和 rdma_accept 再带到 RTR、RTS。 */
+	/* rdma_create_qp also takes the queue pair to INIT, rdma_connect and rdma_accept take it on
+	 * to RTR and RTS: what rdma_server of this folder does by hand. / rdma_create_qp
+	 * 还会把队列对带到 INIT，rdma_connect 和 rdma_accept 再带到 RTR、RTS。 */
 	return rdma_create_qp(p->id, p->pd, &attr);
 }
 
@@ -127,8 +132,8 @@ static int post_receive(struct peer *p, unsigned slot)
 	return 0;
 }
 
-/* A completion channel is a descriptor like any other: here it must never block, since one loop serves all.
- * 完成通道与其他描述符一样；一个循环服务所有连接，因此它绝不能阻塞。 */
+/* A completion channel is a descriptor like any other: here it must never block, since one loop
+ * serves all. 完成通道与其他描述符一样；一个循环服务所有连接，因此它绝不能阻塞。 */
 static int make_completion_queue(struct peer *p)
 {
 	p->channel = ibv_create_comp_channel(p->id->verbs);
@@ -143,15 +148,16 @@ static int make_completion_queue(struct peer *p)
 
 int peer_prepare(struct peer *p)
 {
-	/* One for the message that comes, one more than will come. / 比将要收到的消息多投递一个。 */
+	/* One for the message that comes, one more than will come. /
+	 * 比将要收到的消息多投递一个。 */
 	unsigned receives = p->options->mode == MODE_TEXT ? 2 : PEER_RECEIVES;
 
 	p->pd = ibv_alloc_pd(p->id->verbs);
 	if (!p->pd || make_memory(p) || register_memory(p) || make_completion_queue(p) ||
 		make_queue_pair(p))
 		return -1;
-	/* Before connect or accept: a message that finds no receive is turned away (RNR NAK, IB 9.7.5.2.8).
-	 * 必须在 connect 或 accept 之前：找不到接收的消息会被拒收（RNR NAK）。 */
+	/* Before connect or accept: a message that finds no receive is turned away (RNR NAK, IB
+	 * 9.7.5.2.8). 必须在 connect 或 accept 之前：找不到接收的消息会被拒收（RNR NAK）。 */
 	for (unsigned i = 0; i < receives; i++)
 		if (post_receive(p, i))
 			return -1;
@@ -247,8 +253,9 @@ static void print_status(const struct ibv_wc *wc)
 	printf("wc->status = %d (%s)\n", wc->status, ibv_wc_status_str(wc->status));
 }
 
-/* A work request that was not carried out since the queue pair is in the error state. Never passed over in silence: whoever sees status 5
- * has to know what took the queue pair there. / 因队列对处于错误状态而未执行的工作请求。绝不默默略过：看到状态 5 的人需要知道原因。 */
+/* A work request that was not carried out since the queue pair is in the error state. Never passed
+ * over in silence: whoever sees status 5 has to know what took the queue pair there. /
+ * 因队列对处于错误状态而未执行的工作请求。绝不默默略过：看到状态 5 的人需要知道原因。 */
 static void flushed(struct peer *p, const struct ibv_wc *wc, enum work work)
 {
 	print_status(wc);
@@ -267,9 +274,9 @@ static void work_failed(struct peer *p, const struct ibv_wc *wc, enum work work)
 
 	print_status(wc);
 	peer_abort(p, _("%s failed (%s)"), work_text(work), ibv_wc_status_str(wc->status));
+	/* what is flushed now is so because of this / 此后的冲刷都由它引起 */
 	if (was == ENDED_NOT)
-		p->ended =
-			ENDED_BY_ERROR; /* what is flushed now is so because of this / 此后的冲刷都由它引起 */
+		p->ended = ENDED_BY_ERROR;
 }
 
 static void take_message(struct peer *p, const struct ibv_wc *wc)
@@ -293,7 +300,8 @@ static void take_completion(struct peer *p, const struct ibv_wc *wc)
 		p->receives_out--;
 	else
 		p->sends_out--;
-	/* Only wr_id and status count in a completion that failed (ibv_poll_cq(3)). / 失败的完成事件中只有 wr_id 和 status 有效。 */
+	/* Only wr_id and status count in a completion that failed (ibv_poll_cq(3)). /
+	 * 失败的完成事件中只有 wr_id 和 status 有效。 */
 	if (wc->status == IBV_WC_WR_FLUSH_ERR) {
 		flushed(p, wc, work);
 	} else if (wc->status != IBV_WC_SUCCESS) {
@@ -307,10 +315,11 @@ static void take_completion(struct peer *p, const struct ibv_wc *wc)
 	}
 }
 
-/* Do what the states allow now. Not before ESTABLISHED: on the side that accepts, a receive may complete earlier, since the peer's first
- * message serves the device as well as the RTU that it overtook (IB 12.9.7, Communication Established); its content counts, but this side
- * sends nothing yet (rdma_accept(3)).
- * 按状态进行下一步，但不早于 ESTABLISHED：在被动方，接收可能更早完成，因为对端的第一条消息可能超过 RTU；内容有效，但我方尚不发送。 */
+/* Do what the states allow now. Not before ESTABLISHED: on the side that accepts, a receive may
+ * complete earlier, since the peer's first message serves the device as well as the RTU that it
+ * overtook (IB 12.9.7, Communication Established); its content counts, but this side sends nothing
+ * yet (rdma_accept(3)). 按状态进行下一步，但不早于 ESTABLISHED：在被动方，接收可能更早完成，
+ * 因为对端的第一条消息可能超过 RTU；内容有效，但我方尚不发送。 */
 static void advance(struct peer *p)
 {
 	if (p->phase == PHASE_TALK)
@@ -347,8 +356,9 @@ static void begin_end(struct peer *p, enum ended who)
 		p->ended = who;
 	p->phase = PHASE_END;
 	peer_restart_clock(p);
-	/* This also takes our queue pair to the error state, so that all that is posted comes back. After the peer's DREQ it is our DREP.
-	 * 这也使我方队列对进入错误状态，从而收回所有已投递的请求。若对端已发 DREQ，则这是我方的 DREP。 */
+	/* This also takes our queue pair to the error state, so that all that is posted comes back.
+	 * After the peer's DREQ it is our DREP. 这也使我方队列对进入错误状态，
+	 * 从而收回所有已投递的请求。若对端已发 DREQ，则这是我方的 DREP。 */
 	rdma_disconnect(p->id);
 }
 
@@ -372,13 +382,14 @@ int peer_abort(struct peer *p, const char *fmt, ...)
 	p->failed = true;
 	if (p->phase == PHASE_TALK)
 		begin_end(p, ENDED_BY_US);
+	/* nothing was established: nothing to take leave of / 尚未建立连接，无需告别 */
 	else if (p->phase != PHASE_END)
-		p->phase =
-			PHASE_OVER; /* nothing was established: nothing to take leave of / 尚未建立连接，无需告别 */
+		p->phase = PHASE_OVER;
 	return -1;
 }
 
-/* Who speaks of it depends on who began: as a rule the client leaves and the server notices. / 通常是客户端断开，服务器察觉。 */
+/* Who speaks of it depends on who began: as a rule the client leaves and the server notices. /
+ * 通常是客户端断开，服务器察觉。 */
 static const char *end_text(const struct peer *p)
 {
 	bool by_us = p->left_early || p->failed ? p->ended != ENDED_BY_PEER : !p->options->server;
@@ -386,8 +397,8 @@ static const char *end_text(const struct peer *p)
 	return by_us ? _("disconnected.") : _("peer disconnected.");
 }
 
-/* The peer was faster. Either it had all that it wanted of us, and then so have we of it; or it broke off.
- * 对端先行断开：要么双方都已完成，要么它中途退出。 */
+/* The peer was faster. Either it had all that it wanted of us, and then so have we of it; or it
+ * broke off. 对端先行断开：要么双方都已完成，要么它中途退出。 */
 static void peer_has_left(struct peer *p)
 {
 	p->ended = ENDED_BY_PEER;
@@ -403,7 +414,8 @@ static void peer_has_left(struct peer *p)
 
 void peer_disconnected(struct peer *p)
 {
-	/* What was completed before counts, though its note may still lie in the queue. / 此前已完成的仍然有效，尽管通知可能还在队列中。 */
+	/* What was completed before counts, though its note may still lie in the queue. /
+	 * 此前已完成的仍然有效，尽管通知可能还在队列中。 */
 	peer_completions(p);
 	p->disconnected = true;
 	if (p->phase != PHASE_END)

@@ -1,12 +1,16 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
 /* peer.h - one connection through librdmacm, and what the programs do with it.
  *
- *     rdma-server, rdma-client                            peer_memory.c     what is said: MRs, then write or read, then DONE
- *     rdma-send-recv-server, rdma-send-recv-client        peer_text.c       what is said: a text each
+ *     rdma-server, rdma-client                            peer_memory.c     what is said: MRs, then
+ *                                                         write or read, then DONE
+ *     rdma-send-recv-server, rdma-send-recv-client        peer_text.c       what is said: a text
+ *                                                         each
  *             |                                              ^
  *     peer_main.c  options -> peer_loop.c  one loop over all descriptors and deadlines
  *                                 |              |
  *                 peer_client.c, peer_server.c   peer.c
- *                 events of rdma_cm              one connection: its verbs objects, posting, completions, its end
+ *                 events of rdma_cm              one connection: its verbs objects, posting,
+ *                                                completions, its end
  *
  * 通过 librdmacm 建立的一个连接，以及各程序用它做什么。
  */
@@ -24,31 +28,37 @@ enum {
 	PEER_PORT_DEFAULT = 22222,
 	PEER_WAIT_S_DEFAULT = 15,
 	PEER_WAIT_S_MAX = 3600,
-	PEER_RECEIVES =
-		3, /* MR, DONE, and one that nothing comes for: it is flushed at the end / 最后一个不会有消息，结束时被冲刷 */
+	/* MR, DONE, and one that nothing comes for: it is flushed at the end / 最后一个不会有消息，
+	 * 结束时被冲刷 */
+	PEER_RECEIVES = 3,
 };
 
 struct peer_options {
 	const char *program;
 	enum mode mode;
 	bool server;
-	const char *
-		address; /* client: whom to call; server: where to listen, NULL for everywhere / 客户端：服务器地址；服务器：监听地址 */
+	/* client: whom to call; server: where to listen, NULL for everywhere / 客户端：服务器地址；
+	 * 服务器：监听地址 */
+	const char *address;
 	unsigned port;
 	unsigned wait_s; /* no wait is longer / 任何等待都不会更长 */
-	unsigned
-		count; /* server: end after so many clients, 0: never / 服务器：服务多少个客户端后结束 */
-	bool silent; /* server of texts: never answer, to show what follows / 从不回答，用于演示后果 */
+	/* server: end after so many clients, 0: never / 服务器：服务多少个客户端后结束 */
+	unsigned count;
+	/* server of texts: never answer, to show what follows / 从不回答，用于演示后果 */
+	bool silent;
 };
 
-/* The life of a connection. A client begins at the first, a server at PHASE_ACCEPT. / 连接的一生。 */
+/* The life of a connection. A client begins at the first, a server at PHASE_ACCEPT. /
+ * 连接的一生。 */
 enum phase {
 	PHASE_ADDRESS, /* the client waits for RDMA_CM_EVENT_ADDR_RESOLVED */
 	PHASE_ROUTE,   /* ... ROUTE_RESOLVED */
 	PHASE_CONNECT, /* ... ESTABLISHED, REJECTED, UNREACHABLE */
 	PHASE_ACCEPT,  /* the server has accepted and waits for ESTABLISHED */
 	PHASE_TALK,    /* established */
-	PHASE_END, /* waits for DISCONNECTED, and until every work request has come back / 等待断开事件，以及所有工作请求返回 */
+	/* waits for DISCONNECTED, and until every work request has come back / 等待断开事件，
+	 * 以及所有工作请求返回 */
+	PHASE_END,
 	PHASE_OVER, /* to be freed / 等待释放 */
 };
 
@@ -56,14 +66,17 @@ struct peer;
 
 /* What two peers do once they are connected. / 连接之后双方做什么。 */
 struct talk {
-	/* Post what the states ask for now, or disconnect; called whenever something has happened. 0 or -1. / 按状态投递下一步。 */
+	/* Post what the states ask for now, or disconnect; called whenever something has happened.
+	 * 0 or -1. / 按状态投递下一步。 */
 	int (*advance)(struct peer *p);
-	/* A send completed, a message came. -1 if it cannot be so here; then peer_abort() was called. / 发送完成；收到消息。 */
+	/* A send completed, a message came. -1 if it cannot be so here; then peer_abort() was
+	 * called. / 发送完成；收到消息。 */
 	int (*sent)(struct peer *p, unsigned work);
 	int (*received)(struct peer *p, const struct message *m);
 	/* May the peer leave now, with nothing missing? / 对端此时可以离开而不缺什么吗？ */
 	bool (*may_leave)(const struct peer *p);
-	/* All is done: look at what the peer left here. 0 or -1. / 全部完成：检查对端留下的内容。 */
+	/* All is done: look at what the peer left here. 0 or -1. / 全部完成：
+	 * 检查对端留下的内容。 */
 	int (*conclude)(struct peer *p);
 	/* What advance() waits for, translated. / 正在等待什么（已翻译）。 */
 	const char *(*waits_for)(const struct peer *p);
@@ -80,8 +93,8 @@ struct peer {
 	char name[96]; /* "client 10.0.0.1:4711", translated / 已翻译 */
 	unsigned number; /* of this connection in this process, from 1 / 本进程中连接的序号 */
 	enum phase phase;
-	uint64_t
-		deadline_ms; /* of the phase, or of the step of the talk that is awaited / 当前阶段或步骤的期限 */
+	/* of the phase, or of the step of the talk that is awaited / 当前阶段或步骤的期限 */
+	uint64_t deadline_ms;
 
 	struct rdma_cm_id *id;
 	struct ibv_pd *pd;
@@ -107,17 +120,18 @@ struct peer {
 	bool disconnected; /* RDMA_CM_EVENT_DISCONNECTED came / 已收到断开事件 */
 	bool left_early;   /* it came before all was done / 在完成之前断开 */
 	bool failed;
-	char cause
-		[300]; /* of the failure: which side, which event / 失败的原因：哪一方、哪个事件 */
+	/* of the failure: which side, which event / 失败的原因：哪一方、哪个事件 */
+	char cause[300];
 };
 
 /* ---- peer.c ---- */
 
 struct peer *peer_new(const struct peer_options *options, struct rdma_cm_id *id, unsigned number);
-void peer_free(
-	struct peer *p); /* accepts what was made only in part / 也接受只完成了一部分的对象 */
+/* accepts what was made only in part / 也接受只完成了一部分的对象 */
+void peer_free(struct peer *p);
 void peer_set_name(struct peer *p);
-/* PD, channel, CQ, QP, memory; and the receives, which are posted before anyone may send. -1 with errno. / 创建对象并投递接收。 */
+/* PD, channel, CQ, QP, memory; and the receives, which are posted before anyone may send. -1 with
+ * errno. / 创建对象并投递接收。 */
 int peer_prepare(struct peer *p);
 int peer_post_send(struct peer *p, enum work work, size_t bytes);
 int peer_post_rdma(struct peer *p);
@@ -128,7 +142,8 @@ void peer_established(struct peer *p);
 void peer_disconnected(struct peer *p);
 /* Both are done: leave. / 双方都已完成：断开。 */
 void peer_leave(struct peer *p);
-/* Say why this connection failed, and end it. Always -1. / 说明连接失败的原因并结束它。总是返回 -1。 */
+/* Say why this connection failed, and end it. Always -1. / 说明连接失败的原因并结束它。总是返回
+ * -1。 */
 int peer_abort(struct peer *p, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
 /* The deadline has passed. / 期限已过。 */
 void peer_late(struct peer *p);
@@ -153,7 +168,8 @@ int loop_run(struct loop *loop); /* until nothing is left to do / 直到无事�
 void loop_stop(struct loop *loop);
 struct peer *loop_add(struct loop *loop, struct rdma_cm_id *id);
 
-/* What is kept of an event, which must be acknowledged before its connection may be freed. / 事件须先确认，因此保留其内容的副本。 */
+/* What is kept of an event, which must be acknowledged before its connection may be freed. /
+ * 事件须先确认，因此保留其内容的副本。 */
 struct cm_event {
 	enum rdma_cm_event_type type;
 	int status;

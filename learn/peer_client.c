@@ -1,5 +1,7 @@
-/* peer_client.c - the side that calls: address -> device, device -> route, connect. Each step is asked for here and answered by an event.
- * 主动方：地址 -> 设备 -> 路由 -> 连接。每一步在这里发起，由一个事件来回答。
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* peer_client.c - the side that calls: address -> device, device -> route, connect. Each step is
+ * asked for here and answered by an event. 主动方：地址 -> 设备 -> 路由 -> 连接。每一步在这里发起，
+ * 由一个事件来回答。
  */
 #include <errno.h>
 #include <netdb.h>
@@ -23,7 +25,8 @@ static int find_address(const struct peer_options *opt, struct addrinfo **found)
 	return 0;
 }
 
-/* Which device leads to that address? The answer is RDMA_CM_EVENT_ADDR_RESOLVED or ..._ERROR. / 哪个设备通往该地址？ */
+/* Which device leads to that address? The answer is RDMA_CM_EVENT_ADDR_RESOLVED or ..._ERROR. /
+ * 哪个设备通往该地址？ */
 static int resolve_address(struct loop *loop, struct rdma_cm_id *id, struct sockaddr *address)
 {
 	if (rdma_resolve_addr(id, NULL, address, (int)loop->options->wait_s * 1000))
@@ -67,8 +70,9 @@ static void route_resolved(struct peer *p)
 	struct rdma_conn_param param = {
 		.private_data = hello,
 		.private_data_len = sizeof(hello),
-		/* One RDMA READ at a time in each direction; at 0, as a zeroed struct has it, every READ would fail.
-		 * 每个方向同时允许一个 RDMA READ；若为 0（结构体清零的默认值），所有 READ 都会失败。 */
+		/* One RDMA READ at a time in each direction; at 0, as a zeroed struct has it, every
+		 * READ would fail. 每个方向同时允许一个 RDMA READ；若为 0（结构体清零的默认值），
+		 * 所有 READ 都会失败。 */
 		.responder_resources = 1,
 		.initiator_depth = 1,
 		.retry_count = 7,
@@ -90,7 +94,8 @@ static void route_resolved(struct peer *p)
 		peer_abort(p, _("no connection request can be sent (%s)"), strerror(errno));
 }
 
-/* Reasons of the CM itself, IB 12.6.7.2; the server program's own come in the private data. / CM 自身的拒绝原因。 */
+/* Reasons of the CM itself, IB 12.6.7.2; the server program's own come in the private data. / CM
+ * 自身的拒绝原因。 */
 static const char *rejection_text(int status)
 {
 	switch (status) {
@@ -149,7 +154,8 @@ static void rejected(struct peer *p, const struct cm_event *event)
 	}
 }
 
-/* The server says in its reply who it is, so that we do not talk to another program. / 服务器在应答中表明身份。 */
+/* The server says in its reply who it is, so that we do not talk to another program. /
+ * 服务器在应答中表明身份。 */
 static void connected(struct peer *p, const struct cm_event *event)
 {
 	struct hello hello;

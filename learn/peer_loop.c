@@ -1,10 +1,14 @@
-/* peer_loop.c - one loop over everything that can happen: events of rdma_cm, completions of each connection, deadlines, signals.
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* peer_loop.c - one loop over everything that can happen: events of rdma_cm, completions of each
+ * connection, deadlines, signals.
  *
- * Nothing in it blocks but poll(): the event channel and the completion channels are descriptors, and all are non-blocking. So a peer that
- * is slow, silent or hostile costs the others nothing, and no connection needs a thread.
+ * Nothing in it blocks but poll(): the event channel and the completion channels are descriptors,
+ * and all are non-blocking. So a peer that is slow, silent or hostile costs the others nothing, and
+ * no connection needs a thread.
  *
- * 一个循环处理一切：rdma_cm 事件、每个连接的完成事件、期限和信号。除 poll() 外没有任何阻塞：事件通道和完成通道都是非阻塞的描述符，
- * 因此缓慢、沉默或有敌意的对端不影响其他连接，也无需为每个连接创建线程。
+ * 一个循环处理一切：rdma_cm 事件、每个连接的完成事件、期限和信号。除 poll() 外没有任何阻塞：
+ * 事件通道和完成通道都是非阻塞的描述符， 因此缓慢、沉默或有敌意的对端不影响其他连接，
+ * 也无需为每个连接创建线程。
  */
 #include <errno.h>
 #include <fcntl.h>
@@ -25,7 +29,8 @@ static void on_signal(int number)
 	asked_to_end = 1;
 }
 
-/* The signals come only while ppoll() waits, so none is lost between a look at the flag and the wait. / 信号只在 ppoll() 等待时到达。 */
+/* The signals come only while ppoll() waits, so none is lost between a look at the flag and the
+ * wait. / 信号只在 ppoll() 等待时到达。 */
 static void catch_signals(void)
 {
 	struct sigaction action = {.sa_handler = on_signal};
@@ -105,7 +110,8 @@ static void take_event(struct loop *loop, const struct cm_event *event)
 	case RDMA_CM_EVENT_DISCONNECTED:
 		peer_disconnected(event->peer);
 		break;
-	case RDMA_CM_EVENT_TIMEWAIT_EXIT: /* the queue pair number may be used again: nothing to do / 队列对编号可以再次使用 */
+	/* the queue pair number may be used again: nothing to do / 队列对编号可以再次使用 */
+	case RDMA_CM_EVENT_TIMEWAIT_EXIT:
 	case RDMA_CM_EVENT_ADDR_CHANGE: /* a bonded interface changed over / 绑定接口发生切换 */
 		break;
 	case RDMA_CM_EVENT_DEVICE_REMOVAL:
@@ -131,10 +137,9 @@ static void copy_event(struct cm_event *copy, const struct rdma_cm_event *event)
 			 event->event == RDMA_CM_EVENT_REJECTED;
 
 	*copy = (struct cm_event){.type = event->event, .status = event->status, .id = event->id};
+	/* of a request it is still the listener's / 请求的 context 还是监听者的 */
 	if (event->event != RDMA_CM_EVENT_CONNECT_REQUEST)
-		copy->peer =
-			event->id
-				->context; /* of a request it is still the listener's / 请求的 context 还是监听者的 */
+		copy->peer = event->id->context;
 	if (!has_param)
 		return;
 	copy->responder_resources = param->responder_resources;
@@ -146,8 +151,8 @@ static void copy_event(struct cm_event *copy, const struct rdma_cm_event *event)
 	memcpy(copy->private_data, param->private_data, copy->private_bytes);
 }
 
-/* An event is acknowledged before it is acted on: rdma_destroy_id waits for those of its connection (rdma_ack_cm_event(3)).
- * 先确认事件再处理：rdma_destroy_id 会等待该连接的所有事件被确认。 */
+/* An event is acknowledged before it is acted on: rdma_destroy_id waits for those of its connection
+ * (rdma_ack_cm_event(3)). 先确认事件再处理：rdma_destroy_id 会等待该连接的所有事件被确认。 */
 static void take_events(struct loop *loop)
 {
 	struct rdma_cm_event *event;
@@ -156,7 +161,8 @@ static void take_events(struct loop *loop)
 	while (!rdma_get_cm_event(loop->channel, &event)) {
 		copy_event(&copy, event);
 		rdma_ack_cm_event(event);
-		/* After the end of a connection its last event may still come. / 连接结束之后可能还有最后的事件。 */
+		/* After the end of a connection its last event may still come. /
+		 * 连接结束之后可能还有最后的事件。 */
 		if (!copy.peer || copy.peer->phase != PHASE_OVER)
 			take_event(loop, &copy);
 	}
@@ -168,8 +174,9 @@ static void take_events(struct loop *loop)
 
 /* ---- completions / 完成事件 ---- */
 
-/* The order matters: ask for the next note first, look into the queue then. A completion between the two is seen either way; the other way
- * round it would be lost until the next (ibv_get_cq_event(3)). / 次序很重要：先请求下一次通知，再取完成事件；反过来会漏掉其间的事件。 */
+/* The order matters: ask for the next note first, look into the queue then. A completion between
+ * the two is seen either way; the other way round it would be lost until the next
+ * (ibv_get_cq_event(3)). / 次序很重要：先请求下一次通知，再取完成事件；反过来会漏掉其间的事件。 */
 static void take_notes(struct peer *p)
 {
 	struct ibv_cq *cq;
@@ -188,8 +195,9 @@ static void take_notes(struct peer *p)
 
 struct watch {
 	struct pollfd *fds;
-	struct peer **
-		peers; /* fds[i] is the completion channel of peers[i]; fds[0] the event channel / fds[0] 是事件通道 */
+	/* fds[i] is the completion channel of peers[i]; fds[0] the event channel / fds[0]
+	 * 是事件通道 */
+	struct peer **peers;
 	nfds_t count, room;
 };
 
@@ -263,9 +271,9 @@ static void stop_if_asked(struct loop *loop)
 		return;
 	}
 	loop->stopping = loop->asked = true;
+	/* whoever is about to end does so by itself / 正在结束的连接会自行结束 */
 	for (struct peer *p = loop->peers; p; p = p->next)
-		if (p->phase !=
-			PHASE_END) /* whoever is about to end does so by itself / 正在结束的连接会自行结束 */
+		if (p->phase != PHASE_END)
 			peer_abort(p, _("is left alone: this program was asked to end"));
 }
 
@@ -289,7 +297,8 @@ static int turn(struct loop *loop, struct watch *w)
 	time = (struct timespec){.tv_sec = ms / 1000, .tv_nsec = ms % 1000 * 1000000L};
 	if (ppoll(w->fds, w->count, &time, &none) < 0 && errno != EINTR)
 		return fail(_("poll failed (%s)"), strerror(errno));
-	/* Completions before events: what a peer sent before it disconnected comes first. / 先处理完成事件再处理 CM 事件。 */
+	/* Completions before events: what a peer sent before it disconnected comes first. /
+	 * 先处理完成事件再处理 CM 事件。 */
 	for (nfds_t i = 1; i < w->count; i++)
 		if (w->fds[i].revents)
 			take_notes(w->peers[i]);
@@ -309,6 +318,7 @@ int loop_run(struct loop *loop)
 		rc = turn(loop, &w);
 	free(w.fds);
 	free(w.peers);
-	/* A server that was asked to end has done its work, whatever became of single clients. / 应要求结束的服务器算成功。 */
+	/* A server that was asked to end has done its work, whatever became of single clients. /
+	 * 应要求结束的服务器算成功。 */
 	return rc || (loop->failed && !(loop->listener && loop->asked)) ? -1 : 0;
 }

@@ -1,4 +1,6 @@
-/* peer_main.c - options of the four programs, and their main(). / 四个程序的命令行选项和 main()。 */
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* peer_main.c - options of the four programs, and their main(). / 四个程序的命令行选项和
+ * main()。 */
 #include <errno.h>
 #include <getopt.h>
 #include <stdio.h>
@@ -21,7 +23,8 @@ static const struct option long_options[] = {
 	{NULL, 0, NULL, 0},
 };
 
-/* The letters that a program takes. The leading ':' keeps getopt quiet: errors are explained here. / 各程序接受的选项字母。 */
+/* The letters that a program takes. The leading ':' keeps getopt quiet: errors are explained here.
+ * / 各程序接受的选项字母。 */
 static const char *letters(bool server, bool texts)
 {
 	return !server ? ":w:hV" : texts ? ":w:b:n:shV" : ":w:b:n:hV";
@@ -119,7 +122,8 @@ static int take_mode(struct peer_options *opt, const char *word)
 	return 0;
 }
 
-/* argv ends with NULL, so a word that is missing is NULL. / argv 以 NULL 结尾，缺少的参数即为 NULL。 */
+/* argv ends with NULL, so a word that is missing is NULL. / argv 以 NULL 结尾，缺少的参数即为
+ * NULL。 */
 static int take_words(struct peer_options *opt, char **word)
 {
 	if (opt->mode != MODE_TEXT && take_mode(opt, *word++))
@@ -136,7 +140,8 @@ static int take_words(struct peer_options *opt, char **word)
 	return 0;
 }
 
-/* Is this letter of long_options one that the program takes? The table is the same for all four. / 长选项表由四个程序共用。 */
+/* Is this letter of long_options one that the program takes? The table is the same for all four. /
+ * 长选项表由四个程序共用。 */
 static bool is_taken(const char *taken, int c) { return strchr(taken, c) != NULL; }
 
 static int parse(struct peer_options *opt, bool texts, int argc, char **argv)

@@ -1,6 +1,8 @@
-/* peer_memory.c - what rdma-server and rdma-client do once they are connected: tell each other of a piece of memory, write to the peer's or
- * read from it, say so, and leave when both have. Both sides do the same, so this file knows no side.
- * rdma-server 和 rdma-client 连接之后做的事：互相告知一块内存，写入或读取对端的内存，告知对方，双方都完成后断开。两端做的完全一样。
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* peer_memory.c - what rdma-server and rdma-client do once they are connected: tell each other of a
+ * piece of memory, write to the peer's or read from it, say so, and leave when both have. Both
+ * sides do the same, so this file knows no side. rdma-server 和 rdma-client 连接之后做的事：
+ * 互相告知一块内存，写入或读取对端的内存，告知对方，双方都完成后断开。两端做的完全一样。
  */
 #include <inttypes.h>
 #include <stdio.h>
@@ -13,7 +15,8 @@ static const char *role_word(const struct peer *p)
 	return p->options->server ? "server" : "client";
 }
 
-/* A text that no other side, no other run and no other connection of this process writes. / 其他任何一方、任何一次运行都不会写出的文本。 */
+/* A text that no other side, no other run and no other connection of this process writes. /
+ * 其他任何一方、任何一次运行都不会写出的文本。 */
 static void fill_source(struct peer *p)
 {
 	uint64_t seed = region_seed(), checksum;
@@ -58,8 +61,9 @@ static int post_done(struct peer *p)
 	return peer_post_send(p, WORK_DONE, wire_put_done(p->message_out));
 }
 
-/* Both are done. In mode write the peer's DONE came behind its data on the same queue pair, so the data is here (IB 9.5, ordering rules);
- * in mode read our own completion says so. / 写模式下，对端的 DONE 在同一队列对上跟在数据之后，因此数据已到；读模式下由我方的完成事件保证。 */
+/* Both are done. In mode write the peer's DONE came behind its data on the same queue pair, so the
+ * data is here (IB 9.5, ordering rules); in mode read our own completion says so. / 写模式下，
+ * 对端的 DONE 在同一队列对上跟在数据之后，因此数据已到；读模式下由我方的完成事件保证。 */
 static int memory_conclude(struct peer *p)
 {
 	uint64_t checksum;

@@ -1,4 +1,6 @@
-/* peer_region.c - fill and check the 4 KiB that are written or read. / 填写和检查被写（读）的 4 KiB。 */
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* peer_region.c - fill and check the 4 KiB that are written or read. / 填写和检查被写（读）的 4
+ * KiB。 */
 #include <string.h>
 #include <sys/random.h>
 #include <time.h>
@@ -38,7 +40,8 @@ static void make_pattern(uint8_t *out, uint64_t seed)
 		put64(out + at - PATTERN_AT, mix(&seed));
 }
 
-/* FNV-1a: short enough to be read here, and it sees every byte. / FNV-1a：简短易读，且覆盖每个字节。 */
+/* FNV-1a: short enough to be read here, and it sees every byte. / FNV-1a：简短易读，
+ * 且覆盖每个字节。 */
 static uint64_t checksum_of(const uint8_t *p, size_t bytes)
 {
 	uint64_t hash = 0xcbf29ce484222325ull;
@@ -61,7 +64,8 @@ uint64_t region_fill(uint8_t region[REGION_BYTES], const char *text, uint64_t se
 	return checksum;
 }
 
-/* Text, then zeros up to the seed; nothing that a terminal would obey. / 先是文本，然后全是零；不含终端控制字符。 */
+/* Text, then zeros up to the seed; nothing that a terminal would obey. / 先是文本，然后全是零；
+ * 不含终端控制字符。 */
 static bool text_is_clean(const uint8_t *region)
 {
 	int i = 0;

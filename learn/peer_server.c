@@ -1,5 +1,6 @@
-/* peer_server.c - the side that is called: listen, look at each connection request, accept or refuse it.
- * 被动方：监听，检查每个连接请求，接受或拒绝。
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* peer_server.c - the side that is called: listen, look at each connection request, accept or
+ * refuse it. 被动方：监听，检查每个连接请求，接受或拒绝。
  */
 #include <arpa/inet.h>
 #include <errno.h>
@@ -28,7 +29,8 @@ static int bind_to(struct loop *loop, struct sockaddr *address)
 	return -1;
 }
 
-/* Everywhere: the IPv6 wildcard takes IPv4 as well; where there is no IPv6, that of IPv4. / IPv6 通配地址也接受 IPv4；没有 IPv6 时用 IPv4 的。 */
+/* Everywhere: the IPv6 wildcard takes IPv4 as well; where there is no IPv6, that of IPv4. / IPv6
+ * 通配地址也接受 IPv4；没有 IPv6 时用 IPv4 的。 */
 static int bind_everywhere(struct loop *loop, unsigned port)
 {
 	struct sockaddr_in6 all6 = {.sin6_family = AF_INET6,
@@ -126,8 +128,9 @@ static int accept_request(struct peer *p, const struct cm_event *event)
 	struct rdma_conn_param param = {
 		.private_data = hello,
 		.private_data_len = sizeof(hello),
-		/* No more READs at a time than the client allows: its depth is our resources, and the other way round (rdma_accept(3)).
-		 * 同时进行的 READ 数不超过客户端所允许的；客户端的 depth 对应我方的 resources，反之亦然。 */
+		/* No more READs at a time than the client allows: its depth is our resources, and
+		 * the other way round (rdma_accept(3)). 同时进行的 READ 数不超过客户端所允许的；
+		 * 客户端的 depth 对应我方的 resources，反之亦然。 */
 		.responder_resources = event->initiator_depth < 1 ? 0 : 1,
 		.initiator_depth = event->responder_resources < 1 ? 0 : 1,
 		.rnr_retry_count = 7,

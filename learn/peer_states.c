@@ -1,5 +1,6 @@
-/* peer_states.c - the two state machines of a write/read connection. Pure: no call here has an effect.
- * 写/读连接的两个状态机。纯函数：没有任何副作用。
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* peer_states.c - the two state machines of a write/read connection. Pure: no call here has an
+ * effect. 写/读连接的两个状态机。纯函数：没有任何副作用。
  */
 #include "peer_states.h"
 
@@ -18,8 +19,9 @@ enum send_state send_state_next(enum send_state state, enum send_step step)
 
 enum recv_state recv_state_next(enum recv_state state, enum recv_step step)
 {
-	/* Messages of one queue pair arrive in order (IB 9.7), so a DONE without an MR before it is no late message but a wrong one.
-	 * 同一队列对的消息按序到达，因此没有 MR 就来的 DONE 不是“乱序”，而是错误。 */
+	/* Messages of one queue pair arrive in order (IB 9.7), so a DONE without an MR before it is
+	 * no late message but a wrong one. 同一队列对的消息按序到达，因此没有 MR 就来的 DONE
+	 * 不是“乱序”，而是错误。 */
 	switch (step) {
 	case RECEIVED_MR:
 		return state == RS_INIT ? RS_MR_RECV : RS_ILLEGAL;
@@ -29,7 +31,8 @@ enum recv_state recv_state_next(enum recv_state state, enum recv_step step)
 	return RS_ILLEGAL;
 }
 
-/* Is what was posted last still on its way? State n means that n things are complete. / 最近一次投递是否还没有完成？ */
+/* Is what was posted last still on its way? State n means that n things are complete. /
+ * 最近一次投递是否还没有完成？ */
 static bool on_its_way(enum send_state send, enum posted posted) { return (int)posted > (int)send; }
 
 enum peer_action peer_action(enum send_state send, enum recv_state recv, enum posted posted)
@@ -40,9 +43,8 @@ enum peer_action peer_action(enum send_state send, enum recv_state recv, enum po
 	case SS_INIT:
 		return ACTION_POST_MR;
 	case SS_MR_SENT:
-		return recv == RS_INIT
-			       ? ACTION_WAIT
-			       : ACTION_POST_RDMA; /* RS_DONE_RECV is as good: the MR came before / RS_DONE_RECV 也可以 */
+		/* RS_DONE_RECV is as good: the MR came before / RS_DONE_RECV 也可以 */
+		return recv == RS_INIT ? ACTION_WAIT : ACTION_POST_RDMA;
 	case SS_RDMA_SENT:
 		return ACTION_POST_DONE;
 	case SS_DONE_SENT:

@@ -1,5 +1,7 @@
-/* peer_text.c - what rdma-send-recv-server and rdma-send-recv-client do once they are connected: each sends a text and prints the other's.
- * rdma-send-recv-server 和 rdma-send-recv-client 连接之后做的事：各发送一段文本，并打印对方的文本。
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* peer_text.c - what rdma-send-recv-server and rdma-send-recv-client do once they are connected:
+ * each sends a text and prints the other's. rdma-send-recv-server 和 rdma-send-recv-client
+ * 连接之后做的事：各发送一段文本，并打印对方的文本。
  */
 #include <stdio.h>
 #include <unistd.h>
@@ -24,7 +26,8 @@ static int text_advance(struct peer *p)
 {
 	if (!p->text_posted && !p->options->silent)
 		return post_text(p);
-	/* The client has what it waited for. The server lets it leave first. / 客户端已等到它要的；服务器让客户端先离开。 */
+	/* The client has what it waited for. The server lets it leave first. / 客户端已等到它要的；
+	 * 服务器让客户端先离开。 */
 	if (!p->options->server && p->text_sent && p->text_received)
 		peer_leave(p);
 	return 0;
@@ -51,8 +54,8 @@ static int text_received(struct peer *p, const struct message *m)
 	return 0;
 }
 
-/* Our text counts as soon as it is posted: the client leaves when it has it, and its acknowledgement may be lost then.
- * 我方文本投递之后即可：客户端收到后就离开，其确认可能丢失。 */
+/* Our text counts as soon as it is posted: the client leaves when it has it, and its
+ * acknowledgement may be lost then. 我方文本投递之后即可：客户端收到后就离开，其确认可能丢失。 */
 static bool text_may_leave(const struct peer *p)
 {
 	return (p->text_posted || p->options->silent) && p->text_received;

@@ -1,5 +1,6 @@
-/* peer_wire.c - messages and hellos, to bytes and back. Pure: no call here has an effect but on its arguments.
- * 消息和 hello 与字节之间的转换。纯函数。
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* peer_wire.c - messages and hellos, to bytes and back. Pure: no call here has an effect but on its
+ * arguments. 消息和 hello 与字节之间的转换。纯函数。
  */
 #include <string.h>
 
@@ -73,7 +74,8 @@ static enum wire_fault get_mr(const uint8_t *body, size_t bytes, struct message 
 	m->memory.address = get64(body);
 	m->memory.rkey = get32(body + 8);
 	m->memory.length = get32(body + 12);
-	/* Exactly a region: less could not hold what we write, and more was never agreed on. / 必须恰好是一个区域的大小。 */
+	/* Exactly a region: less could not hold what we write, and more was never agreed on. /
+	 * 必须恰好是一个区域的大小。 */
 	if (m->memory.length != REGION_BYTES || m->memory.address > UINT64_MAX - REGION_BYTES)
 		return FAULT_MEMORY;
 	return FAULT_NONE;
@@ -83,7 +85,8 @@ static enum wire_fault get_text(const uint8_t *body, size_t bytes, struct messag
 {
 	if (bytes < 1 || bytes > WIRE_TEXT_BYTES_MAX)
 		return FAULT_LENGTH;
-	/* It goes to a terminal, which takes some bytes for orders. / 文本将输出到终端，某些字节会被终端当作命令。 */
+	/* It goes to a terminal, which takes some bytes for orders. / 文本将输出到终端，
+	 * 某些字节会被终端当作命令。 */
 	for (size_t i = 0; i < bytes; i++)
 		if (body[i] < 0x20 || body[i] > 0x7e)
 			return FAULT_TEXT;
@@ -158,8 +161,9 @@ bool wire_get_hello(const void *in, size_t bytes, struct hello *hello)
 	const uint8_t *p = in;
 
 	*hello = (struct hello){0};
-	/* More than we sent may come: the CM's messages have private data of fixed sizes, filled up with zeros (rdma_get_cm_event(3)).
-	 * 收到的可能比发送的长：CM 报文中私有数据的长度是固定的，不足处补零。 */
+	/* More than we sent may come: the CM's messages have private data of fixed sizes, filled up
+	 * with zeros (rdma_get_cm_event(3)). 收到的可能比发送的长：CM
+	 * 报文中私有数据的长度是固定的，不足处补零。 */
 	if (!p || bytes < WIRE_HELLO_BYTES || get32(p) != HELLO_MAGIC)
 		return false;
 	hello->version = get16(p + 4);

@@ -1,7 +1,8 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
 /* rdma_client.c - call an rdma_server, send a message on each queue pair, receive the answers.
  *
- * The steps are the server's; what differs is who waits for whom. / 步骤与服务器相同，不同的只是谁等谁。
- * 连接 rdma_server，在每个队列对上发送一条消息并接收回答。
+ * The steps are the server's; what differs is who waits for whom. / 步骤与服务器相同，
+ * 不同的只是谁等谁。 连接 rdma_server，在每个队列对上发送一条消息并接收回答。
  */
 #include "common.h"
 #include "exchange.h"
@@ -85,7 +86,8 @@ static int call(struct rdma *r, struct exchange *x, const struct options *opt)
 	if (send_messages(r, opt, &local) || receive_answers(r, x, opt, &remote))
 		return -1;
 
-	/* A QP that is destroyed answers no repetition, so nobody leaves before the other has all. / 被销毁的 QP 不再应答重传，所以双方都收齐之后才能离开。 */
+	/* A QP that is destroyed answers no repetition, so nobody leaves before the other has all.
+	 * / 被销毁的 QP 不再应答重传，所以双方都收齐之后才能离开。 */
 	say_step(_("tell the server that all answers are here, then close everything in reverse "
 		   "order."));
 	return exchange_tell(x, KIND_DONE) || exchange_await(x, KIND_DONE) ? -1 : 0;

@@ -1,7 +1,9 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
 /* rdma_server.c - wait for an rdma_client, receive a message on each queue pair, answer each.
  *
- * Read this file first, then rdma_client.c; both use the steps of steps.c and the TCP connection of exchange.c.
- * 等待 rdma_client，在每个队列对上接收一条消息并逐一回答。请先读本文件，再读 rdma_client.c；两者都用到 steps.c 的各个步骤和 exchange.c 的 TCP 连接。
+ * Read this file first, then rdma_client.c; both use the steps of steps.c and the TCP connection of
+ * exchange.c. 等待 rdma_client，在每个队列对上接收一条消息并逐一回答。请先读本文件，再读
+ * rdma_client.c；两者都用到 steps.c 的各个步骤和 exchange.c 的 TCP 连接。
  */
 #include "common.h"
 #include "exchange.h"
@@ -70,13 +72,15 @@ static int serve(struct rdma *r, struct exchange *x, const struct options *opt)
 	if (step_to_rtr(r, opt, &local, &remote) || step_to_rts(r, &local))
 		return -1;
 
-	/* Only now may the client send: the receives are posted and the QPs can take messages. / 此时客户端才可以发送：接收已投递，QP 可以收消息。 */
+	/* Only now may the client send: the receives are posted and the QPs can take messages. /
+	 * 此时客户端才可以发送：接收已投递，QP 可以收消息。 */
 	say_step(_(
 		"tell the client over TCP that this side is ready: its messages find a receive."));
 	if (exchange_tell(x, KIND_READY) || answer_messages(r, x, &local, &remote))
 		return -1;
 
-	/* A QP that is destroyed answers no repetition, so nobody leaves before the other has all. / 被销毁的 QP 不再应答重传，所以双方都收齐之后才能离开。 */
+	/* A QP that is destroyed answers no repetition, so nobody leaves before the other has all.
+	 * / 被销毁的 QP 不再应答重传，所以双方都收齐之后才能离开。 */
 	say_step(_(
 		"wait until the client has all answers, then close everything in reverse order."));
 	return exchange_await(x, KIND_DONE) || exchange_tell(x, KIND_DONE) ? -1 : 0;

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
 /* steps.c - the data path: the verbs calls, in the order in which a program makes them.
  * 数据通道：按程序调用的顺序排列的 verbs 调用。
  */
@@ -12,8 +13,8 @@
 
 enum {
 	PORT = 1, /* ports of a device count from 1 / 设备的端口从 1 开始编号 */
-	LIST_CHARS =
-		1024, /* for a list of devices or GIDs in an error line / 错误行中设备或 GID 列表的长度 */
+	/* for a list of devices or GIDs in an error line / 错误行中设备或 GID 列表的长度 */
+	LIST_CHARS = 1024,
 	WATCH_EVERY_MS = 20,
 };
 
@@ -28,8 +29,8 @@ static const char *gid_text(const union ibv_gid *gid)
 
 static unsigned mtu_bytes(enum ibv_mtu mtu)
 {
-	return 128u
-	       << mtu; /* IBV_MTU_256 is 1, IBV_MTU_4096 is 5 / IBV_MTU_256 为 1，IBV_MTU_4096 为 5 */
+	/* IBV_MTU_256 is 1, IBV_MTU_4096 is 5 / IBV_MTU_256 为 1，IBV_MTU_4096 为 5 */
+	return 128u << mtu;
 }
 
 static enum ibv_mtu mtu_from_bytes(unsigned bytes)
@@ -176,7 +177,8 @@ static int query_gid(struct rdma *r, const struct options *opt)
 			gid_text(&r->gid));
 		return 0;
 	}
-	/* InfiniBand finds its way by LID; only RoCE cannot do without a GID. / InfiniBand 靠 LID 寻址；只有 RoCE 离不开 GID。 */
+	/* InfiniBand finds its way by LID; only RoCE cannot do without a GID. / InfiniBand 靠 LID
+	 * 寻址；只有 RoCE 离不开 GID。 */
 	if (is_ethernet(r))
 		return gid_wrong(r, opt->gid_index);
 	memset(&r->gid, 0, sizeof(r->gid));
@@ -211,7 +213,8 @@ static char *page_aligned(size_t bytes)
 {
 	void *p = NULL;
 
-	/* Devices map whole pages, so buffers of their own pages register best. / 设备按整页映射内存，缓冲区独占整页最合适。 */
+	/* Devices map whole pages, so buffers of their own pages register best. /
+	 * 设备按整页映射内存，缓冲区独占整页最合适。 */
 	if (posix_memalign(&p, 4096, bytes))
 		return NULL;
 	return memset(p, 0, bytes);
@@ -229,9 +232,10 @@ int step_register_memory(struct rdma *r, const struct options *opt)
 	r->expected = malloc(opt->buffer_bytes);
 	if (!r->send_buffer || !r->receive_buffer || !r->expected)
 		return cannot(_("get memory for the buffers"), ENOMEM);
-	/* Reading for a send is always allowed; to place what arrives, the device must be allowed to write. The peer gets no right
-	 * (no IBV_ACCESS_REMOTE_...): with SEND, the receiver itself decides where data goes.
-	 * 发送时读取内存总是允许的；要放置收到的数据，设备须有写权限。不给对端任何权限：SEND 的数据放在哪里由接收方决定。 */
+	/* Reading for a send is always allowed; to place what arrives, the device must be allowed
+	 * to write. The peer gets no right (no IBV_ACCESS_REMOTE_...): with SEND, the receiver
+	 * itself decides where data goes. 发送时读取内存总是允许的；要放置收到的数据，
+	 * 设备须有写权限。不给对端任何权限：SEND 的数据放在哪里由接收方决定。 */
 	r->send_mr = ibv_reg_mr(r->pd, r->send_buffer, bytes, 0);
 	if (r->send_mr)
 		r->receive_mr = ibv_reg_mr(r->pd, r->receive_buffer, bytes, IBV_ACCESS_LOCAL_WRITE);
@@ -246,7 +250,8 @@ int step_create_cq(struct rdma *r, const struct options *opt)
 {
 	say_step(_("create a completion queue (CQ). The device puts a note there whenever it has "
 		   "finished something."));
-	/* Room for one send and one receive of each QP: a CQ that overflows is lost. / 容纳每个 QP 的一次发送和一次接收：CQ 溢出就不能再用。 */
+	/* Room for one send and one receive of each QP: a CQ that overflows is lost. / 容纳每个 QP
+	 * 的一次发送和一次接收：CQ 溢出就不能再用。 */
 	r->cq = ibv_create_cq(r->context, (int)opt->qps * 2, NULL, NULL, 0);
 	return r->cq ? 0 : cannot(_("create a completion queue"), errno);
 }
@@ -257,8 +262,9 @@ int step_create_qps(struct rdma *r, const struct options *opt)
 		.send_cq = r->cq,
 		.recv_cq = r->cq,
 		.cap = {.max_send_wr = 1, .max_recv_wr = 1, .max_send_sge = 1, .max_recv_sge = 1},
-		/* RC, reliable connection: like TCP, nothing is lost or out of order; unlike TCP, messages stay messages.
-		 * RC 可靠连接：像 TCP 一样不丢失、不乱序；不同的是消息保持边界。 */
+		/* RC, reliable connection: like TCP, nothing is lost or out of order; unlike TCP,
+		 * messages stay messages. RC 可靠连接：像 TCP 一样不丢失、不乱序；
+		 * 不同的是消息保持边界。 */
 		.qp_type = IBV_QPT_RC,
 		.sq_sig_all = 1, /* a completion for each send / 每次发送都产生完成事件 */
 	};
@@ -282,7 +288,8 @@ static int modify(
 {
 	int error = ibv_modify_qp(r->qp[qp], attr, mask);
 
-	/* Returns an errno; some libraries set errno and return -1. / 返回 errno；有些库返回 -1 并设置 errno。 */
+	/* Returns an errno; some libraries set errno and return -1. / 返回 errno；有些库返回 -1
+	 * 并设置 errno。 */
 	if (!error)
 		return 0;
 	return fail(_("QP %u cannot go to state %s (%s): check that the GID index suits the way to "
@@ -294,10 +301,11 @@ static int modify(
 int step_to_init(struct rdma *r)
 {
 	struct ibv_qp_attr attr = {
+		/* the peer may only SEND / 对端只能 SEND */
 		.qp_state = IBV_QPS_INIT,
 		.pkey_index = 0,
 		.port_num = PORT,
-		.qp_access_flags = 0, /* the peer may only SEND / 对端只能 SEND */
+		.qp_access_flags = 0,
 	};
 
 	say_step(_("RESET -> INIT: the QP learns its port and what a peer may do. Now receives can "
@@ -333,7 +341,8 @@ int step_post_receives(struct rdma *r)
 	return 0;
 }
 
-/* PSNs begin anywhere, so that packets of an earlier connection do not fit into this one. / PSN 随机起始，旧连接的包就不会混入新连接。 */
+/* PSNs begin anywhere, so that packets of an earlier connection do not fit into this one. / PSN
+ * 随机起始，旧连接的包就不会混入新连接。 */
 static uint32_t random_psn(void)
 {
 	uint32_t v;
@@ -387,8 +396,9 @@ int step_to_rtr(struct rdma *r, const struct options *opt, const struct side *lo
 			{
 				.dlid = remote->lid,
 				.port_num = PORT,
-				/* The global header carries the GIDs; RoCE always has it (on RoCE v2 it is the IP header).
-			 * 全局路由头携带 GID；RoCE 总是需要它（在 RoCE v2 中就是 IP 头）。 */
+				/* The global header carries the GIDs; RoCE always has it (on RoCE
+				 * v2 it is the IP header). 全局路由头携带 GID；RoCE 总是需要它（在
+				 * RoCE v2 中就是 IP 头）。 */
 				.is_global = is_ethernet(r),
 				.grh = {.dgid = remote->gid,
 					.sgid_index = (uint8_t)opt->gid_index,
@@ -414,11 +424,13 @@ int step_to_rts(struct rdma *r, const struct side *local)
 {
 	struct ibv_qp_attr attr = {
 		.qp_state = IBV_QPS_RTS,
-		.timeout =
-			14, /* 4.096 us * 2^14 = 67 ms until an unanswered packet is sent again / 67 毫秒未答复则重发 */
+		/* 4.096 us * 2^14 = 67 ms until an unanswered packet is sent again / 67
+		 * 毫秒未答复则重发 */
+		.timeout = 14,
 		.retry_cnt = 7, /* so many times / 重发次数 */
-		.rnr_retry =
-			7, /* 7: wait for a receive without limit; the 5 s of polling end it / 7 表示无限等待，由 5 秒轮询期限终止 */
+		/* 7: wait for a receive without limit; the 5 s of polling end it / 7 表示无限等待，
+		 * 由 5 秒轮询期限终止 */
+		.rnr_retry = 7,
 		.max_rd_atomic = 1,
 	};
 	int mask = IBV_QP_STATE | IBV_QP_SQ_PSN | IBV_QP_TIMEOUT | IBV_QP_RETRY_CNT |
@@ -448,7 +460,8 @@ int step_send(struct rdma *r, unsigned qp, uint32_t bytes)
 		.num_sge = 1,
 		.opcode = IBV_WR_SEND};
 	struct ibv_send_wr *bad;
-	/* This only hands the work over; the buffer belongs to the device until the completion comes. / 这里只是交出任务；完成之前缓冲区归设备使用。 */
+	/* This only hands the work over; the buffer belongs to the device until the completion
+	 * comes. / 这里只是交出任务；完成之前缓冲区归设备使用。 */
 	int error = ibv_post_send(r->qp[qp], &wr, &bad);
 
 	return error ? cannot(_("post a send"), error > 0 ? error : errno) : 0;
@@ -493,7 +506,8 @@ int step_wait(struct rdma *r, struct exchange *x, struct completion *c)
 	struct ibv_wc wc;
 	int n;
 
-	/* Polling never sleeps: on a NIC this is how latencies of a microsecond come about. / 轮询从不睡眠：网卡上微秒级的延迟由此而来。 */
+	/* Polling never sleeps: on a NIC this is how latencies of a microsecond come about. /
+	 * 轮询从不睡眠：网卡上微秒级的延迟由此而来。 */
 	while ((n = ibv_poll_cq(r->cq, 1, &wc)) == 0) {
 		now = now_ms();
 		if (now - start >= WAIT_MS)
@@ -521,7 +535,8 @@ int step_wait(struct rdma *r, struct exchange *x, struct completion *c)
 
 void step_close(struct rdma *r)
 {
-	/* In reverse order: nothing may be closed while something still uses it. / 逆序关闭：仍被使用的对象不能先关。 */
+	/* In reverse order: nothing may be closed while something still uses it. / 逆序关闭：
+	 * 仍被使用的对象不能先关。 */
 	for (unsigned i = 0; i < r->qps; i++)
 		ibv_destroy_qp(r->qp[i]);
 	if (r->cq)

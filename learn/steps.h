@@ -1,6 +1,9 @@
-/* steps.h - the data path: what a verbs program does, one function for each step, in the order in which they are called.
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* steps.h - the data path: what a verbs program does, one function for each step, in the order in
+ * which they are called.
  *
- *     device -> PD -> MR -> CQ -> QP: RESET -> INIT -> RTR -> RTS -> post, poll -> everything closed, in reverse order
+ *     device -> PD -> MR -> CQ -> QP: RESET -> INIT -> RTR -> RTS -> post, poll -> everything
+ *     closed, in reverse order
  *
  * 数据通道：一个 verbs 程序要做的事，每一步一个函数，按调用顺序排列。
  */
@@ -18,8 +21,8 @@ struct rdma {
 	union ibv_gid gid;
 	enum ibv_mtu mtu;  /* this side's / 本端的 MTU */
 	struct ibv_pd *pd; /* protection domain / 保护域 */
-	char *send_buffer,
-		*receive_buffer; /* one after the other, `buffer_bytes` for each QP / 每个 QP 各占 buffer_bytes 字节 */
+	/* one after the other, `buffer_bytes` for each QP / 每个 QP 各占 buffer_bytes 字节 */
+	char *send_buffer, *receive_buffer;
 	char *expected; /* what a message must be; not registered / 消息应有的内容，未注册 */
 	struct ibv_mr *send_mr, *receive_mr; /* memory regions / 内存区域 */
 	struct ibv_cq *cq;                   /* completion queue / 完成队列 */
@@ -37,7 +40,8 @@ struct completion {
 	uint32_t bytes; /* of a receive / 接收的字节数 */
 };
 
-/* All return 0, or -1 after fail() has said why. / 均返回 0；出错时先用 fail() 说明原因，再返回 -1。 */
+/* All return 0, or -1 after fail() has said why. / 均返回 0；出错时先用 fail() 说明原因，再返回
+ * -1。 */
 int step_open_device(struct rdma *r, const struct options *opt);
 int step_allocate_pd(struct rdma *r);
 int step_register_memory(struct rdma *r, const struct options *opt);
@@ -52,8 +56,8 @@ int step_to_rtr(struct rdma *r, const struct options *opt, const struct side *lo
 int step_to_rts(struct rdma *r, const struct side *local);
 /* Send the first `bytes` of the QP's send buffer. / 发送该 QP 发送缓冲区的前 bytes 个字节。 */
 int step_send(struct rdma *r, unsigned qp, uint32_t bytes);
-/* Poll until one operation is complete, 5 s at most, and look now and then whether the peer is still there.
- * 轮询直到一个操作完成，最多 5 秒，期间不时查看对端是否还在。 */
+/* Poll until one operation is complete, 5 s at most, and look now and then whether the peer is
+ * still there. 轮询直到一个操作完成，最多 5 秒，期间不时查看对端是否还在。 */
 int step_wait(struct rdma *r, struct exchange *x, struct completion *c);
 /* Accepts what was made only in part. / 也接受只完成了一部分的对象。 */
 void step_close(struct rdma *r);

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* base.h - what every layer may use: bounds, time, byte order, the log. Never a protocol, never a socket. */
+/* base.h - what every layer may use: bounds, time, byte order, the log. Never a protocol, never a
+ * socket. */
 #ifndef ROPEWAY_BASE_H
 #define ROPEWAY_BASE_H
 
@@ -25,7 +26,8 @@ enum { RPWI_WHY_LEN = 512 }; /* room for a sentence on what failed, why, and wha
 #define RPWI_NS_PER_MS 1000000ull
 #define RPWI_NS_PER_S 1000000000ull
 
-/* CLOCK_MONOTONIC in ns. Only io, device and programs read the clock; wire and rc take time as an argument. */
+/* CLOCK_MONOTONIC in ns. Only io, device and programs read the clock; wire and rc take time as an
+ * argument. */
 static inline uint64_t rpwi_now_ns(void)
 {
 	struct timespec ts;
@@ -33,14 +35,15 @@ static inline uint64_t rpwi_now_ns(void)
 	return (uint64_t)ts.tv_sec * RPWI_NS_PER_S + (uint64_t)ts.tv_nsec;
 }
 
-/* For numbers that no other process should draw, too, or that should not come again soon. No secret: it never waits for the kernel to have collected chance (getrandom(2)). */
+/* For numbers that no other process should draw, too, or that should not come again soon. No
+ * secret: it never waits for the kernel to have collected chance (getrandom(2)). */
 static inline uint64_t rpwi_random64(void)
 {
 	uint64_t r;
+	/* the upper half of the product is the good one */
 	if (getrandom(&r, sizeof(r), GRND_NONBLOCK) != sizeof(r))
 		r = __builtin_bswap64(
-			(rpwi_now_ns() ^ (uint64_t)(uintptr_t)&r) *
-			0x9e3779b97f4a7c15ull); /* the upper half of the product is the good one */
+			(rpwi_now_ns() ^ (uint64_t)(uintptr_t)&r) * 0x9e3779b97f4a7c15ull);
 	return r;
 }
 
@@ -137,14 +140,14 @@ static inline void rpwi_list_add_tail(struct rpwi_list *l, struct rpwi_list *n)
 {
 	n->prev = l->prev;
 	n->next = l;
-	l->prev->next =
-		n; /* NOLINT(clang-analyzer-core.NullDereference): a list is initialized before it is used */
+	/* NOLINT(clang-analyzer-core.NullDereference): a list is initialized before it is used */
+	l->prev->next = n;
 	l->prev = n;
 }
 static inline void rpwi_list_del(struct rpwi_list *n)
 {
-	n->prev->next =
-		n->next; /* NOLINT(clang-analyzer-unix.Malloc): who frees a node has taken it out before */
+	/* NOLINT(clang-analyzer-unix.Malloc): who frees a node has taken it out before */
+	n->prev->next = n->next;
 	n->next->prev = n->prev;
 	rpwi_list_init(n);
 }

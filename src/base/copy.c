@@ -1,12 +1,16 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* copy.c - see copy.h. x86 shows stores to normal memory in their order; elsewhere what ends a line, or is shorter than a word, is a store with release. Each store is volatile or atomic, so that the
- * compiler neither joins nor moves them, nor makes a memcpy of the loop. Blocks of 32 or 64 bytes were tried: a quarter faster in the L1 cache, no faster where the bytes come from another core, which is
- * where all of ours come from; and no processor promises that a block that wide appears at once. */
+/* copy.c - see copy.h. x86 shows stores to normal memory in their order; elsewhere what ends a
+ * line, or is shorter than a word, is a store with release. Each store is volatile or atomic, so
+ * that the compiler neither joins nor moves them, nor makes a memcpy of the loop. Blocks of 32 or
+ * 64 bytes were tried: a quarter faster in the L1 cache, no faster where the bytes come from
+ * another core, which is where all of ours come from; and no processor promises that a block that
+ * wide appears at once. */
 #include "base/copy.h"
 
 #include "base/base.h"
 
-/* As they lie in the source (anywhere), and as they are stored: aligned, and whatever the program takes them for. */
+/* As they lie in the source (anywhere), and as they are stored: aligned, and whatever the program
+ * takes them for. */
 typedef uint8_t u8;
 typedef uint16_t u16 __attribute__((may_alias)),
 	u16_anywhere __attribute__((may_alias, aligned(1)));
@@ -28,7 +32,8 @@ typedef long long block __attribute__((vector_size(16), may_alias)),
 #endif
 #define ORDERED(type, d, s) STORE(type, d, *(const type##_anywhere *)(const void *)(s))
 
-/* 16 aligned bytes; `last`: of a line, or of the message. A block of 16 appears at once on every x86 that has AVX; the last ones do not rely on it. */
+/* 16 aligned bytes; `last`: of a line, or of the message. A block of 16 appears at once on every
+ * x86 that has AVX; the last ones do not rely on it. */
 POLLED static inline void sixteen(uint8_t *d, const uint8_t *s, bool last)
 {
 #if defined(__x86_64__)

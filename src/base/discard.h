@@ -9,7 +9,8 @@
 #include <sys/types.h>
 #include <unistd.h>
 
-/* The kernel throws up to len bytes away that have come, and copies none (MSG_TRUNC, tcp(7)). As recv(2): how many; 0 at the end; -1 with errno. The bare call: ThreadSanitizer's recv takes the
+/* The kernel throws up to len bytes away that have come, and copies none (MSG_TRUNC, tcp(7)). As
+ * recv(2): how many; 0 at the end; -1 with errno. The bare call: ThreadSanitizer's recv takes the
  * NULL for an address that is written, and two threads that do so for a race. */
 static inline ssize_t rpwi_tcp_discard(int fd, size_t len)
 {

@@ -26,12 +26,13 @@ static __thread struct guard_frame *volatile armed __attribute__((tls_model("ini
 
 /* ---- what the program has for these signals, or had before us ---- */
 
-/* Read in a signal handler while another thread changes it: a change goes into the next entry, and then counts. */
+/* Read in a signal handler while another thread changes it: a change goes into the next entry, and
+ * then counts. */
 enum { ENTRIES = 8, RESET = 1 };
 static struct chain {
 	struct sigaction act[ENTRIES];
-	_Atomic uint64_t
-		now; /* the entry's number << 1, and RESET: SA_RESETHAND has made it SIG_DFL */
+	/* the entry's number << 1, and RESET: SA_RESETHAND has made it SIG_DFL */
+	_Atomic uint64_t now;
 } chains[2];
 
 static bool installed;
@@ -64,13 +65,16 @@ static void chain_write(struct chain *c, const struct sigaction *act)
 
 /* ---- the thread's signal mask ---- */
 
-/* A fault whose signal is blocked ends the process, whatever the handler. So a guarded copy of a thread that blocks one of the two opens its mask meanwhile. Which threads do is learned by one
- * system call for each, and kept up to date by the drop-in's hooks, where there are any (rpwi_guard_masks_hooked). */
+/* A fault whose signal is blocked ends the process, whatever the handler. So a guarded copy of a
+ * thread that blocks one of the two opens its mask meanwhile. Which threads do is learned by one
+ * system call for each, and kept up to date by the drop-in's hooks, where there are any
+ * (rpwi_guard_masks_hooked). */
 enum { KNOWN = 1, BLOCKED = 2 };
 static __thread uint8_t mask_state __attribute__((tls_model("initial-exec")));
 static bool masks_hooked;
 
-/* The kernel's sets, one bit for each signal: sigset_t is 128 bytes, and the calls for it are hooked. */
+/* The kernel's sets, one bit for each signal: sigset_t is 128 bytes, and the calls for it are
+ * hooked. */
 static uint64_t bit(int signo) { return 1ull << (signo - 1); }
 static void kernel_mask(int how, uint64_t set, uint64_t *old)
 {
@@ -86,11 +90,13 @@ static uint64_t kernel_set(const sigset_t *set)
 	return k;
 }
 
-/* Signals that somebody sent (kill, sigqueue) and that came while the mask was open: they are sent again behind it. Standard signals: one of each. */
+/* Signals that somebody sent (kill, sigqueue) and that came while the mask was open: they are sent
+ * again behind it. Standard signals: one of each. */
 static __thread struct window {
 	unsigned depth;
 	bool came[2];
-	/* Two: in the frame that opened it. Here they would be static TLS, of which a program that loads the drop-in late has 512 bytes for all libraries. */
+	/* Two: in the frame that opened it. Here they would be static TLS, of which a program that
+	 * loads the drop-in late has 512 bytes for all libraries. */
 	siginfo_t *info;
 } window __attribute__((tls_model("initial-exec")));
 
@@ -154,12 +160,13 @@ static inline void guard_end(struct guard_frame *f)
 
 void rpwi_guard_masks_hooked(void) { masks_hooked = true; }
 
-/* A thread that opens its mask in a signal handler gets the old one back behind it: then nothing is known. */
+/* A thread that opens its mask in a signal handler gets the old one back behind it: then nothing is
+ * known. */
 void rpwi_guard_mask_set(int how, const sigset_t *set)
 {
 	bool names = sigismember(set, SIGSEGV) == 1 || sigismember(set, SIGBUS) == 1;
-	if (getpid() !=
-		own_pid) /* a child of vfork, whose mask is its own and whose memory is not */
+	/* a child of vfork, whose mask is its own and whose memory is not */
+	if (getpid() != own_pid)
 		return;
 	if (names && how != SIG_UNBLOCK)
 		mask_state |= BLOCKED;
@@ -192,14 +199,16 @@ static void on_fault(int signo, siginfo_t *info, void *uctx)
 	if (n.sa_handler == SIG_IGN && sent)
 		return;
 	if (n.sa_handler == SIG_DFL || n.sa_handler == SIG_IGN) {
-		/* Not ours: give the default back and return; the instruction faults again and ends the program as without us. */
+		/* Not ours: give the default back and return; the instruction faults again and ends
+		 * the program as without us. */
 		struct sigaction dfl = {.sa_handler = SIG_DFL};
 		__sigaction(signo, &dfl, NULL);
 		if (sent)
 			raise(signo);
 		return;
 	}
-	/* As the kernel would: what is blocked on top is undone when this handler returns, or stays where the program's jumps out of it. */
+	/* As the kernel would: what is blocked on top is undone when this handler returns, or stays
+	 * where the program's jumps out of it. */
 	kernel_mask(SIG_BLOCK, kernel_set(&n.sa_mask) | (n.sa_flags & SA_NODEFER ? 0 : bit(signo)),
 		NULL);
 	mask_state = 0;
@@ -247,12 +256,13 @@ int rpwi_guard_sigaction(int signo, const struct sigaction *act, struct sigactio
 	uint64_t mask;
 	if (signo != SIGSEGV && signo != SIGBUS)
 		return -EINVAL;
-	if (getpid() !=
-		own_pid) /* a child of vfork has handlers of its own, and these are its parent's */
+	/* a child of vfork has handlers of its own, and these are its parent's */
+	if (getpid() != own_pid)
 		return __sigaction(signo, act, old) ? -errno : 0;
 	if (act)
 		want = *act;
-	/* sigaction may be called in signal handlers: none may find the lock taken by the thread that it interrupts. */
+	/* sigaction may be called in signal handlers: none may find the lock taken by the thread
+	 * that it interrupts. */
 	kernel_mask(SIG_BLOCK, ~0ull, &mask);
 	rpwi_lock(RPWI_LOCK_GUARD);
 	chain_read(chain_of(signo), &had);

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* hash.h - a hash for tables in memory, of one 64-bit word after the other: multiply and fold. Where others choose the keys it begins with a random salt. */
+/* hash.h - a hash for tables in memory, of one 64-bit word after the other: multiply and fold.
+ * Where others choose the keys it begins with a random salt. */
 #ifndef ROPEWAY_BASE_HASH_H
 #define ROPEWAY_BASE_HASH_H
 

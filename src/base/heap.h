@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* heap.h - deadlines, earliest first: a binary heap of nodes that know where they are, so that each can be moved and taken out. It allocates in rpwi_heap_reserve only.
- * Threads: its owner's lock is held over every call. */
+/* heap.h - deadlines, earliest first: a binary heap of nodes that know where they are, so that each
+ * can be moved and taken out. It allocates in rpwi_heap_reserve only. Threads: its owner's lock is
+ * held over every call. */
 #ifndef ROPEWAY_BASE_HEAP_H
 #define ROPEWAY_BASE_HEAP_H
 

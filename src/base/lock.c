@@ -37,10 +37,11 @@ bool rpwi_lock_within(enum rpwi_lock l, unsigned ms)
 
 enum { CHILDREN_MAX = 8, WAIT_MS = 20 };
 static void (*children[CHILDREN_MAX])(void);
-static pthread_mutex_t children_lock =
-	PTHREAD_MUTEX_INITIALIZER; /* registering only: no handler takes it */
+/* registering only: no handler takes it */
+static pthread_mutex_t children_lock = PTHREAD_MUTEX_INITIALIZER;
 
-/* What this thread had before it called fork, and what fork took for it; again for a fork by a handler that interrupts these functions. */
+/* What this thread had before it called fork, and what fork took for it; again for a fork by a
+ * handler that interrupts these functions. */
 enum { NESTED_MAX = 4 };
 struct forking {
 	unsigned before, taken;
@@ -66,7 +67,9 @@ static void before_fork(void)
 			f->taken |= bit;
 			rpwi_lock(l);
 		} else if (!(rpwi_locks_mine.held & bit)) {
-			/* This thread has one, for which another may wait who has this one: so not without an end. And what it has asked for, and not got, may be its own since the last instruction. */
+			/* This thread has one, for which another may wait who has this one: so not
+			 * without an end. And what it has asked for, and not got, may be its own
+			 * since the last instruction. */
 			rpwi_locks_mine.wanted &= ~bit;
 			if (rpwi_lock_within(l, WAIT_MS))
 				f->taken |= bit;

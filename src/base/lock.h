@@ -1,15 +1,22 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* lock.h - the locks of the process, of which there is one each, and what fork does with them.
  *
- * Each thread notes which it holds. So fork takes those that other threads may hold (their state is then whole in the child), and never waits for the thread that calls it: fork is called in
- * signal handlers, which may interrupt a poll. A child that was forked in the middle of what its own thread was doing has half of a change. It is told so by name: rpwi_fork_broken is set, and
- * every call of the device refuses. Its handler may return: what was interrupted then ends on the child's own copy, without a packet sent or received.
+ * Each thread notes which it holds. So fork takes those that other threads may hold (their state is
+ * then whole in the child), and never waits for the thread that calls it: fork is called in signal
+ * handlers, which may interrupt a poll. A child that was forked in the middle of what its own
+ * thread was doing has half of a change. It is told so by name: rpwi_fork_broken is set, and every
+ * call of the device refuses. Its handler may return: what was interrupted then ends on the child's
+ * own copy, without a packet sent or received.
  *
  * Not in this table, and never waited for by fork:
- * - a CQ's ring (cq.c): the child sees by a number that its holder was another process; its own thread's section counts as held (RPWI_LOCK_CQ);
- * - a QP between ibv_wr_start and ibv_wr_complete, the mutex and condition of ibv_qp, ibv_cq, ibv_srq (events acknowledged): the program's, as with libibverbs;
- * - the messaging library's, its transports' and the NCCL plugin's: no handler of theirs takes one at fork.
- * What glibc's fork takes itself (malloc's locks, the list of open FILEs) can be held by the interrupted code, and fork then waits for ever, in any program with two threads.
+ * - a CQ's ring (cq.c): the child sees by a number that its holder was another process; its own
+ *   thread's section counts as held (RPWI_LOCK_CQ);
+ * - a QP between ibv_wr_start and ibv_wr_complete, the mutex and condition of ibv_qp, ibv_cq,
+ *   ibv_srq (events acknowledged): the program's, as with libibverbs;
+ * - the messaging library's, its transports' and the NCCL plugin's: no handler of theirs takes one
+ *   at fork.
+ * What glibc's fork takes itself (malloc's locks, the list of open FILEs) can be held by the
+ * interrupted code, and fork then waits for ever, in any program with two threads.
  */
 #ifndef ROPEWAY_LOCK_H
 #define ROPEWAY_LOCK_H
@@ -33,7 +40,8 @@ enum rpwi_lock {
 };
 extern pthread_mutex_t rpwi_locks[RPWI_LOCKS];
 
-/* Bits of this thread, set before a lock is asked for and after it was got: a signal may come in between. */
+/* Bits of this thread, set before a lock is asked for and after it was got: a signal may come in
+ * between. */
 extern __thread struct rpwi_locks_of {
 	unsigned wanted, held;
 } rpwi_locks_mine __attribute__((tls_model("initial-exec")));
@@ -90,13 +98,15 @@ static inline void rpwi_unlock(enum rpwi_lock l)
 
 /* ---- fork ---- */
 
-/* This process was forked by a signal handler that had interrupted a section of one of these locks, or its parent was such a one. */
+/* This process was forked by a signal handler that had interrupted a section of one of these locks,
+ * or its parent was such a one. */
 extern bool rpwi_fork_broken;
 /* Says so, once. EIO. */
 int rpwi_fork_refuse(const char *call);
 /* A descriptor that is shared with the parent leads nowhere from now on. -1 is none. */
 void rpwi_fork_mute(int fd);
-/* From now on fork is as told above; `child` runs in each child, the locks still held. A function that is known already is not taken twice. -ENOMEM. */
+/* From now on fork is as told above; `child` runs in each child, the locks still held. A function
+ * that is known already is not taken twice. -ENOMEM. */
 int rpwi_fork_watch(void (*child)(void));
 
 #endif

@@ -35,6 +35,6 @@ void rpwi_log_write(enum rpwi_log_level level, const char *fmt, ...)
 		return;
 	n = RPWI_MIN(n + m, (int)sizeof(line) - 2);
 	line[n++] = '\n';
-	syscall(SYS_write, STDERR_FILENO, line,
-		(size_t)n); /* not the drop-in's hook: locks may be held */
+	/* not the drop-in's hook: locks may be held */
+	syscall(SYS_write, STDERR_FILENO, line, (size_t)n);
 }

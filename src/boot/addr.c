@@ -7,7 +7,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-#include "base/fail.h"
+#include "base/error.h"
 #include "ropeway.h"
 
 static int port_parse(const char *text, uint16_t *port)

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* boot.c - the control path of a context: made and freed, and progress, which asks the epoll set and the timers and hands on what they say. Nothing of boot calls it. It takes no lock: a
- * struct boot belongs to one thread at a time.
+/* boot.c - the control path of a context: made and freed, and progress, which asks the epoll set
+ * and the timers and hands on what they say. Nothing of boot calls it. It takes no lock: a struct
+ * boot belongs to one thread at a time.
  */
 #include "boot/tls.h"
 
@@ -9,7 +10,7 @@
 #include <sys/epoll.h>
 #include <unistd.h>
 
-#include "base/fail.h"
+#include "base/error.h"
 #include "ropeway.h"
 
 enum { EVENTS = 64 };

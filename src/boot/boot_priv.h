@@ -21,7 +21,8 @@
  * listen.c   the listening side: sockets, strangers until the hello
  * boot.c     all of it, made and freed; progress
  *
- * Up-calls may close any connection and free any listener: what dies during boot_progress is unlinked and its socket closed at once, its memory freed when progress returns.
+ * Up-calls may close any connection and free any listener: what dies during boot_progress is
+ * unlinked and its socket closed at once, its memory freed when progress returns.
  */
 #ifndef ROPEWAY_BOOT_PRIV_H
 #define ROPEWAY_BOOT_PRIV_H
@@ -36,8 +37,9 @@ enum {
 	PAUSE_MS = 100,   /* when no descriptor is left, until the listener tries again */
 	GRACE_MS = 200,   /* so long the oldest stranger stays, however many come after it */
 	LOG_LINES_MAX = 10, /* about strangers, each second */
-	TURNS_MAX =
-		64, /* handshakes with a key that we are in at once, each at most TURN_MS: malloc keeps what a thousand needed while they were made */
+	/* handshakes with a key that we are in at once, each at most TURN_MS: malloc keeps what a
+	 * thousand needed while they were made */
+	TURNS_MAX = 64,
 	TURN_MS = 50,
 };
 
@@ -54,9 +56,11 @@ enum boot_conn_state {
 	CONN_TLS,        /* both sides, where there is a key */
 	CONN_HELLO,      /* both sides: until the peer's hello */
 	CONN_OPEN,
-	CONN_ENDED,  /* told to the callee, who has yet to close it */
-	CONN_LINGER, /* closed by the callee, or a stranger that is told why: what is queued is sent, then the peer's end awaited */
-	CONN_DEAD,   /* waits to be freed */
+	CONN_ENDED, /* told to the callee, who has yet to close it */
+	/* closed by the callee, or a stranger that is told why: what is queued is sent, then the
+	 * peer's end awaited */
+	CONN_LINGER,
+	CONN_DEAD, /* waits to be freed */
 	CONN_STATES,
 };
 
@@ -71,12 +75,12 @@ struct boot {
 	struct tran_facts own;
 	int epoll_fd;
 	bool busy; /* inside boot_progress */
-	unsigned
-		generation; /* of the process: a forked child leaves its parent's connections alone */
+	/* of the process: a forked child leaves its parent's connections alone */
+	unsigned generation;
 	uint64_t deadline_ns;
 	struct rpwi_list conns, timed, listeners, dead_conns, dead_listeners;
-	struct rpwi_list turns,
-		turn_queue; /* dials: those that have a turn, oldest first, and those that wait for one */
+	/* dials: those that have a turn, oldest first, and those that wait for one */
+	struct rpwi_list turns, turn_queue;
 	unsigned nturns;
 	struct boot_names *names;
 	struct boot_key *key; /* NULL: none */
@@ -168,7 +172,8 @@ int boot_bytes_add(struct boot_bytes *b, const void *p, size_t len); /* 0 or -EN
 void boot_bytes_free(struct boot_bytes *b);
 
 /* ---- stranger.c ---- */
-/* A stranger is counted and logged, once; `people` for what a person will want to repair: another version, another key. */
+/* A stranger is counted and logged, once; `people` for what a person will want to repair: another
+ * version, another key. */
 void boot_stranger_count(struct boot_conn *c, bool people, const char *why);
 void boot_stranger_leaves(struct boot_conn *c); /* the listener's list */
 
@@ -178,9 +183,10 @@ struct boot_lookup;
 typedef void boot_names_resolved(
 	struct boot_conn *c, const struct boot_addrs *addrs, int gai_error);
 int boot_names_new(struct boot *b, struct boot_names **out); /* 0 or -errno */
-void boot_names_free(struct boot_names *n,
-	bool ours); /* waits for no thread; ours: this is not a forked child */
-/* `resolved` follows, from boot_names_progress, unless the look-up is forgotten before. NULL: no memory. */
+/* waits for no thread; ours: this is not a forked child */
+void boot_names_free(struct boot_names *n, bool ours);
+/* `resolved` follows, from boot_names_progress, unless the look-up is forgotten before. NULL: no
+ * memory. */
 struct boot_lookup *boot_names_ask(struct boot_names *n, const char *host, uint16_t port,
 	struct boot_conn *c, boot_names_resolved *resolved);
 void boot_names_forget(struct boot_lookup *l);
@@ -191,8 +197,9 @@ unsigned boot_names_progress(struct boot_names *n);
 
 /* ---- contact.c ---- */
 bool boot_is_contact(const char *address);
+/* 0 or enum rpw_status */
 int boot_contact_parse(const struct boot *b, const char *address, struct boot_contact *out,
-	struct boot_addrs *addrs); /* 0 or enum rpw_status */
+	struct boot_addrs *addrs);
 bool boot_contact_is(const struct boot_contact *k, const struct tran_facts *peer);
 
 /* ---- turns.c ---- */
@@ -220,8 +227,8 @@ void boot_conn_free(struct boot_conn *c);
 
 /* ---- dial.c ---- */
 unsigned boot_dial_timeout(struct boot_conn *c, uint64_t now_ns);
-bool boot_dial_meant(struct boot_conn *c,
-	const struct tran_facts *peer); /* false: it was not, and the next is tried */
+/* false: it was not, and the next is tried */
+bool boot_dial_meant(struct boot_conn *c, const struct tran_facts *peer);
 /* TCP answered. True: it stands; else the next try is under way. */
 bool boot_dial_established(struct boot_conn *c);
 /* This try failed: the next address, or later. */
@@ -231,14 +238,16 @@ void boot_dial_refused(struct boot_conn *c, int status, const char *why);
 void boot_dial_turns(struct boot *b); /* those that wait for a turn, as far as there are any */
 
 /* ---- lost.c ---- */
-/* The connection cannot go on; what that means depends on its state: another try, a stranger that left, the end. */
+/* The connection cannot go on; what that means depends on its state: another try, a stranger that
+ * left, the end. */
 void boot_conn_broken(struct boot_conn *c, int status, const char *fmt, ...)
 	__attribute__((format(printf, 3, 4)));
 void boot_conn_lost(struct boot_conn *c, int err); /* 0: its end; else errno */
 
 /* ---- greet.c ---- */
 void boot_greet(struct boot_conn *c); /* our hello */
-/* How long the peer's hello is, as far as its bytes tell; -1: it is not acceptable, and was dealt with. */
+/* How long the peer's hello is, as far as its bytes tell; -1: it is not acceptable, and was dealt
+ * with. */
 ssize_t boot_greet_len(struct boot_conn *c, const uint8_t *p, size_t len);
 void boot_greet_came(struct boot_conn *c, const uint8_t *p, size_t len);
 void boot_greet_not_ropeway(struct boot_conn *c, const uint8_t *p, size_t len);

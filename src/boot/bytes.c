@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* bytes.c - a buffer that grows by what is added to it, and no further. It never bounds what is added: its callers do. It takes no lock: a buffer belongs to its connection.
+/* bytes.c - a buffer that grows by what is added to it, and no further. It never bounds what is
+ * added: its callers do. It takes no lock: a buffer belongs to its connection.
  */
 #include "boot/boot_priv.h"
 

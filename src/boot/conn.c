@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* conn.c - a connection: its states, its socket, what waits to be sent, and how it ends. It never receives, and knows nothing of what the two sides say to each other. An idle connection has no
+/* conn.c - a connection: its states, its socket, what waits to be sent, and how it ends. It never
+ * receives, and knows nothing of what the two sides say to each other. An idle connection has no
  * buffers. It takes no lock: a struct boot belongs to one thread at a time.
  */
 #include "boot/tls.h"
@@ -13,7 +14,7 @@
 #include <unistd.h>
 
 #include "base/discard.h"
-#include "base/fail.h"
+#include "base/error.h"
 #include "ropeway.h"
 
 enum { DRAIN_MAX = 64, DRAIN_BYTES = 32 * 1024 };
@@ -77,8 +78,9 @@ static void set(int fd, int level, int name, int value)
 	setsockopt(fd, level, name, &value, sizeof(value));
 }
 
-/* A host that is silent for 10 s is dead: idle connections are probed after 4 s and each 2 s (keep-alive), what is sent must be taken within 10 s. A process that is only stopped is not
- * dead, its kernel answers. */
+/* A host that is silent for 10 s is dead: idle connections are probed after 4 s and each 2 s
+ * (keep-alive), what is sent must be taken within 10 s. A process that is only stopped is not dead,
+ * its kernel answers. */
 static void set_options(int fd)
 {
 	set(fd, IPPROTO_TCP, TCP_NODELAY, 1);
@@ -102,7 +104,8 @@ int boot_conn_attach(struct boot_conn *c, int fd, uint32_t events)
 	return 0;
 }
 
-/* Shut down first: a forked child may have the socket too, and the peer is to see the end all the same. */
+/* Shut down first: a forked child may have the socket too, and the peer is to see the end all the
+ * same. */
 void boot_conn_detach(struct boot_conn *c)
 {
 	if (c->fd < 0)
@@ -149,11 +152,13 @@ void boot_conn_dial_done(struct boot_conn *c)
 	c->dial = NULL;
 }
 
-/* Whatever its state: no up-calls any more, the socket closed, the memory gone as soon as nobody looks at it. */
+/* Whatever its state: no up-calls any more, the socket closed, the memory gone as soon as nobody
+ * looks at it. */
 void boot_conn_bury(struct boot_conn *c)
 {
 	struct boot *b = c->b;
-	/* In order that the kernel does not throw away what it has yet to send: it does when there is something unread. */
+	/* In order that the kernel does not throw away what it has yet to send: it does when there
+	 * is something unread. */
 	if (c->fd >= 0 && boot_is_ours(b) && (c->state == CONN_OPEN || c->state == CONN_LINGER)) {
 		boot_conn_flush(c);
 		shutdown(c->fd, SHUT_WR);
@@ -245,7 +250,9 @@ int boot_send(struct boot_conn *c, unsigned type, const void *data, size_t len)
 	size_t before = c->out.len;
 	if (boot_conn_say(c, message, BOOT_FRAME_HEAD + len)) {
 		c->out.len = before;
-		if (c->tls) { /* its records are numbered: with one missing the connection is of no more use */
+		if (c->tls) {
+			/* its records are numbered: with one missing the connection is of no more
+			 * use */
 			c->send_errno = ENOMEM;
 			boot_conn_timer(c, rpwi_now_ns());
 		}
@@ -258,7 +265,8 @@ int boot_send(struct boot_conn *c, unsigned type, const void *data, size_t len)
 
 /* ---- the end ---- */
 
-/* Ours is sent, and then the peer's end awaited: closing while something is unread would be a reset, which may overtake what we sent. */
+/* Ours is sent, and then the peer's end awaited: closing while something is unread would be a
+ * reset, which may overtake what we sent. */
 void boot_conn_linger(struct boot_conn *c)
 {
 	bool was_open = c->state == CONN_OPEN;
@@ -292,5 +300,10 @@ const char *boot_peer_text(const struct boot_conn *c) { return c->text; }
 int boot_export(const struct boot_conn *c, const char *label, const void *context,
 	size_t context_len, uint8_t *out, size_t len)
 {
-	return c->tls ? boot_tls_export(c->tls, label, context, context_len, out, len) : -EINVAL;
+	if (c->tls && !boot_tls_export(c->tls, label, context, context_len, out, len))
+		return 0;
+	return rpwi_fail(RPW_ERR_INVALID,
+		"%s: no bytes can be made of a key: there is none, or no "
+		"TLS session yet",
+		c->text);
 }

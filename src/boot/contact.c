@@ -1,10 +1,13 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* contact.c - a listener's address as text, for those who carry it themselves: where it may be reached, and whose process it is. It looks like
+/* contact.c - a listener's address as text, for those who carry it themselves: where it may be
+ * reached, and whose process it is. It looks like
  *
- *   rpw1;0f3c6f1ea41f2d3c5b1c9b0a7d8e6f54;4711;10.0.0.2:7471,[2001:db8::2]:7471,127.0.0.1:7471;9ad2b1c3
+ *   rpw1;0f3c6f1ea41f2d3c5b1c9b0a7d8e6f54;4711;10.0.0.2:7471,[2001:db8::2]:7471;9ad2b1c3
  *
- * version; host ID (tran_facts); PID; addresses, the likeliest first; CRC-32 of all before it. An address of another host may exist on this one too (a bridge of containers, a private network):
- * so the hello is compared with host ID and PID, and loopback is tried on the same host only, and there first. Nothing here is secret, and nothing of it is trusted. */
+ * version; host ID (tran_facts); PID; addresses, the likeliest first; CRC-32 of all before it. An
+ * address of another host may exist on this one too (a bridge of containers, a private network): so
+ * the hello is compared with host ID and PID, and loopback is tried on the same host only, and
+ * there first. Nothing here is secret, and nothing of it is trusted. */
 #include "boot/boot_priv.h"
 
 #include <errno.h>
@@ -17,7 +20,7 @@
 #include <stdlib.h>
 #include <zlib.h>
 
-#include "base/fail.h"
+#include "base/error.h"
 #include "ropeway.h"
 
 static const char mark[] = "rpw1;";
@@ -64,7 +67,8 @@ static bool takes(int fd, int socket_family, int family)
 	       !getsockopt(fd, IPPROTO_IPV6, IPV6_V6ONLY, &only, &len) && !only;
 }
 
-/* All addresses of this host that a socket listens at: those that others can reach, IPv4's first, or loopback's. */
+/* All addresses of this host that a socket listens at: those that others can reach, IPv4's first,
+ * or loopback's. */
 static void add_interfaces(struct boot_addrs *out, const struct ifaddrs *all, int fd,
 	int socket_family, uint16_t port, bool loopback)
 {
@@ -114,8 +118,8 @@ int boot_listener_contact(const struct boot_listener *l, char *out, size_t room)
 		return rpwi_fail(RPW_ERR_SYSTEM, "the addresses of this host cannot be listed: %s",
 			strerror(errno));
 	where(l, &addrs, false, all);
-	addrs.n = RPWI_MIN(
-		addrs.n, (unsigned)ADDRESSES_MAX - 1); /* so that one of loopback has its place */
+	/* so that one of loopback has its place */
+	addrs.n = RPWI_MIN(addrs.n, (unsigned)ADDRESSES_MAX - 1);
 	where(l, &addrs, true, all);
 	freeifaddrs(all);
 	if (!addrs.n)

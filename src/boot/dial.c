@@ -1,8 +1,11 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* dial.c - the connecting side until TCP stands, and again when what follows fails. A round tries each address in turn; after a round it waits, 10 ms at first, twice as long each time, a
- * second at most, a quarter more or less by chance so that a thousand who start together do not come together. Rounds go on until the deadline, for what may yet come right: nobody listens
- * yet, the host is not up yet, a listener that is just ending. What another try cannot change (another version, another key, no ropeway at all) ends it at once. It never reads what the
- * peer says. It takes no lock: a struct boot belongs to one thread at a time.
+/* dial.c - the connecting side until TCP stands, and again when what follows fails. A round tries
+ * each address in turn; after a round it waits, 10 ms at first, twice as long each time, a second
+ * at most, a quarter more or less by chance so that a thousand who start together do not come
+ * together. Rounds go on until the deadline, for what may yet come right: nobody listens yet, the
+ * host is not up yet, a listener that is just ending. What another try cannot change (another
+ * version, another key, no ropeway at all) ends it at once. It never reads what the peer says. It
+ * takes no lock: a struct boot belongs to one thread at a time.
  */
 #include "boot/boot_priv.h"
 
@@ -13,7 +16,7 @@
 #include <sys/epoll.h>
 #include <unistd.h>
 
-#include "base/fail.h"
+#include "base/error.h"
 #include "ropeway.h"
 
 enum {
@@ -38,7 +41,7 @@ static void end(struct boot_conn *c, int status, const char *fmt, ...)
 	boot_conn_dial_done(c);
 	boot_conn_move(c, CONN_ENDED);
 	rpwi_debug("boot: %s", why);
-	c->b->up->connected(c->user, status, why);
+	c->b->up->connected(c->user, &(struct rpwi_error){status, 0, why});
 }
 
 void boot_dial_refused(struct boot_conn *c, int status, const char *why)
@@ -133,7 +136,8 @@ static void connect_timer(struct boot_conn *c)
 	timer(c, rpwi_now_ns() + ms * RPWI_NS_PER_MS);
 }
 
-/* Once somebody has answered and there is one address only, nothing is gained by hanging up and calling again; with several, the next one may be the right one. */
+/* Once somebody has answered and there is one address only, nothing is gained by hanging up and
+ * calling again; with several, the next one may be the right one. */
 static void hello_timer(struct boot_conn *c)
 {
 	timer(c, c->dial->addrs.n > 1 ? rpwi_now_ns() + BOOT_HELLO_TIMEOUT_MS * RPWI_NS_PER_MS
@@ -261,7 +265,8 @@ void boot_dial_failed(struct boot_conn *c, int status, const char *why)
 		status == RPW_ERR_UNREACHABLE ? "is it ropeway that listens there?" : NULL);
 }
 
-/* Both ends of a socket can be the same: TCP lets a socket that connects to a port of its own range meet itself when nobody listens there. */
+/* Both ends of a socket can be the same: TCP lets a socket that connects to a port of its own range
+ * meet itself when nobody listens there. */
 static bool is_itself(int fd)
 {
 	struct boot_addr own = {.len = sizeof(own.ss)}, peer = {.len = sizeof(peer.ss)};
@@ -381,8 +386,8 @@ int boot_connect(struct boot *b, const char *address, unsigned timeout_ms, void 
 	d->c = c;
 	c->dial = d;
 	c->state = CONN_WAITING;
-	boot_conn_timer(c,
-		rpwi_now_ns()); /* from progress: an up-call could not name it before this returns */
+	/* from progress: an up-call could not name it before this returns */
+	boot_conn_timer(c, rpwi_now_ns());
 	*out = c;
 	return 0;
 }

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* event.c - what happens to a connection: TCP stands, its socket is ready, its time is over. It hands each to the file that knows what to do; it keeps nothing of its own. It takes no lock:
- * a struct boot belongs to one thread at a time.
+/* event.c - what happens to a connection: TCP stands, its socket is ready, its time is over. It
+ * hands each to the file that knows what to do; it keeps nothing of its own. It takes no lock: a
+ * struct boot belongs to one thread at a time.
  */
 #include "boot/tls.h"
 

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* facts.c - who this process is: the host ID is equal in two processes that see the same kernel, network and processes. */
+/* facts.c - who this process is: the host ID is equal in two processes that see the same kernel,
+ * network and processes. */
 #include "boot/boot.h"
 
 #include <fcntl.h>
@@ -12,7 +13,8 @@
 #include <gnutls/crypto.h>
 #include <gnutls/gnutls.h>
 
-/* A boot ID is one of the kernel: two containers on it share it, but neither loopback nor PIDs. What cannot be read is replaced by chance: then no other process counts as being here. */
+/* A boot ID is one of the kernel: two containers on it share it, but neither loopback nor PIDs.
+ * What cannot be read is replaced by chance: then no other process counts as being here. */
 struct host {
 	char boot_id[40];
 	uint64_t network_ns, pid_ns;

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* greet.c - the two hellos, once bytes can be sent: ours, and what is said of the peer's when it is good, when it refuses ours, and when it is none. It never reads a socket, and decodes nothing
+/* greet.c - the two hellos, once bytes can be sent: ours, and what is said of the peer's when it is
+ * good, when it refuses ours, and when it is none. It never reads a socket, and decodes nothing
  * itself: hello.c does. It takes no lock: a struct boot belongs to one thread at a time.
  */
 #include "boot/tls.h"
@@ -29,7 +30,8 @@ static void refuse(struct boot_conn *c, enum boot_refusal reason, const char *wh
 	boot_conn_linger(c);
 }
 
-/* The peer speaks ropeway, but cannot be spoken with: each side says why, to its people and to the other. */
+/* The peer speaks ropeway, but cannot be spoken with: each side says why, to its people and to the
+ * other. */
 static void mismatch(struct boot_conn *c, enum boot_refusal reason, const char *fmt, ...)
 	__attribute__((format(printf, 3, 4)));
 static void mismatch(struct boot_conn *c, enum boot_refusal reason, const char *fmt, ...)
@@ -65,7 +67,8 @@ void boot_greet_not_ropeway(struct boot_conn *c, const uint8_t *p, size_t len)
 	boot_conn_bury(c);
 }
 
-/* This side has no key. A peer with one is told so, by an alert, which it understands; it does not learn more. */
+/* This side has no key. A peer with one is told so, by an alert, which it understands; it does not
+ * learn more. */
 static void speaks_tls(struct boot_conn *c)
 {
 	static const char why[] = "it speaks TLS: is that a ropeway with a key? This side has none "
@@ -166,7 +169,7 @@ void boot_greet_came(struct boot_conn *c, const uint8_t *p, size_t len)
 	if (c->dial) {
 		boot_conn_dial_done(c);
 		boot_conn_move(c, CONN_OPEN);
-		c->b->up->connected(c->user, 0, "connected");
+		c->b->up->connected(c->user, NULL);
 		return;
 	}
 	boot_greet(c);

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* hello.c - see hello.h. Every length is checked against what is there and what the field may have; text is plain ASCII, because it is logged. */
+/* hello.c - see hello.h. Every length is checked against what is there and what the field may have;
+ * text is plain ASCII, because it is logged. */
 #include "boot/hello.h"
 
 static const uint8_t magic[8] = {0x93, 'r', 'o', 'p', 'e', 'w', 'a', 'y'};

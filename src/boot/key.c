@@ -9,7 +9,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "base/fail.h"
+#include "base/error.h"
 #include "ropeway.h"
 
 enum { LINE_MAX_BYTES = 512, HEX_DIGITS_MIN = 32, TEXT_MIN = 16 };
@@ -26,7 +26,8 @@ static int open_checked(const char *file)
 		close(fd);
 		return rpwi_fail(RPW_ERR_INVALID, "key file %s is no regular file", file);
 	}
-	/* A key that others know is none. The group may read it: that is how services are given secrets. */
+	/* A key that others know is none. The group may read it: that is how services are given
+	 * secrets. */
 	if (st.st_mode & (S_IRWXO | S_IWGRP)) {
 		close(fd);
 		return rpwi_fail(RPW_ERR_INVALID,

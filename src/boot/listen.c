@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* listen.c - the listening side until the hello. Anybody may connect: who has not said a valid hello is a stranger, of whom a listener bears BOOT_STRANGERS_MAX for BOOT_HELLO_TIMEOUT_MS each.
- * It never judges what a stranger says. It takes no lock: a struct boot belongs to one thread at a time.
+/* listen.c - the listening side until the hello. Anybody may connect: who has not said a valid
+ * hello is a stranger, of whom a listener bears BOOT_STRANGERS_MAX for BOOT_HELLO_TIMEOUT_MS each.
+ * It never judges what a stranger says. It takes no lock: a struct boot belongs to one thread at a
+ * time.
  */
 #include "boot/boot_priv.h"
 
@@ -11,7 +13,7 @@
 #include <sys/epoll.h>
 #include <unistd.h>
 
-#include "base/fail.h"
+#include "base/error.h"
 #include "ropeway.h"
 
 enum { BACKLOG = 4096, LOOKUP_MS = 5000, PORT_TRIES = 8 };
@@ -238,7 +240,8 @@ static void look_away(struct boot_listener *l, uint64_t until_ns)
 	boot_deadline_lower(l->b, until_ns);
 }
 
-/* A thousand good peers may come at once: while all places are taken, the next wait in the kernel's backlog until one is free, or the oldest had the time that a good peer needs. */
+/* A thousand good peers may come at once: while all places are taken, the next wait in the kernel's
+ * backlog until one is free, or the oldest had the time that a good peer needs. */
 static bool waits_for_a_place(struct boot_listener *l)
 {
 	if (l->nstrangers < BOOT_STRANGERS_MAX)
@@ -253,7 +256,8 @@ static bool waits_for_a_place(struct boot_listener *l)
 	return true;
 }
 
-/* No descriptor or memory is left: level-triggered, the listener would be reported again and again. It looks away for a moment, and the oldest stranger goes. */
+/* No descriptor or memory is left: level-triggered, the listener would be reported again and again.
+ * It looks away for a moment, and the oldest stranger goes. */
 static void pause_listener(struct boot_listener *l, int err)
 {
 	unsigned left_out;

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* lost.c - a connection that cannot go on: for its state it is another try, a stranger that left, or the end that the callee is told. It never decides that a connection cannot go on. It
- * takes no lock: a struct boot belongs to one thread at a time.
+/* lost.c - a connection that cannot go on: for its state it is another try, a stranger that left,
+ * or the end that the callee is told. It never decides that a connection cannot go on. It takes no
+ * lock: a struct boot belongs to one thread at a time.
  */
 #include "boot/boot_priv.h"
 
@@ -22,9 +23,9 @@ void boot_conn_broken(struct boot_conn *c, int status, const char *fmt, ...)
 		boot_dial_failed(
 			c, status == RPW_ERR_PEER_GONE ? RPW_ERR_UNREACHABLE : status, why);
 	} else if (c->state != CONN_OPEN) {
-		boot_stranger_count(c,
-			c->state == CONN_HELLO && c->tls && status == RPW_ERR_PROTOCOL,
-			why); /* it has the key: who changed that? */
+		/* it has the key: who changed that? */
+		boot_stranger_count(
+			c, c->state == CONN_HELLO && c->tls && status == RPW_ERR_PROTOCOL, why);
 		boot_conn_bury(c);
 	} else {
 		snprintf(all, sizeof(all), "%s: %s", c->text, why);
@@ -32,7 +33,7 @@ void boot_conn_broken(struct boot_conn *c, int status, const char *fmt, ...)
 		boot_conn_timer(c, RPWI_NEVER);
 		boot_conn_move(c, CONN_ENDED);
 		rpwi_debug("boot: %s", all);
-		c->b->up->gone(c->user, status, all);
+		c->b->up->gone(c->user, &(struct rpwi_error){status, 0, all});
 	}
 }
 

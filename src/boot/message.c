@@ -1,12 +1,14 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* message.c - from bytes to whole messages. What the peer sent is kept only while a message is incomplete, and never more than one of it. It never reads a socket. It takes no lock: a
- * struct boot belongs to one thread at a time.
+/* message.c - from bytes to whole messages. What the peer sent is kept only while a message is
+ * incomplete, and never more than one of it. It never reads a socket. It takes no lock: a struct
+ * boot belongs to one thread at a time.
  */
 #include "boot/boot_priv.h"
 
 #include "ropeway.h"
 
-/* How long the item that begins at p is, as far as its bytes tell; -1: it cannot be, and was dealt with. */
+/* How long the item that begins at p is, as far as its bytes tell; -1: it cannot be, and was dealt
+ * with. */
 static ssize_t item_len(struct boot_conn *c, const uint8_t *p, size_t len)
 {
 	if (c->state == CONN_HELLO)
@@ -40,8 +42,8 @@ void boot_conn_take(struct boot_conn *c, const uint8_t *p, size_t len)
 		if (need < 0)
 			return;
 		if (have >= (size_t)need) {
-			item_came(c, at,
-				(size_t)need); /* may close it: its memory stays until the end of progress */
+			/* may close it: its memory stays until the end of progress */
+			item_came(c, at, (size_t)need);
 			if (kept)
 				boot_bytes_free(&c->in);
 			p += kept ? 0 : need;

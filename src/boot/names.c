@@ -1,7 +1,10 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* names.c - names to addresses. getaddrinfo blocks, for half a minute when name servers are silent, and cannot be cancelled: so it runs in threads, which nobody waits for. They are made when
- * there is something to look up, end when there is nothing, and share only what is in struct boot_names; the last to leave it frees it. Their
- * lock is held for a few instructions, never during a look-up nor while the asker is told; it never calls the file that asks, but the function that came with the question.
+/* names.c - names to addresses. getaddrinfo blocks, for half a minute when name servers are silent,
+ * and cannot be cancelled: so it runs in threads, which nobody waits for. They are made when there
+ * is something to look up, end when there is nothing, and share only what is in struct boot_names;
+ * the last to leave it frees it. Their lock is held for a few instructions, never during a look-up
+ * nor while the asker is told; it never calls the file that asks, but the function that came with
+ * the question.
  */
 #include "boot/boot_priv.h"
 
@@ -77,7 +80,9 @@ void boot_names_free(struct boot_names *n, bool ours)
 {
 	if (!n)
 		return;
-	if (!ours) { /* after a fork the threads are not here, and one of them may have held the lock: what they share stays as it is */
+	if (!ours) {
+		/* after a fork the threads are not here, and one of them may have held the lock:
+		 * what they share stays as it is */
 		close(n->fd);
 		return;
 	}
@@ -135,7 +140,8 @@ static void *thread(void *arg)
 	return NULL;
 }
 
-/* With the lock held. Signals are the program's: none is taken by a thread that it does not know. */
+/* With the lock held. Signals are the program's: none is taken by a thread that it does not
+ * know. */
 static int thread_start(struct boot_names *n)
 {
 	pthread_t id;

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* set.c - what all files of boot stand on: the epoll set, the next deadline, whose process it is, and how many lines about strangers are logged. It knows no connection and calls no other file of
+/* set.c - what all files of boot stand on: the epoll set, the next deadline, whose process it is,
+ * and how many lines about strangers are logged. It knows no connection and calls no other file of
  * boot. It takes no lock: a struct boot belongs to one thread at a time.
  */
 #include "boot/boot_priv.h"
@@ -8,7 +9,8 @@
 #include <pthread.h>
 #include <sys/epoll.h>
 
-/* A forked child has its parent's descriptors: sending, shutting down or changing the epoll set there would do it to the parent's. So a child only closes them. */
+/* A forked child has its parent's descriptors: sending, shutting down or changing the epoll set
+ * there would do it to the parent's. So a child only closes them. */
 static unsigned generation;
 static void forked(void) { generation++; }
 static void at_fork(void) { pthread_atfork(NULL, NULL, forked); }

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* stranger.c - the books about strangers: each is counted and logged once, and gives its listener a place back when it leaves. It never closes a connection; that is its caller's. It takes no lock: a
- * struct boot belongs to one thread at a time.
+/* stranger.c - the books about strangers: each is counted and logged once, and gives its listener a
+ * place back when it leaves. It never closes a connection; that is its caller's. It takes no lock:
+ * a struct boot belongs to one thread at a time.
  */
 #include "boot/boot_priv.h"
 

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* tls.h - the pre-shared key, and TLS with it (tls/tls.h): a filter between the bytes of a socket and those of hellos and messages. What TLS sends goes to the connection's queue, what it receives
+/* tls.h - the pre-shared key, and TLS with it (tls/tls.h): a filter between the bytes of a socket
+ * and those of hellos and messages. What TLS sends goes to the connection's queue, what it receives
  * is what was read.
  */
 #ifndef ROPEWAY_BOOT_TLS_H
@@ -18,7 +19,8 @@ struct boot_key {
 };
 
 /* ---- key.c ---- */
-/* Reads the file: one line, hexadecimal (an even number of digits, 32 at least) or text of 16 characters at least. 0, or enum rpw_status with the reason by rpwi_fail. */
+/* Reads the file: one line, hexadecimal (an even number of digits, 32 at least) or text of 16
+ * characters at least. 0, or enum rpw_status with the reason by rpwi_fail. */
 int boot_key_load(const char *file, struct boot_key **out);
 void boot_key_free(struct boot_key *k);
 
@@ -42,7 +44,8 @@ int boot_tls_export(const struct boot_tls *t, const char *label, const void *con
 /* ---- tls_feed.c ---- */
 /* 0 or -ENOMEM. The connecting side's first bytes are queued. */
 int boot_tls_start(struct boot_conn *c);
-/* Bytes of the socket's; what is in them goes to boot_conn_take. May end the connection in any way. */
+/* Bytes of the socket's; what is in them goes to boot_conn_take. May end the connection in any
+ * way. */
 void boot_tls_feed(struct boot_conn *c, const uint8_t *p, size_t len);
 
 #endif

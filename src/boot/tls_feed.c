@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* tls_feed.c - what the socket brought goes through TLS: first the handshake, and how it fails, then records. It never reads a socket. It takes no lock: a struct boot belongs to one thread
- * at a time.
+/* tls_feed.c - what the socket brought goes through TLS: first the handshake, and how it fails,
+ * then records. It never reads a socket. It takes no lock: a struct boot belongs to one thread at a
+ * time.
  */
 #include "boot/tls.h"
 
@@ -57,7 +58,8 @@ static void stranger_failed(struct boot_conn *c)
 	boot_conn_linger(c);
 }
 
-/* Its first byte is of no TLS record. A ropeway without a key is told that it needs one; it understands an alert. */
+/* Its first byte is of no TLS record. A ropeway without a key is told that it needs one; it
+ * understands an alert. */
 static void not_tls(struct boot_conn *c, const uint8_t *p, size_t len)
 {
 	struct boot_prelude_fields f;

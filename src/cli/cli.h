@@ -1,8 +1,10 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* cli.h - what the files of the `ropeway` command share: subcommands, exit statuses, sizes and GIDs as people write them.
+/* cli.h - what the files of the `ropeway` command share: subcommands, exit statuses, sizes and GIDs
+ * as people write them.
  *
- * The command is a verbs program like any other: it is linked with the drop-in, and sees devices through <infiniband/verbs.h>.
- * Only devices.c and run/ ask the layers below, for what a verb has no words for: interfaces, who holds UDP port 4791, what a fault may be.
+ * The command is a verbs program like any other: it is linked with the drop-in, and sees devices
+ * through <infiniband/verbs.h>. Only devices.c and run/ ask the layers below, for what a verb has
+ * no words for: interfaces, who holds UDP port 4791, what a fault may be.
  */
 #ifndef ROPEWAY_CLI_CLI_H
 #define ROPEWAY_CLI_CLI_H
@@ -36,7 +38,8 @@ int rpwi_cli_fail(int status, const char *command, const char *fmt, ...)
 int rpwi_cli_usage(const char *command, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
 
 /* ---- devices.c ---- */
-/* 0 if a program could open the device and, if it is a software one, have its UDP port, within a second; else -errno, and `why` is a line for people. */
+/* 0 if a program could open the device and, if it is a software one, have its UDP port, within a
+ * second; else -errno, and `why` is a line for people. */
 int rpwi_cli_device_usable(const char *name, char *why, size_t why_len);
 
 /* ---- run/run.c ---- */
@@ -44,15 +47,18 @@ int rpwi_cli_device_usable(const char *name, char *why, size_t why_len);
 int rpwi_cli_check_fault(const char *spec, char *why, size_t why_len);
 
 /* ---- text.c ---- */
-/* "64", "8M", "1GiB", "2T" (powers of 1024). 0, or -EINVAL for anything else, 0 bytes and overflow included. */
+/* "64", "8M", "1GiB", "2T" (powers of 1024). 0, or -EINVAL for anything else, 0 bytes and overflow
+ * included. */
 int rpwi_cli_parse_size(const char *text, uint64_t *bytes);
 /* "1 GiB", "8 MiB", "12345 bytes": exact if it can be, else with two decimals. Returns `out`. */
 enum { CLI_SIZE_LEN = 32 };
 const char *rpwi_cli_size(uint64_t bytes, char out[CLI_SIZE_LEN]);
-/* What others wrote, for a terminal or a log: UTF-8 as it is; '?' for what is none, for control characters (C0, DEL and C1, which has an escape of one character), and for those that turn the
+/* What others wrote, for a terminal or a log: UTF-8 as it is; '?' for what is none, for control
+ * characters (C0, DEL and C1, which has an escape of one character), and for those that turn the
  * direction of writing. Cut, if need be, between characters. `out` may be `text`. Returns it. */
 const char *rpwi_cli_printable(const char *text, char *out, size_t out_len);
-/* The same, cut to what fits into so many columns of a terminal, the end by "..." if need be. Returns the columns that it takes. */
+/* The same, cut to what fits into so many columns of a terminal, the end by "..." if need be.
+ * Returns the columns that it takes. */
 unsigned rpwi_cli_columns(const char *text, char *out, size_t out_len, unsigned columns);
 
 /* ---- port.c ---- */
@@ -64,8 +70,8 @@ struct cli_gid {
 };
 /* The GID table of a port, without its empty entries. Count, or -errno. */
 int rpwi_cli_gid_table(struct ibv_context *ctx, uint8_t port, struct cli_gid gids[CLI_GIDS_MAX]);
-/* Which entry a program should use: the first RoCE v2 one that is an IPv4 address, else a routable IPv6 one, else any.
- * A position in gids, or -1 when there is none. */
+/* Which entry a program should use: the first RoCE v2 one that is an IPv4 address, else a routable
+ * IPv6 one, else any. A position in gids, or -1 when there is none. */
 int rpwi_cli_gid_pick(const struct cli_gid *gids, int count);
 const char *rpwi_cli_gid_text(const union ibv_gid *gid, char out[CLI_GID_LEN]);
 const char *rpwi_cli_gid_type(uint32_t type);

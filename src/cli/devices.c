@@ -1,8 +1,10 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* devices.c - `ropeway devices`: what RDMA devices there are, software and real, which GID index to use, and why one cannot be used.
+/* devices.c - `ropeway devices`: what RDMA devices there are, software and real, which GID index to
+ * use, and why one cannot be used.
  *
- * What verbs can tell is asked with verbs, for all devices alike. A software device that cannot be opened still has an interface and addresses:
- * those, and the reason, come from io, which verbs has no words for.
+ * What verbs can tell is asked with verbs, for all devices alike. A software device that cannot be
+ * opened still has an interface and addresses: those, and the reason, come from io, which verbs has
+ * no words for.
  */
 #include "cli/cli.h"
 #include "cli/options.h"
@@ -55,7 +57,8 @@ static void view_netdev(struct view *v, const struct rpwi_netdev *n)
 	}
 }
 
-/* Could a program have UDP port 4791 on the address of that GID (ALL_GIDS: on each of the device) now? Opens nothing for good. */
+/* Could a program have UDP port 4791 on the address of that GID (ALL_GIDS: on each of the device)
+ * now? Opens nothing for good. */
 enum { ALL_GIDS = -1 };
 static bool port_is_free(const struct rpwi_netdev *n, int only, char *why, size_t why_len)
 {
@@ -87,7 +90,8 @@ static bool port_is_free(const struct rpwi_netdev *n, int only, char *why, size_
 	return !err;
 }
 
-/* A ropeway of another user that just starts or ends holds the port for a moment and answers nothing: only what lasts is an error. */
+/* A ropeway of another user that just starts or ends holds the port for a moment and answers
+ * nothing: only what lasts is an error. */
 static int wait_for_port(const struct rpwi_netdev *n, char *why, size_t why_len)
 {
 	struct view v = {0};
@@ -306,8 +310,8 @@ static int list_devices(bool json)
 	struct rpwi_netdev *netdevs = NULL;
 	int num = 0, status = CLI_OK;
 
-	setenv("ROPEWAY_FIRST", "software",
-		0); /* the order in which programs under `ropeway run` see them */
+	/* the order in which programs under `ropeway run` see them */
+	setenv("ROPEWAY_FIRST", "software", 0);
 	struct ibv_device **list = ibv_get_device_list(&num);
 	if (!list)
 		return rpwi_cli_fail(CLI_FAILED, NAME, "cannot list devices: %s", strerror(errno));

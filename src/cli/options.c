@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* options.c - see options.h. getopt_long takes the arguments apart, silently; what is wrong with them is said here, so that it is said alike of every command. */
+/* options.c - see options.h. getopt_long takes the arguments apart, silently; what is wrong with
+ * them is said here, so that it is said alike of every command. */
 #include "cli/options.h"
 
 #include "cli/cli.h"
@@ -7,11 +8,8 @@
 #include <getopt.h>
 #include <stdio.h>
 
-enum {
-	WORD_MAX = 32,
-	SLIPS_MOST = 2,
-	LONG_BASE = 256
-}; /* from LONG_BASE on: positions in the table, as getopt_long gives them */
+/* from LONG_BASE on: positions in the table, as getopt_long gives them */
+enum { WORD_MAX = 32, SLIPS_MOST = 2, LONG_BASE = 256 };
 
 /* The table of a command, and what every command has, as getopt_long wants them. */
 struct parser {
@@ -25,7 +23,8 @@ struct parser {
 
 /* ---- near words ---- */
 
-/* Damerau-Levenshtein distance, its restricted form: letters that are wrong, missing, too many, or swapped with their neighbor. */
+/* Damerau-Levenshtein distance, its restricted form: letters that are wrong, missing, too many, or
+ * swapped with their neighbor. */
 static unsigned distance(const char *a, const char *b)
 {
 	size_t la = strlen(a), lb = strlen(b);
@@ -63,10 +62,8 @@ const char *cli_options_near(const char *word, const char *const *names)
 			return *n;
 	for (const char *const *n = names; *n; n++) {
 		unsigned d = distance(word, *n);
-		if (d < least &&
-			2 * d <=
-				RPWI_MAX(strlen(word),
-					strlen(*n))) { /* two slips in a word of three letters make any other one */
+		if (d < least && 2 * d <= RPWI_MAX(strlen(word), strlen(*n))) {
+			/* two slips in a word of three letters make any other one */
 			least = d;
 			nearest = *n;
 		}
@@ -102,7 +99,8 @@ static const struct cli_option *option_of(const struct parser *p, int found)
 	return NULL;
 }
 
-/* A word that begins with --, which getopt_long did not find in the table, or found more than once as an abbreviation. */
+/* A word that begins with --, which getopt_long did not find in the table, or found more than once
+ * as an abbreviation. */
 static int unknown_name(const struct parser *p, const char *argument)
 {
 	char word[WORD_MAX + 1];

@@ -1,8 +1,10 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* options.h - the options of every command, as one table for each: what an option takes, within which bounds, where its value goes, and what help says of it.
+/* options.h - the options of every command, as one table for each: what an option takes, within
+ * which bounds, where its value goes, and what help says of it.
  *
- * options.c goes through the arguments by getopt_long; options_value.c reads a value of each kind, and says what was expected; options_help.c makes the help. Every command has
- * -h, --help and -V, --version besides its table.
+ * options.c goes through the arguments by getopt_long; options_value.c reads a value of each kind,
+ * and says what was expected; options_help.c makes the help. Every command has -h, --help and -V,
+ * --version besides its table.
  */
 #ifndef ROPEWAY_CLI_OPTIONS_H
 #define ROPEWAY_CLI_OPTIONS_H
@@ -21,7 +23,8 @@ enum cli_kind {     /* and the type of the target */
 	CLI_SIZES,  /* struct cli_sizes: a list of them, or ranges */
 	CLI_TEXT,   /* const char *, or const char *[] where the option may be repeated */
 	CLI_FILE,   /* const char *: a name, which is not empty; or const char *[] */
-	CLI_ADDRESS, /* const char *: HOST:PORT, [IPV6]:PORT or :PORT, as rpw_listener_create takes it */
+	/* const char *: HOST:PORT, [IPV6]:PORT or :PORT, as rpw_listener_create takes it */
+	CLI_ADDRESS,
 	CLI_CHOICE,  /* const char *: one of words, and that very pointer */
 	CLI_CHOICES, /* bool[]: a list of words, or "all" */
 };
@@ -39,10 +42,11 @@ struct cli_option {
 	enum cli_kind kind;
 	const char *value; /* what help calls its value: "FILE" */
 	const char *help;  /* what it does, which help breaks into lines */
-	const char *
-		preset; /* its value where it is not given, as a user would write it. NULL: what the target has already */
-	const char
-		*bare; /* the value that it has where it is given without one; NULL: it needs one */
+	/* its value where it is not given, as a user would write it. NULL: what the target has
+	 * already */
+	const char *preset;
+	/* the value that it has where it is given without one; NULL: it needs one */
+	const char *bare;
 	const char *unit;         /* of a number: "seconds" */
 	const char *prefix;       /* what a number may begin with: "v" */
 	const char *const *words; /* up to a NULL */
@@ -67,15 +71,17 @@ struct cli_command {
 
 /* ---- options.c ---- */
 enum { CLI_GO_ON = -1 };
-/* Fills `into`, the command's own struct, and leaves the operands in argv. CLI_GO_ON; or the exit status with which the command ends: help or a version was printed, or on stderr what
- * is wrong. */
+/* Fills `into`, the command's own struct, and leaves the operands in argv. CLI_GO_ON; or the exit
+ * status with which the command ends: help or a version was printed, or on stderr what is wrong. */
 int cli_options_parse(const struct cli_command *c, void *into, int *argc, char ***argv);
 /* As if --NAME=TEXT were given: for a preset that depends on other options. */
 void cli_options_set(const struct cli_command *c, const char *name, const char *text, void *into);
-/* What the kind of an option cannot know to be wrong: "invalid value 'x' for --name: why". Returns CLI_USAGE. */
+/* What the kind of an option cannot know to be wrong: "invalid value 'x' for --name: why". Returns
+ * CLI_USAGE. */
 int cli_options_invalid(
 	const struct cli_command *c, const char *name, const char *value, const char *why);
-/* Which of `names`, up to a NULL, was meant by a word that is none of them: one that begins with it, or is up to two slips of the keyboard away, or that it begins with. NULL: none. */
+/* Which of `names`, up to a NULL, was meant by a word that is none of them: one that begins with
+ * it, or is up to two slips of the keyboard away, or that it begins with. NULL: none. */
 const char *cli_options_near(const char *word, const char *const *names);
 
 /* ---- options_value.c ---- */
@@ -100,7 +106,8 @@ struct cli_subcommand {
 	int (*run)(int argc, char **argv);
 	const char *summary; /* NULL: not for people */
 };
-/* `ropeway`, `ropeway plugin`: hands over to the one that the first operand names. An exit status. */
+/* `ropeway`, `ropeway plugin`: hands over to the one that the first operand names. An exit
+ * status. */
 int cli_commands_run(
 	const struct cli_command *c, const struct cli_subcommand *of, int argc, char **argv);
 void cli_commands_list(const struct cli_subcommand *of, FILE *to);

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* options_help.c - see options.h: what --help prints, made from a command's table. No line is longer than 80 columns, and no text in a table has line breaks of its own but between
+/* options_help.c - see options.h: what --help prints, made from a command's table. No line is
+ * longer than 80 columns, and no text in a table has line breaks of its own but between
  * paragraphs. */
 #include "cli/options.h"
 

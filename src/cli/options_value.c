@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* options_value.c - see options.h: the value of an option, by its kind. Every text is a user's: nothing of it is taken before all of it is understood. */
+/* options_value.c - see options.h: the value of an option, by its kind. Every text is a user's:
+ * nothing of it is taken before all of it is understood. */
 #include "cli/options.h"
 
 #include "cli/cli.h"

@@ -72,7 +72,8 @@ const char *rpwi_cli_size(uint64_t bytes, char out[CLI_SIZE_LEN])
 	return out;
 }
 
-/* How many bytes a character of UTF-8 has, and which one it is; 0: there is none at s (RFC 3629, 3: neither overlong forms nor surrogates). s ends with a zero byte. */
+/* How many bytes a character of UTF-8 has, and which one it is; 0: there is none at s (RFC 3629, 3:
+ * neither overlong forms nor surrogates). s ends with a zero byte. */
 static size_t character(const uint8_t *s, uint32_t *code)
 {
 	static const uint32_t least[] = {0, 0, 0x80, 0x800, 0x10000};

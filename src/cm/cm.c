@@ -23,8 +23,10 @@ const char *const rpwi_cm_state_name[RPWI_CM_STATE_COUNT] = {
 
 /* ---- Communication IDs ---- */
 
-/* A peer takes a known ID from a known address for a repetition, so an ID must not come back soon: freed indices wait in a ring, behind those never used. Of the latter any comes next, by chance, with a
- * generation by chance: no ID tells the next one. A 0 in the ring is what it was at first, its place plus 1, so that memory of it is touched as IDs are used. */
+/* A peer takes a known ID from a known address for a repetition, so an ID must not come back soon:
+ * freed indices wait in a ring, behind those never used. Of the latter any comes next, by chance,
+ * with a generation by chance: no ID tells the next one. A 0 in the ring is what it was at first,
+ * its place plus 1, so that memory of it is touched as IDs are used. */
 static uint32_t index_of(uint32_t id) { return id >> CM_ID_GEN_BITS & (CM_IDS - 1); }
 
 static uint16_t ring_at(const struct rpwi_cm *cm, uint32_t at)

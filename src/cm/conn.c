@@ -1,14 +1,19 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* conn.c - one connection: its transitions (IB 12.9.7), the repetition of what has not been answered (12.9.8), and the verbs-like calls.
+/* conn.c - one connection: its transitions (IB 12.9.7), the repetition of what has not been
+ * answered (12.9.8), and the verbs-like calls.
  *
- * All that happens to a connection is an input; the table below says for each state which inputs it has a use for, and what follows. What an input needs to be believed
- * (whose message it is) has been checked before: rx.c.
+ * All that happens to a connection is an input; the table below says for each state which inputs it
+ * has a use for, and what follows. What an input needs to be believed (whose message it is) has
+ * been checked before: rx.c.
  *
- * Repetition. A message that wants an answer (REQ, REP, DREQ, SIDR_REQ) is repeated until it is given up, (retries + 1) response time-outs after it was first sent: the time
- * that the specification gives it. Its first repetitions come early, after 0.25, 0.5, 1 and 2 s, because a response time-out of 4.3 s is long for a program that
- * only lost a datagram; those are not charged. An MRA puts the next repetition off by its service time-out, and the end, once, by as much; but a few tries remain at the end,
- * since it may be the answer that was lost.
- * A peer that has our MRA is patient, and would find out late, or, with our REP, never, that our last word was lost: so an RTU or REJ that follows one is repeated a few times unasked.
+ * Repetition. A message that wants an answer (REQ, REP, DREQ, SIDR_REQ) is repeated until it is
+ * given up, (retries + 1) response time-outs after it was first sent: the time that the
+ * specification gives it. Its first repetitions come early, after 0.25, 0.5, 1 and 2 s, because a
+ * response time-out of 4.3 s is long for a program that only lost a datagram; those are not
+ * charged. An MRA puts the next repetition off by its service time-out, and the end, once, by as
+ * much; but a few tries remain at the end, since it may be the answer that was lost. A peer that
+ * has our MRA is patient, and would find out late, or, with our REP, never, that our last word was
+ * lost: so an RTU or REJ that follows one is repeated a few times unasked.
  */
 #include "cm/internal.h"
 
@@ -42,8 +47,8 @@ struct action {
 	uint8_t wait;
 	uint8_t event; /* 1 + enum rpwi_cm_event_type; 0 none */
 	uint8_t linger;
-	uint16_t
-		reason; /* of a REJ that the engine decides on, and of the event that tells of it */
+	/* of a REJ that the engine decides on, and of the event that tells of it */
+	uint16_t reason;
 };
 /* clang-format off */
 #define EV(name) .event = 1 + RPWI_CM_EV_##name
@@ -54,20 +59,31 @@ struct action {
 #define TO(state, ...) {.used = true, .next = RPWI_CM_##state, ##__VA_ARGS__}
 #define STAY(state, ...) {.used = true, .duplicate = true, .next = RPWI_CM_##state, ##__VA_ARGS__}
 
-/* Sent REQ; the same before and after an MRA. A REJ for a stale connection sends to TIMEWAIT: packets of the old one may be under way to this QP (12.9.8.3.1). */
+/* Sent REQ; the same before and after an MRA. A REJ for a stale connection sends to TIMEWAIT:
+ * packets of the old one may be under way to this QP (12.9.8.3.1). */
 #define AWAITING_REP \
-	[CM_IN_MRA] = TO(REP_WAIT, WAIT(SERVICE)), [CM_IN_REP] = TO(REP_RCVD, WAIT(NOTHING), EV(REP)), \
-	[CM_IN_REP_STALE] = TO(IDLE, SEND(REJ), REASON(STALE_CONN), EV(REJ)), [CM_IN_REJ] = TO(IDLE, EV(REJ)), \
-	[CM_IN_REJ_STALE] = TO(TIMEWAIT, WAIT(TIMEWAIT), EV(REJ)), [CM_IN_REJECT] = TO(IDLE, SEND(REJ)), \
-	[CM_IN_TIMEOUT] = TO(IDLE, SEND(REJ), REASON(TIMEOUT), EV(REQ_ERROR)), [CM_IN_GONE] = TO(IDLE, EV(PEER_GONE)), \
+	[CM_IN_MRA] = TO(REP_WAIT, WAIT(SERVICE)), \
+	[CM_IN_REP] = TO(REP_RCVD, WAIT(NOTHING), EV(REP)), \
+	[CM_IN_REP_STALE] = TO(IDLE, SEND(REJ), REASON(STALE_CONN), EV(REJ)), \
+	[CM_IN_REJ] = TO(IDLE, EV(REJ)), \
+	[CM_IN_REJ_STALE] = TO(TIMEWAIT, WAIT(TIMEWAIT), EV(REJ)), \
+	[CM_IN_REJECT] = TO(IDLE, SEND(REJ)), \
+	[CM_IN_TIMEOUT] = TO(IDLE, SEND(REJ), REASON(TIMEOUT), EV(REQ_ERROR)), \
+	[CM_IN_GONE] = TO(IDLE, EV(PEER_GONE)), \
 	[CM_IN_DESTROY] = TO(IDLE, SEND(REJ), REASON(TIMEOUT))
-/* Sent REP; the same before and after an MRA. Where the passive side forgets, it remembers the request for a while: a late copy of it must not become a second one. */
+/* Sent REP; the same before and after an MRA. Where the passive side forgets, it remembers the
+ * request for a while: a late copy of it must not become a second one. */
 #define AWAITING_RTU(state) \
-	[CM_IN_REQ_AGAIN] = STAY(state, .send = SEND_AGAIN), [CM_IN_MRA] = TO(RTU_WAIT, WAIT(SERVICE)), \
-	[CM_IN_RTU] = TO(ESTABLISHED, WAIT(NOTHING), EV(ESTABLISHED)), [CM_IN_COMM_ESTABLISHED] = TO(ESTABLISHED, WAIT(NOTHING), EV(ESTABLISHED)), \
-	[CM_IN_REJ] = TO(IDLE, EV(REJ), LINGER(DEAF)), [CM_IN_REJ_STALE] = TO(TIMEWAIT, WAIT(TIMEWAIT), EV(REJ)), \
-	[CM_IN_REJECT] = TO(TIMEWAIT, SEND(REJ), WAIT(TIMEWAIT)), [CM_IN_TIMEOUT] = TO(TIMEWAIT, SEND(REJ), REASON(TIMEOUT), WAIT(TIMEWAIT), EV(REP_ERROR)), \
-	[CM_IN_GONE] = TO(IDLE, EV(PEER_GONE), LINGER(DEAF)), [CM_IN_DESTROY] = TO(IDLE, SEND(REJ), REASON(CONSUMER_DEFINED), LINGER(ANSWER))
+	[CM_IN_REQ_AGAIN] = STAY(state, .send = SEND_AGAIN), \
+	[CM_IN_MRA] = TO(RTU_WAIT, WAIT(SERVICE)), \
+	[CM_IN_RTU] = TO(ESTABLISHED, WAIT(NOTHING), EV(ESTABLISHED)), \
+	[CM_IN_COMM_ESTABLISHED] = TO(ESTABLISHED, WAIT(NOTHING), EV(ESTABLISHED)), \
+	[CM_IN_REJ] = TO(IDLE, EV(REJ), LINGER(DEAF)), \
+	[CM_IN_REJ_STALE] = TO(TIMEWAIT, WAIT(TIMEWAIT), EV(REJ)), \
+	[CM_IN_REJECT] = TO(TIMEWAIT, SEND(REJ), WAIT(TIMEWAIT)), \
+	[CM_IN_TIMEOUT] = TO(TIMEWAIT, SEND(REJ), REASON(TIMEOUT), WAIT(TIMEWAIT), EV(REP_ERROR)), \
+	[CM_IN_GONE] = TO(IDLE, EV(PEER_GONE), LINGER(DEAF)), \
+	[CM_IN_DESTROY] = TO(IDLE, SEND(REJ), REASON(CONSUMER_DEFINED), LINGER(ANSWER))
 
 static const struct action actions[RPWI_CM_STATE_COUNT][CM_INPUTS] = {
 	[RPWI_CM_IDLE] = {
@@ -80,7 +96,8 @@ static const struct action actions[RPWI_CM_STATE_COUNT][CM_INPUTS] = {
 	[RPWI_CM_REQ_SENT] = {AWAITING_REP},
 	[RPWI_CM_REP_WAIT] = {AWAITING_REP},
 	[RPWI_CM_REQ_RCVD] = {
-		/* The MRA is lazy: a program that answers at once costs no third message (12.9.8.6 allows it). */
+		/* The MRA is lazy: a program that answers at once costs no third message (12.9.8.6
+		 * allows it). */
 		[CM_IN_REQ_AGAIN] = STAY(REQ_RCVD, SEND(MRA)),
 		[CM_IN_ACCEPT] = TO(REP_SENT, SEND(REP), WAIT(ANSWER)),
 		[CM_IN_REJECT] = TO(IDLE, SEND(REJ), LINGER(ANSWER)),
@@ -107,7 +124,8 @@ static const struct action actions[RPWI_CM_STATE_COUNT][CM_INPUTS] = {
 		[CM_IN_DISCONNECT] = TO(DREQ_SENT, SEND(DREQ), WAIT(ANSWER)),
 		[CM_IN_STALE] = TO(DREQ_SENT, SEND(DREQ), WAIT(ANSWER)),
 		[CM_IN_DREQ] = TO(DREQ_RCVD, WAIT(NOTHING), EV(DREQ)),
-		/* The passive side has given up waiting for an RTU, or has been destroyed before one came. */
+		/* The passive side has given up waiting for an RTU, or has been destroyed before
+		 * one came. */
 		[CM_IN_REJ] = TO(TIMEWAIT, WAIT(TIMEWAIT), EV(PEER_GONE)),
 		[CM_IN_REJ_STALE] = TO(TIMEWAIT, WAIT(TIMEWAIT), EV(PEER_GONE)),
 		[CM_IN_GONE] = TO(TIMEWAIT, WAIT(TIMEWAIT), EV(PEER_GONE)),
@@ -173,7 +191,8 @@ static enum rpwi_cm_state cm_step(
 
 /* ---- What a transition does ---- */
 
-/* IB 12.9.8.4: twice the packet lifetime and the peer's delay, which is what the ACK time-out is made of; bounded, since a peer chose it. 0 stands for no bound. */
+/* IB 12.9.8.4: twice the packet lifetime and the peer's delay, which is what the ACK time-out is
+ * made of; bounded, since a peer chose it. 0 stands for no bound. */
 uint64_t rpwi_cm_timewait_ns(const struct rpwi_cm_conn *c)
 {
 	uint8_t exponent = c->passive ? c->remote.ack_timeout : c->local.ack_timeout;
@@ -183,7 +202,8 @@ uint64_t rpwi_cm_timewait_ns(const struct rpwi_cm_conn *c)
 
 /* ---- The window ---- */
 
-/* May it go out now? If not it waits for others to be answered, until its first repetition at the latest. */
+/* May it go out now? If not it waits for others to be answered, until its first repetition at the
+ * latest. */
 static bool window_enter(struct rpwi_cm_conn *c)
 {
 	if (c->cm->in_window >= WINDOW) {
@@ -213,7 +233,8 @@ static void window_leave(struct rpwi_cm_conn *c, uint64_t now_ns)
 	rpwi_cm_send(cm, &next->path, next->mad);
 }
 
-/* What is sent is kept, for repetition. Where a state answers a duplicate with something else, nothing that was kept before is needed any more. */
+/* What is sent is kept, for repetition. Where a state answers a duplicate with something else,
+ * nothing that was kept before is needed any more. */
 static void conn_send(struct rpwi_cm_conn *c, const struct action *act, const struct cm_args *a)
 {
 	struct rpwi_cm_msg m;
@@ -290,7 +311,8 @@ static void conn_wait(
 	}
 }
 
-/* Out of the engine's tables; the fields for everybody stay as they were, for whoever writes an account of it. */
+/* Out of the engine's tables; the fields for everybody stay as they were, for whoever writes an
+ * account of it. */
 static void conn_release(struct rpwi_cm_conn *c, enum cm_linger_kind linger, uint64_t now_ns)
 {
 	if (!c->node.local_id)
@@ -394,7 +416,8 @@ void rpwi_cm_conn_init(struct rpwi_cm *cm, struct rpwi_cm_conn *c, void *user)
 	rpwi_cm_node_init(&c->node);
 }
 
-/* Does the state have a use for this call, and does the private data fit? Asked before anything is changed. */
+/* Does the state have a use for this call, and does the private data fit? Asked before anything is
+ * changed. */
 static int call_check(
 	const struct rpwi_cm_conn *c, enum cm_input in, size_t pdata_len, size_t pdata_max)
 {
@@ -426,7 +449,8 @@ static uint64_t new_tid(const struct rpwi_cm_conn *c)
 	return (uint64_t)c->cm->ops->random(c->cm->user) << 32 | c->local_id;
 }
 
-/* A connection that has been used and is IDLE again begins anew: nothing of the old peer may stay. */
+/* A connection that has been used and is IDLE again begins anew: nothing of the old peer may
+ * stay. */
 static void conn_clear(struct rpwi_cm_conn *c, bool passive, bool sidr)
 {
 	c->passive = passive;
@@ -600,8 +624,8 @@ void rpwi_cm_conn_replied(struct rpwi_cm_conn *c, const struct rpwi_cm_msg *m, u
 	p->starting_psn = m->rep.starting_psn;
 	p->responder_resources = m->rep.responder_resources;
 	p->initiator_depth = m->rep.initiator_depth;
-	p->retry_count =
-		c->local.retry_count; /* a REP has neither: what our REQ said holds for both */
+	/* a REP has neither: what our REQ said holds for both */
+	p->retry_count = c->local.retry_count;
 	p->ack_timeout = c->local.ack_timeout;
 	p->rnr_retry_count = m->rep.rnr_retry_count;
 	p->flow_control = m->rep.flow_control;

@@ -2,7 +2,8 @@
 /* internal.h - what the files of cm/ share.
  *
  * cm.c      the engine: new, free, deadline and timer; communication IDs
- * table.c   who is known: hash tables over (communication ID, address) and (QPN, CA GUID, address) of the peer; the timers
+ * table.c   who is known: hash tables over (communication ID, address) and (QPN, CA GUID, address)
+ *           of the peer; the timers
  * conn.c    one connection: its transitions, repetition, the verbs-like calls
  * msg.c     what each message says
  * rx.c      received messages: whose they are, and what they are to it
@@ -24,13 +25,20 @@ enum {
 _Static_assert((int)RPWI_CM_CONNS_MAX <= (int)CM_IDS, "each connection has an ID");
 _Static_assert(CM_ID_LOCAL_BITS == 20, "the prefix has 12 bits");
 
-/* ---- linger.c: a record that stays when its connection has gone, bounded in number (the oldest goes first) and in time. ---- */
+/* ---- linger.c: a record that stays when its connection has gone, bounded in number (the oldest
+ * goes first) and in time. ---- */
 enum cm_linger_kind {
 	CM_LINGER_NONE,
 	CM_LINGER_QUIET, /* TIMEWAIT: a DREQ gets its DREP, a REQ is stale */
-	CM_LINGER_DREQ, /* likewise, and our DREQ is repeated a few times until it is answered: the peer must not go on for ever because one datagram was lost */
-	CM_LINGER_ANSWER, /* we have answered for good (REJ, SIDR_REP): whoever asks again gets that answer again, not a second connection */
-	CM_LINGER_DEAF, /* the peer itself has given the request up: a late copy of it must not become a second one */
+	/* likewise, and our DREQ is repeated a few times until it is answered: the peer must not go
+	 * on for ever because one datagram was lost */
+	CM_LINGER_DREQ,
+	/* we have answered for good (REJ, SIDR_REP): whoever asks again gets that answer again, not
+	 * a second connection */
+	CM_LINGER_ANSWER,
+	/* the peer itself has given the request up: a late copy of it must not become a second
+	 * one */
+	CM_LINGER_DEAF,
 };
 struct cm_linger {
 	struct rpwi_cm_node node;
@@ -50,7 +58,8 @@ struct rpwi_cm {
 	struct rpwi_cm_stats stats;
 	struct rpwi_list conns; /* with a communication ID */
 
-	/* Communication IDs: prefix, index, generation. First every index once; then the ring gives them again, the one that was freed longest ago first. */
+	/* Communication IDs: prefix, index, generation. First every index once; then the ring gives
+	 * them again, the one that was freed longest ago first. */
 	struct rpwi_cm_node **node; /* by index */
 	uint8_t *gen;
 	uint32_t never_used; /* of those in the ring, at its head */
@@ -58,15 +67,16 @@ struct rpwi_cm {
 	uint32_t free_head, free_count;
 
 	struct rpwi_list *by_id, *by_qp;
-	struct rpwi_heap
-		timers; /* each node has one at most: it never outgrows the number of IDs */
+	/* each node has one at most: it never outgrows the number of IDs */
+	struct rpwi_heap timers;
 
 	struct cm_linger *linger;
 	uint32_t lingers_made; /* of the array, so far */
 	struct rpwi_list lingers, lingers_free;
 
-	/* Messages that want an answer and were sent once. Beyond a number of them others wait for their turn: a socket of the default size holds some 500 datagrams, and a
-	 * program that connects a thousand times at once would lose what it sends, and what it is answered. */
+	/* Messages that want an answer and were sent once. Beyond a number of them others wait for
+	 * their turn: a socket of the default size holds some 500 datagrams, and a program that
+	 * connects a thousand times at once would lose what it sends, and what it is answered. */
 	uint32_t in_window;
 	struct rpwi_list window_waiting;
 };
@@ -87,8 +97,8 @@ void rpwi_cm_send_msg(
 
 /* table.c */
 void rpwi_cm_node_init(struct rpwi_cm_node *n);
-void rpwi_cm_know_id(
-	struct rpwi_cm *cm, struct rpwi_cm_node *n); /* by what the node says of the peer */
+/* by what the node says of the peer */
+void rpwi_cm_know_id(struct rpwi_cm *cm, struct rpwi_cm_node *n);
 void rpwi_cm_know_qp(struct rpwi_cm *cm, struct rpwi_cm_node *n);
 void rpwi_cm_forget(struct rpwi_cm_node *n);
 struct rpwi_cm_node *rpwi_cm_find_id(
@@ -126,7 +136,8 @@ enum cm_input {
 	CM_IN_SIDR_REP,
 	/* time, and news from elsewhere */
 	CM_IN_TIMEOUT,
-	CM_IN_STALE, /* the peer uses this connection's QP or ID for another one: it has lost this one */
+	/* the peer uses this connection's QP or ID for another one: it has lost this one */
+	CM_IN_STALE,
 	CM_IN_GONE,
 	CM_INPUTS,
 };
@@ -139,7 +150,8 @@ struct cm_args {
 	uint8_t status; /* SIDR_REP */
 	uint32_t qpn, qkey;
 };
-/* False: the state has no use for it, nothing has happened. After true the connection may be gone: an event's callback may destroy it. */
+/* False: the state has no use for it, nothing has happened. After true the connection may be gone:
+ * an event's callback may destroy it. */
 bool rpwi_cm_conn_input(
 	struct rpwi_cm_conn *c, enum cm_input in, const struct cm_args *a, uint64_t now_ns);
 /* A REJ that is not final, since the program knows that there was a listener a moment ago. */
@@ -152,14 +164,10 @@ void rpwi_cm_conn_replied(struct rpwi_cm_conn *c, const struct rpwi_cm_msg *m, u
 uint64_t rpwi_cm_timewait_ns(const struct rpwi_cm_conn *c);
 
 /* msg.c */
-enum {
-	CM_RESPONSE_SHIFT_MIN = 16,
-	CM_RESPONSE_SHIFT_MAX = 22
-}; /* of the response time-out that a peer may ask for: 0.27 s to 17 s */
-static inline uint64_t rpwi_cm_wait_ns(unsigned exponent)
-{
-	return 4096ull << exponent;
-} /* IB 12.7: 4.096 us * 2^n */
+/* of the response time-out that a peer may ask for: 0.27 s to 17 s */
+enum { CM_RESPONSE_SHIFT_MIN = 16, CM_RESPONSE_SHIFT_MAX = 22 };
+/* IB 12.7: 4.096 us * 2^n */
+static inline uint64_t rpwi_cm_wait_ns(unsigned exponent) { return 4096ull << exponent; }
 void rpwi_cm_build(const struct rpwi_cm_conn *c, uint16_t attr, const struct cm_args *a,
 	struct rpwi_cm_msg *m);
 /* Answers without a connection, from the request that they answer. */
@@ -167,16 +175,13 @@ void rpwi_cm_build_rej(
 	const struct rpwi_cm_msg *to, uint16_t reason, uint8_t rejected, struct rpwi_cm_msg *m);
 void rpwi_cm_build_drep(const struct rpwi_cm_msg *to, struct rpwi_cm_msg *m);
 void rpwi_cm_build_sidr_rep(const struct rpwi_cm_msg *to, uint8_t status, struct rpwi_cm_msg *m);
-enum {
-	CM_REJECTED_REQ,
-	CM_REJECTED_REP,
-	CM_REJECTED_OTHER
-}; /* IB 12.6.7.1; MRA's first two likewise */
+/* IB 12.6.7.1; MRA's first two likewise */
+enum { CM_REJECTED_REQ, CM_REJECTED_REP, CM_REJECTED_OTHER };
 enum { CM_SIDR_VALID, CM_SIDR_NO_SERVICE, CM_SIDR_REJECTED, CM_SIDR_STATUS_MAX = 5 };
 
 /* linger.c */
-void rpwi_cm_linger_new(struct rpwi_cm_conn *c, enum cm_linger_kind kind,
-	uint64_t now_ns); /* takes over the connection's ID and its places in the tables */
+/* takes over the connection's ID and its places in the tables */
+void rpwi_cm_linger_new(struct rpwi_cm_conn *c, enum cm_linger_kind kind, uint64_t now_ns);
 void rpwi_cm_linger_drop(struct rpwi_cm *cm, struct cm_linger *l);
 bool rpwi_cm_linger_drop_oldest(struct rpwi_cm *cm);
 void rpwi_cm_linger_timer(struct rpwi_cm *cm, struct cm_linger *l, uint64_t now_ns);

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* linger.c - what outlives a connection whose storage the program has taken back, or that has been refused: see enum cm_linger_kind. Bounded: the oldest makes room. */
+/* linger.c - what outlives a connection whose storage the program has taken back, or that has been
+ * refused: see enum cm_linger_kind. Bounded: the oldest makes room. */
 #include "cm/internal.h"
 
 enum {
@@ -7,8 +8,10 @@ enum {
 	ANSWER_TRIES = 5, /* of an answer that the peer has been asked to wait for: see conn.c */
 	FIRST_NS = 250 * 1000000,
 };
-/* A peer that has missed our answer asks again within its response time-out, kernel peers every 4.3 s. Eight such times, from when it asked last: then it is only
- * once in 10^8 that one datagram in ten being lost makes a second request of a repetition. After an MRA the peer asks that much later. */
+/* A peer that has missed our answer asks again within its response time-out, kernel peers every 4.3
+ * s. Eight such times, from when it asked last: then it is only once in 10^8 that one datagram in
+ * ten being lost makes a second request of a repetition. After an MRA the peer asks that much
+ * later. */
 static const uint64_t answer_ns = 8 * (4096ull << RPWI_CM_RESPONSE_TIMEOUT);
 
 static struct cm_linger *linger_take(struct rpwi_cm *cm)
@@ -67,7 +70,8 @@ void rpwi_cm_linger_new(struct rpwi_cm_conn *c, enum cm_linger_kind kind, uint64
 	rpwi_cm_id_move(cm, &c->node, &l->node);
 	if (l->node.remote_id)
 		rpwi_cm_know_id(cm, &l->node);
-	/* A QP that was refused has never been connected: its owner may try again with it at once. */
+	/* A QP that was refused has never been connected: its owner may try again with it at
+	 * once. */
 	if (kind == CM_LINGER_QUIET || kind == CM_LINGER_DREQ)
 		rpwi_cm_know_qp(cm, &l->node);
 	rpwi_list_add_tail(&cm->lingers, &l->link);

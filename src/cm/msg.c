@@ -3,12 +3,13 @@
 #include "cm/internal.h"
 
 enum {
-	HOP_LIMIT =
-		64, /* where the caller has no opinion; 0 and 1 would mean that the peer is on this subnet (IB 12.7.21) */
+	/* where the caller has no opinion; 0 and 1 would mean that the peer is on this subnet (IB
+	 * 12.7.21) */
+	HOP_LIMIT = 64,
 	LID_PERMISSIVE = 0xffff, /* RoCE has no LIDs */
 	RATE_10_GBPS = 3,
-	TARGET_ACK_DELAY =
-		15, /* 4.096 us * 2^15 = 134 ms: a program's process, not a card, acknowledges */
+	/* 4.096 us * 2^15 = 134 ms: a program's process, not a card, acknowledges */
+	TARGET_ACK_DELAY = 15,
 };
 
 static void build_req(const struct rpwi_cm_conn *c, struct rpwi_cm_msg *m)
@@ -83,9 +84,16 @@ static void build_rej(const struct rpwi_cm_conn *c, const struct cm_args *a, str
 	if (m->rej.ari_len)
 		memcpy(m->rej.ari, a->ari, m->rej.ari_len);
 	if (a->reason == RPWI_REJ_TIMEOUT && !m->rej.ari_len) {
-		/* IB 12.6.7.2: for a time-out, who is speaking: the peer may have to find the connection by that and our ID. */
+		/* IB 12.6.7.2: for a time-out, who is speaking: the peer may have to find the
+		 * connection by that and our ID. Where we have heard of no ID of the peer's, our
+		 * own addition: what the request was for, since on a host of several ropeways that
+		 * alone says whose it is (rpwi_cm_peek). */
 		m->rej.ari_len = sizeof(c->local_ca_guid);
 		memcpy(m->rej.ari, c->local_ca_guid, sizeof(c->local_ca_guid));
+		if (!c->remote_id && !c->sidr) {
+			rpwi_put_be64(m->rej.ari + m->rej.ari_len, c->service_id);
+			m->rej.ari_len += 8;
+		}
 	}
 }
 

@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* rx.c - received MADs: whose each is, and what it is to that connection. A message is believed only if it names our communication ID, comes from the address of the
- * connection's peer, and names the peer's ID and our QP where it must; else it is counted as stray. What no connection answers, is answered here.
+/* rx.c - received MADs: whose each is, and what it is to that connection. A message is believed
+ * only if it names our communication ID, comes from the address of the connection's peer, and names
+ * the peer's ID and our QP where it must; else it is counted as stray. What no connection answers,
+ * is answered here.
  */
 #include "cm/internal.h"
 
@@ -42,8 +44,9 @@ static bool conn_take(const struct rx *r, struct rpwi_cm_conn *c, enum cm_input 
 
 /* ---- Requests ---- */
 
-/* The peer uses again what we know as another connection's: it has forgotten that one. It is told now (REJ 10), the old connection's program by the disconnect that
- * begins there (IB 12.9.8.3.1). */
+/* The peer uses again what we know as another connection's: it has forgotten that one. It is told
+ * now (REJ 10), the old connection's program by the disconnect that begins there (IB
+ * 12.9.8.3.1). */
 static void stale(const struct rx *r, struct rpwi_cm_node *old)
 {
 	answer_rej(r, RPWI_REJ_STALE_CONN, CM_REJECTED_REQ);
@@ -52,7 +55,8 @@ static void stale(const struct rx *r, struct rpwi_cm_node *old)
 			rpwi_cm_node_conn(old), CM_IN_STALE, &(struct cm_args){0}, r->now_ns);
 }
 
-/* True when the request has been dealt with: we know its ID. The transaction ID tells a repetition from a new life of the peer. */
+/* True when the request has been dealt with: we know its ID. The transaction ID tells a repetition
+ * from a new life of the peer. */
 static bool known_request(const struct rx *r, bool sidr)
 {
 	struct rpwi_cm_node *n =
@@ -153,7 +157,8 @@ static void rx_sidr_req(const struct rx *r)
 
 /* ---- Messages that name one of our connections ---- */
 
-/* Does the message name the peer's communication ID? Before a REP we do not know it; a REJ of a REQ need not name one (the peer may have made none). */
+/* Does the message name the peer's communication ID? Before a REP we do not know it; a REJ of a REQ
+ * need not name one (the peer may have made none). */
 static bool names_peer(const struct rpwi_cm_conn *c, const struct rpwi_cm_msg *m)
 {
 	bool unknown = c->state == RPWI_CM_REQ_SENT || c->state == RPWI_CM_REP_WAIT ||
@@ -168,7 +173,8 @@ static struct rpwi_cm_node *receiver(const struct rx *r, uint32_t id)
 	return n && rpwi_addr_eq(&n->remote, &r->path->remote) ? n : NULL;
 }
 
-/* The connection, or NULL when the message has been dealt with, or is nobody's. *unknown: no connection of ours ever had, or still has, that ID. */
+/* The connection, or NULL when the message has been dealt with, or is nobody's. *unknown: no
+ * connection of ours ever had, or still has, that ID. */
 static struct rpwi_cm_conn *receiver_conn(const struct rx *r, bool *unknown)
 {
 	struct rpwi_cm_node *n = receiver(r, r->m->remote_comm_id);
@@ -212,7 +218,8 @@ static void rx_mra(const struct rx *r)
 		conn_take(r, c, CM_IN_MRA);
 }
 
-/* A REJ because of a time-out may name only its sender, who never had an answer: by its ID and CA GUID (IB 12.6.7.2). */
+/* A REJ because of a time-out may name only its sender, who never had an answer: by its ID and CA
+ * GUID (IB 12.6.7.2). */
 static struct rpwi_cm_conn *rejected_by_sender(const struct rx *r)
 {
 	const struct rpwi_cm_msg *m = r->m;
@@ -287,7 +294,8 @@ static void rx_dreq(const struct rx *r)
 	struct rpwi_cm_msg drep;
 	struct rpwi_cm_conn *c = receiver_conn(r, &unknown);
 	if (unknown) {
-		/* The connection is over, and whatever remembered it as well (IB 12.9.8.3.3): the peer wants to hear just that. */
+		/* The connection is over, and whatever remembered it as well (IB 12.9.8.3.3): the
+		 * peer wants to hear just that. */
 		stray(r, "no such connection");
 		rpwi_cm_build_drep(r->m, &drep);
 		rpwi_cm_send_msg(r->cm, r->path, &drep);
@@ -299,7 +307,8 @@ static void rx_dreq(const struct rx *r)
 		stray(r, "it names another QP");
 		return;
 	}
-	/* Only a side that is established disconnects: our REP has arrived, and the RTU was lost or overtaken. */
+	/* Only a side that is established disconnects: our REP has arrived, and the RTU was lost or
+	 * overtaken. */
 	if (c->state == RPWI_CM_REP_SENT || c->state == RPWI_CM_RTU_WAIT) {
 		struct rpwi_cm_node *n = &c->node;
 		uint32_t id = c->local_id;

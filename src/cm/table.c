@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* table.c - who is known, and when something is due: two hash tables and a heap of timers over struct rpwi_cm_node. Knows no state and no message. */
+/* table.c - who is known, and when something is due: two hash tables and a heap of timers over
+ * struct rpwi_cm_node. Knows no state and no message. */
 #include "base/hash.h"
 #include "cm/internal.h"
 
@@ -38,7 +39,8 @@ void rpwi_cm_know_id(struct rpwi_cm *cm, struct rpwi_cm_node *n)
 	rpwi_list_add_tail(bucket_id(cm, n->remote_id, &n->remote), &n->by_id);
 }
 
-/* QPN 0 is nobody's: a request that names none (the program's mistake, or XRC) is no reason to refuse the next. */
+/* QPN 0 is nobody's: a request that names none (the program's mistake, or XRC) is no reason to
+ * refuse the next. */
 void rpwi_cm_know_qp(struct rpwi_cm *cm, struct rpwi_cm_node *n)
 {
 	if (n->remote_qpn)

@@ -36,7 +36,7 @@ static void translate_own_gid(const struct dev *d, const union ibv_gid *gid, str
 			*a = d->net.gid[i].addr;
 }
 
-int av_resolve(struct dctx *c, const struct ibv_ah_attr *attr, unsigned mtu_bytes,
+int ah_resolve(struct dctx *c, const struct ibv_ah_attr *attr, unsigned mtu_bytes,
 	struct rpwi_av *av, struct dport **port, struct dpeer **peer)
 {
 	const struct dev *d = c->dev;
@@ -102,7 +102,7 @@ struct ibv_ah *rpwi_dev_create_ah(struct ibv_pd *pd, struct ibv_ah_attr *attr)
 		return NULL;
 	hca_lock();
 	int rc =
-		av_resolve(to_dctx(pd->context), attr, RPWI_MTU_MAX, &ah->av, &ah->port, &ah->peer);
+		ah_resolve(to_dctx(pd->context), attr, RPWI_MTU_MAX, &ah->av, &ah->port, &ah->peer);
 	if (!rc)
 		to_dpd(pd)->refs++;
 	hca_unlock();

@@ -14,8 +14,8 @@
 static inline void cq_lock(struct dcq *cq)
 {
 	rpwi_lock_enter(RPWI_LOCK_CQ);
-	for (unsigned spins = 0; atomic_exchange_explicit(&cq->spin, the_hca.generation,
-					 memory_order_acquire) == the_hca.generation;
+	for (unsigned spins = 0; atomic_exchange_explicit(&cq->spin, hca_here.generation,
+					 memory_order_acquire) == hca_here.generation;
 		spins++)
 		if (spins > 100)
 			sched_yield();
@@ -103,7 +103,8 @@ int rpwi_dev_get_cq_event(struct ibv_comp_channel *ibv, struct ibv_cq **cq, void
 		errno = EAGAIN;
 		return -1;
 	}
-	/* This thread has nothing else to do: it makes progress itself, so a completion needs no second thread to be woken. */
+	/* This thread has nothing else to do: it makes progress itself, so a completion needs no
+	 * second thread to be woken. */
 	int rc = 0;
 	service_wait_begin();
 	while (!channel_take(ch, cq, ctx)) {
@@ -135,10 +136,11 @@ int dev_req_notify_cq(struct ibv_cq *ibv, int solicited_only)
 	if (want > cq->notify)
 		cq->notify = want;
 	cq_unlock(cq);
-	/* The program is about to sleep, perhaps on its own epoll: the service thread must watch the sockets soon. */
-	atomic_store_explicit(&the_hca.empty_polls, 0, memory_order_relaxed);
-	if (atomic_load_explicit(&the_hca.held_any, memory_order_relaxed) ||
-		!atomic_load_explicit(&the_hca.service_running, memory_order_relaxed)) {
+	/* The program is about to sleep, perhaps on its own epoll: the service thread must watch
+	 * the sockets soon. */
+	atomic_store_explicit(&hca_here.empty_polls, 0, memory_order_relaxed);
+	if (atomic_load_explicit(&hca_here.held_any, memory_order_relaxed) ||
+		!atomic_load_explicit(&hca_here.service_running, memory_order_relaxed)) {
 		hca_lock_serving();
 		progress_flush_held(rpwi_now_ns());
 		hca_unlock();
@@ -157,7 +159,7 @@ void cq_push(struct dcq *cq, const struct ibv_wc *wc, bool solicited)
 		bool first = !cq->overflowed;
 		cq->overflowed = true;
 		cq_unlock(cq);
-		the_hca.n.cq_overflows++;
+		hca_here.n.cq_overflows++;
 		if (first && !cq->ignore_overrun) {
 			rpwi_warn("CQ of %u entries overran: a completion of QP 0x%06x is lost; "
 				  "make the CQ as large as all its queues together",
@@ -194,10 +196,11 @@ static int cq_pop(struct dcq *cq, int n, struct ibv_wc *wc)
 	return got;
 }
 
-/* One round of progress if nobody else is at it. Counts polls in vain, by which the service thread knows who owns the sockets. */
+/* One round of progress if nobody else is at it. Counts polls in vain, by which the service thread
+ * knows who owns the sockets. */
 static void poll_progress(void)
 {
-	struct hca *h = &the_hca;
+	struct hca *h = &hca_here;
 	atomic_store_explicit(&h->any_polls,
 		atomic_load_explicit(&h->any_polls, memory_order_relaxed) + 1,
 		memory_order_relaxed);

@@ -1,12 +1,16 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* device.h - the software HCA: verbs objects over rc and io.
  *
- * Every call here has the meaning, arguments and return convention of the libibverbs call of the same name (see its man page), for objects of the
- * software device; the drop-in exports them. Data-path calls (poll_cq, req_notify_cq, post_send, post_recv, post_srq_recv, and what verbs.h
- * inlines: query_device_ex, create_qp_ex, create_cq_ex, create_srq_ex, alloc_mw, bind_mw, alloc_td, alloc_parent_domain, query_port, ...) are not here: a context that
- * rpwi_dev_open_device makes carries them in its ibv_context.ops and verbs_context tables, as inline functions of verbs.h expect.
+ * Every call here has the meaning, arguments and return convention of the libibverbs call of the
+ * same name (see its man page), for objects of the software device; the drop-in exports them.
+ * Data-path calls (poll_cq, req_notify_cq, post_send, post_recv, post_srq_recv, and what verbs.h
+ * inlines: query_device_ex, create_qp_ex, create_cq_ex, create_srq_ex, alloc_mw, bind_mw, alloc_td,
+ * alloc_parent_domain, query_port, ...) are not here: a context that rpwi_dev_open_device makes
+ * carries them in its ibv_context.ops and verbs_context tables, as inline functions of verbs.h
+ * expect.
  *
- * Threads: all of it may be called from any thread, as verbs says. No thread and no socket exists before rpwi_dev_open_device.
+ * Threads: all of it may be called from any thread, as verbs says. No thread and no socket exists
+ * before rpwi_dev_open_device.
  */
 #ifndef ROPEWAY_DEVICE_H
 #define ROPEWAY_DEVICE_H
@@ -17,22 +21,25 @@
 #include "base/base.h"
 
 /* ---- devices ---- */
-/* The software devices now, in order (default route's first, loopback last): a malloc'ed array of `*num` pointers that live as long as the process. NULL + errno. */
+/* The software devices now, in order (default route's first, loopback last): a malloc'ed array of
+ * `*num` pointers that live as long as the process. NULL + errno. */
 struct ibv_device **rpwi_dev_get_list(int *num);
 bool rpwi_dev_owns_device(const struct ibv_device *d);
 bool rpwi_dev_owns_context(const struct ibv_context *c);
 uint64_t rpwi_dev_get_guid(const struct ibv_device *d); /* network order, as ibv_get_device_guid */
 int rpwi_dev_get_index(const struct ibv_device *d);
 const char *rpwi_dev_ifname(const struct ibv_device *d);
-struct ibv_context *rpwi_dev_open_device(struct ibv_device *
-		d); /* NULL + errno; an error that a person must act on (port 4791 held) is logged once */
+/* NULL + errno; an error that a person must act on (port 4791 held) is logged once */
+struct ibv_context *rpwi_dev_open_device(struct ibv_device *d);
 int rpwi_dev_close_device(struct ibv_context *c);
-/* Can it be opened (is port 4791 to be had)? 0, or -errno with `why` filled. Opens nothing for good. */
+/* Can it be opened (is port 4791 to be had)? 0, or -errno with `why` filled. Opens nothing for
+ * good. */
 int rpwi_dev_check(struct ibv_device *d, char *why, size_t why_len);
 
 /* ---- queries ---- */
 int rpwi_dev_query_device(struct ibv_context *c, struct ibv_device_attr *a);
-/* `a` is the full ibv_port_attr; the exported ibv_query_port writes only the older, smaller struct (struct _compat_ibv_port_attr): preload copies that much. */
+/* `a` is the full ibv_port_attr; the exported ibv_query_port writes only the older, smaller struct
+ * (struct _compat_ibv_port_attr): preload copies that much. */
 int rpwi_dev_query_port(struct ibv_context *c, uint8_t port, struct ibv_port_attr *a);
 int rpwi_dev_query_gid(struct ibv_context *c, uint8_t port, int index, union ibv_gid *gid);
 /* type: as ibv_gid_entry.gid_type (IBV_GID_TYPE_ROCE_V2). flags as in the verb. */
@@ -50,8 +57,9 @@ struct ibv_mr *rpwi_dev_reg_mr(
 /* fd: anything that can be mapped; else EOPNOTSUPP. */
 struct ibv_mr *rpwi_dev_reg_dmabuf_mr(
 	struct ibv_pd *pd, uint64_t offset, size_t len, uint64_t iova, int fd, int access);
-int rpwi_dev_rereg_mr(struct ibv_mr *mr, int flags, struct ibv_pd *pd, void *addr, size_t len,
-	int access); /* enum ibv_rereg_mr_err_code */
+/* enum ibv_rereg_mr_err_code */
+int rpwi_dev_rereg_mr(
+	struct ibv_mr *mr, int flags, struct ibv_pd *pd, void *addr, size_t len, int access);
 int rpwi_dev_dereg_mr(struct ibv_mr *mr);
 
 /* ---- CQ and channels ---- */
@@ -74,8 +82,8 @@ int rpwi_dev_modify_qp(struct ibv_qp *qp, struct ibv_qp_attr *attr, int mask);
 int rpwi_dev_query_qp(
 	struct ibv_qp *qp, struct ibv_qp_attr *attr, int mask, struct ibv_qp_init_attr *init);
 int rpwi_dev_destroy_qp(struct ibv_qp *qp);
-struct ibv_qp_ex *rpwi_dev_qp_to_qp_ex(
-	struct ibv_qp *qp); /* NULL unless made with IBV_QP_INIT_ATTR_SEND_OPS_FLAGS */
+/* NULL unless made with IBV_QP_INIT_ATTR_SEND_OPS_FLAGS */
+struct ibv_qp_ex *rpwi_dev_qp_to_qp_ex(struct ibv_qp *qp);
 struct ibv_ah *rpwi_dev_create_ah(struct ibv_pd *pd, struct ibv_ah_attr *attr);
 int rpwi_dev_destroy_ah(struct ibv_ah *ah);
 int rpwi_dev_init_ah_from_wc(struct ibv_context *c, uint8_t port, struct ibv_wc *wc,
@@ -87,7 +95,8 @@ int rpwi_dev_detach_mcast(struct ibv_qp *qp, const union ibv_gid *gid, uint16_t 
 int rpwi_dev_get_async_event(struct ibv_context *c, struct ibv_async_event *ev);
 void rpwi_dev_ack_async_event(struct ibv_async_event *ev);
 
-/* ---- statistics: packets, retries, NAKs sent and received by kind, RNR, ICRC errors; for `ropeway run --stats` (ROPEWAY_STATS=1), all devices of this process. ---- */
+/* ---- statistics: packets, retries, NAKs sent and received by kind, RNR, ICRC errors; for `ropeway
+ * run --stats` (ROPEWAY_STATS=1), all devices of this process. ---- */
 void rpwi_dev_stats_print(FILE *to);
 
 #endif

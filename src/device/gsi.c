@@ -1,11 +1,14 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* gsi.c - QP 1 of the process: the CM engine, the packets that it sends and is given, and its time. Whose a management datagram is: gsi_route.c.
+/* gsi.c - QP 1 of the process: the CM engine, the packets that it sends and is given, and its time.
+ * Whose a management datagram is: gsi_route.c.
  *
- * A request for a service that nobody of this host has claimed is rejected (REJ 8) by whichever process it lands at, so that its sender learns at once what it would
- * otherwise learn from a minute of silence. That needs an engine; in a process that has none, one is made for it.
+ * A request for a service that nobody of this host has claimed is rejected (REJ 8) by whichever
+ * process it lands at, so that its sender learns at once what it would otherwise learn from a
+ * minute of silence. That needs an engine; in a process that has none, one is made for it.
  *
- * Peers that die without a word: a process of this host is known by its slot, whose name the kernel frees with it; looked at once a second, while there are connections
- * to this host. A process that ends by exit() says so itself.
+ * Peers that die without a word: a process of this host is known by its slot, whose name the kernel
+ * frees with it; looked at once a second, while there are connections to this host. A process that
+ * ends by exit() says so itself.
  */
 #include <errno.h>
 #include <stdlib.h>
@@ -23,7 +26,8 @@ struct gport {
 	struct rpwi_addr addr;
 	struct dport *port; /* NULL: free */
 	unsigned refs;
-	bool on_demand; /* opened to answer a request that was handed over to us; stays until the engine goes */
+	/* opened to answer a request that was handed over to us; stays until the engine goes */
+	bool on_demand;
 };
 
 static struct {
@@ -32,14 +36,15 @@ static struct {
 	unsigned refs;
 	uint16_t prefix;
 	struct gport port[DEV_PORTS_MAX];
-	unsigned
-		depth; /* in the engine: a batch of some port may be being read, so none is closed */
-	bool sweep;    /* addresses changed: unused ports may be of some that are gone */
+	/* in the engine: a batch of some port may be being read, so none is closed */
+	unsigned depth;
+	bool sweep; /* addresses changed: unused ports may be of some that are gone */
 	uint32_t psn;
 	struct rpwi_txb txb;
 	uint64_t look_ns; /* when peers are looked at, RPWI_NEVER if there are none to look at */
-	uint64_t parents
-		[64]; /* slots of the process that this one was forked from: its connections are not ours to speak for */
+	/* slots of the process that this one was forked from: its connections are not ours to speak
+	 * for */
+	uint64_t parents[64];
 	bool exiting;
 } gsi = {.look_ns = RPWI_NEVER};
 
@@ -49,11 +54,13 @@ static void bit_set(uint64_t *set, unsigned i) { set[i / 64] |= 1ull << i % 64; 
 void rpwi_gsi_lock(void)
 {
 	static uint64_t renewed_ns;
-	atomic_fetch_add_explicit(&the_hca.commands, 1, memory_order_relaxed);
+	atomic_fetch_add_explicit(&hca_here.commands, 1, memory_order_relaxed);
 	hca_lock();
-	uint64_t now = the_hca.opens ? 0 : rpwi_now_ns();
-	if (the_hca.opens || (renewed_ns && now - renewed_ns < LIST_FRESH_NS))
-		return; /* the service thread keeps the list of devices, or it was read a moment ago: it takes longer than most commands */
+	uint64_t now = hca_here.opens ? 0 : rpwi_now_ns();
+	/* the service thread keeps the list of devices, or it was read a moment ago: it takes
+	 * longer than most commands */
+	if (hca_here.opens || (renewed_ns && now - renewed_ns < LIST_FRESH_NS))
+		return;
 	renewed_ns = now;
 	hca_unlock();
 	dev_list_renew();
@@ -63,7 +70,7 @@ void rpwi_gsi_lock(void)
 void rpwi_gsi_unlock(void)
 {
 	hca_unlock();
-	atomic_fetch_sub_explicit(&the_hca.commands, 1, memory_order_relaxed);
+	atomic_fetch_sub_explicit(&hca_here.commands, 1, memory_order_relaxed);
 }
 
 uint64_t rpwi_gsi_now(void) { return rpwi_now_ns(); }
@@ -87,7 +94,8 @@ void rpwi_gsi_gid(const struct rpwi_addr *a, uint8_t gid[16])
 	}
 }
 
-/* A GID that is `a` itself is better than one that is carried by it (the made-up link-local one of lo). */
+/* A GID that is `a` itself is better than one that is carried by it (the made-up link-local one of
+ * lo). */
 static const struct dev *dev_of(const struct rpwi_addr *a, unsigned *index)
 {
 	const struct dev *carrier = NULL;
@@ -193,7 +201,7 @@ int rpwi_gsi_port_get(const struct rpwi_addr *local, char *why, size_t why_len)
 	struct rpwi_addr a = carrier_of(local);
 	struct gport *p = port_find(&a);
 	int err = -ENETDOWN;
-	if (!the_hca.steer) {
+	if (!hca_here.steer) {
 		snprintf(why, why_len, "no device is open");
 		return err;
 	}
@@ -217,7 +225,8 @@ static void ports_sweep(bool all)
 	gsi.sweep = false;
 }
 
-/* An unused one stays open: a program that connects again and again would otherwise leave and join the port group each time, and all members learn their places anew. */
+/* An unused one stays open: a program that connects again and again would otherwise leave and join
+ * the port group each time, and all members learn their places anew. */
 void rpwi_gsi_port_put(const struct rpwi_addr *local)
 {
 	struct rpwi_addr a = carrier_of(local);
@@ -226,7 +235,8 @@ void rpwi_gsi_port_put(const struct rpwi_addr *local)
 		p->refs--;
 }
 
-/* Requests for a claim on all addresses come by hand-over for addresses that nobody here has opened. */
+/* Requests for a claim on all addresses come by hand-over for addresses that nobody here has
+ * opened. */
 static struct gport *port_to_send(const struct rpwi_addr *local)
 {
 	struct gport *p = port_find(local);
@@ -234,7 +244,7 @@ static struct gport *port_to_send(const struct rpwi_addr *local)
 	int err = -EADDRNOTAVAIL;
 	if (p)
 		return p;
-	p = the_hca.steer && is_own(local) ? port_new(local, why, sizeof(why), &err) : NULL;
+	p = hca_here.steer && is_own(local) ? port_new(local, why, sizeof(why), &err) : NULL;
 	if (p)
 		p->on_demand = true;
 	else
@@ -253,8 +263,8 @@ static void look_later(const struct rpwi_addr *peer)
 
 static uint32_t random32(void *user) { return (uint32_t)rpwi_random64(); }
 
-/* A message of a connection that this process has only a copy of. The first field of every message is the sender's communication ID (IB 12.6), but of SIDR_REP, which
- * has the asker's. */
+/* A message of a connection that this process has only a copy of. The first field of every message
+ * is the sender's communication ID (IB 12.6), but of SIDR_REP, which has the asker's. */
 static bool is_parents(const uint8_t *mad)
 {
 	uint16_t attr;
@@ -297,7 +307,7 @@ void gsi_send(const struct rpwi_cm_path *path, const uint8_t *mad)
 	unsigned sent;
 	struct gport *p = port_to_send(&av.flow.src);
 	if (!p) {
-		the_hca.n.mads_unsent++;
+		hca_here.n.mads_unsent++;
 		return;
 	}
 	av.loopback_zone = is_own(&av.flow.dst);
@@ -307,7 +317,7 @@ void gsi_send(const struct rpwi_cm_path *path, const uint8_t *mad)
 	add_mad(&gsi.txb, mad);
 	int rc = rpwi_port_send(p->port->io, &gsi.txb, &sent);
 	if (rc) {
-		the_hca.n.mads_unsent++;
+		hca_here.n.mads_unsent++;
 		rpwi_debug("a CM message was not sent: %s", strerror(-rc));
 	}
 	look_later(&av.flow.dst);
@@ -319,7 +329,8 @@ static void send_mad(void *user, const struct rpwi_cm_path *path, const uint8_t 
 		gsi_send(path, mad);
 }
 
-/* What landed here and nobody has claimed comes to this engine too: only the program's own services are the program's to decide on. */
+/* What landed here and nobody has claimed comes to this engine too: only the program's own services
+ * are the program's to decide on. */
 static struct rpwi_cm_conn *request(void *user, const struct rpwi_cm_path *path,
 	const struct rpwi_cm_msg *m, bool sidr, uint16_t *reason)
 {
@@ -327,7 +338,7 @@ static struct rpwi_cm_conn *request(void *user, const struct rpwi_cm_path *path,
 	uint64_t service_id = sidr ? m->sidr_req.service_id : m->req.service_id;
 	*reason = sidr ? SIDR_UNSUPPORTED_SERVICE : RPWI_REJ_INVALID_SERVICE_ID;
 	bool ours = gsi.refs && gsi.user.request &&
-		    rpwi_steer_owns_service(the_hca.steer, service_id, &path->local);
+		    rpwi_steer_owns_service(hca_here.steer, service_id, &path->local);
 	return ours ? gsi.user.request(NULL, path, m, sidr, reason) : NULL;
 }
 
@@ -355,7 +366,7 @@ static int engine_make(void)
 	struct rpwi_cm *cm;
 	if (gsi.cm)
 		return 0;
-	gsi.prefix = the_hca.slots[0];
+	gsi.prefix = hca_here.slots[0];
 	int rc = rpwi_cm_new(&cm, &cm_ops, NULL, gsi.prefix);
 	if (rc)
 		return rc;
@@ -394,7 +405,7 @@ void gsi_exit(void)
 /* A child of a fork that goes on with what it inherited: see place_leave_to_parent. */
 static void serve_again(void)
 {
-	if (RPWI_UNLIKELY(the_hca.opens && !the_hca.service_running))
+	if (RPWI_UNLIKELY(hca_here.opens && !hca_here.service_running))
 		service_start();
 }
 
@@ -432,7 +443,7 @@ void gsi_left_to_parent(void)
 	if (!gsi.cm)
 		return;
 	bit_set(gsi.parents, gsi.prefix);
-	gsi.prefix = the_hca.slots[0];
+	gsi.prefix = hca_here.slots[0];
 	gsi.parents[gsi.prefix / 64] &= ~(1ull << gsi.prefix % 64);
 	rpwi_cm_set_prefix(gsi.cm, gsi.prefix);
 }
@@ -451,21 +462,21 @@ void gsi_addresses_changed(void)
 
 int rpwi_gsi_claim(uint64_t service_id, const struct rpwi_addr *addr)
 {
-	return the_hca.steer ? rpwi_steer_claim_service(the_hca.steer, service_id, addr)
-			     : -ENETDOWN;
+	return hca_here.steer ? rpwi_steer_claim_service(hca_here.steer, service_id, addr)
+			      : -ENETDOWN;
 }
 
 void rpwi_gsi_unclaim(uint64_t service_id, const struct rpwi_addr *addr)
 {
-	if (the_hca.steer)
-		rpwi_steer_unclaim_service(the_hca.steer, service_id, addr);
+	if (hca_here.steer)
+		rpwi_steer_unclaim_service(hca_here.steer, service_id, addr);
 }
 
 /* ---- receiving ---- */
 
 void gsi_rx(const struct rpwi_rx *rx, const struct rpwi_pkt *pkt, uint64_t now_ns)
 {
-	struct hca *h = &the_hca;
+	struct hca *h = &hca_here;
 	struct rpwi_cm_path path = {
 		.local = rx->flow.dst, .remote = rx->flow.src, .hop_limit = HOP_LIMIT};
 	if (pkt->dqpn != RPWI_GSI_QPN) {
@@ -520,7 +531,7 @@ static void look_at(struct rpwi_cm_conn *c, void *arg)
 		return;
 	if (!bit_get(l->asked, slot)) {
 		bit_set(l->asked, slot);
-		if (!rpwi_steer_slot_exists(the_hca.steer, (uint16_t)slot))
+		if (!rpwi_steer_slot_exists(hca_here.steer, (uint16_t)slot))
 			bit_set(l->gone, slot);
 	}
 	if (bit_get(l->gone, slot))
@@ -556,7 +567,7 @@ void gsi_timer(uint64_t now_ns)
 
 void rpwi_gsi_kick(void)
 {
-	struct hca *h = &the_hca;
+	struct hca *h = &hca_here;
 	serve_again();
 	if (atomic_load_explicit(&h->service_sleeps, memory_order_relaxed) &&
 		gsi_deadline() < h->service_wake_ns)
@@ -570,7 +581,7 @@ void gsi_stats_print(FILE *to)
 	if (!gsi.cm)
 		return;
 	const struct rpwi_cm_stats *s = rpwi_cm_stats(gsi.cm);
-	const struct hca_counters *n = &the_hca.n;
+	const struct hca_counters *n = &hca_here.n;
 	const struct {
 		const char *name;
 		uint64_t v;

@@ -1,8 +1,11 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* gsi_defer.c - connection requests for a service that nobody listens on, kept for a moment before they are refused.
+/* gsi_defer.c - connection requests for a service that nobody listens on, kept for a moment before
+ * they are refused.
  *
- * Programs count on connecting being slow. perftest's server, for one, closes its listener once its first client is there, and only then opens the one for the second connection that
- * the client begins at the same time; on a kernel some work queues lie between, here microseconds. So a request waits HOLD_NS for its listener, and is refused then.
+ * Programs count on connecting being slow. perftest's server, for one, closes its listener once its
+ * first client is there, and only then opens the one for the second connection that the client
+ * begins at the same time; on a kernel some work queues lie between, here microseconds. So a
+ * request waits HOLD_NS for its listener, and is refused then.
  */
 #include "device/hca.h"
 
@@ -50,7 +53,7 @@ bool gsi_defer(const struct rpwi_rx *rx, const uint8_t *seg, size_t len, const s
 {
 	uint64_t service_id;
 	if (len > HELD_LEN || !is_request_for(pkt, &service_id) ||
-		rpwi_steer_owns_service(the_hca.steer, service_id, &rx->flow.dst))
+		rpwi_steer_owns_service(hca_here.steer, service_id, &rx->flow.dst))
 		return false;
 	struct held *h = place_for(rx, pkt);
 	if (!h)
@@ -67,7 +70,7 @@ bool gsi_defer(const struct rpwi_rx *rx, const uint8_t *seg, size_t len, const s
 
 static struct dport *port_of(const struct rpwi_addr *a)
 {
-	struct hca *h = &the_hca;
+	struct hca *h = &hca_here;
 	for (unsigned i = 0; i < h->nports; i++)
 		if (h->port[i].refs && rpwi_addr_eq(&h->port[i].addr, a))
 			return &h->port[i];
@@ -87,7 +90,7 @@ static bool try_again(struct held *h, uint64_t now_ns)
 		return true;
 	}
 	if (now_ns < h->until_ns &&
-		!rpwi_steer_owns_service(the_hca.steer, service_id, &h->rx.flow.dst))
+		!rpwi_steer_owns_service(hca_here.steer, service_id, &h->rx.flow.dst))
 		return false;
 	gsi_rx(&h->rx, &pkt, now_ns);
 	return true;

@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* gsi_route.c - whose a management datagram is, of the processes of this host.
  *
- * All but requests carry the receiver's communication ID, whose top 12 bits are the slot of the process that made it. A request names a service ID, and goes to the process that
- * has claimed it. Those of a process that is gone are answered where they land, as it would have answered them.
+ * All but requests carry the receiver's communication ID, whose top 12 bits are the slot of the
+ * process that made it. A request names a service ID, and goes to the process that has claimed it.
+ * Those of a process that is gone are answered where they land, as it would have answered them.
  */
 #include "device/hca.h"
 
@@ -12,7 +13,10 @@ enum {
 };
 _Static_assert(RPWI_SLOT_MAX < 1 << (32 - COMM_ID_SLOT_SHIFT), "a slot fits in a communication ID");
 
-/* Requests handed over of late: their sender may take one back by a REJ that names no receiver, since it has heard of none (IB 12.6.7.2). It lands where the request did. */
+/* Requests handed over of late: their sender may take one back by a REJ that names no receiver,
+ * since it has heard of none (IB 12.6.7.2). A ropeway's says what the request was for
+ * (rpwi_cm_peek); another's lands where the request did, unless the group of processes has changed
+ * in between. */
 static struct passed {
 	struct rpwi_addr from;
 	uint32_t comm_id; /* the sender's */
@@ -22,7 +26,8 @@ static unsigned passed_next;
 
 unsigned gsi_slot_of_id(uint32_t comm_id) { return comm_id >> COMM_ID_SLOT_SHIFT; }
 
-/* IB 9.6.1.3 and 13.5.3: to QP 1 goes a UD SEND ONLY with its well-known Q_Key and the default P_Key, and MADs are of one size. */
+/* IB 9.6.1.3 and 13.5.3: to QP 1 goes a UD SEND ONLY with its well-known Q_Key and the default
+ * P_Key, and MADs are of one size. */
 bool gsi_well_formed(const struct rpwi_pkt *pkt)
 {
 	return pkt->opcode == (RPWI_SVC_UD | RPWI_OP_SEND_ONLY) && pkt->qkey == RPWI_GSI_QKEY &&
@@ -30,10 +35,8 @@ bool gsi_well_formed(const struct rpwi_pkt *pkt)
 }
 
 static bool is_request(uint16_t attr) { return attr == RPWI_CM_REQ || attr == RPWI_CM_SIDR_REQ; }
-static uint32_t sender_id(const uint8_t *mad)
-{
-	return rpwi_get_be32(mad + RPWI_MAD_HDR_LEN);
-} /* the first field of all of them (IB 12.6) */
+/* the first field of all of them (IB 12.6) */
+static uint32_t sender_id(const uint8_t *mad) { return rpwi_get_be32(mad + RPWI_MAD_HDR_LEN); }
 
 static void passed_add(const struct rpwi_rx *rx, const uint8_t *mad, uint64_t service_id)
 {
@@ -54,14 +57,14 @@ static const struct passed *passed_find(const struct rpwi_rx *rx, const uint8_t 
 static bool is_anothers(uint32_t comm_id)
 {
 	unsigned slot = gsi_slot_of_id(comm_id);
-	return !rpwi_steer_owns(the_hca.steer, slot << RPWI_SLOT_SHIFT) &&
-	       rpwi_steer_slot_reachable(the_hca.steer, (uint16_t)slot);
+	return !rpwi_steer_owns(hca_here.steer, slot << RPWI_SLOT_SHIFT) &&
+	       rpwi_steer_slot_reachable(hca_here.steer, (uint16_t)slot);
 }
 
 bool gsi_pass_on(struct dport *port, const struct rpwi_rx *rx, const uint8_t *seg, size_t len,
 	const struct rpwi_pkt *pkt)
 {
-	struct hca *h = &the_hca;
+	struct hca *h = &hca_here;
 	const uint8_t *mad = pkt->payload;
 	const struct passed *p = NULL;
 	uint16_t attr;
@@ -70,13 +73,14 @@ bool gsi_pass_on(struct dport *port, const struct rpwi_rx *rx, const uint8_t *se
 	if (pkt->dqpn != RPWI_GSI_QPN || !gsi_well_formed(pkt) ||
 		!rpwi_cm_peek(mad, pkt->payload_len, &attr, &id, &service_id))
 		return false;
-	if (attr == RPWI_CM_REJ && !id && (p = passed_find(rx, mad)))
+	bool taken_back = attr == RPWI_CM_REJ && !id && (service_id || (p = passed_find(rx, mad)));
+	if (p)
 		service_id = p->service_id;
-	if (is_request(attr) || p) {
+	if (is_request(attr) || taken_back) {
 		if (rpwi_steer_owns_service(h->steer, service_id, &rx->flow.dst) ||
 			!rpwi_port_hand_over_service(port->io, rx, seg, len, service_id))
 			return false;
-		if (!p)
+		if (!taken_back)
 			passed_add(rx, mad, service_id);
 	} else {
 		if (!is_anothers(id))
@@ -87,7 +91,8 @@ bool gsi_pass_on(struct dport *port, const struct rpwi_rx *rx, const uint8_t *se
 	return true;
 }
 
-/* A process that has ended left its peers with connections, or with handshakes: they are told that there are none (IB 12.9.8.3), or they would ask for a minute. */
+/* A process that has ended left its peers with connections, or with handshakes: they are told that
+ * there are none (IB 12.9.8.3), or they would ask for a minute. */
 bool gsi_answer_for_gone(const struct rpwi_cm_path *path, const uint8_t *mad, size_t len)
 {
 	enum { REJECTED_REP = 1 };
@@ -95,7 +100,7 @@ bool gsi_answer_for_gone(const struct rpwi_cm_path *path, const uint8_t *mad, si
 	uint8_t out[RPWI_MAD_LEN];
 	if (rpwi_cm_decode(mad, len, &m) || (m.attr != RPWI_CM_DREQ && m.attr != RPWI_CM_REP))
 		return false;
-	if (rpwi_steer_owns(the_hca.steer, gsi_slot_of_id(m.remote_comm_id) << RPWI_SLOT_SHIFT) ||
+	if (rpwi_steer_owns(hca_here.steer, gsi_slot_of_id(m.remote_comm_id) << RPWI_SLOT_SHIFT) ||
 		is_anothers(m.remote_comm_id))
 		return false;
 	struct rpwi_cm_msg answer = {.attr = RPWI_CM_DREP,
@@ -108,7 +113,7 @@ bool gsi_answer_for_gone(const struct rpwi_cm_path *path, const uint8_t *mad, si
 		answer.rej.reason = RPWI_REJ_INVALID_COMM_ID;
 	}
 	rpwi_cm_encode(&answer, out);
-	the_hca.n.mads_for_gone++;
+	hca_here.n.mads_for_gone++;
 	gsi_send(path, out);
 	return true;
 }

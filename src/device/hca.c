@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* hca.c - the process's one HCA: the list of devices, contexts, async events, and what lives as long as any context is open. */
+/* hca.c - the process's one HCA: the list of devices, contexts, async events, and what lives as
+ * long as any context is open. */
 #include <errno.h>
 #include <fcntl.h>
 #include <poll.h>
@@ -12,13 +13,13 @@
 #include "device/hca.h"
 #include "wire/icrc.h"
 
-struct hca the_hca = {
+struct hca hca_here = {
 	.generation = 1,
-	.contexts = {&the_hca.contexts, &the_hca.contexts},
-	.peers = {&the_hca.peers, &the_hca.peers},
-	.tx_list = {&the_hca.tx_list, &the_hca.tx_list},
-	.held = {&the_hca.held, &the_hca.held},
-	.touched = {&the_hca.touched, &the_hca.touched},
+	.contexts = {&hca_here.contexts, &hca_here.contexts},
+	.peers = {&hca_here.peers, &hca_here.peers},
+	.tx_list = {&hca_here.tx_list, &hca_here.tx_list},
+	.held = {&hca_here.held, &hca_here.held},
+	.touched = {&hca_here.touched, &hca_here.touched},
 	.steer_fd = -1,
 	.watch_fd = -1,
 	.wake_fd = -1,
@@ -26,8 +27,8 @@ struct hca the_hca = {
 
 /* ---- the list ---- */
 
-static struct dev
-	*devs; /* all that were ever seen, in the order seen; never freed: programs keep pointers */
+/* all that were ever seen, in the order seen; never freed: programs keep pointers */
+static struct dev *devs;
 static int dev_count;
 
 static struct dev *dev_find(const char *name)
@@ -140,7 +141,7 @@ bool rpwi_dev_owns_context(const struct ibv_context *c)
 	if (rpwi_fork_broken)
 		return false;
 	rpwi_lock(RPWI_LOCK_DEVICES);
-	for (struct rpwi_list *l = the_hca.contexts.next; l != &the_hca.contexts && !ours;
+	for (struct rpwi_list *l = hca_here.contexts.next; l != &hca_here.contexts && !ours;
 		l = l->next)
 		ours = &RPWI_CONTAINER_OF(l, struct dctx, link)->v.context == c;
 	rpwi_unlock(RPWI_LOCK_DEVICES);
@@ -149,7 +150,8 @@ bool rpwi_dev_owns_context(const struct ibv_context *c)
 
 uint64_t rpwi_dev_get_guid(const struct ibv_device *dev)
 {
-	/* EUI-64 of the MAC, with the address in its place where there is none (lo), so that devices differ. */
+	/* EUI-64 of the MAC, with the address in its place where there is none (lo), so that
+	 * devices differ. */
 	const struct dev *d = to_dev(dev);
 	const uint8_t *m = d->net.mac;
 	uint8_t g[8] = {m[0] ^ 2, m[1], m[2], 0xff, 0xfe, m[3], m[4], m[5]};
@@ -215,7 +217,8 @@ static bool is_qp_event(enum ibv_event_type t)
 	       t == IBV_EVENT_PATH_MIG_ERR || t == IBV_EVENT_QP_LAST_WQE_REACHED;
 }
 
-/* An event that nobody will take: of an object that goes away. Those not handed out yet are dropped, as the kernel does. */
+/* An event that nobody will take: of an object that goes away. Those not handed out yet are
+ * dropped, as the kernel does. */
 static void events_forget(struct dctx *c, const void *object)
 {
 	uint64_t n;
@@ -283,7 +286,8 @@ static bool gids_differ(const struct rpwi_netdev *a, const struct rpwi_netdev *b
 	return false;
 }
 
-/* An address or a link changed: the list is read anew, and whoever has a changed device open is told (IB 11.6.3). Called by the service thread, without locks. */
+/* An address or a link changed: the list is read anew, and whoever has a changed device open is
+ * told (IB 11.6.3). Called by the service thread, without locks. */
 void dev_refresh(void)
 {
 	enum { MAX = 64 };
@@ -307,7 +311,7 @@ void dev_refresh(void)
 		bool was_up = before[i].present && before[i].was.up,
 		     is_up = d->present && d->net.up;
 		bool gids = gids_differ(&before[i].was, &d->net);
-		for (struct rpwi_list *l = the_hca.contexts.next; l != &the_hca.contexts;
+		for (struct rpwi_list *l = hca_here.contexts.next; l != &hca_here.contexts;
 			l = l->next) {
 			struct dctx *c = RPWI_CONTAINER_OF(l, struct dctx, link);
 			struct ibv_async_event ev = {.element.port_num = 1};
@@ -336,15 +340,15 @@ static pid_t own_pid;
 static void after_fork_child(void)
 {
 	service_atfork_child();
-	the_hca.generation++;
-	the_hca.forked_from = the_hca.opens ? own_pid : 0;
+	hca_here.generation++;
+	hca_here.forked_from = hca_here.opens ? own_pid : 0;
 	own_pid = getpid();
 }
 
 /* The process's place among those that share port 4791, its descriptors and its service thread. */
 static int place_take(void)
 {
-	struct hca *h = &the_hca;
+	struct hca *h = &hca_here;
 	char why[RPWI_WHY_LEN];
 	int rc = rpwi_steer_open(&h->steer);
 	if (rc) {
@@ -367,7 +371,7 @@ static int place_take(void)
 
 static void descriptors_close(void)
 {
-	struct hca *h = &the_hca;
+	struct hca *h = &hca_here;
 	if (h->wake_fd >= 0)
 		close(h->wake_fd);
 	if (h->watch_fd >= 0)
@@ -375,20 +379,24 @@ static void descriptors_close(void)
 	h->steer_fd = h->watch_fd = h->wake_fd = -1;
 }
 
-/* What fork means. Nobody can tell at fork which of the two goes on, so the child keeps its copies of the sockets, without a thread that would read from them:
+/* What fork means. Nobody can tell at fork which of the two goes on, so the child keeps its copies
+ * of the sockets, without a thread that would read from them:
  * - it execs or ends: they close with it, and the parent has noticed nothing;
- * - it calls verbs on what it inherited, as a daemon whose parent has ended: from the first such call on, packets are its own (service_start);
- * - it opens a device while its parent lives: it is a process like any other, and this function gives it a place of its own. What it inherited stays the
+ * - it calls verbs on what it inherited, as a daemon whose parent has ended: from the first such
+ *   call on, packets are its own (service_start);
+ * - it opens a device while its parent lives: it is a process like any other, and this function
+ *   gives it a place of its own. What it inherited stays the
  *   parent's: the child's copies send nothing and get nothing, and may be destroyed.
  * Both going on with the same QPs is what no device can do (ibv_fork_init(3)). */
 static int place_leave_to_parent(void)
 {
-	struct hca *h = &the_hca;
+	struct hca *h = &hca_here;
 	char why[RPWI_WHY_LEN];
 	h->forked_from = 0;
 	rpwi_io_atfork_child();
 	descriptors_close();
-	/* Not freed: the copies of QPs and address handles point to the old ports, and those to the old steer. */
+	/* Not freed: the copies of QPs and address handles point to the old ports, and those to the
+	 * old steer. */
 	for (unsigned i = 0; i < h->nslots; i++)
 		h->qps[i] = NULL;
 	h->nslots = 0;
@@ -403,17 +411,20 @@ static int place_leave_to_parent(void)
 	return rc;
 }
 
-/* What a device would do after its program's end: acknowledge what has come, and take leave of the peers of its connections. */
+/* What a device would do after its program's end: acknowledge what has come, and take leave of the
+ * peers of its connections. */
 static void at_exit(void)
 {
 	enum { LOCK_MS = 200, ROUNDS = 8 };
-	/* Whoever holds the lock may never give it back: it may be this thread, that calls exit in a signal handler. */
+	/* Whoever holds the lock may never give it back: it may be this thread, that calls exit in
+	 * a signal handler. */
 	if (rpwi_fork_broken || !rpwi_lock_within(RPWI_LOCK_HCA, LOCK_MS))
 		return;
-	if (the_hca.opens && !the_hca.forked_from) {
+	if (hca_here.opens && !hca_here.forked_from) {
 		progress_flush_held(rpwi_now_ns());
 		gsi_exit();
-		/* What lies in our sockets for other processes of this host goes to them, and not down with us. */
+		/* What lies in our sockets for other processes of this host goes to them, and not
+		 * down with us. */
 		for (int i = 0; i < ROUNDS && progress_run(true); i++)
 			;
 	}
@@ -422,7 +433,7 @@ static void at_exit(void)
 
 int hca_get(void)
 {
-	struct hca *h = &the_hca;
+	struct hca *h = &hca_here;
 	static bool forks_hooked;
 	int rc;
 	while (h->closing) {
@@ -464,7 +475,7 @@ fail:
 
 void hca_put(void)
 {
-	struct hca *h = &the_hca;
+	struct hca *h = &hca_here;
 	if (--h->opens)
 		return;
 	h->closing = true;
@@ -520,8 +531,8 @@ struct ibv_context *rpwi_dev_open_device(struct ibv_device *dev)
 	c->v.context.device = dev;
 	c->v.context.cmd_fd = -1;
 	c->v.context.num_comp_vectors = 1;
-	c->v.context.abi_compat =
-		(void *)UINTPTR_MAX; /* "this context has a verbs_context around it" */
+	/* "this context has a verbs_context around it" */
+	c->v.context.abi_compat = (void *)UINTPTR_MAX;
 	pthread_mutex_init(&c->v.context.mutex, NULL);
 	context_ops(c);
 	c->v.context.async_fd = eventfd(0, EFD_CLOEXEC);
@@ -539,7 +550,7 @@ struct ibv_context *rpwi_dev_open_device(struct ibv_device *dev)
 		return NULL;
 	}
 	rpwi_lock(RPWI_LOCK_DEVICES);
-	rpwi_list_add_tail(&the_hca.contexts, &c->link);
+	rpwi_list_add_tail(&hca_here.contexts, &c->link);
 	rpwi_unlock(RPWI_LOCK_DEVICES);
 	return &c->v.context;
 }
@@ -671,11 +682,11 @@ static void qp_stats_add(struct rpwi_qp_stats *sum, const struct rpwi_qp_stats *
 }
 _Static_assert(sizeof(struct rpwi_qp_stats) % sizeof(uint64_t) == 0, "counters only");
 
-void dev_stats_gone(const struct rpwi_qp_stats *s) { qp_stats_add(&the_hca.gone, s); }
+void dev_stats_gone(const struct rpwi_qp_stats *s) { qp_stats_add(&hca_here.gone, s); }
 
 void rpwi_dev_stats_print(FILE *to)
 {
-	struct hca *h = &the_hca;
+	struct hca *h = &hca_here;
 	hca_lock();
 	struct rpwi_qp_stats s = h->gone;
 	for (unsigned i = 0; i < h->nslots; i++)

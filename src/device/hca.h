@@ -1,14 +1,18 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* hca.h - the objects of the software HCA and the lock they live under. Private to device/.
  *
- * One process has one `struct hca` (the name `the_hca`), whatever number of devices and contexts it opens: one service thread, one set of ports, one QPN space.
+ * One process has one `struct hca` (the name `hca_here`), whatever number of devices and contexts
+ * it opens: one service thread, one set of ports, one QPN space.
  *
- * The lock rule: the HCA's lock (RPWI_LOCK_HCA, base/lock.h) is held over everything that touches transport state (QPs, RQs, MRs, peers, ports, timers). The program's data path takes it in
- * post_send, post_recv and in poll_cq when it makes progress there (try-lock: if somebody else is making progress, poll_cq only looks at its CQ).
- * A CQ's ring has a spin lock of its own (producer: under the HCA's lock; consumers: the program), taken after that, never before it. A completion
+ * The lock rule: the HCA's lock (RPWI_LOCK_HCA, base/lock.h) is held over everything that touches
+ * transport state (QPs, RQs, MRs, peers, ports, timers). The program's data path takes it in
+ * post_send, post_recv and in poll_cq when it makes progress there (try-lock: if somebody else is
+ * making progress, poll_cq only looks at its CQ). A CQ's ring has a spin lock of its own (producer:
+ * under the HCA's lock; consumers: the program), taken after that, never before it. A completion
  * channel's and a context's event lists are under RPWI_LOCK_EVENTS, innermost of all.
  *
- * The error rule: functions give 0 or -errno, here as in rc/, cm/ and io/. What a verb is called by gives what the verb does (errno, or NULL or -1 with errno set), and turns it round itself.
+ * The error rule: functions give 0 or -errno, here as in rc/, cm/ and io/. What a verb is called by
+ * gives what the verb does (errno, or NULL or -1 with errno set), and turns it round itself.
  */
 #ifndef ROPEWAY_DEVICE_HCA_H
 #define ROPEWAY_DEVICE_HCA_H
@@ -57,7 +61,7 @@ struct event_node {
 struct dctx {
 	struct verbs_context v; /* v.context is last but one: see to_dctx */
 	struct dev *dev;
-	struct rpwi_list link; /* the_hca.contexts */
+	struct rpwi_list link; /* hca_here.contexts */
 	struct rpwi_list events;
 };
 static inline struct dctx *to_dctx(const struct ibv_context *c)
@@ -103,7 +107,9 @@ struct dchannel {
 	struct ibv_comp_channel ibv; /* fd is an eventfd, readable while events wait */
 	struct rpwi_list cqs;        /* CQs with events, in order */
 	unsigned refs;
-	bool waiter_inline; /* a thread is in get_cq_event making progress itself: it needs no write to the descriptor */
+	/* a thread is in get_cq_event making progress itself: it needs no write to the
+	 * descriptor */
+	bool waiter_inline;
 };
 
 enum { NOTIFY_NONE, NOTIFY_SOLICITED, NOTIFY_ALL };
@@ -112,7 +118,7 @@ struct dcq {
 		struct ibv_cq ibv;
 		struct ibv_cq_ex ex;
 	};
-	_Atomic uint32_t spin; /* who is in the ring: the_hca.generation, or 0 */
+	_Atomic uint32_t spin; /* who is in the ring: hca_here.generation, or 0 */
 	uint32_t mask, cap;
 	_Atomic uint32_t head, tail; /* free-running; tail - head wait */
 	struct ibv_wc *ring;
@@ -152,11 +158,11 @@ struct dqp {
 	bool has_wr_ops;
 	pthread_mutex_t build_lock;
 	struct wr_build *build;     /* between wr_start and wr_complete */
-	struct rpwi_list tx_link;   /* the_hca.tx_list, or its peer's blocked list */
-	struct rpwi_list held_link; /* the_hca.held: an ACK waits for the next post or poll */
+	struct rpwi_list tx_link;   /* hca_here.tx_list, or its peer's blocked list */
+	struct rpwi_list held_link; /* hca_here.held: an ACK waits for the next post or poll */
 	struct rpwi_list srq_link;
-	struct rpwi_heap_node
-		timer; /* its deadline may lie before the QP's own, which has moved later since */
+	/* its deadline may lie before the QP's own, which has moved later since */
+	struct rpwi_heap_node timer;
 	struct dport *ports[RPWI_GIDS_MAX];
 	unsigned nports; /* what it keeps open */
 	struct dpeer *peer;
@@ -182,15 +188,15 @@ struct dpeer {
 	bool sends_batches;   /* and they arrive whole: see ack_may_follow in progress.c */
 	uint32_t acks_before; /* ACKs sent with requests while that was not known */
 	struct rpwi_list blocked;
-	struct rpwi_list link; /* the_hca.peers */
+	struct rpwi_list link; /* hca_here.peers */
 };
 
 struct dport {
 	struct rpwi_port *io;
 	struct rpwi_addr addr;
 	unsigned refs;
-	unsigned
-		quiet; /* empty polls in a row: a quiet port is polled less often when there are several */
+	/* empty polls in a row: a quiet port is polled less often when there are several */
+	unsigned quiet;
 };
 
 struct hca_counters {
@@ -201,8 +207,8 @@ struct hca_counters {
 
 struct hca {
 	unsigned opens;
-	uint32_t
-		generation; /* another in each forked child: what its parent's threads held is free there */
+	/* another in each forked child: what its parent's threads held is free there */
+	uint32_t generation;
 	struct rpwi_list contexts;
 	struct rpwi_steer *steer;
 	int steer_fd, watch_fd, wake_fd;
@@ -227,11 +233,14 @@ struct hca {
 	/* service thread */
 	pthread_t service;
 	_Atomic bool service_running;
-	bool closing; /* the last user is on its way out, without the lock while it waits for the thread */
-	pid_t forked_from; /* this process is a child that has not yet shown whether it goes on with what it inherited; else 0 */
+	/* the last user is on its way out, without the lock while it waits for the thread */
+	bool closing;
+	/* this process is a child that has not yet shown whether it goes on with what it inherited;
+	 * else 0 */
+	pid_t forked_from;
 	_Atomic bool stop;
-	_Atomic uint32_t
-		empty_polls; /* counts up while the program polls in vain: then progress is its own */
+	/* counts up while the program polls in vain: then progress is its own */
+	_Atomic uint32_t empty_polls;
 	_Atomic uint32_t any_polls;
 	_Atomic int commands; /* of the CM, that have the lock or wait for it */
 	_Atomic int waiters;  /* threads that make progress inside get_cq_event */
@@ -243,7 +252,7 @@ struct hca {
 	struct rpwi_qp_stats gone;         /* counters of destroyed QPs */
 	struct rpwi_port_stats ports_gone; /* and of closed ports */
 };
-extern struct hca the_hca;
+extern struct hca hca_here;
 
 static inline void hca_lock(void) { rpwi_lock(RPWI_LOCK_HCA); }
 static inline void hca_unlock(void) { rpwi_unlock(RPWI_LOCK_HCA); }
@@ -259,8 +268,8 @@ static inline void *dev_refuse(const char *call)
 int hca_get(void); /* first open: steer, service thread. Lock held. 0 or -errno */
 void hca_put(void);
 void dev_event(struct dctx *c, const struct ibv_async_event *ev);
-void dev_events_forget(struct dctx *c,
-	const void *object); /* an object goes away: its events that nobody took go too */
+/* an object goes away: its events that nobody took go too */
+void dev_events_forget(struct dctx *c, const void *object);
 void dev_stats_gone(const struct rpwi_qp_stats *s);
 struct ibv_td *dev_alloc_td(struct ibv_context *c, struct ibv_td_init_attr *attr);
 int dev_dealloc_td(struct ibv_td *td);
@@ -276,15 +285,16 @@ void port_put(struct dport *p);
 void port_stats_add(const struct rpwi_port *io, struct rpwi_port_stats *sum);
 struct dpeer *peer_get(const struct rpwi_addr *a, unsigned mtu_bytes);
 void peer_put(struct dpeer *p);
-void progress_qp_kick(struct dqp *qp, bool hold_ack,
-	uint64_t now_ns); /* send what it may now, keep its timer right */
+/* send what it may now, keep its timer right */
+void progress_qp_kick(struct dqp *qp, bool hold_ack, uint64_t now_ns);
 void progress_qp_forget(struct dqp *qp);
 void progress_flush_held(uint64_t now_ns);
 bool progress_run(bool all_ports); /* one round: receive, send, timers. True if anything came. */
-/* For a thread that only waits: make progress until `fd` is readable or anything came. 0, or -EINTR when a signal handler ran. The lock is not held. */
+/* For a thread that only waits: make progress until `fd` is readable or anything came. 0, or -EINTR
+ * when a signal handler ran. The lock is not held. */
 int progress_wait(int fd);
-void service_wait_begin(
-	void); /* such a thread is there: the service thread leaves the sockets to it */
+/* such a thread is there: the service thread leaves the sockets to it */
+void service_wait_begin(void);
 void service_wait_end(void);
 int service_start(void);
 void service_stop(void);
@@ -292,7 +302,7 @@ void service_stop(void);
 static inline void hca_lock_serving(void)
 {
 	hca_lock();
-	if (RPWI_UNLIKELY(!the_hca.service_running))
+	if (RPWI_UNLIKELY(!hca_here.service_running))
 		service_start();
 }
 void service_wake(void);
@@ -304,12 +314,12 @@ struct dqp *qp_lookup(uint32_t qpn);
 int dev_post_send(struct ibv_qp *qp, struct ibv_send_wr *wr, struct ibv_send_wr **bad);
 int dev_post_recv(struct ibv_qp *qp, struct ibv_recv_wr *wr, struct ibv_recv_wr **bad);
 struct ibv_qp *dev_create_qp_ex(struct ibv_context *c, struct ibv_qp_init_attr_ex *attr);
-void dev_qp_event_got(struct ibv_qp *
-		qp); /* an async event of it was handed to the program: destroy waits for its acknowledgement */
+/* an async event of it was handed to the program: destroy waits for its acknowledgement */
+void dev_qp_event_got(struct ibv_qp *qp);
 int dev_bind_mw(struct ibv_qp *qp, struct ibv_mw *mw, struct ibv_mw_bind *bind);
 
 /* mr.c; the lock is held for key_* */
-struct dkey *key_find(uint32_t key);
+struct dkey *mr_find(uint32_t key);
 int mem_check(
 	struct rpwi_qp *qp, uint32_t key, uint64_t addr, uint64_t len, int access, bool remote);
 int mem_write(struct rpwi_qp *qp, uint32_t key, uint64_t addr, const void *src, uint32_t len,
@@ -337,14 +347,15 @@ int dev_get_srq_num(struct ibv_srq *srq, uint32_t *num);
 struct ibv_srq *dev_create_srq_ex(struct ibv_context *c, struct ibv_srq_init_attr_ex *attr);
 
 /* ah.c; the lock is held */
-/* Resolve an address vector: 0, or a positive errno (EINVAL: bad port, no GRH, GID index empty or not usable, families differ), with the reason in the log.
- * On success *port and *peer are referenced for the caller. */
-int av_resolve(struct dctx *c, const struct ibv_ah_attr *attr, unsigned mtu_bytes,
+/* Resolve an address vector: 0, or a positive errno (EINVAL: bad port, no GRH, GID index empty or
+ * not usable, families differ), with the reason in the log. On success *port and *peer are
+ * referenced for the caller. */
+int ah_resolve(struct dctx *c, const struct ibv_ah_attr *attr, unsigned mtu_bytes,
 	struct rpwi_av *av, struct dport **port, struct dpeer **peer);
 
 /* gsi.c; the lock is held */
-void gsi_rx(const struct rpwi_rx *rx, const struct rpwi_pkt *pkt,
-	uint64_t now_ns); /* a packet for QP 0 or 1 */
+/* a packet for QP 0 or 1 */
+void gsi_rx(const struct rpwi_rx *rx, const struct rpwi_pkt *pkt, uint64_t now_ns);
 uint64_t gsi_deadline(void);
 void gsi_timer(uint64_t now_ns); /* when the deadline has come */
 void gsi_left_to_parent(void);   /* after a fork, this process has a place of its own now */
@@ -357,14 +368,16 @@ void gsi_send(const struct rpwi_cm_path *path, const uint8_t *mad);
 /* gsi_route.c; the lock is held */
 unsigned gsi_slot_of_id(uint32_t comm_id); /* of the process that made a communication ID */
 bool gsi_well_formed(const struct rpwi_pkt *pkt);
+/* true: it was another process's */
 bool gsi_pass_on(struct dport *port, const struct rpwi_rx *rx, const uint8_t *seg, size_t len,
-	const struct rpwi_pkt *pkt); /* true: it was another process's */
-bool gsi_answer_for_gone(const struct rpwi_cm_path *path, const uint8_t *mad,
-	size_t len); /* true: it was for a process that has ended */
+	const struct rpwi_pkt *pkt);
+/* true: it was for a process that has ended */
+bool gsi_answer_for_gone(const struct rpwi_cm_path *path, const uint8_t *mad, size_t len);
 
 /* gsi_defer.c; the lock is held */
+/* true: kept for now */
 bool gsi_defer(const struct rpwi_rx *rx, const uint8_t *seg, size_t len, const struct rpwi_pkt *pkt,
-	uint64_t now_ns); /* true: kept for now */
+	uint64_t now_ns);
 uint64_t gsi_defer_deadline(void);
 void gsi_defer_timer(uint64_t now_ns);
 void gsi_defer_forget(void);

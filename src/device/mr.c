@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* mr.c - memory regions and windows: the key table, and every access that the transport makes to the program's memory.
- * Nothing is pinned: a copy into memory that the program has unmapped is an error of that request (base/guard.h), never a crash. */
+/* mr.c - memory regions and windows: the key table, and every access that the transport makes to
+ * the program's memory. Nothing is pinned: a copy into memory that the program has unmapped is an
+ * error of that request (base/guard.h), never a crash. */
 #include <errno.h>
 #include <stdlib.h>
 #include <sys/mman.h>
@@ -16,15 +17,18 @@ enum {
 
 /* ---- the key table; the lock is held ---- */
 
-/* A key is 32 bits of the kernel's chance, drawn again until its place in the table is free: the place is the key's own bits from 8 up, as many as the table needs. So no key tells anything of another, and to look one
- * up is one load and one comparison. The lowest 8 bits are a window's owner's to change (IB 10.6.7.2). The highest digit is not 0, so that keys are of one length wherever they are printed. */
+/* A key is 32 bits of the kernel's chance, drawn again until its place in the table is free: the
+ * place is the key's own bits from 8 up, as many as the table needs. So no key tells anything of
+ * another, and to look one up is one load and one comparison. The lowest 8 bits are a window's
+ * owner's to change (IB 10.6.7.2). The highest digit is not 0, so that keys are of one length
+ * wherever they are printed. */
 static uint32_t place_of(uint32_t key, uint32_t cap) { return key >> 8 & (cap - 1); }
 
-struct dkey *key_find(uint32_t key)
+struct dkey *mr_find(uint32_t key)
 {
-	if (RPWI_UNLIKELY(!the_hca.keys_cap))
+	if (RPWI_UNLIKELY(!hca_here.keys_cap))
 		return NULL;
-	struct dkey *k = the_hca.keys[place_of(key, the_hca.keys_cap)];
+	struct dkey *k = hca_here.keys[place_of(key, hca_here.keys_cap)];
 	return k && k->key == key ? k : NULL;
 }
 
@@ -46,7 +50,7 @@ static int keys_grow(struct hca *h)
 
 static int key_add(struct dkey *k)
 {
-	struct hca *h = &the_hca;
+	struct hca *h = &hca_here;
 	if (h->keys_used >= DEV_MR_MAX)
 		return -ENOMEM;
 	if (h->keys_used >= h->keys_cap / 2) {
@@ -56,8 +60,8 @@ static int key_add(struct dkey *k)
 	}
 	do
 		k->key = (uint32_t)rpwi_random64();
-	while (!(k->key >> 28) ||
-		h->keys[place_of(k->key, h->keys_cap)]); /* every second one, at worst, is taken */
+	/* every second one, at worst, is taken */
+	while (!(k->key >> 28) || h->keys[place_of(k->key, h->keys_cap)]);
 	h->keys[place_of(k->key, h->keys_cap)] = k;
 	h->keys_used++;
 	return 0;
@@ -65,8 +69,8 @@ static int key_add(struct dkey *k)
 
 static void key_del(struct dkey *k)
 {
-	the_hca.keys[place_of(k->key, the_hca.keys_cap)] = NULL;
-	the_hca.keys_used--;
+	hca_here.keys[place_of(k->key, hca_here.keys_cap)] = NULL;
+	hca_here.keys_used--;
 }
 
 /* ---- regions ---- */
@@ -119,8 +123,10 @@ struct ibv_mr *rpwi_dev_reg_mr(struct ibv_pd *pd, void *addr, size_t len, uint64
 	return &mr->ibv;
 }
 
-/* What the processor can map, the software device reaches: memory of memfd, udmabuf, a dma-buf heap, a driver whose exporter knows mmap. A GPU's usually does not, and that is said as a
- * device says it that cannot do dma-buf. The mapping keeps the buffer alive, as a NIC's attachment does: the descriptor may be closed. */
+/* What the processor can map, the software device reaches: memory of memfd, udmabuf, a dma-buf
+ * heap, a driver whose exporter knows mmap. A GPU's usually does not, and that is said as a device
+ * says it that cannot do dma-buf. The mapping keeps the buffer alive, as a NIC's attachment does:
+ * the descriptor may be closed. */
 static void *dmabuf_map(uint64_t offset, size_t len, int fd, int access, size_t *lead)
 {
 	struct stat file;
@@ -164,9 +170,8 @@ int rpwi_dev_rereg_mr(
 	struct ibv_mr *ibv, int flags, struct ibv_pd *pd, void *addr, size_t len, int access)
 {
 	struct dmr *mr = RPWI_CONTAINER_OF(ibv, struct dmr, ibv);
-	if (mr->map &&
-		flags & (IBV_REREG_MR_CHANGE_TRANSLATION |
-				IBV_REREG_MR_CHANGE_ACCESS)) { /* its mapping is as it was asked for */
+	if (mr->map && flags & (IBV_REREG_MR_CHANGE_TRANSLATION | IBV_REREG_MR_CHANGE_ACCESS)) {
+		/* its mapping is as it was asked for */
 		errno = EOPNOTSUPP;
 		return IBV_REREG_MR_ERR_INPUT;
 	}
@@ -277,7 +282,8 @@ int dev_dealloc_mw(struct ibv_mw *ibv)
 	return 0;
 }
 
-/* IB 10.6.7.2.2: the window must lie in a region with MW_BIND of the same PD; remote write or atomic needs the region's local write. */
+/* IB 10.6.7.2.2: the window must lie in a region with MW_BIND of the same PD; remote write or
+ * atomic needs the region's local write. */
 int mem_bind_mw(
 	struct rpwi_qp *qp, struct ibv_mw *ibv, uint32_t rkey, const struct ibv_mw_bind_info *info)
 {
@@ -297,7 +303,7 @@ int mem_bind_mw(
 		struct dmr *mr = RPWI_CONTAINER_OF(info->mr, struct dmr, ibv);
 		int acc = (int)info->mw_access_flags;
 		bool zero = acc & IBV_ACCESS_ZERO_BASED;
-		if (key_find(info->mr->lkey) != &mr->k || mr->k.pd != q->pd ||
+		if (mr_find(info->mr->lkey) != &mr->k || mr->k.pd != q->pd ||
 			!(mr->k.access & IBV_ACCESS_MW_BIND) ||
 			((acc & (IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_ATOMIC)) &&
 				!(mr->k.access & IBV_ACCESS_LOCAL_WRITE)) ||
@@ -314,14 +320,15 @@ int mem_bind_mw(
 		mw->k.valid = true;
 		mw->k.qpn = ibv->type == IBV_MW_TYPE_2 ? qp->qpn : 0;
 	}
-	/* Type 2: the consumer chooses the key's tag; type 1: a new one at each bind, which ibv_bind_mw has put in `rkey`. */
+	/* Type 2: the consumer chooses the key's tag; type 1: a new one at each bind, which
+	 * ibv_bind_mw has put in `rkey`. */
 	mw->k.key = (mw->k.key & ~0xffu) | (rkey & 0xff);
 	return 0;
 }
 
 int mem_invalidate(struct rpwi_qp *qp, uint32_t key, bool remote)
 {
-	struct dkey *k = key_find(key);
+	struct dkey *k = mr_find(key);
 	if (!k || !k->is_mw || !k->valid || k->pd != dqp_of(qp)->pd ||
 		(k->qpn && k->qpn != qp->qpn))
 		return -EACCES;
@@ -335,7 +342,7 @@ int mem_invalidate(struct rpwi_qp *qp, uint32_t key, bool remote)
 static uint8_t *resolve(
 	struct rpwi_qp *qp, uint32_t key, uint64_t addr, uint64_t len, int access, bool remote)
 {
-	struct dkey *k = key_find(key);
+	struct dkey *k = mr_find(key);
 	if (RPWI_UNLIKELY(
 		    !k || !k->valid || k->pd != dqp_of(qp)->pd || (k->access & access) != access))
 		return NULL;
@@ -361,7 +368,9 @@ int mem_write(
 		return 0;
 	uint8_t *to = resolve(qp, key, addr, len,
 		remote ? IBV_ACCESS_REMOTE_WRITE : IBV_ACCESS_LOCAL_WRITE, remote);
-	/* Upwards, as a NIC writes: programs poll the end of a WRITE (ib_write_lat), or flags inside of it. Packets come here in the order of their PSNs, so that is the order of the whole message. */
+	/* Upwards, as a NIC writes: programs poll the end of a WRITE (ib_write_lat), or flags
+	 * inside of it. Packets come here in the order of their PSNs, so that is the order of the
+	 * whole message. */
 	return to ? rpwi_guard_copy_up(to, src, len) : -EACCES;
 }
 

@@ -4,9 +4,11 @@
  * Progress is made in three places, always under the HCA's lock:
  * - inline, in ibv_poll_cq, where the program polls (progress_run);
  * - by a program's thread that blocks in ibv_get_cq_event (progress_wait);
- * - by the service thread otherwise: it is what serves a passive RDMA target and a program that polls memory or its own epoll.
- * The sockets have one owner at a time: while polls in vain show that the program spins, or a thread waits in get_cq_event, the service
- * thread sleeps on a tick, not on the sockets, and takes over after a tick without polls.
+ * - by the service thread otherwise: it is what serves a passive RDMA target and a program that
+ *   polls memory or its own epoll.
+ * The sockets have one owner at a time: while polls in vain show that the program spins, or a
+ * thread waits in get_cq_event, the service thread sleeps on a tick, not on the sockets, and takes
+ * over after a tick without polls.
  */
 #include <errno.h>
 #include <poll.h>
@@ -27,13 +29,13 @@ enum {
 	SPIN_POLLS = 32,    /* so many polls in vain within a tick mean that the program spins */
 	LONE_BYTES = 2048,
 	ACK_BATCHES = 2, /* a stream is acknowledged once in so many, or when the socket is empty */
-	QUIET_POLLS =
-		64, /* after so many empty polls a port among several is polled every 16th time */
+	/* after so many empty polls a port among several is polled every 16th time */
+	QUIET_POLLS = 64,
 	STREAM_SPIN_NS = 50000,
 	TICK_NS = 200000,
 	ACKS_UNKNOWN = 128,
-	ACK_HOLD_NS =
-		20000, /* at most, by the service thread; a few times that where the machine is busy */
+	/* at most, by the service thread; a few times that where the machine is busy */
+	ACK_HOLD_NS = 20000,
 	SERVICE_SLEEP_MAX_MS = 1000,
 	PACE_RETRY_NS = 100000,
 	ALL_ROUNDS = 8,
@@ -43,7 +45,7 @@ enum {
 
 struct dport *port_get(const struct rpwi_addr *a, char *why, size_t why_len, int *err)
 {
-	struct hca *h = &the_hca;
+	struct hca *h = &hca_here;
 	struct dport *p = NULL;
 	for (unsigned i = 0; i < h->nports; i++)
 		if (h->port[i].refs && rpwi_addr_eq(&h->port[i].addr, a)) {
@@ -88,14 +90,15 @@ void port_put(struct dport *p)
 {
 	if (!p || --p->refs)
 		return;
-	port_stats_add(p->io, &the_hca.ports_gone);
+	port_stats_add(p->io, &hca_here.ports_gone);
 	rpwi_port_close(p->io);
 	p->io = NULL;
 	service_wake();
 }
 
-/* How many packets may be under way to one peer: what a socket of the default size holds (measured: 6 batches of 60 KiB, 184 datagrams of 1 KiB, 512 small
- * ones), in proportion where ours, and so probably the peer's, is larger. Loss makes it smaller. */
+/* How many packets may be under way to one peer: what a socket of the default size holds (measured:
+ * 6 batches of 60 KiB, 184 datagrams of 1 KiB, 512 small ones), in proportion where ours, and so
+ * probably the peer's, is larger. Loss makes it smaller. */
 static uint32_t window_max(unsigned mtu_bytes)
 {
 	static const struct {
@@ -113,7 +116,7 @@ static uint32_t window_max(unsigned mtu_bytes)
 
 struct dpeer *peer_get(const struct rpwi_addr *a, unsigned mtu_bytes)
 {
-	struct hca *h = &the_hca;
+	struct hca *h = &hca_here;
 	uint32_t max = window_max(mtu_bytes);
 	for (struct rpwi_list *l = h->peers.next; l != &h->peers; l = l->next) {
 		struct dpeer *p = RPWI_CONTAINER_OF(l, struct dpeer, link);
@@ -145,11 +148,12 @@ void peer_put(struct dpeer *p)
 	free(p);
 }
 
-/* ---- timers: QPs by deadline. A QP whose deadline moved later stays where it is until its old time comes. ---- */
+/* ---- timers: QPs by deadline. A QP whose deadline moved later stays where it is until its old
+ * time comes. ---- */
 
 static void timer_update(struct dqp *q)
 {
-	struct hca *h = &the_hca;
+	struct hca *h = &hca_here;
 	uint64_t at = rpwi_qp_deadline(&q->t);
 	if (at == RPWI_NEVER || (q->timer.pos && q->timer.deadline_ns <= at))
 		return;
@@ -165,11 +169,11 @@ static void timer_update(struct dqp *q)
 
 static void timers_run(uint64_t now_ns)
 {
-	struct hca *h = &the_hca;
+	struct hca *h = &hca_here;
 	while (rpwi_heap_deadline(&h->timers) <= now_ns) {
 		struct dqp *q = RPWI_CONTAINER_OF(rpwi_heap_first(&h->timers), struct dqp, timer);
 		uint64_t at = rpwi_qp_deadline(&q->t);
-		rpwi_heap_del(&the_hca.timers, &q->timer);
+		rpwi_heap_del(&hca_here.timers, &q->timer);
 		if (at <= now_ns) {
 			rpwi_qp_timer(&q->t, now_ns);
 			progress_qp_kick(q, true, now_ns);
@@ -184,8 +188,8 @@ static void timers_run(uint64_t now_ns)
 static void held_add(struct dqp *q)
 {
 	if (rpwi_list_empty(&q->held_link)) {
-		rpwi_list_add_tail(&the_hca.held, &q->held_link);
-		atomic_store_explicit(&the_hca.held_any, true, memory_order_relaxed);
+		rpwi_list_add_tail(&hca_here.held, &q->held_link);
+		atomic_store_explicit(&hca_here.held_any, true, memory_order_relaxed);
 	}
 }
 
@@ -193,14 +197,16 @@ static void held_del(struct dqp *q)
 {
 	if (!rpwi_list_empty(&q->held_link)) {
 		rpwi_list_del(&q->held_link);
-		if (rpwi_list_empty(&the_hca.held))
-			atomic_store_explicit(&the_hca.held_any, false, memory_order_relaxed);
+		if (rpwi_list_empty(&hca_here.held))
+			atomic_store_explicit(&hca_here.held_any, false, memory_order_relaxed);
 	}
 }
 
-/* May an ACK travel behind the requests that it precedes? To a peer on this host, and to one whose own GSO batches arrive here in one piece: only what is sent through a
- * socket, with UDP checksums, is ever merged, so it is a ropeway, which takes the ACK first. rxe and NICs get a datagram for each packet, and the ACK as the first of them.
- * Two ropeways that exchange small messages learn of each other by the 128th ACK, the 512th, the 2048th and so on, which are sent so anyway. */
+/* May an ACK travel behind the requests that it precedes? To a peer on this host, and to one whose
+ * own GSO batches arrive here in one piece: only what is sent through a socket, with UDP checksums,
+ * is ever merged, so it is a ropeway, which takes the ACK first. rxe and NICs get a datagram for
+ * each packet, and the ACK as the first of them. Two ropeways that exchange small messages learn of
+ * each other by the 128th ACK, the 512th, the 2048th and so on, which are sent so anyway. */
 static bool ack_may_follow(struct dqp *q)
 {
 	struct dpeer *p = q->peer;
@@ -215,14 +221,15 @@ static bool ack_may_follow(struct dqp *q)
 /* One batch of a QP onto the wire. False when there was nothing. */
 static bool tx_batch(struct dqp *q, bool hold_ack, uint64_t now_ns)
 {
-	struct rpwi_txb *b = &the_hca.txb;
+	struct rpwi_txb *b = &hca_here.txb;
 	rpwi_txb_reset(b);
 	b->pkt_max = RPWI_TXB_PKTS;
 	uint32_t to = 0;
 	unsigned room = RPWI_TXB_PKTS, mtu = 0;
 	bool paced = q->t.type != IBV_QPT_RC;
 	if (paced) {
-		/* No acknowledgement will tell that the peer cannot keep up: on this host, its receive counter does. */
+		/* No acknowledgement will tell that the peer cannot keep up: on this host, its
+		 * receive counter does. */
 		to = rpwi_qp_next_dqpn(&q->t);
 		const struct rpwi_av *av = rpwi_qp_next_av(&q->t);
 		if (!av || !av->loopback_zone) {
@@ -230,9 +237,9 @@ static bool tx_batch(struct dqp *q, bool hold_ack, uint64_t now_ns)
 		} else {
 			mtu = rpwi_qp_mtu(&q->t);
 			room = rpwi_steer_room(
-				the_hca.steer, to, RPWI_TXB_PKTS, (size_t)RPWI_TXB_PKTS * mtu);
+				hca_here.steer, to, RPWI_TXB_PKTS, (size_t)RPWI_TXB_PKTS * mtu);
 			if (!room) {
-				the_hca.n.pace_stalls++;
+				hca_here.n.pace_stalls++;
 				rpwi_qp_tx_done(&q->t);
 				return false;
 			}
@@ -242,10 +249,10 @@ static bool tx_batch(struct dqp *q, bool hold_ack, uint64_t now_ns)
 	rpwi_qp_tx(&q->t, b, hold_ack, now_ns);
 	if (paced && b->npkt < room)
 		rpwi_steer_unused(
-			the_hca.steer, to, room - b->npkt, (size_t)(room - b->npkt) * mtu);
+			hca_here.steer, to, room - b->npkt, (size_t)(room - b->npkt) * mtu);
 	if (!b->npkt)
 		return false;
-	the_hca.n.tx_batches++;
+	hca_here.n.tx_batches++;
 	if (b->ack && b->ack < b->npkt && !ack_may_follow(q))
 		b->ack = 0;
 	unsigned sent = 0;
@@ -261,12 +268,13 @@ static bool tx_batch(struct dqp *q, bool hold_ack, uint64_t now_ns)
 void progress_qp_kick(struct dqp *q, bool hold_ack, uint64_t now_ns)
 {
 	rpwi_list_del(&q->tx_link);
-	/* What it may send now, but bounded: a QP with more goes to the end of the list, so that all get their turn. */
+	/* What it may send now, but bounded: a QP with more goes to the end of the list, so that
+	 * all get their turn. */
 	bool more = true;
 	for (int i = 0; i < 4 && more; i++)
 		more = tx_batch(q, hold_ack, now_ns);
 	if (more || rpwi_qp_tx_ready(&q->t, true, now_ns))
-		rpwi_list_add_tail(&the_hca.tx_list, &q->tx_link);
+		rpwi_list_add_tail(&hca_here.tx_list, &q->tx_link);
 	else if (q->peer && rpwi_qp_blocked(&q->t))
 		rpwi_list_add_tail(&q->peer->blocked, &q->tx_link);
 	if (hold_ack && rpwi_qp_ack_owed(&q->t))
@@ -283,20 +291,21 @@ void progress_qp_forget(struct dqp *q)
 	rpwi_list_del(&q->tx_link);
 	rpwi_list_del(&q->rx_link);
 	held_del(q);
-	rpwi_heap_del(&the_hca.timers, &q->timer);
+	rpwi_heap_del(&hca_here.timers, &q->timer);
 }
 
 void progress_flush_held(uint64_t now_ns)
 {
-	while (!rpwi_list_empty(&the_hca.held)) {
-		struct dqp *q = RPWI_CONTAINER_OF(the_hca.held.next, struct dqp, held_link);
+	while (!rpwi_list_empty(&hca_here.held)) {
+		struct dqp *q = RPWI_CONTAINER_OF(hca_here.held.next, struct dqp, held_link);
 		progress_qp_kick(q, false, now_ns);
 		held_del(q);
 	}
 }
 
-/* QPs that waited for the window of a peer, in turn, as far as it has room now. The first one that still finds too little keeps its place, and nobody behind it
- * is tried: with a thousand QPs in the list, to try them all at each ACK took longer than to send. */
+/* QPs that waited for the window of a peer, in turn, as far as it has room now. The first one that
+ * still finds too little keeps its place, and nobody behind it is tried: with a thousand QPs in the
+ * list, to try them all at each ACK took longer than to send. */
 static void tx_blocked(struct dpeer *p, uint64_t now_ns)
 {
 	struct rpwi_list *last = p->blocked.prev;
@@ -318,7 +327,7 @@ static void tx_blocked(struct dpeer *p, uint64_t now_ns)
 /* Those who waited for a window; then everyone who has something to send, once. */
 static void tx_run(uint64_t now_ns)
 {
-	struct hca *h = &the_hca;
+	struct hca *h = &hca_here;
 	for (struct rpwi_list *l = h->peers.next; l != &h->peers; l = l->next)
 		tx_blocked(RPWI_CONTAINER_OF(l, struct dpeer, link), now_ns);
 	struct rpwi_list *last = h->tx_list.prev;
@@ -335,16 +344,15 @@ static void tx_run(uint64_t now_ns)
 static void rx_segment(struct dport *port, struct rpwi_rx *rx, const uint8_t *seg, size_t len,
 	unsigned index, uint64_t now_ns)
 {
-	struct hca *h = &the_hca;
+	struct hca *h = &hca_here;
 	int32_t qpn = rpwi_pkt_peek_qpn(seg, len);
 	if (RPWI_UNLIKELY(qpn < 0)) {
 		h->n.decode_errors++;
 		return;
 	}
 	struct dqp *q = qp_lookup((uint32_t)qpn);
-	bool management =
-		qpn <=
-		RPWI_GSI_QPN; /* QPs 0 and 1 are every process's: what a packet says tells whose it is */
+	/* QPs 0 and 1 are every process's: what a packet says tells whose it is */
+	bool management = qpn <= RPWI_GSI_QPN;
 	if (RPWI_UNLIKELY(!q && port && !management && !rpwi_steer_owns(h->steer, (uint32_t)qpn))) {
 		h->n.handed_over++;
 		rpwi_port_hand_over(port->io, rx, seg, len, (uint32_t)qpn);
@@ -383,8 +391,9 @@ static void rx_segment(struct dport *port, struct rpwi_rx *rx, const uint8_t *se
 		rpwi_list_add_tail(&h->touched, &q->rx_link);
 }
 
-/* Does the batch end in an ACK that is to be taken first? It was sent before the requests (io/tx.c), and travels behind them. Not so an ACK behind other answers to the
- * same QP: their order says what is missing. */
+/* Does the batch end in an ACK that is to be taken first? It was sent before the requests
+ * (io/tx.c), and travels behind them. Not so an ACK behind other answers to the same QP: their
+ * order says what is missing. */
 static bool ack_leads(const struct rpwi_rx *rx, size_t seg_len, size_t last)
 {
 	const uint8_t *ack = rx->data + last;
@@ -402,7 +411,7 @@ static bool ack_leads(const struct rpwi_rx *rx, size_t seg_len, size_t last)
 
 static void rx_batch(struct dport *port, struct rpwi_rx *rx, uint64_t now_ns)
 {
-	the_hca.n.rx_batches++;
+	hca_here.n.rx_batches++;
 	size_t seg_len = rx->seg_len ? rx->seg_len : rx->len, end = rx->len;
 	unsigned index = 0;
 	if (end > seg_len) {
@@ -422,10 +431,11 @@ static void rx_batch(struct dport *port, struct rpwi_rx *rx, uint64_t now_ns)
 		rx_segment(port, rx, rx->data + at, RPWI_MIN(seg_len, end - at), index++, now_ns);
 }
 
-/* Whoever got packets answers now: responses, what the window lets go; plain ACKs wait for the next post or poll. */
+/* Whoever got packets answers now: responses, what the window lets go; plain ACKs wait for the next
+ * post or poll. */
 static void rx_answer(bool hold_ack, uint64_t now_ns)
 {
-	struct hca *h = &the_hca;
+	struct hca *h = &hca_here;
 	while (!rpwi_list_empty(&h->touched)) {
 		struct dqp *q = RPWI_CONTAINER_OF(h->touched.next, struct dqp, rx_link);
 		rpwi_list_del(&q->rx_link);
@@ -441,12 +451,14 @@ static unsigned rx_port(struct dport *p, bool hold_ack, uint64_t *now_ns)
 	while (n < RX_BATCHES_MAX && rpwi_port_recv(p->io, &rx) > 0) {
 		if (!n++ && !*now_ns)
 			*now_ns = rpwi_now_ns();
-		/* The ACK of a stream should not wait; that of what may be a request on its own rides with the answer. And after one datagram
-		 * of a lone request the socket is empty as a rule: looking again would cost as much as everything else here. Behind an ACK there may be the reply. */
+		/* The ACK of a stream should not wait; that of what may be a request on its own
+		 * rides with the answer. And after one datagram of a lone request the socket is
+		 * empty as a rule: looking again would cost as much as everything else here. Behind
+		 * an ACK there may be the reply. */
 		lone = rx.len < LONE_BYTES;
 		bool ack = lone && rpwi_pkt_is_ack(rx.data, rx.len);
 		if (!lone)
-			atomic_store_explicit(&the_hca.stream_ns, *now_ns, memory_order_relaxed);
+			atomic_store_explicit(&hca_here.stream_ns, *now_ns, memory_order_relaxed);
 		rx_batch(p, &rx, *now_ns);
 		rx_answer(true, *now_ns);
 		if (lone && !ack)
@@ -459,7 +471,8 @@ static unsigned rx_port(struct dport *p, bool hold_ack, uint64_t *now_ns)
 	return n;
 }
 
-/* Which descriptors are worth a receive: a bit for each port, and whether other processes may have sent something. */
+/* Which descriptors are worth a receive: a bit for each port, and whether other processes may have
+ * sent something. */
 struct ready {
 	uint64_t ports;
 	bool steer;
@@ -469,7 +482,7 @@ _Static_assert(DEV_PORTS_MAX <= 64, "a bit for each port");
 
 static bool progress(bool all_ports, bool hold_ack, struct ready ready)
 {
-	struct hca *h = &the_hca;
+	struct hca *h = &hca_here;
 	static unsigned round;
 	uint64_t now_ns = 0;
 	unsigned got = 0, open = 0;
@@ -487,7 +500,8 @@ static bool progress(bool all_ports, bool hold_ack, struct ready ready)
 		p->quiet = n ? 0 : p->quiet + 1;
 		got += n;
 	}
-	/* What others hand over: now and then, and at once while it keeps coming, for their queue is short. */
+	/* What others hand over: now and then, and at once while it keeps coming, for their queue
+	 * is short. */
 	static bool more_handed;
 	if ((all_ports && ready.steer) || more_handed || !(round % 64) || (h->steer && !open)) {
 		struct rpwi_rx rx;
@@ -522,7 +536,7 @@ bool progress_run(bool all_ports) { return progress(all_ports, true, all_ready);
 
 static uint64_t next_deadline(void)
 {
-	struct hca *h = &the_hca;
+	struct hca *h = &hca_here;
 	uint64_t at = rpwi_heap_deadline(&h->timers);
 	for (unsigned i = 0; i < h->nports; i++)
 		if (h->port[i].refs)
@@ -535,7 +549,7 @@ static uint64_t next_deadline(void)
 
 static unsigned fill_pollset(struct pollfd *fds)
 {
-	struct hca *h = &the_hca;
+	struct hca *h = &hca_here;
 	unsigned n = 0;
 	if (h->steer_fd >= 0)
 		fds[n++] = (struct pollfd){.fd = h->steer_fd, .events = POLLIN};
@@ -546,10 +560,11 @@ static unsigned fill_pollset(struct pollfd *fds)
 	return n;
 }
 
-/* What such a set says after poll. The lock is held again, and ports may have come and gone: those that the set does not have are read. */
+/* What such a set says after poll. The lock is held again, and ports may have come and gone: those
+ * that the set does not have are read. */
 static struct ready read_pollset(const struct pollfd *fds, unsigned n)
 {
-	struct hca *h = &the_hca;
+	struct hca *h = &hca_here;
 	struct ready r = all_ready;
 	for (unsigned k = 0; k < n; k++) {
 		if (fds[k].revents)
@@ -570,8 +585,8 @@ static struct timespec timeout_until(uint64_t at_ns, uint64_t max_ns)
 		.tv_sec = (time_t)(ns / RPWI_NS_PER_S), .tv_nsec = (long)(ns % RPWI_NS_PER_S)};
 }
 
-void service_wait_begin(void) { atomic_fetch_add(&the_hca.waiters, 1); }
-void service_wait_end(void) { atomic_fetch_sub(&the_hca.waiters, 1); }
+void service_wait_begin(void) { atomic_fetch_add(&hca_here.waiters, 1); }
+void service_wait_end(void) { atomic_fetch_sub(&hca_here.waiters, 1); }
 
 int progress_wait(int fd)
 {
@@ -595,15 +610,15 @@ int progress_wait(int fd)
 void service_wake(void)
 {
 	uint64_t one = 1;
-	if (the_hca.wake_fd >= 0 && the_hca.service_running &&
-		write(the_hca.wake_fd, &one, sizeof(one)) < 0 && errno != EAGAIN)
+	if (hca_here.wake_fd >= 0 && hca_here.service_running &&
+		write(hca_here.wake_fd, &one, sizeof(one)) < 0 && errno != EAGAIN)
 		rpwi_error("service thread: cannot wake it: %s", strerror(errno));
 }
 
 /* A tick of sleep while the program owns the sockets. True when it still does. */
 static bool tick(uint32_t *seen_polls)
 {
-	struct hca *h = &the_hca;
+	struct hca *h = &hca_here;
 	struct pollfd wake = {.fd = h->wake_fd, .events = POLLIN};
 	struct timespec ts = {.tv_nsec = TICK_NS};
 	ppoll(&wake, 1, &ts, NULL);
@@ -622,16 +637,17 @@ static bool tick(uint32_t *seen_polls)
 
 static bool program_owns(void)
 {
-	struct hca *h = &the_hca;
+	struct hca *h = &hca_here;
 	return atomic_load_explicit(&h->waiters, memory_order_relaxed) > 0 ||
 	       atomic_load_explicit(&h->empty_polls, memory_order_relaxed) >= SPIN_POLLS;
 }
 
 static void *service_main(void *arg)
 {
-	struct hca *h = &the_hca;
+	struct hca *h = &hca_here;
 	struct pollfd fds[DEV_PORTS_MAX + 3];
-	/* After poll only what it found is read, until that is empty; but now and then everything, for a stream may go on for long. */
+	/* After poll only what it found is read, until that is empty; but now and then everything,
+	 * for a stream may go on for long. */
 	struct ready ready = all_ready;
 	unsigned polled = 0 /* descriptors that poll has just looked at; 0: it has not */,
 		 rounds = 0;
@@ -645,8 +661,9 @@ static void *service_main(void *arg)
 				continue;
 			atomic_store_explicit(&h->empty_polls, 0, memory_order_relaxed);
 		}
-		/* Never queue for the lock: who has it makes progress or is about to, and would have to wake this thread at each unlock. Commands to the CM do not,
-		 * and are short. */
+		/* Never queue for the lock: who has it makes progress or is about to, and would
+		 * have to wake this thread at each unlock. Commands to the CM do not, and are
+		 * short. */
 		if (!rpwi_lock_try(RPWI_LOCK_HCA)) {
 			if (!atomic_load_explicit(&h->commands, memory_order_relaxed)) {
 				ready = all_ready;
@@ -657,7 +674,8 @@ static void *service_main(void *arg)
 			hca_lock();
 		}
 		if (atomic_load_explicit(&h->stop, memory_order_relaxed)) {
-			hca_unlock(); /* a tick may have taken the wake-up that was meant for poll */
+			/* a tick may have taken the wake-up that was meant for poll */
+			hca_unlock();
 			break;
 		}
 		if (polled)
@@ -665,8 +683,9 @@ static void *service_main(void *arg)
 		if (++rounds % ALL_ROUNDS == 0)
 			ready = all_ready;
 		polled = 0;
-		/* A program that polls memory answers soon: its reply takes the ACK along, and then the peer gets both where it polls. A program that has made
-		 * no call of late does not: its ACK goes at once. */
+		/* A program that polls memory answers soon: its reply takes the ACK along, and then
+		 * the peer gets both where it polls. A program that has made no call of late does
+		 * not: its ACK goes at once. */
 		uint32_t calls = atomic_load_explicit(&h->any_polls, memory_order_relaxed);
 		bool active = calls != last_calls;
 		last_calls = calls;
@@ -685,7 +704,8 @@ static void *service_main(void *arg)
 		hca_unlock();
 		if (!sleep)
 			continue;
-		/* In the middle of a stream the next batch is microseconds away, and to sleep and be woken takes longer than that. */
+		/* In the middle of a stream the next batch is microseconds away, and to sleep and
+		 * be woken takes longer than that. */
 		if (!held &&
 			rpwi_now_ns() - atomic_load_explicit(&h->stream_ns, memory_order_relaxed) <
 				STREAM_SPIN_NS) {
@@ -710,7 +730,7 @@ static void *service_main(void *arg)
 
 int service_start(void)
 {
-	struct hca *h = &the_hca;
+	struct hca *h = &hca_here;
 	sigset_t all, old;
 	/* The program's signals are not ours to take; faults of our own copies are. */
 	sigfillset(&all);
@@ -739,7 +759,7 @@ int service_start(void)
 /* The lock is held on entry and on return, but not while the thread ends. */
 void service_stop(void)
 {
-	struct hca *h = &the_hca;
+	struct hca *h = &hca_here;
 	if (!h->service_running)
 		return;
 	atomic_store(&h->stop, true);
@@ -750,10 +770,11 @@ void service_stop(void)
 	hca_lock();
 }
 
-/* A thread does not survive fork: it is started again by the next call on the data path. See place_leave_to_parent in hca.c for the sockets. */
+/* A thread does not survive fork: it is started again by the next call on the data path. See
+ * place_leave_to_parent in hca.c for the sockets. */
 void service_atfork_child(void)
 {
-	the_hca.service_running = false;
-	the_hca.waiters = the_hca.commands = 0;
-	the_hca.service_sleeps = false;
+	hca_here.service_running = false;
+	hca_here.waiters = hca_here.commands = 0;
+	hca_here.service_sleeps = false;
 }

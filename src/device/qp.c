@@ -1,17 +1,20 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* qp.c - queue pairs of the device: QPNs, attributes, posting, and the ibv_wr_* calls; the transport itself is rc/. */
+/* qp.c - queue pairs of the device: QPNs, attributes, posting, and the ibv_wr_* calls; the
+ * transport itself is rc/. */
 #include <errno.h>
 #include <stdlib.h>
 
 #include "device/hca.h"
 #include "explain/verbs.h"
 
-/* ---- QPNs: slot << 12 | index. The first index is drawn and freed numbers are used again as late as possible: a late packet of an old peer finds nobody, and a peer that
- * still remembers the QPs of a process that has ended (TIMEWAIT, IB 12.9.8.3.1) does not take those of a new process in the same slot for them ---- */
+/* ---- QPNs: slot << 12 | index. The first index is drawn and freed numbers are used again as late
+ * as possible: a late packet of an old peer finds nobody, and a peer that still remembers the QPs
+ * of a process that has ended (TIMEWAIT, IB 12.9.8.3.1) does not take those of a new process in the
+ * same slot for them ---- */
 
 struct dqp *qp_lookup(uint32_t qpn)
 {
-	struct hca *h = &the_hca;
+	struct hca *h = &hca_here;
 	uint32_t slot = qpn >> RPWI_SLOT_SHIFT;
 	for (unsigned i = 0; i < h->nslots; i++)
 		if (h->slots[i] == slot)
@@ -19,12 +22,13 @@ struct dqp *qp_lookup(uint32_t qpn)
 	return NULL;
 }
 
-/* Not the very next one: a QPN does not tell the one after it; and a number that was given back is not given again for hundreds of others. */
+/* Not the very next one: a QPN does not tell the one after it; and a number that was given back is
+ * not given again for hundreds of others. */
 enum { QPN_STEP_MAX = 16 };
 
 static int qpn_alloc(struct dqp *q, uint32_t *qpn)
 {
-	struct hca *h = &the_hca;
+	struct hca *h = &hca_here;
 	for (;;) {
 		uint32_t total = h->nslots * RPWI_SLOT_QPNS;
 		for (uint32_t n = 0; n < total; n++) {
@@ -52,7 +56,7 @@ static int qpn_alloc(struct dqp *q, uint32_t *qpn)
 
 static void qpn_free(uint32_t qpn)
 {
-	struct hca *h = &the_hca;
+	struct hca *h = &hca_here;
 	for (unsigned i = 0; i < h->nslots; i++)
 		if (h->slots[i] == qpn >> RPWI_SLOT_SHIFT && h->qps[i])
 			h->qps[i][qpn & (RPWI_SLOT_QPNS - 1)] = NULL;
@@ -136,7 +140,8 @@ static int qp_sized(struct dqp *q, struct ibv_qp_init_attr_ex *a)
 	q->sq_sig_all = a->sq_sig_all;
 	if (a->srq)
 		a->cap.max_recv_wr = a->cap.max_recv_sge = 0;
-	/* Where SGEs fit inline data does too, asked for or not: programs (rdma_xclient) count on what hardware gives them. */
+	/* Where SGEs fit inline data does too, asked for or not: programs (rdma_xclient) count on
+	 * what hardware gives them. */
 	a->cap.max_inline_data = RPWI_MAX(a->cap.max_inline_data,
 		RPWI_MIN(a->cap.max_send_sge * (uint32_t)sizeof(struct ibv_sge),
 			(uint32_t)RPWI_INLINE_MAX));
@@ -364,7 +369,7 @@ int rpwi_dev_modify_qp(struct ibv_qp *ibv, struct ibv_qp_attr *attr, int mask)
 			mtu_bytes(dev_mtu(q->ctx->dev)), q->ctx->dev->net.ifname);
 		rc = -EINVAL;
 	} else if (mask & IBV_QP_AV) {
-		rc = av_resolve(q->ctx, &attr->ah_attr,
+		rc = ah_resolve(q->ctx, &attr->ah_attr,
 			mtu_bytes(mask & IBV_QP_PATH_MTU ? attr->path_mtu : q->t.attr.path_mtu),
 			&av, &port, &peer);
 	} else if ((mask & IBV_QP_STATE) && attr->qp_state == IBV_QPS_RTR &&
@@ -385,7 +390,8 @@ int rpwi_dev_modify_qp(struct ibv_qp *ibv, struct ibv_qp_attr *attr, int mask)
 		peer_put(peer);
 	} else {
 		if (port) {
-			/* The old one, if any, stays until the new one is there: the same port is not opened twice. */
+			/* The old one, if any, stays until the new one is there: the same port is
+			 * not opened twice. */
 			ports_drop(q);
 			q->ports[q->nports++] = port;
 			rpwi_list_del(&q->tx_link);
@@ -456,7 +462,7 @@ int dev_post_send(struct ibv_qp *ibv, struct ibv_send_wr *wr, struct ibv_send_wr
 	/* At once; an ACK that is owed goes along. A QP that waits for the window needs no try. */
 	if (!rpwi_qp_blocked(&q->t) || rpwi_qp_ack_owed(&q->t) || rpwi_list_empty(&q->tx_link))
 		progress_qp_kick(q, false, rpwi_now_ns());
-	if (!rpwi_list_empty(&the_hca.held))
+	if (!rpwi_list_empty(&hca_here.held))
 		progress_flush_held(rpwi_now_ns());
 	hca_unlock();
 	return -rc;
@@ -501,7 +507,8 @@ int dev_bind_mw(struct ibv_qp *ibv, struct ibv_mw *mw, struct ibv_mw_bind *bind)
 	return rc;
 }
 
-/* ---- the ibv_wr_* calls: a list is built between wr_start and wr_complete, then posted as one ---- */
+/* ---- the ibv_wr_* calls: a list is built between wr_start and wr_complete, then posted as one
+ * ---- */
 
 enum { BUILD_WRS = 256, BUILD_INLINE = 64 * 1024 };
 struct wr_build {
@@ -545,7 +552,9 @@ static void wr_start(struct ibv_qp_ex *ex)
 	rpwi_unlock(RPWI_LOCK_BUILDS);
 	if (!b)
 		b = malloc(sizeof(*b));
-	assert(b); /* wr_start cannot fail (its man page): the pool got one for each QP that builds at a time, or memory is gone */
+	/* wr_start cannot fail (its man page): the pool got one for each QP that builds at a time,
+	 * or memory is gone */
+	assert(b);
 	q->build = b;
 	b->next = NULL;
 	b->n = b->nsge = 0;
@@ -734,7 +743,8 @@ struct ibv_qp_ex *rpwi_dev_qp_to_qp_ex(struct ibv_qp *ibv)
 	return q->has_wr_ops ? &q->ex : NULL;
 }
 
-/* Multicast over RoCEv2 needs IGMP and a group of sockets of its own; nothing asked for it yet: programs get the error of a device without it (max_mcast_grp is 0). */
+/* Multicast over RoCEv2 needs IGMP and a group of sockets of its own; nothing asked for it yet:
+ * programs get the error of a device without it (max_mcast_grp is 0). */
 int rpwi_dev_attach_mcast(struct ibv_qp *qp, const union ibv_gid *gid, uint16_t lid)
 {
 	return EOPNOTSUPP;

@@ -43,8 +43,9 @@ int rpwi_dev_query_device(struct ibv_context *c, struct ibv_device_attr *a)
 	a->max_qp_rd_atom = RPWI_RD_ATOMIC_MAX;
 	a->max_qp_init_rd_atom = RPWI_RD_ATOMIC_MAX;
 	a->max_res_rd_atom = RPWI_RD_ATOMIC_MAX * 1024;
-	a->atomic_cap =
-		IBV_ATOMIC_HCA; /* the program's own atomics are as atomic, but UCX takes no other word, and rxe says this one */
+	/* the program's own atomics are as atomic, but UCX takes no other word, and rxe says this
+	 * one */
+	a->atomic_cap = IBV_ATOMIC_HCA;
 	a->max_mw = DEV_MR_MAX;
 	a->max_ah = 1 << 20;
 	a->max_srq = 65536;
@@ -67,8 +68,8 @@ int dev_query_device_ex(struct ibv_context *c, const struct ibv_query_device_ex_
 	rpwi_dev_query_device(c, &a->orig_attr);
 	if (size >= offsetof(struct ibv_device_attr_ex, device_cap_flags_ex)) {
 		a->completion_timestamp_mask = UINT64_MAX;
-		a->hca_core_clock =
-			1000000; /* kHz: completion time stamps are CLOCK_MONOTONIC ns */
+		/* kHz: completion time stamps are CLOCK_MONOTONIC ns */
+		a->hca_core_clock = 1000000;
 	}
 	if (size >= sizeof(*a))
 		a->phys_port_cnt_ex = 1;
@@ -86,7 +87,8 @@ int dev_query_rt_values(struct ibv_context *c, struct ibv_values_ex *v)
 	return want & ~(uint32_t)IBV_VALUES_MASK_RAW_CLOCK ? EINVAL : 0;
 }
 
-/* Width and speed whose product comes nearest to the interface's speed from below (IB port attributes know no others). */
+/* Width and speed whose product comes nearest to the interface's speed from below (IB port
+ * attributes know no others). */
 static void port_speed(uint32_t mbps, struct ibv_port_attr *a)
 {
 	static const struct {

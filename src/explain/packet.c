@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* packet.c - see packet.h. Reads what was checked or made here; nothing depends on what it finds. */
+/* packet.c - see packet.h. Reads what was checked or made here; nothing depends on what it
+ * finds. */
 #include "explain/packet.h"
 
 #include "wire/mad.h"
@@ -8,7 +9,8 @@
 
 enum { FLOWS = 64, TEXT_LEN = 200 };
 
-/* The highest PSN sent as a request towards each QP: what is not above it is sent again. Only for the words; under the lock over io. */
+/* The highest PSN sent as a request towards each QP: what is not above it is sent again. Only for
+ * the words; under the lock over io. */
 static struct flow_psn {
 	struct rpwi_addr dst;
 	uint32_t dqpn, psn;
@@ -23,7 +25,8 @@ static bool sent_before(const struct rpwi_flow *f, const struct rpwi_pkt *p)
 		return false;
 	}
 	int32_t ahead = rpwi_psn_diff(p->psn, s->psn);
-	/* A READ takes a PSN for each packet of its answer, so what follows it is far ahead; a QP that begins anew is anywhere. */
+	/* A READ takes a PSN for each packet of its answer, so what follows it is far ahead; a QP
+	 * that begins anew is anywhere. */
 	if (ahead > 0 || ahead < -(1 << 20)) {
 		s->psn = p->psn;
 		return false;

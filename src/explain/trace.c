@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* trace.c - see trace.h. Owns the columns, the folding of what repeats, and the summary; knows no packet and no QP but by what it is told. */
+/* trace.c - see trace.h. Owns the columns, the folding of what repeats, and the summary; knows no
+ * packet and no QP but by what it is told. */
 #include "explain/trace.h"
 
 #include "explain/words.h"
@@ -31,8 +32,8 @@ enum {
 	TIME_WIDTH = 11,
 	WIDTH_DEFAULT = 132,
 	WIDTH_MIN = 72,
-	WIDTH_COLUMNS =
-		100, /* below, there is no room for columns: states and the wire are indented instead */
+	/* below, there is no room for columns: states and the wire are indented instead */
+	WIDTH_COLUMNS = 100,
 	WIDTH_BEST = 120,
 	INDENT = 3,
 	WORDS_A_LINE = 2,
@@ -91,7 +92,8 @@ static struct account {
 
 /* ---- writing ---- */
 
-/* The drop-in answers write(2) of its own descriptors: its hook must not be met from here, with locks held. */
+/* The drop-in answers write(2) of its own descriptors: its hook must not be met from here, with
+ * locks held. */
 static void put(const char *text, size_t len)
 {
 	while (acc.fd >= 0 && len) {
@@ -123,7 +125,8 @@ static void add(struct line *l, const char *fmt, ...)
 		l->len = RPWI_MIN(l->len + (size_t)n, sizeof(l->text) - 1);
 }
 
-/* Bytes of the UTF-8 character at s, and the columns it takes: ours are ASCII (1) and Chinese (2). */
+/* Bytes of the UTF-8 character at s, and the columns it takes: ours are ASCII (1) and Chinese
+ * (2). */
 static size_t char_len(const char *s, unsigned *cells)
 {
 	unsigned char c = (unsigned char)s[0];
@@ -155,9 +158,8 @@ static size_t fit(const char *s, unsigned width)
 			return blank ? blank : at ? at : n;
 		if (s[at] == ' ' && at)
 			blank = at;
-		if (cells == 2 &&
-			!is_closing(s + at +
-				    n)) /* between Chinese characters a line may end anywhere */
+		/* between Chinese characters a line may end anywhere */
+		if (cells == 2 && !is_closing(s + at + n))
 			blank = at + n;
 		used += cells;
 		at += n;
@@ -228,8 +230,8 @@ static void open_output(void)
 	char name[sizeof(acc.name) + 16];
 	size_t n = 0;
 	if (!strcmp(acc.name, "-")) {
-		acc.fd = fcntl(STDERR_FILENO, F_DUPFD_CLOEXEC,
-			3); /* a program may close its standard error before the end */
+		/* a program may close its standard error before the end */
+		acc.fd = fcntl(STDERR_FILENO, F_DUPFD_CLOEXEC, 3);
 		return;
 	}
 	for (const char *s = acc.name; *s && n + 16 < sizeof(name); s++) {
@@ -250,7 +252,8 @@ static void open_output(void)
 
 static void summary(void);
 
-/* A server is ended by a signal as a rule: its summary must not be lost with it. The lock is only tried: its holder may be the thread that was interrupted. */
+/* A server is ended by a signal as a rule: its summary must not be lost with it. The lock is only
+ * tried: its holder may be the thread that was interrupted. */
 static void on_end_signal(int signo)
 {
 	if (rpwi_lock_try(RPWI_LOCK_EXPLAIN)) {
@@ -477,7 +480,8 @@ static void tell_vain(void)
 	put_in_column("", COL_PROGRAM, acc.colours ? "\033[2m" : "", text, 4);
 }
 
-/* A state changed, or rdma_cm said something: a new chapter, in which the first lines of each shape are shown again. */
+/* A state changed, or rdma_cm said something: a new chapter, in which the first lines of each shape
+ * are shown again. */
 static void new_chapter(void)
 {
 	for (unsigned i = 0; i < SHAPES; i++)
@@ -666,10 +670,8 @@ static bool sends_cut_off(const struct qp_facts *f)
 static bool rnr(const struct qp_facts *f) { return count(f, RPWI_FACT_RNR_SEEN); }
 static bool resent(const struct qp_facts *f) { return count(f, RPWI_FACT_RETRANSMITTED); }
 static bool rejected(const struct qp_facts *f) { return count(f, RPWI_FACT_REJECTED); }
-static bool no_listener(const struct qp_facts *f)
-{
-	return count(f, RPWI_FACT_REJECTED) == 8;
-} /* REJ reason 8: invalid service ID (IB 12.6.7.2) */
+/* REJ reason 8: invalid service ID (IB 12.6.7.2) */
+static bool no_listener(const struct qp_facts *f) { return count(f, RPWI_FACT_REJECTED) == 8; }
 static bool unreachable(const struct qp_facts *f) { return count(f, RPWI_FACT_UNREACHABLE); }
 static bool still_waiting(const struct qp_facts *f)
 {

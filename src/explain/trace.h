@@ -1,13 +1,18 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* trace.h - a step-by-step account of what a program does, for people (`ropeway run --explain`, ROPEWAY_EXPLAIN=file or "-" for standard error; a %p in it is the pid).
+/* trace.h - a step-by-step account of what a program does, for people (`ropeway run --explain`,
+ * ROPEWAY_EXPLAIN=file or "-" for standard error; a %p in it is the pid).
  *
- * One line an event, in columns: time | what the program calls | states | the wire; on a narrow terminal each of these is indented further instead. The first time that a
- * concept appears (RTR, REQ, rkey, RNR...) a sentence explains it. What happens again and again is folded: the first few lines of a shape (the text without its numbers)
- * are shown, then they are counted, and the count is told before the next line of another shape. At the end of the program stands a summary with diagnoses, from the facts
- * that callers reported.
+ * One line an event, in columns: time | what the program calls | states | the wire; on a narrow
+ * terminal each of these is indented further instead. The first time that a concept appears (RTR,
+ * REQ, rkey, RNR...) a sentence explains it. What happens again and again is folded: the first few
+ * lines of a shape (the text without its numbers) are shown, then they are counted, and the count
+ * is told before the next line of another shape. At the end of the program stands a summary with
+ * diagnoses, from the facts that callers reported.
  *
- * Threads: any, with any lock held: inside is one lock, under which nothing is called but write(2). Nothing here may be called from a signal handler. While it is off, each
- * hook costs one branch. Text is ASCII (English) or, where the locale of messages is Chinese, has sentences in Chinese (UTF-8).
+ * Threads: any, with any lock held: inside is one lock, under which nothing is called but write(2).
+ * Nothing here may be called from a signal handler. While it is off, each hook costs one branch.
+ * Text is ASCII (English) or, where the locale of messages is Chinese, has sentences in Chinese
+ * (UTF-8).
  */
 #ifndef ROPEWAY_EXPLAIN_TRACE_H
 #define ROPEWAY_EXPLAIN_TRACE_H
@@ -30,7 +35,8 @@ enum rpwi_explain_kind {
 	RPWI_EXPLAIN_KINDS,
 };
 
-/* Reads the environment; idempotent. The file is made when the first line is written, so programs that use no device leave none. */
+/* Reads the environment; idempotent. The file is made when the first line is written, so programs
+ * that use no device leave none. */
 void rpwi_explain_init(void);
 
 void rpwi_explain_write(enum rpwi_explain_kind kind, const char *fmt, ...)
@@ -41,10 +47,12 @@ void rpwi_explain_write(enum rpwi_explain_kind kind, const char *fmt, ...)
 			rpwi_explain_write(kind, __VA_ARGS__); \
 	} while (0)
 
-/* A poll that found nothing: only counted ("ibv_poll_cq 12,345 times in vain"). No lock is taken. */
+/* A poll that found nothing: only counted ("ibv_poll_cq 12,345 times in vain"). No lock is
+ * taken. */
 void rpwi_explain_poll_in_vain(void);
 
-/* What the summary and its diagnoses are made of; `qpn` 0 where it is of no QP, n 0 as good as 1. Counted even where the line of the event is folded. */
+/* What the summary and its diagnoses are made of; `qpn` 0 where it is of no QP, n 0 as good as 1.
+ * Counted even where the line of the event is folded. */
 enum rpwi_explain_fact {
 	RPWI_FACT_SEND_POSTED, /* sends, writes, reads, atomics; n of them */
 	RPWI_FACT_RECV_POSTED,
@@ -52,11 +60,14 @@ enum rpwi_explain_fact {
 	RPWI_FACT_RECV_DONE,    /* likewise; */
 	RPWI_FACT_SEND_FLUSHED, /* completed with IBV_WC_WR_FLUSH_ERR */
 	RPWI_FACT_RECV_FLUSHED, /* likewise */
-	RPWI_FACT_FAILED, /* completed with another error: n is the enum ibv_wc_status. The first one of a QP is kept */
+	/* completed with another error: n is the enum ibv_wc_status. The first one of a QP is
+	 * kept */
+	RPWI_FACT_FAILED,
 	RPWI_FACT_CONNECTING,  /* REQ sent: this side is the active one */
 	RPWI_FACT_ACCEPTING,   /* REP sent: this side is the passive one */
 	RPWI_FACT_ESTABLISHED, /* the connection that the QP serves is up */
-	RPWI_FACT_DISCONNECT, /* the program asked for it (rdma_disconnect, also by destroying the id) */
+	/* the program asked for it (rdma_disconnect, also by destroying the id) */
+	RPWI_FACT_DISCONNECT,
 	RPWI_FACT_DISCONNECTED,  /* the peer asked for it (DREQ) */
 	RPWI_FACT_PEER_GONE,     /* the peer's process ended without a word */
 	RPWI_FACT_REJECTED,      /* the peer refused: n is the reason of REJ */

@@ -157,7 +157,9 @@ static struct {
 	uint32_t qpn;
 	enum ibv_qp_state state;
 	uint64_t retransmits;
-} seen[SEEN]; /* by the low bits of the QPN: where two QPs meet, only words are lost. Under RPWI_LOCK_HCA */
+	/* by the low bits of the QPN: where two QPs meet, only words are lost. Under
+	 * RPWI_LOCK_HCA */
+} seen[SEEN];
 
 static void remember(const struct rpwi_qp *q)
 {

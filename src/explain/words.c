@@ -1,8 +1,10 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* words.c - the sentences of the account: one for each concept, the first time that it appears. Facts only; trace.c decides when. */
+/* words.c - the sentences of the account: one for each concept, the first time that it appears.
+ * Facts only; trace.c decides when. */
 #include "explain/words.h"
 
-/* In the order in which they are looked for: at most two are told after one line. A word is found where no letter, digit or underscore stands beside it. */
+/* In the order in which they are looked for: at most two are told after one line. A word is found
+ * where no letter, digit or underscore stands beside it. */
 const struct rpwi_explain_word rpwi_explain_words[] = {
 	{"ibv_alloc_pd",
 		"a protection domain (PD) groups QPs and memory regions: a QP can use only the "

@@ -1,11 +1,15 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* claim.c - the services that this process has claimed: each a name at which we listen (line.c), to whose listener others of our user hand over the requests that land at them. Two users may have the
- * same service each: what lands at one user's port is that user's.
+/* claim.c - the services that this process has claimed: each a name at which we listen (line.c), to
+ * whose listener others of our user hand over the requests that land at them. Two users may have
+ * the same service each: what lands at one user's port is that user's.
  *
- * A claim on all addresses and one on a single address exclude each other. Each has a name of its own, so the kernel cannot see to it: whoever claims listens first, then looks for the other kind, and
- * gives way. Two who do so at the same moment may both give way; never do both stay. All who look are of one user and run this code; what strangers bind is not looked at.
+ * A claim on all addresses and one on a single address exclude each other. Each has a name of its
+ * own, so the kernel cannot see to it: whoever claims listens first, then looks for the other kind,
+ * and gives way. Two who do so at the same moment may both give way; never do both stay. All who
+ * look are of one user and run this code; what strangers bind is not looked at.
  *
- * A process that shares its port with strangers (ROPEWAY_SHARE_PORT) claims a second name, which is one for all users who do.
+ * A process that shares its port with strangers (ROPEWAY_SHARE_PORT) claims a second name, which is
+ * one for all users who do.
  */
 #include "io/io_priv.h"
 
@@ -54,8 +58,9 @@ static bool is_held(const char *name, bool by_us)
 	return who.us || !by_us;
 }
 
-/* Is the service claimed on some single address? Nobody keeps a list of names but the kernel: "... flags type state inode @name", flags 10000 for a listener. Of all these, the owner is
- * asked for; no more of them than a user of this host can need. */
+/* Is the service claimed on some single address? Nobody keeps a list of names but the kernel: "...
+ * flags type state inode @name", flags 10000 for a listener. Of all these, the owner is asked for;
+ * no more of them than a user of this host can need. */
 static bool claimed_on_one(const struct io_dest *all)
 {
 	char line[512], name[IO_NAME_MAX];
@@ -100,7 +105,8 @@ static int room_for_one(struct rpwi_claims *c)
 	return 0;
 }
 
-/* One name of a claim, or -EADDRINUSE, -EADDRNOTAVAIL (as the kernel calls it when the other kind is claimed), or another -errno. */
+/* One name of a claim, or -EADDRINUSE, -EADDRNOTAVAIL (as the kernel calls it when the other kind
+ * is claimed), or another -errno. */
 static int take_name(struct rpwi_claims *c, const struct io_dest *name, struct io_line **out)
 {
 	struct io_who who;

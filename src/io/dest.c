@@ -1,8 +1,11 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* dest.c - the abstract Unix names by which ropeway processes of one network namespace find each other: that of a slot, of a claimed service, of a lock. The kernel frees a name when the last
- * descriptor goes (unix(7)): nothing of a killed process is left to be cleaned up, and no mount namespace or environment variable hides a name from anyone in the network namespace.
+/* dest.c - the abstract Unix names by which ropeway processes of one network namespace find each
+ * other: that of a slot, of a claimed service, of a lock. The kernel frees a name when the last
+ * descriptor goes (unix(7)): nothing of a killed process is left to be cleaned up, and no mount
+ * namespace or environment variable hides a name from anyone in the network namespace.
  *
- * A name proves nothing: anyone may bind any of them. So behind each is a listener, whoever connects asks the kernel whose it is (who.c), and what is said goes over that connection. A
+ * A name proves nothing: anyone may bind any of them. So behind each is a listener, whoever
+ * connects asks the kernel whose it is (who.c), and what is said goes over that connection. A
  * stranger who takes a name denies it to us; he gets nothing.
  */
 #include "io/io_priv.h"
@@ -12,10 +15,8 @@
 #include <sys/un.h>
 #include <unistd.h>
 
-enum {
-	SNDBUF_BYTES = 8 << 20,
-	BACKLOG = 4096
-}; /* what a process has not read is charged to its sender */
+/* what a process has not read is charged to its sender */
+enum { SNDBUF_BYTES = 8 << 20, BACKLOG = 4096 };
 
 bool rpwi_dest_eq(const struct io_dest *a, const struct io_dest *b)
 {
@@ -25,8 +26,9 @@ bool rpwi_dest_eq(const struct io_dest *a, const struct io_dest *b)
 			       rpwi_addr_eq(&a->addr, &b->addr) && a->addr.scope == b->addr.scope));
 }
 
-/* Slots are numbered for all users of the network namespace, whatever numbers a user namespace gives to them: two processes of one port group never have the same. Services are each user's own, but those of
- * users who share. */
+/* Slots are numbered for all users of the network namespace, whatever numbers a user namespace
+ * gives to them: two processes of one port group never have the same. Services are each user's own,
+ * but those of users who share. */
 const char *rpwi_dest_name(const struct io_dest *d, char name[IO_NAME_MAX])
 {
 	char text[IO_ADDR_TEXT] = "*", scope[16] = "", whose[16] = "shared";
@@ -85,10 +87,9 @@ int rpwi_name_connect(const char *name, struct io_who *who)
 	if (fd < 0)
 		return fd;
 	int rc = connect(fd, (struct sockaddr *)&un, len) ? -errno : rpwi_who_of(fd, who);
+	/* the kernel does not say (before Linux 5.3): one of ours that is slow */
 	if (rc == -EAGAIN && rpwi_who_listens(name, who))
-		*who = (struct io_who){.uid = rpwi_who_uid(),
-			.pid = -1,
-			.us = true}; /* the kernel does not say (before Linux 5.3): one of ours that is slow */
+		*who = (struct io_who){.uid = rpwi_who_uid(), .pid = -1, .us = true};
 	if (rc) {
 		close(fd);
 		return rc;

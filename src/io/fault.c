@@ -1,9 +1,11 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* fault.c - fault injection: decides what is to happen to each packet, reproducibly. Sends nothing, drops nothing itself.
+/* fault.c - fault injection: decides what is to happen to each packet, reproducibly. Sends nothing,
+ * drops nothing itself.
  *
- * The n-th verdict is a function of the seed, the settings and n (and, for the bit to flip, of the packet's length), so a run with the same
- * packets meets the same harm. Each kind draws its own number for every packet: turning one kind on moves none of the others.
- * Not locked: one caller at a time.
+ * The n-th verdict is a function of the seed, the settings and n (and, for the bit to flip, of the
+ * packet's length), so a run with the same packets meets the same harm. Each kind draws its own
+ * number for every packet: turning one kind on moves none of the others. Not locked: one caller at
+ * a time.
  */
 #include "io/io.h"
 

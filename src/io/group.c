@@ -1,12 +1,18 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* group.c - the SO_REUSEPORT group of one address: which member is at which place, and the classic BPF program that picks the member by the slot of a packet's QPN
- * (of a CM message: of the communication ID that it is for).
+/* group.c - the SO_REUSEPORT group of one address: which member is at which place, and the classic
+ * BPF program that picks the member by the slot of a packet's QPN (of a CM message: of the
+ * communication ID that it is for).
  *
- * The kernel tells nobody his place, and moves the last member into the hole when one leaves. So places are learned: a probe packet carries a place, the program has a rule
- * that sends probes where they say, and whoever receives one tells the prober his slots over the Unix sockets. One process at a time does this, under a lock
- * that is a name (dest.c), so that it goes with its holder; where a stranger has taken it, or its holder is stopped, we do without: two who probe at once only do it twice. A member that is stopped does not answer: its slots are left to the kernel's hash, and to handing over.
+ * The kernel tells nobody his place, and moves the last member into the hole when one leaves. So
+ * places are learned: a probe packet carries a place, the program has a rule that sends probes
+ * where they say, and whoever receives one tells the prober his slots over the Unix sockets. One
+ * process at a time does this, under a lock that is a name (dest.c), so that it goes with its
+ * holder; where a stranger has taken it, or its holder is stopped, we do without: two who probe at
+ * once only do it twice. A member that is stopped does not answer: its slots are left to the
+ * kernel's hash, and to handing over.
  *
- * When: after joining, after claiming a slot, and when packets keep landing at the wrong member. Nothing depends on the program but speed.
+ * When: after joining, after claiming a slot, and when packets keep landing at the wrong member.
+ * Nothing depends on the program but speed.
  */
 #include "io/io_priv.h"
 #include "wire/mad.h"
@@ -19,8 +25,8 @@
 
 enum {
 	PLACES_MAX = 512, /* more members than this are left to the hash */
-	ENTRIES_MAX =
-		1024, /* slot -> place; two instructions each, of the 4096 that a program may have */
+	/* slot -> place; two instructions each, of the 4096 that a program may have */
+	ENTRIES_MAX = 1024,
 	PROBE_NS = 100000000, /* how long answers are awaited */
 	LOCKED_RETRY_NS = 30000000,
 	LOCK_REFUSED_MAX = 40, /* 1.2 s of retries */
@@ -32,7 +38,8 @@ enum {
 };
 static const uint64_t PAUSE_MAX_NS = 5 * RPWI_NS_PER_S;
 
-/* Looks like a BTH as far as the QPN, whose slot no QP has. The program reads the place at PROBE_PLACE. */
+/* Looks like a BTH as far as the QPN, whose slot no QP has. The program reads the place at
+ * PROBE_PLACE. */
 enum { PROBE_PLACE = 12, PROBE_MAGIC = 16, PROBE_COOKIE = 24, PROBE_SLOT = 32, PROBE_LEN = 34 };
 static const uint64_t probe_magic = 0x726f70657761793full;
 
@@ -107,7 +114,8 @@ static bool lock(struct rpwi_group *g)
 		int fd = rpwi_name_connect(name, &who);
 		if (fd >= 0)
 			close(fd);
-		/* One of ours, who may be stopped; or somebody who does not say whose he is, because he has just ended or begun. A stranger is not waited for at all. */
+		/* One of ours, who may be stopped; or somebody who does not say whose he is,
+		 * because he has just ended or begun. A stranger is not waited for at all. */
 		bool ours = fd >= 0 && who.us;
 		g->lock_refused += ours ? 1 : LOCK_REFUSED_MAX / 4;
 		if ((ours || fd < 0) && g->lock_refused < LOCK_REFUSED_MAX) {
@@ -133,8 +141,10 @@ enum {
 	NO_PLACE = -1, /* the kernel takes its hash */
 };
 
-/* A is the slot of the packet's QPN, or, for QP 1, that of the receiver's communication ID; then comes what picks the place by A. A request has no such ID: it goes to any
- * member, which knows whose service it names; but if a member did not answer and so may be stopped, to one that lives: us. */
+/* A is the slot of the packet's QPN, or, for QP 1, that of the receiver's communication ID; then
+ * comes what picks the place by A. A request has no such ID: it goes to any member, which knows
+ * whose service it names; but if a member did not answer and so may be stopped, to one that lives:
+ * us. */
 enum { REQUEST_RET = 6 };
 static const struct sock_filter find_slot[] = {
 	BPF_STMT(BPF_LD | BPF_W | BPF_ABS, 4), /* the UDP payload begins at 0: reserved, QPN */
@@ -169,8 +179,8 @@ static uint32_t place_of_requests(const struct rpwi_group *g)
 
 static void install(struct rpwi_group *g)
 {
-	static struct sock_filter code[RPWI_ARRAY_LEN(find_slot) + 1 +
-				       2 * ENTRIES_MAX]; /* built under the caller's lock */
+	/* built under the caller's lock */
+	static struct sock_filter code[RPWI_ARRAY_LEN(find_slot) + 1 + 2 * ENTRIES_MAX];
 	unsigned n = RPWI_ARRAY_LEN(find_slot);
 	memcpy(code, find_slot, sizeof(find_slot));
 	code[REQUEST_RET].k = place_of_requests(g);
@@ -356,14 +366,16 @@ void rpwi_group_wrong_member(struct rpwi_group *g, unsigned pkts)
 	g->wrong += pkts;
 	if (g->wrong < WRONG_PKTS)
 		return;
-	/* What renewing does not mend (another user's slots, mixed GRO batches) must not make us renew all the time. */
+	/* What renewing does not mend (another user's slots, mixed GRO batches) must not make us
+	 * renew all the time. */
 	bool helped = now - g->last_ns > CALM_NS + g->pause_ns;
 	g->pause_ns = helped ? PAUSE_MIN_NS : RPWI_MIN(g->pause_ns * 2, PAUSE_MAX_NS);
 	g->due_ns = RPWI_MAX(now, g->last_ns + (helped ? 0 : g->pause_ns));
 }
 
-/* When a member leaves, the last one gets its place, and what goes to a wrong member is noticed there; but not by one that is stopped, and then it is lost.
- * So everyone looks now and then whether somebody left: the first to do so puts it right. */
+/* When a member leaves, the last one gets its place, and what goes to a wrong member is noticed
+ * there; but not by one that is stopped, and then it is lost. So everyone looks now and then
+ * whether somebody left: the first to do so puts it right. */
 static void look_who_left(struct rpwi_group *g, uint64_t now_ns)
 {
 	struct io_holder h;

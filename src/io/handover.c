@@ -1,12 +1,16 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* handover.c - packets that landed at a process that does not own their QPN: on their way out to their owner, and on their way in.
+/* handover.c - packets that landed at a process that does not own their QPN: on their way out to
+ * their owner, and on their way in.
  *
- * A message carries records, each a run of segments of one flow. What the owner's socket has no room for waits here, bounded, gathered into large messages: the queue of a
- * Unix datagram socket counts messages (net.unix.max_dgram_qlen, 10 by default), not bytes.
+ * A message carries records, each a run of segments of one flow. What the owner's socket has no
+ * room for waits here, bounded, gathered into large messages: the queue of a Unix datagram socket
+ * counts messages (net.unix.max_dgram_qlen, 10 by default), not bytes.
  *
- * Trust. A handed-over packet names its own source address, which the kernel vouches for of one that comes by UDP. So it is taken only
+ * Trust. A handed-over packet names its own source address, which the kernel vouches for of one
+ * that comes by UDP. So it is taken only
  *   - over a connection from our own user (who.c), and
- *   - if we have asked for it (ROPEWAY_SHARE_PORT), from the user whose socket is bound to the packet's destination address: the kernel gives that user all packets for it anyway.
+ *   - if we have asked for it (ROPEWAY_SHARE_PORT), from the user whose socket is bound to the
+ *     packet's destination address: the kernel gives that user all packets for it anyway.
  * It is then trusted like one from the network: ICRC, peer and PSN are checked above.
  */
 #include "io/io_priv.h"
@@ -153,7 +157,8 @@ static struct queue *queue_new(struct rpwi_handover *h, const struct io_dest *to
 	return q;
 }
 
-/* Make room for one more record in a message that waits for that owner; the last one alone may grow, so that order is kept. */
+/* Make room for one more record in a message that waits for that owner; the last one alone may
+ * grow, so that order is kept. */
 static uint8_t *waiting_room(struct rpwi_handover *h, const struct io_dest *to, size_t need)
 {
 	struct queue *q = queue_of(h, to);
@@ -162,8 +167,8 @@ static uint8_t *waiting_room(struct rpwi_handover *h, const struct io_dest *to, 
 	if (!q)
 		return NULL;
 	if (q->last->len + need > q->last->room) {
-		struct waiting *w = waiting_new(
-			h, RPWI_MAX(need, (size_t)GATHER_MAX)); /* many wait: a large one */
+		/* many wait: a large one */
+		struct waiting *w = waiting_new(h, RPWI_MAX(need, (size_t)GATHER_MAX));
 		if (!w)
 			return NULL;
 		q->last->next = w;
@@ -184,7 +189,8 @@ void rpwi_handover_pass(struct rpwi_handover *h, struct rpwi_steer *s, const str
 	uint8_t *at = is_full(rc) ? waiting_room(h, to, sizeof(*pkt) + pkt->len) : NULL;
 	if (!at) {
 		h->lost += (pkt->len + pkt->seg_len - 1) / pkt->seg_len;
-		/* ECONNREFUSED: no process has that slot, or that service any more; EPERM: a stranger has. */
+		/* ECONNREFUSED: no process has that slot, or that service any more; EPERM: a
+		 * stranger has. */
 		rpwi_debug("packets for slot %u (0: for service 0x%llx) are lost: %s", to->slot,
 			(unsigned long long)to->service_id, strerror(-rc));
 		return;

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* holder.c - who has UDP port 4791, from /proc/net/udp{,6} (proc(5)) and the descriptors of the processes that we may look at. Reads only. */
+/* holder.c - who has UDP port 4791, from /proc/net/udp{,6} (proc(5)) and the descriptors of the
+ * processes that we may look at. Reads only. */
 #include "io/io_priv.h"
 
 #include <dirent.h>
@@ -16,7 +17,8 @@ struct udp_entry {
 	unsigned long inode;
 };
 
-/* "  12: 0100007F:12B7 00000000:0000 07 00000000:00000000 00:00000000 00000000  1000        0 4711 ...": address words as the CPU has them. */
+/* "  12: 0100007F:12B7 00000000:0000 07 00000000:00000000 00:00000000 00000000  1000        0 4711
+ *    ...": address words as the CPU has them. */
 static bool parse_line(const char *line, struct udp_entry *e)
 {
 	char addr[33];

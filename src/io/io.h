@@ -1,11 +1,14 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* io.h - the network as the device sees it: interfaces and GIDs, UDP port 4791 shared by all processes of the host, captures, fault injection.
- * Everything that makes a system call for packets is here; nothing here knows a QP.
+/* io.h - the network as the device sees it: interfaces and GIDs, UDP port 4791 shared by all
+ * processes of the host, captures, fault injection. Everything that makes a system call for packets
+ * is here; nothing here knows a QP.
  *
- * Threads: the caller serializes all rpwi_steer_* and rpwi_port_* calls of its process with one lock. Nothing blocks, but a send for a few ms while the
- * socket is full, and opening a port that another user holds (half a second, to ask). Another process's questions are answered inside rpwi_steer_recv and rpwi_port_recv:
- * whoever has a port open must call both when their descriptors are readable (rpwi_steer_recv until it gives 0 before it sleeps: it may hold what is no longer in the
- * socket), and rpwi_port_timer when its deadline has come.
+ * Threads: the caller serializes all rpwi_steer_* and rpwi_port_* calls of its process with one
+ * lock. Nothing blocks, but a send for a few ms while the socket is full, and opening a port that
+ * another user holds (half a second, to ask). Another process's questions are answered inside
+ * rpwi_steer_recv and rpwi_port_recv: whoever has a port open must call both when their descriptors
+ * are readable (rpwi_steer_recv until it gives 0 before it sleeps: it may hold what is no longer in
+ * the socket), and rpwi_port_timer when its deadline has come.
  */
 #ifndef ROPEWAY_IO_H
 #define ROPEWAY_IO_H
@@ -17,69 +20,83 @@
 enum { RPWI_GIDS_MAX = 16 };
 struct rpwi_gid {
 	uint8_t raw[16]; /* as ibv_gid */
-	struct rpwi_addr
-		addr; /* the address that carries it: the same, but ::1 for the made-up link-local GID of lo */
+	/* the address that carries it: the same, but ::1 for the made-up link-local GID of lo */
+	struct rpwi_addr addr;
 	bool usable; /* the address is really there now (tentative or made-up ones are not) */
 };
 struct rpwi_netdev {
-	char name
-		[32]; /* device name: rpw_<ifname>, a second IPv4 address of the interface rpw_<ifname>_1 */
+	/* device name: rpw_<ifname>, a second IPv4 address of the interface rpw_<ifname>_1 */
+	char name[32];
 	char ifname[16];
 	int ifindex;
 	uint32_t mtu; /* the interface's, bytes */
 	bool up, loopback;
 	uint32_t speed_mbps; /* 0 unknown */
 	uint8_t mac[6];
-	struct rpwi_gid gid
-		[RPWI_GIDS_MAX]; /* 0 link-local, 1 the IPv4-mapped one (absent where there is no IPv4: then IPv6 follows), then IPv6 */
+	/* 0 link-local, 1 the IPv4-mapped one (absent where there is no IPv4: then IPv6 follows),
+	 * then IPv6 */
+	struct rpwi_gid gid[RPWI_GIDS_MAX];
 	unsigned gid_count;
 };
-/* One entry for each IPv4 address, and for each interface with IPv6 alone; default route's interface first, loopback last. *list is malloc'ed. Count, or -errno. */
+/* One entry for each IPv4 address, and for each interface with IPv6 alone; default route's
+ * interface first, loopback last. *list is malloc'ed. Count, or -errno. */
 int rpwi_netdev_list(struct rpwi_netdev **list);
-/* A non-blocking descriptor that becomes readable when an address or link changes; drain with rpwi_netdev_watch_read (true: something changed). fd or -errno. */
+/* A non-blocking descriptor that becomes readable when an address or link changes; drain with
+ * rpwi_netdev_watch_read (true: something changed). fd or -errno. */
 int rpwi_netdev_watch_open(void);
 bool rpwi_netdev_watch_read(int fd);
 /* Is this one of the host's own addresses now? */
 bool rpwi_netdev_is_local(const struct rpwi_addr *a);
 
-/* ---- steer.c: which process gets a packet. A process owns one or more slots; a QPN is slot << 12 | index, slot 1..4094.
- * Slots are claimed for the whole network namespace by abstract Unix names, at which their owners listen; connections to them, whose owners are checked (SO_PEERCRED: see
- * who.c), carry packets that the kernel delivered to the wrong member of the SO_REUSEPORT group. ---- */
+/* ---- steer.c: which process gets a packet. A process owns one or more slots; a QPN is slot << 12
+ * | index, slot 1..4094. Slots are claimed for the whole network namespace by abstract Unix names,
+ * at which their owners listen; connections to them, whose owners are checked (SO_PEERCRED: see
+ * who.c), carry packets that the kernel delivered to the wrong member of the SO_REUSEPORT group.
+ * ---- */
 enum { RPWI_SLOT_SHIFT = 12, RPWI_SLOT_QPNS = 1 << 12, RPWI_SLOT_MAX = 4094 };
 struct rpwi_steer;
-int rpwi_steer_open(struct rpwi_steer *
-		*out); /* one a process, shared by all its devices; claims the first slot */
+/* one a process, shared by all its devices; claims the first slot */
+int rpwi_steer_open(struct rpwi_steer **out);
 void rpwi_steer_close(struct rpwi_steer *s);
 unsigned rpwi_steer_slots(const struct rpwi_steer *s, uint16_t *slots, unsigned max);
 int rpwi_steer_claim(struct rpwi_steer *s, uint16_t *slot); /* one more slot; -ENOSPC */
-void rpwi_steer_explain_full(
-	char *why, size_t why_len); /* after -ENOSPC of rpwi_steer_open: who has them all */
+/* after -ENOSPC of rpwi_steer_open: who has them all */
+void rpwi_steer_explain_full(char *why, size_t why_len);
 bool rpwi_steer_owns(const struct rpwi_steer *s, uint32_t qpn);
-/* In the child of a fork, before anything else of io: closes the child's copies of all sockets (they are the parent's), and makes every open steer and port of this process a
- * dead shell: sending gives -ENETDOWN, receiving nothing; close them as usual, and open anew. The device calls it from its pthread_atfork child handler; its prepare handler must
- * hold the lock over io. */
+/* In the child of a fork, before anything else of io: closes the child's copies of all sockets
+ * (they are the parent's), and makes every open steer and port of this process a dead shell:
+ * sending gives -ENETDOWN, receiving nothing; close them as usual, and open anew. The device calls
+ * it from its pthread_atfork child handler; its prepare handler must hold the lock over io. */
 void rpwi_io_atfork_child(void);
-int rpwi_steer_fd(const struct rpwi_steer
-		*s); /* readable when packets were handed over, or a member asks something */
+/* readable when packets were handed over, or a member asks something */
+int rpwi_steer_fd(const struct rpwi_steer *s);
 
-/* Service IDs of the communication manager, claimed for our user's processes of the network namespace: a claim on one address and one on all (family 0) exclude each other, whichever of these
- * processes has them. 0, -EADDRINUSE, -EADDRNOTAVAIL (claimed on all addresses, or on one, where the other is asked for), or another -errno. The kernel releases what a process leaves behind. */
+/* Service IDs of the communication manager, claimed for our user's processes of the network
+ * namespace: a claim on one address and one on all (family 0) exclude each other, whichever of
+ * these processes has them. 0, -EADDRINUSE, -EADDRNOTAVAIL (claimed on all addresses, or on one,
+ * where the other is asked for), or another -errno. The kernel releases what a process leaves
+ * behind. */
 int rpwi_steer_claim_service(
 	struct rpwi_steer *s, uint64_t service_id, const struct rpwi_addr *addr);
 void rpwi_steer_unclaim_service(
 	struct rpwi_steer *s, uint64_t service_id, const struct rpwi_addr *addr);
-bool rpwi_steer_owns_service(const struct rpwi_steer *s, uint64_t service_id,
-	const struct rpwi_addr *local); /* by either kind of claim */
-/* Does a process of this network namespace have that slot now, whoever's it is? And: one to which its packets may be handed? Asked of the kernel: one system call where a connection to it stands. A process of
- * ours that has ended is gone, whoever takes the slot's name after it. */
+/* by either kind of claim */
+bool rpwi_steer_owns_service(
+	const struct rpwi_steer *s, uint64_t service_id, const struct rpwi_addr *local);
+/* Does a process of this network namespace have that slot now, whoever's it is? And: one to which
+ * its packets may be handed? Asked of the kernel: one system call where a connection to it stands.
+ * A process of ours that has ended is gone, whoever takes the slot's name after it. */
 bool rpwi_steer_slot_exists(struct rpwi_steer *s, uint16_t slot);
 bool rpwi_steer_slot_reachable(struct rpwi_steer *s, uint16_t slot);
 
-/* Same-host pacing for what has no acknowledgements (UC, UD). Every process publishes how much it has drained; a sender asks for room before it sends.
- * Returns how many of `pkts` packets of `bytes` bytes altogether may go to the process that owns `qpn` now (at least all of them if that process is not on this
- * host or publishes nothing); they are charged at the next rpwi_port_send, which must be the one that was asked for. Never blocks. */
+/* Same-host pacing for what has no acknowledgements (UC, UD). Every process publishes how much it
+ * has drained; a sender asks for room before it sends. Returns how many of `pkts` packets of
+ * `bytes` bytes altogether may go to the process that owns `qpn` now (at least all of them if that
+ * process is not on this host or publishes nothing); they are charged at the next rpwi_port_send,
+ * which must be the one that was asked for. Never blocks. */
 unsigned rpwi_steer_room(struct rpwi_steer *s, uint32_t qpn, unsigned pkts, size_t bytes);
-/* Of the packets and bytes just granted, so many will not be sent after all; must be told when that is all of them. */
+/* Of the packets and bytes just granted, so many will not be sent after all; must be told when that
+ * is all of them. */
 void rpwi_steer_unused(struct rpwi_steer *s, uint32_t qpn, unsigned pkts, size_t bytes);
 
 /* Give back what rpwi_steer_room granted and was not sent. */
@@ -87,17 +104,22 @@ void rpwi_steer_unused(struct rpwi_steer *s, uint32_t qpn, unsigned pkts, size_t
 
 /* ---- port.c: one local address on UDP port 4791. ---- */
 struct rpwi_port;
-/* Open (or reference, if this process has it open) the port for a local address. -EADDRINUSE when something holds it that is not of our user: `why` (RPWI_WHY_LEN bytes) then says who, and what to
+/* Open (or reference, if this process has it open) the port for a local address. -EADDRINUSE when
+ * something holds it that is not of our user: `why` (RPWI_WHY_LEN bytes) then says who, and what to
  * do. With ROPEWAY_SHARE_PORT another user's ropeway is fine: it hands our packets over. */
 int rpwi_port_open(struct rpwi_steer *s, const struct rpwi_addr *local, struct rpwi_port **out,
 	char *why, size_t why_len);
 void rpwi_port_close(struct rpwi_port *p);
-int rpwi_port_fd(const struct rpwi_port *
-		p); /* receiving socket, to poll for input; -1 while another user's process receives for us (ask again after rpwi_port_timer) */
-/* Send a batch: ICRCs added, equal sizes grouped for GSO, faults injected, captured. Packets that the kernel refuses are counted and lost, as on a wire; never blocks for more
- * than a few ms. 0, or -errno of the last refusal (-EFAULT: payload memory is not mapped: that packet and those after it were not sent, *sent says how many were). */
+/* receiving socket, to poll for input; -1 while another user's process receives for us (ask again
+ * after rpwi_port_timer) */
+int rpwi_port_fd(const struct rpwi_port *p);
+/* Send a batch: ICRCs added, equal sizes grouped for GSO, faults injected, captured. Packets that
+ * the kernel refuses are counted and lost, as on a wire; never blocks for more than a few ms. 0, or
+ * -errno of the last refusal (-EFAULT: payload memory is not mapped: that packet and those after it
+ * were not sent, *sent says how many were). */
 int rpwi_port_send(struct rpwi_port *p, const struct rpwi_txb *b, unsigned *sent);
-/* One datagram, or one GRO batch. seg_len is the size of each segment but the last (len, for one datagram). */
+/* One datagram, or one GRO batch. seg_len is the size of each segment but the last (len, for one
+ * datagram). */
 struct rpwi_rx {
 	struct rpwi_flow flow; /* src the peer, dst ours */
 	uint8_t ttl, tos;
@@ -106,25 +128,32 @@ struct rpwi_rx {
 	size_t seg_len; /* data is in the port's buffer, good until the next call */
 	int32_t ip_id;  /* ID of the first segment when known, else -1 */
 };
-/* 1 with *rx filled, 0 nothing there, or -errno. What other processes handed over comes from rpwi_steer_recv, for any address of this process; those are
- * not handed over again. Received packets are captured by the caller (once the ICRC check has told their ID), sent ones here. */
+/* 1 with *rx filled, 0 nothing there, or -errno. What other processes handed over comes from
+ * rpwi_steer_recv, for any address of this process; those are not handed over again. Received
+ * packets are captured by the caller (once the ICRC check has told their ID), sent ones here. */
 int rpwi_port_recv(struct rpwi_port *p, struct rpwi_rx *rx);
 int rpwi_steer_recv(struct rpwi_steer *s, struct rpwi_rx *rx);
-/* A packet in our socket for a QPN that is not ours: give it to its owner; counts, and has the steering program renewed when that keeps happening. */
+/* A packet in our socket for a QPN that is not ours: give it to its owner; counts, and has the
+ * steering program renewed when that keeps happening. */
 void rpwi_port_hand_over(struct rpwi_port *p, const struct rpwi_rx *rx, const uint8_t *seg,
 	size_t len, uint32_t qpn);
-/* The same for a request for a service that is not ours, to its claimant. False, and nothing done, when nobody has claimed it on that address. */
+/* The same for a request for a service that is not ours, to its claimant. False, and nothing done,
+ * when nobody has claimed it on that address. */
 bool rpwi_port_hand_over_service(struct rpwi_port *p, const struct rpwi_rx *rx, const uint8_t *seg,
 	size_t len, uint64_t service_id);
-/* Bytes (as SO_RCVBUF counts them, truesize) that a receiving socket gets on this machine: 425984 where rmem_max is the default. Cached. */
+/* Bytes (as SO_RCVBUF counts them, truesize) that a receiving socket gets on this machine: 425984
+ * where rmem_max is the default. Cached. */
 size_t rpwi_rcvbuf_bytes(void);
-/* When delayed packets (fault injection) are to be sent, RPWI_NEVER if none; and send those whose time has come. */
+/* When delayed packets (fault injection) are to be sent, RPWI_NEVER if none; and send those whose
+ * time has come. */
 uint64_t rpwi_port_deadline(const struct rpwi_port *p);
 void rpwi_port_timer(struct rpwi_port *p, uint64_t now_ns);
-/* The port's own timers: injected delays, learning its place in the port group, what waits to be handed over. Call rpwi_port_timer when the deadline has come. */
+/* The port's own timers: injected delays, learning its place in the port group, what waits to be
+ * handed over. Call rpwi_port_timer when the deadline has come. */
 uint64_t rpwi_port_deadline(const struct rpwi_port *p);
 void rpwi_port_timer(struct rpwi_port *p, uint64_t now_ns);
-/* Fill rx->ttl and rx->tos from the packets (else 64 and 0): it costs a little for each receive, and only a UD receive's GRH shows it. */
+/* Fill rx->ttl and rx->tos from the packets (else 64 and 0): it costs a little for each receive,
+ * and only a UD receive's GRH shows it. */
 void rpwi_port_want_ttl(struct rpwi_port *p, bool want);
 /* For tests and stats. */
 struct rpwi_port_stats {
@@ -133,20 +162,23 @@ struct rpwi_port_stats {
 };
 void rpwi_port_stats(const struct rpwi_port *p, struct rpwi_port_stats *out);
 
-/* ---- pcapng.c: ROPEWAY_PCAP=file (a %p in it is the pid) and ROPEWAY_PCAP_LIMIT=n. True IP headers, UDP, and the ICRC; DLT_RAW. ---- */
+/* ---- pcapng.c: ROPEWAY_PCAP=file (a %p in it is the pid) and ROPEWAY_PCAP_LIMIT=n. True IP
+ * headers, UDP, and the ICRC; DLT_RAW. ---- */
 extern bool rpwi_tap_enabled; /* read once by rpwi_tap_init */
 int rpwi_tap_init(void);      /* idempotent; reads the environment */
-/* sent_ns: rpwi_tap_clock_ns from before the call that sent it, lest the receiver's capture has it earlier than the sender's; 0: it was received, now. */
+/* sent_ns: rpwi_tap_clock_ns from before the call that sent it, lest the receiver's capture has it
+ * earlier than the sender's; 0: it was received, now. */
 void rpwi_tap(const struct rpwi_flow *flow, uint16_t ip_id, uint8_t ttl, uint8_t tos,
 	uint64_t sent_ns, const struct rpwi_iov *parts, unsigned nparts);
 uint64_t rpwi_tap_clock_ns(void); /* the wall clock, as in captures */
-void rpwi_tap_flush(
-	void); /* also at exit, and after fork the child writes its own file or nothing */
+/* also at exit, and after fork the child writes its own file or nothing */
+void rpwi_tap_flush(void);
 
-/* ---- fault.c: ROPEWAY_FAULT=drop=0.01,dup=..,reorder=..,corrupt=..,delay=<ms>,seed=.. ; pure: decides, does not send. ---- */
+/* ---- fault.c: ROPEWAY_FAULT=drop=0.01,dup=..,reorder=..,corrupt=..,delay=<ms>,seed=.. ; pure:
+ * decides, does not send. ---- */
 struct rpwi_fault;
-int rpwi_fault_parse(const char *spec, struct rpwi_fault **out, char *why,
-	size_t why_len); /* -EINVAL: `why` says what was wrong and what is accepted */
+/* -EINVAL: `why` says what was wrong and what is accepted */
+int rpwi_fault_parse(const char *spec, struct rpwi_fault **out, char *why, size_t why_len);
 void rpwi_fault_free(struct rpwi_fault *f);
 struct rpwi_fault_verdict {
 	bool drop, dup, corrupt;

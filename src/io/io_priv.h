@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* io_priv.h - what the files of io/ share. Nobody above includes it.
  *
- * Threads: as io.h says, one caller at a time over a process's steer and ports; so nothing here locks.
+ * Threads: as io.h says, one caller at a time over a process's steer and ports; so nothing here
+ * locks.
  */
 #ifndef ROPEWAY_IO_PRIV_H
 #define ROPEWAY_IO_PRIV_H
@@ -19,8 +20,9 @@ enum {
 	IO_GSO_SEGS_MAX = 64,     /* UDP_MAX_SEGMENTS of kernels before 6.9 */
 	IO_GSO_BYTES_MAX = 65507, /* 65535 less the IPv4 and UDP headers */
 	IO_PROBE_SLOT = 4095,     /* no QP has it: probes of the port group go there */
-	IO_SHARED_SLOT_MIN =
-		3583, /* from here to RPWI_SLOT_MAX: of processes that take their packets from a stranger's hands (ROPEWAY_SHARE_PORT) */
+	/* from here to RPWI_SLOT_MAX: of processes that take their packets from a stranger's hands
+	 * (ROPEWAY_SHARE_PORT) */
+	IO_SHARED_SLOT_MIN = 3583,
 	IO_TTL_UNKNOWN = 64, /* a received TTL that nobody asked the kernel for */
 };
 
@@ -62,21 +64,22 @@ struct io_who {
 	bool us;
 };
 enum { IO_WHO_TEXT = 96 };
-void rpwi_who_begin(
-	void); /* reads the environment and the user that we are now: our sockets are that user's from now on */
+/* reads the environment and the user that we are now: our sockets are that user's from now on */
+void rpwi_who_begin(void);
 uid_t rpwi_who_uid(void);
 bool rpwi_who_is_us(uid_t uid);
-bool rpwi_who_shares(
-	void); /* ROPEWAY_SHARE_PORT: our packets may go through another user's process */
-int rpwi_who_of(int fd,
-	struct io_who *who); /* who is at the other end of a connected Unix socket: 0 or -errno */
-int rpwi_who_listens(const char *name,
-	struct io_who *
-		who); /* at an abstract name, without a connection: 0 or -ENOENT; reads the kernel's list of all listeners */
+/* ROPEWAY_SHARE_PORT: our packets may go through another user's process */
+bool rpwi_who_shares(void);
+/* who is at the other end of a connected Unix socket: 0 or -errno */
+int rpwi_who_of(int fd, struct io_who *who);
+/* at an abstract name, without a connection: 0 or -ENOENT; reads the kernel's list of all
+ * listeners */
+int rpwi_who_listens(const char *name, struct io_who *who);
 const char *rpwi_who_text(const struct io_who *who, char text[IO_WHO_TEXT]);
 
 /* ---- dest.c: the abstract names ---- */
-/* Who is meant: the owner of a slot; or (slot 0) the claimant of a service ID on an address, family 0: on all. Services are each user's own, but shared ones. */
+/* Who is meant: the owner of a slot; or (slot 0) the claimant of a service ID on an address, family
+ * 0: on all. Services are each user's own, but shared ones. */
 struct io_dest {
 	uint16_t slot;
 	bool shared;
@@ -86,11 +89,12 @@ struct io_dest {
 enum { IO_NAME_MAX = 108 };
 bool rpwi_dest_eq(const struct io_dest *a, const struct io_dest *b);
 const char *rpwi_dest_name(const struct io_dest *d, char name[IO_NAME_MAX]);
-int rpwi_name_listen(const char *
-		name); /* a listener of that name; -EADDRINUSE: another has it; or another -errno */
+/* a listener of that name; -EADDRINUSE: another has it; or another -errno */
+int rpwi_name_listen(const char *name);
 int rpwi_name_connect(const char *name,
-	struct io_who *
-		who); /* a connection to whoever listens there; -ECONNREFUSED: nobody does; -EAGAIN: its queue is full (who is told then, too) */
+	/* a connection to whoever listens there; -ECONNREFUSED: nobody does; -EAGAIN: its queue is
+	 * full (who is told then, too) */
+	struct io_who *who);
 
 /* ---- line.c: connections between processes ---- */
 struct io_line {
@@ -105,16 +109,18 @@ enum io_owner { IO_OWNER_NOBODY, IO_OWNER_US, IO_OWNER_STRANGER };
 struct rpwi_lines;
 struct rpwi_lines *rpwi_lines_new(void); /* NULL: no memory, or no descriptor */
 void rpwi_lines_free(struct rpwi_lines *ls);
-int rpwi_lines_fd(
-	const struct rpwi_lines *ls); /* readable when one of them is, or somebody connects */
+/* readable when one of them is, or somebody connects */
+int rpwi_lines_fd(const struct rpwi_lines *ls);
 int rpwi_lines_listen(struct rpwi_lines *ls, const struct io_dest *name, struct io_line **out);
 void rpwi_lines_unlisten(struct rpwi_lines *ls, struct io_line *listener);
-struct io_line *rpwi_lines_ready(struct rpwi_lines
-		*ls); /* one that has something to read, or is cut; each in turn; NULL: none */
+/* one that has something to read, or is cut; each in turn; NULL: none */
+struct io_line *rpwi_lines_ready(struct rpwi_lines *ls);
 void rpwi_lines_drop(struct rpwi_lines *ls, struct io_line *l);
-/* 0; -ECONNREFUSED: nobody has that name; -EPERM: a stranger has; -EAGAIN: full, for now; or another -errno. Never blocks. */
+/* 0; -ECONNREFUSED: nobody has that name; -EPERM: a stranger has; -EAGAIN: full, for now; or
+ * another -errno. Never blocks. */
 int rpwi_lines_send(struct rpwi_lines *ls, const struct io_dest *to, const struct msghdr *h);
-/* Whose the name is now. The connection that this takes is kept: while it stands, the answer is one system call. Of a process of ours that has ended the answer is NOBODY, whoever took its name. */
+/* Whose the name is now. The connection that this takes is kept: while it stands, the answer is one
+ * system call. Of a process of ours that has ended the answer is NOBODY, whoever took its name. */
 enum io_owner rpwi_lines_owner(struct rpwi_lines *ls, const struct io_dest *name);
 
 /* ---- steer.c, towards the other files ---- */
@@ -147,8 +153,8 @@ int rpwi_steer_tell(struct rpwi_steer *s, const struct io_dest *to, struct io_ms
 /* Answer what others ask; packets that come meanwhile wait for rpwi_steer_recv. */
 void rpwi_steer_serve(struct rpwi_steer *s);
 struct rpwi_handover *rpwi_steer_handover(struct rpwi_steer *s);
-struct rpwi_lines *rpwi_steer_lines(
-	struct rpwi_steer *s); /* NULL in a dead shell (rpwi_io_atfork_child) */
+/* NULL in a dead shell (rpwi_io_atfork_child) */
+struct rpwi_lines *rpwi_steer_lines(struct rpwi_steer *s);
 /* A ropeway process of that user in this network namespace, and who it is. */
 bool rpwi_steer_find_user(uid_t uid, struct io_who *who);
 struct rpwi_pace *rpwi_steer_pace(struct rpwi_steer *s);
@@ -171,13 +177,13 @@ void rpwi_handover_pass(struct rpwi_handover *h, struct rpwi_steer *s, const str
 	const struct io_packet *pkt, const void *data);
 void rpwi_handover_retry(struct rpwi_handover *h, struct rpwi_steer *s);
 uint64_t rpwi_handover_retry_at(const struct rpwi_handover *h);
-uint8_t *rpwi_handover_buf(
-	struct rpwi_handover *h, size_t *room); /* where the records of a message are received */
-void rpwi_handover_arrived(
-	struct rpwi_handover *h, const struct io_who *who, size_t len); /* they are there */
+/* where the records of a message are received */
+uint8_t *rpwi_handover_buf(struct rpwi_handover *h, size_t *room);
+/* they are there */
+void rpwi_handover_arrived(struct rpwi_handover *h, const struct io_who *who, size_t len);
 bool rpwi_handover_pending(const struct rpwi_handover *h);
-bool rpwi_handover_next(
-	struct rpwi_handover *h, struct rpwi_rx *rx); /* one of them; false: no more */
+/* one of them; false: no more */
+bool rpwi_handover_next(struct rpwi_handover *h, struct rpwi_rx *rx);
 uint64_t rpwi_handover_taken(const struct rpwi_handover *h);
 uint64_t rpwi_handover_lost(const struct rpwi_handover *h); /* packets */
 
@@ -185,21 +191,20 @@ uint64_t rpwi_handover_lost(const struct rpwi_handover *h); /* packets */
 struct rpwi_group;
 struct rpwi_group *rpwi_group_new(struct rpwi_port *p, struct rpwi_steer *s); /* NULL: no memory */
 void rpwi_group_free(struct rpwi_group *g);
-void rpwi_group_renew(struct rpwi_group *g,
-	uint64_t
-		now_ns); /* learn the places and install the program: begun now, finished by timer */
-void rpwi_group_wrong_member(
-	struct rpwi_group *g, unsigned pkts); /* packets landed here that were for others */
-bool rpwi_group_take_probe(
-	struct rpwi_group *g, const struct rpwi_rx *rx); /* true: it was one, and is dealt with */
+/* learn the places and install the program: begun now, finished by timer */
+void rpwi_group_renew(struct rpwi_group *g, uint64_t now_ns);
+/* packets landed here that were for others */
+void rpwi_group_wrong_member(struct rpwi_group *g, unsigned pkts);
+/* true: it was one, and is dealt with */
+bool rpwi_group_take_probe(struct rpwi_group *g, const struct rpwi_rx *rx);
 void rpwi_group_answer(struct rpwi_group *g, const struct io_msg *m);
 uint64_t rpwi_group_deadline(const struct rpwi_group *g);
 void rpwi_group_timer(struct rpwi_group *g, uint64_t now_ns);
 uint64_t rpwi_group_renewals(const struct rpwi_group *g);
 
 /* ---- port.c, towards group.c and steer.c ---- */
-int rpwi_port_rx_fd(
-	const struct rpwi_port *p); /* -1 while another user's process receives for us */
+/* -1 while another user's process receives for us */
+int rpwi_port_rx_fd(const struct rpwi_port *p);
 const struct rpwi_addr *rpwi_port_local(const struct rpwi_port *p);
 struct rpwi_port *rpwi_port_next(const struct rpwi_port *p);
 struct rpwi_group *rpwi_port_group(const struct rpwi_port *p);
@@ -214,15 +219,15 @@ int rpwi_pace_fd(const struct rpwi_pace *pc); /* -1: nothing is published */
 void rpwi_pace_set_limit(struct rpwi_pace *pc, size_t rcvbuf_bytes);
 uint64_t rpwi_pace_snapshot(const struct rpwi_pace *pc); /* before a receive */
 void rpwi_pace_progress(struct rpwi_pace *pc);           /* after one that brought something */
-void rpwi_pace_arrived(struct rpwi_pace *pc, unsigned pkts,
-	size_t bytes); /* from the process that holds the port for us */
+/* from the process that holds the port for us */
+void rpwi_pace_arrived(struct rpwi_pace *pc, unsigned pkts, size_t bytes);
 void rpwi_pace_empty(struct rpwi_pace *pc, uint64_t snapshot);
 unsigned rpwi_pace_room(struct rpwi_pace *pc, struct rpwi_steer *s, uint16_t slot, bool own,
 	unsigned pkts, size_t bytes);
 void rpwi_pace_unused(struct rpwi_pace *pc, unsigned pkts);
 bool rpwi_pace_granted(const struct rpwi_pace *pc); /* the send to come has been granted room */
-void rpwi_pace_charge(struct rpwi_pace *pc, unsigned pkts,
-	size_t bytes);                        /* for each datagram or GSO batch of it */
+/* for each datagram or GSO batch of it */
+void rpwi_pace_charge(struct rpwi_pace *pc, unsigned pkts, size_t bytes);
 void rpwi_pace_charged(struct rpwi_pace *pc); /* that was all of it */
 void rpwi_pace_answer(struct rpwi_pace *pc, uint16_t slot, uint64_t cookie, int fd); /* takes fd */
 

@@ -1,9 +1,12 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* line.c - the connections between ropeway processes of one network namespace: our listeners (each a slot's or a service's name), what others have connected to them, and what we have connected to others.
- * A line is checked once, when it is made (who.c), and stays with those two processes until one of them ends: a name that changes hands takes no line along. Messages are datagrams (SEQPACKET), nothing
- * blocks, and a full line says so.
+/* line.c - the connections between ropeway processes of one network namespace: our listeners (each
+ * a slot's or a service's name), what others have connected to them, and what we have connected to
+ * others. A line is checked once, when it is made (who.c), and stays with those two processes until
+ * one of them ends: a name that changes hands takes no line along. Messages are datagrams
+ * (SEQPACKET), nothing blocks, and a full line says so.
  *
- * All are in one epoll, which gives the ready ones in turn. Both tables are bounded; the line that was silent for longest goes first, and is made again when it is needed.
+ * All are in one epoll, which gives the ready ones in turn. Both tables are bounded; the line that
+ * was silent for longest goes first, and is made again when it is needed.
  */
 #include "io/io_priv.h"
 
@@ -22,7 +25,9 @@ enum {
 
 struct rpwi_lines {
 	int epoll_fd;
-	int spare; /* given up for a moment when no descriptor is left: a listener that nobody can accept from would be ready for ever */
+	/* given up for a moment when no descriptor is left: a listener that nobody can accept from
+	 * would be ready for ever */
+	int spare;
 	struct rpwi_list listeners, in, out; /* those last used at the tail */
 	unsigned n_in, n_out, n_strangers;
 };
@@ -86,7 +91,8 @@ void rpwi_lines_drop(struct rpwi_lines *ls, struct io_line *l)
 	ls->n_in -= l->kind == IO_LINE_IN;
 	ls->n_out -= l->kind == IO_LINE_OUT;
 	ls->n_strangers -= l->kind == IO_LINE_IN && !l->who.us;
-	/* By hand: epoll forgets a descriptor only with its last copy (epoll(7)), and a fork's child may have one. */
+	/* By hand: epoll forgets a descriptor only with its last copy (epoll(7)), and a fork's
+	 * child may have one. */
 	epoll_ctl(ls->epoll_fd, EPOLL_CTL_DEL, l->fd, NULL);
 	close(l->fd);
 	rpwi_list_del(&l->link);
@@ -103,7 +109,8 @@ void rpwi_lines_free(struct rpwi_lines *ls)
 {
 	if (!ls)
 		return;
-	/* The epoll is the parent's too where this is a fork's child: closed first, so that nothing is taken out of it. */
+	/* The epoll is the parent's too where this is a fork's child: closed first, so that nothing
+	 * is taken out of it. */
 	if (ls->epoll_fd >= 0)
 		close(ls->epoll_fd);
 	ls->epoll_fd = -1;
@@ -121,8 +128,8 @@ static bool make_room(struct rpwi_lines *ls)
 	struct rpwi_list *from = rpwi_list_empty(&ls->out) ? &ls->in : &ls->out;
 	if (rpwi_list_empty(from))
 		return false;
-	rpwi_lines_drop(ls,
-		line_at(from->next)); /* NOLINT(clang-analyzer-unix.Malloc): what is dropped leaves its list */
+	/* NOLINT(clang-analyzer-unix.Malloc): what is dropped leaves its list */
+	rpwi_lines_drop(ls, line_at(from->next));
 	return true;
 }
 
@@ -146,7 +153,8 @@ int rpwi_lines_listen(struct rpwi_lines *ls, const struct io_dest *name, struct 
 		out);
 }
 
-/* With what came to it: who is connected to a service must not go on with us when it is another's. */
+/* With what came to it: who is connected to a service must not go on with us when it is
+ * another's. */
 void rpwi_lines_unlisten(struct rpwi_lines *ls, struct io_line *listener)
 {
 	for (struct rpwi_list *at = ls->in.next, *next; at != &ls->in; at = next) {
@@ -182,9 +190,9 @@ static void take_in(struct rpwi_lines *ls, struct io_line *listener, int fd)
 	}
 	if (!l.who.us && ls->n_strangers >= STRANGERS_MAX)
 		oldest_stranger_goes(ls);
+	/* NOLINT(clang-analyzer-unix.Malloc): likewise */
 	else if (ls->n_in >= IN_MAX)
-		rpwi_lines_drop(ls,
-			line_at(ls->in.next)); /* NOLINT(clang-analyzer-unix.Malloc): likewise */
+		rpwi_lines_drop(ls, line_at(ls->in.next));
 	line_add(ls, &ls->in, &l, &made);
 }
 
@@ -233,7 +241,8 @@ static struct io_line *out_find(const struct rpwi_lines *ls, const struct io_des
 	return NULL;
 }
 
-/* May what is for that name go to a stranger? Only what its owner has put into strangers' hands himself: a slot of those that are for sharing; and a service, if we do so, too. */
+/* May what is for that name go to a stranger? Only what its owner has put into strangers' hands
+ * himself: a slot of those that are for sharing; and a service, if we do so, too. */
 static bool for_anyone(const struct io_dest *to)
 {
 	return to->slot ? rpwi_slot_is_shared(to->slot) : to->shared && rpwi_who_shares();
@@ -257,9 +266,9 @@ static int out_open(struct rpwi_lines *ls, const struct io_dest *to, struct io_l
 	}
 	if (l.fd < 0)
 		return l.fd;
+	/* NOLINT(clang-analyzer-unix.Malloc): likewise */
 	if (ls->n_out >= OUT_MAX)
-		rpwi_lines_drop(ls,
-			line_at(ls->out.next)); /* NOLINT(clang-analyzer-unix.Malloc): likewise */
+		rpwi_lines_drop(ls, line_at(ls->out.next));
 	return line_add(ls, &ls->out, &l, out);
 }
 
@@ -307,11 +316,11 @@ enum io_owner rpwi_lines_owner(struct rpwi_lines *ls, const struct io_dest *name
 	int rc = out_open(ls, name, &l);
 	if (!rc)
 		return l->who.us ? IO_OWNER_US : was_ours ? IO_OWNER_NOBODY : IO_OWNER_STRANGER;
+	/* what was ours has ended, whoever took the name */
 	if (rc == -EPERM)
-		return was_ours
-			       ? IO_OWNER_NOBODY
-			       : IO_OWNER_STRANGER; /* what was ours has ended, whoever took the name */
+		return was_ours ? IO_OWNER_NOBODY : IO_OWNER_STRANGER;
 	if (rc == -ECONNREFUSED)
 		return IO_OWNER_NOBODY;
-	return IO_OWNER_US; /* nobody can tell, or its queue is full: nothing is to be given up for that */
+	/* nobody can tell, or its queue is full: nothing is to be given up for that */
+	return IO_OWNER_US;
 }

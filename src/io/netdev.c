@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* netdev.c - which devices there are: links, addresses and default routes, asked of the kernel over rtnetlink (rtnetlink(7)).
- * Reads only; keeps nothing between calls but the descriptor of a watch, which its caller owns.
+/* netdev.c - which devices there are: links, addresses and default routes, asked of the kernel over
+ * rtnetlink (rtnetlink(7)). Reads only; keeps nothing between calls but the descriptor of a watch,
+ * which its caller owns.
  */
 #include "io/io.h"
 
@@ -58,7 +59,8 @@ static int nl_open(uint32_t groups)
 	return fd;
 }
 
-/* Only the kernel (port 0) is believed: any process may send to a netlink socket of its own user. */
+/* Only the kernel (port 0) is believed: any process may send to a netlink socket of its own
+ * user. */
 static ssize_t nl_recv(int fd, void *buf, size_t room)
 {
 	for (;;) {
@@ -82,7 +84,8 @@ static ssize_t nl_recv(int fd, void *buf, size_t room)
 
 typedef void (*nl_visit)(const struct nlmsghdr *h, void *arg);
 
-/* Visit each message of the answer. 0, or -errno (the kernel's own error for the request included). */
+/* Visit each message of the answer. 0, or -errno (the kernel's own error for the request
+ * included). */
 static int nl_answers(int fd, uint32_t seq, nl_visit visit, void *arg)
 {
 	enum { ROOM = 64 * 1024 }; /* the kernel fills at most 32 KiB a read */
@@ -130,7 +133,8 @@ static int nl_dump(int fd, uint16_t type, uint32_t seq, nl_visit visit, void *ar
 	return nl_answers(fd, seq, visit, arg);
 }
 
-/* The attributes after a family header of `hdr` bytes, by type; a later one of the same type wins. */
+/* The attributes after a family header of `hdr` bytes, by type; a later one of the same type
+ * wins. */
 static void attrs_of(const struct nlmsghdr *h, size_t hdr, const struct rtattr **at, unsigned max)
 {
 	memset(at, 0, sizeof(*at) * (max + 1));
@@ -283,7 +287,8 @@ static struct rpwi_gid *gid_add(struct rpwi_netdev *d, const struct rpwi_addr *a
 	return g;
 }
 
-/* The link-local address that the MAC makes (RFC 4291, appendix A), as rxe has it where the interface carries none. */
+/* The link-local address that the MAC makes (RFC 4291, appendix A), as rxe has it where the
+ * interface carries none. */
 static struct rpwi_addr made_up_link_local(const struct link *l)
 {
 	struct rpwi_addr a = {.family = 6, .scope = (uint32_t)l->ifindex};
@@ -452,9 +457,8 @@ bool rpwi_netdev_watch_read(int fd)
 		ssize_t n = recv(fd, buf, sizeof(buf), MSG_DONTWAIT);
 		if (n < 0 && errno == EINTR)
 			continue;
-		if (n < 0 &&
-			errno ==
-				ENOBUFS) { /* the kernel had more to say than the socket holds: something changed */
+		if (n < 0 && errno == ENOBUFS) {
+			/* the kernel had more to say than the socket holds: something changed */
 			changed = true;
 			continue;
 		}

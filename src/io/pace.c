@@ -1,8 +1,10 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* pace.c - same-host pacing of what has no acknowledgements. Each process publishes a page (a sealed memfd, passed over a connection to its slot): senders add what they send, the
- * owner says how much of that it has drained, and the difference is kept below what the owner's socket holds.
+/* pace.c - same-host pacing of what has no acknowledgements. Each process publishes a page (a
+ * sealed memfd, passed over a connection to its slot): senders add what they send, the owner says
+ * how much of that it has drained, and the difference is kept below what the owner's socket holds.
  *
- * A page goes to processes of our own user, and to strangers only where we share the port with them. Its numbers are compared, never used as an address or a length; the worst that false ones
+ * A page goes to processes of our own user, and to strangers only where we share the port with
+ * them. Its numbers are compared, never used as an address or a length; the worst that false ones
  * do is to make a sender wait STALL_NS for each little batch, or not at all.
  */
 #include "io/io_priv.h"
@@ -26,16 +28,16 @@ enum {
 	PAGE_MAGIC = 0x70616365,
 	LIMIT_MIN = 32 << 10,
 	LIMIT_MAX = 64 << 20,
-	ASK_AGAIN_NS =
-		50000000, /* the owner may have to be scheduled first, and its queue may have been full */
+	/* the owner may have to be scheduled first, and its queue may have been full */
+	ASK_AGAIN_NS = 50000000,
 	UNPACED_NS = 100000000, /* nobody has the slot: go on without, and ask again after this */
 	STALL_NS = 20000000,    /* nothing drained for so long: something is granted anyway */
 	STALL_GRANT_PKTS = 4,
 	PORTS_POLLED_MAX = 64,
 };
 
-static const uint64_t DEAF_NS =
-	2 * RPWI_NS_PER_S; /* an owner that says nothing for so long never will */
+/* an owner that says nothing for so long never will */
+static const uint64_t DEAF_NS = 2 * RPWI_NS_PER_S;
 
 struct page {
 	_Atomic uint32_t magic;
@@ -48,8 +50,8 @@ _Static_assert(sizeof(struct page) <= PAGE_BYTES, "the page is one page");
 /* What we know of the owner of another slot. */
 struct owner {
 	struct page *page;
-	uint64_t cookie, asked_at_ns, first_asked_ns, unpaced_until_ns,
-		stalled_at_ns; /* asked_at_ns 0: no answer is awaited */
+	/* asked_at_ns 0: no answer is awaited */
+	uint64_t cookie, asked_at_ns, first_asked_ns, unpaced_until_ns, stalled_at_ns;
 };
 
 struct rpwi_pace {
@@ -62,8 +64,9 @@ struct rpwi_pace {
 	struct owner *owner[RPWI_SLOT_MAX + 2];
 };
 
-/* What the owner's socket is charged (truesize) for packets, as measured on loopback; never less than the truth. A GSO batch takes its length and a little; a lone datagram
- * what the allocator rounds it to: 832 bytes when small, 2304 for 1 KiB, 8448 for 4 KiB. */
+/* What the owner's socket is charged (truesize) for packets, as measured on loopback; never less
+ * than the truth. A GSO batch takes its length and a little; a lone datagram what the allocator
+ * rounds it to: 832 bytes when small, 2304 for 1 KiB, 8448 for 4 KiB. */
 static uint64_t cost_of_run(unsigned pkts, size_t bytes)
 {
 	size_t room = 512;
@@ -124,7 +127,8 @@ void rpwi_pace_free(struct rpwi_pace *pc)
 
 int rpwi_pace_fd(const struct rpwi_pace *pc) { return pc->fd; }
 
-/* The smallest of our sockets decides; a quarter is left for what is granted but not yet sent, and for other hosts. */
+/* The smallest of our sockets decides; a quarter is left for what is granted but not yet sent, and
+ * for other hosts. */
 void rpwi_pace_set_limit(struct rpwi_pace *pc, size_t rcvbuf_bytes)
 {
 	uint64_t limit = RPWI_MAX((uint64_t)LIMIT_MIN, (uint64_t)rcvbuf_bytes * 3 / 4);
@@ -166,8 +170,9 @@ static uint64_t occupied(void)
 	return sum;
 }
 
-/* Something was received. What was sent up to now is drained but for what the sockets still hold: taken from the kernel, so that lost packets and wrong estimates do not
- * add up. It costs a system call; so only when the senders may be running out of room. */
+/* Something was received. What was sent up to now is drained but for what the sockets still hold:
+ * taken from the kernel, so that lost packets and wrong estimates do not add up. It costs a system
+ * call; so only when the senders may be running out of room. */
 void rpwi_pace_progress(struct rpwi_pace *pc)
 {
 	uint64_t sent = rpwi_pace_snapshot(pc);
@@ -176,8 +181,9 @@ void rpwi_pace_progress(struct rpwi_pace *pc)
 	publish(pc, sent - occupied());
 }
 
-/* For a process whose packets all come from another user's process, which holds the port: its sockets tell nothing of what is on the way. So what was charged is taken off as
- * it arrives; and after a silence, all of it. */
+/* For a process whose packets all come from another user's process, which holds the port: its
+ * sockets tell nothing of what is on the way. So what was charged is taken off as it arrives; and
+ * after a silence, all of it. */
 void rpwi_pace_arrived(struct rpwi_pace *pc, unsigned pkts, size_t bytes)
 {
 	uint64_t sent = rpwi_pace_snapshot(pc), had = drained_now(pc), now = rpwi_now_ns();
@@ -233,7 +239,8 @@ static unsigned stalled(uint64_t *since_ns, unsigned pkts, uint64_t now_ns)
 	return RPWI_MIN(pkts, (unsigned)STALL_GRANT_PKTS);
 }
 
-/* Before the page has come. The slot has an owner, so it is a ropeway that will tell, unless it is stopped: and then it cannot receive either. */
+/* Before the page has come. The slot has an owner, so it is a ropeway that will tell, unless it is
+ * stopped: and then it cannot receive either. */
 static unsigned room_unknown(struct owner *o, struct rpwi_steer *s, uint16_t slot, unsigned pkts)
 {
 	uint64_t now = rpwi_now_ns();
@@ -252,8 +259,10 @@ static unsigned room_unknown(struct owner *o, struct rpwi_steer *s, uint16_t slo
 	return now < o->unpaced_until_ns ? pkts : stalled(&o->stalled_at_ns, pkts, now);
 }
 
-/* How many fit now. They are charged once they are sent (rpwi_pace_charge): what the owner reads in `sent` must already lie in its socket, or be read, or lost; else it would publish
- * as drained what is still to come. So several senders may be granted the same room; the share of each is small enough for the quarter that the limit leaves. */
+/* How many fit now. They are charged once they are sent (rpwi_pace_charge): what the owner reads in
+ * `sent` must already lie in its socket, or be read, or lost; else it would publish as drained what
+ * is still to come. So several senders may be granted the same room; the share of each is small
+ * enough for the quarter that the limit leaves. */
 static unsigned fitting(struct page *pg, unsigned pkts, size_t bytes)
 {
 	uint64_t sent = atomic_load_explicit(&pg->sent, memory_order_relaxed);
@@ -317,7 +326,8 @@ void rpwi_pace_charge(struct rpwi_pace *pc, unsigned pkts, size_t bytes)
 
 void rpwi_pace_charged(struct rpwi_pace *pc) { pc->granted = NULL; }
 
-/* Believed only if it is the answer to what we asked, can be written to, and cannot shrink under us. */
+/* Believed only if it is the answer to what we asked, can be written to, and cannot shrink under
+ * us. */
 static bool page_is_sound(int fd)
 {
 	struct stat st;
@@ -327,7 +337,8 @@ static bool page_is_sound(int fd)
 	       st.st_size == PAGE_BYTES;
 }
 
-/* The new page lies elsewhere before the old one goes: nothing that a stranger's descriptor does to mmap takes a page from under us. */
+/* The new page lies elsewhere before the old one goes: nothing that a stranger's descriptor does to
+ * mmap takes a page from under us. */
 void rpwi_pace_answer(struct rpwi_pace *pc, uint16_t slot, uint64_t cookie, int fd)
 {
 	struct owner *o = slot <= RPWI_SLOT_MAX ? pc->owner[slot] : NULL;

@@ -1,15 +1,19 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* pcapng.c - the packet tap: writes what is sent and received to a pcapng file that Wireshark opens, without any privilege.
+/* pcapng.c - the packet tap: writes what is sent and received to a pcapng file that Wireshark
+ * opens, without any privilege.
  *
- * The headers below the BTH are written anew here from the flow, as the kernel has them on the wire: the IP ID, DF, a right IPv4 header
- * checksum, a right UDP checksum (a peer that sends checksum 0, as kernel rxe does, cannot be told from one that does not).
+ * The headers below the BTH are written anew here from the flow, as the kernel has them on the
+ * wire: the IP ID, DF, a right IPv4 header checksum, a right UDP checksum (a peer that sends
+ * checksum 0, as kernel rxe does, cannot be told from one that does not).
  *
- * ROPEWAY_PCAP=file: %p in it is the process ID. A file that another process is writing is left alone: the ID is put into this one's name.
- * ROPEWAY_PCAP_LIMIT=n: the first n packets go to the file as they come, the last n are kept in memory and written behind them
- * by rpwi_tap_flush, which may be called many times: each rewrites the tail.
+ * ROPEWAY_PCAP=file: %p in it is the process ID. A file that another process is writing is left
+ * alone: the ID is put into this one's name. ROPEWAY_PCAP_LIMIT=n: the first n packets go to the
+ * file as they come, the last n are kept in memory and written behind them by rpwi_tap_flush, which
+ * may be called many times: each rewrites the tail.
  *
- * Threads: any; one lock. After fork a child writes to a file of its own if the name has %p, else nothing.
- * Format: the IETF's draft-ietf-opsawg-pcapng (blocks in 3 and 4), link type 101 (LINKTYPE_RAW).
+ * Threads: any; one lock. After fork a child writes to a file of its own if the name has %p, else
+ * nothing. Format: the IETF's draft-ietf-opsawg-pcapng (blocks in 3 and 4), link type 101
+ * (LINKTYPE_RAW).
  */
 #include "io/io.h"
 
@@ -50,8 +54,8 @@ enum {
 	IP_PROTO_UDP = 17,
 	IP_DF = 0x4000,
 };
-static const uint64_t FLUSH_AFTER_NS =
-	50 * RPWI_NS_PER_MS; /* so that a killed process leaves all but its last moments */
+/* so that a killed process leaves all but its last moments */
+static const uint64_t FLUSH_AFTER_NS = 50 * RPWI_NS_PER_MS;
 
 struct kept {
 	uint64_t time_ns;
@@ -61,8 +65,8 @@ struct kept {
 };
 
 static struct tap {
-	bool initialized,
-		reopen; /* reopen: we are a forked child that has to open its own file first */
+	/* reopen: we are a forked child that has to open its own file first */
+	bool initialized, reopen;
 	int fd;
 	char name[4096]; /* as given, %p not replaced */
 	uint8_t *buf;
@@ -191,7 +195,8 @@ static void expand_name(char *out, size_t len, const char *name)
 	out[n] = 0;
 }
 
-/* Open and lock: two processes with one name must not write over each other. -EWOULDBLOCK when another has it. */
+/* Open and lock: two processes with one name must not write over each other. -EWOULDBLOCK when
+ * another has it. */
 static int open_locked(const char *name)
 {
 	struct stat st;
@@ -304,7 +309,8 @@ void rpwi_tap_flush(void)
 
 /* ---- Packets ---- */
 
-/* Ones' complement sum of big-endian words (RFC 1071), added up as little-endian ones, which only swaps the result's bytes. */
+/* Ones' complement sum of big-endian words (RFC 1071), added up as little-endian ones, which only
+ * swaps the result's bytes. */
 static uint64_t sum_words(uint64_t sum, const uint8_t *b, size_t n)
 {
 	for (; n >= 4; b += 4, n -= 4)
@@ -363,7 +369,8 @@ static void put_udp_checksum(uint8_t *udp, size_t udp_len, const struct rpwi_flo
 	memcpy(udp + 6, &folded, 2);
 }
 
-/* The whole packet from its parts into b; 0 when a part is not mapped (then it was not sent either). */
+/* The whole packet from its parts into b; 0 when a part is not mapped (then it was not sent
+ * either). */
 static size_t put_whole(uint8_t *b, size_t room, const struct rpwi_flow *f, uint16_t ip_id,
 	uint8_t ttl, uint8_t tos, const struct rpwi_iov *parts, unsigned nparts)
 {
@@ -439,7 +446,8 @@ static void after_fork_child(void)
 		rpwi_fork_mute(tap.fd);
 		return;
 	}
-	/* What is buffered is the parent's to write. The descriptor shares the parent's lock and offset: only close it. */
+	/* What is buffered is the parent's to write. The descriptor shares the parent's lock and
+	 * offset: only close it. */
 	if (tap.fd >= 0)
 		close(tap.fd);
 	tap.fd = -1;

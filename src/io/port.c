@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* port.c - a local address on UDP port 4791: opening it, receiving, and what happens to packets that are another process's. Sending is in tx.c. */
+/* port.c - a local address on UDP port 4791: opening it, receiving, and what happens to packets
+ * that are another process's. Sending is in tx.c. */
 #include "io/port_priv.h"
 
 #include "base/lock.h"
@@ -18,8 +19,8 @@
 enum {
 	RCVBUF_BYTES = 8 << 20,
 	REBIND_MS = 1000,
-	SERVE_EVERY =
-		32, /* receives between two looks at what others ask: a sender may wait for the answer */
+	/* receives between two looks at what others ask: a sender may wait for the answer */
+	SERVE_EVERY = 32,
 	PROBES_A_CALL = 16, /* probes eaten before a receive gives up looking for a packet */
 };
 
@@ -52,12 +53,12 @@ static int make_rx_socket(struct rpwi_port *p)
 	if (rc)
 		return rc;
 	set_rcvbuf(p);
-	set_int(p->rx_fd, IPPROTO_UDP, UDP_GRO,
-		1); /* before Linux 5.0 there is none: then packets come one by one */
+	/* before Linux 5.0 there is none: then packets come one by one */
+	set_int(p->rx_fd, IPPROTO_UDP, UDP_GRO, 1);
 	if (v6) {
 		set_int(p->rx_fd, IPPROTO_IPV6, IPV6_V6ONLY, 1);
-		set_int(p->rx_fd, IPPROTO_UDP, UDP_NO_CHECK6_RX,
-			1); /* kernel rxe and NICs send UDP checksum 0 on IPv6 too */
+		/* kernel rxe and NICs send UDP checksum 0 on IPv6 too */
+		set_int(p->rx_fd, IPPROTO_UDP, UDP_NO_CHECK6_RX, 1);
 	}
 	rpwi_port_want_ttl(p, rpwi_tap_enabled);
 	return 0;
@@ -74,7 +75,8 @@ static int bind_rx(struct rpwi_port *p)
 	return 0;
 }
 
-/* Port groups are of one user. Where another user's ropeway has the port, its packets would be in that user's hands: only who says that he wants this lives on what is handed over. */
+/* Port groups are of one user. Where another user's ropeway has the port, its packets would be in
+ * that user's hands: only who says that he wants this lives on what is handed over. */
 static int bind_or_share(struct rpwi_port *p, char *why, size_t why_len)
 {
 	char text[IO_ADDR_TEXT];
@@ -274,8 +276,8 @@ static bool is_probe(const struct rpwi_rx *rx)
 int rpwi_port_recv(struct rpwi_port *p, struct rpwi_rx *rx)
 {
 	struct rpwi_pace *pace = rpwi_steer_pace(p->steer);
-	if (RPWI_UNLIKELY(
-		    rpwi_fork_broken)) /* an interrupted poll ends in the child: what comes is the parent's */
+	/* an interrupted poll ends in the child: what comes is the parent's */
+	if (RPWI_UNLIKELY(rpwi_fork_broken))
 		return 0;
 	flush_over(p);
 	if (!p->bound)
@@ -336,7 +338,8 @@ void rpwi_port_hand_over(
 		hand_to(p, rx, seg, len, &to);
 }
 
-/* Who has claimed it: one of our own user; and where we share the port with other users, one of those who do so, too. */
+/* Who has claimed it: one of our own user; and where we share the port with other users, one of
+ * those who do so, too. */
 static bool find_claimant(struct rpwi_port *p, uint64_t service_id, struct io_dest *to)
 {
 	struct rpwi_lines *ls = rpwi_steer_lines(p->steer);
@@ -352,7 +355,8 @@ static bool find_claimant(struct rpwi_port *p, uint64_t service_id, struct io_de
 	return false;
 }
 
-/* No steering program sends requests to their claimant, so a request here is not a sign that it is out of date. */
+/* No steering program sends requests to their claimant, so a request here is not a sign that it is
+ * out of date. */
 bool rpwi_port_hand_over_service(struct rpwi_port *p, const struct rpwi_rx *rx, const uint8_t *seg,
 	size_t len, uint64_t service_id)
 {
@@ -408,7 +412,8 @@ void rpwi_port_stats(const struct rpwi_port *p, struct rpwi_port_stats *out)
 
 /* ---- fork ---- */
 
-/* The child has copies of our sockets, and as long as it keeps them a port that the parent closes stays in its group, a slot stays claimed. */
+/* The child has copies of our sockets, and as long as it keeps them a port that the parent closes
+ * stays in its group, a slot stays claimed. */
 void rpwi_port_forget(struct rpwi_port *p)
 {
 	if (p->rx_fd >= 0)

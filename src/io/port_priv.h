@@ -6,8 +6,9 @@
 #include "io/io_priv.h"
 
 enum {
-	TX_COPY_MAX =
-		1024, /* a payload up to this is copied beside its header: cheaper than two iovecs (9.8 against 8.5 us for 60 of 1 KiB); not so for 4 KiB */
+	/* a payload up to this is copied beside its header: cheaper than two iovecs (9.8 against
+	 * 8.5 us for 60 of 1 KiB); not so for 4 KiB */
+	TX_COPY_MAX = 1024,
 	TX_STAGE_MAX = RPWI_TXB_PKTS * (RPWI_HDR_MAX + TX_COPY_MAX + 4 + RPWI_ICRC_LEN),
 	TX_IOVS_MAX = RPWI_TXB_IOVS + RPWI_TXB_PKTS + 1,
 	LATER_PKTS_MAX = 4096,
@@ -20,15 +21,17 @@ struct tx_run {
 	uint32_t seg_len, len;
 };
 
-/* A batch on its way out: headers, small payloads and trailers lie in `stage`, in the order of the wire, so that a packet's ICRC and the next one's header
- * are one piece; large payloads stay where they are. */
+/* A batch on its way out: headers, small payloads and trailers lie in `stage`, in the order of the
+ * wire, so that a packet's ICRC and the next one's header are one piece; large payloads stay where
+ * they are. */
 struct tx_build {
 	const struct rpwi_txb *b;
 	struct rpwi_flow flow;
 	unsigned first;
 	bool gso;
 	bool ack_waits; /* for the end of the run that has just begun */
-	/* As far as whole packets got: what a fault in the payload of the next one leaves to be sent. */
+	/* As far as whole packets got: what a fault in the payload of the next one leaves to be
+	 * sent. */
 	unsigned done, done_niov, done_runs;
 	size_t done_last_len;
 	unsigned niov, nruns;

@@ -1,8 +1,11 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* steer.c - the slots of this process, and what ropeway processes of one network namespace say to each other over their connections (line.c; their names: dest.c). What they say is
- * handed on: packets to handover.c (which says whom it trusts), answers to group.c and pace.c. Never touches a UDP socket.
+/* steer.c - the slots of this process, and what ropeway processes of one network namespace say to
+ * each other over their connections (line.c; their names: dest.c). What they say is handed on:
+ * packets to handover.c (which says whom it trusts), answers to group.c and pace.c. Never touches a
+ * UDP socket.
  *
- * What steers (places in the port group) is believed of our own user alone, because port groups are of one user; of strangers only who shares the port with them hears anything at all.
+ * What steers (places in the port group) is believed of our own user alone, because port groups are
+ * of one user; of strangers only who shares the port with them hears anything at all.
  */
 #include "io/io_priv.h"
 
@@ -31,14 +34,16 @@ static struct rpwi_steer *open_steers; /* one; for fork */
 
 /* ---- slots ---- */
 
-/* Those who share the port with strangers have slots of their own: what is for any other slot is never handed to a stranger, whoever has ended and whoever has its name now. */
+/* Those who share the port with strangers have slots of their own: what is for any other slot is
+ * never handed to a stranger, whoever has ended and whoever has its name now. */
 static unsigned first_slot(void) { return rpwi_who_shares() ? IO_SHARED_SLOT_MIN : 1; }
 static unsigned slots_of_our_kind(void)
 {
 	return rpwi_who_shares() ? RPWI_SLOT_MAX - IO_SHARED_SLOT_MIN + 1 : IO_SHARED_SLOT_MIN - 1;
 }
 
-/* Begin anywhere: a QPN of a process that has ended should not come back soon (its peers may still send to it). */
+/* Begin anywhere: a QPN of a process that has ended should not come back soon (its peers may still
+ * send to it). */
 static int claim_some(struct rpwi_lines *ls)
 {
 	struct io_line *l;
@@ -76,7 +81,8 @@ struct tally {
 	unsigned slots;
 };
 
-/* Who has how many; the slots of whom we cannot tell are nobody's. Only asked when there are none left: a connection for each. */
+/* Who has how many; the slots of whom we cannot tell are nobody's. Only asked when there are none
+ * left: a connection for each. */
 static unsigned count_owners(struct tally *t, unsigned max, unsigned *untold)
 {
 	unsigned n = 0;
@@ -333,12 +339,11 @@ static int hear(int fd, struct heard *got, uint8_t *buf, size_t room)
 		.msg_controllen = sizeof(control)};
 	got->fd = -1;
 	ssize_t n = recvmsg(fd, &h, MSG_DONTWAIT | MSG_CMSG_CLOEXEC);
+	/* reset: something that we said was not read; what was said to us is still there */
 	if (n < 0)
-		return errno == EAGAIN || errno == EINTR || errno == ECONNRESET
-			       ? 0
-			       : -errno; /* reset: something that we said was not read; what was said to us is still there */
-	read_control(&h,
-		got); /* an empty message may bring descriptors, too; but for these it is like the end */
+		return errno == EAGAIN || errno == EINTR || errno == ECONNRESET ? 0 : -errno;
+	/* an empty message may bring descriptors, too; but for these it is like the end */
+	read_control(&h, got);
 	const struct io_msg *m = &got->msg;
 	if ((size_t)n < sizeof(*m) || (h.msg_flags & MSG_TRUNC) || m->magic != IO_MSG_MAGIC ||
 		m->version != IO_MSG_VERSION) {
@@ -391,7 +396,8 @@ static bool next_taken(struct rpwi_steer *s, struct rpwi_rx *rx)
 	return true;
 }
 
-/* Deal with what others ask, until a message brings packets (true: they wait in s->over) or nothing is there. The lines have their turns, a message each. */
+/* Deal with what others ask, until a message brings packets (true: they wait in s->over) or nothing
+ * is there. The lines have their turns, a message each. */
 static bool serve(struct rpwi_steer *s)
 {
 	struct heard got;
@@ -435,7 +441,8 @@ int rpwi_steer_recv(struct rpwi_steer *s, struct rpwi_rx *rx)
 
 /* ---- who else is there? ---- */
 
-/* From /proc/net/unix, which lists the abstract names of this network namespace to any user; whose they are, their listeners' connections tell. */
+/* From /proc/net/unix, which lists the abstract names of this network namespace to any user; whose
+ * they are, their listeners' connections tell. */
 bool rpwi_steer_find_user(uid_t uid, struct io_who *who)
 {
 	enum { LOOKED_AT_MAX = 1024 };

@@ -1,8 +1,10 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* tx.c - the sending half of a port: ICRCs, GSO batches, injected faults, the capture of what goes out.
+/* tx.c - the sending half of a port: ICRCs, GSO batches, injected faults, the capture of what goes
+ * out.
  *
- * The IP header that the ICRC covers must be known before the kernel writes it: an unconnected socket with IP_PMTUDISC_DO sends every datagram with
- * DF and ID 0, and a GSO send numbers its segments from 0 (see DESIGN, sockets).
+ * The IP header that the ICRC covers must be known before the kernel writes it: an unconnected
+ * socket with IP_PMTUDISC_DO sends every datagram with DF and ID 0, and a GSO send numbers its
+ * segments from 0 (see DESIGN, sockets).
  */
 #include "io/port_priv.h"
 
@@ -22,8 +24,8 @@
 enum {
 	SNDBUF_BYTES = 8 << 20,
 	SPORT_FIRST = 0xc000,
-	SPORT_COUNT =
-		0x4000, /* A17.9.1.1 has the source port carry entropy, from the dynamic ports */
+	/* A17.9.1.1 has the source port carry entropy, from the dynamic ports */
+	SPORT_COUNT = 0x4000,
 	HOP_LIMIT_DEFAULT = 64,
 	WAIT_FOR_ROOM_MS = 2,
 	HOLD_NS = 5000000, /* a held packet goes when nothing follows it for so long */
@@ -51,7 +53,8 @@ static int set_int(int fd, int level, int name, int value)
 	return setsockopt(fd, level, name, &value, sizeof(value)) ? -errno : 0;
 }
 
-/* What arrives at the source port is nobody's: the kernel drops it, so that it cannot fill memory. */
+/* What arrives at the source port is nobody's: the kernel drops it, so that it cannot fill
+ * memory. */
 static void drop_all_input(int fd)
 {
 	struct sock_filter drop = BPF_STMT(BPF_RET | BPF_K, 0);
@@ -200,8 +203,9 @@ static void add_packet(struct tx_build *x, unsigned k)
 	r->niov = x->niov - r->iov_first;
 }
 
-/* An ACK before requests is a datagram of its own: a GSO batch can only end in a shorter segment. Where batches arrive whole it may end the first of theirs instead,
- * which costs nothing (txb.ack says so): who receives it takes it first (ack_leads in device/progress.c). */
+/* An ACK before requests is a datagram of its own: a GSO batch can only end in a shorter segment.
+ * Where batches arrive whole it may end the first of theirs instead, which costs nothing (txb.ack
+ * says so): who receives it takes it first (ack_leads in device/progress.c). */
 static bool ack_may_wait(const struct tx_build *x, unsigned k)
 {
 	uint32_t len = packet_len(&x->b->pkt[k]);
@@ -227,7 +231,8 @@ static bool leaves_open(const struct tx_build *x, unsigned k)
 	       r->len + len + packet_len(&x->b->pkt[x->b->ack - 1]) <= IO_GSO_BYTES_MAX;
 }
 
-/* Runs under the guard: a payload may have been unmapped. What is whole is noted packet by packet. */
+/* Runs under the guard: a payload may have been unmapped. What is whole is noted packet by
+ * packet. */
 static void build(void *arg)
 {
 	struct tx_build *x = arg;
@@ -372,7 +377,8 @@ static bool gso_refused(const struct tx_run *r, int rc)
 	return r->npkt > 1 && (rc == -EINVAL || rc == -EIO || rc == -EOPNOTSUPP);
 }
 
-/* Send what was built. Stops, with *at the first run not dealt with, at -EFAULT and when GSO is refused. */
+/* Send what was built. Stops, with *at the first run not dealt with, at -EFAULT and when GSO is
+ * refused. */
 static int send_built(struct rpwi_port *p, unsigned *at, union io_sockaddr *to, socklen_t to_len)
 {
 	int worst = 0;
@@ -421,7 +427,8 @@ static int send_plain(
 	*sent = p->tx.run[at].first;
 	if (rc == -EFAULT)
 		return rc;
-	/* Without GSO the segments have another IP ID each, so their ICRCs are made anew. If that is refused alike, GSO was not to blame. */
+	/* Without GSO the segments have another IP ID each, so their ICRCs are made anew. If that
+	 * is refused alike, GSO was not to blame. */
 	rc = send_plain(p, b, *sent, false, sent);
 	if (rc != -EINVAL && rc != -EIO && !p->gso_off) {
 		p->gso_off = true;

@@ -1,7 +1,9 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* who.c - whose a process of this host is: ourselves, or a stranger. Decided on the connection that it is about (SO_PEERCRED, unix(7)), by what the kernel noted when the peer called connect or
- * listen; never by a name, and never by what was true a moment ago. But for a listener whose queue is full, so that nobody gets a connection: of that the kernel says the user (sock_diag(7)), which decides
- * only whether its name counts as taken by us.
+/* who.c - whose a process of this host is: ourselves, or a stranger. Decided on the connection that
+ * it is about (SO_PEERCRED, unix(7)), by what the kernel noted when the peer called connect or
+ * listen; never by a name, and never by what was true a moment ago. But for a listener whose queue
+ * is full, so that nobody gets a connection: of that the kernel says the user (sock_diag(7)), which
+ * decides only whether its name counts as taken by us.
  */
 #include "io/io_priv.h"
 
@@ -29,9 +31,9 @@ static bool every_user_has_a_number(void)
 {
 	unsigned long long inside, outside, count, sum = 0;
 	FILE *f = fopen("/proc/self/uid_map", "re");
+	/* a kernel without user namespaces, or no /proc at all: then nothing says otherwise */
 	if (!f)
-		return errno ==
-		       ENOENT; /* a kernel without user namespaces, or no /proc at all: then nothing says otherwise */
+		return errno == ENOENT;
 	while (fscanf(f, "%llu %llu %llu", &inside, &outside, &count) == 3)
 		sum += count;
 	fclose(f);
@@ -127,8 +129,8 @@ int rpwi_who_listens(const char *name, struct io_who *w)
 	char *buf = malloc(DIAG_BYTES);
 	bool more = fd >= 0 && buf && send(fd, &ask, sizeof(ask), 0) == sizeof(ask);
 	while (more) {
-		ssize_t n = recv(fd, buf, DIAG_BYTES,
-			MSG_DONTWAIT); /* a dump is made by the call that reads it: nothing is waited for */
+		/* a dump is made by the call that reads it: nothing is waited for */
+		ssize_t n = recv(fd, buf, DIAG_BYTES, MSG_DONTWAIT);
 		more = n > 0;
 		for (const struct nlmsghdr *h = (const void *)buf; more && NLMSG_OK(h, n);
 			h = NLMSG_NEXT(h, n)) {

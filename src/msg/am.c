@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* am.c - active messages: a handler of the program's runs for each, in the order sent on each endpoint. Small ones run out of the transport's memory. Large ones are fetched first,
- * one at a time for each endpoint (those behind wait for their turn), into memory that is bounded over all endpoints by unexpected_bytes_max. */
+/* am.c - active messages: a handler of the program's runs for each, in the order sent on each
+ * endpoint. Small ones run out of the transport's memory. Large ones are fetched first, one at a
+ * time for each endpoint (those behind wait for their turn), into memory that is bounded over all
+ * endpoints by unexpected_bytes_max. */
 #include "msg/endpoint.h"
 #include "msg/messages.h"
 #include "msg/objects.h"
@@ -46,7 +48,7 @@ static bool run(rpw_endpoint *ep, uint64_t word, const void *header, size_t head
 
 static void refuse(rpw_endpoint *ep, struct rts *rts, int status)
 {
-	link_reply(&ep->link, FRAME_FIN, (unsigned)-status, rts->number, NULL, 0);
+	link_reply(&ep->link, FRAME_DONE, done_word(DONE_FETCHED, status), rts->number, NULL, 0);
 	free(rts);
 }
 
@@ -64,9 +66,8 @@ void am_arrived(rpw_endpoint *ep, uint64_t word, const void *header, size_t head
 	}
 	struct unexpected *u = unexpected_new(ep, header_len + len);
 	if (!u) {
-		ep->status = RPW_ERR_NO_MEMORY;
-		ep_say_why(ep, "no memory for an active message that has to wait for its turn");
-		msg_todo(ep, TODO_FAIL);
+		ep_doom(ep, RPW_ERR_NO_MEMORY,
+			"no memory for an active message that has to wait for its turn");
 		return;
 	}
 	u->tag = word;
@@ -179,7 +180,7 @@ int am_send_begin(rpw_request *r)
 						      .len = r->len,
 						      .keep = &r->keep,
 						      .units = units});
-		if (rc == -EAGAIN)
+		if (rc == RPWI_LATER)
 			return rc;
 		if (!rc)
 			sent(ep, r->tag, r->len);
@@ -189,7 +190,7 @@ int am_send_begin(rpw_request *r)
 	if (units && r->len <= ep->eager_max)
 		credit_need(&ep->link, units);
 	if (!r->gpu && r->len <= EAGER_SMALL && r->len <= ep->eager_max)
-		return -EAGAIN;
+		return RPWI_LATER;
 	int rc = rndv_offer(r, RTS_AM, r->tag);
 	if (!rc && !r->complete)
 		sent(ep, r->tag, r->len);

@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* atomic.c - fetch-add and compare-swap on 8 bytes of the peer's. On a path that may break they go as counted frames, which happen once, rather than as the transport's, of which nobody could
- * tell whether they did. */
+/* atomic.c - fetch-add and compare-swap on 8 bytes of the peer's. On a path that may break they go
+ * as counted frames, which happen once, rather than as the transport's, of which nobody could tell
+ * whether they did. */
 #include "msg/endpoint.h"
 #include "msg/ids.h"
 #include "msg/objects.h"
 #include "msg/request.h"
 #include "msg/rma.h"
-#include "msg/status.h"
 #include "msg/transfer.h"
 
 #include <errno.h>
@@ -18,8 +18,8 @@ static int atomic_as_frame(rpw_request *r)
 {
 	rpw_endpoint *ep = r->ep;
 	if (ep->atomics >= ATOMICS_MAX)
-		return -EAGAIN;
-	if (!r->number && !(r->number = slots_add(&r->c->numbers, r))) {
+		return RPWI_LATER;
+	if (!r->number && !(r->number = ids_add(&r->c->numbers, r))) {
 		req_complete(r, RPW_ERR_NO_MEMORY);
 		return 0;
 	}
@@ -36,7 +36,7 @@ static int atomic_as_frame(rpw_request *r)
 					      .iovcnt = 1,
 					      .len = sizeof(b)});
 	if (rc)
-		return -EAGAIN;
+		return RPWI_LATER;
 	ep->atomics++;
 	r->where = AT_PEER;
 	return 0;
@@ -48,9 +48,9 @@ int rma_atomic_begin(rpw_request *r)
 	if (ep->link.breakable)
 		return atomic_as_frame(r);
 	if (!r->key->has[ep->tran]) {
-		req_complete(r, rpwi_fail(RPW_ERR_NOT_SUPPORTED,
-					"the remote key does not describe its memory for %s",
-					ep->link.ops->name));
+		rpwi_fail(RPW_ERR_NOT_SUPPORTED,
+			"the remote key does not describe its memory for %s", ep->link.ops->name);
+		req_fail(r, rpwi_last_error());
 		return 0;
 	}
 	r->where = AT_PEER;
@@ -58,14 +58,14 @@ int rma_atomic_begin(rpw_request *r)
 	ep->rma_dirty = true;
 	int rc = ep->link.ops->rma->atomic(ep->link.te, r->op, &r->key->desc[ep->tran],
 		r->one.offset, r->operand, r->compare, r->before, transfer_cookie(r, COOKIE_PIECE));
-	if (transfer_later(rc)) {
+	if (rc == RPWI_LATER) {
 		r->where = AT_NONE;
 		r->under_way = 0;
 		msg_todo(ep, TODO_SEND);
-		return -EAGAIN;
+		return RPWI_LATER;
 	}
 	if (rc)
-		req_complete(r, msg_status_of_errno(rc));
+		req_fail(r, rpwi_last_error());
 	return 0;
 }
 
@@ -77,7 +77,7 @@ void rma_atomic_arrived(rpw_endpoint *ep, uint64_t number, const void *body, siz
 		return;
 	}
 	memcpy(&b, body, sizeof(b));
-	struct rpw_memory *m = slots_get(&ep->c->regions, b.region);
+	struct rpw_memory *m = ids_get(&ep->c->regions, b.region);
 	uint64_t *at = m && !m->gpu && m->secret == b.secret && b.offset <= m->len &&
 				       m->len - b.offset >= 8
 			       ? (uint64_t *)((char *)m->addr + b.offset)
@@ -87,37 +87,32 @@ void rma_atomic_arrived(rpw_endpoint *ep, uint64_t number, const void *body, siz
 	if (at && !((uintptr_t)at & 7) && (m->access & RPW_REMOTE_ATOMIC) &&
 		b.op <= TRAN_COMPARE_SWAP) {
 		status = RPW_OK;
-		if (b.op == TRAN_FETCH_ADD)
-			before = __atomic_fetch_add(at, b.operand, __ATOMIC_SEQ_CST);
-		else {
-			before = b.compare;
-			__atomic_compare_exchange_n(
-				at, &before, b.operand, false, __ATOMIC_SEQ_CST, __ATOMIC_SEQ_CST);
-		}
+		before = tran_atomic_here(at, b.op, b.operand, b.compare);
 	} else
 		rpwi_debug("%s: an atomic outside of what is registered for it", ep->peer);
-	link_reply(
-		&ep->link, FRAME_ATOMIC_DONE, (unsigned)-status, number, &before, sizeof(before));
+	link_reply(&ep->link, FRAME_DONE, done_word(DONE_ATOMIC, status), number, &before,
+		sizeof(before));
 }
 
-void rma_atomic_done(
-	rpw_endpoint *ep, uint64_t number, unsigned flags, const void *body, size_t len)
+void rma_atomic_done(rpw_endpoint *ep, uint64_t number, int status, const void *body, size_t len)
 {
-	rpw_request *r = slots_get(&ep->c->numbers, number);
+	rpw_request *r = ids_get(&ep->c->numbers, number);
 	if (!r || r->ep != ep || r->kind != REQ_ATOMIC || r->where != AT_PEER || len != 8) {
 		rpwi_debug("%s: an answer to no atomic", ep->peer);
 		return;
 	}
 	ep->atomics--;
-	if (!flags && r->before)
+	if (!status && r->before)
 		memcpy(r->before, body, 8);
-	if (flags == (unsigned)-RPW_ERR_ACCESS)
+	if (status == RPW_ERR_ACCESS) {
 		rpwi_fail(RPW_ERR_ACCESS,
 			"%s refused an atomic on 8 bytes at offset %llu: it has no such memory "
 			"registered (any more), or not for this; use the key that it "
 			"packed",
 			ep->peer, (unsigned long long)r->one.offset);
-	req_complete(r, flags > (unsigned)-RPW_ERR_SYSTEM ? RPW_ERR_PROTOCOL : -(int)flags);
+		req_note(r, rpwi_last_error());
+	}
+	req_complete(r, status);
 	if (!rpwi_list_empty(&ep->link.queue))
 		msg_todo(ep, TODO_SEND);
 }
@@ -129,9 +124,9 @@ static int atomic(rpw_endpoint *ep, enum tran_atomic op, uint64_t operand, uint6
 	if (rc)
 		return rc;
 	if (key->device)
-		return rpwi_fail(
-			RPW_ERR_NOT_SUPPORTED, "atomic: the peer's memory is in a GPU, where "
-					       "neither transports nor its CPU can do atomics");
+		return rpwi_fail(RPW_ERR_NOT_SUPPORTED,
+			"atomic: the peer's memory is in a GPU, where "
+			"neither transports nor its CPU can do atomics");
 	if (offset & 7)
 		return rpwi_fail(RPW_ERR_INVALID,
 			"atomic at offset %llu: it has to be a multiple of 8",

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* choice.c - which transports there are, which of them do between two processes, in which order, and the words for it: why this one, why not the others. */
+/* choice.c - which transports there are, which of them do between two processes, in which order,
+ * and the words for it: why this one, why not the others. */
 #include "msg/choice.h"
 #include "msg/endpoint.h"
 #include "msg/objects.h"
@@ -208,7 +209,7 @@ struct tran *msg_tran(rpw_context *c, int i, char *why, size_t why_len)
 	int rc = c->t[i].ops->open(&c->up, &c->own, &c->t[i].tran);
 	if (rc) {
 		c->t[i].tran = NULL;
-		snprintf(why, why_len, "it could not be opened: %s", strerror(-rc));
+		snprintf(why, why_len, "it could not be opened: %s", rpwi_last_error()->text);
 	}
 	return c->t[i].tran;
 }

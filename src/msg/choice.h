@@ -6,11 +6,12 @@
 #include "msg/objects.h"
 
 int choice_index(const char *name, size_t len); /* of tran_all, or -1 */
-int choice_parse(
-	const char *list, int *order, char *why, size_t why_len); /* how many, or a status */
-int choice_plugin(const char *list, char *plugin, size_t room, char *why,
-	size_t why_len); /* what follows "ncclnet:" in it; 0 or a status */
-/* Nobody said an order: what imitates a device comes last, since TCP is the faster of the two (RATIONALE). */
+/* how many, or a status */
+int choice_parse(const char *list, int *order, char *why, size_t why_len);
+/* what follows "ncclnet:" in it; 0 or a status */
+int choice_plugin(const char *list, char *plugin, size_t room, char *why, size_t why_len);
+/* Nobody said an order: what imitates a device comes last, since TCP is the faster of the two
+ * (RATIONALE). */
 void choice_order_by_worth(rpw_context *c, int *order, int n);
 /* Why not, or "". True: it would do, but in software. */
 bool choice_has(const char *list, const char *name); /* "shm,tcp" has it */
@@ -19,8 +20,8 @@ bool choice_protects(const rpw_context *c, int i);
 bool choice_wanted(rpw_context *c, int i); /* may an endpoint of this context use it? */
 bool choice_why_not(rpw_endpoint *ep, int i, char *why, size_t why_len);
 void choice_explain(rpw_endpoint *ep, int chosen); /* in ep->why */
-void choice_reason_add(
-	rpw_endpoint *ep, const char *name, const char *why); /* to ep->reasons: tried in vain */
+/* to ep->reasons: tried in vain */
+void choice_reason_add(rpw_endpoint *ep, const char *name, const char *why);
 
 struct tran *msg_tran(rpw_context *c, int i, char *why, size_t why_len);
 

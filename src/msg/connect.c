@@ -1,12 +1,18 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* connect.c - how two sides get a path: what is said over boot, by whom, and when the next path is tried.
+/* connect.c - how two sides get a path: what is said over boot, by whom, and when the next path is
+ * tried.
  *
- * The connecting side chooses: it walks its list of transports, of those that both sides' facts allow it makes an endpoint, and says CHOICE (which, why, its handle, its tags). The
- * listening side makes its end and says ANSWER with its handle, or why not. Both bring the path up and say READY; either may say BROKEN, now or any time later: then the connecting
- * side tries the next path (the transport that broke comes last, and is tried again; when all were tried in vain, all are once more after a rest). Words
- * about an earlier attempt are told by its number, and ignored. The control path stays open: its end is the peer's end, and BYE says how many frames were sent, so that all of them are delivered first.
+ * The connecting side chooses: it walks its list of transports, of those that both sides' facts
+ * allow it makes an endpoint, and says CHOICE (which, why, its handle, its tags). The listening
+ * side makes its end and says ANSWER with its handle, or why not. Both bring the path up and say
+ * READY; either may say BROKEN, now or any time later: then the connecting side tries the next path
+ * (the transport that broke comes last, and is tried again; when all were tried in vain, all are
+ * once more after a rest). Words about an earlier attempt are told by its number, and ignored. The
+ * control path stays open: its end is the peer's end, and BYE says how many frames were sent, so
+ * that all of them are delivered first.
  *
- * Each side chooses a message tag and a control tag at random; they go in CHOICE and ANSWER, which end with a CRC-32. */
+ * Each side chooses a message tag and a control tag at random; they go in CHOICE and ANSWER, which
+ * end with a CRC-32. */
 #include "msg/choice.h"
 #include "msg/connect.h"
 #include "msg/endpoint.h"
@@ -14,7 +20,6 @@
 #include "msg/request.h"
 #include "msg/rma.h"
 #include "msg/rndv.h"
-#include "msg/status.h"
 
 #include <errno.h>
 #include <stdio.h>
@@ -36,7 +41,8 @@ void connect_await_word(rpw_endpoint *ep)
 		deadline_set(ep, rpwi_now_ns() + DRAIN_MS * RPWI_NS_PER_MS);
 }
 
-/* What the two ends of a path with a key have in common: from their control connection, for this transport and this try. */
+/* What the two ends of a path with a key have in common: from their control connection, for this
+ * transport and this try. */
 static int path_secret(rpw_endpoint *ep, int i, uint16_t attempt, uint8_t secret[TRAN_SECRET_LEN])
 {
 	uint8_t context[32] = {0};
@@ -52,7 +58,6 @@ static int path_make(rpw_endpoint *ep, int i, uint16_t attempt, uint8_t *handle,
 	struct tran *t = msg_tran(ep->c, i, why, why_len);
 	if (!t)
 		return RPW_ERR_SYSTEM;
-	unsigned fails = rpwi_fail_count();
 	*handle_len = TRAN_HANDLE_MAX;
 	uint8_t secret[TRAN_SECRET_LEN];
 	bool keyed = boot_has_key(ep->c->boot);
@@ -65,9 +70,8 @@ static int path_make(rpw_endpoint *ep, int i, uint16_t attempt, uint8_t *handle,
 	explicit_bzero(secret, sizeof(secret));
 	if (rc) {
 		ep->link.te = NULL;
-		snprintf(why, why_len, "no endpoint could be made: %s",
-			rpwi_fail_count() != fails ? rpwi_fail_text() : strerror(-rc));
-		return msg_status_of_errno(rc);
+		snprintf(why, why_len, "no endpoint could be made: %s", rpwi_last_error()->text);
+		return rc;
 	}
 	ep->tran = i;
 	ep->link.ops = tran_all[i];
@@ -106,7 +110,8 @@ static bool path_try(rpw_endpoint *ep, int i)
 	return true;
 }
 
-/* What is left of a path that is of no use is closed; the connecting side goes on with the next one. */
+/* What is left of a path that is of no use is closed; the connecting side goes on with the next
+ * one. */
 static void path_abandon(rpw_endpoint *ep)
 {
 	if (ep_move(ep, EP_PATH_LOST)) {
@@ -123,7 +128,8 @@ static void path_abandon(rpw_endpoint *ep)
 	connect_path_close(ep);
 }
 
-/* Whoever had a path keeps what it owes for as long as the peer waits for the next one: what broke this path may break the next few before they are up. */
+/* Whoever had a path keeps what it owes for as long as the peer waits for the next one: what broke
+ * this path may break the next few before they are up. */
 static bool rest(rpw_endpoint *ep)
 {
 	uint64_t now = rpwi_now_ns(), until = now + ep->rest_ms * RPWI_NS_PER_MS;
@@ -145,9 +151,9 @@ void connect_next_path(rpw_endpoint *ep)
 		ep->deadline_ns != RPWI_NEVER)
 		return; /* the word on it is on its way */
 	if (ep->state == EP_UP && !ep->link.breakable) {
-		ep_fail(ep, RPW_ERR_PEER_GONE,
-			"the path broke, and its kind cannot be resumed: the peer's process has "
-			"probably ended");
+		ep_fail(ep, &(struct rpwi_error){RPW_ERR_PEER_GONE, 0,
+				    "the path broke, and its kind cannot be resumed: the peer's "
+				    "process has probably ended"});
 		return;
 	}
 	bool was_up = ep->state == EP_UP;
@@ -180,19 +186,20 @@ void connect_next_path(rpw_endpoint *ep)
 		"no path to %s: %s (ropeway doctor, here and there, looks for what is in the way)",
 		ep->peer, ep->reasons ? ep->reasons : "time is up");
 	say_word(ep, SAY_NO_PATH, text);
-	ep_fail(ep, ep->refusal ? ep->refusal : RPW_ERR_UNREACHABLE, text);
+	ep_fail(ep, &(struct rpwi_error){ep->refusal ? ep->refusal : RPW_ERR_UNREACHABLE, 0, text});
 }
 
 static void resume(rpw_endpoint *ep, uint64_t peer_received)
 {
 	link_resume(&ep->link, peer_received);
 	uint64_t again = ep->link.log_frames;
-	/* What the peer already knows as an RTS, it can fetch by the new path only if it is described for it. Those still in the log are, when they are sent again. */
+	/* What the peer already knows as an RTS, it can fetch by the new path only if it is
+	 * described for it. Those still in the log are, when they are sent again. */
 	rndv_describe_all(ep);
 	rpwi_debug("%s: goes on by %s; %llu frames are sent again", ep->peer, ep->link.ops->name,
 		(unsigned long long)again);
-	msg_todo(ep,
-		TODO_SEND | TODO_AM); /* whose turn it became while there was no path has it now */
+	/* whose turn it became while there was no path has it now */
+	msg_todo(ep, TODO_SEND | TODO_AM);
 }
 
 static void path_is_up(rpw_endpoint *ep)
@@ -236,13 +243,13 @@ void connect_peer_talks(rpw_endpoint *ep)
 	path_is_up(ep);
 }
 
-void connect_ready(void *user, int status, const char *why)
+void connect_ready(void *user, const struct rpwi_error *e)
 {
 	rpw_endpoint *ep = user;
 	if (ep->state != EP_CHOOSING)
 		return;
-	if (status) {
-		snprintf(ep->last_why, sizeof(ep->last_why), "%s", why);
+	if (e) {
+		snprintf(ep->last_why, sizeof(ep->last_why), "%s", e->text);
 		msg_todo(ep, TODO_PATH);
 		return;
 	}
@@ -282,23 +289,18 @@ static void boot_accepted(void *user, void *listener_user, struct boot_conn *con
 	boot_set_user(conn, ep);
 	deadline_set(ep, rpwi_now_ns() + SILENT_MS * RPWI_NS_PER_MS);
 	ep->until_ns = rpwi_now_ns() + ARRIVE_MS * RPWI_NS_PER_MS;
-	if (c->arriving > ARRIVING_MAX) {
-		ep->status = RPW_ERR_LIMIT;
-		ep_say_why(ep, "too many peers are connecting at once");
-		msg_todo(ep, TODO_FAIL);
-	}
+	if (c->arriving > ARRIVING_MAX)
+		ep_doom(ep, RPW_ERR_LIMIT, "too many peers are connecting at once");
 }
 
-static void boot_connected(void *user, int status, const char *why)
+static void boot_connected(void *user, const struct rpwi_error *e)
 {
 	rpw_endpoint *ep = user;
 	if (!ep || ep->state != EP_BOOT)
 		return;
-	if (status) {
-		ep->status = status;
+	if (e) {
 		ep->gone_heard = true;
-		ep_say_why(ep, why);
-		msg_todo(ep, TODO_FAIL);
+		ep_doom_by(ep, e);
 		return;
 	}
 	ep_keep(&ep->peer, boot_peer_text(ep->boot));
@@ -394,19 +396,18 @@ static void on_answer(
 	facts_take(ep, p);
 	int rc = ep->link.ops->ep_start(ep->link.te, handle, p->handle_len, path_timeout_ms(ep));
 	if (rc) {
-		snprintf(ep->last_why, sizeof(ep->last_why), "the peer's handle does not do: %s",
-			strerror(-rc));
+		snprintf(ep->last_why, sizeof(ep->last_why),
+			"the peer's handle does not do: %.300s", rpwi_last_error()->text);
 		msg_todo(ep, TODO_PATH);
 	}
 }
 
 static void on_bye(rpw_endpoint *ep, const struct say_word *w, const char *text)
 {
-	char why[512];
 	bool orderly = w->flags & SAY_ORDERLY;
-	snprintf(why, sizeof(why), "peer %s closed the endpoint%s%s%.300s", ep->peer,
+	rpwi_error_say(&ep->error, ep->was_up ? RPW_ERR_PEER_GONE : RPW_ERR_REFUSED,
+		"peer %s closed the endpoint%s%s%.300s", ep->peer,
 		orderly ? " in order, nothing more comes from it" : "", *text ? ": " : "", text);
-	ep_say_why(ep, why);
 	if (w->received > ep->link.tx_count || w->received < ep->link.acked) {
 		ep_breach(ep,
 			"its goodbye says that %llu frames came; %llu were sent, %llu of them "
@@ -417,12 +418,12 @@ static void on_bye(rpw_endpoint *ep, const struct say_word *w, const char *text)
 	}
 	link_acknowledged(&ep->link, w->received);
 	rma_flush_bye(ep, w->received);
-	/* Both shut down, and what this side posted is still on its way: the peer waits for that. Its next goodbye is its program's last word. */
+	/* Both shut down, and what this side posted is still on its way: the peer waits for that.
+	 * Its next goodbye is its program's last word. */
 	if (orderly && ep->shutting && !ep->peer_shut) {
 		ep->peer_shut = true;
 		return;
 	}
-	ep->status = ep->was_up ? RPW_ERR_PEER_GONE : RPW_ERR_REFUSED;
 	ep->orderly = orderly && ep->was_up;
 	ep->bye_heard = true;
 	ep->peer_sent = w->sent;
@@ -437,7 +438,6 @@ void connect_shutdown_over(rpw_endpoint *ep)
 	ep->shutting = false;
 	if (!ep->peer_shut || ep->state == EP_FAILED || ep->bye_heard || ep->gone_heard)
 		return;
-	ep->status = RPW_ERR_PEER_GONE;
 	ep->orderly = ep->bye_heard = true;
 	msg_todo(ep, TODO_FAIL);
 }
@@ -449,9 +449,7 @@ static void on_word(rpw_endpoint *ep, unsigned type, const struct say_word *w, c
 		return;
 	}
 	if (type == SAY_NO_PATH) {
-		ep->status = RPW_ERR_UNREACHABLE;
-		ep_say_why(ep, text);
-		msg_todo(ep, TODO_FAIL);
+		ep_doom(ep, RPW_ERR_UNREACHABLE, "%s", text);
 		return;
 	}
 	if (w->attempt != ep->attempt)
@@ -461,7 +459,8 @@ static void on_word(rpw_endpoint *ep, unsigned type, const struct say_word *w, c
 		if (ep->self_ready)
 			path_is_up(ep);
 	} else if (type == SAY_BROKEN && ep->active && !ep->resting) {
-		/* Our own reason comes first: the peer's may be no more than that ours has reached it. */
+		/* Our own reason comes first: the peer's may be no more than that ours has reached
+		 * it. */
 		size_t n = strlen(ep->last_why);
 		snprintf(ep->last_why + n, sizeof(ep->last_why) - n, "%s%.300s",
 			n ? "; the peer: " : "", text);
@@ -499,8 +498,8 @@ static void boot_message(void *user, unsigned type, const uint8_t *m, size_t n)
 	char text[1001];
 	memcpy(text, m + head, text_len);
 	text[text_len] = 0;
-	for (char *s = text; *s;
-		s++) /* it goes to logs, and so to terminals, where also bytes over 0x7f may be controls */
+	/* it goes to logs, and so to terminals, where also bytes over 0x7f may be controls */
+	for (char *s = text; *s; s++)
 		if ((unsigned char)*s < ' ' || (unsigned char)*s > '~')
 			*s = '?';
 	if (type == SAY_CHOICE)
@@ -511,7 +510,7 @@ static void boot_message(void *user, unsigned type, const uint8_t *m, size_t n)
 		on_word(ep, type, &w, text);
 }
 
-static void boot_gone(void *user, int status, const char *why)
+static void boot_gone(void *user, const struct rpwi_error *e)
 {
 	rpw_endpoint *ep = user;
 	if (!ep || ep->state == EP_FAILED)
@@ -519,11 +518,8 @@ static void boot_gone(void *user, int status, const char *why)
 	ep->gone_heard = true;
 	if (ep->bye_heard || ep->todo & TODO_FAIL)
 		return; /* the reason is known */
-	char text[512];
-	snprintf(text, sizeof(text), "the control path to %s ended: %.300s",
-		ep->peer ? ep->peer : "the peer", why);
-	ep_say_why(ep, text);
-	ep->status = status;
+	rpwi_error_say(&ep->error, e->status, "the control path to %s ended: %.300s",
+		ep->peer ? ep->peer : "the peer", e->text);
 	/* What it had sent before is taken first. */
 	if (ep->state == EP_UP && !ep->path_broken)
 		deadline_set(ep, rpwi_now_ns() + 5 * RPWI_NS_PER_MS);
@@ -533,12 +529,7 @@ static void boot_gone(void *user, int status, const char *why)
 
 const struct boot_up connect_boot_up = {boot_accepted, boot_connected, boot_message, boot_gone};
 
-void connect_cancel(rpw_request *r)
-{
-	r->ep->status = RPW_ERR_CANCELED;
-	ep_say_why(r->ep, "connecting was canceled");
-	msg_todo(r->ep, TODO_FAIL);
-}
+void connect_cancel(rpw_request *r) { ep_doom(r->ep, RPW_ERR_CANCELED, "connecting was canceled"); }
 
 /* ---- deadlines ---- */
 
@@ -550,11 +541,8 @@ static void deadline_passed(rpw_endpoint *ep)
 	else if (ep->state == EP_CHOOSING && ep->active) {
 		snprintf(ep->last_why, sizeof(ep->last_why), "it was not up in time");
 		msg_todo(ep, TODO_PATH);
-	} else if (ep->state == EP_CHOOSING) {
-		ep->status = RPW_ERR_TIMEOUT;
-		ep_say_why(ep, "the peer connected and chose no path");
-		msg_todo(ep, TODO_FAIL);
-	}
+	} else if (ep->state == EP_CHOOSING)
+		ep_doom(ep, RPW_ERR_TIMEOUT, "the peer connected and chose no path");
 }
 
 void connect_timers(rpw_context *c, uint64_t now_ns)
@@ -621,11 +609,8 @@ void rpw_listener_destroy(rpw_listener *l)
 		if (ep->listener != l)
 			continue;
 		ep->listener = NULL;
-		if (!ep->accepted && ep->state != EP_FAILED) {
-			ep->status = RPW_ERR_REFUSED;
-			ep_say_why(ep, "the listener is closing");
-			msg_todo(ep, TODO_FAIL);
-		}
+		if (!ep->accepted && ep->state != EP_FAILED)
+			ep_doom(ep, RPW_ERR_REFUSED, "the listener is closing");
 	}
 	boot_listener_free(l->boot);
 	rpwi_list_del(&l->all);

@@ -18,14 +18,15 @@ void connect_path_close(rpw_endpoint *ep);
 extern const struct boot_up connect_boot_up;
 void connect_next_path(rpw_endpoint *ep);
 void connect_cancel(rpw_request *r);
-void connect_shutdown_over(
-	rpw_endpoint *ep); /* rpw_endpoint_shutdown of this side: done, failed or canceled */
-void connect_ready(void *user, int status, const char *why);
+/* rpw_endpoint_shutdown of this side: done, failed or canceled */
+void connect_shutdown_over(rpw_endpoint *ep);
+void connect_ready(void *user, const struct rpwi_error *e);
 void connect_peer_talks(rpw_endpoint *ep);
 void connect_timers(rpw_context *c, uint64_t now_ns);
-/* A path that cannot break has ended, and the control path has not said why yet: it will in a moment, and what a goodbye says may complete what waits. */
+/* A path that cannot break has ended, and the control path has not said why yet: it will in a
+ * moment, and what a goodbye says may complete what waits. */
 void connect_await_word(rpw_endpoint *ep);
-void connect_trouble(const rpw_endpoint *ep, char *out,
-	size_t room); /* connecting is under way: what was in the way so far, or "" */
+/* connecting is under way: what was in the way so far, or "" */
+void connect_trouble(const rpw_endpoint *ep, char *out, size_t room);
 
 #endif

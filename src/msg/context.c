@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* context.c - contexts: what they open, how they make progress, what they sleep on. Progress is transports first, then (now and then) the control path, then what up-calls left to do. */
+/* context.c - contexts: what they open, how they make progress, what they sleep on. Progress is
+ * transports first, then (now and then) the control path, then what up-calls left to do. */
 #include "msg/choice.h"
 #include "msg/connect.h"
 #include "msg/endpoint.h"
@@ -9,7 +10,6 @@
 #include "msg/path.h"
 #include "msg/pipeline.h"
 #include "msg/request.h"
-#include "msg/status.h"
 #include "msg/transfer.h"
 #include "msg/unexpected.h"
 
@@ -189,7 +189,8 @@ static void all_end(rpw_context *c)
 
 static void context_free(rpw_context *c);
 
-/* In a forked child: its copies go, and nobody hears of it. Where a transport cannot part with what it shares with the parent, that stays until exec or exit. */
+/* In a forked child: its copies go, and nobody hears of it. Where a transport cannot part with what
+ * it shares with the parent, that stays until exec or exit. */
 static void inherited_free(rpw_context *c)
 {
 	for (int i = 0; i < c->tn; i++) {
@@ -200,9 +201,10 @@ static void inherited_free(rpw_context *c)
 	while (!rpwi_list_empty(&c->endpoints)) {
 		rpw_endpoint *ep =
 			RPWI_CONTAINER_OF(rpwi_list_pop(&c->endpoints), rpw_endpoint, all);
-		char *texts[] = {ep->why, ep->reasons, ep->peer, ep->path_text, ep->fail_text};
+		char *texts[] = {ep->why, ep->reasons, ep->peer, ep->path_text};
 		for (size_t i = 0; i < RPWI_ARRAY_LEN(texts); i++)
 			free(texts[i]);
+		rpwi_error_drop(&ep->error);
 		free(ep);
 	}
 	while (!rpwi_list_empty(&c->memories)) {
@@ -258,9 +260,9 @@ static void context_free(rpw_context *c)
 	match_fini(&c->unexpected);
 	unexpected_indexes_free(c);
 	req_chunks_free(c);
-	free(c->numbers.v);
+	rpwi_slots_fini(&c->numbers);
 	free(c->listed);
-	free(c->regions.v);
+	rpwi_slots_fini(&c->regions);
 	if (c->epfd >= 0)
 		close(c->epfd);
 	if (c->timerfd >= 0)
@@ -282,7 +284,7 @@ static void todo_do(rpw_endpoint *ep)
 		return;
 	}
 	if ((todo & TODO_FAIL) && ep->state != EP_FAILED) {
-		ep_fail(ep, ep->status, ep->fail_text);
+		ep_fail(ep, &ep->error);
 		return;
 	}
 	if (todo & TODO_PATH)
@@ -339,11 +341,10 @@ int rpw_context_progress(rpw_context *c)
 	if (RPWI_UNLIKELY(!msg_is_ours(c)))
 		return msg_inherited(c);
 	c->in_progress = true;
-	c->fails_seen = rpwi_fail_count();
 	int n = 0;
-	bool all =
-		(c->polls & 7) ==
-		7; /* also those without endpoints now and then: what was closed may still have something to say, or to hear */
+	/* also those without endpoints now and then: what was closed may still have something to
+	 * say, or to hear */
+	bool all = (c->polls & 7) == 7;
 	for (int i = 0; i < c->tn; i++)
 		if (c->t[i].endpoints || (all && c->t[i].tran))
 			n += (int)c->t[i].ops->progress(c->t[i].tran);
@@ -390,8 +391,8 @@ void rpw_context_wake(rpw_context *c)
 	if (!c || !msg_is_ours(c))
 		return;
 	int saved = errno;
-	ssize_t n = write(c->wakefd, &(uint64_t){1},
-		sizeof(uint64_t)); /* EAGAIN: it was woken 2^64 - 2 times, and is awake */
+	/* EAGAIN: it was woken 2^64 - 2 times, and is awake */
+	ssize_t n = write(c->wakefd, &(uint64_t){1}, sizeof(uint64_t));
 	(void)n;
 	c->woken = true; /* last: who sees it finds the descriptor readable, and makes it silent */
 	errno = saved;
@@ -422,9 +423,7 @@ static int arm(rpw_context *c)
 		if (rc > 0)
 			return RPW_IN_PROGRESS;
 		if (rc < 0)
-			return rpwi_fail(msg_status_of_errno(rc),
-				"transport %s cannot be waited for: %s", c->t[i].ops->name,
-				strerror(-rc));
+			return rc;
 		if (fd >= 0 && c->t[i].fd != fd) {
 			struct epoll_event ev = {.events = EPOLLIN, .data.fd = fd};
 			if (epoll_ctl(c->epfd, EPOLL_CTL_ADD, fd, &ev) && errno != EEXIST)
@@ -530,7 +529,7 @@ int rpw_request_wait(rpw_request *r, int timeout_ms, rpw_completion *done)
 		return rpwi_fail(RPW_ERR_INVALID, "rpw_request_wait: the request is NULL (a call "
 						  "that gave RPW_OK was complete already)");
 	if (!r->complete) {
-		int rc = done ? completion_check(done, "rpw_request_wait") : RPW_OK;
+		int rc = done ? req_completion_check(done, "rpw_request_wait") : RPW_OK;
 		rc = rc ? rc : wait_for(r->c, &r, 1, timeout_ms);
 		if (rc)
 			return rc;
@@ -543,11 +542,11 @@ int rpw_finish(int posted, rpw_request **r, int timeout_ms, rpw_completion *done
 	if (posted < 0)
 		return posted;
 	if (!r)
-		return rpwi_fail(
-			RPW_ERR_INVALID, "rpw_finish: where the request is must not be NULL: give "
-					 "the call that posts, and this one, the same &request");
+		return rpwi_fail(RPW_ERR_INVALID,
+			"rpw_finish: where the request is must not be NULL: give "
+			"the call that posts, and this one, the same &request");
 	if (done) {
-		int rc = completion_check(done, "rpw_finish");
+		int rc = req_completion_check(done, "rpw_finish");
 		if (rc)
 			return rc;
 	}

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* cuda.c - the CUDA driver API, as far as msg needs it. Declarations are our own, after the driver API's documentation: results are ints (0 success, 600 not ready), device pointers are
- * 64 bits wide, handles are pointers. */
+/* cuda.c - the CUDA driver API, as far as msg needs it. Declarations are our own, after the driver
+ * API's documentation: results are ints (0 success, 600 not ready), device pointers are 64 bits
+ * wide, handles are pointers. */
 #include "msg/cuda.h"
 
 #include <dlfcn.h>
@@ -9,7 +10,7 @@
 #include <stdlib.h>
 #include <unistd.h>
 
-#include "base/fail.h"
+#include "base/error.h"
 #include "ropeway.h"
 
 enum {
@@ -26,8 +27,8 @@ enum {
 	DEVICE_RDMA_FLUSH_OPTIONS = 117, /* a mask; since 11.3 */
 	DEVICE_RDMA_WRITES_ORDERING = 118,
 	RDMA_FLUSH_BY_HOST = 1,
-	RDMA_SCOPE_OWNER =
-		100, /* the GPU that has the memory sees the writes, unasked or after a flush */
+	/* the GPU that has the memory sees the writes, unasked or after a flush */
+	RDMA_SCOPE_OWNER = 100,
 	RDMA_TARGET_CURRENT = 0,
 	RANGE_DMABUF = 1, /* since 11.7 */
 	PROBE_BYTES = 64 << 10,
@@ -168,15 +169,18 @@ static int context_of(device_ptr p, void **context)
 	*context = NULL;
 	if (!cu.pointer_get(context, POINTER_CONTEXT, p) && *context)
 		return 0;
-	/* Memory of a pool or of cuMemCreate belongs to no context: the device's primary one will do. */
+	/* Memory of a pool or of cuMemCreate belongs to no context: the device's primary one will
+	 * do. */
 	result = cu.pointer_get(&ordinal, POINTER_ORDINAL, p);
 	if (!result)
 		result = cu.device_get(&device, ordinal);
 	return result ? result : cu.primary_retain(context, device);
 }
 
-/* What a NIC writes into a GPU's memory and what it writes into the host's take different ways, so a completion that the processor has seen says nothing about what the GPU sees (GPUDirect RDMA's
- * documentation; PCI Express orders posted writes only towards one destination). The driver says whether that GPU needs a flush, and flushes. Where it can do neither: no direct access. */
+/* What a NIC writes into a GPU's memory and what it writes into the host's take different ways, so
+ * a completion that the processor has seen says nothing about what the GPU sees (GPUDirect RDMA's
+ * documentation; PCI Express orders posted writes only towards one destination). The driver says
+ * whether that GPU needs a flush, and flushes. Where it can do neither: no direct access. */
 static void direct_find(struct gpu *g, device_ptr p)
 {
 	int ordinal = 0, device = 0, ordering = 0, options = 0;

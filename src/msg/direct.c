@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* direct.c - memory of GPUs that the path's transport reaches by itself (TRAN_GPU): which that is, its registrations, and what may be believed when a device says that it has written there.
- * Where it cannot be reached so, it is staged (pipeline.c): every call here says which of the two it is to be, and what was direct on one path may have to be staged on the next. */
+/* direct.c - memory of GPUs that the path's transport reaches by itself (TRAN_GPU): which that is,
+ * its registrations, and what may be believed when a device says that it has written there. Where
+ * it cannot be reached so, it is staged (pipeline.c): every call here says which of the two it is
+ * to be, and what was direct on one path may have to be staged on the next. */
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -8,6 +10,7 @@
 
 #include "msg/choice.h"
 #include "msg/pipeline.h"
+#include "msg/request.h"
 
 /* ---- registrations ---- */
 
@@ -20,7 +23,8 @@ static int add(rpw_context *c, int i, const struct tran_gpu_memory *what, unsign
 	return rc;
 }
 
-/* By a dma-buf (the program's, or one that the driver gives), else by its address. The descriptor is kept: parts of the memory may have to be registered with other rights later. */
+/* By a dma-buf (the program's, or one that the driver gives), else by its address. The descriptor
+ * is kept: parts of the memory may have to be registered with other rights later. */
 static int add_either(rpw_memory *m, int i, unsigned access)
 {
 	struct tran_gpu_memory what = {
@@ -28,11 +32,12 @@ static int add_either(rpw_memory *m, int i, unsigned access)
 	if (what.dmabuf < 0)
 		what.dmabuf = m->dmabuf = gpu_dmabuf(m->gpu, m->addr, m->len, &m->dmabuf_offset);
 	what.offset = m->dmabuf_offset;
-	int rc = what.dmabuf < 0 ? -EOPNOTSUPP : add(m->c, i, &what, access, &m->mem[i]);
+	int rc = what.dmabuf < 0 ? RPW_ERR_NOT_SUPPORTED : add(m->c, i, &what, access, &m->mem[i]);
 	if (!rc)
 		return 0;
 	if (m->dmabuf >= 0) {
-		rpwi_debug("%zu bytes of a GPU at %p: %s", m->len, m->addr, rpwi_fail_text());
+		rpwi_debug(
+			"%zu bytes of a GPU at %p: %s", m->len, m->addr, rpwi_last_error()->text);
 		close(m->dmabuf);
 	}
 	m->dmabuf = what.dmabuf = -1;
@@ -51,7 +56,7 @@ bool direct_memory(rpw_memory *m, int i)
 	m->staged[i] = add_either(m, i, memory_tran_access(m->access)) != 0;
 	if (m->staged[i])
 		rpwi_debug("%zu bytes of a GPU at %p are staged: %s", m->len, m->addr,
-			rpwi_fail_text());
+			rpwi_last_error()->text);
 	else
 		m->mem[i]->kept = true;
 	return !m->staged[i];
@@ -82,7 +87,7 @@ static int stretch_add(
 	rpw_memory *m = direct_of(ep, p, len);
 	*out = NULL;
 	if (!m)
-		return -EOPNOTSUPP;
+		return RPW_ERR_NOT_SUPPORTED;
 	struct tran_gpu_memory what = {.addr = (void *)p,
 		.len = len,
 		.dmabuf = m->dmabuf,
@@ -99,7 +104,8 @@ void direct_drop(rpw_request *r)
 
 /* ---- what is sent ---- */
 
-/* Short ones, too: calls of the CUDA driver may wait for whatever the program's other threads do there, so what moves messages had better do without. */
+/* Short ones, too: calls of the CUDA driver may wait for whatever the program's other threads do
+ * there, so what moves messages had better do without. */
 bool direct_sends(const rpw_request *r)
 {
 	return r->ep->state == EP_UP && r->len && direct_of(r->ep, r->buf, r->len);
@@ -149,7 +155,8 @@ void direct_path_gone(rpw_request *r)
 		r->kind == REQ_RMA && r->xfer && !r->rts && !r->parked && (r->gpu || r->remote_gpu);
 	if (!direct || (r->where != AT_FETCH && r->where != AT_SETTLE))
 		return;
-	/* It may have to be staged on the next path: so it is begun anew, before what waits in the queue. */
+	/* It may have to be staged on the next path: so it is begun anew, before what waits in the
+	 * queue. */
 	rpwi_list_del(&r->link);
 	r->where = AT_QUEUE;
 	r->at_xfer = r->under_way = 0;
@@ -162,7 +169,7 @@ void direct_path_gone(rpw_request *r)
 
 int direct_landed(rpw_request *r, int status)
 {
-	return status || !r->gpu ? status : gpu_flush(r->gpu);
+	return status || !r->gpu ? status : req_noted(r, gpu_flush(r->gpu));
 }
 
 int direct_flush(rpw_context *c)
@@ -184,7 +191,7 @@ static bool can(
 {
 	struct tran_mem *m;
 	if (add(c, i, what, TRAN_READ | TRAN_WRITE, &m)) {
-		snprintf(why, why_len, "%s", rpwi_fail_text());
+		snprintf(why, why_len, "%s", rpwi_last_error()->text);
 		return false;
 	}
 	c->t[i].ops->mem->del(c->t[i].tran, m);

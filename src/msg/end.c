@@ -15,7 +15,8 @@ void connect_path_close(rpw_endpoint *ep)
 {
 	ep->self_ready = ep->peer_ready = ep->path_broken = false;
 	link_close(&ep->link);
-	/* That it broke may still be to be dealt with, when the peer's choice of the next path has come already: that one is not broken. */
+	/* That it broke may still be to be dealt with, when the peer's choice of the next path has
+	 * come already: that one is not broken. */
 	if (ep->todo & TODO_PATH)
 		ep->todo = (uint8_t)((ep->todo & ~TODO_PATH) | TODO_SEND);
 	if (!ep->link.te)
@@ -87,24 +88,19 @@ static void control_close(rpw_endpoint *ep)
 	ep->boot = NULL;
 }
 
-static void end(rpw_endpoint *ep, int status, const char *why)
+static void end(rpw_endpoint *ep, const struct rpwi_error *e)
 {
-	char *text = strdup(
-		why && *why ? why
-			    : "no reason was recorded"); /* `why` may be what ep_say_why replaces */
 	bool talked = ep->state != EP_BOOT;
 	ep_move(ep, EP_ENDS);
-	ep->status = status;
+	rpwi_error_keep(&ep->error, e);
+	int status = ep->error.status;
+	/* that it was this side's will goes without saying */
 	if (ep->boot && talked && !ep->gone_heard)
-		say_bye(ep, text && status != RPW_ERR_CANCELED
-				    ? text
-				    : ""); /* that it was this side's will goes without saying */
+		say_bye(ep, status != RPW_ERR_CANCELED ? ep->error.text : "");
 	connect_path_close(ep);
 	control_close(ep);
-	rpwi_fail(status, "%s", text ? text : "");
-	if (text)
-		ep_say_why(ep, text);
-	free(text);
+	rpwi_fail_again(&ep->error);
+	rpwi_debug("%s: ends: %s", ep->peer ? ep->peer : "peer", ep->error.text);
 	rpw_request *connecting = ep->connecting;
 	ep->connecting = NULL;
 	if (connecting)
@@ -113,17 +109,18 @@ static void end(rpw_endpoint *ep, int status, const char *why)
 	unexpected_end(ep, false);
 }
 
-void ep_fail(rpw_endpoint *ep, int status, const char *why)
+void ep_fail(rpw_endpoint *ep, const struct rpwi_error *e)
 {
 	if (ep->state == EP_FAILED)
 		return;
 	bool known = ep->active || ep->accepted;
-	/* Who has the key and gets no path: somebody between the two may be the reason, and no callback tells of it. */
-	if (!known && boot_has_key(ep->c->boot) && ep->listener && status != RPW_ERR_PEER_GONE)
+	/* Who has the key and gets no path: somebody between the two may be the reason, and no
+	 * callback tells of it. */
+	if (!known && boot_has_key(ep->c->boot) && ep->listener && e->status != RPW_ERR_PEER_GONE)
 		rpwi_warn("%s connected, and its endpoint could not be made: %s",
 			ep->peer ? ep->peer : "a peer",
-			why && *why ? why : rpw_status_name(status));
-	end(ep, status, why);
+			*e->text ? e->text : rpw_status_name(e->status));
+	end(ep, e);
 	if (!known) {
 		ep_free(ep);
 		return;
@@ -143,7 +140,8 @@ void ep_free(rpw_endpoint *ep)
 	if (ep->state != EP_FAILED) {
 		if (!ep->path_broken)
 			link_ack_now(&ep->link); /* what came last, came: its sender shall know */
-		end(ep, RPW_ERR_CANCELED, "the endpoint was closed by this side");
+		end(ep, &(struct rpwi_error){
+				RPW_ERR_CANCELED, 0, "the endpoint was closed by this side"});
 	}
 	unexpected_end(ep, true);
 	link_fini(&ep->link);
@@ -155,7 +153,7 @@ void ep_free(rpw_endpoint *ep)
 	free(ep->reasons);
 	free(ep->peer);
 	free(ep->path_text);
-	free(ep->fail_text);
+	rpwi_error_drop(&ep->error);
 	free(ep);
 }
 

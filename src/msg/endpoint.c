@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* endpoint.c - endpoints: made, posted on, failed, closed. How they get a path is connect.c; what goes over it path.c. */
+/* endpoint.c - endpoints: made, posted on, failed, closed. How they get a path is connect.c; what
+ * goes over it path.c. */
 #include "msg/endpoint.h"
 #include "msg/ids.h"
 #include "msg/objects.h"
@@ -11,8 +12,8 @@
 
 static uint64_t next_id(void)
 {
-	static _Atomic uint64_t
-		id; /* only to tell endpoints apart in a table; contexts share nothing else */
+	/* only to tell endpoints apart in a table; contexts share nothing else */
+	static _Atomic uint64_t id;
 	return ++id;
 }
 
@@ -28,8 +29,8 @@ rpw_endpoint *ep_new(rpw_context *c)
 	for (size_t i = 0; i < RPWI_ARRAY_LEN(lists); i++)
 		rpwi_list_init(lists[i]);
 	ep->c = c;
-	ep->id = next_id() *
-		 (CLASSES_MAX * 2); /* the class of a receive goes into the low bits: tag.c */
+	/* the class of a receive goes into the low bits: tag.c */
+	ep->id = next_id() * (CLASSES_MAX * 2);
 	ep->tran = -1;
 	ep->message_tag = msg_random();
 	ep->control_tag = msg_random();
@@ -64,9 +65,9 @@ int rpw_endpoint_info(rpw_endpoint *ep, rpw_endpoint_information *info)
 		.size = info->size,
 		.transport = has ? ep->link.ops->name : "",
 		.path = ep->path_text ? ep->path_text : "",
-		.why = ep->state == EP_FAILED && ep->fail_text ? ep->fail_text
-		       : ep->why                               ? ep->why
-							       : "",
+		.why = ep->state == EP_FAILED ? ep_end_text(ep)
+		       : ep->why              ? ep->why
+					      : "",
 		.peer = ep->peer ? ep->peer : "",
 		.message_tag = ep->message_tag,
 		.control_tag = ep->control_tag,

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* fetch.c - large messages, the receiver's side: the stretches that are fetched out of the sender's memory, and what its sender says of an offer that has been seen: withdrawn, or described for
+/* fetch.c - large messages, the receiver's side: the stretches that are fetched out of the sender's
+ * memory, and what its sender says of an offer that has been seen: withdrawn, or described for
  * another path. */
 #include "msg/endpoint.h"
 #include "msg/objects.h"
@@ -82,7 +83,8 @@ void rndv_withdrawn(rpw_endpoint *ep, uint64_t number)
 		unexpected_free(u, false);
 	else
 		unexpected_release(u);
-	link_reply(&ep->link, FRAME_FIN, -RPW_ERR_CANCELED, number, NULL, 0);
+	link_reply(
+		&ep->link, FRAME_DONE, done_word(DONE_FETCHED, RPW_ERR_CANCELED), number, NULL, 0);
 	credit_return(&ep->link, units);
 }
 
@@ -102,8 +104,10 @@ static struct rts *rts_find(rpw_endpoint *ep, uint64_t number, rpw_request **fet
 
 void rndv_described(rpw_endpoint *ep, const void *body, size_t len)
 {
+	/* its DONE, sent on an earlier path, crossed this description: nothing is left to
+	 * describe */
 	if (!len)
-		return; /* its FIN, sent on an earlier path, crossed this description: nothing is left to describe */
+		return;
 	rpw_request *fetching = NULL;
 	struct rts *now = rndv_parse(body, len),
 		   *have = now ? rts_find(ep, now->number, &fetching) : NULL;

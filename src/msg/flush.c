@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* flush.c - flush, shutdown and fence: everything before it is done here, then the transport says so, then the peer. */
+/* flush.c - flush, shutdown and fence: everything before it is done here, then the transport says
+ * so, then the peer. */
 #include "msg/connect.h"
 #include "msg/endpoint.h"
 #include "msg/ids.h"
@@ -33,13 +34,14 @@ static bool transport_flushed(rpw_endpoint *ep, rpw_request *r)
 		if (rc) {
 			r->settle_sent = false;
 			ep->rma_dirty = true;
-			msg_todo(ep, transfer_later(rc) ? TODO_SEND : TODO_PATH);
+			msg_todo(ep, rc == RPWI_LATER ? TODO_SEND : TODO_PATH);
 		}
 	}
 	return r->settled;
 }
 
-/* What was posted before is at the peer. If it was the last, the peer hears that nothing more comes; this side stays, until the peer has closed or the program does. */
+/* What was posted before is at the peer. If it was the last, the peer hears that nothing more
+ * comes; this side stays, until the peer has closed or the program does. */
 static void flush_complete(rpw_request *r)
 {
 	rpw_endpoint *ep = r->ep;
@@ -48,7 +50,8 @@ static void flush_complete(rpw_request *r)
 	req_complete(r, r->worst);
 }
 
-/* The oldest operation is a flush: everything before it is done here. Now the transport, then the peer's word. */
+/* The oldest operation is a flush: everything before it is done here. Now the transport, then the
+ * peer's word. */
 void rma_flush_look(rpw_endpoint *ep)
 {
 	while (ep->state == EP_UP && !rpwi_list_empty(&ep->active_list)) {
@@ -56,7 +59,7 @@ void rma_flush_look(rpw_endpoint *ep)
 		if (r->kind != REQ_FLUSH || r->where != AT_PEER || !transport_flushed(ep, r))
 			return;
 		if (!r->flush_sent) {
-			if (!r->number && !(r->number = slots_add(&ep->c->numbers, r))) {
+			if (!r->number && !(r->number = ids_add(&ep->c->numbers, r))) {
 				req_complete(r, RPW_ERR_NO_MEMORY);
 				continue;
 			}
@@ -100,12 +103,13 @@ static bool transfers_of_ours(const rpw_endpoint *ep)
 int rma_fence_begin(rpw_request *r)
 {
 	if (transfers_of_ours(r->ep) || !transport_flushed(r->ep, r))
-		return -EAGAIN;
+		return RPWI_LATER;
 	req_complete(r, r->worst);
 	return 0;
 }
 
-/* A FLUSH frame that is on its way is in the log, and its answer will come; the transport's flush is asked for again. */
+/* A FLUSH frame that is on its way is in the log, and its answer will come; the transport's flush
+ * is asked for again. */
 void flush_path_gone(rpw_request *r)
 {
 	r->settled = r->settle_sent = false;

@@ -6,7 +6,8 @@
 
 enum { BITS_FIRST = 8, BITS_CACHED = 14, BITS_MAX = 24 };
 
-/* Sparse: who meets another in a bucket has to look at it, a line that it does not need. More so while the buckets fit into a core's cache. */
+/* Sparse: who meets another in a bucket has to look at it, a line that it does not need. More so
+ * while the buckets fit into a core's cache. */
 static size_t leaders_max(const struct match_table *t)
 {
 	return (size_t)1 << t->bits >> (t->bits < BITS_CACHED ? 3 : 2);

@@ -1,9 +1,11 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* memory.c - registered memory, and remote keys. A region is registered with each transport of the context when it is packed; the packed key has the description for each, so that it is
- * good for every path that an endpoint may have or get.
+/* memory.c - registered memory, and remote keys. A region is registered with each transport of the
+ * context when it is packed; the packed key has the description for each, so that it is good for
+ * every path that an endpoint may have or get.
  *
- * What guards memory is not the key but the transport (what is registered is what it reaches) and, for atomics as frames, the table of regions. The key's checks are there to refuse
- * by name what is garbled, of another version, or of somebody else. */
+ * What guards memory is not the key but the transport (what is registered is what it reaches) and,
+ * for atomics as frames, the table of regions. The key's checks are there to refuse by name what is
+ * garbled, of another version, or of somebody else. */
 #include "msg/choice.h"
 #include "msg/ids.h"
 #include "msg/objects.h"
@@ -29,7 +31,7 @@ static int memory_new(rpw_context *c, size_t len, unsigned access, bool has_out,
 			"registering memory: access 0x%x has other bits than those of RPW_REMOTE_*",
 			access);
 	rpw_memory *m = calloc(1, sizeof(*m));
-	if (!m || !(m->number = slots_add(&c->regions, m))) {
+	if (!m || !(m->number = ids_add(&c->regions, m))) {
 		free(m);
 		return rpwi_fail(RPW_ERR_NO_MEMORY, "no memory to register memory");
 	}
@@ -67,7 +69,8 @@ static int memory_of_program(rpw_context *c, void *addr, size_t len, enum rpw_me
 	return RPW_OK;
 }
 
-/* From now on each buffer is looked at. Transports that are in use register it now: the program may have chosen this thread because the CUDA driver can be called in it. */
+/* From now on each buffer is looked at. Transports that are in use register it now: the program may
+ * have chosen this thread because the CUDA driver can be called in it. */
 static void gpu_memory_is_there(rpw_memory *m)
 {
 	rpw_context *c = m->c;
@@ -164,12 +167,13 @@ void rpw_memory_destroy(rpw_memory *m)
 		munmap(m->addr, m->len);
 	if (m->dmabuf >= 0)
 		close(m->dmabuf);
-	slots_del(&c->regions, m->number);
+	ids_del(&c->regions, m->number);
 	rpwi_list_del(&m->all);
 	free(m);
 }
 
-/* With each transport that an endpoint of this context may use. Those that cannot are left out of the key. */
+/* With each transport that an endpoint of this context may use. Those that cannot are left out of
+ * the key. */
 static int register_all(rpw_memory *m)
 {
 	rpw_context *c = m->c;
@@ -180,11 +184,12 @@ static int register_all(rpw_memory *m)
 			struct tran *t = msg_tran(c, i, why, sizeof(why));
 			int rc = t ? c->t[i].ops->mem->add(t, m->addr, m->len,
 					     memory_tran_access(m->access), &m->mem[i])
-				   : -ENODEV;
+				   : RPW_ERR_NOT_SUPPORTED;
 			if (rc) {
 				m->mem[i] = NULL;
 				rpwi_debug("%zu bytes at %p are not reachable by %s: %s", m->len,
-					m->addr, c->t[i].ops->name, t ? strerror(-rc) : why);
+					m->addr, c->t[i].ops->name,
+					t ? rpwi_last_error()->text : why);
 			} else {
 				m->mem[i]->kept = true;
 			}

@@ -23,7 +23,8 @@ void am_fetched(rpw_request *r, int status);
 void am_turn(rpw_endpoint *ep);
 int am_send_begin(rpw_request *r);
 
-/* A small frame may go at once, without a request: nothing is before it, and the log would copy it. */
+/* A small frame may go at once, without a request: nothing is before it, and the log would copy
+ * it. */
 static inline bool path_is_free(const rpw_endpoint *ep, size_t len, uint32_t units)
 {
 	return ep->state == EP_UP && !ep->shut && msg_is_ours(ep->c) && len <= EAGER_SMALL &&

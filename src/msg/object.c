@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* object.c - objects: the receiver learns the size, asks the program's allocator for memory, and answers; so a send of an object is complete when the other side has taken it, or has
- * refused it. They have an order of their own on each endpoint, apart from tagged messages. */
+/* object.c - objects: the receiver learns the size, asks the program's allocator for memory, and
+ * answers; so a send of an object is complete when the other side has taken it, or has refused it.
+ * They have an order of their own on each endpoint, apart from tagged messages. */
 #include "msg/endpoint.h"
 #include "msg/ids.h"
 #include "msg/messages.h"
@@ -73,12 +74,12 @@ static void deliver(rpw_request *r, rpw_endpoint *ep, uint64_t number, const voi
 {
 	int status = room_make(r, len) ? RPW_OK : RPW_ERR_NO_MEMORY;
 	if (!status && RPWI_UNLIKELY(r->gpu != NULL))
-		status = gpu_copy(r->gpu, GPU_IN, r->buf, (void *)body, len);
+		status = req_noted(r, gpu_copy(r->gpu, GPU_IN, r->buf, (void *)body, len));
 	else if (!status && len)
 		memcpy(r->buf, body, len);
 	r->done.from = ep;
 	taken(ep, len);
-	link_reply(&ep->link, FRAME_FIN, (unsigned)-status, number, NULL, 0);
+	link_reply(&ep->link, FRAME_DONE, done_word(DONE_FETCHED, status), number, NULL, 0);
 	req_complete(r, status);
 }
 
@@ -89,7 +90,8 @@ static void fetch(rpw_request *r, rpw_endpoint *ep, struct rts *rts)
 		rndv_fetch(r, ep, rts, rts->len);
 		return;
 	}
-	link_reply(&ep->link, FRAME_FIN, -RPW_ERR_NO_MEMORY, rts->number, NULL, 0);
+	link_reply(&ep->link, FRAME_DONE, done_word(DONE_FETCHED, RPW_ERR_NO_MEMORY), rts->number,
+		NULL, 0);
 	free(rts);
 	r->done.from = ep;
 	req_complete(r, RPW_ERR_NO_MEMORY);
@@ -116,7 +118,8 @@ void object_arrived(rpw_endpoint *ep, uint64_t number, const void *body, size_t 
 	}
 	struct unexpected *u = unexpected_new(ep, len);
 	if (!u) {
-		link_reply(&ep->link, FRAME_FIN, -RPW_ERR_NO_MEMORY, number, NULL, 0);
+		link_reply(&ep->link, FRAME_DONE, done_word(DONE_FETCHED, RPW_ERR_NO_MEMORY),
+			number, NULL, 0);
 		return;
 	}
 	u->number = number;
@@ -172,8 +175,7 @@ int rpw_recv_obj(rpw_context *c, rpw_endpoint *ep, rpw_alloc_fn alloc, void *arg
 	if (RPWI_UNLIKELY(!msg_is_ours(c)))
 		return msg_inherited(c);
 	if (ep && ep->state == EP_FAILED)
-		return rpwi_fail(ep->status, "endpoint to %s has ended: %s",
-			ep->peer ? ep->peer : "?", ep->fail_text ? ep->fail_text : "");
+		return ep_has_ended(ep);
 	rpw_request *r = req_new(c, ep, REQ_RECV_OBJECT, req != NULL);
 	if (!r)
 		return RPW_ERR_NO_MEMORY;
@@ -202,7 +204,7 @@ int object_send_begin(rpw_request *r)
 	r->done.length = r->len;
 	int rc;
 	if (!r->gpu && tag_eager(ep, r->len, &units)) {
-		if (!r->number && !(r->number = slots_add(&r->c->numbers, r))) {
+		if (!r->number && !(r->number = ids_add(&r->c->numbers, r))) {
 			req_complete(r, RPW_ERR_NO_MEMORY);
 			return 0;
 		}
@@ -214,7 +216,7 @@ int object_send_begin(rpw_request *r)
 						  .len = r->len,
 						  .keep = &r->keep,
 						  .units = units});
-		if (rc == -ENOMEM) {
+		if (rc == RPW_ERR_NO_MEMORY) {
 			req_complete(r, RPW_ERR_NO_MEMORY);
 			return 0;
 		}
@@ -225,7 +227,7 @@ int object_send_begin(rpw_request *r)
 		if (units && r->len <= ep->eager_max)
 			credit_need(&ep->link, units);
 		if (!r->gpu && r->len <= EAGER_SMALL && r->len <= ep->eager_max)
-			return -EAGAIN;
+			return RPWI_LATER;
 		rc = rndv_offer(r, RTS_OBJECT, 0);
 		if (rc || r->complete)
 			return rc;

@@ -1,7 +1,10 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* objects.h - the objects behind ropeway.h: requests, endpoints, contexts, and what they hold. What may be done with them is in the headers named as the files of msg/. The design is told in DESIGN.md.
+/* objects.h - the objects behind ropeway.h: requests, endpoints, contexts, and what they hold. What
+ * may be done with them is in the headers named as the files of msg/. The design is told in
+ * DESIGN.md.
  *
- * Locks: none, a context belongs to one thread at a time. Up-calls of transports and boot never free anything: they leave `todo` at the endpoint, which the end of rpw_context_progress does. */
+ * Locks: none, a context belongs to one thread at a time. Up-calls of transports and boot never
+ * free anything: they leave `todo` at the endpoint, which the end of rpw_context_progress does. */
 #ifndef ROPEWAY_MSG_OBJECTS_H
 #define ROPEWAY_MSG_OBJECTS_H
 
@@ -13,7 +16,7 @@
 
 #include "base/base.h"
 #include "base/born.h"
-#include "base/fail.h"
+#include "base/error.h"
 #include "boot/boot.h"
 #include "msg/link/link.h"
 #include "msg/ids.h"
@@ -23,20 +26,23 @@
 
 enum {
 	TRANSPORTS_MAX = 4,
-	CLASSES_MAX =
-		16, /* different masks of posted receives with a table of their own; further ones share the last */
-	EAGER_SMALL =
-		1024, /* up to here a message waits for credit rather than going as RTS, which would cost as much */
+	/* different masks of posted receives with a table of their own; further ones share the
+	 * last */
+	CLASSES_MAX = 16,
+	/* up to here a message waits for credit rather than going as RTS, which would cost as
+	 * much */
+	EAGER_SMALL = 1024,
 	PIECE_BYTES = 1 << 20, /* of a large transfer, of which several are under way */
 	PIECES_UNDER_WAY = 8,  /* of one request */
-	STREAM_BYTES =
-		32 *
-		1024, /* a breakable path: from here on messages that come one behind the other are fetched, which saves a copy; alone, eager is a round trip faster */
+	/* a breakable path: from here on messages that come one behind the other are fetched, which
+	 * saves a copy; alone, eager is a round trip faster */
+	STREAM_BYTES = 32 * 1024,
 	IOV_MAX_COUNT = 1024, /* pieces of a scatter list */
 	CONNECT_MS = 10000,   /* default of rpw_endpoint_create */
 	PATH_MS = 5000,       /* a path that is not up by then is given up */
-	REST_MS_LEAST =
-		10, /* a path that was lost: all were tried in vain, they are tried again in a while, which grows */
+	/* a path that was lost: all were tried in vain, they are tried again in a while, which
+	 * grows */
+	REST_MS_LEAST = 10,
 	REST_MS_MOST = 500,
 	SILENT_MS = 10000, /* a peer that came to a listener and does not say which path it wants */
 	ARRIVE_MS = 30000, /* ... nor comes up with any, however often it chooses */
@@ -91,19 +97,22 @@ struct xfer {
 struct rpw_request {
 	_Alignas(64) struct match_node match; /* receives, posted */
 	uint8_t kind, where, class;
-	bool held;  /* by the program: it frees it */
-	bool plain; /* a receive into one piece of the host's memory, that has met nothing long: everything below `mask` is blank */
+	bool held; /* by the program: it frees it */
+	/* a receive into one piece of the host's memory, that has met nothing long: everything
+	 * below `mask` is blank */
+	bool plain;
 	bool complete;
 	rpw_context *c;
 	rpw_endpoint *ep; /* receives: the one asked for, or NULL */
-	struct rpwi_list
-		active; /* ep->active_list, or receives, in the order posted: what flush waits for and close ends; self-linked when not in a list */
+	/* ep->active_list, or receives, in the order posted: what flush waits for and close ends;
+	 * self-linked when not in a list */
+	struct rpwi_list active;
 	union {
 		struct rpwi_list link;  /* by `where` */
 		rpw_request *next_free; /* of c->free_requests */
 	};
-	uint64_t
-		order; /* receives: which was posted first; flushes: the counted frames before theirs */
+	/* receives: which was posted first; flushes: the counted frames before theirs */
+	uint64_t order;
 	rpw_completion done;
 	char *buf; /* iovcnt 1 */
 	size_t len;
@@ -117,19 +126,21 @@ struct rpw_request {
 	bool ends;      /* a flush of rpw_endpoint_shutdown */
 	bool asked;     /* counted by its pipelines as a question to the peer */
 	bool iov_owned; /* iov was allocated */
-	bool remote_gpu; /* of a put or get: the peer's memory is a GPU's. The key may be gone by the time that a path is */
+	/* of a put or get: the peer's memory is a GPU's. The key may be gone by the time that a
+	 * path is */
+	bool remote_gpu;
 	bool invited, was_invited, put_failed, placed; /* of receives: rndv_put.c */
 	int rtr_tran, direct_tran;
 	int iovcnt;
 	struct iovec *iov; /* iovcnt > 1 */
 	uint64_t number;   /* with the peer, 0: none */
-	const struct transfer_role
-		*role;            /* of what moves, or is to move; NULL: nothing in pieces */
+	/* of what moves, or is to move; NULL: nothing in pieces */
+	const struct transfer_role *role;
 	struct rts *rts;          /* what is fetched */
 	struct rndv *rndv;        /* what the peer fetches */
 	struct tran_mem *rtr_mem; /* where the peer puts */
-	struct tran_mem
-		*direct;   /* the buffer, in a GPU that the path's transport reaches by itself */
+	/* the buffer, in a GPU that the path's transport reaches by itself */
+	struct tran_mem *direct;
 	struct xfer *xfer; /* &one, or allocated */
 	struct xfer one;
 	unsigned xfers, at_xfer, under_way;
@@ -142,9 +153,9 @@ struct rpw_request {
 	const struct rpw_rkey *key;
 	rpw_alloc_fn alloc;
 	void *arg_alloc;
-	struct link_keep keep; /* of its body, on a path that may break */
-	char *why;             /* it failed: in words. A truncated one is told from its lengths */
-	struct gpu *gpu;       /* whose memory the buffer is; NULL: the host's */
+	struct link_keep keep;     /* of its body, on a path that may break */
+	struct rpwi_error error;   /* why it failed. A truncated one is told from its lengths */
+	struct gpu *gpu;           /* whose memory the buffer is; NULL: the host's */
 	struct pipeline *pipeline; /* what moves it, then */
 	rpw_memory *serves;        /* a peer's put or get of it */
 	void *bounce;              /* a small buffer of a GPU's, copied; ours */
@@ -212,9 +223,9 @@ enum ep_event {
 enum ep_todo {
 	TODO_SEND = 1, /* the queue, answers, credit: something may go now */
 	TODO_PATH = 2, /* the path is of no use (any more): the next one */
-	TODO_FAIL = 4, /* with ep->status */
-	TODO_CLOSE =
-		8, /* rpw_endpoint_destroy from a callback, or a peer that never became an endpoint */
+	TODO_FAIL = 4, /* with ep->error */
+	/* rpw_endpoint_destroy from a callback, or a peer that never became an endpoint */
+	TODO_CLOSE = 8,
 	TODO_AM = 16, /* active messages wait for their turn */
 };
 
@@ -234,8 +245,9 @@ struct rpw_endpoint {
 	bool shut;                /* rpw_endpoint_shutdown: nothing more can be posted */
 	bool shutting, peer_shut; /* it is under way; the peer's is over */
 	bool orderly;             /* it ended as the peer's program, or both, wished */
-	bool all_taken; /* the peer closed when it had taken everything: there is nothing to flush */
-	int refusal;    /* what to say when no path is left: the peer refused by name */
+	/* the peer closed when it had taken everything: there is nothing to flush */
+	bool all_taken;
+	int refusal; /* what to say when no path is left: the peer refused by name */
 	uint64_t peer_received;
 	char last_why[400];
 	struct boot_conn *boot;
@@ -252,8 +264,8 @@ struct rpw_endpoint {
 	uint64_t deadline_ns, until_ns;
 	uint64_t message_tag, control_tag, peer_message_tag, peer_control_tag, peer_domain,
 		peer_sent, flush_number;
-	int status;
-	char *why, *reasons, *peer, *path_text, *fail_text;
+	char *why, *reasons, *peer, *path_text;
+	struct rpwi_error error; /* why it is to end, or has ended */
 	struct pipelines *pipelines;
 	rpw_endpoint_closed_fn closed_fn;
 	void *closed_arg, *user;
@@ -273,8 +285,8 @@ struct rpw_memory {
 	void *addr;
 	size_t len;
 	unsigned access;
-	uint64_t number,
-		secret; /* the number finds it; who does not know the secret, too, was not given its key */
+	/* the number finds it; who does not know the secret, too, was not given its key */
+	uint64_t number, secret;
 	struct tran_mem *mem[TRANSPORTS_MAX];
 	struct gpu *gpu; /* CUDA memory */
 	int dmabuf;      /* of it, ours; -1: none */
@@ -288,7 +300,8 @@ struct rpw_rkey {
 	rpw_endpoint *ep;
 	uint64_t region, secret, len;
 	unsigned access;
-	bool device; /* in a GPU: its side has to help where the path's transport has no description of it */
+	/* in a GPU: its side has to help where the path's transport has no description of it */
+	bool device;
 	bool has[TRANSPORTS_MAX];
 	struct tran_desc desc[TRANSPORTS_MAX];
 };
@@ -298,15 +311,16 @@ struct rpw_rkey {
 /* What a kind of operation does at each turn of its life: protos.c. */
 struct proto {
 	const char *name;             /* "a send" */
-	int (*begin)(rpw_request *r); /* 0: begun (and perhaps complete); -EAGAIN: later */
-	void (*fetched)(rpw_request *r,
-		int status); /* the message that it receives is here; NULL: it completes */
-	void (*unpost)(
-		rpw_request *r); /* a receive without a message goes from where it waits for one */
-	void (*path_gone)(
-		rpw_request *r); /* nothing of its path moves any more; NULL: nothing is to do */
+	int (*begin)(rpw_request *r); /* 0: begun (and perhaps complete); RPWI_LATER */
+	/* the message that it receives is here; NULL: it completes */
+	void (*fetched)(rpw_request *r, int status);
+	/* a receive without a message goes from where it waits for one */
+	void (*unpost)(rpw_request *r);
+	/* nothing of its path moves any more; NULL: nothing is to do */
+	void (*path_gone)(rpw_request *r);
 	void (*cancel)(rpw_request *r); /* while it is under way; NULL: it ends as it would have */
-	bool message; /* a message of the program's goes to the peer: it may be offered, invited, withdrawn */
+	/* a message of the program's goes to the peer: it may be offered, invited, withdrawn */
+	bool message;
 	bool receive;         /* one comes, for the program */
 	bool waits_for_older; /* for everything posted before it */
 };
@@ -322,18 +336,18 @@ struct recv_class {
 struct rpw_context {
 	const struct proto *protos;
 	void (*proto_ends)(rpw_request *r);
-	bool kept_one; /* the frame that has just come, for a receive that may be about to be posted: path_up_frame says so */
+	/* the frame that has just come, for a receive that may be about to be posted: path_up_frame
+	 * says so */
+	bool kept_one;
 	bool in_progress, debug, closes; /* closes: an endpoint has TODO_CLOSE */
 	pid_t pid;
 	uint64_t born; /* a forked child is refused */
 	bool polled;   /* rpw_context_options */
 	unsigned polls;
-	unsigned
-		fails_seen; /* rpwi_fail_count: what was recorded since may be about the request that fails now */
 	size_t unexpected_count; /* tagged messages waiting */
 	uint64_t next_order;
-	struct match_table posted,
-		unexpected; /* receives without a message; messages without a receive */
+	/* receives without a message; messages without a receive */
+	struct match_table posted, unexpected;
 	struct unexpected_index *unexpected_indexes; /* of masks */
 	struct recv_class class[CLASSES_MAX];
 	unsigned classes;
@@ -354,8 +368,8 @@ struct rpw_context {
 	struct rpwi_list gpus, pipelines; /* empty where no memory of a GPU is met */
 	struct rpwi_list endpoints, listeners, memories, work, callbacks, any_receives,
 		unexpected_list, small_free;
-	struct rpwi_list object_receives,
-		objects; /* receives from any endpoint; objects that came before their receive, of all endpoints */
+	/* receives from any endpoint; objects that came before their receive, of all endpoints */
+	struct rpwi_list object_receives, objects;
 	unsigned small_count;
 	struct tran_facts own;
 	struct tran_up up;
@@ -365,7 +379,7 @@ struct rpw_context {
 	struct link_group links; /* and the pool of unexpected memory */
 	size_t am_bytes;         /* being fetched for active messages */
 	size_t unexpected_max, eager_option;
-	struct slots numbers, regions;
+	struct rpwi_slots numbers, regions;
 	struct {
 		rpw_am_fn fn;
 		void *arg;
@@ -396,7 +410,8 @@ static inline void msg_todo(rpw_endpoint *ep, unsigned what)
 		rpwi_list_add_tail(&ep->c->work, &ep->work);
 	ep->todo |= (uint8_t)what;
 }
-/* Around a callback that is not called by rpw_context_progress, so that what it must not do is refused, and what it closes is closed later. Gives what in_progress is to be afterwards. */
+/* Around a callback that is not called by rpw_context_progress, so that what it must not do is
+ * refused, and what it closes is closed later. Gives what in_progress is to be afterwards. */
 static inline bool msg_callback_begin(rpw_context *c)
 {
 	bool outer = c->in_progress;

@@ -1,14 +1,16 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* offer.c - large messages, the sender's side: an RTS says where the memory is, a FIN says that it is free.
+/* offer.c - large messages, the sender's side: an RTS says where the memory is, a DONE says that it
+ * is free.
  *
- * Memory is registered with the path's transport for as long as the offer stands; whether registrations are kept is the transport's business, which alone knows what they cost and when
- * they go stale. After a change of path offers are described anew: by the RTS itself when it has to be sent again, else by DESCRIBE. */
+ * Memory is registered with the path's transport for as long as the offer stands; whether
+ * registrations are kept is the transport's business, which alone knows what they cost and when
+ * they go stale. After a change of path offers are described anew: by the RTS itself when it has to
+ * be sent again, else by one that says "again". */
 #include "msg/ids.h"
 #include "msg/objects.h"
 #include "msg/pipeline.h"
 #include "msg/request.h"
 #include "msg/rndv.h"
-#include "msg/status.h"
 #include "msg/transfer.h"
 
 #include <errno.h>
@@ -50,11 +52,9 @@ static bool registrations_make(rpw_request *r)
 		if (rc) {
 			v->mem[i] = NULL;
 			rndv_unregister(r);
-			rpwi_fail(msg_status_of_errno(rc),
-				"%zu bytes at %p cannot be given to the peer by %s: %s; is `ulimit "
-				"-l` large enough?",
-				v->iov[i].iov_len, v->iov[i].iov_base, ep->link.ops->name,
-				strerror(-rc));
+			rpwi_fail(rc, "%zu bytes at %p cannot be given to the peer: %.350s",
+				v->iov[i].iov_len, v->iov[i].iov_base, rpwi_last_error()->text);
+			req_note(r, rpwi_last_error());
 			return false;
 		}
 	}
@@ -78,7 +78,7 @@ static int rndv_make(rpw_request *r, enum rts_kind kind)
 	struct iovec one, *iov = req_iov(r, &one);
 	int iovcnt = r->iovcnt;
 	struct rndv *v = r->rndv = calloc(1, sizeof(*v));
-	r->number = slots_add(&r->c->numbers, r);
+	r->number = ids_add(&r->c->numbers, r);
 	if (!v || !r->number)
 		return RPW_ERR_NO_MEMORY;
 	v->kind = (uint8_t)kind;
@@ -124,7 +124,7 @@ size_t rndv_describe(rpw_request *r, uint8_t *body)
 	return (size_t)(p - body) + h.am_header_len;
 }
 
-/* The frame types beside RTS cost no credit. */
+/* What is offered beside a message costs no credit. */
 int rndv_offer_as(rpw_request *r, enum frame_type type, enum rts_kind kind, uint64_t tag,
 	const void *extra, size_t extra_len)
 {
@@ -136,12 +136,13 @@ int rndv_offer_as(rpw_request *r, enum frame_type type, enum rts_kind kind, uint
 		req_complete(r, status ? status : RPW_ERR_SYSTEM);
 		return 0;
 	}
-	uint32_t units = type == FRAME_RTS ? credit_units_rts(r->rndv->n,
-						     kind == RTS_AM ? r->am_header_len : 0)
-					   : 0;
+	uint32_t units =
+		type == FRAME_RTS && kind <= RTS_AM
+			? credit_units_rts(r->rndv->n, kind == RTS_AM ? r->am_header_len : 0)
+			: 0;
 	if (units && !credit_has(&ep->link, units)) {
 		credit_need(&ep->link, units);
-		return -EAGAIN;
+		return RPWI_LATER;
 	}
 	struct iovec iov = {body, len};
 	int rc = link_send(&ep->link, &(struct frame){.type = type,
@@ -155,7 +156,7 @@ int rndv_offer_as(rpw_request *r, enum frame_type type, enum rts_kind kind, uint
 					      .keep = &r->keep,
 					      .anew = true,
 					      .units = units});
-	if (rc == -ENOMEM) {
+	if (rc == RPW_ERR_NO_MEMORY) {
 		req_complete(r, RPW_ERR_NO_MEMORY);
 		return 0;
 	}
@@ -170,26 +171,25 @@ int rndv_offer(rpw_request *r, enum rts_kind kind, uint64_t tag)
 	return rndv_offer_as(r, FRAME_RTS, kind, tag, "", 0);
 }
 
-/* May a FIN be the answer to it? */
+/* May a DONE be the answer to it? */
 static bool offers(const rpw_request *r)
 {
 	return r->kind == REQ_SEND || r->kind == REQ_OBJECT || r->kind == REQ_AM ||
 	       r->kind == REQ_CHUNK || r->kind == REQ_SERVE_GET || (r->kind == REQ_RMA && r->asked);
 }
 
-void rndv_finished(rpw_endpoint *ep, uint64_t number, unsigned flags)
+void rndv_finished(rpw_endpoint *ep, uint64_t number, int status)
 {
-	rpw_request *r = slots_get(&ep->c->numbers, number);
+	rpw_request *r = ids_get(&ep->c->numbers, number);
 	if (!r || r->ep != ep || r->where != AT_PEER || !offers(r)) {
-		rpwi_debug("%s: a FIN for number 0x%llx, which is none of its messages", ep->peer,
+		rpwi_debug("%s: a DONE for number 0x%llx, which is none of its messages", ep->peer,
 			(unsigned long long)number);
 		return;
 	}
-	int rc = flags > (unsigned)-RPW_ERR_SYSTEM ? RPW_ERR_PROTOCOL : -(int)flags;
 	if (r->role)
-		transfer_answered(r, rc);
+		transfer_answered(r, status);
 	else
-		req_complete(r, rc);
+		req_complete(r, status);
 }
 
 void rndv_describe_all(rpw_endpoint *ep)
@@ -213,8 +213,8 @@ bool rndv_describe_go(rpw_endpoint *ep)
 			continue;
 		size_t len = rndv_describe(r, body);
 		struct iovec iov = {body, len};
-		if (!len || link_send(&ep->link, &(struct frame){.type = FRAME_DESCRIBE,
-							 .flags = r->rndv->kind,
+		if (!len || link_send(&ep->link, &(struct frame){.type = FRAME_RTS,
+							 .flags = RTS_AGAIN,
 							 .tag = r->number,
 							 .iov = &iov,
 							 .iovcnt = 1,

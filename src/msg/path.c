@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* path.c - the path of an endpoint: what comes over it goes to whom it concerns, what may go now goes. Frames are counted, kept and sent again by the link below. */
+/* path.c - the path of an endpoint: what comes over it goes to whom it concerns, what may go now
+ * goes. Frames are counted, kept and sent again by the link below. */
 #include "msg/connect.h"
 #include "msg/endpoint.h"
 #include "msg/ids.h"
@@ -49,20 +50,18 @@ static void up_delivered(struct link_keep *k)
 		req_complete(r, RPW_OK);
 }
 static void up_work(struct link *l) { msg_todo(endpoint_of(l), TODO_SEND); }
-static void up_lost(struct link *l, int rc)
+static void up_lost(struct link *l)
 {
 	rpw_endpoint *ep = endpoint_of(l);
 	rpwi_debug("%s: the path by %s took no frame: %s", ep->peer ? ep->peer : "peer",
-		l->ops->name, strerror(-rc));
+		l->ops->name, rpwi_last_error()->text);
 	msg_todo(ep, TODO_PATH);
 }
 static void up_breach(struct link *l, const char *what) { ep_breach(endpoint_of(l), "%s", what); }
 static void up_no_memory(struct link *l, const char *what)
 {
 	rpw_endpoint *ep = endpoint_of(l);
-	ep->status = RPW_ERR_NO_MEMORY;
-	ep_say_why(ep, what);
-	msg_todo(ep, TODO_FAIL);
+	ep_doom(ep, RPW_ERR_NO_MEMORY, "%s", what);
 }
 const struct link_up path_link_up = {
 	.body = up_body,
@@ -115,14 +114,9 @@ static void on_am(rpw_endpoint *ep, const struct frame_head *h, const uint8_t *e
 {
 	am_arrived(ep, h->tag, extra, extra_len, body, len);
 }
-static void on_rts(rpw_endpoint *ep, const struct frame_head *h, const uint8_t *extra,
-	size_t extra_len, const void *body, size_t len)
+/* An offer of a message, which it costs credit to keep. */
+static void message_offered(rpw_endpoint *ep, const struct frame_head *h, struct rts *rts)
 {
-	struct rts *rts = rndv_parse(body, len);
-	if (!rts) {
-		ep_breach(ep, "an RTS of %zu bytes that does not add up", len);
-		return;
-	}
 	uint32_t units = credit_units_rts(rts->pieces, rts->am_header_len);
 	if (!credit_charge(&ep->link, units))
 		free(rts);
@@ -130,76 +124,62 @@ static void on_rts(rpw_endpoint *ep, const struct frame_head *h, const uint8_t *
 		tag_offered(ep, h->tag, rts, units);
 	else if (h->flags == RTS_OBJECT)
 		object_offered(ep, rts, units);
-	else if (h->flags == RTS_AM)
+	else
 		am_offered(ep, h->tag, rts, units);
-	else {
-		free(rts);
-		ep_breach(ep, "an RTS of kind %u", h->flags);
-	}
 }
-/* The other offers: those of pipelines. */
-static void on_offer(rpw_endpoint *ep, const struct frame_head *h, const uint8_t *extra,
+static void on_rts(rpw_endpoint *ep, const struct frame_head *h, const uint8_t *extra,
+	size_t extra_len, const void *body, size_t len)
+{
+	if (h->flags == RTS_AGAIN) {
+		rndv_described(ep, body, len);
+		return;
+	}
+	struct rts *rts = h->flags < RTS_KINDS ? rndv_parse(body, len) : NULL;
+	if (!rts)
+		ep_breach(
+			ep, "an RTS of kind %u and %zu bytes that does not add up", h->flags, len);
+	else if (h->flags <= RTS_AM)
+		message_offered(ep, h, rts);
+	else if (h->flags == RTS_CHUNK)
+		pipeline_chunk(ep, h->tag, rts);
+	else
+		pipeline_got(ep, h->tag, rts);
+}
+static void on_put(rpw_endpoint *ep, const struct frame_head *h, const uint8_t *extra,
 	size_t extra_len, const void *body, size_t len)
 {
 	struct rts *rts = rndv_parse(body, len);
-	if (!rts)
-		ep_breach(ep, "an offer of %zu bytes that does not add up", len);
-	else if (h->type == FRAME_CHUNK)
-		pipeline_chunk(ep, h->tag, rts);
-	else if (h->type == FRAME_PUT)
+	if (rts)
 		pipeline_put_arrived(ep, extra, extra_len, rts);
 	else
-		pipeline_got(ep, h->tag, rts);
+		ep_breach(ep, "a put of %zu bytes that does not add up", len);
 }
 static void on_pull(rpw_endpoint *ep, const struct frame_head *h, const uint8_t *extra,
 	size_t extra_len, const void *body, size_t len)
 {
 	pipeline_pulled(ep, h->tag);
 }
-static void on_stop(rpw_endpoint *ep, const struct frame_head *h, const uint8_t *extra,
-	size_t extra_len, const void *body, size_t len)
-{
-	pipeline_stopped(ep, h->tag, h->flags);
-}
 static void on_get(rpw_endpoint *ep, const struct frame_head *h, const uint8_t *extra,
 	size_t extra_len, const void *body, size_t len)
 {
 	pipeline_get_arrived(ep, h->tag, body, len);
-}
-static void on_fin(rpw_endpoint *ep, const struct frame_head *h, const uint8_t *extra,
-	size_t extra_len, const void *body, size_t len)
-{
-	rndv_finished(ep, h->tag, h->flags);
 }
 static void on_withdraw(rpw_endpoint *ep, const struct frame_head *h, const uint8_t *extra,
 	size_t extra_len, const void *body, size_t len)
 {
 	rndv_withdrawn(ep, h->tag);
 }
-static void on_describe(rpw_endpoint *ep, const struct frame_head *h, const uint8_t *extra,
-	size_t extra_len, const void *body, size_t len)
-{
-	rndv_described(ep, body, len);
-}
 static void on_rtr(rpw_endpoint *ep, const struct frame_head *h, const uint8_t *extra,
 	size_t extra_len, const void *body, size_t len)
 {
 	rndv_put_invited(ep, h->tag, body, len);
 }
-static void on_atp(rpw_endpoint *ep, const struct frame_head *h, const uint8_t *extra,
-	size_t extra_len, const void *body, size_t len)
-{
-	rndv_put_placed(ep, h->tag, h->flags);
-}
 /* The peer has waited for its device; the GPU has its own idea of when bytes are there. */
 static bool puts_landed(rpw_endpoint *ep)
 {
 	int status = RPWI_LIKELY(rpwi_list_empty(&ep->c->gpus)) ? 0 : direct_flush(ep->c);
-	if (status) {
-		ep->status = status;
-		ep_say_why(ep, rpwi_fail_text());
-		msg_todo(ep, TODO_FAIL);
-	}
+	if (status)
+		ep_doom_by(ep, rpwi_last_error());
 	return !status;
 }
 static void on_notify(rpw_endpoint *ep, const struct frame_head *h, const uint8_t *extra,
@@ -221,12 +201,11 @@ static void on_flush(rpw_endpoint *ep, const struct frame_head *h, const uint8_t
 	size_t extra_len, const void *body, size_t len)
 {
 	if (puts_landed(ep))
-		link_reply(&ep->link, FRAME_FLUSHED, 0, h->tag, NULL, 0);
+		link_reply(&ep->link, FRAME_DONE, done_word(DONE_FLUSHED, RPW_OK), h->tag, NULL, 0);
 }
-static void on_flushed(rpw_endpoint *ep, const struct frame_head *h, const uint8_t *extra,
-	size_t extra_len, const void *body, size_t len)
+static void flushed(rpw_endpoint *ep, uint64_t number)
 {
-	rpw_request *r = slots_get(&ep->c->numbers, h->tag);
+	rpw_request *r = ids_get(&ep->c->numbers, number);
 	if (r && r->ep == ep && r->kind == REQ_FLUSH) {
 		r->answered = true;
 		msg_todo(ep, TODO_SEND);
@@ -237,24 +216,41 @@ static void on_atomic(rpw_endpoint *ep, const struct frame_head *h, const uint8_
 {
 	rma_atomic_arrived(ep, h->tag, body, len);
 }
-static void on_atomic_done(rpw_endpoint *ep, const struct frame_head *h, const uint8_t *extra,
+static void on_done(rpw_endpoint *ep, const struct frame_head *h, const uint8_t *extra,
 	size_t extra_len, const void *body, size_t len)
 {
-	rma_atomic_done(ep, h->tag, h->flags, body, len);
-}
-static void on_head_only(rpw_endpoint *ep, const struct frame_head *h, const uint8_t *extra,
-	size_t extra_len, const void *body, size_t len)
-{
+	unsigned code = h->flags % (1 << DONE_STATUS_BITS);
+	int status = code > (unsigned)-RPW_ERR_SYSTEM ? RPW_ERR_PROTOCOL : -(int)code;
+	switch (h->flags >> DONE_STATUS_BITS) {
+	case DONE_FETCHED:
+		rndv_finished(ep, h->tag, status);
+		break;
+	case DONE_FLUSHED:
+		flushed(ep, h->tag);
+		break;
+	case DONE_ATOMIC:
+		rma_atomic_done(ep, h->tag, status, body, len);
+		break;
+	case DONE_CHUNKS:
+		pipeline_stopped(ep, h->tag, status);
+		break;
+	case DONE_PLACED:
+		rndv_put_placed(ep, h->tag, status);
+		break;
+	default:
+		ep_breach(ep, "an end of kind %u", h->flags >> DONE_STATUS_BITS);
+	}
 }
 static void on_part(rpw_endpoint *ep, const struct frame_head *h, const uint8_t *extra,
 	size_t extra_len, const void *body, size_t len)
 {
 	link_part(&ep->link, h, body, len);
 }
-static void on_need(rpw_endpoint *ep, const struct frame_head *h, const uint8_t *extra,
+static void on_credit(rpw_endpoint *ep, const struct frame_head *h, const uint8_t *extra,
 	size_t extra_len, const void *body, size_t len)
 {
-	credit_needed(&ep->link, h->tag);
+	if (h->tag)
+		credit_needed(&ep->link, h->tag);
 }
 
 static const struct {
@@ -266,25 +262,16 @@ static const struct {
 	[FRAME_OBJECT] = {on_object, true},
 	[FRAME_AM] = {on_am, true},
 	[FRAME_RTS] = {on_rts, false},
-	[FRAME_FIN] = {on_fin, false},
+	[FRAME_DONE] = {on_done, false},
 	[FRAME_WITHDRAW] = {on_withdraw, false},
-	[FRAME_DESCRIBE] = {on_describe, false},
 	[FRAME_NOTIFY] = {on_notify, false},
 	[FRAME_FLUSH] = {on_flush, false},
-	[FRAME_FLUSHED] = {on_flushed, false},
 	[FRAME_ATOMIC] = {on_atomic, false},
-	[FRAME_ATOMIC_DONE] = {on_atomic_done, false},
 	[FRAME_PULL] = {on_pull, false},
-	[FRAME_CHUNK] = {on_offer, false},
-	[FRAME_STOP] = {on_stop, false},
-	[FRAME_PUT] = {on_offer, false},
+	[FRAME_PUT] = {on_put, false},
 	[FRAME_GET] = {on_get, false},
-	[FRAME_GOT] = {on_offer, false},
-	[FRAME_ATP] = {on_atp, false},
 	[FRAME_RTR] = {on_rtr, false},
-	[FRAME_CREDIT] = {on_head_only, false},
-	[FRAME_NEED] = {on_need, false},
-	[FRAME_ACK] = {on_head_only, false},
+	[FRAME_CREDIT] = {on_credit, false},
 	[FRAME_PART] = {on_part, false},
 };
 
@@ -357,33 +344,29 @@ void path_up_room(void *user)
 	msg_todo(ep, TODO_SEND);
 }
 
-void path_up_failed(void *user, int status, const char *why)
+void path_up_failed(void *user, const struct rpwi_error *e)
 {
 	rpw_endpoint *ep = user;
 	rpwi_debug("%s: the path by %s broke: %s", ep->peer ? ep->peer : "peer", ep->link.ops->name,
-		why);
+		e->text);
 	ep->path_broken = true;
 	ep->link.open = false;
-	if (status == RPW_ERR_PEER_GONE && !ep->link.breakable) {
-		ep->status = status;
-		ep_say_why(ep, why);
+	if (e->status == RPW_ERR_PEER_GONE && !ep->link.breakable) {
+		rpwi_error_keep(&ep->error, e);
 		connect_await_word(ep);
 	} else if (ep->bye_heard || ep->gone_heard)
 		msg_todo(ep, TODO_FAIL);
-	else if (status == RPW_ERR_PROTOCOL && (ep->link.ops->caps & TRAN_SEALS) &&
+	else if (e->status == RPW_ERR_PROTOCOL && (ep->link.ops->caps & TRAN_SEALS) &&
 		 boot_has_key(ep->c->boot)) {
-		/* Somebody between the two changes what is sent: no other path mends that, and it is to be heard of. */
-		char text[480];
-		snprintf(text, sizeof(text),
+		/* Somebody between the two changes what is sent: no other path mends that, and it
+		 * is to be heard of. */
+		rpwi_fail(e->status,
 			"what came from %s by %s was changed on its way, or is not of its making: "
 			"%.300s",
-			ep->peer, ep->link.ops->name, why);
-		ep->status = status;
-		ep_say_why(ep, text);
-		rpwi_fail(status, "%s", text);
-		msg_todo(ep, TODO_FAIL);
+			ep->peer, ep->link.ops->name, e->text);
+		ep_doom_by(ep, rpwi_last_error());
 	} else {
-		snprintf(ep->last_why, sizeof(ep->last_why), "%.300s", why);
+		snprintf(ep->last_why, sizeof(ep->last_why), "%.300s", e->text);
 		msg_todo(ep, TODO_PATH);
 	}
 }

@@ -8,7 +8,7 @@
 bool path_up_frame(
 	void *user, const void *head, size_t head_len, const void *body, size_t body_len);
 void path_up_room(void *user);
-void path_up_failed(void *user, int status, const char *why);
+void path_up_failed(void *user, const struct rpwi_error *e);
 void path_work(rpw_endpoint *ep);
 extern const struct link_up path_link_up;
 

@@ -1,17 +1,24 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* pipeline.c - memory of GPUs: what transports cannot reach goes through page-locked host memory, in pieces, so that the copies of one side, the transport, and the copies of the other
- * side overlap. Here is how stretches move; pipeline_ask.c has what this side wants to have moved, pipeline_serve.c what its peers want.
+/* pipeline.c - memory of GPUs: what transports cannot reach goes through page-locked host memory,
+ * in pieces, so that the copies of one side, the transport, and the copies of the other side
+ * overlap. Here is how stretches move; pipeline_ask.c has what this side wants to have moved,
+ * pipeline_serve.c what its peers want.
  *
- * A message from or to a GPU is offered by an RTS as any large one is; one from a GPU describes no memory. Whoever cannot fetch it as described (it is in a GPU, or is to get there)
- * answers PULL. Then the sender sends CHUNKs, each an offer of PIPELINE_BYTES that the receiver fetches: out of page-locked memory or out of the program's, into page-locked memory or
- * into the program's. A chunk's FIN frees its piece of page-locked memory; the message's FIN ends it all. STOP says that no more chunks follow, and why.
- * CHUNKs cost no credit (the receiver asked for them) and wait for nobody's receive, so a message that was pulled always gets on.
+ * A message from or to a GPU is offered by an RTS as any large one is; one from a GPU describes no
+ * memory. Whoever cannot fetch it as described (it is in a GPU, or is to get there) answers PULL.
+ * Then the sender sends CHUNKs, each an offer of PIPELINE_BYTES that the receiver fetches: out of
+ * page-locked memory or out of the program's, into page-locked memory or into the program's. A
+ * chunk's DONE frees its piece of page-locked memory; the message's DONE ends it all. a DONE of the
+ * chunks says that no more follow, and why. CHUNKs cost no credit (the receiver asked for them) and
+ * wait for nobody's receive, so a message that was pulled always gets on.
  *
- * A put into a GPU, and a get out of one, are such messages too: PUT and GET name the peer's region, GOT is the offer that answers GET. A put or a get between a GPU here and host memory
+ * A put into a GPU, and a get out of one, are such messages too: PUT and GET name the peer's
+ * region, an RTS that says "got" answers GET. A put or a get between a GPU here and host memory
  * there is a row of the transport's puts or gets.
  *
- * Page-locked pieces belong to an endpoint and a direction: a peer that does not fetch holds up itself only. Pieces for receiving are taken when a chunk has come, so that those who wait
- * for each other never hold what the other needs. */
+ * Page-locked pieces belong to an endpoint and a direction: a peer that does not fetch holds up
+ * itself only. Pieces for receiving are taken when a chunk has come, so that those who wait for
+ * each other never hold what the other needs. */
 #include "msg/pipeline_priv.h"
 #include "msg/request.h"
 #include "msg/rndv.h"
@@ -141,6 +148,24 @@ void pipeline_endpoint_gone(rpw_endpoint *ep)
 /* ---- pieces ---- */
 
 /* Page-locked; NULL: all are in use (or there is no memory, and none is). */
+/* status: 0, or of the last error. The first one counts. */
+static void fault(struct pipeline *s, int status)
+{
+	if (!status || s->worst)
+		return;
+	s->worst = status;
+	if (s->r)
+		req_note(s->r, rpwi_last_error());
+}
+
+/* A request of our own has come to that: its error is the last. */
+static int child_failed(const rpw_request *child, int status)
+{
+	if (status < 0)
+		req_say_why(child);
+	return status;
+}
+
 static struct bounce *bounce_take(struct pipeline *s, enum gpu_direction way)
 {
 	struct pipelines *g = s->of;
@@ -160,9 +185,9 @@ static struct bounce *bounce_take(struct pipeline *s, enum gpu_direction way)
 		if (!host) {
 			free(p);
 			if (!g->made[way])
-				s->worst = rpwi_fail(
-					RPW_ERR_NO_MEMORY, "the CUDA driver gave no page-locked "
-							   "memory: is `ulimit -l` large enough?");
+				fault(s, rpwi_fail(RPW_ERR_NO_MEMORY,
+						 "the CUDA driver gave no page-locked memory: is "
+						 "`ulimit -l` large enough?"));
 			return NULL;
 		}
 		p->mine = true;
@@ -279,7 +304,7 @@ void pipeline_request_ends(rpw_request *r)
 static void pipeline_finish(struct pipeline *s)
 {
 	rpw_request *r = s->r;
-	if (!r || s->under_way || s->way == PIPELINE_SEND) /* a SEND is ended by the peer's FIN */
+	if (!r || s->under_way || s->way == PIPELINE_SEND) /* a SEND is ended by the peer's DONE */
 		return;
 	size_t all = s->stopped ? s->announced : s->len;
 	if (!rpwi_list_empty(&s->parked) ||
@@ -295,11 +320,11 @@ static void pipeline_finish(struct pipeline *s)
 	rndv_fetched(r);
 }
 
+/* status: 0, or of the last error. */
 static void landed(struct bounce *p, int status)
 {
 	struct pipeline *s = p->s;
-	if (status && !s->worst)
-		s->worst = status;
+	fault(s, status);
 	s->under_way--;
 	s->landed += p->counts;
 	bounce_put(p);
@@ -313,10 +338,8 @@ static void child_done(rpw_request *child, const rpw_completion *done, void *arg
 {
 	struct bounce *p = arg;
 	struct pipeline *s = p->s;
-	(void)child;
-	int status = done->status == RPW_ERR_TRUNCATED
-			     ? RPW_OK
-			     : done->status; /* what there is no room for is dropped on purpose */
+	/* what there is no room for is dropped on purpose */
+	int status = done->status == RPW_ERR_TRUNCATED ? RPW_OK : child_failed(child, done->status);
 	if (!status && s->r && !s->worst && p->device && pipeline_direction(s) == GPU_IN) {
 		status = gpu_copy_begin(s->gpu, GPU_IN, p->device, p->host, p->len, &p->event);
 		if (!status) {
@@ -348,7 +371,7 @@ static void ready_go(struct pipeline *s)
 		rpw_request *child = RPWI_CONTAINER_OF(s->ready.next, rpw_request, active);
 		rpwi_list_del(&child->active);
 		rpwi_list_add_tail(&ep->active_list, &child->active);
-		if (proto_of(child)->begin(child) != -EAGAIN)
+		if (proto_of(child)->begin(child) != RPWI_LATER)
 			continue;
 		rpwi_list_del(&child->active);
 		child->active.next = s->ready.next;
@@ -365,7 +388,7 @@ static void bounce_out(struct bounce *p)
 	struct pipeline *s = p->s;
 	rpw_request *child = child_new(p, s->way == PIPELINE_SEND ? REQ_CHUNK : REQ_RMA);
 	if (!child) {
-		landed(p, RPW_ERR_NO_MEMORY);
+		landed(p, RPW_ERR_NO_MEMORY); /* req_new has said so */
 		return;
 	}
 	if (s->way == PIPELINE_SEND)
@@ -384,7 +407,7 @@ static void bounce_out(struct bounce *p)
 
 int pipeline_chunk_begin(rpw_request *child)
 {
-	return rndv_offer_as(child, FRAME_CHUNK, 0, child->tag, "", 0);
+	return rndv_offer_as(child, FRAME_RTS, RTS_CHUNK, child->tag, "", 0);
 }
 
 /* ---- the ways ---- */
@@ -407,7 +430,7 @@ static void out_go(struct pipeline *s)
 		}
 		int status = gpu_copy_begin(s->gpu, GPU_OUT, p->device, p->host, n, &p->event);
 		if (status) {
-			s->worst = status;
+			fault(s, status);
 			s->under_way--;
 			bounce_put(p);
 			return;
@@ -459,7 +482,8 @@ void pipeline_go(struct pipeline *s)
 		out_go(s);
 	if (s->way == PIPELINE_SEND && s->worst && !s->stopped) {
 		s->stopped = true;
-		link_reply(&ep->link, FRAME_STOP, (unsigned)-s->worst, s->r->number, NULL, 0);
+		link_reply(&ep->link, FRAME_DONE, done_word(DONE_CHUNKS, s->worst), s->r->number,
+			NULL, 0);
 	}
 	ready_go(s);
 	pipeline_finish(s);
@@ -562,9 +586,7 @@ void pipeline_path_gone(rpw_endpoint *ep)
 void pipeline_member_done(rpw_request *child, const rpw_completion *done, void *arg)
 {
 	struct pipeline *s = arg;
-	(void)child;
-	if (done->status && !s->worst)
-		s->worst = done->status;
+	fault(s, child_failed(child, done->status));
 	s->under_way--;
 	s->landed++;
 	if (!pipeline_release(s))

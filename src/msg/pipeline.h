@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* pipeline.h - memory of GPUs in messages and transfers: what pipeline.c, pipeline_ask.c and pipeline_serve.c do for the other files of msg/. */
+/* pipeline.h - memory of GPUs in messages and transfers: what pipeline.c, pipeline_ask.c and
+ * pipeline_serve.c do for the other files of msg/. */
 #ifndef ROPEWAY_MSG_PIPELINE_H
 #define ROPEWAY_MSG_PIPELINE_H
 
@@ -7,7 +8,8 @@
 #include "msg/messages.h"
 #include "msg/objects.h"
 
-/* The GPU that has (the first byte of) this memory, as registered; NULL: none. For contexts that never met a GPU this and the next two are the test of an empty list. */
+/* The GPU that has (the first byte of) this memory, as registered; NULL: none. For contexts that
+ * never met a GPU this and the next two are the test of an empty list. */
 struct gpu *pipeline_gpu_find(rpw_context *c, const void *p, size_t len);
 static inline struct gpu *pipeline_gpu_of(rpw_context *c, const void *p, size_t len)
 {
@@ -19,7 +21,8 @@ static inline int pipeline_local(rpw_request *r)
 {
 	return RPWI_UNLIKELY(!rpwi_list_empty(&r->c->gpus)) ? pipeline_local_find(r) : 0;
 }
-/* The same of what is to be sent; if it is small, and not direct, it is copied to host memory at once. */
+/* The same of what is to be sent; if it is small, and not direct, it is copied to host memory at
+ * once. */
 int pipeline_outgoing_find(rpw_request *r);
 static inline int pipeline_outgoing(rpw_request *r)
 {
@@ -40,7 +43,7 @@ int pipeline_got_begin(rpw_request *r);
 /* What comes. */
 void pipeline_pulled(rpw_endpoint *ep, uint64_t number);
 void pipeline_chunk(rpw_endpoint *ep, uint64_t number, struct rts *rts);
-void pipeline_stopped(rpw_endpoint *ep, uint64_t number, unsigned flags);
+void pipeline_stopped(rpw_endpoint *ep, uint64_t number, int status);
 void pipeline_put_arrived(rpw_endpoint *ep, const void *extra, size_t extra_len, struct rts *rts);
 void pipeline_get_arrived(rpw_endpoint *ep, uint64_t number, const void *body, size_t len);
 void pipeline_got(rpw_endpoint *ep, uint64_t number, struct rts *rts);
@@ -50,7 +53,8 @@ int pipeline_progress(rpw_context *c);
 bool pipeline_copying(const rpw_context *c);
 void pipeline_work(rpw_endpoint *ep);
 
-/* Ends: of a request that is a pipeline's, that asked a peer, that serves one; of an endpoint; of registered memory. */
+/* Ends: of a request that is a pipeline's, that asked a peer, that serves one; of an endpoint; of
+ * registered memory. */
 void pipeline_request_ends(rpw_request *r);
 void pipeline_answered(rpw_request *r);
 void pipeline_served(rpw_request *r);

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* pipeline_ask.c - what this side wants to have moved that a GPU has to do with: puts into and gets out of GPUs, here and at the peer. */
+/* pipeline_ask.c - what this side wants to have moved that a GPU has to do with: puts into and gets
+ * out of GPUs, here and at the peer. */
 #include "msg/ids.h"
 #include "msg/pipeline_priv.h"
 #include "msg/request.h"
@@ -23,7 +24,7 @@ static int ask_get(rpw_request *r)
 	struct ask_body b = {
 		r->xfer->key->region, r->xfer->key->secret, r->xfer->offset, r->xfer->len};
 	struct iovec iov = {&b, sizeof(b)};
-	if (!r->number && !(r->number = slots_add(&r->c->numbers, r))) {
+	if (!r->number && !(r->number = ids_add(&r->c->numbers, r))) {
 		req_complete(r, RPW_ERR_NO_MEMORY);
 		return 0;
 	}
@@ -36,7 +37,7 @@ static int ask_get(rpw_request *r)
 						 .len = sizeof(b)});
 	if (!rc)
 		r->where = AT_PEER;
-	return rc ? -EAGAIN : 0;
+	return rc ? RPWI_LATER : 0;
 }
 
 /* The peer's memory is in a GPU: its side has to help. */
@@ -44,7 +45,7 @@ static int ask(rpw_request *r)
 {
 	struct pipelines *g = pipelines_of(r->ep);
 	if (!g || g->asked >= ASKED_MAX)
-		return -EAGAIN;
+		return RPWI_LATER;
 	if (!r->xfer->len) {
 		transfer_answered(r, r->worst);
 		return 0;
@@ -59,12 +60,13 @@ static int ask(rpw_request *r)
 
 void pipeline_got(rpw_endpoint *ep, uint64_t number, struct rts *rts)
 {
-	rpw_request *r = slots_get(&ep->c->numbers, number);
+	rpw_request *r = ids_get(&ep->c->numbers, number);
 	if (!r || r->ep != ep || r->kind != REQ_RMA || r->where != AT_PEER || r->xfer->is_put ||
 		r->rts || rts->len != r->len) {
 		rpwi_debug("%s: %llu bytes for number 0x%llx, which did not ask for them", ep->peer,
 			(unsigned long long)rts->len, (unsigned long long)number);
-		link_reply(&ep->link, FRAME_FIN, -RPW_ERR_CANCELED, rts->number, NULL, 0);
+		link_reply(&ep->link, FRAME_DONE, done_word(DONE_FETCHED, RPW_ERR_CANCELED),
+			rts->number, NULL, 0);
 		free(rts);
 		return;
 	}

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* pipeline_priv.h - what the files of pipelines share: the state of what is being moved, and pipeline.c's calls for pipeline_ask.c and pipeline_serve.c. */
+/* pipeline_priv.h - what the files of pipelines share: the state of what is being moved, and
+ * pipeline.c's calls for pipeline_ask.c and pipeline_serve.c. */
 #ifndef ROPEWAY_MSG_PIPELINE_PRIV_H
 #define ROPEWAY_MSG_PIPELINE_PRIV_H
 
@@ -7,10 +8,10 @@
 
 enum {
 	PIPELINE_BYTES = 512 << 10, /* of one chunk */
-	CHUNKS_UNDER_WAY =
-		8, /* of one message; a peer that sends more without having had their FINs is in breach */
-	ASKED_MAX =
-		64, /* PUTs and GETs that an endpoint has under way; a peer that asks for more is in breach */
+	/* of one message; a peer that sends more without having had their FINs is in breach */
+	CHUNKS_UNDER_WAY = 8,
+	/* PUTs and GETs that an endpoint has under way; a peer that asks for more is in breach */
+	ASKED_MAX = 64,
 };
 
 enum pipeline_kind { PIPELINE_SEND, PIPELINE_RECV, PIPELINE_PUT, PIPELINE_GET, PIPELINE_BATCH };
@@ -31,8 +32,8 @@ struct pipeline {
 	int worst;
 	bool stopped;
 	struct rpwi_list ready; /* requests of ours that could not begin yet, by `active` */
-	struct rpwi_list
-		parked; /* RECV: requests of chunks that have come and are not being fetched yet, by `active` */
+	/* RECV: requests of chunks that have come and are not being fetched yet, by `active` */
+	struct rpwi_list parked;
 };
 
 /* What an endpoint has for all this; outlives it while something is under way. */

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* pipeline_pull.c - messages that cannot be fetched as they are described, since a GPU has to do with them: they are asked for in chunks (PULL, CHUNK, STOP). */
+/* pipeline_pull.c - messages that cannot be fetched as they are described, since a GPU has to do
+ * with them: they are asked for in chunks (PULL, an RTS for each chunk, DONE). */
 #include "msg/endpoint.h"
 #include "msg/pipeline_priv.h"
 #include "msg/request.h"
@@ -37,7 +38,7 @@ static struct pipeline *receiving(rpw_endpoint *ep, uint64_t number)
 	return NULL;
 }
 
-/* Chunks of that message that have had no FIN. */
+/* Chunks of that message that have had no DONE. */
 static unsigned chunks_of(const rpw_endpoint *ep, uint64_t number)
 {
 	unsigned n = 0;
@@ -53,7 +54,8 @@ void pipeline_chunk(rpw_endpoint *ep, uint64_t number, struct rts *rts)
 	struct pipeline *s = receiving(ep, number);
 	unsigned under_way = chunks_of(ep, number);
 	if (!s) { /* its receive has ended: the sender shall not wait */
-		link_reply(&ep->link, FRAME_FIN, -RPW_ERR_CANCELED, rts->number, NULL, 0);
+		link_reply(&ep->link, FRAME_DONE, done_word(DONE_FETCHED, RPW_ERR_CANCELED),
+			rts->number, NULL, 0);
 		free(rts);
 		return;
 	}
@@ -80,14 +82,13 @@ void pipeline_chunk(rpw_endpoint *ep, uint64_t number, struct rts *rts)
 	pipeline_go(s);
 }
 
-void pipeline_stopped(rpw_endpoint *ep, uint64_t number, unsigned flags)
+void pipeline_stopped(rpw_endpoint *ep, uint64_t number, int status)
 {
 	struct pipeline *s = receiving(ep, number);
 	if (!s || s->stopped)
 		return;
 	s->stopped = true;
 	if (!s->worst)
-		s->worst = flags && flags <= (unsigned)-RPW_ERR_SYSTEM ? -(int)flags
-								       : RPW_ERR_PROTOCOL;
+		s->worst = status ? status : RPW_ERR_PROTOCOL;
 	pipeline_go(s);
 }

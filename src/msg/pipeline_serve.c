@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* pipeline_serve.c - what the side that holds the memory does for its peer: it answers PULL with chunks of a message, PUT by fetching into a GPU, GET by offering what is in one. Peers
- * are let into nothing but what is registered, and only as long as it is. */
+/* pipeline_serve.c - what the side that holds the memory does for its peer: it answers PULL with
+ * chunks of a message, PUT by fetching into a GPU, GET by offering what is in one. Peers are let
+ * into nothing but what is registered, and only as long as it is. */
 #include "msg/endpoint.h"
 #include "msg/ids.h"
 #include "msg/pipeline_priv.h"
@@ -12,7 +13,7 @@
 
 void pipeline_pulled(rpw_endpoint *ep, uint64_t number)
 {
-	rpw_request *r = slots_get(&ep->c->numbers, number);
+	rpw_request *r = ids_get(&ep->c->numbers, number);
 	if (!r || r->ep != ep || r->where != AT_PEER || !r->rndv || r->pipeline ||
 		r->kind == REQ_CHUNK) {
 		rpwi_debug("%s: a PULL for number 0x%llx, which is none of its messages", ep->peer,
@@ -26,14 +27,16 @@ void pipeline_pulled(rpw_endpoint *ep, uint64_t number)
 	if (s)
 		pipeline_go(s);
 	else if (released)
-		link_reply(&ep->link, FRAME_STOP, -RPW_ERR_ACCESS, number, NULL, 0);
+		link_reply(&ep->link, FRAME_DONE, done_word(DONE_CHUNKS, RPW_ERR_ACCESS), number,
+			NULL, 0);
 	else
-		link_reply(&ep->link, FRAME_STOP, -RPW_ERR_NO_MEMORY, number, NULL, 0);
+		link_reply(&ep->link, FRAME_DONE, done_word(DONE_CHUNKS, RPW_ERR_NO_MEMORY), number,
+			NULL, 0);
 }
 
 static rpw_memory *region_of(rpw_endpoint *ep, const struct ask_body *b, unsigned need)
 {
-	rpw_memory *m = slots_get(&ep->c->regions, b->region);
+	rpw_memory *m = ids_get(&ep->c->regions, b->region);
 	if (m && m->gpu && m->secret == b->secret && (m->access & need) && b->len &&
 		b->offset <= m->len && b->len <= m->len - b->offset)
 		return m;
@@ -80,8 +83,9 @@ void pipeline_put_arrived(rpw_endpoint *ep, const void *extra, size_t extra_len,
 		rndv_fetch(r, ep, rts, r->len);
 		return;
 	}
-	link_reply(&ep->link, FRAME_FIN, (unsigned)-(m ? RPW_ERR_NO_MEMORY : RPW_ERR_ACCESS),
-		rts->number, NULL, 0);
+	link_reply(&ep->link, FRAME_DONE,
+		done_word(DONE_FETCHED, m ? RPW_ERR_NO_MEMORY : RPW_ERR_ACCESS), rts->number, NULL,
+		0);
 	free(rts);
 }
 
@@ -96,19 +100,23 @@ void pipeline_get_arrived(rpw_endpoint *ep, uint64_t number, const void *body, s
 	rpw_memory *m = region_of(ep, &b, RPW_REMOTE_READ);
 	rpw_request *r = m ? serve_new(ep, m, &b, REQ_SERVE_GET) : NULL;
 	if (!r) {
-		link_reply(&ep->link, FRAME_FIN,
-			(unsigned)-(m ? RPW_ERR_NO_MEMORY : RPW_ERR_ACCESS), number, NULL, 0);
+		link_reply(&ep->link, FRAME_DONE,
+			done_word(DONE_FETCHED, m ? RPW_ERR_NO_MEMORY : RPW_ERR_ACCESS), number,
+			NULL, 0);
 		return;
 	}
 	r->tag = number;
 	rpwi_list_add_tail(&ep->active_list, &r->active);
-	if (proto_of(r)->begin(r) == -EAGAIN) {
+	if (proto_of(r)->begin(r) == RPWI_LATER) {
 		post_wait(r);
 		msg_todo(ep, TODO_SEND);
 	}
 }
 
-int pipeline_got_begin(rpw_request *r) { return rndv_offer_as(r, FRAME_GOT, 0, r->tag, "", 0); }
+int pipeline_got_begin(rpw_request *r)
+{
+	return rndv_offer_as(r, FRAME_RTS, RTS_GOT, r->tag, "", 0);
+}
 
 /* The memory is being released: nothing more goes to it or comes from it. */
 void pipeline_memory_gone(rpw_memory *m)

@@ -14,7 +14,7 @@ void post_go(rpw_endpoint *ep)
 		rpwi_list_del(&r->link);
 		r->where = AT_NONE;
 		int rc = proto_of(r)->begin(r);
-		if (rc == -EAGAIN) {
+		if (rc == RPWI_LATER) {
 			r->where = AT_QUEUE;
 			r->link.next = ep->link.queue.next;
 			r->link.prev = &ep->link.queue;
@@ -36,16 +36,14 @@ int ep_post(rpw_endpoint *ep, rpw_request *r, rpw_request **out)
 {
 	bool ours = msg_is_ours(ep->c);
 	if (RPWI_UNLIKELY(ep->state == EP_FAILED || ep->shut || !ours)) {
-		int status = !ours ? msg_inherited(ep->c) : ep->shut ? RPW_ERR_INVALID : ep->status;
+		int status = !ours      ? msg_inherited(ep->c)
+			     : ep->shut ? RPW_ERR_INVALID
+					: ep_has_ended(ep);
 		if (ours && ep->shut)
 			rpwi_fail(status,
 				"rpw_endpoint_shutdown was called for the endpoint to %s: nothing "
 				"can be posted after it",
 				ep->peer ? ep->peer : "?");
-		else if (ours)
-			rpwi_fail(ep->status, "endpoint to %s has ended: %s",
-				ep->peer ? ep->peer : "?",
-				ep->fail_text ? ep->fail_text : "closed");
 		r->complete = true;
 		ep->c->stat.requests--;
 		if (r->xfer != &r->one)
@@ -54,10 +52,9 @@ int ep_post(rpw_endpoint *ep, rpw_request *r, rpw_request **out)
 		return status;
 	}
 	r->held = true;
-	ep->c->fails_seen = rpwi_fail_count();
 	rpwi_list_add_tail(&ep->active_list, &r->active);
 	if (ep->state != EP_UP || !rpwi_list_empty(&ep->link.queue) ||
-		!rpwi_list_empty(&ep->link.replies) || proto_of(r)->begin(r) == -EAGAIN)
+		!rpwi_list_empty(&ep->link.replies) || proto_of(r)->begin(r) == RPWI_LATER)
 		post_wait(r);
 	return req_return(r, out);
 }

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* protos.c - the table of operations: what each kind does at each turn of its life. The only file that knows them all; those below find it in their context (proto_of). */
+/* protos.c - the table of operations: what each kind does at each turn of its life. The only file
+ * that knows them all; those below find it in their context (proto_of). */
 #include "msg/connect.h"
 #include "msg/ids.h"
 #include "msg/messages.h"
@@ -16,11 +17,11 @@ void proto_ends(rpw_request *r)
 	if (r->rndv)
 		rndv_end(r);
 	if (r->rtr_mem)
-		rtr_drop(r);
+		rndv_rtr_drop(r);
 	if (r->direct)
 		direct_drop(r);
 	if (r->number)
-		slots_del(&r->c->numbers, r->number);
+		ids_del(&r->c->numbers, r->number);
 	if (r->xfer && r->xfer != &r->one)
 		free(r->xfer);
 	free(r->rts);

@@ -16,7 +16,28 @@ void ep_keep(char **where, const char *text)
 	}
 }
 
-void ep_say_why(rpw_endpoint *ep, const char *why) { ep_keep(&ep->fail_text, why ? why : ""); }
+void ep_doom_by(rpw_endpoint *ep, const struct rpwi_error *e)
+{
+	rpwi_error_keep(&ep->error, e);
+	msg_todo(ep, TODO_FAIL);
+}
+
+void ep_doom(rpw_endpoint *ep, int status, const char *fmt, ...)
+{
+	char text[512];
+	va_list ap;
+	va_start(ap, fmt);
+	vsnprintf(text, sizeof(text), fmt, ap);
+	va_end(ap);
+	ep_doom_by(ep, &(struct rpwi_error){status, 0, text});
+}
+
+int ep_has_ended(const rpw_endpoint *ep)
+{
+	const char *why = ep_end_text(ep);
+	return rpwi_fail(ep->error.status, "endpoint to %s has ended: %s",
+		ep->peer ? ep->peer : "?", *why ? why : "closed");
+}
 
 void ep_breach(rpw_endpoint *ep, const char *fmt, ...)
 {
@@ -28,8 +49,6 @@ void ep_breach(rpw_endpoint *ep, const char *fmt, ...)
 	snprintf(text, sizeof(text), "peer %s broke the protocol by %s: %s",
 		ep->peer ? ep->peer : "?", ep->link.ops ? ep->link.ops->name : "the control path",
 		what);
-	ep->status = RPW_ERR_PROTOCOL;
-	ep_say_why(ep, text);
 	rpwi_fail(RPW_ERR_PROTOCOL, "%s", text);
-	msg_todo(ep, TODO_FAIL);
+	ep_doom_by(ep, rpwi_last_error());
 }

@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* rendezvous.c - how a large message comes: fetched as its RTS describes it, put where we invite it to (rndv_put.c), or pulled in chunks (pipeline_pull.c: it is in a GPU, or is to get there). Here is the
- * choice, and what a change of path does to all of it: until the sender has described its message anew the fetch is stale, and waits. */
+/* rendezvous.c - how a large message comes: fetched as its RTS describes it, put where we invite it
+ * to (rndv_put.c), or pulled in chunks (pipeline_pull.c: it is in a GPU, or is to get there). Here
+ * is the choice, and what a change of path does to all of it: until the sender has described its
+ * message anew the fetch is stale, and waits. */
 #include "msg/objects.h"
 #include "msg/pipeline.h"
 #include "msg/rndv.h"
@@ -11,7 +13,7 @@
 
 static void staged_instead(rpw_request *r, rpw_endpoint *ep)
 {
-	rtr_drop(r);
+	rndv_rtr_drop(r);
 	direct_drop(r);
 	if (r->xfer != &r->one)
 		free(r->xfer);
@@ -76,7 +78,7 @@ void rndv_path_gone(rpw_endpoint *ep)
 	}
 	for (struct rpwi_list *n = ep->fetching.next; n != &ep->fetching; n = n->next) {
 		rpw_request *r = RPWI_CONTAINER_OF(n, rpw_request, link);
-		rtr_drop(r);
+		rndv_rtr_drop(r);
 		direct_drop(r);
 		transfer_restart(r);
 	}

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* request.c - requests: made from a free list, completed once, freed when both sides of them (the program, the operation) are done with them. */
+/* request.c - requests: made from a free list, completed once, freed when both sides of them (the
+ * program, the operation) are done with them. */
 #include "msg/objects.h"
 #include "msg/request.h"
 
@@ -27,7 +28,7 @@ rpw_request *req_more(rpw_context *c)
 		r->c = c;
 		r->plain = r->iov_owned = false;
 		r->am_header = r->bounce = NULL;
-		r->why = NULL;
+		r->error = (struct rpwi_error){0};
 		rpwi_list_init(&r->active);
 		req_give_back(r);
 	}
@@ -44,8 +45,7 @@ static void copies_free(rpw_request *r)
 	r->am_header = NULL;
 	free(r->bounce);
 	r->bounce = NULL;
-	free(r->why);
-	r->why = NULL;
+	rpwi_error_drop(&r->error);
 }
 
 void req_chunks_free(rpw_context *c)
@@ -108,43 +108,32 @@ static const char *in_general(int status)
 		       : rpw_status_name(status);
 }
 
-void req_note_why(rpw_request *r, int status)
-{
-	rpw_context *c = r->c;
-	if (!r->why && rpwi_fail_count() != c->fails_seen && rpwi_fail_status() == status) {
-		r->why = strdup(rpwi_fail_text());
-		c->fails_seen = rpwi_fail_count(); /* of the next that fails, another */
-	}
-}
-
 static void keep_why(rpw_request *r, int status)
 {
 	const rpw_endpoint *ep = r->ep ? r->ep : r->done.from;
-	char text[512];
 	if (status == RPW_ERR_TRUNCATED)
 		return;
 	r->plain = false;
-	if (ep && ep->state == EP_FAILED && ep->status == status && ep->fail_text) {
-		free(r->why);
-		r->why = strdup(ep->fail_text);
-	}
-	req_note_why(r, status);
-	if (r->why)
-		return;
-	snprintf(text, sizeof(text), "%s of %zu bytes%s%s: %s", proto_of(r)->name,
-		r->len ? r->len : r->done.length, ep && ep->peer ? ", peer " : "",
-		ep && ep->peer ? ep->peer : "", in_general(status));
-	r->why = strdup(text);
+	if (ep && ep->state == EP_FAILED && ep->error.status == status)
+		rpwi_error_keep(&r->error, &ep->error);
+	if (r->error.status && *r->error.text)
+		r->error.status = status;
+	else
+		rpwi_error_say(&r->error, status, "%s of %zu bytes%s%s: %s", proto_of(r)->name,
+			r->len ? r->len : r->done.length, ep && ep->peer ? ", peer " : "",
+			ep && ep->peer ? ep->peer : "", in_general(status));
 }
 
 void req_say_why(const rpw_request *r)
 {
 	char text[128];
-	snprintf(text, sizeof(text), "the message has %zu bytes, the buffer %zu", r->done.length,
-		r->len);
-	rpwi_fail_again(r->why                                ? r->why
-			: r->done.status == RPW_ERR_TRUNCATED ? text
-							      : in_general(r->done.status));
+	struct rpwi_error e = {r->done.status, 0, text};
+	if (r->done.status == RPW_ERR_TRUNCATED)
+		snprintf(text, sizeof(text), "the message has %zu bytes, the buffer %zu",
+			r->done.length, r->len);
+	else
+		e.text = in_general(r->done.status);
+	rpwi_fail_again(r->error.status == r->done.status && *r->error.text ? &r->error : &e);
 }
 
 void req_complete(rpw_request *r, int status)
@@ -290,7 +279,7 @@ size_t iov_gather(const struct iovec *iov, int iovcnt, size_t skip, void *flat, 
 
 enum { COMPLETION_SIZE_MIN = sizeof(rpw_completion) }; /* as of version 0.1 */
 
-int completion_check(const rpw_completion *to, const char *call)
+int req_completion_check(const rpw_completion *to, const char *call)
 {
 	if (RPWI_LIKELY(to->size >= COMPLETION_SIZE_MIN))
 		return RPW_OK;
@@ -315,7 +304,7 @@ int rpw_request_test(rpw_request *r, rpw_completion *done)
 		return rpwi_fail(RPW_ERR_INVALID, "rpw_request_test: the request is NULL (a call "
 						  "that gave RPW_OK was complete already)");
 	if (done) {
-		if (RPWI_UNLIKELY(completion_check(done, "rpw_request_test")))
+		if (RPWI_UNLIKELY(req_completion_check(done, "rpw_request_test")))
 			return RPW_ERR_INVALID;
 		completion_give(done, &r->done);
 	}
@@ -346,9 +335,9 @@ void rpw_request_on_done(rpw_request *r, rpw_done_fn fn, void *arg)
 		r->arg = arg;
 		return;
 	}
+	/* the one that was to be called in the next progress: this one takes its place */
 	if (r->fn)
-		rpwi_list_del(
-			&r->link); /* the one that was to be called in the next progress: this one takes its place */
+		rpwi_list_del(&r->link);
 	r->fn = NULL;
 	if (fn) {
 		rpw_context *c = r->c; /* the request may be freed in there */

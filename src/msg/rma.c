@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* rma.c - puts and gets, one or a batch, with or without a notification: what the program asks for. The bytes move in transfer.c; what has to do with memory in GPUs, in pipeline_ask.c. */
+/* rma.c - puts and gets, one or a batch, with or without a notification: what the program asks for.
+ * The bytes move in transfer.c; what has to do with memory in GPUs, in pipeline_ask.c. */
 #include "msg/endpoint.h"
 #include "msg/objects.h"
 #include "msg/pipeline.h"
@@ -172,9 +173,9 @@ int rpw_transfer_batch(rpw_endpoint *ep, const rpw_transfer *t, size_t n, rpw_re
 	}
 	r->xfer = x;
 	r->xfers = (unsigned)n;
-	r->remote_gpu =
-		n &&
-		x->key->device; /* NOLINT(clang-analyzer-core.NullDereference): access_check has refused a key that is NULL */
+	/* NOLINT(clang-analyzer-core.NullDereference): access_check has refused a key that is
+	 * NULL */
+	r->remote_gpu = n && x->key->device;
 	r->done.length = total;
 	return ep_post(ep, r, req);
 }

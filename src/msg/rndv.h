@@ -5,14 +5,15 @@
 
 #include "msg/objects.h"
 
-/* Of an RTS: what it costs must not depend on how this path's transport describes memory, since it may go again on another, which describes it otherwise. */
+/* Of an RTS: what it costs must not depend on how this path's transport describes memory, since it
+ * may go again on another, which describes it otherwise. */
 static inline uint32_t credit_units_rts(unsigned pieces, size_t am_header_len)
 {
 	return credit_units(
 		sizeof(struct rts_body) + pieces * sizeof(struct tran_desc) + am_header_len);
 }
 
-int rndv_offer(rpw_request *r, enum rts_kind kind, uint64_t tag); /* -EAGAIN: later */
+int rndv_offer(rpw_request *r, enum rts_kind kind, uint64_t tag); /* RPWI_LATER: later */
 int rndv_offer_as(rpw_request *r, enum frame_type type, enum rts_kind kind, uint64_t tag,
 	const void *extra, size_t extra_len);
 void *rndv_flatten(rpw_request *r); /* a list of pieces, in one; NULL: no memory */
@@ -26,7 +27,7 @@ void rndv_unregister(rpw_request *r); /* what it offers, with the path that is g
 struct rts *rndv_parse(const void *body, size_t len);
 void rndv_fetch(rpw_request *r, rpw_endpoint *ep, struct rts *rts, size_t room);
 void rndv_fetched(rpw_request *r);
-void rndv_finished(rpw_endpoint *ep, uint64_t number, unsigned flags);
+void rndv_finished(rpw_endpoint *ep, uint64_t number, int status);
 void rndv_withdrawn(rpw_endpoint *ep, uint64_t number);
 void rndv_described(rpw_endpoint *ep, const void *body, size_t len);
 /* The body of a description of one piece. Its length. */
@@ -35,10 +36,10 @@ size_t rndv_describe_one(
 	uint8_t *body, uint64_t number, uint64_t len, const struct tran_desc *desc);
 
 /* rndv_put.c */
-bool rndv_put_invite(
-	rpw_request *r); /* a receive that is to be fetched: false when it has to be, indeed */
-void rtr_drop(rpw_request *r);
-void rndv_put_placed(rpw_endpoint *ep, uint64_t number, unsigned flags);
+/* a receive that is to be fetched: false when it has to be, indeed */
+bool rndv_put_invite(rpw_request *r);
+void rndv_rtr_drop(rpw_request *r);
+void rndv_put_placed(rpw_endpoint *ep, uint64_t number, int status);
 void rndv_put_invited(rpw_endpoint *ep, uint64_t number, const void *body, size_t len);
 void rndv_put_path_gone(rpw_request *r);
 

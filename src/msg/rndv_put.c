@@ -1,10 +1,15 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* rndv_put.c - large messages where the path writes them faster than it reads them (limits.put_min): the receiver says where (RTR, ready to receive), the sender puts it there, lets the transport
- * flush that, and says ATP (after the put), which is counted. All else is as in rendezvous.c: the RTS still describes the sender's memory, and the receiver fetches what it cannot invite: short
- * messages, those that do not fit one piece into one, what the sender could not put.
+/* rndv_put.c - large messages where the path writes them faster than it reads them
+ * (limits.put_min): the receiver says where (RTR, ready to receive), the sender puts it there, lets
+ * the transport flush that, and says DONE (after the put), which is counted. All else is as in
+ * rendezvous.c: the RTS still describes the sender's memory, and the receiver fetches what it
+ * cannot invite: short messages, those that do not fit one piece into one, what the sender could
+ * not put.
  *
- * The receiver's memory is registered from the RTR to ATP, or to the end of the path. An RTR is not counted: one that a path loses is followed by a new description of the message
- * for the next path, and the receiver then invites anew, or fetches. An ATP that a path loses goes again on the next one. */
+ * The receiver's memory is registered from the RTR to that DONE, or to the end of the path. An RTR
+ * is not counted: one that a path loses is followed by a new description of the message for the
+ * next path, and the receiver then invites anew, or fetches. A DONE that a path loses goes again on
+ * the next one. */
 #include "msg/endpoint.h"
 #include "msg/ids.h"
 #include "msg/objects.h"
@@ -29,7 +34,7 @@ static bool may_invite(const rpw_request *r, const rpw_endpoint *ep)
 static bool rtr_make(rpw_request *r, rpw_endpoint *ep)
 {
 	if (!r->number)
-		r->number = slots_add(&r->c->numbers, r);
+		r->number = ids_add(&r->c->numbers, r);
 	r->rtr_tran = ep->tran;
 	r->invited = false;
 	if (r->direct && r->number) {
@@ -66,16 +71,16 @@ bool rndv_put_invite(rpw_request *r)
 	return true;
 }
 
-void rndv_put_placed(rpw_endpoint *ep, uint64_t number, unsigned flags)
+void rndv_put_placed(rpw_endpoint *ep, uint64_t number, int status)
 {
-	rpw_request *r = slots_get(&ep->c->numbers, number);
+	rpw_request *r = ids_get(&ep->c->numbers, number);
 	if (!r || !r->rts || r->done.from != ep || r->where != AT_FETCH || !r->was_invited) {
-		rpwi_debug("%s: an ATP for number 0x%llx, which is nothing that it was invited to",
+		rpwi_debug("%s: a DONE for number 0x%llx, which is nothing that it was invited to",
 			ep->peer, (unsigned long long)number);
 		return;
 	}
-	rtr_drop(r);
-	if (flags) {
+	rndv_rtr_drop(r);
+	if (status) {
 		r->put_failed = true;
 		transfer_go(r);
 		return;
@@ -104,7 +109,7 @@ static void put_over(rpw_request *r, int status)
 {
 	uint64_t number = r->rndv->to->number;
 	put_forget(r);
-	link_reply(&r->ep->link, FRAME_ATP, (unsigned)-status, number, NULL, 0);
+	link_reply(&r->ep->link, FRAME_DONE, done_word(DONE_PLACED, status), number, NULL, 0);
 	if (!status)
 		req_complete(r, RPW_OK);
 }
@@ -122,7 +127,7 @@ static const struct transfer_role put_role = {NULL, put_done, put_over};
 void rndv_put_invited(rpw_endpoint *ep, uint64_t number, const void *body, size_t len)
 {
 	struct rts *to = rndv_parse(body, len);
-	rpw_request *r = slots_get(&ep->c->numbers, number);
+	rpw_request *r = ids_get(&ep->c->numbers, number);
 	if (!to || to->pieces != 1) {
 		ep_breach(ep, "an invitation of %zu bytes that does not add up", len);
 		free(to);
@@ -134,7 +139,8 @@ void rndv_put_invited(rpw_endpoint *ep, uint64_t number, const void *body, size_
 	if (!v || v->n != 1 || !v->mem[0] || v->tran != ep->tran || to->len != v->iov[0].iov_len) {
 		rpwi_debug("%s: an invitation of number 0x%llx, which is none of its messages",
 			ep->peer, (unsigned long long)number);
-		link_reply(&ep->link, FRAME_ATP, -RPW_ERR_NOT_SUPPORTED, to->number, NULL, 0);
+		link_reply(&ep->link, FRAME_DONE, done_word(DONE_PLACED, RPW_ERR_NOT_SUPPORTED),
+			to->number, NULL, 0);
 		free(to);
 		return;
 	}

@@ -8,8 +8,9 @@
 
 size_t rndv_describe_piece(uint8_t *p, uint64_t len, const struct tran_desc *d)
 {
-	static const struct tran_desc
-		none; /* in a GPU that this path does not reach, as the one before did: the peer has to pull now */
+	/* in a GPU that this path does not reach, as the one before did: the peer has to pull
+	 * now */
+	static const struct tran_desc none;
 	d = d ? d : &none;
 	memcpy(p, &len, 8);
 	p[8] = d->len;
@@ -24,7 +25,8 @@ size_t rndv_describe_one(uint8_t *body, uint64_t number, uint64_t len, const str
 	return sizeof(h) + rndv_describe_piece(body + sizeof(h), len, desc);
 }
 
-/* On shared memory the peer can still write what is parsed here: so it is copied first, and each byte is the same whenever it is looked at. */
+/* On shared memory the peer can still write what is parsed here: so it is copied first, and each
+ * byte is the same whenever it is looked at. */
 struct rts *rndv_parse(const void *body, size_t len)
 {
 	struct rts_body h;
@@ -70,11 +72,15 @@ bad:
 void rndv_fetched(rpw_request *r)
 {
 	rpw_endpoint *ep = r->done.from;
-	/* An offer stands until our FIN: when its memory is not there any more, the sender has just closed, and its word of that is on the way. */
-	if (r->worst == RPW_ERR_ACCESS)
+	/* An offer stands until our DONE: when its memory is not there any more, the sender has
+	 * just closed, and its word of that is on the way. */
+	if (r->worst == RPW_ERR_ACCESS) {
 		r->worst = RPW_ERR_PEER_GONE;
+		rpwi_error_drop(&r->error);
+	}
 	if (!r->peer_lost && !r->placed)
-		link_reply(&ep->link, FRAME_FIN, (unsigned)-r->worst, r->rts->number, NULL, 0);
+		link_reply(&ep->link, FRAME_DONE, done_word(DONE_FETCHED, r->worst), r->rts->number,
+			NULL, 0);
 	if (proto_of(r)->fetched)
 		proto_of(r)->fetched(r, r->worst);
 	else
@@ -83,7 +89,7 @@ void rndv_fetched(rpw_request *r)
 						       : RPW_OK);
 }
 
-void rtr_drop(rpw_request *r)
+void rndv_rtr_drop(rpw_request *r)
 {
 	if (r->rtr_mem)
 		r->c->t[r->rtr_tran].ops->mem->del(r->c->t[r->rtr_tran].tran, r->rtr_mem);

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* state.c - the states of an endpoint, and what makes it go from one to another. Nobody else assigns them. Beside them, flags say what has been heard so far: of a path that comes up, which side is ready
- * (self_ready, peer_ready); of an end, whose word it was (bye_heard, gone_heard). */
+/* state.c - the states of an endpoint, and what makes it go from one to another. Nobody else
+ * assigns them. Beside them, flags say what has been heard so far: of a path that comes up, which
+ * side is ready (self_ready, peer_ready); of an end, whose word it was (bye_heard, gone_heard). */
 #include "msg/endpoint.h"
 #include "msg/objects.h"
 

@@ -1,9 +1,12 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* tag.c - tagged messages: which receive gets which message. MPI's rule: of the receives that match, the one posted first; of the messages that match, the one that came first; and
- * messages of one endpoint come in the order sent.
+/* tag.c - tagged messages: which receive gets which message. MPI's rule: of the receives that
+ * match, the one posted first; of the messages that match, the one that came first; and messages of
+ * one endpoint come in the order sent.
  *
- * Posted receives are in one table under (tag & mask, class of their mask, endpoint or any): a message looks once into each class that has receives, usually one. Masks beyond CLASSES_MAX - 1
- * different ones share the last class, which is searched in order. Messages without a receive: unexpected.c. */
+ * Posted receives are in one table under (tag & mask, class of their mask, endpoint or any): a
+ * message looks once into each class that has receives, usually one. Masks beyond CLASSES_MAX - 1
+ * different ones share the last class, which is searched in order. Messages without a receive:
+ * unexpected.c. */
 #include "msg/endpoint.h"
 #include "msg/messages.h"
 #include "msg/objects.h"
@@ -171,7 +174,7 @@ static inline void deliver(
 		else if (n)
 			copy_body(r->buf, body, n);
 	} else
-		status = put_into(r, body, n) ?: status;
+		status = req_noted(r, put_into(r, body, n)) ?: status;
 	c->stat.received++;
 	c->stat.bytes_received += len;
 	trace_recv(ep, tag, len);
@@ -194,8 +197,11 @@ static void fetch(rpw_request *r, rpw_endpoint *ep, uint64_t tag, struct rts *rt
 	rndv_fetch(r, ep, rts, r->len);
 }
 
-/* A program that keeps a few receives posted gets the chance to post them again, before more comes that would have to be kept for it: what is kept is copied twice, which makes the receiver slower than its
- * sender, so that it never catches up. So a round of progress ends when the last posted receive has been filled, or with a message that nobody waits for. Short ones cost little either way. */
+/* A program that keeps a few receives posted gets the chance to post them again, before more comes
+ * that would have to be kept for it: what is kept is copied twice, which makes the receiver slower
+ * than its sender, so that it never catches up. So a round of progress ends when the last posted
+ * receive has been filled, or with a message that nobody waits for. Short ones cost little either
+ * way. */
 static inline void round_ends(rpw_endpoint *ep, size_t len)
 {
 	if (len > EAGER_SMALL)
@@ -214,9 +220,8 @@ void tag_arrived(rpw_endpoint *ep, uint64_t tag, const void *body, size_t len)
 	}
 	struct unexpected *u = unexpected_new(ep, len);
 	if (!u) {
-		ep->status = RPW_ERR_NO_MEMORY;
-		ep_say_why(ep, "no memory for a message that came before its receive");
-		msg_todo(ep, TODO_FAIL);
+		ep_doom(ep, RPW_ERR_NO_MEMORY,
+			"no memory for a message that came before its receive");
 		return;
 	}
 	if (len)
@@ -242,9 +247,9 @@ void tag_offered(rpw_endpoint *ep, uint64_t tag, struct rts *rts, uint32_t units
 
 static int none_left(const rpw_endpoint *ep)
 {
-	return rpwi_fail(ep->status,
+	return rpwi_fail(ep->error.status,
 		"no message of that tag is left, and endpoint to %s has ended: %s",
-		ep->peer ? ep->peer : "?", ep->fail_text ? ep->fail_text : "");
+		ep->peer ? ep->peer : "?", ep_end_text(ep));
 }
 
 static inline __attribute__((always_inline)) int recv_with(rpw_request *r, rpw_request **req)
@@ -275,7 +280,8 @@ static inline __attribute__((always_inline)) int recv_with(rpw_request *r, rpw_r
 		return status;
 	} else
 		post(r);
-	/* A receive always gives its request, when one is asked for: its completion says length, tag and sender. */
+	/* A receive always gives its request, when one is asked for: its completion says length,
+	 * tag and sender. */
 	if (!req)
 		return req_return(r, NULL);
 	*req = r;
@@ -333,7 +339,7 @@ int rpw_probe(rpw_context *c, rpw_endpoint *ep, uint64_t tag, uint64_t mask, rpw
 		return msg_wrong("rpw_probe", tag_whose(c));
 	if (RPWI_UNLIKELY(!msg_is_ours(c)))
 		return msg_inherited(c);
-	if (what && completion_check(what, "rpw_probe"))
+	if (what && req_completion_check(what, "rpw_probe"))
 		return RPW_ERR_INVALID;
 	struct unexpected *u = unexpected_for(c, ep, tag, mask);
 	if (!u)
@@ -355,7 +361,8 @@ static void sent(rpw_endpoint *ep, uint64_t tag, size_t len)
 	trace_send(ep, tag, len);
 }
 
-/* Eager while there is credit; beyond EAGER_SMALL some of it is left over, so that an RTS can still go. */
+/* Eager while there is credit; beyond EAGER_SMALL some of it is left over, so that an RTS can still
+ * go. */
 bool tag_eager(rpw_endpoint *ep, size_t len, uint32_t *units)
 {
 	*units = credit_units(len);
@@ -388,7 +395,7 @@ static int eager(rpw_request *r, uint32_t units)
 					      .keep = &r->keep,
 					      .units = units});
 	free(flat);
-	if (rc == -EAGAIN)
+	if (rc == RPWI_LATER)
 		return rc;
 	if (!rc)
 		sent(ep, r->tag, r->len);
@@ -407,7 +414,7 @@ int tag_send_begin(rpw_request *r)
 	if (!to_fetch && r->len <= ep->eager_max)
 		credit_need(&ep->link, units);
 	if (!r->gpu && r->len <= EAGER_SMALL && r->len <= ep->eager_max)
-		return -EAGAIN;
+		return RPWI_LATER;
 	int rc = rndv_offer(r, RTS_TAG, r->tag);
 	if (!rc && !r->complete)
 		sent(ep, r->tag, r->len);

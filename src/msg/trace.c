@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* trace.c - ROPEWAY_LOG=debug: a line for each message, made to be read by people and compared between the two sides. */
+/* trace.c - ROPEWAY_LOG=debug: a line for each message, made to be read by people and compared
+ * between the two sides. */
 #include "msg/objects.h"
 #include "msg/trace.h"
 

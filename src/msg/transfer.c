@@ -1,11 +1,12 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* transfer.c - bytes to and from the peer's memory: in pieces, several under way, as the path takes them. What the bytes are for is told by the transfer's role: a put or a get of the program's, a
+/* transfer.c - bytes to and from the peer's memory: in pieces, several under way, as the path takes
+ * them. What the bytes are for is told by the transfer's role: a put or a get of the program's, a
  * message that is fetched, one that is put where it was invited to, a chunk.
  *
- * On a path that may break a put is complete only when the transport has flushed it (it "settles"), since until then it may have to be repeated from the program's buffer. */
+ * On a path that may break a put is complete only when the transport has flushed it (it "settles"),
+ * since until then it may have to be repeated from the program's buffer. */
 #include "msg/objects.h"
 #include "msg/request.h"
-#include "msg/status.h"
 #include "msg/transfer.h"
 
 #include "base/copy.h"
@@ -32,13 +33,11 @@ static int piece_go(rpw_endpoint *ep, rpw_request *r, const struct xfer *x, size
 {
 	const struct tran_desc *d = x->desc;
 	if (x->key) {
-		if (!x->key->has[ep->tran]) {
-			rpwi_fail(RPW_ERR_NOT_SUPPORTED,
+		if (!x->key->has[ep->tran])
+			return rpwi_fail(RPW_ERR_NOT_SUPPORTED,
 				"the remote key does not describe its memory for %s: its owner "
 				"packed it without that transport",
 				ep->link.ops->name);
-			return -EOPNOTSUPP;
-		}
 		d = &x->key->desc[ep->tran];
 	}
 	ep->rma_dirty |= x->is_put;
@@ -71,13 +70,15 @@ void transfer_go(rpw_request *r)
 		r->under_way--;
 		r->at_xfer -= last;
 		r->at_byte = at;
-		/* Later; or on the next path, for which the loss of this one makes everything begin anew. */
-		bool lost = ep->link.breakable && msg_status_of_errno(rc) == RPW_ERR_PEER_GONE;
-		if (transfer_later(rc) || lost) {
+		/* Later; or on the next path, for which the loss of this one makes everything begin
+		 * anew. */
+		bool lost = ep->link.breakable && rc == RPW_ERR_PEER_GONE;
+		if (rc == RPWI_LATER || lost) {
 			msg_todo(ep, lost ? TODO_PATH : TODO_SEND);
 			break;
 		}
-		r->worst = msg_status_of_errno(rc);
+		r->worst = rc;
+		req_note(r, rpwi_last_error());
 	}
 	r->issuing = false;
 	if (!r->under_way && (r->worst || r->at_xfer == r->xfers))
@@ -97,6 +98,7 @@ void transfer_restart(rpw_request *r)
 		r->at_xfer = r->under_way = 0;
 		r->at_byte = 0;
 		r->worst = 0;
+		rpwi_error_drop(&r->error);
 		if (r->rts)
 			r->rts->stale = true;
 	}
@@ -116,7 +118,7 @@ void transfer_settle(rpw_endpoint *ep)
 	if (!rc)
 		return;
 	ep->settle_under_way = 0;
-	msg_todo(ep, transfer_later(rc) ? TODO_SEND : TODO_PATH);
+	msg_todo(ep, rc == RPWI_LATER ? TODO_SEND : TODO_PATH);
 }
 
 void transfer_settles(rpw_request *r)
@@ -127,43 +129,45 @@ void transfer_settles(rpw_request *r)
 	transfer_settle(ep);
 }
 
-static void settled(rpw_endpoint *ep, int status)
+static void settled(rpw_endpoint *ep, const struct rpwi_error *e)
 {
 	for (unsigned n = ep->settle_under_way; n && !rpwi_list_empty(&ep->settling); n--) {
 		rpw_request *r = RPWI_CONTAINER_OF(ep->settling.next, rpw_request, link);
 		rpwi_list_del(&r->link);
 		r->where = AT_NONE;
-		r->role->settled(r, status);
+		if (e)
+			req_note(r, e);
+		r->role->settled(r, e ? e->status : 0);
 	}
 	ep->settle_under_way = 0;
 	if (!rpwi_list_empty(&ep->settling) || !rpwi_list_empty(&ep->link.queue))
 		msg_todo(ep, TODO_SEND);
 }
 
-void transfer_up_done(void *user, void *what, int status)
+void transfer_up_done(void *user, void *what, const struct rpwi_error *e)
 {
 	rpw_endpoint *ep = user;
 	void *p = (void *)((uintptr_t)what & ~(uintptr_t)COOKIE_BITS);
 	unsigned bits = (uintptr_t)what & COOKIE_BITS;
 	if (bits == COOKIE_SETTLE) {
-		settled(ep, status);
+		settled(ep, e);
 		return;
 	}
 	rpw_request *r = p;
+	if (RPWI_UNLIKELY(e != NULL))
+		req_note(r, e);
 	if (bits == COOKIE_FLUSH) {
 		r->settled = true;
-		if (status)
-			r->worst = status;
+		if (e)
+			r->worst = e->status;
 		msg_todo(ep, TODO_SEND);
 		return;
 	}
 	r->under_way--;
-	if (status && !r->worst) {
-		r->worst = status;
-		req_note_why(r, status);
-	}
+	if (e && !r->worst)
+		r->worst = e->status;
 	if (!r->role) /* an atomic: one word, no pieces */
-		req_complete(r, status);
+		req_complete(r, e ? e->status : 0);
 	else if (!r->issuing)
 		transfer_go(r);
 }

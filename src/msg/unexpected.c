@@ -1,6 +1,9 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* unexpected.c - messages that came before their receive: kept, and found. A table has them by (tag, endpoint) and by (tag, any). A receive with a mask looks through the list, in the order in which
- * they came; when that was long, they are put into a table by (tag & mask), too, which is kept up to date until no message is left. So a receive costs with 100,000 waiting what it costs with one. */
+/* unexpected.c - messages that came before their receive: kept, and found. A table has them by
+ * (tag, endpoint) and by (tag, any). A receive with a mask looks through the list, in the order in
+ * which they came; when that was long, they are put into a table by (tag & mask), too, which is
+ * kept up to date until no message is left. So a receive costs with 100,000 waiting what it costs
+ * with one. */
 #include "msg/ids.h"
 #include "msg/objects.h"
 #include "msg/unexpected.h"
@@ -128,7 +131,8 @@ struct unexpected *unexpected_offered(rpw_endpoint *ep, struct rts *rts, uint32_
 {
 	struct unexpected *u = unexpected_new(ep, 0);
 	if (!u) {
-		link_reply(&ep->link, FRAME_FIN, -RPW_ERR_NO_MEMORY, rts->number, NULL, 0);
+		link_reply(&ep->link, FRAME_DONE, done_word(DONE_FETCHED, RPW_ERR_NO_MEMORY),
+			rts->number, NULL, 0);
 		free(rts);
 		return NULL;
 	}

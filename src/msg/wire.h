@@ -1,13 +1,17 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* wire.h - what msg puts on a path: the head of each frame, and the bodies that have a form. Little-endian (boot's hello refuses another byte order).
+/* wire.h - what msg puts on a path: the head of each frame, and the bodies that have a form.
+ * Little-endian (boot's hello refuses another byte order).
  *
- * Frames of one direction are numbered by counting (a path keeps order and loses nothing); only CREDIT, NEED, ACK, PART and RTR are not counted, since sending them twice or not at all
- * does no harm. A frame that costs memory at the receiver until it is matched is paid for in units: see credit.c. */
+ * Frames of one direction are numbered by counting (a path keeps order and loses nothing); only
+ * CREDIT, PART and RTR are not counted, since sending them twice or not at all does no harm. A
+ * frame that costs memory at the receiver until it is matched is paid for in units: see
+ * credit.c. */
 #ifndef ROPEWAY_MSG_WIRE_H
 #define ROPEWAY_MSG_WIRE_H
 
 #include <string.h>
 
+#include "ropeway.h"
 #include "tran/tran.h"
 
 struct frame_head {
@@ -18,7 +22,8 @@ struct frame_head {
 };
 _Static_assert(sizeof(struct frame_head) == 16, "two 8-byte messages fit into a cache line");
 
-/* Made in two registers: a transport copies it 8 bytes at a time, and a load that straddles smaller stores waits for them (src/tran/shm/ring.h). */
+/* Made in two registers: a transport copies it 8 bytes at a time, and a load that straddles smaller
+ * stores waits for them (src/tran/shm/ring.h). */
 static inline struct frame_head frame_head_make(
 	unsigned type, unsigned flags, uint64_t ack, uint32_t credit, uint64_t tag)
 {
@@ -34,29 +39,26 @@ enum frame_type {
 	FRAME_TAG = 1, /* a tagged message: tag; body */
 	FRAME_OBJECT,  /* tag: the sender's number of it; body */
 	FRAME_AM,      /* tag: am_word; the head goes on with the program's header; body */
-	FRAME_RTS, /* flags: enum rts_kind; tag: the tag, 0, or am_word; body: struct rts_body */
-	FRAME_FIN, /* flags: -status; tag: the number that RTS or OBJECT had */
+	FRAME_RTS,     /* flags: enum rts_kind; body: struct rts_body */
+	FRAME_DONE, /* flags: done_word; tag: the number of what is over, or has been asked for */
 	FRAME_WITHDRAW, /* tag: the number of an RTS or an OBJECT that its sender wants to cancel */
-	FRAME_DESCRIBE, /* a new path: the RTS of that number, described for it; body: struct rts_body, or nothing when it has been taken meanwhile */
 	FRAME_NOTIFY,   /* tag: the program's 64 bits; body: u64, how long the put was */
-	FRAME_FLUSH,    /* tag: a number; answered by FLUSHED */
-	FRAME_FLUSHED,  /* tag: that number */
-	FRAME_ATOMIC,   /* tag: the sender's number; body: struct atomic_body */
-	FRAME_ATOMIC_DONE, /* flags: -status; tag: that number; body: u64, the value before */
+	FRAME_FLUSH,    /* tag: a number; answered by DONE */
+	FRAME_ATOMIC,   /* tag: the sender's number; body: struct atomic_body; answered by DONE */
 	/* Of memory in GPUs: pipeline.c. */
-	FRAME_PULL,  /* tag: the number of an RTS (or PUT, GOT) that is to come as chunks */
-	FRAME_CHUNK, /* tag: that number; body: struct rts_body, of the next stretch */
-	FRAME_STOP,  /* flags: -status; tag: that number: no more chunks */
-	FRAME_PUT, /* the head goes on with struct ask_body; body: struct rts_body, of what is to get there; answered by FIN */
-	FRAME_GET, /* tag: the asker's number; body: struct ask_body; answered by GOT or FIN */
-	FRAME_GOT, /* tag: that number; body: struct rts_body */
-	FRAME_ATP, /* after a put: flags: -status; tag: the number in an RTR: the message is there, or has to be fetched */
-	FRAME_COUNTED_LAST = FRAME_ATP,
-	FRAME_CREDIT, /* nothing but its head */
-	FRAME_NEED,   /* tag: so many units are waited for */
-	FRAME_ACK,    /* nothing but its head */
-	FRAME_PART, /* the beginning of a body that this path does not take whole, since it was made for another: the frame that it is of follows. tag: at which byte of the body */
-	FRAME_RTR, /* ready to receive: tag: the number of an RTS whose message may be put; body: struct rts_body, of where to, with the receiver's number */
+	FRAME_PULL, /* tag: the number of an RTS (or PUT) that is to come as chunks */
+	/* the head goes on with struct ask_body; body: struct rts_body, of what is to get there;
+	 * answered by DONE */
+	FRAME_PUT,
+	FRAME_GET, /* tag: the asker's number; body: struct ask_body; answered by an RTS, or DONE */
+	FRAME_COUNTED_LAST = FRAME_GET,
+	FRAME_CREDIT, /* for the sake of its head; tag: so many units are waited for, or 0 */
+	/* the beginning of a body that this path does not take whole, since it was made for
+	 * another: the frame that it is of follows. tag: at which byte of the body */
+	FRAME_PART,
+	/* ready to receive: tag: the number of an RTS whose message may be put; body: struct
+	 * rts_body, of where to, with the receiver's number */
+	FRAME_RTR,
 	FRAME_TYPES,
 };
 /* Flags of TAG, OBJECT and AM. */
@@ -64,7 +66,33 @@ enum {
 	FRAME_ACK_SOON = 0x80, /* the sender's buffer is in use until it is acknowledged */
 	FRAME_PARTED = 0x40,   /* the first bytes of the body came before, in PARTs */
 };
-enum rts_kind { RTS_TAG, RTS_OBJECT, RTS_AM, RTS_KINDS };
+enum rts_kind {
+	RTS_TAG,    /* a message; tag: its tag */
+	RTS_OBJECT, /* tag: 0 */
+	RTS_AM,     /* tag: am_word */
+	/* a new path: what the RTS of that number offers, described for it; without a body when it
+	 * has been taken meanwhile */
+	RTS_AGAIN,
+	RTS_CHUNK, /* tag: the number of what is pulled; its next stretch */
+	RTS_GOT,   /* tag: the number of a GET, which it answers */
+	RTS_KINDS
+};
+/* What is over: in the upper bits of a DONE's flags, above -status. */
+enum done_kind {
+	DONE_FETCHED, /* of an RTS, OBJECT, PUT or GET: its memory is free */
+	DONE_FLUSHED,
+	DONE_ATOMIC, /* body: u64, the value before */
+	DONE_CHUNKS, /* no more of them */
+	/* after a put; the number in an RTR: the message is there, or has to be fetched */
+	DONE_PLACED,
+	DONE_KINDS
+};
+enum { DONE_STATUS_BITS = 5 };
+_Static_assert(-RPW_ERR_EXPIRED < 1 << DONE_STATUS_BITS && DONE_KINDS <= 8, "both fit");
+static inline unsigned done_word(enum done_kind kind, int status)
+{
+	return (unsigned)kind << DONE_STATUS_BITS | (unsigned)-status;
+}
 
 /* An active message's id and the length of its header, in a tag. */
 static inline uint64_t am_word(unsigned id, size_t header_len)
@@ -73,7 +101,9 @@ static inline uint64_t am_word(unsigned id, size_t header_len)
 }
 
 enum { RTS_PIECES_MAX = 16, RTS_BODY_MAX = 24 + RTS_PIECES_MAX * (9 + TRAN_DESC_MAX) + 256 };
-/* Without pieces, or with one whose description is empty (since the path has changed): it cannot be fetched, only pulled. Followed by `pieces` times: u64 length, u8 n, n bytes of the description; then am_header_len bytes. */
+/* Without pieces, or with one whose description is empty (since the path has changed): it cannot be
+ * fetched, only pulled. Followed by `pieces` times: u64 length, u8 n, n bytes of the description;
+ * then am_header_len bytes. */
 struct rts_body {
 	uint64_t number, len;
 	uint16_t pieces, am_header_len;
@@ -87,17 +117,19 @@ struct ask_body {
 _Static_assert(sizeof(struct ask_body) == 32, "no padding on the wire");
 
 struct atomic_body {
-	uint64_t region, secret, offset, operand,
-		compare; /* region and secret: from the remote key */
+	/* region and secret: from the remote key */
+	uint64_t region, secret, offset, operand, compare;
 	uint32_t op, zero;
 };
 _Static_assert(sizeof(struct atomic_body) == 48, "no padding on the wire");
 
-/* Over boot. Each message ends with the CRC-32 of what is before. `attempt` tells late words about an earlier path from those about this one. */
+/* Over boot. Each message ends with the CRC-32 of what is before. `attempt` tells late words about
+ * an earlier path from those about this one. */
 enum boot_type { SAY_CHOICE = 1, SAY_ANSWER, SAY_READY, SAY_BROKEN, SAY_NO_PATH, SAY_BYE };
-enum { SAY_VERSION = 4 };
+enum { SAY_VERSION = 5 };
 enum { SAY_ORDERLY = 1 }; /* of BYE: the program shut the endpoint down, or its peer had */
-struct say_path { /* CHOICE, ANSWER; followed by text (why, or why not) and the transport's handle */
+/* CHOICE, ANSWER; followed by text (why, or why not) and the transport's handle */
+struct say_path {
 	uint16_t version, attempt;
 	int32_t status; /* ANSWER: 0 or why not */
 	uint64_t message_tag, control_tag, domain;
@@ -114,12 +146,13 @@ struct say_word { /* READY, BROKEN, NO_PATH, BYE; followed by text */
 };
 _Static_assert(sizeof(struct say_word) == 24, "no padding on the wire");
 
-/* A packed remote key: followed by `descs` times: char name[8], u8 n, n bytes; then the CRC-32 of it all. */
+/* A packed remote key: followed by `descs` times: char name[8], u8 n, n bytes; then the CRC-32 of
+ * it all. */
 enum {
 	RKEY_MAGIC = 0x4b575052,
 	RKEY_VERSION = 1,
-	RKEY_DEVICE =
-		0x80 /* of access: in a GPU; descriptions for transports that reach it by themselves */
+	/* of access: in a GPU; descriptions for transports that reach it by themselves */
+	RKEY_DEVICE = 0x80
 };
 struct rkey_head {
 	uint32_t magic;

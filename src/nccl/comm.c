@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* comm.c - comms, and what is checked of them in every call: that they are ours, and that the table that is called is the one they were made by. */
+/* comm.c - comms, and what is checked of them in every call: that they are ours, and that the table
+ * that is called is the one they were made by. */
 #include "nccl/plugin.h"
 
 #include <poll.h>
@@ -108,7 +109,9 @@ static void requests_end(struct plugin_comm *c)
 	}
 }
 
-/* Everything that was sent is to be at the peer's side, and its word on what came from it is to be here; but not for longer than PLUGIN_CLOSE_MS. The comm context's lock is not held while it waits. */
+/* Everything that was sent is to be at the peer's side, and its word on what came from it is to be
+ * here; but not for longer than PLUGIN_CLOSE_MS. The comm context's lock is not held while it
+ * waits. */
 static void flush(struct plugin_comm *c)
 {
 	struct comm_context *l = c->cc;

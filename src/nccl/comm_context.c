@@ -1,11 +1,17 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* comm_context.c - a comm context is a context of the messaging library and its lock; the progress thread is the one thread that moves comm contexts on which nobody polls.
+/* comm_context.c - a comm context is a context of the messaging library and its lock; the progress
+ * thread is the one thread that moves comm contexts on which nobody polls.
  *
- * NCCL stops calling test as soon as nothing is outstanding, but a comm context may still have to move: bytes that the kernel did not take, acknowledgements and credit that the peer waits for, a connection that comes in,
- * the answer to a flush. So every PROGRESS_MS the progress thread looks at the comm contexts, progresses those that nobody has used since it looked last, and those that then have nothing to do it arms: their descriptors
- * are in its epoll set. When all are armed it sleeps. Whoever uses an armed comm context wakes it once; while NCCL polls it costs a look every PROGRESS_MS.
+ * NCCL stops calling test as soon as nothing is outstanding, but a comm context may still have to
+ * move: bytes that the kernel did not take, acknowledgements and credit that the peer waits for, a
+ * connection that comes in, the answer to a flush. So every PROGRESS_MS the progress thread looks
+ * at the comm contexts, progresses those that nobody has used since it looked last, and those that
+ * then have nothing to do it arms: their descriptors are in its epoll set. When all are armed it
+ * sleeps. Whoever uses an armed comm context wakes it once; while NCCL polls it costs a look every
+ * PROGRESS_MS.
  *
- * Locks: life, then progress thread's lock, then a comm context's, which the progress thread only tries: a user who holds a comm context never waits for it. */
+ * Locks: life, then progress thread's lock, then a comm context's, which the progress thread only
+ * tries: a user who holds a comm context never waits for it. */
 #include "nccl/plugin.h"
 
 #include <errno.h>
@@ -53,7 +59,8 @@ static void keep(struct comm_context *l)
 	l->armed = !epoll_ctl(progress.epfd, EPOLL_CTL_MOD, rpw_context_fd(l->c), &ev);
 }
 
-/* How long until the next look, ms. Not quiet yet: by the clock, and not by the number of looks, since another comm context may be the reason for this one. */
+/* How long until the next look, ms. Not quiet yet: by the clock, and not by the number of looks,
+ * since another comm context may be the reason for this one. */
 static int look(struct comm_context *l, uint64_t now_ns)
 {
 	if (pthread_mutex_trylock(&l->lock))
@@ -93,9 +100,10 @@ static int look_at_all(const struct epoll_event *ev, int n)
 	for (int i = 0; i < n; i++)
 		if (ev[i].data.u64)
 			note_fired(ev[i].data.u64);
+	/* -1 is the longest */
 	for (struct rpwi_list *p = progress.contexts.next; p != &progress.contexts; p = p->next)
-		next = RPWI_MIN(next, (unsigned)look(RPWI_CONTAINER_OF(p, struct comm_context, all),
-					      now_ns)); /* -1 is the longest */
+		next = RPWI_MIN(next,
+			(unsigned)look(RPWI_CONTAINER_OF(p, struct comm_context, all), now_ns));
 	pthread_mutex_unlock(&progress.lock);
 	return (int)next;
 }
@@ -163,7 +171,8 @@ static void progress_stop(void)
 	progress_close();
 }
 
-/* Programs that exit with connections open: what the libraries' own exit handlers take down is not progressed any more. */
+/* Programs that exit with connections open: what the libraries' own exit handlers take down is not
+ * progressed any more. */
 static void __attribute__((destructor)) at_exit(void)
 {
 	if (pthread_mutex_trylock(&life))
@@ -175,7 +184,8 @@ static void __attribute__((destructor)) at_exit(void)
 
 /* ---- comm contexts ---- */
 
-/* Other people's plugins are no transport of our own: the one that ROPEWAY_TRANSPORT names may be this one, and there would be no end. */
+/* Other people's plugins are no transport of our own: the one that ROPEWAY_TRANSPORT names may be
+ * this one, and there would be no end. */
 const char *plugin_transports(
 	const struct plugin_device *d, const char *automatic, char *list, size_t len)
 {
@@ -196,7 +206,8 @@ const char *plugin_transports(
 	return n || !d->no_rdma ? list : "shm,tcp";
 }
 
-/* "": as the messaging library chooses by itself. Memory of GPUs goes directly by verbs only, while shared memory would be the choice within a host. */
+/* "": as the messaging library chooses by itself. Memory of GPUs goes directly by verbs only, while
+ * shared memory would be the choice within a host. */
 static int cc_open(struct comm_context *l, const struct plugin_device *d)
 {
 	char list[512];

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* connect.c - connect. It does not block: a dial is a connect under way, found again by the token that the first call left in the caller's copy of the handle. */
+/* connect.c - connect. It does not block: a dial is a connect under way, found again by the token
+ * that the first call left in the caller's copy of the handle. */
 #include "nccl/plugin.h"
 
 #include <errno.h>
@@ -112,7 +113,8 @@ static void dial_remove(struct dial *d)
 	pthread_mutex_unlock(&dials.lock);
 }
 
-/* Those that nobody has asked about for as long again as they had time: their caller has given up. */
+/* Those that nobody has asked about for as long again as they had time: their caller has given
+ * up. */
 static void sweep(void)
 {
 	struct rpwi_list old;

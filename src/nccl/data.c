@@ -1,16 +1,20 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* data.c - isend, irecv, iflush, test.
  *
- * A message is a tagged message of the comm's endpoint, the tag's 32 bits and one that no other message has. Receives match by endpoint and tag in the order they were posted; a sender that comes before its
- * receive waits at the receiver's side, or in its own memory when it is long. A request is one for a whole group. */
+ * A message is a tagged message of the comm's endpoint, the tag's 32 bits and one that no other
+ * message has. Receives match by endpoint and tag in the order they were posted; a sender that
+ * comes before its receive waits at the receiver's side, or in its own memory when it is long. A
+ * request is one for a whole group. */
 #include "nccl/plugin.h"
 
 #include <limits.h>
 #include <stdio.h>
 
 enum {
+	/* of progress in a test: a message that moves is moved on, rather than the next comm's a
+	 * piece, or their memory takes turns in the caches */
 	ROUNDS = 16
-}; /* of progress in a test: a message that moves is moved on, rather than the next comm's a piece, or their memory takes turns in the caches */
+};
 static const uint64_t domain = 1ull << 32;
 static uint64_t wire_tag(int tag) { return domain | (uint32_t)tag; }
 
@@ -92,7 +96,8 @@ static int check_request(const struct plugin_request *q, int abi, const int *don
 	return rc;
 }
 
-/* Have all sends of the comm context that are complete left this process, too? With its lock held. */
+/* Have all sends of the comm context that are complete left this process, too? With its lock
+ * held. */
 static bool all_gone(struct comm_context *l)
 {
 	rpw_statistics s = {.size = sizeof(s)};
@@ -103,7 +108,8 @@ static bool all_gone(struct comm_context *l)
 	return true;
 }
 
-/* A send that was complete when it was posted is done when it has left this process: after that nobody may ask again, and nobody progress. */
+/* A send that was complete when it was posted is done when it has left this process: after that
+ * nobody may ask again, and nobody progress. */
 static bool left(struct plugin_request *q)
 {
 	struct comm_context *l = q->comm->cc;
@@ -133,9 +139,9 @@ int plugin_test(int abi, void *request, int *done, int *sizes)
 		bool complete = plugin_request_collect(q);
 		for (unsigned i = 0; !complete && i < ROUNDS && rpw_context_progress(l->c) > 0; i++)
 			complete = plugin_request_collect(q);
+		/* what the sender waits for: nobody may call again soon */
 		if (complete && q->comm->may_hold && !all_gone(l))
-			rpw_context_progress(
-				l->c); /* what the sender waits for: nobody may call again soon */
+			rpw_context_progress(l->c);
 		comm_context_leave(l);
 		if (!complete)
 			return NCCL_SUCCESS;
@@ -151,7 +157,8 @@ int plugin_test(int abi, void *request, int *done, int *sizes)
 
 /* ---- posting ---- */
 
-/* One that could not be posted is a request as well, which is done and has failed: the peer's end is heard of at any moment, and callers look for it in test. */
+/* One that could not be posted is a request as well, which is done and has failed: the peer's end
+ * is heard of at any moment, and callers look for it in test. */
 static int posted(struct plugin_request *q, void **request)
 {
 	atomic_store_explicit(
@@ -258,7 +265,8 @@ int plugin_irecv(int abi, void *comm, int n, void **data, const size_t *sizes, c
 	return rc;
 }
 
-/* What was received is there: the CPU wrote it; or, in a GPU, the messaging library has seen to that before it said that the receive is complete. */
+/* What was received is there: the CPU wrote it; or, in a GPU, the messaging library has seen to
+ * that before it said that the receive is complete. */
 int plugin_iflush(
 	int abi, void *comm, int n, void **data, const int *sizes, void **mhandles, void **request)
 {

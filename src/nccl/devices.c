@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* devices.c - what NCCL sees as devices: one for each network interface that can be used, with the RDMA devices that serve it; and virtual ones, several used as one. Found once. */
+/* devices.c - what NCCL sees as devices: one for each network interface that can be used, with the
+ * RDMA devices that serve it; and virtual ones, several used as one. Found once. */
 #include "nccl/plugin.h"
 
 #include <arpa/inet.h>
@@ -75,9 +76,12 @@ static int read_int(const char *path)
 	return v;
 }
 
-/* ---- RDMA devices: those of this interface; those that NCCL_IB_HCA names, if the interface has none (an Ethernet interface to find each other, InfiniBand for the data); or ropeway's software device ---- */
+/* ---- RDMA devices: those of this interface; those that NCCL_IB_HCA names, if the interface has
+ * none (an Ethernet interface to find each other, InfiniBand for the data); or ropeway's software
+ * device ---- */
 
-/* Does one of the port's addresses belong to the interface? RoCE: /sys/class/infiniband/DEV/ports/P/gid_attrs/ndevs/I. */
+/* Does one of the port's addresses belong to the interface? RoCE:
+ * /sys/class/infiniband/DEV/ports/P/gid_attrs/ndevs/I. */
 static bool port_serves(const char *rdma, const char *port, const char *ifname)
 {
 	char path[PATH_MAX], line[64];
@@ -95,7 +99,8 @@ static bool port_serves(const char *rdma, const char *port, const char *ifname)
 	return serves;
 }
 
-/* Mbit/s of the device's allowed ports; 0: none of them serves the interface (NULL: any). "100 Gb/sec (4X EDR)" */
+/* Mbit/s of the device's allowed ports; 0: none of them serves the interface (NULL: any). "100
+ * Gb/sec (4X EDR)" */
 static int rdma_serves(const char *rdma, const char *ifname, const struct pattern *hca)
 {
 	char path[PATH_MAX];
@@ -183,7 +188,8 @@ static bool known(const char *ifname)
 	return false;
 }
 
-/* IPv4 is taken first where no family is asked for; link-local IPv6 never: the peer cannot know the scope. */
+/* IPv4 is taken first where no family is asked for; link-local IPv6 never: the peer cannot know the
+ * scope. */
 static bool address_good(const struct ifaddrs *a, int family)
 {
 	if (!a->ifa_addr || a->ifa_addr->sa_family != family || !(a->ifa_flags & IFF_UP) ||

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* hello.c - the words by which an endpoint shows that it comes from the handle of this listener, made by the same version of everything. */
+/* hello.c - the words by which an endpoint shows that it comes from the handle of this listener,
+ * made by the same version of everything. */
 #include "nccl/plugin.h"
 
 #include <stdio.h>

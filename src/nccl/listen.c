@@ -1,5 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* listen.c - listen and accept. Whoever connects to the listener is an arrival; only one that has said hello with the handle's nonce is taken by accept. Silent ones are bounded in number and time. */
+/* listen.c - listen and accept. Whoever connects to the listener is an arrival; only one that has
+ * said hello with the handle's nonce is taken by accept. Silent ones are bounded in number and
+ * time. */
 #include "nccl/plugin.h"
 
 #include <errno.h>
@@ -50,7 +52,9 @@ static void arrival_gone(rpw_endpoint *ep, int status, void *arg)
 	struct arrival *a = arg;
 	rpw_endpoint_information i = {.size = sizeof(i)};
 	rpw_endpoint_info(ep, &i);
-	if (a->welcome) { /* it took the connect for done, and may have sent: accept gives it, with what came, and receives hear of the end */
+	if (a->welcome) {
+		/* it took the connect for done, and may have sent: accept gives it, with what came,
+		 * and receives hear of the end */
 		rpwi_debug("nccl: %s went away before it was accepted at %s: %s", i.peer,
 			a->l->address, i.why);
 		return;

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* log.c - lines for people, through NCCL's logger; and what errors are called: the table of what each status is for NCCL, and what to look at. */
+/* log.c - lines for people, through NCCL's logger; and what errors are called: the table of what
+ * each status is for NCCL, and what to look at. */
 #include "nccl/plugin.h"
 
 #include <stdarg.h>

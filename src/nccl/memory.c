@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* memory.c - what kinds of memory a device takes, and registration of it. All that is about GPUs goes here. */
+/* memory.c - what kinds of memory a device takes, and registration of it. All that is about GPUs
+ * goes here. */
 #include "nccl/plugin.h"
 
 #include <stdio.h>
@@ -26,7 +27,8 @@ static struct {
 	} of[PLUGIN_DEVICES_MAX];
 } support = {.lock = PTHREAD_MUTEX_INITIALIZER};
 
-/* By its address means: by a dma-buf that the messaging library gets from the driver, or by peer memory. */
+/* By its address means: by a dma-buf that the messaging library gets from the driver, or by peer
+ * memory. */
 static int ask(const struct plugin_device *d, char *missing, size_t missing_len)
 {
 	char list[512];
@@ -73,7 +75,8 @@ static const char *missing_for(const struct plugin_device *d)
 	return support.of[d - plugin_device(0)].missing;
 }
 
-/* Of a path that fell back: what copies then are the GPU's engines, in no order that CUDA promises. */
+/* Of a path that fell back: what copies then are the GPU's engines, in no order that CUDA
+ * promises. */
 static void staged_say(const struct plugin_comm *c)
 {
 	static atomic_flag said = ATOMIC_FLAG_INIT;
@@ -88,8 +91,10 @@ static void staged_say(const struct plugin_comm *c)
 		c->peer, i.transport, i.why);
 }
 
-/* Host memory needs no registration: what goes by a device is registered by the transport, which knows how long to keep that. Memory of a GPU may be read and written by the peer, so that messages
- * find it registered. With the comm context's lock held. 0, or enum nccl_result with a line. */
+/* Host memory needs no registration: what goes by a device is registered by the transport, which
+ * knows how long to keep that. Memory of a GPU may be read and written by the peer, so that
+ * messages find it registered. With the comm context's lock held. 0, or enum nccl_result with a
+ * line. */
 static int memory_open(struct plugin_memory *m, uint64_t offset, int fd)
 {
 	const unsigned access = RPW_REMOTE_READ | RPW_REMOTE_WRITE;
@@ -115,7 +120,8 @@ static const struct {
 	const char *name;
 } types[] = {{NCCL_PTR_HOST, "host"}, {NCCL_PTR_CUDA, "CUDA"}, {NCCL_PTR_DMABUF, "dma-buf"}};
 
-/* With a descriptor the type is NCCL_PTR_CUDA, too: how it is to be reached is another question than what it is. */
+/* With a descriptor the type is NCCL_PTR_CUDA, too: how it is to be reached is another question
+ * than what it is. */
 static int check_type(const struct plugin_comm *c, int type, bool dmabuf)
 {
 	if (dmabuf && type == NCCL_PTR_CUDA)

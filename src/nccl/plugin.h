@@ -1,7 +1,10 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* plugin.h - the NCCL network plugin: one core for all versions of the plugin API; shim_v<N>.c put a table of each in front of it. DESIGN.md tells how it works.
+/* plugin.h - the NCCL network plugin: one core for all versions of the plugin API; shim_v<N>.c put
+ * a table of each in front of it. DESIGN.md tells how it works.
  *
- * Threads: NCCL's proxy thread (isend, irecv, test) and its service thread (regMr, connect, accept, close) come at once; the progress thread is a third. What belongs to a comm context is touched with the comm context's lock held. */
+ * Threads: NCCL's proxy thread (isend, irecv, test) and its service thread (regMr, connect, accept,
+ * close) come at once; the progress thread is a third. What belongs to a comm context is touched
+ * with the comm context's lock held. */
 #ifndef ROPEWAY_NCCL_PLUGIN_H
 #define ROPEWAY_NCCL_PLUGIN_H
 
@@ -19,8 +22,9 @@ enum {
 	PLUGIN_VDEVICE_MAX = 8,
 	PLUGIN_COMMS_MAX = 65536,
 	PLUGIN_CONNECT_MS = 30000, /* ROPEWAY_NCCL_TIMEOUT_MS */
-	PLUGIN_ACCEPT_MS =
-		300000, /* its peer may not even have the handle yet; ROPEWAY_NCCL_TIMEOUT_MS, where set, is for both */
+	/* its peer may not even have the handle yet; ROPEWAY_NCCL_TIMEOUT_MS, where set, is for
+	 * both */
+	PLUGIN_ACCEPT_MS = 300000,
 	PLUGIN_CLOSE_MS = 1000,
 	PLUGIN_BYTES_MAX_LOG2 = 40, /* 1 TiB */
 };
@@ -57,7 +61,8 @@ int plugin_device_join(const int *devs, int n, int *dev); /* enum nccl_result */
 /* ---- handle.c ---- */
 
 enum { PLUGIN_NONCE_BYTES = 16, PLUGIN_HANDLE_LAYOUT = 1 };
-/* What listen gives and connect takes; carried by NCCL as opaque bytes. All but `token` are under the CRC. */
+/* What listen gives and connect takes; carried by NCCL as opaque bytes. All but `token` are under
+ * the CRC. */
 struct plugin_handle {
 	uint8_t magic[8];
 	uint32_t crc; /* of the whole, this and `token` as zero */
@@ -81,18 +86,20 @@ struct comm_context {
 	rpw_context *c;
 	unsigned users; /* comms and connects; the last one takes it away */
 	uint64_t uses;  /* by others than the progress thread */
-	uint64_t
-		gone; /* how often it was seen that all sends that are complete have left this process */
+	/* how often it was seen that all sends that are complete have left this process */
+	uint64_t gone;
 	bool armed; /* nothing to do: the progress thread sleeps on its descriptor */
-	bool now; /* the progress thread is to take it over at once, not when it has been quiet for a while */
+	/* the progress thread is to take it over at once, not when it has been quiet for a while */
+	bool now;
 	/* The progress thread's. */
 	struct rpwi_list all;
 	uint64_t id, seen, quiet_ns; /* the uses at the last look; until when it counts as in use */
 	bool fired;
 };
-int comm_context_new(
-	const struct plugin_device *d, struct comm_context **out); /* enum rpw_status; one user */
-/* What contexts of that device may use: as the environment has it, else `automatic`, less what is none of its. Written to `list`, or static. */
+/* enum rpw_status; one user */
+int comm_context_new(const struct plugin_device *d, struct comm_context **out);
+/* What contexts of that device may use: as the environment has it, else `automatic`, less what is
+ * none of its. Written to `list`, or static. */
 const char *plugin_transports(
 	const struct plugin_device *d, const char *automatic, char *list, size_t len);
 void comm_context_enter(struct comm_context *l);
@@ -114,8 +121,9 @@ struct plugin_request {
 	_Atomic uint8_t state;
 	uint8_t n, left; /* receives of the group; those that are not done */
 	int result;
-	uint64_t
-		gone_after; /* of a send that was complete at once: the comm context's `gone` from which it is done; 0: now */
+	/* of a send that was complete at once: the comm context's `gone` from which it is done; 0:
+	 * now */
+	uint64_t gone_after;
 	rpw_request *r[PLUGIN_RECVS_MAX];
 	size_t room[PLUGIN_RECVS_MAX]; /* of the buffers */
 	int tags[PLUGIN_RECVS_MAX], sizes[PLUGIN_RECVS_MAX];
@@ -128,11 +136,14 @@ struct plugin_comm {
 	struct comm_context *cc;
 	const struct plugin_device *device;
 	rpw_endpoint *ep;
-	bool warned;   /* of its end, once */
-	bool may_hold; /* its path may hold bytes of sends that are complete: all do but shm, which is never exchanged for another */
+	bool warned; /* of its end, once */
+	/* its path may hold bytes of sends that are complete: all do but shm, which is never
+	 * exchanged for another */
+	bool may_hold;
 	char peer[160];
 	struct rpwi_list memories;
-	/* Free requests, a bit each: taken with the comm context's lock held, given back without it. */
+	/* Free requests, a bit each: taken with the comm context's lock held, given back without
+	 * it. */
 	_Atomic uint64_t unused[PLUGIN_REQUESTS / 64];
 	struct plugin_listener *listener; /* of a listen comm, which has no requests */
 	struct plugin_request request[];
@@ -140,17 +151,21 @@ struct plugin_comm {
 
 struct plugin_comm *plugin_comm_new(
 	enum plugin_kind kind, int abi, struct comm_context *cc, const struct plugin_device *d);
-/* Takes those of its operations that are complete; true: it is done. With the comm context's lock held. */
+/* Takes those of its operations that are complete; true: it is done. With the comm context's lock
+ * held. */
 bool plugin_request_collect(struct plugin_request *q);
 void plugin_comm_free(struct plugin_comm *c);
-/* 0, or enum nccl_result and a line: not ours, of another kind, of another version's table. kind -1: send or receive. */
+/* 0, or enum nccl_result and a line: not ours, of another kind, of another version's table. kind
+ * -1: send or receive. */
 int plugin_comm_check(const void *comm, int kind, int abi, const char *call);
-/* Gives what the endpoint's end, or `status` where it has not ended, is for NCCL; a line the first time. With the comm context's lock held. */
+/* Gives what the endpoint's end, or `status` where it has not ended, is for NCCL; a line the first
+ * time. With the comm context's lock held. */
 int plugin_comm_failed(struct plugin_comm *c, int status, const char *doing);
 /* For people: who, how and why; once it is connected. */
 void plugin_comm_say(struct plugin_comm *c, const char *what);
 
-/* ---- hello.c: how an endpoint becomes a comm. The connecting side says HELLO, the other WELCOME or REFUSED with a sentence; active messages, whose header is this ---- */
+/* ---- hello.c: how an endpoint becomes a comm. The connecting side says HELLO, the other WELCOME
+ * or REFUSED with a sentence; active messages, whose header is this ---- */
 
 enum { PLUGIN_HELLO = 1, PLUGIN_WELCOME, PLUGIN_REFUSED };
 struct plugin_hello {

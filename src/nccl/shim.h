@@ -1,5 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* shim.h - the table of one version of the plugin API, V; included by shim_v<V>.c and nothing else. Every difference between the versions is here, as a condition on V. Facts: ncclnet/abi/net_v<V>.h. */
+/* shim.h - the table of one version of the plugin API, V; included by shim_v<V>.c and nothing else.
+ * Every difference between the versions is here, as a condition on V. Facts:
+ * ncclnet/abi/net_v<V>.h. */
 #define CAT_(a, b) a##b
 #define CAT(a, b) CAT_(a, b)
 typedef struct CAT(nccl_net_v, V) table_v;
@@ -91,7 +93,8 @@ static int shim_connect(int dev, void *handle, void **send_comm)
 #endif
 #endif
 
-/* The device handle is for devices that kernels on the GPU work with themselves; of NCCL_NET_DEVICE_HOST it is left alone. */
+/* The device handle is for devices that kernels on the GPU work with themselves; of
+ * NCCL_NET_DEVICE_HOST it is left alone. */
 #if V >= 7
 static int shim_accept(void *listen_comm, void **recv_comm, struct nccl_net_device_handle **device)
 {

@@ -1,7 +1,9 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* calls.h - every libibverbs call that the drop-in answers, once. real.c fills a table of the real library's functions from it, resolve.c finds ours by name.
+/* calls.h - every libibverbs call that the drop-in answers, once. real.c fills a table of the real
+ * library's functions from it, resolve.c finds ours by name.
  *
- * The second word says what a call that the real library lacks returns: ERRNO a positive errno, MINUS -1 with errno set, NONE NULL (or 0) with errno set.
+ * The second word says what a call that the real library lacks returns: ERRNO a positive errno,
+ * MINUS -1 with errno set, NONE NULL (or 0) with errno set.
  */
 #ifndef ROPEWAY_PRELOAD_CALLS_H
 #define ROPEWAY_PRELOAD_CALLS_H
@@ -74,7 +76,7 @@
 	X(ibv_resolve_eth_l2_from_gid, MINUS) \
 	X(ibv_attach_mcast, ERRNO) \
 	X(ibv_detach_mcast, ERRNO) \
-	/* names.c: they take no object; here so that a program linked with the drop-in alone has them */ \
+	/* names.c: they take no object; for programs linked with the drop-in alone */ \
 	X(ibv_node_type_str, NONE) \
 	X(ibv_port_state_str, NONE) \
 	X(ibv_event_type_str, NONE) \

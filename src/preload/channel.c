@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* channel.c - librdmacm's event channels: their descriptors are not the kernel's, so what librdmacm does to them is answered here (src/ucma). Every other
- * descriptor goes straight on, after a look into a table.
+/* channel.c - librdmacm's event channels: their descriptors are not the kernel's, so what librdmacm
+ * does to them is answered here (src/ucma). Every other descriptor goes straight on, after a look
+ * into a table.
  */
 #include "preload/preload.h"
 #include "ucma/ucma.h"

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* devices.c - the list of devices, real and software, and what is asked of a device before and when it is opened. */
+/* devices.c - the list of devices, real and software, and what is asked of a device before and when
+ * it is opened. */
 #include "preload/preload.h"
 
 #include "explain/trace.h"
@@ -11,7 +12,8 @@
 #include <stdlib.h>
 #include <unistd.h>
 
-/* A list that we gave out, in front of the array that the program sees. It keeps the real library's list, which holds references to its devices, until it is freed itself. */
+/* A list that we gave out, in front of the array that the program sees. It keeps the real library's
+ * list, which holds references to its devices, until it is freed itself. */
 struct merged {
 	struct merged *next;
 	struct ibv_device **real;
@@ -69,7 +71,8 @@ RPWI_EXPORT struct ibv_device **ibv_get_device_list(int *num_devices)
 		return real_list(num_devices);
 	if (num_devices)
 		*num_devices = 0;
-	/* Without RDMA in the kernel the real call fails with ENOSYS; that is what we are here for. */
+	/* Without RDMA in the kernel the real call fails with ENOSYS; that is what we are here
+	 * for. */
 	struct ibv_device **real = real_list(&nreal);
 	if (!real)
 		nreal = 0;
@@ -107,9 +110,8 @@ RPWI_EXPORT void ibv_free_device_list(struct ibv_device **list)
 	if (m)
 		*at = m->next;
 	rpwi_unlock(RPWI_LOCK_LISTS);
-	struct ibv_device **real =
-		m ? m->real
-		  : list; /* not one of ours: a real library's, made while this was inside it */
+	/* not one of ours: a real library's, made while this was inside it */
+	struct ibv_device **real = m ? m->real : list;
 	if (real)
 		rpwi_real()->ibv_free_device_list(real);
 	free(m);
@@ -184,7 +186,8 @@ RPWI_EXPORT int ibv_close_device(struct ibv_context *context)
 	return others(context)->ibv_close_device(context);
 }
 
-/* A software device has no command descriptor that another process could use: only real ones can be imported. */
+/* A software device has no command descriptor that another process could use: only real ones can be
+ * imported. */
 RPWI_EXPORT struct ibv_context *ibv_import_device(int cmd_fd)
 {
 	rpwi_inside_real++;
@@ -193,7 +196,8 @@ RPWI_EXPORT struct ibv_context *ibv_import_device(int cmd_fd)
 	return c;
 }
 
-/* Nothing is pinned here, so a fork needs no preparation. The real library's is made when it can be, and its failure counts only where there are real devices. */
+/* Nothing is pinned here, so a fork needs no preparation. The real library's is made when it can
+ * be, and its failure counts only where there are real devices. */
 RPWI_EXPORT int ibv_fork_init(void)
 {
 	if (!rpwi_real()->found)
@@ -213,7 +217,8 @@ RPWI_EXPORT const char *ibv_get_sysfs_path(void)
 	return path ? path : "/sys";
 }
 
-/* A text file's contents without the last newline; the length, or -1 where there is no room for the terminating 0. */
+/* A text file's contents without the last newline; the length, or -1 where there is no room for the
+ * terminating 0. */
 static int without_newline(char *buf, ssize_t len, size_t size)
 {
 	if (len > 0 && buf[len - 1] == '\n')

@@ -1,8 +1,11 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* files.c - answers reads of a software device's files. UCX and NCCL learn the type of a GID from /sys/class/infiniband/<dev>/ports/1/gid_attrs/types/N, and UCX
- * wants a character device in /dev/infiniband. Only paths that begin with one of our prefixes are looked at; every other call goes straight on.
+/* files.c - answers reads of a software device's files. UCX and NCCL learn the type of a GID from
+ * /sys/class/infiniband/<dev>/ports/1/gid_attrs/types/N, and UCX wants a character device in
+ * /dev/infiniband. Only paths that begin with one of our prefixes are looked at; every other call
+ * goes straight on.
  *
- * The functions carry their public names as assembler names: open, fopen and stat have too many declarations (large files, fortification, old glibc's __xstat).
+ * The functions carry their public names as assembler names: open, fopen and stat have too many
+ * declarations (large files, fortification, old glibc's __xstat).
  */
 #undef _FORTIFY_SOURCE
 #undef _FILE_OFFSET_BITS
@@ -21,13 +24,11 @@
 _Static_assert(
 	sizeof(void *) == 8 && sizeof(struct stat) == sizeof(struct stat64), "64-bit machines");
 
-enum {
-	UVERBS_MAJOR = 231,
-	MISC_MAJOR = 10,
-	RDMA_CM_MINOR = 0xff000
-}; /* Documentation/admin-guide/devices.txt; a minor number that no real device has */
+/* Documentation/admin-guide/devices.txt; a minor number that no real device has */
+enum { UVERBS_MAJOR = 231, MISC_MAJOR = 10, RDMA_CM_MINOR = 0xff000 };
 
-/* The compiler may believe that a path is never NULL, since the C library declares so. The kernel says EFAULT. */
+/* The compiler may believe that a path is never NULL, since the C library declares so. The kernel
+ * says EFAULT. */
 static bool ours(const char *path)
 {
 	__asm__("" : "+r"(path));
@@ -221,7 +222,8 @@ FILE *hook_fopen64(const char *path, const char *mode)
 
 /* ---- stat and access ---- */
 
-/* Where the kernel has an rdma_cm device, librdmacm compares its number (which it learns by netlink) with that of the file it has opened. */
+/* Where the kernel has an rdma_cm device, librdmacm compares its number (which it learns by
+ * netlink) with that of the file it has opened. */
 dev_t rpwi_rdma_cm_rdev(void)
 {
 	struct stat st;
@@ -282,7 +284,8 @@ RPWI_EXPORT fstatat_fn hook_fstatat __asm__("fstatat");
 RPWI_EXPORT fstatat_fn hook_fstatat64 __asm__("fstatat64");
 RPWI_EXPORT access_fn hook_access __asm__("access");
 
-/* glibc has these as functions since 2.33; a program built with an older one calls __xstat. On an older one `stat` is inline, and nobody calls what we define here. */
+/* glibc has these as functions since 2.33; a program built with an older one calls __xstat. On an
+ * older one `stat` is inline, and nobody calls what we define here. */
 static int next_stat(stat_fn **next, const char *name, const char *path, struct stat *st)
 {
 	if (!*next && !(*next = (stat_fn *)rpwi_next(name)))

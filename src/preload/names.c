@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* names.c - libibverbs' calls that only translate values. The real library answers, so that its words and its newer values are seen; the tables are for
- * machines that have none. */
+/* names.c - libibverbs' calls that only translate values. The real library answers, so that its
+ * words and its newer values are seen; the tables are for machines that have none. */
 #include "preload/preload.h"
 
 #define NAME_IN(table, i) \
@@ -99,7 +99,8 @@ RPWI_EXPORT const char *ibv_wc_status_str(enum ibv_wc_status status)
 	return r->found ? r->ibv_wc_status_str(status) : NAME_IN(wc_statuses, status);
 }
 
-/* IBTA 12.7.10, the encoding of a static rate. `mult` counts 2.5 Gb/s; 0 where the older rates' multiplier is not used. */
+/* IBTA 12.7.10, the encoding of a static rate. `mult` counts 2.5 Gb/s; 0 where the older rates'
+ * multiplier is not used. */
 static const struct rate {
 	enum ibv_rate rate;
 	int mult, mbps;

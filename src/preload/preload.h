@@ -1,8 +1,10 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* preload.h - what the files of the drop-in share: the real library's calls, the guard, and how to reach what a hook stands in front of.
+/* preload.h - what the files of the drop-in share: the real library's calls, the guard, and how to
+ * reach what a hook stands in front of.
  *
- * The drop-in defines libibverbs' calls. An object is ours only if its context is in the device's table (rpwi_dev_owns_context); everything else goes to the
- * real library, which is opened when first needed. Nothing is opened, started or allocated before the program asks for a device.
+ * The drop-in defines libibverbs' calls. An object is ours only if its context is in the device's
+ * table (rpwi_dev_owns_context); everything else goes to the real library, which is opened when
+ * first needed. Nothing is opened, started or allocated before the program asks for a device.
  */
 #ifndef ROPEWAY_PRELOAD_H
 #define ROPEWAY_PRELOAD_H
@@ -20,7 +22,8 @@
 #undef ibv_reg_mr
 #undef ibv_reg_mr_iova
 
-/* Exported by libibverbs, but declared in headers that Debian does not install, or only in later ones (rdma-core's driver.h; verbs.h of 57 and later). */
+/* Exported by libibverbs, but declared in headers that Debian does not install, or only in later
+ * ones (rdma-core's driver.h; verbs.h of 57 and later). */
 enum ibv_gid_type_sysfs { IBV_GID_TYPE_SYSFS_IB_ROCE_V1, IBV_GID_TYPE_SYSFS_ROCE_V2 };
 struct ibv_mr_init_attr;
 int ibv_query_gid_type(struct ibv_context *context, uint8_t port_num, unsigned int index,
@@ -31,7 +34,8 @@ struct ibv_context *verbs_open_device(struct ibv_device *device, void *private_d
 int ibv_query_port_speed(struct ibv_context *context, uint32_t port_num, uint64_t *port_speed);
 struct ibv_mr *ibv_reg_mr_ex(struct ibv_pd *pd, struct ibv_mr_init_attr *attr);
 
-/* For what may run before a sanitizer's runtime has started: see resolve.c. Such a function may call only its like. */
+/* For what may run before a sanitizer's runtime has started: see resolve.c. Such a function may
+ * call only its like. */
 #if defined(__has_attribute) && __has_attribute(disable_sanitizer_instrumentation)
 #define RPWI_BARE __attribute__((disable_sanitizer_instrumentation))
 #else
@@ -45,16 +49,19 @@ struct rpwi_real {
 	RPWI_CALLS(X)
 #undef X
 };
-/* The real library's calls, all callable: what it lacks, or all of it where there is none, fails as calls.h says. Opens the library the first time. */
+/* The real library's calls, all callable: what it lacks, or all of it where there is none, fails as
+ * calls.h says. Opens the library the first time. */
 const struct rpwi_real *rpwi_real(void);
 /* Calls that only fail: EINVAL, of no object; EIO, in a child that rpwi_fork_broken tells of. */
 const struct rpwi_real *rpwi_invalid(void);
 const struct rpwi_real *rpwi_refused(void);
 
-/* Set while this thread is inside a real library on our account: it sees real devices only, and its dlsym calls are left alone. */
+/* Set while this thread is inside a real library on our account: it sees real devices only, and its
+ * dlsym calls are left alone. */
 extern __thread int rpwi_inside_real __attribute__((tls_model("initial-exec")));
 
-/* A call of ours that stands for the real one: its place in the table, or -1. Calls nothing outside (a sanitizer runtime may not have started yet). */
+/* A call of ours that stands for the real one: its place in the table, or -1. Calls nothing outside
+ * (a sanitizer runtime may not have started yet). */
 int rpwi_call_find(const char *name);
 void *rpwi_call_ours(int call);
 void *rpwi_call_real(int call);
@@ -81,7 +88,8 @@ enum rpwi_path {
 };
 /* Could it be a path of a software device, or of rdma_cm? A prefix comparison. */
 bool rpwi_sysfs_maybe(const char *path);
-/* What such a path is; for a file its contents too (no more than RPWI_SYSFS_FILE_MAX bytes, *len). A negative errno where the kernel would say so: -ENOENT, -EINVAL. */
+/* What such a path is; for a file its contents too (no more than RPWI_SYSFS_FILE_MAX bytes, *len).
+ * A negative errno where the kernel would say so: -ENOENT, -EINVAL. */
 int rpwi_sysfs_lookup(const char *path, char *buf, size_t *len);
 
 #endif

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* real.c - the real libibverbs, reached by a handle of our own. RTLD_NEXT would not do: it is NULL where the program loaded libibverbs locally, as UCX does. */
+/* real.c - the real libibverbs, reached by a handle of our own. RTLD_NEXT would not do: it is NULL
+ * where the program loaded libibverbs locally, as UCX does. */
 #include "preload/preload.h"
 
 #include "base/lock.h"
@@ -12,7 +13,8 @@ __thread int rpwi_inside_real __attribute__((tls_model("initial-exec")));
 static struct rpwi_real real;
 static pthread_once_t once = PTHREAD_ONCE_INIT;
 
-/* Stand-ins for calls that the library lacks. They ignore the arguments they are called with, which the ABIs we run on allow. */
+/* Stand-ins for calls that the library lacks. They ignore the arguments they are called with, which
+ * the ABIs we run on allow. */
 static long missing_ERRNO(void) { return EOPNOTSUPP; }
 static long missing_MINUS(void)
 {
@@ -74,7 +76,8 @@ static const struct call calls[] = {
 #undef X
 };
 
-/* The structs that we know are those of IBVERBS_1.1; IBVERBS_1.0 has calls of the same name for older ones. Later calls have one version only. */
+/* The structs that we know are those of IBVERBS_1.1; IBVERBS_1.0 has calls of the same name for
+ * older ones. Later calls have one version only. */
 static void *real_symbol(void *library, const char *name)
 {
 	void *p = dlvsym(library, name, "IBVERBS_1.1");
@@ -113,7 +116,8 @@ RPWI_BARE static bool same(const char *a, const char *b)
 
 RPWI_BARE int rpwi_call_find(const char *name)
 {
-	/* ibv_, _ibv_, verbs_, mult_to_, mbps_to_: programs look up thousands of other names at start. */
+	/* ibv_, _ibv_, verbs_, mult_to_, mbps_to_: programs look up thousands of other names at
+	 * start. */
 	if (!name || (name[0] != 'i' && name[0] != '_' && name[0] != 'v' && name[0] != 'm'))
 		return -1;
 	for (unsigned i = 0; i < RPWI_ARRAY_LEN(calls); i++)

@@ -1,11 +1,15 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* resolve.c - dlsym and dlvsym, so that programs which load libibverbs by hand (NCCL, ctypes, Rust, UCX) get our calls.
+/* resolve.c - dlsym and dlvsym, so that programs which load libibverbs by hand (NCCL, ctypes, Rust,
+ * UCX) get our calls.
  *
- * The entry points are in trampoline.S: they ask rpwi_hook_dlsym or rpwi_hook_dlvsym for a replacement, and where there is none jump to glibc's function with the
- * caller's return address still on the stack, because glibc finds out from it what RTLD_NEXT and RTLD_DEFAULT mean. (Another C library than glibc: no hooks.)
+ * The entry points are in trampoline.S: they ask rpwi_hook_dlsym or rpwi_hook_dlvsym for a
+ * replacement, and where there is none jump to glibc's function with the caller's return address
+ * still on the stack, because glibc finds out from it what RTLD_NEXT and RTLD_DEFAULT mean.
+ * (Another C library than glibc: no hooks.)
  *
- * These functions run before everything: a sanitizer's runtime looks up the functions it wraps while it starts. So they call nothing that could be wrapped, and
- * this file, like signals.c and files.c, is never instrumented itself (meson.build).
+ * These functions run before everything: a sanitizer's runtime looks up the functions it wraps
+ * while it starts. So they call nothing that could be wrapped, and this file, like signals.c and
+ * files.c, is never instrumented itself (meson.build).
  */
 #include "preload/preload.h"
 
@@ -75,7 +79,8 @@ static const char *base_name(const char *path)
 	return base;
 }
 
-/* The GNU hash section: 4 words of header, a Bloom filter, buckets, then for each symbol its hash, the low bit set at the end of a chain. */
+/* The GNU hash section: 4 words of header, a Bloom filter, buckets, then for each symbol its hash,
+ * the low bit set at the end of a chain. */
 static void *object_find(const struct link_map *m, const struct object *o, const char *name)
 {
 	uint32_t h = 5381;
@@ -98,7 +103,8 @@ static void *object_find(const struct link_map *m, const struct object *o, const
 	return NULL;
 }
 
-/* glibc's dlsym cannot be asked for itself: our own definition of it would be found. It is in libc since 2.34, in libdl before. */
+/* glibc's dlsym cannot be asked for itself: our own definition of it would be found. It is in libc
+ * since 2.34, in libdl before. */
 static void *find_in_libc(const char *name)
 {
 	for (const struct link_map *m = _r_debug.r_map; m; m = m->l_next) {
@@ -123,7 +129,8 @@ static void find_next(void)
 		__builtin_trap(); /* a glibc without dlsym: the caller could not go on either */
 }
 
-/* RTLD_NEXT is about the caller, and RTLD_DEFAULT without a version finds our definitions by itself. */
+/* RTLD_NEXT is about the caller, and RTLD_DEFAULT without a version finds our definitions by
+ * itself. */
 void *rpwi_hook_dlsym(void *handle, const char *name)
 {
 	find_next();
@@ -132,7 +139,8 @@ void *rpwi_hook_dlsym(void *handle, const char *name)
 	int call = rpwi_call_find(name);
 	if (call < 0)
 		return NULL;
-	/* Whatever the handle is of: ours only where the answer would have been the real library's call. */
+	/* Whatever the handle is of: ours only where the answer would have been the real library's
+	 * call. */
 	void *found = rpwi_next_dlsym(handle, name);
 	return found && found == rpwi_call_real(call) ? rpwi_call_ours(call) : NULL;
 }
@@ -145,7 +153,8 @@ void *rpwi_hook_dlvsym(void *handle, const char *name, const char *version)
 	int call = rpwi_call_find(name);
 	if (call < 0)
 		return NULL;
-	/* Ours carry no version, so glibc does not find them when it is asked for one, even with RTLD_DEFAULT. Compatibility calls (IBVERBS_1.0) are not in our table. */
+	/* Ours carry no version, so glibc does not find them when it is asked for one, even with
+	 * RTLD_DEFAULT. Compatibility calls (IBVERBS_1.0) are not in our table. */
 	void *found = rpwi_next_dlvsym(handle, name, version);
 	return found && found == rpwi_call_real(call) ? rpwi_call_ours(call) : NULL;
 }

@@ -1,8 +1,11 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* signals.c - keeps the guard's handler (base/guard.h) in front of the program's: once it is installed, what the program sets for SIGSEGV and SIGBUS becomes the
- * handler that the guard passes faults on to. Before that, and for every other signal, the calls go straight on. And tells the guard of threads that block these two.
+/* signals.c - keeps the guard's handler (base/guard.h) in front of the program's: once it is
+ * installed, what the program sets for SIGSEGV and SIGBUS becomes the handler that the guard passes
+ * faults on to. Before that, and for every other signal, the calls go straight on. And tells the
+ * guard of threads that block these two.
  *
- * The functions carry their public names as assembler names, so that no declaration of the C library (macros, attributes, aliases) is in their way.
+ * The functions carry their public names as assembler names, so that no declaration of the C
+ * library (macros, attributes, aliases) is in their way.
  */
 #include "preload/preload.h"
 
@@ -30,8 +33,8 @@ RPWI_EXPORT int hook_sigrelse(int signo) __asm__("sigrelse");
 RPWI_EXPORT int hook_sigblock(int mask) __asm__("sigblock");
 RPWI_EXPORT int hook_sigsetmask(int mask) __asm__("sigsetmask");
 
-/* A sanitizer's runtime sets its handlers here before it can be entered from instrumented code, such as the guard's in a sanitized build: the guard is not asked before a
- * device is opened. */
+/* A sanitizer's runtime sets its handlers here before it can be entered from instrumented code,
+ * such as the guard's in a sanitized build: the guard is not asked before a device is opened. */
 static bool armed;
 static bool is_armed(void) { return __atomic_load_n(&armed, __ATOMIC_ACQUIRE); }
 void rpwi_signals_arm(void)
@@ -121,7 +124,8 @@ handler_fn *hook_sysv_signal2(int signo, handler_fn *handler)
 			      : forward(&next, "__sysv_signal", signo, handler);
 }
 
-/* POSIX.1-2001 sigset: SIG_HOLD blocks and leaves the disposition; anything else sets it and unblocks. Returns SIG_HOLD if the signal was blocked. */
+/* POSIX.1-2001 sigset: SIG_HOLD blocks and leaves the disposition; anything else sets it and
+ * unblocks. Returns SIG_HOLD if the signal was blocked. */
 handler_fn *hook_sigset(int signo, handler_fn *disposition)
 {
 	static signal_fn *next;

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* sysfs.c - the files that the kernel would have for a device: /sys/class/infiniband/rpw_<if>/..., and /dev/infiniband/uverbs_rpw_<if>. No file is stored anywhere; each
- * look-up asks the interfaces as they are now, as sysfs does, and whether or not a device is open.
+/* sysfs.c - the files that the kernel would have for a device: /sys/class/infiniband/rpw_<if>/...,
+ * and /dev/infiniband/uverbs_rpw_<if>. No file is stored anywhere; each look-up asks the interfaces
+ * as they are now, as sysfs does, and whether or not a device is open.
  */
 #include "preload/preload.h"
 
@@ -27,7 +28,8 @@ RPWI_BARE static const char *after(const char *path, const char *prefix)
 	return *prefix ? NULL : path;
 }
 
-/* The part behind one of the folders, from the device's name on, if that is one of ours by its beginning. */
+/* The part behind one of the folders, from the device's name on, if that is one of ours by its
+ * beginning. */
 RPWI_BARE static const char *device_part(const char *path, bool *is_char)
 {
 	const char *p = after(path, class_dir), *behind;
@@ -205,7 +207,8 @@ static const struct {
 	{"ports/1/gid_attrs/ndevs/", show_gid_ndev},
 };
 
-/* A number as the kernel names such files: decimal, no sign, no leading zero. -1 if it is not one. */
+/* A number as the kernel names such files: decimal, no sign, no leading zero. -1 if it is not
+ * one. */
 static int number(const char *s)
 {
 	int v = 0;
@@ -242,7 +245,8 @@ static int lookup_file(const struct rpwi_netdev *d, const char *rest, struct fil
 	return is_dir(rest) ? RPWI_PATH_DIR : -ENOENT;
 }
 
-/* A program writes such paths with two slashes together or one at the end as it likes. Bounded copy; false if it does not fit. */
+/* A program writes such paths with two slashes together or one at the end as it likes. Bounded
+ * copy; false if it does not fit. */
 static bool squeeze(const char *from, char *to, size_t size)
 {
 	size_t n = 0;

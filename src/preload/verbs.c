@@ -1,12 +1,14 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* verbs.c - every call on an object of a context: to the software device if the context is its own, else to the real library. */
+/* verbs.c - every call on an object of a context: to the software device if the context is its own,
+ * else to the real library. */
 #include "preload/preload.h"
 
 #include "explain/trace.h"
 #include "base/lock.h"
 
 static inline bool ours(const struct ibv_context *c) { return c && rpwi_dev_owns_context(c); }
-/* Who answers for the others: the real library. For NULL, with which it would crash, and in a child that has to refuse: EINVAL or EIO, as the call tells errors. */
+/* Who answers for the others: the real library. For NULL, with which it would crash, and in a child
+ * that has to refuse: EINVAL or EIO, as the call tells errors. */
 static inline const struct rpwi_real *others(const struct ibv_context *c)
 {
 	return !c ? rpwi_invalid() : rpwi_fork_broken ? rpwi_refused() : rpwi_real();
@@ -32,8 +34,9 @@ RPWI_EXPORT int ibv_query_device(struct ibv_context *context, struct ibv_device_
 	return others(context)->ibv_query_device(context, device_attr);
 }
 
-/* The struct of libibverbs before 1.1.16 or so: ibv_port_attr up to `flags`. The exported call must not write beyond it, whatever it was compiled with;
- * programs of today get the whole from the inline ibv_query_port, through the context's table. */
+/* The struct of libibverbs before 1.1.16 or so: ibv_port_attr up to `flags`. The exported call must
+ * not write beyond it, whatever it was compiled with; programs of today get the whole from the
+ * inline ibv_query_port, through the context's table. */
 struct _compat_ibv_port_attr {
 	uint8_t bytes[offsetof(struct ibv_port_attr, flags) +
 		      sizeof(((struct ibv_port_attr *)0)->flags)];
@@ -69,7 +72,8 @@ RPWI_EXPORT int ibv_query_gid(
 	return others(context)->ibv_query_gid(context, port_num, index, gid);
 }
 
-/* The program's ibv_gid_entry may be shorter or longer than ours; fields are only ever added at its end. */
+/* The program's ibv_gid_entry may be shorter or longer than ours; fields are only ever added at its
+ * end. */
 static void copy_gid_entry(
 	struct ibv_gid_entry *to, const struct ibv_gid_entry *from, size_t to_size)
 {
@@ -157,7 +161,8 @@ RPWI_EXPORT int ibv_get_async_event(struct ibv_context *context, struct ibv_asyn
 	return others(context)->ibv_get_async_event(context, event);
 }
 
-/* Of the object that an event names; NULL for the events of a port or a device, which name none and whose acknowledgement counts nothing. */
+/* Of the object that an event names; NULL for the events of a port or a device, which name none and
+ * whose acknowledgement counts nothing. */
 static const struct ibv_context *event_context(const struct ibv_async_event *event)
 {
 	switch (event->event_type) {
@@ -220,7 +225,8 @@ RPWI_EXPORT void ibv_unimport_pd(struct ibv_pd *pd)
 		others(CONTEXT_OF(pd))->ibv_unimport_pd(pd);
 }
 
-/* Access flags of the optional range are hints that a device may ignore, and a software device has no use for any. */
+/* Access flags of the optional range are hints that a device may ignore, and a software device has
+ * no use for any. */
 static int without_optional(unsigned int access)
 {
 	return (int)(access & ~(unsigned int)IBV_ACCESS_OPTIONAL_RANGE);
@@ -474,7 +480,8 @@ RPWI_EXPORT int ibv_query_qp_data_in_order(struct ibv_qp *qp, enum ibv_wr_opcode
 		       : others(CONTEXT_OF(qp))->ibv_query_qp_data_in_order(qp, op, flags);
 }
 
-/* Enhanced connection establishment is between NICs of one vendor; programs (librdmacm, NCCL) go on without it. */
+/* Enhanced connection establishment is between NICs of one vendor; programs (librdmacm, NCCL) go on
+ * without it. */
 RPWI_EXPORT int ibv_query_ece(struct ibv_qp *qp, struct ibv_ece *ece)
 {
 	return ours(CONTEXT_OF(qp)) ? EOPNOTSUPP : others(CONTEXT_OF(qp))->ibv_query_ece(qp, ece);
@@ -527,7 +534,8 @@ RPWI_EXPORT int ibv_destroy_ah(struct ibv_ah *ah)
 				    : others(CONTEXT_OF(ah))->ibv_destroy_ah(ah);
 }
 
-/* For drivers that build Ethernet headers. Here the kernel does, and nobody above it knows the neighbour's address. */
+/* For drivers that build Ethernet headers. Here the kernel does, and nobody above it knows the
+ * neighbour's address. */
 RPWI_EXPORT int ibv_resolve_eth_l2_from_gid(struct ibv_context *context, struct ibv_ah_attr *attr,
 	uint8_t eth_mac[ETHERNET_LL_SIZE], uint16_t *vid)
 {

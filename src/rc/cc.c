@@ -1,8 +1,10 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* cc.c - the congestion window of one peer address, in packets: slow start, additive increase, a half on loss, a few packets after a time-out.
+/* cc.c - the congestion window of one peer address, in packets: slow start, additive increase, a
+ * half on loss, a few packets after a time-out.
  *
- * It guards the peer's socket buffer rather than a network: what overruns it is lost in bursts, and go-back-N sends it all again. cwnd_max, chosen
- * by the device from the size of such a buffer, keeps two ropeways from ever losing anything on one host.
+ * It guards the peer's socket buffer rather than a network: what overruns it is lost in bursts, and
+ * go-back-N sends it all again. cwnd_max, chosen by the device from the size of such a buffer,
+ * keeps two ropeways from ever losing anything on one host.
  */
 #include "rc/rc.h"
 
@@ -24,8 +26,8 @@ void rpwi_cc_on_send(struct rpwi_cc *cc, uint32_t pkts) { cc->inflight += pkts; 
 
 void rpwi_cc_on_ack(struct rpwi_cc *cc, uint32_t pkts, uint64_t now_ns)
 {
-	bool in_use = cc->inflight * 2 >=
-		      cc->cwnd; /* a window that is not used says nothing about the path */
+	/* a window that is not used says nothing about the path */
+	bool in_use = cc->inflight * 2 >= cc->cwnd;
 
 	rpwi_cc_on_forget(cc, pkts);
 	if (cc->cwnd >= cc->cwnd_max || !in_use)

@@ -1,14 +1,18 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* completer.c - what comes back to an RC requester: ACKs, NAKs, READ and atomic responses (IB 9.7.5.1, 9.7.7, 9.9.2); retries and time-outs.
+/* completer.c - what comes back to an RC requester: ACKs, NAKs, READ and atomic responses (IB
+ * 9.7.5.1, 9.7.7, 9.9.2); retries and time-outs.
  *
- * Every loss is repaired by going back to una, the oldest PSN without an answer, and sending from there. What makes it go back:
+ * Every loss is repaired by going back to una, the oldest PSN without an answer, and sending from
+ * there. What makes it go back:
  *   - a sequence NAK: the responder saw a gap;
- *   - an implied NAK: a response that passes over a READ or atomic whose own responses are missing (IB 9.7.5.1.4);
+ *   - an implied NAK: a response that passes over a READ or atomic whose own responses are missing
+ *     (IB 9.7.5.1.4);
  *   - a probe's answer that does not cover what was sent before it;
  *   - the local ACK time-out;
  *   - a RNR NAK: after the time that it names.
- * NAKs and time-outs share retry_cnt, the last has rnr_retry; any progress gives them all back. With attr.timeout 0 (none) a packet that a socket lost
- * would hold its share of the peer's window for ever: so it is sent again every half second, which is counted as no retry.
+ * NAKs and time-outs share retry_cnt, the last has rnr_retry; any progress gives them all back.
+ * With attr.timeout 0 (none) a packet that a socket lost would hold its share of the peer's window
+ * for ever: so it is sent again every half second, which is counted as no retry.
  */
 #include "rc/internal.h"
 
@@ -63,9 +67,8 @@ static bool active(const struct rpwi_qp *qp)
 static void retire_head(struct rpwi_qp *qp)
 {
 	rpwi_qp_complete_send(qp, rpwi_sq_at(qp, qp->sq_head), IBV_WC_SUCCESS);
-	qp->sq_cur +=
-		qp->sq_cur ==
-		qp->sq_head; /* after going back, an answer to the first attempt may overtake the second */
+	/* after going back, an answer to the first attempt may overtake the second */
+	qp->sq_cur += qp->sq_cur == qp->sq_head;
 	qp->sq_head++;
 }
 
@@ -77,8 +80,9 @@ static void take_rtt(struct rpwi_qp *qp, uint64_t sample_ns)
 		rpwi_cc_on_rtt(qp->cc, sample_ns);
 }
 
-/* una went on. All before the last probe is acknowledged: its answer, and those to probes before it, may still come and would look like an answer to the next one. Once
- * anything sent behind it is acknowledged, they have come. */
+/* una went on. All before the last probe is acknowledged: its answer, and those to probes before
+ * it, may still come and would look like an answer to the next one. Once anything sent behind it is
+ * acknowledged, they have come. */
 static void probe_done(struct rpwi_qp *qp)
 {
 	if (rpwi_before(qp->una, qp->probe_end))
@@ -115,14 +119,16 @@ static void account(struct rpwi_qp *qp, uint32_t una0, uint64_t now_ns)
 	rpwi_req_arm_probe(qp, now_ns);
 }
 
-/* All before `upto` is acknowledged; but a READ or atomic is acknowledged by its own responses alone. False when one of them is in the way. */
+/* All before `upto` is acknowledged; but a READ or atomic is acknowledged by its own responses
+ * alone. False when one of them is in the way. */
 static bool advance(struct rpwi_qp *qp, uint32_t upto, uint64_t now_ns)
 {
 	uint32_t una0 = qp->una;
 	bool passed = true;
 
 	while (rpwi_before(qp->una, upto)) {
-		/* A WQE without PSNs can be at the head only when it has not run, and then nothing after it has been sent. */
+		/* A WQE without PSNs can be at the head only when it has not run, and then nothing
+		 * after it has been sent. */
 		const struct rpwi_swqe *w = rpwi_sq_at(qp, qp->sq_head);
 		if (w->phase == RPWI_SWQE_DONE) {
 			retire_head(qp);
@@ -163,7 +169,8 @@ static uint64_t deaf_ns(const struct rpwi_qp *qp)
 	return qp->rtt_ns ? RPWI_MAX(2 * qp->rtt_ns, DEAF_MIN_NS) : DEAF_UNKNOWN_NS;
 }
 
-/* A loss was told of. What comes within a round trip of going back was sent before the peer saw any of it, and says nothing new. */
+/* A loss was told of. What comes within a round trip of going back was sent before the peer saw any
+ * of it, and says nothing new. */
 static void go_back_once(struct rpwi_qp *qp, uint64_t now_ns)
 {
 	if (qp->nxt == qp->una || now_ns < qp->deaf_until_ns)
@@ -174,8 +181,9 @@ static void go_back_once(struct rpwi_qp *qp, uint64_t now_ns)
 	retry(qp);
 }
 
-/* `psn` came, and the responses of the READ or atomic at una did not. The rest of the answers to the same attempt may still be arriving, in order; a PSN that is not above
- * the last one belongs to the next attempt, and says that it has failed as well. */
+/* `psn` came, and the responses of the READ or atomic at una did not. The rest of the answers to
+ * the same attempt may still be arriving, in order; a PSN that is not above the last one belongs to
+ * the next attempt, and says that it has failed as well. */
 static void implied_nak(struct rpwi_qp *qp, uint32_t psn, uint64_t now_ns)
 {
 	bool same_attempt = qp->implied && rpwi_before(qp->implied_psn, psn);
@@ -225,7 +233,9 @@ void rpwi_cpl_timeout(struct rpwi_qp *qp, uint64_t now_ns)
 		rpwi_req_go_back(qp);
 }
 
-/* Of several probes the first is answered first, and its answer covers what was sent before that one. Had that answer been lost, and this one told of a loss behind it, the next probe's would say so. */
+/* Of several probes the first is answered first, and its answer covers what was sent before that
+ * one. Had that answer been lost, and this one told of a loss behind it, the next probe's would say
+ * so. */
 static bool answers_an_earlier_probe(struct rpwi_qp *qp, uint32_t psn)
 {
 	if (qp->asked < 2 || rpwi_before(psn + 1, qp->probe_first_end))
@@ -235,9 +245,11 @@ static bool answers_an_earlier_probe(struct rpwi_qp *qp, uint32_t psn)
 	return true;
 }
 
-/* Many round trips without a word, and the ACK timer, which is tens of milliseconds as programs set it, still runs: a lost tail, a lost NAK (there is one for each gap), a lost ACK,
- * or a peer that does not run. A probe asks which. It comes to the peer behind all that was sent before it, so an ACK that covers none of that says that it is lost; no more
- * than that one packet is sent before the peer has said so. */
+/* Many round trips without a word, and the ACK timer, which is tens of milliseconds as programs set
+ * it, still runs: a lost tail, a lost NAK (there is one for each gap), a lost ACK, or a peer that
+ * does not run. A probe asks which. It comes to the peer behind all that was sent before it, so an
+ * ACK that covers none of that says that it is lost; no more than that one packet is sent before
+ * the peer has said so. */
 static void probe_answered(struct rpwi_qp *qp, uint64_t now_ns)
 {
 	if (qp->cc)
@@ -319,7 +331,8 @@ static int scatter(struct rpwi_qp *qp, const struct rpwi_swqe *w, uint32_t off, 
 	return len ? -EACCES : 0;
 }
 
-/* Is this the response that the READ at the head waits for? In the middle of a request FIRST and MIDDLE are alike: a request that was resumed begins anew there. */
+/* Is this the response that the READ at the head waits for? In the middle of a request FIRST and
+ * MIDDLE are alike: a request that was resumed begins anew there. */
 static bool read_response_fits(
 	const struct rpwi_qp *qp, const struct rpwi_swqe *w, const struct rpwi_pkt *p)
 {
@@ -343,8 +356,8 @@ static void rx_data(struct rpwi_qp *qp, const struct rpwi_pkt *p, uint32_t psn, 
 		qp->stats.rx_bad_opcode++;
 		return;
 	}
-	advance(qp, psn,
-		now_ns); /* a response acknowledges the SENDs and WRITEs before it (IB 9.7.5.1.2) */
+	/* a response acknowledges the SENDs and WRITEs before it (IB 9.7.5.1.2) */
+	advance(qp, psn, now_ns);
 	rpwi_req_retired(qp);
 	if (!active(qp))
 		return;

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* datagram.c - takes the packets of the services without acknowledgements: UC (IB 9.8.2) and UD (9.8.3). They are sent by requester.c.
- * What does not fit is dropped and counted; the sender never hears of it.
+/* datagram.c - takes the packets of the services without acknowledgements: UC (IB 9.8.2) and UD
+ * (9.8.3). They are sent by requester.c. What does not fit is dropped and counted; the sender never
+ * hears of it.
  */
 #include "rc/internal.h"
 
@@ -89,8 +90,9 @@ void rpwi_uc_rx(struct rpwi_qp *qp, const struct rpwi_pkt *p)
 	uint32_t psn = qp->epsn + (uint32_t)rpwi_psn_diff(p->psn, qp->epsn);
 
 	rpwi_resp_comm_est(qp);
-	if (psn !=
-		qp->epsn) { /* IB 9.8.2.2.2: the rest of a message that lost a packet is dropped; the next message begins wherever it begins */
+	if (psn != qp->epsn) {
+		/* IB 9.8.2.2.2: the rest of a message that lost a packet is dropped; the next
+		 * message begins wherever it begins */
 		qp->stats.rx_out_of_order++;
 		uc_abandon(qp);
 	}
@@ -115,8 +117,9 @@ enum {
 	IPV6_LEN = 40,
 	UDP_LEN = 8,
 	PROTO_UDP = 17,
-	SL_ROCE_V2_IPV4 =
-		10, /* wc.sl as mlx5 and rxe have it: bit 3 UDP, low bits 2 for IPv4; UCX reads the network type there */
+	/* wc.sl as mlx5 and rxe have it: bit 3 UDP, low bits 2 for IPv4; UCX reads the network type
+	 * there */
+	SL_ROCE_V2_IPV4 = 10,
 };
 
 static uint16_t ipv4_checksum(const uint8_t *h)
@@ -129,7 +132,8 @@ static uint16_t ipv4_checksum(const uint8_t *h)
 	return (uint16_t) ~(sum + (sum >> 16));
 }
 
-/* The 40 bytes before a UD payload (IB A17.4.5.1): an IPv6 header, or 20 bytes and an IPv4 header, whose checksum ibv_init_ah_from_wc looks at. */
+/* The 40 bytes before a UD payload (IB A17.4.5.1): an IPv6 header, or 20 bytes and an IPv4 header,
+ * whose checksum ibv_init_ah_from_wc looks at. */
 static void make_grh(uint8_t *grh, const struct rpwi_pkt *p, const struct rpwi_rxmeta *meta)
 {
 	const struct rpwi_flow *f = meta->flow;

@@ -3,8 +3,8 @@
  *
  * qp.c        states, attributes, flushing, and the entry points, which only dispatch
  * requester.c sends requests: RC, UC, UD
- * completer.c takes the responses to an RC requester: ACKs, NAKs, READ and atomic responses; retries
- * responder.c takes RC requests and answers them; the receiving of messages that UC shares
+ * completer.c takes the responses to an RC requester: ACKs, NAKs, READ and atomic responses;
+ * retries responder.c takes RC requests and answers them; the receiving of messages that UC shares
  * datagram.c  takes UC and UD packets
  */
 #ifndef ROPEWAY_RC_INTERNAL_H
@@ -23,11 +23,8 @@ enum {
 #define RPWI_MSG_MAX (1u << 31)       /* IB 9.2.8 */
 enum { RPWI_UNWINDOWED_PKTS = 4096 }; /* in flight at most where there is no window */
 
-enum rpwi_msg {
-	RPWI_MSG_NONE,
-	RPWI_MSG_SEND,
-	RPWI_MSG_WRITE
-}; /* qp->msg: what is being received */
+/* qp->msg: what is being received */
+enum rpwi_msg { RPWI_MSG_NONE, RPWI_MSG_SEND, RPWI_MSG_WRITE };
 
 enum { RPWI_AETH_CREDITS_NONE = 0x1f }; /* IB 9.7.7.2: no end-to-end flow control */
 static inline uint8_t rpwi_aeth(enum rpwi_aeth_kind kind, unsigned value)
@@ -69,7 +66,8 @@ void rpwi_qp_complete_send(
 void rpwi_qp_complete_recv(struct rpwi_qp *qp, struct ibv_wc *wc, bool solicited);
 /* The WQE at sq_head fails with `status`; ERR (RC) or SQE, and what follows is flushed. */
 void rpwi_qp_fail_send(struct rpwi_qp *qp, enum ibv_wc_status status);
-/* To ERR, flushing. `answer`: what the responder still has to say (responses queued, a NAK) is said. */
+/* To ERR, flushing. `answer`: what the responder still has to say (responses queued, a NAK) is
+ * said. */
 void rpwi_qp_enter_err(struct rpwi_qp *qp, bool answer);
 
 /* requester.c */
@@ -79,13 +77,14 @@ enum rpwi_req_state rpwi_req_state(const struct rpwi_qp *qp);
 void rpwi_req_reset(struct rpwi_qp *qp, uint32_t psn);
 void rpwi_req_forget(struct rpwi_qp *qp);  /* nothing is in flight any more */
 void rpwi_req_go_back(struct rpwi_qp *qp); /* to una */
-/* sq_head went on: complete local operations, the WQE that failed before it was sent, a drain of SQD. */
+/* sq_head went on: complete local operations, the WQE that failed before it was sent, a drain of
+ * SQD. */
 void rpwi_req_retired(struct rpwi_qp *qp);
 void rpwi_req_sent(struct rpwi_qp *qp); /* UC, UD: the batch is with the kernel */
 void rpwi_req_fault(struct rpwi_qp *qp, uint32_t psn);
 uint64_t rpwi_req_ack_wait_ns(const struct rpwi_qp *qp);
-void rpwi_req_arm_probe(struct rpwi_qp *qp,
-	uint64_t now_ns); /* something was sent or heard: the silence begins anew */
+/* something was sent or heard: the silence begins anew */
+void rpwi_req_arm_probe(struct rpwi_qp *qp, uint64_t now_ns);
 void rpwi_req_probe(struct rpwi_qp *qp, uint64_t now_ns); /* it has lasted long enough */
 
 /* completer.c */
@@ -96,21 +95,22 @@ void rpwi_cpl_timeout(struct rpwi_qp *qp, uint64_t now_ns);
 void rpwi_resp_rx(struct rpwi_qp *qp, const struct rpwi_pkt *p, uint64_t now_ns);
 bool rpwi_resp_has_answers(const struct rpwi_qp *qp);
 void rpwi_resp_tx(struct rpwi_qp *qp, struct rpwi_txb *b, uint64_t now_ns);
-bool rpwi_resp_ack_due(
-	const struct rpwi_qp *qp, bool hold_ack, uint64_t now_ns); /* an ACK or NAK is to go, now */
+/* an ACK or NAK is to go, now */
+bool rpwi_resp_ack_due(const struct rpwi_qp *qp, bool hold_ack, uint64_t now_ns);
 void rpwi_resp_tx_ack(struct rpwi_qp *qp, struct rpwi_txb *b);
 int rpwi_resp_alloc(struct rpwi_qp *qp, uint32_t max_dest_rd_atomic);
 void rpwi_resp_reset(struct rpwi_qp *qp, uint32_t psn);
 void rpwi_resp_silence(struct rpwi_qp *qp); /* forget the answers owed */
 void rpwi_resp_comm_est(struct rpwi_qp *qp);
 /* Receiving, shared with UC and UD. */
-bool rpwi_rcv_take(struct rpwi_qp
-		*qp); /* a receive WQE into qp->rcv, if it has none; false when there is none */
-int rpwi_rcv_scatter(
-	struct rpwi_qp *qp, const void *data, uint32_t len); /* 0, -EMSGSIZE, -EACCES, -EFAULT */
+/* a receive WQE into qp->rcv, if it has none; false when there is none */
+bool rpwi_rcv_take(struct rpwi_qp *qp);
+/* 0, -EMSGSIZE, -EACCES, -EFAULT */
+int rpwi_rcv_scatter(struct rpwi_qp *qp, const void *data, uint32_t len);
 void rpwi_rcv_done(struct rpwi_qp *qp, const struct rpwi_pkt *p, uint32_t byte_len);
 void rpwi_rcv_fail(struct rpwi_qp *qp, enum ibv_wc_status status);
-/* Does a packet's payload have the length that its place in the message demands (IB 9.7.4.1.6)? And does its operation continue what is being received? */
+/* Does a packet's payload have the length that its place in the message demands (IB 9.7.4.1.6)? And
+ * does its operation continue what is being received? */
 bool rpwi_rcv_length_ok(const struct rpwi_qp *qp, const struct rpwi_pkt *p);
 bool rpwi_rcv_follows(const struct rpwi_qp *qp, const struct rpwi_pkt *p);
 

@@ -1,13 +1,14 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* qp.c - the queue pair: states and their attributes (IB 10.3, 11.2.5.2), posting, flushing (IB 10.8.2), and the entry points, which dispatch to requester,
- * completer, responder and datagram.
+/* qp.c - the queue pair: states and their attributes (IB 10.3, 11.2.5.2), posting, flushing (IB
+ * 10.8.2), and the entry points, which dispatch to requester, completer, responder and datagram.
  */
 #include "rc/internal.h"
 
 #include <errno.h>
 #include <stdlib.h>
 
-/* IB 11.4.1.1: which operations a service type has. SEND with invalidate is RC's alone on the wire (IB table 38). */
+/* IB 11.4.1.1: which operations a service type has. SEND with invalidate is RC's alone on the wire
+ * (IB table 38). */
 const struct rpwi_wr_info rpwi_wr_info[RPWI_WR_OPCODES] = {
 	[IBV_WR_SEND] = {.rc = true,
 		.uc = true,
@@ -63,7 +64,8 @@ const struct rpwi_wr_info rpwi_wr_info[RPWI_WR_OPCODES] = {
 
 /* ---- making and ending ---- */
 
-/* Everything a QP needs in one zeroed block: ring, rcv.sge, then for each send slot its SGEs, address vector (UD) and inline bytes. */
+/* Everything a QP needs in one zeroed block: ring, rcv.sge, then for each send slot its SGEs,
+ * address vector (UD) and inline bytes. */
 static int alloc_arena(struct rpwi_qp *qp, const struct ibv_qp_cap *cap, uint32_t rcv_sge_max)
 {
 	size_t slots = 1;
@@ -178,7 +180,8 @@ static void flush_recv(struct rpwi_qp *qp, uint64_t wr_id)
 	rpwi_qp_complete_recv(qp, &wc, true);
 }
 
-/* The WQE being filled, then what the QP's own RQ holds. What a SRQ holds is for other QPs: the event says that this one takes no more (IB 10.2.9.3). */
+/* The WQE being filled, then what the QP's own RQ holds. What a SRQ holds is for other QPs: the
+ * event says that this one takes no more (IB 10.2.9.3). */
 static void flush_recvs(struct rpwi_qp *qp)
 {
 	struct rpwi_rq *rq = qp->rq;
@@ -253,8 +256,14 @@ enum {
 	SET_PEER = IBV_QP_AV | IBV_QP_PATH_MTU | IBV_QP_DEST_QPN | IBV_QP_RQ_PSN,
 	SET_RETRY = IBV_QP_TIMEOUT | IBV_QP_RETRY_CNT | IBV_QP_RNR_RETRY | IBV_QP_MAX_QP_RD_ATOMIC,
 	SET_PATHS = IBV_QP_ALT_PATH | IBV_QP_PATH_MIG_STATE,
+	SQD_NOTIFY = IBV_QP_EN_SQD_ASYNC_NOTIFY | IBV_QP_CUR_STATE,
+	SQD_UC = IBV_QP_AV | SET_PATHS | IBV_QP_ACCESS_FLAGS | IBV_QP_PKEY_INDEX,
+	SQD_RC = SET_INIT | IBV_QP_AV | SET_RETRY | IBV_QP_MAX_DEST_RD_ATOMIC | SET_PATHS |
+		 IBV_QP_ACCESS_FLAGS | IBV_QP_MIN_RNR_TIMER,
 };
 
+/* By hand: clang-format 14 leaves lines of 150 columns in it. */
+/* clang-format off */
 static const struct transition transitions[7][7] =
 	{
 		[IBV_QPS_RESET] =
@@ -307,7 +316,10 @@ static const struct transition transitions[7][7] =
 						[T_UC] = IBV_QP_CUR_STATE | SET_PATHS |
 							 IBV_QP_ACCESS_FLAGS,
 						[T_UD] = IBV_QP_CUR_STATE | IBV_QP_QKEY}},
-				[IBV_QPS_SQD] = {.valid = true, .may = {[T_RC] = IBV_QP_EN_SQD_ASYNC_NOTIFY | IBV_QP_CUR_STATE, [T_UC] = IBV_QP_EN_SQD_ASYNC_NOTIFY | IBV_QP_CUR_STATE, [T_UD] = IBV_QP_EN_SQD_ASYNC_NOTIFY | IBV_QP_CUR_STATE}},
+				[IBV_QPS_SQD] = {.valid = true,
+					.may = {[T_RC] = SQD_NOTIFY,
+						[T_UC] = SQD_NOTIFY,
+						[T_UD] = SQD_NOTIFY}},
 			},
 		[IBV_QPS_SQD] =
 			{
@@ -319,7 +331,10 @@ static const struct transition transitions[7][7] =
 						[T_UC] = IBV_QP_CUR_STATE | SET_PATHS |
 							 IBV_QP_ACCESS_FLAGS,
 						[T_UD] = IBV_QP_CUR_STATE | IBV_QP_QKEY}},
-				[IBV_QPS_SQD] = {.valid = true, .may = {[T_RC] = SET_INIT | IBV_QP_AV | SET_RETRY | IBV_QP_MAX_DEST_RD_ATOMIC | SET_PATHS | IBV_QP_ACCESS_FLAGS | IBV_QP_MIN_RNR_TIMER, [T_UC] = IBV_QP_AV | SET_PATHS | IBV_QP_ACCESS_FLAGS | IBV_QP_PKEY_INDEX, [T_UD] = IBV_QP_PKEY_INDEX | IBV_QP_QKEY}},
+				[IBV_QPS_SQD] = {.valid = true,
+					.may = {[T_RC] = SQD_RC,
+						[T_UC] = SQD_UC,
+						[T_UD] = IBV_QP_PKEY_INDEX | IBV_QP_QKEY}},
 			},
 		[IBV_QPS_SQE] =
 			{
@@ -335,6 +350,7 @@ static const struct transition transitions[7][7] =
 				[IBV_QPS_ERR] = {.valid = true},
 			},
 };
+/* clang-format on */
 
 /* NULL when attributes and values are right for the transition, else what is wrong. */
 static const char *modify_refused(const struct rpwi_qp *qp, const struct ibv_qp_attr *a, int mask,
@@ -536,8 +552,8 @@ static void copy_data(struct rpwi_swqe *w, const struct ibv_send_wr *wr)
 		if (!(wr->send_flags & IBV_SEND_INLINE)) {
 			w->sge[w->nsge++] = *s;
 		} else if (s->length) {
-			memcpy(to, (const void *)(uintptr_t)s->addr,
-				s->length); /* inline: the lkey does not matter (ibv_post_send(3)) */
+			/* inline: the lkey does not matter (ibv_post_send(3)) */
+			memcpy(to, (const void *)(uintptr_t)s->addr, s->length);
 			to += s->length;
 		}
 	}
@@ -608,7 +624,8 @@ int rpwi_qp_post_send(struct rpwi_qp *qp, const struct ibv_send_wr *wr, const st
 
 #define LATE_NS RPWI_NS_PER_MS
 
-/* RC and UC take packets of their peer and from nobody else (IB 9.6.1.5; RoCEv2: A17.4.5, the addresses of the IP header), in the default partition (IB 9.6.1.1.1). */
+/* RC and UC take packets of their peer and from nobody else (IB 9.6.1.5; RoCEv2: A17.4.5, the
+ * addresses of the IP header), in the default partition (IB 9.6.1.1.1). */
 static bool from_peer(const struct rpwi_qp *qp, const struct rpwi_flow *flow)
 {
 	return rpwi_addr_eq(&flow->src, &qp->av.flow.dst) &&
@@ -677,7 +694,8 @@ void rpwi_qp_tx(struct rpwi_qp *qp, struct rpwi_txb *b, bool hold_ack, uint64_t 
 		return;
 	if (rpwi_resp_has_answers(qp))
 		rpwi_resp_tx(qp, b, now_ns);
-	/* Before the requests: what is answered by them completes at the peer before they do, as programs expect of a NIC. */
+	/* Before the requests: what is answered by them completes at the peer before they do, as
+	 * programs expect of a NIC. */
 	bool requests =
 		hold_ack && qp->ack_owed && sends(qp) && rpwi_req_state(qp) == RPWI_REQ_READY;
 

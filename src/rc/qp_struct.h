@@ -1,24 +1,28 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* qp_struct.h - struct rpwi_qp, in the open so that the device can embed it. Included by rc.h only.
  *
- * PSNs are kept here as free-running 32-bit numbers and cut to 24 bits where they meet a header: then a message of 2^23 packets needs no thought
- * about wrapping, and `rpwi_psn_diff(pkt->psn, qp->una)` gives the signed distance of what came in.
+ * PSNs are kept here as free-running 32-bit numbers and cut to 24 bits where they meet a header:
+ * then a message of 2^23 packets needs no thought about wrapping, and `rpwi_psn_diff(pkt->psn,
+ * qp->una)` gives the signed distance of what came in.
  *
- * The send queue is one ring with three cursors: [sq_head, sq_cur) is sent and not yet complete, sq_cur is being sent, [sq_cur, sq_tail) waits.
- * The same in PSNs: [una, nxt) is in flight, [nxt, psn_max) was sent once and is to be sent again. What a QP has in its peer's window is always
- * nxt - una: a READ takes as many PSNs as it has response packets.
+ * The send queue is one ring with three cursors: [sq_head, sq_cur) is sent and not yet complete,
+ * sq_cur is being sent, [sq_cur, sq_tail) waits. The same in PSNs: [una, nxt) is in flight, [nxt,
+ * psn_max) was sent once and is to be sent again. What a QP has in its peer's window is always nxt
+ * - una: a READ takes as many PSNs as it has response packets.
  */
 #ifndef ROPEWAY_RC_QP_STRUCT_H
 #define ROPEWAY_RC_QP_STRUCT_H
 
-/* A send WQE is POSTED until its first packet; LOCAL_INV and BIND_MW go from there to DONE. FAILED: completes with `sq_fail_status` once all before it are complete. */
+/* A send WQE is POSTED until its first packet; LOCAL_INV and BIND_MW go from there to DONE. FAILED:
+ * completes with `sq_fail_status` once all before it are complete. */
 enum rpwi_swqe_phase { RPWI_SWQE_POSTED, RPWI_SWQE_STARTED, RPWI_SWQE_DONE, RPWI_SWQE_FAILED };
 
-/* A responder resource: a READ or atomic executed, kept for replays (IB 9.7.5.1.3). Those in [res_cur, res_tail) may have responses to send. */
+/* A responder resource: a READ or atomic executed, kept for replays (IB 9.7.5.1.3). Those in
+ * [res_cur, res_tail) may have responses to send. */
 struct rpwi_res {
 	uint32_t psn, npsn; /* as first requested */
-	uint32_t begin, next,
-		stop; /* responses of the last request for it: first PSN, next to send, one past the last */
+	/* responses of the last request for it: first PSN, next to send, one past the last */
+	uint32_t begin, next, stop;
 	uint32_t rkey, len, left; /* left: bytes still to send of [next, stop) */
 	uint64_t va, next_va;
 	uint64_t atomic_orig;
@@ -42,8 +46,9 @@ struct rpwi_qp {
 	enum ibv_qp_state state;
 	enum ibv_qp_type type;
 	uint32_t qpn;
-	uint32_t
-		mtu; /* bytes, of attr.path_mtu. UD: the device puts its port's MTU into attr.path_mtu after rpwi_qp_init */
+	/* bytes, of attr.path_mtu. UD: the device puts its port's MTU into attr.path_mtu after
+	 * rpwi_qp_init */
+	uint32_t mtu;
 	struct rpwi_rq *rq;
 	struct rpwi_cc *cc; /* av.cc; NULL: no window */
 
@@ -51,35 +56,37 @@ struct rpwi_qp {
 	struct rpwi_swqe *sq;
 	uint32_t sq_mask, sq_max, sq_head, sq_cur, sq_tail;
 	uint32_t una, nxt, psn_max;
-	uint32_t rd_head, rd_next,
-		rd_tail; /* READ and atomic requests outstanding, free-running, into rd_end */
-	uint32_t
-		read_chunk_pkts; /* a READ goes out as requests of at most so many response packets */
+	/* READ and atomic requests outstanding, free-running, into rd_end */
+	uint32_t rd_head, rd_next, rd_tail;
+	/* a READ goes out as requests of at most so many response packets */
+	uint32_t read_chunk_pkts;
 	uint32_t since_ackreq;
-	uint32_t
-		implied_psn; /* highest PSN that passed over the missing response since the last go-back */
+	/* highest PSN that passed over the missing response since the last go-back */
+	uint32_t implied_psn;
 	uint32_t rtt_psn;
 	uint32_t probe_end;            /* nxt when the last probe was sent; */
 	uint32_t probe_first_end;      /* when the first of those `asked` was */
 	uint64_t rtt_start_ns, rtt_ns; /* of the sample that is running; smoothed, 0 unknown */
 	uint64_t deaf_until_ns;   /* NAKs until then tell of a loss that has been gone back for */
 	uint64_t ack_deadline_ns; /* means something while nxt != una */
-	uint64_t
-		probe_deadline_ns; /* likewise: the silence after which it asks how far the peer got (completer.c) */
+	/* likewise: the silence after which it asks how far the peer got (completer.c) */
+	uint64_t probe_deadline_ns;
 	uint64_t rnr_deadline_ns; /* RPWI_NEVER: not waiting after a RNR NAK */
 	uint64_t timeout_ns;      /* 4.096 us * 2^attr.timeout; 0 none */
 	uint8_t retry_left, rnr_left, timeouts_in_row;
 	uint8_t sq_fail_status; /* enum ibv_wc_status of the FAILED WQE */
 	bool sig_all, implied, rtt_running, sq_failed, sqd_notify, send_twice;
-	uint8_t probes,
-		answers; /* to the last probe there was none so far; to so many there was, and una has not moved since */
-	uint8_t asked,
-		stale; /* probes since una was behind probe_end; those before, whose answers may still come */
+	/* to the last probe there was none so far; to so many there was, and una has not moved
+	 * since */
+	uint8_t probes, answers;
+	/* probes since una was behind probe_end; those before, whose answers may still come */
+	uint8_t asked, stale;
 	bool probing;    /* one is under way, and una is before probe_end */
 	bool probe_owed; /* it is to go */
 	bool acked;      /* a SEND or WRITE has been, by an ACK */
 	bool late;       /* a deadline was seen late: the process did not run */
-	bool rnr_probe; /* the last thing heard is a RNR NAK: one packet, and no more until it is taken */
+	/* the last thing heard is a RNR NAK: one packet, and no more until it is taken */
+	bool rnr_probe;
 
 	/* ---- responder ---- */
 	uint32_t epsn, msn; /* expected PSN */
@@ -87,23 +94,23 @@ struct rpwi_qp {
 	uint64_t ack_since_ns;
 	uint32_t nak_psn;
 	uint8_t nak_syndrome, msg; /* msg: what message is being received (internal.h) */
-	bool ack_owed, nak_owed,
-		nak_sent; /* nak_sent: of this gap; none more until the expected PSN comes */
+	/* nak_sent: of this gap; none more until the expected PSN comes */
+	bool ack_owed, nak_owed, nak_sent;
 	bool comm_est, last_wqe_told;
 	struct rpwi_rcv rcv;
 	uint64_t write_va;
 	uint32_t write_rkey, write_len, write_left;
 	struct rpwi_res *res;
-	uint32_t res_mask, res_cur, res_tail,
-		res_count; /* res_count: of those in the ring that may be replayed */
+	/* res_count: of those in the ring that may be replayed */
+	uint32_t res_mask, res_cur, res_tail, res_count;
 
 	/* ---- the rest ---- */
 	struct rpwi_av av;       /* RC and UC: the peer, copied at RTR */
 	struct ibv_qp_attr attr; /* as set; rpwi_qp_query fills what moves */
 	struct rpwi_qp_stats stats;
 	void *arena; /* sq, its SGEs, inline data, UD address vectors, rcv.sge: one allocation */
-	uint32_t rd_end
-		[RPWI_RD_ATOMIC_MAX]; /* one past the last PSN of each outstanding READ or atomic request */
+	/* one past the last PSN of each outstanding READ or atomic request */
+	uint32_t rd_end[RPWI_RD_ATOMIC_MAX];
 };
 
 _Static_assert(sizeof(struct rpwi_qp) < 2048, "an idle QP must stay small");

@@ -1,12 +1,14 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* rc.h - the transport: queue pairs of types RC, UC and UD, sans-I/O.
  *
- * A QP here makes no system call, reads no clock, allocates nothing after rpwi_qp_init. Packets and time come in as arguments
- * (rpwi_qp_rx, rpwi_qp_timer); packets go out into a batch (rpwi_qp_tx), completions and events through struct rpwi_qp_ops; the next
- * deadline is asked for (rpwi_qp_deadline). So it runs alike under the device and in the simulator.
+ * A QP here makes no system call, reads no clock, allocates nothing after rpwi_qp_init. Packets and
+ * time come in as arguments (rpwi_qp_rx, rpwi_qp_timer); packets go out into a batch (rpwi_qp_tx),
+ * completions and events through struct rpwi_qp_ops; the next deadline is asked for
+ * (rpwi_qp_deadline). So it runs alike under the device and in the simulator.
  *
- * Threads: none of it locks; the caller holds its lock over every call with the same QP, its CC and its RQ.
- * Sources: IB spec vol. 1 chapters 9 (transport), 10 (QP states, 10.3; completion and flush rules, 10.7-10.8) and 11 (verbs).
+ * Threads: none of it locks; the caller holds its lock over every call with the same QP, its CC and
+ * its RQ. Sources: IB spec vol. 1 chapters 9 (transport), 10 (QP states, 10.3; completion and flush
+ * rules, 10.7-10.8) and 11 (verbs).
  */
 #ifndef ROPEWAY_RC_H
 #define ROPEWAY_RC_H
@@ -17,7 +19,8 @@
 
 struct rpwi_qp;
 
-/* ---- Receive queue (rq.c): a QP's own, or a SRQ shared by several QPs. A bounded ring of receive WQEs. ---- */
+/* ---- Receive queue (rq.c): a QP's own, or a SRQ shared by several QPs. A bounded ring of receive
+ * WQEs. ---- */
 struct rpwi_rwqe {
 	uint64_t wr_id;
 	uint32_t nsge;
@@ -32,20 +35,21 @@ struct rpwi_rq {
 	bool shared;    /* SRQ */
 	uint32_t limit; /* SRQ limit, 0 not armed */
 };
-int rpwi_rq_init(struct rpwi_rq *rq, uint32_t wr_max, uint32_t sge_max,
-	bool shared); /* 0 or -ENOMEM/-EINVAL */
+/* 0 or -ENOMEM/-EINVAL */
+int rpwi_rq_init(struct rpwi_rq *rq, uint32_t wr_max, uint32_t sge_max, bool shared);
 void rpwi_rq_fini(struct rpwi_rq *rq);
-int rpwi_rq_resize(struct rpwi_rq *rq,
-	uint32_t wr_max); /* keeps what is posted; -EINVAL if it would not fit */
-int rpwi_rq_post(struct rpwi_rq *rq,
-	const struct ibv_recv_wr *wr); /* one WR; 0, -ENOMEM full, -EINVAL too many SGEs */
+/* keeps what is posted; -EINVAL if it would not fit */
+int rpwi_rq_resize(struct rpwi_rq *rq, uint32_t wr_max);
+/* one WR; 0, -ENOMEM full, -EINVAL too many SGEs */
+int rpwi_rq_post(struct rpwi_rq *rq, const struct ibv_recv_wr *wr);
 static inline uint32_t rpwi_rq_count(const struct rpwi_rq *rq) { return rq->tail - rq->head; }
 
-/* ---- Congestion window (cc.c): one for each peer address, shared by all QPs towards it; in packets. ---- */
+/* ---- Congestion window (cc.c): one for each peer address, shared by all QPs towards it; in
+ * packets. ---- */
 struct rpwi_cc {
 	uint32_t cwnd, cwnd_max, ssthresh;
-	uint32_t
-		inflight; /* request packets, and READ response packets awaited, not yet acknowledged */
+	/* request packets, and READ response packets awaited, not yet acknowledged */
+	uint32_t inflight;
 	uint32_t acked_partial;     /* for additive increase */
 	uint64_t recovery_until_ns; /* at most one reduction in a round trip */
 	uint64_t srtt_ns;
@@ -59,37 +63,44 @@ static inline uint32_t rpwi_cc_room(const struct rpwi_cc *cc)
 }
 void rpwi_cc_on_send(struct rpwi_cc *cc, uint32_t pkts);
 void rpwi_cc_on_ack(struct rpwi_cc *cc, uint32_t pkts, uint64_t now_ns);
-void rpwi_cc_on_forget(struct rpwi_cc *cc,
-	uint32_t pkts); /* no longer in flight, but not acknowledged: go-back, reset, error */
+/* no longer in flight, but not acknowledged: go-back, reset, error */
+void rpwi_cc_on_forget(struct rpwi_cc *cc, uint32_t pkts);
 void rpwi_cc_on_loss(struct rpwi_cc *cc, bool timeout, uint64_t now_ns);
 void rpwi_cc_on_rtt(struct rpwi_cc *cc, uint64_t sample_ns);
 
-/* ---- What a QP needs from its surroundings. All calls come from inside rpwi_qp_* calls, must not block, and must not call back into the QP. ---- */
+/* ---- What a QP needs from its surroundings. All calls come from inside rpwi_qp_* calls, must not
+ * block, and must not call back into the QP. ---- */
 struct rpwi_qp_ops {
-	/* Is [addr, addr+len) of `key` good for `access` (IBV_ACCESS_*; 0: local read) for this QP's PD and state? remote: key is an rkey
-	 * (memory windows included), else an lkey. len 0 is always good for remote WRITE/READ. 0, or -EACCES. */
+	/* Is [addr, addr+len) of `key` good for `access` (IBV_ACCESS_*; 0: local read) for this
+	 * QP's PD and state? remote: key is an rkey (memory windows included), else an lkey. len 0
+	 * is always good for remote WRITE/READ. 0, or -EACCES. */
 	int (*mem_check)(struct rpwi_qp *qp, uint32_t key, uint64_t addr, uint64_t len, int access,
 		bool remote);
-	/* Copy into / out of registered memory, checking again; -EACCES, or -EFAULT if it is no longer mapped: nothing else may be changed. */
+	/* Copy into / out of registered memory, checking again; -EACCES, or -EFAULT if it is no
+	 * longer mapped: nothing else may be changed. */
 	int (*mem_write)(struct rpwi_qp *qp, uint32_t key, uint64_t addr, const void *src,
 		uint32_t len, bool remote);
 	int (*mem_read)(struct rpwi_qp *qp, uint32_t key, uint64_t addr, void *dst, uint32_t len,
 		bool remote);
-	/* Where in this process's address space [addr, addr+len) of a checked lkey lies (a MR's iova need not be its address): for sending without a copy.
-	 * NULL if the key went away, or the memory is not readable now. */
+	/* Where in this process's address space [addr, addr+len) of a checked lkey lies (a MR's
+	 * iova need not be its address): for sending without a copy. NULL if the key went away, or
+	 * the memory is not readable now. */
 	const void *(*mem_map)(struct rpwi_qp *qp, uint32_t lkey, uint64_t addr, uint32_t len);
-	/* Atomic on 8 aligned bytes, atomic with respect to this host's CPU too; *orig gets the old value in host order. -EACCES/-EFAULT. */
+	/* Atomic on 8 aligned bytes, atomic with respect to this host's CPU too; *orig gets the old
+	 * value in host order. -EACCES/-EFAULT. */
 	int (*mem_atomic)(struct rpwi_qp *qp, uint32_t rkey, uint64_t addr, bool cmp_swap,
 		uint64_t compare, uint64_t swap_add, uint64_t *orig);
-	int (*invalidate)(struct rpwi_qp *qp, uint32_t key,
-		bool remote); /* SEND with invalidate, IBV_WR_LOCAL_INV; 0 or -EINVAL/-EACCES */
+	/* SEND with invalidate, IBV_WR_LOCAL_INV; 0 or -EINVAL/-EACCES */
+	int (*invalidate)(struct rpwi_qp *qp, uint32_t key, bool remote);
 	int (*bind_mw)(struct rpwi_qp *qp, struct ibv_mw *mw, uint32_t rkey,
 		const struct ibv_mw_bind_info *info);
-	/* A completion; wc->qp_num and so on are filled. `solicited`: the message had its SE bit set, or this is an error. */
+	/* A completion; wc->qp_num and so on are filled. `solicited`: the message had its SE bit
+	 * set, or this is an error. */
 	void (*complete)(struct rpwi_qp *qp, bool recv, const struct ibv_wc *wc, bool solicited);
 	void (*event)(struct rpwi_qp *qp,
-		enum ibv_event_type
-			type); /* COMM_EST, QP_FATAL, QP_REQ_ERR, QP_ACCESS_ERR, SQ_DRAINED, QP_LAST_WQE_REACHED, SRQ_LIMIT_REACHED */
+		/* COMM_EST, QP_FATAL, QP_REQ_ERR, QP_ACCESS_ERR, SQ_DRAINED, QP_LAST_WQE_REACHED,
+		 * SRQ_LIMIT_REACHED */
+		enum ibv_event_type type);
 };
 
 /* ---- Send queue entry. ---- */
@@ -139,31 +150,37 @@ struct rpwi_qp_init {
 	struct rpwi_rq *rq; /* the QP's own or the SRQ's; owned by the caller */
 };
 
-/* Private to rc/ beyond `user`, `qpn`, `type`, `state`, `stats`, `attr`; embed it in the device's QP, so that a QP is one allocation. */
+/* Private to rc/ beyond `user`, `qpn`, `type`, `state`, `stats`, `attr`; embed it in the device's
+ * QP, so that a QP is one allocation. */
 #include "rc/qp_struct.h"
 
 /* Allocate the rings and come up in RESET. 0 or -ENOMEM/-EINVAL. */
 int rpwi_qp_init(struct rpwi_qp *qp, const struct rpwi_qp_init *init);
 /* Forget everything without completions (as ibv_destroy_qp does). Accepts a half-made QP. */
 void rpwi_qp_fini(struct rpwi_qp *qp);
-/* ibv_modify_qp: checks the transition and the required and optional attributes for the type (IB table 91 and following), then does it.
- * 0, -EINVAL (the reason is in a debug log line) or -ENOMEM. ERR flushes: send WQEs in order, then receive WQEs (own RQ only; with a SRQ
- * the event LAST_WQE_REACHED). RESET drops all without completions. `av` is the resolved address vector when mask has IBV_QP_AV, else NULL; it is copied.
- * now_ns is used for timers. */
+/* ibv_modify_qp: checks the transition and the required and optional attributes for the type (IB
+ * table 91 and following), then does it. 0, -EINVAL (the reason is in a debug log line) or -ENOMEM.
+ * ERR flushes: send WQEs in order, then receive WQEs (own RQ only; with a SRQ the event
+ * LAST_WQE_REACHED). RESET drops all without completions. `av` is the resolved address vector when
+ * mask has IBV_QP_AV, else NULL; it is copied. now_ns is used for timers. */
 int rpwi_qp_modify(struct rpwi_qp *qp, const struct ibv_qp_attr *attr, int mask,
 	const struct rpwi_av *av, uint64_t now_ns);
 void rpwi_qp_query(const struct rpwi_qp *qp, struct ibv_qp_attr *attr);
 
-/* Post one send WR (the caller walks the list). Copies SGEs, or the data itself with IBV_SEND_INLINE. In ERR the WR is flushed at once. `ud_av`: for UD, the
- * resolved address (copied), else NULL. 0; -ENOMEM full; -EINVAL bad opcode for the type, state RESET/INIT/RTR, too many SGEs, inline too long, length over 2^31. */
+/* Post one send WR (the caller walks the list). Copies SGEs, or the data itself with
+ * IBV_SEND_INLINE. In ERR the WR is flushed at once. `ud_av`: for UD, the resolved address
+ * (copied), else NULL. 0; -ENOMEM full; -EINVAL bad opcode for the type, state RESET/INIT/RTR, too
+ * many SGEs, inline too long, length over 2^31. */
 int rpwi_qp_post_send(
 	struct rpwi_qp *qp, const struct ibv_send_wr *wr, const struct rpwi_av *ud_av);
 /* As ibv_post_send, for the QP-ex calls and BIND_MW. */
-/* Tell the QP that its RQ got entries or state changed: in ERR, flush them. Called after rpwi_rq_post on the QP's own RQ. */
+/* Tell the QP that its RQ got entries or state changed: in ERR, flush them. Called after
+ * rpwi_rq_post on the QP's own RQ. */
 void rpwi_qp_recv_posted(struct rpwi_qp *qp);
 
-/* One packet for this QP: decoded, ICRC checked, dqpn == qp->qpn. `from` is the flow as received (src the peer, dst ours); a packet
- * from another address than the QP's peer is counted and dropped (RC, UC). ttl/tos are for the GRH of a UD receive. */
+/* One packet for this QP: decoded, ICRC checked, dqpn == qp->qpn. `from` is the flow as received
+ * (src the peer, dst ours); a packet from another address than the QP's peer is counted and dropped
+ * (RC, UC). ttl/tos are for the GRH of a UD receive. */
 struct rpwi_rxmeta {
 	const struct rpwi_flow *flow;
 	uint8_t ttl, tos;
@@ -171,28 +188,35 @@ struct rpwi_rxmeta {
 void rpwi_qp_rx(struct rpwi_qp *qp, const struct rpwi_pkt *pkt, const struct rpwi_rxmeta *meta,
 	uint64_t now_ns);
 
-/* Append what the QP may send now to the batch: first READ and atomic responses, then the ACK or NAK owed, then requests (as the window allows), all to one
- * destination (a UD batch ends where the destination changes). Leaves what does not fit for the next call.
- * hold_ack: leave a plain ACK for later unless requests go out in this call (then it goes with them); NAKs and ACKs whose time has come are never held. */
+/* Append what the QP may send now to the batch: first READ and atomic responses, then the ACK or
+ * NAK owed, then requests (as the window allows), all to one destination (a UD batch ends where the
+ * destination changes). Leaves what does not fit for the next call. hold_ack: leave a plain ACK for
+ * later unless requests go out in this call (then it goes with them); NAKs and ACKs whose time has
+ * come are never held. */
 void rpwi_qp_tx(struct rpwi_qp *qp, struct rpwi_txb *b, bool hold_ack, uint64_t now_ns);
-/* The batch that rpwi_qp_tx filled has been handed to the kernel: the UC and UD WQEs in it complete now (until then their memory is being read). Nothing for RC. The
- * next rpwi_qp_tx does it too, and rpwi_qp_tx_ready says true until one of them has been called. */
+/* The batch that rpwi_qp_tx filled has been handed to the kernel: the UC and UD WQEs in it complete
+ * now (until then their memory is being read). Nothing for RC. The next rpwi_qp_tx does it too, and
+ * rpwi_qp_tx_ready says true until one of them has been called. */
 void rpwi_qp_tx_done(struct rpwi_qp *qp);
-/* Would rpwi_qp_tx append something now? With hold_ack: beside a plain ACK. False too when only the window is in the way: see rpwi_qp_blocked. */
+/* Would rpwi_qp_tx append something now? With hold_ack: beside a plain ACK. False too when only the
+ * window is in the way: see rpwi_qp_blocked. */
 bool rpwi_qp_tx_ready(const struct rpwi_qp *qp, bool hold_ack, uint64_t now_ns);
 bool rpwi_qp_ack_owed(const struct rpwi_qp *qp);
-/* True when it has requests to send and nothing but the congestion window of its peer keeps them. */
+/* True when it has requests to send and nothing but the congestion window of its peer keeps
+ * them. */
 bool rpwi_qp_blocked(const struct rpwi_qp *qp);
 /* The next time rpwi_qp_timer has something to do (ACK time-out, RNR wait), or RPWI_NEVER. */
 uint64_t rpwi_qp_deadline(const struct rpwi_qp *qp);
 void rpwi_qp_timer(struct rpwi_qp *qp, uint64_t now_ns);
 
-/* For pacing by the device: where the next request goes (UD: the next WQE's; UC, RC: the peer), NULL/0 when there is none; and the bytes a full packet carries. */
+/* For pacing by the device: where the next request goes (UD: the next WQE's; UC, RC: the peer),
+ * NULL/0 when there is none; and the bytes a full packet carries. */
 const struct rpwi_av *rpwi_qp_next_av(const struct rpwi_qp *qp);
 uint32_t rpwi_qp_next_dqpn(const struct rpwi_qp *qp);
 unsigned rpwi_qp_mtu(const struct rpwi_qp *qp);
-/* The batch's packet `index` could not be sent because its payload is not mapped any more: that request fails with IBV_WC_LOC_PROT_ERR (a response is
- * never affected: it was copied), after those before it; the QP goes to ERR (RC) or SQE (UC, UD). Called instead of rpwi_qp_tx_done. */
+/* The batch's packet `index` could not be sent because its payload is not mapped any more: that
+ * request fails with IBV_WC_LOC_PROT_ERR (a response is never affected: it was copied), after those
+ * before it; the QP goes to ERR (RC) or SQE (UC, UD). Called instead of rpwi_qp_tx_done. */
 void rpwi_qp_tx_fault(
 	struct rpwi_qp *qp, const struct rpwi_txb *b, unsigned index, uint64_t now_ns);
 

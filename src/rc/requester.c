@@ -1,8 +1,10 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* requester.c - sends requests: begins send WQEs, cuts messages into packets, keeps to the window and to the READs that may be outstanding. RC, UC and UD alike;
- * what an RC requester gets back is completer.c's.
+/* requester.c - sends requests: begins send WQEs, cuts messages into packets, keeps to the window
+ * and to the READs that may be outstanding. RC, UC and UD alike; what an RC requester gets back is
+ * completer.c's.
  *
- * Payload is sent from where it lies: the batch points into registered memory, found by ops->mem_map once for each run of packets.
+ * Payload is sent from where it lies: the batch points into registered memory, found by
+ * ops->mem_map once for each run of packets.
  */
 #include "rc/internal.h"
 
@@ -12,10 +14,8 @@
 #define SILENCE_MIN_NS 2000000ull /* a process may not run for so long on a busy machine */
 #define SILENCE_RTTS 16
 #define PARTIAL_MIN_NS 250000ull
-enum {
-	PROBES_MAX = 5,
-	ANSWERS_MAX = 7
-}; /* without an answer: each silence is twice as long as the one before; and without progress */
+/* without an answer: each silence is twice as long as the one before; and without progress */
+enum { PROBES_MAX = 5, ANSWERS_MAX = 7 };
 
 /* ---- state ---- */
 
@@ -58,8 +58,10 @@ void rpwi_req_go_back(struct rpwi_qp *qp)
 	qp->asked = 0;
 }
 
-/* How long to wait for an ACK. IB 9.7.6.1.3 lets the timer run out anywhere between T and 4 T: twice T at first; 4 T once it did run out, so that a peer that is stopped
- * for a while, as a NIC never is, costs no connection. Never under 4 ms, whatever the code: a process is not always running. */
+/* How long to wait for an ACK. IB 9.7.6.1.3 lets the timer run out anywhere between T and 4 T:
+ * twice T at first; 4 T once it did run out, so that a peer that is stopped for a while, as a NIC
+ * never is, costs no connection. Never under 4 ms, whatever the code: a process is not always
+ * running. */
 uint64_t rpwi_req_ack_wait_ns(const struct rpwi_qp *qp)
 {
 	if (!qp->timeout_ns)
@@ -67,7 +69,8 @@ uint64_t rpwi_req_ack_wait_ns(const struct rpwi_qp *qp)
 	return RPWI_MAX(qp->timeout_ns * (qp->timeouts_in_row ? 4 : 2), ACK_WAIT_MIN_NS);
 }
 
-/* rxe acknowledges PSN 0xffffff to a duplicate as long as it has executed nothing but READs (duplicate_request in rxe_resp.c): that must not look like an answer. */
+/* rxe acknowledges PSN 0xffffff to a duplicate as long as it has executed nothing but READs
+ * (duplicate_request in rxe_resp.c): that must not look like an answer. */
 static bool may_probe(const struct rpwi_qp *qp)
 {
 	uint32_t to_wrap = RPWI_PSN_MASK - (qp->una & RPWI_PSN_MASK);
@@ -79,11 +82,9 @@ static bool may_probe(const struct rpwi_qp *qp)
 
 void rpwi_req_arm_probe(struct rpwi_qp *qp, uint64_t now_ns)
 {
-	uint64_t silence =
-		qp->probing
-			? RPWI_MAX(2 * qp->rtt_ns,
-				  PARTIAL_MIN_NS) /* part of an answer, it seems: the rest comes soon or is lost */
-			: RPWI_MAX(SILENCE_RTTS * qp->rtt_ns, SILENCE_MIN_NS);
+	/* part of an answer, it seems: the rest comes soon or is lost */
+	uint64_t silence = qp->probing ? RPWI_MAX(2 * qp->rtt_ns, PARTIAL_MIN_NS)
+				       : RPWI_MAX(SILENCE_RTTS * qp->rtt_ns, SILENCE_MIN_NS);
 
 	qp->probe_deadline_ns = may_probe(qp) ? now_ns + (silence << qp->probes) : RPWI_NEVER;
 }
@@ -107,8 +108,8 @@ static uint32_t window_room(const struct rpwi_qp *qp)
 	return inflight < RPWI_UNWINDOWED_PKTS ? RPWI_UNWINDOWED_PKTS - inflight : 0;
 }
 
-/* Response packets that the next READ request may ask for: what is asked for again keeps its old end, so that no request spans two of the
- * responder's resources. */
+/* Response packets that the next READ request may ask for: what is asked for again keeps its old
+ * end, so that no request spans two of the responder's resources. */
 static uint32_t read_pkts_wanted(const struct rpwi_qp *qp, const struct rpwi_swqe *w)
 {
 	if (qp->rd_next != qp->rd_tail)
@@ -120,7 +121,8 @@ static uint32_t read_pkts_wanted(const struct rpwi_qp *qp, const struct rpwi_swq
 	return RPWI_MIN(rest, qp->read_chunk_pkts);
 }
 
-/* Room for a READ: all of it, or at least half the window, lest it crumbles into requests of one packet. */
+/* Room for a READ: all of it, or at least half the window, lest it crumbles into requests of one
+ * packet. */
 static uint32_t read_pkts_least(const struct rpwi_qp *qp, uint32_t wanted)
 {
 	uint32_t half = qp->cc ? qp->cc->cwnd / 2 : RPWI_UNWINDOWED_PKTS;
@@ -128,8 +130,10 @@ static uint32_t read_pkts_least(const struct rpwi_qp *qp, uint32_t wanted)
 	return RPWI_MIN(wanted, RPWI_MAX(half, 1));
 }
 
-/* Room for data: a GSO batch or two, at most a quarter of the window. Sent as it opens, packet by packet, a stream would crumble into batches as small as the ACKs' steps
- * (RFC 1122, 4.2.3.4, on the silly window), and each batch costs a system call on both sides. With nothing in flight there is always room. */
+/* Room for data: a GSO batch or two, at most a quarter of the window. Sent as it opens, packet by
+ * packet, a stream would crumble into batches as small as the ACKs' steps (RFC 1122, 4.2.3.4, on
+ * the silly window), and each batch costs a system call on both sides. With nothing in flight there
+ * is always room. */
 static uint32_t data_pkts_least(const struct rpwi_qp *qp)
 {
 	return qp->cc ? RPWI_MAX(RPWI_MIN(RPWI_MIN(qp->cc->cwnd / 4, RPWI_TXB_PKTS),
@@ -143,8 +147,8 @@ static bool may_begin(const struct rpwi_qp *qp, const struct rpwi_swqe *w)
 {
 	if (qp->state == IBV_QPS_SQD)
 		return false;
-	if ((w->flags & IBV_SEND_FENCE) &&
-		qp->rd_head != qp->rd_tail) /* IB 10.8.3.3: after all READs and atomics before it */
+	/* IB 10.8.3.3: after all READs and atomics before it */
+	if ((w->flags & IBV_SEND_FENCE) && qp->rd_head != qp->rd_tail)
 		return false;
 	/* A key is taken back only when nothing before can need it for a resend. */
 	return w->opcode != IBV_WR_LOCAL_INV || qp->sq_head == qp->sq_cur;
@@ -371,9 +375,8 @@ static void headers_init(const struct rpwi_qp *qp, const struct rpwi_swqe *w, st
 	if (qp->type == IBV_QPT_UD) {
 		h->dqpn = w->dqpn;
 		h->sqpn = qp->qpn;
-		h->qkey = w->dqkey >> 31
-				  ? qp->attr.qkey
-				  : w->dqkey; /* IB 10.2.5: the high bit asks for the QP's own */
+		/* IB 10.2.5: the high bit asks for the QP's own */
+		h->qkey = w->dqkey >> 31 ? qp->attr.qkey : w->dqkey;
 	}
 }
 
@@ -413,8 +416,8 @@ static void sent(
 		rpwi_cc_on_send(qp->cc, pkts);
 }
 
-/* As many packets of a SEND or WRITE as there is room for. An ACK is asked for with the last packet of a message, every so many packets, and when the window
- * is full. False when nothing went. */
+/* As many packets of a SEND or WRITE as there is room for. An ACK is asked for with the last packet
+ * of a message, every so many packets, and when the window is full. False when nothing went. */
 static bool tx_data(struct rpwi_qp *qp, struct rpwi_swqe *w, struct rpwi_txb *b, uint32_t pkts_max,
 	uint64_t now_ns)
 {
@@ -476,8 +479,9 @@ static bool tx_data(struct rpwi_qp *qp, struct rpwi_swqe *w, struct rpwi_txb *b,
 	return done && !lost;
 }
 
-/* One READ request, for one of the pieces that a READ is cut into (see rpwi_qp.read_chunk_pkts): READ responses are not acknowledged, so the requester alone
- * can keep them from overrunning its own socket. To the responder it is a READ like any. */
+/* One READ request, for one of the pieces that a READ is cut into (see rpwi_qp.read_chunk_pkts):
+ * READ responses are not acknowledged, so the requester alone can keep them from overrunning its
+ * own socket. To the responder it is a READ like any. */
 static void tx_read(struct rpwi_qp *qp, struct rpwi_swqe *w, struct rpwi_txb *b, uint64_t now_ns)
 {
 	uint32_t n = read_pkts_wanted(qp, w), k = qp->nxt - w->psn_first;
@@ -527,7 +531,8 @@ static void tx_atomic(struct rpwi_qp *qp, struct rpwi_swqe *w, struct rpwi_txb *
 	qp->sq_cur++;
 }
 
-/* After time-outs in a row the first packet goes twice: the retries left are few, and on a bad path one copy more makes the difference. */
+/* After time-outs in a row the first packet goes twice: the retries left are few, and on a bad path
+ * one copy more makes the difference. */
 static void repeat_first(struct rpwi_qp *qp, struct rpwi_txb *b, unsigned first)
 {
 	if (b->npkt == first || !rpwi_txb_room(b))
@@ -538,8 +543,9 @@ static void repeat_first(struct rpwi_qp *qp, struct rpwi_txb *b, unsigned first)
 	qp->stats.retransmits++;
 }
 
-/* A duplicate of the last packet that was acknowledged, as far as a responder looks at one (IB 9.7.5.1.3): it executes nothing, and acknowledges the newest that it has executed.
- * The bytes do not matter, so there are none. */
+/* A duplicate of the last packet that was acknowledged, as far as a responder looks at one (IB
+ * 9.7.5.1.3): it executes nothing, and acknowledges the newest that it has executed. The bytes do
+ * not matter, so there are none. */
 static void tx_probe(struct rpwi_qp *qp, struct rpwi_txb *b)
 {
 	struct rpwi_pkt h = {.opcode = RPWI_SVC_RC | RPWI_OP_SEND_ONLY,

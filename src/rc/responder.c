@@ -1,9 +1,11 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* responder.c - takes the requests of an RC peer, executes them, and owes answers (IB 9.7.4, 9.7.5, 9.9.3). Also the receiving of messages into
- * receive WQEs, which UC shares.
+/* responder.c - takes the requests of an RC peer, executes them, and owes answers (IB 9.7.4, 9.7.5,
+ * 9.9.3). Also the receiving of messages into receive WQEs, which UC shares.
  *
- * Answers are owed, not sent: READ and atomic responses stand in the ring of resources, ACK and NAK are a flag each. rpwi_qp_tx sends what is owed by then, so
- * one ACK covers a whole batch. A NAK that is fatal leaves the QP in ERR with that answer, and the responses before it, still to be sent.
+ * Answers are owed, not sent: READ and atomic responses stand in the ring of resources, ACK and NAK
+ * are a flag each. rpwi_qp_tx sends what is owed by then, so one ACK covers a whole batch. A NAK
+ * that is fatal leaves the QP in ERR with that answer, and the responses before it, still to be
+ * sent.
  */
 #include "rc/internal.h"
 
@@ -51,7 +53,8 @@ int rpwi_rcv_scatter(struct rpwi_qp *qp, const void *data, uint32_t len)
 		uint32_t n = RPWI_MIN(len, s->length - r->sge_off);
 
 		if (n) {
-			/* mem_write checks the bounds of this piece; that the whole SGE is writable is its key's affair */
+			/* mem_write checks the bounds of this piece; that the whole SGE is writable
+			 * is its key's affair */
 			int rc = qp->ops->mem_write(
 				qp, s->lkey, s->addr + r->sge_off, from, n, false);
 			if (rc)
@@ -150,7 +153,8 @@ static void owe_ack(struct rpwi_qp *qp, uint64_t now_ns)
 	qp->ack_owed = true;
 }
 
-/* The request is refused for good: NAK, ERR. `recv_status`: how the receive WQE being filled completes; where there is none, an event tells (IB table 58). */
+/* The request is refused for good: NAK, ERR. `recv_status`: how the receive WQE being filled
+ * completes; where there is none, an event tells (IB table 58). */
 static void refuse(
 	struct rpwi_qp *qp, enum rpwi_nak code, uint32_t psn, enum ibv_wc_status recv_status)
 {
@@ -242,8 +246,8 @@ static void rx_write(struct rpwi_qp *qp, const struct rpwi_pkt *p, uint64_t now_
 
 	if (rpwi_op_has(op, RPWI_F_FIRST) && begin_write(qp, p))
 		return;
-	if (last ? p->payload_len != qp->write_left
-		 : p->payload_len >= qp->write_left) { /* not what the RETH said (IB 9.7.4.1.6) */
+	if (last ? p->payload_len != qp->write_left : p->payload_len >= qp->write_left) {
+		/* not what the RETH said (IB 9.7.4.1.6) */
 		refuse(qp, RPWI_NAK_INV_REQ, qp->epsn, IBV_WC_SUCCESS);
 		return;
 	}
@@ -307,7 +311,8 @@ void rpwi_resp_reset(struct rpwi_qp *qp, uint32_t psn)
 	qp->rcv.have = false;
 }
 
-/* A resource for a new request: the oldest one's. NULL when that one has still to be answered: more requests than the peer was told it may have outstanding. */
+/* A resource for a new request: the oldest one's. NULL when that one has still to be answered: more
+ * requests than the peer was told it may have outstanding. */
 static struct rpwi_res *res_new(struct rpwi_qp *qp)
 {
 	if (!qp->res || !qp->attr.max_dest_rd_atomic)
@@ -315,7 +320,8 @@ static struct rpwi_res *res_new(struct rpwi_qp *qp)
 	while (qp->res_tail - qp->res_cur > qp->res_mask) {
 		const struct rpwi_res *oldest = &qp->res[qp->res_cur & qp->res_mask];
 
-		/* A replay that is cut short here was asked for by a copy of a request that the network delayed: the peer has moved on. */
+		/* A replay that is cut short here was asked for by a copy of a request that the
+		 * network delayed: the peer has moved on. */
 		if (oldest->next != oldest->stop && !oldest->replay)
 			return NULL;
 		qp->res_cur++;
@@ -361,8 +367,8 @@ static void rx_atomic(struct rpwi_qp *qp, const struct rpwi_pkt *p)
 {
 	uint64_t orig = 0;
 
-	if (!(qp->attr.qp_access_flags & IBV_ACCESS_REMOTE_ATOMIC) ||
-		(p->va & 7)) { /* IB 9.7.4.1.4: misaligned is invalid, not a matter of access */
+	if (!(qp->attr.qp_access_flags & IBV_ACCESS_REMOTE_ATOMIC) || (p->va & 7)) {
+		/* IB 9.7.4.1.4: misaligned is invalid, not a matter of access */
 		refuse(qp, RPWI_NAK_INV_REQ, qp->epsn, IBV_WC_SUCCESS);
 		return;
 	}
@@ -434,8 +440,8 @@ static void rx_duplicate(
 
 	qp->stats.rx_duplicate++;
 	if (!rpwi_op_has(op, RPWI_F_READ | RPWI_F_ATOMIC)) {
-		owe_ack(qp,
-			now_ns); /* of the newest that was executed: it tells the peer how far it got */
+		/* of the newest that was executed: it tells the peer how far it got */
+		owe_ack(qp, now_ns);
 		return;
 	}
 	struct rpwi_res *r = res_find(qp, psn, &index);
@@ -464,8 +470,9 @@ static void rx_expected(struct rpwi_qp *qp, const struct rpwi_pkt *p, uint64_t n
 	unsigned op = rpwi_pkt_op(p);
 
 	qp->nak_sent = false;
-	if (RPWI_UNLIKELY(
-		    qp->nak_owed)) /* what came after the gap was thrown away, so the peer must still hear of it: at the PSN expected by then */
+	/* what came after the gap was thrown away, so the peer must still hear of it: at the PSN
+	 * expected by then */
+	if (RPWI_UNLIKELY(qp->nak_owed))
 		qp->nak_syndrome = rpwi_aeth(RPWI_AETH_NAK, RPWI_NAK_PSN_SEQ);
 	if (RPWI_UNLIKELY(!rpwi_rcv_follows(qp, p))) {
 		qp->stats.rx_bad_opcode++;
@@ -530,7 +537,8 @@ static unsigned read_response_op(const struct rpwi_res *r, uint32_t psn)
 		      : RPWI_OP_READ_RESP_MIDDLE;
 }
 
-/* Copy the next `*pkts` packets' worth of a READ into the batch's scratch memory: what is sent must not change under its ICRC. NULL when not one packet can be read. */
+/* Copy the next `*pkts` packets' worth of a READ into the batch's scratch memory: what is sent must
+ * not change under its ICRC. NULL when not one packet can be read. */
 static const uint8_t *snapshot(
 	struct rpwi_qp *qp, struct rpwi_txb *b, const struct rpwi_res *r, uint32_t *pkts)
 {
@@ -548,7 +556,8 @@ static const uint8_t *snapshot(
 	}
 }
 
-/* As many packets of a READ's response as fit. False when there was no room, or the memory is gone. */
+/* As many packets of a READ's response as fit. False when there was no room, or the memory is
+ * gone. */
 static bool tx_read_response(struct rpwi_qp *qp, struct rpwi_txb *b, struct rpwi_res *r)
 {
 	uint32_t room = (uint32_t)((RPWI_TXB_SCRATCH -
@@ -638,9 +647,9 @@ void rpwi_resp_tx(struct rpwi_qp *qp, struct rpwi_txb *b, uint64_t now_ns)
 
 bool rpwi_resp_ack_due(const struct rpwi_qp *qp, bool hold_ack, uint64_t now_ns)
 {
+	/* never before the responses to what precedes it */
 	if (qp->nak_owed)
-		return !rpwi_resp_has_answers(
-			qp); /* never before the responses to what precedes it */
+		return !rpwi_resp_has_answers(qp);
 	if (!qp->ack_owed || rpwi_resp_has_answers(qp))
 		return false;
 	return !hold_ack || qp->ack_pkts >= RPWI_ACK_PKTS_MAX ||

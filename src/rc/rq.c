@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* rq.c - receive queues, a QP's own or shared: a bounded ring of receive WQEs and their SGEs. Knows no QP. */
+/* rq.c - receive queues, a QP's own or shared: a bounded ring of receive WQEs and their SGEs. Knows
+ * no QP. */
 #include "rc/rc.h"
 
 #include <errno.h>

@@ -181,9 +181,10 @@ int tls_handshake(struct tls *t)
 	do
 		rc = gnutls_handshake(t->session);
 	while (rc < 0 && !try_again(rc) && !gnutls_error_is_fatal(rc));
+	/* PRIORITIES leave nothing else; were it otherwise, it must not pass */
 	if (!rc && (gnutls_protocol_get_version(t->session) != GNUTLS_TLS1_3 ||
 			   gnutls_auth_get_type(t->session) != GNUTLS_CRD_PSK))
-		rc = GNUTLS_E_INSUFFICIENT_CREDENTIALS; /* PRIORITIES leave nothing else; were it otherwise, it must not pass */
+		rc = GNUTLS_E_INSUFFICIENT_CREDENTIALS;
 	if (try_again(rc))
 		return -EAGAIN;
 	t->done = !rc;
@@ -195,8 +196,8 @@ ssize_t tls_recv(struct tls *t, void *to, size_t room)
 	ssize_t n;
 	do
 		n = gnutls_record_recv(t->session, to, room);
-	while (n < 0 && !try_again((int)n) &&
-		!gnutls_error_is_fatal((int)n)); /* each has taken a record */
+	/* each has taken a record */
+	while (n < 0 && !try_again((int)n) && !gnutls_error_is_fatal((int)n));
 	if (n >= 0)
 		return n;
 	return try_again((int)n) ? -EAGAIN : ended(t, (int)n);

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* all.c - the transports there are, in order of preference; the last only where it is asked for by name. */
+/* all.c - the transports there are, in order of preference; the last only where it is asked for by
+ * name. */
 #include "tran/tran.h"
 
 #include <stddef.h>

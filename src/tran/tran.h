@@ -1,10 +1,14 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* tran.h - what a transport is: a reliable, ordered channel of frames between two endpoints, and access to the peer's registered memory. One table of operations, one conformance
- * suite for all (tests/tran). msg/ sees nothing else of a transport; a transport sees nothing of msg/ but struct tran_up.
+/* tran.h - what a transport is: a reliable, ordered channel of frames between two endpoints, and
+ * access to the peer's registered memory. One table of operations, one conformance suite for all
+ * (tests/tran). msg/ sees nothing else of a transport; a transport sees nothing of msg/ but struct
+ * tran_up.
  *
- * Threads: a transport belongs to one context, and is used by one thread at a time. Up-calls come from inside `progress` (and, where said, from inside other calls); from inside an
- * up-call everything may be called but `progress`, `close` and `ep_close` of the endpoint that it is about.
- * Nothing here waits for the peer or for a device, but mem->del: what still moves bytes of that memory is told to let go, and memory is given back only when it has (at most two seconds).
+ * Threads: a transport belongs to one context, and is used by one thread at a time. Up-calls come
+ * from inside `progress` (and, where said, from inside other calls); from inside an up-call
+ * everything may be called but `progress`, `close` and `ep_close` of the endpoint that it is about.
+ * Nothing here waits for the peer or for a device, but mem->del: what still moves bytes of that
+ * memory is told to let go, and memory is given back only when it has (at most two seconds).
  */
 #ifndef ROPEWAY_TRAN_H
 #define ROPEWAY_TRAN_H
@@ -12,78 +16,101 @@
 #include <sys/uio.h>
 
 #include "base/base.h"
+#include "base/error.h"
+#include "ropeway.h"
 
 struct tran;
 struct tran_ep;
+struct emulated;
+struct emulated_ep;
 
 enum {
 	TRAN_HANDLE_MAX = 4096, /* what ep_make may give */
 	TRAN_SECRET_LEN = 32,   /* what the two ends of an endpoint with a key have in common */
 	TRAN_DESC_MAX = 64,     /* how a piece of memory is described to peers */
 	TRAN_HEAD_MAX = 320,    /* a frame's head: msg's header, and an active message's */
+	/* a head whose first byte is at least this is the emulation's (tran/emulate.h); nobody else
+	 * sends such */
+	TRAN_OWN_HEADS = 0x80,
 };
 
 /* What the two sides know of each other before a path is chosen: from boot's hello. */
 struct tran_facts {
-	uint8_t host_id
-		[16]; /* equal on both sides: the same host (boot ID and network and PID namespaces) */
+	/* equal on both sides: the same host (boot ID and network and PID namespaces) */
+	uint8_t host_id[16];
 	uint32_t pid, uid;
 	char hostname[64];
 	char address[64];    /* the peer's as boot sees it, numeric, without port; "" for our own */
 	char transports[64]; /* "shm,verbs,tcp": what that side can */
 	char rdma_devices[256]; /* our own only, the peer is not told: what verbs may use; "" all */
-	char plugin
-		[256]; /* our own only, too: what follows "ncclnet:" in the list of transports that was asked for */
-	bool polled; /* our own only: what is written into memory here is seen while it is filled; all of it by rpwi_copy_up (base/copy.h), nothing by the kernel */
+	/* our own only, too: what follows "ncclnet:" in the list of transports that was asked
+	 * for */
+	char plugin[256];
+	/* our own only: what is written into memory here is seen while it is filled; all of it by
+	 * rpwi_copy_up (base/copy.h), nothing by the kernel */
+	bool polled;
 };
 
 /* What the control connection of an endpoint says about the path that it is to have. */
 struct tran_control {
 	const struct tran_facts *peer;
 	bool active; /* this side connected */
-	const char *
-		local; /* own address, numeric, where the peer came to it and others of this host are not to be listened at; NULL or "": all may be */
-	const uint8_t *
-		secret; /* TRAN_SECRET_LEN bytes that both ends of the control connection have, and nobody else: nothing may go in the clear. NULL: there is no key */
+	/* own address, numeric, where the peer came to it and others of this host are not to be
+	 * listened at; NULL or "": all may be */
+	const char *local;
+	/* TRAN_SECRET_LEN bytes that both ends of the control connection have, and nobody else:
+	 * nothing may go in the clear. NULL: there is no key */
+	const uint8_t *secret;
 };
 
 /* Up-calls. `user` is what ep_make was given. All are set. */
 struct tran_up {
-	/* The endpoint can carry frames, or (status < 0: enum rpw_status) cannot be brought up: then it is of no more use but to be closed. */
-	void (*ready)(void *user, int status, const char *why);
-	/* A frame came, whole; both pieces are valid during the call. False: it had to be kept, since nobody waits for it yet. A transport whose peer can wait leaves the rest for the next round, so that
-	 * receives can be posted first. */
+	/* The endpoint can carry frames (NULL), or cannot be brought up: then it is of no more use
+	 * but to be closed. */
+	void (*ready)(void *user, const struct rpwi_error *e);
+	/* A frame came, whole; both pieces are valid during the call. False: it had to be kept,
+	 * since nobody waits for it yet. A transport whose peer can wait leaves the rest for the
+	 * next round, so that receives can be posted first. */
 	bool (*frame)(
 		void *user, const void *head, size_t head_len, const void *body, size_t body_len);
-	/* After -EAGAIN from send: there is room again. */
+	/* After RPWI_LATER from send: there is room again. */
 	void (*room)(void *user);
-	/* A get, put, atomic or flush is done; status as enum rpw_status. */
-	void (*done)(void *user, void *cookie, int status);
-	/* The path broke: no further up-calls for it; pending operations are not reported one by one. RPW_ERR_PEER_GONE when the peer's process is known to have ended. */
-	void (*failed)(void *user, int status, const char *why);
+	/* A get, put, atomic or flush is done (NULL), or has failed. */
+	void (*done)(void *user, void *cookie, const struct rpwi_error *e);
+	/* The path broke: no further up-calls for it; pending operations are not reported one by
+	 * one. RPW_ERR_PEER_GONE when the peer's process is known to have ended. */
+	void (*failed)(void *user, const struct rpwi_error *e);
 };
 
 enum tran_caps {
 	TRAN_SAME_HOST = 1, /* works between processes of one host only */
-	TRAN_CAN_BREAK =
-		2, /* the path can be lost while both processes live: msg keeps what is not acknowledged */
+	/* the path can be lost while both processes live: msg keeps what is not acknowledged */
+	TRAN_CAN_BREAK = 2,
 	TRAN_MAPS = 4, /* has mem->alloc */
-	TRAN_BY_NAME =
-		8, /* only where it is asked for, and the list says "name:" and what of it (tran_facts.plugin) */
-	TRAN_SEALS =
-		32, /* with a secret nobody between the two can read or change what goes over it */
-	TRAN_GUARDED =
-		64, /* it does not leave the host, where the kernel lets only this user at it */
-	TRAN_INHERITED =
-		128, /* close may be called in a forked child, with endpoints and memory still there: what the child has of it goes, peers and parent see nothing */
-	TRAN_GPU =
-		16, /* has mem->add_gpu: there may be devices that reach the memory of a GPU by themselves */
+	/* only where it is asked for, and the list says "name:" and what of it
+	 * (tran_facts.plugin) */
+	TRAN_BY_NAME = 8,
+	/* with a secret nobody between the two can read or change what goes over it */
+	TRAN_SEALS = 32,
+	/* it does not leave the host, where the kernel lets only this user at it */
+	TRAN_GUARDED = 64,
+	/* close may be called in a forked child, with endpoints and memory still there: what the
+	 * child has of it goes, peers and parent see nothing */
+	TRAN_INHERITED = 128,
+	/* has mem->add_gpu: there may be devices that reach the memory of a GPU by themselves */
+	TRAN_GPU = 16,
 };
 
 struct tran_limits {
 	size_t frame_max; /* body bytes that one send takes */
-	size_t eager_max; /* above it, the receiver fetching (get) is faster: measured, see RATIONALE */
-	size_t put_min; /* from here on, the sender putting where the receiver says is faster still; 0: nowhere */
+	/* above it, the receiver fetching (get) is faster: measured, see RATIONALE */
+	size_t eager_max;
+	/* from here on, the sender putting where the receiver says is faster still; 0: nowhere */
+	size_t put_min;
+	size_t bulk_min,
+		/* with `bulk`: from here on it is better than frames; and of one message that this
+		 * side asks for, at most TRAN_BULK_LEN_MAX */
+		bulk_max;
 };
 
 enum tran_access { TRAN_READ = 1, TRAN_WRITE = 2, TRAN_ATOMIC = 4 };
@@ -102,24 +129,41 @@ struct tran_desc {
 };
 
 enum tran_atomic { TRAN_FETCH_ADD, TRAN_COMPARE_SWAP };
+/* On an aligned word of this process; what was there before. */
+static inline uint64_t tran_atomic_here(
+	uint64_t *word, enum tran_atomic op, uint64_t operand, uint64_t compare)
+{
+	if (op == TRAN_FETCH_ADD)
+		return __atomic_fetch_add(word, operand, __ATOMIC_SEQ_CST);
+	__atomic_compare_exchange_n(
+		word, &compare, operand, false, __ATOMIC_SEQ_CST, __ATOMIC_SEQ_CST);
+	return compare;
+}
 
-/* Registered memory of this process. Those that give an int: 0 or -errno. */
+/* Registered memory of this process. Those that give an int: 0 or an error (base/error.h). */
 struct tran_mem_ops {
 	/* The program's memory. */
 	int (*add)(struct tran *t, void *addr, size_t len, unsigned access, struct tran_mem **out);
-	/* With TRAN_MAPS, else NULL: memory that peers of this host may map; the transport's, until `del`. */
+	/* With TRAN_MAPS, else NULL: memory that peers of this host may map; the transport's, until
+	 * `del`. */
 	int (*alloc)(struct tran *t, size_t len, unsigned access, struct tran_mem **out);
-	/* With TRAN_GPU, else NULL: as add. Every device that an endpoint may get reaches it, or it is refused (rpwi_fail says what is missing). What lies in memory that was added before, and is
-	 * `kept`, with the rights that are wanted costs nothing. No byte of it is touched by the processor, provided that `mem` says so where it is the local side of a transfer. */
+	/* With TRAN_GPU, else NULL: as add. Every device that an endpoint may get reaches it, or it
+	 * is refused (the error says what is missing). What lies in memory that was added before,
+	 * and is `kept`, with the rights that are wanted costs nothing. No byte of it is touched by
+	 * the processor, provided that `mem` says so where it is the local side of a transfer. */
 	int (*add_gpu)(struct tran *t, const struct tran_gpu_memory *what, unsigned access,
 		struct tran_mem **out);
 	void (*del)(struct tran *t, struct tran_mem *m);
 };
 
-/* Access to the peer's registered memory. 0 or -errno; -EAGAIN and -ENOBUFS: later. `cookie` comes back in up->done, also from inside. */
+/* Access to the peer's registered memory. 0, RPWI_LATER, or an error (base/error.h):
+ * RPW_ERR_PEER_GONE where the path has failed, of which up->failed tells. `cookie` comes back in
+ * up->done, also from inside. */
 struct tran_rma_ops {
-	/* [offset, offset+len) of the peer's memory to or from ours; checked by the peer's side (or the kernel) against what was registered: RPW_ERR_ACCESS. mem: registered memory that has the local
-	 * side in it and outlives the transfer, or NULL. Unordered among each other and towards frames, until flush. */
+	/* [offset, offset+len) of the peer's memory to or from ours; checked by the peer's side (or
+	 * the kernel) against what was registered: RPW_ERR_ACCESS. mem: registered memory that has
+	 * the local side in it and outlives the transfer, or NULL. Unordered among each other and
+	 * towards frames, until flush. */
 	int (*transfer)(struct tran_ep *ep, bool is_put, const struct tran_desc *remote,
 		uint64_t offset, void *local, size_t len, const struct tran_mem *mem, void *cookie);
 	int (*atomic)(struct tran_ep *ep, enum tran_atomic op, const struct tran_desc *remote,
@@ -129,35 +173,79 @@ struct tran_rma_ops {
 	int (*flush)(struct tran_ep *ep, void *cookie);
 };
 
-/* The transport and its endpoints. Those that give an int: 0 or -errno. */
+/* Registered memory, for a transport that wants to know what it moves beforehand: what it keeps for
+ * it. */
+struct tran_home {
+	void *addr;
+	size_t len;
+	struct rpwi_list regs;
+};
+
+/* What a transport that cannot reach its peer's memory offers for `mem` and `rma` to be emulated
+ * (tran/emulate.h): bytes that go by themselves, past the frames, straight from and into their
+ * places. The frames say what they are. At most TRAN_BULK_MOST are under way on an endpoint each
+ * way. */
+struct tran_bulk;
+enum { TRAN_BULK_MOST = 48, TRAN_BULK_LEN_MAX = 1 << 20 };
+struct tran_bulk_ops {
+	/* One message, not begun: of buf, or into it. home: the registered memory that buf lies in,
+	 * which may be unmapped by now; or NULL: buf is of an operation under way. buf NULL: what
+	 * comes is thrown away. `cookie` comes back in emulate_moved. */
+	int (*make)(struct tran_ep *ep, bool sends, void *buf, size_t len, struct tran_home *home,
+		void *cookie, struct tran_bulk **out);
+	/* It moves, as soon as the peer's of the same id does, whichever was first. */
+	void (*go)(struct tran_bulk *b, uint32_t id);
+	/* Its memory is not touched any more when this returns; it still ends, RPW_ERR_ACCESS on
+	 * both sides. May wait for a device, two seconds at most. */
+	void (*cut)(struct tran_bulk *b);
+	/* It never went, or the peer has said that its own never will: gone, without a word. */
+	void (*drop)(struct tran_bulk *b);
+	/* What is kept for it goes; nothing of it is under way. NULL: nothing is. */
+	void (*release)(struct tran *t, struct tran_home *home);
+};
+
+/* The transport and its endpoints. Those that give an int: 0 or an error (base/error.h). */
 struct tran_ops {
 	const char *name; /* "shm" */
 	unsigned caps;
-	/* Can it be used here at all, and between these two? 0; 1: yes, but by software that imitates a device, so the automatic choice takes it last; or -errno with `why` filled (a
-	 * sentence). Side-effect free. peer NULL: here at all. */
+	/* Can it be used here at all, and between these two? 0; 1: yes, but by software that
+	 * imitates a device, so the automatic choice takes it last; or enum rpw_status with `why`
+	 * filled (a sentence): no error, but an answer. Side-effect free. peer NULL: here at
+	 * all. */
 	int (*usable)(const struct tran_facts *own, const struct tran_facts *peer, char *why,
 		size_t why_len);
 	int (*open)(const struct tran_up *up, const struct tran_facts *own, struct tran **out);
 	void (*close)(struct tran *t); /* all its endpoints and memory have been given back */
 	/* Deliver what has come, send what waits. How many things happened. */
 	unsigned (*progress)(struct tran *t);
-	/* Before sleeping: 0 with *fd a descriptor (the same each time) that becomes readable when progress has something to do; 1: there is something already. *deadline_ns (CLOCK_MONOTONIC) may be lowered; a
-	 * transport that has no descriptor leaves *fd alone, and does all by that. */
+	/* Before sleeping: 0 with *fd a descriptor (the same each time) that becomes readable when
+	 * progress has something to do; 1: there is something already. *deadline_ns
+	 * (CLOCK_MONOTONIC) may be lowered; a transport that has no descriptor leaves *fd alone,
+	 * and does all by that. */
 	int (*arm)(struct tran *t, int *fd, uint64_t *deadline_ns);
-	/* An endpoint, and the handle that the peer's ep_start needs: at most TRAN_HANDLE_MAX bytes, versioned, checked by whoever gets it. */
+	/* An endpoint, and the handle that the peer's ep_start needs: at most TRAN_HANDLE_MAX
+	 * bytes, versioned, checked by whoever gets it. */
 	int (*ep_make)(struct tran *t, const struct tran_control *control, void *user,
 		struct tran_ep **out, uint8_t *handle, size_t *handle_len);
-	/* With the peer's handle (hostile until checked). up->ready follows, at the latest after timeout_ms; may come from inside. */
+	/* With the peer's handle (hostile until checked). up->ready follows, at the latest after
+	 * timeout_ms; may come from inside. */
 	int (*ep_start)(struct tran_ep *ep, const uint8_t *handle, size_t len, unsigned timeout_ms);
-	/* No up-calls any more. Operations under way end; memory of theirs is not touched after this returns. */
+	/* No up-calls any more. Operations under way end; memory of theirs is not touched after
+	 * this returns. */
 	void (*ep_close)(struct tran_ep *ep);
-	/* One frame: taken whole and copied (0), or not at all (-EAGAIN: up->room follows). head_len <= TRAN_HEAD_MAX, body <= limits.frame_max. In order with all frames before it. */
+	/* One frame: taken whole and copied (0), or not at all (RPWI_LATER: up->room follows).
+	 * head_len <= TRAN_HEAD_MAX, body <= limits.frame_max. In order with all frames before
+	 * it. */
 	int (*send)(struct tran_ep *ep, const void *head, size_t head_len, const struct iovec *iov,
 		int iovcnt, size_t body_len);
 	/* Has it taken frames that wait here to go together? `progress` sends them. NULL: never. */
 	bool (*unsent)(const struct tran *t);
 	const struct tran_mem_ops *mem;
 	const struct tran_rma_ops *rma;
+	/* Where these two are the emulation's: */
+	const struct tran_bulk_ops *bulk; /* NULL: all goes in frames */
+	/* the peer did what it must not: the endpoint fails, at the end of progress */
+	void (*breach)(struct tran_ep *ep, const struct rpwi_error *e);
 };
 
 /* Each transport embeds these at the beginning of its own structs. */
@@ -165,20 +253,35 @@ struct tran {
 	const struct tran_ops *ops;
 	const struct tran_up *up;
 	bool polled; /* of tran_facts */
+	struct emulated *emulated;
 };
 struct tran_ep {
 	struct tran *tran;
 	void *user;
 	struct tran_limits limits;
+	struct emulated_ep *emulated;
+	bool closed;    /* of a transport that is emulated for: nothing more is asked for */
 	char path[160]; /* for people: "4 streams to 10.0.0.2", "rpw_eth0, GID 1 ..., MTU 1024" */
 };
 struct tran_mem {
 	void *addr;
 	size_t len;
 	unsigned access;
-	bool kept; /* the program's: set by who added it. It outlives all that uses it, and may serve as the local side of any operation */
+	/* the program's: set by who added it. It outlives all that uses it, and may serve as the
+	 * local side of any operation */
+	bool kept;
 	struct tran_desc desc;
 };
+
+/* The sentences that all have. */
+static inline int tran_no_memory(const struct tran *t, const char *what)
+{
+	return rpwi_fail(RPW_ERR_NO_MEMORY, "%s: no memory for %s", t->ops->name, what);
+}
+static inline int tran_path_over(const struct tran_ep *ep)
+{
+	return rpwi_fail(RPW_ERR_PEER_GONE, "%s: the path has ended", ep->tran->ops->name);
+}
 
 extern const struct tran_ops tran_shm, tran_tcp, tran_verbs, tran_ncclnet;
 /* All of them, in order of preference; ends with NULL. */

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* addr.c - addresses of programs, and the routing table's word on which of ours is used towards a peer. */
+/* addr.c - addresses of programs, and the routing table's word on which of ours is used towards a
+ * peer. */
 #include "ucma/ucma_priv.h"
 
 #include <arpa/inet.h>
@@ -80,7 +81,8 @@ int addr_route(const struct rpwi_addr *src, const struct rpwi_addr *dst, struct 
 	struct endpoint e = {.addr = *dst, .port = RPWI_UDP_PORT}, from = {.addr = *src};
 	struct sockaddr_in6 sa;
 	socklen_t len = dst->family == 4 ? sizeof(struct sockaddr_in) : sizeof(struct sockaddr_in6);
-	/* A datagram socket's connect looks up the route and chooses the source address; nothing is sent. */
+	/* A datagram socket's connect looks up the route and chooses the source address; nothing is
+	 * sent. */
 	int fd = socket(dst->family == 4 ? AF_INET : AF_INET6, SOCK_DGRAM | SOCK_CLOEXEC, 0),
 	    rc = 0;
 	if (fd < 0)

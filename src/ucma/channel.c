@@ -34,15 +34,18 @@ const char *const cm_event_name[EV_COUNT] = {
 
 struct channel *_Atomic rpwi_ucma_channels[RPWI_UCMA_FDS];
 
-/* Whose a descriptor is. Its number says nothing: after close_range, dup2, a raw system call or a child's closes it may be any other file's. A socket's cookie is never given twice; where
- * the kernel has none (before 4.12), and for what is no socket, the inode and its device, the latter never 0, which keeps the two kinds apart. */
+/* Whose a descriptor is. Its number says nothing: after close_range, dup2, a raw system call or a
+ * child's closes it may be any other file's. A socket's cookie is never given twice; where the
+ * kernel has none (before 4.12), and for what is no socket, the inode and its device, the latter
+ * never 0, which keeps the two kinds apart. */
 static struct channel_fd identify(int fd)
 {
 	struct channel_fd f = {.fd = fd};
 	socklen_t len = sizeof(f.id[0]);
 	struct stat st;
 	if (getsockopt(fd, SOL_SOCKET, SO_COOKIE, &f.id[0], &len) &&
-		!fstatat(fd, "", &st, AT_EMPTY_PATH)) { /* fstat is hooked, and would ask us */
+		!fstatat(fd, "", &st, AT_EMPTY_PATH)) {
+		/* fstat is hooked, and would ask us */
 		f.id[0] = st.st_ino;
 		f.id[1] = st.st_dev;
 	}
@@ -68,8 +71,10 @@ struct channel *channel_of(int fd)
 		       : NULL;
 }
 
-/* Who uses a channel: a lock of its own, held for a few instructions only. Between the end of one command and this count of the next a thread has nothing that keeps its channel open, and
- * the HCA's lock may be busy for long: a program that closes the channel then (rping's main thread) would make its own other thread fail. */
+/* Who uses a channel: a lock of its own, held for a few instructions only. Between the end of one
+ * command and this count of the next a thread has nothing that keeps its channel open, and the
+ * HCA's lock may be busy for long: a program that closes the channel then (rping's main thread)
+ * would make its own other thread fail. */
 /* A handler that interrupts this thread there finds it taken, and needs none. */
 static bool users_lock(void)
 {
@@ -94,8 +99,9 @@ static struct channel *channel_hold(int fd)
 	return ch;
 }
 
-/* A thread may be inside GET_EVENT. In the kernel it holds the file then, and goes on waiting although the descriptor is gone (rping ends like that); so it does here,
- * on a descriptor of its own, since the number of the program's may be another file's by now. */
+/* A thread may be inside GET_EVENT. In the kernel it holds the file then, and goes on waiting
+ * although the descriptor is gone (rping ends like that); so it does here, on a descriptor of its
+ * own, since the number of the program's may be another file's by now. */
 static void channel_release(struct channel *ch)
 {
 	bool taken = users_lock();
@@ -108,8 +114,9 @@ static void channel_release(struct channel *ch)
 	free(ch);
 }
 
-/* The process that all this belongs to: a child of vfork runs in this memory, but it is not that process, and what it closes is its own copy. Nothing tells us of it (no atfork handler
- * runs), so the kernel is asked. */
+/* The process that all this belongs to: a child of vfork runs in this memory, but it is not that
+ * process, and what it closes is its own copy. Nothing tells us of it (no atfork handler runs), so
+ * the kernel is asked. */
 static pid_t own_pid;
 static void note_pid(void) { own_pid = getpid(); }
 static void watch_forks(void)
@@ -132,8 +139,9 @@ static bool take_out(struct channel *ch)
 		&rpwi_ucma_channels[ch->fd.fd], &(struct channel *){ch}, NULL);
 }
 
-/* Channels that ended where the HCA's lock could not be waited for: in a signal handler, or under that lock, where a descriptor of our own has a number that was a channel's. Whoever uses
- * a channel next ends them. */
+/* Channels that ended where the HCA's lock could not be waited for: in a signal handler, or under
+ * that lock, where a descriptor of our own has a number that was a channel's. Whoever uses a
+ * channel next ends them. */
 static struct channel *_Atomic ended;
 
 static void end_later(struct channel *ch)
@@ -183,7 +191,8 @@ static void channel_end(struct channel *ch)
 		channel_free_ids(ch);
 }
 
-/* The channel whose descriptor fd is, held; NULL when the number is another file's. One that was closed behind our back is found out here, and ends. */
+/* The channel whose descriptor fd is, held; NULL when the number is another file's. One that was
+ * closed behind our back is found out here, and ends. */
 static struct channel *channel_behind(int fd)
 {
 	struct channel *ch = channel_hold(fd);
@@ -191,8 +200,9 @@ static struct channel *channel_behind(int fd)
 		return ch;
 	if (!in_vfork_child())
 		channel_end(ch);
-	channel_release(
-		ch); /* NOLINT(clang-analyzer-unix.Malloc): channel_end gives back the hold of the table, this is ours */
+	/* NOLINT(clang-analyzer-unix.Malloc): channel_end gives back the hold of the table, this is
+	 * ours */
+	channel_release(ch);
 	return NULL;
 }
 
@@ -264,8 +274,8 @@ int rpwi_ucma_open(int flags)
 	rpwi_gsi_lock();
 	rpwi_gsi_attach(&user);
 	rpwi_gsi_unlock();
-	struct channel *stale = channel_hold(
-		fds[0]); /* its number was closed behind our back, and nobody has written to it since */
+	/* its number was closed behind our back, and nobody has written to it since */
+	struct channel *stale = channel_hold(fds[0]);
 	if (stale) {
 		channel_end(stale);
 		channel_release(stale);
@@ -274,7 +284,8 @@ int rpwi_ucma_open(int flags)
 	return fds[0];
 }
 
-/* Until the channel is closed: a program that opens one listener after the other does not take the whole device down in between. */
+/* Until the channel is closed: a program that opens one listener after the other does not take the
+ * whole device down in between. */
 int channel_engine(struct channel *ch) { return ch->cm ? 0 : rpwi_gsi_get(&ch->cm); }
 
 bool rpwi_ucma_write(int fd, const void *buf, size_t len, ssize_t *result)
@@ -309,14 +320,16 @@ void channel_signal(struct channel *ch)
 	if (want == ch->signalled)
 		return;
 	const struct channel_fd *end = want ? &ch->signal : &ch->wait;
-	if (!still(end,
-		    end->fd)) { /* close_range takes all that there is: not a byte into the file that has the number now */
+	if (!still(end, end->fd)) {
+		/* close_range takes all that there is: not a byte into the file that has the number
+		 * now */
 		rpwi_debug(
 			"event channel %d: its descriptors were closed: nobody is told of events",
 			ch->fd.fd);
 		return;
 	}
-	/* Nothing to take back (EAGAIN): a thread that waits has the byte, and is about to find the list empty. */
+	/* Nothing to take back (EAGAIN): a thread that waits has the byte, and is about to find the
+	 * list empty. */
 	if (want ? send(end->fd, &byte, 1, MSG_DONTWAIT | MSG_NOSIGNAL) < 0
 		 : recv(end->fd, &byte, 1, MSG_DONTWAIT) < 0 && errno != EAGAIN)
 		rpwi_error("event channel %d: cannot signal: %s", ch->fd.fd, strerror(errno));
@@ -352,9 +365,9 @@ static struct event *first_event_of(const struct channel *ch, const struct id *i
 {
 	for (struct rpwi_list *l = ch->events.next; l != &ch->events; l = l->next) {
 		struct event *e = RPWI_CONTAINER_OF(l, struct event, link);
-		if (e->id == id ||
-			e->child ==
-				id) /* NOLINT(clang-analyzer-unix.Malloc): the analyser takes no notice of rpwi_list_del */
+		/* NOLINT(clang-analyzer-unix.Malloc): the analyser takes no notice of
+		 * rpwi_list_del */
+		if (e->id == id || e->child == id)
 			return e;
 	}
 	return NULL;
@@ -425,8 +438,9 @@ int channel_get_event(struct channel *ch, struct rdma_ucm_event_resp *out)
 			break;
 		}
 		rpwi_gsi_unlock();
-		/* A receive begins anew after a signal handler that asked for it (SA_RESTART), as the kernel's wait in write does; poll never would. It takes the byte that
-		 * says that there are events: */
+		/* A receive begins anew after a signal handler that asked for it (SA_RESTART), as
+		 * the kernel's wait in write does; poll never would. It takes the byte that says
+		 * that there are events: */
 		ssize_t n = recv(ch->wait.fd, &byte, 1, 0);
 		int err = errno;
 		rpwi_gsi_lock();

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* command.c - the commands of the rdma_cm device: sizes checked, arguments read, results written, names for the log. */
+/* command.c - the commands of the rdma_cm device: sizes checked, arguments read, results written,
+ * names for the log. */
 #include "explain/trace.h"
 #include "ucma/ucma_priv.h"
 
@@ -140,7 +141,8 @@ static int connect_id(struct channel *ch, struct id *id, const void *buf, void *
 static int listen_id(struct channel *ch, struct id *id, const void *buf, void *out)
 {
 	const struct rdma_ucm_listen *cmd = buf;
-	/* The kernel's devices first: whoever connects is not kept waiting while our ports are opened. */
+	/* The kernel's devices first: whoever connects is not kept waiting while our ports are
+	 * opened. */
 	bool bound = id->state == ID_BOUND;
 	if (bound)
 		real_listen_beside(id, cmd->backlog);
@@ -204,8 +206,9 @@ static int leave(struct channel *ch, struct id *id, const void *buf, void *out) 
 
 enum { NO_ID = -1, NO_RESPONSE = -1 };
 
-/* Facts of each command: its size and where it names its id; of its response the size, the size that programs from before the latest addition have room for, and where the command says that it is to go
- (NO_RESPONSE: nowhere). */
+/* Facts of each command: its size and where it names its id; of its response the size, the size
+ * that programs from before the latest addition have room for, and where the command says that it
+ * is to go (NO_RESPONSE: nowhere). */
 static const struct {
 	const char *name;
 	int (*run)(struct channel *ch, struct id *id, const void *buf, void *out);
@@ -281,7 +284,8 @@ static int get_event(struct channel *ch, const uint8_t *body, size_t body_len, s
 {
 	struct rdma_ucm_get_event cmd;
 	struct rdma_ucm_event_resp resp;
-	/* Programs built before ECE was added have room for less: the kernel's oldest accepted size. */
+	/* Programs built before ECE was added have room for less: the kernel's oldest accepted
+	 * size. */
 	size_t least = offsetof(struct rdma_ucm_event_resp, reserved);
 	if (body_len < sizeof(cmd))
 		return -EINVAL;
@@ -294,7 +298,8 @@ static int get_event(struct channel *ch, const uint8_t *body, size_t body_len, s
 	return rc;
 }
 
-/* For an account: what the program called, as far as the command tells. Before it is run, since packets follow from it. */
+/* For an account: what the program called, as far as the command tells. Before it is run, since
+ * packets follow from it. */
 static void account_call(uint32_t number, const union any_command *in)
 {
 	bool probe = number == RDMA_USER_CM_CMD_BIND &&

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* id.c - an rdma_cm id: from address to route to connection, and what librdmacm asks of it on the way. */
+/* id.c - an rdma_cm id: from address to route to connection, and what librdmacm asks of it on the
+ * way. */
 #include "explain/trace.h"
 #include "ucma/ucma_priv.h"
 
@@ -67,7 +68,7 @@ void id_free(struct id *id)
 	if (id->has_conn)
 		rpwi_cm_destroy(&id->conn, rpwi_gsi_now());
 	real_end(id);
-	claim_drop(id);
+	listen_claim_drop(id);
 	if (id->port.family)
 		rpwi_gsi_port_put(&id->port);
 	rpwi_list_del(&id->link);
@@ -116,7 +117,7 @@ int id_bind(struct id *id, const struct endpoint *e)
 	if (rc)
 		return rc;
 	id->src = *e;
-	rc = claim_take(id, e->port);
+	rc = listen_claim_take(id, e->port);
 	if (rc) {
 		id->src = was;
 		return rc;
@@ -159,7 +160,7 @@ int id_resolve_addr(struct id *id, const struct endpoint *src, const struct endp
 	}
 	id->src.addr = local;
 	if (!id->src.port)
-		id->src.port = port_ephemeral();
+		id->src.port = listen_port_ephemeral();
 	id->dst = (struct endpoint){.addr = to, .port = dst->port};
 	id->state = ID_ADDR_RESOLVED;
 	event_new(id, EV_ADDR_RESOLVED, 0);
@@ -185,8 +186,9 @@ int id_resolve_route(struct id *id)
 
 /* ---- connecting ---- */
 
-/* Services that took a connection of ours a moment ago. Their programs may close a listener and open it anew between two connections of ours (perftest does), and be slower at it than
- * we are: see gsi_defer.c for the other side of this. */
+/* Services that took a connection of ours a moment ago. Their programs may close a listener and
+ * open it anew between two connections of ours (perftest does), and be slower at it than we are:
+ * see gsi_defer.c for the other side of this. */
 enum { RECENT_MAX = 16 };
 static const uint64_t recent_ns = 2 * RPWI_NS_PER_S, patience_ns = RPWI_NS_PER_S;
 static struct {
@@ -358,8 +360,8 @@ static void connection_over(struct id *id, int status)
 	if (id->state != ID_CONNECT)
 		return;
 	id->state = ID_DISCONNECT;
-	event_new(id, EV_DISCONNECTED,
-		status); /* a DREQ's 220 bytes, and a DREP's 224, are not told: as in the kernel */
+	/* a DREQ's 220 bytes, and a DREP's 224, are not told: as in the kernel */
+	event_new(id, EV_DISCONNECTED, status);
 }
 
 static void sidr_answered(struct id *id, const struct rpwi_cm_event *ev)
@@ -456,10 +458,9 @@ int id_set_option(struct id *id, unsigned level, unsigned name, const void *valu
 {
 	uint8_t byte;
 	int number;
+	/* paths that a subnet manager gave: RoCE has none */
 	if (level != RDMA_OPTION_ID)
-		return level == RDMA_OPTION_IB
-			       ? -EINVAL
-			       : -ENOSYS; /* paths that a subnet manager gave: RoCE has none */
+		return level == RDMA_OPTION_IB ? -EINVAL : -ENOSYS;
 	bool wants_byte = name == RDMA_OPTION_ID_TOS || name == RDMA_OPTION_ID_ACK_TIMEOUT;
 	if (name > RDMA_OPTION_ID_ACK_TIMEOUT)
 		return -ENOSYS;
@@ -573,7 +574,8 @@ static bool knows_peer(const struct id *id)
 	}
 }
 
-/* What the peer's reply grants counts, as the kernel has it; the program asked for it (IB 12.7.29, 12.7.30). */
+/* What the peer's reply grants counts, as the kernel has it; the program asked for it (IB 12.7.29,
+ * 12.7.30). */
 static uint8_t our_responder_resources(const struct id *id)
 {
 	return id->conn.passive ? id->responder_resources : id->conn.remote.initiator_depth;
@@ -591,8 +593,8 @@ static int init_attr_rtr(const struct id *id, struct ib_uverbs_qp_attr *a)
 	id_ah_attr(id, &a->ah_attr);
 	a->path_mtu = path_mtu(id);
 	a->dest_qp_num = id->conn.remote.qpn;
-	a->rq_psn =
-		id->seq_num; /* REQ and REP say from which PSN on the peer is to send (IB 12.7.31) */
+	/* REQ and REP say from which PSN on the peer is to send (IB 12.7.31) */
+	a->rq_psn = id->seq_num;
 	if (id->qp_type == IBV_QPT_RC) {
 		a->qp_attr_mask |= IBV_QP_MAX_DEST_RD_ATOMIC | IBV_QP_MIN_RNR_TIMER;
 		a->max_dest_rd_atomic = our_responder_resources(id);

@@ -7,13 +7,11 @@
 
 /* ---- ports ---- */
 
-enum {
-	PORT_FIRST = 32768,
-	PORT_LAST = 60999,
-	PORT_TRIES = 200
-}; /* Linux's default ip_local_port_range */
+/* Linux's default ip_local_port_range */
+enum { PORT_FIRST = 32768, PORT_LAST = 60999, PORT_TRIES = 200 };
 
-/* A service ID that this process has claimed for one address, or all, and the ids that share it: those that may_share lets. */
+/* A service ID that this process has claimed for one address, or all, and the ids that share it:
+ * those that may_share lets. */
 struct claim {
 	struct claim *next;
 	uint64_t service_id;
@@ -22,7 +20,7 @@ struct claim {
 };
 static struct claim *claims;
 
-uint16_t port_ephemeral(void)
+uint16_t listen_port_ephemeral(void)
 {
 	static uint16_t next;
 	if (!next)
@@ -86,20 +84,20 @@ static int claim_one(struct id *id, uint16_t port)
 	return 0;
 }
 
-int claim_take(struct id *id, uint16_t port)
+int listen_claim_take(struct id *id, uint16_t port)
 {
 	if (port)
 		return claim_one(id, port);
 	int rc = -EADDRNOTAVAIL;
 	for (int i = 0; i < PORT_TRIES && rc; i++) {
-		rc = claim_one(id, port_ephemeral());
+		rc = claim_one(id, listen_port_ephemeral());
 		if (rc && rc != -EADDRINUSE && rc != -EADDRNOTAVAIL)
 			return rc;
 	}
 	return rc;
 }
 
-void claim_drop(struct id *id)
+void listen_claim_drop(struct id *id)
 {
 	struct claim *c = id->claim;
 	id->claim = NULL;
@@ -145,7 +143,8 @@ static bool has_port(const struct id *id, const struct rpwi_addr *a)
 	return false;
 }
 
-/* Every local address that can be had, now; more when more come (cm_addresses_changed). One that cannot be opened does not keep the others from being listened on. */
+/* Every local address that can be had, now; more when more come (cm_addresses_changed). One that
+ * cannot be opened does not keep the others from being listened on. */
 static int listen_on_all(struct id *id)
 {
 	struct rpwi_addr all[LISTENER_PORTS_MAX];

@@ -1,9 +1,12 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* real.c - where the kernel has an rdma_cm of its own, because it drives RDMA devices: ids for their addresses are the kernel's.
+/* real.c - where the kernel has an rdma_cm of its own, because it drives RDMA devices: ids for
+ * their addresses are the kernel's.
  *
- * Behind a channel there is then one of the kernel's. A command for such an id is passed on with the kernel's number for it. Its events are fetched by one thread of this process,
- * and queued like our own, so that a program sees one channel. A listener on all addresses listens on both sides. RESOLVE_ADDR is tried on the kernel first, unless ROPEWAY_FIRST=software; when no device
- * of its is on the way (it says so at once, or by ADDR_ERROR), it is ours.
+ * Behind a channel there is then one of the kernel's. A command for such an id is passed on with
+ * the kernel's number for it. Its events are fetched by one thread of this process, and queued like
+ * our own, so that a program sees one channel. A listener on all addresses listens on both sides.
+ * RESOLVE_ADDR is tried on the kernel first, unless ROPEWAY_FIRST=software; when no device of its
+ * is on the way (it says so at once, or by ADDR_ERROR), it is ours.
  */
 #include "ucma/ucma_priv.h"
 

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* ucma_priv.h - what the files of ucma/ share. All of it is under the HCA's lock (rpwi_gsi_lock), but where a comment says otherwise. */
+/* ucma_priv.h - what the files of ucma/ share. All of it is under the HCA's lock (rpwi_gsi_lock),
+ * but where a comment says otherwise. */
 #ifndef ROPEWAY_UCMA_PRIV_H
 #define ROPEWAY_UCMA_PRIV_H
 
@@ -11,7 +12,8 @@
 #include "device/gsi.h"
 #include "ucma/ucma.h"
 
-/* enum rdma_cm_event_type of <rdma/rdma_cma.h>: that header and the kernel's cannot be read together. */
+/* enum rdma_cm_event_type of <rdma/rdma_cma.h>: that header and the kernel's cannot be read
+ * together. */
 enum cm_event {
 	EV_ADDR_RESOLVED,
 	EV_ADDR_ERROR,
@@ -32,7 +34,8 @@ enum cm_event {
 	EV_COUNT,
 };
 
-/* What an id has done so far (the kernel's enum rdma_cm_state). What became of its connection is conn.state. */
+/* What an id has done so far (the kernel's enum rdma_cm_state). What became of its connection is
+ * conn.state. */
 enum id_state {
 	ID_IDLE,
 	ID_BOUND,
@@ -46,8 +49,8 @@ enum id_state {
 
 enum {
 	UDP_QKEY = 0x01234567,
-	ACK_TIMEOUT_DEFAULT =
-		17, /* of a path with packet lifetime 16, which rdma_cm assumes on RoCE */
+	/* of a path with packet lifetime 16, which rdma_cm assumes on RoCE */
+	ACK_TIMEOUT_DEFAULT = 17,
 	BACKLOG_MAX = 1024,
 	SIDR_TIMEOUT_MS = 4096,
 	LISTENER_PORTS_MAX = 64,
@@ -59,7 +62,8 @@ struct endpoint {
 	uint16_t port;
 };
 
-/* A descriptor, and what it was when it was ours: a number that was closed behind our back may be another file's by now. */
+/* A descriptor, and what it was when it was ours: a number that was closed behind our back may be
+ * another file's by now. */
 struct channel_fd {
 	int fd;
 	uint64_t id[2];
@@ -67,8 +71,8 @@ struct channel_fd {
 
 struct channel {
 	struct channel_fd fd, signal; /* the program's end, ours */
-	struct channel_fd
-		wait; /* the program's end once more: for whoever waits while the program closes fd */
+	/* the program's end once more: for whoever waits while the program closes fd */
+	struct channel_fd wait;
 	pid_t pid;
 	struct rpwi_list ids, events;
 	bool signalled;
@@ -76,8 +80,8 @@ struct channel {
 	bool closed;
 	struct channel *next_ended;
 	int real_fd; /* the kernel's channel behind this one, or -1 */
-	struct rpwi_cm
-		*cm; /* NULL before an id of it needs the engine; then a reference on it is held */
+	/* NULL before an id of it needs the engine; then a reference on it is held */
+	struct rpwi_cm *cm;
 };
 
 struct id {
@@ -102,12 +106,13 @@ struct id {
 	uint8_t responder_resources, initiator_depth; /* of our QP: what it answers, what it asks */
 	uint32_t qkey, seq_num;
 
-	/* the kernel's id for it: none, beside ours (a listener on all addresses), or instead of ours */
+	/* the kernel's id for it: none, beside ours (a listener on all addresses), or instead of
+	 * ours */
 	enum { REAL_NONE, REAL_BESIDE, REAL_ONLY } real;
 	uint32_t real_handle;
 	uint64_t serial; /* what the kernel knows it by: handles come again */
-	struct endpoint want_src,
-		want_dst; /* of RESOLVE_ADDR, in case the kernel has no device for it */
+	/* of RESOLVE_ADDR, in case the kernel has no device for it */
+	struct endpoint want_src, want_dst;
 
 	/* options */
 	uint8_t tos, ack_timeout;
@@ -132,24 +137,25 @@ struct event {
 /* channel.c */
 struct channel *channel_of(int fd);     /* by its number; takes no lock */
 struct channel *channel_intact(int fd); /* NULL, too, when the number is another file's by now */
-/* Queue an event for id; NULL when there is no memory (counted, logged). The caller fills resp.param afterwards: the lock is held. */
+/* Queue an event for id; NULL when there is no memory (counted, logged). The caller fills
+ * resp.param afterwards: the lock is held. */
 struct event *event_new(struct id *id, enum cm_event type, int status);
 void events_of_id_drop(struct id *id); /* destroys the connections of requests that nobody took */
 void events_move(struct id *id, struct channel *from, struct channel *to);
 void channel_signal(struct channel *ch); /* after its list of events changed */
-int channel_get_event(struct channel *ch,
-	struct rdma_ucm_event_resp *out); /* takes the lock itself; 0 or -errno */
-int channel_engine(struct channel *ch);   /* make sure of ch->cm */
+/* takes the lock itself; 0 or -errno */
+int channel_get_event(struct channel *ch, struct rdma_ucm_event_resp *out);
+int channel_engine(struct channel *ch); /* make sure of ch->cm */
 extern const char *const cm_event_name[EV_COUNT];
 
 /* command.c */
 ssize_t command(struct channel *ch, const void *buf, size_t len); /* takes the lock itself */
 
 /* id.c */
-struct id *id_new(struct channel *ch, uint16_t ps, uint8_t qp_type,
-	uint64_t uid); /* NULL: no memory, or too many */
-struct id *id_find(struct channel *ch, uint32_t handle,
-	int *err);           /* NULL: -ENOENT, or -EINVAL: another channel's */
+/* NULL: no memory, or too many */
+struct id *id_new(struct channel *ch, uint16_t ps, uint8_t qp_type, uint64_t uid);
+/* NULL: -ENOENT, or -EINVAL: another channel's */
+struct id *id_find(struct channel *ch, uint32_t handle, int *err);
 void id_free(struct id *id); /* with all that it holds */
 int id_use_port(struct id *id, const struct rpwi_addr *local);
 int id_bind(struct id *id, const struct endpoint *e);
@@ -170,14 +176,14 @@ void cm_event(void *user, struct rpwi_cm_conn *conn, const struct rpwi_cm_event 
 /* listen.c */
 int id_listen(struct id *id, int backlog);
 void listen_end(struct id *id);
-int claim_take(struct id *id,
-	uint16_t port); /* 0, or -EADDRINUSE and others; port 0: any free one, into id->src */
-void claim_drop(struct id *id);
+/* 0, or -EADDRINUSE and others; port 0: any free one, into id->src */
+int listen_claim_take(struct id *id, uint16_t port);
+void listen_claim_drop(struct id *id);
 struct rpwi_cm_conn *cm_request(void *user, const struct rpwi_cm_path *path,
 	const struct rpwi_cm_msg *m, bool sidr, uint16_t *reason);
 void cm_incoming(void *user, struct rpwi_cm_conn *conn, const struct rpwi_cm_msg *m);
 void cm_addresses_changed(void *user);
-uint16_t port_ephemeral(void);
+uint16_t listen_port_ephemeral(void);
 
 /* real.c: -ENODEV from any of them means "not the kernel's business" */
 int real_bind(struct id *id, const struct endpoint *e);
@@ -191,12 +197,13 @@ void real_end(struct id *id);
 void real_close(struct channel *ch);
 
 /* addr.c */
-int endpoint_read(const void *sockaddr, size_t room,
-	struct endpoint *e); /* 0; -EAFNOSUPPORT; -EINVAL too short */
+/* 0; -EAFNOSUPPORT; -EINVAL too short */
+int endpoint_read(const void *sockaddr, size_t room, struct endpoint *e);
 void endpoint_write(const struct endpoint *e, struct sockaddr_in6 *out);
 bool addr_is_any(const struct rpwi_addr *a);
 bool addr_is_multicast(const struct rpwi_addr *a);
-/* The local address from which the kernel would send to dst. src: one that the program chose, or any. 0 or -errno (ENETUNREACH and so on). Takes no lock. */
+/* The local address from which the kernel would send to dst. src: one that the program chose, or
+ * any. 0 or -errno (ENETUNREACH and so on). Takes no lock. */
 int addr_route(const struct rpwi_addr *src, const struct rpwi_addr *dst, struct rpwi_addr *local);
 const char *endpoint_text(const struct endpoint *e, char text[64]);
 

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* icrc.c - see icrc.h. Owns the pseudo header that the ICRC covers and the algebra that recovers an IPv4 ID. */
+/* icrc.c - see icrc.h. Owns the pseudo header that the ICRC covers and the algebra that recovers an
+ * IPv4 ID. */
 #include "wire/icrc.h"
 
 #include <isa-l/crc.h>
@@ -15,8 +16,9 @@ enum {
 	PSEUDO_MAX = IPV6_LEN + UDP_LEN + RPWI_HDR_MAX,
 	BTH_RESV8A = 4,
 };
-/* Two well-kept libraries, one function: ISA-L does 30 to 50 GB/s on a processor with carry-less multiplication, but under an emulated one (QEMU's TCG) a
- * third of what zlib's tables do. rpwi_icrc_choose measures. */
+/* Two well-kept libraries, one function: ISA-L does 30 to 50 GB/s on a processor with carry-less
+ * multiplication, but under an emulated one (QEMU's TCG) a third of what zlib's tables do.
+ * rpwi_icrc_choose measures. */
 static uint32_t crc32_isal(uint32_t crc, const uint8_t *data, size_t len)
 {
 	return crc32_gzip_refl(crc, data, len);
@@ -45,8 +47,9 @@ const char *rpwi_icrc_choose(uint64_t (*now_ns)(void))
 	return zlib ? "zlib" : "ISA-L";
 }
 
-/* zlib's CRC-32 of 8 bytes 0xff, which stand for the LRH of InfiniBand (A17.3.3): its raw state is 0xdebb20e3, its value the complement.
- * both libraries take and give values, so a run continues with what the last one returned. */
+/* zlib's CRC-32 of 8 bytes 0xff, which stand for the LRH of InfiniBand (A17.3.3): its raw state is
+ * 0xdebb20e3, its value the complement. both libraries take and give values, so a run continues
+ * with what the last one returned. */
 static const uint32_t CRC_OF_LRH = ~0xdebb20e3u;
 
 static size_t put_ipv4(uint8_t *b, const struct rpwi_flow *flow, uint16_t ip_id, size_t udp_len)
@@ -109,7 +112,8 @@ uint32_t rpwi_icrc(const struct rpwi_flow *flow, uint16_t ip_id, const uint8_t *
 	return pad ? crc32_of(crc, zero, pad) : crc;
 }
 
-/* Polynomials modulo P = 0x104c11db7 over GF(2), bit-reversed as the CRC has them: bit 31 is x^0, bit 0 is x^31. */
+/* Polynomials modulo P = 0x104c11db7 over GF(2), bit-reversed as the CRC has them: bit 31 is x^0,
+ * bit 0 is x^31. */
 static const uint32_t POLY_REFLECTED = 0xedb88320;
 static const uint32_t POLY_ONE = 0x80000000u;
 
@@ -123,7 +127,8 @@ static uint32_t poly_mul(uint32_t a, uint32_t b)
 	return r;
 }
 
-/* x^(-8n): what takes n zero bytes off the end of a CRC. The constant term of P is 1, so x has an inverse. */
+/* x^(-8n): what takes n zero bytes off the end of a CRC. The constant term of P is 1, so x has an
+ * inverse. */
 static uint32_t poly_unshift_bytes(size_t n)
 {
 	/* x^-1 = (P - 1) / x; reflected: a step of the CRC backwards from POLY_ONE. */
@@ -152,8 +157,9 @@ static uint32_t unshift_cached(size_t n)
 	return cache[slot].mul;
 }
 
-/* Is `diff`, of the CRC received and the CRC computed, one that another ID makes? The CRC of two bytes d0 d1 and n zero bytes after them,
- * from state 0, is the state d0 | d1 << 8 shifted by n + 2 bytes; so shift back, and what is left must be those two bytes. */
+/* Is `diff`, of the CRC received and the CRC computed, one that another ID makes? The CRC of two
+ * bytes d0 d1 and n zero bytes after them, from state 0, is the state d0 | d1 << 8 shifted by n + 2
+ * bytes; so shift back, and what is left must be those two bytes. */
 static bool id_from_diff(uint32_t diff, size_t bytes_after_id, uint16_t *id_diff)
 {
 	uint32_t s = poly_mul(diff, unshift_cached(bytes_after_id + 2));

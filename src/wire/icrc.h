@@ -1,22 +1,26 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* icrc.h - the invariant CRC of RoCEv2 (IB annex A17.3.3): zlib's CRC-32 over a pseudo header of 8 bytes 0xff, the IP header with
- * TOS, TTL and checksum as ones (IPv6: traffic class, flow label, hop limit), the UDP header with its checksum as ones, the BTH with
- * resv8a as ones, and the rest. Stored little-endian.
+/* icrc.h - the invariant CRC of RoCEv2 (IB annex A17.3.3): zlib's CRC-32 over a pseudo header of 8
+ * bytes 0xff, the IP header with TOS, TTL and checksum as ones (IPv6: traffic class, flow label,
+ * hop limit), the UDP header with its checksum as ones, the BTH with resv8a as ones, and the rest.
+ * Stored little-endian.
  *
- * The IPv4 ID is covered too, and a receiving socket cannot see it. CRC is linear: for each length there is a 16-bit set of differences that an
- * ID can make, so a check against it both verifies and recovers the ID.
+ * The IPv4 ID is covered too, and a receiving socket cannot see it. CRC is linear: for each length
+ * there is a 16-bit set of differences that an ID can make, so a check against it both verifies and
+ * recovers the ID.
  */
 #ifndef ROPEWAY_WIRE_ICRC_H
 #define ROPEWAY_WIRE_ICRC_H
 
 #include "wire/packet.h"
 
-/* The ICRC of one packet: hdr (BTH and extended headers) then nparts pieces of payload then pad zero bytes. ip_id in host order, ignored on IPv6. */
+/* The ICRC of one packet: hdr (BTH and extended headers) then nparts pieces of payload then pad
+ * zero bytes. ip_id in host order, ignored on IPv6. */
 uint32_t rpwi_icrc(const struct rpwi_flow *flow, uint16_t ip_id, const uint8_t *hdr, size_t hdr_len,
 	const struct rpwi_iov *parts, unsigned nparts, unsigned pad);
 
-/* Choose the faster of the CRC libraries on this processor, by a few microseconds of measurement with the caller's clock; before, it is ISA-L. Returns its name.
- * Not while another thread uses rpwi_icrc. */
+/* Choose the faster of the CRC libraries on this processor, by a few microseconds of measurement
+ * with the caller's clock; before, it is ISA-L. Returns its name. Not while another thread uses
+ * rpwi_icrc. */
 const char *rpwi_icrc_choose(uint64_t (*now_ns)(void));
 
 enum rpwi_icrc_verdict {
@@ -24,8 +28,9 @@ enum rpwi_icrc_verdict {
 	RPWI_ICRC_OK_ID /* right with another ID than expected, see *ip_id */,
 	RPWI_ICRC_BAD
 };
-/* Check a received UDP payload (BTH .. ICRC, len >= 16). *ip_id: in, the ID expected (0 from ropeway; the segment's index in a GRO
- * batch); out, the ID that makes the ICRC right. On IPv6 there is no ID and OK_ID is never returned. */
+/* Check a received UDP payload (BTH .. ICRC, len >= 16). *ip_id: in, the ID expected (0 from
+ * ropeway; the segment's index in a GRO batch); out, the ID that makes the ICRC right. On IPv6
+ * there is no ID and OK_ID is never returned. */
 enum rpwi_icrc_verdict rpwi_icrc_check(
 	const struct rpwi_flow *flow, const uint8_t *data, size_t len, uint16_t *ip_id);
 

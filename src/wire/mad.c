@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* mad.c - see mad.h. Owns the place of every field of every CM message, as one table that drives both directions; knows no connection and no state. */
+/* mad.c - see mad.h. Owns the place of every field of every CM message, as one table that drives
+ * both directions; knows no connection and no state. */
 #include "wire/mad.h"
 
 #include <errno.h>
@@ -16,7 +17,8 @@ enum {
 	METHOD_SEND = 3,
 };
 
-/* ---- Fields: where each is in the message (bytes and bits counted from its first byte behind the MAD header; bit 0 is the highest), and which member holds it. ---- */
+/* ---- Fields: where each is in the message (bytes and bits counted from its first byte behind the
+ * MAD header; bit 0 is the highest), and which member holds it. ---- */
 struct field {
 	uint8_t byte, bit, width; /* width 0: `size` bytes as they are */
 	uint8_t shift;   /* of the member's value: a number that the message has in pieces */
@@ -72,10 +74,13 @@ static const struct field req_fields[] = {
 	PATH(52, req.primary),
 	PATH(96, req.alternate),
 };
+/* 12.6.6 */
 static const struct field mra_fields[] = {
-	BOTH_IDS, BITS(8, 0, 2, mra.msg_mraed), BITS(9, 0, 5, mra.service_timeout)}; /* 12.6.6 */
-static const struct field rej_fields[] = {BOTH_IDS, BITS(8, 0, 2, rej.msg_rejected),
-	BITS(9, 0, 7, rej.ari_len), BITS(10, 0, 16, rej.reason), BYTES(12, rej.ari)}; /* 12.6.7 */
+	BOTH_IDS, BITS(8, 0, 2, mra.msg_mraed), BITS(9, 0, 5, mra.service_timeout)};
+static const struct field rej_fields[] = {
+	/* 12.6.7 */
+	BOTH_IDS, BITS(8, 0, 2, rej.msg_rejected), BITS(9, 0, 7, rej.ari_len),
+	BITS(10, 0, 16, rej.reason), BYTES(12, rej.ari)};
 /* IB 12.6.8; the vendor ID in what was reserved between the others. */
 static const struct field rep_fields[] = {
 	BOTH_IDS,
@@ -95,15 +100,18 @@ static const struct field rep_fields[] = {
 	BITS(27, 3, 1, rep.srq),
 	BYTES(28, rep.ca_guid),
 };
-static const struct field id_fields[] = {
-	BOTH_IDS}; /* RTU, DREP (12.6.9, 12.6.11), the IDs of LAP, APR */
+/* RTU, DREP (12.6.9, 12.6.11), the IDs of LAP, APR */
+static const struct field id_fields[] = {BOTH_IDS};
 static const struct field dreq_fields[] = {BOTH_IDS, BITS(8, 0, 24, dreq.remote_qpn)}; /* 12.6.10 */
-static const struct field sidr_req_fields[] = {BITS(0, 0, 32, local_comm_id),
-	BITS(4, 0, 16, sidr_req.pkey), BITS(8, 0, 64, sidr_req.service_id)}; /* 12.11.2.1 */
-static const struct field sidr_rep_fields[] = {                              /* 12.11.2.2 */
-	BITS(0, 0, 32, local_comm_id), BITS(4, 0, 8, sidr_rep.status),
-	BITS(5, 0, 8, sidr_rep.info_len), BITS(8, 0, 24, sidr_rep.qpn),
-	BITS(12, 0, 64, sidr_rep.service_id), BITS(20, 0, 32, sidr_rep.qkey)};
+static const struct field sidr_req_fields[] = {
+	/* 12.11.2.1 */
+	BITS(0, 0, 32, local_comm_id), BITS(4, 0, 16, sidr_req.pkey),
+	BITS(8, 0, 64, sidr_req.service_id)};
+/* 12.11.2.2 */
+static const struct field sidr_rep_fields[] = {BITS(0, 0, 32, local_comm_id),
+	BITS(4, 0, 8, sidr_rep.status), BITS(5, 0, 8, sidr_rep.info_len),
+	BITS(8, 0, 24, sidr_rep.qpn), BITS(12, 0, 64, sidr_rep.service_id),
+	BITS(20, 0, 32, sidr_rep.qkey)};
 
 enum {
 	PDATA_REQ = 140,
@@ -217,7 +225,8 @@ static void bits_put(uint8_t *msg, const struct field *f, uint64_t v)
 		msg[f->byte + i] |= (uint8_t)v;
 }
 
-/* Members are unsigned integers of 1, 2, 4 or 8 bytes (a bool is one of 1), little-endian as base.h asserts. */
+/* Members are unsigned integers of 1, 2, 4 or 8 bytes (a bool is one of 1), little-endian as base.h
+ * asserts. */
 static uint64_t member_get(const struct rpwi_cm_msg *m, const struct field *f)
 {
 	uint64_t v = 0;
@@ -245,7 +254,8 @@ static void field_encode(const struct rpwi_cm_msg *m, const struct field *f, uin
 		bits_put(msg, f, member_get(m, f) >> f->shift);
 }
 
-/* Fields whose room is larger than what the specification gives a meaning to, and that say how much of something else is there. */
+/* Fields whose room is larger than what the specification gives a meaning to, and that say how much
+ * of something else is there. */
 static bool in_range(const struct rpwi_cm_msg *m)
 {
 	switch (m->attr) {
@@ -304,6 +314,8 @@ void rpwi_cm_encode(const struct rpwi_cm_msg *m, uint8_t *mad)
 	memcpy(msg + t->pdata_at, m->pdata, RPWI_MIN(m->pdata_len, t->pdata_max));
 }
 
+enum { REJ_ARI_LEN = 9, REJ_REASON = 10, REJ_ARI = 12 };
+
 bool rpwi_cm_peek(const uint8_t *mad, size_t len, uint16_t *attr, uint32_t *receiver_comm_id,
 	uint64_t *service_id)
 {
@@ -321,13 +333,20 @@ bool rpwi_cm_peek(const uint8_t *mad, size_t len, uint16_t *attr, uint32_t *rece
 	case RPWI_CM_SIDR_REP:
 		*receiver_comm_id = rpwi_get_be32(msg);
 		break;
+	case RPWI_CM_REJ:
+		*receiver_comm_id = rpwi_get_be32(msg + 4);
+		if (!*receiver_comm_id && rpwi_get_be16(msg + REJ_REASON) == RPWI_REJ_TIMEOUT &&
+			msg[REJ_ARI_LEN] >> 1 >= 8 + 8)
+			*service_id = rpwi_get_be64(msg + REJ_ARI + 8);
+		break;
 	default:
 		*receiver_comm_id = rpwi_get_be32(msg + 4);
 	}
 	return true;
 }
 
-/* ---- The CMA header (annex A11.2): major and minor version, IP version, source port, source and destination address; IPv4 in the last four of sixteen bytes. ---- */
+/* ---- The CMA header (annex A11.2): major and minor version, IP version, source port, source and
+ * destination address; IPv4 in the last four of sixteen bytes. ---- */
 enum {
 	CMA_VERSION = 0,
 	CMA_IPV = 1,

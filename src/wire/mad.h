@@ -1,9 +1,11 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* mad.h - management datagrams of the communication management class: encode and decode, no state.
  *
- * A CM message is one UD SEND ONLY to QP 1 of the peer with Q_Key 0x80010000; its payload is one MAD of 256 bytes: 24 bytes of common header, 232 of message.
- * Sources: InfiniBand Architecture Specification vol. 1, 13.4 (MAD format), 12.6 (CM messages, figures and tables of each), 12.11 (SIDR), annex A11 (IP addressing:
- * the CMA header that librdmacm's peers put in front of REQ's and SIDR_REQ's private data).
+ * A CM message is one UD SEND ONLY to QP 1 of the peer with Q_Key 0x80010000; its payload is one
+ * MAD of 256 bytes: 24 bytes of common header, 232 of message. Sources: InfiniBand Architecture
+ * Specification vol. 1, 13.4 (MAD format), 12.6 (CM messages, figures and tables of each), 12.11
+ * (SIDR), annex A11 (IP addressing: the CMA header that librdmacm's peers put in front of REQ's and
+ * SIDR_REQ's private data).
  */
 #ifndef ROPEWAY_WIRE_MAD_H
 #define ROPEWAY_WIRE_MAD_H
@@ -89,12 +91,13 @@ struct rpwi_cm_req_path {
 	uint8_t local_ack_timeout; /* 5 bits, 4.096 us * 2^n */
 };
 
-/* Fields in host order; GUIDs and GIDs are bytes as on the wire. What a message does not have is 0. */
+/* Fields in host order; GUIDs and GIDs are bytes as on the wire. What a message does not have is
+ * 0. */
 struct rpwi_cm_msg {
 	uint16_t attr; /* enum rpwi_cm_attr */
 	uint64_t tid;  /* of the MAD header */
-	uint32_t local_comm_id,
-		remote_comm_id; /* the sender's, the receiver's; of SIDR: local_comm_id is the request ID */
+	/* the sender's, the receiver's; of SIDR: local_comm_id is the request ID */
+	uint32_t local_comm_id, remote_comm_id;
 	union {
 		struct {
 			uint64_t service_id;
@@ -138,33 +141,41 @@ struct rpwi_cm_msg {
 			uint64_t service_id;
 		} sidr_req;
 		struct {
-			uint8_t status; /* 0 valid, 1 service ID not supported, 2 rejected, 3 no QP, 4 redirect, 5 unsupported version */
+			/* 0 valid, 1 service ID not supported, 2 rejected, 3 no QP, 4 redirect, 5
+			 * unsupported version */
+			uint8_t status;
 			uint8_t info_len;
 			uint32_t qpn, qkey;
 			uint64_t service_id;
 		} sidr_rep;
 	};
-	uint8_t pdata_len; /* always the whole room of the message when decoded; what was given, zero-padded, when encoded */
+	/* always the whole room of the message when decoded; what was given, zero-padded, when
+	 * encoded */
+	uint8_t pdata_len;
 	uint8_t pdata[RPWI_RTU_PDATA];
 };
 
-/* A MAD of `len` bytes (must be 256) for the CM class. 0, or a negative errno: -EMSGSIZE wrong length, -EPROTONOSUPPORT another class, version or method,
- * -ENOMSG an attribute we do not know, -EBADMSG a field out of its range. Reads nothing outside mad[0..len). */
+/* A MAD of `len` bytes (must be 256) for the CM class. 0, or a negative errno: -EMSGSIZE wrong
+ * length, -EPROTONOSUPPORT another class, version or method, -ENOMSG an attribute we do not know,
+ * -EBADMSG a field out of its range. Reads nothing outside mad[0..len). */
 int rpwi_cm_decode(const uint8_t *mad, size_t len, struct rpwi_cm_msg *out);
 /* pdata_len above the message's room is cut. Writes 256 bytes. */
 void rpwi_cm_encode(const struct rpwi_cm_msg *m, uint8_t *mad);
-/* Only the attribute and the receiver's communication ID (remote_comm_id; SIDR_REP: the request ID; 0 for REQ and SIDR_REQ), and for those two the service ID: what steering
- * needs. False when it is too short or no CM MAD. */
+/* Only the attribute and the receiver's communication ID (remote_comm_id; SIDR_REP: the request ID;
+ * 0 for REQ and SIDR_REQ), and for those two, and a ropeway's REJ of a request by time-out that
+ * names no receiver, the service ID: what steering needs. False when it is too short or no CM
+ * MAD. */
 bool rpwi_cm_peek(const uint8_t *mad, size_t len, uint16_t *attr, uint32_t *receiver_comm_id,
 	uint64_t *service_id);
 
-/* The CMA header (annex A11): IP version and addresses and the sender's port, in front of the private data. */
+/* The CMA header (annex A11): IP version and addresses and the sender's port, in front of the
+ * private data. */
 struct rpwi_cma_hdr {
 	struct rpwi_addr src, dst;
 	uint16_t src_port;
 };
-int rpwi_cma_hdr_decode(
-	const uint8_t *pdata, size_t len, struct rpwi_cma_hdr *out); /* 0 or -EBADMSG */
+/* 0 or -EBADMSG */
+int rpwi_cma_hdr_decode(const uint8_t *pdata, size_t len, struct rpwi_cma_hdr *out);
 void rpwi_cma_hdr_encode(const struct rpwi_cma_hdr *h, uint8_t out[RPWI_CMA_HDR_LEN]);
 
 /* Service IDs of rdma_cm (annex A11): port space and port. */

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* packet.c - see packet.h. Owns the table of operations and the layout of every header; knows no connection and no state. */
+/* packet.c - see packet.h. Owns the table of operations and the layout of every header; knows no
+ * connection and no state. */
 #include "wire/packet.h"
 
 /* Header sizes and field offsets (IB 9.2 and 9.3). */
@@ -91,7 +92,8 @@ const char *const rpwi_nak_name[RPWI_NAK_COUNT] = {
 	[RPWI_NAK_INV_RD] = "invalid RD request",
 };
 
-/* Which operations a service has (IB table 38): UC neither reads, answers nor invalidates; UD sends single packets. */
+/* Which operations a service has (IB table 38): UC neither reads, answers nor invalidates; UD sends
+ * single packets. */
 static bool service_has(unsigned svc, unsigned op)
 {
 	if (!rpwi_op_has(op, RPWI_F_VALID))
@@ -144,7 +146,8 @@ static void decode_bth(const uint8_t *d, struct rpwi_pkt *p)
 	p->psn = rpwi_get_be24(d + BTH_PSN);
 }
 
-/* The extended headers, in the order in which they follow each other. The caller has checked that they are all there. */
+/* The extended headers, in the order in which they follow each other. The caller has checked that
+ * they are all there. */
 static void decode_extended(const uint8_t *d, unsigned svc, uint32_t f, struct rpwi_pkt *p)
 {
 	if (svc == RPWI_SVC_UD) {
@@ -187,8 +190,8 @@ int rpwi_pkt_decode(const uint8_t *data, size_t len, struct rpwi_pkt *out)
 	memset(out, 0, sizeof(*out));
 	if (len < RPWI_BTH_LEN + RPWI_ICRC_LEN)
 		return RPWI_DECODE_SHORT;
-	if (data[BTH_FLAGS] &
-		BTH_TVER_MASK) /* IB 9.2.5: transport header version 0 is the only one */
+	/* IB 9.2.5: transport header version 0 is the only one */
+	if (data[BTH_FLAGS] & BTH_TVER_MASK)
 		return RPWI_DECODE_VERSION;
 	decode_bth(data, out);
 	unsigned svc = rpwi_pkt_svc(out), op = rpwi_pkt_op(out);
@@ -198,8 +201,8 @@ int rpwi_pkt_decode(const uint8_t *data, size_t len, struct rpwi_pkt *out)
 	if (len < hdr_len + RPWI_ICRC_LEN)
 		return RPWI_DECODE_SHORT;
 	size_t rest = len - hdr_len - RPWI_ICRC_LEN;
-	if (rest < out->pad ||
-		len % 4) /* IB 9.2.4: the pad makes the packet a multiple of four bytes */
+	/* IB 9.2.4: the pad makes the packet a multiple of four bytes */
+	if (rest < out->pad || len % 4)
 		return RPWI_DECODE_PAD;
 	uint32_t f = rpwi_op_info[op].flags;
 	if (rest - out->pad > (f & RPWI_F_PAYLOAD ? RPWI_MTU_MAX : 0))

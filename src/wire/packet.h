@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* packet.h - RoCEv2 packets: what the UDP payload of port 4791 holds. Pure encode and decode, no state.
+/* packet.h - RoCEv2 packets: what the UDP payload of port 4791 holds. Pure encode and decode, no
+ * state.
  *
- * Source: InfiniBand Architecture Specification vol. 1, chapter 9 (BTH 9.2, extended headers 9.3-9.4, opcodes table 38),
- * and its annex A17 (RoCEv2).
+ * Source: InfiniBand Architecture Specification vol. 1, chapter 9 (BTH 9.2, extended headers
+ * 9.3-9.4, opcodes table 38), and its annex A17 (RoCEv2).
  */
 #ifndef ROPEWAY_WIRE_PACKET_H
 #define ROPEWAY_WIRE_PACKET_H
@@ -13,8 +14,9 @@
 #define RPWI_BTH_LEN 12
 #define RPWI_ICRC_LEN 4
 #define RPWI_GRH_LEN 40
-#define RPWI_HDR_MAX \
-	64 /* more than the longest header chain we build (BTH 12 + RETH 16 + ImmDt 4, or BTH 12 + AtomicETH 28) */
+/* More than the longest header chain we build (BTH 12 + RETH 16 + ImmDt 4, or BTH 12 + AtomicETH
+ * 28). */
+#define RPWI_HDR_MAX 64
 #define RPWI_MTU_MAX 4096
 #define RPWI_PACKET_MAX (RPWI_HDR_MAX + RPWI_MTU_MAX + RPWI_ICRC_LEN)
 #define RPWI_PKEY_DEFAULT 0xffff
@@ -58,7 +60,8 @@ enum rpwi_op {
 	RPWI_OP_COUNT = 0x18,
 };
 
-/* Facts about each operation (low five bits), one table: which headers follow the BTH, and what kind of packet it is. */
+/* Facts about each operation (low five bits), one table: which headers follow the BTH, and what
+ * kind of packet it is. */
 enum {
 	RPWI_F_RETH = 1 << 0,
 	RPWI_F_ATOMICETH = 1 << 1,
@@ -146,14 +149,16 @@ enum rpwi_decode_err {
 	RPWI_DECODE_PAD = -4,
 	RPWI_DECODE_TOO_LONG = -5,
 };
-/* Decode a whole UDP payload (BTH .. ICRC). Reads nothing outside data[0..len). 0 or a negative rpwi_decode_err. */
+/* Decode a whole UDP payload (BTH .. ICRC). Reads nothing outside data[0..len). 0 or a negative
+ * rpwi_decode_err. */
 int rpwi_pkt_decode(const uint8_t *data, size_t len, struct rpwi_pkt *out);
 /* Only the destination QPN: what steering needs. -1 when shorter than a BTH. */
 int32_t rpwi_pkt_peek_qpn(const uint8_t *data, size_t len);
 /* A whole packet that is a plain, positive ACK of RC, and nothing else? */
 bool rpwi_pkt_is_ack(const uint8_t *data, size_t len);
-/* Write the headers of `p` (not the payload) to buf[RPWI_HDR_MAX]; returns their length. The M bit is sent as 1 (as kernel rxe and NICs expect),
- * resv8a 0. p->pad must be (4 - payload_len % 4) % 4. */
+/* Write the headers of `p` (not the payload) to buf[RPWI_HDR_MAX]; returns their length. The M bit
+ * is sent as 1 (as kernel rxe and NICs expect), resv8a 0. p->pad must be (4 - payload_len % 4) %
+ * 4. */
 size_t rpwi_pkt_encode(const struct rpwi_pkt *p, uint8_t *buf);
 
 /* PSN arithmetic, modulo 2^24 (IB 9.7.2 and 9.2.9). The one place of it. */
@@ -161,14 +166,16 @@ static inline uint32_t rpwi_psn_add(uint32_t a, uint32_t n) { return (a + n) & R
 /* a - b as a signed 24-bit number: < 0 when a is before b. */
 static inline int32_t rpwi_psn_diff(uint32_t a, uint32_t b) { return (int32_t)((a - b) << 8) >> 8; }
 
-/* The same headers for another packet of the message: only its PSN and acknowledge request differ (IB 9.2.7, 9.2.8: A is the top bit of the word that ends in the PSN). */
+/* The same headers for another packet of the message: only its PSN and acknowledge request differ
+ * (IB 9.2.7, 9.2.8: A is the top bit of the word that ends in the PSN). */
 static inline void rpwi_pkt_set_psn(uint8_t *hdr, uint32_t psn, bool ackreq)
 {
 	rpwi_put_be32(hdr + 8, (ackreq ? 1u << 31 : 0) | (psn & RPWI_PSN_MASK));
 }
 
-/* Where a packet goes and where it comes from: the L3/L4 facts that the ICRC covers. Addresses are in network order; an IPv4
- * address is in the first four bytes, the rest 0, so two flows compare with memcmp. Ports in host order. */
+/* Where a packet goes and where it comes from: the L3/L4 facts that the ICRC covers. Addresses are
+ * in network order; an IPv4 address is in the first four bytes, the rest 0, so two flows compare
+ * with memcmp. Ports in host order. */
 struct rpwi_addr {
 	uint8_t family; /* 4 or 6 */
 	uint8_t bytes[16];
@@ -183,8 +190,9 @@ struct rpwi_flow {
 	uint16_t sport, dport;
 };
 
-/* A batch of packets that all go to one destination: the transport appends, io sends (as GSO where sizes allow) and adds the ICRCs.
- * A packet is header bytes, then iov[iov_first .. iov_first+iov_count), then `pad` zero bytes, then the ICRC. */
+/* A batch of packets that all go to one destination: the transport appends, io sends (as GSO where
+ * sizes allow) and adds the ICRCs. A packet is header bytes, then iov[iov_first ..
+ * iov_first+iov_count), then `pad` zero bytes, then the ICRC. */
 struct rpwi_txpkt {
 	uint16_t hdr_len;
 	uint8_t pad;
@@ -203,13 +211,15 @@ struct rpwi_txb {
 	const struct rpwi_av *av; /* destination; set by the first packet */
 	unsigned npkt, niov;
 	unsigned pkt_max; /* append no more than this many (at most RPWI_TXB_PKTS) */
-	unsigned
-		ack; /* 1 + the number of a plain ACK before requests, which may travel behind them, because the peer will take it first; 0: none */
+	/* 1 + the number of a plain ACK before requests, which may travel behind them, because the
+	 * peer will take it first; 0: none */
+	unsigned ack;
 	size_t scratch_used;
 	struct rpwi_txpkt pkt[RPWI_TXB_PKTS];
 	struct rpwi_iov iov[RPWI_TXB_IOVS];
-	uint8_t *
-		scratch; /* RPWI_TXB_SCRATCH bytes, owned by whoever made the batch: READ response snapshots, atomics */
+	/* RPWI_TXB_SCRATCH bytes, owned by whoever made the batch: READ response snapshots,
+	 * atomics */
+	uint8_t *scratch;
 };
 static inline void rpwi_txb_reset(struct rpwi_txb *b)
 {
@@ -219,7 +229,8 @@ static inline void rpwi_txb_reset(struct rpwi_txb *b)
 	b->pkt_max = RPWI_TXB_PKTS;
 }
 
-/* An address vector, resolved: made by the device from ibv_ah_attr, read by rc (peer check) and io (sending). */
+/* An address vector, resolved: made by the device from ibv_ah_attr, read by rc (peer check) and io
+ * (sending). */
 struct rpwi_av {
 	struct rpwi_flow flow; /* ours -> theirs; dport 4791 */
 	uint8_t hop_limit, tclass, sl, sgid_index;

@@ -1,4 +1,6 @@
-/* alone.c - a program linked with the drop-in where no libibverbs can be loaded: software devices only, and our own tables. */
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* alone.c - a program linked with the drop-in where no libibverbs can be loaded: software devices
+ * only, and our own tables. */
 #include "check.h"
 
 #include <errno.h>

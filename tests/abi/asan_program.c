@@ -1,4 +1,6 @@
-/* asan_program.c - a verbs program built with ASan. "overflow" and "null" as an argument: it errs, and ASan must say so, also with a device open. */
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* asan_program.c - a verbs program built with ASan. "overflow" and "null" as an argument: it errs,
+ * and ASan must say so, also with a device open. */
 #include <infiniband/verbs.h>
 #include <stdio.h>
 #include <stdlib.h>

@@ -1,4 +1,6 @@
-/* check.h - for small programs that run under the drop-in: each failed check is one line, and the exit status says how many. */
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* check.h - for small programs that run under the drop-in: each failed check is one line, and the
+ * exit status says how many. */
 #ifndef ROPEWAY_TESTS_ABI_CHECK_H
 #define ROPEWAY_TESTS_ABI_CHECK_H
 
@@ -7,7 +9,8 @@
 
 static int failures;
 
-/* CHECK(condition), or with the facts in printf style. The space keeps a format of no length from being one. */
+/* CHECK(condition), or with the facts in printf style. The space keeps a format of no length from
+ * being one. */
 #define CHECK(cond, ...) \
 	do { \
 		if (!(cond)) { \

@@ -1,5 +1,7 @@
-/* descriptors.c - a program closes rdma_cm's descriptors in ways that no hook sees, and uses their numbers for files: descriptors <case>, or `descriptors bench`, which prints what a write
- * costs. Commands are written by hand (<rdma/rdma_user_cm.h>), as librdmacm would. */
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* descriptors.c - a program closes rdma_cm's descriptors in ways that no hook sees, and uses their
+ * numbers for files: descriptors <case>, or `descriptors bench`, which prints what a write costs.
+ * Commands are written by hand (<rdma/rdma_user_cm.h>), as librdmacm would. */
 #include "check.h"
 
 #include <errno.h>
@@ -85,7 +87,8 @@ static int file_new(void)
 	return fd;
 }
 
-/* At this number, or the next that is free: a thread of the device's may have taken it meanwhile, for a connection that came. */
+/* At this number, or the next that is free: a thread of the device's may have taken it meanwhile,
+ * for a connection that came. */
 static int file_at(int number)
 {
 	int fd = file_new();
@@ -96,7 +99,8 @@ static int file_at(int number)
 	return at;
 }
 
-/* What a file's bytes may look like: each command of rdma_cm, complete, with an address to answer to. All of them reach the file, and nothing else. */
+/* What a file's bytes may look like: each command of rdma_cm, complete, with an address to answer
+ * to. All of them reach the file, and nothing else. */
 static void check_bytes_reach(int fd)
 {
 	static uint64_t secret[64];
@@ -216,7 +220,8 @@ static void child_closes(void)
 	CHECK(!close(fd));
 }
 
-/* The number's new file is written to by a process that knows of no channel there, but shares the memory of one that does. */
+/* The number's new file is written to by a process that knows of no channel there, but shares the
+ * memory of one that does. */
 static void vfork_child(bool writes)
 {
 	int fd = channel_open(), file = file_new();
@@ -257,8 +262,8 @@ static int set_option(int fd, uint32_t id, uint32_t name)
 static int bind_all(int fd, uint32_t id, int family, int port)
 {
 	struct command c = {.u.bind = {.id = id}};
-	c.u.bind.addr.sin6_family = (unsigned short)
-		family; /* the address is all zeros in both, and the port at the same place */
+	/* the address is all zeros in both, and the port at the same place */
+	c.u.bind.addr.sin6_family = (unsigned short)family;
 	c.u.bind.addr.sin6_port = htons((uint16_t)port);
 	return run(fd, RDMA_USER_CM_CMD_BIND_IP, &c, sizeof(c.u.bind), 0);
 }
@@ -317,7 +322,8 @@ static double write_costs(int fd)
 	return best;
 }
 
-/* With a library behind the drop-in whose write only returns (LD_PRELOAD=drop-in:stub), these are the hook's own costs. */
+/* With a library behind the drop-in whose write only returns (LD_PRELOAD=drop-in:stub), these are
+ * the hook's own costs. */
 static void bench(void)
 {
 	int null = open("/dev/null", O_WRONLY), high = fcntl(null, F_DUPFD, 100);

@@ -1,4 +1,6 @@
-/* hooks.c - a program under the drop-in sets signal handlers, reads the files of a device, and calls the exported ibv_query_port as old programs do. */
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* hooks.c - a program under the drop-in sets signal handlers, reads the files of a device, and
+ * calls the exported ibv_query_port as old programs do. */
 #include "check.h"
 
 #include <arpa/inet.h>

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
 /* launch_test.c - what `ropeway run` learns of an executable. */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -94,7 +95,8 @@ static void test_static_and_broken_elf(void **state)
 	size_t len = read_file("/proc/self/exe", elf, sizeof(elf));
 	assert_int_equal(rpwi_launch_inspect(make("whole", elf, len, 0755), &l), 0);
 	assert_true(l.is_elf && !l.is_static);
-	/* Cut anywhere, a header points beyond the end: nothing is known, nothing is read outside. */
+	/* Cut anywhere, a header points beyond the end: nothing is known, nothing is read
+	 * outside. */
 	for (size_t cut = 0; cut < 1024; cut += 17)
 		assert_int_equal(rpwi_launch_inspect(make("cut", elf, cut, 0755), &l), 0);
 	static const uint64_t far[] = {UINT64_MAX, UINT64_MAX - 63, 1ull << 62, 3};

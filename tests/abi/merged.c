@@ -1,5 +1,6 @@
-/* merged.c - real and software devices in one list. Run with the drop-in preloaded and the fake libibverbs in the real one's place.
- * Usage: merged real-first|software-first|disabled
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* merged.c - real and software devices in one list. Run with the drop-in preloaded and the fake
+ * libibverbs in the real one's place. Usage: merged real-first|software-first|disabled
  */
 #include "check.h"
 
@@ -53,7 +54,8 @@ static void check_order(const char *want)
 		fake_references(1));
 }
 
-/* Two lists at once, freed in the order they were made; a software device stays good after its list is gone, as one that is open does. */
+/* Two lists at once, freed in the order they were made; a software device stays good after its list
+ * is gone, as one that is open does. */
 static void check_two_lists(void)
 {
 	struct ibv_device **a = ibv_get_device_list(NULL), **b = ibv_get_device_list(NULL);
@@ -85,7 +87,8 @@ static void check_forwarding(int with_software)
 	CHECK(!ibv_dealloc_pd(pd) && fake_calls() == before + 2);
 	struct ibv_port_attr attr;
 	CHECK(ibv_query_port(c, 2, &attr) == EINVAL && fake_calls() == before + 3);
-	/* Calls that this library is too old to have fail as the newest one's do on a device without them. */
+	/* Calls that this library is too old to have fail as the newest one's do on a device
+	 * without them. */
 	errno = 0;
 	CHECK(!ibv_reg_dmabuf_mr(pd, 0, 4096, 0, -1, 0) && errno == EOPNOTSUPP);
 	CHECK(ibv_get_device_index(c->device) == -1);

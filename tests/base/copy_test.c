@@ -1,5 +1,8 @@
-/* The copy that is seen upwards. Its stores are taken one by one: the destination faults, the handler lets one instruction through, and what has changed is what that instruction wrote. So the order is
- * checked without chance, memcpy's too, which must fail. Then a thread polls, as NCCL's kernels and programs of RDMA WRITE do. */
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* The copy that is seen upwards. Its stores are taken one by one: the destination faults, the
+ * handler lets one instruction through, and what has changed is what that instruction wrote. So the
+ * order is checked without chance, memcpy's too, which must fail. Then a thread polls, as NCCL's
+ * kernels and programs of RDMA WRITE do. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stdlib.h>
@@ -76,8 +79,8 @@ static struct {
 	struct store store[STORES_MAX];
 } seen;
 
-extern int __sigaction(
-	int signo, const struct sigaction *act, struct sigaction *old); /* past a sanitizer's */
+/* past a sanitizer's */
+extern int __sigaction(int signo, const struct sigaction *act, struct sigaction *old);
 
 static void on_store(int signo, siginfo_t *info, void *context)
 {
@@ -188,7 +191,8 @@ static struct {
 
 static uint64_t look(size_t word) { return __atomic_load_n(&shared.dst[word], __ATOMIC_ACQUIRE); }
 
-/* One place is polled, then all that lies before it has to be there: from the top down, which is what was stored last. */
+/* One place is polled, then all that lies before it has to be there: from the top down, which is
+ * what was stored last. */
 static void *poller(void *arg)
 {
 	for (uint64_t now = 1; now <= *(uint64_t *)arg; now++) {

@@ -1,4 +1,6 @@
-/* Guarded copies: holes, protected pages, truncated files, and a program that has fault handlers of its own. */
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* Guarded copies: holes, protected pages, truncated files, and a program that has fault handlers of
+ * its own. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stdlib.h>
@@ -16,8 +18,8 @@
 enum { PAGE = 4096 };
 
 /* cmocka sets handlers of its own around each test; each test puts the guard's back first. */
-extern int __sigaction(int signo, const struct sigaction *act,
-	struct sigaction *old); /* past TSan's, as guard.c goes */
+/* past TSan's, as guard.c goes */
+extern int __sigaction(int signo, const struct sigaction *act, struct sigaction *old);
 static struct sigaction guard_segv, guard_bus;
 static void arm(void)
 {
@@ -129,8 +131,8 @@ static void program_handler(int signo, siginfo_t *info, void *uctx)
 {
 	program_faults++;
 	program_addr = info->si_addr;
-	mprotect(info->si_addr, PAGE,
-		PROT_READ | PROT_WRITE); /* as a garbage collector or a user-space pager does */
+	/* as a garbage collector or a user-space pager does */
+	mprotect(info->si_addr, PAGE, PROT_READ | PROT_WRITE);
 }
 
 static void the_program_keeps_its_own_faults(void **state)
@@ -144,8 +146,8 @@ static void the_program_keeps_its_own_faults(void **state)
 	mprotect(mine, PAGE, PROT_NONE);
 	mprotect(ours, PAGE, PROT_NONE);
 	program_faults = 0;
-	assert_int_equal(rpwi_guard_copy(b, ours, 8),
-		-EFAULT); /* inside a guarded copy: not the program's */
+	/* inside a guarded copy: not the program's */
+	assert_int_equal(rpwi_guard_copy(b, ours, 8), -EFAULT);
 	assert_int_equal(program_faults, 0);
 	*(volatile uint8_t *)mine = 42; /* its own: handled, restarted */
 	assert_int_equal(program_faults, 1);
@@ -221,7 +223,8 @@ static void a_thread_that_blocks_the_signals_gets_efault(void **state)
 	munmap(a, PAGE), munmap(b, PAGE);
 }
 
-/* Sent while it is blocked, it goes on waiting for whoever takes it, however many copies there are. */
+/* Sent while it is blocked, it goes on waiting for whoever takes it, however many copies there
+ * are. */
 static void a_signal_that_waits_goes_on_waiting(void **state)
 {
 	arm();
@@ -253,7 +256,8 @@ static void a_signal_that_waits_goes_on_waiting(void **state)
 	munmap(a, PAGE);
 }
 
-/* ---- the flags and the mask of the program's handler; each in a child, which dies of it or says what it saw ---- */
+/* ---- the flags and the mask of the program's handler; each in a child, which dies of it or says
+ * what it saw ---- */
 
 static volatile sig_atomic_t entered, blocked_inside, other_blocked;
 static void note_mask(int signo)

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
 /* hello_test.c - what has no socket: the codec of the hello, addresses as people write them. */
 #include "pair.h"
 
@@ -78,7 +79,8 @@ static void test_hostile_fields(void **state)
 			body[at + 1] = (uint8_t)wrong;
 			int rc = boot_hello_decode(body, len, &out, &why);
 			body[at + 1] = was;
-			/* A shorter text may be followed by what looks like a field: never more than it has room for. */
+			/* A shorter text may be followed by what looks like a field: never more
+			 * than it has room for. */
 			if (!rc)
 				assert_true(strnlen(out.hostname, sizeof(out.hostname)) <
 					    sizeof(out.hostname));
@@ -98,7 +100,8 @@ static void test_hostile_fields(void **state)
 		name[3] = unprintable[i];
 		assert_int_equal(decode_exact(body, len), -1);
 	}
-	/* The prelude: a body that is too long, kinds and byte orders that are none, another magic. */
+	/* The prelude: a body that is too long, kinds and byte orders that are none, another
+	 * magic. */
 	boot_hello_encode(BOOT_HELLO_CONNECTOR, &in, bytes);
 	rpwi_put_be32(bytes + 12, BOOT_HELLO_BODY_MAX + 1);
 	assert_int_equal(boot_prelude_decode(bytes, BOOT_PRELUDE_LEN, &f), BOOT_PRELUDE_BAD);
@@ -167,7 +170,7 @@ static void test_addresses(void **state)
 		int rc = boot_addr_split(addresses[i].text, host, &port);
 		assert_int_equal(rc, addresses[i].host ? 0 : RPW_ERR_INVALID);
 		if (rc) {
-			assert_non_null(strchr(rpwi_fail_text(), '"'));
+			assert_non_null(strchr(rpwi_last_error()->text, '"'));
 			continue;
 		}
 		assert_string_equal(host, addresses[i].host);

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
 /* key_test.c - the pre-shared key: right, wrong, missing on either side; files that are no keys. */
 #include "../io/descriptors.h"
 #include "pair.h"
@@ -51,8 +52,8 @@ static int meet(const char *key_a, const char *key_b, char *why, uint64_t *stran
 				boot_progress(a->b), boot_progress(b->b);
 		}
 		assert_int_equal(pa->bad + pb->bad, 0);
-		assert_int_equal(
-			send_pattern(pa->c, 7, 5000), 0); /* closing sends what is queued first */
+		/* closing sends what is queued first */
+		assert_int_equal(send_pattern(pa->c, 7, 5000), 0);
 		boot_close(pa->c);
 		pa->c = NULL;
 		assert_true(until(a, b, ended, pb));
@@ -115,7 +116,7 @@ static int load(const char *name, const char *text, mode_t mode)
 	int rc =
 		boot_new(&nothing, NULL, &own, key_write(made, sizeof(made), name, text, mode), &b);
 	if (rc)
-		assert_non_null(strstr(rpwi_fail_text(), made));
+		assert_non_null(strstr(rpwi_last_error()->text, made));
 	else
 		boot_free(b);
 	return rc;
@@ -129,7 +130,7 @@ static void test_key_files(void **state)
 	assert_int_equal(load("text", "a long pass phrase, no hex\r\n", 0400), 0);
 	assert_int_equal(load("group", "a long pass phrase, no hex\n", 0640), 0);
 	assert_int_equal(load("others", "a long pass phrase, no hex\n", 0604), RPW_ERR_INVALID);
-	assert_non_null(strstr(rpwi_fail_text(), "chmod 600"));
+	assert_non_null(strstr(rpwi_last_error()->text, "chmod 600"));
 	assert_int_equal(
 		load("others-write", "a long pass phrase, no hex\n", 0602), RPW_ERR_INVALID);
 	assert_int_equal(
@@ -147,10 +148,11 @@ static void test_key_files(void **state)
 	assert_int_equal(boot_new(&nothing, NULL, &own, folder, &b), RPW_ERR_INVALID);
 	snprintf(made, sizeof(made), "%s/not-there", folder);
 	assert_int_equal(boot_new(&nothing, NULL, &own, made, &b), RPW_ERR_SYSTEM);
-	assert_non_null(strstr(rpwi_fail_text(), made));
+	assert_non_null(strstr(rpwi_last_error()->text, made));
 }
 
-/* More at once than a listener has places for strangers, each with several turns of a handshake: all come in. */
+/* More at once than a listener has places for strangers, each with several turns of a handshake:
+ * all come in. */
 static void test_many_at_once(void **state)
 {
 	enum { MANY = 300 };

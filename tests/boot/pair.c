@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
 /* pair.c - see pair.h. */
 #include "pair.h"
 
@@ -106,8 +107,10 @@ static void end(struct peer *p, int status, const char *why)
 	snprintf(p->why, sizeof(p->why), "%s", why);
 }
 
-static void on_connected(void *user, int status, const char *why)
+static void on_connected(void *user, const struct rpwi_error *e)
 {
+	int status = e ? e->status : 0;
+	const char *why = e ? e->text : "";
 	struct peer *p = user;
 	assert_false(p->connected || p->gone);
 	p->side->connected++;
@@ -136,8 +139,10 @@ static void on_message(void *user, unsigned type, const uint8_t *data, size_t le
 	}
 }
 
-static void on_gone(void *user, int status, const char *why)
+static void on_gone(void *user, const struct rpwi_error *e)
 {
+	int status = e ? e->status : 0;
+	const char *why = e ? e->text : "";
 	struct peer *p = user;
 	assert_non_null(p->c);
 	assert_false(p->gone);
@@ -160,7 +165,7 @@ struct side *side_new(const char *key_file)
 	boot_own_facts(&s->own);
 	strcpy(s->own.transports, "shm,tcp");
 	if (boot_new(&up, s, &s->own, key_file, &s->b))
-		fail_msg("boot_new: %s", rpwi_fail_text());
+		fail_msg("boot_new: %s", rpwi_last_error()->text);
 	return s;
 }
 
@@ -176,7 +181,7 @@ struct peer *side_connect(struct side *s, const char *host, int port, unsigned t
 	struct peer *p = peer_new(s);
 	snprintf(address, sizeof(address), "%s:%d", host, port);
 	if (boot_connect(s->b, address, timeout_ms, p, &p->c))
-		fail_msg("boot_connect: %s", rpwi_fail_text());
+		fail_msg("boot_connect: %s", rpwi_last_error()->text);
 	return p;
 }
 
@@ -184,7 +189,7 @@ struct boot_listener *side_listen(struct side *s, const char *address)
 {
 	struct boot_listener *l = NULL;
 	if (boot_listen(s->b, address, s, &l))
-		fail_msg("boot_listen: %s", rpwi_fail_text());
+		fail_msg("boot_listen: %s", rpwi_last_error()->text);
 	return l;
 }
 

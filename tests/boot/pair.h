@@ -1,4 +1,6 @@
-/* pair.h - what the tests of boot share: a network namespace, sides that record what they are told, raw sockets as strangers. */
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* pair.h - what the tests of boot share: a network namespace, sides that record what they are told,
+ * raw sockets as strangers. */
 #ifndef TESTS_BOOT_PAIR_H
 #define TESTS_BOOT_PAIR_H
 
@@ -16,7 +18,7 @@
 
 #include <cmocka.h>
 
-#include "base/fail.h"
+#include "base/error.h"
 #include "boot/boot.h"
 #include "boot/hello.h"
 #include "ropeway.h"
@@ -54,7 +56,8 @@ struct side *side_new(const char *key_file);
 void side_free(struct side *s);
 struct peer *side_connect(struct side *s, const char *host, int port, unsigned timeout_ms);
 struct boot_listener *side_listen(struct side *s, const char *address);
-/* Progress both until `what` (may look at anything) or a long time has passed: how long is never judged, only whether it comes. b may be NULL. */
+/* Progress both until `what` (may look at anything) or a long time has passed: how long is never
+ * judged, only whether it comes. b may be NULL. */
 bool until(struct side *a, struct side *b, bool (*what)(void *), void *arg);
 int send_pattern(struct boot_conn *c, unsigned type, size_t len);
 /* What the log says from one to the other; gives the text, valid until the next. */

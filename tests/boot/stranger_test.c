@@ -1,5 +1,7 @@
-/* stranger_test.c - who comes to a listener and does not belong there: each is counted, costs a bounded time, and good peers connect all the while. And what a connecting side says of a service that is
- * none of ropeway's. */
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* stranger_test.c - who comes to a listener and does not belong there: each is counted, costs a
+ * bounded time, and good peers connect all the while. And what a connecting side says of a service
+ * that is none of ropeway's. */
 #include "../io/descriptors.h"
 #include "pair.h"
 
@@ -207,7 +209,8 @@ static void test_no_descriptor_left(void **state)
 	wait_for_strangers(10);
 }
 
-/* Silent ones, more than a listener bears, and some that say a byte now and then: all are gone after a time, and good peers come in at every moment. */
+/* Silent ones, more than a listener bears, and some that say a byte now and then: all are gone
+ * after a time, and good peers come in at every moment. */
 static void test_silence_and_slowness(void **state)
 {
 	enum { SILENT = BOOT_STRANGERS_MAX + 50, SLOW = 4 };

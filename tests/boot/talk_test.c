@@ -1,4 +1,6 @@
-/* talk_test.c - two sides that mean well: connecting early, late and often, messages of all sizes, queues, ends of all kinds. */
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* talk_test.c - two sides that mean well: connecting early, late and often, messages of all sizes,
+ * queues, ends of all kinds. */
 #include "../io/descriptors.h"
 #include "pair.h"
 
@@ -157,8 +159,8 @@ static void test_deadline(void **state)
 	uint64_t begun = rpwi_now_ns();
 	wait_for(&a->connected, 1);
 	assert_int_equal(pa->status, RPW_ERR_UNREACHABLE);
-	assert_true(rpwi_now_ns() - begun >=
-		    140 * RPWI_NS_PER_MS); /* not before the deadline: it may yet come */
+	/* not before the deadline: it may yet come */
+	assert_true(rpwi_now_ns() - begun >= 140 * RPWI_NS_PER_MS);
 	assert_non_null(strstr(pa->why, "127.0.0.1:9"));
 	assert_non_null(strstr(pa->why, "Connection refused"));
 	/* Somebody takes the connection, and says nothing: the same deadline. */
@@ -182,14 +184,14 @@ static void test_bad_addresses(void **state)
 	assert_int_equal(boot_connect(a->b, "127.0.0.1", 100, NULL, &c), RPW_ERR_INVALID);
 	assert_int_equal(boot_connect(a->b, "127.0.0.1:0", 100, NULL, &c), RPW_ERR_INVALID);
 	assert_int_equal(boot_listen(b->b, "127.0.0.1", b, &l), RPW_ERR_INVALID);
-	assert_int_equal(
-		boot_listen(b->b, "192.0.2.1:0", b, &l), RPW_ERR_SYSTEM); /* not this host's */
-	assert_non_null(strstr(rpwi_fail_text(), "192.0.2.1"));
+	/* not this host's */
+	assert_int_equal(boot_listen(b->b, "192.0.2.1:0", b, &l), RPW_ERR_SYSTEM);
+	assert_non_null(strstr(rpwi_last_error()->text, "192.0.2.1"));
 	char address[32];
 	snprintf(address, sizeof(address), "127.0.0.1:%d",
 		boot_listener_port(side_listen(b, "127.0.0.1:0")));
 	assert_int_equal(boot_listen(a->b, address, a, &l), RPW_ERR_SYSTEM); /* taken */
-	assert_non_null(strstr(rpwi_fail_text(), "in use"));
+	assert_non_null(strstr(rpwi_last_error()->text, "in use"));
 }
 
 /* Every way to write a listener's address, and who reaches it. */
@@ -219,8 +221,8 @@ static void test_name_that_is_none(void **state)
 	wait_for(&a->connected, 1);
 	assert_int_equal(pa->status, RPW_ERR_UNREACHABLE);
 	assert_non_null(strstr(pa->why, "no-such-host.invalid"));
-	for (int i = 0; i < 20;
-		i++) { /* given up while they are looked up: nobody waits for the answers */
+	for (int i = 0; i < 20; i++) {
+		/* given up while they are looked up: nobody waits for the answers */
 		struct peer *p =
 			side_connect(a, i % 2 ? "localhost" : "also.none.invalid", 4711, 10000);
 		if (i % 3)
@@ -280,7 +282,8 @@ static void test_queue_limit(void **state)
 	wait_for(&pb->messages, sent + 1);
 }
 
-/* What is queued when one side closes arrives before the end is told, though the other is sending, too. */
+/* What is queued when one side closes arrives before the end is told, though the other is sending,
+ * too. */
 static void test_close_sends_first(void **state)
 {
 	struct peer *pa, *pb;
@@ -312,8 +315,8 @@ static void test_both_close(void **state)
 		boot_progress(a->b), boot_progress(b->b);
 	assert_int_equal(a->ended + b->ended, 0);
 	assert_int_equal(pa->messages + pb->messages, 0);
-	assert_true(open_descriptors() <=
-		    before + 4); /* two epoll sets, two eventfds: the sockets are closed */
+	/* two epoll sets, two eventfds: the sockets are closed */
+	assert_true(open_descriptors() <= before + 4);
 }
 
 /* From inside each kind of up-call. */
@@ -436,7 +439,8 @@ static void test_peer_stopped(void **state)
 	munmap(s, sizeof(*s));
 }
 
-/* The host is gone, or the cable: nothing comes, not even an end. Idle, and with something sent; and who connects meanwhile. */
+/* The host is gone, or the cable: nothing comes, not even an end. Idle, and with something sent;
+ * and who connects meanwhile. */
 static void test_host_dead(void **state)
 {
 	struct peer *pa, *pb, *pc, *pd;
@@ -515,8 +519,8 @@ int main(void)
 		TEST(test_no_meeting_with_itself),
 		TEST(test_descriptors_do_not_leak_into_programs),
 	};
-	setenv("RES_OPTIONS", "timeout:1 attempts:1",
-		1); /* no name server is there: the tests need not wait for it */
+	/* no name server is there: the tests need not wait for it */
+	setenv("RES_OPTIONS", "timeout:1 attempts:1", 1);
 	ns_enter();
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }

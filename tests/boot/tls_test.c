@@ -1,5 +1,7 @@
-/* tls_test.c - what a connection with a key says after the handshake is TLS 1.3 as others speak it: a client made of GnuTLS alone talks with a listener, in records of all sizes, changes a byte, asks
- * for new keys, exports, says goodbye. */
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* tls_test.c - what a connection with a key says after the handshake is TLS 1.3 as others speak it:
+ * a client made of GnuTLS alone talks with a listener, in records of all sizes, changes a byte,
+ * asks for new keys, exports, says goodbye. */
 #include "pair.h"
 
 #include <gnutls/gnutls.h>
@@ -166,7 +168,8 @@ static void test_a_changed_bit(void **state)
 	side_free(b);
 }
 
-/* Either side may ask for new keys at any time; what was said before and what is said after comes through. */
+/* Either side may ask for new keys at any time; what was said before and what is said after comes
+ * through. */
 static void test_new_keys_are_taken(void **state)
 {
 	struct side *b = side_new(file);
@@ -211,7 +214,8 @@ static void test_no_records(void **state)
 	side_free(b);
 }
 
-/* What the two ends of a connection export is the same, and another label's, another context's and another connection's is not. Without a key there is nothing. */
+/* What the two ends of a connection export is the same, and another label's, another context's and
+ * another connection's is not. Without a key there is nothing. */
 static void test_both_ends_export_the_same(void **state)
 {
 	uint8_t ours[32], again[32], theirs[32];
@@ -242,8 +246,8 @@ static void test_both_ends_export_the_same(void **state)
 	while (!p->connected && !p->gone)
 		boot_progress(caller->b), boot_progress(plain->b);
 	assert_true(p->connected);
-	assert_int_equal(
-		boot_export(p->c, "EXPORTER-ropeway-test", "ab", 2, again, sizeof(again)), -EINVAL);
+	assert_int_equal(boot_export(p->c, "EXPORTER-ropeway-test", "ab", 2, again, sizeof(again)),
+		RPW_ERR_INVALID);
 	side_free(caller);
 	side_free(plain);
 	side_free(b);
@@ -267,8 +271,8 @@ static void test_an_idle_connection_takes_48_kib_at_most(void **state)
 		while (!p->messages)
 			boot_progress(b->b);
 	}
-	size_t each = (mallinfo2().uordblks - before) /
-		      (MANY - 1); /* both ends: the stock one is a session, too */
+	/* both ends: the stock one is a session, too */
+	size_t each = (mallinfo2().uordblks - before) / (MANY - 1);
 	printf("an idle connection with a key, both its ends: %zu bytes\n", each);
 	assert_true(each < 2 * 48 * 1024);
 	for (unsigned i = 0; i < MANY; i++)

@@ -1,4 +1,6 @@
-/* The table of options: what each kind takes and refuses, what was meant by a word that is no option, presets and operands, and the help that is made of a table. */
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* The table of options: what each kind takes and refuses, what was meant by a word that is no
+ * option, presets and operands, and the help that is made of a table. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>

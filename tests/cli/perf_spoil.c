@@ -1,4 +1,6 @@
-/* perf_spoil.c - preloaded into `ropeway perf` by perf_test.py: one byte of each message of SPOILED_BYTES arrives wrong, as no test of a correct library would ever see. */
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* perf_spoil.c - preloaded into `ropeway perf` by perf_test.py: one byte of each message of
+ * SPOILED_BYTES arrives wrong, as no test of a correct library would ever see. */
 #include <dlfcn.h>
 
 #include "ropeway.h"

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
 /* What others wrote, as a terminal may have it: rpwi_cli_printable. */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -42,10 +43,10 @@ static void controls_do_not(void **state)
 
 static void what_is_not_utf8_does_not(void **state)
 {
-	assert_shown(
-		"\xc0\x9b \xc1\xbf \xe0\x82\x9b \xf0\x80\x82\x9b", "?? ?? ??? ????"); /* overlong */
-	assert_shown("\xed\xa0\x80 \xf4\x90\x80\x80 \xf8\x88",
-		"??? ???? ??"); /* a surrogate, beyond U+10FFFF, no first byte */
+	/* overlong */
+	assert_shown("\xc0\x9b \xc1\xbf \xe0\x82\x9b \xf0\x80\x82\x9b", "?? ?? ??? ????");
+	/* a surrogate, beyond U+10FFFF, no first byte */
+	assert_shown("\xed\xa0\x80 \xf4\x90\x80\x80 \xf8\x88", "??? ???? ??");
 	assert_shown("\xe7\xbb"
 		     "a \xe7",
 		"??a ?"); /* cut short */
@@ -71,8 +72,8 @@ static void what_is_too_wide_ends_with_dots(void **state)
 	} cases[] = {
 		{"name", "name", 4, 4}, {"names", "n...", 4, 4}, {"names", "na", 2, 2},
 		{"names", "", 0, 0},
-		{"\xe7\xbb\xb3\xe7\xbb\xb3", "\xe7\xbb\xb3\xe7\xbb\xb3", 4,
-			4}, /* two columns each */
+		/* two columns each */
+		{"\xe7\xbb\xb3\xe7\xbb\xb3", "\xe7\xbb\xb3\xe7\xbb\xb3", 4, 4},
 		{"\xe7\xbb\xb3\xe7\xbb\xb3\xe7\xbb\xb3", "\xe7\xbb\xb3...", 5, 5},
 		{"\xe7\xbb\xb3\xe7\xbb\xb3\xe7\xbb\xb3", "...", 4, 3},
 		{"e\xcc\x81t", "e\xcc\x81t", 2, 2}, /* a mark takes none */

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
 /* The engine: communication IDs and deadlines, many of them. */
 #include "peer.h"
 

@@ -1,4 +1,6 @@
-/* Each state with everything that can happen to it; then how a connection ends, and what callbacks may do. */
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* Each state with everything that can happen to it; then how a connection ends, and what callbacks
+ * may do. */
 #include "peer.h"
 
 enum { NO = 0, NONE = -1 };
@@ -135,7 +137,8 @@ static const struct expected *expected_of(enum rpwi_cm_state state, int side, in
 static void check_one(enum rpwi_cm_state state, int side, int input)
 {
 	const struct expected *e = expected_of(state, side, input);
-	/* For the active side a REQ from this peer is a new connection; nothing to do with this one. */
+	/* For the active side a REQ from this peer is a new connection; nothing to do with this
+	 * one. */
 	if (!e && ((input == RPWI_CM_REQ && side == ACTIVE) || input == RPWI_CM_SIDR_REQ ||
 			  (input == RPWI_CM_REQ && state >= RPWI_CM_SIDR_REQ_SENT) ||
 			  state == RPWI_CM_IDLE))

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
 /* What outlives a connection: disconnecting, refusals, the peer's past; and that it is bounded. */
 #include "peer.h"
 
@@ -49,8 +50,8 @@ static void nobody_hears_of_a_destroyed_connection(void **state)
 			}
 			run_until(now + 200 * SECOND);
 			assert_int_equal(nevent, 0);
-			assert_int_equal(nincoming,
-				incoming_before); /* a late copy of the request is not a second one */
+			/* a late copy of the request is not a second one */
+			assert_int_equal(nincoming, incoming_before);
 			assert_true(rpwi_cm_deadline(cm) == RPWI_NEVER);
 			rpwi_cm_conn_init(cm, &mine, &mine);
 		}
@@ -88,7 +89,8 @@ static void a_lost_rejection_is_said_again(void **state)
 	assert_int_equal(nincoming, 3);
 }
 
-/* The peer has given up; a copy of its request that comes later is not another request, and gets no answer. */
+/* The peer has given up; a copy of its request that comes later is not another request, and gets no
+ * answer. */
 static void a_late_copy_of_a_withdrawn_request_is_ignored(void **state)
 {
 	static const enum rpwi_cm_state states[] = {
@@ -106,7 +108,8 @@ static void a_late_copy_of_a_withdrawn_request_is_ignored(void **state)
 		}
 }
 
-/* A peer that has been started anew may come back with an ID of its former life: what only lingers here does not stand in its way; what is connected does. */
+/* A peer that has been started anew may come back with an ID of its former life: what only lingers
+ * here does not stand in its way; what is connected does. */
 static void an_id_of_a_former_life_is_no_obstacle(void **state)
 {
 	struct rpwi_cm_conn *c = bring(RPWI_CM_TIMEWAIT, true);

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
 /* What the messages say, byte for byte of the program's words; SIDR. */
 #include "peer.h"
 

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
 /* peer.c - see peer.h: the surroundings of the engine, and the other side of it. */
 #include "peer.h"
 
@@ -77,8 +78,8 @@ static void op_event(void *user, struct rpwi_cm_conn *c, const struct rpwi_cm_ev
 	}
 	if (destroy_in_event) {
 		rpwi_cm_destroy(c, now);
-		memset(c, 0xdd,
-			sizeof(*c)); /* the storage is the caller's again: the engine must not look */
+		/* the storage is the caller's again: the engine must not look */
+		memset(c, 0xdd, sizeof(*c));
 	}
 }
 

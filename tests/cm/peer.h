@@ -1,4 +1,6 @@
-/* peer.h - one engine of the communication manager, and a peer that is the test's own hand. Time is a number. */
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* peer.h - one engine of the communication manager, and a peer that is the test's own hand. Time is
+ * a number. */
 #ifndef TESTS_CM_PEER_H
 #define TESTS_CM_PEER_H
 
@@ -58,8 +60,8 @@ enum { THEIR_ID = 0x77000123, THEIR_QPN = 0x0d0e0f };
 void rx_from(const struct rpwi_addr *from, const struct rpwi_cm_msg *m);
 void rx(const struct rpwi_cm_msg *m);
 struct rpwi_cm_msg a_req(uint32_t id, uint32_t qpn);
-struct rpwi_cm_msg within(const struct rpwi_cm_conn *c,
-	uint16_t attr); /* a message of the peer within the connection c */
+/* a message of the peer within the connection c */
+struct rpwi_cm_msg within(const struct rpwi_cm_conn *c, uint16_t attr);
 void rx_attr(const struct rpwi_cm_conn *c, uint16_t attr);
 void rx_sidr_req(uint32_t id);
 int connect_with(struct rpwi_cm_conn *c, uint32_t qpn);

@@ -1,4 +1,6 @@
-/* Repetition: what is not answered is said again, when and for how long; what an MRA changes; a burst. */
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* Repetition: what is not answered is said again, when and for how long; what an MRA changes; a
+ * burst. */
 #include "peer.h"
 
 /* Early at first; never less than the 16 tries of rdma_cm; an end after 16 times 4.3 s. */
@@ -73,8 +75,8 @@ static void an_mra_gives_time_and_not_for_ever(void **state)
 			rx(&mra); /* each time anew */
 		run_until(now + SECOND);
 	}
-	assert_in_range(nsent, 5,
-		20); /* however patient, it asks again before it gives up: the answer may have been lost */
+	/* however patient, it asks again before it gives up: the answer may have been lost */
+	assert_in_range(nsent, 5, 20);
 	assert_int_equal(event[0].ev.type, RPWI_CM_EV_REQ_ERROR);
 	assert_true(now < start + 3 * service_ns);
 	again();
@@ -172,7 +174,8 @@ static void nobody_listens_yet(void **state)
 	assert_int_equal(mine.state, RPWI_CM_IDLE);
 }
 
-/* A program that connects a thousand times at once: so many requests go out as a socket can hold, the next with each answer, the rest when their first repetition is due. */
+/* A program that connects a thousand times at once: so many requests go out as a socket can hold,
+ * the next with each answer, the rest when their first repetition is due. */
 static void a_burst_waits_its_turn(void **state)
 {
 	enum { BURST = 300, WINDOW = 64 };

@@ -1,4 +1,6 @@
-/* Whose a message is, and what is none: strangers, garbage, duplicates, QPs that are connected already, requests that the engine refuses by itself. */
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* Whose a message is, and what is none: strangers, garbage, duplicates, QPs that are connected
+ * already, requests that the engine refuses by itself. */
 #include "peer.h"
 
 static void the_engine_refuses_by_itself(void **state)
@@ -143,8 +145,23 @@ static void a_timeout_names_only_its_sender(void **state)
 	rpwi_cm_destroy(c, now);
 	assert_int_equal(sent[0].rej.reason, RPWI_REJ_TIMEOUT);
 	assert_int_equal(sent[0].remote_comm_id, 0);
-	assert_int_equal(sent[0].rej.ari_len, 8);
+	assert_int_equal(sent[0].rej.ari_len, 16);
 	assert_memory_equal(sent[0].rej.ari, our_guid, 8);
+	/* and what it was about, which is all that a host of several ropeways can steer by */
+	uint8_t mad[RPWI_MAD_LEN];
+	uint16_t attr;
+	uint32_t id;
+	uint64_t about;
+	rpwi_cm_encode(&sent[0], mad);
+	assert_true(rpwi_cm_peek(mad, sizeof(mad), &attr, &id, &about));
+	assert_true(attr == RPWI_CM_REJ && !id && about && about == c->service_id);
+	sent[0].remote_comm_id = 7;
+	rpwi_cm_encode(&sent[0], mad);
+	assert_true(rpwi_cm_peek(mad, sizeof(mad), &attr, &id, &about) && id == 7 && !about);
+	sent[0].remote_comm_id = 0;
+	sent[0].rej.ari_len = 8;
+	rpwi_cm_encode(&sent[0], mad);
+	assert_true(rpwi_cm_peek(mad, sizeof(mad), &attr, &id, &about) && !id && !about);
 }
 
 static void garbage_is_counted(void **state)
@@ -179,7 +196,8 @@ static void a_known_request_is_never_a_second_connection(void **state)
 		assert_int_equal(nincoming, 1);
 		assert_int_equal(rpwi_cm_stats(cm)->duplicates, 3);
 		assert_int_equal(c->state, s);
-		/* The same ID in another transaction, and for another QP: the peer has begun a new life. */
+		/* The same ID in another transaction, and for another QP: the peer has begun a new
+		 * life. */
 		nsent = 0;
 		req.tid ^= 0x100;
 		req.req.qpn ^= 0x10;

@@ -1,4 +1,6 @@
-/* connect_cases.c - the contract of listeners, of connecting, and of what is known of an endpoint. */
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* connect_cases.c - the contract of listeners, of connecting, and of what is known of an
+ * endpoint. */
 #include "contract.h"
 
 #include <arpa/inet.h>
@@ -155,8 +157,8 @@ static void an_address_can_be_carried(void)
 	static const char *const wrong[] = {"", ";", "1;", "1;127.0.0.1;", "1;127.0.0.1:0;",
 		"1;:7;", "1;127.0.0.1:7,;", "1;localhost:7;", "-1;127.0.0.1:7;",
 		"99999999999;127.0.0.1:7;", "1;127.0.0.1:7;more;",
-		"1;127.0.0.1:1,127.0.0.1:2,127.0.0.1:3,127.0.0.1:4,127.0.0.1:5,127.0.0.1:6,127.0.0."
-		"1:7,127.0.0.1:8,127.0.0.1:9;"};
+		("1;127.0.0.1:1,127.0.0.1:2,127.0.0.1:3,127.0.0.1:4,127.0.0.1:5,"
+		 "127.0.0.1:6,127.0.0.1:7,127.0.0.1:8,127.0.0.1:9;")};
 	for (size_t i = 0; i < sizeof(wrong) / sizeof(wrong[0]); i++) {
 		snprintf(forged, sizeof(forged), "%s%s", head, wrong[i]);
 		REFUSED(connect_to(&p, with_checksum(forged), 0), RPW_ERR_INVALID, "garbled");

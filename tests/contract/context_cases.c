@@ -1,4 +1,6 @@
-/* context_cases.c - the contract of contexts: names, options, the descriptor to sleep on, statistics, destruction. */
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* context_cases.c - the contract of contexts: names, options, the descriptor to sleep on,
+ * statistics, destruction. */
 #include "contract.h"
 
 #include <arpa/inet.h>
@@ -83,7 +85,8 @@ static void what_options_a_context_takes(void)
 	o = options_of("tcp, tcp,shm");
 	IS(rpw_context_create(&o, &c), RPW_OK);
 	rpw_context_destroy(c);
-	/* A program of an earlier version: what lies behind its struct is not looked at. Of a later one: what this version does not know is left alone. */
+	/* A program of an earlier version: what lies behind its struct is not looked at. Of a later
+	 * one: what this version does not know is left alone. */
 	o = options_of(contract_transport);
 	o.key_file = "/nonexistent/key";
 	o.size = offsetof(rpw_context_options, key_file);
@@ -582,7 +585,8 @@ static void destroy_ends_everything(void)
 	IS(rpw_recv(p.a, NULL, incoming, 8, 99, ALL, &r), RPW_IN_PROGRESS);
 	rpw_request_on_done(r, posts_again, &p.a);
 	rpw_rkey_destroy(p.k);
-	/* The held requests, the endpoint, the registered memory, the listener: all go with their contexts, and nothing leaks (ASan). */
+	/* The held requests, the endpoint, the registered memory, the listener: all go with their
+	 * contexts, and nothing leaks (ASan). */
 	rpw_context_destroy(p.a);
 	CHECK(called > 0);
 	IS(destroyed_status, RPW_ERR_CANCELED);

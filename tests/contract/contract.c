@@ -1,4 +1,6 @@
-/* contract.c - runs the cases of the contract: each in a process of its own, over each transport that can be used here. Told in TAP; `contract --list` says which calls each is about. */
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* contract.c - runs the cases of the contract: each in a process of its own, over each transport
+ * that can be used here. Told in TAP; `contract --list` says which calls each is about. */
 #include "contract.h"
 
 #include <errno.h>

@@ -1,7 +1,11 @@
-/* contract.h - the harness of the contract tests: what include/ropeway.h says of each call, case by case.
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* contract.h - the harness of the contract tests: what include/ropeway.h says of each call, case by
+ * case.
  *
- * Every file here is C11 and C++17 at once, and knows nothing but ropeway.h, POSIX and this header: it is built in the tree, and again from an installed copy. A case runs in a
- * process of its own, with a limit that only ends what hangs; it names the calls that it is about, and table.py holds the names against the header. */
+ * Every file here is C11 and C++17 at once, and knows nothing but ropeway.h, POSIX and this header:
+ * it is built in the tree, and again from an installed copy. A case runs in a process of its own,
+ * with a limit that only ends what hangs; it names the calls that it is about, and table.py holds
+ * the names against the header. */
 #ifndef TESTS_CONTRACT_H
 #define TESTS_CONTRACT_H
 
@@ -115,7 +119,8 @@ enum posting {
 	"rpw_recv_iov rpw_recv_obj"
 extern const char *const posting_names[POSTINGS];
 bool posting_needs_key(int what);
-/* From a's endpoint (or as if it were `ep`), 64 bytes of `outgoing`; receives go to `incoming`. Tag and active message id are 1. */
+/* From a's endpoint (or as if it were `ep`), 64 bytes of `outgoing`; receives go to `incoming`. Tag
+ * and active message id are 1. */
 int post(struct pair *p, int what, rpw_endpoint *ep, rpw_request **req);
 extern unsigned char outgoing[64], incoming[64];
 extern void *incoming_obj;

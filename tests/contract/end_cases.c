@@ -1,4 +1,6 @@
-/* end_cases.c - the contract of the end: closing, the peer's closing, the peer's death; what can still be done, and in which order one hears of it. */
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* end_cases.c - the contract of the end: closing, the peer's closing, the peer's death; what can
+ * still be done, and in which order one hears of it. */
 #include "contract.h"
 
 #include <fcntl.h>
@@ -169,7 +171,8 @@ static void both_sides_may_shut_down(void)
 	pair_close(&p);
 }
 
-/* The one is done long before the other, whose message is too large to be taken before it has its receive: the end waits for it. */
+/* The one is done long before the other, whose message is too large to be taken before it has its
+ * receive: the end waits for it. */
 static void the_later_shutdown_is_waited_for(void)
 {
 	static unsigned char big[3000001], got[sizeof(big)];
@@ -288,7 +291,8 @@ static void nothing_can_be_posted_after_the_end(void)
 
 static void the_end_comes_last(void)
 {
-	/* Whoever hears of the end has heard of everything else: messages, notifications, the ends of requests. */
+	/* Whoever hears of the end has heard of everything else: messages, notifications, the ends
+	 * of requests. */
 	struct pair p;
 	rpw_request *r = NULL;
 	pair_open(&p);
@@ -559,7 +563,8 @@ static void in_child(struct pair *p, rpw_request *waits, int how, unsigned were)
 	_exit(0);
 }
 
-/* A forked child is refused; what it destroys is its own copy: the parent's connections and memory stay what they are. */
+/* A forked child is refused; what it destroys is its own copy: the parent's connections and memory
+ * stay what they are. */
 static void a_context_belongs_to_its_process(void)
 {
 	struct pair p;
@@ -590,8 +595,8 @@ static void a_context_belongs_to_its_process(void)
 		IS(information_of(p.ea).connected, 1);
 		IS(information_of(p.eb).connected, 1);
 		int busy = 1;
-		for (int i = 0; busy && i < 10000;
-			i++) { /* the sets that are slept on are what they were */
+		for (int i = 0; busy && i < 10000; i++) {
+			/* the sets that are slept on are what they were */
 			both(&p);
 			busy = rpw_context_arm(p.a) | rpw_context_arm(p.b);
 		}

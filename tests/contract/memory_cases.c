@@ -1,4 +1,6 @@
-/* memory_cases.c - the contract of registered memory, of remote keys, and of what is done with them. */
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* memory_cases.c - the contract of registered memory, of remote keys, and of what is done with
+ * them. */
 #include <signal.h>
 #include <unistd.h>
 
@@ -294,7 +296,8 @@ static void atomics_count_from_both_sides(void)
 	CHECK(__atomic_load_n(at, __ATOMIC_SEQ_CST) == 1000 + 4 * N);
 	for (int i = 1; i < N; i++) /* none was lost, none twice: each saw the one before */
 		CHECK(before[i] >= before[i - 1] + 3);
-	/* Compare and swap tells what was there, and changes it only when that is what was expected. */
+	/* Compare and swap tells what was there, and changes it only when that is what was
+	 * expected. */
 	static const struct {
 		uint64_t compare, swap, before, after;
 	} table[] = {{UINT64_MAX, 5, 1000 + 4 * N, 1000 + 4 * N},
@@ -419,7 +422,8 @@ static void what_a_caller_allocates_can_grow(void)
 
 static void memory_that_was_released_is_not_reached(void)
 {
-	/* The key is still there, and good; what it is of is not. Over shared memory a mapping may outlive its release: then nothing is harmed either. */
+	/* The key is still there, and good; what it is of is not. Over shared memory a mapping may
+	 * outlive its release: then nothing is harmed either. */
 	struct pair p;
 	rpw_request *r = NULL;
 	static unsigned char own[REGION], buf[64];

@@ -1,4 +1,6 @@
-/* message_cases.c - the contract of tagged messages: who owns what, which receive gets which message, probing. */
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* message_cases.c - the contract of tagged messages: who owns what, which receive gets which
+ * message, probing. */
 #include "contract.h"
 
 static void the_list_may_be_forgotten(void)
@@ -127,14 +129,15 @@ static void receives_from_one_and_from_any(void)
 	unsigned char in[4][8], out[3][8];
 	crowd_open(w);
 	IS(statistics_of(w->p.b).endpoints, 3);
-	/* The one from the last comes first; those from any take the others in the order in which they come. */
+	/* The one from the last comes first; those from any take the others in the order in which
+	 * they come. */
 	for (int i = 0; i < 2; i++)
 		IS(rpw_recv(w->p.b, NULL, in[i], 8, 1, ALL, &any[i]), RPW_IN_PROGRESS);
 	IS(rpw_recv(w->p.b, w->from[2], in[2], 8, 2, ALL, &one), RPW_IN_PROGRESS);
 	for (int i = 0; i < 3; i++)
 		pattern_fill(out[i], 8, (uint64_t)i + 20);
-	CHECK(rpw_send(w->to[0], out[0], 8, 2, NULL) >=
-		0); /* of the tag, but not from that endpoint */
+	/* of the tag, but not from that endpoint */
+	CHECK(rpw_send(w->to[0], out[0], 8, 2, NULL) >= 0);
 	for (int i = 0; i < 1000; i++)
 		crowd_progress(w);
 	while (rpw_probe(w->p.b, NULL, 2, ALL, &done) != RPW_OK)
@@ -227,7 +230,8 @@ static void a_receive_says_what_it_got_although_it_is_done(void)
 	CHECK(rpw_send(p.ea, outgoing, 20, 3, NULL) >= 0);
 	CHECK(rpw_send(p.ea, outgoing, 21, 4, NULL) >= 0);
 	UNTIL(&p, rpw_probe(p.b, NULL, 4, ALL, NULL) == RPW_OK);
-	/* It is there: complete from the beginning, with a request all the same; without, when none is asked for. */
+	/* It is there: complete from the beginning, with a request all the same; without, when none
+	 * is asked for. */
 	IS(rpw_recv(p.b, NULL, incoming, sizeof(incoming), 3, ALL, &r), RPW_IN_PROGRESS);
 	CHECK(r != NULL);
 	IS(rpw_request_test(r, &done), RPW_OK);
@@ -242,7 +246,8 @@ static void a_receive_says_what_it_got_although_it_is_done(void)
 
 static void longer_than_its_receive(void)
 {
-	/* In every way that a message can come: eager and large, in one piece and in several, early and late. */
+	/* In every way that a message can come: eager and large, in one piece and in several, early
+	 * and late. */
 	struct pair p;
 	static unsigned char out[300000], in[110];
 	static const size_t sizes[] = {101, 5000, 300000};

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
 /* object_cases.c - the contract of objects, active messages and notifications. */
 #include "contract.h"
 
@@ -36,8 +37,8 @@ static void an_object_lies_in_the_memory_that_was_given(void)
 		if (early) {
 			IS(rpw_send_obj(p.ea, object, n, &s), RPW_IN_PROGRESS);
 			settle(&p);
-			IS(rpw_request_test(s, NULL),
-				RPW_IN_PROGRESS); /* done is when the other has taken it */
+			/* done is when the other has taken it */
+			IS(rpw_request_test(s, NULL), RPW_IN_PROGRESS);
 		}
 		IS(rpw_recv_obj(p.b, p.eb, alloc_counted, &allocator, &in, &len, &r),
 			RPW_IN_PROGRESS);
@@ -225,7 +226,8 @@ static void objects_from_any_endpoint(void)
 	IS(finish(&p, s, NULL), RPW_OK);
 	UNTIL(&p, at[1]);
 	for (size_t k = 0; k < 2; k++) {
-		/* Of the receives that an object may go to, the one that was posted first: 0 and 2 for any, 1 and 3 for the first endpoint. */
+		/* Of the receives that an object may go to, the one that was posted first: 0 and 2
+		 * for any, 1 and 3 for the first endpoint. */
 		size_t n = object_sizes[k + 1];
 		static const struct {
 			int by, to;
@@ -245,7 +247,8 @@ static void objects_from_any_endpoint(void)
 			CHECK(pattern_right(in[to], n, (uint64_t)i));
 			free(in[to]);
 		}
-		/* What came before its receive: the oldest, wherever it is from; a receive for one endpoint leaves the other's where it is. */
+		/* What came before its receive: the oldest, wherever it is from; a receive for one
+		 * endpoint leaves the other's where it is. */
 		static const int by[4] = {1, 0, 1, 0}, from[4] = {0, 1, 1, 0};
 		rpw_request *sends[4];
 		static unsigned char early[4][400000];
@@ -267,7 +270,8 @@ static void objects_from_any_endpoint(void)
 		for (int i = 0; i < 4; i++)
 			IS(finish(&p, sends[i], NULL), RPW_OK);
 	}
-	/* One for any endpoint outlives each of them; it can be canceled, and ends with its context. */
+	/* One for any endpoint outlives each of them; it can be canceled, and ends with its
+	 * context. */
 	for (int i = 0; i < 3; i++)
 		IS(rpw_recv_obj(p.b, NULL, NULL, NULL, &in[i], &len[i], &r[i]), RPW_IN_PROGRESS);
 	rpw_endpoint_destroy(out[1]);
@@ -329,7 +333,8 @@ static void active_messages_reach_their_handler(void)
 	memset(&am, 0, sizeof(am));
 	IS(rpw_context_on_am(p.b, 0, am_take, &p), RPW_OK);
 	IS(rpw_context_on_am(p.b, RPW_AM_IDS - 1, am_other, NULL), RPW_OK);
-	/* Header and data of every length, both their own copies when the call has returned or is done. */
+	/* Header and data of every length, both their own copies when the call has returned or is
+	 * done. */
 	static const size_t headers[] = {0, 1, RPW_AM_HEADER_MAX},
 			    lengths[] = {0, 3, 2000, sizeof(am.data)};
 	static unsigned char data[sizeof(am.data)];
@@ -352,7 +357,8 @@ static void active_messages_reach_their_handler(void)
 			CHECK(pattern_right(am.data, am.len, (uint64_t)k));
 		}
 	IS(am.n[1], 0);
-	/* The last id is one of its own; a handler can be replaced; one without a handler is dropped, and its sender does not wait for anybody. */
+	/* The last id is one of its own; a handler can be replaced; one without a handler is
+	 * dropped, and its sender does not wait for anybody. */
 	rpw_request *s = NULL;
 	int rc = rpw_am_send(p.ea, RPW_AM_IDS - 1, NULL, 0, NULL, 0, &s);
 	IS(ended(&p, rc, s), RPW_OK);

@@ -1,4 +1,6 @@
-/* posting_cases.c - what holds of every call that posts: arguments that are none, nothing to send, fences, flushes. */
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* posting_cases.c - what holds of every call that posts: arguments that are none, nothing to send,
+ * fences, flushes. */
 #include "contract.h"
 
 static void every_call_needs_its_endpoint(void)

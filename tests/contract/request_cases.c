@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
 /* request_cases.c - the contract of requests: testing, canceling, letting go, being called. */
 #include "contract.h"
 
@@ -69,7 +70,8 @@ static void what_a_completion_says_of_a_send(void)
 
 static void cancel_of_what_has_not_begun(void)
 {
-	/* Before the connection stands everything waits in the queue, and can be taken out of it. */
+	/* Before the connection stands everything waits in the queue, and can be taken out of
+	 * it. */
 	struct pair p;
 	rpw_request *r[POSTINGS], *c = NULL;
 	char address[64];
@@ -109,7 +111,8 @@ static void cancel_of_what_is_under_way(void)
 		CHECK(rc >= 0);
 		if (r)
 			IS(rpw_request_cancel(r), RPW_OK);
-		/* It completes: canceled, or, when it was too late, as it would have. An object that nobody takes can only be canceled. */
+		/* It completes: canceled, or, when it was too late, as it would have. An object
+		 * that nobody takes can only be canceled. */
 		int status = ended(&p, rc, r);
 		CHECK(status == RPW_OK || status == RPW_ERR_CANCELED);
 		CHECK(what < RECV || status == RPW_ERR_CANCELED);
@@ -136,7 +139,8 @@ static void cancel_of_a_large_message(void)
 	rpw_request *s = NULL, *o = NULL, *r = NULL;
 	static unsigned char big[1 << 20], into[1 << 20];
 	pair_open(&p);
-	/* Offered, and not taken: both kinds are withdrawn, and their buffers are the program's again. */
+	/* Offered, and not taken: both kinds are withdrawn, and their buffers are the program's
+	 * again. */
 	IS(rpw_send(p.ea, big, sizeof(big), 1, &s), RPW_IN_PROGRESS);
 	IS(rpw_send_obj(p.ea, big, sizeof(big), &o), RPW_IN_PROGRESS);
 	UNTIL(&p, rpw_probe(p.b, NULL, 1, ALL, NULL) == RPW_OK);
@@ -157,7 +161,8 @@ static void cancel_of_a_large_message(void)
 
 static void cancel_makes_way_for_what_is_behind(void)
 {
-	/* Sends that the peer has no room for hold up what is behind them; canceled, they do not. */
+	/* Sends that the peer has no room for hold up what is behind them; canceled, they do
+	 * not. */
 	struct pair p;
 	rpw_context_options o = options_of(contract_transport);
 	enum { N = 4000 };
@@ -206,9 +211,9 @@ static void a_request_that_is_let_go_goes_on(void)
 		if (tag == 1) {
 			IS(rpw_recv(p.b, NULL, into, sizeof(into), tag, ALL, &r), RPW_IN_PROGRESS);
 			rpw_request_destroy(r);
+			/* it may be there already */
 		} else
-			CHECK(rpw_recv(p.b, NULL, into, sizeof(into), tag, ALL, NULL) >=
-				0); /* it may be there already */
+			CHECK(rpw_recv(p.b, NULL, into, sizeof(into), tag, ALL, NULL) >= 0);
 		UNTIL(&p,
 			statistics_of(p.a).requests == 2 - tag && statistics_of(p.b).requests == 0);
 		CHECK(pattern_right(into, sizeof(into), 51));
@@ -300,7 +305,8 @@ static void a_callback_can_be_taken_back(void)
 	rpw_request *r = NULL;
 	pair_open(&p);
 	memset(&called, 0, sizeof(called));
-	/* Before it is complete, and when it is but the callback waits for the next rpw_context_progress. */
+	/* Before it is complete, and when it is but the callback waits for the next
+	 * rpw_context_progress. */
 	for (int late = 0; late < 2; late++) {
 		IS(rpw_recv(p.b, NULL, incoming, sizeof(incoming), 1, ALL, &r), RPW_IN_PROGRESS);
 		rpw_request_on_done(r, on_done, &called);
@@ -417,7 +423,8 @@ static void tell(rpw_request *r, const rpw_completion *done, void *arg)
 	told.n++;
 }
 
-/* Whatever failed before or since: each completion that is not good has its own sentence, as often as it is asked for. */
+/* Whatever failed before or since: each completion that is not good has its own sentence, as often
+ * as it is asked for. */
 static void a_completion_has_its_own_sentence(void)
 {
 	struct pair p;

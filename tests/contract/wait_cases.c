@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
 /* wait_cases.c - the contract of waiting: how long, for how many, what wakes, and what it says. */
 #include "contract.h"
 
@@ -227,8 +228,8 @@ static void waiting_for_several(void)
 		IS(ended(&p, rc, s), RPW_OK);
 	}
 	driver_start(&d, p.a);
-	IS(rpw_request_wait_all(p.b, r, 5, -1),
-		RPW_ERR_TRUNCATED); /* the first status that is not RPW_OK, when all are complete */
+	/* the first status that is not RPW_OK, when all are complete */
+	IS(rpw_request_wait_all(p.b, r, 5, -1), RPW_ERR_TRUNCATED);
 	driver_stop(&d);
 	for (int i = 0; i < 5; i++) {
 		if (i == 2)

@@ -1,4 +1,6 @@
-/* faults_test.c - two processes: one is killed or stopped while data moves. What the other one sees, and that it sees all of it. */
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* faults_test.c - two processes: one is killed or stopped while data moves. What the other one
+ * sees, and that it sees all of it. */
 #include <setjmp.h>
 #include <signal.h>
 #include <stdarg.h>
@@ -71,7 +73,8 @@ static void end_free(struct end *e)
 	assert_int_equal(ibv_close_device(e->ctx), 0);
 }
 
-/* Every request ends: the first with RETRY_EXC (or success, for what got through), all after it flushed, in order. */
+/* Every request ends: the first with RETRY_EXC (or success, for what got through), all after it
+ * flushed, in order. */
 static void a_killed_peer_ends_every_request(void **state)
 {
 	struct end e;
@@ -136,7 +139,8 @@ static void a_stopped_peer_loses_no_connection(void **state)
 	close(sock);
 }
 
-/* A passive target that never calls verbs is served by its service thread, also after a fork by its program. */
+/* A passive target that never calls verbs is served by its service thread, also after a fork by its
+ * program. */
 static void a_passive_target_is_served(void **state)
 {
 	struct end e;

@@ -1,5 +1,7 @@
-/* forged_test.c - packets that do not come from the peer, or not as they should: none changes a byte of memory, and the connection lives on.
- * They are made here with the wire layer and sent by a plain UDP socket, as anybody on the network could. */
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* forged_test.c - packets that do not come from the peer, or not as they should: none changes a
+ * byte of memory, and the connection lives on. They are made here with the wire layer and sent by a
+ * plain UDP socket, as anybody on the network could. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>

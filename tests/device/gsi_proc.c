@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
 /* gsi_proc.c - see gsi_proc.h. */
 #include "gsi_proc.h"
 
@@ -32,7 +33,7 @@ static bool pdata_holds(const uint8_t *p, unsigned len, uint32_t qpn)
 
 static struct rpwi_cm_param param_new(void)
 {
-	uint16_t slot = the_hca.slots[0];
+	uint16_t slot = hca_here.slots[0];
 	return (struct rpwi_cm_param){.qpn = (uint32_t)slot << RPWI_SLOT_SHIFT | (nconns + 2),
 		.starting_psn = nconns * 77,
 		.retry_count = 7,
@@ -185,7 +186,8 @@ static int wait_for_child(pid_t pid)
 	return waitpid(pid, &status, 0) == pid ? status : -1;
 }
 
-/* Runs after what ends connections at exit. Not for the leak checker of ASan that comes last: what such a child leaves to its parent is not freed (hca.c says why). */
+/* Runs after what ends connections at exit. Not for the leak checker of ASan that comes last: what
+ * such a child leaves to its parent is not freed (hca.c says why). */
 static int forked_status = -1;
 static void end_of_forked(void)
 {
@@ -193,10 +195,11 @@ static void end_of_forked(void)
 		_exit(forked_status);
 }
 
-/* A child that goes its own way: with a place and a prefix of its own. 0 if all is as it should be. */
+/* A child that goes its own way: with a place and a prefix of its own. 0 if all is as it should
+ * be. */
 static int fork_own(const struct order *o)
 {
-	unsigned prefix = the_hca.slots[0];
+	unsigned prefix = hca_here.slots[0];
 	pid_t pid = fork();
 	if (pid)
 		return wait_for_child(pid);
@@ -206,14 +209,14 @@ static int fork_own(const struct order *o)
 	int rc = rpwi_gsi_get(&cm);
 	unsigned inherited = nconns;
 	if (!rc)
-		rc = the_hca.slots[0] == prefix ? 1 : do_connect(o);
+		rc = hca_here.slots[0] == prefix ? 1 : do_connect(o);
 	rpwi_gsi_kick();
 	rpwi_gsi_unlock();
 	for (unsigned i = 0; !rc && s->active == active && i < WAIT_MS; i++)
 		usleep(1000);
 	rpwi_gsi_lock();
 	if (!rc && (conn[inherited].state != RPWI_CM_ESTABLISHED ||
-			   conn[inherited].local_id >> 20 != the_hca.slots[0]))
+			   conn[inherited].local_id >> 20 != hca_here.slots[0]))
 		rc = 2;
 	rpwi_gsi_unlock();
 	forked_status = rc ? 10 : 0;
@@ -233,15 +236,15 @@ static int open_files(void)
 
 static int counter(unsigned offset)
 {
-	return (int)*(const uint64_t *)(const void *)((const char *)&the_hca.n + offset);
+	return (int)*(const uint64_t *)(const void *)((const char *)&hca_here.n + offset);
 }
 
 static int lost_handing_over(void)
 {
 	struct rpwi_port_stats sum = {0};
-	for (unsigned i = 0; i < the_hca.nports; i++)
-		if (the_hca.port[i].refs)
-			port_stats_add(the_hca.port[i].io, &sum);
+	for (unsigned i = 0; i < hca_here.nports; i++)
+		if (hca_here.port[i].refs)
+			port_stats_add(hca_here.port[i].io, &sum);
 	return (int)sum.hand_over_lost;
 }
 
@@ -291,7 +294,7 @@ static int obey_locked(const struct order *o)
 	case LOST:
 		return lost_handing_over();
 	case SLOT:
-		return the_hca.slots[0];
+		return hca_here.slots[0];
 	case HOLD:
 		holding = true;
 		return 0;
@@ -348,7 +351,8 @@ static void proc_main(int fd)
 		if (write(fd, &answer, sizeof(answer)) != sizeof(answer))
 			break;
 		if (naps_ms) {
-			/* A program whose thread has the lock and does not come to read what arrives. */
+			/* A program whose thread has the lock and does not come to read what
+			 * arrives. */
 			rpwi_gsi_lock();
 			usleep(naps_ms * 1000);
 			rpwi_gsi_unlock();

@@ -1,4 +1,6 @@
-/* gsi_proc.h - the processes of gsi_test: each is told what to do, as a program on librdmacm would do it, and what it sees stands in memory that all share. */
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* gsi_proc.h - the processes of gsi_test: each is told what to do, as a program on librdmacm would
+ * do it, and what it sees stands in memory that all share. */
 #ifndef TESTS_DEVICE_GSI_PROC_H
 #define TESTS_DEVICE_GSI_PROC_H
 

@@ -1,8 +1,11 @@
-/* gsi_test.c - QP 1 between processes of one host: requests reach whoever has claimed the service, wherever they land; a service that nobody has is refused at once; nothing of
- * a burst is lost; a peer that is killed or ends is noticed; strays and forgeries are counted and change nothing.
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* gsi_test.c - QP 1 between processes of one host: requests reach whoever has claimed the service,
+ * wherever they land; a service that nobody has is refused at once; nothing of a burst is lost; a
+ * peer that is killed or ends is noticed; strays and forgeries are counted and change nothing.
  *
- * Topology: a network namespace of the test's own with loopback; processes A and B, which do as the test tells them, all on port 4791. Addresses: 127.0.0.1 is everybody's;
- * the others of 127/8 belong to whoever is told to open them, so that it is known where a packet lands.
+ * Topology: a network namespace of the test's own with loopback; processes A and B, which do as the
+ * test tells them, all on port 4791. Addresses: 127.0.0.1 is everybody's; the others of 127/8
+ * belong to whoever is told to open them, so that it is known where a packet lands.
  */
 #include "gsi_proc.h"
 
@@ -31,7 +34,8 @@ static void connected_pair(void)
 	await(&b.seen->passive, 1);
 }
 
-/* One flow lands at one process whatever it asks for; A asks for a service here and one there, so one of the two has to be handed over. */
+/* One flow lands at one process whatever it asks for; A asks for a service here and one there, so
+ * one of the two has to be handed over. */
 static void both_ways(
 	const struct rpwi_addr *addr, const struct rpwi_addr *claimed, uid_t user_a, uid_t user_b)
 {
@@ -59,8 +63,8 @@ static void both_ways(
 	await(&a.seen->event[RPWI_CM_EV_SIDR_REP], 1);
 	assert_int_equal(a.seen->sidr_status, 0);
 	assert_int_equal(a.seen->sidr_qpn, 0x4242);
-	assert_int_equal(tell(&a, (struct order){.verb = DISCONNECT}),
-		4); /* of that with itself, both ends */
+	/* of that with itself, both ends */
+	assert_int_equal(tell(&a, (struct order){.verb = DISCONNECT}), 4);
 	await_state(&a, RPWI_CM_ESTABLISHED, 0);
 	await_state(&b, RPWI_CM_ESTABLISHED, 2); /* its own with itself */
 }
@@ -68,7 +72,8 @@ static void both_ways_ipv4(void **state) { both_ways(&lo4, &lo4, 0, 0); }
 static void both_ways_ipv6(void **state) { both_ways(&lo6, &lo6, 0, 0); }
 static void both_ways_wildcard(void **state) { both_ways(&lo4, &all, 0, 0); }
 
-/* All packets land at A, whose user has the port; those of B are handed over: both have said that they share it. */
+/* All packets land at A, whose user has the port; those of B are handed over: both have said that
+ * they share it. */
 static void both_ways_another_user(void **state)
 {
 	unsigned from, to, count = 0;
@@ -168,7 +173,8 @@ static void nobody_listens(void **state)
 	refused(&a, &lo4, &lo4);
 }
 
-/* A plain verbs program has the address: it answers for the host, though it never heard of connections. */
+/* A plain verbs program has the address: it answers for the host, though it never heard of
+ * connections. */
 static void no_engine_there(void **state)
 {
 	open_engine(&a, &lo4);
@@ -197,7 +203,8 @@ static void burst(void **state)
 	await(&a.seen->active, N);
 	await(&b.seen->passive, N);
 	assert_int_equal(a.seen->bad + b.seen->bad, 0);
-	/* At least what was sent before B first answered: to answer, B opens the address too, and gets a part of the rest itself. */
+	/* At least what was sent before B first answered: to answer, B opens the address too, and
+	 * gets a part of the rest itself. */
 	assert_true(COUNTER_OF(&a, mads_handed_over) >= AT_ONCE);
 	assert_int_equal(tell(&a, (struct order){.verb = LOST}), 0);
 	assert_int_equal(b.seen->requests, N);
@@ -220,7 +227,8 @@ static void killed_peer(void **state)
 	assert_int_equal(a.seen->event[RPWI_CM_EV_DREQ], 0);
 }
 
-/* What is left of a killed process's connections is answered by whoever is there: nobody waits a minute for a DREP. The look at who is gone may come first, but not every time. */
+/* What is left of a killed process's connections is answered by whoever is there: nobody waits a
+ * minute for a DREP. The look at who is gone may come first, but not every time. */
 static void disconnect_from_killed(void **state)
 {
 	for (int round = 0; round < 5; round++) {
@@ -242,7 +250,8 @@ static void disconnect_from_killed(void **state)
 	fail_msg("nobody answers for a process that was killed");
 }
 
-/* The client gives up before the server has decided: its REJ names no receiver, and lands where the request did, which is not where the server is. */
+/* The client gives up before the server has decided: its REJ names no receiver, and lands where the
+ * request did, which is not where the server is. */
 static void taken_back(void **state)
 {
 	open_engine(&a, &lo4);
@@ -287,7 +296,8 @@ static void exit_says_so(void **state)
 	assert_int_equal(b.seen->event[RPWI_CM_EV_PEER_GONE], 0);
 }
 
-/* A thousand at once, more than a socket of the default size holds: each is told, by the end of the process or by its absence. */
+/* A thousand at once, more than a socket of the default size holds: each is told, by the end of the
+ * process or by its absence. */
 static void exit_with_many(void **state)
 {
 	enum { N = 1000 };
@@ -458,7 +468,8 @@ static void not_for_qp1(void **state)
 	await(&a.seen->event[RPWI_CM_EV_DREP], 1);
 }
 
-/* Messages with a communication ID come straight to whose it is, from whatever port they are sent, once the port group knows its members. */
+/* Messages with a communication ID come straight to whose it is, from whatever port they are sent,
+ * once the port group knows its members. */
 static void steered_by_the_kernel(void **state)
 {
 	enum { N = 40, ROUNDS = 100 };
@@ -500,7 +511,8 @@ static void steered_by_the_kernel(void **state)
 	assert_true(straight);
 }
 
-/* A stopped process keeps no requests from those that live: who joins after it stopped has them come to itself. */
+/* A stopped process keeps no requests from those that live: who joins after it stopped has them
+ * come to itself. */
 static void stopped_member(void **state)
 {
 	enum { N = 24, ROUNDS = 10 };

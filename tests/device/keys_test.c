@@ -1,4 +1,6 @@
-/* keys_test.c - the keys of memory regions, from inside: each is found by its own key alone, and no key tells another. */
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* keys_test.c - the keys of memory regions, from inside: each is found by its own key alone, and no
+ * key tells another. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -43,12 +45,13 @@ static struct ibv_mr *region(void)
 static bool is_found(uint32_t key)
 {
 	hca_lock();
-	bool found = key_find(key);
+	bool found = mr_find(key);
 	hca_unlock();
 	return found;
 }
 
-/* Who knows one key, and how they are made, tries a million others: those beside it, those of small numbers, those that differ in one byte, and any. */
+/* Who knows one key, and how they are made, tries a million others: those beside it, those of small
+ * numbers, those that differ in one byte, and any. */
 static void a_million_guesses_hit_nothing(void **state)
 {
 	enum { BESIDE = 1 << 18, SMALL = 1 << 18, ANY = 1 << 19 };
@@ -94,11 +97,11 @@ static void each_is_found_by_its_own_key(void **state)
 		assert_false(is_found(was));
 		hca_lock();
 		assert_ptr_equal(
-			key_find(mr[i]->rkey), &RPWI_CONTAINER_OF(mr[i], struct dmr, ibv)->k);
+			mr_find(mr[i]->rkey), &RPWI_CONTAINER_OF(mr[i], struct dmr, ibv)->k);
 		hca_unlock();
 		assert_int_equal(rpwi_dev_dereg_mr(mr[i]), 0);
 	}
-	assert_int_equal(the_hca.keys_used, 0);
+	assert_int_equal(hca_here.keys_used, 0);
 }
 
 int main(void)

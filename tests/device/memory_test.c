@@ -1,4 +1,6 @@
-/* memory_test.c - what packets may and may not do to a process's memory: through the drop-in, as a program sees it. */
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* memory_test.c - what packets may and may not do to a process's memory: through the drop-in, as a
+ * program sees it. */
 #include <errno.h>
 #include <fcntl.h>
 #include <pthread.h>
@@ -170,7 +172,8 @@ static void a_read_of_unmapped_memory_is_a_protection_error(void **state)
 	unmapped_target(IBV_WR_RDMA_READ);
 }
 
-/* A thread that blocks every signal, as a daemon's do: since before its first call, or later, in each way that the C library has. And one that opens its mask again. */
+/* A thread that blocks every signal, as a daemon's do: since before its first call, or later, in
+ * each way that the C library has. And one that opens its mask again. */
 enum { BY_PTHREAD_SIGMASK, BY_SIGPROCMASK, BY_SIGHOLD, BY_SIGSETMASK, WAYS };
 static void block(int way)
 {
@@ -240,8 +243,10 @@ static void sending_unmapped_memory_is_a_local_protection_error(void **state)
 	pair_free(&p);
 }
 
-/* A receive posted late: RNR NAKs, then it arrives. Never posted: the retries of the attribute, then the error. */
-/* A dma-buf is what can be mapped; the peer reaches it by the address that was chosen for it, also when the descriptor is closed. */
+/* A receive posted late: RNR NAKs, then it arrives. Never posted: the retries of the attribute,
+ * then the error. */
+/* A dma-buf is what can be mapped; the peer reaches it by the address that was chosen for it, also
+ * when the descriptor is closed. */
 static void a_dma_buf_is_reached_by_its_descriptor(void **state)
 {
 	enum { BUF = 256 << 10, OFFSET = 4096 + 24, LEN = BUF - 3 * 4096 };
@@ -293,7 +298,8 @@ static void refused_dma_buf(
 	assert_int_equal(errno, error);
 }
 
-/* EBADF for a descriptor that is none, EOPNOTSUPP for a buffer that the processor cannot reach: by these programs tell what a device can. */
+/* EBADF for a descriptor that is none, EOPNOTSUPP for a buffer that the processor cannot reach: by
+ * these programs tell what a device can. */
 static void what_is_no_dma_buf_is_refused_by_its_errno(void **state)
 {
 	struct pair p;

@@ -1,4 +1,6 @@
-/* pair.h - two connected RC QPs of one process on the loopback device: what the device tests start from. */
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* pair.h - two connected RC QPs of one process on the loopback device: what the device tests start
+ * from. */
 #ifndef TESTS_DEVICE_PAIR_H
 #define TESTS_DEVICE_PAIR_H
 

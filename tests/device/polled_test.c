@@ -1,5 +1,8 @@
-/* polled_test.c - programs that look at their memory instead of asking for completions. A thread polls as they do: the last byte of a message (ib_write_lat, HERD), the last 8 bytes of each 128-byte
- * line (NCCL's LL128), any word. Then all that lies before it has to be there. ROPEWAY_TEST_MESSAGES: how many of each kind. */
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* polled_test.c - programs that look at their memory instead of asking for completions. A thread
+ * polls as they do: the last byte of a message (ib_write_lat, HERD), the last 8 bytes of each
+ * 128-byte line (NCCL's LL128), any word. Then all that lies before it has to be there.
+ * ROPEWAY_TEST_MESSAGES: how many of each kind. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stdatomic.h>
@@ -95,7 +98,8 @@ static void completed(struct pair *p, enum ibv_wr_opcode op)
 		assert_true(pair_poll(p->b.cq, &wc, 20000));
 }
 
-/* A READ's source was read by another thread before its completion came, by a packet: which TSan does not follow. */
+/* A READ's source was read by another thread before its completion came, by a packet: which TSan
+ * does not follow. */
 __attribute__((noinline, no_sanitize("thread"))) static void fill(uint64_t *from, uint64_t message)
 {
 	for (size_t i = 0; i < poll_.words; i++)

@@ -1,6 +1,9 @@
-/* threads_test.c - several threads of one program, and programs that fork: nothing is lost, nothing is torn, nothing stays behind.
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* threads_test.c - several threads of one program, and programs that fork: nothing is lost, nothing
+ * is torn, nothing stays behind.
  *
- * Under ThreadSanitizer (script/test --stage tsan) this is also what looks for races in the device.
+ * Under ThreadSanitizer (script/test --stage tsan) this is also what looks for races in the
+ * device.
  */
 #include <poll.h>
 #include <pthread.h>
@@ -22,7 +25,8 @@
 
 enum { THREADS = 4, MSG = 3000, MSGS = 150, WAIT_MS = 20000 };
 
-/* ThreadSanitizer cannot follow a child of fork that starts threads: it ends it ("dup thread with used id"). */
+/* ThreadSanitizer cannot follow a child of fork that starts threads: it ends it ("dup thread with
+ * used id"). */
 #ifdef __SANITIZE_THREAD__
 #define SKIP_UNDER_TSAN() skip()
 #else
@@ -54,7 +58,8 @@ static void *write_and_check(void *arg)
 			return must(false);
 		if (!pair_poll(w->from->cq, &wc, WAIT_MS) || wc.status)
 			return must(false);
-		/* Read back into another place: an atomic or a READ orders, memory alone does not. */
+		/* Read back into another place: an atomic or a READ orders, memory alone does
+		 * not. */
 		if (pair_send(w->from, IBV_WR_RDMA_READ, PAIR_BUF / 2 + at, MSG,
 			    (uintptr_t)w->to->buf + at, w->to->mr->rkey))
 			return must(false);
@@ -162,8 +167,8 @@ static void threads_share_a_qp_and_its_cq(void **state)
 	assert_int_equal(s.bad, 0);
 	assert_int_equal(s.sent, SHARED_MSGS);
 	assert_int_equal(s.received, SHARED_MSGS);
-	assert_int_equal(
-		s.sum, (uint64_t)SHARED_MSGS * (SHARED_MSGS + 1) / 2); /* each number once */
+	/* each number once */
+	assert_int_equal(s.sum, (uint64_t)SHARED_MSGS * (SHARED_MSGS + 1) / 2);
 	pair_free(&s.p);
 }
 
@@ -335,14 +340,16 @@ static void the_child_goes_on(void **state)
 	}
 	assert_int_equal(waitpid(parent, &status, 0), parent);
 	assert_int_equal(status, 0);
-	/* The grandchild that reads is adopted by us (PR_SET_CHILD_SUBREAPER), as is the one that exchanges. */
+	/* The grandchild that reads is adopted by us (PR_SET_CHILD_SUBREAPER), as is the one that
+	 * exchanges. */
 	for (int left = 2; left; left--) {
 		assert_true(waitpid(-1, &status, 0) > 0);
 		assert_int_equal(status, 0);
 	}
 }
 
-/* The other way round: children come and go, by exec, by _exit and by exit, while the parent's data moves. */
+/* The other way round: children come and go, by exec, by _exit and by exit, while the parent's data
+ * moves. */
 static void the_parent_goes_on(void **state)
 {
 	struct pair p;
@@ -364,7 +371,8 @@ static void the_parent_goes_on(void **state)
 	pair_free(&p);
 }
 
-/* A child that opens the device for itself while its parent has it open: neither takes the other's packets, and no QPN is given out twice. */
+/* A child that opens the device for itself while its parent has it open: neither takes the other's
+ * packets, and no QPN is given out twice. */
 static void parent_and_child_each_have_a_device(void **state)
 {
 	struct pair p, own;
@@ -404,7 +412,9 @@ static void parent_and_child_each_have_a_device(void **state)
 	close(tells[0]);
 }
 
-/* A peer remembers the QPs of a process that has ended for a while (TIMEWAIT). A new process that happens to get the same slot must not begin with the same numbers: it would be refused (REJ 10). */
+/* A peer remembers the QPs of a process that has ended for a while (TIMEWAIT). A new process that
+ * happens to get the same slot must not begin with the same numbers: it would be refused (REJ
+ * 10). */
 static void processes_begin_at_different_numbers(void **state)
 {
 	enum { PROCESSES = 8, INDEX = (1 << 12) - 1 };

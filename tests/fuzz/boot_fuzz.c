@@ -1,5 +1,8 @@
-/* boot_fuzz.c - the control connection in the hands of its peer: the input is what the peer sends, in pieces, before, in and after its hello, to the listening or the connecting side, with a key or
- * without, and what the callee does in its up-calls. Checked all along: up-calls only for what is open, in order; messages within bounds; memory within bounds; and everything can be closed.
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* boot_fuzz.c - the control connection in the hands of its peer: the input is what the peer sends,
+ * in pieces, before, in and after its hello, to the listening or the connecting side, with a key or
+ * without, and what the callee does in its up-calls. Checked all along: up-calls only for what is
+ * open, in order; messages within bounds; memory within bounds; and everything can be closed.
  */
 #include "fuzz.h"
 
@@ -47,8 +50,10 @@ static void on_accepted(void *user, void *listener_user, struct boot_conn *c)
 	act();
 }
 
-static void on_connected(void *user, int status, const char *why)
+static void on_connected(void *user, const struct rpwi_error *e)
 {
+	int status = e ? e->status : 0;
+	const char *why = e ? e->text : "";
 	if (run.listening || run.told || !run.c || (status && !why[0]))
 		fuzz_broken("connected, but it was not asked");
 	run.told = true;
@@ -66,8 +71,10 @@ static void on_message(void *user, unsigned type, const uint8_t *data, size_t le
 	act();
 }
 
-static void on_gone(void *user, int status, const char *why)
+static void on_gone(void *user, const struct rpwi_error *e)
 {
+	int status = e ? e->status : 0;
+	const char *why = e ? e->text : "";
 	if (!run.told || run.ended || !run.c || status >= 0 || !why[0])
 		fuzz_broken("an end that cannot be");
 	run.ended = true;

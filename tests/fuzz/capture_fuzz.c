@@ -1,7 +1,11 @@
-/* capture_fuzz.c - one or two capture files that nobody vouches for, through `ropeway explain`: reader, merge, story, terminal, page. What must hold: packets stand in time; folds are
- * in order and hide nothing that is marked; the terminal gets plain text; the page's data is JSON, has every row, and nothing in it can end the script element that it stands in.
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* capture_fuzz.c - one or two capture files that nobody vouches for, through `ropeway explain`:
+ * reader, merge, story, terminal, page. What must hold: packets stand in time; folds are in order
+ * and hide nothing that is marked; the terminal gets plain text; the page's data is JSON, has every
+ * row, and nothing in it can end the script element that it stands in.
  *
- * Input: bytes of the first capture (2, big-endian), it, the second one. No second bytes, no second capture. */
+ * Input: bytes of the first capture (2, big-endian), it, the second one. No second bytes, no second
+ * capture. */
 #include "fuzz.h"
 
 #include <fcntl.h>

@@ -1,7 +1,11 @@
-/* cm_fuzz.c - the communication manager in the hands of its peers, its program and its clock, all played by the input.
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* cm_fuzz.c - the communication manager in the hands of its peers, its program and its clock, all
+ * played by the input.
  *
- * Messages are raw bytes, or well-formed ones for a connection of the engine with some bytes changed: only those reach far. Checked all along: nothing is told to a destroyed
- * connection, or out of order; the deadline is never left behind; and in the end, when all have been destroyed and time has passed, nothing is left.
+ * Messages are raw bytes, or well-formed ones for a connection of the engine with some bytes
+ * changed: only those reach far. Checked all along: nothing is told to a destroyed connection, or
+ * out of order; the deadline is never left behind; and in the end, when all have been destroyed and
+ * time has passed, nothing is left.
  */
 #include "fuzz.h"
 

@@ -1,4 +1,6 @@
-/* decode_fuzz.c - any bytes as a UDP payload: nothing outside them is read, and what decodes encodes to the same headers again. */
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* decode_fuzz.c - any bytes as a UDP payload: nothing outside them is read, and what decodes
+ * encodes to the same headers again. */
 #include "fuzz.h"
 
 #include <stdlib.h>
@@ -40,7 +42,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t len)
 			fuzz_broken("encodes to something else");
 		struct rpwi_iov part = {p.payload, p.payload_len};
 		id = 0x1234;
-		/* The pad counts as zeros when an ICRC is made: set them so, then it has to be right. */
+		/* The pad counts as zeros when an ICRC is made: set them so, then it has to be
+		 * right. */
 		memset(copy + p.hdr_len + p.payload_len, 0, p.pad);
 		rpwi_put_le32(
 			copy + len - 4, rpwi_icrc(&flow, id, copy, p.hdr_len, &part, 1, p.pad));

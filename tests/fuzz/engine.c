@@ -1,7 +1,11 @@
-/* engine.c - one QP driven by the input of a fuzz target: packets of whatever kind, posts, time, state changes.
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* engine.c - one QP driven by the input of a fuzz target: packets of whatever kind, posts, time,
+ * state changes.
  *
- * Checked all along: registered memory is exactly as large as it is said to be (ASan sees the rest); memory without remote write access keeps its bytes;
- * batches are within their bounds and readable; each request completes once, in order; each receive at most once, in order; and in ERR nothing is left uncompleted.
+ * Checked all along: registered memory is exactly as large as it is said to be (ASan sees the
+ * rest); memory without remote write access keeps its bytes; batches are within their bounds and
+ * readable; each request completes once, in order; each receive at most once, in order; and in ERR
+ * nothing is left uncompleted.
  */
 #include "fuzz.h"
 
@@ -35,7 +39,8 @@ static uint32_t u32(struct fuzz_input *in)
 	return hi << 16 | fuzz_u16(in);
 }
 
-/* ---- Memory: region i has lkey 0x100 + i, rkey 0x200 + i and begins at address (i + 1) << 32. ---- */
+/* ---- Memory: region i has lkey 0x100 + i, rkey 0x200 + i and begins at address (i + 1) << 32.
+ * ---- */
 
 static const int region_access[REGIONS] = {IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE |
 						   IBV_ACCESS_REMOTE_READ |
@@ -502,8 +507,8 @@ static void check_at_end(void)
 {
 	if (run.qp.state != IBV_QPS_RESET && run.qp.state != IBV_QPS_INIT) {
 		modify(IBV_QPS_ERR);
-		for (int i = 0; i < 3;
-			i++) /* answers that are still owed, batches that are not confirmed */
+		/* answers that are still owed, batches that are not confirmed */
+		for (int i = 0; i < 3; i++)
 			transmit();
 		if (run.sends_done != run.sends_posted || run.recvs_done != run.recvs_posted)
 			fuzz_broken("something posted never completes");

@@ -1,5 +1,9 @@
-/* files_fuzz.c - `ropeway recv` in the hands of its senders: the input is what one or two of them say (control messages that make sense, or are spoilt, and bytes of files) over the messaging library
- * on a transport in memory. Everything that happens on the disk happens in one directory of /dev/shm. Checked all along: nothing beside that directory changes, and no link in it leads out of it.
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* files_fuzz.c - `ropeway recv` in the hands of its senders: the input is what one or two of them
+ * say (control messages that make sense, or are spoilt, and bytes of files) over the messaging
+ * library on a transport in memory. Everything that happens on the disk happens in one directory of
+ * /dev/shm. Checked all along: nothing beside that directory changes, and no link in it leads out
+ * of it.
  */
 #include "fuzz.h"
 
@@ -22,8 +26,8 @@ static struct fuzz_run {
 	rpw_listener *l;
 	rpw_endpoint *ep[SENDERS];
 	unsigned sends;
-	uint64_t size, data,
-		offset; /* of the file that was announced last; of its bytes: sent, and where the next are due */
+	/* of the file that was announced last; of its bytes: sent, and where the next are due */
+	uint64_t size, data, offset;
 } run;
 static char outside[64];
 static int outside_fd = -1;
@@ -57,7 +61,8 @@ static void outside_make(void)
 	close(fd);
 }
 
-/* Everything in it goes. Links are looked at first: none may be absolute or lead above `depth` directories. */
+/* Everything in it goes. Links are looked at first: none may be absolute or lead above `depth`
+ * directories. */
 static void directory_empty(int dir, int depth)
 {
 	DIR *d = fdopendir(dup(dir));
@@ -158,7 +163,8 @@ static void control(rpw_endpoint *ep)
 	m.mtime_ns = 5;
 	memset(m.hash, 0, sizeof(m.hash));
 	m.data = spoil & 16 ? some_size() : run.data; /* what was sent, or something else */
-	if (spoil & 8) { /* of zeros, which is what all files here have */
+	if (spoil & 8) {
+		/* of zeros, which is what all files here have */
 		struct files_sum sum;
 		if (files_sum_open(&sum))
 			abort();

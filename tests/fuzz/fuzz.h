@@ -1,5 +1,7 @@
-/* fuzz.h - what the fuzz targets share: a reader of the input, and one QP in the hands of whoever wrote the input.
- * Each target is LLVMFuzzerTestOneInput; replay.c calls it on files where libFuzzer is not there.
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* fuzz.h - what the fuzz targets share: a reader of the input, and one QP in the hands of whoever
+ * wrote the input. Each target is LLVMFuzzerTestOneInput; replay.c calls it on files where
+ * libFuzzer is not there.
  */
 #ifndef ROPEWAY_FUZZ_H
 #define ROPEWAY_FUZZ_H
@@ -28,7 +30,8 @@ extern struct fuzz_clock {
 /* Ends the process, so that libFuzzer keeps the input. */
 void fuzz_broken(const char *what) __attribute__((noreturn));
 
-/* The input drives a QP: its first bytes choose type, limits and state, the others are packets, posts, time. */
+/* The input drives a QP: its first bytes choose type, limits and state, the others are packets,
+ * posts, time. */
 enum fuzz_side { FUZZ_RESPONDER, FUZZ_REQUESTER };
 void fuzz_engine_run(const uint8_t *data, size_t len, enum fuzz_side side);
 

@@ -1,4 +1,6 @@
-/* fuzz_clock.c - time and random numbers of a target's own, for those that are linked with --wrap=clock_gettime,getrandom (meson.build): the same input does the same each time. */
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* fuzz_clock.c - time and random numbers of a target's own, for those that are linked with
+ * --wrap=clock_gettime,getrandom (meson.build): the same input does the same each time. */
 #include "fuzz.h"
 
 #include <time.h>

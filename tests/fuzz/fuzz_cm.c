@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
 /* fuzz_cm.c - see fuzz_cm.h. */
 #include "fuzz_cm.h"
 

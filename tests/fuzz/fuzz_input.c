@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
 /* fuzz_input.c - reading the input of a fuzz target, and saying that something is broken. */
 #include "fuzz.h"
 

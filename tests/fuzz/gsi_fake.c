@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
 /* gsi_fake.c - see gsi_fake.h. The functions of io/io.h that the device calls. */
 #include "gsi_fake.h"
 
@@ -240,10 +241,10 @@ void rpwi_tap(const struct rpwi_flow *flow, uint16_t ip_id, uint8_t ttl, uint8_t
 int __wrap_service_start(void);
 int __wrap_service_start(void)
 {
-	the_hca.service_running = true;
+	hca_here.service_running = true;
 	return 0;
 }
 void __wrap_service_stop(void);
-void __wrap_service_stop(void) { the_hca.service_running = false; }
+void __wrap_service_stop(void) { hca_here.service_running = false; }
 int __wrap_rpwi_guard_install(void);
 int __wrap_rpwi_guard_install(void) { return 0; }

@@ -1,4 +1,6 @@
-/* gsi_fake.h - the network under the device (src/io), played by a target: what comes, what goes, who else lives on this host and what he has claimed. */
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* gsi_fake.h - the network under the device (src/io), played by a target: what comes, what goes,
+ * who else lives on this host and what he has claimed. */
 #ifndef ROPEWAY_GSI_FAKE_H
 #define ROPEWAY_GSI_FAKE_H
 

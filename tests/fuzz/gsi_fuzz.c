@@ -1,8 +1,13 @@
-/* gsi_fuzz.c - QP 1 of the device in the hands of any host of the network, of the other processes of this one (their packets come from its own addresses, also handed over), of its program, and of time:
- * the whole of src/device and src/cm over a network that the target plays (gsi_fake.c). Packets have a right ICRC as a rule, else they reach nothing.
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* gsi_fuzz.c - QP 1 of the device in the hands of any host of the network, of the other processes
+ * of this one (their packets come from its own addresses, also handed over), of its program, and of
+ * time: the whole of src/device and src/cm over a network that the target plays (gsi_fake.c).
+ * Packets have a right ICRC as a rule, else they reach nothing.
  *
- * Checked all along: what is sent is a MAD that we would accept ourselves, from an address of ours, and never speaks for a process that lives; a packet has no more answers than the program makes it
- * have; the program is asked about its own services only; what is passed on is well-formed and goes to a process that lives; no deadline is left behind; in the end nothing is left.
+ * Checked all along: what is sent is a MAD that we would accept ourselves, from an address of ours,
+ * and never speaks for a process that lives; a packet has no more answers than the program makes it
+ * have; the program is asked about its own services only; what is passed on is well-formed and goes
+ * to a process that lives; no deadline is left behind; in the end nothing is left.
  */
 #include "fuzz.h"
 
@@ -76,8 +81,8 @@ static void check_passed(const uint8_t *seg, size_t len, struct rpwi_pkt *p)
 void fake_handed_over(const uint8_t *seg, size_t len, uint32_t qpn)
 {
 	struct rpwi_pkt p;
-	if (rpwi_pkt_peek_qpn(seg, len) >
-		RPWI_GSI_QPN) /* for a QP: whoever has its slot looks at it */
+	/* for a QP: whoever has its slot looks at it */
+	if (rpwi_pkt_peek_qpn(seg, len) > RPWI_GSI_QPN)
 		return;
 	check_passed(seg, len, &p);
 	if (qpn >> RPWI_SLOT_SHIFT == FAKE_SLOT ||
@@ -215,7 +220,8 @@ static uint32_t some_id(void)
 	return (uint32_t)(FAKE_SLOT + b % (FAKE_OTHERS + 2)) << 20 | b >> 4;
 }
 
-/* As the peer of a connection of ours would say it, or that of another process; changed in some bytes or not. */
+/* As the peer of a connection of ours would say it, or that of another process; changed in some
+ * bytes or not. */
 static void message(uint8_t mad[RPWI_MAD_LEN])
 {
 	uint8_t how = fuzz_u8(&run.in), own = fuzz_u8(&run.in), changes = fuzz_u8(&run.in);
@@ -240,8 +246,8 @@ static void some_mad(uint8_t mad[RPWI_MAD_LEN])
 	uint8_t how = fuzz_u8(&run.in);
 	if (how < 0xc0) {
 		message(mad);
-	} else if (how <
-		   0xe0) { /* what we said, back to ourselves, with the IDs exchanged or not */
+	} else if (how < 0xe0) {
+		/* what we said, back to ourselves, with the IDs exchanged or not */
 		memcpy(mad, run.last, RPWI_MAD_LEN);
 		if (how & 1)
 			memcpy(mad + RPWI_MAD_HDR_LEN, run.last + RPWI_MAD_HDR_LEN + 4, 4);

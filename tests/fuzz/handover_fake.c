@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
 /* handover_fake.c - see handover_fake.h. */
 #include "handover_fake.h"
 
@@ -68,7 +69,8 @@ int __wrap_connect(int fd, const struct sockaddr *sa, socklen_t len)
 	return __real_connect(fd, (struct sockaddr *)&un, len);
 }
 
-/* Who that is says the name at the other end: of a listener, or of somebody who has connected (connect_as). */
+/* Who that is says the name at the other end: of a listener, or of somebody who has connected
+ * (connect_as). */
 static enum who who_is_at(int fd)
 {
 	struct sockaddr_un un = {0};
@@ -132,7 +134,8 @@ FILE *__wrap_fopen64(const char *path, const char *mode);
 DIR *__real_opendir(const char *path);
 DIR *__wrap_opendir(const char *path);
 
-/* Who listens, as the kernel says it. Not read from there: it may skip one while other processes come and go. */
+/* Who listens, as the kernel says it. Not read from there: it may skip one while other processes
+ * come and go. */
 static size_t unix_sockets(char *out, size_t room)
 {
 	enum { DESCRIPTORS_MAX = 256 };

@@ -1,4 +1,6 @@
-/* handover_fake.h - the host around hand-over and steering, played by the target: users, names, the kernel's lists, the sending side of a port; and what of it is true in this run. */
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* handover_fake.h - the host around hand-over and steering, played by the target: users, names, the
+ * kernel's lists, the sending side of a port; and what of it is true in this run. */
 #ifndef ROPEWAY_HANDOVER_FAKE_H
 #define ROPEWAY_HANDOVER_FAKE_H
 
@@ -9,12 +11,8 @@
 #include "io/port_priv.h"
 
 enum { NAMES = 8, CONNS = 3, LINES = 32, NOBODY = 65534 };
-enum who {
-	COUSIN,
-	STRANGER,
-	NAMELESS,
-	WHOS
-}; /* another process of our user; another user; one without a number in our namespace */
+/* another process of our user; another user; one without a number in our namespace */
+enum who { COUSIN, STRANGER, NAMELESS, WHOS };
 
 /* A name that somebody else listens at, and whom of us he has got. */
 struct name {

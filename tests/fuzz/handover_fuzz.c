@@ -1,9 +1,16 @@
-/* handover_fuzz.c - hand-over and steering (src/io) in the hands of the other processes of the host: those of our own user, and strangers. The input has them listen at names of slots and services, also
- * at ours, and at such as would forge lines of /proc/net/unix; connect to our listeners; send messages of every type, true, forged and cut, with descriptors or none; answer what we ask; hold the port of
- * an address. Between that it claims services, hands packets over, asks for room, passes time. Users, time, random numbers and /proc are the target's own; sockets are real, under names that nobody has.
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* handover_fuzz.c - hand-over and steering (src/io) in the hands of the other processes of the
+ * host: those of our own user, and strangers. The input has them listen at names of slots and
+ * services, also at ours, and at such as would forge lines of /proc/net/unix; connect to our
+ * listeners; send messages of every type, true, forged and cut, with descriptors or none; answer
+ * what we ask; hold the port of an address. Between that it claims services, hands packets over,
+ * asks for room, passes time. Users, time, random numbers and /proc are the target's own; sockets
+ * are real, under names that nobody has.
  *
- * Checked all along: packets are taken from our user alone, or, where we share the port, from who holds it; a stranger is told nothing, and gets nothing but what is for sharing; the steering program
- * has nobody's slots but those that our user has told; lines of strangers and what waits for owners are bounded; no descriptor stays behind.
+ * Checked all along: packets are taken from our user alone, or, where we share the port, from who
+ * holds it; a stranger is told nothing, and gets nothing but what is for sharing; the steering
+ * program has nobody's slots but those that our user has told; lines of strangers and what waits
+ * for owners are bounded; no descriptor stays behind.
  */
 #include "fuzz.h"
 
@@ -22,8 +29,8 @@ enum {
 	COMMANDS_MAX = 250,
 	STRANGER_LINES_MAX = 16,
 	SAID_MAX = 4096,
-	UNSENT =
-		0xee, /* no byte of what is sent: shows that something was read which nobody has sent */
+	/* no byte of what is sent: shows that something was read which nobody has sent */
+	UNSENT = 0xee,
 	WAITING_MAX = 10 << 20,
 	PAGE_BYTES = 4096,
 };
@@ -400,8 +407,8 @@ static void check_lines(void)
 {
 	unsigned strangers = 0;
 	char c;
-	for (int i = 0; i < 32;
-		i++) /* whoever has connected is let in or turned away, some at a time */
+	/* whoever has connected is let in or turned away, some at a time */
+	for (int i = 0; i < 32; i++)
 		take();
 	for (unsigned i = 0; i < LINES; i++)
 		if (run.line[i].fd >= 0 && !is_trusted(run.line[i].who)) {

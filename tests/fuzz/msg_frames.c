@@ -1,4 +1,6 @@
-/* msg_frames.c - the frames and words that a peer of bad will sends: made with some sense for what is under way, and then spoilt. */
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* msg_frames.c - the frames and words that a peer of bad will sends: made with some sense for what
+ * is under way, and then spoilt. */
 #include "msg_fuzz.h"
 
 #include <zlib.h>
@@ -127,37 +129,43 @@ void fuzz_inject(unsigned to)
 		f.h.tag = am_word(b % 4, b & 4 ? b : 0);
 		head_len += b & 4 ? b : 0;
 		break;
-	case FRAME_RTS:
-		f.h.flags = (uint8_t)(b % (RTS_KINDS + 1));
-		len = rts_make(body, ep, from, false);
+	case FRAME_RTS: {
+		f.h.flags = (uint8_t)(fuzz_u8(&run.in) % (RTS_KINDS + 1));
+		len = f.h.flags == RTS_AGAIN && b < 16
+			      ? 0
+			      : rts_make(body, ep, from, f.h.flags == RTS_AGAIN);
 		if (f.h.flags == RTS_AM)
 			f.h.tag = am_word(b % 4, body[18]);
+		if (f.h.flags == RTS_CHUNK)
+			f.h.tag = our_number(ep);
+		if (f.h.flags != RTS_GOT)
+			break;
+		f.h.tag = their_number(ep);
+		const rpw_request *r = ids_get(&ep->c->numbers, f.h.tag);
+		uint64_t bytes = r ? r->len : 0;
+		if (b & 4)
+			memcpy(body + offsetof(struct rts_body, len), &bytes, sizeof(bytes));
 		break;
+	}
 	case FRAME_RTR:
 		f.h.tag = their_number(ep);
 		len = rts_make(body, ep, from, false);
 		break;
-	case FRAME_ATP:
-		f.h.tag = invited_number(ep);
-		f.h.flags = b & 4 ? (uint8_t)fuzz_some_number() : 0;
+	case FRAME_DONE: {
+		uint8_t kind = (uint8_t)(fuzz_u8(&run.in) % (DONE_KINDS + 1));
+		f.h.flags =
+			(uint8_t)(kind << DONE_STATUS_BITS | (b & 4 ? fuzz_some_number() % 32 : 0));
+		f.h.tag = kind == DONE_PLACED   ? invited_number(ep)
+			  : kind == DONE_CHUNKS ? our_number(ep)
+						: their_number(ep);
+		len = kind == DONE_ATOMIC ? 8 : 0;
 		break;
-	case FRAME_DESCRIBE:
-		len = b < 16 ? 0 : rts_make(body, ep, from, true);
-		break;
-	case FRAME_FIN:
-	case FRAME_ATOMIC_DONE:
-		f.h.flags = b & 4 ? (uint8_t)fuzz_some_number() : 0;
-		f.h.tag = their_number(ep);
-		len = f.h.type == FRAME_FIN ? 0 : 8;
-		break;
+	}
 	case FRAME_WITHDRAW:
 		f.h.tag = our_number(ep);
 		break;
 	case FRAME_NOTIFY:
 		len = 8;
-		break;
-	case FRAME_FLUSHED:
-		f.h.tag = their_number(ep);
 		break;
 	case FRAME_ATOMIC: {
 		struct atomic_body a = {.region = 1ull << 32 | (1 + b % 4),
@@ -177,14 +185,6 @@ void fuzz_inject(unsigned to)
 	case FRAME_PULL:
 		f.h.tag = their_number(ep);
 		break;
-	case FRAME_STOP:
-		f.h.tag = our_number(ep);
-		f.h.flags = (uint8_t)fuzz_some_number();
-		break;
-	case FRAME_CHUNK:
-		f.h.tag = our_number(ep);
-		len = rts_make(body, ep, from, false);
-		break;
 	case FRAME_GET: {
 		struct ask_body ask = ask_make(s, fuzz_some_number());
 		memcpy(body, &ask, sizeof(ask));
@@ -200,20 +200,11 @@ void fuzz_inject(unsigned to)
 		head_len += sizeof(ask);
 		break;
 	}
-	case FRAME_GOT: {
-		f.h.tag = their_number(ep);
-		len = rts_make(body, ep, from, false);
-		const rpw_request *r = slots_get(&ep->c->numbers, f.h.tag);
-		uint64_t bytes = r ? r->len : 0;
-		if (b & 4)
-			memcpy(body + offsetof(struct rts_body, len), &bytes, sizeof(bytes));
-		break;
-	}
 	case FRAME_PART:
 		f.h.tag = ep->link.parts.len;
 		len = fuzz_some_len() % 8192;
 		break;
-	case FRAME_NEED:
+	case FRAME_CREDIT:
 		f.h.tag = fuzz_some_number();
 		break;
 	default:

@@ -1,9 +1,15 @@
-/* msg_fuzz.c - both ends of a connection of the messaging library, over a transport and a control path in memory (tests/msg/fake.h), in the hands of the input: frames of every type and
- * words of the control path, made with some sense (numbers that are known, memory that is registered) and then spoilt, come in between whatever the two programs do: receives, sends,
- * objects, active messages, remote memory, flushes, cancels, closes, and paths that break. So an endpoint meets each of them in every state.
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* msg_fuzz.c - both ends of a connection of the messaging library, over a transport and a control
+ * path in memory (tests/msg/fake.h), in the hands of the input: frames of every type and words of
+ * the control path, made with some sense (numbers that are known, memory that is registered) and
+ * then spoilt, come in between whatever the two programs do: receives, sends, objects, active
+ * messages, remote memory, flushes, cancels, closes, and paths that break. So an endpoint meets
+ * each of them in every state.
  *
- * Checked all along: each operation ends once, with a status that there is, and its buffer is not touched after (ASan); registered memory that is not for writing keeps its bytes, and so does
- * what is around the rest; what waits for a receive is within the bound; and everything can be closed, and is then freed.
+ * Checked all along: each operation ends once, with a status that there is, and its buffer is not
+ * touched after (ASan); registered memory that is not for writing keeps its bytes, and so does what
+ * is around the rest; what waits for a receive is within the bound; and everything can be closed,
+ * and is then freed.
  */
 #include <dlfcn.h>
 
@@ -57,7 +63,8 @@ static void ep_close(struct side *s)
 	rpw_endpoint_destroy(ep);
 }
 
-/* ---- a GPU: buffers of operations, and a region of each side, that the CPU cannot touch where the library sees them (tests/msg/fake_cuda.c) ---- */
+/* ---- a GPU: buffers of operations, and a region of each side, that the CPU cannot touch where the
+ * library sees them (tests/msg/fake_cuda.c) ---- */
 
 int cuMemAlloc_v2(unsigned long long *out, size_t len);
 void *fake_bytes(unsigned long long p, size_t len);

@@ -1,4 +1,6 @@
-/* msg_fuzz.h - what the two halves of the msg target share: the state of both programs, and the input. */
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* msg_fuzz.h - what the two halves of the msg target share: the state of both programs, and the
+ * input. */
 #ifndef ROPEWAY_MSG_FUZZ_H
 #define ROPEWAY_MSG_FUZZ_H
 
@@ -37,8 +39,8 @@ struct side {
 	rpw_endpoint *ep[EPS_MAX];
 	uint8_t *region[REGIONS]; /* each with guards around it */
 	rpw_memory *memory[REGIONS];
-	uint8_t *
-		gpu_region; /* that a peer may put into and get from; NULL: this side knows no GPU */
+	/* that a peer may put into and get from; NULL: this side knows no GPU */
+	uint8_t *gpu_region;
 	rpw_memory *gpu_memory[2]; /* the operations' buffers, gpu_region */
 	rpw_rkey *key[KEYS_MAX];
 	unsigned keys;

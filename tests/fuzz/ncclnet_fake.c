@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
 /* ncclnet_fake.c - see ncclnet_fake.h. */
 #include "ncclnet_fake.h"
 
@@ -392,9 +393,8 @@ const struct nt_load *nt_load_get(const char *spec) { return &fake_load; }
 
 void fake_reset(struct fuzz_input *in, size_t chunk_max, bool force_flush)
 {
-	memset(&fake, 0,
-		offsetof(struct fake,
-			comm)); /* the places of the rest are filled when they are taken */
+	/* the places of the rest are filled when they are taken */
+	memset(&fake, 0, offsetof(struct fake, comm));
 	fake.in = in;
 	fake_load.chunk_max = chunk_max;
 	fake_load.props.force_flush = force_flush;

@@ -1,5 +1,9 @@
-/* ncclnet_fake.h - a network plugin in the process, for ncclnet_fuzz.c: no sockets, no threads. What arrives is brought by whoever drives it, sends are done when it says so, and calls are refused when it says so.
- * It ends the process where its host does what no host may: tests a request twice, or another one than the oldest; uses what is closed; has more under way than is safe; moves what is not registered.
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* ncclnet_fake.h - a network plugin in the process, for ncclnet_fuzz.c: no sockets, no threads.
+ * What arrives is brought by whoever drives it, sends are done when it says so, and calls are
+ * refused when it says so. It ends the process where its host does what no host may: tests a
+ * request twice, or another one than the oldest; uses what is closed; has more under way than is
+ * safe; moves what is not registered.
  */
 #ifndef ROPEWAY_NCCLNET_FAKE_H
 #define ROPEWAY_NCCLNET_FAKE_H
@@ -43,11 +47,12 @@ struct fake_comm {
 	struct fake_listen *listen;
 	unsigned moved; /* messages, of which the first is the hello */
 	unsigned head, fill, tail, regs;
-	struct fake_request
-		*ring[FAKE_RING]; /* head to tail are under way, up to fill they are there */
+	/* head to tail are under way, up to fill they are there */
+	struct fake_request *ring[FAKE_RING];
 	struct fake_request *flush;
-	unsigned
-		lens; /* of bulk data, as it was announced or sent; those beyond the first FAKE_LENS are not looked at */
+	/* of bulk data, as it was announced or sent; those beyond the first FAKE_LENS are not
+	 * looked at */
+	unsigned lens;
 	size_t len[FAKE_LENS];
 };
 struct fake {
@@ -56,9 +61,9 @@ struct fake {
 	int next_which;
 	bool sends_wait, bulk_waits; /* until fake_sent, fake_bring */
 	bool no_sizes;               /* test leaves them alone */
-	uint8_t not_now, bad_posts, bad_regs, bad_listens,
-		bad_consumed; /* of the next eight calls, those whose bit is set */
-	uint8_t flush_tests;  /* a flush is done at the so manieth test; 0: none is needed */
+	/* of the next eight calls, those whose bit is set */
+	uint8_t not_now, bad_posts, bad_regs, bad_listens, bad_consumed;
+	uint8_t flush_tests; /* a flush is done at the so manieth test; 0: none is needed */
 	struct fake_comm comm[FAKE_COMMS];
 	struct fake_listen listen[FAKE_LISTENS];
 	struct fake_reg reg[FAKE_REGS];
@@ -68,7 +73,8 @@ extern struct fake fake;
 extern struct nt_load fake_load;
 
 void fake_reset(struct fuzz_input *in, size_t chunk_max, bool force_flush);
-/* The peer's message comes, into the oldest receive that waits; `size` is what test will say of it. False: none waits. */
+/* The peer's message comes, into the oldest receive that waits; `size` is what test will say of it.
+ * False: none waits. */
 bool fake_bring(struct fake_comm *c, const uint8_t *bytes, size_t len, int size);
 /* Bulk data, as much as is expected or as `size` says. */
 void fake_bring_bulk(struct fake_comm *c, int size);

@@ -1,8 +1,15 @@
-/* ncclnet_fuzz.c - endpoints of tran_ncclnet in the hands of their peer, over a network plugin of the target's own (ncclnet_fake.c). The input says what comes: handles that are true, changed in a place, or raw;
- * hellos; batches, raw or of items with some sense (ids that were asked for, keys and lengths that are right) and then changed in a place; bulk data of the announced size or another; when sends are done; what the
- * plugin refuses; and what the program does meanwhile. Time passes when the input says so, and what would be threads (connect, accept) runs when it says so.
- * Checked all along: each operation is told once, and its buffer not touched after; one failure at most, and nothing after it; frames lie in what came (ASan); what is sent is well-formed, bulk data goes as it was
- * announced, and nothing follows a goodbye; memory beside what is registered, and what peers may only read, keeps its bytes; nothing of the plugin's uses memory that was released; windows hold; all is closed once.
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* ncclnet_fuzz.c - endpoints of tran_ncclnet in the hands of their peer, over a network plugin of
+ * the target's own (ncclnet_fake.c). The input says what comes: handles that are true, changed in a
+ * place, or raw; hellos; batches, raw or of items with some sense (ids that were asked for, keys
+ * and lengths that are right) and then changed in a place; bulk data of the announced size or
+ * another; when sends are done; what the plugin refuses; and what the program does meanwhile. Time
+ * passes when the input says so, and what would be threads (connect, accept) runs when it says so.
+ * Checked all along: each operation is told once, and its buffer not touched after; one failure at
+ * most, and nothing after it; frames lie in what came (ASan); what is sent is well-formed, bulk
+ * data goes as it was announced, and nothing follows a goodbye; memory beside what is registered,
+ * and what peers may only read, keeps its bytes; nothing of the plugin's uses memory that was
+ * released; windows hold; all is closed once.
  */
 #include "ncclnet_fake.h"
 
@@ -12,7 +19,8 @@
 #include <time.h>
 #include <unistd.h>
 
-/* The real one, and its threads are ours: they run in one piece, when the input says so, the one that connects around the one that accepts. */
+/* The real one, and its threads are ours: they run in one piece, when the input says so, the one
+ * that connects around the one that accepts. */
 static int thread_begin(void *(*what)(void *), void *arg);
 #define pthread_create(thread, attr, what, arg) ((void)(thread), thread_begin(what, arg))
 #include "tran/ncclnet/nt_setup.c"
@@ -139,8 +147,10 @@ static void react(struct end *e)
 		close_end(some_end(what));
 }
 
-static void on_ready(void *user, int status, const char *why)
+static void on_ready(void *user, const struct rpwi_error *err)
 {
+	int status = err ? err->status : 0;
+	const char *why = err ? err->text : "";
 	struct end *e = user;
 	if (!e->started || e->ready || e->failed || (status && !why[0]))
 		fuzz_broken("ready twice, before it was started, or without a reason");
@@ -156,6 +166,8 @@ static bool on_frame(
 	struct end *e = user;
 	if (!e->ready || e->failed || !e->ep)
 		fuzz_broken("a frame after the end, or before the beginning");
+	if (head_len && *(const uint8_t *)head >= TRAN_OWN_HEADS)
+		fuzz_broken("a frame of the emulation's");
 	if (head_len > TRAN_HEAD_MAX || body_len > NT_FRAME_MAX)
 		fuzz_broken("a frame beyond its limits");
 	fuzz_readable(head, head_len, 1);
@@ -175,8 +187,9 @@ static void on_room(void *user)
 	react(e);
 }
 
-static void on_done(void *user, void *cookie, int status)
+static void on_done(void *user, void *cookie, const struct rpwi_error *err)
 {
+	int status = err ? err->status : 0;
 	struct op *op = cookie;
 	struct end *e = user;
 	if (!op->posted || op->end != e || e->failed)
@@ -187,8 +200,10 @@ static void on_done(void *user, void *cookie, int status)
 	react(e);
 }
 
-static void on_failed(void *user, int status, const char *why)
+static void on_failed(void *user, const struct rpwi_error *err)
 {
+	int status = err ? err->status : 0;
+	const char *why = err ? err->text : "";
 	struct end *e = user;
 	if (!e->ready || e->failed || status >= 0 || !why[0])
 		fuzz_broken("failed twice, or without a reason");
@@ -316,8 +331,8 @@ static void mem_add(unsigned access)
 
 static void mem_change(void)
 {
-	static bool
-		inside; /* mem_del may have up-calls in it: one at a time, for the sake of `region` */
+	/* mem_del may have up-calls in it: one at a time, for the sake of `region` */
+	static bool inside;
 	uint8_t access = fuzz_u8(&run.in);
 	if (inside)
 		return;
@@ -334,7 +349,7 @@ static void say(struct end *e)
 	size_t head = fuzz_u8(&run.in), body = fuzz_u8(&run.in);
 	if (body >= 224)
 		body = fuzz_u16(&run.in) + (body & 7);
-	text[0]++;
+	text[0] = (uint8_t)((text[0] + 1) & 0x7f);
 	if (e->ep && e->ready)
 		tran_ncclnet.send(e->ep, text, head * 2 % (TRAN_HEAD_MAX + 8),
 			&(struct iovec){text, RPWI_MIN(body, sizeof text)}, 1, body);
@@ -369,7 +384,7 @@ void fake_batch(struct fake_comm *c, const uint8_t *p, size_t len)
 		if (nt_get_item(p + at, len - at, &i, &more, &why) || c->left)
 			fuzz_broken(c->left ? "something was sent behind a goodbye" : why);
 		c->left = i.kind == NT_LEAVE;
-		if ((i.kind == NT_PUT || i.kind == NT_DATA) && c->lens < FAKE_LENS)
+		if (i.kind == NT_BULK && i.answer == NT_OK && c->lens < FAKE_LENS)
 			c->len[c->lens++] = (size_t)i.len;
 	}
 }
@@ -417,14 +432,15 @@ static void plugin_moves(void)
 		fake_bring_bulk(c, (int)c->ring[c->fill % FAKE_RING]->len);
 }
 
-static const struct nt_chunk *some_chunk(const struct end *e)
+/* Bulk data that is expected, or NULL. */
+static const struct tran_bulk *some_expected(const struct end *e)
 {
 	const struct nt_ep *ep = e->ep ? nt_of_end(e) : NULL;
-	uint8_t what = fuzz_u8(&run.in);
-	for (unsigned i = 0; ep && i < NT_CHUNKS; i++)
-		if (ep->chunk[(what + i) % NT_CHUNKS].op)
-			return &ep->chunk[(what + i) % NT_CHUNKS];
-	return NULL;
+	uint8_t what = fuzz_u8(&run.in) % 16;
+	const struct rpwi_list *l = ep ? ep->expected.next : NULL;
+	while (l && l != &ep->expected && what--)
+		l = l->next;
+	return l && l != &ep->expected ? RPWI_CONTAINER_OF(l, struct tran_bulk, link) : NULL;
 }
 
 static uint64_t some_len(void)
@@ -437,58 +453,82 @@ static uint64_t some_len(void)
 			 : (uint64_t)fuzz_u16(&run.in) * (n - 240u);
 }
 
+/* A head of the emulation's, as emulate.h has it: a request, or an answer; and how long the body
+ * behind it is. */
+static size_t put_emulation(const struct end *e, uint8_t what, uint8_t *p, struct nt_item *i)
+{
+	struct {
+		uint8_t kind, bulk, zero[2];
+		uint32_t id, slot, zero2;
+		uint64_t key, offset, len;
+	} ask = {.kind = (uint8_t)(TRAN_OWN_HEADS + what % 5)};
+	struct {
+		uint32_t magic, slot;
+		uint64_t key;
+	} desc = {0};
+	enum { GET, PUT, ADD, SWAP, DONE };
+	uint8_t where = fuzz_u8(&run.in), kind = what % 5;
+	const struct tran_bulk *b = kind == DONE ? some_expected(e) : NULL;
+	const struct tran_mem *m = where == 250 ? run.kept_mem : run.mem;
+	if (m)
+		memcpy(&desc, m->desc.bytes, sizeof desc);
+	ask.slot = desc.slot;
+	ask.key = desc.key;
+	ask.offset = where < 160   ? where * 8u
+		     : where < 250 ? REGION + 80 - where
+				   : UINT64_MAX - (255u - where) * 8;
+	ask.len = kind >= ADD ? 8 : some_len();
+	if (kind == GET && what < 224)
+		ask.len = RPWI_MIN(ask.len, (uint64_t)REGION);
+	ask.bulk = kind < ADD && ask.len > NT_HERE_MAX;
+	ask.id = b ? b->id
+		   : ((uint32_t)where % 8 + 1) << 7 |
+				 (ask.bulk ? EMULATED_SMALL + where % EMULATED_BULK
+					   : where % EMULATED_SMALL);
+	if (kind == DONE)
+		ask.bulk = what % 3; /* its answer */
+	memcpy(p, &ask, sizeof ask);
+	i->head_len = kind == DONE ? 16 : sizeof ask;
+	i->len = kind == PUT && !ask.bulk      ? ask.len
+		 : kind == ADD || kind == SWAP ? 16
+		 : kind == DONE && where < 96  ? where * 3u
+					       : 0;
+	return i->head_len;
+}
+
 /* One item of a batch that could be right. 0: no room. */
 static size_t put_sense(const struct end *e, uint8_t *p, size_t room)
 {
-	static const uint8_t kinds[16] = {0, 0, 0, 0, NT_FRAME, NT_FRAME, NT_GET, NT_GET, NT_PUT,
-		NT_PUT, NT_PUT_HERE, NT_PUT_HERE, NT_ADD, NT_SWAP, NT_DONE, NT_DATA};
+	static uint8_t head[64];
 	uint8_t what = fuzz_u8(&run.in);
-	struct nt_item i = {.kind = kinds[what & 15]};
-	if (!i.kind || i.kind == NT_DATA || i.kind == NT_DONE) { /* an answer */
-		const struct nt_chunk *c = some_chunk(e);
-		i.id = c ? c->id : what;
-		if (!i.kind && c && c->kind == NT_GET && what < 224)
-			i.kind = c - nt_of_end(e)->chunk < NT_SMALL_MAX ? NT_DATA_HERE : NT_DATA;
-		i.kind = i.kind ? i.kind : NT_DONE;
-		if (i.kind == NT_DONE) {
-			i.answer = what < 96 ? NT_OK : what % 3;
-			i.value = what;
-		} else
-			i.len = c && what < 192 ? c->len : some_len();
+	struct nt_item i = {.kind = NT_FRAME};
+	size_t own = 0;
+	if (what % 16 < 5) {
+		const struct tran_bulk *b = some_expected(e);
+		i = (struct nt_item){.kind = NT_BULK,
+			.id = b ? b->id : what,
+			.len = b && what < 192 ? b->len : some_len(),
+			.answer = what >= 160};
+		if (i.answer && what < 208)
+			i.len = 0;
+	} else if (what == 15) {
+		i.kind = NT_LEAVE;
+	} else if (what % 16 < 7) {
+		i.head_len = fuzz_u8(&run.in);
+		i.len = some_len();
 	} else {
-		i.id = (uint32_t)what << 8 | fuzz_u8(&run.in);
-		i.head_len = i.kind == NT_FRAME ? fuzz_u8(&run.in) : 0;
-		i.len = i.kind == NT_ADD || i.kind == NT_SWAP ? 8 : some_len();
-		if (i.kind == NT_PUT_HERE && what < 240)
-			i.len %= NT_HERE_MAX + 1;
-		if (i.kind == NT_GET && what < 224)
-			i.len = RPWI_MIN(i.len, (uint64_t)REGION);
+		own = put_emulation(e, what, head, &i);
 	}
-	if (what == 15)
-		i = (struct nt_item){.kind = NT_LEAVE};
-	size_t fixed = i.kind == NT_GET || i.kind == NT_PUT || i.kind == NT_PUT_HERE ? NT_TARGET_LEN
-		       : i.kind == NT_ADD || i.kind == NT_SWAP                       ? NT_ATOMIC_LEN
-										     : 0;
-	bool carries = i.kind == NT_FRAME || i.kind == NT_PUT_HERE || i.kind == NT_DATA_HERE;
-	size_t len = NT_ITEM_LEN + fixed + i.head_len +
-		     (carries ? (size_t)RPWI_MIN(i.len, (uint64_t)NT_SLOT_LEN) : 0);
+	size_t len = NT_ITEM_LEN + (i.kind == NT_FRAME ? i.head_len + (size_t)RPWI_MIN(i.len,
+									      (uint64_t)NT_SLOT_LEN)
+						       : 0);
 	if (len > room)
 		return 0;
 	nt_put_item(p, &i);
-	if (fixed) {
-		struct nt_key key = {0};
-		uint8_t where = fuzz_u8(&run.in);
-		if (run.mem)
-			nt_get_desc(&run.mem->desc, &key);
-		if (where == 250)
-			nt_get_desc(&run.kept_mem->desc, &key);
-		uint64_t offset = where < 160   ? where * 8u
-				  : where < 250 ? REGION + 80 - where
-						: UINT64_MAX - (255u - where) * 8;
-		nt_put_target(p + NT_ITEM_LEN,
-			&(struct nt_target){.slot = key.slot, .key = key.key, .offset = offset});
-		rpwi_put_be64(p + NT_ITEM_LEN + fixed - 8, fixed == NT_ATOMIC_LEN ? where : offset);
-	}
+	if (own)
+		memcpy(p + NT_ITEM_LEN, head, own);
+	else if (i.head_len)
+		p[NT_ITEM_LEN] &= 0x7f;
 	return len;
 }
 
@@ -580,8 +620,10 @@ static void progress(void)
 		waiting += ep != NULL;
 		if (!ep || !ep->has_comms)
 			continue;
-		if (ep->small_chunks > NT_SMALL_MAX || ep->bulk_chunks > NT_BULK_MAX ||
-			ep->answers_count > NT_ANSWERS_MAX)
+		unsigned ways[2] = {0};
+		for (const struct rpwi_list *l = ep->bulks.next; l != &ep->bulks; l = l->next)
+			ways[RPWI_CONTAINER_OF(l, struct tran_bulk, of_ep)->sends]++;
+		if (ways[0] > TRAN_BULK_MOST || ways[1] > TRAN_BULK_MOST)
 			fuzz_broken("more is under way than allowed");
 		lens_check(ep);
 	}

@@ -1,5 +1,8 @@
-/* parse_fuzz.c - the small parsers: what the first byte of the input chooses reads the rest. Checked: nothing is read beside it (ASan: it is copied to its exact size), what was accepted is within
- * its bounds and reads the same when it is written again, and what was refused has a reason. Handles are also given to endpoints; no connection leaves this process.
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* parse_fuzz.c - the small parsers: what the first byte of the input chooses reads the rest.
+ * Checked: nothing is read beside it (ASan: it is copied to its exact size), what was accepted is
+ * within its bounds and reads the same when it is written again, and what was refused has a reason.
+ * Handles are also given to endpoints; no connection leaves this process.
  */
 #include "fuzz.h"
 
@@ -12,7 +15,7 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
-#include "base/fail.h"
+#include "base/error.h"
 #include "boot/addr.h"
 #include "boot/tls.h"
 #include "msg/choice.h"
@@ -36,7 +39,7 @@ int connect(int fd, const struct sockaddr *to, socklen_t len)
 
 static void reason(void)
 {
-	if (!strcmp(rpwi_fail_text(), "nothing yet"))
+	if (!strcmp(rpwi_last_error()->text, "nothing yet"))
 		fuzz_broken("refused without a reason");
 }
 
@@ -102,7 +105,7 @@ static void tcp_handle(const uint8_t *p, size_t len)
 		fuzz_broken("a tcp handle that is written otherwise than it was read");
 }
 
-static void nothing_ready(void *user, int status, const char *why) { *(int *)user += !status; }
+static void nothing_ready(void *user, const struct rpwi_error *e) { *(int *)user += !e; }
 static bool nothing_frame(
 	void *user, const void *head, size_t head_len, const void *body, size_t body_len)
 {
@@ -110,11 +113,11 @@ static bool nothing_frame(
 	return true;
 }
 static void nothing_room(void *user) {}
-static void nothing_done(void *user, void *cookie, int status)
+static void nothing_done(void *user, void *cookie, const struct rpwi_error *e)
 {
 	fuzz_broken("done, but nothing was asked");
 }
-static void nothing_failed(void *user, int status, const char *why)
+static void nothing_failed(void *user, const struct rpwi_error *e)
 {
 	fuzz_broken("failed, but it was not up");
 }
@@ -232,7 +235,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t len)
 	uint8_t what = fuzz_u8(&in);
 	outcome = what >> 6;
 	rpwi_log_level_cached = RPWI_LOG_ERROR;
-	rpwi_fail(0, "nothing yet");
+	rpwi_fail(RPW_ERR_SYSTEM, "nothing yet");
 	uint8_t *exact = malloc(in.left ? in.left : 1);
 	char *text = strndup((const char *)in.p, in.left);
 	memcpy(exact, in.p, in.left);

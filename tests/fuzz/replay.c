@@ -1,4 +1,6 @@
-/* replay.c - runs a fuzz target on files and folders, in any build: the named seeds are a test everywhere. */
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* replay.c - runs a fuzz target on files and folders, in any build: the named seeds are a test
+ * everywhere. */
 #include "fuzz.h"
 
 #include <dirent.h>

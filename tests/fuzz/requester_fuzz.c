@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
 /* requester_fuzz.c - a QP with work posted, and a peer that answers whatever it likes. */
 #include "fuzz.h"
 

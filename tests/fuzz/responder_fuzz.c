@@ -1,4 +1,6 @@
-/* responder_fuzz.c - a QP that receives whatever packets, in whatever state, with receives posted or not. */
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* responder_fuzz.c - a QP that receives whatever packets, in whatever state, with receives posted
+ * or not. */
 #include "fuzz.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t len)

@@ -1,6 +1,11 @@
-/* shm_fuzz.c - a link of tran_shm in the hands of its peer: between the rounds of progress of both sides the input writes into the shared segment (control words, cells, bytes), into the board of
- * the peer, forges cells and control frames, sends notes over the socket, shows handles and descriptions of memory, while both sides send, get, put, and come and go. Checked all along: frames within
- * bounds and readable; each operation told once, and its buffer not touched after (ASan); memory around what was registered, and what was registered only for reading, as it was.
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* shm_fuzz.c - a link of tran_shm in the hands of its peer: between the rounds of progress of both
+ * sides the input writes into the shared segment (control words, cells, bytes), into the board of
+ * the peer, forges cells and control frames, sends notes over the socket, shows handles and
+ * descriptions of memory, while both sides send, get, put, and come and go. Checked all along:
+ * frames within bounds and readable; each operation told once, and its buffer not touched after
+ * (ASan); memory around what was registered, and what was registered only for reading, as it
+ * was.
  */
 #include "fuzz.h"
 
@@ -95,8 +100,9 @@ static struct end *some_end(struct side *s)
 
 /* ---- up-calls ---- */
 
-static void on_ready(void *user, int status, const char *why)
+static void on_ready(void *user, const struct rpwi_error *err)
 {
+	int status = err ? err->status : 0;
 	struct end *e = user;
 	if (e->ready || e->failed)
 		fuzz_broken("ready twice");
@@ -125,8 +131,9 @@ static void op_end(struct op *op)
 	free(op->local);
 	*op = (struct op){0};
 }
-static void on_done(void *user, void *cookie, int status)
+static void on_done(void *user, void *cookie, const struct rpwi_error *err)
 {
+	int status = err ? err->status : 0;
 	struct op *op = cookie;
 	struct end *e = user;
 	if (!op->used || e->failed)
@@ -135,8 +142,10 @@ static void on_done(void *user, void *cookie, int status)
 		fuzz_broken("a status that no peer can cause");
 	op_end(op);
 }
-static void on_failed(void *user, int status, const char *why)
+static void on_failed(void *user, const struct rpwi_error *err)
 {
+	int status = err ? err->status : 0;
+	const char *why = err ? err->text : "";
 	struct end *e = user;
 	if (e->failed || !e->ready || status >= 0 || !why[0])
 		fuzz_broken("failed twice, or without a reason");
@@ -213,7 +222,8 @@ static void close_end(struct side *s, unsigned i)
 {
 	if (!s->end[i].ep)
 		return;
-	/* Operations of one endpoint cannot be told from those of another here: so all of the side's close together. */
+	/* Operations of one endpoint cannot be told from those of another here: so all of the
+	 * side's close together. */
 	for (unsigned k = 0; k < EPS_MAX; k++) {
 		if (s->end[k].ep)
 			tran_shm.ep_close(s->end[k].ep);
@@ -364,9 +374,10 @@ static void forge_ctl(unsigned from)
 		ctl.a = how & 32 ? 0 : ctl.a;
 	} else if (kind >= SHM_OPEN && kind <= SHM_REFUSE && how & 64) {
 		struct shm *t = shm_of(run.side[!from].t);
-		uint32_t index = how % RPWI_MAX(t->ep_room, 1u);
+		uint32_t index = how % RPWI_MAX(t->eps.room, 1u);
 		ctl.index = fuzz_u8(&run.in) % 8;
-		ctl.nonce = index < t->ep_room && t->eps[index] ? t->eps[index]->nonce : 1;
+		const struct shm_ep *ep = rpwi_slots_find(&t->eps, index);
+		ctl.nonce = ep ? ep->nonce : 1;
 	} else if (how & 128) {
 		ctl.index = (uint32_t)some_number();
 	}

@@ -1,7 +1,12 @@
-/* tcp_fuzz.c - endpoints of tran_tcp in the hands of their peer: one is attached, another one waits for that on the same bundle; or both are just started, and the peer comes to their port,
- * or is come to, greets, and asks for them or answers. The input is what the peer sends on one or two streams, raw or as headers with some sense (ids that were asked for, numbers, nonces
- * and keys that are right), and what the program does meanwhile. Checked all along: each operation is told once, and its buffer not touched after (ASan); frames within bounds; memory around
- * what was registered as it was; one failure at most, and nothing after it; and who did not show an endpoint's nonce does not get it.
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* tcp_fuzz.c - endpoints of tran_tcp in the hands of their peer: one is attached, another one waits
+ * for that on the same bundle; or both are just started, and the peer comes to their port, or is
+ * come to, greets, and asks for them or answers. The input is what the peer sends on one or two
+ * streams, raw or as headers with some sense (ids that were asked for, numbers, nonces and keys
+ * that are right), and what the program does meanwhile. Checked all along: each operation is told
+ * once, and its buffer not touched after (ASan); frames within bounds; memory around what was
+ * registered as it was; one failure at most, and nothing after it; and who did not show an
+ * endpoint's nonce does not get it.
  */
 #include "fuzz.h"
 
@@ -39,8 +44,9 @@ static struct fuzz_run {
 	struct op op[OPS_MAX];
 } run;
 
-static void on_ready(void *user, int status, const char *why)
+static void on_ready(void *user, const struct rpwi_error *err)
 {
+	int status = err ? err->status : 0;
 	struct end *e = user;
 	if (e->ready || e->failed)
 		fuzz_broken("ready twice");
@@ -56,6 +62,8 @@ static bool on_frame(
 	struct tran_ep *ep = e == &run.first_end ? run.ep : run.second;
 	if (!e->ready || e->failed || !ep)
 		fuzz_broken("a frame after the end, or before the beginning");
+	if (head_len && *(const uint8_t *)head >= TRAN_OWN_HEADS)
+		fuzz_broken("a frame of the emulation");
 	if (head_len > TRAN_HEAD_MAX || body_len > TCP_FRAME_MAX || (uintptr_t)head % 8)
 		fuzz_broken("a frame beyond its limits");
 	fuzz_readable(head, head_len, 1);
@@ -66,19 +74,22 @@ static bool on_frame(
 	return true;
 }
 static void on_room(void *user) {}
-static void on_done(void *user, void *cookie, int status)
+static void on_done(void *user, void *cookie, const struct rpwi_error *err)
 {
+	int status = err ? err->status : 0;
 	struct op *op = cookie;
 	if (run.first_end.failed || !op->posted || op->done)
 		fuzz_broken("an operation was told twice, or after the end");
-	if (status != RPW_OK && status != RPW_ERR_ACCESS)
+	if (status != RPW_OK && status != RPW_ERR_ACCESS && status != RPW_ERR_SYSTEM)
 		fuzz_broken("a status that no peer can cause");
 	op->done = true;
 	free(op->local);
 	op->local = NULL;
 }
-static void on_failed(void *user, int status, const char *why)
+static void on_failed(void *user, const struct rpwi_error *err)
 {
+	int status = err ? err->status : 0;
+	const char *why = err ? err->text : "";
 	struct end *e = user;
 	if (!e->ready || e->failed || status >= 0 || !why[0])
 		fuzz_broken("failed twice, or without a reason");
@@ -119,10 +130,15 @@ static void cannot(const char *what)
 static int connect_to(const struct sockaddr_in *a)
 {
 	int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0), tries = 0;
-	while (connect(fd, (const struct sockaddr *)a,
-		sizeof *a)) /* thousands a second may use up the ports for a moment */
+	/* thousands a second may use up the ports for a moment */
+	while (connect(fd, (const struct sockaddr *)a, sizeof *a)) {
+		if (errno == EISCONN) /* after EINTR, by the fuzzer's own clock */
+			break;
+		if (errno == EINTR || errno == EALREADY)
+			continue;
 		if (errno != EADDRNOTAVAIL || ++tries > 1000 || poll(NULL, 0, 10))
 			cannot("connect");
+	}
 	return fd;
 }
 
@@ -233,20 +249,28 @@ static void say(unsigned stream, const void *p, size_t len)
 	}
 }
 
-static uint32_t some_id(unsigned stream)
+/* Of bulk data that may come, or of a request. */
+static uint32_t some_id(void)
 {
-	struct tcp_ep *ep = (struct tcp_ep *)run.ep;
+	const struct tcp_ep *ep = (const struct tcp_ep *)run.ep;
 	uint8_t n = fuzz_u8(&run.in);
-	struct tcp_stream *s = run.ep && ep->bundle ? ep->bundle->stream[stream] : NULL;
-	return s && n < 240 ? s->chunk[n % TCP_WINDOW].id : n;
+	if (ep && n < 128) {
+		const struct rpwi_list *l = ep->expected.next;
+		for (unsigned i = 0; i < n % 16u && l != &ep->expected; i++)
+			l = l->next;
+		if (l != &ep->expected)
+			return RPWI_CONTAINER_OF(l, struct tran_bulk, link)->id;
+	}
+	return (n % 64u + 1) << 7 | fuzz_u8(&run.in) % 84u; /* emulate.c numbers them so */
 }
-static uint32_t some_len(unsigned stream, uint32_t id)
+static uint32_t some_len(uint32_t id)
 {
-	struct tcp_ep *ep = (struct tcp_ep *)run.ep;
+	const struct tcp_ep *ep = (const struct tcp_ep *)run.ep;
 	uint8_t n = fuzz_u8(&run.in);
-	struct tcp_stream *s = run.ep && ep->bundle ? ep->bundle->stream[stream] : NULL;
-	if (s && n < 160)
-		return s->chunk[id % TCP_WINDOW].len;
+	for (const struct rpwi_list *l = ep ? ep->expected.next : NULL;
+		l && n < 160 && l != &ep->expected; l = l->next)
+		if (RPWI_CONTAINER_OF(l, struct tran_bulk, link)->id == id)
+			return (uint32_t)RPWI_CONTAINER_OF(l, struct tran_bulk, link)->len;
 	return n < 240 ? n : fuzz_u16(&run.in) * (uint32_t)n;
 }
 
@@ -284,44 +308,82 @@ static void knock(unsigned stream)
 		say(stream, bytes, change & 0x4000 ? change % sizeof bytes : sizeof bytes);
 }
 
+/* A frame of the emulation, as emulate.h has it: a request, or an answer. Its length. */
+static size_t put_emulation(uint8_t *p, struct tcp_header *h)
+{
+	struct {
+		uint8_t kind, bulk, zero[2];
+		uint32_t id, slot, zero2;
+		uint64_t key, offset, len;
+	} ask = {.kind = (uint8_t)(TRAN_OWN_HEADS + fuzz_u8(&run.in) % 5), .id = some_id()};
+	struct {
+		uint32_t magic, slot;
+		uint64_t key;
+	} desc;
+	uint8_t where = fuzz_u8(&run.in), body = fuzz_u8(&run.in);
+	memcpy(&desc, run.mem->desc.bytes, sizeof desc);
+	ask.slot = desc.slot;
+	ask.key = desc.key;
+	ask.offset = where < 128   ? where * 32u
+		     : where < 250 ? REGION - (where - 128u)
+				   : UINT64_MAX - where;
+	ask.bulk = body >= 192;
+	ask.len = ask.kind >= TRAN_OWN_HEADS + 2 ? 8
+		  : body < 128                   ? body
+		  : body < 192                   ? REGION
+						 : some_len(ask.id);
+	h->head_len = ask.kind == TRAN_OWN_HEADS + 4 ? 16 : sizeof ask;
+	h->len = ask.kind == TRAN_OWN_HEADS || ask.bulk || h->head_len == 16 ? 0
+		 : ask.kind == TRAN_OWN_HEADS + 1                            ? (uint32_t)ask.len
+									     : 16;
+	if (h->head_len == 16 && body < 64)
+		h->len = some_len(ask.id);
+	if (h->head_len == 16)
+		ask.bulk = body % 3;
+	memcpy(p, &ask, sizeof ask);
+	return h->head_len + (size_t)h->len;
+}
+
 /* A header with what follows it, all of which may be wrong in one place. */
 static void say_sense(unsigned stream)
 {
-	static uint8_t bytes[TCP_HEADER_LEN + TCP_ATOMIC_LEN + LOCAL_MAX];
-	struct tcp_header h = {.kind = (uint8_t)(TCP_FRAME + fuzz_u8(&run.in) % 12)};
+	static uint8_t bytes[TCP_HEADER_LEN + TRAN_HEAD_MAX + LOCAL_MAX];
+	uint8_t what = fuzz_u8(&run.in) % 12;
+	struct tcp_header h = {.kind = what < 4 ? TCP_FRAME : (uint8_t)(TCP_FRAME + what - 3)};
 	const struct tcp_ep *to =
 		(const struct tcp_ep *)(run.second && fuzz_u8(&run.in) & 1 ? run.second : run.ep);
-	bool word = h.kind >= TCP_ATTACH && h.kind <= TCP_LEAVE;
-	struct tcp_key key = {0};
-	bool frame = h.kind == TCP_FRAME, open = h.kind == TCP_OPEN;
-	tcp_get_desc(&run.mem->desc, &key);
-	h.id = (frame || word) && to ? to->number : open ? 0 : some_id(stream);
-	h.head_len = frame ? fuzz_u8(&run.in) : 0;
-	if (h.kind == TCP_DONE)
-		h.answer = fuzz_u8(&run.in) % 16 == 0;
-	else
-		h.len = open || word                              ? 0
-			: h.kind == TCP_ADD || h.kind == TCP_SWAP ? 8
-								  : some_len(stream, h.id);
-	tcp_put_header(bytes, &h);
-	size_t len = TCP_HEADER_LEN;
-	size_t more = h.kind == TCP_DATA ? h.len : tcp_more_len(&h);
-	if (word && to) {
+	size_t len = TCP_HEADER_LEN, more = 0;
+	h.id = h.kind == TCP_OPEN ? 0 : to ? to->number : fuzz_u8(&run.in);
+	if (h.kind == TCP_FRAME) {
+		if (what < 3) {
+			more = put_emulation(bytes + len, &h);
+		} else {
+			h.head_len = fuzz_u8(&run.in);
+			h.len = some_len(0);
+			more = h.head_len + (size_t)h.len;
+			bytes[len] &= 0x7f;
+		}
+	} else if (h.kind == TCP_BULK) {
+		uint32_t id = some_id();
+		rpwi_put_be32(bytes + len, id);
+		h.len = some_len(id);
+		h.answer = !h.len;
+		more = TCP_BULK_ID_LEN + (size_t)h.len;
+	} else if (h.kind >= TCP_ATTACH && to) {
 		rpwi_put_be32(bytes + len, to->number);
 		memcpy(bytes + len + (h.kind == TCP_ATTACH ? 4 : 0), to->nonce, TCP_NONCE_LEN);
+		more = tcp_more_len(&h);
+	} else if (h.kind == TCP_END) {
+		h.answer = fuzz_u8(&run.in) % 8 == 0;
 	}
-	if (h.kind == TCP_GET || h.kind == TCP_PUT || h.kind == TCP_ADD || h.kind == TCP_SWAP) {
-		uint8_t where = fuzz_u8(&run.in);
-		uint64_t offset = where < 128   ? where * 32u
-				  : where < 250 ? REGION - (where - 128u)
-						: UINT64_MAX - where;
-		memset(bytes + len, where, TCP_ATOMIC_LEN);
-		tcp_put_target(bytes + len,
-			&(struct tcp_target){.slot = key.slot, .key = key.key, .offset = offset});
-		if (h.kind == TCP_PUT)
-			more += h.len;
+	tcp_put_header(bytes, &h);
+	len += RPWI_MIN(more, sizeof bytes - len - TCP_HEADER_LEN);
+	if (h.kind == TCP_BULK && !h.answer && fuzz_u8(&run.in) < 200) { /* mostly with its end */
+		tcp_put_header(bytes + len,
+			&(struct tcp_header){
+				.kind = TCP_END, .id = h.id, .answer = fuzz_u8(&run.in) % 8 == 0});
+		len += TCP_HEADER_LEN;
 	}
-	len += RPWI_MIN(more, sizeof bytes - len);
 	uint16_t change = fuzz_u16(&run.in);
 	if (change & 0x8000)
 		bytes[(change >> 3 & 0xfff) % RPWI_MIN(len, (size_t)64)] ^=
@@ -337,8 +399,7 @@ static void post(void)
 	if (!run.ep || run.ops == OPS_MAX || !run.first_end.ready)
 		return;
 	struct op *op = &run.op[run.ops];
-	struct tran_desc d;
-	tcp_put_desc(&d, &(struct tcp_key){.slot = 1, .key = 2, .len = LOCAL_MAX});
+	struct tran_desc d = run.mem->desc;
 	size_t len = what & 0x40 ? fuzz_u8(&run.in) * 2300u : fuzz_u8(&run.in);
 	op->posted = true;
 	op->local = calloc(1, len + 1);

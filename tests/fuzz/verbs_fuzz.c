@@ -1,7 +1,12 @@
-/* verbs_fuzz.c - endpoints of tran_verbs in the hands of their peer, on a device of this file's own: no packets, no threads. The input says what the device brings: frames, raw or with some sense
- * (credits, greetings, offers of RMA QPs that could be right), on queue pairs of frames and on RMA QPs; completions, good or bad; handles that are true, changed in a place, or raw; descriptions of memory
- * likewise; and what the program does meanwhile. Checked all along: what is posted lies in live registrations with the right for it; queues are not overrun; each operation is told once, and its buffer
- * not touched after (ASan); frames within bounds and readable; queue pairs, registrations and receives within what the endpoints account for.
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* verbs_fuzz.c - endpoints of tran_verbs in the hands of their peer, on a device of this file's
+ * own: no packets, no threads. The input says what the device brings: frames, raw or with some
+ * sense (credits, greetings, offers of RMA QPs that could be right), on queue pairs of frames and
+ * on RMA QPs; completions, good or bad; handles that are true, changed in a place, or raw;
+ * descriptions of memory likewise; and what the program does meanwhile. Checked all along: what is
+ * posted lies in live registrations with the right for it; queues are not overrun; each operation
+ * is told once, and its buffer not touched after (ASan); frames within bounds and readable; queue
+ * pairs, registrations and receives within what the endpoints account for.
  */
 #include "fuzz.h"
 
@@ -43,9 +48,8 @@ struct fake_mr {
 	bool live;
 };
 static struct fake {
-	struct fake_qp
-		qp[QPS_MAX *
-			LINGERERS_MAX]; /* never used twice: a number that is known from before is nobody's */
+	/* never used twice: a number that is known from before is nobody's */
+	struct fake_qp qp[QPS_MAX * LINGERERS_MAX];
 	struct fake_mr mr[MRS_MAX];
 	unsigned qps, mrs, qps_live, mrs_live, srq_wr, received, posted;
 	struct ibv_recv_wr recv[VERBS_SRQ_MAX];
@@ -380,8 +384,9 @@ int rpwi_verbs_devices(const struct verbs_table *v, const char *names, int *soft
 
 static void close_end(struct end *e);
 
-static void on_ready(void *user, int status, const char *why)
+static void on_ready(void *user, const struct rpwi_error *err)
 {
+	int status = err ? err->status : 0;
 	struct end *e = user;
 	if (!e->started || e->ready || e->failed)
 		fuzz_broken("ready twice, or before it was started");
@@ -414,7 +419,7 @@ static void on_room(void *user)
 		fuzz_broken("room after the end");
 }
 
-static void on_done(void *user, void *cookie, int status)
+static void on_done(void *user, void *cookie, const struct rpwi_error *err)
 {
 	struct op *op = cookie;
 	if (!op->posted || op->end != user || op->end->failed)
@@ -424,8 +429,10 @@ static void on_done(void *user, void *cookie, int status)
 	op->local = NULL;
 }
 
-static void on_failed(void *user, int status, const char *why)
+static void on_failed(void *user, const struct rpwi_error *err)
 {
+	int status = err ? err->status : 0;
+	const char *why = err ? err->text : "";
 	struct end *e = user;
 	if (!e->ready || e->failed || status >= 0 || !why[0])
 		fuzz_broken("failed twice, or without a reason");

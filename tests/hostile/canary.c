@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
 /* canary.c - a library that says that it was loaded, and by whose rights: a file beside it. */
 #include <dlfcn.h>
 #include <fcntl.h>

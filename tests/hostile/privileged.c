@@ -1,4 +1,7 @@
-/* privileged.c - a program that an administrator made set-user-ID: it uses all of ropeway that an environment variable can bend, and says what became of it. users_test.py starts it as another user. */
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* privileged.c - a program that an administrator made set-user-ID: it uses all of ropeway that an
+ * environment variable can bend, and says what became of it. users_test.py starts it as another
+ * user. */
 #include "explain/trace.h"
 #include "base/base.h"
 #include "io/io.h"

@@ -1,9 +1,14 @@
-/* ackord.c - does the completion of a SEND come before that of the reply to it? RC ping-pong, one CQ on each side, polled for one completion at a time.
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* ackord.c - does the completion of a SEND come before that of the reply to it? RC ping-pong, one
+ * CQ on each side, polled for one completion at a time.
  *
- *   ackord -d DEVICE -g GID_INDEX -p TCP_PORT [-n ROUNDS] [-a] [SERVER_ADDRESS]      -b instead of an address: both sides, in two processes
+ *   ackord -d DEVICE -g GID_INDEX -p TCP_PORT [-n ROUNDS] [-a] [SERVER_ADDRESS]      -b instead of
+ *   an address: both sides, in two processes
  *
- * InfiniBand allows either order, but NICs and rxe acknowledge at once, and programs rely on it. Exit status 1 when on this side a hundredth or more came the other
- * way round, in any of the sizes. -a prints the counts only (for comparison). Pure verbs: the same binary runs on rxe, on a NIC and on the software device.
+ * InfiniBand allows either order, but NICs and rxe acknowledge at once, and programs rely on it.
+ * Exit status 1 when on this side a hundredth or more came the other way round, in any of the
+ * sizes. -a prints the counts only (for comparison). Pure verbs: the same binary runs on rxe, on a
+ * NIC and on the software device.
  */
 #include <getopt.h>
 #include <infiniband/verbs.h>
@@ -34,8 +39,8 @@ static struct side {
 	struct ibv_qp *qp;
 	struct ibv_mr *mr;
 	uint8_t *buf;
-	unsigned sent, received,
-		late;              /* completions seen; SENDs of which the reply was seen first */
+	/* completions seen; SENDs of which the reply was seen first */
+	unsigned sent, received, late;
 	unsigned posted, expected; /* SENDs; messages that must have come before the next one */
 } s = {.port = "18520", .rounds = 500};
 
@@ -181,7 +186,8 @@ static void catch_up(void)
 	}
 }
 
-/* One size. The client sends first, so its n-th SEND is answered by the n-th message that comes; the server's n-th by the one after. */
+/* One size. The client sends first, so its n-th SEND is answered by the n-th message that comes;
+ * the server's n-th by the one after. */
 static bool ping_pong(uint32_t size)
 {
 	s.late = 0;

@@ -1,10 +1,12 @@
-/* verbs_verify.c - moves bytes between two processes by every RC operation and compares each one. Pure verbs: the same binary runs on kernel rxe, on a NIC
- * and, preloaded, on the software device.
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* verbs_verify.c - moves bytes between two processes by every RC operation and compares each one.
+ * Pure verbs: the same binary runs on kernel rxe, on a NIC and, preloaded, on the software device.
  *
  *   verbs_verify -d DEVICE -g GID_INDEX -p TCP_PORT [-n ROUNDS] [SERVER_ADDRESS]
  *
- * Every message carries a pattern of its own (a hash of step, size and position), so a byte that stayed from an earlier message, or that landed
- * elsewhere, is seen; the bytes before and behind each target are checked too. Exit status 0 only if all of it was right on this side.
+ * Every message carries a pattern of its own (a hash of step, size and position), so a byte that
+ * stayed from an earlier message, or that landed elsewhere, is seen; the bytes before and behind
+ * each target are checked too. Exit status 0 only if all of it was right on this side.
  */
 #include <endian.h>
 #include <getopt.h>

@@ -1,5 +1,7 @@
-/* claim_test.c - services claimed by several processes of one network namespace: who excludes whom, what a process that ends or forks leaves behind, and requests that are handed over
- * to a claimant: each arrives once and in order, however slow the claimant, and whoever its user is. */
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* claim_test.c - services claimed by several processes of one network namespace: who excludes whom,
+ * what a process that ends or forks leaves behind, and requests that are handed over to a claimant:
+ * each arrives once and in order, however slow the claimant, and whoever its user is. */
 #include "ns.h"
 
 #include <signal.h>
@@ -363,7 +365,8 @@ static void burst_to(const struct rpwi_addr *addr, uid_t uid)
 static void burst_on_one(void **state) { burst_to(&one, 0); }
 static void burst_on_all(void **state) { burst_to(&all, 0); }
 
-/* What waited for a claimant that died is given up, and the next claimant gets only what is its own. */
+/* What waited for a claimant that died is given up, and the next claimant gets only what is its
+ * own. */
 static void claimant_dies(void **state)
 {
 	struct rpwi_port *p = open_port();

@@ -1,4 +1,6 @@
-/* descriptors.h - how many descriptors this process has open, one for the count itself included: for tests that nothing stays behind. */
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* descriptors.h - how many descriptors this process has open, one for the count itself included:
+ * for tests that nothing stays behind. */
 #ifndef TESTS_IO_DESCRIPTORS_H
 #define TESTS_IO_DESCRIPTORS_H
 

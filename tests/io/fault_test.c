@@ -1,4 +1,6 @@
-/* Fault injection: the same seed does the same harm, in the asked measure, and wrong settings are named. */
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* Fault injection: the same seed does the same harm, in the asked measure, and wrong settings are
+ * named. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stdlib.h>

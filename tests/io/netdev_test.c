@@ -1,4 +1,6 @@
-/* netdev_test.c - the devices of a namespace whose links and addresses the test makes itself with iproute2 (veth pairs). */
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* netdev_test.c - the devices of a namespace whose links and addresses the test makes itself with
+ * iproute2 (veth pairs). */
 #include "ns.h"
 
 #include <arpa/inet.h>
@@ -82,8 +84,8 @@ static void links_and_addresses(void **state)
 	assert_int_equal(bb->gid_count, 3);
 	expect_gid(b1, 0, "fe80::b:b");
 	assert_string_equal(b1->ifname, "bb");
-	expect_gid(b1, 1,
-		"::ffff:10.3.0.1"); /* the kernel lists secondary addresses after the primary ones */
+	/* the kernel lists secondary addresses after the primary ones */
+	expect_gid(b1, 1, "::ffff:10.3.0.1");
 	expect_gid(find(l, n, "rpw_bb_2"), 1, "::ffff:10.2.0.2");
 	expect_gid(cc, 1, "fd00:3::1"); /* IPv6 alone: no mapped GID between */
 	free(l);

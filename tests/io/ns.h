@@ -1,4 +1,6 @@
-/* ns.h - a network namespace of the test's own, with loopback up, made without privilege where the kernel allows it; and small helpers of the io tests. */
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* ns.h - a network namespace of the test's own, with loopback up, made without privilege where the
+ * kernel allows it; and small helpers of the io tests. */
 #ifndef TESTS_IO_NS_H
 #define TESTS_IO_NS_H
 
@@ -29,7 +31,8 @@ static inline bool ns_write(const char *path, const char *text)
 	return ok;
 }
 
-/* Root keeps its user namespace, so that a test can become another user. Exit 77 (skipped) where none can be made. */
+/* Root keeps its user namespace, so that a test can become another user. Exit 77 (skipped) where
+ * none can be made. */
 static inline void ns_enter(void)
 {
 	uid_t uid = geteuid();

@@ -1,4 +1,6 @@
-/* Captures: read back with a parser written here, from children that set ROPEWAY_PCAP as a user does. */
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* Captures: read back with a parser written here, from children that set ROPEWAY_PCAP as a user
+ * does. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stdlib.h>
@@ -119,7 +121,8 @@ static void tap_one(const struct rpwi_flow *flow, uint32_t n, uint32_t len, bool
 	rpwi_tap(flow, (uint16_t)n, 64, 2, outbound ? rpwi_tap_clock_ns() : 0, parts, 3);
 }
 
-/* Run fn in a child with the environment a user gives; the child ends by exit(), which flushes, unless `how` says otherwise. */
+/* Run fn in a child with the environment a user gives; the child ends by exit(), which flushes,
+ * unless `how` says otherwise. */
 static int child(const char *name, const char *limit, void (*fn)(void))
 {
 	pid_t pid = fork();
@@ -147,7 +150,8 @@ static uint16_t words_sum(uint64_t sum, const uint8_t *b, size_t n)
 	return (uint16_t)sum;
 }
 
-/* One packet as it should be: checksums that add up to all ones, and an ICRC that rpwi_icrc_check takes. */
+/* One packet as it should be: checksums that add up to all ones, and an ICRC that rpwi_icrc_check
+ * takes. */
 static void check_packet(const struct packet *p, const struct rpwi_flow *flow, uint32_t n,
 	uint32_t len, bool outbound)
 {
@@ -209,8 +213,8 @@ static void packets_are_read_back_whole(void **state)
 	struct timespec ts;
 	clock_gettime(CLOCK_REALTIME, &ts);
 	uint64_t now_ns = (uint64_t)ts.tv_sec * RPWI_NS_PER_S, day_ns = 86400 * RPWI_NS_PER_S;
-	assert_in_range(
-		c.packets[0].time_ns, now_ns - day_ns, now_ns + day_ns); /* the unit is right */
+	/* the unit is right */
+	assert_in_range(c.packets[0].time_ns, now_ns - day_ns, now_ns + day_ns);
 	free_capture(&c);
 }
 

@@ -1,4 +1,6 @@
-/* port_test.c - one port of one process: what is sent arrives whole, with right ICRCs, whatever the sizes; memory that is gone; injected faults. */
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* port_test.c - one port of one process: what is sent arrives whole, with right ICRCs, whatever the
+ * sizes; memory that is gone; injected faults. */
 #include "ns.h"
 
 #include "base/guard.h"
@@ -123,8 +125,8 @@ static void odd_sizes(const struct rpwi_addr *a)
 	for (unsigned k = 0; k < RPWI_TXB_PKTS; k++)
 		lens[k] = k * 61 % 4097;
 	round_trip(p, a, lens, RPWI_TXB_PKTS);
-	for (unsigned n = 1; n < 40;
-		n++) { /* alone: copied ones and those sent from where they are */
+	for (unsigned n = 1; n < 40; n++) {
+		/* alone: copied ones and those sent from where they are */
 		lens[0] = n * 17;
 		assert_int_equal(round_trip(p, a, lens, 1), 1);
 	}
@@ -167,7 +169,8 @@ static unsigned order_of(
 	return receives;
 }
 
-/* An ACK costs no datagram of its own where it may end the first run behind it, and is never behind the last packet of a longer reply. */
+/* An ACK costs no datagram of its own where it may end the first run behind it, and is never behind
+ * the last packet of a longer reply. */
 static void an_ack_ends_the_first_run_behind_it(void **state)
 {
 	static const struct {
@@ -280,7 +283,8 @@ static void hop_limit_and_class(const struct rpwi_addr *a)
 static void hop_limit_ipv4(void **state) { hop_limit_and_class(&lo4); }
 static void hop_limit_ipv6(void **state) { hop_limit_and_class(&lo6); }
 
-/* How often each of 32 packets arrives under `spec`; *reordered counts those that came after a later one. */
+/* How often each of 32 packets arrives under `spec`; *reordered counts those that came after a
+ * later one. */
 static void arrivals(const char *spec, unsigned *count, unsigned *bad, unsigned *reordered)
 {
 	enum { N = 32 };
@@ -305,7 +309,8 @@ static void arrivals(const char *spec, unsigned *count, unsigned *bad, unsigned 
 		uint16_t id = 0;
 		rpwi_port_timer(p, rpwi_now_ns());
 		if (rpwi_port_recv(p, &rx) != 1) {
-			/* What is delayed or held comes within milliseconds; the look at the port group, which has a deadline too, does not count. */
+			/* What is delayed or held comes within milliseconds; the look at the port
+			 * group, which has a deadline too, does not count. */
 			quiet = rpwi_port_deadline(p) > rpwi_now_ns() + 100 * RPWI_NS_PER_MS
 					? quiet + 1
 					: 0;

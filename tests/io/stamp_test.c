@@ -1,11 +1,13 @@
-/* stamp_test.c - a capture says that a packet was sent before it can have arrived. The calls that send are this test's own: they send, note the time, and only then return. */
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* stamp_test.c - a capture says that a packet was sent before it can have arrived. The calls that
+ * send are this test's own: they send, note the time, and only then return. */
 #include "ns.h"
 
 #include <sys/syscall.h>
 
 enum { CALLS_MAX = 64, PACKETS_MAX = 64 };
-static uint64_t
-	arrived_ns[CALLS_MAX]; /* by the wall clock: not later than this the receiver had it */
+/* by the wall clock: not later than this the receiver had it */
+static uint64_t arrived_ns[CALLS_MAX];
 static unsigned calls;
 
 static long noted(long rc)
@@ -93,8 +95,8 @@ static void a_packet_is_stamped_before_it_can_arrive(void **state)
 	check(p, path, (uint32_t[]){1000, 1000, 1000, 7}, 4, (unsigned[]){4});
 	check(p, path, (uint32_t[]){10, 1000, 1000, 2000}, 4, (unsigned[]){4});
 	rpwi_port_close(p);
-	setenv("ROPEWAY_FAULT", "drop=0.000001,seed=1",
-		1); /* each packet by itself, in a call of its own */
+	/* each packet by itself, in a call of its own */
+	setenv("ROPEWAY_FAULT", "drop=0.000001,seed=1", 1);
 	assert_int_equal(rpwi_port_open(steer, &lo4, &p, why, sizeof(why)), 0);
 	check(p, path, (uint32_t[]){100, 200, 300}, 3, (unsigned[]){1, 1, 1});
 	rpwi_port_close(p);

@@ -1,5 +1,8 @@
-/* steer_test.c - several processes on one port: every packet reaches the process that owns its QPN, exactly once, while processes join, stop, are killed, or
- * belong to another user; and same-host pacing. Topology: one namespace, loopback, this process and its children all on port 4791 of one address. */
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* steer_test.c - several processes on one port: every packet reaches the process that owns its QPN,
+ * exactly once, while processes join, stop, are killed, or belong to another user; and same-host
+ * pacing. Topology: one namespace, loopback, this process and its children all on port 4791 of one
+ * address. */
 #include "descriptors.h"
 #include "ns.h"
 
@@ -121,8 +124,8 @@ static void kid_main(struct member *m, const struct rpwi_addr *a, uid_t uid)
 			int bytes = m->rcvbuf;
 			setsockopt(
 				rpwi_port_fd(port), SOL_SOCKET, SO_RCVBUF, &bytes, sizeof(bytes));
-			rpwi_pace_set_limit(rpwi_steer_pace(steer),
-				2 * (size_t)bytes); /* the kernel doubles it (socket(7)) */
+			/* the kernel doubles it (socket(7)) */
+			rpwi_pace_set_limit(rpwi_steer_pace(steer), 2 * (size_t)bytes);
 			m->rcvbuf = 0;
 		}
 		serve(m);
@@ -304,7 +307,8 @@ static void five_processes(const struct rpwi_addr *a)
 static void five_processes_ipv4(void **state) { five_processes(&lo4); }
 static void five_processes_ipv6(void **state) { five_processes(&lo6); }
 
-/* A stopped member answers no probe; the others are steered all the same, and what is for it waits. */
+/* A stopped member answers no probe; the others are steered all the same, and what is for it
+ * waits. */
 static void stopped_member(void **state)
 {
 	open_self(&lo4);
@@ -314,8 +318,8 @@ static void stopped_member(void **state)
 	kill(members[1].pid, SIGSTOP);
 	members[1].state = 2;
 	spawn(3, &lo4);
-	while (!members[3]
-			.resteered) /* until then the kernel's hash may put its packets before the stopped one */
+	/* until then the kernel's hash may put its packets before the stopped one */
+	while (!members[3].resteered)
 		serve(&members[0]);
 	until_steered(3, &lo4);
 	send_to(&members[1], &lo4, 0, 10, 100);
@@ -419,7 +423,8 @@ static void other_users(void **state)
 	for (int i = 0; i < 5; i++)
 		exchange(3, &lo4);
 	assert_true(members[1].taken > 0);
-	/* A user that is not the holder takes the port when the holders are gone; and hands nothing over to who does not want that. */
+	/* A user that is not the holder takes the port when the holders are gone; and hands nothing
+	 * over to who does not want that. */
 	end_kid(3, 0);
 	rpwi_port_close(port);
 	port = NULL;
@@ -440,7 +445,8 @@ static void other_users(void **state)
 		exchange(2, &lo4);
 }
 
-/* A message to our slot as some user: the first `parts` of message, record and data. True if we took a packet from it. */
+/* A message to our slot as some user: the first `parts` of message, record and data. True if we
+ * took a packet from it. */
 static bool offered_by(uid_t uid, const struct io_msg *m, const struct io_packet *k, unsigned parts)
 {
 	static const uint8_t data[64] = {RPWI_OP_SEND_ONLY};
@@ -499,8 +505,8 @@ static void whom_to_trust(void **state)
 	odd = m;
 	odd.version++;
 	assert_false(offered_by(0, &odd, &k, 3));
-	for (unsigned type = 2; type < 256;
-		type += type < 8 ? 1 : 31) { /* questions and answers that nobody asked for */
+	for (unsigned type = 2; type < 256; type += type < 8 ? 1 : 31) {
+		/* questions and answers that nobody asked for */
 		odd = m;
 		odd.type = (uint8_t)type;
 		odd.index = odd.nslots = 0xffff;
@@ -553,7 +559,8 @@ static void pacing_own_slot(void **state)
 	assert_in_range(n, 1, 64);
 }
 
-/* A slow reader with the default rmem_max loses nothing, whatever the sizes: `batch` packets of `len` bytes at a time. */
+/* A slow reader with the default rmem_max loses nothing, whatever the sizes: `batch` packets of
+ * `len` bytes at a time. */
 static void slow_reader(
 	uid_t uid, unsigned batch, const uint32_t *lens, unsigned nlens, uint32_t total)
 {
@@ -615,7 +622,8 @@ static void pacing_slow_reader(void **state)
 	}
 }
 
-/* Descriptors come with any message, also with an empty one, which looks like the end of the connection. */
+/* Descriptors come with any message, also with an empty one, which looks like the end of the
+ * connection. */
 static void descriptors_of_strange_messages_are_closed(void **state)
 {
 	static struct io_msg nonsense;

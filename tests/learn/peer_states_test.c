@@ -1,8 +1,11 @@
-/* peer_states_test.c - every order in which two peers of rdma-server and rdma-client can notice what happens.
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* peer_states_test.c - every order in which two peers of rdma-server and rdma-client can notice
+ * what happens.
  *
- * A model of both sides: what is posted arrives at once, but when it is noticed (its completion on one side, the message on the other,
- * ESTABLISHED on the side that accepts) is free within what the transport guarantees: one queue's work requests complete in order, and
- * messages arrive in order. The search goes through all of it.
+ * A model of both sides: what is posted arrives at once, but when it is noticed (its completion on
+ * one side, the message on the other, ESTABLISHED on the side that accepts) is free within what the
+ * transport guarantees: one queue's work requests complete in order, and messages arrive in order.
+ * The search goes through all of it.
  */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -94,7 +97,8 @@ static void notice_message(struct side *s)
 	act(s);
 }
 
-/* The peer has left, and this side looks: it takes what lies in its queue and judges. Its own last completion may never come. */
+/* The peer has left, and this side looks: it takes what lies in its queue and judges. Its own last
+ * completion may never come. */
 static void check_judgement(struct world w, int who)
 {
 	struct side *s = &w.side[who];
@@ -154,7 +158,8 @@ static bool was_seen(int who, const char *order)
 
 static void every_order_ends_well(void **state)
 {
-	/* All orders of three completions and two messages in which the peer's MR comes before our RDMA operation completes. */
+	/* All orders of three completions and two messages in which the peer's MR comes before our
+	 * RDMA operation completes. */
 	static const char *const orders[] = {
 		"RRSSS", "RSRSS", "RSSRS", "RSSSR", "SRRSS", "SRSRS", "SRSSR"};
 	struct world w = {0};
@@ -172,7 +177,8 @@ static void every_order_ends_well(void **state)
 	}
 }
 
-/* The one that deadlocks programs with a single state: the peer's DONE is polled before one's own MR send completes. */
+/* The one that deadlocks programs with a single state: the peer's DONE is polled before one's own
+ * MR send completes. */
 static void done_before_the_own_mr_completes(void **state)
 {
 	enum recv_state recv =

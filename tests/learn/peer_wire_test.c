@@ -1,4 +1,6 @@
-/* peer_wire_test.c - the messages of the write/read programs, and the content of their regions: what is right is taken, all else is not. */
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* peer_wire_test.c - the messages of the write/read programs, and the content of their regions:
+ * what is right is taken, all else is not. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -136,8 +138,8 @@ static void a_hello_comes_back(void **state)
 	assert_true(h.version == WIRE_VERSION && h.mode == MODE_READ && h.reason == REASON_MODE);
 	assert_true(wire_get_hello(out, sizeof(out), &h)); /* filled up by the CM */
 	out[5] = 9;
-	assert_true(wire_get_hello(out, sizeof(out),
-		&h)); /* another version is still a hello: it has to be answered */
+	/* another version is still a hello: it has to be answered */
+	assert_true(wire_get_hello(out, sizeof(out), &h));
 	assert_int_equal(h.version, 9);
 	for (size_t n = 0; n < WIRE_HELLO_BYTES; n++)
 		assert_false(wire_get_hello(out, n, &h));

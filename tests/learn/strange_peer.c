@@ -1,10 +1,13 @@
-/* strange_peer.c - a peer of rdma-server and rdma-client that does not behave: it says things that they must refuse, or nothing at all.
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* strange_peer.c - a peer of rdma-server and rdma-client that does not behave: it says things that
+ * they must refuse, or nothing at all.
  *
  *     strange_peer client BEHAVIOUR ADDRESS PORT
  *     strange_peer server BEHAVIOUR ADDRESS        prints "listening on port N."
  *
- * Written on librdmacm alone, with the messages as peer_wire.h describes them written down a second time. It prints what the other side
- * did ("rejected 28 reason 1", "connected", "disconnected"), and never stays longer than a minute.
+ * Written on librdmacm alone, with the messages as peer_wire.h describes them written down a second
+ * time. It prints what the other side did ("rejected 28 reason 1", "connected", "disconnected"),
+ * and never stays longer than a minute.
  */
 #include <arpa/inet.h>
 #include <netdb.h>

@@ -83,7 +83,7 @@ class Catalogue(unittest.TestCase):
 
     def test_sources_speak_both_languages(self):
         for path in sorted((TOP / "learn").glob("*.[ch]")):
-            head = path.read_text().split("*/")[0]
+            head = path.read_text().split("*/")[1]  # behind the licence
             self.assertRegex(head, "[\u4e00-\u9fff]", f"{path.name} does not begin with a Chinese comment")
 
 

@@ -1,4 +1,6 @@
-/* allocated.h - how much memory a test has, and how much more than before, with and without ASan (whose allocator mallinfo2 knows nothing of). */
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* allocated.h - how much memory a test has, and how much more than before, with and without ASan
+ * (whose allocator mallinfo2 knows nothing of). */
 #ifndef TESTS_MSG_ALLOCATED_H
 #define TESTS_MSG_ALLOCATED_H
 

@@ -1,7 +1,11 @@
-/* break_test.c - two processes whose verbs path is lost while much is under way: they go on by TCP, and nothing is lost, doubled or out of order.
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* break_test.c - two processes whose verbs path is lost while much is under way: they go on by TCP,
+ * and nothing is lost, doubled or out of order.
  *
- * The path is lost as by a firewall: a socket filter drops all that comes to UDP port 4791 of one of the two processes, or of both. What the deaf one sent has arrived, but it never learns so:
- * that is what must not be delivered twice. Runs in a network namespace of its own (tests/tran/verbs_test.c). */
+ * The path is lost as by a firewall: a socket filter drops all that comes to UDP port 4791 of one
+ * of the two processes, or of both. What the deaf one sent has arrived, but it never learns so:
+ * that is what must not be delivered twice. Runs in a network namespace of its own
+ * (tests/tran/verbs_test.c). */
 #include <linux/filter.h>
 #include <netinet/in.h>
 #include <signal.h>
@@ -188,8 +192,8 @@ static void converse(struct here *h, enum who deaf)
 	}
 	for (uint64_t n = 0; n < ROUNDS + SLOTS; n++) {
 		struct slot *s = &slot[n % SLOTS];
-		if (n == DEAF_AT && (deaf & h->who) &&
-			is_over(h, "verbs")) /* the other one may have been first */
+		/* the other one may have been first */
+		if (n == DEAF_AT && (deaf & h->who) && is_over(h, "verbs"))
 			go_deaf();
 		slot_end(h, s, n - SLOTS);
 		if (n < ROUNDS)

@@ -1,8 +1,11 @@
-/* cuda_test.c - messages and transfers between memory of GPUs and of hosts, all ways round, over a fake driver (fake_cuda.c) whose memory the CPU cannot touch and whose copies are late.
- * Each is run staged, and where the transport may reach such memory by itself, so: over fakes, and over verbs ("cuda_test verbs"), where the software device does, by address and by dma-buf. */
-#include <dlfcn.h>
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* cuda_test.c - messages and transfers between memory of GPUs and of hosts, all ways round, over a
+ * fake driver (fake_cuda.c) whose memory the CPU cannot touch and whose copies are late. Each is
+ * run staged, and where the transport may reach such memory by itself, so: over fakes, and over
+ * verbs ("cuda_test verbs"), where the software device does, by address and by dma-buf. */
 #include <unistd.h>
 
+#include "cuda_gpu.h"
 #include "pair.h"
 
 #ifdef MSG_FAKE
@@ -15,56 +18,9 @@ static const char *const transports[] = {"shm", "tcp", NULL};
 #endif
 static const char *const way_names[] = {"staged", "by peer memory", "by dma-buf"};
 #define ALL UINT64_MAX
-enum { ROOM = 5 << 20 };
 
-static struct {
-	int (*alloc)(unsigned long long *, size_t);
-	int (*free)(unsigned long long);
-	void *(*bytes)(unsigned long long, size_t);
-	unsigned long *copies, *pinned, *streams, *events, *flushes;
-	long *fail_after, *peer, *dmabuf, *ordering;
-	void (*device_writes)(void *to, const void *from, size_t len);
-	const void *(*device_reads)(const void *from, size_t len);
-	int (*handle)(
-		void *handle, unsigned long long p, size_t len, int type, unsigned long long flags);
-} cuda;
 static const char *transport;
 static enum way way;
-
-/* A buffer, on the GPU or not. */
-struct buffer {
-	char *at;
-	bool device;
-	rpw_memory *m;
-};
-
-static char *bytes(const struct buffer *b, size_t len)
-{
-	return b->device ? cuda.bytes((uintptr_t)b->at, len) : b->at;
-}
-static struct buffer buffer_new(rpw_context *c, bool device, unsigned access)
-{
-	struct buffer b = {.device = device};
-	if (device) {
-		unsigned long long p;
-		assert_int_equal(cuda.alloc(&p, ROOM), 0);
-		b.at = (char *)(uintptr_t)p;
-	} else
-		b.at = malloc(ROOM);
-	if (device || access)
-		assert_int_equal(rpw_memory_register(c, b.at, ROOM,
-					 device ? RPW_MEMORY_CUDA : RPW_MEMORY_HOST, access, &b.m),
-			RPW_OK);
-	return b;
-}
-static void buffer_free(struct buffer *b)
-{
-	rpw_memory_destroy(b->m);
-	if (b->device)
-		cuda.free((uintptr_t)b->at);
-	else
-		free(b->at);
-}
 
 #ifdef MSG_FAKE
 static void fake_gpu(void)
@@ -321,7 +277,8 @@ static void refused_by_name(void **state)
 	pair_close(&p);
 }
 
-/* What goes by itself is copied by nobody, and is flushed where that GPU needs it before anybody is told. */
+/* What goes by itself is copied by nobody, and is flushed where that GPU needs it before anybody is
+ * told. */
 static void nobody_copies_what_is_direct(void **state)
 {
 	if (way == STAGED || !strcmp(transport, "fake_a"))
@@ -397,8 +354,8 @@ static void one_side_only(void **state)
 		*cuda.ordering = 100;
 		struct buffer out = buffer_new(p.a, true, side ? RPW_REMOTE_READ : 0);
 		uint8_t packed[RPW_RKEY_BYTES_MAX];
-		assert_true(rpw_rkey_pack(out.m, packed, sizeof(packed)) >
-			    0); /* so it is registered now */
+		/* so it is registered now */
+		assert_true(rpw_rkey_pack(out.m, packed, sizeof(packed)) > 0);
 		*cuda.peer = *cuda.dmabuf = 0;
 		struct buffer in = buffer_new(p.b, true, RPW_REMOTE_WRITE | RPW_REMOTE_READ);
 		rpw_rkey *k;
@@ -456,7 +413,8 @@ static void what_devices_can(void **state)
 }
 
 #ifndef MSG_FAKE
-/* The program has the dma-buf, the driver gives none; it is closed, and part of the memory is meant. */
+/* The program has the dma-buf, the driver gives none; it is closed, and part of the memory is
+ * meant. */
 static void a_dma_buf_of_the_program(void **state)
 {
 	enum { FROM = 8192, LEN = 1 << 20 };
@@ -537,8 +495,8 @@ static void into_lists_of_the_host(void **state)
 		memset(in, 0x5a, room + 1);
 		for (int i = 0; i < count; i++)
 			iov[i] = (struct iovec){in + (size_t)i * EACH, EACH};
-		for (size_t len = 7000; len <= room + 100;
-			len += (room + 100 - 7000) / 2) { /* the last is longer than the lists */
+		for (size_t len = 7000; len <= room + 100; len += (room + 100 - 7000) / 2) {
+			/* the last is longer than the lists */
 			rpw_request *s = NULL, *r = NULL;
 			rpw_recv_iov(p.b, NULL, iov, count, 3, ALL, &r);
 			assert_true(rpw_send(p.ea, out.at, len, 3, &s) >= 0);
@@ -556,7 +514,8 @@ static void into_lists_of_the_host(void **state)
 	pair_close(&p);
 }
 
-/* The GPU fails in the middle, on either side: both learn it, nobody hangs, and the endpoint goes on. */
+/* The GPU fails in the middle, on either side: both learn it, nobody hangs, and the endpoint goes
+ * on. */
 static void a_gpu_that_fails(void **state)
 {
 	if (way != STAGED)
@@ -592,7 +551,8 @@ static void a_gpu_that_fails(void **state)
 		}
 }
 
-/* Closed in the middle, at every point: what was posted ends, and no memory is touched afterwards. */
+/* Closed in the middle, at every point: what was posted ends, and no memory is touched
+ * afterwards. */
 static void closed_in_the_middle(void **state)
 {
 	for (int rounds = 0; rounds < 60; rounds++) {
@@ -692,27 +652,8 @@ static unsigned run(const char *over, enum way by, const struct CMUnitTest *test
 
 int main(int argc, char **argv)
 {
-	void *l = dlopen(getenv("ROPEWAY_CUDA_LIBRARY"), RTLD_NOW);
-	if (!l) {
-		fprintf(stderr, "ROPEWAY_CUDA_LIBRARY: %s\n", dlerror());
+	if (!cuda_open())
 		return 1;
-	}
-	cuda.alloc = (int (*)(unsigned long long *, size_t))dlsym(l, "cuMemAlloc_v2");
-	cuda.free = (int (*)(unsigned long long))dlsym(l, "cuMemFree_v2");
-	cuda.bytes = (void *(*)(unsigned long long, size_t))dlsym(l, "fake_bytes");
-	cuda.copies = dlsym(l, "fake_copies");
-	cuda.pinned = dlsym(l, "fake_pinned");
-	cuda.streams = dlsym(l, "fake_streams");
-	cuda.events = dlsym(l, "fake_events");
-	cuda.fail_after = dlsym(l, "fake_fail_after");
-	cuda.flushes = dlsym(l, "fake_flushes");
-	cuda.peer = dlsym(l, "fake_peer");
-	cuda.dmabuf = dlsym(l, "fake_dmabuf");
-	cuda.ordering = dlsym(l, "fake_ordering");
-	cuda.device_writes = (void (*)(void *, const void *, size_t))dlsym(l, "fake_device_writes");
-	cuda.handle = (int (*)(void *, unsigned long long, size_t, int, unsigned long long))dlsym(
-		l, "cuMemGetHandleForAddressRange");
-	cuda.device_reads = (const void *(*)(const void *, size_t))dlsym(l, "fake_device_reads");
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test_setup_teardown(messages_of_all_sizes, quiet, nothing_left),
 		cmocka_unit_test_setup_teardown(many_at_once_and_too_long, quiet, nothing_left),

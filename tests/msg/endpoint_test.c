@@ -1,4 +1,6 @@
-/* endpoint_test.c - endpoints: how they come up, by which path and why, how they end, and a thousand of them. */
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* endpoint_test.c - endpoints: how they come up, by which path and why, how they end, and a
+ * thousand of them. */
 #include <poll.h>
 #include <sys/resource.h>
 
@@ -97,7 +99,8 @@ static void the_end_of_an_endpoint(void **state)
 }
 
 #ifndef MSG_FAKE
-/* Progress, arm, poll, as a program that sleeps does: true when at last nothing wakes it any more. */
+/* Progress, arm, poll, as a program that sleeps does: true when at last nothing wakes it any
+ * more. */
 static bool falls_asleep(rpw_context *c, rpw_context *other)
 {
 	for (int i = 0; i < 2000; i++) {
@@ -205,7 +208,8 @@ static void the_next_path_when_one_does_not_come_up(void **state)
 #endif
 }
 
-/* Both ends of a path fail, and the peer's word of it comes in the round in which this side's own end says why: both are told. */
+/* Both ends of a path fail, and the peer's word of it comes in the round in which this side's own
+ * end says why: both are told. */
 static void the_own_reason_stands_beside_the_peers(void **state)
 {
 #ifdef MSG_FAKE

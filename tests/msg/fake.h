@@ -1,4 +1,6 @@
-/* fake.h - a transport and a bootstrap in memory, for both sides of a connection in one thread: everything that a contract allows can be made to happen, by a seed. */
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* fake.h - a transport and a bootstrap in memory, for both sides of a connection in one thread:
+ * everything that a contract allows can be made to happen, by a seed. */
 #ifndef TESTS_MSG_FAKE_H
 #define TESTS_MSG_FAKE_H
 
@@ -8,12 +10,13 @@
 
 struct fake_knobs {
 	uint64_t seed;
-	unsigned again_percent; /* send, rma and flush say -EAGAIN */
+	unsigned again_percent; /* send, rma and flush say RPWI_LATER */
 	unsigned late_percent;  /* a frame or an operation stays for another round of progress */
-	unsigned
-		break_permille; /* "fake_b": a round of progress breaks the path; what was under way is lost */
+	/* "fake_b": a round of progress breaks the path; what was under way is lost */
+	unsigned break_permille;
 	bool hold_dones; /* operations do not end before this is false again */
-	bool break_behind_done; /* "fake_b": the next round that ends an operation then finds the path broken */
+	/* "fake_b": the next round that ends an operation then finds the path broken */
+	bool break_behind_done;
 	bool break_now;       /* "fake_b": the path breaks, in the next round */
 	unsigned break_young; /* "fake_b": so many of the next ends break instead of coming up */
 	bool no_ready;        /* "fake_a": paths never come up */
@@ -29,10 +32,10 @@ extern struct fake_knobs fake;
 uint64_t fake_random(void);
 /* Frames that a peer of bad will sends, into the endpoint of that number. */
 uint64_t fake_last_made(void);
-uint64_t fake_made_by(
-	bool active); /* the one that the connecting or the listening side made last */
-uint64_t fake_number_of(const void *
-		memory); /* what describes memory that is registered, the last time; 0: it is not */
+/* the one that the connecting or the listening side made last */
+uint64_t fake_made_by(bool active);
+/* what describes memory that is registered, the last time; 0: it is not */
+uint64_t fake_number_of(const void *memory);
 void fake_inject(
 	uint64_t nth, const void *head, unsigned head_len, const void *body, unsigned body_len);
 /* A control message that a peer of bad will sends, over the connection accepted last. */

@@ -1,4 +1,6 @@
-/* fake_boot.c - the control path in memory: connections between two contexts of this process, messages in order. */
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* fake_boot.c - the control path in memory: connections between two contexts of this process,
+ * messages in order. */
 #include "fake.h"
 
 #include <errno.h>
@@ -7,7 +9,7 @@
 #include <unistd.h>
 #include <sys/eventfd.h>
 
-#include "base/fail.h"
+#include "base/error.h"
 #include "boot/boot.h"
 #include "ropeway.h"
 
@@ -74,7 +76,7 @@ bool boot_has_key(const struct boot *b) { return false; }
 int boot_export(const struct boot_conn *c, const char *label, const void *context,
 	size_t context_len, uint8_t *out, size_t len)
 {
-	return -EINVAL;
+	return rpwi_fail(RPW_ERR_INVALID, "no key");
 }
 
 int boot_listen(
@@ -173,11 +175,12 @@ static void dial(struct boot_conn *c)
 		p->facts = c->b->own;
 		last_accepted = p;
 		l->b->up->accepted(l->b->user, l->user, p);
-		c->b->up->connected(c->user, 0, "");
+		c->b->up->connected(c->user, NULL);
 		return;
 	}
 	c->gone = true;
-	c->b->up->connected(c->user, RPW_ERR_UNREACHABLE, "nobody listens there");
+	c->b->up->connected(
+		c->user, &(struct rpwi_error){RPW_ERR_UNREACHABLE, 0, "nobody listens there"});
 }
 
 static unsigned conn_progress(struct boot_conn *c)
@@ -197,7 +200,7 @@ static unsigned conn_progress(struct boot_conn *c)
 	}
 	if (c->gone && !c->killed) {
 		c->killed = true;
-		c->b->up->gone(c->user, RPW_ERR_PEER_GONE, "closed");
+		c->b->up->gone(c->user, &(struct rpwi_error){RPW_ERR_PEER_GONE, 0, "closed"});
 		n++;
 	}
 	return n;

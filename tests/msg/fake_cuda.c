@@ -1,5 +1,8 @@
-/* fake_cuda.c - a CUDA driver library for machines without a GPU. Its device memory cannot be touched by the CPU at the address that programs see (PROT_NONE); what is there is in a second
- * mapping, of the library's own. Copies on a stream are done late: not before the second look at an event, or when the stream is waited for; so who does not wait reads or sends old bytes. */
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* fake_cuda.c - a CUDA driver library for machines without a GPU. Its device memory cannot be
+ * touched by the CPU at the address that programs see (PROT_NONE); what is there is in a second
+ * mapping, of the library's own. Copies on a stream are done late: not before the second look at an
+ * event, or when the stream is waited for; so who does not wait reads or sends old bytes. */
 #include <fcntl.h>
 #include <stdbool.h>
 #include <stddef.h>
@@ -46,7 +49,8 @@ static int depth;
 /* What tests ask and tell. */
 API unsigned long fake_copies, fake_pinned, fake_streams, fake_events;
 API long fake_fail_after = -1; /* so many copies go well, then each fails */
-/* Peer memory: the software device reaches what is allocated now at the address that programs see. The driver gives dma-bufs. How far a GPU sees what devices write without being flushed. */
+/* Peer memory: the software device reaches what is allocated now at the address that programs see.
+ * The driver gives dma-bufs. How far a GPU sees what devices write without being flushed. */
 API long fake_peer, fake_dmabuf, fake_ordering;
 API unsigned long fake_flushes;
 
@@ -263,7 +267,8 @@ API int cuMemGetHandleForAddressRange(
 				       : 0;
 	return ERROR;
 }
-/* What a device writes is not there before the flush: for a transport that pretends, too. Its own reads see it, since they push the writes before them. */
+/* What a device writes is not there before the flush: for a transport that pretends, too. Its own
+ * reads see it, since they push the writes before them. */
 enum { WRITES = 1024 };
 static struct write {
 	char *to, *bytes;

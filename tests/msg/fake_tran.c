@@ -1,4 +1,6 @@
-/* fake_tran.c - "fake_a" (same host, unbreakable, maps memory) and "fake_b" (breakable), see fake.h. */
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* fake_tran.c - "fake_a" (same host, unbreakable, maps memory) and "fake_b" (breakable), see
+ * fake.h. */
 #include "fake.h"
 
 #include <errno.h>
@@ -106,6 +108,12 @@ static void break_path(struct fep *e)
 
 static bool is_b(const struct fep *e) { return e->ep.tran->ops->caps & TRAN_CAN_BREAK; }
 
+static void tell(struct fep *e, void *cookie, int status)
+{
+	e->ep.tran->up->done(
+		e->ep.user, cookie, status ? &(struct rpwi_error){status, 0, ""} : NULL);
+}
+
 static unsigned ep_progress(struct fep *e)
 {
 	const struct tran_up *up = e->ep.tran->up;
@@ -116,12 +124,12 @@ static unsigned ep_progress(struct fep *e)
 		char why[64];
 		snprintf(why, sizeof(why), "end %llu broke before it was up",
 			(unsigned long long)e->number);
-		up->ready(e->ep.user, RPW_ERR_UNREACHABLE, why);
+		up->ready(e->ep.user, &(struct rpwi_error){RPW_ERR_UNREACHABLE, 0, why});
 		return 1;
 	}
 	if (e->started && !e->told && e->peer && (is_b(e) || !fake.no_ready)) {
 		e->told = true;
-		up->ready(e->ep.user, 0, "");
+		up->ready(e->ep.user, NULL);
 		n++;
 	}
 	if (!e->told)
@@ -136,7 +144,7 @@ static unsigned ep_progress(struct fep *e)
 		!e->broken) {
 		struct item *i = RPWI_CONTAINER_OF(e->dones.next, struct item, link);
 		rpwi_list_del(&i->link);
-		up->done(e->ep.user, i->cookie, i->status);
+		tell(e, i->cookie, i->status);
 		free(i);
 		n++;
 		if (fake.break_behind_done) {
@@ -155,7 +163,8 @@ static unsigned ep_progress(struct fep *e)
 		e->broken = true;
 	if (e->broken && !e->told_broken) {
 		e->told_broken = true;
-		up->failed(e->ep.user, RPW_ERR_UNREACHABLE, "broken on purpose");
+		up->failed(e->ep.user,
+			&(struct rpwi_error){RPW_ERR_UNREACHABLE, 0, "broken on purpose"});
 		n++;
 	}
 	if (e->wants_room && !e->broken) {
@@ -185,7 +194,7 @@ static int fmake(struct tran *t, const struct tran_control *control, void *user,
 	struct tran_ep **out, uint8_t *handle, size_t *handle_len)
 {
 	if (fake.refuse_make && !(t->ops->caps & TRAN_CAN_BREAK))
-		return -ENOSPC;
+		return rpwi_fail(RPW_ERR_LIMIT, "no endpoint, on purpose");
 	struct fep *e = calloc(1, sizeof(*e));
 	struct global_ep *g = malloc(sizeof(*g));
 	e->ep = (struct tran_ep){.tran = t,
@@ -213,11 +222,11 @@ static int fstart(struct tran_ep *ep, const uint8_t *handle, size_t len, unsigne
 	struct fep *e = (struct fep *)ep;
 	struct handle h;
 	if (len != sizeof(h))
-		return -EPROTO;
+		return rpwi_fail(RPW_ERR_PROTOCOL, "a garbled handle");
 	memcpy(&h, handle, sizeof(h));
 	struct fep *p = find(h.number);
 	if (h.magic != 0xfa4e)
-		return -EPROTO;
+		return rpwi_fail(RPW_ERR_PROTOCOL, "a garbled handle");
 	e->started = true;
 	e->peer = p;
 	if (p)
@@ -255,10 +264,10 @@ static int fsend(struct tran_ep *ep, const void *head, size_t head_len, const st
 	if (chance(fake.again_percent)) {
 		fake.agains++;
 		e->wants_room = true;
-		return -EAGAIN;
+		return RPWI_LATER;
 	}
 	if (e->broken || !e->peer)
-		return -EPIPE;
+		return tran_path_over(ep);
 	struct item *i = malloc(sizeof(*i) + head_len + body_len);
 	*i = (struct item){.what = IS_FRAME, .head_len = head_len, .len = body_len};
 	memcpy(i->bytes, head, head_len);
@@ -289,11 +298,9 @@ static int fmem_add(struct tran *t, void *addr, size_t len, unsigned access, str
 		.addr = addr ? addr : calloc(1, len), .len = len, .access = access};
 	m->number = ++numbers;
 	m->of = t;
-	m->m.desc.len =
-		(uint8_t)(sizeof(m->number) +
-			  m->number %
-				  (sizeof(m->m.desc.bytes) -
-					  sizeof(m->number))); /* each transport describes memory in its own way */
+	/* each transport describes memory in its own way */
+	m->m.desc.len = (uint8_t)(sizeof(m->number) +
+				  m->number % (sizeof(m->m.desc.bytes) - sizeof(m->number)));
 	memcpy(m->m.desc.bytes, &m->number, sizeof(m->number));
 	rpwi_list_add_tail(&memories, &m->all);
 	*out = &m->m;
@@ -308,7 +315,7 @@ static int fgpu_add(
 	struct tran *t, const struct tran_gpu_memory *what, unsigned access, struct tran_mem **out)
 {
 	if (!fake.gpu_write || what->dmabuf >= 0)
-		return -EOPNOTSUPP;
+		return rpwi_fail(RPW_ERR_NOT_SUPPORTED, "no memory of GPUs, on purpose");
 	int rc = fmem_add(t, what->addr, what->len, access, out);
 	((struct fmem *)*out)->gpu = true;
 	return rc;
@@ -346,7 +353,7 @@ static struct fmem *described(struct fep *e, const struct tran_desc *d)
 static int done(struct fep *e, void *cookie, int status)
 {
 	if (!fake.hold_dones && (!fake.late_percent || !chance(50))) {
-		e->ep.tran->up->done(e->ep.user, cookie, status);
+		tell(e, cookie, status);
 		return 0;
 	}
 	struct item *i = malloc(sizeof(*i));
@@ -360,9 +367,9 @@ static int frma(struct tran_ep *ep, bool is_put, const struct tran_desc *remote,
 {
 	struct fep *e = (struct fep *)ep;
 	if (chance(fake.again_percent))
-		return -EAGAIN;
+		return RPWI_LATER;
 	if (e->broken || !e->peer)
-		return -EPIPE;
+		return tran_path_over(ep);
 	struct fmem *m = described(e, remote);
 	if (!m || offset > m->m.len || len > m->m.len - offset ||
 		!(m->m.access & (is_put ? TRAN_WRITE : TRAN_READ)))
@@ -388,7 +395,7 @@ static int fatomic(struct tran_ep *ep, enum tran_atomic op, const struct tran_de
 {
 	struct fep *e = (struct fep *)ep;
 	if (chance(fake.again_percent))
-		return -EAGAIN;
+		return RPWI_LATER;
 	struct fmem *m = described(e, remote);
 	if (!m || offset > m->m.len || 8 > m->m.len - offset || !(m->m.access & TRAN_ATOMIC))
 		return done(e, cookie, RPW_ERR_ACCESS);
@@ -404,7 +411,7 @@ static int fatomic(struct tran_ep *ep, enum tran_atomic op, const struct tran_de
 static int fflush_(struct tran_ep *ep, void *cookie)
 {
 	if (chance(fake.again_percent))
-		return -EAGAIN;
+		return RPWI_LATER;
 	return done((struct fep *)ep, cookie, 0);
 }
 

@@ -1,5 +1,7 @@
-/* grow_test.c - a thousand endpoints of one process with those of four others: each carries messages of its own both ways, some are closed in the middle, one of the processes is killed in the
- * middle, and the others go on as if nothing had happened. With a key, too. */
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* grow_test.c - a thousand endpoints of one process with those of four others: each carries
+ * messages of its own both ways, some are closed in the middle, one of the processes is killed in
+ * the middle, and the others go on as if nothing had happened. With a key, too. */
 #include <fcntl.h>
 #include <poll.h>
 #include <signal.h>
@@ -79,8 +81,9 @@ static void peer_round(rpw_context *c, unsigned p, unsigned round)
 		out[e] = NULL;
 		if (!m->ep)
 			continue;
+		/* half of its endpoints have sent, none has its answer for certain */
 		if (p == KILLED && round == 2 && e == EACH / 2)
-			raise(SIGKILL); /* half of its endpoints have sent, none has its answer for certain */
+			raise(SIGKILL);
 		expect(rpw_recv(c, m->ep, m->in, LARGE, round, ALL, &m->r) >= 0, "a receive", e);
 		pattern_fill(m->out, size_of(e, round), seed_of(p, e, round, false));
 		expect(rpw_send(m->ep, m->out, size_of(e, round), round, &out[e]) >= 0, "a send",
@@ -183,8 +186,8 @@ static void on_message(rpw_request *r, const rpw_completion *done, void *arg)
 	wrong += done->length != n ||
 		 pattern_wrong(x->in, n, seed_of(x->who[0], x->who[1], x->round, false)) != n;
 	pattern_fill(x->out, n, seed_of(x->who[0], x->who[1], x->round, true));
-	rpw_send(x->ep, x->out, n, x->round,
-		NULL); /* fails when the peer is gone, which its receive tells, too */
+	/* fails when the peer is gone, which its receive tells, too */
+	rpw_send(x->ep, x->out, n, x->round, NULL);
 	x->round++;
 	end_receive(x);
 }

@@ -1,5 +1,7 @@
-/* hostile_bounds_test.c - what a peer can make this side allocate, over the transport and the control path in memory (fake.h), into which it injects what no peer of good will sends. Allocation is
- * counted by the allocator itself; the bounds are those of src/msg/DESIGN.md.
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* hostile_bounds_test.c - what a peer can make this side allocate, over the transport and the
+ * control path in memory (fake.h), into which it injects what no peer of good will sends.
+ * Allocation is counted by the allocator itself; the bounds are those of src/msg/DESIGN.md.
  */
 #include <zlib.h>
 
@@ -97,7 +99,8 @@ static void floods_end_the_endpoint_that_sends_them(void **state)
 	}
 }
 
-/* The peer keeps to what it was granted, and asks for more as often as it likes: so it gets at last all that one may have. */
+/* The peer keeps to what it was granted, and asks for more as often as it likes: so it gets at last
+ * all that one may have. */
 static void what_one_peer_can_fill(void **state)
 {
 	for (size_t k = 0; k < RPWI_ARRAY_LEN(floods); k++) {
@@ -108,7 +111,7 @@ static void what_one_peer_can_fill(void **state)
 		size_t before = allocated();
 		uint64_t n = 0;
 		for (int quiet = 0; quiet < 100 && !status; quiet++) {
-			struct frame_head need = {.type = FRAME_NEED, .tag = 64};
+			struct frame_head need = {.type = FRAME_CREDIT, .tag = 64};
 			fake_inject(fake_made_by(false), &need, sizeof(need), NULL, 0);
 			rpw_context_progress(p.b);
 			uint32_t units = floods[k].type == FRAME_RTS ? credit_units_rts(1, 0)
@@ -183,7 +186,8 @@ static void *no_room(size_t len, void *arg)
 	return NULL;
 }
 
-/* The receiver's allocator is asked, and may say no; malloc gives addresses, and memory only for bytes that come. */
+/* The receiver's allocator is asked, and may say no; malloc gives addresses, and memory only for
+ * bytes that come. */
 static void objects_of_a_huge_announced_size(void **state)
 {
 	struct pair p;
@@ -204,8 +208,8 @@ static void objects_of_a_huge_announced_size(void **state)
 	n = put_rts(body, 10, 1ull << 30);
 	fake_inject(fake_made_by(false), &h, sizeof(h), body, (unsigned)n);
 	int status = finish(&p, r, NULL);
-	assert_true(status == RPW_ERR_PEER_GONE ||
-		    status == RPW_ERR_NO_MEMORY); /* what it described is not there */
+	/* what it described is not there */
+	assert_true(status == RPW_ERR_PEER_GONE || status == RPW_ERR_NO_MEMORY);
 	assert_null(buf);
 	assert_true(resident() < before + 16 * KIB * KIB);
 #endif
@@ -240,7 +244,8 @@ static void answers_that_nobody_takes(void **state)
 	}
 }
 
-/* A message that cannot be fetched as it is described is pulled, and comes as chunks; of which it sends ever more, each of a byte, and lets none of them be fetched. */
+/* A message that cannot be fetched as it is described is pulled, and comes as chunks; of which it
+ * sends ever more, each of a byte, and lets none of them be fetched. */
 static void chunks_that_nobody_can_fetch(void **state)
 {
 	static char room[1 << 20];
@@ -258,7 +263,7 @@ static void chunks_that_nobody_can_fetch(void **state)
 	fake.again_percent = 100;
 	for (; n < 20000 && !status; n++) {
 		uint8_t body[64];
-		h = (struct frame_head){.type = FRAME_CHUNK, .tag = 5};
+		h = (struct frame_head){.type = FRAME_RTS, .flags = RTS_CHUNK, .tag = 5};
 		size_t len = put_rts(body, 100 + n, 1);
 		fake_inject(fake_made_by(false), &h, sizeof(h), body, (unsigned)len);
 		rpw_context_progress(p.b);
@@ -274,13 +279,14 @@ static void chunks_that_nobody_can_fetch(void **state)
 	pair_close(&p);
 }
 
-/* ---- what goes again on the next path, whose frames are smaller: in parts, between which its peer talks ---- */
+/* ---- what goes again on the next path, whose frames are smaller: in parts, between which its peer
+ * talks ---- */
 
 enum { LONG_BODY = 8000 };
 
 static void inject_fin(struct pair *p, uint64_t number)
 {
-	struct frame_head h = {.type = FRAME_FIN,
+	struct frame_head h = {.type = FRAME_DONE,
 		.tag = number,
 		.ack = (uint16_t)p->ea->link.acked,
 		.credit = p->ea->link.tx_limit};
@@ -288,13 +294,14 @@ static void inject_fin(struct pair *p, uint64_t number)
 }
 static void inject_ack(struct pair *p, uint64_t number)
 {
-	struct frame_head h = {.type = FRAME_ACK,
+	struct frame_head h = {.type = FRAME_CREDIT,
 		.ack = (uint16_t)(p->ea->link.acked + 1),
 		.credit = p->ea->link.tx_limit};
 	fake_inject(fake_made_by(true), &h, sizeof(h), NULL, 0);
 }
 
-/* An object and a short message are lost with their path. While the object goes again its peer says something of it that cannot be so: this side must not send what is behind the bodies. */
+/* An object and a short message are lost with their path. While the object goes again its peer says
+ * something of it that cannot be so: this side must not send what is behind the bodies. */
 static void talks_between_parts(uint64_t seed, void (*talk)(struct pair *p, uint64_t number))
 {
 	static uint8_t body[LONG_BODY], short_body[32];
@@ -340,9 +347,9 @@ static void words_between_the_parts_of_a_body(void **state)
 
 static unsigned told_too_many, told_gone;
 static void stranger_accepted(void *user, void *listener_user, struct boot_conn *c) {}
-static void stranger_connected(void *user, int status, const char *why)
+static void stranger_connected(void *user, const struct rpwi_error *e)
 {
-	assert_int_equal(status, 0);
+	assert_int_equal(e ? e->status : 0, 0);
 }
 static void stranger_message(void *user, unsigned type, const uint8_t *data, size_t len)
 {
@@ -353,7 +360,7 @@ static void stranger_message(void *user, unsigned type, const uint8_t *data, siz
 	memcpy(text, data + sizeof(w), RPWI_MIN(w.text_len, sizeof(text) - 1));
 	told_too_many += strstr(text, "too many peers") != NULL;
 }
-static void stranger_gone(void *user, int status, const char *why) { told_gone++; }
+static void stranger_gone(void *user, const struct rpwi_error *e) { told_gone++; }
 static const struct boot_up stranger_up = {
 	stranger_accepted, stranger_connected, stranger_message, stranger_gone};
 
@@ -460,7 +467,7 @@ static void words_of_another_version(void **state)
 		const char *why = why_of(p.eb, &status);
 		assert_int_equal(status, RPW_ERR_PROTOCOL);
 		assert_non_null(
-			strstr(why, garbled ? "garbled" : "version 9 (this side speaks 4)"));
+			strstr(why, garbled ? "garbled" : "version 9 (this side speaks 5)"));
 		assert_non_null(strstr(why, "fakehost"));
 		pair_close(&p);
 	}

@@ -1,7 +1,10 @@
-/* hostile_flood_test.c - what a peer offers without end, over each transport: messages announced beyond what it was granted, invitations and descriptions of what nobody sends, large messages for
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* hostile_flood_test.c - what a peer offers without end, over each transport: messages announced
+ * beyond what it was granted, invitations and descriptions of what nobody sends, large messages for
  * which nobody has a receive, endpoints that come and go. hostile_flood_test [TRANSPORT].
  *
- * Both sides are of this process; the peer's frames are put on its path by hand. What is allocated stays bounded (mostly the bounds of src/msg/DESIGN.md), and what was honest arrives.
+ * Both sides are of this process; the peer's frames are put on its path by hand. What is allocated
+ * stays bounded (mostly the bounds of src/msg/DESIGN.md), and what was honest arrives.
  */
 #include <errno.h>
 #include <time.h>
@@ -43,22 +46,19 @@ static const struct flood {
 	const char *name;
 	uint8_t type, flags;
 	bool described; /* the body: a description of one piece */
-	enum {
-		GOES_ON,
-		MAY_END,
-		ENDS
-	} verdict; /* MAY_END: a breach where it does not take the answers */
+	/* MAY_END: a breach where it does not take the answers */
+	enum { GOES_ON, MAY_END, ENDS } verdict;
 } floods[] = {
 	{"large messages announced", FRAME_RTS, RTS_TAG, true, ENDS},
 	{"large objects announced", FRAME_RTS, RTS_OBJECT, true, ENDS},
 	{"invitations", FRAME_RTR, 0, true, MAY_END},
-	{"descriptions", FRAME_DESCRIBE, RTS_TAG, true, GOES_ON},
-	{"messages said to be placed", FRAME_ATP, 0, false, GOES_ON},
-	{"messages said to be fetched", FRAME_FIN, 0, false, GOES_ON},
+	{"descriptions", FRAME_RTS, RTS_AGAIN, true, GOES_ON},
+	{"messages said to be placed", FRAME_DONE, DONE_PLACED << DONE_STATUS_BITS, false, GOES_ON},
+	{"messages said to be fetched", FRAME_DONE, 0, false, GOES_ON},
 	{"messages withdrawn", FRAME_WITHDRAW, 0, false, GOES_ON},
 };
 
-/* 0; -EAGAIN: the path takes no more now. */
+/* 0; RPWI_LATER: the path takes no more now. */
 static int flood_one(struct pair *p, const struct flood *f, uint64_t i)
 {
 	uint8_t body[RTS_BODY_MAX];
@@ -89,7 +89,7 @@ static void floods_are_refused_or_forgotten(void **state)
 			sent += !rc;
 			if (rc || !(sent % 16))
 				both(&p);
-			if (rc && rc != -EAGAIN)
+			if (rc && rc != RPWI_LATER)
 				break; /* the other side has closed the path */
 			most = RPWI_MAX(most, grown(before));
 		}

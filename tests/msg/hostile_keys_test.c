@@ -1,7 +1,10 @@
-/* hostile_keys_test.c - remote keys that nobody gave: garbled, of another version, of another context, and forged so that they are well-formed. hostile_keys_test [TRANSPORT].
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* hostile_keys_test.c - remote keys that nobody gave: garbled, of another version, of another
+ * context, and forged so that they are well-formed. hostile_keys_test [TRANSPORT].
  *
- * Two processes: the parent has the memory, between pages that must keep their bytes and pages that nobody may touch; the child has its keys, and does to them what it likes. Each is
- * refused, by name; the memory beside keeps its bytes; and what the keys do allow goes on.
+ * Two processes: the parent has the memory, between pages that must keep their bytes and pages that
+ * nobody may touch; the child has its keys, and does to them what it likes. Each is refused, by
+ * name; the memory beside keeps its bytes; and what the keys do allow goes on.
  */
 #include <netinet/in.h>
 #include <poll.h>
@@ -85,9 +88,6 @@ static void desc_len(struct packed *k, uint64_t v)
 {
 	size_t n = 0;
 	uint8_t *d = desc_of(k, &n);
-	uint64_t be = __builtin_bswap64(v);
-	if (!strcmp(transport, "tcp"))
-		memcpy(d + 20, &be, 8);
 	if (!strcmp(transport, "verbs")) {
 		memcpy(d + 16, &v, 8);
 		verbs_checksum(d, n);
@@ -107,7 +107,7 @@ static void desc_secret(struct packed *k)
 	static const struct {
 		const char *name;
 		size_t at;
-	} secrets[] = {{"shm", 8}, {"tcp", 12}, {"verbs", 30}};
+	} secrets[] = {{"shm", 8}, {"tcp", 8}, {"verbs", 30}};
 	size_t n = 0;
 	uint8_t *d = desc_of(k, &n);
 	for (size_t i = 0; i < 3; i++)
@@ -161,7 +161,8 @@ static void spoilt(struct here *h, const struct packed *good)
 	head_of(&k)->descs--;
 	checksum(&k);
 	refused(h, &k, RPW_ERR_PROTOCOL, "too many");
-	/* One's own memory is not the peer's, and a key is good for the endpoint that it was unpacked for. */
+	/* One's own memory is not the peer's, and a key is good for the endpoint that it was
+	 * unpacked for. */
 	static char own[64];
 	rpw_memory *m;
 	EXPECT(!rpw_memory_register(h->c, own, sizeof(own), RPW_MEMORY_HOST, 7, &m));
@@ -354,7 +355,8 @@ static void forged_keys_reach_nothing(void **state)
 			assert_int_equal(poll(&p, 1, PATIENCE_MS), 1);
 		rpw_context_progress(h.c);
 	}
-	/* A page of ours before, the registered two, one of ours behind; then nothing. The second is at the edge. */
+	/* A page of ours before, the registered two, one of ours behind; then nothing. The second
+	 * is at the edge. */
 	static const unsigned access[KEYS] = {
 		RPW_REMOTE_READ | RPW_REMOTE_WRITE | RPW_REMOTE_ATOMIC, RPW_REMOTE_READ,
 		RPW_REMOTE_READ | RPW_REMOTE_WRITE | RPW_REMOTE_ATOMIC};
@@ -391,7 +393,8 @@ static void forged_keys_reach_nothing(void **state)
 
 /* ---- the wrong peer altogether: the sentence is at the endpoint ---- */
 
-/* Connects from a context with that key to `port`; what the endpoint says of it. `other` makes progress, too. */
+/* Connects from a context with that key to `port`; what the endpoint says of it. `other` makes
+ * progress, too. */
 static void turned_away(int port, const char *key, rpw_context *other, int listener,
 	const uint8_t *hello, size_t len, const char *word)
 {

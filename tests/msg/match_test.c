@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
 /* match_test.c - the table of queues by key, against a list that is searched from its beginning. */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -53,7 +54,8 @@ static void expect(struct match_table *t, uint64_t tag, uint64_t source)
 	assert_int_equal(n ? n - node : -1, want);
 }
 
-/* `tags` few: long queues; many: long chains, and a table that grows. Near the ends of their range too, where one that was never asked for must not be found. */
+/* `tags` few: long queues; many: long chains, and a table that grows. Near the ends of their range
+ * too, where one that was never asked for must not be found. */
 static void random_steps(uint64_t seed, unsigned tags, unsigned full)
 {
 	struct match_table t;

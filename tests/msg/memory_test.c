@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
 /* memory_test.c - remote memory: puts, gets, atomics, batches, notifications, keys; flush. */
 #include "msg_test.h"
 
@@ -115,7 +116,8 @@ static void remote_memory(void **state)
 	pair_close(&p);
 }
 
-/* The peer has taken everything, and closes before it answers the flush, or before there is one: that is no failure. What it had not taken is one. */
+/* The peer has taken everything, and closes before it answers the flush, or before there is one:
+ * that is no failure. What it had not taken is one. */
 static void a_flush_and_the_peers_close(void **state)
 {
 	for (int early = 0; early < 3; early++) {

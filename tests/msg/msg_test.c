@@ -1,5 +1,7 @@
-/* msg_test.c - every public call's contract, both sides in one thread, by subject in the files that it runs. Linked twice: with the fakes (transports in memory, which can be made to misbehave) and with the real ones;
- * MSG_TRANSPORTS names what to go over. */
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* msg_test.c - every public call's contract, both sides in one thread, by subject in the files that
+ * it runs. Linked twice: with the fakes (transports in memory, which can be made to misbehave) and
+ * with the real ones; MSG_TRANSPORTS names what to go over. */
 
 #include "msg_test.h"
 

@@ -1,4 +1,6 @@
-/* msg_test.h - what the files of msg_test share: the transport of the group that runs, and the tests of each file. */
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* msg_test.h - what the files of msg_test share: the transport of the group that runs, and the
+ * tests of each file. */
 #ifndef TESTS_MSG_MSG_TEST_H
 #define TESTS_MSG_MSG_TEST_H
 

@@ -1,4 +1,6 @@
-/* pair.h - two contexts in one thread, connected; patterns that tell every byte of every message apart. */
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* pair.h - two contexts in one thread, connected; patterns that tell every byte of every message
+ * apart. */
 #ifndef TESTS_MSG_PAIR_H
 #define TESTS_MSG_PAIR_H
 
@@ -55,7 +57,8 @@ static inline void both(struct pair *p)
 	rpw_context_progress(p->b);
 }
 
-/* The step is done again while the condition holds, for 20 s at most: what is waited for may take rests by the clock. */
+/* The step is done again while the condition holds, for 20 s at most: what is waited for may take
+ * rests by the clock. */
 #define WHILE_IN_TIME(condition) \
 	for (uint64_t until_ns = rpwi_now_ns() + 20 * RPWI_NS_PER_S; \
 		(condition) && rpwi_now_ns() < until_ns;)

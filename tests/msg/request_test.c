@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
 /* request_test.c - requests: canceled, waited for, called back; what is refused at once. */
 #include "msg_test.h"
 

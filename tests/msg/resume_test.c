@@ -1,4 +1,6 @@
-/* resume_test.c - a path that breaks at one chosen moment: whatever waited goes on by the next one. Over the fakes, both sides in one thread. */
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* resume_test.c - a path that breaks at one chosen moment: whatever waited goes on by the next one.
+ * Over the fakes, both sides in one thread. */
 #include "fake.h"
 #include "msg/objects.h"
 #include "pair.h"
@@ -27,7 +29,8 @@ static void rounds(struct pair *p)
 		both(p);
 }
 
-/* Active messages are fetched one at a time. When the one that is fetched has just come and the path breaks in the same round, the turn of those behind it comes with the next path. */
+/* Active messages are fetched one at a time. When the one that is fetched has just come and the
+ * path breaks in the same round, the turn of those behind it comes with the next path. */
 static void active_messages_that_wait_for_their_turn(void **state)
 {
 	enum { N = 4 };
@@ -56,7 +59,8 @@ static void active_messages_that_wait_for_their_turn(void **state)
 	pair_close(&p);
 }
 
-/* A flush that finds the log full is in no queue: the acknowledgements that make room have to look after it. */
+/* A flush that finds the log full is in no queue: the acknowledgements that make room have to look
+ * after it. */
 static void a_flush_that_finds_the_log_full(void **state)
 {
 	struct pair p;
@@ -87,7 +91,8 @@ static void a_flush_that_finds_the_log_full(void **state)
 	pair_close(&p);
 }
 
-/* What breaks a path may break those that are to replace it, before they are up: they are tried until the time that the peer waits for one is over. */
+/* What breaks a path may break those that are to replace it, before they are up: they are tried
+ * until the time that the peer waits for one is over. */
 static void the_next_paths_break_before_they_are_up(void **state)
 {
 	struct pair p;

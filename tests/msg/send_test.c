@@ -1,4 +1,6 @@
-/* send_test.c - messages: tags and masks, order, truncation, scatter lists, objects, active messages, and what is kept until a receive is posted. */
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* send_test.c - messages: tags and masks, order, truncation, scatter lists, objects, active
+ * messages, and what is kept until a receive is posted. */
 #include "msg_test.h"
 
 static const size_t sizes[] = {0, 1, 7, 8, 63, 64, 65, 1000, 1024, 1025, 2048, 2049, 4096, 5000,
@@ -81,7 +83,8 @@ static void earliest_receive_that_matches(void **state)
 {
 	struct pair p;
 	pair_open(&p, transport);
-	/* Twenty masks: more than there are classes. The receives that match tag 0x5: numbers 3 (mask), 4 (any), 7. */
+	/* Twenty masks: more than there are classes. The receives that match tag 0x5: numbers 3
+	 * (mask), 4 (any), 7. */
 	uint64_t in[24] = {0}, v = 0;
 	rpw_request *r[24];
 	for (int i = 0; i < 24; i++) {
@@ -273,7 +276,8 @@ static void active_messages_in_order(void **state)
 }
 
 #ifndef MSG_FAKE
-/* Who sends faster than receives are posted fills the ring, not the receiver's memory, and each message is copied once. */
+/* Who sends faster than receives are posted fills the ring, not the receiver's memory, and each
+ * message is copied once. */
 static void a_round_ends_with_what_nobody_waits_for(void **state)
 {
 	enum { N = 6, POSTED = 2, BYTES = 2048 };
@@ -291,7 +295,8 @@ static void a_round_ends_with_what_nobody_waits_for(void **state)
 		pattern_fill(out[i], BYTES, i);
 		assert_int_equal(rpw_send(p.ea, out[i], BYTES, 3, NULL), RPW_OK);
 	}
-	/* It ends when the last posted receive is full, too: the program can post again before anything has to be kept. */
+	/* It ends when the last posted receive is full, too: the program can post again before
+	 * anything has to be kept. */
 	for (unsigned i = 0; i < 1000 && rpw_request_test(r[POSTED - 1], NULL) == RPW_IN_PROGRESS;
 		i++)
 		rpw_context_progress(p.b);

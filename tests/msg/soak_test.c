@@ -1,4 +1,6 @@
-/* soak_test.c - random operations of random sizes, both ways at once, by a seed (MSG_SEED); every byte that is reported done is checked. */
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* soak_test.c - random operations of random sizes, both ways at once, by a seed (MSG_SEED); every
+ * byte that is reported done is checked. */
 #include "msg_test.h"
 
 enum { SOAK_WINDOW = 48, SOAK_TAGS = 5 };
@@ -12,8 +14,8 @@ struct soak_side {
 		size_t len;
 		uint64_t seed;
 	} send[SOAK_WINDOW], recv[SOAK_WINDOW];
-	uint64_t sent[SOAK_TAGS],
-		received[SOAK_TAGS]; /* of each tag, in order: the number seeds the pattern */
+	/* of each tag, in order: the number seeds the pattern */
+	uint64_t sent[SOAK_TAGS], received[SOAK_TAGS];
 	uint64_t sends, receives, ops;
 	char *region, *theirs;
 	rpw_memory *m;

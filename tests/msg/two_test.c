@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
 /* two_test.c - two processes: what they do to each other while both sleep, work, or die. */
 #include <poll.h>
 #include <sched.h>
@@ -336,7 +337,8 @@ static void nobody_listens(void **state)
 	rpw_context_destroy(c);
 }
 
-/* ---- the owner of memory takes it back while the other side, with its own hands maybe, reads or writes it ---- */
+/* ---- the owner of memory takes it back while the other side, with its own hands maybe, reads or
+ * writes it ---- */
 
 enum { TAKEN_LEN = 1 << 20, TAKEN_ROUNDS = 200 };
 static struct {

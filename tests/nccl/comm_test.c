@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
 /* comm_test.c - comms: strangers never become one, and each ends, whatever is under way. */
 #include "plugin_test.h"
 
@@ -46,7 +47,8 @@ static void no_comm(struct pair *p, uint64_t for_ns, rpw_context *also)
 	}
 }
 
-/* Endpoints of ropeway's own that do not know the nonce: silent, with a hello of zeros, with another nonce, with something else. */
+/* Endpoints of ropeway's own that do not know the nonce: silent, with a hello of zeros, with
+ * another nonce, with something else. */
 static void ropeway_strangers(rpw_context *c, const char *handle, int count)
 {
 	struct plugin_handle h;
@@ -141,13 +143,12 @@ void close_with_work_in_flight(void **unused)
 	free(big);
 }
 
-/* What was sent before the end can be received after it; close of the sender does not wait for the receives. */
+/* What was sent before the end can be received after it; close of the sender does not wait for the
+ * receives. */
 void close_after_sending(void **unused)
 {
-	enum {
-		COUNT = 4,
-		BYTES = 3000
-	}; /* what an endpoint may have unasked for, at first: 16 KiB */
+	/* what an endpoint may have unasked for, at first: 16 KiB */
+	enum { COUNT = 4, BYTES = 3000 };
 	struct pair p;
 	uint8_t from[BYTES], to[BYTES];
 	pair_open(&p, 12);
@@ -193,7 +194,8 @@ void connect_and_accept_end(void **unused)
 		rc = ncclnet_connect(p.n, p.ctx, 0, p.handle, &comm, NULL);
 	REFUSED(rc, NCCL_REMOTE_ERROR, "NCCL_SOCKET_IFNAME");
 	assert_null(comm);
-	/* Its time is up in the middle: whom it connects to takes TCP connections, and says nothing. */
+	/* Its time is up in the middle: whom it connects to takes TCP connections, and says
+	 * nothing. */
 	int fd = socket(AF_INET, SOCK_STREAM, 0);
 	struct sockaddr_in to;
 	socklen_t len = sizeof(to);
@@ -229,7 +231,9 @@ void end_before_accept(void **unused)
 		OK(ncclnet_listen(p.n, p.ctx, 0, p.handle, &p.listen_comm));
 		for (uint64_t until = pair_deadline(); !p.send; pair_breathe(until))
 			OK(ncclnet_connect(p.n, p.ctx, 0, p.handle, &p.send, NULL));
-		if (who) { /* what it sent is received, before and after its end; then the receive hears of it */
+		if (who) {
+			/* what it sent is received, before and after its end; then the receive
+			 * hears of it */
 			OK(pair_wait(&p, pair_isend(&p, data, sizeof(data), 1), NULL));
 			OK(ncclnet_close_send(p.n, p.send));
 			usleep(who == 2 ? 200000 : 0);

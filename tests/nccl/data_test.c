@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
 /* data_test.c - what goes over a comm: lengths, groups, bounds; many comms and threads at once. */
 #include "plugin_test.h"
 
@@ -48,7 +49,8 @@ static size_t group_size(int g, int m)
 	return (size_t)((g * 37 + m * 911) % 9 ? (g * 1237 + m * 10007) % 30000 : 0);
 }
 
-/* 32 groups of 8 at once; the sender goes through each group's tags in another order; tests in yet another. The buffers are longer than the messages. */
+/* 32 groups of 8 at once; the sender goes through each group's tags in another order; tests in yet
+ * another. The buffers are longer than the messages. */
 void groups_in_any_order(void **unused)
 {
 	for (size_t k = 0; k < RPWI_ARRAY_LEN(some_versions); k++) {
@@ -74,8 +76,8 @@ void groups_in_any_order(void **unused)
 		}
 		for (int g = 0; g < GROUPS; g++)
 			for (int m = 0; m < MEMBERS; m++) {
-				int who =
-					(m * 3 + g) % MEMBERS; /* 3 and 8 have no common divisor */
+				/* 3 and 8 have no common divisor */
+				int who = (m * 3 + g) % MEMBERS;
 				sends[g * MEMBERS + m] =
 					pair_isend(&p, from[g][who], group_size(g, who), 100 + who);
 			}
@@ -174,7 +176,8 @@ void sizes_of_all_kinds(void **unused)
 	}
 }
 
-/* What was taken goes on by itself, though the sender never calls again: here 8 MiB of messages, which neither socket buffers nor windows hold; and a long one whose receive comes late. */
+/* What was taken goes on by itself, though the sender never calls again: here 8 MiB of messages,
+ * which neither socket buffers nor windows hold; and a long one whose receive comes late. */
 void quiet_sender(void **unused)
 {
 	enum { COUNT = 128, BYTES = 64 << 10 };

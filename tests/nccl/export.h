@@ -1,14 +1,27 @@
-/* export.h - for a small plugin of the tests: its calls, written once, exported as ncclNetPlugin_v<V>. Included once for each V after the file's own static functions, all named plugin_...; what V does not
- * have is not called, and the compiler says so unless the function is marked unused. Facts: src/ncclnet/abi/net_v<V>.h.
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* export.h - for a small plugin of the tests: its calls, written once, exported as
+ * ncclNetPlugin_v<V>. Included once for each V after the file's own static functions, all named
+ * plugin_...; what V does not have is not called, and the compiler says so unless the function is
+ * marked unused. Facts: src/ncclnet/abi/net_v<V>.h.
  *
- *	int plugin_init(nccl_logger log);                                   int plugin_devices(int *ndev);
- *	int plugin_listen(int dev, void *handle, void **comm);              int plugin_connect(int dev, void *handle, void **comm);
- *	int plugin_accept(void *listen_comm, void **comm);                  int plugin_reg(void *comm, void *data, size_t size, int type, void **mhandle);
- *	int plugin_dereg(void *comm, void *mhandle);                        int plugin_isend(void *comm, void *data, size_t size, int tag, void *mhandle, void **request);
- *	int plugin_irecv(void *comm, int n, void **data, const size_t *sizes, int *tags, void **mhandles, void **request);
- *	int plugin_iflush(void *comm, int n, void **data, int *sizes, void **mhandles, void **request);
- *	int plugin_test(void *request, int *done, int *sizes);              int plugin_close(void *comm); int plugin_close_listen(void *listen_comm);
- *	const struct plugin_properties plugin_properties;                   #define PLUGIN_NAME "..."
+ * 	int plugin_init(nccl_logger log);
+ * 	int plugin_devices(int *ndev);
+ * 	int plugin_listen(int dev, void *handle, void **comm);
+ * 	int plugin_connect(int dev, void *handle, void **comm);
+ * 	int plugin_accept(void *listen_comm, void **comm);
+ * 	int plugin_reg(void *comm, void *data, size_t size, int type, void **mhandle);
+ * 	int plugin_dereg(void *comm, void *mhandle);
+ * 	int plugin_isend(void *comm, void *data, size_t size, int tag, void *mhandle,
+ * 		void **request);
+ * 	int plugin_irecv(void *comm, int n, void **data, const size_t *sizes, int *tags,
+ * 		void **mhandles, void **request);
+ * 	int plugin_iflush(void *comm, int n, void **data, int *sizes, void **mhandles,
+ * 		void **request);
+ * 	int plugin_test(void *request, int *done, int *sizes);
+ * 	int plugin_close(void *comm);
+ * 	int plugin_close_listen(void *listen_comm);
+ * 	const struct plugin_properties plugin_properties;
+ * 	#define PLUGIN_NAME "..."
  */
 #ifndef TESTS_NCCL_EXPORT_H
 #define TESTS_NCCL_EXPORT_H

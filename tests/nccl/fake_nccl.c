@@ -1,7 +1,10 @@
-/* fake_nccl.c - a NCCL for machines without one: two ranks that meet in a file, on the memory of tests/msg/fake_cuda.c. It tests two_ranks.c and script/nccl-two-ranks, and nothing of NCCL's or of the plugin; it
- * writes the line by which NCCL says which way a connection goes.
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* fake_nccl.c - a NCCL for machines without one: two ranks that meet in a file, on the memory of
+ * tests/msg/fake_cuda.c. It tests two_ranks.c and script/nccl-two-ranks, and nothing of NCCL's or
+ * of the plugin; it writes the line by which NCCL says which way a connection goes.
  *
- * FAKE_NCCL_WRONG: a bit of one element of all_reduce is turned. FAKE_NCCL_NET: the transport that it claims, instead of NCCL_NET. FAKE_NCCL_DIES: rank 1 ends in the middle.
+ * FAKE_NCCL_WRONG: a bit of one element of all_reduce is turned. FAKE_NCCL_NET: the transport that
+ * it claims, instead of NCCL_NET. FAKE_NCCL_DIES: rank 1 ends in the middle.
  */
 #include <dlfcn.h>
 #include <fcntl.h>

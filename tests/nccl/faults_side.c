@@ -1,4 +1,6 @@
-/* faults_side.c - see faults_side.h. Nobody spins here: two processes and a plugin's threads share two cores with whatever else runs. */
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* faults_side.c - see faults_side.h. Nobody spins here: two processes and a plugin's threads share
+ * two cores with whatever else runs. */
 #include "faults_side.h"
 
 #include <poll.h>

@@ -1,4 +1,6 @@
-/* faults_side.h - one side of a connection through a plugin, and a process that is one at orders: what faults_test.c kills, stops and watches. */
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* faults_side.h - one side of a connection through a plugin, and a process that is one at orders:
+ * what faults_test.c kills, stops and watches. */
 #ifndef TESTS_NCCL_FAULTS_SIDE_H
 #define TESTS_NCCL_FAULTS_SIDE_H
 
@@ -10,8 +12,8 @@
 enum {
 	FLIGHTS = 8,         /* requests of a side under way at once */
 	BYTES_MAX = 4 << 20, /* of a message */
-	PATIENCE_MS =
-		30000, /* nothing takes longer, on the slowest machine; a side that waits as long has failed */
+	/* nothing takes longer, on the slowest machine; a side that waits as long has failed */
+	PATIENCE_MS = 30000,
 	WARNED_BYTES = 1024,
 	STILL_WAITS = -100, /* beside the results of the plugin: not in this time */
 	WRONG_DATA = -101,

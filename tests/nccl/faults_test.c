@@ -1,7 +1,11 @@
-/* faults_test.c - the plugin when things go wrong around it: peers that are killed or stopped at each moment, strangers on its port, listeners that go. Whatever happens, each call and each request ends
- * within its deadline, a WARN line says who, what and what to do, and no descriptor or thread stays.
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* faults_test.c - the plugin when things go wrong around it: peers that are killed or stopped at
+ * each moment, strangers on its port, listeners that go. Whatever happens, each call and each
+ * request ends within its deadline, a WARN line says who, what and what to do, and no descriptor or
+ * thread stays.
  *
- * faults_test PLUGIN TRANSPORT: its host.h-side here is one process, the peer another (faults_side.h). */
+ * faults_test PLUGIN TRANSPORT: its host.h-side here is one process, the peer another
+ * (faults_side.h). */
 #include "faults_side.h"
 
 #include <arpa/inet.h>
@@ -56,7 +60,8 @@ static void ask_well(struct order o) { assert_int_equal(ask(o).rc, NCCL_SUCCESS)
 
 static bool is_error(int rc) { return rc > 0; }
 
-/* Who, and what to do: an address or a process, and a variable or a question that somebody can follow. */
+/* Who, and what to do: an address or a process, and a variable or a question that somebody can
+ * follow. */
 static void assert_warned_of(const char *text, const char *what)
 {
 	if (!strstr(text, what))
@@ -183,8 +188,8 @@ static void connector_dies(void **state)
 	peer_tell(&peer, o);
 	peer_tell(&peer, (struct order){.op = STREAM, .n = 20, .size = EAGER});
 	int rc = STILL_WAITS;
-	for (unsigned i = 0; i < 4 && rc;
-		i++) { /* of those that died on the way accept may say so, or give a comm that is over */
+	for (unsigned i = 0; i < 4 && rc; i++) {
+		/* of those that died on the way accept may say so, or give a comm that is over */
 		rc = side_accept(&me, PATIENCE_MS);
 		assert_int_not_equal(rc, STILL_WAITS);
 		if (!rc && (rc = side_stream(&me, 20, EAGER)) != 0)
@@ -224,8 +229,8 @@ static void killed_while_i_send(void **state)
 		assert_int_equal(side_post(&me, FLIGHTS, kinds[i]), NCCL_SUCCESS);
 		peer_kill(&peer);
 		int rc = side_wait(&me, PATIENCE_MS);
-		assert_true(is_error(rc) ||
-			    (!rc && kinds[i] == EAGER)); /* those may have gone before */
+		/* those may have gone before */
+		assert_true(is_error(rc) || (!rc && kinds[i] == EAGER));
 		assert_over();
 		assert_warned("127.0.0.1");
 		assert_int_equal(side_close(&me), NCCL_SUCCESS);
@@ -238,9 +243,8 @@ static void killed_while_i_receive(void **state)
 		i_receive();
 		a_few_messages();
 		assert_int_equal(side_post(&me, FLIGHTS, kinds[i]), NCCL_SUCCESS);
-		ask_well((struct order){.op = POST,
-			.n = 3,
-			.size = kinds[i]}); /* the first of them whole, in part, or not at all */
+		/* the first of them whole, in part, or not at all */
+		ask_well((struct order){.op = POST, .n = 3, .size = kinds[i]});
 		peer_kill(&peer);
 		assert_int_equal(side_wait(&me, PATIENCE_MS), NCCL_REMOTE_ERROR);
 		assert_true(me.good <= 20 + 3);

@@ -1,5 +1,9 @@
-/* gpu_test.c - our plugin and memory of GPUs, over the software device and a driver that pretends (tests/msg/fake_cuda.c): what it advertises is what the devices can, no more and no less, and what it takes nobody
- * copies. Arguments: the plugin, and how the devices reach the memory: "not", "peer", "dmabuf"; "staged": they could, and are not used. A process finds that out once, so each way is a process. */
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* gpu_test.c - our plugin and memory of GPUs, over the software device and a driver that pretends
+ * (tests/msg/fake_cuda.c): what it advertises is what the devices can, no more and no less, and
+ * what it takes nobody copies. Arguments: the plugin, and how the devices reach the memory: "not",
+ * "peer", "dmabuf"; "staged": they could, and are not used. A process finds that out once, so each
+ * way is a process. */
 #include "nccl_pair.h"
 
 #include <dlfcn.h>
@@ -100,9 +104,9 @@ static void nobody_copies(void **unused)
 		}
 		assert_int_equal(*cuda.copies, copies);
 		assert_int_equal(*cuda.flushes > flushes, from_handle != NULL);
+		/* the other is left for close */
 		if (from_handle)
-			OK(ncclnet_dereg(
-				p.n, p.send, from_handle)); /* the other is left for close */
+			OK(ncclnet_dereg(p.n, p.send, from_handle));
 		pair_message(&p, 100000, 1);
 		pair_close(&p);
 		cuda.free((uintptr_t)from);

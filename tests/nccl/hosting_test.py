@@ -29,7 +29,8 @@ class Hosting(unittest.TestCase):
         with self.subTest(plugin=os.path.basename(spec), quirk=quirk):
             rc, out, err = conformance(spec, *cases, quirk=quirk)
             self.assertEqual(rc, 0, out + err)
-            self.assertEqual(len(re.findall("^ok ", out, re.M)), len(cases) or 26, out)
+            plan = int(re.search(r"^1\.\.(\d+)$", out, re.M).group(1))
+            self.assertEqual(len(re.findall("^ok ", out, re.M)), len(cases) or plan, out)
             return err
 
     def refused(self, spec, *words, quirk=""):

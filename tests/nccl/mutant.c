@@ -1,5 +1,7 @@
-/* mutant.c - plugins that are wrong in one way each, for the checker to find: onestream's tables, with one call or another in between. MUTANT says which; 0 is right, so that what is found is the mutation and not
- * this file. Version 8, but for what is about another one. */
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* mutant.c - plugins that are wrong in one way each, for the checker to find: onestream's tables,
+ * with one call or another in between. MUTANT says which; 0 is right, so that what is found is the
+ * mutation and not this file. Version 8, but for what is about another one. */
 #include <dlfcn.h>
 #include <pthread.h>
 #include <signal.h>
@@ -51,7 +53,8 @@ struct request {
 	bool used, send;
 	int n, size[GROUP];
 	void *inner[GROUP], *data[GROUP];
-	void *bounce; /* where a message that may be cut, or is shown in a wrong order, comes first */
+	/* where a message that may be cut, or is shown in a wrong order, comes first */
+	void *bounce;
 	unsigned number;
 };
 static struct request requests[REQUESTS];
@@ -142,8 +145,8 @@ static int send_one(void *comm, void *data, int size, int tag, void *mhandle, vo
 static int isend_locked(void *comm, void *data, int size, int tag, void *mhandle, void **request)
 {
 	if (comm == &fake_comm || (MUTANT == LOSES_EMPTY && !size)) {
-		*request = request_make(
-			true, 0); /* of nothing: done, or with a comm that is none never */
+		/* of nothing: done, or with a comm that is none never */
+		*request = request_make(true, 0);
 		return NCCL_SUCCESS;
 	}
 	if (MUTANT == CRASHES && sends == 20)
@@ -187,8 +190,8 @@ static int irecv_locked(
 		if (MUTANT == FIRST_BYTES_LAST && room > FIRST)
 			at = r->bounce = calloc(1, (size_t)room);
 		rc = inner->irecv(comm, 1, &at, &room, &tag, &mhandles[i], &r->inner[i]);
-		if (rc ||
-			!r->inner[i]) { /* a group of which a part is posted does not come up where this is used */
+		if (rc || !r->inner[i]) {
+			/* a group of which a part is posted does not come up where this is used */
 			free(r->bounce);
 			r->used = false;
 			return rc;
@@ -204,8 +207,8 @@ static void finished(struct request *r, int *sizes)
 	if (r->bounce) {
 		int room = r->size[0];
 		sizes[0] = sizes[0] < room ? sizes[0] : room;
-		if (MUTANT == FIRST_BYTES_LAST &&
-			sizes[0] > FIRST) { /* as memcpy does it, but slower */
+		if (MUTANT == FIRST_BYTES_LAST && sizes[0] > FIRST) {
+			/* as memcpy does it, but slower */
 			memcpy((char *)r->data[0] + FIRST, (char *)r->bounce + FIRST,
 				(size_t)sizes[0] - FIRST);
 			usleep(500);
@@ -328,7 +331,8 @@ static int close_recv(void *comm)
 	return inner->closeRecv(comm);
 }
 
-/* ---- versions that are mixed: v7's connect does not look at what v5's listen has left there ---- */
+/* ---- versions that are mixed: v7's connect does not look at what v5's listen has left there
+ * ---- */
 
 static const struct nccl_net_v5 *inner_v5;
 static const struct nccl_net_v7 *inner_v7;

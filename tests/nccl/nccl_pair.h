@@ -1,4 +1,6 @@
-/* nccl_pair.h - two comms that are connected with each other through a plugin, both in this process; messages between them with patterns of their own. */
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* nccl_pair.h - two comms that are connected with each other through a plugin, both in this
+ * process; messages between them with patterns of their own. */
 #ifndef ROPEWAY_TESTS_NCCL_PAIR_H
 #define ROPEWAY_TESTS_NCCL_PAIR_H
 

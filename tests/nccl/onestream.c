@@ -1,7 +1,12 @@
-/* onestream.c - a network plugin in the shape of NCCL's own Socket transport with one stream: what the figures of script/bench --nccl are held against, and the tests' plugin of somebody else.
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* onestream.c - a network plugin in the shape of NCCL's own Socket transport with one stream: what
+ * the figures of script/bench --nccl are held against, and the tests' plugin of somebody else.
  *
- * A comm is one TCP connection that nothing blocks on. A message is its length in 8 bytes, then the bytes straight from and into the caller's memory. Requests move in the order in which they were posted, in test() and
- * nowhere else; there are no threads. Only 127.0.0.1. A connection begins with the nonce of the handle; one that does not is dropped. The state of a connection being made is in the handle, as NCCL's is. */
+ * A comm is one TCP connection that nothing blocks on. A message is its length in 8 bytes, then the
+ * bytes straight from and into the caller's memory. Requests move in the order in which they were
+ * posted, in test() and nowhere else; there are no threads. Only 127.0.0.1. A connection begins
+ * with the nonce of the handle; one that does not is dropped. The state of a connection being made
+ * is in the handle, as NCCL's is. */
 #include <arpa/inet.h>
 #include <errno.h>
 #include <netinet/in.h>
@@ -38,8 +43,8 @@ struct comm;
 struct request {
 	struct comm *comm;
 	char *data;
-	uint64_t size,
-		header; /* size: of a receive what may come, and once the header is there what does come */
+	/* size: of a receive what may come, and once the header is there what does come */
+	uint64_t size, header;
 	uint64_t moved; /* header and bytes */
 	bool used, done;
 };

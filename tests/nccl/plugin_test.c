@@ -1,5 +1,8 @@
-/* plugin_test.c - our own NCCL plugin, loaded as NCCL loads it and called through the tables of each version of the API: its promises, one a test. The path of the plugin is the first argument; the rest are names of
- * tests (globs). Both ends are in this process, each with a comm of its own. */
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* plugin_test.c - our own NCCL plugin, loaded as NCCL loads it and called through the tables of
+ * each version of the API: its promises, one a test. The path of the plugin is the first argument;
+ * the rest are names of tests (globs). Both ends are in this process, each with a comm of its
+ * own. */
 
 #include "plugin_test.h"
 
@@ -177,8 +180,8 @@ static void memory_types(void **unused)
 	if (!(props.ptr_support & NCCL_PTR_CUDA))
 		REFUSED(ncclnet_reg(p.n, p.send, data, sizeof(data), NCCL_PTR_CUDA, &mhandle),
 			NCCL_INVALID_ARGUMENT, "ptrSupport");
-	OK(ncclnet_reg(
-		p.n, p.recv, data, sizeof(data), NCCL_PTR_HOST, &mhandle)); /* left for close */
+	/* left for close */
+	OK(ncclnet_reg(p.n, p.recv, data, sizeof(data), NCCL_PTR_HOST, &mhandle));
 	pair_close(&p);
 }
 

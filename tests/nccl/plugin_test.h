@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
 /* plugin_test.h - the tests of our own plugin, by the file that they are in. */
 #ifndef ROPEWAY_TESTS_NCCL_PLUGIN_TEST_H
 #define ROPEWAY_TESTS_NCCL_PLUGIN_TEST_H
@@ -8,8 +9,8 @@
 
 static const int some_versions[] = {5, 9, 12};
 
-void seal(struct plugin_handle
-		*h); /* a forged handle, so that nothing is wrong with it but what was forged */
+/* a forged handle, so that nothing is wrong with it but what was forged */
+void seal(struct plugin_handle *h);
 
 /* comm_test.c */
 void strangers_never_become_comms(void **unused);

@@ -1,14 +1,20 @@
-/* quirk.c - plugins that do what some do in the wild (src/ncclnet/host/quirks.c): onestream, and around it what the environment's QUIRK says, a list: "fifo,consumed". Strict about what such a plugin needs: who does not
- * do it gets an error, or never gets there. Any version's table has it, where that version can.
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* quirk.c - plugins that do what some do in the wild (src/ncclnet/host/quirks.c): onestream, and
+ * around it what the environment's QUIRK says, a list: "fifo,consumed". Strict about what such a
+ * plugin needs: who does not do it gets an error, or never gets there. Any version's table has it,
+ * where that version can.
  *
  *   fifo       test of another request than the oldest of its comm is an error
  *   sixteen    a 17th request of a comm is an error
  *   nosizes    test says no sizes
- *   mhandle    isend and irecv check that their memory is registered with that comm, and closing that nothing is left registered
+ *   mhandle    isend and irecv check that their memory is registered with that comm, and closing
+ *              that nothing is left registered
  *   stale      what is not ready is not written: *comm and *request stay as they are
- *   consumed   a receive's request is free when irecvConsumed was called; before that, one more irecv is an error (v7 on)
+ *   consumed   a receive's request is free when irecvConsumed was called; before that, one more
+ *              irecv is an error (v7 on)
  *   unpack     the device is of type UNPACK (v7 on)
- *   device     connect and accept need a zeroed device handle, and write into it, also later (v7 on)
+ *   device     connect and accept need a zeroed device handle, and write into it, also later (v7
+ *              on)
  *   notnow     isend and irecv say NULL three times out of four
  *   nohost     no NCCL_PTR_HOST
  *   flush      forceFlush: a receive without an iflush behind it, waited for, is an error (v9 on)
@@ -85,8 +91,8 @@ struct flush {
 	struct note *note;
 	unsigned looks;
 };
-static const uint64_t FLUSH =
-	0x6873756c66; /* a struct request begins with a pointer, which this is not */
+/* a struct request begins with a pointer, which this is not */
+static const uint64_t FLUSH = 0x6873756c66;
 
 /* What is kept beside onestream's comms and requests: by address, in lists under one lock. */
 struct note {
@@ -353,8 +359,8 @@ static int quirk_test(void *request, int *done, int *sizes)
 		return flush_test(request, done);
 	struct comm *c = r->comm;
 	uint64_t mine = (uint64_t)(r - c->requests), oldest = c->posted;
-	for (uint64_t back = 1; back <= NCCL_NET_MAX_REQUESTS && back <= c->posted;
-		back++) /* of those not told yet */
+	/* of those not told yet */
+	for (uint64_t back = 1; back <= NCCL_NET_MAX_REQUESTS && back <= c->posted; back++)
 		if (c->requests[(c->posted - back) % NCCL_NET_MAX_REQUESTS].used)
 			oldest = (c->posted - back) % NCCL_NET_MAX_REQUESTS;
 	struct note *order = note_of(c);

@@ -1,8 +1,12 @@
-/* two_ranks.c - one rank of a NCCL communicator of two, for script/nccl-two-ranks where there is no PyTorch. Neither NCCL's headers nor CUDA's are needed: both libraries are opened by name, and what is called is
- * declared here after their documentation.
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* two_ranks.c - one rank of a NCCL communicator of two, for script/nccl-two-ranks where there is no
+ * PyTorch. Neither NCCL's headers nor CUDA's are needed: both libraries are opened by name, and
+ * what is called is declared here after their documentation.
  *
  *   two_ranks --probe                        what is here, or what is missing (exit 77)
- *   two_ranks RANK ID_FILE ROUNDS BYTES...   a line for each operation and size: RESULT OPERATION BYTES SECONDS WRONG (elements, of this rank, after all rounds)
+ *   two_ranks RANK ID_FILE ROUNDS BYTES...   a line for each operation and size: RESULT OPERATION
+ *                                            BYTES SECONDS WRONG (elements, of this rank, after all
+ *                                            rounds)
  */
 #include <dlfcn.h>
 #include <stdint.h>
@@ -168,7 +172,8 @@ static double now_s(void)
 	return (double)t.tv_sec + (double)t.tv_nsec / 1e9;
 }
 
-/* Timed on data that stays; verified on data of its own, twice, so that each rank has been the root. */
+/* Timed on data that stays; verified on data of its own, twice, so that each rank has been the
+ * root. */
 static void measure(const struct operation *op, size_t bytes, unsigned rounds)
 {
 	static uint32_t round;

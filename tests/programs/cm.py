@@ -402,8 +402,14 @@ def account(place, address, case, limit_s):
 
 
 def compare_account(place, address, case, want, limit_s):
-    said = account(place, address, case, limit_s)
-    got = [line for line in said if "ropeway: " not in line]
+    """Once more where it differs: what nobody acknowledges (a REJ that takes a request back) may be lost with the socket of a process that ends just then."""
+    for again in (False, True):
+        said = account(place, address, case, limit_s)
+        got = [line for line in said if "ropeway: " not in line]
+        if got == want:
+            return
+        if not again:
+            print(f"  run again: {case}, which told another story: {' / '.join(line for line in got if line not in want)}", flush=True)
     if got != want:
         raise Failed("\n".join(list(difflib.unified_diff(want, got, "kernel rxe", "ropeway", lineterm="", n=2)) + [line for line in said if "ropeway: " in line]))
 

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
 /* The window of a peer. */
 #include "wire_pair.h"
 

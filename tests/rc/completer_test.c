@@ -1,4 +1,6 @@
-/* What answers do: losses are found and repaired, retries end, and what is no answer changes nothing. */
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* What answers do: losses are found and repaired, retries end, and what is no answer changes
+ * nothing. */
 #include "wire_pair.h"
 
 static void a_gap_gets_one_nak_and_is_filled(void **state)

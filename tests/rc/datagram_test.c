@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
 /* UC and UD. */
 #include "wire_pair.h"
 

@@ -1,7 +1,9 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
 /* A silence costs one small packet, whose answer says what was lost. */
 #include "wire_pair.h"
 
-/* One WRITE there and back, so that the round trip is known; then one of so many packets, all under way. */
+/* One WRITE there and back, so that the round trip is known; then one of so many packets, all under
+ * way. */
 static void under_way(unsigned packets)
 {
 	pair(CONFIG());
@@ -104,7 +106,8 @@ static void a_lost_nak_is_found_by_a_probe(void **state)
 	unpair();
 }
 
-/* The answer to a probe that was not needed comes when another is under way: it is no answer to that one. */
+/* The answer to a probe that was not needed comes when another is under way: it is no answer to
+ * that one. */
 static void a_late_answer_to_a_probe_is_none_to_the_next(void **state)
 {
 	struct wpkt late;
@@ -131,7 +134,8 @@ static void a_late_answer_to_a_probe_is_none_to_the_next(void **state)
 	unpair();
 }
 
-/* The peer goes on in parts: what it says to the first probe covers all that was sent before that one. */
+/* The peer goes on in parts: what it says to the first probe covers all that was sent before that
+ * one. */
 static void an_answer_to_the_first_probe_is_none_to_the_second(void **state)
 {
 	enum { FIRST = 20, PART = 18, MORE = 5 };

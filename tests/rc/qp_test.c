@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
 /* States and attributes. */
 #include "wire_pair.h"
 
@@ -98,8 +99,8 @@ static void every_required_attribute_is_required(void **state)
 		struct config c = CONFIG(.type = rules[r].type);
 		make(0, &c);
 		assert_int_equal(modify(0, IBV_QPS_RTR, IBV_QP_STATE | rules[r].need[1]), -EINVAL);
-		assert_int_equal(
-			modify(0, IBV_QPS_ERR, IBV_QP_STATE), -EINVAL); /* not from RESET */
+		/* not from RESET */
+		assert_int_equal(modify(0, IBV_QPS_ERR, IBV_QP_STATE), -EINVAL);
 		for (unsigned s = 0; s < 3; s++) {
 			for (int bit = 1; bit <= IBV_QP_DEST_QPN; bit <<= 1) {
 				if (rules[r].need[s] & bit)

@@ -1,4 +1,6 @@
-/* What goes out: operations of every size, their order, the window; and what is wrong on this side. */
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* What goes out: operations of every size, their order, the window; and what is wrong on this
+ * side. */
 #include "wire_pair.h"
 
 static const uint32_t sizes[] = {
@@ -293,8 +295,8 @@ static void a_fence_waits_for_reads(void **state)
 	assert_int_equal(emit(0), 1);
 	settle();
 	assert_int_equal(S[0].nwc, 2);
-	assert_memory_equal(
-		S[1].mem + RAT + 64, S[1].mem + RAT, 10); /* what was read is what was written */
+	/* what was read is what was written */
+	assert_memory_equal(S[1].mem + RAT + 64, S[1].mem + RAT, 10);
 	unpair();
 }
 

@@ -1,4 +1,6 @@
-/* What comes in: acknowledgements, receivers that are not ready, what is refused and why, what is replayed. */
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* What comes in: acknowledgements, receivers that are not ready, what is refused and why, what is
+ * replayed. */
 #include "wire_pair.h"
 
 static void one_ack_covers_a_batch_and_can_be_held(void **state)
@@ -146,9 +148,8 @@ static void bad_remote_memory_is_an_access_error(void **state)
 		pair(CONFIG());
 		uint8_t *before = malloc(MEM);
 		memcpy(before, S[1].mem, MEM);
-		S[1].key_access &=
-			~(k ? IBV_ACCESS_REMOTE_READ
-			    : IBV_ACCESS_REMOTE_WRITE); /* the region does not allow it */
+		/* the region does not allow it */
+		S[1].key_access &= ~(k ? IBV_ACCESS_REMOTE_READ : IBV_ACCESS_REMOTE_WRITE);
 		post(0, op[k], 1, AT, 5000, RAT, SIG);
 		post(0, op[k], 2, AT, 10, RAT, SIG);
 		expect_refused(IBV_WC_REM_ACCESS_ERR, IBV_EVENT_QP_ACCESS_ERR);

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
 /* Receive queues, shared and not. */
 #include "wire_pair.h"
 

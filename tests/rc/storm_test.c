@@ -1,4 +1,6 @@
-/* All operations, both ways, a bad wire, for a little while; the simulator (tests/rc/sim) does it at length. RC_SEED=N runs one seed. */
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* All operations, both ways, a bad wire, for a little while; the simulator (tests/rc/sim) does it
+ * at length. RC_SEED=N runs one seed. */
 #include "wire_pair.h"
 
 static uint64_t rng;
@@ -32,7 +34,8 @@ static void storm(uint64_t seed)
 		shadow[i] = malloc(MEM);
 		memcpy(shadow[i], S[i].mem, MEM);
 	}
-	/* Each operation k of side i has slot k: the first half of memory is a source, the second half a target; OPS slots of 8 KiB fit each. */
+	/* Each operation k of side i has slot k: the first half of memory is a source, the second
+	 * half a target; OPS slots of 8 KiB fit each. */
 	for (long guard = 0;; guard++) {
 		if (guard > 200000)
 			fail_msg("seed %lu hangs", (unsigned long)seed);
@@ -53,8 +56,9 @@ static void storm(uint64_t seed)
 						MEM / 2 + OPS * 8192 + posted[i] * 8, MEM - 8,
 						w.add, 0);
 				} else {
-					if (w.op ==
-						IBV_WR_RDMA_READ) { /* from the peer's source half into an own area behind all slots */
+					if (w.op == IBV_WR_RDMA_READ) {
+						/* from the peer's source half into an own area
+						 * behind all slots */
 						w.len = RPWI_MIN(w.len, 2048u);
 						w.off = MEM / 2 + OPS * 8192 + 512 +
 							posted[i] * 2048;
@@ -132,9 +136,9 @@ static void storm(uint64_t seed)
 				continue;
 			}
 			assert_memory_equal(theirs + w->roff, shadow[i] + w->off, w->len);
+			/* and not a byte more */
 			assert_memory_equal(theirs + w->roff + w->len,
-				shadow[!i] + w->roff + w->len,
-				8192 - w->len); /* and not a byte more */
+				shadow[!i] + w->roff + w->len, 8192 - w->len);
 			assert_memory_equal(mine + k * 8192, shadow[i] + k * 8192, 8192);
 		}
 		assert_int_equal(S[i].cc.inflight, S[i].qp.nxt - S[i].qp.una);

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
 /* wire_pair.c - see wire_pair.h: the surroundings of a QP, a pair of them, and the wire. */
 #include "wire_pair.h"
 
@@ -234,8 +235,8 @@ void unpair(void)
 	for (int i = 0; i < 2; i++) {
 		rpwi_qp_fini(&S[i].qp);
 		rpwi_rq_fini(&S[i].rq);
-		assert_int_equal(
-			S[i].cc.inflight, 0); /* whatever happened, nothing is left in the window */
+		/* whatever happened, nothing is left in the window */
+		assert_int_equal(S[i].cc.inflight, 0);
 	}
 }
 

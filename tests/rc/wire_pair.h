@@ -1,4 +1,6 @@
-/* wire_pair.h - two QPs and a wire between them in memory, on which each test drops, repeats and reorders what it wants. Time is a number. */
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* wire_pair.h - two QPs and a wire between them in memory, on which each test drops, repeats and
+ * reorders what it wants. Time is a number. */
 #ifndef TESTS_RC_WIRE_PAIR_H
 #define TESTS_RC_WIRE_PAIR_H
 

@@ -1,5 +1,8 @@
-/* faults.c - harm done to a process from outside. Its sockets are reached by pidfd_getfd: a copy of the descriptor is the same socket, so what is done to it happens in the middle of whatever its
- * owner does. connect() to AF_UNSPEC disconnects a TCP socket with a RST to the peer, and the owner finds ECONNRESET. */
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* faults.c - harm done to a process from outside. Its sockets are reached by pidfd_getfd: a copy of
+ * the descriptor is the same socket, so what is done to it happens in the middle of whatever its
+ * owner does. connect() to AF_UNSPEC disconnects a TCP socket with a RST to the peer, and the owner
+ * finds ECONNRESET. */
 #include "soak.h"
 
 #include <dirent.h>
@@ -27,9 +30,8 @@ static int port_of(int fd, int (*name)(int, struct sockaddr *, socklen_t *))
 {
 	struct sockaddr_in6 a = {0};
 	socklen_t n = sizeof(a);
-	return name(fd, (struct sockaddr *)&a, &n)
-		       ? -1
-		       : ntohs(a.sin6_port); /* at the same place in both families */
+	/* at the same place in both families */
+	return name(fd, (struct sockaddr *)&a, &n) ? -1 : ntohs(a.sin6_port);
 }
 
 /* Copies of the sockets of a process for which `want` is true. */

@@ -1,8 +1,13 @@
-/* message.c - tagged messages, objects, active messages: posted at random, and what comes is held against the ledger of its sender: length, every byte, once, in order.
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* message.c - tagged messages, objects, active messages: posted at random, and what comes is held
+ * against the ledger of its sender: length, every byte, once, in order.
  *
- * A tag says where it belongs: a mark, the sender, the number of the message in this round, a channel. Masks of receives leave out some of it, so that a receive may get one of many messages,
- * and many receives wait for the same. The order is checked at the end of the round, when it is known which receive got what (MPI's rule): of two messages of one endpoint that a receive could
- * have got, it got the later one only if the earlier one had gone to a receive that was posted earlier. */
+ * A tag says where it belongs: a mark, the sender, the number of the message in this round, a
+ * channel. Masks of receives leave out some of it, so that a receive may get one of many messages,
+ * and many receives wait for the same. The order is checked at the end of the round, when it is
+ * known which receive got what (MPI's rule): of two messages of one endpoint that a receive could
+ * have got, it got the later one only if the earlier one had gone to a receive that was posted
+ * earlier. */
 #include "soak.h"
 
 #include <unistd.h>
@@ -237,7 +242,8 @@ static void received(struct op *o)
 			ended_with_endpoint(o, d->status);
 		return;
 	}
-	/* When everything is being closed its endpoint may be gone by now: then only the tag says. */
+	/* When everything is being closed its endpoint may be gone by now: then only the tag
+	 * says. */
 	unsigned from = (unsigned)((d->tag & MASK_FROM) >> 48);
 	struct peer *p = me.closing && from < config.sides ? &me.peer[from]
 			 : d->from                         ? rpw_endpoint_user(d->from)
@@ -279,7 +285,8 @@ void message_probe(struct peer *p)
 		wrong("rpw_probe: %s", rpw_last_error());
 	if (!o)
 		return;
-	/* It is there, so a receive for exactly it, with room for exactly it, gets it: nothing can come between. */
+	/* It is there, so a receive for exactly it, with room for exactly it, gets it: nothing can
+	 * come between. */
 	o->tag = d.tag;
 	o->mask = UINT64_MAX;
 	o->p = rpw_endpoint_user(d.from);
@@ -291,7 +298,8 @@ void message_probe(struct peer *p)
 		op_free(o);
 }
 
-/* ---- objects: the receiver does not see a number, so what came is the first of those that may come that looks like it ---- */
+/* ---- objects: the receiver does not see a number, so what came is the first of those that may
+ * come that looks like it ---- */
 
 static void *object_alloc(size_t len, void *arg)
 {

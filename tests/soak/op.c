@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
 /* op.c - the operations of a side: their buffers, and how each ends. */
 #include "soak.h"
 
@@ -33,7 +34,8 @@ void spread_free(struct spread *s)
 {
 	if (!s->mem)
 		return;
-	/* Whoever still reads it sends rubbish; whoever still writes it is seen by ASan, or hits unmapped memory. */
+	/* Whoever still reads it sends rubbish; whoever still writes it is seen by ASan, or hits
+	 * unmapped memory. */
 	pattern_fill(s->mem, s->room, ~s->poison, 0);
 	free(s->mem);
 	me.under_way -= s->room;

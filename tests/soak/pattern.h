@@ -1,4 +1,6 @@
-/* pattern.h - bytes that say where they belong: each is a function of a key (seed, session, round, who to whom, which operation) and of its offset. */
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* pattern.h - bytes that say where they belong: each is a function of a key (seed, session, round,
+ * who to whom, which operation) and of its offset. */
 #ifndef TESTS_SOAK_PATTERN_H
 #define TESTS_SOAK_PATTERN_H
 

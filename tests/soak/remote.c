@@ -1,8 +1,12 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
 /* remote.c - puts, gets, batches, notifications, atomics, flush, fence.
  *
- * On every side each peer has an area that it alone writes, between canaries. The writer keeps an image of it, which gets are held against; the owner makes the same image out of the writer's
- * ledger at the end of each round, and compares every byte. Transfers that are not ordered never overlap here, since nothing is promised then; what a fence or a flush orders may. Words for
- * atomics are written by all sides: each value that was there before an addition of 1 is told once, sums add up, and what was swapped makes one chain. */
+ * On every side each peer has an area that it alone writes, between canaries. The writer keeps an
+ * image of it, which gets are held against; the owner makes the same image out of the writer's
+ * ledger at the end of each round, and compares every byte. Transfers that are not ordered never
+ * overlap here, since nothing is promised then; what a fence or a flush orders may. Words for
+ * atomics are written by all sides: each value that was there before an addition of 1 is told once,
+ * sums add up, and what was swapped makes one chain. */
 #include "soak.h"
 
 #include <unistd.h>
@@ -247,8 +251,8 @@ static void trespass(struct peer *p)
 
 static void change(struct peer *p)
 {
-	static uint64_t seen[SIDES_MAX]
-			    [WORDS]; /* what a word of theirs was when this side looked last */
+	/* what a word of theirs was when this side looked last */
+	static uint64_t seen[SIDES_MAX][WORDS];
 	static uint64_t since[SIDES_MAX];
 	unsigned i = p->out->changes, w = (unsigned)rnd(WORDS);
 	struct op *o = i >= ATOMICS_MAX ? NULL : op_new(OP_CHANGE, p);

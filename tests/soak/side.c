@@ -1,5 +1,8 @@
-/* side.c - one process of the soak: sessions (a context, endpoints to all others), each of some rounds. A round is random operations until enough were posted, then draining until nothing is
- * on its way, then checks of everything that can only be known then. Stages are announced in the arena; a side that is killed or closes is not waited for. */
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* side.c - one process of the soak: sessions (a context, endpoints to all others), each of some
+ * rounds. A round is random operations until enough were posted, then draining until nothing is on
+ * its way, then checks of everything that can only be known then. Stages are announced in the
+ * arena; a side that is killed or closes is not waited for. */
 #include "soak.h"
 #include "state.h"
 
@@ -14,9 +17,8 @@
 struct side me;
 struct totals *totals;
 
-enum {
-	IN_USE_SLACK = 256 * 1024
-}; /* bytes that the allocator's accounts may differ by between two sessions */
+/* bytes that the allocator's accounts may differ by between two sessions */
+enum { IN_USE_SLACK = 256 * 1024 };
 
 void wrong(const char *fmt, ...)
 {
@@ -178,8 +180,8 @@ static bool others_reached(enum stage stage)
 static void stage_meet(enum stage stage)
 {
 	stage_say(stage);
-	UNTIL_FOR(4, others_reached(stage),
-		"the other sides to come this far") /* who waits for something else says sooner, and better, what is missing */
+	/* who waits for something else says sooner, and better, what is missing */
+	UNTIL_FOR(4, others_reached(stage), "the other sides to come this far")
 }
 
 /* ---- endpoints ---- */
@@ -366,7 +368,8 @@ static bool still_coming(void)
 	return any || !others_reached(STAGE_DRAIN);
 }
 
-/* Orphans of ours: a flush has told that they are done, or their endpoint's end that they never will be. */
+/* Orphans of ours: a flush has told that they are done, or their endpoint's end that they never
+ * will be. */
 static void orphans_end(void)
 {
 	for (struct op *o = me.op; o < me.op + OPS_MAX; o++)
@@ -409,7 +412,8 @@ static void drain(void)
 		UNTIL(p->lost, "the end of an endpoint")
 	orphans_end();
 	stage_meet(STAGE_FLUSHED);
-	/* Who was killed instead of coming this far has not said how its operations ended. Who lives may learn later than we do that the endpoints have ended, and puts until then. */
+	/* Who was killed instead of coming this far has not said how its operations ended. Who
+	 * lives may learn later than we do that the endpoints have ended, and puts until then. */
 	EACH_PEER(p)
 	if (!p->lost && must_end(p))
 		UNTIL(p->lost, "the end of an endpoint")
@@ -475,7 +479,8 @@ static void endpoints_close(void)
 	}
 }
 
-/* Everything is closed in mid-flight: what is under way ends, at once. True: the context went with it, and its requests. */
+/* Everything is closed in mid-flight: what is under way ends, at once. True: the context went with
+ * it, and its requests. */
 static bool close_in_flight(void)
 {
 	me.closing = true;
@@ -598,7 +603,8 @@ static size_t bytes_in_use(void)
 	return m.uordblks + m.hblkhd;
 }
 
-/* A pair of contexts in this process, so that what is opened once and kept is there before anything is counted. */
+/* A pair of contexts in this process, so that what is opened once and kept is there before anything
+ * is counted. */
 static void warm_accept(rpw_listener *l, rpw_endpoint *ep, void *arg)
 {
 	*(rpw_endpoint **)arg = ep;
@@ -635,8 +641,8 @@ int side_run(unsigned id)
 	me.random = config.seed;
 	if (config.rings)
 		fault_no_vm();
-	mallopt(M_MMAP_THRESHOLD,
-		128 << 10); /* large buffers come and go as mappings: whoever caches registrations meets stale ones */
+	/* large buffers come and go as mappings: whoever caches registrations meets stale ones */
+	mallopt(M_MMAP_THRESHOLD, 128 << 10);
 	warm_up();
 	size_t in_use = 0;
 	for (me.session = 0;; me.session++) {

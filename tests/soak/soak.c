@@ -1,8 +1,12 @@
-/* soak.c - random operations between two or three processes, by a printed seed, while they are stopped, their connections reset, and they themselves killed.
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* soak.c - random operations between two or three processes, by a printed seed, while they are
+ * stopped, their connections reset, and they themselves killed.
  *
  *   calm     nothing but the operations
- *   faults   sides are stopped for a moment; where a path can break it is broken, and nothing may be lost: TCP streams are reset or shut down, UDP is blacked out
- *   kills    many short lives: at a random time a side is killed, closes everything in mid-flight, or has its control path reset; all that is under way ends, the others go on
+ *   faults   sides are stopped for a moment; where a path can break it is broken, and nothing may
+ *            be lost: TCP streams are reset or shut down, UDP is blacked out
+ *   kills    many short lives: at a random time a side is killed, closes everything in mid-flight,
+ *            or has its control path reset; all that is under way ends, the others go on
  *
  * The driver forks the sides, does the harm, and waits for what they say. TESTING.md tells more. */
 #include "../io/ns.h"
@@ -307,7 +311,8 @@ static int soak(void)
 	return arena->failed ? 1 : 0;
 }
 
-/* Each way to misbehave, in a run of its own: it has to be found, and by the check that is for it. */
+/* Each way to misbehave, in a run of its own: it has to be found, and by the check that is for
+ * it. */
 static int all_mutants(void)
 {
 	int missed = 0;

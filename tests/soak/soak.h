@@ -1,7 +1,11 @@
-/* soak.h - what the files of the soak share. soak.c forks the sides and does them harm; each side (side.c) runs sessions of random operations with the others and checks whatever it is told.
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* soak.h - what the files of the soak share. soak.c forks the sides and does them harm; each side
+ * (side.c) runs sessions of random operations with the others and checks whatever it is told.
  *
- * What is said out of band goes through an arena that all map: a ledger of each direction (message.c, remote.c write it before they post, and afterwards how it ended), which outlives a
- * side that is killed. So a side knows what another has sent, may have sent, and must not have sent. */
+ * What is said out of band goes through an arena that all map: a ledger of each direction
+ * (message.c, remote.c write it before they post, and afterwards how it ended), which outlives a
+ * side that is killed. So a side knows what another has sent, may have sent, and must not have
+ * sent. */
 #ifndef TESTS_SOAK_H
 #define TESTS_SOAK_H
 
@@ -25,7 +29,8 @@ enum {
 	LEN_MAX = 8 << 20,   /* of a message or a transfer */
 	AREA = LEN_MAX + 64, /* what each peer may write to on a side */
 	CANARY = 4096,       /* before, between and behind areas */
-	WORDS = 48, /* for atomics: a third is added 1 to, a third anything, a third compared and swapped */
+	/* for atomics: a third is added 1 to, a third anything, a third compared and swapped */
+	WORDS = 48,
 	CHANNELS = 5,
 };
 #define UNDER_WAY_MAX ((size_t)48 << 20) /* bytes in buffers of a side */
@@ -87,11 +92,11 @@ struct public
 	_Atomic bool dying;        /* killed, or about to be: its peers' endpoints to it may end */
 	_Atomic bool please_close; /* it is asked to close its endpoints in mid-flight */
 	_Atomic unsigned closed;   /* sessions of which it closes, or has closed, its endpoints */
-	_Atomic unsigned left
-		[SIDES_MAX]; /* sessions whose endpoint to another it has no more: it writes there no more */
+	/* sessions whose endpoint to another it has no more: it writes there no more */
+	_Atomic unsigned left[SIDES_MAX];
 	_Atomic int port;
-	_Atomic uint64_t
-		tag_to[SIDES_MAX]; /* message_tag of the endpoint that it made to another */
+	/* message_tag of the endpoint that it made to another */
+	_Atomic uint64_t tag_to[SIDES_MAX];
 	int key_len;
 	uint8_t key[RPW_RKEY_BYTES_MAX];
 	uint64_t words_were[WORDS];
@@ -115,8 +120,8 @@ enum mutant {
 
 struct arena {
 	_Atomic bool failed, stop; /* stop: as soon as the session is over */
-	_Atomic unsigned sessions,
-		sessions_end; /* side 0 says: go on behind so many; that was all */
+	/* side 0 says: go on behind so many; that was all */
+	_Atomic unsigned sessions, sessions_end;
 	_Atomic bool cut[SIDES_MAX][SIDES_MAX]; /* the control path between them was reset */
 	struct public side[SIDES_MAX];
 	struct direction way[SIDES_MAX][SIDES_MAX];
@@ -167,8 +172,9 @@ struct peer {
 	unsigned refused;     /* objects that this side refused and does not know which they were */
 	bool notified[PUTS_MAX];
 	unsigned fenced; /* puts before it take effect before what is posted now */
-	uint8_t *image, *expect,
-		*known; /* its area for us, as our puts make it; ours for it, as its ledger tells, and which bytes are certain */
+	/* its area for us, as our puts make it; ours for it, as its ledger tells, and which bytes
+	 * are certain */
+	uint8_t *image, *expect, *known;
 };
 
 enum op_kind {
@@ -184,8 +190,8 @@ enum op_kind {
 	OP_KINDS
 };
 struct op {
-	bool used, orphan, cancel_asked, with_callback, refuse,
-		all; /* all: a receive of anything */
+	/* all: a receive of anything */
+	bool used, orphan, cancel_asked, with_callback, refuse, all;
 	unsigned calls;
 	enum op_kind kind;
 	struct peer *p; /* receives: NULL for any */
@@ -241,7 +247,8 @@ size_t size_of(uint64_t key);
 
 /* op.c */
 struct op *op_new(enum op_kind kind, struct peer *p);
-/* What a call that posts has returned. False: nothing was posted, and the endpoint may have ended. */
+/* What a call that posts has returned. False: nothing was posted, and the endpoint may have
+ * ended. */
 bool op_posted(struct op *o, int rc, const char *what);
 void op_look(struct op *o); /* whether it has ended, and then what came of it */
 void op_done(struct op *o); /* it has ended */
@@ -278,7 +285,8 @@ void message_round(struct peer *p);
 bool remote_missing(const struct peer *p);
 
 /* faults.c */
-/* A TCP connection of a process, at random: a data stream, or the control path to one of these listeners (then *to is which). A descriptor of it, or -1. */
+/* A TCP connection of a process, at random: a data stream, or the control path to one of these
+ * listeners (then *to is which). A descriptor of it, or -1. */
 int fault_find(int pid, const int *ports, unsigned n, bool control, uint64_t random, unsigned *to);
 void fault_cut(int fd, uint64_t random); /* reset, or shut down; closes fd */
 /* Whether its UDP sockets receive anything. */

@@ -1,4 +1,6 @@
-/* state.c - what the endpoints of a side are doing, for the report of a run that stands still: the soak is linked with the library's parts, so it can look inside. */
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* state.c - what the endpoints of a side are doing, for the report of a run that stands still: the
+ * soak is linked with the library's parts, so it can look inside. */
 #include <stdio.h>
 
 #include "msg/objects.h"

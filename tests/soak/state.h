@@ -1,4 +1,6 @@
-/* state.h - what the library's endpoints are doing. Apart from soak.h, whose names the library has, too. */
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* state.h - what the library's endpoints are doing. Apart from soak.h, whose names the library has,
+ * too. */
 #ifndef TESTS_SOAK_STATE_H
 #define TESTS_SOAK_STATE_H
 

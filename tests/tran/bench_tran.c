@@ -1,6 +1,9 @@
-/* bench_tran.c - figures of a raw transport between two processes on two cores, beside what those cores can do bare: bench_tran [shm|tcp|verbs] [ENDPOINTS].
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* bench_tran.c - figures of a raw transport between two processes on two cores, beside what those
+ * cores can do bare: bench_tran [shm|tcp|verbs] [ENDPOINTS].
  *
- * Nothing is asserted. Each figure is the median of several runs, with the best, since other programs may use the cores.
+ * Nothing is asserted. Each figure is the median of several runs, with the best, since other
+ * programs may use the cores.
  */
 #include "pair.h"
 
@@ -134,7 +137,7 @@ static void send_now(struct end *e, const void *head, const void *body, size_t l
 {
 	struct iovec iov = {(void *)body, len};
 	int rc;
-	while ((rc = e->side->ops->send(e->ep, head, HEAD, &iov, 1, len)) == -EAGAIN)
+	while ((rc = e->side->ops->send(e->ep, head, HEAD, &iov, 1, len)) == RPWI_LATER)
 		e->side->ops->progress(e->side->t);
 	if (rc)
 		die("send");
@@ -278,7 +281,8 @@ static void transfer(struct side *s, struct end *e, bool is_put, bool mapped, bo
 	pair_sync(s);
 }
 
-/* A message of len bytes as msg moves it, eager (a frame) and fetched (a frame that announces it, a get, a frame that says so): where the two cross is eager_max. */
+/* A message of len bytes as msg moves it, eager (a frame) and fetched (a frame that announces it, a
+ * get, a frame that says so): where the two cross is eager_max. */
 static void crossing(struct side *s, struct end *e, uint64_t *count, size_t len)
 {
 	enum { ROUNDS = 500 };

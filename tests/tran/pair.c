@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
 #include "pair.h"
 
 #include <errno.h>
@@ -49,8 +50,10 @@ int pair_fork(struct side *s, const struct tran_ops *ops)
 	return 0;
 }
 
-static void up_ready(void *user, int status, const char *why)
+static void up_ready(void *user, const struct rpwi_error *err)
 {
+	int status = err ? err->status : 0;
+	const char *why = err ? err->text : "";
 	struct end *e = user;
 	e->is_ready = true;
 	e->status = status;
@@ -74,16 +77,19 @@ static void up_room(void *user)
 	e->rooms++;
 }
 
-static void up_done(void *user, void *cookie, int status)
+static void up_done(void *user, void *cookie, const struct rpwi_error *err)
 {
+	int status = err ? err->status : 0;
 	struct end *e = user;
 	e->dones++;
 	if (e->done)
 		e->done(e, cookie, status);
 }
 
-static void up_failed(void *user, int status, const char *why)
+static void up_failed(void *user, const struct rpwi_error *err)
 {
+	int status = err ? err->status : 0;
+	const char *why = err ? err->text : "";
 	struct end *e = user;
 	e->is_failed = true;
 	e->status = status;
@@ -103,8 +109,8 @@ int pair_open(struct side *s)
 	if (!pair_say(s, &s->facts, sizeof s->facts) ||
 		!pair_hear(s, &s->peer_facts, sizeof s->peer_facts, &len))
 		return -EPIPE;
-	snprintf(s->peer_facts.address, sizeof s->peer_facts.address,
-		"127.0.0.1"); /* as boot sees the peer */
+	/* as boot sees the peer */
+	snprintf(s->peer_facts.address, sizeof s->peer_facts.address, "127.0.0.1");
 	return 0;
 }
 
@@ -198,7 +204,7 @@ bool pair_send(struct end *e, const void *head, size_t head_len, const void *bod
 		int rc = e->side->ops->send(e->ep, head, head_len, &iov, 1, body_len);
 		if (!rc)
 			return true;
-		if (rc != -EAGAIN || !pair_until(e->side, &e->has_room))
+		if (rc != RPWI_LATER || !pair_until(e->side, &e->has_room))
 			return false;
 	}
 }

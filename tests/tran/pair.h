@@ -1,4 +1,6 @@
-/* pair.h - what the suite and the benchmark of transports share: one side of an endpoint, in a process of its own, and a socket pair over which the two exchange handles. */
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* pair.h - what the suite and the benchmark of transports share: one side of an endpoint, in a
+ * process of its own, and a socket pair over which the two exchange handles. */
 #ifndef ROPEWAY_TESTS_TRAN_PAIR_H
 #define ROPEWAY_TESTS_TRAN_PAIR_H
 
@@ -36,10 +38,11 @@ void pair_facts(struct tran_facts *f);
 const uint8_t *pair_secret(void); /* what both ends have, where TRAN_SEALED is set; else NULL */
 /* Fork; both come back with a side. -1: fork failed. */
 int pair_fork(struct side *s, const struct tran_ops *ops);
-int pair_open(struct side *
-		s); /* the transport; 0 or -errno. The child says it to the parent: see pair_sync */
+/* the transport; 0 or -errno. The child says it to the parent: see pair_sync */
+int pair_open(struct side *s);
 void pair_close(struct side *s);
-/* Packets between the two processes; while waiting, progress goes on. False: the other is gone, or it took too long. */
+/* Packets between the two processes; while waiting, progress goes on. False: the other is gone, or
+ * it took too long. */
 bool pair_say(struct side *s, const void *data, size_t len);
 bool pair_hear(struct side *s, void *data, size_t room, size_t *len);
 bool pair_sync(struct side *s); /* both are here */

@@ -1,11 +1,16 @@
-/* pipe_tran.c - a transport over a pair of pipes, which is what a new one takes at least: frames, and nothing else. What msg makes of it (put, get, atomics, large messages) is msg's own.
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* pipe_tran.c - a transport over a pair of pipes, which is what a new one takes at least: frames,
+ * and nothing else. Put, get and atomics above them are the emulation's (tran/emulate.h).
  *
- * Each side makes a pipe with a name, from which it reads; the handle says the name. The peer opens it to write, and says hello; with the peer's hello an endpoint is ready. A frame is two lengths and
- * its bytes. The end of a pipe is the end of the path, and so is the end of the peer's process, though a child of it may hold the pipe open. */
+ * Each side makes a pipe with a name, from which it reads; the handle says the name. The peer opens
+ * it to write, and says hello; with the peer's hello an endpoint is ready. A frame is two lengths
+ * and its bytes. The end of a pipe is the end of the path, and so is the end of the peer's process,
+ * though a child of it may hold the pipe open. */
 #include "tran/tran.h"
 
 #include <errno.h>
 #include <fcntl.h>
+#include <poll.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -14,7 +19,9 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
+#include "base/hash.h"
 #include "ropeway.h"
+#include "tran/emulate.h"
 
 enum { FRAME_MAX = 64 * 1024, EAGER_MAX = 16 * 1024, QUEUE_MAX = 256 * 1024, VERSION = 1 };
 
@@ -22,8 +29,8 @@ struct handle {
 	char magic[8];
 	uint32_t version, pid;
 	char name[48];
-	uint32_t
-		check; /* of all before it: a handle that was garbled names no pipe of somebody else's */
+	/* of all before it: a handle that was garbled names no pipe of somebody else's */
+	uint32_t check;
 };
 struct head {
 	uint32_t head_len, body_len;
@@ -54,10 +61,10 @@ static struct pipe_ep *ep_of(struct tran_ep *ep) { return (struct pipe_ep *)ep; 
 
 static uint32_t check_of(const struct handle *h)
 {
-	uint32_t sum = 2166136261u; /* FNV-1a */
+	uint64_t sum = 0;
 	for (size_t i = 0; i < offsetof(struct handle, check); i++)
-		sum = (sum ^ ((const uint8_t *)h)[i]) * 16777619u;
-	return sum;
+		sum = rpwi_mix(sum, ((const uint8_t *)h)[i]);
+	return (uint32_t)sum;
 }
 
 static void watch(struct pipe_tran *t, int fd, uint32_t events, int op)
@@ -72,28 +79,31 @@ static void shut(int *fd)
 		close(*fd);
 	*fd = -1;
 }
+static void shut_all(struct pipe_ep *ep)
+{
+	shut(&ep->in);
+	shut(&ep->out);
+	shut(&ep->peer);
+}
 
 /* ---- the end ---- */
 
-static void over(struct pipe_ep *ep, int status, const char *why)
+static void over(struct pipe_ep *ep, const struct rpwi_error *e)
 {
 	if (ep->over || ep->closed)
 		return;
 	ep->over = true;
-	shut(&ep->in);
-	shut(&ep->out);
-	shut(&ep->peer);
-	if (ep->ready)
-		ep->base.tran->up->failed(ep->base.user, status, why);
-	else
-		ep->base.tran->up->ready(ep->base.user, status, why);
+	shut_all(ep);
+	const struct tran_up *up = ep->base.tran->up;
+	(ep->ready ? up->failed : up->ready)(ep->base.user, e);
 }
+
+static void pipe_breach(struct tran_ep *base, const struct rpwi_error *e) { over(ep_of(base), e); }
 
 static void ep_free(struct pipe_ep *ep)
 {
-	shut(&ep->in);
-	shut(&ep->out);
-	shut(&ep->peer);
+	emulate_ep_close(&ep->base);
+	shut_all(ep);
 	unlink(ep->name);
 	rpwi_list_del(&ep->link);
 	free(ep);
@@ -107,8 +117,10 @@ static unsigned flush(struct pipe_ep *ep)
 	unsigned n = 0;
 	while (ep->tx_at < ep->tx_len && ep->out >= 0) {
 		ssize_t k = write(ep->out, ep->tx + ep->tx_at, ep->tx_len - ep->tx_at);
+		/* full; or the reader is gone: reading tells, when what it had sent has been
+		 * taken */
 		if (k < 0)
-			break; /* full; or the reader is gone: reading tells, when what it had sent has been taken */
+			break;
 		ep->tx_at += (size_t)k;
 		n++;
 	}
@@ -121,7 +133,8 @@ static unsigned flush(struct pipe_ep *ep)
 
 static void put(struct pipe_ep *ep, const void *bytes, size_t len)
 {
-	memcpy(ep->tx + ep->tx_len, bytes, len);
+	if (len)
+		memcpy(ep->tx + ep->tx_len, bytes, len);
 	ep->tx_len += len;
 }
 
@@ -131,16 +144,17 @@ static int pipe_send(struct tran_ep *base, const void *head, size_t head_len,
 	struct pipe_ep *ep = ep_of(base);
 	struct head h = {(uint32_t)head_len, (uint32_t)body_len};
 	if (!ep->ready || ep->over)
-		return -EPIPE;
+		return tran_path_over(base);
 	if (head_len > TRAN_HEAD_MAX || body_len > FRAME_MAX)
-		return -EMSGSIZE;
+		return rpwi_fail(
+			RPW_ERR_INVALID, "pipe: a frame of %zu and %zu bytes", head_len, body_len);
 	if (ep->tx_len + sizeof(h) + head_len + body_len > QUEUE_MAX && ep->tx_at) {
 		memmove(ep->tx, ep->tx + ep->tx_at, ep->tx_len -= ep->tx_at);
 		ep->tx_at = 0;
 	}
 	if (ep->tx_len + sizeof(h) + head_len + body_len > QUEUE_MAX) {
 		ep->wants_room = true;
-		return -EAGAIN;
+		return RPWI_LATER;
 	}
 	bool idle = !ep->tx_len;
 	put(ep, &h, sizeof(h));
@@ -160,11 +174,12 @@ static void greeted(struct pipe_ep *ep)
 	unlink(ep->name); /* whom it was for has it */
 	if (ep->started && !ep->ready) {
 		ep->ready = true;
-		ep->base.tran->up->ready(ep->base.user, RPW_OK, "");
+		ep->base.tran->up->ready(ep->base.user, NULL);
 	}
 }
 
-/* Whole frames, as far as there are any; false: one had to be kept, the rest is left for the next round. */
+/* Whole frames, as far as there are any; false: one had to be kept, the rest is left for the next
+ * round. */
 static bool deliver(struct pipe_ep *ep, unsigned *n)
 {
 	size_t at = 0;
@@ -174,7 +189,8 @@ static bool deliver(struct pipe_ep *ep, unsigned *n)
 		memcpy(&h, ep->rx + at, sizeof(h));
 		if (!ep->greeted) {
 			if (memcmp(&h, &hello, sizeof(h)) != 0) {
-				over(ep, RPW_ERR_PROTOCOL, "the peer did not say hello");
+				over(ep, &(struct rpwi_error){RPW_ERR_PROTOCOL, 0,
+						 "the peer did not say hello"});
 				return false;
 			}
 			at += sizeof(h);
@@ -184,7 +200,8 @@ static bool deliver(struct pipe_ep *ep, unsigned *n)
 		if (!ep->ready)
 			break; /* not started here */
 		if (h.head_len > TRAN_HEAD_MAX || h.body_len > FRAME_MAX) {
-			over(ep, RPW_ERR_PROTOCOL, "the peer sent a frame that is too long");
+			over(ep, &(struct rpwi_error){RPW_ERR_PROTOCOL, 0,
+					 "the peer sent a frame that is too long"});
 			return false;
 		}
 		if (ep->rx_len - at < sizeof(h) + h.head_len + h.body_len)
@@ -192,8 +209,7 @@ static bool deliver(struct pipe_ep *ep, unsigned *n)
 		const uint8_t *p = ep->rx + at + sizeof(h);
 		at += sizeof(h) + h.head_len + h.body_len;
 		++*n;
-		go_on = ep->base.tran->up->frame(
-			ep->base.user, p, h.head_len, p + h.head_len, h.body_len);
+		go_on = emulate_frame_up(&ep->base, p, h.head_len, p + h.head_len, h.body_len);
 	}
 	memmove(ep->rx, ep->rx + at, ep->rx_len - at);
 	ep->rx_len -= at;
@@ -209,8 +225,8 @@ static void receive(struct pipe_ep *ep, unsigned *n)
 		if (k < 0 && errno == EAGAIN)
 			return;
 		if (k <= 0 && (ep->greeted || k < 0)) {
-			over(ep, RPW_ERR_PEER_GONE,
-				"the peer closed its pipe, or its process ended");
+			over(ep, &(struct rpwi_error){RPW_ERR_PEER_GONE, 0,
+					 "the peer closed its pipe, or its process ended"});
 			return;
 		}
 		if (k <= 0)
@@ -222,8 +238,7 @@ static void receive(struct pipe_ep *ep, unsigned *n)
 
 static bool peer_ended(const struct pipe_ep *ep)
 {
-	return ep->peer >= 0 && syscall(SYS_pidfd_send_signal, ep->peer, 0, NULL, 0) &&
-	       errno == ESRCH;
+	return ep->peer >= 0 && poll(&(struct pollfd){.fd = ep->peer, .events = POLLIN}, 1, 0) > 0;
 }
 
 static unsigned pipe_progress(struct tran *base)
@@ -239,11 +254,14 @@ static unsigned pipe_progress(struct tran *base)
 		bool ended = peer_ended(ep);
 		receive(ep, &n);
 		if (ended && !ep->left)
-			over(ep, RPW_ERR_PEER_GONE, "the peer's process ended");
+			over(ep, &(struct rpwi_error){
+					 RPW_ERR_PEER_GONE, 0, "the peer's process ended"});
 		else if (ep->started && !ep->ready && !ep->over && rpwi_now_ns() >= ep->deadline_ns)
-			over(ep, RPW_ERR_TIMEOUT, "the peer did not open its pipe in time");
+			over(ep, &(struct rpwi_error){RPW_ERR_TIMEOUT, 0,
+					 "the peer did not open its pipe in time"});
 		if (ep->wants_room && ep->tx_len < QUEUE_MAX / 2 && !ep->over && !ep->closed) {
 			ep->wants_room = false;
+			emulate_room(&ep->base);
 			base->up->room(ep->base.user);
 		}
 	}
@@ -271,15 +289,6 @@ static int pipe_arm(struct tran *base, int *fd, uint64_t *deadline_ns)
 	return 0;
 }
 
-static bool pipe_unsent(const struct tran *base)
-{
-	const struct pipe_tran *t = (const struct pipe_tran *)base;
-	for (const struct rpwi_list *l = t->eps.next; l != &t->eps; l = l->next)
-		if (RPWI_CONTAINER_OF(l, struct pipe_ep, link)->tx_len)
-			return true;
-	return false;
-}
-
 /* ---- endpoints ---- */
 
 static int pipe_ep_make(struct tran *base, const struct tran_control *control, void *user,
@@ -288,9 +297,8 @@ static int pipe_ep_make(struct tran *base, const struct tran_control *control, v
 	struct pipe_tran *t = of(base);
 	struct pipe_ep *ep = calloc(1, sizeof(*ep));
 	struct handle h = {.magic = "rpwpipe", .version = VERSION, .pid = (uint32_t)getpid()};
-	(void)control;
 	if (!ep)
-		return -ENOMEM;
+		return tran_no_memory(base, "an endpoint");
 	ep->base = (struct tran_ep){.tran = base,
 		.user = user,
 		.limits = {.frame_max = FRAME_MAX, .eager_max = EAGER_MAX}};
@@ -302,9 +310,9 @@ static int pipe_ep_make(struct tran *base, const struct tran_control *control, v
 			 ? -1
 			 : open(ep->name, O_RDONLY | O_NONBLOCK | O_CLOEXEC);
 	if (ep->in < 0) {
-		int rc = -errno;
+		int error = errno;
 		ep_free(ep);
-		return rc;
+		return rpwi_fail_errno(error, "pipe: no pipe can be made in /tmp");
 	}
 	watch(t, ep->in, EPOLLIN, EPOLL_CTL_ADD);
 	memcpy(h.name, ep->name, sizeof(h.name));
@@ -322,16 +330,16 @@ static int pipe_ep_start(
 	struct pipe_ep *ep = ep_of(base);
 	struct pipe_tran *t = of(base->tran);
 	struct handle h;
-	if (len != sizeof(h))
-		return -EPROTO;
-	memcpy(&h, handle, sizeof(h));
-	if (memcmp(h.magic, "rpwpipe", 8) != 0 || h.version != VERSION || h.check != check_of(&h) ||
-		h.name[sizeof(h.name) - 1] || strncmp(h.name, "/tmp/ropeway-pipe-", 18) != 0)
-		return -EPROTO;
+	memcpy(&h, handle, RPWI_MIN(len, sizeof(h)));
+	if (len != sizeof(h) || memcmp(h.magic, "rpwpipe", 8) != 0 || h.version != VERSION ||
+		h.check != check_of(&h) || h.name[sizeof(h.name) - 1] ||
+		strncmp(h.name, "/tmp/ropeway-pipe-", 18) != 0)
+		return rpwi_fail(RPW_ERR_PROTOCOL, "pipe: the handle of %zu bytes is garbled", len);
 	ep->out = open(h.name, O_WRONLY | O_NONBLOCK | O_CLOEXEC | O_NOFOLLOW);
 	struct stat st;
 	if (ep->out < 0 || fstat(ep->out, &st) || !S_ISFIFO(st.st_mode))
-		return -ECONNREFUSED; /* closed by now */
+		return rpwi_fail(RPW_ERR_UNREACHABLE,
+			"pipe: the peer's pipe cannot be opened: has it closed it?");
 	ep->peer = (int)syscall(SYS_pidfd_open, (pid_t)h.pid, 0);
 	watch(t, ep->out, 0, EPOLL_CTL_ADD);
 	if (ep->peer >= 0)
@@ -351,6 +359,7 @@ static void pipe_ep_close(struct tran_ep *base)
 {
 	struct pipe_ep *ep = ep_of(base);
 	ep->closed = true;
+	emulate_ep_close(base);
 	shut(&ep->in);
 	shut(&ep->peer);
 	unlink(ep->name);
@@ -370,16 +379,19 @@ static int pipe_usable(
 	if (!peer || !memcmp(own->host_id, peer->host_id, sizeof(own->host_id)))
 		return 0;
 	snprintf(why, why_len, "the peer is on another host");
-	return -EHOSTUNREACH;
+	return RPW_ERR_UNREACHABLE;
 }
 
 static int pipe_open(const struct tran_up *up, const struct tran_facts *own, struct tran **out)
 {
 	struct pipe_tran *t = calloc(1, sizeof(*t));
-	if (!t)
-		return -ENOMEM;
+	if (!t || emulate_open(&t->base)) {
+		free(t);
+		return rpwi_fail(RPW_ERR_NO_MEMORY, "pipe: no memory for the transport");
+	}
 	signal(SIGPIPE, SIG_IGN); /* a pipe has no MSG_NOSIGNAL */
-	t->base = (struct tran){.ops = &tran_pipe, .up = up, .polled = own->polled};
+	t->base = (struct tran){
+		.ops = &tran_pipe, .up = up, .polled = own->polled, .emulated = t->base.emulated};
 	t->epfd = epoll_create1(EPOLL_CLOEXEC);
 	rpwi_list_init(&t->eps);
 	*out = &t->base;
@@ -391,6 +403,7 @@ static void pipe_close(struct tran *base)
 	struct pipe_tran *t = of(base);
 	while (!rpwi_list_empty(&t->eps))
 		ep_free(RPWI_CONTAINER_OF(t->eps.next, struct pipe_ep, link));
+	emulate_close(base);
 	close(t->epfd);
 	free(t);
 }
@@ -407,6 +420,8 @@ const struct tran_ops tran_pipe = {
 	.ep_start = pipe_ep_start,
 	.ep_close = pipe_ep_close,
 	.send = pipe_send,
-	.unsent = pipe_unsent,
+	.mem = &emulated_mem,
+	.rma = &emulated_rma,
+	.breach = pipe_breach,
 };
 const struct tran_ops *const tran_all[] = {&tran_pipe, NULL};

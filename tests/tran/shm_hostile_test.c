@@ -1,7 +1,10 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
 /* shm_hostile_test.c - a peer that is up to no good: shm_hostile_test [SEED].
  *
- * It has a link like any other peer, and then writes what it likes into the shared memory, or sends what it likes to the door. The victim may lose that link, and nothing else: it does
- * not crash, waits for nobody, writes no byte outside of what it registered for writing, leaks no descriptor, and its link to a well-behaved context goes on.
+ * It has a link like any other peer, and then writes what it likes into the shared memory, or sends
+ * what it likes to the door. The victim may lose that link, and nothing else: it does not crash,
+ * waits for nobody, writes no byte outside of what it registered for writing, leaks no descriptor,
+ * and its link to a well-behaved context goes on.
  */
 #include "pair.h"
 
@@ -225,7 +228,8 @@ static void forge_cell(struct shm_link *l)
 	ring_tx_step(tx);
 }
 
-/* A control frame that is one, with numbers that are not. The descriptions are right often enough to get past the first checks. */
+/* A control frame that is one, with numbers that are not. The descriptions are right often enough
+ * to get past the first checks. */
 static void forge_ctl(struct shm_link *l, const struct tran_desc d[2])
 {
 	static const uint8_t body[RING_BODY_MAX];
@@ -286,8 +290,9 @@ static void hostile_main(struct side *s)
 		if (roll() % 8 == 0)
 			usleep(roll() % 200);
 		char c;
+		/* what the victim says is not read by the transport: this side makes no progress */
 		while (recv(l->socket.fd, &c, 1, MSG_DONTWAIT) > 0)
-			; /* what the victim says is not read by the transport: this side makes no progress */
+			;
 		if (roll() % 64 == 0)
 			rpwi_shm_link_wake(l);
 	}
@@ -314,7 +319,8 @@ static int door_connect(const uint8_t context[16])
 	return fd;
 }
 
-/* A hello as link.c has it, from its bytes: magic, version, type, context, endpoint, flag, nonce, two words. */
+/* A hello as link.c has it, from its bytes: magic, version, type, context, endpoint, flag, nonce,
+ * two words. */
 static size_t hello_bytes(uint8_t *out, const struct shm_handle *h)
 {
 	uint32_t magic = 0x4d485352, endpoint = h->endpoint, zero = 0;
@@ -393,8 +399,8 @@ static void door_victim(struct side *s)
 	}
 	REQUIRE(most <= 2, "one handle made %u links", most);
 	uint64_t end = rpwi_now_ns() + 10 * RPWI_NS_PER_S;
-	while (descriptors() > before &&
-		rpwi_now_ns() < end) /* those who said nothing are sent away in time */
+	/* those who said nothing are sent away in time */
+	while (descriptors() > before && rpwi_now_ns() < end)
 		good_round(&v);
 	REQUIRE(descriptors() == before, "%u descriptors, %u before", descriptors(), before);
 	REQUIRE(shm_of(s->t)->link_count == 1, "a stranger has become a link");
@@ -449,10 +455,13 @@ static void door_hostile(struct side *s)
 			for (; fd_count < 8; fd_count++)
 				fds[fd_count] = dup(s->talk);
 			break;
-		case 6: /* any bit turned, but those of the context and of the probe, which may be anything */
+		/* any bit turned, but those of the context and of the probe, which may be
+		 * anything */
+		case 6:
 			n = 24 + 1 + roll() % (n - 26);
 			break;
-		case 7: /* a good one: but each has another name, and one handle opens the door once */
+		/* a good one: but each has another name, and one handle opens the door once */
+		case 7:
 			fds[fd_count++] = bad_memfd(sizeof(struct shm_segment), true);
 			fds[fd_count++] = bad_memfd(sizeof(struct shm_board), true);
 			break;

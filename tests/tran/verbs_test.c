@@ -1,12 +1,15 @@
-/* verbs_test.c - what is special to the verbs transport: the choice between two offers, handles, sentences where there is no device, and a peer on another host that falls silent.
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* verbs_test.c - what is special to the verbs transport: the choice between two offers, handles,
+ * sentences where there is no device, and a peer on another host that falls silent.
  *
  * verbs_test                 the cases
- * verbs_test PROGRAM ARGS    runs the program in a network namespace of its own: the conformance suite
+ * verbs_test PROGRAM ARGS    runs the program in a network namespace of its own: the conformance
+ *                            suite
  */
 #include "pair.h"
 
 #include "../io/ns.h"
-#include "base/fail.h"
+#include "base/error.h"
 #include "tran/verbs/verbs_path.h"
 
 #include <arpa/inet.h>
@@ -50,7 +53,8 @@ static struct verbs_offer offer(void)
 	return (struct verbs_offer){.window = 4, .nonce = 0x12345678};
 }
 
-/* The names and GIDs that both sides come to, "a 10.0.0.1 b 10.0.0.2"; each side's view must be the other's mirrored. */
+/* The names and GIDs that both sides come to, "a 10.0.0.1 b 10.0.0.2"; each side's view must be the
+ * other's mirrored. */
 static const char *chosen(const struct verbs_offer *a, const struct verbs_offer *b, bool same_host)
 {
 	static char text[200];
@@ -83,7 +87,8 @@ static void choice_prefers(void **state)
 	add_gid(&b, gid("10.0.0.2", VERBS_GID_ROCE_V1, 120));
 	add_gid(&b, gid("10.0.0.2", VERBS_GID_ROCE_V2, 120));
 	assert_string_equal(chosen(&a, &b, false), "a0 ::ffff:10.0.0.1 b0 ::ffff:10.0.0.2");
-	/* A faster pair on a subnet of its own; a still faster one that needs a router does not come before. */
+	/* A faster pair on a subnet of its own; a still faster one that needs a router does not
+	 * come before. */
 	add_port(&a, "a1", 100000, 5);
 	add_gid(&a, gid("10.1.0.1", VERBS_GID_ROCE_V2, 112));
 	add_port(&b, "b1", 100000, 5);
@@ -93,7 +98,8 @@ static void choice_prefers(void **state)
 	assert_string_equal(chosen(&a, &b, false), "a1 ::ffff:10.1.0.1 b1 ::ffff:10.1.9.2");
 }
 
-/* A peer that is reached over IPv4 is not looked for at a link-local IPv6 address, however fast that seems. */
+/* A peer that is reached over IPv4 is not looked for at a link-local IPv6 address, however fast
+ * that seems. */
 static void choice_follows_the_control_path(void **state)
 {
 	struct verbs_offer a = offer(), b = offer();
@@ -214,21 +220,22 @@ static void handle_is_read_as_written_and_nothing_else(void **state)
 		assert_int_equal(rpwi_verbs_offer_read(&back, handle, len), 0);
 		assert_memory_equal(&back, &o, sizeof(o));
 		for (size_t n = 0; n < len; n++)
-			assert_int_equal(rpwi_verbs_offer_read(&back, handle, n), -EBADMSG);
+			assert_int_equal(rpwi_verbs_offer_read(&back, handle, n), RPW_ERR_PROTOCOL);
 		for (size_t i = 0; i < len; i++) {
 			memcpy(bad, handle, len);
 			bad[i] ^= (uint8_t)(1 + rnd(255));
-			assert_int_equal(rpwi_verbs_offer_read(&back, bad, len), -EBADMSG);
+			assert_int_equal(rpwi_verbs_offer_read(&back, bad, len), RPW_ERR_PROTOCOL);
 		}
 	}
 	handle[4]++;
-	assert_int_equal(rpwi_verbs_offer_read(&back, handle, sizeof(handle)), -EBADMSG);
-	assert_non_null(strstr(rpwi_fail_text(), "version 2, this side speaks 1"));
+	assert_int_equal(rpwi_verbs_offer_read(&back, handle, sizeof(handle)), RPW_ERR_PROTOCOL);
+	assert_non_null(strstr(rpwi_last_error()->text, "version 2, this side speaks 1"));
 }
 
 /* ---- no device ---- */
 
-/* In a process of its own, since a library that was loaded stays. Gives what usable says, and what open and ep_make do then. */
+/* In a process of its own, since a library that was loaded stays. Gives what usable says, and what
+ * open and ep_make do then. */
 static void say_unusable(int to)
 {
 	char why[300] = "";
@@ -276,7 +283,7 @@ static void without_a_device_a_sentence_says_so(void **state)
 	pair_facts(&own);
 	peer = own;
 	snprintf(peer.transports, sizeof(peer.transports), "shm,tcp,xverbs");
-	assert_int_equal(tran_verbs.usable(&own, &peer, why, sizeof(why)), -ENODEV);
+	assert_int_equal(tran_verbs.usable(&own, &peer, why, sizeof(why)), RPW_ERR_NOT_SUPPORTED);
 	assert_non_null(strstr(why, "testhost has no verbs device"));
 }
 

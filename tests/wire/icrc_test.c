@@ -1,4 +1,6 @@
-/* The ICRC: against packets made by another program, against a bitwise CRC written here, and the recovery of the IPv4 ID. */
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* The ICRC: against packets made by another program, against a bitwise CRC written here, and the
+ * recovery of the IPv4 ID. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stdio.h>
@@ -7,7 +9,8 @@
 
 #include "wire/icrc.h"
 
-/* Whole IPv4 packets built by Scapy 2.5 (scapy.contrib.roce), which computes the ICRC on its own. */
+/* Whole IPv4 packets built by Scapy 2.5 (scapy.contrib.roce), which computes the ICRC on its
+ * own. */
 static const char *const scapy_packets[] = {
 	/* ACK, IP ID 0x1234, TOS 2, TTL 64 */
 	"45020030123440004011a733c0a80001c0a80002c00012b7001c00001140ffff00000011000002221f000005eb"
@@ -47,7 +50,8 @@ static struct parsed parse(const char *hex)
 	return p;
 }
 
-/* An ICRC that shares nothing with icrc.c: the pseudo header laid out flat, a CRC of one bit at a time. */
+/* An ICRC that shares nothing with icrc.c: the pseudo header laid out flat, a CRC of one bit at a
+ * time. */
 static uint32_t bitwise_crc(uint32_t state, const uint8_t *d, size_t n)
 {
 	while (n--) {
@@ -196,7 +200,8 @@ static void recovers_every_id(void **state)
 	}
 }
 
-/* No single flipped bit of this packet looks like another ID. (Errors at large do, once in 65,536: the 16 bits of strength that are left.) */
+/* No single flipped bit of this packet looks like another ID. (Errors at large do, once in 65,536:
+ * the 16 bits of strength that are left.) */
 static void flipped_bits_are_bad(void **state)
 {
 	uint8_t data[300];
@@ -231,8 +236,8 @@ static void random_garbage_is_nearly_always_bad(void **state)
 			rpwi_put_le32(data + i, rnd());
 		passed += rpwi_icrc_check(&f, data, sizeof(data), &id) != RPWI_ICRC_BAD;
 	}
-	assert_in_range(passed, 0,
-		15); /* 3 expected; the numbers are seeded, so this is a fact, not chance */
+	/* 3 expected; the numbers are seeded, so this is a fact, not chance */
+	assert_in_range(passed, 0, 15);
 }
 
 static void another_flow_is_bad(void **state)

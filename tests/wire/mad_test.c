@@ -1,5 +1,7 @@
-/* CM messages: against those that kernel rxe 6.1 sent (captured between two guests: rping, udaddy), against bytes that tshark 4.0
- * dissects as they were meant (but flow label and packet rate, which it takes from the wrong bytes of the kernel's REQ too), and against themselves. */
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* CM messages: against those that kernel rxe 6.1 sent (captured between two guests: rping, udaddy),
+ * against bytes that tshark 4.0 dissects as they were meant (but flow label and packet rate, which
+ * it takes from the wrong bytes of the kernel's REQ too), and against themselves. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stdio.h>
@@ -93,8 +95,8 @@ static void req_of_the_kernel(void **state)
 	assert_true(m.tid == 0x000000027d54e7f1);
 	assert_int_equal(m.local_comm_id, 0xf1e7547d);
 	assert_int_equal(m.remote_comm_id, 0);
-	assert_true(
-		m.req.service_id == RPWI_SERVICE_ID(0x06, 7174)); /* RDMA_PS_TCP, rping's port */
+	/* RDMA_PS_TCP, rping's port */
+	assert_true(m.req.service_id == RPWI_SERVICE_ID(0x06, 7174));
 	assert_memory_equal(m.req.ca_guid, guid, 8);
 	assert_int_equal(m.req.qpn, 0x11);
 	assert_int_equal(m.req.starting_psn, 0x262ca4);

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
 /* Packet formats: every opcode there and back, every rule of decoding broken once. */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -185,7 +186,8 @@ static void unknown_opcodes_are_refused_and_known_ones_named(void **state)
 	}
 }
 
-/* Every shorter piece of a packet is refused, and nothing after its end is read (the piece is malloc'ed to size, for ASan). */
+/* Every shorter piece of a packet is refused, and nothing after its end is read (the piece is
+ * malloc'ed to size, for ASan). */
 static void truncated_packets_are_refused(void **state)
 {
 	for (unsigned i = 0; i < RPWI_ARRAY_LEN(expected); i++) {
@@ -217,16 +219,16 @@ static void garbled_packets_are_refused(void **state)
 {
 	for (uint8_t v = 1; v < 16; v++)
 		assert_int_equal(decode_one(0x04, v, 0), RPWI_DECODE_VERSION);
-	assert_int_equal(
-		decode_one(0x04, 0x30, 0), RPWI_DECODE_PAD); /* pad without anything to pad */
+	/* pad without anything to pad */
+	assert_int_equal(decode_one(0x04, 0x30, 0), RPWI_DECODE_PAD);
 	assert_int_equal(decode_one(0x04, 0x10, 1), RPWI_DECODE_PAD); /* not a multiple of four */
 	assert_int_equal(decode_one(0x04, 0x00, 5), RPWI_DECODE_PAD);
 	assert_int_equal(decode_one(0x04, 0x30, 4), RPWI_DECODE_OK);
 	assert_int_equal(decode_one(0x04, 0x00, 4096), RPWI_DECODE_OK);
 	assert_int_equal(decode_one(0x04, 0x10, 4100), RPWI_DECODE_TOO_LONG);
 	assert_int_equal(decode_one(0x04, 0x30, 4100), RPWI_DECODE_TOO_LONG);
-	assert_int_equal(
-		decode_one(0x11, 0x00, 4), RPWI_DECODE_TOO_LONG); /* an ACK carries nothing */
+	/* an ACK carries nothing */
+	assert_int_equal(decode_one(0x11, 0x00, 4), RPWI_DECODE_TOO_LONG);
 	assert_int_equal(decode_one(0x11, 0x20, 4), RPWI_DECODE_TOO_LONG);
 	assert_int_equal(decode_one(0x0c, 0x00, 64), RPWI_DECODE_TOO_LONG);
 }

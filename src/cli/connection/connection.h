@@ -1,12 +1,15 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* connection.h - `test_connection`: two processes try a NCCL network plugin, call by call, and say what each gave.
+/* connection.h - `test_connection`: two processes try a NCCL network plugin, call by call, and say
+ * what each gave.
  *
  * main.c   what was asked for, and the steps one after another
- * talk.c   the control path: who the peer is, its handle, both sides at the same step, why the other gave up
+ * talk.c   the control path: who the peer is, its handle, both sides at the same step, why the
+ *          other gave up
  * steps.c  the plugin's calls that are not about data
  * data.c   messages: patterns, requests, what came
  *
- * A step gives 0, or -1 after connection_fail. Each ends by its deadline: what polls looks at it, and a thread of its own ends the process where a call of the plugin does not return.
+ * A step gives 0, or -1 after connection_fail. Each ends by its deadline: what polls looks at it,
+ * and a thread of its own ends the process where a call of the plugin does not return.
  */
 #ifndef ROPEWAY_CLI_CONNECTION_H
 #define ROPEWAY_CLI_CONNECTION_H
@@ -20,11 +23,11 @@ enum { CONNECTION_PASSED = 0, CONNECTION_FAILED = 1 };
 enum {
 	CONNECTION_TIMEOUT_S = 30,
 	CONNECTION_WAIT_S = 300, /* of a server, for its client */
-	CONNECTION_GUARD =
-		64, /* bytes behind each message that are received into, and must stay as they are */
+	/* bytes behind each message that are received into, and must stay as they are */
+	CONNECTION_GUARD = 64,
 	CONNECTION_IN_FLIGHT = 4,
-	CONNECTION_SHARED_MAX =
-		4 << 20, /* up to here, messages are CONNECTION_IN_FLIGHT at a time */
+	/* up to here, messages are CONNECTION_IN_FLIGHT at a time */
+	CONNECTION_SHARED_MAX = 4 << 20,
 };
 #define CONNECTION_SIZE_MAX ((size_t)64 << 20)
 
@@ -100,12 +103,14 @@ int connection_fail(struct connection *c, const char *fmt, ...)
 /* A line of a step: what was done and what it gave. */
 void connection_say(const struct connection *c, const char *fmt, ...)
 	__attribute__((format(printf, 2, 3)));
-/* The same of a call to the plugin, whose result ends the line. 0, or -1 (nothing recorded) where it is no success. */
+/* The same of a call to the plugin, whose result ends the line. 0, or -1 (nothing recorded) where
+ * it is no success. */
 int connection_call(const struct connection *c, int rc, const char *fmt, ...)
 	__attribute__((format(printf, 3, 4)));
 /* `doing`: a literal, for who waits too long. */
 void connection_deadline(struct connection *c, unsigned timeout_ms, const char *doing);
-/* While waiting: the control path moves, and after some time without anything the processor is given away. 0, or -1: the peer is gone or has given up, or it is too late. */
+/* While waiting: the control path moves, and after some time without anything the processor is
+ * given away. 0, or -1: the peer is gone or has given up, or it is too late. */
 int connection_wait(struct connection *c, unsigned *idle);
 
 /* ---- talk.c ---- */

@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* data.c - messages. A direction at a time, up to CONNECTION_IN_FLIGHT of them; requests are tested in the order in which they were posted, which every plugin allows. Each message has a pattern of its own
- * (its direction, its number, each place in it), and behind each are bytes that have to stay as they are.
+/* data.c - messages. A direction at a time, up to CONNECTION_IN_FLIGHT of them; requests are tested
+ * in the order in which they were posted, which every plugin allows. Each message has a pattern of
+ * its own (its direction, its number, each place in it), and behind each are bytes that have to
+ * stay as they are.
  */
 #include "cli/connection/connection.h"
 
@@ -51,7 +53,8 @@ static uint8_t pattern_byte(uint64_t seed, size_t i)
 
 /* ---- one direction ---- */
 
-/* Messages that go together: `n` of `size` bytes, numbered on from `number`; or, with `text`, one of these bytes. */
+/* Messages that go together: `n` of `size` bytes, numbered on from `number`; or, with `text`, one
+ * of these bytes. */
 struct batch {
 	bool sends;
 	unsigned n, posted, done;
@@ -170,8 +173,8 @@ static int test_oldest(struct connection *c, struct batch *b)
 		rc = ncclnet_irecv_consumed(c->net, c->recv_comm, 1, request);
 		if (rc && rc != NCCLNET_ABSENT)
 			return connection_fail(c, "irecvConsumed gave %s", ncclnet_result_name(rc));
-		b->request[b->done] =
-			(void *)(intptr_t)sizes[0]; /* checked when the clock has stopped */
+		/* checked when the clock has stopped */
+		b->request[b->done] = (void *)(intptr_t)sizes[0];
 	}
 	b->done++;
 	return 1;
@@ -204,8 +207,8 @@ static int transfer(struct connection *c, struct batch *b, uint64_t *ns)
 	b->number = c->next_number;
 	c->next_number += b->n;
 	prepare(c, b);
-	while (!b->sends &&
-		b->posted < b->n) { /* as far as it takes them before the sender begins */
+	while (!b->sends && b->posted < b->n) {
+		/* as far as it takes them before the sender begins */
 		unsigned before = b->posted;
 		if (post(c, b))
 			return -1;
@@ -248,7 +251,8 @@ int step_hello(struct connection *c)
 static const size_t sizes[] = {
 	0, 1, 4095, 4096, 4097, 65536, 524288, (1 << 20) + 1, 4 << 20, 16 << 20, 64 << 20};
 
-/* The rate is the receiver's, from when both were ready: a sender may call done what is still on its way. */
+/* The rate is the receiver's, from when both were ready: a sender may call done what is still on
+ * its way. */
 static int both_ways(struct connection *c, size_t size)
 {
 	char rate[40] = "";

@@ -93,7 +93,8 @@ int connection_wait(struct connection *c, unsigned *idle)
 	return 0;
 }
 
-/* A plugin's call that does not return is nobody's to interrupt. What polls has ended a second before. */
+/* A plugin's call that does not return is nobody's to interrupt. What polls has ended a second
+ * before. */
 static void *watch(void *arg)
 {
 	struct connection *c = arg;
@@ -176,7 +177,8 @@ static int run(struct connection *c)
 
 /* ---- options ---- */
 
-/* Beside the program, where it was built; in the folder of libraries, where both are installed; else wherever dlopen finds it. */
+/* Beside the program, where it was built; in the folder of libraries, where both are installed;
+ * else wherever dlopen finds it. */
 static const char *own_plugin(void)
 {
 	static const char *const places[] = {"", ROPEWAY_LIBDIR_FROM_BINDIR "/"};

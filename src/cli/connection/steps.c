@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* steps.c - the calls to the plugin that are not about data: devices, handles, comms, registrations. */
+/* steps.c - the calls to the plugin that are not about data: devices, handles, comms,
+ * registrations. */
 #include "cli/connection/connection.h"
 
 #include <stdio.h>
@@ -214,7 +215,8 @@ static int buffer_make(
 	return 0;
 }
 
-/* NCCL never asks for it; a plugin that takes it will take a wrong one of NCCL's, too, and fail later. */
+/* NCCL never asks for it; a plugin that takes it will take a wrong one of NCCL's, too, and fail
+ * later. */
 static void register_nonsense(struct connection *c)
 {
 	void *mhandle;

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* talk.c - the control path: boot.h's, over which the two sides say which plugin and version they have, exchange handles, wait for each other after each step, and say why they give up. */
+/* talk.c - the control path: boot.h's, over which the two sides say which plugin and version they
+ * have, exchange handles, wait for each other after each step, and say why they give up. */
 #include "cli/connection/connection.h"
 
 #include <ctype.h>
@@ -8,11 +9,12 @@
 #include <stdlib.h>
 #include <unistd.h>
 
-#include "base/fail.h"
+#include "base/error.h"
 #include "ropeway.h"
 
 enum { TALK_HELLO = 1, TALK_STEP = 2, TALK_GAVE_UP = 3 };
-/* Of the hello: version of this talk, API version, exported versions, largest message (8 bytes), length of the name, length of the handle; then the name and the handle. */
+/* Of the hello: version of this talk, API version, exported versions, largest message (8 bytes),
+ * length of the name, length of the handle; then the name and the handle. */
 enum { TALK_VERSION = 1, HELLO_HEAD = 20, TRY_MIN_MS = 100, TRY_MAX_MS = 2000, FAREWELL_MS = 300 };
 
 /* A peer's words, for a terminal. */
@@ -74,7 +76,8 @@ static const char *other(const struct connection *c)
 	return connection_is_server(c) ? "client" : "server";
 }
 
-/* Handles of one version or plugin mean nothing to another: mixing them is what shows as "recv_comm=(nil)" and "unknown mem type 0" elsewhere. */
+/* Handles of one version or plugin mean nothing to another: mixing them is what shows as
+ * "recv_comm=(nil)" and "unknown mem type 0" elsewhere. */
 static void compare(struct connection *c)
 {
 	const struct connection_peer *p = &c->peer;
@@ -132,14 +135,14 @@ static void accepted(void *user, void *listener_user, struct boot_conn *conn)
 	boot_set_user(conn, p);
 }
 
-static void connected(void *user, int status, const char *why)
+static void connected(void *user, const struct rpwi_error *e)
 {
 	struct talk_peer *p = user;
 	struct talk *t = p->talk;
 	t->dialled = true;
-	t->dial_status = status;
-	if (status) {
-		snprintf(t->text, sizeof(t->text), "%s", why);
+	t->dial_status = e ? e->status : 0;
+	if (e) {
+		snprintf(t->text, sizeof(t->text), "%s", e->text);
 		drop(p);
 	}
 }
@@ -166,23 +169,23 @@ static void message(void *user, unsigned type, const uint8_t *data, size_t len)
 	else if (type == TALK_HELLO && !t->peer && take_hello(&c->peer, data, len)) {
 		t->peer = p;
 		snprintf(t->text, sizeof(t->text), "%s", boot_peer_text(p->c));
+		/* also to one that does not fit: it says so to its people */
 		if (connection_is_server(c))
-			say_hello(c,
-				p->c); /* also to one that does not fit: it says so to its people */
+			say_hello(c, p->c);
 		compare(c);
 	} else {
 		connection_say(c,
 			"%s is no test_connection of this version: message %u of %zu bytes",
 			boot_peer_text(p->c), type, len);
 		if (!connection_is_server(c))
-			connection_fail(
-				c, "what listens there is ropeway, but no test_connection of this "
-				   "version. Is the port the one that the server printed?");
+			connection_fail(c,
+				"what listens there is ropeway, but no test_connection of this "
+				"version. Is the port the one that the server printed?");
 		drop(p);
 	}
 }
 
-static void gone(void *user, int status, const char *why)
+static void gone(void *user, const struct rpwi_error *e)
 {
 	struct talk_peer *p = user;
 	struct talk *t = p->talk;
@@ -191,7 +194,7 @@ static void gone(void *user, int status, const char *why)
 	if (was_peer && !was_over)
 		connection_fail(t->owner,
 			"the other side is gone: %s. Its own last lines say why; was it killed?",
-			why);
+			e->text);
 	drop(p);
 }
 
@@ -232,7 +235,7 @@ int talk_open(struct connection *c)
 	boot_own_facts(&own);
 	snprintf(own.transports, sizeof(own.transports), "ncclnet");
 	if (boot_new(&up, t, &own, NULL, &t->b))
-		return connection_fail(c, "%s", rpwi_fail_text());
+		return connection_fail(c, "%s", rpwi_last_error()->text);
 	if (!connection_is_server(c))
 		return 0;
 	const char *host = c->o.bind;
@@ -240,7 +243,7 @@ int talk_open(struct connection *c)
 	snprintf(address, sizeof(address), "%s%.300s%s:%d", bare_v6 ? "[" : "", host,
 		bare_v6 ? "]" : "", c->o.port);
 	if (boot_listen(t->b, address, t, &t->listener))
-		return connection_fail(c, "%s", rpwi_fail_text());
+		return connection_fail(c, "%s", rpwi_last_error()->text);
 	connection_say(c, "waiting for a client on port %d, for %u s at most",
 		boot_listener_port(t->listener), c->o.wait_ms / 1000);
 	return 0;
@@ -272,7 +275,7 @@ static int try_server(struct connection *c, const char *address, unsigned timeou
 	*p = (struct talk_peer){.talk = t};
 	t->dialled = false;
 	if (boot_connect(t->b, address, timeout_ms, p, &p->c))
-		return connection_fail(c, "%s", rpwi_fail_text());
+		return connection_fail(c, "%s", rpwi_last_error()->text);
 	while (!t->dialled) {
 		sleep_for_talk(t);
 		if (talk_poll(c))

@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* demo.c - `ropeway demo`: a file goes from one process to another by RDMA WRITE, checked and timed; then a short run is captured.
+/* demo.c - `ropeway demo`: a file goes from one process to another by RDMA WRITE, checked and
+ * timed; then a short run is captured.
  *
- * This process makes the files, starts the two peers (peer.c), prints what they report, and compares the result. It never touches a
- * verb itself. The files have no name unless --keep asks for one, and the peers die with this process, so nothing is left behind
- * however it ends.
+ * This process makes the files, starts the two peers (peer.c), prints what they report, and
+ * compares the result. It never touches a verb itself. The files have no name unless --keep asks
+ * for one, and the peers die with this process, so nothing is left behind however it ends.
  */
 #include "cli/demo/demo.h"
 #include "cli/options.h"
@@ -25,9 +26,8 @@
 #define NAME "ropeway demo"
 
 enum {
-	CAPTURED_BYTES =
-		24
-		<< 20, /* enough packets that the capture's limit is seen to work, even at MTU 4096 */
+	/* enough packets that the capture's limit is seen to work, even at MTU 4096 */
+	CAPTURED_BYTES = 24 << 20,
 	CAPTURED_PACKETS = 2000, /* first and last ones */
 	BAR_CELLS = 30,
 };
@@ -113,7 +113,8 @@ static void show_progress(struct transfer *t, uint64_t moved)
 
 /* ---- the two processes ---- */
 
-/* In the child: put the descriptors where the peer expects them. They are above those places first, so that none is overwritten. */
+/* In the child: put the descriptors where the peer expects them. They are above those places first,
+ * so that none is overwritten. */
 static void child_exec(
 	enum role role, const struct options *o, const struct transfer *t, const int fds[3])
 {
@@ -127,7 +128,8 @@ static void child_exec(
 			_exit(CLI_FAILED);
 	snprintf(bytes, sizeof(bytes), "%" PRIu64, t->size);
 	snprintf(parent, sizeof(parent), "%d", getppid());
-	/* Both directions pass the sender's device; two captures of the same packets would only confuse. */
+	/* Both directions pass the sender's device; two captures of the same packets would only
+	 * confuse. */
 	if (t->quiet && o->pcap && role == SENDER) {
 		char limit[16];
 		snprintf(limit, sizeof(limit), "%d", CAPTURED_PACKETS);
@@ -454,7 +456,8 @@ static const struct cli_command command = {
 	.after = "The files are made in $TMPDIR, /tmp or /var/tmp, whichever has room.",
 };
 
-/* The loopback device: there on every machine, whatever its network. It is the last of the software devices. */
+/* The loopback device: there on every machine, whatever its network. It is the last of the software
+ * devices. */
 static char *default_device(void)
 {
 	int num;
@@ -486,7 +489,8 @@ static bool can_write(const char *path)
 	return true;
 }
 
-/* Found out now, not after the transfer. The default name falls back to the temporary folder: the working folder may be another user's. */
+/* Found out now, not after the transfer. The default name falls back to the temporary folder: the
+ * working folder may be another user's. */
 static int check_pcap(struct options *o, char fallback[PATH_MAX], const char *dir)
 {
 	if (!o->pcap || can_write(o->pcap))

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* demo.h - what the demo's orchestrator (demo.c) and its two processes (peer.c) say to each other. */
+/* demo.h - what the demo's orchestrator (demo.c) and its two processes (peer.c) say to each
+ * other. */
 #ifndef ROPEWAY_CLI_DEMO_H
 #define ROPEWAY_CLI_DEMO_H
 
@@ -22,7 +23,8 @@ struct demo_report {
 	char text[400];
 };
 
-/* A transfer whose peers say nothing for this long is given up. A peer's own deadlines are shorter, and tell more. */
+/* A transfer whose peers say nothing for this long is given up. A peer's own deadlines are shorter,
+ * and tell more. */
 #define DEMO_SILENCE_NS (40 * RPWI_NS_PER_S)
 #define DEMO_STALL_NS (15 * RPWI_NS_PER_S)
 
@@ -32,14 +34,17 @@ struct demo_file {
 	uint64_t size;
 	char name[256]; /* empty: it has no name, and is gone when the last process closes it */
 };
-/* The first of $TMPDIR, /tmp, /var/tmp that has room for `bytes` and can be written to. NULL with `why` filled. */
+/* The first of $TMPDIR, /tmp, /var/tmp that has room for `bytes` and can be written to. NULL with
+ * `why` filled. */
 const char *rpwi_demo_dir(uint64_t bytes, char *why, size_t why_len);
-/* A file of `size` bytes (its blocks reserved, so that a full disk is an error here and not SIGBUS later); named only if `keep_name` is given. 0 or -errno. */
+/* A file of `size` bytes (its blocks reserved, so that a full disk is an error here and not SIGBUS
+ * later); named only if `keep_name` is given. 0 or -errno. */
 int rpwi_demo_file_make(struct demo_file *f, const char *dir, uint64_t size, const char *keep_name);
 void rpwi_demo_file_close(struct demo_file *f);
 /* Fill with pseudo-random bytes in which every 8 bytes depend on their position. 0 or -errno. */
 int rpwi_demo_file_fill(const struct demo_file *f, uint64_t seed);
-/* Compare the first `len` bytes and checksum them. 0; 1 when they differ, *at the first byte that does; or -errno. */
+/* Compare the first `len` bytes and checksum them. 0; 1 when they differ, *at the first byte that
+ * does; or -errno. */
 int rpwi_demo_file_compare(const struct demo_file *a, const struct demo_file *b, uint64_t len,
 	uint64_t *at, uint32_t *crc_a, uint32_t *crc_b);
 

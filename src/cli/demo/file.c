@@ -23,7 +23,8 @@ static bool dir_fits(const char *dir, uint64_t bytes, char *why, size_t why_len)
 		return false;
 	}
 	uint64_t free_bytes = (uint64_t)fs.f_bavail * fs.f_frsize;
-	/* 1% and 16 MiB for the file system's own needs, and so as not to take a machine's last block. */
+	/* 1% and 16 MiB for the file system's own needs, and so as not to take a machine's last
+	 * block. */
 	if (free_bytes >= bytes + bytes / 100 + (16u << 20))
 		return true;
 	snprintf(why, why_len, "%s has %s free; %s are needed for the file and its copy", dir,
@@ -83,8 +84,8 @@ void rpwi_demo_file_close(struct demo_file *f)
 	f->fd = -1;
 }
 
-/* The finalizer of splitmix64 over a counter: any position can be computed alone, and no two words of a file are the same
- * (the finalizer is a bijection). */
+/* The finalizer of splitmix64 over a counter: any position can be computed alone, and no two words
+ * of a file are the same (the finalizer is a bijection). */
 static uint64_t word_at(uint64_t seed, uint64_t index)
 {
 	uint64_t z = seed + (index + 1) * 0x9e3779b97f4a7c15ull;

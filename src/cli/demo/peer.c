@@ -3,15 +3,17 @@
  *
  *   receiver                                     sender
  *   open, PD, MR of the output file, CQ, QP      open, PD, MR of the input file, CQ, QP
- *   <------------------- hello: QPN, PSN, GID, MTU (and address, rkey of the file) ------------------->
+ *   <------------------- hello: QPN, PSN, GID, MTU (and address, rkey of the file)
+ *   ------------------->
  *   INIT -> RTR -> RTS                           INIT -> RTR -> RTS
  *   posts a receive, "ready" ------------------>
  *                                                RDMA WRITEs of 1 MiB, the last one with immediate
  *   sees the immediate in its own CQ, "bye" --->  has every completion
  *   <---------------------------------- "done": only now may the QPs go away
  *
- * The hello goes over a socket pair that the orchestrator made; two hosts would use TCP, as rdma_server and rdma_client do.
- * Every wait has a deadline, and the other side's end is seen as the end of that socket.
+ * The hello goes over a socket pair that the orchestrator made; two hosts would use TCP, as
+ * rdma_server and rdma_client do. Every wait has a deadline, and the other side's end is seen as
+ * the end of that socket.
  */
 #include "cli/demo/demo.h"
 
@@ -193,7 +195,8 @@ static int register_file(struct peer *p)
 	if (!p->len || (uint64_t)st.st_size < p->len)
 		return fail("the file has %jd bytes, %" PRIu64 " are to be moved",
 			(intmax_t)st.st_size, p->len);
-	/* The sender only reads; but kernel rxe 6.1 pins pages for writing whatever the access, and refuses a read-only mapping with EFAULT. */
+	/* The sender only reads; but kernel rxe 6.1 pins pages for writing whatever the access, and
+	 * refuses a read-only mapping with EFAULT. */
 	void *map = mmap(
 		NULL, p->len, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_POPULATE, DEMO_FD_FILE, 0);
 	if (map == MAP_FAILED)
@@ -202,7 +205,8 @@ static int register_file(struct peer *p)
 	p->pd = ibv_alloc_pd(p->ctx);
 	if (!p->pd)
 		return fail("ibv_alloc_pd: %s", strerror(errno));
-	/* What is only sent from needs no right; what the other side writes to needs both (IB 10.6.3.1). */
+	/* What is only sent from needs no right; what the other side writes to needs both (IB
+	 * 10.6.3.1). */
 	p->mr = ibv_reg_mr(p->pd, p->file, p->len,
 		p->sender ? 0 : IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE);
 	if (!p->mr)
@@ -357,7 +361,8 @@ static int post_write(struct peer *p, uint64_t index, uint64_t chunks)
 	return err ? fail("ibv_post_send of WRITE %" PRIu64 ": %s", index, strerror(err)) : 0;
 }
 
-/* Ten times a second: progress to the orchestrator, and a sign of life to the receiver (which may be asleep: then it is lost, not waited for). */
+/* Ten times a second: progress to the orchestrator, and a sign of life to the receiver (which may
+ * be asleep: then it is lost, not waited for). */
 static int sender_heartbeat(struct peer *p, uint64_t now_ns, uint64_t bytes)
 {
 	if (now_ns - p->last_report_ns < 100 * RPWI_NS_PER_MS)
@@ -471,7 +476,8 @@ static int await_immediate(struct peer *p, struct ibv_wc *wc)
 	}
 }
 
-/* The QP stays until the sender has its last acknowledgement: it may have been lost, and then the sender asks again (IB 9.9.2.4.2). */
+/* The QP stays until the sender has its last acknowledgement: it may have been lost, and then the
+ * sender asks again (IB 9.9.2.4.2). */
 static int await_done(const struct peer *p)
 {
 	char c = 0;
@@ -484,8 +490,8 @@ static int await_done(const struct peer *p)
 
 static int run_receiver(struct peer *p)
 {
-	struct ibv_recv_wr *bad,
-		wr = {.wr_id = 1}; /* takes the immediate; the data goes to the address in the WRITE */
+	/* takes the immediate; the data goes to the address in the WRITE */
+	struct ibv_recv_wr *bad, wr = {.wr_id = 1};
 	struct ibv_wc wc = {0};
 	int err = ibv_post_recv(p->qp, &wr, &bad);
 

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* doctor.c - `ropeway doctor`: diagnoses this machine, or the path to another: what prevents fast transfers, and what to do about it. */
+/* doctor.c - `ropeway doctor`: diagnoses this machine, or the path to another: what prevents fast
+ * transfers, and what to do about it. */
 #include "cli/doctor/doctor.h"
 
 #include <stdarg.h>
@@ -25,8 +26,8 @@ void doctor_add(struct doctor_report *r, enum doctor_level level, const char *wh
 		return;
 	r->count++;
 	*v = (struct doctor_verdict){.level = level, .side = r->side};
-	rpwi_cli_printable(
-		what, v->what, sizeof(v->what)); /* a peer may have said any of the three */
+	/* a peer may have said any of the three */
+	rpwi_cli_printable(what, v->what, sizeof(v->what));
 	rpwi_cli_printable(remedy ? remedy : "", v->remedy, sizeof(v->remedy));
 	va_start(ap, fmt);
 	vsnprintf(v->text, sizeof(v->text), fmt, ap);
@@ -137,7 +138,8 @@ static int finish(const struct doctor_report *r, bool json)
 	return CLI_OK;
 }
 
-/* "host", "host:port", "[v6]", "[v6]:port", "v6": the host alone, and what rpw_endpoint_create takes. */
+/* "host", "host:port", "[v6]", "[v6]:port", "v6": the host alone, and what rpw_endpoint_create
+ * takes. */
 static int split(const char *peer, char host[256], char address[300])
 {
 	const char *end = *peer == '[' ? strchr(peer, ']') : NULL, *colon = strchr(peer, ':');

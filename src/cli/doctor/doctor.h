@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* doctor.h - `ropeway doctor`: one verdict for each thing looked at. local.c looks at this machine, probe.c at the way to another one, peer.c talks with the
- * `ropeway doctor --serve` there, which is serve.c. */
+/* doctor.h - `ropeway doctor`: one verdict for each thing looked at. local.c looks at this machine,
+ * probe.c at the way to another one, peer.c talks with the `ropeway doctor --serve` there, which is
+ * serve.c. */
 #ifndef ROPEWAY_CLI_DOCTOR_H
 #define ROPEWAY_CLI_DOCTOR_H
 
@@ -58,29 +59,37 @@ struct doctor_echo {
 /* Bound to UDP port 4791, or to any if that is taken. 0 or -errno. */
 int doctor_echo_open(struct doctor_echo *e);
 void doctor_echo_close(struct doctor_echo *e);
-/* Answers what has come, if it has the nonce: no one else is answered, and nobody gets more than he sent. */
+/* Answers what has come, if it has the nonce: no one else is answered, and nobody gets more than he
+ * sent. */
 void doctor_echo_answer(const struct doctor_echo *e);
 /* Of the route to host, as the kernel knows it. */
 unsigned doctor_route_mtu(const char *host);
-/* Verdicts on the way to an echo at host; `back`: said of the way from the one that serves to the one that asks. */
+/* Verdicts on the way to an echo at host; `back`: said of the way from the one that serves to the
+ * one that asks. */
 void doctor_probe(
 	struct doctor_report *r, const char *host, const struct doctor_echo *there, bool back);
-/* A path by verbs came up, which needs UDP port 4791 both ways: what was said of it before, where it was in use or nothing but RDMA hardware hears it, is put right. */
+/* A path by verbs came up, which needs UDP port 4791 both ways: what was said of it before, where
+ * it was in use or nothing but RDMA hardware hears it, is put right. */
 void doctor_port_is_proven(struct doctor_report *r);
 
 /* ---- what the two doctors say ----
  * Objects of JSON, each with "doctor": the version of this. The one that connects asks four times:
- *   {}                 -> {version, port, mtu, nonce}: where the echo there is, which it then probes
+ *   {}                 -> {version, port, mtu, nonce}: where the echo there is, which it then
+ *                      probes
  *   {}                 -> {}: that echo is closed
- *   {port, mtu, nonce} -> {verdicts}: where its own echo is, and what the one that serves found on the way to it. A firewall may let answers pass, and nothing else in
- *   {}                 -> {verdicts}: on the machine there. The only long one, and so the last: where the MTU is not as it should be it may never come
- * Then it makes other connections, of which the one that serves has nothing to do but to accept them. */
+ *   {port, mtu, nonce} -> {verdicts}: where its own echo is, and what the one that serves found on
+ *   the way to it. A firewall may let answers pass, and nothing else in
+ *   {}                 -> {verdicts}: on the machine there. The only long one, and so the last:
+ *                      where the MTU is not as it should be it may never come
+ * Then it makes other connections, of which the one that serves has nothing to do but to accept
+ * them. */
 enum { DOCTOR_PROTOCOL = 3, DOCTOR_ASK_MAX = 1024, DOCTOR_WAIT_MS = 30 * 1000 };
 struct doctor_talk {
 	rpw_context *c;
 	struct doctor_echo echo;
 };
-/* Does what there is to do, or sleeps until there is something. Negative: rpw_last_error says why. */
+/* Does what there is to do, or sleeps until there is something. Negative: rpw_last_error says
+ * why. */
 int doctor_turn(const struct doctor_talk *t);
 /* An allocator for rpw_recv_obj that gives at most (uintptr_t)most bytes. */
 void *doctor_room(size_t len, void *most);

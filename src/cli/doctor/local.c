@@ -123,7 +123,8 @@ static void look_at_memlock(struct doctor_report *r, bool hardware)
 			rpwi_cli_size(l.rlim_cur, size));
 }
 
-/* Exit status of a child that reads this process's memory: 0, or the errno. A child is to its parent what any process of the user is to another. */
+/* Exit status of a child that reads this process's memory: 0, or the errno. A child is to its
+ * parent what any process of the user is to another. */
 static int read_across(void)
 {
 	static volatile uint64_t there = 0x5eed0fd0c705ull;
@@ -200,7 +201,8 @@ static void look_at_buffers(struct doctor_report *r)
 			rpwi_cli_size((uint64_t)have, size));
 }
 
-/* Without it nothing that is tried within this machine could come up, and each would be told of for itself. */
+/* Without it nothing that is tried within this machine could come up, and each would be told of for
+ * itself. */
 static bool look_at_loopback(struct doctor_report *r)
 {
 	struct sockaddr_in a = {.sin_family = AF_INET,

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* peer.c - the doctor that connects. It talks with the one that serves over TCP, whatever this process would choose: a path by verbs would hold UDP port 4791, which is to be probed.
- * Which path would be chosen is tried at the end, with connections of its own. */
+/* peer.c - the doctor that connects. It talks with the one that serves over TCP, whatever this
+ * process would choose: a path by verbs would hold UDP port 4791, which is to be probed. Which path
+ * would be chosen is tried at the end, with connections of its own. */
 #include "cli/doctor/doctor.h"
 
 #include <poll.h>
@@ -240,7 +241,8 @@ static const char *connect_remedy(int status)
 	return NULL;
 }
 
-/* A context and a connection of its own; `transports` NULL: as any program would. To be destroyed whatever the result is. */
+/* A context and a connection of its own; `transports` NULL: as any program would. To be destroyed
+ * whatever the result is. */
 static int join(const struct client *k, const char *transports, rpw_context **c, rpw_endpoint **ep)
 {
 	rpw_context_options o = {

@@ -1,7 +1,9 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* probe.c - does a datagram of a size get to the other side, and one back? With DF set, as RoCE needs it: a packet that does not fit is lost, not cut.
+/* probe.c - does a datagram of a size get to the other side, and one back? With DF set, as RoCE
+ * needs it: a packet that does not fit is lost, not cut.
  *
- * A probe has the nonce and then a kind. To a probe of kind 'p' the answer is a short one ('s') and one of the same size ('f'): so it is known which way is too narrow. */
+ * A probe has the nonce and then a kind. To a probe of kind 'p' the answer is a short one ('s') and
+ * one of the same size ('f'): so it is known which way is too narrow. */
 #include "cli/doctor/doctor.h"
 
 #include <errno.h>
@@ -136,7 +138,8 @@ static int open_to(const char *host, unsigned port, unsigned *headers)
 	return err;
 }
 
-/* The largest packets that arrive both ways, of at least `least` bytes (which do) and fewer than `most` (which do not). */
+/* The largest packets that arrive both ways, of at least `least` bytes (which do) and fewer than
+ * `most` (which do not). */
 static unsigned largest(
 	int fd, const uint8_t *nonce, unsigned headers, unsigned least, unsigned most)
 {
@@ -175,8 +178,9 @@ unsigned doctor_route_mtu(const char *host)
 	return mtu;
 }
 
-/* Both sides agree on an MTU of RoCE that fits the interfaces of both, and its packets have up to 80 bytes more: those have to arrive. If they do and longer ones do not, it is others that
- * may hang. */
+/* Both sides agree on an MTU of RoCE that fits the interfaces of both, and its packets have up to
+ * 80 bytes more: those have to arrive. If they do and longer ones do not, it is others that may
+ * hang. */
 static void judge_mtu(struct doctor_report *r, int fd, const struct doctor_echo *there,
 	unsigned headers, const char *what)
 {

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* serve.c - the doctor that serves: one client at a time, each with a context of its own, so that nothing of the last one's still holds UDP port 4791. */
+/* serve.c - the doctor that serves: one client at a time, each with a context of its own, so that
+ * nothing of the last one's still holds UDP port 4791. */
 #include "cli/doctor/doctor.h"
 
 #include <errno.h>
@@ -125,7 +126,8 @@ static json_t *answer_probed(struct server *s, struct doctor_report *r)
 	return json_pack("{s:i}", "doctor", DOCTOR_PROTOCOL);
 }
 
-/* The client's echo is open: probe it. Only its own address is, so nobody is probed by order of others. */
+/* The client's echo is open: probe it. Only its own address is, so nobody is probed by order of
+ * others. */
 static json_t *answer_echo(struct server *s, struct doctor_report *r)
 {
 	struct doctor_echo there;
@@ -178,7 +180,8 @@ static void answer(struct server *s)
 
 static int open_at(struct server *s, const char *address, const char *key_file)
 {
-	/* All of them, whatever ROPEWAY_TRANSPORT says here: it is the client that chooses, and it talks over TCP. */
+	/* All of them, whatever ROPEWAY_TRANSPORT says here: it is the client that chooses, and it
+	 * talks over TCP. */
 	rpw_context_options o = {
 		.size = sizeof(o), .key_file = key_file, .transports = "shm,verbs,tcp"};
 

@@ -1,8 +1,11 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* explain.h - `ropeway explain`: captures read, sorted into conversations, their losses and states worked out, and shown as a ladder.
+/* explain.h - `ropeway explain`: captures read, sorted into conversations, their losses and states
+ * worked out, and shown as a ladder.
  *
- * The way of a packet: read.c (pcap, pcapng) -> frame.c (link, IP, UDP) -> merge.c (several captures in one
- * order) -> talk.c (conversations) -> story.c (states, losses, reasons, folds) -> text.c (terminal) or html.c (page). Nothing in a capture is trusted: every length is checked where it is read, and every table is bounded.
+ * The way of a packet: read.c (pcap, pcapng) -> frame.c (link, IP, UDP) -> merge.c (several
+ * captures in one order) -> talk.c (conversations) -> story.c (states, losses, reasons, folds) ->
+ * text.c (terminal) or html.c (page). Nothing in a capture is trusted: every length is checked
+ * where it is read, and every table is bounded.
  */
 #ifndef ROPEWAY_CLI_EXPLAIN_H
 #define ROPEWAY_CLI_EXPLAIN_H
@@ -17,8 +20,8 @@ enum {
 	EX_FILES_MAX = 8,
 	EX_PACKETS_MAX = 300000, /* read; more are counted */
 	EX_TALKS_MAX = 20000,
-	EX_KEEP_BYTES =
-		RPWI_HDR_MAX, /* of each packet, from the BTH on; of a management datagram all of it */
+	/* of each packet, from the BTH on; of a management datagram all of it */
+	EX_KEEP_BYTES = RPWI_HDR_MAX,
 	EX_WHY_LEN = 240,
 };
 
@@ -35,7 +38,8 @@ struct ex_frame {
 };
 /* False: enough. */
 typedef bool ex_frame_fn(void *arg, const struct ex_frame *f);
-/* 0, or -errno and `why`. What was read before an error in the middle of the file has been delivered; `*cut` then says so, and 0 is returned. */
+/* 0, or -errno and `why`. What was read before an error in the middle of the file has been
+ * delivered; `*cut` then says so, and 0 is returned. */
 int rpwi_explain_read(
 	const char *path, ex_frame_fn *fn, void *arg, bool *cut, char why[EX_WHY_LEN]);
 
@@ -69,7 +73,8 @@ enum ex_mark {
 };
 extern const char *const rpwi_explain_mark_name[EX_MARKS]; /* keys: "again" */
 
-/* States as far as packets show them. QP states are those of enum ibv_qp_state with UNKNOWN before them. */
+/* States as far as packets show them. QP states are those of enum ibv_qp_state with UNKNOWN before
+ * them. */
 enum ex_cm {
 	EX_CM_NONE,
 	EX_CM_REQ_SENT,
@@ -163,7 +168,8 @@ enum ex_diagnosis {
 };
 extern const char *const rpwi_explain_diagnosis_name[EX_DIAGNOSES];
 
-/* Rows from..to of a talk (positions, not packets) are shown as one line until they are unfolded. */
+/* Rows from..to of a talk (positions, not packets) are shown as one line until they are
+ * unfolded. */
 struct ex_fold {
 	uint32_t from, to;
 };
@@ -176,8 +182,8 @@ struct ex_model {
 	int64_t file_shift_ns[EX_FILES_MAX]; /* its clock was moved forward by so much */
 	struct ex_pkt *pkt;
 	uint32_t pkts, pkts_room;
-	uint64_t other_frames, beyond,
-		undecoded; /* not RoCEv2; over EX_PACKETS_MAX; RoCEv2 that could not be read */
+	/* not RoCEv2; over EX_PACKETS_MAX; RoCEv2 that could not be read */
+	uint64_t other_frames, beyond, undecoded;
 	struct ex_talk *talk;
 	uint32_t talks, talks_room;
 	uint64_t start_ns, moved; /* moved: packets whose stamps were */
@@ -185,17 +191,19 @@ struct ex_model {
 };
 
 void rpwi_explain_pkt_free(struct ex_pkt *k); /* what it holds */
-/* explain.c: captures become the whole model. An exit status, said to the user if it is not CLI_OK. Whatever comes of it is to be unloaded. */
+/* explain.c: captures become the whole model. An exit status, said to the user if it is not CLI_OK.
+ * Whatever comes of it is to be unloaded. */
 int rpwi_explain_load(struct ex_model *m, char **files, unsigned count);
 void rpwi_explain_unload(struct ex_model *m);
 /* merge.c: puts m->pkt, as read, in its order. 0 or -ENOMEM. */
 int rpwi_explain_merge(struct ex_model *m);
 /* talk.c: from m->pkt in time to m->talk with their rows. 0 or -ENOMEM. */
 int rpwi_explain_talks(struct ex_model *m);
-/* story.c: fills marks, states, reasons, counts, outcomes, folds. May add packets of mark EX_GAP. 0 or -ENOMEM. */
+/* story.c: fills marks, states, reasons, counts, outcomes, folds. May add packets of mark EX_GAP. 0
+ * or -ENOMEM. */
 int rpwi_explain_story(struct ex_model *m);
-struct ex_pkt *rpwi_explain_add(struct ex_model *
-		m); /* a zeroed one at the end; NULL: no memory. Pointers to others are no longer good */
+/* a zeroed one at the end; NULL: no memory. Pointers to others are no longer good */
+struct ex_pkt *rpwi_explain_add(struct ex_model *m);
 int rpwi_explain_add_row(struct ex_talk *t, uint32_t pkt);
 
 /* fields.c: "RC SEND_ONLY", "CM REQ", and what a reader looks for first: "PSN 17, 64 bytes". */

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* fields.c - a packet's name, its first facts, and every field of its headers. Values only: what a field means is told by the page, in two languages. */
+/* fields.c - a packet's name, its first facts, and every field of its headers. Values only: what a
+ * field means is told by the page, in two languages. */
 #include "cli/explain/explain.h"
 
 #include <arpa/inet.h>

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* frame.c - from a captured frame to the UDP datagram in it, if that is RoCEv2. Link types as tcpdump.org lists them. */
+/* frame.c - from a captured frame to the UDP datagram in it, if that is RoCEv2. Link types as
+ * tcpdump.org lists them. */
 #include "cli/explain/explain.h"
 
 enum {
@@ -91,8 +92,8 @@ static bool ipv4(struct span *s, struct ex_datagram *d)
 
 static bool ipv6(struct span *s, struct ex_datagram *d)
 {
-	if (s->len < IPV6_LEN ||
-		s->at[6] != PROTO_UDP) /* RoCEv2 has no extension headers (A17.4.5) */
+	/* RoCEv2 has no extension headers (A17.4.5) */
+	if (s->len < IPV6_LEN || s->at[6] != PROTO_UDP)
 		return false;
 	const uint8_t *ip = s->at;
 	d->flow.src.family = d->flow.dst.family = 6;

@@ -1,8 +1,11 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* html.c - the model as JSON inside of the page (explain.html). Values only; words, in both languages, are the page's (words.js).
+/* html.c - the model as JSON inside of the page (explain.html). Values only; words, in both
+ * languages, are the page's (words.js).
  *
- * The page has every packet, and is bounded all the same: the first ROWS_FULL rows that are not folded (and in a small capture all of them) have their header fields; every
- * other is a short array, some 40 bytes, whose texts are in a table of the conversation. The page says how many those are.
+ * The page has every packet, and is bounded all the same: the first ROWS_FULL rows that are not
+ * folded (and in a small capture all of them) have their header fields; every other is a short
+ * array, some 40 bytes, whose texts are in a table of the conversation. The page says how many
+ * those are.
  */
 #include "cli/explain/explain.h"
 
@@ -20,8 +23,8 @@ static int write_escaped(const char *buffer, size_t size, void *data)
 {
 	FILE *to = data;
 	for (size_t i = 0; i < size; i++) {
-		if (buffer[i] == '<' || buffer[i] == '>' ||
-			buffer[i] == '&') /* only inside of strings */
+		/* only inside of strings */
+		if (buffer[i] == '<' || buffer[i] == '>' || buffer[i] == '&')
 			fprintf(to, "\\u%04x", buffer[i]);
 		else
 			putc(buffer[i], to);
@@ -129,7 +132,8 @@ static json_int_t text_index(
 	return n;
 }
 
-/* [ns since the row before, side, text, PSN, number, file, ns until it was received or -1, bytes] and, where there is anything of it, {marks, reason, states, moved}. */
+/* [ns since the row before, side, text, PSN, number, file, ns until it was received or -1, bytes]
+ * and, where there is anything of it, {marks, reason, states, moved}. */
 static int put_short(const struct ex_model *m, const struct ex_pkt *k, const struct ex_pkt *before,
 	struct texts *x, FILE *to)
 {

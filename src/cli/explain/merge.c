@@ -1,18 +1,20 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* merge.c - several captures as one: clocks that differ are brought together, the same packet in two files becomes one arrow, and what happened is put in the order
- * of causes.
+/* merge.c - several captures as one: clocks that differ are brought together, the same packet in
+ * two files becomes one arrow, and what happened is put in the order of causes.
  *
- * Stamps alone give no order: clocks of two hosts differ, and a capture may stamp a packet only after the call that sent it, when its receiver has stamped it already. What
- * holds is the order within one file, and that a packet is sent before it is received. So the files are merged along these two. A stamp that contradicts the order is moved
- * back to the earliest one that it has to precede, and says so (moved_ns): it can only have been taken too late. */
+ * Stamps alone give no order: clocks of two hosts differ, and a capture may stamp a packet only
+ * after the call that sent it, when its receiver has stamped it already. What holds is the order
+ * within one file, and that a packet is sent before it is received. So the files are merged along
+ * these two. A stamp that contradicts the order is moved back to the earliest one that it has to
+ * precede, and says so (moved_ns): it can only have been taken too late. */
 #include "cli/explain/explain.h"
 
 #include <errno.h>
 #include <stdlib.h>
 
 enum { HEADS = 1 << 16, STEPS = 256 };
-static const int64_t DELAY_MAX_NS =
-	1ll << 54; /* half a year: clocks that differ by more are not brought together */
+/* half a year: clocks that differ by more are not brought together */
+static const int64_t DELAY_MAX_NS = 1ll << 54;
 static const uint64_t WINDOW_NS = 2 * RPWI_NS_PER_S;
 
 static int by_time(const void *a, const void *b)
@@ -42,9 +44,8 @@ static int by_key(const void *a, const void *b)
 
 struct delays {
 	bool known[EX_FILES_MAX][EX_FILES_MAX];
-	int64_t least
-		[EX_FILES_MAX]
-		[EX_FILES_MAX]; /* from the stamp in the sender's file to that in the receiver's */
+	/* from the stamp in the sender's file to that in the receiver's */
+	int64_t least[EX_FILES_MAX][EX_FILES_MAX];
 };
 
 /* Of packets that are in two files once each, and whose directions say who sent them. */
@@ -80,8 +81,9 @@ static int measure(const struct ex_model *m, struct delays *d)
 	return 0;
 }
 
-/* By how much the clock of file g has to go forward, so that nothing between it and the files before it arrives before it was sent; 0 where that is so, or cannot be. As NTP
- * does, the two ways are taken to last equally long. */
+/* By how much the clock of file g has to go forward, so that nothing between it and the files
+ * before it arrives before it was sent; 0 where that is so, or cannot be. As NTP does, the two ways
+ * are taken to last equally long. */
 static int64_t shift_of(const struct delays *d, const int64_t *shift, unsigned g)
 {
 	bool to = false, from = false;
@@ -103,9 +105,8 @@ static int64_t shift_of(const struct delays *d, const int64_t *shift, unsigned g
 	if (!to || !from)
 		return to ? -to_g : from_g;
 	int64_t middle = from_g / 2 - to_g / 2, violated = -to_g - from_g;
-	return llabs(middle) > violated
-		       ? middle
-		       : 0; /* else stamps were taken late, and no clock is to blame */
+	/* else stamps were taken late, and no clock is to blame */
+	return llabs(middle) > violated ? middle : 0;
 }
 
 static int align_clocks(struct ex_model *m)
@@ -143,7 +144,8 @@ static void make_one(struct ex_pkt *k, struct ex_pkt *other)
 	rpwi_explain_pkt_free(other);
 }
 
-/* Packets are in time. The oldest one that fits is taken: copies arrive in the order in which they were sent. */
+/* Packets are in time. The oldest one that fits is taken: copies arrive in the order in which they
+ * were sent. */
 static int unite(struct ex_model *m)
 {
 	uint32_t *head = calloc(HEADS, sizeof(*head)), *next = calloc(m->pkts, sizeof(*next)),
@@ -199,7 +201,8 @@ struct queue {
 	const struct event *at, *end;
 };
 
-/* The next packet: of the files' next ones the earliest that waits for nothing. Where each waits for another (a capture tells an impossible story) the earliest goes. */
+/* The next packet: of the files' next ones the earliest that waits for nothing. Where each waits
+ * for another (a capture tells an impossible story) the earliest goes. */
 static const struct event *next_event(struct queue *queue, unsigned files, const bool *done)
 {
 	const struct event *ready = NULL, *waiting = NULL;

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* page.h - the page around the data: explain.html, explain.css and the scripts, embedded at build time by embed.py. */
+/* page.h - the page around the data: explain.html, explain.css and the scripts, embedded at build
+ * time by embed.py. */
 #ifndef ROPEWAY_CLI_EXPLAIN_PAGE_H
 #define ROPEWAY_CLI_EXPLAIN_PAGE_H
 

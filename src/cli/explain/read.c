@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* read.c - capture files: pcapng (draft-ietf-opsawg-pcapng) and the older pcap (draft-ietf-opsawg-pcap), of either byte order. Knows blocks, no packets. */
+/* read.c - capture files: pcapng (draft-ietf-opsawg-pcapng) and the older pcap
+ * (draft-ietf-opsawg-pcap), of either byte order. Knows blocks, no packets. */
 #include "cli/explain/explain.h"
 
 #include <errno.h>
@@ -146,7 +147,8 @@ static void read_options(
 	}
 }
 
-/* The packet blocks: where each has its interface, time, lengths and bytes. 1: enough, 0, or -errno. */
+/* The packet blocks: where each has its interface, time, lengths and bytes. 1: enough, 0, or
+ * -errno. */
 static int read_packet(struct reader *r, uint32_t type, const uint8_t *body, size_t len)
 {
 	size_t head = type == SPB ? 4 : 20;

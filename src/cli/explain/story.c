@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* story.c - what happened in each conversation: which packets were lost, which sent again and why, what state each side was in, how it ended. Walks the rows of a
- * talk once, in time. It knows only what the capture shows; where that leaves two readings open, the mark says "maybe". */
+/* story.c - what happened in each conversation: which packets were lost, which sent again and why,
+ * what state each side was in, how it ended. Walks the rows of a talk once, in time. It knows only
+ * what the capture shows; where that leaves two readings open, the mark says "maybe". */
 #include "cli/explain/explain.h"
 
 #include <errno.h>
@@ -32,8 +33,9 @@ struct way {
 	bool acked;
 	enum { HEARD_NOTHING, HEARD_SEQ, HEARD_RNR } heard;
 	const char *burst; /* why the packets now being sent again are */
-	uint32_t burst_next,
-		repeats; /* repeats: times that the oldest unacknowledged one was sent again since anything was heard */
+	/* repeats: times that the oldest unacknowledged one was sent again since anything was
+	 * heard */
+	uint32_t burst_next, repeats;
 	bool resp_begun;
 	uint32_t resp_next; /* READ responses towards this side */
 };
@@ -108,7 +110,8 @@ static void mark_lost(struct ex_pkt *k, enum ex_mark mark)
 		k->marks |= (uint16_t)mark;
 }
 
-/* Everything behind a missing or refused packet was dropped by the receiver (IB 9.7.5.1.2: it takes packets in order only). */
+/* Everything behind a missing or refused packet was dropped by the receiver (IB 9.7.5.1.2: it takes
+ * packets in order only). */
 static void mark_behind(struct walk *w, unsigned side, uint32_t psn)
 {
 	for (uint32_t n = 1;
@@ -233,7 +236,8 @@ static void on_nak(struct walk *w, struct ex_pkt *k, struct way *y, unsigned ask
 	w->t->outcome = "nak";
 	w->t->outcome_side = k->side;
 	w->t->outcome_number = code;
-	/* Such a NAK ends the connection on both sides (IB 9.7.5.2.4 to 9.7.5.2.7, and 9.9.2 for the requester). */
+	/* Such a NAK ends the connection on both sides (IB 9.7.5.2.4 to 9.7.5.2.7, and 9.9.2 for
+	 * the requester). */
 	w->now[0].qp = w->now[1].qp = EX_QP_ERR;
 }
 
@@ -290,7 +294,9 @@ static void states_of_cm(struct walk *w, unsigned side, const struct rpwi_cm_msg
 		peer->cm = EX_CM_REQ_RCVD;
 		me->qp = EX_QP_INIT;
 		break;
-	case RPWI_CM_REP: /* a server moves its QP to RTS before it accepts; the client's is in RTR once it has the server's QPN and PSN (IB 12.9.7.1) */
+	/* a server moves its QP to RTS before it accepts; the client's is in RTR once it has the
+	 * server's QPN and PSN (IB 12.9.7.1) */
+	case RPWI_CM_REP:
 		me->cm = EX_CM_REP_SENT;
 		peer->cm = EX_CM_REP_RCVD;
 		me->qp = EX_QP_RTS;
@@ -412,7 +418,8 @@ static int on_packet(struct walk *w, uint32_t i)
 	return rc ? rc : add_row(w, i);
 }
 
-/* The path MTU, where no REQ told it: the payload of a packet that is not the last one (IB 9.2.7: those are full). */
+/* The path MTU, where no REQ told it: the payload of a packet that is not the last one (IB 9.2.7:
+ * those are full). */
 static uint32_t mtu_seen(const struct ex_model *m, const struct ex_talk *t)
 {
 	uint32_t mtu = 0;

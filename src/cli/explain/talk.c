@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* talk.c - which packets belong together. Connections are found by communication IDs, their QPs by what REQ and REP say; RC QPs that were connected otherwise by
- * their acknowledgements, which carry a PSN of the other direction; UD by its two QPNs. Owns the tables of the search, which live only here. */
+/* talk.c - which packets belong together. Connections are found by communication IDs, their QPs by
+ * what REQ and REP say; RC QPs that were connected otherwise by their acknowledgements, which carry
+ * a PSN of the other direction; UD by its two QPNs. Owns the tables of the search, which live only
+ * here. */
 #include "cli/explain/explain.h"
 
 #include <errno.h>
@@ -296,7 +298,8 @@ static void mate(struct search *s, uint32_t a, uint32_t b)
 	s->flow[b].mate = a + 1;
 }
 
-/* A response carries a PSN of the requests that it answers: they are the other direction (IB 9.7.5.1.1). */
+/* A response carries a PSN of the requests that it answers: they are the other direction (IB
+ * 9.7.5.1.1). */
 static void find_mate(struct search *s, uint32_t id, const struct ex_pkt *k)
 {
 	struct flow *f = &s->flow[id];

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* text.c - the ladder on a terminal. One line a packet; states where they change; folded rows as one line. */
+/* text.c - the ladder on a terminal. One line a packet; states where they change; folded rows as
+ * one line. */
 #include "cli/explain/explain.h"
 
 #include <errno.h>
@@ -38,7 +39,8 @@ static void paint(const struct page *p, const char *colour)
 		fputs(colour, p->to);
 }
 
-/* "---- text ---->" of `width` columns, towards the right or the left; one that is lost does not arrive. */
+/* "---- text ---->" of `width` columns, towards the right or the left; one that is lost does not
+ * arrive. */
 static void arrow(char *out, unsigned width, const char *text, bool right, bool lost)
 {
 	size_t len = strlen(text);
@@ -240,7 +242,7 @@ int rpwi_explain_text(const struct ex_model *m, FILE *to, bool colours, unsigned
 	if (m->moved)
 		fprintf(to,
 			"\n~  %" PRIu64 " packet%s stamped too late to be true: an effect was "
-					"stamped before. Each is shown no later than its effect.\n",
+			"stamped before. Each is shown no later than its effect.\n",
 			m->moved, m->moved == 1 ? " was" : "s were");
 	if (m->beyond)
 		fprintf(to, "\n%" PRIu64 " packets beyond the first %d were not looked at\n",

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* files.c - the messages between `ropeway send` and `ropeway recv`, and which names are safe. Pure. */
+/* files.c - the messages between `ropeway send` and `ropeway recv`, and which names are safe.
+ * Pure. */
 #include "cli/files/files.h"
 
 #include <errno.h>

@@ -72,8 +72,8 @@ static int run(const struct options *o)
 	struct store_why why;
 	rpw_listener *l;
 
-	signal(SIGXFSZ,
-		SIG_IGN); /* a file that is too long for `ulimit -f` is an error like a full disk */
+	/* a file that is too long for `ulimit -f` is an error like a full disk */
+	signal(SIGXFSZ, SIG_IGN);
 	snprintf(listen, sizeof(listen), "%s:" FILES_PORT, o->has_key ? "" : "127.0.0.1");
 	if (store_open(&r.store, o->dir, &why))
 		return rpwi_cli_fail(CLI_FAILED, NAME, "%s", why.text);
@@ -97,7 +97,7 @@ static const struct cli_option option[] = {
 	{"listen", 'l', CLI_ADDRESS, "ADDRESS",
 		"host:port, or :port on all addresses; :0 is any free port. Unless given, "
 		"port " FILES_PORT ": of 127.0.0.1 without a key, which only this host reaches; of "
-				   "all addresses with one",
+		"all addresses with one",
 		CLI_INTO(struct options, listen)},
 	{"key-file", 'k', CLI_FILE, "FILE",
 		"only senders with the same key; names, contents and checksums are encrypted",

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* recv.h - `ropeway recv`: the sessions of its senders (recv_session.c), and the loop around them (recv.c). */
+/* recv.h - `ropeway recv`: the sessions of its senders (recv_session.c), and the loop around them
+ * (recv.c). */
 #ifndef ROPEWAY_CLI_RECV_H
 #define ROPEWAY_CLI_RECV_H
 
@@ -9,14 +10,13 @@
 enum {
 	RECV_SESSIONS_MAX = 16, /* served at once */
 	RECV_PER_PEER_MAX = 12, /* of one address */
-	RECV_LEAVING_MAX =
-		16, /* that have yet to take a last word: why they were refused, or turned away */
+	/* that have yet to take a last word: why they were refused, or turned away */
+	RECV_LEAVING_MAX = 16,
 	RECV_SLOTS = RECV_SESSIONS_MAX + RECV_LEAVING_MAX,
 	RECV_SILENT_MS = 300 * 1000,
 	RECV_LEAVING_MS = 10 * 1000,
-	RECV_IDLE_MS =
-		10 *
-		1000, /* who moves nothing for so long gives way to a newcomer when all places are taken */
+	/* who moves nothing for so long gives way to a newcomer when all places are taken */
+	RECV_IDLE_MS = 10 * 1000,
 };
 
 struct recv_session;

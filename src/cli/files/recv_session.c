@@ -1,10 +1,13 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* recv_session.c - one sender, as `ropeway recv` sees it: a state machine driven by the completions of receives. It never waits, so that several senders are served at once: what has to be read from the
- * disk is read in pieces (recv_session_work).
+/* recv_session.c - one sender, as `ropeway recv` sees it: a state machine driven by the completions
+ * of receives. It never waits, so that several senders are served at once: what has to be read from
+ * the disk is read in pieces (recv_session_work).
  *
- * A place belongs to who uses it. When all are taken, a newcomer gets that of a session that has not said hello, or has moved nothing for RECV_IDLE_MS; else it hears that the receiver is full.
+ * A place belongs to who uses it. When all are taken, a newcomer gets that of a session that has
+ * not said hello, or has moved nothing for RECV_IDLE_MS; else it hears that the receiver is full.
  *
- * What a session has posted is counted; its memory goes when the endpoint is closed and all of that has come back.
+ * What a session has posted is counted; its memory goes when the endpoint is closed and all of that
+ * has come back.
  */
 #include "cli/files/recv.h"
 
@@ -28,8 +31,8 @@ struct recv_session {
 	enum state state;
 	bool is_greeted, is_asking, is_draining, is_good, any_links;
 	unsigned posted, answers; /* requests that will call back; those of them that are answers */
-	uint64_t heard_ns, moved_ns,
-		still_ns; /* anything was heard; an entry or a byte moved; STILL was said last */
+	/* anything was heard; an entry or a byte moved; STILL was said last */
+	uint64_t heard_ns, moved_ns, still_ns;
 	uint64_t begin_ns, bytes;
 	uint32_t number, entries, kept;
 	struct store_dirs dirs;
@@ -82,8 +85,8 @@ static void lost(struct recv_session *s, int status)
 	char shown[300], why[600];
 
 	rpw_endpoint_info(s->ep, &info);
-	rpwi_cli_printable(
-		info.why, why, sizeof(why)); /* there may be words of the sender's in it */
+	/* there may be words of the sender's in it */
+	rpwi_cli_printable(info.why, why, sizeof(why));
 	if (s->state < LEAVING && s->is_greeted && s->file.fd >= 0 &&
 		s->file.written >= FILES_CHUNK && !s->file.is_there)
 		rpwi_cli_fail(CLI_FAILED, "ropeway recv",
@@ -218,7 +221,8 @@ static void entry_done(
 
 /* ---- the bytes of a file ---- */
 
-/* When the end was announced, all that was sent has come, and all that is to be compared was read. */
+/* When the end was announced, all that was sent has come, and all that is to be compared was
+ * read. */
 static void file_done(struct recv_session *s)
 {
 	struct store_why why = {""};
@@ -407,7 +411,8 @@ static void on_entry(struct recv_session *s, const struct files_message *m)
 	entry_done(s, result, &why);
 }
 
-/* It reads a long file, while we wait for START or END. Between entries there is nothing to read. */
+/* It reads a long file, while we wait for START or END. Between entries there is nothing to
+ * read. */
 static void on_still(struct recv_session *s, const struct files_message *m)
 {
 	if (s->state == WANT_START || s->state == WANT_BYTES)
@@ -525,7 +530,8 @@ static bool is_of_same_address(const struct recv_session *a, const struct recv_s
 	return x_len == y_len && !memcmp(x, y, x_len);
 }
 
-/* One of those served, all or of one address, that has to give up its place; how many of them there are. */
+/* One of those served, all or of one address, that has to give up its place; how many of them there
+ * are. */
 static struct recv_session *who_gives_way(struct receiver *r, const struct recv_session *newcomer,
 	bool of_its_address, unsigned *served)
 {
@@ -542,7 +548,8 @@ static struct recv_session *who_gives_way(struct receiver *r, const struct recv_
 		if (s->is_greeted && (s->state == READING ||
 					     now_ns - s->moved_ns < RECV_IDLE_MS * RPWI_NS_PER_MS))
 			continue;
-		/* Before hello, moved_ns is 0: those come first, and then who has been idle for longest. */
+		/* Before hello, moved_ns is 0: those come first, and then who has been idle for
+		 * longest. */
 		if (!found || s->moved_ns < found->moved_ns ||
 			(s->moved_ns == found->moved_ns && s->heard_ns < found->heard_ns))
 			found = s;

@@ -1,11 +1,14 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* recv_store.c - what `ropeway recv` does on the disk.
  *
- * Names come from a peer of whom nothing is known. A name is checked as text first; then its directory is opened by openat2 with RESOLVE_BENEATH and RESOLVE_NO_SYMLINKS, by the kernel
- * and in one step, so that nothing that changes meanwhile can lead outside; and its last component is only used relative to that descriptor, never followed.
+ * Names come from a peer of whom nothing is known. A name is checked as text first; then its
+ * directory is opened by openat2 with RESOLVE_BENEATH and RESOLVE_NO_SYMLINKS, by the kernel and in
+ * one step, so that nothing that changes meanwhile can lead outside; and its last component is only
+ * used relative to that descriptor, never followed.
  *
- * What was there before is another's: without --overwrite nothing of it changes, neither contents nor modes. The kernel decides that too, at the last moment (RENAME_NOREPLACE, symlinkat): what appears
- * while a file is received is not replaced either.
+ * What was there before is another's: without --overwrite nothing of it changes, neither contents
+ * nor modes. The kernel decides that too, at the last moment (RENAME_NOREPLACE, symlinkat): what
+ * appears while a file is received is not replaced either.
  */
 #include "cli/files/recv_store.h"
 
@@ -82,8 +85,9 @@ static int open_parent(
 		return fail(why, name, "refused: %s", wrong);
 	snprintf(path, sizeof(path), "%s", name);
 	char *slash = strrchr(path, '/');
+	/* as long as a component may be */
 	snprintf(leaf, FILES_COMPONENT_MAX + 1, "%.*s", FILES_COMPONENT_MAX,
-		slash ? slash + 1 : path); /* as long as a component may be */
+		slash ? slash + 1 : path);
 	if (slash)
 		*slash = '\0';
 	int fd = open_beneath(root, slash ? path : ".", O_RDONLY | O_DIRECTORY, 0);
@@ -98,7 +102,8 @@ static int open_parent(
 
 /* ---- directories ---- */
 
-/* Is `name` in the innermost directory, or at the top? So each DIR has its DIR_END, and a bounded number of them is remembered. */
+/* Is `name` in the innermost directory, or at the top? So each DIR has its DIR_END, and a bounded
+ * number of them is remembered. */
 static bool is_inside(const struct store_dirs *d, const char *name)
 {
 	size_t len = strlen(d->path);
@@ -119,7 +124,8 @@ static enum store_result make_dir(int parent, const char *leaf, struct store_dir
 	if (fstatat(parent, leaf, &st, AT_SYMLINK_NOFOLLOW) || !S_ISDIR(st.st_mode))
 		return fail(why, m->name, "refused: it is there already, and is not a directory");
 	int fd = is_made ? open_beneath(parent, leaf, O_RDONLY | O_DIRECTORY, 0) : -1;
-	/* Ours to write until DIR_END; else as it will be, so that a transfer that breaks leaves it right. */
+	/* Ours to write until DIR_END; else as it will be, so that a transfer that breaks leaves it
+	 * right. */
 	if (fd >= 0 && fchmod(fd, (m->mode & 0777) | 0700))
 		ret = fail(
 			why, m->name, "mode of the directory cannot be set: %s", strerror(errno));
@@ -241,9 +247,9 @@ static enum store_result make_link(const struct store *s, int parent, const char
 			return STORE_OK;
 		ret = s->overwrite ? replace_link(parent, leaf, m, why) : keep(why, m->name);
 	}
+	/* not every file system has times of links */
 	if (ret == STORE_OK)
-		utimensat(parent, leaf, times,
-			AT_SYMLINK_NOFOLLOW); /* not every file system has times of links */
+		utimensat(parent, leaf, times, AT_SYMLINK_NOFOLLOW);
 	return ret;
 }
 
@@ -303,7 +309,8 @@ static enum store_result open_complete(
 	return STORE_OK;
 }
 
-/* A part of ours with one name: not a device, a pipe, something that has another name elsewhere, or another user's, who could write to it later. */
+/* A part of ours with one name: not a device, a pipe, something that has another name elsewhere, or
+ * another user's, who could write to it later. */
 static enum store_result open_part(struct store_file *f, const char *name, struct store_why *why)
 {
 	struct stat st = {0}, named;
@@ -321,7 +328,8 @@ static enum store_result open_part(struct store_file *f, const char *name, struc
 				      : strerror(-fd));
 	}
 	f->fd = fd;
-	/* With the lock it must still have its name: another one may have completed it meanwhile. */
+	/* With the lock it must still have its name: another one may have completed it
+	 * meanwhile. */
 	if (flock(fd, LOCK_EX | LOCK_NB) ||
 		fstatat(f->parent, f->part, &named, AT_SYMLINK_NOFOLLOW) ||
 		named.st_ino != st.st_ino || fstat(fd, &st)) {
@@ -334,7 +342,8 @@ static enum store_result open_part(struct store_file *f, const char *name, struc
 	return STORE_OK;
 }
 
-/* A disk that is too small is told of at once. Nothing is reserved: a sender who only announces takes nothing away. */
+/* A disk that is too small is told of at once. Nothing is reserved: a sender who only announces
+ * takes nothing away. */
 static enum store_result room(
 	const struct store_file *f, uint64_t data, const char *name, struct store_why *why)
 {
@@ -530,9 +539,9 @@ enum store_result store_file_end(
 
 void store_file_close(struct store_file *f)
 {
+	/* less than a chunk is of no use to the next sender */
 	if (f->fd >= 0 && f->part[0] && f->written < FILES_CHUNK && f->there < FILES_CHUNK)
-		unlinkat(f->parent, f->part,
-			0); /* less than a chunk is of no use to the next sender */
+		unlinkat(f->parent, f->part, 0);
 	if (f->fd >= 0)
 		close(f->fd);
 	if (f->parent >= 0)

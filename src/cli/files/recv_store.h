@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* recv_store.h - what `ropeway recv` does on the disk: everything below one directory, and nothing outside of it. */
+/* recv_store.h - what `ropeway recv` does on the disk: everything below one directory, and nothing
+ * outside of it. */
 #ifndef ROPEWAY_CLI_RECV_STORE_H
 #define ROPEWAY_CLI_RECV_STORE_H
 
@@ -37,7 +38,8 @@ struct store_file {
 	struct timespec mtime;
 	struct files_sum sum;
 };
-/* For people, with the name that it is about: why not, or with STORE_OK what could not be kept of it, if anything. */
+/* For people, with the name that it is about: why not, or with STORE_OK what could not be kept of
+ * it, if anything. */
 struct store_why {
 	char text[512];
 };

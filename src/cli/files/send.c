@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* send.c - `ropeway send`: goes through files and directories, and sends each to a `ropeway recv`. */
+/* send.c - `ropeway send`: goes through files and directories, and sends each to a `ropeway
+ * recv`. */
 #include "cli/files/send.h"
 #include "cli/options.h"
 
@@ -141,7 +142,8 @@ struct source {
 	char *name; /* NULL: it is left out, which was told */
 };
 
-/* The last component; where that says nothing ("dir/.", "..", "."), the one that the directory really has. NULL, and told, if there is no such thing. */
+/* The last component; where that says nothing ("dir/.", "..", "."), the one that the directory
+ * really has. NULL, and told, if there is no such thing. */
 static char *name_of(struct sender *s, const char *path)
 {
 	size_t len = strlen(path);
@@ -179,7 +181,8 @@ static int by_name(const void *a, const void *b)
 	return strcmp((*x)->name, (*y)->name);
 }
 
-/* All of them are looked at before anything is sent: how many there are to send, or -1 if two would be one on the other side. */
+/* All of them are looked at before anything is sent: how many there are to send, or -1 if two would
+ * be one on the other side. */
 static int sources_open(struct sender *s, struct source *sources, int n, char **paths)
 {
 	const struct source **sorted = malloc((size_t)n * sizeof(const struct source *));

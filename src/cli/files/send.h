@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* send.h - `ropeway send`: what it walks through (send.c), and its talk with the receiver (send_talk.c). */
+/* send.h - `ropeway send`: what it walks through (send.c), and its talk with the receiver
+ * (send_talk.c). */
 #ifndef ROPEWAY_CLI_SEND_H
 #define ROPEWAY_CLI_SEND_H
 

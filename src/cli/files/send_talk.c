@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* send_talk.c - the sender's side of the talk: say something, wait for the answer; the bytes of a file, several chunks under way. */
+/* send_talk.c - the sender's side of the talk: say something, wait for the answer; the bytes of a
+ * file, several chunks under way. */
 #include "cli/files/send.h"
 
 #include <errno.h>
@@ -150,7 +151,8 @@ static int wait_either(struct sender *s, rpw_request *a, rpw_request *b)
 
 #define ONE(type) (1u << (type))
 
-/* What s->hearing is for: one of those types. While the receiver reads a long file it says STILL, which is no answer. */
+/* What s->hearing is for: one of those types. While the receiver reads a long file it says STILL,
+ * which is no answer. */
 static int hear(struct sender *s, unsigned types)
 {
 	char why[200], shown[1024];
@@ -201,7 +203,8 @@ static int finish(struct sender *s, rpw_request **req)
 		if ((!s->hearing && listen_for_answer(s)) || wait_either(s, *req, s->hearing))
 			return -1;
 		int status = rpw_request_test(*req, NULL);
-		/* Nothing is due: it is a refusal, STILL, or wrong. Behind a failure, too, may be the word why. */
+		/* Nothing is due: it is a refusal, STILL, or wrong. Behind a failure, too, may be
+		 * the word why. */
 		if (status && rpw_request_test(s->hearing, NULL) != RPW_IN_PROGRESS) {
 			if (hear(s, 0))
 				return -1;
@@ -283,7 +286,8 @@ struct outgoing {
 	struct files_sum sum;
 };
 
-/* Of a long file this takes long: the receiver hears of it. 0; 1 if the file is shorter; or negative. */
+/* Of a long file this takes long: the receiver hears of it. 0; 1 if the file is shorter; or
+ * negative. */
 static int sum_up_to(struct sender *s, struct outgoing *f, uint64_t until)
 {
 	enum { BUDGET = 16 << 20 };
@@ -305,7 +309,8 @@ static int sum_up_to(struct sender *s, struct outgoing *f, uint64_t until)
 			      : 0;
 }
 
-/* Where to begin: after what the receiver has, if that is the beginning of this file; at the end where it only compares. */
+/* Where to begin: after what the receiver has, if that is the beginning of this file; at the end
+ * where it only compares. */
 static int agree_on_start(struct sender *s, struct outgoing *f)
 {
 	struct files_message start = {.type = FILES_START};
@@ -428,8 +433,8 @@ int send_end(struct sender *s)
 	rpw_endpoint_information info = {.size = sizeof(info)};
 	struct files_message bye = {.type = FILES_BYE};
 
-	rpw_endpoint_info(s->ep,
-		&info); /* now: after goodbye, all that is known is that the receiver has gone */
+	/* now: after goodbye, all that is known is that the receiver has gone */
+	rpw_endpoint_info(s->ep, &info);
 	snprintf(s->transport, sizeof(s->transport), "%s", info.transport ? info.transport : "?");
 	snprintf(s->why, sizeof(s->why), "%s", info.why ? info.why : "");
 	return say(s, &bye) || hear(s, ONE(FILES_DONE)) ? -1 : 0;

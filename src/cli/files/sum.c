@@ -1,8 +1,10 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* sum.c - the checksum of a file, and where its holes are.
  *
- * XXH3-128 of the chunks of FILES_CHUNK bytes: over the number and the checksum of each, and the length at the end. Chunks of zeros are left out: a hole costs nothing, however long, and it does not matter
- * whether zeros are a hole or written. Both sides have the same sum of the same bytes, on any file system.
+ * XXH3-128 of the chunks of FILES_CHUNK bytes: over the number and the checksum of each, and the
+ * length at the end. Chunks of zeros are left out: a hole costs nothing, however long, and it does
+ * not matter whether zeros are a hole or written. Both sides have the same sum of the same bytes,
+ * on any file system.
  */
 #include "cli/files/files.h"
 

@@ -1,7 +1,9 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* against.c - the programs that others measure with, beside ours: ucx_perftest and fi_pingpong, on the same two cores, in turn with ours, so that what the machine does to one it does to the other.
+/* against.c - the programs that others measure with, beside ours: ucx_perftest and fi_pingpong, on
+ * the same two cores, in turn with ours, so that what the machine does to one it does to the other.
  *
- * Of each peer the figure is the median over the rounds; of several peers and settings the best one counts. */
+ * Of each peer the figure is the median over the rounds; of several peers and settings the best one
+ * counts. */
 #include "cli/perf/perf.h"
 
 #include <errno.h>
@@ -59,7 +61,8 @@ static const struct row rows[] = {
 	{"tcp_put_8m", "tcp", "ucp_put_bw", PERF_PUT, FIGURE_BW, 8388608, 10, NULL, 0},
 };
 
-/* Peers and their settings. libfabric's fi_pingpong has a figure for latency only: a mean, since it prints no other; its TCP endpoints of kind msg know no tags. */
+/* Peers and their settings. libfabric's fi_pingpong has a figure for latency only: a mean, since it
+ * prints no other; its TCP endpoints of kind msg know no tags. */
 struct peer {
 	const char *transport, *label;
 	bool is_fabric;
@@ -179,7 +182,8 @@ static unsigned free_port(void)
 	return ntohs(a.sin_port);
 }
 
-/* Does anybody listen there? Read, since a try would be the connection that the server waits for. */
+/* Does anybody listen there? Read, since a try would be the connection that the server waits
+ * for. */
 static bool listens(unsigned port)
 {
 	static const char *const files[] = {"/proc/net/tcp", "/proc/net/tcp6"};
@@ -214,7 +218,9 @@ static bool wait_listening(const struct program *p, unsigned port)
 
 /* ---- what they say ---- */
 
-/* ucx_perftest -v: a head, then "iterations,percentile,avg_lat,overall_lat,avg_bw,overall_bw,avg_mr,overall_mr" (us, MiB/s, messages/s). */
+/* ucx_perftest -v: a head, then
+ * "iterations,percentile,avg_lat,overall_lat,avg_bw,overall_bw,avg_mr,overall_mr" (us, MiB/s,
+ * messages/s). */
 static double ucx_figure(const char *text, enum figure figure)
 {
 	double v[8];
@@ -228,7 +234,8 @@ static double ucx_figure(const char *text, enum figure figure)
 	return 0;
 }
 
-/* fi_pingpong: "bytes #sent #ack total time MB/sec usec/xfer Mxfers/sec"; the last but one is half a round trip. */
+/* fi_pingpong: "bytes #sent #ack total time MB/sec usec/xfer Mxfers/sec"; the last but one is half
+ * a round trip. */
 static double fabric_figure(const char *text)
 {
 	for (const char *line = text; line;
@@ -240,7 +247,8 @@ static double fabric_figure(const char *text)
 	return 0;
 }
 
-/* How many messages take about so long, guessed from what such machines do; the figure does not depend on it. */
+/* How many messages take about so long, guessed from what such machines do; the figure does not
+ * depend on it. */
 static uint64_t messages_for(const struct row *r, double seconds)
 {
 	bool tcp = r->transport[0] == 't';

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* bare.c - what the machine itself does, beside which a library's figures mean something: a cache line that two cores take from each other, and a TCP connection that both sides poll.
- * Also what every run between two processes needs: two cores, and a server process of our own. */
+/* bare.c - what the machine itself does, beside which a library's figures mean something: a cache
+ * line that two cores take from each other, and a TCP connection that both sides poll. Also what
+ * every run between two processes needs: two cores, and a server process of our own. */
 #include "cli/perf/perf.h"
 
 #include <errno.h>

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* hist.h - a histogram as HdrHistogram's: buckets whose width grows with their values, so that any value is known to one part in 1024, in bounded memory.
- * (HdrHistogram's C library is not packaged in Debian 12.) */
+/* hist.h - a histogram as HdrHistogram's: buckets whose width grows with their values, so that any
+ * value is known to one part in 1024, in bounded memory. (HdrHistogram's C library is not packaged
+ * in Debian 12.) */
 #ifndef ROPEWAY_CLI_PERF_HIST_H
 #define ROPEWAY_CLI_PERF_HIST_H
 
@@ -35,7 +36,8 @@ static inline void perf_hist_add(struct perf_hist *h, uint32_t v)
 	h->count[perf_hist_bucket(v)]++;
 }
 
-/* The middle of the bucket that a share (0..1) of the values does not go beyond; never outside of what was added. */
+/* The middle of the bucket that a share (0..1) of the values does not go beyond; never outside of
+ * what was added. */
 double perf_hist_at(const struct perf_hist *h, double share);
 
 #endif

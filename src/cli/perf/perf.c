@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* perf.c - `ropeway perf`: options, which jobs are run, and how what they found is shown. Both sides of a job are run.c; peers are against.c. */
+/* perf.c - `ropeway perf`: options, which jobs are run, and how what they found is shown. Both
+ * sides of a job are run.c; peers are against.c. */
 #include "cli/perf/perf.h"
 
 #include <errno.h>

@@ -1,8 +1,10 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* perf.h - what the files of `ropeway perf` share: a job (one operation, one size, one figure), what came of it, and who measures whom.
+/* perf.h - what the files of `ropeway perf` share: a job (one operation, one size, one figure),
+ * what came of it, and who measures whom.
  *
- * Only include/ropeway.h is measured: nothing here knows how the library does it. Two sides run each job: the client decides and holds the clock, the server
- * answers. A row is what was found about one operation and one size. */
+ * Only include/ropeway.h is measured: nothing here knows how the library does it. Two sides run
+ * each job: the client decides and holds the clock, the server answers. A row is what was found
+ * about one operation and one size. */
 #ifndef ROPEWAY_CLI_PERF_H
 #define ROPEWAY_CLI_PERF_H
 
@@ -61,13 +63,14 @@ int rpwi_perf_measure(
 	struct perf_side *s, struct perf_job *job, double seconds, struct perf_row *row);
 rpw_endpoint *rpwi_perf_endpoint(struct perf_side *s);
 void rpwi_perf_close(struct perf_side *s);
-/* The server: writes "port\n" to ready_fd if that is not -1, and answers; `once`: until its first client has gone. An exit status. */
+/* The server: writes "port\n" to ready_fd if that is not -1, and answers; `once`: until its first
+ * client has gone. An exit status. */
 int rpwi_perf_serve(const char *address, const char *transport, bool once, int ready_fd);
 
 /* ---- bare.c: what the machine itself does ---- */
 struct perf_bare {
-	double cache_line_s, tcp_8_s,
-		tcp_4k_s; /* half a round trip, the median; 0: could not be measured */
+	/* half a round trip, the median; 0: could not be measured */
+	double cache_line_s, tcp_8_s, tcp_4k_s;
 };
 void rpwi_perf_bare(const int core[2], struct perf_bare *out);
 /* One of them (size up to 4096), by a process that is on the first core. */

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* plot.c - curves as an SVG of our own: panels side by side, both axes logarithmic, a legend, readable in light and dark. */
+/* plot.c - curves as an SVG of our own: panels side by side, both axes logarithmic, a legend,
+ * readable in light and dark. */
 #include "cli/perf/perf.h"
 
 #include <errno.h>

@@ -1,11 +1,16 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* run.c - both sides of `ropeway perf`: what is sent, who waits for what, what is checked, and where the clock is read.
+/* run.c - both sides of `ropeway perf`: what is sent, who waits for what, what is checked, and
+ * where the clock is read.
  *
- * The client asks for a job in a control message with its remote key; the server answers with its own; the job runs; FINISH and RESULT end it. A job sends most messages from one buffer into one
- * buffer, as other programs that measure do, and a few, spread over the job, from buffers of their own whose patterns no other message has: these are checked after the clock has stopped (of an active
- * message, whose data lives only during the handler, words here and there are checked at once). With `verify` each message has its own pattern, and all of it is checked.
+ * The client asks for a job in a control message with its remote key; the server answers with its
+ * own; the job runs; FINISH and RESULT end it. A job sends most messages from one buffer into one
+ * buffer, as other programs that measure do, and a few, spread over the job, from buffers of their
+ * own whose patterns no other message has: these are checked after the clock has stopped (of an
+ * active message, whose data lives only during the handler, words here and there are checked at
+ * once). With `verify` each message has its own pattern, and all of it is checked.
  *
- * Waiting is polling, since that is what is measured; but who polls in vain for SPIN_NS goes to sleep, and after PERF_DEADLINE_MS gives up. */
+ * Waiting is polling, since that is what is measured; but who polls in vain for SPIN_NS goes to
+ * sleep, and after PERF_DEADLINE_MS gives up. */
 #include "cli/perf/perf.h"
 
 #include <endian.h>
@@ -67,8 +72,9 @@ struct perf_side {
 	int closed_status;
 	struct perf_job job;
 	uint64_t slots, pitch; /* buffers beside the plain one, and bytes from one to the next */
-	unsigned
-		few_shift; /* of the messages, each 2^few_shift-th has such a buffer: no division while the clock runs */
+	/* of the messages, each 2^few_shift-th has such a buffer: no division while the clock
+	 * runs */
+	unsigned few_shift;
 	char *out, *in;     /* of our own */
 	rpw_memory *memory; /* what the peer writes and reads */
 	rpw_rkey *key;      /* the peer's */
@@ -123,7 +129,8 @@ static void check(
 
 static uint64_t few(const struct perf_job *j) { return j->size > LARGE ? FEW_LARGE : FEW; }
 
-/* Which buffer a message has: 0 the plain one (or one of several in turn), else one of its own for as long as that matters. */
+/* Which buffer a message has: 0 the plain one (or one of several in turn), else one of its own for
+ * as long as that matters. */
 static uint64_t slot_of(const struct perf_side *s, uint64_t message)
 {
 	const struct perf_job *j = &s->job;
@@ -177,9 +184,9 @@ static int buffers_make(struct perf_side *s)
 	s->slots = j->verify ? j->window : few(j);
 	for (s->few_shift = 0; few(j) << s->few_shift < j->n;)
 		s->few_shift++;
-	s->pitch =
-		(j->size + 4159) &
-		~4095ull; /* a page of its own, and room between: nothing is shared, nothing is written beyond unseen */
+	/* a page of its own, and room between: nothing is shared, nothing is written beyond
+	 * unseen */
+	s->pitch = (j->size + 4159) & ~4095ull;
 	if (j->size <= 64)
 		s->pitch = 64;
 	uint64_t bytes = (s->slots + 1 + j->buffers) * s->pitch + s->pitch;
@@ -532,7 +539,8 @@ static int put_many(struct perf_side *s)
 	return rc ? rc : finish(s, s->flight);
 }
 
-/* With `verify` what a buffer gets is never what it had: there is one more of them there than here. */
+/* With `verify` what a buffer gets is never what it had: there is one more of them there than
+ * here. */
 static uint64_t got_from(const struct perf_side *s, uint64_t i)
 {
 	return s->job.verify ? 1 + i % (s->slots + 1) : slot_of(s, i);
@@ -583,7 +591,9 @@ static int get_many(struct perf_side *s)
 
 static int nothing(struct perf_side *s) { return 0; }
 
-/* Before the clock runs, as ucx_perftest -w: the peer's memory is mapped, and its pages are touched. Once to have it mapped, once by that mapping. What is put here is not what is checked later. */
+/* Before the clock runs, as ucx_perftest -w: the peer's memory is mapped, and its pages are
+ * touched. Once to have it mapped, once by that mapping. What is put here is not what is checked
+ * later. */
 static int warm_up(struct perf_side *s)
 {
 	int rc = 0;
@@ -622,7 +632,8 @@ static void check_after(struct perf_side *s)
 	if (j->op != PERF_PUT || (j->mode == PERF_BW && s->client))
 		return;
 	check_few(s, memory, !s->client);
-	/* Puts alone are not seen to arrive: the client asks for no more than a window of them when each is to be checked. */
+	/* Puts alone are not seen to arrive: the client asks for no more than a window of them when
+	 * each is to be checked. */
 	for (uint64_t i = 0; i < j->n && j->verify && j->mode == PERF_BW; i++)
 		check(s, memory + slot_of(s, i) * s->pitch, i + 1, true, 8);
 }
@@ -831,8 +842,8 @@ static void on_accept(rpw_listener *l, rpw_endpoint *ep, void *arg)
 {
 	struct server *v = arg;
 	rpw_endpoint_on_close(ep, on_close, v->s);
-	if (v->clients ==
-		CLIENTS_MAX) { /* the main loop closes what is marked; this one it cannot know */
+	if (v->clients == CLIENTS_MAX) {
+		/* the main loop closes what is marked; this one it cannot know */
 		fprintf(stderr,
 			PERF_NAME ": a client came when %d were there already; it will wait\n",
 			CLIENTS_MAX);
@@ -912,7 +923,8 @@ static int job_server(struct perf_side *s, const struct request_wire *q)
 	return now_send(s, &answer, sizeof(answer), TAG_RESULT);
 }
 
-/* Who asks next? Looked at rather than received: a receive that is complete at once does not say from whom. NULL: nobody for a while. */
+/* Who asks next? Looked at rather than received: a receive that is complete at once does not say
+ * from whom. NULL: nobody for a while. */
 static rpw_endpoint *next_to_ask(struct perf_side *s)
 {
 	rpw_completion what = RPW_COMPLETION_INIT;
@@ -937,8 +949,8 @@ static bool serve_one(struct server *v, bool once)
 		int rc = now_recv(s, &q, sizeof(q), TAG_REQUEST);
 		rc = rc ? rc : job_server(s, &q);
 		buffers_free(s);
-		if (rc && !rpw_endpoint_user(
-				  s->ep)) { /* out of step with us: its client shall see that */
+		if (rc && !rpw_endpoint_user(s->ep)) {
+			/* out of step with us: its client shall see that */
 			fprintf(stderr, PERF_NAME ": %s: %s\n", rpw_status_name(rc),
 				rpw_last_error());
 			rpw_endpoint_set_user(s->ep, s);

@@ -1,8 +1,13 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* bench.c - `ropeway plugin bench`: how fast a plugin is between two processes on two cores, called as NCCL calls it: on each comm up to 8 sends under way (NCCL_STEPS) and as many receives posted
- * ahead, requests tested in the order in which they were posted, one thread for all comms, which yields when nothing moved. Plugins beside each other are measured in turn, size by size, round by round.
+/* bench.c - `ropeway plugin bench`: how fast a plugin is between two processes on two cores, called
+ * as NCCL calls it: on each comm up to 8 sends under way (NCCL_STEPS) and as many receives posted
+ * ahead, requests tested in the order in which they were posted, one thread for all comms, which
+ * yields when nothing moved. Plugins beside each other are measured in turn, size by size, round by
+ * round.
  *
- * What is timed is the receiver: from the moment when both sides have met until its last message is there. Contents are verified before the first round and after the last, outside of what is timed. */
+ * What is timed is the receiver: from the moment when both sides have met until its last message is
+ * there. Contents are verified before the first round and after the last, outside of what is
+ * timed. */
 #include <errno.h>
 #include <inttypes.h>
 #include <sched.h>
@@ -33,8 +38,8 @@ enum {
 #define SIZE_MOST (256ull << 20)
 
 struct options {
-	const char *path[PLUGINS_MAX],
-		*against[PLUGINS_MAX - 1]; /* path: the operand, then those */
+	/* path: the operand, then those */
+	const char *path[PLUGINS_MAX], *against[PLUGINS_MAX - 1];
 	int abi;
 	struct cli_sizes sizes, trips; /* rates of these; latencies of those */
 	unsigned plugins, comms, buffers, rounds;
@@ -80,7 +85,8 @@ struct bench_side {
 	struct perf_hist *hist;
 };
 
-/* From one buffer to the next, as `ropeway perf` has them: a page of its own, and room between, so that buffers of 4 MiB do not fall on each other in a cache. */
+/* From one buffer to the next, as `ropeway perf` has them: a page of its own, and room between, so
+ * that buffers of 4 MiB do not fall on each other in a cache. */
 static size_t pitch(uint64_t size) { return size <= 64 ? 64 : (size + 4159) & ~4095ull; }
 
 static bool lane_open(struct bench_side *b, struct lane *l, int receiver, uint64_t salt)
@@ -94,8 +100,8 @@ static bool lane_open(struct bench_side *b, struct lane *l, int receiver, uint64
 		mmap(NULL, b->bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
 	if (l->memory == MAP_FAILED)
 		return side_fail(s, "no memory for buffers of %zu bytes", b->bytes);
-	madvise(l->memory, b->bytes,
-		MADV_HUGEPAGE); /* as `ropeway perf` has them; where the kernel gives any */
+	/* as `ropeway perf` has them; where the kernel gives any */
+	madvise(l->memory, b->bytes, MADV_HUGEPAGE);
 	memset(l->memory, 0x5a, b->bytes);
 	void *comm = l->sends ? l->link.send : l->link.recv;
 	int rc = SIDE_CALL(s, "regMr",
@@ -137,7 +143,8 @@ static uint64_t pattern(const struct lane *l, uint64_t size, uint64_t message)
 	return (size << 32) + (l->salt << 24) + message;
 }
 
-/* Posts the next message of a lane: 1, or 0 if the plugin wants to be called again; negative: an error. */
+/* Posts the next message of a lane: 1, or 0 if the plugin wants to be called again; negative: an
+ * error. */
 static inline int post(struct bench_side *b, struct lane *l, const struct job *j)
 {
 	struct side *s = b->s;
@@ -199,7 +206,8 @@ static inline int finish(struct bench_side *b, struct lane *l, const struct job 
 	return 1;
 }
 
-/* One look at a lane, as NCCL's progress makes it, which posts up to message `last`. Negative: an error; else whether anything moved. */
+/* One look at a lane, as NCCL's progress makes it, which posts up to message `last`. Negative: an
+ * error; else whether anything moved. */
 static inline int advance(struct bench_side *b, struct lane *l, const struct job *j, uint64_t last)
 {
 	int moved = 0, rc = 0;
@@ -295,7 +303,8 @@ static void side_body(struct side *s, void *arg)
 		if (!side_tell(s, &r, sizeof(r)) || !r.ok)
 			break;
 	}
-	/* Orderly where it went well, so that a plugin is not measured while the one before it dies. */
+	/* Orderly where it went well, so that a plugin is not measured while the one before it
+	 * dies. */
 	for (unsigned i = 0; i < b->o->comms && !s->why; i++)
 		link_close(s, &b->lane[i].link);
 	if (!s->why)
@@ -315,7 +324,8 @@ struct plugin {
 	struct figures rate[CLI_SIZES_MAX], latency[CLI_SIZES_MAX];
 };
 
-/* Says what went wrong: what a side says, or what became of it. A side that has ended matters more than the other one, which noticed. */
+/* Says what went wrong: what a side says, or what became of it. A side that has ended matters more
+ * than the other one, which noticed. */
 static void complain(const struct options *o, struct plugin *p, unsigned index, int rc, int who,
 	const char *text)
 {
@@ -481,7 +491,8 @@ static double middle(const struct figures *f, unsigned rounds)
 	return rpwi_perf_median(v, rounds);
 }
 
-/* Of each round, then the median: what the machine did to one it did to the other. More than 1: the first plugin is better. */
+/* Of each round, then the median: what the machine did to one it did to the other. More than 1: the
+ * first plugin is better. */
 static double ratio(const struct figures *first, const struct figures *other, unsigned rounds,
 	bool less_is_better)
 {
@@ -496,7 +507,8 @@ static const struct figures *figures_at(const struct plugin *p, size_t which)
 	return (const struct figures *)((const char *)p + which);
 }
 
-/* One size: of each plugin its figure, then the first one's ratios to the others. `which`: where the figures are in struct plugin. */
+/* One size: of each plugin its figure, then the first one's ratios to the others. `which`: where
+ * the figures are in struct plugin. */
 static void print_line(const struct options *o, const struct plugin *plugin, uint64_t size,
 	size_t which, bool trip)
 {

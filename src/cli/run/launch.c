@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* launch.c - see launch.h. Reads ELF headers of whatever file the user names: every offset is checked. */
+/* launch.c - see launch.h. Reads ELF headers of whatever file the user names: every offset is
+ * checked. */
 #include "cli/run/launch.h"
 
 #include "base/base.h"
@@ -88,7 +89,8 @@ static int check_executable(const char *path)
 	return S_ISREG(st.st_mode) ? 0 : -EACCES;
 }
 
-/* As execvp searches: a name with a slash is a path; else each folder of PATH, an empty one being the current. */
+/* As execvp searches: a name with a slash is a path; else each folder of PATH, an empty one being
+ * the current. */
 static int find_program(const char *name, char *out, size_t len)
 {
 	int err = -ENOENT;
@@ -117,17 +119,19 @@ int rpwi_launch_inspect(const char *program, struct rpwi_launch *out)
 	memset(out, 0, sizeof(*out));
 	char interpreter[256];
 	int rc = find_program(program, out->program, sizeof(out->program));
-	/* An interpreter may be a script itself; the kernel follows four (BINPRM_MAX_RECURSION in fs/exec.c). */
+	/* An interpreter may be a script itself; the kernel follows four (BINPRM_MAX_RECURSION in
+	 * fs/exec.c). */
 	for (int depth = 0; !rc && depth < 5; depth++) {
 		struct image m;
 		struct stat st = {0};
 		int err = map_file(out->program, &m, &st);
-		if (err ==
-			-EACCES) /* executable, but not to be read: started all the same, with nothing known of it */
+		/* executable, but not to be read: started all the same, with nothing known of it */
+		if (err == -EACCES)
 			return 0;
 		if (err)
 			return err;
-		/* A file may be cut short while it is mapped; who does that to a program that is about to run gets SIGBUS, as the kernel would give it. */
+		/* A file may be cut short while it is mapped; who does that to a program that is
+		 * about to run gets SIGBUS, as the kernel would give it. */
 		read_shebang(&m, interpreter, sizeof(interpreter));
 		if (!interpreter[0]) {
 			read_elf(&m, out);

@@ -1,7 +1,9 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* run.c - `ropeway run`: starts an unmodified verbs program with the drop-in preloaded, and becomes it.
+/* run.c - `ropeway run`: starts an unmodified verbs program with the drop-in preloaded, and becomes
+ * it.
  *
- * Everything the device has to know goes through environment variables (ROPEWAY_*), so children of the program get it too.
+ * Everything the device has to know goes through environment variables (ROPEWAY_*), so children of
+ * the program get it too.
  */
 #include "cli/cli.h"
 #include "cli/options.h"
@@ -20,7 +22,8 @@
 
 /* ---- what a preload cannot do, said before it fails silently ---- */
 
-/* The kernel sets AT_SECURE where privilege is gained, and then the loader takes no library from a path (ld.so(8)). */
+/* The kernel sets AT_SECURE where privilege is gained, and then the loader takes no library from a
+ * path (ld.so(8)). */
 static bool gains_privilege(const char *path)
 {
 	struct stat st;
@@ -73,7 +76,8 @@ static bool path_of_self(char dir[PATH_MAX])
 	return slash;
 }
 
-/* Beside the command (build tree), else where `meson install` put it, as seen from the command: a moved tree works too. */
+/* Beside the command (build tree), else where `meson install` put it, as seen from the command: a
+ * moved tree works too. */
 static int find_dropin(char path[PATH_MAX])
 {
 	static const char *const places[] = {"", "/" ROPEWAY_LIBDIR_FROM_BINDIR};
@@ -179,7 +183,8 @@ int rpwi_cli_check_fault(const char *spec, char *why, size_t why_len)
 	return err;
 }
 
-/* Of --fault, else of the environment. The program would say it too, but as late as it needs the device. */
+/* Of --fault, else of the environment. The program would say it too, but as late as it needs the
+ * device. */
 static int set_fault(const char *spec)
 {
 	const char *inherited = getenv("ROPEWAY_FAULT");
@@ -194,7 +199,8 @@ static int set_fault(const char *spec)
 	return CLI_OK;
 }
 
-/* The program may change its folder before it opens a device: what it leaves still goes where it was asked for. */
+/* The program may change its folder before it opens a device: what it leaves still goes where it
+ * was asked for. */
 static int set_file(const char *what, const char *variable, const char *file)
 {
 	char cwd[PATH_MAX], path[2 * PATH_MAX];

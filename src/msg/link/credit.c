@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* credit.c - flow control: what a peer may have waiting here, in units of UNIT_BYTES. The windows of
- * all links of a context come out of one pool (unexpected_bytes_max), so memory for messages that
- * nobody has asked for yet is bounded by it, whatever the peers do.
+/* credit.c - flow control: what a peer may have waiting here, in units of UNIT_BYTES. The windows
+ * of all links of a context come out of one pool (unexpected_bytes_max), so memory for messages
+ * that nobody has asked for yet is bounded by it, whatever the peers do.
  *
  * A window slides: each frame that costs memory uses credit_units(body) of it, and gives them back
  * when it has been matched. Each frame of the other direction says how far the window reaches; only
- * when none goes that way and half of the window is to be told, or the peer has said NEED, a CREDIT
+ * when none goes that way and half of the window is to be told, or the peer waits, a CREDIT
  * is sent. A window that is used grows while the pool has room. */
 #include "msg/link/link.h"
 
@@ -44,11 +44,11 @@ void credit_tell(struct link *l)
 	if (!l->needed)
 		grow(l, 0);
 	l->needed = 0;
-	link_uncounted(l, FRAME_CREDIT, 0);
+	link_say(l, 0);
 }
 
-/* The peer waits for room. It is told as soon as there is any, not only at half of a window: what it
- * waits with may be the message that this side waits for. */
+/* The peer waits for room. It is told as soon as there is any, not only at half of a window: what
+ * it waits with may be the message that this side waits for. */
 void credit_needed(struct link *l, uint64_t units)
 {
 	grow(l, (uint32_t)RPWI_MIN(units, (uint64_t)WINDOW_MOST));
@@ -63,7 +63,7 @@ void credit_need(struct link *l, uint32_t units)
 	if (l->need_said)
 		return;
 	l->need_said = true;
-	link_uncounted(l, FRAME_NEED, units);
+	link_say(l, units);
 }
 
 void credit_overdrawn(struct link *l)

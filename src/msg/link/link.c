@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* link.c - what is kept until acknowledged, what goes again on the next path, answers that wait, and
- * bodies that come in parts. */
+/* link.c - what is kept until acknowledged, what goes again on the next path, answers that wait,
+ * and bodies that come in parts. */
 #include "msg/link/link.h"
 
 #include <errno.h>
@@ -131,13 +131,14 @@ void link_forget(struct link_keep *keep)
 static int kept_until_acknowledged(
 	struct link *l, const struct frame *f, struct frame_head *h, struct link_kept **out)
 {
+	/* an acknowledgement is due: it comes each ACK_FRAMES or ACK_BYTES */
 	if (log_is_full(l))
-		return -EAGAIN; /* an acknowledgement is due: it comes each ACK_FRAMES or ACK_BYTES */
+		return RPWI_LATER;
 	struct link_keep *keep = f->keep && (f->anew || f->len > LOG_COPY_MAX) ? f->keep : NULL;
 	if (keep && !f->anew)
 		h->flags |= FRAME_ACK_SOON;
 	*out = kept_new(f, h, keep);
-	return *out ? 0 : -ENOMEM;
+	return *out ? 0 : RPW_ERR_NO_MEMORY;
 }
 
 static void head_said(struct link *l, const struct frame_head *h)
@@ -150,7 +151,7 @@ static void head_said(struct link *l, const struct frame_head *h)
 int link_send(struct link *l, const struct frame *f)
 {
 	if (!l->open || l->resending)
-		return -EAGAIN;
+		return RPWI_LATER;
 	struct head head;
 	head.h = frame_head_make(f->type, f->flags, l->rx_count, l->rx_limit, f->tag);
 	if (f->extra_len)
@@ -164,9 +165,9 @@ int link_send(struct link *l, const struct frame *f)
 	rc = l->ops->send(l->te, &head, sizeof(head.h) + f->extra_len, iov, f->iovcnt, f->len);
 	if (RPWI_UNLIKELY(rc)) {
 		free(k);
-		if (rc != -EAGAIN)
-			l->group->up->lost(l, rc);
-		return -EAGAIN;
+		if (rc != RPWI_LATER)
+			l->group->up->lost(l);
+		return RPWI_LATER;
 	}
 	head_said(l, &head.h);
 	l->tx_count += counted;
@@ -176,23 +177,21 @@ int link_send(struct link *l, const struct frame *f)
 	return 0;
 }
 
-void link_uncounted(struct link *l, unsigned type, uint64_t tag)
+void link_say(struct link *l, uint32_t need)
 {
-	if (!link_send(l, &(struct frame){.type = (uint8_t)type, .tag = tag}))
+	if (!link_send(l, &(struct frame){.type = FRAME_CREDIT, .tag = need}))
 		return;
-	if (type == FRAME_ACK)
-		l->ack_owed = true;
-	else if (type == FRAME_CREDIT)
-		l->credit_owed = true;
-	else
+	if (need)
 		l->need_said = false; /* whoever waits asks again */
+	else
+		l->head_owed = true;
 }
 
 void link_ack_now(struct link *l)
 {
 	rpwi_list_del(&l->late);
 	if (l->breakable && l->open && l->rx_count != l->ack_said)
-		link_uncounted(l, FRAME_ACK, 0);
+		link_say(l, 0);
 }
 
 int link_late_acks(struct link_group *group)
@@ -256,13 +255,9 @@ static bool replies_go(struct link *l)
 
 bool link_work(struct link *l)
 {
-	if (l->credit_owed) {
-		l->credit_owed = false;
-		link_uncounted(l, FRAME_CREDIT, 0);
-	}
-	if (l->ack_owed) {
-		l->ack_owed = false;
-		link_uncounted(l, FRAME_ACK, 0);
+	if (l->head_owed) {
+		l->head_owed = false;
+		link_say(l, 0);
 	}
 	return replies_go(l);
 }
@@ -283,7 +278,7 @@ static int send_again(
 	if (k->keep && k->anew)
 		l->group->up->anew(k->keep, &body);
 	else if (k->keep && n && !l->group->up->body(k->keep, at, n, &body))
-		return -ENOMEM;
+		return RPW_ERR_NO_MEMORY;
 	int rc = l->ops->send(l->te, &head, sizeof(head.h) + extra, &body.iov,
 		body.iov.iov_len ? 1 : 0, body.iov.iov_len);
 	free(body.flat);
@@ -296,10 +291,12 @@ static size_t length_again(const struct link_kept *k)
 	return k->anew || (k->borrowed && !k->keep) ? 0 : k->len;
 }
 
-/* A body that was made for a path with larger frames goes in parts, the last of them with the frame itself. */
+/* A body that was made for a path with larger frames goes in parts, the last of them with the frame
+ * itself. */
 static int resend(struct link *l, struct link_kept *k)
 {
-	/* A peer that says FIN between the parts of an object has ended its request, and nothing of it is left. */
+	/* A peer that says DONE between the parts of an object has ended its request, and nothing
+	 * of it is left. */
 	size_t len = RPWI_MAX(length_again(k), l->resent), most = l->te->limits.frame_max;
 	struct frame_head h = {.type = FRAME_PART};
 	int rc = 0;
@@ -313,11 +310,11 @@ static int resend(struct link *l, struct link_kept *k)
 		rc = send_again(l, &h, k, l->resent, len - l->resent);
 	if (!rc)
 		l->resent = 0;
-	else if (rc == -ENOMEM)
+	else if (rc == RPW_ERR_NO_MEMORY)
 		l->group->up->no_memory(
 			l, "no memory to send again what the path before has not delivered");
-	else if (rc != -EAGAIN)
-		l->group->up->lost(l, rc);
+	else if (rc != RPWI_LATER)
+		l->group->up->lost(l);
 	return rc;
 }
 
@@ -340,7 +337,7 @@ void link_resume(struct link *l, uint64_t peer_received)
 	link_acknowledged(l, peer_received);
 	l->resent = 0;
 	l->resending = rpwi_list_empty(&l->log) ? NULL : l->log.next;
-	l->ack_owed = l->credit_owed = true;
+	l->head_owed = true;
 	l->need_said = false;
 }
 
@@ -398,8 +395,8 @@ static uint64_t ack_frames(const struct link_group *g)
 /* Paths that may break: what the peer has, and whether to tell it what we have. */
 bool link_took_acknowledged(struct link *l, const struct frame_head *h, size_t len)
 {
-	/* What the control path said (at a change of path, in a BYE) may be ahead of frames that are
-	 * still under way. Fewer than 2^15 frames are unacknowledged. */
+	/* What the control path said (at a change of path, in a BYE) may be ahead of frames that
+	 * are still under way. Fewer than 2^15 frames are unacknowledged. */
 	int16_t more = (int16_t)(h->ack - (uint16_t)l->acked);
 	uint64_t count = l->acked + (uint64_t)RPWI_MAX(more, 0);
 	if (count > l->tx_count) {
@@ -413,9 +410,9 @@ bool link_took_acknowledged(struct link *l, const struct frame_head *h, size_t l
 		return true;
 	l->unacked_bytes += len;
 	if (l->rx_count - l->ack_said >= ack_frames(l->group) || l->unacked_bytes >= ACK_BYTES) {
-		l->ack_owed = true;
+		l->head_owed = true;
 		l->group->up->work(l);
-	} else if ((h->flags & FRAME_ACK_SOON) && h->type != FRAME_RTS && rpwi_list_empty(&l->late))
+	} else if ((h->flags & FRAME_ACK_SOON) && h->type <= FRAME_AM && rpwi_list_empty(&l->late))
 		rpwi_list_add_tail(&l->group->late,
 			&l->late); /* an answer of the program's may carry it for nothing */
 	return true;

@@ -1,11 +1,12 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* link.h - the frames of one endpoint, over the paths that it has one after the other: counted, paid
- * for, acknowledged, kept until acknowledged where a path may break, sent again on the next one.
+/* link.h - the frames of one endpoint, over the paths that it has one after the other: counted,
+ * paid for, acknowledged, kept until acknowledged where a path may break, sent again on the next
+ * one.
  *
  * Exactly once, in order: both sides count the frames of each direction. The sender on a path that
  * may break keeps each counted frame until the peer has said that it came (16 bits in every head,
- * or an ACK). When the path has broken, both sides tell each other over the control path how many
- * have come, and the sender goes on with the first that has not (link_resume).
+ * or in a CREDIT). When the path has broken, both sides tell each other over the control path how
+ * many have come, and the sender goes on with the first that has not (link_resume).
  *
  * A link knows frames and not what is in them: no requests, no endpoints, no control path. It makes
  * no system call, reads no clock and has no thread; what it needs from its owner is in struct
@@ -22,18 +23,20 @@
 enum {
 	/* Of memory for unexpected messages, in which senders pay. */
 	UNIT_BYTES = 64,
-	/* Units that an endpoint may have waiting: at first (16 KiB), at least (any RTS fits), at most (4 MiB). */
+	/* Units that an endpoint may have waiting: at first (16 KiB), at least (any RTS fits), at
+	 * most (4 MiB). */
 	WINDOW_FIRST = 256,
 	WINDOW_LEAST = 32,
 	WINDOW_MOST = 64 * 1024,
-	/* A path that may break: bodies up to here are copied, longer ones stay with their owner until acknowledged. */
+	/* A path that may break: bodies up to here are copied, longer ones stay with their owner
+	 * until acknowledged. */
 	LOG_COPY_MAX = 4096,
-	/* Unacknowledged copies and frames of one link; beyond it sends wait. The frames stay well below
-	 * 2^16, the modulus of acknowledgements. */
+	/* Unacknowledged copies and frames of one link; beyond it sends wait. The frames stay well
+	 * below 2^16, the modulus of acknowledgements. */
 	LOG_BYTES_MAX = 4 << 20,
 	LOG_FRAMES_MAX = 16384,
-	/* The receiver acknowledges at the latest after so many frames or bytes. Fewer frames with many
-	 * links, so that what all peers keep for each other stays in their caches. */
+	/* The receiver acknowledges at the latest after so many frames or bytes. Fewer frames with
+	 * many links, so that what all peers keep for each other stays in their caches. */
 	ACK_FRAMES = 64,
 	ACK_FRAMES_LEAST = 8,
 	ACK_FRAMES_ALL = 4096,
@@ -69,11 +72,13 @@ struct link_up {
 	void (*anew)(struct link_keep *k, struct link_body *out);
 	/* The peer has it: the buffer is its owner's again. */
 	void (*delivered)(struct link_keep *k);
-	/* There is something to send, or room for what waits: call link_resend and link_work soon. */
+	/* There is something to send, or room for what waits: call link_resend and link_work
+	 * soon. */
 	void (*work)(struct link *l);
-	/* The path took no frame (-errno): it is of no use any more. */
-	void (*lost)(struct link *l, int rc);
-	/* The peer did what it must not (a sentence without its name), or there is no memory to go on. */
+	/* The path took no frame (the last error says why): it is of no use any more. */
+	void (*lost)(struct link *l);
+	/* The peer did what it must not (a sentence without its name), or there is no memory to go
+	 * on. */
 	void (*breach)(struct link *l, const char *what);
 	void (*no_memory)(struct link *l, const char *what);
 };
@@ -85,8 +90,8 @@ struct link_group {
 	uint32_t pool,
 		pool_free; /* units of unexpected memory: in all, and not granted to a link yet */
 	uint64_t waited_for_room;
-	struct rpwi_list
-		late; /* links that owe an acknowledgement which a request of the peer's waits for */
+	/* links that owe an acknowledgement which a request of the peer's waits for */
+	struct rpwi_list late;
 };
 
 /* The first lines are what every message touches. */
@@ -94,12 +99,12 @@ struct link {
 	/* The path; NULL before the first. */
 	const struct tran_ops *ops;
 	struct tran_ep *te;
-	/* A small frame may go straight to ops->send: open, nothing waits, the path cannot break, and the
-	 * owner knows nothing against it. Set by the owner, cleared here and there. */
+	/* A small frame may go straight to ops->send: open, nothing waits, the path cannot break,
+	 * and the owner knows nothing against it. Set by the owner, cleared here and there. */
 	bool fast;
 	bool open; /* frames may be sent: from link_open to link_close */
 	bool breakable;
-	bool ack_owed, credit_owed, need_said, ended;
+	bool head_owed, need_said, ended;
 	/* Units: charged, and granted by the peer. */
 	uint32_t tx_used, tx_limit;
 	/* By the peer; granted; said to be granted. */
@@ -110,7 +115,8 @@ struct link {
 	uint64_t ack_said;           /* of theirs, by us */
 	size_t unacked_bytes;
 	struct link_group *group;
-	/* The owner's, of what it has not begun to send: here it is only looked at whether it is empty. */
+	/* The owner's, of what it has not begun to send: here it is only looked at whether it is
+	 * empty. */
 	struct rpwi_list queue;
 	struct rpwi_list replies, log, late;
 	size_t log_bytes, log_frames, log_kept, reply_count;
@@ -131,11 +137,13 @@ struct frame {
 	const struct iovec *iov;
 	int iovcnt;
 	size_t len; /* of all of iov */
-	/* Whose body it is. On a path that may break a body of more than LOG_COPY_MAX bytes is not copied
-	 * but asked of `keep` again, and one that is made anew for each path always is. NULL: copied. */
+	/* Whose body it is. On a path that may break a body of more than LOG_COPY_MAX bytes is not
+	 * copied but asked of `keep` again, and one that is made anew for each path always is.
+	 * NULL: copied. */
 	struct link_keep *keep;
 	bool anew;
-	/* Of the peer's credit: charged when it goes. Whether there is so much, its sender asks before. */
+	/* Of the peer's credit: charged when it goes. Whether there is so much, its sender asks
+	 * before. */
 	uint32_t units;
 };
 
@@ -152,14 +160,15 @@ void link_close(struct link *l);
 /* After link_open of a further path: the peer has so many of our frames, the others go again. */
 void link_resume(struct link *l, uint64_t peer_received);
 
-/* 0; -EAGAIN: later (`work` is called); -ENOMEM. */
+/* 0; RPWI_LATER: later (`work` is called); RPW_ERR_NO_MEMORY. */
 int link_send(struct link *l, const struct frame *f);
 /* An answer, which does not wait for room in any queue of the owner's: sent now, or kept in a queue
  * of its own. At most REPLY_BODY_MAX bytes. */
 void link_reply(
 	struct link *l, unsigned type, unsigned flags, uint64_t tag, const void *body, size_t len);
-/* CREDIT, NEED, ACK: now, or with the next work. */
-void link_uncounted(struct link *l, unsigned type, uint64_t tag);
+/* A frame for the sake of its head, with what has come and what may be sent: now, or with the next
+ * work. need: so many units are waited for. */
+void link_say(struct link *l, uint32_t need);
 /* The owner of a kept body has no use for it any more: what is sent again is empty. */
 void link_forget(struct link_keep *k);
 
@@ -190,10 +199,10 @@ static inline __attribute__((always_inline)) bool link_took(
 	}
 	return !l->breakable || link_took_acknowledged(l, h, len);
 }
-/* The link's own frames: PART, NEED, and those that are nothing but a head. */
+/* The link's own frames: PART and CREDIT. */
 void link_part(struct link *l, const struct frame_head *h, const void *body, size_t len);
-/* The frame whose first bytes came in parts: *body and *len become the whole. False: a breach. Until
- * link_parts_free the body stays. */
+/* The frame whose first bytes came in parts: *body and *len become the whole. False: a breach.
+ * Until link_parts_free the body stays. */
 bool link_whole(struct link *l, const struct frame_head *h, const void **body, size_t *len);
 void link_parts_free(struct link *l);
 

@@ -1,8 +1,11 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* net.h - what all versions of NCCL's network plugin API share: result codes, kinds of memory, the logger, device handles. Facts of the interface (NCCL's public plugin headers), in our own words.
+/* net.h - what all versions of NCCL's network plugin API share: result codes, kinds of memory, the
+ * logger, device handles. Facts of the interface (NCCL's public plugin headers), in our own words.
  *
- * A plugin exports one table for each version that it speaks, `ncclNetPlugin_v<N>`. NCCL takes the highest that it knows, and uses that one for everything: handles, comms, requests and registrations of
- * one table mean nothing to another. net_v<N>.h have the tables; their sizes are asserted there.
+ * A plugin exports one table for each version that it speaks, `ncclNetPlugin_v<N>`. NCCL takes the
+ * highest that it knows, and uses that one for everything: handles, comms, requests and
+ * registrations of one table mean nothing to another. net_v<N>.h have the tables; their sizes are
+ * asserted there.
  */
 #ifndef ROPEWAY_NCCLNET_ABI_NET_H
 #define ROPEWAY_NCCLNET_ABI_NET_H
@@ -28,7 +31,8 @@ enum {
 	NCCL_NET_MAX_REQUESTS = 32, /* under way for each comm and each of maxRecvs */
 	NCCL_NET_GROUP_MAX = 8,     /* of one irecv: NCCL's NCCL_PROXY_MAX_SUBS */
 };
-/* NCCL passes this in *request of an irecv (v9 on) whose size it does not need to know; of no meaning else, and always to be overwritten. */
+/* NCCL passes this in *request of an irecv (v9 on) whose size it does not need to know; of no
+ * meaning else, and always to be overwritten. */
 #define NCCL_NET_OPTIONAL_RECV_COMPLETION ((void *)1)
 
 enum nccl_ptr { NCCL_PTR_HOST = 1, NCCL_PTR_CUDA = 2, NCCL_PTR_DMABUF = 4 };
@@ -59,7 +63,8 @@ enum nccl_net_device_type {
 	NCCL_NET_DEVICE_GIN_PROXY = 2,
 	NCCL_NET_DEVICE_GIN_GDAKI = 3
 };
-/* v7 on: what a kernel on the GPU needs of a comm, where the device is one that it works with itself (UNPACK: GPUDirect-TCPX). */
+/* v7 on: what a kernel on the GPU needs of a comm, where the device is one that it works with
+ * itself (UNPACK: GPUDirect-TCPX). */
 struct nccl_net_device_handle {
 	int type, version;
 	void *handle;

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* net_v10.h - version 10 of the network plugin API, NCCL 2.26 and 2.27: `ncclNetPlugin_v10`. connect takes a config; isend and irecv carry profiler handles. */
+/* net_v10.h - version 10 of the network plugin API, NCCL 2.26 and 2.27: `ncclNetPlugin_v10`.
+ * connect takes a config; isend and irecv carry profiler handles. */
 #ifndef ROPEWAY_NCCLNET_ABI_NET_V10_H
 #define ROPEWAY_NCCLNET_ABI_NET_V10_H
 

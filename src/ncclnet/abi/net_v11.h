@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* net_v11.h - version 11 of the network plugin API, NCCL 2.28 and 2.29: `ncclNetPlugin_v11`. init gives a context, which listen and connect take; finalize, setNetAttr; maxMultiRequestSize. */
+/* net_v11.h - version 11 of the network plugin API, NCCL 2.28 and 2.29: `ncclNetPlugin_v11`. init
+ * gives a context, which listen and connect take; finalize, setNetAttr; maxMultiRequestSize. */
 #ifndef ROPEWAY_NCCLNET_ABI_NET_V11_H
 #define ROPEWAY_NCCLNET_ABI_NET_V11_H
 

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* net_v12.h - version 12 of the network plugin API, NCCL 2.30: `ncclNetPlugin_v12`. Virtual devices of up to 8; railId and planeId. */
+/* net_v12.h - version 12 of the network plugin API, NCCL 2.30: `ncclNetPlugin_v12`. Virtual devices
+ * of up to 8; railId and planeId. */
 #ifndef ROPEWAY_NCCLNET_ABI_NET_V12_H
 #define ROPEWAY_NCCLNET_ABI_NET_V12_H
 

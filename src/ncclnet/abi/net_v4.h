@@ -1,5 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* net_v4.h - version 4 of the network plugin API, NCCL 2.8 to 2.11: `ncclNetPlugin_v4`. The oldest that can be hosted: one buffer a receive, no tags, handles of 64 bytes; connect and accept may block. */
+/* net_v4.h - version 4 of the network plugin API, NCCL 2.8 to 2.11: `ncclNetPlugin_v4`. The oldest
+ * that can be hosted: one buffer a receive, no tags, handles of 64 bytes; connect and accept may
+ * block. */
 #ifndef ROPEWAY_NCCLNET_ABI_NET_V4_H
 #define ROPEWAY_NCCLNET_ABI_NET_V4_H
 

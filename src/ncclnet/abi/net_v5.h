@@ -1,5 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* net_v5.h - version 5 of the network plugin API, NCCL 2.12: `ncclNetPlugin_v5`. Tags, receives of several buffers at once, connect and accept that do not block: NULL for the comm means "call again". */
+/* net_v5.h - version 5 of the network plugin API, NCCL 2.12: `ncclNetPlugin_v5`. Tags, receives of
+ * several buffers at once, connect and accept that do not block: NULL for the comm means "call
+ * again". */
 #ifndef ROPEWAY_NCCLNET_ABI_NET_V5_H
 #define ROPEWAY_NCCLNET_ABI_NET_V5_H
 

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* net_v6.h - version 6 of the network plugin API, NCCL 2.13 to 2.18: `ncclNetPlugin_v6`. regMrDmaBuf. */
+/* net_v6.h - version 6 of the network plugin API, NCCL 2.13 to 2.18: `ncclNetPlugin_v6`.
+ * regMrDmaBuf. */
 #ifndef ROPEWAY_NCCLNET_ABI_NET_V6_H
 #define ROPEWAY_NCCLNET_ABI_NET_V6_H
 

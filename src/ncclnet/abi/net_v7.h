@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* net_v7.h - version 7 of the network plugin API, NCCL 2.19: `ncclNetPlugin_v7`. Device handles, getDeviceMr, irecvConsumed. */
+/* net_v7.h - version 7 of the network plugin API, NCCL 2.19: `ncclNetPlugin_v7`. Device handles,
+ * getDeviceMr, irecvConsumed. */
 #ifndef ROPEWAY_NCCLNET_ABI_NET_V7_H
 #define ROPEWAY_NCCLNET_ABI_NET_V7_H
 

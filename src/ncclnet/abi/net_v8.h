@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* net_v8.h - version 8 of the network plugin API, NCCL 2.20 to 2.23: `ncclNetPlugin_v8`. regMr takes a size_t; regIsGlobal. */
+/* net_v8.h - version 8 of the network plugin API, NCCL 2.20 to 2.23: `ncclNetPlugin_v8`. regMr
+ * takes a size_t; regIsGlobal. */
 #ifndef ROPEWAY_NCCLNET_ABI_NET_V8_H
 #define ROPEWAY_NCCLNET_ABI_NET_V8_H
 

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* net_v9.h - version 9 of the network plugin API, NCCL 2.24 and 2.25: `ncclNetPlugin_v9`. isend and irecv take size_t (iflush and test still int); makeVDevice, forceFlush, limits of sizes. */
+/* net_v9.h - version 9 of the network plugin API, NCCL 2.24 and 2.25: `ncclNetPlugin_v9`. isend and
+ * irecv take size_t (iflush and test still int); makeVDevice, forceFlush, limits of sizes. */
 #ifndef ROPEWAY_NCCLNET_ABI_NET_V9_H
 #define ROPEWAY_NCCLNET_ABI_NET_V9_H
 

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* conform.c - the list of properties, and the run: two processes that do one case after the other, and the watcher, which starts new ones where a case has left them in no state to go on. */
+/* conform.c - the list of properties, and the run: two processes that do one case after the other,
+ * and the watcher, which starts new ones where a case has left them in no state to go on. */
 #include "ncclnet/check/conform.h"
 
 #include <errno.h>
@@ -18,7 +19,8 @@ const char *const conform_verdict_name[CONFORM_VERDICTS] = {[CONFORM_PASS] = "pa
 	[CONFORM_QUIRK] = "quirk",
 	[CONFORM_FAIL] = "fail"};
 
-/* What each release looks up with dlsym, the highest first; from the tags of NCCL's repository (src/net.cc, later src/plugin/net.cc). */
+/* What each release looks up with dlsym, the highest first; from the tags of NCCL's repository
+ * (src/net.cc, later src/plugin/net.cc). */
 const struct conform_release conform_releases[] = {
 	{"2.8 to 2.11", 4, 4},
 	{"2.12", 4, 5},
@@ -103,7 +105,8 @@ struct answer {
 };
 _Static_assert(sizeof(struct answer) <= PAIR_MESSAGE, "it fits a message");
 
-/* What every case but the first ones finds done. An init that leaves the table incomplete is `table`'s to say. */
+/* What every case but the first ones finds done. An init that leaves the table incomplete is
+ * `table`'s to say. */
 static bool prepare(struct conform *c, unsigned flags)
 {
 	if (!c->s->n && !side_load(c->s, c->o->path, c->o->abi))
@@ -136,8 +139,8 @@ static void answer_for(struct conform *c, const struct conform_case *k, struct a
 	if (s->why && c->verdict != CONFORM_FAIL)
 		conform_fail(c, "%s", s->text);
 	if (k->flags & CASE_NEVER_FAILS && c->verdict == CONFORM_FAIL) {
-		c->verdict = s->waited ? CONFORM_PASS
-				       : CONFORM_QUIRK; /* it waited for the other side's */
+		/* it waited for the other side's */
+		c->verdict = s->waited ? CONFORM_PASS : CONFORM_QUIRK;
 		c->quirk = k->quirk;
 		if (s->waited)
 			*c->text = '\0';
@@ -209,7 +212,8 @@ static void no_answer(
 			r->o->timeout_ms * CASE_STEPS);
 }
 
-/* The worse of what both sides say; where it is the same once. What ropeway does about a quirk ends it, once. */
+/* The worse of what both sides say; where it is the same once. What ropeway does about a quirk ends
+ * it, once. */
 static void merge(struct conform_line *l, const struct answer *a)
 {
 	char old[sizeof(l->text)] = "", done[300] = "";
@@ -264,7 +268,8 @@ static void run_case(struct run *r, unsigned which, struct conform_line *l, stru
 			continue;
 		}
 		if (rc != sizeof(a)) {
-			/* Silence of the other one, after a failure that has been told, is its consequence. */
+			/* Silence of the other one, after a failure that has been told, is its
+			 * consequence. */
 			if (rc || l->verdict != CONFORM_FAIL)
 				no_answer(r, k, rc, who, l);
 			break;
@@ -278,7 +283,8 @@ static void run_case(struct run *r, unsigned which, struct conform_line *l, stru
 		merge(l, &a);
 		if (a.verdict != CONFORM_FAIL)
 			continue;
-		/* Has the other one crashed, does it hang, or say more? Else it may wait for its deadline in vain. */
+		/* Has the other one crashed, does it hang, or say more? Else it may wait for its
+		 * deadline in vain. */
 		waited = a.waited;
 		wait_ms = waited ? r->o->timeout_ms : OTHER_WELL_MS;
 		stuck_ms = r->o->timeout_ms / 2;

@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* conform.h - does a network plugin do what NCCL expects of one? A list of properties, each tried between two processes over this host (pair.h), each with a verdict: pass, quirk (NCCL or ropeway live with
- * it; what they do is said) or fail. A plugin that crashes or hangs costs a line; the caller's process never loads it. Knows nothing of terminals.
+/* conform.h - does a network plugin do what NCCL expects of one? A list of properties, each tried
+ * between two processes over this host (pair.h), each with a verdict: pass, quirk (NCCL or ropeway
+ * live with it; what they do is said) or fail. A plugin that crashes or hangs costs a line; the
+ * caller's process never loads it. Knows nothing of terminals.
  */
 #ifndef ROPEWAY_NCCLNET_CONFORM_H
 #define ROPEWAY_NCCLNET_CONFORM_H
@@ -37,14 +39,16 @@ struct conform_options {
 };
 enum { CONFORM_TIMEOUT_MS = 5000, CONFORM_SIZE_MOST = 64 << 20 };
 
-/* How many lines of each verdict. 0, or negative and `why` if there is no plugin, or none of that version, to check (as ncclnet_load), or no processes. */
+/* How many lines of each verdict. 0, or negative and `why` if there is no plugin, or none of that
+ * version, to check (as ncclnet_load), or no processes. */
 int conform_run(const struct conform_options *o, unsigned count[CONFORM_VERDICTS], char *why,
 	size_t why_len);
 
 /* The properties, in their order; NULL after the last. */
 const char *conform_id(unsigned i, const char **what);
 
-/* Releases of NCCL, the oldest first, and which versions of the API each takes: the highest that the plugin has of first..last. NULL after the last. */
+/* Releases of NCCL, the oldest first, and which versions of the API each takes: the highest that
+ * the plugin has of first..last. NULL after the last. */
 struct conform_release {
 	const char *name; /* "2.20 to 2.23" */
 	int first, last;

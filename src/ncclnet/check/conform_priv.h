@@ -1,5 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* conform_priv.h - what the files of the conformance run share. A case is a function that both processes run, each with its role; it begins with both loaded and initialised, unless it says otherwise. */
+/* conform_priv.h - what the files of the conformance run share. A case is a function that both
+ * processes run, each with its role; it begins with both loaded and initialised, unless it says
+ * otherwise. */
 #ifndef ROPEWAY_NCCLNET_CONFORM_PRIV_H
 #define ROPEWAY_NCCLNET_CONFORM_PRIV_H
 
@@ -9,8 +11,8 @@
 
 enum {
 	OPS_MAX = 64, /* requests that a stream has under way */
-	LINGER =
-		4, /* a share of the deadline: how long something is waited for that need not come */
+	/* a share of the deadline: how long something is waited for that need not come */
+	LINGER = 4,
 };
 
 struct conform {
@@ -80,8 +82,9 @@ struct stream {
 	unsigned not_sent;   /* sends whose size is not what was sent */
 	int said;            /* the first of those */
 };
-/* What NCCL does after a receive of n is done: irecvConsumed where there is one, and a flush where the properties ask for it. */
-bool after_receive(struct conform *c, struct side *s, struct end *e, void *request, int n,
+/* What NCCL does after a receive of n is done: irecvConsumed where there is one, and a flush where
+ * the properties ask for it. */
+bool move_after_receive(struct conform *c, struct side *s, struct end *e, void *request, int n,
 	void **data, const size_t *size);
 /* 1: something moved, 0: nothing; negative: failed, c says why. */
 int stream_advance(struct conform *c, struct stream *t);
@@ -98,7 +101,7 @@ size_t stream_size(const struct stream *t, unsigned i);
 bool stream_once(struct conform *c, struct stream *t, int receiver);
 
 /* Until a request is done: 1; 0: not within the time; negative: a result of the plugin, negated. */
-int wait_request(struct conform *c, void *request, int *sizes, unsigned timeout_ms);
+int move_wait(struct conform *c, void *request, int *sizes, unsigned timeout_ms);
 
 /* ---- the cases ---- */
 void case_load(struct conform *c);

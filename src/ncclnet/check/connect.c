@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* connect.c - handles, listening, connecting and registration: nothing here sends a message that matters. */
+/* connect.c - handles, listening, connecting and registration: nothing here sends a message that
+ * matters. */
 #include <arpa/inet.h>
 #include <errno.h>
 #include <stdio.h>
@@ -32,7 +33,8 @@ void case_handle(struct conform *c)
 	link_close(s, &b);
 }
 
-/* Both for the other side: one that first waits until the plugin's call has come back, or, if it does not, goes on so that it can. */
+/* Both for the other side: one that first waits until the plugin's call has come back, or, if it
+ * does not, goes on so that it can. */
 static bool await_return(struct conform *c, const char *call)
 {
 	char told;
@@ -240,7 +242,8 @@ void case_reg_bad(struct conform *c)
 
 /* ---- handles that are none ---- */
 
-/* 0: no bits, 1: the true one with all bits turned that 0x5a has, 2: what NCCL's own Socket transport gives, an address (where nobody is) and a magic number. */
+/* 0: no bits, 1: the true one with all bits turned that 0x5a has, 2: what NCCL's own Socket
+ * transport gives, an address (where nobody is) and a magic number. */
 static const char *forge(
 	unsigned which, const unsigned char *handle, unsigned char *out, size_t len)
 {
@@ -293,7 +296,7 @@ static bool fails_later(struct conform *c, struct link *l)
 		if (SIDE_CALL(s, "isend",
 			    ncclnet_isend(s->n, l->send, byte, 1, 0, mhandle, &request)))
 			return true;
-	return request && wait_request(c, request, NULL, linger_ms(c)) < 0;
+	return request && move_wait(c, request, NULL, linger_ms(c)) < 0;
 }
 
 static bool try_forged(struct conform *c, const unsigned char *handle)

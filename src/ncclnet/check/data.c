@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* data.c - messages: sizes, order, groups, how many are under way, and what test says of them. Role 1 sends and role 0 receives, where not both do. */
+/* data.c - messages: sizes, order, groups, how many are under way, and what test says of them. Role
+ * 1 sends and role 0 receives, where not both do. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <unistd.h>
@@ -28,7 +29,8 @@ void case_messages(struct conform *c)
 	}
 }
 
-/* The sender posts all that it may before there is a receive, the receiver all that it may before it tests: the plugin has to say "again" to one of them, or hold 40. */
+/* The sender posts all that it may before there is a receive, the receiver all that it may before
+ * it tests: the plugin has to say "again" to one of them, or hold 40. */
 void case_request(struct conform *c)
 {
 	struct end e;
@@ -119,7 +121,8 @@ void case_patterns(struct conform *c)
 			c->o->size_most >> 20 ? "MiB" : "bytes");
 }
 
-/* Of one size, so that nothing but the contents tells them apart; a pause now and then, so that both fast paths and slow ones are taken. */
+/* Of one size, so that nothing but the contents tells them apart; a pause now and then, so that
+ * both fast paths and slow ones are taken. */
 void case_order(struct conform *c)
 {
 	static const size_t sizes[][1] = {{64}, {9000}, {300000}};
@@ -160,13 +163,13 @@ void case_truncation(struct conform *c)
 					       &e.mhandle, &request));
 	int outcome = rc ? -rc : request ? 0 : -1;
 	while (e.sends && request && !outcome && !side_heard(s, 0))
-		outcome = wait_request(c, request, sizes, 1);
+		outcome = move_wait(c, request, sizes, 1);
 	if (e.sends) {
 		side_take(s, &told, 1);
 		return;
 	}
 	if (!outcome)
-		outcome = wait_request(c, request, sizes, s->timeout_ms / 2);
+		outcome = move_wait(c, request, sizes, s->timeout_ms / 2);
 	if (outcome > 0)
 		conform_fail(c,
 			"a message of %zu bytes into a receive of %zu is done, with success and a "
@@ -241,14 +244,14 @@ static bool group_receive(struct conform *c, struct end *e, unsigned round, int 
 		if (!until_posted(c, rc, request, "irecv of a group", &looks))
 			return false;
 	}
-	int done = wait_request(c, request, sizes, s->timeout_ms);
+	int done = move_wait(c, request, sizes, s->timeout_ms);
 	if (done <= 0)
 		return conform_fail(c,
 			done ? "test of a group of %d gives %d (%s)"
 			     : "a group of %d is not done within %d ms%s",
 			n, done ? -done : (int)s->timeout_ms,
 			done ? ncclnet_result_name(-done) : "");
-	if (!after_receive(c, s, e, request, n, data, rooms))
+	if (!move_after_receive(c, s, e, request, n, data, rooms))
 		return false;
 	for (int i = 0; i < n; i++) {
 		size_t want = group_size(round, i),
@@ -287,7 +290,7 @@ static bool group_send(
 	}
 	for (int i = 0; i < n; i++) {
 		int sizes[NCCL_NET_GROUP_MAX],
-			done = wait_request(c, request[i], sizes, s->timeout_ms);
+			done = move_wait(c, request[i], sizes, s->timeout_ms);
 		if (done <= 0)
 			return conform_fail(c,
 				done ? "a send into a group gives %d"
@@ -323,7 +326,8 @@ static void groups(struct conform *c, bool same_tags)
 		for (int i = 0; i < n; i++)
 			tags[i] = same_tags ? 5 + i / 2 : 1000 + (int)round * 100 - i * 7;
 		permute(n, round, order);
-		/* Of equal tags the slots are filled in their order, so these messages go in that order. */
+		/* Of equal tags the slots are filled in their order, so these messages go in that
+		 * order. */
 		for (int i = 0; i < n && same_tags; i++)
 			order[i] = i;
 		side_step(c->s);
@@ -414,7 +418,8 @@ static int full_test(struct conform *c, struct full *f)
 		data[k] = f->e.memory + (i * (unsigned)f->most + (unsigned)k) * (size_t)FULL_PITCH;
 		rooms[k] = FULL_PITCH;
 	}
-	if (done && !f->e.sends && !after_receive(c, s, &f->e, f->request[i], f->most, data, rooms))
+	if (done && !f->e.sends &&
+		!move_after_receive(c, s, &f->e, f->request[i], f->most, data, rooms))
 		return -1;
 	for (int k = 0; done && !f->e.sends && k < f->most; k++) {
 		unsigned message = i * (unsigned)f->most + (unsigned)k;
@@ -540,7 +545,8 @@ static bool test_newest(struct conform *c, struct stream *t, bool backwards)
 		if (!rc && done) {
 			void *data = stream_at(t, i);
 			size_t size = stream_size(t, i);
-			if (!t->e->sends && !after_receive(c, s, t->e, request, 1, &data, &size))
+			if (!t->e->sends &&
+				!move_after_receive(c, s, t->e, request, 1, &data, &size))
 				return false;
 			t->request[i % t->window] = NULL;
 			continue;
@@ -635,7 +641,7 @@ void case_flush(struct conform *c)
 				rc);
 		else if (request == (void *)0x5a5a5a5a5a5a5a50)
 			conform_fail(c, "iflush says success and leaves *request as it was");
-		else if (request && wait_request(c, request, NULL, s->timeout_ms / 2) <= 0)
+		else if (request && move_wait(c, request, NULL, s->timeout_ms / 2) <= 0)
 			conform_fail(c, "a flush is not done within %u ms", s->timeout_ms / 2);
 	}
 	if (side_meet(s))

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* fault.c - several connections and threads at once, and what does not go well: a peer that is killed, a close with work under way, loading again. */
+/* fault.c - several connections and threads at once, and what does not go well: a peer that is
+ * killed, a close with work under way, loading again. */
 #include <dlfcn.h>
 #include <errno.h>
 #include <pthread.h>
@@ -228,7 +229,8 @@ void case_close_busy(struct conform *c)
 		.n = 8, .window = 4, .sizes = sizes, .sizes_n = RPWI_ARRAY_LEN(sizes), .salt = 142};
 	if (!end_open(c, &in, 0, stream_bytes(&t[0])) || !end_open(c, &out, 1, stream_bytes(&t[1])))
 		return;
-	/* Receives that nobody sends to on one connection, sends that nobody receives on the other. */
+	/* Receives that nobody sends to on one connection, sends that nobody receives on the
+	 * other. */
 	if (s->role == 0 && (stream_post(c, &t[0]) < 0 || stream_post(c, &t[1]) < 0))
 		return;
 	if (!side_meet(s))

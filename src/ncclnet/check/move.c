@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* move.c - ends of connections with registered memory, and streams of messages through them: posted ahead, tested in order, every byte compared, guard bytes behind every receive. */
+/* move.c - ends of connections with registered memory, and streams of messages through them: posted
+ * ahead, tested in order, every byte compared, guard bytes behind every receive. */
 #include <errno.h>
 #include <stdio.h>
 #include <sys/mman.h>
@@ -148,7 +149,7 @@ static bool came_right(struct conform *c, struct stream *t, unsigned i, int got)
 		       size, size + t->extra);
 }
 
-bool after_receive(struct conform *c, struct side *s, struct end *e, void *request, int n,
+bool move_after_receive(struct conform *c, struct side *s, struct end *e, void *request, int n,
 	void **data, const size_t *size)
 {
 	int rc = SIDE_CALL(
@@ -191,9 +192,9 @@ int stream_test(struct conform *c, struct stream *t, unsigned i)
 	t->left_alone += !t->no_sizes && sizes[0] == NOT_WRITTEN;
 	if (!t->e->sends) {
 		void *data = stream_at(t, i);
-		bool right =
-			after_receive(c, s, t->e, t->request[i % t->window], 1, &data, &size) &&
-			came_right(c, t, i, sizes[0]);
+		bool right = move_after_receive(
+				     c, s, t->e, t->request[i % t->window], 1, &data, &size) &&
+			     came_right(c, t, i, sizes[0]);
 		return right ? 1 : -1;
 	}
 	if (!t->no_sizes && sizes[0] != NOT_WRITTEN && (size_t)sizes[0] != size && !t->not_sent++)
@@ -252,7 +253,7 @@ bool stream_once(struct conform *c, struct stream *t, int receiver)
 	return ok;
 }
 
-int wait_request(struct conform *c, void *request, int *sizes, unsigned timeout_ms)
+int move_wait(struct conform *c, void *request, int *sizes, unsigned timeout_ms)
 {
 	uint64_t until = rpwi_now_ns() + timeout_ms * RPWI_NS_PER_MS;
 	for (unsigned looks = 0;; looks++) {

@@ -183,7 +183,8 @@ int pair_answer(struct pair *p, int *role, void *message, size_t room, unsigned 
 			ssize_t n = recv(p->up[i], message, room, MSG_DONTWAIT);
 			return n > 0 ? (int)n : gone(p, i);
 		}
-		/* Where the same call lasts: who polls makes many, and who waits for the other side is in none. */
+		/* Where the same call lasts: who polls makes many, and who waits for the other side
+		 * is in none. */
 		for (int i = 0; i < 2; i++) {
 			uint64_t n = calls_made(p, i);
 			if (n != made[i] || !pair_call(p, i)) {
@@ -212,7 +213,8 @@ bool side_fail(struct side *s, const char *fmt, ...)
 	return false;
 }
 
-/* The plugin's last warning is kept for the watcher; all of them are shown where NCCL would show them. */
+/* The plugin's last warning is kept for the watcher; all of them are shown where NCCL would show
+ * them. */
 static char *said_by_us;
 static void keep_said(int level, unsigned long subsys, const char *file, int line, const char *fmt,
 	...) __attribute__((format(printf, 5, 6)));

@@ -1,9 +1,12 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* pair.h - two processes that load a plugin and talk through it, and a third that watches them and never loads it. Handles go between the two as opaque bytes, over a socketpair. What the plugin does to a
- * process (crash, hang) is a fact that the watcher reports: each call to the plugin is named in shared memory while it lasts. conform.c and `ropeway plugin bench` stand on it.
+/* pair.h - two processes that load a plugin and talk through it, and a third that watches them and
+ * never loads it. Handles go between the two as opaque bytes, over a socketpair. What the plugin
+ * does to a process (crash, hang) is a fact that the watcher reports: each call to the plugin is
+ * named in shared memory while it lasts. conform.c and `ropeway plugin bench` stand on it.
  *
- * The processes are forked before anything is loaded, die with their parent, and run a body, which gets messages from the parent (pair_ask) and answers. Calls of one side are made by one thread at a time,
- * or by threads that have a struct side each (side_thread).
+ * The processes are forked before anything is loaded, die with their parent, and run a body, which
+ * gets messages from the parent (pair_ask) and answers. Calls of one side are made by one thread at
+ * a time, or by threads that have a struct side each (side_thread).
  */
 #ifndef ROPEWAY_NCCLNET_PAIR_H
 #define ROPEWAY_NCCLNET_PAIR_H
@@ -63,7 +66,9 @@ int pair_start(struct pair *p, pair_body *body, void *arg, unsigned timeout_ms, 
 /* Kills and reaps what is left. */
 void pair_end(struct pair *p);
 int pair_ask(struct pair *p, int role, const void *message, size_t len);
-/* The next message of a side: its length, and who; 0: nothing within timeout_ms; -EPIPE: `role` has gone (its status is in p); -ETIMEDOUT: `role` has been for stuck_ms in the call that pair_call names. */
+/* The next message of a side: its length, and who; 0: nothing within timeout_ms; -EPIPE: `role` has
+ * gone (its status is in p); -ETIMEDOUT: `role` has been for stuck_ms in the call that pair_call
+ * names. */
 int pair_answer(struct pair *p, int *role, void *message, size_t room, unsigned timeout_ms,
 	unsigned stuck_ms);
 /* The call that a side is in, or was when it ended; NULL: none. */
@@ -88,7 +93,8 @@ bool side_init(struct side *s, const struct ncclnet *n, void **ctx);
 struct side side_thread(const struct side *s, unsigned thread);
 /* Starts the deadline of a step. */
 void side_step(struct side *s);
-/* Between two looks in vain: yields, as NCCL's progress thread does, later sleeps. false: the deadline has passed, or the other side has given up (s->text says it). */
+/* Between two looks in vain: yields, as NCCL's progress thread does, later sleeps. false: the
+ * deadline has passed, or the other side has given up (s->text says it). */
 bool side_idle(struct side *s, unsigned *looks);
 /* Whole messages to and from the other side; false: it is gone, or the deadline has passed. */
 bool side_give(struct side *s, const void *data, size_t len);

@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* polled.c - a receive buffer that is looked at while it is filled, as NCCL's kernels do with LL and LL128, which never wait for test: of each 128-byte line the last 8 bytes are a flag, and once it is
- * new, the first 120 are read. A thread of the receiver's does that, whatever the plugin does meanwhile. The receive comes first, and then the send. */
+/* polled.c - a receive buffer that is looked at while it is filled, as NCCL's kernels do with LL
+ * and LL128, which never wait for test: of each 128-byte line the last 8 bytes are a flag, and once
+ * it is new, the first 120 are read. A thread of the receiver's does that, whatever the plugin does
+ * meanwhile. The receive comes first, and then the send. */
 #include <pthread.h>
 #include <sched.h>
 
@@ -45,8 +47,8 @@ static void check_line(struct polled *p, uint64_t message, size_t flag)
 				return;
 			sched_yield();
 		}
-	for (size_t i = 0; i < LINE_WORDS - 1;
-		i++) /* at once: what is missing may be there in some nanoseconds */
+	/* at once: what is missing may be there in some nanoseconds */
+	for (size_t i = 0; i < LINE_WORDS - 1; i++)
 		seen[i] = look(p, first + i);
 	for (size_t i = 0; i < LINE_WORDS - 1; i++)
 		if (seen[i] != word_of(message, first + i)) {
@@ -56,7 +58,8 @@ static void check_line(struct polled *p, uint64_t message, size_t flag)
 	p->lines += wrong;
 }
 
-/* All lines, upwards, as they come; of some messages another one first, so that later ones are waited for, too. */
+/* All lines, upwards, as they come; of some messages another one first, so that later ones are
+ * waited for, too. */
 static void *poller(void *arg)
 {
 	struct polled *p = arg;
@@ -113,7 +116,7 @@ static bool finish(struct conform *c, struct end *e, size_t bytes, void *request
 			return conform_fail(c, "%zu bytes are not done", bytes);
 	}
 	void *data = e->memory;
-	return e->sends || after_receive(c, s, e, request, 1, &data, &bytes);
+	return e->sends || move_after_receive(c, s, e, request, 1, &data, &bytes);
 }
 
 static bool send_one(

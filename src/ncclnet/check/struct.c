@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* struct.c - what a plugin says of itself: its table, its name, its devices and their properties. One side is enough for this; the other one only loads it, too. */
+/* struct.c - what a plugin says of itself: its table, its name, its devices and their properties.
+ * One side is enough for this; the other one only loads it, too. */
 #include <errno.h>
 #include <math.h>
 #include <stdio.h>
@@ -21,7 +22,8 @@ enum { VPROPS_ARE_LOOKED_AT = 12 };
 #define UNWRITTEN "vProps were not written; NCCL's own Socket did so up to 2.29, and it works"
 #define SIZE_MOST_NCCL (1ull << 40) /* NCCL_MAX_NET_SIZE_BYTES */
 
-/* Where the struct of each version ends; what of it need not be written: padding, and from v9 on the virtual device's list. */
+/* Where the struct of each version ends; what of it need not be written: padding, and from v9 on
+ * the virtual device's list. */
 static const struct layout {
 	size_t bytes;
 	struct {
@@ -65,15 +67,17 @@ void case_load(struct conform *c)
 		conform_fail(c, "%s", why);
 }
 
-/* What is not there has failed before, in prepare(). What may be there and changes what NCCL does is said. */
+/* What is not there has failed before, in prepare(). What may be there and changes what NCCL does
+ * is said. */
 void case_table(struct conform *c)
 {
 	const struct ncclnet *n = c->s->n;
 	const void *consumed = NULL;
 	if (n->abi < 7)
 		return;
+	/* from v7 on in one place */
 	memcpy(&consumed, (const char *)n->table + offsetof(struct nccl_net_v7, irecvConsumed),
-		sizeof(consumed)); /* from v7 on in one place */
+		sizeof(consumed));
 	if (consumed)
 		conform_quirk(c, NCCLNET_CONSUMED,
 			"irecvConsumed is there: NCCL calls it after each receive");
@@ -97,7 +101,8 @@ void case_init(struct conform *c)
 	char why[300];
 	c->initialised = side_init(s, s->n, &s->ctx);
 	if (!c->initialised && s->why && ncclnet_complete(s->n, why, sizeof(why)) &&
-		!strcmp(s->text, why)) { /* `table` says that */
+		!strcmp(s->text, why)) {
+		/* `table` says that */
 		s->why = NULL;
 		return;
 	}
@@ -152,7 +157,8 @@ static bool in_vprops(int abi, const struct layout *l, size_t at)
 	       at >= l->idle[0].from - sizeof(int);
 }
 
-/* Twice over memory that is filled differently: a byte that follows the filling was not written; one past the struct that does not was. */
+/* Twice over memory that is filled differently: a byte that follows the filling was not written;
+ * one past the struct that does not was. */
 static bool within_struct(struct conform *c, int dev)
 {
 	const struct layout *l = &layouts[c->s->n->abi];

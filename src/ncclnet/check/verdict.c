@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* verdict.c - what a case says of a plugin: that it failed, was skipped, or did something worth a note. Called by all cases; it calls none. */
+/* verdict.c - what a case says of a plugin: that it failed, was skipped, or did something worth a
+ * note. Called by all cases; it calls none. */
 #include "ncclnet/check/conform_priv.h"
 
 #include <stdarg.h>

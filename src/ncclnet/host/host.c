@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* host.c - loading a plugin, and every call to it, with a line for each where somebody wants to see them. What differs between versions is in shim.h. */
+/* host.c - loading a plugin, and every call to it, with a line for each where somebody wants to see
+ * them. What differs between versions is in shim.h. */
 #include "ncclnet/host/host.h"
 
 #include <dlfcn.h>
@@ -91,9 +92,9 @@ static void *open_library(const char *path, char *why, size_t why_len)
 	return library;
 }
 
-enum {
-	SLOTS_BEFORE_INIT = 2
-}; /* name and init: Mellanox' plugin (and HPC-X') fills in the others in init, and NCCL looks at them only after it */
+/* name and init: Mellanox' plugin (and HPC-X') fills in the others in init, and NCCL looks at them
+ * only after it */
+enum { SLOTS_BEFORE_INIT = 2 };
 
 static void list_exported(unsigned exported, char *text, size_t len)
 {
@@ -193,7 +194,8 @@ void ncclnet_unload(struct ncclnet *n)
 
 /* ---- a line for each call ---- */
 
-/* Polling makes the same line a thousand times: it is written once, and then how often it came again. */
+/* Polling makes the same line a thousand times: it is written once, and then how often it came
+ * again. */
 static void trace(const struct ncclnet *n, const char *fmt, ...)
 	__attribute__((format(printf, 2, 3)));
 static void trace(const struct ncclnet *n, const char *fmt, ...)

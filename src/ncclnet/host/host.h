@@ -1,13 +1,19 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* host.h - loads somebody's NCCL network plugin and calls it, whatever version of the API it speaks. One version is chosen when it is loaded and used for every call: struct ncclnet is immutable then, and
- * holds the only table that is ever called through. Handles are never parsed here: opaque bytes, of `handle_bytes`.
+/* host.h - loads somebody's NCCL network plugin and calls it, whatever version of the API it
+ * speaks. One version is chosen when it is loaded and used for every call: struct ncclnet is
+ * immutable then, and holds the only table that is ever called through. Handles are never parsed
+ * here: opaque bytes, of `handle_bytes`.
  *
- * Each call gives what the plugin gave (enum nccl_result), or NCCLNET_ABSENT where its version has no such call or the plugin left it NULL. Outputs are set to NULL (0) before the plugin is called. What a
- * version cannot say is refused before the call: a group of more than one receive, or a size that its int does not hold, is NCCL_INVALID_ARGUMENT.
+ * Each call gives what the plugin gave (enum nccl_result), or NCCLNET_ABSENT where its version has
+ * no such call or the plugin left it NULL. Outputs are set to NULL (0) before the plugin is called.
+ * What a version cannot say is refused before the call: a group of more than one receive, or a size
+ * that its int does not hold, is NCCL_INVALID_ARGUMENT.
  *
- * Every call is a line on stderr where ROPEWAY_LOG=debug or UCCL_TCPX_DEBUG=1: arguments, what came back, and its result.
+ * Every call is a line on stderr where ROPEWAY_LOG=debug or UCCL_TCPX_DEBUG=1: arguments, what came
+ * back, and its result.
  *
- * Threads: as the plugin's API says (regMr, connect and close may come from another thread than isend, irecv and test). Whether a call blocks is the plugin's business.
+ * Threads: as the plugin's API says (regMr, connect and close may come from another thread than
+ * isend, irecv and test). Whether a call blocks is the plugin's business.
  */
 #ifndef ROPEWAY_NCCLNET_HOST_H
 #define ROPEWAY_NCCLNET_HOST_H
@@ -17,7 +23,8 @@
 
 enum { NCCLNET_ABSENT = -1 };
 
-/* What getProperties gives, for all versions; what a version does not have is as NCCL fills it in: max_recvs 1, device type HOST, rail and plane -1. Strings are the plugin's. */
+/* What getProperties gives, for all versions; what a version does not have is as NCCL fills it in:
+ * max_recvs 1, device type HOST, rail and plane -1. Strings are the plugin's. */
 struct ncclnet_properties {
 	const char *name, *pci_path;
 	uint64_t guid;
@@ -76,10 +83,13 @@ struct ncclnet {
 	bool trace;
 };
 
-/* Loads PATH (as dlopen finds it; "libnccl-net-NAME.so", too, for a bare NAME, as NCCL does) and chooses `abi`, or the highest version that both know where it is 0. 0, or -ENOENT (not loadable), -ENOTSUP (no
- * plugin, or not of that version: `why` says which there are), -EINVAL (name or init is NULL). Nothing of the plugin is called. */
+/* Loads PATH (as dlopen finds it; "libnccl-net-NAME.so", too, for a bare NAME, as NCCL does) and
+ * chooses `abi`, or the highest version that both know where it is 0. 0, or -ENOENT (not loadable),
+ * -ENOTSUP (no plugin, or not of that version: `why` says which there are), -EINVAL (name or init
+ * is NULL). Nothing of the plugin is called. */
 int ncclnet_load(const char *path, int abi, struct ncclnet **out, char *why, size_t why_len);
-/* Also for one that some call failed on. The library stays mapped: plugins leave threads and exit handlers behind. */
+/* Also for one that some call failed on. The library stays mapped: plugins leave threads and exit
+ * handlers behind. */
 void ncclnet_unload(struct ncclnet *n);
 /* "PATH[@vN]" taken apart. 0, or -EINVAL and `why`. */
 int ncclnet_parse(
@@ -90,18 +100,22 @@ const char *ncclnet_result_name(int result);
 const char *ncclnet_releases(int abi);
 
 const char *ncclnet_name(const struct ncclnet *n);
-/* Where a plugin's messages go by default: to stderr, warnings always, the rest as NCCL_DEBUG and ROPEWAY_LOG say. */
+/* Where a plugin's messages go by default: to stderr, warnings always, the rest as NCCL_DEBUG and
+ * ROPEWAY_LOG say. */
 void ncclnet_log(int level, unsigned long subsys, const char *file, int line, const char *fmt, ...)
 	__attribute__((format(printf, 5, 6)));
-/* The plugin's messages go to `log`; NULL: to ncclnet_log. *ctx: v11 and later have one; NULL before. May be called more than once, from v11 on. */
+/* The plugin's messages go to `log`; NULL: to ncclnet_log. *ctx: v11 and later have one; NULL
+ * before. May be called more than once, from v11 on. */
 int ncclnet_init(const struct ncclnet *n, void **ctx, nccl_logger log);
-/* Once init has succeeded, and before anything else is called: every pointer is there that NCCL calls without asking. 0, or -EINVAL and `why`. */
+/* Once init has succeeded, and before anything else is called: every pointer is there that NCCL
+ * calls without asking. 0, or -EINVAL and `why`. */
 int ncclnet_complete(const struct ncclnet *n, char *why, size_t why_len);
 int ncclnet_devices(const struct ncclnet *n, int *ndev);
 int ncclnet_properties(const struct ncclnet *n, int dev, struct ncclnet_properties *p);
 /* handle: n->handle_bytes, zeroed here before the call. */
 int ncclnet_listen(const struct ncclnet *n, void *ctx, int dev, void *handle, void **listen_comm);
-/* handle: the same memory in each call for one connection: plugins keep their state in it. *device (v7 on): allocated and zeroed by the caller, or NULL. */
+/* handle: the same memory in each call for one connection: plugins keep their state in it. *device
+ * (v7 on): allocated and zeroed by the caller, or NULL. */
 int ncclnet_connect(const struct ncclnet *n, void *ctx, int dev, void *handle, void **send_comm,
 	struct nccl_net_device_handle **device);
 int ncclnet_accept(const struct ncclnet *n, void *listen_comm, void **recv_comm,

@@ -1,5 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* quirks.h - what network plugins do beside what their API says, how it is seen, and what ropeway's side does about it. src/tran/ncclnet lives with all of them; `ropeway plugin check` lists those that it sees. */
+/* quirks.h - what network plugins do beside what their API says, how it is seen, and what ropeway's
+ * side does about it. src/tran/ncclnet lives with all of them; `ropeway plugin check` lists those
+ * that it sees. */
 #ifndef ROPEWAY_NCCLNET_QUIRKS_H
 #define ROPEWAY_NCCLNET_QUIRKS_H
 
@@ -29,10 +31,11 @@ struct ncclnet_quirk {
 extern const struct ncclnet_quirk ncclnet_quirks[NCCLNET_QUIRKS];
 
 enum {
-	/* What NCCL itself has under way on a comm at most up to 2.18 (v4 to v6), so every plugin takes it: NCCL_NET_MAX_REQUESTS was 8 before it was 32. */
+	/* What NCCL itself has under way on a comm at most up to 2.18 (v4 to v6), so every plugin
+	 * takes it: NCCL_NET_MAX_REQUESTS was 8 before it was 32. */
 	NCCLNET_REQUESTS_SAFE = 8,
-	NCCLNET_BLOCKING_MS =
-		20, /* a connect or accept that gives no comm and took longer is one that blocks */
+	/* a connect or accept that gives no comm and took longer is one that blocks */
+	NCCLNET_BLOCKING_MS = 20,
 };
 
 #endif

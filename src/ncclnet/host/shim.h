@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* shim.h - calls through the table of one version of the plugin API, V; included by shim_v<V>.c and nothing else. Every difference between the versions is here, as a condition on V.
- * Facts: net_v<V>.h. */
+/* shim.h - calls through the table of one version of the plugin API, V; included by shim_v<V>.c and
+ * nothing else. Every difference between the versions is here, as a condition on V. Facts:
+ * net_v<V>.h. */
 #define CAT_(a, b) a##b
 #define CAT(a, b) CAT_(a, b)
 typedef struct CAT(nccl_net_v, V) table_v;

@@ -1,12 +1,19 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* ncclnet.c - tran_ncclnet: frames and remote memory over somebody's NCCL network plugin, of any version of its API from v4 to v12. The table of operations, progress, and sleeping.
+/* ncclnet.c - tran_ncclnet: frames and remote memory over somebody's NCCL network plugin, of any
+ * version of its API from v4 to v12. The table of operations, progress, and sleeping.
  *
- * It is used where it is asked for by name: ROPEWAY_TRANSPORT=ncclnet:PATH[@vN] (or in the options of the context); both sides name the same plugin and version. One version is chosen when the plugin is loaded, and its
- * table is the only one ever called (ncclnet/host/host.h). What plugins do beside their API is in ncclnet/host/quirks.c, with what is done about it here.
+ * It is used where it is asked for by name: ROPEWAY_TRANSPORT=ncclnet:PATH[@vN] (or in the options
+ * of the context); both sides name the same plugin and version. One version is chosen when the
+ * plugin is loaded, and its table is the only one ever called (ncclnet/host/host.h). What plugins
+ * do beside their API is in ncclnet/host/quirks.c, with what is done about it here.
  *
- * An endpoint has four comms: one in each direction for frames, one in each direction for bulk data. On that for frames, messages from and to registered slots; receives are always posted (nt_frame.c). On that for bulk
- * data, messages straight from and to the memory that was registered or named, in the order in which their sender announced them as frames (nt_bulk.c): to match first to first is all that a plugin need do, and nothing
- * is copied. Plugins have no descriptor to sleep on: who sleeps looks again after a while, the sooner the less time has passed since something happened.
+ * An endpoint has four comms: one in each direction for frames, one in each direction for bulk
+ * data. On that for frames, messages from and to registered slots; receives are always posted
+ * (nt_frame.c). On that for bulk data, messages straight from and to the memory that was registered
+ * or named, in the order in which their sender announced them as frames (nt_bulk.c): to match first
+ * to first is all that a plugin need do, and nothing is copied. Plugins have no descriptor to sleep
+ * on: who sleeps looks again after a while, the sooner the less time has passed since something
+ * happened.
  */
 #include <errno.h>
 #include <pthread.h>
@@ -41,22 +48,29 @@ static int usable(
 		snprintf(why, why_len,
 			"no network plugin was named: ncclnet:PATH[@vN], as in "
 			"ncclnet:/usr/lib/libnccl-net.so@v8");
-		return -EOPNOTSUPP;
+		return RPW_ERR_NOT_SUPPORTED;
 	}
 	const struct nt_load *l = nt_load_get(own->plugin);
 	if (!l || l->err)
 		snprintf(why, why_len, "%s", l ? l->why : "no memory to load the plugin");
-	return !l ? -ENOMEM : l->err;
+	return !l ? RPW_ERR_NO_MEMORY : l->err ? rpwi_status_of_errno(-l->err) : 0;
 }
 
 static int nt_open(const struct tran_up *up, const struct tran_facts *own, struct tran **out)
 {
 	const struct nt_load *l = nt_load_get(own->plugin);
-	struct nt *t = l && !l->err ? calloc(1, sizeof *t) : NULL;
+	if (l && l->err)
+		return rpwi_fail(rpwi_status_of_errno(-l->err), "ncclnet: %s", l->why);
+	struct nt *t = l ? calloc(1, sizeof *t) : NULL;
 	if (!t)
-		return l && l->err ? l->err : -ENOMEM;
+		return rpwi_fail(RPW_ERR_NO_MEMORY, "ncclnet: no memory for the transport");
 	t->base = (struct tran){.ops = &tran_ncclnet, .up = up, .polled = own->polled};
 	t->load = l;
+	int err = emulate_open(&t->base);
+	if (err) {
+		free(t);
+		return err;
+	}
 	rpwi_list_init(&t->eps);
 	rpwi_list_init(&t->leaving);
 	rpwi_list_init(&t->failing);
@@ -73,7 +87,8 @@ static void leave_progress(struct nt *t, uint64_t now_ns)
 	}
 }
 
-/* ---- the end: what the peer has not taken yet goes on for a while, without the program that has closed ---- */
+/* ---- the end: what the peer has not taken yet goes on for a while, without the program that has
+ * closed ---- */
 
 static struct {
 	pthread_mutex_t lock;
@@ -91,7 +106,7 @@ static void linger_end(struct nt *t)
 		if (!rpwi_list_empty(&t->leaving))
 			usleep(20);
 	}
-	tran_slots_fini(&t->mem);
+	emulate_close(&t->base);
 	free(t);
 }
 
@@ -105,7 +120,8 @@ static void *linger(void *arg)
 	return NULL;
 }
 
-/* A program that ends waits for it here, as it would wait in the kernel for a socket that lingers. A forked child has none of these threads. */
+/* A program that ends waits for it here, as it would wait in the kernel for a socket that lingers.
+ * A forked child has none of these threads. */
 __attribute__((destructor)) void nt_linger_wait(void)
 {
 	pthread_mutex_lock(&lingering.lock);
@@ -174,9 +190,6 @@ static int nt_arm(struct tran *tran, int *fd, uint64_t *deadline_ns)
 	return 0;
 }
 
-static const struct tran_mem_ops nt_mem_ops = {.add = nt_mem_add, .del = nt_mem_del};
-static const struct tran_rma_ops nt_rma_ops = {
-	.transfer = nt_rma, .atomic = nt_atomic, .flush = nt_flush};
 const struct tran_ops tran_ncclnet = {
 	.name = "ncclnet",
 	.caps = TRAN_CAN_BREAK | TRAN_BY_NAME,
@@ -189,6 +202,8 @@ const struct tran_ops tran_ncclnet = {
 	.ep_start = nt_ep_start,
 	.ep_close = nt_ep_close,
 	.send = nt_send,
-	.mem = &nt_mem_ops,
-	.rma = &nt_rma_ops,
+	.mem = &emulated_mem,
+	.rma = &emulated_rma,
+	.bulk = &nt_bulk_ops,
+	.breach = nt_ep_breach,
 };

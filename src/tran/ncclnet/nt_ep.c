@@ -1,10 +1,14 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* nt_ep.c - endpoints: made, started, up, failing, leaving.
  *
- * Both sides do the same: each listens twice, connects to the peer's two, and accepts two. What travels between them is in the handle of nt_wire.h, with the plugin's name and version, which must be the same.
+ * Both sides do the same: each listens twice, connects to the peer's two, and accepts two. What
+ * travels between them is in the handle of nt_wire.h, with the plugin's name and version, which
+ * must be the same.
  *
- * Leaving: the comm for bulk data is closed at once, so that no plugin touches the program's memory any more. What was taken as frames still goes out, and a goodbye behind it; the comm for frames is closed when the
- * peer has said goodbye, too, since a plugin may lose what lies in a connection that is closed under its peer's hands.
+ * Leaving: the comm for bulk data is closed at once, so that no plugin touches the program's memory
+ * any more. What was taken as frames still goes out, and a goodbye behind it; the comm for frames
+ * is closed when the peer has said goodbye, too, since a plugin may lose what lies in a connection
+ * that is closed under its peer's hands.
  */
 #include "tran/ncclnet/nt_priv.h"
 
@@ -13,7 +17,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-#include "base/fail.h"
+#include "base/error.h"
 
 enum { EAGER_MAX = NT_FRAME_MAX }; /* 64 KiB: see RATIONALE */
 
@@ -25,24 +29,27 @@ int nt_ep_make(struct tran *tran, const struct tran_control *control, void *user
 	struct nt_handle h = {.abi = (unsigned)t->load->n->abi, .bytes = t->load->n->handle_bytes};
 	char why[300];
 	if (!ep)
-		return -ENOMEM;
+		return tran_no_memory(tran, "an endpoint");
 	int err = nt_setup_new(t->load, &h, &ep->setup, why, sizeof why);
 	if (err) {
-		rpwi_fail(RPW_ERR_SYSTEM, "ncclnet: %s", why);
 		free(ep);
-		return err;
+		return rpwi_fail(
+			err == -ENOMEM ? RPW_ERR_NO_MEMORY : RPW_ERR_SYSTEM, "ncclnet: %s", why);
 	}
 	memcpy(h.name, t->load->name, sizeof h.name);
 	*handle_len = nt_put_handle(handle, &h);
 	ep->base = (struct tran_ep){.tran = tran,
 		.user = user,
-		.limits = {.frame_max = NT_FRAME_MAX, .eager_max = EAGER_MAX}};
+		.limits = {.frame_max = NT_FRAME_MAX,
+			.eager_max = EAGER_MAX,
+			.bulk_min = NT_HERE_MAX + 1,
+			.bulk_max = t->load->chunk_max}};
 	snprintf(ep->base.path, sizeof ep->base.path, "plugin %s, API v%d, device %d %s",
 		t->load->name, t->load->n->abi, t->load->dev, t->load->device);
 	snprintf(ep->peer, sizeof ep->peer, "%.63s",
 		control->peer->address[0] ? control->peer->address : "the peer");
-	struct rpwi_list *lists[] = {
-		&ep->link, &ep->failing, &ep->waiting[0], &ep->waiting[1], &ep->gets, &ep->ordered};
+	struct rpwi_list *lists[] = {&ep->link, &ep->failing, &ep->bulks, &ep->announcing,
+		&ep->expected, &ep->to_send, &ep->to_receive, &ep->refused};
 	for (unsigned i = 0; i < RPWI_ARRAY_LEN(lists); i++)
 		rpwi_list_init(lists[i]);
 	rpwi_list_add_tail(&t->eps, &ep->link);
@@ -72,7 +79,7 @@ int nt_ep_start(struct tran_ep *tran_ep, const uint8_t *handle, size_t len, unsi
 	struct nt_handle h;
 	char why[200];
 	if (ep->state != NT_MADE)
-		return -EINVAL;
+		return rpwi_fail(RPW_ERR_INVALID, "ncclnet: the endpoint was started before");
 	ep->state = NT_STARTING;
 	ep->deadline_ns = rpwi_now_ns() + timeout_ms * RPWI_NS_PER_MS;
 	if (nt_get_handle(handle, len, &h, why, sizeof why)) {
@@ -108,7 +115,7 @@ static void up(struct nt_ep *ep, struct nt_comm c[4])
 	ep->was_up = true;
 	ep->deadline_ns = RPWI_NEVER;
 	rpwi_debug("ncclnet: endpoint to %s: %s", ep->peer, ep->base.path);
-	ep->base.tran->up->ready(ep->base.user, RPW_OK, "");
+	ep->base.tran->up->ready(ep->base.user, NULL);
 }
 
 /* ---- ending ---- */
@@ -118,12 +125,27 @@ void nt_ep_fail(struct nt_ep *ep, int status, const char *fmt, ...)
 	va_list ap;
 	if (ep->state == NT_EP_FAILED || ep->state == NT_LEAVING)
 		return;
+	char why[320];
 	va_start(ap, fmt);
-	vsnprintf(ep->fail_why, sizeof ep->fail_why, fmt, ap);
+	vsnprintf(why, sizeof why, fmt, ap);
 	va_end(ap);
+	rpwi_debug("ncclnet: %s", why);
+	rpwi_error_keep(&ep->error, &(struct rpwi_error){status, 0, why});
 	ep->state = NT_EP_FAILED;
-	ep->fail_status = status;
+	ep->base.closed = true;
 	rpwi_list_add_tail(&nt_of_ep(ep)->failing, &ep->failing);
+}
+
+void nt_ep_breach(struct tran_ep *tran_ep, const struct rpwi_error *e)
+{
+	struct nt_ep *ep = (struct nt_ep *)tran_ep;
+	if (e->status != RPW_ERR_PROTOCOL)
+		nt_ep_fail(ep, e->status, "%s", e->text);
+	else
+		nt_ep_fail(ep, e->status,
+			"%s sent %s over plugin %s v%d: are both ropeways whole, and is the "
+			"plugin?",
+			ep->peer, e->text, ep->out.load->name, ep->out.load->n->abi);
 }
 
 void nt_ep_lost(struct nt_ep *ep, const struct nt_lane *l)
@@ -161,10 +183,7 @@ void nt_ep_report(struct nt *t)
 	while (!rpwi_list_empty(&t->failing)) {
 		struct nt_ep *ep =
 			RPWI_CONTAINER_OF(rpwi_list_pop(&t->failing), struct nt_ep, failing);
-		if (ep->was_up)
-			t->base.up->failed(ep->base.user, ep->fail_status, ep->fail_why);
-		else
-			t->base.up->ready(ep->base.user, ep->fail_status, ep->fail_why);
+		(ep->was_up ? t->base.up->failed : t->base.up->ready)(ep->base.user, &ep->error);
 	}
 }
 
@@ -175,6 +194,7 @@ void nt_ep_free(struct nt_ep *ep)
 		t->cursor = ep->link.next;
 	rpwi_list_del(&ep->link);
 	rpwi_list_del(&ep->failing);
+	rpwi_error_drop(&ep->error);
 	nt_setup_drop(ep->setup);
 	if (ep->has_comms)
 		nt_frame_close(ep);
@@ -193,8 +213,10 @@ void nt_ep_close(struct tran_ep *tran_ep)
 {
 	struct nt_ep *ep = (struct nt_ep *)tran_ep;
 	struct nt *t = nt_of_ep(ep);
-	nt_rma_drop(ep);
 	nt_bulk_close(ep);
+	nt_bulk_forget(ep);
+	emulate_ep_close(tran_ep);
+	ep->corked = false;
 	if (!has_to_leave(ep)) {
 		nt_ep_free(ep);
 		return;
@@ -256,15 +278,12 @@ static unsigned working(struct nt_ep *ep)
 		n += nt_bulk_progress(ep);
 	if (ep->state != NT_UP)
 		return n;
-	if (ep->answers_count)
-		nt_rma_answer(ep);
-	nt_rma_pump(ep);
-	if (ep->to_send.count)
-		nt_bulk_push(ep);
 	if (ep->want_room && ep->fill - ep->done < NT_REQUESTS) {
 		ep->want_room = false;
 		n++;
-		ep->base.tran->up->room(ep->base.user);
+		emulate_room(&ep->base);
+		if (ep->state == NT_UP)
+			ep->base.tran->up->room(ep->base.user);
 	}
 	nt_frame_flush(ep);
 	if (RPWI_UNLIKELY(ep->in.error || ep->out.error || ep->deadline_ns != RPWI_NEVER))

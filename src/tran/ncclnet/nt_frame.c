@@ -1,8 +1,11 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* nt_frame.c - batches: frames, requests, answers and announcements, each one message of the comm for frames, from and into slots that are registered once. Eight receives are always posted. What is to be sent goes out at
- * once while at most one batch is under way, and gathers in the next one otherwise, so that small frames share the cost of a message when there are many.
+/* nt_frame.c - batches: frames and announcements, each one message of the comm for frames, from and
+ * into slots that are registered once. Eight receives are always posted. What is to be sent goes
+ * out at once while at most one batch is under way, and gathers in the next one otherwise, so that
+ * small frames share the cost of a message when there are many.
  *
- * A batch says its own length, since some plugins give no sizes (NCCLNET_NO_SIZES), and its number: a slot that was not written, or messages out of order, are noticed.
+ * A batch says its own length, since some plugins give no sizes (NCCLNET_NO_SIZES), and its number:
+ * a slot that was not written, or messages out of order, are noticed.
  */
 #include "tran/ncclnet/nt_priv.h"
 
@@ -80,7 +83,7 @@ uint8_t *nt_frame_reserve(struct nt_ep *ep, size_t len)
 
 void nt_frame_flush(struct nt_ep *ep)
 {
-	for (;;) {
+	while (!ep->corked) {
 		for (; ep->post != ep->fill; ep->post++) {
 			uint8_t *p = out_slot(ep, ep->post);
 			if (!nt_lane_post(&ep->out, p, rpwi_get_be32(p), ep->out_reg->mhandle))
@@ -98,13 +101,15 @@ int nt_send(struct tran_ep *tran_ep, const void *head, size_t head_len, const st
 {
 	struct nt_ep *ep = (struct nt_ep *)tran_ep;
 	if (ep->state != NT_UP)
-		return -EPIPE;
+		return tran_path_over(&ep->base);
 	if (head_len > TRAN_HEAD_MAX || body_len > NT_FRAME_MAX)
-		return -EMSGSIZE;
+		return rpwi_fail(RPW_ERR_INVALID,
+			"ncclnet: a frame of %zu and %zu bytes, %d and %d are the most", head_len,
+			body_len, TRAN_HEAD_MAX, NT_FRAME_MAX);
 	uint8_t *p = nt_frame_reserve(ep, NT_ITEM_LEN + head_len + body_len);
 	if (!p) {
 		ep->want_room = true;
-		return -EAGAIN;
+		return RPWI_LATER;
 	}
 	nt_put_item(p, &(struct nt_item){
 			       .kind = NT_FRAME, .head_len = (uint16_t)head_len, .len = body_len});
@@ -128,6 +133,14 @@ bool nt_frame_idle(const struct nt_ep *ep)
 
 /* ---- what comes ---- */
 
+static const char *item_take(struct nt_ep *ep, const struct nt_item *i, const uint8_t *more)
+{
+	if (i->kind == NT_BULK)
+		return nt_bulk_announced(ep, i);
+	emulate_frame_up(&ep->base, more, i->head_len, more + i->head_len, (size_t)i->len);
+	return NULL;
+}
+
 static const char *batch_take(struct nt_ep *ep, const uint8_t *p, size_t len)
 {
 	const char *why = NULL;
@@ -139,9 +152,9 @@ static const char *batch_take(struct nt_ep *ep, const uint8_t *p, size_t len)
 		at += NT_ITEM_LEN;
 		if (i.kind == NT_LEAVE)
 			nt_ep_left(ep);
-		else if (ep->state ==
-			 NT_UP) /* what comes after ep_close, or after a failure, is for nobody */
-			why = nt_rma_take(ep, &i, p + at);
+		/* what comes after ep_close, or after a failure, is for nobody */
+		else if (ep->state == NT_UP)
+			why = item_take(ep, &i, p + at);
 		if (why)
 			return why;
 		at += more;
@@ -161,16 +174,14 @@ static void take(struct nt_ep *ep, const struct nt_request *r)
 	else
 		why = batch_take(ep, p, len);
 	if (why)
-		nt_ep_fail(ep, RPW_ERR_PROTOCOL,
-			"%s sent %s over plugin %s v%d: are both ropeways whole, and is the "
-			"plugin?",
-			ep->peer, why, ep->out.load->name, ep->out.load->n->abi);
+		nt_ep_breach(&ep->base, &(struct rpwi_error){RPW_ERR_PROTOCOL, 0, why});
 }
 
 unsigned nt_frame_progress(struct nt_ep *ep)
 {
 	unsigned n = 0;
-	/* One by one: behind a goodbye comes nothing but the end of the connection, which is no failure. */
+	/* One by one: behind a goodbye comes nothing but the end of the connection, which is no
+	 * failure. */
 	while (!ep->leave_heard && (ep->state == NT_UP || ep->state == NT_LEAVING) &&
 		n < 2 * NT_REQUESTS && nt_lane_poll(&ep->in, 1)) {
 		take(ep, nt_lane_oldest(&ep->in));

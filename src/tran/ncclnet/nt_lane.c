@@ -1,7 +1,10 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* nt_lane.c - one comm of a plugin: requests in the order in which they were posted, and the memory registered with it.
+/* nt_lane.c - one comm of a plugin: requests in the order in which they were posted, and the memory
+ * registered with it.
  *
- * Only the oldest request is tested, since some plugins know only that (NCCLNET_FIFO_TEST). A receive is done when the plugin has been told that it is consumed, and the flush is done where it asks for one.
+ * Only the oldest request is tested, since some plugins know only that (NCCLNET_FIFO_TEST). A
+ * receive is done when the plugin has been told that it is consumed, and the flush is done where it
+ * asks for one.
  */
 #include "tran/ncclnet/nt_priv.h"
 
@@ -65,7 +68,8 @@ struct nt_request *nt_lane_post(struct nt_lane *l, void *data, size_t len, void 
 	return r;
 }
 
-/* What a receive needs before its bytes can be used. False: it has begun, and has to be waited for. */
+/* What a receive needs before its bytes can be used. False: it has begun, and has to be waited
+ * for. */
 static bool received(struct nt_lane *l, struct nt_request *r)
 {
 	const struct nt_load *load = l->load;
@@ -118,37 +122,44 @@ struct nt_request *nt_lane_oldest(struct nt_lane *l)
 
 /* ---- registrations ---- */
 
-struct nt_reg *nt_lane_register(struct nt_lane *l, struct nt_mem *mem, void *data, size_t len)
+struct nt_reg *nt_lane_register(struct nt_lane *l, struct tran_home *home, void *data, size_t len)
 {
-	if (l->error || !l->comm)
+	if (l->error || !l->comm) {
+		rpwi_fail(RPW_ERR_SYSTEM,
+			"plugin %s v%d: nothing can be registered with a connection that is gone",
+			l->load->name, l->load->n->abi);
 		return NULL;
-	if (mem && mem->base.len > INT_MAX && l->load->n->abi < 8)
-		mem = NULL; /* a size of an int: only pieces of it */
-	for (struct rpwi_list *i = l->regs.next; mem && i != &l->regs; i = i->next) {
+	}
+	if (home && home->len > INT_MAX && l->load->n->abi < 8)
+		home = NULL; /* a size of an int: only pieces of it */
+	for (struct rpwi_list *i = l->regs.next; home && i != &l->regs; i = i->next) {
 		struct nt_reg *r = RPWI_CONTAINER_OF(i, struct nt_reg, of_lane);
-		if (r->mem == mem)
+		if (r->home == home)
 			return r;
 	}
 	struct nt_reg *r = calloc(1, sizeof *r);
-	if (!r)
+	if (!r) {
+		rpwi_fail(RPW_ERR_NO_MEMORY, "ncclnet: no memory for a registration");
 		return NULL;
-	int rc = ncclnet_reg(l->load->n, l->comm, mem ? mem->base.addr : data,
-		mem ? mem->base.len : len, NCCL_PTR_HOST, &r->mhandle);
+	}
+	int rc = ncclnet_reg(l->load->n, l->comm, home ? home->addr : data, home ? home->len : len,
+		NCCL_PTR_HOST, &r->mhandle);
 	if (rc) {
-		rpwi_debug("ncclnet: plugin %s v%d: %zu bytes of host memory at %p cannot be "
-			   "registered: %d (%s)",
-			l->load->name, l->load->n->abi, mem ? mem->base.len : len,
-			mem ? mem->base.addr : data, rc, ncclnet_result_name(rc));
+		rpwi_fail(RPW_ERR_SYSTEM,
+			"plugin %s v%d: %zu bytes of host memory at %p cannot be registered: %d "
+			"(%s)",
+			l->load->name, l->load->n->abi, home ? home->len : len,
+			home ? home->addr : data, rc, ncclnet_result_name(rc));
 		free(r);
 		return NULL;
 	}
 	r->lane = l;
-	r->mem = mem;
-	rpwi_list_init(&r->of_mem);
+	r->home = home;
+	rpwi_list_init(&r->of_home);
 	rpwi_list_init(&r->of_lane);
 	rpwi_list_add_tail(&l->regs, &r->of_lane);
-	if (mem)
-		rpwi_list_add_tail(&mem->regs, &r->of_mem);
+	if (home)
+		rpwi_list_add_tail(&home->regs, &r->of_home);
 	return r;
 }
 
@@ -159,13 +170,13 @@ void nt_lane_deregister(struct nt_reg *r)
 	if (rc)
 		rpwi_debug("ncclnet: plugin %s v%d: deregMr gave %d (%s)", l->load->name,
 			l->load->n->abi, rc, ncclnet_result_name(rc));
-	rpwi_list_del(&r->of_mem);
+	rpwi_list_del(&r->of_home);
 	rpwi_list_del(&r->of_lane);
 	free(r);
 }
 
 void nt_lane_used(struct nt_reg *r)
 {
-	if (r && !r->mem)
+	if (r && !r->home)
 		nt_lane_deregister(r);
 }

@@ -1,5 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* nt_load.c - plugins: each "PATH[@vN]" is loaded and initialised once in a process and never let go, since before v11 a plugin cannot be initialised twice nor be ended. What it is found to be is immutable then. */
+/* nt_load.c - plugins: each "PATH[@vN]" is loaded and initialised once in a process and never let
+ * go, since before v11 a plugin cannot be initialised twice nor be ended. What it is found to be is
+ * immutable then. */
 #include "tran/ncclnet/nt_priv.h"
 
 #include <errno.h>
@@ -13,7 +15,8 @@ static struct nt_load *loads;
 
 __thread bool nt_closing;
 
-/* Receives are always posted, so each close ends some: what a plugin has to say about that is no warning. */
+/* Receives are always posted, so each close ends some: what a plugin has to say about that is no
+ * warning. */
 static void log_of_plugin(int level, unsigned long subsys, const char *file, int line,
 	const char *fmt, ...) __attribute__((format(printf, 5, 6)));
 static void log_of_plugin(

@@ -7,12 +7,11 @@
  *   nt_ep.c      endpoints: made, started, up, failing, leaving
  *   nt_lane.c    one comm: its requests, its registrations
  *   nt_frame.c   batches: what goes and comes on the comm for frames
- *   nt_bulk.c    what goes and comes on the comm for bulk data
- *   nt_rma.c     gets, puts, atomics, flush: the side that asks, and the side that answers
- *   nt_mem.c     registered memory
+ *   nt_bulk.c    messages of bulk data
  *   nt_wire.[ch] bytes
  *
- * Who may fail what: code that finds a failure notes it (nt_ep_fail); up->failed is called at the end of progress, so that no caller finds an endpoint gone under its hands.
+ * Who may fail what: code that finds a failure notes it (nt_ep_fail); up->failed is called at the
+ * end of progress, so that no caller finds an endpoint gone under its hands.
  */
 #ifndef ROPEWAY_TRAN_NCCLNET_NT_PRIV_H
 #define ROPEWAY_TRAN_NCCLNET_NT_PRIV_H
@@ -20,25 +19,19 @@
 #include "ncclnet/host/host.h"
 #include "ncclnet/host/quirks.h"
 #include "ropeway.h"
+#include "tran/emulate.h"
 #include "tran/ncclnet/nt_wire.h"
-#include "tran/slots.h"
 
 enum {
 	NT_REQUESTS = NCCLNET_REQUESTS_SAFE,
-	NT_SMALL_MAX = 64, /* operations that go with the frames, of one side and not answered */
-	NT_BULK_MAX = 16,  /* the same of those with bulk data */
-	NT_CHUNKS = NT_SMALL_MAX + NT_BULK_MAX,
-	NT_ANSWERS_MAX = 128, /* at least NT_SMALL_MAX + 2 * NT_BULK_MAX, a power of 2 */
-	NT_OPS_MAX = 65536,   /* rma, atomics and flushes of an endpoint that are not done */
-	NT_LOST_MS =
-		1000, /* one comm is broken: so long the peer's goodbye on the other may take */
+	/* one comm is broken: so long the peer's goodbye on the other may take */
+	NT_LOST_MS = 1000,
 	NT_LINGER_MS = 3000, /* after ep_close, for what was taken and the goodbye */
 	NT_CLOSE_MS = 500,   /* the same when the context goes */
-	NT_RELEASE_MS =
-		2000, /* mem_del while a plugin still reads or writes there: then the endpoint is broken */
+	/* memory released while a plugin still reads or writes there: then the endpoint is
+	 * broken */
+	NT_RELEASE_MS = 2000,
 };
-_Static_assert(NT_ANSWERS_MAX >= NT_SMALL_MAX + 2 * NT_BULK_MAX,
-	"every answer that a peer is owed has a place");
 
 /* A plugin and its device; one for each "PATH[@vN]" of the process, never freed. */
 struct nt_load {
@@ -55,32 +48,36 @@ struct nt_load {
 const struct nt_load *nt_load_get(const char *spec);
 extern __thread bool nt_closing; /* this thread closes a comm */
 
-struct nt_mem {
-	struct tran_mem base;
-	struct rpwi_list regs;
-	uint32_t slot;
-	uint64_t key;
-	unsigned users; /* messages of bulk data under way into or out of it */
-	bool own;       /* allocated here */
-};
-
 /* Memory registered with one comm. */
 struct nt_reg {
-	struct rpwi_list of_mem, of_lane;
+	struct rpwi_list of_home, of_lane;
 	struct nt_lane *lane;
-	struct nt_mem *mem; /* NULL: a piece of memory, for one message */
+	struct tran_home *home; /* NULL: a piece of memory, for one message */
 	void *mhandle;
 };
 
-/* A message of bulk data: announced by its sender, on its way in the order of the announcements. */
-struct nt_bulk {
-	void *data;
-	size_t len;
-	struct nt_reg *reg; /* NULL: the sink's */
-	struct nt_mem *mem; /* whose user it is, or NULL */
+enum nt_bulk_state {
+	NT_BULK_MADE,
+	NT_BULK_ANNOUNCING, /* of ep->announcing */
+	NT_BULK_EXPECTED,   /* of ep->expected */
+	NT_BULK_QUEUED,     /* announced: of ep->to_send or ep->to_receive */
+	NT_BULK_POSTED,     /* the plugin has it */
+	NT_BULK_FINISHED,   /* and is to be told; or its comm was closed, and it never is */
+};
+
+/* A message of bulk data. */
+struct tran_bulk {
+	struct rpwi_list link;  /* as its state says */
+	struct rpwi_list of_ep; /* ep->bulks */
+	struct nt_ep *ep;
+	enum nt_bulk_state state;
+	bool sends, refused; /* refused: it is announced as what will not come */
 	uint32_t id;
-	uint8_t kind; /* NT_PUT or NT_DATA */
-	uint8_t answer;
+	int status;
+	void *buf;
+	size_t len;
+	struct nt_reg *reg; /* NULL: the sink's, or the plugin is done with it */
+	void *cookie;
 };
 
 struct nt_request {
@@ -90,7 +87,7 @@ struct nt_request {
 	void *mhandle;
 	bool flushing;
 	int size; /* as the plugin says; 0: it says nothing */
-	struct nt_bulk bulk;
+	struct tran_bulk *bulk;
 };
 
 /* A comm. Its requests are numbered from 0: taken <= finished <= posted. */
@@ -104,43 +101,6 @@ struct nt_lane {
 	int error; /* what the plugin said when it broke */
 	const char *error_call;
 	struct nt_request ring[NT_REQUESTS];
-};
-
-/* Those that are announced and not posted yet. */
-struct nt_queue {
-	struct nt_bulk at[2 * NT_BULK_MAX];
-	unsigned first, count;
-};
-
-enum nt_op_kind { NT_OP_GET, NT_OP_PUT, NT_OP_ADD, NT_OP_SWAP, NT_OP_FLUSH };
-
-struct nt_op {
-	struct rpwi_list waiting; /* has parts that are not asked for yet */
-	struct rpwi_list posted;  /* of ep->gets or ep->ordered */
-	enum nt_op_kind kind;
-	int status;
-	unsigned chunks; /* asked for, not answered */
-	struct nt_target target;
-	char *local;
-	struct nt_mem *local_mem;
-	size_t len, issued;
-	uint64_t operand, compare, *before;
-	void *cookie;
-};
-
-/* A request of ours that is not answered yet. */
-struct nt_chunk {
-	struct nt_op *op; /* NULL: free */
-	uint32_t id, len;
-	char *local;
-	uint8_t kind;
-	bool sent, answered, coming;
-};
-
-/* An answer that there was no room for yet. */
-struct nt_answer {
-	struct nt_item item;
-	struct nt_target at; /* of data */
 };
 
 struct nt_comm {
@@ -157,33 +117,28 @@ struct nt_ep {
 	struct rpwi_list failing;
 	enum nt_ep_state state;
 	bool was_up, want_room, has_comms, leave_owed, leave_placed, leave_heard;
-	uint64_t
-		deadline_ns; /* of starting, of leaving; while up: lost, and since when that has to have a reason */
+	/* of starting, of leaving; while up: lost, and since when that has to have a reason */
+	uint64_t deadline_ns;
 	char peer[72]; /* for people */
 	char lost_why[200];
-	int fail_status;
-	char fail_why[320];
+	struct rpwi_error error; /* why it failed */
 	struct nt_setup *setup;
 
 	struct nt_lane out, in, bulk_out, bulk_in;
-	/* Batches: filled <= closed... slots are used in turn; `done` to `post` are under way, `post` to `fill` are full, `fill` is being filled. */
+	/* Batches: filled <= closed... slots are used in turn; `done` to `post` are under way,
+	 * `post` to `fill` are full, `fill` is being filled. */
 	uint8_t *buffers; /* NT_REQUESTS to send, then as many to receive */
 	struct nt_reg *out_reg, *in_reg;
 	uint32_t fill, post, done;
 	size_t filled; /* bytes in slot `fill`; 0: none yet */
 	uint32_t in_number, in_posted;
 
-	struct nt_queue to_send, to_receive;
-	void *sink; /* where bytes go that have no other place, and come from */
+	bool corked;            /* frames wait for what goes with them */
+	struct rpwi_list bulks; /* all messages of bulk data: */
+	/* refused: that has been said, and is to be told */
+	struct rpwi_list announcing, expected, to_send, to_receive, refused;
+	void *sink; /* where bytes go that have no other place */
 	struct nt_reg *sink_reg;
-
-	unsigned answers_first, answers_count;
-	struct nt_answer answers[NT_ANSWERS_MAX];
-
-	unsigned ops, small_chunks, bulk_chunks;
-	uint32_t chunk_number;
-	struct rpwi_list waiting[2], gets, ordered; /* waiting: small, bulk */
-	struct nt_chunk chunk[NT_CHUNKS];
 };
 
 struct nt {
@@ -193,19 +148,20 @@ struct nt {
 	struct rpwi_list *cursor; /* what progress looks at next */
 	uint64_t active_ns;       /* when something happened last */
 	unsigned starting;
-	struct tran_slots mem; /* of struct nt_mem */
 };
 
 static inline struct nt *nt_of(struct tran *t) { return (struct nt *)t; }
 static inline struct nt *nt_of_ep(const struct nt_ep *ep) { return (struct nt *)ep->base.tran; }
 uint64_t nt_random(void);
 
-/* nt_setup.c: what one endpoint listens on. The handle's plugin parts and nonce are filled in. 0 or -errno and a sentence. */
+/* nt_setup.c: what one endpoint listens on. The handle's plugin parts and nonce are filled in. 0 or
+ * -errno and a sentence. */
 int nt_setup_new(const struct nt_load *load, struct nt_handle *h, struct nt_setup **out, char *why,
 	size_t why_len);
 /* Begin to connect, with the peer's handle. 0 or -errno. */
 int nt_setup_start(struct nt_setup *s, const struct nt_handle *peer, uint64_t deadline_ns);
-/* 1: all four comms are there, and taken: send frames, send bulk, receive frames, receive bulk. 0: not yet. < 0: enum rpw_status, with a sentence. */
+/* 1: all four comms are there, and taken: send frames, send bulk, receive frames, receive bulk. 0:
+ * not yet. < 0: enum rpw_status, with a sentence. */
 int nt_setup_look(struct nt_setup *s, struct nt_comm out[4], char *why, size_t why_len);
 /* Wherever its threads are: what they hold is closed by whoever leaves last. */
 void nt_setup_drop(struct nt_setup *s);
@@ -215,6 +171,7 @@ int nt_ep_make(struct tran *t, const struct tran_control *control, void *user, s
 	uint8_t *handle, size_t *handle_len);
 int nt_ep_start(struct tran_ep *ep, const uint8_t *handle, size_t len, unsigned timeout_ms);
 void nt_ep_close(struct tran_ep *ep);
+void nt_ep_breach(struct tran_ep *ep, const struct rpwi_error *e);
 void nt_ep_fail(struct nt_ep *ep, int status, const char *fmt, ...)
 	__attribute__((format(printf, 3, 4)));
 /* A comm broke: if the peer has left, its goodbye says so in a moment. */
@@ -242,8 +199,9 @@ unsigned nt_lane_poll(struct nt_lane *l, unsigned most);
 struct nt_request *nt_lane_oldest(struct nt_lane *l);
 static inline void nt_lane_take(struct nt_lane *l) { l->taken++; }
 static inline unsigned nt_lane_under_way(const struct nt_lane *l) { return l->posted - l->taken; }
-/* NULL: the plugin said no. mem: all of it, kept until it is released; NULL: this piece, for one message. */
-struct nt_reg *nt_lane_register(struct nt_lane *l, struct nt_mem *mem, void *data, size_t len);
+/* NULL: the plugin said no. home: all of it, kept until it is released; NULL: this piece, for one
+ * message. */
+struct nt_reg *nt_lane_register(struct nt_lane *l, struct tran_home *home, void *data, size_t len);
 /* After one message: those of pieces go. */
 void nt_lane_used(struct nt_reg *r);
 void nt_lane_deregister(struct nt_reg *r);
@@ -255,46 +213,21 @@ int nt_send(struct tran_ep *ep, const void *head, size_t head_len, const struct 
 	int iovcnt, size_t body_len);
 /* Room for an item of `len` bytes in all, or NULL. */
 uint8_t *nt_frame_reserve(struct nt_ep *ep, size_t len);
-/* What was reserved last is not needed. */
-static inline void nt_frame_unreserve(struct nt_ep *ep, size_t len) { ep->filled -= len; }
-/* Send what is full, and what is not while little is under way. */
+/* Send what is full, and what is not while little is under way. Not while corked. */
 void nt_frame_flush(struct nt_ep *ep);
 unsigned nt_frame_progress(struct nt_ep *ep);
 /* All that was taken has been sent. */
 bool nt_frame_idle(const struct nt_ep *ep);
 
 /* nt_bulk.c */
-int nt_bulk_sink(struct nt_ep *ep);
-void nt_bulk_add(struct nt_ep *ep, bool sends, const struct nt_bulk *b);
+extern const struct tran_bulk_ops nt_bulk_ops;
 unsigned nt_bulk_progress(struct nt_ep *ep);
-/* Tests what is under way and posts what waits, and nothing else: in mem_del. */
-void nt_bulk_push(struct nt_ep *ep);
-/* What was announced and has not begun goes to the sink. */
-void nt_bulk_forget(struct nt_ep *ep, struct nt_mem *m);
+/* The peer says what it sends next. NULL, or what is wrong with that. */
+const char *nt_bulk_announced(struct nt_ep *ep, const struct nt_item *i);
 /* Both comms: what is under way ends, and its memory is not touched any more. */
 void nt_bulk_close(struct nt_ep *ep);
-
-/* nt_rma.c */
-int nt_rma(struct tran_ep *ep, bool is_put, const struct tran_desc *remote, uint64_t offset,
-	void *local, size_t len, const struct tran_mem *mem, void *cookie);
-int nt_atomic(struct tran_ep *ep, enum tran_atomic op, const struct tran_desc *remote,
-	uint64_t offset, uint64_t operand, uint64_t compare, uint64_t *before, void *cookie);
-int nt_flush(struct tran_ep *ep, void *cookie);
-void nt_rma_pump(struct nt_ep *ep);
-void nt_rma_drop(struct nt_ep *ep);
-/* Places the answers that there is room for. */
-void nt_rma_answer(struct nt_ep *ep);
-/* An item that came; NULL, or what is wrong with it. */
-const char *nt_rma_take(struct nt_ep *ep, const struct nt_item *i, const uint8_t *more);
-/* A message of bulk data has gone, or come. */
-void nt_rma_sent(struct nt_ep *ep, const struct nt_bulk *b);
-void nt_rma_came(struct nt_ep *ep, const struct nt_bulk *b);
-
-/* nt_mem.c */
-int nt_mem_add(struct tran *t, void *addr, size_t len, unsigned access, struct tran_mem **out);
-void nt_mem_del(struct tran *t, struct tran_mem *m);
-/* The memory that a peer names, if it may do this there; NULL otherwise. */
-struct nt_mem *nt_mem_find(struct nt *t, const struct nt_target *at, size_t len, unsigned access);
+/* Then, with the endpoint: all of it. */
+void nt_bulk_forget(struct nt_ep *ep);
 
 /* What closed contexts have left to be sent is sent, or given up. */
 void nt_linger_wait(void);

@@ -1,10 +1,14 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* nt_setup.c - connecting. A plugin's connect and accept may block as long as they like (NCCLNET_BLOCKS), so each endpoint has two threads while it is being connected, one that connects twice and one that accepts
- * twice: neither needs the other, whatever waits for what within the plugin. The first message on each comm is a hello with the nonces of both handles: who cannot say that is a stranger, or somebody
- * from an earlier attempt, and is closed.
+/* nt_setup.c - connecting. A plugin's connect and accept may block as long as they like
+ * (NCCLNET_BLOCKS), so each endpoint has two threads while it is being connected, one that connects
+ * twice and one that accepts twice: neither needs the other, whatever waits for what within the
+ * plugin. The first message on each comm is a hello with the nonces of both handles: who cannot say
+ * that is a stranger, or somebody from an earlier attempt, and is closed.
  *
- * The struct belongs to whoever is in it: the endpoint, and its threads. An endpoint that is closed, or whose time is up, just leaves; what the threads still hold is closed by the last one out. A thread that is stuck
- * in accept is called out by a connection to its own listen comm; where that does not help either, it stays behind, and harms nobody.
+ * The struct belongs to whoever is in it: the endpoint, and its threads. An endpoint that is
+ * closed, or whose time is up, just leaves; what the threads still hold is closed by the last one
+ * out. A thread that is stuck in accept is called out by a connection to its own listen comm; where
+ * that does not help either, it stays behind, and harms nobody.
  */
 #include "tran/ncclnet/nt_priv.h"
 
@@ -28,10 +32,12 @@ enum {
 
 struct nt_setup {
 	const struct nt_load *load;
-	int inside; /* of the endpoint and its threads, who is still here; atomic, as all that follows up to the blank line */
+	/* of the endpoint and its threads, who is still here; atomic, as all that follows up to the
+	 * blank line */
+	int inside;
 	bool given_up, connected, accepted;
-	const char *connecting_in,
-		*accepting_in; /* the plugin's call that each thread is in, or NULL */
+	/* the plugin's call that each thread is in, or NULL */
+	const char *connecting_in, *accepting_in;
 
 	uint64_t deadline_ns;
 	uint8_t nonce[NT_NONCE_LEN], peer_nonce[NT_NONCE_LEN];
@@ -89,7 +95,8 @@ static bool device_new(struct nt_comm *c)
 	return c->device;
 }
 
-/* One message of a new comm, waited for. 1: done; 0: not within its time; else what the plugin said. */
+/* One message of a new comm, waited for. 1: done; 0: not within its time; else what the plugin
+ * said. */
 static int one_message(
 	struct nt_setup *s, struct nt_comm *c, bool sends, uint8_t *text, uint64_t until_ns)
 {
@@ -297,8 +304,8 @@ static int thread_new(struct nt_setup *s, void *(*run)(void *))
 	sigfillset(&all);
 	pthread_attr_init(&detached);
 	pthread_attr_setdetachstate(&detached, PTHREAD_CREATE_DETACHED);
-	pthread_sigmask(
-		SIG_SETMASK, &all, &before); /* the program's signals are for its own threads */
+	/* the program's signals are for its own threads */
+	pthread_sigmask(SIG_SETMASK, &all, &before);
 	__atomic_add_fetch(&s->inside, 1, __ATOMIC_ACQ_REL);
 	int err = pthread_create(&thread, &detached, run, s);
 	pthread_sigmask(SIG_SETMASK, &before, NULL);

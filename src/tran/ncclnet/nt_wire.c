@@ -4,8 +4,7 @@
 
 #include <stdio.h>
 
-static const uint8_t handle_magic[4] = {'R', 'P', 'N', 'H'}, hello_magic[4] = {'R', 'P', 'N', 'W'},
-		     desc_magic[4] = {'R', 'P', 'N', 'M'};
+static const uint8_t handle_magic[4] = {'R', 'P', 'N', 'H'}, hello_magic[4] = {'R', 'P', 'N', 'W'};
 
 static uint64_t fnv1a(const uint8_t *p, size_t len)
 {
@@ -78,7 +77,7 @@ void nt_put_item(uint8_t *p, const struct nt_item *i)
 	p[1] = i->answer;
 	rpwi_put_be16(p + 2, i->head_len);
 	rpwi_put_be32(p + 4, i->id);
-	rpwi_put_be64(p + 8, i->value);
+	rpwi_put_be64(p + 8, i->len);
 }
 
 int nt_get_item(const uint8_t *p, size_t left, struct nt_item *i, size_t *more, const char **why)
@@ -87,19 +86,11 @@ int nt_get_item(const uint8_t *p, size_t left, struct nt_item *i, size_t *more, 
 		uint16_t head_max;
 		uint8_t answer_max;
 		uint64_t value_max;
-		uint8_t fixed; /* bytes behind the header, beside head and len */
-		bool carries;  /* len bytes follow, too */
+		bool carries; /* head_len and len bytes follow */
 	} limits[] = {
-		{TRAN_HEAD_MAX, 0, NT_FRAME_MAX, 0, true},
-		{0, 0, NT_CHUNK_MAX, NT_TARGET_LEN, false},
-		{0, 0, NT_CHUNK_MAX, NT_TARGET_LEN, false},
-		{0, 0, NT_HERE_MAX, NT_TARGET_LEN, true},
-		{0, 0, NT_CHUNK_MAX, 0, false},
-		{0, 0, NT_HERE_MAX, 0, true},
-		{0, 0, 8, NT_ATOMIC_LEN, false},
-		{0, 0, 8, NT_ATOMIC_LEN, false},
-		{0, NT_FAILED, UINT64_MAX, 0, false},
-		{0, 0, 0, 0, false},
+		{TRAN_HEAD_MAX, 0, NT_FRAME_MAX, true},
+		{0, NT_NO_ACCESS, NT_CHUNK_MAX, false},
+		{0, 0, 0, false},
 	};
 	_Static_assert(RPWI_ARRAY_LEN(limits) == NT_LEAVE - NT_FRAME + 1, "one row for each kind");
 	if (left < NT_ITEM_LEN) {
@@ -110,7 +101,7 @@ int nt_get_item(const uint8_t *p, size_t left, struct nt_item *i, size_t *more, 
 		.answer = p[1],
 		.head_len = rpwi_get_be16(p + 2),
 		.id = rpwi_get_be32(p + 4),
-		.value = rpwi_get_be64(p + 8)};
+		.len = rpwi_get_be64(p + 8)};
 	if (i->kind < NT_FRAME || i->kind > NT_LEAVE) {
 		*why = "an unknown kind of item";
 		return -1;
@@ -118,54 +109,14 @@ int nt_get_item(const uint8_t *p, size_t left, struct nt_item *i, size_t *more, 
 	const struct limit *l = &limits[i->kind - NT_FRAME];
 	*why = i->head_len > l->head_max   ? "a head longer than any"
 	       : i->answer > l->answer_max ? "an unknown answer"
-	       : i->value > l->value_max   ? "a length beyond the limit"
+	       : i->len > l->value_max     ? "a length beyond the limit"
 					   : NULL;
 	if (*why)
 		return -1;
-	*more = l->fixed + (size_t)i->head_len + (l->carries ? (size_t)i->len : 0);
+	*more = l->carries ? i->head_len + (size_t)i->len : 0;
 	if (*more > left - NT_ITEM_LEN) {
 		*why = "an item that goes beyond its batch";
 		return -1;
 	}
-	return 0;
-}
-
-void nt_put_target(uint8_t *p, const struct nt_target *t)
-{
-	rpwi_put_be32(p, t->slot);
-	rpwi_put_be32(p + 4, 0);
-	rpwi_put_be64(p + 8, t->key);
-	rpwi_put_be64(p + 16, t->offset);
-}
-
-struct nt_target nt_get_target(const uint8_t *p)
-{
-	return (struct nt_target){.slot = rpwi_get_be32(p),
-		.key = rpwi_get_be64(p + 8),
-		.offset = rpwi_get_be64(p + 16)};
-}
-
-enum { DESC_LEN = 4 + 2 + 2 + 4 + 8 + 8 };
-_Static_assert(DESC_LEN < sizeof(((struct tran_desc *)0)->bytes), "a descriptor fits");
-
-void nt_put_desc(struct tran_desc *d, const struct nt_key *k)
-{
-	d->len = DESC_LEN;
-	memcpy(d->bytes, desc_magic, 4);
-	rpwi_put_be16(d->bytes + 4, NT_VERSION);
-	rpwi_put_be16(d->bytes + 6, 0);
-	rpwi_put_be32(d->bytes + 8, k->slot);
-	rpwi_put_be64(d->bytes + 12, k->key);
-	rpwi_put_be64(d->bytes + 20, k->len);
-}
-
-int nt_get_desc(const struct tran_desc *d, struct nt_key *k)
-{
-	if (d->len != DESC_LEN || memcmp(d->bytes, desc_magic, 4) ||
-		rpwi_get_be16(d->bytes + 4) != NT_VERSION)
-		return -1;
-	*k = (struct nt_key){.slot = rpwi_get_be32(d->bytes + 8),
-		.key = rpwi_get_be64(d->bytes + 12),
-		.len = rpwi_get_be64(d->bytes + 20)};
 	return 0;
 }

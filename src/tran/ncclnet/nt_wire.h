@@ -1,19 +1,20 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* nt_wire.h - the bytes of tran_ncclnet: the handle that boot carries, the hello on each comm, and what is in a batch. Pure: encode, decode, check.
+/* nt_wire.h - the bytes of tran_ncclnet: the handle that boot carries, the hello on each comm, and
+ * what is in a batch. Pure: encode, decode, check.
  *
  * All numbers are big-endian.
  *
- *   handle  "RPNH" version abi bytes name[64] nonce[16] two handles of the plugin, each of `bytes`; FNV-1a of all that   the first is of frames, the second of bulk data
- *   hello   "RPNW" version abi which nonce[16] nonce[16]   to whom, from whom; the first message on each comm
- *   batch   length number, then items: a header of 16 bytes and what its kind says. One message of the comm for frames
+ *   handle  "RPNH" version abi bytes name[64] nonce[16] two handles of the plugin, each of `bytes`;
+ *           FNV-1a of all that   the first is of frames, the second of bulk data
+ *   hello   "RPNW" version abi which nonce[16] nonce[16]   to whom, from whom; the first message on
+ *                                                          each comm
+ *   batch   length number, then items: a header of 16 bytes and what its kind says. One message of
+ *           the comm for frames
  *     frame   head body
- *     get     target; len: how much. Answered by data, or by done with what is wrong
- *     put     target; the bytes follow on the comm for bulk data. put_here: behind the target. Answered by done, when they are in place
- *     data    the bytes follow on the comm for bulk data. data_here: behind the header
- *     add, swap  target operand compare, both of 8 bytes. Answered by done, with what was there before
- *     done    answer, value
+ *     bulk    id: what it is, by a frame before it (tran/emulate.h); len bytes follow on the comm
+ *             for bulk data, behind those announced before. Answer 1: its memory is gone, len is 0,
+ *             and nothing follows
  *     leave   nothing comes after it. Answered by leave, unless that has been said
- *   target  slot 0 key offset
  */
 #ifndef ROPEWAY_TRAN_NCCLNET_NT_WIRE_H
 #define ROPEWAY_TRAN_NCCLNET_NT_WIRE_H
@@ -22,7 +23,7 @@
 #include "tran/tran.h"
 
 enum {
-	NT_VERSION = 1,
+	NT_VERSION = 2,
 	NT_NAME_LEN = 64,
 	NT_NONCE_LEN = 16,
 	NT_HANDLE_FIXED = 4 + 2 + 2 + 2 + NT_NAME_LEN + NT_NONCE_LEN,
@@ -30,13 +31,11 @@ enum {
 	NT_HELLO_LEN = 4 + 2 + 2 + 2 + 2 * NT_NONCE_LEN,
 	NT_BATCH_LEN = 8,
 	NT_ITEM_LEN = 16,
-	NT_TARGET_LEN = 24,
-	NT_ATOMIC_LEN = NT_TARGET_LEN + 16,
 	NT_FRAME_MAX = 64 * 1024,
-	NT_HERE_MAX =
-		8 *
-		1024, /* puts and gets up to this go with the frames: a copy on each side, but no message of their own */
-	NT_CHUNK_MAX = 1024 * 1024, /* one message of bulk data */
+	/* puts and gets up to this go with the frames: a copy on each side, but no message of their
+	 * own */
+	NT_HERE_MAX = 8 * 1024,
+	NT_CHUNK_MAX = TRAN_BULK_LEN_MAX, /* one message of bulk data */
 	NT_SLOT_LEN = 68 * 1024,
 };
 _Static_assert((int)NT_HANDLE_MAX <= (int)TRAN_HANDLE_MAX, "a handle fits");
@@ -45,33 +44,18 @@ _Static_assert(NT_SLOT_LEN >= NT_BATCH_LEN + NT_ITEM_LEN + TRAN_HEAD_MAX + NT_FR
 
 enum nt_kind {
 	NT_FRAME = 0xb1,
-	NT_GET,
-	NT_PUT,
-	NT_PUT_HERE,
-	NT_DATA,
-	NT_DATA_HERE,
-	NT_ADD,
-	NT_SWAP,
-	NT_DONE,
+	NT_BULK,
 	NT_LEAVE,
 };
 
-enum nt_answer_kind { NT_OK = 0, NT_NO_ACCESS = 1, NT_FAILED = 2 };
+enum nt_answer_kind { NT_OK = 0, NT_NO_ACCESS = 1 };
 
 struct nt_item {
 	uint8_t kind;
 	uint8_t answer;
 	uint16_t head_len;
 	uint32_t id;
-	union {
-		uint64_t len;
-		uint64_t value; /* done */
-	};
-};
-
-struct nt_target {
-	uint32_t slot;
-	uint64_t key, offset;
+	uint64_t len;
 };
 
 struct nt_handle {
@@ -88,17 +72,8 @@ int nt_get_handle(const uint8_t *p, size_t len, struct nt_handle *h, char *why, 
 void nt_put_hello(uint8_t *p, unsigned abi, unsigned which, const uint8_t *to, const uint8_t *from);
 
 void nt_put_item(uint8_t *p, const struct nt_item *i);
-/* The header of an item, and how many bytes follow it; 0, or -1 with *why: nothing like this comes from a peer that keeps to the rules. */
+/* The header of an item, and how many bytes follow it; 0, or -1 with *why: nothing like this comes
+ * from a peer that keeps to the rules. */
 int nt_get_item(const uint8_t *p, size_t left, struct nt_item *i, size_t *more, const char **why);
-void nt_put_target(uint8_t *p, const struct nt_target *t);
-struct nt_target nt_get_target(const uint8_t *p);
-
-/* What a tran_desc of this transport holds. */
-struct nt_key {
-	uint32_t slot;
-	uint64_t key, len;
-};
-void nt_put_desc(struct tran_desc *d, const struct nt_key *k);
-int nt_get_desc(const struct tran_desc *d, struct nt_key *k);
 
 #endif

@@ -1,12 +1,13 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* ep.c - endpoints: a number on a link. Two frames bring one up (OPEN, each way) and two take it down (CLOSE, each way); the number is used again only when the peer's CLOSE has come, so that
- * no late frame meets a new endpoint.
+/* ep.c - endpoints: a number on a link. Two frames bring one up (OPEN, each way) and two take it
+ * down (CLOSE, each way); the number is used again only when the peer's CLOSE has come, so that no
+ * late frame meets a new endpoint.
  */
 #include <stdio.h>
 #include <stdlib.h>
 #include <unistd.h>
 
-#include "base/fail.h"
+#include "base/error.h"
 #include "ropeway.h"
 #include "shm.h"
 
@@ -27,22 +28,17 @@ int rpwi_shm_ep_make(struct tran *tran, const struct tran_control *control, void
 	struct tran_ep **out, uint8_t *handle, size_t *handle_len)
 {
 	struct shm *t = shm_of(tran);
-	if (!t->ep_free_count) {
-		int rc = rpwi_shm_table_grow((void ***)&t->eps, &t->ep_free, &t->ep_room,
-			&t->ep_free_count, SHM_EPS_MAX);
-		if (rc)
-			return rc;
-	}
-	struct shm_ep *ep = calloc(1, sizeof *ep);
+	struct shm_ep *ep = rpwi_slots_reserve(&t->eps, SHM_EPS_MAX) ? calloc(1, sizeof *ep) : NULL;
 	if (!ep)
-		return -ENOMEM;
+		return rpwi_fail(RPW_ERR_LIMIT,
+			"shm: no room for one more endpoint beside %u (%d are the most)",
+			t->eps.used, SHM_EPS_MAX);
 	ep->base = (struct tran_ep){.tran = tran,
 		.user = user,
 		.limits = {.frame_max = SHM_FRAME_MAX, .eager_max = EAGER_MAX}};
 	snprintf(ep->base.path, sizeof ep->base.path, "shared memory");
 	ep->t = t;
-	ep->index = t->ep_free[--t->ep_free_count];
-	t->eps[ep->index] = ep;
+	ep->index = rpwi_slots_take(&t->eps, ep);
 	ep->nonce = rpwi_shm_nonce(t);
 	ep->pid_expected = (pid_t)control->peer->pid;
 	rpwi_list_init(&ep->in_link);
@@ -71,8 +67,7 @@ void rpwi_shm_ep_free(struct shm_ep *ep)
 	rpwi_list_del(&ep->in_owing);
 	rpwi_list_del(&ep->in_rooms);
 	rpwi_list_del(&ep->in_starting);
-	t->eps[ep->index] = NULL;
-	t->ep_free[t->ep_free_count++] = ep->index;
+	rpwi_slots_give(&t->eps, ep->index);
 	free(ep);
 }
 
@@ -91,10 +86,8 @@ void rpwi_shm_ep_fail(struct shm_ep *ep, int status, const char *why)
 	ep->state = SHM_EP_FAILED;
 	char text[200];
 	snprintf(text, sizeof text, "shared memory with process %u: %s", ep->peer.pid, why);
-	if (before == SHM_EP_STARTING)
-		up_of(ep)->ready(ep->base.user, status, text);
-	else
-		up_of(ep)->failed(ep->base.user, status, text);
+	(before == SHM_EP_STARTING ? up_of(ep)->ready : up_of(ep)->failed)(
+		ep->base.user, &(struct rpwi_error){status, 0, text});
 }
 
 static void ep_ready_if(struct shm_ep *ep)
@@ -105,7 +98,7 @@ static void ep_ready_if(struct shm_ep *ep)
 	rpwi_list_del(&ep->in_starting);
 	snprintf(ep->base.path, sizeof ep->base.path, "shared memory with process %u: %s",
 		ep->peer.pid, rpwi_shm_rma_path(ep->link));
-	up_of(ep)->ready(ep->base.user, RPW_OK, NULL);
+	up_of(ep)->ready(ep->base.user, NULL);
 }
 
 /* Send the OPEN or CLOSE that an endpoint owes. False: no room. May free it. */
@@ -178,29 +171,23 @@ void rpwi_shm_ep_adopt(struct shm *t, struct shm_link *l)
 static int handle_read(
 	const struct shm_ep *ep, const uint8_t *handle, size_t len, struct shm_handle *h)
 {
-	if (len != sizeof *h) {
-		rpwi_fail(RPW_ERR_PROTOCOL,
+	if (len != sizeof *h)
+		return rpwi_fail(RPW_ERR_PROTOCOL,
 			"shm: a handle of %zu bytes came, %zu were expected: do both sides run the "
 			"same version?",
 			len, sizeof *h);
-		return -EBADMSG;
-	}
 	memcpy(h, handle, sizeof *h);
 	if (h->magic != HANDLE_MAGIC || h->version != SHM_VERSION || h->len != sizeof *h ||
-		h->check != handle_check(h) || h->endpoint >= SHM_EPS_MAX || !h->nonce) {
-		rpwi_fail(RPW_ERR_PROTOCOL,
+		h->check != handle_check(h) || h->endpoint >= SHM_EPS_MAX || !h->nonce)
+		return rpwi_fail(RPW_ERR_PROTOCOL,
 			"shm: the handle is garbled or of version %u, version %u was expected: do "
 			"both sides run the same version?",
 			h->version, SHM_VERSION);
-		return -EBADMSG;
-	}
 	if (!h->pid || h->pid > INT32_MAX ||
-		(ep->pid_expected && h->pid != (uint32_t)ep->pid_expected)) {
-		rpwi_fail(RPW_ERR_PROTOCOL,
+		(ep->pid_expected && h->pid != (uint32_t)ep->pid_expected))
+		return rpwi_fail(RPW_ERR_PROTOCOL,
 			"shm: the handle is of process %u, the peer said that it is process %d",
 			h->pid, (int)ep->pid_expected);
-		return -EBADMSG;
-	}
 	return 0;
 }
 
@@ -209,18 +196,16 @@ int rpwi_shm_ep_start(struct tran_ep *base, const uint8_t *handle, size_t len, u
 	struct shm_ep *ep = shm_ep_of(base);
 	struct shm *t = ep->t;
 	if (ep->state != SHM_EP_MADE)
-		return -EALREADY;
+		return rpwi_fail(RPW_ERR_INVALID, "shm: the endpoint was started before");
 	int rc = handle_read(ep, handle, len, &ep->peer);
 	if (rc)
 		return rc;
 	struct shm_link *l = ep->link; /* the peer's OPEN may have come already */
 	if (l && (ep->peer.endpoint != ep->peer_index || ep->peer.pid != (uint32_t)l->pid ||
-			 memcmp(ep->peer.context, l->context, 16))) {
-		rpwi_fail(RPW_ERR_PROTOCOL,
+			 memcmp(ep->peer.context, l->context, 16)))
+		return rpwi_fail(RPW_ERR_PROTOCOL,
 			"shm: process %d uses this endpoint already, and the handle is of another",
 			(int)l->pid);
-		return -EBADMSG;
-	}
 	ep->state = SHM_EP_STARTING;
 	ep->deadline_ns = rpwi_now_ns() + timeout_ms * RPWI_NS_PER_MS;
 	rpwi_list_add_tail(&t->starting, &ep->in_starting);
@@ -271,9 +256,11 @@ int rpwi_shm_ep_send(struct tran_ep *base, const void *head, size_t head_len,
 {
 	struct shm_ep *ep = shm_ep_of(base);
 	if (RPWI_UNLIKELY(ep->state != SHM_EP_READY))
-		return -ENOTCONN;
+		return tran_path_over(base);
 	if (RPWI_UNLIKELY(head_len > TRAN_HEAD_MAX || body_len > SHM_FRAME_MAX))
-		return -EMSGSIZE;
+		return rpwi_fail(RPW_ERR_INVALID,
+			"shm: a frame of %zu and %zu bytes, %d and %d are the most", head_len,
+			body_len, TRAN_HEAD_MAX, SHM_FRAME_MAX);
 	struct shm_link *l = ep->link;
 	int rc = ring_tx_room(&l->tx, ring_bulk_need(head_len, body_len), 0);
 	if (RPWI_UNLIKELY(rc)) {
@@ -282,7 +269,7 @@ int rpwi_shm_ep_send(struct tran_ep *base, const void *head, size_t head_len,
 		else if (rpwi_list_empty(&ep->in_rooms))
 			rpwi_list_add_tail(&l->rooms, &ep->in_rooms);
 		l->todo = true;
-		return -EAGAIN;
+		return RPWI_LATER;
 	}
 	uint8_t *head_at, *body_at;
 	ring_tx_place(&l->tx, head_len, body_len, &head_at, &body_at);

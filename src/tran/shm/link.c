@@ -1,10 +1,13 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* link.c - how two contexts come to share a segment, and how they notice that the other has ended.
  *
- * The context with the smaller ID dials the other's door, an abstract Unix socket named by its ID (from the endpoint's handle). Both check by SO_PEERCRED that the process at the other end is the one that the
- * handle came from; the hello shows that the dialer was given a handle of ours, by the nonce of the endpoint in it. With the hello come the segment and the dialer's board, with the
- * welcome the other board: memfds, whose seals and sizes are checked before they are mapped, so that no peer can make us fault.
- * The connection stays: a byte in it wakes a sleeper, its end (or the process's, by pidfd: a forked child may hold the socket) is the peer's end.
+ * The context with the smaller ID dials the other's door, an abstract Unix socket named by its ID
+ * (from the endpoint's handle). Both check by SO_PEERCRED that the process at the other end is the
+ * one that the handle came from; the hello shows that the dialer was given a handle of ours, by the
+ * nonce of the endpoint in it. With the hello come the segment and the dialer's board, with the
+ * welcome the other board: memfds, whose seals and sizes are checked before they are mapped, so
+ * that no peer can make us fault. The connection stays: a byte in it wakes a sleeper, its end (or
+ * the process's, by pidfd: a forked child may hold the socket) is the peer's end.
  */
 #include <fcntl.h>
 #include <stdio.h>
@@ -16,7 +19,7 @@
 #include <sys/un.h>
 #include <unistd.h>
 
-#include "base/fail.h"
+#include "base/error.h"
 #include "ropeway.h"
 #include "shm.h"
 
@@ -28,11 +31,12 @@ struct note {
 	uint32_t magic;
 	uint16_t version, type;
 	uint8_t context[16];
-	uint32_t index,
-		writable; /* HELLO: the endpoint of yours whose handle I have. MEMORY: which */
+	/* HELLO: the endpoint of yours whose handle I have. MEMORY: which */
+	uint32_t index, writable;
 	uint64_t nonce;
-	uint64_t addr,
-		value; /* HELLO, WELCOME: where `value` can be read if process_vm is allowed. MEMORY: value is the length */
+	/* HELLO, WELCOME: where `value` can be read if process_vm is allowed. MEMORY: value is the
+	 * length */
+	uint64_t addr, value;
 };
 
 static void fds_close(const int *fds, int n)
@@ -63,7 +67,8 @@ static int note_send(int fd, const struct note *n, const int *fds, int fd_count)
 	return sendmsg(fd, &msg, MSG_NOSIGNAL | MSG_DONTWAIT) == sizeof *n ? 0 : -errno;
 }
 
-/* One message. Its length, 0 at the end, -errno. fds are the caller's to close; absent ones are -1. */
+/* One message. Its length, 0 at the end, -errno. fds are the caller's to close; absent ones are
+ * -1. */
 static ssize_t note_receive(int fd, struct note *n, int fds[NOTE_FDS])
 {
 	struct iovec iov = {n, sizeof *n};
@@ -112,8 +117,9 @@ static int source_watch(struct shm *t, struct shm_source *s)
 
 static void source_close(struct shm_source *s)
 {
+	/* which takes it out of the epoll set, unless a forked child holds it */
 	if (s->fd >= 0)
-		close(s->fd); /* which takes it out of the epoll set, unless a forked child holds it */
+		close(s->fd);
 	s->fd = -1;
 }
 
@@ -491,7 +497,8 @@ static int greet(struct shm *t, struct shm_embryo *e, const struct note *n, cons
 	if (n->type != NOTE_HELLO || !ep || ep->state == SHM_EP_CLOSED || ep->nonce != n->nonce ||
 		pid <= 0 || (ep->pid_expected && ep->pid_expected != pid))
 		return -EACCES;
-	/* A nonce opens the door once: with one handle there is no coming again and again under other names. */
+	/* A nonce opens the door once: with one handle there is no coming again and again under
+	 * other names. */
 	if (ep->greeted || rpwi_shm_link_find(t, n->context, pid) ||
 		!memcmp(n->context, t->context, 16))
 		return -EEXIST;
@@ -547,9 +554,9 @@ static void door_ready(struct shm *t)
 		int fd = accept4(t->listener.fd, NULL, NULL, SOCK_NONBLOCK | SOCK_CLOEXEC);
 		if (fd < 0)
 			return;
+		/* the oldest */
 		if (t->embryo_count == SHM_EMBRYOS_MAX)
-			RPWI_CONTAINER_OF(t->embryos.next, struct shm_embryo, in)->dead =
-				true; /* the oldest */
+			RPWI_CONTAINER_OF(t->embryos.next, struct shm_embryo, in)->dead = true;
 		struct shm_embryo *e = calloc(1, sizeof *e);
 		if (!e) {
 			close(fd);
@@ -657,7 +664,8 @@ unsigned rpwi_shm_control(struct shm *t)
 			break;
 		}
 	}
-	/* Those that wait to be dialed belong to endpoints that start. By index: up-calls may add links. */
+	/* Those that wait to be dialed belong to endpoints that start. By index: up-calls may add
+	 * links. */
 	for (unsigned i = 0; !rpwi_list_empty(&t->starting) && i < t->link_count; i++)
 		if (t->links[i]->state == SHM_LINK_DIALING)
 			rpwi_shm_link_dial_on(t->links[i]);

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* mem.c - registered memory: our own (a table, and its image on the board that peers can read), and the peers' (checked by their boards, mapped where it is a memfd). */
+/* mem.c - registered memory: our own (a table, and its image on the board that peers can read), and
+ * the peers' (checked by their boards, mapped where it is a memfd). */
 #include <fcntl.h>
 #include <linux/magic.h>
 #include <sched.h>
@@ -9,7 +10,7 @@
 #include <sys/vfs.h>
 #include <unistd.h>
 
-#include "base/fail.h"
+#include "base/error.h"
 #include "ropeway.h"
 #include "shm.h"
 
@@ -42,13 +43,15 @@ bool rpwi_shm_memfd_sound(int fd, size_t len, bool exactly)
 	struct stat st;
 	struct statfs fs;
 	int seals = fcntl(fd, F_GET_SEALS);
-	/* Of hugetlbfs a peer can take back the pages that it has touched for us, and then there may be none left to fault in. */
+	/* Of hugetlbfs a peer can take back the pages that it has touched for us, and then there
+	 * may be none left to fault in. */
 	return seals >= 0 && !fstatfs(fd, &fs) && fs.f_type == TMPFS_MAGIC &&
 	       (seals & F_SEAL_SHRINK) && !fstat(fd, &st) && st.st_size >= 0 &&
 	       (exactly ? (size_t)st.st_size == len : (size_t)st.st_size >= len);
 }
 
-/* In huge pages, where the kernel has any for shared memory: fewer faults and TLB misses for who copies to it. Each side asks for its own mapping. */
+/* In huge pages, where the kernel has any for shared memory: fewer faults and TLB misses for who
+ * copies to it. Each side asks for its own mapping. */
 static void mem_huge(void *at, size_t len)
 {
 	if (len >= SHM_HUGE)
@@ -57,15 +60,12 @@ static void mem_huge(void *at, size_t len)
 
 static int mem_publish(struct shm *t, struct shm_mem *m)
 {
-	if (!t->mem_free_count) {
-		int rc = rpwi_shm_table_grow((void ***)&t->mems, &t->mem_free, &t->mem_room,
-			&t->mem_free_count, SHM_MEMS_MAX);
-		if (rc)
-			return rc;
-	}
-	m->index = t->mem_free[--t->mem_free_count];
+	if (!rpwi_slots_reserve(&t->mems, SHM_MEMS_MAX))
+		return rpwi_fail(RPW_ERR_LIMIT,
+			"shm: no room for one more registration beside %u (%d are the most)",
+			t->mems.used, SHM_MEMS_MAX);
+	m->index = rpwi_slots_take(&t->mems, m);
 	m->nonce = rpwi_shm_nonce(t);
-	t->mems[m->index] = m;
 	struct shm_entry *e = &t->board->entries[m->index];
 	atomic_store_explicit(&e->addr, (uint64_t)(uintptr_t)m->base.addr, memory_order_relaxed);
 	atomic_store_explicit(&e->len, m->base.len, memory_order_relaxed);
@@ -88,7 +88,7 @@ static int mem_new(
 	struct shm *t = shm_of(tran);
 	struct shm_mem *m = calloc(1, sizeof *m);
 	if (!m)
-		return -ENOMEM;
+		return tran_no_memory(tran, "one more registration");
 	m->t = t;
 	m->fd = -1;
 	m->base.addr = addr;
@@ -98,7 +98,9 @@ static int mem_new(
 	if (!addr && len) {
 		m->fd = rpwi_shm_memfd("ropeway", len, &m->base.addr,
 			access & (TRAN_WRITE | TRAN_ATOMIC) ? 0 : F_SEAL_FUTURE_WRITE);
-		rc = m->fd < 0 ? m->fd : 0;
+		rc = m->fd < 0 ? rpwi_fail_errno(
+					 -m->fd, "shm: %zu bytes of memory for peers to map", len)
+			       : 0;
 		if (!rc)
 			mem_huge(m->base.addr, len);
 	}
@@ -118,14 +120,16 @@ static int mem_new(
 
 int rpwi_shm_mem_add(struct tran *t, void *addr, size_t len, unsigned access, struct tran_mem **out)
 {
-	return addr ? mem_new(t, addr, len, access, out) : -EINVAL;
+	return addr ? mem_new(t, addr, len, access, out)
+		    : rpwi_fail(RPW_ERR_INVALID, "shm: no address to register");
 }
 int rpwi_shm_mem_alloc(struct tran *t, size_t len, unsigned access, struct tran_mem **out)
 {
 	return mem_new(t, NULL, len, access, out);
 }
 
-/* A peer that has begun to access memory with its own hands, before it could see that it is not registered any more: for as long as a piece takes. */
+/* A peer that has begun to access memory with its own hands, before it could see that it is not
+ * registered any more: for as long as a piece takes. */
 static void touches_await(const struct shm *t, const struct shm_mem *m)
 {
 	if (!(m->base.access & (TRAN_WRITE | TRAN_ATOMIC)) && !t->local_count)
@@ -151,10 +155,10 @@ void rpwi_shm_mem_del(struct tran *tran, struct tran_mem *base)
 	struct shm_mem *m = RPWI_CONTAINER_OF(base, struct shm_mem, base);
 	atomic_store_explicit(&t->board->entries[m->index].nonce, 0, memory_order_seq_cst);
 	touches_await(t, m);
-	t->mems[m->index] = NULL;
-	t->mem_free[t->mem_free_count++] = m->index;
+	rpwi_slots_give(&t->mems, m->index);
 	if (m->fd >= 0) {
-		/* Peers that have it mapped can let go of the pages. One that misses this does so when its table of mappings is full. */
+		/* Peers that have it mapped can let go of the pages. One that misses this does so
+		 * when its table of mappings is full. */
 		struct shm_ctl ctl = {.index = m->index, .nonce = m->nonce};
 		for (unsigned i = 0; i < t->link_count; i++)
 			if (t->links[i]->state == SHM_LINK_UP && !t->links[i]->self)
@@ -167,8 +171,8 @@ void rpwi_shm_mem_del(struct tran *tran, struct tran_mem *base)
 
 void rpwi_shm_mem_inherited_free(struct shm *t)
 {
-	for (uint32_t i = 0; i < t->mem_room; i++) {
-		struct shm_mem *m = t->mems[i];
+	for (uint32_t i = 0; i < t->mems.room; i++) {
+		struct shm_mem *m = rpwi_slots_find(&t->mems, i);
 		if (m && m->fd >= 0) {
 			munmap(m->base.addr, m->base.len);
 			close(m->fd);
@@ -179,7 +183,7 @@ void rpwi_shm_mem_inherited_free(struct shm *t)
 
 struct shm_mem *rpwi_shm_mem_find(struct shm *t, uint32_t index, uint64_t nonce)
 {
-	struct shm_mem *m = index < t->mem_room ? t->mems[index] : NULL;
+	struct shm_mem *m = rpwi_slots_find(&t->mems, index);
 	return m && m->nonce == nonce ? m : NULL;
 }
 

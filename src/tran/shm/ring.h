@@ -1,12 +1,18 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* ring.h - one direction of a link: a single-producer, single-consumer ring of 64-byte cells, and a second ring of bytes for what does not fit into a cell.
+/* ring.h - one direction of a link: a single-producer, single-consumer ring of 64-byte cells, and a
+ * second ring of bytes for what does not fit into a cell.
  *
- * A cell is one cache line. Its first word is written last, with release, and says everything that the consumer must know: the lap (so the consumer needs no tail), the kind, the
- * lengths, the endpoint. A frame of up to RING_INLINE bytes lies wholly in its cell: one line moves from core to core. Longer ones have their body, and a head that is too long as well,
- * in the bulk ring, contiguous; where is not written down, since both sides compute it from the lengths of all frames before. So the consumer trusts nothing but one word,
- * which it reads once and checks. It tells the producer only now and then how far it is (a line of its own), because every such store costs both sides a transfer of that line.
+ * A cell is one cache line. Its first word is written last, with release, and says everything that
+ * the consumer must know: the lap (so the consumer needs no tail), the kind, the lengths, the
+ * endpoint. A frame of up to RING_INLINE bytes lies wholly in its cell: one line moves from core to
+ * core. Longer ones have their body, and a head that is too long as well, in the bulk ring,
+ * contiguous; where is not written down, since both sides compute it from the lengths of all frames
+ * before. So the consumer trusts nothing but one word, which it reads once and checks. It tells the
+ * producer only now and then how far it is (a line of its own), because every such store costs both
+ * sides a transfer of that line.
  *
- * The memory may be written by a hostile peer at any time: a wrong length or position gives -EPROTO, and the caller fails the link.
+ * The memory may be written by a hostile peer at any time: a wrong length or position gives
+ * -EPROTO, and the caller fails the link.
  */
 #ifndef ROPEWAY_TRAN_SHM_RING_H
 #define ROPEWAY_TRAN_SHM_RING_H
@@ -19,9 +25,9 @@
 enum {
 	RING_CELLS = 1024, /* 64 KiB: in the L2 cache of both cores; measured, see bench_tran */
 	RING_INLINE = 56,
-	RING_BULK =
-		256 *
-		1024, /* of four links at once in the L2 cache: they moved 512 KiB messages half again as fast as with twice as much; one link alone is at most 2% slower */
+	/* of four links at once in the L2 cache: they moved 512 KiB messages half again as fast as
+	 * with twice as much; one link alone is at most 2% slower */
+	RING_BULK = 256 * 1024,
 	RING_BODY_MAX = 64 * 1024,
 	RING_SPARE_MAX = 64 * 1024, /* what ring_tx_room may be asked to leave */
 	RING_CELLS_LAZY = RING_CELLS / 4,
@@ -33,8 +39,8 @@ _Static_assert(
 	"yet: else a sender would wait for ever");
 
 struct ring_cell {
-	_Alignas(64) _Atomic uint64_t
-		word; /* lap:8 kind:4 head:9 body:23 endpoint:20, from the top */
+	/* lap:8 kind:4 head:9 body:23 endpoint:20, from the top */
+	_Alignas(64) _Atomic uint64_t word;
 	uint8_t bytes[RING_INLINE];
 };
 _Static_assert(sizeof(struct ring_cell) == 64, "a cell is a cache line");
@@ -64,7 +70,9 @@ struct ring_rx {
 	uint64_t told_head, told_bulk; /* as the producer knows it */
 };
 
-/* A frame as the consumer sees it. `line` is a copy of the cell behind its word, which the peer can not change any more; aligned so that a head of 16 bytes is within one of the stores that made it. */
+/* A frame as the consumer sees it. `line` is a copy of the cell behind its word, which the peer can
+ * not change any more; aligned so that a head of 16 bytes is within one of the stores that made
+ * it. */
 struct ring_frame {
 	unsigned kind, endpoint;
 	size_t head_len, body_len;
@@ -74,7 +82,8 @@ struct ring_frame {
 	uint8_t long_head[TRAN_HEAD_MAX];
 };
 
-/* Laps are counted modulo 255, and a cell says one more: never 0, which is what is there at first. */
+/* Laps are counted modulo 255, and a cell says one more: never 0, which is what is there at
+ * first. */
 enum { RING_LAPS = 255 };
 static inline unsigned ring_lap_after(uint64_t position, unsigned lap)
 {
@@ -90,7 +99,8 @@ static inline uint64_t ring_word(
 	       (uint64_t)body_len << 20 | endpoint;
 }
 
-/* Bytes of the bulk ring for a frame: whole lines, the head in front when it is too long for the cell. */
+/* Bytes of the bulk ring for a frame: whole lines, the head in front when it is too long for the
+ * cell. */
 static inline size_t ring_bulk_need(size_t head_len, size_t body_len)
 {
 	if (head_len + body_len <= RING_INLINE)
@@ -105,8 +115,10 @@ static inline size_t ring_bulk_skip(uint64_t position, size_t need)
 	return at + need > RING_BULK ? RING_BULK - at : 0;
 }
 
-/* Short copies, 8 bytes at a time and never wider: what is copied was mostly just written, by stores of 8 bytes. A load that straddles two of them has to wait until both are in the cache, which is
- * behind the stores to earlier cells, each of which the other core has: the sender then goes no faster than one such line after the other. */
+/* Short copies, 8 bytes at a time and never wider: what is copied was mostly just written, by
+ * stores of 8 bytes. A load that straddles two of them has to wait until both are in the cache,
+ * which is behind the stores to earlier cells, each of which the other core has: the sender then
+ * goes no faster than one such line after the other. */
 static inline void ring_copy_8(uint8_t *d, const uint8_t *s)
 {
 	uint64_t word;
@@ -150,7 +162,8 @@ static inline bool ring_tx_fits(const struct ring_tx *tx, size_t need, size_t sp
 				 RING_BULK);
 }
 
-/* Is there room for a frame that needs so much of the bulk ring, and `spare` bytes beside? 0, -EAGAIN, -EPROTO. */
+/* Is there room for a frame that needs so much of the bulk ring, and `spare` bytes beside? 0,
+ * -EAGAIN, -EPROTO. */
 static inline int ring_tx_room(struct ring_tx *tx, size_t need, size_t spare)
 {
 	if (RPWI_LIKELY(ring_tx_fits(tx, need, spare)))
@@ -160,7 +173,8 @@ static inline int ring_tx_room(struct ring_tx *tx, size_t need, size_t spare)
 	return ring_tx_fits(tx, need, spare) ? 0 : -EAGAIN;
 }
 
-/* After ring_tx_room said 0: where head and body go; then write them, then ring_tx_publish with the same lengths. */
+/* After ring_tx_room said 0: where head and body go; then write them, then ring_tx_publish with the
+ * same lengths. */
 static inline void ring_tx_place(
 	struct ring_tx *tx, size_t head_len, size_t body_len, uint8_t **head, uint8_t **body)
 {

@@ -2,24 +2,32 @@
 /* rma.c - the peer's registered memory: get, put, atomics.
  *
  * Four ways, in this order:
- *   copy  the memory is of this process, or a memfd of the peer's that we have mapped: a plain copy;
- *   peer  the peer is progressing, or soon again: it sends (GET) or takes (PUT) the bytes through the ring, in chunks that stay in the cache. Both cores copy at once, and no page is pinned: here it moved 40 GB/s
+ *   copy  the memory is of this process, or a memfd of the peer's that we have mapped: a plain
+ *         copy;
+ *   peer  the peer is progressing, or soon again: it sends (GET) or takes (PUT) the bytes through
+ *         the ring, in chunks that stay in the cache. Both cores copy at once, and no page is
+ *         pinned: here it moved 40 GB/s
  *         where process_vm_readv moved 8 to 12;
- *   vm    the peer is busy with something else, and the kernel lets us: process_vm_readv and _writev, without its help;
+ *   vm    the peer is busy with something else, and the kernel lets us: process_vm_readv and
+ *         _writev, without its help;
  *   peer  again, waking it, where the kernel does not let us.
  * A GET whose peer began and then stopped progressing goes on by `vm`.
  *
- * Memory whose owner may look while it is filled (tran_facts.polled, shm_board.polled) is written by rpwi_copy_up only: what `vm` reads passes a buffer of this side's; into the peer's it does not write.
+ * Memory whose owner may look while it is filled (tran_facts.polled, shm_board.polled) is written
+ * by rpwi_copy_up only: what `vm` reads passes a buffer of this side's; into the peer's it does not
+ * write.
  *
- * Only ever this process writes its own memory, so that a closed endpoint's buffers are untouched from then on: what still comes for them is dropped.
- * The peer answers for at most SHM_SLOTS operations at a time; the others wait here. So what it must remember is bounded, and a peer that asks for more has broken the rules.
+ * Only ever this process writes its own memory, so that a closed endpoint's buffers are untouched
+ * from then on: what still comes for them is dropped. The peer answers for at most SHM_SLOTS
+ * operations at a time; the others wait here. So what it must remember is bounded, and a peer that
+ * asks for more has broken the rules.
  */
 #include <stdio.h>
 #include <stdlib.h>
 #include <unistd.h>
 
 #include "base/copy.h"
-#include "base/fail.h"
+#include "base/error.h"
 #include "ropeway.h"
 #include "shm.h"
 
@@ -94,6 +102,7 @@ static void op_free(struct shm *t, struct shm_op *op)
 	rpwi_list_add_tail(&t->ops_free, &op->in_ep);
 }
 
+/* status: of the last error, or 0. */
 static void op_finish(struct shm_op *op, int status)
 {
 	struct shm_ep *ep = op->ep;
@@ -101,15 +110,16 @@ static void op_finish(struct shm_op *op, int status)
 	op_free(op->link->t, op);
 	if (!ep)
 		return;
-	ep->t->base.up->done(ep->base.user, cookie, status);
-	/* A flush is done when all before it are. The endpoint may have failed meanwhile: then its list is empty. */
+	ep->t->base.up->done(ep->base.user, cookie, status ? rpwi_last_error() : NULL);
+	/* A flush is done when all before it are. The endpoint may have failed meanwhile: then its
+	 * list is empty. */
 	while (!rpwi_list_empty(&ep->ops)) {
 		op = RPWI_CONTAINER_OF(ep->ops.next, struct shm_op, in_ep);
 		if (op->kind != SHM_OP_FLUSH)
 			return;
 		cookie = op->cookie;
 		op_free(ep->t, op);
-		ep->t->base.up->done(ep->base.user, cookie, RPW_OK);
+		ep->t->base.up->done(ep->base.user, cookie, NULL);
 	}
 }
 
@@ -161,12 +171,8 @@ static struct shm_op *slot_find(struct shm_link *l, uint32_t id)
 
 static void atomic_here(const struct shm_op *op, uint8_t *at)
 {
-	uint64_t *word = (uint64_t *)(void *)at, before = op->compare;
-	if (op->kind == SHM_OP_ADD)
-		before = __atomic_fetch_add(word, op->operand, __ATOMIC_SEQ_CST);
-	else
-		__atomic_compare_exchange_n(
-			word, &before, op->operand, false, __ATOMIC_SEQ_CST, __ATOMIC_SEQ_CST);
+	enum tran_atomic kind = op->kind == SHM_OP_ADD ? TRAN_FETCH_ADD : TRAN_COMPARE_SWAP;
+	uint64_t before = tran_atomic_here((uint64_t *)(void *)at, kind, op->operand, op->compare);
 	if (op->before)
 		*op->before = before;
 }
@@ -177,7 +183,8 @@ static int still_there(struct shm_op *op)
 	return rpwi_shm_mem_remote(op->link, &op->desc, op->offset, op->len, op_access(op), &addr);
 }
 
-/* Around an access to memory that its owner may give back to its program, or unmap, at any time: it waits until we are done (mem_del). A status; the operation is to be finished with it. */
+/* Around an access to memory that its owner may give back to its program, or unmap, at any time: it
+ * waits until we are done (mem_del). A status; the operation is to be finished with it. */
 static int touch_begin(struct shm_op *op)
 {
 	atomic_store_explicit(&op->link->t->board->touching, op->desc.nonce, memory_order_seq_cst);
@@ -187,12 +194,14 @@ static void touch_end(struct shm_op *op)
 {
 	atomic_store_explicit(&op->link->t->board->touching, 0, memory_order_release);
 }
-/* What another context of this process has registered, maybe in another thread; in mappings of a memfd nobody else is harmed, nor gone. */
+/* What another context of this process has registered, maybe in another thread; in mappings of a
+ * memfd nobody else is harmed, nor gone. */
 static bool touches(const struct shm_op *op) { return op->link->local && !op->link->self; }
 
 static void op_begin(struct shm_op *op);
 
-/* In stretches that memcpy makes with the processor's string instruction: the C library does so up to the size of a core's L2 on AMD, beyond it copies 8% more slowly. */
+/* In stretches that memcpy makes with the processor's string instruction: the C library does so up
+ * to the size of a core's L2 on AMD, beyond it copies 8% more slowly. */
 static void copy_long(uint8_t *to, const uint8_t *from, size_t n, bool polled)
 {
 	if (polled)
@@ -252,8 +261,8 @@ static ssize_t vm_move(struct shm_op *op, size_t n, int *status)
 			      : process_vm_readv(op->link->pid, &local, 1, &remote, 1, 0);
 		int error = errno;
 		atomic_thread_fence(memory_order_acquire);
-		*status = still_there(
-			op); /* else the program may have written there already, or unmapped it */
+		/* else the program may have written there already, or unmapped it */
+		*status = still_there(op);
 		errno = error;
 		return got;
 	}
@@ -296,7 +305,8 @@ static void vm_piece(struct shm_op *op, size_t n)
 	}
 }
 
-/* The next piece; how many bytes it had at most. By vm only as long as there is no mapping: it may have come since. */
+/* The next piece; how many bytes it had at most. By vm only as long as there is no mapping: it may
+ * have come since. */
 static size_t work_step(struct shm_op *op)
 {
 	uint64_t addr;
@@ -334,7 +344,8 @@ static bool beat_look(struct shm_link *l, uint64_t now_ns)
 	return moved;
 }
 
-/* The peer's thread looks after other contexts, too, and was in this one a moment ago: it will come round again. */
+/* The peer's thread looks after other contexts, too, and was in this one a moment ago: it will come
+ * round again. */
 static bool peer_comes_round(struct shm_link *l, uint64_t now_ns)
 {
 	beat_look(l, now_ns);
@@ -342,7 +353,8 @@ static bool peer_comes_round(struct shm_link *l, uint64_t now_ns)
 	       now_ns < l->beat_ns + COMPANY_NS;
 }
 
-/* Does the peer make progress now? It is worth some hundred nanoseconds to know, for a transfer that takes longer. */
+/* Does the peer make progress now? It is worth some hundred nanoseconds to know, for a transfer
+ * that takes longer. */
 static bool peer_beats(struct shm_link *l)
 {
 	if (atomic_load_explicit(&l->board->sleeping, memory_order_relaxed))
@@ -457,10 +469,10 @@ int rpwi_shm_rma(struct tran_ep *base, bool is_put, const struct tran_desc *remo
 {
 	struct shm_ep *ep = shm_ep_of(base);
 	if (ep->state != SHM_EP_READY)
-		return -ENOTCONN;
+		return tran_path_over(base);
 	struct shm_op *op = op_new(ep, is_put ? SHM_OP_PUT : SHM_OP_GET, cookie);
 	if (!op)
-		return -ENOMEM;
+		return tran_no_memory(base->tran, "an operation");
 	desc_read(remote, &op->desc);
 	op->offset = offset;
 	op->local = local;
@@ -474,10 +486,10 @@ int rpwi_shm_atomic(struct tran_ep *base, enum tran_atomic kind, const struct tr
 {
 	struct shm_ep *ep = shm_ep_of(base);
 	if (ep->state != SHM_EP_READY)
-		return -ENOTCONN;
+		return tran_path_over(base);
 	struct shm_op *op = op_new(ep, kind == TRAN_FETCH_ADD ? SHM_OP_ADD : SHM_OP_SWAP, cookie);
 	if (!op)
-		return -ENOMEM;
+		return tran_no_memory(base->tran, "an operation");
 	desc_read(remote, &op->desc);
 	op->offset = offset;
 	op->operand = operand;
@@ -492,12 +504,12 @@ int rpwi_shm_flush(struct tran_ep *base, void *cookie)
 {
 	struct shm_ep *ep = shm_ep_of(base);
 	if (ep->state != SHM_EP_READY)
-		return -ENOTCONN;
-	if (rpwi_list_empty(
-		    &ep->ops)) /* the answers to puts and atomics come after they took effect */
-		ep->t->base.up->done(base->user, cookie, RPW_OK);
+		return tran_path_over(base);
+	/* the answers to puts and atomics come after they took effect */
+	if (rpwi_list_empty(&ep->ops))
+		ep->t->base.up->done(base->user, cookie, NULL);
 	else if (!op_new(ep, SHM_OP_FLUSH, cookie))
-		return -ENOMEM;
+		return tran_no_memory(base->tran, "an operation");
 	return 0;
 }
 
@@ -604,8 +616,9 @@ static bool take_ack(struct shm_link *l, const struct shm_ctl *ctl)
 {
 	struct shm_op *op = slot_find(l, ctl->id);
 	int status = ctl->a ? RPW_ERR_ACCESS : RPW_OK;
+	/* each refused piece of a PUT is answered; the first answer ended it */
 	if (!op)
-		return true; /* each refused piece of a PUT is answered; the first answer ended it */
+		return true;
 	if (!status && (op->kind == SHM_OP_GET || (op->kind == SHM_OP_PUT && !op->sent)))
 		return false;
 	if (!status && op->kind != SHM_OP_PUT && op->ep && op->before)
@@ -677,7 +690,9 @@ unsigned rpwi_shm_rma_round(struct shm_link *l)
 			break;
 		n++;
 	}
-	/* Each of those that are there now, once at most: what is done posts more. A round has a bound, so that nobody else waits for many large ones, nor a descriptor that would speed them up. */
+	/* Each of those that are there now, once at most: what is done posts more. A round has a
+	 * bound, so that nobody else waits for many large ones, nor a descriptor that would speed
+	 * them up. */
 	size_t count = 0;
 	for (struct rpwi_list *at = l->work.next; at != &l->work; at = at->next)
 		count++;
@@ -708,7 +723,9 @@ bool rpwi_shm_rma_can_go(struct shm_link *l)
 		       -EAGAIN;
 }
 
-/* A GET that no data came for since the last tick but one, or for longer from a peer that comes round: it does something else. What may still come for it is dropped by an operation that stands in its slot. */
+/* A GET that no data came for since the last tick but one, or for longer from a peer that comes
+ * round: it does something else. What may still come for it is dropped by an operation that stands
+ * in its slot. */
 static void get_take_over(struct shm_op *op)
 {
 	struct shm_link *l = op->link;
@@ -749,7 +766,8 @@ void rpwi_shm_rma_ep_close(struct shm_ep *ep)
 		struct shm_op *op = RPWI_CONTAINER_OF(ep->ops.next, struct shm_op, in_ep);
 		rpwi_list_del(&op->in_ep);
 		op->ep = NULL;
-		/* An answer that is owed keeps its slot; a PUT that has not been sent wholly gets none. */
+		/* An answer that is owed keeps its slot; a PUT that has not been sent wholly gets
+		 * none. */
 		bool owed = op->how == SHM_HOW_PEER && (op->kind != SHM_OP_PUT || op->sent);
 		if (owed)
 			continue;

@@ -1,11 +1,13 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* shm.c - the context: open and close, rounds of progress, sleep.
  *
- * A round looks at every link while there are few, else at those that had traffic lately and a slice of the others, so that a thousand idle ones do not slow down one that is busy.
- * The sockets are asked once in a millisecond, or in each round while something is expected there.
+ * A round looks at every link while there are few, else at those that had traffic lately and a
+ * slice of the others, so that a thousand idle ones do not slow down one that is busy. The sockets
+ * are asked once in a millisecond, or in each round while something is expected there.
  *
- * Sleep: the sleeper writes `sleeping` on its board, makes every sender's stores visible with one membarrier, and looks at the rings again. Thus a sender needs no fence: it publishes a
- * frame, and reads a line that is in its cache. Only where the kernel has no membarrier do senders fence.
+ * Sleep: the sleeper writes `sleeping` on its board, makes every sender's stores visible with one
+ * membarrier, and looks at the rings again. Thus a sender needs no fence: it publishes a frame, and
+ * reads a line that is in its cache. Only where the kernel has no membarrier do senders fence.
  */
 #include <fcntl.h>
 #include <linux/membarrier.h>
@@ -17,7 +19,7 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
-#include "base/fail.h"
+#include "base/error.h"
 #include "ropeway.h"
 #include "shm.h"
 
@@ -33,7 +35,8 @@ uint64_t rpwi_shm_nonce(struct shm *t)
 {
 	for (;;) {
 		if (!t->nonces_left) {
-			/* Without the kernel's random bytes there is nothing to trust a peer by: there is no second best. */
+			/* Without the kernel's random bytes there is nothing to trust a peer by:
+			 * there is no second best. */
 			if (getrandom(t->nonces, sizeof t->nonces, 0) != sizeof t->nonces)
 				continue;
 			t->nonces_left = RPWI_ARRAY_LEN(t->nonces);
@@ -46,29 +49,6 @@ uint64_t rpwi_shm_nonce(struct shm *t)
 
 void rpwi_shm_hurry(struct shm *t) { t->hurry_rounds = HURRY_ROUNDS; }
 
-int rpwi_shm_table_grow(
-	void ***table, uint32_t **free_list, uint32_t *room, uint32_t *free_count, uint32_t max)
-{
-	uint32_t more = *room ? *room * 2 : 16;
-	if (*room >= max)
-		return -EMFILE;
-	more = RPWI_MIN(more, max);
-	void **bigger = realloc(*table, more * sizeof *bigger);
-	if (!bigger)
-		return -ENOMEM;
-	*table = bigger;
-	uint32_t *stack = realloc(*free_list, more * sizeof *stack);
-	if (!stack)
-		return -ENOMEM;
-	*free_list = stack;
-	for (uint32_t i = more; i-- > *room;) {
-		bigger[i] = NULL;
-		stack[(*free_count)++] = i;
-	}
-	*room = more;
-	return 0;
-}
-
 static int shm_usable(
 	const struct tran_facts *own, const struct tran_facts *peer, char *why, size_t why_len)
 {
@@ -76,13 +56,13 @@ static int shm_usable(
 		snprintf(why, why_len,
 			"%s and %s are different hosts (or containers that share no processes)",
 			own->hostname, peer->hostname);
-		return -EHOSTUNREACH;
+		return RPW_ERR_UNREACHABLE;
 	}
 	int fd = memfd_create("ropeway-probe", MFD_CLOEXEC | MFD_ALLOW_SEALING);
 	if (fd < 0) {
 		int error = errno;
 		snprintf(why, why_len, "memfd_create: %s", strerror(error));
-		return -error;
+		return rpwi_status_of_errno(error);
 	}
 	close(fd);
 	return 0;
@@ -116,10 +96,8 @@ static void shm_free(struct shm *t)
 		free(op);
 	}
 	free(t->links);
-	free(t->eps);
-	free(t->ep_free);
-	free(t->mems);
-	free(t->mem_free);
+	rpwi_slots_fini(&t->eps);
+	rpwi_slots_fini(&t->mems);
 	free(t);
 }
 
@@ -134,7 +112,7 @@ static int shm_open_context(
 {
 	struct shm *t = calloc(1, sizeof *t);
 	if (!t)
-		return -ENOMEM;
+		return rpwi_fail(RPW_ERR_NO_MEMORY, "shm: no memory for the transport");
 	t->base = (struct tran){.ops = &tran_shm, .up = up, .polled = own->polled};
 	t->listener.fd = -1;
 	t->born = rpwi_born();
@@ -157,11 +135,9 @@ static int shm_open_context(
 	if (!rc)
 		rc = rpwi_shm_listen(t);
 	if (rc) {
-		rpwi_fail(RPW_ERR_SYSTEM,
-			"shm: no memory to share, or no door for peers to come in: %s",
-			strerror(-rc));
 		shm_free(t);
-		return rc;
+		return rpwi_fail_errno(
+			-rc, "shm: no memory to share, or no door for peers to come in");
 	}
 	*out = &t->base;
 	return 0;
@@ -171,8 +147,8 @@ static void shm_close(struct tran *tran)
 {
 	struct shm *t = shm_of(tran);
 	bool ours = rpwi_is_ours(t->born);
-	for (unsigned i = 0; ours && i < t->link_count;
-		i++) /* what their peers wait for: CLOSE of the last endpoints */
+	/* what their peers wait for: CLOSE of the last endpoints */
+	for (unsigned i = 0; ours && i < t->link_count; i++)
 		if (t->links[i]->state == SHM_LINK_UP)
 			rpwi_shm_ep_owed(t->links[i]);
 	while (t->link_count) {
@@ -188,11 +164,8 @@ static void shm_close(struct tran *tran)
 
 /* ---- rounds ---- */
 
-enum after {
-	BAD,
-	GO_ON,
-	ENOUGH
-}; /* of this round: the receives for the rest are about to be posted */
+/* of this round: the receives for the rest are about to be posted */
+enum after { BAD, GO_ON, ENOUGH };
 
 static enum after dispatch(struct shm_link *l, const struct ring_frame *f)
 {
@@ -234,7 +207,8 @@ static unsigned link_poll(struct shm_link *l)
 	unsigned n = 0;
 	enum after after = GO_ON;
 	for (; n < SHM_POLL_BATCH && after != ENOUGH; n++) {
-		/* The producer is ahead: its lines can be on their way before they are needed; one that it still writes to would be taken from it. */
+		/* The producer is ahead: its lines can be on their way before they are needed; one
+		 * that it still writes to would be taken from it. */
 		if (n >= 2)
 			__builtin_prefetch(&l->rx.cells[(l->rx.head + CELLS_AHEAD) % RING_CELLS]);
 		int rc = ring_rx_next(&l->rx, &f);

@@ -1,12 +1,15 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* shm.h - the shared-memory transport, private to src/tran/shm.
  *
- * A context has one link with each context that it has endpoints with: a segment of memory (memfd) with a ring for each direction, and a Unix socket, over which the segment was passed and
- * which wakes a sleeper, passes descriptors of memory later, and ends when the peer does. All endpoints between the two share them: an endpoint is a number in the cell.
- * So an idle endpoint costs no descriptor and no page, and a thousand of them poll as one.
+ * A context has one link with each context that it has endpoints with: a segment of memory (memfd)
+ * with a ring for each direction, and a Unix socket, over which the segment was passed and which
+ * wakes a sleeper, passes descriptors of memory later, and ends when the peer does. All endpoints
+ * between the two share them: an endpoint is a number in the cell. So an idle endpoint costs no
+ * descriptor and no page, and a thousand of them poll as one.
  *
- * Files: ring.h one direction; link.c how links come to be, sockets, their end; ep.c endpoints and frames; mem.c registered memory, own and the peers'; rma.c access to it;
- * shm.c the context: open, progress, sleep.
+ * Files: ring.h one direction; link.c how links come to be, sockets, their end; ep.c endpoints and
+ * frames; mem.c registered memory, own and the peers'; rma.c access to it; shm.c the context: open,
+ * progress, sleep.
  */
 #ifndef ROPEWAY_TRAN_SHM_SHM_H
 #define ROPEWAY_TRAN_SHM_SHM_H
@@ -14,6 +17,7 @@
 #include <sys/types.h>
 
 #include "base/born.h"
+#include "base/slots.h"
 #include "ring.h"
 
 enum {
@@ -22,19 +26,19 @@ enum {
 	SHM_MEMS_MAX = 256 * 1024,
 	SHM_FRAME_MAX = RING_BODY_MAX,
 	SHM_SLOTS = 64, /* operations under way that a link's peer has to answer */
-	SHM_REPLIES =
-		192, /* answers that wait for room: to SHM_SLOTS operations, to the refused pieces in the ring, and a few hints */
+	/* answers that wait for room: to SHM_SLOTS operations, to the refused pieces in the ring,
+	 * and a few hints */
+	SHM_REPLIES = 192,
 	SHM_HINTS = 16, /* of those, what the peer does not wait for */
-	SHM_MAPS_MAX =
-		64, /* pieces of the peer's memory mapped, for each link; the least recently used goes */
+	/* pieces of the peer's memory mapped, for each link; the least recently used goes */
+	SHM_MAPS_MAX = 64,
 	SHM_EMBRYOS_MAX = 64, /* connections that have not said a valid hello yet */
 	SHM_EMBRYO_MS = 2000,
 	SHM_POLL_BATCH = 64, /* frames taken from one link in one round */
 	SHM_COLD_SLICE = 16, /* links without traffic that are looked at in one round */
 	SHM_CONTROL_NS = 1000000,
-	SHM_CHUNK_SMALL =
-		8 *
-		1024, /* of transfers of up to SHM_SMALL_MAX: the second core starts early; measured */
+	/* of transfers of up to SHM_SMALL_MAX: the second core starts early; measured */
+	SHM_CHUNK_SMALL = 8 * 1024,
 	SHM_SMALL_MAX = 128 * 1024,
 	SHM_CHUNK = 32 * 1024,
 	SHM_PUMP_BATCH = 4,         /* chunks sent for one link in one round */
@@ -84,7 +88,8 @@ struct shm_desc {
 };
 _Static_assert(sizeof(struct shm_desc) <= TRAN_DESC_MAX - 1, "fits");
 
-/* What each context shows to its peers, who can not write it (sealed): whether it sleeps, and what it has registered. */
+/* What each context shows to its peers, who can not write it (sealed): whether it sleeps, and what
+ * it has registered. */
 struct shm_entry {
 	_Atomic uint64_t nonce; /* 0: none */
 	_Atomic uint64_t addr, len;
@@ -96,8 +101,8 @@ struct shm_board {
 	_Atomic uint32_t polled; /* who writes into its memory does so upwards (base/copy.h) */
 	_Alignas(64) _Atomic uint32_t beat; /* counts rounds of progress */
 	_Atomic uint32_t company; /* who progresses it progresses other contexts in turn */
-	_Alignas(64) _Atomic uint64_t
-		touching; /* the nonce of memory of a peer's that is accessed now without the peer's help, or 0 */
+	/* the nonce of memory of a peer's that is accessed now without the peer's help, or 0 */
+	_Alignas(64) _Atomic uint64_t touching;
 	_Alignas(4096) struct shm_entry entries[SHM_MEMS_MAX];
 };
 
@@ -252,22 +257,18 @@ struct shm {
 	struct shm_source listener;
 	bool membarrier, armed;
 	uint32_t sleeps, beat;
-	unsigned
-		company_ticks; /* for which it is still said that other contexts are progressed in turn with this one */
-	unsigned rounds,
-		hurry_rounds; /* of progress; those to come in which the sockets are asked often, as they are while endpoints start */
+	/* for which it is still said that other contexts are progressed in turn with this one */
+	unsigned company_ticks;
+	/* of progress; those to come in which the sockets are asked often, as they are while
+	 * endpoints start */
+	unsigned rounds, hurry_rounds;
 	uint64_t control_ns, tick_ns;
 	unsigned dead_count;   /* links to be freed when their endpoints are closed */
 	unsigned ending_count; /* links to fail when their rings are empty */
 	struct shm_link **links;
 	unsigned link_count, link_room, hot_count, cold_next,
 		local_count /* links within this process */;
-	struct shm_ep **eps;
-	uint32_t *ep_free;
-	uint32_t ep_room, ep_free_count;
-	struct shm_mem **mems;
-	uint32_t *mem_free;
-	uint32_t mem_room, mem_free_count;
+	struct rpwi_slots eps, mems;
 	uint64_t nonces[64];
 	unsigned nonces_left;
 	struct rpwi_list starting, embryos, ops_free;
@@ -284,9 +285,6 @@ static inline struct shm_ep *shm_ep_of(struct tran_ep *ep)
 /* shm.c */
 uint64_t rpwi_shm_nonce(struct shm *t); /* never 0, not to be guessed */
 void rpwi_shm_hurry(struct shm *t);     /* something is expected on a socket */
-/* Grow an array of pointers and the stack of its free indices. 0 or -ENOMEM, -EMFILE at `max`. */
-int rpwi_shm_table_grow(
-	void ***table, uint32_t **free_list, uint32_t *room, uint32_t *free_count, uint32_t max);
 
 /* link.c */
 int rpwi_shm_listen(struct shm *t); /* the context's door; 0 or -errno */
@@ -295,15 +293,16 @@ unsigned rpwi_shm_control(struct shm *t); /* all sockets, without waiting */
 void rpwi_shm_embryos_tick(struct shm *t, uint64_t now_ns);
 uint64_t rpwi_shm_embryos_next(const struct shm *t);
 struct shm_link *rpwi_shm_link_find(struct shm *t, const uint8_t context[16], pid_t pid);
-/* For an endpoint that is the first to need it; 0 or -errno. It is up at once when it leads to ourselves. */
+/* For an endpoint that is the first to need it; 0 or -errno. It is up at once when it leads to
+ * ourselves. */
 int rpwi_shm_link_dial(struct shm *t, struct shm_ep *ep, struct shm_link **out);
 void rpwi_shm_link_dial_on(struct shm_link *l);
 void rpwi_shm_link_forsake(struct shm_link *l); /* dialing_for is being closed */
 void rpwi_shm_link_fail(struct shm_link *l, int status, const char *why);
-void rpwi_shm_link_end(struct shm_link *l,
-	int status); /* it fails in the next round, when its ring is empty; at once when the peer broke the rules */
-void rpwi_shm_link_swap(struct shm *t, unsigned a,
-	unsigned b); /* two places in t->links: those below hot_count have traffic */
+/* it fails in the next round, when its ring is empty; at once when the peer broke the rules */
+void rpwi_shm_link_end(struct shm_link *l, int status);
+/* two places in t->links: those below hot_count have traffic */
+void rpwi_shm_link_swap(struct shm *t, unsigned a, unsigned b);
 void rpwi_shm_link_free(struct shm_link *l);
 void rpwi_shm_link_wake(struct shm_link *l);
 int rpwi_shm_link_pass(struct shm_link *l, const struct shm_mem *m);
@@ -341,15 +340,15 @@ int rpwi_shm_ep_send(struct tran_ep *ep, const void *head, size_t head_len, cons
 	int iovcnt, size_t body_len);
 static inline struct shm_ep *rpwi_shm_ep_find(const struct shm *t, uint32_t index)
 {
-	return index < t->ep_room ? t->eps[index] : NULL;
+	return rpwi_slots_find(&t->eps, index);
 }
 void rpwi_shm_ep_attach(struct shm_ep *ep, struct shm_link *l); /* the link stands */
-void rpwi_shm_ep_adopt(
-	struct shm *t, struct shm_link *l); /* a peer dialed: endpoints may have waited for it */
+/* a peer dialed: endpoints may have waited for it */
+void rpwi_shm_ep_adopt(struct shm *t, struct shm_link *l);
 void rpwi_shm_ep_fail(struct shm_ep *ep, int status, const char *why);
 void rpwi_shm_ep_free(struct shm_ep *ep);
-void rpwi_shm_ep_ctl(struct shm_link *l, const struct ring_frame *f,
-	const struct shm_ctl *ctl); /* OPEN, CLOSE, REFUSE */
+/* OPEN, CLOSE, REFUSE */
+void rpwi_shm_ep_ctl(struct shm_link *l, const struct ring_frame *f, const struct shm_ctl *ctl);
 unsigned rpwi_shm_ep_owed(struct shm_link *l);
 unsigned rpwi_shm_ep_rooms(struct shm_link *l);
 void rpwi_shm_ep_tick(struct shm *t, uint64_t now_ns);
@@ -361,8 +360,8 @@ int rpwi_shm_mem_add(
 	struct tran *t, void *addr, size_t len, unsigned access, struct tran_mem **out);
 void rpwi_shm_mem_del(struct tran *t, struct tran_mem *m);
 void rpwi_shm_mem_inherited_free(struct shm *t); /* in a forked child: peers see nothing */
-int rpwi_shm_memfd(const char *name, size_t len, void **at,
-	unsigned seals); /* sealed against resizing; fd or -errno */
+/* sealed against resizing; fd or -errno */
+int rpwi_shm_memfd(const char *name, size_t len, void **at, unsigned seals);
 /* Does a descriptor that came from the peer have at least that size, and can it not shrink? */
 bool rpwi_shm_memfd_sound(int fd, size_t len, bool exactly);
 /* Our memory for the peer: NULL when it may not. */
@@ -372,7 +371,8 @@ struct shm_mem *rpwi_shm_mem_find(struct shm *t, uint32_t index, uint64_t nonce)
 /* The peer's, by its board: RPW_OK with its address there, or RPW_ERR_ACCESS. */
 int rpwi_shm_mem_remote(struct shm_link *l, const struct shm_desc *d, uint64_t offset, uint64_t len,
 	unsigned access, uint64_t *addr);
-/* Where we can reach it ourselves, or NULL (then a mapping has been asked for, if there can be one). */
+/* Where we can reach it ourselves, or NULL (then a mapping has been asked for, if there can be
+ * one). */
 uint8_t *rpwi_shm_mem_reach(struct shm_link *l, const struct shm_desc *d, uint64_t addr,
 	uint64_t offset, uint64_t len, bool write);
 void rpwi_shm_mem_mapped(

@@ -1,9 +1,11 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* tcp.c - tran_tcp: frames and remote memory over TCP, between any two processes that can reach each other. The table of operations, progress, and sleeping. It never looks into what a
- * stream carries. It takes no lock: a transport is used by one thread at a time.
+/* tcp.c - tran_tcp: frames and remote memory over TCP, between any two processes that can reach
+ * each other. The table of operations, progress, and sleeping. It never looks into what a stream
+ * carries. It takes no lock: a transport is used by one thread at a time.
  *
- * Progress reads the few streams that had something to say lately ("hot") straight away: for them it costs one recv and no epoll. All others are asked about by epoll, when
- * nothing is hot each time, else every so many rounds.
+ * Progress reads the few streams that had something to say lately ("hot") straight away: for them
+ * it costs one recv and no epoll. All others are asked about by epoll, when nothing is hot each
+ * time, else every so many rounds.
  */
 #include "tran/tcp/tcp_tx.h"
 
@@ -21,8 +23,9 @@
 enum {
 	EVENTS_MAX = 64,
 	POLLS_BETWEEN_EPOLLS = 64,
-	UNWATCH_READS =
-		32, /* so often read while hot: out of the epoll set, whose bookkeeping costs 0.2 us a packet, until the program sleeps */
+	/* so often read while hot: out of the epoll set, whose bookkeeping costs 0.2 us a packet,
+	 * until the program sleeps */
+	UNWATCH_READS = 32,
 	IDLE_POLLS_MAX = 4096, /* a hot stream that was asked so often in vain has cooled down */
 	STREAMS_DEFAULT = 2,   /* one for frames, one for bulk data */
 };
@@ -35,7 +38,7 @@ static int tcp_usable(
 	if (peer && !strstr(peer->transports, "tcp")) {
 		snprintf(why, why_len, "the peer offers %s, not tcp",
 			peer->transports[0] ? peer->transports : "nothing");
-		return -EOPNOTSUPP;
+		return RPW_ERR_NOT_SUPPORTED;
 	}
 	return 0;
 }
@@ -58,7 +61,7 @@ static int tcp_open(const struct tran_up *up, const struct tran_facts *own, stru
 {
 	struct tcp *t = calloc(1, sizeof *t);
 	if (!t)
-		return -ENOMEM;
+		return rpwi_fail(RPW_ERR_NO_MEMORY, "tcp: no memory for the transport");
 	t->base = (struct tran){.ops = &tran_tcp, .up = up, .polled = own->polled};
 	t->own = *own;
 	t->pid = getpid();
@@ -67,12 +70,15 @@ static int tcp_open(const struct tran_up *up, const struct tran_facts *own, stru
 	t->deadline_ns = t->accept_again_ns = RPWI_NEVER;
 	struct rpwi_list *lists[] = {&t->bundles, &t->sending, &t->strangers, &t->lingering,
 		&t->starting, &t->opening, &t->failing, &t->failing_bundles, &t->dead_streams,
-		&t->dead_bundles, &t->unread, &t->op_free};
+		&t->dead_bundles, &t->unread, &t->moved, &t->spare};
 	for (unsigned i = 0; i < RPWI_ARRAY_LEN(lists); i++)
 		rpwi_list_init(lists[i]);
 	t->epoll = epoll_create1(EPOLL_CLOEXEC);
-	if (t->epoll < 0) {
-		int err = -errno;
+	int err = t->epoll < 0 ? rpwi_fail_errno(errno, "tcp: no descriptor to wait on")
+			       : emulate_open(&t->base);
+	if (err) {
+		if (t->epoll >= 0)
+			close(t->epoll);
 		free(t);
 		return err;
 	}
@@ -95,15 +101,16 @@ static void tcp_close(struct tran *tran)
 	close(t->epoll);
 	if (!rpwi_is_ours(t->born))
 		tcp_ep_free_all(t);
-	tcp_rma_free_ops(t);
 	while (t->buffer_count)
 		munmap(t->buffer[--t->buffer_count], TCP_BUFFER_LEN);
 	tls_domain_free(t->tls);
 	if (t->record)
 		explicit_bzero(t->record, TLS_RECORD_MAX);
 	free(t->record);
-	free(t->ep);
-	tran_slots_fini(&t->mem);
+	while (t->spare_count--)
+		free(RPWI_CONTAINER_OF(rpwi_list_pop(&t->spare), struct tran_bulk, link));
+	rpwi_slots_fini(&t->eps);
+	emulate_close(tran);
 	free(t);
 }
 
@@ -134,7 +141,7 @@ static unsigned on_event(struct tcp_stream *s, uint32_t events)
 		if (!(events & (EPOLLIN | EPOLLERR | EPOLLHUP)) || s->hot)
 			return 0; /* writing is tried in any case; a hot one has been read */
 		n = tcp_stream_read(s);
-		if (s->state == TCP_UP)
+		if (s->state == TCP_UP && !s->stalled)
 			tcp_hot_add(s);
 		break;
 	case TCP_LINGERING:
@@ -212,8 +219,8 @@ static void send_waiting(struct tcp *t, bool now)
 {
 	struct rpwi_list todo;
 	rpwi_list_init(&todo);
-	while (!rpwi_list_empty(
-		&t->sending)) { /* an up-call may close any of them: the lists are looked at anew each time */
+	while (!rpwi_list_empty(&t->sending)) {
+		/* an up-call may close any of them: the lists are looked at anew each time */
 		struct rpwi_list *l = t->sending.next;
 		rpwi_list_del(l);
 		rpwi_list_add_tail(&todo, l);
@@ -248,11 +255,12 @@ static void bury(struct tcp *t)
 	}
 }
 
-/* Is it time to ask about all sockets? Where there is no endpoint at all, a context that lives by another transport must not pay for this one. */
+/* Is it time to ask about all sockets? Where there is no endpoint at all, a context that lives by
+ * another transport must not pay for this one. */
 static bool epoll_is_due(struct tcp *t)
 {
 	bool nobody =
-		!t->ep_count && rpwi_list_empty(&t->strangers) && rpwi_list_empty(&t->lingering);
+		!t->eps.used && rpwi_list_empty(&t->strangers) && rpwi_list_empty(&t->lingering);
 	if ((!t->hot_count && !nobody) || t->others_talk)
 		return true;
 	return ++t->polls >= POLLS_BETWEEN_EPOLLS;
@@ -275,6 +283,8 @@ static unsigned tcp_progress(struct tran *tran)
 	}
 	if (!rpwi_list_empty(&t->sending))
 		send_waiting(t, false);
+	if (!rpwi_list_empty(&t->moved))
+		tcp_bulk_tell(t);
 	t->unsent = !rpwi_list_empty(&t->sending);
 	if (!rpwi_list_empty(&t->failing_bundles))
 		tcp_ep_report_bundles(t);
@@ -307,7 +317,7 @@ static int tcp_arm(struct tran *tran, int *fd, uint64_t *deadline_ns)
 			rpwi_list_del(&s->sending);
 	}
 	if (!rpwi_list_empty(&t->failing) || !rpwi_list_empty(&t->failing_bundles) ||
-		!rpwi_list_empty(&t->unread))
+		!rpwi_list_empty(&t->unread) || !rpwi_list_empty(&t->moved))
 		return 1;
 	for (unsigned i = 0; i < t->hot_count; i++) {
 		t->hot[i]->hot_reads = 0;
@@ -323,9 +333,6 @@ static int tcp_arm(struct tran *tran, int *fd, uint64_t *deadline_ns)
 
 static bool tcp_unsent(const struct tran *t) { return ((const struct tcp *)t)->unsent; }
 
-static const struct tran_mem_ops tcp_mem_ops = {.add = tcp_mem_add, .del = tcp_mem_del};
-static const struct tran_rma_ops tcp_rma_ops = {
-	.transfer = tcp_rma, .atomic = tcp_atomic, .flush = tcp_flush};
 const struct tran_ops tran_tcp = {
 	.name = "tcp",
 	.caps = TRAN_CAN_BREAK | TRAN_SEALS | TRAN_INHERITED,
@@ -339,6 +346,8 @@ const struct tran_ops tran_tcp = {
 	.ep_close = tcp_ep_close,
 	.send = tcp_send,
 	.unsent = tcp_unsent,
-	.mem = &tcp_mem_ops,
-	.rma = &tcp_rma_ops,
+	.mem = &emulated_mem,
+	.rma = &emulated_rma,
+	.bulk = &tcp_bulk_ops,
+	.breach = tcp_ep_breach,
 };

@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* tcp_bundle.c - the streams that all endpoints between two contexts share: a bundle made, one more stream for it, failing, freed. Who is a member is in tcp_member.c, who may join in
- * tcp_greet.c.
+/* tcp_bundle.c - the streams that all endpoints between two contexts share: a bundle made, one more
+ * stream for it, failing, freed. Who is a member is in tcp_member.c, who may join in tcp_greet.c.
  *
- * A bundle ends with its last member: what was taken is still sent. It fails as a whole; a failure is only noted here, its members are told by tcp_ep.c. It takes no lock: a transport is
- * used by one thread at a time.
+ * A bundle ends with its last member: what was taken is still sent. It fails as a whole; a failure
+ * is only noted here, its members are told by tcp_ep.c. It takes no lock: a transport is used by
+ * one thread at a time.
  */
 #include "tran/tcp/tcp_priv.h"
 
@@ -25,7 +26,7 @@ struct tcp_bundle *tcp_bundle_new(struct tcp *t)
 	b->t = t;
 	b->deadline_ns = RPWI_NEVER;
 	struct rpwi_list *lists[] = {&b->opening, &b->failing, &b->members, &b->words, &b->rooming,
-		&b->pumping[0], &b->pumping[1]};
+		&b->turns[0], &b->turns[1]};
 	for (unsigned i = 0; i < RPWI_ARRAY_LEN(lists); i++)
 		rpwi_list_init(lists[i]);
 	rpwi_list_add_tail(&t->bundles, &b->link);
@@ -51,6 +52,7 @@ void tcp_bundle_free(struct tcp_bundle *b)
 		free(w);
 	}
 	rpwi_list_del(&b->opening);
+	rpwi_error_drop(&b->error);
 	rpwi_list_del(&b->failing);
 	rpwi_list_del(&b->link);
 	explicit_bzero(b->secret, sizeof b->secret);
@@ -120,19 +122,18 @@ void tcp_bundle_fail(struct tcp_bundle *b, int status, const char *why)
 	if (b->state >= TCP_BUNDLE_FAILED)
 		return;
 	b->state = TCP_BUNDLE_FAILED;
-	b->fail_status = status;
-	snprintf(b->fail_why, sizeof b->fail_why, "%s", why);
+	rpwi_error_keep(&b->error, &(struct rpwi_error){status, 0, why});
 	tcp_bundle_deadline(b, RPWI_NEVER);
 	rpwi_list_add_tail(&b->t->failing_bundles, &b->failing);
 }
 
-/* A stream for bulk data has ended. Mostly the peer has closed all of them: the frames that it sent before are taken from stream 0 first. */
+/* A stream for bulk data has ended. Mostly the peer has closed all of them: the frames that it sent
+ * before are taken from stream 0 first. */
 static void end_soon(struct tcp_bundle *b, int status, const char *why)
 {
-	if (b->fail_status)
+	if (b->error.status)
 		return;
-	b->fail_status = status;
-	snprintf(b->fail_why, sizeof b->fail_why, "%s", why);
+	rpwi_error_keep(&b->error, &(struct rpwi_error){status, 0, why});
 	tcp_bundle_deadline(b, rpwi_now_ns() + END_MS * RPWI_NS_PER_MS);
 }
 
@@ -147,8 +148,9 @@ void tcp_bundle_lost(struct tcp_stream *s, int status, const char *fmt, ...)
 	rpwi_debug("tcp: stream %u: %s", s->index, why);
 	bool was_up = s->state == TCP_UP;
 	if (!s->index || (status == RPW_ERR_PROTOCOL && (was_up || s->tls))) {
-		tcp_bundle_fail(b, status,
-			why); /* its streams are closed when that is reported: somebody up the stack reads this one */
+		/* its streams are closed when that is reported: somebody up the stack reads this
+		 * one */
+		tcp_bundle_fail(b, status, why);
 		return;
 	}
 	tcp_stream_close(s);
@@ -167,10 +169,10 @@ void tcp_bundle_time(struct tcp *t, uint64_t now_ns)
 			tcp_deadline_lower(t, b->deadline_ns);
 			continue;
 		}
-		char why[sizeof b->fail_why] = "the peer's address did not answer by tcp";
-		if (b->fail_status)
-			memcpy(why, b->fail_why, sizeof why);
-		tcp_bundle_fail(b, b->fail_status ? b->fail_status : RPW_ERR_TIMEOUT, why);
+		if (!b->error.status)
+			rpwi_error_say(&b->error, RPW_ERR_TIMEOUT,
+				"the peer's address did not answer by tcp");
+		tcp_bundle_fail(b, b->error.status, b->error.text);
 	}
 }
 

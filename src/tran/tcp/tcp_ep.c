@@ -1,10 +1,12 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* tcp_ep.c - endpoints: handles, which address to try, failing, closing. What carries them is in tcp_bundle.c and tcp_member.c. It never reads or writes a stream. It takes no lock: a
- * transport is used by one thread at a time.
+/* tcp_ep.c - endpoints: handles, which address to try, failing, closing. What carries them is in
+ * tcp_bundle.c and tcp_member.c. It never reads or writes a stream. It takes no lock: a transport
+ * is used by one thread at a time.
  *
- * The passive side listens and never connects; the active side never listens. The active side shows the nonce of the passive side's handle, the passive side answers with the nonce of
- * the active side's. So neither talks to anybody but the one that boot's handles went to.
- * The address that boot reached the peer by is tried first, then those of the handle, each once.
+ * The passive side listens and never connects; the active side never listens. The active side shows
+ * the nonce of the passive side's handle, the passive side answers with the nonce of the active
+ * side's. So neither talks to anybody but the one that boot's handles went to. The address that
+ * boot reached the peer by is tried first, then those of the handle, each once.
  */
 #include "tran/tcp/tcp_priv.h"
 
@@ -15,7 +17,7 @@
 #include <stdlib.h>
 #include <sys/socket.h>
 
-enum { ATTEMPT_MS_MIN = 1000, EAGER_MAX = 64 * 1024 };
+enum { ATTEMPT_MS_MIN = 1000, EAGER_MAX = 64 * 1024, BULK_MIN = 16 * 1024 };
 
 static struct tcp_ep *ep_of(struct tran_ep *ep) { return (struct tcp_ep *)ep; }
 
@@ -31,7 +33,7 @@ int tcp_ep_make(struct tran *tran, const struct tran_control *control, void *use
 		return err;
 	struct tcp_ep *ep = calloc(1, sizeof *ep);
 	if (!ep)
-		return -ENOMEM;
+		return tran_no_memory(tran, "an endpoint");
 	err = tcp_ep_number(t, ep);
 	if (err) {
 		free(ep);
@@ -39,7 +41,10 @@ int tcp_ep_make(struct tran *tran, const struct tran_control *control, void *use
 	}
 	ep->base = (struct tran_ep){.tran = tran,
 		.user = user,
-		.limits = {.frame_max = TCP_FRAME_MAX, .eager_max = EAGER_MAX}};
+		.limits = {.frame_max = TCP_FRAME_MAX,
+			.eager_max = EAGER_MAX,
+			.bulk_min = BULK_MIN,
+			.bulk_max = TCP_BULK_MAX}};
 	ep->active = active;
 	ep->listener = listener;
 	ep->keyed = control->secret;
@@ -49,8 +54,8 @@ int tcp_ep_make(struct tran *tran, const struct tran_control *control, void *use
 	}
 	ep->same_host = !memcmp(peer->host_id, t->own.host_id, sizeof peer->host_id);
 	struct rpwi_list *lists[] = {&ep->link, &ep->failing, &ep->member, &ep->rooming,
-		&ep->pumping[0], &ep->pumping[1], &ep->waiting[0], &ep->waiting[1], &ep->gets,
-		&ep->ordered};
+		&ep->turn[0], &ep->turn[1], &ep->waiting[0], &ep->waiting[1], &ep->bulks,
+		&ep->expected};
 	for (unsigned i = 0; i < RPWI_ARRAY_LEN(lists); i++)
 		rpwi_list_init(lists[i]);
 	for (unsigned i = 0; i < TCP_NONCE_LEN; i += 8) {
@@ -72,16 +77,31 @@ int tcp_ep_make(struct tran *tran, const struct tran_control *control, void *use
 	return 0;
 }
 
-static void fail(struct tcp_ep *ep, int status, const char *why)
+void tcp_ep_breach(struct tran_ep *tran_ep, const struct rpwi_error *e)
+{
+	struct tcp_ep *ep = ep_of(tran_ep);
+	char sentence[200];
+	snprintf(sentence, sizeof sentence,
+		"the peer sent what the tcp transport does not allow: %s", e->text);
+	if (ep->bundle)
+		tcp_bundle_fail(
+			ep->bundle, e->status, e->status == RPW_ERR_PROTOCOL ? sentence : e->text);
+}
+
+static void fail_by(struct tcp_ep *ep, const struct rpwi_error *e)
 {
 	if (ep->state == TCP_EP_FAILED || ep->state == TCP_EP_CLOSED)
 		return;
 	struct tcp *t = tcp_of(ep->base.tran);
 	ep->state = TCP_EP_FAILED;
-	ep->fail_status = status;
-	ep->fail_why = strdup(why);
+	rpwi_error_keep(&ep->error, e);
 	rpwi_list_del(&ep->link);
 	rpwi_list_add_tail(&t->failing, &ep->failing);
+}
+
+static void fail(struct tcp_ep *ep, int status, const char *why)
+{
+	fail_by(ep, &(struct rpwi_error){status, 0, why});
 }
 
 /* ---- connecting ---- */
@@ -140,7 +160,7 @@ int tcp_ep_start(struct tran_ep *tran_ep, const uint8_t *handle, size_t len, uns
 	struct tcp *t = tcp_of(ep->base.tran);
 	char why[160] = "";
 	if (ep->state != TCP_EP_MADE)
-		return -EINVAL;
+		return rpwi_fail(RPW_ERR_INVALID, "tcp: the endpoint was started before");
 	ep->state = TCP_EP_STARTED;
 	ep->deadline_ns = rpwi_now_ns() + timeout_ms * RPWI_NS_PER_MS;
 	rpwi_list_add_tail(&t->starting, &ep->link);
@@ -163,7 +183,7 @@ int tcp_ep_start(struct tran_ep *tran_ep, const uint8_t *handle, size_t len, uns
 /* ---- ending ---- */
 
 /* Its bundle has failed, and it is no member any more: the next address, or the end. */
-static void bundle_lost(struct tcp_ep *ep, bool try_again, int status, const char *why)
+static void bundle_lost(struct tcp_ep *ep, bool try_again, const struct rpwi_error *e)
 {
 	if (ep->state == TCP_EP_STARTED && ep->active) {
 		if (try_again && ep->next_address && rpwi_now_ns() < ep->deadline_ns)
@@ -172,7 +192,7 @@ static void bundle_lost(struct tcp_ep *ep, bool try_again, int status, const cha
 			return;
 	}
 	if (ep->state == TCP_EP_UP || (ep->state == TCP_EP_STARTED && ep->active))
-		fail(ep, status, why);
+		fail_by(ep, e);
 }
 
 static void closed_by_peer(struct tcp_ep *ep)
@@ -213,10 +233,11 @@ void tcp_ep_report_bundles(struct tcp *t)
 			struct tcp_ep *ep =
 				RPWI_CONTAINER_OF(b->members.next, struct tcp_ep, member);
 			tcp_bundle_leave(ep);
-			/* Refused for the sake of the one that greeted, or closed by its last member while others came: those try anew. */
+			/* Refused for the sake of the one that greeted, or closed by its last
+			 * member while others came: those try anew. */
 			bundle_lost(ep,
 				b->founder[0].number || (b->greeter && b->greeter != ep->number),
-				b->fail_status, b->fail_why);
+				&b->error);
 		}
 		tcp_bundle_free(b);
 	}
@@ -228,11 +249,7 @@ void tcp_ep_report(struct tcp *t)
 		struct tcp_ep *ep =
 			RPWI_CONTAINER_OF(rpwi_list_pop(&t->failing), struct tcp_ep, failing);
 		tcp_bundle_leave(ep);
-		const char *why = ep->fail_why ? ep->fail_why : "";
-		if (ep->was_up)
-			t->base.up->failed(ep->base.user, ep->fail_status, why);
-		else
-			t->base.up->ready(ep->base.user, ep->fail_status, why);
+		(ep->was_up ? t->base.up->failed : t->base.up->ready)(ep->base.user, &ep->error);
 	}
 }
 
@@ -259,13 +276,13 @@ void tcp_ep_time(struct tcp *t, uint64_t now_ns)
 
 void tcp_ep_free_all(struct tcp *t)
 {
-	for (unsigned i = 0; i < t->ep_room; i++) {
-		struct tcp_ep *ep = t->ep[i].ep;
+	for (unsigned i = 0; i < t->eps.room; i++) {
+		struct tcp_ep *ep = rpwi_slots_find(&t->eps, i);
 		if (!ep)
 			continue;
 		ep->bundle = NULL; /* gone, with its streams */
-		tcp_rma_drop(ep);
-		free(ep->fail_why);
+		tcp_bulk_leave(ep);
+		rpwi_error_drop(&ep->error);
 		free(ep);
 	}
 }
@@ -276,10 +293,11 @@ void tcp_ep_close(struct tran_ep *tran_ep)
 	struct tcp *t = tcp_of(ep->base.tran);
 	ep->state = TCP_EP_CLOSED;
 	tcp_bundle_leave(ep);
+	emulate_ep_close(tran_ep); /* of one that never had a bundle */
 	rpwi_list_del(&ep->link);
 	rpwi_list_del(&ep->failing);
 	tcp_ep_unnumber(t, ep);
-	free(ep->fail_why);
+	rpwi_error_drop(&ep->error);
 	explicit_bzero(ep->secret, sizeof ep->secret);
 	free(ep);
 }

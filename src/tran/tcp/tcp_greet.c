@@ -1,10 +1,13 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* tcp_greet.c - streams from connect() or accept() until frames and bulk data may come: connecting, TLS, the greetings.
+/* tcp_greet.c - streams from connect() or accept() until frames and bulk data may come: connecting,
+ * TLS, the greetings.
  *
- * The side that connects looks for a bundle to the address that it would connect to, and joins that; so what tells bundles apart is where they were connected to, which nobody can lie
- * about. (Two contexts that connect to each other both ways have two bundles.) Stream 0 carries greeting, words and frames; others carry bulk data, and greet with the nonces of the
- * endpoint that was attached first, the founder. It takes no greeting for proof of more than one endpoint: each shows its own nonce in tcp_member.c. It takes no lock: a transport is used
- * by one thread at a time.
+ * The side that connects looks for a bundle to the address that it would connect to, and joins
+ * that; so what tells bundles apart is where they were connected to, which nobody can lie about.
+ * (Two contexts that connect to each other both ways have two bundles.) Stream 0 carries greeting,
+ * words and frames; others carry bulk data, and greet with the nonces of the endpoint that was
+ * attached first, the founder. It takes no greeting for proof of more than one endpoint: each shows
+ * its own nonce in tcp_member.c. It takes no lock: a transport is used by one thread at a time.
  */
 #include "tran/tcp/tcp_priv.h"
 
@@ -17,7 +20,7 @@ bool tcp_bundle_connect(
 	struct tcp *t = tcp_of(ep->base.tran);
 	for (struct rpwi_list *l = t->bundles.next; l != &t->bundles; l = l->next) {
 		struct tcp_bundle *b = RPWI_CONTAINER_OF(l, struct tcp_bundle, link);
-		bool open = b->connector && b->state <= TCP_BUNDLE_UP && !b->fail_status &&
+		bool open = b->connector && b->state <= TCP_BUNDLE_UP && !b->error.status &&
 			    b->keyed == ep->keyed;
 		if (open && b->to_len == len && !memcmp(&b->to, to, len)) {
 			tcp_bundle_join(b, ep);
@@ -48,8 +51,8 @@ static bool greet(struct tcp_stream *s, uint32_t number, const uint8_t *nonce)
 	memcpy(g.nonce, nonce, TCP_NONCE_LEN);
 	tcp_put_greeting(bytes, &g);
 	struct iovec iov = {bytes, sizeof bytes};
-	return tcp_io_send(s, &iov, 1, 0) == (ssize_t)sizeof bytes &&
-	       !tcp_io_waits(s); /* into an empty socket: whole, or never */
+	/* into an empty socket: whole, or never */
+	return tcp_io_send(s, &iov, 1, 0) == (ssize_t)sizeof bytes && !tcp_io_waits(s);
 }
 
 /* Stream 0 is there: by the nonce of one member the peer lets us in, then each shows its own. */
@@ -135,7 +138,7 @@ static void bulk_is_up(struct tcp_stream *s)
 {
 	s->state = TCP_UP;
 	tcp_bundle_describe(s->bundle);
-	tcp_rma_pump(s->bundle);
+	tcp_bulk_kick(s->bundle);
 }
 
 void tcp_bundle_greeted(struct tcp_stream *s)
@@ -220,7 +223,7 @@ int tcp_bundle_accept(
 	b->keyed = ep->keyed;
 	b->stream[0] = s;
 	b->state = TCP_BUNDLE_UP;
-	tcp_bundle_deadline(
-		b, rpwi_now_ns() + TCP_STRANGER_MS * RPWI_NS_PER_MS); /* to attach somebody */
+	/* to attach somebody */
+	tcp_bundle_deadline(b, rpwi_now_ns() + TCP_STRANGER_MS * RPWI_NS_PER_MS);
 	return 0;
 }

@@ -1,7 +1,9 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* tcp_listen.c - the listening sockets of a transport, and who comes to them. Whoever connects is a stranger until a good greeting came: one with the number and the nonce of an endpoint
- * of ours, which only boot's peer was told. Strangers cost a slot of a bounded table for TCP_STRANGER_MS, and a count. It never decides whose stream one is: tcp_greet.c does. It takes no
- * lock: a transport is used by one thread at a time.
+/* tcp_listen.c - the listening sockets of a transport, and who comes to them. Whoever connects is a
+ * stranger until a good greeting came: one with the number and the nonce of an endpoint of ours,
+ * which only boot's peer was told. Strangers cost a slot of a bounded table for TCP_STRANGER_MS,
+ * and a count. It never decides whose stream one is: tcp_greet.c does. It takes no lock: a
+ * transport is used by one thread at a time.
  */
 #include "tran/tcp/tcp_priv.h"
 
@@ -26,6 +28,7 @@ union address {
 	struct sockaddr_in6 v6;
 };
 
+/* A listening socket, or -errno. */
 static int bound_socket(union address *a, socklen_t len, uint16_t *port)
 {
 	int fd = socket(a->any.sa_family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
@@ -65,7 +68,8 @@ static int bound_to(const char *address, uint16_t *port)
 	return bound_socket(&a, len, port);
 }
 
-/* Each address that a peer's control connection came to has a listener of its own, so that no other address of this host answers for it. */
+/* Each address that a peer's control connection came to has a listener of its own, so that no other
+ * address of this host answers for it. */
 int tcp_listen_start(struct tcp *t, const char *address, const struct tcp_listener **out)
 {
 	address = address ? address : "";
@@ -76,13 +80,18 @@ int tcp_listen_start(struct tcp *t, const char *address, const struct tcp_listen
 		}
 	if (t->listener_count == TCP_LISTENERS_MAX ||
 		strlen(address) >= sizeof t->listener[0].address)
-		return -EADDRNOTAVAIL;
+		return rpwi_fail(RPW_ERR_LIMIT,
+			"tcp: no listener at %s: there are %d, as many as there can be, or this is "
+			"no address",
+			address, TCP_LISTENERS_MAX);
 	struct tcp_listener *l = &t->listener[t->listener_count];
 	int fd = *address ? bound_to(address, &l->port) : bound_to_all(&l->port);
 	if (fd < 0)
-		return fd;
+		return rpwi_fail_errno(
+			-fd, "tcp: cannot listen at %s", *address ? address : "any address");
 	snprintf(l->address, sizeof l->address, "%s", address);
-	/* Of the same host, until an address says otherwise: BBR, once begun, paces a socket for good. */
+	/* Of the same host, until an address says otherwise: BBR, once begun, paces a socket for
+	 * good. */
 	socklen_t len = sizeof t->congestion;
 	if (getsockopt(fd, IPPROTO_TCP, TCP_CONGESTION, t->congestion, &len))
 		t->congestion[0] = '\0';
@@ -90,9 +99,9 @@ int tcp_listen_start(struct tcp *t, const char *address, const struct tcp_listen
 	if (epoll_ctl(t->epoll, EPOLL_CTL_ADD, fd,
 		    &(struct epoll_event){
 			    .events = t->accept_paused ? 0 : EPOLLIN, .data.ptr = l})) {
-		int err = -errno;
+		int err = errno;
 		close(fd);
-		return err;
+		return rpwi_fail_errno(err, "tcp: a listener cannot be waited for");
 	}
 	l->fd = fd;
 	t->listener_count++;
@@ -104,9 +113,10 @@ void tcp_listen_end(struct tcp *t)
 {
 	while (t->listener_count) {
 		int fd = t->listener[--t->listener_count].fd;
+		/* a forked child may have it, too, and would go on taking connections that nobody
+		 * answers */
 		if (rpwi_is_ours(t->born))
-			shutdown(fd,
-				SHUT_RDWR); /* a forked child may have it, too, and would go on taking connections that nobody answers */
+			shutdown(fd, SHUT_RDWR);
 		close(fd);
 	}
 }
@@ -161,7 +171,8 @@ static void pause_accepting(struct tcp *t, bool on)
 	tcp_deadline_lower(t, t->accept_again_ns);
 }
 
-/* The kernel gives a connection within one host the same address at both ends, unless the program asks otherwise. */
+/* The kernel gives a connection within one host the same address at both ends, unless the program
+ * asks otherwise. */
 static bool both_ends_here(int fd)
 {
 	struct sockaddr_in6 own = {0}, peer = {0};
@@ -189,8 +200,8 @@ void tcp_listen_accept(struct tcp *t, const struct tcp_listener *l)
 			}
 			return;
 		}
-		if (t->congestion[0] &&
-			!both_ends_here(fd)) /* all other options are the listener's */
+		/* all other options are the listener's */
+		if (t->congestion[0] && !both_ends_here(fd))
 			setsockopt(fd, IPPROTO_TCP, TCP_CONGESTION, t->congestion,
 				(socklen_t)strnlen(t->congestion, sizeof t->congestion));
 		if (t->stranger_count == TCP_STRANGERS_MAX)

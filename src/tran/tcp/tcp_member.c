@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* tcp_member.c - who is a member of a bundle, and what the two sides say about it: joining, attached, leaving. Each endpoint shows its own nonce over the bundle, and is shown its peer's:
- * sharing a stream lets nobody in. The first that is attached is the founder. It never connects. It takes no lock: a transport is used by one thread at a time.
+/* tcp_member.c - who is a member of a bundle, and what the two sides say about it: joining,
+ * attached, leaving. Each endpoint shows its own nonce over the bundle, and is shown its peer's:
+ * sharing a stream lets nobody in. The first that is attached is the founder. It never connects. It
+ * takes no lock: a transport is used by one thread at a time.
  */
 #include "tran/tcp/tcp_priv.h"
 
@@ -26,7 +28,7 @@ void tcp_bundle_join(struct tcp_bundle *b, struct tcp_ep *ep)
 	ep->bundle = b;
 	ep->peer_left = false;
 	rpwi_list_add_tail(&b->members, &ep->member);
-	if (!b->connector && !b->fail_status)
+	if (!b->connector && !b->error.status)
 		tcp_bundle_deadline(b, RPWI_NEVER); /* else it is about to end: end_soon */
 	else if (b->state == TCP_BUNDLE_UP)
 		tcp_bundle_say_attach(b, ep);
@@ -45,9 +47,9 @@ void tcp_bundle_leave(struct tcp_ep *ep)
 	struct tcp_bundle *b = ep->bundle;
 	if (!b)
 		return;
-	tcp_rma_drop(ep);
+	tcp_bulk_leave(ep);
 	ep->bundle = NULL;
-	struct rpwi_list *links[] = {&ep->member, &ep->rooming, &ep->pumping[0], &ep->pumping[1]};
+	struct rpwi_list *links[] = {&ep->member, &ep->rooming};
 	for (unsigned i = 0; i < RPWI_ARRAY_LEN(links); i++)
 		rpwi_list_del(links[i]);
 	if (b->state == TCP_BUNDLE_FAILED)
@@ -97,7 +99,7 @@ static void up(struct tcp_ep *ep)
 	ep->state = TCP_EP_UP;
 	ep->was_up = true;
 	rpwi_debug("tcp: endpoint %u: %s", ep->number, ep->base.path);
-	ep->base.tran->up->ready(ep->base.user, RPW_OK, "");
+	ep->base.tran->up->ready(ep->base.user, NULL);
 }
 
 /* Both sides know each other: frames may come and go. */

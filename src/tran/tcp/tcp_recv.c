@@ -1,19 +1,21 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* tcp_recv.c - what a stream received, taken apart and handed to whom it is for. It never sends by itself. It takes no lock: a transport is used by one thread at a time.
+/* tcp_recv.c - what a stream received, taken apart and handed to whom it is for. It never sends by
+ * itself. It takes no lock: a transport is used by one thread at a time.
  *
- * Frames are read by the buffer, many at a time, and handed up where they lie. Bulk bodies are read straight into their place; so that little of them passes the buffer, at most
- * BOUNCE_MAX bytes are asked for where a bulk body may begin. Where the program may look at the place meanwhile (tran_facts.polled) all of it passes the buffer: the kernel copies in no
- * order, and ends within a word.
+ * Frames are read by the buffer, many at a time, and handed up where they lie. Bulk bodies are read
+ * straight into their place; so that little of them passes the buffer, at most BOUNCE_MAX bytes are
+ * asked for where a bulk body may begin. Where the program may look at the place meanwhile
+ * (tran_facts.polled) all of it passes the buffer: the kernel copies in no order, and ends within a
+ * word.
  */
-#include "tran/tcp/tcp_priv.h"
+#include "tran/tcp/tcp_tx.h"
 
 #include <errno.h>
 #include <stdio.h>
-#include <sys/mman.h>
 #include <sys/socket.h>
-#include <unistd.h>
 
 #include "base/copy.h"
+#include "tran/place.h"
 
 enum {
 	BOUNCE_MAX = 4096,
@@ -35,13 +37,14 @@ static int on_frame(
 	const void *head = more;
 	if ((uintptr_t)more % 8)
 		head = memcpy(aligned, more, h->head_len);
-	s->t->base.up->frame(ep->base.user, head, h->head_len, more + h->head_len, h->len);
+	emulate_frame_up(&ep->base, head, h->head_len, more + h->head_len, h->len);
 	return 0;
 }
 
 /* Nobody has shown our nonce on this stream yet: only who does may say more. */
 static bool is_unknown(const struct tcp_bundle *b) { return b->connector && !b->founder[0].number; }
 
+/* 0; -1: against the rules; 1: it has to wait. */
 static int on_header(
 	struct tcp_stream *s, const struct tcp_header *h, const uint8_t *more, const char **why)
 {
@@ -50,20 +53,17 @@ static int on_header(
 		*why = "it does not begin with an answer";
 		return -1;
 	}
+	if (RPWI_UNLIKELY(s->in_body) && h->kind != TCP_END) {
+		*why = "bulk data without an end";
+		return -1;
+	}
 	switch (h->kind) {
 	case TCP_FRAME:
 		return on_frame(s, h, more, why);
-	case TCP_GET:
-		return tcp_rma_on_get(s, h, more, why);
-	case TCP_PUT:
-		return tcp_rma_on_put(s, h, more, why);
-	case TCP_ADD:
-	case TCP_SWAP:
-		return tcp_rma_on_atomic(s, h, more, why);
-	case TCP_DATA:
-		return tcp_rma_on_data(s, h, why);
-	case TCP_DONE:
-		return tcp_rma_on_done(s, h, why);
+	case TCP_BULK:
+		return tcp_bulk_begins(s, h, more, why);
+	case TCP_END:
+		return tcp_bulk_ends(s, h, why);
 	case TCP_ATTACH:
 		return tcp_bundle_on_attach(s, h, more, why);
 	case TCP_ATTACHED:
@@ -77,36 +77,23 @@ static int on_header(
 	}
 }
 
-static bool place_up(struct tcp_stream *s, size_t n)
-{
-	size_t into_page = (uintptr_t)s->body % (size_t)sysconf(_SC_PAGESIZE);
-	if (s->body_kind == TCP_PUT &&
-		madvise(s->body - into_page, n + into_page, MADV_POPULATE_WRITE) &&
-		(errno == ENOMEM || errno == EFAULT))
-		return false;
-	rpwi_copy_up(s->body, s->rx + s->rx_start, n);
-	return true;
-}
-
-/* Into registered memory that the program may have unmapped: the kernel copies, and says so; memcpy would crash. Our own operations' buffers are the program's word. */
+/* Into registered memory that the program may have unmapped, or into a buffer of our own operation,
+ * which is the program's word. */
 static bool place(struct tcp_stream *s, size_t n)
 {
-	if (s->t->base.polled)
-		return place_up(s, n);
-	struct iovec from = {s->rx + s->rx_start, n}, to = {s->body, n};
-	if (s->body_kind == TCP_PUT) {
-		ssize_t r = process_vm_writev(s->t->pid, &from, 1, &to, 1, 0);
-		if (r == (ssize_t)n)
-			return true;
-		if (r >= 0 || errno == EFAULT)
-			return false;
-	}
-	memcpy(s->body, from.iov_base, n); /* also where a sandbox forbids that call */
+	const uint8_t *from = s->rx + s->rx_start;
+	bool up = s->t->base.polled;
+	if (s->in->checked)
+		return !tran_place(s->t->pid, s->body, from, n, up);
+	if (up)
+		rpwi_copy_up(s->body, from, n);
+	else
+		memcpy(s->body, from, n);
 	return true;
 }
 
 /* Bytes that it still needs, or 0. */
-static size_t body_from_rx(struct tcp_stream *s, const char **why)
+static size_t body_from_rx(struct tcp_stream *s)
 {
 	size_t have = s->rx_end - s->rx_start, n = RPWI_MIN(s->body_left, have);
 	if (s->body && s->t->base.polled && n < s->body_left) { /* no part of a word */
@@ -116,13 +103,11 @@ static size_t body_from_rx(struct tcp_stream *s, const char **why)
 		n -= past;
 	}
 	if (s->body && n && !place(s, n))
-		tcp_rma_body_fault(s);
+		tcp_bulk_fault(s);
 	if (s->body)
 		s->body += n;
 	s->rx_start += n;
 	s->body_left -= n;
-	if (!s->body_left)
-		tcp_rma_body_end(s, why);
 	return 0;
 }
 
@@ -131,7 +116,7 @@ static size_t parse_step(struct tcp_stream *s, unsigned *things, const char **wh
 {
 	size_t have = s->rx_end - s->rx_start;
 	if (s->body_left)
-		return body_from_rx(s, why);
+		return body_from_rx(s);
 	if (have < TCP_HEADER_LEN)
 		return TCP_HEADER_LEN;
 	struct tcp_header h;
@@ -143,9 +128,9 @@ static size_t parse_step(struct tcp_stream *s, unsigned *things, const char **wh
 		return need;
 	s->rx_start += need;
 	++*things;
-	if (on_header(s, &h, p + TCP_HEADER_LEN, why) == 0 &&
-		(h.kind == TCP_DATA || h.kind == TCP_PUT) && !s->body_left)
-		tcp_rma_body_end(s, why);
+	s->stalled = on_header(s, &h, p + TCP_HEADER_LEN, why) > 0;
+	if (s->stalled)
+		s->rx_start -= need;
 	return 0;
 }
 
@@ -163,7 +148,7 @@ unsigned tcp_stream_parse(struct tcp_stream *s)
 	unsigned things = 0;
 	size_t need = 0;
 	const char *why = NULL;
-	while (s->rx_start < s->rx_end && !need && s->state == TCP_UP &&
+	while (s->rx_start < s->rx_end && !need && !s->stalled && s->state == TCP_UP &&
 		s->bundle->state == TCP_BUNDLE_UP) {
 		need = parse_step(s, &things, &why);
 		if (why) {
@@ -184,11 +169,18 @@ unsigned tcp_stream_parse(struct tcp_stream *s)
 	return things;
 }
 
-/* Does what comes next pass rx by: to its place, or nowhere? What TLS opens is written by this process: into memory that may not be mapped it goes through rx, and place(). */
+/* Does what comes next pass rx by: to its place, or nowhere? What TLS opens is written by this
+ * process: into memory that may not be mapped it goes through rx, and place(). */
 static bool past_rx(const struct tcp_stream *s)
 {
-	bool by_rx = s->t->base.polled || (s->tls && s->body_kind == TCP_PUT);
+	bool by_rx = s->t->base.polled || (s->tls && s->in && s->in->checked);
 	return s->body_left && (s->body ? !by_rx : s->rx_start == s->rx_end);
+}
+
+/* May bulk data come by stream 0? */
+static bool expects(const struct tcp_bundle *b)
+{
+	return b->expecting[0] || (b->expecting[1] && !tcp_has_bulk_stream(b));
 }
 
 /* One read. What was asked for in *asked. */
@@ -202,7 +194,7 @@ static ssize_t read_some(struct tcp_stream *s, size_t *asked)
 	size_t have = s->rx_end - s->rx_start, room = TCP_BUFFER_LEN - s->rx_end;
 	if (s->t->base.polled)
 		room = RPWI_MIN(room, RPWI_MAX((size_t)POLLED_READ_MAX, s->rx_need));
-	else if (past || (!s->body_left && (s->index || s->chunk_count)))
+	else if (past || (!s->body_left && (s->index || s->in_body || expects(s->bundle))))
 		room = RPWI_MIN(
 			room, RPWI_MAX(BOUNCE_MAX, s->rx_need > have ? s->rx_need - have : 0));
 	struct iovec iov[2] = {{s->body, s->body_left}, {s->rx + s->rx_end, room}};
@@ -219,9 +211,6 @@ static void took(struct tcp_stream *s, size_t n)
 		s->body += of_body;
 	s->body_left -= of_body;
 	s->rx_end += n - of_body;
-	const char *why = NULL;
-	if (of_body && !s->body_left && tcp_rma_body_end(s, &why))
-		against_the_rules(s, why);
 }
 
 static void read_ended(struct tcp_stream *s, ssize_t r)
@@ -239,19 +228,36 @@ static void read_ended(struct tcp_stream *s, ssize_t r)
 			s, RPW_ERR_UNREACHABLE, "the tcp stream broke: %s", strerror(errno));
 }
 
+/* It stopped before bulk data that nobody expected: is it expected now? */
+static unsigned resumed(struct tcp_stream *s)
+{
+	s->stalled = false;
+	unsigned things = tcp_stream_parse(s);
+	if (s->state == TCP_UP && !s->stalled) {
+		tcp_stream_watch(s, true);
+		tcp_hot_add(s);
+	}
+	return things;
+}
+
 unsigned tcp_stream_read(struct tcp_stream *s)
 {
 	unsigned things = 0;
-	for (int i = 0; i < READS_MAX && s->state == TCP_UP && s->bundle->state == TCP_BUNDLE_UP;
+	if (s->stalled)
+		things += resumed(s);
+	for (int i = 0; i < READS_MAX && !s->stalled && s->state == TCP_UP &&
+			s->bundle->state == TCP_BUNDLE_UP;
 		i++) {
 		if (!s->rx && !(s->rx = tcp_buffer_get(s->t)))
 			break; /* no memory now: the bytes stay in the socket */
+		if (!rpwi_list_empty(&s->t->moved)) /* before what the peer sent for it */
+			tcp_bulk_tell(s->t);
 		size_t asked;
 		ssize_t r = read_some(s, &asked);
 		if (r < 0 && errno == EINTR)
 			continue;
 		if (r < 0 && errno == EFAULT && s->body_left) {
-			tcp_rma_body_fault(s);
+			tcp_bulk_fault(s);
 			continue;
 		}
 		if (r < 0 && errno == EAGAIN && s->send_errno)
@@ -270,6 +276,10 @@ unsigned tcp_stream_read(struct tcp_stream *s)
 	}
 	if (!things)
 		s->idle_polls++;
+	if (s->stalled && s->state == TCP_UP) {
+		tcp_hot_del(s);
+		tcp_stream_watch(s, false);
+	}
 	if (s->rx && s->rx_start == s->rx_end) {
 		tcp_buffer_put(s->t, s->rx);
 		s->rx = NULL;

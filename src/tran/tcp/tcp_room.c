@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* tcp_room.c - what waits for room on a stream: words about endpoints, and endpoints whose frames found none. When there is room words go first, and then the endpoints are told. It never
- * reads a stream, nor closes one. It takes no lock: a transport is used by one thread at a time.
+/* tcp_room.c - what waits for room on a stream: words about endpoints, and endpoints whose frames
+ * found none. When there is room words go first, and then the endpoints are told. It never reads a
+ * stream, nor closes one. It takes no lock: a transport is used by one thread at a time.
  */
 #include "tran/tcp/tcp_tx.h"
 
@@ -51,7 +52,8 @@ static void send_words(struct tcp_bundle *b)
 	}
 }
 
-/* To those that wait, the longest first; who takes all of it leaves nothing to the others, and waits behind them the next time. */
+/* To those that wait, the longest first; who takes all of it leaves nothing to the others, and
+ * waits behind them the next time. */
 static void tell_room(struct tcp_stream *s)
 {
 	struct tcp_bundle *b = s->bundle;
@@ -60,6 +62,7 @@ static void tell_room(struct tcp_stream *s)
 		!rpwi_list_empty(&b->rooming)) {
 		struct tcp_ep *ep = RPWI_CONTAINER_OF(b->rooming.next, struct tcp_ep, rooming);
 		rpwi_list_del(&ep->rooming);
+		emulate_room(&ep->base);
 		s->t->base.up->room(ep->base.user);
 	}
 }

@@ -1,14 +1,19 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* tcp_send.c - what a stream has to send: tx, and items. It never closes a stream, and tells nobody of room: who it sends for is above it. It takes no lock: a transport is used by one
- * thread at a time.
+/* tcp_send.c - what a stream has to send: tx, and bulk data. It never closes a stream, and tells
+ * nobody of room: who it sends for is above it. It takes no lock: a transport is used by one thread
+ * at a time.
  *
- * Small frames and answers are copied to `tx`; bulk bodies are items that point to the memory itself. tx goes out before the items, but never into the middle of one. A frame
- * that comes alone is written at once. One that follows our last write within TCP_COALESCE_NS, with nothing heard from the peer in between, is one of many: it waits in tx for
- * progress, so that a stream of small frames costs one system call for dozens of them, while a ping-pong never waits.
+ * Small frames are copied to `tx`; bulk data goes from where it lies. tx goes out before it, but
+ * never into the middle of a message. A frame that comes alone is written at once. One that follows
+ * our last write within TCP_COALESCE_NS, with nothing heard from the peer in between, is one of
+ * many: it waits in tx for progress, so that a stream of small frames costs one system call for
+ * dozens of them, while a ping-pong never waits.
  *
- * Measured on loopback, 2 cores, 8 MiB gets one after the other, best twentieth of the runs: plain sendmsg 7.3 GB/s, a bare loop of send and recv 7.6. Two streams for bulk data and
- * more were not faster (6.3 to 7.1). vmsplice and splice in place of send: 7.7 to 10.5, not used, because the peer's socket would still refer to pages that the program has got back
- * when an endpoint is closed. MSG_ZEROCOPY: the kernel copies on loopback all the same (its msg_zerocopy.rst).
+ * Measured on loopback, 2 cores, 8 MiB gets one after the other, best twentieth of the runs: plain
+ * sendmsg 7.3 GB/s, a bare loop of send and recv 7.6. Two streams for bulk data and more were not
+ * faster (6.3 to 7.1). vmsplice and splice in place of send: 7.7 to 10.5, not used, because the
+ * peer's socket would still refer to pages that the program has got back when an endpoint is
+ * closed. MSG_ZEROCOPY: the kernel copies on loopback all the same (its msg_zerocopy.rst).
  */
 #include "tran/tcp/tcp_tx.h"
 
@@ -19,14 +24,11 @@
 enum {
 	DIRECT_MIN = 16 * 1024, /* bodies from here on are written from where they lie */
 	DIRECT_IOV_MAX = 64,
-	BATCH_ITEMS = 16,
-	BATCH_BYTES = 512 * 1024, /* of items in one write, or one item more */
-	ANSWER_ROOM =
-		4096, /* of tx, which frames leave free: more than answers to all that a peer may ask */
+	BATCH_BULKS = 16,
+	BATCH_BYTES = 512 * 1024, /* of bulk data in one write, or one message more */
+	WORD_ROOM = 4096,         /* of tx, which frames leave free */
 };
-_Static_assert(ANSWER_ROOM > TCP_WINDOW * (TCP_HEADER_LEN + TCP_TARGET_LEN) * 2,
-	"answers and requests fit where frames do not");
-_Static_assert(TCP_BUFFER_LEN - ANSWER_ROOM > 3 * (TCP_HEADER_LEN + TRAN_HEAD_MAX + TCP_FRAME_MAX),
+_Static_assert(TCP_BUFFER_LEN - WORD_ROOM > 3 * (TCP_HEADER_LEN + TRAN_HEAD_MAX + TCP_FRAME_MAX),
 	"half of a buffer takes a frame");
 
 static const char zeros[4096];
@@ -65,67 +67,92 @@ uint8_t *tcp_stream_reserve(struct tcp_stream *s, size_t len)
 
 uint8_t *tcp_stream_reserve_word(struct tcp_stream *s, size_t len)
 {
-	return tcp_tx_used(s) + len <= TCP_BUFFER_LEN - ANSWER_ROOM ? tcp_stream_reserve(s, len)
-								    : NULL;
+	return tcp_tx_used(s) + len <= TCP_BUFFER_LEN - WORD_ROOM ? tcp_stream_reserve(s, len)
+								  : NULL;
 }
 
-struct tcp_item *tcp_stream_item(struct tcp_stream *s)
+/* ---- bulk data ---- */
+
+/* NOLINTNEXTLINE(clang-analyzer-unix.Malloc): what is freed has left its list */
+static struct tran_bulk *first_out(const struct tcp_stream *s)
 {
-	assert(s->item_count < RPWI_ARRAY_LEN(s->item)); /* the windows of both sides together */
-	struct tcp_item *i = tcp_item_at(s, s->item_count++);
-	memset(i, 0, sizeof *i);
-	return i;
+	return RPWI_CONTAINER_OF(s->out.next, struct tran_bulk, link);
 }
-
-static size_t item_len(const struct tcp_item *i)
+static size_t body_len(const struct tran_bulk *b) { return b->refused ? 0 : b->len; }
+static size_t bulk_len(const struct tran_bulk *b)
 {
-	return i->head_len + i->len + (i->is_data ? TCP_HEADER_LEN : 0);
+	return sizeof(b->head) + (b->refused ? 0 : b->len + TCP_HEADER_LEN);
 }
 
-/* An item without its first bytes, as one to three pieces. `tail` is storage for its last. */
-static int item_iov(size_t sent, const struct tcp_item *i, struct iovec *iov, uint8_t *tail)
+/* Whose turn it is gives one message. */
+static void pull(struct tcp_stream *s, struct rpwi_list *turns)
+{
+	unsigned large = turns == &s->bundle->turns[1];
+	struct rpwi_list *turn = turns->next;
+	struct tcp_ep *ep = RPWI_CONTAINER_OF(turn - large, struct tcp_ep, turn);
+	struct tran_bulk *b = RPWI_CONTAINER_OF(ep->waiting[large].next, struct tran_bulk, link);
+	rpwi_list_del(turn);
+	rpwi_list_del(&b->link);
+	if (!rpwi_list_empty(&ep->waiting[large]))
+		rpwi_list_add_tail(turns, turn);
+	else
+		s->bundle->in_turn--;
+	b->state = TCP_BULK_GOES;
+	b->stream = s;
+	rpwi_list_add_tail(&s->out, &b->link);
+	s->out_count++;
+}
+
+/* A message without its first bytes, as up to three pieces. `tail` is storage for its last. */
+static int bulk_iov(const struct tran_bulk *b, size_t sent, struct iovec *iov, uint8_t *tail)
 {
 	int n = 0;
-	if (sent < i->head_len) {
-		iov[n++] = (struct iovec){(void *)(i->head + sent), i->head_len - sent};
-		sent = i->head_len;
+	if (sent < sizeof(b->head)) {
+		iov[n++] = (struct iovec){(void *)(b->head + sent), sizeof(b->head) - sent};
+		sent = sizeof(b->head);
 	}
-	sent -= i->head_len;
-	if (sent < i->len) {
-		size_t len = i->body ? i->len - sent : RPWI_MIN(i->len - sent, sizeof zeros);
-		iov[n++] = (struct iovec){i->body ? (void *)(i->body + sent) : (void *)zeros, len};
-		if (sent + len < i->len)
+	sent -= sizeof(b->head);
+	if (sent < body_len(b)) {
+		size_t len = b->buf ? b->len - sent : RPWI_MIN(b->len - sent, sizeof(zeros));
+		iov[n++] = (struct iovec){b->buf ? (void *)(b->buf + sent) : (void *)zeros, len};
+		if (sent + len < b->len)
 			return n;
-		sent = i->len;
+		sent = b->len;
 	}
-	sent -= i->len;
-	if (i->is_data) {
-		tcp_put_header(tail,
-			&(struct tcp_header){.kind = TCP_DONE, .answer = i->answer, .id = i->id});
+	sent -= body_len(b);
+	if (!b->refused) {
+		tcp_put_header(tail, &(struct tcp_header){.kind = TCP_END,
+					     .answer = b->status ? TCP_NO_ACCESS : TCP_OK,
+					     .id = rpwi_get_be32(b->head + 4)});
 		iov[n++] = (struct iovec){tail + sent, TCP_HEADER_LEN - sent};
 	}
 	return n;
 }
 
-/* So many bytes of the first item. */
-static void item_sent(struct tcp_stream *s, size_t n)
+/* So many bytes of the first message. */
+static void bulk_sent(struct tcp_stream *s, size_t n)
 {
-	struct tcp_item *i = tcp_item_at(s, 0);
-	s->item_sent += n;
-	if (s->item_sent >= i->head_len + i->len)
-		tcp_item_release_mem(
-			i); /* the kernel has it all: what happens to the memory now is nobody's harm */
-	if (s->item_sent < item_len(i))
+	struct tran_bulk *b = first_out(s);
+	b->sent += n;
+	if (b->sent < bulk_len(b))
 		return;
-	if (i->is_data)
-		s->gets_owed--;
-	else
-		s->chunk[i->id % TCP_WINDOW].have_all = true;
-	free(s->item_copy);
-	s->item_copy = NULL;
-	s->item_sent = 0;
-	s->item_first = (s->item_first + 1) % RPWI_ARRAY_LEN(s->item);
-	s->item_count--;
+	rpwi_list_del(&b->link);
+	s->out_count--;
+	if (!b->ep) { /* nobody is to be told */
+		tcp_bulk_spare(s->t, b);
+		return;
+	}
+	b->state = TCP_BULK_GONE;
+	b->stream = NULL;
+	rpwi_list_add_tail(&s->t->moved, &b->link);
+}
+
+/* Its memory was registered, and is not mapped any more; or was never mapped. */
+static void bulk_faulted(struct tran_bulk *b)
+{
+	b->buf = NULL;
+	if (!b->status)
+		b->status = b->checked ? RPW_ERR_ACCESS : RPW_ERR_INVALID;
 }
 
 static void tx_sent(struct tcp_stream *s, size_t n)
@@ -151,22 +178,14 @@ static ssize_t send_some(struct tcp_stream *s, struct iovec *iov, int n, uint64_
 	}
 	if (errno == EAGAIN) {
 		s->blocked = true;
-	} else if (errno == EFAULT && s->item_count) { /* registered, but not mapped any more */
-		struct tcp_item *i = tcp_item_at(s, 0);
-		if (!s->one_by_one) { /* which of them? */
-			s->one_by_one = true;
-			return 0;
-		}
-		tcp_item_release_mem(i);
-		i->body = NULL;
-		i->answer = TCP_NO_ACCESS;
-		struct tcp_op *op =
-			i->is_data || s->state != TCP_UP ? NULL : s->chunk[i->id % TCP_WINDOW].op;
-		if (op)
-			op->status = RPW_ERR_INVALID;
+	} else if (errno == EFAULT && s->out_count) {
+		if (s->one_by_one)
+			bulk_faulted(first_out(s));
+		s->one_by_one = true; /* which of them? */
 		return 0;
 	} else {
-		/* What the peer sent before it went is still to be read; reading ends with the reason. */
+		/* What the peer sent before it went is still to be read; reading ends with the
+		 * reason. */
 		s->send_errno = errno;
 		if (s->state == TCP_UP)
 			tcp_hot_add(s);
@@ -176,41 +195,43 @@ static ssize_t send_some(struct tcp_stream *s, struct iovec *iov, int n, uint64_
 
 /* ---- one write ---- */
 
-/* What one write is made of: the rest of an item that is half sent, then tx, then items. */
+/* What one write is made of: the rest of a message of bulk data that is half sent, then tx, then
+ * bulk data. */
 struct batch {
-	struct iovec iov[1 + 3 * BATCH_ITEMS];
-	uint8_t tail[BATCH_ITEMS][TCP_HEADER_LEN];
+	struct iovec iov[1 + 3 * BATCH_BULKS];
+	uint8_t tail[BATCH_BULKS][TCP_HEADER_LEN];
 	int n;
 	uint64_t careful;      /* bit i: iov[i] is memory that the program may have unmapped */
-	size_t first, tx, len; /* bytes: of the item half sent, of tx, in all */
+	size_t first, tx, len; /* bytes: of the message half sent, of tx, in all */
 };
 
 /* False: nothing may follow it in this write. */
-static bool add_item(struct batch *b, const struct tcp_stream *s, unsigned nth)
+static bool add_bulk(struct batch *to, const struct tran_bulk *b, unsigned nth)
 {
-	const struct tcp_item *i = tcp_item_at((struct tcp_stream *)s, nth);
-	size_t sent = nth ? 0 : s->item_sent, len = 0;
-	int n = item_iov(sent, i, b->iov + b->n, b->tail[nth]);
+	size_t len = 0;
+	int n = bulk_iov(b, b->sent, to->iov + to->n, to->tail[nth]);
 	for (int k = 0; k < n; k++) {
-		const char *at = b->iov[b->n + k].iov_base;
-		len += b->iov[b->n + k].iov_len;
-		if (i->body && at >= i->body && at < i->body + i->len)
-			b->careful |= 1ull << (b->n + k);
+		const char *at = to->iov[to->n + k].iov_base;
+		len += to->iov[to->n + k].iov_len;
+		if (b->buf && at >= b->buf && at < b->buf + b->len)
+			to->careful |= 1ull << (to->n + k);
 	}
-	b->n += n;
-	b->len += len;
-	return sent + len == item_len(i);
+	to->n += n;
+	to->len += len;
+	return b->sent + len == bulk_len(b);
 }
 
-static void gather(const struct tcp_stream *s, struct batch *b)
+static void gather(struct tcp_stream *s, struct batch *b)
 {
-	unsigned nth = 0, most = s->one_by_one ? 1 : BATCH_ITEMS;
+	unsigned nth = 0, most = s->one_by_one ? 1 : BATCH_BULKS;
+	struct rpwi_list *next = s->out.next;
 	bool more = true;
 	b->n = 0;
 	b->careful = 0;
 	b->len = b->first = b->tx = 0;
-	if (s->item_sent) {
-		more = add_item(b, s, nth++);
+	if (s->out_count && first_out(s)->sent) {
+		next = next->next;
+		more = add_bulk(b, first_out(s), nth++);
 		b->first = b->len;
 	}
 	if (more && tcp_tx_used(s)) {
@@ -218,22 +239,30 @@ static void gather(const struct tcp_stream *s, struct batch *b)
 		b->tx = tcp_tx_used(s);
 		b->len += b->tx;
 	}
-	while (more && nth < RPWI_MIN(most, s->item_count) && b->len < BATCH_BYTES)
-		more = add_item(b, s, nth++);
+	for (; more && nth < most && b->len < BATCH_BYTES; next = next->next) {
+		struct rpwi_list *turns = next == &s->out ? tcp_turns(s) : NULL;
+		if (turns)
+			pull(s, turns);
+		if (next == &s->out && !turns)
+			break;
+		if (turns)
+			next = s->out.prev;
+		more = add_bulk(b, RPWI_CONTAINER_OF(next, struct tran_bulk, link), nth++);
+	}
 }
 
 static void batch_sent(struct tcp_stream *s, const struct batch *b, size_t n)
 {
 	size_t part = RPWI_MIN(n, b->first);
 	if (part)
-		item_sent(s, part);
+		bulk_sent(s, part);
 	n -= part;
 	part = RPWI_MIN(n, b->tx);
 	if (part)
 		tx_sent(s, part);
 	for (n -= part; n; n -= part) {
-		part = RPWI_MIN(n, item_len(tcp_item_at(s, 0)) - s->item_sent);
-		item_sent(s, part);
+		part = RPWI_MIN(n, bulk_len(first_out(s)) - first_out(s)->sent);
+		bulk_sent(s, part);
 	}
 }
 
@@ -261,7 +290,7 @@ void tcp_stream_kick(struct tcp_stream *s)
 {
 	if (rpwi_list_empty(&s->sending))
 		rpwi_list_add_tail(&s->t->sending, &s->sending);
-	if (!s->blocked &&
+	if (!s->blocked && !s->corked &&
 		(s->t->in_progress ? tcp_tx_used(s) >= 4 * TCP_COALESCE_LEN : tcp_due(s, 0)))
 		tcp_stream_send(s);
 	if (tcp_has_to_send(s))
@@ -281,7 +310,8 @@ static void append(struct tcp_stream *s, const struct iovec *iov, int n, size_t 
 	}
 }
 
-/* Everything that waits and this frame in one write; what the kernel does not take is copied. iov[0] is free for what waits. */
+/* Everything that waits and this frame in one write; what the kernel does not take is copied.
+ * iov[0] is free for what waits. */
 static void send_direct(struct tcp_stream *s, struct iovec *iov, int n, size_t frame_len)
 {
 	size_t before = tcp_tx_used(s);
@@ -308,21 +338,23 @@ int tcp_send(struct tran_ep *tran_ep, const void *head, size_t head_len, const s
 {
 	struct tcp_ep *ep = (struct tcp_ep *)tran_ep;
 	if (ep->state != TCP_EP_UP)
-		return -EPIPE;
+		return tran_path_over(&ep->base);
 	if (head_len > TRAN_HEAD_MAX || body_len > TCP_FRAME_MAX)
-		return -EMSGSIZE;
+		return rpwi_fail(RPW_ERR_INVALID,
+			"tcp: a frame of %zu and %zu bytes, %d and %d are the most", head_len,
+			body_len, TRAN_HEAD_MAX, TCP_FRAME_MAX);
 	struct tcp_bundle *b = ep->bundle;
 	struct tcp_stream *s = b->stream[0];
 	size_t len = TCP_HEADER_LEN + head_len + body_len;
 	if (b->state != TCP_BUNDLE_UP)
-		return -EPIPE;
-	if (tcp_tx_used(s) + len > TCP_BUFFER_LEN - ANSWER_ROOM || b->word_count) {
+		return tran_path_over(&ep->base);
+	if (tcp_tx_used(s) + len > TCP_BUFFER_LEN - WORD_ROOM || b->word_count) {
 		if (!s->blocked)
 			tcp_stream_send(s);
-		if (tcp_tx_used(s) + len > TCP_BUFFER_LEN - ANSWER_ROOM || b->word_count) {
+		if (tcp_tx_used(s) + len > TCP_BUFFER_LEN - WORD_ROOM || b->word_count) {
 			if (rpwi_list_empty(&ep->rooming))
 				rpwi_list_add_tail(&b->rooming, &ep->rooming);
-			return -EAGAIN;
+			return RPWI_LATER;
 		}
 	}
 	uint8_t header[TCP_HEADER_LEN];
@@ -330,17 +362,18 @@ int tcp_send(struct tran_ep *tran_ep, const void *head, size_t head_len, const s
 				       .head_len = (uint16_t)head_len,
 				       .id = ep->peer.number,
 				       .len = (uint32_t)body_len});
-	struct iovec iov[DIRECT_IOV_MAX + 3] = {
-		[1] = {header, sizeof header}, [2] = {(void *)head, head_len}};
+	struct iovec iov[DIRECT_IOV_MAX + 3];
+	iov[1] = (struct iovec){header, sizeof header};
+	iov[2] = (struct iovec){(void *)head, head_len};
 	/* Room first: a frame that was taken is never lost. */
-	if (body_len >= DIRECT_MIN && bodycnt <= DIRECT_IOV_MAX && !s->item_count && !s->blocked &&
-		!s->send_errno && tx_room(s, len)) {
+	if (body_len >= DIRECT_MIN && bodycnt <= DIRECT_IOV_MAX && !tcp_has_bulk(s) &&
+		!s->blocked && !s->send_errno && tx_room(s, len)) {
 		memcpy(iov + 3, body, (size_t)bodycnt * sizeof *body);
 		send_direct(s, iov, 3 + bodycnt, len);
 		return 0;
 	}
 	if (!tx_room(s, len))
-		return -ENOMEM;
+		return tran_no_memory(tran_ep->tran, "a frame");
 	append(s, iov + 1, 2, 0);
 	append(s, body, bodycnt, 0);
 	tcp_stream_kick(s);

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* tcp_share.c - what all of a transport share: buffers, random numbers, the next deadline. It knows no endpoint and no stream, and calls no other file of tran_tcp. It takes no lock: a
- * transport is used by one thread at a time.
+/* tcp_share.c - what all of a transport share: buffers, random numbers, the next deadline. It knows
+ * no endpoint and no stream, and calls no other file of tran_tcp. It takes no lock: a transport is
+ * used by one thread at a time.
  */
 #include "tran/tcp/tcp_priv.h"
 
@@ -27,9 +28,9 @@ void tcp_buffer_put(struct tcp *t, uint8_t *b)
 
 uint64_t tcp_random(struct tcp *t)
 {
+	/* at most 256 bytes come whole */
 	while (!t->random_left)
-		if (getrandom(t->random, sizeof t->random, 0) ==
-			(ssize_t)sizeof t->random) /* at most 256 bytes come whole */
+		if (getrandom(t->random, sizeof t->random, 0) == (ssize_t)sizeof t->random)
 			t->random_left = RPWI_ARRAY_LEN(t->random);
 	return t->random[--t->random_left];
 }

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* tcp_stream.c - one socket: made, its options, whether epoll watches it, whether progress reads it straight away, closed. It never reads nor writes it. It takes no lock: a transport is
- * used by one thread at a time.
+/* tcp_stream.c - one socket: made, its options, whether epoll watches it, whether progress reads it
+ * straight away, closed. It never reads nor writes it. It takes no lock: a transport is used by one
+ * thread at a time.
  */
 #include "tran/tcp/tcp_tx.h"
 
@@ -17,7 +18,9 @@ enum { SILENCE_MS = 25000 }; /* unacknowledged for so long: the path is gone */
 
 void tcp_stream_set_options(int fd, bool same_host)
 {
-	if (same_host) /* within one host nothing is congested; BBR, a system's default here and there, would still pace every write by a timer */
+	/* within one host nothing is congested; BBR, a system's default here and there, would still
+	 * pace every write by a timer */
+	if (same_host)
 		setsockopt(fd, IPPROTO_TCP, TCP_CONGESTION, "reno", 4);
 	setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &(int){1}, sizeof(int));
 	setsockopt(fd, SOL_SOCKET, SO_KEEPALIVE, &(int){1}, sizeof(int));
@@ -39,6 +42,7 @@ struct tcp_stream *tcp_stream_new(
 	rpwi_list_init(&s->link);
 	rpwi_list_init(&s->sending);
 	rpwi_list_init(&s->unread);
+	rpwi_list_init(&s->out);
 	if (epoll_ctl(t->epoll, EPOLL_CTL_ADD, fd,
 		    &(struct epoll_event){.events = events, .data.ptr = s})) {
 		free(s);
@@ -61,8 +65,8 @@ void tcp_stream_watch_out(struct tcp_stream *s, bool on)
 
 void tcp_stream_watch(struct tcp_stream *s, bool on)
 {
-	if (s->fd < 0 || s->unwatched != on ||
-		!rpwi_is_ours(s->t->born)) /* a forked child shares the set with its parent */
+	/* a forked child shares the set with its parent */
+	if (s->fd < 0 || s->unwatched != on || !rpwi_is_ours(s->t->born))
 		return;
 	struct epoll_event e = {
 		.events = s->wants_out ? EPOLLIN | EPOLLOUT : EPOLLIN, .data.ptr = s};
@@ -93,16 +97,32 @@ void tcp_hot_del(struct tcp_stream *s)
 			t->hot[i--] = t->hot[--t->hot_count];
 }
 
-/* All that was to be sent is forgotten. */
+void tcp_bulk_spare(struct tcp *t, struct tran_bulk *b)
+{
+	free(b->copy);
+	if (t->spare_count >= TCP_SPARE_MAX) {
+		free(b);
+		return;
+	}
+	rpwi_list_add_tail(&t->spare, &b->link);
+	t->spare_count++;
+}
+
+/* All that was to be sent is forgotten; of bulk data the end will never be told. */
 static void drop_unsent(struct tcp_stream *s)
 {
-	for (unsigned i = 0; i < s->item_count; i++)
-		tcp_item_release_mem(tcp_item_at(s, i));
-	s->item_count = 0;
+	while (s->out_count) {
+		struct tran_bulk *b =
+			RPWI_CONTAINER_OF(rpwi_list_pop(&s->out), struct tran_bulk, link);
+		s->out_count--;
+		b->state = TCP_BULK_MADE;
+		b->stream = NULL;
+		if (b->ep)
+			continue;
+		tcp_bulk_spare(s->t, b);
+	}
 	tcp_buffer_put(s->t, s->tx);
-	free(s->item_copy);
 	s->tx = NULL;
-	s->item_copy = NULL;
 }
 
 void tcp_stream_close(struct tcp_stream *s)
@@ -114,14 +134,18 @@ void tcp_stream_close(struct tcp_stream *s)
 	rpwi_list_del(&s->sending);
 	rpwi_list_del(&s->unread);
 	rpwi_list_del(&s->link);
-	if (s->body_mem)
-		s->body_mem->users--;
-	s->body_mem = NULL;
+	if (s->in) {
+		s->in->state = TCP_BULK_MADE;
+		s->in->stream = NULL;
+	}
+	s->in = NULL;
 	tcp_buffer_put(t, s->rx);
 	s->rx = NULL;
 	drop_unsent(s);
 	tcp_tls_free(s);
-	/* A forked child (or whoever else has been given it) may have the socket, too: closed here it would stay in the epoll set, whose events would lead to freed memory, and the peer would see no end. */
+	/* A forked child (or whoever else has been given it) may have the socket, too: closed here
+	 * it would stay in the epoll set, whose events would lead to freed memory, and the peer
+	 * would see no end. */
 	if (rpwi_is_ours(t->born)) {
 		epoll_ctl(t->epoll, EPOLL_CTL_DEL, s->fd, NULL);
 		shutdown(s->fd, SHUT_RDWR);

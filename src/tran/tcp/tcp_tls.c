@@ -1,11 +1,16 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* tcp_tls.c - what lies between a stream and its socket: nothing, or TLS 1.3. An endpoint that was given a secret (struct tran_control: both ends have it from their control connection,
- * and nobody else) takes no stream without. The side that connects names the endpoint, by its number, as the identity of the pre-shared key; greeting, words, frames and bulk data are
- * inside. It never judges what it carries. It takes no lock: a transport is used by one thread at a time.
+/* tcp_tls.c - what lies between a stream and its socket: nothing, or TLS 1.3. An endpoint that was
+ * given a secret (struct tran_control: both ends have it from their control connection, and nobody
+ * else) takes no stream without. The side that connects names the endpoint, by its number, as the
+ * identity of the pre-shared key; greeting, words, frames and bulk data are inside. It never judges
+ * what it carries. It takes no lock: a transport is used by one thread at a time.
  *
- * Sealed bytes are read by the buffer, since GnuTLS would make two system calls of each record; what is in that buffer epoll does not know of, so a stream that stopped reading with
- * something left is put on t->unread, which progress looks at and arm counts. A record that the socket did not take whole waits in the session; the stream has something to send as long
- * as it does. Bodies are copied to where they are sealed by the kernel where the program may have unmapped them: GnuTLS would crash.
+ * Sealed bytes are read by the buffer, since GnuTLS would make two system calls of each record;
+ * what is in that buffer epoll does not know of, so a stream that stopped reading with something
+ * left is put on t->unread, which progress looks at and arm counts. A record that the socket did
+ * not take whole waits in the session; the stream has something to send as long as it does. Bodies
+ * are copied to where they are sealed by the kernel where the program may have unmapped them:
+ * GnuTLS would crash.
  */
 #include "tran/tcp/tcp_priv.h"
 
@@ -13,10 +18,10 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <sys/socket.h>
-#include <sys/uio.h>
 
 #include "base/discard.h"
 #include "tls/tls.h"
+#include "tran/place.h"
 
 enum { READ_MAX = 256 * 1024 };
 _Static_assert((int)READ_MAX <= (int)TCP_BUFFER_LEN, "it goes into a buffer");
@@ -181,9 +186,8 @@ const char *tcp_tls_why(const struct tcp_stream *s) { return tls_why(s->tls->ses
 static ssize_t take(struct tcp_tls *x, void *to, size_t room)
 {
 	while (x->end > 0) {
-		if (x->in_start == x->in_end &&
-			!tls_pending(
-				x->session)) { /* mostly nothing has come: GnuTLS need not be asked */
+		if (x->in_start == x->in_end && !tls_pending(x->session)) {
+			/* mostly nothing has come: GnuTLS need not be asked */
 			ssize_t n = fill(x);
 			if (n < 0 && errno != EAGAIN && errno != EINTR)
 				x->end = -errno;
@@ -253,15 +257,9 @@ bool tcp_io_waits(const struct tcp_stream *s) { return s->tls && tls_waits(s->tl
 /* Where the program may have unmapped it, the kernel copies and says so. */
 static bool copied(const struct tcp_stream *s, void *to, const void *from, size_t n, bool careful)
 {
-	if (careful) {
-		struct iovec f = {(void *)from, n}, t = {to, n};
-		ssize_t r = process_vm_readv(s->t->pid, &t, 1, &f, 1, 0);
-		if (r == (ssize_t)n)
-			return true;
-		if (r >= 0 || errno == EFAULT)
-			return false;
-	}
-	memcpy(to, from, n); /* also where a sandbox forbids that call */
+	if (careful)
+		return !tran_fetch(s->t->pid, to, from, n);
+	memcpy(to, from, n);
 	return true;
 }
 

@@ -1,14 +1,11 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* tcp_wire.c - handles, greetings, descriptors: what is too rare to be inline. */
+/* tcp_wire.c - handles and greetings: what is too rare to be inline. */
 #include "tran/tcp/tcp_wire.h"
 
 #include <stdio.h>
 
-enum { DESC_LEN = 4 + 2 + 2 + 4 + 8 + 8 };
-_Static_assert(DESC_LEN < sizeof(((struct tran_desc *)0)->bytes), "a descriptor fits");
-
 static const uint8_t handle_magic[4] = {'R', 'P', 'T', 'H'},
-		     greeting_magic[4] = {'R', 'P', 'T', 'G'}, desc_magic[4] = {'R', 'P', 'T', 'M'};
+		     greeting_magic[4] = {'R', 'P', 'T', 'G'};
 
 size_t tcp_put_handle(uint8_t *p, const struct tcp_handle *h)
 {
@@ -78,26 +75,4 @@ int tcp_get_greeting(const uint8_t *p, struct tcp_greeting *g)
 	*g = (struct tcp_greeting){.stream = rpwi_get_be16(p + 6), .number = rpwi_get_be32(p + 8)};
 	memcpy(g->nonce, p + 12, TCP_NONCE_LEN);
 	return g->stream < TCP_STREAMS_MAX ? 0 : -1;
-}
-
-void tcp_put_desc(struct tran_desc *d, const struct tcp_key *k)
-{
-	d->len = DESC_LEN;
-	memcpy(d->bytes, desc_magic, 4);
-	rpwi_put_be16(d->bytes + 4, TCP_VERSION);
-	rpwi_put_be16(d->bytes + 6, 0);
-	rpwi_put_be32(d->bytes + 8, k->slot);
-	rpwi_put_be64(d->bytes + 12, k->key);
-	rpwi_put_be64(d->bytes + 20, k->len);
-}
-
-int tcp_get_desc(const struct tran_desc *d, struct tcp_key *k)
-{
-	if (d->len != DESC_LEN || memcmp(d->bytes, desc_magic, 4) ||
-		rpwi_get_be16(d->bytes + 4) != TCP_VERSION)
-		return -1;
-	*k = (struct tcp_key){.slot = rpwi_get_be32(d->bytes + 8),
-		.key = rpwi_get_be64(d->bytes + 12),
-		.len = rpwi_get_be64(d->bytes + 20)};
-	return 0;
 }

@@ -1,21 +1,36 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* tcp_wire.h - the bytes of tran_tcp: the handle that boot carries, the greeting of each stream, and the header before everything that follows. Pure: encode, decode, check.
+/* tcp_wire.h - the bytes of tran_tcp: the handle that boot carries, the greeting of each stream,
+ * and the header before everything that follows. Pure: encode, decode, check.
  *
- * All numbers are big-endian. A stream begins with a greeting from the side that connected; then, in both directions, come headers of 16 bytes, each followed by what its kind says.
- * Stream 0 carries the frames of all endpoints between two contexts, told apart by their numbers, and words about endpoints; one stream is enough for everything. Others carry parts
- * of large transfers, each by itself: whatever answers a request comes on the stream of the request, in any order, with the request's id. They are greeted back.
+ * All numbers are big-endian. A stream begins with a greeting from the side that connected; then,
+ * in both directions, come headers of 16 bytes, each followed by what its kind says. Stream 0
+ * carries the frames of all endpoints between two contexts, told apart by their numbers, and words
+ * about endpoints; one stream is enough for everything. Others carry large bulk data: of what it is
+ * frames have told (tran/emulate.h), or will on a stream that was slower. They are greeted back.
  *
- *   handle    "RPTH" version flags port number nonce[16] count address[count][17]   an address: family 4 or 6, 16 bytes
- *   greeting  "RPTG" version stream number nonce[16]    of an endpoint of the side that listens: on stream 0 one that waits, else the founder. Back: the founder's on the other side
- *   attach    header, own number, nonce[16]             id: the endpoint at the receiver whose nonce this is; from the side that connected
- *   attached  header, nonce[16]                         id and nonce: of the endpoint that asked. Whoever was attached first on this stream is the founder
- *   leave     header                                    id: the endpoint at the receiver; of the sender's side nothing more will come, or (answer 1) it does not wait for that one
- *   frame     header, head[head_len], body[len]         id: the endpoint at the receiver. Frames to one that was closed are of no meaning
- *   get       header, target                            answer: data, or done with the reason why not
- *   data      header, body[len], header of a done       its status says whether the memory was still there when the last byte left
- *   put       header, target, body[target.len]          answer: done, when the bytes are in place
- *   add, swap header, target, operand, compare          answer: done with the value before
- *   open      header                                    please connect one more stream (to the side that connects)
+ *   handle    "RPTH" version flags port number nonce[16] count address[count][17]   an address:
+ *             family 4 or 6, 16 bytes
+ *   greeting  "RPTG" version stream number nonce[16]    of an endpoint of the side that listens: on
+ *                                                       stream 0 one that waits, else the founder.
+ *                                                       Back: the founder's on the other side
+ *   attach    header, own number, nonce[16]             id: the endpoint at the receiver whose
+ *                                                       nonce this is; from the side that connected
+ *   attached  header, nonce[16]                         id and nonce: of the endpoint that asked.
+ *                                                       Whoever was attached first on this stream
+ *                                                       is the founder
+ *   leave     header                                    id: the endpoint at the receiver; of the
+ *                                                       sender's side nothing more will come, or
+ *                                                       (answer 1) it does not wait for that one
+ *   frame     header, head[head_len], body[len]         id: the endpoint at the receiver. Frames to
+ *                                                       one that was closed are of no meaning
+ *   bulk      header, its id[4], body[len], an end      id: the endpoint at the receiver. Answer 1:
+ *                                                       its memory is gone, len is 0, and there is
+ *                                                       no body and no end
+ *   end       header                                    of the body before it; its answer says
+ *                                                       whether the memory was still there when the
+ *                                                       last byte left
+ *   open      header                                    please connect one more stream (to the side
+ *                                                       that connects)
  */
 #ifndef ROPEWAY_TRAN_TCP_WIRE_H
 #define ROPEWAY_TRAN_TCP_WIRE_H
@@ -24,19 +39,17 @@
 #include "tran/tran.h"
 
 enum {
-	TCP_VERSION = 2,
+	TCP_VERSION = 3,
 	TCP_NONCE_LEN = 16,
 	TCP_ADDRESSES_MAX = 16,
 	TCP_HANDLE_FIXED = 4 + 2 + 2 + 2 + 4 + TCP_NONCE_LEN + 2,
 	TCP_ADDRESS_LEN = 17,
 	TCP_GREETING_LEN = 4 + 2 + 2 + 4 + TCP_NONCE_LEN,
 	TCP_HEADER_LEN = 16,
-	TCP_TARGET_LEN = 24,
-	TCP_ATOMIC_LEN = TCP_TARGET_LEN + 16,
+	TCP_BULK_ID_LEN = 4,
 	TCP_ATTACH_LEN = 4 + TCP_NONCE_LEN,
 	TCP_FRAME_MAX = 128 * 1024, /* body of a frame */
-	TCP_CHUNK_MAX = 512 * 1024, /* one get or put; larger transfers are several */
-	TCP_WINDOW = 16, /* requests of one side that are not answered yet, on one stream */
+	TCP_BULK_MAX = 1024 * 1024, /* of one message of bulk data */
 	TCP_STREAMS_MAX = 4,
 };
 _Static_assert(
@@ -44,37 +57,23 @@ _Static_assert(
 
 enum tcp_kind {
 	TCP_FRAME = 0xa1,
-	TCP_GET = 0xa2,
-	TCP_DATA = 0xa3,
-	TCP_PUT = 0xa4,
-	TCP_ADD = 0xa5,
-	TCP_SWAP = 0xa6,
-	TCP_DONE = 0xa7,
-	TCP_OPEN = 0xa8,
-	TCP_ATTACH = 0xa9,
-	TCP_ATTACHED = 0xaa,
-	TCP_LEAVE = 0xab,
+	TCP_BULK = 0xa2,
+	TCP_END = 0xa3,
+	TCP_OPEN = 0xa4,
+	TCP_ATTACH = 0xa5,
+	TCP_ATTACHED = 0xa6,
+	TCP_LEAVE = 0xa7,
 };
 
-/* The answer that a done gives, or a close: not enum rpw_status, whose values may grow. */
+/* Not enum rpw_status, whose values may grow. */
 enum tcp_answer { TCP_OK = 0, TCP_NO_ACCESS = 1 };
 
 struct tcp_header {
 	uint8_t kind;
-	uint8_t answer;    /* of a done, of a close */
+	uint8_t answer;    /* of bulk data, of its end, of a close */
 	uint16_t head_len; /* of a frame */
-	uint32_t
-		id; /* of a request, and of what answers it; of frames and words the endpoint's number at the receiver */
-	union {
-		uint32_t len;   /* frame: body; data: body; get, put: bytes to transfer */
-		uint64_t value; /* done of an atomic: what was there before */
-	};
-};
-
-/* Where a request reads or writes. */
-struct tcp_target {
-	uint32_t slot;
-	uint64_t key, offset;
+	uint32_t id;       /* the endpoint's number at the receiver */
+	uint32_t len;      /* frame: body; bulk: body */
 };
 
 static inline void tcp_put_header(uint8_t *p, const struct tcp_header *h)
@@ -83,7 +82,7 @@ static inline void tcp_put_header(uint8_t *p, const struct tcp_header *h)
 	p[1] = h->answer;
 	rpwi_put_be16(p + 2, h->head_len);
 	rpwi_put_be32(p + 4, h->id);
-	rpwi_put_be64(p + 8, h->kind == TCP_DONE ? h->value : h->len);
+	rpwi_put_be64(p + 8, h->len);
 }
 
 /* 0, or -1 with *why: nothing like this comes from a peer that keeps to the rules. */
@@ -94,7 +93,7 @@ static inline int tcp_get_header(const uint8_t *p, struct tcp_header *h, const c
 		.answer = p[1],
 		.head_len = rpwi_get_be16(p + 2),
 		.id = rpwi_get_be32(p + 4),
-		.value = value};
+		.len = (uint32_t)value};
 	static const struct limit {
 		uint16_t head_max;
 		uint8_t answer_max;
@@ -102,12 +101,8 @@ static inline int tcp_get_header(const uint8_t *p, struct tcp_header *h, const c
 		uint64_t value_max;
 	} limits[] = {
 		{TRAN_HEAD_MAX, 0, true, TCP_FRAME_MAX},
-		{0, 0, true, TCP_CHUNK_MAX},
-		{0, 0, true, TCP_CHUNK_MAX},
-		{0, 0, true, TCP_CHUNK_MAX},
-		{0, 0, true, 8},
-		{0, 0, true, 8},
-		{0, TCP_NO_ACCESS, true, UINT64_MAX},
+		{0, TCP_NO_ACCESS, true, TCP_BULK_MAX},
+		{0, TCP_NO_ACCESS, true, 0},
 		{0, 0, false, 0},
 		{0, 0, true, 0},
 		{0, 0, true, 0},
@@ -125,39 +120,18 @@ static inline int tcp_get_header(const uint8_t *p, struct tcp_header *h, const c
 	       : value > l->value_max      ? "a length beyond the limit"
 	       : h->id && !l->id           ? "an id where none belongs"
 					   : NULL;
-	if (*why)
-		return -1;
-	if (h->kind != TCP_DONE)
-		h->len = (uint32_t)value;
-	return 0;
+	return *why ? -1 : 0;
 }
 
-static inline void tcp_put_target(uint8_t *p, const struct tcp_target *t)
-{
-	rpwi_put_be32(p, t->slot);
-	rpwi_put_be32(p + 4, 0);
-	rpwi_put_be64(p + 8, t->key);
-	rpwi_put_be64(p + 16, t->offset);
-}
-static inline struct tcp_target tcp_get_target(const uint8_t *p)
-{
-	return (struct tcp_target){.slot = rpwi_get_be32(p),
-		.key = rpwi_get_be64(p + 8),
-		.offset = rpwi_get_be64(p + 16)};
-}
-
-/* Bytes that follow the header and must be there before it can be acted on; the body of a frame is not among them. */
+/* Bytes that follow the header and must be there before it can be acted on; the body of a frame is
+ * not among them. */
 static inline size_t tcp_more_len(const struct tcp_header *h)
 {
 	switch (h->kind) {
 	case TCP_FRAME:
 		return (size_t)h->head_len + h->len;
-	case TCP_GET:
-	case TCP_PUT:
-		return TCP_TARGET_LEN;
-	case TCP_ADD:
-	case TCP_SWAP:
-		return TCP_ATOMIC_LEN;
+	case TCP_BULK:
+		return TCP_BULK_ID_LEN;
 	case TCP_ATTACH:
 		return TCP_ATTACH_LEN;
 	case TCP_ATTACHED:
@@ -198,13 +172,5 @@ size_t tcp_put_handle(uint8_t *p, const struct tcp_handle *h);
 int tcp_get_handle(const uint8_t *p, size_t len, struct tcp_handle *h, char *why, size_t why_len);
 void tcp_put_greeting(uint8_t *p, const struct tcp_greeting *g);
 int tcp_get_greeting(const uint8_t *p, struct tcp_greeting *g);
-
-/* What a tran_desc of this transport holds. */
-struct tcp_key {
-	uint32_t slot;
-	uint64_t key, len;
-};
-void tcp_put_desc(struct tran_desc *d, const struct tcp_key *k);
-int tcp_get_desc(const struct tran_desc *d, struct tcp_key *k);
 
 #endif

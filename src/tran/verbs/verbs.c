@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* verbs.c - the verbs transport: one context, its completions, sleeping; and the table of operations. */
+/* verbs.c - the verbs transport: one context, its completions, sleeping; and the table of
+ * operations. */
 #include "tran/verbs/verbs_priv.h"
 
 #include <errno.h>
@@ -9,9 +10,9 @@
 #include <sys/epoll.h>
 #include <unistd.h>
 
-enum {
-	BATCHES_MAX = 4
-}; /* of completions, in one progress: then the other planes and what waits to be sent have their turn */
+/* of completions, in one progress: then the other planes and what waits to be sent have their
+ * turn */
+enum { BATCHES_MAX = 4 };
 
 static bool lists_verbs(const char *transports)
 {
@@ -42,10 +43,11 @@ static int devices_look(const char *names, char *why, size_t why_len)
 				"that is up and has an address",
 				v->source);
 	}
-	return !any ? -ENODEV : n == software;
+	return !any ? RPW_ERR_NOT_SUPPORTED : n == software;
 }
 
-/* Is there any device now? To look takes netlink and /sys, and each endpoint asks several times while it connects: so what was seen holds for a second. */
+/* Is there any device now? To look takes netlink and /sys, and each endpoint asks several times
+ * while it connects: so what was seen holds for a second. */
 static int devices_here(const char *names, char *why, size_t why_len)
 {
 	static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
@@ -70,7 +72,7 @@ static int verbs_usable(
 {
 	if (peer && !lists_verbs(peer->transports)) {
 		snprintf(why, why_len, "%s has no verbs device", peer->hostname);
-		return -ENODEV;
+		return RPW_ERR_NOT_SUPPORTED;
 	}
 	return devices_here(own->rdma_devices, why, why_len);
 }
@@ -79,7 +81,7 @@ static int verbs_open(const struct tran_up *up, const struct tran_facts *own, st
 {
 	struct verbs *t = calloc(1, sizeof(*t));
 	if (!t)
-		return -ENOMEM;
+		return rpwi_fail(RPW_ERR_NO_MEMORY, "verbs: no memory for the transport");
 	t->base = (struct tran){.ops = &tran_verbs, .up = up, .polled = own->polled};
 	t->own = *own;
 	t->nonce = (uint32_t)rpwi_random64();
@@ -91,9 +93,9 @@ static int verbs_open(const struct tran_up *up, const struct tran_facts *own, st
 	rpwi_list_init(&t->mems);
 	t->epoll_fd = epoll_create1(EPOLL_CLOEXEC);
 	if (t->epoll_fd < 0) {
-		int rc = -errno;
+		int err = errno;
 		free(t);
-		return rc;
+		return rpwi_fail_errno(err, "verbs: no descriptor to wait on");
 	}
 	*out = &t->base;
 	return 0;
@@ -127,7 +129,8 @@ static void retire(struct verbs_sq *q, uint32_t to)
 	}
 }
 
-/* The RMA QP's queue pair is in the error state: the peer's device refused an access of ours, or ours one of the peer's. */
+/* The RMA QP's queue pair is in the error state: the peer's device refused an access of ours, or
+ * ours one of the peer's. */
 static void rma_qp_error(struct verbs_ep *ep, struct verbs_sq *q, const struct ibv_wc *wc)
 {
 	bool refused = wc->status == IBV_WC_REM_ACCESS_ERR || wc->status == IBV_WC_REM_OP_ERR ||
@@ -172,10 +175,8 @@ static void send_done(struct verbs_sq *q, const struct ibv_wc *wc)
 
 static void recv_done(struct verbs_plane *p, struct verbs_sq *q, const struct ibv_wc *wc)
 {
-	struct verbs_ep *ep =
-		q && q == &q->ep->sq
-			? q->ep
-			: NULL; /* nobody sends into a RMA QP, and what does is dropped */
+	/* nobody sends into a RMA QP, and what does is dropped */
+	struct verbs_ep *ep = q && q == &q->ep->sq ? q->ep : NULL;
 	struct verbs_slot *s = (struct verbs_slot *)(uintptr_t)wc->wr_id;
 	p->rx_posted--;
 	if (ep && ep->state != VERBS_EP_FAILED) {
@@ -276,7 +277,8 @@ static unsigned starting_progress(struct verbs *t)
 	return n;
 }
 
-/* Closed endpoints go when all that they had to say has been acknowledged, or nobody is left to hear it. */
+/* Closed endpoints go when all that they had to say has been acknowledged, or nobody is left to
+ * hear it. */
 static void lingering_progress(struct verbs *t)
 {
 	uint64_t now_ns = rpwi_now_ns();
@@ -323,7 +325,8 @@ static unsigned peers_progress(struct verbs *t)
 	return n;
 }
 
-/* The channel is readable from the first completion after a request to notify until its event is taken. */
+/* The channel is readable from the first completion after a request to notify until its event is
+ * taken. */
 static void plane_disarm(struct verbs_plane *p)
 {
 	struct ibv_cq *cq;

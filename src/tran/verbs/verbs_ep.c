@@ -14,8 +14,8 @@ enum {
 	RNR_FOREVER = 7, /* a receive will be there: see VERBS_RX_RESERVE */
 	RNR_TIMER = 12,  /* 0.64 ms */
 	HOP_LIMIT = 64,
-	EAGER_MAX =
-		VERBS_FRAME_MAX, /* measured on the software device: at 8 KiB fetching still takes a quarter longer, */
+	/* measured on the software device: at 8 KiB fetching still takes a quarter longer, */
+	EAGER_MAX = VERBS_FRAME_MAX,
 	PUT_MIN = 512 << 10, /* at 256 KiB putting a twentieth; at 1 MiB it takes an eighth less */
 };
 
@@ -95,7 +95,7 @@ int rpwi_verbs_ep_make(struct tran *base, const struct tran_control *control, vo
 		return rc;
 	struct verbs_ep *ep = calloc(1, sizeof(*ep));
 	if (!ep)
-		return -ENOMEM;
+		return tran_no_memory(base, "an endpoint");
 	ep->base = (struct tran_ep){.tran = base,
 		.user = user,
 		.limits = {
@@ -118,7 +118,7 @@ int rpwi_verbs_ep_make(struct tran *base, const struct tran_control *control, vo
 	}
 	if (!made) {
 		free(ep);
-		return -ENOSPC;
+		return rpwi_last_error()->status; /* of the last queue pair */
 	}
 	offer_fill(ep, &offer);
 	*handle_len = rpwi_verbs_offer_write(&offer, handle, TRAN_HANDLE_MAX);
@@ -238,7 +238,7 @@ static int take(struct verbs_ep *ep, const struct verbs_offer *own, const struct
 	ep->peer_granted = peer->window;
 	rpwi_verbs_choice_text(own, peer, c, ep->base.path, sizeof(ep->base.path));
 	if (rpwi_verbs_map_add(p, &ep->sq))
-		return rpwi_fail(RPW_ERR_NO_MEMORY, "no memory for one more endpoint");
+		return rpwi_last_error()->status;
 	rpwi_verbs_rx_fill(p);
 	if (ep->same_host)
 		ep->peer = rpwi_verbs_peer_get(ep->t, ep->peer_pid);
@@ -253,7 +253,7 @@ int rpwi_verbs_ep_start(
 	struct verbs_offer own, peer;
 	struct verbs_choice choice;
 	if (ep->state != VERBS_EP_MADE)
-		return -EALREADY;
+		return rpwi_fail(RPW_ERR_INVALID, "verbs: the endpoint was started before");
 	int rc = rpwi_verbs_offer_read(&peer, handle, len);
 	if (rc)
 		return rc;
@@ -263,12 +263,13 @@ int rpwi_verbs_ep_start(
 			     ? take(ep, &own, &peer, &choice)
 			     : no_pair(&own, &peer);
 	if (status) {
-		rpwi_verbs_ep_fail(ep, status, "%s", rpwi_fail_text());
+		rpwi_verbs_ep_fail(ep, status, "%s", rpwi_last_error()->text);
 		return 0;
 	}
 	ep->deadline_ns = rpwi_now_ns() + timeout_ms * RPWI_NS_PER_MS;
 	rpwi_list_add_tail(&ep->t->starting, &ep->in_starting);
-	/* The peer may not be there yet: then this one waits to be repeated, and the peer's own, which finds us, brings the peer's next one at once (a gap: NAK). */
+	/* The peer may not be there yet: then this one waits to be repeated, and the peer's own,
+	 * which finds us, brings the peer's next one at once (a gap: NAK). */
 	rpwi_verbs_control(ep, VERBS_FRAME_HELLO);
 	return 0;
 }
@@ -278,7 +279,7 @@ void rpwi_verbs_ep_up(struct verbs_ep *ep)
 	ep->state = VERBS_EP_UP;
 	rpwi_list_del(&ep->in_starting);
 	rpwi_debug("verbs: %s to QPN 0x%06x is up", ep->base.path, ep->remote.qpn);
-	ep->t->base.up->ready(ep->base.user, RPW_OK, "");
+	ep->t->base.up->ready(ep->base.user, NULL);
 }
 
 /* ---- the end ---- */
@@ -299,15 +300,15 @@ void rpwi_verbs_ep_fail(struct verbs_ep *ep, int status, const char *fmt, ...)
 		return; /* nobody wants to know; it is freed by the next progress */
 	rpwi_list_del(&ep->in_starting);
 	rpwi_list_del(&ep->in_todo);
-	/* What is posted comes back, and the peer's requests are not answered any more; one who said good-bye still waits for the answer to that. */
+	/* What is posted comes back, and the peer's requests are not answered any more; one who
+	 * said good-bye still waits for the answer to that. */
 	if (ep->sq.qp && !ep->bye_heard)
 		ep->p->v->ibv_modify_qp(
 			ep->sq.qp, &(struct ibv_qp_attr){.qp_state = IBV_QPS_ERR}, IBV_QP_STATE);
 	rpwi_fail(status, "verbs: %s", why);
-	if (was == VERBS_EP_UP)
-		ep->t->base.up->failed(ep->base.user, status, why);
-	else
-		ep->t->base.up->ready(ep->base.user, status, why);
+	const struct tran_up *up = ep->t->base.up;
+	(was == VERBS_EP_UP ? up->failed : up->ready)(
+		ep->base.user, &(struct rpwi_error){status, 0, why});
 }
 
 /* What a completion's status means for people; for the peer's side, what it refused. */
@@ -370,7 +371,8 @@ void rpwi_verbs_ep_fail_wc(struct verbs_ep *ep, const struct ibv_wc *wc, const c
 
 static bool wc_is_recv(const struct ibv_wc *wc) { return !(wc->wr_id & 1); }
 
-/* Completions of a QP number that may be used again soon: the receives among them give their buffer back. */
+/* Completions of a QP number that may be used again soon: the receives among them give their buffer
+ * back. */
 static void wcs_forget(struct verbs_plane *p, struct ibv_wc *wc, int n, uint32_t qpn)
 {
 	for (int i = 0; i < n; i++) {
@@ -388,7 +390,8 @@ static void wcs_forget(struct verbs_plane *p, struct ibv_wc *wc, int n, uint32_t
 		p->wc_count--;
 }
 
-/* To destroy a queue pair drops its completions, and with them the receive that a message half came into: so they are taken before. */
+/* To destroy a queue pair drops its completions, and with them the receive that a message half came
+ * into: so they are taken before. */
 static void wcs_take(struct verbs_plane *p)
 {
 	for (unsigned i = 0; i < VERBS_SQ_DEPTH; i++) {
@@ -411,7 +414,8 @@ void rpwi_verbs_sq_free(struct verbs_ep *ep, struct verbs_sq *q)
 {
 	struct verbs_plane *p = ep->p;
 	uint32_t qpn = q->qp->qp_num;
-	/* Unknown from here on: what is polled of it later is dropped, and its receives are posted again. */
+	/* Unknown from here on: what is polled of it later is dropped, and its receives are posted
+	 * again. */
 	if (q->mapped)
 		rpwi_verbs_map_del(p, q);
 	p->v->ibv_modify_qp(q->qp, &(struct ibv_qp_attr){.qp_state = IBV_QPS_ERR}, IBV_QP_STATE);
@@ -454,7 +458,8 @@ void rpwi_verbs_ep_close(struct tran_ep *base)
 		rpwi_verbs_ep_free(ep);
 		return;
 	}
-	/* Operations on memory end now. Frames that were taken are still delivered, and then the good-bye. */
+	/* Operations on memory end now. Frames that were taken are still delivered, and then the
+	 * good-bye. */
 	ep->state = VERBS_EP_CLOSING;
 	rpwi_list_del(&ep->in_todo);
 	rpwi_verbs_rma_qp_free(ep);

@@ -1,8 +1,10 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* verbs_frame.c - frames and credits.
  *
- * A frame is one SEND: type, length of the head, the credits granted so far, then head and body. Small ones are posted inline; the rest go through a registered buffer, which is free
- * again at the completion. Inline ones need no completion of their own: one in VERBS_SQ_SIGNAL asks for it, and tells of those before it (RC completes in order).
+ * A frame is one SEND: type, length of the head, the credits granted so far, then head and body.
+ * Small ones are posted inline; the rest go through a registered buffer, which is free again at the
+ * completion. Inline ones need no completion of their own: one in VERBS_SQ_SIGNAL asks for it, and
+ * tells of those before it (RC completes in order).
  */
 #include "tran/verbs/verbs_priv.h"
 
@@ -18,16 +20,14 @@ int rpwi_verbs_post(
 {
 	struct ibv_send_wr *bad;
 	if (!verbs_sq_room(q))
-		return -EAGAIN;
+		return RPWI_LATER;
 	if (kind != VERBS_SQE_PLAIN || q->unsignalled + 1 >= VERBS_SQ_SIGNAL)
 		wr->send_flags |= IBV_SEND_SIGNALED;
 	wr->wr_id = (uint64_t)q->tail << 1 | 1;
 	int rc = ibv_post_send(q->qp, wr, &bad);
 	if (RPWI_UNLIKELY(rc)) {
-		rc = rc > 0 ? rc : errno;
-		rpwi_fail(RPW_ERR_SYSTEM, "verbs: %s takes no work request: %s", q->ep->base.path,
-			strerror(rc));
-		return rc == EAGAIN ? -EIO : -rc;
+		return rpwi_fail(RPW_ERR_SYSTEM, "verbs: %s takes no work request: %s",
+			q->ep->base.path, strerror(rc > 0 ? rc : errno));
 	}
 	q->sqe[q->tail++ % VERBS_SQ_DEPTH] = (struct verbs_sqe){.p = what, .kind = kind};
 	q->unsignalled = wr->send_flags & IBV_SEND_SIGNALED ? 0 : q->unsignalled + 1;
@@ -43,7 +43,8 @@ static uint32_t owed(const struct verbs_ep *ep)
 	return n > 0 ? (uint32_t)n : 0; /* its window may have shrunk */
 }
 
-/* The endpoint is busy: its window doubles while the plane has receives to spare; when it has none, it gives half of what it has back. */
+/* The endpoint is busy: its window doubles while the plane has receives to spare; when it has none,
+ * it gives half of what it has back. */
 static void window_adapt(struct verbs_ep *ep)
 {
 	struct verbs_plane *p = ep->p;
@@ -68,7 +69,8 @@ static uint32_t grant(struct verbs_ep *ep)
 	return ep->granted;
 }
 
-/* Half a window of data; or so many of all kinds that the peer is about to have no credit to send with. Not for frames of our own kinds alone, or two sides would thank each other for ever. */
+/* Half a window of data; or so many of all kinds that the peer is about to have no credit to send
+ * with. Not for frames of our own kinds alone, or two sides would thank each other for ever. */
 static bool grant_due(const struct verbs_ep *ep)
 {
 	return ep->received_data >= ep->window / 2 ||
@@ -128,7 +130,7 @@ static void gather(
 static int later(struct verbs_ep *ep)
 {
 	ep->want_room = true;
-	return -EAGAIN;
+	return RPWI_LATER;
 }
 
 int rpwi_verbs_send(struct tran_ep *base, const void *head, size_t head_len,
@@ -138,9 +140,11 @@ int rpwi_verbs_send(struct tran_ep *base, const void *head, size_t head_len,
 	uint8_t small[VERBS_INLINE_MAX];
 	size_t len = VERBS_HEADER_BYTES + head_len + body_len;
 	if (head_len > TRAN_HEAD_MAX || body_len > VERBS_FRAME_MAX)
-		return -EMSGSIZE;
+		return rpwi_fail(RPW_ERR_INVALID,
+			"verbs: a frame of %zu and %zu bytes, %d and %d are the most", head_len,
+			body_len, TRAN_HEAD_MAX, VERBS_FRAME_MAX);
 	if (RPWI_UNLIKELY(ep->state != VERBS_EP_UP))
-		return ep->state == VERBS_EP_FAILED ? -ENOTCONN : later(ep);
+		return ep->state == VERBS_EP_FAILED ? tran_path_over(base) : later(ep);
 	if (!can_send(ep))
 		return later(ep);
 	struct verbs_slot *s = NULL;
@@ -175,8 +179,8 @@ bool rpwi_verbs_control(struct verbs_ep *ep, enum verbs_frame_type type)
 	}
 	int rc;
 	if (len <= ep->p->inline_max) {
-		rc = post_inline(ep, buf, len,
-			type == VERBS_FRAME_BYE); /* its completion ends the endpoint */
+		/* its completion ends the endpoint */
+		rc = post_inline(ep, buf, len, type == VERBS_FRAME_BYE);
 	} else {
 		struct verbs_slot *s = rpwi_verbs_slot_get(ep->p, &ep->p->tx, VERBS_TX_SLOTS_MAX);
 		if (!s)
@@ -201,7 +205,8 @@ static void hello_came(struct verbs_ep *ep, const uint8_t *body, size_t len)
 	}
 	if (ep->state != VERBS_EP_STARTING)
 		return;
-	/* Our first may have found nobody; this one is out of order there then, which brings both. */
+	/* Our first may have found nobody; this one is out of order there then, which brings
+	 * both. */
 	rpwi_verbs_control(ep, VERBS_FRAME_HELLO);
 	rpwi_verbs_ep_up(ep);
 }
@@ -281,9 +286,9 @@ void rpwi_verbs_ep_work(struct verbs_ep *ep)
 		return;
 	if (ep->rma_qp && ep->rma_qp->say && rpwi_verbs_control(ep, VERBS_FRAME_RMA_QP))
 		ep->rma_qp->say = false;
+	/* without room: when some is retired, or credits come */
 	if (grant_due(ep))
-		rpwi_verbs_control(ep,
-			VERBS_FRAME_CREDIT); /* without room: when some is retired, or credits come */
+		rpwi_verbs_control(ep, VERBS_FRAME_CREDIT);
 	rpwi_verbs_ops_pump(ep);
 	if (ep->state == VERBS_EP_UP && ep->want_room && can_send(ep)) {
 		ep->want_room = false;

@@ -6,7 +6,7 @@
 #include <errno.h>
 #include <stdio.h>
 
-#include "base/fail.h"
+#include "base/error.h"
 #include "ropeway.h"
 
 enum {
@@ -169,19 +169,15 @@ int rpwi_verbs_offer_read(struct verbs_offer *o, const uint8_t *in, size_t len)
 {
 	const uint8_t *p = in + HEAD_BYTES, *end = in + len;
 	memset(o, 0, sizeof(*o));
-	if (len < HEAD_BYTES || memcmp(in, magic, 4)) {
-		rpwi_fail(RPW_ERR_PROTOCOL,
+	if (len < HEAD_BYTES || memcmp(in, magic, 4))
+		return rpwi_fail(RPW_ERR_PROTOCOL,
 			"verbs: the peer's handle (%zu bytes) is not one of the verbs transport",
 			len);
-		return -EBADMSG;
-	}
-	if (in[4] != VERSION) {
-		rpwi_fail(RPW_ERR_PROTOCOL,
+	if (in[4] != VERSION)
+		return rpwi_fail(RPW_ERR_PROTOCOL,
 			"verbs: the peer's handle has version %u, this side speaks %u: run the "
 			"same ropeway on both",
 			in[4], VERSION);
-		return -EBADMSG;
-	}
 	o->ports = in[5];
 	o->window = get_le16(in + 6);
 	o->nonce = rpwi_get_le32(in + 8);
@@ -197,9 +193,8 @@ int rpwi_verbs_offer_read(struct verbs_offer *o, const uint8_t *in, size_t len)
 		good = port_read(&o->port[i], &p, end);
 	if (good && p == end)
 		return 0;
-	rpwi_fail(RPW_ERR_PROTOCOL, "verbs: the peer's handle (%zu bytes, %u ports) is garbled",
-		len, in[5]);
-	return -EBADMSG;
+	return rpwi_fail(RPW_ERR_PROTOCOL,
+		"verbs: the peer's handle (%zu bytes, %u ports) is garbled", len, in[5]);
 }
 
 /* ---- the choice ---- */
@@ -228,7 +223,8 @@ static enum verbs_reach reach_of(const struct verbs_gid *a, const struct verbs_g
 	return bits && same_prefix(a->raw, b->raw, bits) ? VERBS_REACH_SUBNET : VERBS_REACH_ROUTED;
 }
 
-/* Higher is better: reach, RoCE v2, hardware (or the kernel) on as many sides as there can be, the slower side's speed, the smaller MTU, IPv4-mapped. */
+/* Higher is better: reach, RoCE v2, hardware (or the kernel) on as many sides as there can be, the
+ * slower side's speed, the smaller MTU, IPv4-mapped. */
 static uint64_t score(const struct verbs_port *ap, const struct verbs_gid *a,
 	const struct verbs_port *bp, enum verbs_reach reach)
 {
@@ -241,7 +237,8 @@ static uint64_t score(const struct verbs_port *ap, const struct verbs_gid *a,
 bool rpwi_verbs_choose(const struct verbs_offer *own, const struct verbs_offer *peer,
 	bool own_active, bool same_host, struct verbs_choice *out)
 {
-	/* Both walk the two offers in one order, the active side's first, and the first of equals wins. */
+	/* Both walk the two offers in one order, the active side's first, and the first of equals
+	 * wins. */
 	const struct verbs_offer *a = own_active ? own : peer, *b = own_active ? peer : own;
 	struct verbs_choice best = {0};
 	uint64_t best_score = 0;

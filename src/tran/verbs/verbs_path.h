@@ -1,7 +1,9 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* verbs_path.h - what a side can offer (devices, ports, GIDs), its handle, and the rule by which both sides choose the same pair from both offers. No verbs calls.
+/* verbs_path.h - what a side can offer (devices, ports, GIDs), its handle, and the rule by which
+ * both sides choose the same pair from both offers. No verbs calls.
  *
- * The handle, little-endian: magic "RPWV", version, number of ports, credits, nonce, the address at which this side sees the peer, then the ports, each with its GIDs.
+ * The handle, little-endian: magic "RPWV", version, number of ports, credits, nonce, the address at
+ * which this side sees the peer, then the ports, each with its GIDs.
  */
 #ifndef ROPEWAY_TRAN_VERBS_PATH_H
 #define ROPEWAY_TRAN_VERBS_PATH_H
@@ -56,13 +58,14 @@ struct verbs_choice {
 
 /* Gives the length. */
 size_t rpwi_verbs_offer_write(const struct verbs_offer *o, uint8_t *out, size_t room);
-/* 0, or -EBADMSG: it is not one; the reason by rpwi_fail. */
+/* 0, or RPW_ERR_PROTOCOL: it is not one. */
 int rpwi_verbs_offer_read(struct verbs_offer *o, const uint8_t *in, size_t len);
 /* Both sides come to the same pair. False: no two of them reach each other. */
 bool rpwi_verbs_choose(const struct verbs_offer *own, const struct verbs_offer *peer,
 	bool own_active, bool same_host, struct verbs_choice *out);
 
-/* The choice for people: "rpw_eth0, GID 1 ::ffff:10.0.0.1, MTU 1024, to rxe0 ::ffff:10.0.0.2 on one subnet, the best of 3 ways". */
+/* The choice for people: "rpw_eth0, GID 1 ::ffff:10.0.0.1, MTU 1024, to rxe0 ::ffff:10.0.0.2 on one
+ * subnet, the best of 3 ways". */
 void rpwi_verbs_choice_text(const struct verbs_offer *own, const struct verbs_offer *peer,
 	const struct verbs_choice *c, char *out, size_t room);
 

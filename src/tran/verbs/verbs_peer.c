@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* verbs_peer.c - processes of this host, watched by a pidfd each: a device tells of a peer's end only after seconds of retries, and only if something was sent. */
+/* verbs_peer.c - processes of this host, watched by a pidfd each: a device tells of a peer's end
+ * only after seconds of retries, and only if something was sent. */
 #include "tran/verbs/verbs_priv.h"
 
 #include <limits.h>
@@ -29,8 +30,8 @@ struct verbs_peer *rpwi_verbs_peer_get(struct verbs *t, uint32_t pid)
 		return NULL;
 	}
 	*p = (struct verbs_peer){.pid = pid, .fd = fd, .refs = 1};
-	epoll_ctl(t->epoll_fd, EPOLL_CTL_ADD, fd,
-		&ev); /* without it, its end is noticed a little later */
+	/* without it, its end is noticed a little later */
+	epoll_ctl(t->epoll_fd, EPOLL_CTL_ADD, fd, &ev);
 	rpwi_list_add_tail(&t->peers, &p->link);
 	return p;
 }

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* verbs_plane.c - devices: opening them, what their ports offer, buffers, and the completion queue's size. */
+/* verbs_plane.c - devices: opening them, what their ports offer, buffers, and the completion
+ * queue's size. */
 #include "tran/verbs/verbs_priv.h"
 
 #include <errno.h>
@@ -103,7 +104,8 @@ static uint8_t gid_prefix(const struct ifaddrs *all, const uint8_t *gid)
 	return 0;
 }
 
-/* An address that a device of the other kind, listed before this one, has: where the drop-in shows its devices beside real ones, the kernel holds UDP port 4791 of those addresses. */
+/* An address that a device of the other kind, listed before this one, has: where the drop-in shows
+ * its devices beside real ones, the kernel holds UDP port 4791 of those addresses. */
 static bool gid_taken(const struct verbs_plane *p, const uint8_t *gid)
 {
 	for (unsigned i = 0; i < p->t->planes; i++) {
@@ -116,7 +118,8 @@ static bool gid_taken(const struct verbs_plane *p, const uint8_t *gid)
 	return false;
 }
 
-/* Where the table has more than an offer takes: an entry that a better one replaces. Of RoCE v1 nobody has need who has v2. */
+/* Where the table has more than an offer takes: an entry that a better one replaces. Of RoCE v1
+ * nobody has need who has v2. */
 static bool gid_spare(const struct verbs_gid *g)
 {
 	return g->type == VERBS_GID_ROCE_V1 || rpwi_verbs_gid_is_link_local(g->raw);
@@ -278,7 +281,7 @@ static struct verbs_plane *plane_new(
 	} else {
 		return p;
 	}
-	rpwi_debug("%s", rpwi_fail_text());
+	rpwi_debug("%s", rpwi_last_error()->text);
 	plane_free(p);
 	return NULL;
 }
@@ -307,9 +310,12 @@ int rpwi_verbs_planes_open(struct verbs *t)
 		if (v)
 			planes_of(t, v);
 		else if (source == VERBS_SOFTWARE)
-			rpwi_fail(RPW_ERR_UNREACHABLE, "verbs: %s", why);
+			return rpwi_fail(RPW_ERR_UNREACHABLE, "verbs: %s", why);
 	}
-	return t->planes ? 0 : -ENODEV;
+	return t->planes ? 0
+			 : rpwi_fail(RPW_ERR_UNREACHABLE,
+				   "verbs: none of the devices can be used: %s",
+				   rpwi_last_error()->text);
 }
 
 void rpwi_verbs_planes_close(struct verbs *t)
@@ -327,7 +333,8 @@ static bool pool_grow(struct verbs_plane *p, struct verbs_pool *pool)
 	struct verbs_chunk *c = calloc(1, sizeof(*c));
 	if (!c)
 		return false;
-	/* Pages of their own, not touched before they are used: idle endpoints cost address space. */
+	/* Pages of their own, not touched before they are used: idle endpoints cost address
+	 * space. */
 	c->mem = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
 	c->mr = c->mem == MAP_FAILED
 			? NULL
@@ -430,17 +437,16 @@ int rpwi_verbs_cq_reserve(struct verbs_plane *p)
 	if (size == p->cq_size)
 		return 0;
 	int rc = p->v->ibv_resize_cq(p->cq, (int)size);
-	if (rc) {
-		rpwi_fail(RPW_ERR_LIMIT,
+	if (rc)
+		return rpwi_fail(RPW_ERR_LIMIT,
 			"verbs: %s gives no completion queue of %u entries for %u endpoints: %s",
 			p->name, size, p->qps + 1, strerror(rc));
-		return -ENOSPC;
-	}
 	p->cq_size = size;
 	return 0;
 }
 
-/* An event that nobody takes stays in the device's queue; all that they tell us is known from completions. */
+/* An event that nobody takes stays in the device's queue; all that they tell us is known from
+ * completions. */
 void rpwi_verbs_events_drain(struct verbs_plane *p)
 {
 	struct ibv_async_event e;
@@ -471,7 +477,8 @@ int rpwi_verbs_map_add(struct verbs_plane *p, struct verbs_sq *q)
 		uint32_t old_size = old ? p->map_mask + 1 : 0, size = old ? old_size * 2 : 16;
 		struct verbs_sq **map = calloc(size, sizeof(struct verbs_sq *));
 		if (!map)
-			return -ENOMEM;
+			return rpwi_fail(
+				RPW_ERR_NO_MEMORY, "verbs: no memory for one more queue pair");
 		p->map = map;
 		p->map_mask = size - 1;
 		for (uint32_t i = 0; i < old_size; i++)

@@ -1,17 +1,21 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* verbs_priv.h - what the files of the verbs transport share.
  *
- * A context (struct verbs) has one plane for each device that it uses: protection domain, completion queue, shared receive queue, buffers. An endpoint has one RC queue pair for frames; until
- * both sides' handles are known it has one on each plane, since the handle must name it. With its first operation on remote memory it gets a second one (verbs_rma_qp.c): large transfers do
- * not hold up frames, a closing endpoint can end them and still deliver its last frames, and an access that the peer's device refuses breaks only the RMA QP, which is then made anew.
+ * A context (struct verbs) has one plane for each device that it uses: protection domain,
+ * completion queue, shared receive queue, buffers. An endpoint has one RC queue pair for frames;
+ * until both sides' handles are known it has one on each plane, since the handle must name it. With
+ * its first operation on remote memory it gets a second one (verbs_rma_qp.c): large transfers do
+ * not hold up frames, a closing endpoint can end them and still deliver its last frames, and an
+ * access that the peer's device refuses breaks only the RMA QP, which is then made anew.
  *
- * Frames are SENDs into the shared receive queue. Each side grants the other credits, one for each frame: so a frame finds a receive. The last credit is kept for frames that bring
- * credits back, so two sides that wait for each other cannot both be out of them.
+ * Frames are SENDs into the shared receive queue. Each side grants the other credits, one for each
+ * frame: so a frame finds a receive. The last credit is kept for frames that bring credits back, so
+ * two sides that wait for each other cannot both be out of them.
  */
 #ifndef ROPEWAY_TRAN_VERBS_PRIV_H
 #define ROPEWAY_TRAN_VERBS_PRIV_H
 
-#include "base/fail.h"
+#include "base/error.h"
 #include "ropeway.h"
 #include "tran/tran.h"
 #include "tran/verbs/verbs_path.h"
@@ -21,15 +25,17 @@ enum {
 	VERBS_SLOT_BYTES = 8704, /* of a buffer: frame header, head, body */
 	VERBS_HEADER_BYTES = 8,
 	VERBS_FRAME_MAX = VERBS_SLOT_BYTES - VERBS_HEADER_BYTES - TRAN_HEAD_MAX,
-	VERBS_INLINE_MAX =
-		64, /* asked for; a device may give less. More would make each idle queue pair larger */
+	/* asked for; a device may give less. More would make each idle queue pair larger */
+	VERBS_INLINE_MAX = 64,
 	VERBS_SQ_DEPTH = 16, /* an endpoint's share of memory, so small */
-	VERBS_SQ_SIGNAL =
-		8, /* of frames that hold no buffer one in so many asks for a completion */
+	/* of frames that hold no buffer one in so many asks for a completion */
+	VERBS_SQ_SIGNAL = 8,
 	VERBS_WINDOW_IDLE = 16, /* credits of an endpoint at first, */
 	VERBS_WINDOW_MAX = 64,  /* and of one that is busy */
-	/* Receives: one for each two endpoints, these, and what busy ones add. A queue that is shared goes through all its buffers in turn, so each costs its first page. Idle
-	 * endpoints hold more credits than there are receives for them: should they all speak at once, the device asks those to repeat that find none (RNR), for ever. */
+	/* Receives: one for each two endpoints, these, and what busy ones add. A queue that is
+	 * shared goes through all its buffers in turn, so each costs its first page. Idle endpoints
+	 * hold more credits than there are receives for them: should they all speak at once, the
+	 * device asks those to repeat that find none (RNR), for ever. */
 	VERBS_RX_RESERVE = 64,
 	VERBS_RX_SHARE = 2,
 	VERBS_RX_BATCH = 16,     /* so many are posted again at once; far fewer than the reserve */
@@ -39,19 +45,20 @@ enum {
 	VERBS_CHUNK_SLOTS = 32,
 	VERBS_CQ_MIN = 1024,
 	VERBS_POLL_BATCH = 16,
-	VERBS_COPY_MAX =
-		4096, /* up to here a transfer goes through a buffer of ours: a copy costs less than a registration */
+	/* up to here a transfer goes through a buffer of ours: a copy costs less than a
+	 * registration */
+	VERBS_COPY_MAX = 4096,
 	VERBS_OPS_MAX = 65536, /* remote-memory operations that wait, for each endpoint */
 	VERBS_OPS_KEPT = 256,  /* of those that are done, for later ones */
 	VERBS_RD_ATOMIC = 16,
 	VERBS_PUT_PIECE = 1 << 30,
-	VERBS_GET_PIECE =
-		256
-		<< 10, /* READs have no flow control but this: what all answer at once overruns a socket or a switch, */
+	/* READs have no flow control but this: what all answer at once overruns a socket or a
+	 * switch, */
+	VERBS_GET_PIECE = 256 << 10,
 	VERBS_READING_MAX = 512 << 10, /* and two pieces keep the peer's device busy */
 	VERBS_LINGER_MS = 3000,        /* what a closed endpoint still has to send */
-	VERBS_PEERS_LOOK =
-		1024, /* of progress in vain, between two looks at the processes of this host */
+	/* of progress in vain, between two looks at the processes of this host */
+	VERBS_PEERS_LOOK = 1024,
 };
 
 /* ---- buffers (verbs_plane.c) ---- */
@@ -154,7 +161,8 @@ struct verbs_sq {
 	struct verbs_sqe sqe[VERBS_SQ_DEPTH];
 };
 
-/* For operations on remote memory. Its epoch goes up each time that it is made; the two sides tell each other by frames. */
+/* For operations on remote memory. Its epoch goes up each time that it is made; the two sides tell
+ * each other by frames. */
 enum verbs_rma_qp_state {
 	VERBS_RMA_QP_NONE,
 	VERBS_RMA_QP_OFFERED,
@@ -199,14 +207,15 @@ struct verbs_ep {
 
 	struct verbs_sq sq; /* of frames */
 
-	/* Credits: counters that run free. Ours to send: peer_granted - sent. The peer's: granted - received. */
+	/* Credits: counters that run free. Ours to send: peer_granted - sent. The peer's: granted -
+	 * received. */
 	uint32_t sent, peer_granted, received, granted, window, received_data;
 
 	struct rpwi_list ops;      /* not wholly posted, in order */
 	struct rpwi_list inflight; /* wholly posted */
 	unsigned op_count;
-	uint64_t changes,
-		flushed; /* puts and atomics asked for; as many are known to have taken effect */
+	/* puts and atomics asked for; as many are known to have taken effect */
+	uint64_t changes, flushed;
 };
 
 static inline struct verbs *verbs_of(struct tran *t)
@@ -232,7 +241,7 @@ static inline unsigned verbs_rx_of(const struct verbs_plane *p, unsigned eps)
 {
 	return eps / VERBS_RX_SHARE + VERBS_RX_RESERVE + p->rx_busy;
 }
-/* Opens the devices, once. 0, or -errno with the reason by rpwi_fail. */
+/* Opens the devices, once. 0 or an error. */
 int rpwi_verbs_planes_open(struct verbs *t);
 void rpwi_verbs_planes_close(struct verbs *t);
 struct verbs_slot *rpwi_verbs_slot_get(
@@ -245,7 +254,7 @@ static inline void verbs_slot_put(struct verbs_pool *pool, struct verbs_slot *s)
 }
 /* Post receives: those that wait to be posted again, and as many new ones as the endpoints need. */
 void rpwi_verbs_rx_fill(struct verbs_plane *p);
-int rpwi_verbs_cq_reserve(struct verbs_plane *p); /* room for one more QP; 0 or -errno */
+int rpwi_verbs_cq_reserve(struct verbs_plane *p); /* room for one more QP; 0 or an error */
 int rpwi_verbs_map_add(struct verbs_plane *p, struct verbs_sq *q);
 void rpwi_verbs_map_del(struct verbs_plane *p, const struct verbs_sq *q);
 struct verbs_sq *rpwi_verbs_map_find(const struct verbs_plane *p, uint32_t qpn);
@@ -262,7 +271,7 @@ void rpwi_verbs_ep_fail(struct verbs_ep *ep, int status, const char *fmt, ...)
 void rpwi_verbs_ep_fail_wc(struct verbs_ep *ep, const struct ibv_wc *wc, const char *what);
 void rpwi_verbs_ep_up(struct verbs_ep *ep);
 void rpwi_verbs_ep_free(struct verbs_ep *ep); /* closed: all of it */
-/* RESET to RTS, towards that QP of the peer. 0, or enum rpw_status with rpwi_fail. */
+/* RESET to RTS, towards that QP of the peer. 0 or an error. */
 int rpwi_verbs_qp_connect(
 	struct verbs_ep *ep, struct ibv_qp *qp, uint32_t psn, uint32_t peer_qpn, uint32_t peer_psn);
 struct ibv_qp *rpwi_verbs_qp_new(struct verbs_plane *p);
@@ -271,8 +280,8 @@ void rpwi_verbs_sq_free(struct verbs_ep *ep, struct verbs_sq *q);
 uint32_t rpwi_verbs_psn(void);
 
 /* ---- verbs_peer.c ---- */
-struct verbs_peer *rpwi_verbs_peer_get(
-	struct verbs *t, uint32_t pid); /* NULL: it cannot be watched */
+/* NULL: it cannot be watched */
+struct verbs_peer *rpwi_verbs_peer_get(struct verbs *t, uint32_t pid);
 void rpwi_verbs_peer_put(struct verbs *t, struct verbs_peer *peer);
 bool rpwi_verbs_peer_ended(struct verbs_peer *peer);
 
@@ -302,7 +311,7 @@ bool rpwi_verbs_control(struct verbs_ep *ep, enum verbs_frame_type type);
 void rpwi_verbs_frame_came(struct verbs_ep *ep, const uint8_t *buf, size_t len);
 /* Credits to give back, operations to post, room to tell of. */
 void rpwi_verbs_ep_work(struct verbs_ep *ep);
-/* Post with the next place of the shadow queue. 0 or -errno. */
+/* Post with the next place of the shadow queue. 0, RPWI_LATER or an error. */
 int rpwi_verbs_post(
 	struct verbs_sq *q, struct ibv_send_wr *wr, enum verbs_sqe_kind kind, void *what);
 
@@ -321,9 +330,11 @@ int rpwi_verbs_flush(struct tran_ep *ep, void *cookie);
 void rpwi_verbs_ops_pump(struct verbs_ep *ep);
 /* A work request of it is done. */
 void rpwi_verbs_op_retired(struct verbs_ep *ep, struct verbs_op *op, int status);
-void rpwi_verbs_op_refused(struct verbs_ep *ep, const struct verbs_op *op,
-	enum ibv_wc_status status); /* its sentence, for rpwi_fail_text */
-/* The RMA QP is gone: what was on it is to be posted again. False: an atomic operation was, of which nobody knows whether it took effect. */
+/* its error is the last one */
+void rpwi_verbs_op_refused(
+	struct verbs_ep *ep, const struct verbs_op *op, enum ibv_wc_status status);
+/* The RMA QP is gone: what was on it is to be posted again. False: an atomic operation was, of
+ * which nobody knows whether it took effect. */
 bool rpwi_verbs_ops_again(struct verbs_ep *ep, bool certain);
 /* Everything of an endpoint whose RMA QP is gone: no up-calls. */
 void rpwi_verbs_ops_drop(struct verbs_ep *ep);

@@ -1,17 +1,25 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* verbs_rma.c - registered memory, and operations on the peer's: RDMA READ and WRITE, atomics, flush.
+/* verbs_rma.c - registered memory, and operations on the peer's: RDMA READ and WRITE, atomics,
+ * flush.
  *
- * A description of memory has its address, length, rights, the nonce of the process's context and a key for each device: the endpoint's is taken. What lies outside is refused here and,
- * since a description can be forged or out of date, by the peer's device; then the RMA QP is broken, and made anew (verbs_rma_qp.c).
+ * A description of memory has its address, length, rights, the nonce of the process's context and a
+ * key for each device: the endpoint's is taken. What lies outside is refused here and, since a
+ * description can be forged or out of date, by the peer's device; then the RMA QP is broken, and
+ * made anew (verbs_rma_qp.c).
  *
- * Local memory needs a key, too. Short transfers go through a buffer of ours. For longer ones a registration that the caller names or the program keeps is used where it covers the buffer; else
- * the buffer is registered for this one operation. Keeping such registrations would be wrong on a NIC: the program may unmap the pages without telling us, and the device would go on
- * writing into the old ones.
+ * Local memory needs a key, too. Short transfers go through a buffer of ours. For longer ones a
+ * registration that the caller names or the program keeps is used where it covers the buffer; else
+ * the buffer is registered for this one operation. Keeping such registrations would be wrong on a
+ * NIC: the program may unmap the pages without telling us, and the device would go on writing into
+ * the old ones.
  *
- * Memory of a GPU (gpu_add) is reached by the device alone: its bytes are neither copied to a buffer of ours nor sent inline. All devices have to reach it, since any of them may become an
- * endpoint's. On the software device, which the processor works, that is memory that the processor can map or read: not a real GPU's.
+ * Memory of a GPU (gpu_add) is reached by the device alone: its bytes are neither copied to a
+ * buffer of ours nor sent inline. All devices have to reach it, since any of them may become an
+ * endpoint's. On the software device, which the processor works, that is memory that the processor
+ * can map or read: not a real GPU's.
  *
- * flush is a READ of no bytes: the peer's device answers requests in order, so its answer says that all before it have taken effect.
+ * flush is a READ of no bytes: the peer's device answers requests in order, so its answer says that
+ * all before it have taken effect.
  */
 #include "tran/verbs/verbs_priv.h"
 
@@ -109,21 +117,18 @@ int rpwi_verbs_mem_add(
 		return rc;
 	struct verbs_mem *m = calloc(1, sizeof(*m));
 	if (!m)
-		return -ENOMEM;
+		return tran_no_memory(base, "one more registration");
 	m->base = (struct tran_mem){.addr = addr, .len = len, .access = access};
-	rc = -ENOMEM;
 	for (unsigned i = 0; len && i < t->planes; i++) {
 		struct verbs_plane *p = t->plane[i];
 		m->mr[i] = p->v->ibv_reg_mr(p->pd, addr, len, access_flags(access, p->atomics));
 		any |= m->mr[i] != NULL;
-		if (!m->mr[i]) {
-			rc = -errno;
-			rpwi_fail(RPW_ERR_SYSTEM,
+		if (!m->mr[i])
+			rc = rpwi_fail(rpwi_status_of_errno(errno),
 				"verbs: %zu bytes at %p cannot be registered with %s: %s; is all "
 				"of it mapped, and the limit of locked memory (ulimit -l) high "
 				"enough?",
 				len, addr, p->name, strerror(errno));
-		}
 	}
 	if (!any) {
 		free(m);
@@ -188,10 +193,9 @@ static int gpu_refused(const struct verbs_plane *p, const struct tran_gpu_memory
 		: w->dmabuf < 0 ? "by its address that takes the kernel module nvidia-peermem"
 				: "by dma-buf that takes a kernel of 5.12 or later, rdma-core of "
 				  "34 or later, and a driver of the device that can";
-	rpwi_fail(RPW_ERR_NOT_SUPPORTED,
+	return rpwi_fail(RPW_ERR_NOT_SUPPORTED,
 		"%s does not reach memory of the GPU by itself (%s: %s): %s", p->name,
 		w->dmabuf < 0 ? "ibv_reg_mr" : "ibv_reg_dmabuf_mr", strerror(error), missing);
-	return -EOPNOTSUPP;
 }
 
 /* One that has it all, and gives these rights. */
@@ -216,7 +220,10 @@ int rpwi_verbs_gpu_add(
 	int rc = t->planes ? 0 : rpwi_verbs_planes_open(t);
 	struct verbs_mem *m = rc || !w->len ? NULL : calloc(1, sizeof(*m));
 	if (!m)
-		return rc ? rc : w->len ? -ENOMEM : -EINVAL;
+		return rc       ? rc
+		       : w->len ? tran_no_memory(base, "one more registration")
+				: rpwi_fail(
+					  RPW_ERR_INVALID, "verbs: no memory of a GPU to register");
 	m->base = (struct tran_mem){.addr = w->addr, .len = w->len, .access = access};
 	m->gpu = true;
 	rpwi_list_init(&m->link);
@@ -325,18 +332,19 @@ void rpwi_verbs_ops_drop(struct verbs_ep *ep)
 				RPWI_CONTAINER_OF(rpwi_list_pop(lists[i]), struct verbs_op, link));
 }
 
+/* status: of the last error, or 0. */
 static void op_done(struct verbs_ep *ep, struct verbs_op *op, int status)
 {
 	void *cookie = op->cookie;
+	/* it is short, and the program may poll it */
 	if (status == RPW_OK && op->slot && op->kind == OP_GET)
-		rpwi_copy_up(op->local, op->slot->buf,
-			op->len); /* it is short, and the program may poll it */
+		rpwi_copy_up(op->local, op->slot->buf, op->len);
 	if (status == RPW_OK && op->slot && op->before)
 		memcpy(op->before, op->slot->buf, 8);
 	if (status == RPW_OK && op->kind == OP_FLUSH)
 		ep->flushed = op->changes;
 	op_free(ep, op);
-	ep->t->base.up->done(ep->base.user, cookie, status);
+	ep->t->base.up->done(ep->base.user, cookie, status ? rpwi_last_error() : NULL);
 }
 
 void rpwi_verbs_op_retired(struct verbs_ep *ep, struct verbs_op *op, int status)
@@ -383,7 +391,8 @@ bool rpwi_verbs_ops_again(struct verbs_ep *ep, bool certain)
 
 /* ---- operations: posting ---- */
 
-/* Where the device finds or puts our bytes. 0, or an enum rpw_status; VERBS_COPY_MAX decides between copying and registering. */
+/* Where the device finds or puts our bytes. 0, or an enum rpw_status; VERBS_COPY_MAX decides
+ * between copying and registering. */
 static int op_local(struct verbs_ep *ep, struct verbs_op *op)
 {
 	struct verbs_plane *p = ep->p;
@@ -417,7 +426,7 @@ static int post_transfer(struct verbs_ep *ep, struct verbs_op *op)
 		op->kind == OP_GET ? (uint64_t)VERBS_GET_PIECE : (uint64_t)VERBS_PUT_PIECE);
 	struct verbs_rma_qp *l = ep->rma_qp;
 	if (op->kind == OP_GET && l->reading + n > VERBS_READING_MAX)
-		return -EAGAIN; /* until one of those is done */
+		return RPWI_LATER; /* until one of those is done */
 	bool inlined = op->kind == OP_PUT && op->len <= ep->p->inline_max && !op->gpu;
 	struct ibv_sge sge = {
 		.addr = (uintptr_t)(op->slot ? op->slot->buf : op->local) + op->posted,
@@ -462,7 +471,7 @@ static int post_flush(struct verbs_ep *ep, struct verbs_op *op)
 	return rpwi_verbs_post(&ep->rma_qp->sq, &wr, VERBS_SQE_OP, op);
 }
 
-/* One work request. 0; -EAGAIN; another -errno: the device refuses it. */
+/* One work request. 0; RPWI_LATER; an error: the device refuses it. */
 static int op_post(struct verbs_ep *ep, struct verbs_op *op)
 {
 	if (op->kind == OP_FLUSH)
@@ -471,7 +480,7 @@ static int op_post(struct verbs_ep *ep, struct verbs_op *op)
 		return post_transfer(ep, op);
 	if (!op->slot && !(op->slot = rpwi_verbs_slot_get(ep->p, &ep->p->tx, VERBS_TX_SLOTS_MAX))) {
 		verbs_todo(ep);
-		return -EAGAIN;
+		return RPWI_LATER;
 	}
 	return post_atomic(ep, op);
 }
@@ -487,11 +496,10 @@ void rpwi_verbs_ops_pump(struct verbs_ep *ep)
 			continue;
 		}
 		int rc = op_post(ep, op);
-		if (rc == -EAGAIN)
+		if (rc == RPWI_LATER)
 			return;
 		if (rc) {
-			rpwi_verbs_ep_fail(ep, RPW_ERR_SYSTEM,
-				"the device takes no work request: %s", strerror(-rc));
+			rpwi_verbs_ep_fail(ep, rc, "%s", rpwi_last_error()->text);
 			return;
 		}
 		op->out++;
@@ -506,8 +514,8 @@ void rpwi_verbs_ops_pump(struct verbs_ep *ep)
 
 static int refuse(struct verbs_ep *ep, void *cookie, const char *what)
 {
-	int status = rpwi_fail(RPW_ERR_ACCESS, "verbs: %s", what);
-	ep->t->base.up->done(ep->base.user, cookie, status);
+	rpwi_fail(RPW_ERR_ACCESS, "verbs: %s", what);
+	ep->t->base.up->done(ep->base.user, cookie, rpwi_last_error());
 	return 0;
 }
 
@@ -541,11 +549,11 @@ static const char *desc_check(const struct verbs_ep *ep, const struct tran_desc 
 static int admit(struct verbs_ep *ep)
 {
 	if (ep->state != VERBS_EP_UP)
-		return -ENOTCONN;
+		return tran_path_over(&ep->base);
 	if (ep->op_count < VERBS_OPS_MAX)
 		return 0;
 	ep->want_room = true;
-	return -EAGAIN;
+	return RPWI_LATER;
 }
 
 int rpwi_verbs_rma(struct tran_ep *base, bool is_put, const struct tran_desc *remote,
@@ -562,12 +570,12 @@ int rpwi_verbs_rma(struct tran_ep *base, bool is_put, const struct tran_desc *re
 	if (why)
 		return refuse(ep, cookie, why);
 	if (!len) {
-		ep->t->base.up->done(ep->base.user, cookie, RPW_OK);
+		ep->t->base.up->done(ep->base.user, cookie, NULL);
 		return 0;
 	}
 	struct verbs_op *op = op_new(ep, is_put ? OP_PUT : OP_GET, cookie);
 	if (!op)
-		return -ENOMEM;
+		return tran_no_memory(base->tran, "an operation");
 	op->local = local;
 	op->remote = addr;
 	op->rkey = rkey;
@@ -587,11 +595,10 @@ int rpwi_verbs_atomic(struct tran_ep *base, enum tran_atomic kind, const struct 
 	int rc = admit(ep);
 	if (rc)
 		return rc;
-	if (!ep->p->atomics || !ep->remote.atomics) {
-		rpwi_fail(RPW_ERR_NOT_SUPPORTED, "verbs: the device %s has no atomic operations",
+	if (!ep->p->atomics || !ep->remote.atomics)
+		return rpwi_fail(RPW_ERR_NOT_SUPPORTED,
+			"verbs: the device %s has no atomic operations",
 			ep->p->atomics ? ep->remote.name : ep->p->name);
-		return -EOPNOTSUPP;
-	}
 	const char *why = desc_check(ep, remote, TRAN_ATOMIC, offset, 8, &addr, &rkey);
 	if (!why && addr & 7)
 		why = "atomic operations need an address that is a multiple of 8";
@@ -599,7 +606,7 @@ int rpwi_verbs_atomic(struct tran_ep *base, enum tran_atomic kind, const struct 
 		return refuse(ep, cookie, why);
 	struct verbs_op *op = op_new(ep, kind == TRAN_FETCH_ADD ? OP_ADD : OP_SWAP, cookie);
 	if (!op)
-		return -ENOMEM;
+		return tran_no_memory(base->tran, "an operation");
 	op->remote = addr;
 	op->rkey = rkey;
 	op->len = 8;
@@ -618,12 +625,12 @@ int rpwi_verbs_flush(struct tran_ep *base, void *cookie)
 	if (rc)
 		return rc;
 	if (ep->flushed == ep->changes) {
-		ep->t->base.up->done(ep->base.user, cookie, RPW_OK);
+		ep->t->base.up->done(ep->base.user, cookie, NULL);
 		return 0;
 	}
 	struct verbs_op *op = op_new(ep, OP_FLUSH, cookie);
 	if (!op)
-		return -ENOMEM;
+		return tran_no_memory(base->tran, "an operation");
 	op->changes = ep->changes;
 	rpwi_verbs_ops_pump(ep);
 	return 0;

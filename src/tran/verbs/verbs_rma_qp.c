@@ -1,8 +1,11 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* verbs_rma_qp.c - an endpoint's second queue pair, for operations on remote memory: made with the first of them, and anew when an access was refused, which breaks a queue pair.
+/* verbs_rma_qp.c - an endpoint's second queue pair, for operations on remote memory: made with the
+ * first of them, and anew when an access was refused, which breaks a queue pair.
  *
- * Both sides say, by frames: epoch, QPN, PSN, and whether they are connected to what the other said. Whoever needs a RMA QP offers it; who hears an offer of a later epoch than its own makes
- * its side of it; who knows the other's side connects; who knows that the other is connected may post. So it does not matter who began, nor whether both did.
+ * Both sides say, by frames: epoch, QPN, PSN, and whether they are connected to what the other
+ * said. Whoever needs a RMA QP offers it; who hears an offer of a later epoch than its own makes
+ * its side of it; who knows the other's side connects; who knows that the other is connected may
+ * post. So it does not matter who began, nor whether both did.
  */
 #include "tran/verbs/verbs_priv.h"
 
@@ -38,7 +41,8 @@ static bool offer(struct verbs_ep *ep, uint32_t epoch)
 	l->psn = rpwi_verbs_psn();
 	l->sq.qp = rpwi_verbs_qp_new(ep->p);
 	if (!l->sq.qp || rpwi_verbs_map_add(ep->p, &l->sq)) {
-		rpwi_verbs_ep_fail(ep, RPW_ERR_LIMIT, "no second queue pair: %s", rpwi_fail_text());
+		rpwi_verbs_ep_fail(
+			ep, RPW_ERR_LIMIT, "no second queue pair: %s", rpwi_last_error()->text);
 		return false;
 	}
 	l->state = VERBS_RMA_QP_OFFERED;
@@ -87,7 +91,7 @@ void rpwi_verbs_rma_qp_came(struct verbs_ep *ep, const uint8_t *body, size_t len
 		return; /* it broke since: the next epoch is under way */
 	if (l->state == VERBS_RMA_QP_OFFERED) {
 		if (rpwi_verbs_qp_connect(ep, l->sq.qp, l->psn, qpn, psn)) {
-			rpwi_verbs_ep_fail(ep, RPW_ERR_UNREACHABLE, "%s", rpwi_fail_text());
+			rpwi_verbs_ep_fail(ep, RPW_ERR_UNREACHABLE, "%s", rpwi_last_error()->text);
 			return;
 		}
 		l->state = VERBS_RMA_QP_CONNECTED;

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* verbs_table.c - finding the two libraries. A library that was opened stays open: its devices have threads and handlers of their own. */
+/* verbs_table.c - finding the two libraries. A library that was opened stays open: its devices have
+ * threads and handlers of their own. */
 #include "tran/verbs/verbs_table.h"
 
 #include <dlfcn.h>
@@ -26,7 +27,8 @@ static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static struct verbs_table tables[VERBS_SOURCES];
 static bool loaded[VERBS_SOURCES];
 
-/* The structs of verbs.h are those of IBVERBS_1.1; 1.0 has calls of the same name for older ones. The software device's calls carry no version. */
+/* The structs of verbs.h are those of IBVERBS_1.1; 1.0 has calls of the same name for older ones.
+ * The software device's calls carry no version. */
 static void *symbol(void *library, const char *name)
 {
 	void *p = dlvsym(library, name, "IBVERBS_1.1");
@@ -57,7 +59,8 @@ static const char *env_library(void)
 	return v && *v ? v : NULL;
 }
 
-/* Beside the object that this code is in: libropeway.so, or a program. Of a program the linker knows what its starter called it (argv[0]): not where it has rights that its starter lacks. */
+/* Beside the object that this code is in: libropeway.so, or a program. Of a program the linker
+ * knows what its starter called it (argv[0]): not where it has rights that its starter lacks. */
 static void *open_beside(const char *name)
 {
 	char path[PATH_MAX];

@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* verbs_table.h - the verbs calls that this transport makes, as one table: filled from libibverbs.so.1 where that shows devices, else from libropeway-verbs.so (the software
- * device). Neither is linked to; the code above cannot tell them apart. What verbs.h inlines (post, poll, notify) goes through the context's own table.
+/* verbs_table.h - the verbs calls that this transport makes, as one table: filled from
+ * libibverbs.so.1 where that shows devices, else from libropeway-verbs.so (the software device).
+ * Neither is linked to; the code above cannot tell them apart. What verbs.h inlines (post, poll,
+ * notify) goes through the context's own table.
  */
 #ifndef ROPEWAY_TRAN_VERBS_TABLE_H
 #define ROPEWAY_TRAN_VERBS_TABLE_H
@@ -54,12 +56,14 @@ struct verbs_table {
 };
 
 enum verbs_source { VERBS_REAL, VERBS_SOFTWARE, VERBS_SOURCES };
-/* The table of that source, loaded at the first call that finds it; NULL: `why` says what was looked for. $ROPEWAY_VERBS_LIB names the software device's library, and leaves the
- * real one out. */
+/* The table of that source, loaded at the first call that finds it; NULL: `why` says what was
+ * looked for. $ROPEWAY_VERBS_LIB names the software device's library, and leaves the real one
+ * out. */
 const struct verbs_table *rpwi_verbs_table(enum verbs_source source, char *why, size_t why_len);
 /* "mlx5_0,mlx5_1" has it, or is "". */
 bool rpwi_verbs_listed(const char *names, const char *device);
-/* How many devices it shows now that are listed; the software devices among them, by their names. */
+/* How many devices it shows now that are listed; the software devices among them, by their
+ * names. */
 int rpwi_verbs_devices(const struct verbs_table *v, const char *names, int *software);
 
 #endif

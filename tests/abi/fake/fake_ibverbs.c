@@ -1,4 +1,6 @@
-/* fake_ibverbs.c - a libibverbs with two devices and reference counts that a test can read. It has the calls of an old library: newer ones are absent. */
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* fake_ibverbs.c - a libibverbs with two devices and reference counts that a test can read. It has
+ * the calls of an old library: newer ones are absent. */
 #include <infiniband/verbs.h>
 #include <stdlib.h>
 #include <string.h>

@@ -1,8 +1,12 @@
-/* cm_program.c - what the programs on both ends of each connection do, by a plan drawn from the seed, and the check of everything that they are told.
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* cm_program.c - what the programs on both ends of each connection do, by a plan drawn from the
+ * seed, and the check of everything that they are told.
  *
- * Checked: a request reaches a listener once; private data arrives as it was given; each side learns the other's QPN and PSN; an accepted connection is established once on
- * each side, or not at all where one side went back on it; every end that its own program has not ended is told so, once, by one event; nothing is said after a destroy;
- * nothing is said that cannot be (at the losses simulated nobody is unreachable); and at the end nothing is left anywhere.
+ * Checked: a request reaches a listener once; private data arrives as it was given; each side
+ * learns the other's QPN and PSN; an accepted connection is established once on each side, or not
+ * at all where one side went back on it; every end that its own program has not ended is told so,
+ * once, by one event; nothing is said after a destroy; nothing is said that cannot be (at the
+ * losses simulated nobody is unreachable); and at the end nothing is left anywhere.
  */
 #include "cm_sim.h"
 
@@ -45,12 +49,8 @@ enum action {
 	ACT_COMM_ESTABLISHED,
 	ACT_DESTROY
 };
-enum after {
-	AT_ONCE,
-	LATER,
-	AT_TIMEWAIT_EXIT,
-	AFTERS
-}; /* when a program destroys what has ended */
+/* when a program destroys what has ended */
+enum after { AT_ONCE, LATER, AT_TIMEWAIT_EXIT, AFTERS };
 
 static struct plan {
 	enum kind kind;

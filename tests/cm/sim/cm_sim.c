@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
 /* cm_sim.c - see cm_sim.h. */
 #include "cm_sim.h"
 
@@ -9,7 +10,8 @@
 struct cms_config cms_config;
 uint64_t cms_now;
 
-/* ---- What is to happen: datagrams that arrive, and what programs have planned; a binary heap. ---- */
+/* ---- What is to happen: datagrams that arrive, and what programs have planned; a binary heap.
+ * ---- */
 
 struct what {
 	uint64_t when_ns, order; /* order: of equal times, and for nothing else */
@@ -133,7 +135,8 @@ static void under_way(unsigned to, const struct rpwi_addr *from, const uint8_t *
 	push(w);
 }
 
-/* Somebody who sees the datagrams, and sends copies of them as his own. New requests would be requests, so he keeps to the rest. */
+/* Somebody who sees the datagrams, and sends copies of them as his own. New requests would be
+ * requests, so he keeps to the rest. */
 static void forge(unsigned to, const uint8_t *mad)
 {
 	static const struct rpwi_addr stranger = {.family = 4, .bytes = {10, 9, 9, 9}};
@@ -185,7 +188,8 @@ static const struct rpwi_cm_ops ops = {op_send, op_request, op_incoming, op_even
 
 /* ---- The loop ---- */
 
-/* Slow programs, an MRA of 69 s, 69 s of repetition, and TIMEWAIT: nothing takes longer than this. */
+/* Slow programs, an MRA of 69 s, 69 s of repetition, and TIMEWAIT: nothing takes longer than
+ * this. */
 static const uint64_t end_max_ns = 1000 * RPWI_NS_PER_S;
 
 /* False when nothing is left to happen. */

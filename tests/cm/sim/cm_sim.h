@@ -1,7 +1,10 @@
-/* cm_sim.h - the simulator of the communication manager: hosts with an engine each, a link that loses, doubles and reorders, programs that do what a plan says, virtual time, one seed.
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* cm_sim.h - the simulator of the communication manager: hosts with an engine each, a link that
+ * loses, doubles and reorders, programs that do what a plan says, virtual time, one seed.
  *
  * cm_sim.c     the settings that a seed stands for, the event loop, the link, the command line
- * cm_program.c the programs: what each end of each connection does when, and the check of all that it is told
+ * cm_program.c the programs: what each end of each connection does when, and the check of all that
+ * it is told
  */
 #ifndef ROPEWAY_CM_SIM_H
 #define ROPEWAY_CM_SIM_H
@@ -39,7 +42,8 @@ struct cms_config {
 	bool trace;
 };
 enum { CMS_HOSTS_MAX = 5 };
-/* Longer than this no datagram is under way: less than the shortest TIMEWAIT that the programs' ACK time-outs stand for, as it must be. */
+/* Longer than this no datagram is under way: less than the shortest TIMEWAIT that the programs' ACK
+ * time-outs stand for, as it must be. */
 #define CMS_LIFETIME_NS (200 * RPWI_NS_PER_MS)
 
 extern struct cms_config cms_config;
@@ -50,8 +54,8 @@ struct rpwi_cm *cms_engine(unsigned host);
 struct rpwi_addr cms_addr(unsigned host);
 void cms_at(uint64_t when_ns, unsigned end, int action); /* calls cms_act(end, action) then */
 void cms_trace(const char *fmt, ...) __attribute__((format(printf, 1, 2)));
-void cms_fail(const char *fmt, ...)
-	__attribute__((noreturn, format(printf, 1, 2))); /* says the seed, and ends */
+/* says the seed, and ends */
+void cms_fail(const char *fmt, ...) __attribute__((noreturn, format(printf, 1, 2)));
 
 /* cm_program.c */
 void cms_programs_begin(void);

@@ -1,14 +1,16 @@
-/* link_sim.c - two links (src/msg/link) against each other over paths in memory, by seeds: paths that
- * take frames and lose them, that say -EAGAIN, that are breakable or not and differ in their largest
- * frame; parts, credit, answers; and, with --lies, a peer whose heads and counts are not true.
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* link_sim.c - two links (src/msg/link) against each other over paths in memory, by seeds: paths
+ * that take frames and lose them, that say RPWI_LATER, that are breakable or not and differ in
+ * their largest frame; parts, credit, answers; and, with --lies, a peer whose heads and counts are
+ * not true.
  *
  *   link-sim [--seed N] [--seeds N] [--messages N] [--lies] [--only SEED] [-v]
  *
- * Each side sends numbered messages of drawn lengths, kept or copied or made anew, and answers. What
- * must hold, whatever is lost: every message arrives once, in order, with its own bytes; every kept
- * body is given back exactly once, after the peer has it or after it was forgotten; what was granted
- * is never exceeded; nothing is left at the end: log, answers and parts are empty, and the pool is
- * whole. A failure prints its seed; the exit status is 1. */
+ * Each side sends numbered messages of drawn lengths, kept or copied or made anew, and answers.
+ * What must hold, whatever is lost: every message arrives once, in order, with its own bytes; every
+ * kept body is given back exactly once, after the peer has it or after it was forgotten; what was
+ * granted is never exceeded; nothing is left at the end: log, answers and parts are empty, and the
+ * pool is whole. A failure prints its seed; the exit status is 1. */
 #include "msg/link/link.h"
 
 #include <errno.h>
@@ -22,7 +24,7 @@ enum {
 	BODY_MAX = 40000,
 	FRAME_MSG = FRAME_TAG,
 	FRAME_ANEW = FRAME_RTS,
-	FRAME_ANSWER = FRAME_FIN
+	FRAME_ANSWER = FRAME_DONE
 };
 
 /* ---- chance ---- */
@@ -93,7 +95,7 @@ static int channel_send(struct tran_ep *te, const void *head, size_t head_len,
 {
 	struct channel *c = RPWI_CONTAINER_OF(te, struct channel, te);
 	if (c->n >= c->room || one_in(9))
-		return -EAGAIN;
+		return RPWI_LATER;
 	if (len > te->limits.frame_max)
 		fail("a frame is longer than its path takes", len, te->limits.frame_max);
 	struct on_wire *f = &c->frames[(c->first + c->n++) % WIRE_MAX];
@@ -157,7 +159,7 @@ static void up_delivered(struct link_keep *k)
 	memset(m->body, 0xee, m->len);
 }
 static void up_work(struct link *l) { side_of(l)->has_work = true; }
-static void up_lost(struct link *l, int rc) { fail("the path took no frame", (uint64_t)-rc, 0); }
+static void up_lost(struct link *l) { fail("the path took no frame", 0, 0); }
 static void ended(struct link *l, const char *what)
 {
 	struct side *s = side_of(l);
@@ -199,15 +201,15 @@ static int message_send(struct side *s)
 	}
 	uint32_t units = credit_units(m->len);
 	if (m->len > l->te->limits.frame_max) {
-		m->len = l->te->limits
-				 .frame_max; /* a program asks the path how long a body may be */
+		/* a program asks the path how long a body may be */
+		m->len = l->te->limits.frame_max;
 		units = credit_units(m->len);
 	}
 	if (!credit_has(l, units)) {
-		m->len = RPWI_MIN(m->len,
-			(size_t)1024); /* a long one is offered rather than sent: an RTS, which fits any window */
+		/* a long one is offered rather than sent: an RTS, which fits any window */
+		m->len = RPWI_MIN(m->len, (size_t)1024);
 		credit_need(l, credit_units(m->len));
-		return -EAGAIN;
+		return RPWI_LATER;
 	}
 	uint64_t extra = ~(uint64_t)s->began;
 	size_t half = m->len / 2;
@@ -227,13 +229,14 @@ static int message_send(struct side *s)
 		return rc;
 	m->kept = m->keep.in != NULL;
 	s->began++;
+	/* it was copied: the buffer is the program's again */
 	if (!m->kept)
-		memset(m->body, 0xdd,
-			m->len); /* it was copied: the buffer is the program's again */
+		memset(m->body, 0xdd, m->len);
 	return 0;
 }
 
-/* The peer has answered to it, on a way of its own, before it acknowledged it: its buffer is free. */
+/* The peer has answered to it, on a way of its own, before it acknowledged it: its buffer is
+ * free. */
 static void forget_one(struct side *s)
 {
 	unsigned k = s->peer->came ? below(s->peer->came) : 0;
@@ -301,9 +304,10 @@ static void frame_came(struct side *s, struct on_wire *f)
 	bool whole_now = l->parts.p && h.type != FRAME_PART;
 	if (h.type == FRAME_PART)
 		link_part(l, &h, body, len);
-	else if (h.type == FRAME_NEED)
-		credit_needed(l, h.tag);
-	else if (whole_now && !link_whole(l, &h, &body, &len))
+	else if (h.type == FRAME_CREDIT) {
+		if (h.tag)
+			credit_needed(l, h.tag);
+	} else if (whole_now && !link_whole(l, &h, &body, &len))
 		return;
 	else if (h.type == FRAME_MSG || h.type == FRAME_ANEW) {
 		uint32_t units = credit_units(len);
@@ -327,7 +331,7 @@ static void frame_came(struct side *s, struct on_wire *f)
 	if (l->parts.p && (int32_t)(l->rx_limit - l->rx_used - credit_units(l->parts.len)) < 0)
 		fail("more is kept in parts than was granted", l->parts.len,
 			l->rx_limit - l->rx_used);
-	if (l->breakable && l->rx_count - l->ack_said >= ACK_FRAMES && !l->ack_owed)
+	if (l->breakable && l->rx_count - l->ack_said >= ACK_FRAMES && !l->head_owed)
 		fail("no acknowledgement is owed", l->rx_count, l->ack_said);
 }
 
@@ -357,8 +361,8 @@ static void path_make(void)
 	}
 }
 
-/* Both sides' ends close, what is on the wire is gone, and each tells the other how much came: what the
- * control path carries. A path that cannot break is not followed by another. */
+/* Both sides' ends close, what is on the wire is gone, and each tells the other how much came: what
+ * the control path carries. A path that cannot break is not followed by another. */
 static void path_change(void)
 {
 	uint64_t received[2] = {sides[0].link.rx_count, sides[1].link.rx_count};
@@ -469,7 +473,7 @@ static void run(void)
 		printf("  side %d: began %u, wire %u of %u, tx %u of %u, rx %u of %u, told %u, "
 		       "window %u, pool %u of %u, held %u in %u, needed %u, need said "
 		       "%d, sent %llu, acked %llu, "
-		       "came %llu, log %zu (%zu bytes), replies %zu, resending %d, owed %d %d, "
+		       "came %llu, log %zu (%zu bytes), replies %zu, resending %d, owed %d, "
 		       "frame_max %zu, next %zu\n",
 			i, sides[i].began, sides[i].out.n, sides[i].out.room, l->tx_used,
 			l->tx_limit, l->rx_used, l->rx_limit, l->rx_told, l->window,
@@ -477,8 +481,7 @@ static void run(void)
 			sides[i].helds, l->needed, l->need_said, (unsigned long long)l->tx_count,
 			(unsigned long long)l->acked, (unsigned long long)l->rx_count,
 			l->log_frames, l->log_bytes, l->reply_count, l->resending != NULL,
-			l->ack_owed, l->credit_owed, l->te->limits.frame_max,
-			sides[i].sent[sides[i].began].len);
+			l->head_owed, l->te->limits.frame_max, sides[i].sent[sides[i].began].len);
 	}
 	for (int i = 0; i < 2; i++)
 		check_end(&sides[i]);

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
 /* cases.c - the table of cases. */
 #include "cases.h"
 

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
 /* cases.h - the two sides of every case; what each shows is told in main.c's table (cases.c). */
 #ifndef TESTS_PROGRAMS_CM_CASES_H
 #define TESTS_PROGRAMS_CM_CASES_H

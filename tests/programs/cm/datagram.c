@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
 /* datagram.c - the UDP port space: service look-ups (SIDR) and UD QPs. */
 #include "cases.h"
 

@@ -1,4 +1,6 @@
-/* death.c - one side stops itself at a step of the handshake: killed, or by exit() without a word to the other. What does the other see? */
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* death.c - one side stops itself at a step of the handshake: killed, or by exit() without a word
+ * to the other. What does the other see? */
 #include "cases.h"
 
 #include <poll.h>

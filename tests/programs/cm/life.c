@@ -1,4 +1,6 @@
-/* life.c - cases in which connections come about and end: who closes, on which channel and listener, in which process. */
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* life.c - cases in which connections come about and end: who closes, on which channel and
+ * listener, in which process. */
 
 #include "cases.h"
 
@@ -272,7 +274,8 @@ void wildcard_client(struct side *s)
 
 /* ---- processes ---- */
 
-/* A parent that has a channel and a listener, and no device yet: a kernel's verbs cannot be used by two processes. */
+/* A parent that has a channel and a listener, and no device yet: a kernel's verbs cannot be used by
+ * two processes. */
 void fork_server(struct side *s)
 {
 	struct sockaddr_storage any = s->address;

@@ -1,9 +1,13 @@
-/* cm_cases - the behaviour of rdma_cm, case by case: two processes, each of which tells what it saw.
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* cm_cases - the behaviour of rdma_cm, case by case: two processes, each of which tells what it
+ * saw.
  *
- *   cm_cases [-a ADDRESS] [-t SECONDS] CASE...     run these and print their accounts: "server: ..." lines, then "client: ..." lines
+ *   cm_cases [-a ADDRESS] [-t SECONDS] CASE...     run these and print their accounts: "server:
+ *                                                  ..." lines, then "client: ..." lines
  *   cm_cases --list
  *
- * ADDRESS is this host's, and belongs to an RDMA device; 127.0.0.1 if not given. tests/programs/cm.py compares the accounts with those of kernel rxe.
+ * ADDRESS is this host's, and belongs to an RDMA device; 127.0.0.1 if not given.
+ * tests/programs/cm.py compares the accounts with those of kernel rxe.
  */
 #include "side.h"
 

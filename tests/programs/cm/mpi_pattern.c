@@ -1,8 +1,11 @@
-/* mpi_pattern - two MPI ranks that send each other messages of many sizes, at once and in turn, and put into each other's memory; every byte is compared.
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* mpi_pattern - two MPI ranks that send each other messages of many sizes, at once and in turn, and
+ * put into each other's memory; every byte is compared.
  *
  *   mpirun -n 2 mpi_pattern
  *
- * Prints "all N messages as sent" and ends with 0, or tells the first that differs and ends with 1.
+ * Prints "all N messages as sent" and ends with 0, or tells the first that differs and ends with
+ * 1.
  */
 #include <mpi.h>
 #include <stdint.h>

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
 /* own_qp.c - cases of queue pairs made outside of librdmacm. */
 #include "cases.h"
 

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
 /* parameters.c - cases of connection parameters and private data. */
 #include "cases.h"
 

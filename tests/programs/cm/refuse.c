@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
 /* refuse.c - connections that are refused, and calls that fail. */
 #include "cases.h"
 
@@ -325,7 +326,8 @@ void reject_ece_client(struct side *s)
 
 enum { BACKLOG = 2, ASKING = 5 };
 
-/* What finds no room is not answered: its sender tries again, some seconds later, and is taken then. */
+/* What finds no room is not answered: its sender tries again, some seconds later, and is taken
+ * then. */
 void backlog_server(struct side *s)
 {
 	struct rdma_cm_id *listener = listen_and_tell(s, BACKLOG);
@@ -460,7 +462,8 @@ void wrong_state_client(struct side *s)
 	int port = hear(s);
 
 	MUST(rdma_create_id(s->channel, &id, NULL, RDMA_PS_TCP));
-	/* rdma_connect, rdma_accept, rdma_resolve_route and rdma_create_qp of an idle id crash within librdmacm. */
+	/* rdma_connect, rdma_accept, rdma_resolve_route and rdma_create_qp of an idle id crash
+	 * within librdmacm. */
 	say_result("disconnect an idle id", rdma_disconnect(id));
 	say_result("reject an idle id", rdma_reject(id, NULL, 0));
 	say_result("establish an idle id", rdma_establish(id));

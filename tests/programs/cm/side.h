@@ -1,7 +1,11 @@
-/* side.h - one of the two processes of a case: what it says, how it meets the other one, and the calls of rdma_cm that most cases share.
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* side.h - one of the two processes of a case: what it says, how it meets the other one, and the
+ * calls of rdma_cm that most cases share.
  *
- * Only the public librdmacm and libibverbs API is used, so the same program runs on kernel rxe (whose account is the reference), on a NIC and on the software device.
- * What a side says is compared with that reference line by line: so it names events, statuses and errno values, never addresses, numbers of QPs or times.
+ * Only the public librdmacm and libibverbs API is used, so the same program runs on kernel rxe
+ * (whose account is the reference), on a NIC and on the software device. What a side says is
+ * compared with that reference line by line: so it names events, statuses and errno values, never
+ * addresses, numbers of QPs or times.
  */
 #ifndef TESTS_PROGRAMS_CM_SIDE_H
 #define TESTS_PROGRAMS_CM_SIDE_H
@@ -80,7 +84,8 @@ struct rdma_cm_id *resolved_id(struct side *s, int port, enum rdma_port_space ps
 void conn_open(struct side *s, struct conn *c, struct rdma_cm_id *id, unsigned number);
 void conn_close(struct conn *c); /* QP, memory and id */
 void conn_post_receive(struct conn *c);
-/* Client sends, server verifies and answers, client verifies. Tells nothing when all is well; otherwise what differed. */
+/* Client sends, server verifies and answers, client verifies. Tells nothing when all is well;
+ * otherwise what differed. */
 void exchange(struct side *s, struct conn *c);
 /* Whole handshakes. They tell their events unless s->mute. */
 void connect_as_client(struct side *s, struct conn *c, int port, unsigned number);

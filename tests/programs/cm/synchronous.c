@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
 /* synchronous.c - the case of the synchronous calls. */
 #include "cases.h"
 
@@ -95,7 +96,8 @@ void endpoints_server(struct side *s)
 	MUST(rdma_post_send(c.id, NULL, where, sizeof(where), NULL, IBV_SEND_INLINE));
 	if (rdma_get_send_comp(c.id, &wc) != 1 || wc.status)
 		say("inline send: failed");
-	hear(s); /* it has read. A synchronous rdma_disconnect waits for the other side's, so both call it */
+	/* it has read. A synchronous rdma_disconnect waits for the other side's, so both call it */
+	hear(s);
 	say_result("rdma_disconnect", rdma_disconnect(c.id));
 	rdma_dereg_mr(c.mr);
 	free(c.buf);

@@ -1,5 +1,7 @@
-/* by_hand.c - a verbs program that is not linked with libibverbs: dlopen, then dlsym as ctypes and Rust do, or dlvsym as NCCL does. Under the drop-in it must get the
- * drop-in's calls, and its own look-ups must mean what they mean without it. */
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* by_hand.c - a verbs program that is not linked with libibverbs: dlopen, then dlsym as ctypes and
+ * Rust do, or dlvsym as NCCL does. Under the drop-in it must get the drop-in's calls, and its own
+ * look-ups must mean what they mean without it. */
 #include "../../abi/check.h"
 
 #include <dlfcn.h>
@@ -32,7 +34,8 @@ static void check_lookups(void *verbs)
 	CHECK(is_dropin(dlvsym(verbs, "ibv_query_ece", "IBVERBS_1.10")));
 	CHECK(is_dropin(dlsym(verbs, "_ibv_query_gid_ex")));
 	CHECK(is_dropin(dlsym(RTLD_DEFAULT, "ibv_open_device")));
-	/* The calls for the structs of before 2006 are not ours, and neither is what drivers call. */
+	/* The calls for the structs of before 2006 are not ours, and neither is what drivers
+	 * call. */
 	CHECK(is_real(dlvsym(verbs, "ibv_get_device_list", "IBVERBS_1.0")));
 	CHECK(is_real(dlsym(verbs, "ibv_cmd_create_qp")));
 	dlerror();

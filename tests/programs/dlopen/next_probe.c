@@ -1,5 +1,7 @@
-/* next_probe.c - a library that wraps a call of the C library by dlsym(RTLD_NEXT), as many tools do: only if the hook leaves its return address in place does
- * it find the C library's getppid and not its own. */
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* next_probe.c - a library that wraps a call of the C library by dlsym(RTLD_NEXT), as many tools
+ * do: only if the hook leaves its return address in place does it find the C library's getppid and
+ * not its own. */
 #include <dlfcn.h>
 #include <unistd.h>
 

@@ -1,8 +1,11 @@
-/* datagram.c - UC and UD on the same link: nothing is sent again, so what arrives is checked against all that was ever sent.
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* datagram.c - UC and UD on the same link: nothing is sent again, so what arrives is checked
+ * against all that was ever sent.
  *
- * A message that is received is whole and right, whatever the link did. Where the link neither duplicates nor reorders, UC and UD deliver in order and at most
- * once; where it harms nothing and receives are always posted, everything. (IB 9.8.2.2: a UC responder takes the beginning of a message at any PSN,
- * so a duplicated message of one packet is received twice.)
+ * A message that is received is whole and right, whatever the link did. Where the link neither
+ * duplicates nor reorders, UC and UD deliver in order and at most once; where it harms nothing and
+ * receives are always posted, everything. (IB 9.8.2.2: a UC responder takes the beginning of a
+ * message at any PSN, so a duplicated message of one packet is received twice.)
  */
 #include "sim.h"
 

@@ -1,5 +1,8 @@
-/* failure.c - one request of a run is made to fail, or one connection dies. Held here: it fails with the right status, what was before it is complete, what is after
- * it is flushed, each once and in order (IB 10.8.2), its peer learns of it, nothing that was not allowed is in memory, and it ends in the time that the retry settings say.
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* failure.c - one request of a run is made to fail, or one connection dies. Held here: it fails
+ * with the right status, what was before it is complete, what is after it is flushed, each once and
+ * in order (IB 10.8.2), its peer learns of it, nothing that was not allowed is in memory, and it
+ * ends in the time that the retry settings say.
  */
 #include "sim.h"
 
@@ -106,7 +109,8 @@ static bool concerned(const struct sim_end *e)
 	       (e == e->w->victim || e->peer == e->w->victim);
 }
 
-/* With the first failure: what of the atomics still outstanding will never be executed? They were foreseen in order; take that back from the last one on. */
+/* With the first failure: what of the atomics still outstanding will never be executed? They were
+ * foreseen in order; take that back from the last one on. */
 static void break_end(struct sim_end *e)
 {
 	e->broken_at_ns = e->w->now_ns;
@@ -115,16 +119,17 @@ static void break_end(struct sim_end *e)
 			unforesee(e, sim_op_at(e, i));
 }
 
-/* May the first request to fail at this end have this status? The peer of the victim either sees its QP fail, and is flushed, or gets no answers any more. */
+/* May the first request to fail at this end have this status? The peer of the victim either sees
+ * its QP fail, and is flushed, or gets no answers any more. */
 static bool first_status_ok(
 	const struct sim_end *e, const struct sim_op *op, enum ibv_wc_status status)
 {
 	enum sim_failure f = e->w->cfg.failure;
 	const struct sim_config *c = &e->w->cfg;
-	bool nak_may_be_lost =
-		f != SIM_BAD_LKEY &&
-		(c->loss || c->corrupt || c->late || c->reorder ||
-			c->queue_max); /* or come before the answer to a READ. Its sender is in ERR by then, and silent (IB 9.9.3) */
+	/* or come before the answer to a READ. Its sender is in ERR by then, and silent (IB
+	 * 9.9.3) */
+	bool nak_may_be_lost = f != SIM_BAD_LKEY &&
+			       (c->loss || c->corrupt || c->late || c->reorder || c->queue_max);
 	if (e == e->w->victim && op->id < e->w->fail_at && nak_may_be_lost && f != SIM_DEATH)
 		return status == IBV_WC_RETRY_EXC_ERR; /* so was its ACK */
 	if (op->bad)
@@ -155,7 +160,8 @@ static void settle(struct sim_end *e, const struct sim_op *op)
 static void check_in_time(struct sim_end *e)
 {
 	struct sim_world *w = e->w;
-	/* Each of retry_cnt + 1 waits may take 4 times the local time-out (IB 9.9.2.1.1), and a RNR wait may have been under way. */
+	/* Each of retry_cnt + 1 waits may take 4 times the local time-out (IB 9.9.2.1.1), and a RNR
+	 * wait may have been under way. */
 	uint64_t bound_ns = 8 * 4 * (4096ull << w->cfg.timeout) + RPWI_NS_PER_S,
 		 since_ns = RPWI_MAX(w->death_ns, e->quiet_since_ns);
 	if (w->now_ns - since_ns > bound_ns)

@@ -1,5 +1,6 @@
-/* link.c - packets under way between the two hosts: a heap of events in virtual time, and the harm done to packets on it.
- * Knows bytes and flows, no queue pair's insides but one: see mercy().
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* link.c - packets under way between the two hosts: a heap of events in virtual time, and the harm
+ * done to packets on it. Knows bytes and flows, no queue pair's insides but one: see mercy().
  */
 #include "sim.h"
 
@@ -111,7 +112,8 @@ static void check_txpkt(struct sim_end *e, const struct rpwi_txb *b, const struc
 			e->index, sum, t->payload_len, t->pad, e->w->cfg.mtu);
 }
 
-/* A QP gives up after retry_cnt time-outs in a row, as it should. To see whether a run ends well, the link spares a connection that is close to that. */
+/* A QP gives up after retry_cnt time-outs in a row, as it should. To see whether a run ends well,
+ * the link spares a connection that is close to that. */
 static bool mercy(const struct sim_end *e)
 {
 	return sim_is_rc(e->w) && (e->qp.retry_left <= 2 || e->peer->qp.retry_left <= 2);
@@ -126,7 +128,8 @@ static void deliver_at(struct sim_end *from, struct sim_packet *p, uint64_t at_n
 
 static void corrupt(struct sim_world *w, struct sim_packet *p)
 {
-	/* Up to three bits: the CRC finds every such error at these lengths, so none may ever get through. */
+	/* Up to three bits: the CRC finds every such error at these lengths, so none may ever get
+	 * through. */
 	for (uint64_t n = sim_between(&w->rng_link, 1, 3); n; n--) {
 		uint64_t bit = sim_below(&w->rng_link, (uint64_t)p->len * 8);
 		p->bytes[bit / 8] ^= (uint8_t)(1 << bit % 8);
@@ -167,8 +170,8 @@ static void send_one(struct sim_end *e, struct sim_packet *p)
 		corrupt(w, p);
 	if (late && !spare) {
 		w->n.late++;
-		at_ns += sim_between(&w->rng_link, RPWI_NS_PER_MS / 2,
-			60 * RPWI_NS_PER_MS); /* after time-outs: a ghost */
+		/* after time-outs: a ghost */
+		at_ns += sim_between(&w->rng_link, RPWI_NS_PER_MS / 2, 60 * RPWI_NS_PER_MS);
 	} else if (reorder) {
 		w->n.reordered++;
 		at_ns += sim_below(&w->rng_link, 4 * (c->delay_ns + c->jitter_ns));

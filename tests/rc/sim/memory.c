@@ -1,6 +1,8 @@
-/* memory.c - registered memory of the two hosts: regions with keys and addresses of their own, and what the transport may do to them at this moment.
- * A write from the wire must be part of a WRITE that its sender has posted and not yet seen complete, and must carry that message's bytes: so a ghost,
- * a second execution or a misplaced byte is caught where it happens.
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* memory.c - registered memory of the two hosts: regions with keys and addresses of their own, and
+ * what the transport may do to them at this moment. A write from the wire must be part of a WRITE
+ * that its sender has posted and not yet seen complete, and must carry that message's bytes: so a
+ * ghost, a second execution or a misplaced byte is caught where it happens.
  */
 #include "sim.h"
 
@@ -68,7 +70,8 @@ void *sim_alloc(size_t n)
 
 void sim_alloc_reset(void) { arena_used = 0; }
 
-/* Addresses on the wire are not addresses here: a mix-up of the two is found at once. Keys differ for local and remote use. */
+/* Addresses on the wire are not addresses here: a mix-up of the two is found at once. Keys differ
+ * for local and remote use. */
 struct sim_region sim_region_make(struct sim_world *w, unsigned host, uint32_t len, int access)
 {
 	struct sim_region r = {.len = len, .access = access};

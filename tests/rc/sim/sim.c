@@ -1,7 +1,9 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
 /* sim.c - the simulator's settings, event loop and command line. See sim.h.
  *
  *   sim --seed 7                     one run, settings drawn from the seed
- *   sim --seed 1 --seeds 2000        seeds 1..2000; stops at the first that fails and says how to replay it
+ *   sim --seed 1 --seeds 2000        seeds 1..2000; stops at the first that fails and says how to
+ *                                    replay it
  *   sim --seed 7 --loss 0.3 --trace  the same run with another loss, each packet on stderr
  */
 #include "sim.h"
@@ -15,15 +17,12 @@
 #include <stdlib.h>
 #include <unistd.h>
 
-static const uint64_t STUCK_NS =
-	120 *
-	RPWI_NS_PER_S; /* of virtual time without a completion: the longest chain of time-outs is shorter */
+/* of virtual time without a completion: the longest chain of time-outs is shorter */
+static const uint64_t STUCK_NS = 120 * RPWI_NS_PER_S;
 enum { CALLS_AT_ONE_TIME_MAX = 20000 };
 static const uint64_t HOLD_ACK_NS = 20000;
-static const uint64_t STOP_MIN_NS = 5 * RPWI_NS_PER_MS,
-		      RUN_MAX_NS =
-			      2 *
-			      RPWI_NS_PER_MS; /* a host runs for so long at most between stops */
+/* a host runs for so long at most between stops */
+static const uint64_t STOP_MIN_NS = 5 * RPWI_NS_PER_MS, RUN_MAX_NS = 2 * RPWI_NS_PER_MS;
 
 static jmp_buf failed;
 static char overrides[512]; /* of the command line, to be printed with a failing seed */
@@ -309,8 +308,8 @@ static void tear_down(struct sim_world *w)
 /* Send all that a host's QPs may send. A plain ACK may be held for a while, as the device does. */
 static void pump(struct sim_world *w, struct sim_host *h)
 {
-	unsigned calls = 0,
-		 first = w->turn++; /* the window is the host's: each QP comes first in its turn */
+	/* the window is the host's: each QP comes first in its turn */
+	unsigned calls = 0, first = w->turn++;
 	for (unsigned k = 0; k < w->nends; k++) {
 		unsigned i = (first + k) % w->nends;
 		struct sim_end *e = &w->ends[i];

@@ -1,4 +1,6 @@
-/* sim.h - the simulator: queue pairs of rc.h on two hosts, a link between them that harms packets, virtual time, one seed.
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* sim.h - the simulator: queue pairs of rc.h on two hosts, a link between them that harms packets,
+ * virtual time, one seed.
  *
  * sim.c     the settings that a seed stands for, the event loop, the command line
  * link.c    packets under way: loss, duplication, reordering, delay, corruption
@@ -12,7 +14,8 @@
 #include "rc/rc.h"
 #include "wire/icrc.h"
 
-/* ---- Random numbers: splitmix64; one stream a purpose, so that a change of one leaves the others as they were. ---- */
+/* ---- Random numbers: splitmix64; one stream a purpose, so that a change of one leaves the others
+ * as they were. ---- */
 struct sim_rng {
 	uint64_t s;
 };
@@ -36,7 +39,8 @@ static inline bool sim_chance(struct sim_rng *r, double p)
 	return (double)(sim_rand(r) >> 11) * 0x1p-53 < p;
 }
 
-/* What may go wrong for good, in one request of one end or, with DEATH, to a whole connection: see failure.c. */
+/* What may go wrong for good, in one request of one end or, with DEATH, to a whole connection: see
+ * failure.c. */
 enum sim_failure {
 	SIM_NO_FAILURE,
 	SIM_BAD_RKEY,
@@ -53,8 +57,8 @@ struct sim_config {
 	uint64_t seed, messages; /* messages: altogether, over all QPs */
 	double loss, dup, reorder, corrupt, late;
 	double stall; /* how often a program is slow to post receives: RNR */
-	uint64_t
-		stop_ns; /* hosts stop for 5 ms to so long now and then: their packets wait, their timers are late */
+	/* hosts stop for 5 ms to so long now and then: their packets wait, their timers are late */
+	uint64_t stop_ns;
 	uint64_t delay_ns, jitter_ns;
 	unsigned conns;
 	uint32_t mtu, size_max, sq_depth, rq_depth, sge_max, inline_max, cwnd_max, rd_atomic,
@@ -132,12 +136,12 @@ struct sim_end {
 	struct sim_region region[SIM_USES]; /* SIM_RECV unused: own_recv_region */
 	uint8_t *shadow;    /* what region[SIM_REMOTE] has to hold, hot words as of the last post */
 	struct sim_op *ops; /* ring: [op_head, op_tail) posted and not known complete */
-	uint64_t op_head, op_tail,
-		op_exec; /* op_exec: next whose effect on the peer's receive queue is expected */
+	/* op_exec: next whose effect on the peer's receive queue is expected */
+	uint64_t op_head, op_tail, op_exec;
 	uint64_t to_post;
 	uint64_t recv_posted, recv_done; /* of the QP's own queue: first in, first out */
-	struct sim_op
-		*history; /* UC, UD: all that was ever posted; deliveries are looked up in it */
+	/* UC, UD: all that was ever posted; deliveries are looked up in it */
+	struct sim_op *history;
 	uint64_t history_len, history_next, delivered;
 	uint64_t broken_at_ns;   /* when the first request or receive of it failed; RPWI_NEVER */
 	uint64_t quiet_since_ns; /* since when it waits for the next completion */
@@ -199,8 +203,8 @@ void sim_fail(struct sim_world *w, const char *fmt, ...)
 void sim_schedule(struct sim_world *w, uint64_t at_ns, struct sim_packet *p, struct sim_end *app);
 struct sim_event sim_next_event(struct sim_world *w);
 void sim_link_send(struct sim_end *from, const struct rpwi_txb *b);
-bool sim_link_receive(
-	struct sim_end *to, struct sim_packet *p); /* false: it was bad and is dropped */
+/* false: it was bad and is dropped */
+bool sim_link_receive(struct sim_end *to, struct sim_packet *p);
 void sim_packet_free(struct sim_world *w, struct sim_packet *p);
 
 /* memory.c */
@@ -232,8 +236,8 @@ void sim_check_landing(
 
 /* failure.c */
 void sim_failure_plan(struct sim_world *w);
-bool sim_failure_due(
-	const struct sim_end *e); /* is the request about to be made the one that is to fail? */
+/* is the request about to be made the one that is to fail? */
+bool sim_failure_due(const struct sim_end *e);
 void sim_failure_make(struct sim_end *e, struct sim_op *op, struct ibv_send_wr *wr);
 void sim_failure_tick(struct sim_world *w);
 void sim_failed_send(struct sim_end *e, const struct ibv_wc *wc);
@@ -241,7 +245,8 @@ void sim_failed_recv(struct sim_end *e, const struct ibv_wc *wc);
 void sim_failure_check_at_end(struct sim_end *e);
 static inline bool sim_broken(const struct sim_end *e) { return e->broken_at_ns != RPWI_NEVER; }
 
-/* datagram.c: UC and UD, where what was sent may be lost, or come twice or in another order where the link does that. */
+/* datagram.c: UC and UD, where what was sent may be lost, or come twice or in another order where
+ * the link does that. */
 void sim_datagram_posted(struct sim_end *e, const struct sim_op *op);
 void sim_datagram_received(struct sim_end *e, const struct ibv_wc *wc, bool solicited);
 struct sim_op *sim_datagram_write(struct sim_end *by, uint64_t off, const void *src, uint32_t len);
@@ -252,7 +257,8 @@ static inline struct sim_op *sim_op_at(const struct sim_end *e, uint64_t i)
 {
 	return &e->ops[i % e->w->cfg.sq_depth];
 }
-/* The oldest request that may still have effects: what a QP in error has flushed may be under way. */
+/* The oldest request that may still have effects: what a QP in error has flushed may be under
+ * way. */
 static inline uint64_t sim_op_oldest(const struct sim_end *e)
 {
 	uint64_t depth = e->w->cfg.sq_depth;

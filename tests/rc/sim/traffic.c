@@ -1,8 +1,12 @@
-/* traffic.c - the programs on both sides: what they post, and the check of every completion against what was posted.
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* traffic.c - the programs on both sides: what they post, and the check of every completion against
+ * what was posted.
  *
- * Held here: a send queue completes in order, each signaled request once; what consumes a receive consumes one, in order, with the right bytes, length, flags and
- * immediate, before its sender sees it complete; READs and atomics return what the target held; bytes beside the message are never touched.
- * Requests in flight at the same time never overlap in the target (but for the hot words, where atomics are ordered), so each has one right answer.
+ * Held here: a send queue completes in order, each signaled request once; what consumes a receive
+ * consumes one, in order, with the right bytes, length, flags and immediate, before its sender sees
+ * it complete; READs and atomics return what the target held; bytes beside the message are never
+ * touched. Requests in flight at the same time never overlap in the target (but for the hot words,
+ * where atomics are ordered), so each has one right answer.
  */
 #include "sim.h"
 
@@ -314,13 +318,13 @@ void sim_app_step(struct sim_end *e)
 	e->app_scheduled = false;
 	post_receives(e);
 	uint64_t n = sim_between(&w->rng_app, 0, w->cfg.sq_depth);
-	if (sim_broken(e) &&
-		e->in_link) /* what was flushed may still have effects: keep its records */
+	/* what was flushed may still have effects: keep its records */
+	if (sim_broken(e) && e->in_link)
 		n = 0;
 	while (n-- && send_room(e))
 		post_one_send(e);
-	if (send_room(e) ||
-		(recv_room(e) && !sim_broken(e))) /* into a QP in error one could post for ever */
+	/* into a QP in error one could post for ever */
+	if (send_room(e) || (recv_room(e) && !sim_broken(e)))
 		sim_app_wake(e);
 }
 
@@ -409,8 +413,9 @@ static void on_send_complete(struct sim_end *e, const struct ibv_wc *wc)
 			(unsigned long long)e->op_tail);
 	struct sim_op *op = sim_op_at(e, wc->wr_id);
 	if (wc->status != IBV_WC_SUCCESS) {
+		/* the ones before it went well */
 		while (e->op_head < wc->wr_id && !sim_op_at(e, e->op_head)->signaled &&
-			!e->send_failed) /* the ones before it went well */
+			!e->send_failed)
 			retire(e, sim_op_at(e, e->op_head++));
 		sim_failed_send(e, wc);
 		return;
@@ -455,7 +460,8 @@ static bool all_junk(const uint8_t *p, size_t n, uint8_t junk)
 	return !n || (p[0] == junk && !memcmp(p, p + 1, n - 1));
 }
 
-/* The message in the pieces, junk behind it and around them; then all junk again. UD: 40 bytes are before it (IB 11.4.1.2), whatever they hold. */
+/* The message in the pieces, junk behind it and around them; then all junk again. UD: 40 bytes are
+ * before it (IB 11.4.1.2), whatever they hold. */
 void sim_check_landing(
 	struct sim_end *e, struct sim_recv *r, const struct sim_op *op, uint32_t slot)
 {
@@ -477,7 +483,9 @@ void sim_check_landing(
 				"end %u: message %llu of %u bytes arrived as something else, in "
 				"piece %u",
 				e->index, (unsigned long long)op->id, op->len, i);
-		if (uc) { /* IB 9.8.2.2.3: a message given up in the middle leaves its bytes in the receive that the next one takes */
+		if (uc) {
+			/* IB 9.8.2.2.3: a message given up in the middle leaves its bytes in the
+			 * receive that the next one takes */
 			memset(p + n, r->junk, r->piece[i].len - n);
 			rest = 0;
 		}
@@ -555,8 +563,8 @@ void sim_on_complete(struct rpwi_qp *qp, bool recv, const struct ibv_wc *wc, boo
 	else
 		on_send_complete(e, wc);
 	e->w->last_progress_ns = e->w->now_ns;
-	for (unsigned i = 0; e->rq->shared && i < e->w->nends;
-		i++) /* there is room for the others' receives too */
+	/* there is room for the others' receives too */
+	for (unsigned i = 0; e->rq->shared && i < e->w->nends; i++)
 		if (e->w->ends[i].host == e->host && !sim_broken(&e->w->ends[i]))
 			sim_app_wake(&e->w->ends[i]);
 	if (!recv || wc->status == IBV_WC_SUCCESS)
@@ -576,7 +584,8 @@ void sim_on_event(struct rpwi_qp *qp, enum ibv_event_type type)
 
 bool sim_end_done(const struct sim_end *e) { return !e->to_post && e->op_head == e->op_tail; }
 
-/* What nobody lost, refused or gave up waiting for is never sent again, however long a host did not run. */
+/* What nobody lost, refused or gave up waiting for is never sent again, however long a host did not
+ * run. */
 static void check_no_repeats(struct sim_world *w)
 {
 	const struct sim_config *c = &w->cfg;
@@ -588,8 +597,8 @@ static void check_no_repeats(struct sim_world *w)
 		if (s->retransmits && !s->rnr_nak_rx && !s->timeouts)
 			sim_fail(w, "end %u: %llu packets were sent again, though nothing was lost",
 				i, (unsigned long long)s->retransmits);
-		if (s->probes >
-			6 * (w->stops + 1)) /* of 2, 4, 8 ms and so on, and one for the rest */
+		/* of 2, 4, 8 ms and so on, and one for the rest */
+		if (s->probes > 6 * (w->stops + 1))
 			sim_fail(w, "end %u: %llu probes, in %u stops", i,
 				(unsigned long long)s->probes, w->stops);
 	}

@@ -1,0 +1,131 @@
+#!/usr/bin/python3
+"""What the objects of a build say of the files of src/ (nm), so that a table of functions counts like a call.
+
+Circles: files of one folder that call each other in a circle; who of them is below whom, nobody can say. A line for each folder that has one; wrong where it has more than ALLOWED says, or fewer: then the table
+is to be lowered.
+Names: what a file gives to others begins with rpw_ (a public call), rpwi_ (between layers), its folder's name, a word that a file of its folder begins with, or one of the folder's WORDS; or the library exports it.
+
+Usage: check_symbols.py [BUILD]. Exit status 1: something is wrong.
+"""
+import collections
+import fnmatch
+import pathlib
+import re
+import subprocess
+import sys
+
+# folder -> files that are in some circle. These numbers only go down; a folder that is not here has none.
+ALLOWED = {"cli/connection": 4, "cli/doctor": 5, "cli/explain": 5, "cm": 3, "device": 10, "io": 7, "nccl": 5, "preload": 8, "rc": 5, "tran/ncclnet": 5, "tran/shm": 5, "tran/verbs": 4, "ucma": 5}
+
+# folder -> the nouns that its calls are about, where no file has their name.
+WORDS = {
+    "cli/connection": ["step"],
+    "cli/files": ["store"],
+    "device": ["dev", "mem", "peer", "port", "service"],
+    "msg": ["ep", "gpu", "iov", "pipelines", "proto", "req", "rndv"],
+    "nccl": ["plugin"],
+    "ncclnet/check": ["case", "conform", "end", "link", "side", "stream", "streams"],
+    "ncclnet/host": ["ncclnet"],
+    "tran": ["emulated"],
+    "tran/ncclnet": ["nt", "tran"],
+    "tran/shm": ["tran"],
+    "tran/tcp": ["tran"],
+    "tran/verbs": ["tran"],
+    "ucma": ["cm", "endpoint", "event", "events"],
+}
+
+
+def symbols(objects):
+    """object -> (what it defines, what it takes from others)"""
+    found, current = {}, None
+    for line in subprocess.run(["nm", "--format=posix", *objects], capture_output=True, text=True, check=True).stdout.splitlines():
+        words = line.split()
+        if line.endswith(":"):
+            current = found.setdefault(line[:-1], (set(), set()))
+        elif len(words) >= 2 and words[1] in "Uw":
+            current[1].add(words[0])
+        elif len(words) >= 2 and words[1].isupper():
+            current[0].add(words[0])
+    return found
+
+
+def circles(graph):
+    """The strongly connected components of more than one node (Tarjan)."""
+    number, low, stack, found = {}, {}, [], []
+
+    def visit(node):
+        number[node] = low[node] = len(number)
+        stack.append(node)
+        for other in graph[node]:
+            if other not in number:
+                visit(other)
+            if other in stack:
+                low[node] = min(low[node], low[other])
+        if low[node] == number[node]:
+            at = stack.index(node)
+            if len(stack) - at > 1:
+                found.append(sorted(stack[at:]))
+            del stack[at:]
+
+    for node in graph:
+        if node not in number:
+            visit(node)
+    return found
+
+
+def file_of(build, name):
+    """build/src/tran/libtran.a.p/tcp_tcp_ep.c.o -> ("tran/tcp", "tcp_ep.c"): meson writes a folder below as part of the name."""
+    path = pathlib.Path(name).relative_to(build)
+    folder, leaf = path.parent.parent.relative_to("src" if path.parts[0] == "src" else "."), path.name.removesuffix(".o")
+    if path.parts[0] != "src":  # of a program that is declared in the top folder: build/ropeway.p/src_cli_perf_run.c.o
+        folder, leaf = folder / "cli", leaf.removeprefix("src_cli_")
+    for below in sorted(p.name for p in (pathlib.Path("src") / folder).iterdir() if p.is_dir()):
+        if leaf.startswith(below + "_") and (pathlib.Path("src") / folder / below / leaf[len(below) + 1:]).is_file():
+            return str(folder / below), leaf[len(below) + 1:]
+    return str(folder), leaf
+
+
+def exported(folder):
+    """The patterns of the version script, if the folder is a library's."""
+    script = pathlib.Path("src") / folder / "exports.map"
+    text = re.sub(r"#.*", "", script.read_text()) if script.is_file() else ""
+    return [name for part in re.findall(r"global:(.*?)local:", text, re.DOTALL) for name in re.findall(r"[\w*]+", part)]
+
+
+def strange_names(folder, files):
+    words = {"rpw", "rpwi", folder.split("/")[-1], *(leaf.removesuffix(".c").split("_")[0] for leaf in files), *WORDS.get(folder, [])}
+    public = exported(folder)
+    return [f"{name} ({leaf})" for leaf, (defines, _) in sorted(files.items()) for name in sorted(defines)
+            if name.split("_")[0] not in words and not any(fnmatch.fnmatchcase(name, p) for p in public)]
+
+
+def main():
+    build = pathlib.Path(sys.argv[1] if len(sys.argv) > 1 else "build")
+    objects = sorted(str(p) for p in [*(build / "src").rglob("*.c.o"), *build.glob("ropeway.p/src_cli_*.c.o"), *build.glob("test_connection.p/src_cli_connection_*.c.o")])
+    if not objects:
+        print(f"{build}/src has no objects: run script/setup")
+        return 1
+    folders = collections.defaultdict(dict)
+    for name, facts in symbols(objects).items():
+        folder, leaf = file_of(build, name)
+        folders[folder][leaf] = facts
+    wrong = 0
+    for folder, files in sorted(folders.items()):
+        home = {s: leaf for leaf, (defines, _) in files.items() for s in defines}
+        found = circles({leaf: {home[s] for s in takes if home.get(s, leaf) != leaf} for leaf, (_, takes) in files.items()})
+        n, allowed = sum(map(len, found)), ALLOWED.get(folder, 0)
+        if n:
+            print(f"{folder}: {n} of {len(files)} files in circles: " + "; ".join(" ".join(c) for c in found))
+        if n != allowed:
+            print(f"    {'more than' if n > allowed else 'fewer than'} the {allowed} of ALLOWED: " + ("take the new one out" if n > allowed else "lower it"))
+            wrong += 1
+        strange = strange_names(folder, files)
+        if strange:
+            print(f"{folder}: names that tell of no module: " + ", ".join(strange))
+            wrong += 1
+    print(f"symbols: {len(folders)} folders, {wrong} not as told")
+    return 1 if wrong else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,161 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* conformance_frames.c - frames: every size of head and body, both ways at once; room. */
+#include "conformance.h"
+
+#include <stdio.h>
+
+/* Sizes around every boundary that a transport of ours has, up to frame_max. */
+static const size_t body_sizes[] = {0, 1, 7, 8, 9, 15, 16, 31, 32, 33, 40, 47, 48, 55, 56, 57, 63,
+	64, 65, 100, 127, 128, 255, 256, 1000, 1023, 1024, 1025, 2000, 4095, 4096, 4097, 8191, 8192,
+	8193, 16000, 16384, 32767, 32768, 65535, 65536, 131072, SIZE_MAX};
+static const size_t head_sizes[] = {
+	0, 1, 8, 16, 20, 24, 40, 55, 56, 57, 64, 100, 255, 256, 319, 320};
+
+/* The n-th frame of a stream; both sides know it. The head begins with n, where it is long
+ * enough. */
+size_t nth_head(uint64_t n) { return head_sizes[n % RPWI_ARRAY_LEN(head_sizes)]; }
+size_t nth_body(uint64_t n, const struct end *e)
+{
+	size_t most = RPWI_MIN(e->ep->limits.frame_max, (size_t)BODY_MAX);
+	return RPWI_MIN(body_sizes[(n / 3) % RPWI_ARRAY_LEN(body_sizes)], most);
+}
+
+/* A head's first byte is below TRAN_OWN_HEADS. */
+void head_fill(uint8_t *head, size_t len, uint64_t seed)
+{
+	pattern_fill(head, len, seed, 0);
+	if (len)
+		head[0] %= TRAN_OWN_HEADS;
+}
+bool head_right(const uint8_t *head, size_t len, uint64_t seed)
+{
+	uint8_t want[TRAN_HEAD_MAX];
+	head_fill(want, len, seed);
+	return !memcmp(head, want, len);
+}
+
+void stream_frame(
+	struct end *e, const uint8_t *head, size_t head_len, const uint8_t *body, size_t body_len)
+{
+	struct stream *st = e->arg;
+	uint64_t n = st->next++;
+	REQUIRE(head_len == nth_head(n), "frame %llu: head of %zu bytes, sent %zu",
+		(unsigned long long)n, head_len, nth_head(n));
+	REQUIRE(body_len == nth_body(n, e), "frame %llu: body of %zu bytes, sent %zu",
+		(unsigned long long)n, body_len, nth_body(n, e));
+	REQUIRE(head_right(head, head_len, st->seed + 2 * n), "frame %llu: head differs",
+		(unsigned long long)n);
+	ssize_t at = pattern_check(body, body_len, st->seed + 2 * n + 1, 0);
+	REQUIRE(at < 0, "frame %llu: body of %zu differs at %zd", (unsigned long long)n, body_len,
+		at);
+}
+
+void stream_send(struct end *e, uint64_t seed, uint64_t n)
+{
+	static uint8_t head[TRAN_HEAD_MAX], body[BODY_MAX];
+	size_t head_len = nth_head(n), body_len = nth_body(n, e);
+	head_fill(head, head_len, seed + 2 * n);
+	pattern_fill(body, body_len, seed + 2 * n + 1, 0);
+	REQUIRE(pair_send(e, head, head_len, body, body_len), "%s", e->why);
+}
+
+/* Both directions at once, each in order, every size of head and body. */
+static void case_order(struct side *s)
+{
+	enum { FRAMES = 3000 };
+	struct end e = {.frame = stream_frame};
+	struct stream st = {.seed = 1000000 * (uint64_t)!s->which};
+	e.arg = &st;
+	REQUIRE(pair_connect(s, &e), "%s", e.why);
+	REQUIRE(e.ep->limits.frame_max >= 4096 && e.ep->path[0]);
+	for (uint64_t n = 0; n < FRAMES; n++) {
+		stream_send(&e, 1000000 * (uint64_t)s->which, n);
+		if (n % 7 == 0)
+			s->ops->progress(s->t);
+	}
+	REQUIRE(pair_until_count(s, &e.frames, FRAMES), "%llu frames came",
+		(unsigned long long)e.frames);
+	REQUIRE(e.frames == FRAMES && !e.is_failed, "%s", e.why);
+	REQUIRE(pair_sync(s) && e.frames == FRAMES);
+	s->ops->ep_close(e.ep);
+}
+
+static void scatter_frame(
+	struct end *e, const uint8_t *head, size_t head_len, const uint8_t *body, size_t body_len)
+{
+	REQUIRE(head_len == 4 && !memcmp(head, "head", 4) && body_len == 3000 &&
+		pattern_check(body, 3000, 77, 0) < 0);
+}
+
+/* A body in pieces. */
+static void case_scatter(struct side *s)
+{
+	struct end e = {.frame = scatter_frame};
+	uint8_t body[3000];
+	REQUIRE(pair_connect(s, &e), "%s", e.why);
+	pattern_fill(body, sizeof body, 77, 0);
+	if (s->which == 0) {
+		struct iovec iov[] = {{body, 1}, {body + 1, 0}, {body + 1, 15}, {body + 16, 2000},
+			{body + 2016, 984}};
+		int rc;
+		while ((rc = s->ops->send(e.ep, "head", 4, iov, 5, sizeof body)) == RPWI_LATER)
+			s->ops->progress(s->t);
+		REQUIRE(!rc);
+	}
+	REQUIRE(pair_sync(s));
+	if (s->which == 1)
+		REQUIRE(pair_until_count(s, &e.frames, 1));
+	REQUIRE(pair_sync(s));
+	s->ops->ep_close(e.ep);
+}
+
+/* A receiver that does not look: the sender is told, and goes on when there is room; nothing is
+ * lost. Too long frames are refused. */
+static void case_room(struct side *s)
+{
+	struct end e = {.frame = stream_frame};
+	struct stream st = {.seed = 0};
+	uint64_t sent = 0;
+	e.arg = &st;
+	REQUIRE(pair_connect(s, &e), "%s", e.why);
+	if (s->which == 0) {
+		static uint8_t head[TRAN_HEAD_MAX], body[BODY_MAX];
+		int rc = 0;
+		struct iovec iov = {body, 0};
+		for (; sent < 1000000; sent++) {
+			size_t head_len = nth_head(sent), body_len = nth_body(sent, &e);
+			head_fill(head, head_len, 2 * sent);
+			pattern_fill(body, body_len, 2 * sent + 1, 0);
+			iov.iov_len = body_len;
+			rc = s->ops->send(e.ep, head, head_len, &iov, 1, body_len);
+			if (rc)
+				break;
+		}
+		REQUIRE(rc == RPWI_LATER,
+			"%llu frames, then %d: nothing bounds what a sender may queue",
+			(unsigned long long)sent, rc);
+		REQUIRE(s->ops->send(e.ep, head, sizeof head, &iov, 1, e.ep->limits.frame_max + 1) <
+			0);
+		REQUIRE(pair_say(s, &sent, sizeof sent));
+		REQUIRE(pair_until(s, &e.has_room));
+		for (int i = 0; i < 500; i++)
+			stream_send(&e, 0, sent + (uint64_t)i);
+	} else {
+		size_t len;
+		struct tran *t = s->t;
+		s->t = NULL; /* so that nothing progresses meanwhile */
+		REQUIRE(pair_hear(s, &sent, sizeof sent, &len));
+		s->t = t;
+		REQUIRE(pair_until_count(s, &e.frames, sent + 500), "%llu of %llu",
+			(unsigned long long)e.frames, (unsigned long long)sent + 500);
+	}
+	REQUIRE(pair_sync(s));
+	s->ops->ep_close(e.ep);
+}
+
+const struct conformance_case frame_cases[] = {
+	{"order", case_order, false},
+	{"scatter", case_scatter, false},
+	{"room", case_room, false},
+	{0},
+};
