@@ -140,13 +140,14 @@ static inline void rpwi_list_add_tail(struct rpwi_list *l, struct rpwi_list *n)
 {
 	n->prev = l->prev;
 	n->next = l;
-	/* NOLINT(clang-analyzer-core.NullDereference): a list is initialized before it is used */
+	/* A list is initialized before it is used.
+	 * NOLINTNEXTLINE(clang-analyzer-core.NullDereference) */
 	l->prev->next = n;
 	l->prev = n;
 }
 static inline void rpwi_list_del(struct rpwi_list *n)
 {
-	/* NOLINT(clang-analyzer-unix.Malloc): who frees a node has taken it out before */
+	/* NOLINTNEXTLINE(clang-analyzer-unix.Malloc): a node is freed after it was taken out */
 	n->prev->next = n->next;
 	n->next->prev = n->prev;
 	rpwi_list_init(n);

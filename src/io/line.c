@@ -128,7 +128,7 @@ static bool make_room(struct rpwi_lines *ls)
 	struct rpwi_list *from = rpwi_list_empty(&ls->out) ? &ls->in : &ls->out;
 	if (rpwi_list_empty(from))
 		return false;
-	/* NOLINT(clang-analyzer-unix.Malloc): what is dropped leaves its list */
+	/* NOLINTNEXTLINE(clang-analyzer-unix.Malloc): what is dropped leaves its list */
 	rpwi_lines_drop(ls, line_at(from->next));
 	return true;
 }
@@ -190,8 +190,8 @@ static void take_in(struct rpwi_lines *ls, struct io_line *listener, int fd)
 	}
 	if (!l.who.us && ls->n_strangers >= STRANGERS_MAX)
 		oldest_stranger_goes(ls);
-	/* NOLINT(clang-analyzer-unix.Malloc): likewise */
 	else if (ls->n_in >= IN_MAX)
+		/* NOLINTNEXTLINE(clang-analyzer-unix.Malloc): likewise */
 		rpwi_lines_drop(ls, line_at(ls->in.next));
 	line_add(ls, &ls->in, &l, &made);
 }
@@ -266,8 +266,8 @@ static int out_open(struct rpwi_lines *ls, const struct io_dest *to, struct io_l
 	}
 	if (l.fd < 0)
 		return l.fd;
-	/* NOLINT(clang-analyzer-unix.Malloc): likewise */
 	if (ls->n_out >= OUT_MAX)
+		/* NOLINTNEXTLINE(clang-analyzer-unix.Malloc): likewise */
 		rpwi_lines_drop(ls, line_at(ls->out.next));
 	return line_add(ls, &ls->out, &l, out);
 }

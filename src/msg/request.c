@@ -95,8 +95,7 @@ static const char *in_general(int status)
 		[-RPW_ERR_NO_MEMORY] = "there was no memory for it, on this side or on the other",
 		[-RPW_ERR_CANCELED] = "canceled by rpw_request_cancel",
 		[-RPW_ERR_PEER_GONE] = "the peer has just closed, and its memory is gone",
-		[-RPW_ERR_ACCESS] = "the peer has no such memory registered (any more), or not for "
-				    "this, or not that much",
+		[-RPW_ERR_ACCESS] = "the peer has registered no such memory, right or length",
 		[-RPW_ERR_PROTOCOL] = "the peer answered what is no answer",
 		[-RPW_ERR_LIMIT] =
 			"it is longer than its receiver takes (unexpected_bytes_max there)",

@@ -173,8 +173,8 @@ int rpw_transfer_batch(rpw_endpoint *ep, const rpw_transfer *t, size_t n, rpw_re
 	}
 	r->xfer = x;
 	r->xfers = (unsigned)n;
-	/* NOLINT(clang-analyzer-core.NullDereference): access_check has refused a key that is
-	 * NULL */
+	/* access_check has refused a key that is NULL.
+	 * NOLINTNEXTLINE(clang-analyzer-core.NullDereference) */
 	r->remote_gpu = n && x->key->device;
 	r->done.length = total;
 	return ep_post(ep, r, req);

@@ -200,8 +200,8 @@ static struct channel *channel_behind(int fd)
 		return ch;
 	if (!in_vfork_child())
 		channel_end(ch);
-	/* NOLINT(clang-analyzer-unix.Malloc): channel_end gives back the hold of the table, this is
-	 * ours */
+	/* channel_end gives back the hold of the table; this one is ours.
+	 * NOLINTNEXTLINE(clang-analyzer-unix.Malloc) */
 	channel_release(ch);
 	return NULL;
 }
@@ -365,8 +365,7 @@ static struct event *first_event_of(const struct channel *ch, const struct id *i
 {
 	for (struct rpwi_list *l = ch->events.next; l != &ch->events; l = l->next) {
 		struct event *e = RPWI_CONTAINER_OF(l, struct event, link);
-		/* NOLINT(clang-analyzer-unix.Malloc): the analyser takes no notice of
-		 * rpwi_list_del */
+		/* NOLINTNEXTLINE(clang-analyzer-unix.Malloc): it does not see rpwi_list_del */
 		if (e->id == id || e->child == id)
 			return e;
 	}

@@ -157,7 +157,7 @@ static void send_raw(const uint8_t *batch, size_t len)
 	assert_true(ep->fill == ep->post && !ep->filled && len <= NT_SLOT_LEN);
 	uint8_t *slot = ep->buffers + (size_t)(ep->fill % NT_REQUESTS) * NT_SLOT_LEN;
 	memcpy(slot, batch, len);
-	assert_non_null(nt_lane_post(&ep->out, slot, len, ep->out_reg->mhandle));
+	assert_non_null(nt_queue_post(&ep->out, slot, len, ep->out_reg->mhandle));
 	ep->fill = ++ep->post;
 }
 

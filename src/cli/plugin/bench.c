@@ -68,7 +68,7 @@ struct slot {
 	void *request;
 	char *at;
 };
-struct lane { /* one comm, in one direction */
+struct bench_comm { /* one comm, in one direction */
 	struct link link;
 	bool sends;
 	char *memory;
@@ -80,7 +80,7 @@ struct bench_side {
 	struct side *s;
 	const struct options *o;
 	unsigned index; /* which plugin */
-	struct lane lane[COMMS_MAX], back;
+	struct bench_comm comm[COMMS_MAX], back;
 	size_t bytes;
 	struct perf_hist *hist;
 };
@@ -89,7 +89,7 @@ struct bench_side {
  * that buffers of 4 MiB do not fall on each other in a cache. */
 static size_t pitch(uint64_t size) { return size <= 64 ? 64 : (size + 4159) & ~4095ull; }
 
-static bool lane_open(struct bench_side *b, struct lane *l, int receiver, uint64_t salt)
+static bool comm_open(struct bench_side *b, struct bench_comm *l, int receiver, uint64_t salt)
 {
 	struct side *s = b->s;
 	if (!link_open(s, &l->link, b->o->device, receiver))
@@ -132,20 +132,20 @@ static bool open_all(struct bench_side *b, struct result *r)
 		return side_fail(s, "getProperties gives %d (%s)", rc, ncclnet_result_name(rc));
 	snprintf(r->device, sizeof(r->device), "%s", p.name ? p.name : "");
 	for (unsigned i = 0; i < b->o->comms; i++)
-		if (!lane_open(b, &b->lane[i], 0, i))
+		if (!comm_open(b, &b->comm[i], 0, i))
 			return false;
-	return lane_open(b, &b->back, 1, COMMS_MAX);
+	return comm_open(b, &b->back, 1, COMMS_MAX);
 }
 
 /* Which pattern: no two messages of a run have the same. */
-static uint64_t pattern(const struct lane *l, uint64_t size, uint64_t message)
+static uint64_t pattern(const struct bench_comm *l, uint64_t size, uint64_t message)
 {
 	return (size << 32) + (l->salt << 24) + message;
 }
 
-/* Posts the next message of a lane: 1, or 0 if the plugin wants to be called again; negative: an
+/* Posts the next message of a comm: 1, or 0 if the plugin wants to be called again; negative: an
  * error. */
-static inline int post(struct bench_side *b, struct lane *l, const struct job *j)
+static inline int post(struct bench_side *b, struct bench_comm *l, const struct job *j)
 {
 	struct side *s = b->s;
 	struct slot *slot = &l->slot[l->posted % UNDER_WAY];
@@ -173,7 +173,7 @@ static inline int post(struct bench_side *b, struct lane *l, const struct job *j
 }
 
 /* Tests the oldest: 1 when it is done. */
-static inline int finish(struct bench_side *b, struct lane *l, const struct job *j)
+static inline int finish(struct bench_side *b, struct bench_comm *l, const struct job *j)
 {
 	struct side *s = b->s;
 	struct slot *slot = &l->slot[l->done % UNDER_WAY];
@@ -206,9 +206,10 @@ static inline int finish(struct bench_side *b, struct lane *l, const struct job 
 	return 1;
 }
 
-/* One look at a lane, as NCCL's progress makes it, which posts up to message `last`. Negative: an
+/* One look at a comm, as NCCL's progress makes it, which posts up to message `last`. Negative: an
  * error; else whether anything moved. */
-static inline int advance(struct bench_side *b, struct lane *l, const struct job *j, uint64_t last)
+static inline int advance(
+	struct bench_side *b, struct bench_comm *l, const struct job *j, uint64_t last)
 {
 	int moved = 0, rc = 0;
 	if (l->posted < last && l->posted - l->done < UNDER_WAY)
@@ -233,7 +234,7 @@ static bool stream(struct bench_side *b, const struct job *j, struct result *r)
 {
 	unsigned looks = 0;
 	for (unsigned i = 0; i < b->o->comms; i++)
-		b->lane[i].posted = b->lane[i].done = 0;
+		b->comm[i].posted = b->comm[i].done = 0;
 	if (!side_meet_spinning(b->s))
 		return false;
 	uint64_t begin = rpwi_now_ns();
@@ -241,11 +242,11 @@ static bool stream(struct bench_side *b, const struct job *j, struct result *r)
 		int moved = 0;
 		left = 0;
 		for (unsigned i = 0; i < b->o->comms; i++) {
-			int rc = advance(b, &b->lane[i], j, j->n);
+			int rc = advance(b, &b->comm[i], j, j->n);
 			if (rc < 0)
 				return false;
 			moved |= rc;
-			left += b->lane[i].done < j->n;
+			left += b->comm[i].done < j->n;
 		}
 		if (!moved && !pause_looking(b->s, &looks))
 			return false;
@@ -254,8 +255,8 @@ static bool stream(struct bench_side *b, const struct job *j, struct result *r)
 	return side_meet_spinning(b->s);
 }
 
-/* The next message of a lane, there and done: receives are posted ahead, what is sent is not. */
-static bool one(struct bench_side *b, struct lane *l, const struct job *j)
+/* The next message of a comm, there and done: receives are posted ahead, what is sent is not. */
+static bool one(struct bench_side *b, struct bench_comm *l, const struct job *j)
 {
 	unsigned looks = 0;
 	for (uint64_t want = l->done + 1; l->done < want;) {
@@ -269,8 +270,8 @@ static bool one(struct bench_side *b, struct lane *l, const struct job *j)
 /* Receives are posted before what they answer is sent. */
 static bool trips(struct bench_side *b, const struct job *j, struct result *r)
 {
-	struct lane *in = b->s->role ? &b->back : &b->lane[0],
-		    *out = b->s->role ? &b->lane[0] : &b->back;
+	struct bench_comm *in = b->s->role ? &b->back : &b->comm[0],
+			  *out = b->s->role ? &b->comm[0] : &b->back;
 	in->posted = in->done = out->posted = out->done = 0;
 	memset(b->hist, 0, sizeof(*b->hist));
 	if (!side_meet_spinning(b->s))
@@ -306,7 +307,7 @@ static void side_body(struct side *s, void *arg)
 	/* Orderly where it went well, so that a plugin is not measured while the one before it
 	 * dies. */
 	for (unsigned i = 0; i < b->o->comms && !s->why; i++)
-		link_close(s, &b->lane[i].link);
+		link_close(s, &b->comm[i].link);
 	if (!s->why)
 		link_close(s, &b->back.link);
 }

@@ -28,7 +28,7 @@ static void bulk_free(struct tran_bulk *b)
 /* Its memory is the program's again. */
 static void let_go(struct tran_bulk *b)
 {
-	nt_lane_used(b->reg);
+	nt_queue_used(b->reg);
 	b->reg = NULL;
 }
 
@@ -41,13 +41,13 @@ static int sink_ready(struct nt_ep *ep)
 	if (p == MAP_FAILED)
 		return -1;
 	ep->sink = p;
-	ep->sink_reg = nt_lane_register(&ep->bulk_in, NULL, p, NT_CHUNK_MAX);
+	ep->sink_reg = nt_queue_register(&ep->bulk_in, NULL, p, NT_CHUNK_MAX);
 	return ep->sink_reg ? 0 : -1;
 }
 
 /* ---- what goes to the plugin, and comes back ---- */
 
-static void post(struct nt_ep *ep, struct nt_lane *l, struct rpwi_list *queue)
+static void post(struct nt_ep *ep, struct nt_queue *l, struct rpwi_list *queue)
 {
 	while (!rpwi_list_empty(queue)) {
 		struct tran_bulk *b = RPWI_CONTAINER_OF(queue->next, struct tran_bulk, link);
@@ -59,7 +59,7 @@ static void post(struct nt_ep *ep, struct nt_lane *l, struct rpwi_list *queue)
 				l->load->name, l->load->n->abi);
 			return;
 		}
-		struct nt_request *r = nt_lane_post(l, to_sink ? ep->sink : b->buf, b->len,
+		struct nt_request *r = nt_queue_post(l, to_sink ? ep->sink : b->buf, b->len,
 			(to_sink ? ep->sink_reg : b->reg)->mhandle);
 		if (!r)
 			return;
@@ -70,10 +70,10 @@ static void post(struct nt_ep *ep, struct nt_lane *l, struct rpwi_list *queue)
 }
 
 /* Memory is the program's again as soon as the plugin is done with it, whenever that is told. */
-static unsigned poll(struct nt_lane *l)
+static unsigned poll(struct nt_queue *l)
 {
 	uint32_t before = l->finished;
-	unsigned n = nt_lane_poll(l, NT_REQUESTS);
+	unsigned n = nt_queue_poll(l, NT_REQUESTS);
 	for (; before != l->finished; before++) {
 		struct tran_bulk *b = l->ring[before % NT_REQUESTS].bulk;
 		b->state = NT_BULK_FINISHED;
@@ -103,14 +103,14 @@ static void announce(struct nt_ep *ep)
 
 static void push(struct nt_ep *ep)
 {
-	struct nt_lane *lanes[] = {&ep->bulk_out, &ep->bulk_in};
+	struct nt_queue *queues[] = {&ep->bulk_out, &ep->bulk_in};
 	for (int i = 0; i < 2; i++) {
 		struct rpwi_list *queue = i ? &ep->to_receive : &ep->to_send;
-		if (!lanes[i]->comm)
+		if (!queues[i]->comm)
 			continue;
-		post(ep, lanes[i], queue);
-		if (lanes[i]->posted != lanes[i]->finished && poll(lanes[i]))
-			post(ep, lanes[i], queue);
+		post(ep, queues[i], queue);
+		if (queues[i]->posted != queues[i]->finished && poll(queues[i]))
+			post(ep, queues[i], queue);
 	}
 }
 
@@ -124,10 +124,10 @@ static void ended(struct tran_bulk *b)
 	emulate_moved(ep, cookie, status);
 }
 
-static unsigned take(struct nt_ep *ep, struct nt_lane *l)
+static unsigned take(struct nt_ep *ep, struct nt_queue *l)
 {
 	unsigned n = 0;
-	for (struct nt_request *r; (r = nt_lane_oldest(l)) && ep->state == NT_UP; n++) {
+	for (struct nt_request *r; (r = nt_queue_oldest(l)) && ep->state == NT_UP; n++) {
 		struct tran_bulk *b = r->bulk;
 		if (!l->sends && r->size > 0 && (size_t)r->size != b->len) {
 			nt_ep_fail(ep, RPW_ERR_PROTOCOL,
@@ -135,7 +135,7 @@ static unsigned take(struct nt_ep *ep, struct nt_lane *l)
 				l->load->name, l->load->n->abi, b->len, r->size);
 			return n;
 		}
-		nt_lane_take(l);
+		nt_queue_take(l);
 		ended(b);
 	}
 	return n;
@@ -186,14 +186,14 @@ static int bulk_make(struct tran_ep *tran_ep, bool sends, void *buf, size_t len,
 	struct tran_home *home, void *cookie, struct tran_bulk **out)
 {
 	struct nt_ep *ep = (struct nt_ep *)tran_ep;
-	struct nt_lane *l = sends ? &ep->bulk_out : &ep->bulk_in;
+	struct nt_queue *l = sends ? &ep->bulk_out : &ep->bulk_in;
 	if (ep->state != NT_UP || (sends && l->error))
 		return tran_path_over(tran_ep);
 	struct tran_bulk *b = calloc(1, sizeof(*b));
 	if (!b)
 		return tran_no_memory(tran_ep->tran, "bulk data");
 	*b = (struct tran_bulk){.ep = ep, .sends = sends, .buf = buf, .len = len, .cookie = cookie};
-	if (buf && !l->error && !(b->reg = nt_lane_register(l, home, buf, len))) {
+	if (buf && !l->error && !(b->reg = nt_queue_register(l, home, buf, len))) {
 		/* what comes by a broken comm never does */
 		free(b);
 		return rpwi_last_error()->status;
@@ -238,7 +238,7 @@ static void bulk_drop(struct tran_bulk *b)
 /* The plugin has it, or the peer has been told that it comes. */
 static void wait_for_plugin(struct nt_ep *ep, const struct tran_bulk *b)
 {
-	const struct nt_lane *l = b->sends ? &ep->bulk_out : &ep->bulk_in;
+	const struct nt_queue *l = b->sends ? &ep->bulk_out : &ep->bulk_in;
 	uint64_t until_ns = rpwi_now_ns() + NT_RELEASE_MS * RPWI_NS_PER_MS;
 	for (unsigned rounds = 0; b->reg && !l->error && rpwi_now_ns() < until_ns; rounds++) {
 		push(ep);
@@ -274,7 +274,7 @@ static void bulk_cut(struct tran_bulk *b)
 static void bulk_release(struct tran *t, struct tran_home *home)
 {
 	while (!rpwi_list_empty(&home->regs))
-		nt_lane_deregister(
+		nt_queue_deregister(
 			RPWI_CONTAINER_OF(rpwi_list_pop(&home->regs), struct nt_reg, of_home));
 }
 
@@ -294,8 +294,8 @@ void nt_bulk_close(struct nt_ep *ep)
 		b->state = NT_BULK_FINISHED; /* and never told */
 		b->reg = NULL;
 	}
-	nt_lane_close(&ep->bulk_out);
-	nt_lane_close(&ep->bulk_in);
+	nt_queue_close(&ep->bulk_out);
+	nt_queue_close(&ep->bulk_in);
 	ep->sink_reg = NULL;
 	if (ep->sink)
 		munmap(ep->sink, NT_CHUNK_MAX);

@@ -97,10 +97,10 @@ int nt_ep_start(struct tran_ep *tran_ep, const uint8_t *handle, size_t len, unsi
 static void up(struct nt_ep *ep, struct nt_comm c[4])
 {
 	const struct nt_load *load = nt_of_ep(ep)->load;
-	nt_lane_open(&ep->out, load, &c[0], true);
-	nt_lane_open(&ep->bulk_out, load, &c[1], true);
-	nt_lane_open(&ep->in, load, &c[2], false);
-	nt_lane_open(&ep->bulk_in, load, &c[3], false);
+	nt_queue_open(&ep->out, load, &c[0], true);
+	nt_queue_open(&ep->bulk_out, load, &c[1], true);
+	nt_queue_open(&ep->in, load, &c[2], false);
+	nt_queue_open(&ep->bulk_in, load, &c[3], false);
 	ep->has_comms = true;
 	nt_setup_drop(ep->setup);
 	ep->setup = NULL;
@@ -148,7 +148,7 @@ void nt_ep_breach(struct tran_ep *tran_ep, const struct rpwi_error *e)
 			ep->peer, e->text, ep->out.load->name, ep->out.load->n->abi);
 }
 
-void nt_ep_lost(struct nt_ep *ep, const struct nt_lane *l)
+void nt_ep_lost(struct nt_ep *ep, const struct nt_queue *l)
 {
 	if (ep->state != NT_UP || ep->deadline_ns != RPWI_NEVER)
 		return;

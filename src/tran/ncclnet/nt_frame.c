@@ -26,8 +26,8 @@ static uint8_t *in_slot(const struct nt_ep *ep, uint32_t n)
 
 static void receive(struct nt_ep *ep)
 {
-	while (nt_lane_under_way(&ep->in) < NT_REQUESTS &&
-		nt_lane_post(
+	while (nt_queue_under_way(&ep->in) < NT_REQUESTS &&
+		nt_queue_post(
 			&ep->in, in_slot(ep, ep->in.posted), NT_SLOT_LEN, ep->in_reg->mhandle)) {
 	}
 }
@@ -40,8 +40,8 @@ int nt_frame_open(struct nt_ep *ep)
 		ep->buffers = NULL;
 		return -ENOMEM;
 	}
-	ep->out_reg = nt_lane_register(&ep->out, NULL, out_slot(ep, 0), BUFFERS_LEN / 2);
-	ep->in_reg = nt_lane_register(&ep->in, NULL, in_slot(ep, 0), BUFFERS_LEN / 2);
+	ep->out_reg = nt_queue_register(&ep->out, NULL, out_slot(ep, 0), BUFFERS_LEN / 2);
+	ep->in_reg = nt_queue_register(&ep->in, NULL, in_slot(ep, 0), BUFFERS_LEN / 2);
 	if (!ep->out_reg || !ep->in_reg)
 		return -EIO;
 	receive(ep);
@@ -50,8 +50,8 @@ int nt_frame_open(struct nt_ep *ep)
 
 void nt_frame_close(struct nt_ep *ep)
 {
-	nt_lane_close(&ep->out);
-	nt_lane_close(&ep->in);
+	nt_queue_close(&ep->out);
+	nt_queue_close(&ep->in);
 	if (ep->buffers)
 		munmap(ep->buffers, BUFFERS_LEN);
 	ep->buffers = NULL;
@@ -86,9 +86,9 @@ void nt_frame_flush(struct nt_ep *ep)
 	while (!ep->corked) {
 		for (; ep->post != ep->fill; ep->post++) {
 			uint8_t *p = out_slot(ep, ep->post);
-			if (!nt_lane_post(&ep->out, p, rpwi_get_be32(p), ep->out_reg->mhandle))
+			if (!nt_queue_post(&ep->out, p, rpwi_get_be32(p), ep->out_reg->mhandle))
 				return;
-			nt_lane_poll(&ep->out, 1); /* plugins without a thread move in test only */
+			nt_queue_poll(&ep->out, 1); /* plugins without a thread move in test only */
 		}
 		if (ep->filled <= NT_BATCH_LEN || ep->post - ep->done >= UNDER_WAY_GATHER)
 			return;
@@ -183,9 +183,9 @@ unsigned nt_frame_progress(struct nt_ep *ep)
 	/* One by one: behind a goodbye comes nothing but the end of the connection, which is no
 	 * failure. */
 	while (!ep->leave_heard && (ep->state == NT_UP || ep->state == NT_LEAVING) &&
-		n < 2 * NT_REQUESTS && nt_lane_poll(&ep->in, 1)) {
-		take(ep, nt_lane_oldest(&ep->in));
-		nt_lane_take(&ep->in);
+		n < 2 * NT_REQUESTS && nt_queue_poll(&ep->in, 1)) {
+		take(ep, nt_queue_oldest(&ep->in));
+		nt_queue_take(&ep->in);
 		n++;
 		if (!ep->leave_heard)
 			receive(ep);
@@ -193,9 +193,9 @@ unsigned nt_frame_progress(struct nt_ep *ep)
 	if (!n && !ep->leave_heard)
 		receive(ep);
 	if (ep->out.posted != ep->out.taken) {
-		nt_lane_poll(&ep->out, NT_REQUESTS);
-		for (; nt_lane_oldest(&ep->out); n++) {
-			nt_lane_take(&ep->out);
+		nt_queue_poll(&ep->out, NT_REQUESTS);
+		for (; nt_queue_oldest(&ep->out); n++) {
+			nt_queue_take(&ep->out);
 			ep->done++;
 		}
 	}

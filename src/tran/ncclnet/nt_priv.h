@@ -5,7 +5,7 @@
  *   nt_load.c    a plugin, loaded and initialised once in a process
  *   nt_setup.c   connecting: the threads in which connect and accept run, and who is let in
  *   nt_ep.c      endpoints: made, started, up, failing, leaving
- *   nt_lane.c    one comm: its requests, its registrations
+ *   nt_queue.c    one comm: its requests, its registrations
  *   nt_frame.c   batches: what goes and comes on the comm for frames
  *   nt_bulk.c    messages of bulk data
  *   nt_wire.[ch] bytes
@@ -50,8 +50,8 @@ extern __thread bool nt_closing; /* this thread closes a comm */
 
 /* Memory registered with one comm. */
 struct nt_reg {
-	struct rpwi_list of_home, of_lane;
-	struct nt_lane *lane;
+	struct rpwi_list of_home, of_queue;
+	struct nt_queue *queue;
 	struct tran_home *home; /* NULL: a piece of memory, for one message */
 	void *mhandle;
 };
@@ -91,7 +91,7 @@ struct nt_request {
 };
 
 /* A comm. Its requests are numbered from 0: taken <= finished <= posted. */
-struct nt_lane {
+struct nt_queue {
 	const struct nt_load *load;
 	void *comm;
 	struct nccl_net_device_handle *device;
@@ -124,7 +124,7 @@ struct nt_ep {
 	struct rpwi_error error; /* why it failed */
 	struct nt_setup *setup;
 
-	struct nt_lane out, in, bulk_out, bulk_in;
+	struct nt_queue out, in, bulk_out, bulk_in;
 	/* Batches: filled <= closed... slots are used in turn; `done` to `post` are under way,
 	 * `post` to `fill` are full, `fill` is being filled. */
 	uint8_t *buffers; /* NT_REQUESTS to send, then as many to receive */
@@ -175,7 +175,7 @@ void nt_ep_breach(struct tran_ep *ep, const struct rpwi_error *e);
 void nt_ep_fail(struct nt_ep *ep, int status, const char *fmt, ...)
 	__attribute__((format(printf, 3, 4)));
 /* A comm broke: if the peer has left, its goodbye says so in a moment. */
-void nt_ep_lost(struct nt_ep *ep, const struct nt_lane *l);
+void nt_ep_lost(struct nt_ep *ep, const struct nt_queue *l);
 void nt_ep_report(struct nt *t);
 unsigned nt_ep_progress(struct nt_ep *ep);
 void nt_ep_free(struct nt_ep *ep);
@@ -186,25 +186,26 @@ void nt_ep_goodbye(struct nt_ep *ep);
 /* Of one that leaves: true: it is gone. */
 bool nt_ep_leave_progress(struct nt_ep *ep, uint64_t now_ns);
 
-/* nt_lane.c */
-void nt_lane_open(
-	struct nt_lane *l, const struct nt_load *load, const struct nt_comm *c, bool sends);
+/* nt_queue.c */
+void nt_queue_open(
+	struct nt_queue *l, const struct nt_load *load, const struct nt_comm *c, bool sends);
 /* Its registrations, the comm, its device handle. What was under way ends. */
-void nt_lane_close(struct nt_lane *l);
+void nt_queue_close(struct nt_queue *l);
 /* The request, or NULL: not now, or broken. */
-struct nt_request *nt_lane_post(struct nt_lane *l, void *data, size_t len, void *mhandle);
+struct nt_request *nt_queue_post(struct nt_queue *l, void *data, size_t len, void *mhandle);
 /* Tests the oldest, as long as it is done, and at most so often. How many were. */
-unsigned nt_lane_poll(struct nt_lane *l, unsigned most);
-/* The oldest one that is done, or NULL. It stays until nt_lane_take. */
-struct nt_request *nt_lane_oldest(struct nt_lane *l);
-static inline void nt_lane_take(struct nt_lane *l) { l->taken++; }
-static inline unsigned nt_lane_under_way(const struct nt_lane *l) { return l->posted - l->taken; }
+unsigned nt_queue_poll(struct nt_queue *l, unsigned most);
+/* The oldest one that is done, or NULL. It stays until nt_queue_take. */
+struct nt_request *nt_queue_oldest(struct nt_queue *l);
+static inline void nt_queue_take(struct nt_queue *l) { l->taken++; }
+static inline unsigned nt_queue_under_way(const struct nt_queue *l) { return l->posted - l->taken; }
 /* NULL: the plugin said no. home: all of it, kept until it is released; NULL: this piece, for one
  * message. */
-struct nt_reg *nt_lane_register(struct nt_lane *l, struct tran_home *home, void *data, size_t len);
+struct nt_reg *nt_queue_register(
+	struct nt_queue *l, struct tran_home *home, void *data, size_t len);
 /* After one message: those of pieces go. */
-void nt_lane_used(struct nt_reg *r);
-void nt_lane_deregister(struct nt_reg *r);
+void nt_queue_used(struct nt_reg *r);
+void nt_queue_deregister(struct nt_reg *r);
 
 /* nt_frame.c */
 int nt_frame_open(struct nt_ep *ep);

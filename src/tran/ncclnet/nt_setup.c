@@ -102,9 +102,9 @@ static int one_message(
 {
 	const struct ncclnet *n = s->load->n;
 	unsigned us = PAUSE_LEAST_US;
-	struct nt_lane l;
-	nt_lane_open(&l, s->load, c, sends);
-	struct nt_reg *reg = nt_lane_register(&l, NULL, text, NT_HELLO_LEN);
+	struct nt_queue l;
+	nt_queue_open(&l, s->load, c, sends);
+	struct nt_reg *reg = nt_queue_register(&l, NULL, text, NT_HELLO_LEN);
 	struct nt_request *r = NULL;
 	if (!reg) {
 		rpwi_debug("ncclnet: plugin %s v%d: a hello cannot be registered", s->load->name,
@@ -113,12 +113,12 @@ static int one_message(
 	}
 	while (!l.error && l.finished == 0) {
 		if (!r)
-			r = nt_lane_post(&l, text, NT_HELLO_LEN, reg->mhandle);
-		nt_lane_poll(&l, 1);
+			r = nt_queue_post(&l, text, NT_HELLO_LEN, reg->mhandle);
+		nt_queue_poll(&l, 1);
 		if (l.finished || l.error || !pause_us(s, until_ns, &us))
 			break;
 	}
-	nt_lane_deregister(reg);
+	nt_queue_deregister(reg);
 	return l.error ? -1 : l.finished == 1;
 }
 

@@ -27,12 +27,12 @@ static uint32_t port_mbps(const struct ibv_port_attr *a)
 	} lanes[] = {{1, 2500}, {2, 5000}, {4, 10000}, {8, 10000}, {16, 14000}, {32, 25000},
 		{64, 50000}, {128, 100000}},
 	  widths[] = {{1, 1}, {2, 4}, {4, 8}, {8, 12}, {16, 2}};
-	uint32_t rma_qp = 0, width = 1;
+	uint32_t lane = 0, width = 1;
 	for (size_t i = 0; i < RPWI_ARRAY_LEN(lanes); i++)
-		rma_qp = lanes[i].code == a->active_speed ? lanes[i].mbps : rma_qp;
+		lane = lanes[i].code == a->active_speed ? lanes[i].mbps : lane;
 	for (size_t i = 0; i < RPWI_ARRAY_LEN(widths); i++)
 		width = widths[i].code == a->active_width ? widths[i].mbps : width;
-	return rma_qp * width;
+	return lane * width;
 }
 
 /* libibverbs before 34 has no call for it. */

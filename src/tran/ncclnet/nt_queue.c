@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* nt_lane.c - one comm of a plugin: requests in the order in which they were posted, and the memory
- * registered with it.
+/* nt_queue.c - one comm of a plugin: requests in the order in which they were posted, and the
+ * memory registered with it.
  *
  * Only the oldest request is tested, since some plugins know only that (NCCLNET_FIFO_TEST). A
  * receive is done when the plugin has been told that it is consumed, and the flush is done where it
@@ -11,9 +11,9 @@
 #include <limits.h>
 #include <stdlib.h>
 
-static struct nt_request *at(struct nt_lane *l, uint32_t n) { return &l->ring[n % NT_REQUESTS]; }
+static struct nt_request *at(struct nt_queue *l, uint32_t n) { return &l->ring[n % NT_REQUESTS]; }
 
-static void broken(struct nt_lane *l, int rc, const char *call)
+static void broken(struct nt_queue *l, int rc, const char *call)
 {
 	if (l->error)
 		return;
@@ -21,21 +21,21 @@ static void broken(struct nt_lane *l, int rc, const char *call)
 	l->error_call = call;
 }
 
-void nt_lane_open(
-	struct nt_lane *l, const struct nt_load *load, const struct nt_comm *c, bool sends)
+void nt_queue_open(
+	struct nt_queue *l, const struct nt_load *load, const struct nt_comm *c, bool sends)
 {
-	*l = (struct nt_lane){.load = load, .comm = c->comm, .device = c->device, .sends = sends};
+	*l = (struct nt_queue){.load = load, .comm = c->comm, .device = c->device, .sends = sends};
 	rpwi_list_init(&l->regs);
 }
 
-void nt_lane_close(struct nt_lane *l)
+void nt_queue_close(struct nt_queue *l)
 {
 	if (!l->comm)
 		return;
 	nt_closing = true;
 	while (!rpwi_list_empty(&l->regs))
-		nt_lane_deregister(
-			RPWI_CONTAINER_OF(rpwi_list_pop(&l->regs), struct nt_reg, of_lane));
+		nt_queue_deregister(
+			RPWI_CONTAINER_OF(rpwi_list_pop(&l->regs), struct nt_reg, of_queue));
 	int rc = l->sends ? ncclnet_close_send(l->load->n, l->comm)
 			  : ncclnet_close_recv(l->load->n, l->comm);
 	if (rc)
@@ -50,9 +50,9 @@ void nt_lane_close(struct nt_lane *l)
 
 /* ---- requests ---- */
 
-struct nt_request *nt_lane_post(struct nt_lane *l, void *data, size_t len, void *mhandle)
+struct nt_request *nt_queue_post(struct nt_queue *l, void *data, size_t len, void *mhandle)
 {
-	if (l->error || !l->comm || nt_lane_under_way(l) == NT_REQUESTS)
+	if (l->error || !l->comm || nt_queue_under_way(l) == NT_REQUESTS)
 		return NULL;
 	int tag = 0;
 	void *request;
@@ -70,7 +70,7 @@ struct nt_request *nt_lane_post(struct nt_lane *l, void *data, size_t len, void 
 
 /* What a receive needs before its bytes can be used. False: it has begun, and has to be waited
  * for. */
-static bool received(struct nt_lane *l, struct nt_request *r)
+static bool received(struct nt_queue *l, struct nt_request *r)
 {
 	const struct nt_load *load = l->load;
 	if (!r->flushing) {
@@ -89,7 +89,7 @@ static bool received(struct nt_lane *l, struct nt_request *r)
 }
 
 /* Another one can be looked at. */
-static bool finish(struct nt_lane *l, struct nt_request *r)
+static bool finish(struct nt_queue *l, struct nt_request *r)
 {
 	int done = 0, sizes[NCCL_NET_GROUP_MAX] = {0},
 	    rc = ncclnet_test(l->load->n, r->request, &done, sizes);
@@ -107,7 +107,7 @@ static bool finish(struct nt_lane *l, struct nt_request *r)
 	return !l->error;
 }
 
-unsigned nt_lane_poll(struct nt_lane *l, unsigned most)
+unsigned nt_queue_poll(struct nt_queue *l, unsigned most)
 {
 	unsigned n = 0;
 	while (n < most && l->finished != l->posted && !l->error && finish(l, at(l, l->finished)))
@@ -115,14 +115,14 @@ unsigned nt_lane_poll(struct nt_lane *l, unsigned most)
 	return n;
 }
 
-struct nt_request *nt_lane_oldest(struct nt_lane *l)
+struct nt_request *nt_queue_oldest(struct nt_queue *l)
 {
 	return l->taken != l->finished ? at(l, l->taken) : NULL;
 }
 
 /* ---- registrations ---- */
 
-struct nt_reg *nt_lane_register(struct nt_lane *l, struct tran_home *home, void *data, size_t len)
+struct nt_reg *nt_queue_register(struct nt_queue *l, struct tran_home *home, void *data, size_t len)
 {
 	if (l->error || !l->comm) {
 		rpwi_fail(RPW_ERR_SYSTEM,
@@ -133,7 +133,7 @@ struct nt_reg *nt_lane_register(struct nt_lane *l, struct tran_home *home, void 
 	if (home && home->len > INT_MAX && l->load->n->abi < 8)
 		home = NULL; /* a size of an int: only pieces of it */
 	for (struct rpwi_list *i = l->regs.next; home && i != &l->regs; i = i->next) {
-		struct nt_reg *r = RPWI_CONTAINER_OF(i, struct nt_reg, of_lane);
+		struct nt_reg *r = RPWI_CONTAINER_OF(i, struct nt_reg, of_queue);
 		if (r->home == home)
 			return r;
 	}
@@ -153,30 +153,30 @@ struct nt_reg *nt_lane_register(struct nt_lane *l, struct tran_home *home, void 
 		free(r);
 		return NULL;
 	}
-	r->lane = l;
+	r->queue = l;
 	r->home = home;
 	rpwi_list_init(&r->of_home);
-	rpwi_list_init(&r->of_lane);
-	rpwi_list_add_tail(&l->regs, &r->of_lane);
+	rpwi_list_init(&r->of_queue);
+	rpwi_list_add_tail(&l->regs, &r->of_queue);
 	if (home)
 		rpwi_list_add_tail(&home->regs, &r->of_home);
 	return r;
 }
 
-void nt_lane_deregister(struct nt_reg *r)
+void nt_queue_deregister(struct nt_reg *r)
 {
-	struct nt_lane *l = r->lane;
+	struct nt_queue *l = r->queue;
 	int rc = ncclnet_dereg(l->load->n, l->comm, r->mhandle);
 	if (rc)
 		rpwi_debug("ncclnet: plugin %s v%d: deregMr gave %d (%s)", l->load->name,
 			l->load->n->abi, rc, ncclnet_result_name(rc));
 	rpwi_list_del(&r->of_home);
-	rpwi_list_del(&r->of_lane);
+	rpwi_list_del(&r->of_queue);
 	free(r);
 }
 
-void nt_lane_used(struct nt_reg *r)
+void nt_queue_used(struct nt_reg *r)
 {
 	if (r && !r->home)
-		nt_lane_deregister(r);
+		nt_queue_deregister(r);
 }
