@@ -473,6 +473,17 @@ fail:
 	return rc;
 }
 
+static void lane_stats_add(struct rpwi_lane_stats *sum)
+{
+	struct rpwi_lane_stats s = {0};
+	if (hca_here.steer)
+		rpwi_lanes_stats(hca_here.steer, &s);
+	sum->tx_packets += s.tx_packets;
+	sum->rx_packets += s.rx_packets;
+	sum->wakes += s.wakes;
+	sum->stalls += s.stalls;
+}
+
 void hca_put(void)
 {
 	struct hca *h = &hca_here;
@@ -483,6 +494,7 @@ void hca_put(void)
 	h->closing = false;
 	gsi_hca_gone();
 	descriptors_close();
+	lane_stats_add(&h->lanes_gone);
 	if (h->steer)
 		rpwi_steer_close(h->steer);
 	h->steer = NULL;
@@ -695,9 +707,11 @@ void rpwi_dev_stats_print(FILE *to)
 				qp_stats_add(&s, &h->qps[i][j]->t.stats);
 	struct hca_counters n = h->n;
 	struct rpwi_port_stats ports = h->ports_gone;
+	struct rpwi_lane_stats lanes = h->lanes_gone;
 	for (unsigned i = 0; i < h->nports; i++)
 		if (h->port[i].refs)
 			port_stats_add(h->port[i].io, &ports);
+	lane_stats_add(&lanes);
 	hca_unlock();
 	const struct {
 		const char *name;
@@ -732,6 +746,10 @@ void rpwi_dev_stats_print(FILE *to)
 		{"refused when sent", ports.tx_refused},
 		{"CQ overruns", n.cq_overflows},
 		{"pacing stalls (UC, UD)", n.pace_stalls},
+		{"sent through memory", lanes.tx_packets},
+		{"received through memory", lanes.rx_packets},
+		{"of them with a wake-up", lanes.wakes},
+		{"waits for room there", lanes.stalls},
 		{"receive batches", n.rx_batches},
 		{"send batches", n.tx_batches},
 		{"inline polls", n.inline_polls},

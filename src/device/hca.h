@@ -244,6 +244,7 @@ struct hca {
 	_Atomic uint32_t any_polls;
 	_Atomic int commands; /* of the CM, that have the lock or wait for it */
 	_Atomic int waiters;  /* threads that make progress inside get_cq_event */
+	_Atomic int lane_sleepers; /* threads that packets in memory do not wake by themselves */
 	_Atomic bool held_any;
 	_Atomic bool service_sleeps; /* in ppoll on the sockets */
 	uint64_t service_wake_ns;    /* when it will wake by itself */
@@ -251,6 +252,7 @@ struct hca {
 	struct hca_counters n;
 	struct rpwi_qp_stats gone;         /* counters of destroyed QPs */
 	struct rpwi_port_stats ports_gone; /* and of closed ports */
+	struct rpwi_lane_stats lanes_gone; /* and of lanes, when the HCA was last closed */
 };
 extern struct hca hca_here;
 

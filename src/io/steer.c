@@ -29,6 +29,7 @@ struct rpwi_steer {
 	struct rpwi_claims *claims;
 	struct rpwi_pace *pace;
 	struct rpwi_handover *over;
+	struct rpwi_lanes *lanes;
 };
 static struct rpwi_steer *open_steers; /* one; for fork */
 
@@ -147,7 +148,8 @@ int rpwi_steer_open(struct rpwi_steer **out)
 	s->over = rpwi_handover_new();
 	s->lines = rpwi_lines_new();
 	s->claims = s->lines ? rpwi_claims_new(s->lines) : NULL;
-	int rc = s->over && s->claims ? 0 : -ENOMEM;
+	s->lanes = rpwi_lanes_new();
+	int rc = s->over && s->claims && s->lanes ? 0 : -ENOMEM;
 	if (!rc)
 		rc = rpwi_pace_new(&s->pace);
 	if (!rc)
@@ -165,6 +167,8 @@ static void close_lines(struct rpwi_steer *s)
 {
 	rpwi_claims_free(s->claims);
 	rpwi_lines_free(s->lines);
+	rpwi_lanes_free(s->lanes);
+	s->lanes = NULL;
 	s->claims = NULL;
 	s->lines = NULL;
 	s->nslots = 0;
@@ -215,6 +219,7 @@ bool rpwi_steer_owns(const struct rpwi_steer *s, uint32_t qpn)
 int rpwi_steer_fd(const struct rpwi_steer *s) { return s->lines ? rpwi_lines_fd(s->lines) : -1; }
 struct rpwi_lines *rpwi_steer_lines(struct rpwi_steer *s) { return s->lines; }
 struct rpwi_pace *rpwi_steer_pace(struct rpwi_steer *s) { return s->pace; }
+struct rpwi_lanes *rpwi_steer_lanes(const struct rpwi_steer *s) { return s->lanes; }
 struct rpwi_handover *rpwi_steer_handover(struct rpwi_steer *s) { return s->over; }
 
 static enum io_owner owner_of(struct rpwi_steer *s, uint16_t slot)
@@ -276,34 +281,56 @@ int rpwi_steer_tell(struct rpwi_steer *s, const struct io_dest *to, struct io_ms
 	return rpwi_lines_send(s->lines, to, &h);
 }
 
-/* On the line that the question came by. An answer that finds no room is asked for again. */
-static void answer_with(const struct io_line *l, struct io_msg *m, int fd)
+union fds_control {
+	char room[CMSG_SPACE(IO_FDS_MAX * sizeof(int))];
+	struct cmsghdr align;
+};
+
+static void attach_fds(struct msghdr *h, union fds_control *control, const int *fds, unsigned n)
 {
-	union {
-		char room[CMSG_SPACE(sizeof(int))];
-		struct cmsghdr align;
-	} control;
-	struct iovec iov = {m, sizeof(*m)};
-	struct msghdr h = {.msg_iov = &iov,
-		.msg_iovlen = 1,
-		.msg_control = &control,
-		.msg_controllen = sizeof(control)};
-	memset(&control, 0, sizeof(control));
-	struct cmsghdr *c = CMSG_FIRSTHDR(&h);
+	memset(control, 0, sizeof(*control));
+	h->msg_control = control;
+	h->msg_controllen = CMSG_SPACE(n * sizeof(int));
+	struct cmsghdr *c = CMSG_FIRSTHDR(h);
 	c->cmsg_level = SOL_SOCKET;
 	c->cmsg_type = SCM_RIGHTS;
-	c->cmsg_len = CMSG_LEN(sizeof(int));
-	memcpy(CMSG_DATA(c), &fd, sizeof(fd));
+	c->cmsg_len = CMSG_LEN(n * sizeof(int));
+	memcpy(CMSG_DATA(c), fds, n * sizeof(int));
+}
+
+int rpwi_steer_tell_with(struct rpwi_steer *s, const struct io_dest *to, struct io_msg *m,
+	const int *fds, unsigned nfds)
+{
+	union fds_control control;
+	struct iovec iov = {m, sizeof(*m)};
+	struct msghdr h = {.msg_iov = &iov, .msg_iovlen = 1};
+	if (!s->lines)
+		return -ENETDOWN;
+	attach_fds(&h, &control, fds, nfds);
 	sign(m);
-	if (sendmsg(l->fd, &h, MSG_DONTWAIT | MSG_NOSIGNAL) < 0)
-		rpwi_debug("an answer is lost: %s", strerror(errno));
+	return rpwi_lines_send(s->lines, to, &h);
+}
+
+/* An answer that finds no room is asked for again, or not missed. */
+int rpwi_steer_answer(const struct io_line *l, struct io_msg *m, int fd)
+{
+	union fds_control control;
+	struct iovec iov = {m, sizeof(*m)};
+	struct msghdr h = {.msg_iov = &iov, .msg_iovlen = 1};
+	attach_fds(&h, &control, &fd, 1);
+	sign(m);
+	if (sendmsg(l->fd, &h, MSG_DONTWAIT | MSG_NOSIGNAL) >= 0)
+		return 0;
+	int rc = -errno;
+	rpwi_debug("an answer is lost: %s", strerror(errno));
+	return rc;
 }
 
 /* ---- listening ---- */
 
 struct heard {
 	struct io_msg msg;
-	int fd;     /* that came along, or -1 */
+	int fd[IO_FDS_MAX]; /* that came along, or -1 */
 	size_t len; /* of the data after the message */
 };
 
@@ -312,32 +339,39 @@ static void read_control(struct msghdr *h, struct heard *got)
 	for (struct cmsghdr *c = CMSG_FIRSTHDR(h); c; c = CMSG_NXTHDR(h, c)) {
 		if (c->cmsg_level != SOL_SOCKET || c->cmsg_type != SCM_RIGHTS)
 			continue;
-		/* The control buffer has room for one or two, whatever was sent. */
+		/* The control buffer has room for so many, or one more, whatever was sent. */
 		size_t n = (c->cmsg_len - CMSG_LEN(0)) / sizeof(int);
 		for (size_t i = 0; i < n; i++) {
 			int fd;
 			memcpy(&fd, CMSG_DATA(c) + i * sizeof(int), sizeof(fd));
-			if (got->fd < 0)
-				got->fd = fd;
+			if (i < IO_FDS_MAX && got->fd[i] < 0)
+				got->fd[i] = fd;
 			else
 				close(fd);
 		}
 	}
 }
 
+static void close_fds(struct heard *got)
+{
+	for (unsigned i = 0; i < IO_FDS_MAX; i++) {
+		if (got->fd[i] >= 0)
+			close(got->fd[i]);
+		got->fd[i] = -1;
+	}
+}
+
 /* 1, 0 nothing there, -EBADMSG for what is not ours, -EPIPE at its end, or another -errno. */
 static int hear(int fd, struct heard *got, uint8_t *buf, size_t room)
 {
-	union {
-		char room[CMSG_SPACE(sizeof(int))];
-		struct cmsghdr align;
-	} control;
+	union fds_control control;
 	struct iovec iov[2] = {{&got->msg, sizeof(got->msg)}, {buf, room}};
 	struct msghdr h = {.msg_iov = iov,
 		.msg_iovlen = 2,
 		.msg_control = &control,
 		.msg_controllen = sizeof(control)};
-	got->fd = -1;
+	for (unsigned i = 0; i < IO_FDS_MAX; i++)
+		got->fd[i] = -1;
 	ssize_t n = recvmsg(fd, &h, MSG_DONTWAIT | MSG_CMSG_CLOEXEC);
 	/* reset: something that we said was not read; what was said to us is still there */
 	if (n < 0)
@@ -347,8 +381,7 @@ static int hear(int fd, struct heard *got, uint8_t *buf, size_t room)
 	const struct io_msg *m = &got->msg;
 	if ((size_t)n < sizeof(*m) || (h.msg_flags & MSG_TRUNC) || m->magic != IO_MSG_MAGIC ||
 		m->version != IO_MSG_VERSION) {
-		if (got->fd >= 0)
-			close(got->fd);
+		close_fds(got);
 		return n ? -EBADMSG : -EPIPE;
 	}
 	got->len = (size_t)n - sizeof(*m);
@@ -372,18 +405,22 @@ static void handle(struct rpwi_steer *s, struct io_line *l, struct heard *got)
 			rpwi_group_answer(rpwi_port_group(p), m);
 	} else if (m->type == IO_MSG_PAGE_ASK && l->kind == IO_LINE_IN) {
 		if (owns_slot(s, m->index % 4096))
-			answer_with(l, &answer, rpwi_pace_fd(s->pace));
+			rpwi_steer_answer(l, &answer, rpwi_pace_fd(s->pace));
 	} else if (m->type == IO_MSG_PAGE_ANSWER && l->kind == IO_LINE_OUT) {
-		if (got->fd >= 0 && m->index <= RPWI_SLOT_MAX) {
-			rpwi_pace_answer(s->pace, (uint16_t)m->index, m->cookie, got->fd);
-			got->fd = -1;
+		if (got->fd[0] >= 0 && m->index <= RPWI_SLOT_MAX) {
+			rpwi_pace_answer(s->pace, (uint16_t)m->index, m->cookie, got->fd[0]);
+			got->fd[0] = -1;
 		}
+	} else if (m->type == IO_MSG_LANE_OFFER && l->kind == IO_LINE_IN && l->who.us) {
+		if (owns_slot(s, m->index % 4096))
+			rpwi_lanes_offered(s, l, m, got->fd);
+	} else if (m->type == IO_MSG_LANE_ANSWER && l->kind == IO_LINE_OUT && l->who.us) {
+		rpwi_lanes_answered(s, l, m, &got->fd[0]);
 	} else {
 		rpwi_debug("message of type %u from user %u: unknown, or not to be believed",
 			m->type, l->who.uid);
 	}
-	if (got->fd >= 0)
-		close(got->fd);
+	close_fds(got);
 }
 
 static bool next_taken(struct rpwi_steer *s, struct rpwi_rx *rx)
@@ -414,8 +451,7 @@ static bool serve(struct rpwi_steer *s)
 			handle(s, l, &got);
 			continue;
 		}
-		if (got.fd >= 0)
-			close(got.fd);
+		close_fds(&got);
 		rpwi_handover_arrived(s->over, &l->who, got.len);
 		return true;
 	}

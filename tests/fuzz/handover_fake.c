@@ -200,6 +200,11 @@ int rpwi_port_send(struct rpwi_port *p, const struct rpwi_txb *b, unsigned *sent
 {
 	return -ENETDOWN;
 }
+int rpwi_tx_datagrams(
+	struct rpwi_port *p, const struct rpwi_txb *b, bool by_lane, unsigned *sent)
+{
+	return -ENETDOWN;
+}
 int rpwi_port_send_to_self(struct rpwi_port *p, const void *data, size_t len)
 {
 	enum { PROBE_COOKIE = 24 };
