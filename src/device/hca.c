@@ -359,6 +359,7 @@ static int place_take(void)
 			why);
 		return rc;
 	}
+	h->lanes = rpwi_steer_lanes(h->steer);
 	h->steer_fd = rpwi_steer_fd(h->steer);
 	h->nslots = rpwi_steer_slots(h->steer, h->slots, RPWI_ARRAY_LEN(h->slots));
 	h->next_idx = (uint32_t)rpwi_random64() % RPWI_SLOT_QPNS;
@@ -401,6 +402,7 @@ static int place_leave_to_parent(void)
 		h->qps[i] = NULL;
 	h->nslots = 0;
 	h->steer = NULL;
+	h->lanes = NULL;
 	int rc = place_take();
 	for (unsigned i = 0; i < h->nports && !rc; i++)
 		if (h->port[i].refs && rpwi_port_open(h->steer, &h->port[i].addr, &h->port[i].io,
@@ -476,8 +478,7 @@ fail:
 static void lane_stats_add(struct rpwi_lane_stats *sum)
 {
 	struct rpwi_lane_stats s = {0};
-	if (hca_here.steer)
-		rpwi_lanes_stats(hca_here.steer, &s);
+	rpwi_lanes_stats(hca_here.lanes, &s);
 	sum->tx_packets += s.tx_packets;
 	sum->rx_packets += s.rx_packets;
 	sum->wakes += s.wakes;
@@ -498,6 +499,7 @@ void hca_put(void)
 	if (h->steer)
 		rpwi_steer_close(h->steer);
 	h->steer = NULL;
+	h->lanes = NULL;
 	h->forked_from = 0;
 	for (unsigned i = 0; i < h->nslots; i++) {
 		free(h->qps[i]);

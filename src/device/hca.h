@@ -211,6 +211,7 @@ struct hca {
 	uint32_t generation;
 	struct rpwi_list contexts;
 	struct rpwi_steer *steer;
+	struct rpwi_lanes *lanes; /* the steer's */
 	int steer_fd, watch_fd, wake_fd;
 
 	/* QPNs */
@@ -242,8 +243,8 @@ struct hca {
 	/* counts up while the program polls in vain: then progress is its own */
 	_Atomic uint32_t empty_polls;
 	_Atomic uint32_t any_polls;
-	_Atomic int commands; /* of the CM, that have the lock or wait for it */
-	_Atomic int waiters;  /* threads that make progress inside get_cq_event */
+	_Atomic int commands;      /* of the CM, that have the lock or wait for it */
+	_Atomic int waiters;       /* threads that make progress inside get_cq_event */
 	_Atomic int lane_sleepers; /* threads that packets in memory do not wake by themselves */
 	_Atomic bool held_any;
 	_Atomic bool service_sleeps; /* in ppoll on the sockets */

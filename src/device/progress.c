@@ -228,9 +228,9 @@ static bool ack_may_follow(struct dqp *q)
 static struct rpwi_lane *lane_of(struct dqp *q)
 {
 	const struct rpwi_av *av = q->t.type == IBV_QPT_UD ? rpwi_qp_next_av(&q->t) : &q->t.av;
-	if (!av || !av->loopback_zone || !hca_here.steer)
+	if (!av || !av->loopback_zone)
 		return NULL;
-	return rpwi_lane_to(hca_here.steer, rpwi_qp_next_dqpn(&q->t));
+	return rpwi_lane_to(hca_here.lanes, rpwi_qp_next_dqpn(&q->t));
 }
 
 /* One batch of a QP onto the wire. False when there was nothing. */
@@ -286,7 +286,8 @@ static bool tx_batch(struct dqp *q, bool hold_ack, uint64_t now_ns)
 		b->ack = 0;
 	unsigned sent = 0;
 	struct rpwi_port *port = b->av->port;
-	int rc = lane ? rpwi_lane_send(lane, port, b, &sent) : rpwi_port_send(port, b, &sent);
+	int rc = lane ? rpwi_port_send_by_lane(port, lane, b, &sent)
+		      : rpwi_port_send(port, b, &sent);
 	if (RPWI_UNLIKELY(rc == -EFAULT))
 		rpwi_qp_tx_fault(&q->t, b, sent, now_ns);
 	else
@@ -539,7 +540,7 @@ static unsigned rx_lanes(bool hold_ack, uint64_t *now_ns)
 	struct lane_packet p;
 	unsigned n = 0;
 	uint64_t bytes = 0;
-	while (n < LANE_PACKETS_MAX && rpwi_lanes_recv(hca_here.steer, &p)) {
+	while (n < LANE_PACKETS_MAX && rpwi_lanes_recv(hca_here.lanes, &p)) {
 		if (!n++ && !*now_ns)
 			*now_ns = rpwi_now_ns();
 		bytes += p.len;
@@ -574,17 +575,16 @@ static bool progress(bool all_ports, bool hold_ack, struct ready ready)
 	bool all_looked_at = true;
 	static unsigned lane_quiet = LANE_QUIET_ROUNDS;
 	round++;
-	if (h->steer) {
-		got = rx_lanes(hold_ack, &now_ns);
-		lane_quiet = got ? 0 : lane_quiet + (lane_quiet < LANE_QUIET_ROUNDS);
-	}
+	got = rx_lanes(hold_ack, &now_ns);
+	lane_quiet = got ? 0 : lane_quiet + (lane_quiet < LANE_QUIET_ROUNDS);
 	bool by_lanes = !all_ports && lane_quiet < LANE_QUIET_ROUNDS && round % LANE_SOCKETS_EVERY;
 	for (unsigned i = 0; i < h->nports; i++) {
 		struct dport *p = &h->port[i];
 		if (!p->refs)
 			continue;
 		open++;
-		bool passed_by = by_lanes || (!(ready.ports >> i & 1) && rpwi_port_fd(p->io) >= 0) ||
+		bool passed_by = by_lanes ||
+				 (!(ready.ports >> i & 1) && rpwi_port_fd(p->io) >= 0) ||
 				 (!all_ports && h->nports > 1 && p->quiet >= QUIET_POLLS &&
 					 (round + i) % 16);
 		if (passed_by) {
@@ -596,8 +596,8 @@ static bool progress(bool all_ports, bool hold_ack, struct ready ready)
 		all_looked_at &= !n;
 		got += n;
 	}
-	if (all_looked_at && h->steer)
-		rpwi_lanes_sockets_empty(h->steer);
+	if (all_looked_at)
+		rpwi_lanes_sockets_empty(h->lanes);
 	/* What others hand over: now and then, and at once while it keeps coming, for their queue
 	 * is short. */
 	static bool more_handed;
@@ -627,8 +627,8 @@ static bool progress(bool all_ports, bool hold_ack, struct ready ready)
 	}
 	/* Another thread sleeps, and what it waits for is still to come. */
 	if (RPWI_UNLIKELY(atomic_load_explicit(&h->lane_sleepers, memory_order_relaxed)) &&
-		h->steer && !rpwi_lanes_arm(h->steer))
-		rpwi_lanes_wake_self(h->steer);
+		!rpwi_lanes_arm(h->lanes))
+		rpwi_lanes_wake_self(h->lanes);
 	return got;
 }
 
@@ -637,7 +637,7 @@ static bool lanes_sleep(void)
 {
 	struct hca *h = &hca_here;
 	atomic_fetch_add(&h->lane_sleepers, 1);
-	if (!h->steer || rpwi_lanes_arm(h->steer))
+	if (rpwi_lanes_arm(h->lanes))
 		return true;
 	atomic_fetch_sub(&h->lane_sleepers, 1);
 	return false;
@@ -667,8 +667,8 @@ static unsigned fill_pollset(struct pollfd *fds)
 	unsigned n = 0;
 	if (h->steer_fd >= 0)
 		fds[n++] = (struct pollfd){.fd = h->steer_fd, .events = POLLIN};
-	if (h->steer && rpwi_lanes_fd(h->steer) >= 0)
-		fds[n++] = (struct pollfd){.fd = rpwi_lanes_fd(h->steer), .events = POLLIN};
+	if (rpwi_lanes_fd(h->lanes) >= 0)
+		fds[n++] = (struct pollfd){.fd = rpwi_lanes_fd(h->lanes), .events = POLLIN};
 	for (unsigned i = 0; i < h->nports; i++)
 		if (h->port[i].refs && rpwi_port_fd(h->port[i].io) >= 0)
 			fds[n++] = (struct pollfd){

@@ -166,34 +166,37 @@ void rpwi_port_stats(const struct rpwi_port *p, struct rpwi_port_stats *out);
 /* ---- lane.c: packets between two processes of our user in this network namespace, through shared
  * memory. ROPEWAY_WIRE=udp: none. ---- */
 struct rpwi_lane;
-/* The lane to the process that owns `qpn`, an address of this host; NULL: by UDP. Asks for one
- * where there may be one. */
-struct rpwi_lane *rpwi_lane_to(struct rpwi_steer *s, uint32_t qpn);
+struct rpwi_lanes;
+/* Those of this process; as long as the steer, but NULL in a dead shell. NULL below: none. */
+struct rpwi_lanes *rpwi_steer_lanes(const struct rpwi_steer *s);
+/* The lane to the process that owns `qpn`, at an address of this host; NULL: by UDP. Asks for one
+ * where there may be one. Valid until the next call of io. */
+struct rpwi_lane *rpwi_lane_to(struct rpwi_lanes *ls, uint32_t qpn);
 /* How many of `pkts` packets of up to `bytes` bytes, headers and trailer included, have room now.
  * 0: rpwi_lanes_fd becomes readable when there is some. */
 unsigned rpwi_lane_room(struct rpwi_lane *l, unsigned pkts, uint32_t bytes);
 /* As rpwi_port_send, for a batch of which rpwi_lane_room has found room for each packet; `p` is the
  * port that it would go by. Without ICRCs, unless it is captured or a fault is injected: then as
- * datagrams. */
-int rpwi_lane_send(
-	struct rpwi_lane *l, struct rpwi_port *p, const struct rpwi_txb *b, unsigned *sent);
+ * datagrams. (tx.c) */
+int rpwi_port_send_by_lane(
+	struct rpwi_port *p, struct rpwi_lane *l, const struct rpwi_txb *b, unsigned *sent);
 /* The next packet that came by a lane; what the last call gave is done with. A payload of kind
  * LANE_BULK is where its sender can still change it: read it once. With a capture all are
  * LANE_DATAGRAM. */
-bool rpwi_lanes_recv(struct rpwi_steer *s, struct lane_packet *p);
+bool rpwi_lanes_recv(struct rpwi_lanes *ls, struct lane_packet *p);
 /* All sockets of this process have just been found empty: what is sent before a lane began has been
  * taken. */
-void rpwi_lanes_sockets_empty(struct rpwi_steer *s);
+void rpwi_lanes_sockets_empty(struct rpwi_lanes *ls);
 /* Readable when a packet comes after rpwi_lanes_arm, or room that was waited for; -1: no lanes. */
-int rpwi_lanes_fd(const struct rpwi_steer *s);
+int rpwi_lanes_fd(const struct rpwi_lanes *ls);
 /* Before a sleep on that descriptor, and each time that another thread has received while one
  * sleeps. False: something is there already. */
-bool rpwi_lanes_arm(struct rpwi_steer *s);
-void rpwi_lanes_wake_self(struct rpwi_steer *s);
+bool rpwi_lanes_arm(struct rpwi_lanes *ls);
+void rpwi_lanes_wake_self(const struct rpwi_lanes *ls);
 struct rpwi_lane_stats {
 	uint64_t tx_packets, rx_packets, wakes, stalls;
 };
-void rpwi_lanes_stats(const struct rpwi_steer *s, struct rpwi_lane_stats *out);
+void rpwi_lanes_stats(const struct rpwi_lanes *ls, struct rpwi_lane_stats *out);
 
 /* ---- pcapng.c: ROPEWAY_PCAP=file (a %p in it is the pid) and ROPEWAY_PCAP_LIMIT=n. True IP
  * headers, UDP, and the ICRC; DLT_RAW. ---- */

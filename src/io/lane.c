@@ -14,7 +14,7 @@
  * The memory is sealed against shrinking (a memfd), so nothing that the other does to it ends this
  * process; what it writes into it is checked (lane_ring.h).
  */
-#include "io/port_priv.h"
+#include "io/io_priv.h"
 
 #include "base/guard.h"
 #include "base/lock.h"
@@ -29,8 +29,8 @@
 #include <unistd.h>
 
 enum {
-	LANES_MAX = 64,       /* in each direction; half a megabyte each, as far as it is used */
-	PACKETS_A_TURN = 64,  /* of one lane, then the next one's turn */
+	LANES_MAX = 64,      /* in each direction; half a megabyte each, as far as it is used */
+	PACKETS_A_TURN = 64, /* of one lane, then the next one's turn */
 	ASK_AGAIN_MS = 1000,
 };
 
@@ -45,12 +45,14 @@ struct rpwi_lane {
 	uint64_t cookie;
 	struct lane_writer w; /* out */
 	struct lane_reader r; /* in */
-	bool after_udp; /* in: not before the sockets were found empty */
-	bool ended;     /* in: the other side has, and what it wrote is still taken */
+	bool after_udp;       /* in: not before the sockets were found empty */
+	bool ended;           /* in: the other side has, and what it wrote is still taken */
 };
 
 struct rpwi_lanes {
-	bool off; /* ROPEWAY_WIRE=udp */
+	struct rpwi_lines *lines;
+	uint64_t own[64]; /* a bit for each slot */
+	bool off;         /* ROPEWAY_WIRE=udp */
 	int event_fd;
 	bool armed;
 	struct rpwi_list in;
@@ -63,17 +65,23 @@ struct rpwi_lanes {
 	uint8_t datagram[RPWI_PACKET_MAX];
 };
 
-struct rpwi_lanes *rpwi_lanes_new(void)
+struct rpwi_lanes *rpwi_lanes_new(struct rpwi_lines *lines)
 {
 	const char *wire = getenv("ROPEWAY_WIRE");
 	struct rpwi_lanes *ls = calloc(1, sizeof(*ls));
 	if (!ls)
 		return NULL;
+	ls->lines = lines;
 	rpwi_list_init(&ls->in);
 	ls->off = wire && !strcmp(wire, "udp");
 	ls->event_fd = ls->off ? -1 : eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
 	ls->off |= ls->event_fd < 0;
 	return ls;
+}
+
+void rpwi_lanes_own(struct rpwi_lanes *ls, uint16_t slot)
+{
+	ls->own[slot / 64] |= 1ull << slot % 64;
 }
 
 static struct lane_mem *map_mem(int fd)
@@ -220,7 +228,7 @@ static void make_own(struct rpwi_lanes *ls, uint16_t slot)
 	}
 }
 
-static void offer(struct rpwi_lanes *ls, struct rpwi_steer *s, uint16_t slot)
+static void offer(struct rpwi_lanes *ls, uint16_t slot)
 {
 	const struct io_dest to = {.slot = slot};
 	int fds[2] = {-1, ls->event_fd};
@@ -229,18 +237,17 @@ static void offer(struct rpwi_lanes *ls, struct rpwi_steer *s, uint16_t slot)
 		return;
 	l->cookie = rpwi_random64();
 	struct io_msg m = {.type = IO_MSG_LANE_OFFER, .index = slot, .cookie = l->cookie};
-	int rc = rpwi_steer_tell_with(s, &to, &m, fds, 2);
+	int rc = rpwi_message_send_fds(ls->lines, &to, &m, fds, 2);
 	close(fds[0]);
-	struct io_line *line = rc ? NULL : rpwi_lines_find(rpwi_steer_lines(s), &to);
+	struct io_line *line = rc ? NULL : rpwi_lines_find(ls->lines, &to);
 	if (!line || !line->who.us || line->on_end)
 		lane_free(l);
 	else
 		lane_holds(l, line);
 }
 
-struct rpwi_lane *rpwi_lane_to(struct rpwi_steer *s, uint32_t qpn)
+struct rpwi_lane *rpwi_lane_to(struct rpwi_lanes *ls, uint32_t qpn)
 {
-	struct rpwi_lanes *ls = rpwi_steer_lanes(s);
 	uint16_t slot = rpwi_slot_of(qpn);
 	if (RPWI_UNLIKELY(!ls || ls->off || !slot || slot > RPWI_SLOT_MAX || rpwi_fork_broken))
 		return NULL;
@@ -253,11 +260,11 @@ struct rpwi_lane *rpwi_lane_to(struct rpwi_steer *s, uint32_t qpn)
 	if (now < ls->ask_again_ns[slot])
 		return NULL;
 	ls->ask_again_ns[slot] = now + ASK_AGAIN_MS * RPWI_NS_PER_MS;
-	if (rpwi_steer_owns(s, qpn)) {
+	if (ls->own[slot / 64] >> slot % 64 & 1) {
 		make_own(ls, slot);
 		return ls->out[slot];
 	}
-	offer(ls, s, slot);
+	offer(ls, slot);
 	return NULL;
 }
 
@@ -282,25 +289,23 @@ static bool take_offer(struct rpwi_lanes *ls, struct io_line *line, uint16_t slo
 	return true;
 }
 
-void rpwi_lanes_offered(struct rpwi_steer *s, struct io_line *line, const struct io_msg *m,
-	int fds[2])
+void rpwi_lanes_offered(
+	struct rpwi_lanes *ls, struct io_line *line, const struct io_msg *m, int fds[IO_FDS_MAX])
 {
-	struct rpwi_lanes *ls = rpwi_steer_lanes(s);
 	struct io_msg answer = {.type = IO_MSG_LANE_ANSWER, .cookie = m->cookie, .index = m->index};
-	if (!ls || fds[0] < 0 || fds[1] < 0 ||
-		!take_offer(ls, line, (uint16_t)m->index, fds[0]))
+	if (!ls || fds[0] < 0 || fds[1] < 0 || !take_offer(ls, line, (uint16_t)m->index, fds[0]))
 		return;
 	struct rpwi_lane *l = line->user;
 	l->peer_fd = fds[1];
 	fds[1] = -1;
-	if (rpwi_steer_answer(line, &answer, ls->event_fd))
+	if (rpwi_message_answer(line, &answer, ls->event_fd))
 		lane_free(l);
 }
 
 /* Believed on the very connection that the offer went by. */
-void rpwi_lanes_answered(struct rpwi_steer *s, struct io_line *line, const struct io_msg *m, int *fd)
+void rpwi_lanes_answered(
+	struct rpwi_lanes *ls, struct io_line *line, const struct io_msg *m, int *fd)
 {
-	struct rpwi_lanes *ls = rpwi_steer_lanes(s);
 	struct rpwi_lane *l = line->on_end == line_ended ? line->user : NULL;
 	if (!ls || !l || !l->w.mem || l->up || l->cookie != m->cookie || *fd < 0)
 		return;
@@ -349,42 +354,31 @@ static void fill(void *arg)
 	}
 }
 
-int rpwi_lane_send(
-	struct rpwi_lane *l, struct rpwi_port *p, const struct rpwi_txb *b, unsigned *sent)
+static void sent_some(struct rpwi_lane *l, unsigned n)
 {
-	*sent = 0;
-	if (RPWI_UNLIKELY(rpwi_fork_broken)) {
-		*sent = b->npkt;
-		return -ENETDOWN;
-	}
-	if (RPWI_UNLIKELY(rpwi_tap_enabled || p->fault))
-		return rpwi_tx_datagrams(p, b, true, sent);
-	struct fill x = {.w = &l->w, .b = b, .flow = b->av->flow};
-	x.flow.sport = p->sport;
-	int rc = rpwi_guard_call(fill, &x);
-	*sent = x.done;
-	l->of->n.tx_packets += x.done;
-	if (rpwi_lane_writer_wakes(&l->w)) {
-		l->of->n.wakes++;
-		wake(l);
-	}
-	if (rc || x.done == b->npkt)
-		return rc;
-	*sent = b->npkt; /* no room, too many addresses: lost, as on a wire */
-	p->n.tx_refused += b->npkt - x.done;
-	return -ENOSPC;
+	l->of->n.tx_packets += n;
+	if (!rpwi_lane_writer_wakes(&l->w))
+		return;
+	l->of->n.wakes++;
+	wake(l);
 }
 
-int rpwi_lane_send_datagram(struct rpwi_lane *l, const struct rpwi_flow *flow, uint8_t ttl,
-	uint8_t tos, const void *data, size_t len)
+int rpwi_lane_fill(struct rpwi_lane *l, uint16_t sport, const struct rpwi_txb *b, unsigned *sent)
+{
+	struct fill x = {.w = &l->w, .b = b, .flow = b->av->flow};
+	x.flow.sport = sport;
+	int rc = rpwi_guard_call(fill, &x);
+	*sent = x.done;
+	sent_some(l, x.done);
+	return rc ? rc : x.done == b->npkt ? 0 : -ENOSPC;
+}
+
+int rpwi_lane_datagram(struct rpwi_lane *l, const struct rpwi_flow *flow, uint8_t ttl, uint8_t tos,
+	const void *data, size_t len)
 {
 	if (!rpwi_lane_writer_datagram(&l->w, flow, ttl, tos, data, (uint32_t)len))
 		return -ENOSPC;
-	l->of->n.tx_packets++;
-	if (rpwi_lane_writer_wakes(&l->w)) {
-		l->of->n.wakes++;
-		wake(l);
-	}
+	sent_some(l, 1);
 	return 0;
 }
 
@@ -431,7 +425,7 @@ static void disarm(struct rpwi_lanes *ls)
 }
 
 /* The next packet of the lane, into ls->turn. A lane that has come to its end goes. */
-static bool next_of(struct rpwi_steer *s, struct rpwi_lane *l, struct lane_packet *p)
+static bool next_of(struct rpwi_lane *l, struct lane_packet *p)
 {
 	struct rpwi_lanes *ls = l->of;
 	if (l->after_udp)
@@ -448,16 +442,15 @@ static bool next_of(struct rpwi_steer *s, struct rpwi_lane *l, struct lane_packe
 			l->line ? (int)l->line->who.pid : (int)getpid());
 		/* so that it hears of it, and goes on by UDP */
 		if (l->line)
-			rpwi_lines_drop(rpwi_steer_lines(s), l->line);
+			rpwi_lines_drop(ls->lines, l->line);
 	}
 	if (RPWI_UNLIKELY(rc < 0 || l->ended))
 		lane_free(l);
 	return false;
 }
 
-bool rpwi_lanes_recv(struct rpwi_steer *s, struct lane_packet *p)
+bool rpwi_lanes_recv(struct rpwi_lanes *ls, struct lane_packet *p)
 {
-	struct rpwi_lanes *ls = rpwi_steer_lanes(s);
 	if (RPWI_UNLIKELY(!ls || ls->off || rpwi_fork_broken))
 		return false;
 	if (RPWI_UNLIKELY(ls->armed))
@@ -465,7 +458,7 @@ bool rpwi_lanes_recv(struct rpwi_steer *s, struct lane_packet *p)
 	if (ls->turn) {
 		rpwi_lane_reader_done(&ls->turn->r);
 		ls->n.rx_packets++;
-		if (++ls->taken < PACKETS_A_TURN && next_of(s, ls->turn, p))
+		if (++ls->taken < PACKETS_A_TURN && next_of(ls->turn, p))
 			return true;
 		if (ls->turn)
 			turn_ends(ls);
@@ -474,28 +467,22 @@ bool rpwi_lanes_recv(struct rpwi_steer *s, struct lane_packet *p)
 	unsigned n = ls->n_in;
 	for (struct rpwi_list *at = ls->in.next, *next; n-- && at != &ls->in; at = next) {
 		next = at->next;
-		if (next_of(s, lane_at(at), p))
+		if (next_of(lane_at(at), p))
 			return true;
 	}
 	return false;
 }
 
-void rpwi_lanes_sockets_empty(struct rpwi_steer *s)
+void rpwi_lanes_sockets_empty(struct rpwi_lanes *ls)
 {
-	struct rpwi_lanes *ls = rpwi_steer_lanes(s);
 	for (struct rpwi_list *at = ls ? ls->in.next : NULL; ls && at != &ls->in; at = at->next)
 		lane_at(at)->after_udp = false;
 }
 
-int rpwi_lanes_fd(const struct rpwi_steer *s)
-{
-	const struct rpwi_lanes *ls = rpwi_steer_lanes(s);
-	return ls ? ls->event_fd : -1;
-}
+int rpwi_lanes_fd(const struct rpwi_lanes *ls) { return ls ? ls->event_fd : -1; }
 
-bool rpwi_lanes_arm(struct rpwi_steer *s)
+bool rpwi_lanes_arm(struct rpwi_lanes *ls)
 {
-	struct rpwi_lanes *ls = rpwi_steer_lanes(s);
 	bool quiet = true;
 	if (!ls || ls->off)
 		return true;
@@ -505,16 +492,14 @@ bool rpwi_lanes_arm(struct rpwi_steer *s)
 	return quiet;
 }
 
-void rpwi_lanes_wake_self(struct rpwi_steer *s)
+void rpwi_lanes_wake_self(const struct rpwi_lanes *ls)
 {
-	const struct rpwi_lanes *ls = rpwi_steer_lanes(s);
 	uint64_t one = 1;
 	if (ls && write(ls->event_fd, &one, sizeof(one)) < 0 && errno != EAGAIN)
 		rpwi_debug("lanes: %s", strerror(errno));
 }
 
-void rpwi_lanes_stats(const struct rpwi_steer *s, struct rpwi_lane_stats *out)
+void rpwi_lanes_stats(const struct rpwi_lanes *ls, struct rpwi_lane_stats *out)
 {
-	const struct rpwi_lanes *ls = rpwi_steer_lanes(s);
 	*out = ls ? ls->n : (struct rpwi_lane_stats){0};
 }

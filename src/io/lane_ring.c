@@ -35,7 +35,8 @@ static void look_at_taken(struct lane_writer *w)
 	w->bulk_taken = w->bulk_end[(taken - 1) % LANE_SLOTS];
 }
 
-/* Packets of that size that fit: what is left out where the area ends is less than one of them. */
+/* Packets of that size that fit. What is left out where the area ends is less than one of them, and
+ * each finds room for two (one_fits). */
 static unsigned fitting(const struct lane_writer *w, uint32_t bytes)
 {
 	uint64_t slots = LANE_SLOTS - (w->pos - w->taken);
@@ -43,7 +44,7 @@ static unsigned fitting(const struct lane_writer *w, uint32_t bytes)
 		return (unsigned)slots;
 	uint64_t each = whole_lines(bytes), left = LANE_BULK_BYTES - (w->bulk_pos - w->bulk_taken);
 	uint64_t bulk = left / each;
-	return (unsigned)RPWI_MIN(slots, bulk ? bulk - 1 : 0);
+	return (unsigned)RPWI_MIN(slots, bulk > 2 ? bulk - 2 : 0);
 }
 
 static bool one_fits(struct lane_writer *w, uint32_t bytes)

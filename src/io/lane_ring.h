@@ -59,8 +59,8 @@ struct lane_mem {
 	struct lane_flow {
 		struct rpwi_addr src, dst;
 	} flow[LANE_FLOWS];
-	_Alignas(LANE_LINE) _Atomic uint64_t taken; /* by the reader: slots given back */
-	_Alignas(LANE_LINE) _Atomic uint32_t sleeps; /* by the reader; the writer takes it back */
+	_Alignas(LANE_LINE) _Atomic uint64_t taken;   /* by the reader: slots given back */
+	_Alignas(LANE_LINE) _Atomic uint32_t sleeps;  /* by the reader; the writer takes it back */
 	_Alignas(LANE_LINE) _Atomic uint32_t stalled; /* by the writer; the reader takes it back */
 	_Alignas(LANE_LINE) struct lane_slot slot[LANE_SLOTS];
 	_Alignas(LANE_LINE) uint8_t bulk[LANE_BULK_BYTES];
@@ -70,9 +70,9 @@ struct lane_mem {
 
 struct lane_writer {
 	struct lane_mem *mem;
-	uint64_t pos, taken;          /* slots: written, and known to be given back */
-	uint64_t bulk_pos;            /* bytes of the bulk area, those left out at its end too */
-	uint64_t bulk_taken;          /* likewise */
+	uint64_t pos, taken;           /* slots: written, and known to be given back */
+	uint64_t bulk_pos;             /* bytes of the bulk area, those left out at its end too */
+	uint64_t bulk_taken;           /* likewise */
 	uint64_t bulk_end[LANE_SLOTS]; /* bulk_pos after each slot */
 	unsigned nflows;
 	bool broken; /* the reader said what cannot be */

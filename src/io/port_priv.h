@@ -89,10 +89,6 @@ struct rpwi_port {
 	struct tx_build tx;
 };
 
-/* Each packet by itself, with its ICRC, through the faults that are injected; by_lane: to a process
- * of this host, by its lane while there is one. As rpwi_port_send. */
-int rpwi_tx_datagrams(
-	struct rpwi_port *p, const struct rpwi_txb *b, bool by_lane, unsigned *sent);
 int rpwi_tx_open(struct rpwi_port *p, char *why, size_t why_len);
 void rpwi_tx_close(struct rpwi_port *p);
 uint64_t rpwi_tx_deadline(const struct rpwi_port *p);

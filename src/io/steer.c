@@ -16,10 +16,7 @@
 #include <stdlib.h>
 #include <unistd.h>
 
-enum {
-	MSGS_A_CALL = 64, /* messages dealt with in one rpwi_steer_recv */
-	TOLD_PARTS_MAX = 2,
-};
+enum { MSGS_A_CALL = 64 /* messages dealt with in one rpwi_steer_recv */ };
 
 struct rpwi_steer {
 	uint16_t slot[IO_SLOTS_MAX];
@@ -71,6 +68,7 @@ int rpwi_steer_claim(struct rpwi_steer *s, uint16_t *slot)
 		return no;
 	s->slot[s->nslots++] = (uint16_t)no;
 	s->owned[no / 64] |= 1ull << no % 64;
+	rpwi_lanes_own(s->lanes, (uint16_t)no);
 	*slot = (uint16_t)no;
 	for (struct rpwi_port *p = rpwi_ports.first; p; p = rpwi_port_next(p))
 		rpwi_group_renew(rpwi_port_group(p), rpwi_now_ns());
@@ -148,7 +146,7 @@ int rpwi_steer_open(struct rpwi_steer **out)
 	s->over = rpwi_handover_new();
 	s->lines = rpwi_lines_new();
 	s->claims = s->lines ? rpwi_claims_new(s->lines) : NULL;
-	s->lanes = rpwi_lanes_new();
+	s->lanes = s->lines ? rpwi_lanes_new(s->lines) : NULL;
 	int rc = s->over && s->claims && s->lanes ? 0 : -ENOMEM;
 	if (!rc)
 		rc = rpwi_pace_new(&s->pace);
@@ -259,133 +257,12 @@ bool rpwi_steer_owns_service(
 	return s->claims && rpwi_claims_cover(s->claims, service_id, local);
 }
 
-/* ---- telling ---- */
-
-static void sign(struct io_msg *m)
-{
-	m->magic = IO_MSG_MAGIC;
-	m->version = IO_MSG_VERSION;
-}
+/* ---- telling, and listening ---- */
 
 int rpwi_steer_tell(struct rpwi_steer *s, const struct io_dest *to, struct io_msg *m,
 	const struct iovec *data, unsigned parts)
 {
-	struct iovec iov[1 + TOLD_PARTS_MAX] = {{m, sizeof(*m)}};
-	struct msghdr h = {.msg_iov = iov, .msg_iovlen = 1 + parts};
-	assert(parts <= TOLD_PARTS_MAX);
-	if (!s->lines)
-		return -ENETDOWN;
-	for (unsigned i = 0; i < parts; i++)
-		iov[1 + i] = data[i];
-	sign(m);
-	return rpwi_lines_send(s->lines, to, &h);
-}
-
-union fds_control {
-	char room[CMSG_SPACE(IO_FDS_MAX * sizeof(int))];
-	struct cmsghdr align;
-};
-
-static void attach_fds(struct msghdr *h, union fds_control *control, const int *fds, unsigned n)
-{
-	memset(control, 0, sizeof(*control));
-	h->msg_control = control;
-	h->msg_controllen = CMSG_SPACE(n * sizeof(int));
-	struct cmsghdr *c = CMSG_FIRSTHDR(h);
-	c->cmsg_level = SOL_SOCKET;
-	c->cmsg_type = SCM_RIGHTS;
-	c->cmsg_len = CMSG_LEN(n * sizeof(int));
-	memcpy(CMSG_DATA(c), fds, n * sizeof(int));
-}
-
-int rpwi_steer_tell_with(struct rpwi_steer *s, const struct io_dest *to, struct io_msg *m,
-	const int *fds, unsigned nfds)
-{
-	union fds_control control;
-	struct iovec iov = {m, sizeof(*m)};
-	struct msghdr h = {.msg_iov = &iov, .msg_iovlen = 1};
-	if (!s->lines)
-		return -ENETDOWN;
-	attach_fds(&h, &control, fds, nfds);
-	sign(m);
-	return rpwi_lines_send(s->lines, to, &h);
-}
-
-/* An answer that finds no room is asked for again, or not missed. */
-int rpwi_steer_answer(const struct io_line *l, struct io_msg *m, int fd)
-{
-	union fds_control control;
-	struct iovec iov = {m, sizeof(*m)};
-	struct msghdr h = {.msg_iov = &iov, .msg_iovlen = 1};
-	attach_fds(&h, &control, &fd, 1);
-	sign(m);
-	if (sendmsg(l->fd, &h, MSG_DONTWAIT | MSG_NOSIGNAL) >= 0)
-		return 0;
-	int rc = -errno;
-	rpwi_debug("an answer is lost: %s", strerror(errno));
-	return rc;
-}
-
-/* ---- listening ---- */
-
-struct heard {
-	struct io_msg msg;
-	int fd[IO_FDS_MAX]; /* that came along, or -1 */
-	size_t len; /* of the data after the message */
-};
-
-static void read_control(struct msghdr *h, struct heard *got)
-{
-	for (struct cmsghdr *c = CMSG_FIRSTHDR(h); c; c = CMSG_NXTHDR(h, c)) {
-		if (c->cmsg_level != SOL_SOCKET || c->cmsg_type != SCM_RIGHTS)
-			continue;
-		/* The control buffer has room for so many, or one more, whatever was sent. */
-		size_t n = (c->cmsg_len - CMSG_LEN(0)) / sizeof(int);
-		for (size_t i = 0; i < n; i++) {
-			int fd;
-			memcpy(&fd, CMSG_DATA(c) + i * sizeof(int), sizeof(fd));
-			if (i < IO_FDS_MAX && got->fd[i] < 0)
-				got->fd[i] = fd;
-			else
-				close(fd);
-		}
-	}
-}
-
-static void close_fds(struct heard *got)
-{
-	for (unsigned i = 0; i < IO_FDS_MAX; i++) {
-		if (got->fd[i] >= 0)
-			close(got->fd[i]);
-		got->fd[i] = -1;
-	}
-}
-
-/* 1, 0 nothing there, -EBADMSG for what is not ours, -EPIPE at its end, or another -errno. */
-static int hear(int fd, struct heard *got, uint8_t *buf, size_t room)
-{
-	union fds_control control;
-	struct iovec iov[2] = {{&got->msg, sizeof(got->msg)}, {buf, room}};
-	struct msghdr h = {.msg_iov = iov,
-		.msg_iovlen = 2,
-		.msg_control = &control,
-		.msg_controllen = sizeof(control)};
-	for (unsigned i = 0; i < IO_FDS_MAX; i++)
-		got->fd[i] = -1;
-	ssize_t n = recvmsg(fd, &h, MSG_DONTWAIT | MSG_CMSG_CLOEXEC);
-	/* reset: something that we said was not read; what was said to us is still there */
-	if (n < 0)
-		return errno == EAGAIN || errno == EINTR || errno == ECONNRESET ? 0 : -errno;
-	/* an empty message may bring descriptors, too; but for these it is like the end */
-	read_control(&h, got);
-	const struct io_msg *m = &got->msg;
-	if ((size_t)n < sizeof(*m) || (h.msg_flags & MSG_TRUNC) || m->magic != IO_MSG_MAGIC ||
-		m->version != IO_MSG_VERSION) {
-		close_fds(got);
-		return n ? -EBADMSG : -EPIPE;
-	}
-	got->len = (size_t)n - sizeof(*m);
-	return 1;
+	return s->lines ? rpwi_message_send(s->lines, to, m, data, parts) : -ENETDOWN;
 }
 
 static bool holds_any(void)
@@ -396,7 +273,7 @@ static bool holds_any(void)
 	return false;
 }
 
-static void handle(struct rpwi_steer *s, struct io_line *l, struct heard *got)
+static void handle(struct rpwi_steer *s, struct io_line *l, struct io_heard *got)
 {
 	struct io_msg *m = &got->msg;
 	struct io_msg answer = {.type = IO_MSG_PAGE_ANSWER, .cookie = m->cookie, .index = m->index};
@@ -405,7 +282,7 @@ static void handle(struct rpwi_steer *s, struct io_line *l, struct heard *got)
 			rpwi_group_answer(rpwi_port_group(p), m);
 	} else if (m->type == IO_MSG_PAGE_ASK && l->kind == IO_LINE_IN) {
 		if (owns_slot(s, m->index % 4096))
-			rpwi_steer_answer(l, &answer, rpwi_pace_fd(s->pace));
+			rpwi_message_answer(l, &answer, rpwi_pace_fd(s->pace));
 	} else if (m->type == IO_MSG_PAGE_ANSWER && l->kind == IO_LINE_OUT) {
 		if (got->fd[0] >= 0 && m->index <= RPWI_SLOT_MAX) {
 			rpwi_pace_answer(s->pace, (uint16_t)m->index, m->cookie, got->fd[0]);
@@ -413,14 +290,14 @@ static void handle(struct rpwi_steer *s, struct io_line *l, struct heard *got)
 		}
 	} else if (m->type == IO_MSG_LANE_OFFER && l->kind == IO_LINE_IN && l->who.us) {
 		if (owns_slot(s, m->index % 4096))
-			rpwi_lanes_offered(s, l, m, got->fd);
+			rpwi_lanes_offered(s->lanes, l, m, got->fd);
 	} else if (m->type == IO_MSG_LANE_ANSWER && l->kind == IO_LINE_OUT && l->who.us) {
-		rpwi_lanes_answered(s, l, m, &got->fd[0]);
+		rpwi_lanes_answered(s->lanes, l, m, &got->fd[0]);
 	} else {
 		rpwi_debug("message of type %u from user %u: unknown, or not to be believed",
 			m->type, l->who.uid);
 	}
-	close_fds(got);
+	rpwi_message_close_fds(got);
 }
 
 static bool next_taken(struct rpwi_steer *s, struct rpwi_rx *rx)
@@ -437,12 +314,12 @@ static bool next_taken(struct rpwi_steer *s, struct rpwi_rx *rx)
  * is there. The lines have their turns, a message each. */
 static bool serve(struct rpwi_steer *s)
 {
-	struct heard got;
+	struct io_heard got;
 	struct io_line *l;
 	size_t room;
 	uint8_t *buf = rpwi_handover_buf(s->over, &room);
 	for (unsigned i = 0; i < MSGS_A_CALL && s->lines && (l = rpwi_lines_ready(s->lines)); i++) {
-		int rc = hear(l->fd, &got, buf, room);
+		int rc = rpwi_message_hear(l->fd, &got, buf, room);
 		if (rc < 0 && rc != -EBADMSG)
 			rpwi_lines_drop(s->lines, l);
 		if (rc <= 0)
@@ -451,7 +328,7 @@ static bool serve(struct rpwi_steer *s)
 			handle(s, l, &got);
 			continue;
 		}
-		close_fds(&got);
+		rpwi_message_close_fds(&got);
 		rpwi_handover_arrived(s->over, &l->who, got.len);
 		return true;
 	}

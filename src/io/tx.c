@@ -451,8 +451,9 @@ static int send_one(struct rpwi_port *p, const struct later *l)
 	uint64_t sent_ns = rpwi_tap_enabled ? rpwi_tap_clock_ns() : 0;
 	/* Its end may have come since it was put aside. */
 	int32_t qpn = l->by_lane ? rpwi_pkt_peek_qpn(l->data, l->len) : -1;
-	struct rpwi_lane *lane = qpn > 0 ? rpwi_lane_to(p->steer, (uint32_t)qpn) : NULL;
-	int rc = lane ? rpwi_lane_send_datagram(lane, &l->flow, l->ttl, l->tos, l->data, l->len)
+	struct rpwi_lane *lane =
+		qpn > 0 ? rpwi_lane_to(rpwi_steer_lanes(p->steer), (uint32_t)qpn) : NULL;
+	int rc = lane ? rpwi_lane_datagram(lane, &l->flow, l->ttl, l->tos, l->data, l->len)
 		      : send_by_udp(p, l);
 	if (rc) {
 		p->n.tx_refused++;
@@ -558,7 +559,8 @@ static int send_or_harm(struct rpwi_port *p, struct later *l)
 	return rc;
 }
 
-int rpwi_tx_datagrams(
+/* Each packet by itself, with its ICRC, through the faults that are injected. */
+static int send_datagrams(
 	struct rpwi_port *p, const struct rpwi_txb *b, bool by_lane, unsigned *sent)
 {
 	union io_sockaddr to;
@@ -598,10 +600,28 @@ int rpwi_port_send(struct rpwi_port *p, const struct rpwi_txb *b, unsigned *sent
 		return dead ? -ENETDOWN : -EAFNOSUPPORT;
 	}
 	set_hops(p, b->av->hop_limit, b->av->tclass);
-	int rc = RPWI_UNLIKELY(p->fault != NULL) ? rpwi_tx_datagrams(p, b, false, sent)
+	int rc = RPWI_UNLIKELY(p->fault != NULL) ? send_datagrams(p, b, false, sent)
 						 : send_plain(p, b, 0, !p->gso_off, sent);
 	if (rpwi_pace_granted(rpwi_steer_pace(p->steer)))
 		charge(p);
+	return rc;
+}
+
+int rpwi_port_send_by_lane(
+	struct rpwi_port *p, struct rpwi_lane *l, const struct rpwi_txb *b, unsigned *sent)
+{
+	*sent = 0;
+	if (RPWI_UNLIKELY(rpwi_fork_broken)) {
+		*sent = b->npkt;
+		return -ENETDOWN;
+	}
+	if (RPWI_UNLIKELY(rpwi_tap_enabled || p->fault))
+		return send_datagrams(p, b, true, sent);
+	int rc = rpwi_lane_fill(l, p->sport, b, sent);
+	if (RPWI_UNLIKELY(rc == -ENOSPC)) {
+		p->n.tx_refused += b->npkt - *sent;
+		*sent = b->npkt; /* lost, as on a wire */
+	}
 	return rc;
 }
 

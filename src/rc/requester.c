@@ -580,8 +580,8 @@ void rpwi_req_tx(struct rpwi_qp *qp, struct rpwi_txb *b, unsigned pkts_max, uint
 			run_local(qp, w);
 			continue;
 		}
-		if (qp->type == IBV_QPT_UD && (((w->dqpn ^ b->dqpn) & b->dqpn_mask) ||
-						      !rpwi_txb_accepts(b, w->av)))
+		if (qp->type == IBV_QPT_UD &&
+			(((w->dqpn ^ b->dqpn) & b->dqpn_mask) || !rpwi_txb_accepts(b, w->av)))
 			break;
 		if (w->phase == RPWI_SWQE_POSTED && !begin(qp, w))
 			continue;

@@ -251,19 +251,20 @@ int __wrap_rpwi_guard_install(void) { return 0; }
 
 /* ---- no lanes ---- */
 
-struct rpwi_lane *rpwi_lane_to(struct rpwi_steer *s, uint32_t qpn) { return NULL; }
+struct rpwi_lanes *rpwi_steer_lanes(const struct rpwi_steer *s) { return NULL; }
+struct rpwi_lane *rpwi_lane_to(struct rpwi_lanes *ls, uint32_t qpn) { return NULL; }
 unsigned rpwi_lane_room(struct rpwi_lane *l, unsigned pkts, uint32_t bytes) { return 0; }
-int rpwi_lane_send(
-	struct rpwi_lane *l, struct rpwi_port *p, const struct rpwi_txb *b, unsigned *sent)
+int rpwi_port_send_by_lane(
+	struct rpwi_port *p, struct rpwi_lane *l, const struct rpwi_txb *b, unsigned *sent)
 {
 	return -ENETDOWN;
 }
-bool rpwi_lanes_recv(struct rpwi_steer *s, struct lane_packet *p) { return false; }
-void rpwi_lanes_sockets_empty(struct rpwi_steer *s) {}
-int rpwi_lanes_fd(const struct rpwi_steer *s) { return -1; }
-bool rpwi_lanes_arm(struct rpwi_steer *s) { return true; }
-void rpwi_lanes_wake_self(struct rpwi_steer *s) {}
-void rpwi_lanes_stats(const struct rpwi_steer *s, struct rpwi_lane_stats *out)
+bool rpwi_lanes_recv(struct rpwi_lanes *ls, struct lane_packet *p) { return false; }
+void rpwi_lanes_sockets_empty(struct rpwi_lanes *ls) {}
+int rpwi_lanes_fd(const struct rpwi_lanes *ls) { return -1; }
+bool rpwi_lanes_arm(struct rpwi_lanes *ls) { return true; }
+void rpwi_lanes_wake_self(const struct rpwi_lanes *ls) {}
+void rpwi_lanes_stats(const struct rpwi_lanes *ls, struct rpwi_lane_stats *out)
 {
 	*out = (struct rpwi_lane_stats){0};
 }

@@ -200,8 +200,8 @@ int rpwi_port_send(struct rpwi_port *p, const struct rpwi_txb *b, unsigned *sent
 {
 	return -ENETDOWN;
 }
-int rpwi_tx_datagrams(
-	struct rpwi_port *p, const struct rpwi_txb *b, bool by_lane, unsigned *sent)
+int rpwi_port_send_by_lane(
+	struct rpwi_port *p, struct rpwi_lane *l, const struct rpwi_txb *b, unsigned *sent)
 {
 	return -ENETDOWN;
 }
