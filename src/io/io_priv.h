@@ -170,8 +170,8 @@ int rpwi_message_send_fds(struct rpwi_lines *ls, const struct io_dest *to, struc
 	const int *fds, unsigned nfds);
 /* on the line that a question came by: 0 or -errno */
 int rpwi_message_answer(const struct io_line *l, struct io_msg *m, int fd);
-/* 1, 0 nothing there, -EBADMSG for what is not ours, -EPIPE at its end, or another -errno; data goes
- * to buf */
+/* 1, 0 nothing there, -EBADMSG for what is not ours, -EPIPE at its end, or another -errno; data
+ * goes to buf */
 int rpwi_message_hear(int fd, struct io_heard *got, uint8_t *buf, size_t room);
 void rpwi_message_close_fds(struct io_heard *got); /* those that nobody has taken */
 

@@ -4,9 +4,10 @@
  *
  * A lane has one direction. The sender makes the memory and offers it, with a descriptor that wakes
  * it, over its connection to the slot (line.c: whose owner the kernel has named on that very
- * connection); the owner maps it and answers with the descriptor that wakes itself. Until the answer
- * comes, and where none comes (another user, a build without lanes, a bound reached), packets go by
- * UDP. The end of that connection is the end of the lane: what was written before is still taken.
+ * connection); the owner maps it and answers with the descriptor that wakes itself. Until the
+ * answer comes, and where none comes (another user, a build without lanes, a bound reached),
+ * packets go by UDP. The end of that connection is the end of the lane: what was written before is
+ * still taken.
  *
  * Order where it changes from UDP to a lane: the owner reads a new lane only after it has found its
  * sockets empty once, so what was sent before is taken before.
@@ -74,6 +75,8 @@ struct rpwi_lanes *rpwi_lanes_new(struct rpwi_lines *lines)
 	ls->lines = lines;
 	rpwi_list_init(&ls->in);
 	ls->off = wire && !strcmp(wire, "udp");
+	if (wire && *wire && !ls->off && strcmp(wire, "auto") != 0)
+		rpwi_warn("ROPEWAY_WIRE: '%s' is neither auto nor udp: it is taken for auto", wire);
 	ls->event_fd = ls->off ? -1 : eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
 	ls->off |= ls->event_fd < 0;
 	return ls;

@@ -81,7 +81,8 @@ struct lane_writer {
 void rpwi_lane_writer_init(struct lane_writer *w, struct lane_mem *mem);
 /* How many packets of up to `bytes` bytes, at most `want`, have room now. */
 unsigned rpwi_lane_writer_room(struct lane_writer *w, unsigned want, uint32_t bytes);
-/* False: no room, or more addresses than the lane has room for. Reads the pieces once; call it under the guard (base/guard.h). */
+/* False: no room, or more addresses than the lane has room for. Reads the pieces once; call it
+ * under the guard (base/guard.h). */
 bool rpwi_lane_writer_packet(struct lane_writer *w, const struct rpwi_flow *flow, uint8_t ttl,
 	uint8_t tos, const struct rpwi_txpkt *t, const struct rpwi_iov *parts);
 bool rpwi_lane_writer_datagram(struct lane_writer *w, const struct rpwi_flow *flow, uint8_t ttl,
@@ -118,7 +119,7 @@ bool rpwi_lane_reader_ready(const struct lane_reader *r);
 int rpwi_lane_reader_next(struct lane_reader *r, struct lane_packet *p);
 /* What rpwi_lane_reader_next gave is dealt with: its slot is free. */
 void rpwi_lane_reader_done(struct lane_reader *r);
-/* No more for now: says what has been taken. True: the writer waits for that, and is to be woken. */
+/* No more for now: says what has been taken. True: the writer waits for that: wake it. */
 bool rpwi_lane_reader_tell(struct lane_reader *r);
 /* Before a sleep. False: something is there. */
 bool rpwi_lane_reader_sleeps(struct lane_reader *r);

@@ -129,7 +129,8 @@ static bool oldest_goes(struct rpwi_lines *ls, struct rpwi_list *of)
 {
 	for (struct rpwi_list *at = of->next; at != of; at = at->next)
 		if (!line_at(at)->on_end) {
-			/* NOLINTNEXTLINE(clang-analyzer-unix.Malloc): what is dropped leaves its list */
+			/* What is dropped leaves its list.
+			 * NOLINTNEXTLINE(clang-analyzer-unix.Malloc) */
 			rpwi_lines_drop(ls, line_at(at));
 			return true;
 		}
