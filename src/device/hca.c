@@ -10,6 +10,7 @@
 #include <unistd.h>
 
 #include "base/guard.h"
+#include "device/board.h"
 #include "device/hca.h"
 #include "wire/icrc.h"
 
@@ -366,6 +367,7 @@ static int place_take(void)
 	h->wake_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
 	if (h->wake_fd < 0)
 		return -errno;
+	board_open();
 	h->watch_fd = rpwi_netdev_watch_open();
 	return h->watch_fd < 0 ? h->watch_fd : service_start();
 }
@@ -395,6 +397,7 @@ static int place_leave_to_parent(void)
 	char why[RPWI_WHY_LEN];
 	h->forked_from = 0;
 	rpwi_io_atfork_child();
+	board_left_to_parent();
 	descriptors_close();
 	/* Not freed: the copies of QPs and address handles point to the old ports, and those to the
 	 * old steer. */
@@ -496,6 +499,7 @@ void hca_put(void)
 	gsi_hca_gone();
 	descriptors_close();
 	lane_stats_add(&h->lanes_gone);
+	board_close();
 	if (h->steer)
 		rpwi_steer_close(h->steer);
 	h->steer = NULL;
@@ -623,10 +627,12 @@ int rpwi_dev_check(struct ibv_device *dev, char *why, size_t why_len)
 
 struct ibv_pd *rpwi_dev_alloc_pd(struct ibv_context *c)
 {
+	static _Atomic uint32_t last_id;
 	struct dpd *pd = calloc(1, sizeof(*pd));
 	if (!pd)
 		return NULL;
 	pd->ibv.context = c;
+	pd->id = ++last_id;
 	return &pd->ibv;
 }
 
@@ -752,6 +758,7 @@ void rpwi_dev_stats_print(FILE *to)
 		{"received through memory", lanes.rx_packets},
 		{"of them with a wake-up", lanes.wakes},
 		{"waits for room there", lanes.stalls},
+		{"READ from the peer's memory", n.direct_reads},
 		{"receive batches", n.rx_batches},
 		{"send batches", n.tx_batches},
 		{"inline polls", n.inline_polls},

@@ -72,6 +72,7 @@ static inline struct dctx *to_dctx(const struct ibv_context *c)
 struct dpd {
 	struct ibv_pd ibv;
 	struct dpd *parent; /* of a parent domain, else NULL */
+	uint32_t id;        /* unique in this process; 0 where there is a parent */
 	unsigned refs;
 };
 static inline struct dpd *to_dpd(const struct ibv_pd *p)
@@ -164,7 +165,8 @@ struct dqp {
 	/* its deadline may lie before the QP's own, which has moved later since */
 	struct rpwi_heap_node timer;
 	struct dport *ports[RPWI_GIDS_MAX];
-	unsigned nports; /* what it keeps open */
+	unsigned nports;     /* what it keeps open */
+	uint64_t board_word; /* what the board says of it (board.c) */
 	struct dpeer *peer;
 	uint32_t events_got;
 	struct rpwi_list rx_link;
@@ -201,7 +203,8 @@ struct dport {
 
 struct hca_counters {
 	uint64_t icrc_errors, decode_errors, no_qp, handed_over, rx_batches, rx_packets, tx_batches;
-	uint64_t inline_polls, inline_empty, service_wakeups, cq_overflows, pace_stalls;
+	uint64_t direct_reads, inline_polls, inline_empty, service_wakeups, cq_overflows,
+		pace_stalls;
 	uint64_t mads, mads_handed_over, mads_dropped, mads_unsent, mads_for_gone, qp0;
 };
 
@@ -291,6 +294,8 @@ void peer_put(struct dpeer *p);
 /* send what it may now, keep its timer right */
 void progress_qp_kick(struct dqp *qp, bool hold_ack, uint64_t now_ns);
 void progress_qp_forget(struct dqp *qp);
+/* to the process of the peer, if it is one of this host's that has one; NULL: by UDP */
+struct rpwi_lane *progress_lane(struct dqp *q);
 void progress_flush_held(uint64_t now_ns);
 bool progress_run(bool all_ports); /* one round: receive, send, timers. True if anything came. */
 /* For a thread that only waits: make progress until `fd` is readable or anything came. 0, or -EINTR

@@ -19,6 +19,7 @@
 #include <sys/prctl.h>
 #include <unistd.h>
 
+#include "device/board.h"
 #include "device/hca.h"
 #include "explain/verbs.h"
 #include "wire/icrc.h"
@@ -225,7 +226,7 @@ static bool ack_may_follow(struct dqp *q)
 }
 
 /* The lane to the process of the peer, if it is one of this host's that has one. */
-static struct rpwi_lane *lane_of(struct dqp *q)
+struct rpwi_lane *progress_lane(struct dqp *q)
 {
 	const struct rpwi_av *av = q->t.type == IBV_QPT_UD ? rpwi_qp_next_av(&q->t) : &q->t.av;
 	if (!av || !av->loopback_zone)
@@ -242,7 +243,7 @@ static bool tx_batch(struct dqp *q, bool hold_ack, uint64_t now_ns)
 	uint32_t to = 0;
 	unsigned room = RPWI_TXB_PKTS, mtu = 0;
 	bool paced = q->t.type != IBV_QPT_RC;
-	struct rpwi_lane *lane = lane_of(q);
+	struct rpwi_lane *lane = progress_lane(q);
 	if (lane) {
 		/* Nothing is lost there: what has no room waits. */
 		to = rpwi_qp_next_dqpn(&q->t);
@@ -312,6 +313,7 @@ void progress_qp_kick(struct dqp *q, bool hold_ack, uint64_t now_ns)
 	else
 		held_del(q);
 	timer_update(q);
+	board_qp(q);
 	if (RPWI_UNLIKELY(rpwi_explain_on))
 		rpwi_explain_state(&q->t);
 }
@@ -872,6 +874,8 @@ int service_start(void)
 	}
 	pthread_setname_np(h->service, "ropeway");
 	h->service_running = true;
+	if (h->forked_from)
+		board_is_forked();
 	h->forked_from = 0;
 	return 0;
 }

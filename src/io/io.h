@@ -13,6 +13,8 @@
 #ifndef ROPEWAY_IO_H
 #define ROPEWAY_IO_H
 
+#include <sys/types.h>
+
 #include "io/lane_ring.h"
 #include "wire/icrc.h"
 #include "wire/packet.h"
@@ -180,6 +182,8 @@ unsigned rpwi_lane_room(struct rpwi_lane *l, unsigned pkts, uint32_t bytes);
  * datagrams. (tx.c) */
 int rpwi_port_send_by_lane(
 	struct rpwi_port *p, struct rpwi_lane *l, const struct rpwi_txb *b, unsigned *sent);
+/* Is what it sends captured, or harmed? Then everything goes as packets. */
+bool rpwi_port_is_watched(const struct rpwi_port *p);
 /* The next packet that came by a lane; what the last call gave is done with. A payload of kind
  * LANE_BULK is where its sender can still change it: read it once. With a capture all are
  * LANE_DATAGRAM. */
@@ -193,6 +197,27 @@ int rpwi_lanes_fd(const struct rpwi_lanes *ls);
  * sleeps. False: something is there already. */
 bool rpwi_lanes_arm(struct rpwi_lanes *ls);
 void rpwi_lanes_wake_self(const struct rpwi_lanes *ls);
+
+/* What one process shows the others of itself: a board, memory that it writes and they read, which
+ * goes along with the answer to each offer. It begins with this; the rest is the device's. */
+struct rpwi_board_head {
+	uint32_t magic, version;
+	uint64_t bytes;
+	uint64_t nonce_at; /* where in the process's own memory the nonce lies, too */
+	_Atomic uint64_t nonce;
+};
+int rpwi_board_seal(int fd); /* once it is mapped: from now on others can only read. 0 or -errno */
+void rpwi_lanes_show_board(struct rpwi_lanes *ls, int fd); /* stays the caller's */
+/* The process at the other end of a lane that is up. */
+struct rpwi_lane_peer {
+	const void *board;
+	size_t bytes;
+	int mem_fd; /* its memory, for reading (proc(5): /proc/PID/mem) */
+	pid_t pid;
+	uint64_t trusted; /* the device's: the nonce that was found there */
+};
+/* NULL: it shows none, or the kernel does not let us read its memory. */
+struct rpwi_lane_peer *rpwi_lane_peer(struct rpwi_lane *l);
 struct rpwi_lane_stats {
 	uint64_t tx_packets, rx_packets, wakes, stalls;
 };

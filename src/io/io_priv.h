@@ -169,7 +169,7 @@ int rpwi_message_send(struct rpwi_lines *ls, const struct io_dest *to, struct io
 int rpwi_message_send_fds(struct rpwi_lines *ls, const struct io_dest *to, struct io_msg *m,
 	const int *fds, unsigned nfds);
 /* on the line that a question came by: 0 or -errno */
-int rpwi_message_answer(const struct io_line *l, struct io_msg *m, int fd);
+int rpwi_message_answer(const struct io_line *l, struct io_msg *m, const int *fds, unsigned nfds);
 /* 1, 0 nothing there, -EBADMSG for what is not ours, -EPIPE at its end, or another -errno; data
  * goes to buf */
 int rpwi_message_hear(int fd, struct io_heard *got, uint8_t *buf, size_t room);
@@ -199,7 +199,7 @@ void rpwi_lanes_own(struct rpwi_lanes *ls, uint16_t slot);   /* a slot of this p
 void rpwi_lanes_offered(
 	struct rpwi_lanes *ls, struct io_line *line, const struct io_msg *m, int fds[IO_FDS_MAX]);
 void rpwi_lanes_answered(
-	struct rpwi_lanes *ls, struct io_line *line, const struct io_msg *m, int *fd);
+	struct rpwi_lanes *ls, struct io_line *line, const struct io_msg *m, int fds[IO_FDS_MAX]);
 /* A batch, from that source port, without ICRCs. 0; -EFAULT as rpwi_port_send; -ENOSPC: no room. */
 int rpwi_lane_fill(struct rpwi_lane *l, uint16_t sport, const struct rpwi_txb *b, unsigned *sent);
 /* One with its ICRC, as injected faults left it. 0, or -ENOSPC: no room. */

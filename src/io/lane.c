@@ -23,11 +23,16 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <sys/eventfd.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
 #include <unistd.h>
+
+#ifndef F_SEAL_FUTURE_WRITE
+#define F_SEAL_FUTURE_WRITE 0x0010
+#endif
 
 enum {
 	LANES_MAX = 64,      /* in each direction; half a megabyte each, as far as it is used */
@@ -44,10 +49,11 @@ struct rpwi_lane {
 	uint16_t slot;
 	bool up;
 	uint64_t cookie;
-	struct lane_writer w; /* out */
-	struct lane_reader r; /* in */
-	bool after_udp;       /* in: not before the sockets were found empty */
-	bool ended;           /* in: the other side has, and what it wrote is still taken */
+	struct lane_writer w;       /* out */
+	struct rpwi_lane_peer peer; /* out; board NULL: it shows none */
+	struct lane_reader r;       /* in */
+	bool after_udp;             /* in: not before the sockets were found empty */
+	bool ended;                 /* in: the other side has, and what it wrote is still taken */
 };
 
 struct rpwi_lanes {
@@ -55,6 +61,7 @@ struct rpwi_lanes {
 	uint64_t own[64]; /* a bit for each slot */
 	bool off;         /* ROPEWAY_WIRE=udp */
 	int event_fd;
+	int board_fd; /* the device's, or -1 */
 	bool armed;
 	struct rpwi_list in;
 	unsigned n_in, n_out;
@@ -73,6 +80,7 @@ struct rpwi_lanes *rpwi_lanes_new(struct rpwi_lines *lines)
 	if (!ls)
 		return NULL;
 	ls->lines = lines;
+	ls->board_fd = -1;
 	rpwi_list_init(&ls->in);
 	ls->off = wire && !strcmp(wire, "udp");
 	if (wire && *wire && !ls->off && strcmp(wire, "auto") != 0)
@@ -111,6 +119,10 @@ static void lane_free(struct rpwi_lane *l)
 	}
 	if (l->peer_fd >= 0)
 		close(l->peer_fd);
+	if (l->peer.board) {
+		munmap((void *)(uintptr_t)l->peer.board, l->peer.bytes);
+		close(l->peer.mem_fd);
+	}
 	munmap(l->mem, sizeof(struct lane_mem));
 	free(l);
 }
@@ -301,19 +313,67 @@ void rpwi_lanes_offered(
 	struct rpwi_lane *l = line->user;
 	l->peer_fd = fds[1];
 	fds[1] = -1;
-	if (rpwi_message_answer(line, &answer, ls->event_fd))
+	const int given[2] = {ls->event_fd, ls->board_fd};
+	if (rpwi_message_answer(line, &answer, given, ls->board_fd < 0 ? 1 : 2))
 		lane_free(l);
+}
+
+/* ---- what the other side shows of itself ---- */
+
+int rpwi_board_seal(int fd)
+{
+	return fcntl(fd, F_ADD_SEALS,
+		       F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_FUTURE_WRITE | F_SEAL_SEAL)
+		       ? -errno
+		       : 0;
+}
+
+void rpwi_lanes_show_board(struct rpwi_lanes *ls, int fd)
+{
+	if (ls)
+		ls->board_fd = fd;
+}
+
+/* The kernel's leave is asked for here, and where it says no (Yama, another user namespace) that is
+ * all: nothing is changed to get it. */
+static void take_board(struct rpwi_lane *l, pid_t pid, int fd)
+{
+	struct stat st;
+	char path[32];
+	int seals = fd >= 0 && pid > 0 ? fcntl(fd, F_GET_SEALS) : -1;
+	if (seals < 0 || !(seals & F_SEAL_SHRINK) || fstat(fd, &st) ||
+		st.st_size < (off_t)sizeof(struct rpwi_board_head))
+		return;
+	snprintf(path, sizeof(path), "/proc/%d/mem", (int)pid);
+	int mem_fd = open(path, O_RDONLY | O_CLOEXEC);
+	if (mem_fd < 0) {
+		rpwi_debug("process %d is not to be read from: %s", (int)pid, strerror(errno));
+		return;
+	}
+	void *board = mmap(NULL, (size_t)st.st_size, PROT_READ, MAP_SHARED, fd, 0);
+	if (board == MAP_FAILED) {
+		close(mem_fd);
+		return;
+	}
+	l->peer = (struct rpwi_lane_peer){
+		.board = board, .bytes = (size_t)st.st_size, .mem_fd = mem_fd, .pid = pid};
+}
+
+struct rpwi_lane_peer *rpwi_lane_peer(struct rpwi_lane *l)
+{
+	return l->peer.board ? &l->peer : NULL;
 }
 
 /* Believed on the very connection that the offer went by. */
 void rpwi_lanes_answered(
-	struct rpwi_lanes *ls, struct io_line *line, const struct io_msg *m, int *fd)
+	struct rpwi_lanes *ls, struct io_line *line, const struct io_msg *m, int fds[IO_FDS_MAX])
 {
 	struct rpwi_lane *l = line->on_end == line_ended ? line->user : NULL;
-	if (!ls || !l || !l->w.mem || l->up || l->cookie != m->cookie || *fd < 0)
+	if (!ls || !l || !l->w.mem || l->up || l->cookie != m->cookie || fds[0] < 0)
 		return;
-	l->peer_fd = *fd;
-	*fd = -1;
+	l->peer_fd = fds[0];
+	fds[0] = -1;
+	take_board(l, line->who.pid, fds[1]);
 	l->up = true;
 	rpwi_debug("packets for slot %u go through shared memory", l->slot);
 }

@@ -59,12 +59,12 @@ int rpwi_message_send_fds(struct rpwi_lines *ls, const struct io_dest *to, struc
 }
 
 /* An answer that finds no room is asked for again, or not missed. */
-int rpwi_message_answer(const struct io_line *l, struct io_msg *m, int fd)
+int rpwi_message_answer(const struct io_line *l, struct io_msg *m, const int *fds, unsigned nfds)
 {
 	union fds_control control;
 	struct iovec iov = {m, sizeof(*m)};
 	struct msghdr h = {.msg_iov = &iov, .msg_iovlen = 1};
-	attach_fds(&h, &control, &fd, 1);
+	attach_fds(&h, &control, fds, nfds);
 	sign(m);
 	if (sendmsg(l->fd, &h, MSG_DONTWAIT | MSG_NOSIGNAL) >= 0)
 		return 0;

@@ -281,8 +281,9 @@ static void handle(struct rpwi_steer *s, struct io_line *l, struct io_heard *got
 		for (struct rpwi_port *p = rpwi_ports.first; p; p = rpwi_port_next(p))
 			rpwi_group_answer(rpwi_port_group(p), m);
 	} else if (m->type == IO_MSG_PAGE_ASK && l->kind == IO_LINE_IN) {
+		int page = rpwi_pace_fd(s->pace);
 		if (owns_slot(s, m->index % 4096))
-			rpwi_message_answer(l, &answer, rpwi_pace_fd(s->pace));
+			rpwi_message_answer(l, &answer, &page, 1);
 	} else if (m->type == IO_MSG_PAGE_ANSWER && l->kind == IO_LINE_OUT) {
 		if (got->fd[0] >= 0 && m->index <= RPWI_SLOT_MAX) {
 			rpwi_pace_answer(s->pace, (uint16_t)m->index, m->cookie, got->fd[0]);
@@ -292,7 +293,7 @@ static void handle(struct rpwi_steer *s, struct io_line *l, struct io_heard *got
 		if (owns_slot(s, m->index % 4096))
 			rpwi_lanes_offered(s->lanes, l, m, got->fd);
 	} else if (m->type == IO_MSG_LANE_ANSWER && l->kind == IO_LINE_OUT && l->who.us) {
-		rpwi_lanes_answered(s->lanes, l, m, &got->fd[0]);
+		rpwi_lanes_answered(s->lanes, l, m, got->fd);
 	} else {
 		rpwi_debug("message of type %u from user %u: unknown, or not to be believed",
 			m->type, l->who.uid);

@@ -607,6 +607,8 @@ int rpwi_port_send(struct rpwi_port *p, const struct rpwi_txb *b, unsigned *sent
 	return rc;
 }
 
+bool rpwi_port_is_watched(const struct rpwi_port *p) { return rpwi_tap_enabled || p->fault; }
+
 int rpwi_port_send_by_lane(
 	struct rpwi_port *p, struct rpwi_lane *l, const struct rpwi_txb *b, unsigned *sent)
 {
@@ -615,7 +617,7 @@ int rpwi_port_send_by_lane(
 		*sent = b->npkt;
 		return -ENETDOWN;
 	}
-	if (RPWI_UNLIKELY(rpwi_tap_enabled || p->fault))
+	if (RPWI_UNLIKELY(rpwi_port_is_watched(p)))
 		return send_datagrams(p, b, true, sent);
 	int rc = rpwi_lane_fill(l, p->sport, b, sent);
 	if (RPWI_UNLIKELY(rc == -ENOSPC)) {
