@@ -130,7 +130,9 @@ const char *wire_fault_text(enum wire_fault fault)
 		[FAULT_VERSION] = N_("it has a version that this program does not speak"),
 		[FAULT_TYPE] = N_("its type does not exist"),
 		[FAULT_LENGTH] = N_("its length is not what it says, or not that of its type"),
-		[FAULT_MEMORY] = N_("its memory has the wrong size, or passes the address space"),
+		/* NOLINTNEXTLINE(bugprone-suspicious-missing-comma): one sentence on two lines */
+		[FAULT_MEMORY] = N_("the memory that it offers is not of the size agreed on, or "
+				    "ends beyond the address space"),
 		[FAULT_TEXT] = N_("its text has characters that are not printable"),
 	};
 
