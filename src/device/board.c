@@ -62,11 +62,16 @@ static struct board *own;
 static int own_fd = -1;
 static _Atomic uint64_t own_nonce;
 
+/* Those over which boards come and go. */
+static struct rpwi_lanes *lanes;
+static uint64_t reads;
+
 /* ---- our own ---- */
 
-void board_open(void)
+void board_open(struct rpwi_lanes *by, uint16_t slot)
 {
 	struct board *b;
+	lanes = by;
 	int fd = memfd_create("ropeway-board", MFD_CLOEXEC | MFD_ALLOW_SEALING);
 	if (fd < 0)
 		return;
@@ -82,13 +87,13 @@ void board_open(void)
 	own = b;
 	own_fd = fd;
 	own_nonce = rpwi_random64();
-	b->slot = hca_here.slots[0];
+	b->slot = slot;
 	b->head = (struct rpwi_board_head){.magic = BOARD_MAGIC,
 		.version = BOARD_VERSION,
 		.bytes = sizeof(*b),
 		.nonce_at = (uint64_t)(uintptr_t)&own_nonce};
 	atomic_store(&b->head.nonce, own_nonce);
-	rpwi_lanes_show_board(hca_here.lanes, fd);
+	rpwi_lanes_show_board(by, fd);
 }
 
 void board_close(void)
@@ -106,6 +111,7 @@ void board_left_to_parent(void)
 	}
 	own = NULL;
 	own_fd = -1;
+	lanes = NULL;
 }
 
 /* The board is both processes', the nonce is not. */
@@ -242,7 +248,7 @@ static bool copy(const struct board *b, const struct rpwi_lane_peer *p, uint8_t 
 const uint8_t *board_read(struct rpwi_qp *t, uint32_t rkey, uint64_t addr, uint32_t len)
 {
 	static uint8_t *bounce;
-	struct rpwi_lane *lane = progress_lane(dqp_of(t));
+	struct rpwi_lane *lane = qp_lane(dqp_of(t), lanes);
 	struct rpwi_lane_peer *p = lane ? rpwi_lane_peer(lane) : NULL;
 	if (!p || rpwi_port_is_watched(t->av.port) || len > RPWI_PEER_READ_MAX ||
 		!is_board(p->board, p->bytes))
@@ -270,6 +276,8 @@ const uint8_t *board_read(struct rpwi_qp *t, uint32_t rkey, uint64_t addr, uint3
 		atomic_load_explicit(word_at, memory_order_acquire) != word ||
 		atomic_load_explicit(&b->head.nonce, memory_order_acquire) != nonce)
 		return NULL;
-	hca_here.n.direct_reads++;
+	reads++;
 	return bounce;
 }
+
+uint64_t board_reads(void) { return reads; }

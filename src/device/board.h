@@ -11,9 +11,9 @@
 
 /* ---- our own ---- */
 
-/* A new one, offered with each lane from now on. Without memory for it there is none, and peers ask
- * by packets. */
-void board_open(void);
+/* A new one, of the QPs of that slot, shown with each lane from now on. Without memory for it there
+ * is none, and peers ask by packets. */
+void board_open(struct rpwi_lanes *lanes, uint16_t slot);
 void board_close(void);
 void board_left_to_parent(void); /* in a child that gets one of its own */
 /* After a fork this process goes on with what it inherited: nobody shall read the parent's copy. */
@@ -28,5 +28,6 @@ void board_qp_gone(struct dqp *q);
 
 /* As rpwi_qp_ops.peer_read: the bytes, good until the next call, or NULL: by packets. */
 const uint8_t *board_read(struct rpwi_qp *qp, uint32_t rkey, uint64_t addr, uint32_t len);
+uint64_t board_reads(void); /* so many it gave */
 
 #endif

@@ -367,7 +367,7 @@ static int place_take(void)
 	h->wake_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
 	if (h->wake_fd < 0)
 		return -errno;
-	board_open();
+	board_open(h->lanes, h->slots[0]);
 	h->watch_fd = rpwi_netdev_watch_open();
 	return h->watch_fd < 0 ? h->watch_fd : service_start();
 }
@@ -758,7 +758,7 @@ void rpwi_dev_stats_print(FILE *to)
 		{"received through memory", lanes.rx_packets},
 		{"of them with a wake-up", lanes.wakes},
 		{"waits for room there", lanes.stalls},
-		{"READ from the peer's memory", n.direct_reads},
+		{"READ from the peer's memory", board_reads()},
 		{"receive batches", n.rx_batches},
 		{"send batches", n.tx_batches},
 		{"inline polls", n.inline_polls},

@@ -203,8 +203,7 @@ struct dport {
 
 struct hca_counters {
 	uint64_t icrc_errors, decode_errors, no_qp, handed_over, rx_batches, rx_packets, tx_batches;
-	uint64_t direct_reads, inline_polls, inline_empty, service_wakeups, cq_overflows,
-		pace_stalls;
+	uint64_t inline_polls, inline_empty, service_wakeups, cq_overflows, pace_stalls;
 	uint64_t mads, mads_handed_over, mads_dropped, mads_unsent, mads_for_gone, qp0;
 };
 
@@ -260,6 +259,13 @@ struct hca {
 };
 extern struct hca hca_here;
 
+/* The lane to the process of the peer, if it is one of this host's that has one; NULL: by UDP. */
+static inline struct rpwi_lane *qp_lane(struct dqp *q, struct rpwi_lanes *lanes)
+{
+	const struct rpwi_av *av = q->t.type == IBV_QPT_UD ? rpwi_qp_next_av(&q->t) : &q->t.av;
+	return av && av->loopback_zone ? rpwi_lane_to(lanes, rpwi_qp_next_dqpn(&q->t)) : NULL;
+}
+
 static inline void hca_lock(void) { rpwi_lock(RPWI_LOCK_HCA); }
 static inline void hca_unlock(void) { rpwi_unlock(RPWI_LOCK_HCA); }
 
@@ -294,8 +300,6 @@ void peer_put(struct dpeer *p);
 /* send what it may now, keep its timer right */
 void progress_qp_kick(struct dqp *qp, bool hold_ack, uint64_t now_ns);
 void progress_qp_forget(struct dqp *qp);
-/* to the process of the peer, if it is one of this host's that has one; NULL: by UDP */
-struct rpwi_lane *progress_lane(struct dqp *q);
 void progress_flush_held(uint64_t now_ns);
 bool progress_run(bool all_ports); /* one round: receive, send, timers. True if anything came. */
 /* For a thread that only waits: make progress until `fd` is readable or anything came. 0, or -EINTR

@@ -225,15 +225,6 @@ static bool ack_may_follow(struct dqp *q)
 	return n == k;
 }
 
-/* The lane to the process of the peer, if it is one of this host's that has one. */
-struct rpwi_lane *progress_lane(struct dqp *q)
-{
-	const struct rpwi_av *av = q->t.type == IBV_QPT_UD ? rpwi_qp_next_av(&q->t) : &q->t.av;
-	if (!av || !av->loopback_zone)
-		return NULL;
-	return rpwi_lane_to(hca_here.lanes, rpwi_qp_next_dqpn(&q->t));
-}
-
 /* One batch of a QP onto the wire. False when there was nothing. */
 static bool tx_batch(struct dqp *q, bool hold_ack, uint64_t now_ns)
 {
@@ -243,7 +234,7 @@ static bool tx_batch(struct dqp *q, bool hold_ack, uint64_t now_ns)
 	uint32_t to = 0;
 	unsigned room = RPWI_TXB_PKTS, mtu = 0;
 	bool paced = q->t.type != IBV_QPT_RC;
-	struct rpwi_lane *lane = progress_lane(q);
+	struct rpwi_lane *lane = qp_lane(q, hca_here.lanes);
 	if (lane) {
 		/* Nothing is lost there: what has no room waits. */
 		to = rpwi_qp_next_dqpn(&q->t);

@@ -127,13 +127,13 @@ void rpwi_lines_free(struct rpwi_lines *ls)
 /* The one that was silent for longest goes. */
 static bool oldest_goes(struct rpwi_lines *ls, struct rpwi_list *of)
 {
-	for (struct rpwi_list *at = of->next; at != of; at = at->next)
-		if (!line_at(at)->on_end) {
-			/* What is dropped leaves its list.
-			 * NOLINTNEXTLINE(clang-analyzer-unix.Malloc) */
-			rpwi_lines_drop(ls, line_at(at));
-			return true;
-		}
+	for (struct rpwi_list *at = of->next; at != of; at = at->next) {
+		/* NOLINTNEXTLINE(clang-analyzer-unix.Malloc): what is dropped leaves its list */
+		if (line_at(at)->on_end)
+			continue;
+		rpwi_lines_drop(ls, line_at(at));
+		return true;
+	}
 	return false;
 }
 

@@ -127,8 +127,8 @@ static pid_t passive(struct end *e, bool ordinary)
 		end_make(e, sv[1]);
 		again = mmap(NULL, 4096, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
 		/* memory of its own, page by page, so that it can be unmapped */
-		void *buf = mmap(NULL, LEN, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1,
-			0);
+		void *buf =
+			mmap(NULL, LEN, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
 		free(e->s.buf);
 		ibv_dereg_mr(e->s.mr);
 		e->s.buf = buf;
@@ -208,8 +208,7 @@ static void a_stopped_process_is_read(void **state)
 	pid_t pid = both(&e);
 	stop(pid);
 	for (unsigned i = 0; i < sizeof(lens) / sizeof(*lens); i++) {
-		assert_int_equal(
-			read_peer(&e, 0, lens[i], e.peer.rkey, 1000), IBV_WC_SUCCESS);
+		assert_int_equal(read_peer(&e, 0, lens[i], e.peer.rkey, 1000), IBV_WC_SUCCESS);
 		assert_true(pair_holds(e.s.buf, lens[i], SEED));
 	}
 	ends(&e, pid);
@@ -259,8 +258,8 @@ static void what_may_not_be_read_is_refused(void **state)
 			answer = tell(&e, cases[i].what);
 		if (cases[i].what == 'x')
 			usleep(100000);
-		int status = read_peer(&e, cases[i].off, 64,
-			cases[i].new_key ? answer.rkey : e.peer.rkey, 5000);
+		int status = read_peer(
+			&e, cases[i].off, 64, cases[i].new_key ? answer.rkey : e.peer.rkey, 5000);
 		if (status != cases[i].status)
 			print_error("case %u: %s\n", i,
 				status < 0 ? "no completion"
@@ -363,8 +362,8 @@ static void what_is_deregistered_is_never_read(void **state)
 {
 	const char *given = getenv("LANE_ROUNDS");
 	unsigned rounds = given ? (unsigned)atoi(given) : 300, good = 0, failed = 0, n = 0;
-	struct churn *c = mmap(
-		NULL, 4096, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+	struct churn *c =
+		mmap(NULL, 4096, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
 	while (n < rounds) {
 		struct end e;
 		int sv[2];
