@@ -41,6 +41,7 @@ enum {
 	PACE_RETRY_NS = 100000,
 	ALL_ROUNDS = 8,
 	LANE_PACKETS_MAX = 128, /* in one round */
+	LANE_ACK_PACKETS = 32,
 	/* beside the payload of a full packet, where it goes as a datagram */
 	LANE_EXTRA_BYTES = RPWI_HDR_MAX + 4 + RPWI_ICRC_LEN,
 	/* while packets come by lanes, sockets are looked at in one of so many rounds */
@@ -538,6 +539,11 @@ static unsigned rx_lanes(bool hold_ack, uint64_t *now_ns)
 			*now_ns = rpwi_now_ns();
 		bytes += p.len;
 		rx_lane_packet(&p, *now_ns);
+		/* The sender fills what this makes room for while the rest is taken. */
+		if (n % LANE_ACK_PACKETS == 0) {
+			rx_answer(true, *now_ns);
+			progress_flush_held(*now_ns);
+		}
 	}
 	if (!n)
 		return 0;
