@@ -232,11 +232,11 @@ int rpwi_lane_reader_next(struct lane_reader *r, struct lane_packet *p)
 		p->payload = p->data + p->hdr_len;
 		return p->len <= (uint32_t)(LANE_DATA_BYTES - p->hdr_len) ? 1 : -EPROTO;
 	case LANE_BULK:
-		p->payload = r->mem->bulk + s.bulk;
-		return in_bulk(s.bulk, s.len, RPWI_MTU_MAX) ? 1 : -EPROTO;
 	case LANE_DATAGRAM:
+		if (!in_bulk(s.bulk, s.len, p->kind == LANE_BULK ? RPWI_MTU_MAX : RPWI_PACKET_MAX))
+			return -EPROTO;
 		p->payload = r->mem->bulk + s.bulk;
-		return in_bulk(s.bulk, s.len, RPWI_PACKET_MAX) ? 1 : -EPROTO;
+		return 1;
 	}
 	return -EPROTO;
 }

@@ -302,7 +302,7 @@ static void a_forked_process_is_not_taken_for_its_parent(void **state)
 static void without_the_kernels_leave_packets_do_it(void **state)
 {
 	if (geteuid()) {
-		print_message("SKIPPED: only root can become another user\n");
+		print_message("# SKIPPED: only root can become another user\n");
 		skip();
 	}
 	pid_t pid = fork();
@@ -400,7 +400,7 @@ static void what_is_deregistered_is_never_read(void **state)
 		c->stop = 1;
 		ends(&e, pid);
 	}
-	print_message("%u READs: %u good, %u refused\n", n, good, failed);
+	print_message("# %u READs: %u good, %u refused\n", n, good, failed);
 	munmap(c, 4096);
 }
 

@@ -226,7 +226,8 @@ static void neither_side_misses_that_the_other_sleeps(void **arg)
 		rpwi_lane_reader_wakes(&g->r);
 	}
 	pthread_join(t, NULL);
-	print_message("%d packets, %llu sleeps of the reader\n", RACE, (unsigned long long)sleeps);
+	print_message(
+		"# %d packets, %llu sleeps of the reader\n", RACE, (unsigned long long)sleeps);
 }
 
 /* Anything in a slot: the reader gives a packet that lies within the memory, or says -EPROTO. */
