@@ -10,6 +10,7 @@
 #include <unistd.h>
 
 #include "base/guard.h"
+#include "device/board.h"
 #include "device/hca.h"
 #include "wire/icrc.h"
 
@@ -359,12 +360,14 @@ static int place_take(void)
 			why);
 		return rc;
 	}
+	h->lanes = rpwi_steer_lanes(h->steer);
 	h->steer_fd = rpwi_steer_fd(h->steer);
 	h->nslots = rpwi_steer_slots(h->steer, h->slots, RPWI_ARRAY_LEN(h->slots));
 	h->next_idx = (uint32_t)rpwi_random64() % RPWI_SLOT_QPNS;
 	h->wake_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
 	if (h->wake_fd < 0)
 		return -errno;
+	board_open(h->lanes, h->slots[0]);
 	h->watch_fd = rpwi_netdev_watch_open();
 	return h->watch_fd < 0 ? h->watch_fd : service_start();
 }
@@ -394,6 +397,7 @@ static int place_leave_to_parent(void)
 	char why[RPWI_WHY_LEN];
 	h->forked_from = 0;
 	rpwi_io_atfork_child();
+	board_left_to_parent();
 	descriptors_close();
 	/* Not freed: the copies of QPs and address handles point to the old ports, and those to the
 	 * old steer. */
@@ -401,6 +405,7 @@ static int place_leave_to_parent(void)
 		h->qps[i] = NULL;
 	h->nslots = 0;
 	h->steer = NULL;
+	h->lanes = NULL;
 	int rc = place_take();
 	for (unsigned i = 0; i < h->nports && !rc; i++)
 		if (h->port[i].refs && rpwi_port_open(h->steer, &h->port[i].addr, &h->port[i].io,
@@ -473,6 +478,16 @@ fail:
 	return rc;
 }
 
+static void lane_stats_add(struct rpwi_lane_stats *sum)
+{
+	struct rpwi_lane_stats s = {0};
+	rpwi_lanes_stats(hca_here.lanes, &s);
+	sum->tx_packets += s.tx_packets;
+	sum->rx_packets += s.rx_packets;
+	sum->wakes += s.wakes;
+	sum->stalls += s.stalls;
+}
+
 void hca_put(void)
 {
 	struct hca *h = &hca_here;
@@ -483,9 +498,12 @@ void hca_put(void)
 	h->closing = false;
 	gsi_hca_gone();
 	descriptors_close();
+	lane_stats_add(&h->lanes_gone);
+	board_close();
 	if (h->steer)
 		rpwi_steer_close(h->steer);
 	h->steer = NULL;
+	h->lanes = NULL;
 	h->forked_from = 0;
 	for (unsigned i = 0; i < h->nslots; i++) {
 		free(h->qps[i]);
@@ -609,10 +627,12 @@ int rpwi_dev_check(struct ibv_device *dev, char *why, size_t why_len)
 
 struct ibv_pd *rpwi_dev_alloc_pd(struct ibv_context *c)
 {
+	static _Atomic uint32_t last_id;
 	struct dpd *pd = calloc(1, sizeof(*pd));
 	if (!pd)
 		return NULL;
 	pd->ibv.context = c;
+	pd->id = ++last_id;
 	return &pd->ibv;
 }
 
@@ -695,9 +715,11 @@ void rpwi_dev_stats_print(FILE *to)
 				qp_stats_add(&s, &h->qps[i][j]->t.stats);
 	struct hca_counters n = h->n;
 	struct rpwi_port_stats ports = h->ports_gone;
+	struct rpwi_lane_stats lanes = h->lanes_gone;
 	for (unsigned i = 0; i < h->nports; i++)
 		if (h->port[i].refs)
 			port_stats_add(h->port[i].io, &ports);
+	lane_stats_add(&lanes);
 	hca_unlock();
 	const struct {
 		const char *name;
@@ -732,6 +754,11 @@ void rpwi_dev_stats_print(FILE *to)
 		{"refused when sent", ports.tx_refused},
 		{"CQ overruns", n.cq_overflows},
 		{"pacing stalls (UC, UD)", n.pace_stalls},
+		{"sent through memory", lanes.tx_packets},
+		{"received through memory", lanes.rx_packets},
+		{"of them with a wake-up", lanes.wakes},
+		{"waits for room there", lanes.stalls},
+		{"READ from the peer's memory", board_reads()},
 		{"receive batches", n.rx_batches},
 		{"send batches", n.tx_batches},
 		{"inline polls", n.inline_polls},

@@ -72,6 +72,7 @@ static inline struct dctx *to_dctx(const struct ibv_context *c)
 struct dpd {
 	struct ibv_pd ibv;
 	struct dpd *parent; /* of a parent domain, else NULL */
+	uint32_t id;        /* unique in this process; 0 where there is a parent */
 	unsigned refs;
 };
 static inline struct dpd *to_dpd(const struct ibv_pd *p)
@@ -164,7 +165,8 @@ struct dqp {
 	/* its deadline may lie before the QP's own, which has moved later since */
 	struct rpwi_heap_node timer;
 	struct dport *ports[RPWI_GIDS_MAX];
-	unsigned nports; /* what it keeps open */
+	unsigned nports;     /* what it keeps open */
+	uint64_t board_word; /* what the board says of it (board.c) */
 	struct dpeer *peer;
 	uint32_t events_got;
 	struct rpwi_list rx_link;
@@ -211,6 +213,7 @@ struct hca {
 	uint32_t generation;
 	struct rpwi_list contexts;
 	struct rpwi_steer *steer;
+	struct rpwi_lanes *lanes; /* the steer's */
 	int steer_fd, watch_fd, wake_fd;
 
 	/* QPNs */
@@ -242,8 +245,9 @@ struct hca {
 	/* counts up while the program polls in vain: then progress is its own */
 	_Atomic uint32_t empty_polls;
 	_Atomic uint32_t any_polls;
-	_Atomic int commands; /* of the CM, that have the lock or wait for it */
-	_Atomic int waiters;  /* threads that make progress inside get_cq_event */
+	_Atomic int commands;      /* of the CM, that have the lock or wait for it */
+	_Atomic int waiters;       /* threads that make progress inside get_cq_event */
+	_Atomic int lane_sleepers; /* threads that packets in memory do not wake by themselves */
 	_Atomic bool held_any;
 	_Atomic bool service_sleeps; /* in ppoll on the sockets */
 	uint64_t service_wake_ns;    /* when it will wake by itself */
@@ -251,8 +255,16 @@ struct hca {
 	struct hca_counters n;
 	struct rpwi_qp_stats gone;         /* counters of destroyed QPs */
 	struct rpwi_port_stats ports_gone; /* and of closed ports */
+	struct rpwi_lane_stats lanes_gone; /* and of lanes, when the HCA was last closed */
 };
 extern struct hca hca_here;
+
+/* The lane to the process of the peer, if it is one of this host's that has one; NULL: by UDP. */
+static inline struct rpwi_lane *qp_lane(struct dqp *q, struct rpwi_lanes *lanes)
+{
+	const struct rpwi_av *av = q->t.type == IBV_QPT_UD ? rpwi_qp_next_av(&q->t) : &q->t.av;
+	return av && av->loopback_zone ? rpwi_lane_to(lanes, rpwi_qp_next_dqpn(&q->t)) : NULL;
+}
 
 static inline void hca_lock(void) { rpwi_lock(RPWI_LOCK_HCA); }
 static inline void hca_unlock(void) { rpwi_unlock(RPWI_LOCK_HCA); }

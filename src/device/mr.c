@@ -9,6 +9,7 @@
 #include <unistd.h>
 
 #include "base/guard.h"
+#include "device/board.h"
 #include "device/hca.h"
 
 enum {
@@ -64,6 +65,7 @@ static int key_add(struct dkey *k)
 	while (!(k->key >> 28) || h->keys[place_of(k->key, h->keys_cap)]);
 	h->keys[place_of(k->key, h->keys_cap)] = k;
 	h->keys_used++;
+	board_key_add(k);
 	return 0;
 }
 
@@ -71,6 +73,7 @@ static void key_del(struct dkey *k)
 {
 	hca_here.keys[place_of(k->key, hca_here.keys_cap)] = NULL;
 	hca_here.keys_used--;
+	board_key_del(k);
 }
 
 /* ---- regions ---- */

@@ -19,6 +19,7 @@
 #include <sys/prctl.h>
 #include <unistd.h>
 
+#include "device/board.h"
 #include "device/hca.h"
 #include "explain/verbs.h"
 #include "wire/icrc.h"
@@ -39,6 +40,13 @@ enum {
 	SERVICE_SLEEP_MAX_MS = 1000,
 	PACE_RETRY_NS = 100000,
 	ALL_ROUNDS = 8,
+	LANE_PACKETS_MAX = 128, /* in one round */
+	LANE_ACK_PACKETS = 32,
+	/* beside the payload of a full packet, where it goes as a datagram */
+	LANE_EXTRA_BYTES = RPWI_HDR_MAX + 4 + RPWI_ICRC_LEN,
+	/* while packets come by lanes, sockets are looked at in one of so many rounds */
+	LANE_SOCKETS_EVERY = 16,
+	LANE_QUIET_ROUNDS = 1024,
 };
 
 /* ---- ports and peers ---- */
@@ -227,6 +235,20 @@ static bool tx_batch(struct dqp *q, bool hold_ack, uint64_t now_ns)
 	uint32_t to = 0;
 	unsigned room = RPWI_TXB_PKTS, mtu = 0;
 	bool paced = q->t.type != IBV_QPT_RC;
+	struct rpwi_lane *lane = qp_lane(q, hca_here.lanes);
+	if (lane) {
+		/* Nothing is lost there: what has no room waits. */
+		to = rpwi_qp_next_dqpn(&q->t);
+		room = rpwi_lane_room(lane, RPWI_TXB_PKTS, rpwi_qp_mtu(&q->t) + LANE_EXTRA_BYTES);
+		paced = false;
+		if (!room) {
+			rpwi_qp_tx_done(&q->t);
+			return false;
+		}
+		b->pkt_max = room;
+		b->dqpn = to;
+		b->dqpn_mask = ~(uint32_t)(RPWI_SLOT_QPNS - 1);
+	}
 	if (paced) {
 		/* No acknowledgement will tell that the peer cannot keep up: on this host, its
 		 * receive counter does. */
@@ -257,7 +279,8 @@ static bool tx_batch(struct dqp *q, bool hold_ack, uint64_t now_ns)
 		b->ack = 0;
 	unsigned sent = 0;
 	struct rpwi_port *port = b->av->port;
-	int rc = rpwi_port_send(port, b, &sent);
+	int rc = lane ? rpwi_port_send_by_lane(port, lane, b, &sent)
+		      : rpwi_port_send(port, b, &sent);
 	if (RPWI_UNLIKELY(rc == -EFAULT))
 		rpwi_qp_tx_fault(&q->t, b, sent, now_ns);
 	else
@@ -282,6 +305,7 @@ void progress_qp_kick(struct dqp *q, bool hold_ack, uint64_t now_ns)
 	else
 		held_del(q);
 	timer_update(q);
+	board_qp(q);
 	if (RPWI_UNLIKELY(rpwi_explain_on))
 		rpwi_explain_state(&q->t);
 }
@@ -471,6 +495,67 @@ static unsigned rx_port(struct dport *p, bool hold_ack, uint64_t *now_ns)
 	return n;
 }
 
+/* ---- lanes ---- */
+
+/* A packet that came through memory. Its headers are ours, and no ICRC is needed: nothing between
+ * the two processes changes a bit that would not change it in a register as well. */
+static void rx_lane_packet(struct lane_packet *p, uint64_t now_ns)
+{
+	struct hca *h = &hca_here;
+	struct rpwi_pkt pkt;
+	if (RPWI_UNLIKELY(p->kind == LANE_DATAGRAM)) {
+		struct rpwi_rx rx = {.flow = p->flow,
+			.ttl = p->ttl,
+			.tos = p->tos,
+			.data = (uint8_t *)(uintptr_t)p->payload,
+			.len = p->len,
+			.seg_len = p->len};
+		rx_segment(NULL, &rx, p->payload, p->len, 0, now_ns);
+		return;
+	}
+	if (RPWI_UNLIKELY(rpwi_pkt_decode_parts(p->data, p->hdr_len, p->payload, p->len, &pkt))) {
+		h->n.decode_errors++;
+		return;
+	}
+	struct dqp *q = pkt.dqpn > RPWI_GSI_QPN ? qp_lookup(pkt.dqpn) : NULL;
+	if (RPWI_UNLIKELY(!q)) {
+		h->n.no_qp++;
+		return;
+	}
+	struct rpwi_rxmeta meta = {.flow = &p->flow, .ttl = p->ttl, .tos = p->tos};
+	h->n.rx_packets++;
+	rpwi_qp_rx(&q->t, &pkt, &meta, now_ns);
+	if (rpwi_list_empty(&q->rx_link))
+		rpwi_list_add_tail(&h->touched, &q->rx_link);
+}
+
+static unsigned rx_lanes(bool hold_ack, uint64_t *now_ns)
+{
+	struct lane_packet p;
+	unsigned n = 0;
+	uint64_t bytes = 0;
+	while (n < LANE_PACKETS_MAX && rpwi_lanes_recv(hca_here.lanes, &p)) {
+		if (!n++ && !*now_ns)
+			*now_ns = rpwi_now_ns();
+		bytes += p.len;
+		rx_lane_packet(&p, *now_ns);
+		/* The sender fills what this makes room for while the rest is taken. */
+		if (n % LANE_ACK_PACKETS == 0) {
+			rx_answer(true, *now_ns);
+			progress_flush_held(*now_ns);
+		}
+	}
+	if (!n)
+		return 0;
+	rx_answer(true, *now_ns);
+	/* What may be a request on its own has its ACK ride with the answer. */
+	if (bytes >= LONE_BYTES || !hold_ack)
+		progress_flush_held(*now_ns);
+	if (bytes >= LONE_BYTES)
+		atomic_store_explicit(&hca_here.stream_ns, *now_ns, memory_order_relaxed);
+	return n;
+}
+
 /* Which descriptors are worth a receive: a bit for each port, and whether other processes may have
  * sent something. */
 struct ready {
@@ -486,20 +571,32 @@ static bool progress(bool all_ports, bool hold_ack, struct ready ready)
 	static unsigned round;
 	uint64_t now_ns = 0;
 	unsigned got = 0, open = 0;
+	bool all_looked_at = true;
+	static unsigned lane_quiet = LANE_QUIET_ROUNDS;
 	round++;
+	got = rx_lanes(hold_ack, &now_ns);
+	lane_quiet = got ? 0 : lane_quiet + (lane_quiet < LANE_QUIET_ROUNDS);
+	bool by_lanes = !all_ports && lane_quiet < LANE_QUIET_ROUNDS && round % LANE_SOCKETS_EVERY;
 	for (unsigned i = 0; i < h->nports; i++) {
 		struct dport *p = &h->port[i];
 		if (!p->refs)
 			continue;
 		open++;
-		if (!(ready.ports >> i & 1) && rpwi_port_fd(p->io) >= 0)
+		bool passed_by = by_lanes ||
+				 (!(ready.ports >> i & 1) && rpwi_port_fd(p->io) >= 0) ||
+				 (!all_ports && h->nports > 1 && p->quiet >= QUIET_POLLS &&
+					 (round + i) % 16);
+		if (passed_by) {
+			all_looked_at = false;
 			continue;
-		if (!all_ports && h->nports > 1 && p->quiet >= QUIET_POLLS && (round + i) % 16)
-			continue;
+		}
 		unsigned n = rx_port(p, hold_ack, &now_ns);
 		p->quiet = n ? 0 : p->quiet + 1;
+		all_looked_at &= !n;
 		got += n;
 	}
+	if (all_looked_at)
+		rpwi_lanes_sockets_empty(h->lanes);
 	/* What others hand over: now and then, and at once while it keeps coming, for their queue
 	 * is short. */
 	static bool more_handed;
@@ -527,8 +624,24 @@ static bool progress(bool all_ports, bool hold_ack, struct ready ready)
 			gsi_timer(now_ns);
 		tx_run(now_ns);
 	}
+	/* Another thread sleeps, and what it waits for is still to come. */
+	if (RPWI_UNLIKELY(atomic_load_explicit(&h->lane_sleepers, memory_order_relaxed)) &&
+		!rpwi_lanes_arm(h->lanes))
+		rpwi_lanes_wake_self(h->lanes);
 	return got;
 }
+
+/* Before a sleep on the descriptors of fill_pollset; the lock is held. False: not now. */
+static bool lanes_sleep(void)
+{
+	struct hca *h = &hca_here;
+	atomic_fetch_add(&h->lane_sleepers, 1);
+	if (rpwi_lanes_arm(h->lanes))
+		return true;
+	atomic_fetch_sub(&h->lane_sleepers, 1);
+	return false;
+}
+static void lanes_awake(void) { atomic_fetch_sub(&hca_here.lane_sleepers, 1); }
 
 bool progress_run(bool all_ports) { return progress(all_ports, true, all_ready); }
 
@@ -553,6 +666,8 @@ static unsigned fill_pollset(struct pollfd *fds)
 	unsigned n = 0;
 	if (h->steer_fd >= 0)
 		fds[n++] = (struct pollfd){.fd = h->steer_fd, .events = POLLIN};
+	if (rpwi_lanes_fd(h->lanes) >= 0)
+		fds[n++] = (struct pollfd){.fd = rpwi_lanes_fd(h->lanes), .events = POLLIN};
 	for (unsigned i = 0; i < h->nports; i++)
 		if (h->port[i].refs && rpwi_port_fd(h->port[i].io) >= 0)
 			fds[n++] = (struct pollfd){
@@ -590,21 +705,22 @@ void service_wait_end(void) { atomic_fetch_sub(&hca_here.waiters, 1); }
 
 int progress_wait(int fd)
 {
-	struct pollfd fds[DEV_PORTS_MAX + 2];
+	struct pollfd fds[DEV_PORTS_MAX + 3];
 	hca_lock_serving();
 	bool got = progress(true, false, all_ready);
 	progress_flush_held(rpwi_now_ns());
 	unsigned n = fill_pollset(fds);
 	uint64_t until = next_deadline();
+	got = got || !lanes_sleep();
 	hca_unlock();
 	if (got)
 		return 0;
 	fds[n++] = (struct pollfd){.fd = fd, .events = POLLIN};
 	/* Bounded: what another thread posts meanwhile may set an earlier deadline. */
 	struct timespec ts = timeout_until(until, 10 * RPWI_NS_PER_MS);
-	if (ppoll(fds, n, &ts, NULL) < 0)
-		return -errno;
-	return 0;
+	int rc = ppoll(fds, n, &ts, NULL) < 0 ? -errno : 0;
+	lanes_awake();
+	return rc;
 }
 
 void service_wake(void)
@@ -645,7 +761,7 @@ static bool program_owns(void)
 static void *service_main(void *arg)
 {
 	struct hca *h = &hca_here;
-	struct pollfd fds[DEV_PORTS_MAX + 3];
+	struct pollfd fds[DEV_PORTS_MAX + 4];
 	/* After poll only what it found is read, until that is empty; but now and then everything,
 	 * for a stream may go on for long. */
 	struct ready ready = all_ready;
@@ -700,21 +816,24 @@ static void *service_main(void *arg)
 			until = RPWI_MIN(until, rpwi_now_ns() + ACK_HOLD_NS);
 		h->service_wake_ns = until;
 		bool held = !rpwi_list_empty(&h->held), sleep = !got || held;
-		atomic_store(&h->service_sleeps, sleep);
+		/* In the middle of a stream the next batch is microseconds away, and to sleep and
+		 * be woken takes longer than that. */
+		bool stream = !held && rpwi_now_ns() - atomic_load_explicit(&h->stream_ns,
+							       memory_order_relaxed) <
+					       STREAM_SPIN_NS;
+		sleep = sleep && (stream || lanes_sleep());
+		atomic_store(&h->service_sleeps, sleep && !stream);
 		hca_unlock();
 		if (!sleep)
 			continue;
-		/* In the middle of a stream the next batch is microseconds away, and to sleep and
-		 * be woken takes longer than that. */
-		if (!held &&
-			rpwi_now_ns() - atomic_load_explicit(&h->stream_ns, memory_order_relaxed) <
-				STREAM_SPIN_NS) {
+		if (stream) {
 			sched_yield();
 			continue;
 		}
 		struct timespec ts = timeout_until(until, SERVICE_SLEEP_MAX_MS * RPWI_NS_PER_MS);
 		if (ppoll(fds, n, &ts, NULL) >= 0)
 			polled = n - 2;
+		lanes_awake();
 		atomic_store(&h->service_sleeps, false);
 		h->n.service_wakeups++;
 		if (fds[n - 2].revents & POLLIN) {
@@ -752,6 +871,8 @@ int service_start(void)
 	}
 	pthread_setname_np(h->service, "ropeway");
 	h->service_running = true;
+	if (h->forked_from)
+		board_is_forked();
 	h->forked_from = 0;
 	return 0;
 }
@@ -777,4 +898,5 @@ void service_atfork_child(void)
 	hca_here.service_running = false;
 	hca_here.waiters = hca_here.commands = 0;
 	hca_here.service_sleeps = false;
+	hca_here.lane_sleepers = 0;
 }

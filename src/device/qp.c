@@ -4,6 +4,7 @@
 #include <errno.h>
 #include <stdlib.h>
 
+#include "device/board.h"
 #include "device/hca.h"
 #include "explain/verbs.h"
 
@@ -92,6 +93,7 @@ const struct rpwi_qp_ops device_qp_ops = {
 	.mem_read = mem_read,
 	.mem_map = mem_map,
 	.mem_atomic = mem_atomic,
+	.peer_read = board_read,
 	.invalidate = mem_invalidate,
 	.bind_mw = mem_bind_mw,
 	.complete = on_complete,
@@ -303,6 +305,7 @@ int rpwi_dev_destroy_qp(struct ibv_qp *ibv)
 	if (RPWI_UNLIKELY(rpwi_explain_on))
 		rpwi_explain_state(&q->t);
 	progress_qp_forget(q);
+	board_qp_gone(q);
 	qpn_free(q->t.qpn);
 	rpwi_qp_fini(&q->t);
 	dev_stats_gone(&q->t.stats);
@@ -403,6 +406,7 @@ int rpwi_dev_modify_qp(struct ibv_qp *ibv, struct ibv_qp_attr *attr, int mask)
 			progress_qp_forget(q);
 			cq_purge_qp(q->scq, q->t.qpn);
 			cq_purge_qp(q->rcq, q->t.qpn);
+			board_qp(q);
 		} else {
 			progress_qp_kick(q, false, now_ns);
 		}

@@ -13,6 +13,9 @@
 #ifndef ROPEWAY_IO_H
 #define ROPEWAY_IO_H
 
+#include <sys/types.h>
+
+#include "io/lane_ring.h"
 #include "wire/icrc.h"
 #include "wire/packet.h"
 
@@ -161,6 +164,64 @@ struct rpwi_port_stats {
 		hand_over_lost, taken_over, resteered, rx_overflow;
 };
 void rpwi_port_stats(const struct rpwi_port *p, struct rpwi_port_stats *out);
+
+/* ---- lane.c: packets between two processes of our user in this network namespace, through shared
+ * memory. ROPEWAY_WIRE=udp: none. ---- */
+struct rpwi_lane;
+struct rpwi_lanes;
+/* Those of this process; as long as the steer, but NULL in a dead shell. NULL below: none. */
+struct rpwi_lanes *rpwi_steer_lanes(const struct rpwi_steer *s);
+/* The lane to the process that owns `qpn`, at an address of this host; NULL: by UDP. Asks for one
+ * where there may be one. Valid until the next call of io. */
+struct rpwi_lane *rpwi_lane_to(struct rpwi_lanes *ls, uint32_t qpn);
+/* How many of `pkts` packets of up to `bytes` bytes, headers and trailer included, have room now.
+ * 0: rpwi_lanes_fd becomes readable when there is some. */
+unsigned rpwi_lane_room(struct rpwi_lane *l, unsigned pkts, uint32_t bytes);
+/* As rpwi_port_send, for a batch of which rpwi_lane_room has found room for each packet; `p` is the
+ * port that it would go by. Without ICRCs, unless it is captured or a fault is injected: then as
+ * datagrams. (tx.c) */
+int rpwi_port_send_by_lane(
+	struct rpwi_port *p, struct rpwi_lane *l, const struct rpwi_txb *b, unsigned *sent);
+/* Is what it sends captured, or harmed? Then everything goes as packets. */
+bool rpwi_port_is_watched(const struct rpwi_port *p);
+/* The next packet that came by a lane; what the last call gave is done with. A payload of kind
+ * LANE_BULK is where its sender can still change it: read it once. With a capture all are
+ * LANE_DATAGRAM. */
+bool rpwi_lanes_recv(struct rpwi_lanes *ls, struct lane_packet *p);
+/* All sockets of this process have just been found empty: what is sent before a lane began has been
+ * taken. */
+void rpwi_lanes_sockets_empty(struct rpwi_lanes *ls);
+/* Readable when a packet comes after rpwi_lanes_arm, or room that was waited for; -1: no lanes. */
+int rpwi_lanes_fd(const struct rpwi_lanes *ls);
+/* Before a sleep on that descriptor, and each time that another thread has received while one
+ * sleeps. False: something is there already. */
+bool rpwi_lanes_arm(struct rpwi_lanes *ls);
+void rpwi_lanes_wake_self(const struct rpwi_lanes *ls);
+
+/* What one process shows the others of itself: a board, memory that it writes and they read, which
+ * goes along with the answer to each offer. It begins with this; the rest is the device's. */
+struct rpwi_board_head {
+	uint32_t magic, version;
+	uint64_t bytes;
+	uint64_t nonce_at; /* where in the process's own memory the nonce lies, too */
+	_Atomic uint64_t nonce;
+};
+int rpwi_board_seal(int fd); /* once it is mapped: from now on others can only read. 0 or -errno */
+void rpwi_lanes_show_board(struct rpwi_lanes *ls, int fd); /* stays the caller's */
+/* The process at the other end of a lane that is up. */
+struct rpwi_lane_peer {
+	const void *board;
+	size_t bytes;
+	int mem_fd; /* its memory, for reading (proc(5): /proc/PID/mem) */
+	pid_t pid;
+	uint64_t trusted; /* the device's: the nonce that was found there */
+};
+/* NULL: it shows none, or the kernel does not let us read its memory. */
+struct rpwi_lane_peer *rpwi_lane_peer(struct rpwi_lane *l);
+struct rpwi_lane_stats {
+	uint64_t tx_packets, rx_packets, wakes, stalls;
+};
+void rpwi_lanes_stats(const struct rpwi_lanes *ls, struct rpwi_lane_stats *out);
 
 /* ---- pcapng.c: ROPEWAY_PCAP=file (a %p in it is the pid) and ROPEWAY_PCAP_LIMIT=n. True IP
  * headers, UDP, and the ICRC; DLT_RAW. ---- */

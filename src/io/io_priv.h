@@ -104,6 +104,9 @@ struct io_line {
 	struct io_dest name; /* but IN */
 	struct io_line *via; /* IN: the listener that it came to */
 	struct io_who who;   /* at the other end */
+	/* Its end is told, before it is freed, and it makes room for no other: lane.c. */
+	void (*on_end)(struct io_line *l);
+	void *user;
 };
 enum io_owner { IO_OWNER_NOBODY, IO_OWNER_US, IO_OWNER_STRANGER };
 struct rpwi_lines;
@@ -119,12 +122,21 @@ void rpwi_lines_drop(struct rpwi_lines *ls, struct io_line *l);
 /* 0; -ECONNREFUSED: nobody has that name; -EPERM: a stranger has; -EAGAIN: full, for now; or
  * another -errno. Never blocks. */
 int rpwi_lines_send(struct rpwi_lines *ls, const struct io_dest *to, const struct msghdr *h);
+/* The connection to that name that stands now, or NULL. */
+struct io_line *rpwi_lines_find(const struct rpwi_lines *ls, const struct io_dest *name);
 /* Whose the name is now. The connection that this takes is kept: while it stands, the answer is one
  * system call. Of a process of ours that has ended the answer is NOBODY, whoever took its name. */
 enum io_owner rpwi_lines_owner(struct rpwi_lines *ls, const struct io_dest *name);
 
 /* ---- steer.c, towards the other files ---- */
-enum io_msg_type { IO_MSG_PACKETS = 1, IO_MSG_PROBE_ANSWER, IO_MSG_PAGE_ASK, IO_MSG_PAGE_ANSWER };
+enum io_msg_type {
+	IO_MSG_PACKETS = 1,
+	IO_MSG_PROBE_ANSWER,
+	IO_MSG_PAGE_ASK,
+	IO_MSG_PAGE_ANSWER,
+	IO_MSG_LANE_OFFER,  /* with its memory, and what wakes its sender */
+	IO_MSG_LANE_ANSWER, /* with what wakes its receiver */
+};
 /* What goes between ropeway processes of one host, in one message of a connection between them. */
 struct io_msg {
 	uint32_t magic;
@@ -143,6 +155,26 @@ struct io_packet {
 	uint8_t ttl, tos;
 };
 enum { IO_MSG_MAGIC = 0x72707769, IO_MSG_VERSION = 2 };
+enum { IO_FDS_MAX = 2 };
+struct io_heard {
+	struct io_msg msg;
+	int fd[IO_FDS_MAX]; /* that came along, or -1 */
+	size_t len;         /* of the data after the message */
+};
+/* ---- message.c ---- */
+/* 0 or -errno, as rpwi_lines_send. */
+int rpwi_message_send(struct rpwi_lines *ls, const struct io_dest *to, struct io_msg *m,
+	const struct iovec *data, unsigned parts);
+/* with descriptors, which stay the caller's */
+int rpwi_message_send_fds(struct rpwi_lines *ls, const struct io_dest *to, struct io_msg *m,
+	const int *fds, unsigned nfds);
+/* on the line that a question came by: 0 or -errno */
+int rpwi_message_answer(const struct io_line *l, struct io_msg *m, const int *fds, unsigned nfds);
+/* 1, 0 nothing there, -EBADMSG for what is not ours, -EPIPE at its end, or another -errno; data
+ * goes to buf */
+int rpwi_message_hear(int fd, struct io_heard *got, uint8_t *buf, size_t room);
+void rpwi_message_close_fds(struct io_heard *got); /* those that nobody has taken */
+
 struct io_port_list {
 	struct rpwi_port *first;
 };
@@ -158,6 +190,21 @@ struct rpwi_lines *rpwi_steer_lines(struct rpwi_steer *s);
 /* A ropeway process of that user in this network namespace, and who it is. */
 bool rpwi_steer_find_user(uid_t uid, struct io_who *who);
 struct rpwi_pace *rpwi_steer_pace(struct rpwi_steer *s);
+
+/* ---- lane.c, towards steer.c and tx.c ---- */
+struct rpwi_lanes *rpwi_lanes_new(struct rpwi_lines *lines); /* NULL: no memory */
+void rpwi_lanes_free(struct rpwi_lanes *ls);                 /* after the lines */
+void rpwi_lanes_own(struct rpwi_lanes *ls, uint16_t slot);   /* a slot of this process */
+/* What came with the message; those that are taken are -1 afterwards. */
+void rpwi_lanes_offered(
+	struct rpwi_lanes *ls, struct io_line *line, const struct io_msg *m, int fds[IO_FDS_MAX]);
+void rpwi_lanes_answered(
+	struct rpwi_lanes *ls, struct io_line *line, const struct io_msg *m, int fds[IO_FDS_MAX]);
+/* A batch, from that source port, without ICRCs. 0; -EFAULT as rpwi_port_send; -ENOSPC: no room. */
+int rpwi_lane_fill(struct rpwi_lane *l, uint16_t sport, const struct rpwi_txb *b, unsigned *sent);
+/* One with its ICRC, as injected faults left it. 0, or -ENOSPC: no room. */
+int rpwi_lane_datagram(struct rpwi_lane *l, const struct rpwi_flow *flow, uint8_t ttl, uint8_t tos,
+	const void *data, size_t len);
 
 /* ---- claim.c: the services of this process ---- */
 struct rpwi_claims;

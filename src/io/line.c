@@ -94,6 +94,8 @@ void rpwi_lines_drop(struct rpwi_lines *ls, struct io_line *l)
 	/* By hand: epoll forgets a descriptor only with its last copy (epoll(7)), and a fork's
 	 * child may have one. */
 	epoll_ctl(ls->epoll_fd, EPOLL_CTL_DEL, l->fd, NULL);
+	if (l->on_end)
+		l->on_end(l);
 	close(l->fd);
 	rpwi_list_del(&l->link);
 	free(l);
@@ -122,15 +124,22 @@ void rpwi_lines_free(struct rpwi_lines *ls)
 	free(ls);
 }
 
-/* The one that was silent for longest makes room. */
+/* The one that was silent for longest goes. */
+static bool oldest_goes(struct rpwi_lines *ls, struct rpwi_list *of)
+{
+	for (struct rpwi_list *at = of->next; at != of; at = at->next) {
+		/* NOLINTNEXTLINE(clang-analyzer-unix.Malloc): what is dropped leaves its list */
+		if (line_at(at)->on_end)
+			continue;
+		rpwi_lines_drop(ls, line_at(at));
+		return true;
+	}
+	return false;
+}
+
 static bool make_room(struct rpwi_lines *ls)
 {
-	struct rpwi_list *from = rpwi_list_empty(&ls->out) ? &ls->in : &ls->out;
-	if (rpwi_list_empty(from))
-		return false;
-	/* NOLINTNEXTLINE(clang-analyzer-unix.Malloc): what is dropped leaves its list */
-	rpwi_lines_drop(ls, line_at(from->next));
-	return true;
+	return oldest_goes(ls, &ls->out) || oldest_goes(ls, &ls->in);
 }
 
 static bool no_descriptor(int rc) { return rc == -EMFILE || rc == -ENFILE; }
@@ -191,8 +200,7 @@ static void take_in(struct rpwi_lines *ls, struct io_line *listener, int fd)
 	if (!l.who.us && ls->n_strangers >= STRANGERS_MAX)
 		oldest_stranger_goes(ls);
 	else if (ls->n_in >= IN_MAX)
-		/* NOLINTNEXTLINE(clang-analyzer-unix.Malloc): likewise */
-		rpwi_lines_drop(ls, line_at(ls->in.next));
+		oldest_goes(ls, &ls->in);
 	line_add(ls, &ls->in, &l, &made);
 }
 
@@ -233,7 +241,7 @@ struct io_line *rpwi_lines_ready(struct rpwi_lines *ls)
 
 /* ---- connecting ---- */
 
-static struct io_line *out_find(const struct rpwi_lines *ls, const struct io_dest *to)
+struct io_line *rpwi_lines_find(const struct rpwi_lines *ls, const struct io_dest *to)
 {
 	for (struct rpwi_list *at = ls->out.prev; at != &ls->out; at = at->prev)
 		if (rpwi_dest_eq(&line_at(at)->name, to))
@@ -267,8 +275,7 @@ static int out_open(struct rpwi_lines *ls, const struct io_dest *to, struct io_l
 	if (l.fd < 0)
 		return l.fd;
 	if (ls->n_out >= OUT_MAX)
-		/* NOLINTNEXTLINE(clang-analyzer-unix.Malloc): likewise */
-		rpwi_lines_drop(ls, line_at(ls->out.next));
+		oldest_goes(ls, &ls->out);
 	return line_add(ls, &ls->out, &l, out);
 }
 
@@ -276,7 +283,7 @@ static bool is_broken(int rc) { return rc == -EPIPE || rc == -ECONNRESET || rc =
 
 int rpwi_lines_send(struct rpwi_lines *ls, const struct io_dest *to, const struct msghdr *h)
 {
-	struct io_line *l = out_find(ls, to);
+	struct io_line *l = rpwi_lines_find(ls, to);
 	bool had = l;
 	for (;;) {
 		int rc = l ? 0 : out_open(ls, to, &l);
@@ -307,7 +314,7 @@ static bool is_cut(const struct io_line *l)
 
 enum io_owner rpwi_lines_owner(struct rpwi_lines *ls, const struct io_dest *name)
 {
-	struct io_line *l = out_find(ls, name);
+	struct io_line *l = rpwi_lines_find(ls, name);
 	bool was_ours = l && l->who.us;
 	if (l && !is_cut(l))
 		return l->who.us ? IO_OWNER_US : IO_OWNER_STRANGER;

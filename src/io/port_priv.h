@@ -47,6 +47,7 @@ struct later {
 	struct later *next;
 	uint64_t due_ns;
 	bool held; /* goes after the next one, or when due */
+	bool by_lane;
 	union io_sockaddr to;
 	socklen_t to_len;
 	struct rpwi_flow flow;

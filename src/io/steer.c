@@ -16,10 +16,7 @@
 #include <stdlib.h>
 #include <unistd.h>
 
-enum {
-	MSGS_A_CALL = 64, /* messages dealt with in one rpwi_steer_recv */
-	TOLD_PARTS_MAX = 2,
-};
+enum { MSGS_A_CALL = 64 /* messages dealt with in one rpwi_steer_recv */ };
 
 struct rpwi_steer {
 	uint16_t slot[IO_SLOTS_MAX];
@@ -29,6 +26,7 @@ struct rpwi_steer {
 	struct rpwi_claims *claims;
 	struct rpwi_pace *pace;
 	struct rpwi_handover *over;
+	struct rpwi_lanes *lanes;
 };
 static struct rpwi_steer *open_steers; /* one; for fork */
 
@@ -70,6 +68,7 @@ int rpwi_steer_claim(struct rpwi_steer *s, uint16_t *slot)
 		return no;
 	s->slot[s->nslots++] = (uint16_t)no;
 	s->owned[no / 64] |= 1ull << no % 64;
+	rpwi_lanes_own(s->lanes, (uint16_t)no);
 	*slot = (uint16_t)no;
 	for (struct rpwi_port *p = rpwi_ports.first; p; p = rpwi_port_next(p))
 		rpwi_group_renew(rpwi_port_group(p), rpwi_now_ns());
@@ -147,7 +146,8 @@ int rpwi_steer_open(struct rpwi_steer **out)
 	s->over = rpwi_handover_new();
 	s->lines = rpwi_lines_new();
 	s->claims = s->lines ? rpwi_claims_new(s->lines) : NULL;
-	int rc = s->over && s->claims ? 0 : -ENOMEM;
+	s->lanes = s->lines ? rpwi_lanes_new(s->lines) : NULL;
+	int rc = s->over && s->claims && s->lanes ? 0 : -ENOMEM;
 	if (!rc)
 		rc = rpwi_pace_new(&s->pace);
 	if (!rc)
@@ -165,6 +165,8 @@ static void close_lines(struct rpwi_steer *s)
 {
 	rpwi_claims_free(s->claims);
 	rpwi_lines_free(s->lines);
+	rpwi_lanes_free(s->lanes);
+	s->lanes = NULL;
 	s->claims = NULL;
 	s->lines = NULL;
 	s->nslots = 0;
@@ -215,6 +217,7 @@ bool rpwi_steer_owns(const struct rpwi_steer *s, uint32_t qpn)
 int rpwi_steer_fd(const struct rpwi_steer *s) { return s->lines ? rpwi_lines_fd(s->lines) : -1; }
 struct rpwi_lines *rpwi_steer_lines(struct rpwi_steer *s) { return s->lines; }
 struct rpwi_pace *rpwi_steer_pace(struct rpwi_steer *s) { return s->pace; }
+struct rpwi_lanes *rpwi_steer_lanes(const struct rpwi_steer *s) { return s->lanes; }
 struct rpwi_handover *rpwi_steer_handover(struct rpwi_steer *s) { return s->over; }
 
 static enum io_owner owner_of(struct rpwi_steer *s, uint16_t slot)
@@ -254,105 +257,12 @@ bool rpwi_steer_owns_service(
 	return s->claims && rpwi_claims_cover(s->claims, service_id, local);
 }
 
-/* ---- telling ---- */
-
-static void sign(struct io_msg *m)
-{
-	m->magic = IO_MSG_MAGIC;
-	m->version = IO_MSG_VERSION;
-}
+/* ---- telling, and listening ---- */
 
 int rpwi_steer_tell(struct rpwi_steer *s, const struct io_dest *to, struct io_msg *m,
 	const struct iovec *data, unsigned parts)
 {
-	struct iovec iov[1 + TOLD_PARTS_MAX] = {{m, sizeof(*m)}};
-	struct msghdr h = {.msg_iov = iov, .msg_iovlen = 1 + parts};
-	assert(parts <= TOLD_PARTS_MAX);
-	if (!s->lines)
-		return -ENETDOWN;
-	for (unsigned i = 0; i < parts; i++)
-		iov[1 + i] = data[i];
-	sign(m);
-	return rpwi_lines_send(s->lines, to, &h);
-}
-
-/* On the line that the question came by. An answer that finds no room is asked for again. */
-static void answer_with(const struct io_line *l, struct io_msg *m, int fd)
-{
-	union {
-		char room[CMSG_SPACE(sizeof(int))];
-		struct cmsghdr align;
-	} control;
-	struct iovec iov = {m, sizeof(*m)};
-	struct msghdr h = {.msg_iov = &iov,
-		.msg_iovlen = 1,
-		.msg_control = &control,
-		.msg_controllen = sizeof(control)};
-	memset(&control, 0, sizeof(control));
-	struct cmsghdr *c = CMSG_FIRSTHDR(&h);
-	c->cmsg_level = SOL_SOCKET;
-	c->cmsg_type = SCM_RIGHTS;
-	c->cmsg_len = CMSG_LEN(sizeof(int));
-	memcpy(CMSG_DATA(c), &fd, sizeof(fd));
-	sign(m);
-	if (sendmsg(l->fd, &h, MSG_DONTWAIT | MSG_NOSIGNAL) < 0)
-		rpwi_debug("an answer is lost: %s", strerror(errno));
-}
-
-/* ---- listening ---- */
-
-struct heard {
-	struct io_msg msg;
-	int fd;     /* that came along, or -1 */
-	size_t len; /* of the data after the message */
-};
-
-static void read_control(struct msghdr *h, struct heard *got)
-{
-	for (struct cmsghdr *c = CMSG_FIRSTHDR(h); c; c = CMSG_NXTHDR(h, c)) {
-		if (c->cmsg_level != SOL_SOCKET || c->cmsg_type != SCM_RIGHTS)
-			continue;
-		/* The control buffer has room for one or two, whatever was sent. */
-		size_t n = (c->cmsg_len - CMSG_LEN(0)) / sizeof(int);
-		for (size_t i = 0; i < n; i++) {
-			int fd;
-			memcpy(&fd, CMSG_DATA(c) + i * sizeof(int), sizeof(fd));
-			if (got->fd < 0)
-				got->fd = fd;
-			else
-				close(fd);
-		}
-	}
-}
-
-/* 1, 0 nothing there, -EBADMSG for what is not ours, -EPIPE at its end, or another -errno. */
-static int hear(int fd, struct heard *got, uint8_t *buf, size_t room)
-{
-	union {
-		char room[CMSG_SPACE(sizeof(int))];
-		struct cmsghdr align;
-	} control;
-	struct iovec iov[2] = {{&got->msg, sizeof(got->msg)}, {buf, room}};
-	struct msghdr h = {.msg_iov = iov,
-		.msg_iovlen = 2,
-		.msg_control = &control,
-		.msg_controllen = sizeof(control)};
-	got->fd = -1;
-	ssize_t n = recvmsg(fd, &h, MSG_DONTWAIT | MSG_CMSG_CLOEXEC);
-	/* reset: something that we said was not read; what was said to us is still there */
-	if (n < 0)
-		return errno == EAGAIN || errno == EINTR || errno == ECONNRESET ? 0 : -errno;
-	/* an empty message may bring descriptors, too; but for these it is like the end */
-	read_control(&h, got);
-	const struct io_msg *m = &got->msg;
-	if ((size_t)n < sizeof(*m) || (h.msg_flags & MSG_TRUNC) || m->magic != IO_MSG_MAGIC ||
-		m->version != IO_MSG_VERSION) {
-		if (got->fd >= 0)
-			close(got->fd);
-		return n ? -EBADMSG : -EPIPE;
-	}
-	got->len = (size_t)n - sizeof(*m);
-	return 1;
+	return s->lines ? rpwi_message_send(s->lines, to, m, data, parts) : -ENETDOWN;
 }
 
 static bool holds_any(void)
@@ -363,7 +273,7 @@ static bool holds_any(void)
 	return false;
 }
 
-static void handle(struct rpwi_steer *s, struct io_line *l, struct heard *got)
+static void handle(struct rpwi_steer *s, struct io_line *l, struct io_heard *got)
 {
 	struct io_msg *m = &got->msg;
 	struct io_msg answer = {.type = IO_MSG_PAGE_ANSWER, .cookie = m->cookie, .index = m->index};
@@ -371,19 +281,24 @@ static void handle(struct rpwi_steer *s, struct io_line *l, struct heard *got)
 		for (struct rpwi_port *p = rpwi_ports.first; p; p = rpwi_port_next(p))
 			rpwi_group_answer(rpwi_port_group(p), m);
 	} else if (m->type == IO_MSG_PAGE_ASK && l->kind == IO_LINE_IN) {
+		int page = rpwi_pace_fd(s->pace);
 		if (owns_slot(s, m->index % 4096))
-			answer_with(l, &answer, rpwi_pace_fd(s->pace));
+			rpwi_message_answer(l, &answer, &page, 1);
 	} else if (m->type == IO_MSG_PAGE_ANSWER && l->kind == IO_LINE_OUT) {
-		if (got->fd >= 0 && m->index <= RPWI_SLOT_MAX) {
-			rpwi_pace_answer(s->pace, (uint16_t)m->index, m->cookie, got->fd);
-			got->fd = -1;
+		if (got->fd[0] >= 0 && m->index <= RPWI_SLOT_MAX) {
+			rpwi_pace_answer(s->pace, (uint16_t)m->index, m->cookie, got->fd[0]);
+			got->fd[0] = -1;
 		}
+	} else if (m->type == IO_MSG_LANE_OFFER && l->kind == IO_LINE_IN && l->who.us) {
+		if (owns_slot(s, m->index % 4096))
+			rpwi_lanes_offered(s->lanes, l, m, got->fd);
+	} else if (m->type == IO_MSG_LANE_ANSWER && l->kind == IO_LINE_OUT && l->who.us) {
+		rpwi_lanes_answered(s->lanes, l, m, got->fd);
 	} else {
 		rpwi_debug("message of type %u from user %u: unknown, or not to be believed",
 			m->type, l->who.uid);
 	}
-	if (got->fd >= 0)
-		close(got->fd);
+	rpwi_message_close_fds(got);
 }
 
 static bool next_taken(struct rpwi_steer *s, struct rpwi_rx *rx)
@@ -400,12 +315,12 @@ static bool next_taken(struct rpwi_steer *s, struct rpwi_rx *rx)
  * is there. The lines have their turns, a message each. */
 static bool serve(struct rpwi_steer *s)
 {
-	struct heard got;
+	struct io_heard got;
 	struct io_line *l;
 	size_t room;
 	uint8_t *buf = rpwi_handover_buf(s->over, &room);
 	for (unsigned i = 0; i < MSGS_A_CALL && s->lines && (l = rpwi_lines_ready(s->lines)); i++) {
-		int rc = hear(l->fd, &got, buf, room);
+		int rc = rpwi_message_hear(l->fd, &got, buf, room);
 		if (rc < 0 && rc != -EBADMSG)
 			rpwi_lines_drop(s->lines, l);
 		if (rc <= 0)
@@ -414,8 +329,7 @@ static bool serve(struct rpwi_steer *s)
 			handle(s, l, &got);
 			continue;
 		}
-		if (got.fd >= 0)
-			close(got.fd);
+		rpwi_message_close_fds(&got);
 		rpwi_handover_arrived(s->over, &l->who, got.len);
 		return true;
 	}

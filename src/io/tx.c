@@ -439,14 +439,25 @@ static int send_plain(
 
 /* ---- injected faults: every packet by itself ---- */
 
-static int send_one(struct rpwi_port *p, const struct later *l)
+static int send_by_udp(struct rpwi_port *p, const struct later *l)
 {
 	set_hops(p, l->ttl, l->tos);
 	p->n.tx_syscalls++;
+	return sendto(p->tx_fd, l->data, l->len, 0, &l->to.sa, l->to_len) < 0 ? -errno : 0;
+}
+
+static int send_one(struct rpwi_port *p, const struct later *l)
+{
 	uint64_t sent_ns = rpwi_tap_enabled ? rpwi_tap_clock_ns() : 0;
-	if (sendto(p->tx_fd, l->data, l->len, 0, &l->to.sa, l->to_len) < 0) {
+	/* Its end may have come since it was put aside. */
+	int32_t qpn = l->by_lane ? rpwi_pkt_peek_qpn(l->data, l->len) : -1;
+	struct rpwi_lane *lane =
+		qpn > 0 ? rpwi_lane_to(rpwi_steer_lanes(p->steer), (uint32_t)qpn) : NULL;
+	int rc = lane ? rpwi_lane_datagram(lane, &l->flow, l->ttl, l->tos, l->data, l->len)
+		      : send_by_udp(p, l);
+	if (rc) {
 		p->n.tx_refused++;
-		return -errno;
+		return rc;
 	}
 	p->n.tx_datagrams++;
 	if (sent_ns) {
@@ -505,8 +516,8 @@ static struct later *flatten(
 	*l = (struct later){.to = *to,
 		.to_len = to_len,
 		.flow = p->tx.flow,
-		.ttl = (uint8_t)p->ttl,
-		.tos = (uint8_t)p->tos};
+		.ttl = p->tx.b->av->hop_limit ? p->tx.b->av->hop_limit : HOP_LIMIT_DEFAULT,
+		.tos = p->tx.b->av->tclass};
 	for (unsigned i = 0; i < r->niov; i++) {
 		const struct iovec *v = &p->tx.iov[r->iov_first + i];
 		if (rpwi_guard_copy(l->data + l->len, v->iov_base, v->iov_len)) {
@@ -521,8 +532,10 @@ static struct later *flatten(
 /* Fate of one packet; frees it, or keeps it. */
 static int send_or_harm(struct rpwi_port *p, struct later *l)
 {
-	struct rpwi_fault_verdict v = rpwi_fault_next(p->fault, l->len);
+	struct rpwi_fault_verdict v = {0};
 	int rc = 0;
+	if (p->fault)
+		v = rpwi_fault_next(p->fault, l->len);
 	if (v.drop) {
 		if (rpwi_explain_on)
 			rpwi_explain_packet(&l->flow, RPWI_EXPLAIN_LOST, l->data, l->len);
@@ -546,7 +559,9 @@ static int send_or_harm(struct rpwi_port *p, struct later *l)
 	return rc;
 }
 
-static int send_harmed(struct rpwi_port *p, const struct rpwi_txb *b, unsigned *sent)
+/* Each packet by itself, with its ICRC, through the faults that are injected. */
+static int send_datagrams(
+	struct rpwi_port *p, const struct rpwi_txb *b, bool by_lane, unsigned *sent)
 {
 	union io_sockaddr to;
 	socklen_t to_len = rpwi_sockaddr_make(&to, &b->av->flow.dst, RPWI_UDP_PORT);
@@ -556,6 +571,7 @@ static int send_harmed(struct rpwi_port *p, const struct rpwi_txb *b, unsigned *
 		*sent = p->tx.run[i].first;
 		if (!l)
 			return -EFAULT;
+		l->by_lane = by_lane;
 		int one = send_or_harm(p, l);
 		rc = one ? one : rc;
 	}
@@ -584,10 +600,30 @@ int rpwi_port_send(struct rpwi_port *p, const struct rpwi_txb *b, unsigned *sent
 		return dead ? -ENETDOWN : -EAFNOSUPPORT;
 	}
 	set_hops(p, b->av->hop_limit, b->av->tclass);
-	int rc = RPWI_UNLIKELY(p->fault != NULL) ? send_harmed(p, b, sent)
+	int rc = RPWI_UNLIKELY(p->fault != NULL) ? send_datagrams(p, b, false, sent)
 						 : send_plain(p, b, 0, !p->gso_off, sent);
 	if (rpwi_pace_granted(rpwi_steer_pace(p->steer)))
 		charge(p);
+	return rc;
+}
+
+bool rpwi_port_is_watched(const struct rpwi_port *p) { return rpwi_tap_enabled || p->fault; }
+
+int rpwi_port_send_by_lane(
+	struct rpwi_port *p, struct rpwi_lane *l, const struct rpwi_txb *b, unsigned *sent)
+{
+	*sent = 0;
+	if (RPWI_UNLIKELY(rpwi_fork_broken)) {
+		*sent = b->npkt;
+		return -ENETDOWN;
+	}
+	if (RPWI_UNLIKELY(rpwi_port_is_watched(p)))
+		return send_datagrams(p, b, true, sent);
+	int rc = rpwi_lane_fill(l, p->sport, b, sent);
+	if (RPWI_UNLIKELY(rc == -ENOSPC)) {
+		p->n.tx_refused += b->npkt - *sent;
+		*sent = b->npkt; /* lost, as on a wire */
+	}
 	return rc;
 }
 

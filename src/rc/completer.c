@@ -308,9 +308,8 @@ static void rx_ack(struct rpwi_qp *qp, const struct rpwi_pkt *p, uint32_t psn, u
 		nak(qp, p->syndrome & 0x1f, now_ns);
 }
 
-/* Response data into the WQE's SGEs, `off` bytes on. */
-static int scatter(struct rpwi_qp *qp, const struct rpwi_swqe *w, uint32_t off, const uint8_t *data,
-	uint32_t len)
+int rpwi_cpl_scatter(struct rpwi_qp *qp, const struct rpwi_swqe *w, uint32_t off,
+	const uint8_t *data, uint32_t len)
 {
 	for (uint32_t i = 0; i < w->nsge && len; i++) {
 		const struct ibv_sge *s = &w->sge[i];
@@ -376,10 +375,11 @@ static void rx_data(struct rpwi_qp *qp, const struct rpwi_pkt *p, uint32_t psn, 
 		rpwi_qp_fail_send(qp, IBV_WC_BAD_RESP_ERR);
 		return;
 	}
-	int rc = w->opcode == IBV_WR_RDMA_READ ? scatter(qp, w, (psn - w->psn_first) * qp->mtu,
-							 p->payload, p->payload_len)
-					       : scatter(qp, w, 0, (const uint8_t *)&p->atomic_orig,
-							 sizeof(p->atomic_orig));
+	int rc = w->opcode == IBV_WR_RDMA_READ
+			 ? rpwi_cpl_scatter(qp, w, (psn - w->psn_first) * qp->mtu, p->payload,
+				   p->payload_len)
+			 : rpwi_cpl_scatter(qp, w, 0, (const uint8_t *)&p->atomic_orig,
+				   sizeof(p->atomic_orig));
 	if (rc) {
 		rpwi_qp_fail_send(qp, IBV_WC_LOC_PROT_ERR);
 		return;

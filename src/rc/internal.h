@@ -90,6 +90,9 @@ void rpwi_req_probe(struct rpwi_qp *qp, uint64_t now_ns); /* it has lasted long 
 /* completer.c */
 void rpwi_cpl_rx(struct rpwi_qp *qp, const struct rpwi_pkt *p, uint64_t now_ns);
 void rpwi_cpl_timeout(struct rpwi_qp *qp, uint64_t now_ns);
+/* What a READ or an atomic brings, into the WQE's SGEs, `off` bytes on: 0, -EACCES or -EFAULT. */
+int rpwi_cpl_scatter(struct rpwi_qp *qp, const struct rpwi_swqe *w, uint32_t off,
+	const uint8_t *data, uint32_t len);
 
 /* responder.c */
 void rpwi_resp_rx(struct rpwi_qp *qp, const struct rpwi_pkt *p, uint64_t now_ns);

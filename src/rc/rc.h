@@ -90,6 +90,10 @@ struct rpwi_qp_ops {
 	 * value in host order. -EACCES/-EFAULT. */
 	int (*mem_atomic)(struct rpwi_qp *qp, uint32_t rkey, uint64_t addr, bool cmp_swap,
 		uint64_t compare, uint64_t swap_add, uint64_t *orig);
+	/* [addr, addr + len) of the peer's registered memory, read now and without the peer's help;
+	 * its rights and bounds are checked as the peer would. len is RPWI_PEER_READ_MAX at most.
+	 * Good until the next call; NULL: not so, ask by packets. */
+	const uint8_t *(*peer_read)(struct rpwi_qp *qp, uint32_t rkey, uint64_t addr, uint32_t len);
 	/* SEND with invalidate, IBV_WR_LOCAL_INV; 0 or -EINVAL/-EACCES */
 	int (*invalidate)(struct rpwi_qp *qp, uint32_t key, bool remote);
 	int (*bind_mw)(struct rpwi_qp *qp, struct ibv_mw *mw, uint32_t rkey,
@@ -137,7 +141,8 @@ enum rpwi_qp_limits {
 	RPWI_RD_ATOMIC_MAX = 128,
 	RPWI_SGE_MAX = 32,
 	RPWI_INLINE_MAX = 1024,
-	RPWI_QP_WR_MAX = 32768
+	RPWI_QP_WR_MAX = 32768,
+	RPWI_PEER_READ_MAX = 1 << 16
 };
 
 struct rpwi_qp_init {

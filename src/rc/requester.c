@@ -245,6 +245,31 @@ static void run_local(struct rpwi_qp *qp, struct rpwi_swqe *w)
 	rpwi_req_retired(qp);
 }
 
+/* A READ that nothing is under way before, done here and now: it takes no PSN, and the peer does not
+ * notice. Nothing after it has begun, so the order of the queue is kept. False: by packets, from the
+ * beginning. */
+static bool read_at_once(struct rpwi_qp *qp, struct rpwi_swqe *w)
+{
+	if (w->opcode != IBV_WR_RDMA_READ || qp->sq_head != qp->sq_cur || qp->nxt != qp->una ||
+		qp->nxt != w->psn_first || !w->len)
+		return false;
+	for (uint32_t off = 0, n; off < w->len; off += n) {
+		n = RPWI_MIN(w->len - off, (uint32_t)RPWI_PEER_READ_MAX);
+		const uint8_t *data = qp->ops->peer_read(qp, w->rkey, w->raddr + off, n);
+
+		if (!data)
+			return false;
+		if (rpwi_cpl_scatter(qp, w, off, data, n)) {
+			fail_later(qp, w, IBV_WC_LOC_PROT_ERR);
+			return true;
+		}
+	}
+	w->phase = RPWI_SWQE_DONE;
+	qp->sq_cur++;
+	rpwi_req_retired(qp);
+	return true;
+}
+
 /* Check a WQE's memory and give it its PSNs. False when it failed. */
 static bool begin(struct rpwi_qp *qp, struct rpwi_swqe *w)
 {
@@ -580,9 +605,10 @@ void rpwi_req_tx(struct rpwi_qp *qp, struct rpwi_txb *b, unsigned pkts_max, uint
 			run_local(qp, w);
 			continue;
 		}
-		if (qp->type == IBV_QPT_UD && !rpwi_txb_accepts(b, w->av))
+		if (qp->type == IBV_QPT_UD &&
+			(((w->dqpn ^ b->dqpn) & b->dqpn_mask) || !rpwi_txb_accepts(b, w->av)))
 			break;
-		if (w->phase == RPWI_SWQE_POSTED && !begin(qp, w))
+		if (w->phase == RPWI_SWQE_POSTED && (!begin(qp, w) || read_at_once(qp, w)))
 			continue;
 		if (w->opcode == IBV_WR_RDMA_READ)
 			tx_read(qp, w, b, now_ns);

@@ -185,10 +185,11 @@ static void decode_extended(const uint8_t *d, unsigned svc, uint32_t f, struct r
 		p->inv_rkey = rpwi_get_be32(d);
 }
 
-int rpwi_pkt_decode(const uint8_t *data, size_t len, struct rpwi_pkt *out)
+/* The headers; `len` bytes are there. */
+static int decode_headers(const uint8_t *data, size_t len, struct rpwi_pkt *out)
 {
 	memset(out, 0, sizeof(*out));
-	if (len < RPWI_BTH_LEN + RPWI_ICRC_LEN)
+	if (len < RPWI_BTH_LEN)
 		return RPWI_DECODE_SHORT;
 	/* IB 9.2.5: transport header version 0 is the only one */
 	if (data[BTH_FLAGS] & BTH_TVER_MASK)
@@ -197,23 +198,49 @@ int rpwi_pkt_decode(const uint8_t *data, size_t len, struct rpwi_pkt *out)
 	unsigned svc = rpwi_pkt_svc(out), op = rpwi_pkt_op(out);
 	if (!service_has(svc, op))
 		return RPWI_DECODE_OPCODE;
-	size_t hdr_len = headers_len(svc, op);
-	if (len < hdr_len + RPWI_ICRC_LEN)
+	out->hdr_len = (uint16_t)headers_len(svc, op);
+	if (len < out->hdr_len)
 		return RPWI_DECODE_SHORT;
-	size_t rest = len - hdr_len - RPWI_ICRC_LEN;
+	decode_extended(data + RPWI_BTH_LEN, svc, rpwi_op_info[op].flags, out);
+	return RPWI_DECODE_OK;
+}
+
+/* The headers are decoded; `rest` bytes of payload and pad follow them. */
+static int decode_payload(const uint8_t *payload, size_t rest, struct rpwi_pkt *out)
+{
+	uint32_t f = rpwi_op_info[rpwi_pkt_op(out)].flags;
 	/* IB 9.2.4: the pad makes the packet a multiple of four bytes */
-	if (rest < out->pad || len % 4)
+	if (rest < out->pad || rest % 4)
 		return RPWI_DECODE_PAD;
-	uint32_t f = rpwi_op_info[op].flags;
 	if (rest - out->pad > (f & RPWI_F_PAYLOAD ? RPWI_MTU_MAX : 0))
 		return RPWI_DECODE_TOO_LONG;
 	if (rest == out->pad && out->pad) /* nothing to pad: four minus nothing is not 1..3 */
 		return RPWI_DECODE_PAD;
-	decode_extended(data + RPWI_BTH_LEN, svc, f, out);
-	out->hdr_len = (uint16_t)hdr_len;
-	out->payload = data + hdr_len;
+	out->payload = payload;
 	out->payload_len = (uint32_t)(rest - out->pad);
 	return RPWI_DECODE_OK;
+}
+
+int rpwi_pkt_decode(const uint8_t *data, size_t len, struct rpwi_pkt *out)
+{
+	if (len < RPWI_BTH_LEN + RPWI_ICRC_LEN) {
+		memset(out, 0, sizeof(*out));
+		return RPWI_DECODE_SHORT;
+	}
+	int rc = decode_headers(data, len - RPWI_ICRC_LEN, out);
+	return rc ? rc
+		  : decode_payload(data + out->hdr_len, len - RPWI_ICRC_LEN - out->hdr_len, out);
+}
+
+int rpwi_pkt_decode_parts(const uint8_t *hdr, size_t hdr_len, const uint8_t *payload,
+	size_t payload_len, struct rpwi_pkt *out)
+{
+	int rc = decode_headers(hdr, hdr_len, out);
+	if (rc)
+		return rc;
+	if (out->hdr_len != hdr_len)
+		return RPWI_DECODE_SHORT;
+	return decode_payload(payload, payload_len + out->pad, out);
 }
 
 int32_t rpwi_pkt_peek_qpn(const uint8_t *data, size_t len)

@@ -152,6 +152,10 @@ enum rpwi_decode_err {
 /* Decode a whole UDP payload (BTH .. ICRC). Reads nothing outside data[0..len). 0 or a negative
  * rpwi_decode_err. */
 int rpwi_pkt_decode(const uint8_t *data, size_t len, struct rpwi_pkt *out);
+/* The same of headers and payload apart, without pad and ICRC: exactly these headers, or it is
+ * RPWI_DECODE_SHORT. */
+int rpwi_pkt_decode_parts(const uint8_t *hdr, size_t hdr_len, const uint8_t *payload,
+	size_t payload_len, struct rpwi_pkt *out);
 /* Only the destination QPN: what steering needs. -1 when shorter than a BTH. */
 int32_t rpwi_pkt_peek_qpn(const uint8_t *data, size_t len);
 /* A whole packet that is a plain, positive ACK of RC, and nothing else? */
@@ -211,6 +215,8 @@ struct rpwi_txb {
 	const struct rpwi_av *av; /* destination; set by the first packet */
 	unsigned npkt, niov;
 	unsigned pkt_max; /* append no more than this many (at most RPWI_TXB_PKTS) */
+	/* UD: only to QPs that have the same of these bits as `dqpn`: of one process */
+	uint32_t dqpn, dqpn_mask;
 	/* 1 + the number of a plain ACK before requests, which may travel behind them, because the
 	 * peer will take it first; 0: none */
 	unsigned ack;
@@ -225,6 +231,7 @@ static inline void rpwi_txb_reset(struct rpwi_txb *b)
 {
 	b->av = NULL;
 	b->npkt = b->niov = b->ack = 0;
+	b->dqpn = b->dqpn_mask = 0;
 	b->scratch_used = 0;
 	b->pkt_max = RPWI_TXB_PKTS;
 }

@@ -248,3 +248,27 @@ void __wrap_service_stop(void);
 void __wrap_service_stop(void) { hca_here.service_running = false; }
 int __wrap_rpwi_guard_install(void);
 int __wrap_rpwi_guard_install(void) { return 0; }
+
+/* ---- no lanes ---- */
+
+struct rpwi_lanes *rpwi_steer_lanes(const struct rpwi_steer *s) { return NULL; }
+struct rpwi_lane *rpwi_lane_to(struct rpwi_lanes *ls, uint32_t qpn) { return NULL; }
+unsigned rpwi_lane_room(struct rpwi_lane *l, unsigned pkts, uint32_t bytes) { return 0; }
+int rpwi_port_send_by_lane(
+	struct rpwi_port *p, struct rpwi_lane *l, const struct rpwi_txb *b, unsigned *sent)
+{
+	return -ENETDOWN;
+}
+bool rpwi_lanes_recv(struct rpwi_lanes *ls, struct lane_packet *p) { return false; }
+void rpwi_lanes_sockets_empty(struct rpwi_lanes *ls) {}
+int rpwi_lanes_fd(const struct rpwi_lanes *ls) { return -1; }
+bool rpwi_lanes_arm(struct rpwi_lanes *ls) { return true; }
+void rpwi_lanes_wake_self(const struct rpwi_lanes *ls) {}
+void rpwi_lanes_stats(const struct rpwi_lanes *ls, struct rpwi_lane_stats *out)
+{
+	*out = (struct rpwi_lane_stats){0};
+}
+bool rpwi_port_is_watched(const struct rpwi_port *p) { return true; }
+int rpwi_board_seal(int fd) { return 0; }
+void rpwi_lanes_show_board(struct rpwi_lanes *ls, int fd) {}
+struct rpwi_lane_peer *rpwi_lane_peer(struct rpwi_lane *l) { return NULL; }

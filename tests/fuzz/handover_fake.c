@@ -200,6 +200,12 @@ int rpwi_port_send(struct rpwi_port *p, const struct rpwi_txb *b, unsigned *sent
 {
 	return -ENETDOWN;
 }
+bool rpwi_port_is_watched(const struct rpwi_port *p) { return true; }
+int rpwi_port_send_by_lane(
+	struct rpwi_port *p, struct rpwi_lane *l, const struct rpwi_txb *b, unsigned *sent)
+{
+	return -ENETDOWN;
+}
 int rpwi_port_send_to_self(struct rpwi_port *p, const void *data, size_t len)
 {
 	enum { PROBE_COOKIE = 24 };

@@ -105,7 +105,14 @@ static void event(struct rpwi_qp *qp, enum ibv_event_type type)
 	s->event[s->nevent++] = type;
 }
 
+/* All READs go by packets. */
+static const uint8_t *no_peer_read(struct rpwi_qp *qp, uint32_t rkey, uint64_t addr, uint32_t len)
+{
+	return NULL;
+}
+
 static const struct rpwi_qp_ops ops = {
+	.peer_read = no_peer_read,
 	.mem_check = mem_check,
 	.mem_write = mem_write,
 	.mem_read = mem_read,

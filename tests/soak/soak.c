@@ -420,6 +420,7 @@ int main(int argc, char **argv)
 			break;
 		case 'b':
 			d.blackouts = true;
+			setenv("ROPEWAY_WIRE", "udp", 1); /* memory has no firewall */
 			break;
 		case 'L':
 			config.len_max = strtoull(optarg, NULL, 0);

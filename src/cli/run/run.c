@@ -138,9 +138,11 @@ static int set_preload(void)
 /* ---- options ---- */
 
 struct options {
-	const char *pcap, *fault, *explain; /* explain "-": standard error */
+	const char *pcap, *fault, *wire, *explain; /* explain "-": standard error */
 	bool stats;
 };
+
+static const char *const wires[] = {"auto", "udp", NULL};
 
 static const struct cli_option option[] = {
 	{"explain", 'e', CLI_FILE, "FILE",
@@ -156,6 +158,10 @@ static const struct cli_option option[] = {
 		"harm what is sent, reproducibly, as in drop=0.01,delay=2,seed=7 (drop, dup, "
 		"reorder, corrupt: probabilities; delay: ms; seed)",
 		CLI_INTO(struct options, fault)},
+	{"wire", 'w', CLI_CHOICE, "WAY",
+		"auto: shared memory to processes of the same user and network namespace, else "
+		"UDP; udp: always UDP",
+		.words = wires, CLI_INTO(struct options, wire)},
 	{},
 };
 static const struct cli_command command = {
@@ -167,7 +173,7 @@ static const struct cli_command command = {
 	.option = option,
 	.after = "A %p in FILE becomes the process ID. The same with environment variables: "
 		 "ROPEWAY_STATS=1, ROPEWAY_PCAP, ROPEWAY_PCAP_LIMIT, ROPEWAY_FAULT, "
-		 "ROPEWAY_EXPLAIN (a file, or -), ROPEWAY_LOG.",
+		 "ROPEWAY_WIRE, ROPEWAY_EXPLAIN (a file, or -), ROPEWAY_LOG.",
 	.operands_least = 1,
 	.missing = "no program given",
 	.ends_at_operand = true,
@@ -226,6 +232,8 @@ static int set_environment(const struct options *o)
 	setenv("ROPEWAY_FIRST", "software", 1);
 	if (o->stats)
 		setenv("ROPEWAY_STATS", "1", 1);
+	if (o->wire)
+		setenv("ROPEWAY_WIRE", o->wire, 1);
 	if (o->pcap)
 		status = set_file("a capture", "ROPEWAY_PCAP", o->pcap);
 	if (o->explain && !strcmp(o->explain, "-"))

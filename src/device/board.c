@@ -1,0 +1,283 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* board.c - see board.h.
+ *
+ * A READ without the peer's help is three looks and a copy: is there such a QP, connected to ours,
+ * that takes READs? such a key, of its protection domain, with that right, around those bytes? Then
+ * the copy, through a descriptor of the peer's memory; then the same two again. Whatever changed
+ * meanwhile (the region was deregistered, the QP destroyed, the process forked and went on as its
+ * child), what was read is thrown away and the READ goes by packets, whose answer says what is
+ * wrong. So nothing has to be announced, nobody waits for anybody, and a reader that is stopped in
+ * the middle harms nobody.
+ *
+ * The descriptor is /proc/PID/mem, opened when the lane is made. It belongs to the address space,
+ * not to the number: after the process has ended, or has executed another program, it reads nothing
+ * (proc(5)). That it is the right one from the beginning a nonce shows, which lies in the peer's
+ * private memory at a place that its board names. Long READs use process_vm_readv(2), which is
+ * faster and goes by number; after it the nonce is read again through the descriptor, and where that
+ * fails what was read is thrown away.
+ *
+ * WRITEs are not done so: the kernel's copy promises no order within the message, and programs poll
+ * memory that WRITEs fill (base/copy.h).
+ */
+#include "device/board.h"
+
+#include <fcntl.h>
+#include <stdlib.h>
+#include <sys/mman.h>
+#include <sys/uio.h>
+#include <unistd.h>
+
+enum {
+	BOARD_MAGIC = 0x626f6172,
+	BOARD_VERSION = 1,
+	BOARD_KEYS = 4096, /* regions beyond that, and those whose place is taken, are not on it */
+	LONG_READ = 8192,  /* from here on by process_vm_readv */
+};
+
+struct board_key {
+	_Atomic uint32_t turn; /* odd while it is written */
+	uint32_t key;          /* 0: none */
+	uint32_t pd, access;
+	uint64_t iova, length, addr;
+};
+
+/* What a QP's word says. 0: none that takes READs. */
+#define BOARD_QP_TAKES_READS (1ull << 63)
+static uint64_t qp_word(uint32_t pd, uint32_t peer_qpn)
+{
+	return BOARD_QP_TAKES_READS | (uint64_t)pd << 24 | (peer_qpn & RPWI_QPN_MASK);
+}
+static uint32_t word_pd(uint64_t word) { return (uint32_t)(word >> 24); }
+static uint32_t word_peer(uint64_t word) { return (uint32_t)(word & RPWI_QPN_MASK); }
+
+struct board {
+	struct rpwi_board_head head;
+	uint32_t slot; /* QPNs of this one alone */
+	_Atomic uint64_t qp[RPWI_SLOT_QPNS];
+	struct board_key key[BOARD_KEYS];
+};
+
+/* Of our own; the nonce is what a peer finds in our memory. */
+static struct board *own;
+static int own_fd = -1;
+static _Atomic uint64_t own_nonce;
+
+/* Those over which boards come and go. */
+static struct rpwi_lanes *lanes;
+static uint64_t reads;
+
+/* ---- our own ---- */
+
+void board_open(struct rpwi_lanes *by, uint16_t slot)
+{
+	struct board *b;
+	lanes = by;
+	int fd = memfd_create("ropeway-board", MFD_CLOEXEC | MFD_ALLOW_SEALING);
+	if (fd < 0)
+		return;
+	b = ftruncate(fd, sizeof(*b))
+		    ? MAP_FAILED
+		    : mmap(NULL, sizeof(*b), PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+	if (b == MAP_FAILED || rpwi_board_seal(fd)) {
+		if (b != MAP_FAILED)
+			munmap(b, sizeof(*b));
+		close(fd);
+		return;
+	}
+	own = b;
+	own_fd = fd;
+	own_nonce = rpwi_random64();
+	b->slot = slot;
+	b->head = (struct rpwi_board_head){.magic = BOARD_MAGIC,
+		.version = BOARD_VERSION,
+		.bytes = sizeof(*b),
+		.nonce_at = (uint64_t)(uintptr_t)&own_nonce};
+	atomic_store(&b->head.nonce, own_nonce);
+	rpwi_lanes_show_board(by, fd);
+}
+
+void board_close(void)
+{
+	if (own)
+		atomic_store(&own->head.nonce, 0);
+	board_left_to_parent();
+}
+
+void board_left_to_parent(void)
+{
+	if (own) {
+		munmap(own, sizeof(*own));
+		close(own_fd);
+	}
+	own = NULL;
+	own_fd = -1;
+	lanes = NULL;
+}
+
+/* The board is both processes', the nonce is not. */
+void board_is_forked(void)
+{
+	if (!own)
+		return;
+	own_nonce = rpwi_random64();
+	atomic_store(&own->head.nonce, own_nonce);
+}
+
+static struct board_key *key_place(struct board *b, uint32_t key)
+{
+	return &b->key[key >> 8 & (BOARD_KEYS - 1)];
+}
+
+static void key_set(struct board_key *at, const struct board_key *to)
+{
+	uint32_t turn = atomic_load_explicit(&at->turn, memory_order_relaxed);
+	atomic_store_explicit(&at->turn, turn + 1, memory_order_relaxed);
+	atomic_thread_fence(memory_order_release);
+	at->key = to->key;
+	at->pd = to->pd;
+	at->access = to->access;
+	at->iova = to->iova;
+	at->length = to->length;
+	at->addr = to->addr;
+	atomic_store_explicit(&at->turn, turn + 2, memory_order_release);
+}
+
+void board_key_add(const struct dkey *k)
+{
+	struct board_key *at = own ? key_place(own, k->key) : NULL;
+	if (!at || at->key || k->is_mw)
+		return;
+	key_set(at, &(struct board_key){.key = k->key,
+			    .pd = k->pd->id,
+			    .access = (uint32_t)k->access,
+			    .iova = k->iova,
+			    .length = k->length,
+			    .addr = (uint64_t)(uintptr_t)k->addr});
+}
+
+/* When it returns, no reader takes bytes of it any more for good. */
+void board_key_del(const struct dkey *k)
+{
+	struct board_key *at = own ? key_place(own, k->key) : NULL;
+	if (at && at->key == k->key)
+		key_set(at, &(struct board_key){0});
+	atomic_thread_fence(memory_order_seq_cst);
+}
+
+static _Atomic uint64_t *qp_place(const struct dqp *q)
+{
+	return own && q->t.qpn >> RPWI_SLOT_SHIFT == own->slot
+		       ? &own->qp[q->t.qpn & (RPWI_SLOT_QPNS - 1)]
+		       : NULL;
+}
+
+static bool takes_reads(const struct rpwi_qp *t)
+{
+	return t->type == IBV_QPT_RC && t->av.loopback_zone && t->attr.max_dest_rd_atomic &&
+	       (t->attr.qp_access_flags & IBV_ACCESS_REMOTE_READ) &&
+	       (t->state == IBV_QPS_RTR || t->state == IBV_QPS_RTS || t->state == IBV_QPS_SQD);
+}
+
+void board_qp(struct dqp *q)
+{
+	uint64_t word = takes_reads(&q->t) ? qp_word(q->pd->id, q->t.attr.dest_qp_num) : 0;
+	_Atomic uint64_t *at;
+	if (RPWI_LIKELY(word == q->board_word) || !(at = qp_place(q)))
+		return;
+	q->board_word = word;
+	atomic_store_explicit(at, word, memory_order_release);
+}
+
+void board_qp_gone(struct dqp *q)
+{
+	_Atomic uint64_t *at = qp_place(q);
+	if (at)
+		atomic_store_explicit(at, 0, memory_order_release);
+	q->board_word = 0;
+}
+
+/* ---- a peer's ---- */
+
+static bool is_board(const struct board *b, size_t bytes)
+{
+	return bytes == sizeof(*b) && b->head.magic == BOARD_MAGIC &&
+	       b->head.version == BOARD_VERSION && b->head.bytes == sizeof(*b);
+}
+
+/* The region around [addr, addr + len) that a QP of `pd` may READ: where in the peer's memory, and
+ * the turn of its entry. 0: none. */
+static uint64_t region(const struct board *b, uint32_t rkey, uint32_t pd, uint64_t addr,
+	uint32_t len, uint32_t *turn)
+{
+	const struct board_key *at = key_place((struct board *)(uintptr_t)b, rkey);
+	*turn = atomic_load_explicit(&at->turn, memory_order_acquire);
+	struct board_key k = {.key = at->key,
+		.pd = at->pd,
+		.access = at->access,
+		.iova = at->iova,
+		.length = at->length,
+		.addr = at->addr};
+	atomic_thread_fence(memory_order_acquire);
+	if ((*turn & 1) || atomic_load_explicit(&at->turn, memory_order_relaxed) != *turn)
+		return 0;
+	if (k.key != rkey || k.pd != pd || !(k.access & IBV_ACCESS_REMOTE_READ) || addr < k.iova ||
+		len > k.length || addr - k.iova > k.length - len)
+		return 0;
+	return k.addr + (addr - k.iova);
+}
+
+/* Is what the descriptor reads still the peer whose board this is? */
+static bool is_the_peer(const struct board *b, int mem_fd)
+{
+	uint64_t nonce = atomic_load(&b->head.nonce), found;
+	return nonce &&
+	       pread(mem_fd, &found, sizeof(found), (off_t)b->head.nonce_at) == sizeof(found) &&
+	       found == nonce;
+}
+
+static bool copy(const struct board *b, const struct rpwi_lane_peer *p, uint8_t *to, uint64_t from,
+	uint32_t len)
+{
+	if (len < LONG_READ)
+		return pread(p->mem_fd, to, len, (off_t)from) == (ssize_t)len;
+	const struct iovec here = {to, len}, there = {(void *)(uintptr_t)from, len};
+	return process_vm_readv(p->pid, &here, 1, &there, 1, 0) == (ssize_t)len &&
+	       is_the_peer(b, p->mem_fd);
+}
+
+const uint8_t *board_read(struct rpwi_qp *t, uint32_t rkey, uint64_t addr, uint32_t len)
+{
+	static uint8_t *bounce;
+	struct rpwi_lane *lane = qp_lane(dqp_of(t), lanes);
+	struct rpwi_lane_peer *p = lane ? rpwi_lane_peer(lane) : NULL;
+	if (!p || rpwi_port_is_watched(t->av.port) || len > RPWI_PEER_READ_MAX ||
+		!is_board(p->board, p->bytes))
+		return NULL;
+	const struct board *b = p->board;
+	uint32_t qpn = t->attr.dest_qp_num, turn, again;
+	if (!bounce && !(bounce = aligned_alloc(4096, RPWI_PEER_READ_MAX)))
+		return NULL;
+	const _Atomic uint64_t *word_at = &b->qp[qpn & (RPWI_SLOT_QPNS - 1)];
+	uint64_t nonce = atomic_load_explicit(&b->head.nonce, memory_order_acquire);
+	uint64_t word = atomic_load_explicit(word_at, memory_order_acquire);
+	if (b->slot != qpn >> RPWI_SLOT_SHIFT || !word || word_peer(word) != t->qpn)
+		return NULL;
+	uint64_t from = region(b, rkey, word_pd(word), addr, len, &turn);
+	if (!from)
+		return NULL;
+	/* Once, and again when it has forked. */
+	if (nonce != p->trusted && !is_the_peer(b, p->mem_fd))
+		return NULL;
+	p->trusted = nonce;
+	if (!copy(b, p, bounce, from, len))
+		return NULL;
+	atomic_thread_fence(memory_order_seq_cst);
+	if (!region(b, rkey, word_pd(word), addr, len, &again) || again != turn ||
+		atomic_load_explicit(word_at, memory_order_acquire) != word ||
+		atomic_load_explicit(&b->head.nonce, memory_order_acquire) != nonce)
+		return NULL;
+	reads++;
+	return bounce;
+}
+
+uint64_t board_reads(void) { return reads; }

@@ -1,0 +1,33 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* board.h - what processes of our user on this host may look up without asking us: our registered
+ * memory and the state of our QPs. With it, and with the kernel's leave to read our memory
+ * (ptrace(2): the same user, no Yama in between), a peer does its RDMA READs by itself, whether this
+ * process runs, sleeps or is stopped. Private to device/; the lock is held.
+ */
+#ifndef ROPEWAY_DEVICE_BOARD_H
+#define ROPEWAY_DEVICE_BOARD_H
+
+#include "device/hca.h"
+
+/* ---- our own ---- */
+
+/* A new one, of the QPs of that slot, shown with each lane from now on. Without memory for it there
+ * is none, and peers ask by packets. */
+void board_open(struct rpwi_lanes *lanes, uint16_t slot);
+void board_close(void);
+void board_left_to_parent(void); /* in a child that gets one of its own */
+/* After a fork this process goes on with what it inherited: nobody shall read the parent's copy. */
+void board_is_forked(void);
+void board_key_add(const struct dkey *k);
+void board_key_del(const struct dkey *k);
+/* Its state, rights or peer may have changed. */
+void board_qp(struct dqp *q);
+void board_qp_gone(struct dqp *q);
+
+/* ---- a peer's ---- */
+
+/* As rpwi_qp_ops.peer_read: the bytes, good until the next call, or NULL: by packets. */
+const uint8_t *board_read(struct rpwi_qp *qp, uint32_t rkey, uint64_t addr, uint32_t len);
+uint64_t board_reads(void); /* so many it gave */
+
+#endif

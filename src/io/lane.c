@@ -1,0 +1,570 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* lane.c - lanes: packets between two processes of our own user in one network namespace go through
+ * shared memory (lane_ring.c) instead of UDP.
+ *
+ * A lane has one direction. The sender makes the memory and offers it, with a descriptor that wakes
+ * it, over its connection to the slot (line.c: whose owner the kernel has named on that very
+ * connection); the owner maps it and answers with the descriptor that wakes itself. Until the
+ * answer comes, and where none comes (another user, a build without lanes, a bound reached),
+ * packets go by UDP. The end of that connection is the end of the lane: what was written before is
+ * still taken.
+ *
+ * Order where it changes from UDP to a lane: the owner reads a new lane only after it has found its
+ * sockets empty once, so what was sent before is taken before.
+ *
+ * The memory is sealed against shrinking (a memfd), so nothing that the other does to it ends this
+ * process; what it writes into it is checked (lane_ring.h).
+ */
+#include "io/io_priv.h"
+
+#include "base/guard.h"
+#include "base/lock.h"
+#include "io/lane_ring.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <sys/eventfd.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#ifndef F_SEAL_FUTURE_WRITE
+#define F_SEAL_FUTURE_WRITE 0x0010
+#endif
+
+enum {
+	LANES_MAX = 64,      /* in each direction; half a megabyte each, as far as it is used */
+	PACKETS_A_TURN = 64, /* of one lane, then the next one's turn */
+	ASK_AGAIN_MS = 1000,
+};
+
+struct rpwi_lane {
+	struct rpwi_list link;
+	struct rpwi_lanes *of;
+	struct io_line *line; /* NULL: to ourselves, or it has ended */
+	struct lane_mem *mem;
+	int peer_fd; /* wakes the other side, or -1 */
+	uint16_t slot;
+	bool up;
+	uint64_t cookie;
+	struct lane_writer w;       /* out */
+	struct rpwi_lane_peer peer; /* out; board NULL: it shows none */
+	struct lane_reader r;       /* in */
+	bool after_udp;             /* in: not before the sockets were found empty */
+	bool ended;                 /* in: the other side has, and what it wrote is still taken */
+};
+
+struct rpwi_lanes {
+	struct rpwi_lines *lines;
+	uint64_t own[64]; /* a bit for each slot */
+	bool off;         /* ROPEWAY_WIRE=udp */
+	int event_fd;
+	int board_fd; /* the device's, or -1 */
+	bool armed;
+	struct rpwi_list in;
+	unsigned n_in, n_out;
+	struct rpwi_lane *out[RPWI_SLOT_MAX + 2];
+	uint64_t ask_again_ns[RPWI_SLOT_MAX + 2];
+	struct rpwi_lane *turn; /* whose packet was given last */
+	unsigned taken;         /* in this turn */
+	struct rpwi_lane_stats n;
+	uint8_t datagram[RPWI_PACKET_MAX];
+};
+
+struct rpwi_lanes *rpwi_lanes_new(struct rpwi_lines *lines)
+{
+	const char *wire = getenv("ROPEWAY_WIRE");
+	struct rpwi_lanes *ls = calloc(1, sizeof(*ls));
+	if (!ls)
+		return NULL;
+	ls->lines = lines;
+	ls->board_fd = -1;
+	rpwi_list_init(&ls->in);
+	ls->off = wire && !strcmp(wire, "udp");
+	if (wire && *wire && !ls->off && strcmp(wire, "auto") != 0)
+		rpwi_warn("ROPEWAY_WIRE: '%s' is neither auto nor udp: it is taken for auto", wire);
+	ls->event_fd = ls->off ? -1 : eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+	ls->off |= ls->event_fd < 0;
+	return ls;
+}
+
+void rpwi_lanes_own(struct rpwi_lanes *ls, uint16_t slot)
+{
+	ls->own[slot / 64] |= 1ull << slot % 64;
+}
+
+static struct lane_mem *map_mem(int fd)
+{
+	void *m = mmap(NULL, sizeof(struct lane_mem), PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+	return m == MAP_FAILED ? NULL : m;
+}
+
+static void lane_free(struct rpwi_lane *l)
+{
+	struct rpwi_lanes *ls = l->of;
+	if (l->line) {
+		l->line->on_end = NULL;
+		l->line->user = NULL;
+	}
+	if (l->w.mem) {
+		ls->n_out--;
+		ls->out[l->slot] = NULL;
+	}
+	if (l->r.mem) {
+		ls->n_in--;
+		ls->turn = ls->turn == l ? NULL : ls->turn;
+		rpwi_list_del(&l->link);
+	}
+	if (l->peer_fd >= 0)
+		close(l->peer_fd);
+	if (l->peer.board) {
+		munmap((void *)(uintptr_t)l->peer.board, l->peer.bytes);
+		close(l->peer.mem_fd);
+	}
+	munmap(l->mem, sizeof(struct lane_mem));
+	free(l);
+}
+
+static struct rpwi_lane *lane_at(struct rpwi_list *at)
+{
+	return RPWI_CONTAINER_OF(at, struct rpwi_lane, link);
+}
+
+void rpwi_lanes_free(struct rpwi_lanes *ls)
+{
+	if (!ls)
+		return;
+	for (unsigned i = 0; i < RPWI_ARRAY_LEN(ls->out); i++)
+		if (ls->out[i])
+			lane_free(ls->out[i]);
+	while (!rpwi_list_empty(&ls->in))
+		lane_free(lane_at(ls->in.next));
+	if (ls->event_fd >= 0)
+		close(ls->event_fd);
+	free(ls);
+}
+
+/* ---- making one ---- */
+
+/* The other side has ended. What goes there is lost, or goes by UDP to whoever has the slot next;
+ * what it wrote before is taken. */
+static void line_ended(struct io_line *line)
+{
+	struct rpwi_lane *l = line->user;
+	l->line = NULL;
+	l->ended = true;
+	if (l->w.mem)
+		lane_free(l);
+}
+
+static void lane_holds(struct rpwi_lane *l, struct io_line *line)
+{
+	l->line = line;
+	line->user = l;
+	line->on_end = line_ended;
+}
+
+static struct rpwi_lane *lane_new(struct rpwi_lanes *ls, struct lane_mem *mem, uint16_t slot)
+{
+	struct rpwi_lane *l = mem ? calloc(1, sizeof(*l)) : NULL;
+	if (!l) {
+		if (mem)
+			munmap(mem, sizeof(*mem));
+		return NULL;
+	}
+	l->of = ls;
+	l->mem = mem;
+	l->slot = slot;
+	l->peer_fd = -1;
+	rpwi_list_init(&l->link);
+	return l;
+}
+
+static int make_mem(struct lane_mem **mem)
+{
+	int fd = memfd_create("ropeway-lane", MFD_CLOEXEC | MFD_ALLOW_SEALING);
+	*mem = NULL;
+	if (fd < 0)
+		return -errno;
+	if (!ftruncate(fd, sizeof(struct lane_mem)) &&
+		!fcntl(fd, F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL))
+		*mem = map_mem(fd);
+	if (*mem)
+		return fd;
+	int rc = -errno;
+	close(fd);
+	return rc;
+}
+
+static struct rpwi_lane *out_new(struct rpwi_lanes *ls, uint16_t slot, int *fd)
+{
+	struct lane_mem *mem;
+	*fd = make_mem(&mem);
+	struct rpwi_lane *l = lane_new(ls, mem, slot);
+	if (!l)
+		return NULL;
+	rpwi_lane_writer_init(&l->w, mem);
+	ls->out[slot] = l;
+	ls->n_out++;
+	return l;
+}
+
+static struct rpwi_lane *in_new(struct rpwi_lanes *ls, struct lane_mem *mem, uint16_t slot)
+{
+	struct rpwi_lane *l = lane_new(ls, mem, slot);
+	if (!l)
+		return NULL;
+	if (rpwi_lane_reader_init(&l->r, mem)) {
+		munmap(mem, sizeof(*mem));
+		free(l);
+		return NULL;
+	}
+	l->after_udp = true;
+	rpwi_list_add_tail(&ls->in, &l->link);
+	ls->n_in++;
+	return l;
+}
+
+/* Both ends are ours: two QPs of one process. */
+static void make_own(struct rpwi_lanes *ls, uint16_t slot)
+{
+	int fd;
+	struct rpwi_lane *out = out_new(ls, slot, &fd);
+	struct rpwi_lane *in = out ? in_new(ls, map_mem(fd), slot) : NULL;
+	if (fd >= 0)
+		close(fd);
+	if (in) {
+		out->up = true;
+		out->peer_fd = fcntl(ls->event_fd, F_DUPFD_CLOEXEC, 0);
+	} else if (out) {
+		lane_free(out);
+	}
+}
+
+static void offer(struct rpwi_lanes *ls, uint16_t slot)
+{
+	const struct io_dest to = {.slot = slot};
+	int fds[2] = {-1, ls->event_fd};
+	struct rpwi_lane *l = out_new(ls, slot, &fds[0]);
+	if (!l)
+		return;
+	l->cookie = rpwi_random64();
+	struct io_msg m = {.type = IO_MSG_LANE_OFFER, .index = slot, .cookie = l->cookie};
+	int rc = rpwi_message_send_fds(ls->lines, &to, &m, fds, 2);
+	close(fds[0]);
+	struct io_line *line = rc ? NULL : rpwi_lines_find(ls->lines, &to);
+	if (!line || !line->who.us || line->on_end)
+		lane_free(l);
+	else
+		lane_holds(l, line);
+}
+
+struct rpwi_lane *rpwi_lane_to(struct rpwi_lanes *ls, uint32_t qpn)
+{
+	uint16_t slot = rpwi_slot_of(qpn);
+	if (RPWI_UNLIKELY(!ls || ls->off || !slot || slot > RPWI_SLOT_MAX || rpwi_fork_broken))
+		return NULL;
+	struct rpwi_lane *l = ls->out[slot];
+	if (RPWI_LIKELY(l != NULL))
+		return l->up ? l : NULL;
+	if (ls->n_out >= LANES_MAX || rpwi_slot_is_shared(slot))
+		return NULL;
+	uint64_t now = rpwi_now_ns();
+	if (now < ls->ask_again_ns[slot])
+		return NULL;
+	ls->ask_again_ns[slot] = now + ASK_AGAIN_MS * RPWI_NS_PER_MS;
+	if (ls->own[slot / 64] >> slot % 64 & 1) {
+		make_own(ls, slot);
+		return ls->out[slot];
+	}
+	offer(ls, slot);
+	return NULL;
+}
+
+static bool mem_is_sound(int fd)
+{
+	struct stat st;
+	int seals = fcntl(fd, F_GET_SEALS);
+	return seals >= 0 && (seals & F_SEAL_SHRINK) && !(seals & F_SEAL_WRITE) &&
+	       !fstat(fd, &st) && st.st_size == sizeof(struct lane_mem);
+}
+
+/* An offer: true, it is taken, and the descriptor that wakes its sender is ours. */
+static bool take_offer(struct rpwi_lanes *ls, struct io_line *line, uint16_t slot, int mem_fd)
+{
+	if (ls->off || !line->who.us || line->on_end || ls->n_in >= LANES_MAX ||
+		!mem_is_sound(mem_fd))
+		return false;
+	struct rpwi_lane *l = in_new(ls, map_mem(mem_fd), slot);
+	if (!l)
+		return false;
+	lane_holds(l, line);
+	return true;
+}
+
+void rpwi_lanes_offered(
+	struct rpwi_lanes *ls, struct io_line *line, const struct io_msg *m, int fds[IO_FDS_MAX])
+{
+	struct io_msg answer = {.type = IO_MSG_LANE_ANSWER, .cookie = m->cookie, .index = m->index};
+	if (!ls || fds[0] < 0 || fds[1] < 0 || !take_offer(ls, line, (uint16_t)m->index, fds[0]))
+		return;
+	struct rpwi_lane *l = line->user;
+	l->peer_fd = fds[1];
+	fds[1] = -1;
+	const int given[2] = {ls->event_fd, ls->board_fd};
+	if (rpwi_message_answer(line, &answer, given, ls->board_fd < 0 ? 1 : 2))
+		lane_free(l);
+}
+
+/* ---- what the other side shows of itself ---- */
+
+int rpwi_board_seal(int fd)
+{
+	return fcntl(fd, F_ADD_SEALS,
+		       F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_FUTURE_WRITE | F_SEAL_SEAL)
+		       ? -errno
+		       : 0;
+}
+
+void rpwi_lanes_show_board(struct rpwi_lanes *ls, int fd)
+{
+	if (ls)
+		ls->board_fd = fd;
+}
+
+/* The kernel's leave is asked for here, and where it says no (Yama, another user namespace) that is
+ * all: nothing is changed to get it. */
+static void take_board(struct rpwi_lane *l, pid_t pid, int fd)
+{
+	struct stat st;
+	char path[32];
+	int seals = fd >= 0 && pid > 0 ? fcntl(fd, F_GET_SEALS) : -1;
+	if (seals < 0 || !(seals & F_SEAL_SHRINK) || fstat(fd, &st) ||
+		st.st_size < (off_t)sizeof(struct rpwi_board_head))
+		return;
+	snprintf(path, sizeof(path), "/proc/%d/mem", (int)pid);
+	int mem_fd = open(path, O_RDONLY | O_CLOEXEC);
+	if (mem_fd < 0) {
+		rpwi_debug("process %d is not to be read from: %s", (int)pid, strerror(errno));
+		return;
+	}
+	void *board = mmap(NULL, (size_t)st.st_size, PROT_READ, MAP_SHARED, fd, 0);
+	if (board == MAP_FAILED) {
+		close(mem_fd);
+		return;
+	}
+	l->peer = (struct rpwi_lane_peer){
+		.board = board, .bytes = (size_t)st.st_size, .mem_fd = mem_fd, .pid = pid};
+}
+
+struct rpwi_lane_peer *rpwi_lane_peer(struct rpwi_lane *l)
+{
+	return l->peer.board ? &l->peer : NULL;
+}
+
+/* Believed on the very connection that the offer went by. */
+void rpwi_lanes_answered(
+	struct rpwi_lanes *ls, struct io_line *line, const struct io_msg *m, int fds[IO_FDS_MAX])
+{
+	struct rpwi_lane *l = line->on_end == line_ended ? line->user : NULL;
+	if (!ls || !l || !l->w.mem || l->up || l->cookie != m->cookie || fds[0] < 0)
+		return;
+	l->peer_fd = fds[0];
+	fds[0] = -1;
+	take_board(l, line->who.pid, fds[1]);
+	l->up = true;
+	rpwi_debug("packets for slot %u go through shared memory", l->slot);
+}
+
+static void wake(const struct rpwi_lane *l)
+{
+	uint64_t one = 1;
+	if (l->peer_fd >= 0 && write(l->peer_fd, &one, sizeof(one)) < 0 && errno != EAGAIN)
+		rpwi_debug("lane: cannot wake the other side: %s", strerror(errno));
+}
+
+/* ---- sending ---- */
+
+unsigned rpwi_lane_room(struct rpwi_lane *l, unsigned pkts, uint32_t bytes)
+{
+	unsigned n = rpwi_lane_writer_room(&l->w, pkts, bytes);
+	if (RPWI_UNLIKELY(!n) && rpwi_lane_writer_stalls(&l->w, bytes))
+		n = rpwi_lane_writer_room(&l->w, pkts, bytes);
+	l->of->n.stalls += !n;
+	return n;
+}
+
+struct fill {
+	struct lane_writer *w;
+	const struct rpwi_txb *b;
+	struct rpwi_flow flow;
+	unsigned done;
+};
+
+/* Runs under the guard: a payload may have been unmapped. A packet is seen by the other side when
+ * it is whole. */
+static void fill(void *arg)
+{
+	struct fill *x = arg;
+	const struct rpwi_txb *b = x->b;
+	for (; x->done < b->npkt; x->done++) {
+		const struct rpwi_txpkt *t = &b->pkt[x->done];
+		if (!rpwi_lane_writer_packet(x->w, &x->flow, b->av->hop_limit, b->av->tclass, t,
+			    &b->iov[t->iov_first]))
+			return;
+	}
+}
+
+static void sent_some(struct rpwi_lane *l, unsigned n)
+{
+	l->of->n.tx_packets += n;
+	if (!rpwi_lane_writer_wakes(&l->w))
+		return;
+	l->of->n.wakes++;
+	wake(l);
+}
+
+int rpwi_lane_fill(struct rpwi_lane *l, uint16_t sport, const struct rpwi_txb *b, unsigned *sent)
+{
+	struct fill x = {.w = &l->w, .b = b, .flow = b->av->flow};
+	x.flow.sport = sport;
+	int rc = rpwi_guard_call(fill, &x);
+	*sent = x.done;
+	sent_some(l, x.done);
+	return rc ? rc : x.done == b->npkt ? 0 : -ENOSPC;
+}
+
+int rpwi_lane_datagram(struct rpwi_lane *l, const struct rpwi_flow *flow, uint8_t ttl, uint8_t tos,
+	const void *data, size_t len)
+{
+	if (!rpwi_lane_writer_datagram(&l->w, flow, ttl, tos, data, (uint32_t)len))
+		return -ENOSPC;
+	sent_some(l, 1);
+	return 0;
+}
+
+/* ---- receiving ---- */
+
+/* What a capture shows is a datagram, whole and with its ICRC. */
+static void as_datagram(struct rpwi_lanes *ls, struct lane_packet *p)
+{
+	uint8_t *d = ls->datagram;
+	if (p->kind == LANE_DATAGRAM) {
+		memcpy(d, p->payload, p->len);
+	} else {
+		unsigned pad = -p->len & 3;
+		const struct rpwi_iov part = {d + p->hdr_len, p->len};
+		memcpy(d, p->data, p->hdr_len);
+		memcpy(d + p->hdr_len, p->payload, p->len);
+		memset(d + p->hdr_len + p->len, 0, pad);
+		rpwi_put_le32(d + p->hdr_len + p->len + pad,
+			rpwi_icrc(&p->flow, 0, d, p->hdr_len, &part, 1, pad));
+		p->len += p->hdr_len + pad + RPWI_ICRC_LEN;
+		p->kind = LANE_DATAGRAM;
+	}
+	p->payload = d;
+}
+
+static void turn_ends(struct rpwi_lanes *ls)
+{
+	struct rpwi_lane *l = ls->turn;
+	ls->turn = NULL;
+	bool waits = rpwi_lane_reader_tell(&l->r);
+	rpwi_list_del(&l->link);
+	rpwi_list_add_tail(&ls->in, &l->link);
+	if (waits)
+		/* NOLINTNEXTLINE(clang-analyzer-unix.Malloc): a lane that goes ends its turn */
+		wake(l);
+}
+
+static void disarm(struct rpwi_lanes *ls)
+{
+	uint64_t n;
+	ls->armed = false;
+	for (struct rpwi_list *at = ls->in.next; at != &ls->in; at = at->next)
+		rpwi_lane_reader_wakes(&lane_at(at)->r);
+	if (read(ls->event_fd, &n, sizeof(n)) < 0 && errno != EAGAIN)
+		rpwi_debug("lanes: %s", strerror(errno));
+}
+
+/* The next packet of the lane, into ls->turn. A lane that has come to its end goes. */
+static bool next_of(struct rpwi_lane *l, struct lane_packet *p)
+{
+	struct rpwi_lanes *ls = l->of;
+	if (l->after_udp)
+		return false;
+	int rc = rpwi_lane_reader_next(&l->r, p);
+	if (RPWI_LIKELY(rc > 0)) {
+		ls->turn = l;
+		if (RPWI_UNLIKELY(rpwi_tap_enabled || p->kind == LANE_DATAGRAM))
+			as_datagram(ls, p);
+		return true;
+	}
+	if (RPWI_UNLIKELY(rc < 0)) {
+		rpwi_error("a lane is closed: process %d of our user wrote what is no packet",
+			l->line ? (int)l->line->who.pid : (int)getpid());
+		/* so that it hears of it, and goes on by UDP */
+		if (l->line)
+			rpwi_lines_drop(ls->lines, l->line);
+	}
+	if (RPWI_UNLIKELY(rc < 0 || l->ended))
+		lane_free(l);
+	return false;
+}
+
+bool rpwi_lanes_recv(struct rpwi_lanes *ls, struct lane_packet *p)
+{
+	if (RPWI_UNLIKELY(!ls || ls->off || rpwi_fork_broken))
+		return false;
+	if (RPWI_UNLIKELY(ls->armed))
+		disarm(ls);
+	if (ls->turn) {
+		rpwi_lane_reader_done(&ls->turn->r);
+		ls->n.rx_packets++;
+		if (++ls->taken < PACKETS_A_TURN && next_of(ls->turn, p))
+			return true;
+		if (ls->turn)
+			turn_ends(ls);
+	}
+	ls->taken = 0;
+	unsigned n = ls->n_in;
+	for (struct rpwi_list *at = ls->in.next, *next; n-- && at != &ls->in; at = next) {
+		next = at->next;
+		if (next_of(lane_at(at), p))
+			return true;
+	}
+	return false;
+}
+
+void rpwi_lanes_sockets_empty(struct rpwi_lanes *ls)
+{
+	for (struct rpwi_list *at = ls ? ls->in.next : NULL; ls && at != &ls->in; at = at->next)
+		lane_at(at)->after_udp = false;
+}
+
+int rpwi_lanes_fd(const struct rpwi_lanes *ls) { return ls ? ls->event_fd : -1; }
+
+bool rpwi_lanes_arm(struct rpwi_lanes *ls)
+{
+	bool quiet = true;
+	if (!ls || ls->off)
+		return true;
+	ls->armed = true;
+	for (struct rpwi_list *at = ls->in.next; at != &ls->in; at = at->next)
+		quiet &= rpwi_lane_reader_sleeps(&lane_at(at)->r) && !lane_at(at)->after_udp;
+	return quiet;
+}
+
+void rpwi_lanes_wake_self(const struct rpwi_lanes *ls)
+{
+	uint64_t one = 1;
+	if (ls && write(ls->event_fd, &one, sizeof(one)) < 0 && errno != EAGAIN)
+		rpwi_debug("lanes: %s", strerror(errno));
+}
+
+void rpwi_lanes_stats(const struct rpwi_lanes *ls, struct rpwi_lane_stats *out)
+{
+	*out = ls ? ls->n : (struct rpwi_lane_stats){0};
+}

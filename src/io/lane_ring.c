@@ -1,0 +1,275 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* lane_ring.c - see lane_ring.h. */
+#include "io/lane_ring.h"
+
+#include <errno.h>
+#include <string.h>
+
+enum { TELL_EVERY = 32 /* slots */ };
+
+static uint32_t lap(uint64_t pos) { return (uint32_t)(pos / LANE_SLOTS) + 1; }
+static uint64_t whole_lines(uint64_t n) { return (n + LANE_LINE - 1) & ~(uint64_t)(LANE_LINE - 1); }
+
+/* ---- the writer's end ---- */
+
+void rpwi_lane_writer_init(struct lane_writer *w, struct lane_mem *mem)
+{
+	memset(w, 0, sizeof(*w));
+	w->mem = mem;
+	mem->version = LANE_VERSION;
+	mem->slots = LANE_SLOTS;
+	mem->bulk_bytes = LANE_BULK_BYTES;
+	mem->magic = LANE_MAGIC;
+}
+
+static void look_at_taken(struct lane_writer *w)
+{
+	uint64_t taken = atomic_load_explicit(&w->mem->taken, memory_order_acquire);
+	if (RPWI_UNLIKELY(taken > w->pos || taken < w->taken)) {
+		w->broken = true;
+		return;
+	}
+	if (taken == w->taken)
+		return;
+	w->taken = taken;
+	w->bulk_taken = w->bulk_end[(taken - 1) % LANE_SLOTS];
+}
+
+/* Packets of that size that fit. What is left out where the area ends is less than one of them, and
+ * each finds room for two (one_fits). */
+static unsigned fitting(const struct lane_writer *w, uint32_t bytes)
+{
+	uint64_t slots = LANE_SLOTS - (w->pos - w->taken);
+	if (bytes <= LANE_DATA_BYTES)
+		return (unsigned)slots;
+	uint64_t each = whole_lines(bytes), left = LANE_BULK_BYTES - (w->bulk_pos - w->bulk_taken);
+	uint64_t bulk = left / each;
+	return (unsigned)RPWI_MIN(slots, bulk > 2 ? bulk - 2 : 0);
+}
+
+static bool one_fits(struct lane_writer *w, uint32_t bytes)
+{
+	for (int look = 0; look < 2; look++) {
+		if (look)
+			look_at_taken(w);
+		if (w->pos - w->taken < LANE_SLOTS &&
+			LANE_BULK_BYTES - (w->bulk_pos - w->bulk_taken) >= 2 * whole_lines(bytes))
+			return !w->broken;
+	}
+	return false;
+}
+
+unsigned rpwi_lane_writer_room(struct lane_writer *w, unsigned want, uint32_t bytes)
+{
+	unsigned n = fitting(w, bytes);
+	if (n < want) {
+		look_at_taken(w);
+		n = fitting(w, bytes);
+	}
+	return w->broken ? 0 : RPWI_MIN(n, want);
+}
+
+/* The place of a pair of addresses in the table; -1: it is full. */
+static int flow_of(struct lane_writer *w, const struct rpwi_flow *f)
+{
+	struct lane_flow *t = w->mem->flow;
+	/* The table is the writer's to write, and what a reader does to it harms itself: it has
+	 * copies of its own. */
+	for (unsigned i = 0; i < w->nflows; i++)
+		if (rpwi_addr_eq(&t[i].src, &f->src) && rpwi_addr_eq(&t[i].dst, &f->dst))
+			return (int)i;
+	if (w->nflows == LANE_FLOWS)
+		return -1;
+	t[w->nflows] = (struct lane_flow){f->src, f->dst};
+	return (int)w->nflows++;
+}
+
+/* Where `len` bytes lie in one piece; *pos is moved past them. */
+static uint32_t bulk_place(uint64_t *pos, uint32_t len)
+{
+	uint32_t at = (uint32_t)(*pos % LANE_BULK_BYTES);
+	if (at + (uint64_t)len > LANE_BULK_BYTES) {
+		*pos += LANE_BULK_BYTES - at;
+		at = 0;
+	}
+	*pos += whole_lines(len);
+	return at;
+}
+
+static void publish(struct lane_writer *w, struct lane_slot *s, uint64_t bulk_pos)
+{
+	w->bulk_pos = bulk_pos;
+	w->bulk_end[w->pos % LANE_SLOTS] = bulk_pos;
+	atomic_store_explicit(&s->seq, lap(w->pos), memory_order_release);
+	w->pos++;
+}
+
+static void gather(uint8_t *to, const struct rpwi_iov *parts, unsigned n)
+{
+	for (unsigned i = 0; i < n; to += parts[i++].len)
+		memcpy(to, parts[i].base, parts[i].len);
+}
+
+bool rpwi_lane_writer_packet(struct lane_writer *w, const struct rpwi_flow *flow, uint8_t ttl,
+	uint8_t tos, const struct rpwi_txpkt *t, const struct rpwi_iov *parts)
+{
+	struct lane_slot *s = &w->mem->slot[w->pos % LANE_SLOTS];
+	uint64_t bulk_pos = w->bulk_pos;
+	int f = one_fits(w, t->payload_len) ? flow_of(w, flow) : -1;
+	if (f < 0)
+		return false;
+	s->flow = (uint8_t)f;
+	s->hdr_len = (uint8_t)t->hdr_len;
+	s->ttl = ttl;
+	s->tos = tos;
+	s->sport = flow->sport;
+	s->len = t->payload_len;
+	memcpy(s->data, t->hdr, t->hdr_len);
+	if (t->hdr_len + t->payload_len <= LANE_DATA_BYTES) {
+		s->kind = LANE_BESIDE;
+		gather(s->data + t->hdr_len, parts, t->iov_count);
+	} else {
+		s->kind = LANE_BULK;
+		s->bulk = bulk_place(&bulk_pos, t->payload_len);
+		gather(w->mem->bulk + s->bulk, parts, t->iov_count);
+	}
+	publish(w, s, bulk_pos);
+	return true;
+}
+
+bool rpwi_lane_writer_datagram(struct lane_writer *w, const struct rpwi_flow *flow, uint8_t ttl,
+	uint8_t tos, const void *data, uint32_t len)
+{
+	struct lane_slot *s = &w->mem->slot[w->pos % LANE_SLOTS];
+	uint64_t bulk_pos = w->bulk_pos;
+	int f = one_fits(w, len) ? flow_of(w, flow) : -1;
+	if (f < 0)
+		return false;
+	s->kind = LANE_DATAGRAM;
+	s->flow = (uint8_t)f;
+	s->hdr_len = 0;
+	s->ttl = ttl;
+	s->tos = tos;
+	s->sport = flow->sport;
+	s->len = len;
+	s->bulk = bulk_place(&bulk_pos, len);
+	memcpy(w->mem->bulk + s->bulk, data, len);
+	publish(w, s, bulk_pos);
+	return true;
+}
+
+bool rpwi_lane_writer_wakes(struct lane_writer *w)
+{
+	atomic_thread_fence(memory_order_seq_cst);
+	return RPWI_UNLIKELY(atomic_load_explicit(&w->mem->sleeps, memory_order_relaxed)) &&
+	       atomic_exchange_explicit(&w->mem->sleeps, 0, memory_order_relaxed);
+}
+
+bool rpwi_lane_writer_stalls(struct lane_writer *w, uint32_t bytes)
+{
+	atomic_store_explicit(&w->mem->stalled, 1, memory_order_relaxed);
+	atomic_thread_fence(memory_order_seq_cst);
+	return rpwi_lane_writer_room(w, 1, bytes);
+}
+
+/* ---- the reader's end ---- */
+
+int rpwi_lane_reader_init(struct lane_reader *r, struct lane_mem *mem)
+{
+	memset(r, 0, sizeof(*r));
+	r->mem = mem;
+	return mem->magic == LANE_MAGIC && mem->version == LANE_VERSION &&
+			       mem->slots == LANE_SLOTS && mem->bulk_bytes == LANE_BULK_BYTES
+		       ? 0
+		       : -EPROTO;
+}
+
+bool rpwi_lane_reader_ready(const struct lane_reader *r)
+{
+	const struct lane_slot *s = &r->mem->slot[r->pos % LANE_SLOTS];
+	return atomic_load_explicit(&s->seq, memory_order_acquire) == lap(r->pos);
+}
+
+/* The addresses of a pair, as they were when they were first named. */
+static const struct rpwi_flow *reader_flow(struct lane_reader *r, unsigned i)
+{
+	if (RPWI_LIKELY(i < r->nflows))
+		return &r->flow[i];
+	if (i >= LANE_FLOWS || i != r->nflows)
+		return NULL;
+	struct lane_flow f = r->mem->flow[i];
+	if (f.src.family != f.dst.family || (f.src.family != 4 && f.src.family != 6))
+		return NULL;
+	r->flow[i] = (struct rpwi_flow){.src = f.src, .dst = f.dst, .dport = RPWI_UDP_PORT};
+	r->nflows++;
+	return &r->flow[i];
+}
+
+static bool in_bulk(uint32_t at, uint32_t len, uint32_t max)
+{
+	return len && len <= max && at <= LANE_BULK_BYTES - len;
+}
+
+int rpwi_lane_reader_next(struct lane_reader *r, struct lane_packet *p)
+{
+	struct lane_slot s;
+	if (!rpwi_lane_reader_ready(r))
+		return 0;
+	memcpy(&s, &r->mem->slot[r->pos % LANE_SLOTS], sizeof(s));
+	const struct rpwi_flow *flow = reader_flow(r, s.flow);
+	if (RPWI_UNLIKELY(!flow || s.hdr_len > LANE_DATA_BYTES))
+		return -EPROTO;
+	p->kind = s.kind;
+	p->flow = *flow;
+	p->flow.sport = s.sport;
+	p->ttl = s.ttl;
+	p->tos = s.tos;
+	p->hdr_len = s.hdr_len;
+	p->len = s.len;
+	memcpy(p->data, s.data, sizeof(p->data));
+	switch (p->kind) {
+	case LANE_BESIDE:
+		p->payload = p->data + p->hdr_len;
+		return p->len <= (uint32_t)(LANE_DATA_BYTES - p->hdr_len) ? 1 : -EPROTO;
+	case LANE_BULK:
+	case LANE_DATAGRAM:
+		if (!in_bulk(s.bulk, s.len, p->kind == LANE_BULK ? RPWI_MTU_MAX : RPWI_PACKET_MAX))
+			return -EPROTO;
+		p->payload = r->mem->bulk + s.bulk;
+		return 1;
+	}
+	return -EPROTO;
+}
+
+static void say_taken(struct lane_reader *r)
+{
+	atomic_store_explicit(&r->mem->taken, r->pos, memory_order_release);
+	r->told = r->pos;
+}
+
+void rpwi_lane_reader_done(struct lane_reader *r)
+{
+	if (++r->pos - r->told >= TELL_EVERY)
+		say_taken(r);
+}
+
+bool rpwi_lane_reader_tell(struct lane_reader *r)
+{
+	if (r->pos != r->told)
+		say_taken(r);
+	atomic_thread_fence(memory_order_seq_cst);
+	return RPWI_UNLIKELY(atomic_load_explicit(&r->mem->stalled, memory_order_relaxed)) &&
+	       atomic_exchange_explicit(&r->mem->stalled, 0, memory_order_relaxed);
+}
+
+bool rpwi_lane_reader_sleeps(struct lane_reader *r)
+{
+	atomic_store_explicit(&r->mem->sleeps, 1, memory_order_relaxed);
+	atomic_thread_fence(memory_order_seq_cst);
+	return !rpwi_lane_reader_ready(r);
+}
+
+void rpwi_lane_reader_wakes(struct lane_reader *r)
+{
+	atomic_store_explicit(&r->mem->sleeps, 0, memory_order_relaxed);
+}

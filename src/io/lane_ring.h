@@ -1,0 +1,128 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* lane_ring.h - packets from one process to another through memory that both have mapped: one
+ * writer, one reader, no system call. Pure memory: who has it, and who is woken, is lane.c's.
+ *
+ * A packet is one slot, a cache line: what kind it is, its headers, and a payload that fits beside
+ * them. A longer payload lies in the bulk area, in one piece, and is given back with its slot. The
+ * writer fills a slot and then writes its `seq`, the lap of the ring; the reader compares that with
+ * the lap that it is in, so a slot is read as often as it was written, and nothing has to be
+ * cleared. No payload ever lies where a `seq` does.
+ *
+ * Trust: the other process can write anything anywhere in it at any time. The reader copies a slot
+ * before it looks at it, checks every number against the bounds, and keeps its own positions; the
+ * writer checks what the reader says that it has taken. A bulk payload is read once, by the copy to
+ * where it goes.
+ *
+ * Order (C11): what is in a slot and in its payload happens before its seq (release, acquire); what
+ * the reader has taken happens before `taken` (likewise), and only then it is written again. Before
+ * it sleeps the reader sets `sleeps` and looks again; the writer publishes and then looks at
+ * `sleeps`; with a full fence between the two in both, one of them sees the other (Dekker). The
+ * same of `stalled`, with the roles exchanged.
+ */
+#ifndef ROPEWAY_IO_LANE_RING_H
+#define ROPEWAY_IO_LANE_RING_H
+
+#include <stdatomic.h>
+
+#include "wire/packet.h"
+
+enum {
+	LANE_SLOTS = 512,
+	LANE_BULK_BYTES = 1 << 19,
+	LANE_LINE = 64,
+	LANE_DATA_BYTES = 44,
+	LANE_FLOWS = 16, /* pairs of addresses */
+	LANE_MAGIC = 0x6c616e65,
+	LANE_VERSION = 1,
+};
+
+enum lane_kind {
+	LANE_BESIDE = 1, /* headers and payload in the slot */
+	LANE_BULK,       /* headers in the slot, the payload in the bulk area */
+	LANE_DATAGRAM,   /* a whole UDP payload with its ICRC, in the bulk area */
+};
+
+struct lane_slot {
+	_Atomic uint32_t seq;
+	uint8_t kind, flow, hdr_len, pad;
+	uint32_t len;  /* of the payload, or of the datagram */
+	uint32_t bulk; /* where it begins in the bulk area */
+	uint8_t ttl, tos;
+	uint16_t sport; /* what the UDP header would have; the ICRC covers it */
+	uint8_t data[LANE_DATA_BYTES];
+};
+_Static_assert(sizeof(struct lane_slot) == LANE_LINE, "a packet of 8 bytes is one line");
+
+struct lane_mem {
+	uint32_t magic, version, slots, bulk_bytes;
+	/* written before the first slot that names it */
+	struct lane_flow {
+		struct rpwi_addr src, dst;
+	} flow[LANE_FLOWS];
+	_Alignas(LANE_LINE) _Atomic uint64_t taken;   /* by the reader: slots given back */
+	_Alignas(LANE_LINE) _Atomic uint32_t sleeps;  /* by the reader; the writer takes it back */
+	_Alignas(LANE_LINE) _Atomic uint32_t stalled; /* by the writer; the reader takes it back */
+	_Alignas(LANE_LINE) struct lane_slot slot[LANE_SLOTS];
+	_Alignas(LANE_LINE) uint8_t bulk[LANE_BULK_BYTES];
+};
+
+/* ---- the writer's end ---- */
+
+struct lane_writer {
+	struct lane_mem *mem;
+	uint64_t pos, taken;           /* slots: written, and known to be given back */
+	uint64_t bulk_pos;             /* bytes of the bulk area, those left out at its end too */
+	uint64_t bulk_taken;           /* likewise */
+	uint64_t bulk_end[LANE_SLOTS]; /* bulk_pos after each slot */
+	unsigned nflows;
+	bool broken; /* the reader said what cannot be */
+};
+/* mem is zeroed, and the writer's alone until now */
+void rpwi_lane_writer_init(struct lane_writer *w, struct lane_mem *mem);
+/* How many packets of up to `bytes` bytes, at most `want`, have room now. */
+unsigned rpwi_lane_writer_room(struct lane_writer *w, unsigned want, uint32_t bytes);
+/* False: no room, or more addresses than the lane has room for. Reads the pieces once; call it
+ * under the guard (base/guard.h). */
+bool rpwi_lane_writer_packet(struct lane_writer *w, const struct rpwi_flow *flow, uint8_t ttl,
+	uint8_t tos, const struct rpwi_txpkt *t, const struct rpwi_iov *parts);
+bool rpwi_lane_writer_datagram(struct lane_writer *w, const struct rpwi_flow *flow, uint8_t ttl,
+	uint8_t tos, const void *data, uint32_t len);
+/* After the last of some: is the reader to be woken? Once for each of its sleeps. */
+bool rpwi_lane_writer_wakes(struct lane_writer *w);
+/* No room: the reader is to say when there is. True: there is some by now. */
+bool rpwi_lane_writer_stalls(struct lane_writer *w, uint32_t bytes);
+
+/* ---- the reader's end ---- */
+
+struct lane_reader {
+	struct lane_mem *mem;
+	uint64_t pos, told; /* slots taken; of those, `taken` in the memory says so many */
+	unsigned nflows;
+	struct rpwi_flow flow[LANE_FLOWS]; /* copies, checked */
+};
+/* 0, or -EPROTO: not made by a build like this one. */
+int rpwi_lane_reader_init(struct lane_reader *r, struct lane_mem *mem);
+
+/* A packet; the slot is copied, a payload in the bulk area is where the writer can still change
+ * it. */
+struct lane_packet {
+	enum lane_kind kind;
+	struct rpwi_flow flow;
+	uint8_t ttl, tos;
+	uint8_t hdr_len;
+	uint32_t len;
+	const uint8_t *payload; /* or the datagram */
+	uint8_t data[LANE_DATA_BYTES];
+};
+bool rpwi_lane_reader_ready(const struct lane_reader *r);
+/* 1 with *p filled, 0: nothing there, -EPROTO: the writer wrote what cannot be. */
+int rpwi_lane_reader_next(struct lane_reader *r, struct lane_packet *p);
+/* What rpwi_lane_reader_next gave is dealt with: its slot is free. */
+void rpwi_lane_reader_done(struct lane_reader *r);
+/* No more for now: says what has been taken. True: the writer waits for that: wake it. */
+bool rpwi_lane_reader_tell(struct lane_reader *r);
+/* Before a sleep. False: something is there. */
+bool rpwi_lane_reader_sleeps(struct lane_reader *r);
+void rpwi_lane_reader_wakes(struct lane_reader *r);
+
+#endif

@@ -1,0 +1,314 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* lane_ring_test.c - the memory of a lane: what is written is read, in order, once; room; sleeps;
+ * and a process at the other end that writes anything anywhere. The seed of a failing run is
+ * printed; LANE_SEED runs it again. */
+#include <errno.h>
+#include <pthread.h>
+#include <sched.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+
+#include <cmocka.h>
+
+#include "io/lane_ring.h"
+
+static uint64_t seed, state;
+static uint32_t chance(uint32_t n)
+{
+	state = state * 6364136223846793005ull + 1442695040888963407ull;
+	return (uint32_t)((state >> 33) % n);
+}
+
+struct ring {
+	struct lane_mem *mem;
+	struct lane_writer w;
+	struct lane_reader r;
+};
+
+static int ring_new(void **out)
+{
+	struct ring *g = calloc(1, sizeof(*g));
+	g->mem = mmap(
+		NULL, sizeof(*g->mem), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+	if (g->mem == MAP_FAILED)
+		return -1;
+	rpwi_lane_writer_init(&g->w, g->mem);
+	if (rpwi_lane_reader_init(&g->r, g->mem))
+		return -1;
+	state = seed;
+	*out = g;
+	return 0;
+}
+
+static int ring_free(void **in)
+{
+	struct ring *g = *in;
+	munmap(g->mem, sizeof(*g->mem));
+	free(g);
+	return 0;
+}
+
+static const struct rpwi_flow *flow_no(unsigned i)
+{
+	static __thread struct rpwi_flow f;
+	f = (struct rpwi_flow){.src = {.family = 4, .bytes = {127, 0, 0, 1}},
+		.dst = {.family = 4, .bytes = {127, 0, 0, (uint8_t)(2 + i)}},
+		.sport = (uint16_t)(0xc000 + i),
+		.dport = RPWI_UDP_PORT};
+	return &f;
+}
+
+static uint8_t pattern(uint64_t number, uint32_t at)
+{
+	return (uint8_t)((number * 0x9e3779b97f4a7c15ull >> 32) + at * 131u + (at >> 8));
+}
+
+/* Packet `number`: its sizes follow from it, and so does each byte. */
+static uint32_t len_of(uint64_t number)
+{
+	uint32_t h = (uint32_t)(number * 2654435761u);
+	switch (h >> 30) {
+	case 0:
+		return h % 64;
+	case 1:
+		return h % 300;
+	default:
+		return h % (RPWI_MTU_MAX + 1);
+	}
+}
+static uint8_t hdr_len_of(uint64_t number) { return (uint8_t)(12 + number % 8 * 4); }
+
+static bool write_packet(struct lane_writer *w, uint64_t number)
+{
+	static __thread uint8_t bytes[RPWI_MTU_MAX];
+	uint32_t len = len_of(number), cut = len / 3;
+	struct rpwi_txpkt t = {.hdr_len = hdr_len_of(number), .payload_len = len, .iov_count = 2};
+	const struct rpwi_iov parts[2] = {{bytes, cut}, {bytes + cut, len - cut}};
+	for (unsigned i = 0; i < t.hdr_len; i++)
+		t.hdr[i] = pattern(number, 10000 + i);
+	for (uint32_t i = 0; i < len; i++)
+		bytes[i] = pattern(number, i);
+	return rpwi_lane_writer_packet(
+		w, flow_no(number % LANE_FLOWS), (uint8_t)number, 7, &t, parts);
+}
+
+static bool is_packet(const struct lane_packet *p, uint64_t number)
+{
+	const struct rpwi_flow *f = flow_no(number % LANE_FLOWS);
+	bool good = p->len == len_of(number) && p->hdr_len == hdr_len_of(number) &&
+		    p->ttl == (uint8_t)number && p->tos == 7 && p->flow.sport == f->sport &&
+		    rpwi_addr_eq(&p->flow.dst, &f->dst) && rpwi_addr_eq(&p->flow.src, &f->src);
+	for (unsigned i = 0; good && i < p->hdr_len; i++)
+		good = p->data[i] == pattern(number, 10000 + i);
+	for (uint32_t i = 0; good && i < p->len; i++)
+		good = p->payload[i] == pattern(number, i);
+	return good;
+}
+
+static void what_is_written_is_read_once_and_in_order(void **arg)
+{
+	struct ring *g = *arg;
+	struct lane_packet p;
+	uint64_t written = 0, read = 0;
+	while (read < 200000) {
+		for (unsigned n = chance(600); n && write_packet(&g->w, written); n--)
+			written++;
+		for (unsigned n = chance(600); n && read < written; n--) {
+			assert_int_equal(rpwi_lane_reader_next(&g->r, &p), 1);
+			assert_true(is_packet(&p, read));
+			rpwi_lane_reader_done(&g->r);
+			read++;
+		}
+		if (read == written)
+			assert_int_equal(rpwi_lane_reader_next(&g->r, &p), 0);
+		rpwi_lane_reader_tell(&g->r);
+	}
+}
+
+static void room_is_what_can_be_written(void **arg)
+{
+	struct ring *g = *arg;
+	struct lane_packet p;
+	const uint8_t bytes[RPWI_PACKET_MAX] = {1};
+	for (unsigned round = 0; round < 2000; round++) {
+		uint32_t len = 1 + chance(RPWI_PACKET_MAX);
+		unsigned room = rpwi_lane_writer_room(&g->w, 64, len), n = chance(65);
+		assert_true(room <= 64);
+		for (unsigned i = 0; i < n; i++) {
+			bool written =
+				rpwi_lane_writer_datagram(&g->w, flow_no(0), 1, 2, bytes, len);
+			assert_true(written || i >= room);
+		}
+		for (unsigned i = chance(80); i && rpwi_lane_reader_next(&g->r, &p) == 1; i--)
+			rpwi_lane_reader_done(&g->r);
+		rpwi_lane_reader_tell(&g->r);
+	}
+}
+
+static void addresses_beyond_its_table_are_refused(void **arg)
+{
+	struct ring *g = *arg;
+	const uint8_t bytes[16] = {3};
+	for (unsigned i = 0; i < LANE_FLOWS; i++)
+		assert_true(rpwi_lane_writer_datagram(&g->w, flow_no(i), 1, 2, bytes, 16));
+	assert_false(rpwi_lane_writer_datagram(&g->w, flow_no(LANE_FLOWS), 1, 2, bytes, 16));
+	assert_true(rpwi_lane_writer_datagram(&g->w, flow_no(3), 1, 2, bytes, 16));
+}
+
+/* Two threads, and neither misses the other's sleep: a condition stands for the descriptors. */
+static struct {
+	pthread_mutex_t lock;
+	pthread_cond_t cond;
+	bool reader_woken, writer_woken;
+} door = {PTHREAD_MUTEX_INITIALIZER, PTHREAD_COND_INITIALIZER, false, false};
+static uint64_t sleeps;
+
+static void ring_bell(bool *which)
+{
+	pthread_mutex_lock(&door.lock);
+	*which = true;
+	pthread_cond_broadcast(&door.cond);
+	pthread_mutex_unlock(&door.lock);
+}
+static void wait_bell(bool *which)
+{
+	pthread_mutex_lock(&door.lock);
+	while (!*which)
+		pthread_cond_wait(&door.cond, &door.lock);
+	*which = false;
+	pthread_mutex_unlock(&door.lock);
+}
+
+enum { RACE = 300000 };
+
+static void *race_writer(void *arg)
+{
+	struct ring *g = arg;
+	for (uint64_t n = 0; n < RACE;) {
+		if (write_packet(&g->w, n)) {
+			n++;
+			if (rpwi_lane_writer_wakes(&g->w))
+				ring_bell(&door.reader_woken);
+		} else if (!rpwi_lane_writer_stalls(&g->w, RPWI_MTU_MAX)) {
+			wait_bell(&door.writer_woken);
+		}
+	}
+	return NULL;
+}
+
+static void neither_side_misses_that_the_other_sleeps(void **arg)
+{
+	struct ring *g = *arg;
+	struct lane_packet p;
+	pthread_t t;
+	assert_int_equal(pthread_create(&t, NULL, race_writer, g), 0);
+	for (uint64_t n = 0; n < RACE;) {
+		int rc = rpwi_lane_reader_next(&g->r, &p);
+		assert_true(rc >= 0);
+		if (rc) {
+			assert_true(is_packet(&p, n));
+			rpwi_lane_reader_done(&g->r);
+			n++;
+			continue;
+		}
+		if (rpwi_lane_reader_tell(&g->r))
+			ring_bell(&door.writer_woken);
+		if (rpwi_lane_reader_sleeps(&g->r)) {
+			sleeps++;
+			wait_bell(&door.reader_woken);
+		}
+		rpwi_lane_reader_wakes(&g->r);
+	}
+	pthread_join(t, NULL);
+	print_message(
+		"# %d packets, %llu sleeps of the reader\n", RACE, (unsigned long long)sleeps);
+}
+
+/* Anything in a slot: the reader gives a packet that lies within the memory, or says -EPROTO. */
+static void a_writer_that_lies_is_caught(void **arg)
+{
+	struct ring *g = *arg;
+	unsigned caught = 0, taken = 0;
+	for (unsigned round = 0; round < 300000; round++) {
+		struct lane_reader r = g->r;
+		struct lane_packet p;
+		struct lane_slot *s = &g->mem->slot[r.pos % LANE_SLOTS];
+		uint8_t *b = (uint8_t *)s;
+		s->kind = (uint8_t)(1 + chance(3));
+		s->flow = 0;
+		s->hdr_len = (uint8_t)chance(50);
+		s->len = chance(3) ? chance(RPWI_PACKET_MAX + 64) : (uint32_t)state;
+		s->bulk = chance(3) ? chance(LANE_BULK_BYTES + 64) : (uint32_t)state;
+		for (unsigned n = chance(4); n; n--)
+			b[4 + chance(sizeof(*s) - 4)] = (uint8_t)chance(256);
+		g->mem->flow[0].src.family = g->mem->flow[0].dst.family = (uint8_t)(4 + chance(4));
+		s->seq = (uint32_t)(r.pos / LANE_SLOTS) + 1;
+		int rc = rpwi_lane_reader_next(&r, &p);
+		if (rc == -EPROTO) {
+			caught++;
+			continue;
+		}
+		assert_int_equal(rc, 1);
+		taken++;
+		assert_true(p.flow.src.family == 4 || p.flow.src.family == 6);
+		assert_true(p.hdr_len <= LANE_DATA_BYTES);
+		const uint8_t *end = p.payload + p.len;
+		if (p.kind == LANE_BESIDE)
+			assert_true(end <= p.data + LANE_DATA_BYTES);
+		else
+			assert_true(p.payload >= g->mem->bulk &&
+				    end <= g->mem->bulk + LANE_BULK_BYTES &&
+				    p.len <= RPWI_PACKET_MAX);
+	}
+	assert_true(caught > 1000 && taken > 1000);
+}
+
+static void a_reader_that_lies_stops_the_writer(void **arg)
+{
+	struct ring *g = *arg;
+	for (uint64_t n = 0; n < 10; n++)
+		assert_true(write_packet(&g->w, n));
+	while (write_packet(&g->w, 2))
+		;
+	atomic_store(&g->mem->taken, g->w.pos + 1); /* more than there was */
+	assert_false(write_packet(&g->w, 2));
+	assert_true(g->w.broken);
+	assert_int_equal(rpwi_lane_writer_room(&g->w, 1, 8), 0);
+	atomic_store(&g->mem->taken, g->w.pos);
+	assert_false(write_packet(&g->w, 2)); /* and is not believed again */
+}
+
+static void another_build_is_refused(void **arg)
+{
+	struct ring *g = *arg;
+	g->mem->version++;
+	assert_int_equal(rpwi_lane_reader_init(&g->r, g->mem), -EPROTO);
+	g->mem->version--;
+	g->mem->bulk_bytes *= 2;
+	assert_int_equal(rpwi_lane_reader_init(&g->r, g->mem), -EPROTO);
+}
+
+#define RING_TEST(f) cmocka_unit_test_setup_teardown(f, ring_new, ring_free)
+
+int main(void)
+{
+	const char *given = getenv("LANE_SEED");
+	const struct CMUnitTest tests[] = {
+		RING_TEST(what_is_written_is_read_once_and_in_order),
+		RING_TEST(room_is_what_can_be_written),
+		RING_TEST(addresses_beyond_its_table_are_refused),
+		RING_TEST(neither_side_misses_that_the_other_sleeps),
+		RING_TEST(a_writer_that_lies_is_caught),
+		RING_TEST(a_reader_that_lies_stops_the_writer),
+		RING_TEST(another_build_is_refused),
+	};
+	seed = given ? strtoull(given, NULL, 0) : rpwi_random64();
+	fprintf(stderr, "# LANE_SEED=%llu\n", (unsigned long long)seed);
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}
