@@ -41,7 +41,7 @@ class Home:
         self.lock = threading.RLock()
         self.closed = False
         self._pump: _Pump | None = None
-        self._lingering: dict[ropeway.core.Endpoint, float] = {}
+        self._lingering: dict[ropeway.core.Endpoint, tuple[ropeway.Operation, float]] = {}
         #: The connections of this home, as long as somebody has them.
         self.connections: weakref.WeakSet[Any] = weakref.WeakSet()
         #: Called in `close`, in the thread of the home.
@@ -52,6 +52,29 @@ class Home:
             self.ctx = ropeway.Context(loop=loop, transports=_options.transports(config["TLS"]))
         except ropeway.Error as error:
             raise of_failure(error) from None
+        if loop is not None:
+            self._watch_loop(loop)
+
+    def _watch_loop(self, loop: asyncio.AbstractEventLoop) -> None:
+        """Has the loop's close() end this home first: what was sent last leaves before."""
+        me = weakref.ref(self)
+        close = loop.close
+
+        def close_home_first() -> None:
+            home = me()
+            if home is not None and not loop.is_running():
+                home.close()
+            close()
+
+        try:
+            loop.close = close_home_first
+        except AttributeError:
+            pass  # a loop that lets nothing be set: it closes the context itself
+
+    @property
+    def gone(self) -> bool:
+        """Is its context closed, by this, or by the end of its loop?"""
+        return self.closed or self.ctx.closed
 
     # ---- whose turn it is ----
 
@@ -60,16 +83,18 @@ class Home:
         return self.loop is None or self.thread == threading.get_ident()
 
     def run(self, fn: Callable[..., Any], *args: Any) -> Any:
-        """Calls `fn` where the context may be used: here, or later in the thread of its loop."""
-        if self.closed:
+        """Calls `fn` where the context may be used: here, or later in the thread of its loop.
+
+        Does nothing where the context is gone.
+        """
+        if self.gone:
             return None
         if self.loop is None:
             with self.lock:
-                self.take()
                 try:
                     return fn(*args)
                 finally:
-                    if self._pump is not None:
+                    if self._pump is not None and not self.ctx.closed:
                         self.ctx.wake()
         if self.thread == threading.get_ident():
             return fn(*args)
@@ -79,35 +104,26 @@ class Home:
             pass  # the loop is closed, and with it all that was to be done
         return None
 
-    def take(self) -> None:
-        """Makes this thread the one that uses the context. The lock is held."""
-        me = threading.get_ident()
-        if self.thread != me:
-            self.ctx.adopt()
-            self.thread = me
-
     # ---- progress ----
 
     def progress(self) -> int:
         """Moves things on without blocking."""
-        if self.closed:
+        if self.gone:
             return 0
         if self.loop is not None:
             return self.ctx.progress() if self.is_mine() else 0
         with self.lock:
-            self.take()
             return self.ctx.progress()
 
     def wait(self, timeout: float | None) -> None:
         """Blocks until something has happened."""
-        if self.closed:
+        if self.gone:
             return
         if self.loop is not None or self._pump is not None:
             time.sleep(0 if timeout is None else min(timeout, 0.001))
             self.progress()
             return
         with self.lock:
-            self.take()
             self.ctx.wait(timeout)
 
     def arm(self) -> bool:
@@ -148,33 +164,35 @@ class Home:
             op.exception()
             ep.close()
             return None
-        self._lingering[ep] = time.monotonic() + LINGER_S
-        timer = None
-        if self.loop is not None:
+        self._lingering[ep] = op, time.monotonic() + LINGER_S
+        if self.loop is None:
+            op.add_done_callback(lambda done: self._lingered(ep, None))
+        else:
             timer = self.loop.call_later(LINGER_S, self._lingered, ep, None)
-        op.add_done_callback(lambda done: self._lingered(ep, timer, done))
+            op.add_done_callback(lambda done: self._lingered(ep, timer))
         return op
 
-    def _lingered(self, ep: ropeway.core.Endpoint, timer: Any, op: Any = None) -> None:
+    def _lingered(self, ep: ropeway.core.Endpoint, timer: Any) -> None:
         if timer is not None:
             timer.cancel()
-        if op is not None and not op.cancelled():
-            op.exception()  # whatever it was, the endpoint is closed now
         self._lingering.pop(ep, None)
-        ep.close()
+        if not self.gone:
+            ep.close()
 
     def drain(self, timeout: float = DRAIN_S) -> None:
         """Progresses until closed endpoints have said all, for `timeout` seconds at most."""
         end = time.monotonic() + timeout
-        while self._lingering:
-            left = end - time.monotonic()
-            if left <= 0:
-                logger.debug("%d endpoints closed before their peers had all", len(self._lingering))
-                break
-            self.ctx.wait(left)
-            for ep, deadline in list(self._lingering.items()):
-                if deadline < time.monotonic():
+        while True:
+            now = time.monotonic()
+            for ep, (op, deadline) in list(self._lingering.items()):
+                if op.done() or deadline < now:
                     self._lingered(ep, None)
+            if not self._lingering:
+                return
+            if now >= end:
+                logger.debug("%d endpoints closed before their peers had all", len(self._lingering))
+                return
+            self.ctx.wait(min(end - now, 0.1))
 
     def close(self) -> None:
         """Ends everything in it. In a thread that is not its own: as soon as its own runs."""
@@ -188,11 +206,11 @@ class Home:
             if self.closed:
                 return
             try:
-                self.take()
                 for fn in self.on_close:
                     fn()
                 self.on_close.clear()
-                self.drain()
+                if not self.ctx.closed:
+                    self.drain()
             except (RuntimeError, ropeway.Error) as error:
                 logger.debug("the end of a context: %s", error)
             self.closed = True
@@ -256,7 +274,6 @@ class _Pump:
         with home.lock:
             if self._stopping or home.closed:
                 return None
-            home.take()
             try:
                 return home.ctx.progress() == 0 and home.ctx.arm()
             except UCXError:
