@@ -307,6 +307,17 @@ static int turn_traverse(PyObject *self, visitproc visit, void *arg)
 	return 0;
 }
 
+/* It is a context without a loop again. The Turn, where it lives on, does nothing any more. */
+static void loop_forget(Context *ctx)
+{
+	ctx->turn = NULL;
+	ctx->turn_soon = ctx->attached = false;
+	Py_CLEAR(ctx->none); /* it names the loop */
+	Py_CLEAR(ctx->call_soon);
+	Py_CLEAR(ctx->ready);
+	Py_CLEAR(ctx->loop);
+}
+
 /* The loop is closed, or has been collected. */
 static void turn_dealloc(PyObject *self)
 {
@@ -319,7 +330,9 @@ static void turn_dealloc(PyObject *self)
 		PyErr_Fetch(&kind, &value, &trace);
 		t->ctx = NULL;
 		ctx->turn = NULL;
-		if (!ctx->busy)
+		if (ctx->attached)
+			loop_forget(ctx);
+		else if (!ctx->busy)
 			ctx_close(ctx, true);
 		Py_DECREF(ctx);
 		PyErr_Restore(kind, value, trace);
@@ -373,6 +386,21 @@ static void loop_leave(Context *ctx)
 	if (!r)
 		PyErr_Clear();
 	Py_XDECREF(r);
+}
+
+static void loop_detach(Context *ctx)
+{
+	Turn *turn = (Turn *)ctx->turn;
+	if (turn) {
+		Py_INCREF(turn);
+		loop_leave(ctx);
+		turn->ctx = NULL;
+	}
+	loop_forget(ctx);
+	if (turn) {
+		Py_DECREF(turn);
+		Py_DECREF(ctx); /* the Turn's */
+	}
 }
 
 /* ---- waiting without a loop ---- */
@@ -650,6 +678,45 @@ static PyObject *context_close(PyObject *self, PyObject *unused)
 	Py_RETURN_NONE;
 }
 
+static PyObject *context_attach(PyObject *self, PyObject *loop)
+{
+	Context *ctx = (Context *)self;
+	if (!ctx->c)
+		return ctx_enter(ctx), NULL;
+	if (ctx->loop == loop)
+		Py_RETURN_NONE;
+	if (ctx->busy || (ctx->loop && !ctx->attached)) {
+		PyErr_SetString(PyExc_RuntimeError,
+			ctx->busy ? "attach() while another thread, or an allocator, is inside"
+				  : "attach() of a context that was made with a loop: make it "
+				    "without one");
+		return NULL;
+	}
+	Py_INCREF(ctx); /* the Turn's reference may be the last one */
+	loop_detach(ctx);
+	ctx->thread = PyThread_get_thread_ident();
+	int rc = loop_join(ctx, loop);
+	if (rc)
+		loop_detach(ctx);
+	else
+		ctx->attached = true;
+	Py_DECREF(ctx);
+	if (rc)
+		return NULL;
+	Py_RETURN_NONE;
+}
+
+static PyObject *context_detach(PyObject *self, PyObject *unused)
+{
+	Context *ctx = (Context *)self;
+	if (!ctx->c || !ctx->attached)
+		Py_RETURN_NONE;
+	Py_INCREF(ctx);
+	loop_detach(ctx);
+	Py_DECREF(ctx);
+	Py_RETURN_NONE;
+}
+
 static PyObject *context_progress(
 	PyObject *self, PyObject *const *args, Py_ssize_t nargs, PyObject *kwnames)
 {
@@ -919,6 +986,12 @@ static PyMethodDef context_methods[] = {
 	{"close", context_close, METH_NOARGS,
 		"Closes what is left in it without waiting for anybody: flush() or shutdown() first "
 		"where that matters."},
+	{"attach", context_attach, METH_O,
+		"attach(loop)\n--\n\nFrom now on this loop moves it, and the calling thread is its "
+		"own. For a context that was made without a loop, again and again: it outlives each. "
+		"Call it in the loop's thread, when the loop before does not run any more."},
+	{"detach", context_detach, METH_NOARGS,
+		"Undoes attach(): it has no loop until the next one."},
 	{"progress", FAST(context_progress),
 		"progress(max=4096)\n--\n\nMoves things on and hands out what is complete; never "
 		"blocks. Gives how many things happened."},

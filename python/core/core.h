@@ -139,6 +139,7 @@ struct Context {
 	unsigned long thread; /* with a loop: whose it is; without: who is inside */
 	bool busy;            /* inside of the library's progress */
 	bool turn_soon, woken, spin_off;
+	bool attached; /* by attach(): it outlives its loop */
 	unsigned large, in_a_row;
 	uint64_t spin_ns;
 	PyThreadState *released; /* while the GIL is not held */
