@@ -107,8 +107,8 @@ def of_end(status: int, text: str) -> UCXError:
     """
     if status in (_Status.OK, _Status.PEER_GONE):
         return UCXConnectionResetError(f"Connection reset by remote peer: {text}")
-    if status == _Status.UNREACHABLE:
-        return UCXUnreachableError(f"Destination is unreachable: {text}")
+    if status in (_Status.UNREACHABLE, _Status.TIMEOUT):
+        return UCXEndpointTimeoutError(f"Endpoint timeout: Destination is unreachable: {text}")
     return _of_status.get(status, UCXConnectionResetError)(text)
 
 

@@ -6,6 +6,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
+import socket
 import weakref
 from typing import Any, Callable
 
@@ -33,6 +34,9 @@ from .utils import get_event_loop
 
 logger = logging.getLogger("ucx")
 
+#: After so many seconds without a connection it is asked whether somebody listens there at all.
+_PATIENCE_S = 0.05
+
 _MODES = ("blocking", "polling", "thread", "thread-polling")
 
 
@@ -41,6 +45,20 @@ def _switch(given: bool | None, variable: str, default: bool) -> bool:
         return bool(given)
     value = os.environ.get(variable)
     return default if value is None else value != "0"
+
+
+async def _is_refused(host: str, port: int) -> bool:
+    """Does a TCP connection to that port fail because nobody listens?"""
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    with socket.socket(family, socket.SOCK_STREAM | socket.SOCK_NONBLOCK) as s:
+        try:
+            connecting = asyncio.get_running_loop().sock_connect(s, (host, port))
+            await asyncio.wait_for(connecting, 1)
+        except ConnectionRefusedError:
+            return True
+        except (OSError, asyncio.TimeoutError):
+            return False
+    return False
 
 
 class ApplicationContext:
@@ -208,7 +226,7 @@ class ApplicationContext:
         low = UCXEndpoint.create(
             self.worker, ip_address, port, endpoint_error_handling, connect_timeout=timeout
         )
-        await self._stand(low)
+        await self._stand(low, (ip_address, port))
         ep = self._endpoint_of(low)
         if logger.isEnabledFor(logging.DEBUG):
             logger.debug("create_endpoint() client: %s", ep._tags_text())
@@ -217,20 +235,31 @@ class ApplicationContext:
     async def create_endpoint_from_worker_address(
         self, address: UCXAddress, endpoint_error_handling: bool = True
     ) -> Endpoint:
-        """Connects to a worker. Its messages have the tags that are given, `force_tag` is needed.
+        """An endpoint to a worker: the connection is made in the background.
 
-        Errors as for `create_endpoint`.
+        What is sent waits for it, and fails with UCXEndpointTimeoutError where the worker is not
+        reached in the context's connect_timeout. Messages have the tags that are given, and
+        `force_tag` is needed.
         """
         low = UCXEndpoint.create_from_worker_address(
             self.worker, address, endpoint_error_handling, connect_timeout=self.connect_timeout
         )
-        await self._stand(low)
         return Endpoint(low, self, None)
 
-    async def _stand(self, low: UCXEndpoint) -> None:
-        """Waits for a connection to come up; one that does not is closed."""
+    async def _stand(self, low: UCXEndpoint, listener: tuple[str, int]) -> None:
+        """Waits for a connection to come up; one that does not is closed.
+
+        ropeway tries again and again where nobody listens; in UCX that is an error at once.
+        """
+        op = low.connected
         try:
-            await low.connected
+            if not op.done():
+                await asyncio.wait([op], timeout=_PATIENCE_S)
+                if not op.done() and await _is_refused(*listener) and not op.done():
+                    raise UCXNotConnectedError(
+                        "Not connected: nobody listens at %s:%d (Connection refused)" % listener
+                    )
+            await op
         except BaseException as error:
             low.close_blocking()
             if not isinstance(error, ropeway.Error):
