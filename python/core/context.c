@@ -776,10 +776,10 @@ static PyObject *context_wake(PyObject *self, PyObject *unused)
 static PyObject *context_connect(
 	PyObject *self, PyObject *const *args, Py_ssize_t nargs, PyObject *kwnames)
 {
-	static const char *const names[] = {"address", "transports", "timeout"};
+	static const char *const names[] = {"address", "transports", "timeout", "retry"};
 	Context *ctx = (Context *)self;
-	PyObject *a[3];
-	if (args_get("_connect", names, 3, 1, args, nargs, kwnames, a) || !ctx_enter(ctx))
+	PyObject *a[4];
+	if (args_get("_connect", names, 4, 1, args, nargs, kwnames, a) || !ctx_enter(ctx))
 		return NULL;
 	const char *address = PyUnicode_AsUTF8AndSize(a[0], NULL);
 	rpw_endpoint_options o = RPW_ENDPOINT_OPTIONS_INIT;
@@ -796,6 +796,10 @@ static PyObject *context_connect(
 			a[2]);
 		return NULL;
 	}
+	int retry = a[3] ? PyObject_IsTrue(a[3]) : 1;
+	if (retry < 0)
+		return NULL;
+	o.once = !retry;
 	o.timeout_ms = (unsigned)(timeout * 1e3);
 	if (!o.timeout_ms)
 		o.timeout_ms = 1;

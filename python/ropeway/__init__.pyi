@@ -106,7 +106,12 @@ class Context(core.Context):
     def memory(self) -> MemoryDoor: ...
     def statistics(self) -> Statistics: ...
     async def connect(
-        self, address: str, *, transports: str | None = None, timeout: float = 10.0
+        self,
+        address: str,
+        *,
+        transports: str | None = None,
+        timeout: float = 10.0,
+        retry: bool = True,
     ) -> Endpoint: ...
     def listen(
         self,
@@ -137,6 +142,7 @@ async def connect(
     *,
     transports: str | None = None,
     timeout: float = 10.0,
+    retry: bool = True,
     context: Context | None = None,
 ) -> Endpoint: ...
 def listen(

@@ -256,9 +256,9 @@ class Context(core.Context):
         """What it has done, as Statistics."""
         return Statistics(*self._statistics())
 
-    async def connect(self, address, *, transports=None, timeout=10.0):
+    async def connect(self, address, *, transports=None, timeout=10.0, retry=True):
         """See ropeway.connect."""
-        ep, connected = self._connect(address, transports, timeout)
+        ep, connected = self._connect(address, transports, timeout, retry)
         try:
             await connected
         except BaseException:
@@ -295,18 +295,19 @@ def context(loop=None):
     return c
 
 
-async def connect(address, *, transports=None, timeout=10.0, context=None):
+async def connect(address, *, transports=None, timeout=10.0, retry=True, context=None):
     """Connects to a listener; gives an Endpoint on the best path there is.
 
     address     "host:port", "[v6]:port", or a listener's .address
     transports  as of Context, for this endpoint
     timeout     seconds; until then it is tried again and again
+    retry       False: where nobody listens, that is final once every address was tried
     context     None: the running loop's
 
     Raises ropeway.Error: UNREACHABLE, TIMEOUT (ropeway.Timeout: somebody is there, and silent),
     REFUSED (another key, another version), INVALID (the address, and what is wrong with it)."""
     c = context if context is not None else globals()["context"]()
-    return await c.connect(address, transports=transports, timeout=timeout)
+    return await c.connect(address, transports=transports, timeout=timeout, retry=retry)
 
 
 def listen(address="127.0.0.1:0", callback=None, *, context=None):

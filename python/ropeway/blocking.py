@@ -196,9 +196,9 @@ class Context(core.Context):
         """What it has done, as ropeway.Statistics."""
         return Statistics(*self._statistics())
 
-    def connect(self, address, *, transports=None, timeout=10.0):
+    def connect(self, address, *, transports=None, timeout=10.0, retry=True):
         """Connects to a listener; gives an Endpoint. Errors as of ropeway.connect."""
-        ep, connected = self._connect(address, transports, timeout)
+        ep, connected = self._connect(address, transports, timeout, retry)
         try:
             connected.wait(None)
         except BaseException:
@@ -229,6 +229,6 @@ class Context(core.Context):
         self.close()
 
 
-def connect(address, *, transports=None, timeout=10.0, **options):
+def connect(address, *, transports=None, timeout=10.0, retry=True, **options):
     """An endpoint with a context of its own, which lives as long as the endpoint."""
-    return Context(**options).connect(address, transports=transports, timeout=timeout)
+    return Context(**options).connect(address, transports=transports, timeout=timeout, retry=retry)

@@ -376,6 +376,9 @@ def test_nobody_listens():
             await ropeway.connect(f"127.0.0.1:{port}", timeout=0.1)
         assert e.value.status == Status.UNREACHABLE and "refused" in str(e.value)
         with pytest.raises(Error) as e:
+            await ropeway.connect(f"127.0.0.1:{port}", timeout=1000, retry=False)
+        assert e.value.status == Status.UNREACHABLE and "refused" in str(e.value)
+        with pytest.raises(Error) as e:
             await ropeway.connect("no address", timeout=0.1)
         assert e.value.status == Status.INVALID
         with pytest.raises(TimeoutError):

@@ -59,9 +59,11 @@ def test_what_must_not_be_is_an_error(transport):
             assert await fails(a.put, 0, b"x") == Status.ACCESS
             assert await fails(a.get, 4090, bytearray(7)) == Status.ACCESS
             assert await fails(a.fetch_add, 0, 1) == Status.ACCESS
+            atomic = b.context.memory.allocate(4096)
             with pytest.raises(Error) as e:
-                a.fetch_add(key, 4, 1)
+                a.fetch_add(a.unpack(atomic.rkey()), 4, 1)
             assert e.value.status == Status.INVALID
+            atomic.close()
             with pytest.raises(Error) as e:
                 a.unpack(b"this is no key")
             assert e.value.status == Status.PROTOCOL
