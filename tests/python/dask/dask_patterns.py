@@ -3,6 +3,8 @@
 
 from __future__ import annotations
 
+import time
+
 import numpy as np
 
 
@@ -27,6 +29,16 @@ def is_right(got: np.ndarray, seed: int, nbytes: int) -> bool:
         if not np.array_equal(got[at : at + step], part):
             return False
     return True
+
+
+def slow_array(seed: int, nbytes: int) -> np.ndarray:
+    """The same, made in no hurry."""
+    time.sleep(0.05)
+    return array(seed, nbytes)
+
+
+def fold(a: np.ndarray, b: np.ndarray) -> np.ndarray:
+    return a ^ b
 
 
 def paths_of_worker(dask_worker=None) -> list[tuple[str, str, str]]:

@@ -80,7 +80,6 @@ def test_by_several_buffers_in_one_posting(monkeypatch):
         "        assert set(multi.values()) == {True}, multi\n"
         "        print('right')\n"
     )
-    script = os.path.join(os.path.dirname(__file__), "..", "..", "..", "build")
     from dask_processes import HERE
 
     import tempfile
@@ -128,10 +127,8 @@ def test_shuffle(client):
     parts = dd.from_pandas(frame, npartitions=16)
     shuffled = parts.shuffle("key", shuffle_method="p2p").persist()
     wait(shuffled, timeout=120)
-    keys = client.gather([client.submit(lambda p: set(p["key"]), d) for d in shuffled.to_delayed()]
-                         if False else client.compute(shuffled.map_partitions(
-                             lambda p: pd.Series([frozenset(p["key"])]), meta=("k", object))
-                             .to_delayed()))
+    keys = client.gather(client.compute(shuffled.map_partitions(
+        lambda p: pd.Series([frozenset(p["key"])]), meta=("k", object)).to_delayed()))
     seen: set = set()
     for of_part in keys:
         of_part = of_part.iloc[0]

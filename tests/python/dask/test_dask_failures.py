@@ -16,15 +16,6 @@ from dask_processes import Scheduler, Worker
 MIB = 1 << 20
 
 
-def slow_array(seed, nbytes):
-    time.sleep(0.05)
-    return patterns.array(seed, nbytes)
-
-
-def fold(array, other):
-    return array ^ other
-
-
 def check(arrays, nbytes):
     want = None
     for seed in range(len(arrays)):
@@ -53,11 +44,11 @@ def test_a_worker_killed_in_the_middle():
             with Client(scheduler.address) as client:
                 client.wait_for_workers(3, timeout=60)
                 nbytes, n = 2 * MIB, 60
-                made = [client.submit(slow_array, i, nbytes, pure=False) for i in range(n)]
+                made = [client.submit(patterns.slow_array, i, nbytes, pure=False) for i in range(n)]
                 level = made
                 while len(level) > 1:
                     level = [
-                        client.submit(fold, *level[i : i + 2], pure=False)
+                        client.submit(patterns.fold, *level[i : i + 2], pure=False)
                         if i + 1 < len(level) else level[i]
                         for i in range(0, len(level), 2)
                     ]
@@ -102,7 +93,7 @@ def test_a_stopped_worker_goes_on():
     with Scheduler() as scheduler, Worker(scheduler.address, name="w0") as w0:
         with Worker(scheduler.address, name="w1"), Client(scheduler.address) as client:
             client.wait_for_workers(2, timeout=60)
-            made = [client.submit(slow_array, i, MIB, pure=False) for i in range(20)]
+            made = [client.submit(patterns.slow_array, i, MIB, pure=False) for i in range(20)]
             os.kill(w0.process.pid, signal.SIGSTOP)
             time.sleep(1)
             os.kill(w0.process.pid, signal.SIGCONT)
