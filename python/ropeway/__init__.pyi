@@ -1,7 +1,6 @@
 # SPDX-License-Identifier: BSD-3-Clause
 from asyncio import AbstractEventLoop
 from collections.abc import AsyncIterator, Awaitable, Callable
-from dataclasses import dataclass
 from enum import IntEnum, IntFlag
 from types import TracebackType
 from typing import Any
@@ -59,32 +58,51 @@ class Error(Exception):
 class Timeout(Error, TimeoutError):
     """Status TIMEOUT (the peer was silent) or EXPIRED (a wait of this side ran out of time)."""
 
-@dataclass(frozen=True)
 class Info:
-    transport: str  # "shm", "verbs", "tcp", "ncclnet"; "" before it is connected
-    path: str
-    why: str
-    peer: str
-    connected: bool
-    status: Status
-    eager_bytes_max: int
-    protection: Protection
+    @property
+    def transport(self) -> str: ...  # "shm", "verbs", "tcp", "ncclnet"; "" before it is connected
+    @property
+    def path(self) -> str: ...
+    @property
+    def why(self) -> str: ...
+    @property
+    def peer(self) -> str: ...
+    @property
+    def connected(self) -> bool: ...
+    @property
+    def status(self) -> Status: ...
+    @property
+    def eager_bytes_max(self) -> int: ...
+    @property
+    def protection(self) -> Protection: ...
 
-@dataclass(frozen=True)
 class Statistics:
-    sent: int
-    received: int
-    bytes_sent: int
-    bytes_received: int
-    unexpected: int
-    unexpected_bytes: int
-    waited_for_room: int
-    strangers_refused: int
-    path_changes: int
-    endpoints: int
-    listeners: int
-    requests: int
-    unsent: int
+    @property
+    def sent(self) -> int: ...
+    @property
+    def received(self) -> int: ...
+    @property
+    def bytes_sent(self) -> int: ...
+    @property
+    def bytes_received(self) -> int: ...
+    @property
+    def unexpected(self) -> int: ...
+    @property
+    def unexpected_bytes(self) -> int: ...
+    @property
+    def waited_for_room(self) -> int: ...
+    @property
+    def strangers_refused(self) -> int: ...
+    @property
+    def path_changes(self) -> int: ...
+    @property
+    def endpoints(self) -> int: ...
+    @property
+    def listeners(self) -> int: ...
+    @property
+    def requests(self) -> int: ...
+    @property
+    def unsent(self) -> int: ...
 
 class MemoryDoor:
     def register(self, buf: Buffer, access: Access | int = ...) -> Memory: ...

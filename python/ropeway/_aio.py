@@ -7,7 +7,6 @@ import asyncio
 import collections
 import os
 import weakref
-from dataclasses import dataclass
 from enum import IntEnum, IntFlag
 
 from . import _core as core
@@ -32,40 +31,75 @@ class Protection(IntEnum):
     TLS = 2
 
 
-@dataclass(frozen=True)
-class Info:
-    """Which path an endpoint has, and why."""
+class Record:
+    """Values by name, that do not change. (A dataclass would take a third of the import.)"""
 
-    transport: str
-    path: str
-    why: str
-    peer: str
-    connected: bool
-    status: Status
-    eager_bytes_max: int
-    protection: Protection
+    __slots__ = ()
+
+    def __init__(self, *values):
+        for name, value in zip(self.__slots__, values, strict=True):
+            object.__setattr__(self, name, value)
+
+    def __setattr__(self, name, value):
+        raise AttributeError(f"{type(self).__name__} does not change")
+
+    __delattr__ = __setattr__
+
+    def _values(self):
+        return tuple(getattr(self, name) for name in self.__slots__)
+
+    def __eq__(self, other):
+        return self._values() == other._values() if type(other) is type(self) else NotImplemented
+
+    def __hash__(self):
+        return hash(self._values())
+
+    def __repr__(self):
+        pairs = zip(self.__slots__, self._values())
+        return f"{type(self).__name__}({', '.join(f'{n}={v!r}' for n, v in pairs)})"
+
+    def __reduce__(self):
+        return type(self), self._values()
 
 
-@dataclass(frozen=True)
-class Statistics:
+class Info(Record):
+    """Which path an endpoint has, and why: transport ("shm", "verbs", "tcp", "ncclnet"; "" before
+    it is connected), path, why, peer (texts), connected, status (why it ended), eager_bytes_max,
+    protection."""
+
+    __slots__ = (
+        "transport",
+        "path",
+        "why",
+        "peer",
+        "connected",
+        "status",
+        "eager_bytes_max",
+        "protection",
+    )
+
+
+class Statistics(Record):
     """What a context has done: messages of all kinds and bytes since it was made. `unexpected`
     came before their receive, unexpected_bytes of them are held now; endpoints, listeners and
     requests (operations under way) are those of now. unsent is not 0 while something is still to
     go out."""
 
-    sent: int
-    received: int
-    bytes_sent: int
-    bytes_received: int
-    unexpected: int
-    unexpected_bytes: int
-    waited_for_room: int
-    strangers_refused: int
-    path_changes: int
-    endpoints: int
-    listeners: int
-    requests: int
-    unsent: int
+    __slots__ = (
+        "sent",
+        "received",
+        "bytes_sent",
+        "bytes_received",
+        "unexpected",
+        "unexpected_bytes",
+        "waited_for_room",
+        "strangers_refused",
+        "path_changes",
+        "endpoints",
+        "listeners",
+        "requests",
+        "unsent",
+    )
 
 
 def info_of(ep):

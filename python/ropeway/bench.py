@@ -373,12 +373,10 @@ def c_once(perf, sizes):
     )
     if r.returncode:
         return r.stderr.strip()
-    rows = json.loads(r.stdout)
-    rows = rows.get("rows", rows.get("results", rows)) if isinstance(rows, dict) else rows
     out = {}
-    for row in rows:
-        size = row.get("bytes", row.get("size"))
-        out[size] = (row["latency_us"] * 1e-6, size / row["bandwidth_bytes_s"])
+    for row in json.loads(r.stdout)["rows"]:
+        size = row["size"]
+        out[size] = (row["latency_us"]["p50"] * 1e-6, size / row["bytes_per_second"])
     return out
 
 
