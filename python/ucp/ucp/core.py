@@ -19,6 +19,8 @@ logger = logging.getLogger("ucx")
 
 # Made at the first call that needs it.
 _ctx = None
+# How long an endpoint to a worker's address is waited for, in seconds.
+WORKER_CONNECT_S = 0.25
 # Tasks of listeners' callbacks: a loop holds them weakly.
 _tasks = set()
 
@@ -154,10 +156,13 @@ class ApplicationContext:
         low = ucx_api.UCXEndpoint.create_from_worker_address(
             self.worker, address, endpoint_error_handling, self.connect_timeout
         )
-        op, low._connecting = low._connecting, None
+        op = low._connecting
         if op is not None:
             try:
-                await op
+                # A worker that does not progress now is not waited for: messages are.
+                await asyncio.wait([op], timeout=WORKER_CONNECT_S)
+                if op.done():
+                    op.result()
             except ropeway.Error as error:
                 low.close()
                 raise UCXError(f"Destination is unreachable: {error.sentence}") from error
@@ -235,9 +240,10 @@ class ApplicationContext:
 
 async def _connected(worker, text, timeout):
     try:
-        core, op = worker.core._connect(text, None, timeout)
+        core, op = worker.core._connect(text, None, timeout, retry=False)
     except ropeway.Error as error:
         raise of_connect(error) from error
+    core.user = ucx_api.Inbox()  # active messages may come before anybody here goes on
     try:
         await op
     except ropeway.Error as error:
@@ -370,8 +376,8 @@ def init(
 def reset():
     """Ends everything; the next call begins anew.
 
-    UCXResetError, which is a RuntimeError and a UCXError: endpoints or listeners are in use.
-    Close them, or drop the last reference to them: nothing has changed.
+    UCXResetError, which is a RuntimeError and a UCXError: endpoints or listeners are in use. They
+    go on; what is made from now on has nothing to do with them.
     """
     global _ctx
     if _ctx is None:
@@ -389,8 +395,6 @@ def reset():
     for referrer in gc.get_referrers(left):
         if not isinstance(referrer, type(gc.get_referrers.__self__)):
             text += "\n  %.200s" % (referrer,)
-    if _ctx is None:
-        _ctx = left
     raise UCXResetError(text)
 
 

@@ -63,6 +63,14 @@ def view_of(buffer, nbytes, context):
     return view, size, kind, view.readonly
 
 
+def has(source, tag):
+    """Whether a message with this tag is there, at an endpoint that has ended."""
+    try:
+        return source.probe(tag) is not None
+    except ropeway.Error:
+        return False
+
+
 def canceled(name):
     """For an operation that its endpoint's end has cancelled."""
     return UCXCanceled(f"<{name[0] % name[1]}>: ")
@@ -167,7 +175,7 @@ class Endpoint:
         if not low._endpoint_error_handling:
             return UCXError(f"<{name[0] % name[1]}>: Input/output error: {error.sentence}")
         if low._error is not None:
-            return low._error
+            return low.why()
         return UCXConnectionReset(
             f"Endpoint {self._uid:#x} error: Connection reset by remote peer: {error.sentence}"
         )
@@ -214,6 +222,8 @@ class Endpoint:
         """
         low = self._live()
         view, size, kind, _ = view_of(buffer, nbytes, self._ctx.context)
+        # What is small leaves in a copy: then its buffer is free at once, wherever the copy is.
+        small = size <= self._ctx.context.eager_bytes and type(view) is memoryview
         if tag is None:
             tag = self._of_peer("msg_send")
         elif not force_tag:
@@ -223,13 +233,14 @@ class Endpoint:
             logger.debug(*name[:1], *name[1])
         self._send_count += 1
         try:
-            op = low._core.send(view, tag)
+            op = low._core.send(view.tobytes("A") if small else view, tag)
             if op.done():
                 op.result()
                 return True
         except ropeway.Error as error:
             raise self._refused(error, low, name) from error
-        await finish(low, op, name)
+        if not small or not low.hold(op, size):
+            await finish(low, op, name)
         return True
 
     async def recv(self, buffer, tag=None, force_tag=False, *, nbytes=None):
@@ -250,7 +261,7 @@ class Endpoint:
             source = low._core
         else:
             source = low.worker.core
-        if low._error is not None and source.probe(tag) is None:
+        if low._error is not None and not has(source, tag):
             low.raise_on_error()
         view, size, kind, readonly = view_of(buffer, nbytes, self._ctx.context)
         if readonly:
@@ -285,14 +296,19 @@ class Endpoint:
         if _debug(DEBUG):
             logger.debug(*name[:1], *name[1])
         self._send_count += 1
+        size = held.nbytes
+        small = size <= self._ctx.context.eager_bytes and not held.cuda
+        if small:
+            held = Array(held.buffer.tobytes("A"))
         try:
-            op = am_post(low, held, held.nbytes, self._ctx.context)
+            op = am_post(low, held, size, self._ctx.context)
             if op.done():
                 op.result()
                 return True
         except ropeway.Error as error:
             raise self._refused(error, low, name) from error
-        await finish(low, op, name)
+        if not small or not low.hold(op, size):
+            await finish(low, op, name)
         return True
 
     async def am_recv(self):

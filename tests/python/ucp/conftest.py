@@ -1,4 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
+import gc
 import os
 import sys
 
@@ -14,12 +15,15 @@ TEST_LIMIT_S = 120
 @pytest.fixture(scope="package", autouse=True)
 def namespace():
     """ucp's listeners are at all addresses: the tests live in a network namespace."""
+    gc.collect()
+    gc.freeze()  # what pytest has is not looked through by each reset()
     place = Namespace()
     why = place.enter()
     if why is not None:
         print(f"no network namespace ({why}): listeners are reachable from outside meanwhile")
     yield
     place.leave()
+    gc.unfreeze()
 
 
 @pytest.fixture(autouse=True)

@@ -168,6 +168,18 @@ def transports(config):
     return ",".join(name for name in ALL if name in chosen)
 
 
+UNITS = {"": 1, "k": 1 << 10, "m": 1 << 20, "g": 1 << 30, "t": 1 << 40}
+
+
+def eager_bytes(config):
+    """Sends of up to so many bytes are done at once, whatever the peer does: RNDV_THRESH, its
+    first number, up to 64 KiB."""
+    found = re.search(r"(?:^|:)(\d+)\s*([kmgt]?)b?(?:,|$)", config["RNDV_THRESH"].lower())
+    if found is None:
+        return 1 << 16 if "inf" in config["RNDV_THRESH"] else 8192
+    return min(int(found.group(1)) * UNITS[found.group(2)], 1 << 16)
+
+
 def rdma_devices(config):
     """The RDMA devices among UCX_NET_DEVICES, as a list; None: any."""
     names = [token.split(":")[0].strip() for token in config["NET_DEVICES"].split(",")]

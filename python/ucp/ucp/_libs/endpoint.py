@@ -21,6 +21,8 @@ logger = logging.getLogger("ucx")
 
 # Until then a connection is tried, where no other time is asked for, in seconds.
 CONNECT_S = 5.0
+# Of small messages that wait for room at the peer's: beyond it, sends wait, too.
+BACKLOG_BYTES_MAX = 16 << 20
 RESET = "Connection reset by remote peer"
 
 
@@ -40,7 +42,7 @@ class UCXEndpoint(UCXObject):
         self.worker = worker
         self._core = core
         self._handle = id(core)
-        self._inbox = inbox or Inbox()
+        self._inbox = inbox or core.user or Inbox()
         core.user = self._inbox
         self._endpoint_error_handling = endpoint_error_handling
         self._by_address = by_address
@@ -49,6 +51,7 @@ class UCXEndpoint(UCXObject):
         self._ops = {}  # under way: operations, and what they are called in the log
         self._cancelled = set()  # operations that this endpoint's end has cancelled
         self._on_close = None
+        self._backlog = 0  # bytes of small messages that this side holds
         self._open(worker)
         me = weakref.ref(self)
         core.on_close(lambda status, text: _ended(me, status, text))
@@ -70,7 +73,7 @@ class UCXEndpoint(UCXObject):
     @classmethod
     def _connect(cls, worker, address, endpoint_error_handling, timeout, **more):
         try:
-            core, op = worker.core._connect(address, None, timeout)
+            core, op = worker.core._connect(address, None, timeout, retry=False)
         except ropeway.Error as error:
             raise of_connect(error) from error
         self = cls(worker, core, endpoint_error_handling, **more)
@@ -115,7 +118,11 @@ class UCXEndpoint(UCXObject):
     def raise_on_error(self):
         """Raises why it ended, where it has."""
         if self._error is not None and self._endpoint_error_handling:
-            raise self._error.with_traceback(None)
+            raise self.why()
+
+    def why(self):
+        """Why it ended: each time a new exception, which holds nobody's frames."""
+        return type(self._error)(*self._error.args)
 
     def set_close_callback(self, cb_func):
         """Called without arguments, once: when the peer has gone, or this side closes."""
@@ -152,6 +159,22 @@ class UCXEndpoint(UCXObject):
     def track(self, op, name):
         """Remembers an operation under way, so that the endpoint's end ends it."""
         self._ops[op] = name
+
+    def hold(self, op, size):
+        """A small message that waits for room at the peer's is done for the program: this side
+        has a copy. False: too much is held already, it has to be waited for."""
+        if self._backlog > BACKLOG_BYTES_MAX:
+            return False
+        self._backlog += size
+        me = weakref.ref(self)
+
+        def sent(op):
+            op.exception() if not op.cancelled() else None
+            if (endpoint := me()) is not None:
+                endpoint._backlog -= size
+
+        op.add_done_callback(sent)
+        return True
 
     def cancel(self):
         """Ends what is under way. How many operations those were."""

@@ -94,6 +94,7 @@ class UCXContext(UCXObject):
         self._config = config.current(config_dict)
         self._feature_flags = tuple(feature_flags)
         self.cuda_support = config.cuda_support(self._config)
+        self.eager_bytes = config.eager_bytes(self._config)
         self._home = None
         self._open()
         if logger.isEnabledFor(logging.INFO):

@@ -20,6 +20,7 @@ from .memory import (  # noqa: F401
     put_nbi,
 )
 from .address import UCXAddress  # noqa: F401
+from .am import Inbox  # noqa: F401
 from .endpoint import UCXEndpoint, UCXEndpointTimeout, host_port  # noqa: F401
 from .exceptions import (  # noqa: F401
     UCXBaseException,

@@ -226,13 +226,11 @@ class UCXWorker(UCXObject):
 
     def fence(self):
         """What is posted from now on takes effect after what was posted before."""
-        for child in self._children:
-            endpoint = child()
-            if endpoint is not None and hasattr(endpoint, "_core") and endpoint.is_alive():
-                try:
-                    endpoint._core.fence()
-                except ropeway.Error as error:
-                    raise of_operation(error, "fence") from error
+        for endpoint in self.live():
+            try:
+                endpoint._core.fence()
+            except ropeway.Error as error:
+                raise of_operation(error, "fence") from error
 
     def flush(self, cb_func, cb_args=None, cb_kwargs=None):
         """Calls back when all that was posted on its endpoints is done on the peers' side."""
@@ -249,8 +247,10 @@ class UCXWorker(UCXObject):
 
     def live(self):
         """Its endpoints that are up."""
+        from .endpoint import UCXEndpoint
+
         found = [child() for child in self._children]
-        return [e for e in found if getattr(e, "_core", None) is not None and e.is_alive()]
+        return [e for e in found if isinstance(e, UCXEndpoint) and e.initialized and e.is_alive()]
 
     def request_cancel(self, req):
         """Cancels a request; its callback has UCXCanceled."""
@@ -297,7 +297,11 @@ def _on_peer_gone(worker, core, inbox):
         peer.ended = True
     # Messages of those that ended stay receivable until nobody has left any.
     for other in [p for p in worker._peers.values() if p.ended]:
-        if other.core.probe(0, 0) is None:
+        try:
+            left = other.core.probe(0, 0)
+        except ropeway.Error:
+            left = None
+        if left is None:
             del worker._peers[other.core]
             other.core.close()
 

@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """side.py server|client:PORT WHAT [N]: the other side of a failure.
 
+It begins when it has received a byte with the tag "go".
+
 WHAT: close, abort, drop, return, exit (os._exit), wait (until it is killed), big (sends N bytes
 that nobody takes, then waits), sent (sends N messages, then waits), sent-close, sent-abort,
 sent-drop: sends N messages of 100 bytes with payloads of their number, and ends so. Prints its
@@ -18,6 +20,8 @@ n = int(rest[0]) if rest else 0
 
 
 async def act(ep):
+    go = bytearray(1)
+    await ep.recv(go, tag="go")
     how = what
     if what.startswith("sent"):
         for number in range(n):
