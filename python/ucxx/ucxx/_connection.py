@@ -388,7 +388,8 @@ def take_am(core: ropeway.core.Endpoint, header: bytes, data: bytes | memoryview
 def connect(home: Home, address: str, timeout: float) -> tuple[Connection, ropeway.Operation]:
     """Begins to connect: the connection, and the operation that is done when it stands."""
     try:
-        core, op = home.ctx._connect(address, timeout=timeout)
+        # What nobody listens at is an error at once in UCX.
+        core, op = home.ctx._connect(address, timeout=timeout, retry=False)
     except ropeway.Error as error:
         raise of_failure(error) from None
     connection = Connection(home, core)

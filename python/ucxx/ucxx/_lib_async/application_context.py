@@ -6,7 +6,6 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
-import socket
 import weakref
 from typing import Any, Callable
 
@@ -34,9 +33,6 @@ from .utils import get_event_loop
 
 logger = logging.getLogger("ucx")
 
-#: After so many seconds without a connection it is asked whether somebody listens there at all.
-_PATIENCE_S = 0.05
-
 _MODES = ("blocking", "polling", "thread", "thread-polling")
 
 
@@ -45,20 +41,6 @@ def _switch(given: bool | None, variable: str, default: bool) -> bool:
         return bool(given)
     value = os.environ.get(variable)
     return default if value is None else value != "0"
-
-
-async def _is_refused(host: str, port: int) -> bool:
-    """Does a TCP connection to that port fail because nobody listens?"""
-    family = socket.AF_INET6 if ":" in host else socket.AF_INET
-    with socket.socket(family, socket.SOCK_STREAM | socket.SOCK_NONBLOCK) as s:
-        try:
-            connecting = asyncio.get_running_loop().sock_connect(s, (host, port))
-            await asyncio.wait_for(connecting, 1)
-        except ConnectionRefusedError:
-            return True
-        except (OSError, asyncio.TimeoutError):
-            return False
-    return False
 
 
 class ApplicationContext:
@@ -226,7 +208,7 @@ class ApplicationContext:
         low = UCXEndpoint.create(
             self.worker, ip_address, port, endpoint_error_handling, connect_timeout=timeout
         )
-        await self._stand(low, (ip_address, port))
+        await self._stand(low)
         ep = self._endpoint_of(low)
         if logger.isEnabledFor(logging.DEBUG):
             logger.debug("create_endpoint() client: %s", ep._tags_text())
@@ -246,20 +228,10 @@ class ApplicationContext:
         )
         return Endpoint(low, self, None)
 
-    async def _stand(self, low: UCXEndpoint, listener: tuple[str, int]) -> None:
-        """Waits for a connection to come up; one that does not is closed.
-
-        ropeway tries again and again where nobody listens; in UCX that is an error at once.
-        """
-        op = low.connected
+    async def _stand(self, low: UCXEndpoint) -> None:
+        """Waits for a connection to come up; one that does not is closed."""
         try:
-            if not op.done():
-                await asyncio.wait([op], timeout=_PATIENCE_S)
-                if not op.done() and await _is_refused(*listener) and not op.done():
-                    raise UCXNotConnectedError(
-                        "Not connected: nobody listens at %s:%d (Connection refused)" % listener
-                    )
-            await op
+            await low.connected
         except BaseException as error:
             low.close_blocking()
             if not isinstance(error, ropeway.Error):
