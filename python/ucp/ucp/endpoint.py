@@ -12,7 +12,6 @@ from ._libs.arr import Array
 from ._libs.exceptions import (
     UCXCanceled,
     UCXCloseError,
-    UCXConnectionReset,
     UCXError,
     of_operation,
 )
@@ -24,7 +23,7 @@ _running_loop = asyncio.get_running_loop
 _debug = logger.isEnabledFor
 DEBUG = logging.DEBUG
 
-# How long close() waits for the peer to have heard of it, in seconds. Then it goes on unheard.
+# How long close() waits for sends that are under way, in seconds.
 CLOSE_S = 1.0
 
 SEND = "[Send #%03d] ep: %#x, tag: %#018x, nbytes: %d, type: %s"
@@ -85,7 +84,8 @@ async def finish(low, op, name):
     try:
         return await op
     except ropeway.Error as error:
-        raise of_operation(error, name[0] % name[1]) from error
+        of = low.failed if low is not None else of_operation
+        raise of(error, name[0] % name[1]) from error
     except asyncio.CancelledError:
         if low is not None and low.was_cancelled(op) and not asyncio.current_task().cancelling():
             raise canceled(name) from None
@@ -176,9 +176,8 @@ class Endpoint:
             return UCXError(f"<{name[0] % name[1]}>: Input/output error: {error.sentence}")
         if low._error is not None:
             return low.why()
-        return UCXConnectionReset(
-            f"Endpoint {self._uid:#x} error: Connection reset by remote peer: {error.sentence}"
-        )
+        # It has ended, and nobody here has heard so yet: as if it had been posted just before.
+        return canceled(name)
 
     # ---- tags ----
 
@@ -277,6 +276,9 @@ class Endpoint:
         got = await finish(low, op, name)
         if got[0] != size:
             raise mismatch(name[0] % name[1], got[0], size)
+        if size > self._ctx.context.eager_bytes:
+            # Its sender waits for word of it, perhaps in this very process.
+            low.worker.nudge()
         self._count()
         return True
 
@@ -391,34 +393,27 @@ class Endpoint:
         self._ctx = None
 
     async def close(self):
-        """Closes when the peer has heard of all that was sent, after CLOSE_S at the latest."""
+        """Closes. Sends that are under way get CLOSE_S to end; what was sent arrives."""
         low = self._ep
-        if self.closed():
-            if low is not None and low._error is None:
-                self.abort()
-            elif low is not None:
-                self.abort()
-            return
-        if self._shutting_down_peer:
+        if low is None or self._shutting_down_peer:
             return
         self._shutting_down_peer = True
         tag = self._tags["ctrl_send"] if self._tags is not None else 0
         name = (SHUTDOWN, (self._uid, tag, self._send_count))
-        if _debug(DEBUG):
-            logger.debug(*name[:1], *name[1])
         try:
+            if self.closed():
+                return
+            if _debug(DEBUG):
+                logger.debug(*name[:1], *name[1])
             if low._error is not None:
-                raise UCXError(f"<{name[0] % name[1]}>: Input/output error: {low._error}")
+                error = UCXError(f"<{name[0] % name[1]}>: Input/output error: {low._error}")
+                logging.warning("closing %#x, whose peer has gone already: %r", self._uid, error)
+                return
             if low.worker.loop is not _running_loop():
                 self._ctx.move(low.worker)
-            try:
-                op = low._core.shutdown()
-                if not op.done():
-                    await asyncio.wait([op], timeout=CLOSE_S)
-            except ropeway.Error as error:
-                raise of_operation(error, name[0] % name[1]) from error
-        except (UCXError, UCXCanceled) as error:
-            logging.warning("closing %#x, whose peer has gone already: %r", self._uid, error)
+            sends = [op for op, (form, _) in low._ops.items() if form in (SEND, AM_SEND)]
+            if sends:
+                await asyncio.wait(sends, timeout=CLOSE_S)
         finally:
             self.abort()
 

@@ -23,6 +23,7 @@ logger = logging.getLogger("ucx")
 CONNECT_S = 5.0
 # Of small messages that wait for room at the peer's: beyond it, sends wait, too.
 BACKLOG_BYTES_MAX = 16 << 20
+_GONE = (ropeway.Status.PEER_GONE, ropeway.Status.UNREACHABLE, ropeway.Status.TIMEOUT)
 RESET = "Connection reset by remote peer"
 
 
@@ -120,6 +121,12 @@ class UCXEndpoint(UCXObject):
         if self._error is not None and self._endpoint_error_handling:
             raise self.why()
 
+    def failed(self, error, name):
+        """The exception for an operation of this endpoint that failed."""
+        if self._by_address and error.status in _GONE and "Send" in name:
+            return UCXEndpointTimeout(f"<{name}>: Endpoint timeout: {error.sentence}")
+        return of_operation(error, name)
+
     def why(self):
         """Why it ended: each time a new exception, which holds nobody's frames."""
         return type(self._error)(*self._error.args)
@@ -162,9 +169,13 @@ class UCXEndpoint(UCXObject):
 
     def hold(self, op, size):
         """A small message that waits for room at the peer's is done for the program: this side
-        has a copy. False: too much is held already, it has to be waited for."""
+        has a copy. False: too much is held already, or there is no peer yet: wait for it."""
         if self._backlog > BACKLOG_BYTES_MAX:
             return False
+        if self._connecting is not None:
+            if not self._connecting.done():
+                return False
+            self._connecting = None
         self._backlog += size
         me = weakref.ref(self)
 

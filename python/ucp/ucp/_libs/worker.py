@@ -20,7 +20,13 @@ logger = logging.getLogger("ucx")
 
 # How long closing a worker waits for what was sent to leave this process, in seconds.
 LINGER_S = 2.0
+# Rounds of progress outside of the loop, at most.
+NUDGES_MAX = 5000
+# Where the peer is this very process, it hears of the end at once: until it is quiet for so long,
+# in seconds.
+QUIET_TO_MYSELF_S = 0.0005
 ALL = ropeway.ALL
+_HOST = os.uname().nodename
 
 
 class Peer:
@@ -53,6 +59,7 @@ class UCXWorker(UCXObject):
         self._lingering = set()
         self._dropped = collections.deque()  # by another thread's garbage collector
         self._canceled = 0
+        self._nudged = False
         self._inflight = set()
         self._waiting = []  # coroutines for the first loop that comes
         self._am_allocators = {0: bytearray, 1: None}
@@ -124,6 +131,7 @@ class UCXWorker(UCXObject):
             core.close()
             return
         core.on_close(None)
+        myself = core._info()[3].startswith(f"{_HOST}:{os.getpid()} ")
         try:
             done = core.shutdown()
         except ropeway.Error:
@@ -131,10 +139,29 @@ class UCXWorker(UCXObject):
             return
         if done.done():
             core.close()
+        else:
+            lingering = self._lingering
+            lingering.add(core)
+            done.add_done_callback(lambda _: (lingering.discard(core), core.close()))
+        if self.initialized:
+            self.nudge(QUIET_TO_MYSELF_S if myself else 0.0)
+
+    def nudge(self, quiet_s=0.0):
+        """What can be done now is done now, where a program stops its loop right after.
+
+        quiet_s: until nothing has happened for so long, in seconds."""
+        if self._nudged:
             return
-        lingering = self._lingering
-        lingering.add(core)
-        done.add_done_callback(lambda _: (lingering.discard(core), core.close()))
+        self._nudged = True
+        try:
+            until = quiet_s and time.perf_counter() + quiet_s
+            for _ in range(NUDGES_MAX):
+                if self.core.progress():
+                    until = quiet_s and time.perf_counter() + quiet_s
+                elif not quiet_s or time.perf_counter() > until:
+                    break
+        finally:
+            self._nudged = False
 
     def drop(self, core):
         """linger(), from any thread."""
