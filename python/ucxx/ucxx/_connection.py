@@ -112,7 +112,9 @@ class Connection:
         self.ended: tuple[int, str] | None = None
         #: This side has closed it.
         self.closed = False
+        #: Under way: receives, and sends.
         self.pending: set[Any] = set()
+        self.sending: set[Any] = set()
         self._from_any: set[Any] = set()
         self._callback: Callable[[], None] | None = None
         self._am: deque[tuple[Any, ropeway.Operation | None]] = deque()
@@ -192,15 +194,16 @@ class Connection:
                 raise of_end(*self.ended) from None
             raise of_failure(error) from None
 
-    def watch(self, op: Any) -> None:
+    def watch(self, op: Any, sends: bool = False) -> None:
         """Has closing cancel the operation, as long as it is under way."""
         if not op.done():
-            self.pending.add(op)
-            op.add_done_callback(self.pending.discard)
+            ops = self.sending if sends else self.pending
+            ops.add(op)
+            op.add_done_callback(ops.discard)
 
     def cancel_pending(self) -> int:
         """Cancels what is under way. Gives how many operations that were."""
-        ops = [*self.pending, *self._from_any]
+        ops = [*self.pending, *self.sending, *self._from_any]
         for op in ops:
             op.cancel()
         return len(ops)
@@ -290,7 +293,7 @@ class Connection:
                 return self.core.am_send(AM_ID, buf, _AM_INLINE)
             tag = int.from_bytes(os.urandom(8), "little")
             announced = self.core.am_send(AM_ID, b"", _AM_ANNOUNCED.pack(1, tag, nbytes))
-            self.watch(announced)
+            self.watch(announced, True)
             return self.core.send(buf, tag)
         except ropeway.Error as error:
             raise of_failure(error) from None
@@ -342,17 +345,15 @@ class Connection:
 
     # ---- its end ----
 
-    def close(self) -> ropeway.Operation | None:
-        """Closes it: what was sent goes on its way, what is pending is canceled.
+    def close(self, abruptly: bool = False) -> ropeway.Operation | None:
+        """Closes it: receives are canceled, and sends that are under way go on; but `abruptly`.
 
         Gives the operation that is done when the peer has all; None: nothing to wait for.
         """
         if self.closed:
             return None
         self.closed = True
-        for op in list(self.pending):
-            op.cancel()
-        for op in list(self._from_any):
+        for op in [*self.pending, *self._from_any, *(self.sending if abruptly else ())]:
             op.cancel()
         while self._am_waiting:
             self._am_waiting.popleft().fail(UCXCanceledError("Request canceled"))

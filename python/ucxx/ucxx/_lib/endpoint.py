@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 def _abandon(connection: Connection) -> None:
     """Whoever had the endpoint has dropped it."""
     if not connection.closed:
-        connection.home.run(connection.close)
+        connection.home.run(connection.close, True)
 
 
 class UCXEndpoint:
@@ -117,14 +117,17 @@ class UCXEndpoint:
         return UCXRequest(self.connection.home, self._run(self.connection.close))
 
     def close_blocking(self, period: int = 0, max_attempts: int = 1) -> None:
-        """Closes it. Outside of a loop: waits until the peer has all, `period` ns at most."""
+        """Closes it abruptly: what is under way is canceled, what has been sent arrives.
+
+        Outside of a loop it waits until the peer has that, `period` ns at most.
+        """
         home = self.connection.home
         if self.connection.closed:
             return
         if home.gone:
             self.connection.closed = True
             return
-        self._run(self.connection.close)
+        self._run(self.connection.close, True)
         if home.loop is None and period:
             home.run(home.drain, min(period * 1e-9, 1.0))
 
@@ -142,7 +145,7 @@ class UCXEndpoint:
         except UCXError as error:
             return UCXRequest(home, error=error)
         if not isinstance(op, Promise):
-            self._run(self.connection.watch, op)
+            self._run(self.connection.watch, op, not is_recv)
         return UCXRequest(home, op, is_recv=is_recv, expected=expected)
 
     # ---- tagged messages ----
@@ -175,7 +178,7 @@ class UCXEndpoint:
             op = self._run(self.connection.send_multi, arrays, int(tag))
         except UCXError as error:
             return UCXBufferRequests(home, error=error)
-        self._run(self.connection.watch, op)
+        self._run(self.connection.watch, op, True)
         return UCXBufferRequests(home, op)
 
     def tag_recv_multi(

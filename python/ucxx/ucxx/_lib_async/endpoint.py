@@ -122,8 +122,8 @@ class Endpoint:
     def abort(self, period: int = 10**10, max_attempts: int = 1) -> None:
         """Closes it, from any thread, without waiting.
 
-        What is pending on this side ends with UCXCanceledError. What was sent stays on its way to
-        the peer, and can be received there.
+        What is under way on this side ends with UCXCanceledError. What has been sent stays on its
+        way to the peer, and can be received there.
         """
         ep, self._ep = self._ep, None
         self._ctx = None
@@ -135,6 +135,8 @@ class Endpoint:
 
     async def close(self, period: int = 10**10, max_attempts: int = 1) -> None:
         """Closes it, and waits until the peer has what was sent, for 2 s at most.
+
+        Receives end with UCXCanceledError. Sends that are under way go on, for 10 s at most.
 
         Parameters
         ----------
@@ -199,24 +201,25 @@ class Endpoint:
         if self._connection.ended is not None:
             raise of_end(*self._connection.ended)
 
-    async def _wait(self, op: Any, keep: bool = False) -> Any:
+    async def _wait(self, op: Any, sends: bool = False, keep: bool = False) -> Any:
         """The result of an operation that is under way; closing cancels it.
 
         With `keep` it goes on where only who waits is canceled.
         """
-        pending = self._connection.pending
-        pending.add(op)
+        connection = self._connection
+        ops = connection.sending if sends else connection.pending
+        ops.add(op)
         try:
             return await (asyncio.shield(op) if keep else op)
         except asyncio.CancelledError:
-            if self._connection.closed and not _is_canceled():
+            if connection.closed and not _is_canceled():
                 raise UCXCanceledError("Request canceled: the endpoint was closed") from None
             raise
         finally:
             if op.done():
-                pending.discard(op)
+                ops.discard(op)
             else:
-                op.add_done_callback(pending.discard)
+                op.add_done_callback(ops.discard)
 
     def _tag(self, own: str, tag: Hashable, force_tag: bool) -> int:
         if tag is None:
@@ -275,7 +278,7 @@ class Endpoint:
             if op.done():
                 op.result()
             else:
-                await self._wait(op)
+                await self._wait(op, True)
         except ropeway.Error as error:
             raise of_failure(error) from None
 
@@ -387,7 +390,7 @@ class Endpoint:
             if op.done():
                 op.result()
             else:
-                await self._wait(op)
+                await self._wait(op, True)
         except ropeway.Error as error:
             raise of_failure(error) from None
 
@@ -442,7 +445,7 @@ class Endpoint:
             if op.done():
                 op.result()
             else:
-                await self._wait(op)
+                await self._wait(op, True)
         except ropeway.Error as error:
             raise of_failure(error) from None
 
