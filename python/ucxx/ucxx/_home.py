@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """Home: a context of ropeway, whose turn it is to use it, and what is still to end in it.
 
-A worker of ucxx has one home for each event loop that runs (ropeway's context is the loop's then),
-and one without a loop, for programs that progress by hand or by a progress thread: there a lock says
-whose turn it is. Nothing here knows tags or requests.
+A worker of ucxx has one home for each event loop that runs. It has one without a loop where it was
+used outside of one: a lock says whose turn it is there, and programs progress it by hand or by a
+progress thread, until a loop runs, which it then serves. Nothing here knows tags or requests.
 """
 
 from __future__ import annotations
@@ -36,11 +36,13 @@ class Home:
 
     def __init__(self, config: dict[str, str], loop: asyncio.AbstractEventLoop | None) -> None:
         self.loop = loop
+        #: Made without a loop, it serves one after the other.
+        self.movable = loop is None
         self.thread = threading.get_ident()
         self.config = config
         self.lock = threading.RLock()
         self.closed = False
-        self._pump: _Pump | None = None
+        self.pump: _Pump | None = None
         self._lingering: dict[ropeway.core.Endpoint, tuple[ropeway.Operation, float]] = {}
         #: The connections of this home, as long as somebody has them.
         self.connections: weakref.WeakSet[Any] = weakref.WeakSet()
@@ -55,6 +57,20 @@ class Home:
         if loop is not None:
             self._watch_loop(loop)
 
+    def attach(self, loop: asyncio.AbstractEventLoop) -> None:
+        """A loop runs now, and moves a home that was made without one, until it is closed."""
+        with self.lock:
+            self.ctx.attach(loop)
+            self.loop = loop
+            self.thread = threading.get_ident()
+        self._watch_loop(loop)
+
+    def _leave(self) -> None:
+        with self.lock:
+            self.drain()
+            self.ctx.detach()
+            self.loop = None
+
     def _watch_loop(self, loop: asyncio.AbstractEventLoop) -> None:
         """Has the loop's close() end this home first: what was sent last leaves before."""
         me = weakref.ref(self)
@@ -62,8 +78,11 @@ class Home:
 
         def close_home_first() -> None:
             home = me()
-            if home is not None and not loop.is_running():
-                home.close()
+            if home is not None and home.loop is loop and not loop.is_running():
+                if home.movable and not home.gone:
+                    home._leave()
+                else:
+                    home.close()
             close()
 
         try:
@@ -94,7 +113,7 @@ class Home:
                 try:
                     return fn(*args)
                 finally:
-                    if self._pump is not None and not self.ctx.closed:
+                    if self.pump is not None and not self.ctx.closed:
                         self.ctx.wake()
         if self.thread == threading.get_ident():
             return fn(*args)
@@ -119,7 +138,7 @@ class Home:
         """Blocks until something has happened."""
         if self.gone:
             return
-        if self.loop is not None or self._pump is not None:
+        if self.loop is not None or self.pump is not None:
             time.sleep(0 if timeout is None else min(timeout, 0.001))
             self.progress()
             return
@@ -132,11 +151,11 @@ class Home:
 
     def start_pump(self, polling: bool, started: Callable[[], Any] | None = None) -> None:
         """Starts a thread that progresses; `started` is called in it first."""
-        if self._pump is None:
-            self._pump = _Pump(self, polling, started)
+        if self.pump is None:
+            self.pump = _Pump(self, polling, started)
 
     def stop_pump(self) -> None:
-        pump, self._pump = self._pump, None
+        pump, self.pump = self.pump, None
         if pump is not None:
             pump.stop()
 

@@ -188,10 +188,16 @@ class _Homes:
         self._loopless: Home | None = None
 
     def __len__(self) -> int:
-        return len(self._of_loop) + (self._loopless is not None)
+        return len(self._all())
 
     def __iter__(self) -> Iterator[Home]:
-        return iter([h for h in [*self._of_loop.values(), self._loopless] if h is not None])
+        return iter(self._all())
+
+    def _all(self) -> list[Home]:
+        homes = list(self._of_loop.values())
+        if self._loopless is not None and self._loopless not in homes:
+            homes.append(self._loopless)
+        return homes
 
     def here(self) -> Home:
         try:
@@ -202,16 +208,20 @@ class _Homes:
 
     def of_loop(self, loop: asyncio.AbstractEventLoop) -> Home:
         home = self._of_loop.get(id(loop))
-        if home is not None and home.loop is loop and not home.closed:
+        if home is not None and home.loop is loop and not home.gone:
             return home
         self.prune()
-        home = self._made(loop)
+        home = self._loopless
+        if home is not None and not home.gone and home.pump is None and home.loop is None:
+            home.attach(loop)
+        else:
+            home = self._made(loop)
         with self._lock:
             self._of_loop[id(loop)] = home
         return home
 
     def loopless(self) -> Home:
-        if self._loopless is None or self._loopless.closed:
+        if self._loopless is None or self._loopless.gone:
             self._loopless = self._made(None)
         return self._loopless
 
@@ -226,14 +236,15 @@ class _Homes:
     def prune(self) -> None:
         """Closes the homes of loops that are closed."""
         with self._lock:
-            dead = [k for k, h in self._of_loop.items() if h.closed or h.loop.is_closed()]
+            dead = [k for k, h in self._of_loop.items() if not h.loop or h.gone or h.loop.is_closed()]
             homes = [self._of_loop.pop(k) for k in dead]
         for home in homes:
-            home.close()
+            if not home.movable:
+                home.close()
 
     def close(self) -> None:
         with self._lock:
-            homes = [h for h in [*self._of_loop.values(), self._loopless] if h is not None]
+            homes = self._all()
             self._of_loop.clear()
             self._loopless = None
         for home in homes:

@@ -29,7 +29,6 @@ from ..exceptions import (
 )
 from .endpoint import Endpoint
 from .listener import Listener, _Handlers, accepted
-from .utils import get_event_loop
 
 logger = logging.getLogger("ucx")
 
@@ -168,11 +167,10 @@ class ApplicationContext:
         """
         port = port or 0
         logger.info("create_listener() - Start listening on port %d", port)
-        loop = get_event_loop()
         handlers = _Handlers()
         low = UCXListener.create(
             self.worker, port, accepted,
-            (loop, callback_func, weakref.ref(self), handlers),
+            (callback_func, weakref.ref(self), handlers),
             deliver_endpoint=True,
         )
         return Listener(low, handlers, self)

@@ -11,7 +11,6 @@ import weakref
 from typing import Any, Callable
 
 from .._lib.libucxx import UCXEndpoint, UCXListener
-from .endpoint import Endpoint
 
 logger = logging.getLogger("ucx")
 
@@ -91,13 +90,12 @@ def _warn_of(handlers: _Handlers) -> None:
 
 def accepted(
     endpoint: UCXEndpoint,
-    loop: asyncio.AbstractEventLoop,
     callback: Callable,
     ctx_ref: weakref.ref,
     handlers: _Handlers,
 ) -> None:
     """A connection has come: its callback runs as a task."""
-    handlers.start(_handle(endpoint, callback, ctx_ref), loop)
+    handlers.start(_handle(endpoint, callback, ctx_ref), asyncio.get_running_loop())
 
 
 async def _handle(endpoint: UCXEndpoint | None, callback: Any, ctx_ref: weakref.ref) -> None:
