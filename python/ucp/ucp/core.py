@@ -393,8 +393,7 @@ def reset():
         "The following objects are still referencing ApplicationContext: "
     )
     for referrer in gc.get_referrers(left):
-        if not isinstance(referrer, type(gc.get_referrers.__self__)):
-            text += "\n  %.200s" % (referrer,)
+        text += "\n  %.200s" % (referrer,)
     raise UCXResetError(text)
 
 

@@ -103,6 +103,8 @@ class Endpoint:
         self._ep = endpoint
         self._uid = endpoint.handle
         self._ctx = ctx
+        self._context = ctx.context  # options; stays when this side has closed
+        self._eager_bytes = ctx.context.eager_bytes
         self._tags = tags
         if tags is not None:
             self._message_send, self._message_recv = tags["msg_send"], tags["msg_recv"]
@@ -128,7 +130,7 @@ class Endpoint:
 
     def cuda_support(self):
         """Whether memory of a GPU can be sent and received."""
-        return self._open()._ctx.context.cuda_support
+        return self._open()._context.cuda_support
 
     def get_ucp_worker(self):
         """A number for the worker that it belongs to."""
@@ -220,9 +222,9 @@ class Endpoint:
         UCXCanceled: it went, or this side closed, before the message was on its way.
         """
         low = self._live()
-        view, size, kind, _ = view_of(buffer, nbytes, self._ctx.context)
+        view, size, kind, _ = view_of(buffer, nbytes, self._context)
         # What is small leaves in a copy: then its buffer is free at once, wherever the copy is.
-        small = size <= self._ctx.context.eager_bytes and type(view) is memoryview
+        small = size <= self._eager_bytes and type(view) is memoryview
         if tag is None:
             tag = self._of_peer("msg_send")
         elif not force_tag:
@@ -262,7 +264,7 @@ class Endpoint:
             source = low.worker.core
         if low._error is not None and not has(source, tag):
             low.raise_on_error()
-        view, size, kind, readonly = view_of(buffer, nbytes, self._ctx.context)
+        view, size, kind, readonly = view_of(buffer, nbytes, self._context)
         if readonly:
             raise ValueError("writing to readonly buffer!")
         name = (RECV, (self._recv_count, self._uid, tag, size, kind))
@@ -276,7 +278,7 @@ class Endpoint:
         got = await finish(low, op, name)
         if got[0] != size:
             raise mismatch(name[0] % name[1], got[0], size)
-        if size > self._ctx.context.eager_bytes:
+        if size > self._eager_bytes:
             # Its sender waits for word of it, perhaps in this very process.
             low.worker.nudge()
         self._count()
@@ -299,11 +301,11 @@ class Endpoint:
             logger.debug(*name[:1], *name[1])
         self._send_count += 1
         size = held.nbytes
-        small = size <= self._ctx.context.eager_bytes and not held.cuda
+        small = size <= self._eager_bytes and not held.cuda
         if small:
             held = Array(held.buffer.tobytes("A"))
         try:
-            op = am_post(low, held, size, self._ctx.context)
+            op = am_post(low, held, size, self._context)
             if op.done():
                 op.result()
                 return True
