@@ -85,3 +85,20 @@ def test_workers_on_two_hosts(hosts):
                        if (worker.startswith(f"ucxx://{a}:")) != (peer == a)}
             assert between and "shm" not in between, got.stdout
             print(got.stdout)
+
+
+def test_the_example_says_which_path_each_pair_took(hosts):
+    (ns_a, a), (ns_b, b) = hosts
+    example = HERE.parents[2] / "examples" / "dask" / "two_hosts.py"
+    got = subprocess.run(
+        ["ip", "netns", "exec", ns_a, sys.executable, str(example), "--here", a, "--there", b,
+         "--run", f"ip netns exec {ns_b}", "--mib", "4"],
+        text=True, capture_output=True, timeout=150, env={**os.environ, "UCX_NET_DEVICES": "eth0"},
+    )
+    assert got.returncode == 0, got.stdout + got.stderr
+    assert "from worker here to worker there: right" in got.stdout
+    assert "from worker there to worker here: right" in got.stdout
+    between = [line for line in got.stdout.splitlines()
+               if line.startswith(("here to there:", "there to here:"))]
+    assert between and all(" because " in line for line in between), got.stdout
+    print(got.stdout)
