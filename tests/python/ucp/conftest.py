@@ -28,7 +28,7 @@ def namespace():
 
 @pytest.fixture(autouse=True)
 def limit(request):
-    marker = request.node.get_closest_marker("limit")
+    marker = request.node.get_closest_marker("timeout")
     with deadline(marker.args[0] if marker else TEST_LIMIT_S):
         yield
 
@@ -60,5 +60,6 @@ def address():
 
 
 def pytest_configure(config):
-    config.addinivalue_line("markers", "limit(seconds): the test may take so long")
+    if not config.pluginmanager.hasplugin("timeout"):
+        config.addinivalue_line("markers", "timeout(seconds): the test may take so long")
     config.addinivalue_line("markers", "long: takes minutes, runs with --long")

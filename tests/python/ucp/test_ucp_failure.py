@@ -7,8 +7,7 @@ import socket
 import time
 
 import pytest
-from test_ucp_messages import close, pair
-from ucp_helpers import Peer, free_port, payload, run, soon
+from ucp_helpers import Peer, close, free_port, pair, payload, run, soon
 
 ENDS = ["close", "abort", "drop", "exit", "kill"]
 

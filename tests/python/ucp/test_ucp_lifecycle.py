@@ -12,8 +12,7 @@ import textwrap
 import threading
 
 import pytest
-from test_ucp_messages import close, pair
-from ucp_helpers import Peer, collect, descriptors, payload, run, soon, threads
+from ucp_helpers import Peer, close, collect, descriptors, pair, payload, run, soon, threads
 
 
 def python(text, **environment):

@@ -10,26 +10,7 @@ import numpy as np
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from ucp_helpers import Peer, payload, run, soon
-
-
-async def pair(ucp, address):
-    """Both ends of a connection, and the listener."""
-    accepted = asyncio.get_running_loop().create_future()
-
-    async def serve(ep):
-        accepted.set_result(ep)
-
-    listener = ucp.create_listener(serve)
-    here = await ucp.create_endpoint(address, listener.port)
-    return here, await accepted, listener
-
-
-async def close(*things):
-    for thing in things:
-        closing = thing.close()
-        if closing is not None:
-            await closing
+from ucp_helpers import Peer, close, pair, payload, run, soon
 
 
 @pytest.mark.parametrize("size", [0, 1, 8, 1000, 65536, 1 << 20, (1 << 24) + 3])

@@ -39,6 +39,25 @@ async def soon(what, limit=LIMIT_S):
             await asyncio.sleep(0.002)
 
 
+async def pair(ucp, address):
+    """Both ends of a connection, and the listener."""
+    accepted = asyncio.get_running_loop().create_future()
+
+    async def serve(ep):
+        accepted.set_result(ep)
+
+    listener = ucp.create_listener(serve)
+    here = await ucp.create_endpoint(address, listener.port)
+    return here, await accepted, listener
+
+
+async def close(*things):
+    for thing in things:
+        closing = thing.close()
+        if closing is not None:
+            await closing
+
+
 @contextlib.contextmanager
 def deadline(seconds):
     """An exception in the main thread where a test takes longer, whatever it does."""

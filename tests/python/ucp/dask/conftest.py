@@ -4,6 +4,7 @@
 The helpers are those of tests/python/dask. `tests/python/ucp/dask/run` installs these versions, each
 in an environment of its own, and runs what is here in each."""
 
+import gc
 import os
 import sys
 from pathlib import Path
@@ -36,16 +37,21 @@ def pytest_report_header(config):
     return f"distributed {distributed.__version__}"
 
 
-@pytest.fixture(autouse=True)
-def limit():
-    """In the place of the folder above's: a cluster takes its time."""
-    from ucp_helpers import deadline
-
-    with deadline(280):
-        yield
 
 
 @pytest.fixture(autouse=True, params=["shm", "tcp"])
 def transport(request, monkeypatch):
+    """Dask initiates ucp once in a process: each test has it anew, with its transport."""
+    import distributed.comm.ucx
+    import ucp
+
     monkeypatch.setenv("ROPEWAY_TRANSPORT", request.param)
-    return request.param
+    ucp.reset()
+    distributed.comm.ucx.ucp = None
+    yield request.param
+    gc.collect()
+    try:
+        ucp.reset()
+    except RuntimeError as error:
+        print(error)  # what a cluster of Dask's leaves goes with its loop
+    distributed.comm.ucx.ucp = None

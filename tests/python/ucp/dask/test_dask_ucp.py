@@ -18,6 +18,7 @@ from distributed import Scheduler as SchedulerHere
 from distributed import Worker as WorkerHere
 
 MIB = 1 << 20
+pytestmark = pytest.mark.timeout(280)
 
 
 def local(**more):
