@@ -3,11 +3,23 @@
 
 from __future__ import annotations
 
-import sys
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from typing_extensions import Buffer as Buffer
+    from typing import Protocol
+
+    from typing_extensions import Buffer as _Buffer
+
+    class SupportsDLPack(Protocol):
+        """numpy's arrays (whose buffers type checkers know from Python 3.12 on), PyTorch's tensors."""
+
+        def __dlpack__(self, *args: Any, **kwargs: Any) -> Any: ...
+
+    class SupportsCudaArray(Protocol):
+        @property
+        def __cuda_array_interface__(self) -> dict[str, Any]: ...
+
+    Buffer = _Buffer | SupportsDLPack | SupportsCudaArray
 else:
     Buffer = Any
 

@@ -537,7 +537,7 @@ def show(table, ratios, sizes):
                 continue
             r = ratios[name].get((s, 0))
             line += f"{spell(row[s][0]):>12}{'' if r is None else f' ({r:.2f} x)':>10}"
-        say(line)
+        say(line.rstrip())
     large = [s for s in sizes if s >= 1 << 20]
     if not large:
         return
@@ -553,7 +553,7 @@ def show(table, ratios, sizes):
             r = ratios[name].get((s, 1))
             line += f"{s / row[s][1] / 1e9:>7.2f} GB/s{'' if r is None else f' ({1 / r:.2f} x)':>10}"
         if any_of_it:
-            say(line)
+            say(line.rstrip())
 
 
 def main():
