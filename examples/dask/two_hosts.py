@@ -4,13 +4,13 @@
 
     two_hosts.py --here 10.0.0.1 --there 10.0.0.2 --run "ssh 10.0.0.2"
 
-Here run a scheduler, a worker and a client; --run is what starts a command on the other host, where
-a second worker runs. An array goes from each worker to each other one and is verified. Then every
-process says, of each of its connections, which transport carries it and why (Endpoint.info).
+A scheduler, a worker and a client run here; --run is what starts a command on the other host, where
+a second worker runs. An array goes from each worker to the other and is verified. Then every process
+says, of each of its connections, which transport carries it and why (Endpoint.info).
 
 Both hosts need: ropeway, ropeway-ucxx, dask, distributed, and distributed-ucxx-cu12 without its
-dependencies (pip install --no-deps). No GPU, no CUDA. With --protocol tcp the same runs on Dask's own
-sockets, which have no such word to say.
+dependencies (pip install --no-deps). No GPU, no CUDA. With --protocol tcp the same job runs over
+Dask's own sockets.
 """
 
 from __future__ import annotations
@@ -75,22 +75,44 @@ def main() -> int:
 
     processes = []
     try:
-        scheduler = start([
-            sys.executable, "-m", "distributed.cli.dask_scheduler", "--no-dashboard", "--port", "0",
-            "--protocol", options.protocol, "--host", options.here,
-        ])
+        scheduler = start(
+            [
+                sys.executable,
+                "-m",
+                "distributed.cli.dask_scheduler",
+                "--no-dashboard",
+                "--port",
+                "0",
+                "--protocol",
+                options.protocol,
+                "--host",
+                options.here,
+            ]
+        )
         processes.append(scheduler)
         address = line_with(scheduler, "Scheduler at:")
         print(f"scheduler at {address}", flush=True)
 
         worker = [
-            "-m", "distributed.cli.dask_worker", address, "--no-dashboard", "--no-nanny",
-            "--nthreads", "1", "--death-timeout", "30", "--protocol", options.protocol, "--host",
+            "-m",
+            "distributed.cli.dask_worker",
+            address,
+            "--no-dashboard",
+            "--no-nanny",
+            "--nthreads",
+            "1",
+            "--death-timeout",
+            "30",
+            "--protocol",
+            options.protocol,
+            "--host",
         ]
         processes.append(start([sys.executable, *worker, options.here, "--name", "here"]))
         processes.append(
-            start([options.python, *worker, options.there, "--name", "there"],
-                  before=shlex.split(options.run))
+            start(
+                [options.python, *worker, options.there, "--name", "there"],
+                before=shlex.split(options.run),
+            )
         )
         with Client(address, timeout=SECONDS) as client:
             client.wait_for_workers(2, timeout=SECONDS)
@@ -108,8 +130,10 @@ def main() -> int:
             of[address] = client.run_on_scheduler(paths)
             for who, connections in of.items():
                 for whom, transport, path, why in connections:
-                    print(f"{names[who]} to {names.get(whom, whom)}: {transport} ({path}), "
-                          f"because {why}")
+                    print(
+                        f"{names[who]} to {names.get(whom, whom)}: {transport} ({path}), "
+                        f"because {why}"
+                    )
     finally:
         for process in reversed(processes):
             process.terminate()

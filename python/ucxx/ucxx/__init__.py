@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """ucxx on ropeway: the interface of RAPIDS' ucxx, without UCX, CUDA or a GPU.
 
-    listener = ucxx.create_listener(callback, port)
-    ep = await ucxx.create_endpoint(host, port)
-    await ep.send(array)
-    await ep.recv(array)
+listener = ucxx.create_listener(callback, port)
+ep = await ucxx.create_endpoint(host, port)
+await ep.send(array)
+await ep.recv(array)
 """
 
 from __future__ import annotations

@@ -39,7 +39,7 @@ _STREAM_TAG = 0x7563787853545245
 
 #: The id of ropeway's active messages that ucxx takes for its own.
 AM_ID = 85
-#: Up to this many bytes go in the active message itself, more in a tagged message that it announces.
+#: Up to this many bytes go in the active message itself; more in a tagged message, announced by it.
 AM_INLINE_MAX = 8192
 _AM_INLINE = b"\x00"
 _AM_ANNOUNCED = struct.Struct("<BQQ")

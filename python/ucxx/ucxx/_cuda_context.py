@@ -11,7 +11,9 @@ def _device(device_id: int):
         try:
             from cuda.core.experimental import Device
         except ImportError as error:
-            raise ImportError("CUDA contexts need the package cuda-core (0.5.1 or later)") from error
+            raise ImportError(
+                "CUDA contexts need the package cuda-core (0.5.1 or later)"
+            ) from error
     return Device(device_id)
 
 

@@ -118,7 +118,7 @@ def transports(tls: str) -> str | None:
         return None
     if not chosen:
         raise UCXUnsupportedError(
-            f"Unsupported operation: UCX_TLS={tls} has no transport of ropeway's (shm, rc or ud, tcp)"
+            f"Unsupported operation: UCX_TLS={tls} names no transport of ropeway's: sm, rc, ud, tcp"
         )
     return ",".join(t for t in _TRANSPORTS["all"] if t in chosen)
 

@@ -75,9 +75,13 @@ def init(
             continue
         if env_takes_precedence:
             options[name] = other
-            logger.debug("Ignoring option %s=%s; using environment %s=%s", name, value, variable, other)
+            logger.debug(
+                "Ignoring option %s=%s; using environment %s=%s", name, value, variable, other
+            )
         else:
-            logger.debug("Ignoring environment %s=%s; using option %s=%s", variable, other, name, value)
+            logger.debug(
+                "Ignoring environment %s=%s; using option %s=%s", variable, other, name, value
+            )
     _ctx = ApplicationContext(
         options,
         progress_mode=progress_mode,
@@ -105,8 +109,8 @@ def reset() -> None:
         gc.collect()
     if ref() is not None:
         text = (
-            "Trying to reset UCX but not all Endpoints and/or Listeners are closed(). The following "
-            "objects are still referencing ApplicationContext: "
+            "Trying to reset UCX but not all Endpoints and/or Listeners are closed(). The "
+            "following objects are still referencing ApplicationContext: "
         )
         for o in gc.get_referrers(ref()):
             text += f"\n  {str(o)[:200]}"
@@ -140,9 +144,7 @@ def create_listener(
     endpoint_error_handling: bool = True,
     connect_timeout: float = 5.0,
 ) -> Listener:
-    return _get_ctx().create_listener(
-        callback_func, port, endpoint_error_handling, connect_timeout
-    )
+    return _get_ctx().create_listener(callback_func, port, endpoint_error_handling, connect_timeout)
 
 
 async def create_endpoint(

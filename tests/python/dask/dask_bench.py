@@ -2,9 +2,9 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """dask_bench.py [--rounds N] [--gib N] [--protocols tcp,ucxx]: Dask by tcp:// and by ucxx://.
 
-Both clusters are there at the same time, and take turns, step by step; what is printed is the time of
-each step (median of the rounds) and the median of the ratios of paired rounds. A ratio above 1 says
-that the second protocol is faster. Payloads are verified, outside of what is timed.
+Both clusters run at the same time, and take turns, step by step. Printed are the time of each step
+(median of the rounds) and the median of the ratios of paired rounds. A ratio above 1 says that the
+second protocol is faster. Payloads are verified, outside of what is timed.
 """
 
 from __future__ import annotations
@@ -34,8 +34,12 @@ class Side:
 
         self.protocol = protocol
         self.cluster = LocalCluster(
-            n_workers=2, threads_per_worker=1, protocol=protocol, host="127.0.0.1",
-            dashboard_address=None, memory_limit=0,
+            n_workers=2,
+            threads_per_worker=1,
+            protocol=protocol,
+            host="127.0.0.1",
+            dashboard_address=None,
+            memory_limit=0,
         )
         self.client = Client(self.cluster, set_as_default=False)
         self.a, self.b = self.client.scheduler_info()["workers"]
@@ -153,7 +157,9 @@ def main() -> int:
                     t = step(side, r + 1)
                     if r >= 0:
                         took[name][side.protocol].append(t)
-            print(f"round {r + 1} of {options.rounds} (0: not counted)", file=sys.stderr, flush=True)
+            print(
+                f"round {r + 1} of {options.rounds} (0: not counted)", file=sys.stderr, flush=True
+            )
     finally:
         for side in sides:
             side.close()

@@ -24,7 +24,9 @@ class Program:
         path = os.pathsep.join(filter(None, [str(HERE), os.environ.get("PYTHONPATH")]))
         self.process = subprocess.Popen(
             [*before, sys.executable, "-m", *command],
-            stdout=self._file, stderr=subprocess.STDOUT, stdin=subprocess.DEVNULL,
+            stdout=self._file,
+            stderr=subprocess.STDOUT,
+            stdin=subprocess.DEVNULL,
             env={**os.environ, "PYTHONPATH": path, **(env or {})},
         )
 
@@ -71,8 +73,15 @@ class Program:
 class Scheduler(Program):
     def __init__(self, protocol="ucxx", host="127.0.0.1", port=0, **kwargs):
         super().__init__(
-            "distributed.cli.dask_scheduler", "--protocol", protocol, "--host", host,
-            "--port", str(port), "--no-dashboard", **kwargs,
+            "distributed.cli.dask_scheduler",
+            "--protocol",
+            protocol,
+            "--host",
+            host,
+            "--port",
+            str(port),
+            "--no-dashboard",
+            **kwargs,
         )
         self.address = self.expect(r"Scheduler at:\s+(\S+)")[1]
 
@@ -84,7 +93,19 @@ class Scheduler(Program):
 class Worker(Program):
     def __init__(self, scheduler, *more, host="127.0.0.1", name=None, nthreads=1, **kwargs):
         super().__init__(
-            "distributed.cli.dask_worker", scheduler, "--protocol", scheduler.partition(":")[0],
-            "--host", host, "--nthreads", str(nthreads), "--no-dashboard", "--no-nanny",
-            "--memory-limit", "0", *(("--name", name) if name else ()), *more, **kwargs,
+            "distributed.cli.dask_worker",
+            scheduler,
+            "--protocol",
+            scheduler.partition(":")[0],
+            "--host",
+            host,
+            "--nthreads",
+            str(nthreads),
+            "--no-dashboard",
+            "--no-nanny",
+            "--memory-limit",
+            "0",
+            *(("--name", name) if name else ()),
+            *more,
+            **kwargs,
         )

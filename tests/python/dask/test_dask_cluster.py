@@ -9,9 +9,15 @@ import threading
 from importlib.metadata import distributions
 
 import pytest
-from distributed import Client, LocalCluster, wait
 
-import dask_patterns as patterns
+pytest.importorskip(
+    "distributed_ucxx",
+    reason="distributed-ucxx is not installed: tests/python/dask/run installs it",
+)
+
+from distributed import Client, LocalCluster, wait  # noqa: E402
+
+import dask_patterns as patterns  # noqa: E402
 
 MIB = 1 << 20
 
@@ -39,10 +45,17 @@ def test_ucxx_is_ropeway_s():
 @pytest.mark.parametrize("protocol", ["ucx", "ucxx"])
 @pytest.mark.parametrize("processes", [True, False], ids=["processes", "threads"])
 def test_local_cluster(protocol, processes):
-    with LocalCluster(
-        n_workers=2, threads_per_worker=1, processes=processes, protocol=protocol,
-        host="127.0.0.1", dashboard_address=None,
-    ) as cluster, Client(cluster) as client:
+    with (
+        LocalCluster(
+            n_workers=2,
+            threads_per_worker=1,
+            processes=processes,
+            protocol=protocol,
+            host="127.0.0.1",
+            dashboard_address=None,
+        ) as cluster,
+        Client(cluster) as client,
+    ):
         assert cluster.scheduler_address.startswith(f"{protocol}://")
         assert client.submit(sum, [1, 2, 4]).result(60) == 7
         a, b = client.scheduler_info()["workers"]
@@ -55,9 +68,16 @@ def test_local_cluster(protocol, processes):
 
 
 def test_workers_of_one_host_use_shared_memory():
-    with LocalCluster(
-        n_workers=2, threads_per_worker=1, protocol="ucxx", host="127.0.0.1", dashboard_address=None,
-    ) as cluster, Client(cluster) as client:
+    with (
+        LocalCluster(
+            n_workers=2,
+            threads_per_worker=1,
+            protocol="ucxx",
+            host="127.0.0.1",
+            dashboard_address=None,
+        ) as cluster,
+        Client(cluster) as client,
+    ):
         a, b = client.scheduler_info()["workers"]
         made = client.submit(patterns.array, 12, MIB, workers=[a], pure=False)
         assert client.submit(patterns.is_right, made, 12, MIB, workers=[b], pure=False).result(60)
@@ -70,7 +90,11 @@ def test_workers_of_one_host_use_shared_memory():
 def test_by_tcp_where_only_tcp_is_allowed(monkeypatch):
     monkeypatch.setenv("UCX_TLS", "tcp")
     with LocalCluster(
-        n_workers=2, threads_per_worker=1, protocol="ucxx", host="127.0.0.1", dashboard_address=None,
+        n_workers=2,
+        threads_per_worker=1,
+        protocol="ucxx",
+        host="127.0.0.1",
+        dashboard_address=None,
     ) as cluster:
         code = (
             "import sys, dask_patterns as patterns\n"
@@ -78,7 +102,8 @@ def test_by_tcp_where_only_tcp_is_allowed(monkeypatch):
             "with Client(sys.argv[1]) as client:\n"
             "    a, b = client.scheduler_info()['workers']\n"
             "    made = client.submit(patterns.array, 13, 1 << 20, workers=[a])\n"
-            "    assert client.submit(patterns.is_right, made, 13, 1 << 20, workers=[b]).result(60)\n"
+            "    right = client.submit(patterns.is_right, made, 13, 1 << 20, workers=[b])\n"
+            "    assert right.result(60)\n"
             "    for paths in client.run(patterns.paths_of_worker).values():\n"
             "        assert paths and all(t == 'tcp' for _, t, _ in paths), paths\n"
             "print('right')\n"
@@ -89,8 +114,11 @@ def test_by_tcp_where_only_tcp_is_allowed(monkeypatch):
         import os
 
         got = subprocess.run(
-            [sys.executable, "-c", code, cluster.scheduler_address], text=True, timeout=120,
-            capture_output=True, env={**os.environ, "PYTHONPATH": str(HERE)},
+            [sys.executable, "-c", code, cluster.scheduler_address],
+            text=True,
+            timeout=120,
+            capture_output=True,
+            env={**os.environ, "PYTHONPATH": str(HERE)},
         )
         assert got.returncode == 0 and got.stdout == "right\n", got.stdout + got.stderr
 
@@ -112,11 +140,16 @@ def test_several_loops_in_a_process():
             wrong.append(f"{seed}: {error!r}")
 
     with LocalCluster(
-        n_workers=2, threads_per_worker=1, processes=False, protocol="ucxx", host="127.0.0.1",
+        n_workers=2,
+        threads_per_worker=1,
+        processes=False,
+        protocol="ucxx",
+        host="127.0.0.1",
         dashboard_address=None,
     ) as cluster:
         threads = [
-            threading.Thread(target=use, args=(cluster.scheduler_address, 100 * k)) for k in (1, 2, 3)
+            threading.Thread(target=use, args=(cluster.scheduler_address, 100 * k))
+            for k in (1, 2, 3)
         ]
         for t in threads:
             t.start()
@@ -128,18 +161,32 @@ def test_several_loops_in_a_process():
 
 def test_clusters_one_after_the_other():
     for i in range(3):
-        with LocalCluster(
-            n_workers=1, threads_per_worker=1, processes=False, protocol="ucxx", host="127.0.0.1",
-            dashboard_address=None,
-        ) as cluster, Client(cluster) as client:
+        with (
+            LocalCluster(
+                n_workers=1,
+                threads_per_worker=1,
+                processes=False,
+                protocol="ucxx",
+                host="127.0.0.1",
+                dashboard_address=None,
+            ) as cluster,
+            Client(cluster) as client,
+        ):
             assert client.submit(lambda i=i: i + 1, pure=False).result(60) == i + 1
 
 
 def test_an_error_of_a_task_comes_back():
-    with LocalCluster(
-        n_workers=1, threads_per_worker=1, processes=False, protocol="ucxx", host="127.0.0.1",
-        dashboard_address=None,
-    ) as cluster, Client(cluster) as client:
+    with (
+        LocalCluster(
+            n_workers=1,
+            threads_per_worker=1,
+            processes=False,
+            protocol="ucxx",
+            host="127.0.0.1",
+            dashboard_address=None,
+        ) as cluster,
+        Client(cluster) as client,
+    ):
         future = client.submit(lambda: 1 / 0)
         wait(future, timeout=60)
         with pytest.raises(ZeroDivisionError):

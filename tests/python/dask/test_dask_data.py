@@ -7,9 +7,15 @@ import os
 
 import numpy as np
 import pytest
-from distributed import Client, LocalCluster, wait
 
-import dask_patterns as patterns
+pytest.importorskip(
+    "distributed_ucxx",
+    reason="distributed-ucxx is not installed: tests/python/dask/run installs it",
+)
+
+from distributed import Client, LocalCluster, wait  # noqa: E402
+
+import dask_patterns as patterns  # noqa: E402
 
 MIB = 1 << 20
 
@@ -17,7 +23,11 @@ MIB = 1 << 20
 @pytest.fixture
 def cluster():
     with LocalCluster(
-        n_workers=2, threads_per_worker=1, protocol="ucxx", host="127.0.0.1", dashboard_address=None,
+        n_workers=2,
+        threads_per_worker=1,
+        protocol="ucxx",
+        host="127.0.0.1",
+        dashboard_address=None,
         memory_limit=0,
     ) as cluster:
         yield cluster
@@ -70,7 +80,8 @@ def test_by_several_buffers_in_one_posting(monkeypatch):
         "from distributed import Client, LocalCluster\n"
         "if __name__ == '__main__':\n"
         "    with LocalCluster(n_workers=2, threads_per_worker=1, protocol='ucxx',\n"
-        "            host='127.0.0.1', dashboard_address=None) as cluster, Client(cluster) as client:\n"
+        "            host='127.0.0.1', dashboard_address=None) as cluster, \\\n"
+        "            Client(cluster) as client:\n"
         "        a, b = client.scheduler_info()['workers']\n"
         "        for seed, n in enumerate((8, 8192, 1 << 20, 200 << 20)):\n"
         "            made = client.submit(patterns.array, seed, n, workers=[a])\n"
@@ -89,7 +100,10 @@ def test_by_several_buffers_in_one_posting(monkeypatch):
         with open(script, "w") as f:
             f.write(code)
         got = subprocess.run(
-            [sys.executable, script], text=True, timeout=150, capture_output=True,
+            [sys.executable, script],
+            text=True,
+            timeout=150,
+            capture_output=True,
             env={**os.environ, "PYTHONPATH": str(HERE)},
         )
     assert got.returncode == 0 and got.stdout == "right\n", got.stdout + got.stderr
@@ -98,13 +112,22 @@ def test_by_several_buffers_in_one_posting(monkeypatch):
 def test_spilling(tmp_path):
     """Workers that have too little memory write to disk, and what they read back is right."""
     nbytes = 16 * MIB
-    with LocalCluster(
-        n_workers=2, threads_per_worker=1, protocol="ucxx", host="127.0.0.1", dashboard_address=None,
-        memory_limit="600MiB", local_directory=str(tmp_path),
-    ) as cluster, Client(cluster) as client:
+    with (
+        LocalCluster(
+            n_workers=2,
+            threads_per_worker=1,
+            protocol="ucxx",
+            host="127.0.0.1",
+            dashboard_address=None,
+            memory_limit="600MiB",
+            local_directory=str(tmp_path),
+        ) as cluster,
+        Client(cluster) as client,
+    ):
         a, b = client.scheduler_info()["workers"]
         made = [
-            client.submit(patterns.array, seed, nbytes, workers=[a], pure=False) for seed in range(40)
+            client.submit(patterns.array, seed, nbytes, workers=[a], pure=False)
+            for seed in range(40)
         ]
         wait(made, timeout=120)
         spilled = client.run(lambda dask_worker: len(dask_worker.data.slow), workers=[a])[a]
@@ -123,12 +146,19 @@ def test_shuffle(client):
     dd = pytest.importorskip("dask.dataframe", reason="dask.dataframe is not installed")
     rng = np.random.default_rng(23)
     n = 200_000
-    frame = pd.DataFrame({"key": rng.integers(0, 997, n), "value": rng.random(n), "at": np.arange(n)})
+    frame = pd.DataFrame(
+        {"key": rng.integers(0, 997, n), "value": rng.random(n), "at": np.arange(n)}
+    )
     parts = dd.from_pandas(frame, npartitions=16)
     shuffled = parts.shuffle("key", shuffle_method="p2p").persist()
     wait(shuffled, timeout=120)
-    keys = client.gather(client.compute(shuffled.map_partitions(
-        lambda p: pd.Series([frozenset(p["key"])]), meta=("k", object)).to_delayed()))
+    keys = client.gather(
+        client.compute(
+            shuffled.map_partitions(
+                lambda p: pd.Series([frozenset(p["key"])]), meta=("k", object)
+            ).to_delayed()
+        )
+    )
     seen: set = set()
     for of_part in keys:
         of_part = of_part.iloc[0]

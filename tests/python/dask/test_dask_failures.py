@@ -8,10 +8,16 @@ import signal
 import time
 
 import pytest
-from distributed import Client, wait
 
-import dask_patterns as patterns
-from dask_processes import Scheduler, Worker
+pytest.importorskip(
+    "distributed_ucxx",
+    reason="distributed-ucxx is not installed: tests/python/dask/run installs it",
+)
+
+from distributed import Client, wait  # noqa: E402
+
+import dask_patterns as patterns  # noqa: E402
+from dask_processes import Scheduler, Worker  # noqa: E402
 
 MIB = 1 << 20
 
@@ -49,7 +55,8 @@ def test_a_worker_killed_in_the_middle():
                 while len(level) > 1:
                     level = [
                         client.submit(patterns.fold, *level[i : i + 2], pure=False)
-                        if i + 1 < len(level) else level[i]
+                        if i + 1 < len(level)
+                        else level[i]
                         for i in range(0, len(level), 2)
                     ]
                 end = time.monotonic() + 60

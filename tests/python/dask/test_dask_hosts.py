@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """Workers on two hosts: two network namespaces, joined by a pair of veth devices.
 
-    rwdN-a 10.78.N.1 (scheduler, worker) ----veth---- rwdN-b 10.78.N.2 (worker)
+rwdN-a 10.78.N.1 (scheduler, worker) ----veth---- rwdN-b 10.78.N.2 (worker)
 """
 
 from __future__ import annotations
@@ -13,7 +13,12 @@ import sys
 
 import pytest
 
-from dask_processes import HERE, Scheduler, Worker
+pytest.importorskip(
+    "distributed_ucxx",
+    reason="distributed-ucxx is not installed: tests/python/dask/run installs it",
+)
+
+from dask_processes import HERE, Scheduler, Worker  # noqa: E402
 
 MIB = 1 << 20
 
@@ -74,15 +79,20 @@ def test_workers_on_two_hosts(hosts):
         ):
             got = subprocess.run(
                 ["ip", "netns", "exec", ns_a, sys.executable, "-c", JOB, scheduler.address],
-                text=True, capture_output=True, timeout=150,
+                text=True,
+                capture_output=True,
+                timeout=150,
                 env={**os.environ, **env, "PYTHONPATH": str(HERE)},
             )
             assert got.returncode == 0 and got.stdout.endswith("right\n"), (
                 got.stdout + got.stderr + scheduler.log + first.log + second.log
             )
             lines = [line.split(None, 3) for line in got.stdout.splitlines()[:-1]]
-            between = {t for worker, peer, t, _ in lines
-                       if (worker.startswith(f"ucxx://{a}:")) != (peer == a)}
+            between = {
+                t
+                for worker, peer, t, _ in lines
+                if (worker.startswith(f"ucxx://{a}:")) != (peer == a)
+            }
             assert between and "shm" not in between, got.stdout
             print(got.stdout)
 
@@ -91,14 +101,34 @@ def test_the_example_says_which_path_each_pair_took(hosts):
     (ns_a, a), (ns_b, b) = hosts
     example = HERE.parents[2] / "examples" / "dask" / "two_hosts.py"
     got = subprocess.run(
-        ["ip", "netns", "exec", ns_a, sys.executable, str(example), "--here", a, "--there", b,
-         "--run", f"ip netns exec {ns_b}", "--mib", "4"],
-        text=True, capture_output=True, timeout=150, env={**os.environ, "UCX_NET_DEVICES": "eth0"},
+        [
+            "ip",
+            "netns",
+            "exec",
+            ns_a,
+            sys.executable,
+            str(example),
+            "--here",
+            a,
+            "--there",
+            b,
+            "--run",
+            f"ip netns exec {ns_b}",
+            "--mib",
+            "4",
+        ],
+        text=True,
+        capture_output=True,
+        timeout=150,
+        env={**os.environ, "UCX_NET_DEVICES": "eth0"},
     )
     assert got.returncode == 0, got.stdout + got.stderr
     assert "from worker here to worker there: right" in got.stdout
     assert "from worker there to worker here: right" in got.stdout
-    between = [line for line in got.stdout.splitlines()
-               if line.startswith(("here to there:", "there to here:"))]
+    between = [
+        line
+        for line in got.stdout.splitlines()
+        if line.startswith(("here to there:", "there to here:"))
+    ]
     assert between and all(" because " in line for line in between), got.stdout
     print(got.stdout)

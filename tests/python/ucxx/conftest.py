@@ -14,8 +14,6 @@ sys.path.insert(0, str(Path(__file__).parent))
 os.environ["UCX_NET_DEVICES"] = "lo"
 os.environ["UCXPY_IFNAME"] = "lo"
 
-pytest.importorskip("ucxx", reason="ropeway-ucxx is not installed")
-
 
 @pytest.fixture(autouse=True)
 def _fresh_context():

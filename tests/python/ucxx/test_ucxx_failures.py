@@ -66,11 +66,18 @@ async def peer(how: str):
         await done.wait()
 
     listener = ucxx.create_listener(serve)
-    env = {**os.environ, "PYTHONPATH": os.pathsep.join(
-        [str(Path(__file__).parent), os.environ.get("PYTHONPATH", "")])}
+    env = {
+        **os.environ,
+        "PYTHONPATH": os.pathsep.join(
+            [str(Path(__file__).parent), os.environ.get("PYTHONPATH", "")]
+        ),
+    }
     process = subprocess.Popen(
-        [sys.executable, "-c", PEER, str(listener.port), how], env=env,
-        stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
+        [sys.executable, "-c", PEER, str(listener.port), how],
+        env=env,
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
     )
     try:
         ep = await accepted
@@ -121,8 +128,12 @@ async def test_a_peer_ends_with_a_receive_pending(transport, how):
         await until(lambda: ep.closed and told, "nobody told of the end")
         assert told == [((7,), {"x": 8})] and not ep.alive
         for call in (
-            lambda: ep.send(b"x"), lambda: ep.recv(bytearray(1)), lambda: ep.send_multi([b"x"]),
-            lambda: ep.am_send(b"x"), lambda: ep.am_recv(), lambda: ep.send_obj(b"x"),
+            lambda: ep.send(b"x"),
+            lambda: ep.recv(bytearray(1)),
+            lambda: ep.send_multi([b"x"]),
+            lambda: ep.am_send(b"x"),
+            lambda: ep.am_recv(),
+            lambda: ep.send_obj(b"x"),
             lambda: ep.recv(bytearray(1), tag=9, force_tag=True),
         ):
             with pytest.raises(UCXConnectionResetError):
@@ -156,8 +167,11 @@ async def test_this_side_closes_with_receives_pending(transport, how):
         pending = [
             asyncio.ensure_future(c)
             for c in (
-                a.recv(bytearray(10)), a.recv(bytearray(10), tag="t"), a.am_recv(),
-                a.recv_multi(tag="m"), a.recv(bytearray(4), tag=3, force_tag=True),
+                a.recv(bytearray(10)),
+                a.recv(bytearray(10), tag="t"),
+                a.am_recv(),
+                a.recv_multi(tag="m"),
+                a.recv(bytearray(4), tag=3, force_tag=True),
             )
         ]
         await asyncio.sleep(0.02)
@@ -170,9 +184,14 @@ async def test_this_side_closes_with_receives_pending(transport, how):
                 await p
         assert told == [1] and a.closed
         for call in (
-            lambda: a.send(b"x"), lambda: a.recv(bytearray(1)), lambda: a.send_multi([b"x"]),
-            lambda: a.recv_multi(), lambda: a.am_send(b"x"), lambda: a.am_recv(),
-            lambda: a.send_obj(b"x"), lambda: a.recv_obj(),
+            lambda: a.send(b"x"),
+            lambda: a.recv(bytearray(1)),
+            lambda: a.send_multi([b"x"]),
+            lambda: a.recv_multi(),
+            lambda: a.am_send(b"x"),
+            lambda: a.am_recv(),
+            lambda: a.send_obj(b"x"),
+            lambda: a.recv_obj(),
         ):
             with pytest.raises(UCXCloseError):
                 await call()
@@ -216,7 +235,9 @@ async def test_an_abort_cancels_sends_that_nobody_has_asked_for(transport):
         del a, b, send
 
 
-@pytest.mark.parametrize("got, expected", [(3, 100), (100, 3), (0, 1), (200_000, 10), (10, 200_000)])
+@pytest.mark.parametrize(
+    "got, expected", [(3, 100), (100, 3), (0, 1), (200_000, 10), (10, 200_000)]
+)
 @asynchronous
 async def test_a_message_of_another_length(transport, got, expected):
     start(transport)
@@ -329,6 +350,7 @@ async def test_an_error_in_a_callback_is_logged_and_no_more(caplog):
     handler.emit = records.append
     logging.getLogger("ucx").addHandler(handler)
     try:
+
         async def bad(ep):
             raise ZeroDivisionError("on purpose")
 
@@ -367,12 +389,19 @@ async def storm(seed: int) -> None:
             ep = rng.choice((a, b))
             n = rng.choice((0, 1, 500, 70_000, 400_000))
             what = rng.randrange(7)
-            tasks.append(asyncio.ensure_future((
-                lambda: ep.send(bytes(n)), lambda: ep.recv(bytearray(n)),
-                lambda: ep.send_multi([bytes(n), b"x"]), lambda: ep.recv_multi(),
-                lambda: ep.am_send(bytes(n)), lambda: ep.am_recv(),
-                lambda: ep.recv(bytearray(n), tag=rng.randrange(3)),
-            )[what]()))
+            tasks.append(
+                asyncio.ensure_future(
+                    (
+                        lambda: ep.send(bytes(n)),
+                        lambda: ep.recv(bytearray(n)),
+                        lambda: ep.send_multi([bytes(n), b"x"]),
+                        lambda: ep.recv_multi(),
+                        lambda: ep.am_send(bytes(n)),
+                        lambda: ep.am_recv(),
+                        lambda: ep.recv(bytearray(n), tag=rng.randrange(3)),
+                    )[what]()
+                )
+            )
             if rng.random() < 0.3:
                 await asyncio.sleep(0)
             if rng.random() < 0.1:

@@ -312,7 +312,9 @@ def test_the_interpreter_exits(how):
             return listener, a, await got
     """) + textwrap.dedent(EXITS[how])
     got = subprocess.run(
-        [sys.executable, "-X", "faulthandler", "-c", code], text=True, capture_output=True,
+        [sys.executable, "-X", "faulthandler", "-c", code],
+        text=True,
+        capture_output=True,
         timeout=DEADLINE,
     )
     assert got.returncode == 0, got.stdout + got.stderr
@@ -345,7 +347,9 @@ def test_what_was_sent_last_leaves_before_the_loop_closes():
                 served.set_result(None)
 
         listener = ucxx.create_listener(serve)
-        process = await asyncio.create_subprocess_exec(sys.executable, "-c", code, str(listener.port))
+        process = await asyncio.create_subprocess_exec(
+            sys.executable, "-c", code, str(listener.port)
+        )
         await asyncio.wait_for(served, DEADLINE)
         assert await process.wait() == 0
         listener.close()

@@ -85,6 +85,7 @@ async def test_messages_of_one_tag_come_in_order(transport):
     start(transport)
     sizes = [random.Random(5).choice((1, 50, 9000, 150_000)) for _ in range(200)]
     async with pair() as (a, b):
+
         async def send():
             for i, n in enumerate(sizes):
                 await a.send(pattern(i, n))
@@ -188,8 +189,20 @@ async def test_objects(allocator):
 
 @pytest.mark.parametrize(
     "sizes",
-    [[], [0], [5], [1, 2, 3], [0, 0, 7, 0], [8192], [8193], [100_000, 0, 3, 70_000],
-     [1 << 20] * 8, [3] * 400, [50_000] * 40, list(range(2500))],
+    [
+        [],
+        [0],
+        [5],
+        [1, 2, 3],
+        [0, 0, 7, 0],
+        [8192],
+        [8193],
+        [100_000, 0, 3, 70_000],
+        [1 << 20] * 8,
+        [3] * 400,
+        [50_000] * 40,
+        list(range(2500)),
+    ],
     ids=lambda s: f"{len(s)} of {sum(s)}",
 )
 @asynchronous
@@ -329,7 +342,9 @@ buffers = st.lists(st.binary(max_size=3000), max_size=12)
 
 
 @settings(max_examples=40, deadline=None, suppress_health_check=list(HealthCheck))
-@given(messages=buffers, tag=st.one_of(st.none(), st.integers(), st.text(), st.tuples(st.integers())))
+@given(
+    messages=buffers, tag=st.one_of(st.none(), st.integers(), st.text(), st.tuples(st.integers()))
+)
 def test_any_bytes_with_any_tag(messages, tag):
     @asynchronous
     async def go():
@@ -341,9 +356,7 @@ def test_any_bytes_with_any_tag(messages, tag):
                 await b.recv(got, tag=tag)
                 assert got == m
             await sends
-            _, got = await asyncio.gather(
-                a.send_multi(messages, tag=tag), b.recv_multi(tag=tag)
-            )
+            _, got = await asyncio.gather(a.send_multi(messages, tag=tag), b.recv_multi(tag=tag))
             assert [raw(g) for g in got] == messages
             del a, b
 

@@ -112,8 +112,16 @@ def test_options_that_cannot_be(monkeypatch):
 
 @pytest.mark.parametrize(
     "tls, ropeway_s",
-    [("all", None), ("tcp", "tcp"), ("sm,tcp", "shm,tcp"), ("rc,tcp,cuda_copy", "verbs,tcp"),
-     ("^ib", "shm,tcp"), ("^cuda", None), ("tcp,cuda_copy,cuda_ipc", "tcp"), ("self,posix", "shm")],
+    [
+        ("all", None),
+        ("tcp", "tcp"),
+        ("sm,tcp", "shm,tcp"),
+        ("rc,tcp,cuda_copy", "verbs,tcp"),
+        ("^ib", "shm,tcp"),
+        ("^cuda", None),
+        ("tcp,cuda_copy,cuda_ipc", "tcp"),
+        ("self,posix", "shm"),
+    ],
 )
 def test_tls_chooses_among_ropeway_s_transports(tls, ropeway_s):
     assert ucxx._options.transports(tls) == ropeway_s
@@ -138,7 +146,11 @@ def test_a_file_of_the_original_s_is_refused(tmp_path):
     shutil.copytree(Path(ucxx.__file__).parent, tmp_path / "ucxx")
     (tmp_path / "ucxx_cu12-0.52.0.dist-info").mkdir()
     got = subprocess.run(
-        [sys.executable, "-c", "import ucxx"], cwd=tmp_path, text=True, capture_output=True, timeout=60
+        [sys.executable, "-c", "import ucxx"],
+        cwd=tmp_path,
+        text=True,
+        capture_output=True,
+        timeout=60,
     )
     assert got.returncode == 1 and "ImportError: ropeway-ucxx and ucxx-cu12-0.52.0" in got.stderr
 
@@ -153,7 +165,7 @@ def test_import_needs_neither_a_gpu_nor_numba():
 
 
 def test_the_log_has_ucx_s_form():
-    """A line for each message: times in epoch seconds, tags of 16 digits, the same on both sides."""
+    """A line for each message: epoch seconds, tags of 16 digits, the same on both sides."""
     code = """
 import asyncio, time, ucxx
 async def main():
@@ -168,7 +180,10 @@ async def main():
 asyncio.run(main())
 """
     got = subprocess.run(
-        [sys.executable, "-c", code], text=True, capture_output=True, timeout=60,
+        [sys.executable, "-c", code],
+        text=True,
+        capture_output=True,
+        timeout=60,
         env={**os.environ, "UCXPY_LOG_LEVEL": "DEBUG"},
     )
     assert got.returncode == 0, got.stderr

@@ -46,8 +46,19 @@ class Array:
         by the Array.
     """
 
-    __slots__ = ("_view", "_shape", "_strides", "_ptr", "buf", "cuda", "itemsize", "nbytes",
-                 "ndim", "obj", "readonly")
+    __slots__ = (
+        "_view",
+        "_shape",
+        "_strides",
+        "_ptr",
+        "buf",
+        "cuda",
+        "itemsize",
+        "nbytes",
+        "ndim",
+        "obj",
+        "readonly",
+    )
 
     def __init__(self, obj: Any) -> None:
         iface = getattr(obj, "__cuda_array_interface__", None)

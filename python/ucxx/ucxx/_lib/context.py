@@ -63,7 +63,11 @@ class UCXContext:
         self,
         config_dict: dict[str, str] | None = None,
         feature_flags: Iterable[Feature] = (
-            Feature.TAG, Feature.WAKEUP, Feature.STREAM, Feature.AM, Feature.RMA,
+            Feature.TAG,
+            Feature.WAKEUP,
+            Feature.STREAM,
+            Feature.AM,
+            Feature.RMA,
         ),
     ) -> None:
         self.config = _options.config(config_dict)

@@ -105,7 +105,7 @@ class UCXEndpoint:
     def set_close_callback(
         self, cb_func: Callable, cb_args: tuple | None = None, cb_kwargs: dict | None = None
     ) -> None:
-        """Has `cb_func` called once, when either side has closed; at once if that was so already."""
+        """Has `cb_func` called once, when either side has closed; at once if one already has."""
         args, kwargs = cb_args or (), cb_kwargs or {}
         self._run(self.connection.set_callback, lambda: cb_func(*args, **kwargs))
 
@@ -159,8 +159,12 @@ class UCXEndpoint:
     ) -> UCXRequest:
         check_feature(self._flags, Feature.TAG)
         return self._post(
-            self.connection.recv, arr.buf, int(tag), int(tag_mask),
-            is_recv=True, expected=arr.nbytes,
+            self.connection.recv,
+            arr.buf,
+            int(tag),
+            int(tag_mask),
+            is_recv=True,
+            expected=arr.nbytes,
         )
 
     def tag_recv_with_handle(self, arr: Array, probe_result: TagProbeResult) -> UCXRequest:
@@ -202,9 +206,7 @@ class UCXEndpoint:
 
     def stream_recv(self, arr: Array) -> UCXRequest:
         self._check_stream(arr)
-        return self._post(
-            self.connection.stream_recv, arr.buf, is_recv=True, expected=arr.nbytes
-        )
+        return self._post(self.connection.stream_recv, arr.buf, is_recv=True, expected=arr.nbytes)
 
     # ---- active messages ----
 

@@ -2,8 +2,8 @@
 """UCXX's objects without asyncio: contexts, workers, endpoints, listeners, requests.
 
 A worker is progressed by hand (`progress`, `progress_worker_event`) or by a thread of its own
-(`start_progress_thread`), and in an event loop by the loop. What `ucxx` offers to coroutines is made
-of these.
+(`start_progress_thread`), and in an event loop by the loop. What `ucxx` offers to coroutines is
+made of these.
 """
 
 from ..exceptions import *  # noqa: F403

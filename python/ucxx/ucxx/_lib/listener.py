@@ -82,7 +82,9 @@ class UCXListener:
     def _claim(self, number: int) -> UCXEndpoint:
         connection = self._requests.pop(number, None)
         if connection is None:
-            raise ValueError(f"{number} is no connection of this listener that is still to be taken")
+            raise ValueError(
+                f"{number} is no connection of this listener that is still to be taken"
+            )
         return UCXEndpoint._of(connection, self._context, self._worker_handle)
 
     def create_endpoint_from_conn_request(

@@ -236,7 +236,9 @@ class _Homes:
     def prune(self) -> None:
         """Closes the homes of loops that are closed."""
         with self._lock:
-            dead = [k for k, h in self._of_loop.items() if not h.loop or h.gone or h.loop.is_closed()]
+            dead = [
+                k for k, h in self._of_loop.items() if not h.loop or h.gone or h.loop.is_closed()
+            ]
             homes = [self._of_loop.pop(k) for k in dead]
         for home in homes:
             if not home.movable:

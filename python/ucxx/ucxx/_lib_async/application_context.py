@@ -74,7 +74,8 @@ class ApplicationContext:
         if futures and not threads:
             logger.warning(
                 "Notifier thread requested, but '%s' does not support it, using Python "
-                "wait_yield().", mode,
+                "wait_yield().",
+                mode,
             )
             futures = False
         self.progress_mode = mode
@@ -169,7 +170,9 @@ class ApplicationContext:
         logger.info("create_listener() - Start listening on port %d", port)
         handlers = _Handlers()
         low = UCXListener.create(
-            self.worker, port, accepted,
+            self.worker,
+            port,
+            accepted,
             (callback_func, weakref.ref(self), handlers),
             deliver_endpoint=True,
         )
@@ -264,7 +267,10 @@ class ApplicationContext:
         if logger.isEnabledFor(logging.DEBUG):
             logger.debug(
                 "[Worker Recv] worker: 0x%x, tag: 0x%016x, nbytes: %d, type: %s",
-                self.worker.handle, number, a.nbytes, type(a.obj),
+                self.worker.handle,
+                number,
+                a.nbytes,
+                type(a.obj),
             )
         try:
             received = await self.worker.home().ctx.recv(a.buf, number)

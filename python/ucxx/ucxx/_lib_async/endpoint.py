@@ -15,7 +15,14 @@ from .._connection import ALL, Connection, mapped
 from .._lib.arr import Array
 from .._lib.libucxx import TagProbeResult, UCXEndpoint
 from .._lib.tag import UCXXTag
-from ..exceptions import UCXCanceledError, UCXCloseError, UCXError, length_mismatch, of_end, of_failure
+from ..exceptions import (
+    UCXCanceledError,
+    UCXCloseError,
+    UCXError,
+    length_mismatch,
+    of_end,
+    of_failure,
+)
 from .utils import hash64bits
 
 logger = logging.getLogger("ucx")
@@ -238,8 +245,12 @@ class Endpoint:
         array_of = buffer if isinstance(buffer, Array) else Array(buffer)
         logger.debug(
             "[%s #%03d] ep: 0x%x, %snbytes: %d, type: %s",
-            what, count, self._handle, "" if tag is None else f"tag: 0x{tag:016x}, ",
-            array_of.nbytes, type(array_of.obj),
+            what,
+            count,
+            self._handle,
+            "" if tag is None else f"tag: 0x{tag:016x}, ",
+            array_of.nbytes,
+            type(array_of.obj),
         )
 
     # ---- tagged messages ----
@@ -381,8 +392,11 @@ class Endpoint:
         if logger.isEnabledFor(logging.DEBUG):
             logger.debug(
                 "[Send Multi #%03d] ep: 0x%x, tag: 0x%016x, nbytes: %s, type: %s",
-                self._send_count, self._handle, number,
-                tuple(a.nbytes for a in arrays), tuple(type(a.obj) for a in arrays),
+                self._send_count,
+                self._handle,
+                number,
+                tuple(a.nbytes for a in arrays),
+                tuple(type(a.obj) for a in arrays),
             )
         self._send_count += 1
         try:
