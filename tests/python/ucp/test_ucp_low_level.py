@@ -227,6 +227,26 @@ def test_put_and_get(api, remote, size):
         far.put_nbi(sent, offset=1)
 
 
+def test_memory_that_was_there_before_the_worker(api):
+    from ucp._libs.utils_test import blocking_flush
+
+    context = api.UCXContext()
+    memory = context.alloc(64)
+    assert context.map(b"").pack_rkey().length > 0
+    worker = api.UCXWorker(context)
+    ep = api.UCXEndpoint.create_from_worker_address(worker, worker.get_address(), True)
+    far = api.RemoteMemory(ep.unpack_rkey(memory.pack_rkey()), memory.address, 64)
+    got = bytearray(64)
+    if not far.put_nbi(payload(1, 64)):
+        blocking_flush(ep)
+    blocking_flush(ep)
+    if not far.get_nbi(got):
+        blocking_flush(ep)
+    assert got == payload(1, 64)
+    for thing in (ep, worker, context):
+        thing.close()
+
+
 def test_a_mapped_buffer(api, remote):
     from ucp._libs.utils_test import blocking_flush
 

@@ -96,6 +96,7 @@ class UCXContext(UCXObject):
         self.cuda_support = config.cuda_support(self._config)
         self.eager_bytes = config.eager_bytes(self._config)
         self._home = None
+        self._home_taken = False
         self._open()
         if logger.isEnabledFor(logging.INFO):
             logger.info("UCP initiated using config: ")

@@ -44,10 +44,8 @@ class UCXWorker(UCXObject):
     def __init__(self, context):
         assert context.initialized
         self._context = context
-        if context._home is None:
-            self.core = context.home()
-        else:
-            self.core = context.core()
+        self.core = context.core() if context._home_taken else context.home()
+        context._home_taken = True
         self.uid = os.urandom(16)
         self.thread = threading.get_ident()
         self.loop = None
