@@ -118,6 +118,34 @@ void ctx_event(Context *ctx, struct event *e, enum event_kind kind)
 	link_last(&ctx->events, &e->link);
 }
 
+/* Bytes move between two processes in pieces that both copy: each turn of the loop for a piece would
+ * cost more than the piece. So it goes on while something happens, for as long as tasks may wait, or
+ * until an operation is complete; and where no task is ready (`alone`), it looks on a little longer
+ * for the peer's next piece. */
+static int progress_large(Context *ctx, bool alone)
+{
+	uint64_t begin = clock_now(), idle = 0;
+	for (int total = 0;;) {
+		int n = rpw_context_progress(ctx->c);
+		if (n < 0)
+			return n;
+		total += n;
+		if (!link_alone(&ctx->events))
+			return total;
+		uint64_t now = clock_now();
+		if (now - begin >= LARGE_TURN_NS)
+			return total;
+		if (n)
+			idle = 0;
+		else if (!alone)
+			return total;
+		else if (!idle)
+			idle = now;
+		else if (now - idle >= ctx->spin_ns)
+			return total;
+	}
+}
+
 int ctx_poll(Context *ctx)
 {
 	int n;
@@ -130,8 +158,9 @@ int ctx_poll(Context *ctx)
 	ctx->busy = true;
 	ctx->thread = PyThread_get_thread_ident();
 	if (ctx->large) {
+		bool alone = ctx_spin_allowed(ctx);
 		ctx->released = PyEval_SaveThread();
-		n = rpw_context_progress(ctx->c);
+		n = progress_large(ctx, alone);
 		PyEval_RestoreThread(ctx->released);
 		ctx->released = NULL;
 	} else

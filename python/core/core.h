@@ -45,6 +45,7 @@ enum {
 	INLINE_MAX = 32,       /* awaits in a row that may end without a turn of the loop */
 	BATCH_MAX = 4096,      /* events that one turn of the loop hands out */
 	AM_BYTES_MAX = 4096,   /* data of an active message is bytes up to here, then a view */
+	LARGE_TURN_NS = 2000000, /* of large operations before tasks have their turn */
 	BLOCKING_SPIN_NS = 30000,
 };
 
