@@ -41,6 +41,12 @@ def fold(a: np.ndarray, b: np.ndarray) -> np.ndarray:
     return a ^ b
 
 
+def warm(nbytes: int) -> None:
+    """Has the kernel hold so much free memory that has been used before. A virtual machine may give
+    free memory back to its host, and then pays seconds for the first touch of a GiB."""
+    np.ones(nbytes, dtype="u1")
+
+
 def paths_of_worker(dask_worker=None) -> list[tuple[str, str, str]]:
     """Which way the connections of this worker go: (peer, transport, why)."""
     import gc
