@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Who keeps a worker moving: its loop, when there is something to do, or a task that never rests."""
+"""What moves a worker: its loop, when there is something to do, or a task that never rests."""
 
 import asyncio
 import weakref

@@ -429,9 +429,7 @@ class Endpoint:
                 f"close_after_n_recv has already been set to: {self._close_after_n_recv} (abs)"
             )
         if n < done:
-            raise UCXError(
-                f"`n` cannot be less than current recv_count: {n} (abs) < {done} (abs)"
-            )
+            raise UCXError(f"`n` cannot be less than current recv_count: {n} (abs) < {done} (abs)")
         if n == done:
             self.abort()
         else:

@@ -136,9 +136,9 @@ def test_a_program_that_just_ends_loses_nothing(ucp):
     """It drops its endpoint without a word, and returns from main()."""
 
     async def main():
-        ep, peer, listener = await meet(ucp, "client", "sent-return", 20)
+        ep, peer, listener = await meet(ucp, "client", "sent-return", 400)
         await go(ep)
-        for number in range(20):
+        for number in range(400):
             got = bytearray(100)
             await ep.recv(got)
             assert got == payload(number, 100)
@@ -378,9 +378,10 @@ def test_strangers_at_a_listener(ucp, address):
     async def main():
         here, there, listener = await pair(ucp, address)
         for garbage in (b"", b"GET / HTTP/1.0\r\n\r\n", payload(3, 5000), bytes(64)):
-            with contextlib.suppress(OSError), socket.create_connection(
-                (address, listener.port)
-            ) as s:
+            with (
+                contextlib.suppress(OSError),
+                socket.create_connection((address, listener.port)) as s,
+            ):
                 s.sendall(garbage)
                 await asyncio.sleep(0.05)
         got = bytearray(3)

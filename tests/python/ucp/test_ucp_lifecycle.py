@@ -365,7 +365,13 @@ def test_options(ucp, monkeypatch):
 
 @pytest.mark.parametrize(
     "tls, path",
-    [("tcp", "tcp"), ("sm", "shm"), ("posix,self", "shm"), ("^sm,ib", "tcp"), ("tcp,cuda_copy", "tcp")],
+    [
+        ("tcp", "tcp"),
+        ("sm", "shm"),
+        ("posix,self", "shm"),
+        ("^sm,ib", "tcp"),
+        ("tcp,cuda_copy", "tcp"),
+    ],
 )
 def test_tls_chooses_the_transport(ucp, address, tls, path):
     async def main():
@@ -382,7 +388,9 @@ def test_names_of_transports(ucp, name, ours, monkeypatch):
     monkeypatch.delenv("ROPEWAY_TRANSPORT")
     ucp.init({"TLS": name})
     active = ucp.get_active_transports()
-    assert active == ({ours} if ours else {"all": {"posix", "rc_verbs", "tcp"}}.get(name, {"posix", "tcp"}))
+    assert active == (
+        {ours} if ours else {"all": {"posix", "rc_verbs", "tcp"}}.get(name, {"posix", "tcp"})
+    )
     assert "resource" in ucp.get_ucp_context_info()
 
 
@@ -478,7 +486,9 @@ def test_init_logs_its_options(ucp, caplog):
 
 def test_beside_ucx_py_the_import_fails_by_name(tmp_path):
     (tmp_path / "ucx_py_cu12-0.45.0.dist-info").mkdir()
-    done = python("import ucp", PYTHONPATH=f"{tmp_path}{os.pathsep}{os.environ.get('PYTHONPATH', '')}")
+    done = python(
+        "import ucp", PYTHONPATH=f"{tmp_path}{os.pathsep}{os.environ.get('PYTHONPATH', '')}"
+    )
     assert done.returncode == 1
     assert "ImportError: ropeway-ucp and ucx-py-cu12" in done.stderr
 

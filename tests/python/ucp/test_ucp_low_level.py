@@ -267,7 +267,11 @@ def test_a_file_of_remote_memory(api, remote):
     file = api.UCXIO(memory.address, 1024, reach(memory))
     data = payload(3, 1024)
     assert file.write(data) == 1024 and file.read(1) == b""
-    for where, whence, place in ((-25, io.SEEK_CUR, 999), (4, io.SEEK_SET, 4), (-8, io.SEEK_END, 1016)):
+    for where, whence, place in (
+        (-25, io.SEEK_CUR, 999),
+        (4, io.SEEK_SET, 4),
+        (-8, io.SEEK_END, 1016),
+    ):
         file.seek(1024)
         assert file.seek(where, whence) == place
         assert file.read(4) == data[place : place + 4]

@@ -386,6 +386,29 @@ def test_a_thousand_receives_in_flight(ucp, address):
     run(main())
 
 
+def test_small_sends_are_done_at_once_though_nobody_receives(ucp, address):
+    """As UCX-Py's: up to RNDV_THRESH. Their buffers can be used again; all arrive, in order."""
+
+    async def main():
+        here, there, listener = await pair(ucp, address)
+        buffer = bytearray(8192)
+        for n in range(300):
+            buffer[:] = payload(n, 8192)
+            await asyncio.wait_for(here.send(buffer), 10)
+        for n in range(300):
+            got = bytearray(8192)
+            await there.recv(got)
+            assert got == payload(n, 8192)
+        large = asyncio.ensure_future(here.send(bytes(1 << 20)))
+        await asyncio.sleep(0.05)
+        assert not large.done()
+        await there.recv(bytearray(1 << 20))
+        await large
+        await close(here, there, listener)
+
+    run(main())
+
+
 def test_flush_and_fence(ucp, address):
     async def main():
         await ucp.flush()

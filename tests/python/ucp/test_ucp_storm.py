@@ -17,9 +17,13 @@ async def one(ucp, dice, peer, port, count):
     end = dice.choice(ENDS)
     ep = await ucp.create_endpoint("127.0.0.1", port)
     big = dice.randrange(1 << 20, 3 << 20)
-    tasks = [asyncio.ensure_future(ep.recv(bytearray(100), tag=n)) for n in range(dice.randrange(4))]
+    tasks = [
+        asyncio.ensure_future(ep.recv(bytearray(100), tag=n)) for n in range(dice.randrange(4))
+    ]
     tasks += [asyncio.ensure_future(ep.am_recv()) for _ in range(dice.randrange(3))]
-    tasks += [asyncio.ensure_future(ep.send(bytes(big), tag=50 + n)) for n in range(dice.randrange(2))]
+    tasks += [
+        asyncio.ensure_future(ep.send(bytes(big), tag=50 + n)) for n in range(dice.randrange(2))
+    ]
     tasks += [asyncio.ensure_future(ep.am_send(bytes(big))) for _ in range(dice.randrange(2))]
     tasks += [asyncio.ensure_future(ep.send(payload(n, 1000))) for n in range(dice.randrange(5))]
     tasks += [asyncio.ensure_future(ep.flush()) for _ in range(dice.randrange(2))]

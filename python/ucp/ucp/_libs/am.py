@@ -19,7 +19,16 @@ PAYLOAD_TAG = 0x75637020616D2031
 class Inbox:
     """Of one endpoint."""
 
-    __slots__ = ("ready", "waiting", "ended", "uid", "stream", "stream_waiting", "into", "__weakref__")
+    __slots__ = (
+        "ready",
+        "waiting",
+        "ended",
+        "uid",
+        "stream",
+        "stream_waiting",
+        "into",
+        "__weakref__",
+    )
 
     def __init__(self):
         self.ready = collections.deque()  # (buffer, error, operation that fills it or None)

@@ -62,7 +62,18 @@ class Array:
     obj: has the buffer protocol, or `__cuda_array_interface__` (memory of a GPU).
     """
 
-    __slots__ = ("obj", "cuda", "readonly", "itemsize", "ndim", "shape", "strides", "nbytes", "buffer", "_ptr")
+    __slots__ = (
+        "obj",
+        "cuda",
+        "readonly",
+        "itemsize",
+        "ndim",
+        "shape",
+        "strides",
+        "nbytes",
+        "buffer",
+        "_ptr",
+    )
 
     def __init__(self, obj):
         interface = getattr(obj, "__cuda_array_interface__", None)
@@ -136,5 +147,3 @@ class Array:
 def asarray(obj):
     """An Array of it; one that is an Array already stays as it is."""
     return obj if isinstance(obj, Array) else Array(obj)
-
-

@@ -60,9 +60,7 @@ class UCXEndpoint(UCXObject):
     # ---- how one is made ----
 
     @classmethod
-    def create(
-        cls, worker, ip_address, port, endpoint_error_handling=True, timeout=CONNECT_S
-    ):
+    def create(cls, worker, ip_address, port, endpoint_error_handling=True, timeout=CONNECT_S):
         """Begins to connect to a listener. What is posted waits until it is connected."""
         assert worker.initialized
         try:
@@ -152,7 +150,8 @@ class UCXEndpoint(UCXObject):
         transport, path, why, peer, connected, *_ = self._core._info()
         state = "connected" if connected else "not connected"
         return (
-            f"#\n# UCP endpoint {self._handle:#x}\n#\n#               peer: {peer} ({state})\n"
+            f"#\n# UCP endpoint {self._handle:#x}\n#\n"
+            f"#               peer: {peer} ({state})\n"
             f"#               path: {transport or 'none yet'}: {path}\n#                why: {why}\n#\n"
         )
 

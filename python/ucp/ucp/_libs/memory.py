@@ -131,17 +131,13 @@ def _get(buffer, nbytes, remote_addr, rkey, name):
         raise of_operation(error, name) from error
 
 
-def put_nb(
-    buffer, nbytes, remote_addr, rkey, cb_func, cb_args=None, cb_kwargs=None, name="put_nb"
-):
+def put_nb(buffer, nbytes, remote_addr, rkey, cb_func, cb_args=None, cb_kwargs=None, name="put_nb"):
     """Writes to the peer's memory. As tag_send_nb."""
     op = _put(buffer, nbytes, remote_addr, rkey, name)
     return follow(rkey.ep, op, nbytes, cb_func, cb_args, cb_kwargs, name)
 
 
-def get_nb(
-    buffer, nbytes, remote_addr, rkey, cb_func, cb_args=None, cb_kwargs=None, name="get_nb"
-):
+def get_nb(buffer, nbytes, remote_addr, rkey, cb_func, cb_args=None, cb_kwargs=None, name="get_nb"):
     """Reads from the peer's memory. As tag_send_nb."""
     op = _get(buffer, nbytes, remote_addr, rkey, name)
     return follow(rkey.ep, op, nbytes, cb_func, cb_args, cb_kwargs, name)

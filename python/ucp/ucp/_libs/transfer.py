@@ -149,9 +149,7 @@ def bytes_of(buffer, nbytes, context):
     return memoryview(buffer.buffer).cast("B")[:nbytes]
 
 
-def tag_send_nb(
-    ep, buffer, nbytes, tag, cb_func, cb_args=None, cb_kwargs=None, name="tag_send_nb"
-):
+def tag_send_nb(ep, buffer, nbytes, tag, cb_func, cb_args=None, cb_kwargs=None, name="tag_send_nb"):
     """Sends the first nbytes of an Array with a tag.
 
     Gives None where the buffer can be used again at once: then nobody is called. Else a request,

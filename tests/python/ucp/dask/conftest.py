@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """Dask of the years when it had UCX in itself (`distributed.comm.ucx` imports ucp).
 
-The helpers are those of tests/python/dask. `tests/python/ucp/dask/run` installs these versions, each
-in an environment of its own, and runs what is here in each."""
+The helpers are those of tests/python/dask. `tests/python/ucp/dask/run` installs these versions,
+each in an environment of its own, and runs what is here in each."""
 
 import gc
 import os
@@ -35,8 +35,6 @@ def pytest_report_header(config):
     import distributed
 
     return f"distributed {distributed.__version__}"
-
-
 
 
 @pytest.fixture(autouse=True, params=["shm", "tcp"])

@@ -44,9 +44,7 @@ def test_local_cluster(processes, transport):
             made = client.submit(array, seed, size, workers=[a], pure=False)
             right = client.submit(is_right, made, seed, size, workers=[b], pure=False)
             assert right.result(60) is True
-        assert client.gather(client.map(lambda x: x * x, range(300))) == [
-            x * x for x in range(300)
-        ]
+        assert client.gather(client.map(lambda x: x * x, range(300))) == [x * x for x in range(300)]
         if processes:
             assert set(map(tuple, client.run(paths).values())) == {(transport,)}
 
@@ -92,9 +90,10 @@ def test_a_matrix_product(client):
 def test_spilling(tmp_path):
     """Twice as much data as the workers may keep in memory; all of it is right afterwards."""
     n, size = 24, 16 * MIB
-    with local(
-        processes=True, memory_limit="400 MiB", local_directory=str(tmp_path)
-    ) as cluster, Client(cluster) as client:
+    with (
+        local(processes=True, memory_limit="400 MiB", local_directory=str(tmp_path)) as cluster,
+        Client(cluster) as client,
+    ):
         made = [client.submit(array, seed, size, pure=False) for seed in range(n)]
         wait(made, timeout=120)
         spilled = client.run(lambda dask_worker: len(getattr(dask_worker.data, "slow", ())))
@@ -117,7 +116,11 @@ def test_loops_of_one_process_at_the_same_time():
             def work(client, seed):
                 try:
                     for n in range(20):
-                        assert is_right(client.submit(array, seed + n, MIB, pure=False).result(60), seed + n, MIB)
+                        assert is_right(
+                            client.submit(array, seed + n, MIB, pure=False).result(60),
+                            seed + n,
+                            MIB,
+                        )
                 except BaseException as error:
                     failures.append(error)
 
@@ -132,7 +135,10 @@ def test_loops_of_one_process_at_the_same_time():
 def test_loops_of_one_process_one_after_the_other():
     async def main(seed):
         async with SchedulerHere(protocol="ucx", host="127.0.0.1", dashboard_address=":0") as s:
-            async with WorkerHere(s.address, host="127.0.0.1"), WorkerHere(s.address, host="127.0.0.1"):
+            async with (
+                WorkerHere(s.address, host="127.0.0.1"),
+                WorkerHere(s.address, host="127.0.0.1"),
+            ):
                 async with Client(s.address, asynchronous=True) as client:
                     made = client.submit(array, seed, MIB, pure=False)
                     assert is_right(await made, seed, MIB)

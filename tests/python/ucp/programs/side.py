@@ -39,7 +39,9 @@ async def act(ep):
     elif how == "return":
         return
     elif how in ("wait", "big"):
-        sending = asyncio.ensure_future(ep.send(random.Random(1).randbytes(n))) if how == "big" else None
+        sending = (
+            asyncio.ensure_future(ep.send(random.Random(1).randbytes(n))) if how == "big" else None
+        )
         print("ready", flush=True)
         try:
             await ep.recv(bytearray(1))

@@ -10,8 +10,13 @@ import ucp
 
 async def serve(ep):
     dice = random.Random(random.randrange(1 << 30))
-    tasks = [asyncio.ensure_future(ep.send(dice.randbytes(100), tag=n)) for n in range(dice.randrange(4))]
-    tasks += [asyncio.ensure_future(ep.am_send(bytes(dice.randrange(100000)))) for _ in range(dice.randrange(3))]
+    tasks = [
+        asyncio.ensure_future(ep.send(dice.randbytes(100), tag=n)) for n in range(dice.randrange(4))
+    ]
+    tasks += [
+        asyncio.ensure_future(ep.am_send(bytes(dice.randrange(100000))))
+        for _ in range(dice.randrange(3))
+    ]
     tasks += [asyncio.ensure_future(ep.recv(bytearray(1000))) for _ in range(dice.randrange(4))]
     order = bytearray(8)
     try:
