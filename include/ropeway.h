@@ -345,7 +345,8 @@ typedef struct {
 	size_t length;
 	/* Of a received message. */
 	uint64_t tag;
-	/* Of a received message: where it came from. */
+	/* Of a received message: where it came from. NULL in callbacks that run when this side has
+	 * destroyed that endpoint. */
 	rpw_endpoint *from;
 } rpw_completion;
 #define RPW_COMPLETION_INIT \
