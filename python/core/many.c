@@ -8,7 +8,7 @@ static void one_done(rpw_request *r, const rpw_completion *done, void *arg)
 	Operation *op = one->op;
 	one->length = done->length;
 	one->tag = done->tag;
-	if (done->from && (one->from = rpw_endpoint_user(done->from)))
+	if (done->from && (one->from = op->ep ? op->ep->end : rpw_endpoint_user(done->from)))
 		end_ref(one->from);
 	if (done->status < 0 && op->status >= 0) { /* the first error is its own */
 		op->status = done->status;

@@ -127,7 +127,8 @@ void op_done(rpw_request *r, const rpw_completion *done, void *arg)
 	op->status = done->status;
 	op->length = done->length;
 	op->tag = done->tag;
-	if (done->from && (op->from = rpw_endpoint_user(done->from)))
+	/* the endpoint that was asked, else the one that the library names, where it is still there */
+	if (done->from && (op->from = op->ep ? op->ep->end : rpw_endpoint_user(done->from)))
 		end_ref(op->from);
 	if (done->status < 0)
 		op->sentence = strdup(rpw_last_error());
