@@ -5,8 +5,8 @@
     two_hosts.py --here 10.0.0.1 --there 10.0.0.2 --run "ssh 10.0.0.2"
 
 A scheduler, a worker and a client run here; --run is what starts a command on the other host, where
-a second worker runs. An array goes from each worker to the other and is verified. Then every process
-says, of each of its connections, which transport carries it and why (Endpoint.info).
+a second worker runs. An array goes from each worker to the other and is verified. Then each process
+says of each of its connections which transport carries it and why (Endpoint.info).
 
 Both hosts need: ropeway, ropeway-ucxx, dask, distributed, and distributed-ucxx-cu12 without its
 dependencies (pip install --no-deps). No GPU, no CUDA. With --protocol tcp the same job runs over

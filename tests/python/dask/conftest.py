@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """Dask on ucxx: what these tests share.
 
-Listeners bind the loopback (UCX_NET_DEVICES=lo), except in namespaces that a test makes. A test ends
-in 180 s or fails. Every array is made from a seed, so each process can check what it got.
+Listeners bind the loopback (UCX_NET_DEVICES=lo), except in namespaces that a test makes. A test has
+180 s. Every array is made from a seed, so each process can check what it got.
 """
 
 from __future__ import annotations

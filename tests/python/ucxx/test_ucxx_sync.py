@@ -221,7 +221,11 @@ def test_arrays():
     for o in (b"", b"abcd", bytearray(5), array.array("d", [1, 2]), np.ones((2, 3), order="F")):
         a, view = Array(o), memoryview(o)
         assert (a.nbytes, a.shape, a.strides, a.itemsize, a.readonly) == (
-            view.nbytes, view.shape, view.strides, view.itemsize, view.readonly,
+            view.nbytes,
+            view.shape,
+            view.strides,
+            view.itemsize,
+            view.readonly,
         )
         assert a.c_contiguous == view.c_contiguous and a.f_contiguous == view.f_contiguous
         assert not a.cuda and a.ptr != 0
@@ -230,7 +234,10 @@ def test_arrays():
 
     class OfGpu:
         __cuda_array_interface__ = {
-            "data": (0x1000, False), "shape": (3, 5), "typestr": "<f4", "version": 3,
+            "data": (0x1000, False),
+            "shape": (3, 5),
+            "typestr": "<f4",
+            "version": 3,
         }
 
     a = Array(OfGpu())
