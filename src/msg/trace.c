@@ -15,9 +15,9 @@ void trace_line(rpw_endpoint *ep, const char *what, uint64_t number, uint64_t ta
 	int n = snprintf(text, sizeof(text),
 		"[%lld.%06ld] [%s:%d] ROPEWAY  DEBUG [%s #%03llu] ep: 0x%llx, tag: 0x%016llx, "
 		"nbytes: %zu, via: %s\n",
-		(long long)now.tv_sec, now.tv_nsec / 1000, ep->c->host, getpid(), what, (unsigned long long)number,
-		(unsigned long long)(uintptr_t)ep, (unsigned long long)tag, len,
-		ep->link.ops ? ep->link.ops->name : "(no path yet)");
+		(long long)now.tv_sec, now.tv_nsec / 1000, ep->c->host, getpid(), what,
+		(unsigned long long)number, (unsigned long long)(uintptr_t)ep,
+		(unsigned long long)tag, len, ep->link.ops ? ep->link.ops->name : "(no path yet)");
 	ssize_t ignored = write(STDERR_FILENO, text, (size_t)RPWI_MIN(n, (int)sizeof(text) - 1));
 	(void)ignored;
 }
