@@ -217,10 +217,13 @@ typedef struct {
 	unsigned timeout_ms;
 	/* As of the context, for this endpoint. */
 	const char *transports;
+	/* It is not tried again and again: where nobody listens that is final once every address
+	 * was tried. Who is there and silent still has timeout_ms. */
+	bool once;
 } rpw_endpoint_options;
 #define RPW_ENDPOINT_OPTIONS_INIT \
 	{ \
-		sizeof(rpw_endpoint_options), 0, NULL \
+		sizeof(rpw_endpoint_options), 0, NULL, false \
 	}
 
 /* [context] Begins to connect. The endpoint is there at once, and the caller's to destroy; what is
@@ -342,7 +345,8 @@ typedef struct {
 	size_t length;
 	/* Of a received message. */
 	uint64_t tag;
-	/* Of a received message: where it came from. */
+	/* Of a received message: where it came from. NULL in callbacks that run when this side has
+	 * destroyed that endpoint. */
 	rpw_endpoint *from;
 } rpw_completion;
 #define RPW_COMPLETION_INIT \

@@ -66,6 +66,8 @@ uint64_t boot_strangers(const struct boot *b);
  * before the hello; a wrong key or version is final. */
 int boot_connect(struct boot *b, const char *address, unsigned timeout_ms, void *conn_user,
 	struct boot_conn **out);
+/* Of a connection that is being made: it ends when a round of its addresses was in vain. */
+void boot_connect_once(struct boot_conn *c);
 void boot_set_user(struct boot_conn *c, void *conn_user);
 /* Connecting is under way: what the last try met, and how many there were; "" before the first has
  * ended. */

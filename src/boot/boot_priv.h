@@ -111,6 +111,7 @@ struct boot_dial {
 	struct boot_contact contact; /* known: `addrs` stand, and there is no host to look up */
 	struct boot_addrs addrs;
 	unsigned next, tries;
+	bool once; /* a round in vain is the last one */
 	unsigned backoff_ms, timeout_ms;
 	uint64_t give_up_ns;
 	struct boot_lookup *lookup;

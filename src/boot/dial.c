@@ -165,9 +165,20 @@ static int try_address(struct boot_conn *c, const struct boot_addr *a)
 	return 0;
 }
 
+void boot_connect_once(struct boot_conn *c)
+{
+	if (c->dial)
+		c->dial->once = true;
+}
+
 static void wait_for_next_round(struct boot_conn *c)
 {
 	struct boot_dial *d = c->dial;
+	if (d->once) {
+		end(c, d->status, "connecting to %s: %s%s%s", d->text, d->why,
+			d->hint ? ": " : "", d->hint ? d->hint : "");
+		return;
+	}
 	c->b->random = c->b->random * 1664525 + 1013904223;
 	uint64_t ns = d->backoff_ms * RPWI_NS_PER_MS;
 	ns = RPWI_MIN(ns - ns / 4 + ns / 2 * (c->b->random >> 16) / 65536,

@@ -642,9 +642,12 @@ static int connect_begin(rpw_endpoint *ep, const char *address, const rpw_endpoi
 	unsigned ms = o->timeout_ms ? o->timeout_ms : CONNECT_MS;
 	ep->until_ns = rpwi_now_ns() + ms * RPWI_NS_PER_MS;
 	rc = boot_connect(ep->c->boot, address, ms, ep, &ep->boot);
-	if (!rc)
-		ep_keep(&ep->peer, boot_peer_text(ep->boot));
-	return rc;
+	if (rc)
+		return rc;
+	ep_keep(&ep->peer, boot_peer_text(ep->boot));
+	if (o->once)
+		boot_connect_once(ep->boot);
+	return 0;
 }
 
 int rpw_endpoint_create(rpw_context *c, const char *address, const rpw_endpoint_options *given,

@@ -135,6 +135,17 @@ void ep_fail(rpw_endpoint *ep, const struct rpwi_error *e)
 	}
 }
 
+/* Callbacks that have yet to run: whom their message is from has gone. */
+static void callbacks_forget(const rpw_endpoint *ep)
+{
+	const struct rpwi_list *all = &ep->c->callbacks;
+	for (struct rpwi_list *n = all->next; n != all; n = n->next) {
+		rpw_request *r = RPWI_CONTAINER_OF(n, rpw_request, link);
+		if (r->done.from == ep)
+			r->done.from = NULL;
+	}
+}
+
 void ep_free(rpw_endpoint *ep)
 {
 	if (ep->state != EP_FAILED) {
@@ -143,6 +154,7 @@ void ep_free(rpw_endpoint *ep)
 		end(ep, &(struct rpwi_error){
 				RPW_ERR_CANCELED, 0, "the endpoint was closed by this side"});
 	}
+	callbacks_forget(ep);
 	unexpected_end(ep, true);
 	link_fini(&ep->link);
 	pipeline_endpoint_gone(ep);

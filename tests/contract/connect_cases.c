@@ -576,6 +576,31 @@ static int connected_with(const char *key_a, const char *key_b, char *why, size_
 	return status;
 }
 
+/* With half a minute to spare: the case's own deadline is shorter. */
+static void once_means_once(void)
+{
+	struct pair p;
+	rpw_endpoint_options o;
+	rpw_request *r = NULL;
+	char address[64];
+	memset(&p, 0, sizeof(p));
+	memset(&o, 0, sizeof(o));
+	o.size = sizeof(o);
+	o.timeout_ms = 300000;
+	o.once = true;
+	p.a = context_open();
+	snprintf(address, sizeof(address), "127.0.0.1:%d", dead_port());
+	for (int i = 0; i < 3; i++) {
+		IS(rpw_endpoint_create(p.a, address, &o, &p.ea, &r), RPW_IN_PROGRESS);
+		IS(finish(&p, r, NULL), RPW_ERR_UNREACHABLE);
+		HAS(information_of(p.ea).why, address);
+		HAS(information_of(p.ea).why, "refused");
+		rpw_endpoint_destroy(p.ea);
+	}
+	p.ea = NULL;
+	pair_close(&p);
+}
+
 static void both_sides_need_the_same_key(void)
 {
 	char one[64], other[64], why[512];
@@ -621,6 +646,7 @@ const struct contract_case connect_cases[] = {
 	{"nobody_answers", nobody_answers, false,
 		"rpw_endpoint_create rpw_endpoint_info rpw_endpoint_on_close "
 		"rpw_endpoint_fence " POSTED},
+	{"once_means_once", once_means_once, false, "rpw_endpoint_create"},
 	{"a_listener_that_comes_later", a_listener_that_comes_later, false, "rpw_endpoint_create"},
 	{"connecting_can_be_canceled_or_closed", connecting_can_be_canceled_or_closed, false,
 		"rpw_endpoint_create rpw_request_cancel rpw_endpoint_destroy"},

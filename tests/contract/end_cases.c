@@ -612,7 +612,60 @@ static void a_context_belongs_to_its_process(void)
 	IS(descriptors(), were);
 }
 
+/* ---- whose message it was ---- */
+
+static int from_told, from_status;
+static rpw_endpoint *from_seen;
+static void on_from(rpw_request *r, const rpw_completion *done, void *arg)
+{
+	from_told++;
+	from_status = done->status;
+	from_seen = done->from;
+	rpw_request_destroy(r);
+	(void)arg;
+}
+
+/* A large message is on its way into its receive when the receiver destroys the endpoint. */
+static void a_callback_does_not_name_an_endpoint_that_is_gone(void)
+{
+	enum { LONG = 16 << 20 };
+	char *out = (char *)calloc(1, LONG), *in = (char *)calloc(1, LONG);
+	CHECK(out && in);
+	for (int rounds = 0; rounds < 12; rounds++) {
+		struct pair p;
+		rpw_request *r = NULL, *s = NULL;
+		pair_open(&p);
+		from_told = 0;
+		IS(rpw_recv(p.b, NULL, in, LONG, 1, ALL, &r), RPW_IN_PROGRESS);
+		rpw_request_on_done(r, on_from, NULL);
+		CHECK(rpw_send(p.ea, out, LONG, 1, &s) >= 0);
+		for (int i = 0; i < rounds; i++) {
+			rpw_context_progress(p.a);
+			rpw_context_progress(p.b);
+		}
+		if (!from_told) {
+			rpw_endpoint_destroy(p.eb);
+			p.eb = NULL;
+			/* without a message yet it goes on waiting: it is for any endpoint */
+			for (int i = 0; i < 3; i++)
+				rpw_context_progress(p.b);
+			if (from_told) {
+				IS(from_status, RPW_ERR_CANCELED);
+				CHECK(from_seen == NULL);
+			}
+		}
+		rpw_request_destroy(s);
+		pair_close(&p);
+		IS(from_told, 1);
+	}
+	free(out);
+	free(in);
+}
+
 const struct contract_case end_cases[] = {
+	{"a_callback_does_not_name_an_endpoint_that_is_gone",
+		a_callback_does_not_name_an_endpoint_that_is_gone, true,
+		"rpw_endpoint_destroy rpw_request_on_done"},
 	{"a_context_belongs_to_its_process", a_context_belongs_to_its_process, true,
 		"rpw_context_destroy rpw_context_progress rpw_send rpw_recv rpw_get "
 		"rpw_endpoint_create rpw_listener_create rpw_memory_allocate"},

@@ -1,0 +1,336 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* core.h - the objects of the C extension `ropeway._core`. It sees include/ropeway.h and nothing
+ * else of ropeway.
+ *
+ * The C library calls back into C only: what it says becomes an event in the context's list, and
+ * ctx_hand_out() turns events into Python when the library has returned. The one exception is the
+ * allocator of a received object, whose memory the library fills.
+ *
+ * The GIL: held wherever a PyObject is touched. ctx_poll() lets it go while much is copied, and
+ * marks the context as busy, so that no other thread enters it. Objects that another thread's
+ * garbage collection frees leave their C half in ctx->graves.
+ *
+ * Lifetimes: a context holds one reference to each operation under way, and the operation its
+ * buffer; so a buffer lives until the C library is through with it, whoever drops the operation.
+ * Endpoints, listeners, memories, keys and operations hold their context. */
+#ifndef ROPEWAY_PYTHON_CORE_H
+#define ROPEWAY_PYTHON_CORE_H
+
+#define PY_SSIZE_T_CLEAN
+#include <Python.h>
+#include <structmember.h>
+
+#include <stdbool.h>
+#include <stdint.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+#include "ropeway.h"
+
+/* As Python.h has them without the limited API of 3.11: with a cast. */
+#undef Py_INCREF
+#undef Py_DECREF
+#undef Py_XINCREF
+#undef Py_XDECREF
+#undef Py_REFCNT
+#define Py_INCREF(o) Py_INCREF((PyObject *)(o))
+#define Py_DECREF(o) Py_DECREF((PyObject *)(o))
+#define Py_XINCREF(o) Py_XINCREF((PyObject *)(o))
+#define Py_XDECREF(o) Py_XDECREF((PyObject *)(o))
+#define Py_REFCNT(o) Py_REFCNT((PyObject *)(o))
+
+enum {
+	LARGE = 256 * 1024,    /* an operation of so many bytes: progress lets the GIL go */
+	INLINE_MAX = 32,       /* awaits in a row that may end without a turn of the loop */
+	BATCH_MAX = 4096,      /* events that one turn of the loop hands out */
+	AM_BYTES_MAX = 4096,   /* data of an active message is bytes up to here, then a view */
+	LARGE_TURN_NS = 2000000, /* of large operations before tasks have their turn */
+	BLOCKING_SPIN_NS = 30000,
+};
+
+/* ---- lists: a ring with a head ---- */
+
+struct link {
+	struct link *prev, *next;
+};
+static inline void link_init(struct link *l) { l->prev = l->next = l; }
+static inline bool link_alone(const struct link *l) { return l->next == l; }
+static inline void link_last(struct link *list, struct link *l)
+{
+	l->prev = list->prev;
+	l->next = list;
+	list->prev->next = l;
+	list->prev = l;
+}
+static inline void link_out(struct link *l)
+{
+	l->prev->next = l->next;
+	l->next->prev = l->prev;
+	link_init(l);
+}
+#define OF_LINK(l, type, member) ((type *)(void *)((char *)(l)-offsetof(type, member)))
+
+/* ---- what happened ---- */
+
+enum event_kind { EV_DONE, EV_ACCEPT, EV_AM, EV_NOTIFY, EV_CLOSED };
+struct event {
+	struct link link; /* in ctx->events; alone: it is in no list */
+	enum event_kind kind;
+};
+
+typedef struct Context Context;
+typedef struct Endpoint Endpoint;
+typedef struct Listener Listener;
+typedef struct Operation Operation;
+
+/* ---- what the library has for a Python object: it may outlive that one in ctx->graves ---- */
+
+enum handle_kind { HANDLE_END, HANDLE_LISTENER, HANDLE_MEMORY, HANDLE_KEY };
+struct handle {
+	struct link link; /* ctx->handles or ctx->graves */
+	enum handle_kind kind;
+	void *p; /* rpw_endpoint * and so on; NULL: closed, or gone with its context */
+};
+
+/* An endpoint's C half: events may name it when the Python half has gone. */
+struct end {
+	struct handle handle;
+	Context *ctx;  /* borrowed: an end that is in use has an object that holds it */
+	Endpoint *py;  /* borrowed; NULL: not yet, or no more */
+	unsigned refs; /* of the Python half, the library, events, completions */
+	bool ended;
+	int status; /* it ended with */
+	char *sentence;
+	struct event closed;
+};
+static inline rpw_endpoint *end_ep(const struct end *e) { return e ? e->handle.p : NULL; }
+
+/* ---- a buffer that is lent to the library ---- */
+
+struct held {
+	Py_buffer view;   /* view.obj NULL: none */
+	PyObject *owner;  /* what else has to live: a DLPack capsule, an object with CUDA memory */
+	rpw_memory *cuda; /* registered for this operation */
+	void *ptr;
+	size_t len;
+};
+/* 0, or -1 with a Python exception. */
+int held_get(Context *ctx, PyObject *o, bool writable, struct held *h);
+void held_release(struct held *h);
+
+/* ---- objects ---- */
+
+/* Who takes active messages of one id. */
+struct am_slot {
+	Context *ctx;
+	unsigned id;
+	PyObject *fn;
+};
+
+struct Context {
+	PyObject_HEAD
+	rpw_context *c; /* NULL: closed */
+	PyObject *loop, *call_soon, *turn, *ready, *endpoint_class, *memory_door;
+	Operation *spare; /* for the next operation that is not done at once */
+	Operation *none;  /* done, with None: of all that are done at once */
+	struct am_slot *am; /* RPW_AM_IDS of them, or NULL */
+	unsigned am_lost;   /* for want of memory */
+	PyObject *on_notify;
+	unsigned long thread; /* with a loop: whose it is; without: who is inside */
+	bool busy;            /* inside of the library's progress */
+	bool turn_soon, woken, spin_off;
+	bool attached; /* by attach(): it outlives its loop */
+	unsigned large, in_a_row;
+	uint64_t spin_ns;
+	PyThreadState *released; /* while the GIL is not held */
+	struct link events, under_way, handles, graves, all;
+	int fd;
+};
+
+enum op_state { OP_PENDING, OP_FINISHED, OP_CANCELLED };
+enum op_kind { OP_NONE, OP_RECV, OP_OBJECT, OP_NUMBER, OP_MANY };
+
+struct many {
+	struct many_one {
+		Operation *op;
+		struct held held;
+		rpw_request *req;
+		size_t length;
+		uint64_t tag;
+		struct end *from;
+	} *one;
+	size_t n, left;
+	bool receives;
+};
+
+struct Operation {
+	PyObject_HEAD
+	Context *ctx;
+	Endpoint *ep; /* NULL: any, or none */
+	struct event event;
+	struct link link; /* ctx->under_way */
+	rpw_request *req;
+	uint8_t state, kind;
+	bool blocking, under_way, posting, large;
+	int status;
+	size_t length;
+	uint64_t tag;
+	struct end *from;
+	char *sentence;
+	PyObject *callback, *callback_vars, *callbacks; /* the first, and a list of (fn, vars) */
+	PyObject *result, *error, *cancel_msg;
+	struct held held;
+	PyObject *key;       /* a RemoteKey in use */
+	PyObject *allocator; /* OP_OBJECT; NULL: bytearray */
+	PyObject *object;
+	void *object_buf;
+	size_t object_len;
+	uint64_t before;
+	struct many *many;
+};
+
+struct Endpoint {
+	PyObject_HEAD
+	Context *ctx;
+	struct end *end;
+	PyObject *user, *on_close, *peer;
+	uint64_t tags[4];
+	bool closed, told;
+};
+
+struct Listener {
+	PyObject_HEAD
+	Context *ctx;
+	struct handle *handle;
+	PyObject *accepted, *address;
+	int port;
+};
+
+typedef struct {
+	PyObject_HEAD
+	Context *ctx;
+	struct handle *handle;
+	struct held held; /* of memory that was registered */
+	Py_ssize_t exports;
+	bool allocated;
+	void *ptr;
+	size_t len;
+} Memory;
+
+typedef struct {
+	PyObject_HEAD
+	Context *ctx;
+	Endpoint *ep;
+	struct handle *handle;
+} Key;
+
+extern PyObject *context_type, *endpoint_type, *listener_type, *operation_type, *memory_type,
+	*key_type, *block_type, *turn_type;
+extern PyTypeObject *received_type;
+extern PyType_Spec context_spec, endpoint_spec, listener_spec, operation_spec, memory_spec,
+	key_spec, block_spec, turn_spec;
+int received_type_make(PyObject *module);
+
+/* ---- errors.c ---- */
+
+/* From `_core._setup`: classes that are written in Python. */
+extern PyObject *error_new;        /* (status, sentence, peer, length) -> exception */
+extern PyObject *cancelled_error;  /* asyncio.CancelledError */
+extern PyObject *invalid_state;    /* asyncio.InvalidStateError */
+extern PyObject *copy_context;     /* contextvars.copy_context */
+PyObject *core_setup(PyObject *module, PyObject *args);
+/* A new exception object. */
+PyObject *error_make(int status, const char *sentence, PyObject *peer, PyObject *length);
+/* Raises it, with rpw_last_error. Gives NULL. */
+PyObject *error_raise(int status, PyObject *peer);
+void error_set(PyObject *error);
+/* An exception of a handler of the program's: told to the loop. -1 where it has to go on upwards
+ * (KeyboardInterrupt, SystemExit). */
+int error_of_handler(Context *ctx, const char *message, PyObject *handler);
+
+/* ---- args.c ---- */
+
+/* Arguments by position or name into out[n], borrowed, NULL where not given. */
+int args_get(const char *fn, const char *const *names, int n, int required, PyObject *const *args,
+	Py_ssize_t nargs, PyObject *kwnames, PyObject **out);
+int args_u64(PyObject *o, const char *what, uint64_t *out); /* o NULL: leaves *out */
+/* Seconds or None: a deadline by clock_now; UINT64_MAX: none. */
+int args_deadline(PyObject *o, uint64_t *deadline_ns);
+static inline uint64_t clock_now(void)
+{
+	struct timespec t;
+	clock_gettime(CLOCK_MONOTONIC, &t);
+	return (uint64_t)t.tv_sec * 1000000000u + (uint64_t)t.tv_nsec;
+}
+
+/* ---- context.c ---- */
+
+/* This thread may use it now, else RuntimeError; it is open, else Error. */
+bool ctx_enter(Context *ctx);
+bool ctx_is_mine(const Context *ctx);
+void ctx_event(Context *ctx, struct event *e, enum event_kind kind);
+/* After a call that may have left something to do: the loop has a turn for it. 0 or -1. */
+int ctx_turn_soon(Context *ctx);
+int ctx_poll(Context *ctx);               /* rpw_context_progress */
+int ctx_hand_out(Context *ctx, int max);  /* how many, or -1 with an exception */
+bool ctx_spin_allowed(Context *ctx);
+/* Until `op` is done (NULL: anything was handed out). 1: it is; 0: time is up or woken; -1. */
+int ctx_wait(Context *ctx, Operation *op, uint64_t deadline_ns);
+int ctx_close(Context *ctx, bool quiet);
+void ctx_all_close(void);
+void listener_gone(Listener *l);
+struct handle *handle_new(Context *ctx, enum handle_kind kind, void *p);
+/* The Python half goes: so does the other, now or when its thread comes by. */
+void handle_drop(Context *ctx, struct handle *h);
+
+/* ---- memory.c ---- */
+
+PyObject *context_register(PyObject *self, PyObject *args);
+PyObject *context_allocate(PyObject *self, PyObject *args);
+
+/* ---- operation.c ---- */
+
+Operation *op_take(Context *ctx, Endpoint *ep, enum op_kind kind);
+/* What a call that posts has given: the operation for Python, a new reference; `op` is consumed.
+ * NULL with an exception. */
+PyObject *op_posted(Operation *op, int rc, rpw_request *req);
+void op_finish(Operation *op, bool quiet);
+void op_done(rpw_request *r, const rpw_completion *done, void *arg);
+PyObject *op_run(PyObject *op, PyObject *timeout);
+
+/* ---- endpoint.c ---- */
+
+bool endpoint_open(Endpoint *ep); /* else false with an Error */
+struct end *end_new(Context *ctx, rpw_endpoint *ep);
+void end_ref(struct end *e);
+void end_unref(struct end *e);
+PyObject *endpoint_make(Context *ctx, struct end *e);
+PyObject *endpoint_peer(Endpoint *ep); /* borrowed, or NULL */
+int endpoint_told(struct end *e);      /* EV_CLOSED */
+PyObject *recv_post(Context *ctx, Endpoint *ep, const char *fn, PyObject *const *args,
+	Py_ssize_t nargs, PyObject *kwnames);
+PyObject *recv_object_post(Context *ctx, Endpoint *ep, PyObject *const *args, Py_ssize_t nargs,
+	PyObject *kwnames);
+PyObject *probe_now(Context *ctx, Endpoint *ep, PyObject *const *args, Py_ssize_t nargs,
+	PyObject *kwnames);
+PyObject *received_new(size_t length, uint64_t tag, struct end *from);
+
+/* ---- many.c ---- */
+
+PyObject *many_post(Context *ctx, Endpoint *ep, bool receives, PyObject *const *args,
+	Py_ssize_t nargs, PyObject *kwnames);
+void many_collect(struct many *m); /* what the library has complete */
+void many_cancel(struct many *m);
+PyObject *many_result(struct many *m);
+void many_release(struct many *m); /* buffers */
+void many_free(struct many *m);
+
+/* ---- am.c ---- */
+
+PyObject *context_on_am(Context *ctx, PyObject *const *args, Py_ssize_t nargs);
+PyObject *context_on_notify(Context *ctx, PyObject *fn);
+int am_deliver(Context *ctx, struct event *e);
+void am_drop(struct event *e);
+
+#endif

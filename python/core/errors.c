@@ -1,0 +1,75 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* errors.c - ropeway.Error from a status and its sentence; exceptions of handlers. */
+#include "core.h"
+
+PyObject *error_new, *cancelled_error, *invalid_state, *copy_context;
+
+PyObject *core_setup(PyObject *module, PyObject *args)
+{
+	PyObject *e, *c, *i, *v;
+	if (!PyArg_ParseTuple(args, "OOOO", &e, &c, &i, &v))
+		return NULL;
+	PyObject **to[] = {&error_new, &cancelled_error, &invalid_state, &copy_context};
+	PyObject *from[] = {e, c, i, v};
+	for (int n = 0; n < 4; n++) {
+		PyObject *old = *to[n];
+		Py_INCREF(from[n]);
+		*to[n] = from[n];
+		Py_XDECREF(old);
+	}
+	Py_RETURN_NONE;
+}
+
+PyObject *error_make(int status, const char *sentence, PyObject *peer, PyObject *length)
+{
+	if (!error_new) {
+		PyErr_SetString(PyExc_RuntimeError, "ropeway._core is used without ropeway");
+		return NULL;
+	}
+	PyObject *text = PyUnicode_DecodeUTF8(sentence, (Py_ssize_t)strlen(sentence), "replace");
+	if (!text)
+		return NULL;
+	PyObject *e = PyObject_CallFunction(error_new, "iOOO", status, text, peer ? peer : Py_None,
+		length ? length : Py_None);
+	Py_DECREF(text);
+	return e;
+}
+
+void error_set(PyObject *error) { PyErr_SetObject((PyObject *)Py_TYPE(error), error); }
+
+PyObject *error_raise(int status, PyObject *peer)
+{
+	PyObject *e = error_make(status, rpw_last_error(), peer, NULL);
+	if (e) {
+		error_set(e);
+		Py_DECREF(e);
+	}
+	return NULL;
+}
+
+int error_of_handler(Context *ctx, const char *message, PyObject *handler)
+{
+	if (!PyErr_ExceptionMatches(PyExc_Exception))
+		return -1;
+	if (ctx->loop) {
+		PyObject *type, *value, *trace;
+		PyErr_Fetch(&type, &value, &trace);
+		PyErr_NormalizeException(&type, &value, &trace);
+		if (trace && value)
+			PyException_SetTraceback(value, trace);
+		PyObject *r = PyObject_CallMethod(ctx->loop, "call_exception_handler",
+			"({s:s,s:O,s:O})", "message", message, "exception", value ? value : Py_None,
+			"handler", handler ? handler : Py_None);
+		Py_XDECREF(type);
+		Py_XDECREF(value);
+		Py_XDECREF(trace);
+		if (r) {
+			Py_DECREF(r);
+			return 0;
+		}
+		if (!PyErr_ExceptionMatches(PyExc_Exception))
+			return -1;
+	}
+	PyErr_WriteUnraisable(handler);
+	return 0;
+}

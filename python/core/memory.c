@@ -1,0 +1,271 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* memory.c - registered memory, and keys of peers' memory. */
+#include "core.h"
+
+PyObject *memory_type, *key_type;
+
+static Memory *memory_new(Context *ctx)
+{
+	PyTypeObject *type = (PyTypeObject *)memory_type;
+	Memory *m = (Memory *)((allocfunc)PyType_GetSlot(type, Py_tp_alloc))(type, 0);
+	if (!m)
+		return NULL;
+	Py_INCREF(ctx);
+	m->ctx = ctx;
+	return m;
+}
+
+static PyObject *memory_ready(Memory *m, rpw_memory *c_m)
+{
+	m->handle = handle_new(m->ctx, HANDLE_MEMORY, c_m);
+	if (!m->handle) {
+		rpw_memory_destroy(c_m);
+		Py_DECREF(m);
+		return PyErr_NoMemory();
+	}
+	m->ptr = rpw_memory_address(c_m);
+	m->len = rpw_memory_length(c_m);
+	return (PyObject *)m;
+}
+
+PyObject *context_register(PyObject *self, PyObject *args)
+{
+	Context *ctx = (Context *)self;
+	PyObject *buf;
+	int access;
+	if (!PyArg_ParseTuple(args, "Oi", &buf, &access) || !ctx_enter(ctx))
+		return NULL;
+	Memory *m = memory_new(ctx);
+	if (!m)
+		return NULL;
+	bool writes = access & (RPW_REMOTE_WRITE | RPW_REMOTE_ATOMIC);
+	if (held_get(ctx, buf, writes, &m->held) || !ctx_enter(ctx)) {
+		Py_DECREF(m);
+		return NULL;
+	}
+	bool cuda = m->held.cuda;
+	if (cuda) { /* as held_get registered it, nobody else may reach it */
+		rpw_memory_destroy(m->held.cuda);
+		m->held.cuda = NULL;
+	}
+	rpw_memory *c_m;
+	int rc = rpw_memory_register(ctx->c, m->held.ptr, m->held.len,
+		cuda ? RPW_MEMORY_CUDA : RPW_MEMORY_HOST, (unsigned)access, &c_m);
+	if (rc < 0) {
+		error_raise(rc, NULL);
+		Py_DECREF(m);
+		return NULL;
+	}
+	return memory_ready(m, c_m);
+}
+
+PyObject *context_allocate(PyObject *self, PyObject *args)
+{
+	Context *ctx = (Context *)self;
+	Py_ssize_t size;
+	int access;
+	if (!PyArg_ParseTuple(args, "ni", &size, &access) || !ctx_enter(ctx))
+		return NULL;
+	if (size < 0) {
+		PyErr_SetString(PyExc_ValueError, "a size cannot be negative");
+		return NULL;
+	}
+	Memory *m = memory_new(ctx);
+	if (!m)
+		return NULL;
+	m->allocated = true;
+	rpw_memory *c_m;
+	int rc = rpw_memory_allocate(ctx->c, (size_t)size, (unsigned)access, &c_m);
+	if (rc < 0) {
+		error_raise(rc, NULL);
+		Py_DECREF(m);
+		return NULL;
+	}
+	return memory_ready(m, c_m);
+}
+
+static bool memory_open(Memory *m)
+{
+	if (m->handle && m->handle->p)
+		return true;
+	PyErr_SetString(PyExc_ValueError, m->ctx->c ? "this memory was closed"
+						    : "the context of this memory was closed");
+	return false;
+}
+
+static PyObject *memory_rkey(PyObject *self, PyObject *unused)
+{
+	Memory *m = (Memory *)self;
+	char packed[RPW_RKEY_BYTES_MAX];
+	if (!ctx_enter(m->ctx) || !memory_open(m))
+		return NULL;
+	int n = rpw_rkey_pack(m->handle->p, packed, sizeof(packed));
+	return n < 0 ? error_raise(n, NULL) : PyBytes_FromStringAndSize(packed, n);
+}
+
+static PyObject *memory_close(PyObject *self, PyObject *unused)
+{
+	Memory *m = (Memory *)self;
+	if (m->exports) {
+		PyErr_Format(PyExc_BufferError,
+			"this memory has %zd views (memoryview, numpy arrays, operations under "
+			"way): it cannot go before they do",
+			m->exports);
+		return NULL;
+	}
+	if (m->handle && m->handle->p) {
+		if (!ctx_enter(m->ctx))
+			return NULL;
+		rpw_memory *c_m = m->handle->p;
+		m->handle->p = NULL;
+		rpw_memory_destroy(c_m);
+	}
+	held_release(&m->held);
+	Py_RETURN_NONE;
+}
+
+static PyObject *memory_enter(PyObject *self, PyObject *unused)
+{
+	Py_INCREF(self);
+	return self;
+}
+
+static PyObject *memory_exit(PyObject *self, PyObject *args) { return memory_close(self, NULL); }
+
+static int memory_buffer(PyObject *self, Py_buffer *view, int flags)
+{
+	Memory *m = (Memory *)self;
+	if (!memory_open(m)) {
+		PyErr_Clear();
+		PyErr_SetString(PyExc_BufferError, "this memory was closed");
+		return -1;
+	}
+	if (m->held.owner) {
+		PyErr_SetString(PyExc_BufferError,
+			"memory of a device, or of another array, has no view of its own: use the "
+			"array that was registered");
+		return -1;
+	}
+	bool ro = !m->allocated && m->held.view.readonly;
+	int rc = PyBuffer_FillInfo(view, self, m->ptr, (Py_ssize_t)m->len, ro, flags);
+	if (!rc)
+		m->exports++;
+	return rc;
+}
+
+static void memory_buffer_release(PyObject *self, Py_buffer *view) { ((Memory *)self)->exports--; }
+
+static Py_ssize_t memory_len(PyObject *self) { return (Py_ssize_t)((Memory *)self)->len; }
+
+static PyObject *get_address(PyObject *self, void *unused)
+{
+	return PyLong_FromVoidPtr(((Memory *)self)->ptr);
+}
+
+static PyObject *get_memory_closed(PyObject *self, void *unused)
+{
+	Memory *m = (Memory *)self;
+	return PyBool_FromLong(!m->handle || !m->handle->p);
+}
+
+static int memory_traverse(PyObject *self, visitproc visit, void *arg)
+{
+	Memory *m = (Memory *)self;
+	Py_VISIT(Py_TYPE(self));
+	Py_VISIT(m->ctx);
+	return 0;
+}
+
+static void memory_dealloc(PyObject *self)
+{
+	Memory *m = (Memory *)self;
+	PyTypeObject *type = Py_TYPE(self);
+	PyObject_GC_UnTrack(self);
+	if (m->handle) {
+		if (m->held.view.obj && m->ctx->c && !ctx_is_mine(m->ctx)) {
+			/* Another thread's collector: the registration goes when its own thread
+			 * comes by, and until then its bytes have to be there. They stay. */
+			m->held.view.obj = NULL;
+			m->held.owner = NULL;
+		}
+		handle_drop(m->ctx, m->handle);
+	}
+	held_release(&m->held);
+	Py_CLEAR(m->ctx);
+	((freefunc)PyType_GetSlot(type, Py_tp_free))(self);
+	Py_DECREF(type);
+}
+
+static PyMethodDef memory_methods[] = {
+	{"rkey", memory_rkey, METH_NOARGS,
+		"rkey()\n--\n\nBytes (at most 512) that a peer needs to reach it, for its "
+		"Endpoint.unpack. Who has them, and an endpoint,\nhas the rights of the registration."},
+	{"close", memory_close, METH_NOARGS,
+		"Takes it back: what peers still move of it ends with status ACCESS at theirs. "
+		"BufferError while there are\nviews of memory that was allocated."},
+	{"__enter__", memory_enter, METH_NOARGS, NULL},
+	{"__exit__", memory_exit, METH_VARARGS, NULL},
+	{NULL, NULL, 0, NULL},
+};
+static PyGetSetDef memory_getset[] = {
+	{"address", get_address, NULL, "Where it begins.", NULL},
+	{"closed", get_memory_closed, NULL, "True after close().", NULL},
+	{NULL, NULL, NULL, NULL, NULL},
+};
+static PyType_Slot memory_slots[] = {
+	{Py_tp_dealloc, memory_dealloc},
+	{Py_tp_traverse, memory_traverse},
+	{Py_tp_methods, memory_methods},
+	{Py_tp_getset, memory_getset},
+	{Py_sq_length, memory_len},
+	{Py_bf_getbuffer, memory_buffer},
+	{Py_bf_releasebuffer, memory_buffer_release},
+	{Py_tp_doc, "Registered memory: its length is in bytes."},
+	{0, NULL},
+};
+PyType_Spec memory_spec = {"ropeway._core.Memory", sizeof(Memory), 0,
+	Py_TPFLAGS_DEFAULT | Py_TPFLAGS_HAVE_GC | Py_TPFLAGS_DISALLOW_INSTANTIATION, memory_slots};
+
+/* ---- keys ---- */
+
+static PyObject *get_endpoint(PyObject *self, void *unused)
+{
+	PyObject *o = (PyObject *)((Key *)self)->ep;
+	Py_INCREF(o);
+	return o;
+}
+
+static int key_traverse(PyObject *self, visitproc visit, void *arg)
+{
+	Py_VISIT(Py_TYPE(self));
+	Py_VISIT(((Key *)self)->ctx);
+	Py_VISIT(((Key *)self)->ep);
+	return 0;
+}
+
+static void key_dealloc(PyObject *self)
+{
+	Key *k = (Key *)self;
+	PyTypeObject *type = Py_TYPE(self);
+	PyObject_GC_UnTrack(self);
+	if (k->handle)
+		handle_drop(k->ctx, k->handle);
+	Py_CLEAR(k->ep);
+	Py_CLEAR(k->ctx);
+	((freefunc)PyType_GetSlot(type, Py_tp_free))(self);
+	Py_DECREF(type);
+}
+
+static PyGetSetDef key_getset[] = {
+	{"endpoint", get_endpoint, NULL, "The one that unpacked it.", NULL},
+	{NULL, NULL, NULL, NULL, NULL},
+};
+static PyType_Slot key_slots[] = {
+	{Py_tp_dealloc, key_dealloc},
+	{Py_tp_traverse, key_traverse},
+	{Py_tp_getset, key_getset},
+	{Py_tp_doc, "A peer's memory, as one endpoint reaches it."},
+	{0, NULL},
+};
+PyType_Spec key_spec = {"ropeway._core.RemoteKey", sizeof(Key), 0,
+	Py_TPFLAGS_DEFAULT | Py_TPFLAGS_HAVE_GC | Py_TPFLAGS_DISALLOW_INSTANTIATION, key_slots};

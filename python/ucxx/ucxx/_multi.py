@@ -1,0 +1,106 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""Several buffers in one posting: what is said of them first, and where they go.
+
+A head says how many buffers there are, how long each is, and which are a GPU's. What is short goes
+in the head itself: one message in all. Longer ones follow, each as a message with a tag of their
+own, so that a receive that waits for the next head never takes one of them.
+"""
+
+from __future__ import annotations
+
+import struct
+from typing import Any, Sequence
+
+from ._lib.arr import Array
+from ._memory import allocate, copied
+from .exceptions import UCXIOError, UCXUnsupportedError
+
+#: How long a head may be.
+HEAD_BYTES_MAX = 16384
+#: Up to this many bytes of all buffers go in the head.
+INLINE_BYTES_MAX = 8192
+
+_HEAD = struct.Struct("<IB3x")
+_FOLLOW, _INLINE, _TABLE_FOLLOWS = range(3)
+_OTHER_TAG = 0x9E3779B97F4A7C15
+
+
+def tag_of_buffers(tag: int) -> int:
+    """The tag with which the buffers follow a head with this tag."""
+    return tag ^ _OTHER_TAG
+
+
+def pack(arrays: Sequence[Array], tag: int) -> tuple[list[Any], list[int]]:
+    """The messages that carry the buffers, and their tags."""
+    n = len(arrays)
+    sizes = [a.nbytes for a in arrays]
+    table = struct.pack(f"<{n}Q", *sizes) + bytes(a.cuda for a in arrays)
+    plain = not any(a.cuda for a in arrays)
+    other = tag_of_buffers(tag)
+    if plain and sum(sizes) <= INLINE_BYTES_MAX and len(table) <= INLINE_BYTES_MAX - _HEAD.size:
+        parts = [_HEAD.pack(n, _INLINE), table]
+        parts += [memoryview(a.buf).tobytes("A") for a in arrays]
+        return [b"".join(parts)], [tag]
+    follow = [a.buf for a in arrays if a.nbytes]
+    if _HEAD.size + len(table) <= HEAD_BYTES_MAX:
+        bufs = [_HEAD.pack(n, _FOLLOW) + table, *follow]
+    else:
+        bufs = [_HEAD.pack(n, _TABLE_FOLLOWS), table, *follow]
+    return bufs, [tag] + [other] * (len(bufs) - 1)
+
+
+class Arrival:
+    """Buffers whose head has come."""
+
+    def __init__(self, head: memoryview) -> None:
+        #: The buffers, in order; complete when what `following` gives has been received.
+        self.buffers: list[Any] = []
+        #: What is to be received first, where the head has no room for it.
+        self.table: bytearray | None = None
+        try:
+            self._n, kind = _HEAD.unpack_from(head)
+            if kind == _TABLE_FOLLOWS:
+                self.table = bytearray(self._n * 9)
+            else:
+                self._plan(head[_HEAD.size :], kind == _INLINE)
+        except struct.error as error:
+            raise UCXIOError(f"Input/output error: no head of several buffers: {error}") from None
+
+    def take_table(self) -> None:
+        """The table has come."""
+        table, self.table = self.table, None
+        self._plan(memoryview(table), False)
+
+    def _plan(self, table: memoryview, inline: bool) -> None:
+        n = self._n
+        sizes = struct.unpack_from(f"<{n}Q", table)
+        on_gpu = bytes(table[8 * n : 9 * n])
+        if len(on_gpu) != n:
+            raise struct.error("it is cut")
+        at = 9 * n
+        for size, gpu in zip(sizes, on_gpu):
+            if inline:
+                if at + size > len(table):
+                    raise struct.error("it is cut")
+                self.buffers.append(copied(table[at : at + size]))
+                at += size
+            else:
+                self.buffers.append(_allocate_gpu(size) if gpu else allocate(size))
+        self._inline = inline
+
+    def following(self) -> list[Any]:
+        """The buffers that are still to be received."""
+        if self._inline:
+            return []
+        return [b for b in self.buffers if Array(b).nbytes]
+
+
+def _allocate_gpu(nbytes: int) -> Any:
+    try:
+        import rmm
+    except ImportError:
+        raise UCXUnsupportedError(
+            "Unsupported operation: the peer sends memory of a GPU, and RMM, which gives such "
+            "memory to receive it in, is not installed"
+        ) from None
+    return rmm.DeviceBuffer(size=nbytes)
