@@ -175,8 +175,8 @@ static void wait_for_next_round(struct boot_conn *c)
 {
 	struct boot_dial *d = c->dial;
 	if (d->once) {
-		end(c, d->status, "connecting to %s: %s%s%s", d->text, d->why,
-			d->hint ? ": " : "", d->hint ? d->hint : "");
+		end(c, d->status, "connecting to %s: %s%s%s", d->text, d->why, d->hint ? ": " : "",
+			d->hint ? d->hint : "");
 		return;
 	}
 	c->b->random = c->b->random * 1664525 + 1013904223;
