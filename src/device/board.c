@@ -13,8 +13,8 @@
  * not to the number: after the process has ended, or has executed another program, it reads nothing
  * (proc(5)). That it is the right one from the beginning a nonce shows, which lies in the peer's
  * private memory at a place that its board names. Long READs use process_vm_readv(2), which is
- * faster and goes by number; after it the nonce is read again through the descriptor, and where that
- * fails what was read is thrown away.
+ * faster and goes by number; after it the nonce is read again through the descriptor, and where
+ * that fails what was read is thrown away.
  *
  * WRITEs are not done so: the kernel's copy promises no order within the message, and programs poll
  * memory that WRITEs fill (base/copy.h).

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* board.h - what processes of our user on this host may look up without asking us: our registered
  * memory and the state of our QPs. With it, and with the kernel's leave to read our memory
- * (ptrace(2): the same user, no Yama in between), a peer does its RDMA READs by itself, whether this
- * process runs, sleeps or is stopped. Private to device/; the lock is held.
+ * (ptrace(2): the same user, no Yama in between), a peer does its RDMA READs by itself, whether
+ * this process runs, sleeps or is stopped. Private to device/; the lock is held.
  */
 #ifndef ROPEWAY_DEVICE_BOARD_H
 #define ROPEWAY_DEVICE_BOARD_H

@@ -245,9 +245,9 @@ static void run_local(struct rpwi_qp *qp, struct rpwi_swqe *w)
 	rpwi_req_retired(qp);
 }
 
-/* A READ that nothing is under way before, done here and now: it takes no PSN, and the peer does not
- * notice. Nothing after it has begun, so the order of the queue is kept. False: by packets, from the
- * beginning. */
+/* A READ that nothing is under way before, done here and now: it takes no PSN, and the peer does
+ * not notice. Nothing after it has begun, so the order of the queue is kept. False: by packets,
+ * from the beginning. */
 static bool read_at_once(struct rpwi_qp *qp, struct rpwi_swqe *w)
 {
 	if (w->opcode != IBV_WR_RDMA_READ || qp->sq_head != qp->sq_cur || qp->nxt != qp->una ||
