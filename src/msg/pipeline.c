@@ -284,6 +284,16 @@ static void copies_end(struct pipeline *s)
 	}
 }
 
+/* What waits to begin never does. */
+static void ready_drop(struct pipeline *s)
+{
+	while (!rpwi_list_empty(&s->ready)) {
+		rpw_request *child = RPWI_CONTAINER_OF(s->ready.next, rpw_request, active);
+		rpwi_list_del(&child->active);
+		req_complete(child, RPW_ERR_CANCELED);
+	}
+}
+
 /* r completes (it may be by failure): from here on no memory of the program's is touched. */
 void pipeline_request_ends(rpw_request *r)
 {
@@ -292,11 +302,7 @@ void pipeline_request_ends(rpw_request *r)
 	s->r = NULL;
 	if (s->gpu)
 		copies_end(s);
-	while (!rpwi_list_empty(&s->ready)) {
-		rpw_request *child = RPWI_CONTAINER_OF(s->ready.next, rpw_request, active);
-		rpwi_list_del(&child->active);
-		req_complete(child, RPW_ERR_CANCELED);
-	}
+	ready_drop(s);
 	pipeline_release(s);
 }
 
@@ -482,6 +488,7 @@ void pipeline_go(struct pipeline *s)
 		out_go(s);
 	if (s->way == PIPELINE_SEND && s->worst && !s->stopped) {
 		s->stopped = true;
+		ready_drop(s); /* after this DONE a chunk is a breach */
 		link_reply(&ep->link, FRAME_DONE, done_word(DONE_CHUNKS, s->worst), s->r->number,
 			NULL, 0);
 	}
@@ -503,7 +510,7 @@ static int copies_look(struct pipelines *g)
 				break;
 			(void)rpwi_list_pop(&g->copying[way]);
 			n++;
-			if (way == GPU_IN || status || !s->r || !g->ep ||
+			if (way == GPU_IN || status || s->worst || !s->r || !g->ep ||
 				g->ep->state == EP_FAILED) {
 				landed(p, status);
 				continue;
