@@ -243,6 +243,45 @@ static PyObject *endpoint_send(FAST_ARGS)
 	return op_posted(op, rc, r);
 }
 
+/* Of ropeway.blocking: in one call. */
+static PyObject *endpoint_send_block(FAST_ARGS)
+{
+	static const char *const names[] = {"buf", "tag", "timeout"};
+	Endpoint *ep = (Endpoint *)self;
+	PyObject *a[3];
+	uint64_t tag = 0;
+	rpw_request *r = NULL;
+	if (args_get("send", names, 3, 1, args, nargs, kwnames, a) ||
+		args_u64(a[1], "the tag", &tag))
+		return NULL;
+	Operation *op = begin(ep, OP_NONE, a[0], false);
+	if (!op)
+		return NULL;
+	int rc = rpw_send(end_ep(ep->end), op->held.ptr, op->held.len, tag, &r);
+	return op_block(op_posted(op, rc, r), a[2]);
+}
+
+static PyObject *endpoint_recv_block(FAST_ARGS)
+{
+	static const char *const names[] = {"buf", "tag", "mask", "timeout"};
+	Endpoint *ep = (Endpoint *)self;
+	PyObject *a[4];
+	if (args_get("recv", names, 4, 1, args, nargs, kwnames, a))
+		return NULL;
+	int n = a[2] ? 3 : a[1] ? 2 : 1;
+	PyObject *tag = a[1] ? a[1] : NULL;
+	if (n == 3 && !tag) { /* a mask without a tag: of tag 0 */
+		tag = PyLong_FromLong(0);
+		if (!tag)
+			return NULL;
+	} else
+		Py_XINCREF(tag);
+	PyObject *posted[3] = {a[0], tag, a[2]};
+	PyObject *op = recv_post(ep->ctx, ep, "recv", posted, n, NULL);
+	Py_XDECREF(tag);
+	return op_block(op, a[3]);
+}
+
 PyObject *recv_post(Context *ctx, Endpoint *ep, const char *fn, PyObject *const *args,
 	Py_ssize_t nargs, PyObject *kwnames)
 {
@@ -766,6 +805,12 @@ static PyMethodDef endpoint_methods[] = {
 		"(status 0: in order) or cannot be reached\nany more; not for this side's close(). At "
 		"the loop's next turn where that was so already."},
 	{"_info", endpoint_info, METH_NOARGS, NULL},
+	{"_send_block", FAST(endpoint_send_block),
+		"send(buf, tag=0, timeout=None)\n--\n\nUntil the buffer can be used again, `timeout` "
+		"seconds at most."},
+	{"_recv_block", FAST(endpoint_recv_block),
+		"recv(buf, tag=0, mask=ALL, timeout=None)\n--\n\nGives Received(length in bytes, "
+		"tag). ropeway.Timeout where none came within `timeout` seconds."},
 	{NULL, NULL, 0, NULL},
 };
 static PyGetSetDef endpoint_getset[] = {

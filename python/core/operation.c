@@ -616,6 +616,31 @@ PyObject *op_run(PyObject *self, PyObject *timeout)
 	return outcome(op);
 }
 
+PyObject *op_block(PyObject *self, PyObject *timeout)
+{
+	Operation *op = (Operation *)self;
+	if (!op)
+		return NULL;
+	PyObject *r = op_run(self, timeout);
+	if (!r && op->state == OP_PENDING) { /* time is up, or a signal's handler raised */
+		PyObject *type, *value, *trace;
+		PyErr_Fetch(&type, &value, &trace);
+		PyObject *canceled = operation_cancel(self, NULL, 0, NULL);
+		if (canceled == Py_False && op->state == OP_FINISHED) { /* in the last moment */
+			Py_XDECREF(type);
+			Py_XDECREF(value);
+			Py_XDECREF(trace);
+			r = outcome(op);
+		} else {
+			PyErr_Clear();
+			PyErr_Restore(type, value, trace);
+		}
+		Py_XDECREF(canceled);
+	}
+	Py_DECREF(op);
+	return r;
+}
+
 static PyObject *operation_wait(
 	PyObject *self, PyObject *const *args, Py_ssize_t nargs, PyObject *kwnames)
 {
