@@ -616,6 +616,34 @@ PyObject *op_run(PyObject *self, PyObject *timeout)
 	return outcome(op);
 }
 
+static int operation_clear(PyObject *self);
+
+/* Nobody else has seen it: it is the next one. */
+static void recycle(Operation *op)
+{
+	Context *ctx = op->ctx;
+	if (!ctx || !ctx->c || ctx->spare || Py_REFCNT(op) != 1 || op->many || op->req ||
+		op->under_way || op->state != OP_FINISHED || !link_alone(&op->event.link)) {
+		Py_DECREF(op);
+		return;
+	}
+	operation_clear((PyObject *)op);
+	Py_CLEAR(op->ep);
+	if (op->from)
+		end_unref(op->from);
+	op->from = NULL;
+	free(op->sentence);
+	op->sentence = NULL;
+	op->state = OP_PENDING;
+	op->status = 0;
+	op->length = 0;
+	op->tag = 0;
+	op->blocking = op->large = false;
+	op->ctx = NULL;
+	ctx->spare = op;
+	Py_DECREF(ctx);
+}
+
 PyObject *op_block(PyObject *self, PyObject *timeout)
 {
 	Operation *op = (Operation *)self;
@@ -637,7 +665,7 @@ PyObject *op_block(PyObject *self, PyObject *timeout)
 		}
 		Py_XDECREF(canceled);
 	}
-	Py_DECREF(op);
+	recycle(op);
 	return r;
 }
 
