@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* am.c - active messages and notifications: copied while the library calls back, told to Python when
- * it has returned. */
+/* am.c - active messages and notifications: copied while the library calls back, told to Python
+ * when it has returned. */
 #include "core.h"
 
 PyObject *block_type;

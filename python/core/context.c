@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* context.c - contexts: who may use them now, progress, events into Python, waiting, the end.
  *
- * With a loop: its descriptor is a reader of the loop, whose callback is a Turn. A turn polls, hands
- * out, and arms the descriptor; calls that post ask for one by call_soon, so that none is forgotten.
- * The loop holds the Turn, and that the context: when the loop is closed or collected, the Turn goes,
- * and closes the context. */
+ * With a loop: its descriptor is a reader of the loop, whose callback is a Turn. A turn polls,
+ * hands out, and arms the descriptor; calls that post ask for one by call_soon, so none is
+ * forgotten. The loop holds the Turn, and that the context: when the loop is closed or collected,
+ * the Turn goes, and closes the context. */
 #include "core.h"
 
 #include <errno.h>
@@ -118,10 +118,10 @@ void ctx_event(Context *ctx, struct event *e, enum event_kind kind)
 	link_last(&ctx->events, &e->link);
 }
 
-/* Bytes move between two processes in pieces that both copy: each turn of the loop for a piece would
- * cost more than the piece. So it goes on while something happens, for as long as tasks may wait, or
- * until an operation is complete; and where no task is ready (`alone`), it looks on a little longer
- * for the peer's next piece. */
+/* Bytes move between two processes in pieces that both copy: each turn of the loop for a piece
+ * would cost more than the piece. So it goes on while something happens, for as long as tasks may
+ * wait, or until an operation is complete; and where no task is ready (`alone`), it looks on a
+ * little longer for the peer's next piece. */
 static int progress_large(Context *ctx, bool alone)
 {
 	uint64_t begin = clock_now(), idle = 0;

@@ -292,7 +292,7 @@ PyObject *op_posted(Operation *op, int rc, rpw_request *req);
 void op_finish(Operation *op, bool quiet);
 void op_done(rpw_request *r, const rpw_completion *done, void *arg);
 PyObject *op_run(PyObject *op, PyObject *timeout);
-/* Waits, and withdraws it where that ends without it. The reference is consumed; NULL is passed on. */
+/* Waits, and withdraws it where that ends without it. Consumes the reference; NULL passes. */
 PyObject *op_block(PyObject *op, PyObject *timeout);
 
 /* ---- endpoint.c ---- */

@@ -127,7 +127,7 @@ void op_done(rpw_request *r, const rpw_completion *done, void *arg)
 	op->status = done->status;
 	op->length = done->length;
 	op->tag = done->tag;
-	/* the endpoint that was asked, else the one that the library names, where it is still there */
+	/* the endpoint that was asked, else the one that the library names, if still there */
 	if (done->from && (op->from = op->ep ? op->ep->end : rpw_endpoint_user(done->from)))
 		end_ref(op->from);
 	if (done->status < 0)
