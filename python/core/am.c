@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* am.c - active messages and notifications: copied while the library calls back, told to Python when
- * it has returned. */
+/* am.c - active messages and notifications: copied while the library calls back, told to Python
+ * when it has returned. */
 #include "core.h"
 
 PyObject *block_type;
@@ -71,8 +71,7 @@ static void notified(rpw_endpoint *ep, uint64_t data, size_t len, void *arg)
 /* ---- memory of a long message, which views of it keep alive ---- */
 
 typedef struct {
-	PyObject_HEAD
-	struct am_event *event;
+	PyObject_HEAD struct am_event *event;
 } Block;
 
 static int block_buffer(PyObject *self, Py_buffer *view, int flags)
@@ -177,8 +176,8 @@ PyObject *context_on_am(Context *ctx, PyObject *const *args, Py_ssize_t nargs)
 		return PyErr_NoMemory();
 	struct am_slot *slot = &ctx->am[id < RPW_AM_IDS ? id : 0];
 	bool none = args[1] == Py_None;
-	int rc = rpw_context_on_am(ctx->c, id < RPW_AM_IDS ? (unsigned)id : RPW_AM_IDS,
-		none ? NULL : am_came, slot);
+	int rc = rpw_context_on_am(
+		ctx->c, id < RPW_AM_IDS ? (unsigned)id : RPW_AM_IDS, none ? NULL : am_came, slot);
 	if (rc < 0)
 		return error_raise(rc, NULL);
 	slot->ctx = ctx;

@@ -21,8 +21,8 @@ int args_get(const char *fn, const char *const *names, int n, int required, PyOb
 		while (i < n && PyUnicode_CompareWithASCIIString(name, names[i]))
 			i++;
 		if (i == n) {
-			PyErr_Format(PyExc_TypeError, "%s() got an unexpected argument '%U'", fn,
-				name);
+			PyErr_Format(
+				PyExc_TypeError, "%s() got an unexpected argument '%U'", fn, name);
 			return -1;
 		}
 		if (out[i]) {
@@ -57,8 +57,8 @@ int args_u64(PyObject *o, const char *what, uint64_t *out)
 		if (PyErr_ExceptionMatches(PyExc_OverflowError) ||
 			PyErr_ExceptionMatches(PyExc_TypeError)) {
 			PyErr_Clear();
-			PyErr_Format(PyExc_OverflowError, "%s has to be from 0 to 2**64 - 1, not %R",
-				what, o);
+			PyErr_Format(PyExc_OverflowError,
+				"%s has to be from 0 to 2**64 - 1, not %R", what, o);
 		}
 		return -1;
 	}

@@ -36,7 +36,8 @@ static int read_only(PyObject *o)
 static int refused(PyObject *o, bool writable)
 {
 	if (!PyErr_ExceptionMatches(PyExc_BufferError) &&
-		!PyErr_ExceptionMatches(PyExc_ValueError) && !PyErr_ExceptionMatches(PyExc_TypeError))
+		!PyErr_ExceptionMatches(PyExc_ValueError) &&
+		!PyErr_ExceptionMatches(PyExc_TypeError))
 		return -1;
 	PyObject *type, *value, *trace;
 	PyErr_Fetch(&type, &value, &trace);
@@ -121,9 +122,8 @@ static int numbers(PyObject *tuple, const char *what, int64_t *out)
 /* "<f4" has 4. */
 static int64_t item_bytes(PyObject *typestr)
 {
-	const char *s = typestr && PyUnicode_Check(typestr)
-				? PyUnicode_AsUTF8AndSize(typestr, NULL)
-				: NULL;
+	const char *s =
+		typestr && PyUnicode_Check(typestr) ? PyUnicode_AsUTF8AndSize(typestr, NULL) : NULL;
 	long n = s && strlen(s) > 2 ? strtol(s + 2, NULL, 10) : 0;
 	if (n <= 0 && !PyErr_Occurred())
 		PyErr_SetString(PyExc_TypeError,
@@ -254,7 +254,8 @@ static int dlpack_get(Context *ctx, PyObject *o, struct held *h)
 		return cuda_register(ctx, h);
 	default:
 		PyErr_Format(PyExc_BufferError,
-			"DLPack: memory of a device of type %d; ropeway moves the host's and CUDA's",
+			"DLPack: memory of a device of type %d; ropeway moves the host's and "
+			"CUDA's",
 			(int)t->device.type);
 		return -1;
 	}
@@ -283,7 +284,8 @@ int held_get(Context *ctx, PyObject *o, bool writable, struct held *h)
 		PyErr_Clear();
 		if (!PyObject_HasAttrString(o, "__dlpack__")) {
 			PyErr_Format(PyExc_TypeError,
-				"a buffer is needed (bytes, bytearray, memoryview, a numpy array, or "
+				"a buffer is needed (bytes, bytearray, memoryview, a numpy array, "
+				"or "
 				"what has __cuda_array_interface__ or __dlpack__), not %R",
 				Py_TYPE(o));
 			return -1;

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* context.c - contexts: who may use them now, progress, events into Python, waiting, the end.
  *
- * With a loop: its descriptor is a reader of the loop, whose callback is a Turn. A turn polls, hands
- * out, and arms the descriptor; calls that post ask for one by call_soon, so that none is forgotten.
- * The loop holds the Turn, and that the context: when the loop is closed or collected, the Turn goes,
- * and closes the context. */
+ * With a loop: its descriptor is a reader of the loop, whose callback is a Turn. A turn polls,
+ * hands out, and arms the descriptor; calls that post ask for one by call_soon, so none is
+ * forgotten. The loop holds the Turn, and that the context: when the loop is closed or collected,
+ * the Turn goes, and closes the context. */
 #include "core.h"
 
 #include <errno.h>
@@ -118,10 +118,10 @@ void ctx_event(Context *ctx, struct event *e, enum event_kind kind)
 	link_last(&ctx->events, &e->link);
 }
 
-/* Bytes move between two processes in pieces that both copy: each turn of the loop for a piece would
- * cost more than the piece. So it goes on while something happens, for as long as tasks may wait, or
- * until an operation is complete; and where no task is ready (`alone`), it looks on a little longer
- * for the peer's next piece. */
+/* Bytes move between two processes in pieces that both copy: each turn of the loop for a piece
+ * would cost more than the piece. So it goes on while something happens, for as long as tasks may
+ * wait, or until an operation is complete; and where no task is ready (`alone`), it looks on a
+ * little longer for the peer's next piece. */
 static int progress_large(Context *ctx, bool alone)
 {
 	uint64_t begin = clock_now(), idle = 0;
@@ -258,8 +258,7 @@ int ctx_hand_out(Context *ctx, int max)
 /* ---- the loop ---- */
 
 typedef struct {
-	PyObject_HEAD
-	Context *ctx;
+	PyObject_HEAD Context *ctx;
 } Turn;
 
 bool ctx_spin_allowed(Context *ctx)
@@ -821,7 +820,8 @@ static PyObject *context_connect(
 		return NULL;
 	if (!(timeout > 0) || timeout > 4e6) {
 		PyErr_Format(PyExc_ValueError,
-			"the timeout of a connection is more than 0 and at most 4,000,000 s, not %R",
+			"the timeout of a connection is more than 0 and at most 4,000,000 s, not "
+			"%R",
 			a[2]);
 		return NULL;
 	}
@@ -1017,11 +1017,13 @@ static int set_class(PyObject *self, PyObject *value, void *unused)
 #define FAST(name) (PyCFunction)(void (*)(void)) name, METH_FASTCALL | METH_KEYWORDS
 static PyMethodDef context_methods[] = {
 	{"close", context_close, METH_NOARGS,
-		"Closes what is left in it without waiting for anybody: flush() or shutdown() first "
+		"Closes what is left in it without waiting for anybody: flush() or shutdown() "
+		"first "
 		"where that matters."},
 	{"attach", context_attach, METH_O,
 		"attach(loop)\n--\n\nFrom now on this loop moves it, and the calling thread is its "
-		"own. For a context that was made without a loop, again and again: it outlives each. "
+		"own. For a context that was made without a loop, again and again: it outlives "
+		"each. "
 		"Call it in the loop's thread, when the loop before does not run any more."},
 	{"detach", context_detach, METH_NOARGS,
 		"Undoes attach(): it has no loop until the next one."},
@@ -1032,25 +1034,30 @@ static PyMethodDef context_methods[] = {
 		"Before sleeping on `fd`. True: it is armed; False: there is something to do, "
 		"progress() first."},
 	{"wait", FAST(context_wait),
-		"wait(timeout=None)\n--\n\nBlocks until something was handed out, `timeout` seconds at "
+		"wait(timeout=None)\n--\n\nBlocks until something was handed out, `timeout` "
+		"seconds at "
 		"most. False: time is up, or wake() was called."},
-	{"wake", context_wake, METH_NOARGS, "Ends a wait of the context's thread. From any thread."},
+	{"wake", context_wake, METH_NOARGS,
+		"Ends a wait of the context's thread. From any thread."},
 	{"recv", FAST(context_recv),
 		"recv(buf, tag=0, mask=ALL)\n--\n\nAs Endpoint.recv, from any endpoint; "
 		"Received.endpoint says from which."},
 	{"recv_many", FAST(context_recv_many),
-		"recv_many(bufs, tags=0, mask=ALL)\n--\n\nAs Endpoint.recv_many, from any endpoint."},
+		"recv_many(bufs, tags=0, mask=ALL)\n--\n\nAs Endpoint.recv_many, from any "
+		"endpoint."},
 	{"recv_obj", FAST(context_recv_obj),
 		"recv_obj(allocator=bytearray)\n--\n\nAs Endpoint.recv_obj, from any endpoint; the "
 		"operation's `received.endpoint` says from which."},
 	{"probe", FAST(context_probe),
 		"probe(tag=0, mask=ALL)\n--\n\nAs Endpoint.probe, of any endpoint."},
 	{"on_am", (PyCFunction)(void (*)(void))context_am, METH_FASTCALL,
-		"on_am(id, fn)\n--\n\nfn(endpoint, header, data) is called for active messages of this "
+		"on_am(id, fn)\n--\n\nfn(endpoint, header, data) is called for active messages of "
+		"this "
 		"id (0 to 255), in the order sent.\ndata: bytes up to 4 KiB, else a read-only "
 		"memoryview. None: they are dropped, as without one."},
 	{"on_notify", context_notify, METH_O,
-		"on_notify(fn)\n--\n\nfn(endpoint, data, length in bytes) is called when the bytes of a "
+		"on_notify(fn)\n--\n\nfn(endpoint, data, length in bytes) is called when the bytes "
+		"of a "
 		"peer's put_notify are there."},
 	{"_connect", FAST(context_connect), NULL},
 	{"_listen", context_listen, METH_VARARGS, NULL},
@@ -1062,7 +1069,8 @@ static PyMethodDef context_methods[] = {
 static PyGetSetDef context_getset[] = {
 	{"loop", get_loop, NULL, "Its asyncio loop, or None.", NULL},
 	{"closed", get_closed, NULL, "True after close(), or when its loop has gone.", NULL},
-	{"fd", get_fd, NULL, "Readable, after arm() gave True, when there is something to do.", NULL},
+	{"fd", get_fd, NULL, "Readable, after arm() gave True, when there is something to do.",
+		NULL},
 	{"endpoint_class", get_class, set_class, "Of what connect and listen give.", NULL},
 	{NULL, NULL, NULL, NULL, NULL},
 };

@@ -41,10 +41,10 @@
 #define Py_REFCNT(o) Py_REFCNT((PyObject *)(o))
 
 enum {
-	LARGE = 256 * 1024,    /* an operation of so many bytes: progress lets the GIL go */
-	INLINE_MAX = 32,       /* awaits in a row that may end without a turn of the loop */
-	BATCH_MAX = 4096,      /* events that one turn of the loop hands out */
-	AM_BYTES_MAX = 4096,   /* data of an active message is bytes up to here, then a view */
+	LARGE = 256 * 1024,      /* an operation of so many bytes: progress lets the GIL go */
+	INLINE_MAX = 32,         /* awaits in a row that may end without a turn of the loop */
+	BATCH_MAX = 4096,        /* events that one turn of the loop hands out */
+	AM_BYTES_MAX = 4096,     /* data of an active message is bytes up to here, then a view */
 	LARGE_TURN_NS = 2000000, /* of large operations before tasks have their turn */
 	BLOCKING_SPIN_NS = 30000,
 };
@@ -129,11 +129,10 @@ struct am_slot {
 };
 
 struct Context {
-	PyObject_HEAD
-	rpw_context *c; /* NULL: closed */
+	PyObject_HEAD rpw_context *c; /* NULL: closed */
 	PyObject *loop, *call_soon, *turn, *ready, *endpoint_class, *memory_door;
-	Operation *spare; /* for the next operation that is not done at once */
-	Operation *none;  /* done, with None: of all that are done at once */
+	Operation *spare;   /* for the next operation that is not done at once */
+	Operation *none;    /* done, with None: of all that are done at once */
 	struct am_slot *am; /* RPW_AM_IDS of them, or NULL */
 	unsigned am_lost;   /* for want of memory */
 	PyObject *on_notify;
@@ -159,14 +158,13 @@ struct many {
 		size_t length;
 		uint64_t tag;
 		struct end *from;
-	} *one;
+	} * one;
 	size_t n, left;
 	bool receives;
 };
 
 struct Operation {
-	PyObject_HEAD
-	Context *ctx;
+	PyObject_HEAD Context *ctx;
 	Endpoint *ep; /* NULL: any, or none */
 	struct event event;
 	struct link link; /* ctx->under_way */
@@ -191,8 +189,7 @@ struct Operation {
 };
 
 struct Endpoint {
-	PyObject_HEAD
-	Context *ctx;
+	PyObject_HEAD Context *ctx;
 	struct end *end;
 	PyObject *user, *on_close, *peer;
 	uint64_t tags[4];
@@ -200,16 +197,14 @@ struct Endpoint {
 };
 
 struct Listener {
-	PyObject_HEAD
-	Context *ctx;
+	PyObject_HEAD Context *ctx;
 	struct handle *handle;
 	PyObject *accepted, *address;
 	int port;
 };
 
 typedef struct {
-	PyObject_HEAD
-	Context *ctx;
+	PyObject_HEAD Context *ctx;
 	struct handle *handle;
 	struct held held; /* of memory that was registered */
 	Py_ssize_t exports;
@@ -219,8 +214,7 @@ typedef struct {
 } Memory;
 
 typedef struct {
-	PyObject_HEAD
-	Context *ctx;
+	PyObject_HEAD Context *ctx;
 	Endpoint *ep;
 	struct handle *handle;
 } Key;
@@ -235,10 +229,10 @@ int received_type_make(PyObject *module);
 /* ---- errors.c ---- */
 
 /* From `_core._setup`: classes that are written in Python. */
-extern PyObject *error_new;        /* (status, sentence, peer, length) -> exception */
-extern PyObject *cancelled_error;  /* asyncio.CancelledError */
-extern PyObject *invalid_state;    /* asyncio.InvalidStateError */
-extern PyObject *copy_context;     /* contextvars.copy_context */
+extern PyObject *error_new;       /* (status, sentence, peer, length) -> exception */
+extern PyObject *cancelled_error; /* asyncio.CancelledError */
+extern PyObject *invalid_state;   /* asyncio.InvalidStateError */
+extern PyObject *copy_context;    /* contextvars.copy_context */
 PyObject *core_setup(PyObject *module, PyObject *args);
 /* A new exception object. */
 PyObject *error_make(int status, const char *sentence, PyObject *peer, PyObject *length);
@@ -272,8 +266,8 @@ bool ctx_is_mine(const Context *ctx);
 void ctx_event(Context *ctx, struct event *e, enum event_kind kind);
 /* After a call that may have left something to do: the loop has a turn for it. 0 or -1. */
 int ctx_turn_soon(Context *ctx);
-int ctx_poll(Context *ctx);               /* rpw_context_progress */
-int ctx_hand_out(Context *ctx, int max);  /* how many, or -1 with an exception */
+int ctx_poll(Context *ctx);              /* rpw_context_progress */
+int ctx_hand_out(Context *ctx, int max); /* how many, or -1 with an exception */
 bool ctx_spin_allowed(Context *ctx);
 /* Until `op` is done (NULL: anything was handed out). 1: it is; 0: time is up or woken; -1. */
 int ctx_wait(Context *ctx, Operation *op, uint64_t deadline_ns);
@@ -298,6 +292,8 @@ PyObject *op_posted(Operation *op, int rc, rpw_request *req);
 void op_finish(Operation *op, bool quiet);
 void op_done(rpw_request *r, const rpw_completion *done, void *arg);
 PyObject *op_run(PyObject *op, PyObject *timeout);
+/* Waits, and withdraws it where that ends without it. Consumes the reference; NULL passes. */
+PyObject *op_block(PyObject *op, PyObject *timeout);
 
 /* ---- endpoint.c ---- */
 
@@ -310,10 +306,10 @@ PyObject *endpoint_peer(Endpoint *ep); /* borrowed, or NULL */
 int endpoint_told(struct end *e);      /* EV_CLOSED */
 PyObject *recv_post(Context *ctx, Endpoint *ep, const char *fn, PyObject *const *args,
 	Py_ssize_t nargs, PyObject *kwnames);
-PyObject *recv_object_post(Context *ctx, Endpoint *ep, PyObject *const *args, Py_ssize_t nargs,
-	PyObject *kwnames);
-PyObject *probe_now(Context *ctx, Endpoint *ep, PyObject *const *args, Py_ssize_t nargs,
-	PyObject *kwnames);
+PyObject *recv_object_post(
+	Context *ctx, Endpoint *ep, PyObject *const *args, Py_ssize_t nargs, PyObject *kwnames);
+PyObject *probe_now(
+	Context *ctx, Endpoint *ep, PyObject *const *args, Py_ssize_t nargs, PyObject *kwnames);
 PyObject *received_new(size_t length, uint64_t tag, struct end *from);
 
 /* ---- many.c ---- */

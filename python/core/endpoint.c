@@ -128,8 +128,7 @@ PyObject *endpoint_peer(Endpoint *ep)
 static void tags_keep(Endpoint *ep)
 {
 	rpw_endpoint_information i = RPW_ENDPOINT_INFORMATION_INIT;
-	if (end_ep(ep->end) && !ep->tags[2] &&
-		rpw_endpoint_info(end_ep(ep->end), &i) == RPW_OK) {
+	if (end_ep(ep->end) && !ep->tags[2] && rpw_endpoint_info(end_ep(ep->end), &i) == RPW_OK) {
 		ep->tags[0] = i.message_tag;
 		ep->tags[1] = i.control_tag;
 		ep->tags[2] = i.peer_message_tag;
@@ -243,6 +242,45 @@ static PyObject *endpoint_send(FAST_ARGS)
 	return op_posted(op, rc, r);
 }
 
+/* Of ropeway.blocking: in one call. */
+static PyObject *endpoint_send_block(FAST_ARGS)
+{
+	static const char *const names[] = {"buf", "tag", "timeout"};
+	Endpoint *ep = (Endpoint *)self;
+	PyObject *a[3];
+	uint64_t tag = 0;
+	rpw_request *r = NULL;
+	if (args_get("send", names, 3, 1, args, nargs, kwnames, a) ||
+		args_u64(a[1], "the tag", &tag))
+		return NULL;
+	Operation *op = begin(ep, OP_NONE, a[0], false);
+	if (!op)
+		return NULL;
+	int rc = rpw_send(end_ep(ep->end), op->held.ptr, op->held.len, tag, &r);
+	return op_block(op_posted(op, rc, r), a[2]);
+}
+
+static PyObject *endpoint_recv_block(FAST_ARGS)
+{
+	static const char *const names[] = {"buf", "tag", "mask", "timeout"};
+	Endpoint *ep = (Endpoint *)self;
+	PyObject *a[4];
+	if (args_get("recv", names, 4, 1, args, nargs, kwnames, a))
+		return NULL;
+	int n = a[2] ? 3 : a[1] ? 2 : 1;
+	PyObject *tag = a[1] ? a[1] : NULL;
+	if (n == 3 && !tag) { /* a mask without a tag: of tag 0 */
+		tag = PyLong_FromLong(0);
+		if (!tag)
+			return NULL;
+	} else
+		Py_XINCREF(tag);
+	PyObject *posted[3] = {a[0], tag, a[2]};
+	PyObject *op = recv_post(ep->ctx, ep, "recv", posted, n, NULL);
+	Py_XDECREF(tag);
+	return op_block(op, a[3]);
+}
+
 PyObject *recv_post(Context *ctx, Endpoint *ep, const char *fn, PyObject *const *args,
 	Py_ssize_t nargs, PyObject *kwnames)
 {
@@ -250,21 +288,19 @@ PyObject *recv_post(Context *ctx, Endpoint *ep, const char *fn, PyObject *const 
 	PyObject *a[3];
 	uint64_t tag = 0, mask = UINT64_MAX;
 	rpw_request *r = NULL;
-	if (args_get(fn, names, 3, 1, args, nargs, kwnames, a) ||
-		args_u64(a[1], "the tag", &tag) || args_u64(a[2], "the mask", &mask) ||
-		!ctx_enter(ctx) || (ep && !endpoint_open(ep)))
+	if (args_get(fn, names, 3, 1, args, nargs, kwnames, a) || args_u64(a[1], "the tag", &tag) ||
+		args_u64(a[2], "the mask", &mask) || !ctx_enter(ctx) || (ep && !endpoint_open(ep)))
 		return NULL;
 	Operation *op = op_take(ctx, ep, OP_RECV);
 	if (!op)
 		return NULL;
-	if (held_get(ctx, a[0], true, &op->held) || !ctx_enter(ctx) ||
-		(ep && !endpoint_open(ep))) {
+	if (held_get(ctx, a[0], true, &op->held) || !ctx_enter(ctx) || (ep && !endpoint_open(ep))) {
 		held_release(&op->held);
 		Py_DECREF(op);
 		return NULL;
 	}
-	int rc = rpw_recv(ctx->c, ep ? end_ep(ep->end) : NULL, op->held.ptr, op->held.len, tag,
-		mask, &r);
+	int rc = rpw_recv(
+		ctx->c, ep ? end_ep(ep->end) : NULL, op->held.ptr, op->held.len, tag, mask, &r);
 	return op_posted(op, rc, r);
 }
 
@@ -306,9 +342,8 @@ static PyObject *endpoint_send_obj(FAST_ARGS)
 static void *object_room(Operation *op, size_t len)
 {
 	Context *ctx = op->ctx;
-	PyObject *o =
-		op->allocator ? PyObject_CallFunction(op->allocator, "n", (Py_ssize_t)len)
-			      : PyByteArray_FromStringAndSize(NULL, (Py_ssize_t)len);
+	PyObject *o = op->allocator ? PyObject_CallFunction(op->allocator, "n", (Py_ssize_t)len)
+				    : PyByteArray_FromStringAndSize(NULL, (Py_ssize_t)len);
 	if (!o || held_get(ctx, o, true, &op->held)) {
 		Py_XDECREF(o);
 		return NULL;
@@ -415,8 +450,7 @@ PyObject *probe_now(
 		return error_raise(rc, ep ? endpoint_peer(ep) : NULL);
 	if (rc == RPW_IN_PROGRESS)
 		Py_RETURN_NONE;
-	return received_new(
-		what.length, what.tag, what.from ? rpw_endpoint_user(what.from) : NULL);
+	return received_new(what.length, what.tag, what.from ? rpw_endpoint_user(what.from) : NULL);
 }
 
 static PyObject *endpoint_probe(FAST_ARGS)
@@ -469,8 +503,8 @@ static Key *key_of(PyObject *o, Endpoint *ep)
 
 enum transfer { PUT, GET, PUT_NOTIFY };
 
-static PyObject *transfer(
-	PyObject *self, enum transfer what, PyObject *const *args, Py_ssize_t nargs, PyObject *kwnames)
+static PyObject *transfer(PyObject *self, enum transfer what, PyObject *const *args,
+	Py_ssize_t nargs, PyObject *kwnames)
 {
 	static const char *const names[] = {"rkey", "offset", "buf", "data"};
 	static const char *const calls[] = {"put", "get", "put_notify"};
@@ -702,11 +736,13 @@ static void endpoint_dealloc(PyObject *self)
 #define FAST(name) (PyCFunction)(void (*)(void)) name, METH_FASTCALL | METH_KEYWORDS
 static PyMethodDef endpoint_methods[] = {
 	{"send", FAST(endpoint_send),
-		"send(buf, tag=0)\n--\n\nSends the bytes of `buf`. Done when the buffer can be used "
+		"send(buf, tag=0)\n--\n\nSends the bytes of `buf`. Done when the buffer can be "
+		"used "
 		"again; flush() says when they are there.\nMessages of one tag are received in the "
 		"order sent. Raises ropeway.Error when the endpoint has ended."},
 	{"recv", FAST(endpoint_recv),
-		"recv(buf, tag=0, mask=ALL)\n--\n\nReceives a message whose tag is `tag` in the bits of "
+		"recv(buf, tag=0, mask=ALL)\n--\n\nReceives a message whose tag is `tag` in the "
+		"bits of "
 		"`mask`, into `buf` (writable, one piece).\nGives Received(length in bytes, tag). "
 		"Fails with status TRUNCATED where it is longer than the buffer."},
 	{"send_many", FAST(endpoint_send_many),
@@ -722,57 +758,75 @@ static PyMethodDef endpoint_methods[] = {
 		"NO_MEMORY). Objects have an order of their own, apart from tags."},
 	{"recv_obj", FAST(endpoint_recv_obj),
 		"recv_obj(allocator=bytearray)\n--\n\nReceives the next object, into what "
-		"allocator(size in bytes) gives; gives that. Where the allocator\nraises, the object "
+		"allocator(size in bytes) gives; gives that. Where the allocator\nraises, the "
+		"object "
 		"is refused on both sides (status NO_MEMORY there), and this raises the same."},
 	{"probe", FAST(endpoint_probe),
-		"probe(tag=0, mask=ALL)\n--\n\nReceived of a message that waits for such a receive, or "
+		"probe(tag=0, mask=ALL)\n--\n\nReceived of a message that waits for such a "
+		"receive, or "
 		"None. It stays."},
 	{"am_send", FAST(endpoint_am_send),
 		"am_send(id, data, header=b'')\n--\n\nAn active message, for the peer's "
 		"Context.on_am(id). The header has at most 256 bytes, and is copied.\nDone when "
 		"`data` can be used again."},
 	{"put", FAST(endpoint_put),
-		"put(rkey, offset, buf)\n--\n\nWrites to the peer's memory, `offset` bytes from its "
-		"beginning. Done when the buffer can be used again;\nflush() says when it has taken "
+		"put(rkey, offset, buf)\n--\n\nWrites to the peer's memory, `offset` bytes from "
+		"its "
+		"beginning. Done when the buffer can be used again;\nflush() says when it has "
+		"taken "
 		"effect. Fails with status ACCESS outside of it, or without the right."},
 	{"put_notify", FAST(endpoint_put_notify),
 		"put_notify(rkey, offset, buf, data)\n--\n\nA put of which the peer's "
 		"Context.on_notify is told, with `data` (64 bits), when its bytes are there."},
 	{"get", FAST(endpoint_get),
-		"get(rkey, offset, buf)\n--\n\nReads len(buf) bytes of the peer's memory. Done when "
+		"get(rkey, offset, buf)\n--\n\nReads len(buf) bytes of the peer's memory. Done "
+		"when "
 		"they are here."},
 	{"fetch_add", FAST(endpoint_fetch_add),
 		"fetch_add(rkey, offset, add)\n--\n\nAdds to 8 aligned bytes of the peer's, "
 		"atomically; gives the value that was there."},
 	{"compare_swap", FAST(endpoint_compare_swap),
-		"compare_swap(rkey, offset, compare, swap)\n--\n\nSets 8 aligned bytes of the peer's "
+		"compare_swap(rkey, offset, compare, swap)\n--\n\nSets 8 aligned bytes of the "
+		"peer's "
 		"to `swap` where they are `compare`; gives the value that was there."},
 	{"unpack", endpoint_unpack, METH_O,
-		"unpack(rkey)\n--\n\nThe peer's memory, from the bytes that its Memory.rkey() gave."},
+		"unpack(rkey)\n--\n\nThe peer's memory, from the bytes that its Memory.rkey() "
+		"gave."},
 	{"flush", endpoint_flush, METH_NOARGS,
-		"Done when everything posted before is done on the peer's side, too; so the peer has "
+		"Done when everything posted before is done on the peer's side, too; so the peer "
+		"has "
 		"to run its loop."},
 	{"fence", endpoint_fence, METH_NOARGS,
 		"What is posted after it takes effect at the peer after what was posted before: of "
 		"puts and atomics."},
 	{"shutdown", endpoint_shutdown, METH_NOARGS,
-		"The orderly end: a flush, then the peer hears that nothing more comes. Only receives "
+		"The orderly end: a flush, then the peer hears that nothing more comes. Only "
+		"receives "
 		"can be posted after it."},
 	{"close", endpoint_close, METH_NOARGS,
 		"Closes at once. Operations under way fail with status CANCELED, the peer's with "
 		"PEER_GONE: flush()\nor shutdown() first where that matters."},
 	{"on_close", endpoint_on_close, METH_O,
 		"on_close(fn)\n--\n\nfn(status, sentence) is called once when the peer has ended "
-		"(status 0: in order) or cannot be reached\nany more; not for this side's close(). At "
+		"(status 0: in order) or cannot be reached\nany more; not for this side's close(). "
+		"At "
 		"the loop's next turn where that was so already."},
 	{"_info", endpoint_info, METH_NOARGS, NULL},
+	{"_send_block", FAST(endpoint_send_block),
+		"send(buf, tag=0, timeout=None)\n--\n\nUntil the buffer can be used again, "
+		"`timeout` "
+		"seconds at most."},
+	{"_recv_block", FAST(endpoint_recv_block),
+		"recv(buf, tag=0, mask=ALL, timeout=None)\n--\n\nGives Received(length in bytes, "
+		"tag). ropeway.Timeout where none came within `timeout` seconds."},
 	{NULL, NULL, 0, NULL},
 };
 static PyGetSetDef endpoint_getset[] = {
 	{"context", get_context, NULL, "Whose it is.", NULL},
 	{"closed", get_closed, NULL, "True when this side closed it, or when it has ended.", NULL},
 	{"message_tag", get_tag, NULL,
-		"Of 64 bits, unique to this endpoint; the peer sees it as peer_message_tag.", (void *)0},
+		"Of 64 bits, unique to this endpoint; the peer sees it as peer_message_tag.",
+		(void *)0},
 	{"control_tag", get_tag, NULL, "Likewise.", (void *)1},
 	{"peer_message_tag", get_tag, NULL, "The peer's; 0 until connected.", (void *)2},
 	{"peer_control_tag", get_tag, NULL, "The peer's; 0 until connected.", (void *)3},
@@ -857,7 +911,8 @@ static void listener_dealloc(PyObject *self)
 
 static PyMethodDef listener_methods[] = {
 	{"close", listener_close, METH_NOARGS,
-		"Ends it. Connections that are not complete yet are refused; accepted endpoints stay."},
+		"Ends it. Connections that are not complete yet are refused; accepted endpoints "
+		"stay."},
 	{NULL, NULL, 0, NULL},
 };
 static PyMemberDef listener_members[] = {

@@ -29,8 +29,8 @@ PyObject *error_make(int status, const char *sentence, PyObject *peer, PyObject 
 	PyObject *text = PyUnicode_DecodeUTF8(sentence, (Py_ssize_t)strlen(sentence), "replace");
 	if (!text)
 		return NULL;
-	PyObject *e = PyObject_CallFunction(error_new, "iOOO", status, text, peer ? peer : Py_None,
-		length ? length : Py_None);
+	PyObject *e = PyObject_CallFunction(
+		error_new, "iOOO", status, text, peer ? peer : Py_None, length ? length : Py_None);
 	Py_DECREF(text);
 	return e;
 }

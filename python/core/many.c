@@ -117,7 +117,8 @@ static int ones_fill(Context *ctx, Operation *op, PyObject *bufs, PyObject *tags
 		struct many_one *one = &m->one[i];
 		one->op = op;
 		one->tag = tag;
-		if ((list && args_u64(PyTuple_GetItem(list, (Py_ssize_t)i), "the tag", &one->tag)) ||
+		if ((list &&
+			    args_u64(PyTuple_GetItem(list, (Py_ssize_t)i), "the tag", &one->tag)) ||
 			held_get(ctx, PyList_GetItem(bufs, (Py_ssize_t)i), m->receives,
 				&one->held)) {
 			Py_XDECREF(list);

@@ -88,8 +88,8 @@ static bool memory_open(Memory *m)
 {
 	if (m->handle && m->handle->p)
 		return true;
-	PyErr_SetString(PyExc_ValueError, m->ctx->c ? "this memory was closed"
-						    : "the context of this memory was closed");
+	PyErr_SetString(PyExc_ValueError,
+		m->ctx->c ? "this memory was closed" : "the context of this memory was closed");
 	return false;
 }
 
@@ -199,7 +199,8 @@ static void memory_dealloc(PyObject *self)
 static PyMethodDef memory_methods[] = {
 	{"rkey", memory_rkey, METH_NOARGS,
 		"rkey()\n--\n\nBytes (at most 512) that a peer needs to reach it, for its "
-		"Endpoint.unpack. Who has them, and an endpoint,\nhas the rights of the registration."},
+		"Endpoint.unpack. Who has them, and an endpoint,\nhas the rights of the "
+		"registration."},
 	{"close", memory_close, METH_NOARGS,
 		"Takes it back: what peers still move of it ends with status ACCESS at theirs. "
 		"BufferError while there are\nviews of memory that was allocated."},

@@ -127,7 +127,7 @@ void op_done(rpw_request *r, const rpw_completion *done, void *arg)
 	op->status = done->status;
 	op->length = done->length;
 	op->tag = done->tag;
-	/* the endpoint that was asked, else the one that the library names, where it is still there */
+	/* the endpoint that was asked, else the one that the library names, if still there */
 	if (done->from && (op->from = op->ep ? op->ep->end : rpw_endpoint_user(done->from)))
 		end_ref(op->from);
 	if (done->status < 0)
@@ -147,8 +147,7 @@ static int call_soon(Operation *op, PyObject *fn, PyObject *vars)
 	if (!loop) {
 		r = PyObject_CallFunctionObjArgs(fn, op, NULL);
 		if (!r)
-			return ctx ? error_of_handler(
-					     ctx, "a callback of an operation failed", fn)
+			return ctx ? error_of_handler(ctx, "a callback of an operation failed", fn)
 				   : -1;
 		Py_DECREF(r);
 		return 0;
@@ -203,12 +202,12 @@ static void error_keep(Operation *op)
 	PyObject *length = op->status == RPW_ERR_TRUNCATED ? PyLong_FromSize_t(op->length) : NULL;
 	PyObject *type, *value, *trace;
 	PyErr_Fetch(&type, &value, &trace);
-	op->error = error_make(op->status,
-		op->sentence ? op->sentence : rpw_status_name(op->status),
-		op->ep                     ? endpoint_peer(op->ep)
-		: op->from && op->from->py ? endpoint_peer(op->from->py)
-					   : NULL,
-		length);
+	op->error =
+		error_make(op->status, op->sentence ? op->sentence : rpw_status_name(op->status),
+			op->ep                     ? endpoint_peer(op->ep)
+			: op->from && op->from->py ? endpoint_peer(op->from->py)
+						   : NULL,
+			length);
 	if (!op->error)
 		PyErr_Clear(); /* no memory: result() says so */
 	PyErr_Restore(type, value, trace);
@@ -616,6 +615,59 @@ PyObject *op_run(PyObject *self, PyObject *timeout)
 	return outcome(op);
 }
 
+static int operation_clear(PyObject *self);
+
+/* Nobody else has seen it: it is the next one. */
+static void recycle(Operation *op)
+{
+	Context *ctx = op->ctx;
+	if (!ctx || !ctx->c || ctx->spare || Py_REFCNT(op) != 1 || op->many || op->req ||
+		op->under_way || op->state != OP_FINISHED || !link_alone(&op->event.link)) {
+		Py_DECREF(op);
+		return;
+	}
+	operation_clear((PyObject *)op);
+	Py_CLEAR(op->ep);
+	if (op->from)
+		end_unref(op->from);
+	op->from = NULL;
+	free(op->sentence);
+	op->sentence = NULL;
+	op->state = OP_PENDING;
+	op->status = 0;
+	op->length = 0;
+	op->tag = 0;
+	op->blocking = op->large = false;
+	op->ctx = NULL;
+	ctx->spare = op;
+	Py_DECREF(ctx);
+}
+
+PyObject *op_block(PyObject *self, PyObject *timeout)
+{
+	Operation *op = (Operation *)self;
+	if (!op)
+		return NULL;
+	PyObject *r = op_run(self, timeout);
+	if (!r && op->state == OP_PENDING) { /* time is up, or a signal's handler raised */
+		PyObject *type, *value, *trace;
+		PyErr_Fetch(&type, &value, &trace);
+		PyObject *canceled = operation_cancel(self, NULL, 0, NULL);
+		if (canceled == Py_False && op->state == OP_FINISHED) { /* in the last moment */
+			Py_XDECREF(type);
+			Py_XDECREF(value);
+			Py_XDECREF(trace);
+			r = outcome(op);
+		} else {
+			PyErr_Clear();
+			PyErr_Restore(type, value, trace);
+		}
+		Py_XDECREF(canceled);
+	}
+	recycle(op);
+	return r;
+}
+
 static PyObject *operation_wait(
 	PyObject *self, PyObject *const *args, Py_ssize_t nargs, PyObject *kwnames)
 {
@@ -662,8 +714,8 @@ static PyObject *get_received(PyObject *self, void *unused)
 static PyObject *operation_repr(PyObject *self)
 {
 	Operation *op = (Operation *)self;
-	static const char *const kinds[] = {"", " receive", " receive of an object", " atomic",
-		" batch"};
+	static const char *const kinds[] = {
+		"", " receive", " receive of an object", " atomic", " batch"};
 	return PyUnicode_FromFormat("<ropeway operation%s %s at %p>", kinds[op->kind],
 		op->state == OP_PENDING     ? "pending"
 		: op->state == OP_CANCELLED ? "cancelled"
@@ -729,9 +781,11 @@ static PyMethodDef operation_methods[] = {
 	{"done", operation_done, METH_NOARGS, "True when it is finished, failed or cancelled."},
 	{"cancelled", operation_cancelled, METH_NOARGS, "True after a cancel() that gave True."},
 	{"cancel", FAST(operation_cancel),
-		"cancel(msg=None)\n--\n\nWithdraws it. A receive without a message ends at once, and "
+		"cancel(msg=None)\n--\n\nWithdraws it. A receive without a message ends at once, "
+		"and "
 		"no later message goes to it.\nWhere bytes move already, Python sees the operation "
-		"cancelled at once, and the buffer is held until they\nhave moved. Gives False where "
+		"cancelled at once, and the buffer is held until they\nhave moved. Gives False "
+		"where "
 		"it was complete before; its result is there then."},
 	{"result", operation_result, METH_NOARGS,
 		"What it gave. Raises asyncio.InvalidStateError while it is under way, "
@@ -739,8 +793,10 @@ static PyMethodDef operation_methods[] = {
 	{"exception", operation_exception, METH_NOARGS,
 		"The ropeway.Error that it failed with, or None."},
 	{"wait", FAST(operation_wait),
-		"wait(timeout=None)\n--\n\nBlocks until it is done, `timeout` seconds at most; other "
-		"Python threads go on. Gives the result.\nRaises ropeway.Timeout (status EXPIRED) when "
+		"wait(timeout=None)\n--\n\nBlocks until it is done, `timeout` seconds at most; "
+		"other "
+		"Python threads go on. Gives the result.\nRaises ropeway.Timeout (status EXPIRED) "
+		"when "
 		"it is still under way then."},
 	{"add_done_callback", FAST(operation_add_done_callback),
 		"add_done_callback(fn, *, context=None)\n--\n\nAs asyncio.Future's."},
@@ -769,8 +825,9 @@ static PyType_Slot operation_slots[] = {
 	{Py_am_send, operation_send},
 	{Py_tp_methods, operation_methods},
 	{Py_tp_getset, operation_getset},
-	{Py_tp_doc, "An operation under way, or done: awaitable, cancellable, and waited for without a "
-		    "loop by wait()."},
+	{Py_tp_doc,
+		"An operation under way, or done: awaitable, cancellable, and waited for without a "
+		"loop by wait()."},
 	{0, NULL},
 };
 PyType_Spec operation_spec = {"ropeway._core.Operation", sizeof(Operation), 0,

@@ -40,13 +40,9 @@ class Endpoint(core.Endpoint):
         """The same calls, begun: they give an Operation (done, wait, cancel, result)."""
         return _Start(self)
 
-    def send(self, buf, tag=0, timeout=None):
-        """Until the buffer can be used again."""
-        return _finish(_send(self, buf, tag), timeout)
-
-    def recv(self, buf, tag=0, mask=ALL, timeout=None):
-        """Gives Received(length, tag)."""
-        return _finish(_recv(self, buf, tag, mask), timeout)
+    # in one call of C's
+    send = core.Endpoint._send_block
+    recv = core.Endpoint._recv_block
 
     def send_many(self, bufs, tags=0, timeout=None):
         """A send of each."""
@@ -111,10 +107,6 @@ class Endpoint(core.Endpoint):
             pass  # the peer has gone, or does not answer
         finally:
             self.close()
-
-
-_send = core.Endpoint.send
-_recv = core.Endpoint.recv
 
 
 class _Start:

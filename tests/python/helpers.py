@@ -10,6 +10,7 @@ import signal
 import subprocess
 import sys
 import threading
+import time
 
 DEADLINE_S = float(os.environ.get("ROPEWAY_TEST_DEADLINE_S", "30"))
 SEED = int(os.environ.get("ROPEWAY_TEST_SEED", "0")) or random.SystemRandom().randrange(1, 1 << 32)
@@ -42,6 +43,15 @@ def descriptors():
 def threads():
     """How many this process has, those of libraries too."""
     return len(os.listdir("/proc/self/task"))
+
+
+def settled(before, deadline_s=5.0):
+    """(descriptors, threads) when they are what they were, or when time is up: a thread that has
+    been joined may still be listed for a moment."""
+    until = time.monotonic() + deadline_s
+    while (now := (descriptors(), threads())) != before and time.monotonic() < until:
+        time.sleep(0.01)
+    return now
 
 
 @contextlib.contextmanager

@@ -15,7 +15,7 @@ import weakref
 
 import pytest
 import ropeway
-from helpers import DEADLINE_S, descriptors, pair, pattern, python, run, threads
+from helpers import DEADLINE_S, descriptors, pair, pattern, python, run, settled, threads
 from ropeway import Error, Status
 
 # ---- cancelling ----
@@ -518,7 +518,7 @@ def test_loops_one_after_the_other(transport, factory):
     for _ in range(5):
         run(chat(), loop_factory=factory)
     gc.collect()
-    assert (descriptors(), threads()) == before
+    assert settled(before) == before
 
 
 @pytest.mark.parametrize("factory", list(factories()))
@@ -847,4 +847,4 @@ def test_the_end_leaves_nothing(transport):
 
     run(main())
     gc.collect()
-    assert (descriptors(), threads()) == before
+    assert settled(before) == before
