@@ -94,8 +94,11 @@ def test_a_send_that_nobody_takes_ends_with_the_peer(ucp):
         sends.append(asyncio.ensure_future(ep.am_send(bytes(40 << 20))))
         await asyncio.sleep(0.05)
         peer.kill()
-        for result in await asyncio.gather(*sends, return_exceptions=True):
+        *tagged, am = await asyncio.gather(*sends, return_exceptions=True)
+        for result in tagged:
             assert isinstance(result, ucp.exceptions.UCXBaseException), result
+        # the peer's library takes an active message without a receive: it may be through
+        assert am is True or isinstance(am, ucp.exceptions.UCXBaseException), am
         await over(ep, peer, listener)
 
     run(main())
