@@ -576,16 +576,18 @@ static bool progress(bool all_ports, bool hold_ack, struct ready ready)
 	round++;
 	got = rx_lanes(hold_ack, &now_ns);
 	lane_quiet = got ? 0 : lane_quiet + (lane_quiet < LANE_QUIET_ROUNDS);
+	bool all_sockets = rpwi_lanes_any_new(h->lanes);
 	bool by_lanes = !all_ports && lane_quiet < LANE_QUIET_ROUNDS && round % LANE_SOCKETS_EVERY;
 	for (unsigned i = 0; i < h->nports; i++) {
 		struct dport *p = &h->port[i];
 		if (!p->refs)
 			continue;
 		open++;
-		bool passed_by = by_lanes ||
-				 (!(ready.ports >> i & 1) && rpwi_port_fd(p->io) >= 0) ||
-				 (!all_ports && h->nports > 1 && p->quiet >= QUIET_POLLS &&
-					 (round + i) % 16);
+		bool passed_by =
+			!all_sockets &&
+			(by_lanes || (!(ready.ports >> i & 1) && rpwi_port_fd(p->io) >= 0) ||
+				(!all_ports && h->nports > 1 && p->quiet >= QUIET_POLLS &&
+					(round + i) % 16));
 		if (passed_by) {
 			all_looked_at = false;
 			continue;

@@ -188,6 +188,8 @@ bool rpwi_port_is_watched(const struct rpwi_port *p);
  * LANE_BULK is where its sender can still change it: read it once. With a capture all are
  * LANE_DATAGRAM. */
 bool rpwi_lanes_recv(struct rpwi_lanes *ls, struct lane_packet *p);
+/* Does a lane wait for that? Then look at all sockets. */
+bool rpwi_lanes_any_new(const struct rpwi_lanes *ls);
 /* All sockets of this process have just been found empty: what is sent before a lane began has been
  * taken. */
 void rpwi_lanes_sockets_empty(struct rpwi_lanes *ls);

@@ -63,6 +63,7 @@ struct rpwi_lanes {
 	int event_fd;
 	int board_fd; /* the device's, or -1 */
 	bool armed;
+	bool any_new; /* some wait until the sockets were found empty */
 	struct rpwi_list in;
 	unsigned n_in, n_out;
 	struct rpwi_lane *out[RPWI_SLOT_MAX + 2];
@@ -221,7 +222,7 @@ static struct rpwi_lane *in_new(struct rpwi_lanes *ls, struct lane_mem *mem, uin
 		free(l);
 		return NULL;
 	}
-	l->after_udp = true;
+	l->after_udp = ls->any_new = true;
 	rpwi_list_add_tail(&ls->in, &l->link);
 	ls->n_in++;
 	return l;
@@ -538,9 +539,14 @@ bool rpwi_lanes_recv(struct rpwi_lanes *ls, struct lane_packet *p)
 	return false;
 }
 
+bool rpwi_lanes_any_new(const struct rpwi_lanes *ls) { return ls && ls->any_new; }
+
 void rpwi_lanes_sockets_empty(struct rpwi_lanes *ls)
 {
-	for (struct rpwi_list *at = ls ? ls->in.next : NULL; ls && at != &ls->in; at = at->next)
+	if (!rpwi_lanes_any_new(ls))
+		return;
+	ls->any_new = false;
+	for (struct rpwi_list *at = ls->in.next; at != &ls->in; at = at->next)
 		lane_at(at)->after_udp = false;
 }
 

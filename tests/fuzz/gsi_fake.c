@@ -260,6 +260,7 @@ int rpwi_port_send_by_lane(
 	return -ENETDOWN;
 }
 bool rpwi_lanes_recv(struct rpwi_lanes *ls, struct lane_packet *p) { return false; }
+bool rpwi_lanes_any_new(const struct rpwi_lanes *ls) { return false; }
 void rpwi_lanes_sockets_empty(struct rpwi_lanes *ls) {}
 int rpwi_lanes_fd(const struct rpwi_lanes *ls) { return -1; }
 bool rpwi_lanes_arm(struct rpwi_lanes *ls) { return true; }
