@@ -174,6 +174,8 @@ int rpwi_message_answer(const struct io_line *l, struct io_msg *m, const int *fd
  * goes to buf */
 int rpwi_message_hear(int fd, struct io_heard *got, uint8_t *buf, size_t room);
 void rpwi_message_close_fds(struct io_heard *got); /* those that nobody has taken */
+/* Memory that came along: of that size, can be written to, and cannot shrink under us? */
+bool rpwi_message_memory_is_sound(int fd, size_t bytes);
 
 struct io_port_list {
 	struct rpwi_port *first;

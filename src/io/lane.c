@@ -249,8 +249,11 @@ static void offer(struct rpwi_lanes *ls, uint16_t slot)
 	const struct io_dest to = {.slot = slot};
 	int fds[2] = {-1, ls->event_fd};
 	struct rpwi_lane *l = out_new(ls, slot, &fds[0]);
-	if (!l)
+	if (!l) {
+		if (fds[0] >= 0)
+			close(fds[0]);
 		return;
+	}
 	l->cookie = rpwi_random64();
 	struct io_msg m = {.type = IO_MSG_LANE_OFFER, .index = slot, .cookie = l->cookie};
 	int rc = rpwi_message_send_fds(ls->lines, &to, &m, fds, 2);
@@ -284,19 +287,11 @@ struct rpwi_lane *rpwi_lane_to(struct rpwi_lanes *ls, uint32_t qpn)
 	return NULL;
 }
 
-static bool mem_is_sound(int fd)
-{
-	struct stat st;
-	int seals = fcntl(fd, F_GET_SEALS);
-	return seals >= 0 && (seals & F_SEAL_SHRINK) && !(seals & F_SEAL_WRITE) &&
-	       !fstat(fd, &st) && st.st_size == sizeof(struct lane_mem);
-}
-
 /* An offer: true, it is taken, and the descriptor that wakes its sender is ours. */
 static bool take_offer(struct rpwi_lanes *ls, struct io_line *line, uint16_t slot, int mem_fd)
 {
 	if (ls->off || !line->who.us || line->on_end || ls->n_in >= LANES_MAX ||
-		!mem_is_sound(mem_fd))
+		!rpwi_message_memory_is_sound(mem_fd, sizeof(struct lane_mem)))
 		return false;
 	struct rpwi_lane *l = in_new(ls, map_mem(mem_fd), slot);
 	if (!l)

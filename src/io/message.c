@@ -6,7 +6,14 @@
 #include "io/io_priv.h"
 
 #include <errno.h>
+#include <fcntl.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
 #include <unistd.h>
+
+#ifndef F_SEAL_FUTURE_WRITE
+#define F_SEAL_FUTURE_WRITE 0x0010
+#endif
 
 enum { PARTS_MAX = 2 };
 
@@ -127,4 +134,13 @@ int rpwi_message_hear(int fd, struct io_heard *got, uint8_t *buf, size_t room)
 	}
 	got->len = (size_t)n - sizeof(*m);
 	return 1;
+}
+
+bool rpwi_message_memory_is_sound(int fd, size_t bytes)
+{
+	struct stat st;
+	int seals = fcntl(fd, F_GET_SEALS);
+	return seals >= 0 && (seals & F_SEAL_SHRINK) &&
+	       !(seals & (F_SEAL_WRITE | F_SEAL_FUTURE_WRITE)) && !fstat(fd, &st) &&
+	       st.st_size == (off_t)bytes;
 }

@@ -326,23 +326,13 @@ void rpwi_pace_charge(struct rpwi_pace *pc, unsigned pkts, size_t bytes)
 
 void rpwi_pace_charged(struct rpwi_pace *pc) { pc->granted = NULL; }
 
-/* Believed only if it is the answer to what we asked, can be written to, and cannot shrink under
- * us. */
-static bool page_is_sound(int fd)
-{
-	struct stat st;
-	int seals = fcntl(fd, F_GET_SEALS);
-	return seals >= 0 && (seals & F_SEAL_SHRINK) &&
-	       !(seals & (F_SEAL_WRITE | F_SEAL_FUTURE_WRITE)) && !fstat(fd, &st) &&
-	       st.st_size == PAGE_BYTES;
-}
-
 /* The new page lies elsewhere before the old one goes: nothing that a stranger's descriptor does to
  * mmap takes a page from under us. */
 void rpwi_pace_answer(struct rpwi_pace *pc, uint16_t slot, uint64_t cookie, int fd)
 {
 	struct owner *o = slot <= RPWI_SLOT_MAX ? pc->owner[slot] : NULL;
-	if (o && o->asked_at_ns && o->cookie == cookie && page_is_sound(fd)) {
+	if (o && o->asked_at_ns && o->cookie == cookie &&
+		rpwi_message_memory_is_sound(fd, PAGE_BYTES)) {
 		struct page *pg = map_page(fd);
 		if (pg && pg->magic != PAGE_MAGIC) {
 			munmap(pg, PAGE_BYTES);
