@@ -23,7 +23,7 @@ from relay import ALERT_BYTES, CONTROL, DATA, DOWN, HANDSHAKE, SEALED, THERE, UP
 
 KEY = "00112233445566778899aabbccddeeff" * 2
 SIZE = 8 * CHUNK + 7  # so much that both data streams carry some
-SAYS_S, TURN_S = 15, 2
+SAYS_S, TURN_S = 15, 0.02
 MARK = b"only for the receiver"
 NAME = "a-name-of-weight"
 # What either side says of a byte that is not the other's.
@@ -156,8 +156,8 @@ class Middle(Between):
         done = []
 
         def meddle(c, w, unit):
-            if number and c.number < number and c.passed[w] > CHUNK:  # the other stream is to get its turn
-                until(lambda: done, TURN_S)
+            if number and c.kind == kind and c.number < number and c.passed[w] > CHUNK and not done:
+                time.sleep(TURN_S)  # the other stream is to get its turn: this one is slow, and goes on, since it announces what the other carries
             if not done and (c.kind, w) == (kind, way) and number in (None, c.number) and where(c, w, unit):
                 done.append(unit)
                 return what(c, w, unit)

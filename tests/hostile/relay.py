@@ -16,6 +16,7 @@ CONTROL, DATA = "control", "data"
 UP, DOWN = 0, 1  # from the sender; from the receiver
 ALERT_BYTES = 24  # a sealed alert: head 5, level and description 2, type 1, tag 16
 HANDSHAKE, SEALED = 0x16, 0x17
+RCVBUF = 1 << 16  # so that a stream that he delays fills, and the sender takes another
 
 
 def listening_ports(pid):
@@ -98,6 +99,7 @@ class Relay:
     def listen(self, kind, port, to_port):
         s = socket.socket()
         s.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        s.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, RCVBUF)
         s.bind((self.here, port))
         s.listen(16)
         self.listeners[to_port] = s
