@@ -226,23 +226,13 @@ static uint64_t region(const struct board *b, uint32_t rkey, uint32_t pd, uint64
 	return k.addr + (addr - k.iova);
 }
 
-/* Is what the descriptor reads still the peer whose board this is? */
-static bool is_the_peer(const struct board *b, int mem_fd)
-{
-	uint64_t nonce = atomic_load(&b->head.nonce), found;
-	return nonce &&
-	       pread(mem_fd, &found, sizeof(found), (off_t)b->head.nonce_at) == sizeof(found) &&
-	       found == nonce;
-}
-
-static bool copy(const struct board *b, const struct rpwi_lane_peer *p, uint8_t *to, uint64_t from,
-	uint32_t len)
+static bool copy(const struct rpwi_lane_peer *p, uint8_t *to, uint64_t from, uint32_t len)
 {
 	if (len < LONG_READ)
 		return pread(p->mem_fd, to, len, (off_t)from) == (ssize_t)len;
 	const struct iovec here = {to, len}, there = {(void *)(uintptr_t)from, len};
 	return process_vm_readv(p->pid, &here, 1, &there, 1, 0) == (ssize_t)len &&
-	       is_the_peer(b, p->mem_fd);
+	       rpwi_lane_peer_is_there(p);
 }
 
 const uint8_t *board_read(struct rpwi_qp *t, uint32_t rkey, uint64_t addr, uint32_t len)
@@ -266,10 +256,10 @@ const uint8_t *board_read(struct rpwi_qp *t, uint32_t rkey, uint64_t addr, uint3
 	if (!from)
 		return NULL;
 	/* Once, and again when it has forked. */
-	if (nonce != p->trusted && !is_the_peer(b, p->mem_fd))
+	if (nonce != p->trusted && !rpwi_lane_peer_is_there(p))
 		return NULL;
 	p->trusted = nonce;
-	if (!copy(b, p, bounce, from, len))
+	if (!copy(p, bounce, from, len))
 		return NULL;
 	atomic_thread_fence(memory_order_seq_cst);
 	if (!region(b, rkey, word_pd(word), addr, len, &again) || again != turn ||

@@ -483,7 +483,9 @@ static void lane_stats_add(struct rpwi_lane_stats *sum)
 	struct rpwi_lane_stats s = {0};
 	rpwi_lanes_stats(hca_here.lanes, &s);
 	sum->tx_packets += s.tx_packets;
+	sum->tx_refs += s.tx_refs;
 	sum->rx_packets += s.rx_packets;
+	sum->rx_lost += s.rx_lost;
 	sum->wakes += s.wakes;
 	sum->stalls += s.stalls;
 }
@@ -755,7 +757,9 @@ void rpwi_dev_stats_print(FILE *to)
 		{"CQ overruns", n.cq_overflows},
 		{"pacing stalls (UC, UD)", n.pace_stalls},
 		{"sent through memory", lanes.tx_packets},
+		{"of them by reference", lanes.tx_refs},
 		{"received through memory", lanes.rx_packets},
+		{"of them not to be fetched", lanes.rx_lost},
 		{"of them with a wake-up", lanes.wakes},
 		{"waits for room there", lanes.stalls},
 		{"READ from the peer's memory", board_reads()},

@@ -74,6 +74,7 @@ static void key_del(struct dkey *k)
 	hca_here.keys[place_of(k->key, hca_here.keys_cap)] = NULL;
 	hca_here.keys_used--;
 	board_key_del(k);
+	rpwi_lanes_revoke_memory(hca_here.lanes, k->addr, k->length);
 }
 
 /* ---- regions ---- */

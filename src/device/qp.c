@@ -65,11 +65,19 @@ static void qpn_free(uint32_t qpn)
 
 /* ---- what the transport calls ---- */
 
+static void revoke(const struct dqp *q)
+{
+	if (q->t.type == IBV_QPT_RC)
+		rpwi_lanes_revoke_qp(hca_here.lanes, q->t.attr.dest_qp_num);
+}
+
 static void on_complete(struct rpwi_qp *t, bool recv, const struct ibv_wc *wc, bool solicited)
 {
 	struct dqp *q = dqp_of(t);
 	if (RPWI_UNLIKELY(rpwi_explain_on))
 		rpwi_explain_complete(t->qpn, recv, wc);
+	if (RPWI_UNLIKELY(wc->status != IBV_WC_SUCCESS && !recv))
+		revoke(q); /* its memory is the program's again, whatever the peer got of it */
 	cq_push(recv ? q->rcq : q->scq, wc, solicited);
 }
 
@@ -305,6 +313,7 @@ int rpwi_dev_destroy_qp(struct ibv_qp *ibv)
 	if (RPWI_UNLIKELY(rpwi_explain_on))
 		rpwi_explain_state(&q->t);
 	progress_qp_forget(q);
+	revoke(q);
 	board_qp_gone(q);
 	qpn_free(q->t.qpn);
 	rpwi_qp_fini(&q->t);
@@ -384,6 +393,8 @@ int rpwi_dev_modify_qp(struct ibv_qp *ibv, struct ibv_qp_attr *attr, int mask)
 		    (attr->qp_state == IBV_QPS_ERR || attr->qp_state == IBV_QPS_RESET);
 	if (!rc && ends && rpwi_qp_ack_owed(&q->t)) /* as in destroy */
 		progress_qp_kick(q, false, now_ns);
+	if (!rc && ends)
+		revoke(q);
 	if (!rc)
 		rc = rpwi_qp_modify(&q->t, attr, mask, mask & IBV_QP_AV ? &av : NULL, now_ns);
 	if (RPWI_UNLIKELY(rpwi_explain_on))

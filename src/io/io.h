@@ -220,8 +220,15 @@ struct rpwi_lane_peer {
 };
 /* NULL: it shows none, or the kernel does not let us read its memory. */
 struct rpwi_lane_peer *rpwi_lane_peer(struct rpwi_lane *l);
+/* Is what mem_fd and pid read still the process whose board this is? */
+bool rpwi_lane_peer_is_there(const struct rpwi_lane_peer *p);
+/* Payloads that are still to be fetched: those to that QP of a peer, and those from that memory,
+ * will not be. To be called before the program hears that it may change them, unless it hears so by
+ * their acknowledgement. */
+void rpwi_lanes_revoke_qp(struct rpwi_lanes *ls, uint32_t dqpn);
+void rpwi_lanes_revoke_memory(struct rpwi_lanes *ls, const void *addr, size_t len);
 struct rpwi_lane_stats {
-	uint64_t tx_packets, rx_packets, wakes, stalls;
+	uint64_t tx_packets, tx_refs, rx_packets, rx_lost, wakes, stalls;
 };
 void rpwi_lanes_stats(const struct rpwi_lanes *ls, struct rpwi_lane_stats *out);
 

@@ -134,8 +134,8 @@ enum io_msg_type {
 	IO_MSG_PROBE_ANSWER,
 	IO_MSG_PAGE_ASK,
 	IO_MSG_PAGE_ANSWER,
-	IO_MSG_LANE_OFFER,  /* with its memory, and what wakes its sender */
-	IO_MSG_LANE_ANSWER, /* with what wakes its receiver */
+	IO_MSG_LANE_OFFER,  /* with its memory, what wakes its sender, and its sender's board */
+	IO_MSG_LANE_ANSWER, /* with what wakes its receiver, and its receiver's board */
 };
 /* What goes between ropeway processes of one host, in one message of a connection between them. */
 struct io_msg {
@@ -144,7 +144,7 @@ struct io_msg {
 	uint16_t nslots; /* PROBE_ANSWER: in slots[] */
 	uint64_t cookie; /* the asker's, returned in the answer */
 	uint32_t index;  /* PROBE_ANSWER: place in the port group; PAGE_*: the slot asked about */
-	uint32_t pad;
+	uint32_t flags;  /* LANE_ANSWER: IO_LANE_* */
 	uint16_t slots[IO_SLOTS_MAX];
 };
 /* After a message of type PACKETS: records of this, each with its `len` bytes behind it. */
@@ -154,8 +154,9 @@ struct io_packet {
 	int32_t ip_id; /* expected ID of the first segment, or -1 */
 	uint8_t ttl, tos;
 };
-enum { IO_MSG_MAGIC = 0x72707769, IO_MSG_VERSION = 2 };
-enum { IO_FDS_MAX = 2 };
+enum { IO_MSG_MAGIC = 0x72707769, IO_MSG_VERSION = 3 };
+enum { IO_FDS_MAX = 3 };
+enum { IO_LANE_REFS = 1 }; /* the receiver can read its sender's memory */
 struct io_heard {
 	struct io_msg msg;
 	int fd[IO_FDS_MAX]; /* that came along, or -1 */

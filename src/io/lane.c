@@ -28,6 +28,7 @@
 #include <sys/eventfd.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
+#include <sys/uio.h>
 #include <unistd.h>
 
 #ifndef F_SEAL_FUTURE_WRITE
@@ -50,7 +51,7 @@ struct rpwi_lane {
 	bool up;
 	uint64_t cookie;
 	struct lane_writer w;       /* out */
-	struct rpwi_lane_peer peer; /* out; board NULL: it shows none */
+	struct rpwi_lane_peer peer; /* board NULL: it shows none */
 	struct lane_reader r;       /* in */
 	bool after_udp;             /* in: not before the sockets were found empty */
 	bool ended;                 /* in: the other side has, and what it wrote is still taken */
@@ -125,6 +126,7 @@ static void lane_free(struct rpwi_lane *l)
 		close(l->peer.mem_fd);
 	}
 	munmap(l->mem, sizeof(struct lane_mem));
+	free(l->r.bounce);
 	free(l);
 }
 
@@ -247,7 +249,7 @@ static void make_own(struct rpwi_lanes *ls, uint16_t slot)
 static void offer(struct rpwi_lanes *ls, uint16_t slot)
 {
 	const struct io_dest to = {.slot = slot};
-	int fds[2] = {-1, ls->event_fd};
+	int fds[3] = {-1, ls->event_fd, ls->board_fd};
 	struct rpwi_lane *l = out_new(ls, slot, &fds[0]);
 	if (!l) {
 		if (fds[0] >= 0)
@@ -256,7 +258,7 @@ static void offer(struct rpwi_lanes *ls, uint16_t slot)
 	}
 	l->cookie = rpwi_random64();
 	struct io_msg m = {.type = IO_MSG_LANE_OFFER, .index = slot, .cookie = l->cookie};
-	int rc = rpwi_message_send_fds(ls->lines, &to, &m, fds, 2);
+	int rc = rpwi_message_send_fds(ls->lines, &to, &m, fds, ls->board_fd < 0 ? 2 : 3);
 	close(fds[0]);
 	struct io_line *line = rc ? NULL : rpwi_lines_find(ls->lines, &to);
 	if (!line || !line->who.us || line->on_end)
@@ -285,33 +287,6 @@ struct rpwi_lane *rpwi_lane_to(struct rpwi_lanes *ls, uint32_t qpn)
 	}
 	offer(ls, slot);
 	return NULL;
-}
-
-/* An offer: true, it is taken, and the descriptor that wakes its sender is ours. */
-static bool take_offer(struct rpwi_lanes *ls, struct io_line *line, uint16_t slot, int mem_fd)
-{
-	if (ls->off || !line->who.us || line->on_end || ls->n_in >= LANES_MAX ||
-		!rpwi_message_memory_is_sound(mem_fd, sizeof(struct lane_mem)))
-		return false;
-	struct rpwi_lane *l = in_new(ls, map_mem(mem_fd), slot);
-	if (!l)
-		return false;
-	lane_holds(l, line);
-	return true;
-}
-
-void rpwi_lanes_offered(
-	struct rpwi_lanes *ls, struct io_line *line, const struct io_msg *m, int fds[IO_FDS_MAX])
-{
-	struct io_msg answer = {.type = IO_MSG_LANE_ANSWER, .cookie = m->cookie, .index = m->index};
-	if (!ls || fds[0] < 0 || fds[1] < 0 || !take_offer(ls, line, (uint16_t)m->index, fds[0]))
-		return;
-	struct rpwi_lane *l = line->user;
-	l->peer_fd = fds[1];
-	fds[1] = -1;
-	const int given[2] = {ls->event_fd, ls->board_fd};
-	if (rpwi_message_answer(line, &answer, given, ls->board_fd < 0 ? 1 : 2))
-		lane_free(l);
 }
 
 /* ---- what the other side shows of itself ---- */
@@ -360,6 +335,68 @@ struct rpwi_lane_peer *rpwi_lane_peer(struct rpwi_lane *l)
 	return l->peer.board ? &l->peer : NULL;
 }
 
+bool rpwi_lane_peer_is_there(const struct rpwi_lane_peer *p)
+{
+	const struct rpwi_board_head *b = p->board;
+	uint64_t nonce = atomic_load(&b->nonce), found;
+	return nonce &&
+	       pread(p->mem_fd, &found, sizeof(found), (off_t)b->nonce_at) == sizeof(found) &&
+	       found == nonce;
+}
+
+/* By number, and then it is asked whether the number was still its own. */
+static bool pull(void *arg, uint8_t *to, const struct lane_span *from, unsigned n)
+{
+	const struct rpwi_lane *l = arg;
+	struct iovec there[LANE_PULL_PACKETS], here = {to, 0};
+	unsigned pieces = 0;
+	uint64_t end = 0;
+	/* the kernel looks up the pages of each piece, so packets of one message are one */
+	for (unsigned i = 0; i < n; end = from[i].addr + from[i].len, here.iov_len += from[i++].len)
+		if (pieces && from[i].addr == end)
+			there[pieces - 1].iov_len += from[i].len;
+		else
+			there[pieces++] =
+				(struct iovec){(void *)(uintptr_t)from[i].addr, from[i].len};
+	return process_vm_readv(l->peer.pid, &here, 1, there, pieces, 0) == (ssize_t)here.iov_len &&
+	       rpwi_lane_peer_is_there(&l->peer);
+}
+
+/* ---- taking one ---- */
+
+/* An offer: true, it is taken, and the descriptor that wakes its sender is ours. */
+static bool take_offer(struct rpwi_lanes *ls, struct io_line *line, uint16_t slot, int mem_fd)
+{
+	if (ls->off || !line->who.us || line->on_end || ls->n_in >= LANES_MAX ||
+		!rpwi_message_memory_is_sound(mem_fd, sizeof(struct lane_mem)))
+		return false;
+	struct rpwi_lane *l = in_new(ls, map_mem(mem_fd), slot);
+	if (!l)
+		return false;
+	lane_holds(l, line);
+	return true;
+}
+
+void rpwi_lanes_offered(
+	struct rpwi_lanes *ls, struct io_line *line, const struct io_msg *m, int fds[IO_FDS_MAX])
+{
+	struct io_msg answer = {.type = IO_MSG_LANE_ANSWER, .cookie = m->cookie, .index = m->index};
+	if (!ls || fds[0] < 0 || fds[1] < 0 || !take_offer(ls, line, (uint16_t)m->index, fds[0]))
+		return;
+	struct rpwi_lane *l = line->user;
+	l->peer_fd = fds[1];
+	fds[1] = -1;
+	take_board(l, line->who.pid, fds[2]);
+	if (l->peer.board && rpwi_lane_peer_is_there(&l->peer)) {
+		l->r.pull = pull;
+		l->r.pull_arg = l;
+		answer.flags = IO_LANE_REFS;
+	}
+	const int given[2] = {ls->event_fd, ls->board_fd};
+	if (rpwi_message_answer(line, &answer, given, ls->board_fd < 0 ? 1 : 2))
+		lane_free(l);
+}
+
 /* Believed on the very connection that the offer went by. */
 void rpwi_lanes_answered(
 	struct rpwi_lanes *ls, struct io_line *line, const struct io_msg *m, int fds[IO_FDS_MAX])
@@ -370,6 +407,7 @@ void rpwi_lanes_answered(
 	l->peer_fd = fds[0];
 	fds[0] = -1;
 	take_board(l, line->who.pid, fds[1]);
+	l->w.refs = m->flags & IO_LANE_REFS;
 	l->up = true;
 	rpwi_debug("packets for slot %u go through shared memory", l->slot);
 }
@@ -396,7 +434,8 @@ struct fill {
 	struct lane_writer *w;
 	const struct rpwi_txb *b;
 	struct rpwi_flow flow;
-	unsigned done;
+	bool refs;
+	unsigned done, referred;
 };
 
 /* Runs under the guard: a payload may have been unmapped. A packet is seen by the other side when
@@ -407,6 +446,13 @@ static void fill(void *arg)
 	const struct rpwi_txb *b = x->b;
 	for (; x->done < b->npkt; x->done++) {
 		const struct rpwi_txpkt *t = &b->pkt[x->done];
+		if (x->refs && t->stays && t->hdr_len <= LANE_REF_HDR_BYTES && t->payload_len) {
+			if (!rpwi_lane_writer_reference(x->w, &x->flow, b->av->hop_limit,
+				    b->av->tclass, t, &b->iov[t->iov_first]))
+				return;
+			x->referred++;
+			continue;
+		}
 		if (!rpwi_lane_writer_packet(x->w, &x->flow, b->av->hop_limit, b->av->tclass, t,
 			    &b->iov[t->iov_first]))
 			return;
@@ -426,7 +472,10 @@ int rpwi_lane_fill(struct rpwi_lane *l, uint16_t sport, const struct rpwi_txb *b
 {
 	struct fill x = {.w = &l->w, .b = b, .flow = b->av->flow};
 	x.flow.sport = sport;
+	x.refs = rpwi_lane_writer_may_refer(&l->w, b);
 	int rc = rpwi_guard_call(fill, &x);
+	rpwi_lane_writer_publish(&l->w);
+	l->of->n.tx_refs += x.referred;
 	*sent = x.done;
 	sent_some(l, x.done);
 	return rc ? rc : x.done == b->npkt ? 0 : -ENOSPC;
@@ -439,6 +488,21 @@ int rpwi_lane_datagram(struct rpwi_lane *l, const struct rpwi_flow *flow, uint8_
 		return -ENOSPC;
 	sent_some(l, 1);
 	return 0;
+}
+
+void rpwi_lanes_revoke_qp(struct rpwi_lanes *ls, uint32_t dqpn)
+{
+	uint16_t slot = rpwi_slot_of(dqpn);
+	if (ls && slot <= RPWI_SLOT_MAX && ls->out[slot])
+		rpwi_lane_writer_revoke_qp(&ls->out[slot]->w, dqpn);
+}
+
+void rpwi_lanes_revoke_memory(struct rpwi_lanes *ls, const void *addr, size_t len)
+{
+	for (unsigned i = 0; ls && ls->n_out && i < RPWI_ARRAY_LEN(ls->out); i++)
+		if (ls->out[i])
+			rpwi_lane_writer_revoke_memory(
+				&ls->out[i]->w, (uint64_t)(uintptr_t)addr, len);
 }
 
 /* ---- receiving ---- */
@@ -491,7 +555,11 @@ static bool next_of(struct rpwi_lane *l, struct lane_packet *p)
 	struct rpwi_lanes *ls = l->of;
 	if (l->after_udp)
 		return false;
-	int rc = rpwi_lane_reader_next(&l->r, p);
+	int rc;
+	while (RPWI_UNLIKELY((rc = rpwi_lane_reader_next(&l->r, p)) == -ENODATA)) {
+		rpwi_lane_reader_done(&l->r);
+		ls->n.rx_lost++;
+	}
 	if (RPWI_LIKELY(rc > 0)) {
 		ls->turn = l;
 		if (RPWI_UNLIKELY(rpwi_tap_enabled || p->kind == LANE_DATAGRAM))

@@ -3,6 +3,7 @@
 #include "io/lane_ring.h"
 
 #include <errno.h>
+#include <stdlib.h>
 #include <string.h>
 
 enum { TELL_EVERY = 32 /* slots */ };
@@ -96,18 +97,91 @@ static uint32_t bulk_place(uint64_t *pos, uint32_t len)
 	return at;
 }
 
-static void publish(struct lane_writer *w, struct lane_slot *s, uint64_t bulk_pos)
+static void written(struct lane_writer *w, uint64_t bulk_pos, struct lane_ref ref)
 {
 	w->bulk_pos = bulk_pos;
 	w->bulk_end[w->pos % LANE_SLOTS] = bulk_pos;
-	atomic_store_explicit(&s->seq, lap(w->pos), memory_order_release);
+	w->ref[w->pos % LANE_SLOTS] = ref;
 	w->pos++;
+}
+
+/* The last first: who sees the first sees all. */
+void rpwi_lane_writer_publish(struct lane_writer *w)
+{
+	for (uint64_t at = w->pos; at-- != w->held;)
+		atomic_store_explicit(
+			&w->mem->slot[at % LANE_SLOTS].seq, lap(at), memory_order_release);
+	w->held = w->pos;
 }
 
 static void gather(uint8_t *to, const struct rpwi_iov *parts, unsigned n)
 {
 	for (unsigned i = 0; i < n; to += parts[i++].len)
 		memcpy(to, parts[i].base, parts[i].len);
+}
+
+static void head(struct lane_slot *s, const struct rpwi_flow *flow, int flow_no, uint8_t ttl,
+	uint8_t tos, const struct rpwi_txpkt *t)
+{
+	s->flow = (uint8_t)flow_no;
+	s->hdr_len = (uint8_t)t->hdr_len;
+	s->ttl = ttl;
+	s->tos = tos;
+	s->sport = flow->sport;
+	s->len = t->payload_len;
+	memcpy(s->data, t->hdr, t->hdr_len);
+}
+
+bool rpwi_lane_writer_may_refer(struct lane_writer *w, const struct rpwi_txb *b)
+{
+	uint32_t bytes = 0;
+	w->refs = w->refs && !atomic_load_explicit(&w->mem->copies, memory_order_relaxed);
+	for (unsigned i = 0; w->refs && i < b->npkt; i++)
+		bytes += b->pkt[i].stays ? b->pkt[i].payload_len : 0;
+	return bytes >= LANE_REF_MIN_BYTES;
+}
+
+bool rpwi_lane_writer_reference(struct lane_writer *w, const struct rpwi_flow *flow, uint8_t ttl,
+	uint8_t tos, const struct rpwi_txpkt *t, const struct rpwi_iov *part)
+{
+	struct lane_slot *s = &w->mem->slot[w->pos % LANE_SLOTS];
+	const struct lane_ref ref = {.addr = (uint64_t)(uintptr_t)part->base,
+		.len = t->payload_len,
+		.dqpn = rpwi_get_be24(t->hdr + 5)};
+	int f = one_fits(w, 0) ? flow_of(w, flow) : -1;
+	if (f < 0)
+		return false;
+	head(s, flow, f, ttl, tos, t);
+	s->kind = LANE_REF;
+	atomic_store_explicit(&s->revoked, 0, memory_order_relaxed);
+	memcpy(s->data + LANE_REF_HDR_BYTES, &ref.addr, sizeof(ref.addr));
+	written(w, w->bulk_pos, ref);
+	w->ref_end = w->pos;
+	return true;
+}
+
+/* Those to `dqpn`, or where len is not 0 those from that memory. */
+static void revoke(struct lane_writer *w, uint32_t dqpn, uint64_t addr, uint64_t len)
+{
+	if (w->ref_end <= w->taken)
+		return;
+	look_at_taken(w);
+	for (uint64_t at = w->taken; at < w->ref_end; at++) {
+		const struct lane_ref *ref = &w->ref[at % LANE_SLOTS];
+		if (ref->len && (len ? ref->addr < addr + len && addr < ref->addr + ref->len
+				     : ref->dqpn == dqpn))
+			atomic_store_explicit(
+				&w->mem->slot[at % LANE_SLOTS].revoked, 1, memory_order_relaxed);
+	}
+	atomic_thread_fence(memory_order_seq_cst);
+}
+
+void rpwi_lane_writer_revoke_qp(struct lane_writer *w, uint32_t dqpn) { revoke(w, dqpn, 0, 0); }
+
+void rpwi_lane_writer_revoke_memory(struct lane_writer *w, uint64_t addr, uint64_t len)
+{
+	if (len)
+		revoke(w, 0, addr, len);
 }
 
 bool rpwi_lane_writer_packet(struct lane_writer *w, const struct rpwi_flow *flow, uint8_t ttl,
@@ -118,13 +192,7 @@ bool rpwi_lane_writer_packet(struct lane_writer *w, const struct rpwi_flow *flow
 	int f = one_fits(w, t->payload_len) ? flow_of(w, flow) : -1;
 	if (f < 0)
 		return false;
-	s->flow = (uint8_t)f;
-	s->hdr_len = (uint8_t)t->hdr_len;
-	s->ttl = ttl;
-	s->tos = tos;
-	s->sport = flow->sport;
-	s->len = t->payload_len;
-	memcpy(s->data, t->hdr, t->hdr_len);
+	head(s, flow, f, ttl, tos, t);
 	if (t->hdr_len + t->payload_len <= LANE_DATA_BYTES) {
 		s->kind = LANE_BESIDE;
 		gather(s->data + t->hdr_len, parts, t->iov_count);
@@ -133,7 +201,8 @@ bool rpwi_lane_writer_packet(struct lane_writer *w, const struct rpwi_flow *flow
 		s->bulk = bulk_place(&bulk_pos, t->payload_len);
 		gather(w->mem->bulk + s->bulk, parts, t->iov_count);
 	}
-	publish(w, s, bulk_pos);
+	written(w, bulk_pos, (struct lane_ref){0});
+	rpwi_lane_writer_publish(w);
 	return true;
 }
 
@@ -154,7 +223,8 @@ bool rpwi_lane_writer_datagram(struct lane_writer *w, const struct rpwi_flow *fl
 	s->len = len;
 	s->bulk = bulk_place(&bulk_pos, len);
 	memcpy(w->mem->bulk + s->bulk, data, len);
-	publish(w, s, bulk_pos);
+	written(w, bulk_pos, (struct lane_ref){0});
+	rpwi_lane_writer_publish(w);
 	return true;
 }
 
@@ -210,6 +280,66 @@ static bool in_bulk(uint32_t at, uint32_t len, uint32_t max)
 	return len && len <= max && at <= LANE_BULK_BYTES - len;
 }
 
+static bool is_ref(const struct lane_slot *s)
+{
+	return s->kind == LANE_REF && s->len && s->len <= RPWI_MTU_MAX;
+}
+
+/* The references from pos on, as many as there are, of which the first is one. */
+static unsigned run_of(struct lane_reader *r, struct lane_span from[LANE_PULL_PACKETS])
+{
+	unsigned n = 0;
+	for (uint32_t bytes = 0; n < LANE_PULL_PACKETS; n++) {
+		uint64_t pos = r->pos + n;
+		struct lane_slot *at = &r->mem->slot[pos % LANE_SLOTS], s;
+		if (atomic_load_explicit(&at->seq, memory_order_acquire) != lap(pos))
+			break;
+		memcpy(&s, at, sizeof(s));
+		if (!is_ref(&s) || s.len > LANE_PULL_BYTES - bytes)
+			break;
+		memcpy(&from[n].addr, s.data + LANE_REF_HDR_BYTES, sizeof(from[n].addr));
+		from[n].len = s.len;
+		r->pulled[n] = (struct lane_pulled){.at = bytes, .len = s.len};
+		bytes += s.len;
+	}
+	r->pull_pos = r->pos;
+	return r->npulled = n;
+}
+
+static void pull_run(struct lane_reader *r)
+{
+	struct lane_span from[LANE_PULL_PACKETS];
+	unsigned n = run_of(r, from);
+	if (!r->bounce)
+		r->bounce = aligned_alloc(4096, LANE_PULL_BYTES);
+	if (RPWI_UNLIKELY(!r->bounce || !r->pull(r->pull_arg, r->bounce, from, n))) {
+		/* one of them may be at fault */
+		for (unsigned i = 0; i < n; i++)
+			r->pulled[i].lost =
+				!r->bounce ||
+				!r->pull(r->pull_arg, r->bounce + r->pulled[i].at, &from[i], 1);
+		atomic_store_explicit(&r->mem->copies, 1, memory_order_relaxed);
+	}
+	atomic_thread_fence(memory_order_seq_cst);
+	for (unsigned i = 0; i < n; i++)
+		r->pulled[i].lost |= atomic_load_explicit(
+			&r->mem->slot[(r->pos + i) % LANE_SLOTS].revoked, memory_order_relaxed);
+}
+
+static int reference(struct lane_reader *r, const struct lane_slot *s, struct lane_packet *p)
+{
+	if (!r->pull || !is_ref(s) || s->hdr_len > LANE_REF_HDR_BYTES)
+		return -EPROTO;
+	if (r->pos - r->pull_pos >= r->npulled)
+		pull_run(r);
+	const struct lane_pulled *got = &r->pulled[r->pos - r->pull_pos];
+	if (!r->npulled || got->len != s->len) /* it has been changed since */
+		return -EPROTO;
+	p->kind = LANE_BULK;
+	p->payload = r->bounce + got->at;
+	return got->lost ? -ENODATA : 1;
+}
+
 int rpwi_lane_reader_next(struct lane_reader *r, struct lane_packet *p)
 {
 	struct lane_slot s;
@@ -231,6 +361,8 @@ int rpwi_lane_reader_next(struct lane_reader *r, struct lane_packet *p)
 	case LANE_BESIDE:
 		p->payload = p->data + p->hdr_len;
 		return p->len <= (uint32_t)(LANE_DATA_BYTES - p->hdr_len) ? 1 : -EPROTO;
+	case LANE_REF:
+		return reference(r, &s, p);
 	case LANE_BULK:
 	case LANE_DATAGRAM:
 		if (!in_bulk(s.bulk, s.len, p->kind == LANE_BULK ? RPWI_MTU_MAX : RPWI_PACKET_MAX))

@@ -8,6 +8,14 @@
  * the lap that it is in, so a slot is read as often as it was written, and nothing has to be
  * cleared. No payload ever lies where a `seq` does.
  *
+ * A payload by reference stays where it is in the writer's process: the slot has its address, and
+ * the reader fetches a run of them at once into memory of its own (`pull`). So the bytes cross from
+ * core to core once. The writer promises that they stay as they are until the packet is
+ * acknowledged; where that ends early (its QP fails, the region is deregistered) it revokes the
+ * slot first. The reader looks at that after it has fetched: what was not revoked by then was
+ * whole. What was revoked, or could not be fetched, is lost, as on a wire; after the latter the
+ * writer copies.
+ *
  * Trust: the other process can write anything anywhere in it at any time. The reader copies a slot
  * before it looks at it, checks every number against the bounds, and keeps its own positions; the
  * writer checks what the reader says that it has taken. A bulk payload is read once, by the copy to
@@ -17,7 +25,8 @@
  * the reader has taken happens before `taken` (likewise), and only then it is written again. Before
  * it sleeps the reader sets `sleeps` and looks again; the writer publishes and then looks at
  * `sleeps`; with a full fence between the two in both, one of them sees the other (Dekker). The
- * same of `stalled`, with the roles exchanged.
+ * same of `stalled`, with the roles exchanged, and of `revoked`: the writer sets it, and then the
+ * program may change its memory; the reader fetches, and then looks.
  */
 #ifndef ROPEWAY_IO_LANE_RING_H
 #define ROPEWAY_IO_LANE_RING_H
@@ -33,23 +42,29 @@ enum {
 	LANE_DATA_BYTES = 44,
 	LANE_FLOWS = 16, /* pairs of addresses */
 	LANE_MAGIC = 0x6c616e65,
-	LANE_VERSION = 1,
+	LANE_VERSION = 2,
+	LANE_REF_HDR_BYTES = 36,      /* headers beside an address */
+	LANE_PULL_BYTES = 1 << 16,    /* at once */
+	LANE_PULL_PACKETS = 64,       /* likewise */
+	LANE_REF_MIN_BYTES = 1 << 14, /* a batch with less is copied */
 };
 
 enum lane_kind {
 	LANE_BESIDE = 1, /* headers and payload in the slot */
 	LANE_BULK,       /* headers in the slot, the payload in the bulk area */
 	LANE_DATAGRAM,   /* a whole UDP payload with its ICRC, in the bulk area */
+	LANE_REF, /* headers and an address in the slot, the payload in the writer's memory */
 };
 
 struct lane_slot {
 	_Atomic uint32_t seq;
-	uint8_t kind, flow, hdr_len, pad;
-	uint32_t len;  /* of the payload, or of the datagram */
-	uint32_t bulk; /* where it begins in the bulk area */
+	uint8_t kind, flow, hdr_len;
+	_Atomic uint8_t revoked; /* by the writer */
+	uint32_t len;            /* of the payload, or of the datagram */
+	uint32_t bulk;           /* where it begins in the bulk area */
 	uint8_t ttl, tos;
-	uint16_t sport; /* what the UDP header would have; the ICRC covers it */
-	uint8_t data[LANE_DATA_BYTES];
+	uint16_t sport;                /* what the UDP header would have; the ICRC covers it */
+	uint8_t data[LANE_DATA_BYTES]; /* LANE_REF: the address in the last 8 bytes */
 };
 _Static_assert(sizeof(struct lane_slot) == LANE_LINE, "a packet of 8 bytes is one line");
 
@@ -60,6 +75,7 @@ struct lane_mem {
 		struct rpwi_addr src, dst;
 	} flow[LANE_FLOWS];
 	_Alignas(LANE_LINE) _Atomic uint64_t taken;   /* by the reader: slots given back */
+	_Atomic uint32_t copies;                      /* by the reader: it cannot fetch */
 	_Alignas(LANE_LINE) _Atomic uint32_t sleeps;  /* by the reader; the writer takes it back */
 	_Alignas(LANE_LINE) _Atomic uint32_t stalled; /* by the writer; the reader takes it back */
 	_Alignas(LANE_LINE) struct lane_slot slot[LANE_SLOTS];
@@ -76,6 +92,13 @@ struct lane_writer {
 	uint64_t bulk_end[LANE_SLOTS]; /* bulk_pos after each slot */
 	unsigned nflows;
 	bool broken; /* the reader said what cannot be */
+	bool refs;   /* the reader can fetch from this process's memory */
+	struct lane_ref {
+		uint64_t addr;
+		uint32_t len, dqpn;
+	} ref[LANE_SLOTS]; /* len 0: that slot has none */
+	uint64_t ref_end;  /* pos after the last one */
+	uint64_t held;     /* from here on to pos they are not published yet */
 };
 /* mem is zeroed, and the writer's alone until now */
 void rpwi_lane_writer_init(struct lane_writer *w, struct lane_mem *mem);
@@ -85,6 +108,17 @@ unsigned rpwi_lane_writer_room(struct lane_writer *w, unsigned want, uint32_t by
  * under the guard (base/guard.h). */
 bool rpwi_lane_writer_packet(struct lane_writer *w, const struct rpwi_flow *flow, uint8_t ttl,
 	uint8_t tos, const struct rpwi_txpkt *t, const struct rpwi_iov *parts);
+/* May a batch go by reference, and is it worth it? Then each of its packets whose payload stays is
+ * written so, and at the end all of them are published at once, so that the reader fetches them
+ * together. */
+bool rpwi_lane_writer_may_refer(struct lane_writer *w, const struct rpwi_txb *b);
+bool rpwi_lane_writer_reference(struct lane_writer *w, const struct rpwi_flow *flow, uint8_t ttl,
+	uint8_t tos, const struct rpwi_txpkt *t, const struct rpwi_iov *part);
+void rpwi_lane_writer_publish(struct lane_writer *w);
+/* When it returns, no packet to that QP, or from that memory, is taken that has not been fetched by
+ * now. */
+void rpwi_lane_writer_revoke_qp(struct lane_writer *w, uint32_t dqpn);
+void rpwi_lane_writer_revoke_memory(struct lane_writer *w, uint64_t addr, uint64_t len);
 bool rpwi_lane_writer_datagram(struct lane_writer *w, const struct rpwi_flow *flow, uint8_t ttl,
 	uint8_t tos, const void *data, uint32_t len);
 /* After the last of some: is the reader to be woken? Once for each of its sleeps. */
@@ -94,13 +128,29 @@ bool rpwi_lane_writer_stalls(struct lane_writer *w, uint32_t bytes);
 
 /* ---- the reader's end ---- */
 
+struct lane_span {
+	uint64_t addr;
+	uint32_t len;
+};
 struct lane_reader {
 	struct lane_mem *mem;
+	/* All of that of the writer's memory, one after the other, to `to`; false: not so. NULL: it
+	 * cannot be read, and nobody was told that it could. */
+	bool (*pull)(void *arg, uint8_t *to, const struct lane_span *from, unsigned n);
+	void *pull_arg;
+	uint8_t *bounce; /* LANE_PULL_BYTES */
+	struct lane_pulled {
+		uint32_t at, len;
+		bool lost;
+	} pulled[LANE_PULL_PACKETS]; /* of the slots from pull_pos on */
+	uint64_t pull_pos;
+	unsigned npulled;
 	uint64_t pos, told; /* slots taken; of those, `taken` in the memory says so many */
 	unsigned nflows;
 	struct rpwi_flow flow[LANE_FLOWS]; /* copies, checked */
 };
-/* 0, or -EPROTO: not made by a build like this one. */
+/* 0, or -EPROTO: not made by a build like this one. Its bounce buffer, which comes with the first
+ * fetch, is free()d by whoever has the reader. */
 int rpwi_lane_reader_init(struct lane_reader *r, struct lane_mem *mem);
 
 /* A packet; the slot is copied, a payload in the bulk area is where the writer can still change
@@ -115,7 +165,8 @@ struct lane_packet {
 	uint8_t data[LANE_DATA_BYTES];
 };
 bool rpwi_lane_reader_ready(const struct lane_reader *r);
-/* 1 with *p filled, 0: nothing there, -EPROTO: the writer wrote what cannot be. */
+/* 1 with *p filled, 0: nothing there, -EPROTO: the writer wrote what cannot be, -ENODATA: this one
+ * is lost (rpwi_lane_reader_done, and on). A payload by reference comes as LANE_BULK. */
 int rpwi_lane_reader_next(struct lane_reader *r, struct lane_packet *p);
 /* What rpwi_lane_reader_next gave is dealt with: its slot is free. */
 void rpwi_lane_reader_done(struct lane_reader *r);

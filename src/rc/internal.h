@@ -127,6 +127,7 @@ static inline struct rpwi_txpkt *rpwi_txb_add(struct rpwi_txb *b)
 	struct rpwi_txpkt *t = &b->pkt[b->npkt++];
 	t->iov_first = (uint16_t)b->niov;
 	t->iov_count = 0;
+	t->stays = false;
 	t->pad = 0;
 	t->payload_len = 0;
 	return t;

@@ -475,6 +475,7 @@ static bool tx_data(struct rpwi_qp *qp, struct rpwi_swqe *w, struct rpwi_txb *b,
 		if (ackreq)
 			qp->since_ackreq = 0;
 		t->payload_len = len;
+		t->stays = rc && t->iov_count == 1 && !(w->flags & IBV_SEND_INLINE);
 		if (middle && !last) {
 			memcpy(t->hdr, middle, RPWI_BTH_LEN);
 			rpwi_pkt_set_psn(t->hdr, qp->nxt + done, ackreq);

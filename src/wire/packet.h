@@ -201,6 +201,9 @@ struct rpwi_txpkt {
 	uint16_t hdr_len;
 	uint8_t pad;
 	uint8_t iov_count;
+	/* The payload is one piece that nobody changes until it is acknowledged: it may be read
+	 * later. */
+	bool stays;
 	uint16_t iov_first;
 	uint32_t payload_len;
 	uint8_t hdr[RPWI_HDR_MAX];

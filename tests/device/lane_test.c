@@ -22,53 +22,9 @@
 
 #include <cmocka.h>
 
-#include "pair.h"
+#include "peers.h"
 
 enum { LEN = 1 << 20, SEED = 41, LATER = 42 };
-
-struct info {
-	uint32_t qpn, psn, rkey;
-	uint64_t addr;
-};
-
-struct end {
-	struct pair p;
-	struct side s;
-	struct info peer;
-	int sock;
-};
-
-static void say(const struct end *e, const void *what, size_t n)
-{
-	assert_int_equal(write(e->sock, what, n), n);
-}
-static void hear(const struct end *e, void *what, size_t n)
-{
-	assert_int_equal(recv(e->sock, what, n, MSG_WAITALL), n);
-}
-
-static void end_make(struct end *e, int sock)
-{
-	*e = (struct end){.sock = sock, .p = {.timeout = 14, .retry_cnt = 7, .rnr_retry = 7}};
-	e->p.ctx = pair_open_loopback();
-	e->p.pd = ibv_alloc_pd(e->p.ctx);
-	side_make(&e->p, &e->s, 1000);
-	struct info me = {e->s.qp->qp_num, e->s.psn, e->s.mr->rkey, (uintptr_t)e->s.buf};
-	say(e, &me, sizeof(me));
-	hear(e, &e->peer, sizeof(e->peer));
-	side_connect_to(&e->p, &e->s, e->peer.qpn, e->peer.psn);
-	char ready = 1;
-	say(e, &ready, 1);
-	hear(e, &ready, 1);
-}
-
-static void end_free(struct end *e)
-{
-	side_free(&e->s);
-	assert_int_equal(ibv_dealloc_pd(e->p.pd), 0);
-	assert_int_equal(ibv_close_device(e->p.ctx), 0);
-	close(e->sock);
-}
 
 /* ---- the passive side: a letter, and it does that ---- */
 
@@ -187,14 +143,6 @@ static void ends(struct end *e, pid_t pid)
 	kill(pid, SIGKILL);
 	waitpid(pid, NULL, 0);
 	end_free(e);
-}
-
-static void stop(pid_t pid)
-{
-	int status;
-	assert_int_equal(kill(pid, SIGSTOP), 0);
-	assert_int_equal(waitpid(pid, &status, WUNTRACED), pid);
-	assert_true(WIFSTOPPED(status));
 }
 
 /* ---- the tests ---- */

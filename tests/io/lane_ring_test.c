@@ -131,6 +131,153 @@ static void what_is_written_is_read_once_and_in_order(void **arg)
 	}
 }
 
+/* ---- by reference ---- */
+
+/* What the writer's process has, and whether it can be read. */
+static struct {
+	uint8_t bytes[1 << 20];
+	uint64_t gone_from, gone_to;
+	unsigned calls, packets;
+} far;
+
+static bool far_pull(void *arg, uint8_t *to, const struct lane_span *from, unsigned n)
+{
+	assert_ptr_equal(arg, &far);
+	far.calls++;
+	for (unsigned i = 0; i < n; to += from[i++].len) {
+		uint64_t at = from[i].addr - (uint64_t)(uintptr_t)far.bytes;
+		if (at > sizeof(far.bytes) || from[i].len > sizeof(far.bytes) - at ||
+			(at < far.gone_to && far.gone_from < at + from[i].len))
+			return false;
+		memcpy(to, far.bytes + at, from[i].len);
+	}
+	far.packets += n;
+	return true;
+}
+
+static void far_begins(struct ring *g)
+{
+	memset(&far, 0, sizeof(far));
+	for (uint32_t i = 0; i < sizeof(far.bytes); i++)
+		far.bytes[i] = pattern(7, i);
+	g->r.pull = far_pull;
+	g->r.pull_arg = &far;
+	g->w.refs = true;
+}
+
+static uint32_t far_at(uint64_t number)
+{
+	return (uint32_t)(number * 40503u % (sizeof(far.bytes) - RPWI_MTU_MAX));
+}
+enum { QPS = 5 };
+static bool refer(struct lane_writer *w, uint64_t number)
+{
+	uint32_t len = len_of(number) ? len_of(number) : 1;
+	struct rpwi_txpkt t = {
+		.hdr_len = 12 + 16, .payload_len = len, .iov_count = 1, .stays = true};
+	const struct rpwi_iov part = {far.bytes + far_at(number), len};
+	t.hdr[7] = (uint8_t)(number % QPS);
+	memcpy(t.hdr + 12, &number, sizeof(number));
+	return rpwi_lane_writer_reference(w, flow_no(0), 1, 2, &t, &part);
+}
+
+/* Copied and referred to in turn; the QP of each fifth reference fails while it is under way, and
+ * its memory changes. `revoked`: the numbers up to which those of a QP must not come any more,
+ * unless they were fetched before. */
+static void what_is_referred_to_arrives_or_was_revoked(void **arg)
+{
+	struct ring *g = *arg;
+	struct lane_packet p;
+	static uint8_t kind[1 << 19]; /* 1 copied, 2 referred to, 3 revoked */
+	uint64_t written = 0, read = 0, lost = 0, late = 0;
+	far_begins(g);
+	while (read < 200000) {
+		for (unsigned n = chance(100); n; n--) {
+			bool ref = chance(3);
+			if (!(ref ? refer(&g->w, written) : write_packet(&g->w, written)))
+				break;
+			kind[written++] = ref ? 2 : 1;
+		}
+		rpwi_lane_writer_publish(&g->w);
+		if (!chance(4)) {
+			uint32_t qp = chance(QPS);
+			rpwi_lane_writer_revoke_qp(&g->w, qp);
+			for (uint64_t i = read; i < written; i++)
+				kind[i] = kind[i] == 2 && i % QPS == qp ? 3 : kind[i];
+		}
+		for (unsigned n = chance(100); n && read < written; n--, read++) {
+			uint64_t fetched = g->r.pull_pos + g->r.npulled;
+			bool before = fetched > g->r.pos;
+			int rc = rpwi_lane_reader_next(&g->r, &p);
+			rpwi_lane_reader_done(&g->r);
+			if (rc == -ENODATA) {
+				assert_int_equal(kind[read], 3);
+				lost++;
+				continue;
+			}
+			assert_int_equal(rc, 1);
+			if (kind[read] == 1) {
+				assert_true(is_packet(&p, read));
+				continue;
+			}
+			assert_true(kind[read] == 2 || before);
+			late += kind[read] == 3;
+			assert_memory_equal(p.data + 12, &read, sizeof(read));
+			assert_memory_equal(p.payload, far.bytes + far_at(read), p.len);
+		}
+		rpwi_lane_reader_tell(&g->r);
+	}
+	assert_true(lost > 1000 && far.packets > 2 * far.calls);
+	print_message("# %u fetched in %u calls, %llu revoked, %llu fetched before\n", far.packets,
+		far.calls, (unsigned long long)lost, (unsigned long long)late);
+	free(g->r.bounce);
+}
+
+static void what_cannot_be_fetched_takes_no_other_along(void **arg)
+{
+	struct ring *g = *arg;
+	struct lane_packet p;
+	struct rpwi_txb *b = calloc(1, sizeof(*b));
+	far_begins(g);
+	for (b->npkt = 0; b->npkt < 20; b->npkt++)
+		b->pkt[b->npkt] = (struct rpwi_txpkt){.payload_len = 1024, .stays = true};
+	assert_true(rpwi_lane_writer_may_refer(&g->w, b));
+	for (uint64_t n = 0; n < 20; n++)
+		assert_true(refer(&g->w, n));
+	assert_false(rpwi_lane_reader_ready(&g->r)); /* all at once */
+	rpwi_lane_writer_publish(&g->w);
+	far.gone_from = far_at(7);
+	far.gone_to = far.gone_from + 1;
+	for (uint64_t n = 0; n < 20; n++) {
+		uint32_t at = far_at(n), len = len_of(n) ? len_of(n) : 1;
+		bool gone = at < far.gone_to && far.gone_from < at + len;
+		assert_int_equal(rpwi_lane_reader_next(&g->r, &p), gone ? -ENODATA : 1);
+		rpwi_lane_reader_done(&g->r);
+	}
+	assert_false(rpwi_lane_writer_may_refer(&g->w, b)); /* from now on it copies */
+	/* and memory that is deregistered, by any byte of it */
+	far.gone_to = 0;
+	assert_true(refer(&g->w, 20) && refer(&g->w, 21));
+	rpwi_lane_writer_publish(&g->w);
+	rpwi_lane_writer_revoke_memory(&g->w, (uint64_t)(uintptr_t)far.bytes + far_at(20), 1);
+	assert_int_equal(rpwi_lane_reader_next(&g->r, &p), -ENODATA);
+	rpwi_lane_reader_done(&g->r);
+	assert_int_equal(rpwi_lane_reader_next(&g->r, &p), 1);
+	free(g->r.bounce);
+	free(b);
+}
+
+static void a_reference_that_nobody_asked_for_is_refused(void **arg)
+{
+	struct ring *g = *arg;
+	struct lane_packet p;
+	far_begins(g);
+	g->r.pull = NULL;
+	assert_true(refer(&g->w, 0));
+	rpwi_lane_writer_publish(&g->w);
+	assert_int_equal(rpwi_lane_reader_next(&g->r, &p), -EPROTO);
+}
+
 static void room_is_what_can_be_written(void **arg)
 {
 	struct ring *g = *arg;
@@ -230,6 +377,17 @@ static void neither_side_misses_that_the_other_sleeps(void **arg)
 		"# %d packets, %llu sleeps of the reader\n", RACE, (unsigned long long)sleeps);
 }
 
+/* Every byte of the room that it is told of. */
+static bool lies_pull(void *arg, uint8_t *to, const struct lane_span *from, unsigned n)
+{
+	uint32_t len = 0;
+	for (unsigned i = 0; i < n; i++)
+		len += from[i].len;
+	assert_true(len <= LANE_PULL_BYTES);
+	memset(to, 1, len);
+	return chance(4);
+}
+
 /* Anything in a slot: the reader gives a packet that lies within the memory, or says -EPROTO. */
 static void a_writer_that_lies_is_caught(void **arg)
 {
@@ -240,7 +398,7 @@ static void a_writer_that_lies_is_caught(void **arg)
 		struct lane_packet p;
 		struct lane_slot *s = &g->mem->slot[r.pos % LANE_SLOTS];
 		uint8_t *b = (uint8_t *)s;
-		s->kind = (uint8_t)(1 + chance(3));
+		s->kind = (uint8_t)(1 + chance(4));
 		s->flow = 0;
 		s->hdr_len = (uint8_t)chance(50);
 		s->len = chance(3) ? chance(RPWI_PACKET_MAX + 64) : (uint32_t)state;
@@ -249,11 +407,15 @@ static void a_writer_that_lies_is_caught(void **arg)
 			b[4 + chance(sizeof(*s) - 4)] = (uint8_t)chance(256);
 		g->mem->flow[0].src.family = g->mem->flow[0].dst.family = (uint8_t)(4 + chance(4));
 		s->seq = (uint32_t)(r.pos / LANE_SLOTS) + 1;
+		r.pull = lies_pull;
 		int rc = rpwi_lane_reader_next(&r, &p);
+		g->r.bounce = r.bounce;
 		if (rc == -EPROTO) {
 			caught++;
 			continue;
 		}
+		if (rc == -ENODATA)
+			continue;
 		assert_int_equal(rc, 1);
 		taken++;
 		assert_true(p.flow.src.family == 4 || p.flow.src.family == 6);
@@ -261,12 +423,16 @@ static void a_writer_that_lies_is_caught(void **arg)
 		const uint8_t *end = p.payload + p.len;
 		if (p.kind == LANE_BESIDE)
 			assert_true(end <= p.data + LANE_DATA_BYTES);
+		else if (s->kind == LANE_REF)
+			assert_true(p.payload >= r.bounce && end <= r.bounce + LANE_PULL_BYTES &&
+				    p.len <= RPWI_MTU_MAX);
 		else
 			assert_true(p.payload >= g->mem->bulk &&
 				    end <= g->mem->bulk + LANE_BULK_BYTES &&
 				    p.len <= RPWI_PACKET_MAX);
 	}
 	assert_true(caught > 1000 && taken > 1000);
+	free(g->r.bounce);
 }
 
 static void a_reader_that_lies_stops_the_writer(void **arg)
@@ -301,6 +467,9 @@ int main(void)
 	const char *given = getenv("LANE_SEED");
 	const struct CMUnitTest tests[] = {
 		RING_TEST(what_is_written_is_read_once_and_in_order),
+		RING_TEST(what_is_referred_to_arrives_or_was_revoked),
+		RING_TEST(what_cannot_be_fetched_takes_no_other_along),
+		RING_TEST(a_reference_that_nobody_asked_for_is_refused),
 		RING_TEST(room_is_what_can_be_written),
 		RING_TEST(addresses_beyond_its_table_are_refused),
 		RING_TEST(neither_side_misses_that_the_other_sleeps),
