@@ -123,6 +123,11 @@ void board_is_forked(void)
 	atomic_store(&own->head.nonce, own_nonce);
 }
 
+bool board_is_the_childs(void)
+{
+	return own && atomic_load_explicit(&own->head.nonce, memory_order_relaxed) != own_nonce;
+}
+
 static struct board_key *key_place(struct board *b, uint32_t key)
 {
 	return &b->key[key >> 8 & (BOARD_KEYS - 1)];

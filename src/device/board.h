@@ -18,6 +18,8 @@ void board_close(void);
 void board_left_to_parent(void); /* in a child that gets one of its own */
 /* After a fork this process goes on with what it inherited: nobody shall read the parent's copy. */
 void board_is_forked(void);
+/* In the parent: its child has done so. */
+bool board_is_the_childs(void);
 void board_key_add(const struct dkey *k);
 void board_key_del(const struct dkey *k);
 /* Its state, rights or peer may have changed. */

@@ -47,6 +47,7 @@ enum {
 	/* while packets come by lanes, sockets are looked at in one of so many rounds */
 	LANE_SOCKETS_EVERY = 16,
 	LANE_QUIET_ROUNDS = 1024,
+	LEFT_TO_CHILD_MS = 10,
 };
 
 /* ---- ports and peers ---- */
@@ -772,6 +773,13 @@ static void *service_main(void *arg)
 	uint32_t seen = atomic_load(&h->any_polls), last_calls = seen;
 	prctl(PR_SET_TIMERSLACK, 1ul); /* 50 us by default: more than an ACK may wait */
 	while (!atomic_load_explicit(&h->stop, memory_order_relaxed)) {
+		/* It has a service thread of its own, and the same sockets and lanes: what this one
+		 * took would be answered from memory that is nobody's any more. */
+		if (RPWI_UNLIKELY(board_is_the_childs())) {
+			const struct timespec ts = {.tv_nsec = LEFT_TO_CHILD_MS * RPWI_NS_PER_MS};
+			nanosleep(&ts, NULL);
+			continue;
+		}
 		if (program_owns()) {
 			ready = all_ready;
 			polled = 0;

@@ -39,6 +39,7 @@ enum {
 	LANES_MAX = 64,      /* in each direction; half a megabyte each, as far as it is used */
 	PACKETS_A_TURN = 64, /* of one lane, then the next one's turn */
 	ASK_AGAIN_MS = 1000,
+	SAMPLED_LEN = 1024,
 };
 
 struct rpwi_lane {
@@ -53,14 +54,20 @@ struct rpwi_lane {
 	struct lane_writer w;       /* out */
 	struct rpwi_lane_peer peer; /* board NULL: it shows none */
 	struct lane_reader r;       /* in */
-	bool after_udp;             /* in: not before the sockets were found empty */
-	bool ended;                 /* in: the other side has, and what it wrote is still taken */
+	/* in: what the large packets of this turn take, all of one kind; began_ns 0: not looked at */
+	struct {
+		uint64_t began_ns, bytes, pull_ns;
+		bool fetched;
+	} sample;
+	bool after_udp; /* in: not before the sockets were found empty */
+	bool ended;     /* in: the other side has, and what it wrote is still taken */
 };
 
 struct rpwi_lanes {
 	struct rpwi_lines *lines;
 	uint64_t own[64]; /* a bit for each slot */
 	bool off;         /* ROPEWAY_WIRE=udp */
+	enum lane_choice choice;
 	int event_fd;
 	int board_fd; /* the device's, or -1 */
 	bool armed;
@@ -85,8 +92,14 @@ struct rpwi_lanes *rpwi_lanes_new(struct rpwi_lines *lines)
 	ls->board_fd = -1;
 	rpwi_list_init(&ls->in);
 	ls->off = wire && !strcmp(wire, "udp");
-	if (wire && *wire && !ls->off && strcmp(wire, "auto") != 0)
-		rpwi_warn("ROPEWAY_WIRE: '%s' is neither auto nor udp: it is taken for auto", wire);
+	if (wire && !strcmp(wire, "fetch"))
+		ls->choice = LANE_FETCHED;
+	else if (wire && !strcmp(wire, "copy"))
+		ls->choice = LANE_COPIED;
+	else if (wire && *wire && !ls->off && strcmp(wire, "auto") != 0)
+		rpwi_warn("ROPEWAY_WIRE: '%s' is none of auto, udp, copy and fetch: it is taken "
+			  "for auto",
+			wire);
 	ls->event_fd = ls->off ? -1 : eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
 	ls->off |= ls->event_fd < 0;
 	return ls;
@@ -311,7 +324,8 @@ static void take_board(struct rpwi_lane *l, pid_t pid, int fd)
 {
 	struct stat st;
 	char path[32];
-	int seals = fd >= 0 && pid > 0 ? fcntl(fd, F_GET_SEALS) : -1;
+	int seals =
+		fd >= 0 && pid > 0 && l->of->choice != LANE_COPIED ? fcntl(fd, F_GET_SEALS) : -1;
 	if (seals < 0 || !(seals & F_SEAL_SHRINK) || fstat(fd, &st) ||
 		st.st_size < (off_t)sizeof(struct rpwi_board_head))
 		return;
@@ -347,7 +361,8 @@ bool rpwi_lane_peer_is_there(const struct rpwi_lane_peer *p)
 /* By number, and then it is asked whether the number was still its own. */
 static bool pull(void *arg, uint8_t *to, const struct lane_span *from, unsigned n)
 {
-	const struct rpwi_lane *l = arg;
+	struct rpwi_lane *l = arg;
+	uint64_t began_ns = rpwi_now_ns();
 	struct iovec there[LANE_PULL_PACKETS], here = {to, 0};
 	unsigned pieces = 0;
 	uint64_t end = 0;
@@ -358,8 +373,11 @@ static bool pull(void *arg, uint8_t *to, const struct lane_span *from, unsigned 
 		else
 			there[pieces++] =
 				(struct iovec){(void *)(uintptr_t)from[i].addr, from[i].len};
-	return process_vm_readv(l->peer.pid, &here, 1, there, pieces, 0) == (ssize_t)here.iov_len &&
-	       rpwi_lane_peer_is_there(&l->peer);
+	bool good = process_vm_readv(l->peer.pid, &here, 1, there, pieces, 0) ==
+			    (ssize_t)here.iov_len &&
+		    rpwi_lane_peer_is_there(&l->peer);
+	l->sample.pull_ns = rpwi_now_ns() - began_ns;
+	return good;
 }
 
 /* ---- taking one ---- */
@@ -408,6 +426,7 @@ void rpwi_lanes_answered(
 	fds[0] = -1;
 	take_board(l, line->who.pid, fds[1]);
 	l->w.refs = m->flags & IO_LANE_REFS;
+	l->w.choice = ls->choice;
 	l->up = true;
 	rpwi_debug("packets for slot %u go through shared memory", l->slot);
 }
@@ -468,13 +487,23 @@ static void sent_some(struct rpwi_lane *l, unsigned n)
 	wake(l);
 }
 
+static bool is_large(const struct rpwi_txb *b)
+{
+	return b->npkt * (uint64_t)b->pkt[0].payload_len >= LANE_REF_MIN_BYTES;
+}
+
 int rpwi_lane_fill(struct rpwi_lane *l, uint16_t sport, const struct rpwi_txb *b, unsigned *sent)
 {
 	struct fill x = {.w = &l->w, .b = b, .flow = b->av->flow};
 	x.flow.sport = sport;
 	x.refs = rpwi_lane_writer_may_refer(&l->w, b);
+	uint64_t bulk = l->w.bulk_pos;
+	uint64_t began_ns = l->w.refs && !x.refs && is_large(b) ? rpwi_now_ns() : 0;
 	int rc = rpwi_guard_call(fill, &x);
 	rpwi_lane_writer_publish(&l->w);
+	bulk = l->w.bulk_pos - bulk;
+	if (began_ns && bulk >= LANE_REF_MIN_BYTES)
+		l->w.fill_ns = rpwi_lane_learn(l->w.fill_ns, rpwi_now_ns() - began_ns, bulk);
 	l->of->n.tx_refs += x.referred;
 	*sent = x.done;
 	sent_some(l, x.done);
@@ -527,15 +556,47 @@ static void as_datagram(struct rpwi_lanes *ls, struct lane_packet *p)
 	p->payload = d;
 }
 
+/* The first packet of a turn; one that was fetched, if it is the first of its run. */
+static void sample_begins(struct rpwi_lane *l, const struct lane_packet *p)
+{
+	bool whole = !p->fetched || l->r.pos == l->r.pull_pos;
+	l->sample.began_ns = 0;
+	if (p->kind != LANE_BULK || p->len < SAMPLED_LEN || !l->r.pull || !whole)
+		return;
+	l->sample.began_ns = rpwi_now_ns() - (p->fetched ? l->sample.pull_ns : 0);
+	l->sample.bytes = 0;
+	l->sample.fetched = p->fetched;
+}
+
+static void sample_goes_on(struct rpwi_lane *l, const struct lane_packet *p)
+{
+	l->sample.bytes += p->len;
+	if (p->fetched != l->sample.fetched)
+		l->sample.began_ns = 0;
+}
+
+static void sample_ends(struct rpwi_lane *l)
+{
+	_Atomic uint32_t *at = l->sample.fetched ? &l->mem->fetched_ns : &l->mem->copied_ns;
+	if (!l->sample.began_ns || l->sample.bytes < LANE_REF_MIN_BYTES)
+		return;
+	uint64_t ns = rpwi_now_ns() - l->sample.began_ns;
+	atomic_store_explicit(at,
+		rpwi_lane_learn(
+			atomic_load_explicit(at, memory_order_relaxed), ns, l->sample.bytes),
+		memory_order_relaxed);
+}
+
 static void turn_ends(struct rpwi_lanes *ls)
 {
 	struct rpwi_lane *l = ls->turn;
 	ls->turn = NULL;
+	/* NOLINTNEXTLINE(clang-analyzer-unix.Malloc): a lane that goes ends its turn */
+	sample_ends(l);
 	bool waits = rpwi_lane_reader_tell(&l->r);
 	rpwi_list_del(&l->link);
 	rpwi_list_add_tail(&ls->in, &l->link);
 	if (waits)
-		/* NOLINTNEXTLINE(clang-analyzer-unix.Malloc): a lane that goes ends its turn */
 		wake(l);
 }
 
@@ -561,7 +622,10 @@ static bool next_of(struct rpwi_lane *l, struct lane_packet *p)
 		ls->n.rx_lost++;
 	}
 	if (RPWI_LIKELY(rc > 0)) {
+		if (!ls->turn)
+			sample_begins(l, p);
 		ls->turn = l;
+		sample_goes_on(l, p);
 		if (RPWI_UNLIKELY(rpwi_tap_enabled || p->kind == LANE_DATAGRAM))
 			as_datagram(ls, p);
 		return true;

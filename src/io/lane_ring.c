@@ -6,7 +6,10 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { TELL_EVERY = 32 /* slots */ };
+enum {
+	TELL_EVERY = 32, /* slots */
+	TRY_EVERY = 64   /* batches: the way that seems slower */
+};
 
 static uint32_t lap(uint64_t pos) { return (uint32_t)(pos / LANE_SLOTS) + 1; }
 static uint64_t whole_lines(uint64_t n) { return (n + LANE_LINE - 1) & ~(uint64_t)(LANE_LINE - 1); }
@@ -138,7 +141,14 @@ bool rpwi_lane_writer_may_refer(struct lane_writer *w, const struct rpwi_txb *b)
 	w->refs = w->refs && !atomic_load_explicit(&w->mem->copies, memory_order_relaxed);
 	for (unsigned i = 0; w->refs && i < b->npkt; i++)
 		bytes += b->pkt[i].stays ? b->pkt[i].payload_len : 0;
-	return bytes >= LANE_REF_MIN_BYTES;
+	if (bytes < LANE_REF_MIN_BYTES || w->choice != LANE_MEASURED)
+		return bytes >= LANE_REF_MIN_BYTES && w->choice == LANE_FETCHED;
+	uint32_t fetched = atomic_load_explicit(&w->mem->fetched_ns, memory_order_relaxed);
+	uint32_t copied = atomic_load_explicit(&w->mem->copied_ns, memory_order_relaxed);
+	unsigned turn = w->asked++;
+	if (!fetched || !copied || !w->fill_ns)
+		return turn % 2;
+	return (fetched <= RPWI_MAX(copied, w->fill_ns)) == (turn % TRY_EVERY != 0);
 }
 
 bool rpwi_lane_writer_reference(struct lane_writer *w, const struct rpwi_flow *flow, uint8_t ttl,
@@ -336,6 +346,7 @@ static int reference(struct lane_reader *r, const struct lane_slot *s, struct la
 	if (!r->npulled || got->len != s->len) /* it has been changed since */
 		return -EPROTO;
 	p->kind = LANE_BULK;
+	p->fetched = true;
 	p->payload = r->bounce + got->at;
 	return got->lost ? -ENODATA : 1;
 }
@@ -350,6 +361,7 @@ int rpwi_lane_reader_next(struct lane_reader *r, struct lane_packet *p)
 	if (RPWI_UNLIKELY(!flow || s.hdr_len > LANE_DATA_BYTES))
 		return -EPROTO;
 	p->kind = s.kind;
+	p->fetched = false;
 	p->flow = *flow;
 	p->flow.sport = s.sport;
 	p->ttl = s.ttl;

@@ -74,8 +74,10 @@ struct lane_mem {
 	struct lane_flow {
 		struct rpwi_addr src, dst;
 	} flow[LANE_FLOWS];
-	_Alignas(LANE_LINE) _Atomic uint64_t taken;   /* by the reader: slots given back */
-	_Atomic uint32_t copies;                      /* by the reader: it cannot fetch */
+	_Alignas(LANE_LINE) _Atomic uint64_t taken; /* by the reader: slots given back */
+	_Atomic uint32_t copies;                    /* by the reader: it cannot fetch */
+	/* by the reader, what 64 KiB take it that were copied, and that it fetched; 0: not known */
+	_Atomic uint32_t copied_ns, fetched_ns;
 	_Alignas(LANE_LINE) _Atomic uint32_t sleeps;  /* by the reader; the writer takes it back */
 	_Alignas(LANE_LINE) _Atomic uint32_t stalled; /* by the writer; the reader takes it back */
 	_Alignas(LANE_LINE) struct lane_slot slot[LANE_SLOTS];
@@ -93,6 +95,9 @@ struct lane_writer {
 	unsigned nflows;
 	bool broken; /* the reader said what cannot be */
 	bool refs;   /* the reader can fetch from this process's memory */
+	enum lane_choice { LANE_MEASURED, LANE_FETCHED, LANE_COPIED } choice;
+	unsigned asked;
+	uint32_t fill_ns; /* what it takes to copy 64 KiB here; 0: not known */
 	struct lane_ref {
 		uint64_t addr;
 		uint32_t len, dqpn;
@@ -108,13 +113,26 @@ unsigned rpwi_lane_writer_room(struct lane_writer *w, unsigned want, uint32_t by
  * under the guard (base/guard.h). */
 bool rpwi_lane_writer_packet(struct lane_writer *w, const struct rpwi_flow *flow, uint8_t ttl,
 	uint8_t tos, const struct rpwi_txpkt *t, const struct rpwi_iov *parts);
-/* May a batch go by reference, and is it worth it? Then each of its packets whose payload stays is
- * written so, and at the end all of them are published at once, so that the reader fetches them
- * together. */
+/* Is a batch to go by reference? Copied, it takes as long as the slower side needs for its copy;
+ * fetched, as long as the reader needs for both. Which is less depends on where the two run: it is
+ * measured, and now and then the other way is taken, so that it stays known. Then each packet of
+ * the batch whose payload stays is written so, and at the end all of them are published at once, so
+ * that the reader fetches them together. */
 bool rpwi_lane_writer_may_refer(struct lane_writer *w, const struct rpwi_txb *b);
 bool rpwi_lane_writer_reference(struct lane_writer *w, const struct rpwi_flow *flow, uint8_t ttl,
 	uint8_t tos, const struct rpwi_txpkt *t, const struct rpwi_iov *part);
 void rpwi_lane_writer_publish(struct lane_writer *w);
+/* One more sample of what 64 KiB take; a slow one may have waited for a CPU, and is believed
+ * slowly. */
+static inline uint32_t rpwi_lane_learn(uint32_t known, uint64_t ns, uint64_t bytes)
+{
+	uint32_t sample = (uint32_t)RPWI_MIN(ns * 65536 / bytes + 1, (uint64_t)1 << 30);
+	if (!known)
+		return sample;
+	if (sample <= known)
+		return known - (known - sample) / 2;
+	return known + RPWI_MIN((sample - known) / 8, known / 16 + 1);
+}
 /* When it returns, no packet to that QP, or from that memory, is taken that has not been fetched by
  * now. */
 void rpwi_lane_writer_revoke_qp(struct lane_writer *w, uint32_t dqpn);
@@ -161,6 +179,7 @@ struct lane_packet {
 	uint8_t ttl, tos;
 	uint8_t hdr_len;
 	uint32_t len;
+	bool fetched;           /* from the writer's memory */
 	const uint8_t *payload; /* or the datagram */
 	uint8_t data[LANE_DATA_BYTES];
 };

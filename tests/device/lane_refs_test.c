@@ -300,6 +300,7 @@ int main(int argc, char **argv)
 {
 	if (argc > 1)
 		return other_program(atoi(argv[1]));
+	setenv("ROPEWAY_WIRE", "fetch", 1);
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(a_payload_is_fetched_when_its_receiver_runs),
 		cmocka_unit_test(what_has_failed_is_not_fetched),

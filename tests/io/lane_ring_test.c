@@ -241,6 +241,7 @@ static void what_cannot_be_fetched_takes_no_other_along(void **arg)
 	far_begins(g);
 	for (b->npkt = 0; b->npkt < 20; b->npkt++)
 		b->pkt[b->npkt] = (struct rpwi_txpkt){.payload_len = 1024, .stays = true};
+	g->w.choice = LANE_FETCHED;
 	assert_true(rpwi_lane_writer_may_refer(&g->w, b));
 	for (uint64_t n = 0; n < 20; n++)
 		assert_true(refer(&g->w, n));

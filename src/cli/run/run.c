@@ -142,7 +142,7 @@ struct options {
 	bool stats;
 };
 
-static const char *const wires[] = {"auto", "udp", NULL};
+static const char *const wires[] = {"auto", "udp", "copy", "fetch", NULL};
 
 static const struct cli_option option[] = {
 	{"explain", 'e', CLI_FILE, "FILE",
@@ -160,7 +160,8 @@ static const struct cli_option option[] = {
 		CLI_INTO(struct options, fault)},
 	{"wire", 'w', CLI_CHOICE, "WAY",
 		"auto: shared memory to processes of the same user and network namespace, else "
-		"UDP; udp: always UDP",
+		"UDP; udp: always UDP; copy, fetch: as auto, but payloads are always copied (and "
+		"nobody's memory is read), large ones always fetched from the sender",
 		.words = wires, CLI_INTO(struct options, wire)},
 	{},
 };
