@@ -33,6 +33,12 @@ struct view {
 	int gid_count, gid_index; /* -1: none to use */
 };
 
+/* How packets go to processes of this user here. */
+struct same_host {
+	bool memory, fetches;
+	char why[RPWI_WHY_LEN]; /* neither */
+};
+
 /* ---- gathering ---- */
 
 static const struct rpwi_netdev *find_netdev(
@@ -197,6 +203,18 @@ static void view_fill(
 	view_finish(v);
 }
 
+static struct same_host same_host(void)
+{
+	const char *wire = getenv("ROPEWAY_WIRE");
+	struct same_host h = {.memory = !wire || strcmp(wire, "udp") != 0};
+
+	if (h.memory)
+		h.fetches = rpwi_lanes_may_fetch(h.why, sizeof(h.why));
+	else
+		snprintf(h.why, sizeof(h.why), "ROPEWAY_WIRE=udp");
+	return h;
+}
+
 /* ---- for people ---- */
 
 static const char *gid_note(const struct view *v, const struct cli_gid *g)
@@ -229,7 +247,21 @@ static void print_view(const struct view *v)
 			gid_note(v, &v->gid[i]));
 }
 
-static void print_text(const struct view *views, int count)
+/* What a peer on this host may expect; whether it is of this user shows when the two meet. */
+static void print_same_host(const struct same_host *h)
+{
+	if (!h->memory)
+		puts("\nPeers on this host: UDP (ROPEWAY_WIRE=udp).");
+	else if (h->fetches)
+		puts("\nPeers on this host (same user): shared memory; large payloads fetched "
+		     "directly.");
+	else
+		printf("\nPeers on this host (same user): shared memory; payloads copied, since "
+		       "%s.\n",
+			h->why);
+}
+
+static void print_text(const struct view *views, int count, const struct same_host *h)
 {
 	const struct view *first = NULL;
 
@@ -238,6 +270,8 @@ static void print_text(const struct view *views, int count)
 		if (!first && views[i].usable && views[i].software)
 			first = &views[i];
 	}
+	if (first)
+		print_same_host(h);
 	if (!count)
 		puts("There is no device: no interface is up with an address (the loopback one "
 		     "would do: ip link set lo up).");
@@ -270,13 +304,15 @@ static json_t *view_json(const struct view *v)
 		(int)v->usable, "reason", v->usable ? json_null() : json_or_null(v->reason));
 }
 
-static int print_json(const struct view *views, int count)
+static int print_json(const struct view *views, int count, const struct same_host *h)
 {
 	json_t *devices = json_array();
 
 	for (int i = 0; i < count; i++)
 		json_array_append_new(devices, view_json(&views[i]));
-	json_t *root = json_pack("{s:o}", "devices", devices);
+	json_t *same = json_pack("{s:s, s:b, s:o}", "way", h->memory ? "memory" : "udp", "fetches",
+		(int)h->fetches, "reason", json_or_null(h->why));
+	json_t *root = json_pack("{s:o, s:o}", "devices", devices, "same_host", same);
 	int err = root ? json_dumpf(root, stdout, JSON_INDENT(2)) : -1;
 	putchar('\n');
 	json_decref(root);
@@ -292,7 +328,8 @@ static const struct cli_option option[] = {
 	{"json", 'j', CLI_FLAG, NULL,
 		"print an object whose `devices` have name, kind (software, hardware), interface, "
 		"address, state, mtu, interface_mtu, gids (index, gid, type), "
-		"gid_index, usable, reason",
+		"gid_index, usable, reason; and whose `same_host` has way (memory, udp), fetches, "
+		"reason",
 		CLI_INTO(struct options, json)},
 	{},
 };
@@ -319,12 +356,13 @@ static int list_devices(bool json)
 	struct view *views = calloc((size_t)num + 1, sizeof(*views));
 	for (int i = 0; views && i < num; i++)
 		view_fill(&views[i], list[i], netdevs, netdev_count);
+	struct same_host h = same_host();
 	if (!views)
 		status = rpwi_cli_fail(CLI_FAILED, NAME, "out of memory");
 	else if (json)
-		status = print_json(views, num);
+		status = print_json(views, num, &h);
 	else
-		print_text(views, num);
+		print_text(views, num, &h);
 	free(views);
 	free(netdevs);
 	ibv_free_device_list(list);

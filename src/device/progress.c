@@ -282,6 +282,8 @@ static bool tx_batch(struct dqp *q, bool hold_ack, uint64_t now_ns)
 	struct rpwi_port *port = b->av->port;
 	int rc = lane ? rpwi_port_send_by_lane(port, lane, b, &sent)
 		      : rpwi_port_send(port, b, &sent);
+	if (RPWI_UNLIKELY(rpwi_explain_on) && sent)
+		rpwi_explain_fact(lane ? RPWI_FACT_BY_MEMORY : RPWI_FACT_BY_UDP, q->t.qpn, sent);
 	if (RPWI_UNLIKELY(rc == -EFAULT))
 		rpwi_qp_tx_fault(&q->t, b, sent, now_ns);
 	else

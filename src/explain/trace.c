@@ -802,6 +802,9 @@ static void tell_qp(const struct qp_facts *f)
 		{RPWI_FACT_RETRANSMITTED, "packet", " sent again", "个包重发"},
 		{RPWI_FACT_NAK_SEEN, "NAK", " received", "个 NAK"},
 		{RPWI_FACT_RNR_SEEN, "RNR NAK", " received", "个 RNR NAK"},
+		{RPWI_FACT_BY_MEMORY, "packet", " sent through shared memory",
+			"个包经共享内存发送"},
+		{RPWI_FACT_BY_UDP, "packet", " sent by UDP", "个包经 UDP 发送"},
 	};
 	struct line l = {.len = 0};
 	char n[32];

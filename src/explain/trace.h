@@ -76,6 +76,8 @@ enum rpwi_explain_fact {
 	RPWI_FACT_RETRANSMITTED, /* n packets sent again */
 	RPWI_FACT_RNR_SEEN,      /* RNR NAKs received: the peer had no receive posted */
 	RPWI_FACT_NAK_SEEN,      /* NAKs received, of whatever reason */
+	RPWI_FACT_BY_MEMORY,     /* n packets sent through shared memory; */
+	RPWI_FACT_BY_UDP,        /* by UDP */
 	RPWI_FACT_COUNT,
 };
 void rpwi_explain_fact_write(enum rpwi_explain_fact fact, uint32_t qpn, uint64_t n);

@@ -227,6 +227,9 @@ bool rpwi_lane_peer_is_there(const struct rpwi_lane_peer *p);
  * their acknowledgement. */
 void rpwi_lanes_revoke_qp(struct rpwi_lanes *ls, uint32_t dqpn);
 void rpwi_lanes_revoke_memory(struct rpwi_lanes *ls, const void *addr, size_t len);
+/* As far as one process can tell by itself: does the kernel let processes of this user read each
+ * other's memory? False: why holds the reason. */
+bool rpwi_lanes_may_fetch(char *why, size_t why_len);
 struct rpwi_lane_stats {
 	uint64_t tx_packets, tx_refs, rx_packets, rx_lost, wakes, stalls;
 };

@@ -358,6 +358,28 @@ bool rpwi_lane_peer_is_there(const struct rpwi_lane_peer *p)
 	       found == nonce;
 }
 
+bool rpwi_lanes_may_fetch(char *why, size_t why_len)
+{
+	const char *wire = getenv("ROPEWAY_WIRE");
+	char scope = '0', here = 0, there = 1;
+	const struct iovec to = {&here, 1}, from = {&there, 1};
+	int fd = open("/proc/sys/kernel/yama/ptrace_scope", O_RDONLY | O_CLOEXEC);
+	if (fd >= 0) {
+		if (read(fd, &scope, 1) != 1)
+			scope = '0';
+		close(fd);
+	}
+	if (wire && !strcmp(wire, "copy"))
+		snprintf(why, why_len, "ROPEWAY_WIRE=copy");
+	else if (process_vm_readv(getpid(), &to, 1, &from, 1, 0) != 1)
+		snprintf(why, why_len, "process_vm_readv: %s", strerror(errno));
+	else if (scope == '3' || (scope != '0' && geteuid()))
+		snprintf(why, why_len, "kernel.yama.ptrace_scope is %c", scope);
+	else
+		why[0] = '\0';
+	return !why[0];
+}
+
 /* By number, and then it is asked whether the number was still its own. */
 static bool pull(void *arg, uint8_t *to, const struct lane_span *from, unsigned n)
 {

@@ -294,6 +294,14 @@ class Devices(Case):
         self.assertEqual((last["name"], last["interface"], last["address"], last["gid_index"]), ("rpw_lo", "lo", "127.0.0.1", 1))
         self.assertEqual([g["gid"] for g in last["gids"] if g["index"] == 1], ["::ffff:127.0.0.1"])
 
+    def test_the_way_to_peers_on_this_host_is_told(self):
+        for wire, way, text in (("udp", "udp", "Peers on this host: UDP"), ("copy", "memory", "payloads copied, since ROPEWAY_WIRE=copy"), ("auto", "memory", "shared memory; ")):
+            env = dict(os.environ, ROPEWAY_WIRE=wire)
+            told = json.loads(ropeway("devices", "--json", env=env).stdout)["same_host"]
+            self.assertEqual(told["way"], way)
+            self.assertEqual(told["reason"] is None, told["fetches"])
+            self.assertIn(text, ropeway("devices", env=env).stdout)
+
     def test_text_names_the_same_devices_and_the_gid_to_use(self):
         text = ropeway("devices").stdout
         for d in self.devices():
