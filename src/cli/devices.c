@@ -86,7 +86,7 @@ static bool port_is_free(const struct rpwi_netdev *n, int only, char *why, size_
 		struct rpwi_port *port;
 		if (!n->gid[i].usable || (only != ALL_GIDS && (int)i != only))
 			continue;
-		err = rpwi_port_open(steer, &n->gid[i].addr, &port, why, why_len);
+		err = rpwi_port_open(steer, &n->gid[i].addr, false, &port, why, why_len);
 		if (!err)
 			rpwi_port_close(port);
 		else if (!why[0])

@@ -36,7 +36,7 @@ static void translate_own_gid(const struct dev *d, const union ibv_gid *gid, str
 			*a = d->net.gid[i].addr;
 }
 
-int ah_resolve(struct dctx *c, const struct ibv_ah_attr *attr, unsigned mtu_bytes,
+int ah_resolve(struct dctx *c, const struct ibv_ah_attr *attr, uint32_t dqpn, unsigned mtu_bytes,
 	struct rpwi_av *av, struct dport **port, struct dpeer **peer)
 {
 	const struct dev *d = c->dev;
@@ -80,7 +80,8 @@ int ah_resolve(struct dctx *c, const struct ibv_ah_attr *attr, unsigned mtu_byte
 	}
 	av->loopback_zone = rpwi_netdev_is_local(&av->flow.dst);
 	int err = 0;
-	*port = port_get(&av->flow.src, why, sizeof(why), &err);
+	bool lanes_do = dqpn && av->loopback_zone && rpwi_lane_reaches(hca_here.lanes, dqpn);
+	*port = port_get(&av->flow.src, lanes_do, why, sizeof(why), &err);
 	if (!*port) {
 		rpwi_error("%s: cannot use UDP port 4791: %s", d->net.name, why);
 		return err;
@@ -101,8 +102,8 @@ struct ibv_ah *rpwi_dev_create_ah(struct ibv_pd *pd, struct ibv_ah_attr *attr)
 	if (!ah)
 		return NULL;
 	hca_lock();
-	int rc =
-		ah_resolve(to_dctx(pd->context), attr, RPWI_MTU_MAX, &ah->av, &ah->port, &ah->peer);
+	int rc = ah_resolve(
+		to_dctx(pd->context), attr, 0, RPWI_MTU_MAX, &ah->av, &ah->port, &ah->peer);
 	if (!rc)
 		to_dpd(pd)->refs++;
 	hca_unlock();

@@ -189,7 +189,7 @@ static struct gport *port_new(const struct rpwi_addr *a, char *why, size_t why_l
 			why, why_len, "more than %d local addresses in use at once", DEV_PORTS_MAX);
 		return NULL;
 	}
-	struct dport *d = port_get(a, why, why_len, err);
+	struct dport *d = port_get(a, false, why, why_len, err);
 	if (!d)
 		return NULL;
 	*p = (struct gport){.addr = *a, .port = d};

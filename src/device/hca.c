@@ -408,8 +408,9 @@ static int place_leave_to_parent(void)
 	h->lanes = NULL;
 	int rc = place_take();
 	for (unsigned i = 0; i < h->nports && !rc; i++)
-		if (h->port[i].refs && rpwi_port_open(h->steer, &h->port[i].addr, &h->port[i].io,
-					       why, sizeof(why)))
+		if (h->port[i].refs &&
+			rpwi_port_open(h->steer, &h->port[i].addr, rpwi_port_is_mute(h->port[i].io),
+				&h->port[i].io, why, sizeof(why)))
 			rpwi_warn("after a fork: %s", why);
 	if (!rc)
 		gsi_left_to_parent();
@@ -612,7 +613,7 @@ int rpwi_dev_check(struct ibv_device *dev, char *why, size_t why_len)
 	for (unsigned i = 0; i < d->net.gid_count; i++) {
 		if (!d->net.gid[i].usable)
 			continue;
-		struct dport *p = port_get(&d->net.gid[i].addr, why, why_len, &rc);
+		struct dport *p = port_get(&d->net.gid[i].addr, false, why, why_len, &rc);
 		if (!p)
 			break;
 		port_put(p);

@@ -292,7 +292,9 @@ void dev_list_renew(void);   /* read the list of devices anew. The lock is not h
 struct dev *dev_first(void); /* all that were ever seen, in that order. The lock is held */
 
 /* progress.c; the lock is held */
-struct dport *port_get(const struct rpwi_addr *a, char *why, size_t why_len, int *err);
+/* lanes_do: as rpwi_port_open */
+struct dport *port_get(
+	const struct rpwi_addr *a, bool lanes_do, char *why, size_t why_len, int *err);
 void port_put(struct dport *p);
 void port_stats_add(const struct rpwi_port *io, struct rpwi_port_stats *sum);
 struct dpeer *peer_get(const struct rpwi_addr *a, unsigned mtu_bytes);
@@ -360,9 +362,10 @@ struct ibv_srq *dev_create_srq_ex(struct ibv_context *c, struct ibv_srq_init_att
 
 /* ah.c; the lock is held */
 /* Resolve an address vector: 0, or a positive errno (EINVAL: bad port, no GRH, GID index empty or
- * not usable, families differ), with the reason in the log. On success *port and *peer are
+ * not usable, families differ), with the reason in the log. `dqpn`: of a RC QP at the other end, else
+ * 0; one that a lane reaches needs no UDP port. On success *port and *peer are
  * referenced for the caller. */
-int ah_resolve(struct dctx *c, const struct ibv_ah_attr *attr, unsigned mtu_bytes,
+int ah_resolve(struct dctx *c, const struct ibv_ah_attr *attr, uint32_t dqpn, unsigned mtu_bytes,
 	struct rpwi_av *av, struct dport **port, struct dpeer **peer);
 
 /* gsi.c; the lock is held */

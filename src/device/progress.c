@@ -52,14 +52,28 @@ enum {
 
 /* ---- ports and peers ---- */
 
-struct dport *port_get(const struct rpwi_addr *a, char *why, size_t why_len, int *err)
+/* One that only lanes serve is wanted for more. */
+static int port_take(struct dport *p, char *why, size_t why_len)
+{
+	struct rpwi_port *io;
+	int rc = rpwi_port_open(hca_here.steer, &p->addr, false, &io, why, why_len);
+	if (!rc)
+		rpwi_port_close(io); /* the same one */
+	return rc;
+}
+
+struct dport *port_get(
+	const struct rpwi_addr *a, bool lanes_do, char *why, size_t why_len, int *err)
 {
 	struct hca *h = &hca_here;
 	struct dport *p = NULL;
 	for (unsigned i = 0; i < h->nports; i++)
 		if (h->port[i].refs && rpwi_addr_eq(&h->port[i].addr, a)) {
-			h->port[i].refs++;
-			return &h->port[i];
+			*err = rpwi_port_is_mute(h->port[i].io) && !lanes_do
+				       ? port_take(&h->port[i], why, why_len)
+				       : 0;
+			h->port[i].refs += !*err;
+			return *err ? NULL : &h->port[i];
 		}
 	for (unsigned i = 0; i < DEV_PORTS_MAX && !p; i++)
 		if (!h->port[i].refs)
@@ -70,7 +84,7 @@ struct dport *port_get(const struct rpwi_addr *a, char *why, size_t why_len, int
 			why, why_len, "more than %d local addresses in use at once", DEV_PORTS_MAX);
 		return NULL;
 	}
-	int rc = rpwi_port_open(h->steer, a, &p->io, why, why_len);
+	int rc = rpwi_port_open(h->steer, a, lanes_do, &p->io, why, why_len);
 	if (rc) {
 		*err = rc;
 		return NULL;

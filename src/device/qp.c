@@ -351,7 +351,7 @@ static int ud_ports_open(struct dqp *q)
 	for (unsigned i = 0; i < d->net.gid_count; i++) {
 		if (!d->net.gid[i].usable)
 			continue;
-		struct dport *p = port_get(&d->net.gid[i].addr, why, sizeof(why), &err);
+		struct dport *p = port_get(&d->net.gid[i].addr, false, why, sizeof(why), &err);
 		if (p) {
 			rpwi_port_want_ttl(p->io, true); /* for the GRH of what is received */
 			q->ports[q->nports++] = p;
@@ -382,6 +382,7 @@ int rpwi_dev_modify_qp(struct ibv_qp *ibv, struct ibv_qp_attr *attr, int mask)
 		rc = -EINVAL;
 	} else if (mask & IBV_QP_AV) {
 		rc = ah_resolve(q->ctx, &attr->ah_attr,
+			q->t.type == IBV_QPT_RC && mask & IBV_QP_DEST_QPN ? attr->dest_qp_num : 0,
 			mtu_bytes(mask & IBV_QP_PATH_MTU ? attr->path_mtu : q->t.attr.path_mtu),
 			&av, &port, &peer);
 	} else if ((mask & IBV_QP_STATE) && attr->qp_state == IBV_QPS_RTR &&

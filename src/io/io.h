@@ -102,16 +102,16 @@ unsigned rpwi_steer_room(struct rpwi_steer *s, uint32_t qpn, unsigned pkts, size
  * is all of them. */
 void rpwi_steer_unused(struct rpwi_steer *s, uint32_t qpn, unsigned pkts, size_t bytes);
 
-/* Give back what rpwi_steer_room granted and was not sent. */
-void rpwi_steer_unused(struct rpwi_steer *s, uint32_t qpn, unsigned pkts, size_t bytes);
-
 /* ---- port.c: one local address on UDP port 4791. ---- */
 struct rpwi_port;
 /* Open (or reference, if this process has it open) the port for a local address. -EADDRINUSE when
  * something holds it that is not of our user: `why` (RPWI_WHY_LEN bytes) then says who, and what to
- * do. With ROPEWAY_SHARE_PORT another user's ropeway is fine: it hands our packets over. */
-int rpwi_port_open(struct rpwi_steer *s, const struct rpwi_addr *local, struct rpwi_port **out,
-	char *why, size_t why_len);
+ * do. With ROPEWAY_SHARE_PORT another user's ropeway is fine: it hands our packets over. lanes_do:
+ * then it opens all the same, for peers that a lane reaches; what would go by UDP is not sent, until
+ * the port is free. */
+int rpwi_port_open(struct rpwi_steer *s, const struct rpwi_addr *local, bool lanes_do,
+	struct rpwi_port **out, char *why, size_t why_len);
+bool rpwi_port_is_mute(const struct rpwi_port *p); /* opened so, and it is not free yet */
 void rpwi_port_close(struct rpwi_port *p);
 /* receiving socket, to poll for input; -1 while another user's process receives for us (ask again
  * after rpwi_port_timer) */
@@ -174,6 +174,8 @@ struct rpwi_lanes *rpwi_steer_lanes(const struct rpwi_steer *s);
 /* The lane to the process that owns `qpn`, at an address of this host; NULL: by UDP. Asks for one
  * where there may be one. Valid until the next call of io. */
 struct rpwi_lane *rpwi_lane_to(struct rpwi_lanes *ls, uint32_t qpn);
+/* Is there one, or is one being made? False: by UDP or not at all. */
+bool rpwi_lane_reaches(struct rpwi_lanes *ls, uint32_t qpn);
 /* How many of `pkts` packets of up to `bytes` bytes, headers and trailer included, have room now.
  * 0: rpwi_lanes_fd becomes readable when there is some. */
 unsigned rpwi_lane_room(struct rpwi_lane *l, unsigned pkts, uint32_t bytes);

@@ -302,6 +302,11 @@ struct rpwi_lane *rpwi_lane_to(struct rpwi_lanes *ls, uint32_t qpn)
 	return NULL;
 }
 
+bool rpwi_lane_reaches(struct rpwi_lanes *ls, uint32_t qpn)
+{
+	return rpwi_lane_to(ls, qpn) || (ls && ls->out[rpwi_slot_of(qpn)]);
+}
+
 /* ---- what the other side shows of itself ---- */
 
 int rpwi_board_seal(int fd)

@@ -71,6 +71,7 @@ static int bind_rx(struct rpwi_port *p)
 	if (bind(p->rx_fd, &sa.sa, len))
 		return -errno;
 	p->bound = true;
+	p->mute = false;
 	rpwi_group_renew(p->group, rpwi_now_ns());
 	return 0;
 }
@@ -118,17 +119,37 @@ static struct rpwi_port *port_find(const struct rpwi_addr *local)
 	return NULL;
 }
 
-int rpwi_port_open(struct rpwi_steer *s, const struct rpwi_addr *local, struct rpwi_port **out,
-	char *why, size_t why_len)
+/* Another user's program has it: what goes by lanes goes, what would go by UDP would be answered to
+ * him. It is asked for again, as where he hands our packets over. */
+static void be_mute(struct rpwi_port *p, const char *why)
+{
+	p->mute = true;
+	p->rebind_at_ns = rpwi_now_ns() + REBIND_MS * RPWI_NS_PER_MS;
+	rpwi_info("%s: only processes of this user on this host are reached, through shared memory",
+		why);
+}
+
+static int again(struct rpwi_port *p, bool lanes_do, char *why, size_t why_len)
+{
+	int rc = p->mute && !lanes_do ? bind_or_share(p, why, why_len) : 0;
+	if (rc)
+		return rc;
+	p->mute = p->mute && lanes_do && !p->bound;
+	p->refs++;
+	return 0;
+}
+
+int rpwi_port_open(struct rpwi_steer *s, const struct rpwi_addr *local, bool lanes_do,
+	struct rpwi_port **out, char *why, size_t why_len)
 {
 	struct rpwi_port *p = port_find(local);
 	*out = NULL;
 	if (why_len)
 		*why = 0;
 	if (p) {
-		p->refs++;
-		*out = p;
-		return 0;
+		int rc = again(p, lanes_do, why, why_len);
+		*out = rc ? NULL : p;
+		return rc;
 	}
 	p = calloc(1, sizeof(*p));
 	if (!p)
@@ -146,6 +167,10 @@ int rpwi_port_open(struct rpwi_steer *s, const struct rpwi_addr *local, struct r
 		rc = make_rx_socket(p);
 	if (!rc)
 		rc = bind_or_share(p, why, why_len);
+	if (rc == -EADDRINUSE && lanes_do && p->rx_fd >= 0) {
+		be_mute(p, why);
+		rc = 0;
+	}
 	if (rc) {
 		if (why_len && !*why)
 			snprintf(why, why_len, "cannot open UDP port %d: %s", RPWI_UDP_PORT,
@@ -181,6 +206,7 @@ void rpwi_port_close(struct rpwi_port *p)
 	port_free(p);
 }
 
+bool rpwi_port_is_mute(const struct rpwi_port *p) { return p->mute; }
 int rpwi_port_fd(const struct rpwi_port *p) { return p->bound ? p->rx_fd : -1; }
 int rpwi_port_rx_fd(const struct rpwi_port *p) { return p->bound ? p->rx_fd : -1; }
 const struct rpwi_addr *rpwi_port_local(const struct rpwi_port *p) { return &p->local; }

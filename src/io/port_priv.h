@@ -65,7 +65,8 @@ struct rpwi_port {
 
 	/* receiving */
 	int rx_fd;
-	bool bound; /* false while another user's process holds the port */
+	bool bound; /* false while another user's process holds the port; */
+	bool mute;  /* and where he does not hand our packets over: nothing goes by UDP */
 	uint64_t rebind_at_ns;
 	bool want_ttl;
 	struct rpwi_group *group;

@@ -441,6 +441,8 @@ static int send_plain(
 
 static int send_by_udp(struct rpwi_port *p, const struct later *l)
 {
+	if (RPWI_UNLIKELY(p->mute))
+		return -ENETDOWN;
 	set_hops(p, l->ttl, l->tos);
 	p->n.tx_syscalls++;
 	return sendto(p->tx_fd, l->data, l->len, 0, &l->to.sa, l->to_len) < 0 ? -errno : 0;
@@ -593,7 +595,7 @@ int rpwi_port_send(struct rpwi_port *p, const struct rpwi_txb *b, unsigned *sent
 	*sent = 0;
 	if (!b->npkt)
 		return 0;
-	bool dead = p->tx_fd < 0 || RPWI_UNLIKELY(rpwi_fork_broken);
+	bool dead = p->tx_fd < 0 || RPWI_UNLIKELY(p->mute || rpwi_fork_broken);
 	if (dead || b->av->flow.dst.family != p->local.family) {
 		*sent = b->npkt;
 		p->n.tx_refused += b->npkt;

@@ -177,7 +177,7 @@ static int open_device_port(const struct rpwi_addr *addr)
 	char why[256];
 	int err = 0;
 	int rc = hca_get();
-	return rc ? rc : port_get(addr, why, sizeof(why), &err) ? 0 : err;
+	return rc ? rc : port_get(addr, false, why, sizeof(why), &err) ? 0 : err;
 }
 
 static int wait_for_child(pid_t pid)

@@ -144,8 +144,10 @@ void rpwi_steer_unused(struct rpwi_steer *s, uint32_t qpn, unsigned pkts, size_t
 
 /* ---- ports ---- */
 
-int rpwi_port_open(struct rpwi_steer *s, const struct rpwi_addr *local, struct rpwi_port **out,
-	char *why, size_t why_len)
+bool rpwi_lane_reaches(struct rpwi_lanes *ls, uint32_t qpn) { return false; }
+bool rpwi_port_is_mute(const struct rpwi_port *p) { return false; }
+int rpwi_port_open(struct rpwi_steer *s, const struct rpwi_addr *local, bool lanes_do,
+	struct rpwi_port **out, char *why, size_t why_len)
 {
 	if (fake.port_taken || !fake_is_local(local)) {
 		snprintf(why, why_len, "it is taken, or no address of ours");

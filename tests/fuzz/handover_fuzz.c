@@ -547,7 +547,7 @@ static void port_turn(uint8_t b)
 		return;
 	}
 	run.port_taken = b & 1;
-	rpwi_port_open(run.steer, &here, &run.port, why, sizeof(why));
+	rpwi_port_open(run.steer, &here, false, &run.port, why, sizeof(why));
 	run.port_taken = b & 2;
 }
 

@@ -280,6 +280,12 @@ def port_held(v):
     yield "devices says who and what to do", [w for w in wanted if w not in devices]
     yield "so does what failed", [w for w in wanted if w not in said]
     yield "the device opens", [] if opened == 0 and "PORT_ACTIVE" in info else info
+    server = v.start("run", "--stats", "--", "ibv_rc_pingpong", "-d", "rpw_lo", "-g", "1", "-p", "7809", "-n", "100", "-c")
+    until(lambda: sum(n.startswith("ropeway/slot/") for n in names()) > 1)
+    time.sleep(0.3)
+    status, out = v.run("run", "--stats", "--", "ibv_rc_pingpong", "-d", "rpw_lo", "-g", "1", "-p", "7809", "-n", "100", "-c", "127.0.0.1")
+    by_memory = re.search(r"sent through memory +(\d+)", out)
+    yield "a connection to a process of ours needs no port", [] if status == 0 and by_memory and int(by_memory[1]) >= 100 else out + server.communicate()[0]
     server = v.start("run", "--", "ibv_rc_pingpong", "-d", "rpw_lo", "-g", "1", "-p", "7807", "-n", "100", ROPEWAY_SHARE_PORT="1")
     until(lambda: sum(n.startswith("ropeway/slot/") for n in names()) > 1)
     time.sleep(0.3)

@@ -326,7 +326,7 @@ static struct rpwi_port *open_port(void)
 {
 	struct rpwi_port *p;
 	char why[RPWI_WHY_LEN];
-	assert_int_equal(rpwi_port_open(steer, &one, &p, why, sizeof(why)), 0);
+	assert_int_equal(rpwi_port_open(steer, &one, false, &p, why, sizeof(why)), 0);
 	return p;
 }
 

@@ -34,7 +34,7 @@ static struct rpwi_port *open_port(const struct rpwi_addr *a)
 {
 	char why[RPWI_WHY_LEN];
 	struct rpwi_port *p;
-	int rc = rpwi_port_open(steer, a, &p, why, sizeof(why));
+	int rc = rpwi_port_open(steer, a, false, &p, why, sizeof(why));
 	if (rc)
 		fail_msg("port: %d %s", rc, why);
 	return p;
@@ -364,7 +364,7 @@ static void bad_fault_spec(void **state)
 	char why[RPWI_WHY_LEN] = "";
 	struct rpwi_port *p;
 	setenv("ROPEWAY_FAULT", "drop=often", 1);
-	assert_int_equal(rpwi_port_open(steer, &lo4, &p, why, sizeof(why)), -EINVAL);
+	assert_int_equal(rpwi_port_open(steer, &lo4, false, &p, why, sizeof(why)), -EINVAL);
 	unsetenv("ROPEWAY_FAULT");
 	assert_true(strlen(why) > 10);
 }
@@ -392,7 +392,8 @@ static void not_our_address(void **state)
 	char why[RPWI_WHY_LEN] = "";
 	struct rpwi_addr other = {.family = 4, .bytes = {203, 0, 113, 1}};
 	struct rpwi_port *p;
-	assert_int_equal(rpwi_port_open(steer, &other, &p, why, sizeof(why)), -EADDRNOTAVAIL);
+	assert_int_equal(
+		rpwi_port_open(steer, &other, false, &p, why, sizeof(why)), -EADDRNOTAVAIL);
 	assert_non_null(strstr(why, "203.0.113.1"));
 }
 
@@ -406,7 +407,7 @@ static void held_by_another(void **state)
 	int fd = socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC, 0);
 	socklen_t len = rpwi_sockaddr_make(&sa, &any, RPWI_UDP_PORT);
 	assert_int_equal(bind(fd, &sa.sa, len), 0);
-	assert_int_equal(rpwi_port_open(steer, &lo4, &p, why, sizeof(why)), -EADDRINUSE);
+	assert_int_equal(rpwi_port_open(steer, &lo4, false, &p, why, sizeof(why)), -EADDRINUSE);
 	snprintf(pid, sizeof(pid), "pid %d", getpid());
 	assert_non_null(strstr(why, "4791"));
 	assert_non_null(strstr(why, pid));

@@ -90,14 +90,14 @@ static void a_packet_is_stamped_before_it_can_arrive(void **state)
 	close(fd);
 	setenv("ROPEWAY_PCAP", path, 1);
 	assert_int_equal(rpwi_steer_open(&steer), 0);
-	assert_int_equal(rpwi_port_open(steer, &lo4, &p, why, sizeof(why)), 0);
+	assert_int_equal(rpwi_port_open(steer, &lo4, false, &p, why, sizeof(why)), 0);
 	check(p, path, (uint32_t[]){100}, 1, (unsigned[]){1});
 	check(p, path, (uint32_t[]){1000, 1000, 1000, 7}, 4, (unsigned[]){4});
 	check(p, path, (uint32_t[]){10, 1000, 1000, 2000}, 4, (unsigned[]){4});
 	rpwi_port_close(p);
 	/* each packet by itself, in a call of its own */
 	setenv("ROPEWAY_FAULT", "drop=0.000001,seed=1", 1);
-	assert_int_equal(rpwi_port_open(steer, &lo4, &p, why, sizeof(why)), 0);
+	assert_int_equal(rpwi_port_open(steer, &lo4, false, &p, why, sizeof(why)), 0);
 	check(p, path, (uint32_t[]){100, 200, 300}, 3, (unsigned[]){1, 1, 1});
 	rpwi_port_close(p);
 	rpwi_steer_close(steer);

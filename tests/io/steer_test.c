@@ -91,7 +91,7 @@ static bool open_all(struct member *m, const struct rpwi_addr *a)
 	char why[RPWI_WHY_LEN];
 	int rc = rpwi_steer_open(&steer);
 	if (!rc)
-		rc = rpwi_port_open(steer, a, &port, why, sizeof(why));
+		rc = rpwi_port_open(steer, a, false, &port, why, sizeof(why));
 	if (rc) {
 		fprintf(stderr, "member: %s: %s\n", strerror(-rc), why);
 		return false;
@@ -432,7 +432,7 @@ static void other_users(void **state)
 		usleep(1000);
 	assert_int_equal(members[1].shares + members[2].shares, 1);
 	char why[RPWI_WHY_LEN];
-	assert_int_equal(rpwi_port_open(steer, &lo4, &port, why, sizeof(why)), -EADDRINUSE);
+	assert_int_equal(rpwi_port_open(steer, &lo4, false, &port, why, sizeof(why)), -EADDRINUSE);
 	assert_non_null(strstr(why, members[1].shares ? "user 1002" : "user 1001"));
 	assert_non_null(strstr(why, "unshare -rn"));
 	assert_non_null(strstr(why, "ROPEWAY_SHARE_PORT=1"));

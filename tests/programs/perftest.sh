@@ -2,14 +2,14 @@
 # perftest.sh - Debian's perftest and ibv_*_pingpong, unmodified, two processes on loopback through the drop-in: every program with every option of the table
 # below that the stock program accepts. One line a case, then 'N passed, N failed, N skipped'.
 #
-#   perftest.sh [--lib SO | --no-lib] [--dev DEVICE] [--gid N] [--only REGEX] [--list] [--unprivileged] [-v]
+#   perftest.sh [--lib SO | --no-lib] [--dev DEVICE] [--gid N] [--only REGEX] [--list] [--unprivileged] [--mixed] [-v]
 #
 # --no-lib: a device of this machine's (kernel rxe in the guest, say) instead of the software device. --unprivileged, as root: drop to nobody without groups
-# and capabilities. Runs in a network namespace of its own, so that nothing else's port 4791 or TCP ports are in its way. Never judges a speed.
+# and capabilities. --mixed: one side of each case sends by UDP alone, the server and the client in turn. Runs in a network namespace of its own, so that nothing else's port 4791 or TCP ports are in its way. Never judges a speed.
 set -u
 here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
 root=$(cd "$here/../.." && pwd)
-lib=$root/build/libropeway-verbs.so dev=rpw_lo gid=1 only= list= unprivileged= verbose= inside= limit_s=${PERFTEST_LIMIT_S:-60} address=127.0.0.1
+lib=$root/build/libropeway-verbs.so dev=rpw_lo gid=1 only= list= unprivileged= verbose= inside= mixed= limit_s=${PERFTEST_LIMIT_S:-60} address=127.0.0.1
 args=("$@")
 while [ $# -gt 0 ]; do
 	case $1 in
@@ -21,6 +21,7 @@ while [ $# -gt 0 ]; do
 	--list) list=1 ;;
 	--unprivileged) unprivileged=1 ;;
 	--inside) inside=1 ;;
+	--mixed) mixed=1 ;;
 	-v) verbose=1 ;;
 	*) sed -n '2,9s/^# \{0,1\}//p' "$0"; exit 2 ;;
 	esac
@@ -108,6 +109,13 @@ listening() {
 	return 1
 }
 
+run_side() { # 0 the server, 1 the client, and the port; then the program
+	local wire=${ROPEWAY_WIRE-}
+	[ -z "$mixed" ] || { wire=auto; [ $((($1 + $2) % 2)) = 1 ] || wire=udp; }
+	shift 2
+	ROPEWAY_WIRE=$wire run_one "$@"
+}
+
 run_one() { # the program with LD_PRELOAD, and only it: a shell or timeout would load the drop-in for nothing
 	timeout -k 2 "$limit_s" env ${lib:+LD_PRELOAD="$lib"} "$@"
 }
@@ -121,7 +129,7 @@ run_case() {
 	esac
 	[ $program != ibv_ud_pingpong ] || common="$common -s 1024"
 	# shellcheck disable=SC2086 # options are words
-	run_one "$program" $common >"$scratch/server" 2>&1 </dev/null &
+	run_side 0 "$port" "$program" $common >"$scratch/server" 2>&1 </dev/null &
 	server=$!
 	if ! listening "$port" $server; then
 		kill $server 2>/dev/null
@@ -131,7 +139,7 @@ run_case() {
 		return 1
 	fi
 	# shellcheck disable=SC2086
-	run_one "$program" $common $address >"$scratch/client" 2>&1 </dev/null
+	run_side 1 "$port" "$program" $common $address >"$scratch/client" 2>&1 </dev/null
 	client_rc=$?
 	[ $client_rc = 0 ] || { sleep 0.5; kill $server 2>/dev/null; }
 	wait $server
