@@ -294,6 +294,22 @@ def port_held(v):
     holder.kill()
 
 
+def same_user_elsewhere(v):
+    """One network namespace, and otherwise apart, as containers and pods with the host's network are: shared memory all the same, and whether one may read the other is the kernel's affair."""
+    apart = {"a PID namespace": ["unshare", "-r", "-p", "-f", "--kill-child"], "a mount namespace": ["unshare", "-r", "-m"], "a user namespace": ["unshare", "-r"]}
+    for name, there in apart.items():
+        for both in (False, True):
+            port = str(random.randrange(7900, 8900))
+            program = ["ibv_rc_pingpong", "-d", "rpw_lo", "-g", "1", "-p", port, "-n", "200", "-s", "70000", "-c"]
+            server = v.start("run", "--stats", "--", *(there if both else []), *program)
+            until(lambda: sum(n.startswith("ropeway/slot/") for n in names()) > 0)
+            time.sleep(0.3)
+            status, out = v.run("run", "--stats", "--", *there, *program, "127.0.0.1")
+            sent = [int(n) for n in re.findall(r"sent through memory +(\d+)", out)]
+            said = server.communicate()[0]
+            yield f"{name}, {'both in one of their own' if both else 'one of two'}", [] if status == 0 and sent and max(sent) >= 200 else out + said
+
+
 def slots_taken(v):
     """All slots of the host, by one process."""
     a = Attacker(lambda say: take_names([f"ropeway/slot/{n}" for n in range(1, 4095)], say))
@@ -430,7 +446,7 @@ def privileged_program(v):
         shutil.rmtree(folder)
 
 
-CASES = [service_theft, service_squatted, full_queue, orphaned_slot, port_held, slots_taken, forged_messages, injected_packets, privileged_program]
+CASES = [service_theft, service_squatted, full_queue, orphaned_slot, port_held, same_user_elsewhere, slots_taken, forged_messages, injected_packets, privileged_program]
 
 
 def enter(argv):
