@@ -530,7 +530,7 @@ int rpwi_lane_fill(struct rpwi_lane *l, uint16_t sport, const struct rpwi_txb *b
 	rpwi_lane_writer_publish(&l->w);
 	bulk = l->w.bulk_pos - bulk;
 	if (began_ns && bulk >= LANE_REF_MIN_BYTES)
-		l->w.fill_ns = rpwi_lane_learn(l->w.fill_ns, rpwi_now_ns() - began_ns, bulk);
+		l->w.fill_ns = rpwi_cost_learn(l->w.fill_ns, rpwi_now_ns() - began_ns, bulk);
 	l->of->n.tx_refs += x.referred;
 	*sent = x.done;
 	sent_some(l, x.done);
@@ -609,7 +609,7 @@ static void sample_ends(struct rpwi_lane *l)
 		return;
 	uint64_t ns = rpwi_now_ns() - l->sample.began_ns;
 	atomic_store_explicit(at,
-		rpwi_lane_learn(
+		rpwi_cost_learn(
 			atomic_load_explicit(at, memory_order_relaxed), ns, l->sample.bytes),
 		memory_order_relaxed);
 }

@@ -6,10 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum {
-	TELL_EVERY = 32, /* slots */
-	TRY_EVERY = 64   /* batches: the way that seems slower */
-};
+enum { TELL_EVERY = 32 /* slots */ };
 
 static uint32_t lap(uint64_t pos) { return (uint32_t)(pos / LANE_SLOTS) + 1; }
 static uint64_t whole_lines(uint64_t n) { return (n + LANE_LINE - 1) & ~(uint64_t)(LANE_LINE - 1); }
@@ -145,10 +142,8 @@ bool rpwi_lane_writer_may_refer(struct lane_writer *w, const struct rpwi_txb *b)
 		return bytes >= LANE_REF_MIN_BYTES && w->choice == LANE_FETCHED;
 	uint32_t fetched = atomic_load_explicit(&w->mem->fetched_ns, memory_order_relaxed);
 	uint32_t copied = atomic_load_explicit(&w->mem->copied_ns, memory_order_relaxed);
-	unsigned turn = w->asked++;
-	if (!fetched || !copied || !w->fill_ns)
-		return turn % 2;
-	return (fetched <= RPWI_MAX(copied, w->fill_ns)) == (turn % TRY_EVERY != 0);
+	uint32_t copy = copied && w->fill_ns ? RPWI_MAX(copied, w->fill_ns) : 0;
+	return rpwi_cost_second(copy, fetched, w->asked++);
 }
 
 bool rpwi_lane_writer_reference(struct lane_writer *w, const struct rpwi_flow *flow, uint8_t ttl,

@@ -33,6 +33,7 @@
 
 #include <stdatomic.h>
 
+#include "base/cost.h"
 #include "wire/packet.h"
 
 enum {
@@ -122,17 +123,6 @@ bool rpwi_lane_writer_may_refer(struct lane_writer *w, const struct rpwi_txb *b)
 bool rpwi_lane_writer_reference(struct lane_writer *w, const struct rpwi_flow *flow, uint8_t ttl,
 	uint8_t tos, const struct rpwi_txpkt *t, const struct rpwi_iov *part);
 void rpwi_lane_writer_publish(struct lane_writer *w);
-/* One more sample of what 64 KiB take; a slow one may have waited for a CPU, and is believed
- * slowly. */
-static inline uint32_t rpwi_lane_learn(uint32_t known, uint64_t ns, uint64_t bytes)
-{
-	uint32_t sample = (uint32_t)RPWI_MIN(ns * 65536 / bytes + 1, (uint64_t)1 << 30);
-	if (!known)
-		return sample;
-	if (sample <= known)
-		return known - (known - sample) / 2;
-	return known + RPWI_MIN((sample - known) / 8, known / 16 + 1);
-}
 /* When it returns, no packet to that QP, or from that memory, is taken that has not been fetched by
  * now. */
 void rpwi_lane_writer_revoke_qp(struct lane_writer *w, uint32_t dqpn);

@@ -187,7 +187,7 @@ int am_send_begin(rpw_request *r)
 		req_sent(r, rc);
 		return 0;
 	}
-	if (units && r->len <= ep->eager_max)
+	if (units)
 		credit_need(&ep->link, units);
 	if (!r->gpu && r->len <= EAGER_SMALL && r->len <= ep->eager_max)
 		return RPWI_LATER;

@@ -224,7 +224,7 @@ int object_send_begin(rpw_request *r)
 			return rc;
 		r->where = AT_PEER;
 	} else {
-		if (units && r->len <= ep->eager_max)
+		if (units)
 			credit_need(&ep->link, units);
 		if (!r->gpu && r->len <= EAGER_SMALL && r->len <= ep->eager_max)
 			return RPWI_LATER;

@@ -361,13 +361,22 @@ static void sent(rpw_endpoint *ep, uint64_t tag, size_t len)
 	trace_send(ep, tag, len);
 }
 
+/* Nobody has said how long an eager message may be, and the path knows better now. */
+static bool fetched_rather(const rpw_endpoint *ep, size_t len)
+{
+	return len > EAGER_SMALL && !ep->c->eager_option && ep->link.te && ep->link.ops->eager &&
+	       !ep->link.ops->eager(ep->link.te, len);
+}
+
 /* Eager while there is credit; beyond EAGER_SMALL some of it is left over, so that an RTS can still
  * go. */
 bool tag_eager(rpw_endpoint *ep, size_t len, uint32_t *units)
 {
+	*units = 0;
+	if (len > ep->eager_max || fetched_rather(ep, len))
+		return false;
 	*units = credit_units(len);
-	return len <= ep->eager_max &&
-	       credit_has(&ep->link, *units + (len > EAGER_SMALL ? WINDOW_LEAST : 0));
+	return credit_has(&ep->link, *units + (len > EAGER_SMALL ? WINDOW_LEAST : 0));
 }
 
 static int eager(rpw_request *r, uint32_t units)
@@ -411,7 +420,7 @@ int tag_send_begin(rpw_request *r)
 	bool to_fetch = r->gpu || (r->len >= STREAM_BYTES && ep->link.log_kept > 1);
 	if (!to_fetch && tag_eager(ep, r->len, &units))
 		return eager(r, units);
-	if (!to_fetch && r->len <= ep->eager_max)
+	if (units)
 		credit_need(&ep->link, units);
 	if (!r->gpu && r->len <= EAGER_SMALL && r->len <= ep->eager_max)
 		return RPWI_LATER;

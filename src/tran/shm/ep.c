@@ -281,6 +281,7 @@ int rpwi_shm_ep_send(struct tran_ep *base, const void *head, size_t head_len,
 		ring_copy_small(body_at, iov->iov_base, body_len);
 	} else {
 		size_t left = body_len;
+		uint64_t began_ns = shm_sample(l, body_len);
 		for (int i = 0; i < iovcnt && left; i++) {
 			size_t n = RPWI_MIN(left, iov[i].iov_len);
 			if (n)
@@ -288,10 +289,25 @@ int rpwi_shm_ep_send(struct tran_ep *base, const void *head, size_t head_len,
 			body_at += n;
 			left -= n;
 		}
+		shm_sampled(&l->tx.shared->in_ns, began_ns, body_len);
 	}
 	ring_tx_publish(&l->tx, SHM_FRAME, ep->peer_index, head_len, body_len);
 	shm_link_kick(l);
 	return 0;
+}
+
+/* A fetch costs a frame each way beside the bytes. */
+bool rpwi_shm_ep_eager(struct tran_ep *base, size_t len)
+{
+	enum { FETCH_NS = 1000 };
+	struct shm_link *l = shm_ep_of(base)->link;
+	if (len < SHM_SAMPLED || !l || l->state != SHM_LINK_UP)
+		return true;
+	uint32_t fetch = atomic_load_explicit(&l->tx.shared->fetch_ns, memory_order_relaxed);
+	if (fetch && fetch != RPWI_COST_NEVER)
+		fetch = (uint32_t)RPWI_MIN(fetch + (uint64_t)FETCH_NS * RPWI_COST_BYTES / len,
+			(uint64_t)RPWI_COST_NEVER - 1);
+	return !rpwi_cost_second(shm_ring_cost(l->tx.shared), fetch, l->asked_eager++);
 }
 
 unsigned rpwi_shm_ep_rooms(struct shm_link *l)

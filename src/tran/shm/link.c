@@ -321,6 +321,9 @@ static void link_probe(struct shm_link *l, const struct note *n)
 	}
 	ssize_t got = process_vm_readv(l->pid, &local, 1, &remote, 1, 0);
 	l->pvm = got == sizeof value && value == n->value;
+	if (!l->pvm)
+		atomic_store_explicit(
+			&l->rx.shared->fetch_ns, RPWI_COST_NEVER, memory_order_relaxed);
 	snprintf(l->pvm_why, sizeof l->pvm_why, "%s",
 		got < 0 ? strerror(errno) : "the probe read something else");
 }
@@ -685,8 +688,10 @@ int rpwi_shm_link_ctl(struct shm_link *l, enum shm_kind kind, uint32_t endpoint,
 	uint8_t *head_at, *body_at;
 	ring_tx_place(&l->tx, sizeof *ctl, body_len, &head_at, &body_at);
 	memcpy(head_at, ctl, sizeof *ctl);
+	uint64_t began_ns = shm_sample(l, body_len);
 	if (body_len)
 		memcpy(body_at, body, body_len);
+	shm_sampled(&l->tx.shared->in_ns, began_ns, body_len);
 	ring_tx_publish(&l->tx, kind, endpoint, sizeof *ctl, body_len);
 	shm_link_kick(l);
 	return 0;

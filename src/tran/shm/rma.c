@@ -6,10 +6,10 @@
  *         copy;
  *   peer  the peer is progressing, or soon again: it sends (GET) or takes (PUT) the bytes through
  *         the ring, in chunks that stay in the cache. Both cores copy at once, and no page is
- *         pinned: here it moved 40 GB/s
- *         where process_vm_readv moved 8 to 12;
+ *         pinned;
  *   vm    the peer is busy with something else, and the kernel lets us: process_vm_readv and
- *         _writev, without its help;
+ *         _writev, without its help. Also where that is the shorter of the two, as it is where the
+ *         cores share no cache, and on some processors always: both are measured (base/cost.h);
  *   peer  again, waking it, where the kernel does not let us.
  * A GET whose peer began and then stopped progressing goes on by `vm`.
  *
@@ -219,6 +219,8 @@ static bool peer_polls(const struct shm_link *l)
 static void piece_here(struct shm_op *op, uint8_t *at, size_t n)
 {
 	int status = touches(op) ? touch_begin(op) : RPW_OK;
+	bool fetches = op->link->local && op->kind == SHM_OP_GET;
+	uint64_t began_ns = fetches ? shm_sample(op->link, n) : 0;
 	if (!status && op_is_atomic(op))
 		atomic_here(op, at);
 	else if (!status && op->kind == SHM_OP_PUT)
@@ -227,6 +229,7 @@ static void piece_here(struct shm_op *op, uint8_t *at, size_t n)
 		copy_long(op->local + op->done, at + op->done, n, op->link->t->base.polled);
 	if (touches(op))
 		touch_end(op);
+	shm_sampled(&op->link->rx.shared->fetch_ns, began_ns, n);
 	op->done += n;
 	if (status || op->done == op->len)
 		op_finish(op, status);
@@ -248,6 +251,22 @@ static ssize_t vm_read_up(struct shm_op *op, size_t n)
 		done += got;
 	}
 	return done;
+}
+
+/* Of the bytes that come from the peer: the consumer of its ring tells it. */
+static _Atomic uint32_t *fetch_cost(struct shm_link *l) { return &l->rx.shared->fetch_ns; }
+
+/* By our own hands through the kernel, or by both sides through the ring: which is shorter is
+ * measured. */
+static bool vm_is_shorter(struct shm_op *op)
+{
+	struct shm_link *l = op->link;
+	if (op->len < SHM_SAMPLED)
+		return false;
+	if (op->kind == SHM_OP_PUT)
+		return rpwi_cost_second(shm_ring_cost(l->tx.shared), l->put_ns, l->asked_put++);
+	return rpwi_cost_second(shm_ring_cost(l->rx.shared),
+		atomic_load_explicit(fetch_cost(l), memory_order_relaxed), l->asked_get++);
 }
 
 static ssize_t vm_move(struct shm_op *op, size_t n, int *status)
@@ -277,12 +296,18 @@ static void vm_piece(struct shm_op *op, size_t n)
 {
 	struct shm_link *l = op->link;
 	int status;
+	uint64_t began_ns = n < SHM_SAMPLED ? 0 : rpwi_now_ns();
 	ssize_t got = vm_move(op, n, &status);
 	if (status) {
 		op_finish(op, status);
 		return;
 	}
 	if (got > 0) {
+		if (began_ns && op->kind == SHM_OP_PUT)
+			l->put_ns =
+				rpwi_cost_learn(l->put_ns, rpwi_now_ns() - began_ns, (size_t)got);
+		else
+			shm_sampled(fetch_cost(l), began_ns, (size_t)got);
 		op->done += (size_t)got;
 		if (op->done == op->len)
 			op_finish(op, RPW_OK);
@@ -293,6 +318,7 @@ static void vm_piece(struct shm_op *op, size_t n)
 		rpwi_shm_link_end(l, RPW_ERR_PEER_GONE);
 	} else if (error == EPERM || error == ENOSYS) {
 		l->pvm = false; /* it was allowed before: another user now, or a filter */
+		atomic_store_explicit(fetch_cost(l), RPWI_COST_NEVER, memory_order_relaxed);
 		snprintf(l->pvm_why, sizeof l->pvm_why, "%s", strerror(error));
 		op_queue(op, SHM_HOW_WAIT);
 	} else if (error != EINTR && error != ENOMEM) {
@@ -443,7 +469,7 @@ static void op_begin(struct shm_op *op)
 	} else if (at) {
 		op_queue(op, SHM_HOW_COPY);
 	} else if (l->pvm && !op_is_atomic(op) && !(op->kind == SHM_OP_PUT && peer_polls(l)) &&
-		   !~l->free_slots && !peer_beats(l)) {
+		   (vm_is_shorter(op) || (!~l->free_slots && !peer_beats(l)))) {
 		op_queue(op, SHM_HOW_VM);
 		if (op->len <= SHM_INLINE_VM)
 			vm_piece(op, op->len);

@@ -214,7 +214,9 @@ static unsigned link_poll(struct shm_link *l)
 		int rc = ring_rx_next(&l->rx, &f);
 		if (!rc)
 			break;
+		uint64_t began_ns = rc > 0 ? shm_sample(l, f.body_len) : 0;
 		after = rc < 0 ? BAD : dispatch(l, &f);
+		shm_sampled(&l->rx.shared->out_ns, began_ns, f.body_len);
 		if (RPWI_UNLIKELY(after == BAD)) {
 			rpwi_debug("shm: process %d wrote a frame of kind %u, %zu and %zu bytes "
 				   "that makes no sense",
@@ -446,6 +448,7 @@ const struct tran_ops tran_shm = {
 	.ep_make = rpwi_shm_ep_make,
 	.ep_start = rpwi_shm_ep_start,
 	.ep_close = rpwi_shm_ep_close,
+	.eager = rpwi_shm_ep_eager,
 	.send = rpwi_shm_ep_send,
 	.mem = &shm_mem_ops,
 	.rma = &shm_rma_ops,

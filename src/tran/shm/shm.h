@@ -17,11 +17,12 @@
 #include <sys/types.h>
 
 #include "base/born.h"
+#include "base/cost.h"
 #include "base/slots.h"
 #include "ring.h"
 
 enum {
-	SHM_VERSION = 1,
+	SHM_VERSION = 2,
 	SHM_EPS_MAX = 1 << 20, /* the width of the field in the cell */
 	SHM_MEMS_MAX = 256 * 1024,
 	SHM_FRAME_MAX = RING_BODY_MAX,
@@ -44,6 +45,7 @@ enum {
 	SHM_PUMP_BATCH = 4,         /* chunks sent for one link in one round */
 	SHM_INLINE_COPY = 8 << 20,  /* up to here a plain copy is made inside of the call */
 	SHM_INLINE_VM = 256 * 1024, /* likewise by process_vm */
+	SHM_SAMPLED = 8 * 1024,     /* from here on it is measured which way is shorter */
 	SHM_HUGE = 2 << 20,         /* allocated memory from here on asks for huge pages */
 };
 
@@ -230,7 +232,35 @@ struct shm_link {
 	unsigned map_count;
 	uint64_t map_clock;
 	char pvm_why[64];
+	/* what is measured, and what is asked of it */
+	uint32_t put_ns; /* 64 KiB into the peer's memory by process_vm */
+	unsigned samples, asked_eager, asked_get, asked_put;
 };
+
+/* A sample of what it costs to move `len` bytes, each fourth time or so: when it begins, 0 for none,
+ * and its end. */
+static inline uint64_t shm_sample(struct shm_link *l, size_t len)
+{
+	if (RPWI_LIKELY(len < SHM_SAMPLED))
+		return 0;
+	/* by chance: what comes in turn would be met always or never */
+	l->samples = l->samples * 1664525u + 1013904223u;
+	return l->samples >> 30 ? 0 : rpwi_now_ns();
+}
+static inline void shm_sampled(_Atomic uint32_t *cost, uint64_t began_ns, size_t len)
+{
+	uint32_t known = atomic_load_explicit(cost, memory_order_relaxed);
+	if (began_ns)
+		atomic_store_explicit(cost, rpwi_cost_learn(known, rpwi_now_ns() - began_ns, len),
+			memory_order_relaxed);
+}
+/* 64 KiB through a ring: as long as the slower side takes; 0: not known. */
+static inline uint32_t shm_ring_cost(const struct ring_shared *s)
+{
+	uint32_t in = atomic_load_explicit(&s->in_ns, memory_order_relaxed);
+	uint32_t out = atomic_load_explicit(&s->out_ns, memory_order_relaxed);
+	return in && out ? RPWI_MAX(in, out) : 0;
+}
 
 enum shm_ep_state { SHM_EP_MADE, SHM_EP_STARTING, SHM_EP_READY, SHM_EP_FAILED, SHM_EP_CLOSED };
 struct shm_ep {
@@ -336,6 +366,7 @@ int rpwi_shm_ep_make(struct tran *t, const struct tran_control *control, void *u
 	struct tran_ep **out, uint8_t *handle, size_t *handle_len);
 int rpwi_shm_ep_start(struct tran_ep *ep, const uint8_t *handle, size_t len, unsigned timeout_ms);
 void rpwi_shm_ep_close(struct tran_ep *ep);
+bool rpwi_shm_ep_eager(struct tran_ep *ep, size_t len);
 int rpwi_shm_ep_send(struct tran_ep *ep, const void *head, size_t head_len, const struct iovec *iov,
 	int iovcnt, size_t body_len);
 static inline struct shm_ep *rpwi_shm_ep_find(const struct shm *t, uint32_t index)
