@@ -41,10 +41,10 @@ def favour():
 
 
 class Runner:
-    """Runs programs on two cores. `prefix` goes before each command (ip netns exec ...), `preload` is a library or None."""
+    """Runs programs on two cores. `prefix` goes before each command (ip netns exec ...), `preload` is a library or None, `env` is added to the environment."""
 
-    def __init__(self, cores, build, preload=None, prefix=(), deadline_s=60, verbose=False, priority=False):
-        self.cores, self.build, self.preload, self.prefix = cores, build, preload, list(prefix)
+    def __init__(self, cores, build, preload=None, prefix=(), deadline_s=60, verbose=False, priority=False, env=None):
+        self.cores, self.build, self.preload, self.prefix, self.env = cores, build, preload, list(prefix), env or {}
         self.deadline_s, self.verbose, self.priority = deadline_s, verbose, priority
         self.port = 21000 + os.getpid() % 2700 * 4  # below those that the kernel gives to who connects
 
@@ -54,7 +54,7 @@ class Runner:
         return self.port
 
     def start(self, command, core, preload=True):
-        env = dict(os.environ, LC_ALL="C")
+        env = dict(os.environ, LC_ALL="C", **self.env)
         if self.preload and preload:
             env["LD_PRELOAD"] = self.preload
         if self.verbose:
@@ -144,6 +144,24 @@ class Runner:
     def perftest_bandwidth(self, *args, **more):
         # perftest's MB is 2^20 bytes (-h says so under --report_gbits). -N: no peak figure, which costs a clock reading a message.
         return self.perftest(*args, extra=("-N",), **more)["BW average"]
+
+    def perftest_rate(self, *args, **more):
+        """Messages a second: at 8 bytes the bandwidth has too few digits."""
+        return self.perftest(*args, extra=("-N",), **more)["MsgRate"] * 1e6
+
+    def shm_rate(self, size, seconds):
+        """Messages a second of the messaging library over shared memory, which pins its own two processes to the same cores."""
+        process = self.start([os.path.join(self.build, "ropeway"), "perf", "--transport", "shm", "--sizes", str(size), "--measure", "bw", "--duration", str(seconds), "--json",
+                              "--no-bare"], None, preload=False)
+        try:
+            return json.loads(self.finish(process))["rows"][0]["messages_per_second"]
+        except (ValueError, LookupError) as e:
+            raise RunFailed(f"ropeway perf printed no figure: {e}") from e
+        finally:
+            self.end(process)
+
+    def line_ns(self):
+        return self.alone("line", "-c", ",".join(map(str, self.cores)))["half_trip_ns"]
 
     def perftest_latency(self, *args, **more):
         return self.perftest(*args, **more)["t_typical"]
