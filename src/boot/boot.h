@@ -48,7 +48,9 @@ int boot_new(const struct boot_up *up, void *user, const struct tran_facts *own,
 	const char *key_file /* or NULL */, struct boot **out);
 void boot_free(struct boot *b);
 unsigned boot_progress(struct boot *b);
-int boot_fd(struct boot *b); /* an epoll set: readable when progress has something to do */
+/* An epoll set: readable when progress has something to do. Others may have descriptors in it, too,
+ * whose data.u64 is 0 or odd. */
+int boot_fd(struct boot *b);
 uint64_t boot_deadline(const struct boot *b);
 
 /* "host:port", "[v6]:port", ":port" (IPv4 and IPv6), "host:0". 0 or an error. A host that is a name

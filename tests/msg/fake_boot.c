@@ -7,7 +7,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <unistd.h>
-#include <sys/eventfd.h>
+#include <sys/epoll.h>
 
 #include "base/error.h"
 #include "boot/boot.h"
@@ -58,7 +58,7 @@ int boot_new(const struct boot_up *up, void *user, const struct tran_facts *own,
 	const char *key_file, struct boot **out)
 {
 	struct boot *b = calloc(1, sizeof(*b));
-	*b = (struct boot){.up = up, .user = user, .own = *own, .fd = eventfd(0, EFD_CLOEXEC)};
+	*b = (struct boot){.up = up, .user = user, .own = *own, .fd = epoll_create1(EPOLL_CLOEXEC)};
 	rpwi_list_init(&b->conns);
 	*out = b;
 	return 0;
