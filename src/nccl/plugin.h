@@ -81,6 +81,15 @@ int plugin_handle_check(const struct plugin_handle *h, int abi, char *why, size_
 
 /* ---- comm_context.c: a context and its lock; the progress thread ---- */
 
+/* What a comm context still has to do after its comm was closed: the progress thread sees to it. */
+struct comm_tail {
+	struct rpwi_list link;
+	uint64_t until_ns;
+	/* With the comm context's lock held, progressed: true once nothing is left to do, and the
+	 * tail is gone; at until_ns at the latest. */
+	bool (*over)(struct comm_tail *t, uint64_t now_ns);
+};
+
 struct comm_context {
 	pthread_mutex_t lock;
 	rpw_context *c;
@@ -94,7 +103,8 @@ struct comm_context {
 	/* The progress thread's. */
 	struct rpwi_list all;
 	uint64_t id, seen, quiet_ns; /* the uses at the last look; until when it counts as in use */
-	bool fired;
+	bool fired, tailed_off;
+	struct rpwi_list tails; /* each of them is a user, too */
 };
 /* enum rpw_status; one user */
 int comm_context_new(const struct plugin_device *d, struct comm_context **out);
@@ -109,6 +119,10 @@ static inline void comm_context_leave(struct comm_context *l) { pthread_mutex_un
 void comm_context_leave_to_progress(struct comm_context *l);
 /* Gives a user's share back; not with the lock held. */
 void comm_context_drop(struct comm_context *l);
+/* Leaves with a tail, which takes over the caller's share. */
+void comm_context_leave_tail(struct comm_context *l, struct comm_tail *t);
+/* Until no comm context has a tail, PLUGIN_CLOSE_MS at the longest. */
+void comm_context_settle(void);
 
 /* ---- comms ---- */
 
@@ -146,6 +160,8 @@ struct plugin_comm {
 	 * it. */
 	_Atomic uint64_t unused[PLUGIN_REQUESTS / 64];
 	struct plugin_listener *listener; /* of a listen comm, which has no requests */
+	struct comm_tail tail;            /* closed: the peer's word is waited for */
+	rpw_request *flush;
 	struct plugin_request request[];
 };
 
