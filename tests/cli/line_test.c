@@ -16,7 +16,8 @@
 
 #include "cli/perf/perf.h"
 
-static void what_was_offered_is_taken_and_measured(void **state)
+/* The child's status: 0; 2: not taken; 3: taken, and not measured. */
+static int taken_by_a_child(void)
 {
 	uint8_t nonce[PERF_NONCE_LEN];
 	int fd, core[2], status;
@@ -35,11 +36,20 @@ static void what_was_offered_is_taken_and_measured(void **state)
 	rpwi_perf_line_answer(l);
 	assert_int_equal(waitpid(child, &status, 0), child);
 	assert_true(WIFEXITED(status));
-	/* 3: the two share a core */
-	if (sysconf(_SC_NPROCESSORS_ONLN) > 1)
-		assert_int_equal(WEXITSTATUS(status), 0);
 	rpwi_perf_line_free(l);
 	close(fd);
+	return WEXITSTATUS(status);
+}
+
+static void what_was_offered_is_taken_and_measured(void **state)
+{
+	int status = 3;
+
+	/* others may have one of the cores */
+	for (int i = 0; i < 20 && status == 3; i++)
+		status = taken_by_a_child();
+	if (sysconf(_SC_NPROCESSORS_ONLN) > 1)
+		assert_int_equal(status, 0);
 }
 
 static void without_the_nonce_it_is_somebody_elses(void **state)

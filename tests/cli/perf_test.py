@@ -56,6 +56,14 @@ class Case(unittest.TestCase):
         self.assertEqual(got.returncode, 0, (args, got.stderr, got.stdout))
         return got.stdout
 
+    def with_line(self, run, mark="line_ns"):
+        """On a busy machine the two processes may not run at once, and there is no line: then again."""
+        for _ in range(20):
+            found = run()
+            if mark in found:
+                break
+        return found
+
 
 class Rows(Case):
     def check_rows(self, found, transport, verify):
@@ -85,11 +93,12 @@ class Alone(Rows):
         cores = sorted(os.sched_getaffinity(0))[:2]
         if len(cores) < 2:
             self.skipTest("two cores are needed")
-        found = json.loads(self.good("-s", 8, "-n", 5, "--json"))
+        found = self.with_line(lambda: json.loads(self.good("-s", 8, "-n", 5, "--json")))
         self.assertGreater(found["line_ns"], 0)
         self.assertEqual(found["line_cores"], cores)
         self.assertAlmostEqual(found["bare_us"]["cache_line"] * 1e3, found["line_ns"], delta=found["line_ns"] * 1e-3)
-        self.assertRegex(self.good("-s", 8, "-n", 5), rf"(?m)^line   \d+ ns: .* between cores {cores[0]} and {cores[1]}$")
+        text = self.with_line(lambda: self.good("-s", 8, "-n", 5), "\nline ")
+        self.assertRegex(text, rf"(?m)^line   \d+ ns: .* between cores {cores[0]} and {cores[1]}$")
         self.assertNotRegex(self.good("-s", 8, "-n", 5, "--no-bare"), r"(?m)^line")
 
     def test_a_wrong_byte_is_seen_in_each_operation(self):
@@ -169,7 +178,7 @@ class Server(Case):
             self.skipTest("two cores are needed")
         for transport in ("shm", "tcp"):
             os.sched_setaffinity(self.server.pid, {max(os.sched_getaffinity(0))})
-            found = self.measure("-t", transport, "-s", 8, "-c", min(os.sched_getaffinity(0)))
+            found = self.with_line(lambda transport=transport: self.measure("-t", transport, "-s", 8, "-c", min(os.sched_getaffinity(0))))
             self.assertGreater(found["line_ns"], 0)
             self.assertEqual(found["line_cores"], [min(os.sched_getaffinity(0)), max(os.sched_getaffinity(0))])
 

@@ -23,8 +23,8 @@ enum {
 	BYTES = 4096,
 	BLOCKS = 200,
 	TURNS = 500, /* of a block */
-	TRIES = 8,   /* turns that show whether both run at all */
 	PATIENCE_NS = 1000000000,
+	WAIT_NS = 500000000, /* for a moment at which both run */
 	ALL_NS = 200000000,
 	TURN_MOST_NS = 50000, /* then the two share a core, or somebody else has one of them */
 	SPINS = 1024,
@@ -135,11 +135,13 @@ static int ascending(const void *a, const void *b)
 double rpwi_perf_line_ask(struct perf_line *l, int core[2])
 {
 	static uint64_t ns[BLOCKS];
-	uint64_t v = 1, least = UINT64_MAX, began = rpwi_now_ns(), until = began + PATIENCE_NS;
+	uint64_t v = 1, turn, began = rpwi_now_ns(), until = began + PATIENCE_NS;
 	unsigned n = 0, middle;
-	for (unsigned i = 0; i < TRIES && least; i++)
-		least = RPWI_MIN(least, block(l, 1, &v, until));
-	while (least && least < TURN_MOST_NS && n < BLOCKS && rpwi_now_ns() - began < ALL_NS) {
+	do
+		turn = block(l, 1, &v, until);
+	while (turn >= TURN_MOST_NS && rpwi_now_ns() - began < WAIT_NS);
+	began = rpwi_now_ns();
+	while (turn && turn < TURN_MOST_NS && n < BLOCKS && rpwi_now_ns() - began < ALL_NS) {
 		ns[n] = block(l, TURNS, &v, until);
 		if (!ns[n])
 			break;
