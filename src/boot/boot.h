@@ -70,6 +70,8 @@ int boot_connect(struct boot *b, const char *address, unsigned timeout_ms, void 
 	struct boot_conn **out);
 /* Of a connection that is being made: it ends when a round of its addresses was in vain. */
 void boot_connect_once(struct boot_conn *c);
+/* Likewise: it ends once it has been refused for so long, and nothing but that. */
+void boot_connect_refused(struct boot_conn *c, unsigned ms);
 void boot_set_user(struct boot_conn *c, void *conn_user);
 /* Connecting is under way: what the last try met, and how many there were; "" before the first has
  * ended. */

@@ -200,7 +200,9 @@ static void dial_leave(struct dial *d)
 static int dial_begin(struct dial *d)
 {
 	rpw_request *r = NULL;
-	rpw_endpoint_options o = {.size = sizeof(o), .timeout_ms = d->timeout_ms};
+	/* a handle comes from a listener: nobody there means that it has ended */
+	rpw_endpoint_options o = {
+		.size = sizeof(o), .timeout_ms = d->timeout_ms, .refused_ms = PLUGIN_REFUSED_MS};
 	int rc = comm_context_new(d->device, &d->cc);
 	if (rc)
 		return plugin_result(rc);

@@ -25,6 +25,7 @@ enum {
 	/* its peer may not even have the handle yet; ROPEWAY_NCCL_TIMEOUT_MS, where set, is for
 	 * both */
 	PLUGIN_ACCEPT_MS = 300000,
+	PLUGIN_REFUSED_MS = 1000, /* then the listener is gone */
 	PLUGIN_CLOSE_MS = 1000,
 	PLUGIN_BYTES_MAX_LOG2 = 40, /* 1 TiB */
 };

@@ -123,6 +123,7 @@ int boot_connect(struct boot *b, const char *address, unsigned timeout_ms, void 
 void boot_set_user(struct boot_conn *c, void *conn_user) { c->user = conn_user; }
 const struct tran_facts *boot_peer(const struct boot_conn *c) { return &c->facts; }
 void boot_connect_once(struct boot_conn *c) {}
+void boot_connect_refused(struct boot_conn *c, unsigned ms) {}
 void boot_trouble(const struct boot_conn *c, char *out, size_t room) { *out = 0; }
 const char *boot_local(const struct boot_conn *c) { return ""; }
 const char *boot_peer_text(const struct boot_conn *c) { return "fakehost:1 memory"; }
