@@ -165,6 +165,16 @@ def wire(runner, plain, device, seconds, quick):
     return groups
 
 
+def veth(runner, plain, links, seconds):
+    """Client and server in network namespaces of their own, joined by the veth pairs of `links`."""
+    groups = []
+    for link in links:
+        groups.append(Group(f"wire over veth, MTU {link.mtu}", {TCP: lambda link=link: plain.iperf3(seconds, link.server)},
+                            [bandwidth(runner, program, f"rpw_{link.name}", link.packet, size, seconds, [Goal(TCP, 1.0)], 256 * MIB, address=link.server,
+                                       prefix=f"wire over veth {link.mtu}: ") for program in OPERATIONS for size in (64 * KIB, MIB)]))
+    return groups
+
+
 def loopback(runner, denied, wired, plain, device, seconds, quick):
     """`runner` preloads the device, `denied` with processes that may not read each other, `wired` with UDP forced; `plain` does not preload it."""
     cpus = ",".join(map(str, runner.cores))

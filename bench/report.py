@@ -53,13 +53,13 @@ def machine_text(machine):
 
 
 def write_results(path, section, rows, machine):
-    """Between the markers, in the section of this run (loopback, guest or cm); all else is left as it is. False where there are no markers."""
+    """Between the markers, in the section of this run (loopback, veth, guest or cm); all else is left as it is. False where there are no markers."""
     path = pathlib.Path(path)
     text = path.read_text()
     begin, end = text.find(BEGIN), text.find(END)
     if begin < 0 or end < begin:
         return False
-    sections = dict.fromkeys(("loopback", "guest", "cm"), "")
+    sections = dict.fromkeys(("loopback", "veth", "guest", "cm"), "")
     for part in text[begin + len(BEGIN):end].split("<!-- bench:")[1:]:
         name, _, body = part.partition(" -->")
         sections[name] = body.strip()

@@ -17,7 +17,7 @@ import measure  # noqa: E402
 import msg  # noqa: E402
 import placement  # noqa: E402
 import report  # noqa: E402
-from processes import RunFailed, perftest_table  # noqa: E402
+from processes import RunFailed, Runner, perftest_table, program_of  # noqa: E402
 
 HEAD = {"name": "a row", "unit": "MiB/s", "reference_name": "a reference", "goal": "≥ 1"}
 
@@ -240,6 +240,25 @@ class Goals(unittest.TestCase):
                 return {"mib_per_s": {"double": 5.0, "single": 7.0}[args[1]]}
 
         self.assertEqual(cases.BareCopies(Plain(), 0.1).best(65536), 7.0)
+
+
+class Commands(unittest.TestCase):
+    def test_a_program_is_named_behind_what_starts_it(self):
+        for words in (["ib_write_bw", "-d"], ["ip", "netns", "exec", "x", "/usr/bin/ib_write_bw"], ["unshare", "-U", "-r", "ib_write_bw"], ["ip", "netns", "exec", "x", "unshare", "-U", "ib_write_bw"]):
+            self.assertEqual(program_of(words), "ib_write_bw", words)
+
+    def test_server_and_client_may_be_in_different_places(self):
+        started = []
+
+        class Started(Runner):
+            def start(self, command, core, preload=True, prefix=None):
+                started.append((command, core, self.prefix if prefix is None else prefix))
+                raise RunFailed("enough")
+
+        for server_prefix, expected in ((None, ["a"]), (("b",), ["b"])):
+            with self.assertRaises(RunFailed):
+                Started([0, 1], "build", prefix=("a",), server_prefix=server_prefix).pair(["server"], ["client"], 1)
+            self.assertEqual(started.pop(), (["server"], 1, expected))
 
 
 class Programs(unittest.TestCase):
