@@ -136,7 +136,13 @@ def lane(runner, denied, plain, device, seconds, quick):
                             [bandwidth(runner, program, device, 4096, size, seconds, [Goal(BEST, 0.8)], 512 * MIB, prefix="lane: ") for program in OPERATIONS]))
         groups.append(Group(f"lane without process_vm, {size_text(size)}", {DOUBLE: lambda size=size: copies.double(size)},
                             [bandwidth(denied, program, device, 4096, size, seconds, [Goal(DOUBLE, 0.8)], 512 * MIB, prefix="lane without process_vm: ") for program in OPERATIONS]))
-    groups.append(Group("lane, latency", unconnected_ping(plain, count), [latency(runner, program, device, 4096, count, 0.25, PING, "lane: ") for program in ("ib_send_lat", "ib_write_lat")]))
+    cpus = ",".join(map(str, runner.cores))
+
+    def read_polled():
+        return runner.alone("manyqp", "-r", "-q", 1, "-s", 8, "-d", device, "-x", 1, "-m", 4096, "-t", seconds / 2, "-c", cpus, preload=True)["median_us"]
+
+    groups.append(Group("lane, latency", unconnected_ping(plain, count), [latency(runner, program, device, 4096, count, 0.25, PING, "lane: ") for program in ("ib_send_lat", "ib_write_lat")]
+                        + [Case("lane: READ 8 B, its target polls", "µs", read_polled, [Goal(PING, 0.4, at_least=False)])]))
     groups.append(Group("lane, READ", {READV: copies.read_us}, [latency(runner, "ib_read_lat", device, 4096, count, 1.8, READV, "lane: ")]))
     shm = "ropeway perf, shm, 8 B"
     groups.append(Group("lane, 8 B rate", {shm: lambda: plain.shm_rate(8, seconds / 2) / 1e6},
