@@ -12,8 +12,8 @@
  * -i counts memory instead: QPs with queues of one entry, each connected to its neighbour and left
  * alone; growth of the resident set by QP.
  *
- * -r measures latency of RDMA READ instead, one at a time over one QP, from a process that polls its
- * CQ all the time (that of ib_read_lat sleeps).
+ * -r measures latency of RDMA READ instead, one at a time over one QP, from a process that polls
+ * its CQ all the time (that of ib_read_lat sleeps).
  */
 #include <infiniband/verbs.h>
 #include <stdbool.h>
