@@ -23,9 +23,11 @@
 #include <stdlib.h>
 #include <sys/epoll.h>
 #include <sys/eventfd.h>
+#include <sys/timerfd.h>
 #include <unistd.h>
 
-enum { PROGRESS_MS = 20, BUSY_MS = 1, EVENTS_MAX = 64, ROUNDS_MAX = 64 };
+enum { PROGRESS_MS = 20, BUSY_MS = 1, SOON_MS = 2, EVENTS_MAX = 64, ROUNDS_MAX = 64 };
+enum { WAKE, SOON }; /* in the set, beside the IDs of comm contexts */
 
 static pthread_mutex_t life = PTHREAD_MUTEX_INITIALIZER; /* held while it is started and stopped */
 static struct {
@@ -36,12 +38,14 @@ static struct {
 	_Atomic unsigned tails; /* of all */
 	pthread_t thread;
 	bool running; /* with `life` held */
-	int epfd, wakefd;
+	int epfd, wakefd, soonfd;
+	_Atomic bool soon; /* soonfd is set */
 	_Atomic bool stop;
 } progress = {.lock = PTHREAD_MUTEX_INITIALIZER,
 	.contexts = {&progress.contexts, &progress.contexts},
 	.epfd = -1,
-	.wakefd = -1};
+	.wakefd = -1,
+	.soonfd = -1};
 
 /* ---- the progress thread ---- */
 
@@ -50,6 +54,21 @@ static void wake(void)
 	uint64_t one = 1;
 	ssize_t ignored = write(progress.wakefd, &one, sizeof(one));
 	(void)ignored;
+}
+
+/* In a moment. At once it would take the core of the caller, who mostly goes on polling. */
+static void wake_soon(void)
+{
+	const struct itimerspec at = {.it_value.tv_nsec = SOON_MS * (long)RPWI_NS_PER_MS};
+	if (!atomic_exchange(&progress.soon, true))
+		timerfd_settime(progress.soonfd, 0, &at, NULL);
+}
+
+static void drain(int fd)
+{
+	uint64_t drained;
+	if (read(fd, &drained, sizeof(drained)) < 0 && errno != EAGAIN)
+		rpwi_debug("nccl: the progress's descriptor cannot be read: %s", strerror(errno));
 }
 
 /* Moves it until it has nothing to do, and arms it. */
@@ -153,7 +172,7 @@ static int look_at_all(const struct epoll_event *ev, int n)
 	rpwi_list_init(&unused);
 	pthread_mutex_lock(&progress.lock);
 	for (int i = 0; i < n; i++)
-		if (ev[i].data.u64)
+		if (ev[i].data.u64 > SOON)
 			note_fired(ev[i].data.u64);
 	/* -1 is the longest */
 	for (struct rpwi_list *p = progress.contexts.next, *after; p != &progress.contexts;
@@ -178,7 +197,9 @@ static void progress_close(void)
 		close(progress.epfd);
 	if (progress.wakefd >= 0)
 		close(progress.wakefd);
-	progress.epfd = progress.wakefd = -1;
+	if (progress.soonfd >= 0)
+		close(progress.soonfd);
+	progress.epfd = progress.wakefd = progress.soonfd = -1;
 }
 
 /* The last comm context went with its tail: nobody is there to stop the thread. */
@@ -203,12 +224,12 @@ static void *progress_run(void *unused)
 	while (!atomic_load(&progress.stop)) {
 		int n = epoll_wait(progress.epfd, ev, EVENTS_MAX, again);
 		for (int i = 0; i < n; i++) {
-			uint64_t drained;
-			if (!ev[i].data.u64 &&
-				read(progress.wakefd, &drained, sizeof(drained)) < 0 &&
-				errno != EAGAIN)
-				rpwi_debug("nccl: the progress's descriptor cannot be read: %s",
-					strerror(errno));
+			if (ev[i].data.u64 == WAKE)
+				drain(progress.wakefd);
+			if (ev[i].data.u64 == SOON) {
+				drain(progress.soonfd);
+				atomic_store(&progress.soon, false);
+			}
 		}
 		again = look_at_all(ev, n);
 		if (!progress.count && retire())
@@ -222,12 +243,16 @@ static void *progress_run(void *unused)
 static int progress_start(void)
 {
 	sigset_t all, before;
-	struct epoll_event ev = {.events = EPOLLIN};
+	struct epoll_event ev = {.events = EPOLLIN, .data.u64 = WAKE},
+			   soon = {.events = EPOLLIN, .data.u64 = SOON};
 	progress.epfd = epoll_create1(EPOLL_CLOEXEC);
 	progress.wakefd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+	progress.soonfd = timerfd_create(CLOCK_MONOTONIC, TFD_CLOEXEC | TFD_NONBLOCK);
 	atomic_store(&progress.stop, false);
-	int rc = progress.epfd < 0 || progress.wakefd < 0 ||
-				 epoll_ctl(progress.epfd, EPOLL_CTL_ADD, progress.wakefd, &ev)
+	atomic_store(&progress.soon, false);
+	int rc = progress.epfd < 0 || progress.wakefd < 0 || progress.soonfd < 0 ||
+				 epoll_ctl(progress.epfd, EPOLL_CTL_ADD, progress.wakefd, &ev) ||
+				 epoll_ctl(progress.epfd, EPOLL_CTL_ADD, progress.soonfd, &soon)
 			 ? errno
 			 : 0;
 	sigfillset(&all); /* NCCL's program handles its signals in threads of its own */
@@ -337,7 +362,7 @@ static int cc_add(struct comm_context *l)
 	int rc = progress.running ? 0 : progress_start();
 	if (!rc) {
 		pthread_mutex_lock(&progress.lock);
-		l->id = ++progress.next_id;
+		l->id = SOON + ++progress.next_id;
 		struct epoll_event ev = {.events = EPOLLONESHOT, .data.u64 = l->id};
 		rc = epoll_ctl(progress.epfd, EPOLL_CTL_ADD, rpw_context_fd(l->c), &ev)
 			     ? RPW_ERR_SYSTEM
@@ -402,6 +427,12 @@ void comm_context_leave_to_progress(struct comm_context *l)
 	l->now = true;
 	pthread_mutex_unlock(&l->lock);
 	wake();
+}
+
+void comm_context_leave_begun(struct comm_context *l)
+{
+	pthread_mutex_unlock(&l->lock);
+	wake_soon();
 }
 
 void comm_context_leave_tail(struct comm_context *l, struct comm_tail *t)

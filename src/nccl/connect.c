@@ -216,7 +216,7 @@ static int dial_begin(struct dial *d)
 	} else
 		plugin_warn("connecting to %s: %s; %s", d->h.address, rpw_last_error(),
 			plugin_advice(rc));
-	comm_context_leave_to_progress(d->cc);
+	comm_context_leave_begun(d->cc);
 	return rc < 0 ? plugin_result(rc) : NCCL_SUCCESS;
 }
 

@@ -118,6 +118,8 @@ bool comm_context_try(struct comm_context *l);
 static inline void comm_context_leave(struct comm_context *l) { pthread_mutex_unlock(&l->lock); }
 /* Leaves it to the progress thread from now on: nobody is going to poll. */
 void comm_context_leave_to_progress(struct comm_context *l);
+/* Leaves one that is new, and is polled mostly: the progress thread hears of it. */
+void comm_context_leave_begun(struct comm_context *l);
 /* Gives a user's share back; not with the lock held. */
 void comm_context_drop(struct comm_context *l);
 /* Leaves with a tail, which takes over the caller's share. */
