@@ -26,6 +26,8 @@
 #include <sys/timerfd.h>
 #include <unistd.h>
 
+#include "base/born.h"
+
 enum { PROGRESS_MS = 20, BUSY_MS = 1, SOON_MS = 2, EVENTS_MAX = 64, ROUNDS_MAX = 64 };
 enum { WAKE, SOON }; /* in the set, beside the IDs of comm contexts */
 
@@ -37,7 +39,8 @@ static struct {
 	_Atomic unsigned count;
 	_Atomic unsigned tails; /* of all */
 	pthread_t thread;
-	bool running; /* with `life` held */
+	bool running;  /* with `life` held */
+	uint64_t born; /* the thread is not there in a forked child */
 	int epfd, wakefd, soonfd;
 	_Atomic bool soon; /* soonfd is set */
 	_Atomic bool stop;
@@ -269,6 +272,7 @@ static int progress_start(void)
 	}
 	pthread_setname_np(progress.thread, "ropeway-progress");
 	progress.running = true;
+	progress.born = rpwi_born();
 	return 0;
 }
 
@@ -286,7 +290,8 @@ static void tails_finish(void)
 {
 	uint64_t until_ns = rpwi_now_ns() + PLUGIN_CLOSE_MS * RPWI_NS_PER_MS;
 	bool any;
-	while (atomic_load(&progress.tails) && rpwi_now_ns() < until_ns)
+	while (atomic_load(&progress.tails) && rpwi_is_ours(progress.born) &&
+		rpwi_now_ns() < until_ns)
 		for (struct rpwi_list *p = progress.contexts.next; p != &progress.contexts;
 			p = p->next) {
 			struct comm_context *l = RPWI_CONTAINER_OF(p, struct comm_context, all);
@@ -301,7 +306,8 @@ static void tails_finish(void)
 void comm_context_settle(void)
 {
 	uint64_t until_ns = rpwi_now_ns() + PLUGIN_CLOSE_MS * RPWI_NS_PER_MS;
-	while (atomic_load(&progress.tails) && rpwi_now_ns() < until_ns)
+	while (atomic_load(&progress.tails) && rpwi_is_ours(progress.born) &&
+		rpwi_now_ns() < until_ns)
 		usleep(100);
 }
 
