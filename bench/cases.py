@@ -5,6 +5,8 @@ their references and are measured in turn with them.
 """
 from dataclasses import dataclass, field
 
+from processes import RunFailed
+
 KIB, MIB = 1 << 10, 1 << 20
 HEAD = 16  # BTH and ICRC, as in bench.h
 RETH = 16
@@ -14,14 +16,17 @@ OPERATIONS = ("ib_write_bw", "ib_send_bw", "ib_read_bw")
 @dataclass
 class Goal:
     reference: str   # name of a reference of the group
-    limit: float     # what ours / reference has to reach (at_least) or may reach
+    limit: float = None  # what ours / reference has to reach (at_least) or may reach; None: only shown
     at_least: bool = True
 
-    def met(self, ratio):
-        return ratio >= self.limit if self.at_least else ratio <= self.limit
+    @property
+    def met(self):
+        if self.limit is None:
+            return None
+        return lambda ratio: ratio >= self.limit if self.at_least else ratio <= self.limit
 
     def text(self):
-        return f"{'≥' if self.at_least else '≤'} {self.limit:g}"
+        return "" if self.limit is None else f"{'≥' if self.at_least else '≤'} {self.limit:g}"
 
 
 @dataclass
@@ -30,7 +35,7 @@ class Case:
     unit: str
     run: object      # () -> figure
     goals: list
-    rows: dict = field(default_factory=dict)  # reference -> [(ours, reference)]
+    rows: dict = field(default_factory=dict)  # reference -> [(ours, reference, line before, line after)]
     failures: list = field(default_factory=list)
 
 
@@ -57,14 +62,26 @@ def size_text(size):
     return f"{size // MIB} MiB" if size >= MIB else f"{size // KIB} KiB" if size >= KIB else f"{size} B"
 
 
-def bandwidth(runner, program, device, mtu, size, seconds, goals, first_bytes, least=200, address="127.0.0.1"):
+def bandwidth(runner, program, device, mtu, size, seconds, goals, first_bytes, least=200, address="127.0.0.1", prefix=""):
     n = Iterations(size, seconds, first_bytes, least)
-    return Case(f"{program} {size_text(size)}, MTU {mtu}", "MiB/s",
+    return Case(f"{prefix}{program} {size_text(size)}, MTU {mtu}", "MiB/s",
                 lambda: n.saw(runner.perftest_bandwidth(program, device, mtu, size, n.count, address=address)), goals)
 
 
-def latency(runner, program, device, mtu, count, limit, reference):
-    return Case(f"{program} 8 B", "µs", lambda: runner.perftest_latency(program, device, mtu, 8, count), [Goal(reference, limit, at_least=False)])
+def latency(runner, program, device, mtu, count, limit, reference, prefix=""):
+    return Case(f"{prefix}{program} 8 B", "µs", lambda: runner.perftest_latency(program, device, mtu, 8, count), [Goal(reference, limit, at_least=False)])
+
+
+def rate(runner, program, device, seconds, goal, prefix):
+    """Messages of 8 bytes."""
+    count = Iterations(8, seconds, 8 * 50000, 5000)
+
+    def run():
+        per_s = runner.perftest_rate(program, device, 4096, 8, count.count)
+        count.saw(per_s * 8 / MIB)
+        return per_s / 1e6
+
+    return Case(f"{prefix}{program} 8 B rate", "M/s", run, [goal])
 
 
 def ping_references(runner, count):
@@ -74,33 +91,110 @@ def ping_references(runner, count):
             for length in (HEAD + 8, HEAD + RETH + 8)}
 
 
-def loopback(runner, plain, device, seconds, quick):
-    """`runner` preloads the device, `plain` does not."""
+def unconnected_ping(runner, count):
+    return {PING: lambda: runner.alone("udp_pingpong", "-u", "-s", HEAD + 8, "-n", count, "-c", ",".join(map(str, runner.cores)))["median_us"]}
+
+
+PING = "UDP ping-pong, unconnected"
+BEST, DOUBLE, READV = "best bare copy", "bare double copy", "process_vm_readv, 8 B"
+TCP, GSO = "iperf3, one TCP stream", "64-byte datagrams in GSO batches"
+
+
+class BareCopies:
+    """bench/copy between the two cores. What the kernel does not let a process read is no candidate."""
+
+    def __init__(self, plain, seconds):
+        self.plain, self.seconds, self.cpus = plain, seconds, ",".join(map(str, plain.cores))
+
+    def run(self, mode, size):
+        return self.plain.alone("copy", "-m", mode, "-s", size, "-t", self.seconds, "-c", self.cpus)
+
+    def double(self, size):
+        return self.run("double", size)["mib_per_s"]
+
+    def best(self, size):
+        found = []
+        for mode in ("double", "single", "readv"):
+            try:
+                found.append(self.run(mode, size)["mib_per_s"])
+            except RunFailed:
+                if mode != "readv":
+                    raise
+        return max(found)
+
+    def read_us(self):
+        return self.run("readv", 8)["median_us"]
+
+
+def lane(runner, denied, plain, device, seconds, quick):
+    """Between two processes of one user: shared memory. `denied`: neither may read the other's memory, so that all goes through the ring."""
+    count = 5000 if quick else 20000
+    copies = BareCopies(plain, seconds / 5)
+    groups = []
+    for size in (64 * KIB, MIB):
+        groups.append(Group(f"lane, {size_text(size)}", {BEST: lambda size=size: copies.best(size)},
+                            [bandwidth(runner, program, device, 4096, size, seconds, [Goal(BEST, 0.8)], 512 * MIB, prefix="lane: ") for program in OPERATIONS]))
+        groups.append(Group(f"lane without process_vm, {size_text(size)}", {DOUBLE: lambda size=size: copies.double(size)},
+                            [bandwidth(denied, program, device, 4096, size, seconds, [Goal(DOUBLE, 0.8)], 512 * MIB, prefix="lane without process_vm: ") for program in OPERATIONS]))
+    cpus = ",".join(map(str, runner.cores))
+
+    def read_polled():
+        return runner.alone("manyqp", "-r", "-q", 1, "-s", 8, "-d", device, "-x", 1, "-m", 4096, "-t", seconds / 2, "-c", cpus, preload=True)["median_us"]
+
+    groups.append(Group("lane, latency", unconnected_ping(plain, count), [latency(runner, program, device, 4096, count, 0.25, PING, "lane: ") for program in ("ib_send_lat", "ib_write_lat")]
+                        + [Case("lane: READ 8 B, its target polls", "µs", read_polled, [Goal(PING, 0.4, at_least=False)])]))
+    groups.append(Group("lane, READ", {READV: copies.read_us}, [latency(runner, "ib_read_lat", device, 4096, count, 1.8, READV, "lane: ")]))
+    shm = "ropeway perf, shm, 8 B"
+    groups.append(Group("lane, 8 B rate", {shm: lambda: plain.shm_rate(8, seconds / 2) / 1e6},
+                        [rate(runner, program, device, seconds, Goal(shm, 0.4), "lane: ") for program in ("ib_send_bw", "ib_write_bw")]))
+    return groups
+
+
+def wire(runner, plain, device, seconds, quick):
+    """The same two processes, told to take UDP (ROPEWAY_WIRE=udp)."""
     cpus = ",".join(map(str, runner.cores))
     count = 5000 if quick else 20000
     groups = []
     for mtu in (4096, 1024):
-        udp, tcp = f"UDP stream, MTU {mtu}", "iperf3, one TCP stream"
+        udp = f"UDP stream, MTU {mtu}"
         groups.append(Group(
-            f"bandwidth, MTU {mtu}",
+            f"wire, bandwidth, MTU {mtu}",
             {udp: lambda mtu=mtu: plain.alone("udp_stream", "-m", mtu, "-t", seconds / 2, "-c", cpus)["mib_per_s"],
-             tcp: lambda: plain.iperf3(seconds)},
-            [bandwidth(runner, program, device, mtu, size, seconds, [Goal(udp, 0.8), Goal(tcp, 1.0)], 512 * MIB)
+             TCP: lambda: plain.iperf3(seconds)},
+            [bandwidth(runner, program, device, mtu, size, seconds, [Goal(TCP, 1.0), Goal(udp)], 512 * MIB, prefix="wire: ")
              for program in OPERATIONS for size in (64 * KIB, MIB)]))
-    pings = ping_references(plain, count)
-    send_ping, write_ping = pings
-    groups.append(Group("latency", pings, [latency(runner, "ib_send_lat", device, 4096, count, 1.2, send_ping),
-                                           latency(runner, "ib_write_lat", device, 4096, count, 1.2, write_ping)]))
+    groups.append(Group("wire, latency", unconnected_ping(plain, count), [latency(runner, program, device, 4096, count, limit, PING, "wire: ")
+                                                                          for program, limit in (("ib_send_lat", 1.4), ("ib_write_lat", 1.4), ("ib_read_lat", 1.8))]))
+    payload = 64 - HEAD
+    groups.append(Group("wire, 8 B rate", {GSO: lambda: plain.alone("udp_stream", "-m", payload, "-t", seconds / 2, "-c", cpus)["mib_per_s"] * MIB / payload / 1e6},
+                        [rate(runner, program, device, seconds, Goal(GSO, 0.5), "wire: ") for program in ("ib_send_bw", "ib_write_bw")]))
+    return groups
+
+
+def veth(runner, plain, links, seconds):
+    """Client and server in network namespaces of their own, joined by the veth pairs of `links`."""
+    groups = []
+    for link in links:
+        groups.append(Group(f"wire over veth, MTU {link.mtu}", {TCP: lambda link=link: plain.iperf3(seconds, link.server)},
+                            [bandwidth(runner, program, f"rpw_{link.name}", link.packet, size, seconds, [Goal(TCP, 1.0)], 256 * MIB, address=link.server,
+                                       prefix=f"wire over veth {link.mtu}: ") for program in OPERATIONS for size in (64 * KIB, MIB)]))
+    return groups
+
+
+def loopback(runner, denied, wired, plain, device, seconds, quick):
+    """`runner` preloads the device, `denied` with processes that may not read each other, `wired` with UDP forced; `plain` does not preload it."""
+    cpus = ",".join(map(str, runner.cores))
 
     def many(qps):
         return runner.alone("manyqp", "-d", device, "-x", 1, "-q", qps, "-m", 4096, "-t", seconds, "-c", cpus, preload=True)["mib_per_s"]
 
-    groups.append(Group("many connections", {"1 QP": lambda: many(1)}, [Case("RDMA WRITE 64 KiB over 1,000 QPs", "MiB/s", lambda: many(1000), [Goal("1 QP", 0.9)])]))
-    groups.append(Group("memory", {"4 KiB": lambda: 4096.0}, [
-        Case("an idle QP with queues of one entry", "bytes",
-             lambda: runner.alone("manyqp", "-i", "-d", device, "-x", 1, "-q", 2000, "-c", cpus, preload=True)["bytes_per_qp"],
-             [Goal("4 KiB", 1.0, at_least=False)])]))
-    return groups
+    return lane(runner, denied, plain, device, seconds, quick) + [
+        Group("many connections", {"1 QP": lambda: many(1)}, [Case("lane: RDMA WRITE 64 KiB over 1,000 QPs", "MiB/s", lambda: many(1000), [Goal("1 QP", 0.9)])]),
+    ] + wire(wired, plain, device, seconds, quick) + [
+        Group("memory", {"4 KiB": lambda: 4096.0}, [
+            Case("an idle QP with queues of one entry", "bytes",
+                 lambda: runner.alone("manyqp", "-i", "-d", device, "-x", 1, "-q", 2000, "-c", cpus, preload=True)["bytes_per_qp"],
+                 [Goal("4 KiB", 1.0, at_least=False)])])]
 
 
 def guest(runner, plain, device, rxe, rxe_device, rxe_address, seconds, quick):

@@ -11,6 +11,9 @@
  *
  * -i counts memory instead: QPs with queues of one entry, each connected to its neighbour and left
  * alone; growth of the resident set by QP.
+ *
+ * -r measures latency of RDMA READ instead, one at a time over one QP, from a process that polls
+ * its CQ all the time (that of ib_read_lat sleeps).
  */
 #include <infiniband/verbs.h>
 #include <stdbool.h>
@@ -20,7 +23,7 @@
 
 #include "bench.h"
 
-enum { QPS_MAX = 8192, SLOTS = 16, POLL_MAX = 16, DEADLINE_S = 120 };
+enum { QPS_MAX = 8192, SLOTS = 16, POLL_MAX = 16, DEADLINE_S = 120, READS_MAX = 1000000 };
 
 struct plan {
 	const char *device;
@@ -28,7 +31,7 @@ struct plan {
 	unsigned qps, size, window;
 	enum ibv_mtu mtu;
 	uint64_t run_ns;
-	bool idle;
+	bool idle, read;
 };
 
 /* What one side tells the other; both are the same binary on the same host, so no byte order. */
@@ -99,8 +102,8 @@ static void open_side(struct side *s, const struct plan *p, bool filled)
 		fail("mmap");
 	for (size_t i = 0; i < s->mem_bytes; i++)
 		s->mem[i] = filled ? pattern(i) : 0xee;
-	s->mr = ibv_reg_mr(
-		s->pd, s->mem, s->mem_bytes, IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE);
+	s->mr = ibv_reg_mr(s->pd, s->mem, s->mem_bytes,
+		IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_READ);
 	if (!s->mr)
 		fail("ibv_reg_mr");
 	here.addr = (uintptr_t)s->mem;
@@ -123,7 +126,7 @@ static void create_qp(struct side *s, const struct plan *p, unsigned i)
 			.max_recv_sge = 1}};
 	struct ibv_qp_attr attr = {.qp_state = IBV_QPS_INIT,
 		.port_num = 1,
-		.qp_access_flags = IBV_ACCESS_REMOTE_WRITE};
+		.qp_access_flags = IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_READ};
 
 	s->qp[i] = ibv_create_qp(s->pd, &init);
 	if (!s->qp[i])
@@ -204,7 +207,7 @@ static void post(const struct side *s, const struct plan *p, uint64_t number)
 		wr = {.wr_id = number,
 			.sg_list = &sge,
 			.num_sge = 1,
-			.opcode = IBV_WR_RDMA_WRITE,
+			.opcode = p->read ? IBV_WR_RDMA_READ : IBV_WR_RDMA_WRITE,
 			.send_flags = IBV_SEND_SIGNALED,
 			.wr.rdma = {.remote_addr = there.addr + offset, .rkey = there.rkey}};
 
@@ -285,6 +288,49 @@ static int write_to_peer(struct side *s, const struct plan *p, int fd)
 	return 0;
 }
 
+static int be_read(struct side *s, const struct plan *p, int fd)
+{
+	struct ibv_wc wc;
+	char over;
+
+	connect_sides(s, p, fd);
+	while (recv(fd, &over, 1, MSG_DONTWAIT) < 0)
+		for (int i = 0; i < 1000; i++)
+			if (ibv_poll_cq(s->cq, 1, &wc) < 0)
+				fail("ibv_poll_cq");
+	return 0;
+}
+
+static int read_from_peer(struct side *s, const struct plan *p, int fd)
+{
+	static uint64_t trip_ns[READS_MAX];
+	unsigned open[1] = {0}, n = 0, middle;
+	uint64_t begin;
+
+	connect_sides(s, p, fd);
+	begin = now_ns();
+	while (now_ns() - begin < p->run_ns && n < READS_MAX) {
+		uint64_t before = now_ns();
+
+		open[0] = 1;
+		post(s, p, 0);
+		while (open[0])
+			reap(s, p, open);
+		trip_ns[n++] = now_ns() - before;
+		for (size_t i = 0; i < p->size; i++)
+			if (s->mem[i] != pattern(i))
+				fail("reading what is there");
+		memset(s->mem, 0xee, p->size);
+	}
+	put(fd, "", 1);
+	qsort(trip_ns, n, sizeof *trip_ns, compare_u64);
+	middle = n / 2;
+	printf("{\"name\": \"manyqp\", \"bytes\": %u, \"reads\": %u, \"median_us\": %.3f}\n",
+		p->size, n, (double)trip_ns[middle] / 1000.0);
+	fflush(stdout);
+	return 0;
+}
+
 static long resident_bytes(void)
 {
 	FILE *f = fopen("/proc/self/statm", "r");
@@ -329,9 +375,10 @@ static enum ibv_mtu mtu_of(const char *arg)
 
 static void usage(void)
 {
-	fprintf(stderr, "usage: manyqp [-d device] [-x GID index] [-q QPs] [-s message bytes] [-w "
-			"messages in flight] [-m mtu] [-t seconds]"
-			" [-c writing core,written core] [-i: memory of idle QPs]\n");
+	fprintf(stderr,
+		"usage: manyqp [-d device] [-x GID index] [-q QPs] [-s message bytes] [-w "
+		"messages in flight] [-m mtu] [-t seconds]"
+		" [-c writing core,written core] [-i: memory of idle QPs] [-r: READ latency]\n");
 	exit(2);
 }
 
@@ -346,7 +393,7 @@ static void parse(int argc, char **argv, struct plan *p)
 		.mtu = IBV_MTU_4096,
 		.run_ns = 1000000000ull,
 		.cpu = {-1, -1}};
-	while ((c = getopt(argc, argv, "d:x:q:s:w:m:t:c:i")) != -1) {
+	while ((c = getopt(argc, argv, "d:x:q:s:w:m:t:c:ir")) != -1) {
 		switch (c) {
 		case 'd':
 			p->device = optarg;
@@ -375,12 +422,15 @@ static void parse(int argc, char **argv, struct plan *p)
 		case 'i':
 			p->idle = true;
 			break;
+		case 'r':
+			p->read = true;
+			break;
 		default:
 			usage();
 		}
 	}
 	if (!p->qps || p->qps > QPS_MAX || !p->size || !p->window || optind != argc ||
-		(p->idle && (p->qps < 4 || p->qps % 2)))
+		(p->idle && (p->qps < 4 || p->qps % 2)) || (p->read && p->qps != 1))
 		usage();
 }
 
@@ -405,13 +455,13 @@ int main(int argc, char **argv)
 	if (!child) {
 		die_with_parent();
 		pin(p.cpu[1]);
-		open_side(&self, &p, false);
-		_exit(be_written(&self, &p, fd[1]));
+		open_side(&self, &p, p.read);
+		_exit(p.read ? be_read(&self, &p, fd[1]) : be_written(&self, &p, fd[1]));
 	}
 	close(fd[1]);
 	pin(p.cpu[0]);
-	open_side(&self, &p, true);
-	if (write_to_peer(&self, &p, fd[0]))
+	open_side(&self, &p, !p.read);
+	if (p.read ? read_from_peer(&self, &p, fd[0]) : write_to_peer(&self, &p, fd[0]))
 		return 1;
 	if (waitpid(child, &status, 0) < 0 || status) {
 		fprintf(stderr, "manyqp: the other side failed\n");

@@ -4,13 +4,13 @@ import json
 import pathlib
 import subprocess
 import sys
+from statistics import median
 
 import measure as interleaved
 import report
 from cases import MIB, Case, Goal, Group, Iterations
-from processes import RunFailed
+from processes import RunFailed, favour
 
-GOAL_SIGN = {"lower": "≤", "higher": "≥"}
 WHAT = {
     "shm_lat_8": "shared memory, 8 B latency", "shm_rate_8": "shared memory, 8 B rate", "shm_bw_64k": "shared memory, 64 KiB bandwidth",
     "shm_bw_8m": "shared memory, 8 MiB bandwidth", "shm_put_8m": "shared memory, 8 MiB put", "tcp_lat_8": "TCP, 8 B latency", "tcp_lat_4k": "TCP, 4 KiB latency",
@@ -27,38 +27,57 @@ WHAT = {
 }
 
 
-def verdict(row):
-    if row["goal"] is None:
-        return ""
-    if row["ratio"] is None:
-        return "failed" if row["ours"] is None else "no peer"
-    return "pass" if (row["ratio"] <= row["goal"] if row["better"] == "lower" else row["ratio"] >= row["goal"]) else "short"
+AGAINST = [name for name in WHAT if name.startswith(("shm_lat", "shm_rate", "shm_bw", "shm_put", "tcp_lat", "tcp_rate", "tcp_bw", "tcp_put"))]  # rows of `ropeway perf --against`
+GROW = {"shm": [name for name in WHAT if name.startswith(("shm_1000", "shm_key", "match"))], "tcp": [name for name in WHAT if name.startswith(("tcp_1000", "tcp_key"))]}
 
 
-def table_row(row):
+def keep(rows, found, lines):
+    """What one round gave, by its row and its peer (of several the best may change)."""
+    for row in found:
+        seen = rows.setdefault(row["name"], {"row": row, "rounds": [], "alone": []})
+        if row["ours"] is not None and row["peer"] is not None:
+            seen["row"] = row
+            seen["rounds"].append((row["ours"], row["peer"], *lines))
+        elif row["ours"] is not None:
+            seen["alone"].append(row["ours"])
+
+
+def table_rows(seen):
     """In the form that report.py shows."""
-    goal = "" if row["goal"] is None else f"{GOAL_SIGN[row['better']]} {row['goal']:g}"
-    return {"name": WHAT.get(row["name"], row["name"]), "ours": row["ours"], "unit": "µs" if row["unit"] == "us" else row["unit"], "reference_name": row["peer_name"] or "-",
-            "reference": row["peer"], "ratio": row["ratio"], "goal": goal, "verdict": verdict(row)}
+    row, rounds = seen["row"], seen["rounds"]
+    goal = None if row["goal"] is None else Goal(row["peer_name"], row["goal"], row["better"] != "lower")
+    head = {"name": WHAT.get(row["name"], row["name"]), "unit": "µs" if row["unit"] == "us" else row["unit"], "reference_name": row["peer_name"] or "-",
+            "goal": goal.text() if goal else ""}
+    if not rounds:
+        ours = median(seen["alone"]) if seen["alone"] else None
+        return [dict(head, ours=ours, reference=None, ratio=None, verdict="failed" if ours is None else "no peer")]
+    return interleaved.binned(head, rounds, goal.met if goal else None)
 
 
-def rows_of(command, verbose):
+def rows_of(command, priority, verbose):
     """What a program that prints an array of rows found."""
     if verbose:
         print("$", " ".join(command), file=sys.stderr, flush=True)
-    done = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=False)
+    done = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=False, preexec_fn=favour if priority else None)
     try:
-        return [table_row(row) for row in json.loads(done.stdout)]
+        return json.loads(done.stdout)
     except ValueError:
         sys.exit(f"bench: {' '.join(command)} ended with {done.returncode} and printed no figures")
 
 
-def measure(build, rounds, quick, only, verbose=False):
-    """The rows of the table."""
-    build = pathlib.Path(build)
-    choice = ["--only", only] if only else []
-    rows = rows_of([str(build / "ropeway"), "perf", "--against", "ucx", "--json", "--rounds", str(rounds), "--duration", "0.1" if quick else "0.5"] + choice, verbose)
-    return rows + rows_of([str(build / "bench" / "grow"), "-j", "-r", str(rounds), "-s", "0.1" if quick else "0.3"] + (["-o", only] if only else []), verbose)
+def measure(build, rounds, quick, only, tell, line, priority=False, verbose=False):
+    """The rows of the table. One round of one row at a time (of grow, which connects its endpoints first, of one transport), between two looks at the line."""
+    build, rows = pathlib.Path(build), {}
+    perf = [str(build / "ropeway"), "perf", "--against", "ucx", "--json", "--rounds", "1", "--duration", "0.1" if quick else "0.5", "--only"]
+    grow = [str(build / "bench" / "grow"), "-j", "-r", "1", "-s", "0.1" if quick else "0.3"] + (["-o", only] if only else [])
+    commands = [perf + [name] for name in AGAINST if only in name] + [grow + ["-t", transport] for transport, names in GROW.items() if any(only in name for name in names)]
+    for number in range(1, rounds + 1):
+        for command in commands:
+            tell(f"round {number} of {rounds}: {command[-1]}")
+            before = line()
+            found = rows_of(command, priority, verbose)
+            keep(rows, found, (before, line()))
+    return [row for seen in rows.values() for row in table_rows(seen)]
 
 
 def perf_figure(runner, build, size, mode, seconds, pick):
@@ -85,11 +104,11 @@ def verbs_groups(runner, build, device, seconds):
     ]
 
 
-def measure_verbs(runner, build, device, rounds, quick, only, tell):
+def measure_verbs(runner, build, device, rounds, quick, only, tell, line):
     groups = verbs_groups(runner, build, device, 0.3 if quick else 1.0)
     for group in groups:
         group.cases = [case for case in group.cases if only in case.name]
-    return [dict(row, name=WHAT[row["name"]]) for row in interleaved.measure([g for g in groups if g.cases], rounds, tell)]
+    return [dict(row, name=WHAT[row["name"]]) for row in interleaved.measure([g for g in groups if g.cases], rounds, tell, line)]
 
 
 def write_results(path, rows, machine):

@@ -21,12 +21,6 @@ def figure(size, per_second):
     return (per_second / 1e6, "M/s") if size < 64 * KIB else (per_second * size / MIB, "MiB/s")
 
 
-def row(name, ours, unit, reference_name, reference, ratio, goal=None, at_least=True):
-    verdict = "" if goal is None else "pass" if (ratio >= goal if at_least else ratio <= goal) else "short"
-    return {"name": name, "ours": ours, "unit": unit, "reference_name": reference_name, "reference": reference, "ratio": ratio,
-            "goal": "" if goal is None else f"{'≥' if at_least else '≤'} {goal:g}", "verdict": verdict}
-
-
 class Bench:
     def __init__(self, runner, build, seconds):
         self.runner, self.build, self.seconds = runner, pathlib.Path(build), seconds
@@ -46,29 +40,40 @@ class Bench:
     def plugin(self, *arguments, **more):
         return self.json_of("plugin", "bench", self.ours, *arguments, **more)
 
-    def beside_stream(self, rounds, sizes, latencies, transport=None):
-        """Both plugins in turn, size by size and round by round, by one program."""
-        return self.plugin("--against", self.stream, "--rounds", rounds, "--sizes", ",".join(map(str, sizes)), "--latency-sizes", ",".join(map(str, latencies)),
+    def beside_stream(self, sizes, latencies, transport=None):
+        """Both plugins in turn, by one program."""
+        return self.plugin("--against", self.stream, "--rounds", 1, "--sizes", ",".join(map(str, sizes)), "--latency-sizes", ",".join(map(str, latencies)),
                            transport=transport)["plugins"]
 
-    def stream_rows(self, rounds, only):
+    def stream_rows(self, rounds, only, tell, line):
+        """One size at a time, each round between two looks at the line."""
         rows = []
         for transport, how in ((None, ""), ("tcp", ", told to take TCP")):
-            sizes = [size for size in (SMALL + LARGE if not transport else (8, 32 * KIB, 512 * KIB, 4 * MIB)) if only in f"NCCL plugin{how}, {size_text(size)} rate"]
-            latencies = [size for size in (LATENCIES if not transport else (8,)) if only in f"NCCL plugin{how}, {size_text(size)} latency"]
-            if not sizes and not latencies:
-                continue
-            ours, stream = self.beside_stream(rounds * 2, sizes or [8], latencies or [8], transport)
             asked = not transport  # over TCP for information
-            for mine, other in zip(ours["rows"] if sizes else [], stream["rows"]):
-                size = mine["size"]
-                value, unit = figure(size, mine["messages_per_second"])
-                rows.append(row(f"NCCL plugin{how}, {size_text(size)} rate", value, unit, STREAM, figure(size, other["messages_per_second"])[0], other["first_to_this"],
-                                1 if asked and size in SMALL else None))
-            for mine, other in zip(ours["latency"] if latencies else [], stream["latency"]):
-                rows.append(row(f"NCCL plugin{how}, {size_text(mine['size'])} latency", mine["us"], "µs", STREAM, other["us"], 1 / other["first_to_this"],
-                                1 if asked else None, at_least=False))
+            for size in SMALL + LARGE if asked else (8, 32 * KIB, 512 * KIB, 4 * MIB):
+                name, goal = f"NCCL plugin{how}, {size_text(size)} rate", Goal(STREAM, 1 if asked and size in SMALL else None)
+                rows += self.stream_row(name, figure(size, 1)[1], goal, rounds, tell, line, lambda size=size, transport=transport: [
+                    figure(size, plugin["rows"][0]["messages_per_second"])[0] for plugin in self.beside_stream([size], [8], transport)]) if only in name else []
+            for size in LATENCIES if asked else (8,):
+                name, goal = f"NCCL plugin{how}, {size_text(size)} latency", Goal(STREAM, 1 if asked else None, at_least=False)
+                rows += self.stream_row(name, "µs", goal, rounds, tell, line, lambda size=size, transport=transport: [
+                    plugin["latency"][0]["us"] for plugin in self.beside_stream([8], [size], transport)]) if only in name else []
         return rows
+
+    @staticmethod
+    def stream_row(name, unit, goal, rounds, tell, line, run):
+        tell(f"{rounds} rounds: {name}")
+        samples, failures = [], []
+        for _ in range(rounds):
+            before = line()
+            try:
+                ours, stream = run()
+            except RunFailed as e:
+                failures.append(str(e))
+                tell(f"  {e}")
+                continue
+            samples.append((ours, stream, before, line()))
+        return interleaved.binned({"name": name, "unit": unit, "reference_name": goal.reference, "goal": goal.text()}, samples, goal.met, failures)
 
     def latency_of(self, size):
         return self.plugin("--rounds", 1, "--sizes", size, "--latency-sizes", size)["plugins"][0]["latency"][0]["us"]
@@ -101,12 +106,12 @@ class Bench:
                          for size in (8, 32 * KIB, 512 * KIB, 4 * MIB)]
 
 
-def measure(runner, build, rounds, quick, only, tell):
+def measure(runner, build, rounds, quick, only, tell, line):
     bench = Bench(runner, build, 0.05 if quick else 0.15)
     groups = bench.groups()
     for group in groups:
         group.cases = [case for case in group.cases if only in case.name]
-    return bench.stream_rows(rounds, only) + interleaved.measure([group for group in groups if group.cases], rounds, tell)
+    return bench.stream_rows(rounds, only, tell, line) + interleaved.measure([group for group in groups if group.cases], rounds, tell, line)
 
 
 def write_results(path, rows, machine):

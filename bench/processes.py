@@ -41,10 +41,12 @@ def favour():
 
 
 class Runner:
-    """Runs programs on two cores. `prefix` goes before each command (ip netns exec ...), `preload` is a library or None."""
+    """Runs programs on two cores. `prefix` goes before each command (ip netns exec ...), `preload` is a library or None, `env` is added to the environment,
+    `server_prefix` goes before the servers' commands instead, where they have another network namespace."""
 
-    def __init__(self, cores, build, preload=None, prefix=(), deadline_s=60, verbose=False, priority=False):
-        self.cores, self.build, self.preload, self.prefix = cores, build, preload, list(prefix)
+    def __init__(self, cores, build, preload=None, prefix=(), deadline_s=60, verbose=False, priority=False, env=None, server_prefix=None):
+        self.cores, self.build, self.preload, self.prefix, self.env = cores, build, preload, list(prefix), env or {}
+        self.server_prefix = self.prefix if server_prefix is None else list(server_prefix)
         self.deadline_s, self.verbose, self.priority = deadline_s, verbose, priority
         self.port = 21000 + os.getpid() % 2700 * 4  # below those that the kernel gives to who connects
 
@@ -53,12 +55,13 @@ class Runner:
         self.port = 21000 + (self.port - 20999) % 11000
         return self.port
 
-    def start(self, command, core, preload=True):
-        env = dict(os.environ, LC_ALL="C")
+    def start(self, command, core, preload=True, prefix=None):
+        prefix = self.prefix if prefix is None else prefix
+        env = dict(os.environ, LC_ALL="C", **self.env)
         if self.preload and preload:
             env["LD_PRELOAD"] = self.preload
         if self.verbose:
-            print("$", " ".join(self.prefix + command), flush=True)
+            print("$", " ".join(prefix + command), flush=True)
 
         def settle():
             os.setsid()
@@ -69,7 +72,7 @@ class Runner:
                 favour()
 
         # errors to the same pipe: perftest prints its reasons to either
-        return subprocess.Popen(self.prefix + command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
+        return subprocess.Popen(prefix + command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
                                 env=env, preexec_fn=settle)
 
     @staticmethod
@@ -94,7 +97,7 @@ class Runner:
         if self.verbose:
             print(text, flush=True)
         if process.returncode:
-            raise RunFailed(f"{os.path.basename(str(process.args[len(self.prefix)]))} ended with {process.returncode}: {tail(text)}")
+            raise RunFailed(f"{program_of(process.args)} ended with {process.returncode}: {tail(text)}")
         return text
 
     def alone(self, program, *args, preload=False, pinned=None):
@@ -109,7 +112,7 @@ class Runner:
 
     def pair(self, server_command, client_command, port, preload=True):
         """Server on the second core, client on the first once the server listens. What the client printed."""
-        server = self.start(server_command, self.cores[1], preload)
+        server = self.start(server_command, self.cores[1], preload, self.server_prefix)
         client = None
         try:
             self.wait_listening(server, port)
@@ -145,17 +148,47 @@ class Runner:
         # perftest's MB is 2^20 bytes (-h says so under --report_gbits). -N: no peak figure, which costs a clock reading a message.
         return self.perftest(*args, extra=("-N",), **more)["BW average"]
 
+    def perftest_rate(self, *args, **more):
+        """Messages a second: at 8 bytes the bandwidth has too few digits."""
+        return self.perftest(*args, extra=("-N",), **more)["MsgRate"] * 1e6
+
+    def shm_rate(self, size, seconds):
+        """Messages a second of the messaging library over shared memory, which pins its own two processes to the same cores."""
+        process = self.start([os.path.join(self.build, "ropeway"), "perf", "--transport", "shm", "--sizes", str(size), "--measure", "bw", "--duration", str(seconds), "--json",
+                              "--no-bare"], None, preload=False)
+        try:
+            return json.loads(self.finish(process))["rows"][0]["messages_per_second"]
+        except (ValueError, LookupError) as e:
+            raise RunFailed(f"ropeway perf printed no figure: {e}") from e
+        finally:
+            self.end(process)
+
+    def line_ns(self):
+        return self.alone("line", "-c", ",".join(map(str, self.cores)))["half_trip_ns"]
+
     def perftest_latency(self, *args, **more):
         return self.perftest(*args, **more)["t_typical"]
 
-    def iperf3(self, seconds):
+    def iperf3(self, seconds, address="127.0.0.1"):
         port = self.next_port()
-        text = self.pair(["iperf3", "-s", "-1", "-p", str(port), "-B", "127.0.0.1"],
-                         ["iperf3", "-c", "127.0.0.1", "-p", str(port), "-t", str(max(1, round(seconds))), "-J"], port, preload=False)
+        text = self.pair(["iperf3", "-s", "-1", "-p", str(port), "-B", address],
+                         ["iperf3", "-c", address, "-p", str(port), "-t", str(max(1, round(seconds))), "-J"], port, preload=False)
         try:
             return json.loads(text)["end"]["sum_received"]["bits_per_second"] / 8 / 2**20
         except (ValueError, KeyError) as e:
             raise RunFailed(f"iperf3 printed no figure: {tail(text)}") from e
+
+
+def program_of(command):
+    """Behind what starts it: ip netns exec NAME, unshare and its options."""
+    words = list(map(str, command))
+    while words[:3] == ["ip", "netns", "exec"]:
+        words = words[4:]
+    if words[:1] == ["unshare"]:
+        words = words[1:]
+        while words[0].startswith("-"):
+            words = words[1:]
+    return os.path.basename(words[0])
 
 
 def perftest_table(text):

@@ -1,10 +1,12 @@
 """The table, in three shapes: text for a terminal, Markdown for docs/bench/RESULTS.md, JSON for programs."""
 import pathlib
 
+import placement
+
 BEGIN, END = "<!-- bench:begin -->", "<!-- bench:end -->"
 MSG_BEGIN, MSG_END = "<!-- bench-msg:begin -->", "<!-- bench-msg:end -->"
 NCCL_BEGIN, NCCL_END = "<!-- bench-nccl:begin -->", "<!-- bench-nccl:end -->"
-COLUMNS = ("what", "ropeway", "reference", "", "ratio", "goal", "")
+COLUMNS = ("what", "ropeway", "reference", "", "ratio", "goal", "", "bare line", "rounds")
 
 
 def number(value, unit):
@@ -16,7 +18,21 @@ def number(value, unit):
 def cells(row):
     ratio = "-" if row["ratio"] is None else f"{row['ratio']:.2f}"
     return (row["name"], f"{number(row['ours'], row['unit'])} {row['unit']}", row["reference_name"], number(row["reference"], row["unit"]), ratio, row["goal"],
-            row["verdict"])
+            verdict(row), row.get("bin", "-"), rounds(row))
+
+
+def verdict(row):
+    """A row of too few rounds, or of ratios too far apart, says so: it shows neither that a goal is reached nor that it is not."""
+    marks = [row["verdict"]] if row["verdict"] else []
+    return ", ".join(marks + ["unsteady"] * (row.get("unsteady", False) and "unsteady" not in marks and row["verdict"] != "failed"))
+
+
+def rounds(row):
+    """Of this bin, and of all that the case had."""
+    if "rounds" not in row:
+        return "-"
+    of = row.get("rounds_of", row["rounds"] + row.get("dropped", 0))
+    return f"{row['rounds']} of {of}" + (f", {row['dropped']} dropped" if row.get("dropped") else "")
 
 
 def text_table(rows):
@@ -27,23 +43,23 @@ def text_table(rows):
 
 
 def markdown_table(rows):
-    head = ["| What | ropeway | Reference | | Ratio | Goal | |", "|---|---:|---|---:|---:|---|---|"]
+    head = ["| What | ropeway | Reference | | Ratio | Goal | | Bare line | Rounds |", "|---|---:|---|---:|---:|---|---|---|---|"]
     return "\n".join(head + ["| " + " | ".join(cells(row)) + " |" for row in rows])
 
 
 def machine_text(machine):
     return (f"{machine['cpu']}, {machine['cores']} cores, Linux {machine['kernel']}, net.core.rmem_max {machine['rmem_max']}, load {machine['load']:.2f} at the start; "
-            f"medians of {machine['rounds']} rounds; {machine['date']}, {machine['commit']}.")
+            f"medians of {machine['rounds']} rounds; {machine['date']}, {machine['commit']}. {placement.placements_text(machine.get('placements'))}")
 
 
 def write_results(path, section, rows, machine):
-    """Between the markers, in the section of this run (loopback, guest or cm); all else is left as it is. False where there are no markers."""
+    """Between the markers, in the section of this run (loopback, veth, guest or cm); all else is left as it is. False where there are no markers."""
     path = pathlib.Path(path)
     text = path.read_text()
     begin, end = text.find(BEGIN), text.find(END)
     if begin < 0 or end < begin:
         return False
-    sections = dict.fromkeys(("loopback", "guest", "cm"), "")
+    sections = dict.fromkeys(("loopback", "veth", "guest", "cm"), "")
     for part in text[begin + len(BEGIN):end].split("<!-- bench:")[1:]:
         name, _, body = part.partition(" -->")
         sections[name] = body.strip()

@@ -199,7 +199,7 @@ static void parse(int argc, char **argv, struct plan *p)
 			usage();
 		}
 	}
-	if (p->mtu < 64 || p->mtu > 32768 || !p->window || !p->run_ns || optind != argc)
+	if (p->mtu < 48 || p->mtu > 32768 || !p->window || !p->run_ns || optind != argc)
 		usage();
 	p->segment = p->mtu + WIRE_HEAD_BYTES;
 	p->batch = UDP_BYTES_MAX / p->segment < SEGMENTS_MAX ? UDP_BYTES_MAX / p->segment

@@ -220,10 +220,13 @@ typedef struct {
 	/* It is not tried again and again: where nobody listens that is final once every address
 	 * was tried. Who is there and silent still has timeout_ms. */
 	bool once;
+	/* Where the host refuses, since nobody listens there, it is tried for so many milliseconds
+	 * only; 0: for timeout_ms. For an address that was heard of from its listener. */
+	unsigned refused_ms;
 } rpw_endpoint_options;
 #define RPW_ENDPOINT_OPTIONS_INIT \
 	{ \
-		sizeof(rpw_endpoint_options), 0, NULL, false \
+		sizeof(rpw_endpoint_options), 0, NULL, false, 0 \
 	}
 
 /* [context] Begins to connect. The endpoint is there at once, and the caller's to destroy; what is

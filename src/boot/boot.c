@@ -135,7 +135,8 @@ unsigned boot_progress(struct boot *b)
 	/* Hellos before new connections: a good peer makes room before the next stranger comes. */
 	for (int pass = 0; pass < 2; pass++)
 		for (int i = 0; i < n; i++)
-			did += dispatch(b, ev[i].data.ptr, ev[i].events, pass);
+			if (ev[i].data.u64 && !(ev[i].data.u64 & 1)) /* else it is others' */
+				did += dispatch(b, ev[i].data.ptr, ev[i].events, pass);
 	if (b->deadline_ns != RPWI_NEVER) {
 		uint64_t now = rpwi_now_ns();
 		if (b->deadline_ns <= now)

@@ -48,7 +48,9 @@ int boot_new(const struct boot_up *up, void *user, const struct tran_facts *own,
 	const char *key_file /* or NULL */, struct boot **out);
 void boot_free(struct boot *b);
 unsigned boot_progress(struct boot *b);
-int boot_fd(struct boot *b); /* an epoll set: readable when progress has something to do */
+/* An epoll set: readable when progress has something to do. Others may have descriptors in it, too,
+ * whose data.u64 is 0 or odd. */
+int boot_fd(struct boot *b);
 uint64_t boot_deadline(const struct boot *b);
 
 /* "host:port", "[v6]:port", ":port" (IPv4 and IPv6), "host:0". 0 or an error. A host that is a name
@@ -68,6 +70,8 @@ int boot_connect(struct boot *b, const char *address, unsigned timeout_ms, void 
 	struct boot_conn **out);
 /* Of a connection that is being made: it ends when a round of its addresses was in vain. */
 void boot_connect_once(struct boot_conn *c);
+/* Likewise: it ends once it has been refused for so long, and nothing but that. */
+void boot_connect_refused(struct boot_conn *c, unsigned ms);
 void boot_set_user(struct boot_conn *c, void *conn_user);
 /* Connecting is under way: what the last try met, and how many there were; "" before the first has
  * ended. */

@@ -112,8 +112,9 @@ struct boot_dial {
 	struct boot_addrs addrs;
 	unsigned next, tries;
 	bool once; /* a round in vain is the last one */
-	unsigned backoff_ms, timeout_ms;
+	unsigned backoff_ms, timeout_ms, refused_ms;
 	uint64_t give_up_ns;
+	uint64_t refused_ns; /* since then every try was refused; 0: the last was not */
 	struct boot_lookup *lookup;
 	int status; /* of the last try */
 	char why[300];

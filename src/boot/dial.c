@@ -107,6 +107,15 @@ static void note(struct boot_conn *c, int status, const char *why, const char *h
 	rpwi_trace("boot: %s: %s", d->text, d->why);
 }
 
+/* Why a try of an address failed, errno or 0: is it one more refusal? */
+static void note_refusal(struct boot_dial *d, int err)
+{
+	if (err != ECONNREFUSED)
+		d->refused_ns = 0;
+	else if (!d->refused_ns)
+		d->refused_ns = rpwi_now_ns();
+}
+
 static int status_of(int err)
 {
 	switch (err) {
@@ -171,10 +180,24 @@ void boot_connect_once(struct boot_conn *c)
 		c->dial->once = true;
 }
 
+void boot_connect_refused(struct boot_conn *c, unsigned ms)
+{
+	if (c->dial)
+		c->dial->refused_ms = ms;
+}
+
+/* When it has been refused for long enough. */
+static uint64_t refused_until(const struct boot_dial *d)
+{
+	return d->refused_ms && d->refused_ns ? d->refused_ns + d->refused_ms * RPWI_NS_PER_MS
+					      : RPWI_NEVER;
+}
+
 static void wait_for_next_round(struct boot_conn *c)
 {
 	struct boot_dial *d = c->dial;
-	if (d->once) {
+	uint64_t now_ns = rpwi_now_ns();
+	if (d->once || now_ns >= refused_until(d)) {
 		end(c, d->status, "connecting to %s: %s%s%s", d->text, d->why, d->hint ? ": " : "",
 			d->hint ? d->hint : "");
 		return;
@@ -186,7 +209,7 @@ static void wait_for_next_round(struct boot_conn *c)
 	d->backoff_ms = RPWI_MIN(2 * d->backoff_ms, (unsigned)BACKOFF_MAX_MS);
 	d->next = 0;
 	boot_turn_end(d);
-	timer(c, rpwi_now_ns() + ns);
+	timer(c, RPWI_MIN(now_ns + ns, refused_until(d)));
 }
 
 static void try_from_here(struct boot_conn *c)
@@ -196,6 +219,7 @@ static void try_from_here(struct boot_conn *c)
 		int rc = try_address(c, &d->addrs.at[d->next]);
 		if (!rc)
 			return;
+		note_refusal(d, -rc);
 		note(c, status_of(-rc), strerror(-rc), hint_of(-rc));
 	}
 	wait_for_next_round(c);
@@ -261,8 +285,10 @@ void boot_dial_turns(struct boot *b)
 					       ->turn_until_ns);
 }
 
-static void failed(struct boot_conn *c, int status, const char *why, const char *hint)
+/* err: errno, or 0 */
+static void failed(struct boot_conn *c, int err, int status, const char *why, const char *hint)
 {
+	note_refusal(c->dial, err);
 	note(c, status, why, hint);
 	boot_conn_detach(c);
 	boot_conn_move(c, CONN_WAITING);
@@ -272,7 +298,7 @@ static void failed(struct boot_conn *c, int status, const char *why, const char 
 
 void boot_dial_failed(struct boot_conn *c, int status, const char *why)
 {
-	failed(c, status, why,
+	failed(c, 0, status, why,
 		status == RPW_ERR_UNREACHABLE ? "is it ropeway that listens there?" : NULL);
 }
 
@@ -299,7 +325,7 @@ bool boot_dial_established(struct boot_conn *c)
 	if (!err && is_itself(c->fd))
 		err = ECONNREFUSED;
 	if (err) {
-		failed(c, status_of(err), strerror(err), hint_of(err));
+		failed(c, err, status_of(err), strerror(err), hint_of(err));
 		return false;
 	}
 	hello_timer(c);
@@ -326,7 +352,7 @@ unsigned boot_dial_timeout(struct boot_conn *c, uint64_t now_ns)
 {
 	struct boot_dial *d = c->dial;
 	if (c->send_errno && now_ns < d->give_up_ns) {
-		failed(c, RPW_ERR_UNREACHABLE, strerror(c->send_errno), hint_of(c->send_errno));
+		failed(c, 0, RPW_ERR_UNREACHABLE, strerror(c->send_errno), hint_of(c->send_errno));
 		return 1;
 	}
 	if (c->state != CONN_WAITING)
@@ -359,7 +385,7 @@ bool boot_dial_meant(struct boot_conn *c, const struct tran_facts *peer)
 		"another process answers there (%.60s:%u), not the one that gave this address (PID "
 		"%u)",
 		peer->hostname, peer->pid, c->dial->contact.pid);
-	failed(c, RPW_ERR_UNREACHABLE, why, "has that process ended?");
+	failed(c, 0, RPW_ERR_UNREACHABLE, why, "has that process ended?");
 	return false;
 }
 

@@ -26,7 +26,9 @@ struct boot_names {
 	struct rpwi_list asked, done; /* look-ups; one that a thread works on is in neither */
 	unsigned threads;
 	bool closed; /* boot is gone: what is asked is thrown away */
-	int fd;      /* eventfd: something is in `done` */
+	struct boot *b;
+	int fd; /* eventfd: something is in `done`; -1: nothing was ever asked */
+	bool watched;
 };
 
 struct boot_lookup {
@@ -55,9 +57,10 @@ int boot_names_new(struct boot *b, struct boot_names **out)
 	pthread_condattr_destroy(&attr);
 	rpwi_list_init(&n->asked);
 	rpwi_list_init(&n->done);
-	n->fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+	n->b = b;
+	n->fd = -1;
 	*out = n;
-	return n->fd < 0 ? -errno : boot_watch(b, n->fd, &n->source, EPOLLIN);
+	return 0;
 }
 
 static void names_destroy(struct boot_names *n)
@@ -83,14 +86,16 @@ void boot_names_free(struct boot_names *n, bool ours)
 	if (!ours) {
 		/* after a fork the threads are not here, and one of them may have held the lock:
 		 * what they share stays as it is */
-		close(n->fd);
+		if (n->fd >= 0)
+			close(n->fd);
 		return;
 	}
 	pthread_mutex_lock(&n->lock);
 	n->closed = true;
 	throw_away(&n->asked);
 	throw_away(&n->done);
-	close(n->fd);
+	if (n->fd >= 0)
+		close(n->fd);
 	bool last = n->threads == 0;
 	pthread_mutex_unlock(&n->lock);
 	if (last)
@@ -140,6 +145,16 @@ static void *thread(void *arg)
 	return NULL;
 }
 
+/* With the first name: most contexts only meet numbers. */
+static bool fd_open(struct boot_names *n)
+{
+	if (n->fd < 0)
+		n->fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+	if (n->fd >= 0 && !n->watched)
+		n->watched = !boot_watch(n->b, n->fd, &n->source, EPOLLIN);
+	return n->watched;
+}
+
 /* With the lock held. Signals are the program's: none is taken by a thread that it does not
  * know. */
 static int thread_start(struct boot_names *n)
@@ -174,8 +189,8 @@ struct boot_lookup *boot_names_ask(struct boot_names *n, const char *host, uint1
 	snprintf(l->host, sizeof(l->host), "%s", host);
 	pthread_mutex_lock(&n->lock);
 	rpwi_list_add_tail(&n->asked, &l->link);
-	int rc = n->threads < THREADS_MAX ? thread_start(n) : 0;
-	if (rc && !n->threads) {
+	int rc = !fd_open(n) ? -errno : n->threads < THREADS_MAX ? thread_start(n) : 0;
+	if (rc && (!n->threads || !n->watched)) {
 		rpwi_list_del(&l->link);
 		free(l);
 		l = NULL;

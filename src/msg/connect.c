@@ -647,6 +647,7 @@ static int connect_begin(rpw_endpoint *ep, const char *address, const rpw_endpoi
 	ep_keep(&ep->peer, boot_peer_text(ep->boot));
 	if (o->once)
 		boot_connect_once(ep->boot);
+	boot_connect_refused(ep->boot, o->refused_ms);
 	return 0;
 }
 

@@ -17,7 +17,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <sys/epoll.h>
-#include <sys/eventfd.h>
 #include <sys/timerfd.h>
 #include <unistd.h>
 
@@ -82,20 +81,21 @@ static int key_is_of_use(const rpw_context *c)
 		c->transports);
 }
 
+/* Into the set of the control path; its events are for whoever sleeps only. */
+static int set_add(rpw_context *c, int fd)
+{
+	return epoll_ctl(c->epfd, EPOLL_CTL_ADD, fd, &(struct epoll_event){.events = EPOLLIN});
+}
+
 static int descriptors_open(rpw_context *c)
 {
-	c->epfd = epoll_create1(EPOLL_CLOEXEC);
+	c->epfd = boot_fd(c->boot);
 	c->timerfd = timerfd_create(CLOCK_MONOTONIC, TFD_CLOEXEC | TFD_NONBLOCK);
-	c->wakefd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
-	int fds[] = {c->timerfd, c->wakefd, boot_fd(c->boot)};
-	for (size_t i = 0; i < RPWI_ARRAY_LEN(fds); i++) {
-		struct epoll_event ev = {.events = EPOLLIN, .data.fd = fds[i]};
-		if (c->epfd < 0 || fds[i] < 0 || epoll_ctl(c->epfd, EPOLL_CTL_ADD, fds[i], &ev))
-			return rpwi_fail(RPW_ERR_SYSTEM,
-				"no descriptor to wait on: %s; `ulimit -n` says how many this "
-				"process may have",
-				strerror(errno));
-	}
+	if (c->timerfd < 0 || set_add(c, c->timerfd))
+		return rpwi_fail(RPW_ERR_SYSTEM,
+			"no descriptor to wait on: %s; `ulimit -n` says how many this process may "
+			"have",
+			strerror(errno));
 	return 0;
 }
 
@@ -120,7 +120,7 @@ int rpw_context_create(const rpw_context_options *given, rpw_context **out)
 		&c->objects, &c->small_free, &c->links.late, &c->gpus, &c->pipelines};
 	for (size_t i = 0; i < RPWI_ARRAY_LEN(lists); i++)
 		rpwi_list_init(lists[i]);
-	c->epfd = c->timerfd = c->wakefd = -1;
+	c->epfd = c->timerfd = -1;
 	c->debug = rpwi_log_on(RPWI_LOG_DEBUG);
 	c->pid = getpid();
 	c->born = rpwi_born();
@@ -137,8 +137,8 @@ int rpw_context_create(const rpw_context_options *given, rpw_context **out)
 	c->domain = msg_random();
 	c->boot_next_ns = 0;
 	c->timers_next_ns = RPWI_NEVER;
-	c->up = (struct tran_up){
-		connect_ready, path_up_frame, path_up_room, transfer_up_done, path_up_failed};
+	c->up = (struct tran_up){connect_ready, path_up_frame, path_up_room, transfer_up_done,
+		path_up_failed, &c->epfd};
 	for (const struct tran_ops *const *p = tran_all; *p && c->tn < TRANSPORTS_MAX; p++)
 		c->t[c->tn++] = (typeof(c->t[0])){.ops = *p, .fd = -1};
 	boot_own_facts(&c->own);
@@ -245,11 +245,11 @@ void rpw_context_destroy(rpw_context *c)
 
 static void context_free(rpw_context *c)
 {
-	if (c->boot)
-		boot_free(c->boot);
 	for (int i = 0; i < c->tn; i++)
 		if (c->t[i].tran)
 			c->t[i].ops->close(c->t[i].tran);
+	if (c->boot) /* after those that use its set */
+		boot_free(c->boot);
 	while (!rpwi_list_empty(&c->small_free)) {
 		struct unexpected *u =
 			RPWI_CONTAINER_OF(c->small_free.next, struct unexpected, in_context);
@@ -263,12 +263,8 @@ static void context_free(rpw_context *c)
 	rpwi_slots_fini(&c->numbers);
 	free(c->listed);
 	rpwi_slots_fini(&c->regions);
-	if (c->epfd >= 0)
-		close(c->epfd);
 	if (c->timerfd >= 0)
 		close(c->timerfd);
-	if (c->wakefd >= 0)
-		close(c->wakefd);
 	free(c);
 }
 
@@ -391,10 +387,11 @@ void rpw_context_wake(rpw_context *c)
 	if (!c || !msg_is_ours(c))
 		return;
 	int saved = errno;
-	/* EAGAIN: it was woken 2^64 - 2 times, and is awake */
-	ssize_t n = write(c->wakefd, &(uint64_t){1}, sizeof(uint64_t));
-	(void)n;
-	c->woken = true; /* last: who sees it finds the descriptor readable, and makes it silent */
+	/* The flag first: arm sets the timer, and then looks at the flag. So either that sees it,
+	 * or this sets the timer last. */
+	c->woken = true;
+	const struct itimerspec now = {.it_value.tv_nsec = 1};
+	timerfd_settime(c->timerfd, TFD_TIMER_ABSTIME, &now, NULL);
 	errno = saved;
 }
 
@@ -404,9 +401,7 @@ static bool woken(rpw_context *c)
 	if (RPWI_LIKELY(!atomic_load_explicit(&c->woken, memory_order_relaxed)))
 		return false;
 	c->woken = false;
-	uint64_t times;
-	ssize_t n = read(c->wakefd, &times, sizeof(times));
-	(void)n;
+	c->timer_set_ns = 0; /* whatever it is set to */
 	return true;
 }
 
@@ -424,9 +419,8 @@ static int arm(rpw_context *c)
 			return RPW_IN_PROGRESS;
 		if (rc < 0)
 			return rc;
-		if (fd >= 0 && c->t[i].fd != fd) {
-			struct epoll_event ev = {.events = EPOLLIN, .data.fd = fd};
-			if (epoll_ctl(c->epfd, EPOLL_CTL_ADD, fd, &ev) && errno != EEXIST)
+		if (fd >= 0 && fd != c->epfd && c->t[i].fd != fd) {
+			if (set_add(c, fd) && errno != EEXIST)
 				return rpwi_fail(RPW_ERR_SYSTEM,
 					"transport %s: its descriptor cannot be waited for: %s",
 					c->t[i].ops->name, strerror(errno));
@@ -434,6 +428,8 @@ static int arm(rpw_context *c)
 		}
 	}
 	timer_set(c, deadline);
+	if (c->woken)
+		return RPW_IN_PROGRESS;
 	c->boot_next_ns = 0; /* what wakes us may be the control path */
 	c->polls = 63;
 	return 0;

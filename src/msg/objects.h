@@ -361,7 +361,8 @@ struct rpw_context {
 	} t[TRANSPORTS_MAX];
 	int tn;
 	struct boot *boot;
-	int epfd, timerfd, wakefd;
+	int epfd; /* boot's, which transports may use as well */
+	int timerfd;
 	_Atomic bool woken; /* rpw_context_wake was called, which may be from another thread */
 	uint64_t boot_next_ns, timers_next_ns, timer_set_ns;
 	unsigned connecting;

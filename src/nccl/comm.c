@@ -3,12 +3,11 @@
  * that is called is the one they were made by. */
 #include "nccl/plugin.h"
 
-#include <poll.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-enum { FLUSH_LOOK_MS = 10 };
+enum { FLUSH_SPIN_NS = 100000 };
 static const uint64_t comm_magic = 0x6d6d6f632d777072; /* "rpw-comm" */
 static const char *const kind_names[] = {
 	[PLUGIN_LISTEN] = "listen", [PLUGIN_SEND] = "send", [PLUGIN_RECV] = "receive"};
@@ -109,29 +108,44 @@ static void requests_end(struct plugin_comm *c)
 	}
 }
 
-/* Everything that was sent is to be at the peer's side, and its word on what came from it is to be
- * here; but not for longer than PLUGIN_CLOSE_MS. The comm context's lock is not held while it
- * waits. */
-static void flush(struct plugin_comm *c)
+/* Nobody has a say in it any more: its endpoint goes, and the comm. */
+static void comm_end(struct plugin_comm *c)
 {
-	struct comm_context *l = c->cc;
-	rpw_request *r = NULL;
-	uint64_t until = rpwi_now_ns() + PLUGIN_CLOSE_MS * RPWI_NS_PER_MS;
-	if (rpw_endpoint_flush(c->ep, &r) != RPW_IN_PROGRESS)
-		return;
-	while (rpw_request_test(r, NULL) == RPW_IN_PROGRESS && rpwi_now_ns() < until) {
-		if (rpw_context_progress(l->c) || rpw_context_arm(l->c))
-			continue;
-		struct pollfd p = {.fd = rpw_context_fd(l->c), .events = POLLIN};
-		comm_context_leave(l);
-		poll(&p, 1, FLUSH_LOOK_MS);
-		comm_context_enter(l);
-	}
-	if (rpw_request_test(r, NULL) == RPW_IN_PROGRESS)
+	if (c->flush)
+		rpw_request_destroy(c->flush);
+	rpw_endpoint_destroy(c->ep);
+	requests_end(c);
+	plugin_memories_free(c);
+	plugin_comm_free(c);
+}
+
+static bool flushed(struct comm_tail *t, uint64_t now_ns)
+{
+	struct plugin_comm *c = RPWI_CONTAINER_OF(t, struct plugin_comm, tail);
+	bool waits = rpw_request_test(c->flush, NULL) == RPW_IN_PROGRESS;
+	if (waits && now_ns < t->until_ns)
+		return false;
+	if (waits)
 		plugin_info("peer %s did not answer within %d ms that it has all that was sent: "
 			    "the connection is closed without",
 			c->peer, PLUGIN_CLOSE_MS);
-	rpw_request_destroy(r);
+	comm_end(c);
+	return true;
+}
+
+/* Everything that was sent is to be at the peer's side, and its word on what came from it is to be
+ * here; but not for longer than PLUGIN_CLOSE_MS. A peer that polls says so within FLUSH_SPIN_NS;
+ * one that does not is waited for by the progress thread. True: that has the comm now. */
+static bool flush(struct plugin_comm *c)
+{
+	struct comm_context *l = c->cc;
+	uint64_t began_ns = rpwi_now_ns();
+	if (rpw_endpoint_flush(c->ep, &c->flush) != RPW_IN_PROGRESS)
+		return false;
+	while (rpw_request_test(c->flush, NULL) == RPW_IN_PROGRESS)
+		if (rpw_context_progress(l->c) < 0 || rpwi_now_ns() - began_ns > FLUSH_SPIN_NS)
+			return true;
+	return false;
 }
 
 int plugin_close(int abi, void *comm, enum plugin_kind kind)
@@ -144,16 +158,22 @@ int plugin_close(int abi, void *comm, enum plugin_kind kind)
 	comm_context_enter(l);
 	if (kind == PLUGIN_LISTEN) {
 		plugin_listen_close(c);
+		plugin_comm_free(c);
 	} else {
 		rpw_context_progress(l->c);
-		if (!work_in_flight(c))
-			flush(c);
-		rpw_endpoint_destroy(c->ep);
-		requests_end(c);
-		plugin_memories_free(c);
+		bool waits = !work_in_flight(c) && flush(c);
+		if (waits) {
+			plugin_memories_free(c);
+			c->magic = 0;
+			c->tail = (struct comm_tail){
+				.until_ns = rpwi_now_ns() + PLUGIN_CLOSE_MS * RPWI_NS_PER_MS,
+				.over = flushed};
+			comm_context_leave_tail(l, &c->tail);
+			return NCCL_SUCCESS;
+		}
+		comm_end(c);
 	}
 	comm_context_leave(l);
 	comm_context_drop(l);
-	plugin_comm_free(c);
 	return NCCL_SUCCESS;
 }

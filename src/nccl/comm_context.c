@@ -10,6 +10,9 @@
  * sleeps. Whoever uses an armed comm context wakes it once; while NCCL polls it costs a look every
  * PROGRESS_MS.
  *
+ * What a closed comm still waits for is a tail of its comm context: the thread gives back the share
+ * that the comm had, and ends where that was the last one.
+ *
  * Locks: life, then progress thread's lock, then a comm context's, which the progress thread only
  * tries: a user who holds a comm context never waits for it. */
 #include "nccl/plugin.h"
@@ -20,23 +23,32 @@
 #include <stdlib.h>
 #include <sys/epoll.h>
 #include <sys/eventfd.h>
+#include <sys/timerfd.h>
 #include <unistd.h>
 
-enum { PROGRESS_MS = 20, BUSY_MS = 1, EVENTS_MAX = 64, ROUNDS_MAX = 64 };
+#include "base/born.h"
+
+enum { PROGRESS_MS = 20, BUSY_MS = 1, SOON_MS = 2, EVENTS_MAX = 64, ROUNDS_MAX = 64 };
+enum { WAKE, SOON }; /* in the set, beside the IDs of comm contexts */
 
 static pthread_mutex_t life = PTHREAD_MUTEX_INITIALIZER; /* held while it is started and stopped */
 static struct {
 	pthread_mutex_t lock;
 	struct rpwi_list contexts;
 	uint64_t next_id;
-	unsigned count;
+	_Atomic unsigned count;
+	_Atomic unsigned tails; /* of all */
 	pthread_t thread;
-	int epfd, wakefd;
+	bool running;  /* with `life` held */
+	uint64_t born; /* the thread is not there in a forked child */
+	int epfd, wakefd, soonfd;
+	_Atomic bool soon; /* soonfd is set */
 	_Atomic bool stop;
 } progress = {.lock = PTHREAD_MUTEX_INITIALIZER,
 	.contexts = {&progress.contexts, &progress.contexts},
 	.epfd = -1,
-	.wakefd = -1};
+	.wakefd = -1,
+	.soonfd = -1};
 
 /* ---- the progress thread ---- */
 
@@ -45,6 +57,21 @@ static void wake(void)
 	uint64_t one = 1;
 	ssize_t ignored = write(progress.wakefd, &one, sizeof(one));
 	(void)ignored;
+}
+
+/* In a moment. At once it would take the core of the caller, who mostly goes on polling. */
+static void wake_soon(void)
+{
+	const struct itimerspec at = {.it_value.tv_nsec = SOON_MS * (long)RPWI_NS_PER_MS};
+	if (!atomic_exchange(&progress.soon, true))
+		timerfd_settime(progress.soonfd, 0, &at, NULL);
+}
+
+static void drain(int fd)
+{
+	uint64_t drained;
+	if (read(fd, &drained, sizeof(drained)) < 0 && errno != EAGAIN)
+		rpwi_debug("nccl: the progress's descriptor cannot be read: %s", strerror(errno));
 }
 
 /* Moves it until it has nothing to do, and arms it. */
@@ -57,6 +84,29 @@ static void keep(struct comm_context *l)
 		return;
 	struct epoll_event ev = {.events = EPOLLIN | EPOLLONESHOT, .data.u64 = l->id};
 	l->armed = !epoll_ctl(progress.epfd, EPOLL_CTL_MOD, rpw_context_fd(l->c), &ev);
+}
+
+/* Those that are over (*any) give their share back. How long until the next has to be, ms. */
+static int tails_look(struct comm_context *l, uint64_t now_ns, bool *any)
+{
+	uint64_t next_ns = RPWI_NEVER;
+	for (struct rpwi_list *p = l->tails.next, *next; p != &l->tails; p = next) {
+		struct comm_tail *t = RPWI_CONTAINER_OF(p, struct comm_tail, link);
+		uint64_t until_ns = t->until_ns;
+		next = p->next;
+		rpwi_list_del(p);
+		if (t->over(t, now_ns)) {
+			*any = true;
+			l->users--;
+			atomic_fetch_sub(&progress.tails, 1);
+			continue;
+		}
+		next_ns = RPWI_MIN(next_ns, until_ns);
+		rpwi_list_add_tail(next, p); /* back where it was */
+	}
+	return next_ns == RPWI_NEVER ? -1
+	       : next_ns <= now_ns   ? 0
+				     : (int)((next_ns - now_ns) / RPWI_NS_PER_MS) + 1;
 }
 
 /* How long until the next look, ms. Not quiet yet: by the clock, and not by the number of looks,
@@ -73,11 +123,21 @@ static int look(struct comm_context *l, uint64_t now_ns)
 	}
 	if (l->fired)
 		l->armed = l->fired = false;
-	if (!l->armed && !called && now_ns < l->quiet_ns) {
+	/* nobody polls for a tail */
+	if (!l->armed && !called && now_ns < l->quiet_ns && rpwi_list_empty(&l->tails)) {
 		again = (int)((l->quiet_ns - now_ns) / RPWI_NS_PER_MS) + 1;
 	} else if (!l->armed) {
 		keep(l);
 		again = l->armed ? -1 : BUSY_MS;
+	}
+	if (!rpwi_list_empty(&l->tails)) {
+		bool any = false;
+		again = (int)RPWI_MIN((unsigned)again, (unsigned)tails_look(l, now_ns, &any));
+		l->tailed_off = !l->users;
+		if (any && l->users) { /* ends are to be sent */
+			l->armed = false;
+			again = 0;
+		}
 	}
 	pthread_mutex_unlock(&l->lock);
 	return again;
@@ -92,20 +152,72 @@ static void note_fired(uint64_t id)
 	}
 }
 
+/* With the progress thread's lock held: nobody finds it any more. */
+static void forget(struct comm_context *l)
+{
+	rpwi_list_del(&l->all);
+	epoll_ctl(progress.epfd, EPOLL_CTL_DEL, rpw_context_fd(l->c), NULL);
+	progress.count--;
+}
+
+static void context_free(struct comm_context *l)
+{
+	rpw_context_destroy(l->c);
+	pthread_mutex_destroy(&l->lock);
+	free(l);
+}
+
 static int look_at_all(const struct epoll_event *ev, int n)
 {
 	unsigned next = UINT32_MAX;
 	uint64_t now_ns = rpwi_now_ns();
+	struct rpwi_list unused;
+	rpwi_list_init(&unused);
 	pthread_mutex_lock(&progress.lock);
 	for (int i = 0; i < n; i++)
-		if (ev[i].data.u64)
+		if (ev[i].data.u64 > SOON)
 			note_fired(ev[i].data.u64);
 	/* -1 is the longest */
-	for (struct rpwi_list *p = progress.contexts.next; p != &progress.contexts; p = p->next)
-		next = RPWI_MIN(next,
-			(unsigned)look(RPWI_CONTAINER_OF(p, struct comm_context, all), now_ns));
+	for (struct rpwi_list *p = progress.contexts.next, *after; p != &progress.contexts;
+		p = after) {
+		struct comm_context *l = RPWI_CONTAINER_OF(p, struct comm_context, all);
+		after = p->next;
+		next = RPWI_MIN(next, (unsigned)look(l, now_ns));
+		if (l->tailed_off) {
+			forget(l);
+			rpwi_list_add_tail(&unused, &l->all);
+		}
+	}
 	pthread_mutex_unlock(&progress.lock);
+	while (!rpwi_list_empty(&unused))
+		context_free(RPWI_CONTAINER_OF(rpwi_list_pop(&unused), struct comm_context, all));
 	return (int)next;
+}
+
+static void progress_close(void)
+{
+	if (progress.epfd >= 0)
+		close(progress.epfd);
+	if (progress.wakefd >= 0)
+		close(progress.wakefd);
+	if (progress.soonfd >= 0)
+		close(progress.soonfd);
+	progress.epfd = progress.wakefd = progress.soonfd = -1;
+}
+
+/* The last comm context went with its tail: nobody is there to stop the thread. */
+static bool retire(void)
+{
+	if (pthread_mutex_trylock(&life))
+		return false; /* somebody begins, or stops it */
+	bool alone = !progress.count && !atomic_load(&progress.stop);
+	if (alone) {
+		progress.running = false;
+		progress_close();
+		pthread_detach(pthread_self());
+	}
+	pthread_mutex_unlock(&life);
+	return alone;
 }
 
 static void *progress_run(void *unused)
@@ -115,36 +227,35 @@ static void *progress_run(void *unused)
 	while (!atomic_load(&progress.stop)) {
 		int n = epoll_wait(progress.epfd, ev, EVENTS_MAX, again);
 		for (int i = 0; i < n; i++) {
-			uint64_t drained;
-			if (!ev[i].data.u64 &&
-				read(progress.wakefd, &drained, sizeof(drained)) < 0 &&
-				errno != EAGAIN)
-				rpwi_debug("nccl: the progress's descriptor cannot be read: %s",
-					strerror(errno));
+			if (ev[i].data.u64 == WAKE)
+				drain(progress.wakefd);
+			if (ev[i].data.u64 == SOON) {
+				drain(progress.soonfd);
+				atomic_store(&progress.soon, false);
+			}
 		}
 		again = look_at_all(ev, n);
+		if (!progress.count && retire())
+			break;
+		if (!progress.count)
+			again = BUSY_MS;
 	}
 	return NULL;
-}
-
-static void progress_close(void)
-{
-	if (progress.epfd >= 0)
-		close(progress.epfd);
-	if (progress.wakefd >= 0)
-		close(progress.wakefd);
-	progress.epfd = progress.wakefd = -1;
 }
 
 static int progress_start(void)
 {
 	sigset_t all, before;
-	struct epoll_event ev = {.events = EPOLLIN};
+	struct epoll_event ev = {.events = EPOLLIN, .data.u64 = WAKE},
+			   soon = {.events = EPOLLIN, .data.u64 = SOON};
 	progress.epfd = epoll_create1(EPOLL_CLOEXEC);
 	progress.wakefd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+	progress.soonfd = timerfd_create(CLOCK_MONOTONIC, TFD_CLOEXEC | TFD_NONBLOCK);
 	atomic_store(&progress.stop, false);
-	int rc = progress.epfd < 0 || progress.wakefd < 0 ||
-				 epoll_ctl(progress.epfd, EPOLL_CTL_ADD, progress.wakefd, &ev)
+	atomic_store(&progress.soon, false);
+	int rc = progress.epfd < 0 || progress.wakefd < 0 || progress.soonfd < 0 ||
+				 epoll_ctl(progress.epfd, EPOLL_CTL_ADD, progress.wakefd, &ev) ||
+				 epoll_ctl(progress.epfd, EPOLL_CTL_ADD, progress.soonfd, &soon)
 			 ? errno
 			 : 0;
 	sigfillset(&all); /* NCCL's program handles its signals in threads of its own */
@@ -160,6 +271,8 @@ static int progress_start(void)
 		return RPW_ERR_SYSTEM;
 	}
 	pthread_setname_np(progress.thread, "ropeway-progress");
+	progress.running = true;
+	progress.born = rpwi_born();
 	return 0;
 }
 
@@ -169,6 +282,33 @@ static void progress_stop(void)
 	wake();
 	pthread_join(progress.thread, NULL);
 	progress_close();
+	progress.running = false;
+}
+
+/* Without the thread, which a program's end has stopped. */
+static void tails_finish(void)
+{
+	uint64_t until_ns = rpwi_now_ns() + PLUGIN_CLOSE_MS * RPWI_NS_PER_MS;
+	bool any;
+	while (atomic_load(&progress.tails) && rpwi_is_ours(progress.born) &&
+		rpwi_now_ns() < until_ns)
+		for (struct rpwi_list *p = progress.contexts.next; p != &progress.contexts;
+			p = p->next) {
+			struct comm_context *l = RPWI_CONTAINER_OF(p, struct comm_context, all);
+			if (rpwi_list_empty(&l->tails) || pthread_mutex_trylock(&l->lock))
+				continue;
+			rpw_context_progress(l->c);
+			tails_look(l, rpwi_now_ns(), &any);
+			pthread_mutex_unlock(&l->lock);
+		}
+}
+
+void comm_context_settle(void)
+{
+	uint64_t until_ns = rpwi_now_ns() + PLUGIN_CLOSE_MS * RPWI_NS_PER_MS;
+	while (atomic_load(&progress.tails) && rpwi_is_ours(progress.born) &&
+		rpwi_now_ns() < until_ns)
+		usleep(100);
 }
 
 /* Programs that exit with connections open: what the libraries' own exit handlers take down is not
@@ -177,8 +317,10 @@ static void __attribute__((destructor)) at_exit(void)
 {
 	if (pthread_mutex_trylock(&life))
 		return;
-	if (progress.count && !atomic_load(&progress.stop))
+	if (progress.running && !atomic_load(&progress.stop)) {
 		progress_stop();
+		tails_finish();
+	}
 	pthread_mutex_unlock(&life);
 }
 
@@ -223,10 +365,10 @@ static int cc_open(struct comm_context *l, const struct plugin_device *d)
 static int cc_add(struct comm_context *l)
 {
 	pthread_mutex_lock(&life);
-	int rc = progress.count ? 0 : progress_start();
+	int rc = progress.running ? 0 : progress_start();
 	if (!rc) {
 		pthread_mutex_lock(&progress.lock);
-		l->id = ++progress.next_id;
+		l->id = SOON + ++progress.next_id;
 		struct epoll_event ev = {.events = EPOLLONESHOT, .data.u64 = l->id};
 		rc = epoll_ctl(progress.epfd, EPOLL_CTL_ADD, rpw_context_fd(l->c), &ev)
 			     ? RPW_ERR_SYSTEM
@@ -253,11 +395,10 @@ int comm_context_new(const struct plugin_device *d, struct comm_context **out)
 	}
 	pthread_mutex_init(&l->lock, NULL);
 	l->users = 1;
+	rpwi_list_init(&l->tails);
 	rc = cc_add(l);
 	if (rc) {
-		rpw_context_destroy(l->c);
-		pthread_mutex_destroy(&l->lock);
-		free(l);
+		context_free(l);
 		return rc;
 	}
 	*out = l;
@@ -294,6 +435,19 @@ void comm_context_leave_to_progress(struct comm_context *l)
 	wake();
 }
 
+void comm_context_leave_begun(struct comm_context *l)
+{
+	pthread_mutex_unlock(&l->lock);
+	wake_soon();
+}
+
+void comm_context_leave_tail(struct comm_context *l, struct comm_tail *t)
+{
+	rpwi_list_add_tail(&l->tails, &t->link);
+	atomic_fetch_add(&progress.tails, 1);
+	comm_context_leave_to_progress(l);
+}
+
 void comm_context_drop(struct comm_context *l)
 {
 	pthread_mutex_lock(&l->lock);
@@ -303,14 +457,11 @@ void comm_context_drop(struct comm_context *l)
 		return;
 	pthread_mutex_lock(&life);
 	pthread_mutex_lock(&progress.lock);
-	rpwi_list_del(&l->all);
-	epoll_ctl(progress.epfd, EPOLL_CTL_DEL, rpw_context_fd(l->c), NULL);
-	bool none = !--progress.count;
+	forget(l);
+	bool none = !progress.count;
 	pthread_mutex_unlock(&progress.lock);
-	if (none && !atomic_load(&progress.stop))
+	if (none && progress.running && !atomic_load(&progress.stop))
 		progress_stop();
 	pthread_mutex_unlock(&life);
-	rpw_context_destroy(l->c);
-	pthread_mutex_destroy(&l->lock);
-	free(l);
+	context_free(l);
 }

@@ -200,7 +200,9 @@ static void dial_leave(struct dial *d)
 static int dial_begin(struct dial *d)
 {
 	rpw_request *r = NULL;
-	rpw_endpoint_options o = {.size = sizeof(o), .timeout_ms = d->timeout_ms};
+	/* a handle comes from a listener: nobody there means that it has ended */
+	rpw_endpoint_options o = {
+		.size = sizeof(o), .timeout_ms = d->timeout_ms, .refused_ms = PLUGIN_REFUSED_MS};
 	int rc = comm_context_new(d->device, &d->cc);
 	if (rc)
 		return plugin_result(rc);
@@ -214,7 +216,7 @@ static int dial_begin(struct dial *d)
 	} else
 		plugin_warn("connecting to %s: %s; %s", d->h.address, rpw_last_error(),
 			plugin_advice(rc));
-	comm_context_leave_to_progress(d->cc);
+	comm_context_leave_begun(d->cc);
 	return rc < 0 ? plugin_result(rc) : NCCL_SUCCESS;
 }
 

@@ -252,6 +252,7 @@ int plugin_accept(int abi, void *listen_comm, void **recv_comm)
 		*recv_comm = comm_of(lc, RPWI_CONTAINER_OF(l->welcome.next, struct arrival, all));
 		rc = *recv_comm ? NCCL_SUCCESS : NCCL_SYSTEM_ERROR;
 		l->until_ns = 0;
+		rpw_context_progress(lc->cc->c); /* the welcome goes: nobody may poll for a while */
 	} else
 		rc = nobody_yet(l, now_ns);
 	comm_context_leave(lc->cc);

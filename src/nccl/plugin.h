@@ -25,6 +25,7 @@ enum {
 	/* its peer may not even have the handle yet; ROPEWAY_NCCL_TIMEOUT_MS, where set, is for
 	 * both */
 	PLUGIN_ACCEPT_MS = 300000,
+	PLUGIN_REFUSED_MS = 1000, /* then the listener is gone */
 	PLUGIN_CLOSE_MS = 1000,
 	PLUGIN_BYTES_MAX_LOG2 = 40, /* 1 TiB */
 };
@@ -81,6 +82,15 @@ int plugin_handle_check(const struct plugin_handle *h, int abi, char *why, size_
 
 /* ---- comm_context.c: a context and its lock; the progress thread ---- */
 
+/* What a comm context still has to do after its comm was closed: the progress thread sees to it. */
+struct comm_tail {
+	struct rpwi_list link;
+	uint64_t until_ns;
+	/* With the comm context's lock held, progressed: true once nothing is left to do, and the
+	 * tail is gone; at until_ns at the latest. */
+	bool (*over)(struct comm_tail *t, uint64_t now_ns);
+};
+
 struct comm_context {
 	pthread_mutex_t lock;
 	rpw_context *c;
@@ -94,7 +104,8 @@ struct comm_context {
 	/* The progress thread's. */
 	struct rpwi_list all;
 	uint64_t id, seen, quiet_ns; /* the uses at the last look; until when it counts as in use */
-	bool fired;
+	bool fired, tailed_off;
+	struct rpwi_list tails; /* each of them is a user, too */
 };
 /* enum rpw_status; one user */
 int comm_context_new(const struct plugin_device *d, struct comm_context **out);
@@ -107,8 +118,14 @@ bool comm_context_try(struct comm_context *l);
 static inline void comm_context_leave(struct comm_context *l) { pthread_mutex_unlock(&l->lock); }
 /* Leaves it to the progress thread from now on: nobody is going to poll. */
 void comm_context_leave_to_progress(struct comm_context *l);
+/* Leaves one that is new, and is polled mostly: the progress thread hears of it. */
+void comm_context_leave_begun(struct comm_context *l);
 /* Gives a user's share back; not with the lock held. */
 void comm_context_drop(struct comm_context *l);
+/* Leaves with a tail, which takes over the caller's share. */
+void comm_context_leave_tail(struct comm_context *l, struct comm_tail *t);
+/* Until no comm context has a tail, PLUGIN_CLOSE_MS at the longest. */
+void comm_context_settle(void);
 
 /* ---- comms ---- */
 
@@ -146,6 +163,8 @@ struct plugin_comm {
 	 * it. */
 	_Atomic uint64_t unused[PLUGIN_REQUESTS / 64];
 	struct plugin_listener *listener; /* of a listen comm, which has no requests */
+	struct comm_tail tail;            /* closed: the peer's word is waited for */
+	rpw_request *flush;
 	struct plugin_request request[];
 };
 

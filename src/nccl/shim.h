@@ -13,7 +13,13 @@ static int shim_init(void **ctx, uint64_t comm_id, struct nccl_net_comm_config *
 {
 	return plugin_init(V, log, (struct plugin_ctx **)ctx);
 }
-static int shim_finalize(void *ctx) { return plugin_finalize(V, ctx); }
+static int shim_finalize(void *ctx)
+{
+	int rc = plugin_finalize(V, ctx);
+	if (!rc)
+		comm_context_settle();
+	return rc;
+}
 /* Hints on how many peers and flows there will be: nothing here depends on them. */
 static int shim_set_attr(void *ctx, struct nccl_net_attr *attr) { return NCCL_SUCCESS; }
 #elif V == 10

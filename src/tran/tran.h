@@ -80,7 +80,11 @@ struct tran_up {
 	/* The path broke: no further up-calls for it; pending operations are not reported one by
 	 * one. RPW_ERR_PEER_GONE when the peer's process is known to have ended. */
 	void (*failed)(void *user, const struct rpwi_error *e);
+	/* An epoll set for the transport's descriptors, in which others have some, too: TRAN_MARK
+	 * of data.u64 tells them apart. NULL, or left aside: it has a set of its own. */
+	const int *set;
 };
+enum { TRAN_MARK = 1 }; /* set: the transport's; nobody else has it set */
 
 enum tran_caps {
 	TRAN_SAME_HOST = 1, /* works between processes of one host only */
@@ -218,8 +222,8 @@ struct tran_ops {
 	void (*close)(struct tran *t); /* all its endpoints and memory have been given back */
 	/* Deliver what has come, send what waits. How many things happened. */
 	unsigned (*progress)(struct tran *t);
-	/* Before sleeping: 0 with *fd a descriptor (the same each time) that becomes readable when
-	 * progress has something to do; 1: there is something already. *deadline_ns
+	/* Before sleeping: 0 with *fd a descriptor (the same each time; *up->set, if it is there)
+	 * that becomes readable when progress has something to do; 1: there is something already. *deadline_ns
 	 * (CLOCK_MONOTONIC) may be lowered; a transport that has no descriptor leaves *fd alone,
 	 * and does all by that. */
 	int (*arm)(struct tran *t, int *fd, uint64_t *deadline_ns);

@@ -56,6 +56,14 @@ class Case(unittest.TestCase):
         self.assertEqual(got.returncode, 0, (args, got.stderr, got.stdout))
         return got.stdout
 
+    def with_line(self, run, mark="line_ns"):
+        """On a busy machine the two processes may not run at once, and there is no line: then again."""
+        for _ in range(20):
+            found = run()
+            if mark in found:
+                break
+        return found
+
 
 class Rows(Case):
     def check_rows(self, found, transport, verify):
@@ -80,6 +88,18 @@ class Alone(Rows):
         found = json.loads(out)
         self.check_rows(found, "shm", False)
         self.assertGreater(min(found["bare_us"].values()), 0)
+
+    def test_the_distance_of_the_two_cores_is_said(self):
+        cores = sorted(os.sched_getaffinity(0))[:2]
+        if len(cores) < 2:
+            self.skipTest("two cores are needed")
+        found = self.with_line(lambda: json.loads(self.good("-s", 8, "-n", 5, "--json")))
+        self.assertGreater(found["line_ns"], 0)
+        self.assertEqual(found["line_cores"], cores)
+        self.assertAlmostEqual(found["bare_us"]["cache_line"] * 1e3, found["line_ns"], delta=found["line_ns"] * 1e-3)
+        text = self.with_line(lambda: self.good("-s", 8, "-n", 5), "\nline ")
+        self.assertRegex(text, rf"(?m)^line   \d+ ns: .* between cores {cores[0]} and {cores[1]}$")
+        self.assertNotRegex(self.good("-s", 8, "-n", 5, "--no-bare"), r"(?m)^line")
 
     def test_a_wrong_byte_is_seen_in_each_operation(self):
         if not SPOIL:
@@ -152,6 +172,23 @@ class Server(Case):
     def test_one_client_after_the_other(self):
         for transport in ("shm", "tcp"):
             self.assertEqual(self.measure("-t", transport, "-s", "8,100000", "-o", "all", "--verify")["transport"], transport)
+
+    def test_the_distance_to_a_server_of_this_host_is_said_over_each_transport(self):
+        if len(os.sched_getaffinity(0)) < 2:
+            self.skipTest("two cores are needed")
+        for transport in ("shm", "tcp"):
+            os.sched_setaffinity(self.server.pid, {max(os.sched_getaffinity(0))})
+            found = self.with_line(lambda transport=transport: self.measure("-t", transport, "-s", 8, "-c", min(os.sched_getaffinity(0))))
+            self.assertGreater(found["line_ns"], 0)
+            self.assertEqual(found["line_cores"], [min(os.sched_getaffinity(0)), max(os.sched_getaffinity(0))])
+
+    def test_who_may_not_share_memory_with_the_server_measures_without_the_distance(self):
+        found = subprocess.run(["unshare", "-U", "-p", "-m", "--mount-proc", "-r", "-f", *command(f"127.0.0.1:{self.port}", "-t", "tcp", "-s", 8, "-n", 20, "--json")], env=environment(),
+                               text=True, capture_output=True, timeout=TIMEOUT_S, check=False)
+        if "unshare" in found.stderr:
+            self.skipTest(found.stderr)
+        self.assertEqual(found.returncode, 0, found.stderr)
+        self.assertNotIn("line_ns", json.loads(found.stdout))
 
     def test_a_client_that_is_killed_does_not_stop_it(self):
         victim = subprocess.Popen(command(f"127.0.0.1:{self.port}", "-d", "60", "-s", 8), env=environment(), stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL)

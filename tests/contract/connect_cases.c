@@ -576,6 +576,38 @@ static int connected_with(const char *key_a, const char *key_b, char *why, size_
 	return status;
 }
 
+/* Refused for long enough; who listens before that is met. */
+static void a_refusal_is_enough(void)
+{
+	struct pair p;
+	rpw_endpoint_options o;
+	rpw_request *r = NULL;
+	char address[64];
+	memset(&p, 0, sizeof(p));
+	memset(&o, 0, sizeof(o));
+	o.size = sizeof(o);
+	o.timeout_ms = 300000;
+	o.refused_ms = 50;
+	p.a = context_open();
+	snprintf(address, sizeof(address), "127.0.0.1:%d", dead_port());
+	IS(rpw_endpoint_create(p.a, address, &o, &p.ea, &r), RPW_IN_PROGRESS);
+	IS(finish(&p, r, NULL), RPW_ERR_UNREACHABLE);
+	HAS(information_of(p.ea).why, address);
+	HAS(information_of(p.ea).why, "refused");
+	rpw_endpoint_destroy(p.ea);
+	o.refused_ms = 300000;
+	IS(rpw_endpoint_create(p.a, address, &o, &p.ea, &r), RPW_IN_PROGRESS);
+	for (int i = 0; i < 100 && !strstr(information_of(p.ea).why, "refused"); i++) {
+		rpw_context_progress(p.a);
+		usleep(1000);
+	}
+	p.b = context_open();
+	IS(rpw_listener_create(p.b, address, take, &p.eb, &p.l), RPW_OK);
+	IS(finish(&p, r, NULL), RPW_OK);
+	UNTIL(&p, p.eb);
+	pair_close(&p);
+}
+
 /* With half a minute to spare: the case's own deadline is shorter. */
 static void once_means_once(void)
 {
@@ -646,6 +678,7 @@ const struct contract_case connect_cases[] = {
 	{"nobody_answers", nobody_answers, false,
 		"rpw_endpoint_create rpw_endpoint_info rpw_endpoint_on_close "
 		"rpw_endpoint_fence " POSTED},
+	{"a_refusal_is_enough", a_refusal_is_enough, false, "rpw_endpoint_create"},
 	{"once_means_once", once_means_once, false, "rpw_endpoint_create"},
 	{"a_listener_that_comes_later", a_listener_that_comes_later, false, "rpw_endpoint_create"},
 	{"connecting_can_be_canceled_or_closed", connecting_can_be_canceled_or_closed, false,

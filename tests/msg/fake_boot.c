@@ -7,7 +7,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <unistd.h>
-#include <sys/eventfd.h>
+#include <sys/epoll.h>
 
 #include "base/error.h"
 #include "boot/boot.h"
@@ -58,7 +58,7 @@ int boot_new(const struct boot_up *up, void *user, const struct tran_facts *own,
 	const char *key_file, struct boot **out)
 {
 	struct boot *b = calloc(1, sizeof(*b));
-	*b = (struct boot){.up = up, .user = user, .own = *own, .fd = eventfd(0, EFD_CLOEXEC)};
+	*b = (struct boot){.up = up, .user = user, .own = *own, .fd = epoll_create1(EPOLL_CLOEXEC)};
 	rpwi_list_init(&b->conns);
 	*out = b;
 	return 0;
@@ -123,6 +123,7 @@ int boot_connect(struct boot *b, const char *address, unsigned timeout_ms, void 
 void boot_set_user(struct boot_conn *c, void *conn_user) { c->user = conn_user; }
 const struct tran_facts *boot_peer(const struct boot_conn *c) { return &c->facts; }
 void boot_connect_once(struct boot_conn *c) {}
+void boot_connect_refused(struct boot_conn *c, unsigned ms) {}
 void boot_trouble(const struct boot_conn *c, char *out, size_t room) { *out = 0; }
 const char *boot_local(const struct boot_conn *c) { return ""; }
 const char *boot_peer_text(const struct boot_conn *c) { return "fakehost:1 memory"; }

@@ -4,8 +4,11 @@
 
 #include <arpa/inet.h>
 #include <netinet/in.h>
+#include <sys/resource.h>
 #include <sys/socket.h>
 #include <unistd.h>
+
+#include "../io/descriptors.h"
 
 /* ---- strangers ---- */
 
@@ -290,4 +293,52 @@ void several_of_one_listener(void **unused)
 	OK(ncclnet_close_recv(p.n, more[0].recv) | ncclnet_close_send(p.n, more[2].send));
 	OK(ncclnet_close_recv(p.n, more[1].recv) | ncclnet_close_send(p.n, more[1].send));
 	pair_close(&p);
+}
+
+/* A program has 1,024 descriptors where nobody raises the limit, and other uses for them. Both ends
+ * are in this process: two comms a pair. How long things take is printed, not judged. */
+void many_comms_take_few_descriptors(void **unused)
+{
+	enum { PAIRS = 64, BYTES = 300000, EACH_TCP = 6, EACH = 12 };
+	const char *transport = getenv("ROPEWAY_NCCL_TRANSPORT");
+	bool tcp = transport && !strcmp(transport, "tcp");
+	unsigned n = tcp ? PAIRS : PAIRS / 2;
+	static struct pair p[PAIRS];
+	struct rlimit before, limit;
+	uint64_t connect_ns = 0, close_ns = 0;
+	pair_load(&p[0], 12);
+	unsigned at_first = open_descriptors();
+	assert_int_equal(getrlimit(RLIMIT_NOFILE, &before), 0);
+	limit = before;
+	limit.rlim_cur = RPWI_MIN(before.rlim_max, (rlim_t)1024);
+	assert_int_equal(setrlimit(RLIMIT_NOFILE, &limit), 0);
+	for (unsigned i = 0; i < n; i++) {
+		if (i)
+			p[i] = (struct pair){.n = p[0].n, .seed = i * 10};
+		uint64_t began = rpwi_now_ns();
+		pair_connect(&p[i]);
+		connect_ns += rpwi_now_ns() - began;
+		OK(ncclnet_close_listen(p[i].n, p[i].listen_comm));
+		p[i].listen_comm = NULL;
+		pair_message(&p[i], BYTES, 1);
+	}
+	unsigned more = open_descriptors() - at_first;
+	printf("# %u comms: %.2f descriptors each\n", 2 * n, more / 2.0 / n);
+	assert_true(more <= 2 * n * (tcp ? EACH_TCP : EACH));
+	for (unsigned i = n; i-- > 1;) {
+		pair_message(&p[i], 10, 2);
+		uint64_t began = rpwi_now_ns();
+		OK(ncclnet_close_send(p[i].n, p[i].send));
+		OK(ncclnet_close_recv(p[i].n, p[i].recv));
+		close_ns += rpwi_now_ns() - began;
+	}
+	printf("# listen, connect and accept %.3f ms a pair, close %.3f ms a comm\n",
+		(double)connect_ns / 1e6 / n, (double)close_ns / 1e6 / 2 / (n - 1));
+	OK(ncclnet_close_send(p[0].n, p[0].send) | ncclnet_close_recv(p[0].n, p[0].recv));
+	/* What the peers' words are waited for goes by itself. */
+	for (uint64_t until = pair_deadline(); open_descriptors() > at_first; usleep(1000))
+		assert_true(rpwi_now_ns() < until);
+	assert_int_equal(setrlimit(RLIMIT_NOFILE, &before), 0);
+	p[0].send = p[0].recv = NULL;
+	pair_close(&p[0]);
 }

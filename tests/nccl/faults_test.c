@@ -130,6 +130,26 @@ static void assert_no_way(int rc)
 	side_close(&me);
 }
 
+/* Without any time-out of the environment: its host refuses, and that is enough. */
+static void listener_that_died_is_not_waited_for(void **state)
+{
+	enum { SOON_MS = PATIENCE_MS / 3 };
+	unsetenv("ROPEWAY_NCCL_TIMEOUT_MS");
+	for (unsigned calls = 0; calls <= 25; calls += 5) {
+		peer_start(&peer, plugin);
+		struct answer a = ask((struct order){.op = LISTEN});
+		int rc = calls ? side_connect(&me, a.handle, calls, SOON_MS) : STILL_WAITS;
+		peer_kill(&peer);
+		uint64_t began = rpwi_now_ns();
+		if (rc == STILL_WAITS)
+			rc = side_connect(&me, calls ? me.handle : a.handle, 0, SOON_MS);
+		assert_int_not_equal(rc, STILL_WAITS);
+		printf("# killed after %u calls: noticed after %.2f s\n", calls,
+			(double)(rpwi_now_ns() - began) / 1e9);
+		assert_no_way(rc);
+	}
+}
+
 static void listener_dies_in_the_middle(void **state)
 {
 	soon_given_up();
@@ -450,6 +470,7 @@ int main(int argc, char **argv)
 		CASE(listener_dies_in_the_middle),
 		CASE(listener_is_stopped),
 		CASE(listener_is_closed),
+		CASE(listener_that_died_is_not_waited_for),
 		CASE(connector_dies),
 		CASE(killed_while_i_send),
 		CASE(killed_while_i_receive),

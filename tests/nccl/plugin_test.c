@@ -236,6 +236,7 @@ int main(int argc, char **argv)
 		cmocka_unit_test(connect_and_accept_end),
 		cmocka_unit_test(end_before_accept),
 		cmocka_unit_test(several_of_one_listener),
+		cmocka_unit_test(many_comms_take_few_descriptors),
 		cmocka_unit_test(virtual_device),
 		cmocka_unit_test(comms_and_threads_at_once),
 	};

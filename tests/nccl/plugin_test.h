@@ -19,6 +19,7 @@ void close_after_sending(void **unused);
 void connect_and_accept_end(void **unused);
 void end_before_accept(void **unused);
 void several_of_one_listener(void **unused);
+void many_comms_take_few_descriptors(void **unused);
 
 /* data_test.c */
 void truncation_is_an_error(void **unused);

@@ -96,7 +96,7 @@ static void up_failed(void *user, const struct rpwi_error *err)
 	snprintf(e->why, sizeof e->why, "%s", why ? why : "");
 }
 
-static const struct tran_up the_up = {up_ready, up_frame, up_room, up_done, up_failed};
+static const struct tran_up the_up = {up_ready, up_frame, up_room, up_done, up_failed, NULL};
 
 int pair_open(struct side *s)
 {

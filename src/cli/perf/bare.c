@@ -10,16 +10,14 @@
 #include <netinet/tcp.h>
 #include <sched.h>
 #include <signal.h>
-#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
-#include <sys/mman.h>
 #include <sys/prctl.h>
 #include <sys/socket.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
-enum { ROUNDS = 200, LINE_TURNS = 500, TCP_TURNS = 40, GIVE_UP_NS = 1000000000 };
+enum { ROUNDS = 200, TCP_TURNS = 40, GIVE_UP_NS = 1000000000 };
 
 bool rpwi_perf_cores(int core[2])
 {
@@ -90,52 +88,21 @@ static double half_trip(uint64_t *ns, unsigned n, unsigned turns)
 
 /* ---- the cache line ---- */
 
-struct line {
-	_Alignas(64) _Atomic uint64_t value;
-};
-
-/* false: the other side is not there (any more). */
-static bool await(struct line *l, uint64_t value)
-{
-	for (uint64_t spins = 1, since = 0;
-		atomic_load_explicit(&l->value, memory_order_acquire) != value; spins++) {
-		if (spins % 65536)
-			continue;
-		uint64_t now = rpwi_now_ns();
-		since = since ? since : now;
-		if (now - since > GIVE_UP_NS)
-			return false;
-	}
-	return true;
-}
-
 double rpwi_perf_bare_line(const int core[2])
 {
-	struct line *l =
-		mmap(NULL, 4096, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
-	uint64_t ns[ROUNDS];
-	unsigned n = 0;
-	if (l == MAP_FAILED)
+	struct perf_line *l = rpwi_perf_line_make();
+	int met[2];
+	if (!l)
 		return 0;
 	pid_t pid = child(core[1]);
 	if (!pid) {
-		for (uint64_t v = 1; v <= 2ull * ROUNDS * LINE_TURNS && await(l, v); v += 2)
-			atomic_store_explicit(&l->value, v + 1, memory_order_release);
+		rpwi_perf_line_answer(l);
 		_exit(0);
 	}
-	uint64_t v = 1;
-	for (bool there = pid > 0; there && n < ROUNDS;) {
-		uint64_t begin = rpwi_now_ns();
-		for (unsigned i = 0; i < LINE_TURNS && there; i++, v += 2) {
-			atomic_store_explicit(&l->value, v, memory_order_release);
-			there = await(l, v + 1);
-		}
-		if (there)
-			ns[n++] = rpwi_now_ns() - begin;
-	}
+	double half_trip_s = pid > 0 ? rpwi_perf_line_ask(l, met) : 0;
 	rpwi_perf_reap(pid);
-	munmap(l, 4096);
-	return half_trip(ns, n, LINE_TURNS);
+	rpwi_perf_line_free(l);
+	return half_trip_s;
 }
 
 /* ---- the polled TCP connection ---- */
@@ -212,9 +179,8 @@ void rpwi_perf_bare(const int core[2], struct perf_bare *out)
 	cpu_set_t before;
 	sched_getaffinity(0, sizeof(before), &before);
 	rpwi_perf_pin(core[0]);
-	*out = (struct perf_bare){.cache_line_s = rpwi_perf_bare_line(core),
-		.tcp_8_s = rpwi_perf_bare_tcp(core, 8),
-		.tcp_4k_s = rpwi_perf_bare_tcp(core, 4096)};
+	*out = (struct perf_bare){
+		.tcp_8_s = rpwi_perf_bare_tcp(core, 8), .tcp_4k_s = rpwi_perf_bare_tcp(core, 4096)};
 	sched_setaffinity(0, sizeof(before), &before);
 }
 

@@ -134,21 +134,24 @@ const char *rpwi_perf_show_rate(double v, const char *unit, char out[24])
 	return out;
 }
 
-static void print_head(rpw_endpoint *ep, const struct perf_bare *bare, const int core[2])
+static void print_head(rpw_endpoint *ep, const struct perf_bare *bare,
+	const struct perf_distance *distance, const int core[2])
 {
 	rpw_endpoint_information info = {.size = sizeof(info)};
-	char a[16], b[16], c[16];
+	char a[16], b[16];
 	rpw_endpoint_info(ep, &info);
 	printf("path   %s: %s\nwhy    %s\npeer   %s\n", info.transport, info.path, info.why,
 		info.peer);
 	if (core[1] >= 0)
 		printf("cores  %d and %d\n", core[0], core[1]);
-	if (bare->cache_line_s > 0)
-		printf("bare   a cache line between these cores %s; TCP that both sides poll %s, "
-		       "of 4 KiB %s\n",
-			rpwi_perf_show_seconds(bare->cache_line_s, a),
-			rpwi_perf_show_seconds(bare->tcp_8_s, b),
-			rpwi_perf_show_seconds(bare->tcp_4k_s, c));
+	if (distance->half_trip_s > 0)
+		printf("line   %.0f ns: half a round trip of a cache line between cores %d and "
+		       "%d\n",
+			distance->half_trip_s * 1e9, distance->core[0], distance->core[1]);
+	if (bare->tcp_8_s > 0)
+		printf("bare   TCP that both sides poll %s, of 4 KiB %s\n",
+			rpwi_perf_show_seconds(bare->tcp_8_s, a),
+			rpwi_perf_show_seconds(bare->tcp_4k_s, b));
 	printf("\n%-4s %10s  %10s %10s %10s %10s %10s  %13s %13s  %s\n", "op", "bytes", "latency",
 		"90%", "99%", "99.9%", "most", "bandwidth", "rate", "checked");
 	fflush(stdout);
@@ -189,8 +192,8 @@ static json_t *row_json(const struct perf_row *r)
 	return j;
 }
 
-static void print_json(
-	rpw_endpoint *ep, const struct perf_bare *bare, const struct perf_row *rows, unsigned n)
+static void print_json(rpw_endpoint *ep, const struct perf_bare *bare,
+	const struct perf_distance *distance, const struct perf_row *rows, unsigned n)
 {
 	rpw_endpoint_information info = {.size = sizeof(info)};
 	json_t *list = json_array();
@@ -199,9 +202,14 @@ static void print_json(
 		json_array_append_new(list, row_json(&rows[i]));
 	json_t *j = json_pack("{s:s, s:s, s:s, s:s, s:o}", "transport", info.transport, "path",
 		info.path, "why", info.why, "peer", info.peer, "rows", list);
-	if (bare->cache_line_s > 0)
+	if (distance->half_trip_s > 0) {
+		json_object_set_new(j, "line_ns", json_real(distance->half_trip_s * 1e9));
+		json_object_set_new(
+			j, "line_cores", json_pack("[i, i]", distance->core[0], distance->core[1]));
+	}
+	if (bare->tcp_8_s > 0)
 		json_object_set_new(j, "bare_us",
-			json_pack("{s:f, s:f, s:f}", "cache_line", bare->cache_line_s * 1e6,
+			json_pack("{s:f, s:f, s:f}", "cache_line", distance->half_trip_s * 1e6,
 				"tcp_8", bare->tcp_8_s * 1e6, "tcp_4k", bare->tcp_4k_s * 1e6));
 	json_dumpf(j, stdout, JSON_INDENT(1) | JSON_REAL_PRECISION(6));
 	putchar('\n');
@@ -289,6 +297,7 @@ static int run(const struct options *o)
 {
 	static struct perf_row rows[ROWS_MAX];
 	struct perf_bare bare = {0};
+	struct perf_distance distance = {.core = {-1, -1}};
 	struct perf_side *s = NULL;
 	int core[2] = {-1, -1};
 	char address[300];
@@ -306,11 +315,13 @@ static int run(const struct options *o)
 		with_port(o->address, address, sizeof(address));
 	rpwi_perf_pin(o->core >= 0 ? o->core : core[0]);
 	int rc = rpwi_perf_connect(address, o->transport, &s);
+	if (!rc && o->bare)
+		rc = rpwi_perf_distance(s, &distance);
 	if (!rc && !o->json)
-		print_head(rpwi_perf_endpoint(s), &bare, core);
+		print_head(rpwi_perf_endpoint(s), &bare, &distance, core);
 	rc = rc ? rc : measure_all(o, s, rows, &n);
 	if (s && o->json)
-		print_json(rpwi_perf_endpoint(s), &bare, rows, n);
+		print_json(rpwi_perf_endpoint(s), &bare, &distance, rows, n);
 	if (s && !rc && o->plot)
 		rc = plot(o, rpwi_perf_endpoint(s), rows, n);
 	rpwi_perf_close(s);

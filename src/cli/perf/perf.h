@@ -61,16 +61,36 @@ int rpwi_perf_connect(const char *address, const char *transport, struct perf_si
 /* One figure for the row, which takes about `seconds` (n 0) or n messages. */
 int rpwi_perf_measure(
 	struct perf_side *s, struct perf_job *job, double seconds, struct perf_row *row);
+/* How near the two sides are, before anything is measured; half_trip_s 0: not on one host, or it
+ * could not be measured. */
+struct perf_distance {
+	double half_trip_s;
+	int core[2]; /* of this side, of the other */
+};
+int rpwi_perf_distance(struct perf_side *s, struct perf_distance *out);
 rpw_endpoint *rpwi_perf_endpoint(struct perf_side *s);
 void rpwi_perf_close(struct perf_side *s);
 /* The server: writes "port\n" to ready_fd if that is not -1, and answers; `once`: until its first
  * client has gone. An exit status. */
 int rpwi_perf_serve(const char *address, const char *transport, bool once, int ready_fd);
 
+/* ---- line.c: a cache line between two processes ---- */
+enum { PERF_NONCE_LEN = 16 };
+struct perf_line;
+struct perf_line *rpwi_perf_line_make(void); /* for a child; NULL: it cannot be */
+/* For a process that gets pid, *fd and nonce, which are to stay as they are until it has taken
+ * it. */
+struct perf_line *rpwi_perf_line_offer(int *fd, uint8_t nonce[PERF_NONCE_LEN]);
+struct perf_line *rpwi_perf_line_take(uint64_t pid, uint64_t fd, const uint8_t *nonce);
+void rpwi_perf_line_free(struct perf_line *l);
+/* The two sides of it, at the same time. `ask` gives seconds for half a round trip, the median, or
+ * 0, and both cores. */
+double rpwi_perf_line_ask(struct perf_line *l, int core[2]);
+void rpwi_perf_line_answer(struct perf_line *l);
+
 /* ---- bare.c: what the machine itself does ---- */
 struct perf_bare {
-	/* half a round trip, the median; 0: could not be measured */
-	double cache_line_s, tcp_8_s, tcp_4k_s;
+	double tcp_8_s, tcp_4k_s; /* half a round trip, the median; 0: could not be measured */
 };
 void rpwi_perf_bare(const int core[2], struct perf_bare *out);
 /* One of them (size up to 4096), by a process that is on the first core. */

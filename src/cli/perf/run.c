@@ -30,7 +30,7 @@
 
 enum {
 	MAGIC = 0x72707066, /* "rppf" */
-	VERSION = 2,
+	VERSION = 3,
 	SPIN_NS = 5000000,
 	FEW = 8, /* messages that are checked, unless all are */
 	FEW_LARGE = 2,
@@ -41,7 +41,18 @@ enum {
 	SERVER_LOOKS_MS = 200, /* for clients that have gone */
 };
 #define MEMORY_MOST (5ull << 30) /* that a job may ask of a server, for each kind of buffer */
-enum { TAG_REQUEST = 0x7200, TAG_READY, TAG_DATA, TAG_REPLY, TAG_ACK, TAG_FINISH, TAG_RESULT };
+enum {
+	TAG_REQUEST = 0x7200,
+	TAG_READY,
+	TAG_DATA,
+	TAG_REPLY,
+	TAG_ACK,
+	TAG_FINISH,
+	TAG_RESULT,
+	TAG_GO
+};
+/* Not of the table: the bare line between the two sides. */
+enum { OP_DISTANCE = 0x100 };
 
 const char *const rpwi_perf_op_name[PERF_OPS + 1] = {
 	[PERF_TAG] = "tag", [PERF_PUT] = "put", [PERF_GET] = "get", [PERF_AM] = "am"};
@@ -60,6 +71,12 @@ struct answer_wire { /* READY and RESULT */
 _Static_assert(
 	sizeof(struct request_wire) == 80 + RPW_RKEY_BYTES_MAX, "the layout is the protocol");
 _Static_assert(sizeof(struct answer_wire) == 32 + RPW_RKEY_BYTES_MAX, "the layout is the protocol");
+
+struct offer_wire { /* READY of OP_DISTANCE; fd of none: there is no line */
+	uint64_t pid, fd;
+	uint8_t nonce[PERF_NONCE_LEN];
+};
+#define FD_NONE UINT64_MAX
 
 struct flight {
 	rpw_request *req;
@@ -776,6 +793,48 @@ int rpwi_perf_measure(
 	return rc;
 }
 
+/* ---- the distance ---- */
+
+/* The server offers a line, the client says whether it could take it (GO), then both are at it. */
+int rpwi_perf_distance(struct perf_side *s, struct perf_distance *out)
+{
+	struct request_wire q = {
+		.magic = htole32(MAGIC), .version = htole32(VERSION), .op = htole64(OP_DISTANCE)};
+	struct offer_wire offer;
+	*out = (struct perf_distance){.core = {-1, -1}};
+	int rc = now_send(s, &q, sizeof(q), TAG_REQUEST);
+	rc = rc ? rc : now_recv(s, &offer, sizeof(offer), TAG_READY);
+	if (rc)
+		return rpwi_cli_fail(rc, PERF_NAME,
+			"the server does not say how near it is (%s): run the same ropeway on both "
+			"sides",
+			rpw_status_name(rc));
+	struct perf_line *l =
+		rpwi_perf_line_take(le64toh(offer.pid), le64toh(offer.fd), offer.nonce);
+	rc = now_send(s, l ? "y" : "n", 1, TAG_GO);
+	if (l && !rc)
+		out->half_trip_s = rpwi_perf_line_ask(l, out->core);
+	rpwi_perf_line_free(l);
+	return rc;
+}
+
+static int distance_server(struct perf_side *s)
+{
+	int fd;
+	char taken = 'n';
+	struct offer_wire offer = {.pid = htole64((uint64_t)getpid())};
+	struct perf_line *l = rpwi_perf_line_offer(&fd, offer.nonce);
+	offer.fd = htole64(l ? (uint64_t)fd : FD_NONE);
+	int rc = now_send(s, &offer, sizeof(offer), TAG_READY);
+	rc = rc ? rc : now_recv(s, &taken, 1, TAG_GO);
+	if (!rc && l && taken == 'y')
+		rpwi_perf_line_answer(l);
+	rpwi_perf_line_free(l);
+	if (fd >= 0)
+		close(fd);
+	return rc;
+}
+
 /* ---- the client ---- */
 
 static int side_make(const char *transport, struct perf_side **out)
@@ -947,7 +1006,11 @@ static bool serve_one(struct server *v, bool once)
 	s->ep = next_to_ask(s);
 	if (s->ep) {
 		int rc = now_recv(s, &q, sizeof(q), TAG_REQUEST);
-		rc = rc ? rc : job_server(s, &q);
+		s->closed = false;
+		if (!rc && le64toh(q.op) == OP_DISTANCE && le32toh(q.version) == VERSION)
+			rc = distance_server(s);
+		else
+			rc = rc ? rc : job_server(s, &q);
 		buffers_free(s);
 		if (rc && !rpw_endpoint_user(s->ep)) {
 			/* out of step with us: its client shall see that */

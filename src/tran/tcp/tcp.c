@@ -57,6 +57,12 @@ static unsigned streams_wanted(void)
 	return STREAMS_DEFAULT;
 }
 
+static void set_close(struct tcp *t)
+{
+	if (!t->base.up->set && t->epoll >= 0)
+		close(t->epoll);
+}
+
 static int tcp_open(const struct tran_up *up, const struct tran_facts *own, struct tran **out)
 {
 	struct tcp *t = calloc(1, sizeof *t);
@@ -73,12 +79,11 @@ static int tcp_open(const struct tran_up *up, const struct tran_facts *own, stru
 		&t->dead_bundles, &t->unread, &t->moved, &t->spare};
 	for (unsigned i = 0; i < RPWI_ARRAY_LEN(lists); i++)
 		rpwi_list_init(lists[i]);
-	t->epoll = epoll_create1(EPOLL_CLOEXEC);
+	t->epoll = up->set ? *up->set : epoll_create1(EPOLL_CLOEXEC);
 	int err = t->epoll < 0 ? rpwi_fail_errno(errno, "tcp: no descriptor to wait on")
 			       : emulate_open(&t->base);
 	if (err) {
-		if (t->epoll >= 0)
-			close(t->epoll);
+		set_close(t);
 		free(t);
 		return err;
 	}
@@ -98,7 +103,7 @@ static void tcp_close(struct tran *tran)
 			tcp_stream_close(RPWI_CONTAINER_OF(
 				rpwi_list_pop(lists[i]), struct tcp_stream, link));
 	tcp_listen_end(t);
-	close(t->epoll);
+	set_close(t);
 	if (!rpwi_is_ours(t->born))
 		tcp_ep_free_all(t);
 	while (t->buffer_count)
@@ -162,12 +167,15 @@ static unsigned ask_epoll(struct tcp *t)
 	unsigned things = 0;
 	int n = epoll_wait(t->epoll, e, EVENTS_MAX, 0);
 	for (int i = 0; i < n; i++) {
-		const struct tcp_listener *l = e[i].data.ptr;
+		if (!(e[i].data.u64 & TRAN_MARK))
+			continue; /* of the control path, which looks by itself */
+		void *whose = (void *)(uintptr_t)(e[i].data.u64 & ~(uint64_t)TRAN_MARK);
+		const struct tcp_listener *l = whose;
 		if (l >= t->listener && l < t->listener + TCP_LISTENERS_MAX) {
 			tcp_listen_accept(t, l);
 			things++;
 		} else {
-			things += on_event(e[i].data.ptr, e[i].events);
+			things += on_event(whose, e[i].events);
 		}
 	}
 	return things;

@@ -96,9 +96,7 @@ int tcp_listen_start(struct tcp *t, const char *address, const struct tcp_listen
 	if (getsockopt(fd, IPPROTO_TCP, TCP_CONGESTION, t->congestion, &len))
 		t->congestion[0] = '\0';
 	tcp_stream_set_options(fd, true);
-	if (epoll_ctl(t->epoll, EPOLL_CTL_ADD, fd,
-		    &(struct epoll_event){
-			    .events = t->accept_paused ? 0 : EPOLLIN, .data.ptr = l})) {
+	if (tcp_watch(t, EPOLL_CTL_ADD, fd, t->accept_paused ? 0 : EPOLLIN, l)) {
 		int err = errno;
 		close(fd);
 		return rpwi_fail_errno(err, "tcp: a listener cannot be waited for");
@@ -164,9 +162,7 @@ static void pause_accepting(struct tcp *t, bool on)
 {
 	t->accept_paused = on;
 	for (unsigned i = 0; i < t->listener_count; i++)
-		epoll_ctl(t->epoll, EPOLL_CTL_MOD, t->listener[i].fd,
-			&(struct epoll_event){
-				.events = on ? 0 : EPOLLIN, .data.ptr = &t->listener[i]});
+		tcp_watch(t, EPOLL_CTL_MOD, t->listener[i].fd, on ? 0 : EPOLLIN, &t->listener[i]);
 	t->accept_again_ns = on ? rpwi_now_ns() + ACCEPT_PAUSE_MS * RPWI_NS_PER_MS : RPWI_NEVER;
 	tcp_deadline_lower(t, t->accept_again_ns);
 }

@@ -217,7 +217,7 @@ struct tcp {
 	struct tran_facts own;
 	pid_t pid;
 	uint64_t born; /* a forked child leaves its parent's connections alone */
-	int epoll;
+	int epoll;     /* up->set, or our own */
 	struct tcp_listener listener[TCP_LISTENERS_MAX];
 	unsigned listener_count;
 	char congestion[16]; /* what the system gives to sockets of other hosts */
@@ -289,6 +289,8 @@ struct tcp_stream *tcp_stream_new(
 /* same_host: both ends of it are here. */
 void tcp_stream_set_options(int fd, bool same_host);
 void tcp_stream_watch_out(struct tcp_stream *s, bool on);
+/* epoll_ctl of a stream or a listener. */
+int tcp_watch(const struct tcp *t, int op, int fd, uint32_t events, const void *whose);
 /* In the epoll set, or not: then only progress looks at it. */
 void tcp_stream_watch(struct tcp_stream *s, bool on);
 void tcp_hot_add(struct tcp_stream *s);

@@ -30,6 +30,12 @@ void tcp_stream_set_options(int fd, bool same_host)
 	setsockopt(fd, IPPROTO_TCP, TCP_USER_TIMEOUT, &(int){SILENCE_MS}, sizeof(int));
 }
 
+int tcp_watch(const struct tcp *t, int op, int fd, uint32_t events, const void *whose)
+{
+	struct epoll_event e = {.events = events, .data.u64 = (uintptr_t)whose | TRAN_MARK};
+	return epoll_ctl(t->epoll, op, fd, &e);
+}
+
 struct tcp_stream *tcp_stream_new(
 	struct tcp *t, int fd, enum tcp_stream_state state, uint32_t events)
 {
@@ -43,8 +49,7 @@ struct tcp_stream *tcp_stream_new(
 	rpwi_list_init(&s->sending);
 	rpwi_list_init(&s->unread);
 	rpwi_list_init(&s->out);
-	if (epoll_ctl(t->epoll, EPOLL_CTL_ADD, fd,
-		    &(struct epoll_event){.events = events, .data.ptr = s})) {
+	if (tcp_watch(t, EPOLL_CTL_ADD, fd, events, s)) {
 		free(s);
 		return NULL;
 	}
@@ -59,8 +64,7 @@ void tcp_stream_watch_out(struct tcp_stream *s, bool on)
 	s->wants_out = on;
 	if (s->unwatched)
 		return;
-	struct epoll_event e = {.events = on ? EPOLLIN | EPOLLOUT : EPOLLIN, .data.ptr = s};
-	epoll_ctl(s->t->epoll, EPOLL_CTL_MOD, s->fd, &e);
+	tcp_watch(s->t, EPOLL_CTL_MOD, s->fd, on ? EPOLLIN | EPOLLOUT : EPOLLIN, s);
 }
 
 void tcp_stream_watch(struct tcp_stream *s, bool on)
@@ -68,9 +72,8 @@ void tcp_stream_watch(struct tcp_stream *s, bool on)
 	/* a forked child shares the set with its parent */
 	if (s->fd < 0 || s->unwatched != on || !rpwi_is_ours(s->t->born))
 		return;
-	struct epoll_event e = {
-		.events = s->wants_out ? EPOLLIN | EPOLLOUT : EPOLLIN, .data.ptr = s};
-	if (epoll_ctl(s->t->epoll, on ? EPOLL_CTL_ADD : EPOLL_CTL_DEL, s->fd, &e) == 0)
+	uint32_t events = s->wants_out ? EPOLLIN | EPOLLOUT : EPOLLIN;
+	if (tcp_watch(s->t, on ? EPOLL_CTL_ADD : EPOLL_CTL_DEL, s->fd, events, s) == 0)
 		s->unwatched = !on;
 }
 

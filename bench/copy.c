@@ -1,0 +1,249 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* copy.c - bytes moved between two processes by the least that does it: what a lane is held
+ * against.
+ *
+ *   -m double  a ring of shared memory: one side copies in, the other copies out
+ *   -m single  the same ring, but the receiver uses the bytes where they are: it loads each line
+ *   -m readv   process_vm_readv from a process that sleeps
+ *
+ * The ring has 16 slots of 8 KiB. Each message carries its number, which the receiver checks. The
+ * figures are the receiver's: bytes a second, and, of readv, the median of one call.
+ */
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <sys/mman.h>
+#include <sys/uio.h>
+#include <sys/wait.h>
+
+#include "bench.h"
+
+enum { SLOTS = 16, SLOT_BYTES = 8192, LINE_BYTES = 64, CALLS_MAX = 200000, SPARE_S = 20 };
+
+enum mode { MODE_DOUBLE, MODE_SINGLE, MODE_READV, MODES };
+static const char *const mode_name[MODES] = {"double", "single", "readv"};
+
+struct ring {
+	_Alignas(LINE_BYTES) _Atomic uint64_t filled; /* slots, ever */
+	_Alignas(LINE_BYTES) _Atomic uint64_t emptied;
+	_Alignas(LINE_BYTES) atomic_bool over;
+	_Alignas(4096) uint8_t slot[SLOTS][SLOT_BYTES];
+};
+
+struct plan {
+	enum mode mode;
+	size_t bytes;
+	uint64_t run_ns;
+	int cpu[2]; /* of the sender, or the process that is read; of the receiver */
+};
+
+struct figure {
+	uint64_t messages, elapsed_ns;
+	double median_us;
+};
+
+static uint8_t *buffer(size_t bytes)
+{
+	size_t room = (bytes + 4095) & ~(size_t)4095;
+	uint8_t *b = aligned_alloc(4096, room);
+
+	if (!b)
+		die("aligned_alloc");
+	memset(b, 0x5a, room); /* no page faults while the clock runs */
+	return b;
+}
+
+static void check(const uint8_t *message, uint64_t number)
+{
+	uint64_t got;
+
+	memcpy(&got, message, sizeof got);
+	if (got == number)
+		return;
+	fprintf(stderr, "copy: message %llu carries the number %llu\n", (unsigned long long)number,
+		(unsigned long long)got);
+	exit(1);
+}
+
+static void send_all(struct ring *r, const struct plan *p)
+{
+	uint8_t *from = buffer(p->bytes);
+	uint64_t filled = 0;
+
+	for (uint64_t number = 0;; number++) {
+		memcpy(from, &number, sizeof number);
+		for (size_t at = 0; at < p->bytes; at += SLOT_BYTES) {
+			size_t n = p->bytes - at < SLOT_BYTES ? p->bytes - at : SLOT_BYTES;
+
+			while (filled - atomic_load_explicit(&r->emptied, memory_order_acquire) ==
+				SLOTS)
+				if (atomic_load_explicit(&r->over, memory_order_relaxed))
+					return;
+			memcpy(r->slot[filled % SLOTS], from + at, n);
+			atomic_store_explicit(&r->filled, ++filled, memory_order_release);
+		}
+	}
+}
+
+static uint64_t use_in_place(const uint8_t *slot, size_t n)
+{
+	uint64_t sum = 0;
+
+	for (size_t at = 0; at + sizeof sum <= n; at += LINE_BYTES)
+		sum += *(const volatile uint64_t *)(const void *)(slot + at);
+	return sum;
+}
+
+static void receive_one(
+	struct ring *r, const struct plan *p, uint8_t *to, uint64_t number, uint64_t *emptied)
+{
+	for (size_t at = 0; at < p->bytes; at += SLOT_BYTES) {
+		size_t n = p->bytes - at < SLOT_BYTES ? p->bytes - at : SLOT_BYTES;
+		const uint8_t *slot = r->slot[*emptied % SLOTS];
+
+		while (atomic_load_explicit(&r->filled, memory_order_acquire) == *emptied)
+			;
+		if (p->mode == MODE_DOUBLE)
+			memcpy(to + at, slot, n);
+		else
+			use_in_place(slot, n);
+		if (!at)
+			check(p->mode == MODE_DOUBLE ? to : slot, number);
+		atomic_store_explicit(&r->emptied, ++*emptied, memory_order_release);
+	}
+}
+
+static struct figure receive_all(struct ring *r, const struct plan *p)
+{
+	uint8_t *to = buffer(p->bytes);
+	uint64_t emptied = 0, number = 0, begin, looks = 65536 / p->bytes + 1;
+	struct figure f = {0};
+
+	for (; number < looks; number++) /* warm */
+		receive_one(r, p, to, number, &emptied);
+	begin = now_ns();
+	do {
+		for (uint64_t i = 0; i < looks; i++)
+			receive_one(r, p, to, number++, &emptied);
+		f.messages += looks;
+		f.elapsed_ns = now_ns() - begin;
+	} while (f.elapsed_ns < p->run_ns);
+	atomic_store_explicit(&r->over, true, memory_order_relaxed);
+	return f;
+}
+
+/* The memory is at the same place in the child: it was made before the fork. */
+static struct figure read_all(pid_t pid, void *from, const struct plan *p)
+{
+	static uint64_t call_ns[CALLS_MAX];
+	uint8_t *to = buffer(p->bytes);
+	struct iovec here = {to, p->bytes}, there = {from, p->bytes};
+	uint64_t begin = now_ns(), before = begin;
+	struct figure f = {0};
+	unsigned n = 0, middle;
+
+	while (f.elapsed_ns < p->run_ns) {
+		uint64_t after;
+
+		if (process_vm_readv(pid, &here, 1, &there, 1, 0) != (ssize_t)p->bytes)
+			die("process_vm_readv");
+		check(to, 0);
+		after = now_ns();
+		call_ns[n++ % CALLS_MAX] = after - before;
+		before = after;
+		f.messages++;
+		f.elapsed_ns = after - begin;
+	}
+	n = n < CALLS_MAX ? n : CALLS_MAX;
+	qsort(call_ns, n, sizeof *call_ns, compare_u64);
+	middle = n / 2;
+	f.median_us = (double)call_ns[middle] / 1000.0;
+	return f;
+}
+
+static void usage(void)
+{
+	fprintf(stderr, "usage: copy [-m double|single|readv] [-s bytes] [-t seconds] "
+			"[-c sender core,receiver core]\n");
+	exit(2);
+}
+
+static enum mode mode_of(const char *name)
+{
+	for (unsigned i = 0; i < MODES; i++)
+		if (!strcmp(name, mode_name[i]))
+			return (enum mode)i;
+	usage();
+	return MODES;
+}
+
+static void parse(int argc, char **argv, struct plan *p)
+{
+	int c;
+
+	*p = (struct plan){.bytes = 65536, .run_ns = 200000000, .cpu = {-1, -1}};
+	while ((c = getopt(argc, argv, "m:s:t:c:")) != -1) {
+		switch (c) {
+		case 'm':
+			p->mode = mode_of(optarg);
+			break;
+		case 's':
+			p->bytes = strtoul(optarg, NULL, 10);
+			break;
+		case 't':
+			p->run_ns = (uint64_t)(atof(optarg) * 1e9);
+			break;
+		case 'c':
+			parse_cpus(optarg, p->cpu);
+			break;
+		default:
+			usage();
+		}
+	}
+	if (p->bytes < sizeof(uint64_t) || p->bytes > 1u << 30 || !p->run_ns || optind != argc)
+		usage();
+}
+
+int main(int argc, char **argv)
+{
+	struct figure f;
+	struct plan p;
+	struct ring *r;
+	uint8_t *source;
+	pid_t child;
+	int status;
+
+	parse(argc, argv, &p);
+	r = mmap(NULL, sizeof *r, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+	if (r == MAP_FAILED)
+		die("mmap");
+	source = buffer(p.bytes);
+	memset(source, 0, sizeof(uint64_t));
+	child = fork();
+	if (child < 0)
+		die("fork");
+	alarm((unsigned)(p.run_ns / 1000000000ull) + SPARE_S);
+	if (!child) {
+		die_with_parent();
+		pin(p.cpu[0]);
+		memset(source, 0, p.bytes); /* pages of its own */
+		if (p.mode == MODE_READV)
+			for (;;)
+				pause();
+		send_all(r, &p);
+		_exit(0);
+	}
+	pin(p.cpu[1]);
+	f = p.mode == MODE_READV ? read_all(child, source, &p) : receive_all(r, &p);
+	if (p.mode == MODE_READV)
+		kill(child, SIGKILL);
+	if (waitpid(child, &status, 0) < 0 || (status && p.mode != MODE_READV)) {
+		fprintf(stderr, "copy: the sender failed\n");
+		return 1;
+	}
+	printf("{\"name\": \"copy\", \"mode\": \"%s\", \"bytes\": %zu, \"messages\": %llu, "
+	       "\"mib_per_s\": %.2f, \"median_us\": %.3f}\n",
+		mode_name[p.mode], p.bytes, (unsigned long long)f.messages,
+		(double)f.messages * (double)p.bytes / 1048576.0 / ((double)f.elapsed_ns / 1e9),
+		f.median_us);
+	return 0;
+}
