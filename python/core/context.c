@@ -261,20 +261,20 @@ typedef struct {
 	PyObject_HEAD Context *ctx;
 } Turn;
 
-bool ctx_spin_allowed(Context *ctx)
+/* How many callbacks of others are ready: the turn that a post has asked for waits there, too. */
+static Py_ssize_t others_ready(Context *ctx)
 {
-	if (!ctx->spin_ns || !ctx->ready)
-		return false;
-	/* the turn that a post has asked for waits there, too */
-	Py_ssize_t n = PyObject_Size(ctx->ready);
-	return n >= 0 && n <= (ctx->turn_soon ? 1 : 0);
+	return PyObject_Size(ctx->ready) - (ctx->turn_soon ? 1 : 0);
 }
+
+bool ctx_spin_allowed(Context *ctx) { return ctx->spin_ns && ctx->ready && others_ready(ctx) <= 0; }
 
 int ctx_turn_soon(Context *ctx)
 {
 	if (!ctx->loop || ctx->turn_soon || !ctx->turn || !ctx->c)
 		return 0;
-	PyObject *r = PyObject_CallFunctionObjArgs(ctx->call_soon, ctx->turn, NULL);
+	/* the argument tells this turn from the reader's */
+	PyObject *r = PyObject_CallFunctionObjArgs(ctx->call_soon, ctx->turn, Py_True, NULL);
 	if (!r)
 		return -1;
 	Py_DECREF(r);
@@ -295,6 +295,10 @@ static int turn_now(Context *ctx)
 			return 0;
 		if (!link_alone(&ctx->events))
 			break;
+		/* The program's tasks first: what was handed out may be what they wait for. The
+		 * loop will not sleep, so arming, a system call here and in the peer, can wait. */
+		if (ctx->ready && others_ready(ctx) > 0)
+			break;
 		int rc = rpw_context_arm(ctx->c);
 		if (rc < 0) {
 			error_raise(rc, NULL);
@@ -303,9 +307,6 @@ static int turn_now(Context *ctx)
 		if (rc == RPW_OK)
 			return 0;
 		ctx->woken = false;
-		/* The program's tasks first: what was handed out may be what they wait for. */
-		if (ctx->ready && PyObject_Size(ctx->ready) > 0)
-			break;
 	}
 	return ctx_turn_soon(ctx);
 }
@@ -317,7 +318,8 @@ static PyObject *turn_call(PyObject *self, PyObject *args, PyObject *kw)
 	if (!ctx || !ctx->c)
 		Py_RETURN_NONE;
 	Py_INCREF(ctx);
-	ctx->turn_soon = false;
+	if (PyTuple_Size(args))
+		ctx->turn_soon = false;
 	if (!ctx->busy) { /* else a loop inside of an allocator: nothing can be done there */
 		ctx->thread = PyThread_get_thread_ident(); /* the loop's, wherever it runs now */
 		rc = turn_now(ctx);

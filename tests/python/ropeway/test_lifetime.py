@@ -862,3 +862,30 @@ def test_none_true_and_false_keep_their_references():
     after = [sys.getrefcount(o) for o in (None, True, False)]
     c.close()
     assert all(abs(a - b) < 1000 for a, b in zip(after, before)), (before, after)
+
+
+def test_a_loop_with_nothing_to_do_sleeps(transport):
+    async def main():
+        loop = asyncio.get_running_loop()
+        looks, select = [0], loop._selector.select
+
+        def counted(timeout=None):
+            looks[0] += 1
+            return select(timeout)
+
+        async with pair() as (a, b):
+            loop._selector.select = counted
+            try:
+                for size in (8, 1 << 20):
+                    op = b.recv(bytearray(size), 1)
+                    # its turn is asked for and its descriptor is readable, at the same time
+                    a.context.wake()
+                    await asyncio.gather(a.send(bytes(size), 1), op)
+                    await asyncio.sleep(0.05)
+                    before = looks[0]
+                    await asyncio.sleep(0.3)
+                    assert looks[0] - before < 100, looks[0] - before
+            finally:
+                loop._selector.select = select
+
+    run(main())
