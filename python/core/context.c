@@ -282,14 +282,30 @@ int ctx_turn_soon(Context *ctx)
 	return 0;
 }
 
+/* On a loop that does not show what is ready (uvloop), instead of a spin: a look in each of its
+ * iterations for as long, so that others' callbacks run in between. `fresh`: something happened,
+ * and tasks may run for it. */
+static bool look_again(Context *ctx, bool fresh)
+{
+	if (ctx->ready || !ctx->spin_ns)
+		return false;
+	uint64_t now = clock_now();
+	if (fresh || !ctx->looking)
+		ctx->look_until = now + ctx->spin_ns;
+	ctx->looking = now < ctx->look_until && (fresh || !link_alone(&ctx->under_way));
+	return ctx->looking;
+}
+
 static int turn_now(Context *ctx)
 {
 	ctx->in_a_row = 0;
 	for (int i = 0; i < 4; i++) {
+		int n = 0;
 		/* what waits to be handed out goes first: events have a bound, so */
-		if (link_alone(&ctx->events) && ctx_poll(ctx) < 0)
+		if (link_alone(&ctx->events) && (n = ctx_poll(ctx)) < 0)
 			return -1;
-		if (ctx_hand_out(ctx, BATCH_MAX) < 0)
+		int out = ctx_hand_out(ctx, BATCH_MAX);
+		if (out < 0)
 			return ctx_turn_soon(ctx), -1;
 		if (!ctx->c)
 			return 0;
@@ -298,6 +314,8 @@ static int turn_now(Context *ctx)
 		/* The program's tasks first: what was handed out may be what they wait for. The
 		 * loop will not sleep, so arming, a system call here and in the peer, can wait. */
 		if (ctx->ready && others_ready(ctx) > 0)
+			break;
+		if (look_again(ctx, n > 0 || out > 0))
 			break;
 		int rc = rpw_context_arm(ctx->c);
 		if (rc < 0) {
@@ -386,7 +404,7 @@ static int loop_join(Context *ctx, PyObject *loop)
 	ctx->call_soon = PyObject_GetAttrString(loop, "call_soon");
 	if (!ctx->call_soon)
 		return -1;
-	/* asyncio's own loops have it; without, nothing tells whether others are ready */
+	/* asyncio's own loops have it; without: look_again */
 	ctx->ready = PyObject_GetAttrString(loop, "_ready");
 	if (!ctx->ready || PyObject_Size(ctx->ready) < 0) {
 		PyErr_Clear();

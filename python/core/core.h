@@ -147,10 +147,10 @@ struct Context {
 	PyObject *on_notify;
 	unsigned long thread; /* with a loop: whose it is; without: who is inside */
 	bool busy;            /* inside of the library's progress */
-	bool turn_soon, woken, spin_off;
+	bool turn_soon, woken, looking;
 	bool attached; /* by attach(): it outlives its loop */
 	unsigned large, in_a_row;
-	uint64_t spin_ns;
+	uint64_t spin_ns, look_until;
 	PyThreadState *released; /* while the GIL is not held */
 	struct link events, under_way, handles, graves, all;
 	int fd;

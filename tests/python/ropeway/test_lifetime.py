@@ -889,3 +889,27 @@ def test_a_loop_with_nothing_to_do_sleeps(transport):
                 loop._selector.select = select
 
     run(main())
+
+
+def test_uvloop_is_asked_again_for_a_short_while_only(transport):
+    uvloop = pytest.importorskip("uvloop")
+    asked = [0]
+
+    class Counting(uvloop.Loop):
+        def call_soon(self, *args, **kw):
+            asked[0] += 1
+            return super().call_soon(*args, **kw)
+
+    async def main():
+        async with pair() as (a, b):
+            for size in (8, 1 << 20):
+                waits = b.recv(bytearray(8), 2)  # nobody sends it
+                await asyncio.gather(a.send(bytes(size), 1), b.recv(bytearray(size), 1))
+                await asyncio.sleep(0.05)
+                before = asked[0]
+                await asyncio.sleep(0.3)
+                assert asked[0] - before < 100, asked[0] - before
+                waits.cancel()
+
+    with asyncio.Runner(loop_factory=Counting) as runner:
+        runner.run(asyncio.wait_for(main(), DEADLINE_S))
