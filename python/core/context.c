@@ -261,20 +261,20 @@ typedef struct {
 	PyObject_HEAD Context *ctx;
 } Turn;
 
-bool ctx_spin_allowed(Context *ctx)
+/* How many callbacks of others are ready: the turn that a post has asked for waits there, too. */
+static Py_ssize_t others_ready(Context *ctx)
 {
-	if (!ctx->spin_ns || !ctx->ready)
-		return false;
-	/* the turn that a post has asked for waits there, too */
-	Py_ssize_t n = PyObject_Size(ctx->ready);
-	return n >= 0 && n <= (ctx->turn_soon ? 1 : 0);
+	return PyObject_Size(ctx->ready) - (ctx->turn_soon ? 1 : 0);
 }
+
+bool ctx_spin_allowed(Context *ctx) { return ctx->spin_ns && ctx->ready && others_ready(ctx) <= 0; }
 
 int ctx_turn_soon(Context *ctx)
 {
 	if (!ctx->loop || ctx->turn_soon || !ctx->turn || !ctx->c)
 		return 0;
-	PyObject *r = PyObject_CallFunctionObjArgs(ctx->call_soon, ctx->turn, NULL);
+	/* the argument tells this turn from the reader's */
+	PyObject *r = PyObject_CallFunctionObjArgs(ctx->call_soon, ctx->turn, Py_True, NULL);
 	if (!r)
 		return -1;
 	Py_DECREF(r);
@@ -282,18 +282,40 @@ int ctx_turn_soon(Context *ctx)
 	return 0;
 }
 
+/* On a loop that does not show what is ready (uvloop), instead of a spin: a look in each of its
+ * iterations for as long, so that others' callbacks run in between. `fresh`: something happened,
+ * and tasks may run for it. */
+static bool look_again(Context *ctx, bool fresh)
+{
+	if (ctx->ready || !ctx->spin_ns)
+		return false;
+	uint64_t now = clock_now();
+	if (fresh || !ctx->looking)
+		ctx->look_until = now + ctx->spin_ns;
+	ctx->looking = now < ctx->look_until && (fresh || !link_alone(&ctx->under_way));
+	return ctx->looking;
+}
+
 static int turn_now(Context *ctx)
 {
 	ctx->in_a_row = 0;
 	for (int i = 0; i < 4; i++) {
+		int n = 0;
 		/* what waits to be handed out goes first: events have a bound, so */
-		if (link_alone(&ctx->events) && ctx_poll(ctx) < 0)
+		if (link_alone(&ctx->events) && (n = ctx_poll(ctx)) < 0)
 			return -1;
-		if (ctx_hand_out(ctx, BATCH_MAX) < 0)
+		int out = ctx_hand_out(ctx, BATCH_MAX);
+		if (out < 0)
 			return ctx_turn_soon(ctx), -1;
 		if (!ctx->c)
 			return 0;
 		if (!link_alone(&ctx->events))
+			break;
+		/* The program's tasks first: what was handed out may be what they wait for. The
+		 * loop will not sleep, so arming, a system call here and in the peer, can wait. */
+		if (ctx->ready && others_ready(ctx) > 0)
+			break;
+		if (look_again(ctx, n > 0 || out > 0))
 			break;
 		int rc = rpw_context_arm(ctx->c);
 		if (rc < 0) {
@@ -303,9 +325,6 @@ static int turn_now(Context *ctx)
 		if (rc == RPW_OK)
 			return 0;
 		ctx->woken = false;
-		/* The program's tasks first: what was handed out may be what they wait for. */
-		if (ctx->ready && PyObject_Size(ctx->ready) > 0)
-			break;
 	}
 	return ctx_turn_soon(ctx);
 }
@@ -317,7 +336,8 @@ static PyObject *turn_call(PyObject *self, PyObject *args, PyObject *kw)
 	if (!ctx || !ctx->c)
 		Py_RETURN_NONE;
 	Py_INCREF(ctx);
-	ctx->turn_soon = false;
+	if (PyTuple_Size(args))
+		ctx->turn_soon = false;
 	if (!ctx->busy) { /* else a loop inside of an allocator: nothing can be done there */
 		ctx->thread = PyThread_get_thread_ident(); /* the loop's, wherever it runs now */
 		rc = turn_now(ctx);
@@ -384,7 +404,7 @@ static int loop_join(Context *ctx, PyObject *loop)
 	ctx->call_soon = PyObject_GetAttrString(loop, "call_soon");
 	if (!ctx->call_soon)
 		return -1;
-	/* asyncio's own loops have it; without, nothing tells whether others are ready */
+	/* asyncio's own loops have it; without: look_again */
 	ctx->ready = PyObject_GetAttrString(loop, "_ready");
 	if (!ctx->ready || PyObject_Size(ctx->ready) < 0) {
 		PyErr_Clear();

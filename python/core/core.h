@@ -40,6 +40,15 @@
 #define Py_XDECREF(o) Py_XDECREF((PyObject *)(o))
 #define Py_REFCNT(o) Py_REFCNT((PyObject *)(o))
 
+/* From 3.12 on Python.h takes these objects for immortal, whatever the limited API: built there,
+ * 3.11 would free them. */
+#undef Py_RETURN_NONE
+#undef Py_RETURN_TRUE
+#undef Py_RETURN_FALSE
+#define Py_RETURN_NONE return Py_NewRef(Py_None)
+#define Py_RETURN_TRUE return Py_NewRef(Py_True)
+#define Py_RETURN_FALSE return Py_NewRef(Py_False)
+
 enum {
 	LARGE = 256 * 1024,      /* an operation of so many bytes: progress lets the GIL go */
 	INLINE_MAX = 32,         /* awaits in a row that may end without a turn of the loop */
@@ -138,10 +147,10 @@ struct Context {
 	PyObject *on_notify;
 	unsigned long thread; /* with a loop: whose it is; without: who is inside */
 	bool busy;            /* inside of the library's progress */
-	bool turn_soon, woken, spin_off;
+	bool turn_soon, woken, looking;
 	bool attached; /* by attach(): it outlives its loop */
 	unsigned large, in_a_row;
-	uint64_t spin_ns;
+	uint64_t spin_ns, look_until;
 	PyThreadState *released; /* while the GIL is not held */
 	struct link events, under_way, handles, graves, all;
 	int fd;

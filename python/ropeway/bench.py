@@ -9,8 +9,11 @@ another interpreter can run a side of it (--with ucx-py=/path/to/python)."""
 
 import argparse
 import asyncio
+import collections
+import ctypes
 import importlib.util
 import json
+import mmap
 import os
 import shutil
 import statistics
@@ -39,12 +42,24 @@ def rounds_of(size, scale):
     return max(3, int(n * scale)), max(4, int(n * scale))
 
 
-WINDOW = 4  # sends in flight of a stream
+def window_of(size):
+    """Messages in flight of a stream: as many as `ropeway perf` has."""
+    return max(4, min(64, (64 << 20) // max(1, size)))
 
 
-def memory(size):
-    """Bytes that are there: a page that was never written costs the first who does."""
-    buf = bytearray(os.urandom(min(size, 1 << 16)) * (size // min(size, 1 << 16)) if size else b"")
+def memory(size, fill=False):
+    """Bytes that are there (a page that was never written costs the first who does); on huge pages
+    where they are large, as `ropeway perf` has them."""
+    if size < 1 << 16:
+        return bytearray(os.urandom(size) if fill else size)
+    page = 2 << 20
+    m = mmap.mmap(-1, size + page, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+    m.madvise(mmap.MADV_HUGEPAGE)
+    begin = -ctypes.addressof(ctypes.c_char.from_buffer(m)) % page
+    buf = memoryview(m)[begin : begin + size]
+    part = os.urandom(1 << 16) if fill else bytes(1 << 16)
+    for k in range(0, size, len(part)):
+        buf[k : k + len(part)] = part[: size - k]
     return buf
 
 
@@ -53,7 +68,7 @@ def memory(size):
 
 async def ping_pong(io, first, size, n):
     """Seconds of half a round trip."""
-    out, back = memory(size), bytearray(size)
+    out, back = memory(size, True), memory(size)
     send, recv = io.send, io.recv
     warm = max(2, n // 10)
     began = 0.0
@@ -74,25 +89,23 @@ async def ping_pong(io, first, size, n):
 
 async def stream(io, first, size, n):
     """Seconds for each message of a stream."""
-    out, back = memory(size), [bytearray(size) for _ in range(1 if io.in_order else WINDOW)]
-    done = bytearray(1)
-    warm, began = WINDOW, 0.0
-    for count in (warm, n):
+    buf = memory(size, first)
+    post, done = io.send if first else io.recv, bytearray(1)
+    window = 1 if io.in_order else window_of(size)  # a stream of bytes has one reader
+    began, flying = 0.0, collections.deque()
+    for count in (window, n):  # the first to warm up
         began = time.perf_counter()
-        for k in range(0, count, WINDOW):
-            w = min(WINDOW, count - k)
-            if io.in_order:  # a stream of bytes has one reader
-                for _ in range(w):
-                    await (io.send(out) if first else io.recv(back[0]))
-            elif first:
-                await asyncio.gather(*[io.send(out) for _ in range(w)])
-            else:
-                await asyncio.gather(*[io.recv(back[i]) for i in range(w)])
+        for _ in range(count):
+            if window == 1:
+                await post(buf)
+                continue
+            if len(flying) == window:
+                await flying.popleft()
+            flying.append(asyncio.ensure_future(post(buf)))
+        while flying:
+            await flying.popleft()
         await (io.recv(done) if first else io.send(done))
-    took = (time.perf_counter() - began) / n
-    if not first and back[0] != out and size > 1 << 16:
-        pass  # each side has random bytes of its own; the ping-pong compares
-    return took
+    return (time.perf_counter() - began) / n
 
 
 class Ropeway:
@@ -142,7 +155,7 @@ def blocking_side(first, address, plan):
         ep = listener.accept(DEADLINE_S)
     results = []
     for size, pings, _ in plan:
-        out, back = memory(size), bytearray(size)
+        out, back = memory(size, True), memory(size)
         warm = max(2, pings // 10)
         began = 0.0
         for k in range(warm + pings):

@@ -848,3 +848,68 @@ def test_the_end_leaves_nothing(transport):
     run(main())
     gc.collect()
     assert settled(before) == before
+
+
+def test_none_true_and_false_keep_their_references():
+    # Headers from 3.12 on do not count them, and 3.11 does: tests/python/run --long builds so.
+    c = ropeway.Context()
+    before = [sys.getrefcount(o) for o in (None, True, False)]
+    for _ in range(3000):
+        op = c.recv(bytearray(1), 1)
+        assert c.probe(1) is None
+        assert op.cancel() is True and op.cancel() is False
+        c.wake()
+    after = [sys.getrefcount(o) for o in (None, True, False)]
+    c.close()
+    assert all(abs(a - b) < 1000 for a, b in zip(after, before)), (before, after)
+
+
+def test_a_loop_with_nothing_to_do_sleeps(transport):
+    async def main():
+        loop = asyncio.get_running_loop()
+        looks, select = [0], loop._selector.select
+
+        def counted(timeout=None):
+            looks[0] += 1
+            return select(timeout)
+
+        async with pair() as (a, b):
+            loop._selector.select = counted
+            try:
+                for size in (8, 1 << 20):
+                    op = b.recv(bytearray(size), 1)
+                    # its turn is asked for and its descriptor is readable, at the same time
+                    a.context.wake()
+                    await asyncio.gather(a.send(bytes(size), 1), op)
+                    await asyncio.sleep(0.05)
+                    before = looks[0]
+                    await asyncio.sleep(0.3)
+                    assert looks[0] - before < 100, looks[0] - before
+            finally:
+                loop._selector.select = select
+
+    run(main())
+
+
+def test_uvloop_is_asked_again_for_a_short_while_only(transport):
+    uvloop = pytest.importorskip("uvloop")
+    asked = [0]
+
+    class Counting(uvloop.Loop):
+        def call_soon(self, *args, **kw):
+            asked[0] += 1
+            return super().call_soon(*args, **kw)
+
+    async def main():
+        async with pair() as (a, b):
+            for size in (8, 1 << 20):
+                waits = b.recv(bytearray(8), 2)  # nobody sends it
+                await asyncio.gather(a.send(bytes(size), 1), b.recv(bytearray(size), 1))
+                await asyncio.sleep(0.05)
+                before = asked[0]
+                await asyncio.sleep(0.3)
+                assert asked[0] - before < 100, asked[0] - before
+                waits.cancel()
+
+    with asyncio.Runner(loop_factory=Counting) as runner:
+        runner.run(asyncio.wait_for(main(), DEADLINE_S))
