@@ -37,7 +37,7 @@ class Stages(unittest.TestCase):
         rows = [[cell.strip() for cell in line.split("|")] for line in table[:table.index("\n'\n")].splitlines()]
         for name, about, tiers in rows:
             self.assertIn(f"\nstage_{name}() {{", script)
-            self.assertTrue(about and set(tiers.split()) and set(tiers.split()) <= {"check", "quick", "all"}, name)
+            self.assertTrue(about and set(tiers.split()) and set(tiers.split()) <= {"check", "quick", "all", "long"}, name)
         self.assertEqual([name for name, _, tiers in rows if "check" in tiers], ["layers", "format", "fast"])
 
 
@@ -58,6 +58,40 @@ class Stage(unittest.TestCase):
     def test_one_that_ends_without_a_count_has_failed(self):
         self.assertEqual(run_stage("true")[1], "0 1 0 x")
         self.assertEqual(run_stage("return 3")[1], "0 1 0 x")
+
+
+class Again(unittest.TestCase):
+    """--again: two stages, of which one fails each time, or once, or never."""
+
+    def run_two(self, first, second):
+        script = (ROOT / "script" / "test").read_text(encoding="utf-8")
+        parts = [script[script.index(head):] for head in ("run_stage() {", "run_again() {")]
+        functions = "\n".join(part[:part.index("\n}\n") + 3] for part in parts)
+        with tempfile.TemporaryDirectory() as folder:
+            program = f"""set -u
+say() {{ printf '%s\\n' "$*"; }}
+stage_about() {{ echo about; }}
+stage_x() {{ {first}; }}
+stage_y() {{ {second}; }}
+passed=0 failed=0 skipped=0 bad_stages= unsteady=
+{functions}
+run_stage x; run_stage y; run_again
+echo "$passed $failed $skipped$bad_stages;$unsteady"
+"""
+            return subprocess.run(["bash", "-c", program], cwd=folder, capture_output=True, text=True, timeout=60, check=True).stdout.splitlines()[-1]
+
+    good = "echo '5 passed, 0 failed'"
+    bad = "echo '3 passed, 2 failed, 1 skipped'; return 1"
+    once = "if [ -e was ]; then echo '5 passed, 0 failed, 1 skipped'; else touch was; echo '3 passed, 2 failed, 1 skipped'; return 1; fi"
+    died_once = "if [ -e was ]; then echo '5 passed, 0 failed'; else touch was; return 3; fi"
+
+    def test_what_fails_again_has_failed(self):
+        self.assertEqual(self.run_two(self.bad, self.good), "8 2 1 x;")
+
+    def test_what_passes_then_is_named(self):
+        self.assertEqual(self.run_two(self.once, self.good), "10 0 1; x")
+        self.assertEqual(self.run_two(self.good, self.died_once), "6 0 0; y")
+        self.assertEqual(self.run_two(self.bad, self.once), "8 2 2 x; y")
 
 
 class Skipped(unittest.TestCase):

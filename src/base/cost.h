@@ -24,8 +24,8 @@ static inline uint32_t rpwi_cost_learn(uint32_t known, uint64_t ns, uint64_t byt
 }
 
 /* Of two ways, is the second one to be gone? The asked-th question: the cheaper one, and now and
- * then the other, so that its cost stays known: several times in a row, since the first has cold caches
- * (64 KiB by process_vm were seen to take 40 us where the next ones took 5). */
+ * then the other, so that its cost stays known: several times in a row, since the first has cold
+ * caches (64 KiB by process_vm were seen to take 40 us where the next ones took 5). */
 static inline bool rpwi_cost_second(uint32_t first, uint32_t second, unsigned asked)
 {
 	enum { IN_A_ROW = 8, AT_FIRST = 256, OFTEN = 32, SELDOM = 512 };

@@ -362,8 +362,8 @@ struct ibv_srq *dev_create_srq_ex(struct ibv_context *c, struct ibv_srq_init_att
 
 /* ah.c; the lock is held */
 /* Resolve an address vector: 0, or a positive errno (EINVAL: bad port, no GRH, GID index empty or
- * not usable, families differ), with the reason in the log. `dqpn`: of a RC QP at the other end, else
- * 0; one that a lane reaches needs no UDP port. On success *port and *peer are
+ * not usable, families differ), with the reason in the log. `dqpn`: of a RC QP at the other end,
+ * else 0; one that a lane reaches needs no UDP port. On success *port and *peer are
  * referenced for the caller. */
 int ah_resolve(struct dctx *c, const struct ibv_ah_attr *attr, uint32_t dqpn, unsigned mtu_bytes,
 	struct rpwi_av *av, struct dport **port, struct dpeer **peer);

@@ -107,8 +107,8 @@ struct rpwi_port;
 /* Open (or reference, if this process has it open) the port for a local address. -EADDRINUSE when
  * something holds it that is not of our user: `why` (RPWI_WHY_LEN bytes) then says who, and what to
  * do. With ROPEWAY_SHARE_PORT another user's ropeway is fine: it hands our packets over. lanes_do:
- * then it opens all the same, for peers that a lane reaches; what would go by UDP is not sent, until
- * the port is free. */
+ * then it opens all the same, for peers that a lane reaches; what would go by UDP is not sent,
+ * until the port is free. */
 int rpwi_port_open(struct rpwi_steer *s, const struct rpwi_addr *local, bool lanes_do,
 	struct rpwi_port **out, char *why, size_t why_len);
 bool rpwi_port_is_mute(const struct rpwi_port *p); /* opened so, and it is not free yet */

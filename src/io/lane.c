@@ -54,7 +54,8 @@ struct rpwi_lane {
 	struct lane_writer w;       /* out */
 	struct rpwi_lane_peer peer; /* board NULL: it shows none */
 	struct lane_reader r;       /* in */
-	/* in: what the large packets of this turn take, all of one kind; began_ns 0: not looked at */
+	/* in: what the large packets of this turn take, all of one kind; began_ns 0: not looked
+	 * at */
 	struct {
 		uint64_t began_ns, bytes, pull_ns;
 		bool fetched;

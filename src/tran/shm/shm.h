@@ -237,8 +237,8 @@ struct shm_link {
 	unsigned samples, asked_eager, asked_get, asked_put;
 };
 
-/* A sample of what it costs to move `len` bytes, each fourth time or so: when it begins, 0 for none,
- * and its end. */
+/* A sample of what it costs to move `len` bytes, each fourth time or so: when it begins (0: none is
+ * taken), and its end. */
 static inline uint64_t shm_sample(struct shm_link *l, size_t len)
 {
 	if (RPWI_LIKELY(len < SHM_SAMPLED))
