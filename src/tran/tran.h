@@ -224,8 +224,8 @@ struct tran_ops {
 	unsigned (*progress)(struct tran *t);
 	/* Before sleeping: 0 with *fd a descriptor (the same each time; *up->set, if it is there)
 	 * that becomes readable when progress has something to do; 1: there is something already.
-	 * *deadline_ns (CLOCK_MONOTONIC) may be lowered; a transport that has no descriptor leaves *fd alone,
-	 * and does all by that. */
+	 * *deadline_ns (CLOCK_MONOTONIC) may be lowered; a transport that has no descriptor leaves
+	 * *fd alone, and does all by that. */
 	int (*arm)(struct tran *t, int *fd, uint64_t *deadline_ns);
 	/* An endpoint, and the handle that the peer's ep_start needs: at most TRAN_HANDLE_MAX
 	 * bytes, versioned, checked by whoever gets it. */
