@@ -11,6 +11,9 @@ PACKAGES_BUILD="meson ninja-build gcc libc6-dev pkg-config libibverbs-dev libisa
 PACKAGES_TEST="g++ clang clang-format clang-tidy libclang-rt-14-dev perftest rdma-core rdmacm-utils python3-pyverbs
 	ucx-utils libfabric-bin openmpi-bin libopenmpi-dev chromium tshark python3-scapy qemu-system-x86 busybox-static iproute2 iperf3 python3-dbg python3-dev python3-venv patchelf mandoc kmod cpio strace gdb procps util-linux"
 
+# To cross-build and emulate (script/test --stage arm64).
+PACKAGES_ARM64="mmdebstrap gcc-aarch64-linux-gnu qemu-user"
+
 say() { printf '%s\n' "$*"; }
 warn() { printf '%s: %s\n' "${0##*/}" "$*" >&2; }
 die() { warn "$*"; exit 1; }
