@@ -786,6 +786,24 @@ static const struct {
 		"结束时接收请求仍在等待：对端从未发送数据"},
 };
 
+/* By which way packets went, on a line of its own. */
+static void tell_ways(const struct qp_facts *f)
+{
+	uint64_t memory = count(f, RPWI_FACT_BY_MEMORY), udp = count(f, RPWI_FACT_BY_UDP);
+	struct line l = {.len = 0};
+	char n[32];
+	if (!memory && !udp)
+		return;
+	add(&l, "%s", sentence("packets sent: ", "发送的包："));
+	if (memory)
+		add(&l, "%s%s", grouped(memory, n),
+			sentence(" through shared memory", " 个经共享内存"));
+	if (udp)
+		add(&l, "%s%s%s", memory ? ", " : "", grouped(udp, n),
+			sentence(" by UDP", " 个经 UDP"));
+	put_in_column("", COL_ALL, "", l.text, 4);
+}
+
 static void tell_qp(const struct qp_facts *f)
 {
 	static const struct {
@@ -802,9 +820,6 @@ static void tell_qp(const struct qp_facts *f)
 		{RPWI_FACT_RETRANSMITTED, "packet", " sent again", "个包重发"},
 		{RPWI_FACT_NAK_SEEN, "NAK", " received", "个 NAK"},
 		{RPWI_FACT_RNR_SEEN, "RNR NAK", " received", "个 RNR NAK"},
-		{RPWI_FACT_BY_MEMORY, "packet", " sent through shared memory",
-			"个包经共享内存发送"},
-		{RPWI_FACT_BY_UDP, "packet", " sent by UDP", "个包经 UDP 发送"},
 	};
 	struct line l = {.len = 0};
 	char n[32];
@@ -833,6 +848,7 @@ static void tell_qp(const struct qp_facts *f)
 				? sentence("connected as client", "作为客户端连接")
 				: sentence("accepted as server", "作为服务器接受"));
 	put_in_column("", COL_ALL, "", l.text, 4);
+	tell_ways(f);
 }
 
 static void tell_diagnoses(const struct qp_facts *f, uint64_t *told, unsigned *again)
