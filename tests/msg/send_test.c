@@ -225,6 +225,7 @@ struct am_log {
 	int n;
 	uint64_t seed;
 	bool replies;
+	uint64_t reply[64]; /* the requests' until they are complete */
 };
 static void on_am(rpw_endpoint *ep, const void *header, size_t header_len, const void *data,
 	size_t len, void *arg)
@@ -236,9 +237,11 @@ static void on_am(rpw_endpoint *ep, const void *header, size_t header_len, const
 	assert_int_equal(h[0], log->n);
 	assert_int_equal(h[1], len);
 	assert_int_equal(pattern_wrong(data, len, h[0] + log->seed), len);
+	if (log->replies) {
+		log->reply[log->n] = h[0];
+		assert_true(rpw_send(ep, &log->reply[log->n], 8, 77, NULL) >= 0);
+	}
 	log->n++;
-	if (log->replies)
-		assert_true(rpw_send(ep, &h[0], 8, 77, NULL) >= 0);
 }
 
 static void active_messages_in_order(void **state)
