@@ -28,7 +28,7 @@ static inline uint32_t rpwi_cost_learn(uint32_t known, uint64_t ns, uint64_t byt
  * caches (64 KiB by process_vm were seen to take 40 us where the next ones took 5). */
 static inline bool rpwi_cost_second(uint32_t first, uint32_t second, unsigned asked)
 {
-	enum { IN_A_ROW = 8, AT_FIRST = 256, OFTEN = 32, SELDOM = 512 };
+	enum { IN_A_ROW = 8, AT_FIRST = 64, OFTEN = 32, SELDOM = 512 };
 	unsigned period = asked < AT_FIRST ? OFTEN : SELDOM;
 	bool other = asked % period >= period - IN_A_ROW;
 	if (second == RPWI_COST_NEVER || first == RPWI_COST_NEVER)
