@@ -52,10 +52,12 @@ enum {
 
 /* ---- ports and peers ---- */
 
-/* One that only lanes serve is wanted for more. */
+/* It is wanted for more than lanes, which may be all that it serves. */
 static int port_take(struct dport *p, char *why, size_t why_len)
 {
 	struct rpwi_port *io;
+	if (RPWI_LIKELY(!rpwi_port_is_mute(p->io)))
+		return 0;
 	int rc = rpwi_port_open(hca_here.steer, &p->addr, false, &io, why, why_len);
 	if (!rc)
 		rpwi_port_close(io); /* the same one */
@@ -69,11 +71,13 @@ struct dport *port_get(
 	struct dport *p = NULL;
 	for (unsigned i = 0; i < h->nports; i++)
 		if (h->port[i].refs && rpwi_addr_eq(&h->port[i].addr, a)) {
-			*err = rpwi_port_is_mute(h->port[i].io) && !lanes_do
-				       ? port_take(&h->port[i], why, why_len)
-				       : 0;
-			h->port[i].refs += !*err;
-			return *err ? NULL : &h->port[i];
+			int rc = lanes_do ? 0 : port_take(&h->port[i], why, why_len);
+			if (rc) {
+				*err = rc;
+				return NULL;
+			}
+			h->port[i].refs++;
+			return &h->port[i];
 		}
 	for (unsigned i = 0; i < DEV_PORTS_MAX && !p; i++)
 		if (!h->port[i].refs)

@@ -72,8 +72,8 @@ struct rpwi_lanes {
 	int event_fd;
 	int board_fd; /* the device's, or -1 */
 	bool armed;
-	bool any_new; /* some wait until the sockets were found empty */
-	struct rpwi_list in;
+	bool any_new;              /* some wait until the sockets were found empty */
+	struct rpwi_list in, outs; /* outs: what is in `out` */
 	unsigned n_in, n_out;
 	struct rpwi_lane *out[RPWI_SLOT_MAX + 2];
 	uint64_t ask_again_ns[RPWI_SLOT_MAX + 2];
@@ -92,6 +92,7 @@ struct rpwi_lanes *rpwi_lanes_new(struct rpwi_lines *lines)
 	ls->lines = lines;
 	ls->board_fd = -1;
 	rpwi_list_init(&ls->in);
+	rpwi_list_init(&ls->outs);
 	ls->off = wire && !strcmp(wire, "udp");
 	if (wire && !strcmp(wire, "fetch"))
 		ls->choice = LANE_FETCHED;
@@ -131,8 +132,8 @@ static void lane_free(struct rpwi_lane *l)
 	if (l->r.mem) {
 		ls->n_in--;
 		ls->turn = ls->turn == l ? NULL : ls->turn;
-		rpwi_list_del(&l->link);
 	}
+	rpwi_list_del(&l->link);
 	if (l->peer_fd >= 0)
 		close(l->peer_fd);
 	if (l->peer.board) {
@@ -153,9 +154,8 @@ void rpwi_lanes_free(struct rpwi_lanes *ls)
 {
 	if (!ls)
 		return;
-	for (unsigned i = 0; i < RPWI_ARRAY_LEN(ls->out); i++)
-		if (ls->out[i])
-			lane_free(ls->out[i]);
+	while (!rpwi_list_empty(&ls->outs))
+		lane_free(lane_at(ls->outs.next));
 	while (!rpwi_list_empty(&ls->in))
 		lane_free(lane_at(ls->in.next));
 	if (ls->event_fd >= 0)
@@ -224,6 +224,7 @@ static struct rpwi_lane *out_new(struct rpwi_lanes *ls, uint16_t slot, int *fd)
 		return NULL;
 	rpwi_lane_writer_init(&l->w, mem);
 	ls->out[slot] = l;
+	rpwi_list_add_tail(&ls->outs, &l->link);
 	ls->n_out++;
 	return l;
 }
@@ -556,10 +557,10 @@ void rpwi_lanes_revoke_qp(struct rpwi_lanes *ls, uint32_t dqpn)
 
 void rpwi_lanes_revoke_memory(struct rpwi_lanes *ls, const void *addr, size_t len)
 {
-	for (unsigned i = 0; ls && ls->n_out && i < RPWI_ARRAY_LEN(ls->out); i++)
-		if (ls->out[i])
-			rpwi_lane_writer_revoke_memory(
-				&ls->out[i]->w, (uint64_t)(uintptr_t)addr, len);
+	if (!ls)
+		return;
+	for (struct rpwi_list *at = ls->outs.next; at != &ls->outs; at = at->next)
+		rpwi_lane_writer_revoke_memory(&lane_at(at)->w, (uint64_t)(uintptr_t)addr, len);
 }
 
 /* ---- receiving ---- */

@@ -131,10 +131,12 @@ static void be_mute(struct rpwi_port *p, const char *why)
 
 static int again(struct rpwi_port *p, bool lanes_do, char *why, size_t why_len)
 {
-	int rc = p->mute && !lanes_do ? bind_or_share(p, why, why_len) : 0;
-	if (rc)
-		return rc;
-	p->mute = p->mute && lanes_do && !p->bound;
+	if (p->mute && !lanes_do) {
+		int rc = bind_or_share(p, why, why_len);
+		if (rc)
+			return rc;
+		p->mute = false;
+	}
 	p->refs++;
 	return 0;
 }

@@ -576,6 +576,27 @@ static int connected_with(const char *key_a, const char *key_b, char *why, size_
 	return status;
 }
 
+/* With minutes to spare: the case's own deadline is shorter. */
+static void before_a_dead_port(struct pair *p, rpw_endpoint_options *o, char address[64])
+{
+	memset(p, 0, sizeof(*p));
+	memset(o, 0, sizeof(*o));
+	o->size = sizeof(*o);
+	o->timeout_ms = 300000;
+	p->a = context_open();
+	snprintf(address, 64, "127.0.0.1:%d", dead_port());
+}
+
+static void it_is_refused(struct pair *p, const rpw_endpoint_options *o, const char *address)
+{
+	rpw_request *r = NULL;
+	IS(rpw_endpoint_create(p->a, address, o, &p->ea, &r), RPW_IN_PROGRESS);
+	IS(finish(p, r, NULL), RPW_ERR_UNREACHABLE);
+	HAS(information_of(p->ea).why, address);
+	HAS(information_of(p->ea).why, "refused");
+	rpw_endpoint_destroy(p->ea);
+}
+
 /* Refused for long enough; who listens before that is met. */
 static void a_refusal_is_enough(void)
 {
@@ -583,18 +604,9 @@ static void a_refusal_is_enough(void)
 	rpw_endpoint_options o;
 	rpw_request *r = NULL;
 	char address[64];
-	memset(&p, 0, sizeof(p));
-	memset(&o, 0, sizeof(o));
-	o.size = sizeof(o);
-	o.timeout_ms = 300000;
+	before_a_dead_port(&p, &o, address);
 	o.refused_ms = 50;
-	p.a = context_open();
-	snprintf(address, sizeof(address), "127.0.0.1:%d", dead_port());
-	IS(rpw_endpoint_create(p.a, address, &o, &p.ea, &r), RPW_IN_PROGRESS);
-	IS(finish(&p, r, NULL), RPW_ERR_UNREACHABLE);
-	HAS(information_of(p.ea).why, address);
-	HAS(information_of(p.ea).why, "refused");
-	rpw_endpoint_destroy(p.ea);
+	it_is_refused(&p, &o, address);
 	o.refused_ms = 300000;
 	IS(rpw_endpoint_create(p.a, address, &o, &p.ea, &r), RPW_IN_PROGRESS);
 	for (int i = 0; i < 100 && !strstr(information_of(p.ea).why, "refused"); i++) {
@@ -608,27 +620,15 @@ static void a_refusal_is_enough(void)
 	pair_close(&p);
 }
 
-/* With half a minute to spare: the case's own deadline is shorter. */
 static void once_means_once(void)
 {
 	struct pair p;
 	rpw_endpoint_options o;
-	rpw_request *r = NULL;
 	char address[64];
-	memset(&p, 0, sizeof(p));
-	memset(&o, 0, sizeof(o));
-	o.size = sizeof(o);
-	o.timeout_ms = 300000;
+	before_a_dead_port(&p, &o, address);
 	o.once = true;
-	p.a = context_open();
-	snprintf(address, sizeof(address), "127.0.0.1:%d", dead_port());
-	for (int i = 0; i < 3; i++) {
-		IS(rpw_endpoint_create(p.a, address, &o, &p.ea, &r), RPW_IN_PROGRESS);
-		IS(finish(&p, r, NULL), RPW_ERR_UNREACHABLE);
-		HAS(information_of(p.ea).why, address);
-		HAS(information_of(p.ea).why, "refused");
-		rpw_endpoint_destroy(p.ea);
-	}
+	for (int i = 0; i < 3; i++)
+		it_is_refused(&p, &o, address);
 	p.ea = NULL;
 	pair_close(&p);
 }

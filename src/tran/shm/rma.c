@@ -215,6 +215,9 @@ static bool peer_polls(const struct shm_link *l)
 	return atomic_load_explicit(&l->board->polled, memory_order_relaxed);
 }
 
+/* Of the bytes that come from the peer: the consumer of its ring tells it. */
+static _Atomic uint32_t *fetch_cost(struct shm_link *l) { return &l->rx.shared->fetch_ns; }
+
 /* A piece by plain copy, or an atomic. */
 static void piece_here(struct shm_op *op, uint8_t *at, size_t n)
 {
@@ -229,7 +232,7 @@ static void piece_here(struct shm_op *op, uint8_t *at, size_t n)
 		copy_long(op->local + op->done, at + op->done, n, op->link->t->base.polled);
 	if (touches(op))
 		touch_end(op);
-	shm_sampled(&op->link->rx.shared->fetch_ns, began_ns, n);
+	shm_sampled(fetch_cost(op->link), began_ns, n);
 	op->done += n;
 	if (status || op->done == op->len)
 		op_finish(op, status);
@@ -252,9 +255,6 @@ static ssize_t vm_read_up(struct shm_op *op, size_t n)
 	}
 	return done;
 }
-
-/* Of the bytes that come from the peer: the consumer of its ring tells it. */
-static _Atomic uint32_t *fetch_cost(struct shm_link *l) { return &l->rx.shared->fetch_ns; }
 
 /* By our own hands through the kernel, or by both sides through the ring: which is shorter is
  * measured. */

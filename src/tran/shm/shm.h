@@ -249,10 +249,11 @@ static inline uint64_t shm_sample(struct shm_link *l, size_t len)
 }
 static inline void shm_sampled(_Atomic uint32_t *cost, uint64_t began_ns, size_t len)
 {
+	if (RPWI_LIKELY(!began_ns))
+		return;
 	uint32_t known = atomic_load_explicit(cost, memory_order_relaxed);
-	if (began_ns)
-		atomic_store_explicit(cost, rpwi_cost_learn(known, rpwi_now_ns() - began_ns, len),
-			memory_order_relaxed);
+	atomic_store_explicit(
+		cost, rpwi_cost_learn(known, rpwi_now_ns() - began_ns, len), memory_order_relaxed);
 }
 /* 64 KiB through a ring: as long as the slower side takes; 0: not known. */
 static inline uint32_t shm_ring_cost(const struct ring_shared *s)
