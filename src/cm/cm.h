@@ -127,7 +127,8 @@ struct rpwi_cm_node {
 };
 
 struct rpwi_cm_conn {
-	void *user; /* the caller's */
+	void *user;     /* the caller's */
+	uint32_t noted; /* likewise; 0 at first */
 	/* For everybody to read. */
 	enum rpwi_cm_state state;
 	bool passive, sidr;

@@ -6,20 +6,19 @@
  * process it lands at, so that its sender learns at once what it would otherwise learn from a
  * minute of silence. That needs an engine; in a process that has none, one is made for it.
  *
- * Peers that die without a word: a process of this host is known by its slot, whose name the kernel
- * frees with it; looked at once a second, while there are connections to this host. A process that
- * ends by exit() says so itself.
+ * Peers that die without a word: alive.c. A process that ends by exit() says so itself.
  */
 #include <errno.h>
 #include <stdlib.h>
 
+#include "device/alive.h"
 #include "device/gsi.h"
-#include "device/hca.h"
+#include "device/ledger.h"
 
 enum {
 	HOP_LIMIT = 64,
 };
-static const uint64_t LOOK_NS = RPWI_NS_PER_S, LIST_FRESH_NS = 200 * RPWI_NS_PER_MS;
+static const uint64_t LIST_FRESH_NS = 200 * RPWI_NS_PER_MS;
 
 /* A local address from which MADs go. */
 struct gport {
@@ -41,12 +40,11 @@ static struct {
 	bool sweep; /* addresses changed: unused ports may be of some that are gone */
 	uint32_t psn;
 	struct rpwi_txb txb;
-	uint64_t look_ns; /* when peers are looked at, RPWI_NEVER if there are none to look at */
 	/* slots of the process that this one was forked from: its connections are not ours to speak
 	 * for */
 	uint64_t parents[64];
 	bool exiting;
-} gsi = {.look_ns = RPWI_NEVER};
+} gsi;
 
 static bool bit_get(const uint64_t *set, unsigned i) { return set[i / 64] >> i % 64 & 1; }
 static void bit_set(uint64_t *set, unsigned i) { set[i / 64] |= 1ull << i % 64; }
@@ -150,7 +148,7 @@ unsigned rpwi_gsi_addresses(struct rpwi_addr *out, unsigned max)
 	return n;
 }
 
-static bool is_own(const struct rpwi_addr *a)
+bool gsi_is_own(const struct rpwi_addr *a)
 {
 	unsigned index;
 	return (a->family == 4 && a->bytes[0] == 127) || dev_of(a, &index);
@@ -244,19 +242,12 @@ static struct gport *port_to_send(const struct rpwi_addr *local)
 	int err = -EADDRNOTAVAIL;
 	if (p)
 		return p;
-	p = hca_here.steer && is_own(local) ? port_new(local, why, sizeof(why), &err) : NULL;
+	p = hca_here.steer && gsi_is_own(local) ? port_new(local, why, sizeof(why), &err) : NULL;
 	if (p)
 		p->on_demand = true;
 	else
 		rpwi_debug("a CM message cannot be sent: %s", *why ? why : strerror(-err));
 	return p;
-}
-
-/* There may be a connection with that address: look after it. */
-static void look_later(const struct rpwi_addr *peer)
-{
-	if (gsi.look_ns == RPWI_NEVER && is_own(peer))
-		gsi.look_ns = rpwi_now_ns() + LOOK_NS;
 }
 
 /* ---- what the engine asks for ---- */
@@ -275,9 +266,63 @@ static bool is_parents(const uint8_t *mad)
 	return bit_get(gsi.parents, gsi_slot_of_id(rpwi_get_be32(mad + RPWI_MAD_HDR_LEN)));
 }
 
-static void add_mad(struct rpwi_txb *b, const uint8_t *mad)
+/* One packet of its own. `payload` of it may be NULL. */
+static void add_packet(struct rpwi_txb *b, const struct rpwi_pkt *pkt)
 {
 	struct rpwi_txpkt *t = &b->pkt[b->npkt++];
+	t->hdr_len = (uint16_t)rpwi_pkt_encode(pkt, t->hdr);
+	t->pad = 0;
+	t->payload_len = (uint16_t)pkt->payload_len;
+	t->iov_first = (uint16_t)b->niov;
+	t->iov_count = pkt->payload_len ? 1 : 0;
+	if (pkt->payload_len)
+		b->iov[b->niov++] = (struct rpwi_iov){pkt->payload, pkt->payload_len};
+}
+
+void gsi_send_packet(const struct rpwi_addr *local, const struct rpwi_addr *remote,
+	uint8_t hop_limit, uint8_t tclass, const struct rpwi_pkt *pkt)
+{
+	struct rpwi_av av = {.flow = {.src = carrier_of(local),
+				     .dst = carrier_of(remote),
+				     .dport = RPWI_UDP_PORT},
+		.hop_limit = hop_limit ? hop_limit : HOP_LIMIT,
+		.tclass = tclass};
+	unsigned sent;
+	struct gport *p = port_to_send(&av.flow.src);
+	if (!p) {
+		hca_here.n.mads_unsent++;
+		return;
+	}
+	av.loopback_zone = gsi_is_own(&av.flow.dst);
+	av.port = p->port->io;
+	rpwi_txb_reset(&gsi.txb);
+	gsi.txb.av = &av;
+	add_packet(&gsi.txb, pkt);
+	int rc = rpwi_port_send(p->port->io, &gsi.txb, &sent);
+	if (rc) {
+		hca_here.n.mads_unsent++;
+		rpwi_debug("a management packet was not sent: %s", strerror(-rc));
+	}
+}
+
+void gsi_send_mad_to(const struct rpwi_addr *local, const struct rpwi_addr *remote, uint32_t dqpn,
+	const uint8_t *mad)
+{
+	struct rpwi_pkt pkt = {.opcode = RPWI_SVC_UD | RPWI_OP_SEND_ONLY,
+		.migreq = true,
+		.pkey = RPWI_PKEY_DEFAULT,
+		.dqpn = dqpn,
+		.psn = gsi.psn,
+		.qkey = RPWI_GSI_QKEY,
+		.sqpn = RPWI_GSI_QPN,
+		.payload = mad,
+		.payload_len = RPWI_MAD_LEN};
+	gsi.psn = rpwi_psn_add(gsi.psn, 1);
+	gsi_send_packet(local, remote, 0, 0, &pkt);
+}
+
+void gsi_send(const struct rpwi_cm_path *path, const uint8_t *mad)
+{
 	struct rpwi_pkt pkt = {.opcode = RPWI_SVC_UD | RPWI_OP_SEND_ONLY,
 		.migreq = true,
 		.pkey = RPWI_PKEY_DEFAULT,
@@ -285,42 +330,11 @@ static void add_mad(struct rpwi_txb *b, const uint8_t *mad)
 		.psn = gsi.psn,
 		.qkey = RPWI_GSI_QKEY,
 		.sqpn = RPWI_GSI_QPN,
+		.payload = mad,
 		.payload_len = RPWI_MAD_LEN};
 	gsi.psn = rpwi_psn_add(gsi.psn, 1);
-	t->hdr_len = (uint16_t)rpwi_pkt_encode(&pkt, t->hdr);
-	t->pad = 0;
-	t->payload_len = RPWI_MAD_LEN;
-	t->iov_first = (uint16_t)b->niov;
-	t->iov_count = 1;
-	b->iov[b->niov++] = (struct rpwi_iov){mad, RPWI_MAD_LEN};
-}
-
-void gsi_send(const struct rpwi_cm_path *path, const uint8_t *mad)
-{
-	struct rpwi_av av = {.flow = {.src = carrier_of(&path->local),
-				     .dst = carrier_of(&path->remote),
-				     .dport = RPWI_UDP_PORT},
-		.hop_limit = path->hop_limit ? path->hop_limit : HOP_LIMIT,
-		.tclass = path->traffic_class,
-		.sl = path->sl,
-		.flow_label = path->flow_label};
-	unsigned sent;
-	struct gport *p = port_to_send(&av.flow.src);
-	if (!p) {
-		hca_here.n.mads_unsent++;
-		return;
-	}
-	av.loopback_zone = is_own(&av.flow.dst);
-	av.port = p->port->io;
-	rpwi_txb_reset(&gsi.txb);
-	gsi.txb.av = &av;
-	add_mad(&gsi.txb, mad);
-	int rc = rpwi_port_send(p->port->io, &gsi.txb, &sent);
-	if (rc) {
-		hca_here.n.mads_unsent++;
-		rpwi_debug("a CM message was not sent: %s", strerror(-rc));
-	}
-	look_later(&av.flow.dst);
+	gsi_send_packet(
+		&path->local, &path->remote, path->hop_limit, path->traffic_class, &pkt);
 }
 
 static void send_mad(void *user, const struct rpwi_cm_path *path, const uint8_t *mad)
@@ -351,12 +365,20 @@ static void event(void *user, struct rpwi_cm_conn *c, const struct rpwi_cm_event
 	gsi.user.event(NULL, c, ev);
 }
 
+static void moved(void *user, struct rpwi_cm_conn *c, enum rpwi_cm_state from, enum rpwi_cm_state to)
+{
+	ledger_cm(c, to, rpwi_now_ns());
+	if (to != RPWI_CM_IDLE && to != RPWI_CM_TIMEWAIT)
+		alive_wanted();
+}
+
 static const struct rpwi_cm_ops cm_ops = {
 	.send = send_mad,
 	.request = request,
 	.incoming = incoming,
 	.event = event,
 	.random = random32,
+	.moved = moved,
 };
 
 /* ---- the engine ---- */
@@ -381,8 +403,6 @@ static void engine_free(void)
 		return;
 	rpwi_cm_free(gsi.cm);
 	gsi.cm = NULL;
-	gsi.look_ns = RPWI_NEVER;
-	ports_sweep(true);
 }
 
 /* The peers of a process that ends are told, while there is somebody to tell them. */
@@ -435,6 +455,7 @@ void gsi_hca_gone(void)
 {
 	gsi_defer_forget();
 	engine_free();
+	ports_sweep(true);
 }
 
 /* hca.c gave this process a place of its own, after a fork. */
@@ -495,6 +516,8 @@ void gsi_rx(const struct rpwi_rx *rx, const struct rpwi_pkt *pkt, uint64_t now_n
 		return;
 	}
 	h->n.mads++;
+	if (alive_rx(&path.local, &path.remote, pkt->payload, now_ns))
+		return;
 	rpwi_gsi_gid(&path.local, path.local_gid);
 	rpwi_gsi_gid(&path.remote, path.remote_gid);
 	if (gsi_answer_for_gone(&path, pkt->payload, pkt->payload_len))
@@ -502,64 +525,39 @@ void gsi_rx(const struct rpwi_rx *rx, const struct rpwi_pkt *pkt, uint64_t now_n
 	gsi.depth++;
 	rpwi_cm_rx(gsi.cm, &path, pkt->payload, pkt->payload_len, now_ns);
 	gsi.depth--;
-	look_later(&path.remote);
 }
 
 /* ---- time ---- */
 
-struct look {
-	uint64_t asked[64], gone[64], now_ns;
-	bool any;
-};
-
-/* The slot of a peer on this host, or 0 where there is nothing to look at. */
-static unsigned slot_to_watch(const struct rpwi_cm_conn *c)
+void gsi_each(void (*fn)(struct rpwi_cm_conn *c, void *arg), void *arg)
 {
-	unsigned slot = gsi_slot_of_id(c->remote_id);
-	bool over = c->state == RPWI_CM_IDLE || c->state == RPWI_CM_TIMEWAIT || c->sidr;
-	return over || slot > RPWI_SLOT_MAX || bit_get(gsi.parents, gsi_slot_of_id(c->local_id)) ||
-			       !is_own(&c->path.remote)
-		       ? 0
-		       : slot;
+	if (!gsi.cm || gsi.exiting)
+		return;
+	gsi.depth++;
+	rpwi_cm_each(gsi.cm, fn, arg);
+	gsi.depth--;
 }
 
-static void look_at(struct rpwi_cm_conn *c, void *arg)
+bool gsi_is_parents(const struct rpwi_cm_conn *c)
 {
-	struct look *l = arg;
-	unsigned slot = slot_to_watch(c);
-	if (!slot)
-		return;
-	if (!bit_get(l->asked, slot)) {
-		bit_set(l->asked, slot);
-		if (!rpwi_steer_slot_exists(hca_here.steer, (uint16_t)slot))
-			bit_set(l->gone, slot);
-	}
-	if (bit_get(l->gone, slot))
-		rpwi_cm_peer_gone(c, l->now_ns);
-	else
-		l->any = true;
+	return bit_get(gsi.parents, gsi_slot_of_id(c->local_id));
 }
 
 uint64_t gsi_deadline(void)
 {
+	uint64_t at = RPWI_MIN(gsi_defer_deadline(), alive_deadline());
 	if (!gsi.cm || gsi.exiting)
-		return gsi_defer_deadline();
-	return gsi.sweep ? 0
-			 : RPWI_MIN(gsi_defer_deadline(),
-				   RPWI_MIN(gsi.look_ns, rpwi_cm_deadline(gsi.cm)));
+		return at;
+	return gsi.sweep ? 0 : RPWI_MIN(at, rpwi_cm_deadline(gsi.cm));
 }
 
 void gsi_timer(uint64_t now_ns)
 {
 	gsi.depth++;
 	gsi_defer_timer(now_ns);
+	alive_timer(now_ns);
 	if (gsi.cm && rpwi_cm_deadline(gsi.cm) <= now_ns)
 		rpwi_cm_timer(gsi.cm, now_ns);
-	if (gsi.cm && gsi.look_ns <= now_ns) {
-		struct look l = {.now_ns = now_ns};
-		rpwi_cm_each(gsi.cm, look_at, &l);
-		gsi.look_ns = l.any ? now_ns + LOOK_NS : RPWI_NEVER;
-	}
 	gsi.depth--;
 	if (gsi.sweep)
 		ports_sweep(false);

@@ -10,8 +10,9 @@
 #include <unistd.h>
 
 #include "base/guard.h"
+#include "device/alive.h"
 #include "device/board.h"
-#include "device/hca.h"
+#include "device/farewell.h"
 #include "wire/icrc.h"
 
 struct hca hca_here = {
@@ -382,6 +383,15 @@ static void descriptors_close(void)
 	h->steer_fd = h->watch_fd = h->wake_fd = -1;
 }
 
+/* The entries are the parent's. */
+static void copies_forget_ledger(void)
+{
+	for (unsigned i = 0; i < hca_here.nslots; i++)
+		for (unsigned j = 0; hca_here.qps[i] && j < RPWI_SLOT_QPNS; j++)
+			if (hca_here.qps[i][j])
+				hca_here.qps[i][j]->ledger = NULL;
+}
+
 /* What fork means. Nobody can tell at fork which of the two goes on, so the child keeps its copies
  * of the sockets, without a thread that would read from them:
  * - it execs or ends: they close with it, and the parent has noticed nothing;
@@ -398,6 +408,9 @@ static int place_leave_to_parent(void)
 	h->forked_from = 0;
 	rpwi_io_atfork_child();
 	board_left_to_parent();
+	farewell_close();
+	alive_forget();
+	copies_forget_ledger();
 	descriptors_close();
 	/* Not freed: the copies of QPs and address handles point to the old ports, and those to the
 	 * old steer. */
@@ -500,6 +513,8 @@ void hca_put(void)
 	service_stop();
 	h->closing = false;
 	gsi_hca_gone();
+	alive_forget();
+	farewell_close();
 	descriptors_close();
 	lane_stats_add(&h->lanes_gone);
 	board_close();
@@ -763,6 +778,9 @@ void rpwi_dev_stats_print(FILE *to)
 		{"of them not to be fetched", lanes.rx_lost},
 		{"of them with a wake-up", lanes.wakes},
 		{"waits for room there", lanes.stalls},
+		{"hosts asked whether peers live", n.asked},
+		{"answers to that", n.ask_answers},
+		{"peers that had ended", n.peers_gone},
 		{"READ from the peer's memory", board_reads()},
 		{"receive batches", n.rx_batches},
 		{"send batches", n.tx_batches},

@@ -170,6 +170,8 @@ struct dqp {
 	struct dpeer *peer;
 	uint32_t events_got;
 	struct rpwi_list rx_link;
+	uint64_t heard_ns;        /* a packet for it came last; 0: none yet */
+	struct ledger_qp *ledger; /* what is left behind of it (ledger.c), or NULL */
 };
 static inline struct dqp *to_dqp(const struct ibv_qp *q) { return (struct dqp *)(uintptr_t)q; }
 static inline struct dqp *dqp_of(struct rpwi_qp *t) { return RPWI_CONTAINER_OF(t, struct dqp, t); }
@@ -205,6 +207,7 @@ struct hca_counters {
 	uint64_t icrc_errors, decode_errors, no_qp, handed_over, rx_batches, rx_packets, tx_batches;
 	uint64_t inline_polls, inline_empty, service_wakeups, cq_overflows, pace_stalls;
 	uint64_t mads, mads_handed_over, mads_dropped, mads_unsent, mads_for_gone, qp0;
+	uint64_t asked, ask_answers, peers_gone;
 };
 
 struct hca {
@@ -379,6 +382,15 @@ void gsi_hca_gone(void);         /* nobody uses the HCA any more */
 void gsi_addresses_changed(void);
 void gsi_stats_print(FILE *to);
 void gsi_send(const struct rpwi_cm_path *path, const uint8_t *mad);
+/* a MAD that is not for QP 1; any packet, the device's own */
+void gsi_send_mad_to(const struct rpwi_addr *local, const struct rpwi_addr *remote, uint32_t dqpn,
+	const uint8_t *mad);
+void gsi_send_packet(const struct rpwi_addr *local, const struct rpwi_addr *remote,
+	uint8_t hop_limit, uint8_t tclass, const struct rpwi_pkt *pkt);
+bool gsi_is_own(const struct rpwi_addr *a); /* an address of this host */
+/* every connection of the engine, if there is one; fn may destroy what it is given */
+void gsi_each(void (*fn)(struct rpwi_cm_conn *c, void *arg), void *arg);
+bool gsi_is_parents(const struct rpwi_cm_conn *c); /* only a copy, after a fork */
 
 /* gsi_route.c; the lock is held */
 unsigned gsi_slot_of_id(uint32_t comm_id); /* of the process that made a communication ID */

@@ -19,8 +19,9 @@
 #include <sys/prctl.h>
 #include <unistd.h>
 
+#include "device/alive.h"
 #include "device/board.h"
-#include "device/hca.h"
+#include "device/farewell.h"
 #include "explain/verbs.h"
 #include "wire/icrc.h"
 #include "wire/mad.h"
@@ -327,6 +328,8 @@ void progress_qp_kick(struct dqp *q, bool hold_ack, uint64_t now_ns)
 		held_del(q);
 	timer_update(q);
 	board_qp(q);
+	if (RPWI_UNLIKELY(!q->t.av.loopback_zone))
+		ledger_qp(q);
 	if (RPWI_UNLIKELY(rpwi_explain_on))
 		rpwi_explain_state(&q->t);
 }
@@ -427,10 +430,11 @@ static void rx_segment(struct dport *port, struct rpwi_rx *rx, const uint8_t *se
 	}
 	struct rpwi_rxmeta meta = {.flow = &rx->flow, .ttl = rx->ttl, .tos = rx->tos};
 	if (RPWI_UNLIKELY(!q)) {
-		h->n.no_qp++;
+		h->n.no_qp += !alive_rx_slot(rx, &pkt, now_ns);
 		return;
 	}
 	h->n.rx_packets++;
+	q->heard_ns = now_ns;
 	rpwi_qp_rx(&q->t, &pkt, &meta, now_ns);
 	if (rpwi_list_empty(&q->rx_link))
 		rpwi_list_add_tail(&h->touched, &q->rx_link);
@@ -545,6 +549,7 @@ static void rx_lane_packet(struct lane_packet *p, uint64_t now_ns)
 	}
 	struct rpwi_rxmeta meta = {.flow = &p->flow, .ttl = p->ttl, .tos = p->tos};
 	h->n.rx_packets++;
+	q->heard_ns = now_ns;
 	rpwi_qp_rx(&q->t, &pkt, &meta, now_ns);
 	if (rpwi_list_empty(&q->rx_link))
 		rpwi_list_add_tail(&h->touched, &q->rx_link);
@@ -800,6 +805,9 @@ static void *service_main(void *arg)
 			nanosleep(&ts, NULL);
 			continue;
 		}
+		if (RPWI_UNLIKELY(farewell_deadline() != RPWI_NEVER) &&
+			farewell_deadline() <= rpwi_now_ns())
+			farewell_tend(rpwi_now_ns());
 		if (program_owns()) {
 			ready = all_ready;
 			polled = 0;
@@ -841,7 +849,7 @@ static void *service_main(void *arg)
 		unsigned n = fill_pollset(fds);
 		fds[n++] = (struct pollfd){.fd = h->wake_fd, .events = POLLIN};
 		fds[n++] = (struct pollfd){.fd = h->watch_fd, .events = POLLIN};
-		uint64_t until = next_deadline();
+		uint64_t until = RPWI_MIN(next_deadline(), farewell_deadline());
 		if (!rpwi_list_empty(&h->held))
 			until = RPWI_MIN(until, rpwi_now_ns() + ACK_HOLD_NS);
 		h->service_wake_ns = until;
@@ -901,8 +909,10 @@ int service_start(void)
 	}
 	pthread_setname_np(h->service, "ropeway");
 	h->service_running = true;
-	if (h->forked_from)
+	if (h->forked_from) {
 		board_is_forked();
+		farewell_is_forked();
+	}
 	h->forked_from = 0;
 	return 0;
 }

@@ -4,8 +4,9 @@
 #include <errno.h>
 #include <stdlib.h>
 
+#include "device/alive.h"
 #include "device/board.h"
-#include "device/hca.h"
+#include "device/ledger.h"
 #include "explain/verbs.h"
 
 /* ---- QPNs: slot << 12 | index. The first index is drawn and freed numbers are used again as late
@@ -38,7 +39,7 @@ static int qpn_alloc(struct dqp *q, uint32_t *qpn)
 			if (!h->qps[i] &&
 				!(h->qps[i] = calloc(RPWI_SLOT_QPNS, sizeof(struct dqp *))))
 				return -ENOMEM;
-			if (h->qps[i][j])
+			if (h->qps[i][j] || !j) /* index 0: see wire/ask.h */
 				continue;
 			h->qps[i][j] = q;
 			h->next_idx = at + 1 + (uint32_t)rpwi_random64() % QPN_STEP_MAX;
@@ -315,6 +316,7 @@ int rpwi_dev_destroy_qp(struct ibv_qp *ibv)
 	progress_qp_forget(q);
 	revoke(q);
 	board_qp_gone(q);
+	ledger_qp_gone(q);
 	qpn_free(q->t.qpn);
 	rpwi_qp_fini(&q->t);
 	dev_stats_gone(&q->t.stats);
@@ -419,7 +421,10 @@ int rpwi_dev_modify_qp(struct ibv_qp *ibv, struct ibv_qp_attr *attr, int mask)
 			cq_purge_qp(q->scq, q->t.qpn);
 			cq_purge_qp(q->rcq, q->t.qpn);
 			board_qp(q);
+			ledger_qp_gone(q);
 		} else {
+			if (q->t.type == IBV_QPT_RC && q->t.state == IBV_QPS_RTR)
+				alive_wanted();
 			progress_qp_kick(q, false, now_ns);
 		}
 		ibv->state = q->t.state;

@@ -223,6 +223,18 @@ void rpwi_qp_fail_send(struct rpwi_qp *qp, enum ibv_wc_status status)
 	flush_sends(qp);
 }
 
+void rpwi_qp_peer_gone(struct rpwi_qp *qp)
+{
+	if (!rpwi_qp_is_rc(qp) || (qp->state != IBV_QPS_RTR && qp->state != IBV_QPS_RTS &&
+					  qp->state != IBV_QPS_SQD))
+		return;
+	if (qp->sq_head != qp->sq_tail)
+		rpwi_qp_fail_send(qp, IBV_WC_RETRY_EXC_ERR);
+	else
+		rpwi_qp_enter_err(qp, false);
+	qp->ops->event(qp, IBV_EVENT_QP_FATAL);
+}
+
 void rpwi_qp_recv_posted(struct rpwi_qp *qp)
 {
 	if (qp->state == IBV_QPS_ERR && !qp->rq->shared)

@@ -172,6 +172,11 @@ int rpwi_qp_modify(struct rpwi_qp *qp, const struct ibv_qp_attr *attr, int mask,
 	const struct rpwi_av *av, uint64_t now_ns);
 void rpwi_qp_query(const struct rpwi_qp *qp, struct ibv_qp_attr *attr);
 
+/* The process of the peer is known to have ended: the oldest send WQE fails with
+ * IBV_WC_RETRY_EXC_ERR, as it would after its time-outs, what else is posted is flushed;
+ * IBV_EVENT_QP_FATAL. RC; nothing in RESET, INIT and ERR. */
+void rpwi_qp_peer_gone(struct rpwi_qp *qp);
+
 /* Post one send WR (the caller walks the list). Copies SGEs, or the data itself with
  * IBV_SEND_INLINE. In ERR the WR is flushed at once. `ud_av`: for UD, the resolved address
  * (copied), else NULL. 0; -ENOMEM full; -EINVAL bad opcode for the type, state RESET/INIT/RTR, too

@@ -1,0 +1,267 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* helper.c - see helper.h. */
+#include "io/helper.h"
+
+#include <dlfcn.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <limits.h>
+#include <sched.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <sys/auxv.h>
+#include <sys/mman.h>
+#include <sys/syscall.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "io/io_priv.h"
+
+#ifndef ROPEWAY_LIBEXECDIR
+#define ROPEWAY_LIBEXECDIR "/usr/libexec/ropeway"
+#endif
+
+enum { WORD_MAGIC = 0x68656c70, WORD_VERSION = 1, STACK_BYTES = 64 * 1024 };
+enum word_type { WORD_HELLO = 1, WORD_NUDGE, WORD_SLOT };
+struct word {
+	uint32_t magic;
+	uint8_t version, type;
+	uint16_t slot;
+};
+
+bool rpwi_helper_is_off(void)
+{
+	const char *v = getenv("ROPEWAY_HELPER");
+	return v && !strcmp(v, "0");
+}
+
+static const char *name_of(char name[IO_NAME_MAX])
+{
+	snprintf(name, IO_NAME_MAX, "ropeway/%u/helper", rpwi_who_uid());
+	return name;
+}
+
+int rpwi_helper_connect(void)
+{
+	char name[IO_NAME_MAX], text[IO_WHO_TEXT];
+	struct io_who who;
+	int fd = rpwi_name_connect(name_of(name), &who);
+	if (fd < 0 || who.us)
+		return fd;
+	rpwi_debug("@%s is held by %s: no helper of ours", name, rpwi_who_text(&who, text));
+	close(fd);
+	return -EPERM;
+}
+
+/* ---- starting ---- */
+
+/* Beside the library that this is part of (a build folder), or where it is installed. */
+static bool find_program(char path[PATH_MAX])
+{
+	Dl_info info;
+	if (dladdr((const void *)(uintptr_t)&rpwi_helper_start, &info) && info.dli_fname) {
+		const char *end = strrchr(info.dli_fname, '/');
+		int dir = end ? (int)(end - info.dli_fname) : 0;
+		static const char *const places[] = {
+			"ropeway-helper", "../libexec/ropeway/ropeway-helper",
+			"../../libexec/ropeway/ropeway-helper"};
+		for (size_t i = 0; end && i < RPWI_ARRAY_LEN(places); i++) {
+			snprintf(path, PATH_MAX, "%.*s/%s", dir, info.dli_fname, places[i]);
+			if (!access(path, X_OK))
+				return true;
+		}
+	}
+	snprintf(path, PATH_MAX, "%s", ROPEWAY_LIBEXECDIR "/ropeway-helper");
+	return !access(path, X_OK);
+}
+
+struct start {
+	const char *path;
+	char *const *argv, *const *envp;
+	uint8_t *stack; /* of the second */
+	int error;      /* of exec; memory is shared until then */
+};
+
+/* The two run in the memory of the thread that waits for them, signals blocked: system calls
+ * only. */
+static int become_helper(void *arg)
+{
+	struct start *s = arg;
+	struct sigaction dfl = {.sa_handler = SIG_DFL};
+	sigset_t none;
+	setsid();
+	for (int sig = 1; sig < NSIG; sig++)
+		sigaction(sig, &dfl, NULL);
+	sigemptyset(&none);
+	int null = open("/dev/null", O_RDWR);
+	for (int fd = 0; fd <= 2; fd++)
+		dup2(null, fd);
+	if (syscall(SYS_close_range, 3u, ~0u, 0u)) /* before Linux 5.9 */
+		for (int fd = 3; fd < 65536; fd++)
+			close(fd);
+	if (chdir("/"))
+		s->error = errno;
+	sigprocmask(SIG_SETMASK, &none, NULL);
+	execve(s->path, s->argv, s->envp);
+	s->error = errno;
+	_exit(127);
+}
+
+/* Ends at once, so that the helper is the child of whoever adopts it. */
+static int middle(void *arg)
+{
+	struct start *s = arg;
+	if (clone(become_helper, s->stack, CLONE_VM | CLONE_VFORK | SIGCHLD, s) < 0)
+		s->error = errno;
+	_exit(0);
+}
+
+int rpwi_helper_start(void)
+{
+	char path[PATH_MAX], log[64] = "", share[64] = "";
+	char *argv[] = {(char[]){"ropeway-helper"}, NULL};
+	char *envp[] = {(char[]){"ROPEWAY_HELPER=0"}, NULL, NULL, NULL};
+	const char *want = getenv("ROPEWAY_LOG");
+	unsigned n = 1;
+	if (getauxval(AT_SECURE) || !find_program(path))
+		return -ENOENT;
+	if (want && snprintf(log, sizeof(log), "ROPEWAY_LOG=%s", want) < (int)sizeof(log))
+		envp[n++] = log;
+	if (rpwi_who_shares() && snprintf(share, sizeof(share), "ROPEWAY_SHARE_PORT=1") > 0)
+		envp[n++] = share;
+	uint8_t *stack = mmap(NULL, 2 * (size_t)STACK_BYTES, PROT_READ | PROT_WRITE,
+		MAP_PRIVATE | MAP_ANONYMOUS | MAP_STACK, -1, 0);
+	if (stack == MAP_FAILED)
+		return -errno;
+	struct start s = {
+		.path = path, .argv = argv, .envp = envp, .stack = stack + STACK_BYTES};
+	sigset_t all, old;
+	sigfillset(&all);
+	pthread_sigmask(SIG_SETMASK, &all, &old);
+	/* No exit signal: no SIGCHLD, and no wait(2) but one with __WCLONE sees it. */
+	pid_t pid = clone(middle, stack + 2 * (size_t)STACK_BYTES, CLONE_VM | CLONE_VFORK, &s);
+	int rc = pid < 0 ? -errno : -s.error;
+	while (pid > 0 && waitpid(pid, NULL, __WCLONE) < 0 && errno == EINTR)
+		;
+	pthread_sigmask(SIG_SETMASK, &old, NULL);
+	munmap(stack, 2 * (size_t)STACK_BYTES);
+	return rc;
+}
+
+/* ---- what is said ---- */
+
+enum { FDS = 2 };
+union control {
+	char room[CMSG_SPACE(FDS * sizeof(int))];
+	struct cmsghdr align;
+};
+
+static int say(int fd, enum word_type type, uint16_t slot, const int *fds, unsigned nfds)
+{
+	struct word w = {WORD_MAGIC, WORD_VERSION, (uint8_t)type, slot};
+	struct iovec iov = {&w, sizeof(w)};
+	struct msghdr h = {.msg_iov = &iov, .msg_iovlen = 1};
+	union control c = {.room = {0}};
+	if (nfds) {
+		h.msg_control = &c;
+		h.msg_controllen = CMSG_SPACE(nfds * sizeof(int));
+		struct cmsghdr *m = CMSG_FIRSTHDR(&h);
+		m->cmsg_level = SOL_SOCKET;
+		m->cmsg_type = SCM_RIGHTS;
+		m->cmsg_len = CMSG_LEN(nfds * sizeof(int));
+		memcpy(CMSG_DATA(m), fds, nfds * sizeof(int));
+	}
+	return sendmsg(fd, &h, MSG_DONTWAIT | MSG_NOSIGNAL) < 0 ? -errno : 0;
+}
+
+/* 1 with *w and descriptors (those that came, or -1), 0 nothing there, or -errno. */
+static int hear(int fd, struct word *w, int fds[FDS])
+{
+	struct iovec iov = {w, sizeof(*w)};
+	union control c;
+	struct msghdr h = {.msg_iov = &iov,
+		.msg_iovlen = 1,
+		.msg_control = &c,
+		.msg_controllen = sizeof(c)};
+	for (int i = 0; i < FDS; i++)
+		fds[i] = -1;
+	ssize_t n = recvmsg(fd, &h, MSG_DONTWAIT | MSG_CMSG_CLOEXEC);
+	if (n < 0)
+		return errno == EAGAIN || errno == EINTR ? 0 : -errno;
+	for (struct cmsghdr *m = CMSG_FIRSTHDR(&h); m; m = CMSG_NXTHDR(&h, m)) {
+		if (m->cmsg_level != SOL_SOCKET || m->cmsg_type != SCM_RIGHTS)
+			continue;
+		size_t have = (m->cmsg_len - CMSG_LEN(0)) / sizeof(int);
+		for (size_t i = 0; i < have; i++) {
+			int got;
+			memcpy(&got, CMSG_DATA(m) + i * sizeof(int), sizeof(got));
+			if (i < FDS && fds[i] < 0)
+				fds[i] = got;
+			else
+				close(got);
+		}
+	}
+	if (n == (ssize_t)sizeof(*w) && w->magic == WORD_MAGIC && w->version == WORD_VERSION)
+		return 1;
+	for (int i = 0; i < FDS; i++)
+		if (fds[i] >= 0)
+			close(fds[i]);
+	return n ? -EBADMSG : -EPIPE;
+}
+
+int rpwi_helper_hello(int fd, int ledger_fd)
+{
+	int fds[FDS] = {ledger_fd, (int)syscall(SYS_pidfd_open, getpid(), 0)};
+	int rc = say(fd, WORD_HELLO, 0, fds, fds[1] < 0 ? 1 : 2);
+	if (fds[1] >= 0)
+		close(fds[1]);
+	return rc;
+}
+
+int rpwi_helper_nudge(int fd) { return say(fd, WORD_NUDGE, 0, NULL, 0); }
+int rpwi_helper_tell_slot(int fd, uint16_t slot) { return say(fd, WORD_SLOT, slot, NULL, 0); }
+
+int rpwi_helper_hear(int fd, uint16_t *slot)
+{
+	struct word w;
+	int fds[FDS], rc = hear(fd, &w, fds);
+	for (int i = 0; i < FDS; i++)
+		if (fds[i] >= 0)
+			close(fds[i]);
+	if (rc <= 0)
+		return rc;
+	if (w.type == WORD_SLOT && w.slot >= 1 && w.slot <= RPWI_SLOT_MAX)
+		*slot = w.slot;
+	return 1;
+}
+
+/* ---- the other end ---- */
+
+int rpwi_helper_listen(void)
+{
+	char name[IO_NAME_MAX];
+	return rpwi_name_listen(name_of(name));
+}
+
+int rpwi_helper_accept(int listener)
+{
+	struct io_who who;
+	int fd = accept4(listener, NULL, NULL, SOCK_NONBLOCK | SOCK_CLOEXEC);
+	if (fd < 0)
+		return -errno;
+	if (!rpwi_who_of(fd, &who) && who.us)
+		return fd;
+	close(fd);
+	return -EPERM;
+}
+
+int rpwi_helper_heard(int fd, struct rpwi_helper_heard *got)
+{
+	struct word w;
+	int fds[FDS], rc = hear(fd, &w, fds);
+	*got = (struct rpwi_helper_heard){.hello = rc > 0 && w.type == WORD_HELLO,
+		.ledger_fd = fds[0],
+		.pid_fd = fds[1]};
+	return rc;
+}
