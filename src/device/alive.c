@@ -25,7 +25,8 @@ enum {
 	REFUSED_MAX = 2,
 	SLOT_WORDS = (RPWI_SLOT_MAX + 64) / 64,
 };
-static const uint64_t LOOK_NS = RPWI_NS_PER_S, DEAF_NS = 30 * RPWI_NS_PER_S;
+static const uint64_t LOOK_NS = RPWI_NS_PER_S, DEAF_NS = 30 * RPWI_NS_PER_S,
+		      FIRST_LOOK_NS = 100 * RPWI_NS_PER_MS;
 
 struct slots {
 	uint64_t w[SLOT_WORDS];
@@ -342,10 +343,10 @@ void alive_refused(const struct rpwi_addr *remote)
 
 /* ---- time ---- */
 
+/* Soon: only who has been seen there can be missed. */
 void alive_wanted(void)
 {
-	if (alive.look_ns == RPWI_NEVER)
-		alive.look_ns = rpwi_now_ns() + LOOK_NS;
+	alive.look_ns = RPWI_MIN(alive.look_ns, rpwi_now_ns() + FIRST_LOOK_NS);
 }
 
 uint64_t alive_deadline(void) { return alive.look_ns; }

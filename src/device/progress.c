@@ -912,6 +912,7 @@ int service_start(void)
 	if (h->forked_from) {
 		board_is_forked();
 		farewell_is_forked();
+		rpwi_steer_inherit(h->steer);
 	}
 	h->forked_from = 0;
 	return 0;

@@ -16,7 +16,7 @@
 #include <unistd.h>
 
 /* what a process has not read is charged to its sender */
-enum { SNDBUF_BYTES = 8 << 20, BACKLOG = 4096 };
+enum { SNDBUF_BYTES = 8 << 20 };
 
 bool rpwi_dest_eq(const struct io_dest *a, const struct io_dest *b)
 {
@@ -71,7 +71,7 @@ int rpwi_name_listen(const char *name)
 	struct sockaddr_un un;
 	socklen_t len = sockaddr_of(&un, name);
 	int fd = make_socket();
-	if (fd >= 0 && (bind(fd, (struct sockaddr *)&un, len) || listen(fd, BACKLOG))) {
+	if (fd >= 0 && (bind(fd, (struct sockaddr *)&un, len) || listen(fd, RPWI_NAME_BACKLOG))) {
 		int rc = -errno;
 		close(fd);
 		return rc;

@@ -71,6 +71,9 @@ bool rpwi_steer_owns(const struct rpwi_steer *s, uint32_t qpn);
  * sending gives -ENETDOWN, receiving nothing; close them as usual, and open anew. The device calls
  * it from its pthread_atfork child handler; its prepare handler must hold the lock over io. */
 void rpwi_io_atfork_child(void);
+/* A child of a fork goes on with what it inherited, its parent has ended: the slots are this
+ * process's, for those who ask the kernel whose they are. */
+void rpwi_steer_inherit(struct rpwi_steer *s);
 /* readable when packets were handed over, or a member asks something */
 int rpwi_steer_fd(const struct rpwi_steer *s);
 

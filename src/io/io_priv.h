@@ -90,6 +90,7 @@ enum { IO_NAME_MAX = 108 };
 bool rpwi_dest_eq(const struct io_dest *a, const struct io_dest *b);
 const char *rpwi_dest_name(const struct io_dest *d, char name[IO_NAME_MAX]);
 /* a listener of that name; -EADDRINUSE: another has it; or another -errno */
+enum { RPWI_NAME_BACKLOG = 4096 };
 int rpwi_name_listen(const char *name);
 int rpwi_name_connect(const char *name,
 	/* a connection to whoever listens there; -ECONNREFUSED: nobody does; -EAGAIN: its queue is
@@ -104,6 +105,10 @@ struct io_line {
 	struct io_dest name; /* but IN */
 	struct io_line *via; /* IN: the listener that it came to */
 	struct io_who who;   /* at the other end */
+	/* OUT, once its owner has been asked for: a pidfd of who.pid, or -1; and since when that
+	 * says that it has ended, while a copy of its end is open in a forked child; 0: it lives */
+	int pid_fd;
+	uint64_t dead_ns;
 	/* Its end is told, before it is freed, and it makes room for no other: lane.c. */
 	void (*on_end)(struct io_line *l);
 	void *user;
@@ -124,8 +129,10 @@ void rpwi_lines_drop(struct rpwi_lines *ls, struct io_line *l);
 int rpwi_lines_send(struct rpwi_lines *ls, const struct io_dest *to, const struct msghdr *h);
 /* The connection to that name that stands now, or NULL. */
 struct io_line *rpwi_lines_find(const struct rpwi_lines *ls, const struct io_dest *name);
-/* Whose the name is now. The connection that this takes is kept: while it stands, the answer is one
- * system call. Of a process of ours that has ended the answer is NOBODY, whoever took its name. */
+/* Whose the name is now. The connection that this takes is kept: while it stands, the answer is two
+ * system calls. Of a process of ours that has ended the answer is NOBODY, whoever took its name; its
+ * forked child is it, if it says so within a second (rpwi_lines_heir). */
+void rpwi_lines_heir(struct rpwi_lines *ls); /* all listeners are this process's now */
 enum io_owner rpwi_lines_owner(struct rpwi_lines *ls, const struct io_dest *name);
 
 /* ---- steer.c, towards the other files ---- */

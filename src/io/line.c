@@ -12,8 +12,10 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <poll.h>
 #include <stdlib.h>
 #include <sys/epoll.h>
+#include <sys/syscall.h>
 #include <unistd.h>
 
 enum {
@@ -22,6 +24,7 @@ enum {
 	STRANGERS_MAX = 16, /* of those, where strangers are let in at all */
 	ACCEPTS_A_CALL = 32,
 };
+static const uint64_t HEIR_NS = RPWI_NS_PER_S;
 
 struct rpwi_lines {
 	int epoll_fd;
@@ -62,8 +65,10 @@ static int line_add(struct rpwi_lines *ls, struct rpwi_list *to, const struct io
 	struct io_line *l = malloc(sizeof(*l));
 	struct epoll_event ev = {.events = EPOLLIN, .data.ptr = l};
 	int rc = l ? 0 : -ENOMEM;
-	if (l)
+	if (l) {
 		*l = *what;
+		l->pid_fd = -1;
+	}
 	if (!rc && epoll_ctl(ls->epoll_fd, EPOLL_CTL_ADD, what->fd, &ev))
 		rc = -errno;
 	if (rc) {
@@ -97,6 +102,8 @@ void rpwi_lines_drop(struct rpwi_lines *ls, struct io_line *l)
 	if (l->on_end)
 		l->on_end(l);
 	close(l->fd);
+	if (l->pid_fd >= 0)
+		close(l->pid_fd);
 	rpwi_list_del(&l->link);
 	free(l);
 }
@@ -312,17 +319,57 @@ static bool is_cut(const struct io_line *l)
 	return !n || (n < 0 && errno != EAGAIN && errno != EINTR);
 }
 
+/* Its process has ended, though its end is open: in a child, that nobody can tell from one that goes
+ * on (listen(2) by that one puts its own PID in the place of its parent's), nor from one that only
+ * has not closed it. So it has a second. */
+static bool is_dead(struct io_line *l)
+{
+	if (l->pid_fd < 0 && l->who.us && l->who.pid > 0)
+		l->pid_fd = (int)syscall(SYS_pidfd_open, l->who.pid, 0); /* before Linux 5.3: -1 */
+	struct pollfd p = {.fd = l->pid_fd, .events = POLLIN};
+	if (l->pid_fd < 0 || poll(&p, 1, 0) <= 0)
+		return false;
+	uint64_t now_ns = rpwi_now_ns();
+	if (!l->dead_ns)
+		l->dead_ns = now_ns;
+	return now_ns - l->dead_ns >= HEIR_NS;
+}
+
+/* A process that is there no more cannot be looked at, but by its number in another namespace. */
+static bool has_heir(struct rpwi_lines *ls, const struct io_dest *name, pid_t parent)
+{
+	char text[IO_NAME_MAX];
+	struct io_who who;
+	int fd = rpwi_name_connect(rpwi_dest_name(name, text), &who);
+	if (fd < 0)
+		return fd == -EAGAIN;
+	close(fd);
+	return who.us && who.pid != parent;
+}
+
+void rpwi_lines_heir(struct rpwi_lines *ls)
+{
+	for (struct rpwi_list *at = ls->listeners.next; at != &ls->listeners; at = at->next)
+		if (listen(line_at(at)->fd, RPWI_NAME_BACKLOG))
+			rpwi_debug("listen: %s", strerror(errno));
+}
+
 enum io_owner rpwi_lines_owner(struct rpwi_lines *ls, const struct io_dest *name)
 {
 	struct io_line *l = rpwi_lines_find(ls, name);
 	bool was_ours = l && l->who.us;
-	if (l && !is_cut(l))
+	bool cut = l && is_cut(l);
+	if (l && !cut && !is_dead(l))
 		return l->who.us ? IO_OWNER_US : IO_OWNER_STRANGER;
+	if (l && !cut && !has_heir(ls, name, l->who.pid))
+		return IO_OWNER_NOBODY;
 	if (l)
 		rpwi_lines_drop(ls, l);
 	int rc = out_open(ls, name, &l);
-	if (!rc)
+	if (!rc) {
+		is_dead(l); /* from now on its process is watched */
 		return l->who.us ? IO_OWNER_US : was_ours ? IO_OWNER_NOBODY : IO_OWNER_STRANGER;
+	}
 	/* what was ours has ended, whoever took the name */
 	if (rc == -EPERM)
 		return was_ours ? IO_OWNER_NOBODY : IO_OWNER_STRANGER;

@@ -199,6 +199,12 @@ void rpwi_io_atfork_child(void)
 	open_steers = NULL;
 }
 
+void rpwi_steer_inherit(struct rpwi_steer *s)
+{
+	if (s->lines)
+		rpwi_lines_heir(s->lines);
+}
+
 unsigned rpwi_steer_slots(const struct rpwi_steer *s, uint16_t *slots, unsigned max)
 {
 	for (unsigned i = 0; i < s->nslots && i < max; i++)

@@ -8,6 +8,7 @@
 #include <sys/eventfd.h>
 
 #include "device/hca.h"
+#include "io/helper.h"
 
 struct gsi_fake fake;
 bool rpwi_tap_enabled;
@@ -23,6 +24,15 @@ static const struct rpwi_addr lo4 = {.family = 4, .bytes = {127, 0, 0, 1}},
 			      lo6 = {.family = 6, .bytes = {[15] = 1}},
 			      eth4 = {.family = 4, .bytes = {10, 0, 0, 1}},
 			      eth6 = {.family = 6, .bytes = {0xfe, 0x80, [15] = 1}, .scope = 2};
+
+/* ---- the helper: none ---- */
+
+bool rpwi_helper_is_off(void) { return false; } /* the ledger is kept all the same */
+int rpwi_helper_connect(void) { return -EPERM; }
+int rpwi_helper_start(void) { return -ENOENT; }
+int rpwi_helper_hello(int fd, int ledger) { return -EPIPE; }
+int rpwi_helper_nudge(int fd) { return -EPIPE; }
+int rpwi_helper_hear(int fd, uint16_t *slot) { return -EPIPE; }
 
 /* ---- interfaces ---- */
 
@@ -103,6 +113,7 @@ unsigned rpwi_steer_slots(const struct rpwi_steer *s, uint16_t *slots, unsigned 
 }
 int rpwi_steer_claim(struct rpwi_steer *s, uint16_t *slot) { return -ENOSPC; }
 void rpwi_steer_explain_full(char *why, size_t why_len) {}
+void rpwi_steer_inherit(struct rpwi_steer *s) {}
 bool rpwi_steer_owns(const struct rpwi_steer *s, uint32_t qpn)
 {
 	return qpn >> RPWI_SLOT_SHIFT == FAKE_SLOT;

@@ -17,6 +17,7 @@
 #include "device/hca.h"
 #include "fuzz_cm.h"
 #include "gsi_fake.h"
+#include "wire/ask.h"
 
 enum { CONNS = 8, COMMANDS_MAX = 1000, BATCH_MAX = 4, ANSWERS_MAX = 2 };
 
@@ -25,6 +26,7 @@ static struct fuzz_run {
 	struct rpwi_cm *cm;
 	struct rpwi_cm_conn *conn[CONNS]; /* malloc'ed: ASan sees who looks at one later */
 	uint8_t last[RPWI_MAD_LEN];       /* what was sent last */
+	uint64_t tid;                     /* of the last question */
 	unsigned sent, acts;
 } run;
 static const struct rpwi_addr addresses[] = {
@@ -43,6 +45,16 @@ static const uint8_t guid[8] = {0x52, 1, 2, 3, 4, 5, 6, 7};
 
 /* ---- what goes out ---- */
 
+/* A question or an answer about processes (alive.c). */
+static bool is_ask(const struct rpwi_pkt *p)
+{
+	struct rpwi_ask a;
+	return p->opcode == (RPWI_SVC_UD | RPWI_OP_SEND_ONLY) && p->qkey == RPWI_GSI_QKEY &&
+	       p->pkey == RPWI_PKEY_DEFAULT && !rpwi_ask_decode(p->payload, p->payload_len, &a) &&
+	       (a.answer ? !(p->dqpn & 0xfff) : p->dqpn == RPWI_GSI_QPN || !(p->dqpn & 0xfff)) &&
+	       a.from_slot == FAKE_SLOT;
+}
+
 static bool is_mad(const struct rpwi_pkt *p)
 {
 	return p->opcode == (RPWI_SVC_UD | RPWI_OP_SEND_ONLY) && p->dqpn == RPWI_GSI_QPN &&
@@ -57,6 +69,11 @@ void fake_sent(
 	struct rpwi_cm_msg m;
 	uint8_t whole[RPWI_HDR_MAX + RPWI_MTU_MAX + 8] = {0};
 	memcpy(whole, bytes, len);
+	if (!rpwi_pkt_decode(whole, len + RPWI_ICRC_LEN, &p) && is_ask(&p)) {
+		run.tid = rpwi_get_be64(p.payload + 8);
+		run.sent++;
+		return;
+	}
 	if (rpwi_pkt_decode(whole, len + RPWI_ICRC_LEN, &p) || !is_mad(&p) ||
 		p.sqpn != RPWI_GSI_QPN || rpwi_cm_decode(p.payload, p.payload_len, &m))
 		fuzz_broken("a MAD that we would not accept ourselves");
@@ -253,6 +270,17 @@ static void some_mad(uint8_t mad[RPWI_MAD_LEN])
 			memcpy(mad + RPWI_MAD_HDR_LEN, run.last + RPWI_MAD_HDR_LEN + 4, 4);
 		if (how & 1)
 			memcpy(mad + RPWI_MAD_HDR_LEN + 4, run.last + RPWI_MAD_HDR_LEN, 4);
+	} else if (how < 0xf8) {
+		struct rpwi_ask a = {.answer = how & 1,
+			.tid = how & 2 ? run.tid : how,
+			.from_slot = (uint16_t)(FAKE_SLOT + (how >> 2 & 1)),
+			.helper_slot = how & 8 ? FAKE_SLOT + 1 : 0,
+			.by_helper = how & 4,
+			.n = fuzz_u8(&run.in) % (RPWI_ASK_SLOTS + 1)};
+		for (unsigned i = 0; i < a.n; i++)
+			a.slot[i] = (uint16_t)(FAKE_SLOT + i % (FAKE_OTHERS + 2));
+		a.there[0] = fuzz_u8(&run.in);
+		rpwi_ask_encode(&a, mad);
 	} else {
 		for (unsigned i = 0; i < RPWI_MAD_LEN; i++)
 			mad[i] = fuzz_u8(&run.in);
