@@ -38,7 +38,7 @@ enum {
 	ACKS_UNKNOWN = 128,
 	/* at most, by the service thread; a few times that where the machine is busy */
 	ACK_HOLD_NS = 20000,
-	SERVICE_SLEEP_MAX_MS = 1000,
+	SERVICE_SLEEP_MAX_MS = 60000,
 	PACE_RETRY_NS = 100000,
 	ALL_ROUNDS = 8,
 	LANE_PACKETS_MAX = 128, /* in one round */

@@ -18,7 +18,9 @@
 #include "wire/mad.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <linux/filter.h>
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <unistd.h>
@@ -34,6 +36,8 @@ enum {
 	WRONG_WINDOW_NS = 100000000,
 	PAUSE_MIN_NS = 100000000,
 	LOOK_MS = 400,
+	LOOK_SHARE = 2000, /* of the watcher's time, at most one part in so many */
+	OFFER_MS = 2000,   /* who does not watch tries to so often */
 	CALM_NS = 1000000000,
 };
 static const uint64_t PAUSE_MAX_NS = 5 * RPWI_NS_PER_S;
@@ -50,6 +54,8 @@ struct entry {
 struct rpwi_group {
 	uint64_t look_ns;
 	unsigned members; /* when we looked last */
+	int watch_fd;     /* the name of who watches, if it is us; else -1 */
+	pid_t watcher;    /* who it is, if it is another; 0: not known */
 	struct rpwi_port *port;
 	struct rpwi_steer *steer;
 	struct entry entry[ENTRIES_MAX];
@@ -79,7 +85,7 @@ struct rpwi_group *rpwi_group_new(struct rpwi_port *p, struct rpwi_steer *s)
 		return NULL;
 	g->port = p;
 	g->steer = s;
-	g->lock_fd = -1;
+	g->lock_fd = g->watch_fd = -1;
 	g->due_ns = RPWI_NEVER;
 	g->pause_ns = PAUSE_MIN_NS;
 	return g;
@@ -98,17 +104,25 @@ void rpwi_group_free(struct rpwi_group *g)
 	if (!g)
 		return;
 	unlock(g);
+	if (g->watch_fd >= 0)
+		close(g->watch_fd);
 	free(g);
 }
 
-/* One lock for each address and user. */
-static bool lock(struct rpwi_group *g)
+/* Of each address and user there is one. */
+static void name_of(const struct rpwi_group *g, const char *what, char name[IO_NAME_MAX])
 {
 	const struct rpwi_addr *a = rpwi_port_local(g->port);
-	char text[IO_ADDR_TEXT], name[IO_NAME_MAX];
-	struct io_who who;
-	snprintf(name, sizeof(name), "ropeway/%u/group/%s%%%u", rpwi_who_uid(),
+	char text[IO_ADDR_TEXT];
+	snprintf(name, IO_NAME_MAX, "ropeway/%u/%s/%s%%%u", rpwi_who_uid(), what,
 		rpwi_addr_text(a, text), a->scope);
+}
+
+static bool lock(struct rpwi_group *g)
+{
+	char name[IO_NAME_MAX];
+	struct io_who who;
+	name_of(g, "group", name);
 	g->lock_fd = rpwi_name_listen(name);
 	if (g->lock_fd == -EADDRINUSE) {
 		int fd = rpwi_name_connect(name, &who);
@@ -373,15 +387,65 @@ void rpwi_group_wrong_member(struct rpwi_group *g, unsigned pkts)
 	g->due_ns = RPWI_MAX(now, g->last_ns + (helped ? 0 : g->pause_ns));
 }
 
+/* Is it stopped, as by SIGSTOP or a debugger (proc(5): "T", "t")? */
+static bool is_stopped(pid_t pid)
+{
+	char path[64], text[256] = "";
+	snprintf(path, sizeof(path), "/proc/%d/stat", (int)pid);
+	int fd = pid > 0 ? open(path, O_RDONLY | O_CLOEXEC) : -1;
+	ssize_t n = fd >= 0 ? read(fd, text, sizeof(text) - 1) : -1;
+	if (fd >= 0)
+		close(fd);
+	const char *end = n > 0 ? strrchr(text, ')') : NULL;
+	return end && (end[1] == ' ') && (end[2] == 'T' || end[2] == 't');
+}
+
+/* One of the group reads the kernel's list of sockets, whatever their number: it has a name, which
+ * the kernel frees with it, and the others try to get it. Where it is stopped, each does its own
+ * watching. */
+static bool is_watcher(struct rpwi_group *g)
+{
+	char name[IO_NAME_MAX];
+	struct io_who who = {0};
+	if (g->watch_fd >= 0)
+		return true;
+	name_of(g, "watch", name);
+	g->watch_fd = rpwi_name_listen(name);
+	if (g->watch_fd >= 0)
+		return true;
+	if (g->watch_fd != -EADDRINUSE) {
+		g->watch_fd = -1;
+		return true; /* of each for itself, then */
+	}
+	g->watch_fd = -1;
+	if (!g->watcher) {
+		int fd = rpwi_name_connect(name, &who);
+		if (fd >= 0)
+			close(fd);
+		/* a stranger, or one of another PID namespace: it is believed to run */
+		g->watcher = fd >= 0 && who.us && who.pid > 0 ? who.pid : -1;
+		if (fd >= 0 && !who.us)
+			return true;
+	} else if (g->watcher > 0 && kill(g->watcher, 0) && errno == ESRCH) {
+		g->watcher = 0; /* a forked child has a copy of its name, perhaps */
+		return true;
+	}
+	return is_stopped(g->watcher);
+}
+
 /* When a member leaves, the last one gets its place, and what goes to a wrong member is noticed
- * there; but not by one that is stopped, and then it is lost. So everyone looks now and then
- * whether somebody left: the first to do so puts it right. */
+ * there; but not by one that is stopped, and then it is lost. So the watcher looks now and then
+ * whether somebody left, and puts it right. */
 static void look_who_left(struct rpwi_group *g, uint64_t now_ns)
 {
 	struct io_holder h;
-	g->look_ns = now_ns + LOOK_MS * RPWI_NS_PER_MS;
-	if (g->probing || rpwi_port_rx_fd(g->port) < 0 ||
-		rpwi_holder_find(rpwi_port_local(g->port), &h))
+	g->look_ns = now_ns + OFFER_MS * RPWI_NS_PER_MS;
+	if (g->probing || rpwi_port_rx_fd(g->port) < 0 || !is_watcher(g))
+		return;
+	int rc = rpwi_holder_find(rpwi_port_local(g->port), &h);
+	uint64_t took_ns = rpwi_now_ns() - now_ns;
+	g->look_ns = now_ns + RPWI_MAX((uint64_t)LOOK_MS * RPWI_NS_PER_MS, took_ns * LOOK_SHARE);
+	if (rc)
 		return;
 	if (h.sockets < g->members && g->due_ns == RPWI_NEVER)
 		g->due_ns = now_ns;

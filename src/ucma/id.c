@@ -437,11 +437,14 @@ void cm_event(void *user, struct rpwi_cm_conn *conn, const struct rpwi_cm_event 
 		connection_over(id, 0);
 		break;
 	case RPWI_CM_EV_PEER_GONE:
-		/* What the peer's kernel would have sent for it: DREQ, or REJ. */
+		/* What the peer's kernel would have sent for it: DREQ, or REJ; to who has sent a
+		 * REP, because nobody knows its communication ID any more. */
 		if (conn->state == RPWI_CM_TIMEWAIT)
 			connection_over(id, 0);
 		else
-			event_new(id, EV_REJECTED, RPWI_REJ_CONSUMER_DEFINED);
+			event_new(id, EV_REJECTED,
+				conn->passive ? RPWI_REJ_INVALID_COMM_ID
+					      : RPWI_REJ_CONSUMER_DEFINED);
 		break;
 	case RPWI_CM_EV_TIMEWAIT_EXIT:
 		event_new(id, EV_TIMEWAIT_EXIT, 0);
