@@ -5,7 +5,7 @@
  * a debugger, or the path may be slow. What means something:
  * - an answer that the slot is nobody's: whoever of that host answers knows it from the kernel;
  * - twice in a row "port unreachable" and nothing between: no ropeway is left on that host;
- * - nine questions without an answer, to a host that has had a helper answer before: a helper is
+ * - eight questions without an answer, to a host that has had a helper answer before: a helper is
  *   stopped by nobody, so the host or the path is gone. A QP whose attributes allow more silence is
  *   left alone until then, one with `timeout` 0 for ever.
  * A host that has never answered is no ropeway's, or an older one's: it is asked every half minute.
@@ -21,7 +21,7 @@
 enum {
 	HOSTS_MAX = 1024,
 	DEAF_AFTER = 5, /* questions to a host that has never answered */
-	SILENT_S = 9,
+	SILENT_S = 8,
 	REFUSED_MAX = 2,
 	SLOT_WORDS = (RPWI_SLOT_MAX + 64) / 64,
 };
@@ -42,7 +42,7 @@ struct host {
 	struct slots asked;
 	bool any;
 	uint64_t tid, asked_ns, heard_ns;
-	unsigned unanswered, refused;
+	unsigned unanswered, refused, asks;
 	bool answers, has_helper;
 	uint16_t helper_slot;
 };
@@ -161,8 +161,8 @@ static void note_conn(struct rpwi_cm_conn *c, void *arg)
 
 struct gone {
 	const struct rpwi_addr *remote;
-	unsigned slot;       /* 0: all */
-	uint64_t silent_ns;  /* of those whose attributes allow less; RPWI_NEVER: it is certain */
+	unsigned slot;      /* 0: all */
+	uint64_t silent_ns; /* of those whose attributes allow less; RPWI_NEVER: it is certain */
 	uint64_t now_ns;
 	unsigned n;
 };
@@ -177,8 +177,7 @@ static uint64_t patience(const struct dqp *q)
 static void end_qp(struct dqp *q, void *arg)
 {
 	struct gone *g = arg;
-	if (!rpwi_addr_eq(&q->t.av.flow.dst, g->remote) ||
-		(g->slot && slot_of_qp(q) != g->slot) ||
+	if (!rpwi_addr_eq(&q->t.av.flow.dst, g->remote) || (g->slot && slot_of_qp(q) != g->slot) ||
 		(g->silent_ns != RPWI_NEVER && patience(q) > g->silent_ns))
 		return;
 	g->n++;
@@ -239,11 +238,12 @@ static void send_question(struct host *h, struct rpwi_ask *a)
 static void ask(struct host *h, uint64_t now_ns)
 {
 	struct rpwi_ask a = {.tid = rpwi_random64(), .from_slot = hca_here.slots[0]};
-	bool any = false;
+	/* at first also while it is heard from: is there a helper? */
+	bool any = false, all = !h->has_helper && h->asks < DEAF_AFTER;
 	if (!h->answers && h->unanswered >= DEAF_AFTER && now_ns - h->asked_ns < DEAF_NS)
 		return;
 	for (unsigned slot = 1; slot <= RPWI_SLOT_MAX; slot++) {
-		bool quiet = has(&h->want, slot) && !has(&h->asked, slot);
+		bool quiet = has(&h->want, slot) && (all || !has(&h->asked, slot));
 		if (!quiet)
 			continue;
 		any = true;
@@ -258,6 +258,7 @@ static void ask(struct host *h, uint64_t now_ns)
 		send_question(h, &a);
 	h->tid = a.tid;
 	h->asked_ns = now_ns;
+	h->asks++;
 	h->unanswered++;
 }
 
@@ -276,8 +277,8 @@ static void look_there(struct host *h, uint64_t now_ns)
 	ask(h, now_ns);
 }
 
-static void answer(const struct rpwi_addr *local, const struct rpwi_addr *remote,
-	struct rpwi_ask *a)
+static void answer(
+	const struct rpwi_addr *local, const struct rpwi_addr *remote, struct rpwi_ask *a)
 {
 	uint8_t mad[RPWI_MAD_LEN];
 	uint32_t to = (uint32_t)a->from_slot << RPWI_SLOT_SHIFT;
@@ -286,9 +287,9 @@ static void answer(const struct rpwi_addr *local, const struct rpwi_addr *remote
 	a->helper_slot = farewell_is_helper ? hca_here.slots[0] : farewell_helper_slot();
 	memset(a->there, 0, sizeof(a->there));
 	for (unsigned i = 0; i < a->n; i++)
-		if (a->slot[i] && (rpwi_steer_owns(hca_here.steer,
-					   (uint32_t)a->slot[i] << RPWI_SLOT_SHIFT) ||
-					  rpwi_steer_slot_exists(hca_here.steer, a->slot[i])))
+		if (a->slot[i] &&
+			(rpwi_steer_owns(hca_here.steer, (uint32_t)a->slot[i] << RPWI_SLOT_SHIFT) ||
+				rpwi_steer_slot_exists(hca_here.steer, a->slot[i])))
 			a->there[i / 8] |= (uint8_t)(1u << i % 8);
 	a->from_slot = hca_here.slots[0];
 	rpwi_ask_encode(a, mad);
@@ -344,10 +345,7 @@ void alive_refused(const struct rpwi_addr *remote)
 /* ---- time ---- */
 
 /* Soon: only who has been seen there can be missed. */
-void alive_wanted(void)
-{
-	alive.look_ns = RPWI_MIN(alive.look_ns, rpwi_now_ns() + FIRST_LOOK_NS);
-}
+void alive_wanted(void) { alive.look_ns = RPWI_MIN(alive.look_ns, rpwi_now_ns() + FIRST_LOOK_NS); }
 
 uint64_t alive_deadline(void) { return alive.look_ns; }
 

@@ -17,8 +17,8 @@
 enum {
 	TRY_FIRST_NS = 2000000, /* a helper that has just been started needs some ms */
 	TRY_MAX_NS = 100000000,
-	TRIES_MAX = 24, /* 2 s */
-	STARTS_MAX = 8, /* in the life of a process */
+	TRIES_MAX = 24,         /* 2 s */
+	STARTS_MAX = 8,         /* in the life of a process */
 	TOO_LONG = 0x80000001u, /* longer than a message may be: 2^31 (IB 9.4.3) */
 	NO_RKEY = 0xffffffffu,
 	PSNS_MAX = 256,
@@ -78,16 +78,17 @@ static void give_up(int rc)
 	static bool said;
 	atomic_store(&self.off, true);
 	if (!said)
-		rpwi_info("no helper (%s): if this process is killed, peers on other hosts learn it "
-			  "by asking",
+		rpwi_info(
+			"no helper (%s): if this process is killed, peers on other hosts learn it "
+			"by asking",
 			strerror(-rc));
 	said = true;
 }
 
 static void look_again(uint64_t now_ns)
 {
-	uint64_t wait = RPWI_MIN(
-		(uint64_t)TRY_FIRST_NS << RPWI_MIN(self.tries, 6u), (uint64_t)TRY_MAX_NS);
+	uint64_t wait =
+		RPWI_MIN((uint64_t)TRY_FIRST_NS << RPWI_MIN(self.tries, 6u), (uint64_t)TRY_MAX_NS);
 	self.tries++;
 	self.due_ns = now_ns + wait;
 }

@@ -333,8 +333,7 @@ void gsi_send(const struct rpwi_cm_path *path, const uint8_t *mad)
 		.payload = mad,
 		.payload_len = RPWI_MAD_LEN};
 	gsi.psn = rpwi_psn_add(gsi.psn, 1);
-	gsi_send_packet(
-		&path->local, &path->remote, path->hop_limit, path->traffic_class, &pkt);
+	gsi_send_packet(&path->local, &path->remote, path->hop_limit, path->traffic_class, &pkt);
 }
 
 static void send_mad(void *user, const struct rpwi_cm_path *path, const uint8_t *mad)
@@ -365,7 +364,8 @@ static void event(void *user, struct rpwi_cm_conn *c, const struct rpwi_cm_event
 	gsi.user.event(NULL, c, ev);
 }
 
-static void moved(void *user, struct rpwi_cm_conn *c, enum rpwi_cm_state from, enum rpwi_cm_state to)
+static void moved(
+	void *user, struct rpwi_cm_conn *c, enum rpwi_cm_state from, enum rpwi_cm_state to)
 {
 	ledger_cm(c, to, rpwi_now_ns());
 	if (to != RPWI_CM_IDLE && to != RPWI_CM_TIMEWAIT)

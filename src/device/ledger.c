@@ -164,8 +164,7 @@ void ledger_cm(struct rpwi_cm_conn *c, enum rpwi_cm_state to, uint64_t now_ns)
 		if (to == RPWI_CM_IDLE)
 			own->cm[index].over_ns = now_ns;
 		else
-			atomic_store_explicit(
-				&own->cm[index].local_id, 0, memory_order_release);
+			atomic_store_explicit(&own->cm[index].local_id, 0, memory_order_release);
 		return;
 	}
 	struct ledger_cm *e;

@@ -23,7 +23,7 @@ enum {
 
 /* A RC QP whose peer is on another host, from RTS until RESET or its end. */
 struct ledger_qp {
-	_Atomic uint32_t dqpn; /* 0: none. Written last */
+	_Atomic uint32_t dqpn;      /* 0: none. Written last */
 	_Atomic uint32_t una, next; /* PSNs, free-running: acknowledged below; sent below */
 	struct rpwi_addr local, remote;
 	uint8_t hop_limit, tclass;

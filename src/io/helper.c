@@ -63,8 +63,8 @@ static bool find_program(char path[PATH_MAX])
 	if (dladdr((const void *)(uintptr_t)&rpwi_helper_start, &info) && info.dli_fname) {
 		const char *end = strrchr(info.dli_fname, '/');
 		int dir = end ? (int)(end - info.dli_fname) : 0;
-		static const char *const places[] = {
-			"ropeway-helper", "../libexec/ropeway/ropeway-helper",
+		static const char *const places[] = {"ropeway-helper",
+			"../libexec/ropeway/ropeway-helper",
 			"../../libexec/ropeway/ropeway-helper"};
 		for (size_t i = 0; end && i < RPWI_ARRAY_LEN(places); i++) {
 			snprintf(path, PATH_MAX, "%.*s/%s", dir, info.dli_fname, places[i]);
@@ -134,8 +134,7 @@ int rpwi_helper_start(void)
 		MAP_PRIVATE | MAP_ANONYMOUS | MAP_STACK, -1, 0);
 	if (stack == MAP_FAILED)
 		return -errno;
-	struct start s = {
-		.path = path, .argv = argv, .envp = envp, .stack = stack + STACK_BYTES};
+	struct start s = {.path = path, .argv = argv, .envp = envp, .stack = stack + STACK_BYTES};
 	sigset_t all, old;
 	sigfillset(&all);
 	pthread_sigmask(SIG_SETMASK, &all, &old);
@@ -180,10 +179,8 @@ static int hear(int fd, struct word *w, int fds[FDS])
 {
 	struct iovec iov = {w, sizeof(*w)};
 	union control c;
-	struct msghdr h = {.msg_iov = &iov,
-		.msg_iovlen = 1,
-		.msg_control = &c,
-		.msg_controllen = sizeof(c)};
+	struct msghdr h = {
+		.msg_iov = &iov, .msg_iovlen = 1, .msg_control = &c, .msg_controllen = sizeof(c)};
 	for (int i = 0; i < FDS; i++)
 		fds[i] = -1;
 	ssize_t n = recvmsg(fd, &h, MSG_DONTWAIT | MSG_CMSG_CLOEXEC);
@@ -260,8 +257,7 @@ int rpwi_helper_heard(int fd, struct rpwi_helper_heard *got)
 {
 	struct word w;
 	int fds[FDS], rc = hear(fd, &w, fds);
-	*got = (struct rpwi_helper_heard){.hello = rc > 0 && w.type == WORD_HELLO,
-		.ledger_fd = fds[0],
-		.pid_fd = fds[1]};
+	*got = (struct rpwi_helper_heard){
+		.hello = rc > 0 && w.type == WORD_HELLO, .ledger_fd = fds[0], .pid_fd = fds[1]};
 	return rc;
 }

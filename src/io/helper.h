@@ -28,7 +28,7 @@ int rpwi_helper_nudge(int fd);
 int rpwi_helper_hear(int fd, uint16_t *slot);
 
 /* ---- the other end ---- */
-int rpwi_helper_listen(void); /* a descriptor; -EADDRINUSE: there is one */
+int rpwi_helper_listen(void);         /* a descriptor; -EADDRINUSE: there is one */
 int rpwi_helper_accept(int listener); /* of our own user only; -EAGAIN, -EPERM, or another -errno */
 struct rpwi_helper_heard {
 	bool hello;

@@ -225,8 +225,8 @@ void rpwi_qp_fail_send(struct rpwi_qp *qp, enum ibv_wc_status status)
 
 void rpwi_qp_peer_gone(struct rpwi_qp *qp)
 {
-	if (!rpwi_qp_is_rc(qp) || (qp->state != IBV_QPS_RTR && qp->state != IBV_QPS_RTS &&
-					  qp->state != IBV_QPS_SQD))
+	if (!rpwi_qp_is_rc(qp) ||
+		(qp->state != IBV_QPS_RTR && qp->state != IBV_QPS_RTS && qp->state != IBV_QPS_SQD))
 		return;
 	if (qp->sq_head != qp->sq_tail)
 		rpwi_qp_fail_send(qp, IBV_WC_RETRY_EXC_ERR);

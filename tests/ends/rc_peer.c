@@ -111,7 +111,10 @@ static void make_qp(void)
 	struct ibv_qp_init_attr init = {.send_cq = cq,
 		.recv_cq = cq,
 		.qp_type = IBV_QPT_RC,
-		.cap = {.max_send_wr = 16, .max_recv_wr = 16, .max_send_sge = 1, .max_recv_sge = 1}};
+		.cap = {.max_send_wr = 16,
+			.max_recv_wr = 16,
+			.max_send_sge = 1,
+			.max_recv_sge = 1}};
 	qp = mr ? ibv_create_qp(pd, &init) : NULL;
 	struct ibv_qp_attr attr = {.qp_state = IBV_QPS_INIT, .port_num = 1};
 	if (!qp || ibv_modify_qp(qp, &attr,
@@ -160,10 +163,11 @@ static void post_send(void)
 {
 	struct ibv_sge sge = {(uintptr_t)memory, 64, mr->lkey};
 	struct ibv_send_wr wr = {.wr_id = 2,
-		.sg_list = &sge,
-		.num_sge = 1,
-		.opcode = IBV_WR_SEND,
-		.send_flags = IBV_SEND_SIGNALED}, *bad;
+				   .sg_list = &sge,
+				   .num_sge = 1,
+				   .opcode = IBV_WR_SEND,
+				   .send_flags = IBV_SEND_SIGNALED},
+			   *bad;
 	if (ibv_post_send(qp, &wr, &bad))
 		die("post_send");
 }
@@ -203,12 +207,13 @@ static void dies(const char *how)
 		ibv_dealloc_pd(pd);
 		ibv_close_device(ctx);
 	}
-	for (int left = 60000; left > 0; left--) { /* a daemon goes on */
+	for (int left = 60000; left > 0 && !strcmp(how, "daemon"); left--) { /* it goes on */
 		struct ibv_wc wc;
-		if (!strcmp(how, "daemon") && ibv_poll_cq(cq, 1, &wc) == 1)
+		if (ibv_poll_cq(cq, 1, &wc) == 1)
 			post_recv();
 		usleep(1000);
 	}
+	sleep(60);
 }
 
 static void say_event(double since)
@@ -235,8 +240,8 @@ static void survives(const char *what)
 	double began = now_ms(), since = began, end = began + LIMIT_MS;
 	bool broken = false;
 	while (now_ms() < end && !(heard && (flushed || !wants_recv))) {
-		struct pollfd p[2] = {{.fd = sock, .events = POLLIN},
-			{.fd = ctx->async_fd, .events = POLLIN}};
+		struct pollfd p[2] = {
+			{.fd = sock, .events = POLLIN}, {.fd = ctx->async_fd, .events = POLLIN}};
 		poll(p, 2, 0);
 		if (!broken && p[0].revents) {
 			broken = true;
